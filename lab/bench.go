@@ -113,28 +113,62 @@ func (b *Bench) Spawn(ctx context.Context, node string, port int, env []string, 
 	return p.waitListen(ctx, port)
 }
 
+// SpawnSelf is Spawn of a part of this program, a command of its hidden group "lab".
+func (b *Bench) SpawnSelf(ctx context.Context, node string, port int, args ...string) error {
+	return b.Spawn(ctx, node, port, nil, labCommand(args...)...)
+}
+
+// labCommand is a command of this program's hidden group "lab".
+func labCommand(args ...string) []string {
+	self, _ := os.Executable() // without it the command fails
+	return append([]string{self, "lab"}, args...)
+}
+
+// poll calls f each interval until it reports true or fails, or ctx ends, whose error it
+// then returns.
+func poll(ctx context.Context, every time.Duration, f func() (bool, error)) error {
+	for {
+		if done, err := f(); done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(every):
+		}
+	}
+}
+
 // waitListen waits until something in the program's network namespace listens.
 func (p *program) waitListen(ctx context.Context, port int) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	want := fmt.Sprintf(":%04X ", port)
-	for {
-		for _, f := range []string{"tcp", "tcp6"} {
-			table, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", p.cmd.Process.Pid, f))
-			for line := range strings.Lines(string(table)) {
-				if c := strings.Fields(line); len(c) > 3 && c[3] == "0A" && strings.HasSuffix(c[1]+" ", want) {
-					return nil
-				}
-			}
-		}
+	err := poll(ctx, 5*time.Millisecond, func() (bool, error) {
 		select {
 		case <-p.done:
-			return fmt.Errorf("%s ended at once: %s", p.name, p.out)
-		case <-ctx.Done():
-			return fmt.Errorf("%s does not listen on port %d: %w: %s", p.name, port, ctx.Err(), p.out)
-		case <-time.After(5 * time.Millisecond):
+			return false, errors.New("it ended at once")
+		default:
+			return listens(p.cmd.Process.Pid, port), nil
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("%s does not listen on port %d: %w: %s", p.name, port, err, p.out)
+	}
+	return nil
+}
+
+// listens tells whether something in a process's network namespace listens on a TCP port.
+func listens(pid, port int) bool {
+	want := fmt.Sprintf(":%04X", port)
+	for _, f := range []string{"tcp", "tcp6"} {
+		table, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, f))
+		for line := range strings.Lines(string(table)) {
+			if c := strings.Fields(line); len(c) > 3 && c[3] == "0A" && strings.HasSuffix(c[1], want) {
+				return true
+			}
 		}
 	}
+	return false
 }
 
 // said is the end of what the running programs printed, for error texts.
@@ -256,18 +290,27 @@ func (b *Bench) StartWeb(ctx context.Context, wrapper ...string) error {
 	if err := b.Spawn(ctx, "web", webPort, nil, nginx...); err != nil {
 		return fmt.Errorf("%w (is nginx installed?)", err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	return b.Spawn(ctx, "web", sinkPort, nil, self, "lab", "sink", ":"+strconv.Itoa(sinkPort))
+	return b.SpawnSelf(ctx, "web", sinkPort, "sink", ":"+strconv.Itoa(sinkPort))
 }
 
 // File makes the file of a size, random by the bench's seed, and returns its
 // path, below the web server's root. The same size gives the same file.
 func (b *Bench) File(size unit.Bytes) (string, [32]byte, error) {
-	return b.content(filepath.Join(b.Dir, "www", strconv.FormatInt(int64(size), 10)), 0, size)
+	return b.content(b.filePath(size), 0, size)
 }
+
+// filePath is where the file of a size is, and fileURL its URL.
+func (b *Bench) filePath(size unit.Bytes) string { return filepath.Join(b.Dir, "www", fileName(size)) }
+
+func (b *Bench) fileURL(size unit.Bytes) string { return b.webURL() + "/" + fileName(size) }
+
+// webURL is the web node's, by its address.
+func (b *Bench) webURL() string {
+	addr, _ := b.Lab.Topology.Addr("web", "")
+	return fmt.Sprintf("http://%s:%d", addr, webPort)
+}
+
+func fileName(size unit.Bytes) string { return strconv.FormatInt(int64(size), 10) }
 
 // content makes a file that is random by the bench's seed and which one of several it is,
 // unless it is there.
@@ -303,23 +346,21 @@ func (b *Bench) Fetch(t Transfer) []string {
 	if t.Video != nil {
 		return b.player(t)
 	}
-	addr, _ := b.Lab.Topology.Addr("web", "")
-	file := strconv.FormatInt(int64(t.Size), 10)
-	url := fmt.Sprintf("http://%s:%d/%s", addr, webPort, file)
+	url := b.fileURL(t.Size)
 	if t.Streams > 1 {
-		self, _ := os.Executable()
-		return []string{self, "lab", "streams", "--streams", strconv.Itoa(t.Streams), url}
+		return labCommand("streams", "--streams", strconv.Itoa(t.Streams), url)
 	}
 	args := []string{"curl", "-sS", "--noproxy", "", "--max-time", t.maxTime(), "-w", "%{stderr}" + curlFormat + `\n`}
 	switch {
 	case len(t.Items) > 0:
 		return b.fetchItems(args, t)
 	case t.Upload:
+		addr, _ := b.Lab.Topology.Addr("web", "")
 		sink := fmt.Sprintf("http://%s:%d/", addr, sinkPort)
 		if t.Length > 0 {
 			sink += fmt.Sprintf("?seconds=%g", t.Length.Seconds())
 		}
-		return append(args, "-H", "Expect:", "-T", filepath.Join(b.Dir, "www", file), sink)
+		return append(args, "-H", "Expect:", "-T", b.filePath(t.Size), sink)
 	case t.Unchecked:
 		args = append(args, "-o", "/dev/null")
 	}
@@ -345,17 +386,11 @@ const uploadExtra = 2 * time.Second
 
 // prefixHash is the SHA-256 of the first n bytes of the file of a size.
 func (b *Bench) prefixHash(size unit.Bytes, n int64) ([]byte, error) {
-	path, _, err := b.File(size)
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
 	hash := sha256.New()
-	_, err = io.CopyN(hash, f, n)
+	path, _, err := b.File(size)
+	if err == nil {
+		err = addFile(hash, path, n)
+	}
 	return hash.Sum(nil), err
 }
 

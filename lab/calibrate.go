@@ -3,9 +3,9 @@ package lab
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -65,6 +65,7 @@ func Calibrate(ctx context.Context, rate unit.Rate, length time.Duration) (c Cal
 	return c, nil
 }
 
+// calibrateOnce makes one measurement, in a lab of its own.
 func calibrateOnce(ctx context.Context, rate unit.Rate, length time.Duration) (c Calibration, err error) {
 	t := &Topology{Node: map[string]*Node{"a": {}, "b": {}}, Link: map[string]*Link{}}
 	for i := range calibrateLinks + 1 {
@@ -75,33 +76,15 @@ func calibrateOnce(ctx context.Context, rate unit.Rate, length time.Duration) (c
 	if err != nil {
 		return c, err
 	}
-	defer func() {
-		if e := l.Down(); err == nil {
-			err = e
-		}
-	}()
 	b := &Bench{Lab: l}
-	defer b.EndAll()
-	self, err := os.Executable()
-	if err != nil {
+	defer func() {
+		b.EndAll()
+		err = errors.Join(err, l.Down())
+	}()
+	if err := b.SpawnSelf(ctx, "b", probeReport, "probe", "source"); err != nil {
 		return c, err
 	}
-	if err := b.Spawn(ctx, "b", probeReport, nil, self, "lab", "probe", "source"); err != nil {
-		return c, err
-	}
-	perByte := 8e9 / float64(rate)
-	job := probeJob{Length: length, PerByte: perByte, Delay: calibrateDelay, Gap: max(5*time.Millisecond, time.Duration(2*packetIP*perByte))}
-	for i := range calibrateLinks + 1 {
-		addr, err := t.Addr("b", fmt.Sprintf("l%d", i))
-		if err != nil {
-			return c, err
-		}
-		job.Probe = addr.String()
-		if i < calibrateLinks {
-			job.Loaded = append(job.Loaded, addr.String())
-		}
-	}
-	text, err := json.Marshal(job)
+	job, err := calibrateJob(t, rate, length)
 	if err != nil {
 		return c, err
 	}
@@ -109,24 +92,42 @@ func calibrateOnce(ctx context.Context, rate unit.Rate, length time.Duration) (c
 		return c, err
 	}
 	cpu, from := cpuTime(l.hello.PID), time.Now()
-	cmd, err := l.Command(ctx, "a", self, "lab", "probe", "measure", string(text))
-	if err != nil {
-		return c, err
-	}
-	out, err := cmd.Output()
+	out, err := b.Run(ctx, "a", labCommand("probe", "measure", job)...)
 	if err != nil {
 		return c, fmt.Errorf("calibration at %v: %w", rate, err)
 	}
-	c.CPU = (cpuTime(l.hello.PID) - cpu).Seconds() / time.Since(from).Seconds()
-	var res probeResult
-	if err := json.Unmarshal(out, &res); err != nil {
-		return c, err
-	}
+	used := (cpuTime(l.hello.PID) - cpu).Seconds() / time.Since(from).Seconds()
 	s, err := l.Stats(false)
 	if err != nil {
 		return c, err
 	}
-	c.Rate, c.Lateness, c.Lost, c.Probes = rate, s.Lateness, res.Lost, len(res.Added)
+	var res probeResult
+	err = json.Unmarshal([]byte(out), &res)
+	c = res.calibration(rate)
+	c.CPU, c.Lateness = used, s.Lateness
+	return c, err
+}
+
+// calibrateJob tells the program at the other ends what to measure.
+func calibrateJob(t *Topology, rate unit.Rate, length time.Duration) (string, error) {
+	perByte := 8e9 / float64(rate)
+	job := probeJob{Length: length, PerByte: perByte, Delay: calibrateDelay, Gap: max(5*time.Millisecond, time.Duration(2*packetIP*perByte))}
+	for i := range calibrateLinks + 1 {
+		addr, err := t.Addr("b", fmt.Sprintf("l%d", i))
+		if err != nil {
+			return "", err
+		}
+		if job.Probe = addr.String(); i < calibrateLinks {
+			job.Loaded = append(job.Loaded, addr.String())
+		}
+	}
+	text, err := json.Marshal(job)
+	return string(text), err
+}
+
+// calibration sums up what was measured.
+func (res probeResult) calibration(rate unit.Rate) Calibration {
+	c := Calibration{Rate: rate, Lost: res.Lost, Probes: len(res.Added)}
 	for _, r := range res.Rates {
 		if e := r/float64(rate) - 1; math.Abs(e) > math.Abs(c.RateError) {
 			c.RateError = e
@@ -136,7 +137,7 @@ func calibrateOnce(ctx context.Context, rate unit.Rate, length time.Duration) (c
 	if n := len(res.Added); n > 0 {
 		c.AddedP50, c.AddedP99 = res.Added[n/2], res.Added[n*99/100]
 	}
-	return c, nil
+	return c
 }
 
 // cpuTime is the processor time that a process has used; 0 when it has ended.

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,12 +40,8 @@ func (c *combine) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	for _, h := range b.Lab.Topology.Helpers() {
-		if err := b.Spawn(ctx, h, proxyPort, nil, self, "lab", "proxy", fmt.Sprintf(":%d", proxyPort)); err != nil {
+		if err := b.SpawnSelf(ctx, h, proxyPort, "proxy", fmt.Sprintf(":%d", proxyPort)); err != nil {
 			return err
 		}
 	}
@@ -57,10 +51,8 @@ func (c *combine) Start(ctx context.Context, b *Bench) error {
 // Client is the lab's own: curl has no queue. Uploads and several streams are
 // refused by Verify.
 func (c *combine) Client(b *Bench, t Transfer) []string {
-	self, _ := os.Executable()
 	top := b.Lab.Topology
-	web, _ := top.Addr("web", "")
-	argv := []string{self, "lab", "combine", fmt.Sprintf("http://%s:%d/%d", web, webPort, t.Size)}
+	argv := labCommand("combine", b.fileURL(t.Size))
 	if t.Video != nil {
 		argv = b.Fetch(t)
 	}
@@ -187,11 +179,7 @@ func (c *Combine) Run(ctx context.Context, out, report io.Writer) error {
 // connect returns a client for each path, the direct one first.
 func (c *Combine) connect() (paths []*http.Client) {
 	for _, proxy := range append([]string{""}, c.Proxies...) {
-		t := &http.Transport{DisableCompression: true}
-		if proxy != "" {
-			t.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy})
-		}
-		paths = append(paths, &http.Client{Transport: t})
+		paths = append(paths, &http.Client{Transport: &http.Transport{DisableCompression: true, Proxy: proxyBy("http", proxy)}})
 	}
 	return paths
 }
@@ -226,12 +214,7 @@ func (c *Combine) path(ctx context.Context, client *http.Client) {
 
 // fetch gets one chunk, and the size of the file. Behind its end there is none.
 func (c *Combine) fetch(ctx context.Context, client *http.Client, i int64) (data []byte, size int64, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL, nil)
-	if err != nil {
-		return nil, 0, err
-	}
-	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", i*c.Chunk, (i+1)*c.Chunk-1))
-	res, err := client.Do(req)
+	res, err := getRange(ctx, client, c.URL, i*c.Chunk, (i+1)*c.Chunk)
 	if err != nil {
 		return nil, 0, err
 	}

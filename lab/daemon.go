@@ -369,29 +369,11 @@ func (d *daemon) handle(r request) (a answer, err error) {
 	case "start", "rewind":
 		d.emu.do(func(now time.Duration) {
 			d.play = r.Op == "start"
-			for _, c := range d.cells {
-				for _, shared := range c {
-					if d.play {
-						shared.StartAt(now, r.Into)
-					} else {
-						shared.Rewind(now)
-					}
-				}
-			}
-			for _, s := range d.stations {
+			for _, p := range d.players() {
 				if d.play {
-					s.startAt(r.Into)
+					p.StartAt(now, r.Into)
 				} else {
-					s.rewind()
-				}
-			}
-			for _, l := range d.links {
-				for _, line := range l.lines {
-					if d.play {
-						line.StartAt(now, r.Into)
-					} else {
-						line.Rewind(now)
-					}
+					p.Rewind(now)
 				}
 			}
 			d.emu.forget()
@@ -405,6 +387,26 @@ func (d *daemon) handle(r request) (a answer, err error) {
 		err = fmt.Errorf("unknown request %q", r.Op)
 	}
 	return a, err
+}
+
+// player is what has schedules: a line, a cell, a station.
+type player interface {
+	StartAt(now, into time.Duration)
+	Rewind(now time.Duration)
+}
+
+// players are all of them, cells before the lines in them.
+func (d *daemon) players() (all []player) {
+	for _, c := range d.cells {
+		all = append(all, c[0], c[1])
+	}
+	for _, s := range d.stations {
+		all = append(all, s)
+	}
+	for _, l := range d.links {
+		all = append(all, l.lines[0], l.lines[1])
+	}
+	return all
 }
 
 func (d *daemon) set(r request) error {

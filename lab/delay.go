@@ -59,13 +59,18 @@ func delayEdge(i int) time.Duration {
 
 // quantile returns the upper edge of the bucket in which q of all lie.
 func (h *delayHist) quantile(q float64) time.Duration {
-	need := int64(q*float64(h.n) + 0.999999)
-	for i, c := range h.count {
-		if need -= c; need <= 0 && h.n > 0 {
-			return min(delayEdge(i), h.max)
+	return min(delayEdge(quantileAt(h.count[:], h.n, q)), h.max)
+}
+
+// quantileAt is the bucket in which q of all n lie.
+func quantileAt(count []int64, n int64, q float64) int {
+	need := int64(q*float64(n) + 0.999999)
+	for i, c := range count {
+		if need -= c; need <= 0 {
+			return i
 		}
 	}
-	return h.max
+	return len(count) - 1
 }
 
 func (h *delayHist) summary() Delays {

@@ -1,9 +1,8 @@
 package lab
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"mpbond/api"
-	asker "mpbond/api/client"
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 )
@@ -228,7 +226,7 @@ func (d *dualRun) start(ctx context.Context) error {
 		}
 	}
 	for _, node := range DualUsers {
-		if err := d.ready(ctx, node); err != nil {
+		if err := d.waitSubflows(ctx, node, 2); err != nil {
 			return err
 		}
 	}
@@ -266,33 +264,6 @@ func (d *dualRun) keys(ctx context.Context, mpbond string) error {
 		}
 	}
 	return nil
-}
-
-// ready waits until a user has both subflows.
-func (d *dualRun) ready(ctx context.Context, node string) error {
-	ctx, cancel := context.WithTimeout(ctx, bondTimeout)
-	defer cancel()
-	c := asker.New(filepath.Join(mpbondHome(d.Bench, node), "run", "primary.sock"))
-	defer c.Close()
-	for {
-		s, err := c.Status(ctx, false)
-		up := 0
-		for _, bond := range s.Bonds {
-			for _, p := range bond.Paths {
-				if p.State == api.Up {
-					up++
-				}
-			}
-		}
-		if err == nil && up == 2 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %d of 2 subflows are up: %v %+v%s", node, up, err, s.Bonds, d.said())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }
 
 // turn measures a case when it may be measured.
@@ -376,9 +347,7 @@ type carriedBytes struct{ own, all unit.Bytes }
 
 func (d *dualRun) link(ctx context.Context, i int) (b carriedBytes, err error) {
 	node, t := DualUsers[i], d.Lab.Topology
-	c := asker.New(filepath.Join(mpbondHome(d.Bench, node), "run", "primary.sock"))
-	defer c.Close()
-	s, err := c.Status(ctx, false)
+	s, err := mpbondStatus(ctx, d.Bench, node, "primary")
 	if err != nil {
 		return b, err
 	}
@@ -433,33 +402,20 @@ func (d *dualRun) user(ctx context.Context, i int, r *DualResult, begin time.Tim
 
 // fetch makes one download and checks what came.
 func (d *dualRun) fetch(ctx context.Context, node string, argv []string) (seconds float64, err error) {
-	cmd, err := d.Lab.Command(ctx, node, argv...)
+	c, err := newClientRun(d.Lab.Command(ctx, node, argv...))
 	if err != nil {
 		return 0, err
 	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
+	if err := c.cmd.Start(); err != nil {
 		return 0, err
 	}
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
-	got, err := receive(out, &meter{}, 0)
-	if e := cmd.Wait(); e != nil {
-		return 0, fmt.Errorf("%s: %w: %s", node, e, strings.TrimSpace(stderr.String()))
+	failed := c.read(Transfer{Streams: 1}, false, &meter{})
+	r := Result{Bytes: d.Size}
+	if err = cmp.Or(c.wait(), failed); err == nil {
+		err = r.judge(d.Bench, c.got, c.stderr.String())
 	}
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%s: %w", node, err)
 	}
-	said, err := curlReport(stderr.String())
-	if err != nil {
-		return 0, err
-	}
-	_, want, err := d.File(d.Size)
-	if err == nil && got.SHA != hex.EncodeToString(want[:]) {
-		err = fmt.Errorf("%s: %d bytes arrived, with the wrong SHA-256", node, got.Bytes)
-	}
-	return said.total, err
+	return r.Seconds, nil
 }

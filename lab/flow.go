@@ -3,12 +3,12 @@ package lab
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -176,11 +176,7 @@ func (p FlowPlan) prepare() (*flowRun, error) {
 
 // undisturbed runs sets until they were not disturbed.
 func (w *flowRun) undisturbed(ctx context.Context, rep int, sets []int, emit func(FlowResult)) error {
-	tries := w.Tries
-	if tries == 0 {
-		tries = 1 + maxDiscarded
-	}
-	for discarded := range tries {
+	for discarded := range cmp.Or(w.Tries, 1+maxDiscarded) {
 		results, err := w.run(ctx, rep, sets)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -225,19 +221,15 @@ func (w *flowRun) run(ctx context.Context, rep int, sets []int) (results []FlowR
 		w.EndAll()
 		err = errors.Join(err, w.Lab.Rewind(), w.Lab.Drained(stop))
 	}()
-	self, err := os.Executable()
-	if err != nil {
-		return results, err
-	}
 	hear, err := w.hear(ctx, sets[0])
 	if err != nil {
 		return results, err
 	}
-	if err := w.Spawn(ctx, w.to, flowReady, nil, append([]string{self, "lab", "flow-sink"}, hear...)...); err != nil {
+	if err := w.SpawnSelf(ctx, w.to, flowReady, append([]string{"flow-sink"}, hear...)...); err != nil {
 		return results, err
 	}
-	argv := append([]string{self, "lab", "flow-source", "--length", w.Length.String(), "--seed", strconv.FormatUint(w.FlowPlan.Seed+uint64(rep)<<16, 10)}, flows...)
-	cmd, err := w.Lab.Command(ctx, w.from, argv...)
+	argv := labCommand("flow-source", "--length", w.Length.String(), "--seed", strconv.FormatUint(w.FlowPlan.Seed+uint64(rep)<<16, 10))
+	cmd, err := w.Lab.Command(ctx, w.from, append(argv, flows...)...)
 	if err != nil {
 		return results, err
 	}

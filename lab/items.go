@@ -101,7 +101,6 @@ func (b *Bench) fetchItems(args []string, t Transfer) []string {
 
 // itemURL is where an item is, or goes to; with i < 0 the place for all of them.
 func (b *Bench) itemURL(t Transfer, i int) string {
-	addr, _ := b.Lab.Topology.Addr("web", "")
 	dir, name := filepath.Base(itemsDir), ""
 	if t.Upload {
 		dir = filepath.Base(sentDir)
@@ -109,7 +108,7 @@ func (b *Bench) itemURL(t Transfer, i int) string {
 	if i >= 0 {
 		name = itemName(i)
 	}
-	return fmt.Sprintf("http://%s:%d/%s/%s", addr, webPort, dir, name)
+	return b.webURL() + "/" + dir + "/" + name
 }
 
 // emptyPlaces removes what transfers before have left where files are written.
@@ -166,7 +165,7 @@ func (r *Result) judgeItems(b *Bench, t Transfer, got Received, report string) e
 		if err != nil {
 			return err
 		}
-		if err := addFile(all, path); err != nil {
+		if err := addFile(all, path, -1); err != nil {
 			return err
 		}
 	}
@@ -185,7 +184,7 @@ func (b *Bench) checkFiles(t Transfer, dir string) (named []time.Time, err error
 			return nil, err
 		}
 		hash, path := sha256.New(), filepath.Join(b.Dir, dir, itemName(i))
-		if err := addFile(hash, path); err != nil {
+		if err := addFile(hash, path, -1); err != nil {
 			return nil, err
 		}
 		if [32]byte(hash.Sum(nil)) != want {
@@ -200,13 +199,18 @@ func (b *Bench) checkFiles(t Transfer, dir string) (named []time.Time, err error
 	return named, nil
 }
 
-func addFile(to io.Writer, path string) error {
+// addFile adds the first n bytes of a file, or all if n is negative.
+func addFile(to io.Writer, path string, n int64) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	_, err = io.Copy(to, f)
+	if n < 0 {
+		_, err = io.Copy(to, f)
+	} else {
+		_, err = io.CopyN(to, f, n)
+	}
 	return err
 }
 

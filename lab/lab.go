@@ -241,23 +241,16 @@ func (l *Lab) Stats(reset bool) (Stats, error) {
 
 // Drained waits until no packet is on any link.
 func (l *Lab) Drained(ctx context.Context) error {
-	for {
+	err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		s, err := l.Stats(false)
-		if err != nil {
-			return err
-		}
-		busy := slices.ContainsFunc(s.Links, func(ls LinkStats) bool {
+		return err == nil && !slices.ContainsFunc(s.Links, func(ls LinkStats) bool {
 			return ls.Lines[Uplink].Queued+ls.Lines[Downlink].Queued > 0 || ls.Lines[Uplink].InFlight+ls.Lines[Downlink].InFlight > 0
-		})
-		if !busy {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("links do not drain: %w", ctx.Err())
-		case <-time.After(20 * time.Millisecond):
-		}
+		}), err
+	})
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("links do not drain: %w", err)
 	}
+	return err
 }
 
 // downTimeout is how long the guard may take to clean up.

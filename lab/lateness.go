@@ -62,19 +62,12 @@ func (h *lateHist) add(d time.Duration) {
 	h.max = max(h.max, d)
 }
 
-// quantile returns the upper edge of the bucket in which q of all lie.
-func (h *lateHist) quantile(q float64) time.Duration {
-	need := int64(q*float64(h.n) + 0.999999)
-	for i, c := range h.count {
-		if need -= c; need <= 0 && h.n > 0 {
-			return min(time.Duration(i+1)*lateStep, h.max)
-		}
-	}
-	return h.max
-}
-
 func (h *lateHist) summary() Lateness {
-	l := Lateness{Packets: h.n, P50: h.quantile(.5), P99: h.quantile(.99), P999: h.quantile(.999), Max: h.max}
+	at := func(q float64) time.Duration {
+		i := quantileAt(h.count[:], h.n, q)
+		return min(time.Duration(i+1)*lateStep, h.max)
+	}
+	l := Lateness{Packets: h.n, P50: at(.5), P99: at(.99), P999: at(.999), Max: h.max}
 	l.Disturbed = l.P999 > maxLateP999 || l.Max > maxLate
 	return l
 }

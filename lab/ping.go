@@ -183,18 +183,14 @@ func (b *Bench) pings(ctx context.Context, every time.Duration) (stop func() (ma
 		}
 		job.To[link] = addr.String()
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	if err := b.Spawn(ctx, "server", 0, nil, self, "lab", "probe", "echo"); err != nil {
+	if err := b.SpawnSelf(ctx, "server", 0, "probe", "echo"); err != nil {
 		return nil, err
 	}
 	text, err := json.Marshal(job)
 	if err != nil {
 		return nil, err
 	}
-	cmd, err := b.Lab.Command(ctx, "primary", self, "lab", "probe", "ping", string(text))
+	cmd, err := b.Lab.Command(ctx, "primary", labCommand("probe", "ping", string(text))...)
 	if err != nil {
 		return nil, err
 	}

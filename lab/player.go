@@ -7,12 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net"
 	"net/http"
-	"net/url"
-	"os"
-	"strconv"
 	"time"
 
 	"mpbond/base/unit"
@@ -46,9 +44,8 @@ func (p *Player) Run(ctx context.Context, out io.Writer) error {
 		fetch = p.ranges()
 	}
 	result, err := p.play(ctx, func(ctx context.Context, level int) error {
-		name := strconv.FormatInt(int64(p.Video.size(level)), 10)
 		check := &checked{hash: sha256.New()}
-		if err := fetch(ctx, p.URL+"/"+name, p.Video.size(level), check); err != nil {
+		if err := fetch(ctx, p.URL+"/"+fileName(p.Video.size(level)), p.Video.size(level), check); err != nil {
 			return err
 		}
 		return check.verify(p.Video.size(level), p.SHA[level])
@@ -104,24 +101,13 @@ type getting func(ctx context.Context, target string, size unit.Bytes, to io.Wri
 func (p *Player) plain() getting {
 	dialer := &net.Dialer{}
 	dialer.SetMultipathTCP(p.MPTCP)
-	transport := &http.Transport{DisableCompression: true, DialContext: dialer.DialContext, MaxConnsPerHost: 1}
-	if p.SOCKS != "" {
-		transport.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5h", Host: p.SOCKS})
-	}
-	client := &http.Client{Transport: transport}
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: dialer.DialContext, MaxConnsPerHost: 1, Proxy: proxyBy("socks5h", p.SOCKS)}}
 	return func(ctx context.Context, target string, _ unit.Bytes, to io.Writer) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-		if err != nil {
-			return err
-		}
-		res, err := client.Do(req)
+		res, err := getRange(ctx, client, target, 0, 0)
 		if err != nil {
 			return err
 		}
 		defer res.Body.Close()
-		if res.StatusCode != http.StatusOK {
-			return fmt.Errorf("the web server answered %s", res.Status)
-		}
 		_, err = io.Copy(to, res.Body)
 		return err
 	}
@@ -138,11 +124,8 @@ func (p *Player) ranges() getting {
 
 // checked takes a segment, and nothing that is too long.
 type checked struct {
-	hash interface {
-		io.Writer
-		Sum([]byte) []byte
-	}
-	n unit.Bytes
+	hash hash.Hash
+	n    unit.Bytes
 }
 
 func (c *checked) Write(p []byte) (int, error) {
@@ -159,15 +142,13 @@ func (c *checked) verify(size unit.Bytes, sha string) error {
 
 // player is the command that plays, to which schemes add how to get there.
 func (b *Bench) player(t Transfer) []string {
-	addr, _ := b.Lab.Topology.Addr("web", "")
-	p := Player{Video: *t.Video, Length: t.Length, URL: fmt.Sprintf("http://%s:%d", addr, webPort)}
+	p := Player{Video: *t.Video, Length: t.Length, URL: b.webURL()}
 	for level := range t.Video.Ladder {
 		_, sha, _ := b.File(t.Video.size(level)) // made before
 		p.SHA = append(p.SHA, hex.EncodeToString(sha[:]))
 	}
-	self, _ := os.Executable()
 	spec, _ := json.Marshal(p) // plain values
-	return []string{self, "lab", "player", string(spec)}
+	return labCommand("player", string(spec))
 }
 
 // plays tells whether a scheme has a way for the player.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 )
 
@@ -23,21 +22,17 @@ func (r *relayed) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	web, err := b.Lab.Topology.Addr("web", "")
 	if err != nil {
 		return err
 	}
 	for _, port := range []int{webPort, sinkPort} {
 		listen, target := fmt.Sprintf(":%d", port+relayOffset), fmt.Sprintf("%s:%d", web, port)
-		argv := []string{self, "lab", "relay", listen, target}
+		argv := []string{"relay", listen, target}
 		if r.copies {
 			argv = append(argv, "--copy")
 		}
-		if err := b.Spawn(ctx, "server", port+relayOffset, nil, argv...); err != nil {
+		if err := b.SpawnSelf(ctx, "server", port+relayOffset, argv...); err != nil {
 			return err
 		}
 	}

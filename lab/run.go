@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -96,11 +97,7 @@ func (s *session) run(ctx context.Context, emit func(Result)) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := l.Down(); err == nil {
-			err = e
-		}
-	}()
+	defer func() { err = cmp.Or(err, l.Down()) }()
 	for _, w := range l.Warnings {
 		fmt.Fprintln(os.Stderr, "warning:", w)
 	}
@@ -237,15 +234,9 @@ func (s *session) transfer(ctx context.Context, b *Bench, t Transfer) (r Result,
 		}
 		stop, cancel := context.WithTimeout(context.Background(), drainTimeout)
 		defer cancel()
-		e1 := scheme.Stop(stop, b)
+		stopped := scheme.Stop(stop, b)
 		b.EndAll()
-		e2 := b.Lab.Rewind()
-		e3 := b.Lab.Drained(stop)
-		for _, e := range []error{e1, e2, e3, b.mergeTraces()} {
-			if err == nil {
-				err = e
-			}
-		}
+		err = cmp.Or(err, stopped, b.Lab.Rewind(), b.Lab.Drained(stop), b.mergeTraces())
 	}()
 	if err := scheme.Start(ctx, b); err != nil {
 		return r, err
@@ -266,13 +257,7 @@ func (s *session) transfer(ctx context.Context, b *Bench, t Transfer) (r Result,
 
 // measure runs the client and fills in what was seen.
 func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) error {
-	cmd, err := b.Lab.Command(ctx, "primary", s.schemes[t.Scheme].Client(b, t)...)
-	if err != nil {
-		return err
-	}
-	var stderr bytes.Buffer
-	cmd.Stderr, cmd.WaitDelay = &stderr, endTimeout
-	out, err := cmd.StdoutPipe()
+	c, err := newClientRun(b.Lab.Command(ctx, "primary", s.schemes[t.Scheme].Client(b, t)...))
 	if err != nil {
 		return err
 	}
@@ -294,7 +279,40 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	if err := b.Lab.StartAt(s.plan.into(t.Rep)); err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
+	failed := s.attend(b, t, c, before)
+	if c.cmd.ProcessState == nil {
+		return failed // it did not start
+	}
+	took := time.Since(begin)
+	r.ClientCPU, r.CPU = (c.cmd.ProcessState.UserTime() + c.cmd.ProcessState.SystemTime()).Seconds(), map[string]float64{}
+	for node, t := range b.cpuTimes() {
+		r.CPU[node] = max(0, t-used[node]).Seconds() // a program that was killed tells nothing
+	}
+	after, err := b.Lab.Stats(false)
+	if err != nil {
+		return err
+	}
+	r.count(b.Lab.Topology, before, after)
+	if r.Pings, err = pinged(); err != nil {
+		return fmt.Errorf("pings: %w", err)
+	}
+	if err := s.record(b, r); err != nil {
+		return err
+	}
+	r.Disturbed = after.Lateness.disturbed(took, len(s.plan.At) > 0)
+	if failed == nil {
+		failed = s.judge(ctx, b, t, c, r)
+	}
+	// What happens at a time after the start must not happen before the client.
+	if failed == nil && c.told == nil && t.Length == 0 && len(s.plan.At) > 0 && took.Seconds()-r.Seconds > maxStart.Seconds() {
+		r.Disturbed = true
+	}
+	return failed
+}
+
+// attend starts the client, has what is to happen meanwhile happen, and waits for its end.
+func (s *session) attend(b *Bench, t Transfer, c *clientRun, before Stats) error {
+	if err := c.cmd.Start(); err != nil {
 		return fmt.Errorf("start the client: %w", err)
 	}
 	for _, k := range s.kills {
@@ -303,58 +321,72 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	}
 	meter := &meter{}
 	stop := s.watch(b, t, before, meter)
-	var got Received
-	var told []byte
-	onloads := ownClient(s.schemes[t.Scheme])
-	if t.Video != nil || onloads {
-		told, err = io.ReadAll(out)
-	} else {
-		got, err = readClient(out, t, meter)
-	}
+	err := c.read(t, ownClient(s.schemes[t.Scheme]), meter)
 	stop()
-	if e := cmd.Wait(); e != nil && !(t.Video == nil && t.Length > 0 && (t.Upload || cmd.ProcessState.ExitCode() == curlTimedOut)) {
-		err = fmt.Errorf("client: %w: %s", e, strings.TrimSpace(stderr.String()))
+	if e := c.wait(); e != nil && !(t.Video == nil && t.Length > 0 && (t.Upload || c.cmd.ProcessState.ExitCode() == curlTimedOut)) {
+		err = fmt.Errorf("client: %w", e)
 	}
-	took := time.Since(begin)
-	r.ClientCPU, r.CPU = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds(), map[string]float64{}
-	for node, t := range b.cpuTimes() {
-		r.CPU[node] = max(0, t-used[node]).Seconds() // a program that was killed tells nothing
-	}
-	after, e := b.Lab.Stats(false)
-	if e != nil {
-		return e
-	}
-	r.count(b.Lab.Topology, before, after)
-	if r.Pings, e = pinged(); e != nil {
-		return fmt.Errorf("pings: %w", e)
-	}
-	if e := s.record(b, r); e != nil {
-		return e
-	}
-	r.Disturbed = after.Lateness.disturbed(took, len(s.plan.At) > 0)
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+// judge takes in what the client says, and decides whether all is right.
+func (s *session) judge(ctx context.Context, b *Bench, t Transfer, c *clientRun, r *Result) error {
 	switch {
 	case t.Video != nil:
-		return r.judgePlayback(told)
-	case onloads:
-		return r.judgeOnload(b, t, told)
+		return r.judgePlayback(c.told)
+	case ownClient(s.schemes[t.Scheme]):
+		return r.judgeOnload(b, t, c.told)
 	case t.Length > 0:
-		return r.judgePart(ctx, b, t, got)
+		return r.judgePart(ctx, b, t, c.got)
 	case len(t.Items) > 0:
-		err = r.judgeItems(b, t, got, stderr.String())
-	default:
-		err = r.judge(b, got, stderr.String())
+		return r.judgeItems(b, t, c.got, c.stderr.String())
 	}
+	return r.judge(b, c.got, c.stderr.String())
+}
+
+// clientRun is a transfer's client.
+type clientRun struct {
+	cmd    *exec.Cmd
+	out    io.Reader
+	stderr bytes.Buffer
+	got    Received // what came, by what was read of it
+	told   []byte   // by one that tells, and passes on nothing
+}
+
+// newClientRun readies the client of a command, which Lab.Command has made.
+func newClientRun(cmd *exec.Cmd, err error) (*clientRun, error) {
 	if err != nil {
-		return err
+		return nil, err
 	}
-	// What happens at a time after the start must not happen before the client.
-	if len(s.plan.At) > 0 && took.Seconds()-r.Seconds > maxStart.Seconds() {
-		r.Disturbed = true
+	c := &clientRun{cmd: cmd}
+	cmd.Stderr, cmd.WaitDelay = &c.stderr, endTimeout
+	c.out, err = cmd.StdoutPipe()
+	return c, err
+}
+
+// wait waits for its end; its error has what it printed.
+func (c *clientRun) wait() error {
+	if err := c.cmd.Wait(); err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(c.stderr.String()))
 	}
 	return nil
+}
+
+// read watches a download as curl passes it on, or reads what the sink saw of an upload,
+// or what a client says that tells.
+func (c *clientRun) read(t Transfer, tells bool, m *meter) (err error) {
+	switch {
+	case t.Video != nil || tells:
+		c.told, err = io.ReadAll(c.out)
+	case !t.Upload && t.Streams == 1:
+		c.got, err = receive(c.out, m, 0)
+	case t.Length > 0 || len(t.Items) > 0: // the sink will tell, or the web server has them, afterwards
+		_, _ = io.Copy(io.Discard, c.out)
+	default:
+		err = json.NewDecoder(c.out).Decode(&c.got)
+		_, _ = io.Copy(io.Discard, c.out)
+	}
+	return err
 }
 
 // maxStart is how long a client may take to start and to end, besides its
@@ -413,21 +445,6 @@ func (r *Result) judgePart(ctx context.Context, b *Bench, t Transfer, got Receiv
 		return fmt.Errorf("the first %d bytes arrived with the wrong SHA-256", got.Bytes)
 	}
 	return nil
-}
-
-// readClient watches a download as curl passes it on, or reads what the sink
-// saw of an upload, or what the client of many streams says.
-func readClient(out io.Reader, t Transfer, m *meter) (got Received, err error) {
-	switch {
-	case !t.Upload && t.Streams == 1:
-		return receive(out, m, 0)
-	case t.Length > 0 || len(t.Items) > 0: // the sink will tell, or the web server has them, afterwards
-		_, _ = io.Copy(io.Discard, out)
-		return got, nil
-	}
-	err = json.NewDecoder(out).Decode(&got)
-	_, _ = io.Copy(io.Discard, out)
-	return got, err
 }
 
 // Sample is a look at a transfer while it runs.

@@ -127,7 +127,7 @@ func (m *bonded) Start(ctx context.Context, b *Bench) error {
 			return err
 		}
 	}
-	return m.ready(ctx, b)
+	return b.waitSubflows(ctx, "primary", max(1, m.subflows)*max(1, len(m.interfaces))+len(m.helpers(b)))
 }
 
 func (*bonded) Client(b *Bench, t Transfer) []string {
@@ -141,11 +141,11 @@ func (m *bonded) Verify(ctx context.Context, b *Bench, r *Result) error {
 	if r.Direction == "put" {
 		receiver, sender = sender, receiver
 	}
-	got, err := mpbondStatus(ctx, b, receiver)
+	got, err := mpbondStatus(ctx, b, receiver, receiver)
 	if err != nil {
 		return err
 	}
-	sent, err := mpbondStatus(ctx, b, sender)
+	sent, err := mpbondStatus(ctx, b, sender, sender)
 	if err != nil {
 		return err
 	}
@@ -197,22 +197,24 @@ func endSpread(bond api.Bond) time.Duration {
 
 func (*bonded) Stop(context.Context, *Bench) error { return nil }
 
-// mpbondStatus asks the server or primary. Its socket is a file, which is the
+// mpbondStatus asks the server or primary in a node. Its socket is a file, which is the
 // same for all nodes.
-func mpbondStatus(ctx context.Context, b *Bench, node string) (api.Status, error) {
-	c := asker.New(filepath.Join(mpbondHome(b, node), "run", node+".sock"))
+func mpbondStatus(ctx context.Context, b *Bench, node, role string) (api.Status, error) {
+	c := asker.New(filepath.Join(mpbondHome(b, node), "run", role+".sock"))
 	defer c.Close()
 	return c.Status(ctx, false)
 }
 
-// ready waits until the direct subflows and one by each helper are up.
-func (m *bonded) ready(ctx context.Context, b *Bench) error {
+// waitSubflows waits until the primary in a node has so many subflows up.
+func (b *Bench) waitSubflows(ctx context.Context, node string, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, bondTimeout)
 	defer cancel()
-	want := max(1, m.subflows)*max(1, len(m.interfaces)) + len(m.helpers(b))
-	for {
-		s, err := mpbondStatus(ctx, b, "primary")
-		up := 0
+	var s api.Status
+	var failed error // of the last look: it may not answer yet
+	up := 0
+	err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
+		s, failed = mpbondStatus(ctx, b, node, "primary")
+		up = 0
 		for _, bond := range s.Bonds {
 			for _, p := range bond.Paths {
 				if p.State == api.Up {
@@ -220,15 +222,12 @@ func (m *bonded) ready(ctx context.Context, b *Bench) error {
 				}
 			}
 		}
-		if err == nil && up >= want {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("mpbond: %d of %d subflows are up after %v: %v %+v%s", up, want, bondTimeout, err, s.Bonds, b.said())
-		case <-time.After(20 * time.Millisecond):
-		}
+		return failed == nil && up >= want, nil
+	})
+	if err != nil {
+		return fmt.Errorf("mpbond: %s: %d of %d subflows are up after %v: %v %+v%s", node, up, want, bondTimeout, failed, s.Bonds, b.said())
 	}
+	return nil
 }
 
 // mpbondProcess is one process of a bond in the lab.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -88,10 +87,8 @@ func (s *split) Start(ctx context.Context, b *Bench) error {
 }
 
 func (s *split) Client(b *Bench, t Transfer) []string {
-	self, _ := os.Executable()
 	top := b.Lab.Topology
-	web, _ := top.Addr("web", "")
-	argv := []string{self, "lab", "split"}
+	argv := labCommand("split")
 	parts, _ := s.parts(t.Size, len(top.Helpers())) // Start has looked
 	for i, n := range parts {
 		from := ""
@@ -102,7 +99,7 @@ func (s *split) Client(b *Bench, t Transfer) []string {
 		}
 		argv = append(argv, "--part", fmt.Sprintf("%s=%d", from, n))
 	}
-	return append(argv, fmt.Sprintf("http://%s:%d/%d", web, webPort, t.Size))
+	return append(argv, b.fileURL(t.Size))
 }
 
 // Verify asserts that each path carried its part.
@@ -217,12 +214,7 @@ func (p SplitPart) fetch(ctx context.Context, url string, span [2]int64, total i
 	}
 	t := &http.Transport{DialContext: dialer.DialContext, DisableCompression: true, DisableKeepAlives: true}
 	defer t.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", span[0], span[1]-1))
-	res, err := (&http.Client{Transport: t}).Do(req)
+	res, err := getRange(ctx, &http.Client{Transport: t}, url, span[0], span[1])
 	if err != nil {
 		return nil, err
 	}

@@ -104,12 +104,13 @@ func (s *station) since(number int64) time.Duration {
 	return time.Duration(number-s.zero) * subframe
 }
 
-// startAt makes now so long after time zero of signals and sources.
-func (s *station) startAt(into time.Duration) {
+// StartAt makes now so long after time zero of signals and sources.
+func (s *station) StartAt(_, into time.Duration) {
 	s.playing, s.zero = true, s.net.Number()-int64(into/subframe)
 }
 
-func (s *station) rewind() { s.playing = false }
+// Rewind has no time zero any more.
+func (s *station) Rewind(time.Duration) { s.playing = false }
 
 // due is when advance is to be called next.
 func (s *station) due() time.Duration {

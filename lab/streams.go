@@ -22,11 +22,7 @@ type Streams struct {
 // had, and a report like curl's to report. Gaps are not told: one stream waits
 // for others.
 func (s Streams) Run(ctx context.Context, out, report io.Writer) error {
-	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
-	if s.SOCKS != "" {
-		transport.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5h", Host: s.SOCKS})
-	}
-	client := &http.Client{Transport: transport, Timeout: 10 * time.Minute}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true, Proxy: proxyBy("socks5h", s.SOCKS)}, Timeout: 10 * time.Minute}
 	type answer struct {
 		got   Received
 		first time.Duration
@@ -59,21 +55,40 @@ func (s Streams) Run(ctx context.Context, out, report io.Writer) error {
 	return json.NewEncoder(out).Encode(all)
 }
 
+// proxyBy is by which proxy an http.Transport goes: none where it has no address.
+func proxyBy(scheme, addr string) func(*http.Request) (*url.URL, error) {
+	if addr == "" {
+		return nil
+	}
+	return http.ProxyURL(&url.URL{Scheme: scheme, Host: addr})
+}
+
+// getRange asks for the bytes of a URL from one offset to another one, or for all of them,
+// with 0 and 0: then anything but all of them is an error.
+func getRange(ctx context.Context, client *http.Client, target string, from, to int64) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return nil, err
+	}
+	if to > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", from, to-1))
+	}
+	res, err := client.Do(req)
+	if err == nil && to == 0 && res.StatusCode != http.StatusOK {
+		res.Body.Close()
+		return nil, fmt.Errorf("the web server answered %s", res.Status)
+	}
+	return res, err
+}
+
 // fetch makes one download.
 func fetch(ctx context.Context, client *http.Client, target string) (got Received, first time.Duration, err error) {
 	begin := time.Now()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	if err != nil {
-		return got, 0, err
-	}
-	res, err := client.Do(req)
+	res, err := getRange(ctx, client, target, 0, 0)
 	if err != nil {
 		return got, 0, err
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return got, 0, fmt.Errorf("the web server answered %s", res.Status)
-	}
 	first = time.Since(begin)
 	got, err = receive(res.Body, &meter{}, 0)
 	return got, first, err

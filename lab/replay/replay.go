@@ -105,73 +105,38 @@ func (r *Recording) fill(events []trace.Event) error {
 	// Goroutines that write a trace overtake each other by microseconds.
 	slices.SortStableFunc(events, func(a, b trace.Event) int { return cmp.Compare(a.T, b.T) })
 	first := slices.IndexFunc(events, func(e trace.Event) bool { return e.Kind == trace.Segment })
-	zero := events[first].Time()
-	streams := map[uint64]*Stream{}
-	paths := map[wire.PathID]*history{}
-	path := func(id uint32) *history {
-		h := paths[wire.PathID(id)]
-		if h == nil {
-			h = &history{Path: Path{ID: wire.PathID(id)}}
-			paths[h.ID] = h
-		}
-		return h
-	}
-	lost := uint64(0)
-	lastSegment, still := zero, time.Duration(0)
+	g := gathered{zero: events[first].Time(), streams: map[uint64]*Stream{}, paths: map[wire.PathID]*history{}}
+	g.lastSegment = g.zero
 	for i := range events {
-		e := &events[i]
-		at := e.Time().Sub(zero)
-		switch e.Kind {
-		case trace.Segment:
-			if e.Count == 0 {
-				return fault.New(fault.Unsupported, errors.New("this trace was recorded by an earlier mpbond, without what a replay needs"), "record it again")
-			}
-			s := streams[e.Stream]
-			if s == nil {
-				s = &Stream{ID: e.Stream, At: at}
-				streams[e.Stream] = s
-			}
-			s.Size = max(s.Size, unit.Bytes(e.Offset)+e.Length)
-			if gap := e.Time().Sub(lastSegment); gap > longestPause {
-				still += gap
-			}
-			lastSegment = e.Time()
-			path(e.Path)
-		case trace.PathUp:
-			h := path(e.Path)
-			h.Device, h.Helped, h.Up = e.Device, e.Reason == "helped", max(at, 0)
-			if h.Down != 0 {
-				h.Down = 0
-				r.Notes = append(r.Notes, fmt.Sprintf("path %d left and came back; in a replay it is dead between", e.Path))
-			}
-		case trace.PathDown:
-			path(e.Path).Down = max(at, 1)
-		case trace.PathState:
-			path(e.Path).state(at, e)
-		case trace.PipeState:
-			path(e.Path).report(at, e)
-		case trace.Dropped:
-			lost += e.Count
+		if err := g.add(&events[i]); err != nil {
+			return err
 		}
 	}
-	if lost > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("the recorder lost %d events", lost))
+	r.Notes = g.notes
+	if g.lost > 0 {
+		r.note("the recorder lost %d events", g.lost)
 	}
-	for _, s := range streams {
+	for _, s := range g.streams {
 		r.Streams = append(r.Streams, *s)
 	}
 	slices.SortFunc(r.Streams, func(a, b Stream) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.ID, b.ID)) })
-	for _, h := range paths {
+	for _, h := range g.paths {
 		if p, ok := h.path(); ok {
 			r.Paths = append(r.Paths, p)
 		} else {
-			r.Notes = append(r.Notes, fmt.Sprintf("path %d (%s) is left out: nothing was measured on it", h.ID, h.Device))
+			r.note("path %d (%s) is left out: nothing was measured on it", h.ID, h.Device)
 		}
 	}
 	if len(r.Paths) == 0 {
 		return fault.New(fault.NotFound, errors.New("no subflow's rate can be told from this trace"), "record a longer transfer")
 	}
 	slices.SortFunc(r.Paths, func(a, b Path) int { return cmp.Compare(a.ID, b.ID) })
+	r.tally(events, g.still)
+	return nil
+}
+
+// tally says what happened in the recording, which paused for still in all.
+func (r *Recording) tally(events []trace.Event, still time.Duration) {
 	t := newTally(r)
 	for _, e := range events {
 		t.add(e)
@@ -184,11 +149,79 @@ func (r *Recording) fill(events []trace.Event) error {
 		}
 	}
 	if !t.complete() {
-		r.Notes = append(r.Notes, "the recording ends before all bytes had arrived")
+		r.note("the recording ends before all bytes had arrived")
 	}
 	if all := r.Recorded.Seconds; still.Seconds() > all/10 {
-		r.Notes = append(r.Notes, fmt.Sprintf("for %.1f of %.1f s nothing was sent: if the source was slow then, the replay is too quick", still.Seconds(), all))
+		r.note("for %.1f of %.1f s nothing was sent: if the source was slow then, the replay is too quick", still.Seconds(), all)
 	}
+}
+
+func (r *Recording) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+// gathered is what the events of a sender tell, one after the other in order of time.
+type gathered struct {
+	zero        time.Time // of the first segment
+	streams     map[uint64]*Stream
+	paths       map[wire.PathID]*history
+	notes       []string
+	lost        uint64 // events
+	lastSegment time.Time
+	still       time.Duration // sum of the pauses between segments
+}
+
+// path is the history of one, which is new if there is none.
+func (g *gathered) path(id uint32) *history {
+	h := g.paths[wire.PathID(id)]
+	if h == nil {
+		h = &history{Path: Path{ID: wire.PathID(id)}}
+		g.paths[h.ID] = h
+	}
+	return h
+}
+
+// add takes in an event.
+func (g *gathered) add(e *trace.Event) error {
+	at := e.Time().Sub(g.zero)
+	switch e.Kind {
+	case trace.Segment:
+		return g.segment(at, e)
+	case trace.PathUp:
+		h := g.path(e.Path)
+		h.Device, h.Helped, h.Up = e.Device, e.Reason == "helped", max(at, 0)
+		if h.Down != 0 {
+			h.Down = 0
+			g.notes = append(g.notes, fmt.Sprintf("path %d left and came back; in a replay it is dead between", e.Path))
+		}
+	case trace.PathDown:
+		g.path(e.Path).Down = max(at, 1)
+	case trace.PathState:
+		g.path(e.Path).state(at, e)
+	case trace.PipeState:
+		g.path(e.Path).report(at, e)
+	case trace.Dropped:
+		g.lost += e.Count
+	}
+	return nil
+}
+
+// segment takes in one that was sent.
+func (g *gathered) segment(at time.Duration, e *trace.Event) error {
+	if e.Count == 0 {
+		return fault.New(fault.Unsupported, errors.New("this trace was recorded by an earlier mpbond, without what a replay needs"), "record it again")
+	}
+	s := g.streams[e.Stream]
+	if s == nil {
+		s = &Stream{ID: e.Stream, At: at}
+		g.streams[e.Stream] = s
+	}
+	s.Size = max(s.Size, unit.Bytes(e.Offset)+e.Length)
+	if gap := e.Time().Sub(g.lastSegment); gap > longestPause {
+		g.still += gap
+	}
+	g.lastSegment = e.Time()
+	g.path(e.Path)
 	return nil
 }
 
