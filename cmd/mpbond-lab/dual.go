@@ -5,8 +5,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -47,7 +45,8 @@ is the mean of one.`,
 			if err = errors.Join(err, failed); err != nil || asJSON {
 				return err
 			}
-			return printDual(c, p, all)
+			p.Print(c.OutOrStdout(), all)
+			return nil
 		},
 	}
 	c.Flags().StringVar(&p.Links, "links", p.Links, "rates of the two links in `Mbit/s`")
@@ -58,36 +57,4 @@ is the mean of one.`,
 	c.Flags().StringVar(&p.Trace, "trace", "", "keep programs' output in `DIR`")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per case and repetition")
 	return c
-}
-
-// printDual prints medians, and how they compare with alone.
-func printDual(c *cobra.Command, p lab.DualPlan, all map[string][]lab.DualResult) error {
-	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "links %s, %v\tundisturbed\tfirst user\tsecond user\n", p.Links, p.Size)
-	alone := [2]float64{}
-	for _, name := range []string{lab.DualAlone, lab.DualIdle, lab.DualBoth} {
-		fmt.Fprintf(w, "%s\t%d of %d", map[string]string{lab.DualAlone: "alone, without mpbond", lab.DualIdle: "the other is idle", lab.DualBoth: "both at once"}[name],
-			len(all[name]), p.Reps)
-		for i := range lab.DualUsers {
-			var times []float64
-			for _, r := range all[name] {
-				times = append(times, r.Seconds[i])
-			}
-			if len(times) == 0 {
-				fmt.Fprint(w, "\t-")
-				continue
-			}
-			slices.Sort(times)
-			median := (times[len(times)/2] + times[(len(times)-1)/2]) / 2
-			if name == lab.DualAlone {
-				alone[i] = median
-			}
-			fmt.Fprintf(w, "\t%.2f s", median)
-			if alone[i] > 0 && name != lab.DualAlone {
-				fmt.Fprintf(w, " (%+.0f %%)", 100*(median/alone[i]-1))
-			}
-		}
-		fmt.Fprintln(w)
-	}
-	return w.Flush()
 }

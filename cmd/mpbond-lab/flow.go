@@ -5,10 +5,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,7 +90,7 @@ func runFlows(c *cobra.Command, p lab.FlowPlan, asJSON bool) error {
 		if asJSON {
 			_ = cli.PrintJSON(out, r)
 		} else {
-			printFlow(out, r)
+			r.Print(out)
 		}
 	})
 	if err = errors.Join(err, failed); err != nil {
@@ -105,33 +103,6 @@ func runFlows(c *cobra.Command, p lab.FlowPlan, asJSON bool) error {
 	}
 	return nil
 }
-
-// printFlow prints the phases of a run.
-func printFlow(out io.Writer, r lab.FlowResult) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%s #%d", r.Set, r.Rep)
-	if r.Disturbed {
-		fmt.Fprintf(w, "  DISTURBED (late: p99 %v, max %v), discarded", r.Lateness.P99, r.Lateness.Max)
-	}
-	if r.Error != "" {
-		fmt.Fprint(w, "  ERROR: ", r.Error)
-	}
-	fmt.Fprintln(w)
-	for _, ph := range r.Phases {
-		fmt.Fprintf(w, "  %.0f–%.0f s\t%v\t%.1f %%\tdelay p50 %.1f\tp95 %.1f ms\t%d dropped\t%d lost", ph.From, ph.To, ph.Rate, 100*ph.Used,
-			inMs(ph.Delay.P50), inMs(ph.Delay.P95), ph.Drops, ph.Losses)
-		if len(ph.Flows) > 1 {
-			fmt.Fprintf(w, "\tJain %.3f:", lab.Jain(ph.Flows))
-			for _, f := range ph.Flows {
-				fmt.Fprintf(w, " %.2f", float64(f)/1e6)
-			}
-		}
-		fmt.Fprintln(w)
-	}
-	_ = w.Flush()
-}
-
-func inMs(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func labFlowSink() *cobra.Command {
 	var hear flow.Hear

@@ -6,12 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"syscall"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,8 +38,25 @@ func labCommands() []*cobra.Command {
 // them. Package lab and tests name it.
 func nodeCommand() *cobra.Command {
 	c := &cobra.Command{Use: "lab", Hidden: true}
-	c.AddCommand(labDaemon(), labGuard(), labSink(), labRelay(), labStreams(), labCombine(), labSplit(), labPlayer(), labProxy(), labProbe(), labFlowSink(), labFlowSource())
+	c.AddCommand(labRelay(), labStreams(), labCombine(), labSplit(), labPlayer(), labFlowSink(), labFlowSource(),
+		plain("daemon", func(context.Context, []string) error { return lab.Daemon(os.Stdin, os.Stdout) }),
+		plain("guard", func(_ context.Context, args []string) error { return lab.Guard(os.Stdin, args[0]) }, "DIR"),
+		plain("sink", func(ctx context.Context, args []string) error { return lab.Sink(ctx, args[0]) }, "ADDRESS"),
+		plain("proxy", func(ctx context.Context, args []string) error { return lab.Proxy(ctx, args[0]) }, "ADDRESS"),
+		plain("probe", func(_ context.Context, args []string) error { return lab.Probe(args) }, "WHAT", "[JOB]"))
 	return c
+}
+
+// plain is a hidden command without flags.
+func plain(name string, run func(ctx context.Context, args []string) error, args ...string) *cobra.Command {
+	least := len(args)
+	if least > 0 && args[least-1][0] == '[' {
+		least--
+	}
+	return &cobra.Command{
+		Use: strings.Join(append([]string{name}, args...), " "), Hidden: true, Args: cobra.RangeArgs(least, len(args)),
+		RunE: func(c *cobra.Command, args []string) error { return run(c.Context(), args) },
+	}
 }
 
 // topology reads what the arguments and --house name.
@@ -141,46 +155,30 @@ black hole), dir (up: from the link's first end, down; absent: both).`,
 	}
 }
 
-func labStart(f *labFlags) *cobra.Command {
+// onLab is a command that does one thing to a lab that is up.
+func (f *labFlags) onLab(use, short string, do func(*lab.Lab) error) *cobra.Command {
 	return &cobra.Command{
-		Use: "start", Short: "Make now the time zero of schedules, outages and traces", Args: cobra.NoArgs,
-		Example: "  mpbond-lab start",
+		Use: use, Short: short, Args: cobra.NoArgs, Example: "  mpbond-lab " + use,
 		RunE: func(*cobra.Command, []string) error {
 			l, err := lab.Open(f.name)
 			if err != nil {
 				return err
 			}
-			return l.Start()
+			return do(l)
 		},
 	}
+}
+
+func labStart(f *labFlags) *cobra.Command {
+	return f.onLab("start", "Make now the time zero of schedules, outages and traces", (*lab.Lab).Start)
 }
 
 func labRewind(f *labFlags) *cobra.Command {
-	return &cobra.Command{
-		Use: "rewind", Short: "Return all links to their beginning and stop their schedules", Args: cobra.NoArgs,
-		Example: "  mpbond-lab rewind",
-		RunE: func(*cobra.Command, []string) error {
-			l, err := lab.Open(f.name)
-			if err != nil {
-				return err
-			}
-			return l.Rewind()
-		},
-	}
+	return f.onLab("rewind", "Return all links to their beginning and stop their schedules", (*lab.Lab).Rewind)
 }
 
 func labDown(f *labFlags) *cobra.Command {
-	return &cobra.Command{
-		Use: "down", Short: "End all programs in the lab and take it away", Args: cobra.NoArgs,
-		Example: "  mpbond-lab down",
-		RunE: func(*cobra.Command, []string) error {
-			l, err := lab.Open(f.name)
-			if err != nil {
-				return err
-			}
-			return l.Down()
-		},
-	}
+	return f.onLab("down", "End all programs in the lab and take it away", (*lab.Lab).Down)
 }
 
 func labLs(f *labFlags) *cobra.Command {
@@ -213,7 +211,7 @@ func labLs(f *labFlags) *cobra.Command {
 				}{l.Name, names, l.Topology, s})
 			}
 			fmt.Fprintf(out, "lab %s (up: %s)\nnodes: %s\n", l.Name, strings.Join(names, " "), strings.Join(l.Topology.Nodes(), " "))
-			printLinks(out, s)
+			s.Print(out)
 			return nil
 		},
 	}
@@ -238,90 +236,11 @@ func labStats(f *labFlags) *cobra.Command {
 			if f.json {
 				return json.NewEncoder(c.OutOrStdout()).Encode(s)
 			}
-			printLinks(c.OutOrStdout(), s)
+			s.Print(c.OutOrStdout())
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	c.Flags().BoolVar(&reset, "reset", false, "begin a new period of lateness and delays")
 	return c
-}
-
-func printLinks(out io.Writer, s lab.Stats) {
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "LINK\tFROM\tTO\tRATE\tDELAY\tQUEUE\tDELIVERED\tPACKETS\tDROPS queue/loss/outage\tONE WAY p50/p95/p99/max, ms")
-	for _, l := range s.Links {
-		for dir, st := range l.Lines {
-			rate, queue := st.Rate.String(), st.Queue.String()
-			if st.Rate < 0 {
-				rate = "unlimited"
-			}
-			if !l.Shaped {
-				rate, queue = "veth", "-"
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d/%d/%d\t%s\n", l.Name, l.Ends[dir], l.Ends[1-dir], rate, st.Delay, queue,
-				st.Count.Delivered.Bytes, st.Count.Delivered.Packets, st.Count.QueueDrops.Packets, st.Count.LossDrops.Packets, st.Count.OutageDrops.Packets, oneWay(st.Delays))
-		}
-	}
-	w.Flush()
-	for _, n := range s.LTE {
-		printLTE(out, n)
-	}
-	lt := s.Lateness
-	fmt.Fprintf(out, "lateness of %d packets: p50 %v, p99 %v, p99.9 %v, max %v", lt.Packets, lt.P50, lt.P99, lt.P999, lt.Max.Round(time.Microsecond))
-	if lt.Disturbed {
-		fmt.Fprint(out, ": DISTURBED")
-	}
-	if !s.Realtime {
-		fmt.Fprint(out, " (no real-time priority)")
-	}
-	fmt.Fprintln(out)
-}
-
-// oneWay are delays in ms, or nothing.
-func oneWay(d lab.Delays) string {
-	if d.Packets == 0 {
-		return "-"
-	}
-	ms := func(v time.Duration) string { return fmt.Sprintf("%.1f", v.Seconds()*1000) }
-	return ms(d.P50) + "/" + ms(d.P95) + "/" + ms(d.P99) + "/" + ms(d.Max)
-}
-
-func printLTE(out io.Writer, n lab.LTEStats) {
-	fmt.Fprintf(out, "lte %s, subframe %d: control messages at %s, truth at %s", n.Name, n.Number, n.Messages, n.Truth)
-	if n.Missed > 0 || n.Dropped > 0 {
-		fmt.Fprintf(out, " (%d subframes missed, %d hearers dropped)", n.Missed, n.Dropped)
-	}
-	fmt.Fprintln(out)
-	for i, c := range n.Samples {
-		fmt.Fprintf(out, "  samples of carrier %d at %s, %d a second", i, c.Socket, c.Rate)
-		if c.Silent > 0 {
-			fmt.Fprintf(out, " (%d subframes were silence)", c.Silent)
-		}
-		fmt.Fprintln(out)
-	}
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "USER\tRNTI\tSIGNAL\tCARRIERS\tWAITING\tC_p\tC_f")
-	for _, u := range n.Users {
-		name := u.Name
-		if !u.Link {
-			name += " (model)"
-		}
-		fmt.Fprintf(w, "%s\t%#x\t%.1f dB\t%d\t%s\t%s\t%s\n", name, uint16(u.RNTI), u.SINR, u.Carriers, u.Waiting, u.Physical, u.Fair)
-	}
-	w.Flush()
-}
-
-func labDaemon() *cobra.Command {
-	return &cobra.Command{
-		Use: "daemon", Hidden: true, Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return lab.Daemon(os.Stdin, os.Stdout) },
-	}
-}
-
-func labGuard() *cobra.Command {
-	return &cobra.Command{
-		Use: "guard DIR", Hidden: true, Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return lab.Guard(os.Stdin, args[0]) },
-	}
 }

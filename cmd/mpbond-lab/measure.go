@@ -3,13 +3,12 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,10 +21,16 @@ import (
 	"mpbond/onload/board"
 )
 
+// runOptions are those of "run".
+type runOptions struct {
+	*labFlags
+	lab.Plan
+	schemes, get, put, drive string
+	items                    int
+}
+
 func labRun(f *labFlags) *cobra.Command {
-	var p lab.Plan
-	var schemes, get, put, drive string
-	var items int
+	o := runOptions{labFlags: f}
 	c := &cobra.Command{
 		Use: "run [FILE]", Short: "Measure transfers between primary and web over an emulated network", Args: cobra.MaximumNArgs(1),
 		Example: "  mpbond-lab run --house 8/10/5 --get 2MB --reps 5",
@@ -56,60 +61,57 @@ Faults: --at 2s:hs1.rate=1Mbit/s    change a link (LINK[.up|.down].PROPERTY=VALU
         --at 3s:off=helper1         all its links fall silent
 Times count from the start of the client.`,
 		RunE: func(c *cobra.Command, args []string) error {
-			var err error
-			if drive != "" {
-				if len(args) > 0 || get+put != "" || c.Flags().Changed("house") {
-					return cli.UsageError("--drive goes without FILE, --house, --get and --put")
-				}
-				return runDrive(c, p, f, drive, schemes)
-			}
-			if p.Topology, err = f.topology(args); err != nil {
+			p, err := o.plan(args)
+			if err != nil {
 				return err
 			}
-			if p.Upload = put != ""; p.Upload == (get != "") {
-				return cli.UsageError("give --get BYTES or --put BYTES")
-			}
-			if p.Size, err = unit.ParseBytes(get + put); err != nil {
-				return cli.AsUsageError(err)
-			}
-			if p.Size <= 0 || p.Reps <= 0 {
-				return cli.UsageError("the size and --reps must be over 0")
-			}
-			if items > 0 {
-				p.Items, p.Size = slices.Repeat([]unit.Bytes{p.Size}, items), 0
-			}
-			p.Schemes, p.Pcap = strings.Split(schemes, ","), f.pcap
 			return runPlan(c, p, f.json)
 		},
 	}
 	f.topologyFlags(c)
-	c.Flags().StringVar(&schemes, "scheme", "single,kibbutz,mpbond", "schemes to compare")
-	c.Flags().StringVar(&get, "get", "", "download so many `BYTES` (512KB, 10MB)")
-	c.Flags().StringVar(&put, "put", "", "upload so many `BYTES`")
-	c.Flags().StringVar(&drive, "drive", "", "instead, transfer for 30 s over the recorded drive `NAME`, as the bench does")
-	c.Flags().IntVar(&p.Streams, "streams", 1, "downloads at once, each of that size")
-	c.Flags().IntVar(&items, "items", 0, "files in one transfer, each of that size, as the segments of a video or photos")
-	c.Flags().IntVar(&p.Reps, "reps", 1, "transfers of each scheme")
-	c.Flags().Uint64Var(&p.Seed, "seed", 1, "of the file's content")
-	c.Flags().StringArrayVar(&p.At, "at", nil, "fault or change at a `TIME:WHAT` (repeatable)")
-	c.Flags().DurationVar(&p.Ping, "ping", 0, "send a small packet in each such interval over each link between primary and server beside the transfer, and tell its delays")
-	c.Flags().StringVar(&p.Trace, "trace", "", "keep programs' output and events in `DIR`")
+	c.Flags().StringVar(&o.schemes, "scheme", "single,kibbutz,mpbond", "schemes to compare")
+	c.Flags().StringVar(&o.get, "get", "", "download so many `BYTES` (512KB, 10MB)")
+	c.Flags().StringVar(&o.put, "put", "", "upload so many `BYTES`")
+	c.Flags().StringVar(&o.drive, "drive", "", "instead, transfer for 30 s over the recorded drive `NAME`, as the bench does")
+	c.Flags().IntVar(&o.Streams, "streams", 1, "downloads at once, each of that size")
+	c.Flags().IntVar(&o.items, "items", 0, "files in one transfer, each of that size, as the segments of a video or photos")
+	c.Flags().IntVar(&o.Reps, "reps", 1, "transfers of each scheme")
+	c.Flags().Uint64Var(&o.Seed, "seed", 1, "of the file's content")
+	c.Flags().StringArrayVar(&o.At, "at", nil, "fault or change at a `TIME:WHAT` (repeatable)")
+	c.Flags().DurationVar(&o.Ping, "ping", 0, "send a small packet in each such interval over each link between primary and server beside the transfer, and tell its delays")
+	c.Flags().StringVar(&o.Trace, "trace", "", "keep programs' output and events in `DIR`")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object per transfer")
 	return c
 }
 
-// runDrive runs the transfers of p over a drive that comes with the program.
-func runDrive(c *cobra.Command, p lab.Plan, f *labFlags, name, schemes string) error {
-	ride, err := lab.RidePlan(name)
-	if err != nil {
-		return cli.AsUsageError(err)
-	}
+// plan is what is to be measured.
+func (o runOptions) plan(args []string) (p lab.Plan, err error) {
+	p = o.Plan
+	p.Schemes, p.Pcap = strings.Split(o.schemes, ","), o.pcap
 	if p.Reps <= 0 {
-		return cli.UsageError("--reps must be over 0")
+		return p, cli.UsageError("--reps must be over 0")
 	}
-	p.Topology, p.Size, p.Upload, p.Length = ride.Topology, ride.Size, ride.Upload, ride.Length
-	p.Schemes, p.Pcap = strings.Split(schemes, ","), f.pcap
-	return runPlan(c, p, f.json)
+	if o.drive != "" {
+		if len(args) > 0 || o.get+o.put+o.house != "" {
+			return p, cli.UsageError("--drive goes without FILE, --house, --get and --put")
+		}
+		ride, err := lab.RidePlan(o.drive)
+		p.Topology, p.Size, p.Upload, p.Length = ride.Topology, ride.Size, ride.Upload, ride.Length
+		return p, cli.AsUsageError(err)
+	}
+	if p.Topology, err = o.topology(args); err != nil {
+		return p, err
+	}
+	if p.Upload = o.put != ""; p.Upload == (o.get != "") {
+		return p, cli.UsageError("give --get BYTES or --put BYTES")
+	}
+	if p.Size, err = unit.ParseBytes(o.get + o.put); err != nil || p.Size <= 0 {
+		return p, cli.AsUsageError(cmp.Or(err, errors.New("the size must be over 0")))
+	}
+	if o.items > 0 {
+		p.Items, p.Size = slices.Repeat([]unit.Bytes{p.Size}, o.items), 0
+	}
+	return p, nil
 }
 
 func labBound(f *labFlags) *cobra.Command {
@@ -168,9 +170,7 @@ p99 at most 0.5 ms, no disturbance.`,
 }
 
 func calibrate(c *cobra.Command, rates []string, length time.Duration, asJSON bool) error {
-	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "SIX LINKS OF\tRATE ERROR\tADDED DELAY p50\tp99\tLATENESS p99\tp99.9\tmax\tCORES\tFIT")
-	fit := unit.Rate(0)
+	var all []lab.Calibration
 	for _, text := range rates {
 		rate, err := unit.ParseRate(text)
 		if err != nil {
@@ -180,49 +180,16 @@ func calibrate(c *cobra.Command, rates []string, length time.Duration, asJSON bo
 		if err != nil {
 			return err
 		}
-		if asJSON {
+		if all = append(all, r); asJSON {
 			if err := json.NewEncoder(c.OutOrStdout()).Encode(r); err != nil {
 				return err
 			}
-			continue
 		}
-		verdict := "yes"
-		if r.Lateness.Disturbed {
-			verdict = "no: disturbed"
-		} else if !r.Fit {
-			verdict = "no"
-		} else {
-			fit = max(fit, rate)
-		}
-		us := func(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
-		fmt.Fprintf(w, "%v\t%+.3f%%\t%v\t%v\t%v\t%v\t%v\t%.2f\t%s\n", rate, 100*r.RateError, us(r.AddedP50), us(r.AddedP99),
-			us(r.Lateness.P99), us(r.Lateness.P999), us(r.Lateness.Max), r.CPU, verdict)
 	}
 	if asJSON {
 		return nil
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if fit == 0 {
-		return fmt.Errorf("this machine is not fit for emulation at present (is something else running?)")
-	}
-	fmt.Fprintf(c.OutOrStdout(), "Here the emulator is true up to six links of %v at once; beyond that nothing is promised.\n", fit)
-	return nil
-}
-
-func labProbe() *cobra.Command {
-	return &cobra.Command{
-		Use: "probe", Hidden: true, DisableFlagParsing: true,
-		RunE: func(_ *cobra.Command, args []string) error { return lab.Probe(args) },
-	}
-}
-
-func labSink() *cobra.Command {
-	return &cobra.Command{
-		Use: "sink ADDRESS", Hidden: true, Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return lab.Sink(c.Context(), args[0]) },
-	}
+	return lab.PrintCalibrations(c.OutOrStdout(), all)
 }
 
 func labRelay() *cobra.Command {
@@ -288,13 +255,6 @@ func labPlayer() *cobra.Command {
 	return c
 }
 
-func labProxy() *cobra.Command {
-	return &cobra.Command{
-		Use: "proxy ADDRESS", Hidden: true, Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return lab.Proxy(c.Context(), args[0]) },
-	}
-}
-
 func labStreams() *cobra.Command {
 	var s lab.Streams
 	c := &cobra.Command{
@@ -319,7 +279,7 @@ func runPlan(c *cobra.Command, p lab.Plan, asJSON bool) error {
 		if asJSON {
 			_ = cli.PrintJSON(out, r)
 		} else {
-			printResult(out, r)
+			r.Print(out)
 		}
 	})
 	if err != nil {
@@ -340,21 +300,4 @@ func runPlan(c *cobra.Command, p lab.Plan, asJSON bool) error {
 		}
 	}
 	return nil
-}
-
-func printResult(out io.Writer, r lab.Result) {
-	fmt.Fprintf(out, "%-16s #%d  %7.3f s  %v  %3.0f%% of bound %.3f s  gap %.3f s  %s", r.Scheme, r.Rep, r.Seconds,
-		unit.RateOf(r.Bytes*unit.Bytes(r.Streams), time.Duration(r.Seconds*float64(time.Second))), 100*r.Efficiency, r.Bound, r.LongestGap,
-		exp.ByDevice(r.Devices, unit.Bytes.String))
-	for _, link := range slices.Sorted(maps.Keys(r.Pings)) {
-		p := r.Pings[link]
-		fmt.Fprintf(out, "  ping %s %s ms, %d of %d lost", link, oneWay(p.Down), p.Lost, p.Sent)
-	}
-	if r.Disturbed {
-		fmt.Fprintf(out, "  DISTURBED (late: p99.9 %v, max %v), discarded", r.Lateness.P999, r.Lateness.Max)
-	}
-	if r.Error != "" {
-		fmt.Fprint(out, "  ERROR: ", r.Error)
-	}
-	fmt.Fprintln(out)
 }

@@ -113,7 +113,7 @@ func b2() Row {
 		cell("8/10/5", "HS-path falls from 10 to 1 Mbit/s", "2s:hs1.rate=1Mbit/s", Product, pams, mptcp, oneLink),
 		cell("8/10/5", "pipe falls from 5 to 1 Mbit/s", "2s:pipe1.rate=1Mbit/s", Product, pams, mptcp, oneLink),
 	}
-	r.Points = append(dropClaims(drop.Name), fallClaim(falls))
+	r.Points = append(dropClaims(drop), fallClaim(falls))
 	return r.with(append([]Cell{drop}, falls...))
 }
 

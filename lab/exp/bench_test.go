@@ -142,7 +142,7 @@ func TestClaims(t *testing.T) {
 		{"beside others", "no median", map[string]times{"8/10/5, 64 KB, down": {"mpbond": 1.01, "single": 1.1}, "8/10/5, 64 KB, down" + beside: {"mpbond": 1, "single": 1}},
 			[]string{"8/10/5, 64 KB, down" + beside + ": one link: 1.000 s, 1.100 s in the grid"}, 2, 8},
 		{"two users", "two users", map[string]times{rows[4].Cells[0].Name: {"alone:primary": 1, "both:primary": 1.04, "alone:helper1": 2, "both:helper1": 2.2}},
-			[]string{rows[4].Cells[0].Name + ": second user: 2.20 s, +10.0 %"}, 2, 4},
+			[]string{rows[4].Cells[0].Name + ": helper1: 2.20 s, +10.0 %"}, 2, 4},
 		{"drop", "4.26 s", map[string]times{drop: {"mpbond": 4.6, "mpbond:pams": 4.7}}, []string{drop + ": PAMS: 4.70 s"}, 2, 0},
 		{"worse without", "visibly", map[string]times{drop: {"mpbond": 4, "mpbond:noreinject": 5}}, nil, 1, 1},
 		{"no worse without", "visibly", map[string]times{drop: {"mpbond:pams": 4, "mpbond:pams:noreinject": 4.1}}, []string{drop + ": PAMS: 4.00 s with, 4.10 s without"}, 1, 1},

@@ -195,7 +195,7 @@ func (c Cell) besides(all []Summary, value func(Summary) string) (texts []string
 		}
 		gaps = append(gaps, fmt.Sprintf("%s %.2f s", schemeTitle(s.Scheme), s.MedianGap))
 		if c.Streams > 1 && len(s.PeakRSS) > 0 {
-			texts = append(texts, "peak memory: "+ByDevice(s.PeakRSS, unit.Bytes.String))
+			texts = append(texts, "peak memory: "+lab.ByDevice(s.PeakRSS, unit.Bytes.String))
 		}
 	}
 	if (lab.Plan{At: c.At}).Breaks() {

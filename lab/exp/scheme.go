@@ -2,7 +2,6 @@ package exp
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -135,8 +134,8 @@ func SchemeTable(title string, all []Summary) Table {
 		for _, base := range schemeTitles {
 			row = append(row, s.ratio(all, base.scheme))
 		}
-		t.Add(append(row, noticed(s.Gap), noticed(s.MedianGap), noticed(s.EndSpread), sharePercent(s.Twice), ByDevice(s.Shares, sharePercent),
-			ByDevice(s.PeakRSS, unit.Bytes.String), s.remarks())...)
+		t.Add(append(row, noticed(s.Gap), noticed(s.MedianGap), noticed(s.EndSpread), sharePercent(s.Twice), lab.ByDevice(s.Shares, sharePercent),
+			lab.ByDevice(s.PeakRSS, unit.Bytes.String), s.remarks())...)
 	}
 	return t
 }
@@ -189,15 +188,4 @@ func sharePercent(v float64) string {
 		return ""
 	}
 	return fmt.Sprintf("%.0f %%", 100*v)
-}
-
-// ByDevice lists what each device has, if anything.
-func ByDevice[T any](m map[string]T, text func(T) string) string {
-	var all []string
-	for _, d := range slices.Sorted(maps.Keys(m)) {
-		if s := text(m[d]); s != "" {
-			all = append(all, d+" "+s)
-		}
-	}
-	return strings.Join(all, ", ")
 }
