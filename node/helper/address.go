@@ -70,7 +70,9 @@ func (h *Helper) watchAddresses(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			h.reviewFacts(now)
-			h.listen(now)
+			for _, s := range h.relays.list() {
+				s.sample(now)
+			}
 		}
 		wall := h.wall() // read once: a sleep between two readings would be in neither difference
 		slept := wall.Sub(last) - addressEvery
@@ -127,28 +129,13 @@ func (h *Helper) wake() {
 
 func (h *Helper) dropLost(lost func(net.Addr) bool) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	for _, o := range h.offers {
 		if lost(o.local) {
 			o.drop(errAddress)
 		}
 	}
-	for r, f := range h.relays {
-		if local := r.pipe.LocalAddr(); lost(local) {
-			if r.pipe.Break(local, errAddress) {
-				h.log.Info("pipe given up", "primary", f.primary.Name, "from", local, "err", errAddress)
-			}
-		}
-		if local := r.hs.LocalAddr(); lost(local) {
-			before := f.moves.count
-			if f.moves.follow(r.hs.Conn()) {
-				if f.moves.count > before {
-					h.log.Info("HS-path goes on from another address", "primary", f.primary.Name, "before", local, "now", r.hs.LocalAddr())
-				}
-				continue
-			}
-			h.log.Info("HS-path given up", "primary", f.primary.Name, "from", local, "err", errAddress)
-			go r.close(errAddress) // may wait for a write that is under way
-		}
+	h.mu.Unlock()
+	for _, s := range h.relays.list() {
+		s.dropLost(lost, h.log)
 	}
 }

@@ -95,17 +95,15 @@ func (h *Helper) May(ctx context.Context, primary identity.Peer, server string) 
 
 // Spent ends all subflows of which a cap is used up. Their primaries are told.
 func (h *Helper) Spent(of device.Bounded, a policy.Allowance) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for r, f := range h.relays {
-		if primary := forPrimary(f.primary); of.Counts(policy.ForPath, f.link, primary.Peer) {
-			if of.Peer == "" {
-				r.close(capError{device.Bounded{Link: f.link}, a})
-			} else {
-				r.close(capError{of, a})
-			}
+	h.relays.closeWhere(func(s *subflow) error {
+		switch primary := forPrimary(s.primary); {
+		case !of.Counts(policy.ForPath, s.link, primary.Peer):
+			return nil
+		case of.Peer == "":
+			return capError{device.Bounded{Link: s.link}, a}
 		}
-	}
+		return capError{of, a}
+	})
 }
 
 // countFor has what a connection carries counted as a primary's.

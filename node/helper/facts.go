@@ -3,7 +3,6 @@ package helper
 import (
 	"cmp"
 	"errors"
-	"net"
 	"slices"
 	"time"
 
@@ -78,13 +77,9 @@ func (h *Helper) review(at time.Time) {
 		return
 	}
 	h.facts = now
-	h.mu.Lock()
-	for r := range h.relays {
-		if now.Refuses != "" {
-			go r.close(errRests) // it may wait for its TLS to say goodbye
-		}
+	if now.Refuses != "" {
+		h.relays.closeWhere(func(*subflow) error { return errRests })
 	}
-	h.mu.Unlock()
 	h.tellAll()
 }
 
@@ -101,10 +96,10 @@ func (h *Helper) tellAll() {
 	for o, f := range h.offers {
 		all = append(all, told{o, f.primary})
 	}
-	for r, f := range h.relays {
-		all = append(all, told{r.pipe, f.primary.Key})
-	}
 	h.mu.Unlock()
+	for _, s := range h.relays.list() {
+		all = append(all, told{s.pipe, s.primary.Key})
+	}
 	for _, t := range all {
 		_ = t.on.SendFacts(h.factsFor(t.primary)) // a pipe that broke is noticed by who waits on it
 	}
@@ -169,13 +164,7 @@ func (h *Helper) link() string {
 	if h.cfg.HSInterface != "" {
 		return h.cfg.HSInterface
 	}
-	var local net.Addr
-	h.mu.Lock()
-	for r := range h.relays {
-		local = r.hs.LocalAddr()
-	}
-	h.mu.Unlock()
-	if local != nil {
+	if local := h.relays.lastLocalAddr(); local != nil {
 		if name := device.InterfaceOf(local); name != "" {
 			return name
 		}

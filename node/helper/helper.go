@@ -6,6 +6,7 @@
 //
 //	helper.go  pipes: dialled, kept ready, dialled again
 //	target.go  an address of a primary, and what became of calls there
+//	relays.go  the subflows that are relayed
 //	relay.go   one subflow: two hops and the buffers between
 //	resume.go  another pipe for a subflow whose pipe broke
 //	report.go  what the senders are told about the hop they cannot see
@@ -153,17 +154,14 @@ type Helper struct {
 	mu      sync.Mutex
 	targets []*target // each kept by a goroutine while Run runs
 	found   found
-	relays  map[*relay]*subflow
 	offers  map[*pipe.Offer]*offered
 	early   chan struct{} // closed and replaced when primaries are to be called again at once
 	refused refusal.List  // primaries that refuse this device, or that it does not recognise
-	places  int           // relays and those about to be
-	moved   uint64        // bytes of relays that have ended
-	relayed uint64        // relays there were, for their numbers in the trace
 
 	access *serverAccess
 	caps   *capChecker
 	share  *linkShare
+	relays *relayTable
 
 	factsMu sync.Mutex           // held while they are told, so that the newest is told last; taken before mu
 	facts   wire.Facts           // as they are told
@@ -176,19 +174,6 @@ type Helper struct {
 // longestWait returns the longest wait for a primary that has been away so long.
 func longestWait(away time.Duration) time.Duration {
 	return min(max(away/10, backoffSoon), backoffMax)
-}
-
-// subflow is what is known of one relay, besides its counters.
-type subflow struct {
-	number  uint64 // in the trace and the api
-	primary identity.Peer
-	server  string
-	since   time.Time
-	link    string // interface of the HS-path, "" if it is not known
-	moves   moves
-	mute    mute
-	share   *sharedRelay
-	meter   meter
 }
 
 // New checks cfg. Name is this device's own, for display at the other ends.
@@ -228,7 +213,7 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 	if len(name) > wire.MaxName {
 		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
-	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, relays: map[*relay]*subflow{}, offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, wall: wallClock, early: make(chan struct{}), changed: make(chan struct{}, 1),
+	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, relays: newRelayTable(cfg.MaxSubflows), offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, wall: wallClock, early: make(chan struct{}), changed: make(chan struct{}, 1),
 		pipes: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout, Ledger: cfg.Usage.Ledger(policy.ForPipe)}),
 			pipe.RFCOMM{}},
 		paths: &dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForPath},
@@ -328,11 +313,7 @@ func (h *Helper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	h.mu.Lock()
-	for r := range h.relays {
-		go r.close(ctx.Err()) // each may wait for its TLS to say goodbye
-	}
-	h.mu.Unlock()
+	h.relays.closeWhere(func(*subflow) error { return ctx.Err() })
 	all.Wait()
 	return ctx.Err()
 }
@@ -373,10 +354,10 @@ func (h *Helper) offer(ctx context.Context, t *target, stalled *wire.Token) (o *
 	return o, q, err
 }
 
-// subflow serves one INIT_MP_JOIN from its answer to the end of the relay.
-func (h *Helper) subflow(ctx context.Context, all *sync.WaitGroup, t *target, o *pipe.Offer, q pipe.Request) {
+// relaySubflow serves one INIT_MP_JOIN from its answer to the end of the relay.
+func (h *Helper) relaySubflow(ctx context.Context, all *sync.WaitGroup, t *target, o *pipe.Offer, q pipe.Request) {
 	log := h.log.With("primary", t.primary.Name, "server", q.Server)
-	r, code, err := h.connect(ctx, t, o, q)
+	s, code, err := h.connect(ctx, t, o, q)
 	if err != nil {
 		text := "the helper cannot join: " + err.Error()
 		if hint := fault.HintOf(err); hint != "" {
@@ -387,29 +368,18 @@ func (h *Helper) subflow(ctx context.Context, all *sync.WaitGroup, t *target, o 
 		h.rec.Add(trace.Event{Kind: trace.Error, Device: t.primary.Name, Reason: "subflow refused", Text: text})
 		return
 	}
-	h.mu.Lock()
-	number := h.relays[r].number
-	h.mu.Unlock()
 	began := time.Now()
-	all.Go(func() { h.rescue(ctx, all, r, t) })
+	all.Go(func() { h.rescue(ctx, all, s, t) })
 	log.Debug("subflow relayed")
-	h.rec.Add(trace.Event{Kind: trace.RelayUp, Count: number, Device: t.primary.Name, Text: q.Server})
-	err = r.run(h.mode, h.tracing(number))
-	h.mu.Lock()
-	m, share := h.relays[r].mute, h.relays[r].share
-	h.mu.Unlock()
-	h.judge(r, m, began, err)
-	h.rec.Add(trace.Event{Kind: trace.RelayDown, Count: number, Device: t.primary.Name,
-		Length: unit.Bytes(r.up.read.Load() + r.down.read.Load()), Reason: ending(err)})
-	h.mu.Lock()
-	delete(h.relays, r)
-	h.places--
-	h.moved += r.up.read.Load() + r.down.read.Load()
-	h.mu.Unlock()
-	h.share.removeRelay(share)
-	_, mostUp := r.up.ring.Held()
-	_, mostDown := r.down.ring.Held()
-	log.Debug("subflow ended", "err", err, "up", r.up.read.Load(), "down", r.down.read.Load(), "most_up", mostUp, "most_down", mostDown)
+	h.rec.Add(trace.Event{Kind: trace.RelayUp, Count: s.number, Device: t.primary.Name, Text: q.Server})
+	err = s.run(h.mode, h.tracing(s.number))
+	h.judge(s, began, err)
+	h.rec.Add(trace.Event{Kind: trace.RelayDown, Count: s.number, Device: t.primary.Name, Length: unit.Bytes(s.bytes()), Reason: ending(err)})
+	h.relays.remove(s)
+	h.share.removeRelay(s.share)
+	_, mostUp := s.up.ring.Held()
+	_, mostDown := s.down.ring.Held()
+	log.Debug("subflow ended", "err", err, "up", s.up.read.Load(), "down", s.down.read.Load(), "most_up", mostUp, "most_down", mostDown)
 }
 
 // ShareWith counts what a primary in this process moves over its direct subflows as the
@@ -474,13 +444,12 @@ func (h *Helper) setTargets(ctx context.Context, all *sync.WaitGroup, list []*ta
 
 // endRelays ends what is carried but not wanted any more, for reasons of that kind.
 func (h *Helper) endRelays(kind func(error) bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for r, f := range h.relays {
-		if err := h.access.check(f.primary.Key, f.server); err != nil && kind(err) {
-			go r.close(err)
+	h.relays.closeWhere(func(s *subflow) error {
+		if err := h.access.check(s.primary.Key, s.server); err != nil && kind(err) {
+			return err
 		}
-	}
+		return nil
+	})
 }
 
 // tracing is what a relay tells of its reports, nil if nothing is traced.
@@ -496,7 +465,7 @@ func (h *Helper) tracing(number uint64) func(trace.Event) {
 
 // connect makes the HS-path and answers INIT_MP_OK. On an error the code says
 // what to answer instead; nothing is left open but o.
-func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) (_ *relay, _ wire.Code, err error) {
+func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) (_ *subflow, _ wire.Code, err error) {
 	if !h.access.allows(t.primary.Key, q.Server) {
 		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q is no address of a server that it trusts", q.Server),
 			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
@@ -504,20 +473,12 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	if err := h.willing(t.primary); err != nil {
 		return nil, wire.CodeLimit, err
 	}
-	h.mu.Lock()
-	full := h.places >= h.cfg.MaxSubflows
-	if !full {
-		h.places++
-	}
-	h.mu.Unlock()
-	if full {
-		return nil, wire.CodeLimit, fault.New(fault.Limit, fmt.Errorf("it relays %d subflows already", h.cfg.MaxSubflows), "raise max_subflows there")
+	if err := h.relays.reserve(); err != nil {
+		return nil, wire.CodeLimit, err
 	}
 	defer func() {
 		if err != nil {
-			h.mu.Lock()
-			h.places--
-			h.mu.Unlock()
+			h.relays.release()
 		}
 	}()
 	dial, cancel := context.WithTimeout(ctx, pipe.HandshakeTimeout)
@@ -548,23 +509,19 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 		hs.Close()
 		return nil, wire.CodeInternal, err
 	}
-	r := newRelay(p, hs, int(h.cfg.Buffer))
-	r.several = func() bool { return h.waitingAt(t.primary) > 1 }
-	share := h.share.addRelay(p, hs)
-	h.mu.Lock()
-	h.relayed++
-	h.relays[r] = &subflow{number: h.relayed, primary: t.primary, server: q.Server, since: time.Now(), link: link, share: share}
-	var missed error // why others were closed while this one was made
-	if missed = h.access.check(t.primary.Key, q.Server); ctx.Err() != nil {
+	s := &subflow{relay: newRelay(p, hs, int(h.cfg.Buffer)), primary: t.primary, server: q.Server, since: time.Now(), link: link, share: h.share.addRelay(p, hs)}
+	s.several = func() bool { return h.waitingAt(t.primary) > 1 }
+	h.relays.add(s)
+	missed := h.access.check(t.primary.Key, q.Server) // why others were closed while this one was made
+	switch {
+	case ctx.Err() != nil:
 		missed = context.Canceled
-	}
-	h.mu.Unlock()
-	if missed == nil && h.Facts().Refuses != "" {
+	case missed == nil && h.Facts().Refuses != "":
 		missed = errRests
 	}
 	if missed != nil {
-		r.close(missed)
+		s.close(missed)
 	}
 	h.tellFacts(p, t.primary.Key) // if they changed while the pipe was neither waiting nor in use
-	return r, 0, nil
+	return s, 0, nil
 }

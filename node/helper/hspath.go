@@ -47,7 +47,7 @@ var errSilent = errors.New("nothing comes back over UDP any more")
 const muteLimit = 1500 * time.Millisecond
 
 // mute is since when nothing comes by an HS-path, though what was sent waits for its
-// acknowledgement. Helper.mu guards it.
+// acknowledgement.
 type mute struct {
 	acked, received uint64
 	since           time.Time // the last look at which all was well
@@ -73,25 +73,13 @@ func (m mute) silent(ended time.Time, why error) error {
 // networks let through the beginning alone: whether the server never answered the
 // handshake that its primary waited for, or said nothing any more at the end. It began
 // at a time, and err is why it ended.
-func (h *Helper) judge(r *relay, m mute, began time.Time, err error) {
-	c, now := r.hs.Conn(), time.Now()
+func (h *Helper) judge(s *subflow, began time.Time, err error) {
+	c, now := s.hs.Conn(), time.Now()
 	switch {
-	case r.hs.Received() > 0:
-		h.paths.Ended(c, began, m.silent(now, err))
-	case r.up.read.Load() > 0 && now.Sub(began) >= pipe.HandshakeTimeout/2:
+	case s.hs.Received() > 0:
+		h.paths.Ended(c, began, s.lastMute().silent(now, err))
+	case s.up.read.Load() > 0 && now.Sub(began) >= pipe.HandshakeTimeout/2:
 		h.paths.Lost(c, errMute)
-	}
-}
-
-// listen looks which HS-paths are mute.
-func (h *Helper) listen(now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for r, f := range h.relays {
-		f.meter.add(now, r.up.read.Load(), r.down.read.Load())
-		if hs, err := r.hs.Probe(); err == nil {
-			f.mute.look(now, hs)
-		}
 	}
 }
 
@@ -100,7 +88,7 @@ func (h *Helper) listen(now time.Time) {
 // waits for a silent subflow.
 const moveTries = 3
 
-// moves is what has become of an HS-path that lost its address; Helper.mu guards it.
+// moves is what has become of an HS-path that lost its address.
 type moves struct {
 	count, failed int
 }

@@ -34,20 +34,13 @@ func (h *Helper) serve(ctx context.Context, all *sync.WaitGroup, t *target, o *p
 		h.resume(t, o, q)
 		return
 	}
-	h.subflow(ctx, all, t, o, q)
+	h.relaySubflow(ctx, all, t, o, q)
 }
 
 // resume moves the subflow that q names to o.
 func (h *Helper) resume(t *target, o *pipe.Offer, q pipe.Request) {
 	log := h.log.With("primary", t.primary.Name, "pipe", t.addr)
-	var l *pipe.Link
-	h.mu.Lock()
-	for r, f := range h.relays {
-		if r.pipe.Token() == q.Token && f.primary.Key == t.primary.Key {
-			l = r.pipe
-		}
-	}
-	h.mu.Unlock()
+	l := h.relays.find(q.Token, t.primary.Key)
 	err := errors.New("no such subflow here, or no longer")
 	if l == nil {
 		_ = o.Refuse(wire.CodeClosed, err.Error())
@@ -63,7 +56,7 @@ func (h *Helper) resume(t *target, o *pipe.Offer, q pipe.Request) {
 
 // rescue calls the primary, at all addresses at once, whenever the pipe of r
 // breaks or stalls, and offers what it gets to resume r, until r ends.
-func (h *Helper) rescue(ctx context.Context, all *sync.WaitGroup, r *relay, t *target) {
+func (h *Helper) rescue(ctx context.Context, all *sync.WaitGroup, r *subflow, t *target) {
 	for {
 		select {
 		case <-r.done:

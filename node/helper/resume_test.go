@@ -129,11 +129,9 @@ func TestResumeOfAnother(t *testing.T) {
 		p, s := w.joined(one)
 		two, _ := w.accepted(w.pl, keys().primary)
 		synctest.Wait()
-		w.h.mu.Lock()
-		for _, f := range w.h.relays { // as if another primary had made it
+		for _, f := range w.h.relays.list() { // as if another primary had made it
 			f.primary.Key = keys().server.Public()
 		}
-		w.h.mu.Unlock()
 		var refused wire.Refuse
 		if err := p.Resume(t.Context(), two); !errors.As(err, &refused) || !p.Ended() {
 			t.Errorf("resumed for another device: %v", err)

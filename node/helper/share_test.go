@@ -63,9 +63,7 @@ func TestOwnerGoesFirst(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w.h.mu.Lock()
-				defer w.h.mu.Unlock()
-				for r := range w.h.relays {
+				for _, r := range w.h.relays.list() {
 					h, _ := r.hs.Probe()
 					up = h.Limit > 0
 				}
@@ -109,9 +107,7 @@ func TestLimitEndsOnFullHop(t *testing.T) {
 	}()
 	defer func() { primary.Close(); server.Close(); <-written }()
 	hop := func() (full bool, limit unit.Rate) {
-		w.h.mu.Lock()
-		defer w.h.mu.Unlock()
-		for r := range w.h.relays {
+		for _, r := range w.h.relays.list() {
 			h, _ := r.hs.Probe()
 			held, _ := r.up.ring.Held()
 			return h.Unsent > 0 && held == 1<<20, h.Limit
@@ -156,18 +152,14 @@ func TestLossIsNoOwner(t *testing.T) {
 	w.start(Config{})
 	w.subflow()
 	eventually(t, "the relay is there", func() bool {
-		w.h.mu.Lock()
-		defer w.h.mu.Unlock()
-		return len(w.h.relays) == 1
+		return len(w.h.relays.list()) == 1
 	})
 	s := newLinkShare(w.h.log) // the helper's own passes loopback over
-	w.h.mu.Lock()
-	for r := range w.h.relays {
+	for _, r := range w.h.relays.list() {
 		hs := r.hs.LocalAddr().String()
 		s.addRelay(r.pipe, r.hs)
 		s.interfaceOf = func(a net.Addr) string { return map[string]string{hs: "wwan0"}[a.String()] }
 	}
-	w.h.mu.Unlock()
 	others, now := uint64(0), time.Now()
 	s.counters = func() (map[string]device.Counters, error) {
 		h := hop.Load()
@@ -217,9 +209,7 @@ func TestOnloadIsNoOwner(t *testing.T) {
 	w.start(Config{})
 	w.subflow()
 	eventually(t, "the relay is there", func() bool {
-		w.h.mu.Lock()
-		defer w.h.mu.Unlock()
-		return len(w.h.relays) == 1
+		return len(w.h.relays.list()) == 1
 	})
 	wwan := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
 	for name, x := range map[string]struct {
@@ -236,11 +226,9 @@ func TestOnloadIsNoOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newLinkShare(w.h.log) // the helper's own passes loopback over
-			w.h.mu.Lock()
-			for r := range w.h.relays {
+			for _, r := range w.h.relays.list() {
 				s.addRelay(r.pipe, r.hs)
 			}
-			w.h.mu.Unlock()
 			s.interfaceOf = func(net.Addr) string { return "wwan0" }
 			moved, now := uint64(1), time.Now()
 			s.counters = func() (map[string]device.Counters, error) {
@@ -325,9 +313,7 @@ func TestLendTotals(t *testing.T) {
 			p1, s1, _ := w.subflow()
 			p2, s2, _ := w.subflow()
 			eventually(t, "both are there", func() bool {
-				w.h.mu.Lock()
-				defer w.h.mu.Unlock()
-				return len(w.h.relays) == 2
+				return len(w.h.relays.list()) == 2
 			})
 			first := sums()
 			if first.down.lent != 0 || first.up.lent != 0 || first.down.owned != 0 || first.asked != 0 {

@@ -3,7 +3,6 @@ package helper
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"mpbond/api"
@@ -113,31 +112,30 @@ func (h *Helper) Status() Status {
 		s.Pipes = append(s.Pipes, p)
 	}
 	s.Lent = h.share.status()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s.Relayed = h.moved
-	for r, f := range h.relays {
-		s.Relayed += r.up.read.Load() + r.down.read.Load()
-		one := SubflowStatus{Number: f.number, Primary: h.nameOf(f.primary), Server: f.server, Since: f.since, Transport: r.hs.LocalAddr().Network(), Migrated: f.moves.count, Up: r.up.status(), Down: r.down.status(), UpBps: f.meter.upBps, DownBps: f.meter.downBps}
+	list, relayed := h.relays.listAndBytes()
+	s.Relayed = relayed
+	for _, f := range list {
+		one := f.status()
+		one.Primary = h.nameOf(f.primary)
 		if one.Transport != "udp" {
-			one.Fallback = h.paths.Why(f.link, r.hs.LocalAddr())
+			one.Fallback = h.paths.Why(f.link, f.hs.LocalAddr())
 		}
 		s.Subflows = append(s.Subflows, one)
 	}
-	slices.SortFunc(s.Subflows, func(a, b SubflowStatus) int { return a.Since.Compare(b.Since) })
 	return s
 }
 
 // CloseSubflow ends the relay of that number; bond must be empty, since a helper
 // knows of none. Its primary makes a new subflow.
 func (h *Helper) CloseSubflow(bond string, number uint32) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for r, f := range h.relays {
-		if bond == "" && f.number == uint64(number) {
-			go r.close(errByHand) // it may wait for its TLS to say goodbye
-			return nil
+	closed := h.relays.closeWhere(func(s *subflow) error {
+		if bond == "" && s.number == uint64(number) {
+			return errByHand
 		}
+		return nil
+	})
+	if closed > 0 {
+		return nil
 	}
 	return fault.New(fault.NotFound, fmt.Errorf("no subflow %d is relayed", number), "`mpbond status` lists them; at a helper the bond is written -")
 }

@@ -1,0 +1,123 @@
+package helper
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
+)
+
+// memoryHop returns a hop whose far end reads and says nothing.
+func memoryHop(t *testing.T) *pipe.Link {
+	here, there := pipe.MemoryPipe()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(io.Discard, there)
+	}()
+	l, err := pipe.DialHS(t.Context(), here, "phone", wire.HopKey{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close(); there.Close(); <-read })
+	return l
+}
+
+// idleSubflow returns a subflow that nobody runs.
+func idleSubflow(t *testing.T, primary identity.PublicKey, link string) *subflow {
+	r := &relay{pipe: memoryHop(t), hs: memoryHop(t), done: make(chan struct{})}
+	r.up.init(r.pipe, r.hs, 64<<10, make(chan struct{}, 1))
+	r.down.init(r.hs, r.pipe, 64<<10, r.up.wake)
+	return &subflow{relay: r, primary: identity.Peer{Key: primary}, link: link}
+}
+
+// TestRelayTable: under any sequence of operations the table has the subflows that were
+// added and not removed, in their order, gives out no more places than it has, and counts
+// all bytes once.
+func TestRelayTable(t *testing.T) {
+	const limit = 5
+	rng, table := rand.New(rand.NewPCG(1, 2)), newRelayTable(limit)
+	var have []*subflow
+	pending, added, bytes := 0, uint64(0), uint64(0)
+	for range 400 {
+		switch rng.IntN(5) {
+		case 0, 1:
+			err := table.reserve()
+			if full := len(have)+pending == limit; full != fault.Is(err, fault.Limit) {
+				t.Fatalf("with %d subflows and %d reserved: %v", len(have), pending, err)
+			}
+			if err == nil {
+				pending++
+			}
+		case 2:
+			if pending == 0 {
+				continue
+			}
+			pending--
+			if rng.IntN(3) == 0 {
+				table.release()
+				continue
+			}
+			s := idleSubflow(t, keys().primary.Public(), "wwan0")
+			table.add(s)
+			if added++; s.number != added {
+				t.Fatalf("subflow %d has the number %d", added, s.number)
+			}
+			have = append(have, s)
+		case 3:
+			if len(have) > 0 {
+				n := rng.Uint64N(1000)
+				have[rng.IntN(len(have))].up.read.Add(n)
+				bytes += n
+			}
+		case 4:
+			if len(have) > 0 {
+				i := rng.IntN(len(have))
+				table.remove(have[i])
+				have = slices.Delete(have, i, i+1)
+			}
+		}
+		if list, n := table.listAndBytes(); !slices.Equal(list, have) || n != bytes {
+			t.Fatalf("%d subflows with %d bytes in all, want %d with %d", len(list), n, len(have), bytes)
+		}
+	}
+}
+
+// TestCloseWhere: those subflows are closed, each once, that it is about, for that reason;
+// they stay in the table until they are removed.
+func TestCloseWhere(t *testing.T) {
+	table, why := newRelayTable(3), errors.New("why")
+	for _, link := range []string{"wlan0", "wwan0", "wwan0"} {
+		if err := table.reserve(); err != nil {
+			t.Fatal(err)
+		}
+		table.add(idleSubflow(t, keys().primary.Public(), link))
+	}
+	n := table.closeWhere(func(s *subflow) error {
+		if s.link == "wwan0" {
+			return why
+		}
+		return nil
+	})
+	list := table.list()
+	if n != 2 || len(list) != 3 {
+		t.Errorf("%d of %d closed", n, len(list))
+	}
+	for _, s := range list[1:] {
+		if <-s.done; s.err != why {
+			t.Errorf("closed for %v", s.err)
+		}
+	}
+	select {
+	case <-list[0].done:
+		t.Error("the other one is closed too")
+	default:
+	}
+	list[0].close(nil)
+}
