@@ -250,8 +250,8 @@ func TestServersAreTold(t *testing.T) {
 func TestRevokedFirst(t *testing.T) {
 	w := newWorld(t, overTCP, "127.0.0.1:0", Config{})
 	p, _, _ := w.subflow()
-	w.h.factsMu.Lock() // as who tells has it
-	defer w.h.factsMu.Unlock()
+	w.h.announcer.sending.Lock() // as who sends has it
+	defer w.h.announcer.sending.Unlock()
 	if err := w.h.trust.Remove("laptop"); err != nil {
 		t.Fatal(err)
 	}

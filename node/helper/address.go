@@ -32,9 +32,8 @@ var (
 
 // offered is a pipe that waits.
 type offered struct {
-	local   net.Addr
-	drop    context.CancelCauseFunc
-	primary identity.PublicKey
+	local net.Addr
+	drop  context.CancelCauseFunc
 }
 
 // wait is o.Wait, which ends too when conn, its connection, loses its address.
@@ -42,13 +41,14 @@ func (h *Helper) wait(ctx context.Context, o *pipe.Offer, conn net.Conn, primary
 	ctx, drop := context.WithCancelCause(ctx)
 	defer drop(nil)
 	h.mu.Lock()
-	h.offers[o] = &offered{conn.LocalAddr(), drop, primary}
+	h.offers[o] = &offered{conn.LocalAddr(), drop}
 	h.mu.Unlock()
-	h.tellFacts(o, primary)
+	h.announcer.add(o, primary)
 	q, err := o.Wait(ctx)
 	h.mu.Lock()
 	delete(h.offers, o)
 	h.mu.Unlock()
+	h.announcer.remove(o)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -69,7 +69,7 @@ func (h *Helper) watchAddresses(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			h.reviewFacts(now)
+			h.announceFacts(h.facts.review(now))
 			for _, s := range h.relays.list() {
 				s.sample(now)
 			}
@@ -97,7 +97,7 @@ func (h *Helper) watchAddresses(ctx context.Context) {
 		}
 		if news > 0 {
 			news--
-			h.roamed()
+			h.announceFacts(h.facts.setLink(h.linkInUse(), time.Now()))
 		}
 		h.dropLost(func(local net.Addr) bool {
 			a, err := netip.ParseAddrPort(local.String())

@@ -1,176 +1,76 @@
 package helper
 
 import (
-	"cmp"
-	"errors"
-	"slices"
+	"sync"
 	"time"
 
-	"mpbond/base/identity"
 	"mpbond/control/device"
 	"mpbond/control/facts"
 	"mpbond/control/policy"
-	"mpbond/core/trace"
 	"mpbond/link/wire"
 )
 
-// errRests is why subflows end and none is made: the device shall rest.
-var errRests = errors.New("the helper rests")
+// deviceFacts holds what is known of this device, as it is of the link that it shares, and
+// decides by its owner's limits whether the device is suspended: it then refuses to carry
+// anything. It is told the facts, the link and the time; it announces nothing itself. Each
+// change of suspension is returned once, to one caller. Methods may be called by any
+// goroutine; limits is called with mu held and must not call back.
+type deviceFacts struct {
+	limits func() policy.Limits // the owner's
 
-// errPaused is why a primary gets no subflow: its owner here wants it so.
-var errPaused = errors.New("this device is paused there")
-
-// FactsChanged takes what is known of this device now, and tells the primaries,
-// on pipes that wait and on those that carry subflows.
-func (h *Helper) FactsChanged(f facts.Facts) {
-	h.factsMu.Lock()
-	defer h.factsMu.Unlock()
-	h.all = &f
-	h.relate()
+	mu        sync.Mutex
+	measured  *facts.Facts   // as they were found, of all links; nil before the first
+	known     wire.Facts     // of the link in use, without what follows from them
+	suspended policy.Resting // by this device's own limits
 }
 
-// relate takes what is known of this device as it is of the link that it lends now.
-// FactsMu is held.
-func (h *Helper) relate() {
-	if h.all == nil {
-		return // nothing is known
-	}
-	now := h.all.Of(h.link())
-	if now.Radio == wire.RadioNone {
-		now.Radio = device.RadioOf(now.Link)
-	}
-	h.known = now
-	h.review(time.Now())
+// suspension is a change of the reason why this device carries nothing; "" is none.
+type suspension struct {
+	before, now string
 }
 
-// roamed is for when this device's addresses have changed: it may lend another link.
-func (h *Helper) roamed() {
-	h.factsMu.Lock()
-	defer h.factsMu.Unlock()
-	h.relate()
+// set stores what was found of this device, which shares link.
+func (d *deviceFacts) set(f facts.Facts, link string, now time.Time) suspension {
+	d.mu.Lock()
+	d.measured = &f
+	d.mu.Unlock()
+	return d.setLink(link, now)
 }
 
-// reviewFacts is for time that has passed: a rest may end by that, and the limits
-// may be others now.
-func (h *Helper) reviewFacts(now time.Time) {
-	h.factsMu.Lock()
-	defer h.factsMu.Unlock()
-	h.review(now)
+// setLink stores which link this device shares, "" if that is not known.
+func (d *deviceFacts) setLink(link string, now time.Time) suspension {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.measured == nil {
+		return suspension{d.suspended.Reason, d.suspended.Reason}
+	}
+	d.known = d.measured.Of(link)
+	if d.known.Radio == wire.RadioNone {
+		d.known.Radio = device.RadioOf(d.known.Link)
+	}
+	return d.decide(now)
 }
 
-// review lets this device rest, or carry again, by its owner's word, and tells
-// primaries what has changed. FactsMu is held.
-func (h *Helper) review(at time.Time) {
-	before := h.rest.Reason
-	h.rest = h.rest.Next(at, h.limits(), h.known)
-	now := h.known
-	now.Refuses = h.rest.Reason
-	switch {
-	case before == "" && now.Refuses != "":
-		h.log.Info("this device rests", "reason", now.Refuses)
-		h.rec.Add(trace.Event{Kind: trace.DeviceRests, Device: h.name, Reason: now.Refuses})
-	case before != "" && now.Refuses == "":
-		h.log.Info("this device may carry again")
-		h.rec.Add(trace.Event{Kind: trace.DeviceAllowed, Device: h.name, Reason: "it rested: " + before})
-	}
-	if now == h.facts {
-		return
-	}
-	h.facts = now
-	if now.Refuses != "" {
-		h.relays.closeWhere(func(*subflow) error { return errRests })
-	}
-	h.tellAll()
+// review decides anew: a suspension may end by the time that has passed, and the limits
+// may have changed.
+func (d *deviceFacts) review(now time.Time) suspension {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.decide(now)
 }
 
-// told is where a primary is told facts: a pipe that waits, or carries a subflow.
-type told struct {
-	on      interface{ SendFacts(wire.Facts) error }
-	primary identity.PublicKey
+// decide decides whether this device is suspended. mu must be held.
+func (d *deviceFacts) decide(now time.Time) suspension {
+	before := d.suspended.Reason
+	d.suspended = d.suspended.Next(now, d.limits(), d.known)
+	return suspension{before, d.suspended.Reason}
 }
 
-// tellAll tells the facts on all pipes. FactsMu is held.
-func (h *Helper) tellAll() {
-	var all []told
-	h.mu.Lock()
-	for o, f := range h.offers {
-		all = append(all, told{o, f.primary})
-	}
-	h.mu.Unlock()
-	for _, s := range h.relays.list() {
-		all = append(all, told{s.pipe, s.primary.Key})
-	}
-	for _, t := range all {
-		_ = t.on.SendFacts(h.factsFor(t.primary)) // a pipe that broke is noticed by who waits on it
-	}
-}
-
-// factsFor are what a primary is told: one that is paused, that this device refuses.
-// FactsMu is held.
-func (h *Helper) factsFor(primary identity.PublicKey) wire.Facts {
-	f := h.facts
-	if h.trust.Paused(primary) {
-		f.Refuses = errPaused.Error()
-	}
+// current returns the facts for primaries, the refusal included.
+func (d *deviceFacts) current() wire.Facts {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.known
+	f.Refuses = d.suspended.Reason
 	return f
-}
-
-// tellPauses tells primaries if one was paused or resumed.
-func (h *Helper) tellPauses() {
-	h.factsMu.Lock()
-	defer h.factsMu.Unlock()
-	var paused []identity.PublicKey
-	for _, p := range h.trust.ByRole(identity.RolePrimary) {
-		if p.Paused {
-			paused = append(paused, p.Key)
-		}
-	}
-	if !slices.Equal(paused, h.paused) {
-		h.paused = paused
-		h.tellAll()
-	}
-}
-
-// limits are what this device's owner wants of it: as the configuration says, else
-// as the policy file does.
-func (h *Helper) limits() policy.Limits {
-	var l policy.Limits
-	if h.cfg.Limits != nil {
-		l = h.cfg.Limits()
-	}
-	return policy.Limits{BatteryFloor: cmp.Or(h.cfg.BatteryFloor, l.BatteryFloor), MaxTemperature: cmp.Or(h.cfg.MaxTemperature, l.MaxTemperature)}
-}
-
-// tellFacts tells a primary what is known of this device, on a pipe that is in
-// h.offers or h.relays from now on.
-func (h *Helper) tellFacts(on interface{ SendFacts(wire.Facts) error }, primary identity.PublicKey) {
-	h.factsMu.Lock()
-	defer h.factsMu.Unlock()
-	if f := h.factsFor(primary); f != (wire.Facts{}) {
-		_ = on.SendFacts(f)
-	}
-}
-
-// Facts are what primaries are told of this device.
-func (h *Helper) Facts() wire.Facts {
-	h.factsMu.Lock()
-	defer h.factsMu.Unlock()
-	return h.facts
-}
-
-// link is the interface by which servers are reached, "" where that is not
-// known.
-func (h *Helper) link() string {
-	if h.cfg.HSInterface != "" {
-		return h.cfg.HSInterface
-	}
-	if local := h.relays.lastLocalAddr(); local != nil {
-		if name := device.InterfaceOf(local); name != "" {
-			return name
-		}
-	}
-	if names, err := device.Uplinks(); err == nil && len(names) > 0 {
-		return names[0]
-	}
-	return ""
 }

@@ -125,7 +125,7 @@ func TestRests(t *testing.T) {
 	if w.h.Facts().Refuses == "" {
 		t.Error("it has rested for a moment only")
 	}
-	w.h.reviewFacts(time.Now().Add(time.Minute))
+	w.h.announceFacts(w.h.facts.review(time.Now().Add(time.Minute)))
 	if got := w.h.Facts(); got.Refuses != "" || got.Battery.Percent() != 50 {
 		t.Errorf("afterwards: %+v", got)
 	}
@@ -152,7 +152,7 @@ func TestLimitsOfPolicy(t *testing.T) {
 		{policy.Limits{BatteryFloor: 20, MaxTemperature: 44}, ""}, // the configuration says 50
 	} {
 		says.Store(&c.limits)
-		w.h.reviewFacts(later)
+		w.h.announceFacts(w.h.facts.review(later))
 		if got := w.h.Facts().Refuses; (got == "") != (c.rests == "") || !strings.Contains(got, c.rests) {
 			t.Errorf("%+v: %q, want %q", c.limits, got, c.rests)
 		}

@@ -18,7 +18,8 @@
 //	caps.go    the owner's caps
 //	share.go   the owner's traffic goes first: what relays may use of a link
 //	trouble.go what does not answer: to the server, and from the primary
-//	facts.go   battery, heat and link, as the primary is told
+//	facts.go   battery, heat and link, and whether they suspend this device
+//	announce.go  these, sent to primaries
 package helper
 
 import (
@@ -158,17 +159,12 @@ type Helper struct {
 	early   chan struct{} // closed and replaced when primaries are to be called again at once
 	refused refusal.List  // primaries that refuse this device, or that it does not recognise
 
-	access *serverAccess
-	caps   *capChecker
-	share  *linkShare
-	relays *relayTable
-
-	factsMu sync.Mutex           // held while they are told, so that the newest is told last; taken before mu
-	facts   wire.Facts           // as they are told
-	all     *facts.Facts         // as they were found, of all links; nil before the first
-	known   wire.Facts           // without what follows from them
-	paused  []identity.PublicKey // primaries, as they were told
-	rest    policy.Resting       // by this device's own limits
+	access    *serverAccess
+	caps      *capChecker
+	share     *linkShare
+	relays    *relayTable
+	facts     *deviceFacts
+	announcer *announcer
 }
 
 // longestWait returns the longest wait for a primary that has been away so long.
@@ -219,6 +215,8 @@ func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Rec
 		paths: &dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForPath},
 	}
 	h.servers = hsPath{h.paths, tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}}
+	h.facts = &deviceFacts{limits: cfg.limits}
+	h.announcer = newAnnouncer(h.facts.current, func() []identity.PublicKey { return pausedOf(ids.Trust) })
 	if _, err := (policy.Limits{BatteryFloor: cfg.BatteryFloor, MaxTemperature: cfg.MaxTemperature}).Check(); err != nil {
 		return bad(err, "see battery_floor and max_temperature in helper.toml")
 	}
@@ -296,6 +294,7 @@ func (h *Helper) resolveEntry(entry string) (p identity.Peer, addrs []string, er
 // Run offers pipes and relays until ctx ends; it then closes everything and
 // returns ctx's error. Networks that do not answer are tried again for ever.
 func (h *Helper) Run(ctx context.Context) error {
+	h.announcer.announce()
 	var all sync.WaitGroup
 	all.Go(func() { h.share.run(ctx) })
 	all.Go(func() { h.watchAddresses(ctx) })
@@ -377,6 +376,7 @@ func (h *Helper) relaySubflow(ctx context.Context, all *sync.WaitGroup, t *targe
 	h.rec.Add(trace.Event{Kind: trace.RelayDown, Count: s.number, Device: t.primary.Name, Length: unit.Bytes(s.bytes()), Reason: ending(err)})
 	h.relays.remove(s)
 	h.share.removeRelay(s.share)
+	h.announcer.remove(s.pipe)
 	_, mostUp := s.up.ring.Held()
 	_, mostDown := s.down.ring.Held()
 	log.Debug("subflow ended", "err", err, "up", s.up.read.Load(), "down", s.down.read.Load(), "most_up", mostUp, "most_down", mostDown)
@@ -419,7 +419,7 @@ func (h *Helper) retarget(ctx context.Context, all *sync.WaitGroup) {
 	h.endRelays(func(err error) bool { return err == errDistrusted })
 	// Before what is paused ends: who knows why does not ask at once for another
 	// subflow. It may wait for a primary that does not read.
-	h.tellPauses()
+	h.announcer.announce()
 	h.endRelays(func(error) bool { return true })
 }
 
@@ -450,6 +450,73 @@ func (h *Helper) endRelays(kind func(error) bool) {
 		}
 		return nil
 	})
+}
+
+// errSuspended is why subflows end and none is made: the device carries nothing now.
+var errSuspended = errors.New("the helper rests")
+
+// errPaused is why a primary gets no subflow: its owner here wants it so.
+var errPaused = errors.New("this device is paused there")
+
+// FactsChanged takes what is known of this device now, and announces it to the primaries,
+// on pipes that wait and on those that carry subflows.
+func (h *Helper) FactsChanged(f facts.Facts) {
+	h.announceFacts(h.facts.set(f, h.linkInUse(), time.Now()))
+}
+
+// announceFacts ends all subflows if this device is suspended, and announces what has changed.
+func (h *Helper) announceFacts(s suspension) {
+	switch {
+	case s.before == "" && s.now != "":
+		h.log.Info("this device rests", "reason", s.now)
+		h.rec.Add(trace.Event{Kind: trace.DeviceRests, Device: h.name, Reason: s.now})
+	case s.before != "" && s.now == "":
+		h.log.Info("this device may carry again")
+		h.rec.Add(trace.Event{Kind: trace.DeviceAllowed, Device: h.name, Reason: "it rested: " + s.before})
+	}
+	if s.now != "" {
+		h.relays.closeWhere(func(*subflow) error { return errSuspended })
+	}
+	h.announcer.announce()
+}
+
+// Facts returns what primaries receive of this device.
+func (h *Helper) Facts() wire.Facts { return h.facts.current() }
+
+// linkInUse returns the interface by which servers are reached, "" where that is not
+// known.
+func (h *Helper) linkInUse() string {
+	if h.cfg.HSInterface != "" {
+		return h.cfg.HSInterface
+	}
+	if local := h.relays.lastLocalAddr(); local != nil {
+		if name := device.InterfaceOf(local); name != "" {
+			return name
+		}
+	}
+	if names, err := device.Uplinks(); err == nil && len(names) > 0 {
+		return names[0]
+	}
+	return ""
+}
+
+// limits returns the owner's limits: as the configuration says, else as the policy file does.
+func (c Config) limits() policy.Limits {
+	var l policy.Limits
+	if c.Limits != nil {
+		l = c.Limits()
+	}
+	return policy.Limits{BatteryFloor: cmp.Or(c.BatteryFloor, l.BatteryFloor), MaxTemperature: cmp.Or(c.MaxTemperature, l.MaxTemperature)}
+}
+
+// pausedOf returns the primaries that are paused.
+func pausedOf(trust *identity.Trust) (list []identity.PublicKey) {
+	for _, p := range trust.ByRole(identity.RolePrimary) {
+		if p.Paused {
+			list = append(list, p.Key)
+		}
+	}
+	return list
 }
 
 // tracing is what a relay tells of its reports, nil if nothing is traced.
@@ -517,11 +584,11 @@ func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.R
 	case ctx.Err() != nil:
 		missed = context.Canceled
 	case missed == nil && h.Facts().Refuses != "":
-		missed = errRests
+		missed = errSuspended
 	}
 	if missed != nil {
 		s.close(missed)
 	}
-	h.tellFacts(p, t.primary.Key) // if they changed while the pipe was neither waiting nor in use
+	h.announcer.add(p, t.primary.Key) // if they changed while the pipe was neither waiting nor in use
 	return s, 0, nil
 }

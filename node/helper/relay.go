@@ -212,7 +212,7 @@ func refusalOf(err error) wire.Refuse {
 	switch {
 	case errors.As(err, new(capError)):
 		return wire.Refuse{Code: wire.CodeLimit, Text: err.Error()}
-	case errors.Is(err, errRests), errors.Is(err, errPaused):
+	case errors.Is(err, errSuspended), errors.Is(err, errPaused):
 		return wire.Refuse{Code: wire.CodeLimit, Text: err.Error()}
 	case errors.As(err, &f):
 		return f
