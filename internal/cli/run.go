@@ -139,8 +139,7 @@ func (p Program) Root(stderr io.Writer) (root *cobra.Command, started *bool) {
 			return nil
 		},
 	}
-	root.Version = p.Name + " " + ThisBuild().String() // makes --version
-	root.SetVersionTemplate("{{.Version}}\n")
+	addVersionFlag(root)
 	cobra.EnableTraverseRunHooks = true // ours runs even if a subcommand has its own
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVar(&level, "log-level", "info", "what to log to standard error: debug, info, warn or error")
@@ -152,6 +151,20 @@ func (p Program) Root(stderr io.Writer) (root *cobra.Command, started *bool) {
 		refuseUnknown(c)
 	}
 	return root, started
+}
+
+// addVersionFlag makes --version print the version. cobra's own needs a template for that,
+// and a program that has templates keeps every method of every type: it is a quarter larger.
+func addVersionFlag(root *cobra.Command) {
+	version := root.Flags().BoolP("version", "v", false, "version for "+root.Name())
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) { // of a command that has nothing to run
+		if c == root && *version {
+			fmt.Fprintln(c.OutOrStdout(), c.Name(), ThisBuild())
+			return
+		}
+		help(c, args)
+	})
 }
 
 // refuseUnknown makes an unknown subcommand of c an error. By default cobra shows the help
