@@ -36,6 +36,7 @@ var ownFiles = map[string]string{
 	"control/facts/sysfs.go":        "/sys",
 	"control/device/owner_linux.go": "/proc",
 	"control/device/radio.go":       "/sys",
+	"api/serve/process.go":          "/proc",
 	"node/probe/":                   "/proc and /etc/resolv.conf",
 	"cmd/mpbond/memory.go":          "cgroups",
 	"cmd/mpbond/run.go":             "/dev/tty",

@@ -134,7 +134,7 @@ var libraries = map[string]struct {
 	"github.com/vbauerster/mpb/v8":        {[]string{"cmd", "internal/cli"}, "the screen is an edge"},
 	"go.uber.org/goleak":                  {[]string{"e2e"}, "for tests"},
 	"github.com/danielgtaylor/huma/v2":    {[]string{"api/serve"}, "the types of the API do not depend on what serves them"},
-	"github.com/prometheus/client_golang": {[]string{"api/serve"}, "figures are told by status; only the API makes metrics of them"},
+	"github.com/prometheus/client_golang": {nil, "tests read /metrics with it; in a program it takes 2 MB"},
 	"gvisor.dev/gvisor":                   {[]string{"node/intercept/tun"}, "a TCP/IP stack has many types of its own; they end where packets become connections"},
 	"github.com/hashicorp/mdns":           {[]string{"link/discovery"}, "one place decides what is told to a network and taken from it"},
 	"github.com/bytemare/opaque":          {[]string{"link/pairing"}, "one place decides how a code is proved"},

@@ -1,16 +1,9 @@
 package serve
 
 import (
-	"net/http"
 	"strconv"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"mpbond/api"
-	"mpbond/base/text"
 )
 
 // sample is one value of a metric, with those of its labels.
@@ -241,65 +234,5 @@ func number(b bool) float64 {
 	return 0
 }
 
-// collector makes metrics of one status each time that it is asked.
-type collector struct {
-	role  Role
-	descs []*prometheus.Desc // of metricList
-	event *prometheus.Desc
-	used  *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range c.descs {
-		to <- d
-	}
-	to <- c.event
-	to <- c.used
-}
-
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(to chan<- prometheus.Metric) {
-	s := c.role.status(false)
-	for i, m := range metricList {
-		kind := prometheus.GaugeValue
-		if m.counter {
-			kind = prometheus.CounterValue
-		}
-		for _, v := range m.values(s) {
-			to <- prometheus.MustNewConstMetric(c.descs[i], kind, v.value, printable(v.labels)...)
-		}
-	}
-	if c.role.Usage != nil {
-		usageMetrics(c.role.usage(), time.Now().Format(time.DateOnly), func(value float64, labels ...string) {
-			to <- prometheus.MustNewConstMetric(c.used, prometheus.GaugeValue, value, printable(labels)...)
-		})
-	}
-	if c.role.Feed != nil {
-		for kind, n := range c.role.Feed.count() {
-			to <- prometheus.MustNewConstMetric(c.event, prometheus.CounterValue, float64(n), kind)
-		}
-	}
-}
-
-// printable returns labels as UTF-8, as they must be, which no terminal obeys: some are
-// what another device calls itself, and names of interfaces are any bytes.
-func printable(labels []string) []string {
-	for i, l := range labels {
-		labels[i] = text.Printable(l)
-	}
-	return labels
-}
-
-// metrics answers in the Prometheus text format.
-func metrics(role Role) http.Handler {
-	c := &collector{role: role, event: prometheus.NewDesc("mpbond_events_total", "Changes so far, by kind, as `mpbond events` shows them.", []string{"kind"}, nil), used: usageDesc}
-	for _, m := range metricList {
-		c.descs = append(c.descs, prometheus.NewDesc(m.name, m.help, m.labels, nil))
-	}
-	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	// Two bonds of a device may have the same ID, since that is the beginning of
-	// what the device drew: what is said twice takes nothing else away.
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: 4, ErrorHandling: promhttp.ContinueOnError})
-}
+// eventMetric counts what the feed has told.
+var eventMetric = metric{name: "mpbond_events_total", help: "Changes so far, by kind, as `mpbond events` shows them.", counter: true, labels: []string{"kind"}}

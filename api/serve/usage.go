@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"mpbond/api"
 )
@@ -50,18 +49,19 @@ func ofCaps(f func(api.Cap) float64) func(api.Status) []sample {
 	}
 }
 
-// usageDesc is the metric of what links carried.
-var usageDesc = prometheus.NewDesc("mpbond_link_bytes", "Bytes of IP packets that a link carried for mpbond in the current day or month, which begins on the reset day of its cap. It falls when a new one begins.",
-	[]string{"link", "purpose", "device", "device_id", "direction", "period"}, nil)
+// usageMetric is of what links carried.
+var usageMetric = metric{name: "mpbond_link_bytes", help: "Bytes of IP packets that a link carried for mpbond in the current day or month, which begins on the reset day of its cap. It falls when a new one begins.",
+	labels: []string{"link", "purpose", "device", "device_id", "direction", "period"}}
 
-// usageMetrics tells of the periods that a day is in.
-func usageMetrics(u api.Usage, today string, tell func(value float64, labels ...string)) {
+// usageSamples are those of the periods that a day is in.
+func usageSamples(u api.Usage, today string) (samples []sample) {
 	for period, list := range map[string][]api.Used{"day": u.Days, "month": u.Months} {
 		for _, r := range list {
 			if r.From <= today && today < r.Until {
-				tell(float64(r.DownBytes), r.Link, r.Purpose, r.Device, r.DeviceID, "down", period)
-				tell(float64(r.UpBytes), r.Link, r.Purpose, r.Device, r.DeviceID, "up", period)
+				samples = append(samples, sample{float64(r.DownBytes), []string{r.Link, r.Purpose, r.Device, r.DeviceID, "down", period}},
+					sample{float64(r.UpBytes), []string{r.Link, r.Purpose, r.Device, r.DeviceID, "up", period}})
 			}
 		}
 	}
+	return samples
 }

@@ -58,7 +58,9 @@ func TestUsageMetrics(t *testing.T) {
 		Months: []api.Used{{From: "2026-10-22", Until: "2026-11-22", Link: "a", DownBytes: 4}, {From: "2026-09-22", Until: "2026-10-22", Link: "a", DownBytes: 5}},
 	}
 	var got []string
-	usageMetrics(u, "2026-11-21", func(v float64, labels ...string) { got = append(got, fmt.Sprint(v, labels)) })
+	for _, s := range usageSamples(u, "2026-11-21") {
+		got = append(got, fmt.Sprint(s.value, s.labels))
+	}
 	slices.Sort(got)
 	if want := []string{"0 [a    up month]", "2 [a pipe d i down day]", "3 [a pipe d i up day]", "4 [a    down month]"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

@@ -1,0 +1,107 @@
+package serve
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mpbond/base/text"
+)
+
+// exposition writes metrics in the text format of Prometheus, version 0.0.4. The zero value
+// is ready; it is for one goroutine.
+type exposition struct {
+	buf  bytes.Buffer
+	seen map[string]bool // samples, without their values
+}
+
+var (
+	helpEscapes  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
+	labelEscapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+)
+
+// add appends the samples of a metric, with its help text and type. Without samples it adds
+// nothing. Of samples with the same labels it keeps the first: two bonds of a device may have
+// the same ID, since that is the beginning of what the device drew.
+func (e *exposition) add(m metric, samples []sample) {
+	if len(samples) == 0 {
+		return
+	}
+	kind := "gauge"
+	if m.counter {
+		kind = "counter"
+	}
+	e.buf.WriteString("# HELP " + m.name + " " + helpEscapes.Replace(m.help) + "\n# TYPE " + m.name + " " + kind + "\n")
+	order := make([]int, len(m.labels)) // by the names of labels
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(m.labels[a], m.labels[b]) })
+	for _, s := range samples {
+		var pairs []string
+		for _, i := range order {
+			// UTF-8, which no terminal obeys: some labels are what another device calls itself,
+			// and names of interfaces are any bytes.
+			pairs = append(pairs, m.labels[i]+`="`+labelEscapes.Replace(text.Printable(s.labels[i]))+`"`)
+		}
+		key := m.name
+		if len(pairs) > 0 {
+			key += "{" + strings.Join(pairs, ",") + "}"
+		}
+		if e.seen[key] {
+			continue
+		}
+		if e.seen == nil {
+			e.seen = map[string]bool{}
+		}
+		e.seen[key] = true
+		e.buf.WriteString(key + " " + strconv.FormatFloat(s.value, 'g', -1, 64) + "\n")
+	}
+}
+
+// maxScrapes is how many metrics are made at once.
+const maxScrapes = 4
+
+// metrics returns a handler that answers with what the role does now, in the Prometheus
+// text format.
+func metrics(role Role) http.Handler {
+	turns := make(chan struct{}, maxScrapes)
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+		default:
+			http.Error(w, "other scrapes are not done yet", http.StatusServiceUnavailable)
+			return
+		}
+		e := role.exposition(time.Now())
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_, _ = w.Write(e.buf.Bytes()) // an error means that nobody listens any more
+	})
+}
+
+// exposition has all metrics of a role, of the Go runtime and of the process.
+func (r Role) exposition(now time.Time) *exposition {
+	e := new(exposition)
+	status := r.status(false)
+	for _, m := range metricList {
+		e.add(m, m.values(status))
+	}
+	if r.Usage != nil {
+		e.add(usageMetric, usageSamples(r.usage(), now.Format(time.DateOnly)))
+	}
+	if r.Feed != nil {
+		var events []sample
+		for kind, n := range r.Feed.count() {
+			events = append(events, sample{float64(n), []string{kind}})
+		}
+		e.add(eventMetric, events)
+	}
+	for _, m := range processMetrics() {
+		e.add(m.metric, []sample{m.sample})
+	}
+	return e
+}

@@ -1,0 +1,90 @@
+package serve
+
+import (
+	"os"
+	"runtime"
+	runtimemetrics "runtime/metrics"
+	"strconv"
+	"strings"
+)
+
+// measured is a metric with its one sample.
+type measured struct {
+	metric
+	sample
+}
+
+func gauge(name, help string, v float64) measured {
+	return measured{metric{name: name, help: help}, sample{value: v}}
+}
+
+func count(name, help string, v float64) measured {
+	return measured{metric{name: name, help: help, counter: true}, sample{value: v}}
+}
+
+// processMetrics are those of the Go runtime and of this process, with the names that
+// Prometheus's own library gives them. Those of the process are there where /proc is.
+func processMetrics() []measured {
+	values := []runtimemetrics.Sample{{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/total:bytes"},
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
+	runtimemetrics.Read(values)
+	of := func(i int) float64 { return float64(values[i].Value.Uint64()) }
+	return append([]measured{
+		{metric{name: "go_info", help: "Always 1; the label tells the version of Go.", labels: []string{"version"}}, sample{1, []string{runtime.Version()}}},
+		gauge("go_goroutines", "Number of goroutines.", of(0)),
+		gauge("go_memstats_heap_alloc_bytes", "Bytes of objects on the heap, those not yet collected included.", of(1)),
+		gauge("go_memstats_sys_bytes", "Bytes that the Go runtime has from the system.", of(2)),
+		count("go_memstats_alloc_bytes_total", "Bytes allocated on the heap so far.", of(3)),
+		count("go_gc_cycles_total", "Garbage collections so far.", of(4)),
+	}, procMetrics()...)
+}
+
+// clockTicks is USER_HZ, in which the kernel tells times of processes to programs: 100 on
+// every processor that we build for.
+const clockTicks = 100
+
+// procMetrics are read from /proc/self; nil without it.
+func procMetrics() (list []measured) {
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		return nil
+	}
+	// Fields of proc(5) from the third one on: the second, the program's name, ends in ")".
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	at := func(number int) float64 {
+		if number-3 >= len(fields) {
+			return 0
+		}
+		v, _ := strconv.ParseFloat(fields[number-3], 64)
+		return v
+	}
+	list = append(list,
+		count("process_cpu_seconds_total", "Processor time that this process took so far.", (at(14)+at(15))/clockTicks),
+		gauge("process_threads", "Threads of this process.", at(20)),
+		gauge("process_virtual_memory_bytes", "Virtual memory of this process.", at(23)),
+		gauge("process_resident_memory_bytes", "Resident memory of this process.", at(24)*float64(os.Getpagesize())))
+	if boot, ok := procValue("/proc/stat", "btime"); ok {
+		list = append(list, gauge("process_start_time_seconds", "When this process began, since the epoch.", boot+at(22)/clockTicks))
+	}
+	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
+		list = append(list, gauge("process_open_fds", "Open file descriptors.", float64(len(open))))
+	}
+	if most, ok := procValue("/proc/self/limits", "Max open files"); ok {
+		list = append(list, gauge("process_max_fds", "Most file descriptors that may be open.", most))
+	}
+	return list
+}
+
+// procValue returns the first number of the line that begins with name.
+func procValue(file, name string) (v float64, ok bool) {
+	data, _ := os.ReadFile(file) // without it there is none
+	for line := range strings.Lines(string(data)) {
+		if rest, found := strings.CutPrefix(line, name+" "); found {
+			if fields := strings.Fields(rest); len(fields) > 0 {
+				v, err := strconv.ParseFloat(fields[0], 64)
+				return v, err == nil
+			}
+		}
+	}
+	return 0, false
+}
