@@ -70,20 +70,20 @@ var importRules = []importRule{
 	{from: []string{"node/probe"}, only: []string{"base/unit", "api"}, reason: "it speaks over any stream, and knows nothing of bonds"},
 
 	// pbe
-	{from: []string{"pbe/transport"}, only: []string{"base/unit", "base/fault", "link/estimate", "link/tcp", "pbe/cc"}, reason: "a transport like tcp (whose limit on strangers it uses), which knows nothing of what it carries"},
+	{from: []string{"pbe/transport"}, only: []string{"base/backoff", "base/unit", "base/fault", "link/estimate", "link/tcp", "pbe/cc"}, reason: "a transport like tcp (whose limit on strangers it uses), which knows nothing of what it carries"},
 	{from: []string{"pbe/lte"}, only: []string{"base/fault", "pbe/cell"}, reason: "a decoder makes control messages of samples, whatever their source"},
 	{from: []string{"pbe/lte/tbs"}, only: []string{}, reason: "tables of a standard, for the decoder and for the model"},
 	{from: []string{"pbe/air"}, only: []string{"base/fault", "pbe/cell", "pbe/lte", "pbe/source"}, reason: "it turns samples into control messages for any listener"},
 	{from: []string{"pbe/source"}, only: []string{"base/fault", "base/userfile"}, reason: "it opens what others read"},
 	{from: []string{"pbe/census"}, only: []string{"base/unit", "pbe/cell", "pbe/lte"}, reason: "it counts control messages, whatever their source"},
-	{from: []string{"pbe/listen"}, only: []string{"base/fault", "pbe/cell", "pbe/cc", "pbe/source"}, reason: "it listens to cells for any transport"},
+	{from: []string{"pbe/listen"}, only: []string{"base/backoff", "base/fault", "pbe/cell", "pbe/cc", "pbe/source"}, reason: "it listens to cells for any transport"},
 
 	// onload
 	{from: []string{"onload"}, except: []string{"onload/allowance", "onload/dataplan"}, to: []string{"control", "link/wire", "link/estimate", "link/subflow", "link/pipe"},
 		reason: "it works without a bonding server, and knows no bond (policy defines months and volumes for allowances)"},
 	{from: []string{"onload/board"}, only: []string{"base/unit", "base/fault"}, reason: "it decides from numbers, in virtual time too"},
 	{from: []string{"onload/simulate"}, only: []string{"base/span", "base/unit", "onload/board"}, reason: "it decides from numbers, in virtual time"},
-	{from: []string{"onload/transfer"}, only: []string{"base/unit", "base/fault", "onload/board"}, reason: "it runs a board's jobs, whatever they carry"},
+	{from: []string{"onload/transfer"}, only: []string{"base/backoff", "base/unit", "base/fault", "onload/board"}, reason: "it runs a board's jobs, whatever they carry"},
 	{from: []string{"onload/fetch"}, only: []string{"base/unit", "base/fault", "base/span", "base/text", "base/userfile", "onload/board", "onload/transfer"}, reason: "it moves items over whatever devices it is given"},
 	{from: []string{"onload/upload"}, only: []string{"base/unit", "base/fault", "base/text", "base/store", "base/userfile", "onload/board", "onload/transfer"}, reason: "it moves files over whatever devices it is given"},
 	{from: []string{"onload/playlist"}, only: []string{"base/unit", "base/fault", "base/span", "link/splice", "onload/board", "onload/fetch", "onload/transfer"}, reason: "it serves players over whatever devices it is given"},

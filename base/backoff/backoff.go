@@ -28,5 +28,15 @@ func (b *Backoff) Next(least, most time.Duration) time.Duration {
 	return wait - rand.N(wait/4)
 }
 
+// After returns the wait that Double returns for the last of so many failures in a row, for
+// those who count them anyway; least for none.
+func After(failures int, least, most time.Duration) time.Duration {
+	wait := min(least, most)
+	for ; failures > 1 && wait > 0 && wait < most; failures-- {
+		wait = min(2*wait, most)
+	}
+	return wait
+}
+
 // Reset forgets failed attempts.
 func (b *Backoff) Reset() { b.wait = 0 }

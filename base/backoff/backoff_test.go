@@ -9,9 +9,12 @@ func TestBackoff(t *testing.T) {
 	const least, most = 200 * time.Millisecond, 30 * time.Second
 	var even, random Backoff
 	want, shorter := least, false
-	for range 12 {
-		if d := even.Double(least, most); d != want {
-			t.Errorf("%v, want %v", d, want)
+	if d := After(0, least, most); d != least {
+		t.Errorf("%v after no failure", d)
+	}
+	for i := range 12 {
+		if d := even.Double(least, most); d != want || After(i+1, least, most) != want {
+			t.Errorf("%v, and %v after %d failures, want %v", d, After(i+1, least, most), i+1, want)
 		}
 		d := random.Next(least, most)
 		if d > want || d <= want*3/4 {

@@ -13,6 +13,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/api/client"
+	"mpbond/base/backoff"
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/internal/cli"
@@ -103,7 +104,8 @@ func (g *get) request(ctx context.Context, s api.Status, from int64, validator s
 // run brings the file to its end.
 func (d *download) run(ctx context.Context) error {
 	d.out = io.MultiWriter(d.target, d.digest, d.progress)
-	for last, pause := time.Now(), firstPause; ; pause = min(2*pause, mostPause) {
+	var pause backoff.Backoff
+	for last := time.Now(); ; {
 		before := d.n
 		err := d.copyBody()
 		d.answer.Body.Close()
@@ -111,14 +113,15 @@ func (d *download) run(ctx context.Context) error {
 			return err
 		}
 		if d.n != before {
-			last, pause = time.Now(), firstPause
+			last = time.Now()
+			pause.Reset()
 			fmt.Fprintf(d.notes, "interrupted after %s, goes on: %s\n", unit.Bytes(d.n).Decimal(), cli.Printable(err.Error()))
 		}
 		for {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(pause):
+			case <-time.After(pause.Double(firstPause, mostPause)):
 			}
 			again := d.reopen(ctx)
 			if again == nil {
@@ -127,7 +130,6 @@ func (d *download) run(ctx context.Context) error {
 			if errors.As(again, new(finalError)) || time.Since(last) > resumePatience {
 				return fmt.Errorf("interrupted (%v), and the rest cannot be had: %w", err, again)
 			}
-			pause = min(2*pause, mostPause)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/base/backoff"
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/control/device"
@@ -120,7 +121,7 @@ type way struct {
 // rest is that UDP did not get through.
 type rest struct {
 	until time.Time
-	long  time.Duration
+	wait  backoff.Backoff
 	why   string
 }
 
@@ -266,7 +267,8 @@ func (d *Dialer) late(w way, attempt chan dialled, giveUp func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r := d.rests[w]; r != nil {
-		r.until, r.long, r.why = time.Now(), firstRest/2, errLate.Error()
+		r.wait.Reset()
+		r.until, r.why = time.Now(), errLate.Error()
 	}
 }
 
@@ -317,14 +319,13 @@ func (d *Dialer) failed(w way, why error) {
 			d.rests = map[way]*rest{}
 		}
 		makeRoom(d.rests, func(r *rest) time.Time { return r.until })
-		r = &rest{long: firstRest / 2}
+		r = &rest{}
 		d.rests[w] = r
 	}
 	if now.Before(r.until) {
 		return // several at once
 	}
-	r.long = min(2*r.long, longestRest)
-	r.until, r.why = now.Add(r.long), why.Error()
+	r.until, r.why = now.Add(r.wait.Double(firstRest, longestRest)), why.Error()
 }
 
 // Why says why what goes by an interface from a local address goes over TCP though UDP

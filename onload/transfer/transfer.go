@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"mpbond/base/backoff"
 	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/onload/board"
@@ -83,7 +84,7 @@ type Times struct {
 
 // Pause returns how long to wait after so many failures: twice as long each time.
 func (t Times) Pause(failures int) time.Duration {
-	return min(mostBackoff, t.Backoff<<min(max(failures-1, 0), 10))
+	return backoff.After(failures, t.Backoff, mostBackoff)
 }
 
 // Config is what a Loop needs.

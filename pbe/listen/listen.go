@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"mpbond/base/backoff"
 	"mpbond/base/fault"
 	"mpbond/pbe/cc"
 	"mpbond/pbe/cell"
@@ -102,7 +103,8 @@ func (l *Listener) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { l.look(ctx) })
-	for wait := backoffMin; ctx.Err() == nil; {
+	var wait backoff.Backoff
+	for ctx.Err() == nil {
 		heard, err := l.follow(ctx)
 		l.mu.Lock()
 		l.why = err
@@ -111,13 +113,12 @@ func (l *Listener) Run(ctx context.Context) {
 			return
 		}
 		if heard {
-			wait = backoffMin
+			wait.Reset()
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(wait):
+		case <-time.After(wait.Double(backoffMin, backoffMax)):
 		}
-		wait = min(2*wait, backoffMax)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"mpbond/base/backoff"
 	"mpbond/base/fault"
 )
 
@@ -91,7 +92,8 @@ func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) 
 	token, asked, prompt, busy := make([]byte, tokenLen), false, false, false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for try := firstTry; ; {
+	var repeat backoff.Backoff
+	for {
 		select {
 		case <-ctx.Done():
 			if busy {
@@ -102,8 +104,7 @@ func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) 
 			return nil, net.ErrClosed
 		case <-timer.C:
 			ep.reply(appendHello(nil, id, secret.PublicKey().Bytes(), token), to)
-			timer.Reset(try)
-			try = min(2*try, longestTry)
+			timer.Reset(repeat.Double(firstTry, longestTry))
 			asked, prompt = prompt, false
 		case p := <-answers:
 			switch p[0] {
