@@ -33,13 +33,13 @@ func (r *fake) all(err error, within time.Duration) {
 
 // TestShared: two lines bring the parts of one object, and whole ones that have none.
 func TestShared(t *testing.T) {
-	run(t, 1, 10*second, true, []*line{good(), good()}, nil, func(r *fake) {
+	run(t, items{1, 10 * second, true}, []*line{good(), good()}, nil, func(r *fake) {
 		r.all(r.Run(r.t.Context(), r), 6*time.Second)
 		if r.reports < 20 {
 			t.Errorf("%d reports", r.reports)
 		}
 	})
-	run(t, 10, second, false, []*line{good(), good()}, nil, func(r *fake) {
+	run(t, items{10, second, false}, []*line{good(), good()}, nil, func(r *fake) {
 		r.all(r.Run(r.t.Context(), r), 6*time.Second)
 		if a, b := r.lines[0].jobs, r.lines[1].jobs; a < 4 || b < 4 {
 			t.Errorf("%d and %d jobs", a, b)
@@ -51,7 +51,7 @@ func TestShared(t *testing.T) {
 // it works; what it had goes on over another one.
 func TestComesBack(t *testing.T) {
 	flaky, told := good(), 0
-	run(t, 1, 20*second, true, []*line{good(), flaky}, func(c *Config) { c.Suspended = func(string, error) { told++ } }, func(r *fake) {
+	run(t, items{1, 20 * second, true}, []*line{good(), flaky}, func(c *Config) { c.Suspended = func(string, error) { told++ } }, func(r *fake) {
 		r.at(2*time.Second, func() { flaky.err = errLine })
 		r.at(7*time.Second, func() {
 			if s := r.Shares(time.Now())[1]; !errors.Is(s.Down, errLine) {
@@ -75,7 +75,7 @@ func TestComesBack(t *testing.T) {
 func TestSlow(t *testing.T) {
 	slow := good()
 	slow.rate = second / 50
-	run(t, 2, 2*second, false, []*line{good(), slow}, nil, func(r *fake) {
+	run(t, items{2, 2 * second, false}, []*line{good(), slow}, nil, func(r *fake) {
 		r.all(r.Run(r.t.Context(), r), 6*time.Second)
 		list := r.Shares(time.Now())
 		if r.dropped != 1 || list[1].Wasted != list[1].Bytes || list[1].Bytes == 0 || list[0].Wasted > 0 {
@@ -88,7 +88,7 @@ func TestSlow(t *testing.T) {
 func TestShortened(t *testing.T) {
 	slow := good()
 	slow.rate = second / 10
-	run(t, 1, 10*second, true, []*line{slow, good()}, nil, func(r *fake) {
+	run(t, items{1, 10 * second, true}, []*line{slow, good()}, nil, func(r *fake) {
 		r.all(r.Run(r.t.Context(), r), 10500*time.Millisecond)
 		if list := r.Shares(time.Now()); list[0].Bytes > 2*second || list[0].Wasted+list[1].Wasted > second {
 			t.Errorf("%+v", list)
@@ -100,7 +100,7 @@ func TestShortened(t *testing.T) {
 func TestQuiet(t *testing.T) {
 	for want, silent := range map[error]*line{errNoAnswer: {latency: time.Hour}, errStalled: {latency: time.Millisecond}} {
 		var why error
-		run(t, 1, second, true, []*line{silent}, func(c *Config) { c.Suspended = func(_ string, err error) { why = err } }, func(r *fake) {
+		run(t, items{1, second, true}, []*line{silent}, func(c *Config) { c.Suspended = func(_ string, err error) { why = err } }, func(r *fake) {
 			r.at(10200*time.Millisecond, func() { *silent = *good() })
 			r.all(r.Run(r.t.Context(), r), 13*time.Second)
 			if !errors.Is(why, want) {
@@ -112,7 +112,7 @@ func TestQuiet(t *testing.T) {
 
 // TestCancel: what is on its way ends with the loop, and Run says why.
 func TestCancel(t *testing.T) {
-	run(t, 3, 100*second, true, []*line{good(), good()}, nil, func(r *fake) {
+	run(t, items{3, 100 * second, true}, []*line{good(), good()}, nil, func(r *fake) {
 		ctx, cancel := context.WithCancelCause(r.t.Context())
 		r.at(3*time.Second, func() { cancel(errTest) })
 		err := r.Run(ctx, r)
@@ -149,7 +149,7 @@ func TestAllFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b := good(), good()
 			a.err, b.err = c.err, c.err
-			run(t, 2, second, false, []*line{a, b}, func(cfg *Config) {
+			run(t, items{2, second, false}, []*line{a, b}, func(cfg *Config) {
 				if c.join {
 					cfg.Joins = make(chan Device)
 				}
@@ -173,13 +173,13 @@ func TestAllFail(t *testing.T) {
 func TestExcluded(t *testing.T) {
 	no, busy := good(), good()
 	no.err = &Refusal{Verdict: Exclude, Err: errors.New("404")}
-	run(t, 3, second, false, []*line{no, good()}, nil, func(r *fake) { r.all(r.Run(r.t.Context(), r), 4*time.Second) })
-	run(t, 1, second, false, []*line{no}, nil, func(r *fake) {
+	run(t, items{3, second, false}, []*line{no, good()}, nil, func(r *fake) { r.all(r.Run(r.t.Context(), r), 4*time.Second) })
+	run(t, items{1, second, false}, []*line{no}, nil, func(r *fake) {
 		if err := r.Run(r.t.Context(), r); err != nil || r.failed[0] == nil || r.failed[0].Error() != "404" {
 			t.Errorf("%v, %v", err, r.failed)
 		}
 	})
-	run(t, 1, second, false, []*line{no, busy}, func(c *Config) {
+	run(t, items{1, second, false}, []*line{no, busy}, func(c *Config) {
 		joins := make(chan Device)
 		c.Joins, c.Devices = joins, c.Devices[:1]
 		go func() {
@@ -193,7 +193,7 @@ func TestExcluded(t *testing.T) {
 // TestWarm: a device that must be warm is used when it is; one whose warming fails is
 // suspended first; one that has no client is not used.
 func TestWarm(t *testing.T) {
-	run(t, 4, second, false, []*line{good(), good(), good()}, func(c *Config) {
+	run(t, items{4, second, false}, []*line{good(), good(), good()}, func(c *Config) {
 		c.Client = func(d Device) *http.Client {
 			if d.Name == "c" {
 				return nil
@@ -227,7 +227,7 @@ func TestSends(t *testing.T) {
 	var waits []time.Duration
 	last := time.Duration(0)
 	begun := time.Now()
-	run(t, 1, second, false, []*line{bad}, func(c *Config) {
+	run(t, items{1, second, false}, []*line{bad}, func(c *Config) {
 		begun = time.Now()
 		c.Sends = true
 		c.Suspended = func(string, error) {
@@ -256,7 +256,7 @@ func TestRandom(t *testing.T) {
 		for i := range lines {
 			lines[i] = &line{latency: time.Duration(rng.IntN(300)) * time.Millisecond, rate: second/20 + unit.Bytes(rng.Int64N(int64(second)))}
 		}
-		run(t, 1+rng.IntN(8), second/4+unit.Bytes(rng.Int64N(int64(second))), rng.IntN(2) == 0, lines, func(c *Config) {
+		run(t, items{1+rng.IntN(8), second/4+unit.Bytes(rng.Int64N(int64(second))), rng.IntN(2) == 0}, lines, func(c *Config) {
 			c.Lanes = 1 + rng.IntN(4)
 			c.Scheduler, _ = board.New(board.Names()[rng.IntN(len(board.Names()))])
 		}, func(r *fake) {

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"mpbond/base/span"
 	"mpbond/base/unit"
 	"mpbond/onload/board"
 )
@@ -45,7 +46,7 @@ type fake struct {
 	size    unit.Bytes
 	split   bool
 	added   bool
-	have    []board.Spans
+	have    []span.Set[unit.Bytes]
 	whole   []time.Duration // when each was
 	failed  []error
 	bars    []Excluded
@@ -56,14 +57,20 @@ type fake struct {
 	reports int
 }
 
-// run runs f in virtual time, on objects of a size over lines, for whom change may prepare
-// the loop.
-func run(t *testing.T, objects int, size unit.Bytes, split bool, lines []*line, change func(*Config), f func(r *fake)) {
+// items are the objects of a test: their number and size, and whether parts may be asked for.
+type items struct {
+	objects int
+	size    unit.Bytes
+	split   bool
+}
+
+// run runs f in virtual time, on items over lines. Change, if set, prepares the loop.
+func run(t *testing.T, of items, lines []*line, change func(*Config), f func(r *fake)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &fake{t: t, lines: lines, size: size, split: split, ended: map[board.JobID]error{}, begun: time.Now(),
-			have: make([]board.Spans, objects), whole: make([]time.Duration, objects), failed: make([]error, objects)}
-		for range objects {
+		r := &fake{t: t, lines: lines, size: of.size, split: of.split, ended: map[board.JobID]error{}, begun: time.Now(),
+			have: make([]span.Set[unit.Bytes], of.objects), whole: make([]time.Duration, of.objects), failed: make([]error, of.objects)}
+		for range of.objects {
 			r.bars = append(r.bars, Excluded{})
 		}
 		cfg := Config{Times: times, Stalled: errStalled, NoAnswer: errNoAnswer, Client: func(Device) *http.Client { return &http.Client{} }}
@@ -207,7 +214,7 @@ func (c *carrier) Ended(err error) {
 	r.ended[c.ID] = err
 	before := r.have[i].Size()
 	if err == nil || r.split {
-		r.have[i] = r.have[i].Add(c.Item.From, c.Item.From+c.Counted())
+		r.have[i].Add(c.Item.From, c.Item.From+c.Counted())
 	}
 	c.Worker.Wasted += c.Counted() - (r.have[i].Size() - before)
 	if r.have[i].Size() == r.size && r.isOpen(i) {
