@@ -91,8 +91,8 @@ func TestSmallWritesOverUnequalPaths(t *testing.T) {
 		if far == nil {
 			return
 		}
-		if far.got.count > 0 {
-			jumps = max(jumps, int(far.got.count/piece))
+		if far.reassembly.arrived.count > 0 {
+			jumps = max(jumps, int(far.reassembly.arrived.count/piece))
 		}
 		if k := far.Readable(); k > 0 {
 			far.Consume(k)

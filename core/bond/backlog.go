@@ -35,7 +35,7 @@ func (l *backlog) rank(s *Stream) rank { return l.classes.rank(s.route.group, &s
 // update brings the counts and lists up to date after a change to the stream.
 func (l *backlog) update(s *Stream) {
 	e := &s.backlog
-	n := unit.Bytes(s.todo.size())
+	n := unit.Bytes(s.send.unsent.size())
 	if s.route.mode == wire.Latency {
 		l.urgent += n - e.counted
 	} else {
@@ -45,7 +45,7 @@ func (l *backlog) update(s *Stream) {
 		l.pendingOf[e.countedIn] += n
 	}
 	e.counted = n
-	if s.sendable() && !e.queued {
+	if s.send.sendable() && !e.queued {
 		e.queued = true
 		l.enqueue(s)
 	}
@@ -79,10 +79,10 @@ func (l *backlog) requeue(s *Stream) {
 // setMode changes the mode of a stream.
 func (l *backlog) setMode(s *Stream, m wire.Mode) {
 	l.remove(s)
-	all := s.todo
-	s.todo = nil
+	all := s.send.unsent
+	s.send.unsent = nil
 	l.update(s) // takes its bytes out of the count of the old mode
-	s.todo, s.route.mode = all, m
+	s.send.unsent, s.route.mode = all, m
 	l.update(s)
 }
 
@@ -101,7 +101,7 @@ func (l *backlog) reorder(streams map[wire.StreamID]*Stream) {
 // dropUnsendable takes streams of mode Latency that have nothing to send any more out of the
 // turns, up to the first that has.
 func (l *backlog) dropUnsendable() {
-	for len(l.lowLatency) > 0 && !l.lowLatency[0].sendable() { // reset, or acknowledged meanwhile
+	for len(l.lowLatency) > 0 && !l.lowLatency[0].send.sendable() { // reset, or acknowledged meanwhile
 		l.lowLatency[0].backlog.queued = false
 		l.lowLatency = l.lowLatency[:copy(l.lowLatency, l.lowLatency[1:])]
 	}
@@ -148,7 +148,7 @@ func (l *backlog) share(n unit.Bytes, s *Stream) unit.Bytes {
 // for, have been given to subflows; streams whose subflows are all gone or silent apart.
 func (l *backlog) scheduled(subflows []*subflow) bool {
 	for _, s := range l.ready {
-		if s.sendable() && l.classes.find(s.route.group).permitsLive(subflows) && s.todo[0].from < s.awaited() {
+		if s.send.sendable() && l.classes.find(s.route.group).permitsLive(subflows) && s.send.unsent[0].from < s.awaited() {
 			return false
 		}
 	}

@@ -26,12 +26,12 @@ func TestBacklog(t *testing.T) {
 			switch r.IntN(8) {
 			case 0, 1:
 				from := wire.DataSeq(r.IntN(1000))
-				s.todo.add(from, from+wire.DataSeq(r.IntN(300)))
+				s.send.unsent.add(from, from+wire.DataSeq(r.IntN(300)))
 			case 2:
 				from := wire.DataSeq(r.IntN(1000))
-				s.todo.remove(from, from+wire.DataSeq(r.IntN(500)))
+				s.send.unsent.remove(from, from+wire.DataSeq(r.IntN(500)))
 			case 3:
-				s.outLimit = wire.DataSeq(r.IntN(1500))
+				s.send.limit = wire.DataSeq(r.IntN(1500))
 			case 4:
 				l.setMode(s, wire.Mode(r.IntN(3)))
 			case 5:
@@ -56,13 +56,13 @@ func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 	var pending, urgent unit.Bytes
 	var byClass [wire.ClassCount]unit.Bytes
 	for _, s := range all {
-		n, turns := unit.Bytes(s.todo.size()), 0
+		n, turns := unit.Bytes(s.send.unsent.size()), 0
 		for _, x := range slices.Concat(l.ready, l.lowLatency) {
 			if x == s {
 				turns++
 			}
 		}
-		if s.backlog.queued != (turns == 1) || s.sendable() && turns == 0 || slices.Contains(l.ready, s) && s.route.mode == wire.Latency {
+		if s.backlog.queued != (turns == 1) || s.send.sendable() && turns == 0 || slices.Contains(l.ready, s) && s.route.mode == wire.Latency {
 			t.Fatalf("stream %d of mode %v has %d turns", s.id, s.route.mode, turns)
 		}
 		if s.route.mode == wire.Latency {

@@ -110,9 +110,8 @@ type Bond struct {
 	filter  subflowFilter
 	backlog backlog
 	ledger  sched.Ledger
-	blocked uint64     // how often a segment had room that a stream's window did not let it use
-	held    unit.Bytes // bytes in send buffers, acknowledged ones excluded
-	grown   unit.Bytes // receive windows beyond the first ones
+	blocked uint64 // how often a segment had room that a stream's window did not let it use
+	buffers bufferLimits
 	control controlQueue
 	// avoid is the path that all pending bytes were recalled from at the end of
 	// a transfer, or 0: they must not go there again, and the last go first.
@@ -157,6 +156,7 @@ func New(cfg Config) *Bond {
 	b.filter.subflows, b.filter.classes = &b.subflows, &b.classes
 	b.acks = ackClock{subflows: &b.subflows, timer: &b.timer}
 	b.silence = silenceDetector{subflows: &b.subflows, timer: &b.timer, opens: cfg.Opens}
+	b.buffers = bufferLimits{memory: &b.memory, meta: cfg.MetaBuffer, most: cfg.MaxBuffered, first: firstWindow(!cfg.Opens)}
 	b.backlog.classes = &b.classes
 	b.flows = flowTable{filter: &b.filter, classes: &b.classes, control: &b.control, memory: &b.memory, timer: &b.timer,
 		trace: &b.trace, stats: &b.stats, accepts: !cfg.Opens, maxFlows: cfg.MaxFlows}
@@ -275,7 +275,9 @@ func (b *Bond) Open(dest string) (*Stream, error) {
 	s.dest = dest
 	b.opened(s)
 	b.control.add(s, wire.TypeOpen)
-	s.widen()
+	if window, ok := b.buffers.openingWindow(); ok {
+		s.setWindow(window)
+	}
 	return s, nil
 }
 
@@ -284,17 +286,17 @@ func (b *Bond) opened(s *Stream) {
 }
 
 func (b *Bond) newStream(id wire.StreamID) *Stream {
-	s := &Stream{id: id, bond: b, out: pages{pool: &b.pool}, in: pages{pool: &b.pool},
-		outLimit: wire.DataSeq(b.first(true)), inLimit: wire.DataSeq(b.first(false)), window: b.first(false)}
+	s := &Stream{id: id, bond: b, send: sendBuffer{pages: pages{pool: &b.pool}, limit: wire.DataSeq(firstWindow(b.cfg.Opens))},
+		reassembly: reassembly{pages: pages{pool: &b.pool}, memory: &b.memory, limit: wire.DataSeq(b.buffers.first), window: b.buffers.first}}
 	b.streams[id] = s
 	b.stats.StreamsTotal++
 	return s
 }
 
-// first is the window of every stream at its beginning, for what this end sends
-// or receives.
-func (b *Bond) first(out bool) unit.Bytes {
-	if b.cfg.Opens == out {
+// firstWindow returns the window of every stream at its beginning, for what is sent by the end
+// that opens streams or by the other one.
+func firstWindow(byOpener bool) unit.Bytes {
+	if byOpener {
 		return wire.InitialWindow
 	}
 	return wire.InitialDown
@@ -340,7 +342,7 @@ func (b *Bond) Buffers() (memory, meta unit.Bytes) {
 // Reordering is how many received bytes wait for earlier ones.
 func (b *Bond) Reordering() (n unit.Bytes) {
 	for _, s := range b.streams {
-		n += unit.Bytes(s.got.count)
+		n += unit.Bytes(s.reassembly.arrived.count)
 	}
 	return n
 }

@@ -46,12 +46,11 @@ func (p *subflow) uptodate() []copyOf {
 }
 
 // needed reports whether a byte of it is not acknowledged.
-func (c copyOf) needed() (any bool) {
+func (c copyOf) needed() bool {
 	if c.s.Done() {
 		return false
 	}
-	c.s.acked.missing(max(c.from, c.s.outBase), max(c.to, c.s.outBase), func(wire.DataSeq, wire.DataSeq) { any = true })
-	return any
+	return c.s.send.anyUnacked(span{c.from, c.to})
 }
 
 // dropCopies forgets copies of a stream that are not sent yet: the subflow that carries
@@ -86,18 +85,16 @@ func (b *Bond) fillCopies(p *subflow, now time.Time, buf []byte) []byte {
 		s := c.s
 		if !s.Done() {
 			at := len(buf)
-			s.acked.missing(max(part.from, s.outBase), max(part.to, s.outBase), func(from, to wire.DataSeq) {
+			s.send.eachUnacked(part, func(part span) {
 				start := len(buf)
-				buf = wire.AppendData(buf, s.id, from, int(to-from))
-				buf = s.out.append(buf, from, to)
-				f := sentFrame{frameType: wire.TypeData, stream: s, from: from, to: to, copied: true}
+				buf = wire.AppendData(buf, s.id, part.from, int(part.to-part.from))
+				buf = s.send.append(buf, part)
+				f := sentFrame{frameType: wire.TypeData, stream: s, from: part.from, to: part.to, copied: true}
 				f.end = p.noteFrame(len(buf)-start, f)
-				b.stats.Redundant += unit.Bytes(to - from)
+				b.stats.Redundant += unit.Bytes(part.to - part.from)
 				b.trace.bytes(now, trace.Segment, p, f, "copy")
 			})
-			// What was taken back from a lost subflow is on its way again.
-			s.todo.remove(part.from, part.to)
-			s.shared.take(part.from, part.to)
+			s.send.markSent(part) // what was taken back from a lost subflow is on its way again
 			b.backlog.update(s)
 			room -= len(buf) - at
 		}

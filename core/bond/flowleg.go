@@ -225,7 +225,7 @@ func (t *flowTable) streamsFirst(l *leg, streams *backlog) bool {
 		return l.subflow.streamsFirst
 	}
 	for _, s := range streams.ready {
-		if !s.sendable() || !t.filter.permits(&s.route, l.subflow.id) {
+		if !s.send.sendable() || !t.filter.permits(&s.route, l.subflow.id) {
 			continue
 		}
 		own, other := t.rank(l), streams.rank(s)

@@ -75,7 +75,7 @@ func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
 	differ := b.filter.routesDiffer()
 	var asked *Stream
 	for i, s := range b.backlog.ready {
-		if i > 0 && (!differ || !s.sendable() || b.filter.equal(&s.route, &b.backlog.ready[0].route) || asked != nil && b.filter.equal(&s.route, &asked.route)) {
+		if i > 0 && (!differ || !s.send.sendable() || b.filter.equal(&s.route, &b.backlog.ready[0].route) || asked != nil && b.filter.equal(&s.route, &asked.route)) {
 			continue
 		}
 		asked = s
@@ -127,7 +127,7 @@ func (b *Bond) StreamList(limit int) (list []StreamInfo) {
 	ids := slices.SortedFunc(maps.Keys(b.streams), func(x, y wire.StreamID) int { return cmp.Compare(y, x) })
 	for _, id := range ids[:min(limit, len(ids))] {
 		s := b.streams[id]
-		i := StreamInfo{ID: s.id, Dest: s.dest, Mode: s.route.mode, Sent: unit.Bytes(s.outBase), Received: unit.Bytes(s.inBase), User: s.User}
+		i := StreamInfo{ID: s.id, Dest: s.dest, Mode: s.route.mode, Sent: unit.Bytes(s.send.firstUnacked), Received: unit.Bytes(s.reassembly.readOffset), User: s.User}
 		r := b.backlog.rank(s)
 		i.Class, i.Weight = r.class, r.weight
 		if b.cfg.Opens {

@@ -56,9 +56,9 @@ func (h *hostilePeer) someFrame(on wire.PathID) wire.Frame {
 	s := h.b.streams[id]
 	var next, end uint64
 	if s != nil {
-		next, end = uint64(s.inNext), uint64(s.inLimit)
-		if s.got.count > 0 && h.below(2) == 0 {
-			next = uint64(s.got.end)
+		next, end = uint64(s.reassembly.nextExpected), uint64(s.reassembly.limit)
+		if s.reassembly.arrived.count > 0 && h.below(2) == 0 {
+			next = uint64(s.reassembly.arrived.end)
 		}
 	}
 	switch h.below(24) {

@@ -189,14 +189,14 @@ func (h *hostilePeer) run() (err error) {
 	}
 	for _, s := range h.streams {
 		if s.s != nil {
-			s.s.in.drop()
+			s.s.reassembly.pages.drop()
 		}
 	}
 	for _, p := range append([]*subflow{}, h.b.subflows.list...) {
 		h.b.RemovePath(p.id, h.now)
 	}
-	if n := h.b.pool.inUse; n != 0 || h.b.Streams() != 0 || h.b.held != 0 || h.b.backlog.pending != 0 || h.b.backlog.urgent != 0 || h.b.grown != 0 {
-		h.fail("at the end there are %d pages, %d streams, %v held, %v pending, %v urgent, %v grown", n, h.b.Streams(), h.b.held, h.b.backlog.pending, h.b.backlog.urgent, h.b.grown)
+	if n := h.b.pool.inUse; n != 0 || h.b.Streams() != 0 || h.b.buffers.held != 0 || h.b.backlog.pending != 0 || h.b.backlog.urgent != 0 || h.b.buffers.grown != 0 {
+		h.fail("at the end there are %d pages, %d streams, %v held, %v pending, %v urgent, %v grown", n, h.b.Streams(), h.b.buffers.held, h.b.backlog.pending, h.b.backlog.urgent, h.b.buffers.grown)
 	}
 	if h.b.ReleaseMemory(); h.m.used != 0 {
 		h.fail("at the end %v are held", h.m.used)
@@ -278,7 +278,7 @@ func (h *hostilePeer) hopState() wire.HopState {
 func (h *hostilePeer) stream(id wire.StreamID) *hostileStream {
 	s := h.streams[id]
 	if s == nil {
-		s = &hostileStream{there: map[uint64]uint64{}, limit: uint64(h.b.first(true)), window: uint64(h.b.first(false))}
+		s = &hostileStream{there: map[uint64]uint64{}, limit: uint64(firstWindow(h.b.cfg.Opens)), window: uint64(h.b.buffers.first)}
 		h.streams[id] = s
 	}
 	return s
@@ -446,7 +446,7 @@ func (h *hostilePeer) judge(t wire.Type, payload []byte) {
 	case wire.TypeWindow:
 		f, err := wire.ParseWindow(payload)
 		k := h.stream(f.Stream)
-		if err != nil || uint64(f.Limit) < k.window || uint64(f.Limit) > k.read+uint64(maxWindow)+uint64(h.b.first(false)) {
+		if err != nil || uint64(f.Limit) < k.window || uint64(f.Limit) > k.read+uint64(maxWindow)+uint64(h.b.buffers.first) {
 			h.fail("WINDOW of stream %d to %d, after %d, with %d read: %v", f.Stream, f.Limit, k.window, k.read, err)
 		}
 		k.window = uint64(f.Limit)
@@ -493,18 +493,18 @@ func (h *hostilePeer) check() {
 	pages := 0
 	var marked, pending, urgent, held, grown unit.Bytes
 	for s := range all {
-		for _, l := range [][]*page{s.in.list, s.out.list} {
+		for _, l := range [][]*page{s.reassembly.pages.list, s.send.pages.list} {
 			for _, p := range l {
 				if p != nil {
 					pages++
 				}
 			}
 		}
-		if made := unit.Bytes(s.got.made) * marksCost; s.marksTaken != made {
-			h.fail("stream %d has taken %v for marks of %v", s.id, s.marksTaken, made)
+		if made := unit.Bytes(s.reassembly.arrived.made) * marksCost; s.reassembly.marksTaken != made {
+			h.fail("stream %d has taken %v for marks of %v", s.id, s.reassembly.marksTaken, made)
 		}
-		marked += s.marksTaken
-		now := [5]wire.DataSeq{s.inBase, s.inNext, s.inLimit, s.outEnd, s.outLimit}
+		marked += s.reassembly.marksTaken
+		now := [5]wire.DataSeq{s.reassembly.readOffset, s.reassembly.nextExpected, s.reassembly.limit, s.send.end, s.send.limit}
 		k := h.stream(s.id)
 		for i := range now {
 			if now[i] < k.seen[i] && s.err == nil {
@@ -514,23 +514,23 @@ func (h *hostilePeer) check() {
 		if s.err == nil { // after that what was not read is gone
 			k.seen = now
 		}
-		if s.inBase > s.inNext || s.outBase > s.outEnd || s.inNext > s.inLimit {
-			h.fail("stream %d: %d %d %d, %d %d", s.id, s.inBase, s.inNext, s.inLimit, s.outBase, s.outEnd)
+		if s.reassembly.readOffset > s.reassembly.nextExpected || s.send.firstUnacked > s.send.end || s.reassembly.nextExpected > s.reassembly.limit {
+			h.fail("stream %d: %d %d %d, %d %d", s.id, s.reassembly.readOffset, s.reassembly.nextExpected, s.reassembly.limit, s.send.firstUnacked, s.send.end)
 		}
 		if b.streams[s.id] != s {
 			continue
 		}
-		grown += s.window - b.first(false)
-		held += unit.Bytes(uint64(s.outEnd-s.outBase) - s.acked.size())
-		if n := unit.Bytes(s.todo.size()); s.route.mode == wire.Latency {
+		grown += s.reassembly.window - b.buffers.first
+		held += unit.Bytes(uint64(s.send.end-s.send.firstUnacked) - s.send.acked.size())
+		if n := unit.Bytes(s.send.unsent.size()); s.route.mode == wire.Latency {
 			urgent += n
 		} else {
 			pending += n
 		}
 	}
-	if pages != b.pool.inUse || pending != b.backlog.pending || urgent != b.backlog.urgent || held != b.held || grown != b.grown {
+	if pages != b.pool.inUse || pending != b.backlog.pending || urgent != b.backlog.urgent || held != b.buffers.held || grown != b.buffers.grown {
 		h.fail("counted %d pages, %v pending, %v urgent, %v held, %v grown; there are %d, %v, %v, %v and %v",
-			b.pool.inUse, b.backlog.pending, b.backlog.urgent, b.held, b.grown, pages, pending, urgent, held, grown)
+			b.pool.inUse, b.backlog.pending, b.backlog.urgent, b.buffers.held, b.buffers.grown, pages, pending, urgent, held, grown)
 	}
 	if want := unit.Bytes(pages)*pageSize + marked + b.flows.inBytes + b.flows.outBytes; b.memory.taken != want || h.m.used != want || want > h.m.limit {
 		h.fail("%v are taken, %v of the budget of %v; there are %v", b.memory.taken, h.m.used, h.m.limit, want)

@@ -60,23 +60,3 @@ func (b *Bond) ReleaseMemory() { b.memory.detach() }
 // Taken returns the memory that the bond has taken: pages in use, marks of what
 // has arrived in them, and datagrams that wait.
 func (b *Bond) Taken() unit.Bytes { return b.memory.taken }
-
-// takeMarks takes the memory for the marks of the stream's received bytes, or gives it
-// back. It reports false if there is none.
-func (s *Stream) takeMarks() bool {
-	cost := unit.Bytes(s.got.made) * marksCost
-	switch held := s.marksTaken; {
-	case cost < held:
-		s.bond.memory.give(held - cost)
-	case cost > held && !s.bond.memory.take(cost-held):
-		return false
-	}
-	s.marksTaken = cost
-	return true
-}
-
-// dropMarks forgets which bytes of the stream have arrived beyond a gap.
-func (s *Stream) dropMarks() {
-	s.got = arrived{}
-	s.takeMarks()
-}

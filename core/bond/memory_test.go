@@ -52,7 +52,7 @@ func TestGapsAreBounded(t *testing.T) {
 	if bound := unit.Bytes(b.pool.inUse) * (pageSize + marksCost); s.err != nil || m.used != bound || m.used != b.Taken() || m.used > unit.Bytes(size)*9/8 {
 		t.Errorf("%v are held, want %v; %v", m.used, bound, s.err)
 	}
-	if n := s.got.count; n != uint64(size)/2 {
+	if n := s.reassembly.arrived.count; n != uint64(size)/2 {
 		t.Errorf("%d bytes have arrived", n)
 	}
 	for at := wire.DataSeq(0); at < size; at += 2 {
@@ -119,14 +119,14 @@ func TestShortOfMemory(t *testing.T) {
 	if n := s.Write(make([]byte, 100_000)); n != pageSize || s.roomy() {
 		t.Errorf("%d bytes are taken", n)
 	}
-	s.outBase = s.outEnd // all has arrived
+	s.send.firstUnacked = s.send.end // all has arrived
 	if !s.roomy() {
 		t.Error("the writer waits for ever")
 	}
-	if got := s.share(); got != wire.InitialWindow {
+	if got := b.buffers.share(s.reassembly.window); got != wire.InitialWindow {
 		t.Errorf("the window may be %v", got)
 	}
-	if m.short = false; s.share() <= wire.InitialWindow {
+	if m.short = false; b.buffers.share(s.reassembly.window) <= wire.InitialWindow {
 		t.Error("the window may not grow with memory")
 	}
 }
@@ -150,12 +150,12 @@ func TestReleasedPagesAreFree(t *testing.T) {
 	if n, err := s.Read(make([]byte, pages*pageSize)); n != pages*pageSize || err != nil {
 		t.Fatalf("%d bytes are read", n)
 	}
-	for _, pg := range s.in.list[len(s.in.list):cap(s.in.list)] {
+	for _, pg := range s.reassembly.pages.list[len(s.reassembly.pages.list):cap(s.reassembly.pages.list)] {
 		if pg != nil {
 			t.Error("a page that was read is still held")
 		}
 	}
-	for _, marks := range s.got.list[len(s.got.list):cap(s.got.list)] {
+	for _, marks := range s.reassembly.arrived.list[len(s.reassembly.arrived.list):cap(s.reassembly.arrived.list)] {
 		if marks != nil {
 			t.Error("marks of bytes in order are still held")
 		}

@@ -30,7 +30,7 @@ func (b *Bond) expressStream(now time.Time) (*subflow, *Stream) {
 	}
 	all := b.filter.fastest(nil, nil, now)
 	for _, s := range b.backlog.lowLatency {
-		if !s.sendable() {
+		if !s.send.sendable() {
 			continue
 		}
 		best := all
@@ -66,7 +66,7 @@ func (b *Bond) fillExpress(p *subflow, s *Stream, now time.Time, buf []byte) []b
 // far end waits for: until its end is delivered, bytes are scheduled such that
 // it is complete early, and not those that may be written after it.
 func (s *Stream) Mark(n unit.Bytes) {
-	s.ChunkEnd(min(s.outEnd, wire.MaxSeq) + wire.DataSeq(min(max(n, 0), wire.MaxSeq)))
+	s.ChunkEnd(min(s.send.end, wire.MaxSeq) + wire.DataSeq(min(max(n, 0), wire.MaxSeq)))
 }
 
 // ChunkEnd is Mark for a position.
@@ -77,7 +77,7 @@ func (s *Stream) ChunkEnd(end wire.DataSeq) {
 // Await tells the other end that this one waits for n more bytes than have been
 // read from the stream: see Mark.
 func (s *Stream) Await(n unit.Bytes) {
-	end := min(s.inBase+wire.DataSeq(max(n, 0)), wire.MaxSeq)
+	end := min(s.reassembly.readOffset+wire.DataSeq(max(n, 0)), wire.MaxSeq)
 	if s.err == nil && end > s.wanted {
 		s.wanted = end
 		s.bond.control.add(s, wire.TypeChunk)
@@ -86,7 +86,7 @@ func (s *Stream) Await(n unit.Bytes) {
 
 // awaited is the end of what the far end waits for, or of all.
 func (s *Stream) awaited() wire.DataSeq {
-	if s.chunk > s.outBase {
+	if s.chunk > s.send.firstUnacked {
 		return s.chunk
 	}
 	return wire.MaxSeq
@@ -120,14 +120,13 @@ type fill struct {
 func (b *Bond) fillStream(p *subflow, s *Stream, f fill, now time.Time, buf []byte) ([]byte, int) {
 	r := b.backlog.rank(s)
 	b.classes.beginTurn(r)
-	for f.room > wire.MaxDataHeader && s.sendable() {
+	for f.room > wire.MaxDataHeader && s.send.sendable() {
 		at := len(buf)
-		part := s.next(f.ahead, wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
+		part := s.send.next(f.ahead, wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
 		buf = wire.AppendData(buf, s.id, part.from, int(part.to-part.from))
-		buf = s.out.append(buf, part.from, part.to)
-		s.todo.remove(part.from, part.to)
+		buf = s.send.append(buf, part)
 		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.from, to: part.to}
-		sent.copied = s.shared.take(part.from, part.to) || s.route.only != 0 // it is of no use elsewhere
+		sent.copied = s.send.markSent(part) || s.route.only != 0 // it is of no use elsewhere
 		if f.copies {
 			sent.copied = b.copyToOthers(p, copyOf{s, part.from, part.to}) || sent.copied
 		}
@@ -138,10 +137,10 @@ func (b *Bond) fillStream(p *subflow, s *Stream, f fill, now time.Time, buf []by
 		b.trace.bytes(now, trace.Segment, p, sent, "")
 		f.room -= len(buf) - at
 	}
-	if len(s.todo) == 0 {
+	if len(s.send.unsent) == 0 {
 		s.route.burst = 0
 	}
-	if !s.sendable() {
+	if !s.send.sendable() {
 		s.route.fullSince = time.Time{}
 	}
 	s.backlog.queued = false

@@ -66,7 +66,7 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 // limitOf is how far end d was told that it may send on a stream.
 func (n *simNet) limitOf(d int, s wire.StreamID) *wire.DataSeq {
 	for int(s) >= len(n.granted[d]) {
-		n.granted[d] = append(n.granted[d], wire.DataSeq(n.ends[d].first(true)))
+		n.granted[d] = append(n.granted[d], wire.DataSeq(firstWindow(n.ends[d].cfg.Opens)))
 	}
 	return &n.granted[d][s]
 }
@@ -77,11 +77,11 @@ func (n *simNet) checkEnd(d int) {
 	b, other := n.ends[d], n.ends[1-d]
 	n.checks++
 	streams := unit.Bytes(len(b.streams))
-	if limit := b.cfg.MaxBuffered + lowMetaBuffer*streams + b.cfg.MetaBuffer; b.held > limit {
-		n.fatal("%s holds %v to send, bound %v", endNames[d], b.held, limit)
+	if limit := b.cfg.MaxBuffered + lowMetaBuffer*streams + b.cfg.MetaBuffer; b.buffers.held > limit {
+		n.fatal("%s holds %v to send, bound %v", endNames[d], b.buffers.held, limit)
 	}
-	if b.grown > b.cfg.MaxBuffered {
-		n.fatal("windows of %s have grown by %v, bound %v", endNames[d], b.grown, b.cfg.MaxBuffered)
+	if b.buffers.grown > b.cfg.MaxBuffered {
+		n.fatal("windows of %s have grown by %v, bound %v", endNames[d], b.buffers.grown, b.cfg.MaxBuffered)
 	}
 	// A stream has at most one frame of each kind in the queue; one that was
 	// reset has its RESET.
@@ -116,21 +116,21 @@ func (n *simNet) checkStreams(d int) {
 		if s == nil {
 			continue
 		}
-		out, in := unit.Bytes(s.outEnd-s.outBase), unit.Bytes(s.inLimit-s.inBase)
-		pending += unit.Bytes(s.todo.size())
-		held += out - unit.Bytes(s.acked.size())
-		grown += s.window - b.first(false)
+		out, in := unit.Bytes(s.send.end-s.send.firstUnacked), unit.Bytes(s.reassembly.limit-s.reassembly.readOffset)
+		pending += unit.Bytes(s.send.unsent.size())
+		held += out - unit.Bytes(s.send.acked.size())
+		grown += s.reassembly.window - b.buffers.first
 		if limit := maxWindow + b.cfg.MetaBuffer + lowMetaBuffer; out > limit {
 			n.fatal("stream %d holds %v to send at %s, bound %v", s.id, out, endNames[d], limit)
 		}
-		if s.window > maxWindow || in > s.window {
-			n.fatal("stream %d grants %v beyond what was read at %s, of a window of %v", s.id, in, endNames[d], s.window)
+		if s.reassembly.window > maxWindow || in > s.reassembly.window {
+			n.fatal("stream %d grants %v beyond what was read at %s, of a window of %v", s.id, in, endNames[d], s.reassembly.window)
 		}
-		if have := unit.Bytes(s.inNext-s.inBase) + unit.Bytes(s.got.count); have > in {
+		if have := unit.Bytes(s.reassembly.nextExpected-s.reassembly.readOffset) + unit.Bytes(s.reassembly.arrived.count); have > in {
 			n.fatal("stream %d keeps %v received bytes at %s, more than the %v granted", s.id, have, endNames[d], in)
 		}
 		here := 0
-		for _, list := range [][]*page{s.out.list, s.in.list} {
+		for _, list := range [][]*page{s.send.pages.list, s.reassembly.pages.list} {
 			for _, pg := range list {
 				if pg != nil {
 					here++
@@ -146,8 +146,8 @@ func (n *simNet) checkStreams(d int) {
 	if n.foreign != 0 {
 		return // there is one more
 	}
-	if pending != b.backlog.pending+b.backlog.urgent || held != b.held || grown != b.grown {
-		n.fatal("%s counts %v pending, %v held, %v grown; its streams have %v, %v and %v", endNames[d], b.backlog.pending, b.held, b.grown, pending, held, grown)
+	if pending != b.backlog.pending+b.backlog.urgent || held != b.buffers.held || grown != b.buffers.grown {
+		n.fatal("%s counts %v pending, %v held, %v grown; its streams have %v, %v and %v", endNames[d], b.backlog.pending, b.buffers.held, b.buffers.grown, pending, held, grown)
 	}
 	if ranks := b.backlog.pendingOf[0] + b.backlog.pendingOf[1] + b.backlog.pendingOf[2]; ranks != b.backlog.pending {
 		n.fatal("%s counts %v pending, and %v by class", endNames[d], b.backlog.pending, b.backlog.pendingOf)
@@ -165,12 +165,12 @@ func (n *simNet) checkAcked(tr *transfer, d int, s *Stream) {
 	if peer == nil || s.err != nil || peer.err != nil {
 		return
 	}
-	if s.outBase > peer.inNext {
-		n.fail(focus{tr.id, d, peer.inNext, s.outBase}, "%s has let go of stream %d up to %d; %s has it up to %d",
-			endNames[d], tr.id, s.outBase, endNames[1-d], peer.inNext)
+	if s.send.firstUnacked > peer.reassembly.nextExpected {
+		n.fail(focus{tr.id, d, peer.reassembly.nextExpected, s.send.firstUnacked}, "%s has let go of stream %d up to %d; %s has it up to %d",
+			endNames[d], tr.id, s.send.firstUnacked, endNames[1-d], peer.reassembly.nextExpected)
 	}
-	for _, a := range s.acked {
-		peer.got.missing(max(a.from, peer.inNext), max(a.to, peer.inNext), func(from, to wire.DataSeq) {
+	for _, a := range s.send.acked {
+		peer.reassembly.arrived.missing(max(a.from, peer.reassembly.nextExpected), max(a.to, peer.reassembly.nextExpected), func(from, to wire.DataSeq) {
 			n.fail(focus{tr.id, d, from, to}, "%s counts bytes %d to %d of stream %d as acknowledged, which %s does not have",
 				endNames[d], from, to, tr.id, endNames[1-d])
 		})
@@ -180,9 +180,9 @@ func (n *simNet) checkAcked(tr *transfer, d int, s *Stream) {
 // checkEmpty fails if anything is left behind after all streams have ended.
 func (n *simNet) checkEmpty() {
 	for d, b := range n.ends {
-		if b.Streams() > 0 || b.pool.inUse != 0 || b.backlog.pending != 0 || b.held != 0 || b.grown != 0 || len(b.control.frames) > 0 || len(b.backlog.ready) > 0 {
+		if b.Streams() > 0 || b.pool.inUse != 0 || b.backlog.pending != 0 || b.buffers.held != 0 || b.buffers.grown != 0 || len(b.control.frames) > 0 || len(b.backlog.ready) > 0 {
 			n.fatal("%s leaves %d streams, %d pages, %v pending, %v held, %v grown, %d control frames, %d ready%s", endNames[d],
-				b.Streams(), b.pool.inUse, b.backlog.pending, b.held, b.grown, len(b.control.frames), len(b.backlog.ready), n.unfinished())
+				b.Streams(), b.pool.inUse, b.backlog.pending, b.buffers.held, b.buffers.grown, len(b.control.frames), len(b.backlog.ready), n.unfinished())
 		}
 		if b.FlowCount() > 0 || b.flows.outBytes != 0 || b.flows.inBytes != 0 {
 			n.fatal("%s leaves %d flows with %v to send and %v received", endNames[d], b.FlowCount(), b.flows.outBytes, b.flows.inBytes)

@@ -53,7 +53,7 @@ func (b *Bond) endRetired(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(b.streams)) {
 		if s := b.streams[id]; b.classes.retired(s.route.group) && s.finSet {
 			b.landed(sentFrame{stream: s, frameType: wire.TypeFin})
-			b.landed(sentFrame{stream: s, frameType: wire.TypeData, from: s.outBase, to: s.outEnd})
+			b.landed(sentFrame{stream: s, frameType: wire.TypeData, from: s.send.firstUnacked, to: s.send.end})
 		}
 	}
 	b.flows.endRetired(now)

@@ -153,8 +153,8 @@ func TestPlanLeavesOut(t *testing.T) {
 	if b.streams[1] != nil || b.streams[2] == nil || b.streams[3] == nil || b.streams[4] == nil || b.flows.all[1] != nil || b.flows.all[2] == nil {
 		t.Errorf("%d streams and %d flows are left", len(b.streams), len(b.flows.all))
 	}
-	if len(list[1].todo) > 0 || len(list[2].todo) == 0 || list[1].err != nil {
-		t.Errorf("to be sent: %v, %v", list[1].todo, list[2].todo)
+	if len(list[1].send.unsent) > 0 || len(list[2].send.unsent) == 0 || list[1].err != nil {
+		t.Errorf("to be sent: %v, %v", list[1].send.unsent, list[2].send.unsent)
 	}
 	receive(wire.Fin{Stream: 2})
 	if _, err := list[1].Read(make([]byte, 1)); err != io.EOF || b.streams[2] != nil {
@@ -341,7 +341,7 @@ func TestWeights(t *testing.T) {
 			n.ends[0].SetPlan([]wire.Group{{ID: 1, Weight: w[0]}, {ID: 2, Weight: w[1]}})
 			a, b := &transfer{size: int(8 * unit.MB), group: 1}, &transfer{size: int(8 * unit.MB), group: 2}
 			given := func(tr *transfer) float64 {
-				return float64(uint64(tr.s[1].outEnd) - tr.s[1].todo.size())
+				return float64(uint64(tr.s[1].send.end) - tr.s[1].send.unsent.size())
 			}
 			done := n.carry([]*transfer{a, b})
 			var gave, read float64

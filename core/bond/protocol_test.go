@@ -96,13 +96,13 @@ func filled(t *testing.T, segments int) *Bond {
 func TestSilentPathGivesBackEverything(t *testing.T) {
 	b := filled(t, 5)
 	p := b.subflows.find(1)
-	sent := b.streams[1].outEnd - wire.DataSeq(b.backlog.pending)
+	sent := b.streams[1].send.end - wire.DataSeq(b.backlog.pending)
 	queue := unit.Bytes(sent / 4)
 	for i := 1; i <= 100; i++ {
 		now := start.Add(time.Duration(i) * 20 * time.Millisecond)
 		b.Local(1, now, estimate.Hop{SRTT: 50 * time.Millisecond, MSS: 1448, Queue: queue, Acked: 1000})
 		b.Tick(now)
-		switch back := unit.Bytes(b.streams[1].todo.size()) - (200_000 - unit.Bytes(sent)); {
+		switch back := unit.Bytes(b.streams[1].send.unsent.size()) - (200_000 - unit.Bytes(sent)); {
 		case now.Sub(start) < minSilence && back != 0:
 			t.Fatalf("after %v %v are given back", now.Sub(start), back)
 		case i == 15 && (back < queue/2 || back > 2*queue || !p.silent()):
@@ -143,38 +143,13 @@ func TestOwnPauseBlamesNobody(t *testing.T) {
 	}
 }
 
-func TestNextPart(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		todo    spans
-		limit   wire.DataSeq
-		ahead   unit.Bytes
-		fromEnd bool
-		want    span
-	}{
-		{"the next", spans{{0, 1000}}, 1e6, 0, false, span{0, 100}},
-		{"ahead", spans{{0, 1000}}, 1e6, 300, false, span{300, 400}},
-		{"ahead over a gap", spans{{0, 100}, {500, 1000}}, 1e6, 150, false, span{550, 650}},
-		{"further ahead than there is", spans{{0, 1000}}, 1e6, 5000, false, span{900, 1000}},
-		{"further ahead than the window", spans{{0, 1000}}, 400, 5000, false, span{300, 400}},
-		{"little left", spans{{40, 60}}, 1e6, 5000, false, span{40, 60}},
-		{"last span beyond the window", spans{{0, 50}, {500, 900}}, 400, 10, false, span{0, 50}},
-		{"from the end", spans{{0, 100}, {500, 1000}}, 1e6, 0, true, span{900, 1000}},
-	} {
-		s := &Stream{todo: c.todo, outLimit: c.limit, outEnd: 1000}
-		if got := s.next(c.ahead, 100, c.fromEnd); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
-	}
-}
-
 // TestControlPrefersTheQuickest: an end of stream does not queue behind bulk
 // data on a slow subflow only because that one is idle.
 func TestControlPrefersTheQuickest(t *testing.T) {
 	b := filled(t, 2)
 	b.Local(2, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 10_000, MSS: 1448, Queue: 2_000_000})
 	s := b.streams[1]
-	s.todo = nil
+	s.send.unsent = nil
 	b.backlog.update(s)
 	s.CloseWrite()
 	b.Idle(2)

@@ -96,8 +96,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 			return err
 		}
 		s, err := b.stream(f.Stream)
-		if s != nil && f.Limit > s.outLimit {
-			s.outLimit = f.Limit
+		if s != nil && s.send.raiseLimit(f.Limit) {
 			b.backlog.update(s)
 			if s.roomy() {
 				b.notify(s)
@@ -159,41 +158,29 @@ func (b *Bond) receiveData(p *subflow, f wire.Data, now time.Time) error {
 	if s == nil || s.err != nil {
 		return err
 	}
-	end := f.Seq + wire.DataSeq(len(f.Bytes))
-	if end > s.inLimit || s.finSeen && end > s.inEnd {
-		return fmt.Errorf("bytes up to %d of stream %d, which may send %d: %w", end, f.Stream, s.inLimit, wire.ErrMalformed)
+	if err := s.reassembly.check(f.Seq + wire.DataSeq(len(f.Bytes))); err != nil {
+		return fmt.Errorf("stream %d: %w", f.Stream, err)
 	}
 	if b.cfg.Opens {
 		s.opened = true // what comes from the destination proves it
 	}
-	from, to := max(f.Seq, s.inNext), max(end, s.inNext)
-	if !s.in.reserve(from, to) {
+	added, delivered, ok := s.reassembly.receive(f.Seq, f.Bytes)
+	if !ok {
 		s.Reset(wire.CodeLimit, errMemory)
 		return nil
 	}
-	fresh := 0
-	// Only what is missing is written: what is readable may be being read.
-	s.got.missing(from, to, func(from, to wire.DataSeq) {
-		s.in.write(from, f.Bytes[from-f.Seq:to-f.Seq])
-		fresh += int(to - from)
-	})
-	if fresh < len(f.Bytes) {
-		b.stats.Duplicate += unit.Bytes(len(f.Bytes) - fresh)
-		b.trace.bytes(now, trace.Duplicate, p, sentFrame{stream: s, from: f.Seq, to: f.Seq + wire.DataSeq(len(f.Bytes)-fresh)}, "")
+	if twice := len(f.Bytes) - added; twice > 0 {
+		b.stats.Duplicate += unit.Bytes(twice)
+		b.trace.bytes(now, trace.Duplicate, p, sentFrame{stream: s, from: f.Seq, to: f.Seq + wire.DataSeq(twice)}, "")
 	}
-	if fresh > 0 {
+	if added > 0 {
 		b.silence.received(p, now)
 	}
-	if from > s.inNext {
-		s.got.add(from, to)
-	} else if from < to {
-		next := s.got.find(false, to, max(to, s.got.end))
-		b.trace.bytes(now, trace.Deliver, p, sentFrame{stream: s, from: from, to: next}, "")
-		s.got.release(from, next, uint64(fresh))
-		s.inNext = next
+	if delivered.from < delivered.to {
+		b.trace.bytes(now, trace.Deliver, p, sentFrame{stream: s, from: delivered.from, to: delivered.to}, "")
 		b.notify(s)
 	}
-	if !s.takeMarks() {
+	if !s.reassembly.takeMarks() {
 		s.Reset(wire.CodeLimit, errMemory)
 	}
 	return nil
@@ -201,13 +188,12 @@ func (b *Bond) receiveData(p *subflow, f wire.Data, now time.Time) error {
 
 func (b *Bond) receiveFin(f wire.Fin) error {
 	s, err := b.stream(f.Stream)
-	if s == nil || s.err != nil || s.finSeen {
+	if s == nil || s.err != nil || s.reassembly.finalSizeKnown {
 		return err
 	}
-	if f.Seq < s.inNext || f.Seq < s.got.end {
-		return fmt.Errorf("stream %d ends at %d, before bytes received: %w", f.Stream, f.Seq, wire.ErrMalformed)
+	if err := s.reassembly.receiveFin(f.Seq); err != nil {
+		return fmt.Errorf("stream %d: %w", f.Stream, err)
 	}
-	s.finSeen, s.inEnd = true, f.Seq
 	b.notify(s)
 	return nil
 }
@@ -255,19 +241,7 @@ func (b *Bond) landed(f sentFrame) {
 	}
 	switch f.frameType {
 	case wire.TypeData:
-		fresh := s.acked.add(max(f.from, s.outBase), max(f.to, s.outBase))
-		s.todo.remove(f.from, f.to)
-		s.shared.remove(f.from, f.to)
-		b.held -= unit.Bytes(fresh)
-		if len(s.acked) > 0 && s.acked[0].from == s.outBase {
-			s.outBase = s.acked[0].to
-			s.acked = s.acked[:copy(s.acked, s.acked[1:])]
-			if s.outBase == s.outEnd {
-				s.out.clear(s.outBase)
-			} else {
-				s.out.release(s.outBase)
-			}
-		}
+		b.buffers.held -= s.send.acknowledge(span{f.from, f.to})
 		b.backlog.update(s)
 		if s.roomy() {
 			b.notify(s)

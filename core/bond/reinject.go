@@ -113,14 +113,8 @@ func (b *Bond) giveBack(f *sentFrame, p *subflow, now time.Time, alive bool, why
 		b.control.add(s, f.frameType)
 		return 0
 	}
-	s.acked.missing(max(f.from, s.outBase), max(f.to, s.outBase), func(from, to wire.DataSeq) {
-		n += unit.Bytes(s.todo.add(from, to))
-		if alive {
-			s.shared.add(from, to)
-		} else {
-			s.shared.remove(from, to)
-		}
-		b.trace.bytes(now, trace.Reinject, p, sentFrame{stream: s, from: from, to: to}, why)
+	n = s.send.giveBack(span{f.from, f.to}, alive, func(part span) {
+		b.trace.bytes(now, trace.Reinject, p, sentFrame{stream: s, from: part.from, to: part.to}, why)
 	})
 	b.backlog.update(s)
 	return n

@@ -51,56 +51,56 @@ var sabotages = []sabotage{
 	}},
 	{"an acknowledgement lets go of too much", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
-			if s.outBase > 0 && s.outBase < s.outEnd && len(s.acked) == 0 && len(s.todo) == 0 {
-				b.held--
-				s.outBase++
+			if s.send.firstUnacked > 0 && s.send.firstUnacked < s.send.end && len(s.send.acked) == 0 && len(s.send.unsent) == 0 {
+				b.buffers.held--
+				s.send.firstUnacked++
 			}
 		})
 	}},
 	{"a byte is handed over twice", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
-			if s.inBase%pageSize > 100 {
-				s.inBase--
+			if s.reassembly.readOffset%pageSize > 100 {
+				s.reassembly.readOffset--
 			}
 		})
 	}},
 	{"a byte is left out", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
-			if s.inBase > 100 && s.Readable() > 1 {
-				s.inBase++
+			if s.reassembly.readOffset > 100 && s.Readable() > 1 {
+				s.reassembly.readOffset++
 			}
 		})
 	}},
 	{"a byte is never given to a subflow", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
-			if len(s.todo) > 0 && s.todo[0].to-s.todo[0].from > 1 {
-				s.todo.remove(s.todo[0].from, s.todo[0].from+1)
+			if len(s.send.unsent) > 0 && s.send.unsent[0].to-s.send.unsent[0].from > 1 {
+				s.send.unsent.remove(s.send.unsent[0].from, s.send.unsent[0].from+1)
 				b.backlog.update(s)
 			}
 		})
 	}},
 	{"bytes are mixed up in the buffer", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
-			if len(s.out.list) > 1 && s.out.list[0] != nil {
-				s.out.list[0], s.out.list[1] = s.out.list[1], s.out.list[0]
+			if len(s.send.pages.list) > 1 && s.send.pages.list[0] != nil {
+				s.send.pages.list[0], s.send.pages.list[1] = s.send.pages.list[1], s.send.pages.list[0]
 			}
 		})
 	}},
 	{"a gap is taken for received", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
-			if s.got.count > 0 {
-				from := s.got.find(true, s.inNext, s.got.end)
-				to := s.got.find(false, from, s.got.end)
-				s.got.release(from, to, 0)
-				s.inNext = to
+			if s.reassembly.arrived.count > 0 {
+				from := s.reassembly.arrived.find(true, s.reassembly.nextExpected, s.reassembly.arrived.end)
+				to := s.reassembly.arrived.find(false, from, s.reassembly.arrived.end)
+				s.reassembly.arrived.release(from, to, 0)
+				s.reassembly.nextExpected = to
 				b.notify(s)
 			}
 		})
 	}},
 	{"an end comes early", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
-			if s.inBase > 0 && s.inBase == s.inNext && !s.finSeen {
-				s.finSeen, s.inEnd = true, s.inNext
+			if s.reassembly.readOffset > 0 && s.reassembly.readOffset == s.reassembly.nextExpected && !s.reassembly.finalSizeKnown {
+				s.reassembly.finalSizeKnown, s.reassembly.finalSize = true, s.reassembly.nextExpected
 				b.notify(s)
 			}
 		})
@@ -112,18 +112,18 @@ var sabotages = []sabotage{
 	{"WINDOW is forgotten", without(wire.TypeWindow)},
 	{"BYE is forgotten", without(wire.TypeBye)},
 	{"the window is overrun", func(n *simNet, _ int, b *Bond) {
-		n.eachStream(b, func(s *Stream) { s.outLimit = max(s.outLimit, s.outEnd) })
+		n.eachStream(b, func(s *Stream) { s.send.limit = max(s.send.limit, s.send.end) })
 	}},
 	{"more is granted than kept room for", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
-			if s.inLimit == s.inBase+wire.DataSeq(s.window) {
-				s.inLimit++
+			if s.reassembly.limit == s.reassembly.readOffset+wire.DataSeq(s.reassembly.window) {
+				s.reassembly.limit++
 			}
 		})
 	}},
 	{"a stream resets itself", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
-			if s.inBase > 1000 {
+			if s.reassembly.readOffset > 1000 {
 				s.Reset(wire.CodeLimit, "too many bytes")
 			}
 		})
@@ -142,7 +142,7 @@ var sabotages = []sabotage{
 		b.stats.LostPath, b.stats.Silent, b.stats.Eta, b.stats.Redundant = 0, 0, 0, 0
 	}},
 	{"writers are not told of room", func(_ *simNet, _ int, b *Bond) {
-		b.changed = slices.DeleteFunc(b.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() == 0 && !s.finSeen })
+		b.changed = slices.DeleteFunc(b.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() == 0 && !s.reassembly.finalSizeKnown })
 	}},
 	{"readers are not told of bytes", func(_ *simNet, _ int, b *Bond) {
 		b.changed = slices.DeleteFunc(b.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() > 0 })

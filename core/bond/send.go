@@ -254,11 +254,11 @@ func (b *Bond) frame(c control) wire.Frame {
 	case wire.TypeOpened:
 		return wire.Opened{Stream: s.id}
 	case wire.TypeFin:
-		return wire.Fin{Stream: s.id, Seq: s.outEnd}
+		return wire.Fin{Stream: s.id, Seq: s.send.end}
 	case wire.TypeChunk:
 		return wire.Chunk{Stream: s.id, End: s.wanted}
 	case wire.TypeWindow:
-		return wire.Window{Stream: s.id, Limit: s.inLimit}
+		return wire.Window{Stream: s.id, Limit: s.reassembly.limit}
 	case wire.TypeTreat:
 		return wire.Treat{Stream: s.id, Serial: s.groups.serial, Mode: s.route.mode, Group: s.route.group}
 	}
@@ -308,35 +308,11 @@ func (b *Bond) fillData(p *subflow, t turn, now time.Time, buf []byte) []byte {
 		l.ready = append(l.ready[:i], l.ready[i+1:]...)
 		// It goes to the end of the turn while it has more.
 		buf, f.room = b.fillStream(p, s, f, now, buf)
-		if f.room > wire.MaxDataHeader && len(s.todo) > 0 {
+		if f.room > wire.MaxDataHeader && len(s.send.unsent) > 0 {
 			b.blocked++
 		}
 	}
 	return buf
-}
-
-// next is the part of a sendable stream's meta buffer to be sent now, at most
-// n bytes: from ahead bytes on, or as far on as the window reaches, or from the
-// end.
-func (s *Stream) next(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) span {
-	last := len(s.todo) - 1
-	for s.todo[last].from >= s.outLimit {
-		last--
-	}
-	if fromEnd {
-		ahead = unit.Bytes(s.outEnd)
-	}
-	for i, part := range s.todo[:last+1] {
-		part.to = min(part.to, s.outLimit)
-		size := unit.Bytes(part.to - part.from)
-		if ahead < size || i == last {
-			part.from += min(wire.DataSeq(ahead), max(part.to-part.from, n)-n)
-			part.to = min(part.to, part.from+n)
-			return part
-		}
-		ahead -= size
-	}
-	return span{} // not reached: the last part always returns
 }
 
 // quickest is the quickest of some subflows, and the quickest of those that are idle.

@@ -73,7 +73,7 @@ func (b *Bond) pick(s *Stream, now time.Time, view []sched.Path) sched.Decision 
 		return sched.Redundant.Pick(view, b.backlog.pending)
 	}
 	if w, ok := b.cfg.Scheduler.(sched.WindowAware); ok {
-		w.SendWindow(sched.Window{Size: unit.Bytes(s.outLimit - s.outBase), Blocked: b.blocked, AtHand: s.atHand() && !b.subflows.anyLowLatency(now)}, now)
+		w.SendWindow(sched.Window{Size: unit.Bytes(s.send.limit - s.send.firstUnacked), Blocked: b.blocked, AtHand: s.noMoreData() && !b.subflows.anyLowLatency(now)}, now)
 	}
 	return b.cfg.Scheduler.Pick(view, b.backlog.contended(s))
 }

@@ -70,12 +70,12 @@ func TestAtHand(t *testing.T) {
 		want  bool
 	}{{700_000, true}, {100_000, false}, {1 << 20, false}} {
 		s.Write(make([]byte, c.write))
-		if got := s.atHand(); got != c.want {
-			t.Errorf("with %v of 1 MB waiting: %v", unit.Bytes(s.todo.size()), got)
+		if got := s.noMoreData(); got != c.want {
+			t.Errorf("with %v of 1 MB waiting: %v", unit.Bytes(s.send.unsent.size()), got)
 		}
 	}
 	s.CloseWrite()
-	if !s.atHand() {
+	if !s.noMoreData() {
 		t.Error("not at hand though the source has ended")
 	}
 	b.AddPath(1, false, start)
@@ -103,7 +103,7 @@ func TestWithdrawn(t *testing.T) {
 		if begun && !b.Begun(1) {
 			t.Fatal("a segment that nobody recalled may not be written")
 		}
-		if end := wire.DataSeq(200_000) - wire.DataSeq(b.backlog.pending); end <= before || s.todo[0].from != end {
+		if end := wire.DataSeq(200_000) - wire.DataSeq(b.backlog.pending); end <= before || s.send.unsent[0].from != end {
 			t.Fatalf("no stream bytes in the segment: %v to %v", before, end)
 		}
 		return b, b.subflows.find(1), before
@@ -141,8 +141,8 @@ func TestWithdrawn(t *testing.T) {
 	// At the end of a transfer: the newest bytes of the slow subflow.
 	b, p, before := given(false)
 	s := b.streams[1]
-	s.todo = nil
-	s.outEnd = wire.DataSeq(p.streamBytesSent)
+	s.send.unsent = nil
+	s.send.end = wire.DataSeq(p.streamBytesSent)
 	b.backlog.update(s)
 	b.cfg.Eta, b.cfg.Scheduler = 0.2, onlyNewest{unit.Bytes(p.streamBytesSent) - unit.Bytes(before)}
 	b.Idle(2)
@@ -150,8 +150,8 @@ func TestWithdrawn(t *testing.T) {
 	if id != 2 || b.Begun(1) || !b.Begun(2) {
 		t.Errorf("the end goes to path %d; path 1 may write %v", id, b.Begun(1))
 	}
-	if b.stats.Eta != 0 || b.ledger.Copied != 0 || len(s.shared) != 0 {
-		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.Eta, b.ledger.Copied, s.shared)
+	if b.stats.Eta != 0 || b.ledger.Copied != 0 || len(s.send.shared) != 0 {
+		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.Eta, b.ledger.Copied, s.send.shared)
 	}
 }
 
@@ -188,8 +188,8 @@ func TestSmallGapOfHelped(t *testing.T) {
 	} {
 		b := filled(t, 5)
 		p, s := b.subflows.find(1), b.streams[1]
-		s.todo = nil
-		s.outEnd = wire.DataSeq(p.streamBytesSent)
+		s.send.unsent = nil
+		s.send.end = wire.DataSeq(p.streamBytesSent)
 		b.backlog.update(s)
 		b.cfg.Scheduler, _ = sched.New("auto")
 		b.ledger = sched.Ledger{Given: 2 * unit.MB, Copied: c.copied}

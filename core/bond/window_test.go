@@ -17,7 +17,7 @@ func TestSlowReaders(t *testing.T) {
 	n.limit = n.now.Add(time.Hour)
 	n.house(50*unit.Mbps, 50*unit.Mbps, 50*unit.Mbps)
 	for _, b := range n.ends {
-		b.cfg.MaxBuffered = memory
+		b.buffers.most = memory
 	}
 	const pause = 60 * time.Second
 	var slow []*transfer
@@ -34,7 +34,7 @@ func TestSlowReaders(t *testing.T) {
 	n.onEnd[0] = func(b *Bond) {
 		var wait unit.Bytes
 		for _, s := range b.streams {
-			wait += unit.Bytes(s.inLimit - s.inBase) // all that may come
+			wait += unit.Bytes(s.reassembly.limit - s.reassembly.readOffset) // all that may come
 		}
 		most = max(most, wait)
 	}
@@ -57,7 +57,7 @@ func TestWindowsShare(t *testing.T) {
 	var list []*Stream
 	read := func(s *Stream, size unit.Bytes) { // as if it had come and were read
 		for ; size > 0; size -= unit.KB {
-			if s.inNext += wire.DataSeq(unit.KB); s.inNext > s.inLimit {
+			if s.reassembly.nextExpected += wire.DataSeq(unit.KB); s.reassembly.nextExpected > s.reassembly.limit {
 				t.Fatalf("stream %d may not send on", s.id)
 			}
 			s.Consume(int(unit.KB))
@@ -71,16 +71,16 @@ func TestWindowsShare(t *testing.T) {
 		list = append(list, s)
 		for range 40 {
 			for _, s := range list {
-				read(s, min(s.window, 512*unit.KB))
+				read(s, min(s.reassembly.window, 512*unit.KB))
 			}
 		}
 		want := wire.InitialDown + 12*unit.MB/unit.Bytes(len(list)+2)
 		for _, s := range list {
-			if s.window < want*9/10 || s.window > want*11/10 {
-				t.Errorf("of %d streams, %d has a window of %v, want about %v", len(list), s.id, s.window, want)
+			if s.reassembly.window < want*9/10 || s.reassembly.window > want*11/10 {
+				t.Errorf("of %d streams, %d has a window of %v, want about %v", len(list), s.id, s.reassembly.window, want)
 			}
-			if granted := unit.Bytes(s.inLimit - s.inBase); granted > s.window || granted < s.window*3/4 {
-				t.Errorf("stream %d may send %v, of a window of %v", s.id, granted, s.window)
+			if granted := unit.Bytes(s.reassembly.limit - s.reassembly.readOffset); granted > s.reassembly.window || granted < s.reassembly.window*3/4 {
+				t.Errorf("stream %d may send %v, of a window of %v", s.id, granted, s.reassembly.window)
 			}
 		}
 	}

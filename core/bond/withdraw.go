@@ -40,7 +40,7 @@ func (b *Bond) withdraw(p *subflow) (n unit.Bytes) {
 	for _, f := range all[first:] {
 		size += unit.Bytes(f.to - f.from)
 		if f.stream.err == nil {
-			f.stream.acked.missing(max(f.from, f.stream.outBase), max(f.to, f.stream.outBase), func(from, to wire.DataSeq) { n += unit.Bytes(to - from) })
+			f.stream.send.eachUnacked(span{f.from, f.to}, func(part span) { n += unit.Bytes(part.to - part.from) })
 		}
 	}
 	p.inFlight.cut(len(all) - first)

@@ -1,0 +1,166 @@
+package bond
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"mpbond/base/unit"
+	"mpbond/link/wire"
+)
+
+// newReassembly returns a reassembly with that window, and what its memory is taken from.
+func newReassembly(window unit.Bytes) (*reassembly, *memoryBudget) {
+	m := &memoryBudget{}
+	return &reassembly{pages: pages{pool: &pagePool{memory: m}}, memory: m, window: window, limit: wire.DataSeq(window)}, m
+}
+
+// TestReassembly holds a reassembly against a model, with parts that come in any order, again
+// and overlapping: each byte is handed over once, in its place, and memory is given back.
+func TestReassembly(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		text := make([]byte, 1+r.IntN(200_000))
+		for i := range text {
+			text[i] = byte(r.Uint32())
+		}
+		a, memory := newReassembly(unit.Bytes(20_000 + r.IntN(100_000)))
+		here, read := make([]bool, len(text)), 0
+		for step := 0; !a.ended(); step++ {
+			if step == 100_000 {
+				t.Fatalf("seed %d: %d of %d bytes are read, and it goes on", seed, read, len(text))
+			}
+			switch r.IntN(8) {
+			case 0:
+				if r.IntN(10) == 0 && a.receiveFin(wire.DataSeq(len(text))) != nil {
+					t.Fatal("the right FIN is refused")
+				}
+			case 1:
+				if a.windowDue() {
+					if before := a.limit; a.setWindow(a.nextWindow(unit.Bytes(r.IntN(200_000)))) != (a.limit > before) {
+						t.Fatalf("seed %d: the limit went from %d to %d", seed, before, a.limit)
+					}
+				}
+			case 2, 3:
+				n := r.IntN(a.readable() + 1)
+				var got []byte
+				a.slices(n, func(b []byte) { got = append(got, b...) })
+				if !bytes.Equal(got, text[read:read+n]) {
+					t.Fatalf("seed %d: wrong bytes at %d", seed, read)
+				}
+				a.consume(n)
+				read += n
+			default:
+				from := max(0, min(int(a.nextExpected)+r.IntN(40_000)-10_000, len(text)-1))
+				to := min(from+r.IntN(20_000), len(text))
+				if a.check(wire.DataSeq(to)) != nil {
+					if to <= int(a.limit) {
+						t.Fatalf("seed %d: bytes up to %d are refused", seed, to)
+					}
+					break
+				}
+				want := 0
+				for i := from; i < to; i++ {
+					if !here[i] {
+						here[i] = true
+						want++
+					}
+				}
+				before := a.nextExpected
+				added, delivered, ok := a.receive(wire.DataSeq(from), text[from:to])
+				if !ok || added != want || !a.takeMarks() {
+					t.Fatalf("seed %d: %d bytes were new, want %d; %v", seed, added, want, ok)
+				}
+				if delivered != (span{}) && (delivered.from != before || delivered.to != a.nextExpected) || delivered == (span{}) && before != a.nextExpected {
+					t.Fatalf("seed %d: from %d, %v became readable up to %d", seed, before, delivered, a.nextExpected)
+				}
+			}
+			for i := int(a.nextExpected); i < len(here) && here[i]; i++ {
+				t.Fatalf("seed %d: byte %d is there and not readable", seed, i)
+			}
+		}
+		if read != len(text) || memory.taken != 0 {
+			t.Errorf("seed %d: %d of %d bytes were read; %v of memory is taken", seed, read, len(text), memory.taken)
+		}
+	}
+}
+
+func TestReassemblyRefuses(t *testing.T) {
+	a, memory := newReassembly(1000)
+	if err := a.check(1001); !errors.Is(err, wire.ErrMalformed) || a.check(1000) != nil {
+		t.Errorf("beyond the window: %v", err)
+	}
+	a.receive(500, make([]byte, 100))
+	a.takeMarks()
+	if err := a.receiveFin(599); !errors.Is(err, wire.ErrMalformed) || a.receiveFin(600) != nil || a.receiveFin(1) != nil {
+		t.Errorf("an end before bytes received: %v", err)
+	}
+	if a.check(601) == nil || a.check(600) != nil || a.wantsMore() {
+		t.Error("the end is not kept to")
+	}
+	if a.abandon(); memory.taken != 0 || a.readable() != 0 {
+		t.Errorf("%v is taken, %d readable", memory.taken, a.readable())
+	}
+	memory.taken = maxMemory
+	if _, _, ok := a.receive(0, []byte{1}); ok {
+		t.Error("bytes are taken without memory")
+	}
+}
+
+// TestBufferLimits: what streams may take shrinks as all together hold more.
+func TestBufferLimits(t *testing.T) {
+	newLimits := func() *bufferLimits {
+		return &bufferLimits{memory: &memoryBudget{}, meta: 4 * unit.MB, most: 64 * unit.MB, first: wire.InitialDown}
+	}
+	for _, c := range []struct {
+		name     string
+		held     unit.Bytes
+		short    bool
+		unacked  unit.Bytes
+		limit    wire.DataSeq
+		want     unit.Bytes
+		notables bool
+	}{
+		{"empty", 0, false, 0, 1 << 30, 4 * unit.MB, true},
+		{"the meta buffer is full", 0, false, 4 * unit.MB, 1 << 30, 0, false},
+		{"much is held, little of it here", 64 * unit.MB, false, 1000, 1 << 30, lowMetaBuffer - 1000, true},
+		{"much is held here", 64 * unit.MB, false, lowMetaBuffer, 1 << 30, 0, false},
+		{"a quarter is held, and the window is full", 16 * unit.MB, false, 1000, 1000, blockedBuffer, false},
+		{"less than that", 16*unit.MB - 1, false, 1000, 1000, 4*unit.MB - 1000, true},
+		{"short of memory", 0, true, 0, 1 << 30, pageSize, true},
+		{"and a page is held", 0, true, pageSize, 1 << 30, 0, false},
+	} {
+		l := newLimits()
+		l.held = c.held
+		l.memory.shared = &budget{limit: unit.GB, short: c.short}
+		s := &sendBuffer{end: wire.DataSeq(c.unacked), limit: c.limit}
+		s.unsent.add(0, s.end)
+		room := l.room(s)
+		if room != c.want || l.notable(room, s) != c.notables {
+			t.Errorf("%s: room for %v, want %v; notable %v", c.name, room, c.want, l.notable(room, s))
+		}
+	}
+	// Of n streams that want as much as they can get, each gets 1/(n+2).
+	for n := 1; n <= 20; n++ {
+		l := newLimits()
+		windows := make([]unit.Bytes, n)
+		for i := range windows {
+			windows[i] = l.first
+		}
+		for range 200 {
+			for i, w := range windows {
+				windows[i] = l.share(w)
+				l.resize(w, windows[i])
+			}
+		}
+		for _, w := range windows {
+			if want := l.most / unit.Bytes(n+2); abs(w-l.first-want) > want/20 {
+				t.Errorf("%d streams: a window of %v beyond the first, want %v", n, w-l.first, want)
+			}
+		}
+		if l.grown > l.most {
+			t.Errorf("%d streams: windows have grown by %v", n, l.grown)
+		}
+	}
+}

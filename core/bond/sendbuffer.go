@@ -1,0 +1,143 @@
+package bond
+
+import (
+	"mpbond/base/unit"
+	"mpbond/link/wire"
+)
+
+// sendBuffer holds the bytes that a stream sends, from Write until the far end has them. A
+// byte is unsent (the meta buffer), in flight on at least one subflow, or acknowledged; those
+// before firstUnacked are acknowledged and their pages given up. Bytes in flight that are
+// given back are unsent again, and shared while the subflow that carried them may still
+// deliver them. Positions count from the start of the stream. It says nothing of the FIN. Not
+// safe for concurrent use.
+type sendBuffer struct {
+	pages        pages
+	firstUnacked wire.DataSeq // all before it is acknowledged
+	end          wire.DataSeq // follows the last byte written
+	limit        wire.DataSeq // the far end's window ends there
+	unsent       spans
+	acked        spans // beyond firstUnacked
+	shared       spans // of unsent, what a live subflow carries already
+}
+
+// unacked returns how many bytes lie between the first that is not acknowledged and the end.
+func (s *sendBuffer) unacked() unit.Bytes { return unit.Bytes(s.end - s.firstUnacked) }
+
+// held returns how many bytes are not acknowledged.
+func (s *sendBuffer) held() unit.Bytes { return s.unacked() - unit.Bytes(s.acked.size()) }
+
+// empty reports whether every byte that was written is acknowledged.
+func (s *sendBuffer) empty() bool { return s.firstUnacked == s.end }
+
+// sendable reports whether a byte is unsent that the window has room for.
+func (s *sendBuffer) sendable() bool { return len(s.unsent) > 0 && s.unsent[0].from < s.limit }
+
+// write copies p to the end, unsent. It reports false, and does nothing, if there is no memory.
+func (s *sendBuffer) write(p []byte) bool {
+	end := s.end + wire.DataSeq(len(p))
+	if !s.pages.reserve(s.end, end) {
+		return false
+	}
+	s.pages.write(s.end, p)
+	s.unsent.add(s.end, end)
+	s.end = end
+	return true
+}
+
+// raiseLimit lets the window end at limit and reports whether that is further on.
+func (s *sendBuffer) raiseLimit(limit wire.DataSeq) bool {
+	if limit <= s.limit {
+		return false
+	}
+	s.limit = limit
+	return true
+}
+
+// next returns what to send now of a sendable buffer, at most n bytes: from ahead unsent bytes
+// on, or as far on as the window reaches, or from the end.
+func (s *sendBuffer) next(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) span {
+	last := len(s.unsent) - 1
+	for s.unsent[last].from >= s.limit {
+		last--
+	}
+	if fromEnd {
+		ahead = unit.Bytes(s.end)
+	}
+	for i, part := range s.unsent[:last+1] {
+		part.to = min(part.to, s.limit)
+		size := unit.Bytes(part.to - part.from)
+		if ahead < size || i == last {
+			part.from += min(wire.DataSeq(ahead), max(part.to-part.from, n)-n)
+			part.to = min(part.to, part.from+n)
+			return part
+		}
+		ahead -= size
+	}
+	return span{} // not reached: the last part always returns
+}
+
+// append appends the bytes of a span, which are not acknowledged, to buf.
+func (s *sendBuffer) append(buf []byte, part span) []byte {
+	return s.pages.append(buf, part.from, part.to)
+}
+
+// markSent notes that a span is in flight. It reports whether a byte of it was shared.
+func (s *sendBuffer) markSent(part span) (wasShared bool) {
+	s.unsent.remove(part.from, part.to)
+	return s.shared.take(part.from, part.to)
+}
+
+// eachUnacked calls f for each part of a span that is not acknowledged.
+func (s *sendBuffer) eachUnacked(part span, f func(span)) {
+	s.acked.missing(max(part.from, s.firstUnacked), max(part.to, s.firstUnacked), func(from, to wire.DataSeq) { f(span{from, to}) })
+}
+
+// anyUnacked reports whether a byte of a span is not acknowledged.
+func (s *sendBuffer) anyUnacked(part span) (any bool) {
+	s.eachUnacked(part, func(span) { any = true })
+	return any
+}
+
+// giveBack makes the parts of a span that are not acknowledged unsent again and calls f for
+// each. Alive tells that the subflow that carried them may still deliver them. It returns how
+// many bytes were not unsent.
+func (s *sendBuffer) giveBack(part span, alive bool, f func(span)) (n unit.Bytes) {
+	s.eachUnacked(part, func(part span) {
+		n += unit.Bytes(s.unsent.add(part.from, part.to))
+		if alive {
+			s.shared.add(part.from, part.to)
+		} else {
+			s.shared.remove(part.from, part.to)
+		}
+		f(part)
+	})
+	return n
+}
+
+// acknowledge notes that the far end has a span, and returns how many bytes of it were not
+// acknowledged yet.
+func (s *sendBuffer) acknowledge(part span) unit.Bytes {
+	n := s.acked.add(max(part.from, s.firstUnacked), max(part.to, s.firstUnacked))
+	s.unsent.remove(part.from, part.to)
+	s.shared.remove(part.from, part.to)
+	if len(s.acked) > 0 && s.acked[0].from == s.firstUnacked {
+		s.firstUnacked = s.acked[0].to
+		s.acked = s.acked[:copy(s.acked, s.acked[1:])]
+		if s.empty() {
+			s.pages.clear(s.firstUnacked)
+		} else {
+			s.pages.release(s.firstUnacked)
+		}
+	}
+	return unit.Bytes(n)
+}
+
+// drop gives up all bytes, as if they were acknowledged, and returns how many were not.
+func (s *sendBuffer) drop() unit.Bytes {
+	n := s.held()
+	s.firstUnacked = s.end
+	s.unsent, s.acked, s.shared = nil, nil, nil
+	s.pages.drop()
+	return n
+}
