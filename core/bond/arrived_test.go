@@ -87,7 +87,7 @@ func TestSmallWritesOverUnequalPaths(t *testing.T) {
 		}
 	}
 	n.onEnd[1] = func(b *Bond) {
-		far := b.streams[n.foreign]
+		far := b.streams.all[n.foreign]
 		if far == nil {
 			return
 		}

@@ -20,6 +20,11 @@ type backlog struct {
 	pendingOf  [wire.ClassCount]unit.Bytes // pending by class
 	lowLatency []*Stream
 	urgent     unit.Bytes // as pending, of mode Latency
+
+	blocked uint64 // how often a segment had room that a stream's window did not let it use
+	// avoid is the subflow that all pending bytes were recalled from at the end of a transfer, or
+	// 0: they must not go there again, and the last go first.
+	avoid wire.PathID
 }
 
 // backlogEntry is a stream's part of the backlog.

@@ -25,7 +25,7 @@ func (b *Bond) unbind(p *subflow) {
 		return
 	}
 	var gone []*Stream
-	for _, s := range b.streams {
+	for _, s := range b.streams.all {
 		if s.route.only == p.id {
 			gone = append(gone, s)
 		}

@@ -94,36 +94,27 @@ const (
 type Bond struct {
 	cfg      Config
 	subflows subflowTable
-	streams  map[wire.StreamID]*Stream
+	streams  streamTable
 	pool     pagePool
 	memory   memoryBudget
 	timer    wakeTimer
 	trace    tracer
-
-	nextID   wire.StreamID // Opens: the next stream's number; else: the highest seen
-	accepted []*Stream
-	changed  []*Stream
 
 	flows flowTable
 
 	classes classTable
 	filter  subflowFilter
 	backlog backlog
-	ledger  sched.Ledger
-	blocked uint64 // how often a segment had room that a stream's window did not let it use
 	buffers bufferLimits
 	control controlQueue
-	// avoid is the path that all pending bytes were recalled from at the end of
-	// a transfer, or 0: they must not go there again, and the last go first.
-	avoid wire.PathID
-
 	acks    ackClock
 	silence silenceDetector
 
-	byeSeen    bool
-	schedView  []sched.Path
-	withinView []sched.Path
-	stats      Stats
+	byeSeen  bool
+	chooser  turnChooser
+	writer   segmentWriter
+	reinject reinjector
+	stats    Stats
 }
 
 // Stats counts what happened, for status output. Byte counts are stream bytes.
@@ -149,15 +140,24 @@ func New(cfg Config) *Bond {
 	setDefault(&cfg.MetaBuffer, defaultMetaBuffer)
 	setDefault(&cfg.MaxBuffered, defaultMaxBuffered)
 	setDefault(&cfg.Eta, defaultEta)
-	b := &Bond{cfg: cfg, streams: map[wire.StreamID]*Stream{}}
+	b := &Bond{cfg: cfg, streams: streamTable{all: map[wire.StreamID]*Stream{}}}
 	b.memory.shared = cfg.Memory
 	b.trace = tracer{to: cfg.Trace, changesOnly: cfg.ChangesOnly, decisions: trace.NewRing[Decision](64)}
 	b.pool.memory = &b.memory
 	b.filter.subflows, b.filter.classes = &b.subflows, &b.classes
+	if !cfg.Opens {
+		b.filter.reports = &b.control
+	}
 	b.acks = ackClock{subflows: &b.subflows, timer: &b.timer}
 	b.silence = silenceDetector{subflows: &b.subflows, timer: &b.timer, opens: cfg.Opens}
 	b.buffers = bufferLimits{memory: &b.memory, meta: cfg.MetaBuffer, most: cfg.MaxBuffered, first: firstWindow(!cfg.Opens)}
 	b.backlog.classes = &b.classes
+	b.reinject = reinjector{subflows: &b.subflows, filter: &b.filter, backlog: &b.backlog, control: &b.control,
+		trace: &b.trace, stats: &b.stats, scheduler: cfg.Scheduler, eta: cfg.Eta}
+	b.chooser = turnChooser{subflows: &b.subflows, filter: &b.filter, classes: &b.classes, backlog: &b.backlog, flows: &b.flows,
+		trace: &b.trace, timer: &b.timer, scheduler: cfg.Scheduler}
+	b.writer = segmentWriter{subflows: &b.subflows, filter: &b.filter, classes: &b.classes, backlog: &b.backlog, flows: &b.flows,
+		control: &b.control, acks: &b.acks, streams: &b.streams, trace: &b.trace, stats: &b.stats, ledger: &b.reinject.ledger}
 	b.flows = flowTable{filter: &b.filter, classes: &b.classes, control: &b.control, memory: &b.memory, timer: &b.timer,
 		trace: &b.trace, stats: &b.stats, accepts: !cfg.Opens, maxFlows: cfg.MaxFlows}
 	return b
@@ -188,13 +188,13 @@ func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
 	}
 	b.filter.expireAll()
 	b.flows.unpin(p)
-	for _, s := range b.streams {
+	for _, s := range b.streams.all {
 		if s.pin.subflow == p {
 			s.pin.subflow = nil
 		}
 	}
 	b.unbind(p)
-	b.stats.LostPath += b.recall(p, 0, now, "lost")
+	b.stats.LostPath += b.reinject.recall(p, 0, now, "lost")
 	b.acks.subflowLost(now)
 }
 
@@ -267,11 +267,11 @@ func (b *Bond) Open(dest string) (*Stream, error) {
 	if len(dest) > wire.MaxDest {
 		return nil, fmt.Errorf("destination of %d bytes is too long", len(dest))
 	}
-	if len(b.streams) >= b.cfg.MaxStreams {
-		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("%d streams are open, which is the limit", len(b.streams))}
+	if len(b.streams.all) >= b.cfg.MaxStreams {
+		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("%d streams are open, which is the limit", len(b.streams.all))}
 	}
-	b.nextID++
-	s := b.newStream(b.nextID)
+	b.streams.lastID++
+	s := b.newStream(b.streams.lastID)
 	s.dest = dest
 	b.opened(s)
 	b.control.add(s, wire.TypeOpen)
@@ -288,7 +288,7 @@ func (b *Bond) opened(s *Stream) {
 func (b *Bond) newStream(id wire.StreamID) *Stream {
 	s := &Stream{id: id, bond: b, send: sendBuffer{pages: pages{pool: &b.pool}, limit: wire.DataSeq(firstWindow(b.cfg.Opens))},
 		reassembly: reassembly{pages: pages{pool: &b.pool}, memory: &b.memory, limit: wire.DataSeq(b.buffers.first), window: b.buffers.first}}
-	b.streams[id] = s
+	b.streams.all[id] = s
 	b.stats.StreamsTotal++
 	return s
 }
@@ -303,32 +303,17 @@ func firstWindow(byOpener bool) unit.Bytes {
 }
 
 // Accept returns a stream that the other end has opened, or nil.
-func (b *Bond) Accept() *Stream {
-	if len(b.accepted) == 0 {
-		return nil
-	}
-	s := b.accepted[0]
-	b.accepted = b.accepted[1:]
-	return s
-}
+func (b *Bond) Accept() *Stream { return b.streams.accept() }
 
 // Changed returns a stream whose readable bytes, writable room or state may
 // have changed since it was last returned, or nil.
-func (b *Bond) Changed() *Stream {
-	if len(b.changed) == 0 {
-		return nil
-	}
-	s := b.changed[0]
-	b.changed = b.changed[1:]
-	s.inChanged = false
-	return s
-}
+func (b *Bond) Changed() *Stream { return b.streams.nextChanged() }
 
 // ByeSeen reports that the other end has given up the bond.
 func (b *Bond) ByeSeen() bool { return b.byeSeen }
 
 // Streams is how many streams exist.
-func (b *Bond) Streams() int { return len(b.streams) }
+func (b *Bond) Streams() int { return len(b.streams.all) }
 
 // Stats returns the counters.
 func (b *Bond) Stats() Stats { return b.stats }
@@ -341,7 +326,7 @@ func (b *Bond) Buffers() (memory, meta unit.Bytes) {
 
 // Reordering is how many received bytes wait for earlier ones.
 func (b *Bond) Reordering() (n unit.Bytes) {
-	for _, s := range b.streams {
+	for _, s := range b.streams.all {
 		n += unit.Bytes(s.reassembly.arrived.count)
 	}
 	return n
@@ -353,7 +338,7 @@ func (b *Bond) Scheduler() string { return b.cfg.Scheduler.Name() }
 // Fail resets every stream, here and at the other end as far as it listens, and
 // ends every flow at this end.
 func (b *Bond) Fail(code wire.Code, text string, now time.Time) {
-	for _, s := range b.streams {
+	for _, s := range b.streams.all {
 		s.Reset(code, text)
 	}
 	b.flows.fail(wire.Reset{Code: code, Text: text}, now)

@@ -24,6 +24,7 @@ const (
 type subflowFilter struct {
 	subflows *subflowTable
 	classes  *classTable
+	reports  *controlQueue // where changed answers are sent to the other end; nil: they are not
 
 	guide      Guide   // nil: all are allowed
 	small      allowed // for control frames, datagrams and streams of mode Latency
@@ -115,13 +116,21 @@ func (f *subflowFilter) guided(r *route) bool {
 	return f.guide != nil && r.mode == wire.Bond && r.only == 0
 }
 
-// refresh brings the answer for a guided route up to date, before each segment. Pending is
-// what there is to send, avoid a subflow that is not to be used, or 0.
-func (f *subflowFilter) refresh(r *route, pending unit.Bytes, avoid wire.PathID, now time.Time) {
+// refresh brings the answer for the route of stream id up to date, before each segment. Pending
+// is what there is to send, avoid a subflow that is not to be used, or 0.
+func (f *subflowFilter) refresh(id wire.StreamID, r *route, pending unit.Bytes, avoid wire.PathID, now time.Time) {
+	if !f.guided(r) {
+		return
+	}
 	if r.fullSince.IsZero() {
 		r.fullSince = now
 	}
 	f.ask(&r.allowed, f.classes.find(r.group), Demand{pending, r.burst, now.Sub(r.fullSince)}, now)
+	if f.reports != nil && f.reports.hasRoom() {
+		if c, ok := r.changedChoice(id, now); ok {
+			f.reports.notice(c)
+		}
+	}
 	r.released = true
 	for _, p := range f.subflows.list {
 		if !p.silent() && p.id != avoid && slices.Contains(r.allowed.paths, p.id) {

@@ -63,9 +63,7 @@ func TestSubflowFilterPermits(t *testing.T) {
 		if c.silent > 0 {
 			f.subflows.find(c.silent).silentSince = start
 		}
-		if f.guided(&c.route) {
-			f.refresh(&c.route, unit.MB, c.avoid, start)
-		}
+		f.refresh(1, &c.route, unit.MB, c.avoid, start)
 		var got []wire.PathID
 		view := []sched.Path{{ID: 1}, {ID: 2}, {ID: 3}}
 		for _, p := range f.permitted(nil, view, &c.route) {
@@ -106,7 +104,7 @@ func TestSubflowFilterAsks(t *testing.T) {
 	} {
 		before := g.asked
 		c.do()
-		if f.refresh(&r, c.bytes, 0, now); g.asked > before != c.asks {
+		if f.refresh(1, &r, c.bytes, 0, now); g.asked > before != c.asks {
 			t.Errorf("%s: asked %d times", c.name, g.asked-before)
 		}
 	}
@@ -128,7 +126,7 @@ func TestSubflowFilterOther(t *testing.T) {
 	}
 	g := &countingGuide{allow: []wire.PathID{2}}
 	f.setGuide(g)
-	f.refresh(&r, 0, 0, start)
+	f.refresh(1, &r, 0, 0, start)
 	g.allow = []wire.PathID{3} // as soon as it is asked about the bytes in flight too
 	if !f.permitsOther(&r, one, unit.MB, 0, start) || g.asked != 2 {
 		t.Errorf("the guide was asked %d times", g.asked)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"mpbond/base/unit"
-	"mpbond/core/sched"
 	"mpbond/link/wire"
 )
 
@@ -45,58 +44,6 @@ type Demand struct {
 // SetGuide has g asked from now on; nil allows every path to every stream.
 func (b *Bond) SetGuide(g Guide) { b.filter.setGuide(g) }
 
-// refreshRoute brings what stream s may use up to date, before each segment of it.
-func (b *Bond) refreshRoute(s *Stream, now time.Time) {
-	if !b.filter.guided(&s.route) {
-		return
-	}
-	b.filter.refresh(&s.route, b.backlog.contended(s), b.avoid, now)
-	if !b.cfg.Opens && b.control.hasRoom() {
-		if c, ok := s.route.changedChoice(s.id, now); ok {
-			b.control.notice(c)
-		}
-	}
-}
-
-// within is the part of view that stream s may use.
-func (b *Bond) within(view []sched.Path, s *Stream, now time.Time) []sched.Path {
-	if !b.filter.limits(&s.route) {
-		return view
-	}
-	b.refreshRoute(s, now)
-	b.withinView = b.filter.permitted(b.withinView[:0], view, &s.route)
-	return b.withinView
-}
-
-// bulkTurn asks the scheduler about the stream that is next; and, if that one
-// has to wait for a path that it may use, about others that may use others.
-func (b *Bond) bulkTurn(now time.Time, view []sched.Path) (t turn) {
-	t.kind = bulk
-	differ := b.filter.routesDiffer()
-	var asked *Stream
-	for i, s := range b.backlog.ready {
-		if i > 0 && (!differ || !s.send.sendable() || b.filter.equal(&s.route, &b.backlog.ready[0].route) || asked != nil && b.filter.equal(&s.route, &asked.route)) {
-			continue
-		}
-		asked = s
-		seen := b.within(view, s, now)
-		if len(seen) == 0 && len(view) > 0 {
-			continue // all that it may use is gone or silent
-		}
-		t.decision = b.pick(s, now, seen)
-		b.trace.decided(now, t.decision, b.backlog.pending, seen)
-		b.trace.estimates(now, b.subflows.list)
-		if !t.decision.Wait {
-			t.path, t.stream = b.subflows.find(t.decision.Path), s
-			break
-		}
-		if !differ {
-			break
-		}
-	}
-	return t
-}
-
 // StreamInfo describes a stream for status output.
 type StreamInfo struct {
 	ID       wire.StreamID
@@ -115,7 +62,7 @@ type StreamInfo struct {
 // receiveChoice takes the server's word about a stream.
 func (b *Bond) receiveChoice(payload []byte) error {
 	f, err := wire.ParseChoice(payload)
-	if s := b.streams[f.Stream]; err == nil && s != nil && b.cfg.Opens {
+	if s := b.streams.all[f.Stream]; err == nil && s != nil && b.cfg.Opens {
 		s.route.choice = f
 	}
 	return err
@@ -124,9 +71,9 @@ func (b *Bond) receiveChoice(payload []byte) error {
 // StreamList describes the streams that were opened last, newest first, at most
 // limit.
 func (b *Bond) StreamList(limit int) (list []StreamInfo) {
-	ids := slices.SortedFunc(maps.Keys(b.streams), func(x, y wire.StreamID) int { return cmp.Compare(y, x) })
+	ids := slices.SortedFunc(maps.Keys(b.streams.all), func(x, y wire.StreamID) int { return cmp.Compare(y, x) })
 	for _, id := range ids[:min(limit, len(ids))] {
-		s := b.streams[id]
+		s := b.streams.all[id]
 		i := StreamInfo{ID: s.id, Dest: s.dest, Mode: s.route.mode, Sent: unit.Bytes(s.send.firstUnacked), Received: unit.Bytes(s.reassembly.readOffset), User: s.User}
 		r := b.backlog.rank(s)
 		i.Class, i.Weight = r.class, r.weight

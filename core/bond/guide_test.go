@@ -27,7 +27,7 @@ func (g *simGuide) Guide(paths []GuidePath, _ Demand) string {
 // have been noted before the guide changed its mind.
 func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
 	b := n.ends[d]
-	s := b.streams[f.Stream]
+	s := b.streams.all[f.Stream]
 	if s != nil && s.route.mode != wire.Redundant && b.Scheduler() != "redundant" && !b.classes.find(s.route.group).permits(on.id) {
 		n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d of group %d on path %d, which the plan forbids", endNames[d], f.Stream, s.route.group, on.id)
 	}
@@ -35,7 +35,7 @@ func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
 		return
 	}
 	for _, p := range b.subflows.list {
-		if !p.silent() && p.id != b.avoid && b.classes.find(s.route.group).permits(p.id) && slices.Contains(s.route.allowed.paths, p.id) {
+		if !p.silent() && p.id != b.backlog.avoid && b.classes.find(s.route.group).permits(p.id) && slices.Contains(s.route.allowed.paths, p.id) {
 			n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d on path %d, but it may use %v", endNames[d], f.Stream, on.id, s.route.allowed.paths)
 		}
 	}
@@ -149,7 +149,7 @@ func TestStreamListIsQuick(t *testing.T) {
 	if _, err := b.Open("example.com:80"); err != nil {
 		t.Fatal(err)
 	}
-	b.nextID = 1 << 40
+	b.streams.lastID = 1 << 40
 	if _, err := b.Open("example.com:81"); err != nil {
 		t.Fatal(err)
 	}

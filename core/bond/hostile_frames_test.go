@@ -53,7 +53,7 @@ func (h *hostilePeer) frame(id wire.PathID) {
 // someFrame makes a frame that often fits the bond's state.
 func (h *hostilePeer) someFrame(on wire.PathID) wire.Frame {
 	id := h.someStream()
-	s := h.b.streams[id]
+	s := h.b.streams.all[id]
 	var next, end uint64
 	if s != nil {
 		next, end = uint64(s.reassembly.nextExpected), uint64(s.reassembly.limit)

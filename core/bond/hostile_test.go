@@ -288,11 +288,11 @@ func (h *hostilePeer) stream(id wire.StreamID) *hostileStream {
 func (h *hostilePeer) someStream() wire.StreamID {
 	switch h.below(16) {
 	case 0:
-		return wire.StreamID(h.near(uint64(h.b.nextID)))
+		return wire.StreamID(h.near(uint64(h.b.streams.lastID)))
 	case 1:
-		return h.b.nextID + 1
+		return h.b.streams.lastID + 1
 	}
-	return max(1, h.b.nextID-min(h.b.nextID, wire.StreamID(h.below(8))))
+	return max(1, h.b.streams.lastID-min(h.b.streams.lastID, wire.StreamID(h.below(8))))
 }
 
 // app does something as the user of a stream.
@@ -482,7 +482,7 @@ func (h *hostilePeer) collect() {
 func (h *hostilePeer) check() {
 	b := h.b
 	all := map[*Stream]bool{}
-	for _, s := range b.streams {
+	for _, s := range b.streams.all {
 		all[s] = true
 	}
 	for _, k := range h.streams {
@@ -517,7 +517,7 @@ func (h *hostilePeer) check() {
 		if s.reassembly.readOffset > s.reassembly.nextExpected || s.send.firstUnacked > s.send.end || s.reassembly.nextExpected > s.reassembly.limit {
 			h.fail("stream %d: %d %d %d, %d %d", s.id, s.reassembly.readOffset, s.reassembly.nextExpected, s.reassembly.limit, s.send.firstUnacked, s.send.end)
 		}
-		if b.streams[s.id] != s {
+		if b.streams.all[s.id] != s {
 			continue
 		}
 		grown += s.reassembly.window - b.buffers.first
@@ -535,7 +535,7 @@ func (h *hostilePeer) check() {
 	if want := unit.Bytes(pages)*pageSize + marked + b.flows.inBytes + b.flows.outBytes; b.memory.taken != want || h.m.used != want || want > h.m.limit {
 		h.fail("%v are taken, %v of the budget of %v; there are %v", b.memory.taken, h.m.used, h.m.limit, want)
 	}
-	if n := len(b.streams); n > b.cfg.MaxStreams {
+	if n := len(b.streams.all); n > b.cfg.MaxStreams {
 		h.fail("%d streams", n)
 	}
 	h.most = max(h.most, h.m.used)

@@ -48,7 +48,7 @@ func TestGapsAreBounded(t *testing.T) {
 	for at := size - 1; at < size; at -= 2 {
 		receiveByte(t, b, 1, at)
 	}
-	s := b.streams[1]
+	s := b.streams.all[1]
 	if bound := unit.Bytes(b.pool.inUse) * (pageSize + marksCost); s.err != nil || m.used != bound || m.used != b.Taken() || m.used > unit.Bytes(size)*9/8 {
 		t.Errorf("%v are held, want %v; %v", m.used, bound, s.err)
 	}
@@ -75,7 +75,7 @@ func TestWithoutMemory(t *testing.T) {
 	for page := range wire.DataSeq(8) {
 		receiveByte(t, b, 2, page*pageSize+1)
 	}
-	one, two := b.streams[1], b.streams[2]
+	one, two := b.streams.all[1], b.streams.all[2]
 	if two != nil || one == nil || one.err != nil {
 		t.Errorf("stream 1: %v, stream 2: %v", one, two)
 	}
@@ -115,7 +115,7 @@ func TestShortOfMemory(t *testing.T) {
 	b := New(Config{Memory: m})
 	b.AddPath(1, false, start)
 	receiveByte(t, b, 1, 0)
-	s := b.streams[1]
+	s := b.streams.all[1]
 	if n := s.Write(make([]byte, 100_000)); n != pageSize || s.roomy() {
 		t.Errorf("%d bytes are taken", n)
 	}
@@ -146,7 +146,7 @@ func TestReleasedPagesAreFree(t *testing.T) {
 			receiveByte(t, b, 1, at)
 		}
 	}
-	s := b.streams[1]
+	s := b.streams.all[1]
 	if n, err := s.Read(make([]byte, pages*pageSize)); n != pages*pageSize || err != nil {
 		t.Fatalf("%d bytes are read", n)
 	}

@@ -52,7 +52,7 @@ func (n *simNet) talk(mode wire.Mode, every time.Duration) *messages {
 		if before[1] != nil {
 			before[1](b)
 		}
-		if s := b.streams[g.s[0].ID()]; s != nil && s.seen && g.s[1] == nil {
+		if s := b.streams.all[g.s[0].ID()]; s != nil && s.seen && g.s[1] == nil {
 			if g.s[1] = s; s.Mode() != mode {
 				n.fatal("the other end was told of mode %v", s.Mode())
 			}

@@ -76,7 +76,7 @@ func (n *simNet) limitOf(d int, s wire.StreamID) *wire.DataSeq {
 func (n *simNet) checkEnd(d int) {
 	b, other := n.ends[d], n.ends[1-d]
 	n.checks++
-	streams := unit.Bytes(len(b.streams))
+	streams := unit.Bytes(len(b.streams.all))
 	if limit := b.cfg.MaxBuffered + lowMetaBuffer*streams + b.cfg.MetaBuffer; b.buffers.held > limit {
 		n.fatal("%s holds %v to send, bound %v", endNames[d], b.buffers.held, limit)
 	}
@@ -112,7 +112,7 @@ func (n *simNet) checkStreams(d int) {
 	var pending, held, grown unit.Bytes
 	pages := 0
 	for _, tr := range n.transfers[1:] {
-		s := b.streams[tr.id]
+		s := b.streams.all[tr.id]
 		if s == nil {
 			continue
 		}
@@ -153,7 +153,7 @@ func (n *simNet) checkStreams(d int) {
 		n.fatal("%s counts %v pending, and %v by class", endNames[d], b.backlog.pending, b.backlog.pendingOf)
 	}
 	// Streams that have ended may have bytes that the app has not read.
-	if len(b.streams) == len(n.transfers)-1 && pages != b.pool.inUse {
+	if len(b.streams.all) == len(n.transfers)-1 && pages != b.pool.inUse {
 		n.fatal("%s counts %d pages in use; its streams have %d", endNames[d], b.pool.inUse, pages)
 	}
 }
@@ -161,7 +161,7 @@ func (n *simNet) checkStreams(d int) {
 // checkAcked fails if end d takes bytes of a stream for received that the
 // other end does not have.
 func (n *simNet) checkAcked(tr *transfer, d int, s *Stream) {
-	peer := n.ends[1-d].streams[tr.id]
+	peer := n.ends[1-d].streams.all[tr.id]
 	if peer == nil || s.err != nil || peer.err != nil {
 		return
 	}

@@ -36,7 +36,7 @@ func (b *Bond) receivePlan(payload []byte, now time.Time) error {
 // Groups are those that streams and flows are of, or what is left of them to be sent.
 func (b *Bond) Groups() map[wire.GroupID]bool {
 	used := map[wire.GroupID]bool{}
-	for _, s := range b.streams {
+	for _, s := range b.streams.all {
 		used[s.route.group] = true
 		for g := range s.groups.left {
 			used[g] = true
@@ -50,8 +50,8 @@ func (b *Bond) Groups() map[wire.GroupID]bool {
 // whose app has not ended it here, a RESET is on its way; of the others all
 // has arrived.
 func (b *Bond) endRetired(now time.Time) {
-	for _, id := range slices.Sorted(maps.Keys(b.streams)) {
-		if s := b.streams[id]; b.classes.retired(s.route.group) && s.finSet {
+	for _, id := range slices.Sorted(maps.Keys(b.streams.all)) {
+		if s := b.streams.all[id]; b.classes.retired(s.route.group) && s.finSet {
 			b.landed(sentFrame{stream: s, frameType: wire.TypeFin})
 			b.landed(sentFrame{stream: s, frameType: wire.TypeData, from: s.send.firstUnacked, to: s.send.end})
 		}
@@ -65,7 +65,7 @@ func (b *Bond) applyClasses(serial uint64, groups []wire.Group) {
 	b.classes.replace(serial, groups)
 	b.filter.expireAll()
 	if b.classes.ranked {
-		b.backlog.reorder(b.streams)
+		b.backlog.reorder(b.streams.all)
 	}
 	b.flows.applyClasses()
 }
@@ -85,7 +85,7 @@ func (s *Stream) SetGroup(g wire.GroupID) {
 // Treat changes mode and group of a stream, for the bytes that both ends send from now
 // on. Only the end that opens may call it. It reports whether there is such a stream.
 func (b *Bond) Treat(id wire.StreamID, mode wire.Mode, group wire.GroupID) bool {
-	s := b.streams[id]
+	s := b.streams.all[id]
 	if s == nil || s.err != nil {
 		return false
 	}
@@ -96,7 +96,7 @@ func (b *Bond) Treat(id wire.StreamID, mode wire.Mode, group wire.GroupID) bool 
 
 // TreatmentOf is how the bytes of a stream are treated; ok is false if there is none.
 func (b *Bond) TreatmentOf(id wire.StreamID) (mode wire.Mode, group wire.GroupID, ok bool) {
-	s := b.streams[id]
+	s := b.streams.all[id]
 	if s == nil || s.err != nil {
 		return 0, 0, false
 	}
@@ -126,7 +126,7 @@ func (s *Stream) treat(serial uint64, mode wire.Mode, group wire.GroupID) {
 	}
 	s.groups.serial = serial
 	if mode != s.route.mode {
-		s.bond.dropCopies(s)
+		s.bond.subflows.dropCopies(s)
 	}
 	s.SetMode(mode)
 	s.SetGroup(group)
@@ -137,7 +137,7 @@ func (s *Stream) treat(serial uint64, mode wire.Mode, group wire.GroupID) {
 // FailGroup resets those streams of a group of which old reports that they have
 // waited long enough.
 func (b *Bond) FailGroup(id wire.GroupID, why wire.Reset, old func(*Stream) bool) {
-	for _, s := range b.streams {
+	for _, s := range b.streams.all {
 		if s.route.group == id && old(s) {
 			s.Reset(why.Code, why.Text)
 		}

@@ -67,7 +67,7 @@ func newSimGroups(n *simNet) *simGroups {
 		if before != nil {
 			before(b)
 		}
-		now := len(b.streams) + len(b.flows.all)
+		now := len(b.streams.all) + len(b.flows.all)
 		if now < s.had {
 			s.use(s.plan)
 		}
@@ -150,14 +150,14 @@ func TestPlanLeavesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	receive(wire.Plan{Serial: 2, Groups: []wire.Group{group(2), group(3)}})
-	if b.streams[1] != nil || b.streams[2] == nil || b.streams[3] == nil || b.streams[4] == nil || b.flows.all[1] != nil || b.flows.all[2] == nil {
-		t.Errorf("%d streams and %d flows are left", len(b.streams), len(b.flows.all))
+	if b.streams.all[1] != nil || b.streams.all[2] == nil || b.streams.all[3] == nil || b.streams.all[4] == nil || b.flows.all[1] != nil || b.flows.all[2] == nil {
+		t.Errorf("%d streams and %d flows are left", len(b.streams.all), len(b.flows.all))
 	}
 	if len(list[1].send.unsent) > 0 || len(list[2].send.unsent) == 0 || list[1].err != nil {
 		t.Errorf("to be sent: %v, %v", list[1].send.unsent, list[2].send.unsent)
 	}
 	receive(wire.Fin{Stream: 2})
-	if _, err := list[1].Read(make([]byte, 1)); err != io.EOF || b.streams[2] != nil {
+	if _, err := list[1].Read(make([]byte, 1)); err != io.EOF || b.streams.all[2] != nil {
 		t.Error("a stream is not over when its app has read everything", err)
 	}
 	receive(datagram(3, 1))

@@ -89,7 +89,7 @@ func TestQuietPathIsAskedOnce(t *testing.T) {
 // bring has path id bring the next bytes of the download, s seconds after start.
 func bring(t *testing.T, b *Bond, id wire.PathID, s float64) {
 	t.Helper()
-	f := wire.Data{Stream: 1, Seq: b.streams[1].reassembly.nextExpected, Bytes: make([]byte, 1000)}
+	f := wire.Data{Stream: 1, Seq: b.streams.all[1].reassembly.nextExpected, Bytes: make([]byte, 1000)}
 	if err := b.Receive(id, f.Type(), f.AppendPayload(nil), start.Add(time.Duration(s*float64(time.Second)))); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestNoStreamsNoQuestions(t *testing.T) {
 // costs nothing.
 func TestRestingStreamHoldsNoPages(t *testing.T) {
 	b := receiving(t)
-	s := b.streams[1]
+	s := b.streams.all[1]
 	for i := range 3 {
 		at := wire.DataSeq(s.reassembly.nextExpected)
 		f := wire.Data{Stream: 1, Seq: at, Bytes: make([]byte, 20_000)}

@@ -96,13 +96,13 @@ func filled(t *testing.T, segments int) *Bond {
 func TestSilentPathGivesBackEverything(t *testing.T) {
 	b := filled(t, 5)
 	p := b.subflows.find(1)
-	sent := b.streams[1].send.end - wire.DataSeq(b.backlog.pending)
+	sent := b.streams.all[1].send.end - wire.DataSeq(b.backlog.pending)
 	queue := unit.Bytes(sent / 4)
 	for i := 1; i <= 100; i++ {
 		now := start.Add(time.Duration(i) * 20 * time.Millisecond)
 		b.Local(1, now, estimate.Hop{SRTT: 50 * time.Millisecond, MSS: 1448, Queue: queue, Acked: 1000})
 		b.Tick(now)
-		switch back := unit.Bytes(b.streams[1].send.unsent.size()) - (200_000 - unit.Bytes(sent)); {
+		switch back := unit.Bytes(b.streams.all[1].send.unsent.size()) - (200_000 - unit.Bytes(sent)); {
 		case now.Sub(start) < minSilence && back != 0:
 			t.Fatalf("after %v %v are given back", now.Sub(start), back)
 		case i == 15 && (back < queue/2 || back > 2*queue || !p.silent()):
@@ -148,7 +148,7 @@ func TestOwnPauseBlamesNobody(t *testing.T) {
 func TestControlPrefersTheQuickest(t *testing.T) {
 	b := filled(t, 2)
 	b.Local(2, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 10_000, MSS: 1448, Queue: 2_000_000})
-	s := b.streams[1]
+	s := b.streams.all[1]
 	s.send.unsent = nil
 	b.backlog.update(s)
 	s.CloseWrite()
@@ -321,7 +321,7 @@ func TestLateReport(t *testing.T) {
 // without bound.
 func TestPeerCannotTakeOurMemory(t *testing.T) {
 	b := filled(t, 1)
-	s := b.streams[1]
+	s := b.streams.all[1]
 	f := wire.Window{Stream: 1, Limit: 1 << 60}
 	if err := b.Receive(1, wire.TypeWindow, f.AppendPayload(nil), start); err != nil {
 		t.Fatal(err)

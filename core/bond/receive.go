@@ -59,7 +59,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 				s.route.group = f.Group
 				s.SetMode(f.Mode)
 			}
-			b.accepted = append(b.accepted, s)
+			b.streams.accepted = append(b.streams.accepted, s)
 			b.opened(s)
 		}
 		return err
@@ -71,7 +71,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		s, err := b.stream(f.Stream)
 		if s != nil {
 			s.opened = true
-			b.notify(s)
+			b.streams.notify(s)
 		}
 		return err
 	case wire.TypeFin:
@@ -99,7 +99,7 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 		if s != nil && s.send.raiseLimit(f.Limit) {
 			b.backlog.update(s)
 			if s.roomy() {
-				b.notify(s)
+				b.streams.notify(s)
 			}
 		}
 		return err
@@ -137,20 +137,20 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 // ended. Frames overtake each other on different subflows, so at the accepting
 // end a number not seen before opens its stream and all lower ones.
 func (b *Bond) stream(id wire.StreamID) (*Stream, error) {
-	if id <= b.nextID {
-		return b.streams[id], nil
+	if id <= b.streams.lastID {
+		return b.streams.all[id], nil
 	}
 	if b.cfg.Opens {
 		return nil, fmt.Errorf("stream %d was never opened: %w", id, wire.ErrMalformed)
 	}
-	if len(b.streams)+int(min(id-b.nextID, 1<<20)) > b.cfg.MaxStreams {
+	if len(b.streams.all)+int(min(id-b.streams.lastID, 1<<20)) > b.cfg.MaxStreams {
 		return nil, fmt.Errorf("stream %d is beyond the limit of %d streams: %w", id, b.cfg.MaxStreams, wire.ErrMalformed)
 	}
-	for b.nextID < id {
-		b.nextID++
-		b.newStream(b.nextID)
+	for b.streams.lastID < id {
+		b.streams.lastID++
+		b.newStream(b.streams.lastID)
 	}
-	return b.streams[id], nil
+	return b.streams.all[id], nil
 }
 
 func (b *Bond) receiveData(p *subflow, f wire.Data, now time.Time) error {
@@ -178,7 +178,7 @@ func (b *Bond) receiveData(p *subflow, f wire.Data, now time.Time) error {
 	}
 	if delivered.from < delivered.to {
 		b.trace.bytes(now, trace.Deliver, p, sentFrame{stream: s, from: delivered.from, to: delivered.to}, "")
-		b.notify(s)
+		b.streams.notify(s)
 	}
 	if !s.reassembly.takeMarks() {
 		s.Reset(wire.CodeLimit, errMemory)
@@ -194,7 +194,7 @@ func (b *Bond) receiveFin(f wire.Fin) error {
 	if err := s.reassembly.receiveFin(f.Seq); err != nil {
 		return fmt.Errorf("stream %d: %w", f.Stream, err)
 	}
-	b.notify(s)
+	b.streams.notify(s)
 	return nil
 }
 
@@ -244,7 +244,7 @@ func (b *Bond) landed(f sentFrame) {
 		b.buffers.held -= s.send.acknowledge(span{f.from, f.to})
 		b.backlog.update(s)
 		if s.roomy() {
-			b.notify(s)
+			b.streams.notify(s)
 		}
 	case wire.TypeFin:
 		s.finAcked = true

@@ -10,62 +10,39 @@ import (
 	"mpbond/link/wire"
 )
 
-// Tick does what is due by time: acknowledgements and the watch for subflows
-// that fell silent. The caller takes Local samples of all paths first.
-func (b *Bond) Tick(now time.Time) {
-	if late := b.timer.overdueBy(now); late > probeEvery {
-		b.silence.stoodStill(late)
-		b.acks.stoodStill(late)
-	}
-	b.timer.clear()
-	b.checkSilence(now)
-	b.trace.estimates(now, b.subflows.list)
-	b.flows.expire(now)
-	b.flows.wake(now)
-	b.silence.wake(now)
-	if len(b.streams) > 0 {
-		b.silence.probeQuiet(now)
-	}
-	b.acks.wake(now)
-}
+// reinjector gives what a subflow has in flight back to be sent by others: all of it when the
+// subflow is lost or silent, control frames that a helper is late with, and the newest bytes
+// of the slowest subflow at the end of a transfer. Each byte returns at most once from a
+// subflow that is alive. A segment that its writer has not begun is withdrawn instead, if all
+// of it is given back. Not safe for concurrent use.
+type reinjector struct {
+	subflows  *subflowTable
+	filter    *subflowFilter
+	backlog   *backlog
+	control   *controlQueue
+	trace     *tracer
+	stats     *Stats
+	scheduler sched.Scheduler
+	eta       float64 // Config.Eta
 
-// NextTick is when Tick is to be called; zero means that nothing is due.
-func (b *Bond) NextTick() time.Time { return b.timer.next }
-
-// checkSilence lets what silent subflows have in flight be sent by others, and control frames
-// that a helper is late with.
-func (b *Bond) checkSilence(now time.Time) {
-	for _, p := range b.subflows.list {
-		if p.est.At(now).Late > 0 && b.othersOnTime(p, now) {
-			b.repeatControl(p, now)
-		}
-		c := b.silence.update(p, now)
-		if c.began || c.ended {
-			b.filter.expireAll()
-		}
-		if c.began {
-			b.trace.at(now, trace.Event{Kind: trace.PathSilent, Path: uint32(p.id), Length: p.est.Outstanding()})
-		}
-		if c.recall {
-			b.stats.Silent += b.recall(p, c.beyond, now, "silent")
-		}
-	}
+	ledger sched.Ledger // bytes given to subflows, and of these again
+	view   []sched.Path
 }
 
 // othersOnTime reports whether another subflow may carry control frames and is not late.
-func (b *Bond) othersOnTime(not *subflow, now time.Time) bool {
-	b.filter.refreshSmall(now)
-	for _, p := range b.subflows.list {
-		if p != not && !p.silent() && b.filter.permitsSmall(p) && p.est.At(now).Late == 0 {
+func (r *reinjector) othersOnTime(not *subflow, now time.Time) bool {
+	r.filter.refreshSmall(now)
+	for _, p := range r.subflows.list {
+		if p != not && !p.silent() && r.filter.permitsSmall(p) && p.est.At(now).Late == 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// recall gives what path p has in flight beyond a position of its own back to
+// recall gives what subflow p has in flight beyond a position of its own back to
 // the meta buffers, once, and returns how many stream bytes were sent in vain.
-func (b *Bond) recall(p *subflow, beyond uint64, now time.Time, why string) (n unit.Bytes) {
+func (r *reinjector) recall(p *subflow, beyond uint64, now time.Time, why string) (n unit.Bytes) {
 	all := p.inFlight.all()
 	for i := range all {
 		f := &all[i]
@@ -73,15 +50,15 @@ func (b *Bond) recall(p *subflow, beyond uint64, now time.Time, why string) (n u
 			continue
 		}
 		p.inFlight.markRecalled(f)
-		n += b.giveBack(f, p, now, false, why)
+		n += r.giveBack(f, p, now, false, why)
 	}
-	return n - min(n, b.withdraw(p))
+	return n - min(n, r.withdraw(p))
 }
 
-// repeatControl lets the control frames that path p has in flight be sent again: a helper is
+// repeatControl lets the control frames that subflow p has in flight be sent again: a helper is
 // late with them, and they are small. What was repeated is not for that reason again, or
 // two subflows whose acknowledgements are always late would pass it to and fro.
-func (b *Bond) repeatControl(p *subflow, now time.Time) {
+func (r *reinjector) repeatControl(p *subflow, now time.Time) {
 	all := p.inFlight.all()
 	for i := range all {
 		f := &all[i]
@@ -92,31 +69,31 @@ func (b *Bond) repeatControl(p *subflow, now time.Time) {
 		if f.frameType == wire.TypeFin {
 			f.stream.finRecalled = true
 		}
-		b.giveBack(f, p, now, true, "late")
-		b.control.repeatedOf(f.stream).add(f.frameType)
+		r.giveBack(f, p, now, true, "late")
+		r.control.repeatedOf(f.stream).add(f.frameType)
 	}
 }
 
 // giveBack lets a frame in flight be sent again. While its own subflow is alive
 // and carries it too, what comes of it is not recalled once more, or two subflows
 // could pass the same bytes to and fro.
-func (b *Bond) giveBack(f *sentFrame, p *subflow, now time.Time, alive bool, why string) (n unit.Bytes) {
+func (r *reinjector) giveBack(f *sentFrame, p *subflow, now time.Time, alive bool, why string) (n unit.Bytes) {
 	s := f.stream
 	if s == nil && f.frameType != wire.TypeBye && f.frameType != wire.TypePlan || s != nil && s.err != nil && f.frameType != wire.TypeReset {
 		return 0
 	}
 	if f.frameType == wire.TypePlan {
-		b.control.addOnce(wire.TypePlan)
+		r.control.addOnce(wire.TypePlan)
 		return 0
 	}
 	if f.frameType != wire.TypeData {
-		b.control.add(s, f.frameType)
+		r.control.add(s, f.frameType)
 		return 0
 	}
 	n = s.send.giveBack(span{f.from, f.to}, alive, func(part span) {
-		b.trace.bytes(now, trace.Reinject, p, sentFrame{stream: s, from: part.from, to: part.to}, why)
+		r.trace.bytes(now, trace.Reinject, p, sentFrame{stream: s, from: part.from, to: part.to}, why)
 	})
-	b.backlog.update(s)
+	r.backlog.update(s)
 	return n
 }
 
@@ -124,56 +101,56 @@ func (b *Bond) giveBack(f *sentFrame, p *subflow, now time.Time, alive bool, why
 // schedule and another subflow is idle, the newest bytes in flight on the
 // slowest one return to the meta buffers, as many as the scheduler's rule says
 // (sched.PaperRecall). Each byte returns at most once from a subflow.
-func (b *Bond) rebalance(now time.Time) {
-	if b.cfg.Eta < 0 || len(b.subflows.list) < 2 || !b.subflows.idleExcept(0) {
+func (r *reinjector) rebalance(now time.Time) {
+	if r.eta < 0 || len(r.subflows.list) < 2 || !r.subflows.idleExcept(0) {
 		return
 	}
-	b.schedView = b.schedView[:0]
-	for _, p := range b.subflows.list {
+	r.view = r.view[:0]
+	for _, p := range r.subflows.list {
 		v := p.tailView(now)
 		if p.silent() { // what it has still arrives, perhaps, but is not to wait for
 			v.PAD = math.MaxInt64
 		}
 		if !p.silent() || v.InFlight > 0 {
-			b.schedView = append(b.schedView, v)
+			r.view = append(r.view, v)
 		}
 	}
 	rule := sched.PaperRecall
-	if s, ok := b.cfg.Scheduler.(sched.Recaller); ok {
+	if s, ok := r.scheduler.(sched.Recaller); ok {
 		rule = s.Recall
 	}
-	r := rule(b.schedView, b.cfg.Eta, b.ledger)
-	if r.From == 0 || !b.subflows.idleExcept(r.From) {
+	what := rule(r.view, r.eta, r.ledger)
+	if what.From == 0 || !r.subflows.idleExcept(what.From) {
 		return
 	}
-	slow := b.subflows.find(r.From)
-	nothingElse := b.backlog.pending == 0
+	slow := r.subflows.find(what.From)
+	nothingElse := r.backlog.pending == 0
 	if !nothingElse && slow.deliversSoon(now) {
 		return
 	}
 	var back unit.Bytes
 	all := slow.inFlight.all()
-	for i := len(all) - 1; i >= 0 && r.Bytes > 0; i-- {
+	for i := len(all) - 1; i >= 0 && what.Bytes > 0; i-- {
 		f := &all[i]
-		if f.wanted() && (f.stream == nil || b.filter.permitsOther(&f.stream.route, slow, r.Bytes, b.backlog.contended(f.stream), now)) {
+		if f.wanted() && (f.stream == nil || r.filter.permitsOther(&f.stream.route, slow, what.Bytes, r.backlog.contended(f.stream), now)) {
 			slow.inFlight.markRecalled(f)
 			f.tooLate = true
 			slow.inFlight.tooLate++
 			if f.frameType == wire.TypeFin {
 				f.stream.finRecalled = true
 			}
-			r.Bytes -= unit.Bytes(f.to - f.from)
-			n := b.giveBack(f, slow, now, true, "eta")
+			what.Bytes -= unit.Bytes(f.to - f.from)
+			n := r.giveBack(f, slow, now, true, "eta")
 			back += n
 			if n > 0 && nothingElse {
-				b.avoid = slow.id
+				r.backlog.avoid = slow.id
 			}
 		}
 	}
-	back -= min(back, b.withdraw(slow))
-	b.stats.Eta += back
-	if r.Budgeted {
-		b.ledger.Copied += back
+	back -= min(back, r.withdraw(slow))
+	r.stats.Eta += back
+	if what.Budgeted {
+		r.ledger.Copied += back
 	}
 }
 
@@ -202,4 +179,46 @@ func (p *subflow) deliversSoon(now time.Time) bool {
 	}
 	v := p.tailView(now)
 	return !v.Late && v.Tail < gap
+}
+
+// withdraw takes the segment of subflow p that its writer has not begun back, if
+// all of it is stream bytes that have been recalled, and returns how many of
+// them were still wanted.
+func (r *reinjector) withdraw(p *subflow) (n unit.Bytes) {
+	all := p.inFlight.all()
+	first := len(all)
+	for first > 0 && all[first-1].end > p.bytesSent-uint64(p.unwritten) {
+		if first--; !all[first].recalled {
+			return 0
+		}
+	}
+	if first == len(all) {
+		return 0
+	}
+	var size unit.Bytes
+	for _, f := range all[first:] {
+		size += unit.Bytes(f.to - f.from)
+		if f.stream.err == nil {
+			f.stream.send.eachUnacked(span{f.from, f.to}, func(part span) { n += unit.Bytes(part.to - part.from) })
+		}
+	}
+	p.inFlight.cut(len(all) - first)
+	p.est.Unsent(p.unwritten)
+	p.bytesSent -= uint64(p.unwritten)
+	p.streamBytesSent -= size
+	r.ledger.Given -= size
+	p.unwritten, p.withdrawn = 0, true
+	return n
+}
+
+// cut removes the newest n frames, which were recalled.
+func (f *sentFrames) cut(n int) {
+	for i := range n {
+		s := &f.frames[len(f.frames)-1-i]
+		if s.tooLate {
+			f.tooLate--
+		}
+		s.stream = nil
+	}
+	f.frames = f.frames[:len(f.frames)-n]
 }

@@ -25,7 +25,7 @@ func without(t wire.Type) func(*simNet, int, *Bond) {
 // eachStream calls f for the streams of an end, by number.
 func (n *simNet) eachStream(b *Bond, f func(s *Stream)) {
 	for id := 1; id < len(n.transfers); id++ {
-		if s := b.streams[wire.StreamID(id)]; s != nil {
+		if s := b.streams.all[wire.StreamID(id)]; s != nil {
 			f(s)
 		}
 	}
@@ -93,7 +93,7 @@ var sabotages = []sabotage{
 				to := s.reassembly.arrived.find(false, from, s.reassembly.arrived.end)
 				s.reassembly.arrived.release(from, to, 0)
 				s.reassembly.nextExpected = to
-				b.notify(s)
+				b.streams.notify(s)
 			}
 		})
 	}},
@@ -101,7 +101,7 @@ var sabotages = []sabotage{
 		n.eachStream(b, func(s *Stream) {
 			if s.reassembly.readOffset > 0 && s.reassembly.readOffset == s.reassembly.nextExpected && !s.reassembly.finalSizeKnown {
 				s.reassembly.finalSizeKnown, s.reassembly.finalSize = true, s.reassembly.nextExpected
-				b.notify(s)
+				b.streams.notify(s)
 			}
 		})
 	}},
@@ -142,10 +142,10 @@ var sabotages = []sabotage{
 		b.stats.LostPath, b.stats.Silent, b.stats.Eta, b.stats.Redundant = 0, 0, 0, 0
 	}},
 	{"writers are not told of room", func(_ *simNet, _ int, b *Bond) {
-		b.changed = slices.DeleteFunc(b.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() == 0 && !s.reassembly.finalSizeKnown })
+		b.streams.changed = slices.DeleteFunc(b.streams.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() == 0 && !s.reassembly.finalSizeKnown })
 	}},
 	{"readers are not told of bytes", func(_ *simNet, _ int, b *Bond) {
-		b.changed = slices.DeleteFunc(b.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() > 0 })
+		b.streams.changed = slices.DeleteFunc(b.streams.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() > 0 })
 	}},
 	{"the timer is never set", func(n *simNet, _ int, b *Bond) { b.timer.next = n.now.Add(never) }},
 	{"a datagram is handed over twice", func(n *simNet, _ int, b *Bond) {

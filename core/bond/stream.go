@@ -90,7 +90,7 @@ func (s *Stream) Write(p []byte) int {
 		s.Reset(wire.CodeLimit, errMemory)
 		return 0
 	}
-	s.bond.avoid = 0
+	s.bond.backlog.avoid = 0
 	s.bond.buffers.held += unit.Bytes(len(p))
 	s.bond.backlog.update(s)
 	return len(p)
@@ -159,7 +159,7 @@ func (s *Stream) setWindow(window unit.Bytes) {
 
 // Reset ends the stream at both ends at once.
 func (s *Stream) Reset(code wire.Code, text string) {
-	if s.err != nil || s.bond.streams[s.id] != s {
+	if s.err != nil || s.bond.streams.all[s.id] != s {
 		return
 	}
 	s.fail(wire.Reset{Stream: s.id, Code: code, Text: text})
@@ -169,7 +169,7 @@ func (s *Stream) Reset(code wire.Code, text string) {
 // ResetStream is Reset of the stream of that number. It reports whether there is
 // one.
 func (b *Bond) ResetStream(id wire.StreamID, code wire.Code, text string) bool {
-	s := b.streams[id]
+	s := b.streams.all[id]
 	if s == nil {
 		return false
 	}
@@ -186,31 +186,24 @@ func (s *Stream) fail(r wire.Reset) {
 	b := s.bond
 	b.buffers.held -= s.send.drop()
 	b.backlog.update(s)
-	b.notify(s)
+	b.streams.notify(s)
 	b.forget(s)
-}
-
-func (b *Bond) notify(s *Stream) {
-	if !s.inChanged {
-		s.inChanged = true
-		b.changed = append(b.changed, s)
-	}
 }
 
 // finish forgets a stream whose two directions have ended in order.
 func (b *Bond) finish(s *Stream) {
 	if s.eofGot && s.finAcked && s.send.empty() {
 		b.forget(s)
-		b.notify(s)
+		b.streams.notify(s)
 	}
 }
 
 // forget takes the stream out of the bond. Its readable bytes stay readable.
 func (b *Bond) forget(s *Stream) {
-	if b.streams[s.id] != s {
+	if b.streams.all[s.id] != s {
 		return
 	}
-	delete(b.streams, s.id)
+	delete(b.streams.all, s.id)
 	b.backlog.remove(s)    // its turn may never come: of a group whose subflows are all silent, say
 	b.filter.end(&s.route) // in its turn, which it may still have, it stands in nobody's way
 	e := trace.Event{Kind: trace.StreamClose, Stream: uint64(s.id), Offset: uint64(s.reassembly.readOffset)}
@@ -228,4 +221,4 @@ func (b *Bond) forget(s *Stream) {
 }
 
 // Done reports that the bond has forgotten the stream.
-func (s *Stream) Done() bool { return s.bond.streams[s.id] != s }
+func (s *Stream) Done() bool { return s.bond.streams.all[s.id] != s }

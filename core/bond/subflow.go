@@ -67,17 +67,6 @@ func (p *subflow) schedulerView(n estimate.Numbers, now time.Time) sched.Path {
 		Cwnd: h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
 }
 
-// pick asks the scheduler about stream s, which is ready.
-func (b *Bond) pick(s *Stream, now time.Time, view []sched.Path) sched.Decision {
-	if s.route.mode == wire.Redundant {
-		return sched.Redundant.Pick(view, b.backlog.pending)
-	}
-	if w, ok := b.cfg.Scheduler.(sched.WindowAware); ok {
-		w.SendWindow(sched.Window{Size: unit.Bytes(s.send.limit - s.send.firstUnacked), Blocked: b.blocked, AtHand: s.noMoreData() && !b.subflows.anyLowLatency(now)}, now)
-	}
-	return b.cfg.Scheduler.Pick(view, b.backlog.contended(s))
-}
-
 // sentFrame is one reliable frame in flight.
 type sentFrame struct {
 	end       uint64 // the subflow's byte count after it
@@ -244,4 +233,32 @@ func (p *subflow) appendProbe(buf []byte) []byte {
 		p.noteFrame(len(buf)-at, sentFrame{frameType: wire.TypePing})
 	}
 	return buf
+}
+
+// appendUnreliable appends a frame that is not sent again when it is lost.
+func (p *subflow) appendUnreliable(buf []byte, f wire.Frame) []byte {
+	at := len(buf)
+	buf = wire.Append(buf, f)
+	p.bytesSent += uint64(len(buf) - at)
+	return buf
+}
+
+// noteFrame remembers a reliable frame of n bytes as in flight. It returns the
+// subflow's byte count after it.
+func (p *subflow) noteFrame(n int, f sentFrame) uint64 {
+	p.bytesSent += uint64(n)
+	f.end = p.bytesSent
+	p.streamBytesSent += unit.Bytes(f.to - f.from)
+	p.inFlight.push(f)
+	return f.end
+}
+
+// startWatch starts the watch for silence of a subflow that had nothing in flight.
+func (p *subflow) startWatch(now time.Time) {
+	if p.inFlight.len() == 0 {
+		p.lastProgress = now
+	}
+	if p.est.Hop().Queue == 0 {
+		p.lastHopProgress = now
+	}
 }

@@ -91,3 +91,18 @@ func (t *subflowTable) probeTarget() *subflow {
 	}
 	return nil
 }
+
+// overdue reports whether a helped subflow holds bytes that another one could carry
+// for longer than any that it was meant to hold: it is slower than was believed,
+// or its pace has been limited since.
+func (t *subflowTable) overdue(now time.Time) bool {
+	for _, p := range t.list {
+		if !p.est.Helped || p.inFlight.recallable == 0 {
+			continue
+		}
+		if n := p.est.At(now); n.Overdue > overdueAfter || p.est.Hop().Limit > 0 && n.PAD > overdueAfter {
+			return true
+		}
+	}
+	return false
+}

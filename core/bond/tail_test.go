@@ -94,7 +94,7 @@ func TestAtHand(t *testing.T) {
 func TestWithdrawn(t *testing.T) {
 	given := func(begun bool) (*Bond, *subflow, wire.DataSeq) {
 		b := filled(t, 2)
-		s := b.streams[1]
+		s := b.streams.all[1]
 		before := wire.DataSeq(200_000) - wire.DataSeq(b.backlog.pending)
 		b.Idle(1)
 		if id, _ := b.Next(start, nil); id != 1 {
@@ -111,7 +111,7 @@ func TestWithdrawn(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		b, p, before := given(begun)
 		sent := p.bytesSent
-		b.stats.Silent += b.recall(p, 0, start, "silent")
+		b.stats.Silent += b.reinject.recall(p, 0, start, "silent")
 		want := before // what really went out
 		if begun {
 			want = wire.DataSeq(p.streamBytesSent)
@@ -140,18 +140,18 @@ func TestWithdrawn(t *testing.T) {
 	}
 	// At the end of a transfer: the newest bytes of the slow subflow.
 	b, p, before := given(false)
-	s := b.streams[1]
+	s := b.streams.all[1]
 	s.send.unsent = nil
 	s.send.end = wire.DataSeq(p.streamBytesSent)
 	b.backlog.update(s)
-	b.cfg.Eta, b.cfg.Scheduler = 0.2, onlyNewest{unit.Bytes(p.streamBytesSent) - unit.Bytes(before)}
+	b.reinject.eta, b.reinject.scheduler = 0.2, onlyNewest{unit.Bytes(p.streamBytesSent) - unit.Bytes(before)}
 	b.Idle(2)
 	id, _ := b.Next(start, nil)
 	if id != 2 || b.Begun(1) || !b.Begun(2) {
 		t.Errorf("the end goes to path %d; path 1 may write %v", id, b.Begun(1))
 	}
-	if b.stats.Eta != 0 || b.ledger.Copied != 0 || len(s.send.shared) != 0 {
-		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.Eta, b.ledger.Copied, s.send.shared)
+	if b.stats.Eta != 0 || b.reinject.ledger.Copied != 0 || len(s.send.shared) != 0 {
+		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.Eta, b.reinject.ledger.Copied, s.send.shared)
 	}
 }
 
@@ -187,12 +187,12 @@ func TestSmallGapOfHelped(t *testing.T) {
 		{"large", 20_000, 5 * ms, true},
 	} {
 		b := filled(t, 5)
-		p, s := b.subflows.find(1), b.streams[1]
+		p, s := b.subflows.find(1), b.streams.all[1]
 		s.send.unsent = nil
 		s.send.end = wire.DataSeq(p.streamBytesSent)
 		b.backlog.update(s)
-		b.cfg.Scheduler, _ = sched.New("auto")
-		b.ledger = sched.Ledger{Given: 2 * unit.MB, Copied: c.copied}
+		b.reinject.scheduler, _ = sched.New("auto")
+		b.reinject.ledger = sched.Ledger{Given: 2 * unit.MB, Copied: c.copied}
 		b.subflows.find(2).est.Helped = true
 		b.Local(2, start, estimate.Hop{SRTT: 5 * ms, MinRTT: 5 * ms, Cwnd: 100_000, MSS: 1448})
 		b.Remote(2, start, wire.HopState{RTT: c.far, Rate: 16 * unit.Mbps})
@@ -202,12 +202,12 @@ func TestSmallGapOfHelped(t *testing.T) {
 			t.Fatalf("%s: a gap of %v", c.name, gap)
 		}
 		b.Idle(2)
-		b.rebalance(start)
+		b.reinject.rebalance(start)
 		if got := b.stats.Eta > 0; got != c.want {
 			t.Errorf("%s: %v of a gap of %v are sent again", c.name, b.stats.Eta, gap)
 		}
-		if small := c.far > gap; c.want && (b.ledger.Copied > c.copied) != small {
-			t.Errorf("%s: %v of the allowance are used", c.name, b.ledger.Copied-c.copied)
+		if small := c.far > gap; c.want && (b.reinject.ledger.Copied > c.copied) != small {
+			t.Errorf("%s: %v of the allowance are used", c.name, b.reinject.ledger.Copied-c.copied)
 		}
 	}
 }

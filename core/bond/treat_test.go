@@ -41,7 +41,7 @@ func TestTreat(t *testing.T) {
 		})
 		n.after(time.Duration(1+i)*time.Second+500*time.Millisecond, func() { // what was on its way has come
 			note()
-			s := n.ends[1].streams[tr.id]
+			s := n.ends[1].streams.all[tr.id]
 			got = append(got, state{s.route.mode, s.route.group})
 		})
 		n.after(time.Duration(2+i)*time.Second-ms, note)
@@ -236,7 +236,7 @@ func TestGoneComesLate(t *testing.T) {
 	for s := b.Accept(); s != nil; s = b.Accept() {
 		ids = append(ids, s.ID())
 	}
-	if !slices.Equal(ids, []wire.StreamID{1, 3}) || b.streams[2] != nil {
+	if !slices.Equal(ids, []wire.StreamID{1, 3}) || b.streams.all[2] != nil {
 		t.Errorf("OPEN: accepted are %v", ids)
 	}
 }

@@ -33,7 +33,7 @@ func TestSlowReaders(t *testing.T) {
 	var most unit.Bytes
 	n.onEnd[0] = func(b *Bond) {
 		var wait unit.Bytes
-		for _, s := range b.streams {
+		for _, s := range b.streams.all {
 			wait += unit.Bytes(s.reassembly.limit - s.reassembly.readOffset) // all that may come
 		}
 		most = max(most, wait)

@@ -1,0 +1,281 @@
+package bond
+
+import (
+	"slices"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/sched"
+	"mpbond/core/trace"
+	"mpbond/link/wire"
+)
+
+// segmentWriter fills segments: it takes bytes out of the send buffers and frames out of the
+// control queue, encodes them, and notes each reliable one as in flight on its subflow. What
+// it appends is sent for sure, or withdrawn as a whole. Not safe for concurrent use.
+type segmentWriter struct {
+	subflows *subflowTable
+	filter   *subflowFilter
+	classes  *classTable
+	backlog  *backlog
+	flows    *flowTable
+	control  *controlQueue
+	acks     *ackClock
+	streams  *streamTable
+	trace    *tracer
+	stats    *Stats
+	ledger   *sched.Ledger
+}
+
+// fill appends what a turn is for.
+func (w *segmentWriter) fill(t turn, now time.Time, buf []byte) []byte {
+	switch t.kind {
+	case datagrams:
+		return w.flows.fill(t.subflow, w.backlog, now, buf)
+	case lowLatency:
+		return w.fillLowLatency(t.subflow, t.stream, now, buf)
+	case copies:
+		return w.fillCopies(t.subflow, now, buf)
+	}
+	return w.fillBulk(t.subflow, t, now, buf)
+}
+
+// fillControl appends what must be told: control frames, acknowledgements and
+// relayed reports.
+func (w *segmentWriter) fillControl(p *subflow, now time.Time, buf []byte) []byte {
+	if len(buf) <= maxSegment {
+		w.control.takeFrames(func(c control, again bool) bool {
+			f := w.frame(c)
+			if f == nil {
+				return true
+			}
+			at := len(buf)
+			buf = wire.Append(buf, f)
+			note := sentFrame{frameType: c.t, stream: c.s, repeated: again, copied: c.t == wire.TypeFin && c.s.finRecalled}
+			if t, ok := f.(wire.Treat); ok {
+				note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
+			}
+			p.noteFrame(len(buf)-at, note)
+			return len(buf) <= maxSegment
+		})
+	}
+	if w.acks.pending {
+		buf = p.appendUnreliable(buf, w.acks.frame(p, now))
+	}
+	for _, q := range w.subflows.list {
+		if now.Sub(q.relayAt) <= relayWithin {
+			buf = p.appendUnreliable(buf, q.relay)
+		}
+		q.relayAt = time.Time{}
+	}
+	if len(buf) <= maxSegment {
+		w.control.takeNotices(func(f wire.Frame) bool {
+			buf = p.appendUnreliable(buf, f)
+			return len(buf) <= maxSegment
+		})
+	}
+	return buf
+}
+
+// frame makes the frame, or nil if it has become pointless.
+func (w *segmentWriter) frame(c control) wire.Frame {
+	s := c.s
+	switch c.t {
+	case wire.TypeBye:
+		return wire.Bye{}
+	case wire.TypePlan:
+		return w.classes.frame()
+	}
+	if c.t == wire.TypeReset {
+		r, _ := s.err.(wire.Reset)
+		return r
+	}
+	if s.err != nil {
+		return nil
+	}
+	switch c.t {
+	case wire.TypeOpen:
+		return wire.Open{Stream: s.id, Mode: s.route.mode, Group: s.route.group, Dest: s.dest}
+	case wire.TypeOpened:
+		return wire.Opened{Stream: s.id}
+	case wire.TypeFin:
+		return wire.Fin{Stream: s.id, Seq: s.send.end}
+	case wire.TypeChunk:
+		return wire.Chunk{Stream: s.id, End: s.wanted}
+	case wire.TypeWindow:
+		return wire.Window{Stream: s.id, Limit: s.reassembly.limit}
+	case wire.TypeTreat:
+		return wire.Treat{Stream: s.id, Serial: s.groups.serial, Mode: s.route.mode, Group: s.route.group}
+	}
+	return nil
+}
+
+// fillLowLatency appends a segment of the stream's next bytes for the path p that
+// it is pinned to.
+func (w *segmentWriter) fillLowLatency(p *subflow, s *Stream, now time.Time, buf []byte) []byte {
+	p.streamsFirst = false
+	w.backlog.lowLatency = removeStream(w.backlog.lowLatency, s)
+	buf, _ = w.fillStream(p, s, fill{room: p.segmentSize(now)}, now, buf)
+	return buf
+}
+
+// fillBulk appends a segment of stream bytes for subflow p.
+//
+// The decision's Diff is what quicker subflows will take before p delivers (PAMS). So p is
+// given bytes from that far ahead in the meta buffer, not the next ones:
+// then they arrive about when they are needed, little waits for reassembly, and
+// what a slow subflow loses is not what the app waits for.
+func (w *segmentWriter) fillBulk(p *subflow, t turn, now time.Time, buf []byte) []byte {
+	l := w.backlog
+	l.moveToFront(t.stream)
+	f := fill{room: p.segmentSize(now), copies: t.decision.Copy, fromEnd: w.backlog.avoid != 0,
+		ahead: l.share(t.decision.Diff, t.stream)} // streams share the quicker subflows
+	p.streamsFirst = false
+	redundant := len(l.ready) > 0 && l.ready[0].route.mode == wire.Redundant
+	for i, n := 0, len(l.ready); n > 0 && f.room > wire.MaxDataHeader; n-- {
+		s := l.ready[i]
+		if (s.route.mode == wire.Redundant) != redundant {
+			break
+		}
+		if i > 0 || n < len(l.ready) { // the scheduler was asked about the first one
+			w.filter.refresh(s.id, &s.route, l.contended(s), l.avoid, now)
+		}
+		if !w.filter.permits(&s.route, p.id) {
+			i++
+			continue
+		}
+		l.ready = append(l.ready[:i], l.ready[i+1:]...)
+		// It goes to the end of the turn while it has more.
+		buf, f.room = w.fillStream(p, s, f, now, buf)
+		if f.room > wire.MaxDataHeader && len(s.send.unsent) > 0 {
+			w.backlog.blocked++
+		}
+	}
+	return buf
+}
+
+// fill is how a segment is filled from a stream.
+type fill struct {
+	room    int        // bytes of frames
+	ahead   unit.Bytes // this far into the meta buffer
+	fromEnd bool       // from the end of the meta buffer
+	copies  bool       // for every other subflow too
+}
+
+// fillStream appends bytes of a stream that has been taken from its turn, and
+// lets it have another one while it has more. It returns the room left.
+func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fill, now time.Time, buf []byte) ([]byte, int) {
+	r := w.backlog.rank(s)
+	w.classes.beginTurn(r)
+	for f.room > wire.MaxDataHeader && s.send.sendable() {
+		at := len(buf)
+		part := s.send.next(f.ahead, wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
+		buf = wire.AppendData(buf, s.id, part.from, int(part.to-part.from))
+		buf = s.send.append(buf, part)
+		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.from, to: part.to}
+		sent.copied = s.send.markSent(part) || s.route.only != 0 // it is of no use elsewhere
+		if f.copies {
+			sent.copied = w.copyToOthers(p, copyOf{s, part.from, part.to}) || sent.copied
+		}
+		sent.end = p.noteFrame(len(buf)-at, sent)
+		s.route.burst += unit.Bytes(part.to - part.from)
+		r.count(unit.Bytes(part.to - part.from))
+		w.ledger.Given += unit.Bytes(part.to - part.from)
+		w.trace.bytes(now, trace.Segment, p, sent, "")
+		f.room -= len(buf) - at
+	}
+	if len(s.send.unsent) == 0 {
+		s.route.burst = 0
+	}
+	if !s.send.sendable() {
+		s.route.fullSince = time.Time{}
+	}
+	s.backlog.queued = false
+	w.backlog.update(s)
+	if s.roomy() {
+		w.streams.notify(s)
+	}
+	return buf, f.room
+}
+
+// Copies: the bytes of a stream of mode Redundant, or all bytes with a scheduler that
+// says so (sched.Decision.Copy), go over every subflow. A segment of new bytes
+// that one subflow takes is noted for each other one; each sends what is noted
+// for it, at its own pace and before new bytes, and leaves out what has been
+// acknowledged by then. The receiver drops what comes second.
+
+// copyOf is a part of a stream that another subflow carries already.
+type copyOf struct {
+	s        *Stream
+	from, to wire.DataSeq
+}
+
+// copyToOthers notes bytes that p carries for each other subflow that is
+// alive. What is noted is at most what streams have in flight.
+func (w *segmentWriter) copyToOthers(p *subflow, c copyOf) (any bool) {
+	for _, q := range w.subflows.list {
+		if q == p || q.silent() || !w.filter.permits(&c.s.route, q.id) {
+			continue
+		}
+		any = true
+		q.copies = append(q.uptodate(), c)
+	}
+	return any
+}
+
+// uptodate drops the oldest copies that are not needed any more.
+func (p *subflow) uptodate() []copyOf {
+	n := 0
+	for n < len(p.copies) && !p.copies[n].needed() {
+		n++
+	}
+	p.copies = p.copies[n:]
+	return p.copies
+}
+
+// needed reports whether a byte of it is not acknowledged.
+func (c copyOf) needed() bool {
+	if c.s.Done() {
+		return false
+	}
+	return c.s.send.anyUnacked(span{c.from, c.to})
+}
+
+// dropCopies forgets copies of a stream that are not sent yet: the subflow that carries
+// its bytes is enough from now on, and if that is lost they go over another one.
+func (t *subflowTable) dropCopies(s *Stream) {
+	for _, p := range t.list {
+		p.copies = slices.DeleteFunc(p.copies, func(c copyOf) bool { return c.s == s })
+	}
+}
+
+// fillCopies appends a segment of copies for path p.
+func (w *segmentWriter) fillCopies(p *subflow, now time.Time, buf []byte) []byte {
+	room := p.segmentSize(now)
+	p.streamsFirst = false
+	for len(p.copies) > 0 && room > wire.MaxDataHeader {
+		c := &p.copies[0]
+		part := span{c.from, min(c.to, c.from+wire.DataSeq(room-wire.MaxDataHeader))}
+		c.from = part.to
+		s := c.s
+		if !s.Done() {
+			at := len(buf)
+			s.send.eachUnacked(part, func(part span) {
+				start := len(buf)
+				buf = wire.AppendData(buf, s.id, part.from, int(part.to-part.from))
+				buf = s.send.append(buf, part)
+				f := sentFrame{frameType: wire.TypeData, stream: s, from: part.from, to: part.to, copied: true}
+				f.end = p.noteFrame(len(buf)-start, f)
+				w.stats.Redundant += unit.Bytes(part.to - part.from)
+				w.trace.bytes(now, trace.Segment, p, f, "copy")
+			})
+			s.send.markSent(part) // what was taken back from a lost subflow is on its way again
+			w.backlog.update(s)
+			room -= len(buf) - at
+		}
+		if c.from >= c.to {
+			p.copies = p.copies[1:]
+		}
+	}
+	return buf
+}
