@@ -8,6 +8,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/base/fault"
+	"mpbond/control/device"
 	"mpbond/control/policy"
 	"mpbond/link/wire"
 	"mpbond/node/status"
@@ -132,4 +133,15 @@ func (p *Primary) Flows() []api.FlowOf {
 	s := p.sessions.current()
 	peer, _ := p.server.get()
 	return api.FlowsOf(s.id.String(), peer.Name, status.Flows(s.e.FlowList()))
+}
+
+// DirectFlows returns what the direct subflows have moved so far, each by a key
+// that is never used again.
+func (p *Primary) DirectFlows() map[string]device.Flow {
+	s := p.sessions.current()
+	flows := map[string]device.Flow{}
+	for id, f := range s.e.DirectFlows() {
+		flows[fmt.Sprintf("%v/%d", s.id, id)] = device.Flow(f)
+	}
+	return flows
 }

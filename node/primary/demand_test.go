@@ -3,52 +3,27 @@ package primary
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"path/filepath"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"mpbond/base/backoff"
-	"mpbond/base/identity"
 	"mpbond/link/wire"
 )
-
-// offline is a primary that has no subflow and does not run.
-func offline(t *testing.T, giveUp time.Duration) *Primary {
-	t.Helper()
-	key, err := identity.Generate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
-	if err == nil {
-		err = trust.Add(identity.Peer{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: key.Public(), Addresses: []string{"192.0.2.1:1"}})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := Default
-	cfg.Pipe, cfg.GiveUp = "", Duration(giveUp)
-	p, err := New(cfg, key, trust, slog.New(slog.DiscardHandler), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 // TestRest: an idle keeper that has failed often sleeps long; a stream that is
 // wanted ends that at once, and while it waits rests are short.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := offline(t, time.Minute)
+		s := newSessions(t, time.Minute)
 		var b backoff.Backoff
 		for range 10 {
 			b.Next(idleBackoff, idleBackoff)
 		}
 		took := func() time.Duration {
 			began := time.Now()
-			p.demand.rest(t.Context(), &b)
+			s.demand.rest(t.Context(), &b)
 			return time.Since(began)
 		}
 		if d := took(); d < idleBackoff*3/4 || d > idleBackoff {
@@ -57,7 +32,7 @@ func TestRest(t *testing.T) {
 		answer := make(chan error)
 		go func() {
 			time.Sleep(10 * time.Second)
-			_, err := p.DialStream(t.Context(), "web:80")
+			_, err := s.dial(t.Context(), "web:80", wire.Bond, nil)
 			answer <- err
 		}()
 		if d := took(); d != 10*time.Second {
@@ -74,8 +49,73 @@ func TestRest(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if p.demand.rest(ended, &b); p.demand.resting+p.demand.waiting != 0 {
-			t.Errorf("%+v", p.demand)
+		if s.demand.rest(ended, &b); s.demand.resting+s.demand.waiting != 0 {
+			t.Errorf("%+v", s.demand)
 		}
 	})
+}
+
+// TestDemand: a walk of random steps; who waits for a stream or a subflow is woken by the
+// next one, and by nothing else, and a keeper's back-off ends with the next stream.
+func TestDemand(t *testing.T) {
+	for seed := range uint64(50) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			d := newDemand(func() bool { return false })
+			ctx, cancel := context.WithCancel(t.Context())
+			resting, retrying := 0, 0
+			for range 40 {
+				switch r.IntN(5) {
+				case 0:
+					resting++
+					go func() {
+						b := backoff.Backoff{}
+						for range 20 {
+							b.Next(idleBackoff, idleBackoff)
+						}
+						d.rest(ctx, &b)
+						resting--
+					}()
+				case 1:
+					retrying++
+					go func() {
+						d.awaitRetry(ctx, time.Hour, nil)
+						retrying--
+					}()
+				case 2:
+					end := d.begin()
+					joined := d.nextJoined()
+					d.up()
+					select {
+					case <-joined:
+					default:
+						t.Error("a subflow has joined, and the stream still waits")
+					}
+					end()
+				case 3:
+					d.want() // nobody is busy: they wait on
+				case 4:
+					d.retryRefused()
+					if synctest.Wait(); retrying > 0 {
+						t.Errorf("%d wait after a refusal", retrying)
+					}
+				}
+				synctest.Wait()
+				if d.resting != resting {
+					t.Errorf("%d back off, of %d", d.resting, resting)
+				}
+			}
+			end := d.begin()
+			d.want()
+			time.Sleep(busyBackoff)
+			if synctest.Wait(); resting > 0 {
+				t.Errorf("%d back off while a stream waits", resting)
+			}
+			end()
+			cancel()
+			if synctest.Wait(); retrying+d.waiting+d.resting != 0 {
+				t.Errorf("%d and %+v are left", retrying, d)
+			}
+		})
+	}
 }

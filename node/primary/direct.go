@@ -24,81 +24,81 @@ const (
 
 // keepUplink keeps the direct subflows over an interface, "" for any, until ctx ends and
 // nothing is left of them.
-func (p *Primary) keepUplink(ctx context.Context, iface string) {
+func (k *subflowKeeper) keepUplink(ctx context.Context, iface string) {
 	var all sync.WaitGroup
-	for range max(p.cfg.Subflows, 1) {
-		all.Go(func() { p.keepDirect(ctx, iface) })
+	for range max(k.cfg.Subflows, 1) {
+		all.Go(func() { k.keepDirect(ctx, iface) })
 	}
 	all.Wait()
 }
 
 // keepDirect keeps a direct subflow over an interface, "" for any.
-func (p *Primary) keepDirect(ctx context.Context, iface string) {
-	device := p.names.shown()
+func (k *subflowKeeper) keepDirect(ctx context.Context, iface string) {
+	device := k.name
 	if iface != "" {
 		device += "/" + iface
 	}
 	var b backoff.Backoff
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		if iface != "" {
-			p.standings.await(ctx, carrier{link: iface}, func(why error) { p.troubles.set(device, why) }, nil, nil)
+			k.standings.await(ctx, carrier{link: iface}, func(why error) { k.troubles.set(device, why) }, nil, nil)
 		}
-		l, err := p.direct(ctx, iface, device, attempt)
+		l, err := k.direct(ctx, iface, device, attempt)
 		if err == nil {
 			attempt = -1
-			p.troubles.set(device, nil)
-			p.troubles.joined(l.peer)
+			k.troubles.set(device, nil)
+			k.troubles.joined(l.peer)
 			b.Reset()
-			p.uplinks.count(iface, 1)
-			err = p.hold(ctx, &l, iface, device)
-			p.paths.Ended(l.conn, l.since, silent(err))
-			p.uplinks.count(iface, -1)
+			k.count(iface, 1)
+			err = k.hold(ctx, &l, iface, device)
+			k.paths.Ended(l.conn, l.since, silent(err))
+			k.count(iface, -1)
 		}
 		if ctx.Err() != nil {
-			p.troubles.set(device, nil)
+			k.troubles.set(device, nil)
 			return
 		}
 		if errors.Is(err, errRestarted) || err == errStanding {
 			continue
 		}
-		p.troubles.set(device, err)
-		p.demand.backOff(ctx, err, &b, nil)
+		k.troubles.set(device, err)
+		k.demand.backOff(ctx, err, &b, nil)
 	}
 }
 
-func (p *Primary) direct(ctx context.Context, iface, device string, attempt int) (lane, error) {
-	addr, err := p.server.address(attempt)
+func (k *subflowKeeper) direct(ctx context.Context, iface, device string, attempt int) (openSubflow, error) {
+	addr, err := k.server.address(attempt)
 	if err != nil {
-		return lane{}, err
+		return openSubflow{}, err
 	}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if err := p.spent(dctx, iface, addr); err != nil {
-		return lane{}, err
+	if err := k.spent(dctx, iface, addr); err != nil {
+		return openSubflow{}, err
 	}
-	c, err := p.paths.Dial(dctx, addr, p.options(iface))
+	c, err := k.paths.Dial(dctx, addr, k.options(iface))
 	if err != nil {
-		return lane{}, err
+		return openSubflow{}, err
 	}
-	return p.joinDirect(ctx, c, iface, device, addr)
+	return k.joinDirect(ctx, c, iface, device, addr)
 }
 
 // options are those of a direct subflow's connection.
-func (p *Primary) options(iface string) tcp.Options {
-	return tcp.Options{Congestion: p.cfg.Congestion, Interface: iface, UserTimeout: userTimeout, Mark: p.cfg.mark()}
+func (k *subflowKeeper) options(iface string) tcp.Options {
+	return tcp.Options{Congestion: k.cfg.Congestion, Interface: iface, UserTimeout: userTimeout, Mark: k.cfg.mark()}
 }
 
 // joinDirect makes a subflow of a connection to the server at addr.
-func (p *Primary) joinDirect(ctx context.Context, c dial.Conn, iface, device, addr string) (lane, error) {
-	server, _ := p.server.get()
+func (k *subflowKeeper) joinDirect(ctx context.Context, c dial.Conn, iface, device, addr string) (openSubflow, error) {
+	server, _ := k.server.get()
 	c.For(server.Key.ID().String())
-	if err := p.spentOn(linkOf(iface, c.LocalAddr())); err != nil { // it need not be the one that the routes told
+	if err := k.spentOn(linkOf(iface, c.LocalAddr())); err != nil { // it need not be the one that the routes told
 		c.Close()
-		return lane{}, err
+		return openSubflow{}, err
 	}
-	l, err := p.join(ctx, c, nil, carrier{link: linkOf("", c.LocalAddr())}, device)
+	l, err := k.join(ctx, c, nil, carrier{link: linkOf("", c.LocalAddr())}, device)
 	if fault.Is(err, fault.Timeout) { // the answer to the first packet came, and then nothing
-		p.paths.Lost(c, err)
+		k.paths.Lost(c, err)
 	}
 	l.server = addr
 	return l, err
@@ -106,14 +106,14 @@ func (p *Primary) joinDirect(ctx context.Context, c dial.Conn, iface, device, ad
 
 // hold waits for the end of a direct subflow, or of ctx, and returns why it has ended.
 // One that goes over TCP since UDP did not get through is replaced when it does.
-func (p *Primary) hold(ctx context.Context, l *lane, iface, device string) error {
+func (k *subflowKeeper) hold(ctx context.Context, l *openSubflow, iface, device string) error {
 	look := time.NewTimer(betterFirst)
 	defer look.Stop()
 	var a attempt // under way, or not
 	moved, first := uint64(0), true
-	leave := func(l lane, err error) {
+	leave := func(l openSubflow, err error) {
 		l.s.e.Detach(l.id)
-		p.sessions.end(l.s, l.id, err)
+		k.sessions.end(l.s, l.id, err)
 	}
 	for {
 		select {
@@ -139,13 +139,13 @@ func (p *Primary) hold(ctx context.Context, l *lane, iface, device string) error
 			idle := f.Rx+f.Tx == moved && !first // no radio is woken to find out
 			moved, first = f.Rx+f.Tx, false
 			if !idle && a.made == nil && l.conn.LocalAddr().Network() != "udp" {
-				a = p.better(ctx, *l, iface, device)
+				a = k.better(ctx, *l, iface, device)
 			}
 		case next := <-a.made:
 			if a = (attempt{}); next == nil {
 				continue
 			}
-			p.log.Info("subflow over TCP is replaced, since UDP gets through", "path", l.id, "by", next.id)
+			k.log.Info("subflow over TCP is replaced, since UDP gets through", "path", l.id, "by", next.id)
 			leave(*l, nil)
 			*l = *next
 		}
@@ -155,12 +155,12 @@ func (p *Primary) hold(ctx context.Context, l *lane, iface, device string) error
 // attempt is one to make a subflow over UDP in the place of another one. Made gives it,
 // or nil, once; a nil channel is no attempt.
 type attempt struct {
-	made   chan *lane
+	made   chan *openSubflow
 	cancel func()
 }
 
 // end ends an attempt, and returns what it has made, if it was quicker than that.
-func (a *attempt) end() *lane {
+func (a *attempt) end() *openSubflow {
 	if a.made == nil {
 		return nil
 	}
@@ -171,17 +171,17 @@ func (a *attempt) end() *lane {
 }
 
 // better begins to make a subflow over UDP in the place of one over TCP.
-func (p *Primary) better(ctx context.Context, l lane, iface, device string) attempt {
+func (k *subflowKeeper) better(ctx context.Context, l openSubflow, iface, device string) attempt {
 	ctx, cancel := context.WithTimeout(ctx, betterWithin)
-	a := attempt{make(chan *lane, 1), cancel}
+	a := attempt{make(chan *openSubflow, 1), cancel}
 	go func() {
 		defer cancel()
-		var next *lane
-		if c := p.paths.Again(ctx, l.server, p.options(iface)); c != nil {
-			if l, err := p.joinDirect(ctx, c, iface, device, l.server); err == nil {
+		var next *openSubflow
+		if c := k.paths.Again(ctx, l.server, k.options(iface)); c != nil {
+			if l, err := k.joinDirect(ctx, c, iface, device, l.server); err == nil {
 				next = &l
 			} else {
-				p.log.Debug("no subflow over UDP yet", "by", device, "err", err)
+				k.log.Debug("no subflow over UDP yet", "by", device, "err", err)
 			}
 		}
 		a.made <- next

@@ -44,9 +44,9 @@ func TestHold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := offline(t, time.Minute)
+				k := newKeeper(t)
 				tries := 0
-				p.paths = dial.Dialer{Over: []string{dial.Any}, UDP: func(context.Context, string, tcp.Options) (dial.OverUDP, error) {
+				k.paths = dial.Dialer{Over: []string{dial.Any}, UDP: func(context.Context, string, tcp.Options) (dial.OverUDP, error) {
 					tries++
 					near, far := net.Pipe()
 					go func() { // it takes what comes, and says nothing
@@ -59,10 +59,10 @@ func TestHold(t *testing.T) {
 					return &mute{Conn: near}, nil
 				}}
 				down := make(chan error, 1)
-				l := lane{s: p.sessions.cur, id: wire.PathID(7), down: down, conn: &roamer{at: "127.0.0.1:3"}, server: "127.0.0.1:1"}
+				l := openSubflow{s: k.sessions.cur, id: wire.PathID(7), down: down, conn: &roamer{at: "127.0.0.1:3"}, server: "127.0.0.1:1"}
 				began, broken := time.Now(), errors.New("broken")
 				time.AfterFunc(ends, func() { down <- broken })
-				if err := p.hold(t.Context(), &l, "", "laptop"); err != broken {
+				if err := k.hold(t.Context(), &l, "", "laptop"); err != broken {
 					t.Errorf("it ended with %v", err)
 				}
 				if late := time.Since(began) - ends; late > 100*time.Millisecond {

@@ -14,55 +14,55 @@ import (
 )
 
 // keepHelped keeps a subflow over a helper as long as pipes to it come.
-func (p *Primary) keepHelped(ctx context.Context, h *helper, w *pipe.Waiting) {
+func (k *subflowKeeper) keepHelped(ctx context.Context, h *helper, w *pipe.Waiting) {
 	var b backoff.Backoff
 	for attempt := 0; w != nil; attempt++ {
-		p.awaitHelper(ctx, h, w)
+		k.awaitHelper(ctx, h, w)
 		if h.isRevoked() {
 			w.Close()
 		}
 		joined := false
-		l, err := p.helped(ctx, h, w, attempt, h.use)
+		l, err := k.helped(ctx, h, w, attempt, h.use)
 		if err == nil {
 			h.setAttempt(attempt)
 			attempt = -1
-			p.troubles.set(h.called(), nil)
-			p.troubles.joined(l.peer)
-			p.troubles.joined(w.Peer())
+			k.troubles.set(h.called(), nil)
+			k.troubles.joined(l.peer)
+			k.troubles.joined(w.Peer())
 			b.Reset()
-			joined, err = true, p.tend(ctx, h, l)
+			joined, err = true, k.tend(ctx, h, l)
 		}
 		w.Close()
 		h.use(nil)
 		if ctx.Err() == nil {
-			p.troubles.set(h.called(), err)
+			k.troubles.set(h.called(), err)
 		}
 		if !joined && !errors.Is(err, errRestarted) {
-			p.demand.backOff(ctx, err, &b, h.revoked)
+			k.demand.backOff(ctx, err, &b, h.revoked)
 		}
 		w = h.next(ctx.Err() != nil)
 		if h.isRevoked() {
-			p.troubles.forget(h.called())
+			k.troubles.forget(h.called())
 		}
 	}
 }
 
 // helped makes a subflow over a waiting pipe. use is told the pipe's link at once.
-func (p *Primary) helped(ctx context.Context, h *helper, w *pipe.Waiting, attempt int, use func(*pipe.Link)) (lane, error) {
-	addr, err := p.server.address(attempt)
+func (k *subflowKeeper) helped(ctx context.Context, h *helper, w *pipe.Waiting, attempt int, use func(*pipe.Link)) (openSubflow, error) {
+	addr, err := k.server.address(attempt)
 	if err != nil {
-		return lane{}, err
+		return openSubflow{}, err
 	}
-	w.Tell(p.trust.ServerAddresses) // if they have changed since it came
-	link, err := w.Join(ctx, addr, time.Duration(p.cfg.Resume))
+	w.Tell(k.trust.ServerAddresses) // if they have changed since it came
+	link, err := w.Join(ctx, addr, time.Duration(k.cfg.Resume))
 	if err != nil {
-		server, _ := p.server.get()
-		return lane{}, &identity.PeerError{Peer: w.Peer(), Err: explainJoin(h.called(), server.Name, addr, err)}
+		server, _ := k.server.get()
+		return openSubflow{}, &identity.PeerError{Peer: w.Peer(), Err: explainJoin(h.called(), server.Name, addr, err)}
 	}
 	key := w.Peer()
-	link.OnFacts(func(f wire.Facts) { p.helpers.noteFacts(key, f) })
+	link.OnFacts(func(f wire.Facts) { k.noteFacts(key, f) })
 	use(link)
-	l, err := p.join(ctx, link, link, carrier{helper: h.key}, h.called())
+	l, err := k.join(ctx, link, link, carrier{helper: h.key}, h.called())
 	if err != nil {
 		link.Close()
 	}
@@ -76,10 +76,10 @@ const stallCheck = 100 * time.Millisecond
 // did: when the pipe breaks or stalls, the subflow goes on over one in reserve,
 // the newest first, or over the next that comes; and over a better one when
 // there is one. Second subflows by this helper end with it.
-func (p *Primary) tend(ctx context.Context, h *helper, l lane) error {
+func (k *subflowKeeper) tend(ctx context.Context, h *helper, l openSubflow) error {
 	tick := time.NewTicker(stallCheck)
 	defer tick.Stop()
-	c := newChooser(p, h, l)
+	c := newChooser(k, h, l)
 	defer c.close()
 	for wanted := false; ; {
 		select {
@@ -87,13 +87,13 @@ func (p *Primary) tend(ctx context.Context, h *helper, l lane) error {
 			return err
 		case <-h.revoked:
 			l.s.e.Detach(l.id)
-			p.sessions.end(l.s, l.id, nil)
+			k.sessions.end(l.s, l.id, nil)
 			return nil
 		case <-ctx.Done():
 			return nil
 		case <-l.link.Trouble():
 			if wanted = true; l.link.Broken() {
-				p.rec.Add(trace.Event{Kind: trace.PipeDown, Bond: l.s.id.String(), Path: uint32(l.id), Device: h.called(), Reason: "it broke"})
+				k.rec.Add(trace.Event{Kind: trace.PipeDown, Bond: l.s.id.String(), Path: uint32(l.id), Device: h.called(), Reason: "it broke"})
 			}
 		case <-h.grown:
 		case r := <-h.moves:
@@ -110,17 +110,17 @@ func (p *Primary) tend(ctx context.Context, h *helper, l lane) error {
 				wanted = l.link.Broken() // the request is old when the next one comes
 				break
 			}
-			wanted = p.move(ctx, h, l, w, "") != nil
+			wanted = k.move(ctx, h, l, w, "") != nil
 		}
 	}
 }
 
 // move has a subflow go on over another pipe, for a reason if the one in use is
 // neither broken nor stalled.
-func (p *Primary) move(ctx context.Context, h *helper, l lane, w *pipe.Waiting, reason string) error {
+func (k *subflowKeeper) move(ctx context.Context, h *helper, l openSubflow, w *pipe.Waiting, reason string) error {
 	before, by := l.link.Counts(), w.RemoteAddr()
 	if err := l.link.Resume(ctx, w); err != nil {
-		p.log.Info("pipe not resumed", "by", h.called(), "path", l.id, "over", by, "err", err)
+		k.log.Info("pipe not resumed", "by", h.called(), "path", l.id, "over", by, "err", err)
 		return err
 	}
 	name := h.called()
@@ -129,15 +129,15 @@ func (p *Primary) move(ctx context.Context, h *helper, l lane, w *pipe.Waiting, 
 	if after.Resumed > before.Resumed {
 		moved.Reason, moved.Gap = "break", after.Away-before.Away
 	}
-	p.log.Info("pipe goes on", "by", name, "path", l.id, "over", by, "reason", moved.Reason)
-	p.rec.Add(moved)
+	k.log.Info("pipe goes on", "by", name, "path", l.id, "over", by, "reason", moved.Reason)
+	k.rec.Add(moved)
 	return nil
 }
 
 // awaitHelper waits until a helper with a pipe that waits may carry something.
-func (p *Primary) awaitHelper(ctx context.Context, h *helper, w *pipe.Waiting) {
+func (k *subflowKeeper) awaitHelper(ctx context.Context, h *helper, w *pipe.Waiting) {
 	h.hold(w)
 	defer h.hold(nil)
 	name := h.called()
-	p.standings.await(ctx, carrier{helper: h.key}, func(why error) { p.troubles.set(name, why) }, w.Done(), h.revoked)
+	k.standings.await(ctx, carrier{helper: h.key}, func(why error) { k.troubles.set(name, why) }, w.Done(), h.revoked)
 }

@@ -49,6 +49,14 @@ type helperPool struct {
 	wg     sync.WaitGroup
 }
 
+// Tuning.
+const (
+	// maxHandshakes bounds pipes that have not proved whose they are, maxFromOne
+	// those of one source, and maxPerMinute how many one source may begin in a
+	// minute. A helper calls each 250 ms, at each address, while a pipe is broken.
+	maxHandshakes, maxFromOne, maxPerMinute = 64, 16, 1200
+)
+
 // listenForPipes opens the addresses of a comma-separated list, none if it is empty.
 func listenForPipes(list string, o tcp.Options) (listeners []pipe.Listener, err error) {
 	carriers := pipe.Any{pipe.TCP(o), pipe.RFCOMM{}}
@@ -298,6 +306,24 @@ func (p *helperPool) list() []*helper {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Collect(maps.Values(p.all))
+}
+
+// names returns the names of the helpers.
+func (p *helperPool) names() map[string]bool {
+	names := map[string]bool{}
+	for _, h := range p.list() {
+		names[h.called()] = true
+	}
+	return names
+}
+
+// radios returns the radio that each helper reports.
+func (p *helperPool) radios() map[identity.PublicKey]wire.Radio {
+	radios := map[identity.PublicKey]wire.Radio{}
+	for _, h := range p.list() {
+		radios[h.key] = p.standings.factsOf(h.key).Radio
+	}
+	return radios
 }
 
 // find returns the helper of a key, nil if it is not here.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func newPool(t *testing.T, names ...string) (*helperPool, []identity.PublicKey) 
 	trust, keys := trusting(t, names...)
 	p := &helperPool{key: newKey(t), trust: trust, standings: newStandings(t, "", deviceNames{trust: trust}), demand: newDemand(func() bool { return false }),
 		troubles: &troubles{trust: trust}, noServer: func() (none wire.Trouble) { return none }, log: slog.New(slog.DiscardHandler),
-		strangers: loglimit.New(slog.New(slog.DiscardHandler)), all: map[identity.PublicKey]*helper{}}
+		strangers: loglimit.New(slog.New(slog.DiscardHandler)), all: map[identity.PublicKey]*helper{}, conns: map[net.Conn]bool{}}
 	p.keep = func(ctx context.Context, h *helper, w *pipe.Waiting) {
 		for w != nil {
 			select {

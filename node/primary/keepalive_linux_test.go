@@ -47,11 +47,11 @@ func keepAliveIn(t *testing.T, local, remote int) time.Duration {
 // end for minutes whether it lives; over others it is each 30 s, so that one knows.
 func TestRadioKeepAlive(t *testing.T) {
 	for radio, want := range map[wire.Radio]time.Duration{wire.RadioCellular: tcp.RadioKeepAlive, wire.RadioWiFi: tcp.DefaultKeepAlive} {
-		p := offline(t, time.Minute)
+		k := newKeeper(t)
 		theirs := newKey(t)
 		trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 		if err == nil {
-			err = trust.Add(identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: p.key.Public()})
+			err = trust.Add(identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: k.key.Public()})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -65,9 +65,9 @@ func TestRadioKeepAlive(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- s.Run(ctx) }()
-		p.server.peer = identity.Peer{Name: "home", Key: theirs.Public(), Addresses: []string{s.Addr().String()}}
-		p.FactsChanged(facts.Facts{Links: map[string]facts.Link{"lo": {Radio: radio}}})
-		l, err := p.direct(ctx, "", "laptop", 0)
+		k.server.peer = identity.Peer{Name: "home", Key: theirs.Public(), Addresses: []string{s.Addr().String()}}
+		k.standings.setOwnFacts(facts.Facts{Links: map[string]facts.Link{"lo": {Radio: radio}}})
+		l, err := k.direct(ctx, "", "laptop", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestRadioKeepAlive(t *testing.T) {
 			t.Errorf("over TCP: %v", got)
 		}
 		cancel()
-		p.sessions.close(ctx)
+		k.sessions.close(ctx)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

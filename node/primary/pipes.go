@@ -19,7 +19,7 @@ const reportAge = 3 * time.Second
 // chooser uses the pipes of a helper as policy.Pipes decides: it moves the
 // helper's subflow, and keeps second ones while they raise the rate.
 type chooser struct {
-	p       *Primary
+	keeper  *subflowKeeper
 	helper  *helper
 	main    tended
 	decide  policy.Pipes
@@ -29,7 +29,7 @@ type chooser struct {
 
 // tended is a helped subflow whose pipe is looked at.
 type tended struct {
-	lane
+	openSubflow
 	acked uint64
 }
 
@@ -41,8 +41,8 @@ type second struct {
 	t    tended
 }
 
-func newChooser(p *Primary, h *helper, main lane) *chooser {
-	return &chooser{p: p, helper: h, main: tended{lane: main}, seconds: map[string]*second{}}
+func newChooser(k *subflowKeeper, h *helper, main openSubflow) *chooser {
+	return &chooser{keeper: k, helper: h, main: tended{openSubflow: main}, seconds: map[string]*second{}}
 }
 
 // close ends the second subflows.
@@ -64,16 +64,16 @@ func (c *chooser) choose(ctx context.Context, now time.Time) {
 		c.endSecond(plan.Link)
 	}
 	if plan.Do == policy.PipesEnd {
-		c.p.log.Info("pipe not used any more", "by", c.helper.called(), "link", plan.Link, "reason", plan.Reason)
+		c.keeper.log.Info("pipe not used any more", "by", c.helper.called(), "link", plan.Link, "reason", plan.Reason)
 		return
 	}
 	w := c.helper.takeVia(plan.Link)
 	switch {
 	case w == nil:
 	case plan.Do == policy.PipesMove:
-		_ = c.p.move(ctx, c.helper, c.main.lane, w, plan.Reason) // policy sees what came of it
+		_ = c.keeper.move(ctx, c.helper, c.main.openSubflow, w, plan.Reason) // policy sees what came of it
 	case plan.Do == policy.PipesTry:
-		c.p.log.Info("another pipe is tried", "by", c.helper.called(), "link", plan.Link, "reason", plan.Reason)
+		c.keeper.log.Info("another pipe is tried", "by", c.helper.called(), "link", plan.Link, "reason", plan.Reason)
 		c.try(ctx, plan.Link, w)
 	}
 }
@@ -88,7 +88,7 @@ func (c *chooser) move(ctx context.Context, r moveRequest) error {
 		return fault.New(fault.NotFound, fmt.Errorf("no pipe of %s waits at %.100q", c.helper.called(), r.to), "`mpbond status` lists those that wait")
 	}
 	c.endSecond(to.Via())
-	return fault.New(fault.Unreachable, c.p.move(ctx, c.helper, c.main.lane, to, "asked for"), "the subflow stays where it was, as far as that works")
+	return fault.New(fault.Unreachable, c.keeper.move(ctx, c.helper, c.main.openSubflow, to, "asked for"), "the subflow stays where it was, as far as that works")
 }
 
 // snapshot is all pipes of the helper.
@@ -140,24 +140,24 @@ func (c *chooser) try(ctx context.Context, link string, w *pipe.Waiting) {
 		defer close(x.done)
 		defer end()
 		defer w.Close()
-		l, err := c.p.helped(tried, c.helper, w, attempt, func(*pipe.Link) {})
+		l, err := c.keeper.helped(tried, c.helper, w, attempt, func(*pipe.Link) {})
 		if err == nil {
-			x.t.lane = l
+			x.t.openSubflow = l
 			close(x.up)
 			err = c.tendSecond(tried, l)
 			if ctx.Err() == nil { // else all is about to end, which says goodbye first
 				l.s.e.Detach(l.id)
-				c.p.sessions.end(l.s, l.id, nil)
+				c.keeper.sessions.end(l.s, l.id, nil)
 			}
 		}
 		if tried.Err() == nil {
-			c.p.log.Info("no second subflow", "by", c.helper.called(), "link", link, "err", err)
+			c.keeper.log.Info("no second subflow", "by", c.helper.called(), "link", link, "err", err)
 		}
 	})
 }
 
 // tendSecond returns when a second subflow is to end, and why.
-func (c *chooser) tendSecond(ctx context.Context, l lane) error {
+func (c *chooser) tendSecond(ctx context.Context, l openSubflow) error {
 	tick := time.NewTicker(stallCheck)
 	defer tick.Stop()
 	for {

@@ -115,7 +115,7 @@ func (w *manyPipes) offer(ctx context.Context, link string) {
 		if err != nil {
 			return
 		}
-		o, err := pipe.NewOffer(ctx, slowConn{conn, w.rates[link]}, w.key.Client(w.p.key.Public(), wire.PipeALPN), "phone")
+		o, err := pipe.NewOffer(ctx, slowConn{conn, w.rates[link]}, w.key.Client(w.p.keeper.key.Public(), wire.PipeALPN), "phone")
 		if err != nil {
 			return
 		}

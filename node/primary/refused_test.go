@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,29 @@ import (
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
 )
+
+// offline is a primary that has no subflow and does not run.
+func offline(t *testing.T, giveUp time.Duration) *Primary {
+	t.Helper()
+	key, err := identity.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err == nil {
+		err = trust.Add(identity.Peer{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: key.Public(), Addresses: []string{"192.0.2.1:1"}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Default
+	cfg.Pipe, cfg.GiveUp = "", Duration(giveUp)
+	p, err := New(cfg, key, trust, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
 
 // TestRefusedRests: after a refusal by the server a keeper waits for minutes in the
 // end, though apps want streams; another trust file ends that.
@@ -70,12 +94,12 @@ func TestRefusedRests(t *testing.T) {
 // with the reason, and logged once each, however often they call.
 func TestCallersRefused(t *testing.T) {
 	helper, stranger := newKey(t), newKey(t)
-	p := offline(t, time.Minute)
+	p, _ := newPool(t)
 	if err := p.trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: helper.Public()}); err != nil {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	p.helpers.strangers = loglimit.New(slog.New(slog.NewTextHandler(&log, nil)))
+	p.strangers = loglimit.New(slog.New(slog.NewTextHandler(&log, nil)))
 	var carrier pipe.Memory
 	l, err := carrier.Listen(t.Context(), "laptop:1")
 	if err != nil {
@@ -91,7 +115,7 @@ func TestCallersRefused(t *testing.T) {
 			} else {
 				v := gate.Enter(a.RemoteAddr(), func() {})
 				defer v.Leave()
-				p.helpers.handshake(t.Context(), a, v)
+				p.handshake(t.Context(), a, v)
 			}
 		})
 		b, err := carrier.Dial(t.Context(), "laptop:1")
@@ -109,7 +133,7 @@ func TestCallersRefused(t *testing.T) {
 		call(stranger)
 	}
 	want := fmt.Sprintf("version %d here, %d there: upgrade mpbond on phone", wire.Version, wire.Version-1)
-	list := p.Refusals()
+	list := p.troubles.refusals(time.Now())
 	if len(list) != 2 || list[1].Device != "phone" || list[1].Reason != want || list[1].Count != 5 || !strings.HasPrefix(list[0].Reason, "unknown device") {
 		t.Errorf("refusals %+v, want %q", list, want)
 	}

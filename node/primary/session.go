@@ -108,6 +108,9 @@ func (b *sessions) named(bond string) (*session, error) {
 // isBusy reports whether there are open streams.
 func (b *sessions) isBusy() bool { return b.current().e.Streams() > 0 }
 
+// hasSubflow reports whether there is a subflow.
+func (b *sessions) hasSubflow() bool { return b.current().e.WithoutSubflow() == 0 }
+
 // next returns the session of the moment, and the beginning of a JOIN for its next subflow.
 func (b *sessions) next() (*session, wire.Join) {
 	b.mu.Lock()

@@ -12,18 +12,21 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/link/tcp"
+	"mpbond/link/wire"
 	"mpbond/node/refusal"
 )
 
 // troubles keeps why each device has no subflow, by the device's name in the status, and
 // who refuses whom. It logs each change once, a refusal again each hour. Safe for
-// concurrent use; no other lock is taken while its own is held, and changed is called
-// without it.
+// concurrent use; no other lock is taken while its own is held, and its
+// functions are called without it.
 type troubles struct {
 	server  *serverPeer
 	trust   *identity.Trust
 	log     *slog.Logger
-	changed func() // a device's trouble is another one now
+	changed func()                 // a device's trouble is another one now
+	names   func() map[string]bool // of the helpers
+	reached func() bool            // a subflow reaches the server
 
 	refused refusal.List // who is refused here, or refuses this device
 
@@ -49,6 +52,31 @@ func (t *troubles) set(device string, err error) {
 		t.changed()
 	}
 }
+
+// own returns why no subflow of this device's own reaches the server; one without a text
+// if one does, or it is not known.
+func (t *troubles) own() (f wire.Trouble) {
+	server, missing := t.server.get()
+	switch {
+	case missing != nil:
+		return wire.Trouble{Code: wire.CodeUnknown, Text: missing.Error()}
+	case t.reached():
+		return f
+	}
+	helpers := t.names()
+	for device, last := range t.list() {
+		if last.Text != "" && !helpers[device] && (f.Text == "" || last.Text < f.Text) {
+			f = wire.Trouble{Code: codes[last.Cause], Text: last.Text}
+			if len(server.Addresses) > 0 {
+				f.At = server.Addresses[0]
+			}
+		}
+	}
+	return f
+}
+
+// refusals returns who is refused here, or refuses this device.
+func (t *troubles) refusals(now time.Time) []refusal.Record { return t.refused.Refusals(now) }
 
 // refusal returns how a subflow was refused: by the helper that err names, else
 // between this device and the server.

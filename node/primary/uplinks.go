@@ -3,7 +3,6 @@ package primary
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -213,15 +212,4 @@ func (f *uplinkFinder) reachServer(links []string) bool {
 		elsewhere = elsewhere || ok
 	}
 	return !elsewhere
-}
-
-// DirectFlows returns what the direct subflows have moved so far, each by a key
-// that is never used again.
-func (p *Primary) DirectFlows() map[string]device.Flow {
-	s := p.sessions.current()
-	flows := map[string]device.Flow{}
-	for id, f := range s.e.DirectFlows() {
-		flows[fmt.Sprintf("%v/%d", s.id, id)] = device.Flow(f)
-	}
-	return flows
 }

@@ -8,29 +8,44 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mpbond/api"
 	"mpbond/base/fault"
+	"mpbond/base/identity"
 	"mpbond/control/device"
 	"mpbond/control/policy"
+	"mpbond/link/wire"
 )
+
+// newKeeper returns a keeper that has no server yet.
+func newKeeper(t *testing.T) *subflowKeeper {
+	t.Helper()
+	b := newSessions(t, time.Minute)
+	k := &subflowKeeper{cfg: Default, name: "laptop", key: newKey(t), trust: b.names.trust, sessions: b, demand: b.demand,
+		server:    &serverPeer{peer: identity.Peer{Name: "home", Key: newKey(t).Public(), Addresses: []string{"192.0.2.1:1"}}},
+		standings: newStandings(t, "", b.names), places: &places{where: func() (string, error) { return "", nil }},
+		count: func(string, int) {}, log: b.log}
+	k.troubles = &troubles{server: k.server, trust: k.trust, log: b.log, changed: func() {}, last: map[string]api.Trouble{}}
+	return k
+}
 
 // TestSpentLink: what is asked about in the end is the link that the connection
 // has, whatever the routes told before; then nothing is sent over it.
 func TestSpentLink(t *testing.T) {
-	p := offline(t, time.Minute)
+	k := newKeeper(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	p.server.peer.Addresses = []string{l.Addr().String()}
+	k.server.peer.Addresses = []string{l.Addr().String()}
 	spent := policy.Caps{Daily: 20e6}.Judge(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
-	p.cfg.Allowed = func(of device.Bounded) policy.Allowance {
+	k.cfg.Allowed = func(of device.Bounded) policy.Allowance {
 		if of.Link == "" { // of a server on this device no link is told before
 			return policy.Allowance{}
 		}
 		return spent
 	}
-	if _, err := p.direct(t.Context(), "", "laptop", 0); !fault.Is(err, fault.Limit) {
+	if _, err := k.direct(t.Context(), "", "laptop", 0); !fault.Is(err, fault.Limit) {
 		t.Errorf("a subflow: %v", err)
 	}
 	c, err := l.Accept()
@@ -47,10 +62,11 @@ func TestSpentLink(t *testing.T) {
 // apps want streams: a try that finds out by dialling carries something itself.
 func TestSpentLinkRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := offline(t, time.Hour)
+		k := newKeeper(t)
+		k.sessions.giveUp = time.Hour
 		tries := 0
 		spent := policy.Caps{Daily: 20e6}.Judge(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
-		p.cfg.Allowed = func(device.Bounded) policy.Allowance {
+		k.cfg.Allowed = func(device.Bounded) policy.Allowance {
 			tries++
 			return spent
 		}
@@ -58,10 +74,10 @@ func TestSpentLinkRests(t *testing.T) {
 		defer cancel()
 		wanted := make(chan error)
 		go func() {
-			_, err := p.DialStream(ctx, "web:80")
+			_, err := k.sessions.dial(ctx, "web:80", wire.Bond, nil)
 			wanted <- err
 		}()
-		p.keepDirect(ctx, "wwan0")
+		k.keepDirect(ctx, "wwan0")
 		if err := <-wanted; err == nil {
 			t.Error("a stream was opened")
 		}
