@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,24 +64,24 @@ func TestDemand(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			d := newDemand(func() bool { return false })
 			ctx, cancel := context.WithCancel(t.Context())
-			resting, retrying := 0, 0
+			var resting, retrying atomic.Int32
 			for range 40 {
 				switch r.IntN(5) {
 				case 0:
-					resting++
+					resting.Add(1)
 					go func() {
 						b := backoff.Backoff{}
 						for range 20 {
 							b.Next(idleBackoff, idleBackoff)
 						}
 						d.rest(ctx, &b)
-						resting--
+						resting.Add(-1)
 					}()
 				case 1:
-					retrying++
+					retrying.Add(1)
 					go func() {
 						d.awaitRetry(ctx, time.Hour, nil)
-						retrying--
+						retrying.Add(-1)
 					}()
 				case 2:
 					end := d.begin()
@@ -96,25 +97,25 @@ func TestDemand(t *testing.T) {
 					d.want() // nobody is busy: they wait on
 				case 4:
 					d.retryRefused()
-					if synctest.Wait(); retrying > 0 {
-						t.Errorf("%d wait after a refusal", retrying)
+					if synctest.Wait(); retrying.Load() > 0 {
+						t.Errorf("%d wait after a refusal", retrying.Load())
 					}
 				}
 				synctest.Wait()
-				if d.resting != resting {
-					t.Errorf("%d back off, of %d", d.resting, resting)
+				if d.resting != int(resting.Load()) {
+					t.Errorf("%d back off, of %d", d.resting, resting.Load())
 				}
 			}
 			end := d.begin()
 			d.want()
 			time.Sleep(busyBackoff)
-			if synctest.Wait(); resting > 0 {
-				t.Errorf("%d back off while a stream waits", resting)
+			if synctest.Wait(); resting.Load() > 0 {
+				t.Errorf("%d back off while a stream waits", resting.Load())
 			}
 			end()
 			cancel()
-			if synctest.Wait(); retrying+d.waiting+d.resting != 0 {
-				t.Errorf("%d and %+v are left", retrying, d)
+			if synctest.Wait(); int(retrying.Load())+d.waiting+d.resting != 0 {
+				t.Errorf("%d and %+v are left", retrying.Load(), d)
 			}
 		})
 	}
