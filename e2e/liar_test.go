@@ -103,7 +103,7 @@ func (l *liar) offer(ctx context.Context, p identity.Peer, addr string) error {
 }
 
 // relay passes a subflow's bytes on, both ways, until a hop ends.
-func (l *liar) relay(ctx context.Context, near, hs *pipe.Link) {
+func (l *liar) relay(ctx context.Context, near, hs pipe.Hop) {
 	end := sync.OnceFunc(func() { near.Close(); hs.Close() })
 	defer context.AfterFunc(ctx, end)()
 	var both sync.WaitGroup
@@ -114,7 +114,7 @@ func (l *liar) relay(ctx context.Context, near, hs *pipe.Link) {
 
 // pass reads all that a hop has, tells it that all was passed on at once, and passes on
 // what it is pleased to.
-func (l *liar) pass(from, to *pipe.Link) {
+func (l *liar) pass(from, to pipe.Hop) {
 	var received atomic.Uint64
 	var mu sync.Mutex
 	var waiting []byte

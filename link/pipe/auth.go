@@ -93,47 +93,38 @@ func (t *tagger) tag(f wire.HopAuth) (tag [wire.HopTagLen]byte) {
 // that have a tag by key and do not come again. Others are counted, and onReject, unless nil,
 // is called with the reason; else they have no effect. Of what came before, reports are lost and
 // the newest limit is checked now. Call it, and expect onReject, in the goroutine that reads.
-func (l *Link) Authenticate(key wire.HopKey, onReject func(error)) error {
-	v := l.auth
+func (h *HSPath) Authenticate(key wire.HopKey, onReject func(error)) error {
+	v := h.auth
 	v.tags, v.known, v.onReject = newTagger(key), true, onReject
 	early := v.early
 	v.early = nil
 	if early == nil {
 		return nil
 	}
-	_, err := l.take(wire.TypeHopAuth, early)
-	return err
+	return h.takeAuth(early)
 }
 
 // Rejected counts the reports and limits that were ignored because they were forged or
 // repeated.
-func (l *Link) Rejected() uint64 {
-	if l.auth == nil {
+func (h *HSPath) Rejected() uint64 {
+	if h.auth == nil {
 		return 0
 	}
-	return l.auth.rejected.Load()
+	return h.auth.rejected.Load()
 }
 
 // takeAuth handles a HOP_AUTH.
-func (l *Link) takeAuth(payload []byte) error {
-	f, ok, err := l.auth.open(payload)
+func (h *HSPath) takeAuth(payload []byte) error {
+	f, ok, err := h.auth.open(payload)
 	if !ok || err != nil {
 		return err
 	}
 	if f.Of == wire.TypeHopState {
-		return l.takeState(f.Payload)
+		return h.takeState(f.Payload)
 	}
 	limit, err := wire.ParseHopLimit(f.Payload)
 	if err == nil {
-		err = l.Pace(limit.Rate)
-	}
-	return err
-}
-
-func (l *Link) takeState(payload []byte) error {
-	s, err := wire.ParseHopState(payload)
-	if f := l.onState.Load(); err == nil && f != nil {
-		(*f)(s)
+		err = h.Pace(limit.Rate)
 	}
 	return err
 }

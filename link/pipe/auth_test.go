@@ -132,9 +132,9 @@ func TestHopAuthOutOfPlace(t *testing.T) {
 	}
 	s.Close()
 	a, b = connect(t, new(Memory), "")
-	h, p := links(t, a, b)
-	h.signer = &signer{tags: newTagger(hopKey)}
-	if err := h.SendState(wire.HopState{}); err != nil {
+	l, p := links(t, a, b)
+	l.buf = (&signer{tags: newTagger(hopKey)}).append(l.buf, wire.HopState{})
+	if err := l.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.Read(make([]byte, 1)); !errors.Is(err, wire.ErrMalformed) {

@@ -1,6 +1,6 @@
 // Package pipe is the hop between primary and helper, and the framing that a
 // helped subflow's ciphertext has on both of its hops. It stands between
-// package subflow, which runs end-to-end TLS over a Link as it would over a TCP
+// package subflow, which runs end-to-end TLS over a Hop as it would over a TCP
 // connection, and the carriers: TCP and Bluetooth's RFCOMM.
 //
 //	primary                        helper                       server
@@ -8,7 +8,7 @@
 //	Join     --- INIT_MP_JOIN ----> Wait
 //	                                DialHS  --- TCP, HELLO ----> AcceptHS
 //	Link     <-- INIT_MP_OK ------- Accept
-//	Link     <== HOP_DATA ========> Link | Link <== HOP_DATA ==> Link
+//	Link     <== HOP_DATA =======> Link | HSPath <== HOP_DATA ==> HSPath
 //
 // The helper connects the pipe, so that it can come back by itself; the pipe
 // then waits, silent, until the primary wants a subflow, or wants a subflow
@@ -19,9 +19,14 @@
 //	memory.go     the same in memory, for tests
 //	address.go    carriers by the name that an address begins with
 //	handshake.go  from a connection to a Link, at each of the three devices
-//	link.go       the framing
-//	session.go    a Link that outlives its connection: what is kept and confirmed
+//	hop.go        Hop: what a Link on a pipe and an HSPath have in common
+//	framing.go    how both read and write frames
+//	hspath.go     a hop of one connection, whose reports have tags
+//	link.go       a hop that outlives its connections
+//	session.go    how it reads and writes over the connection of the moment
 //	resume.go     the change from one connection to another
+//	slot.go       the connection of the moment
+//	kept.go       what is kept until it is confirmed, and when to confirm
 //	ring.go       a bounded buffer that keeps what is not confirmed
 package pipe
 

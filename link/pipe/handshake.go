@@ -336,9 +336,9 @@ func (w *Waiting) Join(ctx context.Context, server string, window time.Duration)
 		w.tls.Close()
 		return nil, fmt.Errorf("joining by %s: %w", w.name, notMpbond(err))
 	}
-	l := newLink(w.carried())
+	l := newLink(w.carried(), token, window)
 	l.radio, l.key = ok.Radio, key
-	return l.start(token, window), nil
+	return l, nil
 }
 
 // Tell tells the helper which servers it may connect to from now on, by what list
@@ -419,12 +419,14 @@ func (w *Waiting) ask(ctx context.Context, limit time.Duration, f wire.Frame, t 
 	return payload, err
 }
 
-func (w *Waiting) carried() *carried { return &carried{hop: w.hop, rw: w.tls, r: w.r} }
+func (w *Waiting) carried() *carried {
+	return &carried{hopConn: hopConn{hop: w.hop, rw: w.tls, r: w.r}}
+}
 
 // DialHS makes an HS-path of a connection to a server, at the helper. It owns
 // conn from now on. Key is the subflow's, of its Request. The server does not
-// answer: a refusal is what the Link's first Read returns.
-func DialHS(ctx context.Context, conn Conn, name string, key wire.HopKey) (*Link, error) {
+// answer: a refusal is what the first Read returns.
+func DialHS(ctx context.Context, conn Conn, name string, key wire.HopKey) (*HSPath, error) {
 	err := within(ctx, HandshakeTimeout, conn, func(context.Context) error {
 		_, err := conn.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: name}))
 		return err
@@ -432,9 +434,9 @@ func DialHS(ctx context.Context, conn Conn, name string, key wire.HopKey) (*Link
 	if err != nil {
 		return nil, fmt.Errorf("HS-path to %v: %w", conn.RemoteAddr(), err)
 	}
-	l := newLink(&carried{hop: conn, rw: conn, r: wire.NewReader(conn)})
-	l.signer = &signer{tags: newTagger(key)}
-	return l, nil
+	h := newHSPath(conn, wire.NewReader(conn))
+	h.signer = &signer{tags: newTagger(key)}
+	return h, nil
 }
 
 // LeaveReport leaves a report at a server, over a connection of its own, which it owns.
@@ -456,7 +458,7 @@ func LeaveReport(ctx context.Context, conn Conn, name string, f wire.Report) err
 // whose ends prove themselves. Its reports and limits have no effect before
 // Authenticate. AcceptHS owns conn from now on and fails after
 // HandshakeTimeout; its errors are faults.
-func AcceptHS(ctx context.Context, conn Conn) (l *Link, name string, err error) {
+func AcceptHS(ctx context.Context, conn Conn) (h *HSPath, name string, err error) {
 	r := wire.NewReader(conn)
 	err = within(ctx, HandshakeTimeout, conn, func(context.Context) (err error) {
 		name, err = readHello(r, conn)
@@ -465,7 +467,7 @@ func AcceptHS(ctx context.Context, conn Conn) (l *Link, name string, err error) 
 	if err != nil {
 		return nil, "", fmt.Errorf("HS-path from %v: %w", conn.RemoteAddr(), err)
 	}
-	l = newLink(&carried{hop: conn, rw: conn, r: r})
-	l.auth = new(verifier)
-	return l, name, nil
+	h = newHSPath(conn, r)
+	h.auth = new(verifier)
+	return h, name, nil
 }

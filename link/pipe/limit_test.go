@@ -42,8 +42,9 @@ func TestLimit(t *testing.T) {
 	say(0, 0)
 
 	a, b = connect(t, TCP(tcp.Options{}), "127.0.0.1:0")
-	h, p := links(t, a, b)
-	if err := h.SendLimit(unit.Mbps); err != nil {
+	l, p := links(t, a, b)
+	l.appendFrame(wire.HopLimit{Rate: unit.Mbps})
+	if err := l.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.Read(buf); !errors.Is(err, wire.ErrMalformed) {

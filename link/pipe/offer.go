@@ -152,14 +152,14 @@ func (o *Offer) Accept(q Request, window time.Duration, radio wire.Radio) (*Link
 		o.Close()
 		return nil, err
 	}
-	return newLink(o.carried()).start(q.Token, window), nil
+	return newLink(o.carried(), q.Token, window), nil
 }
 
-func (o *Offer) carried() *carried { return &carried{hop: o.hop, rw: o.tls, r: o.r} }
+func (o *Offer) carried() *carried { return &carried{hopConn: hopConn{hop: o.hop, rw: o.tls, r: o.r}} }
 
 // Refuse answers REFUSE and closes.
 func (o *Offer) Refuse(code wire.Code, text string) error {
-	return newLink(o.carried()).Refuse(code, text)
+	return o.carried().refuse(code, text)
 }
 
 // Close hangs up.

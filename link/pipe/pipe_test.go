@@ -91,7 +91,7 @@ func links(t testing.TB, a, b Conn) (helper, primary *Link) {
 }
 
 // hsLinks makes the two ends of an HS-path.
-func hsLinks(t testing.TB, a, b Conn) (helper, server *Link) {
+func hsLinks(t testing.TB, a, b Conn) (helper, server *HSPath) {
 	t.Helper()
 	h, err := DialHS(t.Context(), a, "phone", hopKey)
 	if err != nil {
@@ -111,20 +111,23 @@ func hsLinks(t testing.TB, a, b Conn) (helper, server *Link) {
 // hopKey is the key of HS-paths.
 var hopKey = wire.HopKey{1, 31: 2}
 
-// TestLink holds for both hops over every carrier.
-func TestLink(t *testing.T) {
-	for hop, make := range map[string]func(testing.TB, Conn, Conn) (*Link, *Link){"pipe": links, "HS-path": hsLinks} {
+// TestHops holds for both kinds of hop over every carrier.
+func TestHops(t *testing.T) {
+	for hop, make := range map[string]func(testing.TB, Conn, Conn) (a, b Hop){
+		"pipe":    func(t testing.TB, a, b Conn) (Hop, Hop) { return links(t, a, b) },
+		"HS-path": func(t testing.TB, a, b Conn) (Hop, Hop) { return hsLinks(t, a, b) },
+	} {
 		onEach(t, func(t *testing.T, c Carrier, addr string) {
 			t.Run(hop, func(t *testing.T) {
 				a, b := connect(t, c, addr)
 				near, far := make(t, a, b)
-				testLink(t, near, far)
+				testHop(t, near, far)
 			})
 		})
 	}
 }
 
-func testLink(t *testing.T, helper, other *Link) {
+func testHop(t *testing.T, helper, other Hop) {
 	const n = 3 << 20
 	sent := make([]byte, n)
 	_, _ = rand.Read(sent)
@@ -132,7 +135,7 @@ func testLink(t *testing.T, helper, other *Link) {
 	got := make(chan wire.HopState, 1)
 	other.OnState(func(s wire.HopState) { got <- s })
 	var all sync.WaitGroup
-	for _, dir := range []struct{ from, to *Link }{{helper, other}, {other, helper}} {
+	for _, dir := range []struct{ from, to Hop }{{helper, other}, {other, helper}} {
 		all.Go(func() {
 			sizes := []int{1, 5, 16406, 65532, 65533, 65536, 200_000}
 			for i, p := 0, sent; len(p) > 0; i++ {

@@ -10,18 +10,27 @@ import (
 	"mpbond/link/wire"
 )
 
-// Resume moves the session of a subflow to w, at the primary: after a break,
+// Tuning.
+const (
+	// afterwards is how long a helper leaves the old connection open, so that
+	// the primary can read it until it has changed too.
+	afterwards = 2 * time.Second
+	// resumeTimeout bounds RESUME until RESUMED.
+	resumeTimeout = 2 * time.Second
+)
+
+// Resume moves the Link of a subflow to w, at the primary: after a break,
 // or because w is better. One goroutine calls it at a time. When it fails w is
-// closed, and the session goes on as it was, unless the helper refused.
+// closed, and the Link goes on as it was, unless the helper refused.
 func (l *Link) Resume(ctx context.Context, w *Waiting) error {
-	l.mu.Lock()
-	s, err := l.s, l.err
-	if err == nil && s.readEnded {
-		err = errors.New("the subflow is ending")
+	l.slot.mu.Lock()
+	err := l.slot.err
+	if err == nil && l.readEnded {
+		err = errEnding
 	}
-	s.attempt++
-	f := wire.Resume{Token: s.token, Attempt: s.attempt, Received: s.got}
-	l.mu.Unlock()
+	l.attempt++
+	f := wire.Resume{Token: l.token, Attempt: l.attempt, Received: l.receipts.received}
+	l.slot.mu.Unlock()
 	if err != nil {
 		w.Close()
 		return err
@@ -37,15 +46,13 @@ func (l *Link) Resume(ctx context.Context, w *Waiting) error {
 	if err == nil {
 		c := w.carried()
 		err = l.change(c, func() (uint64, wire.Frame, error) {
-			if r.Received < s.confirmed || r.Received > s.pos.Load() || r.From > s.got {
+			sent, confirmed, received := l.replay.written.Load(), l.replay.confirmed, l.receipts.received
+			if r.Received < confirmed || r.Received > sent || r.From > received {
 				return 0, nil, fmt.Errorf("%w: %v: the helper has %d bytes, of %d sent and %d confirmed, and sends from %d, of %d received",
-					wire.ErrMalformed, wire.TypeResumed, r.Received, s.pos.Load(), s.confirmed, r.From, s.got)
+					wire.ErrMalformed, wire.TypeResumed, r.Received, sent, confirmed, r.From, received)
 			}
-			c.skip, s.told = s.got-r.From, f.Received
-			if s.got > s.told && !s.telling { // it came over the old pipe since, and nothing more may come
-				s.telling = true
-				s.tell.Reset(confirmAfter)
-			}
+			c.skip = received - r.From
+			l.receipts.restart(f.Received)
 			return r.Received, nil, nil
 		})
 	}
@@ -58,22 +65,21 @@ func (l *Link) Resume(ctx context.Context, w *Waiting) error {
 	return err
 }
 
-// Continue is the helper's part of Resume: what o asked for, f, is the session
-// of l. Who called checks that it is the same primary. An error was answered
+// Continue is the helper's part of Resume: what o asked for, f, is l. Who called checks that it is the same primary. An error was answered
 // with REFUSE.
 func (l *Link) Continue(o *Offer, f wire.Resume) error {
 	refuse := func(code wire.Code, text string) error {
 		_ = o.Refuse(code, text)
 		return errors.New(text)
 	}
-	l.mu.Lock()
-	s, ended := l.s, l.err != nil || l.s.readEnded
-	stale := f.Attempt <= s.attempt
-	wrong := f.Received > s.pos.Load()
+	l.slot.mu.Lock()
+	ended := l.slot.err != nil || l.readEnded
+	stale := f.Attempt <= l.attempt
+	wrong := f.Received > l.replay.written.Load()
 	if !ended && !stale && !wrong {
-		s.attempt = f.Attempt
+		l.attempt = f.Attempt
 	}
-	l.mu.Unlock()
+	l.slot.mu.Unlock()
 	switch {
 	case ended:
 		return refuse(wire.CodeClosed, "the subflow has ended")
@@ -83,13 +89,13 @@ func (l *Link) Continue(o *Offer, f wire.Resume) error {
 		return refuse(wire.CodeMalformed, "it has more than was sent")
 	}
 	err := l.change(o.carried(), func() (uint64, wire.Frame, error) {
-		if f.Attempt != s.attempt {
+		if f.Attempt != l.attempt {
 			return 0, nil, errors.New("a later attempt came")
 		}
 		// The primary may have confirmed more over the old pipe since it asked.
-		from := max(f.Received, s.confirmed)
-		s.told = s.got
-		return from, wire.Resumed{Received: s.got, From: from}, nil
+		from := max(f.Received, l.replay.confirmed)
+		l.receipts.restart(l.receipts.received)
+		return from, wire.Resumed{Received: l.receipts.received, From: from}, nil
 	})
 	if err != nil {
 		return refuse(wire.CodeClosed, err.Error())
@@ -97,17 +103,19 @@ func (l *Link) Continue(o *Offer, f wire.Resume) error {
 	return nil
 }
 
-// change has the session go on over c, from the position that agree returns,
-// after a first frame if it is not nil. Agree is called with wmu and mu held;
+var errEnding = errors.New("the subflow is ending")
+
+// change has the Link go on over c, from the position that agree returns,
+// after a first frame if it is not nil. Agree is called with wmu and slot.mu held;
 // its error leaves everything as it was.
 func (l *Link) change(c *carried, agree func() (from uint64, first wire.Frame, err error)) error {
-	_ = l.carrier().hop.SetWriteDeadline(time.Now().Add(handOver)) // who writes there lets us in
+	_ = l.slot.current().hop.SetWriteDeadline(time.Now().Add(handOver)) // who writes there lets us in
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
-	l.mu.Lock()
-	s, err := l.s, l.err
-	if err == nil && s.readEnded { // meanwhile: what was kept is let go
-		err = errors.New("the subflow is ending")
+	l.slot.mu.Lock()
+	err := l.slot.err
+	if err == nil && l.readEnded { // meanwhile: what was kept is let go
+		err = errEnding
 	}
 	var from uint64
 	var first wire.Frame
@@ -115,63 +123,72 @@ func (l *Link) change(c *carried, agree func() (from uint64, first wire.Frame, e
 		from, first, err = agree()
 	}
 	if err != nil {
-		_ = l.at.hop.SetWriteDeadline(time.Time{})
-		l.mu.Unlock()
+		_ = l.slot.at.hop.SetWriteDeadline(time.Time{})
+		l.slot.mu.Unlock()
 		return err
 	}
-	old := l.at
-	l.at = c
-	if old.broken != nil {
-		s.over.Stop()
-		s.counts.Resumed++
-		s.counts.Away += time.Since(s.brokenAt)
-	} else {
-		s.counts.Migrated++
-	}
-	s.counts.Since = time.Now()
-	end := s.pos.Load()
-	s.counts.Again += unit.Bytes(end - from)
-	s.ackedBefore, s.acked, s.stall = s.ackedBefore+s.acked, 0, stall{}
-	s.confirmed, s.pinned, s.timedAt = from, true, time.Time{}
-	s.srtt, s.minRTT = 0, 0 // another hop
-	select {
-	case <-s.upset: // about the old one
-	default:
-	}
-	l.cond.Broadcast()
-	l.mu.Unlock()
-	if s.own || old.broken != nil {
+	old, end := l.slot.at, l.replay.written.Load()
+	l.switchTo(c, from, end)
+	l.slot.mu.Unlock()
+	if l.replay.own || old.broken != nil {
 		old.hop.Close()
 	} else {
 		_ = old.hop.SetReadDeadline(time.Now()) // who reads there comes over
 		time.AfterFunc(afterwards, func() { old.hop.Close() })
 	}
+	l.sendAgain(c, from, end, first)
+	return nil
+}
 
-	// What was gathered is kept, and is part of what is sent again.
-	l.buf, l.frame, l.held = l.buf[:0], -1, 0
+// switchTo puts c in the place of the connection before: what lies between two positions
+// is to be sent again. wmu and slot.mu must be held.
+func (l *Link) switchTo(c *carried, from, end uint64) {
+	if l.slot.at.broken != nil {
+		l.expiry.Stop()
+		l.counts.Resumed++
+		l.counts.Away += time.Since(l.brokenTime)
+	} else {
+		l.counts.Migrated++
+	}
+	l.slot.at = c
+	l.counts.Since = time.Now()
+	l.counts.Again += unit.Bytes(end - from)
+	l.ackedBefore, l.acked, l.stall = l.ackedBefore+l.acked, 0, stall{}
+	l.replay.restart(from)
+	l.trips = roundTrips{} // another hop
+	select {
+	case <-l.trouble: // about the old one
+	default:
+	}
+	l.slot.cond.Broadcast()
+}
+
+// sendAgain sends what lies between two positions over c, after a first frame, and the
+// end if that was sent before. What was gathered is kept, and is part of it. A connection
+// that breaks meanwhile leaves it to the next one. wmu must be held.
+func (l *Link) sendAgain(c *carried, from, end uint64, first wire.Frame) {
+	l.discard()
 	l.sent.Store(from)
 	if first != nil {
-		l.buf = wire.Append(l.buf, first)
+		l.appendFrame(first)
 	}
 	for at := from; at < end; {
 		n := min(int(end-at), maxData)
-		l.buf = s.keep.AppendAt(wire.AppendHeader(l.buf, wire.TypeHopData, n), at, n)
+		l.buf = l.replay.appendFrame(l.buf, at, n)
 		l.held += uint64(n)
 		at += uint64(n)
 		if err := l.flush(); err != nil {
-			return nil // it has ended: who reads learns
+			return // it has ended: who reads learns
 		}
-		if l.usable() != c {
+		if l.slot.usable() != c {
 			break // the next one begins again
 		}
 	}
-	if s.ended {
-		l.buf = wire.Append(l.buf, wire.HopEnd{})
+	if l.endSent {
+		l.appendFrame(wire.HopEnd{})
 	}
 	_ = l.flush()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s.pinned = false
-	s.keep.Confirm(s.confirmed)
-	return nil
+	l.slot.mu.Lock()
+	defer l.slot.mu.Unlock()
+	l.replay.unpin()
 }

@@ -101,8 +101,8 @@ func randomBreaks(t *testing.T, seed uint64) {
 					t.Error(err)
 					return
 				}
-				if !dir.from.s.own {
-					m = dir.from.s.store(b[:m])
+				if !dir.from.replay.own {
+					m = dir.from.replay.store(b[:m])
 				}
 				if k, err := dir.from.Write(b[:m]); k != m || err != nil {
 					t.Error(k, err)
@@ -167,7 +167,7 @@ func randomBreaks(t *testing.T, seed uint64) {
 	// What was confirmed is not kept.
 	time.Sleep(time.Second)
 	for _, l := range []*Link{p.helper, p.primary} {
-		if now, most := l.s.keep.Held(); now != 0 || most > replayLimit {
+		if now, most := l.replay.ring.Held(); now != 0 || most > replayLimit {
 			t.Errorf("%d bytes kept, at most %d", now, most)
 		}
 	}
@@ -284,7 +284,7 @@ func TestKeptIsBounded(t *testing.T) {
 			done <- n
 		}()
 		time.Sleep(time.Second)
-		if now, _ := p.primary.s.keep.Held(); now != replayLimit {
+		if now, _ := p.primary.replay.ring.Held(); now != replayLimit {
 			t.Errorf("%d bytes kept", now)
 		}
 		p.primary.Close()
@@ -312,7 +312,7 @@ func TestUntrueCounts(t *testing.T) {
 			return err
 		}, false},
 		"RECEIVED of more than was sent": {func(p *pair, _ *Offer, w *Waiting) error {
-			p.primary.s.got = 5
+			p.primary.receipts.received = 5
 			p.primary.sendReceived()
 			_, err := p.helper.Read(make([]byte, 1))
 			return err
@@ -404,7 +404,7 @@ func TestNothingIsConfirmedAfterTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute) // every timer has fired
-		if got, told := p.primary.s.got, p.primary.s.told; got < 300_000 || told != 0 {
+		if got, told := p.primary.receipts.received, p.primary.receipts.confirmed; got < 300_000 || told != 0 {
 			t.Errorf("%d bytes came, %d are confirmed", got, told)
 		}
 		p.primary.Close()

@@ -252,7 +252,7 @@ const (
 )
 
 // RejectedReports counts the reports of a helper that were forged or repeated; see
-// pipe.Link.Rejected.
+// pipe.HSPath.Rejected.
 func (s *Subflow) RejectedReports() uint64 {
 	if l, ok := s.t.(interface{ Rejected() uint64 }); ok {
 		return l.Rejected()

@@ -118,7 +118,7 @@ func TestRevokedWhileDialling(t *testing.T) {
 		if list := w.h.Status().Subflows; len(list) > 0 {
 			t.Errorf("relayed to whom nobody trusts: %+v", list)
 		}
-		for _, l := range []*pipe.Link{p, s} {
+		for _, l := range []pipe.Hop{p, s} {
 			if _, err := io.ReadAll(l); err == nil {
 				t.Error("it ended in order")
 			}

@@ -97,7 +97,7 @@ func spent(t *testing.T, of device.Bounded, others []device.Bounded, told string
 		}})
 		p, s, _ := w.subflow()
 		ended := make(chan error, 2)
-		for _, l := range []*pipe.Link{p, s} {
+		for _, l := range []pipe.Hop{p, s} {
 			go func() {
 				_, err := io.ReadAll(l)
 				ended <- err

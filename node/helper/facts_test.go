@@ -108,7 +108,7 @@ func TestRests(t *testing.T) {
 		t.Fatal(err)
 	}
 	knows(19)
-	for _, l := range []*pipe.Link{p, s} {
+	for _, l := range []pipe.Hop{p, s} {
 		var r wire.Refuse
 		if _, err := io.Copy(io.Discard, l); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(err.Error(), "rests") {
 			t.Errorf("the subflow ended with %v", err)
@@ -182,7 +182,7 @@ func TestPaused(t *testing.T) {
 	told := make(chan string, 9)
 	next.OnFacts(func(f wire.Facts) { told <- f.Refuses })
 	set(true)
-	for _, l := range []*pipe.Link{p, s} {
+	for _, l := range []pipe.Hop{p, s} {
 		var r wire.Refuse
 		if _, err := io.Copy(io.Discard, l); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(err.Error(), "paused there") {
 			t.Errorf("the subflow ended with %v", err)

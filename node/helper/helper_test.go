@@ -24,7 +24,7 @@ import (
 )
 
 // move sends n bytes and checks what arrives; then the direction ends.
-func move(t *testing.T, from, to *pipe.Link, n int64, seed byte) {
+func move(t *testing.T, from, to pipe.Hop, n int64, seed byte) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		if _, err := io.CopyBuffer(struct{ io.Writer }{from}, noise(n, seed), make([]byte, 64<<10)); err != nil {

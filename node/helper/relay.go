@@ -41,7 +41,8 @@ const (
 // A direction that ends in order is delivered to its last byte, and its end is
 // passed on. When both have ended, or one hop fails, both hops are closed.
 type relay struct {
-	pipe, hs *pipe.Link
+	pipe     *pipe.Link
+	hs       *pipe.HSPath
 	up, down direction
 	several  func() bool // the primary has a choice of pipes; nil: it has not
 
@@ -53,7 +54,7 @@ type relay struct {
 
 // direction moves bytes one way.
 type direction struct {
-	in, out *pipe.Link
+	in, out pipe.Hop
 	ring    *pipe.Ring
 	kept    bool          // the ring holds bytes until the far end has them
 	read    atomic.Uint64 // bytes that came from in
@@ -64,7 +65,7 @@ type direction struct {
 	wake   chan struct{} // shared by both directions
 }
 
-func newRelay(p, hs *pipe.Link, buffer int) *relay {
+func newRelay(p *pipe.Link, hs *pipe.HSPath, buffer int) *relay {
 	r := &relay{pipe: p, hs: hs, done: make(chan struct{})}
 	wake := make(chan struct{}, 1)
 	r.up.init(p, hs, buffer, wake)
@@ -74,7 +75,7 @@ func newRelay(p, hs *pipe.Link, buffer int) *relay {
 	return r
 }
 
-func (d *direction) init(in, out *pipe.Link, buffer int, wake chan struct{}) {
+func (d *direction) init(in, out pipe.Hop, buffer int, wake chan struct{}) {
 	d.in, d.out, d.ring, d.wake = in, out, pipe.NewRing(buffer), wake
 	d.segment.Store(minSegment)
 }
@@ -166,8 +167,8 @@ func (r *relay) empty(d *direction) {
 	}
 }
 
-func (r *relay) name(l *pipe.Link) string {
-	if l == r.pipe {
+func (r *relay) name(h pipe.Hop) string {
+	if h == r.pipe {
 		return "the primary"
 	}
 	return "the server"
@@ -189,20 +190,20 @@ func (r *relay) close(err error) {
 			}()
 			return
 		}
-		for _, l := range []*pipe.Link{r.hs, r.pipe} {
+		for _, h := range []pipe.Hop{r.hs, r.pipe} {
 			if err != nil {
-				r.part(l)
+				r.part(h)
 			}
-			l.Close()
+			h.Close()
 		}
 	})
 }
 
 // part tells an end why the relay has ended.
-func (r *relay) part(l *pipe.Link) {
+func (r *relay) part(h pipe.Hop) {
 	f := refusalOf(r.err)
-	_ = l.SetWriteDeadline(time.Now().Add(partingTime))
-	_ = l.Refuse(f.Code, f.Text)
+	_ = h.SetWriteDeadline(time.Now().Add(partingTime))
+	_ = h.Refuse(f.Code, f.Text)
 }
 
 // refusalOf returns the REFUSE for both ends after err: what the server said, if it

@@ -78,7 +78,7 @@ var feedbackModes = map[string]feedback{"": flexible, "flexible": flexible, "fix
 
 // hop is what the reporter knows of one hop.
 type hop struct {
-	link      *pipe.Link
+	link      pipe.Hop
 	now       estimate.Hop
 	moved     uint64    // ciphertext that came, was sent, and was acknowledged
 	used      time.Time // when moved last changed

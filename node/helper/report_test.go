@@ -22,7 +22,7 @@ type reports struct {
 	at  []time.Time
 }
 
-func (r *reports) listen(l *pipe.Link) {
+func (r *reports) listen(l pipe.Hop) {
 	l.OnState(func(s wire.HopState) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -52,7 +52,7 @@ func (r *reports) take(t *testing.T, asItCame bool) (all []wire.HopState, at []t
 }
 
 // sip reads n bytes at rate r.
-func sip(t *testing.T, l *pipe.Link, n int, r unit.Rate) {
+func sip(t *testing.T, l pipe.Hop, n int, r unit.Rate) {
 	t.Helper()
 	const sip = 8 << 10
 	for buf := make([]byte, sip); n > 0; n -= sip {
@@ -136,7 +136,10 @@ func TestReportsHaveTheirKey(t *testing.T) {
 		if err := s2.Authenticate(p1.HopKey(), nil); err != nil {
 			t.Fatal(err)
 		}
-		for i, c := range []struct{ p, s *pipe.Link }{{p1, s1}, {p2, s2}} {
+		for i, c := range []struct {
+			p *pipe.Link
+			s *pipe.HSPath
+		}{{p1, s1}, {p2, s2}} {
 			var atServer reports
 			atServer.listen(c.s)
 			go func() { _, _ = io.Copy(io.Discard, c.s) }()

@@ -30,7 +30,7 @@ func (w *world) accepted(l pipe.Listener, by *identity.Key) (*pipe.Waiting, pipe
 }
 
 // joined is subflow over a given pipe.
-func (w *world) joined(p *pipe.Waiting) (primary, server *pipe.Link) {
+func (w *world) joined(p *pipe.Waiting) (primary *pipe.Link, server *pipe.HSPath) {
 	w.t.Helper()
 	got := make(chan *pipe.Link, 1)
 	go func() {

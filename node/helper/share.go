@@ -89,7 +89,8 @@ type sharedDirection struct {
 
 // sharedRelay is a relay as linkShare knows it.
 type sharedRelay struct {
-	pipe, hs *pipe.Link
+	pipe     *pipe.Link
+	hs       *pipe.HSPath
 	link     string // interface of the HS-path, "" if it is not limited
 	moved    time.Time
 	down, up unit.Rate // limits
@@ -102,7 +103,7 @@ func newLinkShare(log *slog.Logger) *linkShare {
 }
 
 // addRelay counts and limits a relay between two hops until removeRelay.
-func (s *linkShare) addRelay(p, hs *pipe.Link) *sharedRelay {
+func (s *linkShare) addRelay(p *pipe.Link, hs *pipe.HSPath) *sharedRelay {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := &sharedRelay{pipe: p, hs: hs}
@@ -277,7 +278,7 @@ func (s *linkShare) countRelay(r *sharedRelay, now time.Time, seen map[any]devic
 // countHop adds what one hop of a relay has moved over an interface. What an
 // HS-path retransmitted counts each time, as it does in the interface's counter:
 // else it would look like the owner's. What comes in counts when it is in order.
-func (s *linkShare) countHop(link *sharedLink, hop *pipe.Link, seen map[any]device.Counters) (rx, tx float64) {
+func (s *linkShare) countHop(link *sharedLink, hop pipe.Hop, seen map[any]device.Counters) (rx, tx float64) {
 	p, err := hop.Probe()
 	switch {
 	case err == nil && p.WireOut > 0:

@@ -322,7 +322,7 @@ func TestLendTotals(t *testing.T) {
 			const down, up = 2_000_000., 1_000_000.
 			var all sync.WaitGroup
 			for _, x := range []struct {
-				from, to *pipe.Link
+				from, to pipe.Hop
 				n        int
 			}{{s1, p1, down}, {p2, s2, up}} {
 				all.Go(func() { _, _ = x.from.Write(make([]byte, x.n)) })

@@ -123,7 +123,7 @@ func (w *world) waiting() *pipe.Waiting {
 
 // subflow joins: both ends of a helped subflow, and the carrier's connection at
 // the server.
-func (w *world) subflow() (primary, server *pipe.Link, conn pipe.Conn) {
+func (w *world) subflow() (primary *pipe.Link, server *pipe.HSPath, conn pipe.Conn) {
 	w.t.Helper()
 	p := w.waiting()
 	joined := make(chan *pipe.Link, 1)

@@ -56,7 +56,7 @@ func TestForgedReports(t *testing.T) {
 	go func() { done <- s.Run(ctx) }()
 
 	report := func(n uint64) wire.HopState { return wire.HopState{Received: n, Forwarded: n, RTT: time.Millisecond} }
-	helped := func(path wire.PathID, joins, helper wire.HopKey) (*pipe.Link, *tape, *subflow.Subflow) {
+	helped := func(path wire.PathID, joins, helper wire.HopKey) (*pipe.HSPath, *tape, *subflow.Subflow) {
 		t.Helper()
 		c, err := tcp.Dial(ctx, s.Addr().String(), tcp.Options{})
 		if err != nil {
@@ -72,7 +72,7 @@ func TestForgedReports(t *testing.T) {
 		}
 		return l, h, joinHelped(t, s, primary, l, wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Path: path, Helped: true, Key: joins, Device: "phone"})
 	}
-	send := func(l *pipe.Link, n uint64) {
+	send := func(l *pipe.HSPath, n uint64) {
 		t.Helper()
 		if err := l.SendState(report(n)); err != nil {
 			t.Fatal(err)
@@ -137,7 +137,7 @@ func TestForgedReports(t *testing.T) {
 }
 
 // joinHelped joins a subflow over the HS-path of a helper.
-func joinHelped(t *testing.T, s *Server, primary *identity.Key, l *pipe.Link, j wire.Join) *subflow.Subflow {
+func joinHelped(t *testing.T, s *Server, primary *identity.Key, l *pipe.HSPath, j wire.Join) *subflow.Subflow {
 	t.Helper()
 	sf, _, err := subflow.Join(t.Context(), l, primary.Client(s.key.Public(), wire.ALPN), j)
 	if err != nil {

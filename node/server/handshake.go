@@ -123,7 +123,7 @@ func (s *Server) accept(ctx context.Context, c dial.Conn, v *tcp.Visit, pair fun
 		return nil, wire.Join{}, nil
 	}
 	var t subflow.Transport = c
-	var link *pipe.Link
+	var link *pipe.HSPath
 	if wire.Type(first[0]) == wire.TypeHello {
 		if link, _, err = pipe.AcceptHS(ctx, c); err != nil {
 			return nil, wire.Join{}, err
@@ -144,7 +144,7 @@ func (s *Server) accept(ctx context.Context, c dial.Conn, v *tcp.Visit, pair fun
 }
 
 // subflow makes one over t, which ends at c or, if it is helped, at a helper.
-func (s *Server) subflow(ctx context.Context, c dial.Conn, v *tcp.Visit, t subflow.Transport, link *pipe.Link) (*subflow.Subflow, wire.Join, error) {
+func (s *Server) subflow(ctx context.Context, c dial.Conn, v *tcp.Visit, t subflow.Transport, link *pipe.HSPath) (*subflow.Subflow, wire.Join, error) {
 	cfg := identity.OnHello(s.key.Server(wire.ALPN, s.trust.Allowed(identity.RolePrimary)), func() error {
 		if !v.Spoke() {
 			return errCrowd

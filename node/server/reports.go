@@ -39,7 +39,7 @@ type keptReport struct {
 // takeReports keeps the report that comes on an HS-path instead of a subflow. Checking
 // its signature takes the caller's turn, as the work of a handshake does. left reports
 // whether one came.
-func (s *Server) takeReports(link *pipe.Link, v *tcp.Visit) (left func() bool) {
+func (s *Server) takeReports(link *pipe.HSPath, v *tcp.Visit) (left func() bool) {
 	came := false
 	link.OnReport(func(f wire.Report) {
 		if came || !v.Spoke() {

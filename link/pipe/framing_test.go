@@ -1,0 +1,99 @@
+package pipe
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"testing"
+
+	"mpbond/link/wire"
+)
+
+// TestFraming: what one side gathers, in pieces of any size, with other frames between, is
+// what the other side reads, in frames that fit; it is flushed when much is gathered, and
+// at each write that is not corked.
+func TestFraming(t *testing.T) {
+	for seed := range uint64(40) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		w := newFrameWriter()
+		var out, sent bytes.Buffer
+		var states, flushes int
+		flush := func() error {
+			flushes++
+			w.endFrame()
+			for _, s := range w.takeReports() {
+				w.appendFrame(s)
+			}
+			out.Write(w.buf)
+			w.sent.Add(w.held)
+			w.discard()
+			return nil
+		}
+		for range 60 {
+			if w.corked = rnd.IntN(2) == 0; rnd.IntN(4) == 0 {
+				w.setReport(wire.HopState{Received: 1})
+				w.setReport(wire.HopState{Received: 2}) // in its place
+				states++
+			}
+			p := make([]byte, rnd.IntN(100_000))
+			rand.NewChaCha8([32]byte{byte(seed)}).Read(p)
+			before := flushes
+			if n, err := w.gatherData(p, flush); n != len(p) || err != nil {
+				t.Fatalf("seed %d: %d of %d, %v", seed, n, len(p), err)
+			}
+			if sent.Write(p); !w.corked && flushes == before || len(w.buf) >= gather+maxData {
+				t.Fatalf("seed %d: %d bytes are gathered, corked %v", seed, len(w.buf), w.corked)
+			}
+		}
+		if err := w.uncork(flush); err != nil || w.Sent() != uint64(sent.Len()) {
+			t.Fatalf("seed %d: %d of %d sent, %v", seed, w.Sent(), sent.Len(), err)
+		}
+		in := wire.NewReader(&out)
+		var r frameReader
+		reports := 0
+		r.OnState(func(s wire.HopState) { reports += int(s.Received) / 2 })
+		got, err := io.ReadAll(readFunc(func(p []byte) (int, error) {
+			return r.read(p, func() ([]byte, error) {
+				typ, payload, err := in.Next()
+				if err != nil || len(payload) > maxData {
+					return nil, err
+				}
+				if typ == wire.TypeHopState {
+					return nil, r.takeState(payload)
+				}
+				return r.take(typ, payload)
+			})
+		}))
+		if err != nil || !bytes.Equal(got, sent.Bytes()) || r.Received() != uint64(len(got)) || reports > states || reports == 0 {
+			t.Errorf("seed %d: %d of %d bytes, %d of %d reports, %v", seed, len(got), sent.Len(), reports, states, err)
+		}
+	}
+}
+
+type readFunc func(p []byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+// TestTakeFrames: a REFUSE is the end with its reason, hints are skipped, and what belongs
+// elsewhere is malformed.
+func TestTakeFrames(t *testing.T) {
+	var r frameReader
+	var refused wire.Refuse
+	if _, err := r.take(wire.TypeRefuse, payloadOf(refusal(wire.CodeLimit, "full"))); !errors.As(err, &refused) || refused.Text != "full" {
+		t.Errorf("a refusal is %v", err)
+	}
+	if _, err := r.take(wire.TypeRefuse, nil); err == nil || errors.As(err, &refused) && refused.Text == "" {
+		t.Errorf("half a refusal is %v", err)
+	}
+	for _, typ := range []wire.Type{wire.TypeHopState, wire.TypeHopAuth, wire.TypeHopEnd, wire.TypeReceived, wire.TypeHello} {
+		if b, err := r.take(typ, nil); b != nil || !typ.Skippable() && !errors.Is(err, wire.ErrMalformed) {
+			t.Errorf("%v: %v", typ, err)
+		}
+	}
+	var refuses []wire.Facts
+	r.OnFacts(func(f wire.Facts) { refuses = append(refuses, f) })
+	if _, err := r.take(wire.TypeFacts, payloadOf(wire.Facts{})); err != nil || len(refuses) != 1 {
+		t.Errorf("facts: %d, %v", len(refuses), err)
+	}
+}
