@@ -163,7 +163,7 @@ func (e *engine) Start(of *transfer.Job) transfer.Carrier {
 // GiveUp implements transfer.Task. What is being checked goes on.
 func (e *engine) GiveUp() {
 	for _, o := range e.objects {
-		err := e.loop.Reasons(o.bars)
+		err := o.bars.Reasons(e.loop.Workers())
 		if err == nil {
 			err = fault.New(fault.Timeout, errors.New("nothing comes any more"), "what is there is kept: the same command goes on")
 		}

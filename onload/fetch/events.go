@@ -22,7 +22,7 @@ func (j *job) meet(a answer, url string) (*part, error) {
 		return nil, transfer.ErrDropped
 	}
 	j.Await(false)
-	e.loop.Answered(j.Worker)
+	j.Worker.NoteAnswer()
 	news := !o.known
 	to, err := o.meet(j, a)
 	if err != nil {
@@ -174,7 +174,7 @@ func (e *engine) judge(o *object) {
 			return
 		}
 	}
-	err := e.loop.Reasons(o.bars)
+	err := o.bars.Reasons(e.loop.Workers())
 	if o.noRange && !o.whole || len(o.differ) > 0 { // nobody is left who has what it was
 		e.again(o, o.noRange, err)
 		return

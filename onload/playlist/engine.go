@@ -16,26 +16,17 @@ var errStalled = fault.New(fault.Timeout, errors.New("nothing came for long"), "
 // Next implements transfer.Task. A segment that no device can have now is left to the
 // player who waits for it.
 func (p *shelf) Next() (more bool) {
-	for _, s := range p.byObject {
-		p.judge(s)
+	for _, s := range p.queue.segments {
+		if s.isHopeless(p.loop.Workers()) {
+			p.leave(s, s.bars.Reasons(p.loop.Workers()))
+		}
 	}
 	return true
 }
 
-func (p *shelf) judge(s *segment) {
-	for _, w := range p.loop.Workers() {
-		if s.bars[w] == nil && w.IsUp() {
-			return
-		}
-	}
-	if len(s.bars) == len(p.loop.Workers()) || s.readers > 0 {
-		p.leave(s, p.loop.Reasons(s.bars))
-	}
-}
-
 // Start implements transfer.Task.
 func (p *shelf) Start(of *transfer.Job) transfer.Carrier {
-	s := p.byObject[of.Item.Object]
+	s := p.queue.segments[of.Item.Object]
 	j := &job{Job: of, shelf: p, seg: s, header: s.request.Clone(), from: of.Item.From, to: of.Item.To, ranged: s.split || s.to != board.Unknown}
 	if s.split {
 		j.guard = s.answer.validator()
@@ -45,7 +36,7 @@ func (p *shelf) Start(of *transfer.Job) transfer.Carrier {
 
 // Report implements transfer.Task.
 func (p *shelf) Report(now time.Time) {
-	for _, r := range p.playing {
+	for _, r := range p.library.playing {
 		if !r.asked.IsZero() && now.Sub(r.asked) > idle {
 			p.rest(r)
 		}
@@ -99,6 +90,6 @@ func (j *job) finished() {
 	}
 	s.whole = true
 	s.reel.size = s.size
-	p.withdraw(s)
+	p.queue.remove(s)
 	s.signal()
 }

@@ -190,7 +190,7 @@ func TestEndless(t *testing.T) {
 					t.Errorf("%d bytes, %v", len(got), err)
 				}
 				r.proxy.shelf.loop.Lock()
-				if len(r.proxy.shelf.docs) > 0 {
+				if len(r.proxy.shelf.library.docs) > 0 {
 					t.Error("it was read")
 				}
 				r.proxy.shelf.loop.Unlock()

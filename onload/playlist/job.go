@@ -149,8 +149,8 @@ func (a *answer) same(b *answer) bool {
 
 // ofOne tells whether an answer is of the version of which the other ranges of that file
 // are. The own line's word decides: what others have brought of another one is forgotten.
-func (p *shelf) ofOne(j *job, a *answer) bool {
-	r := j.seg.reel
+func (j *job) ofOne(a *answer) bool {
+	p, r := j.shelf, j.seg.reel
 	if r.file != j.seg.url || r.version == nil {
 		r.file, r.version = j.seg.url, a
 	}
@@ -185,7 +185,7 @@ func (j *job) answered(r *http.Response) error {
 		return no
 	case s.answer != nil && !s.answer.same(a):
 		return refuse("it is not what another device gets")
-	case j.ranged && !s.split && !p.ofOne(j, a):
+	case j.ranged && !s.split && !j.ofOne(a):
 		return refuse("it is of another version than the rest of the file")
 	}
 	j.answer = a

@@ -11,6 +11,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/onload/board"
+	"mpbond/onload/transfer"
 )
 
 // A segment that is redirected is asked for by the own line, once: where a redirect leads
@@ -47,7 +48,7 @@ func (p *shelf) moved(s *segment, now time.Time) {
 	}
 	s.reel.moves = true
 	for _, o := range p.segments { // helpers need not ask for these
-		if o.reel == s.reel && o != s && o.answer == nil && o.readers == 0 && !o.looking && !o.left && !p.isUnderWay(o) {
+		if o.reel == s.reel && o != s && o.answer == nil && o.readers == 0 && !o.looking && !o.left && !p.queue.isUnderWay(o) {
 			p.forget(o)
 		}
 	}
@@ -62,7 +63,7 @@ func (p *shelf) lookUp(s *segment) {
 	s.looking = true
 	s.reel.looking++
 	p.loop.Go(func(ctx context.Context) {
-		a, err := p.whereIs(ctx, s)
+		a, err := s.whereIs(ctx, p.loop.Own())
 		p.loop.Lock()
 		defer p.loop.Settle()
 		s.looking = false
@@ -75,7 +76,7 @@ func (p *shelf) lookUp(s *segment) {
 			p.leave(s, err)
 		case a == nil: // it is here
 			s.reel.moves = false
-			p.queue(s, s.due)
+			p.queue.add(s, s.due)
 		default:
 			if err := p.lead(s, a); err != nil {
 				s.reel.misfits++
@@ -87,7 +88,7 @@ func (p *shelf) lookUp(s *segment) {
 }
 
 // whereIs asks, and returns what redirects, or nil.
-func (p *shelf) whereIs(ctx context.Context, s *segment) (*answer, error) {
+func (s *segment) whereIs(ctx context.Context, own *transfer.Worker) (*answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
@@ -98,7 +99,7 @@ func (p *shelf) whereIs(ctx context.Context, s *segment) (*answer, error) {
 	if s.to != board.Unknown {
 		r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", s.from, s.to-1))
 	}
-	a, err := p.loop.Own().Client.Do(r)
+	a, err := own.Client.Do(r)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +136,7 @@ func (p *shelf) lead(s *segment, a *answer) error {
 	if s.hops == 0 {
 		t.of = s.key
 	}
-	p.queue(t, t.due)
+	p.queue.add(t, t.due)
 	return nil
 }
 

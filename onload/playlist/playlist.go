@@ -6,7 +6,9 @@
 //
 //	playlist.go  what it is told, and what came of it
 //	proxy.go     requests of players: forwarded, or served from the shelf
+//	library.go   playlists that players have loaded, and where the players are
 //	shelf.go     what is being fetched ahead, and what not any more
+//	queue.go     segments on the board
 //	engine.go    the task of package transfer, and ends of jobs
 //	job.go       one request for a segment, and what its answer is worth
 //	moved.go     segments that are redirected
@@ -100,8 +102,8 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	loop.Board.SetHome(0)
-	p := &Proxy{Config: cfg, shelf: &shelf{loop: loop, log: cfg.Log, begun: time.Now(), memory: cfg.memory,
-		playing: map[string]*reel{}, groups: map[string]string{}, segments: map[key]*segment{}, byObject: map[int]*segment{}}}
+	p := &Proxy{Config: cfg, shelf: &shelf{loop: loop, log: cfg.Log, memory: cfg.memory, library: newLibrary(), segments: map[key]*segment{},
+		queue: queue{loop, time.Now(), map[int]*segment{}}}}
 	p.forward = &httputil.ReverseProxy{Rewrite: rewrite, Transport: cfg.Devices[0].Transport, FlushInterval: -1, ModifyResponse: p.look,
 		ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug), ErrorHandler: p.unreachable}
 	return p, nil
@@ -136,5 +138,12 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) (Result, error) {
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}
-	return p.shelf.total(), err
+	p.shelf.loop.Lock()
+	defer p.shelf.loop.Unlock()
+	res := p.shelf.result
+	for _, s := range p.shelf.segments {
+		res.Unused += s.unused()
+	}
+	res.Devices = p.shelf.loop.Shares(time.Now())
+	return res, err
 }

@@ -112,7 +112,7 @@ func conditional(h http.Header) bool {
 // look reads playlists that pass by.
 func (p *Proxy) look(r *http.Response) error {
 	if to := resolve(r.Request.URL, r.Header.Get("Location")); redirected(r.StatusCode) && to != "" {
-		p.shelf.follow(r.Request.URL, to)
+		p.shelf.redirected(r.Request.URL, to)
 	}
 	kind := playlistKind(r)
 	if kind == "" {

@@ -191,8 +191,8 @@ func TestGroupsGo(t *testing.T) {
 		u, _ := url.Parse(fmt.Sprintf("http://tv.test/%d.m3u8", i))
 		p.shelf.learn(u, "hls", fmt.Sprintf("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n%d-low.m3u8\n#EXT-X-STREAM-INF:BANDWIDTH=2\n%d-high.m3u8\n", i, i), 0)
 	}
-	if len(p.shelf.docs) != mostDocuments || len(p.shelf.groups) != 2*mostDocuments || p.shelf.groups[fmt.Sprintf("http://tv.test/%d-low.m3u8", 10*mostDocuments-1)] == "" {
-		t.Errorf("%d documents, %d named", len(p.shelf.docs), len(p.shelf.groups))
+	if len(p.shelf.library.docs) != mostDocuments || len(p.shelf.library.groups) != 2*mostDocuments || p.shelf.library.groups[fmt.Sprintf("http://tv.test/%d-low.m3u8", 10*mostDocuments-1)] == "" {
+		t.Errorf("%d documents, %d named", len(p.shelf.library.docs), len(p.shelf.library.groups))
 	}
 	u, _ := url.Parse("http://tv.test/" + strings.Repeat("a", 1900))
 	for range 6 { // and by the bytes of their URLs
@@ -200,7 +200,7 @@ func TestGroupsGo(t *testing.T) {
 		p.shelf.learn(u, "hls", "#EXTM3U\n"+strings.Repeat("#EXTINF:1,\ns.ts\n", 4_500), 0)
 	}
 	sum := 0
-	for _, d := range p.shelf.docs {
+	for _, d := range p.shelf.library.docs {
 		sum += d.text
 	}
 	if sum > mostTexts {

@@ -232,7 +232,7 @@ func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
 		}
 		server.Close()
 		time.Sleep(time.Minute) // virtual: what is on its way arrives
-		if !p.shelf.loop.Board.Done() && len(p.shelf.byObject) == 0 {
+		if !p.shelf.loop.Board.Done() && len(p.shelf.queue.segments) == 0 {
 			t.Error("the board has something that nobody knows")
 		}
 		return res

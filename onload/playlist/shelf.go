@@ -2,11 +2,8 @@ package playlist
 
 import (
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,63 +13,22 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// Bounds of what is kept of playlists.
-const (
-	mostDocuments = 16
-	mostEntries   = 150_000  // of all
-	mostTexts     = 32 << 20 // bytes of their URLs
-	guess         = 512 * unit.KB
-	freshList     = 500 * time.Millisecond
-)
+// guess is the size of a segment of which nobody knows it.
+const guess = 512 * unit.KB
 
 // shelf has what is fetched ahead of what players ask for. It is the task of a loop, whose
 // lock guards it.
 type shelf struct {
 	loop    *transfer.Loop
 	log     *slog.Logger
-	begun   time.Time
 	running sync.WaitGroup // players that are given something
 
-	docs     []*document       // the last used one last
-	playing  map[string]*reel  // tracks, by id
-	groups   map[string]string // of playlists that a master playlist has named
+	library  *library
 	segments map[key]*segment
-	byObject map[int]*segment // on the board
-	memory   unit.Bytes       // that may be held
+	queue    queue
+	memory   unit.Bytes // that may be held
 	held     unit.Bytes
 	result   Result
-}
-
-// document is a playlist that a player has loaded.
-type document struct {
-	id    string
-	mpd   *mpd // of one from which more segments follow with time
-	at    time.Time
-	used  time.Time
-	reels []*reel
-	index map[key]place
-	text  int // bytes of its URLs
-}
-
-// place is where a segment is.
-type place struct {
-	reel *reel
-	at   int
-}
-
-// reel is a track, and how far its player is.
-type reel struct {
-	*track
-	asked   time.Time // when it was used last; zero: it is not
-	number  int64     // that was asked for last
-	request http.Header
-	host    string     // that request is for
-	size    unit.Bytes // of its last segment
-	misfits int
-	moves   bool   // its segments were redirected lately
-	file    string // that its segments are ranges of, and of which version of it
-	version *answer
-	looking int // of how many it is asked where they are
 }
 
 // segment is one that is fetched, or there.
@@ -101,6 +57,25 @@ type segment struct {
 	changed chan struct{}
 }
 
+// unused is what was fetched of it in vain.
+func (s *segment) unused() unit.Bytes {
+	if s.wanted {
+		return 0
+	}
+	return s.mem
+}
+
+// isHopeless reports whether no device can have it now: while nobody waits for it, one that
+// does not work now still may.
+func (s *segment) isHopeless(devices []*transfer.Worker) bool {
+	for _, w := range devices {
+		if s.bars[w] == nil && w.IsUp() {
+			return false
+		}
+	}
+	return len(s.bars) == len(devices) || s.readers > 0
+}
+
 func (s *segment) signal() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -122,38 +97,35 @@ func (s *segment) view() ([]byte, <-chan struct{}) {
 // learn takes in a playlist that a player has loaded.
 func (p *shelf) learn(at *url.URL, kind, text string, off time.Duration) {
 	now := time.Now()
-	d := &document{id: identity(at), used: now, at: now}
-	var l list
-	if kind == "dash" {
-		m := parseMPD(at, text, off)
-		if m == nil {
-			return
-		}
-		if l = m.list(now); m.dynamic() {
-			d.mpd = m
-		}
-	} else {
-		var ok bool
-		if l, ok = readHLS(at, text); !ok {
-			return
-		}
+	d, l := parse(at, kind, text, off, now)
+	if d == nil {
+		return
 	}
 	p.loop.Lock()
 	defer p.loop.Settle()
-	maps.Copy(p.groups, l.groups)
-	p.docs = slices.DeleteFunc(p.docs, func(old *document) bool { return old.id == d.id })
-	p.docs = append(p.docs, d)
-	p.relist(d, l, now)
-	p.bound()
+	p.library.add(d, l, now)
+	p.relisted(d, now)
+	for _, r := range p.library.bound() {
+		p.rest(r)
+	}
 }
 
-// follow has a playlist that is redirected be of the group of the one that was named.
-func (p *shelf) follow(from *url.URL, to string) {
-	u, err := url.Parse(to)
+// redirected notes that a playlist was redirected.
+func (p *shelf) redirected(from *url.URL, to string) {
 	p.loop.Lock()
 	defer p.loop.Unlock()
-	if group := p.groups[identity(from)]; err == nil && group != "" && len(p.groups) < mostSegments {
-		p.groups[identity(u)] = group
+	p.library.redirect(from, to)
+}
+
+// relisted goes on where the player of a playlist is, which has changed.
+func (p *shelf) relisted(d *document, now time.Time) {
+	for _, r := range d.reels {
+		for _, e := range r.entries {
+			if s := p.segments[e.key]; s != nil && s.reel == r && s.number != e.number && !e.init {
+				p.forget(s) // the name stands for another segment now
+			}
+		}
+		p.plan(r, now)
 	}
 }
 
@@ -169,67 +141,18 @@ func (p *shelf) enter() bool {
 	return true
 }
 
-// relist takes in what a playlist says now, and goes on where its player is.
-func (p *shelf) relist(d *document, l list, now time.Time) {
-	d.reels, d.index, d.text, d.at = nil, map[key]place{}, l.text, now
-	for _, t := range l.tracks {
-		r := p.playing[t.id]
-		if r == nil {
-			r = &reel{}
-			p.playing[t.id] = r
-		}
-		if r.track = t; t.group == "" {
-			t.group = p.groups[t.id]
-		}
-		d.reels = append(d.reels, r)
-		for i, e := range t.entries {
-			d.index[e.key] = place{r, i}
-			if s := p.segments[e.key]; s != nil && s.reel == r && s.number != e.number && !e.init {
-				p.forget(s) // the name stands for another segment now
-			}
-		}
-		p.plan(r, now)
-	}
-}
-
-// bound forgets playlists that were not used for longest.
-func (p *shelf) bound() {
-	sum, text, last := 0, 0, make(map[*reel]bool)
-	for i := len(p.docs) - 1; i >= 0; i-- {
-		d := p.docs[i]
-		sum, text = sum+len(d.index), text+d.text
-		if i == len(p.docs)-1 || len(p.docs)-i <= mostDocuments && sum <= mostEntries && text <= mostTexts {
-			for _, r := range d.reels {
-				last[r] = true
-			}
-			continue
-		}
-		p.docs = p.docs[i+1:]
-		break
-	}
-	maps.DeleteFunc(p.groups, func(_, group string) bool { // they begin with the playlist that names them
-		by, _, _ := strings.Cut(group, " ")
-		return !slices.ContainsFunc(p.docs, func(d *document) bool { return d.id == by })
-	})
-	for id, r := range p.playing {
-		if !last[r] {
-			p.rest(r)
-			delete(p.playing, id)
-		}
-	}
-}
-
 // want finds the segment that a player asks for, and has it fetched; nil if it is none.
 func (p *shelf) want(q *http.Request, from, to unit.Bytes) *segment {
 	now := time.Now()
 	p.loop.Lock()
 	defer p.loop.Settle()
-	for _, d := range p.docs {
+	for _, d := range p.library.docs {
 		if d.mpd != nil && now.Sub(d.at) > freshList {
-			p.relist(d, d.mpd.list(now), now)
+			p.library.relist(d, d.mpd.list(now), now)
+			p.relisted(d, now)
 		}
 	}
-	at, d := p.where(q.URL.String(), from, to)
+	at, d := p.library.find(q.URL.String(), from, to)
 	if s := p.ledTo(key{q.URL.String(), from, to}); d == nil && s != nil && !p.loop.Closing() {
 		s.reel.asked = now
 		return p.handOut(s, now)
@@ -237,11 +160,10 @@ func (p *shelf) want(q *http.Request, from, to unit.Bytes) *segment {
 	if d == nil || p.loop.Closing() || at.reel.misfits >= misfits {
 		return nil
 	}
-	d.used = now
-	p.docs = append(slices.DeleteFunc(p.docs, func(o *document) bool { return o == d }), d)
+	p.library.use(d, now)
 	r, e := at.reel, at.reel.entries[at.at]
 	if r.group != "" { // the player has switched to this one
-		for _, other := range p.playing {
+		for _, other := range p.library.playing {
 			if other != r && other.group == r.group {
 				p.rest(other)
 			}
@@ -269,24 +191,19 @@ func (p *shelf) handOut(s *segment, now time.Time) *segment {
 		p.result.Passed++
 		return nil
 	}
-	if len(s.have) == 0 && s.answer == nil && !s.looking && !p.isUnderWay(s) { // before all that can wait
-		p.withdraw(s)
-		p.queue(s, now)
+	if len(s.have) == 0 && s.answer == nil && !s.looking && !p.queue.isUnderWay(s) { // before all that can wait
+		p.queue.remove(s)
+		p.queue.add(s, now)
 	}
 	s.readers++
 	p.running.Add(1)
 	s.wanted = true
-	p.noteReaders(s)
-	p.judge(s)
+	p.queue.note(s)
+	if s.isHopeless(p.loop.Workers()) {
+		p.leave(s, s.bars.Reasons(p.loop.Workers()))
+	}
 	p.plan(s.reel, now)
 	return s
-}
-
-// noteReaders tells the board whether a player waits for a segment.
-func (p *shelf) noteReaders(s *segment) {
-	if p.byObject[s.object] == s {
-		p.loop.Board.SetWanted(s.object, s.readers > 0)
-	}
 }
 
 // misfit tells that what was fetched is no answer to what the player has asked.
@@ -297,30 +214,13 @@ func (p *shelf) misfit(s *segment) {
 	p.forget(s)
 }
 
-// where finds an entry: just those bytes, or the whole that they are of.
-func (p *shelf) where(name string, from, to unit.Bytes) (place, *document) {
-	for i := len(p.docs) - 1; i >= 0; i-- {
-		for _, k := range []key{{name, from, to}, {name, 0, board.Unknown}} {
-			if at, ok := p.docs[i].index[k]; ok {
-				return at, p.docs[i]
-			}
-		}
-	}
-	return place{}, nil
-}
-
-// isUnderWay reports whether a device brings something of a segment now.
-func (p *shelf) isUnderWay(s *segment) bool {
-	return p.byObject[s.object] == s && p.loop.IsUnderWay(s.object)
-}
-
 // release tells that a player has a segment, or has gone away.
 func (p *shelf) release(s *segment, served bool) {
 	p.loop.Lock()
 	defer p.running.Done()
 	defer p.loop.Settle()
 	s.readers--
-	p.noteReaders(s)
+	p.queue.note(s)
 	if served && !redirected(s.answer.status) {
 		p.result.Segments++
 		p.result.Bytes += unit.Bytes(len(s.buf))
@@ -339,7 +239,7 @@ func (p *shelf) fetchAhead(r *reel, e entry, due time.Time) *segment {
 	if r.moves {
 		p.lookUp(s)
 	} else {
-		p.queue(s, due)
+		p.queue.add(s, due)
 	}
 	return s
 }
@@ -356,18 +256,6 @@ func (p *shelf) newSegment(r *reel, e entry, due time.Time) *segment {
 	}
 	p.segments[e.key] = s
 	return s
-}
-
-// queue gives a segment to the board. Objects are wanted in the order of their numbers,
-// so these are times.
-func (p *shelf) queue(s *segment, due time.Time) {
-	s.object = int(due.Sub(p.begun)/(time.Second/4)) * 64
-	for p.byObject[s.object] != nil {
-		s.object++
-	}
-	p.byObject[s.object] = s
-	p.noteReaders(s)
-	p.loop.Board.Add(board.Item{Object: s.object, To: s.size})
 }
 
 // plan has the next segments of a track fetched, and forgets others: those that a player
@@ -428,40 +316,15 @@ func (p *shelf) forget(s *segment) {
 	if s.readers > 0 {
 		return
 	}
-	p.countUnused(s)
+	p.result.Unused += s.unused()
 	p.drop(s)
-}
-
-// withdraw has nobody bring any more of a segment.
-func (p *shelf) withdraw(s *segment) {
-	if p.byObject[s.object] == s {
-		p.loop.Withdraw(s.object)
-		delete(p.byObject, s.object)
-	}
 }
 
 // drop frees what there is of a segment.
 func (p *shelf) drop(s *segment) {
-	p.withdraw(s)
+	p.queue.remove(s)
 	p.held -= s.mem
 	s.mem = 0
-}
-
-// total returns what came of it all.
-func (p *shelf) total() Result {
-	p.loop.Lock()
-	defer p.loop.Unlock()
-	for _, s := range p.segments {
-		p.countUnused(s)
-	}
-	p.result.Devices = p.loop.Shares(time.Now())
-	return p.result
-}
-
-func (p *shelf) countUnused(s *segment) {
-	if !s.wanted {
-		p.result.Unused += s.mem
-	}
 }
 
 // leave leaves a segment to the player itself.

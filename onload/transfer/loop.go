@@ -34,7 +34,6 @@ type Loop struct {
 	started  bool
 	closing  bool // nothing is begun any more
 	over     bool // done is closed
-	heard    bool // a server has answered
 	lastMove time.Time
 	reported time.Time
 }
@@ -106,7 +105,11 @@ func (l *Loop) loop(ctx context.Context) error {
 			return context.Cause(ctx)
 		case d, ok := <-l.Joins:
 			l.Lock()
-			l.join(d, ok)
+			if w := (*Worker)(nil); !ok {
+				l.Joins = nil // no more will be found
+			} else if w = l.addWorker(d); w != nil {
+				l.admit(w)
+			}
 			l.Settle()
 		case <-tick.C:
 			l.Lock()
@@ -148,6 +151,7 @@ func (l *Loop) start(of board.Job) {
 		return
 	}
 	l.jobs[j.ID] = j
+	j.Worker.jobs++
 	if l.Sends {
 		l.Board.Progress(j.ID, 0, time.Now()) // no answer is waited for: it is sent at once
 	}
@@ -167,19 +171,27 @@ func (l *Loop) start(of board.Job) {
 
 // drop ends a job that the board has forgotten.
 func (l *Loop) drop(j *Job) {
-	l.count(j, time.Now())
+	l.Count(j)
 	j.dropped = true
-	delete(l.jobs, j.ID)
+	l.forget(j)
 	j.cancel(ErrDropped)
 	if d, ok := j.carrier.(dropper); ok {
 		d.Dropped()
 	}
 }
 
+// forget frees the device of a job.
+func (l *Loop) forget(j *Job) {
+	if l.jobs[j.ID] == j {
+		delete(l.jobs, j.ID)
+		j.Worker.jobs--
+	}
+}
+
 // ended takes in how a job went. Of one that the end of the loop broke off nothing is known.
 func (l *Loop) ended(j *Job, err error, now time.Time) {
-	l.count(j, now)
-	delete(l.jobs, j.ID)
+	l.Count(j)
+	l.forget(j)
 	switch {
 	case j.dropped, err != nil && l.Closing():
 		j.dropped, err = true, ErrDropped
@@ -194,10 +206,8 @@ func (l *Loop) ended(j *Job, err error, now time.Time) {
 }
 
 // Count takes in what a job has carried by now. The lock must be held.
-func (l *Loop) Count(j *Job) { l.count(j, time.Now()) }
-
-func (l *Loop) count(j *Job, now time.Time) {
-	got := j.Carried()
+func (l *Loop) Count(j *Job) {
+	got, now := j.Carried(), time.Now()
 	n := got - j.counted
 	if n == 0 {
 		return
@@ -245,7 +255,7 @@ func (l *Loop) IsUnderWay(object int) bool {
 // passTime does what time asks for.
 func (l *Loop) passTime(now time.Time) {
 	for _, j := range l.jobs {
-		l.count(j, now)
+		l.Count(j)
 		switch quiet, waits := now.Sub(time.Unix(0, j.touched.Load())), j.Awaits(); {
 		case waits && quiet > l.Times.Answer:
 			j.cancel(l.NoAnswer)
@@ -253,9 +263,9 @@ func (l *Loop) passTime(now time.Time) {
 			j.cancel(l.Stalled)
 		}
 	}
-	back, failing := l.reviewWorkers(now)
+	back, hopeless := l.reviewWorkers(now)
 	if limit := l.lastMove.Add(l.Times.Patience + l.LongStep); l.Times.Patience > 0 &&
-		(now.After(limit) || !l.Joining() && (back.After(limit) || !l.heard && failing)) {
+		(now.After(limit) || !l.Joining() && (back.After(limit) || hopeless)) {
 		l.task.GiveUp()
 		return
 	}

@@ -236,7 +236,7 @@ func TestSends(t *testing.T) {
 			last = now
 		}
 	}, func(r *fake) {
-		r.Answered(r.Workers()[0])
+		r.Workers()[0].NoteAnswer()
 		r.at(8*time.Second, func() { bad.breaks = 0 })
 		r.all(r.Run(r.t.Context(), r), 13*time.Second)
 		for i := 1; i < len(waits); i++ {
@@ -256,7 +256,7 @@ func TestRandom(t *testing.T) {
 		for i := range lines {
 			lines[i] = &line{latency: time.Duration(rng.IntN(300)) * time.Millisecond, rate: second/20 + unit.Bytes(rng.Int64N(int64(second)))}
 		}
-		run(t, items{1+rng.IntN(8), second/4+unit.Bytes(rng.Int64N(int64(second))), rng.IntN(2) == 0}, lines, func(c *Config) {
+		run(t, items{1 + rng.IntN(8), second/4 + unit.Bytes(rng.Int64N(int64(second))), rng.IntN(2) == 0}, lines, func(c *Config) {
 			c.Lanes = 1 + rng.IntN(4)
 			c.Scheduler, _ = board.New(board.Names()[rng.IntN(len(board.Names()))])
 		}, func(r *fake) {
@@ -281,7 +281,7 @@ func TestRandom(t *testing.T) {
 				}
 			})
 			r.Loop.Times.Patience = time.Hour
-			r.Answered(r.Workers()[0])
+			r.Workers()[0].NoteAnswer()
 			ctx, cancel := context.WithTimeout(r.t.Context(), 3*time.Minute)
 			defer cancel()
 			r.all(r.Run(ctx, r), 3*time.Minute)

@@ -72,16 +72,16 @@ func Explain(err error, late, unreachable string) error {
 
 func networkKind(err error) fault.Kind { return fault.KindOf(Explain(err, "", "")) }
 
-// Reasons returns why no device can have an object, as far as that is known: what excludes
-// each, or its last failure. The lock must be held.
-func (l *Loop) Reasons(excluded Excluded) error {
+// Reasons returns why none of the devices can have the object, as far as that is known: what
+// excludes each, or its last failure. The lock must be held.
+func (x Excluded) Reasons(of []*Worker) error {
 	var list []Reason
-	for _, w := range l.workers {
-		if err := cmp.Or(excluded[w], w.lastError); err != nil {
+	for _, w := range of {
+		if err := cmp.Or(x[w], w.lastError); err != nil {
 			list = append(list, Reason{w.Name, err})
 		}
 	}
-	return None(len(l.workers), list)
+	return None(len(of), list)
 }
 
 // Reason is why a device cannot do something.

@@ -108,7 +108,7 @@ func (r *fake) Next() (more bool) {
 			r.Board.Add(board.Item{Object: i, To: r.size, Split: r.split})
 		}
 		if r.isOpen(i) && !r.Joining() && len(r.bars[i]) == len(r.Workers()) {
-			r.fail(i, r.Reasons(r.bars[i]))
+			r.fail(i, r.bars[i].Reasons(r.Workers()))
 		}
 		more = more || r.isOpen(i)
 	}
@@ -138,7 +138,7 @@ func (r *fake) Report(time.Time) { r.reports++ }
 func (r *fake) GiveUp() {
 	for i := range r.whole {
 		if r.isOpen(i) {
-			r.fail(i, r.Reasons(r.bars[i]))
+			r.fail(i, r.bars[i].Reasons(r.Workers()))
 		}
 	}
 }

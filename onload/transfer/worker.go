@@ -18,7 +18,9 @@ type Worker struct {
 	// Wasted is what of its bytes was of no use.
 	Wasted unit.Bytes
 
+	times      Times
 	path       int // on the board
+	jobs       int // under way
 	bytes      unit.Bytes
 	failures   int // since it worked the last time
 	unanswered int // of these, the last ones without any answer
@@ -42,6 +44,26 @@ func (w *Worker) MayRetry(now time.Time) bool { return w.IsUp() && !now.Before(w
 
 // HasAnswered reports whether a server has ever answered over it.
 func (w *Worker) HasAnswered() bool { return w.answered }
+
+// IsBusy reports whether it carries something.
+func (w *Worker) IsBusy() bool { return w.jobs > 0 }
+
+// NoteAnswer notes that a server has answered over it.
+func (w *Worker) NoteAnswer() { w.unanswered, w.answered = 0, true }
+
+// Delay notes a failure, and has the device left alone for a while, longer each time, but for
+// what it carries; it returns for how long. A Refusal is an answer.
+func (w *Worker) Delay(atLeast time.Duration, err error) time.Duration {
+	w.failures++
+	if w.unanswered++; errors.As(err, new(*Refusal)) {
+		w.NoteAnswer()
+	}
+	pause := max(atLeast, w.times.Pause(w.failures))
+	if w.retryTime, w.lastError = time.Now().Add(pause), err; atLeast > 0 {
+		w.lastError = fmt.Errorf("%w, and asks to be left alone for %v", err, atLeast.Round(time.Second))
+	}
+	return pause
+}
 
 // Excluded are the devices that cannot have an object, and why.
 type Excluded map[*Worker]error
@@ -71,20 +93,11 @@ func (l *Loop) addWorker(d Device) *Worker {
 	if client == nil {
 		return nil
 	}
-	w := &Worker{Device: d, Client: client, path: len(l.workers)}
+	w := &Worker{Device: d, Client: client, times: l.Times, path: len(l.workers)}
 	l.workers = append(l.workers, w)
 	l.Board.Join()
 	l.Board.SetMetered(w.path, d.IsMetered())
 	return w
-}
-
-// join takes in a device that was found; not ok is that no more will be.
-func (l *Loop) join(d Device, ok bool) {
-	if !ok {
-		l.Joins = nil
-	} else if w := l.addWorker(d); w != nil {
-		l.admit(w)
-	}
 }
 
 // admit has a device be used, once it is warm.
@@ -119,12 +132,9 @@ func (l *Loop) Exclude(object int, from Excluded, w *Worker, err error) {
 	l.Log.Debug("a device cannot carry an object", "device", w.Name, "object", object, "err", err)
 }
 
-// Answered notes that a server has answered over a device. The lock must be held.
-func (l *Loop) Answered(w *Worker) { w.unanswered, w.answered, l.heard = 0, true, true }
-
 // Recovered notes that a device has done what it should. The lock must be held.
 func (l *Loop) Recovered(w *Worker) {
-	l.Answered(w)
+	w.NoteAnswer()
 	w.failures, w.lastError, l.lastMove = 0, nil, time.Now()
 }
 
@@ -134,35 +144,11 @@ func (l *Loop) Resume(w *Worker) {
 	l.Board.Up(w.path)
 }
 
-// IsBusy reports whether a device carries something. The lock must be held.
-func (l *Loop) IsBusy(w *Worker) bool {
-	for _, j := range l.jobs {
-		if j.Worker == w {
-			return true
-		}
-	}
-	return false
-}
-
-// Delay notes a failure of a device, and leaves it alone for a while, longer each time, but
-// for what it carries; it returns for how long. The lock must be held.
-func (l *Loop) Delay(w *Worker, atLeast time.Duration, err error) time.Duration {
-	w.failures++
-	if w.unanswered++; errors.As(err, new(*Refusal)) {
-		l.Answered(w)
-	}
-	pause := max(atLeast, l.Times.Pause(w.failures))
-	if w.retryTime, w.lastError = time.Now().Add(pause), err; atLeast > 0 {
-		w.lastError = fmt.Errorf("%w, and asks to be left alone for %v", err, atLeast.Round(time.Second))
-	}
-	return pause
-}
-
 // Suspend is Delay for a device that does not work: what it carries fails. One that is
 // refused while it carries several items carries one at a time from now on. The lock must
 // be held.
 func (l *Loop) Suspend(w *Worker, atLeast time.Duration, err error) {
-	pause, several := l.Delay(w, atLeast, err), false
+	pause, several := w.Delay(atLeast, err), false
 	for _, j := range l.jobs {
 		if j.Worker == w {
 			several = true
@@ -181,9 +167,9 @@ func (l *Loop) Suspend(w *Worker, atLeast time.Duration, err error) {
 }
 
 // reviewWorkers resumes devices that are due. It returns when the first of the others is,
-// and whether all have failed as often without an answer as to be given up.
-func (l *Loop) reviewWorkers(now time.Time) (back time.Time, failing bool) {
-	back, failing = now.Add(24*time.Hour), true
+// and whether all have failed so often, and none was ever answered, that it is of no use.
+func (l *Loop) reviewWorkers(now time.Time) (back time.Time, hopeless bool) {
+	back, hopeless = now.Add(24*time.Hour), true
 	for _, w := range l.workers {
 		l.Board.SetMetered(w.path, w.IsMetered())
 		if w.suspended != nil && now.After(w.retryTime) {
@@ -194,7 +180,7 @@ func (l *Loop) reviewWorkers(now time.Time) (back time.Time, failing bool) {
 		} else if w.retryTime.Before(back) {
 			back = w.retryTime
 		}
-		failing = failing && w.unanswered >= mostFailures
+		hopeless = hopeless && w.unanswered >= mostFailures && !w.answered
 	}
-	return back, failing
+	return back, hopeless
 }

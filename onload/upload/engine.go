@@ -81,7 +81,7 @@ func newEngine(cfg Config) (*engine, error) {
 	asker.answered = func(w *transfer.Worker) {
 		e.loop.Lock()
 		defer e.loop.Unlock()
-		e.loop.Answered(w)
+		w.NoteAnswer()
 	}
 	if len(e.loop.Workers()) == 0 {
 		return nil, fault.New(fault.Permission, fmt.Errorf("it is not encrypted: helpers would see what the requests carry (%s)", cfg.Target.Exposed()), "take the https:// address, if there is one")
@@ -167,7 +167,7 @@ func (e *engine) Next() (more bool) {
 	e.more()
 	for _, f := range e.files {
 		if f.isOpen() && !e.loop.Joining() && len(f.bars) == len(e.loop.Workers()) { // no device may send it
-			e.fail(f, e.loop.Reasons(f.bars), true)
+			e.fail(f, f.bars.Reasons(e.loop.Workers()), true)
 		}
 		more = more || f.isOpen()
 	}
@@ -265,7 +265,7 @@ func (e *engine) Start(of *transfer.Job) transfer.Carrier {
 // GiveUp implements transfer.Task. What is begun stays for another run.
 func (e *engine) GiveUp() {
 	for _, f := range e.files {
-		err := e.loop.Reasons(f.bars)
+		err := f.bars.Reasons(e.loop.Workers())
 		if err == nil {
 			err = fault.New(fault.Timeout, errors.New("nothing leaves any more"), "the same command goes on")
 		}

@@ -162,8 +162,8 @@ func (e *engine) retry(f *file, w *transfer.Worker, no *transfer.Refusal, answer
 	if f.until, f.last = (time.Time{}), w; answered {
 		f.until, err = time.Now().Add(e.loop.Times.Pause(f.tries+1)), no
 	}
-	if e.loop.IsBusy(w) { // it was a step of another file that failed
-		e.loop.Delay(w, no.After, err)
+	if w.IsBusy() { // it was a step of another file that failed
+		w.Delay(no.After, err)
 	} else {
 		e.loop.Suspend(w, no.After, err)
 	}

@@ -106,11 +106,11 @@ func TestAsksWhoAnswered(t *testing.T) {
 	}
 	w := e.loop.Workers()
 	e.under[w[1]] = 1
-	e.loop.Answered(w[1])
+	w[1].NoteAnswer()
 	if d, more := e.idle(&file{}, time.Now()); d != w[1] || !more {
 		t.Error("asks who never answered")
 	}
-	e.loop.Delay(w[0], time.Hour, errNoAnswer)
+	w[0].Delay(time.Hour, errNoAnswer)
 	if d, more := e.idle(&file{}, time.Now()); d != w[1] || more {
 		t.Error("asks who is to be left alone")
 	}
