@@ -181,33 +181,6 @@ func TestPlaylistBounds(t *testing.T) {
 	}
 }
 
-// TestGroupsGo: what a playlist has named is forgotten with it.
-func TestGroupsGo(t *testing.T) {
-	p, err := New(Config{Devices: []fetch.Device{{Name: "own", Transport: &http.Transport{}}}, Dial: (&net.Dialer{}).DialContext})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 10 * mostDocuments {
-		u, _ := url.Parse(fmt.Sprintf("http://tv.test/%d.m3u8", i))
-		p.shelf.learn(u, "hls", fmt.Sprintf("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n%d-low.m3u8\n#EXT-X-STREAM-INF:BANDWIDTH=2\n%d-high.m3u8\n", i, i), 0)
-	}
-	if len(p.shelf.library.docs) != mostDocuments || len(p.shelf.library.groups) != 2*mostDocuments || p.shelf.library.groups[fmt.Sprintf("http://tv.test/%d-low.m3u8", 10*mostDocuments-1)] == "" {
-		t.Errorf("%d documents, %d named", len(p.shelf.library.docs), len(p.shelf.library.groups))
-	}
-	u, _ := url.Parse("http://tv.test/" + strings.Repeat("a", 1900))
-	for range 6 { // and by the bytes of their URLs
-		u.Path += "b"
-		p.shelf.learn(u, "hls", "#EXTM3U\n"+strings.Repeat("#EXTINF:1,\ns.ts\n", 4_500), 0)
-	}
-	sum := 0
-	for _, d := range p.shelf.library.docs {
-		sum += d.text
-	}
-	if sum > mostTexts {
-		t.Errorf("%d bytes of URLs", sum)
-	}
-}
-
 // real is a proxy at a real socket.
 func real(t *testing.T) (address string) {
 	t.Helper()

@@ -1,0 +1,58 @@
+package transfer
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestDelay: a device is left alone longer with each failure, at least for what the server
+// asks; an answer, also one that refuses, clears what counts against the line.
+func TestDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &Worker{times: times}
+		busy := &Refusal{Err: errors.New("503")}
+		for i, c := range []struct {
+			atLeast, want time.Duration
+			err           error
+			unanswered    int
+		}{
+			{0, 500 * time.Millisecond, errLine, 1},
+			{0, time.Second, errLine, 2},
+			{0, 2 * time.Second, busy, 0},
+			{time.Second, 4 * time.Second, errLine, 1},
+			{time.Minute, time.Minute, busy, 0},
+			{0, 16 * time.Second, errLine, 1},
+			{0, mostBackoff, errLine, 2},
+		} {
+			got := w.Delay(c.atLeast, c.err)
+			if got != c.want || w.unanswered != c.unanswered || !errors.Is(w.lastError, c.err) || w.answered != (i >= 2) {
+				t.Errorf("%d: left alone for %v: %+v", i, got, w)
+			}
+			if strings.Contains(w.lastError.Error(), "alone") != (c.atLeast > 0) {
+				t.Errorf("%d: %v", i, w.lastError)
+			}
+			if w.MayRetry(time.Now().Add(c.want-1)) || !w.MayRetry(time.Now().Add(c.want)) {
+				t.Errorf("%d: it may be tried at another time than in %v", i, c.want)
+			}
+		}
+	})
+}
+
+// TestReasons: what excludes a device goes before its last failure; nothing known is nil.
+func TestReasons(t *testing.T) {
+	a, b := &Worker{Device: device(0)}, &Worker{Device: device(1), lastError: errLine}
+	x := Excluded{}
+	if err := x.Reasons([]*Worker{a}); err != nil {
+		t.Error(err)
+	}
+	x[a] = errStalled
+	if err := x.Reasons([]*Worker{a, b}); !errors.Is(err, errStalled) || !errors.Is(err, errLine) || !strings.Contains(err.Error(), "b: no line") {
+		t.Error(err)
+	}
+	if x[b] = errTest; errors.Is(x.Reasons([]*Worker{a, b}), errLine) {
+		t.Error(x.Reasons([]*Worker{a, b}))
+	}
+}
