@@ -1,10 +1,7 @@
 package serve
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,30 +21,8 @@ func addComments(schemas map[string]*huma.Schema) {
 	comments := map[string]string{} // of "Type" and "Type.json_name"
 	files, _ := api.Source.ReadDir(".")
 	for _, f := range files {
-		text, _ := api.Source.ReadFile(f.Name())
-		file, err := parser.ParseFile(token.NewFileSet(), f.Name(), text, parser.ParseComments)
-		if err != nil {
-			continue // it has been compiled: this cannot be
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			d, ok := n.(*ast.GenDecl)
-			if !ok || d.Tok != token.TYPE {
-				return true
-			}
-			t := d.Specs[0].(*ast.TypeSpec)
-			comments[t.Name.Name] = oneLine(d.Doc)
-			s, ok := t.Type.(*ast.StructType)
-			if !ok {
-				return false
-			}
-			for _, field := range s.Fields.List {
-				if field.Tag != nil {
-					name, _, _ := strings.Cut(reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json"), ",")
-					comments[t.Name.Name+"."+name] = strings.TrimSpace(oneLine(field.Doc) + " " + oneLine(field.Comment))
-				}
-			}
-			return false
-		})
+		source, _ := api.Source.ReadFile(f.Name())
+		readComments(string(source), comments)
 	}
 	for name, s := range schemas {
 		s.Description = comments[name]
@@ -76,4 +51,31 @@ func addComments(schemas map[string]*huma.Schema) {
 	}
 }
 
-func oneLine(c *ast.CommentGroup) string { return strings.Join(strings.Fields(c.Text()), " ") }
+var (
+	typeLine  = regexp.MustCompile(`^type (\w+) `)
+	fieldLine = regexp.MustCompile("`json:\"(\\w+)[^`]*`(?: *// ?(.*))?$")
+)
+
+// readComments adds the comments of types, and of fields with names in JSON, that gofmt has
+// put in order: above them, and behind fields too.
+func readComments(source string, comments map[string]string) {
+	typ, above := "", []string(nil)
+	for line := range strings.Lines(source) {
+		line = strings.TrimRight(line, "\n")
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "//"); ok {
+			above = append(above, text)
+			continue
+		}
+		if m := typeLine.FindStringSubmatch(line); m != nil {
+			typ = m[1]
+			comments[typ] = oneLine(above...)
+		} else if m := fieldLine.FindStringSubmatch(line); m != nil {
+			comments[typ+"."+m[1]] = oneLine(append(above, m[2])...)
+		}
+		above = nil
+	}
+}
+
+func oneLine(lines ...string) string {
+	return strings.Join(strings.Fields(strings.Join(lines, " ")), " ")
+}

@@ -51,7 +51,7 @@ func (r Role) registerPlots(a huma.API) {
 	})
 	op := operation(http.MethodGet, "/v1/plots/{name}/{format}", "the same as CSV")
 	op.Responses = pictures("csv")
-	huma.Register(a, op, func(_ context.Context, in *plotFileInput) (*picture, error) {
+	handle(a, op, func(_ context.Context, in *plotFileInput) (*picture, error) {
 		if r.History == nil {
 			return nil, problemOf(noPlots())
 		}

@@ -24,7 +24,7 @@ type qrInput struct {
 func (r Role) registerQR(a huma.API) {
 	op := operation(http.MethodGet, "/v1/invitation/{format}", "the code for pairing that holds now, as a QR code")
 	op.Responses = pictures("svg", "png")
-	huma.Register(a, op, func(_ context.Context, in *qrInput) (*picture, error) {
+	handle(a, op, func(_ context.Context, in *qrInput) (*picture, error) {
 		if r.Inviter == nil {
 			return nil, problemOf(unsupported("codes for pairing"))
 		}

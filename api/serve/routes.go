@@ -87,7 +87,7 @@ func get[I, T any](a huma.API, path, summary string, f func(*I) (T, error)) {
 }
 
 func register[I, T any](a huma.API, op huma.Operation, f func(*I) (T, error)) {
-	huma.Register(a, op, func(_ context.Context, in *I) (*answer[T], error) {
+	handle(a, op, func(_ context.Context, in *I) (*answer[T], error) {
 		body, err := f(in)
 		if err != nil {
 			return nil, problemOf(err)
@@ -98,7 +98,7 @@ func register[I, T any](a huma.API, op huma.Operation, f func(*I) (T, error)) {
 
 // do registers what changes something, answered with 204.
 func do[I any](a huma.API, method, path, summary string, f func(*I) error) {
-	huma.Register(a, operation(method, path, summary), func(_ context.Context, in *I) (*struct{}, error) {
+	handle(a, operation(method, path, summary), func(_ context.Context, in *I) (*struct{}, error) {
 		if err := f(in); err != nil {
 			return nil, problemOf(err)
 		}
@@ -262,7 +262,7 @@ func (r Role) registerPair(a huma.API) {
 	})
 	op := operation(http.MethodPost, "/v1/pair", "pair with the devices that show these codes; GET tells what becomes of it")
 	op.DefaultStatus = http.StatusAccepted
-	huma.Register(a, op, func(_ context.Context, in *pairInput) (*answer[api.Pairing], error) {
+	handle(a, op, func(_ context.Context, in *pairInput) (*answer[api.Pairing], error) {
 		if r.Pairer == nil {
 			return nil, problemOf(elsewhere)
 		}
@@ -281,7 +281,7 @@ func (r Role) registerInvitation(a huma.API) {
 		}
 		return r.Inviter.Current(), nil
 	})
-	huma.Register(a, operation(http.MethodPost, "/v1/invitation", "make a new code for pairing"), func(context.Context, *nothing) (*answer[api.Invitation], error) {
+	handle(a, operation(http.MethodPost, "/v1/invitation", "make a new code for pairing"), func(context.Context, *nothing) (*answer[api.Invitation], error) {
 		if r.Inviter == nil {
 			return nil, problemOf(unsupported("codes for pairing"))
 		}
@@ -327,7 +327,7 @@ func (r Role) registerPolicy(a huma.API) {
 func registerText[I, T any](a huma.API, method, path, summary string, f func(I) (T, error)) {
 	o := operation(method, path, summary)
 	o.MaxBodyBytes = maxText
-	huma.Register(a, o, func(_ context.Context, in *struct{ Body I }) (*answer[T], error) {
+	handle(a, o, func(_ context.Context, in *struct{ Body I }) (*answer[T], error) {
 		body, err := f(in.Body)
 		if err != nil {
 			return nil, problemOfText(err)
