@@ -91,7 +91,7 @@ var importRules = []importRule{
 	{from: []string{"onload/relay"}, only: []string{"base/unit", "base/fault", "base/loglimit", "base/text", "base/identity", "base/dialpolicy", "link/splice", "link/tcp", "link/discovery"},
 		reason: "it carries connections for those it trusts; its caller decides how much"},
 	{from: []string{"onload/allowance"}, only: []string{"base/unit", "control/policy"}, reason: "an allowance is computed from numbers, whatever their source"},
-	{from: []string{"onload/permit"}, only: []string{"base/fault", "base/identity", "base/store", "link/tcp", "onload/allowance", "onload/relay"}, reason: "it reports loads and grants permits; others measure the one and use the other"},
+	{from: []string{"onload/permit"}, only: []string{"base/fault", "base/identity", "base/store", "base/text", "base/userfile", "link/tcp", "onload/allowance", "onload/relay"}, reason: "it reports loads and grants permits; others measure the one and use the other"},
 	{from: []string{"onload/dataplan"}, only: []string{"base/unit", "base/fault", "base/store", "control/device", "control/policy"}, reason: "it keeps what an interface has counted, and decides nothing"},
 
 	// lab

@@ -264,3 +264,6 @@ func (d *demo) table() error {
 	}
 	return nil
 }
+
+// seconds is so long.
+func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,7 +76,7 @@ own pace. A load that is not known, or not newer than 30 s, grants nothing.`,
 // servePermits grants permits until ctx ends.
 func servePermits(ctx context.Context, o permitOptions) error {
 	var err error
-	if o.rules.Threshold, err = parseLoad(o.threshold); err != nil || o.rules.Threshold == 0 {
+	if o.rules.Threshold, err = permit.ParseLoad(o.threshold); err != nil || o.rules.Threshold == 0 {
 		return cli.UsageError("--threshold is a load like 70%%")
 	}
 	if o.rules.Life < 10*time.Second || o.rules.Life > allowance.MaxLife || o.rules.Most < 1 {
@@ -175,7 +174,7 @@ func checkLoad(from string) error {
 func watchLoad(ctx context.Context, s *permit.Service, name, from string) error {
 	if at, ok := strings.CutPrefix(from, "load:"); ok {
 		return each(ctx, lookAtLoad, func() error {
-			load, err := readLoad(ctx, at)
+			load, err := permit.ReadLoad(ctx, at)
 			if err == nil {
 				s.Observe(name, load)
 			}
@@ -236,88 +235,6 @@ func hearLoad(ctx context.Context, in io.Reader, recorded bool, tell func(float6
 		}
 	}
 	return nil
-}
-
-// maxLoadPage bounds what is read for a number.
-const maxLoadPage = 1 << 10
-
-// readLoad reads a number from a file or web page, which must not be older than is of use.
-func readLoad(ctx context.Context, at string) (float64, error) {
-	var in io.ReadCloser
-	if strings.HasPrefix(at, "http://") || strings.HasPrefix(at, "https://") {
-		ctx, cancel := context.WithTimeout(ctx, lookAtLoad)
-		defer cancel()
-		q, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
-		if err != nil {
-			return 0, err
-		}
-		a, err := http.DefaultClient.Do(q)
-		if err != nil {
-			return 0, err
-		}
-		in = a.Body
-		if a.StatusCode != http.StatusOK {
-			in.Close()
-			return 0, fmt.Errorf("%s: %s", at, a.Status)
-		}
-		if err := fresh(at, a.Header); err != nil {
-			in.Close()
-			return 0, err
-		}
-	} else {
-		st, err := userfile.Stat(at)
-		if err != nil {
-			return 0, err
-		}
-		if age := time.Since(st.ModTime()); age > freshLoad {
-			return 0, fmt.Errorf("%s was written %v ago", at, age.Round(time.Second))
-		}
-		if in, err = userfile.Open(at); err != nil {
-			return 0, err
-		}
-	}
-	defer in.Close()
-	text, err := io.ReadAll(io.LimitReader(in, maxLoadPage))
-	if err != nil {
-		return 0, err
-	}
-	return parseLoad(strings.TrimSpace(string(text)))
-}
-
-// fresh says why a page with a load is too old, by its server's own clock. Of a page
-// without a date of change nothing is known, and it is taken for one that is made anew.
-func fresh(at string, h http.Header) error {
-	changed, err := http.ParseTime(h.Get("Last-Modified"))
-	if err != nil {
-		return nil
-	}
-	now, err := http.ParseTime(h.Get("Date"))
-	if err != nil {
-		now = time.Now()
-	}
-	if seconds, err := strconv.ParseUint(h.Get("Age"), 10, 31); err == nil { // a cache's
-		now = now.Add(time.Duration(seconds) * time.Second)
-	}
-	if age := now.Sub(changed); age > freshLoad {
-		return fmt.Errorf("%s was written %v ago", at, age)
-	}
-	return nil
-}
-
-// freshLoad is how old a file or page with a load may be.
-const freshLoad = 30 * time.Second
-
-// parseLoad reads a load like 0.42 or 42%.
-func parseLoad(text string) (float64, error) {
-	digits, percent := strings.CutSuffix(text, "%")
-	load, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
-	if percent {
-		load /= 100
-	}
-	if err != nil || !(load >= 0 && load <= 1) {
-		return 0, fmt.Errorf("%.40q is no load from 0 to 1, or from 0%% to 100%%", text)
-	}
-	return load, nil
 }
 
 // permitText is an answer for people. Where the load is not known none is told.

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -122,65 +120,12 @@ func TestPermitUsage(t *testing.T) {
 	if list, err := os.ReadDir(empty); len(list) != 0 || err != nil {
 		t.Error("something is made for who only asks:", list, err)
 	}
-	load := .456
-	var page bytes.Buffer
-	at := time.Date(2026, 6, 10, 0, 1, 0, 0, time.UTC)
-	if err := printPermits(&page, permit.Report{Threshold: .7, LifeSeconds: 300, Most: 1, NotKept: "full", Cells: []permit.Cell{
-		{Name: "a\x1b", Why: "it is not known"}, {Name: "b", Load: &load, Permits: []permit.Granted{{DeviceID: "id", HeldSeconds: 120, LeftSeconds: 60}}}}}, at); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"a load of 70 % on; a permit holds for 5m0s\n", "forget who has permits: full\n", "a?    -     0 of 1   no: it is not known\n",
-		"b     46 %  1 of 1   to who has one: all are taken\n", "id (not trusted any more)  b     2026-06-09 23:59:00  00:02:00\n"} {
-		if !strings.Contains(page.String(), want) {
-			t.Errorf("no %q in\n%s", want, &page)
-		}
-	}
 	key, err := identity.Generate()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if code, _, errs := mpbondLab(t, "permit", "ask", "127.0.0.1:1", "--key", key.Public().String()); code != cli.ExitNoConn {
 		t.Errorf("code %d, %s", code, errs)
-	}
-}
-
-// TestLoads: what is a load, and how old it may be.
-func TestLoads(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "load")
-	page, changed := "0.25", time.Time{}
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		if !changed.IsZero() {
-			w.Header().Set("Last-Modified", changed.UTC().Format(http.TimeFormat))
-		}
-		if q.URL.Path != "/load" {
-			w.WriteHeader(http.StatusNotFound)
-		}
-		_, _ = io.WriteString(w, page)
-	}))
-	defer site.Close()
-	for text, want := range map[string]float64{"0": 0, "1\n": 1, " 42 % ": .42, "0.5": .5, "": -1, "x": -1, "1.1": -1, "-1": -1, "NaN": -1, "101%": -1, strings.Repeat("0", 2000): 0} {
-		write(t, path, text)
-		page = text
-		for _, at := range []string{path, site.URL + "/load"} {
-			if got, err := readLoad(t.Context(), at); (err != nil) != (want < 0) || err == nil && got != want {
-				t.Errorf("%s has %.20q: %v, %v", at, text, got, err)
-			}
-		}
-	}
-	write(t, path, "0.5")
-	old := time.Now().Add(-freshLoad - time.Second)
-	if err := os.Chtimes(path, old, old); err != nil {
-		t.Fatal(err)
-	}
-	page, changed = "0.5", time.Now()
-	if got, err := readLoad(t.Context(), site.URL+"/load"); err != nil || got != .5 {
-		t.Errorf("a page of now: %v, %v", got, err)
-	}
-	changed = old
-	for _, at := range []string{path, path + "x", site.URL, site.URL + "/load", "http://" + freeAddress(t)} {
-		if got, err := readLoad(t.Context(), at); err == nil {
-			t.Errorf("%s: %v", at, got)
-		}
 	}
 }
 

@@ -12,6 +12,8 @@
 //	serve.go   the service
 //	watch.go   the service takes back what it granted
 //	report.go  what it tells its operator: GET /v1/permits, by the service's own key
+//	view.go    the same for people
+//	load.go    loads that others have measured, from a file or web page
 //	keep.go    the helper's side
 package permit
 

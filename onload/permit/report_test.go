@@ -1,7 +1,9 @@
 package permit
 
 import (
+	"bytes"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,5 +71,22 @@ func TestReport(t *testing.T) {
 	}
 	if status, _, err := own.call(t.Context(), http.MethodPost, reportPath, nil, maxBody); err != nil || status != http.StatusMethodNotAllowed {
 		t.Error(status, err)
+	}
+}
+
+// TestPrint: what people are shown of a report, without control characters.
+func TestPrint(t *testing.T) {
+	load := .456
+	var page bytes.Buffer
+	at := time.Date(2026, 6, 10, 0, 1, 0, 0, time.UTC)
+	if err := (Report{Threshold: .7, LifeSeconds: 300, Most: 1, NotKept: "full", Cells: []Cell{
+		{Name: "a\x1b", Why: "it is not known"}, {Name: "b", Load: &load, Permits: []Granted{{DeviceID: "id", HeldSeconds: 120, LeftSeconds: 60}}}}}).Print(&page, at); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"a load of 70 % on; a permit holds for 5m0s\n", "forget who has permits: full\n", "a?    -     0 of 1   no: it is not known\n",
+		"b     46 %  1 of 1   to who has one: all are taken\n", "id (not trusted any more)  b     2026-06-09 23:59:00  00:02:00\n"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("no %q in\n%s", want, &page)
+		}
 	}
 }

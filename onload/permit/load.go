@@ -1,0 +1,110 @@
+package permit
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"mpbond/base/userfile"
+)
+
+// pageTimeout bounds the wait for a web page with a load.
+const pageTimeout = 2 * time.Second
+
+// maxLoadPage bounds what is read for a number.
+const maxLoadPage = 1 << 10
+
+// ReadLoad reads a load from a file or web page, which must not be older than is of use:
+// 30 s.
+func ReadLoad(ctx context.Context, at string) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	open := openFile
+	if strings.HasPrefix(at, "http://") || strings.HasPrefix(at, "https://") {
+		open = openPage
+	}
+	in, err := open(ctx, at)
+	if err != nil {
+		return 0, err
+	}
+	defer in.Close()
+	text, err := io.ReadAll(io.LimitReader(in, maxLoadPage))
+	if err != nil {
+		return 0, err
+	}
+	return ParseLoad(strings.TrimSpace(string(text)))
+}
+
+// openPage opens a web page with a load.
+func openPage(ctx context.Context, at string) (io.ReadCloser, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return nil, err
+	}
+	a, err := http.DefaultClient.Do(q)
+	if err != nil {
+		return nil, err
+	}
+	if a.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", at, a.Status)
+	} else {
+		err = fresh(at, a.Header)
+	}
+	if err != nil {
+		a.Body.Close()
+		return nil, err
+	}
+	return a.Body, nil
+}
+
+// openFile opens a file with a load.
+func openFile(_ context.Context, at string) (io.ReadCloser, error) {
+	st, err := userfile.Stat(at)
+	if err != nil {
+		return nil, err
+	}
+	if age := time.Since(st.ModTime()); age > freshLoad {
+		return nil, fmt.Errorf("%s was written %v ago", at, age.Round(time.Second))
+	}
+	return userfile.Open(at)
+}
+
+// fresh says why a page with a load is too old, by its server's own clock. Of a page
+// without a date of change nothing is known, and it is taken for one that is made anew.
+func fresh(at string, h http.Header) error {
+	changed, err := http.ParseTime(h.Get("Last-Modified"))
+	if err != nil {
+		return nil
+	}
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	if seconds, err := strconv.ParseUint(h.Get("Age"), 10, 31); err == nil { // a cache's
+		now = now.Add(time.Duration(seconds) * time.Second)
+	}
+	if age := now.Sub(changed); age > freshLoad {
+		return fmt.Errorf("%s was written %v ago", at, age)
+	}
+	return nil
+}
+
+// freshLoad is how old a file or page with a load may be.
+const freshLoad = 30 * time.Second
+
+// ParseLoad reads a load like 0.42 or 42%.
+func ParseLoad(text string) (float64, error) {
+	digits, percent := strings.CutSuffix(text, "%")
+	load, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+	if percent {
+		load /= 100
+	}
+	if err != nil || !(load >= 0 && load <= 1) {
+		return 0, fmt.Errorf("%.40q is no load from 0 to 1, or from 0%% to 100%%", text)
+	}
+	return load, nil
+}

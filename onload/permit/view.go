@@ -1,0 +1,57 @@
+package permit
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"mpbond/base/text"
+)
+
+// Print tells people what is granted.
+func (r Report) Print(w io.Writer, now time.Time) error {
+	fmt.Fprintf(w, "nothing is granted from a load of %.0f %% on; a permit holds for %v\n", 100*r.Threshold, seconds(r.LifeSeconds))
+	if r.NotKept != "" {
+		fmt.Fprintln(w, "a restart would forget who has permits:", text.Printable(r.NotKept))
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "CELL\tLOAD\tPERMITS\tGRANTS")
+	held := 0
+	for _, c := range r.Cells {
+		load, grants := "-", "yes"
+		if c.Load != nil {
+			load = fmt.Sprintf("%.0f %%", 100**c.Load)
+		}
+		switch {
+		case c.Why != "":
+			grants = "no: " + text.Printable(c.Why)
+		case len(c.Permits) >= r.Most:
+			grants = "to who has one: all are taken"
+		}
+		held += len(c.Permits)
+		fmt.Fprintf(t, "%s\t%s\t%d of %d\t%s\n", text.Printable(c.Name), load, len(c.Permits), r.Most, grants)
+	}
+	if held > 0 {
+		_ = t.Flush() // its columns are its own
+		fmt.Fprintln(t, "\nDEVICE\tCELL\tSINCE\tUNTIL")
+	}
+	for _, c := range r.Cells {
+		for _, p := range c.Permits {
+			name := text.Printable(p.Device)
+			if name == "" {
+				name = text.Printable(p.DeviceID) + " (not trusted any more)"
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, text.Printable(c.Name), clockTime(now.Add(-seconds(p.HeldSeconds)), now), clockTime(now.Add(seconds(p.LeftSeconds)), now))
+		}
+	}
+	return t.Flush()
+}
+
+// clockTime is a time of day, with the day if that is not now's.
+func clockTime(t, now time.Time) string {
+	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
+		return t.Format("2006-01-02 15:04:05")
+	}
+	return t.Format(time.TimeOnly)
+}
