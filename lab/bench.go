@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -52,15 +53,34 @@ type program struct {
 	out  *tail
 }
 
-// NewBench readies a lab that is up for transfers.
-func NewBench(l *Lab, seed uint64) (*Bench, error) {
-	b := &Bench{Lab: l, Dir: filepath.Join(l.dir, "bench"), Seed: seed, hashes: map[string][32]byte{}}
+// withBench brings a lab of its own up for f, and takes it down again with all that f has
+// started.
+func withBench(t *Topology, o Options, seed uint64, f func(*Bench) error) (err error) {
+	o.Name, o.Tied = uniqueName(o.Name), true
+	l, err := Up(t, o)
+	if err != nil {
+		return err
+	}
+	b := newBench(l, seed)
+	defer func() {
+		b.EndAll()
+		err = cmp.Or(err, l.Down())
+	}()
+	return f(b)
+}
+
+func newBench(l *Lab, seed uint64) *Bench {
+	return &Bench{Lab: l, Dir: filepath.Join(l.dir, "bench"), Seed: seed, hashes: map[string][32]byte{}}
+}
+
+// ready makes the bench's directory, and checks that transfers have all nodes they need.
+func (b *Bench) ready() error {
 	for _, n := range []string{"primary", "server", "web"} {
-		if l.Topology.Node[n] == nil {
-			return nil, fmt.Errorf("the topology has no node %q, which runs need", n)
+		if b.Lab.Topology.Node[n] == nil {
+			return fmt.Errorf("the topology has no node %q, which runs need", n)
 		}
 	}
-	return b, os.MkdirAll(filepath.Join(b.Dir, itemsDir), 0o755)
+	return os.MkdirAll(filepath.Join(b.Dir, itemsDir), 0o755)
 }
 
 // Run runs a program in a node to its end and returns what it printed.

@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -72,32 +71,33 @@ func calibrateOnce(ctx context.Context, rate unit.Rate, length time.Duration) (c
 		t.Link[fmt.Sprintf("l%d", i)] = &Link{Ends: [2]string{"a", "b"},
 			LinkDir: LinkDir{Rate: strconv.FormatInt(int64(rate), 10), Delay: calibrateDelay.String()}}
 	}
-	l, err := Up(t, Options{Name: uniqueName("cal"), Tied: true})
-	if err != nil {
-		return c, err
-	}
-	b := &Bench{Lab: l}
-	defer func() {
-		b.EndAll()
-		err = errors.Join(err, l.Down())
-	}()
+	err = withBench(t, Options{Name: "cal"}, 0, func(b *Bench) error {
+		c, err = b.calibrate(ctx, rate, length)
+		return err
+	})
+	return c, err
+}
+
+// calibrate measures between the nodes a and b.
+func (b *Bench) calibrate(ctx context.Context, rate unit.Rate, length time.Duration) (c Calibration, err error) {
 	if err := b.SpawnSelf(ctx, "b", probeReport, "probe", "source"); err != nil {
 		return c, err
 	}
-	job, err := calibrateJob(t, rate, length)
+	job, err := calibrateJob(b.Lab.Topology, rate, length)
 	if err != nil {
 		return c, err
 	}
-	if _, err := l.Stats(true); err != nil {
+	if _, err := b.Lab.Stats(true); err != nil {
 		return c, err
 	}
-	cpu, from := cpuTime(l.hello.PID), time.Now()
+	emulator := b.Lab.hello.PID
+	cpu, from := cpuTime(emulator), time.Now()
 	out, err := b.Run(ctx, "a", labCommand("probe", "measure", job)...)
 	if err != nil {
 		return c, fmt.Errorf("calibration at %v: %w", rate, err)
 	}
-	used := (cpuTime(l.hello.PID) - cpu).Seconds() / time.Since(from).Seconds()
-	s, err := l.Stats(false)
+	used := (cpuTime(emulator) - cpu).Seconds() / time.Since(from).Seconds()
+	s, err := b.Lab.Stats(false)
 	if err != nil {
 		return c, err
 	}

@@ -153,7 +153,7 @@ func (p DualPlan) transfers(ctx context.Context, w wishes, emit func(Result)) er
 	})
 }
 
-func (p DualPlan) run(ctx context.Context, w wishes, emit func(DualResult)) (err error) {
+func (p DualPlan) run(ctx context.Context, w wishes, emit func(DualResult)) error {
 	t, err := p.topology()
 	if err != nil {
 		return err
@@ -161,39 +161,30 @@ func (p DualPlan) run(ctx context.Context, w wishes, emit func(DualResult)) (err
 	if p.Size <= 0 || p.Reps < 1 || p.Chunks < 0 {
 		return fault.New(fault.Usage, errors.New("the size and the repetitions must be over 0"), "")
 	}
-	l, err := Up(t, Options{Name: uniqueName("dual"), Tied: true})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, l.Down()) }()
-	b, err := NewBench(l, p.Seed)
-	if err != nil {
-		return err
-	}
-	b.LogDir = p.Trace
-	if p.Trace != "" {
-		if err := os.MkdirAll(p.Trace, 0o755); err != nil {
+	return withBench(t, Options{Name: "dual"}, p.Seed, func(b *Bench) error {
+		if b.LogDir = p.Trace; p.Trace != "" {
+			if err := os.MkdirAll(p.Trace, 0o755); err != nil {
+				return err
+			}
+		}
+		d := &dualRun{p, b}
+		if err := d.start(ctx); err != nil {
 			return err
 		}
-	}
-	defer b.EndAll()
-	d := &dualRun{p, b}
-	if err := d.start(ctx); err != nil {
-		return err
-	}
-	for rep := range p.Reps {
-		for _, c := range p.cases() {
-			if w.skip != nil && w.skip(DualScheme(c, DualUsers[0]), rep) && w.skip(DualScheme(c, DualUsers[1]), rep) {
-				continue
+		for rep := range p.Reps {
+			for _, c := range p.cases() {
+				if w.skip != nil && w.skip(DualScheme(c, DualUsers[0]), rep) && w.skip(DualScheme(c, DualUsers[1]), rep) {
+					continue
+				}
+				r, err := d.turn(ctx, w, c, rep)
+				if err != nil {
+					return fmt.Errorf("%s: %w%s", c, err, b.said())
+				}
+				emit(r)
 			}
-			r, err := d.turn(ctx, w, c, rep)
-			if err != nil {
-				return fmt.Errorf("%s: %w%s", c, err, b.said())
-			}
-			emit(r)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 type dualRun struct {
@@ -204,6 +195,9 @@ type dualRun struct {
 // start starts the web server and mpbond, and waits until each user has a
 // subflow of its own and one by the other.
 func (d *dualRun) start(ctx context.Context) error {
+	if err := d.ready(); err != nil {
+		return err
+	}
 	if _, _, err := d.File(d.Size); err != nil {
 		return err
 	}

@@ -99,18 +99,11 @@ const flowSlot = 100 * time.Millisecond
 
 // RunFlows brings the plan's lab up, runs all sets in turn, or together, in each
 // repetition, gives the results to emit, and takes everything down again.
-func RunFlows(ctx context.Context, p FlowPlan, emit func(FlowResult)) (err error) {
+func RunFlows(ctx context.Context, p FlowPlan, emit func(FlowResult)) error {
 	w, err := p.prepare()
 	if err != nil {
 		return fault.New(fault.Usage, err, "")
 	}
-	l, err := Up(w.topology, Options{Name: uniqueName("flow"), Tied: true})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, l.Down()) }()
-	w.Bench = &Bench{Lab: l}
-	defer w.EndAll()
 	groups := [][]int{}
 	for i := range p.Sets {
 		if p.Together && i > 0 {
@@ -119,14 +112,17 @@ func RunFlows(ctx context.Context, p FlowPlan, emit func(FlowResult)) (err error
 			groups = append(groups, []int{i})
 		}
 	}
-	for rep := range p.Reps {
-		for _, sets := range groups {
-			if err := w.undisturbed(ctx, rep, sets, emit); err != nil {
-				return err
+	return withBench(w.topology, Options{Name: "flow"}, p.Seed, func(b *Bench) error {
+		w.Bench = b
+		for rep := range p.Reps {
+			for _, sets := range groups {
+				if err := w.undisturbed(ctx, rep, sets, emit); err != nil {
+					return err
+				}
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // flowRun is a plan that runs.

@@ -27,8 +27,8 @@ ends = ["primary", "server"]
 [link.core]
 ends = ["server", "web"]
 `, Options{})
-	b, err := NewBench(l, 1)
-	if err != nil {
+	b := newBench(l, 1)
+	if err := b.ready(); err != nil {
 		t.Fatal(err)
 	}
 	defer b.EndAll()

@@ -91,21 +91,19 @@ func Run(ctx context.Context, p Plan, emit func(Result)) error {
 	return s.run(ctx, emit)
 }
 
-func (s *session) run(ctx context.Context, emit func(Result)) (err error) {
+func (s *session) run(ctx context.Context, emit func(Result)) error {
+	return withBench(s.topology, Options{Name: "run", Pcap: s.plan.Pcap}, s.plan.Seed, func(b *Bench) error {
+		for _, w := range b.Lab.Warnings {
+			fmt.Fprintln(os.Stderr, "warning:", w)
+		}
+		return s.transfers(ctx, b, emit)
+	})
+}
+
+// transfers makes those of the plan.
+func (s *session) transfers(ctx context.Context, b *Bench, emit func(Result)) error {
 	p := s.plan
-	l, err := Up(s.topology, Options{Name: uniqueName("run"), Tied: true, Pcap: p.Pcap})
-	if err != nil {
-		return err
-	}
-	defer func() { err = cmp.Or(err, l.Down()) }()
-	for _, w := range l.Warnings {
-		fmt.Fprintln(os.Stderr, "warning:", w)
-	}
-	b, err := NewBench(l, p.Seed)
-	if err != nil {
-		return err
-	}
-	if err := b.files(p); err != nil {
+	if err := cmp.Or(b.ready(), b.files(p)); err != nil {
 		return err
 	}
 	for id := range p.transfers(p.Skip) {

@@ -127,35 +127,6 @@ func CPUEnergy(set radio.Set, device string) Metric {
 	return m
 }
 
-// Part is what one component of one consumer of a device took in a transfer.
-type Part struct {
-	Device    string
-	Consumer  string // a radio.Kind, or CPU
-	Component string // of radio.Energy, or "busy"
-	Energy    unit.Joules
-}
-
-// Parts are a transfer's energies by device, radio and component, and those of
-// processors: devices in the order of their names, radios in that of their links,
-// components in a fixed one, also those that are 0. Of a transfer without recorded
-// packets there are those of processors alone.
-func Parts(set radio.Set, r lab.Result) (all []Part) {
-	items, err := set.Account(traces(r))
-	if err != nil {
-		return nil // every set has LTE and WiFi
-	}
-	for _, i := range items {
-		for _, c := range i.Components() {
-			all = append(all, Part{i.Device, string(i.Radio), c.Name, c.Energy})
-		}
-	}
-	for _, d := range devices(r) {
-		all = append(all, Part{d, "CPU", "busy", set.Core().Of(busy(r, d))})
-	}
-	slices.SortStableFunc(all, func(a, b Part) int { return strings.Compare(a.Device, b.Device) })
-	return all
-}
-
 // energySetup says what energies are made of.
 func energySetup(set radio.Set) string {
 	text := fmt.Sprintf("Energy by constants %s, of radios that are idle before; E_active is without tails. Packets count while the client runs, for all schemes: mpbond's subflows are up before, other schemes' handshakes are in it.", set.Name)

@@ -23,9 +23,6 @@ func CQI(sinr float64) int {
 	return q
 }
 
-// SINROf is a SINR at which the CQI is q.
-func SINROf(q int) float64 { return thresholds[min(max(q, 0), 15)] + 0.05 }
-
 // SINROfSignal is the SINR at a received power, for a cell limited by noise and
 // neighbours at −110 dBm per 180 kHz in all: −85 dBm is 25 dB, −105 dBm is 5.
 func SINROfSignal(dBm float64) float64 { return dBm + 110 }
