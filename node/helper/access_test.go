@@ -103,13 +103,13 @@ func TestRevokedWhileDialling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
 		w.prepare = func(h *Helper) {
-			h.servers = slowly{w.servers, func() {
+			h.dialWith(slowly{w.servers, func() {
 				if err := h.trust.Remove("home"); err != nil {
 					t.Error(err)
 				}
 				h.TrustChanged()
 				synctest.Wait() // the relays there are were looked at
-			}}
+			}})
 		}
 		w.listen("x:1")
 		w.start(Config{})
@@ -159,8 +159,8 @@ func TestSubflowWhileEnding(t *testing.T) {
 		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
 		armed, ended := new(atomic.Bool), make(chan struct{})
 		w.prepare = func(h *Helper) {
-			h.servers = slowly{w.servers, func() { armed.Store(true) }} // the answer comes next
-			h.pipes = hooked{w.pipes, armed, func() {
+			h.dialWith(slowly{w.servers, func() { armed.Store(true) }}) // the answer comes next
+			h.calls.carrier = hooked{w.pipes, armed, func() {
 				go func() { w.stop(); close(ended) }()
 				synctest.Wait()
 			}}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,7 +47,7 @@ func worldOf(t *testing.T, list ...string) (*world, *addresses) {
 	w := &world{t: t, pipes: overTCP(), servers: overTCP()}
 	w.listenAt("127.0.0.1:0", "[::1]:0")
 	w.prepare = func(h *Helper) {
-		h.addresses = func() (map[netip.Addr]bool, error) {
+		h.watch.addresses = func() (map[netip.Addr]bool, error) {
 			defer func() {
 				select {
 				case looked <- struct{}{}:
@@ -144,7 +146,9 @@ func TestAwake(t *testing.T) {
 		var slept atomic.Int64
 		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
 		w.listen("x:1")
-		w.prepare = func(h *Helper) { h.wall = func() time.Time { return wallClock().Add(time.Duration(slept.Load())) } }
+		w.prepare = func(h *Helper) {
+			h.watch.wall = func() time.Time { return wallClock().Add(time.Duration(slept.Load())) }
+		}
 		w.start(Config{})
 		a := w.waiting()
 		time.Sleep(time.Hour)
@@ -193,7 +197,7 @@ func TestSleepAtAnyRead(t *testing.T) {
 		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
 		w.listen("x:1")
 		w.prepare = func(h *Helper) {
-			h.wall = func() time.Time {
+			h.watch.wall = func() time.Time {
 				mu.Lock()
 				defer mu.Unlock()
 				now := wallClock().Add(slept)
@@ -218,3 +222,62 @@ func TestSleepAtAnyRead(t *testing.T) {
 		w.stop()
 	})
 }
+
+// TestAddressWatch: what looks at addresses and the clock show.
+func TestAddressWatch(t *testing.T) {
+	a, clock := &addresses{}, time.Unix(1e9, 0)
+	var broken error
+	w := newAddressWatch()
+	w.wall = func() time.Time { return clock }
+	w.addresses = func() (map[netip.Addr]bool, error) {
+		if broken != nil {
+			return nil, broken
+		}
+		return a.get()
+	}
+	end := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 5} }
+	w.start()
+	const one, two, foreign = "192.0.2.1", "192.0.2.2", "192.0.2.3"
+	for i, c := range []struct {
+		after    time.Duration
+		list     []string
+		err      error
+		slept    time.Duration
+		others   bool
+		mayDiff  bool
+		unlooked bool
+		lost     []string
+	}{
+		{after: time.Second, list: []string{one}, mayDiff: true},
+		{after: time.Second, list: []string{one, two}, others: true, mayDiff: true},
+		{after: time.Second, err: errors.New("no netlink"), unlooked: true},
+		{after: time.Second, list: []string{two}, others: true, mayDiff: true, lost: []string{one}},
+		{after: time.Minute, list: []string{two}, slept: 59 * time.Second, mayDiff: true, lost: []string{one}},
+		{after: leastSleep, list: []string{two}, mayDiff: true, lost: []string{one}},
+		{after: -time.Hour, list: []string{two}, mayDiff: true, lost: []string{one}}, // the clock was set
+		{after: time.Second, list: []string{two}, mayDiff: true, lost: []string{one}},
+		{after: time.Second, list: []string{two}, lost: []string{one}}, // routes have followed
+		{after: time.Second, list: []string{one}, others: true, mayDiff: true, lost: []string{two}},
+	} {
+		clock, broken = clock.Add(c.after), c.err
+		a.set(c.list...)
+		got := w.look()
+		if got.slept != c.slept || got.addresses != c.others || got.linkMayDiff != c.mayDiff || (got.lost == nil) != c.unlooked {
+			t.Errorf("%d: %+v", i, got)
+		}
+		for _, ip := range []string{one, two, foreign} {
+			if got.lost != nil && got.lost(end(ip)) != slices.Contains(c.lost, ip) {
+				t.Errorf("%d: %s is lost: %v", i, ip, !slices.Contains(c.lost, ip))
+			}
+		}
+		if got.lost != nil && got.lost(pipeAddr{}) {
+			t.Errorf("%d: an end without an address has lost it", i)
+		}
+	}
+}
+
+// pipeAddr is no address of a network.
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "memory" }
+func (pipeAddr) String() string  { return "memory" }

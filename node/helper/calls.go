@@ -3,81 +3,149 @@ package helper
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"net"
 	"sync"
 	"time"
 
 	"mpbond/base/backoff"
 	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/core/trace"
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
 	"mpbond/node/refusal"
 )
 
-// keep keeps a target until ctx ends or its stop is called.
-func (h *Helper) keep(ctx context.Context, t *target, all *sync.WaitGroup) {
+// Tuning of calls.
+const (
+	// Between attempts to reach a primary that does not answer. The first retries
+	// are quick, since most breaks are a restart or a roaming device; later a tenth
+	// of the time that it has been away, so that its return is noticed soon and a
+	// lasting absence costs little. After a refusal package refusal says how long.
+	backoffMin  = 200 * time.Millisecond
+	backoffSoon = time.Second
+	backoffMax  = 15 * time.Second
+	// steadyPipe is how long a pipe must have waited to count as one that worked:
+	// a primary that refuses says so after the handshake.
+	steadyPipe = 10 * time.Second
+	// callTimeout bounds one attempt to reach the primary of a broken subflow: a link
+	// that comes back is to be found at once, not at TCP's next try.
+	callTimeout = time.Second
+	callAgain   = 250 * time.Millisecond
+	// callRefused is the longest wait after a refusal. None is about the subflow: an
+	// older or newer mpbond that answers for a while, a limit, or another device at
+	// the primary's address may all be gone before the search ends, which is soon.
+	callRefused = time.Second
+	// lookAgain is how often it is checked whether the search can end.
+	lookAgain = 50 * time.Millisecond
+)
+
+// pipeCaller calls primaries. It keeps one pipe waiting at each target, backs off from those
+// that do not answer or refuse this device, and searches another pipe for a subflow whose
+// pipe broke. A pipe that a primary takes is handed to taken, in a goroutine of its own, and
+// belongs to it from then on; all others are closed. It owns the waiting pipes, the
+// refusals and its goroutines, for which tasks waits: they end with their contexts. What a
+// primary announces over a pipe goes to onServers, whose errors end the pipe, and facts of
+// this device are sent by announcer. Methods may be called by any goroutine.
+type pipeCaller struct {
+	carrier   pipe.Carrier // a fake in tests
+	key       *identity.Key
+	name      string // this device's, for display
+	trust     *identity.Trust
+	log       *slog.Logger
+	rec       *trace.Recorder
+	announcer *announcer
+	onServers func(primary identity.Peer, remote net.Addr, servers []string, now time.Time) error
+	taken     func(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request)
+
+	waiting waitingPipes
+	early   wakeUp       // primaries are called again at once
+	refused refusal.List // primaries that refuse this device, or that it does not recognise
+	tasks   sync.WaitGroup
+}
+
+// keep keeps a pipe waiting at t until ctx ends or t is stopped.
+func (c *pipeCaller) keep(ctx context.Context, t *target) {
 	ctx, t.stop = context.WithCancel(ctx)
-	all.Go(func() {
+	c.tasks.Go(func() {
 		defer t.stop()
-		h.keepOffering(ctx, t, all)
+		c.keepOffering(ctx, t)
 	})
 }
 
 // keepOffering keeps one pipe ready at t. A pipe that a subflow takes is
-// followed by a fresh one at once.
-func (h *Helper) keepOffering(ctx context.Context, t *target, all *sync.WaitGroup) {
-	log := h.log.With("primary", t.primary.Name, "pipe", t.addr)
-	var wait backoff.Backoff
-	var logged lastLog
-	good := time.Now()
+// followed by a new one at once.
+func (c *pipeCaller) keepOffering(ctx context.Context, t *target) {
+	pace := callPace{good: time.Now()}
 	for {
-		began, early := time.Now(), h.callEarly()
-		o, q, err := h.offer(ctx, t, nil)
+		began, early := time.Now(), c.early.next()
+		o, q, err := c.offer(ctx, t, nil)
 		if ctx.Err() != nil {
 			if err == nil {
 				o.Close()
 			}
 			return
 		}
+		if err == nil || t.waited(began) >= steadyPipe && !refusal.Is(err) {
+			c.refused.Forget(t.primary.Key.String(), false)
+			pace.wait.Reset()
+			pace.worked(time.Now())
+		}
 		if err == nil {
-			h.refused.Forget(t.primary.Key.String(), false)
-			wait.Reset()
-			logged, good = lastLog{}, time.Now()
-			all.Go(func() { h.serve(ctx, all, t, o, q) })
+			c.tasks.Go(func() { c.taken(ctx, t, o, q) })
 			continue
 		}
-		if t.waited(began) >= steadyPipe && !refusal.Is(err) {
-			h.refused.Forget(t.primary.Key.String(), false)
-			wait.Reset()
-			logged, good = lastLog{}, time.Now()
-		}
-		var rest time.Duration
-		switch {
-		case fault.Is(err, fault.Exists): // no trouble: the one that the subflow uses
-			logged, good = lastLog{}, time.Now()
-			t.set(busy, nil)
-			rest = wait.Next(backoffSoon, backoffSoon)
-		case refusal.Is(err):
-			h.noteRefusal(t, began, err)
-			rest = refusal.Wait(&wait, err)
-		default:
-			t.fail(began, err)
-			if logged.due(err.Error(), time.Now()) {
-				log.Warn("no pipe", "err", err, "hint", fault.HintOf(err))
-			}
-			rest = wait.Next(backoffMin, longestWait(time.Since(good)))
-		}
-		timer := time.NewTimer(rest)
+		timer := time.NewTimer(c.noteFailure(t, began, err, &pace))
 		select {
 		case <-timer.C:
 		case <-early:
 			if !refusal.Is(err) { // else it may be refused again at once
-				wait.Reset()
-				good = time.Now()
+				pace.wait.Reset()
+				pace.good = time.Now()
 			}
 		case <-ctx.Done():
-			timer.Stop()
-			return
 		}
 		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
 	}
+}
+
+// callPace is how calls to one target go.
+type callPace struct {
+	wait   backoff.Backoff
+	logged lastLog
+	good   time.Time // when the primary was last there
+}
+
+// worked notes that the primary is there.
+func (p *callPace) worked(now time.Time) { p.logged, p.good = lastLog{}, now }
+
+// noteFailure stores why a call to t that began at a time made no pipe, and returns when to
+// call again.
+func (c *pipeCaller) noteFailure(t *target, began time.Time, err error, pace *callPace) time.Duration {
+	now := time.Now()
+	switch {
+	case fault.Is(err, fault.Exists): // no trouble: the one that the subflow uses
+		pace.worked(now)
+		t.set(busy, nil)
+		return pace.wait.Next(backoffSoon, backoffSoon)
+	case refusal.Is(err):
+		c.noteRefusal(t, began, err)
+		return refusal.Wait(&pace.wait, err)
+	}
+	t.fail(began, err)
+	if pace.logged.due(err.Error(), now) {
+		c.log.Warn("no pipe", "primary", t.primary.Name, "pipe", t.addr, "err", err, "hint", fault.HintOf(err))
+	}
+	return pace.wait.Next(backoffMin, longestWait(now.Sub(pace.good)))
+}
+
+// longestWait returns the longest wait for a primary that has been away so long.
+func longestWait(away time.Duration) time.Duration {
+	return min(max(away/10, backoffSoon), backoffMax)
 }
 
 // lastLog is the trouble that was logged last, so that each is logged once, and
@@ -96,35 +164,140 @@ func (l *lastLog) due(text string, now time.Time) bool {
 	return true
 }
 
-// noteRefusal keeps that the primary at t refuses this device, or is another one.
+// noteRefusal stores that the primary at t refuses this device, or is another one.
 // The refusal is logged once for all addresses of the primary.
-func (h *Helper) noteRefusal(t *target, began time.Time, err error) {
-	name := h.nameOf(t.primary)
+func (c *pipeCaller) noteRefusal(t *target, began time.Time, err error) {
+	name := nameOf(c.trust, t.primary)
 	r := refusal.Record{Key: t.primary.Key.String(), Device: name, Address: t.addr, Here: fault.Is(err, fault.WrongKey)}
 	r.Reason, r.Hint = refusal.Explain(err, name)
 	if r.Here { // it says nothing of the primary itself, which may answer at another address
 		r.Key += " " + t.addr
 	}
 	t.fail(began, fault.New(fault.KindOf(err), errors.New("refused: "+r.Reason), r.Hint))
-	if h.refused.Note(r, time.Now()) {
-		h.log.Warn("no pipe: refused", "primary", name, "pipe", t.addr, "reason", r.Reason, "hint", r.Hint)
+	if c.refused.Note(r, time.Now()) {
+		c.log.Warn("no pipe: refused", "primary", name, "pipe", t.addr, "reason", r.Reason, "hint", r.Hint)
 	}
 }
 
-// Refusals returns the primaries with which no pipe can be made since one of the two
-// ends refuses the other.
-func (h *Helper) Refusals() []refusal.Record { return h.refused.Refusals(time.Now()) }
-
-// callEarly returns a channel closed when primaries are to be called again without
-// waiting: this device has slept, or has other addresses or another trust file.
-func (h *Helper) callEarly() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.early
+// offer makes one pipe and waits until the primary asks for something. Stalled,
+// if not nil, names the subflow that needs it.
+func (c *pipeCaller) offer(ctx context.Context, t *target, stalled *wire.Token) (o *pipe.Offer, q pipe.Request, err error) {
+	limit := pipe.HandshakeTimeout
+	if stalled != nil {
+		limit = callTimeout
+	}
+	dial, cancel := context.WithTimeout(ctx, limit)
+	conn, err := c.carrier.Dial(dial, t.addr)
+	cancel()
+	if err != nil {
+		return nil, q, err
+	}
+	countFor(conn, t.primary)
+	o, err = pipe.NewOffer(ctx, conn, c.key.Client(t.primary.Key, wire.PipeALPN), c.name)
+	if err != nil {
+		return nil, q, err
+	}
+	t.peer.set(wire.Trouble{})
+	o.OnTrouble = t.peer.set
+	o.OnServers = func(servers []string) error {
+		return c.onServers(t.primary, conn.RemoteAddr(), servers, time.Now())
+	}
+	if stalled == nil {
+		t.set(waiting, nil)
+	} else if err := o.Stalled(*stalled); err != nil {
+		o.Close()
+		return nil, q, err
+	}
+	c.rec.Add(trace.Event{Kind: trace.PipeUp, Device: t.primary.Name, Text: t.String()})
+	if q, err = c.await(ctx, o, conn.LocalAddr(), t.primary.Key); err != nil {
+		c.rec.Add(trace.Event{Kind: trace.PipeDown, Device: t.primary.Name, Reason: err.Error()})
+	}
+	return o, q, err
 }
 
-// endWaits has primaries called again at once. mu must be held.
-func (h *Helper) endWaits() {
-	close(h.early)
-	h.early = make(chan struct{})
+// await waits until the primary asks for something, or the pipe, which goes from local, is
+// given up.
+func (c *pipeCaller) await(ctx context.Context, o *pipe.Offer, local net.Addr, primary identity.PublicKey) (pipe.Request, error) {
+	ctx, done := c.waiting.add(ctx, local)
+	defer done()
+	c.announcer.add(o, primary)
+	defer c.announcer.remove(o)
+	q, err := o.Wait(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return q, err
+}
+
+// wake is for after a sleep, of which timers notice nothing: CLOCK_MONOTONIC and the
+// kernel's own, which keep-alives go by, stand still meanwhile (clock_gettime(2)).
+// What has waited for a primary may be dead at its end, and those that are being called
+// again are called at once. Subflows are left to the primary: it has given them up,
+// or will go on with them.
+func (c *pipeCaller) wake() {
+	c.waiting.drop(errSlept, func(net.Addr) bool { return true })
+	c.early.now()
+}
+
+// rescue calls the primary of r at all its targets at once whenever the pipe of r breaks or
+// stalls, so that it can resume r over another pipe, until r or ctx ends.
+func (c *pipeCaller) rescue(ctx context.Context, r *relay, targets func() []*target) {
+	for ctx.Err() == nil {
+		select {
+		case <-r.done:
+			return
+		case <-r.pipe.Trouble():
+		}
+		if r.pipe.Ended() {
+			continue // that was the trouble: r is about to end
+		}
+		search, cancel := context.WithCancel(ctx)
+		var calls sync.WaitGroup
+		for _, t := range targets() {
+			calls.Go(func() { c.callStalled(ctx, search, t, r.pipe.Token()) })
+		}
+		awaitResumed(ctx, r)
+		cancel()
+		calls.Wait()
+	}
+}
+
+// awaitResumed waits until the pipe of r works again, or r or ctx ends.
+func awaitResumed(ctx context.Context, r *relay) {
+	before, tick := r.pipe.Counts(), time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.done:
+			return
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			after := r.pipe.Counts()
+			moved := after.Resumed+after.Migrated > before.Resumed+before.Migrated
+			if r.pipe.Ended() || moved || !r.pipe.Broken() && !r.pipe.Stalled(now) {
+				return
+			}
+		}
+	}
+}
+
+// callStalled offers pipes to the primary at t for the subflow of that token, one
+// after the other, until search ends.
+func (c *pipeCaller) callStalled(ctx, search context.Context, t *target, token wire.Token) {
+	var wait backoff.Backoff
+	for search.Err() == nil {
+		o, q, err := c.offer(search, t, &token)
+		rest := callAgain
+		switch {
+		case err == nil:
+			c.tasks.Go(func() { c.taken(ctx, t, o, q) })
+		case refusal.Is(err):
+			rest = wait.Next(callAgain, callRefused)
+		}
+		select {
+		case <-search.Done():
+		case <-time.After(rest):
+		}
+	}
 }

@@ -72,8 +72,8 @@ func TestRefused(t *testing.T) {
 				var list atomic.Pointer[map[netip.Addr]bool]
 				list.Store(&map[netip.Addr]bool{netip.MustParseAddr("10.0.0.7"): true})
 				w := &world{t: t, pipes: inMemory(), servers: inMemory(), prepare: func(h *Helper) {
-					h.log = slog.New(&log)
-					h.addresses = func() (map[netip.Addr]bool, error) { return *list.Load(), nil }
+					h.log, h.calls.log = slog.New(&log), slog.New(&log)
+					h.watch.addresses = func() (map[netip.Addr]bool, error) { return *list.Load(), nil }
 				}}
 				w.listen("x:1")
 				var calls atomic.Int64
@@ -161,4 +161,67 @@ func TestLastLog(t *testing.T) {
 			t.Errorf("%d: %v", i, got)
 		}
 	}
+}
+
+// TestPipeCaller: a pipe is kept waiting at each target until that is stopped; one that is
+// taken is handed over and replaced; one that is given up is replaced, at once after a sleep.
+func TestPipeCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		carrier, log := inMemory(), slog.New(slog.DiscardHandler)
+		l, err := carrier.Listen(t.Context(), "x:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken := make(chan pipe.Request, 1)
+		c := &pipeCaller{carrier: carrier, key: keys().helper, name: "phone", log: log,
+			announcer: newAnnouncer(func() wire.Facts { return wire.Facts{} }, func() []identity.PublicKey { return nil }),
+			taken: func(_ context.Context, _ *target, o *pipe.Offer, q pipe.Request) {
+				_ = o.Refuse(wire.CodeLimit, "not now")
+				taken <- q
+			}}
+		x := targetAt(keys().primary.Public(), "x:1")
+		c.keep(t.Context(), x)
+		accept := func() *pipe.Waiting {
+			t.Helper()
+			conn, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := pipe.Accept(t.Context(), conn, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		began := time.Now()
+		if _, err := accept().Join(t.Context(), "192.0.2.7:7600", pipe.DefaultWindow); err == nil {
+			t.Error("it was refused, and joined")
+		}
+		if q := <-taken; q.Server != "192.0.2.7:7600" {
+			t.Errorf("asked for %+v", q)
+		}
+		a := accept()
+		time.Sleep(2 * steadyPipe)
+		if state, _, _ := x.get(); state != waiting || a.Err() != nil {
+			t.Errorf("%s, %v", state, a.Err())
+		}
+		c.wake()
+		synctest.Wait()
+		if state, _, err := x.get(); state != retrying || err != errSlept {
+			t.Errorf("after a sleep: %s, %v", state, err)
+		}
+		b := accept()
+		if took := time.Since(began) - 2*steadyPipe; took > 2*backoffMin {
+			t.Errorf("the next pipe came after %v", took)
+		}
+		l.Close()
+		b.Close()
+		time.Sleep(time.Hour)
+		if state, since, _ := x.get(); state != retrying || time.Since(since) < 59*time.Minute {
+			t.Errorf("a primary that is away: %s, for %v", state, time.Since(since))
+		}
+		x.stop()
+		c.tasks.Wait()
+		a.Close()
+	})
 }

@@ -3,7 +3,9 @@ package helper
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -106,4 +108,69 @@ func TestLiarsAreBounded(t *testing.T) {
 		w.stop()
 		a.Close()
 	})
+}
+
+// TestFoundAddresses: addresses of a primary are bounded, are kept while they are found or
+// work, and are forgotten else; those of other devices are none.
+func TestFoundAddresses(t *testing.T) {
+	key, now := keys().primary.Public(), time.Unix(1e9, 0)
+	f := newFinder(slog.New(slog.DiscardHandler))
+	found := func(hosts ...byte) (list []discovery.Found) {
+		for _, h := range hosts {
+			list = append(list, discovery.Found{ID: key.ID().String(), Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, h}), 7602)})
+		}
+		return list
+	}
+	at := func(hosts ...byte) (list []string) {
+		for _, x := range found(hosts...) {
+			list = append(list, x.Addr.String())
+		}
+		return list
+	}
+	other := []discovery.Found{{ID: "AAAA-BBBB-CCCC-DDDD", Addr: netip.MustParseAddrPort("10.0.0.99:7602")}}
+	for i, c := range []struct {
+		after   time.Duration
+		list    []discovery.Found
+		works   []string
+		changed bool
+		want    []string
+	}{
+		{0, nil, nil, false, nil},
+		{0, other, nil, false, nil},
+		{0, found(1), nil, true, at(1)},
+		{time.Minute, found(1, 2), nil, true, at(1, 2)},
+		{time.Minute, found(1, 2), nil, false, at(1, 2)},
+		{keepFound, nil, at(2), false, at(1, 2)},
+		{time.Second, nil, nil, true, at(2)},
+		{keepFound, found(2, 3, 4, 5, 6, 7, 8, 9, 10, 11), nil, true, at(2, 3, 4, 5, 6, 7, 8, 9)},
+		{time.Second, found(12), nil, false, at(2, 3, 4, 5, 6, 7, 8, 9)},
+		{keepFound + time.Second, found(12), nil, true, at(12)},
+	} {
+		now = now.Add(c.after)
+		connected := map[string]bool{}
+		for _, addr := range c.works {
+			connected[addr] = true
+		}
+		if changed := f.note(now, []roamingPrimary{{key, connected}}, c.list); changed != c.changed {
+			t.Errorf("%d: changed %v", i, changed)
+		}
+		if got := f.addresses(key); !slices.Equal(got, c.want) {
+			t.Errorf("%d: %v, want %v", i, got, c.want)
+		}
+	}
+	if len(f.addresses(keys().server.Public())) > 0 {
+		t.Error("another device is found")
+	}
+}
+
+// TestMissed: a primary is missed while none of its addresses is connected.
+func TestMissed(t *testing.T) {
+	for i, c := range []struct {
+		connected map[string]bool
+		want      bool
+	}{{nil, true}, {map[string]bool{"a": false, "b": false}, true}, {map[string]bool{"a": false, "b": true}, false}} {
+		if got := (roamingPrimary{connected: c.connected}).missed(); got != c.want {
+			t.Errorf("%d: %v", i, got)
+		}
+	}
 }

@@ -1,25 +1,3 @@
-// Package helper is the role of a device that lends its network path: it
-// offers itself to primaries over pipes, and for each subflow that one asks for
-// connects the HS-path to the server and relays between the two. It stands in
-// the data path between the pipe Link of the primary and the one of the server,
-// and sees ciphertext only.
-//
-//	helper.go  pipes: dialled, kept ready, dialled again
-//	target.go  an address of a primary, and what became of calls there
-//	relays.go  the subflows that are relayed
-//	relay.go   one subflow: two hops and the buffers between
-//	resume.go  another pipe for a subflow whose pipe broke
-//	report.go  what the senders are told about the hop they cannot see
-//	hspath.go  the HS-path, over TCP or UDP
-//	address.go the device's own addresses: what becomes of connections that lose theirs
-//	find.go    primaries on the local networks
-//	calls.go   primaries called again, and those that refuse this device
-//	access.go  the servers that may be reached
-//	caps.go    the owner's caps
-//	share.go   the owner's traffic goes first: what relays may use of a link
-//	trouble.go what does not answer: to the server, and from the primary
-//	facts.go   battery, heat and link, and whether they suspend this device
-//	announce.go  these, sent to primaries
 package helper
 
 import (
@@ -28,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -54,16 +29,6 @@ import (
 const (
 	defaultBuffer      = 4 * unit.MB // covers 3 s of a hop difference of 10 Mbit/s
 	defaultMaxSubflows = 64
-	// Between attempts to reach a primary that does not answer. The first retries
-	// are quick, since most breaks are a restart or a roaming device; later a tenth
-	// of the time that it has been away, so that its return is noticed soon and a
-	// lasting absence costs little. After a refusal package backoff says how long.
-	backoffMin  = 200 * time.Millisecond
-	backoffSoon = time.Second
-	backoffMax  = 15 * time.Second
-	// steadyPipe is how long a pipe must have waited to count as one that worked:
-	// a primary that refuses says so after the handshake.
-	steadyPipe = 10 * time.Second
 	// userTimeout ends a hop that acknowledges nothing. Both receivers read
 	// whatever comes, within the bond's windows, so that a window shut for so
 	// long is a dead end as well.
@@ -133,253 +98,123 @@ type Identity struct {
 	Trust *identity.Trust
 }
 
-// Helper is the role. Make one with New.
+// Helper is the role: it wires the types of this package, and relays what primaries ask for.
+// Make one with New. It has no state of its own. Methods may be called by any goroutine,
+// except those that are to be called before Run.
 type Helper struct {
 	cfg   Config
 	name  string
-	key   *identity.Key
 	trust *identity.Trust
 	log   *slog.Logger
 	rec   *trace.Recorder // nil: nothing is traced
 	mode  feedback
 
-	pipes     pipe.Carrier // a fake in tests
-	servers   dialer       // a fake in tests
-	paths     *dial.Dialer
-	changed   chan struct{}
-	addresses func() (map[netip.Addr]bool, error) // device.Addresses; fakes in tests
-	wall      func() time.Time                    // wallClock; fakes in tests
+	changed chan struct{} // primaries are to be resolved anew
 
-	find func(context.Context) ([]discovery.Found, error) // nil: nothing is looked for
+	// Pipes to primaries.
+	primaries primaryList
+	finder    *finder
+	targets   *targetSet
+	calls     *pipeCaller
+	trouble   *troubleReporter
+	watch     *addressWatch
 
-	mu      sync.Mutex
-	targets []*target // each kept by a goroutine while Run runs
-	found   found
-	offers  map[*pipe.Offer]*offered
-	early   chan struct{} // closed and replaced when primaries are to be called again at once
-	refused refusal.List  // primaries that refuse this device, or that it does not recognise
+	// Subflows of primaries.
+	access  *serverAccess
+	caps    *capChecker
+	servers *serverDialer
+	relays  *relayTable
+	share   *linkShare
 
-	access    *serverAccess
-	caps      *capChecker
-	share     *linkShare
-	relays    *relayTable
+	// This device.
 	facts     *deviceFacts
 	announcer *announcer
 }
 
-// longestWait returns the longest wait for a primary that has been away so long.
-func longestWait(away time.Duration) time.Duration {
-	return min(max(away/10, backoffSoon), backoffMax)
-}
-
 // New checks cfg. Name is this device's own, for display at the other ends.
-// Rec, if not nil, is told what happens. Errors are faults of kind Config.
+// Rec, if not nil, records events. Errors are faults of kind Config.
 func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Recorder) (*Helper, error) {
-	bad := func(err error, hint string) (*Helper, error) {
-		return nil, fault.New(fault.Config, fmt.Errorf("helper: %w", err), hint)
-	}
-	if cfg.Buffer == 0 {
-		cfg.Buffer = defaultBuffer
-	}
-	if cfg.Buffer < 64*unit.KB || cfg.Buffer > unit.GB {
-		return bad(fmt.Errorf("buffer of %v", cfg.Buffer), "choose between 64KB and 1GB; 4MB is usual")
-	}
-	if cfg.MaxSubflows == 0 {
-		cfg.MaxSubflows = defaultMaxSubflows
-	}
-	if cfg.MaxSubflows < 0 {
-		return bad(fmt.Errorf("max_subflows = %d", cfg.MaxSubflows), "it must be positive")
-	}
-	mode, ok := feedbackModes[cfg.Feedback]
-	if !ok {
-		return bad(fmt.Errorf("feedback %q is not known", cfg.Feedback), "there are: "+strings.Join(FeedbackModes(), ", "))
-	}
-	if err := tcp.CheckCongestion(cfg.PipeCongestion, false); err != nil {
-		return nil, fmt.Errorf("pipe_congestion: %w", err)
-	}
-	if err := tcp.CheckCongestion(cfg.HSCongestion, len(cfg.UDP) > 0); err != nil {
-		return nil, fmt.Errorf("hs_congestion: %w", err)
-	}
-	if len(cfg.UDP) > 0 && cfg.DialUDP == nil {
-		return nil, fault.New(fault.Unsupported, errors.New("servers cannot be reached over UDP here"), "leave `udp` out")
-	}
-	if err := dial.CheckCells(cfg.Cell, cfg.UDP); err != nil {
+	if err := cfg.check(name); err != nil {
 		return nil, err
 	}
-	if len(name) > wire.MaxName {
-		return bad(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
+	h := &Helper{cfg: cfg, name: name, trust: ids.Trust, log: log, rec: rec, mode: feedbackModes[cfg.Feedback], changed: make(chan struct{}, 1),
+		primaries: primaryList{cfg.Primaries, ids.Trust}, finder: newFinder(log), targets: new(targetSet), watch: newAddressWatch(),
+		access: newServerAccess(ids.Trust, log), caps: &capChecker{allowance: cfg.Allowed, link: cfg.HSInterface, mark: cfg.Mark},
+		relays: newRelayTable(cfg.MaxSubflows), share: newLinkShare(log), facts: &deviceFacts{limits: cfg.limits},
 	}
-	h := &Helper{cfg: cfg, name: name, key: ids.Key, trust: ids.Trust, log: log, rec: rec, mode: mode, found: found{}, relays: newRelayTable(cfg.MaxSubflows), offers: map[*pipe.Offer]*offered{}, addresses: device.Addresses, wall: wallClock, early: make(chan struct{}), changed: make(chan struct{}, 1),
-		pipes: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout, Ledger: cfg.Usage.Ledger(policy.ForPipe)}),
-			pipe.RFCOMM{}},
-		paths: &dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForPath},
-	}
-	h.servers = hsPath{h.paths, tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}}
-	h.facts = &deviceFacts{limits: cfg.limits}
 	h.announcer = newAnnouncer(h.facts.current, func() []identity.PublicKey { return pausedOf(ids.Trust) })
-	if _, err := (policy.Limits{BatteryFloor: cfg.BatteryFloor, MaxTemperature: cfg.MaxTemperature}).Check(); err != nil {
-		return bad(err, "see battery_floor and max_temperature in helper.toml")
+	paths := &dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForPath}
+	servers := hsPath{paths, tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}}
+	h.servers = &serverDialer{dialer: servers, paths: paths, access: h.access, caps: h.caps, name: name}
+	h.trouble = &troubleReporter{key: ids.Key, name: name, trust: ids.Trust, log: log, targets: h.targets, servers: servers, wall: wallClock,
+		suspended: func() bool { return h.Facts().Refuses != "" }}
+	h.calls = &pipeCaller{key: ids.Key, name: name, trust: ids.Trust, log: log, rec: rec, announcer: h.announcer, onServers: h.access.announce, taken: h.serve,
+		carrier: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout, Ledger: cfg.Usage.Ledger(policy.ForPipe)}),
+			pipe.RFCOMM{}}}
+	list, err := h.primaries.resolve(h.finder.addresses)
+	if err != nil {
+		return nil, badConfig(err, "see `mpbond trust list`; write primaries as NAME@host:port")
 	}
-	h.access, h.share = newServerAccess(ids.Trust, log), newLinkShare(log)
-	h.caps = &capChecker{allowance: cfg.Allowed, link: cfg.HSInterface, mark: cfg.Mark}
-	var err error
-	if h.targets, err = h.resolve(); err != nil {
-		return bad(err, "see `mpbond trust list`; write primaries as NAME@host:port")
-	}
+	h.targets.replace(list)
 	return h, nil
 }
 
-// resolve makes the targets that the configuration and the trust file name now.
-// Entries that name none are left out; err tells the first one.
-func (h *Helper) resolve() (list []*target, err error) {
-	add := func(p identity.Peer, addrs []string) {
-		for _, a := range addrs {
-			t := &target{primary: p, addr: a, state: "starting"}
-			if !slices.ContainsFunc(list, t.same) {
-				list = append(list, t)
-			}
-		}
-	}
-	if len(h.cfg.Primaries) == 0 {
-		for _, p := range h.trust.ByRole(identity.RolePrimary) {
-			add(p, p.Addresses)
-		}
-	}
-	defer func() {
-		for _, p := range h.mayFind() {
-			add(p, h.foundOf(p))
-		}
-	}()
-	for _, entry := range h.cfg.Primaries {
-		p, addrs, e := h.resolveEntry(entry)
-		if e != nil && err == nil {
-			err = e
-		}
-		add(p, addrs)
-	}
-	return list, err
+// badConfig returns a fault of kind Config.
+func badConfig(err error, hint string) error {
+	return fault.New(fault.Config, fmt.Errorf("helper: %w", err), hint)
 }
 
-// resolveEntry resolves one entry of Config.Primaries to a device and its
-// addresses.
-func (h *Helper) resolveEntry(entry string) (p identity.Peer, addrs []string, err error) {
-	name, addr, at := strings.Cut(entry, "@")
-	_, _, noPort := net.SplitHostPort(entry)
-	if at || noPort != nil {
-		p, ok := h.trust.LookupName(name)
-		switch {
-		case !ok || !p.Is(identity.RolePrimary):
-			return p, nil, fmt.Errorf("primary %q: no primary of that name is trusted", entry)
-		case !at && len(p.Addresses) == 0:
-			return p, nil, fmt.Errorf("primary %q: the trust file has no address for it", entry)
-		case !at:
-			return p, p.Addresses, nil
-		}
-		if _, _, err := net.SplitHostPort(strings.TrimPrefix(addr, "tcp://")); err != nil && !strings.HasPrefix(addr, "rfcomm://") {
-			return p, nil, fmt.Errorf("primary %q: %q is no host:port", entry, addr)
-		}
-		return p, []string{addr}, nil
+// check fills in defaults, and returns what is wrong with c on a device of that name.
+func (c *Config) check(name string) error {
+	if c.Buffer == 0 {
+		c.Buffer = defaultBuffer
 	}
-	known := h.trust.ByRole(identity.RolePrimary)
-	listed := slices.DeleteFunc(slices.Clone(known), func(p identity.Peer) bool { return !has(p.Addresses, entry) })
-	if len(listed) > 0 {
-		known = listed
+	if c.Buffer < 64*unit.KB || c.Buffer > unit.GB {
+		return badConfig(fmt.Errorf("buffer of %v", c.Buffer), "choose between 64KB and 1GB; 4MB is usual")
 	}
-	if len(known) != 1 {
-		return p, nil, fmt.Errorf("primary %q: %d trusted primaries could be meant", entry, len(known))
+	if c.MaxSubflows == 0 {
+		c.MaxSubflows = defaultMaxSubflows
 	}
-	return known[0], []string{entry}, nil
+	if c.MaxSubflows < 0 {
+		return badConfig(fmt.Errorf("max_subflows = %d", c.MaxSubflows), "it must be positive")
+	}
+	if feedbackModes[c.Feedback] == nil {
+		return badConfig(fmt.Errorf("feedback %q is not known", c.Feedback), "there are: "+strings.Join(FeedbackModes(), ", "))
+	}
+	if err := tcp.CheckCongestion(c.PipeCongestion, false); err != nil {
+		return fmt.Errorf("pipe_congestion: %w", err)
+	}
+	if err := tcp.CheckCongestion(c.HSCongestion, len(c.UDP) > 0); err != nil {
+		return fmt.Errorf("hs_congestion: %w", err)
+	}
+	if len(c.UDP) > 0 && c.DialUDP == nil {
+		return fault.New(fault.Unsupported, errors.New("servers cannot be reached over UDP here"), "leave `udp` out")
+	}
+	if err := dial.CheckCells(c.Cell, c.UDP); err != nil {
+		return err
+	}
+	if len(name) > wire.MaxName {
+		return badConfig(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
+	}
+	if _, err := (policy.Limits{BatteryFloor: c.BatteryFloor, MaxTemperature: c.MaxTemperature}).Check(); err != nil {
+		return badConfig(err, "see battery_floor and max_temperature in helper.toml")
+	}
+	return nil
 }
 
-// Run offers pipes and relays until ctx ends; it then closes everything and
-// returns ctx's error. Networks that do not answer are tried again for ever.
-func (h *Helper) Run(ctx context.Context) error {
-	h.announcer.announce()
-	var all sync.WaitGroup
-	all.Go(func() { h.share.run(ctx) })
-	all.Go(func() { h.watchAddresses(ctx) })
-	all.Go(func() { h.runReports(ctx) })
-	if h.find != nil {
-		all.Go(func() { h.keepFinding(ctx) })
+// limits returns the owner's limits: as the configuration says, else as the policy file does.
+func (c Config) limits() policy.Limits {
+	var l policy.Limits
+	if c.Limits != nil {
+		l = c.Limits()
 	}
-	for _, t := range h.targets {
-		h.keep(ctx, t, &all)
-	}
-	for ctx.Err() == nil {
-		select {
-		case <-h.changed:
-			h.retarget(ctx, &all)
-		case <-ctx.Done():
-		}
-	}
-	h.relays.closeWhere(func(*subflow) error { return ctx.Err() })
-	all.Wait()
-	return ctx.Err()
+	return policy.Limits{BatteryFloor: cmp.Or(c.BatteryFloor, l.BatteryFloor), MaxTemperature: cmp.Or(c.MaxTemperature, l.MaxTemperature)}
 }
 
-// offer makes one pipe and waits until the primary asks for something. Stalled,
-// if not nil, names the subflow that needs it.
-func (h *Helper) offer(ctx context.Context, t *target, stalled *wire.Token) (o *pipe.Offer, q pipe.Request, err error) {
-	limit := pipe.HandshakeTimeout
-	if stalled != nil {
-		limit = callTimeout
-	}
-	dial, cancel := context.WithTimeout(ctx, limit)
-	conn, err := h.pipes.Dial(dial, t.addr)
-	cancel()
-	if err != nil {
-		return nil, q, err
-	}
-	countFor(conn, t.primary)
-	o, err = pipe.NewOffer(ctx, conn, h.key.Client(t.primary.Key, wire.PipeALPN), h.name)
-	if err != nil {
-		return nil, q, err
-	}
-	t.peer.set(wire.Trouble{})
-	o.OnTrouble = t.peer.set
-	o.OnServers = func(servers []string) error {
-		return h.access.announce(t.primary, conn.RemoteAddr(), servers, time.Now())
-	}
-	if stalled == nil {
-		t.set(waiting, nil)
-	} else if err := o.Stalled(*stalled); err != nil {
-		o.Close()
-		return nil, q, err
-	}
-	h.rec.Add(trace.Event{Kind: trace.PipeUp, Device: t.primary.Name, Text: t.String()})
-	if q, err = h.wait(ctx, o, conn, t.primary.Key); err != nil {
-		h.rec.Add(trace.Event{Kind: trace.PipeDown, Device: t.primary.Name, Reason: err.Error()})
-	}
-	return o, q, err
-}
-
-// relaySubflow serves one INIT_MP_JOIN from its answer to the end of the relay.
-func (h *Helper) relaySubflow(ctx context.Context, all *sync.WaitGroup, t *target, o *pipe.Offer, q pipe.Request) {
-	log := h.log.With("primary", t.primary.Name, "server", q.Server)
-	s, code, err := h.connect(ctx, t, o, q)
-	if err != nil {
-		text := "the helper cannot join: " + err.Error()
-		if hint := fault.HintOf(err); hint != "" {
-			text += " (" + hint + ")"
-		}
-		_ = o.Refuse(code, text)
-		log.Warn("subflow refused", "err", err, "hint", fault.HintOf(err))
-		h.rec.Add(trace.Event{Kind: trace.Error, Device: t.primary.Name, Reason: "subflow refused", Text: text})
-		return
-	}
-	began := time.Now()
-	all.Go(func() { h.rescue(ctx, all, s, t) })
-	log.Debug("subflow relayed")
-	h.rec.Add(trace.Event{Kind: trace.RelayUp, Count: s.number, Device: t.primary.Name, Text: q.Server})
-	err = s.run(h.mode, h.tracing(s.number))
-	h.judge(s, began, err)
-	h.rec.Add(trace.Event{Kind: trace.RelayDown, Count: s.number, Device: t.primary.Name, Length: unit.Bytes(s.bytes()), Reason: ending(err)})
-	h.relays.remove(s)
-	h.share.removeRelay(s.share)
-	h.announcer.remove(s.pipe)
-	_, mostUp := s.up.ring.Held()
-	_, mostDown := s.down.ring.Held()
-	log.Debug("subflow ended", "err", err, "up", s.up.read.Load(), "down", s.down.read.Load(), "most_up", mostUp, "most_down", mostDown)
+// FindWith has find search for primaries on the local networks; without it there is no
+// search. It must be called before Run.
+func (h *Helper) FindWith(find func(context.Context) ([]discovery.Found, error)) {
+	h.finder.search = find
 }
 
 // ShareWith counts what a primary in this process moves over its direct subflows as the
@@ -391,17 +226,40 @@ func (h *Helper) ShareWith(own func() map[string]device.Flow) { h.share.ownFlows
 // passed on to next, which may be nil.
 func (h *Helper) CountLent(next tcp.Ledger) tcp.Ledger { return h.share.ledger(next) }
 
+// Run offers pipes and relays until ctx ends; it then closes everything and
+// returns ctx's error. Networks that do not answer are tried again for ever.
+func (h *Helper) Run(ctx context.Context) error {
+	h.announcer.announce()
+	var all sync.WaitGroup
+	all.Go(func() { h.share.run(ctx) })
+	all.Go(func() { h.watchAddresses(ctx) })
+	all.Go(func() { h.trouble.run(ctx) })
+	all.Go(func() { h.finder.run(ctx, h.roaming, h.retargetSoon) })
+	for _, t := range h.targets.all() {
+		h.calls.keep(ctx, t)
+	}
+	for ctx.Err() == nil {
+		select {
+		case <-h.changed:
+			h.retarget(ctx)
+		case <-ctx.Done():
+		}
+	}
+	h.relays.closeWhere(func(*subflow) error { return ctx.Err() })
+	h.calls.tasks.Wait()
+	all.Wait()
+	return ctx.Err()
+}
+
 // TrustChanged acts on the trust file after it was read again: new primaries
 // are offered pipes; what is there for devices that are not in it any more ends
 // at once.
 func (h *Helper) TrustChanged() {
-	h.mu.Lock()
-	h.endWaits()
-	h.mu.Unlock()
+	h.calls.early.now()
 	h.retargetSoon()
 }
 
-// retargetSoon has Run make the targets anew.
+// retargetSoon has Run resolve the primaries anew.
 func (h *Helper) retargetSoon() {
 	select {
 	case h.changed <- struct{}{}:
@@ -409,54 +267,40 @@ func (h *Helper) retargetSoon() {
 	}
 }
 
-// retarget makes the targets what the trust file says now.
-func (h *Helper) retarget(ctx context.Context, all *sync.WaitGroup) {
-	list, err := h.resolve()
+// retarget makes the targets what the trust file says now, and ends what is carried but not
+// wanted any more.
+func (h *Helper) retarget(ctx context.Context) {
+	list, err := h.primaries.resolve(h.finder.addresses)
 	if err != nil {
 		h.log.Warn("a primary cannot be helped", "err", err, "hint", "see `mpbond trust list`")
 	}
-	h.setTargets(ctx, all, list)
-	h.endRelays(func(err error) bool { return err == errDistrusted })
-	// Before what is paused ends: who knows why does not ask at once for another
-	// subflow. It may wait for a primary that does not read.
-	h.announcer.announce()
-	h.endRelays(func(error) bool { return true })
-}
-
-// setTargets makes the targets those of list.
-func (h *Helper) setTargets(ctx context.Context, all *sync.WaitGroup, list []*target) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, t := range h.targets {
-		if !slices.ContainsFunc(list, t.same) {
-			t.stop()
-		}
+	for _, t := range h.targets.replace(list) {
+		h.calls.keep(ctx, t)
 	}
-	for i, t := range list {
-		if at := slices.IndexFunc(h.targets, t.same); at >= 0 {
-			list[i] = h.targets[at]
-		} else {
-			h.keep(ctx, t, all)
-		}
-	}
-	h.targets = list
-}
-
-// endRelays ends what is carried but not wanted any more, for reasons of that kind.
-func (h *Helper) endRelays(kind func(error) bool) {
+	unwanted := func(s *subflow) error { return h.access.check(s.primary.Key, s.server) }
 	h.relays.closeWhere(func(s *subflow) error {
-		if err := h.access.check(s.primary.Key, s.server); err != nil && kind(err) {
+		if err := unwanted(s); err == errDistrusted {
 			return err
 		}
 		return nil
 	})
+	// Before what is paused ends: a primary that knows why does not ask at once for another
+	// subflow. It may wait for a primary that does not read.
+	h.announcer.announce()
+	h.relays.closeWhere(unwanted)
 }
 
-// errSuspended is why subflows end and none is made: the device carries nothing now.
-var errSuspended = errors.New("the helper rests")
+// roaming returns the primaries that may be searched for.
+func (h *Helper) roaming() (list []roamingPrimary) {
+	for _, p := range h.primaries.roaming() {
+		list = append(list, roamingPrimary{p.Key, h.targets.connected(p.Key)})
+	}
+	return list
+}
 
-// errPaused is why a primary gets no subflow: its owner here wants it so.
-var errPaused = errors.New("this device is paused there")
+// Refusals returns the primaries with which no pipe can be made since one of the two
+// ends refuses the other.
+func (h *Helper) Refusals() []refusal.Record { return h.calls.refused.Refusals(time.Now()) }
 
 // FactsChanged takes what is known of this device now, and announces it to the primaries,
 // on pipes that wait and on those that carry subflows.
@@ -500,15 +344,6 @@ func (h *Helper) linkInUse() string {
 	return ""
 }
 
-// limits returns the owner's limits: as the configuration says, else as the policy file does.
-func (c Config) limits() policy.Limits {
-	var l policy.Limits
-	if c.Limits != nil {
-		l = c.Limits()
-	}
-	return policy.Limits{BatteryFloor: cmp.Or(c.BatteryFloor, l.BatteryFloor), MaxTemperature: cmp.Or(c.MaxTemperature, l.MaxTemperature)}
-}
-
 // pausedOf returns the primaries that are paused.
 func pausedOf(trust *identity.Trust) (list []identity.PublicKey) {
 	for _, p := range trust.ByRole(identity.RolePrimary) {
@@ -517,78 +352,4 @@ func pausedOf(trust *identity.Trust) (list []identity.PublicKey) {
 		}
 	}
 	return list
-}
-
-// tracing is what a relay tells of its reports, nil if nothing is traced.
-func (h *Helper) tracing(number uint64) func(trace.Event) {
-	if !h.rec.On() {
-		return nil
-	}
-	return func(e trace.Event) {
-		e.Count = number
-		h.rec.Add(e)
-	}
-}
-
-// connect makes the HS-path and answers INIT_MP_OK. On an error the code says
-// what to answer instead; nothing is left open but o.
-func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) (_ *subflow, _ wire.Code, err error) {
-	if !h.access.allows(t.primary.Key, q.Server) {
-		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q is no address of a server that it trusts", q.Server),
-			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
-	}
-	if err := h.willing(t.primary); err != nil {
-		return nil, wire.CodeLimit, err
-	}
-	if err := h.relays.reserve(); err != nil {
-		return nil, wire.CodeLimit, err
-	}
-	defer func() {
-		if err != nil {
-			h.relays.release()
-		}
-	}()
-	dial, cancel := context.WithTimeout(ctx, pipe.HandshakeTimeout)
-	defer cancel()
-	if err := h.caps.checkServer(dial, t.primary, q.Server); err != nil {
-		return nil, wire.CodeLimit, err
-	}
-	conn, err := h.servers.Dial(dial, q.Server)
-	if err != nil {
-		return nil, dialCode(err), err
-	}
-	countFor(conn, t.primary)
-	link := cmp.Or(h.cfg.HSInterface, device.InterfaceOf(conn.LocalAddr()))
-	if err = h.caps.check(device.Bounded{Link: link}); err != nil { // it need not be the one that the routes told
-		conn.Close()
-		return nil, wire.CodeLimit, err
-	}
-	if !h.access.ownsServer(q.Server) && leadsHere(q.Server, conn.LocalAddr(), conn.RemoteAddr()) {
-		conn.Close()
-		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q leads to the helper itself", q.Server), "give the server another address")
-	}
-	hs, err := pipe.DialHS(dial, conn, h.name, q.Key)
-	if err != nil {
-		return nil, dialCode(err), err
-	}
-	p, err := o.Accept(q, min(q.Window, mostWindow), device.RadioOf(link))
-	if err != nil {
-		hs.Close()
-		return nil, wire.CodeInternal, err
-	}
-	s := &subflow{relay: newRelay(p, hs, int(h.cfg.Buffer)), primary: t.primary, server: q.Server, since: time.Now(), link: link, share: h.share.addRelay(p, hs)}
-	s.several = func() bool { return h.waitingAt(t.primary) > 1 }
-	h.relays.add(s)
-	missed := h.access.check(t.primary.Key, q.Server) // why others were closed while this one was made
-	switch {
-	case ctx.Err() != nil:
-		missed = context.Canceled
-	case missed == nil && h.Facts().Refuses != "":
-		missed = errSuspended
-	}
-	if missed != nil {
-		s.close(missed)
-	}
-	h.announcer.add(p, t.primary.Key) // if they changed while the pipe was neither waiting nor in use
-	return s, 0, nil
 }

@@ -389,7 +389,7 @@ func TestBadConfig(t *testing.T) {
 	check(Config{Primaries: []string{"h:1"}}, "2 trusted primaries")
 	check(Config{Primaries: []string{"laptop@h"}}, "no host:port")
 	h, err := New(Config{Primaries: []string{"laptop@h:1", "tablet@h:1", "laptop@h:1"}}, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil)
-	if err != nil || len(h.targets) != 2 {
+	if err != nil || len(h.targets.all()) != 2 {
 		t.Errorf("%v, %v", h, err)
 	}
 }

@@ -1,14 +1,20 @@
 package helper
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/control/device"
 	"mpbond/link/estimate"
 	"mpbond/link/pipe"
 	"mpbond/link/tcp"
+	"mpbond/link/wire"
 	"mpbond/node/dial"
 )
 
@@ -34,6 +40,44 @@ func (p hsPath) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// serverDialer makes the HS-paths of subflows: it dials a server, unless a cap is used up or
+// the address leads to this device itself, and begins the handshake. It stores nothing but
+// what paths remembers of UDP; whether the primary may be carried there at all is its
+// caller's to check. Methods may be called by any goroutine.
+type serverDialer struct {
+	dialer // a fake in tests
+	paths  *dial.Dialer
+	access *serverAccess
+	caps   *capChecker
+	name   string // this device's, for display
+}
+
+// connect makes the HS-path that a primary asks for, and returns its interface, "" if that
+// is not known. On an error the code says what to answer, and nothing is left open.
+func (d *serverDialer) connect(ctx context.Context, primary identity.Peer, q pipe.Request) (hs *pipe.Link, link string, code wire.Code, err error) {
+	if err := d.caps.checkServer(ctx, primary, q.Server); err != nil {
+		return nil, "", wire.CodeLimit, err
+	}
+	conn, err := d.Dial(ctx, q.Server)
+	if err != nil {
+		return nil, "", dialCode(err), err
+	}
+	countFor(conn, primary)
+	link = cmp.Or(d.caps.link, device.InterfaceOf(conn.LocalAddr()))
+	if err := d.caps.check(device.Bounded{Link: link}); err != nil { // it need not be the one that the routes told
+		conn.Close()
+		return nil, "", wire.CodeLimit, err
+	}
+	if !d.access.ownsServer(q.Server) && leadsHere(q.Server, conn.LocalAddr(), conn.RemoteAddr()) {
+		conn.Close()
+		return nil, "", wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q leads to the helper itself", q.Server), "give the server another address")
+	}
+	if hs, err = pipe.DialHS(ctx, conn, d.name, q.Key); err != nil {
+		return nil, "", dialCode(err), err
+	}
+	return hs, link, 0, nil
 }
 
 // errMute is that the server never said anything.
@@ -69,17 +113,17 @@ func (m mute) silent(ended time.Time, why error) error {
 	return errSilent
 }
 
-// judge tells the dialer of an HS-path over UDP that has ended how it went, since some
+// ended reports to the dialer of an HS-path over UDP that has ended how it went, since some
 // networks let through the beginning alone: whether the server never answered the
 // handshake that its primary waited for, or said nothing any more at the end. It began
 // at a time, and err is why it ended.
-func (h *Helper) judge(s *subflow, began time.Time, err error) {
+func (d *serverDialer) ended(s *subflow, began time.Time, err error) {
 	c, now := s.hs.Conn(), time.Now()
 	switch {
 	case s.hs.Received() > 0:
-		h.paths.Ended(c, began, s.lastMute().silent(now, err))
+		d.paths.Ended(c, began, s.lastMute().silent(now, err))
 	case s.up.read.Load() > 0 && now.Sub(began) >= pipe.HandshakeTimeout/2:
-		h.paths.Lost(c, errMute)
+		d.paths.Lost(c, errMute)
 	}
 }
 

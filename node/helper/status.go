@@ -9,8 +9,6 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/base/unit"
-	"mpbond/link/tcp"
-	"mpbond/link/wire"
 )
 
 // Status is the state of the role at an instant, for the api.
@@ -75,50 +73,28 @@ func (d *direction) status() Direction {
 	return Direction{d.read.Load(), now, most, unit.Rate(d.rate.Load())}
 }
 
-// nameOf is what a device is called now; if it is trusted no longer, what it was.
-func (h *Helper) nameOf(p identity.Peer) string {
-	if now, ok := h.trust.Lookup(p.Key); ok {
+// nameOf returns the present name of a device; if it is trusted no longer, the last one.
+func nameOf(trust *identity.Trust, p identity.Peer) string {
+	if now, ok := trust.Lookup(p.Key); ok {
 		return now.Name
 	}
 	return p.Name
 }
 
-// causeOf is the reverse of codes.
-func causeOf(code wire.Code) fault.Cause {
-	for cause, c := range codes {
-		if c == code {
-			return cause
-		}
-	}
-	return fault.CauseUnknown
-}
-
 // Status may be called at any time, by any goroutine.
 func (h *Helper) Status() Status {
 	s := Status{Name: h.name, Pipes: []PipeStatus{}, Subflows: []SubflowStatus{}, Buffer: h.cfg.Buffer}
-	h.mu.Lock()
-	targets := h.targets
-	h.mu.Unlock()
-	for _, t := range targets {
-		t.mu.Lock()
-		p := PipeStatus{Primary: h.nameOf(t.primary), Address: t.addr, State: t.state, Hint: fault.HintOf(t.err)}
-		if t.err != nil {
-			p.Error = t.err.Error()
-			p.Trouble = &api.Trouble{Kind: fault.KindOf(t.err), Cause: tcp.CauseOf(t.err), At: t.addr, Text: p.Error, Hint: p.Hint}
-		} else if f := t.peer.get(); t.state == waiting && f.Text != "" {
-			p.Trouble = &api.Trouble{Kind: fault.Unreachable, Cause: causeOf(f.Code), By: p.Primary, At: f.At, Text: f.Text}
-		}
-		t.mu.Unlock()
-		s.Pipes = append(s.Pipes, p)
+	for _, t := range h.targets.all() {
+		s.Pipes = append(s.Pipes, t.status(nameOf(h.trust, t.primary)))
 	}
 	s.Lent = h.share.status()
 	list, relayed := h.relays.listAndBytes()
 	s.Relayed = relayed
 	for _, f := range list {
 		one := f.status()
-		one.Primary = h.nameOf(f.primary)
+		one.Primary = nameOf(h.trust, f.primary)
 		if one.Transport != "udp" {
-			one.Fallback = h.paths.Why(f.link, f.hs.LocalAddr())
+			one.Fallback = h.servers.paths.Why(f.link, f.hs.LocalAddr())
 		}
 		s.Subflows = append(s.Subflows, one)
 	}

@@ -2,6 +2,7 @@ package helper
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -39,7 +40,17 @@ type reported struct {
 var codes = map[fault.Cause]wire.Code{fault.CauseNoRoute: wire.CodeUnreachable, fault.CauseNoAnswer: wire.CodeTimeout,
 	fault.CauseRefused: wire.CodeConnRefused, fault.CauseNoName: wire.CodeNameNotFound}
 
-// dialCode is the code of an error of dialling a server.
+// causeOf is the reverse of codes.
+func causeOf(code wire.Code) fault.Cause {
+	for cause, c := range codes {
+		if c == code {
+			return cause
+		}
+	}
+	return fault.CauseUnknown
+}
+
+// dialCode returns the code of an error of dialling a server.
 func dialCode(err error) wire.Code {
 	if code, ok := codes[tcp.CauseOf(err)]; ok {
 		return code
@@ -47,79 +58,91 @@ func dialCode(err error) wire.Code {
 	return wire.CodeUnreachable
 }
 
-// runReports reports, until ctx ends, primaries whose addresses do not answer.
-func (h *Helper) runReports(ctx context.Context) {
+// troubleReporter leaves a report at a server for each primary that no address of this
+// device's list has reached for reportAfter: the primary can be told there why its helper is
+// away. It bounds how often it does so, since each report wakes this device's radio. It
+// reads targets and the trust file and owns what it reported; run is called once.
+type troubleReporter struct {
+	key       *identity.Key
+	name      string // this device's, for display
+	trust     *identity.Trust
+	log       *slog.Logger
+	targets   *targetSet
+	servers   dialer           // a fake in tests
+	wall      func() time.Time // for the date of reports
+	suspended func() bool      // this device carries nothing anyway
+
+	last map[identity.PublicKey]*reported
+}
+
+// run reports until ctx ends.
+func (r *troubleReporter) run(ctx context.Context) {
+	r.last = map[identity.PublicKey]*reported{}
 	tick := time.NewTicker(reportLook)
 	defer tick.Stop()
-	last := map[identity.PublicKey]*reported{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			for _, p := range h.trust.ByRole(identity.RolePrimary) {
-				h.report(ctx, p, now, last)
+			for _, p := range r.trust.ByRole(identity.RolePrimary) {
+				r.review(ctx, p, now)
 			}
 		}
 	}
 }
 
-// report leaves a report for a primary, if none of its addresses has answered for long.
-func (h *Helper) report(ctx context.Context, p identity.Peer, now time.Time, last map[identity.PublicKey]*reported) {
-	at, cause := h.unreachable(p.Key, now)
-	r := last[p.Key]
-	switch {
-	case cause == fault.CauseUnknown || p.Paused || h.Facts().Refuses != "":
-		if r != nil && now.Sub(r.other) > reportAgain {
-			delete(last, p.Key)
-		} else if r != nil {
-			r.at = ""
+// review leaves a report for a primary, if none of its addresses has answered for long and
+// it is time for one.
+func (r *troubleReporter) review(ctx context.Context, p identity.Peer, now time.Time) {
+	at, cause := unreachable(r.targets.of(p.Key), now)
+	last := r.last[p.Key]
+	if cause == fault.CauseUnknown || p.Paused || r.suspended() {
+		if last != nil && now.Sub(last.other) > reportAgain {
+			delete(r.last, p.Key)
+		} else if last != nil {
+			last.at = ""
 		}
 		return
-	case r == nil:
-		r = &reported{}
-		last[p.Key] = r
 	}
-	same := r.code == codes[cause] && r.at == at
-	r.moves = r.moves || !same
-	if now.Before(r.other) || same && now.Before(r.again) {
-		return
+	if last == nil {
+		last = &reported{}
+		r.last[p.Key] = last
 	}
-	f := wire.Report{To: p.Key, From: h.key.Public(), Unix: h.wall().Unix(), Code: codes[cause], At: at}
-	f.Sig = h.key.Sign(f.Signed())
-	left := slices.ContainsFunc(h.serversOf(p), func(server string) bool {
-		err := h.leave(ctx, server, f)
-		if err != nil {
-			h.log.Debug("a report was not left", "primary", p.Name, "server", server, "err", err)
+	if last.due(codes[cause], at, now) {
+		last.note(codes[cause], at, now, r.report(ctx, p, codes[cause], at))
+	}
+}
+
+// report leaves a report for a primary at a server, and reports whether it could.
+func (r *troubleReporter) report(ctx context.Context, p identity.Peer, code wire.Code, at string) bool {
+	f := wire.Report{To: p.Key, From: r.key.Public(), Unix: r.wall().Unix(), Code: code, At: at}
+	f.Sig = r.key.Sign(f.Signed())
+	return slices.ContainsFunc(r.serversOf(p), func(server string) bool {
+		if err := r.leave(ctx, server, f); err != nil {
+			r.log.Debug("a report was not left", "primary", p.Name, "server", server, "err", err)
 			return false
 		}
-		h.log.Info("reported to a server that a primary does not answer", "primary", p.Name, "at", at, "server", server)
+		r.log.Info("reported to a server that a primary does not answer", "primary", p.Name, "at", at, "server", server)
 		return true
 	})
-	if left && !r.moves {
-		r.wait.Reset()
-	}
-	r.moves, r.code, r.at, r.other = false, f.Code, at, now.Add(r.wait.Next(reportRetry, reportAgain))
-	if r.again = r.other; left {
-		r.again = now.Add(reportAgain)
-	}
 }
 
 // leave leaves a report at a server.
-func (h *Helper) leave(ctx context.Context, server string, f wire.Report) error {
+func (r *troubleReporter) leave(ctx context.Context, server string, f wire.Report) error {
 	ctx, cancel := context.WithTimeout(ctx, pipe.HandshakeTimeout)
 	defer cancel()
-	conn, err := h.servers.Dial(ctx, server)
+	conn, err := r.servers.Dial(ctx, server)
 	if err != nil {
 		return err
 	}
-	return pipe.LeaveReport(ctx, conn, h.name, f)
+	return pipe.LeaveReport(ctx, conn, r.name, f)
 }
 
-// serversOf are the servers at which a primary may look for reports.
-func (h *Helper) serversOf(p identity.Peer) []string {
+// serversOf returns the servers at which a primary may look for reports.
+func (r *troubleReporter) serversOf(p identity.Peer) []string {
 	list := slices.Clone(p.Servers)
-	for _, s := range h.trust.ByRole(identity.RoleServer) {
+	for _, s := range r.trust.ByRole(identity.RoleServer) {
 		for _, a := range s.Addresses {
 			if !has(list, a) {
 				list = append(list, a)
@@ -129,14 +152,30 @@ func (h *Helper) serversOf(p identity.Peer) []string {
 	return list[:min(len(list), reportTries)]
 }
 
-// unreachable returns the address of a primary that has not answered for longest, and why,
-// if none of its addresses has for reportAfter.
-func (h *Helper) unreachable(key identity.PublicKey, now time.Time) (at string, cause fault.Cause) {
+// due reports whether that a primary does not answer at an address is to be reported now.
+func (l *reported) due(code wire.Code, at string, now time.Time) bool {
+	same := l.code == code && l.at == at
+	l.moves = l.moves || !same
+	return !now.Before(l.other) && !(same && now.Before(l.again))
+}
+
+// note stores that a report was left, or could not be.
+func (l *reported) note(code wire.Code, at string, now time.Time, left bool) {
+	if left && !l.moves {
+		l.wait.Reset()
+	}
+	l.moves, l.code, l.at, l.other = false, code, at, now.Add(l.wait.Next(reportRetry, reportAgain))
+	if l.again = l.other; left {
+		l.again = now.Add(reportAgain)
+	}
+}
+
+// unreachable returns which of a primary's targets has not answered for longest, and why,
+// if none of them has for reportAfter.
+func unreachable(targets []*target, now time.Time) (at string, cause fault.Cause) {
 	var oldest time.Time
-	for _, t := range h.targetsOf(key) {
-		t.mu.Lock()
-		state, err, since := t.state, t.err, t.failing
-		t.mu.Unlock()
+	for _, t := range targets {
+		state, since, err := t.get()
 		switch c := tcp.CauseOf(err); {
 		case state == waiting, state == busy:
 			return "", fault.CauseUnknown

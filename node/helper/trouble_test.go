@@ -82,7 +82,10 @@ func TestReportsBackOff(t *testing.T) {
 				servers := &reportsAt{down: c.down}
 				w := &world{t: t, pipes: inMemory(), servers: inMemory()}
 				w.listen("x:1")
-				w.prepare = func(h *Helper) { h.pipes, h.servers = failing{w.pipes, c.err}, servers }
+				w.prepare = func(h *Helper) {
+					h.calls.carrier = failing{w.pipes, c.err}
+					h.dialWith(servers)
+				}
 				taken := make(chan struct{})
 				go func() { // pipes that come are taken, and end when the primary has gone again
 					defer close(taken)

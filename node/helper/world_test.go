@@ -89,7 +89,8 @@ func (w *world) start(cfg Config) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	h.pipes, h.servers = w.pipes, w.servers
+	h.calls.carrier = w.pipes
+	h.dialWith(w.servers)
 	w.h = h
 	if w.prepare != nil {
 		w.prepare(h)
@@ -105,6 +106,9 @@ func (w *world) start(cfg Config) {
 	})
 	w.t.Cleanup(w.stop)
 }
+
+// dialWith has servers reached by d.
+func (h *Helper) dialWith(d dialer) { h.servers.dialer, h.trouble.servers = d, d }
 
 // waiting accepts one pipe.
 func (w *world) waiting() *pipe.Waiting {

@@ -1,0 +1,93 @@
+package helper
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"mpbond/base/identity"
+)
+
+// primaryList names the primaries to call: the entries of the configuration, or all that
+// the trust file has an address for. It has no state of its own and reads the trust file
+// as it is at each call. Methods may be called by any goroutine.
+type primaryList struct {
+	entries []string // see Config.Primaries
+	trust   *identity.Trust
+}
+
+// resolve returns a target for each address of a primary that the entries and the trust
+// file name now, and for those that found returns besides. Entries that name none are left
+// out; err is of the first one.
+func (l primaryList) resolve(found func(identity.PublicKey) []string) (list []*target, err error) {
+	add := func(p identity.Peer, addrs []string) {
+		for _, a := range addrs {
+			t := &target{primary: p, addr: a, state: starting}
+			if !slices.ContainsFunc(list, t.same) {
+				list = append(list, t)
+			}
+		}
+	}
+	if len(l.entries) == 0 {
+		for _, p := range l.trust.ByRole(identity.RolePrimary) {
+			add(p, p.Addresses)
+		}
+	}
+	for _, entry := range l.entries {
+		p, addrs, e := l.resolveEntry(entry)
+		if e != nil && err == nil {
+			err = e
+		}
+		add(p, addrs)
+	}
+	for _, p := range l.roaming() {
+		add(p, found(p.Key))
+	}
+	return list, err
+}
+
+// resolveEntry resolves one entry to a device and its addresses.
+func (l primaryList) resolveEntry(entry string) (p identity.Peer, addrs []string, err error) {
+	name, addr, at := strings.Cut(entry, "@")
+	_, _, noPort := net.SplitHostPort(entry)
+	if at || noPort != nil {
+		p, ok := l.trust.LookupName(name)
+		switch {
+		case !ok || !p.Is(identity.RolePrimary):
+			return p, nil, fmt.Errorf("primary %q: no primary of that name is trusted", entry)
+		case !at && len(p.Addresses) == 0:
+			return p, nil, fmt.Errorf("primary %q: the trust file has no address for it", entry)
+		case !at:
+			return p, p.Addresses, nil
+		}
+		if _, _, err := net.SplitHostPort(strings.TrimPrefix(addr, "tcp://")); err != nil && !strings.HasPrefix(addr, "rfcomm://") {
+			return p, nil, fmt.Errorf("primary %q: %q is no host:port", entry, addr)
+		}
+		return p, []string{addr}, nil
+	}
+	known := l.trust.ByRole(identity.RolePrimary)
+	listed := slices.DeleteFunc(slices.Clone(known), func(p identity.Peer) bool { return !has(p.Addresses, entry) })
+	if len(listed) > 0 {
+		known = listed
+	}
+	if len(known) != 1 {
+		return p, nil, fmt.Errorf("primary %q: %d trusted primaries could be meant", entry, len(known))
+	}
+	return known[0], []string{entry}, nil
+}
+
+// roaming returns the primaries that are helped wherever they are. One that is known to be
+// on this machine need not be searched for on networks.
+func (l primaryList) roaming() []identity.Peer {
+	return slices.DeleteFunc(l.trust.ByRole(identity.RolePrimary), func(p identity.Peer) bool {
+		return len(l.entries) > 0 && !slices.Contains(l.entries, p.Name) ||
+			len(p.Addresses) > 0 && !slices.ContainsFunc(p.Addresses, func(a string) bool { return !isLoopback(a) })
+	})
+}
+
+func isLoopback(addr string) bool {
+	a, err := netip.ParseAddrPort(addr)
+	return err == nil && a.Addr().IsLoopback()
+}

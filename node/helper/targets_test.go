@@ -1,0 +1,177 @@
+package helper
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/link/tcp"
+	"mpbond/node/dial"
+)
+
+func targetAt(key identity.PublicKey, addr string) *target {
+	return &target{primary: identity.Peer{Name: "laptop", Key: key}, addr: addr, state: starting}
+}
+
+// TestReplaceTargets: after any list the targets are those of it; those that were there are
+// the same and go on, the others are new or stopped.
+func TestReplaceTargets(t *testing.T) {
+	rng, s := rand.New(rand.NewPCG(5, 6)), new(targetSet)
+	owners := []identity.PublicKey{keys().primary.Public(), keys().server.Public()}
+	stopped := map[*target]bool{}
+	for range 300 {
+		before := s.all()
+		var list []*target
+		for _, key := range owners {
+			for i := range 5 {
+				if rng.IntN(2) == 0 {
+					list = append(list, targetAt(key, fmt.Sprintf("192.0.2.%d:1", i)))
+				}
+			}
+		}
+		want := slices.Clone(list)
+		added := s.replace(list)
+		for _, x := range added {
+			x.stop = func() { stopped[x] = true }
+		}
+		after := s.all()
+		if len(after) != len(want) || !slices.EqualFunc(after, want, (*target).same) {
+			t.Fatalf("%v after %v", after, want)
+		}
+		for _, x := range after {
+			if stopped[x] || slices.Contains(before, x) == slices.Contains(added, x) {
+				t.Fatalf("%v: stopped %v, there before %v, new %v", x, stopped[x], slices.Contains(before, x), slices.Contains(added, x))
+			}
+		}
+		for _, x := range before {
+			if !slices.Contains(after, x) && !stopped[x] {
+				t.Fatalf("%v is not stopped", x)
+			}
+		}
+		if n := len(s.of(owners[0])) + len(s.of(owners[1])); n != len(after) {
+			t.Fatalf("%d of %d targets by their primaries", n, len(after))
+		}
+	}
+}
+
+// TestTargetStates: what a call that succeeds or fails makes of a target, and what follows
+// for its primary.
+func TestTargetStates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key := keys().primary.Public()
+		s, x, y := new(targetSet), targetAt(key, "192.0.2.1:1"), targetAt(key, "192.0.2.2:1")
+		s.replace([]*target{x, y})
+		check := func(what string, at, connected int) {
+			t.Helper()
+			n := 0
+			for _, yes := range s.connected(key) {
+				if yes {
+					n++
+				}
+			}
+			if got := s.waitingAt(key); got != at || n != connected {
+				t.Errorf("%s: %d wait and %d are connected, want %d and %d", what, got, n, at, connected)
+			}
+		}
+		check("at first", 0, 0)
+		began := time.Now()
+		x.set(waiting, nil)
+		y.set(busy, nil)
+		check("one waits, one is busy", 1, 2)
+		time.Sleep(time.Minute)
+		if got := x.waited(began); got != time.Minute {
+			t.Errorf("it has waited for %v", got)
+		}
+		if got := x.waited(time.Now()); got != 0 {
+			t.Errorf("since a later call it has waited for %v", got)
+		}
+		x.fail(time.Now(), os.ErrDeadlineExceeded)
+		time.Sleep(time.Minute)
+		x.fail(time.Now(), syscall.ECONNREFUSED)
+		check("one fails", 0, 1)
+		if _, since, err := x.get(); time.Since(since) != time.Minute || err != syscall.ECONNREFUSED {
+			t.Errorf("failing for %v: %v", time.Since(since), err)
+		}
+	})
+}
+
+// TestUnreachable: a primary does not answer when no address of it has for a while, and the
+// one that has been silent for longest tells why; addresses that are no network's, and
+// causes on this device, say nothing of it.
+func TestUnreachable(t *testing.T) {
+	refused, silent, noRoute := fmt.Errorf("dial: %w", syscall.ECONNREFUSED), fmt.Errorf("dial: %w", os.ErrDeadlineExceeded), fmt.Errorf("dial: %w", syscall.ENETUNREACH)
+	now := time.Unix(1e9, 0)
+	fails := func(addr string, err error, since time.Duration) *target {
+		return &target{addr: addr, state: retrying, err: err, failing: now.Add(-since)}
+	}
+	for name, c := range map[string]struct {
+		targets []*target
+		at      string
+		cause   fault.Cause
+	}{
+		"nothing":        {nil, "", fault.CauseUnknown},
+		"not yet":        {[]*target{fails("192.0.2.1:1", refused, reportAfter-1)}, "", fault.CauseUnknown},
+		"refused":        {[]*target{fails("192.0.2.1:1", refused, reportAfter)}, "192.0.2.1:1", fault.CauseRefused},
+		"the oldest":     {[]*target{fails("192.0.2.1:1", refused, time.Minute), fails("192.0.2.2:1", silent, time.Hour)}, "192.0.2.2:1", fault.CauseNoAnswer},
+		"one waits":      {[]*target{fails("192.0.2.1:1", refused, time.Hour), {addr: "192.0.2.2:1", state: waiting}}, "", fault.CauseUnknown},
+		"one is busy":    {[]*target{fails("192.0.2.1:1", refused, time.Hour), {addr: "192.0.2.2:1", state: busy}}, "", fault.CauseUnknown},
+		"no route":       {[]*target{fails("192.0.2.1:1", noRoute, time.Hour)}, "", fault.CauseUnknown},
+		"another error":  {[]*target{fails("192.0.2.1:1", dial.ErrElsewhere, time.Hour)}, "", fault.CauseUnknown},
+		"over Bluetooth": {[]*target{fails("rfcomm://00:11:22:33:44:55", silent, time.Hour)}, "", fault.CauseUnknown},
+	} {
+		if at, cause := unreachable(c.targets, now); at != c.at || cause != c.cause {
+			t.Errorf("%s: %q, %v", name, at, cause)
+		}
+	}
+	if got := tcp.CauseOf(noRoute); got != fault.CauseNoRoute {
+		t.Errorf("the cause is %v", got)
+	}
+}
+
+// TestWaitingPipes: who waits ends with the reason for which the pipe is given up, with its
+// own context, or not at all.
+func TestWaitingPipes(t *testing.T) {
+	var w waitingPipes
+	here, there := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2)}
+	one, endOne := w.add(t.Context(), here)
+	two, endTwo := w.add(t.Context(), there)
+	parent, cancel := context.WithCancel(t.Context())
+	three, endThree := w.add(parent, here)
+	endThree()
+	w.drop(errAddress, func(local net.Addr) bool { return local == here })
+	if context.Cause(one) != errAddress || two.Err() != nil || context.Cause(three) != context.Canceled {
+		t.Errorf("they ended with %v, %v, %v", context.Cause(one), context.Cause(two), context.Cause(three))
+	}
+	cancel()
+	endOne()
+	endTwo()
+	if w.drop(errSlept, func(a net.Addr) bool { t.Errorf("%v is still there", a); return true }); len(w.set) != 0 {
+		t.Errorf("%d pipes are left", len(w.set))
+	}
+}
+
+// TestWakeUp: each wake-up ends the waits that began before it, once.
+func TestWakeUp(t *testing.T) {
+	var w wakeUp
+	w.now() // nobody waits
+	for range 3 {
+		a, b := w.next(), w.next()
+		select {
+		case <-a:
+			t.Fatal("nobody has called")
+		default:
+		}
+		w.now()
+		<-a
+		<-b
+	}
+}
