@@ -171,19 +171,40 @@ func impurities(s *source) (found []string) {
 		case *ast.GoStmt:
 			found = append(found, "a go statement")
 		case *ast.SelectorExpr:
-			x, ok := n.X.(*ast.Ident)
-			if !ok {
-				break
-			}
-			for p, names := range pureCalls {
-				if s.imports[p] == x.Name && names[n.Sel.Name] {
-					found = append(found, p+"."+n.Sel.Name)
-				}
-			}
+			found = append(found, selected(s, n, pureCalls)...)
 		}
 		return true
 	})
 	return found
+}
+
+// selected returns the name that n selects, if it is one of those listed for its package.
+func selected(s *source, n *ast.SelectorExpr, list map[string]map[string]bool) (found []string) {
+	if x, ok := n.X.(*ast.Ident); ok {
+		for p, names := range list {
+			if s.imports[p] == x.Name && names[n.Sel.Name] {
+				found = append(found, p+"."+n.Sel.Name)
+			}
+		}
+	}
+	return found
+}
+
+// TestOneSanitiser: base/text alone decides which characters can be shown.
+func TestOneSanitiser(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || s.dir == "base/text" {
+			continue
+		}
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			if n, ok := n.(*ast.SelectorExpr); ok {
+				for _, name := range selected(s, n, characterTests) {
+					t.Errorf("%s uses %s: use base/text, so that there is one rule for what terminals and pages show", s.name, name)
+				}
+			}
+			return true
+		})
+	}
 }
 
 func TestImpuritiesAreFound(t *testing.T) {

@@ -48,7 +48,7 @@ var importRules = []importRule{
 	// base
 	{from: []string{"base/backoff", "base/unit", "base/fault", "base/span", "base/text", "base/loglimit", "base/dialpolicy", "base/userfile"}, only: []string{}, reason: "all others use them, so they know none"},
 	{from: []string{"base/config"}, only: []string{"base/fault", "base/userfile"}, reason: "it fills structs of others without knowing them"},
-	{from: []string{"base/identity"}, only: []string{"base/fault", "base/config", "base/userfile"}, reason: "who a device is does not depend on what it does"},
+	{from: []string{"base/identity"}, only: []string{"base/fault", "base/text", "base/config", "base/userfile"}, reason: "who a device is does not depend on what it does"},
 
 	// link
 	{from: []string{"link/wire"}, only: []string{"base/unit"}, reason: "the specification depends on no implementation"},
@@ -87,7 +87,7 @@ var importRules = []importRule{
 	{from: []string{"onload/fetch"}, only: []string{"base/unit", "base/fault", "base/span", "base/text", "base/userfile", "onload/board", "onload/transfer"}, reason: "it moves items over whatever devices it is given"},
 	{from: []string{"onload/upload"}, only: []string{"base/unit", "base/fault", "base/text", "base/store", "base/userfile", "onload/board", "onload/transfer"}, reason: "it moves files over whatever devices it is given"},
 	{from: []string{"onload/playlist"}, only: []string{"base/unit", "base/fault", "base/span", "link/splice", "onload/board", "onload/fetch", "onload/transfer"}, reason: "it serves players over whatever devices it is given"},
-	{from: []string{"onload/page"}, only: []string{"base/unit", "base/fault", "link/tcp", "base/store", "base/userfile", "onload/transfer", "onload/upload"}, reason: "it takes files from browsers and has them sent; its caller decides who may carry them"},
+	{from: []string{"onload/page"}, only: []string{"base/unit", "base/fault", "base/text", "link/tcp", "base/store", "base/userfile", "onload/transfer", "onload/upload"}, reason: "it takes files from browsers and has them sent; its caller decides who may carry them"},
 	{from: []string{"onload/relay"}, only: []string{"base/unit", "base/fault", "base/loglimit", "base/text", "base/identity", "base/dialpolicy", "link/splice", "link/tcp", "link/discovery"},
 		reason: "it carries connections for those it trusts; its caller decides how much"},
 	{from: []string{"onload/allowance"}, only: []string{"base/unit", "control/policy"}, reason: "an allowance is computed from numbers, whatever their source"},
@@ -119,6 +119,12 @@ var pureCalls = map[string]map[string]bool{
 	// Everything but the constructors, which take a seed.
 	"math/rand/v2": set("Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint", "UintN", "Uint32", "Uint32N", "Uint64", "Uint64N",
 		"N", "Float32", "Float64", "ExpFloat64", "NormFloat64", "Perm", "Shuffle"),
+}
+
+// characterTests are functions and tables that tell what can be shown, for base/text alone.
+var characterTests = map[string]map[string]bool{
+	"unicode": set("IsControl", "IsPrint", "IsGraphic", "Cc", "Cf", "C", "Other", "Bidi_Control", "Other_Default_Ignorable_Code_Point"),
+	"strconv": set("IsPrint", "IsGraphic"),
 }
 
 const pureReason = "pure packages take the time and the seed as parameters, so that thousands of virtual-time cases run in seconds and each can be repeated"

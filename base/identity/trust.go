@@ -14,12 +14,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"mpbond/base/config"
 	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/base/userfile"
 )
 
@@ -111,7 +111,7 @@ func checkName(s string) error {
 }
 
 func checkAddress(a string) error {
-	if strings.ContainsFunc(a, func(r rune) bool { return r == utf8.RuneError || r == ' ' || !unicode.IsPrint(r) }) {
+	if strings.ContainsFunc(a, func(r rune) bool { return !text.IsPrintable(r) || unicode.IsSpace(r) }) {
 		return fmt.Errorf("address %q: there are characters in it that no address has", a)
 	}
 	if rest, ok := strings.CutPrefix(a, "rfcomm://"); ok { // package pipe knows more

@@ -1,6 +1,8 @@
 package text
 
 import (
+	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode"
@@ -24,6 +26,64 @@ func TestPrintable(t *testing.T) {
 			t.Errorf("%+q: %+q, want %+q", c.in, got, c.want)
 		}
 	}
+}
+
+// TestLines: lines stay lines, and what is within them is as that of Printable.
+func TestLines(t *testing.T) {
+	if got := Lines("a\x1b[2Jb\nc\u009bd ü\u202e\u2028\r\n"); got != "a?[2Jb\nc?d ü???\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestShort(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"", ""}, {" \tno\u200b ", "?no?"}, {"  ab ", "ab"}, {"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefgh…"}, {"abcdefgü", "abcdefg…"},
+	} {
+		if got := Short(c.in, 8); got != c.want {
+			t.Errorf("%q: %q, want %q", c.in, got, c.want)
+		}
+	}
+}
+
+// TestHidden: of each kind of character that orders, hides or controls others none is shown.
+func TestHidden(t *testing.T) {
+	for _, c := range []struct{ from, to rune }{
+		{0, 0x1f}, {0x7f, 0x9f}, {0x00ad, 0x00ad}, {0x061c, 0x061c}, {0x200b, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xfffd, 0xfffd}, {0xe0001, 0xe007f},
+	} {
+		for r := c.from; r <= c.to; r++ {
+			if IsPrintable(r) {
+				t.Errorf("%U is printable", r)
+			}
+		}
+	}
+	for _, r := range "aZ09é東ß €—\u00a0\u0301\ufe0f🙂\u0627\u05d0" { // right to left is an order of their own
+		if !IsPrintable(r) {
+			t.Errorf("%U is not printable", r)
+		}
+	}
+}
+
+// FuzzEscapeJSON: the values stay the same, and nothing controls a terminal.
+func FuzzEscapeJSON(f *testing.F) {
+	for _, s := range []string{"", "plain", "ü\u202e\u009b\x7f\x1b[2J\n", "\U000e0041🙂\u2028\"\\", "\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		in, err := json.Marshal(map[string]any{"a": []string{s}, "b": 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := EscapeJSON(in)
+		var want, got any
+		if json.Unmarshal(in, &want) != nil || json.Unmarshal(out, &got) != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s became %s", in, out)
+		}
+		for _, r := range string(out) {
+			if !IsPrintable(r) {
+				t.Errorf("%q has %U", out, r)
+			}
+		}
+	})
 }
 
 // FuzzPrintable: whatever comes, the result is one line of UTF-8 without anything that

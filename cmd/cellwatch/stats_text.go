@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"mpbond/base/text"
 	"mpbond/internal/cli"
 	"mpbond/pbe/census"
 )
@@ -80,7 +81,7 @@ func printCell(out io.Writer, s *cellStats) error {
 		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{what}, args...)...)
 	}
 	heard := time.Duration(s.Subframes) * time.Millisecond
-	fmt.Fprintf(&b, "%s, cell %d (%s): %v heard, %d subframes missed%s\n", cli.Printable(s.Source), s.Cell, widthWords(int(s.PRB)), heard, s.Missed, strings.Join(oddities(s), ""))
+	fmt.Fprintf(&b, "%s, cell %d (%s): %v heard, %d subframes missed%s\n", text.Printable(s.Source), s.Cell, widthWords(int(s.PRB)), heard, s.Missed, strings.Join(oddities(s), ""))
 	say("resource blocks", "used %s, idle %s; uplink %s", partOf(s.Used), partOf(s.Idle), partOf(s.Uplink))
 	say("transport blocks", "%d, %s of them again; %.2f Mbit/s per PRB", s.Blocks, partOf(s.Again), s.PerPRB)
 	say("users in 40 ms", "%s", spreadWords(s.Users, "%.4g", ""))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gdamore/tcell/v2"
 
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/internal/cli"
 	"mpbond/pbe/air"
@@ -167,7 +168,7 @@ func (v *cellView) draw(width, height int) (rows []viewRow) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	add := func(style int, format string, args ...any) {
-		rows = append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(cli.Printable(fmt.Sprintf(format, args...)), width), Style: style}})
+		rows = append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(text.Printable(fmt.Sprintf(format, args...)), width), Style: style}})
 	}
 	c := v.cells[v.shown]
 	v.drawHead(c, add)
@@ -398,7 +399,7 @@ func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow)
 	}
 	const columns = "  %-12s %7s %12s %3s %-3s %7s %7s %s"
 	add := func(style int, format string, args ...any) {
-		rows = append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(cli.Printable(fmt.Sprintf(format, args...)), width), Style: style}})
+		rows = append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(text.Printable(fmt.Sprintf(format, args...)), width), Style: style}})
 	}
 	add(cli.StyleHead, columns, "USER", "PRB", "RATE", "MCS", "DCI", "AGAIN", "UPLINK", "HEARD")
 	shown := c.list[:min(len(c.list), room-1)]

@@ -16,6 +16,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/text"
 	"mpbond/base/userfile"
 	"mpbond/internal/cli"
 	"mpbond/link/tcp"
@@ -239,14 +240,14 @@ func hearLoad(ctx context.Context, in io.Reader, recorded bool, tell func(float6
 
 // permitText is an answer for people. Where the load is not known none is told.
 func permitText(a allowance.Answer) string {
-	text := "cell " + cli.Printable(a.Cell)
+	line := "cell " + text.Printable(a.Cell)
 	if a.Granted || a.Load > 0 {
-		text += fmt.Sprintf(", loaded by %.0f %%", 100*a.Load)
+		line += fmt.Sprintf(", loaded by %.0f %%", 100*a.Load)
 	}
 	if !a.Granted {
-		return text + ": not permitted: " + cli.Printable(a.Why)
+		return line + ": not permitted: " + text.Printable(a.Why)
 	}
-	return text + fmt.Sprintf(": permitted for %v", a.Life)
+	return line + fmt.Sprintf(": permitted for %v", a.Life)
 }
 
 func permitAskCommand() *cobra.Command {

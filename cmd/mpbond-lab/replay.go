@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/core/sched"
 	"mpbond/core/trace"
@@ -90,21 +91,21 @@ func (r replayReport) print(out io.Writer) error {
 	for _, s := range r.Streams {
 		size += s.Size
 	}
-	fmt.Fprintf(out, "%s sent %v, streams: %d\n", cli.Printable(r.Sender), size, len(r.Streams))
+	fmt.Fprintf(out, "%s sent %v, streams: %d\n", text.Printable(r.Sender), size, len(r.Streams))
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, p := range r.Paths {
 		if !p.Helped {
-			fmt.Fprintf(t, "  %s\tdirect\t%s\n", cli.Printable(p.Device), hopWords(p.Near))
+			fmt.Fprintf(t, "  %s\tdirect\t%s\n", text.Printable(p.Device), hopWords(p.Near))
 			continue
 		}
-		fmt.Fprintf(t, "  %s\tfirst hop\t%s\n  \tsecond hop\t%s\n", cli.Printable(p.Device), hopWords(p.Near), hopWords(p.Far))
+		fmt.Fprintf(t, "  %s\tfirst hop\t%s\n  \tsecond hop\t%s\n", text.Printable(p.Device), hopWords(p.Near), hopWords(p.Far))
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintln(t, "  note:", cli.Printable(n))
+		fmt.Fprintln(t, "  note:", text.Printable(n))
 	}
 	head := []string{"SCHEDULER", "SECONDS"}
 	for _, p := range r.Recorded.Paths {
-		head = append(head, strings.ToUpper(cli.Printable(p.Device)))
+		head = append(head, strings.ToUpper(text.Printable(p.Device)))
 	}
 	fmt.Fprintln(t, "\n"+strings.Join(append(head, "APART", "AGAIN"), "\t"))
 	all := append([]replay.Result{r.Recorded}, r.Replayed...)
@@ -130,7 +131,7 @@ func (r replayReport) print(out io.Writer) error {
 			if i == 0 {
 				name = res.Scheduler
 			}
-			fmt.Fprintf(out, "  %-15s %6d  %s\n", name, res.Decisions[reason], cli.Printable(reason))
+			fmt.Fprintf(out, "  %-15s %6d  %s\n", name, res.Decisions[reason], text.Printable(reason))
 		}
 	}
 	return nil
@@ -141,7 +142,7 @@ func waste(by map[string]unit.Bytes) string {
 	var parts []string
 	for _, cause := range slices.Sorted(maps.Keys(by)) {
 		if by[cause] > 0 {
-			parts = append(parts, fmt.Sprintf("%v %s", by[cause], cli.Printable(cause)))
+			parts = append(parts, fmt.Sprintf("%v %s", by[cause], text.Printable(cause)))
 		}
 	}
 	if len(parts) == 0 {

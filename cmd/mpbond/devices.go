@@ -17,6 +17,7 @@ import (
 	"mpbond/api/client"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/text"
 	"mpbond/core/trace"
 	"mpbond/internal/cli"
 )
@@ -91,7 +92,7 @@ key, for people to compare.`,
 			}
 			for _, d := range r.Devices {
 				if d.Refused != "" {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: refused: %s\n", d.Name, cli.Printable(d.Refused))
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: refused: %s\n", d.Name, text.Printable(d.Refused))
 				}
 			}
 			return nil

@@ -21,6 +21,7 @@ import (
 	"mpbond/base/config"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
 	mydevice "mpbond/control/device"
@@ -89,7 +90,7 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 	if o.repair {
 		removed, err := removeLeftovers()
 		for _, what := range removed {
-			fmt.Fprintf(stderr, "removed: %s\n", cli.Printable(what))
+			fmt.Fprintf(stderr, "removed: %s\n", text.Printable(what))
 		}
 		if err != nil {
 			return fault.New(cli.IfElse(errors.Is(err, os.ErrPermission), fault.Permission, fault.Other), fmt.Errorf("repair: %w", err), "run `sudo mpbond doctor --repair`")
@@ -362,25 +363,25 @@ func printReport(w io.Writer, r doctor.Report) error {
 		if f.Subject != "" {
 			what += " " + f.Subject
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Level, cli.Printable(what), cli.Printable(f.Text))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Level, text.Printable(what), text.Printable(f.Text))
 		if f.Hint != "" && f.Level != doctor.OK {
-			fmt.Fprintf(t, "\t\t  %s\n", cli.Printable(f.Hint))
+			fmt.Fprintf(t, "\t\t  %s\n", text.Printable(f.Hint))
 		}
 	}
 	_ = t.Flush()
 	if len(r.Lanes) > 0 {
 		fmt.Fprintln(t, "\nLANE\tHOP\tDOWN\tUP\tRTT\tLOSS\tMTU")
 		for _, l := range r.Lanes {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\n", cli.Printable(l.Name), cli.IfElse(l.Up, l.Kind, "not there"), rateOf(l.DownBps, false), rateOf(l.UpBps, false))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\n", text.Printable(l.Name), cli.IfElse(l.Up, l.Kind, "not there"), rateOf(l.DownBps, false), rateOf(l.UpBps, false))
 			for _, h := range l.Hops {
 				fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", h.Name, rateOf(h.DownBps, h.DownAtLeast), rateOf(h.UpBps, h.UpAtLeast), cli.Milliseconds(h.RTTms), 100*h.Loss, sizeOf(h.MTU))
 			}
 		}
 		_ = t.Flush()
 	}
-	fmt.Fprintf(&page, "\nbottleneck: %s\n", cli.Printable(r.Bottleneck.Text))
+	fmt.Fprintf(&page, "\nbottleneck: %s\n", text.Printable(r.Bottleneck.Text))
 	if r.Bottleneck.Advice != "" {
-		fmt.Fprintf(&page, "what may help: %s\n", cli.Printable(r.Bottleneck.Advice))
+		fmt.Fprintf(&page, "what may help: %s\n", text.Printable(r.Bottleneck.Advice))
 	}
 	_, err := io.WriteString(w, page.String())
 	return err

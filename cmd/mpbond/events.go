@@ -12,6 +12,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/core/trace"
 	"mpbond/internal/cli"
 )
@@ -126,7 +127,7 @@ func showNews(w io.Writer, role string, n client.News, asJSON bool) error {
 		_, err := fmt.Fprintf(w, "%s: %d events are missing here\n", role, n.Position.MissedEvents)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s  %s: %s\n", n.Change.T.Local().Format("15:04:05.000"), role, cli.Printable(eventWords(*n.Change)))
+	_, err := fmt.Fprintf(w, "%s  %s: %s\n", n.Change.T.Local().Format("15:04:05.000"), role, text.Printable(eventWords(*n.Change)))
 	return err
 }
 

@@ -24,6 +24,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
 	"mpbond/internal/cli"
@@ -129,13 +130,13 @@ http:// they are left out.`,
 
 // String is the result for people.
 func (r getResult) String() string {
-	s := fmt.Sprintf("%s: %s in %.2f s, %v", cli.Printable(r.File), r.Bytes.Decimal(), r.Seconds, r.RateBps)
+	s := fmt.Sprintf("%s: %s in %.2f s, %v", text.Printable(r.File), r.Bytes.Decimal(), r.Seconds, r.RateBps)
 	width := 0
 	for _, d := range r.Devices {
 		width = max(width, len(d.Device))
 	}
 	for _, d := range r.Devices {
-		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, cli.Printable(d.Device), 100*d.Share, d.Bytes.Decimal())
+		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, text.Printable(d.Device), 100*d.Share, d.Bytes.Decimal())
 	}
 	return s
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"mpbond/base/fault"
-	"mpbond/internal/cli"
+	"mpbond/base/text"
 )
 
 // maxRefusal bounds what the proxy says of a destination that it cannot reach.
@@ -65,11 +65,11 @@ func connectThrough(c net.Conn, dest string) (net.Conn, error) {
 }
 
 // refusedBy is why the proxy did not connect.
-func refusedBy(status int, text string) error {
-	if text == "" {
-		text = http.StatusText(status)
+func refusedBy(status int, said string) error {
+	if said == "" {
+		said = http.StatusText(status)
 	}
-	err := errors.New(cli.Printable(text))
+	err := errors.New(text.Printable(said))
 	switch status {
 	case http.StatusGatewayTimeout:
 		return fault.New(fault.Timeout, err, "is the address right, and is that web server up? `mpbond status` says whether the bond works")

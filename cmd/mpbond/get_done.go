@@ -14,6 +14,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/store"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
 	"mpbond/internal/cli"
@@ -90,7 +91,7 @@ func (d *doneFiles) sort(o fetch.Object, known doneFile) {
 		d.there = append(d.there, fetch.Got{URL: o.URL, File: o.File, Bytes: unit.Bytes(n), Resumed: unit.Bytes(n), SHA256: got})
 		return
 	}
-	err = fault.New(fault.Exists, fmt.Errorf("%s is already there", cli.Printable(o.File)), "move it away, or have another directory with --output")
+	err = fault.New(fault.Exists, fmt.Errorf("%s is already there", text.Printable(o.File)), "move it away, or have another directory with --output")
 	d.failed = append(d.failed, fetch.Failed{URL: o.URL, File: o.File, Error: err.Error(), Kind: fault.Exists})
 	d.err = errors.Join(d.err, err)
 }

@@ -16,6 +16,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
 	"mpbond/control/policy"
@@ -76,7 +77,7 @@ func sharesText(devices []onloadShare) (s string) {
 		width = max(width, len(d.Device))
 	}
 	for _, d := range devices {
-		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, cli.Printable(d.Device), 100*d.Of, d.Bytes.Decimal())
+		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, text.Printable(d.Device), 100*d.Of, d.Bytes.Decimal())
 		if d.Wasted > 0 {
 			s += fmt.Sprintf(", %s of it for nothing", d.Wasted.Decimal())
 		}
@@ -88,17 +89,17 @@ func sharesText(devices []onloadShare) (s string) {
 func (r onloadResult) String() string {
 	what, done := countOf(len(r.Objects), "file"), 0
 	if len(r.Objects) == 1 {
-		what = cli.Printable(r.Objects[0].File)
+		what = text.Printable(r.Objects[0].File)
 	}
 	s := fmt.Sprintf("%s: %s in %.2f s, %v", what, r.Bytes.Decimal(), r.Seconds, r.RateBps)
 	for _, o := range r.Objects {
 		if o.Resumed > 0 && o.Resumed == o.Bytes {
 			done++
 		} else if o.Resumed > 0 {
-			s += fmt.Sprintf("\n  %s: %s were there", cli.Printable(o.File), o.Resumed.Decimal())
+			s += fmt.Sprintf("\n  %s: %s were there", text.Printable(o.File), o.Resumed.Decimal())
 		}
 		if o.Unchecked != "" {
-			s += fmt.Sprintf("\n  %s: not checked: it came unencrypted, over %s alone", cli.Printable(o.File), cli.Printable(o.Unchecked))
+			s += fmt.Sprintf("\n  %s: not checked: it came unencrypted, over %s alone", text.Printable(o.File), text.Printable(o.Unchecked))
 		}
 	}
 	if done > 0 {
@@ -139,7 +140,7 @@ func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 	case o.file != "" && len(urls) > 1 && !dir:
 		return nil, cli.UsageError("with several URLs, --output names a directory")
 	case err == nil && !dir && !st.Mode().IsRegular():
-		return nil, cli.UsageError("%s is no plain file", cli.Printable(o.file))
+		return nil, cli.UsageError("%s is no plain file", text.Printable(o.file))
 	case o.sha256 != "" && len(urls) > 1:
 		return nil, cli.UsageError("--sha256 is of one file")
 	}
@@ -161,7 +162,7 @@ func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 			return nil, err
 		}
 		if names[one.file] {
-			return nil, cli.UsageError("two of the URLs are of the name %s", cli.Printable(one.file))
+			return nil, cli.UsageError("two of the URLs are of the name %s", text.Printable(one.file))
 		}
 		names[one.file] = true
 		g.objects = append(g.objects, fetch.Object{URL: url, File: one.file, Keep: one.keep, SHA256: one.sum})
@@ -221,7 +222,7 @@ const noLowat = 1 << 30
 func ownLines(interfaces []string, ledger tcp.Ledger) (list []fetch.Device, err error) {
 	for i, name := range interfaces {
 		if slices.Contains(interfaces[:i], name) {
-			return nil, cli.UsageError("--interface %s is given twice", cli.Printable(name))
+			return nil, cli.UsageError("--interface %s is given twice", text.Printable(name))
 		}
 		if _, err := net.InterfaceByName(name); err != nil {
 			return nil, fault.New(fault.Usage, fmt.Errorf("--interface %s: %w", name, err), "`ip link` lists the interfaces")

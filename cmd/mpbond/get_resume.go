@@ -15,6 +15,7 @@ import (
 	"mpbond/api/client"
 	"mpbond/base/backoff"
 	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/internal/cli"
 	"mpbond/onload/board"
@@ -57,7 +58,7 @@ func (g *get) open(ctx context.Context, c *client.Client, s api.Status) (*downlo
 	}
 	if d.answer.StatusCode != http.StatusOK {
 		d.answer.Body.Close()
-		return nil, fmt.Errorf("the web server answered %s", cli.Printable(d.answer.Status))
+		return nil, fmt.Errorf("the web server answered %s", text.Printable(d.answer.Status))
 	}
 	d.take()
 	return d, nil
@@ -115,7 +116,7 @@ func (d *download) run(ctx context.Context) error {
 		if d.n != before {
 			last = time.Now()
 			pause.Reset()
-			fmt.Fprintf(d.notes, "interrupted after %s, goes on: %s\n", unit.Bytes(d.n).Decimal(), cli.Printable(err.Error()))
+			fmt.Fprintf(d.notes, "interrupted after %s, goes on: %s\n", unit.Bytes(d.n).Decimal(), text.Printable(err.Error()))
 		}
 		for {
 			select {
@@ -202,10 +203,10 @@ func (d *download) reopen(ctx context.Context) error {
 		return d.beginAnew()
 	case c >= 500 || c == http.StatusTooManyRequests:
 		a.Body.Close()
-		return fmt.Errorf("the web server answered %s", cli.Printable(a.Status))
+		return fmt.Errorf("the web server answered %s", text.Printable(a.Status))
 	}
 	a.Body.Close()
-	return finalError{fmt.Errorf("the web server answered %s", cli.Printable(a.Status))}
+	return finalError{fmt.Errorf("the web server answered %s", text.Printable(a.Status))}
 }
 
 // beginAnew forgets what was written: the answer has all of the file.

@@ -23,6 +23,7 @@ import (
 	"mpbond/api"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	mydevice "mpbond/control/device"
 	"mpbond/control/policy"
@@ -76,7 +77,7 @@ func onloadFlag(cmd *cobra.Command, text *string) {
 // behind "=", as it may stand alone.
 func noStrayAllowance(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.Flags().Changed("onload") && new(allowance.Choice).UnmarshalText([]byte(args[0])) == nil {
-		return cli.UsageError("%s is not taken for the allowance: write --onload=%[1]s", cli.Printable(args[0]))
+		return cli.UsageError("%s is not taken for the allowance: write --onload=%[1]s", text.Printable(args[0]))
 	}
 	return cobra.NoArgs(cmd, args)
 }
@@ -393,7 +394,7 @@ func onloadWords(o api.OnloadStatus) (state, today string) {
 	if o.Bounded && o.DayBytes > 0 {
 		left = fmt.Sprintf(" of %v, %v are left", policy.Volume(o.DayBytes), policy.Volume(o.LeftBytes))
 	}
-	return fmt.Sprintf("%s at %s: %s", state, o.Listen, cli.Printable(o.Why)),
+	return fmt.Sprintf("%s at %s: %s", state, o.Listen, text.Printable(o.Why)),
 		fmt.Sprintf("onloaded today: %v%s; %s now", policy.Volume(o.CarriedBytes), left, countOf(len(o.Tunnels), "connection"))
 }
 
@@ -403,7 +404,7 @@ func printOnload(w io.Writer, o api.OnloadStatus) {
 	fmt.Fprintf(w, "%s\n%s\n", state, today)
 	by := o.ByDevice()
 	for _, name := range slices.Sorted(maps.Keys(by)) {
-		fmt.Fprintf(w, "  for %s: %s, %v by now\n", cli.Printable(name), countOf(by[name].Count, "connection"), policy.Volume(by[name].Bytes))
+		fmt.Fprintf(w, "  for %s: %s, %v by now\n", text.Printable(name), countOf(by[name].Count, "connection"), policy.Volume(by[name].Bytes))
 	}
 	if o.Page != nil {
 		printPage(w, *o.Page)

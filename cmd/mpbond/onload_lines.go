@@ -11,6 +11,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 
 	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/internal/cli"
 	"mpbond/onload/fetch"
@@ -43,16 +44,16 @@ func searchHelpers(ctx context.Context, find func(context.Context) ([]fetch.Devi
 		list, err := find(ctx)
 		var names []string
 		for _, d := range list {
-			names = append(names, cli.Printable(d.Name))
+			names = append(names, text.Printable(d.Name))
 		}
 		switch {
 		case ctx.Err() != nil: // all is done without them
 		case err != nil:
-			text := cli.Printable(err.Error())
+			line := text.Printable(err.Error())
 			if hint := fault.HintOf(err); hint != "" {
-				text += ": " + cli.Printable(hint)
+				line += ": " + text.Printable(hint)
 			}
-			fmt.Fprintf(notes, "no helper is found: %s\n", text)
+			fmt.Fprintf(notes, "no helper is found: %s\n", line)
 		case len(list) > 0:
 			fmt.Fprintf(notes, "over %s too\n", strings.Join(names, ", "))
 		case alone:
@@ -102,7 +103,7 @@ func (r *resting) tell(device string, err error) {
 	defer r.mu.Unlock()
 	if !r.told[device] {
 		r.told[device] = true
-		fmt.Fprintf(r.to, "%s does not work now, and is tried again: %s\n", cli.Printable(device), cli.Printable(transfer.Reason{Device: device, Err: err}.String()))
+		fmt.Fprintf(r.to, "%s does not work now, and is tried again: %s\n", text.Printable(device), text.Printable(transfer.Reason{Device: device, Err: err}.String()))
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"mpbond/api"
 	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/control/policy"
 	"mpbond/internal/cli"
@@ -192,6 +193,6 @@ func (p *onloadPage) show(w io.Writer) {
 
 // printPage tells people of it.
 func printPage(w io.Writer, p api.OnloadPage) {
-	fmt.Fprintf(w, "page for photos, with the code %s: %s\n", cli.Printable(p.Code), cli.Printable(cmp.Or(strings.Join(p.URLs, " "), p.Listen)))
+	fmt.Fprintf(w, "page for photos, with the code %s: %s\n", text.Printable(p.Code), text.Printable(cmp.Or(strings.Join(p.URLs, " "), p.Listen)))
 	fmt.Fprintf(w, "photos: %d arrived, %d on the way, %d failed; %s are kept\n", p.Sent, p.Waiting, p.Failed, p.SpoolBytes.Decimal())
 }

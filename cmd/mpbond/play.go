@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mpbond/base/text"
 	"mpbond/control/policy"
 	"mpbond/internal/cli"
 	"mpbond/onload/board"
@@ -101,7 +102,7 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 	}
 	var names []string
 	for _, d := range devices {
-		names = append(names, cli.Printable(d.Name))
+		names = append(names, text.Printable(d.Name))
 	}
 	fmt.Fprintf(notes, "players on this device: http_proxy=http://%s\nover %s; what is encrypted by %s alone\n", l.Addr(), strings.Join(names, ", "), names[0])
 	search := searchHelpers(cmd.Context(), use.finder(find), len(devices) == 1, notes)

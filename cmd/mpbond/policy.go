@@ -16,6 +16,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/control/policy"
 	"mpbond/core/trace"
 	"mpbond/internal/cli"
@@ -125,18 +126,18 @@ func showPolicy(w io.Writer, p api.Policy) error {
 	if p.Loaded != nil {
 		since = fmt.Sprintf("%d rules in force since %s", len(p.Rules), p.Loaded.Local().Format("2006-01-02 15:04:05"))
 	}
-	fmt.Fprintf(w, "%s: %s; default: %s\n", cli.Printable(p.File), since, p.Default)
+	fmt.Fprintf(w, "%s: %s; default: %s\n", text.Printable(p.File), since, p.Default)
 	if e := p.Refused; e != nil {
-		fmt.Fprintln(w, "the file as it is now is not in force:", cli.Printable(e.Text))
+		fmt.Fprintln(w, "the file as it is now is not in force:", text.Printable(e.Text))
 		if e.Hint != "" {
-			fmt.Fprintln(w, "hint:", cli.Printable(e.Hint))
+			fmt.Fprintln(w, "hint:", text.Printable(e.Hint))
 		}
 	}
 	if len(p.Devices) > 0 {
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "DEVICE\tSAYS")
 		for _, d := range p.Devices {
-			fmt.Fprintf(t, "%s\t%s\n", cli.Printable(d.Name), deviceWords(d))
+			fmt.Fprintf(t, "%s\t%s\n", text.Printable(d.Name), deviceWords(d))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -148,7 +149,7 @@ func showPolicy(w io.Writer, p api.Policy) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RULE\tMATCHES\tMODE\tMATCHED\tNOW")
 	for _, r := range p.Rules {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", cli.Printable(r.Name), cli.Printable(whenWords(r.When)), cli.Printable(treatWords(r.PolicyTreatment)), r.Matched, cli.Printable(r.Reason))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", text.Printable(r.Name), text.Printable(whenWords(r.When)), text.Printable(treatWords(r.PolicyTreatment)), r.Matched, text.Printable(r.Reason))
 	}
 	return t.Flush()
 }
@@ -254,7 +255,7 @@ what is not told is unknown, and matches no rule that asks for it.`,
 			case asJSON:
 				return cli.PrintJSON(cmd.OutOrStdout(), a)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\n", cli.Printable(treatWords(*a.Verdict)), cli.Printable(a.Verdict.Reason))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\n", text.Printable(treatWords(*a.Verdict)), text.Printable(a.Verdict.Reason))
 			return err
 		},
 	}

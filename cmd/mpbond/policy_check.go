@@ -13,6 +13,7 @@ import (
 	"mpbond/base/config"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/text"
 	"mpbond/internal/cli"
 	"mpbond/node/primary"
 )
@@ -45,14 +46,14 @@ changed, and nothing need run. The exit code is 0 if it can be used and 2 if not
 			if d.err != nil && len(args) == 0 {
 				return d.err
 			}
-			text, err := policyText(cmd.InOrStdin(), name)
+			policies, err := policyText(cmd.InOrStdin(), name)
 			if err != nil {
 				return err
 			}
 			if name == "-" {
 				name = "standard input"
 			}
-			rules, err := primary.ParsePolicy(name, text)
+			rules, err := primary.ParsePolicy(name, policies)
 			out := cmd.OutOrStdout()
 			switch {
 			case err != nil && asJSON:
@@ -70,9 +71,9 @@ changed, and nothing need run. The exit code is 0 if it can be used and 2 if not
 			if asJSON {
 				return cli.PrintJSON(out, checked{File: name, Valid: true, Rules: rules.Len(), Unkept: unkept})
 			}
-			_, err = fmt.Fprintf(out, "%s: %d rules, can be used\n", cli.Printable(name), rules.Len())
+			_, err = fmt.Fprintf(out, "%s: %d rules, can be used\n", text.Printable(name), rules.Len())
 			for _, what := range unkept {
-				fmt.Fprintf(out, "the helper %s does not keep to %s\n", cli.Printable(d.name), cli.Printable(what))
+				fmt.Fprintf(out, "the helper %s does not keep to %s\n", text.Printable(d.name), text.Printable(what))
 			}
 			return err
 		},

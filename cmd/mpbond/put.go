@@ -19,6 +19,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/store"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/base/userfile"
 	"mpbond/control/policy"
@@ -104,7 +105,7 @@ type put struct {
 // newTarget is where the options say that files go.
 func newTarget(p putOptions) (t upload.Target, err error) {
 	if !slices.Contains(upload.Methods, p.method) {
-		return t, cli.UsageError("no method is called %q: take one of %s", cli.Printable(p.method), strings.Join(upload.Methods, ", "))
+		return t, cli.UsageError("no method is called %q: take one of %s", text.Printable(p.method), strings.Join(upload.Methods, ", "))
 	}
 	t = upload.Target{Method: p.method, URL: p.to, Keep: p.keep, Field: p.field,
 		Region: cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), "us-east-1"), Key: os.Getenv("AWS_ACCESS_KEY_ID"),
@@ -214,7 +215,7 @@ func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err err
 		if n > 3 {
 			more = fmt.Sprintf(" and %d more", n-3)
 		}
-		fmt.Fprintf(notes, "not sent, as they are no plain files: %s%s\n", cli.Printable(strings.Join(p.left[:min(n, 3)], ", ")), more)
+		fmt.Fprintf(notes, "not sent, as they are no plain files: %s%s\n", text.Printable(strings.Join(p.left[:min(n, 3)], ", ")), more)
 	}
 	journal, known, where, err := p.journal()
 	if err != nil {
@@ -263,7 +264,7 @@ func (r putResult) String() string {
 			answers++
 		}
 		if f.Twice {
-			twice = append(twice, cli.Printable(f.File))
+			twice = append(twice, text.Printable(f.File))
 		}
 	}
 	if earlier > 0 {
@@ -277,7 +278,7 @@ func (r putResult) String() string {
 	}
 	for _, f := range r.Failed {
 		if f.There {
-			s += fmt.Sprintf("\n  %s: failed, but the server may have it", cli.Printable(f.File))
+			s += fmt.Sprintf("\n  %s: failed, but the server may have it", text.Printable(f.File))
 		}
 	}
 	return s + sharesText(r.Devices)

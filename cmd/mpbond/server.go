@@ -11,6 +11,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/serve"
 	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/core/sched"
 	"mpbond/internal/cli"
 	"mpbond/link/wire"
@@ -52,7 +53,7 @@ allowed.`,
 			for _, a := range allow {
 				p, err := netip.ParsePrefix(a)
 				if err != nil {
-					return fault.New(fault.Usage, fmt.Errorf("--allow %s is no prefix of addresses", cli.Printable(a)), "write a prefix like 192.168.7.0/24 or fd00::/8")
+					return fault.New(fault.Usage, fmt.Errorf("--allow %s is no prefix of addresses", text.Printable(a)), "write a prefix like 192.168.7.0/24 or fd00::/8")
 				}
 				cfg.Allow = append(cfg.Allow, p)
 			}

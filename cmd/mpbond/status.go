@@ -19,6 +19,7 @@ import (
 	"mpbond/api/client"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/control/policy"
 	"mpbond/internal/cli"
@@ -154,7 +155,7 @@ func show(w io.Writer, all []api.Status, o statusOptions) error {
 // printStatus prints s for people.
 func printStatus(w io.Writer, s api.Status) {
 	up := time.Duration(s.UptimeSeconds * float64(time.Second)).Round(time.Second)
-	fmt.Fprintf(w, "%s %s, ID %s, up %v, %v of memory\n", s.Role, cli.Printable(s.Name), s.ID, up, s.MemoryBytes)
+	fmt.Fprintf(w, "%s %s, ID %s, up %v, %v of memory\n", s.Role, text.Printable(s.Name), s.ID, up, s.MemoryBytes)
 	var at []string
 	for _, a := range []struct{ what, address string }{
 		{"devices", s.Listen}, {"SOCKS5", s.SOCKS}, {"HTTP proxy", s.HTTP}, {"mpbond run", s.Transparent}, {"the API", s.API},
@@ -174,9 +175,9 @@ func printStatus(w io.Writer, s api.Status) {
 		if s.Role == string(identity.RoleHelper) {
 			what = fmt.Sprintf("%d tables of devices", p.Tables)
 		}
-		fmt.Fprintf(w, "policy of %s: %s\n", cli.Printable(p.File), what)
+		fmt.Fprintf(w, "policy of %s: %s\n", text.Printable(p.File), what)
 		if p.Error != "" {
-			fmt.Fprintln(w, "the file as it is now is not in force:", cli.Printable(p.Error))
+			fmt.Fprintln(w, "the file as it is now is not in force:", text.Printable(p.Error))
 		}
 	}
 	if h := s.Helper; h != nil {
@@ -187,11 +188,11 @@ func printStatus(w io.Writer, s api.Status) {
 	}
 	for _, c := range s.Caps {
 		if c.State != policy.CapFine.String() {
-			fmt.Fprintf(w, "%s: %s\n", cli.Printable(c.Name), cli.Printable(c.Text))
+			fmt.Fprintf(w, "%s: %s\n", text.Printable(c.Name), text.Printable(c.Text))
 		}
 	}
 	for _, c := range s.Cells {
-		fmt.Fprintln(w, cli.Printable(cellWords(c)))
+		fmt.Fprintln(w, text.Printable(cellWords(c)))
 	}
 	printDevices(w, s)
 	if len(s.Bonds) == 0 && s.Helper == nil {
@@ -210,7 +211,7 @@ func printDevices(w io.Writer, s api.Status) {
 		if i == 0 {
 			fmt.Fprintln(t, "DEVICE\tROLE\tTHERE\tTIER\tBATTERY\tPIPES\tSUBFLOWS\tDOWN\tUP\tBYTES")
 		}
-		name, there := cli.Printable(d.Name), "no"
+		name, there := text.Printable(d.Name), "no"
 		if d.Self {
 			name += " (this one)"
 		}
@@ -229,10 +230,10 @@ func printDevices(w io.Writer, s api.Status) {
 			told = append([]string{"its key is used by two mpbond at once: revoke it, and pair each device with a key of its own"}, told...)
 		}
 		if d.Rests != "" {
-			told = append([]string{"it rests: " + cli.Printable(d.Rests)}, told...)
+			told = append([]string{"it rests: " + text.Printable(d.Rests)}, told...)
 		}
 		if len(told) > 0 {
-			fmt.Fprintf(w, "%s: %s\n", cli.Printable(d.Name), strings.Join(told, ", "))
+			fmt.Fprintf(w, "%s: %s\n", text.Printable(d.Name), strings.Join(told, ", "))
 		}
 	}
 	for _, r := range s.Refused {
@@ -243,23 +244,23 @@ func printDevices(w io.Writer, s api.Status) {
 			continue // said above, once for all addresses
 		}
 		if p.Error != "" {
-			fmt.Fprintf(w, "pipe with %s at %s: %s, %s\n", cli.Printable(p.Device), cli.Printable(p.Address), p.State, cli.Printable(p.Error))
+			fmt.Fprintf(w, "pipe with %s at %s: %s, %s\n", text.Printable(p.Device), text.Printable(p.Address), p.State, text.Printable(p.Error))
 		} else if t := p.Trouble; t != nil {
-			fmt.Fprintf(w, "%s does not use this device: it has no way to its server: %s\n", cli.Printable(p.Device), cli.Printable(t.Text))
+			fmt.Fprintf(w, "%s does not use this device: it has no way to its server: %s\n", text.Printable(p.Device), text.Printable(t.Text))
 		}
 	}
 }
 
 // refusalWords says for people that two devices do not come together, and why.
 func refusalWords(r api.Refusal) string {
-	text := fmt.Sprintf("refused by %s: %s", cli.Printable(r.Device), cli.Printable(r.Reason))
+	line := fmt.Sprintf("refused by %s: %s", text.Printable(r.Device), text.Printable(r.Reason))
 	if r.Here {
-		text = fmt.Sprintf("%s is refused here: %s", cli.Printable(cmp.Or(r.Device, "a stranger at "+r.Address)), cli.Printable(r.Reason))
+		line = fmt.Sprintf("%s is refused here: %s", text.Printable(cmp.Or(r.Device, "a stranger at "+r.Address)), text.Printable(r.Reason))
 	}
 	if r.Hint != "" {
-		text += "; " + cli.Printable(r.Hint)
+		line += "; " + text.Printable(r.Hint)
 	}
-	return text + fmt.Sprintf(" (%d times since %s)", r.Count, r.Since.Local().Format("15:04"))
+	return line + fmt.Sprintf(" (%d times since %s)", r.Count, r.Since.Local().Format("15:04"))
 }
 
 // battery tells people of a device's battery.
@@ -285,7 +286,7 @@ func linkFacts(f *api.KnownFacts) (told []string) {
 		return nil
 	}
 	if f.Refuses != "" {
-		told = append(told, "it carries nothing now: "+cli.Printable(f.Refuses))
+		told = append(told, "it carries nothing now: "+text.Printable(f.Refuses))
 	}
 	if f.TemperatureC != nil {
 		told = append(told, fmt.Sprintf("%.3g °C", *f.TemperatureC))
@@ -307,7 +308,7 @@ func linkFacts(f *api.KnownFacts) (told []string) {
 func radios(list []api.Radio) (told []string) {
 	for _, r := range list {
 		if r.Joules > 0 {
-			told = append(told, strings.TrimSpace(fmt.Sprintf("about %v by %s %s", r.Joules, r.Kind, cli.Printable(r.Link))))
+			told = append(told, strings.TrimSpace(fmt.Sprintf("about %v by %s %s", r.Joules, r.Kind, text.Printable(r.Link))))
 		}
 	}
 	return told
@@ -329,26 +330,26 @@ func printHelper(w io.Writer, h api.HelperStatus, onloads bool) {
 		fmt.Fprintf(w, "%d of the subflows go to the server over UDP\n", h.OverUDP)
 	}
 	if h.Fallback != "" {
-		fmt.Fprintln(w, "not over UDP:", cli.Printable(h.Fallback))
+		fmt.Fprintln(w, "not over UDP:", text.Printable(h.Fallback))
 	}
 	for _, l := range h.Lent {
 		if l.Limited {
-			fmt.Fprintf(w, "lends %v %s of %s: %s (it uses %v)\n", l.LimitBps, l.Direction, cli.Printable(l.Interface), l.Reason, l.OwnBps)
+			fmt.Fprintf(w, "lends %v %s of %s: %s (it uses %v)\n", l.LimitBps, l.Direction, text.Printable(l.Interface), l.Reason, l.OwnBps)
 		}
 	}
 	if h.LastError != "" {
-		fmt.Fprintln(w, "last error:", cli.Printable(h.LastError))
+		fmt.Fprintln(w, "last error:", text.Printable(h.LastError))
 	}
 }
 
 // printHelped shows what a helper relays, and what its hops can carry where that is known.
 func printHelped(w io.Writer, h api.HelperStatus) {
 	if h.Subflows == 0 {
-		fmt.Fprintf(w, "waits for %s to use it, %v relayed\n", cli.Printable(h.Primary), h.RelayedBytes)
+		fmt.Fprintf(w, "waits for %s to use it, %v relayed\n", text.Printable(h.Primary), h.RelayedBytes)
 		return
 	}
 	fmt.Fprintf(w, "helps %s to reach %s with %d subflows: %v down, %v up, %v of %v buffered, %v relayed\n",
-		cli.Printable(h.Primary), cli.Printable(h.Server), h.Subflows, h.DownRateBps, h.UpRateBps, h.BufferBytes, h.BufferLimit, h.RelayedBytes)
+		text.Printable(h.Primary), text.Printable(h.Server), h.Subflows, h.DownRateBps, h.UpRateBps, h.BufferBytes, h.BufferLimit, h.RelayedBytes)
 	for _, hop := range []struct {
 		name string
 		can  unit.Rate
@@ -373,7 +374,7 @@ var wasteWords = map[string]string{
 func transportWords(p api.Path) string {
 	switch {
 	case p.Fallback != "":
-		return fmt.Sprintf("over %s: %s", strings.ToUpper(cli.Printable(p.Transport)), cli.Printable(p.Fallback))
+		return fmt.Sprintf("over %s: %s", strings.ToUpper(text.Printable(p.Transport)), text.Printable(p.Fallback))
 	case p.Transport == "udp" && p.Migrated == 1:
 		return "over UDP, went on from another address once"
 	case p.Transport == "udp" && p.Migrated > 0:
@@ -386,10 +387,10 @@ func transportWords(p api.Path) string {
 
 func printBond(w io.Writer, b api.Bond) {
 	fmt.Fprintf(w, "\nbond %s with %s, scheduler %s: %d streams now, %d in all; %v to schedule, %v out of order",
-		cli.Printable(b.ID), cli.Printable(b.Peer), b.Scheduler, b.Streams, b.StreamsTotal, b.MetaBytes, b.ReorderBytes)
+		text.Printable(b.ID), text.Printable(b.Peer), b.Scheduler, b.Streams, b.StreamsTotal, b.MetaBytes, b.ReorderBytes)
 	for _, cause := range slices.Sorted(maps.Keys(b.WastedBytes)) {
 		if n := b.WastedBytes[cause]; n != 0 {
-			fmt.Fprintf(w, ", %v %s", n, cli.Printable(cmp.Or(wasteWords[cause], "wasted by "+cause)))
+			fmt.Fprintf(w, ", %v %s", n, text.Printable(cmp.Or(wasteWords[cause], "wasted by "+cause)))
 		}
 	}
 	if b.FlowsTotal > 0 {
@@ -405,37 +406,37 @@ func printBond(w io.Writer, b api.Bond) {
 	devices := map[uint32]string{}
 	for _, p := range b.Paths {
 		devices[p.ID] = p.Device
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%v\t%v\t%s\t%s\t%s\t%v\t%v\t%s\n", p.ID, cli.Printable(p.Device), p.Kind, p.State,
-			p.RxRate, p.TxRate, cli.Percent(p.RxBytes+p.TxBytes, total), cli.Milliseconds(p.SRTTms), cli.Milliseconds(p.PADms), p.ThroughputBps, p.BacklogBytes, cli.Printable(p.LastError))
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%v\t%v\t%s\t%s\t%s\t%v\t%v\t%s\n", p.ID, text.Printable(p.Device), p.Kind, p.State,
+			p.RxRate, p.TxRate, cli.Percent(p.RxBytes+p.TxBytes, total), cli.Milliseconds(p.SRTTms), cli.Milliseconds(p.PADms), p.ThroughputBps, p.BacklogBytes, text.Printable(p.LastError))
 	}
 	_ = t.Flush()
 	for _, p := range b.Paths {
 		if words := transportWords(p); words != "" {
-			fmt.Fprintf(w, "  path %d by %s: %s\n", p.ID, cli.Printable(p.Device), words)
+			fmt.Fprintf(w, "  path %d by %s: %s\n", p.ID, text.Printable(p.Device), words)
 		}
 		if p.Pipe != "" {
 			fmt.Fprintf(w, "  pipe of path %d to %s: %s, %d more wait; resumed %d times after a break, changed %d times before one\n",
-				p.ID, cli.Printable(p.Device), p.Pipe, p.Waiting, p.Resumed, p.Migrated)
+				p.ID, text.Printable(p.Device), p.Pipe, p.Waiting, p.Resumed, p.Migrated)
 		}
 	}
 	for _, p := range b.Paths {
 		if p.Hop != nil && p.Hop.PBE != nil {
-			fmt.Fprintf(w, "  path %d to %s: %s\n", p.ID, cli.Printable(p.Device), pbeWords(*p.Hop.PBE))
+			fmt.Fprintf(w, "  path %d to %s: %s\n", p.ID, text.Printable(p.Device), pbeWords(*p.Hop.PBE))
 		}
 	}
 	for _, p := range b.Paths {
 		if p.Hop != nil && p.Hop.RejectedReports > 0 {
-			fmt.Fprintf(w, "  path %d by %s: %d forged reports ignored: somebody between it and the server changes what it reports\n", p.ID, cli.Printable(p.Device), p.Hop.RejectedReports)
+			fmt.Fprintf(w, "  path %d by %s: %d forged reports ignored: somebody between it and the server changes what it reports\n", p.ID, text.Printable(p.Device), p.Hop.RejectedReports)
 		}
 	}
 	for _, s := range b.StreamList {
-		fmt.Fprintf(w, "  stream %d%s to %s, mode %s: %v down%s, %v up%s\n", s.ID, ownerWords(s.Owner), cli.Printable(s.Dest), s.Mode,
+		fmt.Fprintf(w, "  stream %d%s to %s, mode %s: %v down%s, %v up%s\n", s.ID, ownerWords(s.Owner), text.Printable(s.Dest), s.Mode,
 			s.DownBytes, chosen(s.Down, devices), s.UpBytes, chosen(s.Up, devices))
 	}
 	for _, f := range b.FlowList {
-		who := cli.Printable(cmp.Or(devices[f.Path], fmt.Sprintf("path %d", f.Path)))
+		who := text.Printable(cmp.Or(devices[f.Path], fmt.Sprintf("path %d", f.Path)))
 		if f.Second != 0 {
-			who += " and " + cli.Printable(cmp.Or(devices[f.Second], fmt.Sprintf("path %d", f.Second)))
+			who += " and " + text.Printable(cmp.Or(devices[f.Second], fmt.Sprintf("path %d", f.Second)))
 		}
 		fmt.Fprintf(w, "  datagram flow %d%s by %s: %v down, %v up, %d sent, %d received, %d dropped, %d came twice, moved %d times, last used %s\n", f.ID, ownerWords(f.Owner), who,
 			f.DownBytes, f.UpBytes, f.Sent, f.Received, f.Dropped, f.Duplicate, f.Moves, f.LastUsed.Local().Format("15:04:05"))
@@ -443,9 +444,9 @@ func printBond(w io.Writer, b api.Bond) {
 	for _, d := range b.Decisions {
 		who := "wait"
 		if d.Path != 0 {
-			who = cli.Printable(cmp.Or(devices[d.Path], fmt.Sprintf("path %d", d.Path)))
+			who = text.Printable(cmp.Or(devices[d.Path], fmt.Sprintf("path %d", d.Path)))
 		}
-		fmt.Fprintf(w, "  %s  %s: %s (delay %s, %v to schedule)\n", d.T.Local().Format("15:04:05.000"), who, cli.Printable(d.Reason), cli.Milliseconds(d.PADms), d.RemainingBytes)
+		fmt.Fprintf(w, "  %s  %s: %s (delay %s, %v to schedule)\n", d.T.Local().Format("15:04:05.000"), who, text.Printable(d.Reason), cli.Milliseconds(d.PADms), d.RemainingBytes)
 	}
 }
 
@@ -464,7 +465,7 @@ func ownerWords(o api.Owner) (s string) {
 	if s = " of " + o.App; len(more) > 0 {
 		s += " (" + strings.Join(more, ", ") + ")"
 	}
-	return cli.Printable(s)
+	return text.Printable(s)
 }
 
 // chosen tells people which devices may carry a direction of a stream, and why.
@@ -474,9 +475,9 @@ func chosen(c api.StreamChoice, devices map[uint32]string) string {
 	}
 	var names []string
 	for _, p := range c.Paths {
-		names = append(names, cli.Printable(cmp.Or(devices[p], fmt.Sprintf("path %d", p))))
+		names = append(names, text.Printable(cmp.Or(devices[p], fmt.Sprintf("path %d", p))))
 	}
-	return fmt.Sprintf(" by %s (%s)", strings.Join(names, ", "), cli.Printable(c.Reason))
+	return fmt.Sprintf(" by %s (%s)", strings.Join(names, ", "), text.Printable(c.Reason))
 }
 
 // primaryStatus asks the primary, at socket or its default place.

@@ -14,6 +14,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/internal/cli"
 )
@@ -74,7 +75,7 @@ subflow. The rule that it was opened by goes on to say which devices may carry i
 				if err := c.ResetStream(cmd.Context(), s.Bond, s.ID); err != nil {
 					return err
 				}
-				cmd.PrintErrf("stream %d to %s is reset\n", s.ID, cli.Printable(s.Dest))
+				cmd.PrintErrf("stream %d to %s is reset\n", s.ID, text.Printable(s.Dest))
 				return nil
 			case changes:
 				if err := c.ChangeStream(cmd.Context(), s.Bond, s.ID, to); err != nil {
@@ -109,7 +110,7 @@ func showStreams(w io.Writer, list []api.StreamOf, asJSON bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "STREAM\tTO\tMODE\tPRIORITY\tWEIGHT\tDOWN\tUP\tSUBFLOWS")
 	for _, s := range list {
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%v\t%v\t%s\n", s.ID, cli.Printable(s.Dest), s.Mode, s.Priority, s.Weight, unit.Bytes(s.DownBytes), unit.Bytes(s.UpBytes), cli.Printable(subflowWords(s.Stream)))
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%v\t%v\t%s\n", s.ID, text.Printable(s.Dest), s.Mode, s.Priority, s.Weight, unit.Bytes(s.DownBytes), unit.Bytes(s.UpBytes), text.Printable(subflowWords(s.Stream)))
 	}
 	return t.Flush()
 }

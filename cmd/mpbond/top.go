@@ -12,6 +12,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/internal/cli"
 )
 
@@ -139,7 +140,7 @@ func keepListening(ctx context.Context, socket string, to chan<- string) {
 				continue
 			}
 			select {
-			case to <- n.Change.T.Local().Format("15:04:05 ") + cli.Printable(eventWords(*n.Change)):
+			case to <- n.Change.T.Local().Format("15:04:05 ") + text.Printable(eventWords(*n.Change)):
 			case <-ctx.Done():
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"mpbond/api"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/control/policy"
 	"mpbond/internal/cli"
@@ -131,7 +132,7 @@ func (v *topView) lanesOf(s api.Status) (list []topLane) {
 // draw lays everything out for a screen of that size.
 func (v *topView) draw(width, height int) (rows []cli.Row) {
 	add := func(style int, format string, args ...any) {
-		rows = append(rows, cli.Row{Text: cli.Truncate(cli.Printable(fmt.Sprintf(format, args...)), width), Style: style})
+		rows = append(rows, cli.Row{Text: cli.Truncate(text.Printable(fmt.Sprintf(format, args...)), width), Style: style})
 	}
 	if v.last.err != nil {
 		add(cli.StyleBad, "%v", v.last.err)

@@ -17,6 +17,7 @@ import (
 	"mpbond/api"
 	"mpbond/api/client"
 	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	mydevice "mpbond/control/device"
 	"mpbond/control/policy"
@@ -94,9 +95,9 @@ is named, by the Internet), "onload" (the same, for one that onloads), "pipe"
 
 // printUsage prints u for people.
 func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
-	fmt.Fprintf(w, "%s %s\n", u.Role, cli.Printable(u.Name))
+	fmt.Fprintf(w, "%s %s\n", u.Role, text.Printable(u.Name))
 	if u.NotKept != "" {
-		fmt.Fprintln(w, "a restart would forget this:", cli.Printable(u.NotKept))
+		fmt.Fprintln(w, "a restart would forget this:", text.Printable(u.NotKept))
 	}
 	today, monthAgo := now.Format(time.DateOnly), now.AddDate(0, -1, 0).Format(time.DateOnly)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -122,14 +123,14 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 		fmt.Fprintln(t, head)
 		for _, r := range u.Days {
 			if r.From >= monthAgo {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%v%s\n", r.From, cli.Printable(r.Link), r.Purpose, cli.Printable(r.Device), policy.Volume(r.DownBytes), policy.Volume(r.UpBytes), energy(r))
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%v%s\n", r.From, text.Printable(r.Link), r.Purpose, text.Printable(r.Device), policy.Volume(r.DownBytes), policy.Volume(r.UpBytes), energy(r))
 			}
 		}
 		sayEstimate(t, estimated)
 		return
 	}
 	for _, c := range u.Caps {
-		fmt.Fprintf(w, "%s: %s\n", cli.Printable(c.Name), cli.Printable(c.Text))
+		fmt.Fprintf(w, "%s: %s\n", text.Printable(c.Name), text.Printable(c.Text))
 	}
 	if len(u.Months) == 0 {
 		fmt.Fprintln(t, "nothing was carried yet")
@@ -149,7 +150,7 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 				d = r
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s%s\n", cli.Printable(m.Link), m.Purpose, cli.Printable(m.Device), policy.Volume(d.DownBytes), policy.Volume(d.UpBytes), policy.Volume(m.DownBytes), policy.Volume(m.UpBytes), m.From, energy(d, m))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s%s\n", text.Printable(m.Link), m.Purpose, text.Printable(m.Device), policy.Volume(d.DownBytes), policy.Volume(d.UpBytes), policy.Volume(m.DownBytes), policy.Volume(m.UpBytes), m.From, energy(d, m))
 	}
 	sayEstimate(t, estimated)
 }

@@ -117,10 +117,21 @@ func TestTruncate(t *testing.T) {
 	}
 }
 
-// TestPrintable checks that text of others cannot control a terminal.
-func TestPrintable(t *testing.T) {
-	if got := Printable("a\x1b[2Jb\nc\u009bd ü\u202e\u2028"); got != "a?[2Jb?c?d ü??" {
-		t.Errorf("%q", got)
+// TestNothingForTheTerminal: an error in which text of others is shown without what
+// controls a terminal, and as JSON with escapes.
+func TestNothingForTheTerminal(t *testing.T) {
+	err := fault.New(fault.Other, errors.New("a\x1b[2Jb\nc\u009bd ü\u202e\u2028"), "see \u202e")
+	for _, c := range []struct {
+		asJSON bool
+		want   string
+	}{
+		{false, "p: a?[2Jb\nc?d ü??\nhint: see ?\n"},
+		{true, `{"error":"a\u001b[2Jb\nc\u009bd ü\u202e\u2028","kind":"other","hint":"see \u202e"}` + "\n"},
+	} {
+		var b strings.Builder
+		if (Program{Name: "p"}).showError(&b, err, c.asJSON); b.String() != c.want {
+			t.Errorf("%q, want %q", b.String(), c.want)
+		}
 	}
 }
 

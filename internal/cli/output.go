@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,11 +21,16 @@ func WantsJSON(cmd *cobra.Command) bool {
 	return f != nil && f.Value.String() == "true"
 }
 
-// PrintJSON writes v on one line.
+// PrintJSON writes v on one line, which no terminal obeys.
 func PrintJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(text.EscapeJSON(b.Bytes()))
+	return err
 }
 
 // IsTerminal reports whether w is a terminal.
@@ -32,9 +38,6 @@ func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
-
-// Printable returns text of others as a terminal may show it, on one line.
-func Printable(s string) string { return text.Printable(s) }
 
 // Milliseconds formats a delay with three significant digits.
 func Milliseconds(v float64) string { return fmt.Sprintf("%.3g ms", v) }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mpbond/base/fault"
+	"mpbond/base/text"
 )
 
 // Program is one program with its subcommands.
@@ -115,9 +116,9 @@ func (p Program) showError(w io.Writer, err error, asJSON bool) {
 		}{err.Error(), fault.KindOf(err), fault.HintOf(err)})
 		return
 	}
-	fmt.Fprintln(w, p.Name+":", err)
+	fmt.Fprintln(w, p.Name+":", text.Lines(err.Error()))
 	if hint := fault.HintOf(err); hint != "" {
-		fmt.Fprintln(w, "hint:", hint)
+		fmt.Fprintln(w, "hint:", text.Lines(hint))
 	}
 }
 

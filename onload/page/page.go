@@ -33,6 +33,7 @@ import (
 	"unicode/utf8"
 
 	"mpbond/base/fault"
+	"mpbond/base/text"
 	"mpbond/base/unit"
 	"mpbond/onload/upload"
 )
@@ -251,7 +252,7 @@ func (p *Page) remove(id string) error {
 func safeName(s string) string {
 	s = path.Base("/" + strings.ReplaceAll(strings.ToValidUTF8(s, "_"), `\`, "/"))
 	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
+		if !text.IsPrintable(r) || r != ' ' && unicode.IsSpace(r) {
 			return '_'
 		}
 		return r

@@ -1,6 +1,7 @@
 package permit
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -16,6 +17,7 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/base/store"
+	"mpbond/base/text"
 	"mpbond/link/tcp"
 	"mpbond/onload/allowance"
 	"mpbond/onload/relay"
@@ -176,6 +178,9 @@ func (k *Keeper) Changed() <-chan struct{} { return k.changed }
 // watchAgain is how soon to ask again after a service has stopped watching a permit.
 const watchAgain = 5 * time.Second
 
+// maxWhy bounds what a service says of why it grants nothing.
+const maxWhy = 300
+
 // Run asks until ctx ends, and closes the file.
 func (k *Keeper) Run(ctx context.Context) {
 	defer k.journal.Close()
@@ -223,7 +228,7 @@ func (k *Keeper) take(asked time.Time, a allowance.Answer, err error) time.Time 
 	case a.Granted:
 		kept = k.holder.Granted(asked, a.Life)
 	default:
-		k.holder.Refused(now, "the operator says: "+clean(a.Why), a.Again)
+		k.holder.Refused(now, "the operator says: "+cmp.Or(text.Short(a.Why, maxWhy), "nothing is permitted now"), a.Again)
 	}
 	if err == nil {
 		e := k.journal.Append(kept)
@@ -249,14 +254,6 @@ func (k *Keeper) take(asked time.Time, a allowance.Answer, err error) time.Time 
 	default:
 	}
 	return k.holder.Next()
-}
-
-// clean is what can be shown of what a service says.
-func clean(s string) string {
-	if s == "" {
-		return "nothing is permitted now"
-	}
-	return relay.Plain(s)
 }
 
 // Today is what the permit allows now.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"mpbond/base/fault"
@@ -39,32 +38,23 @@ const maxText = 300
 // refuse tells the primary why, and ends the connection.
 func (n *near) refuse(err error) {
 	a := answers[max(slices.IndexFunc(answers, func(a answer) bool { return fault.Is(err, a.kind) }), 0)]
-	text := Plain(err.Error())
+	why := text.Short(err.Error(), maxText)
 	_ = n.SetDeadline(time.Now().Add(greetTime)) // it may not read
 	_, _ = fmt.Fprintf(n.Conn, "HTTP/1.1 %d %s\r\n%s: %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-		a.status, http.StatusText(a.status), kindHeader, a.kind, len(text), text)
+		a.status, http.StatusText(a.status), kindHeader, a.kind, len(why), why)
 	_ = n.Conn.Close()
 }
 
 // refusal is the fault that an answer other than 200 tells of.
 func refusal(a *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(a.Body, 4*maxText)) // as far as it comes
-	text := Plain(string(body))
-	if text == "" {
-		text = Plain(a.Status)
+	why := text.Short(string(body), maxText)
+	if why == "" {
+		why = text.Short(a.Status, maxText)
 	}
 	i := slices.IndexFunc(answers, func(b answer) bool { return string(b.kind) == a.Header.Get(kindHeader) })
 	if i < 0 {
-		return fault.New(fault.Protocol, errors.New("it answers "+text), "is it a helper of mpbond?")
+		return fault.New(fault.Protocol, errors.New("it answers "+why), "is it a helper of mpbond?")
 	}
-	return fault.New(answers[i].kind, errors.New(text), answers[i].hint)
-}
-
-// Plain is what can be shown of a text of others, on one line.
-func Plain(s string) string {
-	s = text.Printable(s)
-	if len(s) > maxText {
-		s = strings.ToValidUTF8(s[:maxText], "") + "…"
-	}
-	return strings.TrimSpace(s)
+	return fault.New(answers[i].kind, errors.New(why), answers[i].hint)
 }

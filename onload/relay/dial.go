@@ -15,6 +15,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/base/identity"
+	"mpbond/base/text"
 	"mpbond/link/tcp"
 )
 
@@ -47,7 +48,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
 		return nil, fault.New(fault.Unsupported, fmt.Errorf("a helper connects by TCP alone, not %q", network), "")
 	}
-	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isPort(port) || Plain(addr) != addr || strings.Contains(addr, " ") {
+	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isPort(port) || text.Short(addr, maxText) != addr || strings.Contains(addr, " ") {
 		return nil, fault.New(fault.Usage, fmt.Errorf("%q is no host:port", addr), "")
 	}
 	c, err := d.call(ctx)
