@@ -56,7 +56,7 @@ type serverDialer struct {
 
 // connect makes the HS-path that a primary asks for, and returns its interface, "" if that
 // is not known. On an error the code says what to answer, and nothing is left open.
-func (d *serverDialer) connect(ctx context.Context, primary identity.Peer, q pipe.Request) (hs *pipe.Link, link string, code wire.Code, err error) {
+func (d *serverDialer) connect(ctx context.Context, primary identity.Peer, q pipe.Request) (hs *pipe.HSPath, link string, code wire.Code, err error) {
 	if err := d.caps.checkServer(ctx, primary, q.Server); err != nil {
 		return nil, "", wire.CodeLimit, err
 	}

@@ -13,25 +13,67 @@ import (
 	"mpbond/link/wire"
 )
 
-// memoryHop returns a hop whose far end reads and says nothing.
-func memoryHop(t *testing.T) *pipe.Link {
+// memoryHS returns an HS-path whose far end reads and says nothing.
+func memoryHS(t *testing.T) *pipe.HSPath {
+	t.Helper()
 	here, there := pipe.MemoryPipe()
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
 		_, _ = io.Copy(io.Discard, there)
 	}()
-	l, err := pipe.DialHS(t.Context(), here, "phone", wire.HopKey{})
+	hs, err := pipe.DialHS(t.Context(), here, "phone", wire.HopKey{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close(); there.Close(); <-read })
+	t.Cleanup(func() { hs.Close(); there.Close(); <-read })
+	return hs
+}
+
+// memoryPipe returns the helper's end of a pipe in use, whose primary says nothing.
+func memoryPipe(t *testing.T) *pipe.Link {
+	t.Helper()
+	here, there := pipe.MemoryPipe()
+	joined := make(chan *pipe.Link, 1)
+	go func() {
+		defer close(joined)
+		w, err := pipe.Accept(t.Context(), there, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		l, err := w.Join(t.Context(), "x:1", pipe.DefaultWindow)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		joined <- l
+	}()
+	o, err := pipe.NewOffer(t.Context(), here, keys().helper.Client(keys().primary.Public(), wire.PipeALPN), "phone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := o.Wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := o.Accept(q, pipe.DefaultWindow, wire.RadioNone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	primary := <-joined
+	t.Cleanup(func() {
+		l.Close()
+		if primary != nil {
+			primary.Close()
+		}
+	})
 	return l
 }
 
 // idleSubflow returns a subflow that nobody runs.
 func idleSubflow(t *testing.T, primary identity.PublicKey, link string) *subflow {
-	r := &relay{pipe: memoryHop(t), hs: memoryHop(t), done: make(chan struct{})}
+	r := &relay{pipe: memoryPipe(t), hs: memoryHS(t), done: make(chan struct{})}
 	r.up.init(r.pipe, r.hs, 64<<10, make(chan struct{}, 1))
 	r.down.init(r.hs, r.pipe, 64<<10, r.up.wake)
 	return &subflow{relay: r, primary: identity.Peer{Key: primary}, link: link}
