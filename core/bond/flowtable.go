@@ -189,34 +189,31 @@ func (t *flowTable) wake(now time.Time) {
 	}
 }
 
-// receive takes a frame about flows. It reports whether it brought a new datagram.
-func (t *flowTable) receive(kind wire.Type, payload []byte, now time.Time) (isNew bool, err error) {
-	switch kind {
-	case wire.TypeDatagram:
-		d, err := wire.ParseDatagram(payload)
-		if err != nil {
-			return false, err
-		}
-		return t.receiveDatagram(d, now)
-	case wire.TypeFlowEnd:
-		e, err := wire.ParseFlowEnd(payload)
-		if err != nil {
-			return false, err
-		}
-		if f := t.all[e.Flow]; f != nil {
-			f.fail(wire.Reset{Code: e.Code, Text: e.Text}, now)
-		} else if t.accepts {
-			t.seen.add(uint64(e.Flow)) // it overtook what would open it
-		}
-		return false, nil
+// receiveEnd ends a flow that the other end has ended.
+func (t *flowTable) receiveEnd(payload []byte, now time.Time) error {
+	e, err := wire.ParseFlowEnd(payload)
+	if err != nil {
+		return err
 	}
+	if f := t.all[e.Flow]; f != nil {
+		f.fail(wire.Reset{Code: e.Code, Text: e.Text}, now)
+	} else if t.accepts {
+		t.seen.add(uint64(e.Flow)) // it overtook what would open it
+	}
+	return nil
+}
+
+// receiveRefused hands a refusal to its flow.
+func (t *flowTable) receiveRefused(payload []byte, _ time.Time) error {
 	r, err := wire.ParseFlowRefused(payload)
 	if f := t.all[r.Flow]; err == nil && f != nil {
 		f.deliver(Received{Addr: r.Addr, Refused: true, Code: r.Code, MTU: r.MTU, Text: r.Text})
 	}
-	return false, err
+	return err
 }
 
+// receiveDatagram hands a datagram to its flow, which it opens at the accepting end. It
+// reports whether the datagram is new.
 func (t *flowTable) receiveDatagram(d wire.Datagram, now time.Time) (isNew bool, err error) {
 	f := t.all[d.Flow]
 	if f == nil {

@@ -60,7 +60,13 @@ func TestFlowTable(t *testing.T) {
 				seg := from.fill(p, idle, now, nil)
 				p.idle = false
 				if err := eachFrame(seg, func(kind wire.Type, payload []byte) error {
-					_, err := ends[1].receive(kind, payload, now)
+					if kind == wire.TypeFlowEnd {
+						return ends[1].receiveEnd(payload, now)
+					}
+					d, err := wire.ParseDatagram(payload)
+					if err == nil {
+						_, err = ends[1].receiveDatagram(d, now)
+					}
 					return err
 				}); err != nil {
 					t.Fatal(err)

@@ -59,15 +59,6 @@ type StreamInfo struct {
 	User    any
 }
 
-// receiveChoice takes the server's word about a stream.
-func (b *Bond) receiveChoice(payload []byte) error {
-	f, err := wire.ParseChoice(payload)
-	if s := b.streams.all[f.Stream]; err == nil && s != nil && b.cfg.Opens {
-		s.route.choice = f
-	}
-	return err
-}
-
 // StreamList describes the streams that were opened last, newest first, at most
 // limit.
 func (b *Bond) StreamList(limit int) (list []StreamInfo) {

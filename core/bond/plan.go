@@ -1,7 +1,6 @@
 package bond
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -16,21 +15,6 @@ import (
 func (b *Bond) SetPlan(groups []wire.Group) {
 	b.applyClasses(b.classes.serial+1, groups)
 	b.control.addOnce(wire.TypePlan)
-}
-
-// receivePlan takes the primary's word.
-func (b *Bond) receivePlan(payload []byte, now time.Time) error {
-	f, err := wire.ParsePlan(payload)
-	switch {
-	case err != nil:
-		return err
-	case b.cfg.Opens:
-		return fmt.Errorf("a plan of the server: %w", wire.ErrMalformed)
-	case f.Serial > b.classes.serial:
-		b.applyClasses(f.Serial, f.Groups)
-		b.endRetired(now)
-	}
-	return nil
 }
 
 // Groups are those that streams and flows are of, or what is left of them to be sent.
@@ -101,22 +85,6 @@ func (b *Bond) TreatmentOf(id wire.StreamID) (mode wire.Mode, group wire.GroupID
 		return 0, 0, false
 	}
 	return s.route.mode, s.route.group, true
-}
-
-// receiveTreat takes the primary's word.
-func (b *Bond) receiveTreat(payload []byte) error {
-	f, err := wire.ParseTreat(payload)
-	if err != nil {
-		return err
-	}
-	if b.cfg.Opens {
-		return fmt.Errorf("%v of the server: %w", wire.TypeTreat, wire.ErrMalformed)
-	}
-	s, err := b.stream(f.Stream)
-	if s != nil && f.Serial > s.groups.serial && !b.classes.retired(f.Group) { // else it comes late
-		s.treat(f.Serial, f.Mode, f.Group)
-	}
-	return err
 }
 
 // treat is the change of that number.

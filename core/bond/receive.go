@@ -9,6 +9,36 @@ import (
 	"mpbond/link/wire"
 )
 
+// frameHandler is what the bond does with a frame of one type. Take gets the subflow on which
+// the frame came; an error means that the other end broke the protocol.
+type frameHandler struct {
+	take func(b *Bond, p *subflow, payload []byte, now time.Time) error
+	// noAck tells that the frame asks for no acknowledgement, or ACKs would go on for ever.
+	noAck bool
+}
+
+// frameHandlers is by type; a type without take does not belong on a subflow.
+var frameHandlers = [256]frameHandler{
+	wire.TypeAck:       {take: (*Bond).receiveAck, noAck: true},
+	wire.TypePipeState: {take: (*Bond).receivePipeState, noAck: true},
+	wire.TypeChoice:    {take: (*Bond).receiveChoice, noAck: true},
+
+	wire.TypeData:   {take: aboutStream(wire.ParseData, func(f wire.Data) wire.StreamID { return f.Stream }, (*Stream).receiveData)},
+	wire.TypeOpen:   {take: aboutStream(wire.ParseOpen, func(f wire.Open) wire.StreamID { return f.Stream }, (*Stream).receiveOpen)},
+	wire.TypeOpened: {take: aboutStream(wire.ParseOpened, func(f wire.Opened) wire.StreamID { return f.Stream }, (*Stream).receiveOpened)},
+	wire.TypeWindow: {take: aboutStream(wire.ParseWindow, func(f wire.Window) wire.StreamID { return f.Stream }, (*Stream).receiveWindow)},
+	wire.TypeChunk:  {take: aboutStream(wire.ParseChunk, func(f wire.Chunk) wire.StreamID { return f.Stream }, (*Stream).receiveChunk)},
+	wire.TypeFin:    {take: aboutStream(wire.ParseFin, func(f wire.Fin) wire.StreamID { return f.Stream }, (*Stream).receiveFin)},
+	wire.TypeReset:  {take: aboutStream(wire.ParseReset, func(f wire.Reset) wire.StreamID { return f.Stream }, (*Stream).receiveReset)},
+	wire.TypeTreat:  {take: fromOpener(wire.TypeTreat, aboutStream(wire.ParseTreat, func(f wire.Treat) wire.StreamID { return f.Stream }, (*Stream).receiveTreat))},
+
+	wire.TypePlan:        {take: fromOpener(wire.TypePlan, (*Bond).receivePlan)},
+	wire.TypeDatagram:    {take: (*Bond).receiveDatagram},
+	wire.TypeFlowEnd:     {take: aboutFlow((*flowTable).receiveEnd)},
+	wire.TypeFlowRefused: {take: aboutFlow((*flowTable).receiveRefused)},
+	wire.TypeBye:         {take: func(b *Bond, _ *subflow, _ []byte, _ time.Time) error { b.byeSeen = true; return nil }},
+}
+
 // Receive takes one frame that arrived on a subflow. The payload is not kept.
 // An error means that the other end broke the protocol: the subflow must be
 // closed.
@@ -19,118 +49,51 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 	}
 	p.bytesReceived += uint64(wire.HeaderLen + len(payload))
 	p.lastActive = now
-	switch t {
-	case wire.TypeAck:
-		return b.receiveAck(p, payload, now)
-	case wire.TypePipeState:
-		f, err := wire.ParsePipeState(payload)
-		if err == nil {
-			b.Remote(f.Path, now, f.HopState)
+	h := &frameHandlers[t]
+	if !h.noAck {
+		b.acks.received(p, unit.Bytes(len(payload)), now)
+		if len(b.control.frames)+b.subflows.framesInFlight() > maxUntold {
+			return fmt.Errorf("%d frames are not acknowledged: %w", maxUntold, wire.ErrMalformed)
 		}
-		return err
 	}
-	if t == wire.TypeChoice {
-		return b.receiveChoice(payload)
-	}
-	b.acks.received(p, unit.Bytes(len(payload)), now)
-	if len(b.control.frames)+b.subflows.framesInFlight() > maxUntold {
-		return fmt.Errorf("%d frames are not acknowledged: %w", maxUntold, wire.ErrMalformed)
-	}
-	switch t {
-	case wire.TypeData:
-		f, err := wire.ParseData(payload)
-		if err != nil {
-			return err
-		}
-		return b.receiveData(p, f, now)
-	case wire.TypeOpen:
-		f, err := wire.ParseOpen(payload)
-		if err != nil {
-			return err
-		}
-		s, err := b.stream(f.Stream)
-		if s != nil && !s.seen && !b.cfg.Opens {
-			s.seen, s.dest = true, f.Dest
-			if s.groups.serial == 0 { // else TREAT came first, and is newer
-				if b.classes.retired(f.Group) { // it was reset before this came
-					s.Reset(wire.CodeClosed, "the other end has ended it")
-					return nil
-				}
-				s.route.group = f.Group
-				s.SetMode(f.Mode)
-			}
-			b.streams.accepted = append(b.streams.accepted, s)
-			b.opened(s)
-		}
-		return err
-	case wire.TypeOpened:
-		f, err := wire.ParseOpened(payload)
-		if err != nil {
-			return err
-		}
-		s, err := b.stream(f.Stream)
-		if s != nil {
-			s.opened = true
-			b.streams.notify(s)
-		}
-		return err
-	case wire.TypeFin:
-		f, err := wire.ParseFin(payload)
-		if err != nil {
-			return err
-		}
-		return b.receiveFin(f)
-	case wire.TypeReset:
-		f, err := wire.ParseReset(payload)
-		if err != nil {
-			return err
-		}
-		s, err := b.stream(f.Stream)
-		if s != nil {
-			s.fail(f)
-		}
-		return err
-	case wire.TypeWindow:
-		f, err := wire.ParseWindow(payload)
-		if err != nil {
-			return err
-		}
-		s, err := b.stream(f.Stream)
-		if s != nil && s.send.raiseLimit(f.Limit) {
-			b.backlog.update(s)
-			if s.roomy() {
-				b.streams.notify(s)
-			}
-		}
-		return err
-	case wire.TypeChunk:
-		f, err := wire.ParseChunk(payload)
-		if err != nil {
-			return err
-		}
-		s, err := b.stream(f.Stream)
-		if s != nil && s.err == nil {
-			s.ChunkEnd(f.End)
-		}
-		return err
-	case wire.TypeTreat:
-		return b.receiveTreat(payload)
-	case wire.TypePlan:
-		return b.receivePlan(payload, now)
-	case wire.TypeDatagram, wire.TypeFlowEnd, wire.TypeFlowRefused:
-		isNew, err := b.flows.receive(t, payload, now)
-		if isNew {
-			b.silence.received(p, now)
-		}
-		return err
-	case wire.TypeBye:
-		b.byeSeen = true
-		return nil
+	if h.take != nil {
+		return h.take(b, p, payload, now)
 	}
 	if t.Skippable() {
 		return nil
 	}
 	return fmt.Errorf("%v does not belong on a subflow: %w", t, wire.ErrMalformed)
+}
+
+// aboutStream makes what takes a frame about one stream. Frames about a stream that has ended
+// are ignored.
+func aboutStream[F any](parse func([]byte) (F, error), id func(F) wire.StreamID, take func(s *Stream, p *subflow, f F, now time.Time) error) func(*Bond, *subflow, []byte, time.Time) error {
+	return func(b *Bond, p *subflow, payload []byte, now time.Time) error {
+		f, err := parse(payload)
+		if err != nil {
+			return err
+		}
+		s, err := b.stream(id(f))
+		if s == nil {
+			return err
+		}
+		return take(s, p, f, now)
+	}
+}
+
+// aboutFlow makes what takes a frame about one datagram flow.
+func aboutFlow(take func(t *flowTable, payload []byte, now time.Time) error) func(*Bond, *subflow, []byte, time.Time) error {
+	return func(b *Bond, _ *subflow, payload []byte, now time.Time) error { return take(&b.flows, payload, now) }
+}
+
+// fromOpener makes an error of a frame that only the end that opens may send.
+func fromOpener(t wire.Type, take func(*Bond, *subflow, []byte, time.Time) error) func(*Bond, *subflow, []byte, time.Time) error {
+	return func(b *Bond, p *subflow, payload []byte, now time.Time) error {
+		if b.cfg.Opens {
+			return fmt.Errorf("%v of the server: %w", t, wire.ErrMalformed)
+		}
+		return take(b, p, payload, now)
+	}
 }
 
 // stream finds the stream that a frame is about. It is nil for one that has
@@ -153,51 +116,7 @@ func (b *Bond) stream(id wire.StreamID) (*Stream, error) {
 	return b.streams.all[id], nil
 }
 
-func (b *Bond) receiveData(p *subflow, f wire.Data, now time.Time) error {
-	s, err := b.stream(f.Stream)
-	if s == nil || s.err != nil {
-		return err
-	}
-	if err := s.reassembly.check(f.Seq + wire.DataSeq(len(f.Bytes))); err != nil {
-		return fmt.Errorf("stream %d: %w", f.Stream, err)
-	}
-	if b.cfg.Opens {
-		s.opened = true // what comes from the destination proves it
-	}
-	added, delivered, ok := s.reassembly.receive(f.Seq, f.Bytes)
-	if !ok {
-		s.Reset(wire.CodeLimit, errMemory)
-		return nil
-	}
-	if twice := len(f.Bytes) - added; twice > 0 {
-		b.stats.Duplicate += unit.Bytes(twice)
-		b.trace.bytes(now, trace.Duplicate, p, sentFrame{stream: s, from: f.Seq, to: f.Seq + wire.DataSeq(twice)}, "")
-	}
-	if added > 0 {
-		b.silence.received(p, now)
-	}
-	if delivered.from < delivered.to {
-		b.trace.bytes(now, trace.Deliver, p, sentFrame{stream: s, from: delivered.from, to: delivered.to}, "")
-		b.streams.notify(s)
-	}
-	if !s.reassembly.takeMarks() {
-		s.Reset(wire.CodeLimit, errMemory)
-	}
-	return nil
-}
-
-func (b *Bond) receiveFin(f wire.Fin) error {
-	s, err := b.stream(f.Stream)
-	if s == nil || s.err != nil || s.reassembly.finalSizeKnown {
-		return err
-	}
-	if err := s.reassembly.receiveFin(f.Seq); err != nil {
-		return fmt.Errorf("stream %d: %w", f.Stream, err)
-	}
-	b.streams.notify(s)
-	return nil
-}
-
+// receiveAck ends the flight of what has arrived.
 func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
 	f, err := wire.ParseAck(payload, b.acks.view)
 	if err != nil {
@@ -255,4 +174,45 @@ func (b *Bond) landed(f sentFrame) {
 		return
 	}
 	b.finish(s)
+}
+
+// receivePipeState takes a helper's report that the other end has passed on.
+func (b *Bond) receivePipeState(_ *subflow, payload []byte, now time.Time) error {
+	f, err := wire.ParsePipeState(payload)
+	if err == nil {
+		b.Remote(f.Path, now, f.HopState)
+	}
+	return err
+}
+
+// receiveChoice takes the server's word about a stream.
+func (b *Bond) receiveChoice(_ *subflow, payload []byte, _ time.Time) error {
+	f, err := wire.ParseChoice(payload)
+	if s := b.streams.all[f.Stream]; err == nil && s != nil && b.cfg.Opens {
+		s.route.choice = f
+	}
+	return err
+}
+
+// receivePlan takes the primary's class table.
+func (b *Bond) receivePlan(_ *subflow, payload []byte, now time.Time) error {
+	f, err := wire.ParsePlan(payload)
+	if err == nil && f.Serial > b.classes.serial {
+		b.applyClasses(f.Serial, f.Groups)
+		b.endRetired(now)
+	}
+	return err
+}
+
+// receiveDatagram hands a datagram to its flow.
+func (b *Bond) receiveDatagram(p *subflow, payload []byte, now time.Time) error {
+	d, err := wire.ParseDatagram(payload)
+	if err != nil {
+		return err
+	}
+	isNew, err := b.flows.receiveDatagram(d, now)
+	if isNew {
+		b.silence.received(p, now)
+	}
+	return err
 }

@@ -1,0 +1,119 @@
+package bond
+
+import (
+	"fmt"
+	"time"
+
+	"mpbond/base/unit"
+	"mpbond/core/trace"
+	"mpbond/link/wire"
+)
+
+// What a stream does with each frame about it. An error means that the other end broke the
+// protocol. Frames overtake each other on different subflows, and come again.
+
+// receiveData takes bytes that p has brought.
+func (s *Stream) receiveData(p *subflow, f wire.Data, now time.Time) error {
+	if s.err != nil {
+		return nil
+	}
+	b := s.bond
+	if err := s.reassembly.check(f.Seq + wire.DataSeq(len(f.Bytes))); err != nil {
+		return fmt.Errorf("stream %d: %w", s.id, err)
+	}
+	if b.cfg.Opens {
+		s.opened = true // what comes from the destination proves it
+	}
+	added, delivered, ok := s.reassembly.receive(f.Seq, f.Bytes)
+	if !ok {
+		s.Reset(wire.CodeLimit, errMemory)
+		return nil
+	}
+	if twice := len(f.Bytes) - added; twice > 0 {
+		b.stats.Duplicate += unit.Bytes(twice)
+		b.trace.bytes(now, trace.Duplicate, p, sentFrame{stream: s, from: f.Seq, to: f.Seq + wire.DataSeq(twice)}, "")
+	}
+	if added > 0 {
+		b.silence.received(p, now)
+	}
+	if delivered.from < delivered.to {
+		b.trace.bytes(now, trace.Deliver, p, sentFrame{stream: s, from: delivered.from, to: delivered.to}, "")
+		b.streams.notify(s)
+	}
+	if !s.reassembly.takeMarks() {
+		s.Reset(wire.CodeLimit, errMemory)
+	}
+	return nil
+}
+
+// receiveOpen makes the stream one that can be accepted, unless it was reset already.
+func (s *Stream) receiveOpen(_ *subflow, f wire.Open, _ time.Time) error {
+	b := s.bond
+	if s.seen || b.cfg.Opens {
+		return nil
+	}
+	s.seen, s.dest = true, f.Dest
+	if s.groups.serial == 0 { // else TREAT came first, and is newer
+		if b.classes.retired(f.Group) { // it was reset before this came
+			s.Reset(wire.CodeClosed, "the other end has ended it")
+			return nil
+		}
+		s.route.group = f.Group
+		s.SetMode(f.Mode)
+	}
+	b.streams.accepted = append(b.streams.accepted, s)
+	b.opened(s)
+	return nil
+}
+
+// receiveOpened takes the news that the destination is connected.
+func (s *Stream) receiveOpened(*subflow, wire.Opened, time.Time) error {
+	s.opened = true
+	s.bond.streams.notify(s)
+	return nil
+}
+
+// receiveWindow lets more be sent.
+func (s *Stream) receiveWindow(_ *subflow, f wire.Window, _ time.Time) error {
+	if s.send.raiseLimit(f.Limit) {
+		s.bond.backlog.update(s)
+		if s.roomy() {
+			s.bond.streams.notify(s)
+		}
+	}
+	return nil
+}
+
+// receiveChunk takes how far the far end waits for bytes.
+func (s *Stream) receiveChunk(_ *subflow, f wire.Chunk, _ time.Time) error {
+	if s.err == nil {
+		s.ChunkEnd(f.End)
+	}
+	return nil
+}
+
+// receiveFin takes where the stream ends.
+func (s *Stream) receiveFin(_ *subflow, f wire.Fin, _ time.Time) error {
+	if s.err != nil || s.reassembly.finalSizeKnown {
+		return nil
+	}
+	if err := s.reassembly.receiveFin(f.Seq); err != nil {
+		return fmt.Errorf("stream %d: %w", s.id, err)
+	}
+	s.bond.streams.notify(s)
+	return nil
+}
+
+// receiveReset ends the stream at this end.
+func (s *Stream) receiveReset(_ *subflow, f wire.Reset, _ time.Time) error {
+	s.fail(f)
+	return nil
+}
+
+// receiveTreat takes the primary's change of mode and group, unless it comes late.
+func (s *Stream) receiveTreat(_ *subflow, f wire.Treat, _ time.Time) error {
+	if f.Serial > s.groups.serial && !s.bond.classes.retired(f.Group) {
+		s.treat(f.Serial, f.Mode, f.Group)
+	}
+	return nil
+}
