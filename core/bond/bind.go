@@ -19,8 +19,8 @@ func (s *Stream) Bind(id wire.PathID) bool {
 	return true
 }
 
-// unbind ends the streams that are bound to a path which is gone.
-func (b *Bond) unbind(p *subflow) {
+// endBound ends the streams that are bound to a subflow which is gone.
+func (b *Bond) endBound(p *subflow) {
 	if b.filter.bound == 0 {
 		return
 	}

@@ -6,12 +6,27 @@
 // code, so uploads are scheduled by the primary as downloads are by the
 // server.
 //
-// The way of a byte: Stream.Write puts it into the stream's meta buffer; Next
-// asks the scheduler for a subflow that can take a segment, fills the segment
-// from the meta buffers and remembers it as in flight; the far end's Receive
-// reassembles the stream and Stream.Read hands the byte over; its ACK ends the
-// flight. A subflow that is lost or falls silent gives what it had in flight
-// back to the meta buffers (reinject.go).
+// The way of a byte: Stream.Write puts it into the stream's sendBuffer; Next lets
+// the turnChooser ask the scheduler for a subflow that can take a segment, and the
+// segmentWriter fill it from the send buffers and note it as in flight; the far
+// end's Receive puts it into the stream's reassembly and Stream.Read hands it
+// over; its ACK ends the flight. A subflow that is lost or falls silent gives what
+// it had in flight back (reinjector). docs/datapath.md follows one segment by the
+// names of functions.
+//
+// Bond wires its parts and has the methods of the owner. Each part is a type with
+// fields of its own, which knows those above it in this list at most:
+//
+//	wakeTimer, memoryBudget, tracer, subflowTable, streamTable, controlQueue
+//	classTable      how each group of streams and flows is sent
+//	ackClock        when ACKs are due, and where
+//	silenceDetector which subflows make no progress
+//	subflowFilter   by which subflows something may be sent
+//	sendBuffer, reassembly: the bytes of one stream
+//	bufferLimits    how much each stream may hold
+//	backlog         whose turn it is among streams
+//	flowTable       datagram flows
+//	turnChooser, segmentWriter, reinjector: what goes where, and what goes again
 package bond
 
 import (
@@ -76,8 +91,8 @@ const (
 	tlsOverhead = 22
 
 	// What only a peer that breaks the rules, or never reads, can reach.
-	maxUntold = 1 << 17
-	maxMemory = 1 * unit.GB
+	maxUnackedFrames = 1 << 17
+	maxMemory        = 1 * unit.GB
 
 	// While windows are full, what is not late and comes within blockedGap is waited for. What a
 	// helper has held for overdueAfter, twice what schedulers let wait there at the
@@ -141,26 +156,31 @@ func New(cfg Config) *Bond {
 	setDefault(&cfg.MaxBuffered, defaultMaxBuffered)
 	setDefault(&cfg.Eta, defaultEta)
 	b := &Bond{cfg: cfg, streams: streamTable{all: map[wire.StreamID]*Stream{}}}
-	b.memory.shared = cfg.Memory
-	b.trace = tracer{to: cfg.Trace, changesOnly: cfg.ChangesOnly, decisions: trace.NewRing[Decision](64)}
+	b.connect()
+	return b
+}
+
+// connect gives each part the parts below it. None points back to the bond.
+func (b *Bond) connect() {
+	b.memory.shared = b.cfg.Memory
+	b.trace = tracer{to: b.cfg.Trace, changesOnly: b.cfg.ChangesOnly, decisions: trace.NewRing[Decision](64)}
 	b.pool.memory = &b.memory
-	b.filter.subflows, b.filter.classes = &b.subflows, &b.classes
-	if !cfg.Opens {
+	b.filter = subflowFilter{subflows: &b.subflows, classes: &b.classes}
+	if !b.cfg.Opens {
 		b.filter.reports = &b.control
 	}
 	b.acks = ackClock{subflows: &b.subflows, timer: &b.timer}
-	b.silence = silenceDetector{subflows: &b.subflows, timer: &b.timer, opens: cfg.Opens}
-	b.buffers = bufferLimits{memory: &b.memory, meta: cfg.MetaBuffer, most: cfg.MaxBuffered, first: firstWindow(!cfg.Opens)}
+	b.silence = silenceDetector{subflows: &b.subflows, timer: &b.timer, opens: b.cfg.Opens}
+	b.buffers = bufferLimits{memory: &b.memory, meta: b.cfg.MetaBuffer, most: b.cfg.MaxBuffered, first: firstWindow(!b.cfg.Opens)}
 	b.backlog.classes = &b.classes
 	b.reinject = reinjector{subflows: &b.subflows, filter: &b.filter, backlog: &b.backlog, control: &b.control,
-		trace: &b.trace, stats: &b.stats, scheduler: cfg.Scheduler, eta: cfg.Eta}
+		trace: &b.trace, stats: &b.stats, scheduler: b.cfg.Scheduler, eta: b.cfg.Eta}
 	b.chooser = turnChooser{subflows: &b.subflows, filter: &b.filter, classes: &b.classes, backlog: &b.backlog, flows: &b.flows,
-		trace: &b.trace, timer: &b.timer, scheduler: cfg.Scheduler}
+		trace: &b.trace, timer: &b.timer, scheduler: b.cfg.Scheduler}
 	b.writer = segmentWriter{subflows: &b.subflows, filter: &b.filter, classes: &b.classes, backlog: &b.backlog, flows: &b.flows,
 		control: &b.control, acks: &b.acks, streams: &b.streams, trace: &b.trace, stats: &b.stats, ledger: &b.reinject.ledger}
 	b.flows = flowTable{filter: &b.filter, classes: &b.classes, control: &b.control, memory: &b.memory, timer: &b.timer,
-		trace: &b.trace, stats: &b.stats, accepts: !cfg.Opens, maxFlows: cfg.MaxFlows}
-	return b
+		trace: &b.trace, stats: &b.stats, accepts: !b.cfg.Opens, maxFlows: b.cfg.MaxFlows}
 }
 
 func setDefault[T comparable](v *T, def T) {
@@ -193,7 +213,7 @@ func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
 			s.pin.subflow = nil
 		}
 	}
-	b.unbind(p)
+	b.endBound(p)
 	b.stats.LostPath += b.reinject.recall(p, 0, now, "lost")
 	b.acks.subflowLost(now)
 }
@@ -273,7 +293,7 @@ func (b *Bond) Open(dest string) (*Stream, error) {
 	b.streams.lastID++
 	s := b.newStream(b.streams.lastID)
 	s.dest = dest
-	b.opened(s)
+	b.traceOpen(s)
 	b.control.add(s, wire.TypeOpen)
 	if window, ok := b.buffers.openingWindow(); ok {
 		s.setWindow(window)
@@ -281,7 +301,7 @@ func (b *Bond) Open(dest string) (*Stream, error) {
 	return s, nil
 }
 
-func (b *Bond) opened(s *Stream) {
+func (b *Bond) traceOpen(s *Stream) {
 	b.trace.emit(trace.Event{Kind: trace.StreamOpen, Stream: uint64(s.id), Text: s.dest})
 }
 

@@ -110,10 +110,10 @@ func (c *turnChooser) choose(now time.Time) turn {
 	return t.bounded()
 }
 
-// bounded is no turn for a path whose other end acknowledges nothing: what is
+// bounded returns no turn for a subflow whose other end acknowledges nothing: what is
 // noted of each frame would take ever more memory.
 func (t turn) bounded() turn {
-	if t.subflow != nil && t.subflow.inFlight.len() > maxUntold {
+	if t.subflow != nil && t.subflow.inFlight.len() > maxUnackedFrames {
 		return turn{}
 	}
 	return t
@@ -142,7 +142,7 @@ func (c *turnChooser) lowLatencyStream(now time.Time) (*subflow, *Stream) {
 			s.pin = pinnedSubflow{subflow: best}
 		}
 		if p := s.pin.subflow; p != nil {
-			p.extendLowLatency(now.Add(expressFor))
+			p.extendLowLatency(now.Add(lowLatencyFor))
 			if p.idle {
 				return p, s
 			}
@@ -154,7 +154,7 @@ func (c *turnChooser) lowLatencyStream(now time.Time) (*subflow, *Stream) {
 // copyTarget returns an idle subflow that has copies to send, or nil.
 func (c *turnChooser) copyTarget(now time.Time) *subflow {
 	for _, p := range c.subflows.list {
-		if !p.idle || p.silent() || len(p.copies) == 0 || len(p.uptodate()) == 0 {
+		if !p.idle || p.silent() || len(p.copies) == 0 || len(p.neededCopies()) == 0 {
 			continue
 		}
 		if n := p.est.At(now); n.FarWait <= sched.StaleAfter && !p.holdsBulk(n, now, c.timer) {
@@ -175,7 +175,7 @@ func (c *turnChooser) within(view []sched.Path, s *Stream, now time.Time) []sche
 }
 
 // bulkTurn asks the scheduler about the stream that is next; and, if that one
-// has to wait for a path that it may use, about others that may use others.
+// has to wait for a subflow that it may use, about others that may use others.
 func (c *turnChooser) bulkTurn(now time.Time) (t turn) {
 	t.kind = bulk
 	differ := c.filter.routesDiffer()

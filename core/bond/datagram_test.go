@@ -116,7 +116,7 @@ func (g *simFlow) gave(d int, path wire.PathID, number uint64) {
 		g.n.fatal("flow %d: both copies of datagram %d from %s are given to path %d", g.f[d].ID(), number, endNames[d], path)
 	}
 	by.paths[number] = append(before, path)
-	if late := g.n.now.Sub(by.at[number]); late > sojourn+probeEvery+g.n.lag[d] && g.n.frozen[d].Before(by.at[number]) {
+	if late := g.n.now.Sub(by.at[number]); late > maxQueueTime+probeEvery+g.n.lag[d] && g.n.frozen[d].Before(by.at[number]) {
 		g.n.fatal("flow %d: datagram %d from %s leaves after %v", g.f[d].ID(), number, endNames[d], late)
 	}
 }

@@ -8,17 +8,17 @@ import (
 	"mpbond/link/wire"
 )
 
-// Datagram flows. A flow is pinned to the path of least delay, so that this end
+// Datagram flows. A flow is pinned to the subflow of least delay, so that this end
 // never re-orders it; it moves
 //
-//   - when its path is gone or silent: at once, with what waits;
-//   - when another path has been clearly quicker for a while (patience).
+//   - when its subflow is gone or silent: at once, with what waits;
+//   - when another one has been clearly faster for a while (patience).
 //
 // Only around a move may datagrams overtake each other. Those that cannot leave
 // within a moment are dropped, oldest first, as a router with a short queue
 // would; nothing is sent twice, except by a redundant flow, which has two legs
 // on different paths and whose later copies the receiver drops. Where only one
-// path is left, one leg has none; no path carries both copies of a datagram,
+// subflow is left, one leg has none; none carries both copies of a datagram,
 // also when legs move while some wait.
 const (
 	defaultMaxFlows = 1024
@@ -29,15 +29,15 @@ const (
 	flowIdleDNS = 30 * time.Second
 	flowGrace   = 20 * time.Second
 
-	sojourn      = 200 * time.Millisecond // a datagram leaves within this time or not at all
+	maxQueueTime = 200 * time.Millisecond // a datagram leaves within this time or not at all
 	maxLegQueue  = 512 * unit.KB
 	maxFlowBytes = 16 * unit.MB // of all flows, in each direction
 	datagramCost = 128          // what a queued datagram takes besides its bytes
 
-	// Another path is clearly quicker if a datagram saves a quarter of its
-	// delay and clearlyQuicker on it, for as long as patience.
-	clearlyQuicker = 10 * time.Millisecond
-	patience       = time.Second
+	// Another subflow is clearly faster if a datagram saves a quarter of its
+	// delay and clearlyFaster on it, for as long as patience.
+	clearlyFaster = 10 * time.Millisecond
+	patience      = time.Second
 )
 
 // Flow is one datagram flow inside a bond, seen from one end. Like its bond it
@@ -65,7 +65,7 @@ type Flow struct {
 
 // FlowStats counts the datagrams of a flow at one end.
 type FlowStats struct {
-	Sent, Received int // given to a path; handed over to be received
+	Sent, Received int // given to a subflow; handed over to be received
 	// SentBytes and ReceivedBytes are what was in these, a copy not counted.
 	SentBytes, ReceivedBytes unit.Bytes
 	// Dropped waited too long or found no room, at this end.
@@ -151,7 +151,7 @@ func (f *Flow) enqueue(q datagram) {
 		}
 		t.pin(l, now)
 		if l.subflow == nil && (i > 0 || l.otherLeg() != nil) {
-			continue // no second path
+			continue // no second subflow
 		}
 		cost := unit.Bytes(len(q.frame)) + datagramCost
 		for l.bytes+cost > maxLegQueue {
@@ -166,7 +166,7 @@ func (f *Flow) enqueue(q datagram) {
 		l.bytes += cost
 		t.outBytes += cost
 		if l.subflow != nil && !l.isBulk {
-			l.subflow.extendLowLatency(now.Add(expressFor))
+			l.subflow.extendLowLatency(now.Add(lowLatencyFor))
 		}
 		if !l.queued {
 			l.queued = true

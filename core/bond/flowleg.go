@@ -16,7 +16,7 @@ type leg struct {
 	waiting   []datagram
 	bytes     unit.Bytes
 	queued    bool
-	wasPinned bool   // it has had a path
+	wasPinned bool   // it has had a subflow
 	sent      uint64 // its counter, see classTable
 	isBulk    bool   // more waits than what a network would keep: it takes turns with streams
 }
@@ -26,7 +26,7 @@ type datagram struct {
 	frame   []byte
 	payload unit.Bytes // of it, those of an app
 	at      time.Time
-	sentOn  *wire.PathID // the path that carries a copy of it, or 0; all copies share it
+	sentOn  *wire.PathID // the subflow that carries a copy of it, or 0; all copies share it
 }
 
 // take removes the oldest frame.
@@ -76,7 +76,7 @@ func (n *pinnedSubflow) shouldMove(best *subflow, now time.Time) (move bool, why
 	default:
 		was, is := n.subflow.est.At(now).PAD, best.est.At(now).PAD
 		switch {
-		case was-is < max(clearlyQuicker, was/4):
+		case was-is < max(clearlyFaster, was/4):
 			n.otherFasterSince = time.Time{}
 		case n.otherFasterSince.IsZero():
 			n.otherFasterSince = now
@@ -116,7 +116,7 @@ func (t *flowTable) move(l *leg, to *subflow, now time.Time, why string) {
 		l.f.stats.Moves++
 	}
 	l.wasPinned = true
-	// What the other leg gave to this path before it moved away has been there.
+	// What the other leg gave to this subflow before it moved away has been there.
 	kept := l.waiting
 	l.waiting, l.isBulk = nil, l.isBulk && len(kept) > 0
 	for _, q := range kept {
@@ -126,7 +126,7 @@ func (t *flowTable) move(l *leg, to *subflow, now time.Time, why string) {
 			l.waiting = append(l.waiting, q)
 		}
 	}
-	to.extendLowLatency(now.Add(expressFor))
+	to.extendLowLatency(now.Add(lowLatencyFor))
 	t.trace.at(now, trace.Event{Kind: trace.FlowMove, Flow: uint64(l.f.id), Path: uint32(to.id), Reason: why})
 }
 
@@ -163,7 +163,7 @@ func (t *flowTable) next(now time.Time) *leg {
 // dropExpired drops what has waited too long, and ends the turn of empty legs.
 func (t *flowTable) dropExpired(now time.Time) {
 	t.ready = slices.DeleteFunc(t.ready, func(l *leg) bool {
-		for len(l.waiting) > 0 && now.Sub(l.waiting[0].at) > sojourn {
+		for len(l.waiting) > 0 && now.Sub(l.waiting[0].at) > maxQueueTime {
 			l.drop()
 		}
 		l.queued = len(l.waiting) > 0
@@ -175,7 +175,7 @@ func (t *flowTable) dropExpired(now time.Time) {
 // one. Streams are what else waits to be sent.
 func (t *flowTable) fill(p *subflow, streams *backlog, now time.Time, buf []byte) []byte {
 	first, room := true, p.segmentSize(now)
-	backlog := max(p.est.At(now).Th.Bytes(standing), 4*minSegment)
+	backlog := max(p.est.At(now).Th.Bytes(maxStandingQueue), 4*minSegment)
 	p.streamsFirst = false
 	for i := 0; i < len(t.ready); {
 		l := t.ready[i]

@@ -179,7 +179,7 @@ func (t *flowTable) expire(now time.Time) {
 // wake asks for the next look at unused flows and old datagrams.
 func (t *flowTable) wake(now time.Time) {
 	if len(t.ready) > 0 {
-		t.timer.wakeAt(now.Add(sojourn))
+		t.timer.wakeAt(now.Add(maxQueueTime))
 	}
 	if len(t.all) > 0 {
 		if t.nextCheck.Before(now) {

@@ -54,7 +54,7 @@ func TestFlowTable(t *testing.T) {
 			}
 			for l := from.next(now); l != nil; l = from.next(now) {
 				p := l.subflow
-				if at := l.waiting[0].at; now.Sub(at) > sojourn {
+				if at := l.waiting[0].at; now.Sub(at) > maxQueueTime {
 					t.Fatalf("seed %d: a datagram leaves after %v", seed, now.Sub(at))
 				}
 				seg := from.fill(p, idle, now, nil)

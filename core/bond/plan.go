@@ -36,8 +36,8 @@ func (b *Bond) Groups() map[wire.GroupID]bool {
 func (b *Bond) endRetired(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(b.streams.all)) {
 		if s := b.streams.all[id]; b.classes.retired(s.route.group) && s.finSet {
-			b.landed(sentFrame{stream: s, frameType: wire.TypeFin})
-			b.landed(sentFrame{stream: s, frameType: wire.TypeData, from: s.send.firstUnacked, to: s.send.end})
+			b.acknowledged(sentFrame{stream: s, frameType: wire.TypeFin})
+			b.acknowledged(sentFrame{stream: s, frameType: wire.TypeData, from: s.send.firstUnacked, to: s.send.end})
 		}
 	}
 	b.flows.endRetired(now)

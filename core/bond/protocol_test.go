@@ -349,7 +349,7 @@ func TestPeerCannotTakeOurMemory(t *testing.T) {
 			a.Reset(wire.CodeForbidden, "no")
 		}
 	}
-	if !errors.Is(err, wire.ErrMalformed) || int(n) > maxUntold+10 {
+	if !errors.Is(err, wire.ErrMalformed) || int(n) > maxUnackedFrames+10 {
 		t.Errorf("%d resets queue up for a peer that does not read: %v", n, err)
 	}
 }
@@ -389,12 +389,12 @@ func TestUnacknowledgedFramesAreBounded(t *testing.T) {
 	}
 	f := b.AcceptFlow()
 	buf := make([]byte, 0, 1<<16)
-	for range 3 * maxUntold {
+	for range 3 * maxUnackedFrames {
 		_ = f.Send(wire.Addr{Name: "far", Port: 7}, []byte("x"), start)
 		b.Idle(1)
 		b.Next(start, buf[:0])
 	}
-	if n := b.subflows.find(1).inFlight.len(); n > maxUntold+1000 {
+	if n := b.subflows.find(1).inFlight.len(); n > maxUnackedFrames+1000 {
 		t.Errorf("%d frames are remembered", n)
 	}
 }

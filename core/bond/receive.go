@@ -52,8 +52,8 @@ func (b *Bond) Receive(id wire.PathID, t wire.Type, payload []byte, now time.Tim
 	h := &frameHandlers[t]
 	if !h.noAck {
 		b.acks.received(p, unit.Bytes(len(payload)), now)
-		if len(b.control.frames)+b.subflows.framesInFlight() > maxUntold {
-			return fmt.Errorf("%d frames are not acknowledged: %w", maxUntold, wire.ErrMalformed)
+		if len(b.control.frames)+b.subflows.framesInFlight() > maxUnackedFrames {
+			return fmt.Errorf("%d frames are not acknowledged: %w", maxUnackedFrames, wire.ErrMalformed)
 		}
 	}
 	if h.take != nil {
@@ -73,7 +73,7 @@ func aboutStream[F any](parse func([]byte) (F, error), id func(F) wire.StreamID,
 		if err != nil {
 			return err
 		}
-		s, err := b.stream(id(f))
+		s, err := b.streamOf(id(f))
 		if s == nil {
 			return err
 		}
@@ -96,10 +96,10 @@ func fromOpener(t wire.Type, take func(*Bond, *subflow, []byte, time.Time) error
 	}
 }
 
-// stream finds the stream that a frame is about. It is nil for one that has
+// streamOf returns the stream that a frame is about. It is nil for one that has
 // ended. Frames overtake each other on different subflows, so at the accepting
 // end a number not seen before opens its stream and all lower ones.
-func (b *Bond) stream(id wire.StreamID) (*Stream, error) {
+func (b *Bond) streamOf(id wire.StreamID) (*Stream, error) {
 	if id <= b.streams.lastID {
 		return b.streams.all[id], nil
 	}
@@ -140,7 +140,7 @@ func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
 		}
 		p.est.Acked(a.Received, at, travelled)
 		for p.inFlight.len() > 0 && p.inFlight.all()[0].end <= a.Received {
-			b.landed(p.inFlight.pop())
+			b.acknowledged(p.inFlight.pop())
 			p.lastProgress = now
 		}
 		if p.inFlight.len() == 0 {
@@ -152,8 +152,8 @@ func (b *Bond) receiveAck(on *subflow, payload []byte, now time.Time) error {
 	return nil
 }
 
-// landed ends the flight of a frame that has arrived.
-func (b *Bond) landed(f sentFrame) {
+// acknowledged ends the flight of a frame that has arrived.
+func (b *Bond) acknowledged(f sentFrame) {
 	s := f.stream
 	if s == nil || s.err != nil {
 		return
@@ -173,7 +173,7 @@ func (b *Bond) landed(f sentFrame) {
 	default:
 		return
 	}
-	b.finish(s)
+	b.finishStream(s)
 }
 
 // receivePipeState takes a helper's report that the other end has passed on.

@@ -110,7 +110,7 @@ func (w *segmentWriter) frame(c control) wire.Frame {
 	return nil
 }
 
-// fillLowLatency appends a segment of the stream's next bytes for the path p that
+// fillLowLatency appends a segment of the stream's next bytes for the subflow p that
 // it is pinned to.
 func (w *segmentWriter) fillLowLatency(p *subflow, s *Stream, now time.Time, buf []byte) []byte {
 	p.streamsFirst = false
@@ -175,7 +175,7 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fill, now time.Time,
 		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.from, to: part.to}
 		sent.copied = s.send.markSent(part) || s.route.only != 0 // it is of no use elsewhere
 		if f.copies {
-			sent.copied = w.copyToOthers(p, copyOf{s, part.from, part.to}) || sent.copied
+			sent.copied = w.copyToOthers(p, redundantPart{s, part.from, part.to}) || sent.copied
 		}
 		sent.end = p.noteFrame(len(buf)-at, sent)
 		s.route.burst += unit.Bytes(part.to - part.from)
@@ -204,27 +204,27 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fill, now time.Time,
 // for it, at its own pace and before new bytes, and leaves out what has been
 // acknowledged by then. The receiver drops what comes second.
 
-// copyOf is a part of a stream that another subflow carries already.
-type copyOf struct {
+// redundantPart is a part of a stream that another subflow carries already.
+type redundantPart struct {
 	s        *Stream
 	from, to wire.DataSeq
 }
 
 // copyToOthers notes bytes that p carries for each other subflow that is
 // alive. What is noted is at most what streams have in flight.
-func (w *segmentWriter) copyToOthers(p *subflow, c copyOf) (any bool) {
+func (w *segmentWriter) copyToOthers(p *subflow, c redundantPart) (any bool) {
 	for _, q := range w.subflows.list {
 		if q == p || q.silent() || !w.filter.permits(&c.s.route, q.id) {
 			continue
 		}
 		any = true
-		q.copies = append(q.uptodate(), c)
+		q.copies = append(q.neededCopies(), c)
 	}
 	return any
 }
 
-// uptodate drops the oldest copies that are not needed any more.
-func (p *subflow) uptodate() []copyOf {
+// neededCopies drops the oldest copies that are not needed any more.
+func (p *subflow) neededCopies() []redundantPart {
 	n := 0
 	for n < len(p.copies) && !p.copies[n].needed() {
 		n++
@@ -234,7 +234,7 @@ func (p *subflow) uptodate() []copyOf {
 }
 
 // needed reports whether a byte of it is not acknowledged.
-func (c copyOf) needed() bool {
+func (c redundantPart) needed() bool {
 	if c.s.Done() {
 		return false
 	}
@@ -245,11 +245,11 @@ func (c copyOf) needed() bool {
 // its bytes is enough from now on, and if that is lost they go over another one.
 func (t *subflowTable) dropCopies(s *Stream) {
 	for _, p := range t.list {
-		p.copies = slices.DeleteFunc(p.copies, func(c copyOf) bool { return c.s == s })
+		p.copies = slices.DeleteFunc(p.copies, func(c redundantPart) bool { return c.s == s })
 	}
 }
 
-// fillCopies appends a segment of copies for path p.
+// fillCopies appends a segment of copies for subflow p.
 func (w *segmentWriter) fillCopies(p *subflow, now time.Time, buf []byte) []byte {
 	room := p.segmentSize(now)
 	p.streamsFirst = false

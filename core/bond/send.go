@@ -17,7 +17,7 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if p := b.acks.dueOn(now); p != nil {
 		p.startWatch(now)
 		buf = p.appendUnreliable(buf, b.acks.frame(p, now))
-		b.gave(p, len(buf)-start, now)
+		b.noteSegment(p, len(buf)-start, now)
 		return p.id, buf
 	}
 	if b.backlog.scheduled(b.subflows.list) || b.subflows.overdue(now) {
@@ -51,15 +51,15 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if n == 0 {
 		return 0, buf
 	}
-	b.gave(p, n, now)
+	b.noteSegment(p, n, now)
 	if bulkOnly {
 		p.unwritten = unit.Bytes(n)
 	}
 	return p.id, buf
 }
 
-// gave notes that a segment of n bytes was given to subflow p.
-func (b *Bond) gave(p *subflow, n int, now time.Time) {
+// noteSegment notes that a segment of n bytes was given to subflow p.
+func (b *Bond) noteSegment(p *subflow, n int, now time.Time) {
 	p.est.Sent(now, unit.Bytes(n))
 	b.acks.sent(p, n, now)
 	p.settleIdle(now)

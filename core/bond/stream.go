@@ -145,7 +145,7 @@ func (s *Stream) Consume(n int) {
 	}
 	if s.EOF() {
 		s.eofGot = true
-		s.bond.finish(s)
+		s.bond.finishStream(s)
 	}
 }
 
@@ -187,19 +187,19 @@ func (s *Stream) fail(r wire.Reset) {
 	b.buffers.held -= s.send.drop()
 	b.backlog.update(s)
 	b.streams.notify(s)
-	b.forget(s)
+	b.forgetStream(s)
 }
 
-// finish forgets a stream whose two directions have ended in order.
-func (b *Bond) finish(s *Stream) {
+// finishStream forgets a stream whose two directions have ended in order.
+func (b *Bond) finishStream(s *Stream) {
 	if s.eofGot && s.finAcked && s.send.empty() {
-		b.forget(s)
+		b.forgetStream(s)
 		b.streams.notify(s)
 	}
 }
 
-// forget takes the stream out of the bond. Its readable bytes stay readable.
-func (b *Bond) forget(s *Stream) {
+// forgetStream takes the stream out of the bond. Its readable bytes stay readable.
+func (b *Bond) forgetStream(s *Stream) {
 	if b.streams.all[s.id] != s {
 		return
 	}

@@ -62,7 +62,7 @@ func (s *Stream) receiveOpen(_ *subflow, f wire.Open, _ time.Time) error {
 		s.SetMode(f.Mode)
 	}
 	b.streams.accepted = append(b.streams.accepted, s)
-	b.opened(s)
+	b.traceOpen(s)
 	return nil
 }
 

@@ -28,7 +28,7 @@ type subflow struct {
 	lastProgress    time.Time // of data acknowledgements, or when something was first in flight
 	lastHopProgress time.Time // of the sending hop's own acknowledgements
 	silentSince     time.Time // since when it is silent; zero if it is not
-	stalledSince    time.Time // the same, also while no other path is alive to take over
+	stalledSince    time.Time // the same, also while no other one is alive to take over
 	lastProbeTime   time.Time // when a sign of life was last asked for
 	probeDue        bool
 
@@ -44,7 +44,7 @@ type subflow struct {
 	relay      wire.PipeState
 	relayAt    time.Time // when relay came; zero if there is none to be passed on
 
-	copies []copyOf // what other subflows carry and this one has yet to
+	copies []redundantPart // what other subflows carry and this one has yet to
 }
 
 // settleIdle takes what was sent for received while nothing in flight asks for an
@@ -194,19 +194,19 @@ func (p *subflow) segmentSize(now time.Time) int {
 	return min(n-tlsOverhead, maxSegment)
 }
 
-// A path that carries what must not wait is express for a while: bulk keeps its
+// A subflow that carries what must not wait is of low latency for a while: bulk keeps its
 // queue short there. A queue that bulk has built, in the network or at a
 // helper, cannot be overtaken, so being first in Next is not enough.
 const (
-	// expressFor is how long a path stays express after the last such byte.
-	expressFor = time.Second
-	// standing is how long the bytes that wait on an express path may last
+	// lowLatencyFor is how long a subflow stays so after the last such byte.
+	lowLatencyFor = time.Second
+	// maxStandingQueue is how long the bytes that wait on such a subflow may last
 	// before bulk gets a turn. Enough to keep a link busy between two looks at
 	// its queue and while its rate varies (docs/datapath.md has the cost).
-	standing = 25 * time.Millisecond
+	maxStandingQueue = 25 * time.Millisecond
 )
 
-// extendLowLatency marks p as the path of something that must not wait.
+// extendLowLatency marks p as the subflow of something that must not wait.
 func (p *subflow) extendLowLatency(t time.Time) {
 	if t.After(p.lowLatencyUntil) {
 		p.lowLatencyUntil = t
@@ -216,7 +216,7 @@ func (p *subflow) extendLowLatency(t time.Time) {
 // holdsBulk reports that bulk must not be given to p now. Then it sets the timer to when the
 // queue has become short.
 func (p *subflow) holdsBulk(n estimate.Numbers, now time.Time, timer *wakeTimer) bool {
-	over := n.Queued - standing
+	over := n.Queued - maxStandingQueue
 	if over <= 0 || !now.Before(p.lowLatencyUntil) {
 		return false
 	}
