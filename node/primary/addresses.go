@@ -23,7 +23,7 @@ func (a *addresses) changed() bool {
 	return other
 }
 
-// lost returns a function that tells whether an address is no longer this device's;
+// lost returns a function that reports whether an address is no longer this device's;
 // one that no interface ever had is of another kind.
 func (a *addresses) lost() func(net.Addr) bool {
 	present, err := a.list()

@@ -44,7 +44,7 @@ func TestFollow(t *testing.T) {
 	s.subflows[1], s.subflows[2], s.subflows[3], s.subflows[4] = &member{conn: lte}, &member{conn: wifi}, &member{conn: odd}, &member{}
 	expect := func(moved int, at string) {
 		t.Helper()
-		b.follow(a.lost())
+		b.followAddresses(a.lost())
 		if s.subflows[1].moves != moved || lte.at != at || s.subflows[2].moves+s.subflows[3].moves > 0 {
 			t.Errorf("%d times, at %s; want %d at %s", s.subflows[1].moves, lte.at, moved, at)
 		}

@@ -18,8 +18,8 @@ type appStreams struct {
 	all map[netip.AddrPort]*endpoint.Conn
 }
 
-// add keeps a stream, of as many that are open in all.
-func (a *appStreams) add(app netip.AddrPort, c *endpoint.Conn, open int) {
+// addStream keeps a stream, of as many that are open in all.
+func (a *appStreams) addStream(app netip.AddrPort, c *endpoint.Conn, open int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.all) > 2*open+16 {
@@ -35,8 +35,8 @@ func (a *appStreams) add(app netip.AddrPort, c *endpoint.Conn, open int) {
 	a.all[app] = c
 }
 
-// announce passes on what an app says that it waits for; see api.Chunk.
-func (a *appStreams) announce(c api.Chunk) error {
+// announceChunk passes on what an app says that it waits for; see api.Chunk.
+func (a *appStreams) announceChunk(c api.Chunk) error {
 	addr, err := netip.ParseAddrPort(c.App)
 	if err != nil {
 		return fault.New(fault.Usage, fmt.Errorf("app %.60q: %w", c.App, err), "give the app's own end of its connection to mpbond, like 127.0.0.1:40000")

@@ -33,9 +33,9 @@ type trafficClass struct {
 
 var errTooMany = errors.New("the connections that are open are of too many different kinds of rules, also of rules that are in force no more")
 
-// number returns the class of a treatment, and whether it is new, so that the plan must be
+// assign returns the class of a treatment, and whether it is new, so that the plan must be
 // sent; nil is class 0. used returns the classes that streams and flows are of.
-func (c *classTable) number(t *policy.Treatment, used func() map[wire.GroupID]bool) (id wire.GroupID, added bool, err error) {
+func (c *classTable) assign(t *policy.Treatment, used func() map[wire.GroupID]bool) (id wire.GroupID, added bool, err error) {
 	if t == nil {
 		return 0, false, nil
 	}
@@ -69,9 +69,9 @@ func (c *classTable) treatment(id wire.GroupID) (t policy.Treatment, ok bool) {
 	return *c.list[i].treat, true
 }
 
-// plan returns the classes with the subflows that each may use, and reports whether that
+// computePlan returns the classes with the subflows that each may use, and reports whether that
 // differs from what the bond has; the caller then sends it.
-func (c *classTable) plan(routes []policy.Route, now time.Time) (plan []wire.Group, changed bool) {
+func (c *classTable) computePlan(routes []policy.Route, now time.Time) (plan []wire.Group, changed bool) {
 	for _, g := range c.list {
 		was := wire.PathID(0)
 		if len(g.now.Paths) > 0 {
@@ -116,8 +116,8 @@ func (c *classTable) emptyFor(now time.Time, limit time.Duration) (list []emptyC
 	return list
 }
 
-// first returns the first subflow of each class that has one, by the key of its treatment.
-func (c *classTable) first() map[string]wire.PathID {
+// firstSubflows returns the first subflow of each class that has one, by the key of its treatment.
+func (c *classTable) firstSubflows() map[string]wire.PathID {
 	first := map[string]wire.PathID{}
 	for _, g := range c.list {
 		if len(g.now.Paths) > 0 {

@@ -45,7 +45,7 @@ func TestClassesAreReused(t *testing.T) {
 					kinds[s.key] = true
 				}
 				b.mu.Lock()
-				id, err := b.class(treat)
+				id, err := b.classOf(treat)
 				b.mu.Unlock()
 				if err != nil {
 					var why wire.Reset
@@ -87,15 +87,15 @@ func TestClassPlan(t *testing.T) {
 	var c classTable
 	none := func() map[wire.GroupID]bool { return nil }
 	phone := &policy.Treatment{Devices: []string{"phone"}, Weight: 1}
-	if id, added, err := c.number(nil, none); id != 0 || added || err != nil {
+	if id, added, err := c.assign(nil, none); id != 0 || added || err != nil {
 		t.Errorf("nothing special is class %d, %v, %v", id, added, err)
 	}
-	id, added, err := c.number(phone, none)
+	id, added, err := c.assign(phone, none)
 	if id != 1 || !added || err != nil {
 		t.Fatalf("class %d, %v, %v", id, added, err)
 	}
 	same := *phone
-	if again, added, _ := c.number(&same, none); again != id || added {
+	if again, added, _ := c.assign(&same, none); again != id || added {
 		t.Errorf("what says the same is class %d", again)
 	}
 	own, helped := policy.Route{ID: 1, Own: true, Names: []string{"laptop"}}, policy.Route{ID: 2, Names: []string{"phone"}}
@@ -117,7 +117,7 @@ func TestClassPlan(t *testing.T) {
 		if step.again {
 			c.forgetSent()
 		}
-		plan, changed := c.plan(step.routes, now)
+		plan, changed := c.computePlan(step.routes, now)
 		if changed != step.changed || len(plan) != 1 || plan[0].ID != id {
 			t.Errorf("step %d: changed %v, %+v", i, changed, plan)
 		}

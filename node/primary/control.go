@@ -16,14 +16,14 @@ import (
 
 // Pipes lists the pipes that carry a subflow, and those that wait.
 func (p *Primary) Pipes() []api.Pipe {
-	return append(p.sessions.pipes(), p.helpers.pipes()...)
+	return append(p.sessions.carryingPipes(), p.helpers.waitingPipes()...)
 }
 
 // CloseSubflow ends a subflow of the bond: what it carried goes over others, and
 // its keeper makes a new one.
 func (p *Primary) CloseSubflow(bond string, path uint32) error {
-	s, err := p.sessions.named(bond)
-	if err == nil && !p.sessions.detach(s, wire.PathID(path), errors.New("ended by hand")) {
+	s, err := p.sessions.findSession(bond)
+	if err == nil && !p.sessions.detachSubflow(s, wire.PathID(path), errors.New("ended by hand")) {
 		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, path), "see `mpbond status`")
 	}
 	return err
@@ -35,7 +35,7 @@ const moveWait = 4 * time.Second
 // MoveSubflow has a helped subflow go on over the pipe that waits at an address,
 // until another one is better. It takes up to moveWait.
 func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
-	s, err := p.sessions.named(bond)
+	s, err := p.sessions.findSession(bond)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
 
 // ResetStream resets a stream of the bond, at both ends.
 func (p *Primary) ResetStream(bond string, id uint64) error {
-	s, err := p.sessions.named(bond)
+	s, err := p.sessions.findSession(bond)
 	if err == nil && !s.e.ResetStream(wire.StreamID(id), "reset by hand") {
 		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no stream %d", bond, id), "see `mpbond status --why`")
 	}
@@ -76,7 +76,7 @@ func (p *Primary) ResetStream(bond string, id uint64) error {
 
 // ChangeStream has both ends treat a stream of the bond otherwise from now on.
 func (p *Primary) ChangeStream(bond string, id uint64, to api.StreamChange) error {
-	s, err := p.sessions.named(bond)
+	s, err := p.sessions.findSession(bond)
 	if err != nil {
 		return err
 	}

@@ -31,12 +31,12 @@ const (
 type demand struct {
 	busy func() bool // streams are open, so that back-offs are short
 
-	mu      sync.Mutex
-	waiting int           // new streams that wait for a subflow
-	resting int           // keepers that back off
-	wanted  chan struct{} // closed and replaced when a stream is wanted
-	joined  chan struct{} // closed and replaced when a subflow has joined
-	early   chan struct{} // closed when what was refused is to be tried again at once; nil: nobody waits for that
+	mu         sync.Mutex
+	waiting    int           // new streams that wait for a subflow
+	backingOff int           // keepers that back off
+	wanted     chan struct{} // closed and replaced when a stream is wanted
+	joined     chan struct{} // closed and replaced when a subflow has joined
+	early      chan struct{} // closed when what was refused is to be tried again at once; nil: nobody waits for that
 }
 
 func newDemand(busy func() bool) *demand {
@@ -54,19 +54,19 @@ func (d *demand) retryRefused() {
 	}
 }
 
-// want ends the back-off of the keepers. Who opens a stream calls it afterwards, so that
+// notifyWanted ends the back-off of the keepers. Who opens a stream calls it afterwards, so that
 // they find the bond busy.
-func (d *demand) want() {
+func (d *demand) notifyWanted() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.resting > 0 {
+	if d.backingOff > 0 {
 		close(d.wanted)
 		d.wanted = make(chan struct{})
 	}
 }
 
-// begin counts a stream that waits for a subflow, until end is called.
-func (d *demand) begin() (end func()) {
+// beginWait counts a stream that waits for a subflow, until end is called.
+func (d *demand) beginWait() (end func()) {
 	d.count(&d.waiting, 1)
 	return func() { d.count(&d.waiting, -1) }
 }
@@ -85,8 +85,8 @@ func (d *demand) nextJoined() <-chan struct{} {
 	return d.joined
 }
 
-// up wakes the streams that wait: a subflow has joined.
-func (d *demand) up() {
+// notifyJoined wakes the streams that wait: a subflow has joined.
+func (d *demand) notifyJoined() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.waiting > 0 {
@@ -102,14 +102,14 @@ func (d *demand) backOff(ctx context.Context, err error, b *backoff.Backoff, gon
 	case refusal.Is(err):
 		d.awaitRetry(ctx, refusal.Wait(b, err), gone)
 	case fault.Is(err, fault.Limit):
-		pause(ctx, limitRest)
+		sleepFor(ctx, limitRest)
 	default:
-		d.rest(ctx, b)
+		d.backOffUntilWanted(ctx, b)
 	}
 }
 
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+// sleepFor waits, or until ctx ends.
+func sleepFor(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -137,11 +137,11 @@ func (d *demand) awaitRetry(ctx context.Context, limit time.Duration, gone <-cha
 	}
 }
 
-// rest waits as b says, for busyBackoff at most while apps want streams or have some.
-func (d *demand) rest(ctx context.Context, b *backoff.Backoff) {
+// backOffUntilWanted waits as b says, for busyBackoff at most while apps want streams or have some.
+func (d *demand) backOffUntilWanted(ctx context.Context, b *backoff.Backoff) {
 	began, limit := time.Now(), b.Next(leastBackoff, idleBackoff)
-	d.count(&d.resting, 1)
-	defer d.count(&d.resting, -1)
+	d.count(&d.backingOff, 1)
+	defer d.count(&d.backingOff, -1)
 	for ctx.Err() == nil {
 		d.mu.Lock()
 		wanted, waits := d.wanted, d.waiting > 0

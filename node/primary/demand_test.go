@@ -24,7 +24,7 @@ func TestRest(t *testing.T) {
 		}
 		took := func() time.Duration {
 			began := time.Now()
-			s.demand.rest(t.Context(), &b)
+			s.demand.backOffUntilWanted(t.Context(), &b)
 			return time.Since(began)
 		}
 		if d := took(); d < idleBackoff*3/4 || d > idleBackoff {
@@ -50,7 +50,7 @@ func TestRest(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if s.demand.rest(ended, &b); s.demand.resting+s.demand.waiting != 0 {
+		if s.demand.backOffUntilWanted(ended, &b); s.demand.backingOff+s.demand.waiting != 0 {
 			t.Errorf("%+v", s.demand)
 		}
 	})
@@ -74,7 +74,7 @@ func TestDemand(t *testing.T) {
 						for range 20 {
 							b.Next(idleBackoff, idleBackoff)
 						}
-						d.rest(ctx, &b)
+						d.backOffUntilWanted(ctx, &b)
 						resting.Add(-1)
 					}()
 				case 1:
@@ -84,9 +84,9 @@ func TestDemand(t *testing.T) {
 						retrying.Add(-1)
 					}()
 				case 2:
-					end := d.begin()
+					end := d.beginWait()
 					joined := d.nextJoined()
-					d.up()
+					d.notifyJoined()
 					select {
 					case <-joined:
 					default:
@@ -94,7 +94,7 @@ func TestDemand(t *testing.T) {
 					}
 					end()
 				case 3:
-					d.want() // nobody is busy: they wait on
+					d.notifyWanted() // nobody is busy: they wait on
 				case 4:
 					d.retryRefused()
 					if synctest.Wait(); retrying.Load() > 0 {
@@ -102,19 +102,19 @@ func TestDemand(t *testing.T) {
 					}
 				}
 				synctest.Wait()
-				if d.resting != int(resting.Load()) {
-					t.Errorf("%d back off, of %d", d.resting, resting.Load())
+				if d.backingOff != int(resting.Load()) {
+					t.Errorf("%d back off, of %d", d.backingOff, resting.Load())
 				}
 			}
-			end := d.begin()
-			d.want()
+			end := d.beginWait()
+			d.notifyWanted()
 			time.Sleep(busyBackoff)
 			if synctest.Wait(); resting.Load() > 0 {
 				t.Errorf("%d back off while a stream waits", resting.Load())
 			}
 			end()
 			cancel()
-			if synctest.Wait(); int(retrying.Load())+d.waiting+d.resting != 0 {
+			if synctest.Wait(); int(retrying.Load())+d.waiting+d.backingOff != 0 {
 				t.Errorf("%d and %+v are left", retrying.Load(), d)
 			}
 		})

@@ -41,18 +41,18 @@ func (k *subflowKeeper) keepDirect(ctx context.Context, iface string) {
 	var b backoff.Backoff
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		if iface != "" {
-			k.standings.await(ctx, carrier{link: iface}, func(why error) { k.troubles.set(device, why) }, nil, nil)
+			k.standings.awaitAllowed(ctx, carrier{link: iface}, func(why error) { k.troubles.set(device, why) }, nil, nil)
 		}
-		l, err := k.direct(ctx, iface, device, attempt)
+		l, err := k.openDirect(ctx, iface, device, attempt)
 		if err == nil {
 			attempt = -1
 			k.troubles.set(device, nil)
-			k.troubles.joined(l.peer)
+			k.troubles.forgetRefusalBy(l.peer)
 			b.Reset()
-			k.count(iface, 1)
-			err = k.hold(ctx, &l, iface, device)
-			k.paths.Ended(l.conn, l.since, silent(err))
-			k.count(iface, -1)
+			k.countSubflow(iface, 1)
+			err = k.holdDirect(ctx, &l, iface, device)
+			k.paths.Ended(l.conn, l.since, silenceOf(err))
+			k.countSubflow(iface, -1)
 		}
 		if ctx.Err() != nil {
 			k.troubles.set(device, nil)
@@ -66,25 +66,27 @@ func (k *subflowKeeper) keepDirect(ctx context.Context, iface string) {
 	}
 }
 
-func (k *subflowKeeper) direct(ctx context.Context, iface, device string, attempt int) (openSubflow, error) {
+// openDirect makes a subflow over an interface, "" for any, to the server's address of an
+// attempt.
+func (k *subflowKeeper) openDirect(ctx context.Context, iface, device string, attempt int) (openSubflow, error) {
 	addr, err := k.server.address(attempt)
 	if err != nil {
 		return openSubflow{}, err
 	}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if err := k.spent(dctx, iface, addr); err != nil {
+	if err := k.checkCap(dctx, iface, addr); err != nil {
 		return openSubflow{}, err
 	}
-	c, err := k.paths.Dial(dctx, addr, k.options(iface))
+	c, err := k.paths.Dial(dctx, addr, k.dialOptions(iface))
 	if err != nil {
 		return openSubflow{}, err
 	}
 	return k.joinDirect(ctx, c, iface, device, addr)
 }
 
-// options are those of a direct subflow's connection.
-func (k *subflowKeeper) options(iface string) tcp.Options {
+// dialOptions are those of a direct subflow's connection.
+func (k *subflowKeeper) dialOptions(iface string) tcp.Options {
 	return tcp.Options{Congestion: k.cfg.Congestion, Interface: iface, UserTimeout: userTimeout, Mark: k.cfg.mark()}
 }
 
@@ -92,7 +94,7 @@ func (k *subflowKeeper) options(iface string) tcp.Options {
 func (k *subflowKeeper) joinDirect(ctx context.Context, c dial.Conn, iface, device, addr string) (openSubflow, error) {
 	server, _ := k.server.get()
 	c.For(server.Key.ID().String())
-	if err := k.spentOn(linkOf(iface, c.LocalAddr())); err != nil { // it need not be the one that the routes told
+	if err := k.checkLinkCap(linkOf(iface, c.LocalAddr())); err != nil { // it need not be the one that the routes told
 		c.Close()
 		return openSubflow{}, err
 	}
@@ -104,16 +106,16 @@ func (k *subflowKeeper) joinDirect(ctx context.Context, c dial.Conn, iface, devi
 	return l, err
 }
 
-// hold waits for the end of a direct subflow, or of ctx, and returns why it has ended.
+// holdDirect waits for the end of a direct subflow, or of ctx, and returns why it has ended.
 // One that goes over TCP since UDP did not get through is replaced when it does.
-func (k *subflowKeeper) hold(ctx context.Context, l *openSubflow, iface, device string) error {
+func (k *subflowKeeper) holdDirect(ctx context.Context, l *openSubflow, iface, device string) error {
 	look := time.NewTimer(betterFirst)
 	defer look.Stop()
 	var a attempt // under way, or not
 	moved, first := uint64(0), true
 	leave := func(l openSubflow, err error) {
 		l.s.e.Detach(l.id)
-		k.sessions.end(l.s, l.id, err)
+		k.sessions.endSubflow(l.s, l.id, err)
 	}
 	for {
 		select {
@@ -139,7 +141,7 @@ func (k *subflowKeeper) hold(ctx context.Context, l *openSubflow, iface, device 
 			idle := f.Rx+f.Tx == moved && !first // no radio is woken to find out
 			moved, first = f.Rx+f.Tx, false
 			if !idle && a.made == nil && l.conn.LocalAddr().Network() != "udp" {
-				a = k.better(ctx, *l, iface, device)
+				a = k.tryUDP(ctx, *l, iface, device)
 			}
 		case next := <-a.made:
 			if a = (attempt{}); next == nil {
@@ -170,14 +172,14 @@ func (a *attempt) end() *openSubflow {
 	return next
 }
 
-// better begins to make a subflow over UDP in the place of one over TCP.
-func (k *subflowKeeper) better(ctx context.Context, l openSubflow, iface, device string) attempt {
+// tryUDP begins to make a subflow over UDP in the place of one over TCP.
+func (k *subflowKeeper) tryUDP(ctx context.Context, l openSubflow, iface, device string) attempt {
 	ctx, cancel := context.WithTimeout(ctx, betterWithin)
 	a := attempt{make(chan *openSubflow, 1), cancel}
 	go func() {
 		defer cancel()
 		var next *openSubflow
-		if c := k.paths.Again(ctx, l.server, k.options(iface)); c != nil {
+		if c := k.paths.Again(ctx, l.server, k.dialOptions(iface)); c != nil {
 			if l, err := k.joinDirect(ctx, c, iface, device, l.server); err == nil {
 				next = &l
 			} else {

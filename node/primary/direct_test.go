@@ -62,7 +62,7 @@ func TestHold(t *testing.T) {
 				l := openSubflow{s: k.sessions.cur, id: wire.PathID(7), down: down, conn: &roamer{at: "127.0.0.1:3"}, server: "127.0.0.1:1"}
 				began, broken := time.Now(), errors.New("broken")
 				time.AfterFunc(ends, func() { down <- broken })
-				if err := k.hold(t.Context(), &l, "", "laptop"); err != broken {
+				if err := k.holdDirect(t.Context(), &l, "", "laptop"); err != broken {
 					t.Errorf("it ended with %v", err)
 				}
 				if late := time.Since(began) - ends; late > 100*time.Millisecond {

@@ -37,6 +37,6 @@
 //
 // The locks of demand, uplinks, troubles, radioMeters, places and Policy are taken last.
 // Callbacks into another type, such as uplinks.keep, troubles.changed or demand.busy, are
-// called without the caller's lock; sessions.review and sessions.describe, which say so, call
-// theirs with it.
+// called without the caller's lock; sessions.endUnwanted and sessions.describePaths call theirs
+// with it.
 package primary

@@ -75,9 +75,9 @@ func (m *radioMeters) update(now time.Time, helpers map[identity.PublicKey]wire.
 	m.all = all
 }
 
-// of returns what the radio of a helper took, and its kind; wire.RadioNone is not known,
+// energyOf returns what the radio of a helper took, and its kind; wire.RadioNone is not known,
 // or a cable, and took nothing.
-func (m *radioMeters) of(helper identity.PublicKey) (wire.Radio, unit.Joules) {
+func (m *radioMeters) energyOf(helper identity.PublicKey) (wire.Radio, unit.Joules) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if one := m.all[helper]; one != nil {

@@ -34,7 +34,7 @@ func TestRadioMeters(t *testing.T) {
 	check := func(when string, want map[byte]float64) {
 		t.Helper()
 		for key, j := range want {
-			if _, took := m.of(identity.PublicKey{key}); math.Abs(float64(took)-j) > 1e-3 {
+			if _, took := m.energyOf(identity.PublicKey{key}); math.Abs(float64(took)-j) > 1e-3 {
 				t.Errorf("%s: helper %d took %v, want %v J", when, key, float64(took), j)
 			}
 		}
@@ -49,7 +49,7 @@ func TestRadioMeters(t *testing.T) {
 	active, wifi = active+1.06*11.576, wifi+0.1193*0.238
 	check("asleep", map[byte]float64{1: active, 2: wifi, 3: 0})
 	for key, want := range map[byte]wire.Radio{1: wire.RadioCellular, 2: wire.RadioWiFi, 3: wire.RadioNone, 4: wire.RadioNone} {
-		if got, _ := m.of(identity.PublicKey{key}); got != want {
+		if got, _ := m.energyOf(identity.PublicKey{key}); got != want {
 			t.Errorf("helper %d has %v, want %v", key, got, want)
 		}
 	}
@@ -81,7 +81,7 @@ func TestHelperThatRoams(t *testing.T) {
 			{path: 2}: {helper: phone, radio: wire.RadioWiFi, down: rx}, {path: 3}: {helper: phone, radio: wire.RadioCellular, down: rx}})
 	}
 	want := 0.31491 + 0.64402 + 0.05197 + 1.06*11.576
-	if kind, took := m.of(phone); kind != wire.RadioCellular || math.Abs(float64(took)-want) > 1e-3 {
+	if kind, took := m.energyOf(phone); kind != wire.RadioCellular || math.Abs(float64(took)-want) > 1e-3 {
 		t.Errorf("%v took %v, want %v J", kind, float64(took), want)
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 // helper is one helper that calls, with its pipes: those that wait in reserve, the one that
 // its keeper holds while the helper may carry nothing, and the link that carries its subflow.
-// Exactly one keeper uses it at a time: admit says whose pipe makes a keeper, next when it
-// ends. Whoever takes a pipe from the reserve owns it. Safe for concurrent use; its lock is
+// Exactly one keeper uses it at a time: admitPipe says whose pipe makes a keeper, nextPipe when
+// it ends. Whoever takes a pipe from the reserve owns it. Safe for concurrent use; its lock is
 // held while those of pipes are taken, and while events are recorded.
 type helper struct {
 	key     identity.PublicKey
@@ -23,14 +23,14 @@ type helper struct {
 	moves   chan moveRequest // its keeper takes them
 	rec     *trace.Recorder  // nil: nothing is traced
 
-	mu       sync.Mutex
-	name     string          // as it is called now
-	kept     bool            // a keeper keeps its subflow
-	lastPipe time.Time       // when one came last
-	reserve  []*pipe.Waiting // oldest first
-	held     *pipe.Waiting   // while the helper rests; else nil
-	link     *pipe.Link      // that carries its subflow, or nil
-	attempt  int             // which of the server's addresses that subflow goes to
+	mu        sync.Mutex
+	name      string          // as it is called now
+	hasKeeper bool            // a keeper keeps its subflow
+	lastPipe  time.Time       // when one came last
+	reserve   []*pipe.Waiting // oldest first
+	held      *pipe.Waiting   // while the helper rests; else nil
+	link      *pipe.Link      // that carries its subflow, or nil
+	attempt   int             // which of the server's addresses that subflow goes to
 }
 
 // moveRequest asks for a subflow to go on over the pipe that waits at an address.
@@ -48,25 +48,25 @@ func newHelper(key identity.PublicKey, name string, rec *trace.Recorder) *helper
 	return &helper{key: key, name: name, rec: rec, revoked: make(chan struct{}), grown: make(chan struct{}, 1), moves: make(chan moveRequest)}
 }
 
-// admit takes a pipe that has come, and reports whether its caller becomes the keeper and
+// admitPipe takes a pipe that has come, and reports whether its caller becomes the keeper and
 // owns it; else it waits in reserve.
-func (h *helper) admit(w *pipe.Waiting, now time.Time) (first bool) {
+func (h *helper) admitPipe(w *pipe.Waiting, now time.Time) (first bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastPipe = now
-	if first = !h.kept; first {
+	if first = !h.hasKeeper; first {
 		h.rec.Add(trace.Event{Kind: trace.DeviceUp, Device: h.name})
 	}
 	h.rec.Add(trace.Event{Kind: trace.PipeUp, Device: h.name, Text: w.RemoteAddr().String()})
-	if h.kept {
-		h.add(w)
+	if h.hasKeeper {
+		h.addReserve(w)
 	}
-	h.kept = true
+	h.hasKeeper = true
 	return first
 }
 
-// add puts a pipe into the reserve. Broken ones make room, then the oldest. mu must be held.
-func (h *helper) add(w *pipe.Waiting) {
+// addReserve puts a pipe into the reserve. Broken ones make room, then the oldest. mu must be held.
+func (h *helper) addReserve(w *pipe.Waiting) {
 	h.reserve = slices.DeleteFunc(h.reserve, func(r *pipe.Waiting) bool {
 		select {
 		case <-r.Done():
@@ -86,16 +86,16 @@ func (h *helper) add(w *pipe.Waiting) {
 	}
 }
 
-// next returns the pipe with which its keeper goes on, nil if there is none, or over tells
-// to end: then the next pipe that comes makes a keeper again.
-func (h *helper) next(over bool) *pipe.Waiting {
+// nextPipe returns the pipe with which its keeper goes on, nil if there is none. With
+// over all pipes are closed. After nil the next pipe that comes makes a keeper again.
+func (h *helper) nextPipe(over bool) *pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if over || h.isRevoked() {
 		h.closeReserve()
 	}
-	w := h.last()
-	if h.kept = w != nil; !h.kept {
+	w := h.takeLast()
+	if h.hasKeeper = w != nil; !h.hasKeeper {
 		h.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: h.name})
 	}
 	return w
@@ -105,11 +105,11 @@ func (h *helper) next(over bool) *pipe.Waiting {
 func (h *helper) takeNewest() *pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.last()
+	return h.takeLast()
 }
 
-// last takes the newest pipe in reserve. mu must be held.
-func (h *helper) last() *pipe.Waiting {
+// takeLast takes the newest pipe in reserve. mu must be held.
+func (h *helper) takeLast() *pipe.Waiting {
 	n := len(h.reserve)
 	if n == 0 {
 		return nil
@@ -160,31 +160,31 @@ func (h *helper) waiting() []*pipe.Waiting {
 	return list
 }
 
-// hold notes the pipe that its keeper holds, nil for none.
-func (h *helper) hold(w *pipe.Waiting) {
+// setHeld notes the pipe that its keeper holds, nil for none.
+func (h *helper) setHeld(w *pipe.Waiting) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held = w
 }
 
-// use notes the link that carries its subflow, nil for none.
-func (h *helper) use(l *pipe.Link) {
+// setLink notes the link that carries its subflow, nil for none.
+func (h *helper) setLink(l *pipe.Link) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.link = l
 }
 
-// used returns the link that carries its subflow, nil for none, and how many pipes wait
+// currentLink returns the link that carries its subflow, nil for none, and how many pipes wait
 // beside it.
-func (h *helper) used() (*pipe.Link, int) {
+func (h *helper) currentLink() (*pipe.Link, int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.link, len(h.reserve)
 }
 
-// upset makes the link look for another pipe soon, if it is the one of a token.
-func (h *helper) upset(t wire.Token) {
-	if l, _ := h.used(); l != nil && l.Token() == t {
+// upsetLink makes the link look for another pipe soon, if it is the one of a token.
+func (h *helper) upsetLink(t wire.Token) {
+	if l, _ := h.currentLink(); l != nil && l.Token() == t {
 		l.Upset()
 	}
 }
@@ -203,8 +203,8 @@ func (h *helper) lastAttempt() int {
 	return h.attempt
 }
 
-// called returns the helper's name now.
-func (h *helper) called() string {
+// currentName returns the helper's name now.
+func (h *helper) currentName() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.name
@@ -218,8 +218,8 @@ func (h *helper) rename(to string) (from string) {
 	return from
 }
 
-// seen returns when a pipe came last.
-func (h *helper) seen() time.Time {
+// lastPipeTime returns when a pipe came last.
+func (h *helper) lastPipeTime() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lastPipe
@@ -244,7 +244,7 @@ func (h *helper) isRevoked() bool {
 
 // closeReserve closes the pipes in reserve. mu must be held.
 func (h *helper) closeReserve() {
-	for w := h.last(); w != nil; w = h.last() {
+	for w := h.takeLast(); w != nil; w = h.takeLast() {
 		w.Close()
 	}
 }

@@ -46,7 +46,7 @@ func isOpen(w *pipe.Waiting) bool {
 func TestReserve(t *testing.T) {
 	us, key := newKey(t), newKey(t)
 	h := newHelper(key.Public(), "phone", nil)
-	if w, _ := waitingPipe(t, us, key); !h.admit(w, time.Now()) {
+	if w, _ := waitingPipe(t, us, key); !h.admitPipe(w, time.Now()) {
 		t.Error("the first pipe makes no keeper")
 	}
 	var all []*pipe.Waiting
@@ -54,7 +54,7 @@ func TestReserve(t *testing.T) {
 	more := func() {
 		w, o := waitingPipe(t, us, key)
 		all, offers = append(all, w), append(offers, o)
-		if h.admit(w, time.Now()) {
+		if h.admitPipe(w, time.Now()) {
 			t.Error("another pipe makes a keeper")
 		}
 	}
@@ -88,7 +88,7 @@ func TestKeeperOfHelper(t *testing.T) {
 			switch r.IntN(4) {
 			case 0, 1:
 				w, _ := waitingPipe(t, us, key)
-				if h.admit(w, time.Now()) == kept {
+				if h.admitPipe(w, time.Now()) == kept {
 					t.Fatalf("kept %v, and the pipe says otherwise", kept)
 				}
 				if kept {
@@ -99,7 +99,7 @@ func TestKeeperOfHelper(t *testing.T) {
 				if !kept {
 					continue
 				}
-				w := h.next(false)
+				w := h.nextPipe(false)
 				if kept = len(reserve) > 0; !kept {
 					if w != nil {
 						t.Fatal("a pipe out of nothing")
@@ -120,7 +120,7 @@ func TestKeeperOfHelper(t *testing.T) {
 				}
 			}
 		}
-		if h.next(true) != nil {
+		if h.nextPipe(true) != nil {
 			t.Error("it goes on after the end")
 		}
 		for _, w := range reserve {
@@ -137,14 +137,14 @@ func TestRevokedHelper(t *testing.T) {
 	h := newHelper(key.Public(), "phone", nil)
 	first, _ := waitingPipe(t, us, key)
 	second, _ := waitingPipe(t, us, key)
-	h.admit(first, time.Now())
-	h.hold(first)
-	h.admit(second, time.Now())
+	h.admitPipe(first, time.Now())
+	h.setHeld(first)
+	h.admitPipe(second, time.Now())
 	if n := len(h.waiting()); n != 2 || len(h.inReserve()) != 1 {
 		t.Errorf("%d wait", n)
 	}
 	h.revoke()
-	if !h.isRevoked() || isOpen(second) || !isOpen(first) || h.next(false) != nil {
+	if !h.isRevoked() || isOpen(second) || !isOpen(first) || h.nextPipe(false) != nil {
 		t.Error("it is not revoked, or its keeper's pipe was closed by another")
 	}
 }

@@ -131,7 +131,7 @@ func (p *helperPool) acceptFrom(ctx context.Context, l pipe.Listener, gate *tcp.
 			w := p.handshake(ctx, c, v)
 			v.Leave()
 			if w != nil {
-				p.add(ctx, w)
+				p.addPipe(ctx, w)
 			}
 		})
 	}
@@ -169,7 +169,7 @@ func (p *helperPool) handshake(ctx context.Context, c pipe.Conn, v *tcp.Visit) *
 		c.Close()
 		return nil
 	}
-	p.troubles.accepted(w.Peer())
+	p.troubles.forgetRefusedHere(w.Peer())
 	if c, ok := c.(*tcp.Conn); ok {
 		c.For(w.Peer().ID().String())
 	}
@@ -186,13 +186,13 @@ func (p *helperPool) track(c net.Conn, on bool) {
 	}
 }
 
-// add gives a waiting pipe to the keeper of its helper, and becomes that keeper if there is
+// addPipe gives a waiting pipe to the keeper of its helper, and becomes that keeper if there is
 // none. Further pipes wait in reserve, so that a broken one is replaced at once, and a better
 // one used.
-func (p *helperPool) add(ctx context.Context, w *pipe.Waiting) {
+func (p *helperPool) addPipe(ctx context.Context, w *pipe.Waiting) {
 	w.Tell(p.trust.ServerAddresses)
 	key := w.Peer()
-	h, first := p.admit(ctx, w)
+	h, first := p.admitPipe(ctx, w)
 	if h == nil {
 		w.Close()
 		return
@@ -201,13 +201,13 @@ func (p *helperPool) add(ctx context.Context, w *pipe.Waiting) {
 	if first {
 		p.keep(ctx, h, w)
 	} else {
-		w.OnStalled(h.upset)
+		w.OnStalled(h.upsetLink)
 	}
 }
 
-// admit finds the helper of a pipe, nil if it is not trusted any more, and reports whether
+// admitPipe finds the helper of a pipe, nil if it is not trusted any more, and reports whether
 // the caller becomes its keeper.
-func (p *helperPool) admit(ctx context.Context, w *pipe.Waiting) (h *helper, first bool) {
+func (p *helperPool) admitPipe(ctx context.Context, w *pipe.Waiting) (h *helper, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key, now := w.Peer(), time.Now()
@@ -219,7 +219,7 @@ func (p *helperPool) admit(ctx context.Context, w *pipe.Waiting) (h *helper, fir
 		h = newHelper(key, peer.Name, p.rec)
 		p.all[key] = h
 	}
-	first = h.admit(w, now)
+	first = h.admitPipe(w, now)
 	p.standings.setHelper(key, peer.Name, peer.Paused, now)
 	p.wg.Go(func() { p.reportEnd(ctx, w, h) })
 	p.wg.Go(func() {
@@ -239,7 +239,7 @@ func (p *helperPool) reportEnd(ctx context.Context, w *pipe.Waiting, h *helper) 
 		return
 	}
 	if err := w.Err(); err != nil {
-		p.rec.Add(trace.Event{Kind: trace.PipeDown, Device: h.called(), Text: w.RemoteAddr().String(), Reason: err.Error()})
+		p.rec.Add(trace.Event{Kind: trace.PipeDown, Device: h.currentName(), Text: w.RemoteAddr().String(), Reason: err.Error()})
 	}
 }
 
@@ -262,7 +262,7 @@ func (p *helperPool) reload(now time.Time) (renamed []renaming) {
 		if !p.trust.Allowed(identity.RoleHelper)(key) {
 			delete(p.all, key)
 			p.standings.forgetHelper(key)
-			p.log.Info("helper is trusted no longer", "helper", h.called())
+			p.log.Info("helper is trusted no longer", "helper", h.currentName())
 			h.revoke()
 			continue
 		}
@@ -278,17 +278,17 @@ func (p *helperPool) reload(now time.Time) (renamed []renaming) {
 
 // reportServers tells each helper the server's addresses: a pipe of it waits, or will.
 func (p *helperPool) reportServers() {
-	p.each((*helper).inReserve, func(w *pipe.Waiting) { w.Tell(p.trust.ServerAddresses) })
+	p.forEachPipe((*helper).inReserve, func(w *pipe.Waiting) { w.Tell(p.trust.ServerAddresses) })
 }
 
 // reportTrouble tells waiting helpers why this device has no server, or that it has one
 // again.
 func (p *helperPool) reportTrouble() {
-	p.each((*helper).waiting, func(w *pipe.Waiting) { w.SendTrouble(p.noServer) })
+	p.forEachPipe((*helper).waiting, func(w *pipe.Waiting) { w.SendTrouble(p.noServer) })
 }
 
-// each does something for each pipe that pipes returns of a helper, in goroutines.
-func (p *helperPool) each(pipes func(*helper) []*pipe.Waiting, do func(*pipe.Waiting)) {
+// forEachPipe does something for each pipe that pipes returns of a helper, in goroutines.
+func (p *helperPool) forEachPipe(pipes func(*helper) []*pipe.Waiting, do func(*pipe.Waiting)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ending {
@@ -312,7 +312,7 @@ func (p *helperPool) list() []*helper {
 func (p *helperPool) names() map[string]bool {
 	names := map[string]bool{}
 	for _, h := range p.list() {
-		names[h.called()] = true
+		names[h.currentName()] = true
 	}
 	return names
 }
@@ -336,30 +336,30 @@ func (p *helperPool) find(key identity.PublicKey) *helper {
 // findBy returns the helper whose subflow a link carries, nil if none.
 func (p *helperPool) findBy(link *pipe.Link) *helper {
 	for _, h := range p.list() {
-		if l, _ := h.used(); l != nil && l == link {
+		if l, _ := h.currentLink(); l != nil && l == link {
 			return h
 		}
 	}
 	return nil
 }
 
-// beside returns how many pipes wait beside each link in use.
-func (p *helperPool) beside() map[*pipe.Link]int {
+// countWaiting returns how many pipes wait beside each link in use.
+func (p *helperPool) countWaiting() map[*pipe.Link]int {
 	n := map[*pipe.Link]int{}
 	for _, h := range p.list() {
-		if l, waiting := h.used(); l != nil {
+		if l, waiting := h.currentLink(); l != nil {
 			n[l] = waiting
 		}
 	}
 	return n
 }
 
-// pipes lists the pipes that wait.
-func (p *helperPool) pipes() (list []api.Pipe) {
+// waitingPipes lists the pipes that wait.
+func (p *helperPool) waitingPipes() (list []api.Pipe) {
 	for _, h := range p.list() {
 		for _, w := range h.waiting() {
 			if w.Err() == nil {
-				list = append(list, api.Pipe{Device: h.called(), Address: w.RemoteAddr().String(), Via: w.Via(), State: api.PipeWaits, RTTms: float64(w.RTT().Microseconds()) / 1000})
+				list = append(list, api.Pipe{Device: h.currentName(), Address: w.RemoteAddr().String(), Via: w.Via(), State: api.PipeWaits, RTTms: float64(w.RTT().Microseconds()) / 1000})
 			}
 		}
 	}
@@ -377,8 +377,8 @@ func (p *helperPool) noteCall(from net.Addr, now time.Time) {
 	p.calls.Last = now
 }
 
-// called returns the connections that reached the port for helpers; nil if there is none.
-func (p *helperPool) called() *api.Calls {
+// callsReceived returns the connections that reached the port for helpers; nil if there is none.
+func (p *helperPool) callsReceived() *api.Calls {
 	if len(p.listeners) == 0 {
 		return nil
 	}

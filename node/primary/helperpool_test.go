@@ -32,7 +32,7 @@ func newPool(t *testing.T, names ...string) (*helperPool, []identity.PublicKey) 
 			case <-h.revoked:
 				w.Close()
 			}
-			w = h.next(ctx.Err() != nil)
+			w = h.nextPipe(ctx.Err() != nil)
 		}
 	}
 	for i, key := range keys {
@@ -52,7 +52,7 @@ func TestRename(t *testing.T) {
 	}
 	renamed := p.reload(time.Now())
 	for i, want := range []string{"tablet", "phone", "watch"} {
-		if got := p.find(keys[i]).called(); got != want {
+		if got := p.find(keys[i]).currentName(); got != want {
 			t.Errorf("it is %s now, want %s", got, want)
 		}
 	}
@@ -78,14 +78,14 @@ func TestPoolFollowsTrust(t *testing.T) {
 	for _, key := range []*identity.Key{phone, phone, tablet} {
 		w, _ := waitingPipe(t, us, key)
 		pipes = append(pipes, w)
-		p.wg.Go(func() { p.add(ctx, w) })
+		p.wg.Go(func() { p.addPipe(ctx, w) })
 		for began := time.Now(); p.find(key.Public()) == nil || len(pipes) == 2 && len(p.find(key.Public()).inReserve()) == 0; time.Sleep(time.Millisecond) {
 			if time.Since(began) > time.Minute {
 				t.Fatal("the pipe is not taken")
 			}
 		}
 	}
-	if n := len(p.pipes()); n != 1 {
+	if n := len(p.waitingPipes()); n != 1 {
 		t.Errorf("%d pipes wait", n)
 	}
 	if err := p.trust.Remove("phone"); err != nil {
@@ -100,17 +100,17 @@ func TestPoolFollowsTrust(t *testing.T) {
 		t.Error("the wrong helper has gone")
 	}
 	w, _ := waitingPipe(t, us, phone)
-	if p.add(ctx, w); isOpen(w) {
+	if p.addPipe(ctx, w); isOpen(w) {
 		t.Error("a pipe of one that is not trusted is taken")
 	}
 	p.close()
 	w, _ = waitingPipe(t, us, tablet)
-	if p.add(ctx, w); isOpen(w) {
+	if p.addPipe(ctx, w); isOpen(w) {
 		t.Error("a pipe is taken after the end")
 	}
 	cancel()
 	p.wait()
-	if names := p.list(); !slices.ContainsFunc(names, func(h *helper) bool { return h.called() == "tablet" }) {
+	if names := p.list(); !slices.ContainsFunc(names, func(h *helper) bool { return h.currentName() == "tablet" }) {
 		t.Error("the tablet is gone")
 	}
 }

@@ -67,7 +67,7 @@ func TestRadioKeepAlive(t *testing.T) {
 		go func() { done <- s.Run(ctx) }()
 		k.server.peer = identity.Peer{Name: "home", Key: theirs.Public(), Addresses: []string{s.Addr().String()}}
 		k.standings.setOwnFacts(facts.Facts{Links: map[string]facts.Link{"lo": {Radio: radio}}})
-		l, err := k.direct(ctx, "", "laptop", 0)
+		l, err := k.openDirect(ctx, "", "laptop", 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,22 +42,22 @@ const (
 // state of its own besides what its goroutines have, so it needs no lock; it may be used from
 // several goroutines.
 type subflowKeeper struct {
-	cfg       Config
-	name      string // of this device, as the status has it
-	key       *identity.Key
-	trust     *identity.Trust
-	server    *serverPeer
-	sessions  *sessions
-	standings *standings
-	troubles  *troubles
-	demand    *demand
-	places    *places
-	paths     dial.Dialer
-	routes    device.Routes
-	count     func(link string, by int)            // a subflow more or less by an interface
-	noteFacts func(identity.PublicKey, wire.Facts) // what a helper reports of itself
-	log       *slog.Logger
-	rec       *trace.Recorder // nil: nothing is traced
+	cfg          Config
+	name         string // of this device, as the status has it
+	key          *identity.Key
+	trust        *identity.Trust
+	server       *serverPeer
+	sessions     *sessions
+	standings    *standings
+	troubles     *troubles
+	demand       *demand
+	places       *places
+	paths        dial.Dialer
+	routes       device.Routes
+	countSubflow func(link string, by int)            // a subflow more or less by an interface
+	noteFacts    func(identity.PublicKey, wire.Facts) // what a helper reports of itself
+	log          *slog.Logger
+	rec          *trace.Recorder // nil: nothing is traced
 }
 
 // openSubflow is a subflow that has joined, as its keeper has it.
@@ -84,7 +84,7 @@ type pipeReport struct {
 // for a direct one.
 func (k *subflowKeeper) join(ctx context.Context, t subflow.Transport, link *pipe.Link, by carrier, name string) (openSubflow, error) {
 	server, _ := k.server.get()
-	s, j := k.sessions.next()
+	s, j := k.sessions.newJoin()
 	j.Helped, j.Device = link != nil, name
 	m := member{by: by, link: link}
 	if link == nil {
@@ -119,7 +119,7 @@ func (k *subflowKeeper) join(ctx context.Context, t subflow.Transport, link *pip
 			return openSubflow{}, err
 		}
 	}
-	down, err := k.sessions.add(s, sf, ok.Instance, m)
+	down, err := k.sessions.addSubflow(s, sf, ok.Instance, m)
 	if err != nil {
 		return openSubflow{}, err
 	}
@@ -139,31 +139,31 @@ func (k *subflowKeeper) terms(m member, name string) (terms wire.Terms, up unit.
 	} else {
 		terms.Radio = device.RadioOf(m.by.link)
 	}
-	k.standings.complete(&terms, m.by)
-	seen := k.places.of(name)
+	k.standings.completeTerms(&terms, m.by)
+	seen := k.places.seenHere(name)
 	terms.Rate, terms.RTT = seen.Down, time.Duration(seen.RTTms*float64(time.Millisecond))
 	return terms, seen.Up
 }
 
-// spent returns the error that an own link may carry nothing more, if so: that
+// checkCap returns the error that an own link may carry nothing more, if so: that
 // interface, or the one by which the routes lead to the server. Nothing is sent
 // to find out.
-func (k *subflowKeeper) spent(ctx context.Context, link, server string) error {
+func (k *subflowKeeper) checkCap(ctx context.Context, link, server string) error {
 	if k.cfg.Allowed == nil {
 		return nil
 	}
 	if link == "" {
 		link = k.routes.To(ctx, server, k.cfg.mark())
 	}
-	return k.spentOn(link)
+	return k.checkLinkCap(link)
 }
 
 // linkOf returns the own interface that a connection goes by: the one that it is bound
 // to, or else that has its local address; "" if that is not known.
 func linkOf(bound string, local net.Addr) string { return cmp.Or(bound, device.InterfaceOf(local)) }
 
-// spentOn returns the error that an own link may carry nothing more, if so.
-func (k *subflowKeeper) spentOn(link string) error {
+// checkLinkCap returns the error that an own link may carry nothing more, if so.
+func (k *subflowKeeper) checkLinkCap(link string) error {
 	if k.cfg.Allowed == nil {
 		return nil
 	}

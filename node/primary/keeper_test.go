@@ -23,7 +23,7 @@ func newKeeper(t *testing.T) *subflowKeeper {
 	k := &subflowKeeper{cfg: Default, name: "laptop", key: newKey(t), trust: b.names.trust, sessions: b, demand: b.demand,
 		server:    &serverPeer{peer: identity.Peer{Name: "home", Key: newKey(t).Public(), Addresses: []string{"192.0.2.1:1"}}},
 		standings: newStandings(t, "", b.names), places: &places{where: func() (string, error) { return "", nil }},
-		count: func(string, int) {}, log: b.log}
+		countSubflow: func(string, int) {}, log: b.log}
 	k.troubles = &troubles{server: k.server, trust: k.trust, log: b.log, changed: func() {}, last: map[string]api.Trouble{}}
 	return k
 }
@@ -45,7 +45,7 @@ func TestSpentLink(t *testing.T) {
 		}
 		return spent
 	}
-	if _, err := k.direct(t.Context(), "", "laptop", 0); !fault.Is(err, fault.Limit) {
+	if _, err := k.openDirect(t.Context(), "", "laptop", 0); !fault.Is(err, fault.Limit) {
 		t.Errorf("a subflow: %v", err)
 	}
 	c, err := l.Accept()

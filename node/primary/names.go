@@ -15,15 +15,15 @@ type deviceNames struct {
 	trust      *identity.Trust
 }
 
-// shown returns what subflows, status and events call this device.
-func (n deviceNames) shown() string { return cmp.Or(n.configured, "primary") }
+// shownName returns what subflows, status and events call this device.
+func (n deviceNames) shownName() string { return cmp.Or(n.configured, "primary") }
 
-// all returns the names by which policy means this device, the first before others:
+// allNames returns the names by which policy means this device, the first before others:
 // what it is called, what its host is called and, if only that has a name,
 // "primary". What is a helper's name too means the helper, unless this device was
 // called so.
-func (n deviceNames) all() (names []string) {
-	for _, name := range []string{n.configured, n.host, n.shown()} {
+func (n deviceNames) allNames() (names []string) {
+	for _, name := range []string{n.configured, n.host, n.shownName()} {
 		peer, ok := n.trust.LookupName(name)
 		if name != "" && (name == n.configured || !ok || !peer.Is(identity.RoleHelper)) && !slices.Contains(names, name) {
 			names = append(names, name)

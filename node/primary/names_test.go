@@ -45,21 +45,21 @@ func TestDeviceNames(t *testing.T) {
 		trust, keys := trusting(t, c.helper)
 		n := deviceNames{c.name, "laptop", trust}
 		own := strings.Fields(c.want)
-		if got := n.all(); !slices.Equal(got, own) {
+		if got := n.allNames(); !slices.Equal(got, own) {
 			t.Errorf("%+v: rules may say %q", c, got)
 		}
 		for _, name := range []string{"", "laptop", "desk", "primary", "phone"} {
 			s := newStandings(t, "[device.'"+name+"']\nbattery_floor = 30\n", n)
 			means := slices.Contains(own, name)
-			if limited := s.limits(carrier{link: "wlan0"}).BatteryFloor == 30; limited != means {
+			if limited := s.limitsOf(carrier{link: "wlan0"}).BatteryFloor == 30; limited != means {
 				t.Errorf("%+v: %q means this device: %v, its limits hold: %v", c, name, means, limited)
 			}
 			s.all[carrier{helper: keys[0]}] = &standing{name: name}
-			if s.limits(carrier{helper: keys[0]}).BatteryFloor != 30 {
+			if s.limitsOf(carrier{helper: keys[0]}).BatteryFloor != 30 {
 				t.Errorf("%+v: %q at a helper", c, name)
 			}
 			s.all[carrier{helper: keys[0]}].name = "other"
-			if s.limits(carrier{helper: keys[0]}).BatteryFloor != 0 {
+			if s.limitsOf(carrier{helper: keys[0]}).BatteryFloor != 0 {
 				t.Errorf("%+v: limits of %q at another helper", c, name)
 			}
 		}

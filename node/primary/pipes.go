@@ -53,9 +53,9 @@ func (c *chooser) close() {
 	c.all.Wait()
 }
 
-// choose looks at the pipes and does what policy decides. It takes as long as a
+// applyChoice looks at the pipes and does what policy decides. It takes as long as a
 // move, if it comes to that.
-func (c *chooser) choose(ctx context.Context, now time.Time) {
+func (c *chooser) applyChoice(ctx context.Context, now time.Time) {
 	plan := c.decide.Decide(now, c.snapshot(now))
 	if plan.Do == policy.PipesStay {
 		return
@@ -64,31 +64,31 @@ func (c *chooser) choose(ctx context.Context, now time.Time) {
 		c.endSecond(plan.Link)
 	}
 	if plan.Do == policy.PipesEnd {
-		c.keeper.log.Info("pipe not used any more", "by", c.helper.called(), "link", plan.Link, "reason", plan.Reason)
+		c.keeper.log.Info("pipe not used any more", "by", c.helper.currentName(), "link", plan.Link, "reason", plan.Reason)
 		return
 	}
 	w := c.helper.takeVia(plan.Link)
 	switch {
 	case w == nil:
 	case plan.Do == policy.PipesMove:
-		_ = c.keeper.move(ctx, c.helper, c.main.openSubflow, w, plan.Reason) // policy sees what came of it
+		_ = c.keeper.movePipe(ctx, c.helper, c.main.openSubflow, w, plan.Reason) // policy sees what came of it
 	case plan.Do == policy.PipesTry:
-		c.keeper.log.Info("another pipe is tried", "by", c.helper.called(), "link", plan.Link, "reason", plan.Reason)
-		c.try(ctx, plan.Link, w)
+		c.keeper.log.Info("another pipe is tried", "by", c.helper.currentName(), "link", plan.Link, "reason", plan.Reason)
+		c.trySecond(ctx, plan.Link, w)
 	}
 }
 
-// move does what somebody asks for.
-func (c *chooser) move(ctx context.Context, r moveRequest) error {
+// moveTo does what somebody asks for.
+func (c *chooser) moveTo(ctx context.Context, r moveRequest) error {
 	if r.path != c.main.id {
 		return fault.New(fault.NotFound, fmt.Errorf("subflow %d has ended", r.path), "see `mpbond status`")
 	}
 	to := c.helper.takeAt(r.to)
 	if to == nil {
-		return fault.New(fault.NotFound, fmt.Errorf("no pipe of %s waits at %.100q", c.helper.called(), r.to), "`mpbond status` lists those that wait")
+		return fault.New(fault.NotFound, fmt.Errorf("no pipe of %s waits at %.100q", c.helper.currentName(), r.to), "`mpbond status` lists those that wait")
 	}
 	c.endSecond(to.Via())
-	return fault.New(fault.Unreachable, c.keeper.move(ctx, c.helper, c.main.openSubflow, to, "asked for"), "the subflow stays where it was, as far as that works")
+	return fault.New(fault.Unreachable, c.keeper.movePipe(ctx, c.helper, c.main.openSubflow, to, "asked for"), "the subflow stays where it was, as far as that works")
 }
 
 // snapshot is all pipes of the helper.
@@ -129,9 +129,9 @@ func (t *tended) state(now time.Time, use policy.PipeUse) policy.Pipe {
 	return s
 }
 
-// try makes a second subflow over w, which lasts until its pipe breaks or stalls,
+// trySecond makes a second subflow over w, which lasts until its pipe breaks or stalls,
 // or it is ended.
-func (c *chooser) try(ctx context.Context, link string, w *pipe.Waiting) {
+func (c *chooser) trySecond(ctx context.Context, link string, w *pipe.Waiting) {
 	tried, end := context.WithCancel(ctx)
 	x := &second{end: end, done: make(chan struct{}), up: make(chan struct{})}
 	c.seconds[link] = x
@@ -140,18 +140,18 @@ func (c *chooser) try(ctx context.Context, link string, w *pipe.Waiting) {
 		defer close(x.done)
 		defer end()
 		defer w.Close()
-		l, err := c.keeper.helped(tried, c.helper, w, attempt, func(*pipe.Link) {})
+		l, err := c.keeper.openHelped(tried, c.helper, w, attempt, func(*pipe.Link) {})
 		if err == nil {
 			x.t.openSubflow = l
 			close(x.up)
 			err = c.tendSecond(tried, l)
 			if ctx.Err() == nil { // else all is about to end, which says goodbye first
 				l.s.e.Detach(l.id)
-				c.keeper.sessions.end(l.s, l.id, nil)
+				c.keeper.sessions.endSubflow(l.s, l.id, nil)
 			}
 		}
 		if tried.Err() == nil {
-			c.keeper.log.Info("no second subflow", "by", c.helper.called(), "link", link, "err", err)
+			c.keeper.log.Info("no second subflow", "by", c.helper.currentName(), "link", link, "err", err)
 		}
 	})
 }

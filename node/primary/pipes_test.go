@@ -194,7 +194,7 @@ func (w *manyPipes) run(f func(ctx context.Context)) {
 
 // main is the link that the helper's subflow uses, and how often it has moved.
 func (w *manyPipes) main() (via string, c pipe.Counts) {
-	l, _ := w.p.helpers.find(w.key.Public()).used()
+	l, _ := w.p.helpers.find(w.key.Public()).currentLink()
 	return l.Via(), l.Counts()
 }
 

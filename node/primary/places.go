@@ -70,9 +70,9 @@ func (m *places) keep(file string) error {
 	return nil
 }
 
-// of returns what a device's subflows were seen to carry at this place; zero if nothing is
+// seenHere returns what a device's subflows were seen to carry at this place; zero if nothing is
 // known.
-func (m *places) of(name string) (seen policy.Seen) {
+func (m *places) seenHere(name string) (seen policy.Seen) {
 	place, err := m.where()
 	if err != nil || place == "" {
 		return seen

@@ -103,12 +103,12 @@ func (f *PolicyFile) ReloadFile(asked bool) {
 	}
 }
 
-// forget is for a file that was never read. Mu is held.
+// forget is for a file that was never read. mu must be held.
 func (f *PolicyFile) forget() { f.text, f.loaded, f.err = nil, time.Time{}, nil }
 
 // read puts the file in force, or keeps why not; changed tells that its text is
-// another one than the last time, or that it cannot be read for another reason. Mu
-// is held.
+// another one than the last time, or that it cannot be read for another reason. mu
+// must be held.
 func (f *PolicyFile) read() (changed bool, err error) {
 	if f.path == "" {
 		return false, nil
@@ -140,7 +140,7 @@ func (f *PolicyFile) read() (changed bool, err error) {
 	return true, nil
 }
 
-// putInForce has rules hold from now on. Mu is held.
+// putInForce has rules hold from now on. mu must be held.
 func (f *PolicyFile) putInForce(rules *policy.Rules, text []byte) {
 	f.text, f.err, f.loaded = nonNil(text), nil, time.Now()
 	f.force.Store(newInForce(rules, f.text))

@@ -96,7 +96,7 @@ func (f *PolicyFile) CheckTables(c api.PolicyCheck) (a api.PolicyAnswer, err err
 	return a, err
 }
 
-// Check tells whether a text could be used, and what would happen to a
+// Check reports whether a text could be used, and what would happen to a
 // connection. It changes nothing.
 func (l *Policy) Check(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
 	rules := l.Rules()

@@ -80,12 +80,12 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	p.sessions.demand = p.demand
 	p.policy = newPolicy(modes, p.sessions.routing, log, rec)
 	p.standings = &standings{names: p.names, rules: p.policy.Rules, metered: cfg.Metered, allowed: cfg.Allowed, log: log, rec: rec, all: map[carrier]*standing{}}
-	p.uplinks = &uplinks{find: (&uplinkFinder{server: server, mark: cfg.mark()}).find, costs: p.standings.costsByDefault, log: log, all: map[string]*uplink{}}
+	p.uplinks = &uplinks{find: (&uplinkFinder{server: server, mark: cfg.mark()}).find, isMetered: p.standings.costsByDefault, log: log, all: map[string]*uplink{}}
 	p.owners = newOwners(p.policy.processOf)
-	p.helpers = &helperPool{key: key, trust: trust, standings: p.standings, troubles: p.troubles, demand: p.demand, noServer: p.troubles.own,
+	p.helpers = &helperPool{key: key, trust: trust, standings: p.standings, troubles: p.troubles, demand: p.demand, noServer: p.troubles.ownTrouble,
 		log: log, strangers: loglimit.New(log), rec: rec, all: map[identity.PublicKey]*helper{}, conns: map[net.Conn]bool{}}
-	p.keeper = &subflowKeeper{cfg: cfg, name: p.names.shown(), key: key, trust: trust, server: server, sessions: p.sessions, standings: p.standings,
-		troubles: p.troubles, demand: p.demand, places: &p.places, log: log, rec: rec, count: p.uplinks.count, noteFacts: p.helpers.noteFacts,
+	p.keeper = &subflowKeeper{cfg: cfg, name: p.names.shownName(), key: key, trust: trust, server: server, sessions: p.sessions, standings: p.standings,
+		troubles: p.troubles, demand: p.demand, places: &p.places, log: log, rec: rec, countSubflow: p.uplinks.countSubflow, noteFacts: p.helpers.noteFacts,
 		paths: dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect}}
 	p.uplinks.keep, p.helpers.keep = p.keeper.keepUplink, p.keeper.keepHelped
 	p.troubles.changed, p.troubles.names, p.troubles.reached = p.helpers.reportTrouble, p.helpers.names, p.sessions.hasSubflow
@@ -114,7 +114,7 @@ func bondOpener(cfg Config, share *endpoint.Share, log *slog.Logger, rec *trace.
 func (p *Primary) PipeAddr() net.Addr { return p.helpers.addr() }
 
 // Calls returns the connections that reached the port for helpers; nil if there is none.
-func (p *Primary) Calls() *api.Calls { return p.helpers.called() }
+func (p *Primary) Calls() *api.Calls { return p.helpers.callsReceived() }
 
 // Run keeps the bond until ctx ends, and returns when nothing is left running.
 func (p *Primary) Run(ctx context.Context) error {
@@ -160,12 +160,12 @@ func (p *Primary) watch(ctx context.Context) {
 		}
 		p.memory.Trim()
 		p.places.note(p.sessions.current().e.Steady(), p.log)
-		p.sessions.follow(own.lost())
+		p.sessions.followAddresses(own.lost())
 		if own.changed() {
 			p.demand.retryRefused()
 		}
 		p.review(time.Now())
-		p.meters.update(time.Now(), p.helpers.radios(), p.sessions.helped())
+		p.meters.update(time.Now(), p.helpers.radios(), p.sessions.helpedFlows())
 		frozen := time.Since(last) > 2*every
 		if last = time.Now(); frozen {
 			continue // this process, and not its subflows: what they have to say is still to be read
@@ -182,7 +182,7 @@ func (p *Primary) Policy() *Policy { return p.policy }
 func (p *Primary) TrustChanged() {
 	now := time.Now()
 	renamed := p.helpers.reload(now)
-	p.sessions.rename(renamed)
+	p.sessions.renameHelpers(renamed)
 	p.troubles.rename(renamed)
 	p.demand.retryRefused()
 	s := p.sessions.current()
@@ -195,14 +195,14 @@ func (p *Primary) TrustChanged() {
 }
 
 // Chunk takes an app's word about what it waits for; see api.Chunk.
-func (p *Primary) Chunk(c api.Chunk) error { return p.apps.announce(c) }
+func (p *Primary) Chunk(c api.Chunk) error { return p.apps.announceChunk(c) }
 
 // Refusals returns who is refused here, or refuses this device.
 func (p *Primary) Refusals() []refusal.Record { return p.troubles.refusals(time.Now()) }
 
 // Owns reports whether policy means this device, all its interfaces together, by
 // a name.
-func (p *Primary) Owns(name string) bool { return slices.Contains(p.names.all(), name) }
+func (p *Primary) Owns(name string) bool { return slices.Contains(p.names.allNames(), name) }
 
 // FactsChanged takes what is known of this device itself.
 func (p *Primary) FactsChanged(f facts.Facts) { p.standings.setOwnFacts(f) }
@@ -218,7 +218,7 @@ func (p *Primary) Spent(of device.Bounded, _ policy.Allowance) {
 // anew whose tier has changed. It is called each second.
 func (p *Primary) review(now time.Time) {
 	p.standings.review(now)
-	p.sessions.review(p.standings.endOf)
+	p.sessions.endUnwanted(p.standings.endReason)
 }
 
 // KeepPlaces reads what was learnt of places from a file, which need not exist, and writes
@@ -239,10 +239,10 @@ type HelperState struct {
 // HelperOf returns what is known of a helper.
 func (p *Primary) HelperOf(key identity.PublicKey) (h HelperState) {
 	h.Facts = p.standings.factsOf(key)
-	h.Tier, h.Rests = p.standings.of(carrier{helper: key})
-	h.Radio, h.Took = p.meters.of(key)
+	h.Tier, h.Rests = p.standings.stateOf(carrier{helper: key})
+	h.Radio, h.Took = p.meters.energyOf(key)
 	if one := p.helpers.find(key); one != nil {
-		h.LastPipe = one.seen()
+		h.LastPipe = one.lastPipeTime()
 	}
 	return h
 }
@@ -254,7 +254,7 @@ func (p *Primary) Status(why bool) api.Bond {
 	errs := p.troubles.list()
 	b := status.Bond(s.e.Status(why))
 	b.ID, b.Peer = s.id.String(), peer.Name
-	p.sessions.describe(s, b.Paths, p.helpers.beside(), p.keeper.whyNotUDP)
+	p.sessions.describePaths(s, b.Paths, p.helpers.countWaiting(), p.keeper.whyNotUDP)
 	for _, path := range b.Paths {
 		delete(errs, path.Device)
 	}

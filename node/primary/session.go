@@ -81,7 +81,7 @@ func (b *sessions) newSession() *session {
 	s := &session{subflows: map[wire.PathID]*member{}}
 	_, _ = rand.Read(s.id[:]) // never fails
 	s.e = b.open(s.id, func(sf *subflow.Subflow, err error) {
-		b.end(s, sf.Path, err)
+		b.endSubflow(s, sf.Path, err)
 		if s.e.ByeSeen() { // new streams shall wait for the server's next life
 			b.restart(s, "the server has ended the bond")
 		}
@@ -96,8 +96,8 @@ func (b *sessions) current() *session {
 	return b.cur
 }
 
-// named returns the session of that name.
-func (b *sessions) named(bond string) (*session, error) {
+// findSession returns the session of that name.
+func (b *sessions) findSession(bond string) (*session, error) {
 	s := b.current()
 	if s.id.String() != bond {
 		return nil, fault.New(fault.NotFound, fmt.Errorf("there is no bond %.40q", bond), "see `mpbond status`")
@@ -111,8 +111,8 @@ func (b *sessions) isBusy() bool { return b.current().e.Streams() > 0 }
 // hasSubflow reports whether there is a subflow.
 func (b *sessions) hasSubflow() bool { return b.current().e.WithoutSubflow() == 0 }
 
-// next returns the session of the moment, and the beginning of a JOIN for its next subflow.
-func (b *sessions) next() (*session, wire.Join) {
+// newJoin returns the session of the moment, and the beginning of a JOIN for its next subflow.
+func (b *sessions) newJoin() (*session, wire.Join) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.cur
@@ -120,9 +120,9 @@ func (b *sessions) next() (*session, wire.Join) {
 	return s, wire.Join{Version: wire.Version, Bond: s.id, Path: s.lastPath, Instance: s.instance}
 }
 
-// add puts a subflow to use that an instance of the server has accepted, and returns the
+// addSubflow puts a subflow to use that an instance of the server has accepted, and returns the
 // channel that gets its end. It owns the subflow from now on, also after an error.
-func (b *sessions) add(s *session, sf *subflow.Subflow, instance uint64, m member) (<-chan error, error) {
+func (b *sessions) addSubflow(s *session, sf *subflow.Subflow, instance uint64, m member) (<-chan error, error) {
 	m.down = make(chan error, 1)
 	b.mu.Lock()
 	s.instance = cmp.Or(s.instance, instance)
@@ -137,15 +137,15 @@ func (b *sessions) add(s *session, sf *subflow.Subflow, instance uint64, m membe
 	if err := s.e.Attach(sf); err != nil {
 		return nil, err
 	}
-	b.update(func() {})
-	b.demand.up()
+	b.updatePlan(func() {})
+	b.demand.notifyJoined()
 	return m.down, nil
 }
 
-// end tells the keeper of a subflow that it has ended.
-func (b *sessions) end(s *session, id wire.PathID, err error) {
+// endSubflow tells the keeper of a subflow that it has ended.
+func (b *sessions) endSubflow(s *session, id wire.PathID, err error) {
 	var m *member
-	b.update(func() {
+	b.updatePlan(func() {
 		m = s.subflows[id]
 		delete(s.subflows, id)
 	})
@@ -154,11 +154,11 @@ func (b *sessions) end(s *session, id wire.PathID, err error) {
 	}
 }
 
-// detach ends a subflow for a reason, and reports whether there was one of that number.
-func (b *sessions) detach(s *session, id wire.PathID, why error) bool {
+// detachSubflow ends a subflow for a reason, and reports whether there was one of that number.
+func (b *sessions) detachSubflow(s *session, id wire.PathID, why error) bool {
 	found := s.e.Detach(id)
 	if found {
-		b.end(s, id, why)
+		b.endSubflow(s, id, why)
 	}
 	return found
 }
@@ -216,8 +216,8 @@ func (b *sessions) dial(ctx context.Context, dest string, mode wire.Mode, treat 
 	if err := b.awaitSubflow(ctx); err != nil {
 		return nil, err
 	}
-	defer b.demand.want() // a second subflow
-	class, err := b.class(treat)
+	defer b.demand.notifyWanted() // a second subflow
+	class, err := b.classOf(treat)
 	if err != nil {
 		return nil, err
 	}
@@ -261,8 +261,8 @@ func (b *sessions) awaitSubflow(ctx context.Context) error {
 	limit := max(b.giveUp-gone, min(b.giveUp, leastPatience))
 	giveUp := time.NewTimer(limit)
 	defer giveUp.Stop()
-	defer b.demand.begin()()
-	b.demand.want()
+	defer b.demand.beginWait()()
+	b.demand.notifyWanted()
 	for {
 		joined := b.demand.nextJoined()
 		if b.cur.e.WithoutSubflow() == 0 {
@@ -293,9 +293,9 @@ func (b *sessions) awaitSubflow(ctx context.Context) error {
 // come and go: a pipe may have changed, or a subflow fallen silent.
 const classesEvery = 100 * time.Millisecond
 
-// class returns the traffic class of what a rule says. mu must be held.
-func (b *sessions) class(t *policy.Treatment) (wire.GroupID, error) {
-	id, added, err := b.classes.number(t, b.cur.e.Groups)
+// classOf returns the traffic class of what a rule says. mu must be held.
+func (b *sessions) classOf(t *policy.Treatment) (wire.GroupID, error) {
+	id, added, err := b.classes.assign(t, b.cur.e.Groups)
 	if added {
 		b.replan()
 	}
@@ -307,7 +307,7 @@ func (b *sessions) class(t *policy.Treatment) (wire.GroupID, error) {
 func (b *sessions) classify(c *endpoint.PacketConn, t *policy.Treatment) error {
 	b.mu.Lock()
 	defer b.mu.Unlock() // so that the class is not gone meanwhile
-	class, err := b.class(t)
+	class, err := b.classOf(t)
 	if err == nil {
 		c.SetGroup(class)
 	}
@@ -336,14 +336,14 @@ func (b *sessions) reclassify(s *session, id wire.StreamID, change func(wire.Mod
 	if !t.Special() {
 		treat = nil
 	}
-	if class, err = b.class(treat); err != nil {
+	if class, err = b.classOf(treat); err != nil {
 		return true, fault.New(fault.Limit, err, "close some connections, or reset them")
 	}
 	return s.e.TreatStream(id, mode, class), nil
 }
 
-// update does f, and brings the plan up to date.
-func (b *sessions) update(f func()) {
+// updatePlan does f, and brings the plan up to date.
+func (b *sessions) updatePlan(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f()
@@ -355,7 +355,7 @@ func (b *sessions) replan() {
 	if b.classes.isEmpty() {
 		return
 	}
-	if plan, changed := b.classes.plan(b.routes(), time.Now()); changed {
+	if plan, changed := b.classes.computePlan(b.routes(), time.Now()); changed {
 		b.cur.e.SetPlan(plan)
 	}
 }
@@ -372,7 +372,7 @@ func (b *sessions) keepClasses(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		b.update(func() {})
+		b.updatePlan(func() {})
 		b.failEmptyClasses(time.Now())
 	}
 }
@@ -391,7 +391,7 @@ func (b *sessions) failEmptyClasses(now time.Time) {
 func (b *sessions) routing() routing {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return routing{b.routes(), b.classes.first()}
+	return routing{b.routes(), b.classes.firstSubflows()}
 }
 
 // routes returns the subflows as rules name them. mu must be held.
@@ -402,19 +402,19 @@ func (b *sessions) routes() (list []policy.Route) {
 			continue // it is just joining
 		}
 		r := policy.Route{ID: a.ID, Own: !a.Helped, Names: []string{a.Device}, Tier: m.tier, Silent: a.PathInfo.Silent, Delay: a.PAD}
-		if m.by.isOwn() {
-			r.Names = slices.Concat(r.Names, b.names.all(), []string{m.by.link})
+		if m.by.isOwnLink() {
+			r.Names = slices.Concat(r.Names, b.names.allNames(), []string{m.by.link})
 		}
 		if m.link != nil && !m.link.Broken() {
-			r.Pipe = m.pipeName()
+			r.Pipe = m.pipeLink()
 		}
 		list = append(list, r)
 	}
 	return list
 }
 
-// pipeName returns the link of this device by which the pipe goes, as rules name it.
-func (m *member) pipeName() string {
+// pipeLink returns the link of this device by which the pipe goes, as rules name it.
+func (m *member) pipeLink() string {
 	if at := m.link.LocalAddr(); at.String() != m.local {
 		m.local = at.String()
 		if m.pipe = device.InterfaceOf(at); m.pipe == "" && m.link.Radio() == wire.RadioBluetooth || strings.HasPrefix(m.link.RemoteAddr().Network(), "rfcomm") {

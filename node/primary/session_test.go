@@ -61,7 +61,7 @@ func TestClassPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSessions(t, time.Minute)
 		b.mu.Lock()
-		id, err := b.class(&policy.Treatment{Devices: []string{"phone"}, Weight: 1})
+		id, err := b.classOf(&policy.Treatment{Devices: []string{"phone"}, Weight: 1})
 		b.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
@@ -103,14 +103,14 @@ func TestRestart(t *testing.T) {
 		}
 		treat := &policy.Treatment{Devices: []string{"phone"}, Weight: 1}
 		b.mu.Lock()
-		class, err := b.class(treat)
+		class, err := b.classOf(treat)
 		b.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
 		}
 		m := &member{down: make(chan error, 1)}
 		old.subflows[1] = m
-		if _, j := b.next(); j.Path != 1 || j.Bond != old.id || j.Instance != 0 {
+		if _, j := b.newJoin(); j.Path != 1 || j.Bond != old.id || j.Instance != 0 {
 			t.Errorf("%+v", j)
 		}
 		b.restart(old, "the server has restarted")
@@ -126,18 +126,18 @@ func TestRestart(t *testing.T) {
 			t.Error("it is the same session")
 		}
 		b.restart(old, "again")
-		b.end(old, 1, errors.New("again")) // to nobody
+		b.endSubflow(old, 1, errors.New("again")) // to nobody
 		if b.current() != now {
 			t.Error("who speaks of the old session replaces the new one")
 		}
-		if _, err := b.named(old.id.String()); err == nil {
+		if _, err := b.findSession(old.id.String()); err == nil {
 			t.Error("the old session is found")
 		}
-		if s, err := b.named(now.id.String()); err != nil || s != now {
+		if s, err := b.findSession(now.id.String()); err != nil || s != now {
 			t.Errorf("the new session is not found: %v", err)
 		}
 		b.mu.Lock()
-		again, err := b.class(treat)
+		again, err := b.classOf(treat)
 		b.mu.Unlock()
 		if again != class || err != nil {
 			t.Errorf("class %d is %d now, %v", class, again, err)
@@ -159,7 +159,7 @@ func TestReviewSubflows(t *testing.T) {
 	b.cur.subflows[1] = &member{by: carrier{helper: phoneKey}, tier: wire.TierBackup, down: make(chan error, 1)}
 	b.cur.subflows[2] = &member{by: carrier{link: "wlan0"}, down: make(chan error, 1)}
 	seen := map[carrier]wire.Tier{}
-	b.review(func(c carrier, tier wire.Tier) error {
+	b.endUnwanted(func(c carrier, tier wire.Tier) error {
 		seen[c] = tier
 		return errStanding
 	})

@@ -23,8 +23,8 @@ type carrier struct {
 	link   string
 }
 
-// isOwn reports whether it is an interface of this device.
-func (c carrier) isOwn() bool { return c.helper == identity.PublicKey{} }
+// isOwnLink reports whether it is an interface of this device.
+func (c carrier) isOwnLink() bool { return c.helper == identity.PublicKey{} }
 
 // standings decides of each helper, and of each own interface, whether it may carry
 // anything now and in which tier, from the rules in force, what the device reports of
@@ -48,13 +48,13 @@ type standings struct {
 
 // standing is what is known of one device. standings.mu must be held.
 type standing struct {
-	name    string     // by which rules mean it
-	id      string     // of a helper's key
-	facts   wire.Facts // that a helper has reported
-	paused  bool       // by the owner of this device
-	resting policy.Resting
-	why     string        // it carries nothing: resting, paused or its cap is used up; "": it may
-	awake   chan struct{} // closed and replaced when it may carry again
+	name     string     // by which rules mean it
+	id       string     // of a helper's key
+	facts    wire.Facts // that a helper has reported
+	paused   bool       // by the owner of this device
+	resting  policy.Resting
+	excluded string        // it carries nothing: resting, paused or its cap is used up; "": it may
+	awake    chan struct{} // closed and replaced when it may carry again
 }
 
 // pausedHere is why a device rests that was paused at this one.
@@ -76,7 +76,7 @@ func (s *standings) setHelper(key identity.PublicKey, name string, paused bool, 
 		s.all[c] = one
 	}
 	one.name, one.paused = name, paused
-	s.update(now, c, one)
+	s.updateOne(now, c, one)
 }
 
 // forgetHelper is for one that is trusted no longer.
@@ -98,7 +98,7 @@ func (s *standings) setFacts(key identity.PublicKey, f wire.Facts, now time.Time
 	}
 	again = one.facts.Refuses != "" && f.Refuses == ""
 	one.facts = f
-	s.update(now, c, one)
+	s.updateOne(now, c, one)
 	return again
 }
 
@@ -119,17 +119,17 @@ func (s *standings) factsOf(key identity.PublicKey) wire.Facts {
 	return wire.Facts{}
 }
 
-// of returns the tier of a device, and why it may not carry anything now, "" if it may.
-func (s *standings) of(c carrier) (tier wire.Tier, why string) {
+// stateOf returns the tier of a device, and why it may not carry anything now, "" if it may.
+func (s *standings) stateOf(c carrier) (tier wire.Tier, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.all[c]
-	if one == nil && !c.isOwn() {
+	if one == nil && !c.isOwnLink() {
 		return wire.TierPrimary, ""
 	}
-	tier, _ = s.tier(c)
+	tier, _ = s.tierOf(c)
 	if one != nil {
-		why = one.why
+		why = one.excluded
 	}
 	return tier, why
 }
@@ -137,32 +137,32 @@ func (s *standings) of(c carrier) (tier wire.Tier, why string) {
 // errStanding asks for another attempt at once, with other terms.
 var errStanding = errors.New("its tier has changed")
 
-// endOf returns why a subflow by a device, which has joined in a tier, is to end now; nil
+// endReason returns why a subflow by a device, which has joined in a tier, is to end now; nil
 // if it goes on.
-func (s *standings) endOf(c carrier, joined wire.Tier) error {
+func (s *standings) endReason(c carrier, joined wire.Tier) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.all[c]
-	if one != nil && one.why != "" {
-		return resting(one.why)
+	if one != nil && one.excluded != "" {
+		return resting(one.excluded)
 	}
-	if one == nil && !c.isOwn() {
+	if one == nil && !c.isOwnLink() {
 		return nil // it is trusted no longer, and ends by that
 	}
-	if tier, _ := s.tier(c); tier != joined {
+	if tier, _ := s.tierOf(c); tier != joined {
 		return errStanding
 	}
 	return nil
 }
 
-// complete adds the tier, the cost and, unless it is known, the radio to the terms of a
+// completeTerms adds the tier, the cost and, unless it is known, the radio to the terms of a
 // subflow by a device.
-func (s *standings) complete(t *wire.Terms, by carrier) {
+func (s *standings) completeTerms(t *wire.Terms, by carrier) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.Tier, t.Metered = s.tier(by)
+	t.Tier, t.Metered = s.tierOf(by)
 	if t.Radio == wire.RadioNone {
-		t.Radio = s.facts(by).Radio
+		t.Radio = s.currentFacts(by).Radio
 	}
 }
 
@@ -171,19 +171,19 @@ func (s *standings) costsByDefault(link string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := carrier{link: link}
-	_, metered := s.tier(c)
-	return (metered || slices.Contains(s.metered, link)) && s.limits(c).Tier == nil
+	_, metered := s.tierOf(c)
+	return (metered || slices.Contains(s.metered, link)) && s.limitsOf(c).Tier == nil
 }
 
-// limits returns what policy says of a device by its name, and of an own interface else by
+// limitsOf returns what policy says of a device by its name, and of an own interface else by
 // a name of this device. mu must be held.
-func (s *standings) limits(c carrier) policy.Limits {
+func (s *standings) limitsOf(c carrier) policy.Limits {
 	rules := s.rules()
-	l := rules.Device(s.name(c)).Limits
-	if !c.isOwn() {
+	l := rules.Device(s.nameOf(c)).Limits
+	if !c.isOwnLink() {
 		return l
 	}
-	for _, own := range s.names.all() {
+	for _, own := range s.names.allNames() {
 		if l == (policy.Limits{}) {
 			l = rules.Device(own).Limits
 		}
@@ -191,17 +191,17 @@ func (s *standings) limits(c carrier) policy.Limits {
 	return l
 }
 
-// name returns the name by which rules mean a device. mu must be held.
-func (s *standings) name(c carrier) string {
-	if one := s.all[c]; one != nil && !c.isOwn() {
+// nameOf returns the name by which rules mean a device. mu must be held.
+func (s *standings) nameOf(c carrier) string {
+	if one := s.all[c]; one != nil && !c.isOwnLink() {
 		return one.name
 	}
 	return c.link
 }
 
-// facts returns those of a helper, or of this device with an own interface. mu must be held.
-func (s *standings) facts(c carrier) wire.Facts {
-	if c.isOwn() {
+// currentFacts returns those of a helper, or of this device with an own interface. mu must be held.
+func (s *standings) currentFacts(c carrier) wire.Facts {
+	if c.isOwnLink() {
 		return s.own.Of(c.link)
 	}
 	if one := s.all[c]; one != nil {
@@ -210,9 +210,9 @@ func (s *standings) facts(c carrier) wire.Facts {
 	return wire.Facts{}
 }
 
-// tier returns when a device is used, and whether its data costs money. mu must be held.
-func (s *standings) tier(c carrier) (wire.Tier, bool) {
-	tier, metered, _ := policy.TierOf(s.limits(c), s.facts(c), slices.Contains(s.metered, s.name(c)))
+// tierOf returns when a device is used, and whether its data costs money. mu must be held.
+func (s *standings) tierOf(c carrier) (wire.Tier, bool) {
+	tier, metered, _ := policy.TierOf(s.limitsOf(c), s.currentFacts(c), slices.Contains(s.metered, s.nameOf(c)))
 	return tier, metered
 }
 
@@ -221,21 +221,21 @@ func (s *standings) review(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c, one := range s.all {
-		s.update(now, c, one)
+		s.updateOne(now, c, one)
 	}
 }
 
-// update brings one standing up to date. mu must be held.
-func (s *standings) update(now time.Time, c carrier, one *standing) {
-	before, name := one.why, s.name(c)
-	one.resting = one.resting.Next(now, s.limits(c), s.facts(c))
-	switch one.why = one.resting.Reason; {
+// updateOne brings one standing up to date. mu must be held.
+func (s *standings) updateOne(now time.Time, c carrier, one *standing) {
+	before, name := one.excluded, s.nameOf(c)
+	one.resting = one.resting.Next(now, s.limitsOf(c), s.currentFacts(c))
+	switch one.excluded = one.resting.Reason; {
 	case one.paused:
-		one.why = pausedHere
-	case one.why == "" && !c.isOwn():
-		one.why = s.usedUp(one.id)
+		one.excluded = pausedHere
+	case one.excluded == "" && !c.isOwnLink():
+		one.excluded = s.usedUp(one.id)
 	}
-	switch after := one.why; {
+	switch after := one.excluded; {
 	case before == "" && after != "":
 		s.log.Info("device rests", "device", name, "reason", after)
 		s.rec.Add(trace.Event{Kind: trace.DeviceRests, Device: name, Reason: after})
@@ -260,12 +260,12 @@ func (s *standings) usedUp(id string) string {
 	return ""
 }
 
-// await waits until a device may carry something, ctx ends, or one of two channels, which
+// awaitAllowed waits until a device may carry something, ctx ends, or one of two channels, which
 // may be nil, is closed. An own interface is watched from now on. report is called, without
 // the lock, with the reason for each wait.
-func (s *standings) await(ctx context.Context, c carrier, report func(error), broken, gone <-chan struct{}) {
+func (s *standings) awaitAllowed(ctx context.Context, c carrier, report func(error), broken, gone <-chan struct{}) {
 	for {
-		why, awake := s.wait(c)
+		why, awake := s.watch(c)
 		if why == "" {
 			return
 		}
@@ -282,21 +282,21 @@ func (s *standings) await(ctx context.Context, c carrier, report func(error), br
 	}
 }
 
-// wait returns why a device may not carry anything, and a channel that is closed when it may.
-func (s *standings) wait(c carrier) (why string, awake <-chan struct{}) {
+// watch returns why a device may not carry anything, and a channel that is closed when it may.
+func (s *standings) watch(c carrier) (why string, awake <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.all[c]
 	switch {
-	case one == nil && !c.isOwn():
+	case one == nil && !c.isOwnLink():
 		return "", nil // it is trusted no longer
 	case one == nil:
 		one = &standing{}
 		s.all[c] = one
-		s.update(time.Now(), c, one)
+		s.updateOne(time.Now(), c, one)
 	}
-	if one.why != "" && one.awake == nil {
+	if one.excluded != "" && one.awake == nil {
 		one.awake = make(chan struct{})
 	}
-	return one.why, one.awake
+	return one.excluded, one.awake
 }

@@ -44,7 +44,7 @@ func (s *standings) record(events *[]string) {
 func (s *standings) awaits(t *testing.T, c carrier) (waits func() bool, why *string) {
 	done, why := false, new(string)
 	go func() {
-		s.await(t.Context(), c, func(err error) { *why = err.Error() }, nil, nil)
+		s.awaitAllowed(t.Context(), c, func(err error) { *why = err.Error() }, nil, nil)
 		done = true
 	}()
 	return func() bool { synctest.Wait(); return !done }, why
@@ -96,15 +96,15 @@ func TestStandingOfHelper(t *testing.T) {
 		if again := s.setFacts(phoneKey, wire.Facts{Refuses: c.refuses}, now); again != c.again {
 			t.Errorf("%+v: it carries again: %v", c, again)
 		}
-		if _, rests := s.of(carrier{helper: phoneKey}); rests != c.why {
+		if _, rests := s.stateOf(carrier{helper: phoneKey}); rests != c.why {
 			t.Errorf("%+v: it rests: %q", c, rests)
 		}
-		if err := s.endOf(carrier{helper: phoneKey}, wire.TierPrimary); (err != nil) != (c.why != "") {
+		if err := s.endReason(carrier{helper: phoneKey}, wire.TierPrimary); (err != nil) != (c.why != "") {
 			t.Errorf("%+v: its subflow ends with %v", c, err)
 		}
 	}
 	s.forgetHelper(phoneKey)
-	if s.setFacts(phoneKey, wire.Facts{Refuses: "no"}, now); s.factsOf(phoneKey).Refuses != "" || s.endOf(carrier{helper: phoneKey}, wire.TierBackup) != nil {
+	if s.setFacts(phoneKey, wire.Facts{Refuses: "no"}, now); s.factsOf(phoneKey).Refuses != "" || s.endReason(carrier{helper: phoneKey}, wire.TierBackup) != nil {
 		t.Error("one that is not trusted is known")
 	}
 }
@@ -128,16 +128,16 @@ func TestTiers(t *testing.T) {
 		{carrier{helper: tabletKey}, wire.Terms{Radio: wire.RadioCellular, Tier: wire.TierSecondary, Metered: true}},
 	} {
 		var got wire.Terms
-		if s.complete(&got, c.by); got != c.want {
+		if s.completeTerms(&got, c.by); got != c.want {
 			t.Errorf("%+v: %+v, want %+v", c.by, got, c.want)
 		}
-		if tier, _ := s.of(c.by); tier != c.want.Tier {
+		if tier, _ := s.stateOf(c.by); tier != c.want.Tier {
 			t.Errorf("%+v is %v", c.by, tier)
 		}
-		if err := s.endOf(c.by, c.want.Tier); err != nil {
+		if err := s.endReason(c.by, c.want.Tier); err != nil {
 			t.Errorf("%+v: its subflow ends: %v", c.by, err)
 		}
-		if err := s.endOf(c.by, c.want.Tier+1); err != errStanding {
+		if err := s.endReason(c.by, c.want.Tier+1); err != errStanding {
 			t.Errorf("%+v: a subflow of another tier goes on: %v", c.by, err)
 		}
 	}
@@ -167,7 +167,7 @@ func TestCapOfHelper(t *testing.T) {
 		spent = true
 		s.review(time.Now())
 		for key, want := range map[identity.PublicKey]string{phoneKey: "the monthly cap of 20 MB is used up, until 2026-12-01 00:00", tabletKey: ""} {
-			if _, rests := s.of(carrier{helper: key}); rests != want {
+			if _, rests := s.stateOf(carrier{helper: key}); rests != want {
 				t.Errorf("%v rests: %q, want %q", key[0], rests, want)
 			}
 		}

@@ -35,7 +35,7 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 		return nil, err
 	}
 	if known {
-		p.apps.add(app.Addr, c, p.sessions.current().e.Streams())
+		p.apps.addStream(app.Addr, c, p.sessions.current().e.Streams())
 		p.owners.ask(question{of: c, app: app, process: how.process, looked: how.looked})
 	} else {
 		c.SetOwner(ownOwner)

@@ -13,39 +13,37 @@ import (
 	"mpbond/node/dial"
 )
 
-// This file has what sessions know of their subflows, and end for.
-
 // errSilent is that a subflow was given up, since nothing came by it.
 var errSilent = errors.New("silent")
 
-// silent returns err if that is why a subflow was given up, else nil.
-func silent(err error) error {
+// silenceOf returns err if that is why a subflow was given up, else nil.
+func silenceOf(err error) error {
 	if errors.Is(err, errSilent) {
 		return err
 	}
 	return nil
 }
 
-// away reports whether a subflow is silent because its pipe is, or was until a
+// isAwaitingPipe reports whether a subflow is silent because its pipe is, or was until a
 // moment ago; hopeless is its silence beyond the time that pipes are given to
 // come back. Link is nil for a direct one.
-func away(link *pipe.Link, now time.Time, hopeless bool) bool {
+func isAwaitingPipe(link *pipe.Link, now time.Time, hopeless bool) bool {
 	if link == nil || link.Ended() {
 		return false
 	}
 	link.Stalled(now)
 	c := link.Counts()
-	return awaited(link.Broken(), hopeless, now.Sub(c.Stalled), now.Sub(c.Since))
+	return awaitsPipe(link.Broken(), hopeless, now.Sub(c.Stalled), now.Sub(c.Since))
 }
 
-// awaited decides for how long a silent subflow is left to its pipe, which was last
+// awaitsPipe decides for how long a silent subflow is left to its pipe, which was last
 // found stalled, and last went on over another connection, so long ago. A broken
 // pipe has its session's window, which ends by itself. What went on a moment ago is
 // given time to speak, also when that was in the window's last moments. A pipe that
 // only stalls is waited for until that is hopeless; one that no longer does carries
 // again this way, but what comes the other way may wait for a retransmission that
 // has been put off for as long as the silence was.
-func awaited(broken, hopeless bool, stalled, back time.Duration) bool {
+func awaitsPipe(broken, hopeless bool, stalled, back time.Duration) bool {
 	return broken || back < silentLimit || stalled < silentLimit && !hopeless
 }
 
@@ -66,12 +64,12 @@ func (b *sessions) giveUpSilent(resume time.Duration) {
 	hopeless := s.e.SilentPaths(max(silentLimit, resume))
 	for _, id := range s.e.SilentPaths(silentLimit) {
 		over := slices.Contains(hopeless, id)
-		if away(b.linkOf(s, id), time.Now(), over) || !over && b.isMoving(s, id, time.Now()) {
+		if isAwaitingPipe(b.linkOf(s, id), time.Now(), over) || !over && b.isMoving(s, id, time.Now()) {
 			continue // its pipe, or its interface, may come back, or has
 		}
 		b.log.Info("silent subflow given up", "path", id)
 		s.e.Detach(id)
-		b.end(s, id, fmt.Errorf("%w for more than %v", errSilent, silentLimit))
+		b.endSubflow(s, id, fmt.Errorf("%w for more than %v", errSilent, silentLimit))
 	}
 	if gone := s.e.WithoutSubflow(); gone > b.giveUp {
 		// Not CodeUnreachable, which lets apps go directly.
@@ -79,9 +77,9 @@ func (b *sessions) giveUpSilent(resume time.Duration) {
 	}
 }
 
-// review ends the subflows for which check returns a reason, by device and the tier that
+// endUnwanted ends the subflows for which check returns a reason, by device and the tier that
 // they joined with.
-func (b *sessions) review(check func(carrier, wire.Tier) error) {
+func (b *sessions) endUnwanted(check func(carrier, wire.Tier) error) {
 	ends := map[wire.PathID]error{}
 	b.mu.Lock()
 	s := b.cur
@@ -92,13 +90,13 @@ func (b *sessions) review(check func(carrier, wire.Tier) error) {
 	}
 	b.mu.Unlock()
 	for id, why := range ends {
-		b.detach(s, id, why)
+		b.detachSubflow(s, id, why)
 	}
 }
 
-// follow has direct subflows whose interface has got another address go on from there,
+// followAddresses has direct subflows whose interface has got another address go on from there,
 // if they can: those over UDP. lost reports whether an address is gone.
-func (b *sessions) follow(lost func(net.Addr) bool) {
+func (b *sessions) followAddresses(lost func(net.Addr) bool) {
 	conns := map[wire.PathID]net.Conn{}
 	b.mu.Lock()
 	s := b.cur
@@ -147,8 +145,8 @@ func (b *sessions) isMoving(s *session, id wire.PathID, now time.Time) bool {
 	return m != nil && now.Sub(m.lastTry) < silentLimit
 }
 
-// rename gives helpers other names, all at once: one may have got what another was called.
-func (b *sessions) rename(list []renaming) {
+// renameHelpers gives helpers other names, all at once: one may have got what another was called.
+func (b *sessions) renameHelpers(list []renaming) {
 	e := b.current().e
 	aside := func(i int) string { return fmt.Sprintf(" %d", i) } // which is no name
 	for i, r := range list {
@@ -159,23 +157,23 @@ func (b *sessions) rename(list []renaming) {
 	}
 }
 
-// helped returns what the helped subflows have carried so far.
-func (b *sessions) helped() map[subflowOf]helpedBytes {
+// helpedFlows returns what the helped subflows have carried so far.
+func (b *sessions) helpedFlows() map[subflowOf]helpedBytes {
 	s := b.current()
 	flows := s.e.HelpedFlows()
 	list := map[subflowOf]helpedBytes{}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, f := range flows {
-		if m := s.subflows[id]; m != nil && !m.by.isOwn() {
+		if m := s.subflows[id]; m != nil && !m.by.isOwnLink() {
 			list[subflowOf{s.id, id}] = helpedBytes{m.by.helper, f.Radio, f.Rx, f.Tx}
 		}
 	}
 	return list
 }
 
-// pipes lists the pipes that carry a subflow.
-func (b *sessions) pipes() []api.Pipe {
+// carryingPipes lists the pipes that carry a subflow.
+func (b *sessions) carryingPipes() []api.Pipe {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list := []api.Pipe{}
@@ -187,9 +185,9 @@ func (b *sessions) pipes() []api.Pipe {
 	return list
 }
 
-// describe adds to paths of a session what they go over. waiting is how many pipes
+// describePaths adds to paths of a session what they go over. waiting is how many pipes
 // wait beside a link; why returns the reason that an interface does not go over UDP.
-func (b *sessions) describe(s *session, paths []api.Path, waiting map[*pipe.Link]int, why func(link string, local net.Addr) string) {
+func (b *sessions) describePaths(s *session, paths []api.Path, waiting map[*pipe.Link]int, why func(link string, local net.Addr) string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range paths {

@@ -53,9 +53,9 @@ func (t *troubles) set(device string, err error) {
 	}
 }
 
-// own returns why no subflow of this device's own reaches the server; one without a text
+// ownTrouble returns why no subflow of this device's own reaches the server; one without a text
 // if one does, or it is not known.
-func (t *troubles) own() (f wire.Trouble) {
+func (t *troubles) ownTrouble() (f wire.Trouble) {
 	server, missing := t.server.get()
 	switch {
 	case missing != nil:
@@ -106,11 +106,11 @@ func (t *troubles) refuse(from net.Addr, err error) bool {
 	return t.refused.Note(r, time.Now())
 }
 
-// accepted drops what was kept of a device that was refused here.
-func (t *troubles) accepted(key identity.PublicKey) { t.refused.Forget(key.String(), true) }
+// forgetRefusedHere drops what was kept of a device that was refused here.
+func (t *troubles) forgetRefusedHere(key identity.PublicKey) { t.refused.Forget(key.String(), true) }
 
-// joined drops what was kept of a device that refused this one.
-func (t *troubles) joined(key identity.PublicKey) { t.refused.Forget(key.String(), false) }
+// forgetRefusalBy drops what was kept of a device that refused this one.
+func (t *troubles) forgetRefusalBy(key identity.PublicKey) { t.refused.Forget(key.String(), false) }
 
 // forget drops what went wrong with a device that is none any more.
 func (t *troubles) forget(device string) {

@@ -30,10 +30,10 @@ var errNotWanted = errors.New("the interface is not in use any more")
 // the bond is never without a subflow. Safe for concurrent use; no other lock is taken while
 // its own is held.
 type uplinks struct {
-	find  func() ([]string, error)
-	costs func(name string) bool // data over it costs money
-	keep  func(ctx context.Context, name string)
-	log   *slog.Logger
+	find      func() ([]string, error)
+	isMetered func(name string) bool // data over it costs money
+	keep      func(ctx context.Context, name string)
+	log       *slog.Logger
 
 	mu  sync.Mutex
 	all map[string]*uplink
@@ -75,19 +75,19 @@ func (u *uplinks) run(ctx context.Context) {
 // update looks at the interfaces once, and opens and closes as policy chooses.
 func (u *uplinks) update(ctx context.Context, now time.Time) error {
 	found, err := u.find()
-	named, any := u.known()
+	named, any := u.hasUplinks()
 	if len(found) == 0 || len(found) == 1 && !named {
 		found = []string{""}
 	}
 	if err == nil || !any { // what is open stays while one cannot look
-		u.choose(ctx, now, found)
+		u.applyChoice(ctx, now, found)
 	}
 	return err
 }
 
-// known reports whether there is an uplink with a name, of which the last one keeps its
+// hasUplinks reports whether there is an uplink with a name, of which the last one keeps its
 // subflow, and whether there is any.
-func (u *uplinks) known() (named, any bool) {
+func (u *uplinks) hasUplinks() (named, any bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for name := range u.all {
@@ -96,11 +96,11 @@ func (u *uplinks) known() (named, any bool) {
 	return named, len(u.all) > 0
 }
 
-// choose opens and closes, so that what is open is what policy chooses of those found.
-func (u *uplinks) choose(ctx context.Context, now time.Time, found []string) {
+// applyChoice opens and closes, so that what is open is what policy chooses of those found.
+func (u *uplinks) applyChoice(ctx context.Context, now time.Time, found []string) {
 	list := make([]policy.Uplink, len(found))
 	for i, name := range found {
-		list[i] = policy.Uplink{Name: name, Metered: u.costs(name)}
+		list[i] = policy.Uplink{Name: name, Metered: u.isMetered(name)}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -163,8 +163,8 @@ func (u *uplinks) close(name string, one *uplink, reason string) {
 	}
 }
 
-// count counts a subflow more or less by an interface.
-func (u *uplinks) count(name string, by int) {
+// countSubflow counts a subflow more or less by an interface.
+func (u *uplinks) countSubflow(name string, by int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if one := u.all[name]; one != nil {

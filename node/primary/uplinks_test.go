@@ -19,10 +19,10 @@ import (
 func newUplinks(t *testing.T, metered ...string) *uplinks {
 	t.Helper()
 	return &uplinks{
-		find:  func() ([]string, error) { return nil, nil },
-		costs: func(name string) bool { return slices.Contains(metered, name) },
-		keep:  func(ctx context.Context, _ string) { <-ctx.Done() },
-		log:   slog.New(slog.DiscardHandler), all: map[string]*uplink{}}
+		find:      func() ([]string, error) { return nil, nil },
+		isMetered: func(name string) bool { return slices.Contains(metered, name) },
+		keep:      func(ctx context.Context, _ string) { <-ctx.Done() },
+		log:       slog.New(slog.DiscardHandler), all: map[string]*uplink{}}
 }
 
 // open returns the interfaces in use, in order.
@@ -57,7 +57,7 @@ func TestUplinksComeAndGo(t *testing.T) {
 		{time.Second, "usb0", "usb0"},
 	} {
 		now = now.Add(c.after)
-		u.choose(ctx, now, strings.Fields(c.found))
+		u.applyChoice(ctx, now, strings.Fields(c.found))
 		if got := u.open(); got != c.open {
 			t.Errorf("step %d, %s found: %q are open, want %q", i, c.found, got, c.open)
 		}
@@ -86,7 +86,7 @@ func TestUplinksCannotBeSeen(t *testing.T) {
 		if err := u.update(ctx, now); err != look.err {
 			t.Errorf("%v, want %v", err, look.err)
 		}
-		if _, any := u.known(); u.open() != look.open || !any {
+		if _, any := u.hasUplinks(); u.open() != look.open || !any {
 			t.Errorf("found %q, %v: in use are %q, want %q", look.found, look.err, u.open(), look.open)
 		}
 		now = now.Add(time.Second)
@@ -116,24 +116,24 @@ func TestUplinksByDefault(t *testing.T) {
 	}
 	see("wlan0", "")
 	see("wlan0 wwan0", " wlan0 wwan0")
-	u.count("wlan0", 1)
+	u.countSubflow("wlan0", 1)
 	see("wlan0 wwan0", "wlan0 wwan0")
-	u.costs = func(name string) bool { return name == "wwan0" }
+	u.isMetered = func(name string) bool { return name == "wwan0" }
 	now = now.Add(time.Minute) // wlan0 has worked for long
 	see("wlan0 wwan0", "wlan0")
 	see("wwan0", "wwan0")
 	see("", "") // wwan0 has no subflow
 	see("eth0 wlan0", " eth0 wlan0")
-	u.count("wlan0", 1)
+	u.countSubflow("wlan0", 1)
 	see("", " wlan0") // a VPN, say: it carries until the other does
 	see("", " wlan0")
-	u.count("", 1)
+	u.countSubflow("", 1)
 	see("", "")
 	see("eth0 wlan0", " eth0 wlan0")
-	u.count("eth0", 1)
+	u.countSubflow("eth0", 1)
 	see("eth0 wlan0", "eth0 wlan0")
 	see("", " eth0")
-	u.count("eth0", -1) // it broke
+	u.countSubflow("eth0", -1) // it broke
 	see("", "")
 	cancel()
 	u.wg.Wait()
@@ -168,7 +168,7 @@ func TestUplinksNeverNone(t *testing.T) {
 			if open == 0 {
 				t.Fatalf("seed %d: found %q, and nothing is in use", seed, found)
 			}
-			u.count(names[r.IntN(3)], 1-2*r.IntN(2))
+			u.countSubflow(names[r.IntN(3)], 1-2*r.IntN(2))
 			now = now.Add(time.Duration(r.IntN(5000)) * time.Millisecond)
 		}
 		cancel()
