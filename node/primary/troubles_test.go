@@ -1,0 +1,87 @@
+package primary
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"mpbond/api"
+	"mpbond/base/identity"
+	"mpbond/link/wire"
+)
+
+// newTroubles returns troubles with a server, which nothing reaches, and counts changes.
+func newTroubles(t *testing.T) (l *troubles, log *strings.Builder, changes *int) {
+	t.Helper()
+	log, changes = &strings.Builder{}, new(int)
+	trust, _ := trusting(t, "phone")
+	return &troubles{server: &serverPeer{peer: identity.Peer{Name: "home", Addresses: []string{"192.0.2.1:1"}}}, trust: trust,
+		log: slog.New(slog.NewTextHandler(log, nil)), changed: func() { *changes++ }, last: map[string]api.Trouble{},
+		names: func() map[string]bool { return map[string]bool{"phone": true} }, reached: func() bool { return false }}, log, changes
+}
+
+// TestTroubles: each change is logged and reported once; nil ends a trouble.
+func TestTroubles(t *testing.T) {
+	l, log, changes := newTroubles(t)
+	for i, c := range []struct {
+		err            error
+		changes, lines int // in all, after it
+	}{
+		{errors.New("no route"), 1, 1}, {errors.New("no route"), 1, 1}, {errors.New("no answer"), 2, 2}, {nil, 3, 2}, {nil, 3, 2}, {errors.New("no route"), 4, 3},
+	} {
+		l.set("laptop", c.err)
+		if n := strings.Count(log.String(), "no subflow"); *changes != c.changes || n != c.lines {
+			t.Errorf("step %d: %d changes, %d lines; want %d and %d", i, *changes, n, c.changes, c.lines)
+		}
+	}
+	if l.forget("laptop"); len(l.list()) > 0 {
+		t.Errorf("left are %v", l.list())
+	}
+}
+
+// TestRefusalInTroubles: a refusal reads as one, is logged once, and is dropped when the
+// device has joined.
+func TestRefusalInTroubles(t *testing.T) {
+	l, log, _ := newTroubles(t)
+	for range 5 {
+		l.set("laptop", wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1})
+	}
+	if text := l.list()["laptop"].Text; !strings.HasPrefix(text, "refused: ") || strings.Count(log.String(), "no subflow") != 1 {
+		t.Errorf("%q, log: %s", text, log)
+	}
+	if list := l.refusals(time.Now()); len(list) != 1 || list[0].Count != 5 || list[0].Device != "home" {
+		t.Errorf("%+v", list)
+	}
+	server, _ := l.server.get()
+	if l.forgetRefusalBy(server.Key); len(l.refusals(time.Now())) > 0 {
+		t.Error("it is kept after the server has accepted this device")
+	}
+}
+
+// TestOwnTrouble: helpers hear why nothing of this device's own reaches the server, and
+// nothing of what is wrong with other helpers.
+func TestOwnTrouble(t *testing.T) {
+	l, _, _ := newTroubles(t)
+	if f := l.ownTrouble(); f.Text != "" {
+		t.Errorf("before anything was tried: %+v", f)
+	}
+	l.set("phone", errors.New("a broken pipe"))
+	if f := l.ownTrouble(); f.Text != "" {
+		t.Errorf("a helper's: %+v", f)
+	}
+	l.set("laptop/wlan0", errors.New("no route"))
+	l.set("laptop/eth0", errors.New("no cable"))
+	if f := l.ownTrouble(); f.Text != "no cable" || f.At != "192.0.2.1:1" {
+		t.Errorf("%+v", f)
+	}
+	l.reached = func() bool { return true }
+	if f := l.ownTrouble(); f.Text != "" {
+		t.Errorf("while a subflow reaches the server: %+v", f)
+	}
+	l.server.missing = errors.New("no server is trusted")
+	if f := l.ownTrouble(); f.Text != "no server is trusted" || f.Code != wire.CodeUnknown {
+		t.Errorf("without a server: %+v", f)
+	}
+}
