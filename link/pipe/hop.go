@@ -3,35 +3,22 @@ package pipe
 import (
 	"net"
 
-	"mpbond/link/estimate"
 	"mpbond/link/wire"
 )
 
 // Hop carries one subflow's ciphertext between two devices: a Link between primary and
-// helper, an HSPath between helper and server. It is a net.Conn for that ciphertext, so
-// that end-to-end TLS runs over it, and a Transport of package subflow. One goroutine may
-// read and another write; SendState, Probe and Close may be called by any.
+// helper, an HSPath between helper and server. End-to-end TLS runs over it, as it is a
+// Transport of package subflow. One goroutine may read and another write; SendState, Probe
+// and Close may be called by any.
 type Hop interface {
-	net.Conn
-	// WaitWritable blocks until a segment written now would soon leave this device.
-	WaitWritable() error
-	// Probe returns the state of this hop's sending direction.
-	Probe() (estimate.Hop, error)
-	// Cork makes writes gather until Flush, so that they leave in one system call.
-	Cork()
-	Flush() error
-	// CloseWrite ends the sending direction: the peer reads what was written and then
-	// io.EOF.
-	CloseWrite() error
+	// Conn is of ciphertext here. Probe's byte counts include framing and, on a pipe, TLS.
+	Conn
 	// Refuse tells the peer why the subflow ends, and closes.
 	Refuse(code wire.Code, text string) error
 	// SendState sends a report. If a write is under way it does not wait: the
 	// report leaves with the next write, unless a newer one about the same hop has
 	// replaced it.
 	SendState(s wire.HopState) error
-	// OnState has f called with each report of the other end, by the goroutine that reads,
-	// which f must not hold up.
-	OnState(f func(wire.HopState))
 	// Received and Sent count bytes of ciphertext: those that Read has returned,
 	// and those that the carrier has taken.
 	Received() uint64

@@ -22,7 +22,7 @@ import (
 type Link struct {
 	frameReader
 	frameWriter
-	slot slot
+	slot
 
 	token   wire.Token
 	window  time.Duration
@@ -195,15 +195,6 @@ func (l *Link) Probe() (estimate.Hop, error) {
 	return h, nil
 }
 
-// LocalAddr implements net.Conn.
-func (l *Link) LocalAddr() net.Addr { return l.slot.current().hop.LocalAddr() }
-
-// RemoteAddr implements net.Conn: of the connection in use.
-func (l *Link) RemoteAddr() net.Addr { return l.slot.current().hop.RemoteAddr() }
-
-// Via names the local link that the connection in use goes over.
-func (l *Link) Via() string { return via(l.slot.current().hop) }
-
 // SetDeadline implements net.Conn. A read that fails by its deadline is the
 // last.
 func (l *Link) SetDeadline(t time.Time) error {
@@ -214,9 +205,4 @@ func (l *Link) SetDeadline(t time.Time) error {
 func (l *Link) SetReadDeadline(t time.Time) error {
 	l.timed.Store(!t.IsZero())
 	return l.slot.current().rw.SetReadDeadline(t)
-}
-
-// SetWriteDeadline implements net.Conn.
-func (l *Link) SetWriteDeadline(t time.Time) error {
-	return l.slot.current().rw.SetWriteDeadline(t)
 }

@@ -113,9 +113,9 @@ var hopKey = wire.HopKey{1, 31: 2}
 
 // TestHops holds for both kinds of hop over every carrier.
 func TestHops(t *testing.T) {
-	for hop, make := range map[string]func(testing.TB, Conn, Conn) (a, b Hop){
-		"pipe":    func(t testing.TB, a, b Conn) (Hop, Hop) { return links(t, a, b) },
-		"HS-path": func(t testing.TB, a, b Conn) (Hop, Hop) { return hsLinks(t, a, b) },
+	for hop, make := range map[string]func(testing.TB, Conn, Conn) (a, b reportingHop){
+		"pipe":    func(t testing.TB, a, b Conn) (reportingHop, reportingHop) { return links(t, a, b) },
+		"HS-path": func(t testing.TB, a, b Conn) (reportingHop, reportingHop) { return hsLinks(t, a, b) },
 	} {
 		onEach(t, func(t *testing.T, c Carrier, addr string) {
 			t.Run(hop, func(t *testing.T) {
@@ -127,7 +127,13 @@ func TestHops(t *testing.T) {
 	}
 }
 
-func testHop(t *testing.T, helper, other Hop) {
+// reportingHop is a Hop at whose end reports arrive.
+type reportingHop interface {
+	Hop
+	OnState(func(wire.HopState))
+}
+
+func testHop(t *testing.T, helper, other reportingHop) {
 	const n = 3 << 20
 	sent := make([]byte, n)
 	_, _ = rand.Read(sent)
@@ -135,7 +141,7 @@ func testHop(t *testing.T, helper, other Hop) {
 	got := make(chan wire.HopState, 1)
 	other.OnState(func(s wire.HopState) { got <- s })
 	var all sync.WaitGroup
-	for _, dir := range []struct{ from, to Hop }{{helper, other}, {other, helper}} {
+	for _, dir := range []struct{ from, to reportingHop }{{helper, other}, {other, helper}} {
 		all.Go(func() {
 			sizes := []int{1, 5, 16406, 65532, 65533, 65536, 200_000}
 			for i, p := 0, sent; len(p) > 0; i++ {

@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"net"
 	"sync"
 	"time"
 
@@ -74,6 +75,18 @@ func (s *slot) awaitUsable() (*carried, error) {
 	}
 	return s.at, s.err
 }
+
+// LocalAddr implements net.Conn.
+func (s *slot) LocalAddr() net.Addr { return s.current().hop.LocalAddr() }
+
+// RemoteAddr implements net.Conn: of the connection in use.
+func (s *slot) RemoteAddr() net.Addr { return s.current().hop.RemoteAddr() }
+
+// Via names the local link that the connection in use goes over.
+func (s *slot) Via() string { return via(s.current().hop) }
+
+// SetWriteDeadline implements net.Conn.
+func (s *slot) SetWriteDeadline(t time.Time) error { return s.current().rw.SetWriteDeadline(t) }
 
 // A hop is stalled that has bytes on the air and none acknowledged for so
 // many of its round trips, and at least so long.

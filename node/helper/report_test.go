@@ -22,7 +22,7 @@ type reports struct {
 	at  []time.Time
 }
 
-func (r *reports) listen(l pipe.Hop) {
+func (r *reports) listen(l interface{ OnState(func(wire.HopState)) }) {
 	l.OnState(func(s wire.HopState) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
