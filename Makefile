@@ -36,6 +36,7 @@ check: ## format, vet, staticcheck, govulncheck and the import rules of the tree
 	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null)); \
 		[ -z "$$bad" ] || { echo "gofmt -w $$bad"; exit 1; }
 	go vet ./...
+	go vet -tags router ./cmd/mpbond ./onload/upload ./node/intercept/tun
 	go tool staticcheck ./...
 	@.ci/vulns
 	@go build -o bin/count ./archtest/count
@@ -81,7 +82,8 @@ exp: deps build ## the published tables and figures, and ours: bin/exp/report.ht
 	@bin/mpbond-lab exp --dir bin/exp run all $(EXP); status=$$?; bin/mpbond-lab exp --dir bin/exp report $(filter --quick,$(EXP)) && exit $$status
 
 # The programs, each static. Targets for other machines build the product alone.
-BUILD = CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS) -X mpbond/internal/cli.Version=$(VERSION)'
+TAGS ?=
+BUILD = CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS) -X mpbond/internal/cli.Version=$(VERSION)'
 build: ## bin/mpbond, bin/mpbond-lab and bin/cellwatch
 	@mkdir -p bin
 	@$(BUILD) -o bin/ ./cmd/...
@@ -100,12 +102,14 @@ deb: product ## bin/mpbond_VERSION_ARCH.deb (GOARCH=arm64 make deb: for another 
 
 # What cannot be run here is vetted at least.
 CROSS := linux/amd64 linux/arm64 linux/arm linux/mips linux/mipsle darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
-cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7, mips without FPU, as OpenWrt's), macOS, Windows: minutes
+ROUTER := router,nethttpomithttp2
+cross: ## bin/cross/mpbond-SYSTEM-PROCESSOR for Linux (arm v7; mips as for OpenWrt: no FPU, tag router), macOS, Windows: minutes
 	@for t in $(CROSS); do \
 		export GOOS=$${t%/*} GOARCH=$${t#*/} GOARM=7 GOMIPS=softfloat CGO_ENABLED=0; \
 		out=bin/cross/mpbond-$$GOOS-$$GOARCH; \
 		[ $$GOOS != windows ] || out=$$out.exe; \
-		$(MAKE) product MPBOND=$$out LDFLAGS='-s -w'; \
+		tags=; case $$GOARCH in mips*) tags=$(ROUTER) ;; esac; \
+		$(MAKE) product MPBOND=$$out LDFLAGS='-s -w' TAGS=$$tags; \
 		[ $$GOOS = linux ] || packaging/vet; \
 		echo $$out; \
 	done

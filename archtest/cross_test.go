@@ -26,14 +26,35 @@ import (
 // `make cross` builds it for, with all that it imports. This checks types only,
 // which takes seconds; compiling all takes minutes.
 func TestOtherMachines(t *testing.T) {
-	for _, m := range []struct{ system, processor string }{
-		{"linux", "arm"}, // 32 bits, as mips
-		{"darwin", "arm64"}, {"windows", "amd64"},
+	for _, m := range []struct{ system, processor, tags string }{
+		{"linux", "arm", ""}, {"linux", "mips", "router"}, // 32 bits
+		{"darwin", "arm64", ""}, {"windows", "amd64", ""},
 	} {
 		t.Run(m.system+"/"+m.processor, func(t *testing.T) {
 			t.Parallel()
-			checkTypes(t, m.system, m.processor)
+			checkTypes(t, m.system, m.processor, m.tags)
 		})
+	}
+}
+
+// TestLeftOut: what makes a program large without use there is not in it: plots in the
+// product, and in the build for routers what docs/install.md says.
+func TestLeftOut(t *testing.T) {
+	for tags, out := range map[string][]string{
+		"":       {"gonum.org/v1/plot", "google.golang.org/protobuf", "go/parser"},
+		"router": {"gvisor.dev/gvisor", "github.com/aws/aws-sdk-go-v2", "mpbond/onload/playlist"},
+	} {
+		cmd := exec.Command("go", "list", "-deps", "-tags", tags, "./cmd/mpbond")
+		cmd.Dir = ".."
+		list, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range out {
+			if strings.Contains("\n"+string(list), "\n"+p) {
+				t.Errorf("tags %q: the program has %s", tags, p)
+			}
+		}
 	}
 }
 
@@ -46,8 +67,8 @@ type listed struct {
 	Module          *struct{ GoVersion string }
 }
 
-func checkTypes(t *testing.T, system, processor string) {
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,ImportMap,Standard,Module", "./cmd/mpbond")
+func checkTypes(t *testing.T, system, processor, tags string) {
+	cmd := exec.Command("go", "list", "-deps", "-tags", tags, "-json=ImportPath,Dir,GoFiles,ImportMap,Standard,Module", "./cmd/mpbond")
 	cmd.Dir = ".."
 	cmd.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+processor, "CGO_ENABLED=0")
 	var stderr strings.Builder

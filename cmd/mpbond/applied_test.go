@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -42,20 +40,6 @@ func TestNotFound(t *testing.T) {
 				t.Errorf("no %q in the hint %q", want, hint)
 			}
 		}
-	}
-}
-
-// TestUntilEnd: a device's failure is passed on while play runs, and not once it ends: then
-// play itself has broken the connections.
-func TestUntilEnd(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var told []string
-	rests := untilEnd(ctx, func(device string, err error) { told = append(told, device+": "+err.Error()) })
-	rests("phone", errors.New("gone"))
-	cancel()
-	rests("tablet", errors.New("closed"))
-	if len(told) != 1 || told[0] != "phone: gone" {
-		t.Errorf("told: %q", told)
 	}
 }
 

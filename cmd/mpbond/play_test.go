@@ -1,9 +1,12 @@
+//go:build !router
+
 package main
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -85,5 +88,19 @@ func TestPlay(t *testing.T) {
 		if err := cmd.Execute(); !fault.Is(err, fault.Usage) {
 			t.Errorf("%v: %v", args, err)
 		}
+	}
+}
+
+// TestUntilEnd: a device's failure is passed on while play runs, and not once it ends: then
+// play itself has broken the connections.
+func TestUntilEnd(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var told []string
+	rests := untilEnd(ctx, func(device string, err error) { told = append(told, device+": "+err.Error()) })
+	rests("phone", errors.New("gone"))
+	cancel()
+	rests("tablet", errors.New("closed"))
+	if len(told) != 1 || told[0] != "phone: gone" {
+		t.Errorf("told: %q", told)
 	}
 }

@@ -93,13 +93,24 @@ func PortHint(err error, flag string) error {
 // OnlyOnLinux returns a command that says that it works on Linux only, and what to use
 // instead.
 func OnlyOnLinux(name, short, hint string) *cobra.Command {
-	return &cobra.Command{Use: name, Short: short + " (on Linux only)", DisableFlagParsing: true,
+	return refused(name, short+" (on Linux only)", "does not work on "+runtime.GOOS, hint)
+}
+
+// NotForRouters returns a command that says that builds for routers do not have it, and what
+// to use instead.
+func NotForRouters(name, short, hint string) *cobra.Command {
+	return refused(name, short+" (not in the build for routers)", "is left out of the build for routers: the one without the build tag router has it", hint)
+}
+
+// refused returns a command that fails, whatever its arguments.
+func refused(name, short, why, hint string) *cobra.Command {
+	return &cobra.Command{Use: name, Short: short, DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, a := range args {
 				if a == "--help" || a == "-h" {
 					return c.Help()
 				}
 			}
-			return fault.New(fault.Unsupported, fmt.Errorf("%s does not work on %s", c.CommandPath(), runtime.GOOS), hint)
+			return fault.New(fault.Unsupported, fmt.Errorf("%s %s", c.CommandPath(), why), hint)
 		}}
 }

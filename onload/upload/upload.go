@@ -196,6 +196,8 @@ func (t Target) Check() error {
 		return fault.New(fault.Usage, errors.New("the target is no web address"), "write the URL like https://example.org/photos/")
 	case t.Method != Post && (u.RawQuery != "" || u.Fragment != ""):
 		return fault.New(fault.Usage, errors.New("a place that files are put to has no query"), "")
+	case t.Method == S3 && !hasS3:
+		return fault.New(fault.Unsupported, errors.New("S3 is left out of the build for routers: the one without the build tag router has it"), "use another device, or --method put to a WebDAV server")
 	case t.Method == S3 && (t.Key == "" || t.Secret == "" || t.Region == ""):
 		return fault.New(fault.Usage, errors.New("S3 needs a key, its secret and a region"), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION if it is not us-east-1")
 	}

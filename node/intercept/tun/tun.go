@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && !router
 
 // Package tun takes the whole traffic of a machine, or of a network namespace,
 // from a TUN device. In the data path apps and the kernel's own TCP/IP stand

@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux || router
 
 package tun
 
@@ -6,36 +6,35 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"runtime"
 
 	"mpbond/base/fault"
 	"mpbond/node/intercept"
 )
 
-// Config is what Open needs on Linux.
+// Config is what Open needs where it works.
 type Config struct {
 	Edge *intercept.Edge
 	Mark uint32
 	Log  *slog.Logger
 }
 
-// TUN cannot be had outside Linux.
+// TUN cannot be had here.
 type TUN struct{}
 
-var errNone = fault.New(fault.Unsupported, errors.New("mpbond cannot carry a whole machine on "+runtime.GOOS),
+var errNone = fault.New(fault.Unsupported, errors.New("mpbond cannot carry a whole machine "+where),
 	"leave tun out, and tell apps or the system's settings of the proxy")
 
-// Open fails outside Linux.
+// Open fails.
 func Open(Config) (*TUN, error) { return nil, errNone }
 
-// Run fails outside Linux.
+// Run fails.
 func (*TUN) Run(context.Context) error { return errNone }
 
-// Close does nothing outside Linux.
+// Close does nothing.
 func (*TUN) Close() error { return nil }
 
-// Present is false outside Linux.
+// Present is false.
 func Present() bool { return false }
 
-// RemoveLeftovers finds none outside Linux.
+// RemoveLeftovers finds none.
 func RemoveLeftovers() ([]string, error) { return nil, nil }

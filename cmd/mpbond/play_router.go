@@ -1,0 +1,13 @@
+//go:build router
+
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"mpbond/internal/cli"
+)
+
+func playCommand() *cobra.Command {
+	return cli.NotForRouters("play", "fetch videos ahead of a player", "run it on the device with the player; this router may help it with --onload")
+}

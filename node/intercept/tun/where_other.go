@@ -1,0 +1,7 @@
+//go:build !linux
+
+package tun
+
+import "runtime"
+
+const where = "on " + runtime.GOOS

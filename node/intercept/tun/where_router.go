@@ -1,0 +1,5 @@
+//go:build linux && router
+
+package tun
+
+const where = "in the build for routers: the one without the build tag router can"
