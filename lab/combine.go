@@ -20,20 +20,23 @@ const proxyPort = 3128
 // combine is COMBINE (Ananthanarayanan et al., MobiSys 2007): the client fetches
 // a file in HTTP byte ranges, directly and by helpers that are HTTP proxies; each
 // path takes the next chunk of a common queue when it has finished one.
-type combine struct{ chunk unit.Bytes }
+type combine struct {
+	bare
+	chunk unit.Bytes
+}
 
 // combineChunk is the size without another one: that of the MPBond paper.
 const combineChunk = 256 * unit.KB
 
 func parseCombine(variant string) (*combine, error) {
 	if variant == "" {
-		return &combine{combineChunk}, nil
+		return &combine{chunk: combineChunk}, nil
 	}
 	chunk, err := unit.ParseBytes(variant)
 	if err != nil || chunk < unit.KB {
 		return nil, fmt.Errorf("scheme combine:%s: write combine[:CHUNK], with a chunk of at least 1 KB", variant)
 	}
-	return &combine{chunk}, nil
+	return &combine{chunk: chunk}, nil
 }
 
 func (c *combine) Start(ctx context.Context, b *Bench) error {
@@ -83,7 +86,7 @@ func (c *combine) Verify(_ context.Context, b *Bench, r *Result) error {
 	return nil
 }
 
-func (*combine) Stop(context.Context, *Bench) error { return nil }
+func (*combine) Can() abilities { return abilities{video: true} }
 
 // Proxy is an HTTP proxy for plain requests, until ctx ends.
 func Proxy(ctx context.Context, addr string) error {

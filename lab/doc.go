@@ -10,7 +10,7 @@
 //
 // Measurements are built on that:
 //
-//	Suite ─▶ Experiment ─▶ Plan ─ Run ─▶ for each transfer: Scheme on a Bench ─▶ Result ─▶ Summarize
+//	Experiment ─▶ Plan ─ Run ─▶ for each transfer: Scheme on a Bench ─▶ Result (package exp judges them)
 //
 // A lab lives in one background process, the daemon. It holds the namespaces
 // by open files only, never by mounts, so that the kernel takes them back when

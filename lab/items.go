@@ -57,25 +57,6 @@ func (p Plan) checkItems() error {
 	return nil
 }
 
-// fetches tells whether a scheme has a way for a client that fetches or sends items.
-func fetches(scheme Scheme) bool {
-	switch scheme.(type) {
-	case *tethered, *bonded, *kibbutz, *onloaded, *paged:
-		return true
-	}
-	return false
-}
-
-// ownClient tells whether a scheme's client is no curl that reports, but tells as mpbond
-// does.
-func ownClient(scheme Scheme) bool {
-	switch scheme.(type) {
-	case *onloaded, *paged:
-		return true
-	}
-	return false
-}
-
 func itemName(i int) string { return fmt.Sprintf("item%03d", i) }
 
 // item makes the i-th item, of which no other one has the content.

@@ -116,7 +116,7 @@ func TestItemPlans(t *testing.T) {
 }
 
 func TestParseOnloaded(t *testing.T) {
-	for text, want := range map[string]onloaded{"onload": {}, "onload:grd": {"grd", 0}, "onload:helpers=2": {"", 2}, "onload:auto:helpers=1": {"auto", 1}} {
+	for text, want := range map[string]onloaded{"onload": {}, "onload:grd": {scheduler: "grd", most: 0}, "onload:helpers=2": {scheduler: "", most: 2}, "onload:auto:helpers=1": {scheduler: "auto", most: 1}} {
 		if s, err := newScheme(text); err != nil || *s.(*onloaded) != want {
 			t.Errorf("%s: %+v, %v", text, s, err)
 		}

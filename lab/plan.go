@@ -134,10 +134,10 @@ func (p Plan) understand() (*session, error) {
 		if s.schemes[name], err = newScheme(name); err != nil {
 			return nil, err
 		}
-		if p.Video != nil && !plays(s.schemes[name]) {
+		if p.Video != nil && !s.schemes[name].Can().video {
 			return nil, fmt.Errorf("%s plays no video", name)
 		}
-		if len(p.Items) > 0 && !fetches(s.schemes[name]) {
+		if len(p.Items) > 0 && !s.schemes[name].Can().items {
 			return nil, fmt.Errorf("%s has no way for several items", name)
 		}
 		expected, err := p.expected(name)

@@ -151,15 +151,6 @@ func (b *Bench) player(t Transfer) []string {
 	return labCommand("player", string(spec))
 }
 
-// plays tells whether a scheme has a way for the player.
-func plays(scheme Scheme) bool {
-	switch scheme.(type) {
-	case *tethered, *bonded, *kibbutz, *combine:
-		return true
-	}
-	return false
-}
-
 // judgePlayback takes in what the player says, who has checked each segment.
 func (r *Result) judgePlayback(out []byte) error {
 	r.Video = &Playback{}

@@ -15,6 +15,7 @@ const relayOffset = 10000
 // relayed is a plain TCP relay in Go on the server, over the direct path alone:
 // the measure of what a program between two connections can do on a machine.
 type relayed struct {
+	bare
 	copies bool // reads and writes; else the bytes stay in the kernel
 }
 
@@ -47,10 +48,6 @@ func (*relayed) Client(b *Bench, t Transfer) []string {
 	}
 	return append(b.Fetch(t), "--connect-to", fmt.Sprintf("::%s:%d", server, port+relayOffset))
 }
-
-func (*relayed) Verify(context.Context, *Bench, *Result) error { return nil }
-
-func (*relayed) Stop(context.Context, *Bench) error { return nil }
 
 // Relay joins every connection that listen gets to one to target, until ctx
 // ends. io.Copy between TCP connections is splice(2): the bytes stay in the

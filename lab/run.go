@@ -319,7 +319,7 @@ func (s *session) attend(b *Bench, t Transfer, c *clientRun, before Stats) error
 	}
 	meter := &meter{}
 	stop := s.watch(b, t, before, meter)
-	err := c.read(t, ownClient(s.schemes[t.Scheme]), meter)
+	err := c.read(t, s.schemes[t.Scheme].Can().tells, meter)
 	stop()
 	if e := c.wait(); e != nil && !(t.Video == nil && t.Length > 0 && (t.Upload || c.cmd.ProcessState.ExitCode() == curlTimedOut)) {
 		err = fmt.Errorf("client: %w", e)
@@ -332,7 +332,7 @@ func (s *session) judge(ctx context.Context, b *Bench, t Transfer, c *clientRun,
 	switch {
 	case t.Video != nil:
 		return r.judgePlayback(c.told)
-	case ownClient(s.schemes[t.Scheme]):
+	case s.schemes[t.Scheme].Can().tells:
 		return r.judgeOnload(b, t, c.told)
 	case t.Length > 0:
 		return r.judgePart(ctx, b, t, c.got)

@@ -103,7 +103,7 @@ func TestRunUnshaped(t *testing.T) {
 
 func TestParseBonded(t *testing.T) {
 	m, err := parseBonded("minrtt:noreinject:direct:subflows=2:feedback=fixed-always:if=a+b:udp:cc=bbr")
-	if err != nil || !reflect.DeepEqual(*m, bonded{"minrtt", true, true, 0, 2, []string{"a", "b"}, "fixed-always", true, "bbr"}) {
+	if err != nil || !reflect.DeepEqual(*m, bonded{bare{}, "minrtt", true, true, 0, 2, []string{"a", "b"}, "fixed-always", true, "bbr"}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if m, err := parseBonded("ratio:0.6:noreinject"); err != nil || m.scheduler != "ratio:0.6" || !m.noReinject {

@@ -28,7 +28,23 @@ type Scheme interface {
 	Verify(ctx context.Context, b *Bench, r *Result) error
 	// Stop takes back what Start did, except for programs: Bench ends those.
 	Stop(ctx context.Context, b *Bench) error
+	// Can says for which transfers it has a client, besides whole files one by one.
+	Can() abilities
 }
+
+// abilities of a scheme's client.
+type abilities struct {
+	video bool // plays
+	items bool // fetches or sends several
+	tells bool // is no curl that reports, but tells as mpbond does
+}
+
+// bare is of a scheme all that it need not have.
+type bare struct{}
+
+func (bare) Verify(context.Context, *Bench, *Result) error { return nil }
+func (bare) Stop(context.Context, *Bench) error            { return nil }
+func (bare) Can() abilities                                { return abilities{} }
 
 // Transfer is one download (or upload) of a bench.
 type Transfer struct {
@@ -47,7 +63,7 @@ type Transfer struct {
 func newScheme(name string) (Scheme, error) {
 	switch name {
 	case "relay", "relay:copy":
-		return &relayed{name == "relay:copy"}, nil
+		return &relayed{copies: name == "relay:copy"}, nil
 	case "kibbutz":
 		return &kibbutz{}, nil
 	case "kibbutz:own":
@@ -84,6 +100,7 @@ func newScheme(name string) (Scheme, error) {
 // tethered is the real curl and the real nginx over one path alone: the direct
 // one, or that by a helper, which is then a NAT router.
 type tethered struct {
+	bare
 	helper string // "": the direct path
 }
 
@@ -112,7 +129,7 @@ func (s *tethered) Start(ctx context.Context, b *Bench) error {
 
 func (*tethered) Client(b *Bench, t Transfer) []string { return b.Fetch(t) }
 
-func (*tethered) Verify(context.Context, *Bench, *Result) error { return nil }
+func (*tethered) Can() abilities { return abilities{video: true, items: true} }
 
 func (s *tethered) Stop(ctx context.Context, b *Bench) error {
 	if s.helper == "" {
@@ -342,6 +359,8 @@ func (*kibbutz) counters(ctx context.Context, b *Bench) (map[string]int64, error
 	}
 	return c, nil
 }
+
+func (*kibbutz) Can() abilities { return abilities{video: true, items: true} }
 
 func (k *kibbutz) Stop(ctx context.Context, b *Bench) error {
 	t := b.Lab.Topology

@@ -29,6 +29,7 @@ const bondTimeout = 15 * time.Second
 // nodes, and curl through the primary's SOCKS5 proxy. A transfer starts when
 // all subflows are up and none has carried data.
 type bonded struct {
+	bare
 	scheduler  string // of server and primary; empty: mpbond's own choice
 	noReinject bool   // no early reinjection
 	direct     bool   // no helpers
@@ -195,7 +196,7 @@ func endSpread(bond api.Bond) time.Duration {
 	return last.Sub(first)
 }
 
-func (*bonded) Stop(context.Context, *Bench) error { return nil }
+func (*bonded) Can() abilities { return abilities{video: true, items: true} }
 
 // mpbondStatus asks the server or primary in a node. Its socket is a file, which is the
 // same for all nodes.

@@ -23,6 +23,7 @@ const onloadPort = 7604
 // `mpbond get --onload` or `mpbond put`. It begins with no connection to anybody, and has
 // found its helpers when its time begins.
 type onloaded struct {
+	bare
 	scheduler string // empty: the product's own
 	most      int    // of the helpers, so many take part; 0: all
 }
@@ -168,7 +169,7 @@ func (o *onloaded) Verify(_ context.Context, b *Bench, r *Result) error {
 	return nil
 }
 
-func (*onloaded) Stop(context.Context, *Bench) error { return nil }
+func (*onloaded) Can() abilities { return abilities{items: true, tells: true} }
 
 // onloadKeys makes the devices' keys, once for a bench, and has the primary trust the
 // first n helpers, or all if n is 0, and these it.

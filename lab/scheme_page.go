@@ -125,6 +125,8 @@ func (p *paged) Client(b *Bench, t Transfer) []string {
 	return argv
 }
 
+func (*paged) Can() abilities { return abilities{items: true, tells: true} }
+
 // Verify asserts that something went by the helper's own line, and by the home line.
 func (p *paged) Verify(_ context.Context, b *Bench, r *Result) error {
 	t := b.Lab.Topology

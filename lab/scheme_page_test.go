@@ -9,7 +9,7 @@ import (
 // TestPageScheme: a page has no variants, moves items alone, and its code is found in what
 // a helper says of itself.
 func TestPageScheme(t *testing.T) {
-	if s, err := newScheme("page"); err != nil || !fetches(s) || !ownClient(s) {
+	if s, err := newScheme("page"); err != nil || s.Can() != (abilities{items: true, tells: true}) {
 		t.Error(s, err)
 	}
 	if _, err := newScheme("page:x"); err == nil {

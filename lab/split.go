@@ -24,6 +24,7 @@ import (
 // of another path, no window is shared, and packets have no MPTCP options (up to
 // 28 bytes of 1500).
 type split struct {
+	bare
 	// shares are those of the direct path, the first helper, …; helpers without one
 	// have equal parts of the rest.
 	shares []float64

@@ -1,13 +1,13 @@
-// Package exp reproduces published tables and figures, one file for each. It
-// stands behind the lab, which makes the transfers, and before the reports that
-// people read.
+// Package exp reproduces published tables and figures, one file for each, and measures
+// what mpbond claims (bench.go). It stands behind the lab, which makes the transfers, and
+// before the reports that people read.
 //
-//	Row ─ Experiments ─▶ lab.RunAll ─ results ─▶ Record ─▶ Judge ─▶ report: HTML, CSV
+//	Row ─ Experiments ─▶ Run: lab.RunAll ─▶ Journal, Record ─▶ Evaluate ─▶ screen, HTML, CSV, Markdown
 //
 // A row is one table or figure: cells (networks and sizes, each with the schemes
 // that are compared in it, in turn), metrics, and points: figures that the paper
-// tells, beside which ours stand. The package runs nothing itself and keeps no
-// state; what it makes of results depends on them alone.
+// tells, beside which ours stand, or claims of ours. What the package makes of results
+// depends on them alone.
 package exp
 
 import (

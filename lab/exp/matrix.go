@@ -208,15 +208,17 @@ func (c Cell) besides(all []Summary, value func(Summary) string) (texts []string
 func WriteOverview(w io.Writer, all []Evaluation) error {
 	var t Table
 	var b strings.Builder
-	stamp := ""
+	var sum Evaluation // of all rows that have a part
 	for _, e := range all {
 		if len(e.overview.Rows) > 0 {
-			t.Head, t.Rows, stamp = e.overview.Head, append(t.Rows, e.overview.Rows...), e.Made()
+			t.Head, t.Rows = e.overview.Head, append(t.Rows, e.overview.Rows...)
+			e.Counted, e.Planned = e.Counted+sum.Counted, e.Planned+sum.Planned
+			sum = e
 		}
 	}
 	t.markdown(&b)
-	if stamp != "" {
-		fmt.Fprintf(&b, "\n%s.\n", stamp)
+	if len(t.Rows) > 0 {
+		fmt.Fprintf(&b, "\n%s.\n", sum.Made())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
