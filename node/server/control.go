@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"mpbond/api"
 	"mpbond/base/fault"
 	"mpbond/link/wire"
+	"mpbond/node/refusal"
 	"mpbond/node/status"
 )
 
@@ -89,3 +91,9 @@ func (s *Server) session(bond string) (*session, error) {
 	}
 	return nil, fault.New(fault.NotFound, fmt.Errorf("there is no bond %.40q", bond), "see `mpbond status`")
 }
+
+// Refusals returns the devices that are refused here.
+func (s *Server) Refusals() []refusal.Record { return s.callers.refused.Refusals(time.Now()) }
+
+// Calls returns the connections that reached the server's port.
+func (s *Server) Calls() *api.Calls { return s.callers.count() }

@@ -22,10 +22,20 @@ const dialTimeout = 30 * time.Second
 
 var errForbidden = errors.New("this server does not connect to private addresses (its owner may allow some)")
 
-// dialDestination connects to a destination for a device. The check is made on the
+// destinations is the policy of where devices may be connected: anywhere but to private
+// addresses, of which some may be allowed. It does not change; methods may be called by any
+// goroutine.
+type destinations struct {
+	allow []netip.Prefix // although they are private
+}
+
+// permits reports whether devices may be connected to ip.
+func (d destinations) permits(ip netip.Addr) bool { return dialpolicy.Permitted(ip, d.allow) }
+
+// dial connects to a destination for a device. The check is made on the
 // address that is really connected to, so that no name can lead around it. The
 // connection ends with a reset until splice.CloseInOrder. An error is a wire.Reset.
-func dialDestination(ctx context.Context, dest string, allow []netip.Prefix) (net.Conn, error) {
+func (d destinations) dial(ctx context.Context, dest string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(dest)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
@@ -35,14 +45,14 @@ func dialDestination(ctx context.Context, dest string, allow []netip.Prefix) (ne
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	d := net.Dialer{ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+	dialer := net.Dialer{ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(address)
-		if err != nil || !dialpolicy.Permitted(ap.Addr(), allow) {
+		if err != nil || !d.permits(ap.Addr()) {
 			return errForbidden
 		}
 		return nil
 	}}
-	c, err := d.DialContext(ctx, "tcp", dest)
+	c, err := dialer.DialContext(ctx, "tcp", dest)
 	if err == nil {
 		splice.ResetOnExit(c)
 		return c, nil
@@ -67,7 +77,7 @@ func dialDestination(ctx context.Context, dest string, allow []netip.Prefix) (ne
 }
 
 // dialFor dials the destination of c, as long as its device wants it.
-func (s *Server) dialFor(ctx context.Context, c *endpoint.Conn) (net.Conn, error) {
+func (d destinations) dialFor(ctx context.Context, c *endpoint.Conn) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
@@ -77,5 +87,5 @@ func (s *Server) dialFor(ctx context.Context, c *endpoint.Conn) (net.Conn, error
 	})
 	defer watch.Wait()
 	defer cancel()
-	return dialDestination(ctx, c.Dest(), s.cfg.Allow)
+	return d.dial(ctx, c.Dest())
 }

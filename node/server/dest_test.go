@@ -60,7 +60,7 @@ func TestDialRefusals(t *testing.T) {
 			limit = 500 * time.Millisecond
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		conn, err := dialDestination(ctx, c.dest, c.allow)
+		conn, err := destinations{c.allow}.dial(ctx, c.dest)
 		cancel()
 		if err == nil {
 			conn.Close()
@@ -78,7 +78,7 @@ func TestDialRefusals(t *testing.T) {
 			t.Errorf("%s: %v, %q", c.dest, r.Code, r.Text)
 		}
 	}
-	conn, err := dialDestination(t.Context(), "localhost:"+port, loopback)
+	conn, err := destinations{loopback}.dial(t.Context(), "localhost:"+port)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,10 +36,10 @@ func (s *Server) acceptUDP(ctx context.Context) {
 // greet begins the handshake of a connection, in the place of another one if there is
 // no other. Pair, if not nil, serves those that call to be paired.
 func (s *Server) greet(ctx context.Context, c dial.Conn, pair func(context.Context, net.Conn)) {
-	s.noteCall(c.RemoteAddr(), time.Now())
+	s.callers.noteCall(c.RemoteAddr(), time.Now())
 	v := s.gate.Enter(c.RemoteAddr(), func() { _ = c.Abort() })
 	if v == nil {
-		s.logCrowd(c)
+		s.callers.logCrowd(c)
 		_ = c.Abort()
 		return
 	}
@@ -49,16 +49,9 @@ func (s *Server) greet(ctx context.Context, c dial.Conn, pair func(context.Conte
 	})
 }
 
-var errCrowd = fault.New(fault.Limit, errors.New("too many handshakes: connections dropped"), "strangers call, or something here calls without end: a firewall in front of the server can bound it")
-
-// logCrowd logs an evicted connection.
-func (s *Server) logCrowd(c dial.Conn) {
-	s.refusals.Log(slog.LevelWarn, "crowd", errCrowd.Error(), "from", c.RemoteAddr(), "over", c.LocalAddr().Network(), "hint", fault.HintOf(errCrowd))
-}
-
 // logForged logs a report or limit of a helper that has no effect.
 func (s *Server) logForged(b *session, j wire.Join, from net.Addr, why error) {
-	s.refusals.Log(slog.LevelWarn, "forged report", "report of a helper ignored: "+why.Error(), "device", s.nameOf(b), "path", j.Path, "by", j.Device, "from", from,
+	s.callers.lines.Log(slog.LevelWarn, "forged report", "report of a helper ignored: "+why.Error(), "device", s.nameOf(b), "path", j.Path, "by", j.Device, "from", from,
 		"hint", "somebody between that helper and this server changes what it reports; data are safe, and flow without reports")
 }
 
@@ -72,11 +65,7 @@ func (s *Server) handshake(ctx context.Context, c dial.Conn, v *tcp.Visit, pair 
 	delete(s.conns, c)
 	s.mu.Unlock()
 	if err != nil {
-		if v.Evicted() || errors.Is(err, errCrowd) {
-			s.logCrowd(c)
-		} else if ctx.Err() == nil && s.noteRefused(c.RemoteAddr(), err) {
-			s.refusals.Log(slog.LevelInfo, string(fault.KindOf(err)), "connection refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
-		}
+		s.callers.noteFailure(ctx, c, err, v.Evicted())
 		c.Close()
 		return
 	}
@@ -88,7 +77,7 @@ func (s *Server) handshake(ctx context.Context, c dial.Conn, v *tcp.Visit, pair 
 		sf.Close()
 		return
 	}
-	s.refused.Forget(sf.Peer.String(), true)
+	s.callers.refused.Forget(sf.Peer.String(), true)
 	s.log.Info("subflow joined", "device", s.nameOf(b), "path", sf.Path, "by", sf.Device, "helped", sf.Helped, "from", c.RemoteAddr(), "over", c.LocalAddr().Network())
 }
 
@@ -132,7 +121,7 @@ func (s *Server) accept(ctx context.Context, c dial.Conn, v *tcp.Visit, pair fun
 			return nil, wire.Join{}, err
 		}
 		t = link
-		left := s.takeReports(link, v)
+		left := s.reports.take(link, v)
 		sf, j, err := s.subflow(ctx, c, v, t, link)
 		if err != nil && left() { // all that it came for
 			c.Close()

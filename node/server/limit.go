@@ -10,6 +10,7 @@ import (
 
 	"mpbond/base/identity"
 	"mpbond/base/unit"
+	"mpbond/link/tcp"
 	"mpbond/node/endpoint"
 )
 
@@ -136,19 +137,44 @@ func (s *Server) lost(device identity.PublicKey, may func(*session) bool) (lost 
 	return lost
 }
 
-// accountOf is the one of a device. It is called with mu held.
-func (s *Server) accountOf(device identity.PublicKey) *account {
-	a := s.accounts[device]
+// accountTable holds what each device takes over all its bonds: its speed, its share of the
+// memory, and how many subflows it begins. It owns the accounts, which stay until the end.
+// Methods may be called by any goroutine.
+type accountTable struct {
+	memory *endpoint.Memory
+	rate   unit.Rate // of one device in each direction; 0: no bound
+
+	mu    sync.Mutex
+	all   map[identity.PublicKey]*account
+	joins tcp.Tries[identity.PublicKey] // of subflows
+}
+
+func newAccountTable(memory *endpoint.Memory, rate unit.Rate) *accountTable {
+	return &accountTable{memory: memory, rate: rate, all: map[identity.PublicKey]*account{}, joins: tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute}}
+}
+
+// of returns the account of a device.
+func (t *accountTable) of(device identity.PublicKey) *account {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := t.all[device]
 	if a == nil {
-		a = &account{memory: s.memory.Share()}
-		if s.cfg.Rate > 0 {
-			bytes := float64(s.cfg.Rate) / 8
+		a = &account{memory: t.memory.Share()}
+		if t.rate > 0 {
+			bytes := float64(t.rate) / 8
 			burst := max(leastBurst, int(bytes/20)) // 50 ms
 			a.speed = &speed{rate.NewLimiter(rate.Limit(bytes), burst), rate.NewLimiter(rate.Limit(bytes), burst)}
 		}
-		s.accounts[device] = a
+		t.all[device] = a
 	}
 	return a
+}
+
+// takeJoin counts a subflow that a device begins, and reports whether it may.
+func (t *accountTable) takeJoin(device identity.PublicKey, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.joins.Take(device, now)
 }
 
 // carry makes the bytes of a destination count. Streams wait for their turn,

@@ -66,9 +66,9 @@ func TestOneSourceDoesNotFillTheServer(t *testing.T) {
 // TestDatagramsBeyondTheRateAreDropped: after a burst, as many pass as the rate
 // allows. Both directions have their own, and all bonds of a device share one.
 func TestDatagramsBeyondTheRateAreDropped(t *testing.T) {
-	s := &Server{cfg: Config{Rate: 8 * unit.Mbps}, accounts: map[identity.PublicKey]*account{}}
-	v := s.accountOf(identity.PublicKey{1}).speed
-	if s.accountOf(identity.PublicKey{1}).speed != v || s.accountOf(identity.PublicKey{2}).speed == v {
+	s := newAccountTable(endpoint.NewMemory(0), 8*unit.Mbps)
+	v := s.of(identity.PublicKey{1}).speed
+	if s.of(identity.PublicKey{1}).speed != v || s.of(identity.PublicKey{2}).speed == v {
 		t.Error("a device has not just one")
 	}
 	passed := 0
@@ -88,7 +88,7 @@ func TestDatagramsBeyondTheRateAreDropped(t *testing.T) {
 // TestStreamsKeepToTheRate: two streams of a device, each way.
 func TestStreamsKeepToTheRate(t *testing.T) {
 	const rate, each = 40 * unit.Mbps, 500_000
-	s := &Server{cfg: Config{Rate: rate}, accounts: map[identity.PublicKey]*account{}}
+	s := newAccountTable(endpoint.NewMemory(0), rate)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestStreamsKeepToTheRate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := s.accountOf(identity.PublicKey{1}).speed.carry(t.Context(), d)
+		c := s.of(identity.PublicKey{1}).speed.carry(t.Context(), d)
 		all.Go(func() { _, _ = web.Write(make([]byte, each)) })
 		all.Go(func() { _, _ = io.CopyN(io.Discard, web, each) })
 		all.Go(func() {
@@ -145,7 +145,7 @@ func TestJoinsOfOneDevice(t *testing.T) {
 	}
 	now := time.Now()
 	for range maxPerMinute {
-		s.joins.Take(primary.Public(), now.Add(time.Hour)) // a slow machine does not come to the end of that minute
+		s.accounts.takeJoin(primary.Public(), now.Add(time.Hour)) // a slow machine does not come to the end of that minute
 	}
 	var r wire.Refuse
 	if err := join(primary); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(r.Text, "within a minute") {
@@ -154,7 +154,7 @@ func TestJoinsOfOneDevice(t *testing.T) {
 	if err := join(other); err != nil {
 		t.Error(err)
 	}
-	s.joins = tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute} // a minute has passed
+	s.accounts.joins = tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute} // a minute has passed
 	if err := join(primary); err != nil {
 		t.Error("a minute later:", err)
 	}
@@ -340,5 +340,23 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	}
 	if log := stop(); strings.Count(log, "\n") > 5 || !strings.Contains(log, "connection refused") {
 		t.Errorf("log:\n%s", log)
+	}
+}
+
+// TestAccounts: a device has one account, and the subflows that it begins are its own.
+func TestAccounts(t *testing.T) {
+	table, now := newAccountTable(endpoint.NewMemory(0), 0), time.Unix(1e9, 0)
+	a, b := identity.PublicKey{1}, identity.PublicKey{2}
+	first := table.of(a)
+	if first.speed != nil || table.of(b) == first || table.of(a) != first {
+		t.Error("a device has not just one account, or a speed that nobody set")
+	}
+	for range maxPerMinute {
+		if !table.takeJoin(a, now) {
+			t.Fatal("refused too soon")
+		}
+	}
+	if table.takeJoin(a, now) || !table.takeJoin(b, now) || !table.takeJoin(a, now.Add(time.Minute)) {
+		t.Error("the bound is not each device's own, or does not end")
 	}
 }

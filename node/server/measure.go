@@ -40,7 +40,7 @@ func (s *Server) measure(ctx context.Context, b *session, c *endpoint.Conn, path
 	}
 	c.Opened()
 	err := probe.Serve(ctx, b.of.speed.serve(ctx, c), probe.Far{Version: s.Version, Seen: from.String(), Copied: s.Copied(b.key.device),
-		Reports: s.reportsFor(b.key.device, time.Now()), Hop: func() *api.Hop {
+		Reports: s.reports.of(b.key.device, time.Now()), Hop: func() *api.Hop {
 			h, _ := b.e.HopOf(path)
 			return status.Hop(h)
 		}})

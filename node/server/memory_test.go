@@ -170,7 +170,7 @@ func TestHostilePages(t *testing.T) {
 	if bound := cfg.Memory + 16*unit.MB; grown > bound { // what is not counted, as of 2,048 streams of each bond
 		t.Errorf("the heap has grown by %v, bound %v", grown, bound)
 	}
-	if used := s.accountOf(primary.Public()).memory.Used(); used > cfg.Memory*3/4 || used < cfg.Memory/2 {
+	if used := s.accounts.of(primary.Public()).memory.Used(); used > cfg.Memory*3/4 || used < cfg.Memory/2 {
 		t.Errorf("the device has %v of %v", used, cfg.Memory)
 	}
 }
@@ -189,7 +189,7 @@ func TestHostileGaps(t *testing.T) {
 	h.finish()
 	grown := heap() - before
 	t.Logf("%v sent: the heap has grown by %v, %v of processor time", h.sent, grown, cpu()-began)
-	used, want := s.accountOf(primary.Public()).memory.Used(), unit.Bytes(wire.InitialWindow)*9/8
+	used, want := s.accounts.of(primary.Public()).memory.Used(), unit.Bytes(wire.InitialWindow)*9/8
 	if used < want/2 || used > want || grown > want+unit.MB {
 		t.Errorf("a stream of gaps has %v, want up to %v; the heap has grown by %v", used, want, grown)
 	}
@@ -212,7 +212,7 @@ func TestMemoryComesBack(t *testing.T) {
 			device := primary.Public()
 			device[0] += id
 			s.mu.Lock()
-			b := &session{key: bondKey{device, wire.BondID{id}}, of: s.accountOf(device)}
+			b := &session{key: bondKey{device, wire.BondID{id}}, of: s.accounts.of(device)}
 			b.e = endpoint.New(endpoint.Config{Share: b.of.memory})
 			s.bonds[b.key] = b
 			s.mu.Unlock()

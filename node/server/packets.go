@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"mpbond/base/dialpolicy"
 	"mpbond/link/tcp"
 	"mpbond/link/udpsock"
 	"mpbond/link/wire"
@@ -30,9 +29,10 @@ const (
 	refusalsAtOnce = 8
 )
 
-// packetRelay carries one flow.
+// packetRelay carries one flow between a device and its destinations, at the device's
+// speed, until either ends it. It owns its socket; one goroutine calls up, another receives.
 type packetRelay struct {
-	s    *Server
+	dest destinations
 	c    *endpoint.PacketConn
 	v    *speed // of the device
 	sock *net.UDPConn
@@ -75,7 +75,7 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 		s.log.Warn("ICMP errors are not passed on", "device", s.nameOf(b), "err", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &packetRelay{s: s, c: c, v: b.of.speed, sock: sock, ctx: ctx, verdicts: map[netip.Addr]bool{}, names: map[string]resolved{}}
+	r := &packetRelay{dest: s.dest, c: c, v: b.of.speed, sock: sock, ctx: ctx, verdicts: map[netip.Addr]bool{}, names: map[string]resolved{}}
 	r.wg.Go(r.down)
 	up := 0
 	for {
@@ -103,7 +103,7 @@ func (r *packetRelay) up(a wire.Addr, b []byte) {
 	}
 	ok, known := r.verdicts[a.IP]
 	if !known {
-		ok = dialpolicy.Permitted(a.IP, r.s.cfg.Allow)
+		ok = r.dest.permits(a.IP)
 		if len(r.verdicts) >= maxVerdicts {
 			clear(r.verdicts)
 		}
@@ -221,7 +221,7 @@ func (r *packetRelay) lookup(name string) (netip.Addr, error) {
 		return netip.Addr{}, err
 	}
 	for _, ip := range list {
-		if ip = ip.Unmap(); dialpolicy.Permitted(ip, r.s.cfg.Allow) {
+		if ip = ip.Unmap(); r.dest.permits(ip) {
 			return ip, nil
 		}
 	}

@@ -1,12 +1,11 @@
 package server
 
 import (
-	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
-	"mpbond/api"
 	"mpbond/base/identity"
 	"mpbond/link/pipe"
 	"mpbond/link/tcp"
@@ -36,34 +35,48 @@ type keptReport struct {
 	proved bool // a device has proved its identity by that source
 }
 
-// takeReports keeps the report that comes on an HS-path instead of a subflow. Checking
+// reportStore keeps reports of helpers for enrolled devices: one of each helper, at most
+// mostReports for one device, for keepReport. It owns them; those for devices that are not
+// enrolled any more stay until the end. Methods may be called by any goroutine.
+type reportStore struct {
+	enrolled func(identity.PublicKey) bool
+
+	mu  sync.Mutex
+	all map[identity.PublicKey][]keptReport // for devices, oldest first
+}
+
+func newReportStore(enrolled func(identity.PublicKey) bool) *reportStore {
+	return &reportStore{enrolled: enrolled, all: map[identity.PublicKey][]keptReport{}}
+}
+
+// take keeps the report that comes on an HS-path instead of a subflow. Checking
 // its signature takes the caller's turn, as the work of a handshake does. left reports
 // whether one came.
-func (s *Server) takeReports(link *pipe.HSPath, v *tcp.Visit) (left func() bool) {
+func (s *reportStore) take(link *pipe.HSPath, v *tcp.Visit) (left func() bool) {
 	came := false
 	link.OnReport(func(f wire.Report) {
 		if came || !v.Spoke() {
 			return
 		}
 		came = true
-		s.keepReport(keptReport{f, time.Now(), v.Source(), v.Proved()})
+		s.keep(keptReport{f, time.Now(), v.Source(), v.Proved()})
 	})
 	return func() bool { return came }
 }
 
-// keepReport keeps a report for a device that is enrolled.
-func (s *Server) keepReport(r keptReport) {
+// keep keeps a report for a device that is enrolled.
+func (s *reportStore) keep(r keptReport) {
 	to := identity.PublicKey(r.To)
-	if !s.trust.Allowed(identity.RolePrimary)(to) || !identity.PublicKey(r.From).Verify(r.Signed(), r.Sig) {
+	if !s.enrolled(to) || !identity.PublicKey(r.From).Verify(r.Signed(), r.Sig) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := slices.DeleteFunc(s.reports[to], func(k keptReport) bool { return r.at.Sub(k.at) > keepReport })
+	list := slices.DeleteFunc(s.all[to], func(k keptReport) bool { return r.at.Sub(k.at) > keepReport })
 	if i := slices.IndexFunc(list, func(k keptReport) bool { return k.From == r.From }); i >= 0 {
 		if r.Unix <= list[i].Unix {
-			s.reports[to] = list
-			return // said again, by whoever heard it on the way
+			s.all[to] = list
+			return // a copy of it, sent again by another
 		}
 		list = slices.Delete(list, i, i+1)
 	}
@@ -72,7 +85,19 @@ func (s *Server) keepReport(r keptReport) {
 		i := leastReport(list)
 		list = slices.Delete(list, i, i+1)
 	}
-	s.reports[to] = list
+	s.all[to] = list
+}
+
+// of returns the reports that are kept for a device.
+func (s *reportStore) of(device identity.PublicKey, now time.Time) (list []probe.Report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.all[device] {
+		if age := now.Sub(k.at); age <= keepReport {
+			list = append(list, probe.Report{Frame: k.AppendPayload(nil), AgeS: age.Seconds()})
+		}
+	}
+	return list
 }
 
 // leastReport returns the one of a list, the oldest first, that makes room for the others:
@@ -90,18 +115,6 @@ func leastReport(list []keptReport) (least int) {
 		}
 	}
 	return least
-}
-
-// reportsFor are those that are kept for a device.
-func (s *Server) reportsFor(device identity.PublicKey, now time.Time) (list []probe.Report) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, k := range s.reports[device] {
-		if age := now.Sub(k.at); age <= keepReport {
-			list = append(list, probe.Report{Frame: k.AppendPayload(nil), AgeS: age.Seconds()})
-		}
-	}
-	return list
 }
 
 // Copied reports whether two mpbond at once use the key of a device: two of its bonds have
@@ -148,23 +161,4 @@ func (s *Server) watchCopies(now time.Time, isUsed func(*session) bool) {
 // isUsed reports whether a bond has a subflow that is no doctor's.
 func isUsed(b *session) bool {
 	return slices.ContainsFunc(b.e.Status(false).Subflows, func(s endpoint.Subflow) bool { return s.Device != probe.DoctorName })
-}
-
-// noteCall counts a connection to the server's port, unless it came from this machine.
-func (s *Server) noteCall(from net.Addr, now time.Time) {
-	if a, err := netip.ParseAddrPort(from.String()); err == nil && a.Addr().IsLoopback() {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls.Count++
-	s.calls.Last = now
-}
-
-// Calls returns the connections that reached the server's port.
-func (s *Server) Calls() *api.Calls {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.calls
-	return &c
 }

@@ -31,19 +31,24 @@ func generate(t *testing.T) *identity.Key {
 	return k
 }
 
+// storeFor keeps reports for one device alone.
+func storeFor(primary *identity.Key) *reportStore {
+	return newReportStore(func(k identity.PublicKey) bool { return k == primary.Public() })
+}
+
 // TestReports: reports for an enrolled device are kept, one of each helper, a few, for a
 // while; others are not.
 func TestReports(t *testing.T) {
-	s, primary, _ := newServer(t, Default)
-	defer s.ln.Close()
+	primary := generate(t)
+	s := storeFor(primary)
 	now, phone, stranger := time.Now(), generate(t), generate(t)
 	count := func(at time.Time, want int) {
 		t.Helper()
-		if got := s.reportsFor(primary.Public(), at); len(got) != want {
+		if got := s.of(primary.Public(), at); len(got) != want {
 			t.Errorf("%d reports, want %d", len(got), want)
 		}
 	}
-	keep := func(f wire.Report, at time.Time) { s.keepReport(keptReport{Report: f, at: at}) }
+	keep := func(f wire.Report, at time.Time) { s.keep(keptReport{Report: f, at: at}) }
 	keep(report(phone, primary.Public()), now)
 	keep(report(phone, primary.Public()), now.Add(time.Second))
 	count(now, 1)
@@ -57,8 +62,8 @@ func TestReports(t *testing.T) {
 	}
 	count(now, mostReports)
 	count(now.Add(keepReport+time.Minute), 0)
-	if len(s.reports) != 1 {
-		t.Errorf("reports for %d devices are kept", len(s.reports))
+	if len(s.all) != 1 {
+		t.Errorf("reports for %d devices are kept", len(s.all))
 	}
 }
 
@@ -71,18 +76,18 @@ func TestReportsOfStrangers(t *testing.T) {
 		sources int // of the strangers
 	}{{"a helper's address that is known", true, 100}, {"one that is not", false, mostReports - 1}} {
 		t.Run(c.name, func(t *testing.T) {
-			s, primary, _ := newServer(t, Default)
-			defer s.ln.Close()
+			primary := generate(t)
+			s := storeFor(primary)
 			phone, now := generate(t), time.Now()
 			at := func(last int) netip.Prefix {
 				return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(last)}), 32)
 			}
-			s.keepReport(keptReport{report(phone, primary.Public()), now, at(200), c.proved})
+			s.keep(keptReport{report(phone, primary.Public()), now, at(200), c.proved})
 			for i := range 100 {
-				s.keepReport(keptReport{report(generate(t), primary.Public()), now.Add(time.Duration(i) * time.Second), at(1 + i%c.sources), false})
+				s.keep(keptReport{report(generate(t), primary.Public()), now.Add(time.Duration(i) * time.Second), at(1 + i%c.sources), false})
 			}
-			s.keepReport(keptReport{report(phone, primary.Public()), now.Add(time.Minute), at(1), false}) // said again by a stranger
-			kept := s.reports[primary.Public()]
+			s.keep(keptReport{report(phone, primary.Public()), now.Add(time.Minute), at(1), false}) // said again by a stranger
+			kept := s.all[primary.Public()]
 			if c.proved && !slices.ContainsFunc(kept, func(k keptReport) bool { return k.From == phone.Public() && k.proved }) {
 				t.Error("a stranger who said the helper's report again took its protection")
 			}
@@ -96,16 +101,16 @@ func TestReportsOfStrangers(t *testing.T) {
 // TestReportsFitTheLine: the longest reports fit into the line of 4 KB by which a device is
 // told of them.
 func TestReportsFitTheLine(t *testing.T) {
-	s, primary, _ := newServer(t, Default)
-	defer s.ln.Close()
+	primary := generate(t)
+	s := storeFor(primary)
 	for range mostReports {
 		by := generate(t)
 		f := report(by, primary.Public())
 		f.At = strings.Repeat("x", wire.MaxDest)
 		f.Sig = by.Sign(f.Signed())
-		s.keepReport(keptReport{Report: f, at: time.Now()})
+		s.keep(keptReport{Report: f, at: time.Now()})
 	}
-	b, err := json.Marshal(probe.About{Reports: s.reportsFor(primary.Public(), time.Now()), Names: strings.Repeat("x", 200), Seen: "[2001:db8::1]:65535"})
+	b, err := json.Marshal(probe.About{Reports: s.of(primary.Public(), time.Now()), Names: strings.Repeat("x", 200), Seen: "[2001:db8::1]:65535"})
 	if err != nil || len(b) > 4096 {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
@@ -124,7 +129,7 @@ func TestReportIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for len(s.reportsFor(primary.Public(), time.Now())) == 0 {
+	for len(s.reports.of(primary.Public(), time.Now())) == 0 {
 		if ctx.Err() != nil {
 			t.Fatal("nothing was left")
 		}

@@ -16,10 +16,8 @@ import (
 	"sync"
 	"time"
 
-	"mpbond/api"
 	"mpbond/base/fault"
 	"mpbond/base/identity"
-	"mpbond/base/loglimit"
 	"mpbond/base/unit"
 	"mpbond/control/device"
 	"mpbond/control/policy"
@@ -34,7 +32,6 @@ import (
 	"mpbond/node/dial"
 	"mpbond/node/endpoint"
 	"mpbond/node/probe"
-	"mpbond/node/refusal"
 )
 
 // Config is the server's configuration; the toml tags are the file's keys.
@@ -127,19 +124,18 @@ type Server struct {
 	firstByte time.Duration // shorter in tests
 	pair      func(context.Context, net.Conn)
 	gate      *tcp.Gate
-	memory    *endpoint.Memory
 
-	mu       sync.Mutex
-	accounts map[identity.PublicKey]*account
-	joins    tcp.Tries[identity.PublicKey] // of subflows
-	refusals *loglimit.Limiter             // the log, for what strangers cause
-	bonds    map[bondKey]*session
-	conns    map[net.Conn]bool                   // in a handshake
-	reports  map[identity.PublicKey][]keptReport // for devices; of those that are not enrolled any more, until the end
-	calls    api.Calls
-	refused  refusal.List // devices that were refused
-	ending   bool         // Run is about to return: wg is being waited for
-	wg       sync.WaitGroup
+	dest     destinations
+	memory   *endpoint.Memory
+	accounts *accountTable
+	reports  *reportStore
+	callers  *callerLog
+
+	mu     sync.Mutex
+	bonds  map[bondKey]*session
+	conns  map[net.Conn]bool // in a handshake
+	ending bool              // Run is about to return: wg is being waited for
+	wg     sync.WaitGroup
 }
 
 // bondKey makes a bond its device's own: nobody joins another device's bond.
@@ -202,10 +198,12 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 			return nil, err
 		}
 	}
+	memory := endpoint.NewMemory(cfg.Memory)
 	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, udp: udp, start: time.Now(), firstByte: firstByte,
-		memory: endpoint.NewMemory(cfg.Memory),
-		gate:   tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), joins: tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute}, refusals: loglimit.New(log),
-		accounts: map[identity.PublicKey]*account{}, bonds: map[bondKey]*session{}, reports: map[identity.PublicKey][]keptReport{}, conns: map[net.Conn]bool{}}, nil
+		dest: destinations{cfg.Allow}, memory: memory, accounts: newAccountTable(memory, cfg.Rate),
+		reports: newReportStore(trust.Allowed(identity.RolePrimary)), callers: newCallerLog(trust, log),
+		gate:  tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute),
+		bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
 }
 
 // PairWith has answer attend to devices that call to be paired; it closes their
@@ -320,7 +318,7 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	if s.trust.Paused(key.device) {
 		return nil, wire.Refuse{Code: wire.CodeLimit, Text: pausedHere}
 	}
-	if !s.joins.Take(key.device, time.Now()) {
+	if !s.accounts.takeJoin(key.device, time.Now()) {
 		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has begun %d subflows within a minute, which is the limit", maxPerMinute)}
 	}
 	if b := s.bonds[key]; b != nil {
@@ -339,7 +337,7 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 	if n >= s.cfg.MaxBonds {
 		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has %d bonds, which is the limit; each has a subflow", n)}
 	}
-	b := &session{key: key, id: s.freeID(key.id), name: key.device.ID().String(), instance: randomInstance(), of: s.accountOf(key.device), measures: make(chan bool, 1)}
+	b := &session{key: key, id: s.freeID(key.id), name: key.device.ID().String(), instance: randomInstance(), of: s.accounts.of(key.device), measures: make(chan bool, 1)}
 	if p, ok := s.trust.Lookup(key.device); ok {
 		b.name = p.Name
 	}
@@ -405,7 +403,7 @@ func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
 		s.measure(ctx, b, c, wire.PathID(path))
 		return
 	}
-	d, err := s.dialFor(ctx, c)
+	d, err := s.dest.dialFor(ctx, c)
 	if err != nil {
 		r := wire.Reset{Code: wire.CodeInternal, Text: err.Error()}
 		errors.As(err, &r)

@@ -1,8 +1,14 @@
 package server
 
 import (
+	"bytes"
+	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -64,5 +70,54 @@ func TestRefusals(t *testing.T) {
 	refused("", "unknown device", 1)
 	if n := strings.Count(stop(), "connection refused"); n < 1 || n > 4 { // the log bounds them too
 		t.Errorf("%d lines in the log, want 1 to 4", n)
+	}
+}
+
+// TestCallerLog: calls from this machine do not count; each refused device is one entry, and
+// what it was refused for is worth a line now and then; other failures always are, which the
+// limiter bounds.
+func TestCallerLog(t *testing.T) {
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	l, now := newCallerLog(trust, slog.New(slog.NewTextHandler(&log, nil))), time.Unix(1e9, 0)
+	from := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 5} }
+	for _, ip := range []string{"127.0.0.1", "::1", "192.0.2.1", "2001:db8::1", "192.0.2.1"} {
+		l.noteCall(from(ip), now)
+	}
+	if c := l.count(); c.Count != 3 || !c.Last.Equal(now) {
+		t.Errorf("calls %+v", c)
+	}
+	paused := wire.Refuse{Code: wire.CodeLimit, Text: pausedHere}
+	worth := 0
+	for i := range 100 {
+		if l.noteRefused(from("192.0.2.1"), paused, now.Add(time.Duration(i)*time.Second)) {
+			worth++
+		}
+	}
+	if list := l.refused.Refusals(now.Add(100 * time.Second)); len(list) != 1 || list[0].Count != 100 || list[0].Reason != pausedHere || worth != 1 {
+		t.Errorf("%d lines for refusals %+v", worth, list)
+	}
+	for range 3 {
+		if !l.noteRefused(from("192.0.2.1"), io.EOF, now) {
+			t.Error("a connection that broke is worth no line")
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	l.noteFailure(ctx, near, io.EOF, false)
+	if log.Len() > 0 {
+		t.Errorf("what the end of the server cut off is logged: %s", log.String())
+	}
+	for range 5 {
+		l.noteFailure(t.Context(), near, io.EOF, true)
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "too many handshakes") {
+		t.Errorf("%d lines: %s", n, log.String())
 	}
 }
