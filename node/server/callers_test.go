@@ -27,7 +27,7 @@ func TestRefusals(t *testing.T) {
 	}
 	call := func(key *identity.Key, version uint8) {
 		t.Helper()
-		c := tls.Client(dialServer(t, s), key.Client(s.key.Public(), wire.ALPN))
+		c := tls.Client(dialServer(t, s), key.Client(s.handshakes.key.Public(), wire.ALPN))
 		defer c.Close()
 		if _, err := c.Write(wire.Append(nil, wire.Join{Version: version, Path: 1, Device: "laptop"})); err != nil {
 			t.Fatal(err)

@@ -3,12 +3,12 @@ package server
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"mpbond/api"
 	"mpbond/base/fault"
+	"mpbond/base/identity"
 	"mpbond/link/wire"
 	"mpbond/node/refusal"
 	"mpbond/node/status"
@@ -17,37 +17,20 @@ import (
 // Status describes all bonds. With why they hold their last decisions too.
 func (s *Server) Status(why bool) []api.Bond {
 	out := []api.Bond{}
-	for _, b := range s.sessions() {
+	for _, b := range s.sessions.list() {
 		a := status.Bond(b.e.Status(why))
-		a.ID, a.Peer = b.id, s.nameOf(b)
+		a.ID, a.Peer = b.id, nameOf(s.trust, b)
 		out = append(out, a)
 	}
 	slices.SortFunc(out, func(a, b api.Bond) int { return cmp.Compare(a.Peer+a.ID, b.Peer+b.ID) })
 	return out
 }
 
-// sessions are the bonds that there are now: to describe them takes the lock of
-// each, for which nobody else is to wait.
-func (s *Server) sessions() []*session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.bonds))
-}
-
-// nameOf is what a bond's device is called now; if it is trusted no longer, what
-// it was.
-func (s *Server) nameOf(b *session) string {
-	if p, ok := s.trust.Lookup(b.key.device); ok {
-		return p.Name
-	}
-	return b.name
-}
-
 // Streams lists the open streams of all bonds, of each the newest first.
 func (s *Server) Streams() []api.StreamOf {
 	list := []api.StreamOf{}
-	for _, b := range s.sessions() {
-		list = append(list, api.StreamsOf(b.id, s.nameOf(b), status.Streams(b.e.StreamList()))...)
+	for _, b := range s.sessions.list() {
+		list = append(list, api.StreamsOf(b.id, nameOf(s.trust, b), status.Streams(b.e.StreamList()))...)
 	}
 	return list
 }
@@ -55,8 +38,8 @@ func (s *Server) Streams() []api.StreamOf {
 // Flows lists the datagram flows of all bonds, of each the one used last first.
 func (s *Server) Flows() []api.FlowOf {
 	list := []api.FlowOf{}
-	for _, b := range s.sessions() {
-		list = append(list, api.FlowsOf(b.id, s.nameOf(b), status.Flows(b.e.FlowList()))...)
+	for _, b := range s.sessions.list() {
+		list = append(list, api.FlowsOf(b.id, nameOf(s.trust, b), status.Flows(b.e.FlowList()))...)
 	}
 	return list
 }
@@ -64,7 +47,7 @@ func (s *Server) Flows() []api.FlowOf {
 // CloseSubflow ends a subflow of a bond: what it carried goes over others, and
 // the device makes a new one.
 func (s *Server) CloseSubflow(bond string, path uint32) error {
-	b, err := s.session(bond)
+	b, err := s.sessions.named(bond)
 	if err == nil && !b.e.Detach(wire.PathID(path)) {
 		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, path), "see `mpbond status`")
 	}
@@ -73,23 +56,11 @@ func (s *Server) CloseSubflow(bond string, path uint32) error {
 
 // ResetStream resets a stream of a bond, at both ends.
 func (s *Server) ResetStream(bond string, id uint64) error {
-	b, err := s.session(bond)
+	b, err := s.sessions.named(bond)
 	if err == nil && !b.e.ResetStream(wire.StreamID(id), "reset at the server by hand") {
 		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no stream %d", bond, id), "see `mpbond status --why`")
 	}
 	return err
-}
-
-// session is the bond of that name.
-func (s *Server) session(bond string) (*session, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, b := range s.bonds {
-		if b.id == bond {
-			return b, nil
-		}
-	}
-	return nil, fault.New(fault.NotFound, fmt.Errorf("there is no bond %.40q", bond), "see `mpbond status`")
 }
 
 // Refusals returns the devices that are refused here.
@@ -97,3 +68,6 @@ func (s *Server) Refusals() []refusal.Record { return s.callers.refused.Refusals
 
 // Calls returns the connections that reached the server's port.
 func (s *Server) Calls() *api.Calls { return s.callers.count() }
+
+// Copied reports whether two mpbond at once use the key of a device.
+func (s *Server) Copied(device identity.PublicKey) bool { return s.sessions.copied(device, time.Now()) }

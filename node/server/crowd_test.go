@@ -89,7 +89,7 @@ func TestCrowdAtTheServer(t *testing.T) {
 	} {
 		t.Run(a.name, func(t *testing.T) {
 			s, primary, _ := start(t, firstByte)
-			c := crowd{first: a.first(s.key.Public())}
+			c := crowd{first: a.first(s.handshakes.key.Public())}
 			c.start(t, s, a.addresses)
 			for c.opened.Load() < maxHandshakes+100 {
 				time.Sleep(time.Millisecond)
@@ -100,9 +100,9 @@ func TestCrowdAtTheServer(t *testing.T) {
 				began := time.Now()
 				err := joinFrom(t, s, primary, netip.AddrFrom4([4]byte{127, 8, 0, byte(1 + try)}), byte(1+try%4))
 				worst = max(worst, time.Since(began))
-				s.mu.Lock()
-				most = max(most, len(s.conns))
-				s.mu.Unlock()
+				s.handshakes.mu.Lock()
+				most = max(most, len(s.handshakes.conns))
+				s.handshakes.mu.Unlock()
 				if err != nil {
 					t.Errorf("try %d, after %v: %v", try+1, time.Since(began), err)
 				}
@@ -122,7 +122,7 @@ func joinFrom(t *testing.T, s *Server, device *identity.Key, from netip.Addr, bo
 	if err != nil {
 		return err
 	}
-	sf, _, err := subflow.Join(t.Context(), c, device.Client(s.key.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{bond}, Path: 1, Device: "test"})
+	sf, _, err := subflow.Join(t.Context(), c, device.Client(s.handshakes.key.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{bond}, Path: 1, Device: "test"})
 	if err == nil {
 		sf.Close()
 	}

@@ -50,7 +50,8 @@ func TestForgedReports(t *testing.T) {
 	s, primary, log := newServer(t, Default)
 	var traced notes
 	s.rec = trace.New(&traced, "server", slog.New(slog.DiscardHandler))
-	s.firstByte = time.Minute
+	s.sessions.rec = s.rec
+	s.handshakes.firstByte = time.Minute
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- s.Run(ctx) }()
@@ -139,7 +140,7 @@ func TestForgedReports(t *testing.T) {
 // joinHelped joins a subflow over the HS-path of a helper.
 func joinHelped(t *testing.T, s *Server, primary *identity.Key, l *pipe.HSPath, j wire.Join) *subflow.Subflow {
 	t.Helper()
-	sf, _, err := subflow.Join(t.Context(), l, primary.Client(s.key.Public(), wire.ALPN), j)
+	sf, _, err := subflow.Join(t.Context(), l, primary.Client(s.handshakes.key.Public(), wire.ALPN), j)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,56 +87,6 @@ func (b *session) taking(k kind) (own, all int) {
 	return b.taken[k], b.of.taken[k]
 }
 
-// admit is take, for which bonds of the device that have lost their last subflow
-// make room, the one first that has been without for longest: a device that was
-// switched off and has come back with another bond would wait for keepBond else.
-func (s *Server) admit(b *session, k kind, limit int) bool {
-	if b.take(k, limit) {
-		return true
-	}
-	s.mu.Lock()
-	for {
-		_, all := b.taking(k)
-		if all < limit || !s.endLost(b.key.device, func(o *session) bool {
-			own, _ := o.taking(k)
-			return o != b && own > 0
-		}) {
-			break
-		}
-	}
-	s.mu.Unlock()
-	return b.take(k, limit)
-}
-
-// endLost ends the bond of a device that has been without a subflow for longest, of
-// those that may end, and reports whether there was one. mu must be held.
-func (s *Server) endLost(device identity.PublicKey, may func(*session) bool) bool {
-	lost := s.lost(device, may)
-	if lost == nil || s.ending {
-		return false
-	}
-	delete(s.bonds, lost.key)
-	lost.giveAll()
-	s.log.Info("bond ended: another one of the device needs its place", "device", s.nameOf(lost))
-	s.wg.Go(func() { s.end(lost) })
-	return true
-}
-
-// lost returns the bond of a device that has been without a subflow for longest, of
-// those that may end, nil if there is none. mu must be held.
-func (s *Server) lost(device identity.PublicKey, may func(*session) bool) (lost *session) {
-	var longest time.Duration
-	for key, o := range s.bonds {
-		if key.device != device || !may(o) {
-			continue
-		}
-		if away := o.e.WithoutSubflow(); away > longest {
-			lost, longest = o, away
-		}
-	}
-	return lost
-}
-
 // accountTable holds what each device takes over all its bonds: its speed, its share of the
 // memory, and how many subflows it begins. It owns the accounts, which stay until the end.
 // Methods may be called by any goroutine.

@@ -168,7 +168,7 @@ func bondWith(t *testing.T, s *Server, device *identity.Key, id byte) (*endpoint
 		t.Fatal(err)
 	}
 	j := wire.Join{Version: wire.Version, Bond: wire.BondID{id}, Path: 1, Device: "test"}
-	sf, _, err := subflow.Join(t.Context(), c, device.Client(s.key.Public(), wire.ALPN), j)
+	sf, _, err := subflow.Join(t.Context(), c, device.Client(s.handshakes.key.Public(), wire.ALPN), j)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,22 +267,22 @@ func TestPlacesOfLostBonds(t *testing.T) {
 		}
 		there := func(want ...*session) {
 			t.Helper()
-			s.mu.Lock()
-			defer s.mu.Unlock()
+			s.sessions.mu.Lock()
+			defer s.sessions.mu.Unlock()
 			for i, b := range want {
-				if s.bonds[b.key] != b {
+				if s.sessions.bonds[b.key] != b {
 					t.Errorf("bond %d has ended", i)
 				}
 			}
-			if len(s.bonds) != len(want) {
-				t.Errorf("%d bonds are there, want %d", len(s.bonds), len(want))
+			if len(s.sessions.bonds) != len(want) {
+				t.Errorf("%d bonds are there, want %d", len(s.sessions.bonds), len(want))
 			}
 		}
 		fill(bonds[0], streams, most)
 		fill(bonds[1], flows, 6)
 		fill(bonds[2], flows, 4)
 		now := bonds[3]
-		if !s.admit(now, flows, most) {
+		if !s.sessions.admit(now, flows, most) {
 			t.Error("no place for a flow")
 		}
 		there(bonds[0], bonds[2], now)
@@ -299,7 +299,7 @@ func TestPlacesOfLostBonds(t *testing.T) {
 			t.Error("a bond that made room has got a place")
 		}
 		fill(now, flows, 5)
-		if !s.admit(now, flows, most) || s.admit(now, flows, 7) {
+		if !s.sessions.admit(now, flows, most) || s.sessions.admit(now, flows, 7) {
 			t.Error("the second bond, and its own place, made no room, or more than there is")
 		}
 		there(bonds[0], now)
@@ -317,12 +317,12 @@ func TestCrashedPrimaryIsLetIn(t *testing.T) {
 			if _, err := s.join(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{}); err != nil {
 				t.Fatalf("start %d: %v", id, err)
 			}
-			s.mu.Lock()
-			_, first := s.bonds[bondKey{primary.Public(), wire.BondID{id - byte(Default.MaxBonds) + 1}}]
-			if n := len(s.bonds); n > Default.MaxBonds || int(id) >= Default.MaxBonds && !first {
+			s.sessions.mu.Lock()
+			_, first := s.sessions.bonds[bondKey{primary.Public(), wire.BondID{id - byte(Default.MaxBonds) + 1}}]
+			if n := len(s.sessions.bonds); n > Default.MaxBonds || int(id) >= Default.MaxBonds && !first {
 				t.Errorf("start %d: %d bonds; the oldest that has a place is there: %v", id, n, first)
 			}
-			s.mu.Unlock()
+			s.sessions.mu.Unlock()
 			time.Sleep(1700 * time.Millisecond)
 		}
 	})

@@ -44,7 +44,7 @@ func (s *Server) measure(ctx context.Context, b *session, c *endpoint.Conn, path
 			h, _ := b.e.HopOf(path)
 			return status.Hop(h)
 		}})
-	s.log.Debug("measured", "device", s.nameOf(b), "path", path, "err", err)
+	s.log.Debug("measured", "device", nameOf(s.trust, b), "path", path, "err", err)
 	if err != nil {
 		splice.Reset(c)
 		return

@@ -34,7 +34,7 @@ func newHostile(t *testing.T, s *Server, device *identity.Key, id byte) *hostile
 	if err != nil {
 		t.Fatal(err)
 	}
-	sf, _, err := subflow.Join(t.Context(), c, device.Client(s.key.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{id}, Path: 1, Device: "hostile"})
+	sf, _, err := subflow.Join(t.Context(), c, device.Client(s.handshakes.key.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{id}, Path: 1, Device: "hostile"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,21 +211,21 @@ func TestMemoryComesBack(t *testing.T) {
 		for id := range byte(2) {
 			device := primary.Public()
 			device[0] += id
-			s.mu.Lock()
+			s.sessions.mu.Lock()
 			b := &session{key: bondKey{device, wire.BondID{id}}, of: s.accounts.of(device)}
 			b.e = endpoint.New(endpoint.Config{Share: b.of.memory})
-			s.bonds[b.key] = b
-			s.mu.Unlock()
+			s.sessions.bonds[b.key] = b
+			s.sessions.mu.Unlock()
 			bonds = append(bonds, b)
 		}
 		if m := bonds[0].of.memory; !m.Take(40*unit.MB) || !m.Short() || bonds[1].of.memory.Short() {
 			t.Fatal("the shares are not as they should be")
 		}
 		time.Sleep(30 * time.Second)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.bonds[bonds[0].key] != nil || s.bonds[bonds[1].key] == nil {
-			t.Errorf("%d bonds are left", len(s.bonds))
+		s.sessions.mu.Lock()
+		defer s.sessions.mu.Unlock()
+		if s.sessions.bonds[bonds[0].key] != nil || s.sessions.bonds[bonds[1].key] == nil {
+			t.Errorf("%d bonds are left", len(s.sessions.bonds))
 		}
 	})
 }

@@ -56,7 +56,7 @@ type resolved struct {
 
 // servePackets carries a datagram flow until it ends.
 func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.PacketConn) {
-	if !s.admit(b, flows, s.cfg.MaxFlows) {
+	if !s.sessions.admit(b, flows, s.cfg.MaxFlows) {
 		c.CloseWith(wire.CodeLimit, fmt.Sprintf("%d datagram flows of the device are open, which is the server's limit", s.cfg.MaxFlows))
 		return
 	}
@@ -67,12 +67,12 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 		if tcp.Exhausted(err) {
 			code = wire.CodeLimit
 		}
-		s.log.Warn("no socket for a datagram flow", "device", s.nameOf(b), "err", err)
+		s.log.Warn("no socket for a datagram flow", "device", nameOf(s.trust, b), "err", err)
 		c.CloseWith(code, "the server has no socket for it")
 		return
 	}
 	if err := udpsock.Failing(sock); err != nil {
-		s.log.Warn("ICMP errors are not passed on", "device", s.nameOf(b), "err", err)
+		s.log.Warn("ICMP errors are not passed on", "device", nameOf(s.trust, b), "err", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r := &packetRelay{dest: s.dest, c: c, v: b.of.speed, sock: sock, ctx: ctx, verdicts: map[netip.Addr]bool{}, names: map[string]resolved{}}
@@ -81,7 +81,7 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 	for {
 		d, err := c.Receive()
 		if err != nil {
-			s.log.Debug("datagram flow ended", "device", s.nameOf(b), "from_device", up, "err", err)
+			s.log.Debug("datagram flow ended", "device", nameOf(s.trust, b), "from_device", up, "err", err)
 			break
 		}
 		up++

@@ -10,7 +10,6 @@ import (
 	"mpbond/link/pipe"
 	"mpbond/link/tcp"
 	"mpbond/link/wire"
-	"mpbond/node/endpoint"
 	"mpbond/node/probe"
 )
 
@@ -22,9 +21,6 @@ import (
 const (
 	mostReports = 6                // for one primary: what fits into the line that tells it of them
 	keepReport  = 30 * time.Minute // a helper repeats it each ten, while it is true
-	// together is how long two bonds of a device must carry subflows at once to count as
-	// two mpbond with one key: a device that restarts has two for up to a minute.
-	together = 90 * time.Second
 )
 
 // keptReport is a report, when it came and whence.
@@ -115,50 +111,4 @@ func leastReport(list []keptReport) (least int) {
 		}
 	}
 	return least
-}
-
-// Copied reports whether two mpbond at once use the key of a device: two of its bonds have
-// had subflows for long, and neither is a doctor's.
-func (s *Server) Copied(device identity.PublicKey) bool { return s.copied(device, time.Now()) }
-
-func (s *Server) copied(device identity.PublicKey, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := 0
-	for k, b := range s.bonds {
-		if k.device == device && !b.shared.IsZero() && now.Sub(b.shared) >= together {
-			n++
-		}
-	}
-	return n > 1
-}
-
-// watchCopies notes which bonds of devices have subflows beside another bond of theirs.
-// It is called every few seconds. IsUsed reports whether a bond has subflows.
-func (s *Server) watchCopies(now time.Time, isUsed func(*session) bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	in, used := map[identity.PublicKey]int{}, map[*session]bool{}
-	for k, b := range s.bonds {
-		if used[b] = s.bondsOf(k.device) > 1 && isUsed(b); used[b] {
-			in[k.device]++
-		}
-	}
-	for k, b := range s.bonds {
-		switch {
-		case in[k.device] < 2 || !used[b]:
-			b.shared = time.Time{}
-		case b.shared.IsZero():
-			b.shared = now
-		case now.Sub(b.shared) >= together && !b.warned:
-			b.warned = true
-			s.log.Warn("two mpbond use the key of one device at once", "device", b.name,
-				"hint", "a copy of its files runs on another device: revoke it, and pair each anew with a key of its own")
-		}
-	}
-}
-
-// isUsed reports whether a bond has a subflow that is no doctor's.
-func isUsed(b *session) bool {
-	return slices.ContainsFunc(b.e.Status(false).Subflows, func(s endpoint.Subflow) bool { return s.Device != probe.DoctorName })
 }

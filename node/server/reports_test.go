@@ -147,12 +147,12 @@ func TestCopied(t *testing.T) {
 	defer s.ln.Close()
 	key, now := primary.Public(), time.Unix(1_800_000_000, 0)
 	a, b := &session{name: "laptop"}, &session{name: "laptop"}
-	s.bonds[bondKey{key, wire.BondID{1}}], s.bonds[bondKey{key, wire.BondID{2}}] = a, b
+	s.sessions.bonds[bondKey{key, wire.BondID{1}}], s.sessions.bonds[bondKey{key, wire.BondID{2}}] = a, b
 	used := map[*session]bool{a: true, b: true}
 	look := func(after time.Duration, want bool) {
 		t.Helper()
-		s.watchCopies(now.Add(after), func(b *session) bool { return used[b] })
-		if got := s.copied(key, now.Add(after)); got != want {
+		s.sessions.watchCopies(now.Add(after), func(b *session) bool { return used[b] })
+		if got := s.sessions.copied(key, now.Add(after)); got != want {
 			t.Errorf("after %v: %v", after, got)
 		}
 	}
@@ -167,6 +167,6 @@ func TestCopied(t *testing.T) {
 	if n := strings.Count(log.String(), "two mpbond use the key"); n != 2 { // of each bond once
 		t.Errorf("it warns %d times", n)
 	}
-	delete(s.bonds, bondKey{key, wire.BondID{2}})
+	delete(s.sessions.bonds, bondKey{key, wire.BondID{2}})
 	look(4*together, false)
 }

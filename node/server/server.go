@@ -1,6 +1,3 @@
-// Package server is the role at the far end: it accepts subflows of enrolled
-// devices, keeps their bonds, and connects streams to their destinations. It
-// stands between package endpoint and the Internet.
 package server
 
 import (
@@ -108,58 +105,27 @@ const (
 	streamCost = 32 * unit.KB
 )
 
-// Server is a running server. Safe for concurrent use.
+// Server is a running server: it listens, and wires the types of this package. Safe for
+// concurrent use.
 type Server struct {
 	cfg   Config
-	key   *identity.Key
 	trust *identity.Trust
 	log   *slog.Logger
 	rec   *trace.Recorder // nil: nothing is traced
 	ln    *tcp.Listener
 	udp   Listener // or nil
-	start time.Time
+	pair  pairing
 	// Version is the program's, for those who measure. To be set before Run.
 	Version string
 
-	firstByte time.Duration // shorter in tests
-	pair      func(context.Context, net.Conn)
-	gate      *tcp.Gate
-
-	dest     destinations
-	memory   *endpoint.Memory
-	accounts *accountTable
-	reports  *reportStore
-	callers  *callerLog
-
-	mu     sync.Mutex
-	bonds  map[bondKey]*session
-	conns  map[net.Conn]bool // in a handshake
-	ending bool              // Run is about to return: wg is being waited for
-	wg     sync.WaitGroup
-}
-
-// bondKey makes a bond its device's own: nobody joins another device's bond.
-type bondKey struct {
-	device identity.PublicKey
-	id     wire.BondID
-}
-
-// session is a bond with a device.
-type session struct {
-	key      bondKey
-	id       string // that no other bond here has: of its key, if need be with a number
-	name     string // of its device when it began
-	instance uint64
-	ended    bool // guarded by Server.mu
-	e        *endpoint.Endpoint
-	of       *account  // of its device
-	taken    load      // of it, by this bond
-	over     bool      // it was ended for want of room: taken counts no more
-	measures chan bool // holds one while a subflow is measured
-	// Since when it has subflows beside another bond of its device, and whether that was
-	// warned of; guarded by Server.mu.
-	shared time.Time
-	warned bool
+	handshakes *handshakes
+	sessions   *sessionTable
+	dest       destinations
+	memory     *endpoint.Memory
+	accounts   *accountTable
+	reports    *reportStore
+	callers    *callerLog
+	wg         sync.WaitGroup
 }
 
 // New opens the server's port. Trust says which devices are enrolled; rec, if
@@ -199,11 +165,14 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		}
 	}
 	memory := endpoint.NewMemory(cfg.Memory)
-	return &Server{cfg: cfg, key: key, trust: trust, log: log, rec: rec, ln: ln, udp: udp, start: time.Now(), firstByte: firstByte,
+	s := &Server{cfg: cfg, trust: trust, log: log, rec: rec, ln: ln, udp: udp,
 		dest: destinations{cfg.Allow}, memory: memory, accounts: newAccountTable(memory, cfg.Rate),
-		reports: newReportStore(trust.Allowed(identity.RolePrimary)), callers: newCallerLog(trust, log),
-		gate:  tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute),
-		bonds: map[bondKey]*session{}, conns: map[net.Conn]bool{}}, nil
+		reports: newReportStore(trust.Allowed(identity.RolePrimary)), callers: newCallerLog(trust, log)}
+	s.sessions = &sessionTable{limit: cfg.MaxBonds, trust: trust, log: log, rec: rec, enrolled: s.enrolled, retire: s.retire, bonds: map[bondKey]*session{}}
+	s.handshakes = &handshakes{key: key, trust: trust, log: log, gate: tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), firstByte: firstByte,
+		callers: s.callers, reports: s.reports, tasks: &s.wg, join: s.join, conns: map[net.Conn]bool{},
+		attach: func(sf *subflow.Subflow, id wire.BondID) *session { return s.sessions.attach(sf, id, cfg.MaxSubflows) }}
+	return s, nil
 }
 
 // PairWith has answer attend to devices that call to be paired; it closes their
@@ -222,7 +191,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	s.wg.Go(func() { s.reap(ctx) })
 	if s.udp != nil {
-		s.wg.Go(func() { s.acceptUDP(ctx) })
+		s.wg.Go(func() { s.handshakes.acceptUDP(ctx, s.udp, s.cfg.Usage) })
 	}
 	var err error
 	for {
@@ -233,19 +202,11 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 			break
 		}
-		s.greet(ctx, c, s.pair)
+		s.handshakes.greet(ctx, c, s.pair)
 	}
 	cancel()
-	s.mu.Lock()
-	s.ending = true
-	for c := range s.conns {
-		c.Close()
-	}
-	var list []*session
-	for _, b := range s.bonds {
-		list = append(list, b)
-	}
-	s.mu.Unlock()
+	list := s.sessions.close()
+	s.handshakes.closeAll()
 	var farewell sync.WaitGroup
 	for _, b := range list {
 		farewell.Go(func() { s.end(b) })
@@ -258,20 +219,23 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// end forgets a session and closes it.
+// end takes out a session and closes it.
 func (s *Server) end(b *session) {
-	s.mu.Lock()
-	if s.bonds[b.key] == b {
-		delete(s.bonds, b.key)
-	}
-	if !b.ended && s.bondsOf(b.key.device) == 0 {
-		s.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: s.nameOf(b)})
-	}
-	b.ended = true
-	s.mu.Unlock()
+	s.sessions.remove(b)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	b.e.Close(ctx)
+}
+
+// retire ends a session in a goroutine of its own, and tells its device why, if there is a
+// reason.
+func (s *Server) retire(b *session, why wire.Refuse) {
+	s.wg.Go(func() {
+		if why != (wire.Refuse{}) {
+			b.e.Fail(why.Code, why.Text)
+		}
+		s.end(b)
+	})
 }
 
 // What devices are told that may not be here.
@@ -280,64 +244,50 @@ const (
 	pausedHere = "this device is paused at the server"
 )
 
+// errShutdown is what devices receive that join while the server ends.
+var errShutdown = wire.Refuse{Code: wire.CodeClosed, Text: "the server is shutting down"}
+
+// enrolled returns why a device may not be here, a wire.Refuse, nil if it may.
+func (s *Server) enrolled(device identity.PublicKey) error {
+	switch {
+	case s.trust.Paused(device):
+		return wire.Refuse{Code: wire.CodeLimit, Text: pausedHere}
+	case !s.trust.Allowed(identity.RolePrimary)(device):
+		return wire.Refuse{Code: wire.CodeUnknown, Text: distrusted}
+	}
+	return nil
+}
+
 // TrustChanged ends the bonds of devices that may not be here any more, or are
 // paused, after the trust file was read again.
-func (s *Server) TrustChanged() {
-	allowed := s.trust.Allowed(identity.RolePrimary)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k, b := range s.bonds {
-		why := wire.Refuse{Code: wire.CodeUnknown, Text: distrusted}
-		switch paused := s.trust.Paused(k.device); {
-		case s.ending, allowed(k.device) && !paused:
-			continue
-		case paused:
-			why = wire.Refuse{Code: wire.CodeLimit, Text: pausedHere}
-		}
-		delete(s.bonds, k) // so that Run need not end it too
-		s.log.Info("bond ended", "device", b.name, "why", why.Text)
-		s.wg.Go(func() {
-			b.e.Fail(why.Code, why.Text)
-			s.end(b)
-		})
-	}
-}
+func (s *Server) TrustChanged() { s.sessions.retireStrangers() }
 
 // join finds the bond that a subflow belongs to, or makes it. It is nil if the
 // device believes in one that was lost: seeing another instance, the device
-// will make a new one.
+// will make a new one. Errors are wire.Refuse.
 func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if ctx.Err() != nil {
-		return nil, wire.Refuse{Code: wire.CodeClosed, Text: "the server is shutting down"}
+		return nil, errShutdown
 	}
-	if !s.trust.Allowed(identity.RolePrimary)(key.device) { // any more
-		return nil, wire.Refuse{Code: wire.CodeUnknown, Text: distrusted}
-	}
-	if s.trust.Paused(key.device) {
-		return nil, wire.Refuse{Code: wire.CodeLimit, Text: pausedHere}
+	if err := s.enrolled(key.device); err != nil { // its tries do not count
+		return nil, err
 	}
 	if !s.accounts.takeJoin(key.device, time.Now()) {
 		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has begun %d subflows within a minute, which is the limit", maxPerMinute)}
 	}
-	if b := s.bonds[key]; b != nil {
-		if b.e.Subflows() >= s.cfg.MaxSubflows {
-			return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the bond has %d subflows, which is the limit", s.cfg.MaxSubflows)}
-		}
-		return b, nil
+	b, err := s.sessions.join(key, j.Instance, func(id string) *session { return s.begin(ctx, key, id) })
+	if err != nil || b == nil {
+		return nil, err
 	}
-	if j.Instance != 0 {
-		return nil, nil
+	if b.e.Subflows() >= s.cfg.MaxSubflows {
+		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the bond has %d subflows, which is the limit", s.cfg.MaxSubflows)}
 	}
-	n := s.bondsOf(key.device)
-	if n >= s.cfg.MaxBonds && s.endLost(key.device, func(*session) bool { return true }) { // of a process that crashed
-		n--
-	}
-	if n >= s.cfg.MaxBonds {
-		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has %d bonds, which is the limit; each has a subflow", n)}
-	}
-	b := &session{key: key, id: s.freeID(key.id), name: key.device.ID().String(), instance: randomInstance(), of: s.accounts.of(key.device), measures: make(chan bool, 1)}
+	return b, nil
+}
+
+// begin makes a bond of that name. It is called with the lock of the sessions held.
+func (s *Server) begin(ctx context.Context, key bondKey, id string) *session {
+	b := &session{key: key, id: id, name: key.device.ID().String(), instance: randomInstance(), of: s.accounts.of(key.device), measures: make(chan bool, 1)}
 	if p, ok := s.trust.Lookup(key.device); ok {
 		b.name = p.Name
 	}
@@ -349,47 +299,19 @@ func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, 
 		Accept:        func(c *endpoint.Conn) { s.serve(ctx, b, c) },
 		AcceptPackets: func(c *endpoint.PacketConn) { s.servePackets(ctx, b, c) },
 		Down: func(sf *subflow.Subflow, err error) {
-			s.log.Info("subflow ended", "device", s.nameOf(b), "path", sf.Path, "by", sf.Device, "err", err)
+			s.log.Info("subflow ended", "device", nameOf(s.trust, b), "path", sf.Path, "by", sf.Device, "err", err)
 			if b.e.ByeSeen() {
 				s.wg.Go(func() { s.end(b) })
 			}
 		},
 		Log: s.log,
 	})
-	s.bonds[key] = b
-	if n == 0 {
-		s.rec.Add(trace.Event{Kind: trace.DeviceUp, Device: b.name})
-	}
-	return b, nil
-}
-
-// freeID is a bond's short ID or, if a bond of another device or a longer ID has
-// it already, that with a number. Mu is held.
-func (s *Server) freeID(id wire.BondID) string {
-	taken := map[string]bool{}
-	for _, b := range s.bonds {
-		taken[b.id] = true
-	}
-	free := id.String()
-	for n := 2; taken[free]; n++ {
-		free = fmt.Sprintf("%v-%d", id, n)
-	}
-	return free
-}
-
-// bondsOf is how many bonds a device has. Mu is held.
-func (s *Server) bondsOf(device identity.PublicKey) (n int) {
-	for k := range s.bonds {
-		if k.device == device {
-			n++
-		}
-	}
-	return n
+	return b
 }
 
 // serve connects a stream to its destination.
 func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
-	if !s.admit(b, streams, s.cfg.MaxStreams) {
+	if !s.sessions.admit(b, streams, s.cfg.MaxStreams) {
 		c.ResetWith(wire.CodeLimit, fmt.Sprintf("%d streams of the device are open, which is the server's limit", s.cfg.MaxStreams))
 		return
 	}
@@ -408,12 +330,12 @@ func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
 		r := wire.Reset{Code: wire.CodeInternal, Text: err.Error()}
 		errors.As(err, &r)
 		c.ResetWith(r.Code, r.Text)
-		s.log.Info("destination failed", "device", s.nameOf(b), "dest", c.Dest(), "err", err)
+		s.log.Info("destination failed", "device", nameOf(s.trust, b), "dest", c.Dest(), "err", err)
 		return
 	}
 	c.Opened()
 	up, down, err := splice.Both(b.of.speed.carry(ctx, d), c)
-	s.log.Debug("stream ended", "device", s.nameOf(b), "dest", c.Dest(), "to_device", up, "from_device", down, "err", err)
+	s.log.Debug("stream ended", "device", nameOf(s.trust, b), "dest", c.Dest(), "to_device", up, "from_device", down, "err", err)
 }
 
 // reap ends bonds whose device has been away for long.
@@ -426,17 +348,10 @@ func (s *Server) reap(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		s.mu.Lock()
-		var gone []*session
-		for _, b := range s.bonds {
-			if away := b.e.WithoutSubflow(); away > keepBond || away > keepLarge && b.of.memory.Short() {
-				gone = append(gone, b)
-			}
-		}
-		s.mu.Unlock()
-		s.watchCopies(time.Now(), isUsed)
+		gone := s.sessions.unused()
+		s.sessions.watchCopies(time.Now(), isUsed)
 		for _, b := range gone {
-			s.log.Info("bond ended: no subflow for long", "device", s.nameOf(b))
+			s.log.Info("bond ended: no subflow for long", "device", nameOf(s.trust, b))
 			s.end(b)
 		}
 		s.memory.Trim()

@@ -30,7 +30,7 @@ func start(t *testing.T, patience time.Duration) (s *Server, primary *identity.K
 func startWith(t *testing.T, patience time.Duration, cfg Config) (s *Server, primary *identity.Key, stop func() string) {
 	t.Helper()
 	s, primary, log := newServer(t, cfg)
-	s.firstByte = patience
+	s.handshakes.firstByte = patience
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -115,7 +115,7 @@ func TestEndsWithHalfOpenCallers(t *testing.T) {
 	if _, err := helped.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: "phone"})); err != nil {
 		t.Fatal(err)
 	}
-	joined := tls.Client(dialServer(t, s), primary.Client(s.key.Public(), wire.ALPN))
+	joined := tls.Client(dialServer(t, s), primary.Client(s.handshakes.key.Public(), wire.ALPN))
 	if err := joined.Handshake(); err != nil {
 		t.Fatal(err)
 	}
@@ -138,13 +138,13 @@ func TestRename(t *testing.T) {
 	if err := s.trust.Rename("laptop", "notebook"); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.nameOf(b); got != "notebook" {
+	if got := nameOf(s.trust, b); got != "notebook" {
 		t.Errorf("it is called %s", got)
 	}
 	if err := s.trust.Remove("notebook"); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.nameOf(b); got != "laptop" {
+	if got := nameOf(s.trust, b); got != "laptop" {
 		t.Errorf("trusted no longer, it is called %s", got)
 	}
 }
@@ -165,7 +165,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 	began := time.Now()
 	for range 20 { // of which one line in the log a minute tells
 		c := dialServer(t, s)
-		if err := tls.Client(c, primary.Client(s.key.Public(), wire.ALPN)).HandshakeContext(t.Context()); err != nil {
+		if err := tls.Client(c, primary.Client(s.handshakes.key.Public(), wire.ALPN)).HandshakeContext(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mpbond/base/identity"
+	"mpbond/core/bond"
+	"mpbond/link/wire"
+	"mpbond/node/endpoint"
+)
+
+// tableOf returns a table of so many bonds of a device, and how bonds are begun for it; each
+// that is retired is closed and appended to retired.
+func tableOf(t *testing.T, limit int, enrolled func(identity.PublicKey) error, retired *[]*session) (*sessionTable, func(bondKey) func(string) *session) {
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	accounts := newAccountTable(endpoint.NewMemory(0), 0)
+	table := &sessionTable{limit: limit, trust: trust, log: slog.New(slog.DiscardHandler), enrolled: enrolled, bonds: map[bondKey]*session{},
+		retire: func(b *session, _ wire.Refuse) {
+			*retired = append(*retired, b)
+			b.e.Close(context.Background())
+		}}
+	return table, func(key bondKey) func(string) *session {
+		return func(id string) *session {
+			b := &session{key: key, id: id, of: accounts.of(key.device)}
+			b.e = endpoint.New(endpoint.Config{Bond: bond.Config{}, Share: b.of.memory})
+			return b
+		}
+	}
+}
+
+// TestSessionTable: whatever happens, a bond is one device's, has a name of its own and is
+// the same until it ends; a device has no more than its limit, and its oldest one makes room;
+// devices that are not enrolled have none.
+func TestSessionTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 3
+		rng, stranger := rand.New(rand.NewPCG(7, 8)), map[identity.PublicKey]bool{}
+		var retired []*session
+		table, begin := tableOf(t, limit, func(k identity.PublicKey) error {
+			if stranger[k] {
+				return wire.Refuse{Code: wire.CodeUnknown, Text: distrusted}
+			}
+			return nil
+		}, &retired)
+		var have []*session // oldest first
+		forget := func(gone func(*session) bool) { have = slices.DeleteFunc(have, gone) }
+		for range 500 {
+			time.Sleep(time.Second)
+			key := bondKey{identity.PublicKey{byte(rng.IntN(3))}, wire.BondID{byte(rng.IntN(6))}}
+			retired = nil
+			switch rng.IntN(8) {
+			case 0:
+				if len(have) > 0 {
+					b := have[rng.IntN(len(have))]
+					table.remove(b)
+					b.e.Close(t.Context())
+					forget(func(o *session) bool { return o == b })
+				}
+			case 1:
+				stranger[key.device] = !stranger[key.device]
+				table.retireStrangers()
+				forget(func(o *session) bool { return stranger[o.key.device] })
+			case 2:
+				if b, err := table.join(key, 5, nil); err == nil && b != nil && !slices.Contains(have, b) {
+					t.Fatal("a bond that the device believes in was made")
+				}
+			default:
+				i := slices.IndexFunc(have, func(o *session) bool { return o.key == key })
+				b, err := table.join(key, 0, begin(key))
+				switch {
+				case stranger[key.device]:
+					if !errors.As(err, new(wire.Refuse)) {
+						t.Fatalf("a stranger joined: %v", err)
+					}
+				case err != nil:
+					t.Fatal(err)
+				case i >= 0 && have[i] != b:
+					t.Fatal("it is another bond")
+				case i < 0:
+					oldest := slices.IndexFunc(have, func(o *session) bool { return o.key.device == key.device })
+					if len(retired) > 0 && (len(retired) > 1 || retired[0] != have[oldest]) {
+						t.Fatal("another one than the oldest made room")
+					}
+					forget(func(o *session) bool { return slices.Contains(retired, o) })
+					have = append(have, b)
+				}
+			}
+			names, of := map[string]bool{}, map[identity.PublicKey]int{}
+			list := table.list()
+			for _, b := range list {
+				names[b.id] = true
+				of[b.key.device]++
+				if found, err := table.named(b.id); err != nil || found != b || of[b.key.device] > limit || !slices.Contains(have, b) {
+					t.Fatalf("bond %s: %v, one of %d of its device", b.id, err, of[b.key.device])
+				}
+			}
+			if len(list) != len(have) || len(names) != len(list) {
+				t.Fatalf("%d bonds by %d names, want %d", len(list), len(names), len(have))
+			}
+		}
+		for _, b := range table.close() {
+			b.e.Close(t.Context())
+		}
+		retired = nil
+		if _, err := table.join(bondKey{}, 0, nil); !errors.Is(err, errShutdown) {
+			t.Errorf("joined when closed: %v", err)
+		}
+		clear(stranger)
+		stranger[identity.PublicKey{0}], stranger[identity.PublicKey{1}], stranger[identity.PublicKey{2}] = true, true, true
+		if table.retireStrangers(); len(retired) > 0 {
+			t.Error("a bond was retired after the end")
+		}
+	})
+}
+
+// TestUnusedBonds: a bond is unused when its device has been away for long.
+func TestUnusedBonds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var retired []*session
+		table, begin := tableOf(t, 9, func(identity.PublicKey) error { return nil }, &retired)
+		for id := range byte(2) {
+			key := bondKey{identity.PublicKey{1}, wire.BondID{id}}
+			b, err := table.join(key, 0, begin(key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.e.Close(context.Background())
+			if n := len(table.unused()); n != 0 {
+				t.Errorf("%d are unused at once", n)
+			}
+			time.Sleep(keepBond / 2)
+		}
+		if n := len(table.unused()); n != 0 {
+			t.Errorf("%d are unused after %v", n, keepBond)
+		}
+		time.Sleep(time.Second)
+		if list := table.unused(); len(list) != 1 || list[0].key.id != (wire.BondID{0}) {
+			t.Errorf("%d are unused", len(list))
+		}
+	})
+}
