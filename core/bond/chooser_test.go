@@ -1,0 +1,109 @@
+package bond
+
+import (
+	"testing"
+	"time"
+
+	"mpbond/core/sched"
+	"mpbond/core/trace"
+	"mpbond/link/wire"
+)
+
+// newChooser returns a chooser over parts of its own, with three idle subflows.
+func newChooser() *turnChooser {
+	f := newFlowTable(false)
+	c := &turnChooser{subflows: f.filter.subflows, filter: f.filter, classes: f.classes, backlog: &backlog{classes: f.classes},
+		flows: f, trace: f.trace, timer: f.timer, scheduler: sched.Redundant}
+	c.trace.decisions = trace.NewRing[Decision](4)
+	for i, p := range c.subflows.list {
+		p.lastProgress = start
+		sampleRTT(p, time.Duration(10*(i+1))*time.Millisecond)
+		p.idle = true
+	}
+	return c
+}
+
+// waitingStream returns a stream of a mode with bytes to send.
+func waitingStream(c *turnChooser, id wire.StreamID, m wire.Mode) *Stream {
+	s := &Stream{id: id, route: route{mode: m}, send: sendBuffer{end: 1000, limit: 1000, unsent: spans{{0, 1000}}}}
+	s.bond = &Bond{streams: streamTable{all: map[wire.StreamID]*Stream{id: s}}}
+	c.backlog.update(s)
+	return s
+}
+
+// TestTurnsByUrgency: datagrams go first, then streams that must not wait, copies, and what the
+// scheduler says.
+func TestTurnsByUrgency(t *testing.T) {
+	c := newChooser()
+	f, err := c.flows.open(false, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Send(simAddr, []byte("?"), start); err != nil {
+		t.Fatal(err)
+	}
+	urgent, bulkStream := waitingStream(c, 1, wire.Latency), waitingStream(c, 2, wire.Redundant)
+	two := c.subflows.find(2)
+	two.copies = []redundantPart{{bulkStream, 0, 100}}
+	want := func(kind turnKind, p wire.PathID) {
+		t.Helper()
+		if _, idle := c.survey(start); !idle {
+			t.Fatal("no subflow is idle")
+		}
+		if got := c.choose(start); got.kind != kind || got.subflow == nil || got.subflow.id != p {
+			t.Errorf("turn %+v, want one of kind %d for subflow %d", got, kind, p)
+		}
+	}
+	want(datagrams, 1)
+	c.flows.fill(c.subflows.find(1), c.backlog, start, nil)
+	want(lowLatency, 1)
+	c.backlog.remove(urgent)
+	want(copies, 2)
+	two.copies = nil
+	want(bulk, 1)
+	c.backlog.remove(bulkStream)
+	if got := c.choose(start); got.subflow != nil {
+		t.Errorf("a turn without anything to send: %+v", got)
+	}
+}
+
+// TestNoTurnWithoutBound: a subflow whose other end acknowledges nothing gets no more frames.
+func TestNoTurnWithoutBound(t *testing.T) {
+	c := newChooser()
+	waitingStream(c, 1, wire.Redundant)
+	for range maxUnackedFrames + 1 {
+		for _, p := range c.subflows.list {
+			p.noteFrame(1, sentFrame{frameType: wire.TypePing})
+		}
+	}
+	c.survey(start)
+	if got := c.choose(start); got.subflow != nil {
+		t.Errorf("a turn for subflow %d", got.subflow.id)
+	}
+}
+
+// TestSurveyCarrier: control frames go by the fastest subflow, or by an idle one that is
+// nearly as fast; a silent one is left out while another is alive.
+func TestSurveyCarrier(t *testing.T) {
+	c := newChooser()
+	want := func(id wire.PathID, idle bool) {
+		t.Helper()
+		p, some := c.survey(start)
+		if some != idle || (p == nil) != (id == 0) || p != nil && p.id != id {
+			t.Errorf("carrier %v, idle %v; want %d, %v", p, some, id, idle)
+		}
+	}
+	want(1, true)
+	one, two, three := c.subflows.find(1), c.subflows.find(2), c.subflows.find(3)
+	one.idle = false
+	two.idle = false
+	want(0, true) // the third is much slower
+	three.idle = false
+	want(0, false)
+	three.idle = true
+	one.silentSince, two.silentSince = start, start
+	want(3, true)
+	if len(c.view) != 1 {
+		t.Errorf("the scheduler sees %d subflows", len(c.view))
+	}
+}
