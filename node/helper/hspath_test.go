@@ -1,14 +1,24 @@
 package helper
 
 import (
+	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
+	"mpbond/base/identity"
 	"mpbond/base/unit"
+	"mpbond/control/device"
+	"mpbond/control/policy"
 	"mpbond/link/estimate"
+	"mpbond/link/pipe"
+	"mpbond/link/wire"
 	"mpbond/node/dial"
 )
 
@@ -87,5 +97,78 @@ func TestMute(t *testing.T) {
 	}
 	if (mute{}).silent(began, io.EOF) != nil {
 		t.Error("nobody has looked")
+	}
+}
+
+// dialTo is a dialer of a connection between two addresses, which counts its ends.
+type dialTo struct {
+	local, remote net.Addr
+	err           error
+	open          int
+}
+
+type dialedConn struct {
+	pipe.Conn
+	d *dialTo
+}
+
+func (d *dialTo) Dial(context.Context, string) (pipe.Conn, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	d.open++
+	here, there := pipe.MemoryPipe()
+	go func() { _, _ = io.Copy(io.Discard, there) }()
+	return &dialedConn{here, d}, nil
+}
+
+func (c *dialedConn) LocalAddr() net.Addr  { return c.d.local }
+func (c *dialedConn) RemoteAddr() net.Addr { return c.d.remote }
+func (c *dialedConn) Close() error         { c.d.open--; return c.Conn.Close() }
+
+// TestServerDialer: an HS-path is made unless a cap is reached, the server does not answer, or
+// its address leads here though the owner trusts no server there; then nothing is left open.
+func TestServerDialer(t *testing.T) {
+	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
+	if err == nil {
+		err = trust.Add(identity.Peer{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys().server.Public(), Addresses: []string{"own.example.org:7600"}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 7600} }
+	for name, c := range map[string]struct {
+		server  string
+		remote  string
+		err     error
+		reached string // link whose cap is reached
+		code    wire.Code
+	}{
+		"made":            {"vps.example.org:7600", "192.0.2.1", nil, "", 0},
+		"the cap":         {"vps.example.org:7600", "192.0.2.1", nil, "wwan0", wire.CodeLimit},
+		"another's cap":   {"vps.example.org:7600", "192.0.2.1", nil, "wlan0", 0},
+		"no answer":       {"vps.example.org:7600", "192.0.2.1", os.ErrDeadlineExceeded, "", wire.CodeTimeout},
+		"refused":         {"vps.example.org:7600", "192.0.2.1", syscall.ECONNREFUSED, "", wire.CodeConnRefused},
+		"leads here":      {"evil.example.org:22", "127.0.0.1", nil, "", wire.CodeForbidden},
+		"the owner's own": {"own.example.org:7600", "127.0.0.1", nil, "", 0},
+	} {
+		to := &dialTo{local: at("192.0.2.200"), remote: at(c.remote), err: c.err}
+		d := &serverDialer{dialer: to, access: newServerAccess(trust, slog.New(slog.DiscardHandler)), name: "phone",
+			caps: &capChecker{link: "wwan0", allowance: func(of device.Bounded) policy.Allowance {
+				if of.Link == c.reached && of.Link != "" {
+					return policy.Allowance{Level: policy.CapReached}
+				}
+				return policy.Allowance{}
+			}}}
+		hs, link, code, err := d.connect(t.Context(), identity.Peer{Key: keys().primary.Public()}, pipe.Request{Server: c.server})
+		if code != c.code || (err == nil) != (c.code == 0) || err == nil && link != "wwan0" {
+			t.Errorf("%s: over %q, code %v, %v", name, link, code, err)
+		}
+		if err == nil {
+			hs.Close()
+		}
+		if to.open != 0 {
+			t.Errorf("%s: %d connections are left open", name, to.open)
+		}
 	}
 }

@@ -125,3 +125,44 @@ func TestReportsBackOff(t *testing.T) {
 		})
 	}
 }
+
+// TestReported: the same trouble is reported again after reportAgain, another one no sooner than
+// the wait, which grows while causes change and none lasts.
+func TestReported(t *testing.T) {
+	var r reported
+	began := time.Unix(1e9, 0)
+	now := began
+	report := func(code wire.Code, at string, left bool) bool {
+		if !r.due(code, at, now) {
+			return false
+		}
+		r.note(code, at, now, left)
+		return true
+	}
+	if !report(wire.CodeTimeout, "a", true) || report(wire.CodeTimeout, "a", true) {
+		t.Error("it is not reported at once, or twice")
+	}
+	for now = began.Add(reportRetry); !report(wire.CodeTimeout, "a", true); now = now.Add(time.Second) {
+	}
+	if took := now.Sub(began); took != reportAgain {
+		t.Errorf("what lasts is reported again after %v", took)
+	}
+	last, n := now, 0
+	for i := range int(3 * time.Hour / time.Second) {
+		now = now.Add(time.Second)
+		if !report([]wire.Code{wire.CodeTimeout, wire.CodeConnRefused}[i%2], "a", true) {
+			continue
+		}
+		if w := now.Sub(last); w < reportRetry*3/4 || w > reportAgain {
+			t.Errorf("report %d of a changing cause came after %v", n, w)
+		}
+		last, n = now, n+1
+	}
+	if n < 15 || n > 30 {
+		t.Errorf("%d reports of a changing cause in three hours", n)
+	}
+	now = last.Add(2 * reportAgain)
+	if report(wire.CodeTimeout, "x", false); !r.again.Equal(r.other) {
+		t.Error("what could not be left waits as long as what was")
+	}
+}
