@@ -59,7 +59,7 @@ var importRules = []importRule{
 
 	// core
 	{from: []string{"core/sched"}, only: []string{"base/unit", "link/wire", "link/estimate"}, reason: "a scheduler sees plain values, never a subflow: it also runs offline on a trace"},
-	{from: []string{"core/bond"}, only: []string{"base/unit", "base/fault", "link/wire", "link/estimate", "core/sched", "core/trace"},
+	{from: []string{"core/bond"}, only: []string{"base/unit", "base/fault", "base/span", "link/wire", "link/estimate", "core/sched", "core/trace"},
 		reason: "the bond runs in virtual time, without anything that does I/O (of trace it uses the event and the ring)"},
 	{from: []string{"core/trace"}, only: []string{"base/unit", "base/fault", "base/userfile", "link/wire"}, reason: "all others report to it, so it knows none"},
 

@@ -15,7 +15,7 @@ func TestArrivedAgainstSpans(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
 		var a arrived
-		var model spans
+		var model seqSet
 		next := wire.DataSeq(rng.IntN(3 * pageSize))
 		a.release(next, next, 0)
 		for range 400 {
@@ -24,20 +24,22 @@ func TestArrivedAgainstSpans(t *testing.T) {
 				from = next
 			}
 			to := from + wire.DataSeq(rng.IntN([]int{3, 200, 3 * pageSize}[rng.IntN(3)]))
-			var got, want spans
-			a.missing(from, to, func(from, to wire.DataSeq) { got.add(from, to) })
-			model.missing(from, to, func(from, to wire.DataSeq) { want.add(from, to) })
-			if len(got) != len(want) || got.size() != want.size() {
+			var got, want seqSet
+			a.missing(from, to, func(from, to wire.DataSeq) { got.Add(from, to) })
+			for from, to := range model.Missing(from, to) {
+				want.Add(from, to)
+			}
+			if len(got) != len(want) || got.Size() != want.Size() {
 				t.Fatalf("of [%d,%d) %v is missing, want %v", from, to, got, want)
 			}
-			model.add(from, to)
+			model.Add(from, to)
 			if from > next {
 				a.add(from, to)
 			} else if from < to {
 				after := a.find(false, to, max(to, a.end))
-				a.release(from, after, want.size())
-				if after != model[0].to {
-					t.Fatalf("all has arrived up to %d, want %d", after, model[0].to)
+				a.release(from, after, uint64(want.Size()))
+				if after != model[0].To {
+					t.Fatalf("all has arrived up to %d, want %d", after, model[0].To)
 				}
 				next = after
 				model = model[1:]
@@ -45,13 +47,13 @@ func TestArrivedAgainstSpans(t *testing.T) {
 			end := wire.DataSeq(0)
 			pages := map[wire.DataSeq]bool{}
 			for _, p := range model {
-				end = p.to
-				for at := p.from - p.from%pageSize; at < p.to; at += pageSize {
+				end = p.To
+				for at := p.From - p.From%pageSize; at < p.To; at += pageSize {
 					pages[at] = true
 				}
 			}
-			if a.count != model.size() || a.end != end || a.made < len(pages) || a.made > len(pages)+1 {
-				t.Fatalf("%d bytes up to %d on %d pages, want %d up to %d on %d", a.count, a.end, a.made, model.size(), end, len(pages))
+			if a.count != uint64(model.Size()) || a.end != end || a.made < len(pages) || a.made > len(pages)+1 {
+				t.Fatalf("%d bytes up to %d on %d pages, want %d up to %d on %d", a.count, a.end, a.made, model.Size(), end, len(pages))
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func (l *backlog) rank(s *Stream) rank { return l.classes.rank(s.route.group, &s
 // update brings the counts and lists up to date after a change to the stream.
 func (l *backlog) update(s *Stream) {
 	e := &s.backlog
-	n := unit.Bytes(s.send.unsent.size())
+	n := unit.Bytes(s.send.unsent.Size())
 	if s.route.mode == wire.Latency {
 		l.urgent += n - e.counted
 	} else {
@@ -153,7 +153,7 @@ func (l *backlog) share(n unit.Bytes, s *Stream) unit.Bytes {
 // for, have been given to subflows; streams whose subflows are all gone or silent apart.
 func (l *backlog) scheduled(subflows []*subflow) bool {
 	for _, s := range l.ready {
-		if s.send.sendable() && l.classes.find(s.route.group).permitsLive(subflows) && s.send.unsent[0].from < s.awaited() {
+		if s.send.sendable() && l.classes.find(s.route.group).permitsLive(subflows) && s.send.unsent[0].From < s.awaited() {
 			return false
 		}
 	}

@@ -26,10 +26,10 @@ func TestBacklog(t *testing.T) {
 			switch r.IntN(8) {
 			case 0, 1:
 				from := wire.DataSeq(r.IntN(1000))
-				s.send.unsent.add(from, from+wire.DataSeq(r.IntN(300)))
+				s.send.unsent.Add(from, from+wire.DataSeq(r.IntN(300)))
 			case 2:
 				from := wire.DataSeq(r.IntN(1000))
-				s.send.unsent.remove(from, from+wire.DataSeq(r.IntN(500)))
+				s.send.unsent.Remove(from, from+wire.DataSeq(r.IntN(500)))
 			case 3:
 				s.send.limit = wire.DataSeq(r.IntN(1500))
 			case 4:
@@ -56,7 +56,7 @@ func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 	var pending, urgent unit.Bytes
 	var byClass [wire.ClassCount]unit.Bytes
 	for _, s := range all {
-		n, turns := unit.Bytes(s.send.unsent.size()), 0
+		n, turns := unit.Bytes(s.send.unsent.Size()), 0
 		for _, x := range slices.Concat(l.ready, l.lowLatency) {
 			if x == s {
 				turns++

@@ -20,7 +20,7 @@ type bufferLimits struct {
 // would grant, or when all streams together hold too much.
 func (l *bufferLimits) room(s *sendBuffer) unit.Bytes {
 	unacked := s.unacked()
-	room := min(l.meta-unit.Bytes(s.unsent.size()), maxWindow+l.meta-unacked)
+	room := min(l.meta-unit.Bytes(s.unsent.Size()), maxWindow+l.meta-unacked)
 	if l.held >= l.most {
 		room = lowMetaBuffer - unacked
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/span"
 	"mpbond/core/sched"
 	"mpbond/core/trace"
 	"mpbond/link/wire"
@@ -25,7 +26,7 @@ func newChooser() *turnChooser {
 
 // waitingStream returns a stream of a mode with bytes to send.
 func waitingStream(c *turnChooser, id wire.StreamID, m wire.Mode) *Stream {
-	s := &Stream{id: id, route: route{mode: m}, send: sendBuffer{end: 1000, limit: 1000, unsent: spans{{0, 1000}}}}
+	s := &Stream{id: id, route: route{mode: m}, send: sendBuffer{end: 1000, limit: 1000, unsent: span.Set[wire.DataSeq]{{From: 0, To: 1000}}}}
 	s.bond = &Bond{streams: streamTable{all: map[wire.StreamID]*Stream{id: s}}}
 	c.backlog.update(s)
 	return s

@@ -521,8 +521,8 @@ func (h *hostilePeer) check() {
 			continue
 		}
 		grown += s.reassembly.window - b.buffers.first
-		held += unit.Bytes(uint64(s.send.end-s.send.firstUnacked) - s.send.acked.size())
-		if n := unit.Bytes(s.send.unsent.size()); s.route.mode == wire.Latency {
+		held += unit.Bytes(s.send.end - s.send.firstUnacked - s.send.acked.Size())
+		if n := unit.Bytes(s.send.unsent.Size()); s.route.mode == wire.Latency {
 			urgent += n
 		} else {
 			pending += n

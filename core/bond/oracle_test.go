@@ -117,8 +117,8 @@ func (n *simNet) checkStreams(d int) {
 			continue
 		}
 		out, in := unit.Bytes(s.send.end-s.send.firstUnacked), unit.Bytes(s.reassembly.limit-s.reassembly.readOffset)
-		pending += unit.Bytes(s.send.unsent.size())
-		held += out - unit.Bytes(s.send.acked.size())
+		pending += unit.Bytes(s.send.unsent.Size())
+		held += out - unit.Bytes(s.send.acked.Size())
 		grown += s.reassembly.window - b.buffers.first
 		if limit := maxWindow + b.cfg.MetaBuffer + lowMetaBuffer; out > limit {
 			n.fatal("stream %d holds %v to send at %s, bound %v", s.id, out, endNames[d], limit)
@@ -170,7 +170,7 @@ func (n *simNet) checkAcked(tr *transfer, d int, s *Stream) {
 			endNames[d], tr.id, s.send.firstUnacked, endNames[1-d], peer.reassembly.nextExpected)
 	}
 	for _, a := range s.send.acked {
-		peer.reassembly.arrived.missing(max(a.from, peer.reassembly.nextExpected), max(a.to, peer.reassembly.nextExpected), func(from, to wire.DataSeq) {
+		peer.reassembly.arrived.missing(max(a.From, peer.reassembly.nextExpected), max(a.To, peer.reassembly.nextExpected), func(from, to wire.DataSeq) {
 			n.fail(focus{tr.id, d, from, to}, "%s counts bytes %d to %d of stream %d as acknowledged, which %s does not have",
 				endNames[d], from, to, tr.id, endNames[1-d])
 		})

@@ -341,7 +341,7 @@ func TestWeights(t *testing.T) {
 			n.ends[0].SetPlan([]wire.Group{{ID: 1, Weight: w[0]}, {ID: 2, Weight: w[1]}})
 			a, b := &transfer{size: int(8 * unit.MB), group: 1}, &transfer{size: int(8 * unit.MB), group: 2}
 			given := func(tr *transfer) float64 {
-				return float64(uint64(tr.s[1].send.end) - tr.s[1].send.unsent.size())
+				return float64(tr.s[1].send.end - tr.s[1].send.unsent.Size())
 			}
 			done := n.carry([]*transfer{a, b})
 			var gave, read float64

@@ -102,7 +102,7 @@ func TestSilentPathGivesBackEverything(t *testing.T) {
 		now := start.Add(time.Duration(i) * 20 * time.Millisecond)
 		b.Local(1, now, estimate.Hop{SRTT: 50 * time.Millisecond, MSS: 1448, Queue: queue, Acked: 1000})
 		b.Tick(now)
-		switch back := unit.Bytes(b.streams.all[1].send.unsent.size()) - (200_000 - unit.Bytes(sent)); {
+		switch back := unit.Bytes(b.streams.all[1].send.unsent.Size()) - (200_000 - unit.Bytes(sent)); {
 		case now.Sub(start) < minSilence && back != 0:
 			t.Fatalf("after %v %v are given back", now.Sub(start), back)
 		case i == 15 && (back < queue/2 || back > 2*queue || !p.silent()):

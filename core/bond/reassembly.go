@@ -52,11 +52,11 @@ func (r *reassembly) check(end wire.DataSeq) error {
 // receive takes bytes from a position on, which check has allowed. It returns how many were
 // new, and which bytes became readable. Ok is false if there is no memory: then nothing was
 // taken, and the stream must end.
-func (r *reassembly) receive(at wire.DataSeq, b []byte) (added int, delivered span, ok bool) {
+func (r *reassembly) receive(at wire.DataSeq, b []byte) (added int, delivered seqSpan, ok bool) {
 	end := at + wire.DataSeq(len(b))
 	from, to := max(at, r.nextExpected), max(end, r.nextExpected)
 	if !r.pages.reserve(from, to) {
-		return 0, span{}, false
+		return 0, seqSpan{}, false
 	}
 	// Only what is missing is written: what is readable may be being read.
 	r.arrived.missing(from, to, func(from, to wire.DataSeq) {
@@ -68,7 +68,7 @@ func (r *reassembly) receive(at wire.DataSeq, b []byte) (added int, delivered sp
 	} else if from < to {
 		next := r.arrived.find(false, to, max(to, r.arrived.end))
 		r.arrived.release(from, next, uint64(added))
-		delivered = span{from, next}
+		delivered = seqSpan{From: from, To: next}
 		r.nextExpected = next
 	}
 	return added, delivered, true

@@ -72,7 +72,7 @@ func TestReassembly(t *testing.T) {
 				if !ok || added != want || !a.takeMarks() {
 					t.Fatalf("seed %d: %d bytes were new, want %d; %v", seed, added, want, ok)
 				}
-				if delivered != (span{}) && (delivered.from != before || delivered.to != a.nextExpected) || delivered == (span{}) && before != a.nextExpected {
+				if delivered != (seqSpan{}) && (delivered.From != before || delivered.To != a.nextExpected) || delivered == (seqSpan{}) && before != a.nextExpected {
 					t.Fatalf("seed %d: from %d, %v became readable up to %d", seed, before, delivered, a.nextExpected)
 				}
 			}
@@ -135,7 +135,7 @@ func TestBufferLimits(t *testing.T) {
 		l.held = c.held
 		l.memory.shared = &budget{limit: unit.GB, short: c.short}
 		s := &sendBuffer{end: wire.DataSeq(c.unacked), limit: c.limit}
-		s.unsent.add(0, s.end)
+		s.unsent.Add(0, s.end)
 		room := l.room(s)
 		if room != c.want || l.notable(room, s) != c.notables {
 			t.Errorf("%s: room for %v, want %v; notable %v", c.name, room, c.want, l.notable(room, s))

@@ -160,7 +160,7 @@ func (b *Bond) acknowledged(f sentFrame) {
 	}
 	switch f.frameType {
 	case wire.TypeData:
-		b.buffers.held -= s.send.acknowledge(span{f.from, f.to})
+		b.buffers.held -= s.send.acknowledge(seqSpan{From: f.from, To: f.to})
 		b.backlog.update(s)
 		if s.roomy() {
 			b.streams.notify(s)

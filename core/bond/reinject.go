@@ -90,8 +90,8 @@ func (r *reinjector) giveBack(f *sentFrame, p *subflow, now time.Time, alive boo
 		r.control.add(s, f.frameType)
 		return 0
 	}
-	n = s.send.giveBack(span{f.from, f.to}, alive, func(part span) {
-		r.trace.bytes(now, trace.Reinject, p, sentFrame{stream: s, from: part.from, to: part.to}, why)
+	n = s.send.giveBack(seqSpan{From: f.from, To: f.to}, alive, func(part seqSpan) {
+		r.trace.bytes(now, trace.Reinject, p, sentFrame{stream: s, from: part.From, to: part.To}, why)
 	})
 	r.backlog.update(s)
 	return n
@@ -199,7 +199,7 @@ func (r *reinjector) withdraw(p *subflow) (n unit.Bytes) {
 	for _, f := range all[first:] {
 		size += unit.Bytes(f.to - f.from)
 		if f.stream.err == nil {
-			f.stream.send.eachUnacked(span{f.from, f.to}, func(part span) { n += unit.Bytes(part.to - part.from) })
+			f.stream.send.eachUnacked(seqSpan{From: f.from, To: f.to}, func(part seqSpan) { n += unit.Bytes(part.To - part.From) })
 		}
 	}
 	p.inFlight.cut(len(all) - first)

@@ -73,8 +73,8 @@ var sabotages = []sabotage{
 	}},
 	{"a byte is never given to a subflow", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
-			if len(s.send.unsent) > 0 && s.send.unsent[0].to-s.send.unsent[0].from > 1 {
-				s.send.unsent.remove(s.send.unsent[0].from, s.send.unsent[0].from+1)
+			if len(s.send.unsent) > 0 && s.send.unsent[0].To-s.send.unsent[0].From > 1 {
+				s.send.unsent.Remove(s.send.unsent[0].From, s.send.unsent[0].From+1)
 				b.backlog.update(s)
 			}
 		})

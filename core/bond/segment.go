@@ -170,17 +170,17 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fill, now time.Time,
 	for f.room > wire.MaxDataHeader && s.send.sendable() {
 		at := len(buf)
 		part := s.send.next(f.ahead, wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
-		buf = wire.AppendData(buf, s.id, part.from, int(part.to-part.from))
+		buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
 		buf = s.send.append(buf, part)
-		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.from, to: part.to}
+		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To}
 		sent.copied = s.send.markSent(part) || s.route.only != 0 // it is of no use elsewhere
 		if f.copies {
-			sent.copied = w.copyToOthers(p, redundantPart{s, part.from, part.to}) || sent.copied
+			sent.copied = w.copyToOthers(p, redundantPart{s, part.From, part.To}) || sent.copied
 		}
 		sent.end = p.noteFrame(len(buf)-at, sent)
-		s.route.burst += unit.Bytes(part.to - part.from)
-		r.count(unit.Bytes(part.to - part.from))
-		w.ledger.Given += unit.Bytes(part.to - part.from)
+		s.route.burst += unit.Bytes(part.To - part.From)
+		r.count(unit.Bytes(part.To - part.From))
+		w.ledger.Given += unit.Bytes(part.To - part.From)
 		w.trace.bytes(now, trace.Segment, p, sent, "")
 		f.room -= len(buf) - at
 	}
@@ -238,7 +238,7 @@ func (c redundantPart) needed() bool {
 	if c.s.Done() {
 		return false
 	}
-	return c.s.send.anyUnacked(span{c.from, c.to})
+	return c.s.send.anyUnacked(seqSpan{From: c.from, To: c.to})
 }
 
 // dropCopies forgets copies of a stream that are not sent yet: the subflow that carries
@@ -255,18 +255,18 @@ func (w *segmentWriter) fillCopies(p *subflow, now time.Time, buf []byte) []byte
 	p.streamsFirst = false
 	for len(p.copies) > 0 && room > wire.MaxDataHeader {
 		c := &p.copies[0]
-		part := span{c.from, min(c.to, c.from+wire.DataSeq(room-wire.MaxDataHeader))}
-		c.from = part.to
+		part := seqSpan{From: c.from, To: min(c.to, c.from+wire.DataSeq(room-wire.MaxDataHeader))}
+		c.from = part.To
 		s := c.s
 		if !s.Done() {
 			at := len(buf)
-			s.send.eachUnacked(part, func(part span) {
+			s.send.eachUnacked(part, func(part seqSpan) {
 				start := len(buf)
-				buf = wire.AppendData(buf, s.id, part.from, int(part.to-part.from))
+				buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
 				buf = s.send.append(buf, part)
-				f := sentFrame{frameType: wire.TypeData, stream: s, from: part.from, to: part.to, copied: true}
+				f := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To, copied: true}
 				f.end = p.noteFrame(len(buf)-start, f)
-				w.stats.Redundant += unit.Bytes(part.to - part.from)
+				w.stats.Redundant += unit.Bytes(part.To - part.From)
 				w.trace.bytes(now, trace.Segment, p, f, "copy")
 			})
 			s.send.markSent(part) // what was taken back from a lost subflow is on its way again

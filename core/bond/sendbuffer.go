@@ -16,22 +16,22 @@ type sendBuffer struct {
 	firstUnacked wire.DataSeq // all before it is acknowledged
 	end          wire.DataSeq // follows the last byte written
 	limit        wire.DataSeq // the far end's window ends there
-	unsent       spans
-	acked        spans // beyond firstUnacked
-	shared       spans // of unsent, what a live subflow carries already
+	unsent       seqSet
+	acked        seqSet // beyond firstUnacked
+	shared       seqSet // of unsent, what a live subflow carries already
 }
 
 // unacked returns how many bytes lie between the first that is not acknowledged and the end.
 func (s *sendBuffer) unacked() unit.Bytes { return unit.Bytes(s.end - s.firstUnacked) }
 
 // held returns how many bytes are not acknowledged.
-func (s *sendBuffer) held() unit.Bytes { return s.unacked() - unit.Bytes(s.acked.size()) }
+func (s *sendBuffer) held() unit.Bytes { return s.unacked() - unit.Bytes(s.acked.Size()) }
 
 // empty reports whether every byte that was written is acknowledged.
 func (s *sendBuffer) empty() bool { return s.firstUnacked == s.end }
 
 // sendable reports whether a byte is unsent that the window has room for.
-func (s *sendBuffer) sendable() bool { return len(s.unsent) > 0 && s.unsent[0].from < s.limit }
+func (s *sendBuffer) sendable() bool { return len(s.unsent) > 0 && s.unsent[0].From < s.limit }
 
 // write copies p to the end, unsent. It reports false, and does nothing, if there is no memory.
 func (s *sendBuffer) write(p []byte) bool {
@@ -40,7 +40,7 @@ func (s *sendBuffer) write(p []byte) bool {
 		return false
 	}
 	s.pages.write(s.end, p)
-	s.unsent.add(s.end, end)
+	s.unsent.Add(s.end, end)
 	s.end = end
 	return true
 }
@@ -56,59 +56,60 @@ func (s *sendBuffer) raiseLimit(limit wire.DataSeq) bool {
 
 // next returns what to send now of a sendable buffer, at most n bytes: from ahead unsent bytes
 // on, or as far on as the window reaches, or from the end.
-func (s *sendBuffer) next(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) span {
+func (s *sendBuffer) next(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) seqSpan {
 	last := len(s.unsent) - 1
-	for s.unsent[last].from >= s.limit {
+	for s.unsent[last].From >= s.limit {
 		last--
 	}
 	if fromEnd {
 		ahead = unit.Bytes(s.end)
 	}
 	for i, part := range s.unsent[:last+1] {
-		part.to = min(part.to, s.limit)
-		size := unit.Bytes(part.to - part.from)
+		part.To = min(part.To, s.limit)
+		size := unit.Bytes(part.To - part.From)
 		if ahead < size || i == last {
-			part.from += min(wire.DataSeq(ahead), max(part.to-part.from, n)-n)
-			part.to = min(part.to, part.from+n)
+			part.From += min(wire.DataSeq(ahead), max(part.To-part.From, n)-n)
+			part.To = min(part.To, part.From+n)
 			return part
 		}
 		ahead -= size
 	}
-	return span{} // not reached: the last part always returns
+	return seqSpan{} // not reached: the last part always returns
 }
 
 // append appends the bytes of a span, which are not acknowledged, to buf.
-func (s *sendBuffer) append(buf []byte, part span) []byte {
-	return s.pages.append(buf, part.from, part.to)
+func (s *sendBuffer) append(buf []byte, part seqSpan) []byte {
+	return s.pages.append(buf, part.From, part.To)
 }
 
 // markSent notes that a span is in flight. It reports whether a byte of it was shared.
-func (s *sendBuffer) markSent(part span) (wasShared bool) {
-	s.unsent.remove(part.from, part.to)
-	return s.shared.take(part.from, part.to)
+func (s *sendBuffer) markSent(part seqSpan) (wasShared bool) {
+	s.unsent.Remove(part.From, part.To)
+	return s.shared.Remove(part.From, part.To) > 0
 }
 
 // eachUnacked calls f for each part of a span that is not acknowledged.
-func (s *sendBuffer) eachUnacked(part span, f func(span)) {
-	s.acked.missing(max(part.from, s.firstUnacked), max(part.to, s.firstUnacked), func(from, to wire.DataSeq) { f(span{from, to}) })
+func (s *sendBuffer) eachUnacked(part seqSpan, f func(seqSpan)) {
+	for from, to := range s.acked.Missing(max(part.From, s.firstUnacked), max(part.To, s.firstUnacked)) {
+		f(seqSpan{From: from, To: to})
+	}
 }
 
 // anyUnacked reports whether a byte of a span is not acknowledged.
-func (s *sendBuffer) anyUnacked(part span) (any bool) {
-	s.eachUnacked(part, func(span) { any = true })
-	return any
+func (s *sendBuffer) anyUnacked(part seqSpan) bool {
+	return !s.acked.Contains(max(part.From, s.firstUnacked), max(part.To, s.firstUnacked))
 }
 
 // giveBack makes the parts of a span that are not acknowledged unsent again and calls f for
 // each. Alive tells that the subflow that carried them may still deliver them. It returns how
 // many bytes were not unsent.
-func (s *sendBuffer) giveBack(part span, alive bool, f func(span)) (n unit.Bytes) {
-	s.eachUnacked(part, func(part span) {
-		n += unit.Bytes(s.unsent.add(part.from, part.to))
+func (s *sendBuffer) giveBack(part seqSpan, alive bool, f func(seqSpan)) (n unit.Bytes) {
+	s.eachUnacked(part, func(part seqSpan) {
+		n += unit.Bytes(s.unsent.Add(part.From, part.To))
 		if alive {
-			s.shared.add(part.from, part.to)
+			s.shared.Add(part.From, part.To)
 		} else {
-			s.shared.remove(part.from, part.to)
+			s.shared.Remove(part.From, part.To)
 		}
 		f(part)
 	})
@@ -117,13 +118,13 @@ func (s *sendBuffer) giveBack(part span, alive bool, f func(span)) (n unit.Bytes
 
 // acknowledge notes that the far end has a span, and returns how many bytes of it were not
 // acknowledged yet.
-func (s *sendBuffer) acknowledge(part span) unit.Bytes {
-	n := s.acked.add(max(part.from, s.firstUnacked), max(part.to, s.firstUnacked))
-	s.unsent.remove(part.from, part.to)
-	s.shared.remove(part.from, part.to)
-	if len(s.acked) > 0 && s.acked[0].from == s.firstUnacked {
-		s.firstUnacked = s.acked[0].to
-		s.acked = s.acked[:copy(s.acked, s.acked[1:])]
+func (s *sendBuffer) acknowledge(part seqSpan) unit.Bytes {
+	n := s.acked.Add(max(part.From, s.firstUnacked), max(part.To, s.firstUnacked))
+	s.unsent.Remove(part.From, part.To)
+	s.shared.Remove(part.From, part.To)
+	if end := s.acked.EndOf(s.firstUnacked); end > s.firstUnacked {
+		s.acked.Remove(s.firstUnacked, end)
+		s.firstUnacked = end
 		if s.empty() {
 			s.pages.clear(s.firstUnacked)
 		} else {

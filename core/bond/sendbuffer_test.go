@@ -12,20 +12,20 @@ import (
 func TestSendBufferNext(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		todo    spans
+		todo    seqSet
 		limit   wire.DataSeq
 		ahead   unit.Bytes
 		fromEnd bool
-		want    span
+		want    seqSpan
 	}{
-		{"the next", spans{{0, 1000}}, 1e6, 0, false, span{0, 100}},
-		{"ahead", spans{{0, 1000}}, 1e6, 300, false, span{300, 400}},
-		{"ahead over a gap", spans{{0, 100}, {500, 1000}}, 1e6, 150, false, span{550, 650}},
-		{"further ahead than there is", spans{{0, 1000}}, 1e6, 5000, false, span{900, 1000}},
-		{"further ahead than the window", spans{{0, 1000}}, 400, 5000, false, span{300, 400}},
-		{"little left", spans{{40, 60}}, 1e6, 5000, false, span{40, 60}},
-		{"last span beyond the window", spans{{0, 50}, {500, 900}}, 400, 10, false, span{0, 50}},
-		{"from the end", spans{{0, 100}, {500, 1000}}, 1e6, 0, true, span{900, 1000}},
+		{"the next", seqSet{{From: 0, To: 1000}}, 1e6, 0, false, seqSpan{From: 0, To: 100}},
+		{"ahead", seqSet{{From: 0, To: 1000}}, 1e6, 300, false, seqSpan{From: 300, To: 400}},
+		{"ahead over a gap", seqSet{{From: 0, To: 100}, {From: 500, To: 1000}}, 1e6, 150, false, seqSpan{From: 550, To: 650}},
+		{"further ahead than there is", seqSet{{From: 0, To: 1000}}, 1e6, 5000, false, seqSpan{From: 900, To: 1000}},
+		{"further ahead than the window", seqSet{{From: 0, To: 1000}}, 400, 5000, false, seqSpan{From: 300, To: 400}},
+		{"little left", seqSet{{From: 40, To: 60}}, 1e6, 5000, false, seqSpan{From: 40, To: 60}},
+		{"last span beyond the window", seqSet{{From: 0, To: 50}, {From: 500, To: 900}}, 400, 10, false, seqSpan{From: 0, To: 50}},
+		{"from the end", seqSet{{From: 0, To: 100}, {From: 500, To: 1000}}, 1e6, 0, true, seqSpan{From: 900, To: 1000}},
 	} {
 		s := &sendBuffer{unsent: c.todo, limit: c.limit, end: 1000}
 		if got := s.next(c.ahead, 100, c.fromEnd); got != c.want {
@@ -49,12 +49,12 @@ func TestSendBuffer(t *testing.T) {
 		s := sendBuffer{pages: pages{pool: &pagePool{}}, limit: 500}
 		var model []byte
 		var text []byte
-		some := func() span {
+		some := func() seqSpan {
 			from := r.IntN(len(model) + 1)
-			return span{wire.DataSeq(from), wire.DataSeq(from + r.IntN(len(model)-from+1))}
+			return seqSpan{From: wire.DataSeq(from), To: wire.DataSeq(from + r.IntN(len(model)-from+1))}
 		}
-		each := func(part span, f func(i wire.DataSeq)) {
-			for i := part.from; i < part.to; i++ {
+		each := func(part seqSpan, f func(i wire.DataSeq)) {
+			for i := part.From; i < part.To; i++ {
 				f(i)
 			}
 		}
@@ -79,10 +79,10 @@ func TestSendBuffer(t *testing.T) {
 					break
 				}
 				part := s.next(unit.Bytes(r.IntN(2000)), wire.DataSeq(1+r.IntN(1500)), r.IntN(4) == 0)
-				if part.from >= part.to || part.to > s.limit {
+				if part.From >= part.To || part.To > s.limit {
 					t.Fatalf("seed %d: %v is to be sent, the window ends at %d", seed, part, s.limit)
 				}
-				if got := s.append(nil, part); !bytes.Equal(got, text[part.from:part.to]) {
+				if got := s.append(nil, part); !bytes.Equal(got, text[part.From:part.To]) {
 					t.Fatalf("seed %d: other bytes than were written", seed)
 				}
 				s.markSent(part)
@@ -95,7 +95,7 @@ func TestSendBuffer(t *testing.T) {
 			case 4:
 				part := some()
 				if s.anyUnacked(part) && r.IntN(3) == 0 {
-					s.giveBack(part, r.IntN(2) == 0, func(p span) {
+					s.giveBack(part, r.IntN(2) == 0, func(p seqSpan) {
 						each(p, func(i wire.DataSeq) { model[i] = isUnsent })
 					})
 				}
@@ -133,11 +133,11 @@ func checkSendBuffer(t *testing.T, s *sendBuffer, model []byte) {
 			unsent++
 		}
 	}
-	if int(s.end) != len(model) || int(s.firstUnacked) != first || unit.Bytes(s.unsent.size()) != unsent || s.held() != held {
-		t.Fatalf("end %d, first unacknowledged %d, %d unsent, %v held; want %d, %d, %v, %v", s.end, s.firstUnacked, s.unsent.size(), s.held(), len(model), first, unsent, held)
+	if int(s.end) != len(model) || int(s.firstUnacked) != first || unit.Bytes(s.unsent.Size()) != unsent || s.held() != held {
+		t.Fatalf("end %d, first unacknowledged %d, %d unsent, %v held; want %d, %d, %v, %v", s.end, s.firstUnacked, s.unsent.Size(), s.held(), len(model), first, unsent, held)
 	}
 	for _, part := range s.shared {
-		s.eachUnacked(part, func(p span) {
+		s.eachUnacked(part, func(p seqSpan) {
 			if p != part {
 				t.Fatalf("%v of the shared %v is acknowledged", part, p)
 			}

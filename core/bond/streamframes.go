@@ -36,8 +36,8 @@ func (s *Stream) receiveData(p *subflow, f wire.Data, now time.Time) error {
 	if added > 0 {
 		b.silence.received(p, now)
 	}
-	if delivered.from < delivered.to {
-		b.trace.bytes(now, trace.Deliver, p, sentFrame{stream: s, from: delivered.from, to: delivered.to}, "")
+	if delivered.From < delivered.To {
+		b.trace.bytes(now, trace.Deliver, p, sentFrame{stream: s, from: delivered.From, to: delivered.To}, "")
 		b.streams.notify(s)
 	}
 	if !s.reassembly.takeMarks() {

@@ -71,7 +71,7 @@ func TestAtHand(t *testing.T) {
 	}{{700_000, true}, {100_000, false}, {1 << 20, false}} {
 		s.Write(make([]byte, c.write))
 		if got := s.noMoreData(); got != c.want {
-			t.Errorf("with %v of 1 MB waiting: %v", unit.Bytes(s.send.unsent.size()), got)
+			t.Errorf("with %v of 1 MB waiting: %v", unit.Bytes(s.send.unsent.Size()), got)
 		}
 	}
 	s.CloseWrite()
@@ -103,7 +103,7 @@ func TestWithdrawn(t *testing.T) {
 		if begun && !b.Begun(1) {
 			t.Fatal("a segment that nobody recalled may not be written")
 		}
-		if end := wire.DataSeq(200_000) - wire.DataSeq(b.backlog.pending); end <= before || s.send.unsent[0].from != end {
+		if end := wire.DataSeq(200_000) - wire.DataSeq(b.backlog.pending); end <= before || s.send.unsent[0].From != end {
 			t.Fatalf("no stream bytes in the segment: %v to %v", before, end)
 		}
 		return b, b.subflows.find(1), before

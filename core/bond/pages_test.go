@@ -1,0 +1,36 @@
+package bond
+
+import (
+	"bytes"
+	"testing"
+
+	"mpbond/link/wire"
+)
+
+func TestPages(t *testing.T) {
+	pool := &pagePool{}
+	p := pages{pool: pool}
+	want := make([]byte, 5*pageSize+123)
+	for i := range want {
+		want[i] = byte(i * 7)
+	}
+	// Written out of order in odd pieces, read and released in order.
+	for from := len(want) / 1000 * 1000; from >= 0; from -= 1000 {
+		p.reserve(wire.DataSeq(from), wire.DataSeq(min(from+1000, len(want))))
+		p.write(wire.DataSeq(from), want[from:min(from+1000, len(want))])
+	}
+	if got := p.append(nil, 0, wire.DataSeq(len(want))); !bytes.Equal(got, want) {
+		t.Fatal("bytes read differ from those written")
+	}
+	p.release(3*pageSize + 5)
+	if pool.inUse != 3 || len(pool.free) != 3 {
+		t.Errorf("after release: %d pages in use, %d free; want 3 and 3", pool.inUse, len(pool.free))
+	}
+	if got := p.append(nil, 3*pageSize+5, wire.DataSeq(len(want))); !bytes.Equal(got, want[3*pageSize+5:]) {
+		t.Error("bytes after release differ")
+	}
+	p.drop()
+	if pool.inUse != 0 {
+		t.Errorf("%d pages leaked", pool.inUse)
+	}
+}
