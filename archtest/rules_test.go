@@ -70,7 +70,7 @@ var importRules = []importRule{
 	{from: []string{"node/probe"}, only: []string{"base/unit", "api"}, reason: "it speaks over any stream, and knows nothing of bonds"},
 
 	// pbe
-	{from: []string{"pbe/transport"}, only: []string{"base/backoff", "base/unit", "base/fault", "link/estimate", "link/tcp", "pbe/cc"}, reason: "a transport like tcp (whose limit on strangers it uses), which knows nothing of what it carries"},
+	{from: []string{"pbe/transport"}, only: []string{"base/span", "base/backoff", "base/unit", "base/fault", "link/estimate", "link/tcp", "pbe/cc"}, reason: "a transport like tcp (whose limit on strangers it uses), which knows nothing of what it carries"},
 	{from: []string{"pbe/lte"}, only: []string{"base/fault", "pbe/cell"}, reason: "a decoder makes control messages of samples, whatever their source"},
 	{from: []string{"pbe/lte/tbs"}, only: []string{}, reason: "tables of a standard, for the decoder and for the model"},
 	{from: []string{"pbe/air"}, only: []string{"base/fault", "pbe/cell", "pbe/lte", "pbe/source"}, reason: "it turns samples into control messages for any listener"},

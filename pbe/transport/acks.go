@@ -1,6 +1,10 @@
 package transport
 
-import "time"
+import (
+	"time"
+
+	"mpbond/base/span"
+)
 
 // Specification.
 const (
@@ -21,10 +25,10 @@ const (
 // bounded number of ranges: what is older counts as received. It is not safe for
 // concurrent use.
 type ackTracker struct {
-	received    spans         // numbers, from floor on
-	floor       uint64        // what is below counts as received
-	largestTime time.Duration // when the packet of the highest number arrived
-	oneWayDelay uint32        // its one-way delay, µs by the two clocks
+	received    span.Set[uint64] // numbers, from floor on
+	floor       uint64           // what is below counts as received
+	largestTime time.Duration    // when the packet of the highest number arrived
+	oneWayDelay uint32           // its one-way delay, µs by the two clocks
 
 	eliciting uint64        // packets that asked for an ACK
 	confirmed uint64        // of them, those whose ACK the peer is known to have
@@ -42,12 +46,12 @@ type ackTracker struct {
 func (a *ackTracker) isOld(number uint64) bool { return number < a.floor }
 
 // isDuplicate reports whether a packet of that number has arrived before.
-func (a *ackTracker) isDuplicate(number uint64) bool { return a.received.has(number) }
+func (a *ackTracker) isDuplicate(number uint64) bool { return a.received.Has(number) }
 
 // expected returns the number after the highest that arrived.
 func (a *ackTracker) expected() uint64 {
 	if n := len(a.received); n > 0 {
-		return a.received[n-1].hi + 1
+		return a.received[n-1].To
 	}
 	return 0
 }
@@ -59,10 +63,10 @@ func (a *ackTracker) onPacket(now time.Duration, number uint64, eliciting bool) 
 	if number >= expected {
 		a.largestTime = now
 	}
-	a.received = a.received.add(number, number)
+	a.received.Add(number, number+1)
 	if n := len(a.received); n > maxKept {
-		a.floor = a.received[n-maxKept].lo
-		a.received = append(a.received[:0], a.received[n-maxKept:]...)
+		a.floor = a.received[n-maxKept].From
+		a.received.KeepLast(maxKept)
 	}
 	a.repeatFrom = min(a.repeatFrom, number)
 	if !eliciting {
@@ -100,10 +104,10 @@ func (a *ackTracker) appendAck(now time.Duration, b []byte, maxData uint64) []by
 	}
 	f := ackFrame{delay: now - a.largestTime, oneWay: a.oneWayDelay, window: maxData}
 	for i := len(a.received) - 1; i >= 0 && f.n < maxRanges; i-- {
-		if f.n > 0 && a.received[i].hi < a.repeatFrom {
+		if f.n > 0 && a.received[i].To <= a.repeatFrom {
 			break
 		}
-		f.spans[f.n] = a.received[i]
+		f.spans[f.n] = ackRange{a.received[i].From, a.received[i].To - 1}
 		f.n++
 	}
 	a.pending, a.ackNow, a.ackTime = 0, false, 0

@@ -114,7 +114,7 @@ func TestAckRepeats(t *testing.T) {
 			now += each
 			a.onPacket(now, n, true)
 			f := ackOf(t, &a, now)
-			if !slices.Contains(f.spans[:f.n], span{0, 0}) {
+			if !slices.Contains(f.spans[:f.n], ackRange{0, 0}) {
 				break
 			}
 			in++

@@ -375,7 +375,7 @@ func (d *digestRun) state(i int) {
 	e := d.w.e[i]
 	c := e.counts
 	d.note('=', i, uint64(e.wait(d.w.now)), uint64(e.loss.rtt.smoothed), uint64(e.loss.rtt.variation), uint64(e.loss.rtt.min), uint64(e.loss.bytesInFlight), uint64(e.rate), flagOf(e.appLimited),
-		e.recv.read, uint64(e.recv.readable()), uint64(e.send.unsent()), e.send.buf.base, e.send.acked.size(), uint64(e.mtu.size), flagOf(e.closing.err != nil), flagOf(e.send.isFlushed()), uint64(e.radio.incoming.Capacity),
+		e.recv.read, uint64(e.recv.readable()), uint64(e.send.unsent()), e.send.buf.base, e.send.acked.Size(), uint64(e.mtu.size), flagOf(e.closing.err != nil), flagOf(e.send.isFlushed()), uint64(e.radio.incoming.Capacity),
 		c.packets, e.send.resent, e.loss.lost, e.loss.spurious, c.wireOut, c.wireIn, c.duplicate, c.old)
 }
 

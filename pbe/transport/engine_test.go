@@ -414,8 +414,8 @@ func TestGaps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(e.recv.got) < maxGaps || e.acks.received.has(n-1) {
-		t.Fatalf("%d gaps; the last packet is received: %v", len(e.recv.got), e.acks.received.has(n-1))
+	if len(e.recv.got) < maxGaps || e.acks.received.Has(n-1) {
+		t.Fatalf("%d gaps; the last packet is received: %v", len(e.recv.got), e.acks.received.Has(n-1))
 	}
 	for i := range uint64(n) {
 		e.handle(time.Second, n+i, stream(2*i))
@@ -473,7 +473,7 @@ func TestLyingAck(t *testing.T) {
 		_, _, ok = e.poll(time.Second, nil)
 	}
 	flying, room := e.loss.bytesInFlight, e.send.maxData
-	a := ackFrame{window: 1 << 30, n: 1, spans: [maxRanges]span{{0, e.loss.numbers.next}}}
+	a := ackFrame{window: 1 << 30, n: 1, spans: [maxRanges]ackRange{{0, e.loss.numbers.next}}}
 	if err := e.handle(time.Second, 0, a.append(nil)); err != nil || e.loss.bytesInFlight != flying || e.send.maxData != room || flying == 0 {
 		t.Errorf("%v, %d in flight of %d, room to %d", err, e.loss.bytesInFlight, flying, e.send.maxData)
 	}

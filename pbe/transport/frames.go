@@ -47,13 +47,16 @@ const maxRanges = 32
 // maxOffset bounds offsets of the stream and numbers of packets.
 const maxOffset = 1 << 60
 
+// ackRange is the numbers of packets from lo up to and with hi.
+type ackRange struct{ lo, hi uint64 }
+
 // ackFrame is an ACK.
 type ackFrame struct {
 	delay  time.Duration // between receiving the largest and sending this
 	oneWay uint32        // µs
 	window uint64
-	spans  [maxRanges]span // from the largest downwards
-	n      int             // of them, 1 at least
+	spans  [maxRanges]ackRange // from the largest downwards
+	n      int                 // of them, 1 at least
 }
 
 func (a *ackFrame) append(b []byte) []byte {
@@ -182,7 +185,7 @@ func (r *reader) ack(a *ackFrame) {
 		r.fail()
 		return
 	}
-	a.spans[0], a.n = span{hi - first, hi}, 1
+	a.spans[0], a.n = ackRange{hi - first, hi}, 1
 	for range more {
 		gap, length := r.u(), r.u()
 		lo := a.spans[a.n-1].lo
@@ -191,7 +194,7 @@ func (r *reader) ack(a *ackFrame) {
 			return
 		}
 		hi := lo - gap - 2
-		a.spans[a.n] = span{hi - length, hi}
+		a.spans[a.n] = ackRange{hi - length, hi}
 		a.n++
 	}
 }

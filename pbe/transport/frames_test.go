@@ -2,7 +2,6 @@ package transport
 
 import (
 	"encoding/binary"
-	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
@@ -14,7 +13,7 @@ import (
 // someFrames are one of each kind, and what they mean.
 func someFrames() (list []frame, b [][]byte) {
 	ack := ackFrame{delay: 3 * time.Millisecond, oneWay: 1 << 31, window: 1 << 40, n: 3}
-	copy(ack.spans[:], []span{{90, 1 << 35}, {70, 88}, {0, 3}})
+	copy(ack.spans[:], []ackRange{{90, 1 << 35}, {70, 88}, {0, 3}})
 	radio := cc.Radio{Capacity: 77 * unit.Mbps, Fair: 3 * unit.Kbps, Internet: true, Activated: 200}
 	add := func(f frame, bytes []byte) { list, b = append(list, f), append(b, bytes) }
 	add(frame{kind: framePadding}, []byte{framePadding})
@@ -143,57 +142,4 @@ func FuzzDatagram(f *testing.F) {
 			t.Fatalf("%x is taken for the peer's", p)
 		}
 	})
-}
-
-// TestSpans compares with a map.
-func TestSpans(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	var s spans
-	model := map[uint64]bool{}
-	for range 5000 {
-		lo := r.Uint64N(200)
-		hi := lo + r.Uint64N(10)
-		switch r.IntN(3) {
-		case 0:
-			s = s.add(lo, hi)
-			for n := lo; n <= hi; n++ {
-				model[n] = true
-			}
-		case 1:
-			s = s.remove(lo, hi)
-			for n := lo; n <= hi; n++ {
-				delete(model, n)
-			}
-		case 2:
-			if len(s) == 0 {
-				continue
-			}
-			var x span
-			x, s = s.cut(r.Uint64N(5) + 1)
-			for n := x.lo; n <= x.hi; n++ {
-				if !model[n] {
-					t.Fatalf("cut %d, which is not there", n)
-				}
-				delete(model, n)
-			}
-		}
-		for n := range uint64(220) {
-			if s.overlap(n, n+2) != (model[n] || model[n+1] || model[n+2]) {
-				t.Fatalf("%d to %d in %v", n, n+2, s)
-			}
-			if s.has(n) != model[n] {
-				t.Fatalf("%d: %v in %v", n, s.has(n), s)
-			}
-		}
-		count := 0
-		for i, x := range s {
-			if x.lo > x.hi || i > 0 && x.lo <= s[i-1].hi+1 {
-				t.Fatalf("spans touch: %v", s)
-			}
-			count += int(x.hi - x.lo + 1)
-		}
-		if count != len(model) {
-			t.Fatalf("%d of %d", count, len(model))
-		}
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"mpbond/base/span"
 	"mpbond/base/unit"
 	"mpbond/pbe/cc"
 )
@@ -34,10 +35,10 @@ type lossDetector struct {
 	rtt           rttEstimator
 	bytesInFlight unit.Bytes
 
-	acked             spans    // numbers that were acknowledged, of those in sent
-	newlyAcked        []span   // of them, those that the newest ACK named first, from the highest downwards
-	missing           []uint64 // in flight though a later one was acknowledged, ascending; and some that came late
-	largestAcked      uint64   // + 1
+	acked             span.Set[uint64] // numbers that were acknowledged, of those in sent
+	newlyAcked        []ackRange       // of them, those that the newest ACK named first, from the highest downwards
+	missing           []uint64         // in flight though a later one was acknowledged, ascending; and some that came late
+	largestAcked      uint64           // + 1
 	reorderThreshold  uint64
 	lastElicitingSent time.Duration
 	progressTime      time.Duration // when one was acknowledged last, or the first was sent that is not
@@ -163,7 +164,7 @@ func (d *lossDetector) takeAcked(a *ackFrame) []numberedPacket {
 			d.bytesInFlight -= p.size
 			p.size = 0
 		}
-		d.acked = d.acked.add(s.lo, s.hi)
+		d.acked.Add(s.lo, s.hi+1)
 	}
 	return d.ackedPackets
 }
@@ -182,20 +183,20 @@ func (d *lossDetector) findNewlyAcked(a *ackFrame) {
 		}
 		hi = min(hi, end-1)
 		for lo <= hi {
-			for j >= 0 && d.acked[j].lo > hi {
+			for j >= 0 && d.acked[j].From > hi {
 				j--
 			}
-			if j < 0 || d.acked[j].hi < lo {
-				d.newlyAcked = append(d.newlyAcked, span{lo, hi})
+			if j < 0 || d.acked[j].To <= lo {
+				d.newlyAcked = append(d.newlyAcked, ackRange{lo, hi})
 				break
 			}
-			if d.acked[j].hi < hi {
-				d.newlyAcked = append(d.newlyAcked, span{d.acked[j].hi + 1, hi})
+			if d.acked[j].To <= hi {
+				d.newlyAcked = append(d.newlyAcked, ackRange{d.acked[j].To, hi})
 			}
-			if d.acked[j].lo <= lo {
+			if d.acked[j].From <= lo {
 				break
 			}
-			hi = d.acked[j].lo - 1
+			hi = d.acked[j].From - 1
 		}
 	}
 }
@@ -276,7 +277,7 @@ func (d *lossDetector) detect(now time.Duration) (lost []numberedPacket) {
 		if p.probe || d.rtt.firstSample == 0 || p.sent <= d.rtt.firstSample {
 			continue
 		}
-		if !row.any || d.acked.overlap(row.last, n) {
+		if !row.any || d.acked.Overlaps(row.last, n+1) {
 			row.begun, row.any = p.sent, true
 		}
 		row.last = n
@@ -318,7 +319,7 @@ func (d *lossDetector) takeLosses(now time.Duration) (l cc.Loss, ok bool) {
 func (d *lossDetector) trim(now time.Duration) {
 	d.sent.dropWhile(func(p *sentPacket) bool { return p.size == 0 && !(p.lost && p.sent+2*d.rtt.smoothed > now) })
 	if f := d.sent.first; f > 0 {
-		d.acked = d.acked.remove(0, f-1)
+		d.acked.Remove(0, f)
 	}
 }
 

@@ -140,7 +140,7 @@ func TestLatest(t *testing.T) {
 		_, _, ok = e.poll(now, nil)
 	}
 	now += 200 * time.Millisecond
-	a := ackFrame{window: maxWindow, n: 1, spans: [maxRanges]span{{1, 1}}} // not 0
+	a := ackFrame{window: maxWindow, n: 1, spans: [maxRanges]ackRange{{1, 1}}} // not 0
 	if err := e.handle(now, 0, a.append(nil)); err != nil || e.loss.lost != 0 {
 		t.Fatalf("%d lost, %v", e.loss.lost, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/span"
 	"mpbond/base/unit"
 )
 
@@ -24,7 +25,7 @@ func testDetector(t *testing.T) (*lossDetector, func(now time.Duration, size uni
 }
 
 // acks returns an ACK of ranges, from the highest downwards.
-func acks(ranges ...span) *ackFrame {
+func acks(ranges ...ackRange) *ackFrame {
 	a := &ackFrame{n: len(ranges)}
 	copy(a.spans[:], ranges)
 	return a
@@ -39,7 +40,7 @@ func TestDetectorAccounts(t *testing.T) {
 		d := newLossDetector()
 		d.numbers.draw, d.numbers.skipAt = r.Uint64N, 50
 		flying, lost := map[uint64]unit.Bytes{}, map[uint64]bool{}
-		arrived := spans(nil)
+		var arrived span.Set[uint64]
 		now := time.Second
 		check := func(r ackResult) {
 			t.Helper()
@@ -77,12 +78,12 @@ func TestDetectorAccounts(t *testing.T) {
 				}
 				check(ackResult{lost: given})
 				if r.IntN(10) > 0 {
-					arrived = arrived.add(number, number)
+					arrived.Add(number, number+1)
 				}
 			case x < 9 && len(arrived) > 0:
 				a := &ackFrame{}
 				for i := len(arrived) - 1; i >= 0 && a.n < maxRanges; i-- {
-					a.spans[a.n] = arrived[i]
+					a.spans[a.n] = ackRange{arrived[i].From, arrived[i].To - 1}
 					a.n++
 				}
 				if ok, err := d.checkAck(a); !ok || err != nil {
@@ -111,7 +112,7 @@ func TestDetectorThresholds(t *testing.T) {
 		for range 4 {
 			send(time.Second, 1000)
 		}
-		r := d.onAck(time.Second+rtt, acks(span{1, arrived}))
+		r := d.onAck(time.Second+rtt, acks(ackRange{1, arrived}))
 		if len(r.lost) != want || r.rtt != rtt || d.bytesInFlight != unit.Bytes(4-int(arrived)-want)*1000 {
 			t.Errorf("%d have arrived: %d are lost, round trip %v, %v in flight", arrived, len(r.lost), r.rtt, d.bytesInFlight)
 		}
@@ -137,10 +138,10 @@ func TestDetectorSpurious(t *testing.T) {
 	for range 12 {
 		send(time.Second, 1000)
 	}
-	if r := d.onAck(1050*time.Millisecond, acks(span{2, 10}, span{0, 0})); len(r.lost) != 1 || r.lost[0].number != 1 {
+	if r := d.onAck(1050*time.Millisecond, acks(ackRange{2, 10}, ackRange{0, 0})); len(r.lost) != 1 || r.lost[0].number != 1 {
 		t.Fatalf("%d are lost", len(r.lost))
 	}
-	r := d.onAck(1060*time.Millisecond, acks(span{0, 10}))
+	r := d.onAck(1060*time.Millisecond, acks(ackRange{0, 10}))
 	if len(r.acked) != 1 || r.acked[0].size != 0 || r.rtt != 0 || d.spurious != 1 || d.reorderThreshold != 10 {
 		t.Errorf("%d acknowledged, threshold %d", len(r.acked), d.reorderThreshold)
 	}
@@ -163,7 +164,7 @@ func TestDetectorProbeTime(t *testing.T) {
 		d.onProbeTimeout(now)
 	}
 	send(now, 1000)
-	d.onAck(now+20*time.Millisecond, acks(span{1, 1}))
+	d.onAck(now+20*time.Millisecond, acks(ackRange{1, 1}))
 	if got := d.probeTime() - now; d.ptoCount != 0 || got != 20*time.Millisecond+40*time.Millisecond+ackDelay {
 		t.Errorf("after an acknowledgement: after %v", got)
 	}
@@ -182,11 +183,11 @@ func TestDetectorChecksAcks(t *testing.T) {
 		ok  bool
 		lie bool
 	}{
-		{acks(span{0, 2}), true, false},
-		{acks(span{4, 5}, span{0, 2}), true, false},
-		{acks(span{4, 6}), false, false},
-		{acks(span{0, 5}), false, true},
-		{acks(span{5, 5}, span{3, 3}), false, true},
+		{acks(ackRange{0, 2}), true, false},
+		{acks(ackRange{4, 5}, ackRange{0, 2}), true, false},
+		{acks(ackRange{4, 6}), false, false},
+		{acks(ackRange{0, 5}), false, true},
+		{acks(ackRange{5, 5}, ackRange{3, 3}), false, true},
 	} {
 		if ok, err := d.checkAck(c.ack); ok != c.ok || errors.Is(err, errMalformed) != c.lie {
 			t.Errorf("%v: %v, %v", c.ack.spans[:c.ack.n], ok, err)

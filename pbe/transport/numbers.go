@@ -41,7 +41,7 @@ func (n *packetNumbers) take() uint64 {
 }
 
 // skippedIn returns a number left out that is in one of the ranges, which go downwards.
-func (n *packetNumbers) skippedIn(ranges []span) (number uint64, found bool) {
+func (n *packetNumbers) skippedIn(ranges []ackRange) (number uint64, found bool) {
 	for i := len(n.skipped) - 1; i >= 0 && len(ranges) > 0; {
 		switch number = n.skipped[i]; {
 		case ranges[0].lo > number:

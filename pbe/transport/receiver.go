@@ -3,6 +3,8 @@ package transport
 import (
 	"fmt"
 	"time"
+
+	"mpbond/base/span"
 )
 
 const (
@@ -16,9 +18,9 @@ const (
 // that reads fast. Memory is bounded by what was advertised. It copies what it is given,
 // and is not safe for concurrent use.
 type receiver struct {
-	buf       ring   // from the first byte that was not read
-	got       spans  // that arrived
-	read      uint64 // end of what the app took
+	buf       ring             // from the first byte that was not read
+	got       span.Set[uint64] // that arrived
+	read      uint64           // end of what the app took
 	window    uint64
 	maxWindow uint64 // that window grows to
 	maxData   uint64 // the peer may send up to here: what was advertised last
@@ -35,10 +37,7 @@ func newReceiver() receiver {
 
 // readable returns how many bytes can be read now.
 func (r *receiver) readable() int {
-	if len(r.got) == 0 || r.got[0].lo > r.read {
-		return 0
-	}
-	return int(r.got[0].hi + 1 - r.read)
+	return int(r.got.EndOf(r.read) - r.read)
 }
 
 // received returns how many bytes arrived in order.
@@ -69,7 +68,7 @@ func (r *receiver) tune(now, rtt time.Duration) {
 		}
 		r.tunedAt, r.tunedRead = now, r.read
 	}
-	if n := len(r.got); n > 1 && r.readable() == 0 && r.got[n-1].hi > r.read+r.window/2 && r.got[1:].size() > r.window/2 {
+	if n := len(r.got); n > 1 && r.readable() == 0 && r.got[n-1].To > r.read+r.window/2+1 && r.got[1:].Size() > r.window/2 {
 		r.growWindow()
 	}
 }
@@ -109,13 +108,13 @@ func (r *receiver) onStream(offset uint64, data []byte) error {
 	}
 	r.buf.grow(end)
 	r.buf.put(offset, data)
-	r.got = r.got.add(offset, end-1)
+	r.got.Add(offset, end)
 	return nil
 }
 
 // onFin takes the end of the stream. An error says what no peer of ours sends.
 func (r *receiver) onFin(end uint64) error {
-	if n := len(r.got); n > 0 && r.got[n-1].hi >= end || r.ended && r.end != end || end < r.read {
+	if n := len(r.got); n > 0 && r.got[n-1].To > end || r.ended && r.end != end || end < r.read {
 		return fmt.Errorf("%w: the stream ends before what it has", errMalformed)
 	}
 	r.ended, r.end = true, end

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"mpbond/base/span"
 	"mpbond/base/unit"
 )
 
@@ -19,13 +20,13 @@ const (
 // It knows neither packets nor times, copies what is written, keeps it until it is
 // acknowledged, and is not safe for concurrent use.
 type sender struct {
-	buf      ring   // from the first byte that is not acknowledged
-	written  uint64 // end of what the app wrote
-	next     uint64 // first byte never sent
-	lost     spans  // to be sent again
-	acked    spans  // above buf.base
-	maxData  uint64 // the peer takes up to here
-	fin      bool   // the app has closed its side
+	buf      ring             // from the first byte that is not acknowledged
+	written  uint64           // end of what the app wrote
+	next     uint64           // first byte never sent
+	lost     span.Set[uint64] // to be sent again
+	acked    span.Set[uint64] // above buf.base
+	maxData  uint64           // the peer takes up to here
+	fin      bool             // the app has closed its side
 	finSent  bool
 	finAcked bool
 	resent   uint64 // segments that were sent again
@@ -58,7 +59,7 @@ func (s *sender) unsent() unit.Bytes { return unit.Bytes(s.written - s.next) }
 func (s *sender) unacked() unit.Bytes { return unit.Bytes(s.written - s.buf.base) }
 
 // ackedBytes returns how much is acknowledged.
-func (s *sender) ackedBytes() uint64 { return s.buf.base + s.acked.size() }
+func (s *sender) ackedBytes() uint64 { return s.buf.base + s.acked.Size() }
 
 // isFlushed reports whether the peer has all that was written, and its end.
 func (s *sender) isFlushed() bool { return s.finAcked && s.buf.base == s.written }
@@ -87,9 +88,8 @@ func (s *sender) appendData(b []byte, room int) ([]byte, segment) {
 	n := uint64(max(room-head, 1))
 	switch {
 	case len(s.lost) > 0:
-		var first span
-		first, s.lost = s.lost.cut(n)
-		seg.lo, seg.hi = first.lo, first.hi+1
+		first := s.lost.TakeFirst(n)
+		seg.lo, seg.hi = first.From, first.To
 		s.resent++
 	case s.next < s.written && s.next < s.maxData:
 		seg.lo = s.next
@@ -113,7 +113,7 @@ func (s *sender) appendOldest(b []byte, room int) ([]byte, segment) {
 		seg.lo = s.buf.base
 		seg.hi = min(s.next, seg.lo+uint64(n))
 		if len(s.acked) > 0 {
-			seg.hi = min(seg.hi, s.acked[0].lo)
+			seg.hi = min(seg.hi, s.acked[0].From)
 		}
 	}
 	return s.appendStream(b, seg), seg
@@ -140,20 +140,19 @@ func (s *sender) onAcked(seg segment) {
 	if hi <= lo {
 		return
 	}
-	s.lost = s.lost.remove(lo, hi-1)
-	s.acked = s.acked.add(lo, hi-1)
-	if s.acked[0].lo == s.buf.base {
-		s.buf.base = s.acked[0].hi + 1
-		s.acked = append(s.acked[:0], s.acked[1:]...)
+	s.lost.Remove(lo, hi)
+	s.acked.Add(lo, hi)
+	if end := s.acked.EndOf(s.buf.base); end > s.buf.base {
+		s.acked.Remove(s.buf.base, end)
+		s.buf.base = end
 	}
 }
 
 // onLost has what the peer lacks of a segment sent again.
 func (s *sender) onLost(seg segment) {
 	if lo := max(seg.lo, s.buf.base); seg.hi > lo {
-		s.lost = s.lost.add(lo, seg.hi-1)
-		for i := s.acked.find(lo); i < len(s.acked) && s.acked[i].lo < seg.hi; i++ {
-			s.lost = s.lost.remove(s.acked[i].lo, s.acked[i].hi)
+		for from, to := range s.acked.Missing(lo, seg.hi) {
+			s.lost.Add(from, to)
 		}
 	}
 	if seg.fin {

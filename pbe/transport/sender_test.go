@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"mpbond/base/span"
 	"mpbond/base/unit"
 )
 
@@ -17,7 +18,7 @@ func TestSenderDelivers(t *testing.T) {
 		data := make([]byte, 1+r.IntN(60_000))
 		rand.NewChaCha8([32]byte{byte(seed)}).Read(data)
 		var s sender
-		got, have := make([]byte, len(data)), spans(nil)
+		got, have := make([]byte, len(data)), span.Set[uint64]{}
 		var flying []segment
 		sent, lost, acked, ended := 0, 0, 0, false
 		for steps := 0; !s.isFlushed(); steps++ {
@@ -58,16 +59,16 @@ func TestSenderDelivers(t *testing.T) {
 				i := r.IntN(len(flying))
 				seg := flying[i]
 				if r.IntN(4) == 0 {
-					before := s.lost.size()
+					before := s.lost.Size()
 					s.onLost(seg)
-					lost += int(s.lost.size() - before)
+					lost += int(s.lost.Size() - before)
 				} else {
 					s.onAcked(seg)
 					if seg.hi > seg.lo {
-						have = have.add(seg.lo, seg.hi-1)
+						have.Add(seg.lo, seg.hi)
 					}
-					if s.ackedBytes() != have.size() {
-						t.Fatalf("seed %d: %d of %d acknowledged", seed, s.ackedBytes(), have.size())
+					if s.ackedBytes() != have.Size() {
+						t.Fatalf("seed %d: %d of %d acknowledged", seed, s.ackedBytes(), have.Size())
 					}
 					acked++
 				}

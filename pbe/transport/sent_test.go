@@ -74,7 +74,7 @@ func TestFewAcksKept(t *testing.T) {
 		b := []byte{framePing}
 		if n := e.loss.numbers.next; n > 2 && !slices.Contains(e.loss.numbers.skipped, (n-1)&^1) {
 			n = (n - 1) &^ 1
-			a := ackFrame{window: 1 << 20, n: 1, spans: [maxRanges]span{{n, n}}}
+			a := ackFrame{window: 1 << 20, n: 1, spans: [maxRanges]ackRange{{n, n}}}
 			b = append(b, a.append(nil)...)
 		}
 		if err := e.handle(now, 2*i, b); err != nil {

@@ -48,7 +48,7 @@ func TestAheadAck(t *testing.T) {
 			for ok := true; ok; {
 				_, _, ok = e.poll(now, nil)
 			}
-			a := ackFrame{window: 1 << 40, n: 1, spans: [maxRanges]span{{0, e.loss.numbers.next - 1}}}
+			a := ackFrame{window: 1 << 40, n: 1, spans: [maxRanges]ackRange{{0, e.loss.numbers.next - 1}}}
 			err = e.handle(now, number, a.append(nil))
 			number++
 		}
