@@ -66,6 +66,11 @@ type RuleSpec struct {
 	Priority Priority `toml:"priority"`
 	Weight   int      `toml:"weight"`
 
+	// Settings of the primary alone ask for these: marks of packets (RFC 2474), and the
+	// host as the app named it, by a shell pattern in lower case.
+	dscp []uint8
+	host string
+
 	treat *Treatment // nil: nothing special
 }
 

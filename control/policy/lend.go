@@ -7,7 +7,7 @@
 //	context.go  which subflows a stream may use
 //	energy.go   what radios take
 //	meter.go    what a radio has taken for what it carried
-//	modes.go    which connections must not wait, or go twice
+//	modes.go    settings as rules: which connections must not wait, or go twice
 //	pipes.go    which of the pipes to a helper carry subflows
 //	rest.go     what moves over a link besides what is known
 //	uplinks.go  which of its own interfaces a primary uses

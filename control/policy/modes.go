@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,95 +19,73 @@ type Flow struct {
 	Process *Process
 }
 
-// Modes decides how connections are carried: rules for wire.Redundant first,
-// then those for wire.Latency; what none matches is wire.Bond.
-type Modes struct{ redundant, latency []rule }
-
-// rule matches a flow; one of the fields is set.
-type rule struct {
-	text     string
-	from, to int    // destination ports
-	dscp     int    // -1: any
-	host     string // a shell pattern, lower case
-}
-
-// ParseModes reads rules, each of them "port:22", "port:5000-5100", "dscp:46",
-// "host:example.org" or "host:*.example.org".
-func ParseModes(latency, redundant []string) (m Modes, err error) {
+// ParseSettings compiles the rules of a primary's own settings, which decide what a
+// policy file leaves open (Usual): those of redundant first, then those of latency. Each
+// is "port:22", "port:5000-5100", "dscp:46", "host:example.org" or "host:*.example.org",
+// and is its own name. What none of them matches stays Usual.
+func ParseSettings(latency, redundant []string) (*Rules, error) {
+	r := &Rules{otherwise: Verdict{Index: -1, Reason: "no setting matches"}}
 	for _, l := range []struct {
 		texts []string
-		to    *[]rule
-	}{{latency, &m.latency}, {redundant, &m.redundant}} {
+		mode  Mode
+	}{{redundant, ModeRedundant}, {latency, ModeLatency}} {
 		for _, t := range l.texts {
-			r, err := parseRule(t)
+			s, err := parseSetting(t)
 			if err != nil {
-				return Modes{}, err
+				return nil, err
 			}
-			*l.to = append(*l.to, r)
+			s.Mode = l.mode
+			r.rules, r.gates = append(r.rules, s), append(r.gates, newGate(&s))
 		}
-	}
-	return m, nil
-}
-
-func parseRule(text string) (rule, error) {
-	r := rule{text: text, dscp: -1}
-	kind, value, _ := strings.Cut(text, ":")
-	switch kind {
-	case "port":
-		low, high, isRange := strings.Cut(value, "-")
-		if !isRange {
-			high = low
-		}
-		from, err1 := strconv.ParseUint(low, 10, 16)
-		to, err2 := strconv.ParseUint(high, 10, 16)
-		if err1 != nil || err2 != nil || from == 0 || from > to {
-			return r, fmt.Errorf("rule %q: ports are numbers from 1 to 65535, like port:22 or port:5000-5100", text)
-		}
-		r.from, r.to = int(from), int(to)
-	case "dscp":
-		n, err := strconv.ParseUint(value, 10, 8)
-		if err != nil || n > 63 {
-			return r, fmt.Errorf("rule %q: a DSCP is a number from 0 to 63, like dscp:46", text)
-		}
-		r.dscp = int(n)
-	case "host":
-		r.host = strings.ToLower(value)
-		if _, err := path.Match(r.host, ""); err != nil || value == "" {
-			return r, fmt.Errorf("rule %q: a host is a name or a pattern such as host:*.example.org", text)
-		}
-	default:
-		return r, fmt.Errorf("rule %q begins with none of port:, dscp: and host: as rules do", text)
 	}
 	return r, nil
 }
 
-func (r rule) matches(f Flow, host string, port int) bool {
-	switch {
-	case r.from > 0:
-		return port >= r.from && port <= r.to
-	case r.dscp >= 0:
-		return int(f.DSCP) == r.dscp
+func parseSetting(text string) (RuleSpec, error) {
+	s := RuleSpec{Name: text}
+	kind, value, _ := strings.Cut(text, ":")
+	switch kind {
+	case "port":
+		s.Port = make([]Ports, 1)
+		if s.Port[0].UnmarshalText([]byte(value)) != nil {
+			return s, fmt.Errorf("rule %q: ports are numbers from 1 to 65535, like port:22 or port:5000-5100", text)
+		}
+	case "dscp":
+		n, err := strconv.ParseUint(value, 10, 8)
+		if err != nil || n > 63 {
+			return s, fmt.Errorf("rule %q: a DSCP is a number from 0 to 63, like dscp:46", text)
+		}
+		s.dscp = []uint8{uint8(n)}
+	case "host":
+		s.host = strings.ToLower(value)
+		if _, err := path.Match(s.host, ""); err != nil || value == "" {
+			return s, fmt.Errorf("rule %q: a host is a name or a pattern such as host:*.example.org", text)
+		}
+	default:
+		return s, fmt.Errorf("rule %q begins with none of port:, dscp: and host: as rules do", text)
 	}
-	ok, _ := path.Match(r.host, strings.ToLower(strings.TrimSuffix(host, ".")))
+	return s, nil
+}
+
+// matchesSetting reports whether what settings alone ask for matches.
+func (s *RuleSpec) matchesSetting(q *query) bool {
+	if len(s.dscp) > 0 && !slices.Contains(s.dscp, q.dscp) {
+		return false
+	}
+	if s.host == "" {
+		return true
+	}
+	ok, _ := path.Match(s.host, strings.ToLower(strings.TrimSuffix(q.host, ".")))
 	return ok
 }
 
-// Of is the mode of a flow, and the rule that says so, "" for none.
-func (m Modes) Of(f Flow) (wire.Mode, string) {
-	host, port := f.Dest, 0
-	if i := strings.LastIndexByte(f.Dest, ':'); i >= 0 {
-		host = strings.Trim(f.Dest[:i], "[]")
-		port, _ = strconv.Atoi(f.Dest[i+1:])
+// Wire returns the mode of a bond's stream that is carried so.
+func (m Mode) Wire() wire.Mode {
+	switch m {
+	case ModeLatency:
+		return wire.Latency
+	case ModeRedundant:
+		return wire.Redundant
 	}
-	for _, l := range []struct {
-		rules []rule
-		mode  wire.Mode
-	}{{m.redundant, wire.Redundant}, {m.latency, wire.Latency}} {
-		for _, r := range l.rules {
-			if r.matches(f, host, port) {
-				return l.mode, r.text
-			}
-		}
-	}
-	return wire.Bond, ""
+	return wire.Bond
 }

@@ -102,6 +102,8 @@ type query struct {
 	v4      uint32 // addr, if is4
 	is4     bool
 	port    uint16
+	host    string // as the app named it
+	dscp    uint8
 }
 
 func (f Flow) query() (q query) {
@@ -110,7 +112,7 @@ func (f Flow) query() (q query) {
 		host, port = strings.Trim(f.Dest[:i], "[]"), f.Dest[i+1:]
 	}
 	n, _ := strconv.ParseUint(port, 10, 16)
-	q.port, q.name = uint16(n), plainName(f.Name)
+	q.port, q.name, q.host, q.dscp = uint16(n), plainName(f.Name), host, f.DSCP
 	if a, err := netip.ParseAddr(host); err == nil {
 		q.addr = a.Unmap().WithZone("")
 		if q.is4 = q.addr.Is4(); q.is4 {
@@ -127,7 +129,7 @@ func (f Flow) query() (q query) {
 
 func (s *RuleSpec) matches(q *query) bool {
 	return (len(s.Port) == 0 || s.matchesPort(q.port)) && (len(s.Domain) == 0 || s.matchesDomain(q.name)) &&
-		(len(s.Address) == 0 || s.matchesAddress(q.addr)) && s.matchesProcess(q)
+		(len(s.Address) == 0 || s.matchesAddress(q.addr)) && s.matchesSetting(q) && s.matchesProcess(q)
 }
 
 func (s *RuleSpec) matchesPort(port uint16) bool {

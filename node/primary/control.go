@@ -98,12 +98,8 @@ func changeTreatment(mode wire.Mode, t policy.Treatment, to api.StreamChange) (w
 		}
 		t.Single = m == policy.ModeSingle
 		switch m {
-		case policy.ModeBond, policy.ModeSingle:
-			mode = wire.Bond
-		case policy.ModeLatency:
-			mode = wire.Latency
-		case policy.ModeRedundant:
-			mode = wire.Redundant
+		case policy.ModeBond, policy.ModeSingle, policy.ModeLatency, policy.ModeRedundant:
+			mode = m.Wire()
 		default:
 			return mode, t, fault.New(fault.Usage, fmt.Errorf("a stream that is open cannot be carried in mode %v", m), "DELETE resets it")
 		}

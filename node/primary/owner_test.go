@@ -157,7 +157,7 @@ func TestOwnerOfThis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPolicy(policy.Modes{}, nil, nil, nil)
+	p := newPolicy(new(policy.Rules), nil, nil, nil)
 	app := intercept.App{Network: "tcp", Addr: c.LocalAddr().(*net.TCPAddr).AddrPort(), Peer: c.RemoteAddr().(*net.TCPAddr).AddrPort()}
 	if p.processOf(app) == nil {
 		t.Skip("this system does not tell whose a connection is")

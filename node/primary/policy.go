@@ -1,6 +1,7 @@
 package primary
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -21,7 +22,7 @@ import (
 // network, and the lock of the file is held only while it is read or written.
 type Policy struct {
 	file   PolicyFile
-	modes  policy.Modes // for what rules say nothing of
+	usual  *policy.Rules // of the settings, for what the file says nothing of
 	names  *intercept.Names
 	owners device.Owners
 	routes func() routing // what there is to carry something
@@ -41,8 +42,8 @@ func newInForce(rules *policy.Rules, text []byte) *inForce {
 }
 
 // newPolicy returns a policy without a file. Rec is told of changes, nil is nobody.
-func newPolicy(modes policy.Modes, routes func() routing, log *slog.Logger, rec *trace.Recorder) *Policy {
-	l := &Policy{modes: modes, routes: routes, file: PolicyFile{log: log, rec: rec}}
+func newPolicy(usual *policy.Rules, routes func() routing, log *slog.Logger, rec *trace.Recorder) *Policy {
+	l := &Policy{usual: usual, routes: routes, file: PolicyFile{log: log, rec: rec}}
 	l.file.force.Store(newInForce(new(policy.Rules), nil))
 	l.names = &intercept.Names{Wanted: func() bool { return l.inForce().AskNames() }}
 	return l
@@ -83,16 +84,8 @@ func (l *Policy) of(rules *policy.Rules, f policy.Flow) policy.Verdict {
 		}
 	}
 	v := rules.Of(f)
-	if v.Mode != policy.Usual {
-		return v
-	}
-	switch mode, _ := l.modes.Of(f); mode {
-	case wire.Latency:
-		v.Mode = policy.ModeLatency
-	case wire.Redundant:
-		v.Mode = policy.ModeRedundant
-	default:
-		v.Mode = policy.ModeBond
+	if v.Mode == policy.Usual {
+		v.Mode = cmp.Or(l.usual.Of(f).Mode, policy.ModeBond)
 	}
 	return v
 }
@@ -100,8 +93,7 @@ func (l *Policy) of(rules *policy.Rules, f policy.Flow) policy.Verdict {
 // usualMode returns the mode of a connection that no app has made, for which rules do
 // not count.
 func (l *Policy) usualMode(dest string) wire.Mode {
-	mode, _ := l.modes.Of(policy.Flow{Dest: dest})
-	return mode
+	return l.usual.Of(policy.Flow{Dest: dest}).Mode.Wire()
 }
 
 // processOf is the program that has an app's socket, nil if it cannot be known.
@@ -135,16 +127,12 @@ func (l *Policy) judge(app intercept.App, dest string) (how treatment, err error
 		f.Process = l.processOf(app)
 	}
 	v := l.decide(rules, f)
-	how.mode, how.treat, how.process = wire.Bond, v.Treat, f.Process
+	how.mode, how.treat, how.process = v.Mode.Wire(), v.Treat, f.Process
 	switch v.Mode {
 	case policy.ModeBlock:
 		return how, wire.Reset{Code: wire.CodeForbidden, Text: blockedText(dest, v)}
 	case policy.ModeDirect:
 		return how, intercept.ErrAround
-	case policy.ModeLatency:
-		how.mode = wire.Latency
-	case policy.ModeRedundant:
-		how.mode = wire.Redundant
 	}
 	return how, nil
 }

@@ -22,13 +22,13 @@ import (
 // TestPolicy: a file is in force once it is read; a bad one changes nothing and is
 // told of; what it leaves open the primary's own settings decide.
 func TestPolicy(t *testing.T) {
-	modes, err := policy.ParseModes([]string{"port:22"}, nil)
+	usual, err := policy.ParseSettings([]string{"port:22"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var events []string
 	rec := (*trace.Recorder)(nil).Tell("p", func(e trace.Event) { events = append(events, string(e.Kind)) })
-	p := newPolicy(modes, nil, slog.New(slog.DiscardHandler), rec)
+	p := newPolicy(usual, nil, slog.New(slog.DiscardHandler), rec)
 	file := filepath.Join(t.TempDir(), "policy.toml")
 	write := func(text string) {
 		t.Helper()
@@ -104,7 +104,7 @@ func TestPolicy(t *testing.T) {
 // TestSetPolicy: a text that can be used is written and holds at once; one that
 // cannot, or that was made from another one, changes nothing.
 func TestSetPolicy(t *testing.T) {
-	p := newPolicy(policy.Modes{}, nil, slog.New(slog.DiscardHandler), nil)
+	p := newPolicy(new(policy.Rules), nil, slog.New(slog.DiscardHandler), nil)
 	file := filepath.Join(t.TempDir(), "policy.toml")
 	if err := p.File().Use(file, false); err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func BenchmarkJudge(b *testing.B) {
 		for i := range 1000 {
 			text += "[[rule]]\n" + fmt.Sprintf(kind, i) + "\nmode = 'block'\n"
 		}
-		p := newPolicy(policy.Modes{}, nil, slog.New(slog.DiscardHandler), nil)
+		p := newPolicy(new(policy.Rules), nil, slog.New(slog.DiscardHandler), nil)
 		rules, err := ParsePolicy("p", []byte(text))
 		if err != nil {
 			b.Fatal(err)

@@ -62,7 +62,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	modes, err := policy.ParseModes(cfg.Latency, cfg.Redundant)
+	usual, err := policy.ParseSettings(cfg.Latency, cfg.Redundant)
 	if err != nil {
 		return nil, fault.New(fault.Config, err, "mend `latency` or `redundant`")
 	}
@@ -78,7 +78,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	p.sessions = &sessions{names: p.names, giveUp: time.Duration(cfg.GiveUp), log: log, open: bondOpener(cfg, p.memory.Share(), log, rec)}
 	p.demand = newDemand(p.sessions.isBusy)
 	p.sessions.demand = p.demand
-	p.policy = newPolicy(modes, p.sessions.routing, log, rec)
+	p.policy = newPolicy(usual, p.sessions.routing, log, rec)
 	p.standings = &standings{names: p.names, rules: p.policy.Rules, metered: cfg.Metered, allowed: cfg.Allowed, log: log, rec: rec, all: map[carrier]*standing{}}
 	p.uplinks = &uplinks{find: (&uplinkFinder{server: server, mark: cfg.mark()}).find, isMetered: p.standings.costsByDefault, log: log, all: map[string]*uplink{}}
 	p.owners = newOwners(p.policy.processOf)
