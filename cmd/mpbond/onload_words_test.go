@@ -117,7 +117,15 @@ func TestOnloadWords(t *testing.T) {
 		t.Errorf("%v, %s", err, &logged.b)
 	}
 	absent := onloadConfig{Allowance: allowance.Choice{Unlimited: true}, Listen: "192.0.2.1:1", Interface: "nope0"}
-	if err := new(role).useOnload(absent, helper.Config{}, nil, nil); err == nil || !strings.Contains(logged.b.String(), "interface=nope0") {
+	key, trust, err := cli.LoadIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := helper.New(helper.Config{}, "phone", helper.Identity{Key: key, Trust: trust}, slog.Default(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := new(role).useOnload(absent, helper.Config{}, nil, h); err == nil || !strings.Contains(logged.b.String(), "interface=nope0") {
 		t.Errorf("%v, %s", err, &logged.b)
 	}
 	var out bytes.Buffer

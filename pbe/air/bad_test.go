@@ -65,7 +65,7 @@ func TestBad(t *testing.T) {
 		{"random.sc16", random, AnyFormat, 0, fault.Integrity, "do not look like samples as sc16", "which format"},
 		{"random.cf32", random, AnyFormat, 0, fault.Integrity, "do not look like samples as cf32", "which format"},
 		{"text.cf32", []byte(strings.Repeat("Zu Köln, a walk\n", 10_000)), AnyFormat, 0, fault.Integrity, "this is text", "file of samples"},
-		{"messages.cf32", rec.Bytes(), AnyFormat, 0, fault.Integrity, "control messages", "cell capacity"},
+		{"messages.cf32", rec.Bytes(), AnyFormat, 0, fault.Integrity, "control messages", "cellwatch capacity"},
 		{"sound.cf32", []byte("RIFF....WAVEfmt "), AnyFormat, 0, fault.Integrity, "WAV", "head"},
 		{"", nil, CF32, rate, fault.Config, "directory", "FIFO"},
 		{"none/there.cf32", nil, AnyFormat, 0, fault.NotFound, "no such file", "FIFO"},
