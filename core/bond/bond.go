@@ -11,7 +11,7 @@
 // segmentWriter fill it from the send buffers and note it as in flight; the far
 // end's Receive puts it into the stream's reassembly and Stream.Read hands it
 // over; its ACK ends the flight. A subflow that is lost or falls silent gives what
-// it had in flight back (reinjector). docs/datapath.md follows one segment by the
+// it had in flight back (reinjector). docs/explanation/datapath.md follows one segment by the
 // names of functions.
 //
 // Bond wires its parts and has the methods of the owner. Each part is a type with
@@ -56,7 +56,7 @@ type Config struct {
 	// 4 MB, cut to 64 KB a stream once all streams together hold MaxBuffered.
 	MetaBuffer unit.Bytes
 	// MaxBuffered is the memory for bytes to send, and again for bytes
-	// received, that grown windows may use: see docs/datapath.md for the bound
+	// received, that grown windows may use: see docs/explanation/datapath.md for the bound
 	// that follows. Default 64 MB.
 	MaxBuffered unit.Bytes
 	// Memory is what the bond takes memory from, besides its own bound of 1 GB; nil:

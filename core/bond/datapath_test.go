@@ -11,16 +11,16 @@ import (
 	"testing"
 )
 
-// TestDataPath: each function that docs/datapath.md names in its walk of one segment is here.
+// TestDataPath: each function that docs/explanation/datapath.md names in its walk of one segment is here.
 func TestDataPath(t *testing.T) {
-	text, err := os.ReadFile("../../docs/datapath.md")
+	text, err := os.ReadFile("../../docs/explanation/datapath.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, walk, found := strings.Cut(string(text), "\n## One segment by function names\n")
 	walk, _, more := strings.Cut(walk, "\n## ")
 	if !found || !more {
-		t.Fatal("docs/datapath.md has no walk of one segment")
+		t.Fatal("docs/explanation/datapath.md has no walk of one segment")
 	}
 	here := declared(t)
 	named := regexp.MustCompile("`([A-Za-z]+\\.[A-Za-z]+|[a-z]+[A-Z][A-Za-z]*)`").FindAllStringSubmatch(walk, -1)
@@ -29,7 +29,7 @@ func TestDataPath(t *testing.T) {
 	}
 	for _, m := range named {
 		if !here[m[1]] {
-			t.Errorf("docs/datapath.md names %s, which is not in core/bond", m[1])
+			t.Errorf("docs/explanation/datapath.md names %s, which is not in core/bond", m[1])
 		}
 	}
 }

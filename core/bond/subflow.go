@@ -202,7 +202,7 @@ const (
 	lowLatencyFor = time.Second
 	// maxStandingQueue is how long the bytes that wait on such a subflow may last
 	// before bulk gets a turn. Enough to keep a link busy between two looks at
-	// its queue and while its rate varies (docs/datapath.md has the cost).
+	// its queue and while its rate varies (docs/explanation/datapath.md has the cost).
 	maxStandingQueue = 25 * time.Millisecond
 )
 

@@ -58,7 +58,7 @@ type Config struct {
 	Scheduler string `toml:"scheduler"`
 	// Latency and Redundant are rules for connections that must not wait, or go
 	// over every subflow: "port:N", "port:N-M", "host:PATTERN", or "dscp:N" of the
-	// first packet (of datagrams only with TUN). See docs/datapath.md.
+	// first packet (of datagrams only with TUN). See docs/explanation/datapath.md.
 	Latency   []string `toml:"latency"`
 	Redundant []string `toml:"redundant"`
 	// Policy is a file with rules for apps and destinations (docs/policy.md); empty
@@ -67,7 +67,7 @@ type Config struct {
 	// Congestion is the congestion control of direct subflows and pipes, "pbe" that of those over UDP alone; empty
 	// is the system's default.
 	Congestion string `toml:"congestion"`
-	// Reinject is the threshold η of reinjection (docs/datapath.md); negative
+	// Reinject is the threshold η of reinjection (docs/explanation/datapath.md); negative
 	// switches it off. It must not be 0.
 	Reinject float64 `toml:"reinject"`
 	// Resume is how long a helped subflow waits for another pipe when its own

@@ -55,7 +55,7 @@ type Config struct {
 	// Rate bounds what one device moves in each direction, over all its bonds;
 	// 0 is no bound. At least 64 kbit/s.
 	Rate unit.Rate `toml:"rate"`
-	// Reinject is the threshold η of reinjection (docs/datapath.md); negative
+	// Reinject is the threshold η of reinjection (docs/explanation/datapath.md); negative
 	// switches it off. It must not be 0.
 	Reinject float64 `toml:"reinject"`
 	// API is where requests over TCP and the web console (docs/console.md) are answered, a loopback "host:port"; empty is none.
