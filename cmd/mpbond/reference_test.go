@@ -179,7 +179,7 @@ func sayKeys(s string, names map[string]string) string {
 		}
 		return w
 	})
-	return regexp.MustCompile(`\bdocs/(\w+\.md)`).ReplaceAllString(s, "[$1]($1)")
+	return regexp.MustCompile(`\bdocs/([\w/-]+\.md)`).ReplaceAllString(s, "[$1]($1)")
 }
 
 func typeName(t reflect.Type) string {
