@@ -1,6 +1,8 @@
 package lab
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -26,4 +28,26 @@ func findProgram(name string) (string, error) {
 		return "", fault.New(fault.NotFound, fmt.Errorf("there is no program %s beside %s and none in PATH", name, filepath.Base(self)), "build all three with `make build`")
 	}
 	return filepath.Abs(path)
+}
+
+// CheckProduct checks that the program mpbond, which runs will measure, is of the build
+// version: results name that version. Without such a program it returns nil, since not all
+// experiments need one.
+func CheckProduct(ctx context.Context, version string) error {
+	path, err := findProgram("mpbond")
+	if err != nil {
+		return nil
+	}
+	out, err := exec.CommandContext(ctx, path, "version", "--json").Output()
+	if err != nil {
+		return fmt.Errorf("%s version: %w", path, err)
+	}
+	var found struct{ Version string }
+	if err := json.Unmarshal(out, &found); err != nil {
+		return fmt.Errorf("%s version: %w", path, err)
+	}
+	if found.Version != version {
+		return fault.New(fault.Usage, fmt.Errorf("%s is version %.64q, and this program %q", path, found.Version, version), "build all three with `make build`, and run them from one directory")
+	}
+	return nil
 }

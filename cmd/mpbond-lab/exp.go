@@ -17,6 +17,7 @@ import (
 
 	"mpbond/base/fault"
 	"mpbond/internal/cli"
+	"mpbond/lab"
 	"mpbond/lab/exp"
 	"mpbond/lab/radio"
 )
@@ -138,6 +139,9 @@ to be found out.`,
 			}
 			if r.Options.Quick && !c.Flags().Changed("for") {
 				r.Limit = quickTime
+			}
+			if err := lab.CheckProduct(c.Context(), cli.Version); err != nil {
+				return err
 			}
 			p := &runProgress{out: c.ErrOrStderr(), spoke: time.Now()}
 			r.Options.Drives, r.Dir, r.Version, r.Say, r.Progress = f.drives, f.kept(r.Options.Quick), cli.Version, p.say, p.show
