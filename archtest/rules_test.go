@@ -17,7 +17,7 @@ var pure = []string{
 	"core/bond", "core/sched",
 	"link/estimate", "link/wire",
 	"control/policy",
-	"base/fault", "base/span", "base/text", "base/unit",
+	"base/event", "base/fault", "base/span", "base/text", "base/unit",
 	"pbe/cc", "pbe/cell", "pbe/census", "pbe/lte",
 	"onload/allowance", "onload/board", "onload/simulate",
 	"lab/lte", "lab/radio", "lab/replay", "lab/virtual",
@@ -46,7 +46,7 @@ var importRules = []importRule{
 	{from: dataPath, to: []string{"node/endpoint"}, reason: "endpoint drives the packages of the data path, not the other way round"},
 
 	// base
-	{from: []string{"base/backoff", "base/unit", "base/fault", "base/span", "base/text", "base/loglimit", "base/dialpolicy", "base/userfile"}, only: []string{}, reason: "all others use them, so they know none"},
+	{from: []string{"base/backoff", "base/event", "base/unit", "base/fault", "base/span", "base/text", "base/loglimit", "base/dialpolicy", "base/userfile"}, only: []string{}, reason: "all others use them, so they know none"},
 	{from: []string{"base/config"}, only: []string{"base/fault", "base/userfile"}, reason: "it fills structs of others without knowing them"},
 	{from: []string{"base/identity"}, only: []string{"base/fault", "base/text", "base/config", "base/userfile"}, reason: "who a device is does not depend on what it does"},
 
@@ -97,9 +97,9 @@ var importRules = []importRule{
 	// lab
 	{from: []string{"lab"}, except: []string{"lab/lte", "lab/virtual", "lab/exp", "lab/replay"}, only: []string{"lab", "base/unit", "base/fault", "base/config", "core/trace", "api", "pbe/cell", "pbe/lte"},
 		reason: "the lab measures the real program, as processes, like any other; it must not reach into it (but emulates cells, also as samples)"},
-	{from: cellular, only: []string{"base/unit", "base/fault", "lab/lte", "pbe/cell", "pbe/cc", "pbe/lte"},
+	{from: cellular, only: []string{"base/event", "base/unit", "base/fault", "lab/lte", "pbe/cell", "pbe/cc", "pbe/lte"},
 		reason: "emulated cells send control messages, also as samples, and controllers run in virtual time; they know nothing else of the program"},
-	{from: []string{"lab/replay"}, only: []string{"base/unit", "base/fault", "link/wire", "link/estimate", "core/sched", "core/bond", "core/trace"},
+	{from: []string{"lab/replay"}, only: []string{"base/event", "base/unit", "base/fault", "link/wire", "link/estimate", "core/sched", "core/bond", "core/trace"},
 		reason: "a replay is the core in virtual time, without anything that does I/O"},
 }
 

@@ -4,6 +4,7 @@
 //	unit        bytes, rates, energies with their names
 //	fault       errors with a kind, and a hint for people
 //	span        sets of integers as ranges
+//	event       what will happen in a simulation, in the order of its time
 //	text        text of others, made safe for terminals
 //	userfile    files and sockets, with the rights of the user who owns them
 //	config, store, identity  settings, state that survives restarts, keys and trust

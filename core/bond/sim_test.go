@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"mpbond/base/event"
 	"mpbond/base/unit"
 	"mpbond/core/sched"
 	"mpbond/link/estimate"
@@ -31,8 +32,6 @@ import (
 // simEvent is something that happens at a time. If end is 0 or 1, that end's
 // process handles it: later, if it is frozen then.
 type simEvent struct {
-	at  time.Time
-	seq int
 	end int
 	f   func()
 }
@@ -43,48 +42,10 @@ const (
 	nobody    = -2 // the network alone
 )
 
-func (e *simEvent) before(o *simEvent) bool {
-	return e.at.Before(o.at) || e.at.Equal(o.at) && e.seq < o.seq
-}
-
-// simQueue is a binary heap of events, the first one first.
-type simQueue []simEvent
-
-func (q *simQueue) push(e simEvent) {
-	v := append(*q, e)
-	i := len(v) - 1
-	for i > 0 && v[i].before(&v[(i-1)/2]) {
-		v[i], v[(i-1)/2] = v[(i-1)/2], v[i]
-		i = (i - 1) / 2
-	}
-	*q = v
-}
-
-func (q *simQueue) pop() simEvent {
-	v := *q
-	first, n := v[0], len(v)-1
-	v[0], v[n] = v[n], simEvent{}
-	v = v[:n]
-	for i := 0; ; {
-		c := 2*i + 1
-		if c+1 < n && v[c+1].before(&v[c]) {
-			c++
-		}
-		if c >= n || !v[c].before(&v[i]) {
-			break
-		}
-		v[i], v[c] = v[c], v[i]
-		i = c
-	}
-	*q = v
-	return first
-}
-
 type simNet struct {
 	t      testing.TB // nil: a failure is a panic with a simFailure
 	now    time.Time
-	queue  simQueue
-	seq    int
+	queue  event.Queue[simEvent] // by the time since simStart
 	events int
 	most   int // events, after which the run is broken off; 0: none
 	atOnce int // events since time last passed
@@ -162,8 +123,7 @@ func (n *simNet) at(t time.Time, end int, f func()) {
 	if t.Before(n.now) {
 		t = n.now
 	}
-	n.seq++
-	n.queue.push(simEvent{t, n.seq, end, f})
+	n.queue.Push(t.Sub(simStart), simEvent{end, f})
 }
 
 func (n *simNet) fatal(format string, args ...any) { n.fail(focus{}, format, args...) }
@@ -207,12 +167,12 @@ type brokenOff struct{}
 
 // step works one event off, if there is any.
 func (n *simNet) step() bool {
-	if len(n.queue) == 0 {
+	if n.queue.Len() == 0 {
 		return false
 	}
-	e := n.queue.pop()
-	if n.atOnce++; e.at.After(n.now) {
-		n.now, n.crowd, n.atOnce = e.at, max(n.crowd, n.atOnce), 0
+	since, e := n.queue.Pop()
+	if n.atOnce++; simStart.Add(since).After(n.now) {
+		n.now, n.crowd, n.atOnce = simStart.Add(since), max(n.crowd, n.atOnce), 0
 	}
 	if e.end >= 0 && n.now.Before(n.frozen[e.end]) {
 		n.at(n.frozen[e.end], e.end, e.f)

@@ -2,12 +2,12 @@ package replay
 
 import (
 	"bytes"
-	"container/heap"
 	"errors"
 	"fmt"
 	"io"
 	"time"
 
+	"mpbond/base/event"
 	"mpbond/base/unit"
 	"mpbond/core/bond"
 	"mpbond/core/sched"
@@ -33,39 +33,17 @@ const (
 // epoch is when a replay begins: any time will do.
 var epoch = time.Unix(1e9, 0)
 
-type event struct {
-	at  time.Time
-	seq int
-	do  func()
-}
-
-type queue []event
-
-func (q queue) Len() int { return len(q) }
-func (q queue) Less(i, j int) bool {
-	return q[i].at.Before(q[j].at) || q[i].at.Equal(q[j].at) && q[i].seq < q[j].seq
-}
-func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *queue) Pop() any {
-	v := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return v
-}
-
 type network struct {
 	now    time.Time
-	events queue
-	seq    int
-	ends   [2]*bond.Bond // sender, receiver
-	ticks  [2]time.Time  // when the next one is planned
+	events event.Queue[func()] // by the time since epoch
+	ends   [2]*bond.Bond       // sender, receiver
+	ticks  [2]time.Time        // when the next one is planned
 	lanes  []*lane
 	err    error
 }
 
 func (n *network) at(t time.Time, do func()) {
-	n.seq++
-	heap.Push(&n.events, event{t, n.seq, do})
+	n.events.Push(t.Sub(epoch), do)
 }
 
 // line is one direction of one hop: TCP with a window over a link with a rate.
@@ -329,17 +307,17 @@ func (r *Recording) Run(s sched.Scheduler, o Options) (Result, error) {
 	for _, s := range r.Streams {
 		n.at(epoch.Add(s.At), func() { a.open(s.Size) })
 	}
-	limit := epoch.Add(time.Minute + 20*time.Duration(r.Recorded.Seconds*float64(time.Second)))
+	limit := time.Minute + 20*time.Duration(r.Recorded.Seconds*float64(time.Second))
 	for !t.complete() {
 		if n.err != nil {
 			return Result{}, n.err
 		}
-		if len(n.events) == 0 || n.events[0].at.After(limit) {
+		if n.events.Len() == 0 || n.events.Next() > limit {
 			return Result{}, fmt.Errorf("%s leaves %v undelivered after %v", s.Name(), t.left, n.now.Sub(epoch).Round(time.Second))
 		}
-		e := heap.Pop(&n.events).(event)
-		n.now = e.at
-		e.do()
+		at, do := n.events.Pop()
+		n.now = epoch.Add(at)
+		do()
 		a.step()
 		n.dispatch()
 	}

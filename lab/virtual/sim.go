@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"mpbond/base/event"
 	"mpbond/base/unit"
 	"mpbond/pbe/cc"
 )
@@ -131,57 +132,11 @@ const (
 	timeout
 )
 
-type event struct {
-	at    time.Duration
-	order int64 // of equal times
-	kind  kind
-	flow  int
-	p     *Packet
-}
-
-func (e event) before(o event) bool {
-	return e.at < o.at || e.at == o.at && e.order < o.order
-}
-
-// queue is a heap of events, the next one first. (container/heap takes memory for
-// each, which would be half of the time of a run.)
-type queue []event
-
-func (q *queue) push(e event) {
-	h := append(*q, e)
-	i := len(h) - 1
-	for i > 0 {
-		up := (i - 1) / 2
-		if !e.before(h[up]) {
-			break
-		}
-		h[i], i = h[up], up
-	}
-	h[i] = e
-	*q = h
-}
-
-func (q *queue) pop() event {
-	h := *q
-	first, last := h[0], h[len(h)-1]
-	h = h[:len(h)-1]
-	*q = h
-	if len(h) == 0 {
-		return first
-	}
-	i := 0
-	for 2*i+1 < len(h) {
-		down := 2*i + 1
-		if down+1 < len(h) && h[down+1].before(h[down]) {
-			down++
-		}
-		if !h[down].before(last) {
-			break
-		}
-		h[i], i = h[down], down
-	}
-	h[i] = last
-	return first
+type simEvent struct {
+	at   time.Duration
+	kind kind
+	flow int
+	p    *Packet
 }
 
 // flow is a Flow that runs.
@@ -205,8 +160,7 @@ type flow struct {
 type world struct {
 	link   Link
 	flows  []*flow
-	events queue
-	order  int64
+	events event.Queue[simEvent]
 	rnd    *rand.Rand
 	out    []*Packet
 }
@@ -223,12 +177,12 @@ func Run(link Link, length time.Duration, seed uint64, flows ...Flow) []Result {
 		}
 		w.flows = append(w.flows, g)
 		g.woken = f.Start
-		w.at(event{at: f.Start, kind: wake, flow: i})
+		w.at(simEvent{at: f.Start, kind: wake, flow: i})
 	}
 	for {
 		t := w.link.Next()
-		if len(w.events) > 0 && w.events[0].at < t {
-			t = w.events[0].at
+		if w.events.Len() > 0 {
+			t = min(t, w.events.Next())
 		}
 		if t > length {
 			break
@@ -236,11 +190,12 @@ func Run(link Link, length time.Duration, seed uint64, flows ...Flow) []Result {
 		if w.link.Next() <= t {
 			w.out = w.link.Leave(t, w.out[:0])
 			for _, p := range w.out {
-				w.at(event{at: t + w.flows[p.Flow].After, kind: receive, flow: p.Flow, p: p})
+				w.at(simEvent{at: t + w.flows[p.Flow].After, kind: receive, flow: p.Flow, p: p})
 			}
 			continue
 		}
-		w.handle(w.events.pop())
+		_, e := w.events.Pop()
+		w.handle(e)
 	}
 	results := make([]Result, len(w.flows))
 	for i, f := range w.flows {
@@ -249,13 +204,9 @@ func Run(link Link, length time.Duration, seed uint64, flows ...Flow) []Result {
 	return results
 }
 
-func (w *world) at(e event) {
-	w.order++
-	e.order = w.order
-	w.events.push(e)
-}
+func (w *world) at(e simEvent) { w.events.Push(e.at, e) }
 
-func (w *world) handle(e event) {
+func (w *world) handle(e simEvent) {
 	f := w.flows[e.flow]
 	switch e.kind {
 	case wake:
@@ -276,7 +227,7 @@ func (w *world) handle(e event) {
 		if f.Radio != nil {
 			e.p.radio = f.Radio(e.at, e.p)
 		}
-		w.at(event{at: e.at + f.Back, kind: answer, flow: e.flow, p: e.p})
+		w.at(simEvent{at: e.at + f.Back, kind: answer, flow: e.flow, p: e.p})
 	case answer:
 		f.answer(e)
 		w.send(e.at, e.flow, f)
@@ -315,7 +266,7 @@ func (w *world) send(now time.Duration, i int, f *flow) {
 func (w *world) wake(at time.Duration, i int, f *flow) {
 	if f.woken > at {
 		f.woken = at
-		w.at(event{at: at, kind: wake, flow: i})
+		w.at(simEvent{at: at, kind: wake, flow: i})
 	}
 }
 
@@ -340,7 +291,7 @@ func (w *world) emit(now time.Duration, i int, f *flow) {
 		f.heard = now
 		if f.Controller != nil && !f.timed {
 			f.timed = true
-			w.at(event{at: now + f.timeoutAfter(), kind: timeout, flow: i})
+			w.at(simEvent{at: now + f.timeoutAfter(), kind: timeout, flow: i})
 		}
 	}
 	f.next++
@@ -350,7 +301,7 @@ func (w *world) emit(now time.Duration, i int, f *flow) {
 	if f.Controller != nil {
 		f.Controller.OnSent(now, p.Size, f.inFlight)
 	}
-	w.at(event{at: now + f.Before, kind: arrive, flow: i, p: p})
+	w.at(simEvent{at: now + f.Before, kind: arrive, flow: i, p: p})
 }
 
 func (f *flow) timeoutAfter() time.Duration {
@@ -367,7 +318,7 @@ func (w *world) timeout(now time.Duration, i int, f *flow) {
 	}
 	if due := f.heard + f.timeoutAfter(); now < due {
 		f.timed = true
-		w.at(event{at: due, kind: timeout, flow: i})
+		w.at(simEvent{at: due, kind: timeout, flow: i})
 		return
 	}
 	l := cc.Loss{Now: now, Timeout: true}
@@ -390,7 +341,7 @@ func (f *flow) lost(now time.Duration, n unit.Bytes) {
 }
 
 // answer handles the acknowledgement of one packet.
-func (f *flow) answer(e event) {
+func (f *flow) answer(e simEvent) {
 	f.heard = e.at
 	i := e.p.seq - f.first
 	if i < 0 || int(i) >= len(f.flying) || f.flying[i] == nil {

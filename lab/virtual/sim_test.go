@@ -1,7 +1,6 @@
 package virtual
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -9,34 +8,6 @@ import (
 	"mpbond/base/unit"
 	"mpbond/pbe/cc"
 )
-
-func TestQueue(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 1))
-	var q queue
-	var want []event
-	less := func(a, b event) int {
-		if a.before(b) {
-			return -1
-		}
-		return 1
-	}
-	for i := range int64(20000) {
-		if len(q) > 0 && r.IntN(5) < 2 {
-			slices.SortFunc(want, less)
-			if got := q.pop(); got != want[0] {
-				t.Fatalf("step %d: %+v, want %+v", i, got, want[0])
-			}
-			want = want[1:]
-			continue
-		}
-		if len(want) > 60 {
-			continue
-		}
-		e := event{at: time.Duration(r.IntN(50)), order: i}
-		q.push(e)
-		want = append(want, e)
-	}
-}
 
 // TestWire: packets leave in order, each a transmission time after the one
 // before; the rate is that of the moment, and what does not fit is dropped.

@@ -2,12 +2,12 @@ package transport
 
 import (
 	"bytes"
-	"container/heap"
 	"io"
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"mpbond/base/event"
 	"mpbond/base/unit"
 	"mpbond/pbe/cc"
 )
@@ -23,22 +23,11 @@ type path struct {
 
 type flight struct {
 	at     time.Duration
-	order  int
 	to     int
 	number uint64
 	frames []byte
 	size   unit.Bytes
 }
-
-type flights []flight
-
-func (q flights) Len() int { return len(q) }
-func (q flights) Less(i, j int) bool {
-	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].order < q[j].order
-}
-func (q flights) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *flights) Push(x any)   { *q = append(*q, x.(flight)) }
-func (q *flights) Pop() any     { n := len(*q) - 1; f := (*q)[n]; *q = (*q)[:n]; return f }
 
 // world runs two engines in virtual time.
 type world struct {
@@ -46,10 +35,9 @@ type world struct {
 	e    [2]*engine
 	p    path
 	rnd  *rand.Rand
-	q    flights
+	q    event.Queue[flight]
 	busy [2]time.Duration // of the link in each direction
 	now  time.Duration
-	n    int
 	buf  []byte
 	// drop, if set, says which packets of a direction are lost.
 	drop func(from int, f flight) bool
@@ -106,11 +94,7 @@ func (w *world) send(i int) {
 	}
 }
 
-func (w *world) push(f flight) {
-	w.n++
-	f.order = w.n
-	heap.Push(&w.q, f)
-}
+func (w *world) push(f flight) { w.q.Push(f.at, f) }
 
 // step goes to the next moment at which something happens.
 func (w *world) step() bool {
@@ -120,8 +104,8 @@ func (w *world) step() bool {
 			at = t
 		}
 	}
-	if len(w.q) > 0 && (at < 0 || w.q[0].at < at) {
-		at = w.q[0].at
+	if w.q.Len() > 0 && (at < 0 || w.q.Next() < at) {
+		at = w.q.Next()
 	}
 	if w.alarm > 0 && (at < 0 || w.alarm < at) {
 		at = w.alarm
@@ -130,8 +114,8 @@ func (w *world) step() bool {
 		return false
 	}
 	w.now = max(w.now, at)
-	for len(w.q) > 0 && w.q[0].at <= w.now {
-		f := heap.Pop(&w.q).(flight)
+	for w.q.Len() > 0 && w.q.Next() <= w.now {
+		_, f := w.q.Pop()
 		if w.trace != nil {
 			w.trace('r', f.to, f.number, f.frames)
 		}
@@ -510,7 +494,7 @@ func TestReroute(t *testing.T) {
 	w.forever(0)
 	w.until(3*time.Second, func() bool { return false })
 	w.drop = func(int, flight) bool { return w.now < 3100*time.Millisecond } // what is still on the old one
-	w.q = nil
+	w.q.Clear()
 	w.p = path{delay: 5 * time.Millisecond, rate: 50 * unit.Mbps, queue: 50 * time.Millisecond, mtu: 1300}
 	for _, e := range w.e {
 		e.reroute(w.now, cc.NewCUBIC())

@@ -46,9 +46,12 @@ func TestHeldBack(t *testing.T) {
 		for what, held := range map[string][2]bool{"both": {true, true}, "data": {true, false}, "acknowledgements": {false, true}} {
 			w, before := loads(t, ctl)
 			resent, mtu, until := w.e[0].send.resent, w.e[0].mtu.size, w.now+700*time.Millisecond
-			q := w.q // what is on the way already waits too
-			w.q = nil
-			for _, f := range q {
+			var flying []flight // what is on the way already waits too
+			for w.q.Len() > 0 {
+				_, f := w.q.Pop()
+				flying = append(flying, f)
+			}
+			for _, f := range flying {
 				if held[1-f.to] {
 					f.at = max(f.at, until)
 				}
@@ -83,7 +86,7 @@ func TestOutage(t *testing.T) {
 	for name, ctl := range controllers {
 		w, before := loads(t, ctl)
 		mtu, end := w.e[0].mtu.size, w.now+10*time.Second
-		w.q = nil
+		w.q.Clear()
 		w.drop = func(int, flight) bool { return w.now < end }
 		w.until(10*time.Second, never)
 		had, timeouts := w.e[1].recv.read, w.e[0].loss.ptoCount
@@ -193,7 +196,7 @@ func TestQuestionsShowNoRate(t *testing.T) {
 		for range 6 {
 			w.e[0].ping = true
 			w.send(0)
-			for w.until(50*time.Millisecond, func() bool { return w.e[0].loss.bytesInFlight == 0 }); len(w.q) > 0; {
+			for w.until(50*time.Millisecond, func() bool { return w.e[0].loss.bytesInFlight == 0 }); w.q.Len() > 0; {
 				w.step()
 			}
 		}
