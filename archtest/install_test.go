@@ -187,14 +187,14 @@ func testScripts(t *testing.T, deb string) {
 	root, bin := t.TempDir(), t.TempDir()
 	log := filepath.Join(bin, "log")
 	for name, text := range map[string]string{
-		bin + "/systemctl":                "#!/bin/sh\necho \"$@\" >>" + log + "\n",
-		root + "/var/lib/dpkg/status":     "",
-		root + "/var/lib/dpkg/available":  "",
-		root + "/var/lib/dpkg/info/x":     "",
-		root + "/var/lib/dpkg/updates/.x": "",
-		root + "/run/systemd/system/x":    "",
-		root + "/etc/mpbond/device.key":   "old", // as former versions had it
-		root + "/etc/mpbond/trust.toml":   "old",
+		bin + "/systemctl":                  "#!/bin/sh\necho \"$@\" >>" + log + "\n",
+		root + "/var/lib/dpkg/status":       "",
+		root + "/var/lib/dpkg/available":    "",
+		root + "/var/lib/dpkg/info/x":       "",
+		root + "/var/lib/dpkg/updates/.x":   "",
+		root + "/run/systemd/system/x":      "",
+		root + "/var/lib/mpbond/device.key": "own",
+		root + "/var/lib/mpbond/trust.toml": "own",
 	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)

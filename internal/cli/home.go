@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"mpbond/base/identity"
-	"mpbond/base/userfile"
 )
 
 // Root's directories without MPBOND_HOME: what the programs write, and the configuration.
@@ -22,7 +21,7 @@ const KeyFile = "device.key"
 
 // HomeDir returns the directory of the key, the trust file and all else that the programs
 // write. The error says that no home directory is known.
-func HomeDir() (string, error) { return dirFor(rootStateIn(RootState, rootConfig)) }
+func HomeDir() (string, error) { return dirFor(RootState) }
 
 // ConfigDir returns the directory of configuration files, which people write: HomeDir for
 // all users but root.
@@ -36,29 +35,6 @@ func InHome(name string) (string, error) {
 
 // KeyPath returns the path of the device key.
 func KeyPath() (string, error) { return InHome(KeyFile) }
-
-// rootStateIn returns the directory of root's key: state, but former when only that holds
-// one. Former versions kept all of root's files there.
-func rootStateIn(state, former string) string {
-	if !userfile.Exists(filepath.Join(state, KeyFile)) && userfile.Exists(filepath.Join(former, KeyFile)) {
-		return former
-	}
-	return state
-}
-
-// oldState returns what root should do about a key that a former version put beside the
-// configuration, or "". Path is the key in use.
-func oldState(path, state, former string) string {
-	switch {
-	case filepath.Dir(path) == former:
-		return "root's key and list of devices are still in " + former + ", where services do not look: stop mpbond, and move device.key, " +
-			"trust.toml, places.json and api.token, as far as they are there, to " + state
-	case filepath.Dir(path) == state && userfile.Exists(filepath.Join(former, KeyFile)):
-		return "the key in " + former + " is of a former version and is not used: if devices were paired with it, move it and its trust.toml to " +
-			state + "; else remove it"
-	}
-	return ""
-}
 
 func dirFor(root string) (string, error) {
 	if dir := os.Getenv("MPBOND_HOME"); dir != "" {
@@ -86,9 +62,6 @@ func LoadIdentity() (*identity.Key, *identity.Trust, error) {
 	}
 	if created {
 		slog.Info("this device has got a key", "id", key.ID(), "file", path)
-	}
-	if old := oldState(path, RootState, rootConfig); old != "" && os.Geteuid() == 0 {
-		slog.Warn(old, "key", path)
 	}
 	trust, err := OpenTrust()
 	return key, trust, err
