@@ -403,7 +403,7 @@ func (d *dualRun) fetch(ctx context.Context, node string, argv []string) (second
 	if err := c.cmd.Start(); err != nil {
 		return 0, err
 	}
-	failed := c.read(Transfer{Streams: 1}, false, &meter{})
+	failed := c.read(Transfer{Streams: 1}, false, &byteCounter{})
 	r := Result{Bytes: d.Size}
 	if err = cmp.Or(c.wait(), failed); err == nil {
 		err = r.judge(d.Bench, c.got, c.stderr.String())

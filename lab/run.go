@@ -317,7 +317,7 @@ func (s *session) attend(b *Bench, t Transfer, c *clientRun, before Stats) error
 		timer := time.AfterFunc(k.at, func() { b.Lab.kill(k.node) })
 		defer timer.Stop()
 	}
-	meter := &meter{}
+	meter := &byteCounter{}
 	stop := s.watch(b, t, before, meter)
 	err := c.read(t, s.schemes[t.Scheme].Can().tells, meter)
 	stop()
@@ -372,7 +372,7 @@ func (c *clientRun) wait() error {
 
 // read watches a download as curl passes it on, or reads what the sink saw of an upload,
 // or what a client says that tells.
-func (c *clientRun) read(t Transfer, tells bool, m *meter) (err error) {
+func (c *clientRun) read(t Transfer, tells bool, m *byteCounter) (err error) {
 	switch {
 	case t.Video != nil || tells:
 		c.told, err = io.ReadAll(c.out)
@@ -458,7 +458,7 @@ const watchEvery = 250 * time.Millisecond
 
 // watch gives samples of a transfer to the plan's Watch, if there is one,
 // until stop is called.
-func (s *session) watch(b *Bench, t Transfer, before Stats, m *meter) (stop func()) {
+func (s *session) watch(b *Bench, t Transfer, before Stats, m *byteCounter) (stop func()) {
 	if s.plan.Watch == nil {
 		return func() {}
 	}

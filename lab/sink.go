@@ -21,14 +21,14 @@ type Received struct {
 	Gap   float64 `json:"gap"` // longest time without a byte, after the first
 }
 
-// meter tells others how far a transfer is.
-type meter struct{ n atomic.Int64 }
+// byteCounter tells others how far a transfer is.
+type byteCounter struct{ n atomic.Int64 }
 
-func (m *meter) bytes() unit.Bytes { return unit.Bytes(m.n.Load()) }
+func (m *byteCounter) bytes() unit.Bytes { return unit.Bytes(m.n.Load()) }
 
 // receive reads all of r and watches it; with a length, what comes later than
 // that does not count.
-func receive(r io.Reader, m *meter, length time.Duration) (Received, error) {
+func receive(r io.Reader, m *byteCounter, length time.Duration) (Received, error) {
 	hash, buf := sha256.New(), make([]byte, 1<<16)
 	var got Received
 	var last time.Time
@@ -75,7 +75,7 @@ func Sink(ctx context.Context, addr string) error {
 		if length > 0 {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(length))
 		}
-		got, err := receive(r.Body, &meter{}, length)
+		got, err := receive(r.Body, &byteCounter{}, length)
 		mu.Lock()
 		last = got
 		mu.Unlock()

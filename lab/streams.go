@@ -90,6 +90,6 @@ func fetch(ctx context.Context, client *http.Client, target string) (got Receive
 	}
 	defer res.Body.Close()
 	first = time.Since(begin)
-	got, err = receive(res.Body, &meter{}, 0)
+	got, err = receive(res.Body, &byteCounter{}, 0)
 	return got, first, err
 }

@@ -19,7 +19,7 @@ type energy struct {
 
 // linkEnergy is that of one link.
 type linkEnergy struct {
-	meter    policy.Meter
+	meter    policy.EnergyMeter
 	took     unit.Joules // since this process began
 	internet bool        // it has carried something that goes by the Internet
 	fresh    carried     // since the last look

@@ -7,7 +7,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// Meter reckons what one radio has taken, beside what it takes asleep, for the
+// EnergyMeter reckons what one radio has taken, beside what it takes asleep, for the
 // bytes that it had to carry: to wake, to carry them and to stay awake for a while
 // after them, by the constants of Choose. The zero Meter is of a cable, or of a
 // radio that is not known, and reckons nothing.
@@ -15,7 +15,7 @@ import (
 // It is an estimate. Between two looks nobody knows when bytes came; signal, and
 // what others have the radio carry, are not known either: it may be awake for their
 // sake. The rest of the device, screen and processor, is not in it.
-type Meter struct {
+type EnergyMeter struct {
 	radio wire.Radio
 	at    time.Time     // of the last look
 	awake bool          // at that time,
@@ -23,10 +23,10 @@ type Meter struct {
 }
 
 // Radio is the radio's kind, as Become was last told.
-func (m *Meter) Radio() wire.Radio { return m.radio }
+func (m *EnergyMeter) Radio() wire.Radio { return m.radio }
 
 // Become tells of what kind the radio is. Another one than before is asleep.
-func (m *Meter) Become(kind wire.Radio) {
+func (m *EnergyMeter) Become(kind wire.Radio) {
 	if kind != m.radio {
 		m.radio, m.awake = kind, false
 	}
@@ -43,7 +43,7 @@ const (
 // Carried is what the radio has taken since the last look, until now, by bytes that
 // it has carried since then. The first look tells from when on. A clock that goes
 // back stands still.
-func (m *Meter) Carried(now time.Time, down, up unit.Bytes) unit.Joules {
+func (m *EnergyMeter) Carried(now time.Time, down, up unit.Bytes) unit.Joules {
 	var passed time.Duration
 	if !m.at.IsZero() {
 		passed = max(now.Sub(m.at), 0)
@@ -69,7 +69,7 @@ func (m *Meter) Carried(now time.Time, down, up unit.Bytes) unit.Joules {
 }
 
 // rest lets so much time pass without a byte.
-func (m *Meter) rest(e energy, passed time.Duration) unit.Joules {
+func (m *EnergyMeter) rest(e energy, passed time.Duration) unit.Joules {
 	if !m.awake || passed <= 0 {
 		return 0
 	}
@@ -81,4 +81,4 @@ func (m *Meter) rest(e energy, passed time.Duration) unit.Joules {
 
 // Awake reports whether the radio was awake at the last look, so that it takes
 // something while it carries nothing.
-func (m *Meter) Awake() bool { return m.awake && Costs(m.radio) }
+func (m *EnergyMeter) Awake() bool { return m.awake && Costs(m.radio) }

@@ -11,7 +11,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// look is one look of a Meter: so long after the one before, those bytes.
+// look is one look of an EnergyMeter: so long after the one before, those bytes.
 type look struct {
 	after    time.Duration
 	down, up unit.Bytes
@@ -26,8 +26,8 @@ func every(d time.Duration, n int, down, up unit.Bytes) (all []look) {
 }
 
 // meterOf is a meter of a radio.
-func meterOf(kind wire.Radio) *Meter {
-	m := new(Meter)
+func meterOf(kind wire.Radio) *EnergyMeter {
+	m := new(EnergyMeter)
 	m.Become(kind)
 	return m
 }
@@ -89,7 +89,7 @@ func TestMeterFromNothing(t *testing.T) {
 // TestMeterBecomes: what is known of the time outlasts that the kind of radio is
 // told, and changes; a tail does not.
 func TestMeterBecomes(t *testing.T) {
-	var m Meter
+	var m EnergyMeter
 	now := time.Unix(1e9, 0)
 	looks := func(n int, down unit.Bytes) (took unit.Joules) {
 		for range n {
@@ -131,7 +131,7 @@ func bursts(r *rand.Rand) (packets []radio.Packet, n int) {
 	return packets, n
 }
 
-// reckoned is what a Meter makes of packets, looked at as device.Usage does: each
+// reckoned is what an EnergyMeter makes of packets, looked at as device.Usage does: each
 // 250 ms while something moves, else each second.
 func reckoned(kind wire.Radio, packets []radio.Packet, phase time.Duration) (took unit.Joules) {
 	m := meterOf(kind)

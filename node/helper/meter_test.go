@@ -9,7 +9,7 @@ import (
 
 // TestMeter: a relay's rates are those of the last second, each way, and end with it.
 func TestMeter(t *testing.T) {
-	var m meter
+	var m relayRate
 	now := time.Unix(0, 0)
 	for _, c := range []struct {
 		after        time.Duration

@@ -44,7 +44,7 @@ type subflow struct {
 	mu    sync.Mutex
 	moves moves
 	mute  mute
-	meter meter
+	meter relayRate
 }
 
 func newRelayTable(limit int) *relayTable {

@@ -192,15 +192,15 @@ func unreachable(targets []*target, now time.Time) (at string, cause fault.Cause
 	return at, cause
 }
 
-// meter measures what a relay carries, over about a second.
-type meter struct {
+// relayRate measures what a relay carries, over about a second.
+type relayRate struct {
 	at             time.Time
 	up, down       uint64
 	upBps, downBps unit.Rate
 }
 
 // add notes what was carried until now.
-func (m *meter) add(now time.Time, up, down uint64) {
+func (m *relayRate) add(now time.Time, up, down uint64) {
 	if took := now.Sub(m.at); !m.at.IsZero() && took > 0 {
 		m.upBps, m.downBps = unit.RateOf(unit.Bytes(up-m.up), took), unit.RateOf(unit.Bytes(down-m.down), took)
 	}

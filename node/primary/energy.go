@@ -22,7 +22,7 @@ type radioMeters struct {
 }
 
 type radioMeter struct {
-	policy.Meter
+	policy.EnergyMeter
 	took unit.Joules
 }
 

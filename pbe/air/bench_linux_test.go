@@ -75,7 +75,7 @@ func BenchmarkInput(b *testing.B) {
 					out = f.Decode(out[:0], raw)
 				}
 			})
-			var m meter
+			var m levelMeter
 			b.Run(fmt.Sprint("meter/", rate), func(b *testing.B) {
 				for b.Loop() {
 					m.add(out)

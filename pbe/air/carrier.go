@@ -78,7 +78,7 @@ type carrier struct {
 	spread   *spread
 	buf      []byte
 	samples  []complex64
-	meter    meter
+	meter    levelMeter
 	taken    int64 // samples
 	early    []byte
 	ended    bool

@@ -147,7 +147,7 @@ func explain(ctx context.Context, r *io.SectionReader, f Format, rate int, there
 	if err != nil {
 		return err
 	}
-	var m meter
+	var m levelMeter
 	m.add(f.Decode(nil, raw))
 	if len(raw) < f.Size() {
 		return fault.New(fault.Integrity, fmt.Errorf("%d bytes are no sample as %s", len(raw), f), "did the front end write anything?")

@@ -2,16 +2,16 @@ package air
 
 import "math"
 
-// meter measures samples as they come: one in eight, as all of them would take as long
+// levelMeter measures samples as they come: one in eight, as all of them would take as long
 // as to transform those that are looked at.
-type meter struct {
+type levelMeter struct {
 	n     int64
 	power float64
 	top   float32 // the largest part of a sample
 	atTop int64   // samples with a part as large
 }
 
-func (m *meter) add(samples []complex64) {
+func (m *levelMeter) add(samples []complex64) {
 	top, at, power := m.top, m.atTop, 0.0
 	for i := 0; i < len(samples); i += 8 {
 		s := samples[i]
@@ -35,13 +35,13 @@ func (m *meter) add(samples []complex64) {
 func abs(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ (1 << 31)) }
 
 // level is the power in dB of 1.
-func (m *meter) level() float64 {
+func (m *levelMeter) level() float64 {
 	return 10 * math.Log10(max(m.power/float64(max(m.n, 1)), 1e-30))
 }
 
 // clipped is the part of samples that are as large as any is. Of noise one in many
 // thousands is; where more are, a converter had no larger values.
-func (m *meter) clipped() float64 {
+func (m *levelMeter) clipped() float64 {
 	if m.top == 0 || m.n == 0 {
 		return 0
 	}
