@@ -153,13 +153,22 @@ func (p DualPlan) transfers(ctx context.Context, w wishes, emit func(Result)) er
 	})
 }
 
+// Check returns why the plan cannot be run, a fault of kind Usage, or nil.
+func (p DualPlan) Check() error {
+	if p.Size <= 0 || p.Reps < 1 || p.Chunks < 0 {
+		return fault.New(fault.Usage, errors.New("the size and the repetitions must be over 0"), "")
+	}
+	_, err := p.topology()
+	return err
+}
+
 func (p DualPlan) run(ctx context.Context, w wishes, emit func(DualResult)) error {
+	if err := p.Check(); err != nil {
+		return err
+	}
 	t, err := p.topology()
 	if err != nil {
 		return err
-	}
-	if p.Size <= 0 || p.Reps < 1 || p.Chunks < 0 {
-		return fault.New(fault.Usage, errors.New("the size and the repetitions must be over 0"), "")
 	}
 	return withBench(t, Options{Name: "dual"}, p.Seed, func(b *Bench) error {
 		if b.LogDir = p.Trace; p.Trace != "" {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"mpbond/base/fault"
 )
@@ -30,13 +31,18 @@ func findProgram(name string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// CheckProduct checks that the program mpbond, which runs will measure, is of the build
-// version: results name that version. Without such a program it returns nil, since not all
-// experiments need one.
+// RunsProduct reports whether a scheme runs the program mpbond.
+func RunsProduct(scheme string) bool {
+	name, _, _ := strings.Cut(scheme, ":")
+	return name == "mpbond" || name == "onload" || name == "page"
+}
+
+// CheckProduct checks that there is a program mpbond to be measured, and that it is of the
+// build version, which results name.
 func CheckProduct(ctx context.Context, version string) error {
 	path, err := findProgram("mpbond")
 	if err != nil {
-		return nil
+		return err
 	}
 	out, err := exec.CommandContext(ctx, path, "version", "--json").Output()
 	if err != nil {

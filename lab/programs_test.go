@@ -27,7 +27,7 @@ func TestCheckProduct(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
-	if err := CheckProduct(t.Context(), "v1"); err != nil {
+	if err := CheckProduct(t.Context(), "v1"); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "make build") {
 		t.Errorf("without a program: %v", err)
 	}
 }

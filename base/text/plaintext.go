@@ -39,9 +39,10 @@ func Printable(s string) string {
 	}, s)
 }
 
-// Lines returns s as Printable does, but keeps the ends of its lines.
+// Lines returns s as Printable does, but keeps the ends of its lines, and two spaces for
+// each tab.
 func Lines(s string) string {
-	lines := strings.Split(s, "\n")
+	lines := strings.Split(strings.ReplaceAll(s, "\t", "  "), "\n")
 	for i, l := range lines {
 		lines[i] = Printable(l)
 	}

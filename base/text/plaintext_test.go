@@ -30,7 +30,7 @@ func TestPrintable(t *testing.T) {
 
 // TestLines: lines stay lines, and what is within them is as that of Printable.
 func TestLines(t *testing.T) {
-	if got := Lines("a\x1b[2Jb\nc\u009bd ü\u202e\u2028\r\n"); got != "a?[2Jb\nc?d ü???\n" {
+	if got := Lines("a\x1b[2Jb\n\tc\u009bd ü\u202e\u2028\r\n"); got != "a?[2Jb\n  c?d ü???\n" {
 		t.Errorf("%q", got)
 	}
 }

@@ -45,8 +45,8 @@ A terminal shows, live, who has which resource blocks, a table of users, and wha
 is to have, for the device that --rnti names too; ? tells its keys. Files go at the rate
 of their samples there. What is no terminal gets a line for each message.
 
---json prints each subframe with its messages; --record writes a recording that mpbond
-cell capacity and stats read; --serve lets whoever calls hear the same live, such as
+--json prints each subframe with its messages; --record writes a recording that
+cellwatch capacity and stats read; --serve lets whoever calls hear the same live, such as
 mpbond primary --cell wwan0=unix:PATH (files are then read at the rate of their samples).
 Only who is given what is heard, and nobody's content.`,
 		Example: `  cellwatch watch walk.cf32

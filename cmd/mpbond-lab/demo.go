@@ -79,6 +79,9 @@ func (d *demo) run(ctx context.Context) error {
 	if err := p.Check(); err != nil {
 		return err
 	}
+	if err := checkProduct(ctx, p.Schemes...); err != nil {
+		return err
+	}
 	fmt.Fprintln(d.screen, d.describe())
 	err := lab.Run(ctx, p, func(r lab.Result) {
 		d.end(&r)

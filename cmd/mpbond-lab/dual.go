@@ -30,6 +30,12 @@ is the mean of one.`,
 			if p.Size, err = unit.ParseBytes(size); err != nil {
 				return cli.AsUsageError(err)
 			}
+			if err := p.Check(); err != nil {
+				return err
+			}
+			if err := checkProduct(c.Context(), "mpbond"); err != nil {
+				return err
+			}
 			all := map[string][]lab.DualResult{}
 			var failed error
 			err = lab.RunDual(c.Context(), p, func(r lab.DualResult) {

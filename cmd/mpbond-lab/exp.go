@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -140,8 +141,10 @@ to be found out.`,
 			if r.Options.Quick && !c.Flags().Changed("for") {
 				r.Limit = quickTime
 			}
-			if err := lab.CheckProduct(c.Context(), cli.Version); err != nil {
-				return err
+			if r.RunsProduct() {
+				if err := lab.CheckProduct(c.Context(), cli.Version); err != nil {
+					return err
+				}
 			}
 			p := &runProgress{out: c.ErrOrStderr(), spoke: time.Now()}
 			r.Options.Drives, r.Dir, r.Version, r.Say, r.Progress = f.drives, f.kept(r.Options.Quick), cli.Version, p.say, p.show
@@ -206,7 +209,7 @@ is worse than a baseline, or than published or claimed, comes first.`,
 			if err != nil {
 				return err
 			}
-			dir, again := f.kept(quick), "mpbond-lab exp run all"
+			dir, again := f.kept(quick), "mpbond-lab exp run "+cmp.Or(strings.Join(ids, " "), "all")
 			if quick {
 				again += " --quick"
 			}

@@ -26,7 +26,7 @@ type labFlags struct {
 // the help text.
 func labCommands() []*cobra.Command {
 	f := &labFlags{}
-	all := []*cobra.Command{labDemo(), labRun(f), cli.MovedCommand("bench", "mpbond-lab exp run bench"), expCommand(), labReplay(), labFlow(f), labDual(), labBound(f), labCalibrate(f)}
+	all := []*cobra.Command{labDemo(), labRun(f), expCommand(), labReplay(), labFlow(f), labDual(), labBound(f), labCalibrate(f)}
 	for _, c := range []*cobra.Command{labUp(f), labExec(f), labSet(f), labStart(f), labRewind(f), labLs(f), labStats(f), labRecord(f), labDown(f)} {
 		c.Flags().StringVar(&f.name, "name", lab.DefaultName, "name of the lab")
 		all = append(all, c)

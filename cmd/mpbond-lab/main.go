@@ -16,7 +16,8 @@ func commands() []*cobra.Command {
 
 const rootHelp = `mpbond-lab emulates networks in network namespaces and measures over them: links with
 rate, delay, queue, loss, schedules, traces and outages. No kernel modules are needed.
-It runs the programs mpbond and cellwatch beside it, or those in PATH.`
+It runs the programs mpbond and cellwatch beside it, or those in PATH. An operator of
+mobile cells grants permits for onloading with mpbond-lab permit.`
 
 const rootExample = `  mpbond-lab demo                       # one download by one link, kernel MPTCP and mpbond
   mpbond-lab run --house 8/10/5 --get 2MB --reps 5

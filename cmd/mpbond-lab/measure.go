@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -269,11 +270,25 @@ func labStreams() *cobra.Command {
 	return c
 }
 
+// checkProduct checks the program mpbond if one of the schemes runs it.
+func checkProduct(ctx context.Context, schemes ...string) error {
+	if !slices.ContainsFunc(schemes, lab.RunsProduct) {
+		return nil
+	}
+	return lab.CheckProduct(ctx, cli.Version)
+}
+
 // runPlan runs a plan and prints each transfer as it ends, then, unless as
 // JSON, a summary.
 func runPlan(c *cobra.Command, p lab.Plan, asJSON bool) error {
 	out := c.OutOrStdout()
 	var results []lab.Result
+	if err := p.Check(); err != nil {
+		return cli.AsUsageError(err)
+	}
+	if err := checkProduct(c.Context(), p.Schemes...); err != nil {
+		return err
+	}
 	err := lab.Run(c.Context(), p, func(r lab.Result) {
 		results = append(results, r)
 		if asJSON {

@@ -39,10 +39,10 @@ func commands() []*cobra.Command {
 		doctorCommand(),
 		cli.VersionCommand(),
 		cli.ManCommand(),
-		cli.MovedCommand("lab", "mpbond-lab"),
-		cli.MovedCommand("exp", "mpbond-lab exp"),
-		cli.MovedCommand("permit", "mpbond-lab permit"),
-		cli.MovedCommand("cell", "cellwatch"),
+		cli.MovedCommand("lab", "mpbond-lab", map[string]string{"bench": "mpbond-lab exp run bench"}),
+		cli.MovedCommand("exp", "mpbond-lab exp", nil),
+		cli.MovedCommand("permit", "mpbond-lab permit", nil),
+		cli.MovedCommand("cell", "cellwatch", nil),
 	}
 }
 

@@ -60,6 +60,7 @@ func TestMistakes(t *testing.T) {
 		{"primary", "give_up = \"soon\"", cli.ExitUsage, "\"soon\" is no time", "a setting is written like"},
 		{"server --rate 8", "", cli.ExitUsage, `rate "8": it has no unit`, "write a rate like"},
 		{"lab run --get 2MB", "", cli.ExitUsage, "`mpbond lab` is `mpbond-lab` now", "write `mpbond-lab run --get 2MB`"},
+		{"lab bench --quick", "", cli.ExitUsage, "`mpbond lab bench` is `mpbond-lab exp run bench` now", "write `mpbond-lab exp run bench --quick`"},
 		{"exp list", "", cli.ExitUsage, "`mpbond exp` is `mpbond-lab exp` now", "write `mpbond-lab exp list`"},
 		{"permit status", "", cli.ExitUsage, "`mpbond permit` is `mpbond-lab permit` now", "write `mpbond-lab permit status`"},
 		{"cell scan walk.cf32", "", cli.ExitUsage, "`mpbond cell` is `cellwatch` now", "write `cellwatch scan walk.cf32`"},

@@ -44,7 +44,7 @@ func (r *reassembly) slices(n int, f func([]byte)) {
 // check returns an error if the far end must not send bytes from a position to end.
 func (r *reassembly) check(end wire.DataSeq) error {
 	if end > r.limit || r.finalSizeKnown && end > r.finalSize {
-		return fmt.Errorf("bytes up to %d, of %d that it may send: %w", end, r.limit, wire.ErrMalformed)
+		return fmt.Errorf("bytes up to %d of a stream which may send %d: %w", end, r.limit, wire.ErrMalformed)
 	}
 	return nil
 }

@@ -10,16 +10,22 @@ import (
 )
 
 // MovedCommand returns a hidden command for an old name. It fails and prints the new name,
-// with the arguments that were given.
-func MovedCommand(old, replacement string) *cobra.Command {
+// with the arguments that were given. Besides, if given, maps subcommands that have names
+// of their own.
+func MovedCommand(old, replacement string, besides map[string]string) *cobra.Command {
 	return &cobra.Command{
 		Use: old, Short: "moved to " + replacement, Hidden: true, DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			line := replacement
+			path, line := cmd.CommandPath(), replacement
+			if len(args) > 0 && besides[args[0]] != "" {
+				path, line = path+" "+args[0], besides[args[0]]
+				args = args[1:]
+			}
+			now := line
 			for _, arg := range args {
 				line += " " + quoteArg(arg)
 			}
-			return fault.New(fault.Usage, fmt.Errorf("`%s` is `%s` now", cmd.CommandPath(), replacement), "write `"+line+"`")
+			return fault.New(fault.Usage, fmt.Errorf("`%s` is `%s` now", path, now), "write `"+line+"`")
 		},
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"mpbond/base/text"
 )
 
+func init() { cobra.EnableTraverseRunHooks = true } // ours runs even if a subcommand has its own
+
 // Program is one program with its subcommands.
 type Program struct {
 	Name, Short, Long, Example string
@@ -141,7 +143,6 @@ func (p Program) Root(stderr io.Writer) (root *cobra.Command, started *bool) {
 		},
 	}
 	addVersionFlag(root)
-	cobra.EnableTraverseRunHooks = true // ours runs even if a subcommand has its own
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVar(&level, "log-level", "info", "what to log to standard error: debug, info, warn or error")
 	root.PersistentFlags().StringVar(&format, "log-format", "text", "how to log: text or json")

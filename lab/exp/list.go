@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"mpbond/base/fault"
 	"mpbond/lab"
 )
 
@@ -70,6 +71,9 @@ func CellTable(rows []Row, o Options) (Table, error) {
 		for _, e := range all {
 			t.Add(r.ID, e.Name, strings.Join(e.Plan.Schemes, ", "), fmt.Sprint(e.Transfers()), inWhole(e.Expected.Seconds()))
 		}
+	}
+	if len(t.Rows) == 0 {
+		return t, fault.New(fault.Usage, fmt.Errorf("no cell has %q in its name", o.Only), "without --only all cells are listed")
 	}
 	return t, nil
 }

@@ -1,11 +1,13 @@
 package exp
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
+	"mpbond/base/fault"
 	"mpbond/base/unit"
 	"mpbond/lab"
 )
@@ -216,10 +218,11 @@ func WriteOverview(w io.Writer, all []Evaluation) error {
 			sum = e
 		}
 	}
-	t.markdown(&b)
-	if len(t.Rows) > 0 {
-		fmt.Fprintf(&b, "\n%s.\n", sum.Made())
+	if len(t.Rows) == 0 {
+		return fault.New(fault.NotFound, errors.New("nothing was measured yet of what an overview shows"), "`mpbond-lab exp run bench` measures it")
 	}
+	t.markdown(&b)
+	fmt.Fprintf(&b, "\n%s.\n", sum.Made())
 	_, err := io.WriteString(w, b.String())
 	return err
 }

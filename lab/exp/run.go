@@ -329,3 +329,17 @@ func fewer(all []error) error {
 	}
 	return errors.Join(all...)
 }
+
+// RunsProduct reports whether the chosen cells run the program mpbond: others are computed in
+// virtual time, or compare transports alone.
+func (r Run) RunsProduct() bool {
+	for _, row := range r.Rows {
+		for _, c := range row.Cells {
+			real := c.Model == nil && !c.Virtual && c.Flows == nil && strings.Contains(c.Name, r.Options.Only)
+			if real && (c.Dual != nil || slices.ContainsFunc(c.Schemes, lab.RunsProduct)) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -83,8 +83,10 @@ type pipeReport struct {
 // join makes a subflow over t, by a device, which the status calls by a name. link is nil
 // for a direct one.
 func (k *subflowKeeper) join(ctx context.Context, t subflow.Transport, link *pipe.Link, by carrier, name string) (openSubflow, error) {
-	server, _ := k.server.get()
+	// In this order: a server that is trusted no longer is replaced first, and the session
+	// then, so a session that is current afterwards never goes with an older server.
 	s, j := k.sessions.newJoin()
+	server, _ := k.server.get()
 	j.Helped, j.Device = link != nil, name
 	m := member{by: by, link: link}
 	if link == nil {

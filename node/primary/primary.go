@@ -184,13 +184,14 @@ func (p *Primary) TrustChanged() {
 	renamed := p.helpers.reload(now)
 	p.sessions.renameHelpers(renamed)
 	p.troubles.rename(renamed)
-	p.demand.retryRefused()
-	s := p.sessions.current()
+	// A session of after the reload has the new server: see subflowKeeper.join.
 	changed := p.server.reload()
+	s := p.sessions.current()
 	p.helpers.reportServers()
 	if changed {
 		p.sessions.restart(s, "the server is trusted no longer")
 	}
+	p.demand.retryRefused() // whoever wakes finds the new server
 	p.review(now)
 }
 

@@ -250,10 +250,10 @@ var errShutdown = wire.Refuse{Code: wire.CodeClosed, Text: "the server is shutti
 // enrolled returns why a device may not be here, a wire.Refuse, nil if it may.
 func (s *Server) enrolled(device identity.PublicKey) error {
 	switch {
-	case s.trust.Paused(device):
-		return wire.Refuse{Code: wire.CodeLimit, Text: pausedHere}
 	case !s.trust.Allowed(identity.RolePrimary)(device):
 		return wire.Refuse{Code: wire.CodeUnknown, Text: distrusted}
+	case s.trust.Paused(device):
+		return wire.Refuse{Code: wire.CodeLimit, Text: pausedHere}
 	}
 	return nil
 }

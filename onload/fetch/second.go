@@ -113,7 +113,8 @@ func (e *engine) ask(o *object) {
 		by, is, gone := inquirer{e.UserAgent}.first(ctx, min(secondTime, e.times.Answer), others, o.URL)
 		e.loop.Lock()
 		defer e.loop.Settle()
-		if o.phase == asking && o.right == right { // else it was begun anew meanwhile
+		// Else it was begun anew meanwhile, or the question was cut off: no answer then says nothing.
+		if !e.loop.Closing() && o.phase == asking && o.right == right {
 			e.compare(o, by, is, gone)
 		}
 	})

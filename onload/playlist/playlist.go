@@ -97,7 +97,7 @@ func New(cfg Config) (*Proxy, error) {
 		Devices: cfg.Devices, Joins: cfg.Joins, Scheduler: cfg.Scheduler, Suspended: cfg.Rests, Log: cfg.Log,
 		Client:  func(d fetch.Device) *http.Client { return &http.Client{Transport: d.Transport, CheckRedirect: stay} },
 		Times:   transfer.Times{Stall: stall, Answer: stall, Backoff: backoff, Tick: tick},
-		Stalled: errStalled, NoAnswer: errStalled})
+		Stalled: errStalled, NoAnswer: errStalled, Recovery: leastPace})
 	if err != nil {
 		return nil, err
 	}

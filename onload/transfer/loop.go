@@ -19,6 +19,7 @@ type Loop struct {
 	Config
 	task    Task
 	ctx     context.Context // of all that runs
+	caller  context.Context // of Run, whose end counts at once; nil before Run
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
 	done    chan struct{} // closed when the task has nothing left
@@ -47,7 +48,7 @@ func (l *Loop) Unlock() { l.mu.Unlock() }
 // Settle carries out what the board orders now, and gives the lock back.
 func (l *Loop) Settle() {
 	defer l.mu.Unlock()
-	for l.started && !l.closing && !l.over {
+	for l.started && !l.Closing() && !l.over {
 		if !l.task.Next() {
 			l.over = true
 			close(l.done)
@@ -62,8 +63,11 @@ func (l *Loop) Settle() {
 // Go runs f in a goroutine that the end of Run waits for. The context ends with the loop.
 func (l *Loop) Go(f func(ctx context.Context)) { l.running.Go(func() { f(l.ctx) }) }
 
-// Closing reports whether the loop begins nothing any more. The lock must be held.
-func (l *Loop) Closing() bool { return l.closing || l.ctx.Err() != nil }
+// Closing reports whether the loop begins nothing any more: what fails from then on says
+// nothing about devices, servers or items. The lock must be held.
+func (l *Loop) Closing() bool {
+	return l.closing || l.ctx.Err() != nil || l.caller != nil && l.caller.Err() != nil
+}
 
 // Joining reports whether more devices may be found. The lock must be held.
 func (l *Loop) Joining() bool { return l.Joins != nil }
@@ -73,7 +77,7 @@ func (l *Loop) Joining() bool { return l.Joins != nil }
 func (l *Loop) Run(ctx context.Context, task Task) error {
 	defer context.AfterFunc(ctx, func() { l.stop(context.Cause(ctx)) })()
 	l.Lock()
-	l.task, l.started = task, true
+	l.task, l.started, l.caller = task, true, ctx
 	for _, w := range l.workers {
 		l.admit(w)
 	}
@@ -214,7 +218,7 @@ func (l *Loop) Count(j *Job) {
 	}
 	j.counted, l.lastMove = got, now
 	j.Worker.bytes += max(0, n)
-	if got >= goodBytes && !l.Sends { // what is sent may be in buffers
+	if got >= l.Recovery && !l.Sends { // what is sent may be in buffers
 		j.Worker.failures, j.Worker.lastError = 0, nil
 	}
 	if c, ok := j.carrier.(counter); ok {

@@ -114,7 +114,11 @@ func TestQuiet(t *testing.T) {
 func TestCancel(t *testing.T) {
 	run(t, items{3, 100 * second, true}, []*line{good(), good()}, nil, func(r *fake) {
 		ctx, cancel := context.WithCancelCause(r.t.Context())
-		r.at(3*time.Second, func() { cancel(errTest) })
+		r.at(3*time.Second, func() { // with the lock
+			if cancel(errTest); !r.Closing() {
+				r.t.Error("what fails right after the end of the caller's context would count")
+			}
+		})
 		err := r.Run(ctx, r)
 		if took := time.Since(r.begun); !errors.Is(err, errTest) || took > 3100*time.Millisecond {
 			t.Errorf("%v after %v", err, took)

@@ -30,8 +30,8 @@ import (
 
 // Tuning.
 const (
-	// goodBytes is how much a device must bring for its earlier failures not to count.
-	goodBytes = 64 * unit.KB
+	// defaultRecovery is that of a Config without one.
+	defaultRecovery = 64 * unit.KB
 	// mostFailures of each device, before any server has answered, end the transfer.
 	mostFailures = 3
 	// mostBackoff bounds the time for which a device is left alone, unless the server asks
@@ -101,7 +101,10 @@ type Config struct {
 	Scheduler board.Scheduler // one that no other loop uses; nil is the default
 	Lanes     int             // items that a device may carry at once; 0: one
 	Sends     bool            // the items are sent, and count when they are confirmed
-	Times     Times
+	// Recovery is how much a device must bring of an item for its earlier failures not to
+	// count; 0: 64 KB.
+	Recovery unit.Bytes
+	Times    Times
 	// Stalled and NoAnswer end jobs, and are what failed then.
 	Stalled, NoAnswer error
 	// Suspended, if not nil, is called each time that a device fails; it must be quick.
@@ -214,6 +217,9 @@ func New(cfg Config) (*Loop, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Recovery == 0 {
+		cfg.Recovery = defaultRecovery
 	}
 	l := &Loop{Config: cfg, Board: board.NewBoard(cfg.Scheduler, 0), jobs: map[board.JobID]*Job{}, done: make(chan struct{}), lastMove: time.Now()}
 	l.ctx, l.stop = context.WithCancelCause(context.Background())

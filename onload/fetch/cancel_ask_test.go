@@ -1,0 +1,43 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"mpbond/base/unit"
+)
+
+// TestCancelWhileAsking: who ends the program while another device is asked whether a helper
+// told the truth has no file that nobody has confirmed.
+func TestCancelWhileAsking(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		o := &origin{data: random(100_000, 21), etag: `"v1"`}
+		o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
+			if device != 0 {
+				return false
+			}
+			if r.Method == http.MethodHead { // the second opinion
+				go func() { time.Sleep(10 * time.Millisecond); cancel() }()
+				<-r.Context().Done()
+				return true
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		}
+		url := serve(t, o)
+		file := filepath.Join(t.TempDir(), "file.bin")
+		_, err := Get(ctx, Config{Devices: devices(newLine(t, 0, 8*unit.Mbps), newLine(t, 1, 8*unit.Mbps)), Objects: []Object{{URL: url, File: file}}, times: brisk})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		if _, err := os.Stat(file); err == nil {
+			t.Error("the file was accepted, though the question was cut off")
+		}
+	})
+}
