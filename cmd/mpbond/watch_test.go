@@ -145,6 +145,7 @@ func TestRevokedUnread(t *testing.T) {
 		r := &role{trust: trust, removed: make(chan struct{}, 1)}
 		var d counted
 		go func() { done <- r.followTrust(ctx, &d, path, nil, make(chan struct{})) }()
+		synctest.Wait() // it knows the phone
 		if err := r.revoke("phone"); !fault.Is(err, fault.NotSaved) {
 			t.Error(err)
 		}
