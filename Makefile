@@ -17,7 +17,8 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 SOAK ?= 1h
-.PHONY: help demo test check fuzz kill again flows sleep soak gigabyte hostile vm bench exp build product install deb cross long reference picture deps clean
+BASE ?= HEAD
+.PHONY: help demo test quick check fuzz kill again flows sleep soak gigabyte hostile vm bench exp build product install deb cross long reference picture deps clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +32,9 @@ AGAIN := cmd/mpbond cmd/mpbond-lab e2e e2e/console e2e/flow e2e/onload e2e/pair 
 test: ## all tests, with the race detector where there are goroutines, and their counts
 	@go build -o bin/count ./archtest/count
 	@.ci/test | bin/count $(addprefix mpbond/,$(AGAIN))
+
+quick: ## vet and test what the change can have broken: packages that differ from BASE (HEAD) and those that import them
+	@BASE='$(BASE)' .ci/quick
 
 check: ## format, vet, staticcheck, govulncheck and the import rules of the tree
 	@bad=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null)); \
