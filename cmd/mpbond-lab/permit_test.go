@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,28 +20,6 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// freeAddress returns an address of this machine at which nobody listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-// write replaces a file by one rename.
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path+".tmp", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestPermitService: the service grants permits while the load of the cell is under the
 // threshold; ask and status print what it answers.
 func TestPermitService(t *testing.T) {
@@ -54,8 +31,8 @@ func TestPermitService(t *testing.T) {
 	if err := trust.Add(identity.Peer{Name: "phone", Key: key.Public(), Roles: []identity.Role{identity.RoleHelper}}); err != nil {
 		t.Fatal(err)
 	}
-	load, service := filepath.Join(dir, "load"), freeAddress(t)
-	write(t, load, "91%\n")
+	load, service := filepath.Join(dir, "load"), clitest.FreeAddress(t)
+	clitest.ReplaceFile(t, load, "91%\n")
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
 	go func() {
@@ -79,7 +56,7 @@ func TestPermitService(t *testing.T) {
 		}
 	}
 	ask("cell north, loaded by 91 %: not permitted", cli.ExitFailure)
-	write(t, load, "0.3")
+	clitest.ReplaceFile(t, load, "0.3")
 	ask("permitted for 1m0s", cli.ExitOK)
 	if code, out, errs := mpbondLab(t, "permit", "status", service); code != cli.ExitOK || !strings.Contains(out, "north  30 %  1 of 16  yes") || !strings.Contains(out, "phone   north  ") {
 		t.Errorf("code %d, %s%s", code, out, errs)
@@ -88,7 +65,7 @@ func TestPermitService(t *testing.T) {
 	if code, out, errs := mpbondLab(t, "permit", "status", "--json", service); code != cli.ExitOK || json.Unmarshal([]byte(out), &report) != nil || len(report.Cells) != 1 || len(report.Cells[0].Permits) != 1 {
 		t.Errorf("code %d, %s%s", code, out, errs)
 	}
-	write(t, load, "0.9")
+	clitest.ReplaceFile(t, load, "0.9")
 	ask("loaded by 90 %: not permitted", cli.ExitFailure)
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"mpbond/base/identity"
 	"mpbond/internal/cli"
+	"mpbond/internal/cli/clitest"
 )
 
 // breaking is a web server whose first answers break off.
@@ -141,7 +142,7 @@ func TestGetRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	web, listen, proxy := freeAddress(t), freeAddress(t), freeAddress(t)
+	web, listen, proxy := clitest.FreeAddress(t), clitest.FreeAddress(t), clitest.FreeAddress(t)
 	conf := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log stderr error; events {}
 http { access_log %[1]s/log; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
 server { listen %[2]s; root %[1]s; limit_rate 2m; } }`, dir, web)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -23,22 +22,12 @@ import (
 	"mpbond/base/fault"
 	"mpbond/base/identity"
 	"mpbond/internal/cli"
+	"mpbond/internal/cli/clitest"
 	"mpbond/link/tcp"
 	"mpbond/onload/allowance"
 	"mpbond/onload/permit"
 	"mpbond/onload/relay"
 )
-
-// freeAddress is one of this machine at which nobody listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // running runs the program until the test ends.
 func running(t *testing.T, args ...string) {
@@ -55,17 +44,6 @@ func running(t *testing.T, args ...string) {
 			t.Errorf("%v: %v: %s", args, err, &out)
 		}
 	})
-}
-
-// write writes a file that one rename brings.
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path+".tmp", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // grantPermits runs an operator's permit service for one cell until the test ends. The
@@ -120,10 +98,10 @@ func TestOnload(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	service, at := freeAddress(t), freeAddress(t)
+	service, at := clitest.FreeAddress(t), clitest.FreeAddress(t)
 	observe := grantPermits(t, service, permit.Identity{Key: key, Trust: trust})
 	observe(.91)
-	write(t, filepath.Join(dir, "helper.toml"), fmt.Sprintf("battery_floor = 5\n[onload]\nallowance = \"permit %s\"\npermit_key = %q\nlisten = %q\nallow = [\"127.0.0.0/8\"]\n", service, key.Public(), at))
+	clitest.ReplaceFile(t, filepath.Join(dir, "helper.toml"), fmt.Sprintf("battery_floor = 5\n[onload]\nallowance = \"permit %s\"\npermit_key = %q\nlisten = %q\nallow = [\"127.0.0.0/8\"]\n", service, key.Public(), at))
 	running(t, "helper", "--name", "phone")
 	status := func() (st *api.OnloadStatus) {
 		t.Helper()
@@ -196,12 +174,12 @@ func TestOnloadRests(t *testing.T) {
 	if err := trust.Add(identity.Peer{Name: "laptop", Key: laptop.Public(), Roles: []identity.Role{identity.RolePrimary}}); err != nil {
 		t.Fatal(err)
 	}
-	at := freeAddress(t)
+	at := clitest.FreeAddress(t)
 	battery := func(percent int) {
-		write(t, filepath.Join(dir, "facts.toml"), fmt.Sprintf("battery_percent = %d\ncharging = false\n", percent))
+		clitest.ReplaceFile(t, filepath.Join(dir, "facts.toml"), fmt.Sprintf("battery_percent = %d\ncharging = false\n", percent))
 	}
 	battery(60)
-	write(t, filepath.Join(dir, "helper.toml"), fmt.Sprintf("battery_floor = 20\n[onload]\nallowance = \"unlimited\"\nlisten = %q\nallow = [\"127.0.0.0/8\"]\n", at))
+	clitest.ReplaceFile(t, filepath.Join(dir, "helper.toml"), fmt.Sprintf("battery_floor = 20\n[onload]\nallowance = \"unlimited\"\nlisten = %q\nallow = [\"127.0.0.0/8\"]\n", at))
 	running(t, "helper", "--name", "phone")
 	until := func(what string, ok func(*api.OnloadStatus) bool) {
 		t.Helper()
@@ -290,7 +268,7 @@ func TestOnloadConfig(t *testing.T) {
 		"allowance = \"50MB\"\n[onload.page]\nto = \"http://h/x\"":              "slash",
 		"allowance = \"50MB\"\n[onload.page]\nto = \"http://h/\"\nhome = \"w\"": "interface",
 	} {
-		write(t, filepath.Join(home(t), "helper.toml"), "[onload]\n"+text)
+		clitest.ReplaceFile(t, filepath.Join(home(t), "helper.toml"), "[onload]\n"+text)
 		code, _, errs := mpbond(t, "helper")
 		if code != cli.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", text, code, errs)

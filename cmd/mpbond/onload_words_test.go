@@ -13,6 +13,7 @@ import (
 	"mpbond/api"
 	"mpbond/base/fault"
 	"mpbond/internal/cli"
+	"mpbond/internal/cli/clitest"
 	"mpbond/node/helper"
 	"mpbond/onload/allowance"
 	"mpbond/onload/fetch"
@@ -24,9 +25,9 @@ import (
 func TestNoneOfAll(t *testing.T) {
 	home(t)
 	t.Chdir(t.TempDir())
-	write(t, "a.txt", "hello")
+	clitest.ReplaceFile(t, "a.txt", "hello")
 	find := func(context.Context) ([]fetch.Device, error) { return []fetch.Device{phone(t)}, nil }
-	url := "http://" + freeAddress(t) + "/"
+	url := "http://" + clitest.FreeAddress(t) + "/"
 	for name, run := range map[string]func(io.Writer) error{
 		"get": func(w io.Writer) error {
 			g, err := newOnloadGet(getOptions{}, []string{url + "x"})
@@ -63,13 +64,13 @@ func TestNoneOfAll(t *testing.T) {
 func TestPutWords(t *testing.T) {
 	home(t)
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "a.txt"), "hello")
+	clitest.ReplaceFile(t, filepath.Join(dir, "a.txt"), "hello")
 	for _, link := range []string{"1", "2", "3", "4"} {
 		if err := os.Symlink("nowhere", filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p := &put{putOptions: putOptions{to: "http://" + freeAddress(t) + "/", method: "put"}, find: func(context.Context) ([]fetch.Device, error) { return nil, nil }}
+	p := &put{putOptions: putOptions{to: "http://" + clitest.FreeAddress(t) + "/", method: "put"}, find: func(context.Context) ([]fetch.Device, error) { return nil, nil }}
 	if err := p.choose([]string{dir}); err != nil || len(p.files) != 1 {
 		t.Fatal(err, p.files)
 	}
@@ -98,7 +99,7 @@ func TestOnloadWords(t *testing.T) {
 	for text, want := range map[string]string{
 		"[onload.page]\nhome = \"lo\"": "without `to`",
 	} {
-		write(t, filepath.Join(home(t), "helper.toml"), "[onload]\n"+text)
+		clitest.ReplaceFile(t, filepath.Join(home(t), "helper.toml"), "[onload]\n"+text)
 		if code, _, errs := mpbond(t, "helper"); code != cli.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", text, code, errs)
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"mpbond/base/fault"
+	"mpbond/internal/cli/clitest"
 	"mpbond/onload/fetch"
 )
 
@@ -32,7 +33,7 @@ func TestPlay(t *testing.T) {
 		http.ServeContent(w, r, r.URL.Path, time.Unix(1e9, 0), strings.NewReader(segment))
 	}))
 	defer site.Close()
-	at := freeAddress(t)
+	at := clitest.FreeAddress(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	var out bytes.Buffer
 	cmd := playCommand()

@@ -4,6 +4,8 @@ package clitest
 import (
 	"bytes"
 	"io"
+	"net"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -141,5 +143,27 @@ func AwaitText(t testing.TB, screen tcell.SimulationScreen, want ...string) {
 		case <-end:
 			t.Fatalf("no %q on the screen:\n%s", missing, b.String())
 		}
+	}
+}
+
+// FreeAddress returns a local address at which nobody listens.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// ReplaceFile replaces the file at path by one rename.
+func ReplaceFile(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".tmp", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		t.Fatal(err)
 	}
 }
