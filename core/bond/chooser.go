@@ -24,6 +24,7 @@ type turnChooser struct {
 
 	view      []sched.Path // of the last survey
 	permitted []sched.Path // of it, what one stream may use
+	others    []sched.Path // of that, what does not carry all of it yet
 }
 
 // turn is what the next segment is filled with, and for which subflow; nil is none.
@@ -143,7 +144,7 @@ func (c *turnChooser) lowLatencyStream(now time.Time) (*subflow, *Stream) {
 		}
 		if p := s.pin.subflow; p != nil {
 			p.extendLowLatency(now.Add(lowLatencyFor))
-			if p.idle {
+			if _, found := p.inFlight.firstUncarried(s); found && p.idle {
 				return p, s
 			}
 		}
@@ -174,6 +175,21 @@ func (c *turnChooser) within(view []sched.Path, s *Stream, now time.Time) []sche
 	return c.permitted
 }
 
+// exceptCarriers returns the part of view that does not have all sendable bytes of stream s in
+// flight already.
+func (c *turnChooser) exceptCarriers(view []sched.Path, s *Stream) []sched.Path {
+	if !s.send.sharesNext() {
+		return view
+	}
+	c.others = c.others[:0]
+	for i := range view {
+		if _, found := c.subflows.find(view[i].ID).inFlight.firstUncarried(s); found {
+			c.others = append(c.others, view[i])
+		}
+	}
+	return c.others
+}
+
 // bulkTurn asks the scheduler about the stream that is next; and, if that one
 // has to wait for a subflow that it may use, about others that may use others.
 func (c *turnChooser) bulkTurn(now time.Time) (t turn) {
@@ -185,7 +201,7 @@ func (c *turnChooser) bulkTurn(now time.Time) (t turn) {
 			continue
 		}
 		asked = s
-		seen := c.within(c.view, s, now)
+		seen := c.exceptCarriers(c.within(c.view, s, now), s)
 		if len(seen) == 0 && len(c.view) > 0 {
 			continue // all that it may use is gone or silent
 		}

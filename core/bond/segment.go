@@ -167,9 +167,14 @@ type fill struct {
 func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fill, now time.Time, buf []byte) ([]byte, int) {
 	r := w.backlog.rank(s)
 	w.classes.beginTurn(r)
-	for f.room > wire.MaxDataHeader && s.send.sendable() {
+	start := len(buf)
+	for f.room > wire.MaxDataHeader {
+		skip, found := p.inFlight.firstUncarried(s)
+		if !found {
+			break
+		}
 		at := len(buf)
-		part := s.send.next(f.ahead, wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
+		part := s.send.next(max(f.ahead, skip), wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
 		buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
 		buf = s.send.append(buf, part)
 		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To}
@@ -192,7 +197,7 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fill, now time.Time,
 	}
 	s.backlog.queued = false
 	w.backlog.update(s)
-	if s.roomy() {
+	if len(buf) > start && s.roomy() {
 		w.streams.notify(s)
 	}
 	return buf, f.room

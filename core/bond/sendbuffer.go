@@ -33,6 +33,11 @@ func (s *sendBuffer) empty() bool { return s.firstUnacked == s.end }
 // sendable reports whether a byte is unsent that the window has room for.
 func (s *sendBuffer) sendable() bool { return len(s.unsent) > 0 && s.unsent[0].From < s.limit }
 
+// sharesNext reports whether a live subflow may still deliver the next unsent byte.
+func (s *sendBuffer) sharesNext() bool {
+	return len(s.unsent) > 0 && s.shared.Contains(s.unsent[0].From, s.unsent[0].From+1)
+}
+
 // write copies p to the end, unsent. It reports false, and does nothing, if there is no memory.
 func (s *sendBuffer) write(p []byte) bool {
 	end := s.end + wire.DataSeq(len(p))

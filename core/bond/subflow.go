@@ -98,6 +98,39 @@ func (s *sentFrame) wanted() bool {
 	return s.recallable() && (s.stream == nil || s.from < s.stream.awaited())
 }
 
+// firstUncarried returns how many unsent bytes of a stream lie before the first that is not in
+// flight by the same subflow, and reports whether the window has room for that one. Bytes that
+// were recalled from a live subflow are of no use behind themselves.
+func (f *sentFrames) firstUncarried(s *Stream) (ahead unit.Bytes, found bool) {
+	if f.tooLate == 0 || !s.send.sharesNext() {
+		return 0, s.send.sendable()
+	}
+	for _, part := range s.send.unsent {
+		to := min(part.To, s.send.limit)
+		for part.From < to {
+			end := f.carriedUntil(s, part.From)
+			if end <= part.From {
+				return ahead, true
+			}
+			ahead += unit.Bytes(min(end, to) - part.From)
+			part.From = min(end, to)
+		}
+	}
+	return 0, false
+}
+
+// carriedUntil returns the end of the frame that a byte of a stream is in flight in and was
+// recalled from, or 0 if there is none.
+func (f *sentFrames) carriedUntil(s *Stream, at wire.DataSeq) wire.DataSeq {
+	all := f.all()
+	for i := range all {
+		if x := &all[i]; x.tooLate && x.stream == s && x.from <= at && at < x.to {
+			return x.to
+		}
+	}
+	return 0
+}
+
 // newest is the subflow's byte count after the newest frame that is wanted, if
 // there is any.
 func (f *sentFrames) newest() (end uint64, some bool) {
