@@ -6,7 +6,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// Status is the answer to GET /v1/status: one running mpbond at one moment.
+// Status is the answer to GET /v2/status: one running mpbond at one moment.
 type Status struct {
 	Role    string `json:"role"` // "server", "helper", "primary", or "dual": the last two at once
 	Name    string `json:"name"` // of this device
@@ -64,7 +64,7 @@ type Bond struct {
 	DatagramsDropped int64 `json:"datagrams_dropped"`
 	// WastedBytes were sent or received more than once, by cause.
 	WastedBytes map[string]unit.Bytes `json:"wasted_bytes,omitempty"`
-	Paths       []Path                `json:"paths"` // never null
+	Subflows    []Subflow             `json:"subflows"` // never null
 	// Decisions are the last ones, oldest first, if asked for.
 	Decisions []Decision `json:"decisions,omitempty"`
 	// StreamList holds the streams opened last, newest first, if asked for.
@@ -73,9 +73,9 @@ type Bond struct {
 	FlowList []Flow `json:"flow_list,omitempty"`
 }
 
-// Owner is whose a stream or flow is, as the primary finds out soon after it has
+// AppInfo is whose a stream or flow is, as the primary finds out soon after it has
 // begun: what it does not know is left out, and a server knows nothing of it.
-type Owner struct {
+type AppInfo struct {
 	// App is what it is counted for: the label, else the program's name, else
 	// "user NAME" of a program that may not be seen, "from ADDRESS" of another
 	// device, "mpbond" of its own, or "unknown". While it is looked for it is left
@@ -93,7 +93,7 @@ const AppUnknown = "unknown"
 type Stream struct {
 	ID   uint64 `json:"id"`
 	Dest string `json:"dest"`
-	Owner
+	AppInfo
 	Mode      string       `json:"mode"`     // bond, latency or redundant; single is bond over one path
 	Priority  string       `json:"priority"` // high, normal or low
 	Weight    int          `json:"weight"`   // among streams of one priority
@@ -107,22 +107,22 @@ type Stream struct {
 // It is empty where nothing had to be weighed, since no path costs energy or
 // money, or the mode says it.
 type StreamChoice struct {
-	Paths  []uint32 `json:"paths,omitempty"`
-	Reason string   `json:"reason,omitempty"`
+	Subflows []uint32 `json:"subflows,omitempty"`
+	Reason   string   `json:"reason,omitempty"`
 }
 
 // Flow is one datagram flow: a UDP socket of an app. Counts are of datagrams, at
 // this end.
 type Flow struct {
 	ID uint64 `json:"id"`
-	Owner
-	Path      uint32 `json:"path"`             // it is pinned to for sending; 0: none yet
-	Second    uint32 `json:"second,omitempty"` // of a flow that sends everything twice
-	Sent      int64  `json:"sent"`
-	Received  int64  `json:"received"`
-	Dropped   int64  `json:"dropped"`   // at this end
-	Duplicate int64  `json:"duplicate"` // came a second time
-	Moves     int64  `json:"moves"`     // to another path
+	AppInfo
+	Subflow       uint32 `json:"subflow"`                  // it is pinned to for sending; 0: none yet
+	SecondSubflow uint32 `json:"second_subflow,omitempty"` // of a flow that sends everything twice
+	Sent          int64  `json:"sent"`
+	Received      int64  `json:"received"`
+	Dropped       int64  `json:"dropped"`   // at this end
+	Duplicate     int64  `json:"duplicate"` // came a second time
+	Moves         int64  `json:"moves"`     // to another path
 	// Bytes in datagrams that were received and sent, each datagram once. Down is
 	// towards the primary.
 	DownBytes unit.Bytes `json:"down_bytes"`
@@ -144,8 +144,8 @@ const (
 	Down    = "down"
 )
 
-// Path is one subflow. Rx is towards this end, Tx away from it.
-type Path struct {
+// Subflow is one subflow. Rx is towards this end, Tx away from it.
+type Subflow struct {
 	ID            uint32     `json:"id"`
 	Device        string     `json:"device"` // that carries it; the primary for a direct one
 	Kind          string     `json:"kind"`   // Direct or Helped
@@ -184,12 +184,12 @@ type Path struct {
 // whole way of a direct one, the pipe or HS-path of a helped one. Its rate is an
 // estimate of what it carries away from here.
 type Hop struct {
-	RTTms    float64    `json:"rtt_ms"`
-	MinRTTms float64    `json:"min_rtt_ms"`
-	MTU      unit.Bytes `json:"mtu_bytes"` // the longest packet that the way is known to take
-	Packets  uint64     `json:"packets"`   // with data, sent from here
-	Resent   uint64     `json:"resent"`    // of these, for another time
-	RateBps  unit.Rate  `json:"rate_bps"`
+	RTTms         float64    `json:"rtt_ms"`
+	MinRTTms      float64    `json:"min_rtt_ms"`
+	MTU           unit.Bytes `json:"mtu_bytes"`     // the longest packet that the way is known to take
+	Packets       uint64     `json:"packets"`       // with data, sent from here
+	Retransmitted uint64     `json:"retransmitted"` // of these, for another time
+	RateBps       unit.Rate  `json:"rate_bps"`
 	// Of a helped path: what the helper says of the hop behind it. FarRateBps is 0
 	// until that has once been the limit; FarWaitMs is how long it will take for
 	// what waits at the helper.
@@ -204,23 +204,23 @@ type Hop struct {
 
 // PBE is the state of PBE-CC (docs/pbe.md) at a sender.
 type PBE struct {
-	State       string    `json:"state"`        // approach, wireless, drain or internet
-	CapacityBps unit.Rate `json:"capacity_bps"` // that the receiver has told last, for this subflow
-	FairBps     unit.Rate `json:"fair_bps"`     // its fair share of the cells, told last
-	Fresh       bool      `json:"fresh"`        // it is followed; else this end sends as BBR does
-	Doubted     bool      `json:"doubted"`      // more was told than gets through
+	State           string    `json:"state"`            // approach, wireless, drain or internet
+	CapacityBps     unit.Rate `json:"capacity_bps"`     // that the receiver has told last, for this subflow
+	FairBps         unit.Rate `json:"fair_bps"`         // its fair share of the cells, told last
+	FollowsFeedback bool      `json:"follows_feedback"` // it is followed; else this end sends as BBR does
+	Doubted         bool      `json:"doubted"`          // more was told than gets through
 }
 
 // Cells is what is heard of the mobile cells of an own interface.
 type Cells struct {
 	Interface   string    `json:"interface"`
-	Source      string    `json:"source"`        // of control messages
-	Heard       bool      `json:"heard"`         // now; only then senders are told
-	Why         string    `json:"why,omitempty"` // they are not heard
-	RNTI        uint16    `json:"rnti"`          // that the cells call this device, 0 if it is not known
-	CapacityBps unit.Rate `json:"capacity_bps"`  // what this device can have now (C_t), over all cells; 0 until blocks of data were heard
-	FairBps     unit.Rate `json:"fair_bps"`      // its fair share of them
-	Subflows    int       `json:"subflows"`      // that are in use, and split this
+	Source      string    `json:"source"`           // of control messages
+	Receiving   bool      `json:"receiving"`        // now; only then senders are told
+	Reason      string    `json:"reason,omitempty"` // they are not heard
+	RNTI        uint16    `json:"rnti"`             // that the cells call this device, 0 if it is not known
+	CapacityBps unit.Rate `json:"capacity_bps"`     // what this device can have now (C_t), over all cells; 0 until blocks of data were heard
+	FairBps     unit.Rate `json:"fair_bps"`         // its fair share of them
+	Subflows    int       `json:"subflows"`         // that are in use, and split this
 	Cells       []Cell    `json:"cells,omitempty"`
 }
 
@@ -236,21 +236,21 @@ type Cell struct {
 
 // HelperStatus is what a helper does for one primary.
 type HelperStatus struct {
-	Primary      string     `json:"primary"` // name of the device, "" while there is none
-	Server       string     `json:"server"`  // address that the HS-path goes to
-	Subflows     int        `json:"subflows"`
-	OverUDP      int        `json:"subflows_over_udp,omitempty"` // of these, to the server
-	Fallback     string     `json:"fallback,omitempty"`          // why others are not, although it is asked for
-	BufferBytes  unit.Bytes `json:"buffer_bytes"`                // held between HS-path and pipe
-	BufferLimit  unit.Bytes `json:"buffer_limit_bytes"`
-	RelayedBytes unit.Bytes `json:"relayed_bytes"` // both directions
-	PipeRateBps  unit.Rate  `json:"pipe_rate_bps"` // estimate
-	PathRateBps  unit.Rate  `json:"path_rate_bps"` // estimate, of the HS-path
-	DownRateBps  unit.Rate  `json:"down_rate_bps"` // relayed to the primary over the last second
-	UpRateBps    unit.Rate  `json:"up_rate_bps"`   // relayed to the server over the last second
-	LastError    string     `json:"last_error,omitempty"`
-	// Lent are the interfaces that are lent now, each direction by itself.
-	Lent []Lent `json:"lent,omitempty"`
+	Primary       string     `json:"primary"` // name of the device, "" while there is none
+	Server        string     `json:"server"`  // address that the HS-path goes to
+	Subflows      int        `json:"subflows"`
+	OverUDP       int        `json:"subflows_over_udp,omitempty"` // of these, to the server
+	Fallback      string     `json:"fallback,omitempty"`          // why others are not, although it is asked for
+	BufferBytes   unit.Bytes `json:"buffer_bytes"`                // held between HS-path and pipe
+	BufferLimit   unit.Bytes `json:"buffer_limit_bytes"`
+	RelayedBytes  unit.Bytes `json:"relayed_bytes"`    // both directions
+	PipeRateBps   unit.Rate  `json:"pipe_rate_bps"`    // estimate
+	HSPathRateBps unit.Rate  `json:"hs_path_rate_bps"` // estimate, of the HS-path
+	DownRateBps   unit.Rate  `json:"down_rate_bps"`    // relayed to the primary over the last second
+	UpRateBps     unit.Rate  `json:"up_rate_bps"`      // relayed to the server over the last second
+	LastError     string     `json:"last_error,omitempty"`
+	// LinkShares are the interfaces that are lent now, each direction by itself.
+	LinkShares []LinkShare `json:"link_shares,omitempty"`
 }
 
 // OnloadStatus is what a helper may carry for primaries that onload, and what it does.
@@ -310,20 +310,20 @@ type Tunnel struct {
 	DownBytes unit.Bytes `json:"down_bytes"`
 }
 
-// Lent is what those who borrow a link may use of it, in one direction, after
+// LinkShare is what those who borrow a link may use of it, in one direction, after
 // its owner's own traffic.
-type Lent struct {
+type LinkShare struct {
 	Interface   string    `json:"interface"`
 	Direction   string    `json:"direction"` // "down" or "up"
 	Limited     bool      `json:"limited"`
 	LimitBps    unit.Rate `json:"limit_bps"` // for all together, while limited
 	Reason      string    `json:"reason"`
-	OwnBps      unit.Rate `json:"own_bps"`      // of the owner
-	LentBps     unit.Rate `json:"lent_bps"`     // of those who borrow
+	OwnerBps    unit.Rate `json:"owner_bps"`    // of the owner
+	SharedBps   unit.Rate `json:"shared_bps"`   // of those who borrow
 	CapacityBps unit.Rate `json:"capacity_bps"` // the most that it carried lately
 }
 
-// Chunk is the body of POST /v1/chunk, by which an app tells what it waits for
+// Chunk is the body of POST /v2/chunk, by which an app tells what it waits for
 // on one of its connections at present: what comes after it is scheduled so
 // that this is complete as early as possible (the end of a chunk in the MPBond
 // paper, section 4.3). The answer is 204. It concerns the primary only.
@@ -339,7 +339,7 @@ type Chunk struct {
 // Decision is one choice of the scheduler.
 type Decision struct {
 	T              time.Time  `json:"t"`
-	Path           uint32     `json:"path,omitempty"` // 0: it waited
+	Subflow        uint32     `json:"subflow,omitempty"` // 0: it waited
 	PADms          float64    `json:"pad_ms,omitempty"`
 	RemainingBytes unit.Bytes `json:"remaining_bytes,omitempty"` // to schedule at that time
 	DiffBytes      unit.Bytes `json:"diff_bytes,omitempty"`      // what quicker busy paths could take meanwhile

@@ -15,7 +15,7 @@
 //	client/    the same from the other side
 //	console/   the web console: a page over all of this
 //
-// The JSON is a contract: within /v1 fields are added, never renamed, removed
+// The JSON is a contract: within /v2 fields are added, never renamed, removed
 // or given another unit. Sizes are in bytes, rates in bits per second, delays
 // in milliseconds, and each name ends in its unit.
 //

@@ -1,6 +1,6 @@
 package api
 
-// Facts are of a device, and the body of PUT /v1/facts, by which an app or
+// Facts are of a device, and the body of PUT /v2/facts, by which an app or
 // script tells what the system does not: these go before what mpbond finds
 // itself, for ten minutes, or until others are told; the answer is 204. What is
 // left out is not known. The file facts.toml has the same fields.

@@ -38,12 +38,12 @@ type Device struct {
 	Radios []Radio `json:"radios,omitempty"`
 	// LastPipe is when a pipe of a helper last came, at its primary.
 	LastPipe time.Time `json:"last_pipe,omitzero"`
-	// Copied: two mpbond at once use the key of this device, at a server.
-	Copied bool `json:"copied,omitempty"`
+	// KeyCopied: two mpbond at once use the key of this device, at a server.
+	KeyCopied bool `json:"key_copied,omitempty"`
 	// Tier of a helper, at its primary: primary, secondary or backup.
 	Tier string `json:"tier,omitempty"`
-	// Rests says why policy lets a helper carry nothing.
-	Rests string `json:"rests,omitempty"`
+	// Suspended says why policy lets a helper carry nothing.
+	Suspended string `json:"suspended,omitempty"`
 	// Refused says why this device and that one do not come together, such as
 	// "version 4 here, 5 there: upgrade mpbond on phone".
 	Refused string `json:"refused,omitempty"`
@@ -81,68 +81,68 @@ const (
 
 // Pipe is one local link between a primary and a helper, as one of them sees it.
 type Pipe struct {
-	Device  string  `json:"device"`           // at the other end
-	Address string  `json:"address"`          // of the other end: with Device it names the pipe
-	Via     string  `json:"via,omitempty"`    // the local link: an interface, or a kind of carrier
-	State   string  `json:"state"`            // carries, waits, retrying, starting or busy
-	Bond    string  `json:"bond,omitempty"`   // of the subflow that it carries
-	Path    uint32  `json:"path,omitempty"`   // that subflow
-	RTTms   float64 `json:"rtt_ms,omitempty"` // of its handshake
-	Error   string  `json:"error,omitempty"`  // why there is none
-	Hint    string  `json:"hint,omitempty"`   // what may help
+	Device  string  `json:"device"`            // at the other end
+	Address string  `json:"address"`           // of the other end: with Device it names the pipe
+	Via     string  `json:"via,omitempty"`     // the local link: an interface, or a kind of carrier
+	State   string  `json:"state"`             // carries, waits, retrying, starting or busy
+	Bond    string  `json:"bond,omitempty"`    // of the subflow that it carries
+	Subflow uint32  `json:"subflow,omitempty"` // that subflow
+	RTTms   float64 `json:"rtt_ms,omitempty"`  // of its handshake
+	Error   string  `json:"error,omitempty"`   // why there is none
+	Hint    string  `json:"hint,omitempty"`    // what may help
 	// Trouble is Error in parts; of a pipe that is there, at a helper, what keeps the
 	// primary from using it.
 	Trouble *Trouble `json:"trouble,omitempty"`
 }
 
-// Subflow is one subflow with the bond that it belongs to. At a helper it is one
+// BondSubflow is one subflow with the bond that it belongs to. At a helper it is one
 // that is relayed, of which only the bytes are known.
-type Subflow struct {
+type BondSubflow struct {
 	Bond string `json:"bond"` // "" at a helper
 	Peer string `json:"peer"` // name of the device at the other end of the bond; at a helper, of the primary
-	Path
+	Subflow
 }
 
-// Move is the body of PATCH /v1/subflows/BOND/NUMBER at a primary, by which a
+// SubflowMove is the body of PATCH /v2/subflows/BOND/NUMBER at a primary, by which a
 // helped subflow goes on over another pipe. The answer is 204. When another one is
 // better, or this one breaks, it moves by itself.
-type Move struct {
+type SubflowMove struct {
 	Pipe string `json:"pipe" maxLength:"128"` // the address of a pipe of that helper that waits
 }
 
-// StreamOf is one stream with the bond that it belongs to.
-type StreamOf struct {
+// BondStream is one stream with the bond that it belongs to.
+type BondStream struct {
 	Bond string `json:"bond"`
 	Peer string `json:"peer"` // name of the device at the other end of the bond
 	Stream
 }
 
-// StreamsOf is the list of a bond's streams; never nil.
-func StreamsOf(bond, peer string, list []Stream) []StreamOf {
-	all := make([]StreamOf, 0, len(list))
+// BondStreams is the list of a bond's streams; never nil.
+func BondStreams(bond, peer string, list []Stream) []BondStream {
+	all := make([]BondStream, 0, len(list))
 	for _, s := range list {
-		all = append(all, StreamOf{bond, peer, s})
+		all = append(all, BondStream{bond, peer, s})
 	}
 	return all
 }
 
-// FlowOf is one datagram flow with the bond that it belongs to.
-type FlowOf struct {
+// BondFlow is one datagram flow with the bond that it belongs to.
+type BondFlow struct {
 	Bond string `json:"bond"`
 	Peer string `json:"peer"` // name of the device at the other end of the bond
 	Flow
 }
 
-// FlowsOf is the list of a bond's flows; never nil.
-func FlowsOf(bond, peer string, list []Flow) []FlowOf {
-	all := make([]FlowOf, 0, len(list))
+// BondFlows is the list of a bond's flows; never nil.
+func BondFlows(bond, peer string, list []Flow) []BondFlow {
+	all := make([]BondFlow, 0, len(list))
 	for _, f := range list {
-		all = append(all, FlowOf{bond, peer, f})
+		all = append(all, BondFlow{bond, peer, f})
 	}
 	return all
 }
 
-// StreamChange is the body of PATCH /v1/streams/BOND/NUMBER at a primary, by which
+// StreamChange is the body of PATCH /v2/streams/BOND/NUMBER at a primary, by which
 // both ends treat a stream otherwise from now on; what is left out stays, and so do the
 // devices and pipes that a rule allows. What is on its way is not called back. The
 // answer is 204.
@@ -152,24 +152,24 @@ type StreamChange struct {
 	Weight   *int    `json:"weight,omitempty" minimum:"1" maximum:"100"`
 }
 
-// Event is one change, as GET /v1/events tells it. Fields that a kind does not
+// Event is one change, as GET /v2/events tells it. Fields that a kind does not
 // use are left out.
 type Event struct {
 	Seq  uint64    `json:"seq"` // counts the changes since this mpbond began, from 1
 	T    time.Time `json:"t"`
-	Kind string    `json:"kind"` // such as path_up; docs/api.md has the list
+	Kind string    `json:"kind"` // such as subflow_up; docs/api.md has the list
 	Bond string    `json:"bond,omitempty"`
 	// Device that came or left, or that carries the subflow.
-	Device string     `json:"device,omitempty"`
-	Path   uint32     `json:"path,omitempty"`      // a subflow
-	Stream uint64     `json:"stream,omitempty"`    // a stream
-	Flow   uint64     `json:"flow,omitempty"`      // a datagram flow
-	Relay  uint64     `json:"relay,omitempty"`     // a subflow that a helper relays
-	Bytes  unit.Bytes `json:"bytes,omitempty"`     // path_down, path_silent: not acknowledged; stream_close: received; relay_down: relayed
-	Count  uint64     `json:"datagrams,omitempty"` // flow_close: sent and received
-	GapMs  float64    `json:"gap_ms,omitempty"`    // pipe_moved: without a pipe before
-	Reason string     `json:"reason,omitempty"`    // in words that stay the same
-	Text   string     `json:"text,omitempty"`      // stream_open: the destination; pipe_up, pipe_down and pipe_moved: the address
+	Device  string     `json:"device,omitempty"`
+	Subflow uint32     `json:"subflow,omitempty"`   // a subflow
+	Stream  uint64     `json:"stream,omitempty"`    // a stream
+	Flow    uint64     `json:"flow,omitempty"`      // a datagram flow
+	Relay   uint64     `json:"relay,omitempty"`     // a subflow that a helper relays
+	Bytes   unit.Bytes `json:"bytes,omitempty"`     // subflow_down, subflow_silent: not acknowledged; stream_close: received; relay_down: relayed
+	Count   uint64     `json:"datagrams,omitempty"` // flow_close: sent and received
+	GapMs   float64    `json:"gap_ms,omitempty"`    // pipe_moved: without a pipe before
+	Reason  string     `json:"reason,omitempty"`    // in words that stay the same
+	Text    string     `json:"text,omitempty"`      // stream_open: the destination; pipe_up, pipe_down and pipe_moved: the address
 }
 
 // Position tells a reader of events where it stands: at the beginning, when it

@@ -3,7 +3,7 @@ package api
 import "time"
 
 // Invitation is a code by which one device can be paired, and what has become
-// of it: the answer to POST /v1/invitation, which makes a new one, and to GET.
+// of it: the answer to POST /v2/invitation, which makes a new one, and to GET.
 // There are none at a primary, which is told the codes of others.
 type Invitation struct {
 	Code  string    `json:"code"`  // for `mpbond pair`
@@ -17,14 +17,14 @@ type Invitation struct {
 	ID     string `json:"id,omitempty"`
 }
 
-// Inviter makes codes. Its functions are called from many goroutines; errors
+// InvitationManager makes codes. Its functions are called from many goroutines; errors
 // are faults.
-type Inviter struct {
+type InvitationManager struct {
 	Invite  func() (Invitation, error)
 	Current func() Invitation
 }
 
-// DeviceChange is the body of PATCH /v1/devices/NAME, by which a device that is
+// DeviceChange is the body of PATCH /v2/devices/NAME, by which a device that is
 // trusted gets another name, or is paused or resumed: one of these. The answer is
 // 204.
 type DeviceChange struct {
@@ -34,7 +34,7 @@ type DeviceChange struct {
 	Paused *bool `json:"paused,omitempty"`
 }
 
-// PairRequest is the body of POST /v1/pair, by which a primary is paired with
+// PairRequest is the body of POST /v2/pair, by which a primary is paired with
 // the devices that show these codes. The answer is a Pairing, of which GET
 // tells what becomes.
 type PairRequest struct {
@@ -55,7 +55,7 @@ const (
 	PairFailed  = "failed" // of a Pairing: at least one device
 )
 
-// Pairing is what has become of the last POST /v1/pair.
+// Pairing is what has become of the last POST /v2/pair.
 type Pairing struct {
 	// State is "" while there never was one, "running", "paired" (with all), or
 	// "failed" (with one of them, at least).
@@ -75,9 +75,9 @@ type PairedDevice struct {
 	Hint  string   `json:"hint,omitempty"`  // what may help
 }
 
-// Keeper changes what is known of other devices. Its functions are called from
+// DeviceManager changes what is known of other devices. Its functions are called from
 // many goroutines; errors are faults.
-type Keeper struct {
+type DeviceManager struct {
 	Rename func(from, to string) error
 	// Pause has a device not used, or used again.
 	Pause func(name string, paused bool) error
@@ -85,9 +85,9 @@ type Keeper struct {
 	Revoke func(name string) error
 }
 
-// Pairer pairs with devices that show codes. Its functions are called from many
+// PairingManager pairs with devices that show codes. Its functions are called from many
 // goroutines; errors are faults.
-type Pairer struct {
+type PairingManager struct {
 	Pair    func(PairRequest) (Pairing, error)
 	Current func() Pairing
 }

@@ -60,23 +60,23 @@ type PolicyRule struct {
 	// When has what it asks for, by key: app, cgroup, label, uid, domain, address,
 	// port. Without any it matches everything.
 	When map[string][]string `json:"when,omitempty"`
-	PolicyTreatment
+	PolicyClass
 	// Matched counts connections, and destinations of datagrams, that it has
 	// decided about since it is in force.
 	Matched int64 `json:"matched"`
 }
 
-// PolicyTreatment is what happens to a connection.
-type PolicyTreatment struct {
+// PolicyClass is what happens to a connection.
+type PolicyClass struct {
 	Mode     string   `json:"mode"` // usual, bond, single, latency, redundant, direct or block
 	Device   []string `json:"device,omitempty"`
 	Pipe     []string `json:"pipe,omitempty"`
 	Priority string   `json:"priority,omitempty"` // high, normal or low; none where the bond does not carry it
 	Weight   int      `json:"weight,omitempty"`
-	// Paths are the subflows that may carry it now: none where it waits for one, or
+	// Subflows are the subflows that may carry it now: none where it waits for one, or
 	// is not carried by the bond.
-	Paths  []uint32 `json:"paths,omitempty"`
-	Reason string   `json:"reason"` // in words
+	Subflows []uint32 `json:"subflows,omitempty"`
+	Reason   string   `json:"reason"` // in words
 }
 
 // PolicyDevice is what a [device.NAME] table in force says. What is left out is not
@@ -128,14 +128,14 @@ type PolicyAnswer struct {
 	Rules int `json:"rules"`
 	// Rule is the one that matches, "" for none; Verdict what happens. Both are of
 	// the flow that was asked about.
-	Rule    string           `json:"rule,omitempty"`
-	Verdict *PolicyTreatment `json:"verdict,omitempty"`
+	Rule    string       `json:"rule,omitempty"`
+	Verdict *PolicyClass `json:"verdict,omitempty"`
 }
 
-// PolicyKeeper keeps the policy of a primary or helper. Its functions are called from many
+// PolicyManager keeps the policy of a primary or helper. Its functions are called from many
 // goroutines. Errors are faults; one about a text is of kind Config, and tells
 // where by a method Place.
-type PolicyKeeper struct {
+type PolicyManager struct {
 	Get   func() Policy
 	Put   func(PolicyText) (Policy, error)
 	Check func(PolicyCheck) (PolicyAnswer, error)

@@ -18,7 +18,7 @@ import (
 // maxSocketPath is what the kernel takes (unix(7): 108 bytes with the final 0).
 const maxSocketPath = 107
 
-const dirHint = "set MPBOND_HOME, or give --socket, to use another place"
+const directoryHint = "set MPBOND_HOME, or give --socket, to use another place"
 
 // RuntimeDir is the directory for sockets: $MPBOND_HOME/run if that variable
 // is set; else /run/mpbond for root, and $XDG_RUNTIME_DIR/mpbond or a directory
@@ -47,16 +47,16 @@ func SocketPath(role string) string { return filepath.Join(RuntimeDir(), role+".
 // another user, or that others can write to, is refused.
 func Listen(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fault.New(fault.Limit, fmt.Errorf("socket path %s is longer than %d bytes", path, maxSocketPath), dirHint)
+		return nil, fault.New(fault.Limit, fmt.Errorf("socket path %s is longer than %d bytes", path, maxSocketPath), directoryHint)
 	}
-	if err := ownDir(filepath.Dir(path)); err != nil {
+	if err := ensureOwnDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	// Who holds the lock owns the socket, so that two processes that start at
 	// once cannot both take an old socket for dead. The file stays.
 	lock, err := userfile.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|userfile.NoFollow, 0o600)
 	if err != nil {
-		return nil, fault.New(fault.Permission, err, dirHint)
+		return nil, fault.New(fault.Permission, err, directoryHint)
 	}
 	l, err := listenLocked(path, lock)
 	if err != nil {
@@ -78,7 +78,7 @@ func listenLocked(path string, lock *os.File) (l *net.UnixListener, err error) {
 	st, err := userfile.Lstat(path)
 	switch {
 	case err == nil && st.Mode()&os.ModeSocket == 0:
-		return nil, fault.New(fault.Exists, fmt.Errorf("%s is there and is no socket", path), "move it away, or "+dirHint)
+		return nil, fault.New(fault.Exists, fmt.Errorf("%s is there and is no socket", path), "move it away, or "+directoryHint)
 	case err == nil:
 		if err := userfile.Remove(path); err != nil {
 			return nil, err
@@ -91,13 +91,13 @@ func listenLocked(path string, lock *os.File) (l *net.UnixListener, err error) {
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = userfile.CloseToOthers(fd) })
 	}}
-	err = userfile.Do(filepath.Dir(path), func(dir string) error {
+	err = userfile.WithOwnerRights(filepath.Dir(path), func(dir string) error {
 		made, err := config.Listen(context.Background(), "unix", filepath.Join(dir, filepath.Base(path)))
 		if err == nil {
 			l = made.(*net.UnixListener)
 			l.SetUnlinkOnClose(false) // by that name nobody else finds it
 		}
-		return named(err, path)
+		return withPath(err, path)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("status socket: %w", err)
@@ -109,35 +109,35 @@ func listenLocked(path string, lock *os.File) (l *net.UnixListener, err error) {
 	return l, nil
 }
 
-func ownDir(dir string) error {
+func ensureOwnDir(dir string) error {
 	if err := userfile.MkdirAll(dir, 0o700); err != nil {
-		return fault.New(fault.Permission, err, dirHint)
+		return fault.New(fault.Permission, err, directoryHint)
 	}
 	st, err := userfile.Stat(dir)
 	if err != nil {
 		return err
 	}
-	if !userfile.MineIn(st, dir) {
+	if !userfile.IsOwnIn(st, dir) {
 		return fault.New(fault.Permission, fmt.Errorf("directory %s belongs to another user", dir),
-			"if it was root's mpbond that made it, run `sudo rm -r "+dir+"` while none runs; or "+dirHint)
+			"if it was root's mpbond that made it, run `sudo rm -r "+dir+"` while none runs; or "+directoryHint)
 	}
-	if userfile.Has(st, 0o022) {
-		return fault.New(fault.Permission, fmt.Errorf("others can write to the directory %s", dir), dirHint)
+	if userfile.GrantsOthers(st, 0o022) {
+		return fault.New(fault.Permission, fmt.Errorf("others can write to the directory %s", dir), directoryHint)
 	}
 	return nil
 }
 
 // Dial connects to the socket at path.
 func Dial(ctx context.Context, path string) (c net.Conn, err error) {
-	err = userfile.Do(path, func(at string) error {
+	err = userfile.WithOwnerRights(path, func(at string) error {
 		c, err = new(net.Dialer).DialContext(ctx, "unix", at)
-		return named(err, path)
+		return withPath(err, path)
 	})
 	return c, err
 }
 
-// named has a network error show the path that the caller knows.
-func named(err error, path string) error {
+// withPath has a network error show the path that the caller knows.
+func withPath(err error, path string) error {
 	if e := (*net.OpError)(nil); errors.As(err, &e) && e.Addr != nil {
 		e.Addr = &net.UnixAddr{Net: "unix", Name: path}
 	}
@@ -149,14 +149,14 @@ type listener struct {
 	*net.UnixListener
 	path string
 	lock *os.File
-	over sync.Once
+	once sync.Once
 }
 
 // Addr is where it can be dialled.
 func (l *listener) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: l.path} }
 
 func (l *listener) Close() (err error) {
-	l.over.Do(func() {
+	l.once.Do(func() {
 		err = userfile.Remove(l.path) // while we still own it
 		if errors.Is(err, os.ErrNotExist) {
 			err = nil

@@ -9,7 +9,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// Usage is the answer to GET /v1/usage: what mpbond had this device's links
+// Usage is the answer to GET /v2/usage: what mpbond had this device's links
 // carry, as the network counts it: IP packets with their headers, and each time
 // that something was sent again.
 type Usage struct {
@@ -17,11 +17,11 @@ type Usage struct {
 	Name string `json:"name"` // of this device
 	// Days and Months are what was used in each, oldest first; never null. A
 	// month begins on the reset day of the link's cap, or else of that of all links.
-	Days   []Used `json:"days"`
-	Months []Used `json:"months"`
-	// NotKept is why a restart would forget it, "" if it would not.
-	NotKept string `json:"not_kept,omitempty"`
-	Caps    []Cap  `json:"caps"` // those that are set; never null
+	Days   []UsageEntry `json:"days"`
+	Months []UsageEntry `json:"months"`
+	// NotSaved is why a restart would forget it, "" if it would not.
+	NotSaved string `json:"not_saved,omitempty"`
+	Caps     []Cap  `json:"caps"` // those that are set; never null
 }
 
 // Cap is how far a link, or another device, is from its cap: the nearest, where it
@@ -33,18 +33,18 @@ type Cap struct {
 	UsedBytes unit.Bytes `json:"used_bytes"` // of it
 	StopBytes unit.Bytes `json:"stop_bytes"` // it is stopped when so much of it is used
 	RoomBytes unit.Bytes `json:"room_bytes"` // until it is stopped, by any of its caps
-	State     string     `json:"state"`      // "fine", "warned", "reached": then nothing is carried; or CapNotKept
+	State     string     `json:"state"`      // "fine", "warned", "reached": then nothing is carried; or CapNotCounted
 	Until     time.Time  `json:"until"`      // the period ends
 	Text      string     `json:"text"`       // the same for people
 }
 
-// CapNotKept is the state of a cap that nothing is counted for: nothing here is
+// CapNotCounted is the state of a cap that nothing is counted for: nothing here is
 // called so, or the system does not tell what links carry. Its text says
 // which.
-const CapNotKept = "not_kept"
+const CapNotCounted = "not_counted"
 
-// Used is what one link carried in one period, for one purpose and device.
-type Used struct {
+// UsageEntry is what one link carried in one period, for one purpose and device.
+type UsageEntry struct {
 	From  string `json:"from"`  // first day, YYYY-MM-DD, local time
 	Until string `json:"until"` // first day after it
 	Link  string `json:"link"`  // network interface
@@ -69,19 +69,19 @@ func (u Usage) CSV(w io.Writer) error {
 	_ = c.Write([]string{"role", "period", "from", "until", "link", "purpose", "device", "device_id", "down_bytes", "up_bytes", "radio_joules"})
 	for _, period := range []struct {
 		name string
-		list []Used
+		list []UsageEntry
 	}{{"day", u.Days}, {"month", u.Months}} {
 		for _, r := range period.list {
 			_ = c.Write([]string{u.Role, period.name, r.From, r.Until, r.Link, r.Purpose, r.Device, r.DeviceID,
-				strconv.FormatInt(int64(r.DownBytes), 10), strconv.FormatInt(int64(r.UpBytes), 10), joules(r.RadioJoules)})
+				strconv.FormatInt(int64(r.DownBytes), 10), strconv.FormatInt(int64(r.UpBytes), 10), formatJoules(r.RadioJoules)})
 		}
 	}
 	c.Flush()
 	return c.Error()
 }
 
-// joules is an energy in a table, empty where there is no estimate.
-func joules(j unit.Joules) string {
+// formatJoules is an energy in a table, empty where there is no estimate.
+func formatJoules(j unit.Joules) string {
 	if j == 0 {
 		return ""
 	}

@@ -26,8 +26,8 @@ type source struct {
 	imports map[string]string // path to the name it has in the file
 }
 
-// sources parses the whole module, once for all tests.
-func sources(t *testing.T) []*source {
+// parseSources parses the whole module, once for all tests.
+func parseSources(t *testing.T) []*source {
 	t.Helper()
 	var all []*source
 	fset := token.NewFileSet()
@@ -83,26 +83,26 @@ func isNoSource(name string, d fs.DirEntry) bool {
 	return d.IsDir() && name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "bin" || base == "out")
 }
 
-// in reports whether dir is one of folders or within one.
-func in(dir string, folders []string) bool {
+// isWithin reports whether dir is one of folders or within one.
+func isWithin(dir string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(r string) bool { return dir == r || strings.HasPrefix(dir, r+"/") })
 }
 
-// violation returns why a package in folder from must not import one in folder to, or "".
-func violation(from, to string) string {
+// importViolation returns why a package in folder from must not import one in folder to, or "".
+func importViolation(from, to string) string {
 	f, okFrom := layerOf(from)
 	l, okTo := layerOf(to)
 	if okFrom && okTo && f.name != l.name && !slices.Contains(f.imports, l.name) {
 		return "layer " + f.name + " must not import " + l.name + " (archtest/layers_test.go)"
 	}
 	for _, r := range importRules {
-		if len(r.from) > 0 && !in(from, r.from) || in(from, r.except) {
+		if len(r.from) > 0 && !isWithin(from, r.from) || isWithin(from, r.except) {
 			continue
 		}
-		if slices.ContainsFunc(r.from, func(f string) bool { return in(from, []string{f}) && in(to, []string{f}) }) {
+		if slices.ContainsFunc(r.from, func(f string) bool { return isWithin(from, []string{f}) && isWithin(to, []string{f}) }) {
 			continue // a package and its own subfolders
 		}
-		if in(to, r.to) || r.only != nil && !in(to, r.only) {
+		if isWithin(to, r.to) || r.only != nil && !isWithin(to, r.only) {
 			return r.reason
 		}
 	}
@@ -110,15 +110,15 @@ func violation(from, to string) string {
 }
 
 func TestImports(t *testing.T) {
-	for _, s := range sources(t) {
+	for _, s := range parseSources(t) {
 		for p := range s.imports {
 			if to, ok := strings.CutPrefix(p, module+"/"); ok && !s.test {
-				if why := violation(s.dir, to); why != "" {
+				if why := importViolation(s.dir, to); why != "" {
 					t.Errorf("%s imports %s: %s", s.name, to, why)
 				}
 			}
 			for name, l := range libraries {
-				if (p == name || strings.HasPrefix(p, name+"/")) && !s.test && !in(s.dir, l.only) {
+				if (p == name || strings.HasPrefix(p, name+"/")) && !s.test && !isWithin(s.dir, l.only) {
 					t.Errorf("%s imports %s: %s", s.name, p, l.reason)
 				}
 			}
@@ -134,7 +134,7 @@ func TestImportRules(t *testing.T) {
 		{"base/unit", "link/wire"}, {"lab/exp", "cmd/mpbond"}, {"api", "core/bond"}, {"lab/virtual", "core/bond"}, {"lab/shaper", "pbe/cc"}, {"lab", "pbe/transport"}, {"core/bond", "pbe/cc"},
 		{"pbe/transport", "link/subflow"}, {"onload/fetch", "link/subflow"}, {"node/intercept", "control/policy"}, {"node/server", "onload/board"}, {"node/primary", "pbe/cc"}, {"base/store", "api"}, {"control/policy", "core/bond"},
 	} {
-		if violation(bad[0], bad[1]) == "" {
+		if importViolation(bad[0], bad[1]) == "" {
 			t.Errorf("%s may import %s", bad[0], bad[1])
 		}
 	}
@@ -142,15 +142,15 @@ func TestImportRules(t *testing.T) {
 		{"cmd/mpbond-lab", "lab"}, {"cmd/mpbond", "node/primary"}, {"core/bond", "core/sched"}, {"lab", "lab/shaper"}, {"lab/exp", "lab"}, {"node/primary", "api"},
 		{"link/subflow", "base/identity"}, {"pbe/transport", "pbe/cc"}, {"cmd/mpbond", "onload/board"}, {"lab/virtual", "pbe/cc"}, {"lab", "pbe/cell"}, {"node/server", "core/bond"},
 	} {
-		if why := violation(good[0], good[1]); why != "" {
+		if why := importViolation(good[0], good[1]); why != "" {
 			t.Errorf("%s must not import %s: %s", good[0], good[1], why)
 		}
 	}
 }
 
 func TestPurePackages(t *testing.T) {
-	for _, s := range sources(t) {
-		if s.test || !in(s.dir, pure) {
+	for _, s := range parseSources(t) {
+		if s.test || !isWithin(s.dir, purePackages) {
 			continue
 		}
 		for p := range s.imports {
@@ -158,28 +158,28 @@ func TestPurePackages(t *testing.T) {
 				t.Errorf("%s imports %q (%s): %s", s.name, p, what, pureReason)
 			}
 		}
-		for _, bad := range impurities(s) {
+		for _, bad := range findImpurities(s) {
 			t.Errorf("%s uses %s: %s", s.name, bad, pureReason)
 		}
 	}
 }
 
-// impurities lists the go statements and forbidden functions in s.
-func impurities(s *source) (found []string) {
+// findImpurities lists the go statements and forbidden functions in s.
+func findImpurities(s *source) (found []string) {
 	ast.Inspect(s.syntax, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt:
 			found = append(found, "a go statement")
 		case *ast.SelectorExpr:
-			found = append(found, selected(s, n, pureCalls)...)
+			found = append(found, selectedNames(s, n, pureCalls)...)
 		}
 		return true
 	})
 	return found
 }
 
-// selected returns the name that n selects, if it is one of those listed for its package.
-func selected(s *source, n *ast.SelectorExpr, list map[string]map[string]bool) (found []string) {
+// selectedNames returns the name that n selects, if it is one of those listed for its package.
+func selectedNames(s *source, n *ast.SelectorExpr, list map[string]map[string]bool) (found []string) {
 	if x, ok := n.X.(*ast.Ident); ok {
 		for p, names := range list {
 			if s.imports[p] == x.Name && names[n.Sel.Name] {
@@ -192,13 +192,13 @@ func selected(s *source, n *ast.SelectorExpr, list map[string]map[string]bool) (
 
 // TestOneSanitiser: base/text alone decides which characters can be shown.
 func TestOneSanitiser(t *testing.T) {
-	for _, s := range sources(t) {
+	for _, s := range parseSources(t) {
 		if s.test || s.dir == "base/text" {
 			continue
 		}
 		ast.Inspect(s.syntax, func(n ast.Node) bool {
 			if n, ok := n.(*ast.SelectorExpr); ok {
-				for _, name := range selected(s, n, characterTests) {
+				for _, name := range selectedNames(s, n, characterTests) {
 					t.Errorf("%s uses %s: use base/text, so that there is one rule for what terminals and pages show", s.name, name)
 				}
 			}
@@ -213,7 +213,7 @@ func TestImpuritiesAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := impurities(&source{syntax: f, imports: map[string]string{"time": "time", "math/rand/v2": "r"}})
+	got := findImpurities(&source{syntax: f, imports: map[string]string{"time": "time", "math/rand/v2": "r"}})
 	if want := []string{"a go statement", "time.Now", "math/rand/v2.IntN"}; !slices.Equal(got, want) {
 		t.Errorf("found %v, want %v", got, want)
 	}
@@ -221,7 +221,7 @@ func TestImpuritiesAreFound(t *testing.T) {
 
 func TestPackageComments(t *testing.T) {
 	comments, files := map[string][]string{}, map[string]string{}
-	for _, s := range sources(t) {
+	for _, s := range parseSources(t) {
 		if s.test {
 			continue
 		}
@@ -251,9 +251,9 @@ type exceptions struct {
 	used map[string]bool
 }
 
-func allow(list map[string]string) *exceptions { return &exceptions{list, map[string]bool{}} }
+func newExceptions(list map[string]string) *exceptions { return &exceptions{list, map[string]bool{}} }
 
-func (e *exceptions) check(t *testing.T, key, what string) {
+func (e *exceptions) requireReason(t *testing.T, key, what string) {
 	t.Helper()
 	e.used[key] = true
 	if e.list[key] == "" {
@@ -261,7 +261,7 @@ func (e *exceptions) check(t *testing.T, key, what string) {
 	}
 }
 
-func (e *exceptions) unused(t *testing.T) {
+func (e *exceptions) reportUnused(t *testing.T) {
 	t.Helper()
 	for key := range e.list {
 		if !e.used[key] {
@@ -271,26 +271,26 @@ func (e *exceptions) unused(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	files, calls, interfaces := allow(longFiles), allow(longCalls), allow(wideInterfaces)
-	for _, s := range sources(t) {
+	files, calls, interfaces := newExceptions(longFiles), newExceptions(longCalls), newExceptions(wideInterfaces)
+	for _, s := range parseSources(t) {
 		if s.lines > maxLines {
-			files.check(t, s.name, "has "+strconv.Itoa(s.lines)+" lines, over "+strconv.Itoa(maxLines))
+			files.requireReason(t, s.name, "has "+strconv.Itoa(s.lines)+" lines, over "+strconv.Itoa(maxLines))
 		}
 		ast.Inspect(s.syntax, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				if c := n.Type.Params.NumFields(); c > maxParams {
-					calls.check(t, s.name+":"+n.Name.Name, "has "+strconv.Itoa(c)+" parameters, over "+strconv.Itoa(maxParams))
+					calls.requireReason(t, s.name+":"+n.Name.Name, "has "+strconv.Itoa(c)+" parameters, over "+strconv.Itoa(maxParams))
 				}
 			case *ast.TypeSpec:
 				if i, ok := n.Type.(*ast.InterfaceType); ok && i.Methods.NumFields() > maxMethods {
-					interfaces.check(t, s.name+":"+n.Name.Name, "has "+strconv.Itoa(i.Methods.NumFields())+" methods, over "+strconv.Itoa(maxMethods))
+					interfaces.requireReason(t, s.name+":"+n.Name.Name, "has "+strconv.Itoa(i.Methods.NumFields())+" methods, over "+strconv.Itoa(maxMethods))
 				}
 			}
 			return true
 		})
 	}
-	files.unused(t)
-	calls.unused(t)
-	interfaces.unused(t)
+	files.reportUnused(t)
+	calls.reportUnused(t)
+	interfaces.reportUnused(t)
 }

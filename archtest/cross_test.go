@@ -58,8 +58,8 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// listed is what `go list` tells of a package.
-type listed struct {
+// listedPackage is what `go list` tells of a package.
+type listedPackage struct {
 	ImportPath, Dir string
 	GoFiles         []string
 	ImportMap       map[string]string
@@ -80,7 +80,7 @@ func checkTypes(t *testing.T, system, processor, tags string) {
 	checked := map[string]*types.Package{"unsafe": types.Unsafe}
 	fset := token.NewFileSet()
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; { // what is imported comes first
-		var p listed
+		var p listedPackage
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			return
 		} else if err != nil {
@@ -90,7 +90,7 @@ func checkTypes(t *testing.T, system, processor, tags string) {
 			continue
 		}
 		config := types.Config{
-			Importer: importer(func(path string) (*types.Package, error) {
+			Importer: importerFunc(func(path string) (*types.Package, error) {
 				if real, ok := p.ImportMap[path]; ok {
 					path = real
 				}
@@ -106,15 +106,15 @@ func checkTypes(t *testing.T, system, processor, tags string) {
 		if p.Module != nil && p.Module.GoVersion != "" {
 			config.GoVersion = "go" + p.Module.GoVersion
 		}
-		checked[p.ImportPath], _ = config.Check(p.ImportPath, fset, parse(t, fset, p), nil)
+		checked[p.ImportPath], _ = config.Check(p.ImportPath, fset, parsePackage(t, fset, p), nil)
 		if t.Failed() {
 			return // the packages that import it would only repeat it
 		}
 	}
 }
 
-// parse reads the files of a package, at once.
-func parse(t *testing.T, fset *token.FileSet, p listed) []*ast.File {
+// parsePackage reads the files of a package, at once.
+func parsePackage(t *testing.T, fset *token.FileSet, p listedPackage) []*ast.File {
 	if _, err := os.ReadDir(p.Dir); err != nil { // so that a new file there makes `go test` run this again
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func parse(t *testing.T, fset *token.FileSet, p listed) []*ast.File {
 	return files
 }
 
-type importer func(string) (*types.Package, error)
+type importerFunc func(string) (*types.Package, error)
 
 // Import implements types.Importer.
-func (f importer) Import(path string) (*types.Package, error) { return f(path) }
+func (f importerFunc) Import(path string) (*types.Package, error) { return f(path) }

@@ -16,7 +16,7 @@ import (
 	"mpbond/link/wire"
 )
 
-func read(t *testing.T, name string) string {
+func readFile(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile("../" + name)
 	if err != nil {
@@ -25,9 +25,9 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// required lists the modules that go.mod asks for itself; with tools by the
+// requiredModules lists the modules that go.mod asks for itself; with tools by the
 // module that has them.
-func required(mod string) (list []string) {
+func requiredModules(mod string) (list []string) {
 	for line := range strings.Lines(mod) {
 		line = strings.TrimPrefix(strings.TrimSpace(line), "require ")
 		f := strings.Fields(line)
@@ -44,11 +44,11 @@ func required(mod string) (list []string) {
 // TestDependenciesAreDocumented: each module of go.mod has a line in the
 // document, with a licence, and each line a module.
 func TestDependenciesAreDocumented(t *testing.T) {
-	want := required(read(t, "go.mod"))
+	want := requiredModules(readFile(t, "go.mod"))
 	if len(want) < 10 {
 		t.Fatalf("found %v: this test looks in the wrong place", want)
 	}
-	text, _, _ := strings.Cut(read(t, "docs/dependencies.md"), "## Debian")
+	text, _, _ := strings.Cut(readFile(t, "docs/dependencies.md"), "## Debian")
 	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|(.*)\\|$")
 	var got []string
 	for _, m := range row.FindAllStringSubmatch(text, -1) {
@@ -72,7 +72,7 @@ func TestDependenciesAreDocumented(t *testing.T) {
 // TestRequired checks the reading of go.mod.
 func TestRequired(t *testing.T) {
 	const mod = "module x\n\nrequire a.b/c v1.0.0\n\nrequire (\n\td.e/f v0.1.0\n\tg.h/i v1.2.3 // indirect\n)\n\ntool j.k/l/cmd/m\n"
-	if got := required(mod); !slices.Equal(got, []string{"a.b/c", "d.e/f", "j.k/l"}) {
+	if got := requiredModules(mod); !slices.Equal(got, []string{"a.b/c", "d.e/f", "j.k/l"}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -81,7 +81,7 @@ func TestRequired(t *testing.T) {
 func TestNamedTargetsExist(t *testing.T) {
 	target := regexp.MustCompile(`(?m)^([a-z]+):`)
 	var have []string
-	for _, m := range target.FindAllStringSubmatch(read(t, "Makefile"), -1) {
+	for _, m := range target.FindAllStringSubmatch(readFile(t, "Makefile"), -1) {
 		have = append(have, m[1])
 	}
 	out, err := exec.Command("git", "-C", "..", "ls-files", "*.md", ".ci").Output()
@@ -92,7 +92,7 @@ func TestNamedTargetsExist(t *testing.T) {
 	found := 0
 	for name := range strings.Lines(string(out)) {
 		name = strings.TrimSpace(name)
-		for _, m := range named.FindAllStringSubmatch(read(t, name), -1) {
+		for _, m := range named.FindAllStringSubmatch(readFile(t, name), -1) {
 			found++
 			if !slices.Contains(have, m[1]) {
 				t.Errorf("%s names `make %s`, which the Makefile does not have", name, m[1])
@@ -131,12 +131,12 @@ func frameTypes(t *testing.T, code string) (list []wire.Type) {
 // TestFramesAreDocumented: the table of docs/wire.md has each frame of package
 // wire with its number and its name, and no other.
 func TestFramesAreDocumented(t *testing.T) {
-	want := frameTypes(t, read(t, "link/wire/wire.go"))
+	want := frameTypes(t, readFile(t, "link/wire/wire.go"))
 	if len(want) < 20 {
 		t.Fatalf("found %v: this test looks in the wrong place", want)
 	}
 	var got []string
-	for _, m := range regexp.MustCompile(`(?m)^\| (0x[0-9a-f]{2}) \| (\S+) \| \S.* \|$`).FindAllStringSubmatch(read(t, "docs/wire.md"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| (0x[0-9a-f]{2}) \| (\S+) \| \S.* \|$`).FindAllStringSubmatch(readFile(t, "docs/wire.md"), -1) {
 		got = append(got, m[1]+" "+m[2])
 	}
 	var names []string
@@ -158,7 +158,7 @@ func TestFramesAreDocumented(t *testing.T) {
 // that is there.
 func TestNamedTestsExist(t *testing.T) {
 	have := map[string]bool{}
-	for _, s := range sources(t) {
+	for _, s := range parseSources(t) {
 		ast.Inspect(s.syntax, func(n ast.Node) bool {
 			if f, ok := n.(*ast.FuncDecl); ok && s.test {
 				parts := strings.Split(s.dir, "/")
@@ -169,7 +169,7 @@ func TestNamedTestsExist(t *testing.T) {
 			return true
 		})
 	}
-	named := regexp.MustCompile("`([a-z0-9/]+\\.(?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(read(t, "docs/security.md"), -1)
+	named := regexp.MustCompile("`([a-z0-9/]+\\.(?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(readFile(t, "docs/security.md"), -1)
 	for _, m := range named {
 		if !have[m[1]] {
 			t.Errorf("docs/security.md names %s, which is not there", m[1])
@@ -183,8 +183,8 @@ func TestNamedTestsExist(t *testing.T) {
 // TestTroubleshooting: each kind of error is in the document, and each command that
 // it names exists.
 func TestTroubleshooting(t *testing.T) {
-	text := read(t, "docs/troubleshooting.md")
-	kinds := regexp.MustCompile(`Kind += "([a-z_]+)"`).FindAllStringSubmatch(read(t, "base/fault/fault.go"), -1)
+	text := readFile(t, "docs/troubleshooting.md")
+	kinds := regexp.MustCompile(`Kind += "([a-z_]+)"`).FindAllStringSubmatch(readFile(t, "base/fault/fault.go"), -1)
 	if len(kinds) < 10 {
 		t.Fatalf("found kinds %q: this test looks in the wrong place", kinds)
 	}
@@ -193,7 +193,7 @@ func TestTroubleshooting(t *testing.T) {
 			t.Errorf("docs/troubleshooting.md does not tell of errors of the kind %s", m[1])
 		}
 	}
-	reference := read(t, "docs/reference.md")
+	reference := readFile(t, "docs/reference.md")
 	for _, m := range regexp.MustCompile("`(?:sudo )?mpbond ([a-z]+)").FindAllStringSubmatch(text, -1) {
 		if !strings.Contains(reference, "### mpbond "+m[1]+"\n") {
 			t.Errorf("docs/troubleshooting.md names `mpbond %s`, which docs/reference.md does not have", m[1])

@@ -9,16 +9,16 @@ import (
 
 // fileCalls use files with the rights of the process.
 var fileCalls = map[string]map[string]bool{
-	"os": set("Open", "OpenFile", "OpenRoot", "OpenInRoot", "Create", "CreateTemp", "MkdirTemp", "ReadFile", "WriteFile", "ReadDir", "DirFS", "CopyFS",
+	"os": setOf("Open", "OpenFile", "OpenRoot", "OpenInRoot", "Create", "CreateTemp", "MkdirTemp", "ReadFile", "WriteFile", "ReadDir", "DirFS", "CopyFS",
 		"Stat", "Lstat", "Readlink", "Mkdir", "MkdirAll", "Remove", "RemoveAll", "Rename", "Link", "Symlink", "Truncate", "Chmod", "Chown", "Lchown", "Chtimes"),
-	"path/filepath": set("EvalSymlinks"),
-	"syscall":       set("Open", "Mkfifo", "Unlink", "Rename", "Chmod", "Chown"),
+	"path/filepath": setOf("EvalSymlinks"),
+	"syscall":       setOf("Open", "Mkfifo", "Unlink", "Rename", "Chmod", "Chown"),
 }
 
 const filesReason = "root's process works in a user's directory with that user's rights: use package userfile (docs/adr/0012)"
 
-// ownFiles use files that no user can replace, or are no part of the product.
-var ownFiles = map[string]string{
+// exemptFiles use files that no user can replace, or are no part of the product.
+var exemptFiles = map[string]string{
 	"base/userfile/":                "it is how the others do it",
 	"lab/":                          "the laboratory's own directories",
 	"e2e/":                          "tests",
@@ -45,16 +45,16 @@ var ownFiles = map[string]string{
 // TestFilesWithTheRightsOfTheirUser: what uses files does so through package userfile.
 func TestFilesWithTheRightsOfTheirUser(t *testing.T) {
 	used := map[string]bool{}
-	for _, s := range sources(t) {
+	for _, s := range parseSources(t) {
 		if s.test {
 			continue
 		}
-		bad := callsOf(s, fileCalls)
+		bad := listCalls(s, fileCalls)
 		if len(bad) == 0 {
 			continue
 		}
 		exempt := false
-		for of := range ownFiles {
+		for of := range exemptFiles {
 			if strings.HasPrefix(s.name, of) {
 				exempt, used[of] = true, true
 			}
@@ -63,15 +63,15 @@ func TestFilesWithTheRightsOfTheirUser(t *testing.T) {
 			t.Errorf("%s uses %v: %s", s.name, bad, filesReason)
 		}
 	}
-	for of := range ownFiles {
+	for of := range exemptFiles {
 		if !used[of] && of != "archtest/" {
 			t.Errorf("%s has no need to be exempt", of)
 		}
 	}
 }
 
-// callsOf lists what a file uses of functions, by the path of their package.
-func callsOf(s *source, functions map[string]map[string]bool) (list []string) {
+// listCalls lists what a file uses of functions, by the path of their package.
+func listCalls(s *source, functions map[string]map[string]bool) (list []string) {
 	names := map[string]map[string]bool{}
 	for p, of := range functions {
 		if name, ok := s.imports[p]; ok {

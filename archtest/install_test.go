@@ -18,8 +18,8 @@ import (
 	"mpbond/node/server"
 )
 
-// command makes a command in the root of the tree succeed, and tells what it says.
-func command(t *testing.T, name string, args ...string) string {
+// runTool makes a command in the root of the tree succeed, and tells what it says.
+func runTool(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Dir = ".."
@@ -30,8 +30,8 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// needs skips a test without a program.
-func needs(t *testing.T, programs ...string) {
+// requirePrograms skips a test without a program.
+func requirePrograms(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, p := range programs {
 		if _, err := exec.LookPath(p); err != nil {
@@ -40,8 +40,8 @@ func needs(t *testing.T, programs ...string) {
 	}
 }
 
-// files lists the plain files below root, as paths from there, sorted.
-func files(t *testing.T, root string) (list []string) {
+// listFiles lists the plain files below root, as paths from there, sorted.
+func listFiles(t *testing.T, root string) (list []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
@@ -56,10 +56,10 @@ func files(t *testing.T, root string) (list []string) {
 	return list
 }
 
-// promised lists the files that docs/install.md names, for a PREFIX.
-func promised(t *testing.T, prefix string) (list []string) {
+// documentedFiles lists the files that docs/install.md names, for a PREFIX.
+func documentedFiles(t *testing.T, prefix string) (list []string) {
 	t.Helper()
-	for _, m := range regexp.MustCompile("(?m)^\\| `(PREFIX)?(/[^`]+)` \\|").FindAllStringSubmatch(read(t, "docs/install.md"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(PREFIX)?(/[^`]+)` \\|").FindAllStringSubmatch(readFile(t, "docs/install.md"), -1) {
 		if m[1] != "" {
 			m[2] = prefix + m[2]
 		}
@@ -76,10 +76,10 @@ func promised(t *testing.T, prefix string) (list []string) {
 // that, and the program pairs three devices, as docs/quickstart.md says, and carries
 // a file; all from one build.
 func TestInstall(t *testing.T) {
-	needs(t, "make")
+	requirePrograms(t, "make")
 	dir := t.TempDir()
 	mpbond := filepath.Join(dir, "mpbond")
-	command(t, "make", "build", "LDFLAGS=-s -w", "VERSION=v1.2.3-4-gabc", "MPBOND="+mpbond)
+	runTool(t, "make", "build", "LDFLAGS=-s -w", "VERSION=v1.2.3-4-gabc", "MPBOND="+mpbond)
 	t.Run("files", func(t *testing.T) {
 		dest := t.TempDir()
 		own := filepath.Join(dest, "etc/mpbond/server.toml")
@@ -90,9 +90,9 @@ func TestInstall(t *testing.T) {
 		if err := os.WriteFile(own, []byte(kept), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		command(t, "make", "install", "MPBOND="+mpbond, "DESTDIR="+dest)
-		got := files(t, dest)
-		if want := promised(t, "/usr/local"); !slices.Equal(got, want) {
+		runTool(t, "make", "install", "MPBOND="+mpbond, "DESTDIR="+dest)
+		got := listFiles(t, dest)
+		if want := documentedFiles(t, "/usr/local"); !slices.Equal(got, want) {
 			t.Errorf("installed are\n%s\nand listed in docs/install.md\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		for _, name := range got {
@@ -121,37 +121,37 @@ func TestInstall(t *testing.T) {
 	})
 	t.Run("deb", func(t *testing.T) { testDeb(t, mpbond) })
 	t.Run("try", func(t *testing.T) {
-		needs(t, "bash", "curl", "python3", "ip", "unshare")
+		requirePrograms(t, "bash", "curl", "python3", "ip", "unshare")
 		if out, err := exec.Command("unshare", "--map-root-user", "--net", "true").CombinedOutput(); err != nil {
 			t.Skipf("needs namespaces: %v: %s", err, out)
 		}
-		command(t, "packaging/try", mpbond)
+		runTool(t, "packaging/try", mpbond)
 	})
 	t.Run("units", func(t *testing.T) { testUnits(t, mpbond) })
 }
 
 func testDeb(t *testing.T, mpbond string) {
-	needs(t, "dpkg-deb")
+	requirePrograms(t, "dpkg-deb")
 	t.Setenv("DPKG_DEB_COMPRESSOR_TYPE", "none") // compressing takes seconds
-	command(t, "make", "deb", "MPBOND="+mpbond, "VERSION=v1.2.3-4-gabc")
+	runTool(t, "make", "deb", "MPBOND="+mpbond, "VERSION=v1.2.3-4-gabc")
 	debs, err := filepath.Glob(filepath.Dir(mpbond) + "/*.deb")
 	if err != nil || len(debs) != 1 {
 		t.Fatal(debs, err)
 	}
 	root, control := t.TempDir(), t.TempDir()
-	command(t, "dpkg-deb", "-x", debs[0], root)
-	command(t, "dpkg-deb", "-e", debs[0], control)
+	runTool(t, "dpkg-deb", "-x", debs[0], root)
+	runTool(t, "dpkg-deb", "-e", debs[0], control)
 	for field, want := range map[string]string{"Package": "mpbond", "Version": "1.2.3+4+gabc"} {
-		if got := strings.TrimSpace(command(t, "dpkg-deb", "-f", debs[0], field)); got != want {
+		if got := strings.TrimSpace(runTool(t, "dpkg-deb", "-f", debs[0], field)); got != want {
 			t.Errorf("%s: %s, want %s", field, got, want)
 		}
 	}
-	want := append(promised(t, "/usr"), "/usr/share/doc/mpbond/changelog.gz", "/usr/share/doc/mpbond/copyright")
+	want := append(documentedFiles(t, "/usr"), "/usr/share/doc/mpbond/changelog.gz", "/usr/share/doc/mpbond/copyright")
 	for i, name := range want {
 		want[i] = strings.NewReplacer("zsh/site-functions", "zsh/vendor-completions", "man1/mpbond.1", "man1/mpbond.1.gz").Replace(name)
 	}
 	slices.Sort(want)
-	got := files(t, root)
+	got := listFiles(t, root)
 	if !slices.Equal(got, want) {
 		t.Errorf("the package has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -160,12 +160,12 @@ func testDeb(t *testing.T, mpbond string) {
 	if err != nil || !slices.Equal(strings.Fields(string(conffiles)), etc) {
 		t.Errorf("conffiles are %q (%v), want %q", conffiles, err, etc)
 	}
-	for line := range strings.Lines(command(t, "dpkg-deb", "-c", debs[0])) {
+	for line := range strings.Lines(runTool(t, "dpkg-deb", "-c", debs[0])) {
 		if f := strings.Fields(line); f[1] != "root/root" || strings.Contains(f[0][4:], "w") {
 			t.Errorf("not root's alone: %s", line)
 		}
 	}
-	if got := command(t, root+"/usr/bin/mpbond", "version"); !strings.HasPrefix(got, "mpbond v1.2.3-4-gabc") {
+	if got := runTool(t, root+"/usr/bin/mpbond", "version"); !strings.HasPrefix(got, "mpbond v1.2.3-4-gabc") {
 		t.Error(got)
 	}
 	copyright, err := os.ReadFile(root + "/usr/share/doc/mpbond/copyright")
@@ -180,7 +180,7 @@ func testDeb(t *testing.T, mpbond string) {
 // testScripts has dpkg install, upgrade, remove and purge the package below a
 // directory, with a systemctl that only writes down what it is asked.
 func testScripts(t *testing.T, deb string) {
-	needs(t, "dpkg")
+	requirePrograms(t, "dpkg")
 	if os.Geteuid() != 0 {
 		t.Skip("dpkg needs root, below a directory too")
 	}
@@ -229,7 +229,7 @@ func testScripts(t *testing.T, deb string) {
 		for dir, want := range map[string][]string{"/etc": c.etc, "/var/lib/mpbond": c.state} {
 			var got []string
 			if _, err := os.Stat(root + dir); err == nil {
-				got = files(t, root+dir)
+				got = listFiles(t, root+dir)
 			}
 			for i := range got {
 				got[i] = "/mpbond/" + filepath.Base(got[i])
@@ -247,13 +247,13 @@ func testScripts(t *testing.T, deb string) {
 // testUnits has systemd read the units, with and without the files for more rights, and judge how
 // exposed they are (0 to 100).
 func testUnits(t *testing.T, mpbond string) {
-	needs(t, "systemd-analyze")
+	requirePrograms(t, "systemd-analyze")
 	help, err := exec.Command("systemd-analyze", "--help").Output()
 	if err != nil || !bytes.Contains(help, []byte("--recursive-errors")) || !bytes.Contains(help, []byte("--offline")) {
 		t.Skipf("systemd-analyze is older than 250 (%v)", err)
 	}
 	dir := t.TempDir()
-	command(t, "make", "install", "MPBOND="+mpbond, "PREFIX="+dir+"/usr", "SYSCONFDIR="+dir+"/etc", "UNITDIR="+dir)
+	runTool(t, "make", "install", "MPBOND="+mpbond, "PREFIX="+dir+"/usr", "SYSCONFDIR="+dir+"/etc", "UNITDIR="+dir)
 	verify := func(name, most string) {
 		t.Helper()
 		path := filepath.Join(dir, name)
@@ -285,7 +285,7 @@ func testUnits(t *testing.T, mpbond string) {
 func TestConfigurationTemplates(t *testing.T) {
 	for name, into := range map[string]any{"server": &server.Config{}, "helper": &helper.Config{}, "primary": &primary.Config{}} {
 		name := "packaging/" + name + ".toml"
-		text, _, _ := strings.Cut(read(t, name), "#[onload]")
+		text, _, _ := strings.Cut(readFile(t, name), "#[onload]")
 		if err := config.Parse(name, []byte(text), into); err != nil {
 			t.Error(err)
 		}
@@ -302,12 +302,12 @@ func TestConfigurationTemplates(t *testing.T) {
 // TestContainerfile: what it copies from the tree is there, it builds with the
 // language that the tree is written in, and what it makes does not run as root.
 func TestContainerfile(t *testing.T) {
-	text := read(t, "Containerfile")
-	language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))
+	text := readFile(t, "Containerfile")
+	language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "go.mod"))
 	if language == nil || !strings.Contains(text, "FROM golang:"+language[1]+" AS build\n") {
 		t.Errorf("it is not built by Go %q", language)
 	}
-	for _, m := range regexp.MustCompile(`(?m)^replace \S+ => \./(\S+)$`).FindAllStringSubmatch(read(t, "go.mod"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^replace \S+ => \./(\S+)$`).FindAllStringSubmatch(readFile(t, "go.mod"), -1) {
 		if copied := "COPY " + m[1] + "/go.mod " + m[1] + "/\n"; !strings.Contains(text, copied) {
 			t.Errorf("`go mod download` in it needs %q", copied)
 		}

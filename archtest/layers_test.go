@@ -40,7 +40,7 @@ var layers = []layer{
 // layerOf returns the layer of the package in a folder.
 func layerOf(dir string) (l layer, ok bool) {
 	for _, l := range layers {
-		if in(dir, l.folders) {
+		if isWithin(dir, l.folders) {
 			return l, true
 		}
 	}
@@ -65,7 +65,7 @@ func TestLayersPointDown(t *testing.T) {
 // TestEveryPackageHasALayer keeps new folders at the root out, and requires a doc.go of
 // each layer.
 func TestEveryPackageHasALayer(t *testing.T) {
-	for _, s := range sources(t) {
+	for _, s := range parseSources(t) {
 		if _, ok := layerOf(s.dir); !ok {
 			t.Errorf("%s is in no layer: move it below one of the folders of ARCHITECTURE.md", s.name)
 		}
@@ -101,7 +101,7 @@ func TestPicture(t *testing.T) {
 	if !found || !foundEnd {
 		t.Fatalf("%s has no lines %q and %q", architectureFile, pictureBegin, pictureEnd)
 	}
-	picture := drawLayers(sources(t))
+	picture := drawLayers(parseSources(t))
 	if old == picture {
 		return
 	}

@@ -10,12 +10,12 @@ import (
 // TestPureHaveNoGoroutines: packages that .ci/test tests without the race detector, and
 // their tests, begin no goroutines.
 func TestPureHaveNoGoroutines(t *testing.T) {
-	m := regexp.MustCompile(`(?m)^pure=\((.*)\)`).FindStringSubmatch(read(t, ".ci/test"))
+	m := regexp.MustCompile(`(?m)^pure=\((.*)\)`).FindStringSubmatch(readFile(t, ".ci/test"))
 	if m == nil {
 		t.Fatal(".ci/test names no pure packages")
 	}
-	packages, found := set(strings.Fields(m[1])...), map[string]bool{}
-	for _, s := range sources(t) {
+	packages, found := setOf(strings.Fields(m[1])...), map[string]bool{}
+	for _, s := range parseSources(t) {
 		if !packages[s.dir] {
 			continue
 		}

@@ -12,8 +12,8 @@ type importRule struct {
 	reason string
 }
 
-// pure packages have no sockets, clocks, goroutines or unseeded randomness.
-var pure = []string{
+// purePackages packages have no sockets, clocks, goroutines or unseeded randomness.
+var purePackages = []string{
 	"core/bond", "core/sched",
 	"link/estimate", "link/wire",
 	"control/policy",
@@ -25,10 +25,10 @@ var pure = []string{
 
 // Folders that rules name together.
 var (
-	product  = []string{"node", "control", "core", "api", "link", "base", "onload", "pbe"}
-	dataPath = []string{"node/intercept", "core", "link/estimate", "link/subflow", "link/pipe", "link/wire", "link/tcp", "link/splice"}
-	roles    = []string{"node/primary", "node/helper", "node/server"}
-	cellular = []string{"lab/lte", "lab/virtual"} // deleted with pbe
+	productFolders  = []string{"node", "control", "core", "api", "link", "base", "onload", "pbe"}
+	dataPathFolders = []string{"node/intercept", "core", "link/estimate", "link/subflow", "link/pipe", "link/wire", "link/tcp", "link/splice"}
+	roleFolders     = []string{"node/primary", "node/helper", "node/server"}
+	cellFolders     = []string{"lab/lte", "lab/virtual"} // deleted with pbe
 )
 
 // importRules hold within the layers and between them.
@@ -38,12 +38,12 @@ var importRules = []importRule{
 	{from: []string{"cmd/mpbond"}, to: []string{"internal/chart"}, reason: "the console draws its charts in the browser"},
 	{from: []string{"cmd/mpbond-lab"}, to: []string{"node"}, reason: "it runs the roles as processes"},
 	{from: []string{"cmd/cellwatch"}, only: []string{"internal/chart", "internal/cli", "base", "pbe"}, reason: "it needs no bond"},
-	{from: product, to: []string{"lab"}, reason: "the product never depends on its own measuring instruments"},
+	{from: productFolders, to: []string{"lab"}, reason: "the product never depends on its own measuring instruments"},
 	{except: []string{"cmd", "lab/exp"}, to: []string{"lab/replay"}, reason: "a replay judges the core from outside"},
-	{except: []string{"cmd"}, to: roles, reason: "roles are thin and meet on the network only; what two of them share is a package of its own"},
-	{from: dataPath, to: []string{"control", "api", "link/discovery", "link/pairing", "base/store", "node/dial", "node/doctor"},
+	{except: []string{"cmd"}, to: roleFolders, reason: "roles are thin and meet on the network only; what two of them share is a package of its own"},
+	{from: dataPathFolders, to: []string{"control", "api", "link/discovery", "link/pairing", "base/store", "node/dial", "node/doctor"},
 		reason: "control opens and closes subflows; the data path knows nothing of batteries, policies or consoles"},
-	{from: dataPath, to: []string{"node/endpoint"}, reason: "endpoint drives the packages of the data path, not the other way round"},
+	{from: dataPathFolders, to: []string{"node/endpoint"}, reason: "endpoint drives the packages of the data path, not the other way round"},
 
 	// base
 	{from: []string{"base/backoff", "base/event", "base/unit", "base/fault", "base/span", "base/text", "base/loglimit", "base/dialpolicy", "base/userfile"}, only: []string{}, reason: "all others use them, so they know none"},
@@ -97,7 +97,7 @@ var importRules = []importRule{
 	// lab
 	{from: []string{"lab"}, except: []string{"lab/lte", "lab/virtual", "lab/exp", "lab/replay"}, only: []string{"lab", "base/unit", "base/fault", "base/config", "core/trace", "api", "pbe/cell", "pbe/lte"},
 		reason: "the lab measures the real program, as processes, like any other; it must not reach into it (but emulates cells, also as samples)"},
-	{from: cellular, only: []string{"base/event", "base/unit", "base/fault", "lab/lte", "pbe/cell", "pbe/cc", "pbe/lte"},
+	{from: cellFolders, only: []string{"base/event", "base/unit", "base/fault", "lab/lte", "pbe/cell", "pbe/cc", "pbe/lte"},
 		reason: "emulated cells send control messages, also as samples, and controllers run in virtual time; they know nothing else of the program"},
 	{from: []string{"lab/replay"}, only: []string{"base/event", "base/unit", "base/fault", "link/wire", "link/estimate", "core/sched", "core/bond", "core/trace"},
 		reason: "a replay is the core in virtual time, without anything that does I/O"},
@@ -114,17 +114,17 @@ var pureImports = map[string]string{
 
 // pureCalls are functions that pure packages must not use.
 var pureCalls = map[string]map[string]bool{
-	"time":                 set("Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"),
-	module + "/core/trace": set("Recorder", "New", "Open", "Read", "Merge"),
+	"time":                 setOf("Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"),
+	module + "/core/trace": setOf("Recorder", "New", "Open", "Read", "Merge"),
 	// Everything but the constructors, which take a seed.
-	"math/rand/v2": set("Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint", "UintN", "Uint32", "Uint32N", "Uint64", "Uint64N",
+	"math/rand/v2": setOf("Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint", "UintN", "Uint32", "Uint32N", "Uint64", "Uint64N",
 		"N", "Float32", "Float64", "ExpFloat64", "NormFloat64", "Perm", "Shuffle"),
 }
 
 // characterTests are functions and tables that tell what can be shown, for base/text alone.
 var characterTests = map[string]map[string]bool{
-	"unicode": set("IsControl", "IsPrint", "IsGraphic", "Cc", "Cf", "C", "Other", "Bidi_Control", "Other_Default_Ignorable_Code_Point"),
-	"strconv": set("IsPrint", "IsGraphic"),
+	"unicode": setOf("IsControl", "IsPrint", "IsGraphic", "Cc", "Cf", "C", "Other", "Bidi_Control", "Other_Default_Ignorable_Code_Point"),
+	"strconv": setOf("IsPrint", "IsGraphic"),
 }
 
 const pureReason = "pure packages take the time and the seed as parameters, so that thousands of virtual-time cases run in seconds and each can be repeated"
@@ -167,7 +167,7 @@ var wideInterfaces = map[string]string{
 	"link/pipe/carrier.go:Conn": "a net.Conn whose sending side can be watched: one thing, whose parts nobody wants alone",
 }
 
-func set(names ...string) map[string]bool {
+func setOf(names ...string) map[string]bool {
 	m := map[string]bool{}
 	for _, n := range names {
 		m[n] = true

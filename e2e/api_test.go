@@ -48,9 +48,9 @@ func TestAPI(t *testing.T) {
 	n.told(primary, "the helper's coming", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "phone" })
 	n.told(primary, "its pipe", func(e api.Event) bool { return e.Kind == "pipe_up" && e.Device == "phone" && e.Text != "" })
 	n.told(primary, "the direct subflow", func(e api.Event) bool {
-		return e.Kind == "path_up" && e.Device == "laptop" && e.Reason == "direct"
+		return e.Kind == "subflow_up" && e.Device == "laptop" && e.Reason == "direct"
 	})
-	first := n.told(primary, "the helped subflow", func(e api.Event) bool { return e.Kind == "path_up" && e.Device == "phone" })
+	first := n.told(primary, "the helped subflow", func(e api.Event) bool { return e.Kind == "subflow_up" && e.Device == "phone" })
 	n.told(server, "the device", func(e api.Event) bool { return e.Kind == "device_up" && e.Device == "laptop" })
 	relay := n.told(helper, "the relay", func(e api.Event) bool { return e.Kind == "relay_up" && e.Device == "laptop" })
 
@@ -85,9 +85,9 @@ func TestAPI(t *testing.T) {
 	rig.Eventually(t, func() error {
 		pipes, err := primary.Pipes(t.Context())
 		if !slices.ContainsFunc(pipes, func(p api.Pipe) bool {
-			return p.Device == "phone" && p.State == api.PipeCarries && p.Bond == first.Bond && p.Path == first.Path && p.Via != ""
+			return p.Device == "phone" && p.State == api.PipeCarries && p.Bond == first.Bond && p.Subflow == first.Subflow && p.Via != ""
 		}) {
-			return fmt.Errorf("no pipe carries subflow %d: %+v, %v", first.Path, pipes, err)
+			return fmt.Errorf("no pipe carries subflow %d: %+v, %v", first.Subflow, pipes, err)
 		}
 		return nil
 	})
@@ -121,7 +121,7 @@ func TestAPI(t *testing.T) {
 	}
 
 	// A subflow is ended, at each of the three, and another one comes.
-	last := first.Path
+	last := first.Subflow
 	for _, end := range []func(bond string, path uint32) error{
 		func(bond string, path uint32) error { return primary.CloseSubflow(t.Context(), bond, path) },
 		func(bond string, path uint32) error { return server.CloseSubflow(t.Context(), bond, path) },
@@ -136,8 +136,8 @@ func TestAPI(t *testing.T) {
 		if err := end(first.Bond, last); err != nil {
 			t.Fatal(err)
 		}
-		n.told(primary, fmt.Sprintf("the end of %d", last), func(e api.Event) bool { return e.Kind == "path_down" && e.Path == last })
-		last = n.told(primary, "another", func(e api.Event) bool { return e.Kind == "path_up" && e.Device == "phone" && e.Path > last }).Path
+		n.told(primary, fmt.Sprintf("the end of %d", last), func(e api.Event) bool { return e.Kind == "subflow_down" && e.Subflow == last })
+		last = n.told(primary, "another", func(e api.Event) bool { return e.Kind == "subflow_up" && e.Device == "phone" && e.Subflow > last }).Subflow
 	}
 	if _, err := n.Run("primary", "curl", "-sSf", "--max-time", "20", "-x", "http://127.0.0.1:1080", "-o", "/dev/null", fmt.Sprintf("http://web/%d", mb)); err != nil {
 		t.Error(err)
@@ -148,13 +148,13 @@ func TestAPI(t *testing.T) {
 	if err := app.Start(); err != nil {
 		t.Fatal(err)
 	}
-	rig.Eventually(t, func() error { return primary.Chunk(t.Context(), api.Chunk{App: "127.0.0.1:40123", Bytes: mb}) })
+	rig.Eventually(t, func() error { return primary.MarkChunk(t.Context(), api.Chunk{App: "127.0.0.1:40123", Bytes: mb}) })
 	for want, chunk := range map[fault.Kind]api.Chunk{fault.NotFound: {App: "127.0.0.1:1", Bytes: 1}, fault.Usage: {App: "127.0.0.1:40123"}} {
-		if err := primary.Chunk(t.Context(), chunk); !fault.Is(err, want) || fault.HintOf(err) == "" {
+		if err := primary.MarkChunk(t.Context(), chunk); !fault.Is(err, want) || fault.HintOf(err) == "" {
 			t.Errorf("%+v: %v", chunk, err)
 		}
 	}
-	if err := server.Chunk(t.Context(), api.Chunk{App: "127.0.0.1:40123", Bytes: mb}); !fault.Is(err, fault.Unsupported) {
+	if err := server.MarkChunk(t.Context(), api.Chunk{App: "127.0.0.1:40123", Bytes: mb}); !fault.Is(err, fault.Unsupported) {
 		t.Errorf("at the server: %v", err)
 	}
 	_ = app.Process.Kill()
@@ -219,11 +219,11 @@ func TestPause(t *testing.T) {
 			t.Errorf("a paused phone has subflows: %+v", list)
 		}
 	}
-	phone([2]string{"path_up", "helped"})
+	phone([2]string{"subflow_up", "helped"})
 
 	// The phone, at the primary, by the command.
 	n.Must("primary", n.Mpbond, "pause", "phone")
-	phone([2]string{"device_paused"}, [2]string{"device_rests", pausedThere}, [2]string{"path_down"})
+	phone([2]string{"device_paused"}, [2]string{"device_suspended", pausedThere}, [2]string{"subflow_down"})
 	rig.Eventually(t, func() error {
 		if text := n.Must("primary", n.Mpbond, "status"); !strings.Contains(text, pausedThere) {
 			return fmt.Errorf("status: %s", text)
@@ -231,29 +231,29 @@ func TestPause(t *testing.T) {
 		return nil
 	})
 	unused()
-	if list, err := primary.Devices(t.Context()); err != nil || !slices.ContainsFunc(list, func(d api.Device) bool { return d.Name == "phone" && d.Paused && d.Rests == pausedThere }) {
+	if list, err := primary.Devices(t.Context()); err != nil || !slices.ContainsFunc(list, func(d api.Device) bool { return d.Name == "phone" && d.Paused && d.Suspended == pausedThere }) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	n.of("primary").End(syscall.SIGTERM)
 	n.Start("primary", n.Mpbond, "primary", "--name", "laptop")
 	n.Await(1)
 	seen = 0
-	phone([2]string{"device_rests", pausedThere})
+	phone([2]string{"device_suspended", pausedThere})
 	unused()
 	if err := primary.PauseDevice(t.Context(), "phone", false); err != nil {
 		t.Fatal(err)
 	}
-	phone([2]string{"device_resumed"}, [2]string{"device_allowed"}, [2]string{"path_up", "helped"})
+	phone([2]string{"device_resumed"}, [2]string{"device_unsuspended"}, [2]string{"subflow_up", "helped"})
 
 	// The laptop, at the phone.
 	if err := helper.PauseDevice(t.Context(), "laptop", true); err != nil {
 		t.Fatal(err)
 	}
-	phone([2]string{"path_down"}, [2]string{"device_rests", "it refuses: this device is paused there"})
+	phone([2]string{"subflow_down"}, [2]string{"device_suspended", "it refuses: this device is paused there"})
 	n.told(helper, "the end of what it relayed", func(e api.Event) bool { return e.Kind == "relay_down" && strings.Contains(e.Reason, "paused") })
 	unused()
 	n.Must("helper1", n.Mpbond, "resume", "laptop")
-	phone([2]string{"path_up", "helped"})
+	phone([2]string{"subflow_up", "helped"})
 	load()
 }
 

@@ -54,7 +54,7 @@ func exhaust(kind string, in io.Reader, out io.Writer) error {
 		if err != nil {
 			return nil, err
 		}
-		sf, _, err := subflow.Join(context.Background(), c, key.Client(server, wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{bond}, Path: 1, Device: "hostile"})
+		sf, _, err := subflow.Join(context.Background(), c, key.ClientConfig(server, wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{bond}, Subflow: 1, Device: "hostile"})
 		if err == nil {
 			go func() { // what the server answers
 				for err := error(nil); err == nil; {
@@ -156,7 +156,7 @@ func crowd(first string, addresses int, kinds []string, in io.Reader, out io.Wri
 					if int(n) >= min(64*addresses, 2000) {
 						there()
 					}
-					misbehave(ctx, c, kinds[int(n)%len(kinds)], stranger.Client(server, wire.ALPN))
+					misbehave(ctx, c, kinds[int(n)%len(kinds)], stranger.ClientConfig(server, wire.ALPN))
 					_, _ = io.Copy(io.Discard, c)
 					stop()
 					c.Close()

@@ -119,7 +119,7 @@ func stands(t *testing.T, truth, user string) (end func() standing) {
 func TestCells(t *testing.T) {
 	t.Parallel() // where the machine was busy it judges no queue
 	air := func(rnti cell.RNTI, ends ...string) *lab.Link {
-		return &lab.Link{Ends: [2]string(ends), LinkDir: lab.LinkDir{Delay: "20ms"},
+		return &lab.Link{Ends: [2]string(ends), LinkSettings: lab.LinkSettings{Delay: "20ms"},
 			LTE: &lab.LTELink{Network: "net", RNTI: rnti, Device: lab.Device{Signal: "18dB", ErrorRate: 2e-6}}}
 	}
 	topology := &lab.Topology{
@@ -147,7 +147,7 @@ func TestCells(t *testing.T) {
 		t.Helper()
 		rig.Eventually(t, func() error {
 			s, err := n.Status("primary", "primary")
-			if err == nil && (len(s.Cells) != 1 || s.Cells[0].Heard != want || !want && s.Cells[0].CapacityBps > 0) {
+			if err == nil && (len(s.Cells) != 1 || s.Cells[0].Receiving != want || !want && s.Cells[0].CapacityBps > 0) {
 				err = fmt.Errorf("cells: %+v", s.Cells)
 			}
 			return err
@@ -164,7 +164,7 @@ func TestCells(t *testing.T) {
 				t.Fatalf("no %s: %v", kind, err)
 			}
 			if c := news.Change; c != nil && c.Kind == kind {
-				if seq = c.Seq; c.Device != "lte" || (c.Reason == "") != (kind == "cell_heard") {
+				if seq = c.Seq; c.Device != "lte" || (c.Reason == "") != (kind == "cell_received") {
 					t.Errorf("%+v", c)
 				}
 				return
@@ -204,10 +204,10 @@ func TestCells(t *testing.T) {
 		t.Logf("%s: %+v", what, *seen)
 	}
 	paced := func(p api.PBE) bool {
-		return p.Fresh && p.CapacityBps > unit.Mbps && p.FairBps > unit.Mbps
+		return p.FollowsFeedback && p.CapacityBps > unit.Mbps && p.FairBps > unit.Mbps
 	}
 	heard(true)
-	event("cell_heard")
+	event("cell_received")
 	loading("paced by the cell", "laptop/lte", paced)
 	if _, err := n.Lab.Stats(true); err != nil { // lateness from now on
 		t.Fatal(err)
@@ -229,11 +229,11 @@ func TestCells(t *testing.T) {
 
 	decoder.end()
 	heard(false)
-	event("cell_silent")
-	loading("as BBR", "laptop/lte", func(p api.PBE) bool { return !p.Fresh })
+	event("cell_lost")
+	loading("as BBR", "laptop/lte", func(p api.PBE) bool { return !p.FollowsFeedback })
 	relay(t, source, messages)
 	heard(true)
-	event("cell_heard")
+	event("cell_received")
 	loading("paced by the cell again", "laptop/lte", paced)
 
 	n.Start("helper1", n.Mpbond, "helper", "--name", "phone", "--udp", "hs1", "--cell", "hs1=unix:"+messages+",rnti=0x4602")

@@ -30,19 +30,19 @@ func TestHelpersRadioSleeps(t *testing.T) {
 			t.Fatalf("got %s of %d bytes", got, size)
 		}
 	}
-	phone := func() api.Path {
+	phone := func() api.Subflow {
 		t.Helper()
 		s, err := n.Status("server", "server")
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range s.Bonds[0].Paths {
+		for _, p := range s.Bonds[0].Subflows {
 			if p.Device == "phone" {
 				return p
 			}
 		}
-		t.Fatalf("no path by the phone: %+v", s.Bonds[0].Paths)
-		return api.Path{}
+		t.Fatalf("no path by the phone: %+v", s.Bonds[0].Subflows)
+		return api.Subflow{}
 	}
 	get(20_000)                  // the direct path becomes warm
 	time.Sleep(12 * time.Second) // the helper's radio falls asleep 11.6 s after its last packet

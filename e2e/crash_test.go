@@ -131,7 +131,7 @@ func TestKilledServerResetsUploads(t *testing.T) {
 		rig.Eventually(t, func() error {
 			s, err := n.Status("server", "server")
 			for _, b := range s.Bonds {
-				for _, p := range b.Paths {
+				for _, p := range b.Subflows {
 					if p.State == "up" && b.Streams >= 5 && p.RxBytes > 200_000 {
 						return err
 					}

@@ -78,17 +78,17 @@ func TestDoctor(t *testing.T) {
 	primary := n.of("primary")
 
 	// Nothing is wrong.
-	rtt := map[string]float64{doctor.PSPath: 50, doctor.Pipe: 5, doctor.HSPath: 70} // the links' own
+	rtt := map[string]float64{doctor.HopPSPath: 50, doctor.HopPipe: 5, doctor.HopHSPath: 70} // the links' own
 	n.diagnose(diagnosis{args: "--no-rate", what: "none", right: func(r doctor.Report) bool {
 		hops := 0
-		for _, l := range r.Lanes {
+		for _, l := range r.Subflows {
 			for _, h := range l.Hops {
 				if h.RTTms >= rtt[h.Name] && h.MTU == 1500 {
 					hops++
 				}
 			}
 		}
-		return len(r.Lanes) == 2 && hops == 3 && found(r, "pipe", "phone at 10.77.3.2", doctor.OK, "carries a subflow")
+		return len(r.Subflows) == 2 && hops == 3 && found(r, "pipe", "phone at 10.77.3.2", doctor.OK, "carries a subflow")
 	}})
 	n.diagnose(diagnosis{node: "helper1", what: "none", right: func(r doctor.Report) bool {
 		return found(r, "pipe", "laptop at 10.77.3.1:7602", doctor.OK, "is ready") && found(r, "server", "10.77.1.1:7600", doctor.OK, "answers")
@@ -105,7 +105,7 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("no %q in\n%s", line, text)
 		}
 	}
-	if _, err := n.Run("primary", n.Mpbond, "doctor", "--no-rate", "fone"); err == nil || !strings.Contains(err.Error(), `no lane "fone"`) {
+	if _, err := n.Run("primary", n.Mpbond, "doctor", "--no-rate", "fone"); err == nil || !strings.Contains(err.Error(), `no subflow "fone"`) {
 		t.Errorf("a lane that is not there: %v", err)
 	}
 
@@ -114,10 +114,10 @@ func TestDoctor(t *testing.T) {
 	n.set("pipe1", "down", "rate=700kbit/s")
 	n.set("hs1", "up", "rate=1400kbit/s")
 	n.diagnose(diagnosis{args: "phone", what: "pipe", subject: "pipe to phone", right: func(r doctor.Report) bool {
-		if len(r.Lanes) != 1 || len(r.Lanes[0].Hops) != 2 {
+		if len(r.Subflows) != 1 || len(r.Subflows[0].Hops) != 2 {
 			return false
 		}
-		l, pipe, hs := r.Lanes[0], r.Lanes[0].Hops[0], r.Lanes[0].Hops[1]
+		l, pipe, hs := r.Subflows[0], r.Subflows[0].Hops[0], r.Subflows[0].Hops[1]
 		return !pipe.DownAtLeast && hs.DownAtLeast && pipe.UpAtLeast && !hs.UpAtLeast &&
 			l.DownBps > 0 && l.DownBps < 750*unit.Kbps && l.UpBps > 0 && l.UpBps < 1500*unit.Kbps
 	}})
@@ -130,7 +130,7 @@ func TestDoctor(t *testing.T) {
 	r := n.diagnose(diagnosis{args: "laptop", what: "ps_path", subject: "PS-path by laptop"})
 	down, up := n.used(c, "ps")
 	down, up = down-downBefore, up-upBefore
-	if l := r.Lanes[0]; float64(down) < float64(l.DownBps)/8 || float64(up) < float64(l.UpBps)/8 { // a second of two
+	if l := r.Subflows[0]; float64(down) < float64(l.DownBps)/8 || float64(up) < float64(l.UpBps)/8 { // a second of two
 		t.Errorf("%v down and %v up were measured for 2 s each, and %d and %d bytes counted", l.DownBps, l.UpBps, down, up)
 	}
 
@@ -161,12 +161,12 @@ func TestDoctor(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, path := range s.Bonds[0].Paths {
+		for _, path := range s.Bonds[0].Subflows {
 			if path.Device == "phone" && path.LastError != "" && !strings.Contains(path.LastError, "silent") {
 				return nil
 			}
 		}
-		return fmt.Errorf("the helper has not reported its trouble: %+v", s.Bonds[0].Paths)
+		return fmt.Errorf("the helper has not reported its trouble: %+v", s.Bonds[0].Subflows)
 	})
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
 		right: says("phone has no way to home at 10.77.1.1:7600: no answer", "open a web page on phone")})
@@ -200,14 +200,14 @@ func TestDoctor(t *testing.T) {
 
 	primary.End(syscall.SIGTERM)
 	n.diagnose(diagnosis{args: "--no-rate", what: "none", right: func(r doctor.Report) bool {
-		return len(r.Lanes) == 1 && r.Lanes[0].Up && found(r, "port", ":7602", doctor.OK, "free for helpers")
+		return len(r.Subflows) == 1 && r.Subflows[0].Up && found(r, "port", ":7602", doctor.OK, "free for helpers")
 	}})
 	// What is spent while no primary runs is in the file of the one that will.
 	file := filepath.Join(n.Dir, "primary", "usage-primary.jsonl")
 	before := downIn(t, file, "ps")
 	r = n.diagnose(diagnosis{what: "ps_path", subject: "PS-path by primary"})
-	if down := downIn(t, file, "ps") - before; float64(down) < float64(r.Lanes[0].DownBps)/8 {
-		t.Errorf("%v were measured for 2 s, and %d bytes counted", r.Lanes[0].DownBps, down)
+	if down := downIn(t, file, "ps") - before; float64(down) < float64(r.Subflows[0].DownBps)/8 {
+		t.Errorf("%v were measured for 2 s, and %d bytes counted", r.Subflows[0].DownBps, down)
 	}
 	n.of("server").End(syscall.SIGTERM)
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "server", subject: "10.77.1.1:7600",
@@ -228,9 +228,9 @@ func downIn(t *testing.T, file, link string) (down unit.Bytes) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := map[policy.Used]unit.Bytes{} // later lines replace earlier ones
+	last := map[policy.UsageRecord]unit.Bytes{} // later lines replace earlier ones
 	for line := range strings.Lines(string(text)) {
-		var row policy.Used
+		var row policy.UsageRecord
 		if err := json.Unmarshal([]byte(line), &row); err != nil {
 			t.Fatal(err)
 		}
@@ -262,15 +262,15 @@ func TestDoctorClock(t *testing.T) {
 	w.primary.trusts(w.server, identity.RoleServer, w.scfg.Listen)
 	for _, off := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
 		peer, _ := w.primary.trust.Lookup(w.server.key.Public())
-		f := doctor.Gather(t.Context(), doctor.Patient{Key: w.primary.key, Server: peer, Name: "laptop",
+		f := doctor.Gather(t.Context(), doctor.Config{Key: w.primary.key, Server: peer, Name: "laptop",
 			Now: func() time.Time { return time.Now().Add(off) }, Progress: func(string) {}})
-		if d := f.Server.Ahead + off; d > time.Minute || d < -time.Minute {
-			t.Errorf("the server's clock is %v ahead of one that is %v ahead", f.Server.Ahead, off)
+		if d := f.Server.ClockAhead + off; d > time.Minute || d < -time.Minute {
+			t.Errorf("the server's clock is %v ahead of one that is %v ahead", f.Server.ClockAhead, off)
 		}
 		f.Host.Names = nil // of the machine that tests
 		f.Host.Uplinks = []string{"eth0"}
 		f.Server.Names = nil
-		if r := doctor.Judge(f); r.Bottleneck.What != "clock" || r.Kind != fault.Other {
+		if r := doctor.Evaluate(f); r.Bottleneck.What != "clock" || r.Kind != fault.Other {
 			t.Errorf("%+v", r.Bottleneck)
 		}
 	}

@@ -36,7 +36,7 @@ func TestFacts(t *testing.T) {
 	}
 	reckoned(t, n, primary, helper)
 	battery, metered := 55.0, true
-	if err := helper.TellFacts(t.Context(), api.Facts{BatteryPercent: &battery, Metered: &metered}); err != nil {
+	if err := helper.SetFacts(t.Context(), api.Facts{BatteryPercent: &battery, Metered: &metered}); err != nil {
 		t.Fatal(err)
 	}
 	for _, at := range []*client.Client{primary, helper} {
@@ -58,23 +58,23 @@ func TestFacts(t *testing.T) {
 
 	// Below the floor it rests at once.
 	writeFile(t, filepath.Join(n.Dir, "primary", "policy.toml"), "[device.phone]\nbattery_floor = 60\n")
-	n.told(primary, "that the phone rests", func(e api.Event) bool { return e.Kind == "device_rests" && e.Device == "phone" })
+	n.told(primary, "that the phone rests", func(e api.Event) bool { return e.Kind == "device_suspended" && e.Device == "phone" })
 	rig.Eventually(t, func() error {
 		d, err := n.device(primary, "phone")
-		if err != nil || d.Subflows != 0 || d.Pipes == 0 || !strings.Contains(d.Rests, "its battery is at 55 %") {
+		if err != nil || d.Subflows != 0 || d.Pipes == 0 || !strings.Contains(d.Suspended, "its battery is at 55 %") {
 			return fmt.Errorf("the phone that rests is %+v, %v", d, err)
 		}
 		return nil
 	})
-	if out, err := n.Run("primary", n.Mpbond, "status"); err != nil || !strings.Contains(out, "phone: it rests: its battery is at 55 %, and below 60 % it shall rest") {
+	if out, err := n.Run("primary", n.Mpbond, "status"); err != nil || !strings.Contains(out, "phone: suspended: its battery is at 55 %, and below 60 % it shall rest") {
 		t.Errorf("status: %v\n%s", err, out)
 	}
 
 	bad := 101.0
-	if err := helper.TellFacts(t.Context(), api.Facts{BatteryPercent: &bad}); !fault.Is(err, fault.Usage) {
+	if err := helper.SetFacts(t.Context(), api.Facts{BatteryPercent: &bad}); !fault.Is(err, fault.Usage) {
 		t.Errorf("a battery of 101 %%: %v", err)
 	}
-	if err := server.TellFacts(t.Context(), api.Facts{BatteryPercent: &battery}); !fault.Is(err, fault.Unsupported) {
+	if err := server.SetFacts(t.Context(), api.Facts{BatteryPercent: &battery}); !fault.Is(err, fault.Unsupported) {
 		t.Errorf("a server's battery: %v", err)
 	}
 }

@@ -81,7 +81,7 @@ func forge(typ wire.Type, payload []byte) []byte {
 		f = wire.Append(nil, a)
 	}
 	a.Counter++
-	a.Of, a.Payload = wire.TypeHopLimit, wire.HopLimit{Rate: wire.LeastLimit}.AppendPayload(nil)
+	a.Of, a.Payload = wire.TypeHopLimit, wire.HopLimit{Rate: wire.MinHopLimit}.AppendPayload(nil)
 	return append(f, wire.Append(nil, a)...)
 }
 
@@ -106,7 +106,7 @@ func TestForgedOnTheWay(t *testing.T) {
 	n.download(size)
 	took := time.Since(began)
 
-	var p api.Path
+	var p api.Subflow
 	rig.Eventually(t, func() error { p, err = n.by("server", "phone"); return err })
 	t.Logf("%d MB in %v, %v of it by the helper; %d forged reports and limits ignored", size/mb, took, p.TxBytes, p.Hop.RejectedReports)
 	if p.Hop.RejectedReports == 0 {

@@ -34,14 +34,14 @@ func (w *world) join(d *device, j wire.Join) (*subflow.Subflow, wire.OK, error) 
 	if err != nil {
 		w.Fatal(err)
 	}
-	sf, ok, err := subflow.Join(w.Context(), c, d.key.Client(w.server.key.Public(), wire.ALPN), j)
+	sf, ok, err := subflow.Join(w.Context(), c, d.key.ClientConfig(w.server.key.Public(), wire.ALPN), j)
 	if err == nil {
 		w.Cleanup(func() { sf.Close() })
 	}
 	return sf, ok, err
 }
 
-var goodJoin = wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Path: 1, Device: "rogue"}
+var goodJoin = wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Subflow: 1, Device: "rogue"}
 
 // call connects and says something at once.
 func call(t *testing.T, addr string, said []byte) net.Conn {
@@ -126,11 +126,11 @@ func TestGarbageInTLS(t *testing.T) {
 		by   *device
 		log  string
 	}{
-		{"oversize at the server", w.scfg.Listen, w.primary.key.Client(w.server.key.Public(), wire.ALPN), oversize(wire.TypeJoin), w.server, "longer than the protocol allows"},
-		{"other frame at the server", w.scfg.Listen, w.primary.key.Client(w.server.key.Public(), wire.ALPN), wire.Append(nil, wire.Bye{}), w.server, "BYE during the handshake"},
-		{"truncated MP_JOIN", w.scfg.Listen, w.primary.key.Client(w.server.key.Public(), wire.ALPN), []byte{byte(wire.TypeJoin), 0, 0, 1, wire.Version}, w.server, "truncated"},
-		{"oversize at the pipe", w.pcfg.Pipe, phone.key.Client(w.primary.key.Public(), wire.PipeALPN), oversize(wire.TypeHello), w.primary, "longer than the protocol allows"},
-		{"version at the pipe", w.pcfg.Pipe, phone.key.Client(w.primary.key.Public(), wire.PipeALPN), wire.Append(nil, wire.Hello{Version: 9, Name: "x"}), w.primary, "version 9"},
+		{"oversize at the server", w.scfg.Listen, w.primary.key.ClientConfig(w.server.key.Public(), wire.ALPN), oversize(wire.TypeJoin), w.server, "longer than the protocol allows"},
+		{"other frame at the server", w.scfg.Listen, w.primary.key.ClientConfig(w.server.key.Public(), wire.ALPN), wire.Append(nil, wire.Bye{}), w.server, "BYE during the handshake"},
+		{"truncated MP_JOIN", w.scfg.Listen, w.primary.key.ClientConfig(w.server.key.Public(), wire.ALPN), []byte{byte(wire.TypeJoin), 0, 0, 1, wire.Version}, w.server, "truncated"},
+		{"oversize at the pipe", w.pcfg.Pipe, phone.key.ClientConfig(w.primary.key.Public(), wire.PipeALPN), oversize(wire.TypeHello), w.primary, "longer than the protocol allows"},
+		{"version at the pipe", w.pcfg.Pipe, phone.key.ClientConfig(w.primary.key.Public(), wire.PipeALPN), wire.Append(nil, wire.Hello{Version: 9, Name: "x"}), w.primary, "version 9"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			raw := call(t, c.port, nil)
@@ -145,8 +145,8 @@ func TestGarbageInTLS(t *testing.T) {
 		})
 	}
 	t.Run("pipe protocol at the server", func(t *testing.T) {
-		conn := tls.Client(call(t, w.scfg.Listen, nil), w.primary.key.Client(w.server.key.Public(), wire.PipeALPN))
-		if err := identity.Explain(conn.HandshakeContext(t.Context())); !fault.Is(err, fault.Protocol) || fault.HintOf(err) == "" {
+		conn := tls.Client(call(t, w.scfg.Listen, nil), w.primary.key.ClientConfig(w.server.key.Public(), wire.PipeALPN))
+		if err := identity.ExplainTLS(conn.HandshakeContext(t.Context())); !fault.Is(err, fault.Protocol) || fault.HintOf(err) == "" {
 			t.Errorf("%v (%s)", err, fault.HintOf(err))
 		}
 	})
@@ -185,7 +185,7 @@ var breaches = []struct {
 	log  string
 }{
 	{"data beyond the window", wire.Append(dataHeader(1, wire.DataSeq(wire.InitialWindow), 10), raw("")), "which may send"},
-	{"acknowledgement of what was never sent", wire.Append(nil, wire.Ack{Paths: []wire.PathAck{{Path: 1, Received: 1 << 40}}}), "which has sent"},
+	{"acknowledgement of what was never sent", wire.Append(nil, wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: 1 << 40}}}), "which has sent"},
 	{"oversize frame", oversize(wire.TypeData), "longer than the protocol allows"},
 	{"truncated frame", []byte{byte(wire.TypeData), 0, 0, 1, 0x80}, "truncated"},
 	{"frame of the handshake", wire.Append(nil, goodJoin), "does not belong on a subflow"},
@@ -279,10 +279,10 @@ func TestBreachesAtThePrimary(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg := w.server.key.Server(wire.ALPN, func(identity.PublicKey) bool { return true })
-			var path wire.PathID
+			cfg := w.server.key.ServerConfig(wire.ALPN, func(identity.PublicKey) bool { return true })
+			var path wire.SubflowID
 			sf, _, err := subflow.Accept(context.Background(), conn, cfg, func(_ identity.PublicKey, j wire.Join) (wire.OK, error) {
-				path = j.Path
+				path = j.Subflow
 				return wire.OK{Instance: 1}, nil
 			})
 			if err != nil {
@@ -294,7 +294,7 @@ func TestBreachesAtThePrimary(t *testing.T) {
 			}
 			said := c.said
 			if strings.Contains(c.name, "acknowledgement") {
-				said = wire.Append(nil, wire.Ack{Paths: []wire.PathAck{{Path: path, Received: 1 << 40}}})
+				said = wire.Append(nil, wire.Ack{Subflows: []wire.SubflowAck{{Subflow: path, Received: 1 << 40}}})
 			}
 			if err := sf.Write(said); err != nil {
 				t.Fatal(err)

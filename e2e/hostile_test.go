@@ -247,7 +247,7 @@ func TestNeighbour(t *testing.T) {
 
 	// As one more subflow of that bond.
 	more := goodJoin
-	more.Path, more.Instance = 2, ok.Instance
+	more.Subflow, more.Instance = 2, ok.Instance
 	sf, answer, err := w.join(neighbour, more)
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestNeighbour(t *testing.T) {
 	rig.Eventually(t, func() error {
 		var paths []string
 		for _, b := range w.s.Status(false) {
-			for range b.Paths {
+			for range b.Subflows {
 				paths = append(paths, b.Peer)
 			}
 		}
@@ -290,7 +290,7 @@ func TestNeighbour(t *testing.T) {
 	for _, b := range w.s.Status(false) {
 		bonds[b.Peer] = b.ID
 	}
-	if err := w.s.CloseSubflow(bonds["neighbour"], uint32(more.Path)); err != nil || bonds["laptop"] == bonds["neighbour"] || w.s.Streams()[0].Bond != bonds["laptop"] {
+	if err := w.s.CloseSubflow(bonds["neighbour"], uint32(more.Subflow)); err != nil || bonds["laptop"] == bonds["neighbour"] || w.s.Streams()[0].Bond != bonds["laptop"] {
 		t.Errorf("bonds %v: %v", bonds, err)
 	}
 	for err = nil; err == nil; { // what was under way, and the end
@@ -315,7 +315,7 @@ func TestCrowdAtThePipe(t *testing.T) {
 			return err
 		}
 		defer c.Close()
-		return tls.Client(c, phone.key.Client(w.primary.key.Public(), wire.PipeALPN)).HandshakeContext(t.Context())
+		return tls.Client(c, phone.key.ClientConfig(w.primary.key.Public(), wire.PipeALPN)).HandshakeContext(t.Context())
 	}
 	var conns []net.Conn
 	for range 64 {

@@ -23,7 +23,7 @@ func TestLabOnload(t *testing.T) {
 	}
 	program := rig.Beside(t, rig.New(t, rig.Options{Race: true}).Mpbond, "mpbond-lab")
 	for _, c := range []struct{ scheme, direction string }{{"onload:grd:helpers=1", "--get"}, {"onload", "--put"}} {
-		cmd := exec.Command(program, "run", "--house", "4/4/20,4/20", "--scheme", c.scheme, c.direction, "50KB", "--items", "6", "--json")
+		cmd := exec.Command(program, "run", "--links", "4/4/20,4/20", "--scheme", c.scheme, c.direction, "50KB", "--items", "6", "--json")
 		cmd.Stderr = t.Output()
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -42,7 +42,7 @@ func TestLabOnload(t *testing.T) {
 		if r.Scheme != c.scheme || r.Error != "" || !r.SHA || r.Bytes != 300*unit.KB || r.Seconds <= 0 {
 			t.Fatalf("%+v", r)
 		}
-		if last, ok := r.Until(6); !ok || last != r.Seconds {
+		if last, ok := r.ItemsDone(6); !ok || last != r.Seconds {
 			t.Errorf("%s: %v of %v", c.scheme, r.Items, r.Seconds)
 		}
 		first, second := r.Devices["helper1"], r.Devices["helper2"]

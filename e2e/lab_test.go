@@ -128,7 +128,7 @@ func (n *network) carried() (sum int64) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	for _, p := range s.Bonds[0].Paths {
+	for _, p := range s.Bonds[0].Subflows {
 		sum += int64(p.RxBytes + p.TxBytes)
 	}
 	return sum
@@ -211,7 +211,7 @@ func TestApps(t *testing.T) {
 		} else if err := json.Unmarshal([]byte(out), &s); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		for _, p := range s[0].Bonds[0].Paths {
+		for _, p := range s[0].Bonds[0].Subflows {
 			if p.State != api.Up || p.RxBytes == 0 || p.TxBytes == 0 {
 				t.Errorf("%+v", p)
 			}

@@ -77,7 +77,7 @@ func (l *liar) offer(ctx context.Context, p identity.Peer, addr string) error {
 	if err != nil {
 		return err
 	}
-	o, err := pipe.NewOffer(ctx, conn, l.key.Client(p.Key, wire.PipeALPN), "phone")
+	o, err := pipe.NewOffer(ctx, conn, l.key.ClientConfig(p.Key, wire.PipeALPN), "phone")
 	if err != nil {
 		return err
 	}

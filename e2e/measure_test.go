@@ -15,7 +15,7 @@ import (
 
 // pathOf is the number of the subflow by a device.
 func (w *world) pathOf(device string) uint32 {
-	for _, p := range w.p.Status(false).Paths {
+	for _, p := range w.p.Status(false).Subflows {
 		if p.Device == device && p.State == api.Up {
 			return p.ID
 		}
@@ -31,7 +31,7 @@ func TestMeasure(t *testing.T) {
 	for _, device := range []string{"laptop", "phone"} {
 		for _, direction := range []string{probe.Down, probe.Up, probe.None} {
 			path, other := w.pathOf(device), uint32(0)
-			for _, p := range w.p.Status(false).Paths {
+			for _, p := range w.p.Status(false).Subflows {
 				if p.ID != path {
 					other = p.ID
 				}
@@ -39,7 +39,7 @@ func TestMeasure(t *testing.T) {
 			before := w.moved(other)
 			c := w.dial(probe.Dest(path))
 			const size = 4 * unit.MB
-			a, err := probe.Do(t.Context(), c, probe.Ask{Direction: direction, Bytes: size, Ms: 5000}, time.Now)
+			a, err := probe.Measure(t.Context(), c, probe.Request{Direction: direction, Bytes: size, Ms: 5000}, time.Now)
 			if err != nil {
 				t.Fatal(device, direction, err)
 			}
@@ -47,7 +47,7 @@ func TestMeasure(t *testing.T) {
 			if direction != probe.None && (a.Bytes < size || a.Rate <= 0) {
 				t.Errorf("%s %s: %v at %v", device, direction, a.Bytes, a.Rate)
 			}
-			if a.Seen == "" || a.Ahead > time.Minute || a.Ahead < -time.Minute {
+			if a.Seen == "" || a.ClockAhead > time.Minute || a.ClockAhead < -time.Minute {
 				t.Errorf("%s: %+v", device, a.About)
 			}
 			if h := a.Hop; h == nil || h.MTU == 0 || h.MinRTTms <= 0 {
@@ -58,7 +58,7 @@ func TestMeasure(t *testing.T) {
 			}
 		}
 	}
-	for _, p := range w.p.Status(false).Paths {
+	for _, p := range w.p.Status(false).Subflows {
 		if h := p.Hop; h == nil || h.Packets == 0 || h.RateBps == 0 {
 			t.Errorf("status of %s: %+v", p.Device, h)
 		}
@@ -67,7 +67,7 @@ func TestMeasure(t *testing.T) {
 
 // moved is what a subflow has carried, both ways.
 func (w *world) moved(path uint32) unit.Bytes {
-	for _, p := range w.p.Status(false).Paths {
+	for _, p := range w.p.Status(false).Subflows {
 		if p.ID == path {
 			return p.RxBytes + p.TxBytes
 		}
@@ -104,7 +104,7 @@ func TestMeasureRefused(t *testing.T) {
 			return err
 		}
 		defer c.Close()
-		_, err = probe.Do(t.Context(), c, probe.Ask{}, time.Now)
+		_, err = probe.Measure(t.Context(), c, probe.Request{}, time.Now)
 		return err
 	})
 }

@@ -36,7 +36,7 @@ func TestModesAndChunks(t *testing.T) {
 		if err := w.upload(3 * mb); err != nil {
 			t.Errorf("%s: %v", rule, err)
 		}
-		wasted := w.s.Status(false)[0].WastedBytes["resent_redundant"]
+		wasted := w.s.Status(false)[0].WastedBytes["sent_redundantly"]
 		if (wasted > 0) != (rule == "redundant") {
 			t.Errorf("%s: the server has sent %v twice on purpose", rule, wasted)
 		}
@@ -82,13 +82,13 @@ func TestModesAndChunks(t *testing.T) {
 	}
 	answer.Body.Close()
 	for _, up := range []bool{false, true} {
-		if err := w.p.Chunk(api.Chunk{App: app, Bytes: 1000, Up: up}); err != nil {
+		if err := w.p.MarkChunk(api.Chunk{App: app, Bytes: 1000, Up: up}); err != nil {
 			t.Errorf("chunk on %s, up %v: %v", app, up, err)
 		}
 	}
 	client.CloseIdleConnections()
 	rig.Eventually(t, func() error {
-		if err := w.p.Chunk(api.Chunk{App: app, Bytes: 1}); !fault.Is(err, fault.NotFound) {
+		if err := w.p.MarkChunk(api.Chunk{App: app, Bytes: 1}); !fault.Is(err, fault.NotFound) {
 			return err
 		}
 		return nil

@@ -21,7 +21,7 @@ func TestCellByAir(t *testing.T) {
 	const rnti = 0x4601
 	topology := &lab.Topology{
 		Node: map[string]*lab.Node{"primary": {Routes: []string{"default via lte"}}, "server": {Forward: true}, "web": {Routes: []string{"default via core"}}},
-		Link: map[string]*lab.Link{"core": {Ends: [2]string{"server", "web"}}, "lte": {Ends: [2]string{"primary", "server"}, LinkDir: lab.LinkDir{Delay: "20ms"},
+		Link: map[string]*lab.Link{"core": {Ends: [2]string{"server", "web"}}, "lte": {Ends: [2]string{"primary", "server"}, LinkSettings: lab.LinkSettings{Delay: "20ms"},
 			LTE: &lab.LTELink{Network: "net", RNTI: rnti, Device: lab.Device{Signal: "18dB", ErrorRate: 2e-6}}}},
 		LTE: map[string]*lab.LTE{"net": {Carriers: []lab.Carrier{{PRB: 6, Control: 0.4}}, Samples: &lab.Samples{}}},
 	}
@@ -56,7 +56,7 @@ func TestCellByAir(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if len(s.Cells) != 1 || !s.Cells[0].Heard || s.Cells[0].RNTI != rnti || s.Cells[0].CapacityBps < unit.Mbps || len(s.Cells[0].Cells) != 1 || s.Cells[0].Cells[0].PRB != 6 {
+		if len(s.Cells) != 1 || !s.Cells[0].Receiving || s.Cells[0].RNTI != rnti || s.Cells[0].CapacityBps < unit.Mbps || len(s.Cells[0].Cells) != 1 || s.Cells[0].Cells[0].PRB != 6 {
 			return fmt.Errorf("cells: %+v", s.Cells)
 		}
 		heard = s.Cells[0]
@@ -68,7 +68,7 @@ func TestCellByAir(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if p.Hop == nil || p.Hop.PBE == nil || !p.Hop.PBE.Fresh || p.Hop.PBE.CapacityBps < unit.Mbps {
+		if p.Hop == nil || p.Hop.PBE == nil || !p.Hop.PBE.FollowsFeedback || p.Hop.PBE.CapacityBps < unit.Mbps {
 			return fmt.Errorf("not paced by the cell: %+v", p.Hop)
 		}
 		paced = *p.Hop.PBE

@@ -72,8 +72,8 @@ func watchLent(t *testing.T, helper *client.Client) (stop func() (busy string, m
 			if err != nil || s.Helper == nil {
 				continue
 			}
-			for _, l := range s.Helper.Lent {
-				if most = max(most, l.LentBps); l.Limited && busy == "" {
+			for _, l := range s.Helper.LinkShares {
+				if most = max(most, l.SharedBps); l.Limited && busy == "" {
 					busy = fmt.Sprintf("%+v", l)
 				}
 			}

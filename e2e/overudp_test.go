@@ -46,14 +46,14 @@ func (n *network) tryDownload(size int64) error {
 }
 
 // by is the path that a device carries, as a role tells of it.
-func (n *network) by(role, device string) (p api.Path, err error) {
+func (n *network) by(role, device string) (p api.Subflow, err error) {
 	node := role
 	s, err := n.Status(node, role)
 	if err != nil {
 		return p, err
 	}
 	for _, b := range s.Bonds {
-		for _, p := range b.Paths {
+		for _, p := range b.Subflows {
 			if p.Device == device && p.State == api.Up {
 				return p, nil
 			}
@@ -64,7 +64,7 @@ func (n *network) by(role, device string) (p api.Path, err error) {
 
 // over waits until a device's subflow goes over a transport. If UDP was late it is tried
 // again by what carries something.
-func (n *network) over(role, device, transport string) (p api.Path) {
+func (n *network) over(role, device, transport string) (p api.Subflow) {
 	n.Helper()
 	rig.Eventually(n.TB, func() (err error) {
 		if p, err = n.by(role, device); err == nil && p.Transport != transport {

@@ -83,7 +83,7 @@ func TestOwners(t *testing.T) {
 	if out := n.Must("primary", n.Mpbond, "status", "--why"); !strings.Contains(out, " of x (/") || !strings.Contains(out, " of curl (/") {
 		t.Errorf("the status does not tell whose streams are:\n%s", out)
 	}
-	var list []api.StreamOf
+	var list []api.BondStream
 	rig.Eventually(t, func() (err error) {
 		if list, err = server.Streams(t.Context()); err == nil && len(list) < 5 {
 			err = fmt.Errorf("%+v", list)
@@ -91,7 +91,7 @@ func TestOwners(t *testing.T) {
 		return err
 	})
 	for _, s := range list {
-		if s.Owner != (api.Owner{}) {
+		if s.AppInfo != (api.AppInfo{}) {
 			t.Errorf("the server knows whose a stream is: %+v", s)
 		}
 	}

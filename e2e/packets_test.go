@@ -113,7 +113,7 @@ func TestRedundantDatagrams(t *testing.T) {
 		}
 	}
 	rig.Eventually(t, func() error {
-		for who, wasted := range map[string]unit.Bytes{"server": w.s.Status(false)[0].WastedBytes["resent_redundant"], "primary": w.p.Status(false).WastedBytes["resent_redundant"]} {
+		for who, wasted := range map[string]unit.Bytes{"server": w.s.Status(false)[0].WastedBytes["sent_redundantly"], "primary": w.p.Status(false).WastedBytes["sent_redundantly"]} {
 			if wasted == 0 {
 				return fmt.Errorf("the %s has sent nothing twice", who)
 			}
@@ -290,7 +290,7 @@ func TestSOCKSDatagrams(t *testing.T) {
 	if a, b := <-from, <-privateFrom; a.Port() == b.Port() {
 		t.Errorf("a private destination was reached through the server, from %v", b)
 	}
-	if st := w.p.Status(true); st.FlowsTotal != 1 || len(st.FlowList) != 1 || st.FlowList[0].Path == 0 {
+	if st := w.p.Status(true); st.FlowsTotal != 1 || len(st.FlowList) != 1 || st.FlowList[0].Subflow == 0 {
 		t.Errorf("status: %d flows, %+v", st.FlowsTotal, st.FlowList)
 	}
 }

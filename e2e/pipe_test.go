@@ -10,13 +10,13 @@ import (
 )
 
 // helped is the path that goes over the helper.
-func (n *network) helped() (p api.Path) {
+func (n *network) helped() (p api.Subflow) {
 	n.Helper()
 	s, err := n.Status("primary", "primary")
 	if err != nil {
 		n.Fatal(err)
 	}
-	for _, path := range s.Bonds[0].Paths {
+	for _, path := range s.Bonds[0].Subflows {
 		if path.Kind == api.Helped {
 			p = path
 		}

@@ -11,13 +11,13 @@ import (
 )
 
 // byHelper are the helped paths that are up.
-func (n *network) byHelper() (list []api.Path) {
+func (n *network) byHelper() (list []api.Subflow) {
 	n.Helper()
 	s, err := n.Status("primary", "primary")
 	if err != nil {
 		n.Fatal(err)
 	}
-	for _, p := range s.Bonds[0].Paths {
+	for _, p := range s.Bonds[0].Subflows {
 		if p.Kind == api.Helped && p.State == api.Up {
 			list = append(list, p)
 		}

@@ -159,7 +159,7 @@ func TestPolicyDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := map[string]int64{}
-		for _, p := range s.Bonds[0].Paths {
+		for _, p := range s.Bonds[0].Subflows {
 			m[p.Device] += int64(p.RxBytes + p.TxBytes)
 		}
 		return m
@@ -230,7 +230,7 @@ func datagramsByPhone(t *testing.T, n *network) {
 		t.Fatal(err)
 	}
 	phone := map[uint32]bool{}
-	for _, p := range s.Bonds[0].Paths {
+	for _, p := range s.Bonds[0].Subflows {
 		phone[p.ID] = p.Device == "phone"
 	}
 	for _, end := range []string{"primary", "server"} {
@@ -239,8 +239,8 @@ func datagramsByPhone(t *testing.T, n *network) {
 				t.Fatal(err)
 			}
 			if c := news.Change; c != nil && c.Kind == "flow_move" {
-				if !phone[c.Path] {
-					t.Errorf("at the %s datagrams go over subflow %d; by the phone: %v", end, c.Path, phone)
+				if !phone[c.Subflow] {
+					t.Errorf("at the %s datagrams go over subflow %d; by the phone: %v", end, c.Subflow, phone)
 				}
 				break
 			}
@@ -276,7 +276,7 @@ func TestPolicyPriorities(t *testing.T) {
 	}
 	// now looks how much of both downloads has come.
 	var one, other int64
-	now := func() []api.StreamOf {
+	now := func() []api.BondStream {
 		list, err := c.Streams(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -355,7 +355,7 @@ func TestStreamIsTreated(t *testing.T) {
 		if err != nil || len(st.Bonds) == 0 {
 			return 0, 0, fmt.Errorf("%d bonds, %v", len(st.Bonds), err)
 		}
-		for _, p := range st.Bonds[0].Paths {
+		for _, p := range st.Bonds[0].Subflows {
 			if p.Device == "laptop" {
 				laptop += int64(p.RxBytes)
 			} else {
@@ -389,7 +389,7 @@ func TestStreamIsTreated(t *testing.T) {
 				if err != nil || len(list) != 1 || list[0].Mode != c.mode || list[0].Priority != c.priority || list[0].Weight != c.weight {
 					return fmt.Errorf("%s: %+v, %v", c.what, list, err)
 				}
-				if by := list[0].Down.Paths; at == server && (len(by) == 1) != c.single {
+				if by := list[0].Down.Subflows; at == server && (len(by) == 1) != c.single {
 					return fmt.Errorf("%s: the server sends over %v", c.what, by)
 				}
 				return nil
@@ -419,7 +419,7 @@ func TestStreamIsTreated(t *testing.T) {
 	}
 	for _, at := range []*client.Client{primary, server} {
 		n.told(at, "the change", func(e api.Event) bool {
-			return e.Kind == "stream_treated" && e.Stream == s.ID && e.Text == "latency"
+			return e.Kind == "stream_class_changed" && e.Stream == s.ID && e.Text == "latency"
 		})
 	}
 	number := strconv.FormatUint(s.ID, 10)

@@ -335,18 +335,18 @@ func TestHelperIsRenamed(t *testing.T) {
 	}
 	w.reload(w.primary, w.p.TrustChanged)
 	w.await("laptop", "pixel")
-	for _, path := range w.p.Status(false).Paths {
+	for _, path := range w.p.Status(false).Subflows {
 		if path.Device == "pixel" {
 			if err := w.p.CloseSubflow(w.p.Status(false).ID, path.ID); err != nil {
 				t.Error(err)
 			}
 			rig.Eventually(t, func() error {
-				for _, now := range w.p.Status(false).Paths {
+				for _, now := range w.p.Status(false).Subflows {
 					if now.Device == "pixel" && now.ID > path.ID && now.State == api.Up {
 						return nil
 					}
 				}
-				return fmt.Errorf("no further subflow by pixel: %+v", w.p.Status(false).Paths)
+				return fmt.Errorf("no further subflow by pixel: %+v", w.p.Status(false).Subflows)
 			})
 		}
 	}

@@ -33,17 +33,17 @@ func TestBothWaysOverAllSubflows(t *testing.T) {
 		}
 	}
 	carried := map[string]bool{}
-	for _, path := range w.p.Status(true).Paths {
+	for _, path := range w.p.Status(true).Subflows {
 		if path.RxBytes > 0 && path.TxBytes > 0 {
 			carried[path.Device+" "+string(path.Kind)] = true
 		}
 	}
 	for _, d := range []string{"laptop direct", "phone helped", "tablet helped"} {
 		if !carried[d] {
-			t.Errorf("%s has carried nothing: %+v", d, w.p.Status(false).Paths)
+			t.Errorf("%s has carried nothing: %+v", d, w.p.Status(false).Subflows)
 		}
 	}
-	if b := w.s.Status(true); len(b) != 1 || b[0].Peer != "laptop" || len(b[0].Paths) != 4 {
+	if b := w.s.Status(true); len(b) != 1 || b[0].Peer != "laptop" || len(b[0].Subflows) != 4 {
 		t.Errorf("the server's status: %+v", b)
 	}
 }
@@ -141,7 +141,7 @@ func TestServerRestart(t *testing.T) {
 		w.await("laptop", "phone")
 	}
 	rig.Eventually(t, func() error { // no bond that nobody uses stays behind
-		if b := w.s.Status(false); len(b) != 1 || len(b[0].Paths) != 2 {
+		if b := w.s.Status(false); len(b) != 1 || len(b[0].Subflows) != 2 {
 			return fmt.Errorf("%d bonds: %+v", len(b), b)
 		}
 		return nil

@@ -28,17 +28,17 @@ func (n *network) tier(name string) {
 }
 
 // phone is the subflow by the helper, as a role sees it.
-func (n *network) phone(role string) (one api.Path, err error) {
+func (n *network) phone(role string) (one api.Subflow, err error) {
 	s, err := n.Status(role, role)
 	if err != nil || len(s.Bonds) == 0 {
 		return one, fmt.Errorf("no bond: %w", err)
 	}
-	for _, p := range s.Bonds[0].Paths {
+	for _, p := range s.Bonds[0].Subflows {
 		if p.Device == "phone" && p.ID != 0 {
 			return p, nil
 		}
 	}
-	return one, fmt.Errorf("no subflow by the phone: %+v", s.Bonds[0].Paths)
+	return one, fmt.Errorf("no subflow by the phone: %+v", s.Bonds[0].Subflows)
 }
 
 // byPhone is what the helper's subflow carries while f runs, towards the primary
@@ -147,12 +147,12 @@ func TestTiers(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, p := range s.Bonds[0].Paths {
+		for _, p := range s.Bonds[0].Subflows {
 			if p.Kind == api.Direct && p.State == api.Up {
 				return nil
 			}
 		}
-		return fmt.Errorf("the direct path is not back: %+v", s.Bonds[0].Paths)
+		return fmt.Errorf("the direct path is not back: %+v", s.Bonds[0].Subflows)
 	})
 	get("100000") // what went over it last is acknowledged
 	quiet("1 MB after the direct path is back", func() { get(fmt.Sprint(mb)) })

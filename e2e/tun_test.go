@@ -217,7 +217,7 @@ func (n *network) carriedHere() (sum int64) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	for _, p := range s.Bonds[0].Paths {
+	for _, p := range s.Bonds[0].Subflows {
 		sum += int64(p.RxBytes + p.TxBytes)
 	}
 	return sum

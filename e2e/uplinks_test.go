@@ -27,7 +27,7 @@ func newUplinks(t *testing.T) *network {
 		Link: map[string]*lab.Link{"core": {Ends: [2]string{"server", "web"}}},
 	}
 	for name, rate := range map[string]string{"wifi": "20Mbit/s", "lte": "5Mbit/s"} {
-		topology.Link[name] = &lab.Link{Ends: [2]string{"primary", "server"}, LinkDir: lab.LinkDir{Rate: rate, Delay: "5ms"}}
+		topology.Link[name] = &lab.Link{Ends: [2]string{"primary", "server"}, LinkSettings: lab.LinkSettings{Rate: rate, Delay: "5ms"}}
 	}
 	return newTrusting(t, topology)
 }
@@ -71,7 +71,7 @@ func (n *network) uses(want ...string) {
 			return err
 		}
 		up := map[string]bool{}
-		for _, p := range s.Bonds[0].Paths {
+		for _, p := range s.Bonds[0].Subflows {
 			if p.State == api.Up {
 				up[p.Device] = true
 			}

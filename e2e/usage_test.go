@@ -25,8 +25,8 @@ func (n *network) used(c *client.Client, link string) (down, up int64) {
 		u, err = c.Usage(n.Context())
 		return err
 	})
-	if u.NotKept != "" {
-		n.Fatal(u.NotKept)
+	if u.NotSaved != "" {
+		n.Fatal(u.NotSaved)
 	}
 	for _, d := range u.Days {
 		if d.Link == link {
@@ -237,7 +237,7 @@ func TestCap(t *testing.T) {
 		}
 	}
 	set("[device.hs1]\nmonthly_cap = \"1GB\"\n")
-	over := n.told(helper, "cap_over", func(e api.Event) bool { return e.Kind == "cap_over" }).Seq
+	over := n.told(helper, "cap_cleared", func(e api.Event) bool { return e.Kind == "cap_cleared" }).Seq
 	if _, err := helper.SetPolicy(t.Context(), api.PolicyText{Text: "[device.hs1]\nstop_at = \"2%\"\n"}); !fault.Is(err, fault.Config) {
 		t.Errorf("a level of no cap: %v", err)
 	}
@@ -265,7 +265,7 @@ func TestCapsOfDevices(t *testing.T) {
 		megabytes                 int // the helper has then carried what the primary's cap was before
 		told                      string
 	}{
-		{"primary", "primary", "phone", "pipe", 10, "it rests: the monthly cap of 10 MB is used up"},
+		{"primary", "primary", "phone", "pipe", 10, "suspended: the monthly cap of 10 MB is used up"},
 		{"helper1", "helper", "laptop", "hs-path", 20, "for this device the monthly cap of 20 MB is used up"},
 	} {
 		asked, plan := n.Asker(c.node, c.role), filepath.Join(n.Dir, c.node, "policy.toml")

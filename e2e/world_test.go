@@ -174,14 +174,14 @@ func (w *world) await(devices ...string) {
 	w.Helper()
 	rig.Eventually(w.TB, func() error {
 		up := map[string]bool{}
-		for _, path := range w.p.Status(false).Paths {
+		for _, path := range w.p.Status(false).Subflows {
 			if path.State == api.Up {
 				up[path.Device] = true
 			}
 		}
 		for _, d := range devices {
 			if !up[d] {
-				return fmt.Errorf("no subflow by %s: %+v", d, w.p.Status(false).Paths)
+				return fmt.Errorf("no subflow by %s: %+v", d, w.p.Status(false).Subflows)
 			}
 		}
 		if len(up) != len(devices) {
@@ -193,7 +193,7 @@ func (w *world) await(devices ...string) {
 
 // lastError is what the primary's status says of a device without subflow.
 func (w *world) lastError(device string) string {
-	for _, path := range w.p.Status(false).Paths {
+	for _, path := range w.p.Status(false).Subflows {
 		if path.Device == device {
 			return path.LastError
 		}

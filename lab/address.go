@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// addresses returns the addresses of both ends of a link. Automatic ones are
+// linkAddresses returns the addresses of both ends of a link. Automatic ones are
 // 10.77.N.1 and .2 and fd77:N::1 and ::2, N counting links from 1 in order of
 // name; the first end has the 1.
-func (t *Topology) addresses(link string) (ends [2][]netip.Prefix, err error) {
+func (t *Topology) linkAddresses(link string) (ends [2][]netip.Prefix, err error) {
 	l := t.Link[link]
 	n := slices.Index(t.Links(), link) + 1
 	for i := range ends {
@@ -29,8 +29,8 @@ func (t *Topology) addresses(link string) (ends [2][]netip.Prefix, err error) {
 	return ends, nil
 }
 
-// end returns which end of the link the node is, or an error.
-func (t *Topology) end(node, link string) (int, error) {
+// endIndex returns which end of the link the node is, or an error.
+func (t *Topology) endIndex(node, link string) (int, error) {
 	l := t.Link[link]
 	if l == nil {
 		return 0, fmt.Errorf("no link %q", link)
@@ -41,9 +41,9 @@ func (t *Topology) end(node, link string) (int, error) {
 	return 0, fmt.Errorf("link %s does not end at %s", link, node)
 }
 
-// peer returns the node at the other end of a link.
-func (t *Topology) peer(node, link string) (string, error) {
-	i, err := t.end(node, link)
+// peerNode returns the node at the other end of a link.
+func (t *Topology) peerNode(node, link string) (string, error) {
+	i, err := t.endIndex(node, link)
 	if err != nil {
 		return "", err
 	}
@@ -54,8 +54,8 @@ func (t *Topology) peer(node, link string) (string, error) {
 // address on the node's first link.
 func (t *Topology) Addr(node, link string) (netip.Addr, error) {
 	for _, name := range t.Links() {
-		if i, err := t.end(node, name); err == nil && (link == "" || link == name) {
-			ends, err := t.addresses(name)
+		if i, err := t.endIndex(node, name); err == nil && (link == "" || link == name) {
+			ends, err := t.linkAddresses(name)
 			if err != nil {
 				return netip.Addr{}, err
 			}
@@ -82,11 +82,11 @@ func (t *Topology) parseRoute(node, s string) ([]route, error) {
 	if len(f) != 3 || f[1] != "via" {
 		return nil, fmt.Errorf("route %q: write \"default via LINK\" or \"10.0.0.0/8 via LINK\"", s)
 	}
-	i, err := t.end(node, f[2])
+	i, err := t.endIndex(node, f[2])
 	if err != nil {
 		return nil, fmt.Errorf("route %q: %w", s, err)
 	}
-	ends, err := t.addresses(f[2])
+	ends, err := t.linkAddresses(f[2])
 	if err != nil {
 		return nil, err
 	}
@@ -113,36 +113,36 @@ func (t *Topology) parseRoute(node, s string) ([]route, error) {
 	return out, nil
 }
 
-// routes returns all routes of a node: a host route for every address it can
+// nodeRoutes returns all routes of a node: a host route for every address it can
 // reach by a shortest way through nodes that forward, then its own Routes.
-func (t *Topology) routes(node string) (out []route, err error) {
-	first := map[string]string{node: ""} // node -> link by which to leave for it
-	for todo := []string{node}; len(todo) > 0; todo = todo[1:] {
-		at := todo[0]
+func (t *Topology) nodeRoutes(node string) (out []route, err error) {
+	firstLink := map[string]string{node: ""} // node -> link by which to leave for it
+	for queue := []string{node}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
 		if at != node && !t.Node[at].Forward {
 			continue
 		}
 		for _, link := range t.Links() {
-			next, err := t.peer(at, link)
-			if _, known := first[next]; err != nil || known {
+			next, err := t.peerNode(at, link)
+			if _, known := firstLink[next]; err != nil || known {
 				continue
 			}
-			if first[next] = first[at]; at == node {
-				first[next] = link
+			if firstLink[next] = firstLink[at]; at == node {
+				firstLink[next] = link
 			}
-			todo = append(todo, next)
+			queue = append(queue, next)
 		}
 	}
 	for _, link := range t.Links() {
-		ends, err := t.addresses(link)
+		ends, err := t.linkAddresses(link)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := t.end(node, link); err == nil {
+		if _, err := t.endIndex(node, link); err == nil {
 			continue // on-link
 		}
-		for i, owner := range t.Link[link].Ends {
-			by := first[owner]
+		for i, endNode := range t.Link[link].Ends {
+			by := firstLink[endNode]
 			if by == "" {
 				continue
 			}
@@ -164,14 +164,14 @@ func (t *Topology) routes(node string) (out []route, err error) {
 	return out, nil
 }
 
-// hosts is the lab's /etc/hosts. NODE is an address on the node's first link
+// hostsFile is the lab's /etc/hosts. NODE is an address on the node's first link
 // (in order of names), NODE.LINK the one on that link.
-func (t *Topology) hosts() string {
+func (t *Topology) hostsFile() string {
 	var b strings.Builder
 	b.WriteString("127.0.0.1 localhost\n::1 localhost\n")
 	named := map[string]bool{}
 	for _, link := range t.Links() {
-		ends, err := t.addresses(link)
+		ends, err := t.linkAddresses(link)
 		if err != nil {
 			continue
 		}

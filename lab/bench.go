@@ -41,8 +41,8 @@ type Bench struct {
 
 	running     []*program
 	hashes      map[string][32]byte // of files, by their paths
-	items       bool                // transfers are of several items
-	onloadHomes *homes              // nil: not made yet
+	hasItems    bool                // transfers are of several items
+	onloadHomes *deviceHomes        // nil: not made yet
 }
 
 type program struct {
@@ -50,20 +50,20 @@ type program struct {
 	name string
 	cmd  *exec.Cmd
 	done chan struct{}
-	out  *tail
+	out  *outputTail
 }
 
 // withBench brings a lab of its own up for f, and takes it down again with all that f has
 // started.
 func withBench(t *Topology, o Options, seed uint64, f func(*Bench) error) (err error) {
-	o.Name, o.Tied = uniqueName(o.Name), true
+	o.Name, o.EndWithProcess = uniqueName(o.Name), true
 	l, err := Up(t, o)
 	if err != nil {
 		return err
 	}
 	b := newBench(l, seed)
 	defer func() {
-		b.EndAll()
+		b.StopAll()
 		err = cmp.Or(err, l.Down())
 	}()
 	return f(b)
@@ -73,8 +73,8 @@ func newBench(l *Lab, seed uint64) *Bench {
 	return &Bench{Lab: l, Dir: filepath.Join(l.dir, "bench"), Seed: seed, hashes: map[string][32]byte{}}
 }
 
-// ready makes the bench's directory, and checks that transfers have all nodes they need.
-func (b *Bench) ready() error {
+// prepareDir makes the bench's directory, and checks that transfers have all nodes they need.
+func (b *Bench) prepareDir() error {
 	for _, n := range []string{"primary", "server", "web"} {
 		if b.Lab.Topology.Node[n] == nil {
 			return fmt.Errorf("the topology has no node %q, which runs need", n)
@@ -90,7 +90,7 @@ func (b *Bench) Run(ctx context.Context, node string, argv ...string) (string, e
 		return "", err
 	}
 	var stderr bytes.Buffer
-	cmd.Stderr, cmd.WaitDelay = &stderr, endTimeout
+	cmd.Stderr, cmd.WaitDelay = &stderr, stopTimeout
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("%s: %s: %w: %s", node, strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))
@@ -99,16 +99,16 @@ func (b *Bench) Run(ctx context.Context, node string, argv ...string) (string, e
 }
 
 // Spawn starts a program in a node and waits until it listens on the TCP port,
-// if that is not 0. EndAll ends it. env adds to this process's environment.
+// if that is not 0. StopAll ends it. env adds to this process's environment.
 func (b *Bench) Spawn(ctx context.Context, node string, port int, env []string, argv ...string) error {
 	cmd, err := b.Lab.Command(context.Background(), node, argv...)
 	if err != nil {
 		return err
 	}
-	p := &program{node: node, name: node + ": " + filepath.Base(argv[0]), cmd: cmd, done: make(chan struct{}), out: &tail{}}
+	p := &program{node: node, name: node + ": " + filepath.Base(argv[0]), cmd: cmd, done: make(chan struct{}), out: &outputTail{}}
 	cmd.Stdout, cmd.Stderr = p.out, p.out
 	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr, cmd.WaitDelay = &syscall.SysProcAttr{Setpgid: true}, endTimeout
+	cmd.SysProcAttr, cmd.WaitDelay = &syscall.SysProcAttr{Setpgid: true}, stopTimeout
 	var file *os.File
 	if b.LogDir != "" {
 		name := fmt.Sprintf("%s-%s-%d.log", node, filepath.Base(argv[0]), len(b.running))
@@ -130,7 +130,7 @@ func (b *Bench) Spawn(ctx context.Context, node string, port int, env []string, 
 	if port == 0 {
 		return nil
 	}
-	return p.waitListen(ctx, port)
+	return p.waitForListen(ctx, port)
 }
 
 // SpawnSelf is Spawn of a part of this program, a command of its hidden group "lab".
@@ -144,9 +144,9 @@ func labCommand(args ...string) []string {
 	return append([]string{self, "lab"}, args...)
 }
 
-// poll calls f each interval until it reports true or fails, or ctx ends, whose error it
+// pollUntil calls f each interval until it reports true or fails, or ctx ends, whose error it
 // then returns.
-func poll(ctx context.Context, every time.Duration, f func() (bool, error)) error {
+func pollUntil(ctx context.Context, every time.Duration, f func() (bool, error)) error {
 	for {
 		if done, err := f(); done || err != nil {
 			return err
@@ -159,16 +159,16 @@ func poll(ctx context.Context, every time.Duration, f func() (bool, error)) erro
 	}
 }
 
-// waitListen waits until something in the program's network namespace listens.
-func (p *program) waitListen(ctx context.Context, port int) error {
+// waitForListen waits until something in the program's network namespace listens.
+func (p *program) waitForListen(ctx context.Context, port int) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	err := poll(ctx, 5*time.Millisecond, func() (bool, error) {
+	err := pollUntil(ctx, 5*time.Millisecond, func() (bool, error) {
 		select {
 		case <-p.done:
 			return false, errors.New("it ended at once")
 		default:
-			return listens(p.cmd.Process.Pid, port), nil
+			return isListening(p.cmd.Process.Pid, port), nil
 		}
 	})
 	if err != nil {
@@ -177,8 +177,8 @@ func (p *program) waitListen(ctx context.Context, port int) error {
 	return nil
 }
 
-// listens tells whether something in a process's network namespace listens on a TCP port.
-func listens(pid, port int) bool {
+// isListening tells whether something in a process's network namespace listens on a TCP port.
+func isListening(pid, port int) bool {
 	want := fmt.Sprintf(":%04X", port)
 	for _, f := range []string{"tcp", "tcp6"} {
 		table, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, f))
@@ -191,8 +191,8 @@ func listens(pid, port int) bool {
 	return false
 }
 
-// said is the end of what the running programs printed, for error texts.
-func (b *Bench) said() (text string) {
+// recentOutput is the end of what the running programs printed, for error texts.
+func (b *Bench) recentOutput() (text string) {
 	for _, p := range b.running {
 		if s := p.out.String(); s != "" {
 			text += "\n-- " + p.name + "\n" + s
@@ -232,17 +232,17 @@ func (b *Bench) cpuTimes() map[string]time.Duration {
 	return used
 }
 
-// endTimeout is how long a program may take to end by itself.
-const endTimeout = 3 * time.Second
+// stopTimeout is how long a program may take to end by itself.
+const stopTimeout = 3 * time.Second
 
-// EndAll ends all programs that were spawned, the last one first.
-func (b *Bench) EndAll() {
+// StopAll ends all programs that were spawned, the last one first.
+func (b *Bench) StopAll() {
 	for i := len(b.running) - 1; i >= 0; i-- {
 		p := b.running[i]
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
 		select {
 		case <-p.done:
-		case <-time.After(endTimeout):
+		case <-time.After(stopTimeout):
 		}
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 		<-p.done
@@ -297,9 +297,9 @@ http {
 func (b *Bench) StartWeb(ctx context.Context, wrapper ...string) error {
 	conf := filepath.Join(b.Dir, "nginx.conf")
 	how := "  access_log off;\n"
-	if b.items {
-		how = fmt.Sprintf(itemsConf, b.Dir)
-		if err := b.emptyPlaces(); err != nil {
+	if b.hasItems {
+		how = fmt.Sprintf(itemsNginxConf, b.Dir)
+		if err := b.clearItemDirs(); err != nil {
 			return err
 		}
 	}
@@ -313,10 +313,10 @@ func (b *Bench) StartWeb(ctx context.Context, wrapper ...string) error {
 	return b.SpawnSelf(ctx, "web", sinkPort, "sink", ":"+strconv.Itoa(sinkPort))
 }
 
-// File makes the file of a size, random by the bench's seed, and returns its
+// MakeFile makes the file of a size, random by the bench's seed, and returns its
 // path, below the web server's root. The same size gives the same file.
-func (b *Bench) File(size unit.Bytes) (string, [32]byte, error) {
-	return b.content(b.filePath(size), 0, size)
+func (b *Bench) MakeFile(size unit.Bytes) (string, [32]byte, error) {
+	return b.makeContent(b.filePath(size), 0, size)
 }
 
 // filePath is where the file of a size is, and fileURL its URL.
@@ -332,9 +332,9 @@ func (b *Bench) webURL() string {
 
 func fileName(size unit.Bytes) string { return strconv.FormatInt(int64(size), 10) }
 
-// content makes a file that is random by the bench's seed and which one of several it is,
+// makeContent makes a file that is random by the bench's seed and which one of several it is,
 // unless it is there.
-func (b *Bench) content(path string, which uint64, size unit.Bytes) (string, [32]byte, error) {
+func (b *Bench) makeContent(path string, which uint64, size unit.Bytes) (string, [32]byte, error) {
 	if h, ok := b.hashes[path]; ok {
 		return path, h, nil
 	}
@@ -354,26 +354,26 @@ func (b *Bench) content(path string, which uint64, size unit.Bytes) (string, [32
 	return path, b.hashes[path], nil
 }
 
-// curlFormat is what the client reports on standard error, as curlReport reads
+// curlFormat is what the client reports on standard error, as parseCurlReport reads
 // it.
 const curlFormat = "curl-report %{time_total} %{time_starttransfer} %{http_code} %{size_download}"
 
-// Fetch is the plain command that makes a transfer and writes what it gets to
+// FetchCommand is the plain command that makes a transfer and writes what it gets to
 // standard output: curl, or for several streams at once the lab's own client,
 // which knows those of curl's options that schemes add, as the player does. The web node is named
 // by its address, so that schemes do not differ in how they look up names.
-func (b *Bench) Fetch(t Transfer) []string {
+func (b *Bench) FetchCommand(t Transfer) []string {
 	if t.Video != nil {
-		return b.player(t)
+		return b.playerCommand(t)
 	}
 	url := b.fileURL(t.Size)
 	if t.Streams > 1 {
 		return labCommand("streams", "--streams", strconv.Itoa(t.Streams), url)
 	}
-	args := []string{"curl", "-sS", "--noproxy", "", "--max-time", t.maxTime(), "-w", "%{stderr}" + curlFormat + `\n`}
+	args := []string{"curl", "-sS", "--noproxy", "", "--max-time", t.curlMaxTime(), "-w", "%{stderr}" + curlFormat + `\n`}
 	switch {
 	case len(t.Items) > 0:
-		return b.fetchItems(args, t)
+		return b.curlItemArgs(args, t)
 	case t.Upload:
 		addr, _ := b.Lab.Topology.Addr("web", "")
 		sink := fmt.Sprintf("http://%s:%d/", addr, sinkPort)
@@ -390,9 +390,9 @@ func (b *Bench) Fetch(t Transfer) []string {
 // curlTimedOut is curl's exit code when --max-time has passed.
 const curlTimedOut = 28
 
-// maxTime is curl's --max-time. Uploads of a certain length go on for longer
+// curlMaxTime is curl's --max-time. Uploads of a certain length go on for longer
 // than the sink counts.
-func (t Transfer) maxTime() string {
+func (t Transfer) curlMaxTime() string {
 	switch {
 	case t.Length == 0:
 		return "3600" // its context ends it before
@@ -404,25 +404,25 @@ func (t Transfer) maxTime() string {
 
 const uploadExtra = 2 * time.Second
 
-// prefixHash is the SHA-256 of the first n bytes of the file of a size.
-func (b *Bench) prefixHash(size unit.Bytes, n int64) ([]byte, error) {
+// hashPrefix is the SHA-256 of the first n bytes of the file of a size.
+func (b *Bench) hashPrefix(size unit.Bytes, n int64) ([]byte, error) {
 	hash := sha256.New()
-	path, _, err := b.File(size)
+	path, _, err := b.MakeFile(size)
 	if err == nil {
-		err = addFile(hash, path, n)
+		err = copyFile(hash, path, n)
 	}
 	return hash.Sum(nil), err
 }
 
-// report is what the client says, in seconds.
-type report struct {
+// clientReport is what the client says, in seconds.
+type clientReport struct {
 	total, first float64
 	code         int
 	bytes        unit.Bytes
 }
 
-// curlReport reads curlFormat.
-func curlReport(stderr string) (r report, err error) {
+// parseCurlReport reads curlFormat.
+func parseCurlReport(stderr string) (r clientReport, err error) {
 	i := strings.LastIndex(stderr, "curl-report ")
 	if i < 0 {
 		return r, fmt.Errorf("curl: %s", strings.TrimSpace(stderr))
@@ -439,24 +439,24 @@ func lastLine(s string) string {
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// tail keeps the end of what a program prints.
-type tail struct {
-	mu    sync.Mutex
-	lines bytes.Buffer // guarded by mu
+// outputTail keeps the end of what a program prints.
+type outputTail struct {
+	mu  sync.Mutex
+	buf bytes.Buffer // guarded by mu
 }
 
-func (t *tail) Write(p []byte) (int, error) {
+func (t *outputTail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lines.Write(p)
-	if n := t.lines.Len(); n > 8192 {
-		t.lines.Next(n - 4096)
+	t.buf.Write(p)
+	if n := t.buf.Len(); n > 8192 {
+		t.buf.Next(n - 4096)
 	}
 	return len(p), nil
 }
 
-func (t *tail) String() string {
+func (t *outputTail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.TrimSpace(t.lines.String())
+	return strings.TrimSpace(t.buf.String())
 }

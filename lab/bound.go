@@ -17,8 +17,8 @@ const (
 	packetPayload = 1448
 )
 
-// Payload is the part of IP bytes that is an app's, where packets are full.
-const Payload = float64(packetPayload) / packetIP
+// PayloadShare is the part of IP bytes that is an app's, where packets are full.
+const PayloadShare = float64(packetPayload) / packetIP
 
 // boundStep is the grid on which the fluid flows; crossings are interpolated.
 const boundStep = time.Millisecond
@@ -47,7 +47,7 @@ func boundAt(t *Topology, n unit.Bytes, upload bool, into time.Duration) (time.D
 		return 0, err
 	}
 	for _, g := range groups {
-		g.skip(into)
+		g.skipTo(into)
 	}
 	rtt, err := t.directRTT()
 	if err != nil {
@@ -58,7 +58,7 @@ func boundAt(t *Topology, n unit.Bytes, upload bool, into time.Duration) (time.D
 	for at := boundStep; at <= maxBound; at += boundStep {
 		sum := 0.0
 		for _, g := range groups {
-			sum += g.until(into + at)
+			sum += g.carriedUntil(into + at)
 		}
 		if sum >= need {
 			part := 1.0
@@ -72,9 +72,9 @@ func boundAt(t *Topology, n unit.Bytes, upload bool, into time.Duration) (time.D
 	return 0, fmt.Errorf("the links cannot carry %v within %v", n, maxBound)
 }
 
-// Carried is the most payload that the links can carry in a time, from the start
+// CarriedPayload is the most payload that the links can carry in a time, from the start
 // of schedules, outages and traces, as in Bound.
-func Carried(t *Topology, upload bool, length time.Duration) (unit.Bytes, error) {
+func CarriedPayload(t *Topology, upload bool, length time.Duration) (unit.Bytes, error) {
 	groups, err := t.fluidGroups(upload)
 	if err != nil {
 		return 0, err
@@ -83,35 +83,35 @@ func Carried(t *Topology, upload bool, length time.Duration) (unit.Bytes, error)
 	for at := boundStep; at <= length; at += boundStep {
 		sum = 0
 		for _, g := range groups {
-			sum += g.until(at)
+			sum += g.carriedUntil(at)
 		}
 	}
-	return unit.Bytes(sum * Payload), nil
+	return unit.Bytes(sum * PayloadShare), nil
 }
 
 // fluidGroup is the paths by one direction of a cell, or those by none.
 type fluidGroup struct {
-	paths []*fluidPath
-	share *shaper.Capacity // of all of them together, or nil
-	idle  float64          // of which so much passed before the transfer
+	paths         []*fluidPath
+	cellShare     *shaper.Capacity // of all of them together, or nil
+	carriedBefore float64          // of which so much passed before the transfer
 }
 
-// skip lets a time pass in which nothing is sent.
-func (g *fluidGroup) skip(until time.Duration) {
+// skipTo lets a time pass in which nothing is sent.
+func (g *fluidGroup) skipTo(until time.Duration) {
 	for _, p := range g.paths {
-		p.skip(until)
+		p.skipTo(until)
 	}
-	if g.share != nil {
-		g.idle = g.share.Until(until)
+	if g.cellShare != nil {
+		g.carriedBefore = g.cellShare.BytesUntil(until)
 	}
 }
 
-func (g *fluidGroup) until(at time.Duration) (sum float64) {
+func (g *fluidGroup) carriedUntil(at time.Duration) (sum float64) {
 	for _, p := range g.paths {
-		sum += p.until(at)
+		sum += p.carriedUntil(at)
 	}
-	if g.share != nil {
-		sum = min(sum, g.share.Until(at)-g.idle)
+	if g.cellShare != nil {
+		sum = min(sum, g.cellShare.BytesUntil(at)-g.carriedBefore)
 	}
 	return sum
 }
@@ -122,14 +122,14 @@ func (t *Topology) fluidGroups(upload bool) (groups []*fluidGroup, err error) {
 	if err != nil {
 		return nil, err
 	}
-	by, lines := map[cellDir]*fluidGroup{}, map[cellDir]int{}
+	by, lines := map[cellDirection]*fluidGroup{}, map[cellDirection]int{}
 	for _, p := range paths {
 		if by[p.cell] == nil {
 			by[p.cell] = &fluidGroup{}
 			groups = append(groups, by[p.cell])
 		}
 		by[p.cell].paths = append(by[p.cell].paths, p)
-		lines[p.cell] += p.lines
+		lines[p.cell] += p.cellLines
 	}
 	for cell, g := range by {
 		if cell.name == "" {
@@ -139,97 +139,97 @@ func (t *Topology) fluidGroups(upload bool) (groups []*fluidGroup, err error) {
 		if err != nil {
 			return nil, err
 		}
-		g.share = shaper.NewShare(&prog, lines[cell])
+		g.cellShare = shaper.NewCellShare(&prog, lines[cell])
 	}
 	return groups, nil
 }
 
-// cellDir is one direction of a cell; the zero value is none.
-type cellDir struct {
+// cellDirection is one direction of a cell; the zero value is none.
+type cellDirection struct {
 	name string
-	dir  Dir
+	dir  Direction
 }
 
 // fluidPath is one or two hops in a row, each of all lines between two nodes.
 type fluidPath struct {
-	hops  [][]*fluidLine
-	cell  cellDir   // the one that all lines of a hop are in, and how many
-	lines int       // these are
-	sent  []float64 // what each hop may have sent so far, in all
-	out   []float64 // what each hop has passed on
+	hops        [][]*fluidLine
+	cell        cellDirection // the one that all lines of a hop are in, and how many
+	cellLines   int           // these are
+	hopCapacity []float64     // what each hop may have sent so far, in all
+	passedOn    []float64     // what each hop has passed on
 }
 
-// skip lets a time pass in which nothing is sent.
-func (p *fluidPath) skip(until time.Duration) {
+// skipTo lets a time pass in which nothing is sent.
+func (p *fluidPath) skipTo(until time.Duration) {
 	for i, h := range p.hops {
 		for _, line := range h {
-			p.sent[i] += line.until(until)
+			p.hopCapacity[i] += line.carriedUntil(until)
 		}
 	}
 }
 
-func (p *fluidPath) until(at time.Duration) float64 {
+func (p *fluidPath) carriedUntil(at time.Duration) float64 {
 	arrived := 0.0
 	for i, h := range p.hops {
 		c := 0.0
 		for _, line := range h {
-			c += line.until(at)
+			c += line.carriedUntil(at)
 		}
-		p.out[i] += c - p.sent[i]
-		p.sent[i] = c
+		p.passedOn[i] += c - p.hopCapacity[i]
+		p.hopCapacity[i] = c
 		if i > 0 {
-			p.out[i] = min(p.out[i], arrived)
+			p.passedOn[i] = min(p.passedOn[i], arrived)
 		}
-		arrived = p.out[i]
+		arrived = p.passedOn[i]
 	}
 	return arrived
 }
 
-// add puts a hop after those before it.
-func (p *fluidPath) add(hop []*fluidLine) {
-	p.hops, p.sent, p.out = append(p.hops, hop), append(p.sent, 0), append(p.out, 0)
+// appendHop puts a hop after those before it.
+func (p *fluidPath) appendHop(hop []*fluidLine) {
+	p.hops, p.hopCapacity, p.passedOn = append(p.hops, hop), append(p.hopCapacity, 0), append(p.passedOn, 0)
 	other := func(l *fluidLine) bool { return l.cell != hop[0].cell }
 	if p.cell.name == "" && !slices.ContainsFunc(hop, other) {
-		p.cell, p.lines = hop[0].cell, len(hop)
+		p.cell, p.cellLines = hop[0].cell, len(hop)
 	}
 }
 
-// fluidLine is a line, and what it would get of its cell if no other one took of it.
+// newFluidLine is a line, and what it would get of its cell if no other one took of it.
 type fluidLine struct {
-	own, alone *shaper.Capacity // alone: nil outside a cell
-	cell       cellDir
-	last       [2]float64 // own and alone so far
-	total      float64
+	linkCapacity, cellAlone *shaper.Capacity // alone: nil outside a cell
+	cell                    cellDirection
+	last                    [2]float64 // own and alone so far
+	total                   float64
 }
 
-func (l *fluidLine) until(at time.Duration) float64 {
-	if l.alone == nil {
-		return l.own.Until(at)
+func (l *fluidLine) carriedUntil(at time.Duration) float64 {
+	if l.cellAlone == nil {
+		return l.linkCapacity.BytesUntil(at)
 	}
-	now := [2]float64{l.own.Until(at), l.alone.Until(at)}
+	now := [2]float64{l.linkCapacity.BytesUntil(at), l.cellAlone.BytesUntil(at)}
 	l.total += min(now[0]-l.last[0], now[1]-l.last[1])
 	l.last = now
 	return l.total
 }
 
-// fluidLine makes the line of a link that begins at a node.
-func (t *Topology) fluidLine(from, link string) (*fluidLine, error) {
-	prog, err := t.program(from, link)
+// newFluidLine makes the line of a link that begins at a node.
+func (t *Topology) newFluidLine(from, link string) (*fluidLine, error) {
+	prog, err := t.lineProgram(from, link)
 	if err != nil {
 		return nil, err
 	}
-	l := &fluidLine{own: shaper.NewCapacity(&prog)}
+	l := &fluidLine{linkCapacity: shaper.NewCapacity(&prog)}
 	if name := t.Link[link].Cell; name != "" {
-		end, err := t.end(from, link)
+		end, err := t.endIndex(from, link)
 		if err != nil {
 			return nil, err
 		}
-		l.cell = cellDir{name, Dir(end)}
+		l.cell = cellDirection{name, Direction(end)}
 		cell, err := t.Cell[name].Program(l.cell.dir)
 		if err != nil {
 			return nil, err
 		}
-		l.alone = shaper.NewShare(&cell, 1)
+		l.cellAlone = shaper.NewCellShare(&cell, 1)
 	}
 	return l, nil
 }
@@ -242,7 +242,7 @@ func (t *Topology) fluidPaths(upload bool) (paths []*fluidPath, err error) {
 			from = to
 		}
 		for _, link := range links {
-			l, err := t.fluidLine(from, link)
+			l, err := t.newFluidLine(from, link)
 			if err != nil {
 				return nil, err
 			}
@@ -253,11 +253,11 @@ func (t *Topology) fluidPaths(upload bool) (paths []*fluidPath, err error) {
 	add := func(hops ...[]*fluidLine) {
 		p := &fluidPath{}
 		for _, h := range hops {
-			p.add(h)
+			p.appendHop(h)
 		}
 		paths = append(paths, p)
 	}
-	for _, link := range t.allBetween("server", "primary") {
+	for _, link := range t.linksBetween("server", "primary") {
 		lines, err := hop("server", "primary", []string{link})
 		if err != nil {
 			return nil, err
@@ -265,8 +265,8 @@ func (t *Topology) fluidPaths(upload bool) (paths []*fluidPath, err error) {
 		add(lines)
 	}
 	for _, h := range t.Helpers() {
-		hs, err1 := hop("server", h, t.allBetween("server", h))
-		pipe, err2 := hop(h, "primary", t.allBetween(h, "primary"))
+		hs, err1 := hop("server", h, t.linksBetween("server", h))
+		pipe, err2 := hop(h, "primary", t.linksBetween(h, "primary"))
 		if err := errors.Join(err1, err2); err != nil {
 			return nil, err
 		}
@@ -281,28 +281,28 @@ func (t *Topology) fluidPaths(upload bool) (paths []*fluidPath, err error) {
 	return paths, nil
 }
 
-// program is what the line of a link will do that begins at a node.
-func (t *Topology) program(from, link string) (p shaper.Program, err error) {
-	end, err := t.end(from, link)
+// lineProgram is what the line of a link will do that begins at a node.
+func (t *Topology) lineProgram(from, link string) (p shaper.Program, err error) {
+	end, err := t.endIndex(from, link)
 	if err != nil {
 		return p, err
 	}
-	p, err = t.Link[link].Program(Dir(end))
-	if err == nil && t.Link[link].LTE != nil && Dir(end) == Downlink {
+	p, err = t.Link[link].Program(Direction(end))
+	if err == nil && t.Link[link].LTE != nil && Direction(end) == Downlink {
 		var peak unit.Rate
-		peak, err = t.peak(link)
+		peak, err = t.peakRate(link)
 		p.Base.Rate = min(p.Base.Rate, peak)
 	}
 	return p, err
 }
 
 func (t *Topology) directRTT() (rtt time.Duration, err error) {
-	link := t.between("primary", "server")
+	link := t.linkBetween("primary", "server")
 	if link == "" {
 		return 0, nil
 	}
 	for _, from := range []string{"primary", "server"} {
-		p, err := t.program(from, link)
+		p, err := t.lineProgram(from, link)
 		if err != nil {
 			return 0, err
 		}

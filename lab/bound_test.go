@@ -36,7 +36,7 @@ func TestBound(t *testing.T) {
 		{"8", nil, 1 * unit.MB, false, 8.68994/8 + .1},
 		{"8/3/50", nil, 1 * unit.MB, false, 8.68994/11 + .1},
 	} {
-		top, err := House(c.house)
+		top, err := Triangle(c.house)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestBound(t *testing.T) {
 		}
 	}
 	// So far into it, less is left of the 2 s at 13 Mbit/s.
-	top, err := House("8/10/5")
+	top, err := Triangle("8/10/5")
 	if err == nil {
 		err = top.AddChange(2*time.Second, "pipe1.rate=1Mbit/s")
 	}
@@ -63,10 +63,10 @@ func TestBound(t *testing.T) {
 			t.Errorf("%v into it: %v, %v; want %.3f s", into, got, err, want)
 		}
 	}
-	if n, err := Carried(top, false, 3*time.Second); err != nil || math.Abs(float64(n)-(26e6+9e6)/8*1448/1500) > 5000 {
+	if n, err := CarriedPayload(top, false, 3*time.Second); err != nil || math.Abs(float64(n)-(26e6+9e6)/8*1448/1500) > 5000 {
 		t.Errorf("in 3 s: %v, %v", n, err)
 	}
-	dead, _ := Parse([]byte("[node.primary]\n[node.server]\n[link.ps]\nends=[\"primary\",\"server\"]\nrate=\"0\""), ".")
+	dead, _ := ParseTopology([]byte("[node.primary]\n[node.server]\n[link.ps]\nends=[\"primary\",\"server\"]\nrate=\"0\""), ".")
 	if _, err := Bound(dead, 1, false); err == nil {
 		t.Error("a dead link has a bound")
 	}
@@ -83,18 +83,18 @@ func TestBoundOfCell(t *testing.T) {
 		want float64
 	}{
 		// 10 MB are 86.9 Mbit of IP.
-		{RadioCell{CellDir: CellDir{Rate: "30Mbit/s", Others: 2}}, "-", 10 * unit.MB, false, 86.8994/15 + .1},
-		{RadioCell{CellDir: CellDir{Rate: "30Mbit/s", Others: 2}}, "-", 10 * unit.MB, true, 86.8994/15 + .1},
-		{RadioCell{CellDir: CellDir{Rate: "12Mbit/s"}}, "-", 10 * unit.MB, false, 86.8994/12 + .1},
+		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2}}, "-", 10 * unit.MB, false, 86.8994/15 + .1},
+		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2}}, "-", 10 * unit.MB, true, 86.8994/15 + .1},
+		{RadioCell{CellSettings: CellSettings{Rate: "12Mbit/s"}}, "-", 10 * unit.MB, false, 86.8994/12 + .1},
 		// The pipe of 5 leaves the primary its 10 at most.
-		{RadioCell{CellDir: CellDir{Rate: "30Mbit/s", Others: 2}}, "5", 10 * unit.MB, false, 86.8994/15 + .1},
-		{RadioCell{CellDir: CellDir{Rate: "30Mbit/s", Others: 2}}, "2", 10 * unit.MB, false, 86.8994/12 + .1},
+		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2}}, "5", 10 * unit.MB, false, 86.8994/15 + .1},
+		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2}}, "2", 10 * unit.MB, false, 86.8994/12 + .1},
 		// 30 Mbit in 2 s, then two of four shares of 16.
-		{RadioCell{CellDir: CellDir{Rate: "30Mbit/s", Others: 2, Schedule: []string{"at 2s: rate 16Mbit/s"}}}, "-", 10 * unit.MB, false, 2 + 56.8994/8 + .1},
+		{RadioCell{CellSettings: CellSettings{Rate: "30Mbit/s", Others: 2, Schedule: []string{"at 2s: rate 16Mbit/s"}}}, "-", 10 * unit.MB, false, 2 + 56.8994/8 + .1},
 		// The other direction counts nothing.
-		{RadioCell{CellDir: CellDir{Rate: "1Mbit/s"}, Down: &CellDir{Rate: "12Mbit/s"}}, "-", 10 * unit.MB, false, 86.8994/12 + .1},
+		{RadioCell{CellSettings: CellSettings{Rate: "1Mbit/s"}, Down: &CellSettings{Rate: "12Mbit/s"}}, "-", 10 * unit.MB, false, 86.8994/12 + .1},
 	} {
-		top, err := House("8/10/" + c.pipe)
+		top, err := Triangle("8/10/" + c.pipe)
 		if err != nil {
 			t.Fatal(err)
 		}

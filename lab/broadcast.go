@@ -17,10 +17,10 @@ import (
 // nobody: when none is free, the subframe is missed. A machine that is busy holds
 // other threads up for tens of milliseconds, sometimes for a second.
 const (
-	slots = 2048
-	// maxBehind is what may wait for one hearer: half a minute of a busy carrier's
+	ringSlots = 2048
+	// maxListenerBacklog is what may wait for one hearer: half a minute of a busy carrier's
 	// messages, some seconds of truth.
-	maxBehind = 1 << 20
+	maxListenerBacklog = 1 << 20
 )
 
 // slot is what a network tells of one subframe.
@@ -31,8 +31,8 @@ type slot struct {
 	truth  []lte.Truth // by user
 }
 
-// add copies a cell's messages, which hold until the network's next step.
-func (s *slot) add(f cell.Subframe) {
+// addSubframe copies a cell's messages, which hold until the network's next step.
+func (s *slot) addSubframe(f cell.Subframe) {
 	s.grants[f.Cell] = append(s.grants[f.Cell][:0], f.Grants...)
 	f.Grants = s.grants[f.Cell]
 	s.cells = append(s.cells, f)
@@ -43,114 +43,114 @@ func (s *slot) add(f cell.Subframe) {
 // lines (TruthLine), from the subframe at which each came. One who does not read is
 // dropped.
 type broadcast struct {
-	prb   [cell.MaxCells]uint8
-	users []airUser
-	self  cell.RNTI // of the only link, 0 if there are others: who hears for it is told what its modem would tell
+	prb     [cell.MaxCells]uint8
+	users   []airUser
+	ownRNTI cell.RNTI // of the only link, 0 if there are others: who hears for it is told what its modem would tell
 
 	ring           []slot
 	written, taken atomic.Uint64 // slots, since the beginning
-	more           chan struct{}
+	wake           chan struct{}
 
-	hearers atomic.Int32 // connected
-	dropped atomic.Int64 // hearers, because they did not read
-	missed  atomic.Int64 // subframes, because run was late
+	listenerCount    atomic.Int32 // connected
+	droppedListeners atomic.Int64 // hearers, because they did not read
+	missedSubframes  atomic.Int64 // subframes, because run was late
 
-	told  audience // of messages and truth
-	masts []*mast  // by carrier; none without samples
+	listeners    listenerSet    // of messages and truth
+	transmitters []*transmitter // by carrier; none without samples
 }
 
-// audience are those who are connected.
-type audience struct {
-	mu  sync.Mutex
-	all []*hearer // guarded by mu; never changed, but replaced
+// listenerSet are those who are connected.
+type listenerSet struct {
+	mu        sync.Mutex
+	listeners []*listener // guarded by mu; never changed, but replaced
 }
 
-func (a *audience) now() []*hearer {
+func (a *listenerSet) snapshot() []*listener {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.all
+	return a.listeners
 }
 
-func (a *audience) join(h *hearer) {
+func (a *listenerSet) addListener(h *listener) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.all = append(a.all[:len(a.all):len(a.all)], h)
+	a.listeners = append(a.listeners[:len(a.listeners):len(a.listeners)], h)
 }
 
-func (a *audience) leave(h *hearer) {
+func (a *listenerSet) removeListener(h *listener) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var rest []*hearer
-	for _, o := range a.all {
+	var rest []*listener
+	for _, o := range a.listeners {
 		if o != h {
 			rest = append(rest, o)
 		}
 	}
-	a.all = rest
+	a.listeners = rest
 }
 
 func newBroadcast(cfg lte.Config, users []airUser) *broadcast {
-	b := &broadcast{users: users, ring: make([]slot, slots), more: make(chan struct{}, 1)}
+	b := &broadcast{users: users, ring: make([]slot, ringSlots), wake: make(chan struct{}, 1)}
 	for i, c := range cfg.Cells {
 		b.prb[i] = uint8(c.PRB)
 	}
 	return b
 }
 
-// begin returns the slot for a subframe, nil if nobody hears or none is free. It is
+// beginSlot returns the slot for a subframe, nil if nobody hears or none is free. It is
 // for the emulator's thread, as commit is.
-func (b *broadcast) begin(number int64) *slot {
-	if b.hearers.Load() == 0 {
+func (b *broadcast) beginSlot(number int64) *slot {
+	if b.listenerCount.Load() == 0 {
 		return nil
 	}
 	w := b.written.Load()
-	if w-b.taken.Load() == slots {
-		b.missed.Add(1)
+	if w-b.taken.Load() == ringSlots {
+		b.missedSubframes.Add(1)
 		return nil
 	}
-	s := &b.ring[w%slots]
+	s := &b.ring[w%ringSlots]
 	s.number, s.cells, s.truth = number, s.cells[:0], s.truth[:0]
 	return s
 }
 
-// commit hands the slot of begin on.
-func (b *broadcast) commit() {
+// commitSlot hands the slot of begin on.
+func (b *broadcast) commitSlot() {
 	b.written.Add(1)
 	select {
-	case b.more <- struct{}{}:
+	case b.wake <- struct{}{}:
 	default:
 	}
 }
 
-// run gives hearers what comes, until done.
-func (b *broadcast) run(done <-chan struct{}) {
+// deliverLoop gives hearers what comes, until done.
+func (b *broadcast) deliverLoop(done <-chan struct{}) {
 	for {
 		select {
 		case <-done:
 			return
-		case <-b.more:
+		case <-b.wake:
 		}
-		b.pass()
+		b.deliverSlots()
 	}
 }
 
-// pass gives hearers, and masts, what there is.
-func (b *broadcast) pass() {
+// deliverSlots gives hearers, and masts, what there is.
+func (b *broadcast) deliverSlots() {
 	for ; b.taken.Load() < b.written.Load(); b.taken.Add(1) {
-		s := &b.ring[b.taken.Load()%slots]
-		for _, h := range b.told.now() {
-			h.tell(maxBehind, func() error { return h.encode(s) })
+		s := &b.ring[b.taken.Load()%ringSlots]
+		for _, h := range b.listeners.snapshot() {
+			h.appendData(maxListenerBacklog, func() error { return h.encode(s) })
 		}
 		for _, c := range s.cells {
-			if b.masts != nil {
-				b.masts[c.Cell].tell(c)
+			if b.transmitters != nil {
+				b.transmitters[c.Cell].queueSubframe(c)
 			}
 		}
 	}
 }
 
-// serve takes callers, who join the audience when they are ready.
-func (b *broadcast) serve(l net.Listener, to *audience, ready func(*hearer) error) {
+// acceptListeners takes callers, who join the audience when they are ready.
+func (b *broadcast) acceptListeners(l net.Listener, to *listenerSet, ready func(*listener) error) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -159,53 +159,53 @@ func (b *broadcast) serve(l net.Listener, to *audience, ready func(*hearer) erro
 			}
 			return
 		}
-		h := &hearer{conn: conn, more: make(chan struct{}, 1), dropped: &b.dropped}
+		h := &listener{conn: conn, wake: make(chan struct{}, 1), dropped: &b.droppedListeners}
 		if err := ready(h); err != nil {
 			slog.Error("lab: control messages", "err", err)
 			conn.Close()
 			continue
 		}
-		to.join(h)
-		b.hearers.Add(1)
+		to.addListener(h)
+		b.listenerCount.Add(1)
 		go func() {
-			h.write()
+			h.writeLoop()
 			conn.Close()
-			b.hearers.Add(-1)
-			to.leave(h)
+			b.listenerCount.Add(-1)
+			to.removeListener(h)
 		}()
 	}
 }
 
-// messages readies a hearer for control messages.
-func (b *broadcast) messages(h *hearer) (err error) {
-	h.encode, err = h.recording(b.prb, b.self)
+// setupMessages readies a hearer for control messages.
+func (b *broadcast) setupMessages(h *listener) (err error) {
+	h.encode, err = h.recordingEncoder(b.prb, b.ownRNTI)
 	return err
 }
 
-// truth readies one for the truth.
-func (b *broadcast) truth(h *hearer) error {
-	h.encode = h.lines(b.users)
+// setupTruth readies one for the truth.
+func (b *broadcast) setupTruth(h *listener) error {
+	h.encode = h.truthEncoder(b.users)
 	return nil
 }
 
-// hearer is who has connected.
-type hearer struct {
+// listener is who has connected.
+type listener struct {
 	conn    net.Conn
 	encode  func(*slot) error // appends to buf
-	more    chan struct{}
+	wake    chan struct{}
 	dropped *atomic.Int64
 
-	mu   sync.Mutex
-	buf  bytes.Buffer // guarded by mu, as encode is
-	full bool         // it was told more than it reads: it is dropped
+	mu      sync.Mutex
+	buf     bytes.Buffer // guarded by mu, as encode is
+	overrun bool         // it was told more than it reads: it is dropped
 }
 
-// recording encodes control messages; the head is written at once, and who it is that
+// recordingEncoder encodes control messages; the head is written at once, and who it is that
 // hears, unless that is 0.
-func (h *hearer) recording(prb [cell.MaxCells]uint8, self cell.RNTI) (func(*slot) error, error) {
+func (h *listener) recordingEncoder(prb [cell.MaxCells]uint8, self cell.RNTI) (func(*slot) error, error) {
 	w, err := cell.NewWriter(&h.buf, prb)
 	if err == nil && self != 0 {
-		err = w.Self(self)
+		err = w.WriteSelf(self)
 	}
 	if err != nil {
 		return nil, err
@@ -213,7 +213,7 @@ func (h *hearer) recording(prb [cell.MaxCells]uint8, self cell.RNTI) (func(*slot
 	if err := w.Flush(); err != nil {
 		return nil, err
 	}
-	h.more <- struct{}{}
+	h.wake <- struct{}{}
 	return func(s *slot) error {
 		for _, f := range s.cells {
 			if err := w.Write(f); err != nil {
@@ -224,21 +224,21 @@ func (h *hearer) recording(prb [cell.MaxCells]uint8, self cell.RNTI) (func(*slot
 	}, nil
 }
 
-// lines encodes the truth.
-func (h *hearer) lines(users []airUser) func(*slot) error {
+// truthEncoder encodes the truth.
+func (h *listener) truthEncoder(users []airUser) func(*slot) error {
 	var line []byte
 	return func(s *slot) error {
 		for u, t := range s.truth {
 			line = append(line[:0], `{"number":`...)
 			line = strconv.AppendInt(line, s.number, 10)
 			line = append(line, `,"user":"`...)
-			line = append(line, users[u].name...) // needs no escaping: goodName
+			line = append(line, users[u].name...) // needs no escaping: namePattern
 			line = append(line, `","rnti":`...)
 			line = strconv.AppendUint(line, uint64(users[u].RNTI), 10)
 			line = append(line, `,"physical_bps":`...)
-			line = strconv.AppendInt(line, int64(perSecond(t.Physical)), 10)
+			line = strconv.AppendInt(line, int64(ratePerSecond(t.Physical)), 10)
 			line = append(line, `,"fair_bps":`...)
-			line = strconv.AppendInt(line, int64(perSecond(t.Fair)), 10)
+			line = strconv.AppendInt(line, int64(ratePerSecond(t.Fair)), 10)
 			line = append(line, `,"waiting":`...)
 			line = strconv.AppendInt(line, int64(t.Waiting), 10)
 			line = append(line, `,"delivered":`...)
@@ -252,30 +252,30 @@ func (h *hearer) lines(users []airUser) func(*slot) error {
 	}
 }
 
-// tell adds to what waits for the hearer. Who lets more than most wait is dropped.
-func (h *hearer) tell(most int, add func() error) {
+// appendData adds to what waits for the hearer. Who lets more than most wait is dropped.
+func (h *listener) appendData(most int, add func() error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.full {
+	if h.overrun {
 		return
 	}
 	if err := add(); err != nil {
 		slog.Error("lab: a subframe cannot be told", "err", err)
 	}
 	if h.buf.Len() > most {
-		h.full = true
+		h.overrun = true
 		h.dropped.Add(1)
 		h.conn.Close()
 		return
 	}
 	select {
-	case h.more <- struct{}{}:
+	case h.wake <- struct{}{}:
 	default:
 	}
 }
 
-// write sends what there is until the hearer goes or is dropped.
-func (h *hearer) write() {
+// writeLoop sends what there is until the hearer goes or is dropped.
+func (h *listener) writeLoop() {
 	var chunk []byte
 	gone := make(chan struct{})
 	go func() { // a hearer says nothing: what ends this is its end
@@ -287,7 +287,7 @@ func (h *hearer) write() {
 		select {
 		case <-gone:
 			return
-		case <-h.more:
+		case <-h.wake:
 		}
 		h.mu.Lock()
 		chunk = append(chunk[:0], h.buf.Bytes()...)

@@ -69,28 +69,28 @@ func calibrateOnce(ctx context.Context, rate unit.Rate, length time.Duration) (c
 	t := &Topology{Node: map[string]*Node{"a": {}, "b": {}}, Link: map[string]*Link{}}
 	for i := range calibrateLinks + 1 {
 		t.Link[fmt.Sprintf("l%d", i)] = &Link{Ends: [2]string{"a", "b"},
-			LinkDir: LinkDir{Rate: strconv.FormatInt(int64(rate), 10), Delay: calibrateDelay.String()}}
+			LinkSettings: LinkSettings{Rate: strconv.FormatInt(int64(rate), 10), Delay: calibrateDelay.String()}}
 	}
 	err = withBench(t, Options{Name: "cal"}, 0, func(b *Bench) error {
-		c, err = b.calibrate(ctx, rate, length)
+		c, err = b.measureCalibration(ctx, rate, length)
 		return err
 	})
 	return c, err
 }
 
-// calibrate measures between the nodes a and b.
-func (b *Bench) calibrate(ctx context.Context, rate unit.Rate, length time.Duration) (c Calibration, err error) {
+// measureCalibration measures between the nodes a and b.
+func (b *Bench) measureCalibration(ctx context.Context, rate unit.Rate, length time.Duration) (c Calibration, err error) {
 	if err := b.SpawnSelf(ctx, "b", probeReport, "probe", "source"); err != nil {
 		return c, err
 	}
-	job, err := calibrateJob(b.Lab.Topology, rate, length)
+	job, err := newCalibrationJob(b.Lab.Topology, rate, length)
 	if err != nil {
 		return c, err
 	}
 	if _, err := b.Lab.Stats(true); err != nil {
 		return c, err
 	}
-	emulator := b.Lab.hello.PID
+	emulator := b.Lab.info.PID
 	cpu, from := cpuTime(emulator), time.Now()
 	out, err := b.Run(ctx, "a", labCommand("probe", "measure", job)...)
 	if err != nil {
@@ -103,13 +103,13 @@ func (b *Bench) calibrate(ctx context.Context, rate unit.Rate, length time.Durat
 	}
 	var res probeResult
 	err = json.Unmarshal([]byte(out), &res)
-	c = res.calibration(rate)
+	c = res.newCalibration(rate)
 	c.CPU, c.Lateness = used, s.Lateness
 	return c, err
 }
 
-// calibrateJob tells the program at the other ends what to measure.
-func calibrateJob(t *Topology, rate unit.Rate, length time.Duration) (string, error) {
+// newCalibrationJob tells the program at the other ends what to measure.
+func newCalibrationJob(t *Topology, rate unit.Rate, length time.Duration) (string, error) {
 	perByte := 8e9 / float64(rate)
 	job := probeJob{Length: length, PerByte: perByte, Delay: calibrateDelay, Gap: max(5*time.Millisecond, time.Duration(2*packetIP*perByte))}
 	for i := range calibrateLinks + 1 {
@@ -125,8 +125,8 @@ func calibrateJob(t *Topology, rate unit.Rate, length time.Duration) (string, er
 	return string(text), err
 }
 
-// calibration sums up what was measured.
-func (res probeResult) calibration(rate unit.Rate) Calibration {
+// newCalibration sums up what was measured.
+func (res probeResult) newCalibration(rate unit.Rate) Calibration {
 	c := Calibration{Rate: rate, Lost: res.Lost, Probes: len(res.Added)}
 	for _, r := range res.Rates {
 		if e := r/float64(rate) - 1; math.Abs(e) > math.Abs(c.RateError) {

@@ -13,13 +13,13 @@ import (
 // shaper.Cell tells how. What is said of one direction, Up or Down, stands instead of
 // what is said of both.
 type RadioCell struct {
-	CellDir
-	Up   *CellDir `toml:"up" json:"up,omitempty"`
-	Down *CellDir `toml:"down" json:"down,omitempty"`
+	CellSettings
+	Up   *CellSettings `toml:"up" json:"up,omitempty"`
+	Down *CellSettings `toml:"down" json:"down,omitempty"`
 }
 
-// CellDir is what may be said of one direction of a cell, or of both.
-type CellDir struct {
+// CellSettings is what may be said of one direction of a cell, or of both.
+type CellSettings struct {
 	Rate string `toml:"rate" json:"rate,omitempty"` // of IP bytes, for all users
 	// Others are users besides the links, who always have something to send.
 	Others   int      `toml:"others" json:"others,omitempty"`
@@ -28,9 +28,9 @@ type CellDir struct {
 }
 
 // Program is what one direction of the cell will do.
-func (c *RadioCell) Program(dir Dir) (shaper.Program, error) {
-	d := c.CellDir
-	if over := [...]*CellDir{c.Up, c.Down}[dir]; over != nil {
+func (c *RadioCell) Program(dir Direction) (shaper.Program, error) {
+	d := c.CellSettings
+	if over := [...]*CellSettings{c.Up, c.Down}[dir]; over != nil {
 		d = *over
 	}
 	p := shaper.Program{Base: shaper.Setting{Rate: shaper.Unlimited}}
@@ -44,7 +44,7 @@ func (c *RadioCell) Program(dir Dir) (shaper.Program, error) {
 		return p, err
 	}
 	p.Base = base.Apply(p.Base)
-	if err := (LinkDir{Schedule: d.Schedule, Loop: d.Loop}).tracks(&p); err != nil {
+	if err := (LinkSettings{Schedule: d.Schedule, Loop: d.Loop}).addTracks(&p); err != nil {
 		return p, err
 	}
 	return p, p.CheckCell()
@@ -52,7 +52,7 @@ func (c *RadioCell) Program(dir Dir) (shaper.Program, error) {
 
 func (t *Topology) checkCells() error {
 	for _, name := range slices.Sorted(maps.Keys(t.Cell)) {
-		for _, d := range []Dir{Uplink, Downlink} {
+		for _, d := range []Direction{Uplink, Downlink} {
 			if _, err := t.Cell[name].Program(d); err != nil {
 				return fmt.Errorf("cell %s, %v: %w", name, d, err)
 			}
@@ -61,8 +61,8 @@ func (t *Topology) checkCells() error {
 	return nil
 }
 
-// checkMember says what is wrong with the cell of a link, which has that program.
-func (t *Topology) checkMember(l *Link, p shaper.Program) error {
+// checkCellMember says what is wrong with the cell of a link, which has that program.
+func (t *Topology) checkCellMember(l *Link, p shaper.Program) error {
 	switch {
 	case t.Cell[l.Cell] == nil:
 		return fmt.Errorf("no cell %q (write [cell.%s])", l.Cell, l.Cell)

@@ -17,29 +17,29 @@ import (
 // proxyPort is where helpers serve as HTTP proxies.
 const proxyPort = 3128
 
-// combine is COMBINE (Ananthanarayanan et al., MobiSys 2007): the client fetches
+// combineScheme is COMBINE (Ananthanarayanan et al., MobiSys 2007): the client fetches
 // a file in HTTP byte ranges, directly and by helpers that are HTTP proxies; each
 // path takes the next chunk of a common queue when it has finished one.
-type combine struct {
-	bare
+type combineScheme struct {
+	schemeDefaults
 	chunk unit.Bytes
 }
 
 // combineChunk is the size without another one: that of the MPBond paper.
 const combineChunk = 256 * unit.KB
 
-func parseCombine(variant string) (*combine, error) {
+func parseCombineScheme(variant string) (*combineScheme, error) {
 	if variant == "" {
-		return &combine{chunk: combineChunk}, nil
+		return &combineScheme{chunk: combineChunk}, nil
 	}
 	chunk, err := unit.ParseBytes(variant)
 	if err != nil || chunk < unit.KB {
 		return nil, fmt.Errorf("scheme combine:%s: write combine[:CHUNK], with a chunk of at least 1 KB", variant)
 	}
-	return &combine{chunk: chunk}, nil
+	return &combineScheme{chunk: chunk}, nil
 }
 
-func (c *combine) Start(ctx context.Context, b *Bench) error {
+func (c *combineScheme) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
 	}
@@ -53,15 +53,15 @@ func (c *combine) Start(ctx context.Context, b *Bench) error {
 
 // Client is the lab's own: curl has no queue. Uploads and several streams are
 // refused by Verify.
-func (c *combine) Client(b *Bench, t Transfer) []string {
+func (c *combineScheme) Client(b *Bench, t Transfer) []string {
 	top := b.Lab.Topology
 	argv := labCommand("combine", b.fileURL(t.Size))
 	if t.Video != nil {
-		argv = b.Fetch(t)
+		argv = b.FetchCommand(t)
 	}
 	argv = append(argv, "--chunk", strconv.FormatInt(int64(c.chunk), 10))
 	for _, h := range top.Helpers() {
-		addr, _ := top.Addr(h, top.between("primary", h))
+		addr, _ := top.Addr(h, top.linkBetween("primary", h))
 		argv = append(argv, "--proxy", fmt.Sprintf("%s:%d", addr, proxyPort))
 	}
 	if t.Length > 0 && t.Video == nil {
@@ -70,7 +70,7 @@ func (c *combine) Client(b *Bench, t Transfer) []string {
 	return argv
 }
 
-func (c *combine) Verify(_ context.Context, b *Bench, r *Result) error {
+func (c *combineScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 	if r.Direction != "get" || r.Streams != 1 {
 		return fmt.Errorf("combine: only single downloads")
 	}
@@ -86,14 +86,14 @@ func (c *combine) Verify(_ context.Context, b *Bench, r *Result) error {
 	return nil
 }
 
-func (*combine) Can() abilities { return abilities{video: true} }
+func (*combineScheme) Capabilities() capabilities { return capabilities{video: true} }
 
-// Proxy is an HTTP proxy for plain requests, until ctx ends.
-func Proxy(ctx context.Context, addr string) error {
+// RunProxy is an HTTP proxy for plain requests, until ctx ends.
+func RunProxy(ctx context.Context, addr string) error {
 	// What is requested of a proxy has its whole URL in it already.
 	forward := &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, FlushInterval: -1,
 		Transport: &http.Transport{DisableCompression: true}}
-	s := &http.Server{Addr: addr, Handler: forward, ReadHeaderTimeout: endTimeout}
+	s := &http.Server{Addr: addr, Handler: forward, ReadHeaderTimeout: stopTimeout}
 	context.AfterFunc(ctx, func() { _ = s.Close() })
 	if err := s.ListenAndServe(); ctx.Err() == nil {
 		return err
@@ -101,21 +101,21 @@ func Proxy(ctx context.Context, addr string) error {
 	return nil
 }
 
-// Combine is COMBINE's client.
-type Combine struct {
+// CombineClient is COMBINE's client.
+type CombineClient struct {
 	URL     string
 	Chunk   int64
 	Proxies []string      // addresses; one more path is the direct one
 	Length  time.Duration // ends it after that time, if it is not 0 and the file not complete
 	Size    int64         // of the file, if it is known
 
-	paths []*http.Client // of connections that are there already; nil: Run makes its own
+	clients []*http.Client // of connections that are there already; nil: Run makes its own
 
-	mu   sync.Mutex
-	next int64           // guarded by mu: the chunk that the next idle path takes
-	size int64           // guarded by mu: of the file, -1 until an answer has told it
-	got  map[int64]chunk // guarded by mu: chunks to be written
-	wake chan struct{}
+	mu        sync.Mutex
+	nextChunk int64           // guarded by mu: the chunk that the next idle path takes
+	size      int64           // guarded by mu: of the file, -1 until an answer has told it
+	chunks    map[int64]chunk // guarded by mu: chunks to be written
+	wake      chan struct{}
 }
 
 // chunk is a part of the file, or why there is none.
@@ -125,30 +125,30 @@ type chunk struct {
 }
 
 // Run writes the file to out, and a report like curl's to report.
-func (c *Combine) Run(ctx context.Context, out, report io.Writer) error {
+func (c *CombineClient) Run(ctx context.Context, out, report io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var ended <-chan time.Time
 	if c.Length > 0 {
 		ended = time.After(c.Length)
 	}
-	c.size, c.got, c.wake = -1, map[int64]chunk{}, make(chan struct{}, 1)
+	c.size, c.chunks, c.wake = -1, map[int64]chunk{}, make(chan struct{}, 1)
 	if c.Size > 0 {
 		c.size = c.Size
 	}
-	if c.paths == nil {
-		c.paths = c.connect()
+	if c.clients == nil {
+		c.clients = c.newPathClients()
 	}
 	begin := time.Now()
-	for _, path := range c.paths {
-		go c.path(ctx, path)
+	for _, path := range c.clients {
+		go c.fetchChunks(ctx, path)
 	}
 	var first time.Duration
 	var written int64
 	for i := int64(0); ; {
 		c.mu.Lock()
-		part, there := c.got[i]
-		delete(c.got, i)
+		part, there := c.chunks[i]
+		delete(c.chunks, i)
 		size := c.size
 		c.mu.Unlock()
 		switch {
@@ -179,31 +179,31 @@ func (c *Combine) Run(ctx context.Context, out, report io.Writer) error {
 	}
 }
 
-// connect returns a client for each path, the direct one first.
-func (c *Combine) connect() (paths []*http.Client) {
+// newPathClients returns a client for each path, the direct one first.
+func (c *CombineClient) newPathClients() (paths []*http.Client) {
 	for _, proxy := range append([]string{""}, c.Proxies...) {
-		paths = append(paths, &http.Client{Transport: &http.Transport{DisableCompression: true, Proxy: proxyBy("http", proxy)}})
+		paths = append(paths, &http.Client{Transport: &http.Transport{DisableCompression: true, Proxy: proxyFunc("http", proxy)}})
 	}
 	return paths
 }
 
-// path takes chunks from the queue until there is none left.
-func (c *Combine) path(ctx context.Context, client *http.Client) {
+// fetchChunks takes chunks from the queue until there is none left.
+func (c *CombineClient) fetchChunks(ctx context.Context, client *http.Client) {
 	for {
 		c.mu.Lock()
-		i := c.next
+		i := c.nextChunk
 		if c.size >= 0 && i*c.Chunk >= c.size {
 			c.mu.Unlock()
 			return
 		}
-		c.next++
+		c.nextChunk++
 		c.mu.Unlock()
-		data, size, err := c.fetch(ctx, client, i)
+		data, size, err := c.fetchChunk(ctx, client, i)
 		c.mu.Lock()
 		if err == nil {
 			c.size = size
 		}
-		c.got[i] = chunk{data, err}
+		c.chunks[i] = chunk{data, err}
 		c.mu.Unlock()
 		select {
 		case c.wake <- struct{}{}:
@@ -215,8 +215,8 @@ func (c *Combine) path(ctx context.Context, client *http.Client) {
 	}
 }
 
-// fetch gets one chunk, and the size of the file. Behind its end there is none.
-func (c *Combine) fetch(ctx context.Context, client *http.Client, i int64) (data []byte, size int64, err error) {
+// fetchChunk gets one chunk, and the size of the file. Behind its end there is none.
+func (c *CombineClient) fetchChunk(ctx context.Context, client *http.Client, i int64) (data []byte, size int64, err error) {
 	res, err := getRange(ctx, client, c.URL, i*c.Chunk, (i+1)*c.Chunk)
 	if err != nil {
 		return nil, 0, err

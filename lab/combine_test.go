@@ -34,7 +34,7 @@ func TestCombine(t *testing.T) {
 	}))
 	defer proxy.Close()
 	for _, size := range []int64{1000, 4096, 50_000, 99_999, 100_000, 100_001} {
-		c := Combine{URL: origin.URL + "/x", Chunk: size, Proxies: []string{proxy.Listener.Addr().String()}}
+		c := CombineClient{URL: origin.URL + "/x", Chunk: size, Proxies: []string{proxy.Listener.Addr().String()}}
 		var out, report bytes.Buffer
 		if err := c.Run(t.Context(), &out, &report); err != nil {
 			t.Fatalf("chunks of %d: %v", size, err)
@@ -42,7 +42,7 @@ func TestCombine(t *testing.T) {
 		if sha256.Sum256(out.Bytes()) != sha256.Sum256(content) {
 			t.Errorf("chunks of %d: %d bytes, and not the right ones", size, out.Len())
 		}
-		if said, err := curlReport(report.String()); err != nil || said.code != 200 || int(said.bytes) != len(content) || said.total < said.first {
+		if said, err := parseCurlReport(report.String()); err != nil || said.code != 200 || int(said.bytes) != len(content) || said.total < said.first {
 			t.Errorf("chunks of %d: %q: %v", size, report.String(), err)
 		}
 	}
@@ -57,7 +57,7 @@ func TestCombineFails(t *testing.T) {
 	defer plain.Close()
 	missing := httptest.NewServer(http.NotFoundHandler())
 	missing.Close()
-	for _, c := range []*Combine{{URL: plain.URL, Chunk: 4}, {URL: missing.URL, Chunk: 4}} {
+	for _, c := range []*CombineClient{{URL: plain.URL, Chunk: 4}, {URL: missing.URL, Chunk: 4}} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var out, report bytes.Buffer
 		if err := c.Run(ctx, &out, &report); err == nil || ctx.Err() != nil || out.Len() != 0 {
@@ -76,12 +76,12 @@ func TestProxy(t *testing.T) {
 	l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- Proxy(ctx, addr) }()
+	go func() { done <- RunProxy(ctx, addr) }()
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := Proxy(t.Context(), "256.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "256") {
+	if err := RunProxy(t.Context(), "256.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "256") {
 		t.Error(err)
 	}
 }
@@ -89,7 +89,7 @@ func TestProxy(t *testing.T) {
 func TestParseCombine(t *testing.T) {
 	for name, want := range map[string]int64{"combine": 256 << 10, "combine:64KB": 64 << 10} {
 		s, err := newScheme(name)
-		if err != nil || int64(s.(*combine).chunk) != want {
+		if err != nil || int64(s.(*combineScheme).chunk) != want {
 			t.Errorf("%s: %v %v", name, s, err)
 		}
 	}
@@ -112,7 +112,7 @@ func TestCombineLength(t *testing.T) {
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 	}))
 	defer origin.Close()
-	c := Combine{URL: origin.URL, Chunk: 100, Length: time.Second}
+	c := CombineClient{URL: origin.URL, Chunk: 100, Length: time.Second}
 	var out, report bytes.Buffer
 	if err := c.Run(t.Context(), &out, &report); err != nil || out.Len() != 200 || report.Len() != 0 {
 		t.Errorf("%d bytes, %q, %v", out.Len(), report.String(), err)

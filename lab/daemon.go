@@ -31,16 +31,16 @@ type daemon struct {
 	spec  daemonSpec
 	nodes map[string]*namespace
 	emu   *emulator
-	links []*emuLink
+	links []*emulatedLink
 	cells map[string]*[2]*shaper.Cell // by direction
 
-	stations []*station // by name
-	pcap     *capture   // or nil
-	ended    chan struct{}
-	play     bool // guarded by the emulator's thread
+	stations []*baseStation // by name
+	pcap     *capture       // or nil
+	stopped  chan struct{}
+	playing  bool // guarded by the emulator's thread
 
-	warnings []string
-	alive    *os.File // open as long as this process lives: the guard waits for its end
+	warnings  []string
+	guardPipe *os.File // open as long as this process lives: the guard waits for its end
 }
 
 // daemonProcs is more than the daemon has goroutines to run: when the emulator
@@ -48,16 +48,16 @@ type daemon struct {
 // it at once. Else it would wait for threads without real-time priority.
 const daemonProcs = 16
 
-// Daemon is the main function of the background process. It reads what to
+// RunDaemon is the main function of the background process. It reads what to
 // emulate from in, answers with one line on out when the network stands (or
 // why it does not), and returns when the lab is taken down.
-func Daemon(in io.Reader, out io.WriteCloser) error {
+func RunDaemon(in io.Reader, out io.WriteCloser) error {
 	runtime.GOMAXPROCS(daemonProcs)
 	stdin := bufio.NewReader(in)
-	d := &daemon{nodes: map[string]*namespace{}, ended: make(chan struct{}, 4)}
-	err := d.read(stdin)
+	d := &daemon{nodes: map[string]*namespace{}, stopped: make(chan struct{}, 4)}
+	err := d.readSpec(stdin)
 	if err == nil {
-		err = d.build()
+		err = d.buildNetwork()
 	}
 	var listener net.Listener
 	if err == nil {
@@ -65,13 +65,13 @@ func Daemon(in io.Reader, out io.WriteCloser) error {
 	}
 	for _, s := range d.stations {
 		if err == nil {
-			err = s.open(d.spec.Dir)
+			err = s.openSockets(d.spec.Dir)
 		}
 	}
 	if err == nil {
 		err = d.startGuard()
 	}
-	var a answer
+	var a response
 	if err != nil {
 		a.Error = err.Error()
 	}
@@ -80,35 +80,35 @@ func Daemon(in io.Reader, out io.WriteCloser) error {
 	if err != nil {
 		return err
 	}
-	if d.spec.Tied {
+	if d.spec.EndWithInput {
 		go func() {
 			_, _ = io.Copy(io.Discard, stdin)
-			d.end()
+			d.requestStop()
 		}()
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	go d.accept(listener)
-	go d.emu.run()
+	go d.acceptLoop(listener)
+	go d.emu.runLoop()
 	select {
 	case <-signals:
-	case <-d.ended:
+	case <-d.stopped:
 	}
-	d.emu.stop()
+	d.emu.stopLoop()
 	if d.pcap != nil {
-		return d.pcap.close()
+		return d.pcap.closeFiles()
 	}
 	return nil // the guard does the rest
 }
 
-func (d *daemon) end() {
+func (d *daemon) requestStop() {
 	select {
-	case d.ended <- struct{}{}:
+	case d.stopped <- struct{}{}:
 	default:
 	}
 }
 
-func (d *daemon) read(in *bufio.Reader) error {
+func (d *daemon) readSpec(in *bufio.Reader) error {
 	line, err := in.ReadBytes('\n')
 	if err != nil {
 		return fmt.Errorf("lab daemon: no topology on standard input: %w", err)
@@ -119,10 +119,10 @@ func (d *daemon) read(in *bufio.Reader) error {
 	return d.spec.Topology.Check()
 }
 
-// build makes the whole network; the emulator does not run yet.
-func (d *daemon) build() error {
+// buildNetwork makes the whole network; the emulator does not run yet.
+func (d *daemon) buildNetwork() error {
 	t := d.spec.Topology
-	if err := d.mounts(); err != nil {
+	if err := d.mountFiles(); err != nil {
 		return err
 	}
 	if err := allowCongestion(d.buildNodes); err != nil {
@@ -132,7 +132,7 @@ func (d *daemon) build() error {
 	for name, c := range t.Cell {
 		d.cells[name] = &[2]*shaper.Cell{}
 		for dir := range d.cells[name] {
-			p, err := c.Program(Dir(dir))
+			p, err := c.Program(Direction(dir))
 			if err != nil {
 				return fmt.Errorf("cell %s: %w", name, err)
 			}
@@ -145,18 +145,18 @@ func (d *daemon) build() error {
 		}
 	}
 	for _, name := range t.Nodes() {
-		routes, err := t.routes(name)
+		routes, err := t.nodeRoutes(name)
 		if err != nil {
 			return err
 		}
-		if err := d.nodes[name].route(routes); err != nil {
+		if err := d.nodes[name].addRoutes(routes); err != nil {
 			return err
 		}
-		if err := d.nat(name, t.Node[name].NAT); err != nil {
+		if err := d.masquerade(name, t.Node[name].NAT); err != nil {
 			return err
 		}
 	}
-	var t0 tap
+	var t0 packetTap
 	if d.spec.Pcap != "" {
 		var err error
 		if d.pcap, err = newCapture(d.spec.Pcap, t); err != nil {
@@ -166,7 +166,7 @@ func (d *daemon) build() error {
 	}
 	var err error
 	for _, name := range slices.Sorted(maps.Keys(t.LTE)) {
-		s, err := newStation(name, t.LTE[name], t, d.links)
+		s, err := newBaseStation(name, t.LTE[name], t, d.links)
 		if err != nil {
 			return fmt.Errorf("lte %s: %w", name, err)
 		}
@@ -184,7 +184,7 @@ func (d *daemon) buildNodes() error {
 			return err
 		}
 		d.nodes[name] = ns
-		warning, err := ns.prepare(t)
+		warning, err := ns.applySysctls(t)
 		if err != nil {
 			return err
 		}
@@ -203,9 +203,9 @@ func (d *daemon) buildLink(name string, index uint64) error {
 			return err
 		}
 	} else {
-		el := &emuLink{name: name}
+		el := &emulatedLink{name: name}
 		for end, node := range l.Ends {
-			p, err := l.Program(Dir(end))
+			p, err := l.Program(Direction(end))
 			if err != nil {
 				return fmt.Errorf("link %s: %w", name, err)
 			}
@@ -213,35 +213,35 @@ func (d *daemon) buildLink(name string, index uint64) error {
 			if l.Cell != "" {
 				d.cells[l.Cell][end].Add(el.lines[end])
 			}
-			if el.fds[end], err = d.nodes[node].openTUN(name); err != nil {
+			if el.tunFDs[end], err = d.nodes[node].openTUN(name); err != nil {
 				return err
 			}
 		}
-		if _, err := l.radio(el.lines[:]...); err != nil {
+		if _, err := l.attachRadio(el.lines[:]...); err != nil {
 			return fmt.Errorf("link %s: %w", name, err)
 		}
 		d.links = append(d.links, el)
 	}
-	ends, err := t.addresses(name)
+	ends, err := t.linkAddresses(name)
 	if err != nil {
 		return err
 	}
 	for end, node := range l.Ends {
-		if err := d.nodes[node].address(name, ends[end]); err != nil {
+		if err := d.nodes[node].addAddresses(name, ends[end]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// mounts gives the nodes a view of their own of /etc/hosts (the names of the
+// mountFiles gives the nodes a view of their own of /etc/hosts (the names of the
 // lab) and /etc/resolv.conf (no servers). The process was started in a new
 // mount namespace; what the host mounts later still appears in it.
-func (d *daemon) mounts() error {
+func (d *daemon) mountFiles() error {
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)
 	}
-	for file, text := range map[string]string{"hosts": d.spec.Topology.hosts(), "resolv.conf": "# the lab has no name servers\n"} {
+	for file, text := range map[string]string{"hosts": d.spec.Topology.hostsFile(), "resolv.conf": "# the lab has no name servers\n"} {
 		src := filepath.Join(d.spec.Dir, file)
 		if err := os.WriteFile(src, []byte(text), 0o644); err != nil {
 			return err
@@ -253,13 +253,13 @@ func (d *daemon) mounts() error {
 	return nil
 }
 
-// nat masquerades what the node forwards out of the given links.
-func (d *daemon) nat(node string, links []string) error {
+// masquerade masquerades what the node forwards out of the given links.
+func (d *daemon) masquerade(node string, links []string) error {
 	if len(links) == 0 {
 		return nil
 	}
 	rules := fmt.Sprintf("table inet lab { chain out { type nat hook postrouting priority srcnat;\n oifname { %s } masquerade\n }\n}\n", strings.Join(links, ", "))
-	return d.nodes[node].do(func() error {
+	return d.nodes[node].runInside(func() error {
 		cmd := exec.Command("nft", "-f", "-")
 		cmd.Stdin = strings.NewReader(rules)
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -289,15 +289,15 @@ func (d *daemon) startGuard() error {
 		return fmt.Errorf("lab guard: %w", err)
 	}
 	r.Close()
-	d.alive = w
+	d.guardPipe = w
 	return nil
 }
 
-// Guard is the main function of the guard. It waits until in ends, that is,
+// RunGuard is the main function of the guard. It waits until in ends, that is,
 // until the daemon has died, however it did; then it ends every process in
 // the namespaces it has inherited as open files and removes the lab's runtime
 // directory, which tells that all is gone.
-func Guard(in io.Reader, dir string) error {
+func RunGuard(in io.Reader, dir string) error {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	_, _ = io.Copy(io.Discard, in)
 	inodes := map[uint64]bool{}
@@ -319,23 +319,23 @@ func Guard(in io.Reader, dir string) error {
 		time.Sleep(10 * time.Millisecond)
 	}
 	err := os.RemoveAll(dir)
-	leaveRoot(filepath.Dir(dir))
+	removeEmptyRoot(filepath.Dir(dir))
 	return err
 }
 
-func (d *daemon) accept(l net.Listener) {
+func (d *daemon) acceptLoop(l net.Listener) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
 			slog.Error("lab daemon: accept", "err", err)
-			d.end()
+			d.requestStop()
 			return
 		}
-		go d.serve(conn)
+		go d.serveConn(conn)
 	}
 }
 
-func (d *daemon) serve(conn net.Conn) {
+func (d *daemon) serveConn(conn net.Conn) {
 	defer conn.Close()
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
 	for {
@@ -343,45 +343,45 @@ func (d *daemon) serve(conn net.Conn) {
 		if dec.Decode(&r) != nil {
 			return
 		}
-		a, err := d.handle(r)
+		a, err := d.handleRequest(r)
 		if err != nil {
-			a = answer{Error: err.Error()}
+			a = response{Error: err.Error()}
 		}
 		if enc.Encode(a) != nil {
 			return
 		}
 		if r.Op == "down" && err == nil {
-			d.end()
+			d.requestStop()
 		}
 	}
 }
 
-func (d *daemon) handle(r request) (a answer, err error) {
+func (d *daemon) handleRequest(r request) (a response, err error) {
 	switch r.Op {
 	case "hello":
-		h := &hello{PID: os.Getpid(), NS: map[string]int{}, Topology: d.spec.Topology, User: inUserNamespace(), Warnings: d.warnings}
+		h := &daemonInfo{PID: os.Getpid(), NS: map[string]int{}, Topology: d.spec.Topology, User: inUserNamespace(), Warnings: d.warnings}
 		for name, ns := range d.nodes {
 			h.NS[name] = int(ns.file.Fd())
 		}
-		a.Hello = h
+		a.Info = h
 	case "set":
-		err = d.set(r)
+		err = d.setLink(r)
 	case "start", "rewind":
-		d.emu.do(func(now time.Duration) {
-			d.play = r.Op == "start"
-			for _, p := range d.players() {
-				if d.play {
+		d.emu.runInLoop(func(now time.Duration) {
+			d.playing = r.Op == "start"
+			for _, p := range d.scheduledParts() {
+				if d.playing {
 					p.StartAt(now, r.Into)
 				} else {
 					p.Rewind(now)
 				}
 			}
-			d.emu.forget()
+			d.emu.resetPeriod()
 		})
 	case "stats":
-		a.Stats, err = d.stats(r.Reset)
+		a.Stats, err = d.collectStats(r.Reset)
 	case "traffic":
-		a.Traffic = d.traffic()
+		a.Traffic = d.takeTraffic()
 	case "down":
 	default:
 		err = fmt.Errorf("unknown request %q", r.Op)
@@ -389,14 +389,14 @@ func (d *daemon) handle(r request) (a answer, err error) {
 	return a, err
 }
 
-// player is what has schedules: a line, a cell, a station.
-type player interface {
+// scheduled is what has schedules: a line, a cell, a station.
+type scheduled interface {
 	StartAt(now, into time.Duration)
 	Rewind(now time.Duration)
 }
 
-// players are all of them, cells before the lines in them.
-func (d *daemon) players() (all []player) {
+// scheduledParts are all of them, cells before the lines in them.
+func (d *daemon) scheduledParts() (all []scheduled) {
 	for _, c := range d.cells {
 		all = append(all, c[0], c[1])
 	}
@@ -409,12 +409,12 @@ func (d *daemon) players() (all []player) {
 	return all
 }
 
-func (d *daemon) set(r request) error {
-	dirs, err := ParseDir(r.Dir)
+func (d *daemon) setLink(r request) error {
+	dirs, err := ParseDirection(r.Dir)
 	if err != nil {
 		return err
 	}
-	change, err := parseProps(r.Props)
+	change, err := parseProperties(r.Props)
 	if err != nil {
 		return err
 	}
@@ -422,7 +422,7 @@ func (d *daemon) set(r request) error {
 		if l.name != r.Link {
 			continue
 		}
-		d.emu.do(func(now time.Duration) {
+		d.emu.runInLoop(func(now time.Duration) {
 			for _, dir := range dirs {
 				l.lines[dir].Apply(now, change)
 			}
@@ -435,8 +435,8 @@ func (d *daemon) set(r request) error {
 	return fmt.Errorf("no link %q (there are %s)", r.Link, strings.Join(d.spec.Topology.Links(), ", "))
 }
 
-// parseProps reads PROPERTY=VALUE texts.
-func parseProps(props []string) (c shaper.Change, err error) {
+// parseProperties reads PROPERTY=VALUE texts.
+func parseProperties(props []string) (c shaper.Change, err error) {
 	if len(props) == 0 {
 		return c, fmt.Errorf("nothing to set")
 	}
@@ -455,38 +455,38 @@ func parseProps(props []string) (c shaper.Change, err error) {
 	return c, nil
 }
 
-func (d *daemon) stats(reset bool) (*Stats, error) {
+func (d *daemon) collectStats(reset bool) (*Stats, error) {
 	s := &Stats{}
 	shaped := map[string][2]LineStats{}
-	var hist lateHist
+	var hist latenessHist
 	delays := make([][2]delayHist, len(d.links))
-	d.emu.do(func(now time.Duration) {
+	d.emu.runInLoop(func(now time.Duration) {
 		for k, l := range d.links {
 			var lines [2]LineStats
 			for i := range lines {
-				lines[i] = lineStats(l.lines[i])
+				lines[i] = newLineStats(l.lines[i])
 				lines[i].Refused = l.refused[1-i]
 			}
 			delays[k] = l.delays
 			if s := l.station; s != nil {
-				s.members[l.user].amend(&lines[Downlink], s.net.Waiting(l.user))
+				s.members[l.user].addNetworkCounts(&lines[Downlink], s.net.Waiting(l.user))
 			}
 			shaped[l.name] = lines
 		}
-		hist = d.emu.hist
+		hist = d.emu.lateness
 		for _, st := range d.stations {
-			s.LTE = append(s.LTE, st.stats())
+			s.LTE = append(s.LTE, st.readStats())
 		}
 		if reset {
-			d.emu.forget()
+			d.emu.resetPeriod()
 		}
-		s.Realtime, s.Playing = d.emu.realtime, d.play
+		s.Realtime, s.Playing = d.emu.hasRealtime, d.playing
 	})
-	s.Lateness = hist.summary()
+	s.Lateness = hist.summarize()
 	for k, l := range d.links {
 		lines := shaped[l.name]
 		for dir := range lines {
-			lines[dir].Delays = delays[k][dir].summary()
+			lines[dir].Delays = delays[k][dir].summarize()
 		}
 		shaped[l.name] = lines
 	}
@@ -497,7 +497,7 @@ func (d *daemon) stats(reset bool) (*Stats, error) {
 	for _, name := range t.Links() {
 		ls := LinkStats{Name: name, Ends: t.Link[name].Ends, Shaped: t.Link[name].Shaped(), Lines: shaped[name]}
 		if !ls.Shaped {
-			if err := d.vethStats(&ls); err != nil {
+			if err := d.addVethStats(&ls); err != nil {
 				return nil, err
 			}
 		}
@@ -506,16 +506,16 @@ func (d *daemon) stats(reset bool) (*Stats, error) {
 	return s, nil
 }
 
-func (d *daemon) vethStats(ls *LinkStats) error {
+func (d *daemon) addVethStats(ls *LinkStats) error {
 	for end, node := range ls.Ends {
-		err := d.nodes[node].do(func() error {
+		err := d.nodes[node].runInside(func() error {
 			dev, err := netlink.LinkByName(ls.Name)
 			if err != nil {
 				return err
 			}
 			if st := dev.Attrs().Statistics; st != nil {
 				c := &ls.Lines[end].Count
-				c.Sent.Packets, c.Sent.Bytes = int64(st.TxPackets), bytesOf(st.TxBytes)
+				c.Sent.Packets, c.Sent.Bytes = int64(st.TxPackets), toBytes(st.TxBytes)
 				c.Delivered = c.Sent
 			}
 			ls.Lines[end].Rate = -1

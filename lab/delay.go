@@ -32,7 +32,7 @@ type delayHist struct {
 	max   time.Duration
 }
 
-func (h *delayHist) add(d time.Duration) {
+func (h *delayHist) addDelay(d time.Duration) {
 	d = max(d, 0)
 	h.count[delayBucket(d)]++
 	h.n++
@@ -57,13 +57,13 @@ func delayEdge(i int) time.Duration {
 	return time.Duration((i-delaySteps)%(delaySteps/2)+delaySteps/2+1) << octave * delayStep
 }
 
-// quantile returns the upper edge of the bucket in which q of all lie.
-func (h *delayHist) quantile(q float64) time.Duration {
-	return min(delayEdge(quantileAt(h.count[:], h.n, q)), h.max)
+// quantileEdge returns the upper edge of the bucket in which q of all lie.
+func (h *delayHist) quantileEdge(q float64) time.Duration {
+	return min(delayEdge(quantileBucket(h.count[:], h.n, q)), h.max)
 }
 
-// quantileAt is the bucket in which q of all n lie.
-func quantileAt(count []int64, n int64, q float64) int {
+// quantileBucket is the bucket in which q of all n lie.
+func quantileBucket(count []int64, n int64, q float64) int {
 	need := int64(q*float64(n) + 0.999999)
 	for i, c := range count {
 		if need -= c; need <= 0 {
@@ -73,6 +73,6 @@ func quantileAt(count []int64, n int64, q float64) int {
 	return len(count) - 1
 }
 
-func (h *delayHist) summary() Delays {
-	return Delays{h.n, h.quantile(.5), h.quantile(.95), h.quantile(.99), h.max}
+func (h *delayHist) summarize() Delays {
+	return Delays{h.n, h.quantileEdge(.5), h.quantileEdge(.95), h.quantileEdge(.99), h.max}
 }

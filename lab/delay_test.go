@@ -12,9 +12,9 @@ func TestDelayHist(t *testing.T) {
 		var h delayHist
 		const n = 10000
 		for i := range n {
-			h.add(top * time.Duration(i+1) / n)
+			h.addDelay(top * time.Duration(i+1) / n)
 		}
-		s := h.summary()
+		s := h.summarize()
 		for _, c := range []struct {
 			got  time.Duration
 			want float64
@@ -28,12 +28,12 @@ func TestDelayHist(t *testing.T) {
 			t.Errorf("%d packets", s.Packets)
 		}
 	}
-	if s := (&delayHist{}).summary(); s != (Delays{}) {
+	if s := (&delayHist{}).summarize(); s != (Delays{}) {
 		t.Errorf("nothing: %+v", s)
 	}
 	var h delayHist
-	h.add(time.Hour)
-	if h.summary().P50 > time.Hour || h.summary().Max != time.Hour {
+	h.addDelay(time.Hour)
+	if h.summarize().P50 > time.Hour || h.summarize().Max != time.Hour {
 		t.Error("an hour")
 	}
 	for d := time.Duration(0); d < 60*time.Second; d += d/300 + 1 {

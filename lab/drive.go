@@ -20,13 +20,13 @@ import (
 //go:embed drives/*.csv
 var drives embed.FS
 
-// Rates of a drive above driveClip are taken as driveClip, for what the
+// Rates of a drive above maxDriveRate are taken as maxDriveRate, for what the
 // emulator can do; the pipe is meant not to matter.
 const (
-	driveClip   = 40 * unit.Mbps
-	drivePipe   = "100Mbit/s"
-	driveQueue  = 200 * time.Millisecond // at the mean rate
-	driveStages = 10_000                 // bounds the memory a file can take
+	maxDriveRate = 40 * unit.Mbps
+	drivePipe    = "100Mbit/s"
+	driveQueue   = 200 * time.Millisecond // at the mean rate
+	maxDriveRows = 10_000                 // bounds the memory a file can take
 )
 
 // Drive is a recording of two carriers at the same moment.
@@ -42,10 +42,10 @@ type driveRow struct {
 	rate [2]unit.Rate // clipped
 }
 
-// Drives reads all recordings below dir, or those that come with the program:
+// LoadDrives reads all recordings below dir, or those that come with the program:
 // CSV files with a header, of which the first columns are the time in seconds
 // and both carriers' rates in Mbit/s. Names that begin with UL are uploads.
-func Drives(dir string) (all []Drive, err error) {
+func LoadDrives(dir string) (all []Drive, err error) {
 	var files fs.FS = drives
 	at := "drives"
 	if dir != "" {
@@ -99,10 +99,10 @@ func readDrive(r io.Reader) (rows []driveRow, err error) {
 		}
 		row := driveRow{at: time.Duration(v[0] * 1e9)}
 		for i := range row.rate {
-			row.rate[i] = min(unit.Rate(v[1+i]*1e6), driveClip)
+			row.rate[i] = min(unit.Rate(v[1+i]*1e6), maxDriveRate)
 		}
-		if n := len(rows); n > 0 && rows[n-1].at >= row.at || n >= driveStages {
-			return nil, fmt.Errorf("row %d: times must ascend, up to %d rows", n+1, driveStages)
+		if n := len(rows); n > 0 && rows[n-1].at >= row.at || n >= maxDriveRows {
+			return nil, fmt.Errorf("row %d: times must ascend, up to %d rows", n+1, maxDriveRows)
 		}
 		rows = append(rows, row)
 	}
@@ -112,8 +112,8 @@ func readDrive(r io.Reader) (rows []driveRow, err error) {
 	return rows, nil
 }
 
-// Mean is a carrier's mean rate over the first length of the drive.
-func (d Drive) Mean(carrier int, length time.Duration) unit.Rate {
+// MeanRate is a carrier's mean rate over the first length of the drive.
+func (d Drive) MeanRate(carrier int, length time.Duration) unit.Rate {
 	sum := 0.0
 	for i, r := range d.rows {
 		end := length
@@ -127,17 +127,17 @@ func (d Drive) Mean(carrier int, length time.Duration) unit.Rate {
 	return unit.Rate(sum / length.Seconds())
 }
 
-// Plan is the drive's house: the direct path is carrier a, the helper's Internet
+// RunSpec is the drive's house: the direct path is carrier a, the helper's Internet
 // carrier b; each transfer takes the first length of the drive. Before it, links
 // have their mean rates.
-func (d Drive) Plan(length time.Duration) (p Plan, err error) {
-	t, err := House("1/1/1")
+func (d Drive) RunSpec(length time.Duration) (p RunSpec, err error) {
+	t, err := Triangle("1/1/1")
 	if err != nil {
 		return p, err
 	}
 	for carrier, name := range []string{"ps", "hs1"} {
 		l := t.Link[name]
-		mean := max(d.Mean(carrier, length), unit.Mbps)
+		mean := max(d.MeanRate(carrier, length), unit.Mbps)
 		l.Rate = strconv.FormatInt(int64(mean), 10)
 		l.Queue = fmt.Sprintf("%dKB", max(96*unit.KB, mean.Bytes(driveQueue))/unit.KB)
 		for _, r := range d.rows {
@@ -147,26 +147,26 @@ func (d Drive) Plan(length time.Duration) (p Plan, err error) {
 		}
 	}
 	t.Link["pipe1"].Rate = drivePipe
-	most := d.Mean(0, length) + d.Mean(1, length)
-	p = Plan{Topology: t, Size: most.Bytes(length)*11/10 + unit.MB, Upload: d.Upload, Length: length}
+	most := d.MeanRate(0, length) + d.MeanRate(1, length)
+	p = RunSpec{Topology: t, Size: most.Bytes(length)*11/10 + unit.MB, Upload: d.Upload, Length: length}
 	return p, t.Check()
 }
 
-// RideLength is how long a transfer over a drive takes.
-const RideLength = 30 * time.Second
+// DriveLength is how long a transfer over a drive takes.
+const DriveLength = 30 * time.Second
 
-// RidePlan is the plan of the bench for a drive that comes with the program.
-func RidePlan(name string) (Plan, error) {
-	all, err := Drives("")
+// DriveSpec is the plan of the bench for a drive that comes with the program.
+func DriveSpec(name string) (RunSpec, error) {
+	all, err := LoadDrives("")
 	if err != nil {
-		return Plan{}, err
+		return RunSpec{}, err
 	}
 	var names []string
 	for _, d := range all {
 		if d.Name == name {
-			return d.Plan(RideLength)
+			return d.RunSpec(DriveLength)
 		}
 		names = append(names, d.Name)
 	}
-	return Plan{}, fmt.Errorf("no drive %q; there are %s", name, strings.Join(names, ", "))
+	return RunSpec{}, fmt.Errorf("no drive %q; there are %s", name, strings.Join(names, ", "))
 }

@@ -26,119 +26,119 @@ const (
 	eventsPerWake = 64
 )
 
-// emuLink is one emulated link: a TUN device at each end, a line each way.
+// emulatedLink is one emulated link: a TUN device at each end, a line each way.
 // lines[Uplink] carries from end 0 to end 1.
-type emuLink struct {
+type emulatedLink struct {
 	name    string
-	fds     [2]int // TUN of each end
+	tunFDs  [2]int // TUN of each end
 	lines   [2]*shaper.Line
 	refused [2]int64 // packets that the kernel of that end did not take
-	seen    [2]trafficLog
+	traffic [2]trafficLog
 	delays  [2]delayHist // by line
 	// station is the network through which Downlink goes on after its line, where
 	// the link is this user; or nil.
-	station *station
+	station *baseStation
 	user    int
 }
 
-// tap sees packets as a capture at one end of a link would. It must not keep
+// packetTap sees packets as a capture at one end of a link would. It must not keep
 // data and must return at once: it runs in the emulator's thread.
-type tap interface {
-	packet(link string, end int, data []byte)
+type packetTap interface {
+	observePacket(link string, end int, data []byte)
 }
 
 // emulator moves packets between TUN devices as the lines tell. Everything in
 // it belongs to the one thread that runs loop; others reach it by do.
 type emulator struct {
-	links    []*emuLink
-	stations []*station
-	tap      tap // or nil
-	base     time.Time
-	hist     lateHist
-	realtime bool
+	links       []*emulatedLink
+	stations    []*baseStation
+	tap         packetTap // or nil
+	base        time.Time
+	lateness    latenessHist
+	hasRealtime bool
 	// recording adds to what links have seen, without end.
-	recording bool
-	free      [][]byte
-	epoll     int
-	wake      int // eventfd: something is in calls
-	calls     chan func(now time.Duration)
-	stopped   bool
+	recording   bool
+	freeBuffers [][]byte
+	epollFD     int
+	wakeFD      int // eventfd: something is in calls
+	calls       chan func(now time.Duration)
+	stopped     bool
 }
 
 // newEmulator readies the emulator; run starts it. The descriptors of links
 // stay the caller's.
-func newEmulator(links []*emuLink, stations []*station, t tap) (*emulator, error) {
+func newEmulator(links []*emulatedLink, stations []*baseStation, t packetTap) (*emulator, error) {
 	e := &emulator{links: links, stations: stations, tap: t, base: time.Now(), calls: make(chan func(time.Duration), 16)}
 	var err error
-	if e.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+	if e.epollFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	if e.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if e.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
 	watch := func(fd int, id int32) error {
-		return unix.EpollCtl(e.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: id})
+		return unix.EpollCtl(e.epollFD, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: id})
 	}
-	if err := watch(e.wake, -1); err != nil {
+	if err := watch(e.wakeFD, -1); err != nil {
 		return nil, err
 	}
 	for i, l := range links {
-		for end, fd := range l.fds {
+		for end, fd := range l.tunFDs {
 			if err := watch(fd, int32(2*i+end)); err != nil {
 				return nil, fmt.Errorf("epoll %s: %w", l.name, err)
 			}
-			l.lines[end].Drop = func(p shaper.Packet) { e.put(p.Data) }
+			l.lines[end].Drop = func(p shaper.Packet) { e.releaseBuffer(p.Data) }
 		}
 	}
 	return e, nil
 }
 
-// do runs f in the emulator's thread and returns when it has run.
-func (e *emulator) do(f func(now time.Duration)) {
+// runInLoop runs f in the emulator's thread and returns when it has run.
+func (e *emulator) runInLoop(f func(now time.Duration)) {
 	done := make(chan struct{})
 	e.calls <- func(now time.Duration) { f(now); close(done) }
 	one := [8]byte{1}
-	_, _ = unix.Write(e.wake, one[:])
+	_, _ = unix.Write(e.wakeFD, one[:])
 	<-done
 }
 
-func (e *emulator) now() time.Duration { return time.Since(e.base) }
+func (e *emulator) elapsed() time.Duration { return time.Since(e.base) }
 
-// run takes over the calling goroutine's thread until stop is called.
-func (e *emulator) run() {
+// runLoop takes over the calling goroutine's thread until stop is called.
+func (e *emulator) runLoop() {
 	runtime.LockOSThread() // never unlocked: the thread ends with its priority
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryLimit)
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: fifoPriority, Flags: unix.SCHED_FLAG_RESET_ON_FORK}
-	e.realtime = unix.SchedSetAttr(0, &attr, 0) == nil
-	if !e.realtime {
+	e.hasRealtime = unix.SchedSetAttr(0, &attr, 0) == nil
+	if !e.hasRealtime {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20) // better than nothing, where allowed
 	}
 	events := make([]unix.EpollEvent, eventsPerWake)
 	for !e.stopped {
-		next, wait := e.deliver()
-		for _, ev := range events[:e.poll(events, next, wait)] {
+		next, wait := e.deliverDue()
+		for _, ev := range events[:e.waitEvents(events, next, wait)] {
 			if ev.Fd < 0 {
 				e.serveCalls()
 			} else {
-				e.read(e.links[ev.Fd/2], int(ev.Fd%2))
+				e.readPackets(e.links[ev.Fd/2], int(ev.Fd%2))
 			}
 		}
 	}
 }
 
-// stop ends run; later calls of do would hang.
-func (e *emulator) stop() { e.do(func(time.Duration) { e.stopped = true }) }
+// stopLoop ends run; later calls of do would hang.
+func (e *emulator) stopLoop() { e.runInLoop(func(time.Duration) { e.stopped = true }) }
 
-// poll waits for packets until the time next, or for ever if !wait.
-func (e *emulator) poll(events []unix.EpollEvent, next time.Duration, wait bool) int {
+// waitEvents waits for packets until the time next, or for ever if !wait.
+func (e *emulator) waitEvents(events []unix.EpollEvent, next time.Duration, wait bool) int {
 	var ts *unix.Timespec
 	if wait {
-		t := unix.NsecToTimespec(int64(max(0, next-e.now())))
+		t := unix.NsecToTimespec(int64(max(0, next-e.elapsed())))
 		ts = &t
 	}
-	n, _, errno := syscall.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.epoll), uintptr(unsafe.Pointer(&events[0])),
+	n, _, errno := syscall.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.epollFD), uintptr(unsafe.Pointer(&events[0])),
 		uintptr(len(events)), uintptr(unsafe.Pointer(ts)), 0, 0)
 	if errno != 0 {
 		return 0 // EINTR: look again
@@ -148,55 +148,55 @@ func (e *emulator) poll(events []unix.EpollEvent, next time.Duration, wait bool)
 
 func (e *emulator) serveCalls() {
 	var buf [8]byte
-	_, _ = unix.Read(e.wake, buf[:])
+	_, _ = unix.Read(e.wakeFD, buf[:])
 	for {
 		select {
 		case f := <-e.calls:
-			f(e.now())
+			f(e.elapsed())
 		default:
 			return
 		}
 	}
 }
 
-// read takes packets from one end of a link into its line.
-func (e *emulator) read(l *emuLink, end int) {
+// readPackets takes packets from one end of a link into its line.
+func (e *emulator) readPackets(l *emulatedLink, end int) {
 	for range readsPerWake {
-		buf := e.get()
-		n, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(l.fds[end]), uintptr(unsafe.Pointer(&buf[0])), bufferSize)
+		buf := e.takeBuffer()
+		n, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(l.tunFDs[end]), uintptr(unsafe.Pointer(&buf[0])), bufferSize)
 		if errno != 0 || n == 0 {
-			e.put(buf)
+			e.releaseBuffer(buf)
 			return
 		}
 		if e.tap != nil {
-			e.tap.packet(l.name, end, buf[:n])
+			e.tap.observePacket(l.name, end, buf[:n])
 		}
-		now := e.now()
+		now := e.elapsed()
 		switch taken := l.lines[end].Enqueue(now, shaper.Packet{Size: unit.Bytes(n), Data: buf[:n]}); {
 		case !taken:
-			e.put(buf)
+			e.releaseBuffer(buf)
 		case e.recording:
-			l.seen[end].add(now, int(n))
+			l.traffic[end].addPacket(now, int(n))
 		}
 	}
 }
 
-// deliver hands over everything that has arrived and returns when the next
+// deliverDue hands over everything that has arrived and returns when the next
 // thing will, if anything is under way.
-func (e *emulator) deliver() (next time.Duration, wait bool) {
+func (e *emulator) deliverDue() (next time.Duration, wait bool) {
 	for _, s := range e.stations {
-		s.advance(e, e.now())
-		if at := s.due(); !wait || at < next {
+		s.runSubframes(e, e.elapsed())
+		if at := s.nextDue(); !wait || at < next {
 			next, wait = at, true
 		}
 	}
 	for _, l := range e.links {
 		for end, line := range l.lines {
-			if l.station != nil && Dir(end) == Downlink {
+			if l.station != nil && Direction(end) == Downlink {
 				continue // its station asks for what it brings
 			}
 			for {
-				now := e.now()
+				now := e.elapsed()
 				at, ok := line.Due()
 				if !ok {
 					break
@@ -211,7 +211,7 @@ func (e *emulator) deliver() (next time.Duration, wait bool) {
 				if !ok {
 					continue // the line looked again; its Due has moved
 				}
-				e.handOver(l, Dir(end), p, due)
+				e.handOver(l, Direction(end), p, due)
 			}
 		}
 	}
@@ -220,47 +220,47 @@ func (e *emulator) deliver() (next time.Duration, wait bool) {
 
 // handOver gives a packet to the end to which it was sent, where it should have
 // come at due.
-func (e *emulator) handOver(l *emuLink, dir Dir, p shaper.Packet, due time.Duration) {
-	now := e.now()
-	e.write(l, 1-int(dir), p.Data)
-	e.hist.add(now - due)
-	l.delays[dir].add(now - p.At)
+func (e *emulator) handOver(l *emulatedLink, dir Direction, p shaper.Packet, due time.Duration) {
+	now := e.elapsed()
+	e.writePacket(l, 1-int(dir), p.Data)
+	e.lateness.addLateness(now - due)
+	l.delays[dir].addDelay(now - p.At)
 }
 
-// forget begins a new period of lateness and delays.
-func (e *emulator) forget() {
-	e.hist = lateHist{}
+// resetPeriod begins a new period of lateness and delays.
+func (e *emulator) resetPeriod() {
+	e.lateness = latenessHist{}
 	for _, l := range e.links {
 		l.delays = [2]delayHist{}
 	}
 }
 
-func (e *emulator) write(l *emuLink, end int, data []byte) {
-	_, _, errno := syscall.RawSyscall(unix.SYS_WRITE, uintptr(l.fds[end]), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)))
+func (e *emulator) writePacket(l *emulatedLink, end int, data []byte) {
+	_, _, errno := syscall.RawSyscall(unix.SYS_WRITE, uintptr(l.tunFDs[end]), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)))
 	if errno != 0 {
 		l.refused[end]++ // the device is down, or the kernel has no memory
-		e.put(data)
+		e.releaseBuffer(data)
 		return
 	}
 	if e.tap != nil {
-		e.tap.packet(l.name, end, data)
+		e.tap.observePacket(l.name, end, data)
 	}
 	if e.recording {
-		l.seen[end].add(e.now(), -len(data))
+		l.traffic[end].addPacket(e.elapsed(), -len(data))
 	}
-	e.put(data)
+	e.releaseBuffer(data)
 }
 
-func (e *emulator) get() []byte {
-	if len(e.free) == 0 {
+func (e *emulator) takeBuffer() []byte {
+	if len(e.freeBuffers) == 0 {
 		chunk := make([]byte, bufferChunk*bufferSize)
 		for i := range bufferChunk {
-			e.free = append(e.free, chunk[i*bufferSize:(i+1)*bufferSize:(i+1)*bufferSize])
+			e.freeBuffers = append(e.freeBuffers, chunk[i*bufferSize:(i+1)*bufferSize:(i+1)*bufferSize])
 		}
 	}
-	b := e.free[len(e.free)-1]
-	e.free = e.free[:len(e.free)-1]
+	b := e.freeBuffers[len(e.freeBuffers)-1]
+	e.freeBuffers = e.freeBuffers[:len(e.freeBuffers)-1]
 	return b
 }
 
-func (e *emulator) put(b []byte) { e.free = append(e.free, b[:bufferSize]) }
+func (e *emulator) releaseBuffer(b []byte) { e.freeBuffers = append(e.freeBuffers, b[:bufferSize]) }

@@ -12,73 +12,73 @@ import (
 // are not changed once it is made.
 type Experiment struct {
 	Name string // for people
-	Plan Plan
+	Spec RunSpec
 	// Dual, if set, is what is measured instead. Plan's schemes are then cases of it,
-	// with a user each (DualScheme).
-	Dual *DualPlan
+	// with a user each (DualSchemeName).
+	Dual *DualSpec
 	// Expected is how long it takes if nothing is disturbed, by itself.
 	Expected time.Duration
-	// First has it begin before others of its kind, however long these take: for a run
+	// StartFirst has it begin before others of its kind, however long these take: for a run
 	// that may be ended before all have begun.
-	First bool
-	Alone bool // nothing may run beside it
+	StartFirst bool
+	RunAlone   bool // nothing may run beside it
 
-	compute func(scheme string, rep int) Result // in virtual time
-	flows   func(rep int) (FlowPlan, error)     // of bulk flows over one link
+	computeTransfer func(scheme string, rep int) Result // in virtual time
+	flowSpec        func(rep int) (FlowSpec, error)     // of bulk flows over one link
 
-	work float64 // seconds of a processor that it takes
+	cpuSeconds float64 // seconds of a processor that it takes
 	// What a transfer of a scheme takes: processors, and time with all around it.
-	need  map[string]float64
-	takes map[string]time.Duration
+	schemeCores map[string]float64
+	schemeTimes map[string]time.Duration
 }
 
 // NewExperiment returns the experiment whose transfers are those of a plan.
-func NewExperiment(name string, p Plan) (Experiment, error) {
-	e := Experiment{Name: name, Plan: p}
-	return e, e.estimate()
+func NewExperiment(name string, p RunSpec) (Experiment, error) {
+	e := Experiment{Name: name, Spec: p}
+	return e, e.estimateTimes()
 }
 
 // NewDualExperiment is likewise one of two users.
-func NewDualExperiment(name string, d DualPlan) (Experiment, error) {
-	e := Experiment{Name: name, Dual: &d, Plan: Plan{Schemes: d.schemes(), Size: d.Size, Reps: d.Reps, Seed: d.Seed}}
+func NewDualExperiment(name string, d DualSpec) (Experiment, error) {
+	e := Experiment{Name: name, Dual: &d, Spec: RunSpec{Schemes: d.caseSchemes(), Size: d.Size, Reps: d.Reps, Seed: d.Seed}}
 	var err error
-	if e.Plan.Topology, err = d.topology(); err != nil {
+	if e.Spec.Topology, err = d.buildTopology(); err != nil {
 		return e, err
 	}
-	return e, e.estimate()
+	return e, e.estimateTimes()
 }
 
-// NewComputed is likewise one whose transfers are computed in virtual time, by
+// NewVirtualExperiment is likewise one whose transfers are computed in virtual time, by
 // schemes, repetitions and seed of the plan. compute keeps one processor busy, for
 // about took, and depends on nothing but what it is told; several run at once.
-func NewComputed(name string, p Plan, took time.Duration, compute func(scheme string, rep int) Result) Experiment {
-	e := Experiment{Name: name, Plan: p, compute: compute}
+func NewVirtualExperiment(name string, p RunSpec, took time.Duration, compute func(scheme string, rep int) Result) Experiment {
+	e := Experiment{Name: name, Spec: p, computeTransfer: compute}
 	for _, s := range p.Schemes {
-		e.add(s, took, 1)
+		e.addScheme(s, took, 1)
 	}
 	return e
 }
 
-// computed makes what is asked for of an experiment in virtual time.
-func (e Experiment) computed(ctx context.Context, w wishes, emit func(Result)) error {
-	for t := range e.Plan.transfers(w.skip) {
+// runComputed makes what is asked for of an experiment in virtual time.
+func (e Experiment) runComputed(ctx context.Context, w runHooks, emit func(Result)) error {
+	for t := range e.Spec.pendingTransfers(w.skip) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		r := e.compute(t.scheme, t.rep)
+		r := e.computeTransfer(t.scheme, t.rep)
 		r.Scheme, r.Rep, r.Streams, r.Direction = t.scheme, t.rep, 1, "get"
 		emit(r)
 	}
 	return nil
 }
 
-// NewFlows is likewise one of bulk flows over one link, of which each set of
+// NewFlowExperiment is likewise one of bulk flows over one link, of which each set of
 // controllers is a scheme; of makes the measurement of a repetition, but for its
 // sets.
-func NewFlows(name string, p Plan, of func(rep int) (FlowPlan, error)) Experiment {
-	e := Experiment{Name: name, Plan: p, flows: of}
+func NewFlowExperiment(name string, p RunSpec, of func(rep int) (FlowSpec, error)) Experiment {
+	e := Experiment{Name: name, Spec: p, flowSpec: of}
 	for _, s := range p.Schemes {
-		e.add(s, p.Length+flowExtra, flowCores)
+		e.addScheme(s, p.Length+flowExtra, flowCores)
 	}
 	return e
 }
@@ -90,18 +90,18 @@ const (
 	flowCores = 0.6
 )
 
-// flowed makes what is asked for of an experiment of flows, each in a lab of its
+// runFlowSets makes what is asked for of an experiment of flows, each in a lab of its
 // own.
-func (e Experiment) flowed(ctx context.Context, w wishes, emit func(Result)) error {
-	for t := range e.Plan.transfers(w.skip) {
-		leave, err := w.turn(ctx, t.scheme)
+func (e Experiment) runFlowSets(ctx context.Context, w runHooks, emit func(Result)) error {
+	for t := range e.Spec.pendingTransfers(w.skip) {
+		leave, err := w.waitTurn(ctx, t.scheme)
 		if err != nil {
 			return err
 		}
-		p, err := e.flows(t.rep)
+		p, err := e.flowSpec(t.rep)
 		if err == nil {
 			p.Sets, p.Reps, p.Tries = []string{t.scheme}, 1, roundTries
-			err = RunFlows(ctx, p, func(f FlowResult) { emit(f.result(t.scheme, t.rep)) })
+			err = RunFlows(ctx, p, func(f FlowResult) { emit(f.asResult(t.scheme, t.rep)) })
 		}
 		leave()
 		if err != nil {
@@ -111,8 +111,8 @@ func (e Experiment) flowed(ctx context.Context, w wishes, emit func(Result)) err
 	return nil
 }
 
-// result is the last phase of a measurement as that of one flow.
-func (f FlowResult) result(scheme string, rep int) Result {
+// asResult is the last phase of a measurement as that of one flow.
+func (f FlowResult) asResult(scheme string, rep int) Result {
 	r := Result{Scheme: scheme, Rep: rep, Streams: 1, Direction: "get", Disturbed: f.Disturbed, Discarded: f.Discarded, Lateness: f.Lateness, Error: f.Error}
 	if len(f.Phases) == 0 {
 		return r
@@ -121,13 +121,13 @@ func (f FlowResult) result(scheme string, rep int) Result {
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	r.Seconds = p.To - p.From
 	r.Bytes = p.Rate.Bytes(time.Duration(r.Seconds * float64(time.Second)))
-	r.Virtual = &Virtual{Flows: []Flow{{Controller: scheme, Rate: float64(p.Rate) / 1e6, Bytes: r.Bytes, P50: ms(p.Delay.P50), P95: ms(p.Delay.P95)}}}
+	r.Virtual = &VirtualResult{Flows: []Flow{{Controller: scheme, Rate: float64(p.Rate) / 1e6, Bytes: r.Bytes, P50: ms(p.Delay.P50), P95: ms(p.Delay.P95)}}}
 	return r
 }
 
-// transfers yields those of the plan in their order: schemes take turns. Those that are
+// pendingTransfers yields those of the plan in their order: schemes take turns. Those that are
 // skipped when it is their turn are left out.
-func (p Plan) transfers(skip func(scheme string, rep int) bool) iter.Seq[transferID] {
+func (p RunSpec) pendingTransfers(skip func(scheme string, rep int) bool) iter.Seq[transferID] {
 	return func(yield func(transferID) bool) {
 		for rep := range p.Reps {
 			for _, s := range p.Schemes {
@@ -142,50 +142,50 @@ func (p Plan) transfers(skip func(scheme string, rep int) bool) iter.Seq[transfe
 // Check says why the experiment cannot be made, on this machine or at all.
 func (e Experiment) Check() error {
 	switch {
-	case e.compute != nil:
+	case e.computeTransfer != nil:
 		return nil
-	case e.Dual != nil, e.flows != nil:
-		return requirements(nil)
+	case e.Dual != nil, e.flowSpec != nil:
+		return checkRequirements(nil)
 	}
-	return e.Plan.Check()
+	return e.Spec.Check()
 }
 
-// Takes is how long a transfer of a scheme takes, about.
-func (e Experiment) Takes(scheme string) time.Duration { return e.takes[scheme] }
+// TransferTime is how long a transfer of a scheme takes, about.
+func (e Experiment) TransferTime(scheme string) time.Duration { return e.schemeTimes[scheme] }
 
-// phase is which experiments may run beside one another.
-type phase int
+// phaseKind is which experiments may run beside one another.
+type phaseKind int
 
 const (
-	lonely   phase = iota // nothing
-	computed              // as many as there are processors, of the same phase
-	shared                // as many as the processors can bear
+	phaseAlone   phaseKind = iota // nothing
+	phaseVirtual                  // as many as there are processors, of the same phase
+	phaseShared                   // as many as the processors can bear
 )
 
-func (e Experiment) phase() phase {
+func (e Experiment) phaseOf() phaseKind {
 	switch {
-	case e.Alone:
-		return lonely
-	case e.Virtual():
-		return computed
+	case e.RunAlone:
+		return phaseAlone
+	case e.IsVirtual():
+		return phaseVirtual
 	}
-	return shared
+	return phaseShared
 }
 
-// Transfers is how many transfers it makes.
-func (e Experiment) Transfers() (n int) {
-	for _, s := range e.Plan.Schemes {
-		n += e.Plan.RepsOf(s)
+// TransferCount is how many transfers it makes.
+func (e Experiment) TransferCount() (n int) {
+	for _, s := range e.Spec.Schemes {
+		n += e.Spec.RepsOf(s)
 	}
 	return n
 }
 
-// Virtual reports whether its transfers are computed, in virtual time: they run beside
+// IsVirtual reports whether its transfers are computed, in virtual time: they run beside
 // each other only, one for each processor.
-func (e Experiment) Virtual() bool { return e.compute != nil }
+func (e Experiment) IsVirtual() bool { return e.computeTransfer != nil }
 
-// Virtual is what a transfer in virtual time tells, or one of flows over one link.
-type Virtual struct {
+// VirtualResult is what a transfer in virtual time tells, or one of flows over one link.
+type VirtualResult struct {
 	Flows []Flow `json:"flows"` // those that are judged, the one of the scheme first
 	// Figures are others, by what they are called in the cell's row.
 	Figures map[string]float64 `json:"figures,omitempty"`
@@ -193,14 +193,14 @@ type Virtual struct {
 
 // Flow is one flow of such a transfer, by IP bytes. Delays are one way, in ms.
 type Flow struct {
-	Controller string     `json:"controller"`
-	Rate       float64    `json:"mbit_s"`
-	Bytes      unit.Bytes `json:"bytes"`
-	Mean       float64    `json:"mean_ms"`
-	P50        float64    `json:"p50_ms"`
-	P95        float64    `json:"p95_ms"`
-	Prop       float64    `json:"propagation_ms"` // what it is without a queue or a cell
-	Lost       float64    `json:"lost_percent"`
+	Controller  string     `json:"controller"`
+	Rate        float64    `json:"mbit_s"`
+	Bytes       unit.Bytes `json:"bytes"`
+	Mean        float64    `json:"mean_ms"`
+	P50         float64    `json:"p50_ms"`
+	P95         float64    `json:"p95_ms"`
+	Propagation float64    `json:"propagation_ms"` // what it is without a queue or a cell
+	Lost        float64    `json:"lost_percent"`
 	// Carriers is how many were active at once, at most.
 	Carriers int `json:"carriers,omitempty"`
 	// States are seconds in each state of its controller.

@@ -8,25 +8,25 @@ import (
 // TestComputed: what is computed comes to all its repetitions, each once and with
 // its name, but for what is not to be made; an estimate counts processors.
 func TestComputed(t *testing.T) {
-	p := Plan{Schemes: []string{"a", "b"}, Reps: 7, Fewer: map[string]int{"b": 2}}
-	e := NewComputed("x", p, 1e9, func(scheme string, rep int) Result { return Result{Seconds: float64(rep)} })
-	if e.Check() != nil || e.Expected != 9e9 || e.Takes("a") != 1e9 {
+	p := RunSpec{Schemes: []string{"a", "b"}, Reps: 7, RepsByScheme: map[string]int{"b": 2}}
+	e := NewVirtualExperiment("x", p, 1e9, func(scheme string, rep int) Result { return Result{Seconds: float64(rep)} })
+	if e.Check() != nil || e.Expected != 9e9 || e.TransferTime("a") != 1e9 {
 		t.Errorf("%v, %v", e.Expected, e.Check())
 	}
-	if got := (Jobs{N: 1}).Estimate([]Experiment{e, e}, func(int) float64 { return 0.5 }); got != 9e9 {
+	if got := (Jobs{Max: 1}).Estimate([]Experiment{e, e}, func(int) float64 { return 0.5 }); got != 9e9 {
 		t.Errorf("half of two takes %v", got)
 	}
 	var made [2][]transferID
 	ended := 0
 	RunAll(t.Context(), []Experiment{e, e}, NewJobs(0), func(i int, s string, rep int) bool { return i == 1 && s == "a" && rep < 6 }, Events{
-		Began: func(int) {},
+		RoundBegan: func(int) {},
 		Result: func(i int, r Result) {
 			if r.Seconds != float64(r.Rep) || r.Disturbed || r.Error != "" {
 				t.Errorf("%+v", r)
 			}
 			made[i] = append(made[i], transferID{r.Scheme, r.Rep})
 		},
-		Ended: func(_ int, err error, last bool) {
+		RoundEnded: func(_ int, err error, last bool) {
 			if err != nil {
 				t.Error(err)
 			}

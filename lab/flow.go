@@ -19,13 +19,13 @@ import (
 	"mpbond/base/unit"
 )
 
-// FlowPlan is a measurement of bulk flows over one link, from its second end to its
+// FlowSpec is a measurement of bulk flows over one link, from its second end to its
 // first: congestion controllers alone there, or several at once.
-type FlowPlan struct {
+type FlowSpec struct {
 	Topology *Topology
 	Link     string
 	// Sets are controllers by name as package pbe/flow has them, joined with + where
-	// they meet on the link: "bbr", "kernel:bbr", "cubic+kernel:cubic". With BySamples
+	// they meet on the link: "bbr", "kernel:bbr", "cubic+kernel:cubic". With SamplesPrefix
 	// before it, a set's receivers hear the mobile network by its samples.
 	Sets   []string
 	Length time.Duration
@@ -81,26 +81,26 @@ type FlowSecond struct {
 	Flows  []unit.Rate `json:"flows_bps"`
 }
 
-// BySamples, before a set, has cellwatch watch decode the network's samples for it,
+// SamplesPrefix, before a set, has cellwatch watch decode the network's samples for it,
 // in the receivers' node; else they are told its messages.
-const BySamples = "samples:"
+const SamplesPrefix = "samples:"
 
-// flowReady is pbe/flow's ReportPort; at flowDecoder cellwatch watch serves.
+// flowReportPort is pbe/flow's ReportPort; at flowDecoderPort cellwatch watch serves.
 const (
-	flowReady   = 93
-	flowDecoder = 96
+	flowReportPort  = 93
+	flowDecoderPort = 96
 )
 
-// flowHead is how long before the beginning the source is told of it.
-const flowHead = 50 * time.Millisecond
+// flowStartLead is how long before the beginning the source is told of it.
+const flowStartLead = 50 * time.Millisecond
 
 // flowSlot is pbe/flow's Slot.
 const flowSlot = 100 * time.Millisecond
 
 // RunFlows brings the plan's lab up, runs all sets in turn, or together, in each
 // repetition, gives the results to emit, and takes everything down again.
-func RunFlows(ctx context.Context, p FlowPlan, emit func(FlowResult)) error {
-	w, err := p.prepare()
+func RunFlows(ctx context.Context, p FlowSpec, emit func(FlowResult)) error {
+	w, err := p.newFlowRun()
 	if err != nil {
 		return fault.New(fault.Usage, err, "")
 	}
@@ -116,7 +116,7 @@ func RunFlows(ctx context.Context, p FlowPlan, emit func(FlowResult)) error {
 		w.Bench = b
 		for rep := range p.Reps {
 			for _, sets := range groups {
-				if err := w.undisturbed(ctx, rep, sets, emit); err != nil {
+				if err := w.runUndisturbed(ctx, rep, sets, emit); err != nil {
 					return err
 				}
 			}
@@ -127,15 +127,15 @@ func RunFlows(ctx context.Context, p FlowPlan, emit func(FlowResult)) error {
 
 // flowRun is a plan that runs.
 type flowRun struct {
-	FlowPlan
+	FlowSpec
 	*Bench
-	topology *Topology // with the plan's changes, and copies of the link
-	links    []string  // of each set
-	to, from string    // nodes
+	topology         *Topology // with the plan's changes, and copies of the link
+	links            []string  // of each set
+	receiver, sender string    // nodes
 }
 
-func (p FlowPlan) prepare() (*flowRun, error) {
-	t, _, err := Plan{Topology: p.Topology, At: p.At}.split()
+func (p FlowSpec) newFlowRun() (*flowRun, error) {
+	t, _, err := RunSpec{Topology: p.Topology, At: p.At}.applyChanges()
 	if err != nil {
 		return nil, err
 	}
@@ -149,14 +149,14 @@ func (p FlowPlan) prepare() (*flowRun, error) {
 		return nil, fmt.Errorf("phases end one after the other, between the beginning and the end")
 	}
 	for _, set := range p.Sets {
-		if strings.HasPrefix(set, BySamples) && (link.LTE == nil || t.LTE[link.LTE.Network] == nil || t.LTE[link.LTE.Network].Samples == nil) {
+		if strings.HasPrefix(set, SamplesPrefix) && (link.LTE == nil || t.LTE[link.LTE.Network] == nil || t.LTE[link.LTE.Network].Samples == nil) {
 			return nil, fmt.Errorf("%s: link %q is no device of a network with samples (write samples = {} in its [lte.NAME])", set, p.Link)
 		}
 	}
 	if p.Together && link.LTE != nil {
 		return nil, fmt.Errorf("link %q is a device of its network: another one like it would share the cells", p.Link)
 	}
-	w := &flowRun{FlowPlan: p, topology: t, to: link.Ends[0], from: link.Ends[1]}
+	w := &flowRun{FlowSpec: p, topology: t, receiver: link.Ends[0], sender: link.Ends[1]}
 	w.Marks = append(slices.Clone(p.Marks), p.Length)
 	for i := range p.Sets {
 		w.links = append(w.links, p.Link)
@@ -170,10 +170,10 @@ func (p FlowPlan) prepare() (*flowRun, error) {
 	return w, t.Check()
 }
 
-// undisturbed runs sets until they were not disturbed.
-func (w *flowRun) undisturbed(ctx context.Context, rep int, sets []int, emit func(FlowResult)) error {
+// runUndisturbed runs sets until they were not disturbed.
+func (w *flowRun) runUndisturbed(ctx context.Context, rep int, sets []int, emit func(FlowResult)) error {
 	for discarded := range cmp.Or(w.Tries, 1+maxDiscarded) {
-		results, err := w.run(ctx, rep, sets)
+		results, err := w.runSets(ctx, rep, sets)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -196,54 +196,54 @@ func (w *flowRun) undisturbed(ctx context.Context, rep int, sets []int, emit fun
 	return nil
 }
 
-// run runs sets once.
-func (w *flowRun) run(ctx context.Context, rep int, sets []int) (results []FlowResult, err error) {
+// runSets runs sets once.
+func (w *flowRun) runSets(ctx context.Context, rep int, sets []int) (results []FlowResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.Length+transferGrace)
 	defer cancel()
 	var flows []string // CONTROLLER@ADDRESS
 	for _, i := range sets {
 		results = append(results, FlowResult{Set: w.Sets[i], Rep: rep})
-		addr, err := w.topology.Addr(w.to, w.links[i])
+		addr, err := w.topology.Addr(w.receiver, w.links[i])
 		if err != nil {
 			return results, err
 		}
-		for _, c := range strings.Split(strings.TrimPrefix(w.Sets[i], BySamples), "+") {
+		for _, c := range strings.Split(strings.TrimPrefix(w.Sets[i], SamplesPrefix), "+") {
 			flows = append(flows, c+"@"+addr.String())
 		}
 	}
 	defer func() {
 		stop, cancel := context.WithTimeout(context.Background(), drainTimeout)
 		defer cancel()
-		w.EndAll()
-		err = errors.Join(err, w.Lab.Rewind(), w.Lab.Drained(stop))
+		w.StopAll()
+		err = errors.Join(err, w.Lab.Rewind(), w.Lab.WaitDrained(stop))
 	}()
-	hear, err := w.hear(ctx, sets[0])
+	hear, err := w.sinkOptions(ctx, sets[0])
 	if err != nil {
 		return results, err
 	}
-	if err := w.SpawnSelf(ctx, w.to, flowReady, append([]string{"flow-sink"}, hear...)...); err != nil {
+	if err := w.SpawnSelf(ctx, w.receiver, flowReportPort, append([]string{"flow-sink"}, hear...)...); err != nil {
 		return results, err
 	}
-	argv := labCommand("flow-source", "--length", w.Length.String(), "--seed", strconv.FormatUint(w.FlowPlan.Seed+uint64(rep)<<16, 10))
-	cmd, err := w.Lab.Command(ctx, w.from, append(argv, flows...)...)
+	argv := labCommand("flow-source", "--length", w.Length.String(), "--seed", strconv.FormatUint(w.FlowSpec.Seed+uint64(rep)<<16, 10))
+	cmd, err := w.Lab.Command(ctx, w.sender, append(argv, flows...)...)
 	if err != nil {
 		return results, err
 	}
 	s := &flowSource{cmd: cmd}
-	if err := s.start(); err != nil {
+	if err := s.startSource(); err != nil {
 		return results, err
 	}
-	begin, err := s.begin(w.Lab)
+	begin, err := s.beginFlows(w.Lab)
 	if err == nil {
-		starved := starving()
-		err = w.watch(ctx, begin, sets, results)
+		starved := watchStarvation()
+		err = w.sampleLinks(ctx, begin, sets, results)
 		most := starved()
 		for i := range results {
 			results[i].Starved = most
 			results[i].Disturbed = results[i].Disturbed || most > maxStarved
 		}
 	}
-	outcomes, e := s.end()
+	outcomes, e := s.waitOutcomes()
 	if err = errors.Join(e, err); err == nil && len(outcomes) != len(flows) {
 		err = fmt.Errorf("%d outcomes of %d flows", len(outcomes), len(flows))
 	}
@@ -252,15 +252,15 @@ func (w *flowRun) run(ctx context.Context, rep int, sets []int) (results []FlowR
 	}
 	for i := range results {
 		n := 1 + strings.Count(results[i].Set, "+")
-		results[i].take(outcomes[:n])
+		results[i].addOutcomes(outcomes[:n])
 		outcomes = outcomes[n:]
 	}
 	return results, nil
 }
 
-// hear are the options by which the sink hears the cells, if the set's link is a device
+// sinkOptions are the options by which the sink hears the cells, if the set's link is a device
 // of some. It starts what decodes their samples.
-func (w *flowRun) hear(ctx context.Context, set int) ([]string, error) {
+func (w *flowRun) sinkOptions(ctx context.Context, set int) ([]string, error) {
 	lte := w.topology.Link[w.links[set]].LTE
 	if lte == nil {
 		return nil, nil
@@ -274,8 +274,8 @@ func (w *flowRun) hear(ctx context.Context, set int) ([]string, error) {
 		return nil, fmt.Errorf("no network %q", lte.Network)
 	}
 	source := "unix:" + s.LTE[i].Messages
-	if strings.HasPrefix(w.Sets[set], BySamples) {
-		source = fmt.Sprintf("tcp:127.0.0.1:%d", flowDecoder)
+	if strings.HasPrefix(w.Sets[set], SamplesPrefix) {
+		source = fmt.Sprintf("tcp:127.0.0.1:%d", flowDecoderPort)
 		cellwatch, err := findProgram("cellwatch")
 		if err != nil {
 			return nil, err
@@ -284,7 +284,7 @@ func (w *flowRun) hear(ctx context.Context, set int) ([]string, error) {
 		for _, c := range s.LTE[i].Samples {
 			argv = append(argv, "--rate", strconv.Itoa(c.Rate), "unix:"+c.Socket)
 		}
-		if err := w.Spawn(ctx, w.to, flowDecoder, nil, argv...); err != nil {
+		if err := w.Spawn(ctx, w.receiver, flowDecoderPort, nil, argv...); err != nil {
 			return nil, err
 		}
 	}
@@ -295,9 +295,9 @@ func (w *flowRun) hear(ctx context.Context, set int) ([]string, error) {
 // queues of these links are some 50 ms long.
 const maxStarved = 50 * time.Millisecond
 
-// starving watches how late an ordinary thread wakes, until the function that it
+// watchStarvation watches how late an ordinary thread wakes, until the function that it
 // returns is called, which says how late it was at most.
-func starving() (stop func() time.Duration) {
+func watchStarvation() (stop func() time.Duration) {
 	const tick = 5 * time.Millisecond
 	end, most := make(chan struct{}), make(chan time.Duration)
 	go func() {
@@ -331,9 +331,9 @@ type flowOutcome struct {
 	Resent int64
 }
 
-// start returns when all flows are connected.
-func (s *flowSource) start() (err error) {
-	s.cmd.Stderr, s.cmd.WaitDelay = &s.stderr, endTimeout
+// startSource returns when all flows are connected.
+func (s *flowSource) startSource() (err error) {
+	s.cmd.Stderr, s.cmd.WaitDelay = &s.stderr, stopTimeout
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -351,9 +351,9 @@ func (s *flowSource) start() (err error) {
 	return nil
 }
 
-// begin has schedules and flows begin at one moment.
-func (s *flowSource) begin(l *Lab) (time.Time, error) {
-	at := time.Now().Add(flowHead)
+// beginFlows has schedules and flows begin at one moment.
+func (s *flowSource) beginFlows(l *Lab) (time.Time, error) {
+	at := time.Now().Add(flowStartLead)
 	if _, err := fmt.Fprintln(s.in, at.UnixNano()); err != nil {
 		return at, err
 	}
@@ -361,8 +361,8 @@ func (s *flowSource) begin(l *Lab) (time.Time, error) {
 	return at, l.Start()
 }
 
-// end waits for it, and says what it says.
-func (s *flowSource) end() (outcomes []flowOutcome, err error) {
+// waitOutcomes waits for it, and says what it says.
+func (s *flowSource) waitOutcomes() (outcomes []flowOutcome, err error) {
 	err = json.NewDecoder(s.out).Decode(&outcomes)
 	if e := s.cmd.Wait(); e != nil {
 		err = fmt.Errorf("the source: %w: %s", e, strings.TrimSpace(s.stderr.String()))
@@ -370,8 +370,8 @@ func (s *flowSource) end() (outcomes []flowOutcome, err error) {
 	return outcomes, err
 }
 
-// watch looks at the links each second and at the end of each phase.
-func (w *flowRun) watch(ctx context.Context, begin time.Time, sets []int, results []FlowResult) error {
+// sampleLinks looks at the links each second and at the end of each phase.
+func (w *flowRun) sampleLinks(ctx context.Context, begin time.Time, sets []int, results []FlowResult) error {
 	last, err := w.Lab.Stats(false)
 	if err != nil {
 		return err
@@ -403,7 +403,7 @@ func (w *flowRun) watch(ctx context.Context, begin time.Time, sets []int, result
 				Rate:   unit.RateOf(line.Count.Delivered.Bytes-before.Count.Delivered.Bytes, at-phaseAt),
 				Drops:  line.Count.QueueDrops.Packets - before.Count.QueueDrops.Packets,
 				Losses: line.Count.LossDrops.Packets - before.Count.LossDrops.Packets}
-			if ph.Capacity, err = w.capacity(link, phaseAt, at); err != nil {
+			if ph.Capacity, err = w.meanCapacity(link, phaseAt, at); err != nil {
 				return err
 			}
 			ph.Used = float64(ph.Rate) / float64(ph.Capacity)
@@ -411,7 +411,7 @@ func (w *flowRun) watch(ctx context.Context, begin time.Time, sets []int, result
 			if now.Lateness.Max >= r.Lateness.Max {
 				r.Lateness = now.Lateness
 			}
-			r.Disturbed = r.Disturbed || now.Lateness.disturbed(at-phaseAt, len(w.At) > 0)
+			r.Disturbed = r.Disturbed || now.Lateness.isDisturbed(at-phaseAt, len(w.At) > 0)
 		}
 		last, lastAt = now, at
 		if next == mark {
@@ -425,15 +425,15 @@ func (w *flowRun) watch(ctx context.Context, begin time.Time, sets []int, result
 	return nil
 }
 
-// capacity is the mean of a link's between two times.
-func (w *flowRun) capacity(link string, from, to time.Duration) (unit.Rate, error) {
-	line, err := w.topology.fluidLine(w.from, link)
+// meanCapacity is the mean of a link's between two times.
+func (w *flowRun) meanCapacity(link string, from, to time.Duration) (unit.Rate, error) {
+	line, err := w.topology.newFluidLine(w.sender, link)
 	if err != nil {
 		return 0, err
 	}
 	before, now := 0.0, 0.0
 	for at := boundStep; at <= to; at += boundStep {
-		now = line.until(at)
+		now = line.carriedUntil(at)
 		if at <= from {
 			before = now
 		}
@@ -441,8 +441,8 @@ func (w *flowRun) capacity(link string, from, to time.Duration) (unit.Rate, erro
 	return unit.RateOf(unit.Bytes(now-before), to-from), nil
 }
 
-// take puts what the sink counted into phases and seconds.
-func (r *FlowResult) take(outcomes []flowOutcome) {
+// addOutcomes puts what the sink counted into phases and seconds.
+func (r *FlowResult) addOutcomes(outcomes []flowOutcome) {
 	for _, o := range outcomes {
 		r.Resent = append(r.Resent, o.Resent)
 		rate := func(from, to float64) unit.Rate {

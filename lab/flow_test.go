@@ -15,7 +15,7 @@ func testFlows(length string, flows []string) (err error) {
 	if job.Length, err = time.ParseDuration(length); err != nil {
 		return err
 	}
-	if err := job.Read(1, flows); err != nil {
+	if err := job.ParseFlows(1, flows); err != nil {
 		return err
 	}
 	return flow.Source(context.Background(), job, os.Stdin, os.Stdout)
@@ -26,11 +26,11 @@ func testFlows(length string, flows []string) (err error) {
 // depends on how fast this machine is.
 func TestFlows(t *testing.T) {
 	needLab(t)
-	top, err := House("10")
+	top, err := Triangle("10")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := FlowPlan{Topology: top, Link: "ps", Sets: []string{"bbr", "kernel:cubic", "cubic+kernel:cubic"}, Length: 2 * time.Second,
+	p := FlowSpec{Topology: top, Link: "ps", Sets: []string{"bbr", "kernel:cubic", "cubic+kernel:cubic"}, Length: 2 * time.Second,
 		Marks: []time.Duration{time.Second}, Reps: 1, At: []string{"1s:ps.rate=5Mbit/s"}, Together: true, Tries: 1}
 	got := map[string]FlowResult{}
 	if err := RunFlows(context.Background(), p, func(r FlowResult) { got[r.Set] = r }); err != nil {
@@ -65,7 +65,7 @@ func TestFlows(t *testing.T) {
 	if r := got["bbr"]; r.Phases[1].Rate > 7*unit.Mbps && !r.Disturbed {
 		t.Errorf("the link did not change: %+v", r.Phases)
 	}
-	for _, bad := range []FlowPlan{
+	for _, bad := range []FlowSpec{
 		{Topology: top, Link: "nolink", Sets: []string{"bbr"}, Length: time.Second, Reps: 1},
 		{Topology: top, Link: "ps", Length: time.Second, Reps: 1},
 		{Topology: top, Link: "ps", Sets: []string{"bbr"}, Length: time.Second, Marks: []time.Duration{time.Second}, Reps: 1},
@@ -85,19 +85,19 @@ func TestFlows(t *testing.T) {
 // transfer of its scheme and repetition, with the link's figures.
 func TestFlowed(t *testing.T) {
 	needLab(t)
-	e := NewFlows("x", Plan{Schemes: []string{"bbr", "cubic"}, Reps: 2, Length: time.Second}, func(rep int) (FlowPlan, error) {
-		top, err := House("10")
-		return FlowPlan{Topology: top, Link: "ps", Length: time.Second}, err
+	e := NewFlowExperiment("x", RunSpec{Schemes: []string{"bbr", "cubic"}, Reps: 2, Length: time.Second}, func(rep int) (FlowSpec, error) {
+		top, err := Triangle("10")
+		return FlowSpec{Topology: top, Link: "ps", Length: time.Second}, err
 	})
-	if e.Check() != nil || e.Expected != 4*e.Takes("bbr") || e.phase() != shared {
-		t.Errorf("%v, %v, %v", e.Expected, e.phase(), e.Check())
+	if e.Check() != nil || e.Expected != 4*e.TransferTime("bbr") || e.phaseOf() != phaseShared {
+		t.Errorf("%v, %v, %v", e.Expected, e.phaseOf(), e.Check())
 	}
 	turns, made := 0, map[transferID]int{}
-	w := wishes{
-		skip: func(s string, rep int) bool { return rep == 0 || s == "bbr" },
-		turn: func(context.Context, string) (func(), error) { turns++; return func() { turns-- }, nil },
+	w := runHooks{
+		skip:     func(s string, rep int) bool { return rep == 0 || s == "bbr" },
+		waitTurn: func(context.Context, string) (func(), error) { turns++; return func() { turns-- }, nil },
 	}
-	if err := e.run(t.Context(), w, func(r Result) {
+	if err := e.runTransfers(t.Context(), w, func(r Result) {
 		made[transferID{r.Scheme, r.Rep}]++
 		if r.Error != "" || r.Virtual == nil {
 			t.Fatalf("%+v", r)

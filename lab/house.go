@@ -11,12 +11,12 @@ import (
 // names only the rates; these are our assumption, about what LTE, a helper's
 // LTE and a local WiFi link have.
 const (
-	housePSDelay   = "25ms"
-	houseHSDelay   = "35ms"
-	housePipeDelay = "2.5ms"
+	trianglePSDelay   = "25ms"
+	triangleHSDelay   = "35ms"
+	trianglePipeDelay = "2.5ms"
 )
 
-// House makes the house topology from a short text of rates in Mbit/s:
+// Triangle makes the house topology from a short text of rates in Mbit/s:
 // "PS/HS/pipe" for one helper, ",HS/pipe" for each more, "PS" for none. A pipe of
 // "5+3" is two, with these rates.
 //
@@ -24,7 +24,7 @@ const (
 //	   └─ pipe1 ─ helper1 ─ hs1 ─────────┘
 //
 // A rate is a number of Mbit/s or has its unit; "-" leaves the link unshaped.
-func House(spec string) (*Topology, error) {
+func Triangle(spec string) (*Topology, error) {
 	bad := func(err error) error {
 		return fmt.Errorf("house %q: %w (write PS/HS/pipe[+pipe…][,HS/pipe…] in Mbit/s, like 8/10/5,10/5)", spec, err)
 	}
@@ -39,7 +39,7 @@ func House(spec string) (*Topology, error) {
 	for i, part := range strings.Split(spec, ",") {
 		rates := strings.Split(part, "/")
 		if i == 0 {
-			if err := t.houseLink("ps", [2]string{"primary", "server"}, rates[0], housePSDelay); err != nil {
+			if err := t.addTriangleLink("ps", [2]string{"primary", "server"}, rates[0], trianglePSDelay); err != nil {
 				return nil, bad(err)
 			}
 			if rates = rates[1:]; len(rates) == 0 {
@@ -52,7 +52,7 @@ func House(spec string) (*Topology, error) {
 		n := len(t.Node) - 2
 		helper, hs, pipe := fmt.Sprintf("helper%d", n), fmt.Sprintf("hs%d", n), fmt.Sprintf("pipe%d", n)
 		t.Node[helper] = &Node{Routes: []string{"default via " + hs}}
-		if err := t.houseLink(hs, [2]string{helper, "server"}, rates[0], houseHSDelay); err != nil {
+		if err := t.addTriangleLink(hs, [2]string{helper, "server"}, rates[0], triangleHSDelay); err != nil {
 			return nil, bad(err)
 		}
 		for j, rate := range strings.Split(rates[1], "+") {
@@ -60,7 +60,7 @@ func House(spec string) (*Topology, error) {
 			if j > 0 {
 				name += string(rune('a' + j)) // pipe1b
 			}
-			if err := t.houseLink(name, [2]string{"primary", helper}, rate, housePipeDelay); err != nil {
+			if err := t.addTriangleLink(name, [2]string{"primary", helper}, rate, trianglePipeDelay); err != nil {
 				return nil, bad(err)
 			}
 		}
@@ -68,7 +68,7 @@ func House(spec string) (*Topology, error) {
 	return t, t.Check()
 }
 
-func (t *Topology) houseLink(name string, ends [2]string, rate, delay string) error {
+func (t *Topology) addTriangleLink(name string, ends [2]string, rate, delay string) error {
 	l := &Link{Ends: ends}
 	t.Link[name] = l
 	if rate = strings.TrimSpace(rate); rate == "-" {
@@ -88,25 +88,25 @@ func (t *Topology) houseLink(name string, ends [2]string, rate, delay string) er
 // joins to both primary and server.
 func (t *Topology) Helpers() (names []string) {
 	for _, n := range t.Nodes() {
-		if t.between("primary", n) != "" && t.between(n, "server") != "" {
+		if t.linkBetween("primary", n) != "" && t.linkBetween(n, "server") != "" {
 			names = append(names, n)
 		}
 	}
 	return names
 }
 
-// between returns the first link that joins two nodes, or "".
-func (t *Topology) between(a, b string) string {
-	if all := t.allBetween(a, b); len(all) > 0 {
+// linkBetween returns the first link that joins two nodes, or "".
+func (t *Topology) linkBetween(a, b string) string {
+	if all := t.linksBetween(a, b); len(all) > 0 {
 		return all[0]
 	}
 	return ""
 }
 
-// allBetween returns the links that join two nodes.
-func (t *Topology) allBetween(a, b string) (names []string) {
+// linksBetween returns the links that join two nodes.
+func (t *Topology) linksBetween(a, b string) (names []string) {
 	for _, name := range t.Links() {
-		if p, err := t.peer(a, name); err == nil && p == b {
+		if p, err := t.peerNode(a, name); err == nil && p == b {
 			names = append(names, name)
 		}
 	}

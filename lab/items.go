@@ -16,22 +16,22 @@ import (
 
 // Places of transfers of several items, below the bench's directory.
 const (
-	itemsDir = "www/items" // what is fetched, and sent
-	sentDir  = "www/up"    // what the web node got
-	gotDir   = "got"       // what a client wrote that writes files
-	accesses = "access.log"
+	itemsDir    = "www/items" // what is fetched, and sent
+	sentDir     = "www/up"    // what the web node got
+	receivedDir = "got"       // what a client wrote that writes files
+	accessLog   = "access.log"
 )
 
-// itemsConf is what the web server does besides where there are items: it tells its
+// itemsNginxConf is what the web server does besides where there are items: it tells its
 // requests, and takes files by PUT.
-const itemsConf = `  log_format item '$remote_addr $request_method $status';
-  access_log %[1]s/` + accesses + ` item;
+const itemsNginxConf = `  log_format item '$remote_addr $request_method $status';
+  access_log %[1]s/` + accessLog + ` item;
   client_max_body_size 0;
   dav_methods PUT DELETE MKCOL;
 `
 
-// bytes are those of a transfer, of all streams or items.
-func (p Plan) bytes() (n unit.Bytes) {
+// totalBytes are those of a transfer, of all streams or items.
+func (p RunSpec) totalBytes() (n unit.Bytes) {
 	for _, size := range p.Items {
 		n += size
 	}
@@ -42,7 +42,7 @@ func (p Plan) bytes() (n unit.Bytes) {
 }
 
 // checkItems says what is wrong with them, if anything.
-func (p Plan) checkItems() error {
+func (p RunSpec) checkItems() error {
 	if len(p.Items) == 0 {
 		return nil
 	}
@@ -59,14 +59,14 @@ func (p Plan) checkItems() error {
 
 func itemName(i int) string { return fmt.Sprintf("item%03d", i) }
 
-// item makes the i-th item, of which no other one has the content.
-func (b *Bench) item(i int, size unit.Bytes) (path string, sum [32]byte, err error) {
-	return b.content(filepath.Join(b.Dir, itemsDir, itemName(i)), uint64(i)+1, size)
+// makeItem makes the i-th item, of which no other one has the content.
+func (b *Bench) makeItem(i int, size unit.Bytes) (path string, sum [32]byte, err error) {
+	return b.makeContent(filepath.Join(b.Dir, itemsDir, itemName(i)), uint64(i)+1, size)
 }
 
-// fetchItems are curl's arguments for items: URLs are fetched, or files sent, in their order over one
+// curlItemArgs are curl's arguments for items: URLs are fetched, or files sent, in their order over one
 // connection, as a browser of HTTP/1.1 or a player would, who goes on when one is complete.
-func (b *Bench) fetchItems(args []string, t Transfer) []string {
+func (b *Bench) curlItemArgs(args []string, t Transfer) []string {
 	for i := range t.Items {
 		if t.Upload {
 			args = append(args, "-T", filepath.Join(b.Dir, itemsDir, itemName(i)), b.itemURL(t, i))
@@ -92,9 +92,9 @@ func (b *Bench) itemURL(t Transfer, i int) string {
 	return b.webURL() + "/" + dir + "/" + name
 }
 
-// emptyPlaces removes what transfers before have left where files are written.
-func (b *Bench) emptyPlaces() error {
-	for _, dir := range []string{sentDir, gotDir} {
+// clearItemDirs removes what transfers before have left where files are written.
+func (b *Bench) clearItemDirs() error {
+	for _, dir := range []string{sentDir, receivedDir} {
 		dir = filepath.Join(b.Dir, dir)
 		if err := os.RemoveAll(dir); err != nil {
 			return err
@@ -103,22 +103,22 @@ func (b *Bench) emptyPlaces() error {
 			return err
 		}
 	}
-	err := os.Remove(filepath.Join(b.Dir, accesses))
+	err := os.Remove(filepath.Join(b.Dir, accessLog))
 	if os.IsNotExist(err) {
 		return nil
 	}
 	return err
 }
 
-// judgeItems takes in what curl says of several items, and decides whether all are
+// evaluateItems takes in what curl says of several items, and decides whether all are
 // right.
-func (r *Result) judgeItems(b *Bench, t Transfer, got Received, report string) error {
+func (r *Result) evaluateItems(b *Bench, t Transfer, got Received, report string) error {
 	lines := strings.SplitAfter(report, "\n")
 	for _, line := range lines {
 		if !strings.HasPrefix(line, "curl-report ") {
 			continue
 		}
-		said, err := curlReport(line)
+		said, err := parseCurlReport(line)
 		if err != nil {
 			return err
 		}
@@ -135,18 +135,18 @@ func (r *Result) judgeItems(b *Bench, t Transfer, got Received, report string) e
 		return fmt.Errorf("curl tells of %d items of %d: %s", len(r.Items), len(t.Items), strings.TrimSpace(report))
 	}
 	if t.Upload {
-		_, err := b.checkFiles(t, sentDir)
+		_, err := b.checkItemFiles(t, sentDir)
 		r.SHA = err == nil
 		return err
 	}
 	r.LongestGap = got.Gap
 	all := sha256.New()
 	for i, size := range t.Items {
-		path, _, err := b.item(i, size)
+		path, _, err := b.makeItem(i, size)
 		if err != nil {
 			return err
 		}
-		if err := addFile(all, path, -1); err != nil {
+		if err := copyFile(all, path, -1); err != nil {
 			return err
 		}
 	}
@@ -156,22 +156,22 @@ func (r *Result) judgeItems(b *Bench, t Transfer, got Received, report string) e
 	return nil
 }
 
-// checkFiles compares the items in a directory with what they should be, and tells
+// checkItemFiles compares the items in a directory with what they should be, and tells
 // when each got its name there.
-func (b *Bench) checkFiles(t Transfer, dir string) (named []time.Time, err error) {
+func (b *Bench) checkItemFiles(t Transfer, dir string) (named []time.Time, err error) {
 	for i, size := range t.Items {
-		_, want, err := b.item(i, size)
+		_, want, err := b.makeItem(i, size)
 		if err != nil {
 			return nil, err
 		}
 		hash, path := sha256.New(), filepath.Join(b.Dir, dir, itemName(i))
-		if err := addFile(hash, path, -1); err != nil {
+		if err := copyFile(hash, path, -1); err != nil {
 			return nil, err
 		}
 		if [32]byte(hash.Sum(nil)) != want {
 			return nil, fmt.Errorf("item %d arrived with the wrong SHA-256", i)
 		}
-		at, err := renamed(path)
+		at, err := renameTime(path)
 		if err != nil {
 			return nil, err
 		}
@@ -180,8 +180,8 @@ func (b *Bench) checkFiles(t Transfer, dir string) (named []time.Time, err error
 	return named, nil
 }
 
-// addFile adds the first n bytes of a file, or all if n is negative.
-func addFile(to io.Writer, path string, n int64) error {
+// copyFile adds the first n bytes of a file, or all if n is negative.
+func copyFile(to io.Writer, path string, n int64) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func addFile(to io.Writer, path string, n int64) error {
 // countRequests fills in the requests that the web server has answered, by the device
 // whose line they came by.
 func (r *Result) countRequests(b *Bench) error {
-	log, err := os.ReadFile(filepath.Join(b.Dir, accesses))
+	log, err := os.ReadFile(filepath.Join(b.Dir, accessLog))
 	if err != nil {
 		return err
 	}
@@ -218,9 +218,9 @@ func (r *Result) countRequests(b *Bench) error {
 	return nil
 }
 
-// Until is when the first n items of a transfer were complete, in seconds from its
+// ItemsDone is when the first n items of a transfer were complete, in seconds from its
 // start; false if the client did not tell.
-func (r Result) Until(n int) (seconds float64, told bool) {
+func (r Result) ItemsDone(n int) (seconds float64, told bool) {
 	for i, at := range r.Items {
 		if i < n {
 			seconds = max(seconds, at)
@@ -229,8 +229,8 @@ func (r Result) Until(n int) (seconds float64, told bool) {
 	return seconds, n > 0 && n <= len(r.Items)
 }
 
-// helpersOption reads "helpers=N".
-func helpersOption(text string) (n int, is bool, err error) {
+// parseHelpersOption reads "helpers=N".
+func parseHelpersOption(text string) (n int, is bool, err error) {
 	number, is := strings.CutPrefix(text, "helpers=")
 	if !is {
 		return 0, false, nil
@@ -241,8 +241,8 @@ func helpersOption(text string) (n int, is bool, err error) {
 	return n, true, nil
 }
 
-// first are the first n of the helpers, or all if n is 0.
-func (t *Topology) first(n int) []string {
+// firstHelpers are the first n of the helpers, or all if n is 0.
+func (t *Topology) firstHelpers(n int) []string {
 	all := t.Helpers()
 	if n > 0 && n < len(all) {
 		return all[:n]
@@ -250,22 +250,22 @@ func (t *Topology) first(n int) []string {
 	return all
 }
 
-// participants are the helpers that take part in a scheme, and whether the direct path
+// schemeParticipants are the helpers that take part in a scheme, and whether the direct path
 // does.
-func participants(t *Topology, scheme string) (helpers []string, direct bool) {
+func schemeParticipants(t *Topology, scheme string) (helpers []string, direct bool) {
 	base, variant, _ := strings.Cut(scheme, ":")
 	if base == "single" && variant != "" {
 		return []string{variant}, false
 	}
-	if base == "single" || base == "relay" || scheme == "kibbutz:own" {
+	if base == "single" || base == "relay" || scheme == "mptcp:own" {
 		return nil, true
 	}
 	for o := range strings.SplitSeq(variant, ":") {
 		if o == "direct" {
 			return nil, true
 		}
-		if n, is, err := helpersOption(o); is && err == nil {
-			return t.first(n), true
+		if n, is, err := parseHelpersOption(o); is && err == nil {
+			return t.firstHelpers(n), true
 		}
 	}
 	return t.Helpers(), true

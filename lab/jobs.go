@@ -14,7 +14,7 @@ import (
 // Experiments that run at once each have a lab of their own: namespaces, an
 // emulator and programs that know nothing of the others. What they share is the
 // processors; so each transfer waits for its turn until the sum of what the
-// running ones need, by what was measured (Plan.cores), is below a budget. The
+// running ones need, by what was measured (Plan.busyCores), is below a budget. The
 // emulator's threads have real-time priority, and come first in any case.
 // Experiments that are alone show what it does to results.
 //
@@ -34,53 +34,53 @@ const (
 	fewDisturbed  = 0.10
 	budgetWindow  = 30 // transfers between two changes
 	labsPerCPU    = 6  // more labs than can have their turn: no one waits for a lab to come up
-	tries         = 2  // of an experiment whose lab dies
+	maxLabTries   = 2  // of an experiment whose lab dies
 )
 
 // Jobs is how experiments share the machine.
 type Jobs struct {
-	N    int // experiments at once, at most
+	Max  int // experiments at once, at most
 	cpus int // whose time the transfers share; 0: no limit but N
 }
 
 // NewJobs runs n experiments at once, or as many as this machine can.
 func NewJobs(n int) Jobs {
 	if n > 0 {
-		return Jobs{N: n}
+		return Jobs{Max: n}
 	}
-	return Jobs{N: labsPerCPU * runtime.NumCPU(), cpus: runtime.NumCPU()}
+	return Jobs{Max: labsPerCPU * runtime.NumCPU(), cpus: runtime.NumCPU()}
 }
 
 // budget is what transfers may take of the processors, as it develops.
 type budget struct {
-	cpus      int
-	share     float64 // of the processors
-	late, all float64 // seconds of transfers in this window that were disturbed, and of all
-	made      int     // transfers in this window
+	cpus             int
+	share            float64 // of the processors
+	disturbed, total float64 // seconds of transfers in this window that were disturbed, and of all
+	transfers        int     // transfers in this window
 }
 
 func newBudget(cpus int) *budget { return &budget{cpus: cpus, share: budgetStart} }
 
-// cores is the budget now, in processors; 0 is no limit.
-func (b *budget) cores() float64 { return b.share * float64(b.cpus) }
+// currentCores is the budget now, in processors; 0 is no limit.
+func (b *budget) currentCores() float64 { return b.share * float64(b.cpus) }
 
-// add takes in a transfer.
-func (b *budget) add(r Result) {
+// addTransfer takes in a transfer.
+func (b *budget) addTransfer(r Result) {
 	took := r.Seconds + transferExtra.Seconds()
-	b.all += took
+	b.total += took
 	if r.Disturbed {
-		b.late += took
+		b.disturbed += took
 	}
-	if b.made++; b.made < budgetWindow {
+	if b.transfers++; b.transfers < budgetWindow {
 		return
 	}
-	switch share := b.late / b.all; {
+	switch share := b.disturbed / b.total; {
 	case share > mostDisturbed:
 		b.share = max(budgetLeast, b.share-budgetStep)
 	case share < fewDisturbed:
 		b.share = min(budgetMost, b.share+budgetStep)
 	}
-	b.late, b.all, b.made = 0, 0, 0
+	b.disturbed, b.total, b.transfers = 0, 0, 0
 }
 
 // Estimate is how long the experiments take, with what is not yet done of each
@@ -89,68 +89,68 @@ func (j Jobs) Estimate(all []Experiment, left func(i int) float64) time.Duration
 	var alone, longest, work float64 // seconds; work in seconds of one job, or of one processor
 	for i, e := range all {
 		took := e.Expected.Seconds() * left(i)
-		switch e.phase() {
-		case lonely:
+		switch e.phaseOf() {
+		case phaseAlone:
 			alone += took
 			continue
-		case computed:
-			alone += took / float64(j.atOnce(computed))
+		case phaseVirtual:
+			alone += took / float64(j.parallelism(phaseVirtual))
 			continue
 		}
 		longest = max(longest, took)
 		if j.cpus == 0 {
 			work += took
 		} else {
-			work += e.work * left(i)
+			work += e.cpuSeconds * left(i)
 		}
 	}
-	at := float64(j.N)
+	at := float64(j.Max)
 	if j.cpus > 0 {
 		at = budgetStart * float64(j.cpus)
 	}
 	return time.Duration((alone + max(longest, work/at)) * float64(time.Second))
 }
 
-// atOnce is how many experiments of a phase run at once.
-func (j Jobs) atOnce(p phase) int {
+// parallelism is how many experiments of a phase run at once.
+func (j Jobs) parallelism(p phaseKind) int {
 	switch p {
-	case lonely:
+	case phaseAlone:
 		return 1
-	case computed:
-		return min(j.N, runtime.GOMAXPROCS(0))
+	case phaseVirtual:
+		return min(j.Max, runtime.GOMAXPROCS(0))
 	}
-	return j.N
+	return j.Max
 }
 
 // Events are what RunAll tells, one at a time.
 type Events struct {
-	Began  func(i int) // a round of an experiment
-	Result func(i int, r Result)
-	// Ended tells that a round has ended, and whether it was the last one. err:
+	RoundBegan func(i int) // a round of an experiment
+	Result     func(i int, r Result)
+	// RoundEnded tells that a round has ended, and whether it was the last one. err:
 	// the round could not be completed.
-	Ended func(i int, err error, last bool)
+	RoundEnded func(i int, err error, last bool)
 }
 
 // Experiments are made in rounds: each comes to so many repetitions before any
 // goes on to more. So a run that is ended early has something of everything. What
 // was discarded, or failed, is tried again in the rounds that follow; the last
 // ones are for that alone.
-var rounds = []int{3, 6, math.MaxInt, math.MaxInt, math.MaxInt}
+var roundReps = []int{3, 6, math.MaxInt, math.MaxInt, math.MaxInt}
 
 const (
 	roundTries = 2 // of a transfer, in one round
 	maxFailed  = 4 // transfers of a scheme in an experiment: then it is given up
 )
 
-// part is a round of an experiment.
-type part struct{ i, round int }
+// experimentRound is a round of an experiment.
+type experimentRound struct{ experiment, index int }
 
-// course is what has become of an experiment so far. Only one of its parts runs
+// progress is what has become of an experiment so far. Only one of its parts runs
 // at a time.
-type course struct {
-	made   map[transferID]bool
-	failed map[string]int // by scheme
-	left   int            // parts
+type progress struct {
+	completed  map[transferID]bool
+	failed     map[string]int // by scheme
+	roundsLeft int            // parts
 }
 
 type transferID struct {
@@ -158,50 +158,50 @@ type transferID struct {
 	rep    int
 }
 
-// parts are all rounds of all experiments, in the order in which to start them:
+// orderRounds are all rounds of all experiments, in the order in which to start them:
 // by round, then those that are to be first, then the longest, so that the last ones
 // end at about the same time.
-func parts(all []Experiment, of phase) (order []part) {
-	for round := range rounds {
+func orderRounds(all []Experiment, of phaseKind) (order []experimentRound) {
+	for round := range roundReps {
 		for i, e := range all {
-			if e.phase() == of {
-				order = append(order, part{i, round})
+			if e.phaseOf() == of {
+				order = append(order, experimentRound{i, round})
 			}
 		}
 	}
-	slices.SortStableFunc(order, func(a, b part) int {
-		x, y := all[a.i], all[b.i]
-		if x.First != y.First && a.round == b.round {
-			return map[bool]int{true: -1, false: 1}[x.First]
+	slices.SortStableFunc(order, func(a, b experimentRound) int {
+		x, y := all[a.experiment], all[b.experiment]
+		if x.StartFirst != y.StartFirst && a.index == b.index {
+			return map[bool]int{true: -1, false: 1}[x.StartFirst]
 		}
-		return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(y.Expected, x.Expected))
+		return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(y.Expected, x.Expected))
 	})
 	return order
 }
 
-// turns hands out parts, to whoever is free. A part waits while another one of
+// roundQueue hands out parts, to whoever is free. A part waits while another one of
 // its experiment runs.
-type turns struct {
-	mu    sync.Mutex
-	freed sync.Cond
-	parts []part       // guarded by mu
-	busy  map[int]bool // experiments; guarded by mu
+type roundQueue struct {
+	mu      sync.Mutex
+	freed   sync.Cond
+	pending []experimentRound // guarded by mu
+	busy    map[int]bool      // experiments; guarded by mu
 }
 
-func newTurns(parts []part) *turns {
-	t := &turns{parts: parts, busy: map[int]bool{}}
+func newRoundQueue(parts []experimentRound) *roundQueue {
+	t := &roundQueue{pending: parts, busy: map[int]bool{}}
 	t.freed.L = &t.mu
 	return t
 }
 
-func (t *turns) next() (p part, ok bool) {
+func (t *roundQueue) nextRound() (p experimentRound, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for len(t.parts) > 0 {
-		if at := slices.IndexFunc(t.parts, func(p part) bool { return !t.busy[p.i] }); at >= 0 {
-			p = t.parts[at]
-			t.parts = slices.Delete(t.parts, at, at+1)
-			t.busy[p.i] = true
+	for len(t.pending) > 0 {
+		if at := slices.IndexFunc(t.pending, func(p experimentRound) bool { return !t.busy[p.experiment] }); at >= 0 {
+			p = t.pending[at]
+			t.pending = slices.Delete(t.pending, at, at+1)
+			t.busy[p.experiment] = true
 			return p, true
 		}
 		t.freed.Wait()
@@ -209,10 +209,10 @@ func (t *turns) next() (p part, ok bool) {
 	return p, false
 }
 
-func (t *turns) done(p part) {
+func (t *roundQueue) finishRound(p experimentRound) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.busy, p.i)
+	delete(t.busy, p.experiment)
 	t.freed.Broadcast()
 }
 
@@ -224,33 +224,37 @@ func (t *turns) done(p part) {
 func RunAll(ctx context.Context, all []Experiment, j Jobs, done func(i int, scheme string, rep int) bool, ev Events) {
 	var mu sync.Mutex // guards ev, b and the courses' left
 	b := newBudget(j.cpus)
-	g := newGate(b.cores())
-	courses := make([]course, len(all))
+	admission := newAdmission(b.currentCores())
+	courses := make([]progress, len(all))
 	for i := range courses {
-		courses[i] = course{map[transferID]bool{}, map[string]int{}, len(rounds)}
+		courses[i] = progress{map[transferID]bool{}, map[string]int{}, len(roundReps)}
 	}
-	for _, phase := range []phase{lonely, computed, shared} {
-		t := newTurns(parts(all, phase))
+	for _, phase := range []phaseKind{phaseAlone, phaseVirtual, phaseShared} {
+		t := newRoundQueue(orderRounds(all, phase))
 		var wg sync.WaitGroup
-		for range j.atOnce(phase) {
+		for range j.parallelism(phase) {
 			wg.Go(func() {
-				for p, ok := t.next(); ok; p, ok = t.next() {
-					c := &courses[p.i]
-					tell(&mu, func() { ev.Began(p.i) })
-					w := wishes{
-						skip: func(s string, rep int) bool { return rep >= rounds[p.round] || c.skips(s, rep) || done(p.i, s, rep) },
-						turn: func(ctx context.Context, s string) (func(), error) { return g.enter(ctx, all[p.i].need[s]) },
+				for p, ok := t.nextRound(); ok; p, ok = t.nextRound() {
+					c := &courses[p.experiment]
+					withLock(&mu, func() { ev.RoundBegan(p.experiment) })
+					w := runHooks{
+						skip: func(s string, rep int) bool {
+							return rep >= roundReps[p.index] || c.shouldSkip(s, rep) || done(p.experiment, s, rep)
+						},
+						waitTurn: func(ctx context.Context, s string) (func(), error) {
+							return admission.acquire(ctx, all[p.experiment].schemeCores[s])
+						},
 					}
-					err := runOne(ctx, all[p.i], c, w, func(r Result) {
-						tell(&mu, func() {
-							if ev.Result(p.i, r); phase == shared && j.cpus > 0 {
-								b.add(r)
-								g.change(func() { g.total = b.cores() })
+					err := runRound(ctx, all[p.experiment], c, w, func(r Result) {
+						withLock(&mu, func() {
+							if ev.Result(p.experiment, r); phase == phaseShared && j.cpus > 0 {
+								b.addTransfer(r)
+								admission.update(func() { admission.capacity = b.currentCores() })
 							}
 						})
 					})
-					tell(&mu, func() { c.left--; ev.Ended(p.i, err, c.left == 0) })
-					t.done(p)
+					withLock(&mu, func() { c.roundsLeft--; ev.RoundEnded(p.experiment, err, c.roundsLeft == 0) })
+					t.finishRound(p)
 				}
 			})
 		}
@@ -258,29 +262,29 @@ func RunAll(ctx context.Context, all []Experiment, j Jobs, done func(i int, sche
 	}
 }
 
-func tell(mu *sync.Mutex, f func()) {
+func withLock(mu *sync.Mutex, f func()) {
 	mu.Lock()
 	defer mu.Unlock()
 	f()
 }
 
-// skips tells which transfers have been made, or given up.
-func (c *course) skips(scheme string, rep int) bool {
-	return c.made[transferID{scheme, rep}] || c.failed[scheme] >= maxFailed
+// shouldSkip tells which transfers have been made, or given up.
+func (c *progress) shouldSkip(scheme string, rep int) bool {
+	return c.completed[transferID{scheme, rep}] || c.failed[scheme] >= maxFailed
 }
 
-// runOne runs a round of an experiment, again if its lab failed.
-func runOne(ctx context.Context, e Experiment, c *course, w wishes, emit func(Result)) (err error) {
-	for range tries {
-		if ctx.Err() != nil || e.Plan.complete(w.skip) {
+// runRound runs a round of an experiment, again if its lab failed.
+func runRound(ctx context.Context, e Experiment, c *progress, w runHooks, emit func(Result)) (err error) {
+	for range maxLabTries {
+		if ctx.Err() != nil || e.Spec.isComplete(w.skip) {
 			return ctx.Err()
 		}
-		err = e.run(ctx, w, func(r Result) {
+		err = e.runTransfers(ctx, w, func(r Result) {
 			switch {
 			case r.Error != "":
 				c.failed[r.Scheme]++
-			case !r.Disturbed || e.Plan.KeepDisturbed:
-				c.made[transferID{r.Scheme, r.Rep}] = true
+			case !r.Disturbed || e.Spec.KeepDisturbed:
+				c.completed[transferID{r.Scheme, r.Rep}] = true
 			}
 			emit(r)
 		})
@@ -288,66 +292,66 @@ func runOne(ctx context.Context, e Experiment, c *course, w wishes, emit func(Re
 			return err
 		}
 	}
-	return fmt.Errorf("its lab failed %d times: %w", tries, err)
+	return fmt.Errorf("its lab failed %d times: %w", maxLabTries, err)
 }
 
-// wishes are what RunAll has to say about the transfers of an experiment.
-type wishes struct {
-	skip func(scheme string, rep int) bool
-	turn func(ctx context.Context, scheme string) (done func(), err error)
+// runHooks are what RunAll has to say about the transfers of an experiment.
+type runHooks struct {
+	skip     func(scheme string, rep int) bool
+	waitTurn func(ctx context.Context, scheme string) (done func(), err error)
 }
 
-// run makes the transfers of an experiment in a lab of their own.
-func (e Experiment) run(ctx context.Context, w wishes, emit func(Result)) error {
+// runTransfers makes the transfers of an experiment in a lab of their own.
+func (e Experiment) runTransfers(ctx context.Context, w runHooks, emit func(Result)) error {
 	switch {
-	case e.compute != nil:
-		return e.computed(ctx, w, emit)
-	case e.flows != nil:
-		return e.flowed(ctx, w, emit)
+	case e.computeTransfer != nil:
+		return e.runComputed(ctx, w, emit)
+	case e.flowSpec != nil:
+		return e.runFlowSets(ctx, w, emit)
 	case e.Dual != nil:
-		return e.Dual.transfers(ctx, w, emit)
+		return e.Dual.runTransfers(ctx, w, emit)
 	}
-	p := e.Plan
-	p.Skip, p.Turn, p.Tries = w.skip, w.turn, roundTries
+	p := e.Spec
+	p.Skip, p.WaitTurn, p.Tries = w.skip, w.waitTurn, roundTries
 	return Run(ctx, p, emit)
 }
 
-// complete tells whether nothing is left of the plan.
-func (p Plan) complete(skip func(scheme string, rep int) bool) bool {
-	for range p.transfers(skip) {
+// isComplete tells whether nothing is left of the plan.
+func (p RunSpec) isComplete(skip func(scheme string, rep int) bool) bool {
+	for range p.pendingTransfers(skip) {
 		return false
 	}
 	return true
 }
 
-// gate lets transfers in while they need no more than it has, in the order in
+// admission lets transfers in while they need no more than it has, in the order in
 // which they came.
-type gate struct {
-	mu    sync.Mutex
-	total float64 // 0: no limit; guarded by mu
-	used  float64 // guarded by mu
-	queue []*turn // guarded by mu
+type admission struct {
+	mu       sync.Mutex
+	capacity float64   // 0: no limit; guarded by mu
+	used     float64   // guarded by mu
+	queue    []*waiter // guarded by mu
 }
 
-type turn struct {
-	need float64
-	open chan struct{} // closed when it is let in
+type waiter struct {
+	need     float64
+	admitted chan struct{} // closed when it is let in
 }
 
-func newGate(total float64) *gate { return &gate{total: total} }
+func newAdmission(total float64) *admission { return &admission{capacity: total} }
 
-// enter waits for a turn. One that needs more than there is has it alone.
-func (g *gate) enter(ctx context.Context, need float64) (leave func(), err error) {
-	t := &turn{need: need, open: make(chan struct{})}
-	g.change(func() { g.queue = append(g.queue, t) })
+// acquire waits for a turn. One that needs more than there is has it alone.
+func (g *admission) acquire(ctx context.Context, need float64) (leave func(), err error) {
+	t := &waiter{need: need, admitted: make(chan struct{})}
+	g.update(func() { g.queue = append(g.queue, t) })
 	var once sync.Once
-	leave = func() { once.Do(func() { g.change(func() { g.used -= t.need }) }) }
+	leave = func() { once.Do(func() { g.update(func() { g.used -= t.need }) }) }
 	select {
-	case <-t.open:
+	case <-t.admitted:
 		return leave, nil
 	case <-ctx.Done():
 	}
-	g.change(func() {
+	g.update(func() {
 		for i, o := range g.queue {
 			if o == t {
 				g.queue = append(g.queue[:i:i], g.queue[i+1:]...)
@@ -360,15 +364,15 @@ func (g *gate) enter(ctx context.Context, need float64) (leave func(), err error
 	return nil, context.Cause(ctx)
 }
 
-// change makes a change and lets in who can be.
-func (g *gate) change(f func()) {
+// update makes a change and lets in who can be.
+func (g *admission) update(f func()) {
 	const slack = 1e-9 // sums of fractions
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f()
-	for len(g.queue) > 0 && (g.total == 0 || g.used < slack || g.used+g.queue[0].need <= g.total+slack) {
+	for len(g.queue) > 0 && (g.capacity == 0 || g.used < slack || g.used+g.queue[0].need <= g.capacity+slack) {
 		g.used += g.queue[0].need
-		close(g.queue[0].open)
+		close(g.queue[0].admitted)
 		g.queue = g.queue[1:]
 	}
 }

@@ -18,28 +18,28 @@ import (
 // within a round the longest is first. One that nothing may run beside is not
 // among the others.
 func TestParts(t *testing.T) {
-	all := []Experiment{{Expected: 1}, {Expected: 3}, {Alone: true, Expected: 9}}
-	want := []part{{1, 0}, {0, 0}, {1, 1}, {0, 1}}
-	if got := parts(all, shared); len(got) != 2*len(rounds) || !slices.Equal(got[:4], want) {
+	all := []Experiment{{Expected: 1}, {Expected: 3}, {RunAlone: true, Expected: 9}}
+	want := []experimentRound{{1, 0}, {0, 0}, {1, 1}, {0, 1}}
+	if got := orderRounds(all, phaseShared); len(got) != 2*len(roundReps) || !slices.Equal(got[:4], want) {
 		t.Error(got)
 	}
-	all[0].First = true
-	if got := parts(all, shared); !slices.Equal(got[:4], []part{{0, 0}, {1, 0}, {0, 1}, {1, 1}}) {
+	all[0].StartFirst = true
+	if got := orderRounds(all, phaseShared); !slices.Equal(got[:4], []experimentRound{{0, 0}, {1, 0}, {0, 1}, {1, 1}}) {
 		t.Errorf("the shorter one is to be first: %v", got)
 	}
-	all[0].First = false
-	if got := parts(all, lonely); len(got) != len(rounds) || got[0] != (part{2, 0}) {
+	all[0].StartFirst = false
+	if got := orderRounds(all, phaseAlone); len(got) != len(roundReps) || got[0] != (experimentRound{2, 0}) {
 		t.Error(got)
 	}
-	turns := newTurns(parts(all, shared))
-	a, _ := turns.next()
-	b, _ := turns.next()
-	next := make(chan part)
+	turns := newRoundQueue(orderRounds(all, phaseShared))
+	a, _ := turns.nextRound()
+	b, _ := turns.nextRound()
+	next := make(chan experimentRound)
 	go func() {
-		p, _ := turns.next() // both experiments are busy
+		p, _ := turns.nextRound() // both experiments are busy
 		next <- p
 	}()
-	turns.done(b)
+	turns.finishRound(b)
 	if got := <-next; a != want[0] || b != want[1] || got != want[3] {
 		t.Errorf("%v, %v, %v", a, b, got)
 	}
@@ -50,29 +50,29 @@ func TestBudget(t *testing.T) {
 	b := newBudget(2)
 	feed := func(n, disturbed int) {
 		for i := range n {
-			b.add(Result{Seconds: 1, Disturbed: i%10 < disturbed})
+			b.addTransfer(Result{Seconds: 1, Disturbed: i%10 < disturbed})
 		}
 	}
-	start := b.cores()
-	if feed(budgetWindow, 2); b.cores() != start { // between the marks
-		t.Errorf("a fifth is disturbed: %v", b.cores())
+	start := b.currentCores()
+	if feed(budgetWindow, 2); b.currentCores() != start { // between the marks
+		t.Errorf("a fifth is disturbed: %v", b.currentCores())
 	}
-	if feed(budgetWindow, 5); b.cores() >= start {
-		t.Errorf("half is disturbed: %v", b.cores())
+	if feed(budgetWindow, 5); b.currentCores() >= start {
+		t.Errorf("half is disturbed: %v", b.currentCores())
 	}
-	if feed(100*budgetWindow, 10); b.cores() != 2*budgetLeast {
-		t.Errorf("all is disturbed: %v", b.cores())
+	if feed(100*budgetWindow, 10); b.currentCores() != 2*budgetLeast {
+		t.Errorf("all is disturbed: %v", b.currentCores())
 	}
-	if feed(100*budgetWindow, 0); b.cores() != 2*budgetMost {
-		t.Errorf("nothing is disturbed: %v", b.cores())
+	if feed(100*budgetWindow, 0); b.currentCores() != 2*budgetMost {
+		t.Errorf("nothing is disturbed: %v", b.currentCores())
 	}
 }
 
 // TestGate lets transfers in while they fit, in their order, also past one that
 // has given up.
 func TestGate(t *testing.T) {
-	g := newGate(1)
-	first, err := g.enter(t.Context(), .6)
+	g := newAdmission(1)
+	first, err := g.acquire(t.Context(), .6)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestGate(t *testing.T) {
 	leaves := make(chan func(), 3)
 	enter := func(ctx context.Context, name string, need float64) {
 		wg.Go(func() {
-			leave, err := g.enter(ctx, need)
+			leave, err := g.acquire(ctx, need)
 			if err != nil {
 				entered <- "not " + name
 				return
@@ -124,7 +124,7 @@ func TestGate(t *testing.T) {
 	if g.used > 1e-9 || g.used < -1e-9 || len(g.queue) != 0 {
 		t.Errorf("%v in use, %d wait", g.used, len(g.queue))
 	}
-	if _, err := newGate(0).enter(t.Context(), 100); err != nil {
+	if _, err := newAdmission(0).acquire(t.Context(), 100); err != nil {
 		t.Error(err)
 	}
 }
@@ -147,33 +147,33 @@ func TestDisturbed(t *testing.T) {
 		{Lateness{P99: ms, Max: 19 * ms}, 3 * time.Second, true, false},
 		{Lateness{P99: 3 * ms, Max: 4 * ms}, 10 * time.Second, true, true},
 	} {
-		if got := c.late.disturbed(c.took, c.timed); got != c.want {
+		if got := c.late.isDisturbed(c.took, c.timed); got != c.want {
 			t.Errorf("%+v", c)
 		}
 	}
 }
 
 func TestDrives(t *testing.T) {
-	all, err := Drives("")
+	all, err := LoadDrives("")
 	if err != nil || len(all) != 7 {
 		t.Fatalf("%d drives, %v", len(all), err)
 	}
 	for _, d := range all {
-		p, err := d.Plan(RideLength)
+		p, err := d.RunSpec(DriveLength)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bound, err := p.Bound(); err != nil || bound < RideLength {
+		if bound, err := p.Bound(); err != nil || bound < DriveLength {
 			t.Errorf("%s: %v are through after %v, %v", d.Name, p.Size, bound, err)
 		}
-		if q, err := RidePlan(d.Name); err != nil || q.Size != p.Size || q.Length != RideLength {
+		if q, err := DriveSpec(d.Name); err != nil || q.Size != p.Size || q.Length != DriveLength {
 			t.Errorf("%s: the plan by name is %v of %v, %v", d.Name, q.Length, q.Size, err)
 		}
-		if d.Upload != (d.Name == "UL_3_15") || d.Mean(0, RideLength) > driveClip {
-			t.Errorf("%s: %v", d.Name, d.Mean(0, RideLength))
+		if d.Upload != (d.Name == "UL_3_15") || d.MeanRate(0, DriveLength) > maxDriveRate {
+			t.Errorf("%s: %v", d.Name, d.MeanRate(0, DriveLength))
 		}
 	}
-	if _, err := RidePlan("DL"); err == nil {
+	if _, err := DriveSpec("DL"); err == nil {
 		t.Error("a drive that is not there has a plan")
 	}
 	dir := t.TempDir()
@@ -189,7 +189,7 @@ func TestDrives(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "DL_x.csv"), []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		all, err := Drives(dir)
+		all, err := LoadDrives(dir)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%q: %v", c.text, err)
@@ -199,11 +199,11 @@ func TestDrives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a, b := all[0].Mean(0, 4*time.Second), all[0].Mean(1, 4*time.Second); a != 2*unit.Mbps || b != 22*unit.Mbps {
+		if a, b := all[0].MeanRate(0, 4*time.Second), all[0].MeanRate(1, 4*time.Second); a != 2*unit.Mbps || b != 22*unit.Mbps {
 			t.Errorf("means %v, %v", a, b)
 		}
 	}
-	if _, err := Drives(t.TempDir()); err == nil {
+	if _, err := LoadDrives(t.TempDir()); err == nil {
 		t.Error("no drives are drives")
 	}
 }
@@ -214,20 +214,20 @@ func TestRunAll(t *testing.T) {
 	needPrograms(t, "curl", "nginx", "ip", "nft")
 	var all []Experiment
 	for range 2 {
-		top, err := House("8/10/5")
+		top, err := Triangle("8/10/5")
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, Experiment{Plan: Plan{Topology: top, Schemes: []string{"single", "single:helper1"}, Size: 64 * unit.KB, Reps: 2, KeepDisturbed: true}})
+		all = append(all, Experiment{Spec: RunSpec{Topology: top, Schemes: []string{"single", "single:helper1"}, Size: 64 * unit.KB, Reps: 2, KeepDisturbed: true}})
 	}
 	bad := all[0]
-	bad.Plan.Schemes = []string{"pigeon"}
-	all = append(all, bad, Experiment{Alone: true, Plan: all[0].Plan})
+	bad.Spec.Schemes = []string{"pigeon"}
+	all = append(all, bad, Experiment{RunAlone: true, Spec: all[0].Spec})
 	got := map[int]int{}
 	running, most, ended := 0, 0, 0
 	errs := make([]error, len(all))
 	RunAll(t.Context(), all, NewJobs(2), func(i int, scheme string, rep int) bool { return i == 1 && scheme == "single" && rep == 0 }, Events{
-		Began: func(i int) {
+		RoundBegan: func(i int) {
 			if running++; i == 3 && running > 1 {
 				t.Error("it is not alone")
 			}
@@ -243,7 +243,7 @@ func TestRunAll(t *testing.T) {
 			}
 			got[i]++
 		},
-		Ended: func(i int, err error, last bool) {
+		RoundEnded: func(i int, err error, last bool) {
 			running--
 			errs[i] = err
 			if last {
@@ -257,8 +257,8 @@ func TestRunAll(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	RunAll(ctx, all, NewJobs(0), func(int, string, int) bool { return false }, Events{
-		Began: func(int) {}, Result: func(int, Result) { t.Error("a transfer after the end") },
-		Ended: func(_ int, err error, _ bool) {
+		RoundBegan: func(int) {}, Result: func(int, Result) { t.Error("a transfer after the end") },
+		RoundEnded: func(_ int, err error, _ bool) {
 			if err != nil && !errors.Is(err, context.Canceled) && !strings.Contains(err.Error(), "pigeon") {
 				t.Error(err)
 			}
@@ -270,12 +270,12 @@ func TestRunAll(t *testing.T) {
 func TestRunLength(t *testing.T) {
 	t.Parallel()
 	needPrograms(t, "curl", "nginx")
-	top, err := House("8")
+	top, err := Triangle("8")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, upload := range []bool{false, true} {
-		p := Plan{Topology: top, Schemes: []string{"single"}, Size: 4 * unit.MB, Reps: 1, Upload: upload, Length: time.Second, KeepDisturbed: true}
+		p := RunSpec{Topology: top, Schemes: []string{"single"}, Size: 4 * unit.MB, Reps: 1, Upload: upload, Length: time.Second, KeepDisturbed: true}
 		var r Result
 		if err := Run(t.Context(), p, func(got Result) { r = got }); err != nil {
 			t.Fatal(err)
@@ -293,12 +293,12 @@ func TestKibbutzDirect(t *testing.T) {
 	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
 		t.Skip("needs a kernel with MPTCP")
 	}
-	top, err := House("8")
+	top, err := Triangle("8")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int64{"kibbutz:direct": 0, "kibbutz:direct:subflows=2": 1}
-	p := Plan{Topology: top, Schemes: []string{"kibbutz:direct", "kibbutz:direct:subflows=2"}, Size: 1500 * unit.KB, Reps: 1, KeepDisturbed: true}
+	want := map[string]int64{"mptcp:direct": 0, "mptcp:direct:subflows=2": 1}
+	p := RunSpec{Topology: top, Schemes: []string{"mptcp:direct", "mptcp:direct:subflows=2"}, Size: 1500 * unit.KB, Reps: 1, KeepDisturbed: true}
 	if err := Run(t.Context(), p, func(r Result) {
 		if r.Error != "" || r.Notes["mptcp_joined"] != want[r.Scheme] {
 			t.Errorf("%+v", r)
@@ -313,19 +313,19 @@ func TestKibbutzDirect(t *testing.T) {
 func TestRunGivesUp(t *testing.T) {
 	t.Parallel()
 	needPrograms(t, "curl", "nginx")
-	top, err := House("8")
+	top, err := Triangle("8")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := Plan{Topology: top, Schemes: []string{"single", "single:none"}, Size: 64 * unit.KB, Reps: 4, KeepDisturbed: true}
-	s, err := p.prepare()
+	p := RunSpec{Topology: top, Schemes: []string{"single", "single:none"}, Size: 64 * unit.KB, Reps: 4, KeepDisturbed: true}
+	s, err := p.newSession()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.schemes["single:none"] = &hanging{}
+	s.schemes["single:none"] = &hangingScheme{}
 	s.limits["single:none"] = 50 * time.Millisecond
 	n := map[string]int{}
-	if err := s.run(t.Context(), func(r Result) {
+	if err := s.runBench(t.Context(), func(r Result) {
 		n[r.Scheme]++
 		if hung := strings.Contains(r.Error, errTooLong.Error()); hung != (r.Scheme == "single:none") {
 			t.Errorf("%+v", r)
@@ -333,13 +333,13 @@ func TestRunGivesUp(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if n["single"] != 4 || n["single:none"] != maxHung {
+	if n["single"] != 4 || n["single:none"] != maxTimeouts {
 		t.Error(n)
 	}
 }
 
-// hanging is a scheme that never comes up.
-type hanging struct{ tethered }
+// hangingScheme is a scheme that never comes up.
+type hangingScheme struct{ singleScheme }
 
-func (*hanging) Start(ctx context.Context, _ *Bench) error { <-ctx.Done(); return ctx.Err() }
-func (*hanging) Stop(context.Context, *Bench) error        { return nil }
+func (*hangingScheme) Start(ctx context.Context, _ *Bench) error { <-ctx.Done(); return ctx.Err() }
+func (*hangingScheme) Stop(context.Context, *Bench) error        { return nil }

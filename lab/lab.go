@@ -32,21 +32,21 @@ type Lab struct {
 	// Warnings say what this machine or user would not let the lab do.
 	Warnings []string
 
-	dir   string
-	hello hello
-	tie   io.Closer // the daemon ends when this is closed, or nil
+	dir         string
+	info        daemonInfo
+	daemonStdin io.Closer // the daemon ends when this is closed, or nil
 
 	mu     sync.Mutex
-	client *client // guarded by mu
+	client *daemonClient // guarded by mu
 }
 
 // Options of Up.
 type Options struct {
 	Name string // DefaultName if empty
 	Pcap string // directory for packet captures, or none
-	// Tied labs go down when this process ends, however it ends. Others stay
+	// EndWithProcess labs go down when this process ends, however it ends. Others stay
 	// until Down.
-	Tied bool
+	EndWithProcess bool
 }
 
 // Up emulates a topology in a background process and returns when every node
@@ -56,7 +56,7 @@ func Up(t *Topology, o Options) (*Lab, error) {
 	if o.Name == "" {
 		o.Name = DefaultName
 	}
-	if !goodName.MatchString(o.Name) {
+	if !namePattern.MatchString(o.Name) {
 		return nil, fmt.Errorf("lab name %q: a letter, then up to 14 letters, digits, - or _", o.Name)
 	}
 	if err := t.Check(); err != nil {
@@ -68,7 +68,7 @@ func Up(t *Topology, o Options) (*Lab, error) {
 			return nil, err
 		}
 	}
-	addSbin()
+	addSbinToPath()
 	unlock, err := lockRoot() // one at a time
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func Up(t *Topology, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	tie, err := startDaemon(daemonSpec{o.Name, dir, o.Pcap, o.Tied, t})
+	tie, err := startDaemon(daemonSpec{o.Name, dir, o.Pcap, o.EndWithProcess, t})
 	if err != nil {
 		os.RemoveAll(dir)
 		return nil, err
@@ -87,18 +87,18 @@ func Up(t *Topology, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.tie = tie
+	l.daemonStdin = tie
 	return l, nil
 }
 
 // upTimeout is how long a daemon may take to build its network.
 const upTimeout = time.Minute
 
-var labsMade atomic.Int32
+var labCounter atomic.Int32
 
 // uniqueName makes a name for a lab of this process alone.
 func uniqueName(kind string) string {
-	return fmt.Sprintf("%s-%d-%d", kind, os.Getpid(), labsMade.Add(1)%100)
+	return fmt.Sprintf("%s-%d-%d", kind, os.Getpid(), labCounter.Add(1)%100)
 }
 
 // startDaemon starts the background process and waits until it is ready. An
@@ -134,7 +134,7 @@ func startDaemon(spec daemonSpec) (tie io.Closer, err error) {
 	}
 	timer := time.AfterFunc(upTimeout, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
-	var a answer
+	var a response
 	err = json.NewEncoder(in).Encode(spec)
 	if e := json.NewDecoder(out).Decode(&a); e != nil && err == nil {
 		text, _ := os.ReadFile(log.Name())
@@ -149,7 +149,7 @@ func startDaemon(spec daemonSpec) (tie io.Closer, err error) {
 		return nil, err
 	}
 	go func() { _ = cmd.Wait() }() // no zombie, if we live longer
-	if spec.Tied {
+	if spec.EndWithInput {
 		return in, nil
 	}
 	return nil, in.Close()
@@ -165,21 +165,21 @@ func Open(name string) (*Lab, error) {
 		return nil, err
 	}
 	l := &Lab{Name: name, dir: filepath.Join(root, name)}
-	if l.client, err = dial(filepath.Join(l.dir, socketName)); err != nil {
+	if l.client, err = dialDaemon(filepath.Join(l.dir, socketName)); err != nil {
 		return nil, fmt.Errorf("no lab %q is up (start one: mpbond-lab up FILE)", name)
 	}
-	a, err := l.client.ask(request{Op: "hello"})
+	a, err := l.client.sendRequest(request{Op: "hello"})
 	if err != nil {
 		return nil, err
 	}
-	l.hello, l.Topology, l.Warnings = *a.Hello, a.Hello.Topology, a.Hello.Warnings
+	l.info, l.Topology, l.Warnings = *a.Info, a.Info.Topology, a.Info.Warnings
 	return l, nil
 }
 
-func (l *Lab) ask(r request) (answer, error) {
+func (l *Lab) sendRequest(r request) (response, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.client.ask(r)
+	return l.client.sendRequest(r)
 }
 
 // Command prepares a program to run in a node. The program sees the network
@@ -188,7 +188,7 @@ func (l *Lab) ask(r request) (answer, error) {
 // not looked at). The started process is the program itself, so signals and
 // exit codes are its own.
 func (l *Lab) Command(ctx context.Context, node string, argv ...string) (*exec.Cmd, error) {
-	fd, ok := l.hello.NS[node]
+	fd, ok := l.info.NS[node]
 	if !ok {
 		return nil, fmt.Errorf("no node %q (there are %v)", node, l.Topology.Nodes())
 	}
@@ -199,9 +199,9 @@ func (l *Lab) Command(ctx context.Context, node string, argv ...string) (*exec.C
 	if err != nil {
 		dir = "/"
 	}
-	pid := strconv.Itoa(l.hello.PID)
+	pid := strconv.Itoa(l.info.PID)
 	args := []string{"--target", pid, "--mount", "--net=/proc/" + pid + "/fd/" + strconv.Itoa(fd)}
-	if l.hello.User && os.Geteuid() != 0 {
+	if l.info.User && os.Geteuid() != 0 {
 		args = append(args, "--user", "--preserve-credentials")
 	}
 	// nsenter leaves the working directory at the new root.
@@ -212,7 +212,7 @@ func (l *Lab) Command(ctx context.Context, node string, argv ...string) (*exec.C
 // Set changes a link now: both directions if dir is empty. Properties are
 // written as in "mpbond-lab set": rate=1Mbit/s, delay=40ms, outage=on.
 func (l *Lab) Set(link, dir string, props ...string) error {
-	_, err := l.ask(request{Op: "set", Link: link, Dir: dir, Props: props})
+	_, err := l.sendRequest(request{Op: "set", Link: link, Dir: dir, Props: props})
 	return err
 }
 
@@ -223,25 +223,25 @@ func (l *Lab) Start() error { return l.StartAt(0) }
 // StartAt is Start so far into all schedules, outages and traces: links are as
 // they would be by then.
 func (l *Lab) StartAt(into time.Duration) error {
-	_, err := l.ask(request{Op: "start", Into: into})
+	_, err := l.sendRequest(request{Op: "start", Into: into})
 	return err
 }
 
 // Rewind takes every link back to its beginning and stops the schedules.
-func (l *Lab) Rewind() error { _, err := l.ask(request{Op: "rewind"}); return err }
+func (l *Lab) Rewind() error { _, err := l.sendRequest(request{Op: "rewind"}); return err }
 
 // Stats returns all counters; reset begins a new period of lateness.
 func (l *Lab) Stats(reset bool) (Stats, error) {
-	a, err := l.ask(request{Op: "stats", Reset: reset})
+	a, err := l.sendRequest(request{Op: "stats", Reset: reset})
 	if err != nil {
 		return Stats{}, err
 	}
 	return *a.Stats, nil
 }
 
-// Drained waits until no packet is on any link.
-func (l *Lab) Drained(ctx context.Context) error {
-	err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
+// WaitDrained waits until no packet is on any link.
+func (l *Lab) WaitDrained(ctx context.Context) error {
+	err := pollUntil(ctx, 20*time.Millisecond, func() (bool, error) {
 		s, err := l.Stats(false)
 		return err == nil && !slices.ContainsFunc(s.Links, func(ls LinkStats) bool {
 			return ls.Lines[Uplink].Queued+ls.Lines[Downlink].Queued > 0 || ls.Lines[Uplink].InFlight+ls.Lines[Downlink].InFlight > 0
@@ -259,16 +259,16 @@ const downTimeout = 10 * time.Second
 // Down ends every process in the lab and takes the network away. It returns
 // when nothing is left.
 func (l *Lab) Down() error {
-	if _, err := l.ask(request{Op: "down"}); err != nil {
+	if _, err := l.sendRequest(request{Op: "down"}); err != nil {
 		return err
 	}
-	if l.tie != nil {
-		l.tie.Close()
+	if l.daemonStdin != nil {
+		l.daemonStdin.Close()
 	}
-	return waitGone(l.dir)
+	return waitRemoved(l.dir)
 }
 
-func waitGone(dir string) error {
+func waitRemoved(dir string) error {
 	for end := time.Now().Add(downTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 			return nil
@@ -277,8 +277,8 @@ func waitGone(dir string) error {
 	return fmt.Errorf("the lab's guard did not clean up: %s is still there", dir)
 }
 
-// Names lists the labs of this user that are up.
-func Names() ([]string, error) {
+// List lists the labs of this user that are up.
+func List() ([]string, error) {
 	root, err := runtimeRoot()
 	if err != nil {
 		return nil, err
@@ -289,7 +289,7 @@ func Names() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if c, err := dial(filepath.Join(root, e.Name(), socketName)); err == nil {
+		if c, err := dialDaemon(filepath.Join(root, e.Name(), socketName)); err == nil {
 			c.conn.Close()
 			names = append(names, e.Name())
 		}
@@ -351,9 +351,9 @@ func lockRoot() (unlock func(), err error) {
 	}
 }
 
-// leaveRoot removes the runtime directory after the last lab, unless another
+// removeEmptyRoot removes the runtime directory after the last lab, unless another
 // one is being brought up.
-func leaveRoot(root string) {
+func removeEmptyRoot(root string) {
 	f, err := os.Open(root)
 	if err != nil {
 		return
@@ -377,7 +377,7 @@ func claimDir(name string) (string, error) {
 	} else if !errors.Is(err, os.ErrExist) {
 		return "", err
 	}
-	if c, err := dial(filepath.Join(dir, socketName)); err == nil {
+	if c, err := dialDaemon(filepath.Join(dir, socketName)); err == nil {
 		c.conn.Close()
 		return "", fmt.Errorf("a lab %q is up already (mpbond-lab down --name %s, or give another --name)", name, name)
 	}

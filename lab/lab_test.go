@@ -47,32 +47,32 @@ func TestMain(m *testing.M) {
 func testProgram(args []string) error {
 	switch args[0] {
 	case "daemon":
-		return Daemon(os.Stdin, os.Stdout)
+		return RunDaemon(os.Stdin, os.Stdout)
 	case "guard":
-		return Guard(os.Stdin, args[1])
+		return RunGuard(os.Stdin, args[1])
 	case "sink":
-		return Sink(context.Background(), args[1])
+		return RunSink(context.Background(), args[1])
 	case "relay":
 		return Relay(context.Background(), args[1], args[2], len(args) > 3)
 	case "streams": // --streams N URL
 		n, _ := strconv.Atoi(args[2])
 		return Streams{URL: args[3], N: n}.Run(context.Background(), os.Stdout, os.Stderr)
 	case "proxy":
-		return Proxy(context.Background(), args[1])
+		return RunProxy(context.Background(), args[1])
 	case "player":
 		return testPlayer(args[1:])
 	case "probe":
-		return Probe(args[1:])
+		return RunProbe(args[1:])
 	case "flow-sink":
-		return flow.Sink(context.Background(), flow.Hear{})
+		return flow.Sink(context.Background(), flow.CellListener{})
 	case "flow-source": // --length L --seed N CONTROLLER@ADDRESS…
 		return testFlows(args[2], args[5:])
 	case "test-up": // brings a lab up, says so and waits
-		t, err := House("8")
+		t, err := Triangle("8")
 		if err != nil {
 			return err
 		}
-		if _, err := Up(t, Options{Name: args[1], Tied: true}); err != nil {
+		if _, err := Up(t, Options{Name: args[1], EndWithProcess: true}); err != nil {
 			return err
 		}
 		fmt.Println("up")
@@ -87,7 +87,7 @@ func testProgram(args []string) error {
 			if err != nil {
 				return err
 			}
-			go func() { _, _ = io.Copy(c, zeros{}); c.Close() }()
+			go func() { _, _ = io.Copy(c, zeroReader{}); c.Close() }()
 		}
 	case "test-fetch": // ADDR SECONDS: prints bytes got after each 100 ms
 		return testFetch(args[1], args[2])
@@ -110,9 +110,9 @@ func testProgram(args []string) error {
 	return fmt.Errorf("unknown test program %q", args)
 }
 
-type zeros struct{}
+type zeroReader struct{}
 
-func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+func (zeroReader) Read(p []byte) (int, error) { return len(p), nil }
 
 func testFetch(addr, duration string) error {
 	d, err := time.ParseDuration(duration)
@@ -177,11 +177,11 @@ func needLab(t *testing.T) {
 func startLab(t *testing.T, text string, o Options) *Lab {
 	t.Helper()
 	needLab(t)
-	top, err := Parse([]byte(text), ".")
+	top, err := ParseTopology([]byte(text), ".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Name, o.Tied = fmt.Sprintf("t%d", time.Now().UnixNano()%1e9), true
+	o.Name, o.EndWithProcess = fmt.Sprintf("t%d", time.Now().UnixNano()%1e9), true
 	l, err := Up(top, o)
 	if err != nil {
 		t.Fatal(err)
@@ -197,9 +197,9 @@ func startLab(t *testing.T, text string, o Options) *Lab {
 	return l
 }
 
-// start runs this test binary as one of its small programs in a node. It is
+// startCommand runs this test binary as one of its small programs in a node. It is
 // killed with the test.
-func start(t *testing.T, l *Lab, node string, argv ...string) (*exec.Cmd, *bytes.Buffer) {
+func startCommand(t *testing.T, l *Lab, node string, argv ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	cmd, err := l.Command(context.Background(), node, append([]string{"/proc/self/exe", "lab"}, argv...)...)
 	if err != nil {
@@ -223,10 +223,10 @@ func start(t *testing.T, l *Lab, node string, argv ...string) (*exec.Cmd, *bytes
 	return cmd, out
 }
 
-// serve starts a program that listens on a port and waits until it does.
-func serve(t *testing.T, l *Lab, node string, udp bool, argv ...string) {
+// serveInNode starts a program that listens on a port and waits until it does.
+func serveInNode(t *testing.T, l *Lab, node string, udp bool, argv ...string) {
 	t.Helper()
-	cmd, out := start(t, l, node, argv...)
+	cmd, out := startCommand(t, l, node, argv...)
 	table, state := "tcp", "0A"
 	if udp {
 		table, state = "udp", "07"
@@ -242,7 +242,7 @@ func serve(t *testing.T, l *Lab, node string, udp bool, argv ...string) {
 	t.Fatalf("%v does not listen: %s", argv, out)
 }
 
-func numbers(t *testing.T, out *bytes.Buffer) (n []float64) {
+func parseNumbers(t *testing.T, out *bytes.Buffer) (n []float64) {
 	t.Helper()
 	for line := range strings.Lines(out.String()) {
 		var v float64
@@ -254,15 +254,15 @@ func numbers(t *testing.T, out *bytes.Buffer) (n []float64) {
 	return n
 }
 
-const pair = `
+const pairTopology = `
 [node.a]
 [node.b]
 [link.l]
 ends = ["a", "b"]
 `
 
-// disturbedSkip ends a test whose figures the machine has spoilt.
-func disturbedSkip(t *testing.T, l *Lab) {
+// skipIfDisturbed ends a test whose figures the machine has spoilt.
+func skipIfDisturbed(t *testing.T, l *Lab) {
 	t.Helper()
 	s, err := l.Stats(false)
 	if err != nil {
@@ -278,20 +278,20 @@ func disturbedSkip(t *testing.T, l *Lab) {
 // black hole from 3 s to 3.4 s.
 func TestTCPGoodput(t *testing.T) {
 	t.Parallel()
-	l := startLab(t, pair+`rate="10Mbit/s"
+	l := startLab(t, pairTopology+`rate="10Mbit/s"
 delay="5ms"
 schedule=["at 2s: rate 2Mbit/s"]
 outages=["3s+400ms"]`, Options{})
-	serve(t, l, "b", false, "test-serve")
+	serveInNode(t, l, "b", false, "test-serve")
 	if err := l.Start(); err != nil {
 		t.Fatal(err)
 	}
-	cmd, out := start(t, l, "a", "test-fetch", "10.77.1.2", "3500ms")
+	cmd, out := startCommand(t, l, "a", "test-fetch", "10.77.1.2", "3500ms")
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err, out)
 	}
-	n := numbers(t, out)
-	disturbedSkip(t, l)
+	n := parseNumbers(t, out)
+	skipIfDisturbed(t, l)
 	if len(n) < 33 {
 		t.Fatalf("%d samples", len(n))
 	}
@@ -319,8 +319,8 @@ outages=["3s+400ms"]`, Options{})
 // Set obeyed in one direction.
 func TestDelay(t *testing.T) {
 	t.Parallel()
-	l := startLab(t, pair+"rate=\"12Mbit/s\"\ndelay=\"10ms\"", Options{Pcap: t.TempDir()})
-	serve(t, l, "b", true, "test-echo")
+	l := startLab(t, pairTopology+"rate=\"12Mbit/s\"\ndelay=\"10ms\"", Options{Pcap: t.TempDir()})
+	serveInNode(t, l, "b", true, "test-echo")
 	for _, c := range []struct {
 		set  []string
 		want time.Duration
@@ -330,13 +330,13 @@ func TestDelay(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		cmd, out := start(t, l, "a", "test-ping", "10.77.1.2")
+		cmd, out := startCommand(t, l, "a", "test-ping", "10.77.1.2")
 		if err := cmd.Wait(); err != nil {
 			t.Fatal(err, out)
 		}
-		disturbedSkip(t, l)
+		skipIfDisturbed(t, l)
 		least := math.Inf(1)
-		for _, v := range numbers(t, out) {
+		for _, v := range parseNumbers(t, out) {
 			least = min(least, v)
 		}
 		if off := time.Duration(least) - c.want; off < 0 || off > 2*time.Millisecond {
@@ -356,16 +356,16 @@ func TestDelay(t *testing.T) {
 func TestPcap(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l := startLab(t, pair+"delay=\"1ms\"", Options{Pcap: dir})
-	serve(t, l, "b", true, "test-echo")
-	cmd, out := start(t, l, "a", "test-ping", "10.77.1.2")
+	l := startLab(t, pairTopology+"delay=\"1ms\"", Options{Pcap: dir})
+	serveInNode(t, l, "b", true, "test-echo")
+	cmd, out := startCommand(t, l, "a", "test-ping", "10.77.1.2")
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err, out)
 	}
-	if _, err := l.ask(request{Op: "down"}); err != nil {
+	if _, err := l.sendRequest(request{Op: "down"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := waitGone(l.dir); err != nil {
+	if err := waitRemoved(l.dir); err != nil {
 		t.Fatal(err)
 	}
 	for _, end := range []string{"a", "b"} {
@@ -396,7 +396,7 @@ func TestPcap(t *testing.T) {
 
 func TestExec(t *testing.T) {
 	t.Parallel()
-	l := startLab(t, pair, Options{})
+	l := startLab(t, pairTopology, Options{})
 	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": -1} {
 		cmd, err := l.Command(context.Background(), "a", "sh", "-c", script)
 		if err != nil {
@@ -416,15 +416,15 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// alive reports whether a process runs, zombies not counted.
-func alive(pid int) bool {
+// isAlive reports whether a process runs, zombies not counted.
+func isAlive(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(b), ") Z")
 }
 
-func gone(t *testing.T, pid int, what string) {
+func waitExited(t *testing.T, pid int, what string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); alive(pid); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); isAlive(pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%s still runs", what)
 		}
@@ -479,33 +479,33 @@ func TestNothingLeaks(t *testing.T) {
 			case "down":
 				err = l.Down()
 			case "kill -9 daemon":
-				err = syscall.Kill(l.hello.PID, syscall.SIGKILL)
+				err = syscall.Kill(l.info.PID, syscall.SIGKILL)
 			case "kill -9 owner":
 				err = owner.Process.Kill()
 			case "daemon and guard":
-				killChildren(t, l.hello.PID)
-				err = syscall.Kill(l.hello.PID, syscall.SIGKILL)
+				killChildren(t, l.info.PID)
+				err = syscall.Kill(l.info.PID, syscall.SIGKILL)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			gone(t, l.hello.PID, "the daemon")
+			waitExited(t, l.info.PID, "the daemon")
 			if how == "daemon and guard" { // the next lab repairs what it left
 				if _, err := Open(name); err == nil {
 					t.Fatal("a dead lab opens")
 				}
 				_ = syscall.Kill(-inside.Process.Pid, syscall.SIGKILL) // with its child
-				if l, err = Up(l.Topology, Options{Name: name, Tied: true}); err != nil {
+				if l, err = Up(l.Topology, Options{Name: name, EndWithProcess: true}); err != nil {
 					t.Fatalf("up after a crash: %v", err)
 				}
 				if err := l.Down(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := waitGone(l.dir); err != nil {
+			if err := waitRemoved(l.dir); err != nil {
 				t.Fatal(err)
 			}
-			gone(t, inside.Process.Pid, "the program inside")
+			waitExited(t, inside.Process.Pid, "the program inside")
 		})
 	}
 }
@@ -526,7 +526,7 @@ func killChildren(t *testing.T, daemon int) {
 		}
 		if _, err := fmt.Sscanf(string(b[i+4:]), "%d", &ppid); err == nil && ppid == daemon {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
-			gone(t, pid, "the guard")
+			waitExited(t, pid, "the guard")
 		}
 	}
 }
@@ -559,11 +559,11 @@ func TestAsUser(t *testing.T) {
 	if os.Getenv("LAB_USER_TEST") == "" {
 		t.Skip("run by TestOrdinaryUser")
 	}
-	top, err := Parse([]byte(pair+"delay=\"5ms\""), ".")
+	top, err := ParseTopology([]byte(pairTopology+"delay=\"5ms\""), ".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := Up(top, Options{Tied: true})
+	l, err := Up(top, Options{EndWithProcess: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -574,9 +574,9 @@ func TestAsUser(t *testing.T) {
 	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 5 {
 		t.Errorf("in a: %s", out)
 	}
-	serve(t, l, "b", true, "test-echo")
-	ping, out := start(t, l, "a", "test-ping", "10.77.1.2")
-	if err := ping.Wait(); err != nil || numbers(t, out)[0] < 1e7 {
+	serveInNode(t, l, "b", true, "test-echo")
+	ping, out := startCommand(t, l, "a", "test-ping", "10.77.1.2")
+	if err := ping.Wait(); err != nil || parseNumbers(t, out)[0] < 1e7 {
 		t.Error(err, out)
 	}
 	if err := l.Down(); err != nil {
@@ -587,7 +587,7 @@ func TestAsUser(t *testing.T) {
 // TestOnThread: the main thread would never end, and stay in a namespace.
 func TestOnThread(t *testing.T) {
 	for range 100 {
-		if err := onThread(func() error {
+		if err := runOnThread(func() error {
 			if syscall.Gettid() == os.Getpid() {
 				return errors.New("on the main thread")
 			}

@@ -14,22 +14,22 @@ const (
 
 // Departures follow ideal times, whenever the thread woke, so that a stop of the
 // emulator moves the end of a transfer by its own length at most: that may be
-// lateShare of the transfer's time, or leastLate. Few packets may be late at all:
+// allowedLateShare of the transfer's time, or minAllowedLate. Few packets may be late at all:
 // delays are what schedulers go by. Where gaps are measured, or something happens
 // at a certain time, a long transfer allows no more than maxLate.
 const (
-	lateShare = 0.005
-	leastLate = 2 * time.Millisecond
-	lateP99   = 2 * time.Millisecond
+	allowedLateShare = 0.005
+	minAllowedLate   = 2 * time.Millisecond
+	allowedLateP99   = 2 * time.Millisecond
 )
 
-// disturbed decides on a transfer that took so long.
-func (l Lateness) disturbed(took time.Duration, timed bool) bool {
-	most := max(leastLate, time.Duration(lateShare*float64(took)))
+// isDisturbed decides on a transfer that took so long.
+func (l Lateness) isDisturbed(took time.Duration, timed bool) bool {
+	most := max(minAllowedLate, time.Duration(allowedLateShare*float64(took)))
 	if timed {
 		most = maxLate
 	}
-	return l.P99 > lateP99 || l.Max > most
+	return l.P99 > allowedLateP99 || l.Max > most
 }
 
 // lateBuckets counts lateness in steps of lateStep, the last one all above.
@@ -49,22 +49,22 @@ type Lateness struct {
 	Disturbed bool          `json:"disturbed"`
 }
 
-// lateHist is a histogram of lateness.
-type lateHist struct {
+// latenessHist is a histogram of lateness.
+type latenessHist struct {
 	count [lateBuckets]int64
 	n     int64
 	max   time.Duration
 }
 
-func (h *lateHist) add(d time.Duration) {
+func (h *latenessHist) addLateness(d time.Duration) {
 	h.count[min(max(d, 0)/lateStep, lateBuckets-1)]++
 	h.n++
 	h.max = max(h.max, d)
 }
 
-func (h *lateHist) summary() Lateness {
+func (h *latenessHist) summarize() Lateness {
 	at := func(q float64) time.Duration {
-		i := quantileAt(h.count[:], h.n, q)
+		i := quantileBucket(h.count[:], h.n, q)
 		return min(time.Duration(i+1)*lateStep, h.max)
 	}
 	l := Lateness{Packets: h.n, P50: at(.5), P99: at(.99), P999: at(.999), Max: h.max}

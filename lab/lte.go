@@ -70,12 +70,12 @@ type User struct {
 	Device
 }
 
-// firstUser is the RNTI of a network's first User by name; the others follow.
-const firstUser cell.RNTI = 0xE000
+// firstUserRNTI is the RNTI of a network's first User by name; the others follow.
+const firstUserRNTI cell.RNTI = 0xE000
 
-// maxControl bounds the users of control traffic in a subframe: what is left of
+// maxControlUsers bounds the users of control traffic in a subframe: what is left of
 // its messages must do for the others.
-const maxControl = 8
+const maxControlUsers = 8
 
 // maxUsers is lte.Config's.
 const maxUsers = 40
@@ -83,15 +83,15 @@ const maxUsers = 40
 // airUser is a user of a network, ready to run.
 type airUser struct {
 	name   string // of the link or User
-	link   bool
+	isLink bool
 	signal *lte.Signal
 	source *lte.Source // nil for a link
 	lte.UserConfig
 }
 
-// config makes what package lte takes of it, but for the signals at a subframe,
+// buildConfig makes what package lte takes of it, but for the signals at a subframe,
 // which follow from users[i].signal: first links, then Users, each by name.
-func (n *LTE) config(t *Topology, name string) (cfg lte.Config, users []airUser, err error) {
+func (n *LTE) buildConfig(t *Topology, name string) (cfg lte.Config, users []airUser, err error) {
 	cfg.Seed = t.Seed*1000 + n.Seed
 	switch n.Scheduler {
 	case "", "equal":
@@ -112,13 +112,13 @@ func (n *LTE) config(t *Topology, name string) (cfg lte.Config, users []airUser,
 			return cfg, nil, fmt.Errorf("carrier %d: prb %d: LTE has 6, 15, 25, 50, 75 and 100", i, c.PRB)
 		case c.Layers < 1 || c.Layers > 2:
 			return cfg, nil, fmt.Errorf("carrier %d: layers %d: write 1 or 2", i, c.Layers)
-		case !(c.Control >= 0 && c.Control <= maxControl):
-			return cfg, nil, fmt.Errorf("carrier %d: control %v: write a mean from 0 to %d", i, c.Control, maxControl)
+		case !(c.Control >= 0 && c.Control <= maxControlUsers):
+			return cfg, nil, fmt.Errorf("carrier %d: control %v: write a mean from 0 to %d", i, c.Control, maxControlUsers)
 		}
 		cfg.Cells = append(cfg.Cells, lte.CellConfig{PRB: c.PRB, Layers: c.Layers, Control: c.Control, Groups: n.Samples != nil})
 	}
 	if n.Samples != nil {
-		if _, err := n.Samples.channel(0); err != nil {
+		if _, err := n.Samples.newChannel(0); err != nil {
 			return cfg, nil, err
 		}
 	}
@@ -127,7 +127,7 @@ func (n *LTE) config(t *Topology, name string) (cfg lte.Config, users []airUser,
 		if l == nil || l.Network != name {
 			continue
 		}
-		u, err := l.user(len(n.Carriers))
+		u, err := l.newUser(len(n.Carriers))
 		if err != nil {
 			return cfg, nil, fmt.Errorf("link %s: %w", link, err)
 		}
@@ -135,10 +135,10 @@ func (n *LTE) config(t *Topology, name string) (cfg lte.Config, users []airUser,
 		users = append(users, u)
 	}
 	for i, user := range slices.Sorted(maps.Keys(n.User)) {
-		u, err := n.User[user].user(len(n.Carriers))
+		u, err := n.User[user].newUser(len(n.Carriers))
 		switch {
 		case err != nil:
-		case !goodName.MatchString(user):
+		case !namePattern.MatchString(user):
 			err = fmt.Errorf("a name is a letter, then up to 14 letters, digits, - or _")
 		case t.Link[user] != nil:
 			err = fmt.Errorf("a link has that name")
@@ -146,7 +146,7 @@ func (n *LTE) config(t *Topology, name string) (cfg lte.Config, users []airUser,
 		if err != nil {
 			return cfg, nil, fmt.Errorf("user %s: %w", user, err)
 		}
-		u.name, u.RNTI = user, firstUser+cell.RNTI(i)
+		u.name, u.RNTI = user, firstUserRNTI+cell.RNTI(i)
 		users = append(users, u)
 	}
 	if len(users) > maxUsers {
@@ -163,12 +163,12 @@ func (n *LTE) config(t *Topology, name string) (cfg lte.Config, users []airUser,
 	return cfg, users, nil
 }
 
-func (l *LTELink) user(carriers int) (u airUser, err error) {
-	if u, err = l.Device.user(carriers); err != nil {
+func (l *LTELink) newUser(carriers int) (u airUser, err error) {
+	if u, err = l.Device.newUser(carriers); err != nil {
 		return u, err
 	}
-	u.link, u.RNTI, u.Buffer = true, l.RNTI, defaultAirQueue
-	if !l.RNTI.User() {
+	u.isLink, u.RNTI, u.Buffer = true, l.RNTI, defaultAirQueue
+	if !l.RNTI.IsUser() {
 		return u, fmt.Errorf("rnti %#x: write one of a device, like 0x4601", uint16(l.RNTI))
 	}
 	if l.Queue != "" {
@@ -180,8 +180,8 @@ func (l *LTELink) user(carriers int) (u airUser, err error) {
 	return u, err
 }
 
-func (m *User) user(carriers int) (u airUser, err error) {
-	if u, err = m.Device.user(carriers); err != nil {
+func (m *User) newUser(carriers int) (u airUser, err error) {
+	if u, err = m.Device.newUser(carriers); err != nil {
 		return u, err
 	}
 	u.source = &lte.Source{}
@@ -205,9 +205,9 @@ func (m *User) user(carriers int) (u airUser, err error) {
 	return u, nil
 }
 
-// user checks what devices have in common. It reads trace files.
-func (d Device) user(carriers int) (u airUser, err error) {
-	if u.signal, err = d.signal(); err != nil {
+// newUser checks what devices have in common. It reads trace files.
+func (d Device) newUser(carriers int) (u airUser, err error) {
+	if u.signal, err = d.parseSignal(); err != nil {
 		return u, err
 	}
 	if !(d.ErrorRate >= 0 && d.ErrorRate <= 1e-3) {
@@ -227,7 +227,7 @@ func (d Device) user(carriers int) (u airUser, err error) {
 	return u, nil
 }
 
-func (d Device) signal() (*lte.Signal, error) {
+func (d Device) parseSignal() (*lte.Signal, error) {
 	given := 0
 	for _, is := range []bool{d.Signal != "", d.Walk != nil, d.Trace != ""} {
 		if is {
@@ -263,8 +263,8 @@ func (d Device) signal() (*lte.Signal, error) {
 	return s, nil
 }
 
-// only is the link that is a device of a network, "" unless there is just one.
-func (t *Topology) only(network string) (link string) {
+// onlyDevice is the link that is a device of a network, "" unless there is just one.
+func (t *Topology) onlyDevice(network string) (link string) {
 	for _, name := range t.Links() {
 		if l := t.Link[name].LTE; l != nil && l.Network == network {
 			if link != "" {
@@ -276,8 +276,8 @@ func (t *Topology) only(network string) (link string) {
 	return link
 }
 
-// devices are all of the topology, links' and Users'.
-func (t *Topology) devices() (all []*Device) {
+// allDevices are all of the topology, links' and Users'.
+func (t *Topology) allDevices() (all []*Device) {
 	for _, l := range t.Link {
 		if l.LTE != nil {
 			all = append(all, &l.LTE.Device)
@@ -293,10 +293,10 @@ func (t *Topology) devices() (all []*Device) {
 
 func (t *Topology) checkLTE() error {
 	for _, name := range slices.Sorted(maps.Keys(t.LTE)) {
-		if !goodName.MatchString(name) {
+		if !namePattern.MatchString(name) {
 			return fmt.Errorf("lte %q: a name is a letter, then up to 14 letters, digits, - or _", name)
 		}
-		if _, _, err := t.LTE[name].config(t, name); err != nil {
+		if _, _, err := t.LTE[name].buildConfig(t, name); err != nil {
 			return fmt.Errorf("lte %s: %w", name, err)
 		}
 	}
@@ -312,12 +312,12 @@ func (t *Topology) checkLTE() error {
 	return nil
 }
 
-// peak is what the network would give the link at most, if nobody else were there
+// peakRate is what the network would give the link at most, if nobody else were there
 // and its signal always the best.
-func (t *Topology) peak(link string) (unit.Rate, error) {
+func (t *Topology) peakRate(link string) (unit.Rate, error) {
 	l := t.Link[link].LTE
 	n := t.LTE[l.Network]
-	cfg, users, err := n.config(t, l.Network)
+	cfg, users, err := n.buildConfig(t, l.Network)
 	if err != nil {
 		return 0, err
 	}
@@ -329,8 +329,8 @@ func (t *Topology) peak(link string) (unit.Rate, error) {
 	return unit.Rate(sum), nil
 }
 
-// absolute makes the name of a file absolute that is relative to dir.
-func absolute(file *string, dir string) (err error) {
+// makeAbsolute makes the name of a file absolute that is relative to dir.
+func makeAbsolute(file *string, dir string) (err error) {
 	if *file != "" && !filepath.IsAbs(*file) {
 		*file, err = filepath.Abs(filepath.Join(dir, *file))
 	}

@@ -21,7 +21,7 @@ import (
 
 // Two devices in one network, one in another with a second carrier. Wired parts
 // are 10 ms.
-const mobile = `
+const mobileTopology = `
 [node.phone]
 [node.server]
 [link.a]
@@ -42,11 +42,11 @@ carriers = [{prb = 25, control = 0.4}]
 carriers = [{prb = 15, control = 0.4}, {prb = 6, control = 0.4}]
 `
 
-// saturated is what the model gives the first of so many users of a network in
+// saturatedRate is what the model gives the first of so many users of a network in
 // virtual time, while these have always something to send, in bytes a subframe.
-func saturated(t *testing.T, top *Topology, network string, users int) float64 {
+func saturatedRate(t *testing.T, top *Topology, network string, users int) float64 {
 	t.Helper()
-	cfg, all, err := top.LTE[network].config(top, network)
+	cfg, all, err := top.LTE[network].buildConfig(top, network)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,22 +67,22 @@ func saturated(t *testing.T, top *Topology, network string, users int) float64 {
 			sources[u].Offer(n, u, 0)
 		}
 		for _, o := range n.Step(nil, nil) {
-			sources[o.User].Back(o.Item)
+			sources[o.User].Recycle(o.Item)
 		}
 	}
 	return float64(n.Truth(0).Delivered-before) / length
 }
 
-// lteHeard is what was heard of a network.
-type lteHeard struct {
+// lteRecord is what was heard of a network.
+type lteRecord struct {
 	truth map[string]map[int64]TruthLine // by user and number
 	est   map[int64]cell.Estimate
 }
 
-// listen hears a network until the connections are closed.
-func listen(t *testing.T, st LTEStats, rnti cell.RNTI, carriers int) (end func() lteHeard) {
+// recordNetwork hears a network until the connections are closed.
+func recordNetwork(t *testing.T, st LTEStats, rnti cell.RNTI, carriers int) (end func() lteRecord) {
 	t.Helper()
-	h := lteHeard{map[string]map[int64]TruthLine{}, map[int64]cell.Estimate{}}
+	h := lteRecord{map[string]map[int64]TruthLine{}, map[int64]cell.Estimate{}}
 	var conns []net.Conn
 	var done []chan struct{}
 	for path, read := range map[string]func(net.Conn){
@@ -103,7 +103,7 @@ func listen(t *testing.T, st LTEStats, rnti cell.RNTI, carriers int) (end func()
 			}
 			m, ids := cell.NewMonitor(), []cell.ID{}
 			for i := range carriers {
-				m.Listen(cell.ID(i), rnti, cell.DefaultErrorRate)
+				m.AddCell(cell.ID(i), rnti, cell.DefaultErrorRate)
 				ids = append(ids, cell.ID(i))
 			}
 			f := cell.NewFusion(ids...)
@@ -127,7 +127,7 @@ func listen(t *testing.T, st LTEStats, rnti cell.RNTI, carriers int) (end func()
 		go func() { defer close(ended); read(c) }()
 		conns, done = append(conns, c), append(done, ended)
 	}
-	return func() lteHeard {
+	return func() lteRecord {
 		for i, c := range conns {
 			c.Close()
 			<-done[i]
@@ -138,7 +138,7 @@ func listen(t *testing.T, st LTEStats, rnti cell.RNTI, carriers int) (end func()
 
 // longest is the longest run of subframes in a row in which is holds for all users
 // of the truth, without its first 300: the model's full users have been so for long.
-func (h lteHeard) longest(is func(at func(user string) TruthLine) bool) (from, to int64) {
+func (h lteRecord) longest(is func(at func(user string) TruthLine) bool) (from, to int64) {
 	var numbers []int64
 	for _, lines := range h.truth {
 		numbers = slices.Sorted(maps.Keys(lines))
@@ -165,8 +165,8 @@ func (h lteHeard) longest(is func(at func(user string) TruthLine) bool) (from, t
 // and what control messages give as capacity, with the truth.
 func TestLTELink(t *testing.T) {
 	t.Parallel()
-	l := startLab(t, mobile, Options{})
-	serve(t, l, "server", false, "test-serve")
+	l := startLab(t, mobileTopology, Options{})
+	serveInNode(t, l, "server", false, "test-serve")
 	if err := l.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -174,14 +174,14 @@ func TestLTELink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ends := []func() lteHeard{listen(t, s.LTE[0], 0x4601, 1), listen(t, s.LTE[1], 0x4603, 2)}
+	ends := []func() lteRecord{recordNetwork(t, s.LTE[0], 0x4601, 1), recordNetwork(t, s.LTE[1], 0x4603, 2)}
 	var clients []func()
 	for link, length := range map[string]string{"a": "6s", "b": "3s", "c": "4s"} {
 		addr, err := l.Topology.Addr("server", link)
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd, out := start(t, l, "phone", "test-fetch", addr.String(), length)
+		cmd, out := startCommand(t, l, "phone", "test-fetch", addr.String(), length)
 		clients = append(clients, func() {
 			if err := cmd.Wait(); err != nil {
 				t.Fatal(err, out)
@@ -191,7 +191,7 @@ func TestLTELink(t *testing.T) {
 	for _, wait := range clients {
 		wait()
 	}
-	heard := map[string]lteHeard{"one": ends[0](), "two": ends[1]()}
+	heard := map[string]lteRecord{"one": ends[0](), "two": ends[1]()}
 	if s, err = l.Stats(false); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestLTELink(t *testing.T) {
 				t.Skipf("the machine was too busy: the queue was never full for more than %d ms", to-from)
 			}
 			lines := h.truth[c.user]
-			got, want := float64(lines[to].Delivered-lines[from].Delivered)/float64(to-from), saturated(t, l.Topology, c.network, c.users)
+			got, want := float64(lines[to].Delivered-lines[from].Delivered)/float64(to-from), saturatedRate(t, l.Topology, c.network, c.users)
 			if math.Abs(got/want-1) > 0.03 {
 				t.Errorf("%.0f bytes a subframe in %d, the model gives %.0f", got, to-from, want)
 			}
@@ -240,7 +240,7 @@ func TestLTELink(t *testing.T) {
 		if truth := heard[map[string]string{"a": "one", "b": "one", "c": "two"}[link]].truth[link]; len(truth) == 0 || down.Count.Delivered.Bytes < 1_000_000 || down.Delays.Packets != down.Count.Delivered.Packets {
 			t.Errorf("%s: %+v of %d subframes", link, down, len(truth))
 		}
-		if d := down.Delays; d.P50 < 10*time.Millisecond+subframe/2 || d.P50 > d.P95 || d.P95 > d.P99 || d.P99 > d.Max {
+		if d := down.Delays; d.P50 < 10*time.Millisecond+subframeLength/2 || d.P50 > d.P95 || d.P95 > d.P99 || d.P99 > d.Max {
 			t.Errorf("%s: delays %+v", link, d)
 		}
 	}
@@ -249,7 +249,7 @@ func TestLTELink(t *testing.T) {
 // TestRecord: what is recorded ends with a whole subframe and a whole line.
 func TestRecord(t *testing.T) {
 	t.Parallel()
-	l := startLab(t, mobile, Options{})
+	l := startLab(t, mobileTopology, Options{})
 	if err := l.Record(t.Context(), "three", nil, nil); err == nil {
 		t.Error("there is no such network")
 	}

@@ -22,8 +22,8 @@ type Samples struct {
 	Offset  float64 `toml:"offset" json:"offset,omitempty"`
 }
 
-// channel is that of a carrier.
-func (s *Samples) channel(seed uint64) (phy.Channel, error) {
+// newChannel is that of a carrier.
+func (s *Samples) newChannel(seed uint64) (phy.Channel, error) {
 	snr := 20.0
 	if s.SNR != "" {
 		var err error
@@ -34,7 +34,7 @@ func (s *Samples) channel(seed uint64) (phy.Channel, error) {
 	if !(s.Doppler >= 0 && s.Doppler <= 300) || !(s.Offset >= -7000 && s.Offset <= 7000) {
 		return phy.Channel{}, fmt.Errorf("samples: doppler %v, offset %v: write 0 to 300 and -7000 to 7000, in Hz", s.Doppler, s.Offset)
 	}
-	return phy.EPA(s.Doppler, s.Offset, snr, seed), nil
+	return phy.NewEPAChannel(s.Doppler, s.Offset, snr, seed), nil
 }
 
 // Tuning. A mast may be behind by so many subframes, as it is held up like all on a
@@ -42,35 +42,35 @@ func (s *Samples) channel(seed uint64) (phy.Channel, error) {
 // is filled with silence, as what comes after must come at its time, but not one that is so
 // long that who listens has given the cell up.
 const (
-	mastBehind    = 500
-	samplesBehind = 1 << 24
-	mastSilence   = 100
+	maxTransmitterBacklog = 500
+	maxSampleBacklog      = 1 << 24
+	maxSilentGap          = 100
 )
 
 // fullScale is what is written as the greatest number: OFDM has peaks of four times its
 // mean, and fading may add 6 dB.
 const fullScale = 10
 
-// mast makes samples of one carrier's messages for who listens, in a goroutine of its
+// transmitter makes samples of one carrier's messages for who listens, in a goroutine of its
 // own.
-type mast struct {
-	path    string
-	cell    phy.Cell
-	rate    int // samples a second
-	channel phy.Channel
-	seed    uint64
-	to      audience
-	queue   chan aired
-	silent  atomic.Int64 // subframes that were silence, because the machine was too busy
+type transmitter struct {
+	socketPath      string
+	cell            phy.Cell
+	rate            int // samples a second
+	channel         phy.Channel
+	seed            uint64
+	listeners       listenerSet
+	queue           chan queuedSubframe
+	silentSubframes atomic.Int64 // subframes that were silence, because the machine was too busy
 }
 
-// aired is one subframe on its way to the mast.
-type aired struct {
+// queuedSubframe is one subframe on its way to the mast.
+type queuedSubframe struct {
 	number int64
 	grants []cell.Grant
 }
 
-func newMast(i int, prb int, ch phy.Channel, seed uint64) *mast {
+func newTransmitter(i int, prb int, ch phy.Channel, seed uint64) *transmitter {
 	size := 128
 	for size*15_000*9/10 < prb*180_000 {
 		size *= 2
@@ -78,28 +78,28 @@ func newMast(i int, prb int, ch phy.Channel, seed uint64) *mast {
 	if prb == 75 {
 		size = 1536
 	}
-	return &mast{cell: phy.Cell{ID: int((seed*31 + uint64(i)*7) % 504), PRB: prb, Ports: 2, Sixths: 6}, rate: size * 15_000, channel: ch, seed: seed,
-		queue: make(chan aired, mastBehind)}
+	return &transmitter{cell: phy.Cell{ID: int((seed*31 + uint64(i)*7) % 504), PRB: prb, Ports: 2, PHICHSixths: 6}, rate: size * 15_000, channel: ch, seed: seed,
+		queue: make(chan queuedSubframe, maxTransmitterBacklog)}
 }
 
-// tell hands a subframe on, if somebody listens and there is room.
-func (m *mast) tell(s cell.Subframe) {
-	if len(m.to.now()) == 0 {
+// queueSubframe hands a subframe on, if somebody listens and there is room.
+func (m *transmitter) queueSubframe(s cell.Subframe) {
+	if len(m.listeners.snapshot()) == 0 {
 		return
 	}
 	select {
-	case m.queue <- aired{s.Number, append([]cell.Grant(nil), s.Grants...)}:
+	case m.queue <- queuedSubframe{s.Number, append([]cell.Grant(nil), s.Grants...)}:
 	default: // the gap is found by the number
 	}
 }
 
-// run sends what comes, until done.
-func (m *mast) run(done <-chan struct{}) {
+// transmitLoop sends what comes, until done.
+func (m *transmitter) transmitLoop(done <-chan struct{}) {
 	var tx *phy.Transmitter
 	var bytes []byte
 	last := int64(-1)
 	for {
-		var a aired
+		var a queuedSubframe
 		select {
 		case <-done:
 			return
@@ -113,19 +113,19 @@ func (m *mast) run(done <-chan struct{}) {
 			}
 		}
 		bytes = bytes[:0]
-		if gap := a.number - last - 1; gap > 0 && gap <= mastSilence && last >= 0 {
-			m.silent.Add(gap)
+		if gap := a.number - last - 1; gap > 0 && gap <= maxSilentGap && last >= 0 {
+			m.silentSubframes.Add(gap)
 			bytes = append(bytes, make([]byte, int(gap)*m.rate/1000*4)...)
 		}
 		last = a.number
-		bytes = appendSamples(bytes, tx.Subframe(a.number, a.grants))
-		for _, h := range m.to.now() {
-			h.tell(samplesBehind, func() error {
+		bytes = appendSamples(bytes, tx.SendGrants(a.number, a.grants))
+		for _, h := range m.listeners.snapshot() {
+			h.appendData(maxSampleBacklog, func() error {
 				h.buf.Write(bytes)
 				return nil
 			})
 		}
-		if len(m.to.now()) == 0 {
+		if len(m.listeners.snapshot()) == 0 {
 			last = -1
 		}
 	}

@@ -14,26 +14,26 @@ import (
 // TestSamples: who connects to a carrier's samples hears the cell by them; what the
 // machine was too busy to send is silence, so that the next comes at its time.
 func TestSamples(t *testing.T) {
-	m := newMast(0, 6, phy.EPA(5, 500, 20, 1), 1)
-	if _, err := (&Samples{SNR: "loud"}).channel(1); err == nil {
+	m := newTransmitter(0, 6, phy.NewEPAChannel(5, 500, 20, 1), 1)
+	if _, err := (&Samples{SNR: "loud"}).newChannel(1); err == nil {
 		t.Error("a loud channel")
 	}
 	b := newBroadcast(lte.Config{Cells: []lte.CellConfig{{PRB: 6}}}, nil)
-	b.masts = []*mast{m}
-	s := &station{name: "t", air: b}
-	if err := s.open(t.TempDir()); err != nil {
+	b.transmitters = []*transmitter{m}
+	s := &baseStation{name: "t", broadcast: b}
+	if err := s.openSockets(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	conn := hear(t, b, m.path)
+	conn := connectListener(t, b, m.socketPath)
 	const all, gap = 60, 3
 	g := cell.Grant{RNTI: 0x4601, Format: cell.Format1, PRB: 6, N: 1, Blocks: [2]cell.Block{{MCS: 9, Size: cell.Bits(tbs.Size(9, 6))}}}
 	for n := range int64(all) {
 		if n >= 40 && n < 40+gap {
 			continue
 		}
-		o := b.begin(n)
-		o.add(cell.Subframe{Number: n, PRB: 6, Grants: []cell.Grant{g}})
-		b.commit()
+		o := b.beginSlot(n)
+		o.addSubframe(cell.Subframe{Number: n, PRB: 6, Grants: []cell.Grant{g}})
+		b.commitSlot()
 	}
 	raw := make([]byte, all*1920*4)
 	if _, err := io.ReadFull(conn, raw); err != nil {
@@ -49,7 +49,7 @@ func TestSamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	heard := map[int]bool{}
-	r.Heard = func(s *phy.Subframe) {
+	r.OnSubframe = func(s *phy.Subframe) {
 		for i := range s.DCIs {
 			if s.DCIs[i].Grant() == g {
 				heard[s.SFN*10+s.Index] = true
@@ -58,7 +58,7 @@ func TestSamples(t *testing.T) {
 	}
 	r.Feed(samples)
 	r.Close()
-	if len(heard) < all-gap-2 || !heard[all-1] || heard[41] || m.silent.Load() != gap {
-		t.Errorf("heard %d of %d; %d silent", len(heard), all-gap, m.silent.Load())
+	if len(heard) < all-gap-2 || !heard[all-1] || heard[41] || m.silentSubframes.Load() != gap {
+		t.Errorf("heard %d of %d; %d silent", len(heard), all-gap, m.silentSubframes.Load())
 	}
 }

@@ -85,7 +85,7 @@ type namespace struct {
 // is open or a process is inside.
 func newNamespace(name string) (*namespace, error) {
 	var ns *namespace
-	err := onThread(func() error {
+	err := runOnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("node %s: new network namespace: %w", name, err)
 		}
@@ -96,9 +96,9 @@ func newNamespace(name string) (*namespace, error) {
 	return ns, err
 }
 
-// do runs f on a thread inside the namespace.
-func (ns *namespace) do(f func() error) error {
-	return onThread(func() error {
+// runInside runs f on a thread inside the namespace.
+func (ns *namespace) runInside(f func() error) error {
+	return runOnThread(func() error {
 		if err := unix.Setns(int(ns.file.Fd()), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("node %s: enter its namespace: %w", ns.name, err)
 		}
@@ -109,15 +109,15 @@ func (ns *namespace) do(f func() error) error {
 	})
 }
 
-// onThread runs f on a thread of its own that ends afterwards, whatever f did
+// runOnThread runs f on a thread of its own that ends afterwards, whatever f did
 // to it. It is never the main thread: that one would not end, and is what
 // /proc shows of the whole process.
-func onThread(f func() error) error {
+func runOnThread(f func() error) error {
 	err := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == os.Getpid() {
-			err <- onThread(f) // elsewhere, as this thread is taken
+			err <- runOnThread(f) // elsewhere, as this thread is taken
 			runtime.UnlockOSThread()
 			return
 		}
@@ -134,10 +134,10 @@ func setSysctl(key, value string) error {
 	return nil
 }
 
-// prepare sets the sysctls of a node and its loopback up. A default that this
+// applySysctls sets the sysctls of a node and its loopback up. A default that this
 // kernel does not have is skipped; one that the topology asks for is an error.
-func (ns *namespace) prepare(t *Topology) (warning string, err error) {
-	err = ns.do(func() error {
+func (ns *namespace) applySysctls(t *Topology) (warning string, err error) {
+	err = ns.runInside(func() error {
 		warning = setCongestion()
 		for _, kv := range defaultSysctls {
 			if err := setSysctl(kv[0], kv[1]); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -172,7 +172,7 @@ func (ns *namespace) prepare(t *Topology) (warning string, err error) {
 // openTUN makes the TUN device of one end of a link. It lives as long as the
 // descriptor.
 func (ns *namespace) openTUN(link string) (fd int, err error) {
-	err = ns.do(func() error {
+	err = ns.runInside(func() error {
 		fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return fmt.Errorf("open /dev/net/tun: %w (the lab needs it; run as root, or let your user read and write it)", err)
@@ -193,7 +193,7 @@ func (ns *namespace) openTUN(link string) (fd int, err error) {
 
 // addVeth joins two namespaces by a veth pair, both ends named link.
 func addVeth(link string, a, b *namespace) error {
-	return a.do(func() error {
+	return a.runInside(func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: link, MTU: 1500}, PeerName: link,
 			PeerNamespace: netlink.NsFd(int(b.file.Fd()))}
 		if err := netlink.LinkAdd(veth); err != nil {
@@ -203,9 +203,9 @@ func addVeth(link string, a, b *namespace) error {
 	})
 }
 
-// address sets one end of a link up with its addresses.
-func (ns *namespace) address(link string, addrs []netip.Prefix) error {
-	return ns.do(func() error {
+// addAddresses sets one end of a link up with its addresses.
+func (ns *namespace) addAddresses(link string, addrs []netip.Prefix) error {
+	return ns.runInside(func() error {
 		dev, err := netlink.LinkByName(link)
 		if err != nil {
 			return fmt.Errorf("%s: %w", link, err)
@@ -216,7 +216,7 @@ func (ns *namespace) address(link string, addrs []netip.Prefix) error {
 			}
 		}
 		for _, a := range addrs {
-			na := &netlink.Addr{IPNet: ipnet(a)}
+			na := &netlink.Addr{IPNet: toIPNet(a)}
 			if a.Addr().Is6() {
 				na.Flags = unix.IFA_F_NODAD
 			}
@@ -231,14 +231,14 @@ func (ns *namespace) address(link string, addrs []netip.Prefix) error {
 	})
 }
 
-func (ns *namespace) route(routes []route) error {
-	return ns.do(func() error {
+func (ns *namespace) addRoutes(routes []route) error {
+	return ns.runInside(func() error {
 		for _, r := range routes {
 			dev, err := netlink.LinkByName(r.link)
 			if err != nil {
 				return fmt.Errorf("%s: %w", r.link, err)
 			}
-			nr := &netlink.Route{LinkIndex: dev.Attrs().Index, Dst: ipnet(r.dst), Gw: r.via.AsSlice()}
+			nr := &netlink.Route{LinkIndex: dev.Attrs().Index, Dst: toIPNet(r.dst), Gw: r.via.AsSlice()}
 			if err := netlink.RouteReplace(nr); err != nil {
 				return fmt.Errorf("route %s via %s: %w", r.dst, r.link, err)
 			}
@@ -247,7 +247,7 @@ func (ns *namespace) route(routes []route) error {
 	})
 }
 
-func ipnet(p netip.Prefix) *net.IPNet {
+func toIPNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 

@@ -13,24 +13,24 @@ import (
 	"mpbond/base/fault"
 )
 
-// packages of Debian that hold the programs which runs need.
-var packages = map[string]string{
+// debianPackages of Debian that hold the programs which runs need.
+var debianPackages = map[string]string{
 	"curl": "curl", "nginx": "nginx-light", "nft": "nftables", "ip": "iproute2", "mptcpize": "mptcpize", "sysctl": "procps", "nsenter": "util-linux",
 }
 
-// requirements says all that this machine lacks for runs of the schemes.
-func requirements(schemes []string) error {
-	addSbin()
+// checkRequirements says all that this machine lacks for runs of the schemes.
+func checkRequirements(schemes []string) error {
+	addSbinToPath()
 	want := []string{"nsenter", "curl", "nginx"}
 	var lacks, hints []string
 	if slices.ContainsFunc(schemes, func(s string) bool { return strings.HasPrefix(s, "single:") }) {
 		want = append(want, "ip", "nft", "sysctl")
 	}
-	if slices.ContainsFunc(schemes, func(s string) bool { return strings.HasPrefix(s, "kibbutz") }) {
+	if slices.ContainsFunc(schemes, func(s string) bool { return strings.HasPrefix(s, "mptcp") }) {
 		want = append(want, "ip", "mptcpize", "nft", "sysctl")
 		if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
 			lacks = append(lacks, "a kernel with MPTCP (CONFIG_MPTCP)")
-			hints = append(hints, "leave the scheme kibbutz out, or use a kernel of a common distribution")
+			hints = append(hints, "leave the scheme mptcp out, or use a kernel of a common distribution")
 		}
 	}
 	var install []string
@@ -38,7 +38,7 @@ func requirements(schemes []string) error {
 	for _, program := range slices.Compact(want) {
 		if _, err := exec.LookPath(program); err != nil {
 			lacks = append(lacks, program)
-			install = append(install, packages[program])
+			install = append(install, debianPackages[program])
 		}
 	}
 	if len(install) > 0 {
@@ -48,7 +48,7 @@ func requirements(schemes []string) error {
 		lacks = append(lacks, "/dev/net/tun, to be read and written by this user")
 		hints = append(hints, "as root: chmod 666 /dev/net/tun (or modprobe tun, if it is not there)")
 	}
-	if os.Geteuid() != 0 && !userNamespaces() {
+	if os.Geteuid() != 0 && !canMakeUserNamespaces() {
 		lacks = append(lacks, "user namespaces for ordinary users")
 		hints = append(hints, "run this as root, or allow them: sysctl user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 (those which exist)")
 	}
@@ -58,9 +58,9 @@ func requirements(schemes []string) error {
 	return fault.New(fault.Unsupported, fmt.Errorf("this machine lacks what the lab needs: %s", strings.Join(lacks, "; ")), strings.Join(hints, "; "))
 }
 
-// addSbin lets an ordinary user find ip, nft and nginx, which Debian keeps out
+// addSbinToPath lets an ordinary user find ip, nft and nginx, which Debian keeps out
 // of their PATH.
-func addSbin() {
+func addSbinToPath() {
 	path := os.Getenv("PATH")
 	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
 		if !slices.Contains(strings.Split(path, ":"), dir) {
@@ -70,8 +70,8 @@ func addSbin() {
 	_ = os.Setenv("PATH", path) // fails for no text of ours
 }
 
-// userNamespaces tells whether this user may make them, and be root inside.
-func userNamespaces() bool {
+// canMakeUserNamespaces tells whether this user may make them, and be root inside.
+func canMakeUserNamespaces() bool {
 	err := exec.Command("unshare", "--user", "--map-root-user", "--net", "true").Run()
 	return err == nil || errors.Is(err, exec.ErrNotFound) // then Up will see
 }

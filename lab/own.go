@@ -11,36 +11,36 @@ import (
 // own links too. Routes lead by the first one; what is sent from the address of
 // another one goes by that, as on a phone that has WiFi and LTE.
 
-// ownTable is the first routing table of other own links, and the priority of its
+// extraLinkTable is the first routing table of other own links, and the priority of its
 // rule.
-const ownTable = 200
+const extraLinkTable = 200
 
-// otherOwn calls f for each other own link.
-func (b *Bench) otherOwn(f func(link, table string) error) error {
-	for i, link := range b.Lab.Topology.allBetween("primary", "server") {
+// eachExtraLink calls f for each other own link.
+func (b *Bench) eachExtraLink(f func(link, table string) error) error {
+	for i, link := range b.Lab.Topology.linksBetween("primary", "server") {
 		if i == 0 {
 			continue
 		}
-		if err := f(link, strconv.Itoa(ownTable+i)); err != nil {
+		if err := f(link, strconv.Itoa(extraLinkTable+i)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ownEndpoints makes MPTCP endpoints of all other own links.
-func (b *Bench) ownEndpoints(ctx context.Context) error {
+// addExtraEndpoints makes MPTCP endpoints of all other own links.
+func (b *Bench) addExtraEndpoints(ctx context.Context) error {
 	t := b.Lab.Topology
-	if len(t.allBetween("primary", "server")) < 2 {
-		return fmt.Errorf("kibbutz:own: the primary needs two links to the server")
+	if len(t.linksBetween("primary", "server")) < 2 {
+		return fmt.Errorf("mptcp:own: the primary needs two links to the server")
 	}
-	return b.otherOwn(func(link, table string) error {
+	return b.eachExtraLink(func(link, table string) error {
 		mine, err1 := t.Addr("primary", link)
 		via, err2 := t.Addr("server", link)
 		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
-		return b.runAll(ctx, [][]string{
+		return b.runCommands(ctx, [][]string{
 			{"primary", "ip", "route", "replace", "default", "via", via.String(), "dev", link, "table", table},
 			{"primary", "ip", "rule", "add", "from", mine.String(), "lookup", table, "priority", table},
 			{"primary", "ip", "mptcp", "endpoint", "add", mine.String(), "dev", link, "subflow"},
@@ -48,10 +48,10 @@ func (b *Bench) ownEndpoints(ctx context.Context) error {
 	})
 }
 
-// closeOwn takes back the routes of ownEndpoints.
-func (b *Bench) closeOwn(ctx context.Context) error {
-	return b.otherOwn(func(_, table string) error {
-		return b.runAll(ctx, [][]string{
+// removeExtraRoutes takes back the routes of addExtraEndpoints.
+func (b *Bench) removeExtraRoutes(ctx context.Context) error {
+	return b.eachExtraLink(func(_, table string) error {
+		return b.runCommands(ctx, [][]string{
 			{"primary", "ip", "rule", "del", "priority", table},
 			{"primary", "ip", "route", "flush", "table", table},
 		})

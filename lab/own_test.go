@@ -16,7 +16,7 @@ func TestOwnLinks(t *testing.T) {
 	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
 		t.Skip("needs a kernel with MPTCP")
 	}
-	top, err := Parse([]byte(`
+	top, err := ParseTopology([]byte(`
 [node.primary]
 routes = ["default via wlan0"]
 [node.server]
@@ -37,8 +37,8 @@ delay = "20ms"
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := Plan{Topology: top, Schemes: []string{"kibbutz:own", "single"}, Size: 1500 * unit.KB, Reps: 1, KeepDisturbed: true}
-	carries := map[string][]string{"kibbutz:own": {"wlan0", "wwan0"}, "single": {"wlan0"}}
+	p := RunSpec{Topology: top, Schemes: []string{"mptcp:own", "single"}, Size: 1500 * unit.KB, Reps: 1, KeepDisturbed: true}
+	carries := map[string][]string{"mptcp:own": {"wlan0", "wwan0"}, "single": {"wlan0"}}
 	made := 0
 	err = Run(t.Context(), p, func(r Result) {
 		made++
@@ -56,7 +56,7 @@ delay = "20ms"
 	if err != nil || made != len(p.Schemes) {
 		t.Errorf("%d of %d transfers: %v", made, len(p.Schemes), err)
 	}
-	for _, bad := range []string{"mpbond:if=", "mpbond:if=a+", "kibbutz:own:x"} {
+	for _, bad := range []string{"mpbond:if=", "mpbond:if=a+", "mptcp:own:x"} {
 		if _, err := newScheme(bad); err == nil {
 			t.Errorf("scheme %q was taken", bad)
 		}

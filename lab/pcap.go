@@ -26,7 +26,7 @@ const pcapBacklog = 4096
 // the queue, and packets as it receives them. Link type: raw IP.
 type capture struct {
 	files map[captureKey]*captureFile
-	queue chan captured
+	queue chan capturedPacket
 	done  chan error
 	lost  atomic.Int64
 	spare chan []byte
@@ -43,7 +43,7 @@ type captureFile struct {
 	pcap *pcapgo.Writer
 }
 
-type captured struct {
+type capturedPacket struct {
 	captureKey
 	at   time.Time
 	data []byte
@@ -53,7 +53,7 @@ func newCapture(dir string, t *Topology) (*capture, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("packet capture: %w", err)
 	}
-	c := &capture{files: map[captureKey]*captureFile{}, queue: make(chan captured, pcapBacklog),
+	c := &capture{files: map[captureKey]*captureFile{}, queue: make(chan capturedPacket, pcapBacklog),
 		done: make(chan error, 1), spare: make(chan []byte, pcapBacklog)}
 	for _, link := range t.Links() {
 		if !t.Link[link].Shaped() {
@@ -72,12 +72,12 @@ func newCapture(dir string, t *Topology) (*capture, error) {
 			c.files[captureKey{link, end}] = &captureFile{f, buf, w}
 		}
 	}
-	go c.write()
+	go c.writeLoop()
 	return c, nil
 }
 
-// packet implements tap.
-func (c *capture) packet(link string, end int, data []byte) {
+// observePacket implements tap.
+func (c *capture) observePacket(link string, end int, data []byte) {
 	var b []byte
 	select {
 	case b = <-c.spare:
@@ -85,13 +85,13 @@ func (c *capture) packet(link string, end int, data []byte) {
 		b = make([]byte, 0, bufferSize)
 	}
 	select {
-	case c.queue <- captured{captureKey{link, end}, time.Now(), append(b[:0], data...)}:
+	case c.queue <- capturedPacket{captureKey{link, end}, time.Now(), append(b[:0], data...)}:
 	default:
 		c.lost.Add(1)
 	}
 }
 
-func (c *capture) write() {
+func (c *capture) writeLoop() {
 	var err error
 	for p := range c.queue {
 		info := gopacket.CaptureInfo{Timestamp: p.at, CaptureLength: len(p.data), Length: len(p.data)}
@@ -101,21 +101,21 @@ func (c *capture) write() {
 		default:
 		}
 		if len(c.queue) == 0 {
-			err = errors.Join(err, c.flush()) // so that a reader sees them
+			err = errors.Join(err, c.flushFiles()) // so that a reader sees them
 		}
 	}
-	c.done <- errors.Join(err, c.flush())
+	c.done <- errors.Join(err, c.flushFiles())
 }
 
-func (c *capture) flush() (err error) {
+func (c *capture) flushFiles() (err error) {
 	for _, f := range c.files {
 		err = errors.Join(err, f.buf.Flush())
 	}
 	return err
 }
 
-// close ends the capture; no packet may come any more.
-func (c *capture) close() error {
+// closeFiles ends the capture; no packet may come any more.
+func (c *capture) closeFiles() error {
 	close(c.queue)
 	err := <-c.done
 	for _, f := range c.files {
@@ -124,4 +124,4 @@ func (c *capture) close() error {
 	return err
 }
 
-func bytesOf(n uint64) unit.Bytes { return unit.Bytes(n) }
+func toBytes(n uint64) unit.Bytes { return unit.Bytes(n) }

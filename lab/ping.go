@@ -16,15 +16,15 @@ import (
 	"time"
 )
 
-// pingPort is where the server answers pings, pingSize their UDP payload, pingWait
-// how long the last ones may take, and pingFirst the first answer of each link, whose
+// pingPort is where the server answers pings, pingSize their UDP payload, lastPingTimeout
+// how long the last ones may take, and firstPingTimeout the first answer of each link, whose
 // server may yet have to start.
 const (
-	pingPort = 94
-	pingSize = 32
-	pingWait = 2 * time.Second
+	pingPort        = 94
+	pingSize        = 32
+	lastPingTimeout = 2 * time.Second
 
-	pingFirst = 20 * time.Second
+	firstPingTimeout = 20 * time.Second
 )
 
 // Ping is what small packets, one in each interval, saw of one link beside a
@@ -43,8 +43,8 @@ type pingJob struct {
 	To           map[string]string // by link: the server's address there
 }
 
-// pingEcho answers each ping with its own time.
-func pingEcho() error {
+// echoPings answers each ping with its own time.
+func echoPings() error {
 	c, err := net.ListenPacket("udp4", fmt.Sprintf(":%d", pingPort))
 	if err != nil {
 		return err
@@ -62,20 +62,20 @@ func pingEcho() error {
 	}
 }
 
-// pinging is one link's.
-type pinging struct {
+// linkPinger is one link's.
+type linkPinger struct {
 	conn       net.Conn
-	heard      chan struct{} // closed with the first answer
+	answered   chan struct{} // closed with the first answer
 	mu         sync.Mutex
 	sent       int
 	ended      bool // no more are sent
 	down, back delayHist
 }
 
-// ping sends until in ends, and prints a line when all links have answered, at the
+// runPings sends until in ends, and prints a line when all links have answered, at the
 // end Pings by link. It fails if one has not answered after First.
-func (j pingJob) ping(in io.Reader, out io.Writer) error {
-	all := map[string]*pinging{}
+func (j pingJob) runPings(in io.Reader, out io.Writer) error {
+	all := map[string]*linkPinger{}
 	var readers, senders sync.WaitGroup
 	end := make(chan struct{})
 	for link, addr := range j.To {
@@ -83,15 +83,15 @@ func (j pingJob) ping(in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		p := &pinging{conn: c, heard: make(chan struct{})}
+		p := &linkPinger{conn: c, answered: make(chan struct{})}
 		all[link] = p
-		readers.Go(p.receive)
-		senders.Go(func() { p.send(j.Every, end) })
+		readers.Go(p.receiveAnswers)
+		senders.Go(func() { p.sendPings(j.Every, end) })
 	}
 	late := time.After(j.First)
 	for link, p := range all {
 		select {
-		case <-p.heard:
+		case <-p.answered:
 		case <-late:
 			close(end)
 			for _, p := range all {
@@ -107,7 +107,7 @@ func (j pingJob) ping(in io.Reader, out io.Writer) error {
 	for _, p := range all {
 		p.mu.Lock()
 		p.ended = true
-		wait := pingWait
+		wait := lastPingTimeout
 		if int(p.back.n) == p.sent {
 			wait = 0
 		}
@@ -117,12 +117,12 @@ func (j pingJob) ping(in io.Reader, out io.Writer) error {
 	readers.Wait()
 	results := map[string]Ping{}
 	for link, p := range all {
-		results[link] = Ping{p.sent, p.sent - int(p.back.n), p.down.summary(), p.back.summary()}
+		results[link] = Ping{p.sent, p.sent - int(p.back.n), p.down.summarize(), p.back.summarize()}
 	}
 	return json.NewEncoder(out).Encode(results)
 }
 
-func (p *pinging) send(every time.Duration, end <-chan struct{}) {
+func (p *linkPinger) sendPings(every time.Duration, end <-chan struct{}) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	msg := make([]byte, pingSize)
@@ -142,8 +142,8 @@ func (p *pinging) send(every time.Duration, end <-chan struct{}) {
 	}
 }
 
-// receive counts answers until the last one has come, or the deadline.
-func (p *pinging) receive() {
+// receiveAnswers counts answers until the last one has come, or the deadline.
+func (p *linkPinger) receiveAnswers() {
 	buf := make([]byte, 2048)
 	for {
 		n, err := p.conn.Read(buf)
@@ -155,12 +155,12 @@ func (p *pinging) receive() {
 		}
 		now := time.Now().UnixNano()
 		p.mu.Lock()
-		p.back.add(time.Duration(now - int64(binary.BigEndian.Uint64(buf))))
-		p.down.add(time.Duration(now - int64(binary.BigEndian.Uint64(buf[8:]))))
+		p.back.addDelay(time.Duration(now - int64(binary.BigEndian.Uint64(buf))))
+		p.down.addDelay(time.Duration(now - int64(binary.BigEndian.Uint64(buf[8:]))))
 		first, last := p.back.n == 1, p.ended && int(p.back.n) == p.sent
 		p.mu.Unlock()
 		if first {
-			close(p.heard)
+			close(p.answered)
 		}
 		if last {
 			return
@@ -168,12 +168,12 @@ func (p *pinging) receive() {
 	}
 }
 
-// pings sends one each interval over each emulated link between primary and server,
+// startPings sends one each interval over each emulated link between primary and server,
 // until stop is called, which tells what they saw, each time that it is called.
-func (b *Bench) pings(ctx context.Context, every time.Duration) (stop func() (map[string]Ping, error), err error) {
+func (b *Bench) startPings(ctx context.Context, every time.Duration) (stop func() (map[string]Ping, error), err error) {
 	t := b.Lab.Topology
-	job := pingJob{every, pingFirst, map[string]string{}}
-	for _, link := range t.allBetween("primary", "server") {
+	job := pingJob{every, firstPingTimeout, map[string]string{}}
+	for _, link := range t.linksBetween("primary", "server") {
 		if !t.Link[link].Shaped() {
 			continue
 		}
@@ -197,7 +197,7 @@ func (b *Bench) pings(ctx context.Context, every time.Duration) (stop func() (ma
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
 	var said strings.Builder
-	cmd.Stderr, cmd.WaitDelay = &said, endTimeout
+	cmd.Stderr, cmd.WaitDelay = &said, stopTimeout
 	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
 		return nil, err
 	}

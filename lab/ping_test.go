@@ -28,17 +28,17 @@ ends = ["primary", "server"]
 ends = ["server", "web"]
 `, Options{})
 	b := newBench(l, 1)
-	if err := b.ready(); err != nil {
+	if err := b.prepareDir(); err != nil {
 		t.Fatal(err)
 	}
-	defer b.EndAll()
-	stop, err := b.pings(t.Context(), 5*time.Millisecond)
+	defer b.StopAll()
+	stop, err := b.startPings(t.Context(), 5*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Ten more than the one of each that has been answered.
 	before := l.sentDown(t, "near")
-	await(t, "ten pings", func() bool { return l.sentDown(t, "near") >= before+10 })
+	waitUntil(t, "ten pings", func() bool { return l.sentDown(t, "near") >= before+10 })
 	all, err := stop()
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestPingsUnanswered(t *testing.T) {
 	}
 	in, out := io.Pipe()
 	defer out.Close()
-	if err := job.ping(in, io.Discard); err == nil || !strings.Contains(err.Error(), "cell2") {
+	if err := job.runPings(in, io.Discard); err == nil || !strings.Contains(err.Error(), "cell2") {
 		t.Errorf("nothing answers: %v", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// Plan says what to measure.
-type Plan struct {
+// RunSpec says what to measure.
+type RunSpec struct {
 	Topology *Topology
 	Schemes  []string
 	Size     unit.Bytes
@@ -41,8 +41,8 @@ type Plan struct {
 	Stride time.Duration
 	// Video is played for Length instead, from its beginning.
 	Video *Video
-	// Fewer says how many transfers slow schemes make, if not Reps.
-	Fewer map[string]int
+	// RepsByScheme says how many transfers slow schemes make, if not Reps.
+	RepsByScheme map[string]int
 	// Traffic has each result tell all packets of primary and helpers; with a Length
 	// as in coarse.
 	Traffic bool
@@ -56,71 +56,71 @@ type Plan struct {
 	Tries int
 	// Skip, if set, tells which transfers are not to be made, or repeated.
 	Skip func(scheme string, rep int) bool
-	// Turn, if set, is called before each transfer of a scheme, and what it
+	// WaitTurn, if set, is called before each transfer of a scheme, and what it
 	// returns when the transfer has been made, with all its repetitions.
-	Turn func(ctx context.Context, scheme string) (done func(), err error)
+	WaitTurn func(ctx context.Context, scheme string) (done func(), err error)
 }
 
 // RepsOf is how many transfers a scheme makes.
-func (p Plan) RepsOf(scheme string) int {
-	if n, ok := p.Fewer[scheme]; ok {
+func (p RunSpec) RepsOf(scheme string) int {
+	if n, ok := p.RepsByScheme[scheme]; ok {
 		return min(n, p.Reps)
 	}
 	return p.Reps
 }
 
-// into is how far into schedules a repetition begins.
-func (p Plan) into(rep int) time.Duration { return time.Duration(rep) * p.Stride }
+// startOffset is how far into schedules a repetition begins.
+func (p RunSpec) startOffset(rep int) time.Duration { return time.Duration(rep) * p.Stride }
 
-// A transfer that takes transferPatience times as long as it should, and
+// A transfer that takes transferTimeFactor times as long as it should, and
 // transferGrace besides, is ended: it has failed. The slowest that is known to
 // succeed is a naive scheduler that leaves its rest to the slowest link.
 const (
-	transferGrace    = 30 * time.Second
-	transferPatience = 4
+	transferGrace      = 30 * time.Second
+	transferTimeFactor = 4
 )
 
 // session is a plan, ready to run.
 type session struct {
-	plan     Plan
+	spec     RunSpec
 	topology *Topology // with the plan's changes of links
-	kills    []killing
+	kills    []nodeKill
 	bound    time.Duration
 	limits   map[string]time.Duration // how long a transfer of a scheme may take
-	hung     map[string]int           // transfers of a scheme that took longer
+	timeouts map[string]int           // transfers of a scheme that took longer
 	schemes  map[string]Scheme        // by their names in the plan
 }
 
-// prepare checks a plan, and that this machine can run it.
-func (p Plan) prepare() (*session, error) {
-	s, err := p.understand()
+// newSession checks a plan, and that this machine can run it.
+func (p RunSpec) newSession() (*session, error) {
+	s, err := p.parseSession()
 	if err != nil {
 		return nil, fault.New(fault.Usage, err, "")
 	}
-	return s, requirements(p.Schemes)
+	return s, checkRequirements(p.Schemes)
 }
 
-// understand is prepare without a look at this machine.
-func (p Plan) understand() (*session, error) {
+// parseSession is prepare without a look at this machine.
+func (p RunSpec) parseSession() (*session, error) {
 	if err := p.checkItems(); err != nil {
 		return nil, err
 	}
-	if len(p.Items) == 0 && slices.ContainsFunc(p.Schemes, onloads) {
+	if len(p.Items) == 0 && slices.ContainsFunc(p.Schemes, isOnloadScheme) {
 		if p.Streams > 1 || p.Length != 0 || p.Video != nil || p.Unchecked {
 			return nil, fmt.Errorf("what is onloaded is whole files, which are checked")
 		}
 		p.Items, p.Size = []unit.Bytes{p.Size}, 0
 	}
-	s := &session{plan: p, schemes: map[string]Scheme{}, limits: map[string]time.Duration{}, hung: map[string]int{}}
+	s := &session{spec: p, schemes: map[string]Scheme{}, limits: map[string]time.Duration{}, timeouts: map[string]int{}}
 	var err error
-	if s.topology, s.kills, err = p.split(); err != nil {
+	if s.topology, s.kills, err = p.applyChanges(); err != nil {
 		return nil, err
 	}
-	if s.bound, err = p.bound(s.topology, s.kills); err != nil {
+	if s.bound, err = p.fluidBound(s.topology, s.kills); err != nil {
 		return nil, err
 	}
 	if p.Video != nil {
-		if err := p.Video.check(); err != nil {
+		if err := p.Video.checkLadder(); err != nil {
 			return nil, err
 		}
 		if p.Upload || p.Streams > 1 || p.Size != 0 || p.Length <= 0 {
@@ -134,58 +134,58 @@ func (p Plan) understand() (*session, error) {
 		if s.schemes[name], err = newScheme(name); err != nil {
 			return nil, err
 		}
-		if p.Video != nil && !s.schemes[name].Can().video {
+		if p.Video != nil && !s.schemes[name].Capabilities().video {
 			return nil, fmt.Errorf("%s plays no video", name)
 		}
-		if len(p.Items) > 0 && !s.schemes[name].Can().items {
+		if len(p.Items) > 0 && !s.schemes[name].Capabilities().items {
 			return nil, fmt.Errorf("%s has no way for several items", name)
 		}
-		expected, err := p.expected(name)
+		expected, err := p.expectedTime(name)
 		if err != nil {
 			return nil, err
 		}
-		s.limits[name] = transferGrace + transferPatience*expected
+		s.limits[name] = transferGrace + transferTimeFactor*expected
 	}
 	return s, nil
 }
 
 // Check says why the plan cannot be run, on this machine or at all.
-func (p Plan) Check() error {
-	_, err := p.prepare()
+func (p RunSpec) Check() error {
+	_, err := p.newSession()
 	return err
 }
 
-// Breaks tells whether something fails in the course of the plan, rather than
+// HasFailures tells whether something fails in the course of the plan, rather than
 // changing.
-func (p Plan) Breaks() bool {
+func (p RunSpec) HasFailures() bool {
 	return slices.ContainsFunc(p.At, func(at string) bool {
 		return strings.Contains(at, ":kill=") || strings.Contains(at, ":off=") || strings.HasSuffix(at, "outage=on")
 	})
 }
 
 // Bound is the fluid bound of one transfer of the plan.
-func (p Plan) Bound() (time.Duration, error) {
-	t, kills, err := p.split()
+func (p RunSpec) Bound() (time.Duration, error) {
+	t, kills, err := p.applyChanges()
 	if err != nil {
 		return 0, err
 	}
-	return p.bound(t, kills)
+	return p.fluidBound(t, kills)
 }
 
-// killing ends the programs in a node, at a time after the start of a transfer.
-type killing struct {
+// nodeKill ends the programs in a node, at a time after the start of a transfer.
+type nodeKill struct {
 	at   time.Duration
 	node string
 }
 
-// split puts the plan's At texts into a copy of its topology (changes of
+// applyChanges puts the plan's At texts into a copy of its topology (changes of
 // links, kept exactly by the emulator) and returns the rest.
-func (p Plan) split() (*Topology, []killing, error) {
+func (p RunSpec) applyChanges() (*Topology, []nodeKill, error) {
 	t, err := p.Topology.clone()
 	if err != nil {
 		return nil, nil, err
 	}
-	var kills []killing
+	var kills []nodeKill
 	for _, s := range p.At {
 		when, what, ok := strings.Cut(s, ":")
 		at, err := time.ParseDuration(when)
@@ -201,9 +201,9 @@ func (p Plan) split() (*Topology, []killing, error) {
 		}
 		switch verb {
 		case "kill":
-			kills = append(kills, killing{at, node})
+			kills = append(kills, nodeKill{at, node})
 		case "off":
-			if err := t.silence(at, node); err != nil {
+			if err := t.addOutages(at, node); err != nil {
 				return nil, nil, fmt.Errorf("--at %q: %w", s, err)
 			}
 		default:
@@ -215,21 +215,21 @@ func (p Plan) split() (*Topology, []killing, error) {
 	return t, kills, nil
 }
 
-// bound is that of the plan over t. A helper whose programs are killed carries
+// fluidBound is that of the plan over t. A helper whose programs are killed carries
 // nothing from then on.
-func (p Plan) bound(t *Topology, kills []killing) (time.Duration, error) {
+func (p RunSpec) fluidBound(t *Topology, kills []nodeKill) (time.Duration, error) {
 	t, err := t.clone()
 	if err != nil {
 		return 0, err
 	}
 	for _, k := range kills {
 		if slices.Contains(t.Helpers(), k.node) {
-			if err := t.silence(k.at, k.node); err != nil {
+			if err := t.addOutages(k.at, k.node); err != nil {
 				return 0, err
 			}
 		}
 	}
-	return Bound(t, p.bytes(), p.Upload)
+	return Bound(t, p.totalBytes(), p.Upload)
 }
 
 // clone copies a topology, so that it can be changed.
@@ -242,11 +242,11 @@ func (t *Topology) clone() (*Topology, error) {
 	return c, json.Unmarshal(b, c)
 }
 
-// silence black-holes all emulated links of a node from a time on.
-func (t *Topology) silence(at time.Duration, node string) error {
+// addOutages black-holes all emulated links of a node from a time on.
+func (t *Topology) addOutages(at time.Duration, node string) error {
 	found := false
 	for _, link := range t.Links() {
-		if _, err := t.end(node, link); err != nil || !t.Link[link].Shaped() {
+		if _, err := t.endIndex(node, link); err != nil || !t.Link[link].Shaped() {
 			continue
 		}
 		found = true

@@ -33,22 +33,22 @@ type Player struct {
 
 // Run plays, and prints a Playback to out.
 func (p *Player) Run(ctx context.Context, out io.Writer) error {
-	if err := p.Video.check(); err != nil {
+	if err := p.Video.checkLadder(); err != nil {
 		return err
 	}
 	if len(p.SHA) != len(p.Video.Ladder) {
 		return fmt.Errorf("video: %d hashes of %d levels", len(p.SHA), len(p.Video.Ladder))
 	}
-	fetch := p.plain()
+	fetch := p.plainFetcher()
 	if p.Chunk > 0 {
-		fetch = p.ranges()
+		fetch = p.rangeFetcher()
 	}
-	result, err := p.play(ctx, func(ctx context.Context, level int) error {
-		check := &checked{hash: sha256.New()}
-		if err := fetch(ctx, p.URL+"/"+fileName(p.Video.size(level)), p.Video.size(level), check); err != nil {
+	result, err := p.playSegments(ctx, func(ctx context.Context, level int) error {
+		check := &segmentCheck{hash: sha256.New()}
+		if err := fetch(ctx, p.URL+"/"+fileName(p.Video.segmentSize(level)), p.Video.segmentSize(level), check); err != nil {
 			return err
 		}
-		return check.verify(p.Video.size(level), p.SHA[level])
+		return check.verifySegment(p.Video.segmentSize(level), p.SHA[level])
 	})
 	if err != nil {
 		return err
@@ -56,17 +56,17 @@ func (p *Player) Run(ctx context.Context, out io.Writer) error {
 	return json.NewEncoder(out).Encode(result)
 }
 
-// play lets fetch get one segment after the other, and time pass.
-func (p *Player) play(ctx context.Context, fetch func(ctx context.Context, level int) error) (Playback, error) {
+// playSegments lets fetch get one segment after the other, and time pass.
+func (p *Player) playSegments(ctx context.Context, fetch func(ctx context.Context, level int) error) (Playback, error) {
 	begin := time.Now()
 	now := func() time.Duration { return time.Since(begin) }
 	core := &playback{video: p.Video, length: p.Length}
 	for {
-		level, wait := core.next(now())
-		after, sure := core.ends()
+		level, wait := core.nextRequest(now())
+		after, sure := core.timeToEnd()
 		switch {
-		case core.over():
-			return core.result(), nil
+		case core.isOver():
+			return core.summarize(), nil
 		case wait > 0:
 			select {
 			case <-time.After(wait):
@@ -85,7 +85,7 @@ func (p *Player) play(ctx context.Context, fetch func(ctx context.Context, level
 		cancel()
 		switch {
 		case err == nil:
-			core.got(now(), level, now()-asked)
+			core.addSegment(now(), level, now()-asked)
 		case ctx.Err() != nil:
 			return Playback{}, context.Cause(ctx)
 		case !sure || !errors.Is(err, context.DeadlineExceeded):
@@ -94,14 +94,14 @@ func (p *Player) play(ctx context.Context, fetch func(ctx context.Context, level
 	}
 }
 
-// getting fetches a URL whose size is known and writes it to a writer.
-type getting func(ctx context.Context, target string, size unit.Bytes, to io.Writer) error
+// fetcher fetches a URL whose size is known and writes it to a writer.
+type fetcher func(ctx context.Context, target string, size unit.Bytes, to io.Writer) error
 
-// plain is getting by one request over one connection.
-func (p *Player) plain() getting {
+// plainFetcher is getting by one request over one connection.
+func (p *Player) plainFetcher() fetcher {
 	dialer := &net.Dialer{}
 	dialer.SetMultipathTCP(p.MPTCP)
-	client := &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: dialer.DialContext, MaxConnsPerHost: 1, Proxy: proxyBy("socks5h", p.SOCKS)}}
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: dialer.DialContext, MaxConnsPerHost: 1, Proxy: proxyFunc("socks5h", p.SOCKS)}}
 	return func(ctx context.Context, target string, _ unit.Bytes, to io.Writer) error {
 		res, err := getRange(ctx, client, target, 0, 0)
 		if err != nil {
@@ -113,46 +113,46 @@ func (p *Player) plain() getting {
 	}
 }
 
-// ranges is getting as COMBINE does. Its connections stay open likewise.
-func (p *Player) ranges() getting {
-	paths := (&Combine{Proxies: p.Proxies}).connect()
+// rangeFetcher is getting as COMBINE does. Its connections stay open likewise.
+func (p *Player) rangeFetcher() fetcher {
+	paths := (&CombineClient{Proxies: p.Proxies}).newPathClients()
 	return func(ctx context.Context, target string, size unit.Bytes, to io.Writer) error {
-		one := Combine{URL: target, Chunk: p.Chunk, Size: int64(size), paths: paths}
+		one := CombineClient{URL: target, Chunk: p.Chunk, Size: int64(size), clients: paths}
 		return one.Run(ctx, to, io.Discard)
 	}
 }
 
-// checked takes a segment, and nothing that is too long.
-type checked struct {
+// segmentCheck takes a segment, and nothing that is too long.
+type segmentCheck struct {
 	hash hash.Hash
 	n    unit.Bytes
 }
 
-func (c *checked) Write(p []byte) (int, error) {
+func (c *segmentCheck) Write(p []byte) (int, error) {
 	c.n += unit.Bytes(len(p))
 	return c.hash.Write(p)
 }
 
-func (c *checked) verify(size unit.Bytes, sha string) error {
+func (c *segmentCheck) verifySegment(size unit.Bytes, sha string) error {
 	if c.n != size || hex.EncodeToString(c.hash.Sum(nil)) != sha {
 		return fmt.Errorf("a segment arrived with %d bytes of %d, or another content", c.n, size)
 	}
 	return nil
 }
 
-// player is the command that plays, to which schemes add how to get there.
-func (b *Bench) player(t Transfer) []string {
+// playerCommand is the command that plays, to which schemes add how to get there.
+func (b *Bench) playerCommand(t Transfer) []string {
 	p := Player{Video: *t.Video, Length: t.Length, URL: b.webURL()}
 	for level := range t.Video.Ladder {
-		_, sha, _ := b.File(t.Video.size(level)) // made before
+		_, sha, _ := b.MakeFile(t.Video.segmentSize(level)) // made before
 		p.SHA = append(p.SHA, hex.EncodeToString(sha[:]))
 	}
 	spec, _ := json.Marshal(p) // plain values
 	return labCommand("player", string(spec))
 }
 
-// judgePlayback takes in what the player says, who has checked each segment.
-func (r *Result) judgePlayback(out []byte) error {
+// evaluatePlayback takes in what the player says, who has checked each segment.
+func (r *Result) evaluatePlayback(out []byte) error {
 	r.Video = &Playback{}
 	if err := json.Unmarshal(out, r.Video); err != nil {
 		return fmt.Errorf("what the player says: %w", err)
@@ -161,16 +161,16 @@ func (r *Result) judgePlayback(out []byte) error {
 	return nil
 }
 
-// expectedPlayback is how long it takes: at least as long as the links need for
+// expectedPlaybackTime is how long it takes: at least as long as the links need for
 // the lowest bitrate.
-func (p Plan) expectedPlayback(t *Topology) (time.Duration, error) {
+func (p RunSpec) expectedPlaybackTime(t *Topology) (time.Duration, error) {
 	d, err := Bound(t, p.Video.Ladder[0].Bytes(p.Length), false)
 	return max(p.Length, d), err
 }
 
 // playbackBytes are those of a playback that takes so long, about: of the highest
 // bitrate that the links carry.
-func (p Plan) playbackBytes(took time.Duration) unit.Bytes {
+func (p RunSpec) playbackBytes(took time.Duration) unit.Bytes {
 	n := p.Video.Ladder[len(p.Video.Ladder)-1].Bytes(p.Length)
 	if d, err := Bound(p.Topology, n, false); err == nil && d > took {
 		n = unit.Bytes(float64(n) * took.Seconds() / d.Seconds())

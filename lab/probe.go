@@ -28,27 +28,27 @@ const probeSize = 1472
 // probeWarmup lets TCP find the rate and fill the queues.
 const probeWarmup = 2 * time.Second
 
-// Probe is the program that calibration runs in its nodes: "source" answers,
+// RunProbe is the program that calibration runs in its nodes: "source" answers,
 // "measure" loads the links and prints a probeResult; and that transfers have beside
 // them: "echo" answers pings, "ping" sends them.
-func Probe(args []string) error {
+func RunProbe(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "source":
-		return probeSource()
+		return serveProbes()
 	case len(args) == 1 && args[0] == "echo":
-		return pingEcho()
+		return echoPings()
 	case len(args) == 2 && args[0] == "ping":
 		var job pingJob
 		if err := json.Unmarshal([]byte(args[1]), &job); err != nil {
 			return err
 		}
-		return job.ping(os.Stdin, os.Stdout)
+		return job.runPings(os.Stdin, os.Stdout)
 	case len(args) == 2 && args[0] == "measure":
 		var job probeJob
 		if err := json.Unmarshal([]byte(args[1]), &job); err != nil {
 			return err
 		}
-		res, err := job.run()
+		res, err := job.measureLinks()
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ type probeResult struct {
 	Lost  int
 }
 
-func (j probeJob) run() (res probeResult, err error) {
+func (j probeJob) measureLinks() (res probeResult, err error) {
 	res.Rates = make([]float64, len(j.Loaded))
 	errs := make(chan error, len(j.Loaded))
 	var wg sync.WaitGroup
@@ -83,7 +83,7 @@ func (j probeJob) run() (res probeResult, err error) {
 		go func() {
 			defer wg.Done()
 			var err error
-			if res.Rates[i], err = takeStream(addr, j.Length); err != nil {
+			if res.Rates[i], err = measureStream(addr, j.Length); err != nil {
 				errs <- err
 			}
 		}()
@@ -99,12 +99,12 @@ func (j probeJob) run() (res probeResult, err error) {
 		return res, err
 	default:
 	}
-	return res, j.compare(sent, &res)
+	return res, j.compareArrivals(sent, &res)
 }
 
-// takeStream measures the rate of data segments that arrive, retransmitted and
+// measureStream measures the rate of data segments that arrive, retransmitted and
 // reordered ones included: it is the link's rate that counts, not TCP's.
-func takeStream(addr string, length time.Duration) (rate float64, err error) {
+func measureStream(addr string, length time.Duration) (rate float64, err error) {
 	c, err := dialPort("tcp4", addr, probeTCP)
 	if err != nil {
 		return 0, err
@@ -161,8 +161,8 @@ func (j probeJob) sendProbes() (sent []int64, err error) {
 // arrival is one datagram as the source noted it.
 type arrival struct{ Seq, At int64 }
 
-// compare fetches the arrivals and sets them against those of an ideal link.
-func (j probeJob) compare(sent []int64, res *probeResult) error {
+// compareArrivals fetches the arrivals and sets them against those of an ideal link.
+func (j probeJob) compareArrivals(sent []int64, res *probeResult) error {
 	time.Sleep(j.Delay + 200*time.Millisecond) // the last one's way
 	c, err := dialPort("tcp4", j.Probe, probeReport)
 	if err != nil {
@@ -189,13 +189,13 @@ func (j probeJob) compare(sent []int64, res *probeResult) error {
 	return nil
 }
 
-// probeSource serves the other end until it is killed.
-func probeSource() error {
+// serveProbes serves the other end until it is killed.
+func serveProbes() error {
 	tcp, err := net.Listen("tcp4", fmt.Sprintf(":%d", probeTCP))
 	if err != nil {
 		return err
 	}
-	go eachConn(tcp, func(c net.Conn) {
+	go serveConns(tcp, func(c net.Conn) {
 		buf := make([]byte, 1<<18)
 		for {
 			if _, err := c.Write(buf); err != nil {
@@ -209,19 +209,19 @@ func probeSource() error {
 	}
 	var mu sync.Mutex
 	var came []arrival
-	go eachConn(report, func(c net.Conn) {
+	go serveConns(report, func(c net.Conn) {
 		mu.Lock()
 		defer mu.Unlock()
 		_ = json.NewEncoder(c).Encode(came)
 	})
-	return noteArrivals(func(a arrival) {
+	return recordArrivals(func(a arrival) {
 		mu.Lock()
 		defer mu.Unlock()
 		came = append(came, a)
 	})
 }
 
-func eachConn(l net.Listener, f func(net.Conn)) {
+func serveConns(l net.Listener, f func(net.Conn)) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -234,9 +234,9 @@ func eachConn(l net.Listener, f func(net.Conn)) {
 	}
 }
 
-// noteArrivals takes datagrams with the kernel's time stamps, made when the
+// recordArrivals takes datagrams with the kernel's time stamps, made when the
 // emulator hands the packet over: how late this program wakes does not count.
-func noteArrivals(note func(arrival)) error {
+func recordArrivals(note func(arrival)) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err

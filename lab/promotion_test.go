@@ -11,18 +11,18 @@ import (
 // the others do not; a start has it sleep again.
 func TestPromotion(t *testing.T) {
 	t.Parallel()
-	l := startLab(t, pair+"delay=\"1ms\"\npromotion=\"300ms\"\ntail=\"10s\"", Options{})
-	serve(t, l, "b", true, "test-echo")
+	l := startLab(t, pairTopology+"delay=\"1ms\"\npromotion=\"300ms\"\ntail=\"10s\"", Options{})
+	serveInNode(t, l, "b", true, "test-echo")
 	for range 2 {
 		if err := l.Start(); err != nil {
 			t.Fatal(err)
 		}
-		ping, out := start(t, l, "a", "test-ping", "10.77.1.2")
+		ping, out := startCommand(t, l, "a", "test-ping", "10.77.1.2")
 		if err := ping.Wait(); err != nil {
 			t.Fatal(err, out)
 		}
-		disturbedSkip(t, l)
-		times := numbers(t, out)
+		skipIfDisturbed(t, l)
+		times := parseNumbers(t, out)
 		if first := time.Duration(times[0]); first < 300*time.Millisecond || first > 400*time.Millisecond {
 			t.Error("the first round trip:", first)
 		}
@@ -41,7 +41,7 @@ func TestSleeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	var l Link
-	if l.Sleeps(m); l.Promotion != "582.1ms" || l.Tail != "8.9124s" || !l.Shaped() {
+	if l.SetRadio(m); l.Promotion != "582.1ms" || l.Tail != "8.9124s" || !l.Shaped() {
 		t.Errorf("%+v", l)
 	}
 }

@@ -17,11 +17,11 @@ import (
 
 // daemonSpec is the first line on the daemon's standard input.
 type daemonSpec struct {
-	Name     string    `json:"name"`
-	Dir      string    `json:"dir"` // runtime directory, exists
-	Pcap     string    `json:"pcap,omitempty"`
-	Tied     bool      `json:"tied,omitempty"` // end when standard input does
-	Topology *Topology `json:"topology"`
+	Name         string    `json:"name"`
+	Dir          string    `json:"dir"` // runtime directory, exists
+	Pcap         string    `json:"pcap,omitempty"`
+	EndWithInput bool      `json:"tied,omitempty"` // end when standard input does
+	Topology     *Topology `json:"topology"`
 }
 
 type request struct {
@@ -33,16 +33,16 @@ type request struct {
 	Into  time.Duration // of start
 }
 
-type answer struct {
+type response struct {
 	Error string
-	Hello *hello
+	Info  *daemonInfo
 	Stats *Stats
 
 	Traffic []Traffic
 }
 
-// hello tells a client how to reach the nodes.
-type hello struct {
+// daemonInfo tells a client how to reach the nodes.
+type daemonInfo struct {
 	PID      int
 	User     bool           // inside a user namespace
 	NS       map[string]int // node -> the daemon's descriptor of its namespace
@@ -104,13 +104,13 @@ type LTEStats struct {
 	// Messages and Truth are Unix stream sockets. Who connects to the first is sent
 	// the control messages from then on, as a recording of package cell, to the
 	// second TruthLines, as JSON.
-	Messages string         `json:"messages"`
-	Truth    string         `json:"truth"`
-	Number   int64          `json:"number"`            // of the next subframe
-	Hearers  int            `json:"hearers,omitempty"` // connected to both
-	Dropped  int64          `json:"dropped,omitempty"` // hearers that did not read
-	Missed   int64          `json:"missed,omitempty"`  // subframes of which hearers were not told, since the machine was too busy
-	Users    []LTEUserStats `json:"users"`
+	Messages  string         `json:"messages"`
+	Truth     string         `json:"truth"`
+	Number    int64          `json:"number"`              // of the next subframe
+	Listeners int            `json:"listeners,omitempty"` // connected to both
+	Dropped   int64          `json:"dropped,omitempty"`   // hearers that did not read
+	Missed    int64          `json:"missed,omitempty"`    // subframes of which hearers were not told, since the machine was too busy
+	Users     []LTEUserStats `json:"users"`
 	// Samples are those of each carrier, if the topology asks for them.
 	Samples []SamplesStats `json:"samples,omitempty"`
 }
@@ -153,7 +153,7 @@ type TruthLine struct {
 	Carriers  int        `json:"carriers"`
 }
 
-func lineStats(l *shaper.Line) (s LineStats) {
+func newLineStats(l *shaper.Line) (s LineStats) {
 	set := l.Setting()
 	s = LineStats{Rate: set.Rate, Delay: set.Delay, Jitter: set.Jitter, Loss: set.Loss, Reorder: set.Reorder, Queue: set.Queue, Outage: set.Outage, Count: l.Counters}
 	if set.Rate == shaper.Unlimited {
@@ -163,26 +163,26 @@ func lineStats(l *shaper.Line) (s LineStats) {
 	return s
 }
 
-// client speaks to a daemon.
-type client struct {
+// daemonClient speaks to a daemon.
+type daemonClient struct {
 	conn net.Conn
 	enc  *gob.Encoder
 	dec  *gob.Decoder
 }
 
-func dial(socket string) (*client, error) {
+func dialDaemon(socket string) (*daemonClient, error) {
 	conn, err := net.DialTimeout("unix", socket, time.Second)
 	if err != nil {
 		return nil, err
 	}
-	return &client{conn, gob.NewEncoder(conn), gob.NewDecoder(conn)}, nil
+	return &daemonClient{conn, gob.NewEncoder(conn), gob.NewDecoder(conn)}, nil
 }
 
-// askTimeout is how long a daemon may take to answer.
-const askTimeout = 30 * time.Second
+// requestTimeout is how long a daemon may take to answer.
+const requestTimeout = 30 * time.Second
 
-func (c *client) ask(r request) (a answer, err error) {
-	_ = c.conn.SetDeadline(time.Now().Add(askTimeout)) // fails for no open socket
+func (c *daemonClient) sendRequest(r request) (a response, err error) {
+	_ = c.conn.SetDeadline(time.Now().Add(requestTimeout)) // fails for no open socket
 	if err := c.enc.Encode(r); err != nil {
 		return a, fmt.Errorf("the lab's daemon does not answer: %w", err)
 	}

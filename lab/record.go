@@ -34,7 +34,7 @@ func (l *Lab) Record(ctx context.Context, network string, messages, truth io.Wri
 		}{{n.Messages, messages, copyMessages}, {n.Truth, truth, copyLines}} {
 			if c.to != nil {
 				running++
-				go func() { errs <- hearAt(ctx, c.at, c.to, c.copy) }()
+				go func() { errs <- copySocket(ctx, c.at, c.to, c.copy) }()
 			}
 		}
 		for ; running > 0; running-- {
@@ -48,8 +48,8 @@ func (l *Lab) Record(ctx context.Context, network string, messages, truth io.Wri
 	return fmt.Errorf("no network %q (write [lte.%s] in the topology)", network, network)
 }
 
-// hearAt copies what is told at a socket until ctx ends.
-func hearAt(ctx context.Context, path string, to io.Writer, copy func(io.Writer, io.Reader) error) error {
+// copySocket copies what is told at a socket until ctx ends.
+func copySocket(ctx context.Context, path string, to io.Writer, copy func(io.Writer, io.Reader) error) error {
 	conn, err := net.Dial("unix", path)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func copyMessages(to io.Writer, from io.Reader) error {
 		s, err := r.Read()
 		if err == nil && r.Self != self {
 			self = r.Self
-			err = w.Self(self)
+			err = w.WriteSelf(self)
 		}
 		if err == nil {
 			err = w.Write(s)

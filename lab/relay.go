@@ -12,14 +12,14 @@ import (
 // relayOffset is added to a port of the web node for the relay's own.
 const relayOffset = 10000
 
-// relayed is a plain TCP relay in Go on the server, over the direct path alone:
+// relayScheme is a plain TCP relay in Go on the server, over the direct path alone:
 // the measure of what a program between two connections can do on a machine.
-type relayed struct {
-	bare
-	copies bool // reads and writes; else the bytes stay in the kernel
+type relayScheme struct {
+	schemeDefaults
+	copyBytes bool // reads and writes; else the bytes stay in the kernel
 }
 
-func (r *relayed) Start(ctx context.Context, b *Bench) error {
+func (r *relayScheme) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (r *relayed) Start(ctx context.Context, b *Bench) error {
 	for _, port := range []int{webPort, sinkPort} {
 		listen, target := fmt.Sprintf(":%d", port+relayOffset), fmt.Sprintf("%s:%d", web, port)
 		argv := []string{"relay", listen, target}
-		if r.copies {
+		if r.copyBytes {
 			argv = append(argv, "--copy")
 		}
 		if err := b.SpawnSelf(ctx, "server", port+relayOffset, argv...); err != nil {
@@ -40,13 +40,13 @@ func (r *relayed) Start(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-func (*relayed) Client(b *Bench, t Transfer) []string {
-	server, _ := b.Lab.Topology.Addr("server", b.Lab.Topology.between("primary", "server"))
+func (*relayScheme) Client(b *Bench, t Transfer) []string {
+	server, _ := b.Lab.Topology.Addr("server", b.Lab.Topology.linkBetween("primary", "server"))
 	port := webPort
 	if t.Upload {
 		port = sinkPort
 	}
-	return append(b.Fetch(t), "--connect-to", fmt.Sprintf("::%s:%d", server, port+relayOffset))
+	return append(b.FetchCommand(t), "--connect-to", fmt.Sprintf("::%s:%d", server, port+relayOffset))
 }
 
 // Relay joins every connection that listen gets to one to target, until ctx
@@ -66,14 +66,14 @@ func Relay(ctx context.Context, listen, target string, copies bool) error {
 		if err != nil {
 			return err
 		}
-		go join(c, target, copies)
+		go relayConn(c, target, copies)
 	}
 }
 
 // relayBuffer is what a relay that copies reads at once.
 const relayBuffer = 64 << 10
 
-func join(c net.Conn, target string, copies bool) {
+func relayConn(c net.Conn, target string, copies bool) {
 	defer c.Close()
 	d, err := net.Dial("tcp", target)
 	if err != nil {

@@ -49,10 +49,10 @@ type Result struct {
 	Discarded int               `json:"discarded"`       // disturbed tries before this one
 	Lateness  Lateness          `json:"lateness"`
 	// What mpbond's processes tell, see bonded.Verify.
-	EndSpread float64               `json:"path_end_spread_seconds,omitempty"` // between the last new bytes of the subflows
-	Duplicate unit.Bytes            `json:"duplicate_bytes,omitempty"`         // arrived more than once; of onloading: were fetched or sent for nothing
-	Resent    map[string]unit.Bytes `json:"resent_bytes,omitempty"`            // by cause, both ends
-	PeakRSS   map[string]unit.Bytes `json:"peak_rss_bytes,omitempty"`          // by node
+	EndSpread float64               `json:"subflow_end_spread_seconds,omitempty"` // between the last new bytes of the subflows
+	Duplicate unit.Bytes            `json:"duplicate_bytes,omitempty"`            // arrived more than once; of onloading: were fetched or sent for nothing
+	Resent    map[string]unit.Bytes `json:"resent_bytes,omitempty"`               // by cause, both ends
+	PeakRSS   map[string]unit.Bytes `json:"peak_rss_bytes,omitempty"`             // by node
 	// CPU is the processor time that programs of a node took while the client ran,
 	// in seconds; what a node's kernel does for packets that no program asked for
 	// then is nobody's. The client, in the primary, is ClientCPU.
@@ -66,15 +66,15 @@ type Result struct {
 	Traffic []Traffic `json:"traffic,omitempty"`
 	// Virtual is what a transfer in virtual time tells, or one of flows; then all but
 	// scheme, repetition, bytes, seconds and lateness is missing.
-	Virtual *Virtual `json:"virtual,omitempty"`
-	Error   string   `json:"error,omitempty"`
+	Virtual *VirtualResult `json:"virtual,omitempty"`
+	Error   string         `json:"error,omitempty"`
 }
 
 // errTooLong is of transfers that were ended. A scheme of which so many as
-// maxHung were is given up.
+// maxTimeouts were is given up.
 var errTooLong = errors.New("it took too long")
 
-const maxHung = 2
+const maxTimeouts = 2
 
 // maxDiscarded is how often a disturbed transfer is repeated before the
 // machine is held to be unfit.
@@ -83,100 +83,100 @@ const maxDiscarded = 5
 // Run brings the plan's lab up, makes the transfers, schemes interleaved, and
 // gives each result to emit as it comes. It takes everything down again, also
 // when ctx ends.
-func Run(ctx context.Context, p Plan, emit func(Result)) error {
-	s, err := p.prepare()
+func Run(ctx context.Context, p RunSpec, emit func(Result)) error {
+	s, err := p.newSession()
 	if err != nil {
 		return err
 	}
-	return s.run(ctx, emit)
+	return s.runBench(ctx, emit)
 }
 
-func (s *session) run(ctx context.Context, emit func(Result)) error {
-	return withBench(s.topology, Options{Name: "run", Pcap: s.plan.Pcap}, s.plan.Seed, func(b *Bench) error {
+func (s *session) runBench(ctx context.Context, emit func(Result)) error {
+	return withBench(s.topology, Options{Name: "run", Pcap: s.spec.Pcap}, s.spec.Seed, func(b *Bench) error {
 		for _, w := range b.Lab.Warnings {
 			fmt.Fprintln(os.Stderr, "warning:", w)
 		}
-		return s.transfers(ctx, b, emit)
+		return s.runTransfers(ctx, b, emit)
 	})
 }
 
-// transfers makes those of the plan.
-func (s *session) transfers(ctx context.Context, b *Bench, emit func(Result)) error {
-	p := s.plan
-	if err := cmp.Or(b.ready(), b.files(p)); err != nil {
+// runTransfers makes those of the plan.
+func (s *session) runTransfers(ctx context.Context, b *Bench, emit func(Result)) error {
+	p := s.spec
+	if err := cmp.Or(b.prepareDir(), b.makeFiles(p)); err != nil {
 		return err
 	}
-	for id := range p.transfers(p.Skip) {
-		if s.hung[id.scheme] >= maxHung {
+	for id := range p.pendingTransfers(p.Skip) {
+		if s.timeouts[id.scheme] >= maxTimeouts {
 			continue
 		}
 		t := Transfer{id.scheme, id.rep, p.Size, max(1, p.Streams), p.Items, p.Upload, p.Unchecked, p.Length, p.Video}
 		if len(p.Items) > 0 {
-			t.Size = p.bytes()
+			t.Size = p.totalBytes()
 		}
-		if err := s.turn(ctx, b, t, emit); err != nil {
+		if err := s.runInTurn(ctx, b, t, emit); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// files makes those that the plan's transfers fetch.
-func (b *Bench) files(p Plan) error {
+// makeFiles makes those that the plan's transfers fetch.
+func (b *Bench) makeFiles(p RunSpec) error {
 	for i, n := range p.Items {
-		if _, _, err := b.item(i, n); err != nil {
+		if _, _, err := b.makeItem(i, n); err != nil {
 			return err
 		}
 	}
-	if b.items = len(p.Items) > 0; b.items {
+	if b.hasItems = len(p.Items) > 0; b.hasItems {
 		return nil
 	}
 	sizes := []unit.Bytes{p.Size}
 	if p.Video != nil {
 		sizes = nil
 		for level := range p.Video.Ladder {
-			sizes = append(sizes, p.Video.size(level))
+			sizes = append(sizes, p.Video.segmentSize(level))
 		}
 	}
 	for _, n := range sizes {
-		if _, _, err := b.File(n); err != nil {
+		if _, _, err := b.MakeFile(n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// turn makes one transfer when it may be made.
-func (s *session) turn(ctx context.Context, b *Bench, t Transfer, emit func(Result)) error {
-	if s.plan.Turn != nil {
-		done, err := s.plan.Turn(ctx, t.Scheme)
+// runInTurn makes one transfer when it may be made.
+func (s *session) runInTurn(ctx context.Context, b *Bench, t Transfer, emit func(Result)) error {
+	if s.spec.WaitTurn != nil {
+		done, err := s.spec.WaitTurn(ctx, t.Scheme)
 		if err != nil {
 			return err
 		}
 		defer done()
 	}
-	return s.undisturbed(ctx, b, t, emit)
+	return s.runUndisturbed(ctx, b, t, emit)
 }
 
-// undisturbed makes one transfer, again if it was disturbed, or as Plan.Tries has
+// runUndisturbed makes one transfer, again if it was disturbed, or as Plan.Tries has
 // it.
-func (s *session) undisturbed(ctx context.Context, b *Bench, t Transfer, emit func(Result)) error {
-	tries := cmp.Or(s.plan.Tries, 1+maxDiscarded)
+func (s *session) runUndisturbed(ctx context.Context, b *Bench, t Transfer, emit func(Result)) error {
+	tries := cmp.Or(s.spec.Tries, 1+maxDiscarded)
 	for discarded := range tries {
-		if s.plan.Trace != "" {
-			b.LogDir = filepath.Join(s.plan.Trace, fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Scheme, ":", "-"), t.Rep))
+		if s.spec.Trace != "" {
+			b.LogDir = filepath.Join(s.spec.Trace, fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Scheme, ":", "-"), t.Rep))
 			if err := os.MkdirAll(b.LogDir, 0o755); err != nil {
 				return err
 			}
 		}
-		r, err := s.transfer(ctx, b, t)
+		r, err := s.runTransfer(ctx, b, t)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil {
 			r.Error = err.Error()
 		}
-		r.Discarded, r.Bound = discarded, s.boundOf(r)
+		r.Discarded, r.Bound = discarded, s.boundSeconds(r)
 		if r.Seconds > 0 {
 			r.Efficiency = r.Bound / r.Seconds
 		}
@@ -187,29 +187,29 @@ func (s *session) undisturbed(ctx context.Context, b *Bench, t Transfer, emit fu
 			}
 		}
 		if errors.Is(err, errTooLong) {
-			s.hung[t.Scheme]++
+			s.timeouts[t.Scheme]++
 			break
 		}
-		again := r.Disturbed && !s.plan.KeepDisturbed || err != nil && s.plan.Tries > 0
-		if !again || s.plan.Skip != nil && s.plan.Skip(t.Scheme, t.Rep) {
+		again := r.Disturbed && !s.spec.KeepDisturbed || err != nil && s.spec.Tries > 0
+		if !again || s.spec.Skip != nil && s.spec.Skip(t.Scheme, t.Rep) {
 			break
 		}
 	}
 	return nil
 }
 
-// boundOf is the least time, in seconds, in which the links could have carried
+// boundSeconds is the least time, in seconds, in which the links could have carried
 // what was transferred.
-func (s *session) boundOf(r Result) float64 {
-	if s.plan.Length == 0 && s.plan.Stride == 0 {
+func (s *session) boundSeconds(r Result) float64 {
+	if s.spec.Length == 0 && s.spec.Stride == 0 {
 		return s.bound.Seconds()
 	}
-	d, err := boundAt(s.topology, r.Bytes, s.plan.Upload, s.plan.into(r.Rep))
+	d, err := boundAt(s.topology, r.Bytes, s.spec.Upload, s.spec.startOffset(r.Rep))
 	if err != nil {
 		return 0
 	}
-	if s.plan.Video != nil {
-		d = max(d, s.plan.Length)
+	if s.spec.Video != nil {
+		d = max(d, s.spec.Length)
 	}
 	return d.Seconds()
 }
@@ -217,8 +217,8 @@ func (s *session) boundOf(r Result) float64 {
 // drainTimeout bounds the wait for queues between transfers.
 const drainTimeout = 30 * time.Second
 
-// transfer starts the scheme, makes one transfer and stops the scheme.
-func (s *session) transfer(ctx context.Context, b *Bench, t Transfer) (r Result, err error) {
+// runTransfer starts the scheme, makes one transfer and stops the scheme.
+func (s *session) runTransfer(ctx context.Context, b *Bench, t Transfer) (r Result, err error) {
 	scheme := s.schemes[t.Scheme]
 	r = Result{Scheme: t.Scheme, Rep: t.Rep, Bytes: t.Size, Streams: t.Streams, Unchecked: t.Unchecked, Direction: "get"}
 	if t.Upload {
@@ -233,19 +233,19 @@ func (s *session) transfer(ctx context.Context, b *Bench, t Transfer) (r Result,
 		stop, cancel := context.WithTimeout(context.Background(), drainTimeout)
 		defer cancel()
 		stopped := scheme.Stop(stop, b)
-		b.EndAll()
-		err = cmp.Or(err, stopped, b.Lab.Rewind(), b.Lab.Drained(stop), b.mergeTraces())
+		b.StopAll()
+		err = cmp.Or(err, stopped, b.Lab.Rewind(), b.Lab.WaitDrained(stop), b.mergeTraces())
 	}()
 	if err := scheme.Start(ctx, b); err != nil {
 		return r, err
 	}
-	if err := b.Lab.Drained(ctx); err != nil { // what kernels send when links come up, too, which wakes radios
+	if err := b.Lab.WaitDrained(ctx); err != nil { // what kernels send when links come up, too, which wakes radios
 		return r, err
 	}
-	if err := s.measure(ctx, b, t, &r); err != nil {
+	if err := s.measureTransfer(ctx, b, t, &r); err != nil {
 		return r, err
 	}
-	if b.items {
+	if b.hasItems {
 		if err := r.countRequests(b); err != nil {
 			return r, err
 		}
@@ -253,15 +253,15 @@ func (s *session) transfer(ctx context.Context, b *Bench, t Transfer) (r Result,
 	return r, scheme.Verify(ctx, b, &r)
 }
 
-// measure runs the client and fills in what was seen.
-func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) error {
+// measureTransfer runs the client and fills in what was seen.
+func (s *session) measureTransfer(ctx context.Context, b *Bench, t Transfer, r *Result) error {
 	c, err := newClientRun(b.Lab.Command(ctx, "primary", s.schemes[t.Scheme].Client(b, t)...))
 	if err != nil {
 		return err
 	}
 	pinged := func() (map[string]Ping, error) { return nil, nil }
-	if s.plan.Ping > 0 {
-		if pinged, err = b.pings(ctx, s.plan.Ping); err != nil {
+	if s.spec.Ping > 0 {
+		if pinged, err = b.startPings(ctx, s.spec.Ping); err != nil {
 			return err
 		}
 		defer pinged() // also of a transfer that fails
@@ -270,14 +270,14 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	if err != nil {
 		return err
 	}
-	if err := s.record(b, nil); err != nil {
+	if err := s.recordTraffic(b, nil); err != nil {
 		return err
 	}
 	begin, used := time.Now(), b.cpuTimes()
-	if err := b.Lab.StartAt(s.plan.into(t.Rep)); err != nil {
+	if err := b.Lab.StartAt(s.spec.startOffset(t.Rep)); err != nil {
 		return err
 	}
-	failed := s.attend(b, t, c, before)
+	failed := s.runClient(b, t, c, before)
 	if c.cmd.ProcessState == nil {
 		return failed // it did not start
 	}
@@ -290,65 +290,65 @@ func (s *session) measure(ctx context.Context, b *Bench, t Transfer, r *Result) 
 	if err != nil {
 		return err
 	}
-	r.count(b.Lab.Topology, before, after)
+	r.countLinks(b.Lab.Topology, before, after)
 	if r.Pings, err = pinged(); err != nil {
 		return fmt.Errorf("pings: %w", err)
 	}
-	if err := s.record(b, r); err != nil {
+	if err := s.recordTraffic(b, r); err != nil {
 		return err
 	}
-	r.Disturbed = after.Lateness.disturbed(took, len(s.plan.At) > 0)
+	r.Disturbed = after.Lateness.isDisturbed(took, len(s.spec.At) > 0)
 	if failed == nil {
-		failed = s.judge(ctx, b, t, c, r)
+		failed = s.evaluateClient(ctx, b, t, c, r)
 	}
 	// What happens at a time after the start must not happen before the client.
-	if failed == nil && c.told == nil && t.Length == 0 && len(s.plan.At) > 0 && took.Seconds()-r.Seconds > maxStart.Seconds() {
+	if failed == nil && c.report == nil && t.Length == 0 && len(s.spec.At) > 0 && took.Seconds()-r.Seconds > maxClientStartup.Seconds() {
 		r.Disturbed = true
 	}
 	return failed
 }
 
-// attend starts the client, has what is to happen meanwhile happen, and waits for its end.
-func (s *session) attend(b *Bench, t Transfer, c *clientRun, before Stats) error {
+// runClient starts the client, has what is to happen meanwhile happen, and waits for its end.
+func (s *session) runClient(b *Bench, t Transfer, c *clientRun, before Stats) error {
 	if err := c.cmd.Start(); err != nil {
 		return fmt.Errorf("start the client: %w", err)
 	}
 	for _, k := range s.kills {
-		timer := time.AfterFunc(k.at, func() { b.Lab.kill(k.node) })
+		timer := time.AfterFunc(k.at, func() { b.Lab.killPrograms(k.node) })
 		defer timer.Stop()
 	}
 	meter := &byteCounter{}
-	stop := s.watch(b, t, before, meter)
-	err := c.read(t, s.schemes[t.Scheme].Can().tells, meter)
+	stop := s.startWatch(b, t, before, meter)
+	err := c.readOutput(t, s.schemes[t.Scheme].Capabilities().ownReport, meter)
 	stop()
-	if e := c.wait(); e != nil && !(t.Video == nil && t.Length > 0 && (t.Upload || c.cmd.ProcessState.ExitCode() == curlTimedOut)) {
+	if e := c.waitExit(); e != nil && !(t.Video == nil && t.Length > 0 && (t.Upload || c.cmd.ProcessState.ExitCode() == curlTimedOut)) {
 		err = fmt.Errorf("client: %w", e)
 	}
 	return err
 }
 
-// judge takes in what the client says, and decides whether all is right.
-func (s *session) judge(ctx context.Context, b *Bench, t Transfer, c *clientRun, r *Result) error {
+// evaluateClient takes in what the client says, and decides whether all is right.
+func (s *session) evaluateClient(ctx context.Context, b *Bench, t Transfer, c *clientRun, r *Result) error {
 	switch {
 	case t.Video != nil:
-		return r.judgePlayback(c.told)
-	case s.schemes[t.Scheme].Can().tells:
-		return r.judgeOnload(b, t, c.told)
+		return r.evaluatePlayback(c.report)
+	case s.schemes[t.Scheme].Capabilities().ownReport:
+		return r.evaluateOnload(b, t, c.report)
 	case t.Length > 0:
-		return r.judgePart(ctx, b, t, c.got)
+		return r.evaluatePartial(ctx, b, t, c.received)
 	case len(t.Items) > 0:
-		return r.judgeItems(b, t, c.got, c.stderr.String())
+		return r.evaluateItems(b, t, c.received, c.stderr.String())
 	}
-	return r.judge(b, c.got, c.stderr.String())
+	return r.evaluateDownload(b, c.received, c.stderr.String())
 }
 
 // clientRun is a transfer's client.
 type clientRun struct {
-	cmd    *exec.Cmd
-	out    io.Reader
-	stderr bytes.Buffer
-	got    Received // what came, by what was read of it
-	told   []byte   // by one that tells, and passes on nothing
+	cmd      *exec.Cmd
+	out      io.Reader
+	stderr   bytes.Buffer
+	received Received // what came, by what was read of it
+	report   []byte   // by one that tells, and passes on nothing
 }
 
 // newClientRun readies the client of a command, which Lab.Command has made.
@@ -357,47 +357,47 @@ func newClientRun(cmd *exec.Cmd, err error) (*clientRun, error) {
 		return nil, err
 	}
 	c := &clientRun{cmd: cmd}
-	cmd.Stderr, cmd.WaitDelay = &c.stderr, endTimeout
+	cmd.Stderr, cmd.WaitDelay = &c.stderr, stopTimeout
 	c.out, err = cmd.StdoutPipe()
 	return c, err
 }
 
-// wait waits for its end; its error has what it printed.
-func (c *clientRun) wait() error {
+// waitExit waits for its end; its error has what it printed.
+func (c *clientRun) waitExit() error {
 	if err := c.cmd.Wait(); err != nil {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(c.stderr.String()))
 	}
 	return nil
 }
 
-// read watches a download as curl passes it on, or reads what the sink saw of an upload,
+// readOutput watches a download as curl passes it on, or reads what the sink saw of an upload,
 // or what a client says that tells.
-func (c *clientRun) read(t Transfer, tells bool, m *byteCounter) (err error) {
+func (c *clientRun) readOutput(t Transfer, tells bool, m *byteCounter) (err error) {
 	switch {
 	case t.Video != nil || tells:
-		c.told, err = io.ReadAll(c.out)
+		c.report, err = io.ReadAll(c.out)
 	case !t.Upload && t.Streams == 1:
-		c.got, err = receive(c.out, m, 0)
+		c.received, err = receiveAll(c.out, m, 0)
 	case t.Length > 0 || len(t.Items) > 0: // the sink will tell, or the web server has them, afterwards
 		_, _ = io.Copy(io.Discard, c.out)
 	default:
-		err = json.NewDecoder(c.out).Decode(&c.got)
+		err = json.NewDecoder(c.out).Decode(&c.received)
 		_, _ = io.Copy(io.Discard, c.out)
 	}
 	return err
 }
 
-// maxStart is how long a client may take to start and to end, besides its
+// maxClientStartup is how long a client may take to start and to end, besides its
 // transfer: it is 20 to 50 ms where nothing else runs.
-const maxStart = 150 * time.Millisecond
+const maxClientStartup = 150 * time.Millisecond
 
-// judge takes in what the client says, and decides whether all is right.
-func (r *Result) judge(b *Bench, got Received, report string) error {
-	_, want, err := b.File(r.Bytes)
+// evaluateDownload takes in what the client says, and decides whether all is right.
+func (r *Result) evaluateDownload(b *Bench, got Received, report string) error {
+	_, want, err := b.MakeFile(r.Bytes)
 	if err != nil {
 		return err
 	}
-	said, err := curlReport(report)
+	said, err := parseCurlReport(report)
 	if err != nil {
 		return err
 	}
@@ -416,11 +416,11 @@ func (r *Result) judge(b *Bench, got Received, report string) error {
 	return nil
 }
 
-// judgePart takes in what the receiver of a transfer says that was ended before
+// evaluatePartial takes in what the receiver of a transfer says that was ended before
 // it was complete.
-func (r *Result) judgePart(ctx context.Context, b *Bench, t Transfer, got Received) error {
+func (r *Result) evaluatePartial(ctx context.Context, b *Bench, t Transfer, got Received) error {
 	if t.Upload {
-		url := fmt.Sprintf("http://127.0.0.1:%d%s", sinkPort, sinkLast)
+		url := fmt.Sprintf("http://127.0.0.1:%d%s", sinkPort, lastReportPath)
 		text, err := b.Run(ctx, "web", "curl", "-sS", "--max-time", "10", url)
 		if err != nil {
 			return err
@@ -430,7 +430,7 @@ func (r *Result) judgePart(ctx context.Context, b *Bench, t Transfer, got Receiv
 		}
 	}
 	r.Bytes, r.Seconds, r.LongestGap = unit.Bytes(got.Bytes), t.Length.Seconds(), got.Gap
-	want, err := b.prefixHash(t.Size, got.Bytes)
+	want, err := b.hashPrefix(t.Size, got.Bytes)
 	if err != nil {
 		return err
 	}
@@ -456,10 +456,10 @@ type Sample struct {
 // watchEvery is how often a transfer is looked at.
 const watchEvery = 250 * time.Millisecond
 
-// watch gives samples of a transfer to the plan's Watch, if there is one,
+// startWatch gives samples of a transfer to the plan's Watch, if there is one,
 // until stop is called.
-func (s *session) watch(b *Bench, t Transfer, before Stats, m *byteCounter) (stop func()) {
-	if s.plan.Watch == nil {
+func (s *session) startWatch(b *Bench, t Transfer, before Stats, m *byteCounter) (stop func()) {
+	if s.spec.Watch == nil {
 		return func() {}
 	}
 	end, ended := make(chan struct{}), make(chan struct{})
@@ -475,15 +475,15 @@ func (s *session) watch(b *Bench, t Transfer, before Stats, m *byteCounter) (sto
 			case <-tick.C:
 			}
 			if now, err := b.Lab.Stats(false); err == nil {
-				s.plan.Watch(Sample{t.Scheme, time.Since(begin), m.bytes(), deviceBytes(b.Lab.Topology, t.Upload, before, now)})
+				s.spec.Watch(Sample{t.Scheme, time.Since(begin), m.total(), deviceBytes(b.Lab.Topology, t.Upload, before, now)})
 			}
 		}
 	}()
 	return func() { close(end); <-ended }
 }
 
-// count fills in what the links tell.
-func (r *Result) count(t *Topology, before, after Stats) {
+// countLinks fills in what the links tell.
+func (r *Result) countLinks(t *Topology, before, after Stats) {
 	r.Lateness, r.Disturbed = after.Lateness, after.Lateness.Disturbed
 	r.Devices, r.Links = deviceBytes(t, r.Direction == "put", before, after), map[string]unit.Bytes{}
 	r.Delays = map[string]Delays{}
@@ -510,8 +510,8 @@ func deviceBytes(t *Topology, upload bool, before, after Stats) map[string]unit.
 		from, to = to, from
 	}
 	carried := func(sender, receiver string) (sum unit.Bytes) {
-		for _, link := range t.allBetween(sender, receiver) {
-			if end, err := t.end(sender, link); err == nil {
+		for _, link := range t.linksBetween(sender, receiver) {
+			if end, err := t.endIndex(sender, link); err == nil {
 				sum += after.Link(link).Lines[end].Count.Delivered.Bytes - before.Link(link).Lines[end].Count.Delivered.Bytes
 			}
 		}
@@ -524,10 +524,10 @@ func deviceBytes(t *Topology, upload bool, before, after Stats) map[string]unit.
 	return devices
 }
 
-// kill ends all programs in a node.
-func (l *Lab) kill(node string) {
+// killPrograms ends all programs in a node.
+func (l *Lab) killPrograms(node string) {
 	var st unix.Stat_t
-	if unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", l.hello.PID, l.hello.NS[node]), &st) == nil {
+	if unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", l.info.PID, l.info.NS[node]), &st) == nil {
 		killInside(map[uint64]bool{st.Ino: true})
 	}
 }

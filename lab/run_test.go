@@ -31,13 +31,13 @@ func TestRun(t *testing.T) {
 	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
 		t.Skip("needs a kernel with MPTCP")
 	}
-	top, err := House("8/10/5")
+	top, err := Triangle("8/10/5")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	for _, upload := range []bool{false, true} {
-		p := Plan{Topology: top, Schemes: []string{"single", "kibbutz"}, Size: 512 * unit.KB, Upload: upload, Reps: 1, Seed: 3, Trace: dir}
+		p := RunSpec{Topology: top, Schemes: []string{"single", "mptcp"}, Size: 512 * unit.KB, Upload: upload, Reps: 1, Seed: 3, Trace: dir}
 		var got []Result
 		if err := Run(context.Background(), p, func(r Result) { got = append(got, r) }); err != nil {
 			t.Fatal(err)
@@ -63,12 +63,12 @@ func TestRun(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 			sum := r.Devices["primary"] + r.Devices["helper1"]
-			if sum < p.Size*packetIP/packetPayload || s == "single" && r.Devices["helper1"] > 2000 || s == "kibbutz" && r.Devices["helper1"] < p.Size/20 {
+			if sum < p.Size*packetIP/packetPayload || s == "single" && r.Devices["helper1"] > 2000 || s == "mptcp" && r.Devices["helper1"] < p.Size/20 {
 				t.Errorf("%s: bytes per device %v", s, r.Devices)
 			}
 		}
 	}
-	if files, _ := filepath.Glob(filepath.Join(dir, "kibbutz-0", "web-*.log")); len(files) == 0 {
+	if files, _ := filepath.Glob(filepath.Join(dir, "mptcp-0", "web-*.log")); len(files) == 0 {
 		t.Error("no output of programs was kept")
 	}
 }
@@ -78,11 +78,11 @@ func TestRun(t *testing.T) {
 func TestRunUnshaped(t *testing.T) {
 	t.Parallel()
 	needPrograms(t, "curl", "nginx")
-	top, err := House("-")
+	top, err := Triangle("-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []Plan{
+	for _, p := range []RunSpec{
 		{Topology: top, Schemes: []string{"relay", "relay:copy", "single"}, Size: 4 * unit.MB, Reps: 1, Unchecked: true},
 		{Topology: top, Schemes: []string{"relay"}, Size: 512 * unit.KB, Reps: 1, Upload: true},
 		{Topology: top, Schemes: []string{"single"}, Size: 100 * unit.KB, Reps: 1, Streams: 50},
@@ -102,15 +102,15 @@ func TestRunUnshaped(t *testing.T) {
 }
 
 func TestParseBonded(t *testing.T) {
-	m, err := parseBonded("minrtt:noreinject:direct:subflows=2:feedback=fixed-always:if=a+b:udp:cc=bbr")
-	if err != nil || !reflect.DeepEqual(*m, bonded{bare{}, "minrtt", true, true, 0, 2, []string{"a", "b"}, "fixed-always", true, "bbr"}) {
+	m, err := parseMPBondScheme("minrtt:noreinject:direct:subflows=2:feedback=fixed-always:if=a+b:udp:cc=bbr")
+	if err != nil || !reflect.DeepEqual(*m, mpbondScheme{schemeDefaults{}, "minrtt", true, true, 0, 2, []string{"a", "b"}, "fixed-always", true, "bbr"}) {
 		t.Errorf("%+v, %v", m, err)
 	}
-	if m, err := parseBonded("ratio:0.6:noreinject"); err != nil || m.scheduler != "ratio:0.6" || !m.noReinject {
+	if m, err := parseMPBondScheme("ratio:0.6:noreinject"); err != nil || m.scheduler != "ratio:0.6" || !m.noReinject {
 		t.Errorf("ratio:0.6: %+v, %v", m, err)
 	}
 	for _, bad := range []string{"pams:0.5", "ratio:0.5:0.6", "pams:minrtt", "subflows=0", "subflows=two", ":", "pams:", "udp", "udp:cc=bbr"} {
-		if _, err := parseBonded(bad); err == nil || !strings.Contains(err.Error(), "mpbond:"+bad) {
+		if _, err := parseMPBondScheme(bad); err == nil || !strings.Contains(err.Error(), "mpbond:"+bad) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -121,11 +121,11 @@ func TestParseBonded(t *testing.T) {
 func TestRunFaults(t *testing.T) {
 	t.Parallel()
 	needPrograms(t, "curl", "nginx")
-	top, err := House("8")
+	top, err := Triangle("8")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := Plan{Topology: top, Schemes: []string{"single"}, Size: 512 * unit.KB, Reps: 1,
+	p := RunSpec{Topology: top, Schemes: []string{"single"}, Size: 512 * unit.KB, Reps: 1,
 		At: []string{"300ms:ps.outage=on", "500ms:ps.outage=off", "300ms:kill=primary"}}
 	// Killing what runs on the primary ends curl: an error, not a hang.
 	failed := false
@@ -155,13 +155,13 @@ func TestRunFaults(t *testing.T) {
 func TestRunInterrupted(t *testing.T) {
 	t.Parallel()
 	needPrograms(t, "curl", "nginx")
-	top, err := House("1")
+	top, err := Triangle("1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	err = Run(ctx, Plan{Topology: top, Schemes: []string{"single"}, Size: 100 * unit.MB, Reps: 1}, func(Result) {})
+	err = Run(ctx, RunSpec{Topology: top, Schemes: []string{"single"}, Size: 100 * unit.MB, Reps: 1}, func(Result) {})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("interrupted: %v", err)
 	}

@@ -28,23 +28,23 @@ type Scheme interface {
 	Verify(ctx context.Context, b *Bench, r *Result) error
 	// Stop takes back what Start did, except for programs: Bench ends those.
 	Stop(ctx context.Context, b *Bench) error
-	// Can says for which transfers it has a client, besides whole files one by one.
-	Can() abilities
+	// Capabilities says for which transfers it has a client, besides whole files one by one.
+	Capabilities() capabilities
 }
 
-// abilities of a scheme's client.
-type abilities struct {
-	video bool // plays
-	items bool // fetches or sends several
-	tells bool // is no curl that reports, but tells as mpbond does
+// capabilities of a scheme's client.
+type capabilities struct {
+	video     bool // plays
+	items     bool // fetches or sends several
+	ownReport bool // is no curl that reports, but tells as mpbond does
 }
 
-// bare is of a scheme all that it need not have.
-type bare struct{}
+// schemeDefaults is of a scheme all that it need not have.
+type schemeDefaults struct{}
 
-func (bare) Verify(context.Context, *Bench, *Result) error { return nil }
-func (bare) Stop(context.Context, *Bench) error            { return nil }
-func (bare) Can() abilities                                { return abilities{} }
+func (schemeDefaults) Verify(context.Context, *Bench, *Result) error { return nil }
+func (schemeDefaults) Stop(context.Context, *Bench) error            { return nil }
+func (schemeDefaults) Capabilities() capabilities                    { return capabilities{} }
 
 // Transfer is one download (or upload) of a bench.
 type Transfer struct {
@@ -63,51 +63,51 @@ type Transfer struct {
 func newScheme(name string) (Scheme, error) {
 	switch name {
 	case "relay", "relay:copy":
-		return &relayed{copies: name == "relay:copy"}, nil
-	case "kibbutz":
-		return &kibbutz{}, nil
-	case "kibbutz:own":
-		return &kibbutz{direct: true, own: true}, nil
-	case "kibbutz:direct":
-		return &kibbutz{direct: true}, nil
-	case "kibbutz:direct:subflows=2":
-		return &kibbutz{direct: true, second: true}, nil
+		return &relayScheme{copyBytes: name == "relay:copy"}, nil
+	case "mptcp":
+		return &mptcpScheme{}, nil
+	case "mptcp:own":
+		return &mptcpScheme{noHelpers: true, ownLinks: true}, nil
+	case "mptcp:direct":
+		return &mptcpScheme{noHelpers: true}, nil
+	case "mptcp:direct:subflows=2":
+		return &mptcpScheme{noHelpers: true, secondSubflow: true}, nil
 	}
 	switch base, variant, _ := strings.Cut(name, ":"); base {
 	case "mpbond":
-		return parseBonded(variant)
+		return parseMPBondScheme(variant)
 	case "onload":
-		return parseOnloaded(variant)
+		return parseOnloadScheme(variant)
 	case "page":
 		if variant == "" {
-			return &paged{}, nil
+			return &pageScheme{}, nil
 		}
 	case "single":
-		return &tethered{helper: variant}, nil
+		return &singleScheme{helper: variant}, nil
 	case "combine":
-		return parseCombine(variant)
-	case "kibbutz":
+		return parseCombineScheme(variant)
+	case "mptcp":
 		if strings.HasPrefix(variant, "ratio=") {
-			return parseSplit(variant)
+			return parseRatioScheme(variant)
 		}
-		if n, is, err := helpersOption(variant); is {
-			return &kibbutz{most: n}, err
+		if n, is, err := parseHelpersOption(variant); is {
+			return &mptcpScheme{maxHelpers: n}, err
 		}
 	}
-	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], kibbutz[:own|:direct[:subflows=2]|:helpers=N|:ratio=P[/P…]], combine[:CHUNK], mpbond[:OPTION…], onload[:SCHEDULER][:helpers=N], page)", name)
+	return nil, fmt.Errorf("unknown scheme %q (single[:HELPER], relay[:copy], mptcp[:own|:direct[:subflows=2]|:helpers=N|:ratio=P[/P…]], combine[:CHUNK], mpbond[:OPTION…], onload[:SCHEDULER][:helpers=N], page)", name)
 }
 
-// tethered is the real curl and the real nginx over one path alone: the direct
+// singleScheme is the real curl and the real nginx over one path alone: the direct
 // one, or that by a helper, which is then a NAT router.
-type tethered struct {
-	bare
+type singleScheme struct {
+	schemeDefaults
 	helper string // "": the direct path
 }
 
 // tetherPriority is that of the rule that sends all to the helper.
 const tetherPriority = "99"
 
-func (s *tethered) Start(ctx context.Context, b *Bench) error {
+func (s *singleScheme) Start(ctx context.Context, b *Bench) error {
 	if s.helper == "" {
 		return b.StartWeb(ctx)
 	}
@@ -118,7 +118,7 @@ func (s *tethered) Start(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	if err := b.routeBy(ctx, s.helper, tetherPriority); err != nil {
+	if err := b.addTetherRoute(ctx, s.helper, tetherPriority); err != nil {
 		return err
 	}
 	if _, err := b.Run(ctx, "primary", "ip", "rule", "add", "to", web.String(), "lookup", tetherPriority, "priority", tetherPriority); err != nil {
@@ -127,57 +127,57 @@ func (s *tethered) Start(ctx context.Context, b *Bench) error {
 	return b.StartWeb(ctx)
 }
 
-func (*tethered) Client(b *Bench, t Transfer) []string { return b.Fetch(t) }
+func (*singleScheme) Client(b *Bench, t Transfer) []string { return b.FetchCommand(t) }
 
-func (*tethered) Can() abilities { return abilities{video: true, items: true} }
+func (*singleScheme) Capabilities() capabilities { return capabilities{video: true, items: true} }
 
-func (s *tethered) Stop(ctx context.Context, b *Bench) error {
+func (s *singleScheme) Stop(ctx context.Context, b *Bench) error {
 	if s.helper == "" {
 		return nil
 	}
-	return b.unroute(ctx, s.helper, tetherPriority)
+	return b.removeTetherRoute(ctx, s.helper, tetherPriority)
 }
 
-// routeBy makes a helper a NAT router, and a routing table of the primary by
+// addTetherRoute makes a helper a NAT router, and a routing table of the primary by
 // it. The helper's link to the primary and the address there are what its
 // scheme's rules choose by.
-func (b *Bench) routeBy(ctx context.Context, helper, table string) error {
+func (b *Bench) addTetherRoute(ctx context.Context, helper, table string) error {
 	t := b.Lab.Topology
-	hs, pipe := t.between(helper, "server"), t.between("primary", helper)
+	hs, pipe := t.linkBetween(helper, "server"), t.linkBetween("primary", helper)
 	via, err := t.Addr(helper, pipe)
 	if err != nil {
 		return err
 	}
-	rules := fmt.Sprintf("table ip kibbutz { chain out { type nat hook postrouting priority srcnat; oifname %q masquerade; }; }", hs)
-	return b.runAll(ctx, [][]string{
+	rules := fmt.Sprintf("table ip mptcp { chain out { type nat hook postrouting priority srcnat; oifname %q masquerade; }; }", hs)
+	return b.runCommands(ctx, [][]string{
 		{helper, "nft", rules},
 		{helper, "sysctl", "-qw", "net.ipv4.ip_forward=1"},
 		{"primary", "ip", "route", "replace", "default", "via", via.String(), "dev", pipe, "table", table},
 	})
 }
 
-// unroute takes back what routeBy did, and the rule for the table, which has
+// removeTetherRoute takes back what addTetherRoute did, and the rule for the table, which has
 // the same priority.
-func (b *Bench) unroute(ctx context.Context, helper, table string) error {
-	return b.runAll(ctx, [][]string{
-		{helper, "nft", "delete", "table", "ip", "kibbutz"},
+func (b *Bench) removeTetherRoute(ctx context.Context, helper, table string) error {
+	return b.runCommands(ctx, [][]string{
+		{helper, "nft", "delete", "table", "ip", "mptcp"},
 		{helper, "sysctl", "-qw", "net.ipv4.ip_forward=0"},
 		{"primary", "ip", "rule", "del", "priority", table},
 		{"primary", "ip", "route", "flush", "table", table},
 	})
 }
 
-// tetherAll makes all helpers NAT routers: what the primary sends from its address
+// tetherHelpers makes all helpers NAT routers: what the primary sends from its address
 // on the pipe to a helper goes by that one.
-func (b *Bench) tetherAll(ctx context.Context) error {
+func (b *Bench) tetherHelpers(ctx context.Context) error {
 	t := b.Lab.Topology
 	for i, h := range t.Helpers() {
-		mine, err := t.Addr("primary", t.between("primary", h))
+		mine, err := t.Addr("primary", t.linkBetween("primary", h))
 		if err != nil {
 			return err
 		}
 		table := tetherTable(i)
-		if err := b.routeBy(ctx, h, table); err != nil {
+		if err := b.addTetherRoute(ctx, h, table); err != nil {
 			return err
 		}
 		if _, err := b.Run(ctx, "primary", "ip", "rule", "add", "from", mine.String(), "lookup", table, "priority", table); err != nil {
@@ -187,11 +187,11 @@ func (b *Bench) tetherAll(ctx context.Context) error {
 	return nil
 }
 
-// untetherAll takes back what tetherAll did.
-func (b *Bench) untetherAll(ctx context.Context) error {
+// untetherHelpers takes back what tetherHelpers did.
+func (b *Bench) untetherHelpers(ctx context.Context) error {
 	var all []error
 	for i, h := range b.Lab.Topology.Helpers() {
-		all = append(all, b.unroute(ctx, h, tetherTable(i)))
+		all = append(all, b.removeTetherRoute(ctx, h, tetherTable(i)))
 	}
 	return errors.Join(all...)
 }
@@ -199,8 +199,8 @@ func (b *Bench) untetherAll(ctx context.Context) error {
 // tetherTable is the routing table by a helper, and the priority of its rule.
 func tetherTable(i int) string { return strconv.Itoa(100 + i) }
 
-// runAll runs commands, each after the name of its node, until one fails.
-func (b *Bench) runAll(ctx context.Context, commands [][]string) error {
+// runCommands runs commands, each after the name of its node, until one fails.
+func (b *Bench) runCommands(ctx context.Context, commands [][]string) error {
 	for _, c := range commands {
 		if _, err := b.Run(ctx, c[0], c[1:]...); err != nil {
 			return err
@@ -209,32 +209,32 @@ func (b *Bench) runAll(ctx context.Context, commands [][]string) error {
 	return nil
 }
 
-// kibbutz is tethering: helpers are NAT routers, and the kernel's MPTCP runs
+// mptcpScheme is tethering: helpers are NAT routers, and the kernel's MPTCP runs
 // end to end between primary and web, with one subflow by each of them.
-type kibbutz struct {
-	direct bool             // no helpers
-	second bool             // a second direct subflow
-	own    bool             // one by each other direct link of the primary
-	most   int              // of the helpers, so many take part; 0: all
-	before map[string]int64 // the primary's MPTCP counters
+type mptcpScheme struct {
+	noHelpers      bool             // no helpers
+	secondSubflow  bool             // a second direct subflow
+	ownLinks       bool             // one by each other direct link of the primary
+	maxHelpers     int              // of the helpers, so many take part; 0: all
+	countersBefore map[string]int64 // the primary's MPTCP counters
 }
 
-// subflows are those that join, besides the first.
-func (k *kibbutz) subflows(t *Topology) int64 {
+// expectedJoins are those that join, besides the first.
+func (k *mptcpScheme) expectedJoins(t *Topology) int64 {
 	switch {
-	case k.own:
-		return int64(len(t.allBetween("primary", "server")) - 1)
-	case k.second:
+	case k.ownLinks:
+		return int64(len(t.linksBetween("primary", "server")) - 1)
+	case k.secondSubflow:
 		return 1
-	case k.direct:
+	case k.noHelpers:
 		return 0
 	}
-	return int64(len(t.first(k.most)))
+	return int64(len(t.firstHelpers(k.maxHelpers)))
 }
 
 // Start sets up the helpers, then the primary's endpoints.
-func (k *kibbutz) Start(ctx context.Context, b *Bench) error {
-	if err := k.endpoints(ctx, b); err != nil {
+func (k *mptcpScheme) Start(ctx context.Context, b *Bench) error {
+	if err := k.addEndpoints(ctx, b); err != nil {
 		return err
 	}
 	for _, n := range []string{"primary", "web"} {
@@ -246,34 +246,34 @@ func (k *kibbutz) Start(ctx context.Context, b *Bench) error {
 		return err
 	}
 	var err error
-	k.before, err = k.counters(ctx, b)
+	k.countersBefore, err = k.readCounters(ctx, b)
 	return err
 }
 
-// endpoints makes those from which subflows join.
-func (k *kibbutz) endpoints(ctx context.Context, b *Bench) error {
+// addEndpoints makes those from which subflows join.
+func (k *mptcpScheme) addEndpoints(ctx context.Context, b *Bench) error {
 	t := b.Lab.Topology
-	if k.second {
+	if k.secondSubflow {
 		own, link, err := secondAddress(t)
 		if err != nil {
 			return err
 		}
-		return b.runAll(ctx, [][]string{
+		return b.runCommands(ctx, [][]string{
 			{"primary", "ip", "address", "add", own + "/24", "dev", link},
 			{"primary", "ip", "mptcp", "endpoint", "add", own, "dev", link, "subflow"},
 		})
 	}
-	if k.own {
-		return b.ownEndpoints(ctx)
+	if k.ownLinks {
+		return b.addExtraEndpoints(ctx)
 	}
-	if k.direct {
+	if k.noHelpers {
 		return nil
 	}
-	if err := b.tetherAll(ctx); err != nil {
+	if err := b.tetherHelpers(ctx); err != nil {
 		return err
 	}
-	for _, h := range t.first(k.most) {
-		pipe := t.between("primary", h)
+	for _, h := range t.firstHelpers(k.maxHelpers) {
+		pipe := t.linkBetween("primary", h)
 		mine, err := t.Addr("primary", pipe)
 		if err != nil {
 			return err
@@ -288,7 +288,7 @@ func (k *kibbutz) endpoints(ctx context.Context, b *Bench) error {
 // secondAddress is one more address of the primary on its direct link, in the
 // same network as its own one.
 func secondAddress(t *Topology) (addr, link string, err error) {
-	link = t.between("primary", "server")
+	link = t.linkBetween("primary", "server")
 	own, err := t.Addr("primary", link)
 	if err != nil {
 		return "", "", err
@@ -298,43 +298,43 @@ func secondAddress(t *Topology) (addr, link string, err error) {
 	return netip.AddrFrom4(b).String(), link, nil
 }
 
-func (*kibbutz) Client(b *Bench, t Transfer) []string {
+func (*mptcpScheme) Client(b *Bench, t Transfer) []string {
 	if t.Video != nil {
-		return append(b.Fetch(t), "--mptcp") // mptcpize does nothing to a static program
+		return append(b.FetchCommand(t), "--mptcp") // mptcpize does nothing to a static program
 	}
-	return append([]string{"mptcpize", "run"}, b.Fetch(t)...)
+	return append([]string{"mptcpize", "run"}, b.FetchCommand(t)...)
 }
 
-// joinTime is how long subflows may take to join: shorter transfers may do
+// maxJoinTime is how long subflows may take to join: shorter transfers may do
 // without.
-const joinTime = time.Second
+const maxJoinTime = time.Second
 
 // Verify asserts that the one connection was MPTCP and that its other subflows
-// joined: a fall-back to TCP would look like a slow kibbutz.
-func (k *kibbutz) Verify(ctx context.Context, b *Bench, r *Result) error {
-	after, err := k.counters(ctx, b)
+// joined: a fall-back to TCP would look like a slow mptcp.
+func (k *mptcpScheme) Verify(ctx context.Context, b *Bench, r *Result) error {
+	after, err := k.readCounters(ctx, b)
 	if err != nil {
 		return err
 	}
-	diff := func(name string) int64 { return after[name] - k.before[name] }
-	joined, want := diff("MPJoinSynAckRx"), k.subflows(b.Lab.Topology)
+	diff := func(name string) int64 { return after[name] - k.countersBefore[name] }
+	joined, want := diff("MPJoinSynAckRx"), k.expectedJoins(b.Lab.Topology)
 	r.Notes = map[string]any{"mptcp_joined": joined}
 	for _, name := range []string{"MPCapableFallbackSYNACK", "MPCapableSYNTXDrop", "MPCapableDataFallback", "InfiniteMapRx", "MPFallbackTokenInit"} {
 		if diff(name) > 0 {
-			return fmt.Errorf("kibbutz: MPTCP fell back to TCP (%s)", name)
+			return fmt.Errorf("mptcp: MPTCP fell back to TCP (%s)", name)
 		}
 	}
 	if n := diff("MPCapableSYNACKRX"); n != 1 {
-		return fmt.Errorf("kibbutz: MPTCP was not used (%d handshakes; net.mptcp.enabled? mptcpize?)", n)
+		return fmt.Errorf("mptcp: MPTCP was not used (%d handshakes; net.mptcp.enabled? mptcpize?)", n)
 	}
-	if joined > want || joined < want && r.Seconds > joinTime.Seconds() {
-		return fmt.Errorf("kibbutz: %d subflows joined, not %d", joined, want)
+	if joined > want || joined < want && r.Seconds > maxJoinTime.Seconds() {
+		return fmt.Errorf("mptcp: %d subflows joined, not %d", joined, want)
 	}
 	return nil
 }
 
-// counters reads the primary's MPTCP counters.
-func (*kibbutz) counters(ctx context.Context, b *Bench) (map[string]int64, error) {
+// readCounters reads the primary's MPTCP counters.
+func (*mptcpScheme) readCounters(ctx context.Context, b *Bench) (map[string]int64, error) {
 	out, err := b.Run(ctx, "primary", "cat", "/proc/net/netstat")
 	if err != nil {
 		return nil, err
@@ -355,25 +355,25 @@ func (*kibbutz) counters(ctx context.Context, b *Bench) (map[string]int64, error
 		}
 	}
 	if !slices.Contains(names, "MPJoinSynAckRx") {
-		return nil, fmt.Errorf("kibbutz: this kernel has no MPTCP counters (is MPTCP built in?)")
+		return nil, fmt.Errorf("mptcp: this kernel has no MPTCP counters (is MPTCP built in?)")
 	}
 	return c, nil
 }
 
-func (*kibbutz) Can() abilities { return abilities{video: true, items: true} }
+func (*mptcpScheme) Capabilities() capabilities { return capabilities{video: true, items: true} }
 
-func (k *kibbutz) Stop(ctx context.Context, b *Bench) error {
+func (k *mptcpScheme) Stop(ctx context.Context, b *Bench) error {
 	t := b.Lab.Topology
 	var all []error
-	if k.second {
+	if k.secondSubflow {
 		own, link, err := secondAddress(t)
-		all = append(all, err, b.runAll(ctx, [][]string{{"primary", "ip", "address", "del", own + "/24", "dev", link}}))
+		all = append(all, err, b.runCommands(ctx, [][]string{{"primary", "ip", "address", "del", own + "/24", "dev", link}}))
 	}
-	if k.own {
-		all = append(all, b.closeOwn(ctx))
+	if k.ownLinks {
+		all = append(all, b.removeExtraRoutes(ctx))
 	}
-	if !k.direct {
-		all = append(all, b.untetherAll(ctx))
+	if !k.noHelpers {
+		all = append(all, b.untetherHelpers(ctx))
 	}
 	_, err := b.Run(ctx, "primary", "ip", "mptcp", "endpoint", "flush")
 	return errors.Join(append(all, err)...)

@@ -25,15 +25,15 @@ const (
 // bondTimeout is how long all subflows may take to come up.
 const bondTimeout = 15 * time.Second
 
-// bonded is mpbond itself: server, primary and helpers as processes in their
+// mpbondScheme is mpbond itself: server, primary and helpers as processes in their
 // nodes, and curl through the primary's SOCKS5 proxy. A transfer starts when
 // all subflows are up and none has carried data.
-type bonded struct {
-	bare
+type mpbondScheme struct {
+	schemeDefaults
 	scheduler  string // of server and primary; empty: mpbond's own choice
 	noReinject bool   // no early reinjection
-	direct     bool   // no helpers
-	most       int    // of the helpers, so many take part; 0: all
+	noHelpers  bool   // no helpers
+	maxHelpers int    // of the helpers, so many take part; 0: all
 	subflows   int    // direct ones of each interface; 0: mpbond's own choice
 	// interfaces are those of the primary's links to the server that carry direct
 	// subflows; none: what the system's routes say, which is the first one.
@@ -46,12 +46,12 @@ type bonded struct {
 	congestion string // empty: mpbond's own choice
 }
 
-// pbe is PBE-CC's name among congestion controls.
-const pbe = "pbe"
+// pbeName is PBE-CC's name among congestion controls.
+const pbeName = "pbe"
 
-// parseBonded reads what follows "mpbond:", options with colons between them.
-func parseBonded(variant string) (*bonded, error) {
-	m := &bonded{}
+// parseMPBondScheme reads what follows "mpbond:", options with colons between them.
+func parseMPBondScheme(variant string) (*mpbondScheme, error) {
+	m := &mpbondScheme{}
 	if variant == "" {
 		return m, nil
 	}
@@ -60,14 +60,14 @@ func parseBonded(variant string) (*bonded, error) {
 		f, isFeedback := strings.CutPrefix(o, "feedback=")
 		i, isInterfaces := strings.CutPrefix(o, "if=")
 		cc, isCongestion := strings.CutPrefix(o, "cc=")
-		helpers, isHelpers, err := helpersOption(o)
+		helpers, isHelpers, err := parseHelpersOption(o)
 		switch {
 		case o == "noreinject":
 			m.noReinject = true
 		case o == "direct":
-			m.direct = true
+			m.noHelpers = true
 		case isHelpers:
-			m.most = helpers
+			m.maxHelpers = helpers
 		case isSubflows:
 			m.subflows, err = strconv.Atoi(n)
 		case o == "udp":
@@ -100,16 +100,16 @@ func isNumber(text string) bool {
 	return err == nil
 }
 
-// helpers are those that take part.
-func (m *bonded) helpers(b *Bench) []string {
-	if m.direct {
+// activeHelpers are those that take part.
+func (m *mpbondScheme) activeHelpers(b *Bench) []string {
+	if m.noHelpers {
 		return nil
 	}
-	return b.Lab.Topology.first(m.most)
+	return b.Lab.Topology.firstHelpers(m.maxHelpers)
 }
 
 // Start makes keys, has the devices trust each other, and starts processes.
-func (m *bonded) Start(ctx context.Context, b *Bench) error {
+func (m *mpbondScheme) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
 	}
@@ -117,10 +117,10 @@ func (m *bonded) Start(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	if err := b.mpbondKeys(ctx, mpbond); err != nil {
+	if err := b.setupTrust(ctx, mpbond); err != nil {
 		return err
 	}
-	for _, p := range m.processes(b, mpbond) {
+	for _, p := range m.processList(b, mpbond) {
 		if b.LogDir != "" {
 			p.argv = append(p.argv, "--trace", filepath.Join(b.LogDir, p.node+"-trace.jsonl"))
 		}
@@ -128,16 +128,16 @@ func (m *bonded) Start(ctx context.Context, b *Bench) error {
 			return err
 		}
 	}
-	return b.waitSubflows(ctx, "primary", max(1, m.subflows)*max(1, len(m.interfaces))+len(m.helpers(b)))
+	return b.waitSubflows(ctx, "primary", max(1, m.subflows)*max(1, len(m.interfaces))+len(m.activeHelpers(b)))
 }
 
-func (*bonded) Client(b *Bench, t Transfer) []string {
-	return append(b.Fetch(t), "--socks5-hostname", fmt.Sprintf("127.0.0.1:%d", socksPort))
+func (*mpbondScheme) Client(b *Bench, t Transfer) []string {
+	return append(b.FetchCommand(t), "--socks5-hostname", fmt.Sprintf("127.0.0.1:%d", socksPort))
 }
 
 // Verify tells what both ends say of their subflows, and how much memory the
 // processes took.
-func (m *bonded) Verify(ctx context.Context, b *Bench, r *Result) error {
+func (m *mpbondScheme) Verify(ctx context.Context, b *Bench, r *Result) error {
 	receiver, sender := "primary", "server"
 	if r.Direction == "put" {
 		receiver, sender = sender, receiver
@@ -155,7 +155,7 @@ func (m *bonded) Verify(ctx context.Context, b *Bench, r *Result) error {
 		atServer = got
 	}
 	for _, bond := range atServer.Bonds {
-		for _, p := range bond.Paths {
+		for _, p := range bond.Subflows {
 			if m.udp && p.Transport != "udp" && p.State == api.Up {
 				return fmt.Errorf("mpbond: subflow %d is over %s: %s", p.ID, p.Transport, p.Fallback)
 			}
@@ -182,7 +182,7 @@ func (m *bonded) Verify(ctx context.Context, b *Bench, r *Result) error {
 // first and of the one that ended last, of those that carried any.
 func endSpread(bond api.Bond) time.Duration {
 	var first, last time.Time
-	for _, p := range bond.Paths {
+	for _, p := range bond.Subflows {
 		if p.LastData.IsZero() {
 			continue
 		}
@@ -196,7 +196,7 @@ func endSpread(bond api.Bond) time.Duration {
 	return last.Sub(first)
 }
 
-func (*bonded) Can() abilities { return abilities{video: true, items: true} }
+func (*mpbondScheme) Capabilities() capabilities { return capabilities{video: true, items: true} }
 
 // mpbondStatus asks the server or primary in a node. Its socket is a file, which is the
 // same for all nodes.
@@ -213,11 +213,11 @@ func (b *Bench) waitSubflows(ctx context.Context, node string, want int) error {
 	var s api.Status
 	var failed error // of the last look: it may not answer yet
 	up := 0
-	err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
+	err := pollUntil(ctx, 20*time.Millisecond, func() (bool, error) {
 		s, failed = mpbondStatus(ctx, b, node, "primary")
 		up = 0
 		for _, bond := range s.Bonds {
-			for _, p := range bond.Paths {
+			for _, p := range bond.Subflows {
 				if p.State == api.Up {
 					up++
 				}
@@ -226,7 +226,7 @@ func (b *Bench) waitSubflows(ctx context.Context, node string, want int) error {
 		return failed == nil && up >= want, nil
 	})
 	if err != nil {
-		return fmt.Errorf("mpbond: %s: %d of %d subflows are up after %v: %v %+v%s", node, up, want, bondTimeout, failed, s.Bonds, b.said())
+		return fmt.Errorf("mpbond: %s: %d of %d subflows are up after %v: %v %+v%s", node, up, want, bondTimeout, failed, s.Bonds, b.recentOutput())
 	}
 	return nil
 }
@@ -242,8 +242,8 @@ func mpbondHome(b *Bench, node string) string { return filepath.Join(b.Dir, "mpb
 
 func mpbondEnv(b *Bench, node string) []string { return []string{"MPBOND_HOME=" + mpbondHome(b, node)} }
 
-// processes are the commands, in the order in which to start them.
-func (m *bonded) processes(b *Bench, mpbond string) (p []mpbondProcess) {
+// processList are the commands, in the order in which to start them.
+func (m *mpbondScheme) processList(b *Bench, mpbond string) (p []mpbondProcess) {
 	server := []string{mpbond, "server", "--allow", "10.0.0.0/8", "--allow", "fd00::/8"}
 	primary := []string{mpbond, "primary", "--name", "primary", "--transparent", "0"}
 	for _, argv := range []*[]string{&server, &primary} {
@@ -268,79 +268,79 @@ func (m *bonded) processes(b *Bench, mpbond string) (p []mpbondProcess) {
 		if m.udp {
 			primary = append(primary, "--udp", i)
 		}
-		primary = append(primary, m.cell(b, i)...)
+		primary = append(primary, m.cellArgs(b, i)...)
 	}
 	if m.udp {
 		server = append(server, "--udp")
 	}
 	p = append(p, mpbondProcess{"server", bondPort, server}, mpbondProcess{"primary", socksPort, primary})
-	for _, h := range m.helpers(b) {
+	for _, h := range m.activeHelpers(b) {
 		helper := []string{mpbond, "helper"}
 		if m.feedback != "" {
 			helper = append(helper, "--feedback", m.feedback)
 		}
 		if m.udp {
-			link := b.Lab.Topology.between(h, "server")
-			helper = append(append(helper, "--udp", link), m.cell(b, link)...)
+			link := b.Lab.Topology.linkBetween(h, "server")
+			helper = append(append(helper, "--udp", link), m.cellArgs(b, link)...)
 		}
 		p = append(p, mpbondProcess{h, 0, helper})
 	}
 	return p
 }
 
-// cell has who is called so hear the cells of a link, if that is a device of a mobile
+// cellArgs has who is called so hear the cells of a link, if that is a device of a mobile
 // network, for PBE-CC.
-func (m *bonded) cell(b *Bench, link string) []string {
+func (m *mpbondScheme) cellArgs(b *Bench, link string) []string {
 	l := b.Lab.Topology.Link[link]
-	if !m.udp || m.congestion != pbe || l == nil || l.LTE == nil {
+	if !m.udp || m.congestion != pbeName || l == nil || l.LTE == nil {
 		return nil
 	}
-	source := fmt.Sprintf("%s=unix:%s", link, messagesAt(b.Lab.dir, l.LTE.Network))
-	if b.Lab.Topology.only(l.LTE.Network) != link { // else the source tells it
+	source := fmt.Sprintf("%s=unix:%s", link, messagesPath(b.Lab.dir, l.LTE.Network))
+	if b.Lab.Topology.onlyDevice(l.LTE.Network) != link { // else the source tells it
 		source += fmt.Sprintf(",rnti=%d", l.LTE.RNTI)
 	}
 	return []string{"--cell", source}
 }
 
-// mpbondKeys makes each device's key and tells the others, once for a bench.
+// setupTrust makes each device's key and tells the others, once for a bench.
 // All devices name the server by one address, which each reaches by its own
 // path; helpers call the primary over their pipes.
-func (b *Bench) mpbondKeys(ctx context.Context, mpbond string) error {
+func (b *Bench) setupTrust(ctx context.Context, mpbond string) error {
 	if _, err := os.Stat(filepath.Join(b.Dir, "mpbond")); err == nil {
 		return nil
 	}
 	t := b.Lab.Topology
-	homes, err := b.newHomes(ctx, mpbond, mpbondHome(b, ""), append([]string{"primary", "server"}, t.Helpers()...))
+	homes, err := b.makeHomes(ctx, mpbond, mpbondHome(b, ""), append([]string{"primary", "server"}, t.Helpers()...))
 	if err != nil {
 		return err
 	}
-	addr, err := t.Addr("server", t.between("server", "web"))
+	addr, err := t.Addr("server", t.linkBetween("server", "web"))
 	if err != nil {
 		return err
 	}
-	if err := homes.trust(ctx, "server", "primary", "primary"); err != nil {
+	if err := homes.addTrust(ctx, "server", "primary", "primary"); err != nil {
 		return err
 	}
 	server := fmt.Sprintf("%s:%d", addr, bondPort)
-	if err := homes.trust(ctx, "primary", "server", "server", "--addr", server); err != nil {
+	if err := homes.addTrust(ctx, "primary", "server", "server", "--addr", server); err != nil {
 		return err
 	}
 	for _, h := range t.Helpers() {
 		var pipes []string
-		for _, link := range t.allBetween("primary", h) {
+		for _, link := range t.linksBetween("primary", h) {
 			addr, err := t.Addr("primary", link)
 			if err != nil {
 				return err
 			}
 			pipes = append(pipes, "--addr", fmt.Sprintf("%s:%d", addr, pipePort))
 		}
-		if err := homes.trust(ctx, "primary", h, "helper"); err != nil {
+		if err := homes.addTrust(ctx, "primary", h, "helper"); err != nil {
 			return err
 		}
-		if err := homes.trust(ctx, h, "server", "server", "--addr", server); err != nil {
+		if err := homes.addTrust(ctx, h, "server", "server", "--addr", server); err != nil {
 			return err
 		}
-		if err := homes.trust(ctx, h, "primary", "primary", pipes...); err != nil {
+		if err := homes.addTrust(ctx, h, "primary", "primary", pipes...); err != nil {
 			return err
 		}
 	}

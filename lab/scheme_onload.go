@@ -19,23 +19,23 @@ import (
 // onloadPort is where helpers take connections, mpbond's own default.
 const onloadPort = 7604
 
-// onloaded is mpbond without a server: helpers onload, and the client is
+// onloadScheme is mpbond without a server: helpers onload, and the client is
 // `mpbond get --onload` or `mpbond put`. It begins with no connection to anybody, and has
 // found its helpers when its time begins.
-type onloaded struct {
-	bare
-	scheduler string // empty: the product's own
-	most      int    // of the helpers, so many take part; 0: all
+type onloadScheme struct {
+	schemeDefaults
+	scheduler  string // empty: the product's own
+	maxHelpers int    // of the helpers, so many take part; 0: all
 }
 
-// parseOnloaded reads what follows "onload:", options with colons between them.
-func parseOnloaded(variant string) (*onloaded, error) {
-	o := &onloaded{}
+// parseOnloadScheme reads what follows "onload:", options with colons between them.
+func parseOnloadScheme(variant string) (*onloadScheme, error) {
+	o := &onloadScheme{}
 	for text := range strings.SplitSeq(variant, ":") {
-		n, is, err := helpersOption(text)
+		n, is, err := parseHelpersOption(text)
 		switch {
 		case is && err == nil:
-			o.most = n
+			o.maxHelpers = n
 		case is:
 			return nil, fmt.Errorf("scheme onload:%s: %w", variant, err)
 		case o.scheduler == "" && text != "":
@@ -47,14 +47,14 @@ func parseOnloaded(variant string) (*onloaded, error) {
 	return o, nil
 }
 
-// onloads tells whether a scheme is of this kind.
-func onloads(scheme string) bool {
+// isOnloadScheme tells whether a scheme is of this kind.
+func isOnloadScheme(scheme string) bool {
 	base, _, _ := strings.Cut(scheme, ":")
 	return base == "onload"
 }
 
 // Start has the first helpers take connections.
-func (o *onloaded) Start(ctx context.Context, b *Bench) error {
+func (o *onloadScheme) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
 	}
@@ -62,28 +62,28 @@ func (o *onloaded) Start(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	if err := b.onloadKeys(ctx, mpbond, o.most); err != nil {
+	if err := b.setupOnloadTrust(ctx, mpbond, o.maxHelpers); err != nil {
 		return err
 	}
-	for _, h := range b.Lab.Topology.first(o.most) {
+	for _, h := range b.Lab.Topology.firstHelpers(o.maxHelpers) {
 		argv := []string{mpbond, "helper", "--onload=unlimited", "--name", h}
 		if b.LogDir != "" {
 			argv = append(argv, "--trace", filepath.Join(b.LogDir, h+"-trace.jsonl"))
 		}
-		if err := b.Spawn(ctx, h, onloadPort, []string{b.onloadHomes.env(h)}, argv...); err != nil {
+		if err := b.Spawn(ctx, h, onloadPort, []string{b.onloadHomes.homeEnv(h)}, argv...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (o *onloaded) Client(b *Bench, t Transfer) []string {
+func (o *onloadScheme) Client(b *Bench, t Transfer) []string {
 	mpbond, _ := findProgram("mpbond") // Start has found it
-	argv := []string{"env", b.onloadHomes.env("primary"), mpbond}
+	argv := []string{"env", b.onloadHomes.homeEnv("primary"), mpbond}
 	if t.Upload {
 		argv = append(argv, "put", "--to", b.itemURL(t, -1))
 	} else {
-		argv = append(argv, "get", "--onload", "--output", filepath.Join(b.Dir, gotDir))
+		argv = append(argv, "get", "--onload", "--output", filepath.Join(b.Dir, receivedDir))
 	}
 	argv = append(argv, "--json")
 	if o.scheduler != "" {
@@ -99,8 +99,8 @@ func (o *onloaded) Client(b *Bench, t Transfer) []string {
 	return argv
 }
 
-// onloadSaid is what `mpbond get --onload --json` and `mpbond put --json` print.
-type onloadSaid struct {
+// onloadReport is what `mpbond get --onload --json` and `mpbond put --json` print.
+type onloadReport struct {
 	Wasted  unit.Bytes `json:"wasted"`
 	Seconds float64    `json:"seconds"`
 	Devices []struct {
@@ -110,19 +110,19 @@ type onloadSaid struct {
 	} `json:"devices"`
 }
 
-// judgeOnload takes in what the client says, and decides whether all files are right,
+// evaluateOnload takes in what the client says, and decides whether all files are right,
 // which are those that it wrote, or that the web node got.
-func (r *Result) judgeOnload(b *Bench, t Transfer, out []byte) error {
-	var said onloadSaid
+func (r *Result) evaluateOnload(b *Bench, t Transfer, out []byte) error {
+	var said onloadReport
 	if err := json.Unmarshal(out, &said); err != nil {
 		return fmt.Errorf("what the client says: %w: %s", err, bytes.TrimSpace(out))
 	}
 	r.Seconds, r.Duplicate, r.Notes = said.Seconds, said.Wasted, map[string]any{"devices": said.Devices}
-	dir := gotDir
+	dir := receivedDir
 	if t.Upload {
 		dir = sentDir
 	}
-	named, err := b.checkFiles(t, dir)
+	named, err := b.checkItemFiles(t, dir)
 	if err != nil {
 		return err
 	}
@@ -134,8 +134,8 @@ func (r *Result) judgeOnload(b *Bench, t Transfer, out []byte) error {
 	return nil
 }
 
-// renamed is when a file got its name: no byte is written to it after that.
-func renamed(path string) (time.Time, error) {
+// renameTime is when a file got its name: no byte is written to it after that.
+func renameTime(path string) (time.Time, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		return time.Time{}, fmt.Errorf("%s: %w", path, err)
@@ -145,9 +145,9 @@ func renamed(path string) (time.Time, error) {
 
 // Verify asserts that the helpers that take part were found, that something came by one
 // of them, and nothing by the others.
-func (o *onloaded) Verify(_ context.Context, b *Bench, r *Result) error {
+func (o *onloadScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 	all := b.Lab.Topology.Helpers()
-	some := b.Lab.Topology.first(o.most)
+	some := b.Lab.Topology.firstHelpers(o.maxHelpers)
 	text, _ := json.Marshal(r.Notes["devices"])
 	var carried unit.Bytes
 	for _, h := range some {
@@ -169,14 +169,14 @@ func (o *onloaded) Verify(_ context.Context, b *Bench, r *Result) error {
 	return nil
 }
 
-func (*onloaded) Can() abilities { return abilities{items: true, tells: true} }
+func (*onloadScheme) Capabilities() capabilities { return capabilities{items: true, ownReport: true} }
 
-// onloadKeys makes the devices' keys, once for a bench, and has the primary trust the
+// setupOnloadTrust makes the devices' keys, once for a bench, and has the primary trust the
 // first n helpers, or all if n is 0, and these it.
-func (b *Bench) onloadKeys(ctx context.Context, mpbond string, n int) error {
+func (b *Bench) setupOnloadTrust(ctx context.Context, mpbond string, n int) error {
 	t := b.Lab.Topology
 	if b.onloadHomes == nil {
-		h, err := b.newHomes(ctx, mpbond, filepath.Join(b.Dir, "onload"), append([]string{"primary"}, t.Helpers()...))
+		h, err := b.makeHomes(ctx, mpbond, filepath.Join(b.Dir, "onload"), append([]string{"primary"}, t.Helpers()...))
 		if err != nil {
 			return err
 		}
@@ -185,11 +185,11 @@ func (b *Bench) onloadKeys(ctx context.Context, mpbond string, n int) error {
 			return err
 		}
 		for _, name := range t.Helpers() {
-			if err := h.trust(ctx, name, "primary", "primary"); err != nil {
+			if err := h.addTrust(ctx, name, "primary", "primary"); err != nil {
 				return err
 			}
 			allow := fmt.Sprintf("[onload]\nallow = [\"%s/32\"]\n", web) // it is a private address
-			if err := os.WriteFile(filepath.Join(h.dir(name), "helper.toml"), []byte(allow), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(h.homeDir(name), "helper.toml"), []byte(allow), 0o600); err != nil {
 				return err
 			}
 		}
@@ -197,21 +197,21 @@ func (b *Bench) onloadKeys(ctx context.Context, mpbond string, n int) error {
 	}
 	h := b.onloadHomes
 	// What was kept of an upload that failed would spare the next one a part of it.
-	kept, err := filepath.Glob(filepath.Join(h.dir("primary"), "put-*.jsonl"))
+	kept, err := filepath.Glob(filepath.Join(h.homeDir("primary"), "put-*.jsonl"))
 	if err != nil {
 		return err
 	}
-	for _, name := range append(kept, filepath.Join(h.dir("primary"), "trust.toml")) {
+	for _, name := range append(kept, filepath.Join(h.homeDir("primary"), "trust.toml")) {
 		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
 			return err
 		}
 	}
-	for _, name := range t.first(n) {
-		addr, err := t.Addr(name, t.between("primary", name))
+	for _, name := range t.firstHelpers(n) {
+		addr, err := t.Addr(name, t.linkBetween("primary", name))
 		if err != nil {
 			return err
 		}
-		if err := h.trust(ctx, "primary", name, "helper", "--addr", fmt.Sprintf("%s:%d", addr, onloadPort)); err != nil {
+		if err := h.addTrust(ctx, "primary", name, "helper", "--addr", fmt.Sprintf("%s:%d", addr, onloadPort)); err != nil {
 			return err
 		}
 	}

@@ -15,12 +15,12 @@ import (
 // pagePort is where helpers have their page, mpbond's own default.
 const pagePort = 7607
 
-// paged is mpbond without a client: the first helper's page takes files of a browser beside
+// pageScheme is mpbond without a client: the first helper's page takes files of a browser beside
 // it, in whose place curl is, and sends them over its own line and the home line, whose router is
 // the primary: it must forward, and be a NAT router (Node.NAT).
-type paged struct {
-	at, code string
-	config   []byte // the helper's, without a page
+type pageScheme struct {
+	pageURL, code string
+	savedConfig   []byte // the helper's, without a page
 }
 
 // pageClient asks the page as a browser does: it tells the code, sends files one after the
@@ -42,7 +42,7 @@ done
 echo "{\"seconds\": $((($(date +%s%N) - begin) / 1000000))e-3}"
 `
 
-func (p *paged) Start(ctx context.Context, b *Bench) error {
+func (p *pageScheme) Start(ctx context.Context, b *Bench) error {
 	if err := b.StartWeb(ctx); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (p *paged) Start(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	if err := b.onloadKeys(ctx, mpbond, 1); err != nil {
+	if err := b.setupOnloadTrust(ctx, mpbond, 1); err != nil {
 		return err
 	}
 	t := b.Lab.Topology
@@ -58,7 +58,7 @@ func (p *paged) Start(ctx context.Context, b *Bench) error {
 		return fmt.Errorf("page: there is no helper")
 	}
 	h := t.Helpers()[0]
-	hs, pipe := t.between(h, "server"), t.between("primary", h)
+	hs, pipe := t.linkBetween(h, "server"), t.linkBetween("primary", h)
 	router, err := t.Addr("primary", pipe)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (p *paged) Start(ctx context.Context, b *Bench) error {
 	if _, err := b.Run(ctx, h, "ip", "route", "replace", "default", "via", router.String(), "dev", pipe, "metric", "900"); err != nil {
 		return err
 	}
-	dir := b.onloadHomes.dir(h)
+	dir := b.onloadHomes.homeDir(h)
 	spools, err := filepath.Glob(filepath.Join(dir, "page-*"))
 	if err != nil {
 		return err
@@ -81,29 +81,29 @@ func (p *paged) Start(ctx context.Context, b *Bench) error {
 		}
 	}
 	config := filepath.Join(dir, "helper.toml")
-	if p.config, err = os.ReadFile(config); err != nil {
+	if p.savedConfig, err = os.ReadFile(config); err != nil {
 		return err
 	}
 	text := fmt.Sprintf("[onload]\nallowance = \"unlimited\"\ninterface = %q\n[onload.page]\nhome = %q\nto = %q\n", hs, pipe, b.itemURL(Transfer{Upload: true}, -1))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
-	if err := b.Spawn(ctx, h, pagePort, []string{b.onloadHomes.env(h)}, mpbond, "helper", "--name", h); err != nil {
+	if err := b.Spawn(ctx, h, pagePort, []string{b.onloadHomes.homeEnv(h)}, mpbond, "helper", "--name", h); err != nil {
 		return err
 	}
-	out, err := b.onloadHomes.run(ctx, h, "status", "--json")
+	out, err := b.onloadHomes.runMPBond(ctx, h, "status", "--json")
 	if err != nil {
 		return err
 	}
-	if p.code, err = pageCode(out); err != nil {
+	if p.code, err = findPageCode(out); err != nil {
 		return err
 	}
-	p.at = "http://" + here.String() + ":" + strconv.Itoa(pagePort)
+	p.pageURL = "http://" + here.String() + ":" + strconv.Itoa(pagePort)
 	return nil
 }
 
-// pageCode finds what the page asks for in what a helper says of itself.
-func pageCode(status string) (string, error) {
+// findPageCode finds what the page asks for in what a helper says of itself.
+func findPageCode(status string) (string, error) {
 	d := json.NewDecoder(bytes.NewBufferString(status))
 	for key := false; ; {
 		t, err := d.Token()
@@ -117,20 +117,20 @@ func pageCode(status string) (string, error) {
 	}
 }
 
-func (p *paged) Client(b *Bench, t Transfer) []string {
-	argv := []string{"sh", "-c", pageClient, "page", p.at, p.code}
+func (p *pageScheme) Client(b *Bench, t Transfer) []string {
+	argv := []string{"sh", "-c", pageClient, "page", p.pageURL, p.code}
 	for i := range t.Items {
 		argv = append(argv, filepath.Join(b.Dir, itemsDir, itemName(i)))
 	}
 	return argv
 }
 
-func (*paged) Can() abilities { return abilities{items: true, tells: true} }
+func (*pageScheme) Capabilities() capabilities { return capabilities{items: true, ownReport: true} }
 
 // Verify asserts that something went by the helper's own line, and by the home line.
-func (p *paged) Verify(_ context.Context, b *Bench, r *Result) error {
+func (p *pageScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 	t := b.Lab.Topology
-	for _, link := range []string{t.between("primary", "server"), t.between(t.Helpers()[0], "server")} {
+	for _, link := range []string{t.linkBetween("primary", "server"), t.linkBetween(t.Helpers()[0], "server")} {
 		if r.Links[link] < 64*unit.KB {
 			return fmt.Errorf("page: only %v went by %s", r.Links[link], link)
 		}
@@ -138,12 +138,12 @@ func (p *paged) Verify(_ context.Context, b *Bench, r *Result) error {
 	return nil
 }
 
-func (p *paged) Stop(ctx context.Context, b *Bench) error {
+func (p *pageScheme) Stop(ctx context.Context, b *Bench) error {
 	h := b.Lab.Topology.Helpers()[0]
-	if p.config == nil {
+	if p.savedConfig == nil {
 		return nil
 	}
-	if err := os.WriteFile(filepath.Join(b.onloadHomes.dir(h), "helper.toml"), p.config, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(b.onloadHomes.homeDir(h), "helper.toml"), p.savedConfig, 0o600); err != nil {
 		return err
 	}
 	_, err := b.Run(ctx, h, "ip", "route", "del", "default", "metric", "900")

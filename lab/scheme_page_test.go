@@ -9,25 +9,25 @@ import (
 // TestPageScheme: a page has no variants, moves items alone, and its code is found in what
 // a helper says of itself.
 func TestPageScheme(t *testing.T) {
-	if s, err := newScheme("page"); err != nil || s.Can() != (abilities{items: true, tells: true}) {
+	if s, err := newScheme("page"); err != nil || s.Capabilities() != (capabilities{items: true, ownReport: true}) {
 		t.Error(s, err)
 	}
 	if _, err := newScheme("page:x"); err == nil {
 		t.Error("a variant of it")
 	}
-	top, err := House("8/0.9/20")
+	top, err := Triangle("8/0.9/20")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := Plan{Topology: top, Schemes: []string{"page"}, Items: []unit.Bytes{1000}, Upload: true, Reps: 1}
-	if _, err := p.understand(); err != nil {
+	p := RunSpec{Topology: top, Schemes: []string{"page"}, Items: []unit.Bytes{1000}, Upload: true, Reps: 1}
+	if _, err := p.parseSession(); err != nil {
 		t.Error(err)
 	}
-	if code, err := pageCode(`[{"role":"helper","onload":{"code":"","page":{"urls":["http://10.0.0.1:7607/"],"code":"7-AB12-CD34"}}}]`); err != nil || code != "7-AB12-CD34" {
+	if code, err := findPageCode(`[{"role":"helper","onload":{"code":"","page":{"urls":["http://10.0.0.1:7607/"],"code":"7-AB12-CD34"}}}]`); err != nil || code != "7-AB12-CD34" {
 		t.Errorf("%q %v", code, err)
 	}
 	for _, text := range []string{"", "{}", `{"urls":["code"]}`, `{"code":`} {
-		if code, err := pageCode(text); err == nil {
+		if code, err := findPageCode(text); err == nil {
 			t.Errorf("%s: %q", text, code)
 		}
 	}

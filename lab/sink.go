@@ -24,11 +24,11 @@ type Received struct {
 // byteCounter tells others how far a transfer is.
 type byteCounter struct{ n atomic.Int64 }
 
-func (m *byteCounter) bytes() unit.Bytes { return unit.Bytes(m.n.Load()) }
+func (m *byteCounter) total() unit.Bytes { return unit.Bytes(m.n.Load()) }
 
-// receive reads all of r and watches it; with a length, what comes later than
+// receiveAll reads all of r and watches it; with a length, what comes later than
 // that does not count.
-func receive(r io.Reader, m *byteCounter, length time.Duration) (Received, error) {
+func receiveAll(r io.Reader, m *byteCounter, length time.Duration) (Received, error) {
 	hash, buf := sha256.New(), make([]byte, 1<<16)
 	var got Received
 	var last time.Time
@@ -54,18 +54,18 @@ func receive(r io.Reader, m *byteCounter, length time.Duration) (Received, error
 	}
 }
 
-// sinkLast is where the sink tells what it received last.
-const sinkLast = "/last"
+// lastReportPath is where the sink tells what it received last.
+const lastReportPath = "/last"
 
-// Sink serves uploads: it takes the body of any request and answers with what
+// RunSink serves uploads: it takes the body of any request and answers with what
 // it Received, until ctx ends; of a request with "?seconds=S" only what comes
 // within that time. /last tells of an upload that was broken off. Its listener
 // speaks MPTCP to whoever asks for it.
-func Sink(ctx context.Context, addr string) error {
+func RunSink(ctx context.Context, addr string) error {
 	var mu sync.Mutex
 	var last Received
 	s := &http.Server{Addr: addr, ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == sinkLast {
+		if r.URL.Path == lastReportPath {
 			mu.Lock()
 			defer mu.Unlock()
 			_ = json.NewEncoder(w).Encode(last)
@@ -75,7 +75,7 @@ func Sink(ctx context.Context, addr string) error {
 		if length > 0 {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(length))
 		}
-		got, err := receive(r.Body, &byteCounter{}, length)
+		got, err := receiveAll(r.Body, &byteCounter{}, length)
 		mu.Lock()
 		last = got
 		mu.Unlock()

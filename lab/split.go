@@ -15,7 +15,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// split stands for kibbutz with a scheduler that divides the bytes in a fixed
+// ratioScheme stands for mptcp with a scheduler that divides the bytes in a fixed
 // ratio, which the kernel's MPTCP does not have. Helpers are NAT routers as
 // there; each path has one plain TCP connection, with its own part of the file.
 //
@@ -23,20 +23,20 @@ import (
 // subflows would, with the same congestion control; but nothing waits for bytes
 // of another path, no window is shared, and packets have no MPTCP options (up to
 // 28 bytes of 1500).
-type split struct {
-	bare
+type ratioScheme struct {
+	schemeDefaults
 	// shares are those of the direct path, the first helper, …; helpers without one
 	// have equal parts of the rest.
 	shares []float64
 }
 
-func parseSplit(variant string) (*split, error) {
-	bad := fmt.Errorf("scheme kibbutz:%s: write kibbutz:ratio=P[/P…], shares between 0 and 1 of the direct path and of helpers, in all at most 1", variant)
+func parseRatioScheme(variant string) (*ratioScheme, error) {
+	bad := fmt.Errorf("scheme mptcp:%s: write mptcp:ratio=P[/P…], shares between 0 and 1 of the direct path and of helpers, in all at most 1", variant)
 	list, ok := strings.CutPrefix(variant, "ratio=")
 	if !ok {
 		return nil, bad
 	}
-	s, sum := &split{}, 0.0
+	s, sum := &ratioScheme{}, 0.0
 	for text := range strings.SplitSeq(list, "/") {
 		p, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(p >= 0 && p <= 1) {
@@ -51,15 +51,15 @@ func parseSplit(variant string) (*split, error) {
 	return s, nil
 }
 
-// parts are how many bytes each path carries, the direct one first. It has one at
+// partSizes are how many bytes each path carries, the direct one first. It has one at
 // least: the first connection asks for the file, as it does in MPTCP.
-func (s *split) parts(size unit.Bytes, helpers int) ([]unit.Bytes, error) {
+func (s *ratioScheme) partSizes(size unit.Bytes, helpers int) ([]unit.Bytes, error) {
 	sum := 0.0
 	for _, p := range s.shares {
 		sum += p
 	}
 	if n := len(s.shares) - helpers; n > 1 || n == 1 && sum < 1-1e-9 {
-		return nil, fmt.Errorf("kibbutz:ratio: %d shares, %g in all, of %d paths", len(s.shares), sum, 1+helpers)
+		return nil, fmt.Errorf("mptcp:ratio: %d shares, %g in all, of %d paths", len(s.shares), sum, 1+helpers)
 	}
 	parts, rest := make([]unit.Bytes, 1+helpers), size
 	for i, p := range s.shares {
@@ -77,25 +77,25 @@ func (s *split) parts(size unit.Bytes, helpers int) ([]unit.Bytes, error) {
 	return parts, nil
 }
 
-func (s *split) Start(ctx context.Context, b *Bench) error {
-	if _, err := s.parts(0, len(b.Lab.Topology.Helpers())); err != nil {
+func (s *ratioScheme) Start(ctx context.Context, b *Bench) error {
+	if _, err := s.partSizes(0, len(b.Lab.Topology.Helpers())); err != nil {
 		return err
 	}
-	if err := b.tetherAll(ctx); err != nil {
+	if err := b.tetherHelpers(ctx); err != nil {
 		return err
 	}
 	return b.StartWeb(ctx)
 }
 
-func (s *split) Client(b *Bench, t Transfer) []string {
+func (s *ratioScheme) Client(b *Bench, t Transfer) []string {
 	top := b.Lab.Topology
 	argv := labCommand("split")
-	parts, _ := s.parts(t.Size, len(top.Helpers())) // Start has looked
+	parts, _ := s.partSizes(t.Size, len(top.Helpers())) // Start has looked
 	for i, n := range parts {
 		from := ""
 		if i > 0 {
 			h := top.Helpers()[i-1]
-			addr, _ := top.Addr("primary", top.between("primary", h))
+			addr, _ := top.Addr("primary", top.linkBetween("primary", h))
 			from = addr.String()
 		}
 		argv = append(argv, "--part", fmt.Sprintf("%s=%d", from, n))
@@ -104,27 +104,27 @@ func (s *split) Client(b *Bench, t Transfer) []string {
 }
 
 // Verify asserts that each path carried its part.
-func (s *split) Verify(_ context.Context, b *Bench, r *Result) error {
+func (s *ratioScheme) Verify(_ context.Context, b *Bench, r *Result) error {
 	if r.Direction != "get" || r.Streams != 1 {
-		return fmt.Errorf("kibbutz:ratio: only single downloads of whole files")
+		return fmt.Errorf("mptcp:ratio: only single downloads of whole files")
 	}
 	helpers := b.Lab.Topology.Helpers()
-	parts, err := s.parts(r.Bytes, len(helpers))
+	parts, err := s.partSizes(r.Bytes, len(helpers))
 	if err != nil {
 		return err
 	}
 	for i, device := range append([]string{"primary"}, helpers...) {
 		if r.Devices[device] < parts[i] {
-			return fmt.Errorf("kibbutz:ratio: %v came by %s, not %v", r.Devices[device], device, parts[i])
+			return fmt.Errorf("mptcp:ratio: %v came by %s, not %v", r.Devices[device], device, parts[i])
 		}
 	}
 	return nil
 }
 
-func (*split) Stop(ctx context.Context, b *Bench) error { return b.untetherAll(ctx) }
+func (*ratioScheme) Stop(ctx context.Context, b *Bench) error { return b.untetherHelpers(ctx) }
 
-// Split is the client of kibbutz:ratio.
-type Split struct {
+// SplitClient is the client of mptcp:ratio.
+type SplitClient struct {
 	URL   string
 	Parts []SplitPart // in the order of their bytes in the file; the first is the direct path's
 }
@@ -153,7 +153,7 @@ func ParseSplitPart(text string) (p SplitPart, err error) {
 // Run writes the file to out, and a report like curl's to report. The other
 // connections begin when the first answer does: MPTCP's further subflows begin
 // when the first one's request is acknowledged, which is then.
-func (s Split) Run(ctx context.Context, out, report io.Writer) error {
+func (s SplitClient) Run(ctx context.Context, out, report io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var total int64
@@ -179,7 +179,7 @@ func (s Split) Run(ctx context.Context, out, report io.Writer) error {
 				}
 			}
 			var err error
-			got[i], err = p.fetch(ctx, s.URL, span, total, answered)
+			got[i], err = p.fetchSpan(ctx, s.URL, span, total, answered)
 			ends <- err
 		}()
 	}
@@ -203,8 +203,8 @@ func (s Split) Run(ctx context.Context, out, report io.Writer) error {
 	return err
 }
 
-// fetch gets a span of a file of a size by a connection of its own.
-func (p SplitPart) fetch(ctx context.Context, url string, span [2]int64, total int64, answered func()) ([]byte, error) {
+// fetchSpan gets a span of a file of a size by a connection of its own.
+func (p SplitPart) fetchSpan(ctx context.Context, url string, span [2]int64, total int64, answered func()) ([]byte, error) {
 	if p.Bytes == 0 {
 		answered()
 		return nil, ctx.Err()

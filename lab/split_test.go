@@ -46,13 +46,13 @@ func TestSplit(t *testing.T) {
 	} {
 		asked = nil
 		var out, report bytes.Buffer
-		if err := (Split{URL: origin.URL + "/x", Parts: c.parts}).Run(t.Context(), &out, &report); err != nil {
+		if err := (SplitClient{URL: origin.URL + "/x", Parts: c.parts}).Run(t.Context(), &out, &report); err != nil {
 			t.Fatalf("%v: %v", c.parts, err)
 		}
 		if sha256.Sum256(out.Bytes()) != sha256.Sum256(content) {
 			t.Errorf("%v: %d bytes, and not the right ones", c.parts, out.Len())
 		}
-		if said, err := curlReport(report.String()); err != nil || said.code != 200 || int(said.bytes) != len(content) {
+		if said, err := parseCurlReport(report.String()); err != nil || said.code != 200 || int(said.bytes) != len(content) {
 			t.Errorf("%v: %q: %v", c.parts, report.String(), err)
 		}
 		if first := asked[0]; first != c.want[0] {
@@ -79,7 +79,7 @@ func TestSplitFails(t *testing.T) {
 	for _, url := range []string{whole.URL, plain.URL, missing.URL} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var out, report bytes.Buffer
-		if err := (Split{URL: url, Parts: []SplitPart{{Bytes: 4}, {Bytes: 5}}}).Run(ctx, &out, &report); err == nil || ctx.Err() != nil || out.Len() != 0 {
+		if err := (SplitClient{URL: url, Parts: []SplitPart{{Bytes: 4}, {Bytes: 5}}}).Run(ctx, &out, &report); err == nil || ctx.Err() != nil || out.Len() != 0 {
 			t.Errorf("%s: %v, %d bytes", url, err, out.Len())
 		}
 		cancel()
@@ -92,25 +92,25 @@ func TestParseSplit(t *testing.T) {
 		helpers int
 		want    []unit.Bytes // of 1000
 	}{
-		{"kibbutz:ratio=0.6", 1, []unit.Bytes{600, 400}},
-		{"kibbutz:ratio=0.333", 2, []unit.Bytes{333, 333, 334}},
-		{"kibbutz:ratio=0.5/0.3", 2, []unit.Bytes{500, 300, 200}},
-		{"kibbutz:ratio=0.7/0.2/0.1", 2, []unit.Bytes{700, 200, 100}},
-		{"kibbutz:ratio=0", 1, []unit.Bytes{1, 999}},
-		{"kibbutz:ratio=1", 1, []unit.Bytes{1000, 0}},
-		{"kibbutz:ratio=1", 0, []unit.Bytes{1000}},
-		{"kibbutz:ratio=0.5/0.3", 1, nil},
+		{"mptcp:ratio=0.6", 1, []unit.Bytes{600, 400}},
+		{"mptcp:ratio=0.333", 2, []unit.Bytes{333, 333, 334}},
+		{"mptcp:ratio=0.5/0.3", 2, []unit.Bytes{500, 300, 200}},
+		{"mptcp:ratio=0.7/0.2/0.1", 2, []unit.Bytes{700, 200, 100}},
+		{"mptcp:ratio=0", 1, []unit.Bytes{1, 999}},
+		{"mptcp:ratio=1", 1, []unit.Bytes{1000, 0}},
+		{"mptcp:ratio=1", 0, []unit.Bytes{1000}},
+		{"mptcp:ratio=0.5/0.3", 1, nil},
 	} {
 		s, err := newScheme(c.name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.(*split).parts(1000, c.helpers)
+		got, err := s.(*ratioScheme).partSizes(1000, c.helpers)
 		if !slices.Equal(got, c.want) || (err == nil) != (c.want != nil) {
 			t.Errorf("%s with %d helpers: %v, %v", c.name, c.helpers, got, err)
 		}
 	}
-	for _, bad := range []string{"kibbutz:", "kibbutz:ratio=", "kibbutz:ratio=2", "kibbutz:ratio=-0.1", "kibbutz:ratio=NaN", "kibbutz:ratio=0.6/0.6", "kibbutz:ratio=x", "kibbutz:0.5"} {
+	for _, bad := range []string{"mptcp:", "mptcp:ratio=", "mptcp:ratio=2", "mptcp:ratio=-0.1", "mptcp:ratio=NaN", "mptcp:ratio=0.6/0.6", "mptcp:ratio=x", "mptcp:0.5"} {
 		if _, err := newScheme(bad); err == nil {
 			t.Errorf("%s is a scheme", bad)
 		}

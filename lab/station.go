@@ -15,71 +15,71 @@ import (
 // subframe is the step of a network. While nobody hears it and no link has a packet
 // there, a station makes idleSubframes at once: the thread's wake-ups are what costs.
 const (
-	subframe      = time.Millisecond
-	idleSubframes = 20
+	subframeLength = time.Millisecond
+	idleSubframes  = 20
 )
 
-// parcel is a packet in a network.
-type parcel struct {
+// airPacket is a packet in a network.
+type airPacket struct {
 	item   lte.Item
 	packet shaper.Packet
 }
 
-// station runs a network in the emulator's thread: each subframe at its ideal time,
+// baseStation runs a network in the emulator's thread: each subframe at its ideal time,
 // with what its lines have brought by then, however late the thread is. It never
 // rests, since Users go on.
-type station struct {
-	name    string
-	net     *lte.Network
-	signals []*lte.Signal // by user
-	members []member      // by user
-	next    time.Duration // ideal time of the end of the next subframe
-	zero    int64         // number of the subframe at which time zero was
-	playing bool          // there was one
-	air     *broadcast
+type baseStation struct {
+	name         string
+	net          *lte.Network
+	signals      []*lte.Signal // by user
+	members      []member      // by user
+	next         time.Duration // ideal time of the end of the next subframe
+	zeroSubframe int64         // number of the subframe at which time zero was
+	playing      bool          // there was one
+	broadcast    *broadcast
 	// messages and truth are where it is heard, once it is open.
 	messages, truth string
 
-	out   []lte.Out
-	spare []*parcel
-	hear  func(cell.Subframe)
-	slot  *slot // of the subframe that is made, nil if nobody hears
+	outputs    []lte.Delivery
+	spare      []*airPacket
+	onSubframe func(cell.Subframe)
+	slot       *slot // of the subframe that is made, nil if nobody hears
 }
 
 // member is a user: a link, or one with a source.
 type member struct {
 	name   string
 	rnti   cell.RNTI
-	link   *emuLink
+	link   *emulatedLink
 	source *lte.Source
 	// What happened to packets of the link in the network.
 	delivered, dropped, lost shaper.Count
 }
 
-func newStation(name string, n *LTE, t *Topology, links []*emuLink) (*station, error) {
-	cfg, users, err := n.config(t, name)
+func newBaseStation(name string, n *LTE, t *Topology, links []*emulatedLink) (*baseStation, error) {
+	cfg, users, err := n.buildConfig(t, name)
 	if err != nil {
 		return nil, err
 	}
-	s := &station{name: name, next: subframe, air: newBroadcast(cfg, users)}
-	if only := t.only(name); only != "" {
-		s.air.self = t.Link[only].LTE.RNTI
+	s := &baseStation{name: name, next: subframeLength, broadcast: newBroadcast(cfg, users)}
+	if only := t.onlyDevice(name); only != "" {
+		s.broadcast.ownRNTI = t.Link[only].LTE.RNTI
 	}
 	if n.Samples != nil {
 		for i, c := range cfg.Cells {
-			ch, err := n.Samples.channel(cfg.Seed + uint64(i))
+			ch, err := n.Samples.newChannel(cfg.Seed + uint64(i))
 			if err != nil {
 				return nil, err
 			}
-			s.air.masts = append(s.air.masts, newMast(i, c.PRB, ch, cfg.Seed+uint64(i)))
+			s.broadcast.transmitters = append(s.broadcast.transmitters, newTransmitter(i, c.PRB, ch, cfg.Seed+uint64(i)))
 		}
 	}
 	for i, u := range users {
-		cfg.Users[i].SINR = func(number int64) float64 { return u.signal.At(s.since(number)) }
+		cfg.Users[i].SINR = func(number int64) float64 { return u.signal.At(s.timeSinceStart(number)) }
 		s.signals = append(s.signals, u.signal)
 		m := member{name: u.name, rnti: u.RNTI, source: u.source}
 		for _, l := range links {
-			if u.link && l.name == u.name {
+			if u.isLink && l.name == u.name {
 				m.link = l
 				l.station, l.user = s, i
 			}
@@ -87,34 +87,34 @@ func newStation(name string, n *LTE, t *Topology, links []*emuLink) (*station, e
 		s.members = append(s.members, m)
 	}
 	s.net = lte.New(cfg)
-	s.hear = func(f cell.Subframe) {
+	s.onSubframe = func(f cell.Subframe) {
 		if s.slot != nil {
-			s.slot.add(f)
+			s.slot.addSubframe(f)
 		}
 	}
 	return s, nil
 }
 
-// since is the time of the beginning of a subframe after time zero, or before it
+// timeSinceStart is the time of the beginning of a subframe after time zero, or before it
 // negative.
-func (s *station) since(number int64) time.Duration {
+func (s *baseStation) timeSinceStart(number int64) time.Duration {
 	if !s.playing {
 		return -1
 	}
-	return time.Duration(number-s.zero) * subframe
+	return time.Duration(number-s.zeroSubframe) * subframeLength
 }
 
 // StartAt makes now so long after time zero of signals and sources.
-func (s *station) StartAt(_, into time.Duration) {
-	s.playing, s.zero = true, s.net.Number()-int64(into/subframe)
+func (s *baseStation) StartAt(_, into time.Duration) {
+	s.playing, s.zeroSubframe = true, s.net.Number()-int64(into/subframeLength)
 }
 
 // Rewind has no time zero any more.
-func (s *station) Rewind(time.Duration) { s.playing = false }
+func (s *baseStation) Rewind(time.Duration) { s.playing = false }
 
-// due is when advance is to be called next.
-func (s *station) due() time.Duration {
-	if s.air.hearers.Load() > 0 {
+// nextDue is when advance is to be called next.
+func (s *baseStation) nextDue() time.Duration {
+	if s.broadcast.listenerCount.Load() > 0 {
 		return s.next
 	}
 	for u := range s.members {
@@ -126,16 +126,16 @@ func (s *station) due() time.Duration {
 			return s.next
 		}
 	}
-	return s.next + (idleSubframes-1)*subframe
+	return s.next + (idleSubframes-1)*subframeLength
 }
 
-// advance makes all subframes that have ended by now.
-func (s *station) advance(e *emulator, now time.Duration) {
-	for ; s.next <= now; s.next += subframe {
+// runSubframes makes all subframes that have ended by now.
+func (s *baseStation) runSubframes(e *emulator, now time.Duration) {
+	for ; s.next <= now; s.next += subframeLength {
 		for u := range s.members {
 			m := &s.members[u]
 			if m.source != nil {
-				m.source.Offer(s.net, u, s.since(s.net.Number()))
+				m.source.Offer(s.net, u, s.timeSinceStart(s.net.Number()))
 				continue
 			}
 			for {
@@ -143,29 +143,29 @@ func (s *station) advance(e *emulator, now time.Duration) {
 				if !ok {
 					break
 				}
-				if !s.offer(u, p) {
+				if !s.offerPacket(u, p) {
 					m.dropped.Add(p.Size)
-					e.put(p.Data)
+					e.releaseBuffer(p.Data)
 				}
 			}
 		}
-		s.slot = s.air.begin(s.net.Number())
-		s.out = s.net.Step(s.out[:0], s.hear)
+		s.slot = s.broadcast.beginSlot(s.net.Number())
+		s.outputs = s.net.Step(s.outputs[:0], s.onSubframe)
 		if s.slot != nil {
 			for u := range s.members {
 				s.slot.truth = append(s.slot.truth, s.net.Truth(u))
 			}
-			s.air.commit()
+			s.broadcast.commitSlot()
 		}
-		for _, o := range s.out {
-			s.leave(e, o)
+		for _, o := range s.outputs {
+			s.deliverPacket(e, o)
 		}
 	}
 }
 
-func (s *station) offer(u int, p shaper.Packet) bool {
+func (s *baseStation) offerPacket(u int, p shaper.Packet) bool {
 	if len(s.spare) == 0 {
-		s.spare = append(s.spare, &parcel{})
+		s.spare = append(s.spare, &airPacket{})
 	}
 	c := s.spare[len(s.spare)-1]
 	c.packet, c.item.Size, c.item.Tag = p, p.Size, c
@@ -176,28 +176,28 @@ func (s *station) offer(u int, p shaper.Packet) bool {
 	return true
 }
 
-// leave hands over what has come over the air.
-func (s *station) leave(e *emulator, o lte.Out) {
+// deliverPacket hands over what has come over the air.
+func (s *baseStation) deliverPacket(e *emulator, o lte.Delivery) {
 	m := &s.members[o.User]
 	if m.source != nil {
-		m.source.Back(o.Item)
+		m.source.Recycle(o.Item)
 		return
 	}
-	c := o.Item.Tag.(*parcel)
+	c := o.Item.Tag.(*airPacket)
 	p := c.packet
 	c.packet = shaper.Packet{}
 	s.spare = append(s.spare, c)
 	if o.Lost {
 		m.lost.Add(p.Size)
-		e.put(p.Data)
+		e.releaseBuffer(p.Data)
 		return
 	}
 	m.delivered.Add(p.Size)
 	e.handOver(m.link, Downlink, p, s.next)
 }
 
-// amend makes the statistics of a link's downlink those of both of its parts.
-func (m *member) amend(l *LineStats, waiting unit.Bytes) {
+// addNetworkCounts makes the statistics of a link's downlink those of both of its parts.
+func (m *member) addNetworkCounts(l *LineStats, waiting unit.Bytes) {
 	l.Count.Delivered = m.delivered
 	l.Count.QueueDrops.Packets += m.dropped.Packets
 	l.Count.QueueDrops.Bytes += m.dropped.Bytes
@@ -206,12 +206,12 @@ func (m *member) amend(l *LineStats, waiting unit.Bytes) {
 	l.Queued += waiting
 }
 
-// messagesAt is the socket in a lab's directory at which a network is heard.
-func messagesAt(dir, network string) string { return filepath.Join(dir, network+".cells") }
+// messagesPath is the socket in a lab's directory at which a network is heard.
+func messagesPath(dir, network string) string { return filepath.Join(dir, network+".cells") }
 
-// open begins to serve what the network tells, at sockets in dir.
-func (s *station) open(dir string) error {
-	s.messages, s.truth = messagesAt(dir, s.name), filepath.Join(dir, s.name+".truth")
+// openSockets begins to serve what the network tells, at sockets in dir.
+func (s *baseStation) openSockets(dir string) error {
+	s.messages, s.truth = messagesPath(dir, s.name), filepath.Join(dir, s.name+".truth")
 	messages, err := net.Listen("unix", s.messages)
 	if err != nil {
 		return fmt.Errorf("lte %s: %w", s.name, err)
@@ -220,34 +220,36 @@ func (s *station) open(dir string) error {
 	if err != nil {
 		return fmt.Errorf("lte %s: %w", s.name, err)
 	}
-	for i, m := range s.air.masts {
-		m.path = filepath.Join(dir, fmt.Sprintf("%s.%d.sc16", s.name, i))
-		l, err := net.Listen("unix", m.path)
+	for i, m := range s.broadcast.transmitters {
+		m.socketPath = filepath.Join(dir, fmt.Sprintf("%s.%d.sc16", s.name, i))
+		l, err := net.Listen("unix", m.socketPath)
 		if err != nil {
 			return fmt.Errorf("lte %s: %w", s.name, err)
 		}
-		go s.air.serve(l, &m.to, func(*hearer) error { return nil })
-		go m.run(nil)
+		go s.broadcast.acceptListeners(l, &m.listeners, func(*listener) error { return nil })
+		go m.transmitLoop(nil)
 	}
-	go s.air.serve(messages, &s.air.told, s.air.messages)
-	go s.air.serve(truth, &s.air.told, s.air.truth)
-	go s.air.run(nil)
+	go s.broadcast.acceptListeners(messages, &s.broadcast.listeners, s.broadcast.setupMessages)
+	go s.broadcast.acceptListeners(truth, &s.broadcast.listeners, s.broadcast.setupTruth)
+	go s.broadcast.deliverLoop(nil)
 	return nil
 }
 
-// stats is what the network knows of itself.
-func (s *station) stats() LTEStats {
-	st := LTEStats{Name: s.name, Messages: s.messages, Truth: s.truth, Number: s.net.Number(), Hearers: int(s.air.hearers.Load()), Dropped: s.air.dropped.Load(), Missed: s.air.missed.Load()}
-	for _, m := range s.air.masts {
-		st.Samples = append(st.Samples, SamplesStats{Socket: m.path, Rate: m.rate, Silent: m.silent.Load()})
+// readStats is what the network knows of itself.
+func (s *baseStation) readStats() LTEStats {
+	st := LTEStats{Name: s.name, Messages: s.messages, Truth: s.truth, Number: s.net.Number(), Listeners: int(s.broadcast.listenerCount.Load()), Dropped: s.broadcast.droppedListeners.Load(), Missed: s.broadcast.missedSubframes.Load()}
+	for _, m := range s.broadcast.transmitters {
+		st.Samples = append(st.Samples, SamplesStats{Socket: m.socketPath, Rate: m.rate, Silent: m.silentSubframes.Load()})
 	}
 	for u, m := range s.members {
 		t := s.net.Truth(u)
-		st.Users = append(st.Users, LTEUserStats{Name: m.name, RNTI: m.rnti, Link: m.link != nil, SINR: s.signals[u].At(s.since(s.net.Number())),
-			Carriers: t.Carriers, Waiting: t.Waiting, Delivered: t.Delivered, Physical: perSecond(t.Physical), Fair: perSecond(t.Fair)})
+		st.Users = append(st.Users, LTEUserStats{Name: m.name, RNTI: m.rnti, Link: m.link != nil, SINR: s.signals[u].At(s.timeSinceStart(s.net.Number())),
+			Carriers: t.Carriers, Waiting: t.Waiting, Delivered: t.Delivered, Physical: ratePerSecond(t.Physical), Fair: ratePerSecond(t.Fair)})
 	}
 	return st
 }
 
-// perSecond is the rate of so many bits in each subframe.
-func perSecond(bits float64) unit.Rate { return unit.Rate(bits * float64(time.Second/subframe)) }
+// ratePerSecond is the rate of so many bits in each subframe.
+func ratePerSecond(bits float64) unit.Rate {
+	return unit.Rate(bits * float64(time.Second/subframeLength))
+}

@@ -16,8 +16,8 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// hearing is a broadcast to which so many numbered subframes can be told by hand.
-func hearing(t *testing.T) (b *broadcast, tell func(from, to int64), messages, truth string) {
+// serveBroadcast is a broadcast to which so many numbered subframes can be told by hand.
+func serveBroadcast(t *testing.T) (b *broadcast, tell func(from, to int64), messages, truth string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ls") // short, for sockets
 	if err != nil {
@@ -25,40 +25,40 @@ func hearing(t *testing.T) (b *broadcast, tell func(from, to int64), messages, t
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	users := []airUser{{name: "l", UserConfig: lte.UserConfig{RNTI: 0x4601}}, {name: "x", UserConfig: lte.UserConfig{RNTI: 0xE000}}}
-	s := &station{name: "t", air: newBroadcast(lte.Config{Cells: []lte.CellConfig{{PRB: 50}, {PRB: 25}}}, users)}
-	s.air.self = 0x4601
-	if err := s.open(dir); err != nil {
+	s := &baseStation{name: "t", broadcast: newBroadcast(lte.Config{Cells: []lte.CellConfig{{PRB: 50}, {PRB: 25}}}, users)}
+	s.broadcast.ownRNTI = 0x4601
+	if err := s.openSockets(dir); err != nil {
 		t.Fatal(err)
 	}
 	tell = func(from, to int64) {
 		for n := from; n < to; n++ {
-			if o := s.air.begin(n); o != nil {
+			if o := s.broadcast.beginSlot(n); o != nil {
 				for c, prb := range []uint8{50, 25} {
 					g := []cell.Grant{{RNTI: 0x4601, Format: cell.Format1, PRB: prb, N: 1, Blocks: [2]cell.Block{{MCS: 9, Size: cell.Bits(n % 1000)}}}}
-					o.add(cell.Subframe{Cell: cell.ID(c), Number: n, PRB: prb, Grants: g})
+					o.addSubframe(cell.Subframe{Cell: cell.ID(c), Number: n, PRB: prb, Grants: g})
 				}
 				o.truth = append(o.truth, lte.Truth{Physical: float64(n), Fair: 2, Waiting: 3, Delivered: 4, Carriers: 1}, lte.Truth{})
-				s.air.commit()
+				s.broadcast.commitSlot()
 			}
 		}
 	}
-	return s.air, tell, s.messages, s.truth
+	return s.broadcast, tell, s.messages, s.truth
 }
 
-// hear connects and waits until the broadcast knows.
-func hear(t *testing.T, b *broadcast, path string) net.Conn {
+// connectListener connects and waits until the broadcast knows.
+func connectListener(t *testing.T, b *broadcast, path string) net.Conn {
 	t.Helper()
-	before := b.hearers.Load()
+	before := b.listenerCount.Load()
 	c, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	await(t, "a hearer", func() bool { return b.hearers.Load() == before+1 })
+	waitUntil(t, "a hearer", func() bool { return b.listenerCount.Load() == before+1 })
 	return c
 }
 
-func await(t *testing.T, what string, is func() bool) {
+func waitUntil(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -70,15 +70,15 @@ func await(t *testing.T, what string, is func() bool) {
 // TestBroadcast: each who connects has all from then on, in order, as a recording
 // or as the truth; nothing is kept while nobody hears.
 func TestBroadcast(t *testing.T) {
-	b, tell, messages, truth := hearing(t)
+	b, tell, messages, truth := serveBroadcast(t)
 	tell(0, 100)
 	if b.written.Load() != 0 {
 		t.Fatal("subframes were kept for nobody")
 	}
-	first := hear(t, b, messages)
+	first := connectListener(t, b, messages)
 	tell(100, 600)
-	await(t, "room", func() bool { return b.taken.Load() == b.written.Load() })
-	second, third := hear(t, b, messages), hear(t, b, truth)
+	waitUntil(t, "room", func() bool { return b.taken.Load() == b.written.Load() })
+	second, third := connectListener(t, b, messages), connectListener(t, b, truth)
 	tell(600, 1100)
 	for _, c := range []struct {
 		conn net.Conn
@@ -110,26 +110,26 @@ func TestBroadcast(t *testing.T) {
 			t.Fatalf("%+v, %+v, want %+v", l, x, want)
 		}
 	}
-	if b.missed.Load() != 0 || b.dropped.Load() != 0 {
+	if b.missedSubframes.Load() != 0 || b.droppedListeners.Load() != 0 {
 		t.Error("some were missed or dropped")
 	}
 	for _, c := range []net.Conn{first, second, third} {
 		c.Close()
 	}
-	await(t, "end", func() bool { return b.hearers.Load() == 0 })
+	waitUntil(t, "end", func() bool { return b.listenerCount.Load() == 0 })
 }
 
 // TestBroadcastDropsWhoDoesNotRead: one who does not read is dropped, and holds
 // nobody up.
 func TestBroadcastDropsWhoDoesNotRead(t *testing.T) {
-	b, tell, messages, truth := hearing(t)
-	slow, good := hear(t, b, truth), hear(t, b, messages)
+	b, tell, messages, truth := serveBroadcast(t)
+	slow, good := connectListener(t, b, truth), connectListener(t, b, messages)
 	r, err := cell.NewReader(bufio.NewReader(good))
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := int64(0)
-	for ; b.dropped.Load() == 0; n++ {
+	for ; b.droppedListeners.Load() == 0; n++ {
 		if n == 1_000_000 {
 			t.Fatal("nobody is dropped")
 		}
@@ -143,31 +143,31 @@ func TestBroadcastDropsWhoDoesNotRead(t *testing.T) {
 	if _, err := io.Copy(io.Discard, slow); err != nil {
 		t.Error(err)
 	}
-	await(t, "end", func() bool { return b.hearers.Load() == 1 })
+	waitUntil(t, "end", func() bool { return b.listenerCount.Load() == 1 })
 }
 
 // TestBroadcastMisses: subframes for which there is no room are missed and counted,
 // the emulator's thread goes on.
 func TestBroadcastMisses(t *testing.T) {
 	b := newBroadcast(lte.Config{Cells: []lte.CellConfig{{PRB: 50}}}, nil)
-	b.hearers.Store(1)
-	for n := range int64(slots + 10) {
-		if s := b.begin(n); (s == nil) != (n >= slots) {
+	b.listenerCount.Store(1)
+	for n := range int64(ringSlots + 10) {
+		if s := b.beginSlot(n); (s == nil) != (n >= ringSlots) {
 			t.Fatalf("subframe %d: %v", n, s)
 		} else if s != nil {
-			b.commit()
+			b.commitSlot()
 		}
 	}
-	if b.missed.Load() != 10 {
-		t.Errorf("%d missed", b.missed.Load())
+	if b.missedSubframes.Load() != 10 {
+		t.Errorf("%d missed", b.missedSubframes.Load())
 	}
 }
 
-// busyStation is one of 10 MHz whose link is sent more than it carries, with a user
+// newBusyStation is one of 10 MHz whose link is sent more than it carries, with a user
 // beside, and hands packets to /dev/null; step makes the next subframe.
-func busyStation(t testing.TB, hears bool) (s *station, step func()) {
+func newBusyStation(t testing.TB, hears bool) (s *baseStation, step func()) {
 	t.Helper()
-	top, err := Parse([]byte("[node.a]\n[node.b]\n[link.l]\nends=[\"a\",\"b\"]\ndelay=\"10ms\"\nlte={network=\"t\", rnti=0x4601, signal=\"18dB\", error_rate=2e-6}\n"+
+	top, err := ParseTopology([]byte("[node.a]\n[node.b]\n[link.l]\nends=[\"a\",\"b\"]\ndelay=\"10ms\"\nlte={network=\"t\", rnti=0x4601, signal=\"18dB\", error_rate=2e-6}\n"+
 		"[lte.t]\ncarriers=[{prb=50, control=0.4}]\n[lte.t.user.x]\nsignal=\"18dB\"\nrate=\"20Mbit/s\"\n"), ".")
 	if err != nil {
 		t.Fatal(err)
@@ -177,38 +177,38 @@ func busyStation(t testing.TB, hears bool) (s *station, step func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { null.Close() })
-	l := &emuLink{name: "l", fds: [2]int{int(null.Fd()), int(null.Fd())}}
+	l := &emulatedLink{name: "l", tunFDs: [2]int{int(null.Fd()), int(null.Fd())}}
 	for dir := range l.lines {
-		p, err := top.Link["l"].Program(Dir(dir))
+		p, err := top.Link["l"].Program(Direction(dir))
 		if err != nil {
 			t.Fatal(err)
 		}
 		l.lines[dir] = shaper.New(p, 1)
 	}
-	e := &emulator{links: []*emuLink{l}, base: time.Now()}
-	if s, err = newStation("t", top.LTE["t"], top, e.links); err != nil {
+	e := &emulator{links: []*emulatedLink{l}, base: time.Now()}
+	if s, err = newBaseStation("t", top.LTE["t"], top, e.links); err != nil {
 		t.Fatal(err)
 	}
 	if hears {
-		s.air.hearers.Store(1)
+		s.broadcast.listenerCount.Store(1)
 	}
 	now := time.Duration(0)
 	return s, func() {
 		for range 5 { // 60 Mbit/s, of which the cell takes half
-			b := e.get()
+			b := e.takeBuffer()
 			if !l.lines[Downlink].Enqueue(now, shaper.Packet{Size: 1500, Data: b[:1500]}) {
-				e.put(b)
+				e.releaseBuffer(b)
 			}
 		}
-		now += subframe
-		s.advance(e, now)
-		s.air.taken.Store(s.air.written.Load()) // somebody took it
+		now += subframeLength
+		s.runSubframes(e, now)
+		s.broadcast.taken.Store(s.broadcast.written.Load()) // somebody took it
 	}
 }
 
 // TestStationTakesNoMemory: the emulator's thread may not wait for the collector.
 func TestStationTakesNoMemory(t *testing.T) {
-	s, step := busyStation(t, true)
+	s, step := newBusyStation(t, true)
 	for range 5000 {
 		step()
 	}
@@ -225,7 +225,7 @@ func TestStationTakesNoMemory(t *testing.T) {
 func BenchmarkStation(b *testing.B) {
 	for name, hears := range map[string]bool{"heard": true, "unheard": false} {
 		b.Run(name, func(b *testing.B) {
-			_, step := busyStation(b, hears)
+			_, step := newBusyStation(b, hears)
 			for b.Loop() {
 				step()
 			}

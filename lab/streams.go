@@ -22,7 +22,7 @@ type Streams struct {
 // had, and a report like curl's to report. Gaps are not told: one stream waits
 // for others.
 func (s Streams) Run(ctx context.Context, out, report io.Writer) error {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true, Proxy: proxyBy("socks5h", s.SOCKS)}, Timeout: 10 * time.Minute}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true, Proxy: proxyFunc("socks5h", s.SOCKS)}, Timeout: 10 * time.Minute}
 	type answer struct {
 		got   Received
 		first time.Duration
@@ -32,7 +32,7 @@ func (s Streams) Run(ctx context.Context, out, report io.Writer) error {
 	answers := make(chan answer, s.N)
 	for range s.N {
 		go func() {
-			got, first, err := fetch(ctx, client, s.URL)
+			got, first, err := downloadURL(ctx, client, s.URL)
 			answers <- answer{got, first, err}
 		}()
 	}
@@ -55,8 +55,8 @@ func (s Streams) Run(ctx context.Context, out, report io.Writer) error {
 	return json.NewEncoder(out).Encode(all)
 }
 
-// proxyBy is by which proxy an http.Transport goes: none where it has no address.
-func proxyBy(scheme, addr string) func(*http.Request) (*url.URL, error) {
+// proxyFunc is by which proxy an http.Transport goes: none where it has no address.
+func proxyFunc(scheme, addr string) func(*http.Request) (*url.URL, error) {
 	if addr == "" {
 		return nil
 	}
@@ -81,8 +81,8 @@ func getRange(ctx context.Context, client *http.Client, target string, from, to 
 	return res, err
 }
 
-// fetch makes one download.
-func fetch(ctx context.Context, client *http.Client, target string) (got Received, first time.Duration, err error) {
+// downloadURL makes one download.
+func downloadURL(ctx context.Context, client *http.Client, target string) (got Received, first time.Duration, err error) {
 	begin := time.Now()
 	res, err := getRange(ctx, client, target, 0, 0)
 	if err != nil {
@@ -90,6 +90,6 @@ func fetch(ctx context.Context, client *http.Client, target string) (got Receive
 	}
 	defer res.Body.Close()
 	first = time.Since(begin)
-	got, err = receive(res.Body, &byteCounter{}, 0)
+	got, err = receiveAll(res.Body, &byteCounter{}, 0)
 	return got, first, err
 }

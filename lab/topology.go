@@ -55,14 +55,14 @@ type Link struct {
 	// share, and which sleeps when neither had a packet for longer than Tail.
 	Promotion string `toml:"promotion" json:"promotion,omitempty"`
 	Tail      string `toml:"tail" json:"tail,omitempty"`
-	LinkDir
-	Up   *LinkDir `toml:"up" json:"up,omitempty"`
-	Down *LinkDir `toml:"down" json:"down,omitempty"`
+	LinkSettings
+	Up   *LinkSettings `toml:"up" json:"up,omitempty"`
+	Down *LinkSettings `toml:"down" json:"down,omitempty"`
 }
 
-// LinkDir is what may be said of one direction of a link, or of both. A link
+// LinkSettings is what may be said of one direction of a link, or of both. A link
 // of which nothing is said is a veth pair of the kernel, unshaped.
-type LinkDir struct {
+type LinkSettings struct {
 	Rate     string   `toml:"rate" json:"rate,omitempty"` // "8Mbit/s"; absent: unlimited
 	Delay    string   `toml:"delay" json:"delay,omitempty"`
 	Jitter   string   `toml:"jitter" json:"jitter,omitempty"`
@@ -75,26 +75,26 @@ type LinkDir struct {
 	Trace    string   `toml:"trace" json:"trace,omitempty"`       // file; relative to the topology's
 }
 
-// Dir is a direction of a link.
-type Dir int
+// Direction is a direction of a link.
+type Direction int
 
 // Directions, see Link.
 const (
-	Uplink Dir = iota
+	Uplink Direction = iota
 	Downlink
 )
 
-func (d Dir) String() string { return [...]string{"up", "down"}[d] }
+func (d Direction) String() string { return [...]string{"up", "down"}[d] }
 
-// ParseDir reads "up", "down" or "" (both).
-func ParseDir(s string) ([]Dir, error) {
+// ParseDirection reads "up", "down" or "" (both).
+func ParseDirection(s string) ([]Direction, error) {
 	switch s {
 	case "":
-		return []Dir{Uplink, Downlink}, nil
+		return []Direction{Uplink, Downlink}, nil
 	case "up":
-		return []Dir{Uplink}, nil
+		return []Direction{Uplink}, nil
 	case "down":
-		return []Dir{Downlink}, nil
+		return []Direction{Downlink}, nil
 	}
 	return nil, fmt.Errorf("direction %q: write up or down", s)
 }
@@ -112,21 +112,21 @@ func DefaultQueue(r unit.Rate) unit.Bytes {
 	return max(48*unit.KB, r.Bytes(100*time.Millisecond))
 }
 
-// Load reads and checks a topology file.
-func Load(file string) (*Topology, error) {
+// LoadTopology reads and checks a topology file.
+func LoadTopology(file string) (*Topology, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("topology: %w", err)
 	}
-	t, err := Parse(b, filepath.Dir(file))
+	t, err := ParseTopology(b, filepath.Dir(file))
 	if err != nil {
 		return nil, fmt.Errorf("topology %s: %w", file, err)
 	}
 	return t, nil
 }
 
-// Parse reads and checks a topology. Trace files are found relative to dir.
-func Parse(b []byte, dir string) (*Topology, error) {
+// ParseTopology reads and checks a topology. Trace files are found relative to dir.
+func ParseTopology(b []byte, dir string) (*Topology, error) {
 	t := &Topology{}
 	err := toml.NewDecoder(bytes.NewReader(b)).DisallowUnknownFields().Decode(t)
 	var strict *toml.StrictMissingError
@@ -142,16 +142,16 @@ func Parse(b []byte, dir string) (*Topology, error) {
 		return nil, err
 	}
 	for _, l := range t.Link {
-		for _, d := range []*LinkDir{&l.LinkDir, l.Up, l.Down} {
+		for _, d := range []*LinkSettings{&l.LinkSettings, l.Up, l.Down} {
 			if d != nil {
-				if err := absolute(&d.Trace, dir); err != nil {
+				if err := makeAbsolute(&d.Trace, dir); err != nil {
 					return nil, err
 				}
 			}
 		}
 	}
-	for _, d := range t.devices() {
-		if err := absolute(&d.Trace, dir); err != nil {
+	for _, d := range t.allDevices() {
+		if err := makeAbsolute(&d.Trace, dir); err != nil {
 			return nil, err
 		}
 	}
@@ -160,7 +160,7 @@ func Parse(b []byte, dir string) (*Topology, error) {
 
 // A name becomes part of an interface name, of which the kernel allows 15
 // letters.
-var goodName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_-]{0,14}$`)
+var namePattern = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_-]{0,14}$`)
 
 // Check says what is wrong with the topology, if anything.
 func (t *Topology) Check() error {
@@ -169,11 +169,11 @@ func (t *Topology) Check() error {
 	}
 	for _, name := range t.Nodes() {
 		n := t.Node[name]
-		if !goodName.MatchString(name) {
+		if !namePattern.MatchString(name) {
 			return fmt.Errorf("node %q: a name is a letter, then up to 14 letters, digits, - or _", name)
 		}
 		for _, l := range n.NAT {
-			if _, err := t.peer(name, l); err != nil {
+			if _, err := t.peerNode(name, l); err != nil {
 				return fmt.Errorf("node %s: nat: %w", name, err)
 			}
 		}
@@ -188,7 +188,7 @@ func (t *Topology) Check() error {
 	}
 	for i, name := range t.Links() {
 		l := t.Link[name]
-		if !goodName.MatchString(name) || name == "lo" {
+		if !namePattern.MatchString(name) || name == "lo" {
 			return fmt.Errorf("link %q: a name is a letter, then up to 14 letters, digits, - or _, and not lo", name)
 		}
 		if i >= 250 {
@@ -202,19 +202,19 @@ func (t *Topology) Check() error {
 				return fmt.Errorf("link %s: no node %q (write [node.%s])", name, e, e)
 			}
 		}
-		for _, d := range []Dir{Uplink, Downlink} {
+		for _, d := range []Direction{Uplink, Downlink} {
 			p, err := l.Program(d)
 			if err == nil && l.Cell != "" {
-				err = t.checkMember(l, p)
+				err = t.checkCellMember(l, p)
 			}
 			if err != nil {
 				return fmt.Errorf("link %s: %w", name, err)
 			}
 		}
-		if _, err := l.radio(); err != nil {
+		if _, err := l.attachRadio(); err != nil {
 			return fmt.Errorf("link %s: %w", name, err)
 		}
-		if _, err := t.addresses(name); err != nil {
+		if _, err := t.linkAddresses(name); err != nil {
 			return fmt.Errorf("link %s: %w", name, err)
 		}
 	}
@@ -229,16 +229,16 @@ func (t *Topology) Links() []string { return slices.Sorted(maps.Keys(t.Link)) }
 
 // Shaped reports whether the link is emulated; if not, it is a veth pair.
 func (l *Link) Shaped() bool {
-	for _, d := range []*LinkDir{&l.LinkDir, l.Up, l.Down} {
-		if d != nil && !d.empty() {
+	for _, d := range []*LinkSettings{&l.LinkSettings, l.Up, l.Down} {
+		if d != nil && !d.isEmpty() {
 			return true
 		}
 	}
 	return l.Cell != "" || l.LTE != nil || l.Promotion+l.Tail != ""
 }
 
-// Sleeps gives the link a radio of a model, which sleeps after its tail.
-func (l *Link) Sleeps(m radio.Model) {
+// SetRadio gives the link a radio of a model, which sleeps after its tail.
+func (l *Link) SetRadio(m radio.Model) {
 	tail := time.Duration(0)
 	for _, p := range m.Tail {
 		tail += p.Time
@@ -246,8 +246,8 @@ func (l *Link) Sleeps(m radio.Model) {
 	l.Promotion, l.Tail = m.Promotion.Time.String(), tail.String()
 }
 
-// radio puts lines of the link, both if there are any, to its radio, if it has one.
-func (l *Link) radio(lines ...*shaper.Line) (*shaper.Radio, error) {
+// attachRadio puts lines of the link, both if there are any, to its radio, if it has one.
+func (l *Link) attachRadio(lines ...*shaper.Line) (*shaper.Radio, error) {
 	if l.Promotion+l.Tail == "" {
 		return nil, nil
 	}
@@ -264,15 +264,15 @@ func (l *Link) radio(lines ...*shaper.Line) (*shaper.Radio, error) {
 	return shaper.NewRadio(times[0], times[1], lines...)
 }
 
-func (d LinkDir) empty() bool {
+func (d LinkSettings) isEmpty() bool {
 	return d.Rate+d.Delay+d.Jitter+d.Loss+d.Reorder+d.Queue+d.Trace+d.Loop == "" && len(d.Schedule)+len(d.Outages) == 0
 }
 
 // Program is what one direction of the link will do. It reads trace files.
-func (l *Link) Program(dir Dir) (shaper.Program, error) {
-	d := l.LinkDir
-	if over := [...]*LinkDir{l.Up, l.Down}[dir]; over != nil {
-		d = d.override(*over)
+func (l *Link) Program(dir Direction) (shaper.Program, error) {
+	d := l.LinkSettings
+	if over := [...]*LinkSettings{l.Up, l.Down}[dir]; over != nil {
+		d = d.overriddenBy(*over)
 	}
 	p := shaper.Program{Base: shaper.Setting{Rate: shaper.Unlimited}}
 	var base shaper.Change
@@ -284,7 +284,7 @@ func (l *Link) Program(dir Dir) (shaper.Program, error) {
 		}
 	}
 	p.Base = base.Apply(p.Base)
-	if err := d.tracks(&p); err != nil {
+	if err := d.addTracks(&p); err != nil {
 		return p, err
 	}
 	if base.Queue == nil {
@@ -293,8 +293,8 @@ func (l *Link) Program(dir Dir) (shaper.Program, error) {
 	return p, p.Check()
 }
 
-// tracks adds trace, schedule and outages to p.
-func (d LinkDir) tracks(p *shaper.Program) error {
+// addTracks adds trace, schedule and outages to p.
+func (d LinkSettings) addTracks(p *shaper.Program) error {
 	if d.Trace != "" {
 		f, err := os.Open(d.Trace)
 		if err != nil {
@@ -334,7 +334,7 @@ func (d LinkDir) tracks(p *shaper.Program) error {
 	return nil
 }
 
-func (d LinkDir) override(o LinkDir) LinkDir {
+func (d LinkSettings) overriddenBy(o LinkSettings) LinkSettings {
 	for _, f := range []struct {
 		dst *string
 		v   string
@@ -370,14 +370,14 @@ func (t *Topology) AddChange(at time.Duration, what string) error {
 	if len(parts) == 2 {
 		parts = []string{parts[0], "", parts[1]}
 	}
-	dirs, err := ParseDir(parts[1])
+	dirs, err := ParseDirection(parts[1])
 	if err != nil {
 		return err
 	}
 	for _, d := range dirs {
-		over := []**LinkDir{&l.Up, &l.Down}[d]
+		over := []**LinkSettings{&l.Up, &l.Down}[d]
 		if *over == nil {
-			*over = &LinkDir{}
+			*over = &LinkSettings{}
 		}
 		if (*over).Schedule == nil {
 			(*over).Schedule = slices.Clone(l.Schedule)

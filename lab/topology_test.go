@@ -45,7 +45,7 @@ func TestParseTopology(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "t.csv"), []byte("0,3Mbit/s\n1,4Mbit/s\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	top, err := Parse([]byte(goodTopology), dir)
+	top, err := ParseTopology([]byte(goodTopology), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,11 +61,11 @@ func TestParseTopology(t *testing.T) {
 	if !top.Link["x"].Shaped() || top.Link["y"].Shaped() {
 		t.Error("x is shaped and y is not")
 	}
-	routes, err := top.routes("a")
+	routes, err := top.nodeRoutes("a")
 	if err != nil || len(routes) != 5 {
 		t.Errorf("a has routes %v, %v; want to 3 addresses of y, and 2 defaults", routes, err)
 	}
-	if routes, _ := top.routes("c"); len(routes) != 3 {
+	if routes, _ := top.nodeRoutes("c"); len(routes) != 3 {
 		t.Errorf("c has routes %v; want to x's two IPv4 addresses only (b has no IPv6 on y), and 10.0.0.0/8", routes)
 	}
 }
@@ -104,45 +104,45 @@ func TestBadTopologies(t *testing.T) {
 		{two + "[cell.c]\nothers=2\n", "needs a rate"},
 		{two + "[cell.c]\nrate=\"1Mbit/s\"\nothers=-1\n", "others \"-1\""},
 		{two + "[cell.c]\nrate=\"1Mbit/s\"\n[cell.c.down]\nrate=\"1Mbit/s\"\nschedule=[\"at 2s: delay 1s\"]\n", "cell c, down: a cell has"},
-		{lteOf("", `carriers=[{prb=51}]`), "prb 51"},
-		{lteOf("", `carriers=[{prb=50, layers=3}]`), "layers 3"},
-		{lteOf("", `carriers=[{prb=50, control=-1}]`), "control -1"},
-		{lteOf("", `carriers=[{prb=50, width=1}]`), "unknown key \"lte.t.width\""},
-		{lteOf("", ``), "write 1 to 8"},
-		{lteOf("", "carriers=[{prb=50}]\nscheduler=\"best\""), "scheduler \"best\""},
-		{lteOf("cell=\"c\"\nqueue=\"1MB\"\nlte={network=\"t\", rnti=0x4601, signal=\"18dB\"}", "carriers=[{prb=50}]\n[cell.c]\nrate=\"1Mbit/s\""), "a cell cannot share it"},
-		{lteOf("[link.l.lte]\nnetwork=\"u\"\nrnti=0x4601\nsignal=\"18dB\"", "carriers=[{prb=50}]"), "no network \"u\""},
-		{lteOf("[link.l.lte]\nnetwork=\"t\"\nsignal=\"18dB\"", "carriers=[{prb=50}]"), "rnti 0x0"},
-		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=70000\nsignal=\"18dB\"", "carriers=[{prb=50}]"), "line 7"},
-		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601", "carriers=[{prb=50}]"), "write one of signal"},
-		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18\"", "carriers=[{prb=50}]"), "signal \"18\""},
-		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"", "carriers=[{prb=50}]\nsamples={snr=\"loud\"}"), "samples: signal \"loud\""},
-		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"", "carriers=[{prb=50}]\nsamples={offset=9000}"), "offset 9000"},
-		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nwalk=[]", "carriers=[{prb=50}]"), "write one of signal"},
-		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\ntrace=\"nowhere\"", "carriers=[{prb=50}]"), "no such file"},
-		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nerror_rate=0.5", "carriers=[{prb=50}]"), "error_rate 0.5"},
-		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nqueue=\"1KB\"", "carriers=[{prb=50}]"), "a packet must fit"},
-		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\ncarriers=[1]", "carriers=[{prb=50}]"), "carriers [1]"},
-		{lteOf("[link.l.lte]\nnetwork=\"t\"\nrnti=0xE000\nsignal=\"18dB\"", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\""), "same rnti 0xe000"},
-		{lteOf("", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\"\non=\"1s\""), "both on and off"},
-		{lteOf("", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\"\nrate=\"0\""), "rate \"0\""},
-		{lteOf("", "carriers=[{prb=50}]\n[lte.t.user.l]\nsignal=\"1dB\""), "a link has that name"},
+		{lteTable("", `carriers=[{prb=51}]`), "prb 51"},
+		{lteTable("", `carriers=[{prb=50, layers=3}]`), "layers 3"},
+		{lteTable("", `carriers=[{prb=50, control=-1}]`), "control -1"},
+		{lteTable("", `carriers=[{prb=50, width=1}]`), "unknown key \"lte.t.width\""},
+		{lteTable("", ``), "write 1 to 8"},
+		{lteTable("", "carriers=[{prb=50}]\nscheduler=\"best\""), "scheduler \"best\""},
+		{lteTable("cell=\"c\"\nqueue=\"1MB\"\nlte={network=\"t\", rnti=0x4601, signal=\"18dB\"}", "carriers=[{prb=50}]\n[cell.c]\nrate=\"1Mbit/s\""), "a cell cannot share it"},
+		{lteTable("[link.l.lte]\nnetwork=\"u\"\nrnti=0x4601\nsignal=\"18dB\"", "carriers=[{prb=50}]"), "no network \"u\""},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nsignal=\"18dB\"", "carriers=[{prb=50}]"), "rnti 0x0"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=70000\nsignal=\"18dB\"", "carriers=[{prb=50}]"), "line 7"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601", "carriers=[{prb=50}]"), "write one of signal"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18\"", "carriers=[{prb=50}]"), "signal \"18\""},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"", "carriers=[{prb=50}]\nsamples={snr=\"loud\"}"), "samples: signal \"loud\""},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"", "carriers=[{prb=50}]\nsamples={offset=9000}"), "offset 9000"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nwalk=[]", "carriers=[{prb=50}]"), "write one of signal"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\ntrace=\"nowhere\"", "carriers=[{prb=50}]"), "no such file"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nerror_rate=0.5", "carriers=[{prb=50}]"), "error_rate 0.5"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\nqueue=\"1KB\"", "carriers=[{prb=50}]"), "a packet must fit"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0x4601\nsignal=\"18dB\"\ncarriers=[1]", "carriers=[{prb=50}]"), "carriers [1]"},
+		{lteTable("[link.l.lte]\nnetwork=\"t\"\nrnti=0xE000\nsignal=\"18dB\"", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\""), "same rnti 0xe000"},
+		{lteTable("", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\"\non=\"1s\""), "both on and off"},
+		{lteTable("", "carriers=[{prb=50}]\n[lte.t.user.x]\nsignal=\"1dB\"\nrate=\"0\""), "rate \"0\""},
+		{lteTable("", "carriers=[{prb=50}]\n[lte.t.user.l]\nsignal=\"1dB\""), "a link has that name"},
 		{two + "[cell.c]\nrate=\"1Mbit/s\"\ndelay=\"1s\"\n", `unknown key "cell.c.delay"`},
 	} {
-		_, err := Parse([]byte(c.text), ".")
+		_, err := ParseTopology([]byte(c.text), ".")
 		if err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("topology %q: error %v, want one with %q", c.text, err, c.says)
 		}
 	}
 	for _, bad := range []string{"", "8/10", "8/10/5/3", "8/10/5,10", "x", "0", "8/-1/5", "8/10/5+"} {
-		if _, err := House(bad); err == nil {
+		if _, err := Triangle(bad); err == nil {
 			t.Errorf("house %q was taken", bad)
 		}
 	}
 }
 
-// lteOf is a topology of one link, of which is said so much, and a network t.
-func lteOf(link, network string) string {
+// lteTable is a topology of one link, of which is said so much, and a network t.
+func lteTable(link, network string) string {
 	return "[node.a]\n[node.b]\n[link.l]\nends=[\"a\",\"b\"]\n" + link + "\n[lte.t]\n" + network
 }
 
@@ -152,7 +152,7 @@ func TestLTE(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "walk.csv"), []byte("0,-85\n2,-105\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	top, err := Parse([]byte(lteOf(`delay="25ms"
+	top, err := ParseTopology([]byte(lteTable(`delay="25ms"
 [link.l.lte]
 network="t"
 rnti=0x4601
@@ -174,7 +174,7 @@ off="2s"`)), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, users, err := top.LTE["t"].config(top, "t")
+	cfg, users, err := top.LTE["t"].buildConfig(top, "t")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,13 +206,13 @@ off="2s"`)), dir)
 		t.Error("m is no veth")
 	}
 	// −85 dBm: the greatest rate there is.
-	if p, err := top.peak("l"); err != nil || math.Abs(float64(p)/((36_696*2+75_376)*1000*(1-cell.Overhead))-1) > 1e-6 {
+	if p, err := top.peakRate("l"); err != nil || math.Abs(float64(p)/((36_696*2+75_376)*1000*(1-cell.Overhead))-1) > 1e-6 {
 		t.Errorf("at most %v, %v", p, err)
 	}
 }
 
 func TestHouse(t *testing.T) {
-	top, err := House("8/10/5+3,12/6")
+	top, err := Triangle("8/10/5+3,12/6")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,11 +234,11 @@ func TestHouse(t *testing.T) {
 }
 
 func TestExample(t *testing.T) {
-	top, err := Load("example.toml")
+	top, err := LoadTopology("example.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load("nowhere.toml"); err == nil {
+	if _, err := LoadTopology("nowhere.toml"); err == nil {
 		t.Error("a missing file was loaded")
 	}
 	if got := strings.Join(top.Links(), " "); got != "core lte mobile tethered umts wifi" {
@@ -253,15 +253,15 @@ func FuzzTopology(f *testing.F) {
 		if strings.Contains(s, "trace") {
 			t.Skip("would open files")
 		}
-		top, err := Parse([]byte(s), ".")
+		top, err := ParseTopology([]byte(s), ".")
 		if err != nil {
 			return
 		}
 		for _, n := range top.Nodes() {
-			if _, err := top.routes(n); err != nil {
+			if _, err := top.nodeRoutes(n); err != nil {
 				t.Errorf("a topology that was taken has a bad route: %v", err)
 			}
 		}
-		_ = top.hosts()
+		_ = top.hostsFile()
 	})
 }

@@ -32,28 +32,28 @@ func (t Traffic) Each(f func(at time.Duration, n unit.Bytes, sent bool)) {
 // shortest gap that any radio's model sees, and of a sample of rates.
 const coarseStep = 10 * time.Millisecond
 
-// coarse returns the traffic with two packets at most for those within coarseStep
+// coarsened returns the traffic with two packets at most for those within coarseStep
 // of the first of them, at the times of the first and of the last: a minute is then
 // some thousands, at any rate. Bytes of each direction, and every gap of more than
 // coarseStep, are what they were, also beside the packets of other links: so what a
 // radio takes is the same, if its model sees no shorter gaps.
-func (t Traffic) coarse() Traffic {
+func (t Traffic) coarsened() Traffic {
 	var log trafficLog
 	var first, last time.Duration
 	var sent, received, n int
 	flush := func() {
 		switch {
 		case n == 1:
-			log.add(first, sent-received)
+			log.addPacket(first, sent-received)
 		case sent == 0: // times need a packet each
-			log.add(first, -1)
-			log.add(last, 1-received)
+			log.addPacket(first, -1)
+			log.addPacket(last, 1-received)
 		case received == 0:
-			log.add(first, 1)
-			log.add(last, sent-1)
+			log.addPacket(first, 1)
+			log.addPacket(last, sent-1)
 		default:
-			log.add(first, sent)
-			log.add(last, -received)
+			log.addPacket(first, sent)
+			log.addPacket(last, -received)
 		}
 		sent, received, n = 0, 0, 0
 	}
@@ -85,22 +85,22 @@ type trafficLog struct {
 	sizes []int32
 }
 
-func (l *trafficLog) add(now time.Duration, size int) {
+func (l *trafficLog) addPacket(now time.Duration, size int) {
 	gap := (now - l.last) / time.Microsecond
 	l.last += gap * time.Microsecond // what is rounded off here counts next time
 	l.gaps, l.sizes = append(l.gaps, int64(gap)), append(l.sizes, int32(size))
 }
 
-// traffic takes out what was recorded, and goes on recording from now on.
-func (d *daemon) traffic() (all []Traffic) {
-	d.emu.do(func(now time.Duration) {
+// takeTraffic takes out what was recorded, and goes on recording from now on.
+func (d *daemon) takeTraffic() (all []Traffic) {
+	d.emu.runInLoop(func(now time.Duration) {
 		for _, l := range d.links {
 			ends := d.spec.Topology.Link[l.name].Ends
-			for end := range l.seen {
+			for end := range l.traffic {
 				if d.emu.recording {
-					all = append(all, Traffic{ends[end], l.name, l.seen[end].gaps, l.seen[end].sizes})
+					all = append(all, Traffic{ends[end], l.name, l.traffic[end].gaps, l.traffic[end].sizes})
 				}
-				l.seen[end] = trafficLog{last: now}
+				l.traffic[end] = trafficLog{last: now}
 			}
 		}
 		d.emu.recording = true
@@ -111,14 +111,14 @@ func (d *daemon) traffic() (all []Traffic) {
 // Traffic returns what both ends of each emulated link sent and received since
 // the last call, and begins anew. The first call begins it.
 func (l *Lab) Traffic() ([]Traffic, error) {
-	a, err := l.ask(request{Op: "traffic"})
+	a, err := l.sendRequest(request{Op: "traffic"})
 	return a.Traffic, err
 }
 
-// record begins to record packets, if the plan asks for it, or puts those of
+// recordTraffic begins to record packets, if the plan asks for it, or puts those of
 // primary and helpers into a result; in coarse steps those of a fixed length, which are many.
-func (s *session) record(b *Bench, r *Result) error {
-	if !s.plan.Traffic {
+func (s *session) recordTraffic(b *Bench, r *Result) error {
+	if !s.spec.Traffic {
 		return nil
 	}
 	all, err := b.Lab.Traffic()
@@ -129,8 +129,8 @@ func (s *session) record(b *Bench, r *Result) error {
 		if t.Node == "server" {
 			continue
 		}
-		if s.plan.Length > 0 {
-			t = t.coarse()
+		if s.spec.Length > 0 {
+			t = t.coarsened()
 		}
 		r.Traffic = append(r.Traffic, t)
 	}

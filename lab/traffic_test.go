@@ -13,8 +13,8 @@ import (
 // and a call begins anew.
 func TestTraffic(t *testing.T) {
 	t.Parallel()
-	l := startLab(t, pair+"delay=\"1ms\"", Options{})
-	serve(t, l, "b", true, "test-echo")
+	l := startLab(t, pairTopology+"delay=\"1ms\"", Options{})
+	serveInNode(t, l, "b", true, "test-echo")
 	if first, err := l.Traffic(); err != nil || len(first) != 0 {
 		t.Fatalf("before anything was recorded: %v %v", first, err)
 	}
@@ -22,7 +22,7 @@ func TestTraffic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd, out := start(t, l, "a", "test-ping", "10.77.1.2")
+	cmd, out := startCommand(t, l, "a", "test-ping", "10.77.1.2")
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err, out)
 	}
@@ -69,7 +69,7 @@ func TestTraffic(t *testing.T) {
 func TestTrafficRounding(t *testing.T) {
 	var l trafficLog
 	for i := range 1000 {
-		l.add(time.Duration(i)*1999, 1)
+		l.addPacket(time.Duration(i)*1999, 1)
 	}
 	at := time.Duration(0)
 	Traffic{Gaps: l.gaps, Sizes: l.sizes}.Each(func(t time.Duration, _ unit.Bytes, _ bool) { at = t })
@@ -86,10 +86,10 @@ func TestCoarse(t *testing.T) {
 		Sizes: []int32{-1500, -1500, 40, -1500, -1000, 60, 40}}
 	// at 1, 5, 6, 12, 15.999, 15.999, 115.999 ms
 	want := Traffic{Node: "n", Link: "l", Gaps: []int64{1000, 5000, 6000, 3999, 100_000}, Sizes: []int32{40, -3000, 60, -2500, 40}}
-	if got := all.coarse(); !reflect.DeepEqual(got, want) {
+	if got := all.coarsened(); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
-	if got := (Traffic{}).coarse(); len(got.Sizes) != 0 {
+	if got := (Traffic{}).coarsened(); len(got.Sizes) != 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -97,8 +97,8 @@ func TestCoarse(t *testing.T) {
 // TestTrafficDropped: packets for which the queue has no room are not recorded.
 func TestTrafficDropped(t *testing.T) {
 	t.Parallel()
-	l := startLab(t, pair+"rate=\"2Mbit/s\"\ndelay=\"10ms\"\nqueue=\"6KB\"", Options{})
-	serve(t, l, "b", false, "test-serve")
+	l := startLab(t, pairTopology+"rate=\"2Mbit/s\"\ndelay=\"10ms\"\nqueue=\"6KB\"", Options{})
+	serveInNode(t, l, "b", false, "test-serve")
 	if _, err := l.Traffic(); err != nil {
 		t.Fatal(err)
 	}
@@ -106,13 +106,13 @@ func TestTrafficDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd, out := start(t, l, "a", "test-fetch", "10.77.1.2", "500ms")
+	cmd, out := startCommand(t, l, "a", "test-fetch", "10.77.1.2", "500ms")
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err, out)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), drainTimeout)
 	defer cancel()
-	if err := l.Drained(ctx); err != nil {
+	if err := l.WaitDrained(ctx); err != nil {
 		t.Fatal(err)
 	}
 	after, err := l.Stats(false)

@@ -16,24 +16,24 @@ type Video struct {
 	Segment time.Duration `json:"segment_ns"`
 }
 
-func (v Video) size(level int) unit.Bytes { return v.Ladder[level].Bytes(v.Segment) }
+func (v Video) segmentSize(level int) unit.Bytes { return v.Ladder[level].Bytes(v.Segment) }
 
-func (v Video) check() error {
-	if len(v.Ladder) == 0 || v.Segment <= 0 || v.Segment > maxBuffer || !slices.IsSorted(v.Ladder) || v.size(0) <= 0 {
-		return fmt.Errorf("video: bitrates are ascending, and segments up to %v long", maxBuffer)
+func (v Video) checkLadder() error {
+	if len(v.Ladder) == 0 || v.Segment <= 0 || v.Segment > maxMediaBuffer || !slices.IsSorted(v.Ladder) || v.segmentSize(0) <= 0 {
+		return fmt.Errorf("video: bitrates are ascending, and segments up to %v long", maxMediaBuffer)
 	}
 	return nil
 }
 
 // What a player does that its paper does not tell is our choice.
 const (
-	// maxBuffer is the most media a player holds: that of common players (dash.js
+	// maxMediaBuffer is the most media a player holds: that of common players (dash.js
 	// and hls.js hold 30 s).
-	maxBuffer = 30 * time.Second
+	maxMediaBuffer = 30 * time.Second
 	// startBuffer is what it needs to begin, and to go on after a stall.
 	startBuffer = 2 * time.Second
-	// rateShare of the throughput may be a segment's bitrate.
-	rateShare = 0.75
+	// bitrateShare of the throughput may be a segment's bitrate.
+	bitrateShare = 0.75
 	// rateSegments are how many last segments the throughput is the harmonic mean of.
 	rateSegments = 3
 )
@@ -66,66 +66,66 @@ type playback struct {
 	video  Video
 	length time.Duration // of media to be played
 
-	at       time.Duration // up to here all is accounted for
-	played   time.Duration // of media, like buffered
-	buffered time.Duration
-	playing  bool
-	begun    bool
-	start    time.Duration // when playing began
-	stalls   int
-	stalled  time.Duration
-	rates    []float64 // bit/s, of the last segments
-	bytes    unit.Bytes
-	segments []VideoSegment
+	accountedUntil time.Duration // up to here all is accounted for
+	played         time.Duration // of media, like buffered
+	buffered       time.Duration
+	playing        bool
+	started        bool
+	start          time.Duration // when playing began
+	stalls         int
+	stalled        time.Duration
+	rates          []float64 // bit/s, of the last segments
+	bytes          unit.Bytes
+	segments       []VideoSegment
 }
 
-// advance lets time pass.
-func (p *playback) advance(now time.Duration) {
-	d := now - p.at
-	p.at = now
-	if p.over() {
+// advanceTo lets time pass.
+func (p *playback) advanceTo(now time.Duration) {
+	d := now - p.accountedUntil
+	p.accountedUntil = now
+	if p.isOver() {
 		return
 	}
 	if p.playing {
 		m := min(d, p.buffered, p.length-p.played)
 		p.played += m
 		p.buffered -= m
-		if d -= m; d == 0 || p.over() {
+		if d -= m; d == 0 || p.isOver() {
 			return
 		}
 		p.playing = false
 		p.stalls++
 	}
-	if p.begun {
+	if p.started {
 		p.stalled += d
 	}
 }
 
-func (p *playback) over() bool { return p.played >= p.length }
+func (p *playback) isOver() bool { return p.played >= p.length }
 
-// ends tells in how much time the playback ends, if nothing more is needed for
+// timeToEnd tells in how much time the playback ends, if nothing more is needed for
 // it. advance must have been called.
-func (p *playback) ends() (after time.Duration, sure bool) {
+func (p *playback) timeToEnd() (after time.Duration, sure bool) {
 	left := p.length - p.played
 	return left, p.playing && p.buffered >= left
 }
 
-// next is the level of the segment to ask for now, or how long to wait before
+// nextRequest is the level of the segment to ask for now, or how long to wait before
 // asking again.
-func (p *playback) next(now time.Duration) (level int, wait time.Duration) {
-	p.advance(now)
-	if over := p.buffered + p.video.Segment - maxBuffer; over > 0 {
-		if after, sure := p.ends(); sure {
+func (p *playback) nextRequest(now time.Duration) (level int, wait time.Duration) {
+	p.advanceTo(now)
+	if over := p.buffered + p.video.Segment - maxMediaBuffer; over > 0 {
+		if after, sure := p.timeToEnd(); sure {
 			over = min(over, after)
 		}
 		return 0, over
 	}
-	return p.choose(), 0
+	return p.chooseLevel(), 0
 }
 
-// choose is the highest level that the throughput allows: the lowest one while
+// chooseLevel is the highest level that the throughput allows: the lowest one while
 // nothing is known of it.
-func (p *playback) choose() (level int) {
+func (p *playback) chooseLevel() (level int) {
 	if len(p.rates) == 0 {
 		return 0
 	}
@@ -133,7 +133,7 @@ func (p *playback) choose() (level int) {
 	for _, r := range p.rates {
 		inverse += 1 / r
 	}
-	most := rateShare * float64(len(p.rates)) / inverse
+	most := bitrateShare * float64(len(p.rates)) / inverse
 	for i, r := range p.video.Ladder {
 		if float64(r) <= most {
 			level = i
@@ -142,11 +142,11 @@ func (p *playback) choose() (level int) {
 	return level
 }
 
-// got takes in a segment that has taken so long to fetch.
-func (p *playback) got(now time.Duration, level int, took time.Duration) {
-	p.advance(now)
+// addSegment takes in a segment that has taken so long to fetch.
+func (p *playback) addSegment(now time.Duration, level int, took time.Duration) {
+	p.advanceTo(now)
 	p.buffered += p.video.Segment
-	size := p.video.size(level)
+	size := p.video.segmentSize(level)
 	p.bytes += size
 	p.segments = append(p.segments, VideoSegment{p.video.Ladder[level], now.Seconds(), took.Seconds(), p.buffered.Seconds()})
 	p.rates = append(p.rates, float64(8*size)/max(took, time.Microsecond).Seconds())
@@ -155,14 +155,14 @@ func (p *playback) got(now time.Duration, level int, took time.Duration) {
 		return
 	}
 	p.playing = true
-	if !p.begun {
-		p.begun, p.start = true, now
+	if !p.started {
+		p.started, p.start = true, now
 	}
 }
 
-// result sums up. advance must have been called.
-func (p *playback) result() Playback {
-	r := Playback{Stalls: p.stalls, Stalled: p.stalled.Seconds(), StartUp: p.start.Seconds(), Played: p.played.Seconds(), Seconds: p.at.Seconds(),
+// summarize sums up. advance must have been called.
+func (p *playback) summarize() Playback {
+	r := Playback{Stalls: p.stalls, Stalled: p.stalled.Seconds(), StartUp: p.start.Seconds(), Played: p.played.Seconds(), Seconds: p.accountedUntil.Seconds(),
 		Bytes: p.bytes, Segments: p.segments}
 	if p.played == 0 {
 		return r

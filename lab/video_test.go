@@ -18,17 +18,17 @@ import (
 	"mpbond/lab/radio"
 )
 
-var steps = Video{Ladder: []unit.Rate{unit.Mbps, 2 * unit.Mbps, 4 * unit.Mbps, 8 * unit.Mbps}, Segment: 2 * time.Second}
+var testVideo = Video{Ladder: []unit.Rate{unit.Mbps, 2 * unit.Mbps, 4 * unit.Mbps, 8 * unit.Mbps}, Segment: 2 * time.Second}
 
-// play plays over a made-up link, in virtual time: rate tells what it carries at a
+// playVideo plays over a made-up link, in virtual time: rate tells what it carries at a
 // time, in Mbit/s, and each request takes rtt more.
-func play(t *testing.T, v Video, length, rtt time.Duration, rate func(at time.Duration) float64) (r Playback) {
+func playVideo(t *testing.T, v Video, length, rtt time.Duration, rate func(at time.Duration) float64) (r Playback) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		p := &Player{Video: v, Length: length}
 		var err error
-		r, err = p.play(t.Context(), func(ctx context.Context, level int) error {
-			wait := rtt + time.Duration(float64(8*v.size(level))/rate(time.Since(begin))*1e3)
+		r, err = p.playSegments(t.Context(), func(ctx context.Context, level int) error {
+			wait := rtt + time.Duration(float64(8*v.segmentSize(level))/rate(time.Since(begin))*1e3)
 			select {
 			case <-time.After(wait):
 				return nil
@@ -43,11 +43,11 @@ func play(t *testing.T, v Video, length, rtt time.Duration, rate func(at time.Du
 	return r
 }
 
-func steady(mbps float64) func(time.Duration) float64 {
+func steadyRate(mbps float64) func(time.Duration) float64 {
 	return func(time.Duration) float64 { return mbps }
 }
 
-func near(t *testing.T, what string, got, want, by float64) {
+func expectNear(t *testing.T, what string, got, want, by float64) {
 	t.Helper()
 	if math.Abs(got-want) > by {
 		t.Errorf("%s: %v, not %v", what, got, want)
@@ -57,10 +57,10 @@ func near(t *testing.T, what string, got, want, by float64) {
 // TestPlaybackSteady: three quarters of 6 Mbit/s allow 4; the buffer fills to its
 // limit, then a segment is fetched each two seconds; it ends with the media.
 func TestPlaybackSteady(t *testing.T) {
-	r := play(t, steps, 2*time.Minute, 0, steady(6))
-	near(t, "start-up", r.StartUp, 2.0/6, 1e-6) // 2 s of the lowest bitrate
-	near(t, "seconds", r.Seconds, 120+r.StartUp, 1e-6)
-	near(t, "bitrate", r.Bitrate, 4e6-3e6*2/120, 1)
+	r := playVideo(t, testVideo, 2*time.Minute, 0, steadyRate(6))
+	expectNear(t, "start-up", r.StartUp, 2.0/6, 1e-6) // 2 s of the lowest bitrate
+	expectNear(t, "seconds", r.Seconds, 120+r.StartUp, 1e-6)
+	expectNear(t, "bitrate", r.Bitrate, 4e6-3e6*2/120, 1)
 	if r.Switches != 1 || r.Stalls != 0 || r.StallRatio != 0 || r.Played != 120 {
 		t.Errorf("%+v", r)
 	}
@@ -70,8 +70,8 @@ func TestPlaybackSteady(t *testing.T) {
 		most = max(most, s.Buffer)
 		sum += s.Rate.Bytes(2 * time.Second)
 	}
-	if most > maxBuffer.Seconds() || most < 28 || sum != r.Bytes {
-		t.Errorf("%v s of %v buffered, %v fetched of %v told", most, maxBuffer, sum, r.Bytes)
+	if most > maxMediaBuffer.Seconds() || most < 28 || sum != r.Bytes {
+		t.Errorf("%v s of %v buffered, %v fetched of %v told", most, maxMediaBuffer, sum, r.Bytes)
 	}
 	// 120 s played, and nearly 30 s more in the buffer.
 	n := len(r.Segments)
@@ -79,16 +79,16 @@ func TestPlaybackSteady(t *testing.T) {
 		t.Errorf("%d segments", n)
 	}
 	gap := r.Segments[n-1].At - r.Segments[n-2].At
-	near(t, "between segments when the buffer is full", gap, 2, 1e-6)
+	expectNear(t, "between segments when the buffer is full", gap, 2, 1e-6)
 }
 
 // TestPlaybackStalls: 64 Mbit/s over 26 takes 64/26 of the time.
 func TestPlaybackStalls(t *testing.T) {
 	v := Video{Ladder: []unit.Rate{64 * unit.Mbps}, Segment: time.Second}
-	r := play(t, v, 30*time.Second, 0, steady(26))
-	near(t, "stall ratio", r.StallRatio, 64.0/26-1, 0.1) // less the buffer at the start
-	near(t, "seconds", r.Seconds, r.StartUp+30+r.Stalled, 1e-6)
-	near(t, "bitrate", r.Bitrate, 64e6, 1)
+	r := playVideo(t, v, 30*time.Second, 0, steadyRate(26))
+	expectNear(t, "stall ratio", r.StallRatio, 64.0/26-1, 0.1) // less the buffer at the start
+	expectNear(t, "seconds", r.Seconds, r.StartUp+30+r.Stalled, 1e-6)
+	expectNear(t, "bitrate", r.Bitrate, 64e6, 1)
 	if r.Stalls < 10 || r.Switches != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -97,7 +97,7 @@ func TestPlaybackStalls(t *testing.T) {
 // TestPlaybackFalls: when the link falls, the bitrate follows within a few
 // segments, and there is no stall with a full buffer.
 func TestPlaybackFalls(t *testing.T) {
-	r := play(t, steps, 100*time.Second, 50*time.Millisecond, func(at time.Duration) float64 {
+	r := playVideo(t, testVideo, 100*time.Second, 50*time.Millisecond, func(at time.Duration) float64 {
 		if at > 40*time.Second {
 			return 2
 		}
@@ -107,7 +107,7 @@ func TestPlaybackFalls(t *testing.T) {
 		t.Errorf("last at %v, %d stalls, %d switches", last.Rate, r.Stalls, r.Switches)
 	}
 	// A link that is silent for longer than the buffer lasts.
-	r = play(t, steps, 60*time.Second, 0, func(at time.Duration) float64 {
+	r = playVideo(t, testVideo, 60*time.Second, 0, func(at time.Duration) float64 {
 		if at > 20*time.Second && at < 50*time.Second {
 			return 8 / 37.0 // 2 s of 4 Mbit/s take 37 s
 		}
@@ -116,7 +116,7 @@ func TestPlaybackFalls(t *testing.T) {
 	if r.Stalls != 1 || r.Stalled < 24 || r.Stalled > 26 {
 		t.Errorf("%d stalls, %v s", r.Stalls, r.Stalled)
 	}
-	near(t, "seconds", r.Seconds, r.StartUp+60+r.Stalled, 1e-6)
+	expectNear(t, "seconds", r.Seconds, r.StartUp+60+r.Stalled, 1e-6)
 }
 
 // TestPlaybackShare: the harmonic mean of the last three, and three quarters of it.
@@ -125,11 +125,11 @@ func TestPlaybackShare(t *testing.T) {
 		mbps  []float64
 		level int
 	}{{nil, 0}, {[]float64{0.5}, 0}, {[]float64{2.66}, 0}, {[]float64{2.67}, 1}, {[]float64{100, 100, 1}, 1}, {[]float64{100, 100, 100}, 3}} {
-		p := &playback{video: steps}
+		p := &playback{video: testVideo}
 		for _, m := range c.mbps {
 			p.rates = append(p.rates, m*1e6)
 		}
-		if got := p.choose(); got != c.level {
+		if got := p.chooseLevel(); got != c.level {
 			t.Errorf("after %v Mbit/s level %d, not %d", c.mbps, got, c.level)
 		}
 	}
@@ -140,25 +140,25 @@ func TestPlaybackShare(t *testing.T) {
 func TestPlayerErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := errors.New("bad")
-		p := &Player{Video: steps, Length: time.Minute}
-		if _, err := p.play(t.Context(), func(context.Context, int) error { return bad }); !errors.Is(err, bad) {
+		p := &Player{Video: testVideo, Length: time.Minute}
+		if _, err := p.playSegments(t.Context(), func(context.Context, int) error { return bad }); !errors.Is(err, bad) {
 			t.Error(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if _, err := p.play(ctx, func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := p.playSegments(ctx, func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 	})
-	for _, v := range []Video{{}, {Ladder: steps.Ladder}, {Ladder: steps.Ladder, Segment: time.Minute}, {Ladder: []unit.Rate{2, 1}, Segment: time.Second}} {
-		if v.check() == nil {
+	for _, v := range []Video{{}, {Ladder: testVideo.Ladder}, {Ladder: testVideo.Ladder, Segment: time.Minute}, {Ladder: []unit.Rate{2, 1}, Segment: time.Second}} {
+		if v.checkLadder() == nil {
 			t.Errorf("%+v was taken", v)
 		}
 	}
-	for _, p := range []Plan{{Length: time.Second, Size: 1}, {}, {Length: time.Second, Upload: true}, {Length: time.Second, Streams: 2}, {Length: time.Second, Schemes: []string{"relay"}}} {
-		p.Video = &steps
-		p.Topology, _ = House("8/10/5")
-		if _, err := p.understand(); err == nil {
+	for _, p := range []RunSpec{{Length: time.Second, Size: 1}, {}, {Length: time.Second, Upload: true}, {Length: time.Second, Streams: 2}, {Length: time.Second, Schemes: []string{"relay"}}} {
+		p.Video = &testVideo
+		p.Topology, _ = Triangle("8/10/5")
+		if _, err := p.parseSession(); err == nil {
 			t.Errorf("%+v was taken", p)
 		}
 	}
@@ -190,12 +190,12 @@ func TestPlayback(t *testing.T) {
 	if _, err := os.Stat("/proc/sys/net/mptcp/enabled"); err != nil {
 		t.Skip("needs a kernel with MPTCP")
 	}
-	top, err := House("8/10/5")
+	top, err := Triangle("8/10/5")
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := Video{Ladder: []unit.Rate{unit.Mbps / 2, unit.Mbps, 2 * unit.Mbps}, Segment: time.Second}
-	p := Plan{Topology: top, Schemes: []string{"single", "kibbutz", "combine:64KB"}, Reps: 1, Length: 5 * time.Second, Video: &v, Traffic: true, KeepDisturbed: true}
+	p := RunSpec{Topology: top, Schemes: []string{"single", "mptcp", "combine:64KB"}, Reps: 1, Length: 5 * time.Second, Video: &v, Traffic: true, KeepDisturbed: true}
 	n := 0
 	err = Run(t.Context(), p, func(r Result) {
 		n++
@@ -242,10 +242,10 @@ func TestCoarseEnergy(t *testing.T) {
 				if rng.IntN(2) == 0 {
 					size = -size
 				}
-				log.add(at, size)
+				log.addPacket(at, size)
 			}
 			full := Traffic{Gaps: log.gaps, Sizes: log.sizes}
-			thin := full.coarse()
+			thin := full.coarsened()
 			was, is = was+len(full.Sizes), is+len(thin.Sizes)
 			for into, from := range map[*radio.Trace]Traffic{&fat[i]: full, &slim[i]: thin} {
 				into.Device, into.Radio = "primary", []radio.Kind{radio.LTE, radio.WiFi, radio.WiFi}[i]
@@ -263,7 +263,7 @@ func TestCoarseEnergy(t *testing.T) {
 			for i := range want {
 				w, g := reflect.ValueOf(want[i].Energy), reflect.ValueOf(got[i].Energy)
 				for f := range w.NumField() {
-					near(t, fmt.Sprintf("%s, %s, %s", set.Name, want[i].Radio, w.Type().Field(f).Name), g.Field(f).Float(), w.Field(f).Float(), 1e-9*(1+w.Field(f).Float()))
+					expectNear(t, fmt.Sprintf("%s, %s, %s", set.Name, want[i].Radio, w.Type().Field(f).Name), g.Field(f).Float(), w.Field(f).Float(), 1e-9*(1+w.Field(f).Float()))
 				}
 			}
 			for _, m := range set.Models {

@@ -15,12 +15,12 @@ import (
 // What people are shown of a lab and of what was measured in it. All write to the end, as
 // to a terminal: an error is the writer's.
 
-// columns lines up what is written with tabs between.
-func columns(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+// newColumns lines up what is written with tabs between.
+func newColumns(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
 // Print shows what the links carried and dropped, and how late the emulator was.
 func (s Stats) Print(out io.Writer) {
-	w := columns(out)
+	w := newColumns(out)
 	fmt.Fprintln(w, "LINK\tFROM\tTO\tRATE\tDELAY\tQUEUE\tDELIVERED\tPACKETS\tDROPS queue/loss/outage\tONE WAY p50/p95/p99/max, ms")
 	for _, l := range s.Links {
 		for dir, st := range l.Lines {
@@ -37,7 +37,7 @@ func (s Stats) Print(out io.Writer) {
 	}
 	w.Flush()
 	for _, n := range s.LTE {
-		n.print(out)
+		n.printNetwork(out)
 	}
 	lt := s.Lateness
 	fmt.Fprintf(out, "lateness of %d packets: p50 %v, p99 %v, p99.9 %v, max %v", lt.Packets, lt.P50, lt.P99, lt.P999, lt.Max.Round(time.Microsecond))
@@ -59,7 +59,7 @@ func (d Delays) String() string {
 	return ms(d.P50) + "/" + ms(d.P95) + "/" + ms(d.P99) + "/" + ms(d.Max)
 }
 
-func (n LTEStats) print(out io.Writer) {
+func (n LTEStats) printNetwork(out io.Writer) {
 	fmt.Fprintf(out, "lte %s, subframe %d: control messages at %s, truth at %s", n.Name, n.Number, n.Messages, n.Truth)
 	if n.Missed > 0 || n.Dropped > 0 {
 		fmt.Fprintf(out, " (%d subframes missed, %d hearers dropped)", n.Missed, n.Dropped)
@@ -72,7 +72,7 @@ func (n LTEStats) print(out io.Writer) {
 		}
 		fmt.Fprintln(out)
 	}
-	w := columns(out)
+	w := newColumns(out)
 	fmt.Fprintln(w, "USER\tRNTI\tSIGNAL\tCARRIERS\tWAITING\tC_p\tC_f")
 	for _, u := range n.Users {
 		name := u.Name
@@ -88,7 +88,7 @@ func (n LTEStats) print(out io.Writer) {
 func (r Result) Print(out io.Writer) {
 	fmt.Fprintf(out, "%-16s #%d  %7.3f s  %v  %3.0f%% of bound %.3f s  gap %.3f s  %s", r.Scheme, r.Rep, r.Seconds,
 		unit.RateOf(r.Bytes*unit.Bytes(r.Streams), time.Duration(r.Seconds*float64(time.Second))), 100*r.Efficiency, r.Bound, r.LongestGap,
-		ByDevice(r.Devices, unit.Bytes.String))
+		FormatByDevice(r.Devices, unit.Bytes.String))
 	for _, link := range slices.Sorted(maps.Keys(r.Pings)) {
 		p := r.Pings[link]
 		fmt.Fprintf(out, "  ping %s %s ms, %d of %d lost", link, p.Down, p.Lost, p.Sent)
@@ -102,8 +102,8 @@ func (r Result) Print(out io.Writer) {
 	fmt.Fprintln(out)
 }
 
-// ByDevice lists what each device has, if anything.
-func ByDevice[T any](m map[string]T, text func(T) string) string {
+// FormatByDevice lists what each device has, if anything.
+func FormatByDevice[T any](m map[string]T, text func(T) string) string {
 	var all []string
 	for _, d := range slices.Sorted(maps.Keys(m)) {
 		if s := text(m[d]); s != "" {
@@ -115,7 +115,7 @@ func ByDevice[T any](m map[string]T, text func(T) string) string {
 
 // Print shows the phases of a run.
 func (r FlowResult) Print(out io.Writer) {
-	w := columns(out)
+	w := newColumns(out)
 	fmt.Fprintf(w, "%s #%d", r.Set, r.Rep)
 	if r.Disturbed {
 		fmt.Fprintf(w, "  DISTURBED (late: p99 %v, max %v), discarded", r.Lateness.P99, r.Lateness.Max)
@@ -126,7 +126,7 @@ func (r FlowResult) Print(out io.Writer) {
 	fmt.Fprintln(w)
 	for _, ph := range r.Phases {
 		fmt.Fprintf(w, "  %.0f–%.0f s\t%v\t%.1f %%\tdelay p50 %.1f\tp95 %.1f ms\t%d dropped\t%d lost", ph.From, ph.To, ph.Rate, 100*ph.Used,
-			inMS(ph.Delay.P50), inMS(ph.Delay.P95), ph.Drops, ph.Losses)
+			toMilliseconds(ph.Delay.P50), toMilliseconds(ph.Delay.P95), ph.Drops, ph.Losses)
 		if len(ph.Flows) > 1 {
 			fmt.Fprintf(w, "\tJain %.3f:", Jain(ph.Flows))
 			for _, f := range ph.Flows {
@@ -139,8 +139,8 @@ func (r FlowResult) Print(out io.Writer) {
 }
 
 // Print shows medians of undisturbed results by case, and how they compare with alone.
-func (p DualPlan) Print(out io.Writer, all map[string][]DualResult) {
-	w := columns(out)
+func (p DualSpec) Print(out io.Writer, all map[string][]DualResult) {
+	w := newColumns(out)
 	fmt.Fprintf(w, "links %s, %v\tundisturbed\tfirst user\tsecond user\n", p.Links, p.Size)
 	alone := [2]float64{}
 	for _, name := range []string{DualAlone, DualIdle, DualBoth} {
@@ -170,12 +170,12 @@ func (p DualPlan) Print(out io.Writer, all map[string][]DualResult) {
 	_ = w.Flush()
 }
 
-func inMS(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func toMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // PrintCalibrations shows how true the emulator was at each rate, and up to which it can
 // be trusted; its error says that there is none.
 func PrintCalibrations(out io.Writer, all []Calibration) error {
-	w := columns(out)
+	w := newColumns(out)
 	fmt.Fprintln(w, "SIX LINKS OF\tRATE ERROR\tADDED DELAY p50\tp99\tLATENESS p99\tp99.9\tmax\tCORES\tFIT")
 	fit := unit.Rate(0)
 	for _, r := range all {

@@ -21,9 +21,9 @@ const maxEvent = 64 << 10
 // Now begins events with the next one that happens.
 const Now = ^uint64(0)
 
-// News is one thing that Events tells: a change, or where its reader stands.
+// Update is one thing that Events tells: a change, or where its reader stands.
 // One of both is nil.
-type News struct {
+type Update struct {
 	Change   *api.Event
 	Position *api.Position // the first thing told; later when events were missed, and every now and then
 }
@@ -32,33 +32,33 @@ type News struct {
 // are still kept, or Now, as they happen. It ends with an error when mpbond
 // ends, or when ctx does; otherwise only the loop's body ends it. Who reads too
 // slowly is told by a Position what was missed.
-func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[News, error] {
-	return func(yield func(News, error) bool) {
+func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[Update, error] {
+	return func(yield func(Update, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		path := "/v1/events"
+		path := "/v2/events"
 		if after != Now {
 			path += "?after=" + strconv.FormatUint(after, 10)
 		}
-		answer, err := c.do(ctx, http.MethodGet, path, nil)
+		answer, err := c.doRequest(ctx, http.MethodGet, path, nil)
 		if err != nil {
-			yield(News{}, err)
+			yield(Update{}, err)
 			return
 		}
 		defer answer.Body.Close()
-		err = readEvents(answer.Body, func(n News) bool { return yield(n, nil) })
+		err = readEvents(answer.Body, func(n Update) bool { return yield(n, nil) })
 		if err != nil {
 			if ctx.Err() != nil {
 				err = ctx.Err()
 			}
-			yield(News{}, err)
+			yield(Update{}, err)
 		}
 	}
 }
 
 // readEvents hands on the events of a text/event-stream until take returns
 // false, which is no error. Events of kinds that it does not know are left out.
-func readEvents(r io.Reader, take func(News) bool) error {
+func readEvents(r io.Reader, take func(Update) bool) error {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 4096), maxEvent)
 	var kind string
@@ -75,7 +75,7 @@ func readEvents(r io.Reader, take func(News) bool) error {
 			if len(in.Bytes()) > 0 {
 				continue // a comment
 			}
-			n, known, err := news(kind, data)
+			n, known, err := parseUpdate(kind, data)
 			if err != nil {
 				return err
 			}
@@ -91,8 +91,8 @@ func readEvents(r io.Reader, take func(News) bool) error {
 	return fault.New(fault.NotRunning, fmt.Errorf("events: mpbond has ended"), "ask again, after the last seq, when it runs")
 }
 
-// news reads one event.
-func news(kind string, data []byte) (n News, known bool, err error) {
+// parseUpdate reads one event.
+func parseUpdate(kind string, data []byte) (n Update, known bool, err error) {
 	switch kind {
 	case "change":
 		n.Change = new(api.Event)

@@ -19,16 +19,16 @@ import (
 //go:embed page
 var embedded embed.FS
 
-// policy lets the page use its own files and this origin's API, and nothing
+// contentPolicy lets the page use its own files and this origin's API, and nothing
 // else: no script in the page, no other origin, in no frame.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; " +
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // mediaTypes by the names' ends; what a system's own tables say differs.
 var mediaTypes = map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
-// file is the name of a path's file, "" if there is none.
-func file(urlPath string) string {
+// embeddedFile is the name of a path's file, "" if there is none.
+func embeddedFile(urlPath string) string {
 	name := "page/" + strings.TrimPrefix(urlPath, "/")
 	if urlPath == "/" {
 		name = "page/index.html"
@@ -39,15 +39,15 @@ func file(urlPath string) string {
 	return name
 }
 
-// Serves tells whether a request is for the console and not for the API.
-func Serves(r *http.Request) bool {
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && file(r.URL.Path) != ""
+// IsConsoleFile tells whether a request is for the console and not for the API.
+func IsConsoleFile(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && embeddedFile(r.URL.Path) != ""
 }
 
 // Handler answers requests that Serves is true for.
 func Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name := file(r.URL.Path)
+		name := embeddedFile(r.URL.Path)
 		body, err := embedded.ReadFile(name)
 		if err != nil {
 			http.NotFound(w, r)
@@ -55,7 +55,7 @@ func Handler() http.Handler {
 		}
 		for k, v := range map[string]string{
 			"Content-Type":                 mediaTypes[path.Ext(name)],
-			"Content-Security-Policy":      policy,
+			"Content-Security-Policy":      contentPolicy,
 			"X-Content-Type-Options":       "nosniff",
 			"X-Frame-Options":              "DENY",
 			"Referrer-Policy":              "no-referrer",

@@ -61,11 +61,11 @@ func TestServes(t *testing.T) {
 		want         bool
 	}{
 		{"GET", "/", true}, {"HEAD", "/", true}, {"GET", "/console.js", true}, {"GET", "/index.html", true},
-		{"POST", "/", false}, {"GET", "/v1/status", false}, {"GET", "/page/index.html", false}, {"GET", "/../console.go", false}, {"GET", "//", false}, {"GET", "/openapi.json", false}, {"GET", "/page", false}, {"GET", "/.", false},
+		{"POST", "/", false}, {"GET", "/v2/status", false}, {"GET", "/page/index.html", false}, {"GET", "/../console.go", false}, {"GET", "//", false}, {"GET", "/openapi.json", false}, {"GET", "/page", false}, {"GET", "/.", false},
 	} {
 		r := httptest.NewRequest(c.method, "http://localhost/", nil)
 		r.URL.Path = c.path
-		if got := Serves(r); got != c.want {
+		if got := IsConsoleFile(r); got != c.want {
 			t.Errorf("%s %s: %v", c.method, c.path, got)
 		}
 	}
@@ -102,7 +102,7 @@ func TestColours(t *testing.T) {
 	for name, text := range map[string]string{"light": light, "dark": dark} {
 		colours := map[string]float64{}
 		for _, m := range regexp.MustCompile(`--([a-z0-9-]+): #([0-9a-f]{6})`).FindAllStringSubmatch(text, -1) {
-			colours[m[1]] = luminance(t, m[2])
+			colours[m[1]] = relativeLuminance(t, m[2])
 		}
 		for colour, want := range map[string]float64{"text": 4.5, "soft": 4.5, "series-0": 3, "series-1": 3, "series-2": 3, "series-3": 3, "series-4": 3, "series-5": 3, "series-6": 3, "series-7": 3} {
 			a, b := colours[colour], colours["card"]
@@ -116,8 +116,8 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// luminance returns the relative luminance of a colour (WCAG 2.1).
-func luminance(t *testing.T, hex string) (sum float64) {
+// relativeLuminance returns the relative luminance of a colour (WCAG 2.1).
+func relativeLuminance(t *testing.T, hex string) (sum float64) {
 	rgb, err := strconv.ParseUint(hex, 16, 32)
 	if err != nil {
 		t.Fatal(err)

@@ -10,14 +10,14 @@ import (
 	"mpbond/api"
 )
 
-// taken are the schemas of bodies of requests: what is in none of their fields
+// requestSchemas are the schemas of bodies of requests: what is in none of their fields
 // is refused.
-var taken = []string{"Chunk", "Facts", "DeviceChange", "StreamChange", "PairRequest", "Move", "PolicyText", "PolicyCheck", "PolicyFlow"}
+var requestSchemas = []string{"Chunk", "Facts", "DeviceChange", "StreamChange", "PairRequest", "SubflowMove", "PolicyText", "PolicyCheck", "PolicyFlow"}
 
-// addComments makes the comments of package api the descriptions of the schemas,
-// and lets answers have more fields than a schema names: within /v1 they may be
+// describeSchemas makes the comments of package api the descriptions of the schemas,
+// and lets answers have more fields than a schema names: within /v2 they may be
 // added.
-func addComments(schemas map[string]*huma.Schema) {
+func describeSchemas(schemas map[string]*huma.Schema) {
 	comments := map[string]string{} // of "Type" and "Type.json_name"
 	files, _ := api.Source.ReadDir(".")
 	for _, f := range files {
@@ -26,7 +26,7 @@ func addComments(schemas map[string]*huma.Schema) {
 	}
 	for name, s := range schemas {
 		s.Description = comments[name]
-		if !slices.Contains(taken, name) {
+		if !slices.Contains(requestSchemas, name) {
 			s.AdditionalProperties = true
 		}
 		for field, p := range s.Properties {
@@ -35,8 +35,8 @@ func addComments(schemas map[string]*huma.Schema) {
 			}
 		}
 	}
-	for outer, within := range map[string][]string{"Subflow": {"Path"}, "Stream": {"Owner"}, "Flow": {"Owner"}, "StreamOf": {"Stream", "Owner"}, "FlowOf": {"Flow", "Owner"},
-		"PolicyRule": {"PolicyTreatment"}, "KnownFacts": {"Facts"}} { // fields of types within it
+	for outer, within := range map[string][]string{"BondSubflow": {"Subflow"}, "Stream": {"AppInfo"}, "Flow": {"AppInfo"}, "BondStream": {"Stream", "AppInfo"}, "BondFlow": {"Flow", "AppInfo"},
+		"PolicyRule": {"PolicyClass"}, "KnownFacts": {"Facts"}} { // fields of types within it
 		s := schemas[outer]
 		if s == nil {
 			continue
@@ -68,14 +68,14 @@ func readComments(source string, comments map[string]string) {
 		}
 		if m := typeLine.FindStringSubmatch(line); m != nil {
 			typ = m[1]
-			comments[typ] = oneLine(above...)
+			comments[typ] = joinLines(above...)
 		} else if m := fieldLine.FindStringSubmatch(line); m != nil {
-			comments[typ+"."+m[1]] = oneLine(append(above, m[2])...)
+			comments[typ+"."+m[1]] = joinLines(append(above, m[2])...)
 		}
 		above = nil
 	}
 }
 
-func oneLine(lines ...string) string {
+func joinLines(lines ...string) string {
 	return strings.Join(strings.Fields(strings.Join(lines, " ")), " ")
 }

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// maxReaders of events at once.
-	maxReaders = 32
+	// maxEventReaders of events at once.
+	maxEventReaders = 32
 	// eventBatch is how many events are copied for a reader at a time.
 	eventBatch = 64
-	// sayAfter is how long nothing is said: then a Position shows whether anybody
+	// positionInterval is how long nothing is said: then a Position shows whether anybody
 	// is still there.
-	sayAfter = 30 * time.Second
+	positionInterval = 30 * time.Second
 )
 
 type eventsInput struct {
@@ -33,14 +33,14 @@ type eventsInput struct {
 
 // Resolve implements huma.Resolver: it refuses what from cannot read.
 func (in *eventsInput) Resolve(huma.Context) []error {
-	if _, _, err := in.from(); err != nil {
+	if _, _, err := in.startPosition(); err != nil {
 		return []error{err}
 	}
 	return nil
 }
 
-// from is the number to begin after, and whether one was given.
-func (in *eventsInput) from() (seq uint64, given bool, err error) {
+// startPosition is the number to begin after, and whether one was given.
+func (in *eventsInput) startPosition() (seq uint64, given bool, err error) {
 	text := in.After
 	if text == "" {
 		text = in.LastEventID
@@ -56,52 +56,52 @@ func (in *eventsInput) from() (seq uint64, given bool, err error) {
 
 func (r Role) registerEvents(a huma.API) {
 	var readers atomic.Int32
-	op := operation(http.MethodGet, "/v1/events", "changes as they happen, as server-sent events: event `change`, and `position`, which tells where the reader stands and what it missed")
+	op := newOperation(http.MethodGet, "/v2/events", "changes as they happen, as server-sent events: event `change`, and `position`, which tells where the reader stands and what it missed")
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		defer readers.Add(-1)
-		if readers.Add(1) > maxReaders {
+		if readers.Add(1) > maxEventReaders {
 			_ = huma.WriteErr(a, ctx, http.StatusTooManyRequests, "as many read the events as may")
 			return
 		}
-		next(streaming{ctx})
+		next(streamContext{ctx})
 	}}
 	sse.Register(a, op, map[string]any{"change": api.Event{}, "position": api.Position{}}, func(ctx context.Context, in *eventsInput, send sse.Sender) {
-		_ = r.tell(ctx, in, send) // an error means that nobody listens any more
+		_ = r.streamEvents(ctx, in, send) // an error means that nobody listens any more
 	})
 }
 
-// streaming is a context whose answer the library may write to when the reader
+// streamContext is a context whose answer the library may write to when the reader
 // has gone: it would complain on standard error, and the end of the context
 // tells.
-type streaming struct{ anyContext }
+type streamContext struct{ anyContext }
 
 // anyContext is a huma.Context by another name, since that has a method Context.
 type anyContext huma.Context
 
 // BodyWriter implements huma.Context.
-func (s streaming) BodyWriter() io.Writer {
-	return lenient{s.anyContext.BodyWriter().(http.ResponseWriter)}
+func (s streamContext) BodyWriter() io.Writer {
+	return lenientWriter{s.anyContext.BodyWriter().(http.ResponseWriter)}
 }
 
-type lenient struct{ http.ResponseWriter }
+type lenientWriter struct{ http.ResponseWriter }
 
 // Flush implements http.Flusher.
-func (l lenient) Flush() { _ = http.NewResponseController(l.ResponseWriter).Flush() }
+func (l lenientWriter) Flush() { _ = http.NewResponseController(l.ResponseWriter).Flush() }
 
 // SetWriteDeadline is what the library looks for.
-func (l lenient) SetWriteDeadline(t time.Time) error {
+func (l lenientWriter) SetWriteDeadline(t time.Time) error {
 	_ = http.NewResponseController(l.ResponseWriter).SetWriteDeadline(t)
 	return nil
 }
 
-// tell sends changes until ctx ends or sending fails.
-func (r Role) tell(ctx context.Context, in *eventsInput, send sse.Sender) error {
+// streamEvents sends changes until ctx ends or sending fails.
+func (r Role) streamEvents(ctx context.Context, in *eventsInput, send sse.Sender) error {
 	feed := r.Feed
 	if feed == nil {
 		feed = new(Feed)
 	}
-	at, given, _ := in.from()
-	newest := feed.newest()
+	at, given, _ := in.startPosition()
+	newest := feed.newestSeq()
 	begin := api.Position{Restarted: given && at > newest}
 	switch {
 	case begin.Restarted:
@@ -109,17 +109,17 @@ func (r Role) tell(ctx context.Context, in *eventsInput, send sse.Sender) error 
 	case !given:
 		at = newest
 	}
-	_, begin.MissedEvents, _ = feed.after(at, nil)
+	_, begin.MissedEvents, _ = feed.eventsAfter(at, nil)
 	at += begin.MissedEvents
 	begin.Seq = at
 	if err := send(sse.Message{ID: int(at), Data: begin}); err != nil {
 		return err
 	}
-	quiet := time.NewTimer(sayAfter)
+	quiet := time.NewTimer(positionInterval)
 	defer quiet.Stop()
 	batch := make([]api.Event, 0, eventBatch)
 	for {
-		events, missed, more := feed.after(at, batch)
+		events, missed, more := feed.eventsAfter(at, batch)
 		if missed > 0 {
 			at += missed
 			if err := send(sse.Message{ID: int(at), Data: api.Position{Seq: at, MissedEvents: missed}}); err != nil {
@@ -132,7 +132,7 @@ func (r Role) tell(ctx context.Context, in *eventsInput, send sse.Sender) error 
 			}
 			at = e.Seq
 		}
-		quiet.Reset(sayAfter)
+		quiet.Reset(positionInterval)
 		if more == nil {
 			continue
 		}

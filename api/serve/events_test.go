@@ -14,12 +14,12 @@ import (
 	"mpbond/base/fault"
 )
 
-func opened(n uint64) api.Event {
+func openEvents(n uint64) api.Event {
 	return api.Event{T: time.Unix(int64(n), 0).UTC(), Kind: "stream_open", Stream: n, Text: "example.org:443"}
 }
 
-// running serves a role on a socket until end is called, or the test ends.
-func running(t *testing.T, r Role) (c *client.Client, end func()) {
+// runClient serves a role on a socket until end is called, or the test ends.
+func runClient(t *testing.T, r Role) (c *client.Client, end func()) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.sock")
 	l, err := api.Listen(path)
@@ -45,8 +45,8 @@ func running(t *testing.T, r Role) (c *client.Client, end func()) {
 // is told so.
 func TestEvents(t *testing.T) {
 	feed := new(Feed)
-	feed.Add(opened(1))
-	c, end := running(t, Role{Describe: exampleStatus, Feed: feed})
+	feed.Add(openEvents(1))
+	c, end := runClient(t, Role{Status: exampleStatus, Feed: feed})
 	var got []api.Event
 	var last error
 	for n, err := range c.Events(t.Context(), client.Now) {
@@ -58,8 +58,8 @@ func TestEvents(t *testing.T) {
 			if *n.Position != (api.Position{Seq: 1}) {
 				t.Errorf("it begins at %+v", *n.Position)
 			}
-			feed.Add(opened(2))
-			feed.Add(opened(3))
+			feed.Add(openEvents(2))
+			feed.Add(openEvents(3))
 		case n.Change.Seq == 3:
 			got = append(got, *n.Change)
 			go end()
@@ -70,7 +70,7 @@ func TestEvents(t *testing.T) {
 	if !fault.Is(last, fault.NotRunning) {
 		t.Errorf("the end of mpbond: %v", last)
 	}
-	want := []api.Event{opened(2), opened(3)}
+	want := []api.Event{openEvents(2), openEvents(3)}
 	want[0].Seq, want[1].Seq = 2, 3
 	if asJSON(t, got) != asJSON(t, want) {
 		t.Errorf("got %s, want %s", asJSON(t, got), asJSON(t, want))
@@ -79,18 +79,18 @@ func TestEvents(t *testing.T) {
 
 func TestEventsAfter(t *testing.T) {
 	feed := new(Feed)
-	for n := range uint64(keptEvents + 10) {
-		feed.Add(opened(n + 1))
+	for n := range uint64(maxKeptEvents + 10) {
+		feed.Add(openEvents(n + 1))
 	}
-	c, _ := running(t, Role{Describe: exampleStatus, Feed: feed})
+	c, _ := runClient(t, Role{Status: exampleStatus, Feed: feed})
 	for _, x := range []struct {
 		after uint64
 		begin api.Position
 		next  uint64
 	}{
 		{0, api.Position{Seq: 10, MissedEvents: 10}, 11},
-		{keptEvents, api.Position{Seq: keptEvents}, keptEvents + 1},
-		{keptEvents + 500, api.Position{Seq: 10, MissedEvents: 10, Restarted: true}, 11},
+		{maxKeptEvents, api.Position{Seq: maxKeptEvents}, maxKeptEvents + 1},
+		{maxKeptEvents + 500, api.Position{Seq: 10, MissedEvents: 10, Restarted: true}, 11},
 	} {
 		began := false
 		for n, err := range c.Events(t.Context(), x.after) {
@@ -118,22 +118,22 @@ func TestSlowReader(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var told []string
-	err := r.tell(ctx, &eventsInput{}, func(m sse.Message) error {
+	err := r.streamEvents(ctx, &eventsInput{}, func(m sse.Message) error {
 		switch d := m.Data.(type) {
 		case api.Position:
 			told = append(told, fmt.Sprintf("at %d, %d missed", d.Seq, d.MissedEvents))
 			if d.MissedEvents == 0 {
-				feed.Add(opened(1)) // wakes it
+				feed.Add(openEvents(1)) // wakes it
 			}
 		case api.Event:
 			switch d.Seq {
 			case 1: // while it is busy with that one
-				for n := range uint64(keptEvents + 5) {
-					feed.Add(opened(n + 2))
+				for n := range uint64(maxKeptEvents + 5) {
+					feed.Add(openEvents(n + 2))
 				}
 			case 7:
 				told = append(told, "then 7")
-			case keptEvents + 6:
+			case maxKeptEvents + 6:
 				cancel()
 			}
 		}
@@ -145,10 +145,10 @@ func TestSlowReader(t *testing.T) {
 }
 
 func TestTooManyReaders(t *testing.T) {
-	c, end := running(t, Role{Describe: exampleStatus, Feed: new(Feed)})
-	full := make(chan struct{}, maxReaders)
-	done := make(chan struct{}, maxReaders)
-	for range maxReaders {
+	c, end := runClient(t, Role{Status: exampleStatus, Feed: new(Feed)})
+	full := make(chan struct{}, maxEventReaders)
+	done := make(chan struct{}, maxEventReaders)
+	for range maxEventReaders {
 		go func() {
 			for n := range c.Events(t.Context(), client.Now) {
 				if n.Position != nil {
@@ -158,7 +158,7 @@ func TestTooManyReaders(t *testing.T) {
 			done <- struct{}{}
 		}()
 	}
-	for range maxReaders {
+	for range maxEventReaders {
 		<-full
 	}
 	for _, err := range c.Events(t.Context(), client.Now) {
@@ -170,14 +170,14 @@ func TestTooManyReaders(t *testing.T) {
 		t.Error(err)
 	}
 	end()
-	for range maxReaders {
+	for range maxEventReaders {
 		<-done
 	}
 }
 
 func TestEventsBadInput(t *testing.T) {
-	for _, target := range []string{"/v1/events?after=-1", "/v1/events?after=x", "/v1/events?after=99999999999999999999", "/v1/events?before=1"} {
-		if w := ask(Role{Describe: exampleStatus, Feed: new(Feed)}, "GET", target, ""); w.Code != 400 {
+	for _, target := range []string{"/v2/events?after=-1", "/v2/events?after=x", "/v2/events?after=99999999999999999999", "/v2/events?before=1"} {
+		if w := request(Role{Status: exampleStatus, Feed: new(Feed)}, "GET", target, ""); w.Code != 400 {
 			t.Errorf("%s: %d %s", target, w.Code, w.Body)
 		}
 	}

@@ -23,10 +23,10 @@ var (
 	labelEscapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 )
 
-// add appends the samples of a metric, with its help text and type. Without samples it adds
+// addMetric appends the samples of a metric, with its help text and type. Without samples it adds
 // nothing. Of samples with the same labels it keeps the first: two bonds of a device may have
 // the same ID, since that is the beginning of what the device drew.
-func (e *exposition) add(m metric, samples []sample) {
+func (e *exposition) addMetric(m metric, samples []sample) {
 	if len(samples) == 0 {
 		return
 	}
@@ -65,9 +65,9 @@ func (e *exposition) add(m metric, samples []sample) {
 // maxScrapes is how many metrics are made at once.
 const maxScrapes = 4
 
-// metrics returns a handler that answers with what the role does now, in the Prometheus
+// metricsHandler returns a handler that answers with what the role does now, in the Prometheus
 // text format.
-func metrics(role Role) http.Handler {
+func metricsHandler(role Role) http.Handler {
 	turns := make(chan struct{}, maxScrapes)
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		select {
@@ -77,31 +77,31 @@ func metrics(role Role) http.Handler {
 			http.Error(w, "other scrapes are not done yet", http.StatusServiceUnavailable)
 			return
 		}
-		e := role.exposition(time.Now())
+		e := role.collectMetrics(time.Now())
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = w.Write(e.buf.Bytes()) // an error means that nobody listens any more
 	})
 }
 
-// exposition has all metrics of a role, of the Go runtime and of the process.
-func (r Role) exposition(now time.Time) *exposition {
+// collectMetrics has all metrics of a role, of the Go runtime and of the process.
+func (r Role) collectMetrics(now time.Time) *exposition {
 	e := new(exposition)
-	status := r.status(false)
+	status := r.currentStatus(false)
 	for _, m := range metricList {
-		e.add(m, m.values(status))
+		e.addMetric(m, m.values(status))
 	}
 	if r.Usage != nil {
-		e.add(usageMetric, usageSamples(r.usage(), now.Format(time.DateOnly)))
+		e.addMetric(usageMetric, usageSamples(r.currentUsage(), now.Format(time.DateOnly)))
 	}
 	if r.Feed != nil {
 		var events []sample
-		for kind, n := range r.Feed.count() {
+		for kind, n := range r.Feed.countByKind() {
 			events = append(events, sample{float64(n), []string{kind}})
 		}
-		e.add(eventMetric, events)
+		e.addMetric(eventMetric, events)
 	}
 	for _, m := range processMetrics() {
-		e.add(m.metric, []sample{m.sample})
+		e.addMetric(m.metric, []sample{m.sample})
 	}
 	return e
 }

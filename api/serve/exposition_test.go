@@ -10,10 +10,10 @@ import (
 // metric without samples is not there.
 func TestExposition(t *testing.T) {
 	var e exposition
-	e.add(metric{name: "none", help: "x"}, nil)
-	e.add(metric{name: "a_total", help: "back\\slash\nand line", counter: true, labels: []string{"z", "b"}},
+	e.addMetric(metric{name: "none", help: "x"}, nil)
+	e.addMetric(metric{name: "a_total", help: "back\\slash\nand line", counter: true, labels: []string{"z", "b"}},
 		[]sample{{1, []string{"1", "quo\"te"}}, {2, []string{"1", "quo\"te"}}, {0.5, []string{"2", "back\\slash\x1b[2J"}}})
-	e.add(metric{name: "g", help: "h"}, []sample{{1e21, nil}})
+	e.addMetric(metric{name: "g", help: "h"}, []sample{{1e21, nil}})
 	const want = `# HELP a_total back\\slash\nand line
 # TYPE a_total counter
 a_total{b="quo\"te",z="1"} 1

@@ -16,13 +16,13 @@ import (
 
 // How much is kept: a minute second by second, and an hour of means.
 const (
-	lookEvery   = time.Second
-	keptSeconds = 61 // moments, so that a whole minute lies between the ends
-	keptMeans   = 361
-	meanOf      = 10 // looks
-	// maxLanes are kept of each moment and plot, those with the most bytes: so a
+	sampleInterval = time.Second
+	maxSeconds     = 61 // moments, so that a whole minute lies between the ends
+	maxMeans       = 361
+	samplesPerMean = 10 // looks
+	// maxLines are kept of each moment and plot, those with the most bytes: so a
 	// moment takes some KB, and all of them 3 MB at most.
-	maxLanes = 32
+	maxLines = 32
 )
 
 // counter is what a subflow or stream has carried so far, and how quickly a byte
@@ -33,8 +33,8 @@ type counter struct {
 	pad       float64 // ms; 0: not known
 }
 
-// lane is one line of a plot at a moment.
-type lane struct {
+// plotLine is one line of a plot at a moment.
+type plotLine struct {
 	name     string
 	down, up float64 // bit/s
 	pad      float64 // ms
@@ -43,7 +43,7 @@ type lane struct {
 // moment is all lanes at a time, by plot.
 type moment struct {
 	at    time.Time
-	lanes map[string][]lane
+	lines map[string][]plotLine
 }
 
 // History keeps rates of the last minute and hour, for plots. It is filled by
@@ -53,16 +53,16 @@ type History struct {
 	seconds []moment // oldest first
 	means   []moment
 	// before is what was counted at the last look, by plot and key.
-	at     time.Time
-	before map[string]map[string]counter
+	sampledAt    time.Time
+	lastCounters map[string]map[string]counter
 }
 
 // Run looks at a role each second until ctx ends.
 func (h *History) Run(ctx context.Context, r Role) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
 	for {
-		h.add(time.Now(), r.counters())
+		h.addSample(time.Now(), r.readCounters())
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -71,22 +71,22 @@ func (h *History) Run(ctx context.Context, r Role) {
 	}
 }
 
-// counters are what a role has carried so far, by plot.
-func (r Role) counters() map[string][]counter {
-	s := r.status(false)
+// readCounters are what a role has carried so far, by plot.
+func (r Role) readCounters() map[string][]counter {
+	s := r.currentStatus(false)
 	all := map[string][]counter{}
-	for _, f := range r.subflows() {
+	for _, f := range r.listSubflows() {
 		c := counter{key: f.Bond + "/" + strconv.FormatUint(uint64(f.ID), 10), down: f.RxBytes, up: f.TxBytes, pad: f.PADms}
 		if s.Role == "server" {
 			c.down, c.up = c.up, c.down // down is towards the primary
 		}
-		c.name = laneDevice(s.Role, f)
+		c.name = lineDevice(s.Role, f)
 		all[api.PlotDevices] = append(all[api.PlotDevices], c)
 		c.name += " " + strconv.FormatUint(uint64(f.ID), 10)
 		all[api.PlotSubflows] = append(all[api.PlotSubflows], c)
 	}
 	knows := s.Role != "server" // whose streams and flows are, or soon will
-	add := func(key, dest string, o api.Owner, down, up unit.Bytes) {
+	add := func(key, dest string, o api.AppInfo, down, up unit.Bytes) {
 		c := counter{key, dest, down, up, 0}
 		all[api.PlotDestinations] = append(all[api.PlotDestinations], c)
 		switch {
@@ -97,52 +97,52 @@ func (r Role) counters() map[string][]counter {
 		}
 		all[api.PlotApps] = append(all[api.PlotApps], c)
 	}
-	for _, f := range r.streams() {
-		add(f.Bond+"/"+strconv.FormatUint(f.ID, 10), laneDest(f), f.Owner, f.DownBytes, f.UpBytes)
+	for _, f := range r.listStreams() {
+		add(f.Bond+"/"+strconv.FormatUint(f.ID, 10), lineDest(f), f.AppInfo, f.DownBytes, f.UpBytes)
 	}
-	for _, f := range r.flows() {
-		add(f.Bond+"/udp "+strconv.FormatUint(f.ID, 10), laneFlows, f.Owner, f.DownBytes, f.UpBytes)
+	for _, f := range r.listFlows() {
+		add(f.Bond+"/udp "+strconv.FormatUint(f.ID, 10), datagramLine, f.AppInfo, f.DownBytes, f.UpBytes)
 	}
 	return all
 }
 
-// laneFlows is what datagram flows are counted for, each of which may go to many
+// datagramLine is what datagram flows are counted for, each of which may go to many
 // destinations.
-const laneFlows = "datagrams"
+const datagramLine = "datagrams"
 
-// laneDevice is the device that a subflow is counted for.
-func laneDevice(role string, f api.Subflow) string {
+// lineDevice is the device that a subflow is counted for.
+func lineDevice(role string, f api.BondSubflow) string {
 	if role == "server" && f.Peer != f.Device && f.Device != "" {
 		return f.Peer + "/" + f.Device // names of devices are of each primary's choice
 	}
 	return cmp.Or(f.Device, f.Peer)
 }
 
-// laneDest is where a stream goes.
-func laneDest(f api.StreamOf) string {
+// lineDest is where a stream goes.
+func lineDest(f api.BondStream) string {
 	if host, _, err := net.SplitHostPort(f.Dest); err == nil {
 		return host
 	}
 	return f.Dest
 }
 
-// add takes what was counted at a time.
-func (h *History) add(at time.Time, all map[string][]counter) {
+// addSample takes what was counted at a time.
+func (h *History) addSample(at time.Time, all map[string][]counter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	first := h.before == nil
-	took := at.Sub(h.at)
-	before := h.before
-	h.at, h.before = at, map[string]map[string]counter{}
-	m := moment{at, map[string][]lane{}}
+	first := h.lastCounters == nil
+	took := at.Sub(h.sampledAt)
+	before := h.lastCounters
+	h.sampledAt, h.lastCounters = at, map[string]map[string]counter{}
+	m := moment{at, map[string][]plotLine{}}
 	for plot, counters := range all {
 		now := map[string]counter{}
-		sums := map[string]*lane{}
+		sums := map[string]*plotLine{}
 		for _, c := range counters {
 			was := before[plot][c.key] // the zero counter of one that has just begun
 			l := sums[c.name]
 			if l == nil {
-				l = &lane{name: c.name}
+				l = &plotLine{name: c.name}
 				sums[c.name] = l
 			}
 			l.down += float64(unit.RateOf(max(c.down-was.down, 0), took))
@@ -150,31 +150,31 @@ func (h *History) add(at time.Time, all map[string][]counter) {
 			l.pad = max(l.pad, c.pad)
 			now[c.key] = c
 		}
-		h.before[plot] = now
+		h.lastCounters[plot] = now
 		for _, l := range sums {
-			m.lanes[plot] = append(m.lanes[plot], *l)
+			m.lines[plot] = append(m.lines[plot], *l)
 		}
-		m.lanes[plot] = busiest(m.lanes[plot])
+		m.lines[plot] = busiestLines(m.lines[plot])
 	}
 	if first || took <= 0 {
 		return // what came before nobody knows when
 	}
-	h.seconds = kept(append(h.seconds, m), keptSeconds)
-	if len(h.means) == 0 || at.Sub(h.means[len(h.means)-1].at) >= meanOf*lookEvery-lookEvery/2 {
-		h.means = kept(append(h.means, mean(h.seconds[max(len(h.seconds)-meanOf, 0):])), keptMeans)
+	h.seconds = keepLast(append(h.seconds, m), maxSeconds)
+	if len(h.means) == 0 || at.Sub(h.means[len(h.means)-1].at) >= samplesPerMean*sampleInterval-sampleInterval/2 {
+		h.means = keepLast(append(h.means, meanMoment(h.seconds[max(len(h.seconds)-samplesPerMean, 0):])), maxMeans)
 	}
 }
 
-// busiest are the lanes with the most bytes, not more than are kept.
-func busiest(list []lane) []lane {
-	slices.SortFunc(list, func(a, b lane) int {
+// busiestLines are the lanes with the most bytes, not more than are kept.
+func busiestLines(list []plotLine) []plotLine {
+	slices.SortFunc(list, func(a, b plotLine) int {
 		return cmp.Or(cmp.Compare(b.down+b.up, a.down+a.up), cmp.Compare(a.name, b.name))
 	})
-	return slices.Clip(list[:min(len(list), maxLanes)])
+	return slices.Clip(list[:min(len(list), maxLines)])
 }
 
-// kept are the last n of a list.
-func kept(list []moment, n int) []moment {
+// keepLast are the last n of a list.
+func keepLast(list []moment, n int) []moment {
 	if len(list) > n {
 		copy(list, list[len(list)-n:])
 		clear(list[n:])
@@ -183,24 +183,24 @@ func kept(list []moment, n int) []moment {
 	return list
 }
 
-// mean is the mean of moments, at the last one's time. PADs are means over the
+// meanMoment is the mean of moments, at the last one's time. PADs are means over the
 // moments that have one.
-func mean(list []moment) moment {
+func meanMoment(list []moment) moment {
 	type sum struct {
-		lane
+		plotLine
 		pads float64
 	}
-	m := moment{list[len(list)-1].at, map[string][]lane{}}
+	m := moment{list[len(list)-1].at, map[string][]plotLine{}}
 	sums := map[string]map[string]*sum{}
 	for _, one := range list {
-		for plot, lanes := range one.lanes {
+		for plot, lanes := range one.lines {
 			if sums[plot] == nil {
 				sums[plot] = map[string]*sum{}
 			}
 			for _, l := range lanes {
 				s := sums[plot][l.name]
 				if s == nil {
-					s = &sum{lane: lane{name: l.name}}
+					s = &sum{plotLine: plotLine{name: l.name}}
 					sums[plot][l.name] = s
 				}
 				s.down += l.down / float64(len(list))
@@ -215,15 +215,15 @@ func mean(list []moment) moment {
 	for plot, named := range sums {
 		for _, s := range named {
 			s.pad /= max(s.pads, 1)
-			m.lanes[plot] = append(m.lanes[plot], s.lane)
+			m.lines[plot] = append(m.lines[plot], s.plotLine)
 		}
-		m.lanes[plot] = busiest(m.lanes[plot])
+		m.lines[plot] = busiestLines(m.lines[plot])
 	}
 	return m
 }
 
-// view is which plot is wanted.
-type view struct {
+// plotQuery is which plot is wanted.
+type plotQuery struct {
 	name string // of the plot
 	up   bool   // bytes from the primary, else to it
 	hour bool   // of means, else a minute of seconds
@@ -231,9 +231,9 @@ type view struct {
 
 var plotTitles = map[string]string{api.PlotDevices: "by device", api.PlotSubflows: "by subflow", api.PlotApps: "by app", api.PlotDestinations: "by destination of apps"}
 
-// plot is what a plot shows. Lines are in the order of their names, so that each
+// buildPlot is what a plot shows. Lines are in the order of their names, so that each
 // keeps its colour.
-func (h *History) plot(v view) api.Plot {
+func (h *History) buildPlot(v plotQuery) api.Plot {
 	h.mu.Lock()
 	moments := slices.Clone(h.seconds)
 	if v.hour {
@@ -253,7 +253,7 @@ func (h *History) plot(v view) api.Plot {
 	at := map[string]int{}
 	for i, m := range moments {
 		p.Times = append(p.Times, m.at)
-		for _, l := range m.lanes[lanes] {
+		for _, l := range m.lines[lanes] {
 			k, known := at[l.name]
 			if !known {
 				k = len(p.Series)

@@ -30,11 +30,11 @@ var metricList = []metric{
 	{"mpbond_memory_bytes", "Memory taken from the system and not given back.", false, nil,
 		func(s api.Status) []sample { return []sample{{float64(s.MemoryBytes), nil}} }},
 
-	{"mpbond_device_online", "1 while a pipe of the device is there, or a subflow that it carries or ends; else 0.", false, []string{"device"}, ofDevices(func(d api.Device) float64 { return number(d.Online) })},
-	{"mpbond_device_battery_ratio", "How full the battery of a device is, 0 to 1, of those that tell; this one included.", false, []string{"device"}, ofFacts(func(f api.Facts) *float64 { return scaled(f.BatteryPercent, 0.01) })},
-	{"mpbond_device_charging", "1 while the device charges or is plugged in, else 0; of those that tell.", false, []string{"device"}, ofFacts(func(f api.Facts) *float64 { return truth(f.Charging) })},
-	{"mpbond_device_temperature_celsius", "Temperature of the device, of those that tell.", false, []string{"device"}, ofFacts(func(f api.Facts) *float64 { return f.TemperatureC })},
-	{"mpbond_device_signal_ratio", "Strength of the signal of the device's link to the Internet, 0 to 1, of those that tell.", false, []string{"device"}, ofFacts(func(f api.Facts) *float64 { return scaled(f.SignalPercent, 0.01) })},
+	{"mpbond_device_online", "1 while a pipe of the device is there, or a subflow that it carries or ends; else 0.", false, []string{"device"}, sampleDevices(func(d api.Device) float64 { return boolValue(d.Online) })},
+	{"mpbond_device_battery_ratio", "How full the battery of a device is, 0 to 1, of those that tell; this one included.", false, []string{"device"}, sampleFacts(func(f api.Facts) *float64 { return scaleValue(f.BatteryPercent, 0.01) })},
+	{"mpbond_device_charging", "1 while the device charges or is plugged in, else 0; of those that tell.", false, []string{"device"}, sampleFacts(func(f api.Facts) *float64 { return optionalBool(f.Charging) })},
+	{"mpbond_device_temperature_celsius", "Temperature of the device, of those that tell.", false, []string{"device"}, sampleFacts(func(f api.Facts) *float64 { return f.TemperatureC })},
+	{"mpbond_device_signal_ratio", "Strength of the signal of the device's link to the Internet, 0 to 1, of those that tell.", false, []string{"device"}, sampleFacts(func(f api.Facts) *float64 { return scaleValue(f.SignalPercent, 0.01) })},
 	{"mpbond_device_radio_joules_total", "Energy that a radio of a device took since this mpbond began, as estimated from bytes and what has been published of such radios, of those whose kind is known: of this device's links, and of each helper's link to the Internet at its primary.", true, []string{"device", "link", "kind"}, func(s api.Status) (list []sample) {
 		for _, d := range s.Devices {
 			for _, r := range d.Radios {
@@ -43,17 +43,17 @@ var metricList = []metric{
 		}
 		return list
 	}},
-	{"mpbond_device_pipes", "Pipes to the device.", false, []string{"device"}, ofDevices(func(d api.Device) float64 { return float64(d.Pipes) })},
-	{"mpbond_device_subflows", "Subflows that the device carries or, for a server's device, ends.", false, []string{"device"}, ofDevices(func(d api.Device) float64 { return float64(d.Subflows) })},
+	{"mpbond_device_pipes", "Pipes to the device.", false, []string{"device"}, sampleDevices(func(d api.Device) float64 { return float64(d.Pipes) })},
+	{"mpbond_device_subflows", "Subflows that the device carries or, for a server's device, ends.", false, []string{"device"}, sampleDevices(func(d api.Device) float64 { return float64(d.Subflows) })},
 
-	{"mpbond_streams", "Streams of the bond that are open: one for each TCP connection of an app.", false, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.Streams) })},
-	{"mpbond_streams_total", "Streams of the bond so far.", true, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.StreamsTotal) })},
-	{"mpbond_flows", "Datagram flows of the bond that are open: one for each UDP socket of an app.", false, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.Flows) })},
-	{"mpbond_flows_total", "Datagram flows of the bond so far.", true, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.FlowsTotal) })},
-	{"mpbond_datagrams_dropped_total", "Datagrams that waited too long or found no room, at this end.", true, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.DatagramsDropped) })},
-	{"mpbond_meta_buffer_bytes", "Bytes accepted from apps and not yet given to a subflow.", false, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.MetaBytes) })},
-	{"mpbond_reorder_bytes", "Bytes received that wait for earlier ones.", false, ofBond, ofBonds(func(b api.Bond) float64 { return float64(b.ReorderBytes) })},
-	{"mpbond_wasted_bytes_total", "Bytes sent or received more than once, by cause.", true, append(ofBond[:2:2], "cause"), func(s api.Status) (list []sample) {
+	{"mpbond_streams", "Streams of the bond that are open: one for each TCP connection of an app.", false, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.Streams) })},
+	{"mpbond_streams_total", "Streams of the bond so far.", true, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.StreamsTotal) })},
+	{"mpbond_flows", "Datagram flows of the bond that are open: one for each UDP socket of an app.", false, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.Flows) })},
+	{"mpbond_flows_total", "Datagram flows of the bond so far.", true, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.FlowsTotal) })},
+	{"mpbond_datagrams_dropped_total", "Datagrams that waited too long or found no room, at this end.", true, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.DatagramsDropped) })},
+	{"mpbond_meta_buffer_bytes", "Bytes accepted from apps and not yet given to a subflow.", false, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.MetaBytes) })},
+	{"mpbond_reorder_bytes", "Bytes received that wait for earlier ones.", false, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.ReorderBytes) })},
+	{"mpbond_wasted_bytes_total", "Bytes sent or received more than once, by cause.", true, append(bondLabels[:2:2], "cause"), func(s api.Status) (list []sample) {
 		for _, b := range s.Bonds {
 			for cause, n := range b.WastedBytes {
 				list = append(list, sample{float64(n), []string{b.ID, b.Peer, cause}})
@@ -62,52 +62,52 @@ var metricList = []metric{
 		return list
 	}},
 
-	{"mpbond_subflow_received_bytes_total", "Bytes that the subflow has carried to this end, frame headers included.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.RxBytes) })},
-	{"mpbond_subflow_sent_bytes_total", "Bytes that the subflow was given at this end, frame headers included.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.TxBytes) })},
-	{"mpbond_subflow_received_bytes_per_second", "Rate to this end over the last second.", false, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.RxRate) / 8 })},
-	{"mpbond_subflow_sent_bytes_per_second", "Rate from this end over the last second.", false, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.TxRate) / 8 })},
-	{"mpbond_subflow_throughput_bytes_per_second", "Estimate of what the subflow can carry away from this end (Th).", false, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.ThroughputBps) / 8 })},
-	{"mpbond_subflow_backlog_bytes", "Bytes sent and not yet at the far end (B).", false, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.BacklogBytes) })},
-	{"mpbond_subflow_pad_seconds", "Predicted delivery time of a byte given to the subflow now (PAD).", false, ofPath, ofPaths(func(p api.Path) float64 { return p.PADms / 1000 })},
-	{"mpbond_subflow_rtt_seconds", "Smoothed round-trip time of the hop nearest this end.", false, ofPath, ofPaths(func(p api.Path) float64 { return p.SRTTms / 1000 })},
-	{"mpbond_subflow_silent", "1 while bytes are outstanding and there is no progress; else 0.", false, ofPath, ofPaths(func(p api.Path) float64 { return number(p.State == api.Silent) })},
-	{"mpbond_subflow_udp", "1 while the hop nearest this end goes over UDP; else 0.", false, ofPath, ofPaths(func(p api.Path) float64 { return number(p.Transport == "udp") })},
-	{"mpbond_subflow_resumed_total", "How many times a helped subflow went on over another pipe after a break.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.Resumed) })},
-	{"mpbond_subflow_migrated_total", "How many times a subflow went on before a break: a helped one over another pipe, one over UDP from another address.", true, ofPath, ofPaths(func(p api.Path) float64 { return float64(p.Migrated) })},
+	{"mpbond_subflow_received_bytes_total", "Bytes that the subflow has carried to this end, frame headers included.", true, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.RxBytes) })},
+	{"mpbond_subflow_sent_bytes_total", "Bytes that the subflow was given at this end, frame headers included.", true, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.TxBytes) })},
+	{"mpbond_subflow_received_bytes_per_second", "Rate to this end over the last second.", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.RxRate) / 8 })},
+	{"mpbond_subflow_sent_bytes_per_second", "Rate from this end over the last second.", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.TxRate) / 8 })},
+	{"mpbond_subflow_throughput_bytes_per_second", "Estimate of what the subflow can carry away from this end (Th).", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.ThroughputBps) / 8 })},
+	{"mpbond_subflow_backlog_bytes", "Bytes sent and not yet at the far end (B).", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.BacklogBytes) })},
+	{"mpbond_subflow_pad_seconds", "Predicted delivery time of a byte given to the subflow now (PAD).", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return p.PADms / 1000 })},
+	{"mpbond_subflow_rtt_seconds", "Smoothed round-trip time of the hop nearest this end.", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return p.SRTTms / 1000 })},
+	{"mpbond_subflow_silent", "1 while bytes are outstanding and there is no progress; else 0.", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.State == api.Silent) })},
+	{"mpbond_subflow_udp", "1 while the hop nearest this end goes over UDP; else 0.", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.Transport == "udp") })},
+	{"mpbond_subflow_resumed_total", "How many times a helped subflow went on over another pipe after a break.", true, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.Resumed) })},
+	{"mpbond_subflow_migrated_total", "How many times a subflow went on before a break: a helped one over another pipe, one over UDP from another address.", true, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.Migrated) })},
 
-	{"mpbond_subflow_pbe_capacity_bytes_per_second", "What the other end of the subflow tells that it can have in its mobile cells now, while it does (PBE-CC).", false, ofPath, ofPBE(func(p api.PBE) float64 { return float64(p.CapacityBps) / 8 })},
-	{"mpbond_subflow_pbe_fair_bytes_per_second", "Its fair share of them.", false, ofPath, ofPBE(func(p api.PBE) float64 { return float64(p.FairBps) / 8 })},
-	{"mpbond_subflow_pbe_doubted", "1 while less gets through than is told; else 0.", false, ofPath, ofPBE(func(p api.PBE) float64 { return number(p.Doubted) })},
-	{"mpbond_cells_heard", "1 while the mobile cells of an own interface are heard, else 0; of those that are listened to.", false, []string{"interface"}, ofCells(func(c api.Cells) float64 { return number(c.Heard) })},
-	{"mpbond_cells_capacity_bytes_per_second", "What this device can have in those cells now; 0 while they are not heard.", false, []string{"interface"}, ofCells(func(c api.Cells) float64 { return float64(c.CapacityBps) / 8 })},
-	{"mpbond_cells_fair_bytes_per_second", "Its fair share of them.", false, []string{"interface"}, ofCells(func(c api.Cells) float64 { return float64(c.FairBps) / 8 })},
+	{"mpbond_subflow_pbe_capacity_bytes_per_second", "What the other end of the subflow tells that it can have in its mobile cells now, while it does (PBE-CC).", false, subflowLabels, samplePBE(func(p api.PBE) float64 { return float64(p.CapacityBps) / 8 })},
+	{"mpbond_subflow_pbe_fair_bytes_per_second", "Its fair share of them.", false, subflowLabels, samplePBE(func(p api.PBE) float64 { return float64(p.FairBps) / 8 })},
+	{"mpbond_subflow_pbe_doubted", "1 while less gets through than is told; else 0.", false, subflowLabels, samplePBE(func(p api.PBE) float64 { return boolValue(p.Doubted) })},
+	{"mpbond_cells_receiving", "1 while the mobile cells of an own interface are heard, else 0; of those that are listened to.", false, []string{"interface"}, sampleCells(func(c api.Cells) float64 { return boolValue(c.Receiving) })},
+	{"mpbond_cells_capacity_bytes_per_second", "What this device can have in those cells now; 0 while they are not heard.", false, []string{"interface"}, sampleCells(func(c api.Cells) float64 { return float64(c.CapacityBps) / 8 })},
+	{"mpbond_cells_fair_bytes_per_second", "Its fair share of them.", false, []string{"interface"}, sampleCells(func(c api.Cells) float64 { return float64(c.FairBps) / 8 })},
 
-	{"mpbond_cap_bytes", "Cap of a link, of all links together, or of another device: the nearest, or of those that are used up the one that lasts longest.", false, ofCap, ofCaps(func(c api.Cap) float64 { return float64(c.CapBytes) })},
-	{"mpbond_cap_used_bytes", "Bytes that count against that cap so far.", false, ofCap, ofCaps(func(c api.Cap) float64 { return float64(c.UsedBytes) })},
-	{"mpbond_cap_reached", "1 while a cap is used up, so that nothing is carried; else 0.", false, ofCap, ofCaps(func(c api.Cap) float64 { return number(c.State == "reached") })},
+	{"mpbond_cap_bytes", "Cap of a link, of all links together, or of another device: the nearest, or of those that are used up the one that lasts longest.", false, capLabels, sampleCaps(func(c api.Cap) float64 { return float64(c.CapBytes) })},
+	{"mpbond_cap_used_bytes", "Bytes that count against that cap so far.", false, capLabels, sampleCaps(func(c api.Cap) float64 { return float64(c.UsedBytes) })},
+	{"mpbond_cap_reached", "1 while a cap is used up, so that nothing is carried; else 0.", false, capLabels, sampleCaps(func(c api.Cap) float64 { return boolValue(c.State == "reached") })},
 
-	{"mpbond_helper_relayed_bytes_total", "At a helper: bytes relayed, both directions.", true, nil, ofHelper(func(h api.HelperStatus) float64 { return float64(h.RelayedBytes) })},
-	{"mpbond_helper_buffer_bytes", "At a helper: bytes held between HS-path and pipe.", false, nil, ofHelper(func(h api.HelperStatus) float64 { return float64(h.BufferBytes) })},
-	{"mpbond_helper_subflows", "At a helper: subflows relayed now.", false, nil, ofHelper(func(h api.HelperStatus) float64 { return float64(h.Subflows) })},
-	{"mpbond_onload_open", "At a helper that onloads: 1 while it takes connections, else 0.", false, nil, ofOnload(func(o api.OnloadStatus) []sample { return []sample{{number(o.Open), nil}} })},
-	{"mpbond_onload_today_bytes", "At a helper that onloads: bytes that were carried today, as a provider counts them; mpbond_link_bytes has them by device.", false, nil, ofOnload(func(o api.OnloadStatus) []sample { return []sample{{float64(o.CarriedBytes), nil}} })},
-	{"mpbond_onload_left_bytes", "At a helper that onloads: what may be carried today besides; not there where that has no bound.", false, nil, ofOnload(func(o api.OnloadStatus) []sample {
+	{"mpbond_helper_relayed_bytes_total", "At a helper: bytes relayed, both directions.", true, nil, sampleHelper(func(h api.HelperStatus) float64 { return float64(h.RelayedBytes) })},
+	{"mpbond_helper_buffer_bytes", "At a helper: bytes held between HS-path and pipe.", false, nil, sampleHelper(func(h api.HelperStatus) float64 { return float64(h.BufferBytes) })},
+	{"mpbond_helper_subflows", "At a helper: subflows relayed now.", false, nil, sampleHelper(func(h api.HelperStatus) float64 { return float64(h.Subflows) })},
+	{"mpbond_onload_open", "At a helper that onloads: 1 while it takes connections, else 0.", false, nil, sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{boolValue(o.Open), nil}} })},
+	{"mpbond_onload_today_bytes", "At a helper that onloads: bytes that were carried today, as a provider counts them; mpbond_link_bytes has them by device.", false, nil, sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{float64(o.CarriedBytes), nil}} })},
+	{"mpbond_onload_left_bytes", "At a helper that onloads: what may be carried today besides; not there where that has no bound.", false, nil, sampleOnload(func(o api.OnloadStatus) []sample {
 		if !o.Bounded {
 			return nil
 		}
 		return []sample{{float64(o.LeftBytes), nil}}
 	})},
-	{"mpbond_onload_tunnels", "At a helper that onloads: connections that are carried now for a device, of those that have any.", false, []string{"device"}, ofOnload(func(o api.OnloadStatus) (list []sample) {
+	{"mpbond_onload_tunnels", "At a helper that onloads: connections that are carried now for a device, of those that have any.", false, []string{"device"}, sampleOnload(func(o api.OnloadStatus) (list []sample) {
 		for name, n := range o.ByDevice() {
 			list = append(list, sample{float64(n.Count), []string{name}})
 		}
 		return list
 	})},
-	{"mpbond_lent_limit_bytes_per_second", "At a helper: what those who borrow the interface may use of it in a direction, while its owner's traffic limits them.", false, []string{"interface", "direction"}, func(s api.Status) (list []sample) {
+	{"mpbond_link_share_limit_bytes_per_second", "At a helper: what those who borrow the interface may use of it in a direction, while its owner's traffic limits them.", false, []string{"interface", "direction"}, func(s api.Status) (list []sample) {
 		if s.Helper == nil {
 			return nil
 		}
-		for _, l := range s.Helper.Lent {
+		for _, l := range s.Helper.LinkShares {
 			if l.Limited {
 				list = append(list, sample{float64(l.LimitBps) / 8, []string{l.Interface, l.Direction}})
 			}
@@ -118,11 +118,11 @@ var metricList = []metric{
 
 // Labels.
 var (
-	ofBond = []string{"bond", "peer"}
-	ofPath = []string{"bond", "peer", "subflow", "device", "kind"}
+	bondLabels    = []string{"bond", "peer"}
+	subflowLabels = []string{"bond", "peer", "subflow", "device", "kind"}
 )
 
-func ofDevices(f func(api.Device) float64) func(api.Status) []sample {
+func sampleDevices(f func(api.Device) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, d := range s.Devices {
 			if !d.Self {
@@ -133,8 +133,8 @@ func ofDevices(f func(api.Device) float64) func(api.Status) []sample {
 	}
 }
 
-// ofFacts leaves out what is not known.
-func ofFacts(f func(api.Facts) *float64) func(api.Status) []sample {
+// sampleFacts leaves out what is not known.
+func sampleFacts(f func(api.Facts) *float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, d := range s.Devices {
 			if d.Facts == nil {
@@ -148,7 +148,7 @@ func ofFacts(f func(api.Facts) *float64) func(api.Status) []sample {
 	}
 }
 
-func scaled(v *float64, by float64) *float64 {
+func scaleValue(v *float64, by float64) *float64 {
 	if v == nil {
 		return nil
 	}
@@ -156,15 +156,15 @@ func scaled(v *float64, by float64) *float64 {
 	return &n
 }
 
-func truth(v *bool) *float64 {
+func optionalBool(v *bool) *float64 {
 	if v == nil {
 		return nil
 	}
-	n := number(*v)
+	n := boolValue(*v)
 	return &n
 }
 
-func ofBonds(f func(api.Bond) float64) func(api.Status) []sample {
+func sampleBonds(f func(api.Bond) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, b := range s.Bonds {
 			list = append(list, sample{f(b), []string{b.ID, b.Peer}})
@@ -173,10 +173,10 @@ func ofBonds(f func(api.Bond) float64) func(api.Status) []sample {
 	}
 }
 
-func ofPaths(f func(api.Path) float64) func(api.Status) []sample {
+func sampleSubflows(f func(api.Subflow) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, b := range s.Bonds {
-			for _, p := range b.Paths {
+			for _, p := range b.Subflows {
 				if p.ID != 0 {
 					list = append(list, sample{f(p), []string{b.ID, b.Peer, strconv.FormatUint(uint64(p.ID), 10), p.Device, p.Kind}})
 				}
@@ -186,12 +186,12 @@ func ofPaths(f func(api.Path) float64) func(api.Status) []sample {
 	}
 }
 
-// ofPBE has those whose other end tells of its cells now.
-func ofPBE(f func(api.PBE) float64) func(api.Status) []sample {
+// samplePBE has those whose other end tells of its cells now.
+func samplePBE(f func(api.PBE) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, b := range s.Bonds {
-			for _, p := range b.Paths {
-				if p.ID != 0 && p.Hop != nil && p.Hop.PBE != nil && p.Hop.PBE.Fresh {
+			for _, p := range b.Subflows {
+				if p.ID != 0 && p.Hop != nil && p.Hop.PBE != nil && p.Hop.PBE.FollowsFeedback {
 					list = append(list, sample{f(*p.Hop.PBE), []string{b.ID, b.Peer, strconv.FormatUint(uint64(p.ID), 10), p.Device, p.Kind}})
 				}
 			}
@@ -200,7 +200,7 @@ func ofPBE(f func(api.PBE) float64) func(api.Status) []sample {
 	}
 }
 
-func ofCells(f func(api.Cells) float64) func(api.Status) []sample {
+func sampleCells(f func(api.Cells) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, c := range s.Cells {
 			list = append(list, sample{f(c), []string{c.Interface}})
@@ -209,7 +209,7 @@ func ofCells(f func(api.Cells) float64) func(api.Status) []sample {
 	}
 }
 
-func ofHelper(f func(api.HelperStatus) float64) func(api.Status) []sample {
+func sampleHelper(f func(api.HelperStatus) float64) func(api.Status) []sample {
 	return func(s api.Status) []sample {
 		if s.Helper == nil {
 			return nil
@@ -218,7 +218,7 @@ func ofHelper(f func(api.HelperStatus) float64) func(api.Status) []sample {
 	}
 }
 
-func ofOnload(f func(api.OnloadStatus) []sample) func(api.Status) []sample {
+func sampleOnload(f func(api.OnloadStatus) []sample) func(api.Status) []sample {
 	return func(s api.Status) []sample {
 		if s.Onload == nil {
 			return nil
@@ -227,7 +227,7 @@ func ofOnload(f func(api.OnloadStatus) []sample) func(api.Status) []sample {
 	}
 }
 
-func number(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

@@ -14,17 +14,17 @@ import (
 // TestMetricsOfOddDevices: neither a device that calls itself what is no text,
 // nor one that gives two bonds the same beginning, takes metrics of others away.
 func TestMetricsOfOddDevices(t *testing.T) {
-	r := full(nil)
-	tell := r.Describe
-	r.Describe = func(why bool) api.Status {
+	r := fullRole(nil)
+	tell := r.Status
+	r.Status = func(why bool) api.Status {
 		s := tell(why)
 		odd := s.Bonds[0]
-		odd.ID, odd.Paths = "odd", slices.Clone(odd.Paths)
-		odd.Paths[0].Device = "pho\xffne\"\n\x1b\u202e"
+		odd.ID, odd.Subflows = "odd", slices.Clone(odd.Subflows)
+		odd.Subflows[0].Device = "pho\xffne\"\n\x1b\u202e"
 		s.Bonds = append(s.Bonds, odd, odd)
 		return s
 	}
-	w := ask(r, "GET", "/metrics", "")
+	w := request(r, "GET", "/metrics", "")
 	if w.Code != http.StatusOK {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}

@@ -16,61 +16,61 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// endpoint is an operation that asks the types of its input and output at run time. The
+// jsonOperation is an operation that asks the types of its input and output at run time. The
 // library's own Register is compiled anew for each pair of them, 45 KB of program each.
 //
 // An input is a struct whose fields are tagged as parameters, of type string or uint64, or
 // named Body. An output is nil, or a struct whose fields are tagged as headers, of type
 // string, or named Body: bytes, or what is sent as JSON.
-type endpoint struct {
-	api     huma.API
-	op      *huma.Operation
-	input   reflect.Type
-	params  []param
-	body    []int // index of the input's field; nil without one
-	schema  *huma.Schema
-	headers []param
-	call    func(ctx context.Context, in any) (any, error)
+type jsonOperation struct {
+	api           huma.API
+	op            *huma.Operation
+	input         reflect.Type
+	params        []param
+	body          []int // index of the input's field; nil without one
+	schema        *huma.Schema
+	outputHeaders []param
+	call          func(ctx context.Context, in any) (any, error)
 }
 
 // param is a field of an input or output.
 type param struct {
 	index                []int
-	place, name          string
+	location, name       string
 	schema               *huma.Schema
-	unset                string // its value where there is none
+	defaultValue         string // its value where there is none
 	isRequired, isNumber bool
 }
 
-// handle adds an operation to the API and to its description.
-func handle[I, O any](a huma.API, op huma.Operation, f func(context.Context, *I) (*O, error)) {
-	e := &endpoint{api: a, op: &op, input: reflect.TypeFor[I](), call: func(ctx context.Context, in any) (any, error) {
+// registerTyped adds an operation to the API and to its description.
+func registerTyped[I, O any](a huma.API, op huma.Operation, f func(context.Context, *I) (*O, error)) {
+	e := &jsonOperation{api: a, op: &op, input: reflect.TypeFor[I](), call: func(ctx context.Context, in any) (any, error) {
 		out, err := f(ctx, in.(*I))
 		if out == nil {
 			return nil, err
 		}
 		return out, err
 	}}
-	e.describe(reflect.TypeFor[O]())
-	a.Adapter().Handle(e.op, a.Middlewares().Handler(op.Middlewares.Handler(e.serve)))
+	e.describeTypes(reflect.TypeFor[O]())
+	a.Adapter().Handle(e.op, a.Middlewares().Handler(op.Middlewares.Handler(e.serveRequest)))
 }
 
-// describe reads the types and adds them to the API's description.
-func (e *endpoint) describe(output reflect.Type) {
+// describeTypes reads the types and adds them to the API's description.
+func (e *jsonOperation) describeTypes(output reflect.Type) {
 	schemas := e.api.OpenAPI().Components.Schemas
 	for _, f := range reflect.VisibleFields(e.input) {
-		switch p, ok := paramOf(f); {
+		switch p, ok := parameterOf(f); {
 		case ok:
 			p.schema = huma.SchemaFromField(schemas, f, "")
 			e.params = append(e.params, p)
-			documented := &huma.Param{Name: p.name, In: p.place, Description: p.schema.Description, Required: p.isRequired, Schema: p.schema}
-			if p.place == "query" {
+			documented := &huma.Param{Name: p.name, In: p.location, Description: p.schema.Description, Required: p.isRequired, Schema: p.schema}
+			if p.location == "query" {
 				documented.Explode = new(bool)
 			}
 			e.op.Parameters = append(e.op.Parameters, documented)
 		case f.Name == "Body":
 			e.body = f.Index
-			e.schema = huma.SchemaFromField(schemas, f, hint(e.input, e.op.OperationID+"Request"))
+			e.schema = huma.SchemaFromField(schemas, f, schemaName(e.input, e.op.OperationID+"Request"))
 			e.schema.PrecomputeMessages()
 			e.op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: e.schema}}}
 		}
@@ -84,7 +84,7 @@ func (e *endpoint) describe(output reflect.Type) {
 	e.api.OpenAPI().AddOperation(e.op)
 }
 
-func (e *endpoint) describeOutput(output reflect.Type, schemas huma.Registry) {
+func (e *jsonOperation) describeOutput(output reflect.Type, schemas huma.Registry) {
 	body, ok := output.FieldByName("Body")
 	status := http.StatusNoContent
 	if ok {
@@ -98,7 +98,7 @@ func (e *endpoint) describeOutput(output reflect.Type, schemas huma.Registry) {
 		e.op.Responses[code] = response
 	}
 	if ok && response.Content == nil {
-		response.Content = map[string]*huma.MediaType{"application/json": {Schema: huma.SchemaFromField(schemas, body, hint(output, e.op.OperationID+"Response"))}}
+		response.Content = map[string]*huma.MediaType{"application/json": {Schema: huma.SchemaFromField(schemas, body, schemaName(output, e.op.OperationID+"Response"))}}
 	}
 	for _, f := range reflect.VisibleFields(output) {
 		if name := f.Tag.Get("header"); name != "" {
@@ -106,32 +106,32 @@ func (e *endpoint) describeOutput(output reflect.Type, schemas huma.Registry) {
 				response.Headers = map[string]*huma.Param{}
 			}
 			response.Headers[name] = &huma.Header{Schema: huma.SchemaFromField(schemas, f, "")}
-			e.headers = append(e.headers, param{index: f.Index, name: name})
+			e.outputHeaders = append(e.outputHeaders, param{index: f.Index, name: name})
 		}
 	}
 }
 
-// hint names the schema of a body that is a type without a name.
-func hint(t reflect.Type, other string) string {
+// schemaName names the schema of a body that is a type without a name.
+func schemaName(t reflect.Type, other string) string {
 	if t.Name() != "" {
 		return t.Name() + "Body"
 	}
 	return other
 }
 
-func paramOf(f reflect.StructField) (p param, ok bool) {
+func parameterOf(f reflect.StructField) (p param, ok bool) {
 	for _, place := range []string{"path", "query", "header"} {
 		if name := f.Tag.Get(place); name != "" && !f.Anonymous {
-			return param{index: f.Index, place: place, name: name, unset: f.Tag.Get("default"), isRequired: place == "path", isNumber: f.Type.Kind() == reflect.Uint64}, true
+			return param{index: f.Index, location: place, name: name, defaultValue: f.Tag.Get("default"), isRequired: place == "path", isNumber: f.Type.Kind() == reflect.Uint64}, true
 		}
 	}
 	return p, false
 }
 
-// serve answers one request.
-func (e *endpoint) serve(ctx huma.Context) {
+// serveRequest answers one request.
+func (e *jsonOperation) serveRequest(ctx huma.Context) {
 	in := reflect.New(e.input)
-	status, msg, errs := e.read(ctx, in.Elem())
+	status, msg, errs := e.readInput(ctx, in.Elem())
 	if status != 0 {
 		_ = huma.WriteErr(e.api, ctx, status, msg, errs...) // an error means that nobody listens any more
 		return
@@ -140,23 +140,23 @@ func (e *endpoint) serve(ctx huma.Context) {
 	var known huma.StatusError
 	switch {
 	case errors.As(err, &known):
-		e.send(ctx, known.GetStatus(), (*problem)(nil).ContentType(""), known)
+		e.sendJSON(ctx, known.GetStatus(), (*problem)(nil).ContentType(""), known)
 	case err != nil:
 		_ = huma.WriteErr(e.api, ctx, http.StatusInternalServerError, "unexpected error occurred", err)
 	case out == nil:
 		ctx.SetStatus(e.op.DefaultStatus)
 	default:
-		e.answer(ctx, reflect.ValueOf(out).Elem())
+		e.sendOutput(ctx, reflect.ValueOf(out).Elem())
 	}
 }
 
-// read fills an input, or returns the status of a request that cannot be used, and why.
-func (e *endpoint) read(ctx huma.Context, in reflect.Value) (status int, msg string, errs []error) {
+// readInput fills an input, or returns the status of a request that cannot be used, and why.
+func (e *jsonOperation) readInput(ctx huma.Context, in reflect.Value) (status int, msg string, errs []error) {
 	found, path := new(huma.ValidateResult), huma.NewPathBuffer(nil, 0)
 	u := ctx.URL()
 	for key := range u.Query() {
-		if !slices.ContainsFunc(e.params, func(p param) bool { return p.place == "query" && p.name == key }) {
-			found.Add(pathTo(path, "query", key), "", "unknown query parameter")
+		if !slices.ContainsFunc(e.params, func(p param) bool { return p.location == "query" && p.name == key }) {
+			found.Add(errorPath(path, "query", key), "", "unknown query parameter")
 		}
 	}
 	if len(found.Errors) > 0 {
@@ -182,7 +182,7 @@ func (e *endpoint) read(ctx huma.Context, in reflect.Value) (status int, msg str
 	return 0, "", nil
 }
 
-func pathTo(path *huma.PathBuffer, names ...string) *huma.PathBuffer {
+func errorPath(path *huma.PathBuffer, names ...string) *huma.PathBuffer {
 	path.Reset()
 	for _, n := range names {
 		path.Push(n)
@@ -191,13 +191,13 @@ func pathTo(path *huma.PathBuffer, names ...string) *huma.PathBuffer {
 }
 
 // readParam sets a field to the value of a parameter, if that is a good one.
-func (e *endpoint) readParam(ctx huma.Context, p param, field reflect.Value, found *huma.ValidateResult, path *huma.PathBuffer) {
-	pathTo(path, p.place, p.name)
-	ask := map[string]func(string) string{"path": ctx.Param, "query": ctx.Query, "header": ctx.Header}[p.place]
-	text := cmp.Or(ask(p.name), p.unset)
+func (e *jsonOperation) readParam(ctx huma.Context, p param, field reflect.Value, found *huma.ValidateResult, path *huma.PathBuffer) {
+	errorPath(path, p.location, p.name)
+	ask := map[string]func(string) string{"path": ctx.Param, "query": ctx.Query, "header": ctx.Header}[p.location]
+	text := cmp.Or(ask(p.name), p.defaultValue)
 	if text == "" {
 		if p.isRequired {
-			found.Add(path, "", "required "+p.place+" parameter is missing")
+			found.Add(path, "", "required "+p.location+" parameter is missing")
 		}
 		return
 	}
@@ -228,7 +228,7 @@ func readBody(ctx huma.Context, limit int64, timeout time.Duration) (body []byte
 	case errors.As(err, &slow) && slow.Timeout():
 		return nil, http.StatusRequestTimeout, "request body read timeout", nil
 	case err != nil:
-		return nil, http.StatusInternalServerError, bodyUnread, []error{err}
+		return nil, http.StatusInternalServerError, unreadBodyText, []error{err}
 	case len(body) == 0:
 		return nil, http.StatusBadRequest, "request body is required", nil
 	}
@@ -237,7 +237,7 @@ func readBody(ctx huma.Context, limit int64, timeout time.Duration) (body []byte
 
 // readJSON checks a body against its schema and sets a field to it. It returns the status
 // for what it found wrong, 0 for nothing.
-func (e *endpoint) readJSON(ctx huma.Context, body []byte, field reflect.Value, found *huma.ValidateResult, path *huma.PathBuffer) (status int) {
+func (e *jsonOperation) readJSON(ctx huma.Context, body []byte, field reflect.Value, found *huma.ValidateResult, path *huma.PathBuffer) (status int) {
 	kind := cmp.Or(ctx.Header("Content-Type"), "application/json")
 	wrong := func(err error) {
 		found.Errors = append(found.Errors, &huma.ErrorDetail{Location: "body", Message: err.Error()})
@@ -251,7 +251,7 @@ func (e *endpoint) readJSON(ctx huma.Context, body []byte, field reflect.Value, 
 		return http.StatusBadRequest
 	}
 	before := len(found.Errors)
-	huma.Validate(e.api.OpenAPI().Components.Schemas, e.schema, pathTo(path, "body"), huma.ModeWriteToServer, parsed, found)
+	huma.Validate(e.api.OpenAPI().Components.Schemas, e.schema, errorPath(path, "body"), huma.ModeWriteToServer, parsed, found)
 	if len(found.Errors) > before {
 		return http.StatusUnprocessableEntity
 	}
@@ -261,9 +261,9 @@ func (e *endpoint) readJSON(ctx huma.Context, body []byte, field reflect.Value, 
 	return 0
 }
 
-// answer sends an output.
-func (e *endpoint) answer(ctx huma.Context, out reflect.Value) {
-	for _, h := range e.headers {
+// sendOutput sends an output.
+func (e *jsonOperation) sendOutput(ctx huma.Context, out reflect.Value) {
+	for _, h := range e.outputHeaders {
 		if v := out.FieldByIndex(h.index).String(); v != "" {
 			ctx.SetHeader(h.name, v)
 		}
@@ -278,11 +278,11 @@ func (e *endpoint) answer(ctx huma.Context, out reflect.Value) {
 		_, _ = ctx.BodyWriter().Write(raw) // an error means that nobody listens any more
 		return
 	}
-	e.send(ctx, e.op.DefaultStatus, "application/json", body.Interface())
+	e.sendJSON(ctx, e.op.DefaultStatus, "application/json", body.Interface())
 }
 
-// send sends a value as JSON.
-func (e *endpoint) send(ctx huma.Context, status int, kind string, v any) {
+// sendJSON sends a value as JSON.
+func (e *jsonOperation) sendJSON(ctx huma.Context, status int, kind string, v any) {
 	ctx.SetHeader("Content-Type", kind)
 	ctx.SetStatus(status)
 	_ = e.api.Marshal(ctx.BodyWriter(), kind, v) // an error means that nobody listens any more

@@ -10,7 +10,7 @@ import (
 
 func TestInvitations(t *testing.T) {
 	made := 0
-	i := &api.Inviter{
+	i := &api.InvitationManager{
 		Invite: func() (api.Invitation, error) {
 			if made++; made > 1 {
 				return api.Invitation{}, fault.New(fault.AlreadyRunning, errors.New("busy"), "wait")
@@ -21,7 +21,7 @@ func TestInvitations(t *testing.T) {
 			return api.Invitation{Code: "K7QF-3M2A", State: "paired", Device: "laptop"}
 		},
 	}
-	c, end := running(t, Role{Describe: exampleStatus, Inviter: i})
+	c, end := runClient(t, Role{Status: exampleStatus, Invitations: i})
 	if inv, err := c.Invite(t.Context()); err != nil || inv.State != "open" || inv.Code != "K7QF-3M2A" {
 		t.Errorf("%+v, %v", inv, err)
 	}
@@ -32,7 +32,7 @@ func TestInvitations(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	end()
-	c, _ = running(t, Role{Describe: exampleStatus})
+	c, _ = runClient(t, Role{Status: exampleStatus})
 	if _, err := c.Invite(t.Context()); !fault.Is(err, fault.Unsupported) {
 		t.Errorf("at a primary: %v", err)
 	}
@@ -42,7 +42,7 @@ func TestInvitations(t *testing.T) {
 // none; what becomes of them is told.
 func TestPair(t *testing.T) {
 	var asked []api.PairRequest
-	p := &api.Pairer{
+	p := &api.PairingManager{
 		Pair: func(r api.PairRequest) (api.Pairing, error) {
 			if asked = append(asked, r); len(asked) > 1 {
 				return api.Pairing{}, fault.New(fault.AlreadyRunning, errors.New("busy"), "wait")
@@ -53,8 +53,8 @@ func TestPair(t *testing.T) {
 			return api.Pairing{State: api.PairDone, Devices: []api.PairedDevice{{State: api.PairDone, Name: "phone"}}}
 		},
 	}
-	r := Role{Describe: exampleStatus, Pairer: p}
-	c, _ := running(t, r)
+	r := Role{Status: exampleStatus, Pairings: p}
+	c, _ := runClient(t, r)
 	got, err := c.Pair(t.Context(), api.PairRequest{Codes: []string{"K7QF-3M2A"}, As: "helper"})
 	if err != nil || got.State != api.PairRunning || len(got.Devices) != 1 || len(asked) != 1 || asked[0].Codes[0] != "K7QF-3M2A" || asked[0].As != "helper" {
 		t.Errorf("%+v, %v, %+v", got, err, asked)
@@ -66,11 +66,11 @@ func TestPair(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for _, body := range []string{`{"codes":[]}`, `{}`, `{"codes":["1","2","3","4","5","6","7","8","9"]}`, `{"codes":["1"],"as":"king"}`, `{"codes":["1"],"name":"x"}`} {
-		if w := ask(r, "POST", "/v1/pair", body); w.Code != 400 {
+		if w := request(r, "POST", "/v2/pair", body); w.Code != 400 {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)
 		}
 	}
-	if w := ask(r, "POST", "/v1/pair", `{"codes":["1"]}`); w.Code != 409 || len(asked) != 3 {
+	if w := request(r, "POST", "/v2/pair", `{"codes":["1"]}`); w.Code != 409 || len(asked) != 3 {
 		t.Errorf("%d %s, asked %d times", w.Code, w.Body, len(asked))
 	}
 }

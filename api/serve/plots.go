@@ -21,8 +21,8 @@ type PlotInput struct {
 	Span      string `query:"span" enum:"minute,hour" default:"minute" doc:"a minute second by second, or an hour of means of 10 s"`
 }
 
-func (in *PlotInput) view() view {
-	return view{in.Name, in.Direction == "up", in.Span == "hour"}
+func (in *PlotInput) plotQuery() plotQuery {
+	return plotQuery{in.Name, in.Direction == "up", in.Span == "hour"}
 }
 
 type plotFileInput struct {
@@ -30,8 +30,8 @@ type plotFileInput struct {
 	Format string `path:"format" enum:"csv" doc:"the values as a table"`
 }
 
-// picture is an answer that is no JSON.
-type picture struct {
+// fileAnswer is an answer that is no JSON.
+type fileAnswer struct {
 	ContentType  string `header:"Content-Type"`
 	Disposition  string `header:"Content-Disposition"`
 	CacheControl string `header:"Cache-Control"`
@@ -43,28 +43,28 @@ type picture struct {
 var mediaTypes = map[string]string{"svg": "image/svg+xml", "png": "image/png", "csv": "text/csv; charset=utf-8"}
 
 func (r Role) registerPlots(a huma.API) {
-	get(a, "/v1/plots/{name}", "rates or predicted delivery times of the last minute or hour", func(in *PlotInput) (p api.Plot, err error) {
+	registerGet(a, "/v2/plots/{name}", "rates or predicted delivery times of the last minute or hour", func(in *PlotInput) (p api.Plot, err error) {
 		if r.History == nil {
-			return p, noPlots()
+			return p, noPlotsError()
 		}
-		return r.History.plot(in.view()), nil
+		return r.History.buildPlot(in.plotQuery()), nil
 	})
-	op := operation(http.MethodGet, "/v1/plots/{name}/{format}", "the same as CSV")
-	op.Responses = pictures("csv")
-	handle(a, op, func(_ context.Context, in *plotFileInput) (*picture, error) {
+	op := newOperation(http.MethodGet, "/v2/plots/{name}/{format}", "the same as CSV")
+	op.Responses = fileResponses("csv")
+	registerTyped(a, op, func(_ context.Context, in *plotFileInput) (*fileAnswer, error) {
 		if r.History == nil {
-			return nil, problemOf(noPlots())
+			return nil, problemOf(noPlotsError())
 		}
-		body, err := table(r.History.plot(in.view()))
+		body, err := plotCSV(r.History.buildPlot(in.plotQuery()))
 		if err != nil {
 			return nil, problemOf(err)
 		}
-		return newPicture(in.Name, in.Format, body), nil
+		return newFileAnswer(in.Name, in.Format, body), nil
 	})
 }
 
-// pictures describes answers of these formats.
-func pictures(formats ...string) map[string]*huma.Response {
+// fileResponses describes answers of these formats.
+func fileResponses(formats ...string) map[string]*huma.Response {
 	content := map[string]*huma.MediaType{}
 	for _, f := range formats {
 		content[mediaTypes[f]] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
@@ -72,19 +72,19 @@ func pictures(formats ...string) map[string]*huma.Response {
 	return map[string]*huma.Response{"200": {Description: "OK", Content: content}}
 }
 
-// newPicture is an answer that can do nothing where it is opened by itself.
-func newPicture(name, format string, body []byte) *picture {
-	return &picture{mediaTypes[format], `inline; filename="mpbond-` + name + "." + format + `"`, "no-store",
+// newFileAnswer is an answer that can do nothing where it is opened by itself.
+func newFileAnswer(name, format string, body []byte) *fileAnswer {
+	return &fileAnswer{mediaTypes[format], `inline; filename="mpbond-` + name + "." + format + `"`, "no-store",
 		"default-src 'none'; style-src 'unsafe-inline'; sandbox", "nosniff", body}
 }
 
-func noPlots() error {
+func noPlotsError() error {
 	return fault.New(fault.Unsupported, errors.New("no values are kept for plots"), "they are while mpbond runs with --api")
 }
 
-// table is a plot as CSV: a row for each time, a column for each line. A name that
+// plotCSV is a plot as CSV: a row for each time, a column for each line. A name that
 // a spreadsheet would take for a formula is kept from that.
-func table(p api.Plot) ([]byte, error) {
+func plotCSV(p api.Plot) ([]byte, error) {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
 	head := []string{"time"}

@@ -16,17 +16,17 @@ import (
 
 var t0 = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// history takes what counters say at each second.
-func history(seconds int, counters func(second int) map[string][]counter) *History {
+// newTestHistory takes what counters say at each second.
+func newTestHistory(seconds int, counters func(second int) map[string][]counter) *History {
 	h := new(History)
 	for i := range seconds {
-		h.add(t0.Add(time.Duration(i)*time.Second), counters(i))
+		h.addSample(t0.Add(time.Duration(i)*time.Second), counters(i))
 	}
 	return h
 }
 
-// last is the newest value of a line, and whether there is one.
-func last(t *testing.T, p api.Plot, name string) (float64, bool) {
+// lastValue is the newest value of a line, and whether there is one.
+func lastValue(t *testing.T, p api.Plot, name string) (float64, bool) {
 	t.Helper()
 	for _, s := range p.Series {
 		if len(s.Values) != len(p.Times) {
@@ -42,7 +42,7 @@ func last(t *testing.T, p api.Plot, name string) (float64, bool) {
 // TestHistory: rates are of bytes between looks, those of what goes by the same
 // name together; what has ended is a gap, and PADs that are not known too.
 func TestHistory(t *testing.T) {
-	h := history(12, func(i int) map[string][]counter {
+	h := newTestHistory(12, func(i int) map[string][]counter {
 		n := unit.Bytes(i)
 		list := []counter{{"b/1", "phone", 1000 * n, 0, 20}, {"b/2", "phone", 500 * n, 100 * n, 0}, {"b/3", "tablet", 77 * n, 0, 0}}
 		if i == 11 {
@@ -53,29 +53,29 @@ func TestHistory(t *testing.T) {
 		}
 		return map[string][]counter{api.PlotSubflows: list}
 	})
-	p := h.plot(view{name: api.PlotSubflows})
+	p := h.buildPlot(plotQuery{name: api.PlotSubflows})
 	if len(p.Times) != 11 || p.Unit != "bit/s" || !p.Times[10].Equal(t0.Add(11*time.Second)) {
 		t.Errorf("%+v", p)
 	}
-	if v, ok := last(t, p, "phone"); !ok || v != 12000 {
+	if v, ok := lastValue(t, p, "phone"); !ok || v != 12000 {
 		t.Errorf("phone: %v %v", v, ok)
 	}
-	if v, ok := last(t, h.plot(view{name: api.PlotSubflows, up: true}), "phone"); !ok || v != 800 {
+	if v, ok := lastValue(t, h.buildPlot(plotQuery{name: api.PlotSubflows, up: true}), "phone"); !ok || v != 800 {
 		t.Errorf("phone up: %v %v", v, ok)
 	}
-	if v, ok := last(t, p, "tablet"); ok {
+	if v, ok := lastValue(t, p, "tablet"); ok {
 		t.Errorf("tablet is not there, and has %v", v)
 	}
-	if v, ok := last(t, p, "watch"); !ok || v != 0 || p.Series[2].Values[5] == nil || *p.Series[2].Values[5] != 2400 || p.Series[2].Values[4] != nil {
+	if v, ok := lastValue(t, p, "watch"); !ok || v != 0 || p.Series[2].Values[5] == nil || *p.Series[2].Values[5] != 2400 || p.Series[2].Values[4] != nil {
 		t.Errorf("watch: %v %v, %v", v, ok, p.Series[2])
 	}
-	pad := h.plot(view{name: api.PlotPAD})
-	if v, ok := last(t, pad, "phone"); !ok || v != 20 || len(pad.Series) != 1 || pad.Unit != "ms" {
+	pad := h.buildPlot(plotQuery{name: api.PlotPAD})
+	if v, ok := lastValue(t, pad, "phone"); !ok || v != 20 || len(pad.Series) != 1 || pad.Unit != "ms" {
 		t.Errorf("%+v", pad)
 	}
-	if p := h.plot(view{name: api.PlotSubflows, hour: true}); len(p.Times) != 2 {
+	if p := h.buildPlot(plotQuery{name: api.PlotSubflows, hour: true}); len(p.Times) != 2 {
 		t.Errorf("%d means of 11 seconds", len(p.Times))
-	} else if v, _ := last(t, p, "phone"); v != 12000 {
+	} else if v, _ := lastValue(t, p, "phone"); v != 12000 {
 		t.Errorf("mean %v", v)
 	}
 }
@@ -86,11 +86,11 @@ func TestHistoryGoesBack(t *testing.T) {
 	h := new(History)
 	for i, n := range []unit.Bytes{1000, 2000, 10, 20} {
 		at := t0.Add(time.Duration(i) * time.Second)
-		h.add(at, map[string][]counter{api.PlotDevices: {{"b/1", "phone", n, 0, 0}}})
-		h.add(at, map[string][]counter{api.PlotDevices: {{"b/1", "phone", n, 0, 0}}})
+		h.addSample(at, map[string][]counter{api.PlotDevices: {{"b/1", "phone", n, 0, 0}}})
+		h.addSample(at, map[string][]counter{api.PlotDevices: {{"b/1", "phone", n, 0, 0}}})
 	}
 	var got []float64
-	for _, v := range h.plot(view{name: api.PlotDevices}).Series[0].Values {
+	for _, v := range h.buildPlot(plotQuery{name: api.PlotDevices}).Series[0].Values {
 		got = append(got, *v)
 	}
 	if fmt.Sprint(got) != "[8000 0 80]" {
@@ -101,24 +101,24 @@ func TestHistoryGoesBack(t *testing.T) {
 // TestHistoryIsBounded: however long, and however many.
 func TestHistoryIsBounded(t *testing.T) {
 	const seconds = 2 * 3600
-	h := history(seconds, func(i int) map[string][]counter {
+	h := newTestHistory(seconds, func(i int) map[string][]counter {
 		var list []counter
-		for k := range 2 * maxLanes {
+		for k := range 2 * maxLines {
 			name := fmt.Sprint("device ", k)
 			list = append(list, counter{name, name, unit.Bytes(i * (k + 1)), 0, 0})
 		}
 		return map[string][]counter{api.PlotDevices: list}
 	})
-	if len(h.seconds) != keptSeconds || len(h.means) != keptMeans || cap(h.seconds) > 4*keptSeconds || cap(h.means) > 4*keptMeans {
+	if len(h.seconds) != maxSeconds || len(h.means) != maxMeans || cap(h.seconds) > 4*maxSeconds || cap(h.means) > 4*maxMeans {
 		t.Errorf("%d seconds (%d), %d means (%d)", len(h.seconds), cap(h.seconds), len(h.means), cap(h.means))
 	}
 	for _, hour := range []bool{false, true} {
-		p := h.plot(view{name: api.PlotDevices, hour: hour})
+		p := h.buildPlot(plotQuery{name: api.PlotDevices, hour: hour})
 		span := p.Times[len(p.Times)-1].Sub(p.Times[0])
-		if want := map[bool]time.Duration{false: time.Minute, true: time.Hour}[hour]; span != want || len(p.Series) != maxLanes {
+		if want := map[bool]time.Duration{false: time.Minute, true: time.Hour}[hour]; span != want || len(p.Series) != maxLines {
 			t.Errorf("%v and %d lines", span, len(p.Series))
 		}
-		if _, ok := last(t, p, fmt.Sprint("device ", 2*maxLanes-1)); !ok {
+		if _, ok := lastValue(t, p, fmt.Sprint("device ", 2*maxLines-1)); !ok {
 			t.Error("the busiest is missing")
 		}
 	}
@@ -128,21 +128,21 @@ func TestHistoryIsBounded(t *testing.T) {
 // whose a stream is is made up for by where it goes; while it is looked for it
 // waits to be counted.
 func TestCounters(t *testing.T) {
-	path := api.Path{ID: 2, Device: "phone", Kind: api.Helped, RxBytes: 10, TxBytes: 3, PADms: 5}
-	owner := func(role, app string) (o api.Owner) {
+	path := api.Subflow{ID: 2, Device: "phone", Kind: api.Helped, RxBytes: 10, TxBytes: 3, PADms: 5}
+	owner := func(role, app string) (o api.AppInfo) {
 		if role != "server" { // which knows of none
 			o.App = app
 		}
 		return o
 	}
 	describe := func(role string) Role {
-		return Role{Describe: func(bool) api.Status {
-			return api.Status{Role: role, Bonds: []api.Bond{{ID: "b", Peer: "anna", Paths: []api.Path{path, {Device: "x"}}}}}
-		}, Streams: func() []api.StreamOf {
-			return api.StreamsOf("b", "anna", []api.Stream{{ID: 1, Dest: "[2001:db8::1]:443", DownBytes: 7, UpBytes: 2, Owner: owner(role, "curl")},
-				{ID: 2, Dest: "odd", DownBytes: 1, Owner: owner(role, api.AppUnknown)}, {ID: 3, Dest: "new:1", DownBytes: 1}})
-		}, Flows: func() []api.FlowOf {
-			return api.FlowsOf("b", "anna", []api.Flow{{ID: 1, DownBytes: 4, UpBytes: 5, Owner: owner(role, "curl")}, {ID: 2, Owner: owner(role, api.AppUnknown)}, {ID: 3}})
+		return Role{Status: func(bool) api.Status {
+			return api.Status{Role: role, Bonds: []api.Bond{{ID: "b", Peer: "anna", Subflows: []api.Subflow{path, {Device: "x"}}}}}
+		}, Streams: func() []api.BondStream {
+			return api.BondStreams("b", "anna", []api.Stream{{ID: 1, Dest: "[2001:db8::1]:443", DownBytes: 7, UpBytes: 2, AppInfo: owner(role, "curl")},
+				{ID: 2, Dest: "odd", DownBytes: 1, AppInfo: owner(role, api.AppUnknown)}, {ID: 3, Dest: "new:1", DownBytes: 1}})
+		}, Flows: func() []api.BondFlow {
+			return api.BondFlows("b", "anna", []api.Flow{{ID: 1, DownBytes: 4, UpBytes: 5, AppInfo: owner(role, "curl")}, {ID: 2, AppInfo: owner(role, api.AppUnknown)}, {ID: 3}})
 		}}
 	}
 	const byDest = "destinations:[{b/1 2001:db8::1 7 2 0} {b/2 odd 1 0 0} {b/3 new 1 0 0} {b/udp 1 datagrams 4 5 0} {b/udp 2 datagrams 0 0 0} {b/udp 3 datagrams 0 0 0}]"
@@ -150,7 +150,7 @@ func TestCounters(t *testing.T) {
 		"primary": "map[apps:[{b/1 curl 7 2 0} {b/2 odd 1 0 0} {b/udp 1 curl 4 5 0} {b/udp 2 datagrams 0 0 0}] " + byDest + " devices:[{b/2 phone 10 3 5}] subflows:[{b/2 phone 2 10 3 5}]]",
 		"server":  "map[apps:" + byDest[len("destinations:"):] + " " + byDest + " devices:[{b/2 anna/phone 3 10 5}] subflows:[{b/2 anna/phone 2 3 10 5}]]",
 	} {
-		if got := fmt.Sprint(describe(role).counters()); got != want {
+		if got := fmt.Sprint(describe(role).readCounters()); got != want {
 			t.Errorf("%s:\n%s\n%s", role, got, want)
 		}
 	}
@@ -158,20 +158,20 @@ func TestCounters(t *testing.T) {
 
 // TestPlots: values as JSON and CSV; pictures are drawn by the console.
 func TestPlots(t *testing.T) {
-	r := full(nil)
-	for _, path := range []string{"/v1/plots/devices", "/v1/plots/devices/csv"} {
-		if w := ask(r, "GET", path, ""); w.Code != 501 || !strings.Contains(w.Body.String(), "--api") {
+	r := fullRole(nil)
+	for _, path := range []string{"/v2/plots/devices", "/v2/plots/devices/csv"} {
+		if w := request(r, "GET", path, ""); w.Code != 501 || !strings.Contains(w.Body.String(), "--api") {
 			t.Errorf("%s without a history: %d %s", path, w.Code, w.Body)
 		}
 	}
-	r.History = history(5, func(i int) map[string][]counter {
+	r.History = newTestHistory(5, func(i int) map[string][]counter {
 		return map[string][]counter{api.PlotDevices: {{"1", "=cmd()", unit.Bytes(i) * 125000, 0, 0}, {"2", `a, "b"`, 0, 0, 0}}}
 	})
 	var p api.Plot
-	if w := ask(r, "GET", "/v1/plots/devices?direction=down&span=minute", ""); w.Code != 200 || json.Unmarshal(w.Body.Bytes(), &p) != nil || len(p.Times) != 4 || len(p.Series) != 2 {
+	if w := request(r, "GET", "/v2/plots/devices?direction=down&span=minute", ""); w.Code != 200 || json.Unmarshal(w.Body.Bytes(), &p) != nil || len(p.Times) != 4 || len(p.Series) != 2 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	w := ask(r, "GET", "/v1/plots/devices/csv", "")
+	w := request(r, "GET", "/v2/plots/devices/csv", "")
 	rows, err := csv.NewReader(w.Body).ReadAll()
 	if err != nil || len(rows) != 5 || rows[0][1] != "'=cmd(), bit/s" || rows[0][2] != `a, "b", bit/s` || rows[4][0] != "2026-11-21T12:00:04.000Z" || rows[4][1] != "1000000" {
 		t.Errorf("%v %q", err, rows)
@@ -179,8 +179,8 @@ func TestPlots(t *testing.T) {
 	if w.Header().Get("Content-Type") != "text/csv; charset=utf-8" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "sandbox") || w.Header().Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%v", w.Header())
 	}
-	for _, path := range []string{"/v1/plots/x", "/v1/plots/devices/svg", "/v1/plots/devices/csv?width=300", "/v1/plots/devices?span=year", "/v1/plots/devices?x=1"} {
-		if w := ask(r, "GET", path, ""); w.Code != 400 {
+	for _, path := range []string{"/v2/plots/x", "/v2/plots/devices/svg", "/v2/plots/devices/csv?width=300", "/v2/plots/devices?span=year", "/v2/plots/devices?x=1"} {
+		if w := request(r, "GET", path, ""); w.Code != 400 {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
@@ -189,21 +189,21 @@ func TestPlots(t *testing.T) {
 // TestQR: the code that holds, as a picture.
 func TestQR(t *testing.T) {
 	i := api.Invitation{State: "open", Code: "K7QF-3M2A@a:1", QR: "mpbond:K7QF-3M2A@a:1"}
-	r := full(nil)
-	r.Inviter = &api.Inviter{Current: func() api.Invitation { return i }}
-	w := ask(r, "GET", "/v1/invitation/png", "")
+	r := fullRole(nil)
+	r.Invitations = &api.InvitationManager{Current: func() api.Invitation { return i }}
+	w := request(r, "GET", "/v2/invitation/png", "")
 	if _, err := png.Decode(bytes.NewReader(w.Body.Bytes())); w.Code != 200 || err != nil {
 		t.Error(w.Code, err)
 	}
-	if w := ask(r, "GET", "/v1/invitation/svg", ""); w.Code != 200 || !strings.HasPrefix(w.Body.String(), "<svg") || !strings.HasSuffix(w.Body.String(), "</svg>") {
+	if w := request(r, "GET", "/v2/invitation/svg", ""); w.Code != 200 || !strings.HasPrefix(w.Body.String(), "<svg") || !strings.HasSuffix(w.Body.String(), "</svg>") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	i.State = "expired"
-	if w := ask(r, "GET", "/v1/invitation/svg", ""); w.Code != 404 {
+	if w := request(r, "GET", "/v2/invitation/svg", ""); w.Code != 404 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	r.Inviter = nil
-	if w := ask(r, "GET", "/v1/invitation/svg", ""); w.Code != 501 {
+	r.Invitations = nil
+	if w := request(r, "GET", "/v2/invitation/svg", ""); w.Code != 501 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
@@ -214,39 +214,39 @@ func TestQR(t *testing.T) {
 func TestApps(t *testing.T) {
 	h := new(History)
 	var streams []api.Stream
-	r := Role{Describe: func(bool) api.Status { return api.Status{Role: "primary"} }, Streams: func() []api.StreamOf { return api.StreamsOf("b", "home", streams) }}
+	r := Role{Status: func(bool) api.Status { return api.Status{Role: "primary"} }, Streams: func() []api.BondStream { return api.BondStreams("b", "home", streams) }}
 	at := t0
 	look := func(list ...api.Stream) {
 		streams = list
-		h.add(at, r.counters())
+		h.addSample(at, r.readCounters())
 		at = at.Add(time.Second)
 	}
 	of := func(id uint64, app string, down unit.Bytes) api.Stream {
-		return api.Stream{ID: id, Dest: "x:1", DownBytes: down, Owner: api.Owner{App: app}}
+		return api.Stream{ID: id, Dest: "x:1", DownBytes: down, AppInfo: api.AppInfo{App: app}}
 	}
 	look()
 	look(of(1, "curl", 100), of(2, "", 1000))
 	look(of(1, "curl", 200), of(2, "wget", 3000), of(3, "curl", 50))
-	p := h.plot(view{name: api.PlotApps})
+	p := h.buildPlot(plotQuery{name: api.PlotApps})
 	for name, want := range map[string]float64{"curl": 1200, "wget": 24000} {
-		if v, ok := last(t, p, name); !ok || v != want {
+		if v, ok := lastValue(t, p, name); !ok || v != want {
 			t.Errorf("%s: %v %v, want %v", name, v, ok, want)
 		}
 	}
 	if len(p.Series) != 2 || p.Title != "Down by app" {
 		t.Errorf("%+v", p)
 	}
-	if v, ok := last(t, h.plot(view{name: api.PlotDestinations}), "x"); !ok || v != 17200 {
+	if v, ok := lastValue(t, h.buildPlot(plotQuery{name: api.PlotDestinations}), "x"); !ok || v != 17200 {
 		t.Errorf("by destination: %v %v", v, ok)
 	}
 	look(of(2, "wget", 3000))
-	if p := h.plot(view{name: api.PlotApps}); len(p.Series) != 2 {
+	if p := h.buildPlot(plotQuery{name: api.PlotApps}); len(p.Series) != 2 {
 		t.Errorf("an app is forgotten as soon as it ends: %+v", p.Series)
 	}
-	for range keptSeconds {
+	for range maxSeconds {
 		look(of(2, "wget", 3000))
 	}
-	if p := h.plot(view{name: api.PlotApps}); len(p.Series) != 1 || p.Series[0].Name != "wget" {
+	if p := h.buildPlot(plotQuery{name: api.PlotApps}); len(p.Series) != 1 || p.Series[0].Name != "wget" {
 		t.Errorf("an app that has ended a minute ago: %+v", p.Series)
 	}
 }

@@ -26,7 +26,7 @@ func TestPolicy(t *testing.T) {
 		}
 		return nil
 	}
-	k := &api.PolicyKeeper{
+	k := &api.PolicyManager{
 		Get: func() api.Policy { return api.Policy{File: "p", Text: text, Rules: []api.PolicyRule{}} },
 		Put: func(in api.PolicyText) (api.Policy, error) {
 			if in.Version != nil && *in.Version == "old" {
@@ -43,7 +43,7 @@ func TestPolicy(t *testing.T) {
 				err = take(*in.Text)
 			}
 			if in.Flow != nil {
-				a.Verdict = &api.PolicyTreatment{Mode: "block", Reason: in.Flow.Host}
+				a.Verdict = &api.PolicyClass{Mode: "block", Reason: in.Flow.Host}
 			}
 			return a, err
 		},
@@ -56,32 +56,32 @@ func TestPolicy(t *testing.T) {
 		}
 		return string(b)
 	}
-	r := Role{Describe: exampleStatus, Policy: k}
+	r := Role{Status: exampleStatus, Policy: k}
 	const place = `"line":3,"column":7,"nearest":"mode"`
 	for _, c := range []struct {
 		method, target, body string
 		status               int
 		holds                string
 	}{
-		{"GET", "/v1/policy", "", 200, `"file":"p"`},
-		{"PUT", "/v1/policy", body(api.PolicyText{Text: long}), 200, `"text":"# 4 KB`},
-		{"PUT", "/v1/policy", body(api.PolicyText{Text: "mod=1"}), 422, place},
-		{"PUT", "/v1/policy", `{"text":"","version":"old"}`, 409, `"kind":"exists"`},
-		{"GET", "/v1/policy", "", 200, `"text":"# 4 KB`},
-		{"PUT", "/v1/policy", `{"text":"","frob":1}`, 400, "frob"},
-		{"PUT", "/v1/policy", `{}`, 400, "text"},
-		{"PUT", "/v1/policy", body(api.PolicyText{Text: strings.Repeat("x", maxText)}), 413, `"kind":"limit"`},
-		{"PUT", "/v1/policy", body(api.PolicyText{Text: strings.Repeat("x", 1<<20+1)}), 400, `"kind":"usage"`},
-		{"POST", "/v1/policy/check", `{}`, 200, `"rules":0`},
-		{"POST", "/v1/policy/check", `{"text":"mod="}`, 422, place},
-		{"POST", "/v1/policy/check", `{"flow":{"host":"example.org","port":443,"uid":0}}`, 200, `"reason":"example.org"`},
-		{"POST", "/v1/policy/check", `{"flow":{"host":"example.org","port":0}}`, 400, "port"},
-		{"POST", "/v1/policy/check", `{"flow":{"host":"","port":1}}`, 400, "host"},
-		{"POST", "/v1/policy/check", `{"flow":{"host":"x","port":65536}}`, 400, "port"},
-		{"POST", "/v1/policy/check", `{"flow":{"host":"x","port":1,"frob":1}}`, 400, "frob"},
-		{"POST", "/v1/policy", "{}", 405, " or PUT"},
+		{"GET", "/v2/policy", "", 200, `"file":"p"`},
+		{"PUT", "/v2/policy", body(api.PolicyText{Text: long}), 200, `"text":"# 4 KB`},
+		{"PUT", "/v2/policy", body(api.PolicyText{Text: "mod=1"}), 422, place},
+		{"PUT", "/v2/policy", `{"text":"","version":"old"}`, 409, `"kind":"exists"`},
+		{"GET", "/v2/policy", "", 200, `"text":"# 4 KB`},
+		{"PUT", "/v2/policy", `{"text":"","frob":1}`, 400, "frob"},
+		{"PUT", "/v2/policy", `{}`, 400, "text"},
+		{"PUT", "/v2/policy", body(api.PolicyText{Text: strings.Repeat("x", maxText)}), 413, `"kind":"limit"`},
+		{"PUT", "/v2/policy", body(api.PolicyText{Text: strings.Repeat("x", 1<<20+1)}), 400, `"kind":"usage"`},
+		{"POST", "/v2/policy/check", `{}`, 200, `"rules":0`},
+		{"POST", "/v2/policy/check", `{"text":"mod="}`, 422, place},
+		{"POST", "/v2/policy/check", `{"flow":{"host":"example.org","port":443,"uid":0}}`, 200, `"reason":"example.org"`},
+		{"POST", "/v2/policy/check", `{"flow":{"host":"example.org","port":0}}`, 400, "port"},
+		{"POST", "/v2/policy/check", `{"flow":{"host":"","port":1}}`, 400, "host"},
+		{"POST", "/v2/policy/check", `{"flow":{"host":"x","port":65536}}`, 400, "port"},
+		{"POST", "/v2/policy/check", `{"flow":{"host":"x","port":1,"frob":1}}`, 400, "frob"},
+		{"POST", "/v2/policy", "{}", 405, " or PUT"},
 	} {
-		w := ask(r, c.method, c.target, c.body)
+		w := request(r, c.method, c.target, c.body)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.holds) {
 			t.Errorf("%s %s %.60s: %d %.300s, want %d and %s", c.method, c.target, c.body, w.Code, w.Body, c.status, c.holds)
 		}
@@ -89,8 +89,8 @@ func TestPolicy(t *testing.T) {
 			t.Errorf("%s %s: %v", c.method, c.target, w.Header())
 		}
 	}
-	for _, c := range [][2]string{{"GET", "/v1/policy"}, {"PUT", "/v1/policy"}, {"POST", "/v1/policy/check"}} {
-		if w := ask(Role{Describe: exampleStatus}, c[0], c[1], map[bool]string{true: "", false: `{"text":""}`}[c[0] == "GET"]); w.Code != 501 {
+	for _, c := range [][2]string{{"GET", "/v2/policy"}, {"PUT", "/v2/policy"}, {"POST", "/v2/policy/check"}} {
+		if w := request(Role{Status: exampleStatus}, c[0], c[1], map[bool]string{true: "", false: `{"text":""}`}[c[0] == "GET"]); w.Code != 501 {
 			t.Errorf("%s %s at a helper: %d %s", c[0], c[1], w.Code, w.Body)
 		}
 	}

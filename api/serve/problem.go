@@ -26,8 +26,8 @@ func (p *problem) GetStatus() int { return p.Status }
 // ContentType implements huma.ContentTypeFilter.
 func (p *problem) ContentType(string) string { return "application/problem+json" }
 
-// statuses of kinds of faults; others are 500.
-var statuses = map[fault.Kind]int{
+// statusByKind of kinds of faults; others are 500.
+var statusByKind = map[fault.Kind]int{
 	fault.Usage: http.StatusBadRequest, fault.Config: http.StatusBadRequest, fault.NotFound: http.StatusNotFound,
 	fault.Exists: http.StatusConflict, fault.AlreadyRunning: http.StatusConflict, fault.NotRunning: http.StatusConflict, fault.Limit: http.StatusTooManyRequests, fault.Permission: http.StatusForbidden,
 	fault.Unsupported: http.StatusNotImplemented, fault.NotSaved: http.StatusInsufficientStorage,
@@ -35,7 +35,7 @@ var statuses = map[fault.Kind]int{
 
 // problemOf is the answer to an error of a role.
 func problemOf(err error) *problem {
-	return newProblem(cmp.Or(statuses[fault.KindOf(err)], http.StatusInternalServerError), err)
+	return newProblem(cmp.Or(statusByKind[fault.KindOf(err)], http.StatusInternalServerError), err)
 }
 
 func newProblem(status int, err error) *problem {
@@ -58,9 +58,9 @@ func problemOfText(err error) *problem {
 	return p
 }
 
-// bodyUnread is what the library, which takes it for a failure of ours, says when
+// unreadBodyText is what the library, which takes it for a failure of ours, says when
 // a body ends before its end or is none.
-const bodyUnread = "cannot read request body"
+const unreadBodyText = "cannot read request body"
 
 // What the library finds wrong with a request is told in our words.
 func init() {
@@ -81,7 +81,7 @@ func init() {
 		}
 		kind := fault.Usage
 		switch {
-		case status == http.StatusUnprocessableEntity, status >= 500 && strings.HasPrefix(msg, bodyUnread):
+		case status == http.StatusUnprocessableEntity, status >= 500 && strings.HasPrefix(msg, unreadBodyText):
 			status = http.StatusBadRequest
 		case status >= 500:
 			kind = fault.Other
@@ -94,15 +94,15 @@ func init() {
 	}
 }
 
-// send answers outside the library.
-func (p *problem) send(w http.ResponseWriter) {
+// writeTo answers outside the library.
+func (p *problem) writeTo(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p.Problem) // an error means that nobody listens any more
 }
 
-// unsupported is the answer where a role has nothing to change.
-func unsupported(what string) error {
+// unsupportedError is the answer where a role has nothing to change.
+func unsupportedError(what string) error {
 	return fault.New(fault.Unsupported, fmt.Errorf("%s: not here", what), "ask another role: primary, server or helper")
 }

@@ -8,34 +8,34 @@ import (
 	"strings"
 )
 
-// measured is a metric with its one sample.
-type measured struct {
+// processMetric is a metric with its one sample.
+type processMetric struct {
 	metric
 	sample
 }
 
-func gauge(name, help string, v float64) measured {
-	return measured{metric{name: name, help: help}, sample{value: v}}
+func newGauge(name, help string, v float64) processMetric {
+	return processMetric{metric{name: name, help: help}, sample{value: v}}
 }
 
-func count(name, help string, v float64) measured {
-	return measured{metric{name: name, help: help, counter: true}, sample{value: v}}
+func newCounter(name, help string, v float64) processMetric {
+	return processMetric{metric{name: name, help: help, counter: true}, sample{value: v}}
 }
 
 // processMetrics are those of the Go runtime and of this process, with the names that
 // Prometheus's own library gives them. Those of the process are there where /proc is.
-func processMetrics() []measured {
+func processMetrics() []processMetric {
 	values := []runtimemetrics.Sample{{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/total:bytes"},
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
 	runtimemetrics.Read(values)
 	of := func(i int) float64 { return float64(values[i].Value.Uint64()) }
-	return append([]measured{
+	return append([]processMetric{
 		{metric{name: "go_info", help: "Always 1; the label tells the version of Go.", labels: []string{"version"}}, sample{1, []string{runtime.Version()}}},
-		gauge("go_goroutines", "Number of goroutines.", of(0)),
-		gauge("go_memstats_heap_alloc_bytes", "Bytes of objects on the heap, those not yet collected included.", of(1)),
-		gauge("go_memstats_sys_bytes", "Bytes that the Go runtime has from the system.", of(2)),
-		count("go_memstats_alloc_bytes_total", "Bytes allocated on the heap so far.", of(3)),
-		count("go_gc_cycles_total", "Garbage collections so far.", of(4)),
+		newGauge("go_goroutines", "Number of goroutines.", of(0)),
+		newGauge("go_memstats_heap_alloc_bytes", "Bytes of objects on the heap, those not yet collected included.", of(1)),
+		newGauge("go_memstats_sys_bytes", "Bytes that the Go runtime has from the system.", of(2)),
+		newCounter("go_memstats_alloc_bytes_total", "Bytes allocated on the heap so far.", of(3)),
+		newCounter("go_gc_cycles_total", "Garbage collections so far.", of(4)),
 	}, procMetrics()...)
 }
 
@@ -44,7 +44,7 @@ func processMetrics() []measured {
 const clockTicks = 100
 
 // procMetrics are read from /proc/self; nil without it.
-func procMetrics() (list []measured) {
+func procMetrics() (list []processMetric) {
 	stat, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		return nil
@@ -59,18 +59,18 @@ func procMetrics() (list []measured) {
 		return v
 	}
 	list = append(list,
-		count("process_cpu_seconds_total", "Processor time that this process took so far.", (at(14)+at(15))/clockTicks),
-		gauge("process_threads", "Threads of this process.", at(20)),
-		gauge("process_virtual_memory_bytes", "Virtual memory of this process.", at(23)),
-		gauge("process_resident_memory_bytes", "Resident memory of this process.", at(24)*float64(os.Getpagesize())))
+		newCounter("process_cpu_seconds_total", "Processor time that this process took so far.", (at(14)+at(15))/clockTicks),
+		newGauge("process_threads", "Threads of this process.", at(20)),
+		newGauge("process_virtual_memory_bytes", "Virtual memory of this process.", at(23)),
+		newGauge("process_resident_memory_bytes", "Resident memory of this process.", at(24)*float64(os.Getpagesize())))
 	if boot, ok := procValue("/proc/stat", "btime"); ok {
-		list = append(list, gauge("process_start_time_seconds", "When this process began, since the epoch.", boot+at(22)/clockTicks))
+		list = append(list, newGauge("process_start_time_seconds", "When this process began, since the epoch.", boot+at(22)/clockTicks))
 	}
 	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
-		list = append(list, gauge("process_open_fds", "Open file descriptors.", float64(len(open))))
+		list = append(list, newGauge("process_open_fds", "Open file descriptors.", float64(len(open))))
 	}
 	if most, ok := procValue("/proc/self/limits", "Max open files"); ok {
-		list = append(list, gauge("process_max_fds", "Most file descriptors that may be open.", most))
+		list = append(list, newGauge("process_max_fds", "Most file descriptors that may be open.", most))
 	}
 	return list
 }

@@ -13,8 +13,8 @@ import (
 	"mpbond/base/fault"
 )
 
-// quiet is the border that a QR code needs, in modules (ISO/IEC 18004).
-const quiet = 4
+// quietZone is the border that a QR code needs, in modules (ISO/IEC 18004).
+const quietZone = 4
 
 type qrInput struct {
 	Format string `path:"format" enum:"svg,png" doc:"of the picture"`
@@ -22,13 +22,13 @@ type qrInput struct {
 
 // registerQR answers the code for pairing as a picture.
 func (r Role) registerQR(a huma.API) {
-	op := operation(http.MethodGet, "/v1/invitation/{format}", "the code for pairing that holds now, as a QR code")
-	op.Responses = pictures("svg", "png")
-	handle(a, op, func(_ context.Context, in *qrInput) (*picture, error) {
-		if r.Inviter == nil {
-			return nil, problemOf(unsupported("codes for pairing"))
+	op := newOperation(http.MethodGet, "/v2/invitation/{format}", "the code for pairing that holds now, as a QR code")
+	op.Responses = fileResponses("svg", "png")
+	registerTyped(a, op, func(_ context.Context, in *qrInput) (*fileAnswer, error) {
+		if r.Invitations == nil {
+			return nil, problemOf(unsupportedError("codes for pairing"))
 		}
-		i := r.Inviter.Current()
+		i := r.Invitations.Current()
 		if i.State != "open" {
 			return nil, problemOf(fault.New(fault.NotFound, errors.New("there is no code that holds"), "`mpbond accept` makes one"))
 		}
@@ -40,7 +40,7 @@ func (r Role) registerQR(a huma.API) {
 		if in.Format == "svg" {
 			body = qrSVG(code)
 		}
-		return newPicture("pairing", in.Format, body), nil
+		return newFileAnswer("pairing", in.Format, body), nil
 	})
 }
 
@@ -48,12 +48,12 @@ func (r Role) registerQR(a huma.API) {
 // that.
 func qrSVG(c *qr.Code) []byte {
 	var b bytes.Buffer
-	side := c.Size + 2*quiet
+	side := c.Size + 2*quietZone
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" shape-rendering="crispEdges"><title>QR code for pairing</title><rect width="%d" height="%d" fill="#fff"/><path d="`, side, side, side, side)
 	for y := range c.Size {
 		for x := range c.Size {
 			if c.Black(x, y) {
-				fmt.Fprintf(&b, "M%d %dh1v1h-1z", x+quiet, y+quiet)
+				fmt.Fprintf(&b, "M%d %dh1v1h-1z", x+quietZone, y+quietZone)
 			}
 		}
 	}

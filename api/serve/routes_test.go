@@ -30,7 +30,7 @@ type recorder struct{ *httptest.ResponseRecorder }
 func (recorder) SetWriteDeadline(time.Time) error { return nil }
 func (recorder) SetReadDeadline(time.Time) error  { return nil }
 
-func ask(r Role, method, target, body string) recorder {
+func request(r Role, method, target, body string) recorder {
 	w := recorder{httptest.NewRecorder()}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // events end after the first
@@ -58,7 +58,7 @@ func (d *deadlines) SetReadDeadline(at time.Time) error {
 func TestBodyInTime(t *testing.T) {
 	for body, want := range map[string]bool{"": false, "x": true} {
 		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-		bodyInTime(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader(body)))
+		limitBodyTime(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader(body)))
 		if w.set != want {
 			t.Errorf("body %q: deadline %v", body, w.set)
 		}
@@ -73,8 +73,8 @@ func orZero[T any](p *T) (v T) {
 	return v
 }
 
-// full is a role that has one of everything. Changed gets what was changed.
-func full(changed *[]string) Role {
+// fullRole is a role that has one of everything. Changed gets what was changed.
+func fullRole(changed *[]string) Role {
 	note := func(what string) error {
 		if changed != nil {
 			*changed = append(*changed, what)
@@ -82,25 +82,25 @@ func full(changed *[]string) Role {
 		return nil
 	}
 	feed := new(Feed)
-	feed.Add(opened(1))
+	feed.Add(openEvents(1))
 	return Role{
-		Describe: func(why bool) api.Status {
+		Status: func(why bool) api.Status {
 			s := exampleStatus(why)
 			yes, n := true, 40.0
 			facts := &api.KnownFacts{Facts: api.Facts{BatteryPercent: &n, Charging: &yes, TemperatureC: &n, SignalPercent: &n}}
 			s.Devices = []api.Device{{Name: "laptop", Self: true, Online: true}, {Name: "phone", ID: "X", Online: true, Pipes: 1, Subflows: 1, Facts: facts, Radios: []api.Radio{{Link: "wwan0", Kind: "cellular", Joules: 12.6}}}}
-			s.Pipes = []api.Pipe{{Device: "phone", Address: "192.168.1.9:40000", State: api.PipeCarries, Bond: "b", Path: 1}, {Device: "phone", Address: "rfcomm://AA:BB/1", State: api.PipeWaits}}
+			s.Pipes = []api.Pipe{{Device: "phone", Address: "192.168.1.9:40000", State: api.PipeCarries, Bond: "b", Subflow: 1}, {Device: "phone", Address: "rfcomm://AA:BB/1", State: api.PipeWaits}}
 			s.Onload = &api.OnloadStatus{Open: true, Bounded: true, LeftBytes: 7, CarriedBytes: 3, Tunnels: []api.Tunnel{{Device: "laptop"}, {Device: "laptop"}, {Device: "tablet"}}}
-			s.Helper = &api.HelperStatus{RelayedBytes: 9, Lent: []api.Lent{{Interface: "wlan0", Direction: "up", Limited: true, LimitBps: unit.Mbps}}}
+			s.Helper = &api.HelperStatus{RelayedBytes: 9, LinkShares: []api.LinkShare{{Interface: "wlan0", Direction: "up", Limited: true, LimitBps: unit.Mbps}}}
 			s.Caps = []api.Cap{{Name: "wwan0", Period: "daily", CapBytes: 20, UsedBytes: 21, State: "reached"}}
-			s.Cells = []api.Cells{{Interface: "wwan0", Heard: true, CapacityBps: 16 * unit.Mbps, FairBps: 8 * unit.Mbps}}
-			s.Bonds[0].Paths[0].Hop = &api.Hop{PBE: &api.PBE{State: "wireless", CapacityBps: 8 * unit.Mbps, FairBps: 4 * unit.Mbps, Fresh: true}}
+			s.Cells = []api.Cells{{Interface: "wwan0", Receiving: true, CapacityBps: 16 * unit.Mbps, FairBps: 8 * unit.Mbps}}
+			s.Bonds[0].Subflows[0].Hop = &api.Hop{PBE: &api.PBE{State: "wireless", CapacityBps: 8 * unit.Mbps, FairBps: 4 * unit.Mbps, FollowsFeedback: true}}
 			return s
 		},
-		Subflows: func() []api.Subflow { return []api.Subflow{{Peer: "anna", Path: api.Path{ID: 7}}} },
-		Streams:  func() []api.StreamOf { return api.StreamsOf("b", "home", []api.Stream{{ID: 5, Dest: "x:1"}}) },
-		Flows: func() []api.FlowOf {
-			return api.FlowsOf("b", "home", []api.Flow{{ID: 6, Owner: api.Owner{App: "curl"}}})
+		Subflows: func() []api.BondSubflow { return []api.BondSubflow{{Peer: "anna", Subflow: api.Subflow{ID: 7}}} },
+		Streams:  func() []api.BondStream { return api.BondStreams("b", "home", []api.Stream{{ID: 5, Dest: "x:1"}}) },
+		Flows: func() []api.BondFlow {
+			return api.BondFlows("b", "home", []api.Flow{{ID: 6, AppInfo: api.AppInfo{App: "curl"}}})
 		},
 		CloseSubflow: func(bond string, path uint32) error {
 			if path == 404 {
@@ -115,9 +115,9 @@ func full(changed *[]string) Role {
 			return note(fmt.Sprintf("stream %q %d is %s %d", bond, id, orZero(c.Mode), orZero(c.Weight)))
 		},
 		ResetStream: func(bond string, id uint64) error { return note(fmt.Sprintf("stream %q %d", bond, id)) },
-		Chunk:       func(c api.Chunk) error { return note(fmt.Sprintf("chunk %s %d", c.App, c.Bytes)) },
-		Facts:       func(f api.Facts) error { return note(fmt.Sprintf("facts %v %s", orZero(f.BatteryPercent), f.Link)) },
-		Keeper: &api.Keeper{
+		MarkChunk:   func(c api.Chunk) error { return note(fmt.Sprintf("chunk %s %d", c.App, c.Bytes)) },
+		SetFacts:    func(f api.Facts) error { return note(fmt.Sprintf("facts %v %s", orZero(f.BatteryPercent), f.Link)) },
+		Devices: &api.DeviceManager{
 			Rename: func(from, to string) error {
 				if to == "taken" {
 					return fault.New(fault.Exists, errors.New("there is one"), "choose")
@@ -133,70 +133,70 @@ func full(changed *[]string) Role {
 
 func TestResources(t *testing.T) {
 	var changed []string
-	r := full(&changed)
+	r := fullRole(&changed)
 	for _, c := range []struct {
 		method, target, body string
 		status               int
 		holds                string
 	}{
-		{"GET", "/v1/status", "", 200, `"devices":[{"name":"laptop"`},
-		{"GET", "/v1/devices", "", 200, `"name":"phone"`},
-		{"GET", "/v1/devices/phone", "", 200, `"id":"X"`},
-		{"GET", "/v1/devices/nobody", "", 404, `"kind":"not_found"`},
-		{"GET", "/v1/devices/" + strings.Repeat("x", 65), "", 400, `"kind":"usage"`},
-		{"GET", "/v1/pipes", "", 200, `"state":"carries"`},
-		{"GET", "/v1/pipes/phone/192.168.1.9:40000", "", 200, `"path":1`},
-		{"GET", "/v1/pipes/phone/rfcomm:%2F%2FAA:BB%2F1", "", 200, `"state":"waits"`},
-		{"GET", "/v1/pipes/phone/192.168.1.9:1", "", 404, `"kind":"not_found"`},
-		{"GET", "/v1/subflows", "", 200, `[{"bond":"b","peer":"home","id":1,`},
-		{"GET", "/v1/subflows", "", 200, `{"bond":"","peer":"anna","id":7,`},
-		{"GET", "/v1/subflows/b/1", "", 200, `"device":"phone"`},
-		{"GET", "/v1/subflows/-/7", "", 200, `"peer":"anna"`},
-		{"GET", "/v1/subflows/b/2", "", 404, `"kind":"not_found"`},
-		{"GET", "/v1/subflows/b/x", "", 400, `path.path`},
-		{"GET", "/v1/subflows/b/4294967297", "", 400, `path.path`},
-		{"PATCH", "/v1/subflows/b/1", `{"pipe":"10.0.0.9:7"}`, 204, ""},
-		{"PATCH", "/v1/subflows/b/1", `{}`, 400, "pipe"},
-		{"DELETE", "/v1/subflows/b/1", "", 204, ""},
-		{"DELETE", "/v1/subflows/-/7", "", 204, ""},
-		{"DELETE", "/v1/subflows/b/404", "", 404, `"hint":"look"`},
-		{"GET", "/v1/streams", "", 200, `[{"bond":"b","peer":"home","id":5,"dest":"x:1"`},
-		{"GET", "/v1/streams/b/5", "", 200, `"id":5`},
-		{"GET", "/v1/streams/c/5", "", 404, `"kind":"not_found"`},
-		{"PATCH", "/v1/streams/b/5", `{"mode":"latency","weight":3}`, 204, ""},
-		{"PATCH", "/v1/streams/b/5", `{}`, 400, "nothing is to be changed"},
-		{"PATCH", "/v1/streams/b/5", `{"mode":"direct"}`, 400, "mode"},
-		{"PATCH", "/v1/streams/b/5", `{"weight":0}`, 400, "weight"},
-		{"PATCH", "/v1/streams/b/5", `{"priority":"highest"}`, 400, "priority"},
-		{"DELETE", "/v1/streams/b/5", "", 204, ""},
-		{"GET", "/v1/flows", "", 200, `[{"bond":"b","peer":"home","id":6,"app":"curl"`},
-		{"GET", "/v1/flows/b/6", "", 200, `"id":6`},
-		{"GET", "/v1/flows/b/7", "", 404, `"kind":"not_found"`},
-		{"POST", "/v1/chunk", `{"app":"127.0.0.1:40000","bytes":1000000}`, 204, ""},
-		{"POST", "/v1/chunk", `{"app":"127.0.0.1:40000","bytes":1,"frob":1}`, 400, "frob"},
-		{"POST", "/v1/chunk", `{"app":"127.0.0.1:40000"}`, 400, "bytes"},
-		{"POST", "/v1/chunk", `{"app":5,"bytes":1}`, 400, `"kind":"usage"`},
-		{"POST", "/v1/chunk", `{"app":`, 400, `"kind":"usage"`},
-		{"POST", "/v1/chunk", `{"app":"` + strings.Repeat("x", maxBody) + `","bytes":1}`, 413, `"kind":"limit"`},
-		{"PATCH", "/v1/devices/phone", `{"name":"pixel"}`, 204, ""},
-		{"PATCH", "/v1/devices/phone", `{"name":"taken"}`, 409, `"hint":"choose"`},
-		{"PATCH", "/v1/devices/phone", `{"name":"x","roles":["server"]}`, 400, "roles"},
-		{"PATCH", "/v1/devices/phone", `{}`, 400, "one change"},
-		{"PATCH", "/v1/devices/phone", `{"name":"x","paused":true}`, 400, "one change"},
-		{"PATCH", "/v1/devices/phone", `{"paused":1}`, 400, "paused"},
-		{"PATCH", "/v1/devices/phone", `{"paused":true}`, 204, ""},
-		{"PATCH", "/v1/devices/phone", `{"paused":false}`, 204, ""},
-		{"PATCH", "/v1/devices/phone", `{"name":"` + strings.Repeat("x", 65) + `"}`, 400, `"kind":"usage"`},
-		{"DELETE", "/v1/devices/pixel", "", 204, ""},
-		{"PATCH", "/v1/devices", "", 405, "use GET"},
-		{"PUT", "/v1/devices/phone", "", 405, "use GET or HEAD or PATCH or DELETE"},
-		{"PUT", "/v1/chunk", "", 405, "use POST"},
-		{"PUT", "/v1/facts", `{"battery_percent":40,"link":"wifi"}`, 204, ""},
-		{"PUT", "/v1/facts", `{"battery_percent":40,"refuses":"no"}`, 400, "refuses"},
-		{"POST", "/v1/facts", "", 405, "use PUT"},
-		{"DELETE", "/v1/streams", "", 405, "use GET"},
+		{"GET", "/v2/status", "", 200, `"devices":[{"name":"laptop"`},
+		{"GET", "/v2/devices", "", 200, `"name":"phone"`},
+		{"GET", "/v2/devices/phone", "", 200, `"id":"X"`},
+		{"GET", "/v2/devices/nobody", "", 404, `"kind":"not_found"`},
+		{"GET", "/v2/devices/" + strings.Repeat("x", 65), "", 400, `"kind":"usage"`},
+		{"GET", "/v2/pipes", "", 200, `"state":"carries"`},
+		{"GET", "/v2/pipes/phone/192.168.1.9:40000", "", 200, `"subflow":1`},
+		{"GET", "/v2/pipes/phone/rfcomm:%2F%2FAA:BB%2F1", "", 200, `"state":"waits"`},
+		{"GET", "/v2/pipes/phone/192.168.1.9:1", "", 404, `"kind":"not_found"`},
+		{"GET", "/v2/subflows", "", 200, `[{"bond":"b","peer":"home","id":1,`},
+		{"GET", "/v2/subflows", "", 200, `{"bond":"","peer":"anna","id":7,`},
+		{"GET", "/v2/subflows/b/1", "", 200, `"device":"phone"`},
+		{"GET", "/v2/subflows/-/7", "", 200, `"peer":"anna"`},
+		{"GET", "/v2/subflows/b/2", "", 404, `"kind":"not_found"`},
+		{"GET", "/v2/subflows/b/x", "", 400, `path.subflow`},
+		{"GET", "/v2/subflows/b/4294967297", "", 400, `path.subflow`},
+		{"PATCH", "/v2/subflows/b/1", `{"pipe":"10.0.0.9:7"}`, 204, ""},
+		{"PATCH", "/v2/subflows/b/1", `{}`, 400, "pipe"},
+		{"DELETE", "/v2/subflows/b/1", "", 204, ""},
+		{"DELETE", "/v2/subflows/-/7", "", 204, ""},
+		{"DELETE", "/v2/subflows/b/404", "", 404, `"hint":"look"`},
+		{"GET", "/v2/streams", "", 200, `[{"bond":"b","peer":"home","id":5,"dest":"x:1"`},
+		{"GET", "/v2/streams/b/5", "", 200, `"id":5`},
+		{"GET", "/v2/streams/c/5", "", 404, `"kind":"not_found"`},
+		{"PATCH", "/v2/streams/b/5", `{"mode":"latency","weight":3}`, 204, ""},
+		{"PATCH", "/v2/streams/b/5", `{}`, 400, "nothing is to be changed"},
+		{"PATCH", "/v2/streams/b/5", `{"mode":"direct"}`, 400, "mode"},
+		{"PATCH", "/v2/streams/b/5", `{"weight":0}`, 400, "weight"},
+		{"PATCH", "/v2/streams/b/5", `{"priority":"highest"}`, 400, "priority"},
+		{"DELETE", "/v2/streams/b/5", "", 204, ""},
+		{"GET", "/v2/flows", "", 200, `[{"bond":"b","peer":"home","id":6,"app":"curl"`},
+		{"GET", "/v2/flows/b/6", "", 200, `"id":6`},
+		{"GET", "/v2/flows/b/7", "", 404, `"kind":"not_found"`},
+		{"POST", "/v2/chunk", `{"app":"127.0.0.1:40000","bytes":1000000}`, 204, ""},
+		{"POST", "/v2/chunk", `{"app":"127.0.0.1:40000","bytes":1,"frob":1}`, 400, "frob"},
+		{"POST", "/v2/chunk", `{"app":"127.0.0.1:40000"}`, 400, "bytes"},
+		{"POST", "/v2/chunk", `{"app":5,"bytes":1}`, 400, `"kind":"usage"`},
+		{"POST", "/v2/chunk", `{"app":`, 400, `"kind":"usage"`},
+		{"POST", "/v2/chunk", `{"app":"` + strings.Repeat("x", maxBody) + `","bytes":1}`, 413, `"kind":"limit"`},
+		{"PATCH", "/v2/devices/phone", `{"name":"pixel"}`, 204, ""},
+		{"PATCH", "/v2/devices/phone", `{"name":"taken"}`, 409, `"hint":"choose"`},
+		{"PATCH", "/v2/devices/phone", `{"name":"x","roles":["server"]}`, 400, "roles"},
+		{"PATCH", "/v2/devices/phone", `{}`, 400, "one change"},
+		{"PATCH", "/v2/devices/phone", `{"name":"x","paused":true}`, 400, "one change"},
+		{"PATCH", "/v2/devices/phone", `{"paused":1}`, 400, "paused"},
+		{"PATCH", "/v2/devices/phone", `{"paused":true}`, 204, ""},
+		{"PATCH", "/v2/devices/phone", `{"paused":false}`, 204, ""},
+		{"PATCH", "/v2/devices/phone", `{"name":"` + strings.Repeat("x", 65) + `"}`, 400, `"kind":"usage"`},
+		{"DELETE", "/v2/devices/pixel", "", 204, ""},
+		{"PATCH", "/v2/devices", "", 405, "use GET"},
+		{"PUT", "/v2/devices/phone", "", 405, "use GET or HEAD or PATCH or DELETE"},
+		{"PUT", "/v2/chunk", "", 405, "use POST"},
+		{"PUT", "/v2/facts", `{"battery_percent":40,"link":"wifi"}`, 204, ""},
+		{"PUT", "/v2/facts", `{"battery_percent":40,"refuses":"no"}`, 400, "refuses"},
+		{"POST", "/v2/facts", "", 405, "use PUT"},
+		{"DELETE", "/v2/streams", "", 405, "use GET"},
 	} {
-		w := ask(r, c.method, c.target, c.body)
+		w := request(r, c.method, c.target, c.body)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.holds) {
 			t.Errorf("%s %.60s %.60s: %d %s, want %d and %s", c.method, c.target, c.body, w.Code, w.Body, c.status, c.holds)
 		}
@@ -211,18 +211,18 @@ func TestResources(t *testing.T) {
 
 // TestUnsupported: a role that cannot change something says so.
 func TestUnsupported(t *testing.T) {
-	r := Role{Describe: exampleStatus}
-	for _, c := range [][3]string{{"DELETE", "/v1/subflows/b/1"}, {"DELETE", "/v1/streams/b/1"}, {"PATCH", "/v1/subflows/b/1", `{"pipe":"x"}`}, {"POST", "/v1/chunk", `{"app":"127.0.0.1:1","bytes":1}`},
-		{"PATCH", "/v1/devices/phone", `{"name":"x"}`}, {"DELETE", "/v1/devices/phone"}, {"POST", "/v1/pair", `{"codes":["K7QF-3M2A"]}`}, {"GET", "/v1/pair"}, {"PUT", "/v1/facts", `{}`}, {"POST", "/v1/invitation"}} {
-		w := ask(r, c[0], c[1], c[2])
+	r := Role{Status: exampleStatus}
+	for _, c := range [][3]string{{"DELETE", "/v2/subflows/b/1"}, {"DELETE", "/v2/streams/b/1"}, {"PATCH", "/v2/subflows/b/1", `{"pipe":"x"}`}, {"POST", "/v2/chunk", `{"app":"127.0.0.1:1","bytes":1}`},
+		{"PATCH", "/v2/devices/phone", `{"name":"x"}`}, {"DELETE", "/v2/devices/phone"}, {"POST", "/v2/pair", `{"codes":["K7QF-3M2A"]}`}, {"GET", "/v2/pair"}, {"PUT", "/v2/facts", `{}`}, {"POST", "/v2/invitation"}} {
+		w := request(r, c[0], c[1], c[2])
 		if w.Code != http.StatusNotImplemented || !strings.Contains(w.Body.String(), `"kind":"unsupported"`) {
 			t.Errorf("%v: %d %s", c, w.Code, w.Body)
 		}
 	}
-	if w := ask(r, "GET", "/v1/flows", ""); strings.TrimSpace(w.Body.String()) != "[]" {
+	if w := request(r, "GET", "/v2/flows", ""); strings.TrimSpace(w.Body.String()) != "[]" {
 		t.Errorf("flows: %s", w.Body)
 	}
-	if w := ask(r, "GET", "/v1/streams", ""); strings.TrimSpace(w.Body.String()) != "[]" {
+	if w := request(r, "GET", "/v2/streams", ""); strings.TrimSpace(w.Body.String()) != "[]" {
 		t.Errorf("streams of none: %s", w.Body)
 	}
 }
@@ -250,15 +250,15 @@ func TestOpenAPI(t *testing.T) {
 		}
 		Components struct{ Schemas map[string]schema }
 	}
-	r := full(nil)
-	if err := json.Unmarshal(ask(r, "GET", "/openapi.json", "").Body.Bytes(), &doc); err != nil {
+	r := fullRole(nil)
+	if err := json.Unmarshal(request(r, "GET", "/openapi.json", "").Body.Bytes(), &doc); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(doc.OpenAPI, "3.1") {
 		t.Error(doc.OpenAPI)
 	}
-	for _, path := range []string{"/v1/status", "/v1/devices", "/v1/devices/{name}", "/v1/pipes", "/v1/pipes/{name}/{address}", "/v1/subflows", "/v1/subflows/{bond}/{path}",
-		"/v1/streams", "/v1/streams/{bond}/{stream}", "/v1/flows", "/v1/flows/{bond}/{flow}", "/v1/chunk", "/v1/facts", "/v1/invitation", "/v1/pair", "/v1/policy", "/v1/policy/check", "/v1/events"} {
+	for _, path := range []string{"/v2/status", "/v2/devices", "/v2/devices/{name}", "/v2/pipes", "/v2/pipes/{name}/{address}", "/v2/subflows", "/v2/subflows/{bond}/{subflow}",
+		"/v2/streams", "/v2/streams/{bond}/{stream}", "/v2/flows", "/v2/flows/{bond}/{flow}", "/v2/chunk", "/v2/facts", "/v2/invitation", "/v2/pair", "/v2/policy", "/v2/policy/check", "/v2/events"} {
 		if len(doc.Paths[path]) == 0 {
 			t.Errorf("%s is not told of", path)
 		}
@@ -272,21 +272,21 @@ func TestOpenAPI(t *testing.T) {
 		if s.Description == "" && !strings.HasPrefix(name, "Answer") {
 			t.Errorf("%s has no description", name)
 		}
-		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Facts", "DeviceChange", "StreamChange", "PairRequest", "Move", "PolicyText", "PolicyCheck", "PolicyFlow"}, name) {
+		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Facts", "DeviceChange", "StreamChange", "PairRequest", "SubflowMove", "PolicyText", "PolicyCheck", "PolicyFlow"}, name) {
 			t.Errorf("%s: more fields: %v", name, s.AdditionalProperties)
 		}
 	}
-	for field, want := range map[string]string{"Path.pad_ms": "predicted delivery", "Subflow.pad_ms": "predicted delivery", "Status.uptime_seconds": "", "Event.gap_ms": "without a pipe", "KnownFacts.battery_percent": "how full", "PolicyRule.paths": "may carry it now", "PolicyFlow.port": "", "Stream.app": "what it is counted for", "StreamOf.app": "what it is counted for", "StreamOf.mode": "redundant", "FlowOf.user": "runs as", "FlowOf.path": "pinned"} {
+	for field, want := range map[string]string{"Subflow.pad_ms": "predicted delivery", "BondSubflow.pad_ms": "predicted delivery", "Status.uptime_seconds": "", "Event.gap_ms": "without a pipe", "KnownFacts.battery_percent": "how full", "PolicyRule.subflows": "may carry it now", "PolicyFlow.port": "", "Stream.app": "what it is counted for", "BondStream.app": "what it is counted for", "BondStream.mode": "redundant", "BondFlow.user": "runs as", "BondFlow.subflow": "pinned"} {
 		name, field, _ := strings.Cut(field, ".")
 		if p, ok := doc.Components.Schemas[name].Properties[field]; !ok || !strings.Contains(p.Description, want) {
 			t.Errorf("%s.%s: %+v", name, field, p)
 		}
 	}
-	if p := doc.Components.Schemas["Path"].Properties["rx_rate_bps"]; p.Type != "integer" {
+	if p := doc.Components.Schemas["Subflow"].Properties["rx_rate_bps"]; p.Type != "integer" {
 		t.Errorf("a rate is %v", p.Type)
 	}
 	var status map[string]any
-	if err := json.Unmarshal(ask(r, "GET", "/v1/status?why=1", "").Body.Bytes(), &status); err != nil {
+	if err := json.Unmarshal(request(r, "GET", "/v2/status?why=1", "").Body.Bytes(), &status); err != nil {
 		t.Fatal(err)
 	}
 	for field := range status {
@@ -299,7 +299,7 @@ func TestOpenAPI(t *testing.T) {
 // TestMetrics: what /metrics says is read by the format's own parser and found
 // good by its linter; every metric is there, with help, type and value.
 func TestMetrics(t *testing.T) {
-	w := ask(full(nil), "GET", "/metrics", "")
+	w := request(fullRole(nil), "GET", "/metrics", "")
 	text := w.Body.String()
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	if err != nil || w.Code != 200 {
@@ -359,10 +359,10 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// fuzzed is full with a policy, values for plots, and something used.
-func fuzzed() Role {
-	r := full(nil)
-	r.Policy = &api.PolicyKeeper{
+// fuzzRole is full with a policy, values for plots, and something used.
+func fuzzRole() Role {
+	r := fullRole(nil)
+	r.Policy = &api.PolicyManager{
 		Get: func() api.Policy { return api.Policy{File: "p"} },
 		Put: func(in api.PolicyText) (api.Policy, error) { return api.Policy{Text: in.Text}, nil },
 		Check: func(in api.PolicyCheck) (a api.PolicyAnswer, err error) {
@@ -370,15 +370,15 @@ func fuzzed() Role {
 				err = fault.New(fault.Config, misplaced{errors.New("unknown setting")}, "did you mean it?")
 			}
 			if in.Flow != nil {
-				a.Verdict = &api.PolicyTreatment{Mode: "block", Reason: in.Flow.Host}
+				a.Verdict = &api.PolicyClass{Mode: "block", Reason: in.Flow.Host}
 			}
 			return a, err
 		},
 	}
-	r.History = history(5, func(i int) map[string][]counter {
+	r.History = newTestHistory(5, func(i int) map[string][]counter {
 		return map[string][]counter{api.PlotSubflows: {{"b/1", "phone", unit.Bytes(1000 * i), 0, 20}}}
 	})
-	used := []api.Used{{From: "2026-11-21", Until: "2026-11-22", Link: "wwan0", Purpose: "hs-path", Device: "lap,top", DownBytes: 9, UpBytes: 7, RadioJoules: 12.6}}
+	used := []api.UsageEntry{{From: "2026-11-21", Until: "2026-11-22", Link: "wwan0", Purpose: "hs-path", Device: "lap,top", DownBytes: 9, UpBytes: 7, RadioJoules: 12.6}}
 	r.Usage = func() api.Usage { return api.Usage{Role: "helper", Name: "phone", Days: used, Months: used} }
 	return r
 }
@@ -387,29 +387,29 @@ func fuzzed() Role {
 // of status 500.
 func FuzzAPI(f *testing.F) {
 	for _, s := range []string{
-		"GET /v1/status?why=1 HTTP/1.1\r\nHost: x\r\n\r\n", "GET /openapi.json HTTP/1.0\r\n\r\n", "GET /metrics HTTP/1.0\r\n\r\n",
-		"GET /v1/devices/phone HTTP/1.0\r\n\r\n", "GET /v1/pipes/phone/rfcomm:%2F%2FAA HTTP/1.0\r\n\r\n", "DELETE /v1/subflows/b/1 HTTP/1.0\r\n\r\n",
-		"GET /v1/events?after=0 HTTP/1.1\r\nHost: x\r\nLast-Event-ID: 5\r\nAccept: text/event-stream\r\n\r\n", "DELETE /v1/streams/b/18446744073709551615 HTTP/1.0\r\n\r\n",
-		"POST /v1/chunk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 34\r\n\r\n{\"app\": \"127.0.0.1:1\", \"bytes\": 1}",
-		"POST /v1/chunk HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"app\r\n0\r\n\r\n",
-		"PATCH /v1/devices/phone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{\"name\": \"x\"}",
-		"POST /v1/pair HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 24\r\n\r\n{\"codes\": [\"K7QF-3M2A\"]}",
-		"POST /v1/chunk HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", // cut
-		"PUT //v1/../x HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET /v2/status?why=1 HTTP/1.1\r\nHost: x\r\n\r\n", "GET /openapi.json HTTP/1.0\r\n\r\n", "GET /metrics HTTP/1.0\r\n\r\n",
+		"GET /v2/devices/phone HTTP/1.0\r\n\r\n", "GET /v2/pipes/phone/rfcomm:%2F%2FAA HTTP/1.0\r\n\r\n", "DELETE /v2/subflows/b/1 HTTP/1.0\r\n\r\n",
+		"GET /v2/events?after=0 HTTP/1.1\r\nHost: x\r\nLast-Event-ID: 5\r\nAccept: text/event-stream\r\n\r\n", "DELETE /v2/streams/b/18446744073709551615 HTTP/1.0\r\n\r\n",
+		"POST /v2/chunk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 34\r\n\r\n{\"app\": \"127.0.0.1:1\", \"bytes\": 1}",
+		"POST /v2/chunk HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"app\r\n0\r\n\r\n",
+		"PATCH /v2/devices/phone HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{\"name\": \"x\"}",
+		"POST /v2/pair HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 24\r\n\r\n{\"codes\": [\"K7QF-3M2A\"]}",
+		"POST /v2/chunk HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", // cut
+		"PUT //v2/../x HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
 	} {
 		f.Add([]byte(s))
 	}
 	for _, s := range [][3]string{
-		{"PATCH", "/v1/streams/b/5", `{"mode":"latency","priority":"high","weight":3}`}, {"PATCH", "/v1/subflows/b/1", `{"pipe":"10.0.0.9:7"}`},
-		{"PATCH", "/v1/devices/phone", `{"paused":true}`}, {"GET", "/v1/policy", ""}, {"PUT", "/v1/policy", `{"text":"default = \"deny\"\n","version":"v"}`},
-		{"POST", "/v1/policy/check", `{"text":"mod=1","flow":{"host":"example.org","port":443,"app":"/usr/bin/curl","uid":7}}`},
-		{"PUT", "/v1/facts", `{"battery_percent":55,"charging":false,"temperature_c":31.5,"link":"cellular","metered":true,"signal_percent":70}`},
-		{"GET", "/v1/plots/subflows?direction=up&span=hour", ""}, {"GET", "/v1/plots/subflows/csv", ""},
-		{"GET", "/v1/usage", ""},
+		{"PATCH", "/v2/streams/b/5", `{"mode":"latency","priority":"high","weight":3}`}, {"PATCH", "/v2/subflows/b/1", `{"pipe":"10.0.0.9:7"}`},
+		{"PATCH", "/v2/devices/phone", `{"paused":true}`}, {"GET", "/v2/policy", ""}, {"PUT", "/v2/policy", `{"text":"default = \"deny\"\n","version":"v"}`},
+		{"POST", "/v2/policy/check", `{"text":"mod=1","flow":{"host":"example.org","port":443,"app":"/usr/bin/curl","uid":7}}`},
+		{"PUT", "/v2/facts", `{"battery_percent":55,"charging":false,"temperature_c":31.5,"link":"cellular","metered":true,"signal_percent":70}`},
+		{"GET", "/v2/plots/subflows?direction=up&span=hour", ""}, {"GET", "/v2/plots/subflows/csv", ""},
+		{"GET", "/v2/usage", ""},
 	} {
 		f.Add(fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", s[0], s[1], len(s[2]), s[2]))
 	}
-	h := Handler(fuzzed())
+	h := Handler(fuzzRole())
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		req, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 		if err != nil {

@@ -27,10 +27,10 @@ func exampleStatus(why bool) api.Status {
 		Role: "primary", Name: "laptop", ID: "AAAA-BBBB-CCCC-DDDD", Version: "1", UptimeSeconds: 1.5, MemoryBytes: unit.MB,
 		Devices: []api.Device{}, Pipes: []api.Pipe{}, SOCKS: "127.0.0.1:1080", HTTP: "127.0.0.1:8080",
 		Bonds: []api.Bond{{ID: "b", Peer: "home", Scheduler: "pams", Streams: 1, StreamsTotal: 2, WastedBytes: map[string]unit.Bytes{"reinject": 5},
-			Paths: []api.Path{{ID: 1, Device: "phone", Kind: api.Helped, State: api.Up, RxBytes: 7, RxRate: 8 * unit.Mbps, SRTTms: 1.25}}}},
+			Subflows: []api.Subflow{{ID: 1, Device: "phone", Kind: api.Helped, State: api.Up, RxBytes: 7, RxRate: 8 * unit.Mbps, SRTTms: 1.25}}}},
 	}
 	if why {
-		s.Bonds[0].Decisions = []api.Decision{{T: time.Unix(1, 0).UTC(), Path: 1, PADms: 2, Reason: "least PAD"}}
+		s.Bonds[0].Decisions = []api.Decision{{T: time.Unix(1, 0).UTC(), Subflow: 1, PADms: 2, Reason: "least PAD"}}
 	}
 	return s
 }
@@ -44,8 +44,8 @@ func asJSON(t *testing.T, v any) string {
 	return string(j)
 }
 
-// start serves sample on a socket until the test ends.
-func start(t *testing.T, path string) {
+// startRole serves sample on a socket until the test ends.
+func startRole(t *testing.T, path string) {
 	t.Helper()
 	l, err := api.Listen(path)
 	if err != nil {
@@ -53,7 +53,7 @@ func start(t *testing.T, path string) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- Run(ctx, l, Role{Describe: exampleStatus}) }()
+	go func() { done <- Run(ctx, l, Role{Status: exampleStatus}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -67,7 +67,7 @@ func start(t *testing.T, path string) {
 
 func TestStatus(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run", "x.sock")
-	start(t, path)
+	startRole(t, path)
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("socket mode %v, %v", st.Mode(), err)
 	}
@@ -96,7 +96,7 @@ func TestNamesHaveUnits(t *testing.T) {
 func TestListsAreNeverNull(t *testing.T) {
 	for _, s := range []api.Status{{}, {Bonds: []api.Bond{{}}}} {
 		w := httptest.NewRecorder()
-		Handler(Role{Describe: func(bool) api.Status { return s }}).ServeHTTP(w, httptest.NewRequest("GET", "/v1/status", nil))
+		Handler(Role{Status: func(bool) api.Status { return s }}).ServeHTTP(w, httptest.NewRequest("GET", "/v2/status", nil))
 		if strings.Contains(w.Body.String(), "null") {
 			t.Error(w.Body)
 		}
@@ -109,13 +109,13 @@ func TestProblems(t *testing.T) {
 		status       int
 		kind         fault.Kind
 	}{
-		{"GET", "/v1/status?why=yes", 400, fault.Usage},
-		{"POST", "/v1/status", 405, fault.Usage},
+		{"GET", "/v2/status?why=yes", 400, fault.Usage},
+		{"POST", "/v2/status", 405, fault.Usage},
 		{"GET", "/v2", 404, fault.NotFound},
 		{"GET", "/", 404, fault.NotFound},
 	} {
 		w := httptest.NewRecorder()
-		Handler(Role{Describe: exampleStatus}).ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
+		Handler(Role{Status: exampleStatus}).ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
 		var p api.Problem
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
 			t.Errorf("%s %s: %v", c.method, c.path, err)
@@ -149,7 +149,7 @@ func TestOneAtATime(t *testing.T) {
 	if _, err := c.Status(t.Context(), false); !fault.Is(err, fault.NotRunning) {
 		t.Errorf("dead socket: %v", err)
 	}
-	start(t, path)
+	startRole(t, path)
 	if _, err := c.Status(t.Context(), false); err != nil {
 		t.Error(err)
 	}
@@ -199,8 +199,8 @@ func TestClientFaults(t *testing.T) {
 // TestGarbage: noise on the socket is answered or dropped, and does no harm.
 func TestGarbage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.sock")
-	start(t, path)
-	for _, noise := range [][]byte{[]byte("hello\r\n\r\n"), bytes.Repeat([]byte{0xff}, 1<<16), []byte("GET /v1/status HTTP/1.1\r\nX: " + strings.Repeat("y", 1<<16))} {
+	startRole(t, path)
+	for _, noise := range [][]byte{[]byte("hello\r\n\r\n"), bytes.Repeat([]byte{0xff}, 1<<16), []byte("GET /v2/status HTTP/1.1\r\nX: " + strings.Repeat("y", 1<<16))} {
 		conn, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)

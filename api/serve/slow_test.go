@@ -14,22 +14,22 @@ import (
 	"time"
 )
 
-// pipes is a listener of connections in memory, whose deadlines are of virtual
+// memoryListener is a listener of connections in memory, whose deadlines are of virtual
 // time.
-type pipes struct {
+type memoryListener struct {
 	calls chan net.Conn
 	end   func()
 	ended chan struct{}
 }
 
-func newPipes() *pipes {
-	l := &pipes{calls: make(chan net.Conn), ended: make(chan struct{})}
+func newMemoryListener() *memoryListener {
+	l := &memoryListener{calls: make(chan net.Conn), ended: make(chan struct{})}
 	l.end = sync.OnceFunc(func() { close(l.ended) })
 	return l
 }
 
 // Accept implements net.Listener.
-func (l *pipes) Accept() (net.Conn, error) {
+func (l *memoryListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.calls:
 		return c, nil
@@ -39,13 +39,13 @@ func (l *pipes) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (l *pipes) Close() error { l.end(); return nil }
+func (l *memoryListener) Close() error { l.end(); return nil }
 
 // Addr implements net.Listener.
-func (l *pipes) Addr() net.Addr { return &net.UnixAddr{} }
+func (l *memoryListener) Addr() net.Addr { return &net.UnixAddr{} }
 
-// call connects, once there is room, and says something.
-func (l *pipes) call(says string) net.Conn {
+// dialWith connects, once there is room, and says something.
+func (l *memoryListener) dialWith(says string) net.Conn {
 	near, far := net.Pipe()
 	l.calls <- far
 	if says != "" {
@@ -58,7 +58,7 @@ func (l *pipes) call(says string) net.Conn {
 // has begun, keeps others waiting for as long as a header or a body may take,
 // with a token or without.
 func TestSlowCallers(t *testing.T) {
-	const head = "POST /v1/chunk HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+	const head = "POST /v2/chunk HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	const token = "Authorization: Bearer " + secret + "\r\n"
 	for name, says := range map[string]string{
 		"nothing":                 "",
@@ -70,24 +70,24 @@ func TestSlowCallers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newPipes()
+				l := newMemoryListener()
 				ctx, cancel := context.WithCancel(t.Context())
 				var all sync.WaitGroup
 				all.Go(func() {
-					if err := run(ctx, l, guard(Handler(full(nil)), secret)); err != nil {
+					if err := runServer(ctx, l, requireToken(Handler(fullRole(nil)), secret)); err != nil {
 						t.Error(err)
 					}
 				})
 				began := time.Now()
 				for range maxConns {
 					all.Go(func() {
-						conn := l.call(says)
+						conn := l.dialWith(says)
 						defer conn.Close()
 						_, _ = io.Copy(io.Discard, conn) // until it is cut off
 					})
 				}
 				synctest.Wait()
-				conn := l.call("GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + token + "\r\n")
+				conn := l.dialWith("GET /v2/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + token + "\r\n")
 				answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 				if err != nil || answer.StatusCode != http.StatusOK {
 					t.Errorf("%v, %v", answer, err)
@@ -106,15 +106,15 @@ func TestSlowCallers(t *testing.T) {
 // TestReadersMayBeQuiet: who reads events says nothing for as long as it likes.
 func TestReadersMayBeQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, feed := newPipes(), new(Feed)
+		l, feed := newMemoryListener(), new(Feed)
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() {
-			if err := run(ctx, l, Handler(Role{Describe: exampleStatus, Feed: feed})); err != nil {
+			if err := runServer(ctx, l, Handler(Role{Status: exampleStatus, Feed: feed})); err != nil {
 				t.Error(err)
 			}
 		})
-		conn := l.call("GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+		conn := l.dialWith("GET /v2/events HTTP/1.1\r\nHost: x\r\n\r\n")
 		lines := make(chan string)
 		all.Go(func() {
 			defer close(lines)
@@ -122,7 +122,7 @@ func TestReadersMayBeQuiet(t *testing.T) {
 				lines <- r.Text()
 			}
 		})
-		time.AfterFunc(time.Hour, func() { feed.Add(opened(1)) })
+		time.AfterFunc(time.Hour, func() { feed.Add(openEvents(1)) })
 		found := errors.New("it was cut off")
 		for line := range lines {
 			if strings.Contains(line, `"stream_open"`) {

@@ -28,8 +28,8 @@ const (
 	// maxConns of each listener at once; others wait. Readers of events count.
 	maxConns = 64
 	// tokenBytes of randomness: nobody guesses 256 bits, so tries need no limit.
-	tokenBytes = 32
-	tokenChars = 43 // of them in base64 (RFC 4648 section 5), without padding
+	tokenBytes      = 32
+	encodedTokenLen = 43 // of them in base64 (RFC 4648 section 5), without padding
 )
 
 // ListenTCP opens the API's port. Only loopback addresses are taken: what goes
@@ -47,9 +47,9 @@ func ListenTCP(addr string) (net.Listener, error) {
 	return l, fault.New(fault.Config, err, "choose another address with --api")
 }
 
-// Token is the secret in the file at path, which is made, for its owner only, if
+// LoadOrCreateToken is the secret in the file at path, which is made, for its owner only, if
 // there is none. A file that others can read is refused: they may have it.
-func Token(path string) (string, error) {
+func LoadOrCreateToken(path string) (string, error) {
 	text, err := readToken(path)
 	if !errors.Is(err, os.ErrNotExist) {
 		return text, err
@@ -80,19 +80,19 @@ func Token(path string) (string, error) {
 func ReadToken(path string) (string, error) {
 	text, err := readToken(path)
 	if errors.Is(err, os.ErrNotExist) {
-		err = fault.New(fault.NotFound, err, anotherToken)
+		err = fault.New(fault.NotFound, err, newTokenHint)
 	}
 	return text, err
 }
 
-// anotherToken is how to get a token file that is missing, or was removed: made by
+// newTokenHint is how to get a token file that is missing, or was removed: made by
 // the mpbond that shall read it.
-const anotherToken = "start the mpbond that has --api again: it makes a new one"
+const newTokenHint = "start the mpbond that has --api again: it makes a new one"
 
 func readToken(path string) (string, error) {
 	f, err := userfile.OpenFile(path, os.O_RDONLY|userfile.NoFollow|userfile.NoWait, 0)
 	if errors.Is(err, os.ErrPermission) {
-		return "", fault.New(fault.Permission, err, "it is another user's: if it should not be, remove it, and "+anotherToken)
+		return "", fault.New(fault.Permission, err, "it is another user's: if it should not be, remove it, and "+newTokenHint)
 	}
 	if err != nil {
 		return "", err
@@ -102,33 +102,33 @@ func readToken(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !st.Mode().IsRegular() || userfile.Has(st, 0o077) || !userfile.MineIn(st, filepath.Dir(path)) {
-		return "", fault.New(fault.Permission, fmt.Errorf("token file %s: others can read it, or it belongs to somebody else", path), "remove it, and "+anotherToken)
+	if !st.Mode().IsRegular() || userfile.GrantsOthers(st, 0o077) || !userfile.IsOwnIn(st, filepath.Dir(path)) {
+		return "", fault.New(fault.Permission, fmt.Errorf("token file %s: others can read it, or it belongs to somebody else", path), "remove it, and "+newTokenHint)
 	}
-	b := make([]byte, tokenChars+2)
+	b := make([]byte, encodedTokenLen+2)
 	n, _ := f.Read(b)
 	text := strings.TrimSuffix(string(b[:n]), "\n")
 	if secret, err := base64.RawURLEncoding.DecodeString(text); err != nil || len(secret) != tokenBytes {
-		return "", fault.New(fault.Config, fmt.Errorf("token file %s holds no token", path), "remove it, and "+anotherToken)
+		return "", fault.New(fault.Config, fmt.Errorf("token file %s holds no token", path), "remove it, and "+newTokenHint)
 	}
 	return text, nil
 }
 
 // RunTCP is Run on a listener of ListenTCP, for those who know the token.
 func RunTCP(ctx context.Context, l net.Listener, r Role, token string) error {
-	return run(ctx, l, guard(Handler(r), token))
+	return runServer(ctx, l, requireToken(Handler(r), token))
 }
 
-// guard lets requests through that are meant for us and come from somebody who
+// requireToken lets requests through that are meant for us and come from somebody who
 // knows the token, or ask for the files of the web console. What a web page in a browser of this machine could do is
 // refused first: one whose name was made to point here (DNS rebinding) shows in
 // Host, one of another origin (CSRF) in Origin or Sec-Fetch-Site.
-func guard(h http.Handler, token string) http.Handler {
+func requireToken(h http.Handler, token string) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	page := console.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		status, err := http.StatusForbidden, fromHere(r)
-		if console.Serves(r) && (err == nil || isLoopback(r.Host) && opens(r)) {
+		status, err := http.StatusForbidden, checkOrigin(r)
+		if console.IsConsoleFile(r) && (err == nil || isLoopbackHost(r.Host) && opensPage(r)) {
 			page.ServeHTTP(w, r)
 			return
 		}
@@ -141,16 +141,16 @@ func guard(h http.Handler, token string) http.Handler {
 		}
 		if err != nil {
 			w.Header().Set("Connection", "close") // so that strangers hold none
-			newProblem(status, fault.New(fault.Permission, err, "send `Authorization: Bearer TOKEN` with that of the file api.token, to a loopback address, and from no other web page")).send(w)
+			newProblem(status, fault.New(fault.Permission, err, "send `Authorization: Bearer TOKEN` with that of the file api.token, to a loopback address, and from no other web page")).writeTo(w)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-// fromHere reports why a request looks like one that a foreign web page makes.
-func fromHere(r *http.Request) error {
-	if !isLoopback(r.Host) {
+// checkOrigin reports why a request looks like one that a foreign web page makes.
+func checkOrigin(r *http.Request) error {
+	if !isLoopbackHost(r.Host) {
 		return fmt.Errorf("the host %.100q is not this one", r.Host)
 	}
 	for _, origin := range r.Header.Values("Origin") {
@@ -166,15 +166,15 @@ func fromHere(r *http.Request) error {
 	return nil
 }
 
-// opens tells whether a request is for a whole page in a tab, which a link in
+// opensPage tells whether a request is for a whole page in a tab, which a link in
 // another page may ask for: that page learns nothing of it.
-func opens(r *http.Request) bool {
+func opensPage(r *http.Request) bool {
 	return r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
-// isLoopback tells whether a Host header names this machine to itself. Any port
+// isLoopbackHost tells whether a Host header names this machine to itself. Any port
 // is right: it may be forwarded.
-func isLoopback(hostport string) bool {
+func isLoopbackHost(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
 		host = strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
@@ -186,5 +186,5 @@ func isLoopback(hostport string) bool {
 	return err == nil && addr.Zone() == "" && addr.IsLoopback()
 }
 
-// limited lets so many connections be open at once.
-func limited(l net.Listener) net.Listener { return netutil.LimitListener(l, maxConns) }
+// limitConns lets so many connections be open at once.
+func limitConns(l net.Listener) net.Listener { return netutil.LimitListener(l, maxConns) }

@@ -45,45 +45,45 @@ func overTCP(t *testing.T, r Role) (addr string) {
 // TestGuard: over TCP only those who know the token are answered, and nothing
 // that a foreign web page can make a browser send.
 func TestGuard(t *testing.T) {
-	addr := overTCP(t, full(nil))
+	addr := overTCP(t, fullRole(nil))
 	_, port, _ := net.SplitHostPort(addr)
 	good := "Authorization: Bearer " + secret + "\r\n"
 	for _, c := range []struct {
 		name, request string
 		status        int
 	}{
-		{"token", "GET /v1/status HTTP/1.1\r\nHost: " + addr + "\r\n" + good, 200},
-		{"by name", "GET /v1/status HTTP/1.1\r\nHost: localhost:" + port + "\r\n" + good, 200},
-		{"forwarded", "GET /v1/status HTTP/1.1\r\nHost: LocalHost:9999\r\n" + good, 200},
-		{"IPv6", "GET /v1/status HTTP/1.1\r\nHost: [::1]:9999\r\n" + good, 200},
-		{"own page", "GET /v1/status HTTP/1.1\r\nHost: localhost:1\r\nOrigin: http://localhost:1\r\nSec-Fetch-Site: same-origin\r\n" + good, 200},
-		{"no token", "GET /v1/status HTTP/1.1\r\nHost: " + addr + "\r\n", 401},
-		{"wrong token", "GET /v1/status HTTP/1.1\r\nHost: " + addr + "\r\n" + strings.Replace(good, "AAEC", "AAED", 1), 401},
-		{"token's beginning", "GET /v1/status HTTP/1.1\r\nHost: " + addr + "\r\n" + good[:len(good)-3] + "\r\n", 401},
-		{"empty token", "GET /v1/status HTTP/1.1\r\nHost: " + addr + "\r\nAuthorization: Bearer \r\n", 401},
-		{"other scheme", "GET /v1/status HTTP/1.1\r\nHost: " + addr + "\r\nAuthorization: Basic " + secret + "\r\n", 401},
-		{"token in the URL", "GET /v1/status?token=" + secret + " HTTP/1.1\r\nHost: " + addr + "\r\n", 401},
+		{"token", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\n" + good, 200},
+		{"by name", "GET /v2/status HTTP/1.1\r\nHost: localhost:" + port + "\r\n" + good, 200},
+		{"forwarded", "GET /v2/status HTTP/1.1\r\nHost: LocalHost:9999\r\n" + good, 200},
+		{"IPv6", "GET /v2/status HTTP/1.1\r\nHost: [::1]:9999\r\n" + good, 200},
+		{"own page", "GET /v2/status HTTP/1.1\r\nHost: localhost:1\r\nOrigin: http://localhost:1\r\nSec-Fetch-Site: same-origin\r\n" + good, 200},
+		{"no token", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\n", 401},
+		{"wrong token", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\n" + strings.Replace(good, "AAEC", "AAED", 1), 401},
+		{"token's beginning", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\n" + good[:len(good)-3] + "\r\n", 401},
+		{"empty token", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\nAuthorization: Bearer \r\n", 401},
+		{"other scheme", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\nAuthorization: Basic " + secret + "\r\n", 401},
+		{"token in the URL", "GET /v2/status?token=" + secret + " HTTP/1.1\r\nHost: " + addr + "\r\n", 401},
 		{"what is public elsewhere", "GET /openapi.json HTTP/1.1\r\nHost: " + addr + "\r\n", 401},
 		{"console", "GET / HTTP/1.1\r\nHost: " + addr + "\r\n", 200},
 		{"console's script", "GET /console.js HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\n", 200},
 		{"link to the console", "GET / HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n", 200},
-		{"link to the API", "GET /v1/status HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n" + good, 403},
+		{"link to the API", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n" + good, 403},
 		{"console in a frame", "GET / HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n", 403},
 		{"console's script elsewhere", "GET /console.js HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: script\r\n", 403},
 		{"console by rebinding", "GET / HTTP/1.1\r\nHost: evil.example:" + port + "\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n", 403},
 		{"console, changed", "POST / HTTP/1.1\r\nHost: " + addr + "\r\n", 401},
 		{"no such place", "GET /x HTTP/1.1\r\nHost: " + addr + "\r\n", 401},
-		{"DNS rebinding", "GET /v1/status HTTP/1.1\r\nHost: evil.example:" + port + "\r\n" + good, 403},
-		{"name that begins well", "GET /v1/status HTTP/1.1\r\nHost: localhost.evil.example:" + port + "\r\n" + good, 403},
-		{"address that begins well", "GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1.evil.example\r\n" + good, 403},
-		{"address in the network", "GET /v1/status HTTP/1.1\r\nHost: 192.168.1.7:" + port + "\r\n" + good, 403},
-		{"no host", "GET /v1/status HTTP/1.0\r\n" + good, 403},
-		{"host in the request line", "GET http://evil.example/v1/status HTTP/1.1\r\nHost: " + addr + "\r\n" + good, 403},
-		{"foreign origin", "DELETE /v1/streams/b/5 HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: https://evil.example\r\n" + good, 403},
-		{"origin of a file", "POST /v1/chunk HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: null\r\n" + good, 403},
-		{"another port's page", "GET /v1/status HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: http://127.0.0.1:1\r\n" + good, 403},
-		{"two origins", "GET /v1/status HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: http://" + addr + "\r\nOrigin: http://evil.example\r\n" + good, 403},
-		{"form of another page", "POST /v1/chunk HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\n" + good, 403},
+		{"DNS rebinding", "GET /v2/status HTTP/1.1\r\nHost: evil.example:" + port + "\r\n" + good, 403},
+		{"name that begins well", "GET /v2/status HTTP/1.1\r\nHost: localhost.evil.example:" + port + "\r\n" + good, 403},
+		{"address that begins well", "GET /v2/status HTTP/1.1\r\nHost: 127.0.0.1.evil.example\r\n" + good, 403},
+		{"address in the network", "GET /v2/status HTTP/1.1\r\nHost: 192.168.1.7:" + port + "\r\n" + good, 403},
+		{"no host", "GET /v2/status HTTP/1.0\r\n" + good, 403},
+		{"host in the request line", "GET http://evil.example/v2/status HTTP/1.1\r\nHost: " + addr + "\r\n" + good, 403},
+		{"foreign origin", "DELETE /v2/streams/b/5 HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: https://evil.example\r\n" + good, 403},
+		{"origin of a file", "POST /v2/chunk HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: null\r\n" + good, 403},
+		{"another port's page", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: http://127.0.0.1:1\r\n" + good, 403},
+		{"two origins", "GET /v2/status HTTP/1.1\r\nHost: " + addr + "\r\nOrigin: http://" + addr + "\r\nOrigin: http://evil.example\r\n" + good, 403},
+		{"form of another page", "POST /v2/chunk HTTP/1.1\r\nHost: " + addr + "\r\nSec-Fetch-Site: cross-site\r\n" + good, 403},
 	} {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -123,7 +123,7 @@ func TestGuard(t *testing.T) {
 // TestConnectionsAreLimited: more connections than the limit wait until others
 // end.
 func TestConnectionsAreLimited(t *testing.T) {
-	addr := overTCP(t, full(nil))
+	addr := overTCP(t, fullRole(nil))
 	var open []net.Conn
 	for range maxConns {
 		conn, err := net.Dial("tcp", addr)
@@ -134,7 +134,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 		open = append(open, conn)
 	}
 	for _, conn := range open { // each is served, and stays
-		fmt.Fprintf(conn, "GET /v1/devices HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", secret)
+		fmt.Fprintf(conn, "GET /v2/devices HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", secret)
 		if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || answer.StatusCode != 200 {
 			t.Fatal(answer, err)
 		}
@@ -178,14 +178,14 @@ func TestToken(t *testing.T) {
 	for i := range tokens { // at once
 		all.Go(func() {
 			var err error
-			if tokens[i], err = Token(path); err != nil {
+			if tokens[i], err = LoadOrCreateToken(path); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
 	for _, token := range tokens {
-		if token != tokens[0] || len(token) != tokenChars {
+		if token != tokens[0] || len(token) != encodedTokenLen {
 			t.Errorf("tokens %q", tokens)
 		}
 	}
@@ -207,7 +207,7 @@ func TestToken(t *testing.T) {
 		if err := errors.Join(os.WriteFile(path, []byte(c.text), 0o600), os.Chmod(path, c.mode)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Token(path); fault.KindOf(err) != c.kind {
+		if _, err := LoadOrCreateToken(path); fault.KindOf(err) != c.kind {
 			t.Errorf("%.60q, %v: %v", c.text, c.mode, err)
 		}
 	}
@@ -215,10 +215,10 @@ func TestToken(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Token(link); err == nil {
+	if _, err := LoadOrCreateToken(link); err == nil {
 		t.Error("a link is followed")
 	}
-	if _, err := Token(t.TempDir()); err == nil {
+	if _, err := LoadOrCreateToken(t.TempDir()); err == nil {
 		t.Error("a directory is read")
 	}
 }
@@ -228,7 +228,7 @@ func TestToken(t *testing.T) {
 func FuzzGuard(f *testing.F) {
 	for _, s := range []string{"Host: localhost\r\nAuthorization: Bearer " + secret, "Host: [::1]:80\r\nOrigin: http://[::1]:80", "Host: evil\r\nAuthorization: Bearer " + secret,
 		"Host: 127.0.0.1\r\nSec-Fetch-Site: cross-site", "Host: [::1%lo]:1\r\nOrigin: %zz", "Host: evil\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document"} {
-		f.Add([]byte("GET /v1/status HTTP/1.1\r\n" + s + "\r\n\r\n"))
+		f.Add([]byte("GET /v2/status HTTP/1.1\r\n" + s + "\r\n\r\n"))
 		f.Add([]byte("GET / HTTP/1.1\r\n" + s + "\r\n\r\n"))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -238,11 +238,11 @@ func FuzzGuard(f *testing.F) {
 		}
 		in := false
 		w := httptest.NewRecorder()
-		guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { in = true }), secret).ServeHTTP(w, req)
-		if in && (!bytes.Contains(raw, []byte(secret)) || !isLoopback(req.Host)) {
+		requireToken(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { in = true }), secret).ServeHTTP(w, req)
+		if in && (!bytes.Contains(raw, []byte(secret)) || !isLoopbackHost(req.Host)) {
 			t.Errorf("%q is let in", raw)
 		}
-		if page := w.Code == 200 && console.Serves(req) && isLoopback(req.Host); !in && !page && w.Code != 401 && w.Code != 403 {
+		if page := w.Code == 200 && console.IsConsoleFile(req) && isLoopbackHost(req.Host); !in && !page && w.Code != 401 && w.Code != 403 {
 			t.Errorf("%q: %d", raw, w.Code)
 		}
 	})

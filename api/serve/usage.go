@@ -10,7 +10,7 @@ import (
 )
 
 func (r Role) registerUsage(a huma.API) {
-	op := operation(http.MethodGet, "/v1/usage", "what this device's links carried, by day and month; a table with Accept: text/csv")
+	op := newOperation(http.MethodGet, "/v2/usage", "what this device's links carried, by day and month; a table with Accept: text/csv")
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		if r.Usage == nil || !strings.Contains(ctx.Header("Accept"), "text/csv") {
 			next(ctx)
@@ -19,29 +19,29 @@ func (r Role) registerUsage(a huma.API) {
 		ctx.SetHeader("Content-Type", "text/csv; charset=utf-8")
 		ctx.SetHeader("Cache-Control", "no-store")
 		ctx.SetStatus(http.StatusOK)
-		_ = r.usage().CSV(ctx.BodyWriter()) // an error means that nobody listens any more
+		_ = r.currentUsage().CSV(ctx.BodyWriter()) // an error means that nobody listens any more
 	}}
-	register(a, op, func(*nothing) (u api.Usage, err error) {
+	registerJSON(a, op, func(*noInput) (u api.Usage, err error) {
 		if r.Usage == nil {
-			return u, unsupported("usage")
+			return u, unsupportedError("usage")
 		}
-		return r.usage(), nil
+		return r.currentUsage(), nil
 	})
 }
 
-func (r Role) usage() api.Usage {
+func (r Role) currentUsage() api.Usage {
 	u := r.Usage()
-	u.Days, u.Months, u.Caps = list(u.Days), list(u.Months), list(u.Caps)
+	u.Days, u.Months, u.Caps = nonNil(u.Days), nonNil(u.Months), nonNil(u.Caps)
 	return u
 }
 
-// ofCap are the labels of a cap's metrics. One that is not kept has none.
-var ofCap = []string{"name", "period"}
+// capLabels are the labels of a cap's metrics. One that is not kept has none.
+var capLabels = []string{"name", "period"}
 
-func ofCaps(f func(api.Cap) float64) func(api.Status) []sample {
+func sampleCaps(f func(api.Cap) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, c := range s.Caps {
-			if c.State != api.CapNotKept {
+			if c.State != api.CapNotCounted {
 				list = append(list, sample{f(c), []string{c.Name, c.Period}})
 			}
 		}
@@ -55,7 +55,7 @@ var usageMetric = metric{name: "mpbond_link_bytes", help: "Bytes of IP packets t
 
 // usageSamples are those of the periods that a day is in.
 func usageSamples(u api.Usage, today string) (samples []sample) {
-	for period, list := range map[string][]api.Used{"day": u.Days, "month": u.Months} {
+	for period, list := range map[string][]api.UsageEntry{"day": u.Days, "month": u.Months} {
 		for _, r := range list {
 			if r.From <= today && today < r.Until {
 				samples = append(samples, sample{float64(r.DownBytes), []string{r.Link, r.Purpose, r.Device, r.DeviceID, "down", period}},

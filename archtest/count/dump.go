@@ -9,19 +9,19 @@ import (
 
 // Bounds of what is shown of a dump of all goroutines.
 const (
-	mostStacks = 24
-	mostFrames = 20 // of each, the innermost
+	maxStacks = 24
+	maxFrames = 20 // of each, the innermost
 )
 
 var (
-	stackHead = regexp.MustCompile(`^goroutine \d+ .*\[.*\]:$`)
-	arguments = regexp.MustCompile(`\(0x[0-9a-f].*\)$|\(\{.*\)$| \+0x[0-9a-f]+.*$| in goroutine \d+$`)
+	stackHeader     = regexp.MustCompile(`^goroutine \d+ .*\[.*\]:$`)
+	argumentPattern = regexp.MustCompile(`\(0x[0-9a-f].*\)$|\(\{.*\)$| \+0x[0-9a-f]+.*$| in goroutine \d+$`)
 )
 
-// shorten cuts dumps of goroutines, as a panic and the time limit leave them, down
+// shortenDump cuts dumps of goroutines, as a panic and the time limit leave them, down
 // to what tells where a test stood: stacks with our code in them, those of tests
 // first, the same ones once. All other lines stay as they are.
-func shorten(output string) string {
+func shortenDump(output string) string {
 	if !strings.Contains(output, "\ngoroutine ") {
 		return output
 	}
@@ -29,7 +29,7 @@ func shorten(output string) string {
 	seen, hidden := map[string]int{}, 0
 	lines := strings.SplitAfter(output, "\n")
 	for len(lines) > 0 {
-		if !stackHead.MatchString(strings.TrimSuffix(lines[0], "\n")) {
+		if !stackHeader.MatchString(strings.TrimSuffix(lines[0], "\n")) {
 			text, lines = append(text, lines[0]), lines[1:]
 			continue
 		}
@@ -39,7 +39,7 @@ func shorten(output string) string {
 		}
 		stack := lines[:end]
 		lines = lines[min(end+1, len(lines)):]
-		key, ours, ofTest := frames(stack)
+		key, ours, ofTest := summarizeStack(stack)
 		switch seen[key]++; {
 		case !ours:
 			hidden++
@@ -53,10 +53,10 @@ func shorten(output string) string {
 	var b strings.Builder
 	b.WriteString(strings.Join(text, ""))
 	shown := append(tests, others...)
-	for _, key := range shown[min(mostStacks, len(shown)):] {
+	for _, key := range shown[min(maxStacks, len(shown)):] {
 		hidden += seen[key]
 	}
-	for _, key := range shown[:min(mostStacks, len(shown))] {
+	for _, key := range shown[:min(maxStacks, len(shown))] {
 		fmt.Fprintf(&b, "\n%d × goroutine %s", seen[key], key)
 	}
 	if hidden > 0 {
@@ -65,9 +65,9 @@ func shorten(output string) string {
 	return b.String()
 }
 
-// frames is a stack without what differs from one goroutine to the next, and
+// summarizeStack is a stack without what differs from one goroutine to the next, and
 // whether our code is in it, and a test.
-func frames(stack []string) (key string, ours, ofTest bool) {
+func summarizeStack(stack []string) (key string, ours, ofTest bool) {
 	var b strings.Builder
 	_, state, _ := strings.Cut(strings.TrimSpace(stack[0]), "[")
 	state, _, _ = strings.Cut(state, ", ") // how long, and which bubble
@@ -75,8 +75,8 @@ func frames(stack []string) (key string, ours, ofTest bool) {
 	for i, line := range stack[1:] {
 		ours = ours || strings.HasPrefix(line, "mpbond/")
 		ofTest = ofTest || strings.HasPrefix(line, "mpbond/") && strings.Contains(line, ".Test") && !strings.Contains(line, ".TestMain(")
-		if i < 2*mostFrames || strings.HasPrefix(line, "mpbond/") || strings.HasPrefix(line, "created by ") {
-			b.WriteString(arguments.ReplaceAllString(strings.TrimSuffix(line, "\n"), "") + "\n")
+		if i < 2*maxFrames || strings.HasPrefix(line, "mpbond/") || strings.HasPrefix(line, "created by ") {
+			b.WriteString(argumentPattern.ReplaceAllString(strings.TrimSuffix(line, "\n"), "") + "\n")
 		}
 	}
 	return b.String(), ours, ofTest

@@ -42,47 +42,47 @@ type test struct{ pkg, name string }
 
 // tally is what became of the tests.
 type tally struct {
-	out                     io.Writer
-	passed, failed, skipped int
-	output                  map[test][]string
-	running                 map[test]bool
-	skips, fails            []string
-	bad                     map[string]bool // packages with a failed test
-	ended                   map[string]bool // packages that were tested
-	builds                  map[string][]string
-	again                   []string      // packages
-	failures                map[test]int  // of top-level tests of those, with their parts
-	final                   map[test]bool // of those, whose failure stays one: a race, or a cut-off package
-	unsteady                []test
+	out                       io.Writer
+	passed, failed, skipped   int
+	output                    map[test][]string
+	running                   map[test]bool
+	skippedNames, failedNames []string
+	failedPackages            map[string]bool // packages with a failed test
+	testedPackages            map[string]bool // packages that were tested
+	buildOutput               map[string][]string
+	retryPackages             []string      // packages
+	failures                  map[test]int  // of top-level tests of those, with their parts
+	noRetry                   map[test]bool // of those, whose failure stays one: a race, or a cut-off package
+	flaky                     []test
 }
 
 func newTally(out io.Writer, again ...string) *tally {
-	return &tally{out: out, again: again, output: map[test][]string{}, running: map[test]bool{}, bad: map[string]bool{}, ended: map[string]bool{}, builds: map[string][]string{},
-		failures: map[test]int{}, final: map[test]bool{}}
+	return &tally{out: out, retryPackages: again, output: map[test][]string{}, running: map[test]bool{}, failedPackages: map[string]bool{}, testedPackages: map[string]bool{}, buildOutput: map[string][]string{},
+		failures: map[test]int{}, noRetry: map[test]bool{}}
 }
 
-// tries is how often a failed test is made again that skips itself.
-const tries = 3
+// maxTries is how often a failed test is made again that skips itself.
+const maxTries = 3
 
 func main() {
 	t := newTally(os.Stdout, os.Args[1:]...)
-	t.read(os.Stdin)
-	t.repeat(func(f test) io.Reader {
+	t.readEvents(os.Stdin)
+	t.retryFailed(func(f test) io.Reader {
 		out, _ := exec.Command("go", "test", "-race", "-count=1", "-timeout", "5m", "-json", "-run", "^"+f.name+"$", f.pkg).Output()
 		return bytes.NewReader(out)
 	})
-	if !t.close() {
+	if !t.printSummary() {
 		os.Exit(1)
 	}
 }
 
-// read takes in events.
-func (t *tally) read(events io.Reader) {
+// readEvents takes in events.
+func (t *tally) readEvents(events io.Reader) {
 	in := bufio.NewReader(events)
 	for {
 		line, err := in.ReadString('\n')
 		if strings.TrimSpace(line) != "" {
-			t.line(line)
+			t.handleLine(line)
 		}
 		if err != nil {
 			return
@@ -90,50 +90,50 @@ func (t *tally) read(events io.Reader) {
 	}
 }
 
-// repeat makes failed tests once more, as run does, which returns their events.
-func (t *tally) repeat(run func(test) io.Reader) {
+// retryFailed makes failed tests once more, as run does, which returns their events.
+func (t *tally) retryFailed(run func(test) io.Reader) {
 	for f, n := range t.failures {
-		if t.final[f] {
+		if t.noRetry[f] {
 			continue
 		}
 		var second *tally
-		for range tries {
+		for range maxTries {
 			fmt.Fprintf(t.out, "again: %s %s\n", f.pkg, f.name)
 			second = newTally(t.out)
-			if second.read(run(f)); second.skipped == 0 || second.failed > 0 {
+			if second.readEvents(run(f)); second.skipped == 0 || second.failed > 0 {
 				break
 			}
 		}
 		if second.failed+second.skipped+len(second.running) == 0 && second.passed > 0 {
 			t.failed -= n
 			t.passed += second.passed
-			t.fails = slices.DeleteFunc(t.fails, func(name string) bool {
+			t.failedNames = slices.DeleteFunc(t.failedNames, func(name string) bool {
 				return name == f.pkg+" "+f.name || strings.HasPrefix(name, f.pkg+" "+f.name+"/")
 			})
-			t.unsteady = append(t.unsteady, f)
+			t.flaky = append(t.flaky, f)
 		}
 	}
 }
 
-// top is the test that a part belongs to.
-func top(key test) test {
+// topLevel is the test that a part belongs to.
+func topLevel(key test) test {
 	key.name, _, _ = strings.Cut(key.name, "/")
 	return key
 }
 
-// failing notes a failure, with what the test said.
-func (t *tally) failing(key test, output string) {
-	if !slices.Contains(t.again, key.pkg) {
+// recordFailure notes a failure, with what the test said.
+func (t *tally) recordFailure(key test, output string) {
+	if !slices.Contains(t.retryPackages, key.pkg) {
 		return
 	}
-	key = top(key)
+	key = topLevel(key)
 	t.failures[key]++
 	for _, words := range []string{"DATA RACE", "race detected during", "panic: "} {
-		t.final[key] = t.final[key] || strings.Contains(output, words)
+		t.noRetry[key] = t.noRetry[key] || strings.Contains(output, words)
 	}
 }
 
-func (t *tally) line(line string) {
+func (t *tally) handleLine(line string) {
 	var e event
 	if json.Unmarshal([]byte(line), &e) != nil {
 		fmt.Fprint(t.out, line) // of the go command itself
@@ -142,7 +142,7 @@ func (t *tally) line(line string) {
 	key := test{e.Package, e.Test}
 	switch e.Action {
 	case "build-output":
-		t.builds[e.ImportPath] = append(t.builds[e.ImportPath], e.Output)
+		t.buildOutput[e.ImportPath] = append(t.buildOutput[e.ImportPath], e.Output)
 	case "output":
 		t.output[key] = append(t.output[key], e.Output)
 	case "attr":
@@ -165,32 +165,32 @@ func (t *tally) endTest(action string, key test) {
 		t.passed++
 	case "fail":
 		t.failed++
-		t.fails = append(t.fails, key.pkg+" "+key.name)
-		t.bad[key.pkg] = true
-		t.failing(key, strings.Join(t.output[key], ""))
-		fmt.Fprintf(t.out, "FAIL  %s %s\n%s", key.pkg, key.name, shorten(strings.Join(t.output[key], "")))
+		t.failedNames = append(t.failedNames, key.pkg+" "+key.name)
+		t.failedPackages[key.pkg] = true
+		t.recordFailure(key, strings.Join(t.output[key], ""))
+		fmt.Fprintf(t.out, "FAIL  %s %s\n%s", key.pkg, key.name, shortenDump(strings.Join(t.output[key], "")))
 	case "skip":
 		t.skipped++
-		t.skips = append(t.skips, fmt.Sprintf("%s %s: %s", key.pkg, key.name, reason(t.output[key])))
+		t.skippedNames = append(t.skippedNames, fmt.Sprintf("%s %s: %s", key.pkg, key.name, skipReason(t.output[key])))
 	}
 	delete(t.output, key)
 }
 
 func (t *tally) endPackage(e event) {
-	t.ended[e.Package] = true
+	t.testedPackages[e.Package] = true
 	if e.Action == "fail" {
 		// Tests that never ended were cut off by a panic or the time limit.
 		for key := range t.running {
 			if key.pkg == e.Package {
 				t.endTest("fail", key)
-				t.final[top(key)] = true // tests after it were never made
+				t.noRetry[topLevel(key)] = true // tests after it were never made
 			}
 		}
-		if !t.bad[e.Package] { // it did not build, or TestMain failed it
+		if !t.failedPackages[e.Package] { // it did not build, or TestMain failed it
 			t.failed++
-			t.fails = append(t.fails, e.Package)
+			t.failedNames = append(t.failedNames, e.Package)
 		}
-		fmt.Fprint(t.out, strings.Join(t.builds[e.FailedBuild], ""), shorten(strings.Join(t.output[test{e.Package, ""}], "")))
+		fmt.Fprint(t.out, strings.Join(t.buildOutput[e.FailedBuild], ""), shortenDump(strings.Join(t.output[test{e.Package, ""}], "")))
 	}
 	if e.Action != "skip" { // a package without tests
 		fmt.Fprintf(t.out, "%-5s %s (%.1f s)\n", e.Action, e.Package, e.Elapsed)
@@ -198,39 +198,39 @@ func (t *tally) endPackage(e event) {
 	delete(t.output, test{e.Package, ""})
 }
 
-// mostNamed is how many failed tests are named at the end, at most.
-const mostNamed = 50
+// maxNamed is how many failed tests are named at the end, at most.
+const maxNamed = 50
 
-// close prints the end and tells whether all is well.
-func (t *tally) close() bool {
+// printSummary prints the end and tells whether all is well.
+func (t *tally) printSummary() bool {
 	for key := range t.running { // the go command itself was ended
 		t.endTest("fail", key)
 	}
-	for _, p := range t.again {
-		if !t.ended[p] { // the go command failed before it came to them
+	for _, p := range t.retryPackages {
+		if !t.testedPackages[p] { // the go command failed before it came to them
 			t.failed++
-			t.fails = append(t.fails, p+" was not tested")
+			t.failedNames = append(t.failedNames, p+" was not tested")
 		}
 	}
-	slices.Sort(t.skips)
-	for _, s := range t.skips {
+	slices.Sort(t.skippedNames)
+	for _, s := range t.skippedNames {
 		fmt.Fprintln(t.out, "skipped:", s)
 	}
-	for _, f := range t.unsteady {
+	for _, f := range t.flaky {
 		fmt.Fprintf(t.out, "unsteady: %s %s failed once, and passed when it was made again\n", f.pkg, f.name)
 	}
-	for _, f := range t.fails[:min(mostNamed, len(t.fails))] { // the output is far above by now
+	for _, f := range t.failedNames[:min(maxNamed, len(t.failedNames))] { // the output is far above by now
 		fmt.Fprintln(t.out, "failed:", f)
 	}
-	if more := len(t.fails) - mostNamed; more > 0 {
+	if more := len(t.failedNames) - maxNamed; more > 0 {
 		fmt.Fprintf(t.out, "failed: %d more\n", more)
 	}
 	fmt.Fprintf(t.out, "%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
 	return t.failed == 0 && t.passed > 0
 }
 
-// reason is what a test gave to Skip: its output without the frame around it.
-func reason(output []string) string {
+// skipReason is what a test gave to Skip: its output without the frame around it.
+func skipReason(output []string) string {
 	var words []string
 	for _, line := range output {
 		line = strings.TrimSpace(line)

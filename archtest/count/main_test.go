@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-func count(lines ...string) (ok bool, out string) {
+func runCount(lines ...string) (ok bool, out string) {
 	var b strings.Builder
 	t := newTally(&b)
 	for _, l := range lines {
-		t.line(l + "\n")
+		t.handleLine(l + "\n")
 	}
-	ok = t.close()
+	ok = t.printSummary()
 	return ok, b.String()
 }
 
@@ -40,7 +40,7 @@ func TestCount(t *testing.T) {
 		"killed":  {[]string{pass, `{"Action":"run","Package":"p","Test":"C"}`}, false, []string{"1 passed, 1 failed"}},
 		"no test": {[]string{pass, `{"Action":"skip","Package":"q"}`, `go: downloading x`}, true, []string{"go: downloading x\n1 passed, 0 failed, 0 skipped\n"}},
 	} {
-		ok, out := count(c.lines...)
+		ok, out := runCount(c.lines...)
 		if ok != c.ok {
 			t.Errorf("%s: ok is %v", name, ok)
 		}
@@ -82,9 +82,9 @@ func TestAgain(t *testing.T) {
 	} {
 		var b strings.Builder
 		y := newTally(&b, c.pkg)
-		y.read(strings.NewReader(other + c.first + end))
+		y.readEvents(strings.NewReader(other + c.first + end))
 		times := strings.Split(c.second, "\x00")
-		y.repeat(func(f test) io.Reader {
+		y.retryFailed(func(f test) io.Reader {
 			if f != (test{"p", "A"}) {
 				t.Errorf("%s: %v is made again", name, f)
 			}
@@ -92,7 +92,7 @@ func TestAgain(t *testing.T) {
 			times = append(times[1:], now)
 			return strings.NewReader(now)
 		})
-		if ok := y.close(); ok != c.ok || !strings.Contains(b.String(), c.want) || ok == strings.Contains(b.String(), "failed: ") {
+		if ok := y.printSummary(); ok != c.ok || !strings.Contains(b.String(), c.want) || ok == strings.Contains(b.String(), "failed: ") {
 			t.Errorf("%s: %v\n%s", name, ok, b.String())
 		}
 	}
@@ -112,7 +112,7 @@ func TestDump(t *testing.T) {
 	for i := range 500 {
 		dump += fmt.Sprintf(worker, 100+i, i, i, i)
 	}
-	got := shorten(dump + hung + tail)
+	got := shortenDump(dump + hung + tail)
 	want := head + `
 1 × goroutine [chan receive (durable)]:
 mpbond/helper.TestX.func1
@@ -133,13 +133,13 @@ created by mpbond/helper.New
 	for i := range 500 { // all different
 		dump += strings.ReplaceAll(fmt.Sprintf(worker, i, i, i, i), "run.go:7", fmt.Sprintf("run.go:%d", i))
 	}
-	if got := shorten(dump); strings.Count(got, "× goroutine") != mostStacks || !strings.Contains(got, fmt.Sprint(500-mostStacks, " more goroutines")) {
+	if got := shortenDump(dump); strings.Count(got, "× goroutine") != maxStacks || !strings.Contains(got, fmt.Sprint(500-maxStacks, " more goroutines")) {
 		t.Errorf("got\n%s", got)
 	}
-	if got := shorten(head); got != head {
+	if got := shortenDump(head); got != head {
 		t.Errorf("got\n%s", got)
 	}
-	if ok, out := count(`{"Action":"run","Package":"p","Test":"A"}`, `{"Action":"output","Package":"p","Test":"A","Output":"panic: x\n\n"}`,
+	if ok, out := runCount(`{"Action":"run","Package":"p","Test":"A"}`, `{"Action":"output","Package":"p","Test":"A","Output":"panic: x\n\n"}`,
 		`{"Action":"output","Package":"p","Test":"A","Output":"goroutine 1 [running]:\n"}`, `{"Action":"output","Package":"p","Test":"A","Output":"mpbond/p.A()\n"}`,
 		`{"Action":"fail","Package":"p"}`); ok || !strings.Contains(out, "panic: x\n\n\n1 × goroutine [running]:\nmpbond/p.A()\n") {
 		t.Error(out)

@@ -29,15 +29,15 @@ const tomlHint = `a setting is written like listen = ":7600" or max_streams = 10
 // defaults are set before. A key that the struct lacks is an error which names
 // the file, the line, the key and the nearest valid name. Errors are faults.
 func Load(path string, into any) error {
-	data, err := Read(path)
+	data, err := ReadFile(path)
 	if err != nil {
 		return err
 	}
 	return Parse(path, data, into)
 }
 
-// Read is the text of a configuration file, of bounded size. Errors are faults.
-func Read(path string) ([]byte, error) {
+// ReadFile is the text of a configuration file, of bounded size. Errors are faults.
+func ReadFile(path string) ([]byte, error) {
 	f, err := userfile.Open(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -66,9 +66,9 @@ func Parse(name string, data []byte, into any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &unknown) && len(unknown.Errors) > 0:
-		return unknownKey(name, &unknown.Errors[0], into)
+		return unknownKeyError(name, &unknown.Errors[0], into)
 	case errors.As(err, &bad):
-		text := explainType(strings.TrimPrefix(bad.Error(), "toml: "))
+		text := explainTypeError(strings.TrimPrefix(bad.Error(), "toml: "))
 		if k := bad.Key(); len(k) > 0 {
 			text = strings.Join(k, ".") + ": " + text
 		}
@@ -78,18 +78,18 @@ func Parse(name string, data []byte, into any) error {
 	return fault.New(fault.Config, fmt.Errorf("%s: %w", name, err), "")
 }
 
-// ofType is how the decoder says that a value is of another type than its setting.
-var ofType = regexp.MustCompile(`^cannot decode TOML (\w+) into .* of type (\S+)$`)
+// typeMismatch is how the decoder says that a value is of another type than its setting.
+var typeMismatch = regexp.MustCompile(`^cannot decode TOML (\w+) into .* of type (\S+)$`)
 
-// noPrefix is how package netip says that a text is no prefix.
-var noPrefix = regexp.MustCompile(`^netip\.ParsePrefix\((".*?")\): `)
+// invalidPrefix is how package netip says that a text is no prefix.
+var invalidPrefix = regexp.MustCompile(`^netip\.ParsePrefix\((".*?")\): `)
 
-// explainType names types as people do.
-func explainType(text string) string {
-	if m := noPrefix.FindStringSubmatch(text); m != nil {
+// explainTypeError names types as people do.
+func explainTypeError(text string) string {
+	if m := invalidPrefix.FindStringSubmatch(text); m != nil {
 		return m[1] + ` is no prefix of addresses such as "192.168.7.0/24" or "fd00::/8"`
 	}
-	m := ofType.FindStringSubmatch(text)
+	m := typeMismatch.FindStringSubmatch(text)
 	if m == nil {
 		return text
 	}
@@ -127,11 +127,11 @@ func (e *Error) Unwrap() error { return e.Err }
 // Place is where, and what was probably meant.
 func (e *Error) Place() (line, column int, near string) { return e.Line, e.Column, e.Near }
 
-func unknownKey(name string, e *toml.DecodeError, into any) error {
+func unknownKeyError(name string, e *toml.DecodeError, into any) error {
 	line, column := e.Position()
 	key := e.Key()
 	err := &Error{File: name, Line: line, Column: column, Err: fmt.Errorf("unknown setting %q", strings.Join(key, "."))}
-	names, at := siblings(reflect.TypeOf(into), key)
+	names, at := validNames(reflect.TypeOf(into), key)
 	if at >= len(key) {
 		return fault.New(fault.Config, err, "")
 	}
@@ -145,9 +145,9 @@ func unknownKey(name string, e *toml.DecodeError, into any) error {
 	return fault.New(fault.Config, err, hint)
 }
 
-// siblings walks t along key and returns the names valid at the first part of
+// validNames walks t along key and returns the names valid at the first part of
 // key that t does not know, and the index of that part.
-func siblings(t reflect.Type, key []string) (names []string, at int) {
+func validNames(t reflect.Type, key []string) (names []string, at int) {
 	for at = 0; at < len(key); at++ {
 		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Array {
 			t = t.Elem()
@@ -197,16 +197,16 @@ func fieldNames(t reflect.Type, types map[string]reflect.Type) (names []string) 
 func Nearest(word string, names []string) string {
 	best, least := "", 1+max(2, len(word)/3)
 	for _, n := range names {
-		if d := distance(strings.ToLower(word), strings.ToLower(n)); d < least && d < len(n) {
+		if d := editDistance(strings.ToLower(word), strings.ToLower(n)); d < least && d < len(n) {
 			best, least = n, d
 		}
 	}
 	return best
 }
 
-// distance is the number of insertions, deletions and replacements of bytes
+// editDistance is the number of insertions, deletions and replacements of bytes
 // that turn a into b (Levenshtein).
-func distance(a, b string) int {
+func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -6,24 +6,24 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// Locate finds tables and keys in a TOML document that Parse has taken.
-type Locate struct{ tables []located }
+// Locator finds tables and keys in a TOML document that Parse has taken.
+type Locator struct{ tables []keyPosition }
 
-type located struct {
+type keyPosition struct {
 	name         string // its keys, with dots
 	line, column int
-	keys         []located
+	keys         []keyPosition
 }
 
-// NewLocate looks through a document.
-func NewLocate(data []byte) *Locate {
-	l := &Locate{tables: []located{{}}}
+// NewLocator looks through a document.
+func NewLocator(data []byte) *Locator {
+	l := &Locator{tables: []keyPosition{{}}}
 	var p unstable.Parser
 	p.Reset(data)
 	line, begin := 1, 0 // of the last key
 	for p.NextExpression() {
 		e := p.Expression()
-		at := located{}
+		at := keyPosition{}
 		for it := e.Key(); it.Next(); {
 			k := it.Node()
 			if at.line == 0 {
@@ -48,9 +48,9 @@ func NewLocate(data []byte) *Locate {
 	return l
 }
 
-// Table is where the n-th table of that name begins, from 0, and if it has the
+// FindTable is where the n-th table of that name begins, from 0, and if it has the
 // key, where that is; 0 if there is none.
-func (l *Locate) Table(name string, n int, key string) (line, column int) {
+func (l *Locator) FindTable(name string, n int, key string) (line, column int) {
 	for _, t := range l.tables[1:] {
 		if t.name != name {
 			continue

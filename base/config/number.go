@@ -19,15 +19,15 @@ import (
 func checkNumbers(name string, data []byte, into any) error {
 	var p unstable.Parser
 	p.Reset(data)
-	c := numbers{name: name, p: &p}
+	c := numberChecker{name: name, p: &p}
 	var table []string
 	for p.NextExpression() {
 		e := p.Expression()
 		switch e.Kind {
 		case unstable.Table, unstable.ArrayTable:
-			table = keyOf(e)
+			table = keyParts(e)
 		case unstable.KeyValue:
-			if err := c.check(reflect.TypeOf(into), append(table[:len(table):len(table)], keyOf(e)...), e.Value()); err != nil {
+			if err := c.checkValue(reflect.TypeOf(into), append(table[:len(table):len(table)], keyParts(e)...), e.Value()); err != nil {
 				return err
 			}
 		}
@@ -35,29 +35,29 @@ func checkNumbers(name string, data []byte, into any) error {
 	return nil
 }
 
-// numbers checks the numbers of one file.
-type numbers struct {
+// numberChecker checks the numbers of one file.
+type numberChecker struct {
 	name string
 	p    *unstable.Parser
 }
 
-// check checks the value of key, which into has.
-func (c numbers) check(into reflect.Type, key []string, v *unstable.Node) error {
+// checkValue checks the value of key, which into has.
+func (c numberChecker) checkValue(into reflect.Type, key []string, v *unstable.Node) error {
 	switch v.Kind {
 	case unstable.InlineTable:
 		for it := v.Children(); it.Next(); {
-			if err := c.check(into, append(key[:len(key):len(key)], keyOf(it.Node())...), it.Node().Value()); err != nil {
+			if err := c.checkValue(into, append(key[:len(key):len(key)], keyParts(it.Node())...), it.Node().Value()); err != nil {
 				return err
 			}
 		}
 	case unstable.Array:
 		for it := v.Children(); it.Next(); {
-			if err := c.check(into, key, it.Node()); err != nil {
+			if err := c.checkValue(into, key, it.Node()); err != nil {
 				return err
 			}
 		}
 	case unstable.Integer, unstable.Float:
-		t := typeOf(into, key)
+		t := valueType(into, key)
 		if t == nil {
 			return nil
 		}
@@ -71,28 +71,28 @@ func (c numbers) check(into reflect.Type, key []string, v *unstable.Node) error 
 		}
 		if err := text.UnmarshalText(data); err != nil {
 			at := c.p.Shape(v.Raw).Start
-			return fault.New(fault.Config, &Error{File: c.name, Line: at.Line, Column: at.Column, Err: fmt.Errorf("%s: %s", strings.Join(key, "."), explainType(err.Error()))}, tomlHint)
+			return fault.New(fault.Config, &Error{File: c.name, Line: at.Line, Column: at.Column, Err: fmt.Errorf("%s: %s", strings.Join(key, "."), explainTypeError(err.Error()))}, tomlHint)
 		}
 	}
 	return nil
 }
 
-// keyOf returns the parts of an expression's key.
-func keyOf(n *unstable.Node) (key []string) {
+// keyParts returns the parts of an expression's key.
+func keyParts(n *unstable.Node) (key []string) {
 	for it := n.Key(); it.Next(); {
 		key = append(key, string(it.Node().Data))
 	}
 	return key
 }
 
-// typeOf is the type of the value that key has in t, without what collects several of it;
+// valueType is the type of the value that key has in t, without what collects several of it;
 // nil if there is none.
-func typeOf(t reflect.Type, key []string) reflect.Type {
-	t = single(t)
+func valueType(t reflect.Type, key []string) reflect.Type {
+	t = elementType(t)
 	for _, part := range key {
 		switch t.Kind() {
 		case reflect.Map:
-			t = single(t.Elem())
+			t = elementType(t.Elem())
 		case reflect.Struct:
 			fields := map[string]reflect.Type{}
 			fieldNames(t, fields)
@@ -100,7 +100,7 @@ func typeOf(t reflect.Type, key []string) reflect.Type {
 			if !ok {
 				return nil
 			}
-			t = single(next)
+			t = elementType(next)
 		default:
 			return nil
 		}
@@ -108,8 +108,8 @@ func typeOf(t reflect.Type, key []string) reflect.Type {
 	return t
 }
 
-// single is what t points to, or is a list of.
-func single(t reflect.Type) reflect.Type {
+// elementType is what t points to, or is a list of.
+func elementType(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Array {
 		t = t.Elem()
 	}

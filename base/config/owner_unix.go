@@ -20,5 +20,5 @@ func keepOwner(f *os.File, old os.FileInfo) error {
 	if !ok || !same || st.Uid == has.Uid && st.Gid == has.Gid {
 		return nil
 	}
-	return userfile.Do(f.Name(), func(string) error { return f.Chown(int(st.Uid), int(st.Gid)) })
+	return userfile.WithOwnerRights(f.Name(), func(string) error { return f.Chown(int(st.Uid), int(st.Gid)) })
 }

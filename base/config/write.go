@@ -16,7 +16,7 @@ import (
 // Its rights and its owner stay; a new file is its owner's alone. Errors are
 // faults.
 func Write(path string, data []byte) error {
-	err := replace(path, data)
+	err := replaceFile(path, data)
 	switch {
 	case err == nil:
 		return nil
@@ -30,7 +30,7 @@ func Write(path string, data []byte) error {
 // the rights of its directory tell. Nothing is tried.
 func Writable(path string) bool { return userfile.Writable(filepath.Dir(userfile.Resolve(path))) }
 
-func replace(path string, data []byte) error {
+func replaceFile(path string, data []byte) error {
 	path = userfile.Resolve(path)
 	f, err := userfile.CreateTemp(filepath.Dir(path), ".mpbond-*") // several processes may write at once
 	if err != nil {

@@ -71,7 +71,7 @@ func TestWrite(t *testing.T) {
 func TestLocate(t *testing.T) {
 	const text = "default = 'deny' # [[rule]]\n\n[[rule]]\nname = \"\"\"\n[[rule]]\n\"\"\"\n\n  [[ rule ]]\r\nmode='block'\n\tport = [ 1,\n2 ]\n" +
 		"[device.phone]\nx=1\n[device.\"a b\"]\n[[rule]]"
-	l := NewLocate([]byte(text))
+	l := NewLocator([]byte(text))
 	for _, c := range []struct {
 		table        string
 		n            int
@@ -82,12 +82,12 @@ func TestLocate(t *testing.T) {
 		{"rule", 1, "port", 10, 2}, {"device.phone", 0, "x", 13, 1}, {"device.a b", 0, "", 14, 2}, {"rule", 2, "", 15, 3}, {"rule", 3, "", 0, 0},
 		{"device.phone", 1, "x", 0, 0}, {"", 0, "default", 0, 0},
 	} {
-		if line, column := l.Table(c.table, c.n, c.key); line != c.line || column != c.column {
+		if line, column := l.FindTable(c.table, c.n, c.key); line != c.line || column != c.column {
 			t.Errorf("%s %d %q: at %d:%d, want %d:%d", c.table, c.n, c.key, line, column, c.line, c.column)
 		}
 	}
 	big := strings.Repeat("[[rule]]\nname='x'\n", 100_000) // it does not look through all for each
-	if line, _ := NewLocate([]byte(big)).Table("rule", 99_999, "name"); line != 200_000 {
+	if line, _ := NewLocator([]byte(big)).FindTable("rule", 99_999, "name"); line != 200_000 {
 		t.Errorf("the last of many is on line %d", line)
 	}
 }
@@ -116,7 +116,7 @@ func TestPlace(t *testing.T) {
 func FuzzLocate(f *testing.F) {
 	f.Add([]byte("[[rule]]\nname='x'\n[device.a]"), 0)
 	f.Fuzz(func(t *testing.T, data []byte, n int) {
-		line, column := NewLocate(data).Table("rule", n, "name")
+		line, column := NewLocator(data).FindTable("rule", n, "name")
 		if line < 0 || line > 1+bytes.Count(data, []byte("\n")) || (line == 0) != (column == 0) {
 			t.Errorf("at %d:%d", line, column)
 		}

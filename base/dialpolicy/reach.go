@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// notPublic are the destinations that nobody is connected to unless the owner
+// nonPublicPrefixes are the destinations that nobody is connected to unless the owner
 // allows it: they would reach the own network (RFC 6890 and its registries).
-var notPublic = prefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+var nonPublicPrefixes = parsePrefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
 	"::/96", "::ffff:0:0:0/96", "2001::/32", "64:ff9b:1::/48", "100::/64", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8")
 
@@ -19,7 +19,7 @@ var notPublic = prefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/
 // (RFC 6052, RFC 3056).
 var nat64, sixToFour = netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16")
 
-func prefixes(list ...string) (out []netip.Prefix) {
+func parsePrefixes(list ...string) (out []netip.Prefix) {
 	for _, s := range list {
 		out = append(out, netip.MustParsePrefix(s))
 	}
@@ -30,7 +30,7 @@ func prefixes(list ...string) (out []netip.Prefix) {
 // one of allow.
 func Allowed(a netip.Addr, allow []netip.Prefix) bool {
 	a = a.Unmap().WithZone("")
-	if listed(a, allow) {
+	if containedIn(a, allow) {
 		return true
 	}
 	b := a.As16()
@@ -40,29 +40,29 @@ func Allowed(a netip.Addr, allow []netip.Prefix) bool {
 	case sixToFour.Contains(a):
 		return Allowed(netip.AddrFrom4([4]byte(b[2:6])), allow)
 	}
-	return !listed(a, notPublic)
+	return !containedIn(a, nonPublicPrefixes)
 }
 
-func listed(a netip.Addr, list []netip.Prefix) bool {
+func containedIn(a netip.Addr, list []netip.Prefix) bool {
 	a = a.Unmap().WithZone("")
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Permitted reports whether others may be connected to an address of now: an
+// AllowedNow reports whether others may be connected to an address of now: an
 // allowed one that is not of this host or its neighbours, or one that is listed.
-func Permitted(a netip.Addr, allow []netip.Prefix) bool {
-	if listed(a, allow) {
+func AllowedNow(a netip.Addr, allow []netip.Prefix) bool {
+	if containedIn(a, allow) {
 		return Allowed(a, allow)
 	}
 	list, err := net.InterfaceAddrs()
-	return err == nil && Allowed(a, allow) && !near(a, list)
+	return err == nil && Allowed(a, allow) && !isOnLocalNetwork(a, list)
 }
 
-// near reports whether an address is in a network that this host has an interface in.
+// isOnLocalNetwork reports whether an address is in a network that this host has an interface in.
 // Such a one is no public destination, whatever address it has: a connection to this
 // host's own comes by the loopback device, which firewalls let pass, and the devices of
 // a home have public addresses by IPv6, behind the firewall that this host is behind.
-func near(a netip.Addr, interfaces []net.Addr) bool {
+func isOnLocalNetwork(a netip.Addr, interfaces []net.Addr) bool {
 	ip := net.IP(a.Unmap().WithZone("").AsSlice())
 	return slices.ContainsFunc(interfaces, func(i net.Addr) bool {
 		n, ok := i.(*net.IPNet)

@@ -59,7 +59,7 @@ func TestAllowed(t *testing.T) {
 	} {
 		var allow []netip.Prefix
 		if c.allow != "" {
-			allow = prefixes(c.allow)
+			allow = parsePrefixes(c.allow)
 		}
 		if got := Allowed(netip.MustParseAddr(c.addr), allow); got != c.want {
 			t.Errorf("%s with %q: %v", c.addr, c.allow, got)
@@ -76,14 +76,14 @@ func TestOwn(t *testing.T) {
 	}
 	for _, i := range list {
 		ip, _ := netip.AddrFromSlice(i.(*net.IPNet).IP)
-		if Permitted(ip, nil) {
+		if AllowedNow(ip, nil) {
 			t.Errorf("%v is permitted", ip)
 		}
-		if !Permitted(ip, []netip.Prefix{netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen())}) {
+		if !AllowedNow(ip, []netip.Prefix{netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen())}) {
 			t.Errorf("%v is listed, and not permitted", ip)
 		}
 	}
-	if !Permitted(netip.MustParseAddr("9.9.9.9"), nil) {
+	if !AllowedNow(netip.MustParseAddr("9.9.9.9"), nil) {
 		t.Error("nothing is permitted")
 	}
 }
@@ -103,7 +103,7 @@ func TestNear(t *testing.T) {
 		"192.0.2.77": true, "192.0.2.126": true, "::ffff:192.0.2.126": true, "192.0.2.129": false,
 		"203.0.113.9": true, "203.0.113.10": false,
 	} {
-		if near(netip.MustParseAddr(addr), list) != want {
+		if isOnLocalNetwork(netip.MustParseAddr(addr), list) != want {
 			t.Errorf("%s: %v", addr, !want)
 		}
 	}
@@ -115,7 +115,7 @@ func FuzzAllowed(f *testing.F) {
 	for _, s := range []string{"8.8.8.8", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:a00:1::", "2001:db8::1", "fe80::1", "64:ff9b::2002:1", "2002:2002::"} {
 		f.Add(netip.MustParseAddr(s).AsSlice())
 	}
-	allow := prefixes("10.77.0.0/16")
+	allow := parsePrefixes("10.77.0.0/16")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, ok := netip.AddrFromSlice(b)
 		if !ok {

@@ -19,7 +19,7 @@ type entry[E any] struct {
 	event E
 }
 
-func (e *entry[E]) before(o *entry[E]) bool {
+func (e *entry[E]) isBefore(o *entry[E]) bool {
 	return e.at < o.at || e.at == o.at && e.order < o.order
 }
 
@@ -37,7 +37,7 @@ func (q *Queue[E]) Push(at time.Duration, e E) {
 	i := len(h) - 1
 	for i > 0 {
 		up := (i - 1) / 2
-		if !n.before(&h[up]) {
+		if !n.isBefore(&h[up]) {
 			break
 		}
 		h[i], i = h[up], up
@@ -59,10 +59,10 @@ func (q *Queue[E]) Pop() (at time.Duration, e E) {
 	i := 0
 	for 2*i+1 < len(h) {
 		down := 2*i + 1
-		if down+1 < len(h) && h[down+1].before(&h[down]) {
+		if down+1 < len(h) && h[down+1].isBefore(&h[down]) {
 			down++
 		}
-		if !h[down].before(&last) {
+		if !h[down].isBefore(&last) {
 			break
 		}
 		h[i], i = h[down], down

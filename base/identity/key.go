@@ -110,7 +110,7 @@ func LoadKey(path string) (*Key, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if err := private(f, 0o077); err != nil { // of the open file, so that it cannot be swapped in between
+	if err := checkPrivate(f, 0o077); err != nil { // of the open file, so that it cannot be swapped in between
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
@@ -118,7 +118,7 @@ func LoadKey(path string) (*Key, error) {
 		return nil, fmt.Errorf("key file %s: %w", path, err)
 	}
 	key, err := parseKeyFile(data)
-	return key, fault.New(fault.Config, wrap(err, "key file %s", path),
+	return key, fault.New(fault.Config, wrapError(err, "key file %s", path),
 		"restore the file from a copy, or move it away and make a new key with `mpbond keygen`: all devices must then be paired again")
 }
 
@@ -153,15 +153,15 @@ func CreateKey(path string) (*Key, error) {
 	data := pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der})
 	unlock, err := userfile.LockDir(filepath.Dir(path))
 	if err != nil {
-		return nil, wrap(err, "key file %s", path)
+		return nil, wrapError(err, "key file %s", path)
 	}
 	defer unlock()
 	if _, err := userfile.Lstat(path); err == nil {
 		return nil, fault.New(fault.Exists, fmt.Errorf("key file %s is already there", path), "")
 	} else if !errors.Is(err, os.ErrNotExist) {
-		return nil, wrap(err, "key file %s", path)
+		return nil, wrapError(err, "key file %s", path)
 	}
-	return key, wrap(writeFile(path, data), "key file %s", path)
+	return key, wrapError(writeFile(path, data), "key file %s", path)
 }
 
 // LoadOrCreateKey loads the key at path, or creates it if there is none, also
@@ -179,9 +179,9 @@ func LoadOrCreateKey(path string) (key *Key, created bool, err error) {
 	return key, err == nil, err
 }
 
-// private checks that the open file f is a plain file without any of the
+// checkPrivate checks that the open file f is a plain file without any of the
 // rights in forbidden.
-func private(f *os.File, forbidden os.FileMode) error {
+func checkPrivate(f *os.File, forbidden os.FileMode) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func private(f *os.File, forbidden os.FileMode) error {
 	if !st.Mode().IsRegular() {
 		return fault.New(fault.Config, fmt.Errorf("%s is not a plain file", f.Name()), "")
 	}
-	if userfile.Has(st, forbidden) {
+	if userfile.GrantsOthers(st, forbidden) {
 		return fault.New(fault.Permission,
 			fmt.Errorf("%s is open to other users (mode %04o)", f.Name(), st.Mode().Perm()),
 			fmt.Sprintf("run `chmod 600 %s`; if others may have read or changed it, make a new one", f.Name()))
@@ -208,8 +208,8 @@ func writeFile(path string, data []byte) error {
 	return userfile.Replace(f, path, data)
 }
 
-// wrap is fmt.Errorf with err at the end, and nil for nil.
-func wrap(err error, format string, args ...any) error {
+// wrapError is fmt.Errorf with err at the end, and nil for nil.
+func wrapError(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}

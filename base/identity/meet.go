@@ -11,16 +11,16 @@ import (
 	"mpbond/base/fault"
 )
 
-// Meet writes down a device that was paired, and returns how it is listed. A
+// AddPaired writes down a device that was paired, and returns how it is listed. A
 // key that is there already keeps its name and gets the roles and addresses in
 // addition, the new addresses first; servers replace those that it told before. Of a new one the name is the device's own
 // wish: what a name cannot have is replaced, and one that is taken gets a
 // number.
-func (t *Trust) Meet(p Peer) (Peer, error) {
-	err := t.change(func(now *peers) ([]Peer, error) {
+func (t *Trust) AddPaired(p Peer) (Peer, error) {
+	err := t.updateFile(func(now *trustState) ([]Peer, error) {
 		list := slices.Clone(now.list)
 		if i, ok := now.byKey[p.Key]; ok {
-			p = merged(list[i], p)
+			p = mergePeer(list[i], p)
 			list[i] = p
 			return list, nil
 		}
@@ -40,18 +40,18 @@ func (t *Trust) ServerAddresses() []string {
 	return list[:min(len(list), maxServers)]
 }
 
-// Told writes down which servers a primary says are its own, in the place of
+// SetServers writes down which servers a primary says are its own, in the place of
 // those before. A device that is no primary is a fault of kind UnknownDevice;
 // addresses that break the rules are one of kind Protocol.
-func (t *Trust) Told(primary PublicKey, servers []string) error {
+func (t *Trust) SetServers(primary PublicKey, servers []string) error {
 	for _, a := range servers {
 		if err := checkAddress(a); err != nil {
 			return fault.New(fault.Protocol, err, "")
 		}
 	}
-	return t.change(func(now *peers) ([]Peer, error) {
+	return t.updateFile(func(now *trustState) ([]Peer, error) {
 		i, ok := now.byKey[primary]
-		if !ok || !now.list[i].Is(RolePrimary) {
+		if !ok || !now.list[i].HasRole(RolePrimary) {
 			return nil, fault.New(fault.UnknownDevice, errors.New("no such primary is trusted"), "")
 		}
 		list := slices.Clone(now.list)
@@ -60,10 +60,10 @@ func (t *Trust) Told(primary PublicKey, servers []string) error {
 	})
 }
 
-// Carried are those of a primary's servers to which its subflows may be carried:
+// CarriableServers are those of a primary's servers to which its subflows may be carried:
 // not this device itself, nor what its link alone can reach, in as far as the
 // address shows it. Between two on one machine loopback is a network like any.
-func Carried(servers []string, oneMachine bool) []string {
+func CarriableServers(servers []string, oneMachine bool) []string {
 	return slices.DeleteFunc(slices.Clone(servers), func(server string) bool {
 		host, _, err := net.SplitHostPort(server)
 		a, _ := netip.ParseAddr(host)
@@ -75,9 +75,9 @@ func Carried(servers []string, oneMachine bool) []string {
 	})
 }
 
-// merged is known with what is new in p. It shares no slice with known.
-func merged(known, p Peer) Peer {
-	add := func(list, more []string) []string {
+// mergePeer is known with what is new in p. It shares no slice with known.
+func mergePeer(known, p Peer) Peer {
+	appendNew := func(list, more []string) []string {
 		for _, m := range more {
 			if !slices.Contains(list, m) {
 				list = append(list, m)
@@ -85,10 +85,10 @@ func merged(known, p Peer) Peer {
 		}
 		return list[:min(len(list), maxAddresses)]
 	}
-	known.Addresses = add(slices.Clone(p.Addresses), known.Addresses)
+	known.Addresses = appendNew(slices.Clone(p.Addresses), known.Addresses)
 	known.Roles = slices.Clone(known.Roles)
 	for _, r := range p.Roles {
-		if !known.Is(r) {
+		if !known.HasRole(r) {
 			known.Roles = append(known.Roles, r)
 		}
 	}
@@ -99,7 +99,7 @@ func merged(known, p Peer) Peer {
 }
 
 // freeName makes a name of a wish that no device has.
-func freeName(wish string, now *peers) string {
+func freeName(wish string, now *trustState) string {
 	const room = 8 // for the number
 	name := strings.Map(func(r rune) rune {
 		if checkName(string(r)) != nil {
@@ -126,10 +126,10 @@ func (t *Trust) Rename(from, to string) error {
 	if err := checkName(to); err != nil {
 		return fault.New(fault.Usage, err, "")
 	}
-	return t.change(func(p *peers) ([]Peer, error) {
+	return t.updateFile(func(p *trustState) ([]Peer, error) {
 		i, ok := p.byName[from]
 		if !ok {
-			return nil, unknownName(from)
+			return nil, unknownNameError(from)
 		}
 		if j, taken := p.byName[to]; taken && j != i {
 			return nil, fault.New(fault.Exists, fmt.Errorf("a device called %q is already trusted", to), "choose another name")
@@ -140,17 +140,17 @@ func (t *Trust) Rename(from, to string) error {
 	})
 }
 
-// Pause has a device not used, as helper or as primary, until it is resumed; it
+// SetPaused has a device not used, as helper or as primary, until it is resumed; it
 // stays trusted, also across restarts. Kinds of its faults: NotFound; Usage for one
 // that is a server only.
-func (t *Trust) Pause(name string, paused bool) error {
-	return t.change(func(p *peers) ([]Peer, error) {
+func (t *Trust) SetPaused(name string, paused bool) error {
+	return t.updateFile(func(p *trustState) ([]Peer, error) {
 		i, ok := p.byName[name]
 		if !ok {
-			return nil, unknownName(name)
+			return nil, unknownNameError(name)
 		}
 		list := slices.Clone(p.list)
-		if !list[i].Is(RoleHelper) && !list[i].Is(RolePrimary) {
+		if !list[i].HasRole(RoleHelper) && !list[i].HasRole(RolePrimary) {
 			return nil, fault.New(fault.Usage, fmt.Errorf("%s is a server: helpers and primaries can be paused", name), "`mpbond primary --server NAME` uses another server")
 		}
 		list[i].Paused = paused
@@ -164,6 +164,6 @@ func (t *Trust) Paused(key PublicKey) bool {
 	return ok && p.Paused
 }
 
-func unknownName(name string) error {
+func unknownNameError(name string) error {
 	return fault.New(fault.NotFound, fmt.Errorf("no device called %q is trusted", name), "see `mpbond devices`")
 }

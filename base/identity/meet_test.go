@@ -18,33 +18,33 @@ func TestMeet(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trust.toml")
 	tr, again := openTrust(t, path), openTrust(t, path)
 	k1, k2 := mustKey(t).Public(), mustKey(t).Public()
-	first, err := tr.Meet(Peer{"Anna's phone\n", []Role{RoleHelper}, k1, nil, nil, false})
+	first, err := tr.AddPaired(Peer{"Anna's phone\n", []Role{RoleHelper}, k1, nil, nil, false})
 	if err != nil || first.Name != "Anna-s-phone" {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	// The same device once more: its name stays, what is new is added.
-	both, err := tr.Meet(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.1:1"}, []string{"a:1"}, false})
+	both, err := tr.AddPaired(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.1:1"}, []string{"a:1"}, false})
 	if err != nil || fmt.Sprintf("%s %v %v", both.Name, both.Roles, both.Addresses) != "Anna-s-phone [helper primary] [10.0.0.1:1]" {
 		t.Fatalf("%+v, %v", both, err)
 	}
-	both, err = tr.Meet(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.2:1", "10.0.0.1:1"}, []string{"b:1", "c:1"}, false})
+	both, err = tr.AddPaired(Peer{"other", []Role{RolePrimary}, k1, []string{"10.0.0.2:1", "10.0.0.1:1"}, []string{"b:1", "c:1"}, false})
 	if err != nil || fmt.Sprintf("%v %v", both.Roles, both.Addresses) != "[helper primary] [10.0.0.2:1 10.0.0.1:1]" {
 		t.Fatalf("%+v, %v", both, err)
 	}
-	if p, err := tr.Meet(Peer{"other", []Role{RoleHelper}, k1, nil, nil, false}); err != nil || fmt.Sprint(p.Servers) != "[b:1 c:1]" {
+	if p, err := tr.AddPaired(Peer{"other", []Role{RoleHelper}, k1, nil, nil, false}); err != nil || fmt.Sprint(p.Servers) != "[b:1 c:1]" {
 		t.Fatalf("those it told last: %+v, %v", p, err)
 	}
 	// Another one of that name.
-	if p, err := tr.Meet(Peer{"Anna-s-phone", []Role{RoleHelper}, k2, nil, nil, false}); err != nil || p.Name != "Anna-s-phone-2" {
+	if p, err := tr.AddPaired(Peer{"Anna-s-phone", []Role{RoleHelper}, k2, nil, nil, false}); err != nil || p.Name != "Anna-s-phone-2" {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	for i, wish := range []string{"", "...", "--", strings.Repeat("x", 64), "日本", "a b"} {
-		p, err := tr.Meet(Peer{wish, []Role{RoleHelper}, mustKey(t).Public(), nil, nil, false})
+		p, err := tr.AddPaired(Peer{wish, []Role{RoleHelper}, mustKey(t).Public(), nil, nil, false})
 		if err != nil || checkName(p.Name) != nil {
 			t.Errorf("wish %d %q: %+v, %v", i, wish, p, err)
 		}
 	}
-	if _, err := tr.Meet(Peer{"x", nil, mustKey(t).Public(), nil, nil, false}); err == nil {
+	if _, err := tr.AddPaired(Peer{"x", nil, mustKey(t).Public(), nil, nil, false}); err == nil {
 		t.Error("a device without role was taken")
 	}
 	if err := again.Reload(); err != nil || len(again.Peers()) != 8 {
@@ -83,7 +83,7 @@ func FuzzMeet(f *testing.F) {
 	f.Add("-.", "rfcomm://AA:BB:CC:DD:EE:FF/3", "[2001:db8::1%25]:1")
 	f.Add("home\x00'''\n[[peer]]", "a'b\":1", "\xff:2")
 	f.Fuzz(func(t *testing.T, wish, address, server string) {
-		known, err := newPeers([]Peer{{Name: "home", Roles: []Role{RoleServer}, Key: PublicKey{1}, Addresses: []string{"h:1"}}})
+		known, err := newTrustState([]Peer{{Name: "home", Roles: []Role{RoleServer}, Key: PublicKey{1}, Addresses: []string{"h:1"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func FuzzMeet(f *testing.F) {
 		if err := checkName(p.Name); err != nil {
 			t.Fatal(err)
 		}
-		after, err := newPeers(append(slices.Clone(known.list), p))
+		after, err := newTrustState(append(slices.Clone(known.list), p))
 		if err != nil {
 			return // of the addresses
 		}
@@ -122,20 +122,20 @@ func TestTold(t *testing.T) {
 		t.Errorf("servers: %v", got)
 	}
 	for _, list := range [][]string{{"b:1", "[2001:db8::1]:2"}, nil, {"c:1"}} {
-		if err := tr.Told(laptop, list); err != nil {
+		if err := tr.SetServers(laptop, list); err != nil {
 			t.Fatal(err)
 		}
 		if p, _ := openTrust(t, path).Lookup(laptop); !slices.Equal(p.Servers, list) {
 			t.Errorf("it has %v, want %v", p.Servers, list)
 		}
 	}
-	if err := tr.Told(phone, []string{"b:1"}); !fault.Is(err, fault.UnknownDevice) {
+	if err := tr.SetServers(phone, []string{"b:1"}); !fault.Is(err, fault.UnknownDevice) {
 		t.Errorf("a helper's: %v", err)
 	}
-	if err := tr.Told(mustKey(t).Public(), nil); !fault.Is(err, fault.UnknownDevice) {
+	if err := tr.SetServers(mustKey(t).Public(), nil); !fault.Is(err, fault.UnknownDevice) {
 		t.Errorf("a stranger's: %v", err)
 	}
-	if err := tr.Told(laptop, []string{"d:1", "no port"}); !fault.Is(err, fault.Protocol) {
+	if err := tr.SetServers(laptop, []string{"d:1", "no port"}); !fault.Is(err, fault.Protocol) {
 		t.Errorf("nonsense: %v", err)
 	}
 	if p, _ := tr.Lookup(laptop); !slices.Equal(p.Servers, []string{"c:1"}) {
@@ -157,29 +157,29 @@ func TestPause(t *testing.T) {
 	if tr.Paused(k) || tr.Paused(mustKey(t).Public()) {
 		t.Error("paused at first")
 	}
-	if err := tr.Pause("phone", true); err != nil {
+	if err := tr.SetPaused("phone", true); err != nil {
 		t.Fatal(err)
 	}
 	if err := tr.Rename("phone", "tablet"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tr.Meet(Peer{Name: "x", Roles: []Role{RoleHelper}, Key: k, Addresses: []string{"10.0.0.1:1"}}); err != nil {
+	if _, err := tr.AddPaired(Peer{Name: "x", Roles: []Role{RoleHelper}, Key: k, Addresses: []string{"10.0.0.1:1"}}); err != nil {
 		t.Fatal(err)
 	}
 	again := openTrust(t, path)
 	if !again.Paused(k) || !again.Allowed(RoleHelper)(k) {
 		t.Errorf("after a restart: %+v", again.Peers())
 	}
-	if err := again.Pause("tablet", false); err != nil || again.Paused(k) {
+	if err := again.SetPaused("tablet", false); err != nil || again.Paused(k) {
 		t.Errorf("resumed: %v, %+v", err, again.Peers())
 	}
 	if data, err := os.ReadFile(path); err != nil || strings.Contains(string(data), "paused") { // an older mpbond reads it again
 		t.Errorf("%s, %v", data, err)
 	}
-	if err := again.Pause("nobody", true); !fault.Is(err, fault.NotFound) {
+	if err := again.SetPaused("nobody", true); !fault.Is(err, fault.NotFound) {
 		t.Errorf("nobody: %v", err)
 	}
-	if err := again.Pause("home", true); !fault.Is(err, fault.Usage) || fault.HintOf(err) == "" {
+	if err := again.SetPaused("home", true); !fault.Is(err, fault.Usage) || fault.HintOf(err) == "" {
 		t.Errorf("a server: %v", err)
 	}
 }

@@ -19,14 +19,14 @@ const (
 	hintPort      = "check address and port: something else than mpbond seems to answer there"
 )
 
-// Client is the configuration for connecting to the device with key server.
+// ClientConfig is the configuration for connecting to the device with key server.
 // Alpn is the application protocol; the handshake fails unless both ends name
 // the same. A wrong far end is a fault of kind WrongKey.
 //
 // In TLS 1.3 the client's handshake ends before the server has judged the
 // client: a refusal arrives at the first Read. See Explain.
-func (k *Key) Client(server PublicKey, alpn string) *tls.Config {
-	c := k.config(alpn, func(peer PublicKey) error {
+func (k *Key) ClientConfig(server PublicKey, alpn string) *tls.Config {
+	c := k.tlsConfig(alpn, func(peer PublicKey) error {
 		if peer != server {
 			return fault.New(fault.WrongKey, fmt.Errorf("a device with another key answered: %v instead of %v", peer.ID(), server.ID()), hintWrongKey)
 		}
@@ -40,21 +40,21 @@ func (k *Key) Client(server PublicKey, alpn string) *tls.Config {
 	return c
 }
 
-// Stranger is the configuration for connecting to a device whose key is not
+// UnverifiedConfig is the configuration for connecting to a device whose key is not
 // known yet: whatever key it proves to hold is taken, and PeerKey tells which.
 // Who uses it must find out by other means whose key that is.
-func (k *Key) Stranger(alpn string) *tls.Config {
-	c := k.config(alpn, func(PublicKey) error { return nil })
+func (k *Key) UnverifiedConfig(alpn string) *tls.Config {
+	c := k.tlsConfig(alpn, func(PublicKey) error { return nil })
 	c.InsecureSkipVerify = true // as in Client
 	return c
 }
 
-// Server is the configuration for accepting devices whose key is allowed.
+// ServerConfig is the configuration for accepting devices whose key is allowed.
 // Alpn is as for Client. Allowed is called in each handshake, from many
 // goroutines; a device that it refuses is a fault of kind UnknownDevice here,
 // and at the client what Explain makes of it.
-func (k *Key) Server(alpn string, allowed func(PublicKey) bool) *tls.Config {
-	c := k.config(alpn, func(peer PublicKey) error {
+func (k *Key) ServerConfig(alpn string, allowed func(PublicKey) bool) *tls.Config {
+	c := k.tlsConfig(alpn, func(peer PublicKey) error {
 		if !allowed(peer) {
 			return fault.New(fault.UnknownDevice, fmt.Errorf("unknown device %v, key %v", peer.ID(), peer), hintTrustThem)
 		}
@@ -74,7 +74,7 @@ func (k *Key) Server(alpn string, allowed func(PublicKey) bool) *tls.Config {
 	return c
 }
 
-// OnHello makes cfg, of Key.Server, call f when a whole ClientHello has arrived, before
+// OnHello makes cfg, of Key.ServerConfig, call f when a whole ClientHello has arrived, before
 // anything is computed or answered. An error of f ends the handshake.
 func OnHello(cfg *tls.Config, f func() error) *tls.Config {
 	next := cfg.GetConfigForClient
@@ -87,7 +87,7 @@ func OnHello(cfg *tls.Config, f func() error) *tls.Config {
 	return cfg
 }
 
-// config is what both ends share. Rules that hold on every connection:
+// tlsConfig is what both ends share. Rules that hold on every connection:
 //
 //   - TLS 1.3 and nothing older;
 //   - one application protocol, which must be agreed on: crypto/tls lets a far
@@ -97,7 +97,7 @@ func OnHello(cfg *tls.Config, f func() error) *tls.Config {
 //   - no session tickets: each connection proves the keys anew, so that a
 //     device removed from the trust file stays out;
 //   - records of full size from the first byte on, for throughput.
-func (k *Key) config(alpn string, judge func(PublicKey) error) *tls.Config {
+func (k *Key) tlsConfig(alpn string, checkKey func(PublicKey) error) *tls.Config {
 	return &tls.Config{
 		MinVersion:                  tls.VersionTLS13,
 		Certificates:                []tls.Certificate{k.cert},
@@ -112,7 +112,7 @@ func (k *Key) config(alpn string, judge func(PublicKey) error) *tls.Config {
 			if err != nil {
 				return err
 			}
-			return judge(peer)
+			return checkKey(peer)
 		},
 	}
 }
@@ -153,11 +153,11 @@ func FailedPeer(err error) (key PublicKey, ok bool) {
 	return key, ok
 }
 
-// Explain turns an error of a TLS handshake, Read or Write into a fault that
+// ExplainTLS turns an error of a TLS handshake, Read or Write into a fault that
 // says what a person can do, where crypto/tls tells too little: above all the
 // refusal of our key, which a client learns at its first Read. Every other
 // error, and nil, is returned as it is.
-func Explain(err error) error {
+func ExplainTLS(err error) error {
 	var done *fault.Error
 	if err == nil || errors.As(err, &done) {
 		return err

@@ -25,9 +25,9 @@ type outcome struct {
 	state           tls.ConnectionState
 }
 
-// shake connects two ends over loopback. Each sends one byte after its
+// handshake connects two ends over loopback. Each sends one byte after its
 // handshake and reads one.
-func shake(t *testing.T, client, server *tls.Config) (c, s outcome) {
+func handshake(t *testing.T, client, server *tls.Config) (c, s outcome) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -68,7 +68,7 @@ func shake(t *testing.T, client, server *tls.Config) (c, s outcome) {
 
 func TestHandshake(t *testing.T) {
 	a, b := mustKey(t), mustKey(t)
-	c, s := shake(t, a.Client(b.Public(), "x"), b.Server("x", func(k PublicKey) bool { return k == a.Public() }))
+	c, s := handshake(t, a.ClientConfig(b.Public(), "x"), b.ServerConfig("x", func(k PublicKey) bool { return k == a.Public() }))
 	if err := errors.Join(c.handshake, c.read, s.handshake, s.read); err != nil {
 		t.Fatal(err)
 	}
@@ -85,14 +85,14 @@ func TestHandshake(t *testing.T) {
 
 func TestServerRefusesUnknownDevice(t *testing.T) {
 	a, b := mustKey(t), mustKey(t)
-	c, s := shake(t, a.Client(b.Public(), "x"), b.Server("x", func(PublicKey) bool { return false }))
+	c, s := handshake(t, a.ClientConfig(b.Public(), "x"), b.ServerConfig("x", func(PublicKey) bool { return false }))
 	if !fault.Is(s.handshake, fault.UnknownDevice) || !strings.Contains(s.handshake.Error(), a.Public().String()) {
 		t.Errorf("server: %v", s.handshake)
 	}
 	if c.handshake != nil {
 		t.Errorf("client's handshake already failed: %v", c.handshake)
 	}
-	err := Explain(c.read)
+	err := ExplainTLS(c.read)
 	if !fault.Is(err, fault.UnknownDevice) || !strings.Contains(fault.HintOf(err), "mpbond trust add") {
 		t.Errorf("client's read: %v, hint %q", err, fault.HintOf(err))
 	}
@@ -100,44 +100,44 @@ func TestServerRefusesUnknownDevice(t *testing.T) {
 
 func TestClientRefusesWrongServer(t *testing.T) {
 	a, b, other := mustKey(t), mustKey(t), mustKey(t)
-	c, s := shake(t, a.Client(other.Public(), "x"), b.Server("x", anyone))
-	if !fault.Is(c.handshake, fault.WrongKey) || fault.HintOf(Explain(c.handshake)) == "" {
+	c, s := handshake(t, a.ClientConfig(other.Public(), "x"), b.ServerConfig("x", anyone))
+	if !fault.Is(c.handshake, fault.WrongKey) || fault.HintOf(ExplainTLS(c.handshake)) == "" {
 		t.Errorf("client: %v", c.handshake)
 	}
-	if err := Explain(s.handshake); !fault.Is(err, fault.UnknownDevice) {
+	if err := ExplainTLS(s.handshake); !fault.Is(err, fault.UnknownDevice) {
 		t.Errorf("server: %v", err)
 	}
 }
 
 func TestOldTLSRefused(t *testing.T) {
 	a, b := mustKey(t), mustKey(t)
-	old := a.Client(b.Public(), "x")
+	old := a.ClientConfig(b.Public(), "x")
 	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-	c, s := shake(t, old, b.Server("x", anyone))
-	if s.handshake == nil || !fault.Is(Explain(c.handshake), fault.Protocol) {
+	c, s := handshake(t, old, b.ServerConfig("x", anyone))
+	if s.handshake == nil || !fault.Is(ExplainTLS(c.handshake), fault.Protocol) {
 		t.Errorf("TLS 1.2 client: %v; server: %v", c.handshake, s.handshake)
 	}
-	old = b.Server("x", anyone)
+	old = b.ServerConfig("x", anyone)
 	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-	if c, s = shake(t, a.Client(b.Public(), "x"), old); c.handshake == nil || s.handshake == nil {
+	if c, s = handshake(t, a.ClientConfig(b.Public(), "x"), old); c.handshake == nil || s.handshake == nil {
 		t.Errorf("TLS 1.2 server: %v; client: %v", s.handshake, c.handshake)
 	}
 }
 
 func TestOtherProtocolRefused(t *testing.T) {
 	a, b := mustKey(t), mustKey(t)
-	c, s := shake(t, a.Client(b.Public(), "x"), b.Server("y", anyone))
-	if s.handshake == nil || !fault.Is(Explain(c.handshake), fault.Protocol) {
+	c, s := handshake(t, a.ClientConfig(b.Public(), "x"), b.ServerConfig("y", anyone))
+	if s.handshake == nil || !fault.Is(ExplainTLS(c.handshake), fault.Protocol) {
 		t.Errorf("other ALPN: %v; %v", c.handshake, s.handshake)
 	}
-	none := a.Client(b.Public(), "x")
+	none := a.ClientConfig(b.Public(), "x")
 	none.NextProtos, none.VerifyConnection = nil, nil
-	if _, s = shake(t, none, b.Server("x", anyone)); !fault.Is(s.handshake, fault.Protocol) {
+	if _, s = handshake(t, none, b.ServerConfig("x", anyone)); !fault.Is(s.handshake, fault.Protocol) {
 		t.Errorf("client without ALPN: %v", s.handshake)
 	}
-	quiet := b.Server("x", anyone)
+	quiet := b.ServerConfig("x", anyone)
 	quiet.NextProtos, quiet.VerifyConnection = nil, nil
-	if c, _ = shake(t, a.Client(b.Public(), "x"), quiet); !fault.Is(c.handshake, fault.Protocol) {
+	if c, _ = handshake(t, a.ClientConfig(b.Public(), "x"), quiet); !fault.Is(c.handshake, fault.Protocol) {
 		t.Errorf("server without ALPN: %v", c.handshake)
 	}
 }
@@ -153,14 +153,14 @@ func TestCertificateOfAnotherSortRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	odd := a.Client(b.Public(), "x")
+	odd := a.ClientConfig(b.Public(), "x")
 	odd.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: ec}}
-	if _, s := shake(t, odd, b.Server("x", anyone)); !fault.Is(s.handshake, fault.Protocol) {
+	if _, s := handshake(t, odd, b.ServerConfig("x", anyone)); !fault.Is(s.handshake, fault.Protocol) {
 		t.Errorf("ECDSA client: %v", s.handshake)
 	}
 	odd.Certificates = nil
-	c, s := shake(t, odd, b.Server("x", anyone))
-	if s.handshake == nil || !fault.Is(Explain(c.read), fault.UnknownDevice) {
+	c, s := handshake(t, odd, b.ServerConfig("x", anyone))
+	if s.handshake == nil || !fault.Is(ExplainTLS(c.read), fault.UnknownDevice) {
 		t.Errorf("client without certificate: %v; %v", c.read, s.handshake)
 	}
 }
@@ -168,14 +168,14 @@ func TestCertificateOfAnotherSortRefused(t *testing.T) {
 // TestStolenCertificate: the public key alone, without the secret, is no proof.
 func TestStolenCertificate(t *testing.T) {
 	a, b, thief := mustKey(t), mustKey(t), mustKey(t)
-	forged := thief.Client(b.Public(), "x")
+	forged := thief.ClientConfig(b.Public(), "x")
 	forged.Certificates = []tls.Certificate{{Certificate: a.cert.Certificate, PrivateKey: thief.private}}
-	if _, s := shake(t, forged, b.Server("x", anyone)); s.handshake == nil {
+	if _, s := handshake(t, forged, b.ServerConfig("x", anyone)); s.handshake == nil {
 		t.Error("the server believed a client that lacks the secret")
 	}
-	posing := thief.Server("x", anyone)
+	posing := thief.ServerConfig("x", anyone)
 	posing.Certificates = []tls.Certificate{{Certificate: b.cert.Certificate, PrivateKey: thief.private}}
-	if c, _ := shake(t, a.Client(b.Public(), "x"), posing); c.handshake == nil {
+	if c, _ := handshake(t, a.ClientConfig(b.Public(), "x"), posing); c.handshake == nil {
 		t.Error("the client believed a server that lacks the secret")
 	}
 }
@@ -184,10 +184,10 @@ func TestStolenCertificate(t *testing.T) {
 // session cache at the client.
 func TestNoResumption(t *testing.T) {
 	a, b := mustKey(t), mustKey(t)
-	client := a.Client(b.Public(), "x")
+	client := a.ClientConfig(b.Public(), "x")
 	client.ClientSessionCache, client.ServerName = tls.NewLRUClientSessionCache(4), "b"
 	for range 2 {
-		c, s := shake(t, client, b.Server("x", anyone))
+		c, s := handshake(t, client, b.ServerConfig("x", anyone))
 		if err := errors.Join(c.handshake, c.read, s.handshake, s.read); err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func TestNoResumption(t *testing.T) {
 
 func TestExplainLeavesOtherErrors(t *testing.T) {
 	for _, err := range []error{nil, io.EOF, net.ErrClosed, &net.OpError{Op: "read", Err: io.EOF}, &net.OpError{Op: "remote error"}} {
-		if got := Explain(err); got != err {
+		if got := ExplainTLS(err); got != err {
 			t.Errorf("%v became %v", err, got)
 		}
 	}
@@ -215,8 +215,8 @@ func TestExplainLeavesOtherErrors(t *testing.T) {
 			c.Close()
 		}
 	}()
-	_, err = tls.Dial("tcp", l.Addr().String(), mustKey(t).Client(PublicKey{}, "x"))
-	if err = Explain(err); !fault.Is(err, fault.Protocol) {
+	_, err = tls.Dial("tcp", l.Addr().String(), mustKey(t).ClientConfig(PublicKey{}, "x"))
+	if err = ExplainTLS(err); !fault.Is(err, fault.Protocol) {
 		t.Errorf("not TLS: %v", err)
 	}
 }

@@ -60,13 +60,13 @@ type Peer struct {
 	Servers []string `toml:"servers,omitempty" json:"servers,omitempty"`
 	// Paused tells that a helper or primary is trusted, but not used until it is
 	// resumed.
-	Paused bool `toml:"paused,omitempty" json:"paused,omitempty"` // see Trust.Pause
+	Paused bool `toml:"paused,omitempty" json:"paused,omitempty"` // see Trust.SetPaused
 }
 
-// Is reports whether the peer may have that role.
-func (p Peer) Is(r Role) bool { return slices.Contains(p.Roles, r) }
+// HasRole reports whether the peer may have that role.
+func (p Peer) HasRole(r Role) bool { return slices.Contains(p.Roles, r) }
 
-func (p Peer) check() error {
+func (p Peer) validate() error {
 	if err := checkName(p.Name); err != nil {
 		return err
 	}
@@ -133,17 +133,17 @@ func checkAddress(a string) error {
 	return nil
 }
 
-// peers is one state of the file, never changed once made.
-type peers struct {
+// trustState is one state of the file, never changed once made.
+type trustState struct {
 	list   []Peer // in the order of the file
 	byKey  map[PublicKey]int
 	byName map[string]int
 }
 
-func newPeers(list []Peer) (*peers, error) {
-	p := &peers{list, make(map[PublicKey]int, len(list)), make(map[string]int, len(list))}
+func newTrustState(list []Peer) (*trustState, error) {
+	p := &trustState{list, make(map[PublicKey]int, len(list)), make(map[string]int, len(list))}
 	for i, peer := range list {
-		if err := peer.check(); err != nil {
+		if err := peer.validate(); err != nil {
 			return nil, err
 		}
 		if _, ok := p.byName[peer.Name]; ok {
@@ -168,8 +168,8 @@ func newPeers(list []Peer) (*peers, error) {
 // All methods are safe for concurrent use, and lookups take no lock. Changes
 // by other processes are seen after Reload.
 type Trust struct {
-	path string
-	now  atomic.Pointer[peers]
+	path  string
+	state atomic.Pointer[trustState]
 
 	mu      sync.Mutex         // of who changes now; guards below
 	unsaved map[PublicKey]Peer // removed, but not yet in the file
@@ -204,30 +204,30 @@ func (t *Trust) Reload() error {
 	if p, err = t.withoutUnsaved(p); err != nil {
 		return err
 	}
-	t.now.Store(p)
+	t.state.Store(p)
 	return nil
 }
 
 // withoutUnsaved returns p without the devices that were removed and are still in the
 // file. Mu must be held.
-func (t *Trust) withoutUnsaved(p *peers) (*peers, error) {
+func (t *Trust) withoutUnsaved(p *trustState) (*trustState, error) {
 	if len(t.unsaved) == 0 {
 		return p, nil
 	}
-	return newPeers(slices.DeleteFunc(slices.Clone(p.list), func(p Peer) bool { _, ok := t.unsaved[p.Key]; return ok }))
+	return newTrustState(slices.DeleteFunc(slices.Clone(p.list), func(p Peer) bool { _, ok := t.unsaved[p.Key]; return ok }))
 }
 
 // readSaved returns what the file has.
-func (t *Trust) readSaved() (*peers, error) {
+func (t *Trust) readSaved() (*trustState, error) {
 	f, err := userfile.Open(t.path)
 	if errors.Is(err, os.ErrNotExist) {
-		return newPeers(nil)
+		return newTrustState(nil)
 	}
 	if err != nil {
 		return nil, fault.New(fault.Permission, fmt.Errorf("trust file: %w", err), "run mpbond as the user who made it")
 	}
 	defer f.Close()
-	if err := private(f, 0o022); err != nil { // it holds no secrets, but who writes it decides whom we trust
+	if err := checkPrivate(f, 0o022); err != nil { // it holds no secrets, but who writes it decides whom we trust
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxTrustFile+1))
@@ -240,27 +240,27 @@ func (t *Trust) readSaved() (*peers, error) {
 	return parseTrust(t.path, data)
 }
 
-func parseTrust(name string, data []byte) (*peers, error) {
+func parseTrust(name string, data []byte) (*trustState, error) {
 	var file trustFile
 	if err := config.Parse(name, data, &file); err != nil {
 		return nil, err
 	}
-	p, err := newPeers(file.Peer)
-	return p, fault.New(fault.Config, wrap(err, "trust file %s", name),
+	p, err := newTrustState(file.Peer)
+	return p, fault.New(fault.Config, wrapError(err, "trust file %s", name),
 		"mend the file, or move it away and pair the devices again")
 }
 
 // Peers lists all devices in the order of the file. The caller owns the list.
-func (t *Trust) Peers() []Peer { return slices.Clone(t.load().list) }
+func (t *Trust) Peers() []Peer { return slices.Clone(t.currentState().list) }
 
 // ByRole lists the devices that may have that role.
 func (t *Trust) ByRole(r Role) []Peer {
-	return slices.DeleteFunc(t.Peers(), func(p Peer) bool { return !p.Is(r) })
+	return slices.DeleteFunc(t.Peers(), func(p Peer) bool { return !p.HasRole(r) })
 }
 
 // Lookup finds a device by its key.
 func (t *Trust) Lookup(key PublicKey) (Peer, bool) {
-	p := t.load()
+	p := t.currentState()
 	i, ok := p.byKey[key]
 	if !ok {
 		return Peer{}, false
@@ -270,7 +270,7 @@ func (t *Trust) Lookup(key PublicKey) (Peer, bool) {
 
 // LookupName finds a device by its name.
 func (t *Trust) LookupName(name string) (Peer, bool) {
-	p := t.load()
+	p := t.currentState()
 	i, ok := p.byName[name]
 	if !ok {
 		return Peer{}, false
@@ -278,22 +278,22 @@ func (t *Trust) LookupName(name string) (Peer, bool) {
 	return p.list[i], true
 }
 
-// Allowed tells, for Key.Server, whether a key is that of a device that may
+// Allowed tells, for Key.ServerConfig, whether a key is that of a device that may
 // have role r, by the state of the file at the time of each call.
 func (t *Trust) Allowed(r Role) func(PublicKey) bool {
 	return func(key PublicKey) bool {
 		p, ok := t.Lookup(key)
-		return ok && p.Is(r)
+		return ok && p.HasRole(r)
 	}
 }
 
 // Add adds a device to the file. A name or key that is there already is a
 // fault of kind Exists, a peer that breaks the rules one of kind Usage.
 func (t *Trust) Add(peer Peer) error {
-	if err := peer.check(); err != nil {
+	if err := peer.validate(); err != nil {
 		return fault.New(fault.Usage, err, "")
 	}
-	return t.change(func(p *peers) ([]Peer, error) {
+	return t.updateFile(func(p *trustState) ([]Peer, error) {
 		if _, ok := p.byName[peer.Name]; ok {
 			return nil, fault.New(fault.Exists, fmt.Errorf("a device called %q is already trusted", peer.Name),
 				"choose another name, or run `mpbond trust remove` for it first")
@@ -315,11 +315,11 @@ func (t *Trust) Add(peer Peer) error {
 func (t *Trust) Remove(name string) error {
 	var removed Peer
 	isRead := false
-	err := t.change(func(p *peers) ([]Peer, error) {
+	err := t.updateFile(func(p *trustState) ([]Peer, error) {
 		isRead = true
 		i, ok := p.byName[name]
 		if !ok {
-			return nil, unknownName(name)
+			return nil, unknownNameError(name)
 		}
 		removed = p.list[i]
 		return slices.Delete(slices.Clone(p.list), i, i+1), nil
@@ -330,7 +330,7 @@ func (t *Trust) Remove(name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !isRead { // what was read before still says who is trusted
-		p := t.load()
+		p := t.currentState()
 		i, ok := p.byName[name]
 		if !ok {
 			return err
@@ -341,11 +341,11 @@ func (t *Trust) Remove(name string) error {
 		t.unsaved = map[PublicKey]Peer{}
 	}
 	t.unsaved[removed.Key] = removed
-	now, e := t.withoutUnsaved(t.load())
+	now, e := t.withoutUnsaved(t.currentState())
 	if e != nil {
 		return e
 	}
-	t.now.Store(now)
+	t.state.Store(now)
 	return fault.New(fault.NotSaved, fmt.Errorf("%s is cut off, but that is not yet written: %w", name, err),
 		cmp.Or(fault.HintOf(err), "make room on the disk, or mend its rights")+": it is written then; a restart before that trusts the device again")
 }
@@ -364,12 +364,12 @@ func (t *Trust) Unsaved() []string {
 
 // Save writes what Unsaved lists.
 func (t *Trust) Save() error {
-	return t.change(func(p *peers) ([]Peer, error) { return p.list, nil })
+	return t.updateFile(func(p *trustState) ([]Peer, error) { return p.list, nil })
 }
 
-// change applies edit to the newest state of the file and writes the result,
+// updateFile applies edit to the newest state of the file and writes the result,
 // all or nothing, one process at a time.
-func (t *Trust) change(edit func(*peers) ([]Peer, error)) error {
+func (t *Trust) updateFile(edit func(*trustState) ([]Peer, error)) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	dir := filepath.Dir(t.path)
@@ -389,7 +389,7 @@ func (t *Trust) change(edit func(*peers) ([]Peer, error)) error {
 	if err != nil {
 		return err
 	}
-	after, err := newPeers(list)
+	after, err := newTrustState(list)
 	if err != nil {
 		return err
 	}
@@ -400,15 +400,15 @@ func (t *Trust) change(edit func(*peers) ([]Peer, error)) error {
 	if err := writeFile(t.path, data); err != nil {
 		return fmt.Errorf("trust file %s: %w", t.path, err)
 	}
-	t.now.Store(after)
+	t.state.Store(after)
 	t.unsaved = nil
 	return nil
 }
 
-// load is the current state; a Trust whose first Reload failed trusts nobody.
-func (t *Trust) load() *peers {
-	if p := t.now.Load(); p != nil {
+// currentState is the current state; a Trust whose first Reload failed trusts nobody.
+func (t *Trust) currentState() *trustState {
+	if p := t.state.Load(); p != nil {
 		return p
 	}
-	return &peers{}
+	return &trustState{}
 }

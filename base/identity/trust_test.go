@@ -45,7 +45,7 @@ func TestTrust(t *testing.T) {
 		if p, ok := tr.Lookup(home.Key); !ok || fmt.Sprint(p) != fmt.Sprint(home) {
 			t.Errorf("Lookup: %v, %v", p, ok)
 		}
-		if p, ok := tr.LookupName("phone"); !ok || p.Key != phone.Key || !p.Is(RolePrimary) || p.Is(RoleServer) {
+		if p, ok := tr.LookupName("phone"); !ok || p.Key != phone.Key || !p.HasRole(RolePrimary) || p.HasRole(RoleServer) {
 			t.Errorf("LookupName: %v, %v", p, ok)
 		}
 		if got := tr.ByRole(RoleHelper); len(got) != 1 || got[0].Name != "phone" {
@@ -229,7 +229,7 @@ func FuzzTrustFile(f *testing.F) {
 			return
 		}
 		for _, peer := range p.list {
-			if err := peer.check(); err != nil {
+			if err := peer.validate(); err != nil {
 				t.Error(err)
 			}
 		}

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	every    = time.Minute
-	maxKinds = 64 // more share one
+	lineInterval = time.Minute
+	maxKinds     = 64 // more share one
 )
 
 // Limiter writes events to a log. Safe for concurrent use.
@@ -20,37 +20,37 @@ type Limiter struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
-	kinds map[string]*kind
+	kinds map[string]*eventKind
 }
 
-// kind is what happened of one kind.
-type kind struct {
+// eventKind is what happened of one kind.
+type eventKind struct {
 	last  time.Time // when a line was written
 	count int       // of events since
 	line  func()    // writes the last of them
 }
 
 // New returns a Limiter that writes to log.
-func New(log *slog.Logger) *Limiter { return &Limiter{log: log, kinds: map[string]*kind{}} }
+func New(log *slog.Logger) *Limiter { return &Limiter{log: log, kinds: map[string]*eventKind{}} }
 
 // Log writes an event at once, if it is the first of its kind within a minute. Of those
 // that follow the last one is written when the minute has passed, with their number as
 // "count"; at the level of debugging each is. What kinds there are must not be for others
 // to choose.
-func (l *Limiter) Log(level slog.Level, of, msg string, args ...any) {
+func (l *Limiter) Log(level slog.Level, kind, msg string, args ...any) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.kinds[of]
+	k := l.kinds[kind]
 	if k == nil && len(l.kinds) >= maxKinds {
-		of = ""
-		k = l.kinds[of]
+		kind = ""
+		k = l.kinds[kind]
 	}
 	if k == nil {
-		k = &kind{}
-		l.kinds[of] = k
+		k = &eventKind{}
+		l.kinds[kind] = k
 	}
-	if k.count == 0 && now.Sub(k.last) >= every {
+	if k.count == 0 && now.Sub(k.last) >= lineInterval {
 		k.last = now
 		l.log.Log(context.Background(), level, msg, args...)
 		return
@@ -59,12 +59,12 @@ func (l *Limiter) Log(level slog.Level, of, msg string, args ...any) {
 	l.log.Debug(msg, args...)
 	k.line = func() { l.log.Log(context.Background(), level, msg, append(args, "count", k.count)...) }
 	if k.count == 1 {
-		time.AfterFunc(k.last.Add(every).Sub(now), func() { l.flush(k) })
+		time.AfterFunc(k.last.Add(lineInterval).Sub(now), func() { l.writeSummary(k) })
 	}
 }
 
-// flush writes the line that stands for the events of a minute.
-func (l *Limiter) flush(k *kind) {
+// writeSummary writes the line that stands for the events of a minute.
+func (l *Limiter) writeSummary(k *eventKind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k.line()

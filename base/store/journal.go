@@ -32,24 +32,24 @@ import (
 const (
 	// maxFile bounds what is read: many times what is ever written.
 	maxFile = 64 * unit.MB
-	// rewriteAt is the size from which on the file is replaced by the lines that
+	// minRewriteSize is the size from which on the file is replaced by the lines that
 	// hold, when it is twice as long as these were: so each byte that is appended
 	// costs two that are rewritten at most.
-	rewriteAt = unit.MB
-	// syncEvery bounds what a power cut can take: the disk is asked to keep what
+	minRewriteSize = unit.MB
+	// syncInterval bounds what a power cut can take: the disk is asked to keep what
 	// was written.
-	syncEvery = 30 * time.Second
-	// lockEvery is how often one that waits for another process to end looks.
-	lockEvery = 20 * time.Millisecond
+	syncInterval = 30 * time.Second
+	// lockRetryInterval is how often one that waits for another process to end looks.
+	lockRetryInterval = 20 * time.Millisecond
 )
 
 // Journal is such a file. Its methods are called by one goroutine at a time.
 type Journal struct {
-	path string
-	f    *os.File
-	size int64
-	held int64 // size after the last Rewrite
-	torn bool  // the last line has no end
+	path          string
+	file          *os.File
+	size          int64
+	rewrittenSize int64 // size after the last Rewrite
+	hasTornLine   bool  // the last line has no end
 
 	synced  time.Time
 	syncing atomic.Bool
@@ -71,7 +71,7 @@ func Open(path string, wait time.Duration, take func(line []byte) error) (j *Jou
 	if err != nil {
 		return nil, nil, err
 	}
-	j = &Journal{path: path, f: f}
+	j = &Journal{path: path, file: f}
 	data, err := io.ReadAll(io.LimitReader(f, int64(maxFile)+1))
 	if err != nil {
 		f.Close()
@@ -86,22 +86,22 @@ func Open(path string, wait time.Duration, take func(line []byte) error) (j *Jou
 	for _, line := range lines {
 		text, whole := bytes.CutSuffix(line, []byte("\n"))
 		if len(bytes.TrimSpace(text)) == 0 {
-			j.torn = !whole && len(text) > 0
+			j.hasTornLine = !whole && len(text) > 0
 			continue
 		}
 		switch err := take(text); {
 		case err != nil && whole:
 			bad++
 		case err != nil: // it was being written
-			j.cut(j.size - int64(len(line)))
+			j.truncateTo(j.size - int64(len(line)))
 		default:
-			j.torn = !whole
+			j.hasTornLine = !whole
 		}
 	}
 	if bad > 0 {
 		aside := path + ".bad"
 		damage = fmt.Errorf("%s: %d lines are damaged; the file is kept as %s", path, bad, aside)
-		if err := copyTo(f, aside); err != nil {
+		if err := copyFile(f, aside); err != nil {
 			damage = fmt.Errorf("%s: %d lines are damaged, and the file cannot be kept aside: %w", path, bad, err)
 		}
 	}
@@ -110,13 +110,13 @@ func Open(path string, wait time.Duration, take func(line []byte) error) (j *Jou
 
 // openLocked opens the file at path when no other process has it.
 func openLocked(path string, wait time.Duration) (*os.File, error) {
-	for begin := time.Now(); ; time.Sleep(lockEvery) {
+	for begin := time.Now(); ; time.Sleep(lockRetryInterval) {
 		f, err := openOrCreate(path)
 		if err != nil && !errors.Is(err, fs.ErrExist) { // else it was made just now
 			return nil, err
 		}
 		if err == nil {
-			err = lock(f)
+			err = tryLock(f)
 		}
 		if err == nil {
 			own, _ := f.Stat()
@@ -160,23 +160,23 @@ func openOrCreate(path string) (*os.File, error) {
 // the file: tell it again.
 func (j *Journal) Append(lines ...any) error {
 	var b bytes.Buffer
-	if j.torn {
+	if j.hasTornLine {
 		b.WriteByte('\n')
 	}
-	if err := encode(&b, lines); err != nil {
+	if err := encodeLines(&b, lines); err != nil {
 		return err
 	}
-	n, err := j.f.Write(b.Bytes())
+	n, err := j.file.Write(b.Bytes())
 	if err != nil {
 		if n > 0 {
-			j.cut(j.size)
+			j.truncateTo(j.size)
 		}
-		return explain(err)
+		return explainWriteError(err)
 	}
-	j.size, j.torn = j.size+int64(n), false
-	if now := time.Now(); now.Sub(j.synced) >= syncEvery && j.syncing.CompareAndSwap(false, true) {
+	j.size, j.hasTornLine = j.size+int64(n), false
+	if now := time.Now(); now.Sub(j.synced) >= syncInterval && j.syncing.CompareAndSwap(false, true) {
 		j.synced = now
-		f := j.f
+		f := j.file
 		j.syncs.Go(func() { // a slow disk must not hold up the next line
 			_ = f.Sync() // it is asked again
 			j.syncing.Store(false)
@@ -185,38 +185,38 @@ func (j *Journal) Append(lines ...any) error {
 	return nil
 }
 
-// cut takes a line in part off the end.
-func (j *Journal) cut(size int64) {
-	if j.f.Truncate(size) == nil {
+// truncateTo takes a line in part off the end.
+func (j *Journal) truncateTo(size int64) {
+	if j.file.Truncate(size) == nil {
 		j.size = size
 	} else {
-		j.torn = true
+		j.hasTornLine = true
 	}
 }
 
-// Long reports whether the file should be replaced, with Rewrite.
-func (j *Journal) Long() bool {
-	limit := max(int64(rewriteAt), 2*j.held)
-	return j.size > min(limit, int64(maxFile-rewriteAt)) // it must be read again
+// NeedsRewrite reports whether the file should be replaced, with Rewrite.
+func (j *Journal) NeedsRewrite() bool {
+	limit := max(int64(minRewriteSize), 2*j.rewrittenSize)
+	return j.size > min(limit, int64(maxFile-minRewriteSize)) // it must be read again
 }
 
 // Rewrite makes lines all that the file has. Whenever the process ends, or the
 // power, the file is the old one or the new one.
 func (j *Journal) Rewrite(lines ...any) error {
 	var b bytes.Buffer
-	if err := encode(&b, lines); err != nil {
+	if err := encodeLines(&b, lines); err != nil {
 		return err
 	}
 	f, err := userfile.CreateNew(j.path + ".new")
 	if err != nil {
-		return explain(err)
+		return explainWriteError(err)
 	}
 	_, err = f.Write(b.Bytes())
 	if err == nil {
 		err = f.Sync()
 	}
 	if err == nil {
-		err = lock(f)
+		err = tryLock(f)
 	}
 	if err == nil {
 		err = userfile.Rename(f.Name(), j.path)
@@ -224,27 +224,27 @@ func (j *Journal) Rewrite(lines ...any) error {
 	if err != nil {
 		f.Close()
 		_ = userfile.Remove(f.Name())
-		return explain(err)
+		return explainWriteError(err)
 	}
 	if dir, err := userfile.Open(filepath.Dir(j.path)); err == nil { // so that the new name survives too
 		_ = dir.Sync()
 		dir.Close()
 	}
 	j.syncs.Wait()
-	j.f.Close()
-	j.f, j.size, j.held, j.torn = f, int64(b.Len()), int64(b.Len()), false
+	j.file.Close()
+	j.file, j.size, j.rewrittenSize, j.hasTornLine = f, int64(b.Len()), int64(b.Len()), false
 	return nil
 }
 
 // Close ends it; what was appended is in the file. Another process can have that
 // before the disk has all.
 func (j *Journal) Close() error {
-	unlock(j.f)
+	releaseLock(j.file)
 	j.syncs.Wait()
-	return errors.Join(j.f.Sync(), j.f.Close())
+	return errors.Join(j.file.Sync(), j.file.Close())
 }
 
-func encode(b *bytes.Buffer, lines []any) error {
+func encodeLines(b *bytes.Buffer, lines []any) error {
 	for _, l := range lines {
 		text, err := json.Marshal(l)
 		if err != nil {
@@ -256,7 +256,7 @@ func encode(b *bytes.Buffer, lines []any) error {
 	return nil
 }
 
-func copyTo(f *os.File, path string) error {
+func copyFile(f *os.File, path string) error {
 	out, err := userfile.CreateNew(path)
 	if err != nil {
 		return err
@@ -265,8 +265,8 @@ func copyTo(f *os.File, path string) error {
 	return errors.Join(err, out.Sync(), out.Close())
 }
 
-// explain says what can be done about a disk that takes nothing.
-func explain(err error) error {
+// explainWriteError says what can be done about a disk that takes nothing.
+func explainWriteError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fault.New(fault.Limit, err, "the disk is full: make room; what was counted is kept in memory until then")
 	}

@@ -35,7 +35,7 @@ func (s state) take(line []byte) error {
 	return nil
 }
 
-func open(t *testing.T, path string) (*Journal, state, error) {
+func openTestJournal(t *testing.T, path string) (*Journal, state, error) {
 	t.Helper()
 	s := state{}
 	j, damage, err := Open(path, 0, s.take)
@@ -46,7 +46,7 @@ func open(t *testing.T, path string) (*Journal, state, error) {
 	return j, s, damage
 }
 
-func has(t *testing.T, got, want state) {
+func checkState(t *testing.T, got, want state) {
 	t.Helper()
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -55,8 +55,8 @@ func has(t *testing.T, got, want state) {
 
 func TestJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "x.jsonl")
-	j, s, damage := open(t, path)
-	has(t, s, state{})
+	j, s, damage := openTestJournal(t, path)
+	checkState(t, s, state{})
 	for n := range 3 {
 		if err := j.Append(row{"a", n}, row{fmt.Sprint("b", n), n}); err != nil {
 			t.Fatal(err)
@@ -71,8 +71,8 @@ func TestJournal(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	j, s, _ = open(t, path)
-	has(t, s, state{"a": 2, "b0": 0, "b1": 1, "b2": 2})
+	j, s, _ = openTestJournal(t, path)
+	checkState(t, s, state{"a": 2, "b0": 0, "b1": 1, "b2": 2})
 	if err := j.Rewrite(row{"a", 7}); err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +83,8 @@ func TestJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.Close()
-	_, s, _ = open(t, path)
-	has(t, s, state{"a": 7, "c": 1})
+	_, s, _ = openTestJournal(t, path)
+	checkState(t, s, state{"a": 7, "c": 1})
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); len(left) != 1 {
 		t.Errorf("files: %v", left)
 	}
@@ -95,9 +95,9 @@ func TestJournal(t *testing.T) {
 func TestLockIsAwaited(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl")
 	for n := range 5 {
-		j, s, _ := open(t, path)
+		j, s, _ := openTestJournal(t, path)
 		if n > 0 {
-			has(t, s, state{"a": n - 1})
+			checkState(t, s, state{"a": n - 1})
 		}
 		opened := make(chan *Journal)
 		s = state{}
@@ -116,7 +116,7 @@ func TestLockIsAwaited(t *testing.T) {
 		if next == nil {
 			t.FailNow()
 		}
-		has(t, s, state{"a": n})
+		checkState(t, s, state{"a": n})
 		next.Close()
 	}
 }
@@ -125,7 +125,7 @@ func TestLockIsAwaited(t *testing.T) {
 // was killed while it wrote, every whole line is read, and nothing is damage.
 func TestCutAnywhere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl")
-	j, _, _ := open(t, path)
+	j, _, _ := openTestJournal(t, path)
 	for n := range 4 {
 		if err := j.Append(row{"a", n + 1}); err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestCutAnywhere(t *testing.T) {
 		if err := os.WriteFile(path, whole[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		j, s, damage := open(t, path)
+		j, s, damage := openTestJournal(t, path)
 		want := strings.Count(string(whole[:n]), "\n")
 		if n < len(whole) && whole[n] == '\n' {
 			want++ // but for its end
@@ -167,8 +167,8 @@ func TestDamage(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, s, damage := open(t, path)
-	has(t, s, state{"a": 1, "c": 3})
+	_, s, damage := openTestJournal(t, path)
+	checkState(t, s, state{"a": 1, "c": 3})
 	if damage == nil || !strings.Contains(damage.Error(), "2 lines") || !strings.Contains(damage.Error(), path+".bad") {
 		t.Errorf("%v", damage)
 	}
@@ -181,7 +181,7 @@ func TestDamage(t *testing.T) {
 // because what holds is much.
 func TestLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl")
-	j, _, _ := open(t, path)
+	j, _, _ := openTestJournal(t, path)
 	some := func(n unit.Bytes) (lines []any) {
 		for each := unit.Bytes(1000); n > 0; n -= each {
 			lines = append(lines, row{strings.Repeat("x", int(each)), 1})
@@ -190,19 +190,19 @@ func TestLong(t *testing.T) {
 	}
 	step := func(what string, err error, want bool) {
 		t.Helper()
-		if err != nil || j.Long() != want {
-			t.Errorf("%s: long is %v at %d, %v; want %v", what, j.Long(), j.size, err, want)
+		if err != nil || j.NeedsRewrite() != want {
+			t.Errorf("%s: long is %v at %d, %v; want %v", what, j.NeedsRewrite(), j.size, err, want)
 		}
 	}
-	step("a little", j.Append(some(rewriteAt/2)...), false)
-	step("more", j.Append(some(rewriteAt/2)...), true)
-	step("rewritten to much", j.Rewrite(some(2*rewriteAt)...), false)
+	step("a little", j.Append(some(minRewriteSize/2)...), false)
+	step("more", j.Append(some(minRewriteSize/2)...), true)
+	step("rewritten to much", j.Rewrite(some(2*minRewriteSize)...), false)
 	step("a line", j.Append(row{"a", 1}), false)
-	step("nearly as much again", j.Append(some(2*rewriteAt-20*unit.KB)...), false)
+	step("nearly as much again", j.Append(some(2*minRewriteSize-20*unit.KB)...), false)
 	step("as much again", j.Append(some(200*unit.KB)...), true)
 	step("rewritten to little", j.Rewrite(some(unit.KB)...), false)
 	step("more than that", j.Append(some(10*unit.KB)...), false)
-	j.held, j.size = int64(maxFile)/2+1, int64(maxFile-rewriteAt)+1 // else it would grow to what is not read
+	j.rewrittenSize, j.size = int64(maxFile)/2+1, int64(maxFile-minRewriteSize)+1 // else it would grow to what is not read
 	step("more than can be read soon", nil, true)
 }
 
@@ -215,26 +215,26 @@ func TestFullDisk(t *testing.T) {
 	}
 	defer full.Close()
 	path := filepath.Join(t.TempDir(), "x.jsonl")
-	j, _, _ := open(t, path)
+	j, _, _ := openTestJournal(t, path)
 	if err := j.Append(row{"a", 1}); err != nil {
 		t.Fatal(err)
 	}
-	disk := j.f
-	j.f = full
+	disk := j.file
+	j.file = full
 	if err := j.Append(row{"a", 2}); !fault.Is(err, fault.Limit) || fault.HintOf(err) == "" {
 		t.Errorf("%v", err)
 	}
-	j.f = disk
+	j.file = disk
 	if _, err := disk.WriteString(`{"key":"a","n"`); err != nil { // what a disk takes that is full then
 		t.Fatal(err)
 	}
-	j.cut(j.size)
+	j.truncateTo(j.size)
 	if err := j.Append(row{"a", 3}); err != nil {
 		t.Fatal(err)
 	}
 	j.Close()
-	_, s, damage := open(t, path)
-	has(t, s, state{"a": 3})
+	_, s, damage := openTestJournal(t, path)
+	checkState(t, s, state{"a": 3})
 	if damage != nil {
 		t.Error(damage)
 	}

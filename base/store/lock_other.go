@@ -4,7 +4,7 @@ package store
 
 import "os"
 
-// lock does nothing where files cannot be locked.
-func lock(*os.File) error { return nil }
+// tryLock does nothing where files cannot be locked.
+func tryLock(*os.File) error { return nil }
 
-func unlock(*os.File) {}
+func releaseLock(*os.File) {}

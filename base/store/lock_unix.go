@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock takes the file for this process, until it is closed.
-func lock(f *os.File) error {
+// tryLock takes the file for this process, until it is closed.
+func tryLock(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return errors.New("it is in use")
@@ -18,5 +18,5 @@ func lock(f *os.File) error {
 	return nil // where locks do not work, there are none
 }
 
-// unlock lets other processes have the file, which is still open.
-func unlock(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }
+// releaseLock lets other processes have the file, which is still open.
+func releaseLock(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }

@@ -39,21 +39,21 @@ func TestRootsFilesAreTheDirectorys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if userfile.Mine(st) || !userfile.MineIn(st, dir) || !st.Mode().IsRegular() || st.Mode().Perm() != 0o600 {
+		if userfile.IsOwn(st) || !userfile.IsOwnIn(st, dir) || !st.Mode().IsRegular() || st.Mode().Perm() != 0o600 {
 			t.Errorf("%s is root's, or %v", path, st.Mode())
 		}
 	}
-	j, _, _ := open(t, path)
+	j, _, _ := openTestJournal(t, path)
 	belongs(path)
 	if err := j.Rewrite(row{"a", 1}); err != nil {
 		t.Fatal(err)
 	}
 	belongs(path)
-	if _, err := j.f.WriteString("damage\n"); err != nil {
+	if _, err := j.file.WriteString("damage\n"); err != nil {
 		t.Fatal(err)
 	}
 	j.Close()
-	if _, s, damage := open(t, path); damage == nil || s["a"] != 1 {
+	if _, s, damage := openTestJournal(t, path); damage == nil || s["a"] != 1 {
 		t.Errorf("%v, %v", s, damage)
 	}
 	belongs(path)
@@ -133,7 +133,7 @@ func TestNothingPlanted(t *testing.T) {
 			case c.refused && !fault.Is(err, fault.Permission), !c.refused && err != nil:
 				t.Fatalf("opened: %v", err)
 			case c.refused:
-				has(t, s, state{})
+				checkState(t, s, state{})
 				if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) || owner(after) != owner(before) {
 					t.Errorf("what was there is %v now, %v", after, err)
 				}
@@ -153,7 +153,7 @@ func TestNothingPlanted(t *testing.T) {
 					t.Fatal(err)
 				}
 				j.Close()
-				has(t, s, state{"a": 2})
+				checkState(t, s, state{"a": 2})
 			}
 			text, err := os.ReadFile(secret)
 			if err != nil {

@@ -11,19 +11,19 @@ type Joules float64
 // Milliwatts is a power, in the unit in which those of radios are published.
 type Milliwatts float64
 
-// Over is what the power comes to in so many seconds.
-func (p Milliwatts) Over(seconds float64) Joules { return Joules(float64(p) * seconds / 1e3) }
+// EnergyOver is what the power comes to in so many seconds.
+func (p Milliwatts) EnergyOver(seconds float64) Joules { return Joules(float64(p) * seconds / 1e3) }
 
 // String writes an energy as people read it: "1.9 J", "12.3 mJ", "5.4 kJ".
 func (j Joules) String() string {
 	switch a := math.Abs(float64(j)); {
 	case a < 1 && j != 0:
-		return short(float64(j)*1e3) + " mJ"
+		return formatShort(float64(j)*1e3) + " mJ"
 	case a >= 1e3:
-		return short(float64(j)/1e3) + " kJ"
+		return formatShort(float64(j)/1e3) + " kJ"
 	}
-	return short(float64(j)) + " J"
+	return formatShort(float64(j)) + " J"
 }
 
 // String writes a power: "1060 mW".
-func (p Milliwatts) String() string { return fmt.Sprintf("%s mW", short(float64(p))) }
+func (p Milliwatts) String() string { return fmt.Sprintf("%s mW", formatShort(float64(p))) }

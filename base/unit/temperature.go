@@ -9,7 +9,7 @@ import (
 // known": nothing that we measure is that cold.
 type Temperature uint16
 
-const freezing = 2732 // 273.15 K, rounded up once for both directions
+const zeroCelsius = 2732 // 273.15 K, rounded up once for both directions
 
 // Celsius makes a Temperature of °C, to a tenth of a degree. What nothing that
 // works can have, below -100 °C or above 200 °C, is not known.
@@ -17,11 +17,11 @@ func Celsius(c float64) Temperature {
 	if !(c >= -100 && c <= 200) {
 		return 0
 	}
-	return Temperature(math.Round(c*10)) + freezing
+	return Temperature(math.Round(c*10)) + zeroCelsius
 }
 
 // Celsius is the temperature in °C, to a tenth of a degree.
-func (t Temperature) Celsius() float64 { return (float64(t) - freezing) / 10 }
+func (t Temperature) Celsius() float64 { return (float64(t) - zeroCelsius) / 10 }
 
 // String is like "31.5 °C".
 func (t Temperature) String() string {

@@ -73,11 +73,11 @@ func (r Rate) Bytes(d time.Duration) Bytes {
 func (r Rate) String() string {
 	switch a := max(r, -r); {
 	case a >= Gbps:
-		return short(float64(r)/1e9) + " Gbit/s"
+		return formatShort(float64(r)/1e9) + " Gbit/s"
 	case a >= Mbps:
-		return short(float64(r)/1e6) + " Mbit/s"
+		return formatShort(float64(r)/1e6) + " Mbit/s"
 	case a >= Kbps:
-		return short(float64(r)/1e3) + " kbit/s"
+		return formatShort(float64(r)/1e3) + " kbit/s"
 	}
 	return strconv.FormatInt(int64(r), 10) + " bit/s"
 }
@@ -86,11 +86,11 @@ func (r Rate) String() string {
 func (b Bytes) String() string {
 	switch a := max(b, -b); {
 	case a >= GB:
-		return short(float64(b)/float64(GB)) + " GB"
+		return formatShort(float64(b)/float64(GB)) + " GB"
 	case a >= MB:
-		return short(float64(b)/float64(MB)) + " MB"
+		return formatShort(float64(b)/float64(MB)) + " MB"
 	case a >= KB:
-		return short(float64(b)/float64(KB)) + " KB"
+		return formatShort(float64(b)/float64(KB)) + " KB"
 	}
 	return strconv.FormatInt(int64(b), 10) + " B"
 }
@@ -109,8 +109,8 @@ func (b Bytes) Decimal() string {
 	return fmt.Sprintf("%d B", int64(b))
 }
 
-// short keeps three significant digits and no trailing zeros.
-func short(v float64) string {
+// formatShort keeps three significant digits and no trailing zeros.
+func formatShort(v float64) string {
 	prec := 2
 	if a := math.Abs(v); a >= 100 {
 		prec = 0
@@ -127,7 +127,7 @@ func short(v float64) string {
 // ParseRate reads "8Mbit/s", "8 mbit", "500 kbit/s", "1.5Gbps" or "9600"
 // (bits per second). It refuses negative and non-finite values.
 func ParseRate(s string) (Rate, error) {
-	v, suffix, err := split(s)
+	v, suffix, err := splitUnit(s)
 	if err != nil {
 		return 0, fmt.Errorf("rate %q: %w (write it like 8Mbit/s)", s, err)
 	}
@@ -154,7 +154,7 @@ func ParseRate(s string) (Rate, error) {
 // ParseBytes reads "512KB", "10 MB", "1GiB" or "1500". KB, MB and GB are
 // powers of 1024 with or without the "i".
 func ParseBytes(s string) (Bytes, error) {
-	v, suffix, err := split(s)
+	v, suffix, err := splitUnit(s)
 	if err != nil {
 		return 0, fmt.Errorf("size %q: %w (write it like 512KB)", s, err)
 	}
@@ -177,7 +177,7 @@ func ParseBytes(s string) (Bytes, error) {
 	return Bytes(math.Round(v * float64(scale))), nil
 }
 
-func split(s string) (v float64, suffix string, err error) {
+func splitUnit(s string) (v float64, suffix string, err error) {
 	s = strings.ToLower(strings.TrimSpace(s))
 	i := 0
 	for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == '.') {
@@ -194,7 +194,7 @@ func split(s string) (v float64, suffix string, err error) {
 // number without one is refused, unless it is 0.
 func (r *Rate) UnmarshalText(t []byte) (err error) {
 	*r, err = ParseRate(string(t))
-	if _, unit, e := split(string(t)); err == nil && e == nil && unit == "" && *r != 0 {
+	if _, unit, e := splitUnit(string(t)); err == nil && e == nil && unit == "" && *r != 0 {
 		return fmt.Errorf("rate %q: it has no unit (write it like 8Mbit/s)", t)
 	}
 	return err

@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// owner is the user whose rights are used for the files at a path.
+// fileAccess is the user whose rights are used for the files at a path.
 //
 // Root's process may be asked to work in a user's directory, with sudo and
 // MPBOND_HOME, say, or for a service. That user can put a link, a FIFO or another
@@ -21,38 +21,38 @@ import (
 // everything there: what the user may not do, it cannot be made to do. The first
 // directory on the way that is not root's decides, since nobody but root can change
 // what is above it. See docs/adr/0012-files-with-the-rights-of-their-user.md.
-type owner struct {
-	own    bool   // the process's own rights
-	open   string // a directory on the way that others than root may change; "": none
-	shared bool   // others may make files in the directory: root follows no link there
-	uid    int    // unless own
-	pin    string // the directory that decided, as a path; "": none
-	path   string // with pin: from there
+type fileAccess struct {
+	ownRights bool   // the process's own rights
+	openDir   string // a directory on the way that others than root may change; "": none
+	shared    bool   // others may make files in the directory: root follows no link there
+	uid       int    // unless own
+	pin       string // the directory that decided, as a path; "": none
+	path      string // with pin: from there
 }
 
 // The functions of this file do what those of package os do, with the rights of the
 // user to whom the files belong: see owner.
 
-// Do calls f with a path that leads to where path does. For root's process in a
+// WithOwnerRights calls f with a path that leads to where path does. For root's process in a
 // user's directory f runs with that user's rights, on a thread of its own, and must
 // start no goroutine that uses the path. Use it for what no other function here does:
 // to listen or to dial at a Unix socket, or to watch a directory.
-func Do(path string, f func(path string) error) error {
-	o, err := find(path)
+func WithOwnerRights(path string, f func(path string) error) error {
+	o, err := findAccess(path)
 	if err != nil {
 		return err
 	}
-	return o.do(f)
+	return o.withRights(f)
 }
 
-// doEntry is Do for what changes the entry of a directory and never follows a link
+// withDirRights is Do for what changes the entry of a directory and never follows a link
 // in its place: there the directory alone decides on the rights.
-func doEntry(path string, f func(path string) error) error {
+func withDirRights(path string, f func(path string) error) error {
 	dir, base := filepath.Split(path)
 	if dir == "" {
 		dir = "."
 	}
-	return Do(dir, func(dir string) error { return f(filepath.Join(dir, base)) })
+	return WithOwnerRights(dir, func(dir string) error { return f(filepath.Join(dir, base)) })
 }
 
 // Open opens a file or a directory for reading.
@@ -61,21 +61,21 @@ func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY, 0)
 // OpenFile opens a file. For root's process in a user's directory it must be a plain
 // one, or a directory, and one to be written has no other name.
 func OpenFile(path string, flag int, mode fs.FileMode) (*os.File, error) {
-	return open(path, flag, mode, true)
+	return openChecked(path, flag, mode, true)
 }
 
 // OpenSpecial is OpenFile of what may be a FIFO or a device too.
-func OpenSpecial(path string, flag int) (*os.File, error) { return open(path, flag, 0, false) }
+func OpenSpecial(path string, flag int) (*os.File, error) { return openChecked(path, flag, 0, false) }
 
-func open(path string, flag int, mode fs.FileMode, plain bool) (f *os.File, err error) {
-	o, err := find(path)
+func openChecked(path string, flag int, mode fs.FileMode, plain bool) (f *os.File, err error) {
+	o, err := findAccess(path)
 	if err != nil {
 		return nil, err
 	}
-	if o.own && flag&NoFollow != 0 {
+	if o.ownRights && flag&NoFollow != 0 {
 		o.path = filepath.Clean(path) // not where it leads
 	}
-	if o.own && !o.shared {
+	if o.ownRights && !o.shared {
 		return os.OpenFile(o.path, flag, mode)
 	}
 	truncate := flag&os.O_TRUNC != 0
@@ -86,7 +86,7 @@ func open(path string, flag int, mode fs.FileMode, plain bool) (f *os.File, err 
 	if plain {
 		flag |= NoWait // a FIFO in the file's place
 	}
-	err = o.do(func(actual string) (err error) {
+	err = o.withRights(func(actual string) (err error) {
 		f, err = openNamed(actual, path, flag, mode)
 		return err
 	})
@@ -115,7 +115,7 @@ func checkPlain(f *os.File, write bool) error {
 		return err
 	case !st.Mode().IsRegular() && !st.IsDir():
 		return &fs.PathError{Op: "open", Path: f.Name(), Err: fmt.Errorf("it is no plain file: %w", fs.ErrPermission)}
-	case write && st.Mode().IsRegular() && links(st) > 1:
+	case write && st.Mode().IsRegular() && linkCount(st) > 1:
 		return &fs.PathError{Op: "open", Path: f.Name(), Err: fmt.Errorf("it has another name too (a hard link): %w", fs.ErrPermission)}
 	}
 	return nil
@@ -177,13 +177,13 @@ func CreateNew(path string) (*os.File, error) {
 
 // Stat describes the file at path, or where it links to.
 func Stat(path string) (st fs.FileInfo, err error) {
-	err = Do(path, func(path string) (err error) { st, err = os.Stat(path); return err })
+	err = WithOwnerRights(path, func(path string) (err error) { st, err = os.Stat(path); return err })
 	return st, err
 }
 
 // Lstat describes the file at path, which may be a link.
 func Lstat(path string) (st fs.FileInfo, err error) {
-	err = doEntry(path, func(path string) (err error) { st, err = os.Lstat(path); return err })
+	err = withDirRights(path, func(path string) (err error) { st, err = os.Lstat(path); return err })
 	return st, err
 }
 
@@ -195,24 +195,24 @@ func Exists(path string) bool {
 
 // ReadDir lists a directory, by name.
 func ReadDir(path string) (list []fs.DirEntry, err error) {
-	err = Do(path, func(path string) (err error) { list, err = os.ReadDir(path); return err })
+	err = WithOwnerRights(path, func(path string) (err error) { list, err = os.ReadDir(path); return err })
 	return list, err
 }
 
 // Remove removes a file or an empty directory.
-func Remove(path string) error { return doEntry(path, os.Remove) }
+func Remove(path string) error { return withDirRights(path, os.Remove) }
 
 // Rename gives a file another name in the same directory.
-func Rename(from, to string) error { return between(from, to, os.Rename) }
+func Rename(from, to string) error { return withinDir(from, to, os.Rename) }
 
 // Link gives a file a second name in the same directory.
-func Link(from, to string) error { return between(from, to, os.Link) }
+func Link(from, to string) error { return withinDir(from, to, os.Link) }
 
-func between(from, to string, f func(from, to string) error) error {
+func withinDir(from, to string, f func(from, to string) error) error {
 	if a, b := absoluteDir(from), absoluteDir(to); a != b {
 		return &os.LinkError{Op: "move", Old: from, New: to, Err: errors.New("they are in different directories")}
 	}
-	return doEntry(to, func(to string) error { return f(filepath.Join(filepath.Dir(to), filepath.Base(from)), to) })
+	return withDirRights(to, func(to string) error { return f(filepath.Join(filepath.Dir(to), filepath.Base(from)), to) })
 }
 
 // absoluteDir returns the directory that a path is in: an open file has an absolute name,
@@ -227,22 +227,22 @@ func absoluteDir(path string) string {
 
 // Chmod changes the rights of the file at path.
 func Chmod(path string, mode fs.FileMode) error {
-	return Do(path, func(path string) error { return os.Chmod(path, mode) })
+	return WithOwnerRights(path, func(path string) error { return os.Chmod(path, mode) })
 }
 
 // Resolve returns where path leads through links, as far as the rights of the user of
 // the files at path go there too, or path.
 func Resolve(path string) string {
-	o, err := find(path)
+	o, err := findAccess(path)
 	if err != nil {
 		return path
 	}
 	to := path
-	err = o.do(func(string) (err error) { to, err = filepath.EvalSymlinks(path); return err })
+	err = o.withRights(func(string) (err error) { to, err = filepath.EvalSymlinks(path); return err })
 	if err != nil {
 		return path
 	}
-	if there, err := find(to); err != nil || there.uid != o.uid {
+	if there, err := findAccess(to); err != nil || there.uid != o.uid {
 		return path
 	}
 	return to
@@ -261,7 +261,7 @@ func MkdirAll(path string, mode fs.FileMode) error {
 			return err
 		}
 	}
-	err := doEntry(path, func(path string) error { return os.Mkdir(path, mode) })
+	err := withDirRights(path, func(path string) error { return os.Mkdir(path, mode) })
 	if errors.Is(err, fs.ErrExist) { // made meanwhile
 		if st, e := Stat(path); e == nil && st.IsDir() {
 			return nil

@@ -17,9 +17,9 @@ import (
 
 const someUser = 12345
 
-// usersDir is a directory of a user's, in one that is closed to them, as systemd keeps
+// newUserDir is a directory of a user's, in one that is closed to them, as systemd keeps
 // those of its services; and a file of root's beside it, which they cannot read.
-func usersDir(t *testing.T) (dir, secret string) {
+func newUserDir(t *testing.T) (dir, secret string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to work in another user's directory")
@@ -46,7 +46,7 @@ func belongsTo(t *testing.T, path string, uid uint32) {
 // TestNothingOfRootsThroughAUsersDirectory: whatever the user has put in the way, no
 // function reads, changes or makes what the user could not.
 func TestNothingOfRootsThroughAUsersDirectory(t *testing.T) {
-	dir, secret := usersDir(t)
+	dir, secret := newUserDir(t)
 	closed := filepath.Join(filepath.Dir(secret), "closed") // root's
 	if err := errors.Join(os.Mkdir(closed, 0o700), os.WriteFile(filepath.Join(closed, "file"), []byte("secret"), 0o600)); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestNothingOfRootsThroughAUsersDirectory(t *testing.T) {
 		}
 	}
 	listen := func(path string) error {
-		return Do(filepath.Dir(path), func(dir string) error {
+		return WithOwnerRights(filepath.Dir(path), func(dir string) error {
 			l, err := net.Listen("unix", filepath.Join(dir, filepath.Base(path)))
 			if err == nil {
 				l.Close()
@@ -171,7 +171,7 @@ func idsNow(t *testing.T) (uid, gid uint32, mode fs.FileMode) {
 // user's, under the name that was given; a directory above that is closed to the user
 // keeps root out of nothing.
 func TestUsersFilesStayTheUsers(t *testing.T) {
-	dir, _ := usersDir(t)
+	dir, _ := newUserDir(t)
 	deep, path := filepath.Join(dir, "a", "b"), filepath.Join(dir, "a", "b", "file")
 	if err := MkdirAll(deep, 0o700); err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestUsersFilesStayTheUsers(t *testing.T) {
 // TestSwappedWhileUsed: whoever swaps a directory for a link as fast as possible wins
 // nothing.
 func TestSwappedWhileUsed(t *testing.T) {
-	dir, secret := usersDir(t)
+	dir, secret := newUserDir(t)
 	sub, aside := filepath.Join(dir, "sub"), filepath.Join(dir, "aside")
 	target := filepath.Join(filepath.Dir(secret), "closed")
 	err := errors.Join(os.Mkdir(sub, 0o700), os.Chown(sub, someUser, someUser), os.Mkdir(target, 0o700),
@@ -270,7 +270,7 @@ func TestSwappedWhileUsed(t *testing.T) {
 // TestWhoseDirectory: the first directory on the way that is not root's decides; links
 // of root's are followed, also out of it.
 func TestWhoseDirectory(t *testing.T) {
-	dir, secret := usersDir(t)
+	dir, secret := newUserDir(t)
 	top := filepath.Dir(dir)
 	shared, open := filepath.Join(top, "shared"), filepath.Join(top, "open")
 	err := errors.Join(os.Mkdir(shared, 0o777), os.Chmod(shared, 0o777|fs.ModeSticky), os.Mkdir(open, 0o777), os.Chmod(open, 0o777),
@@ -279,30 +279,30 @@ func TestWhoseDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]owner{
-		secret:                                 {own: true, path: secret},
-		top + "/none":                          {own: true, path: top + "/none"},
+	for path, want := range map[string]fileAccess{
+		secret:                                 {ownRights: true, path: secret},
+		top + "/none":                          {ownRights: true, path: top + "/none"},
 		dir:                                    {uid: someUser, pin: dir},
 		dir + "/run/x":                         {uid: someUser, pin: dir, path: "run/x"},
-		dir + "/../secret":                     {own: true, path: secret},
+		dir + "/../secret":                     {ownRights: true, path: secret},
 		top + "/to/x":                          {uid: someUser, pin: dir, path: "run/x"},
 		shared + "/theirs":                     {uid: someUser, pin: shared, path: "theirs"},
-		shared + "/roots":                      {own: true, shared: true, path: shared + "/roots"},
-		shared + "/none":                       {own: true, shared: true, path: shared + "/none"},
-		"/proc/self/fd/0":                      {own: true, path: "/proc/self/fd/0"},
-		top + "/" + strings.Repeat("./", 3000): {own: true, path: top},
+		shared + "/roots":                      {ownRights: true, shared: true, path: shared + "/roots"},
+		shared + "/none":                       {ownRights: true, shared: true, path: shared + "/none"},
+		"/proc/self/fd/0":                      {ownRights: true, path: "/proc/self/fd/0"},
+		top + "/" + strings.Repeat("./", 3000): {ownRights: true, path: top},
 	} {
-		if got, err := find(path); err != nil || got != want {
+		if got, err := findAccess(path); err != nil || got != want {
 			t.Errorf("%.100s: %+v, %v; want %+v", path, got, err, want)
 		}
 	}
-	if got, err := find(shared + "/none/x"); err == nil {
+	if got, err := findAccess(shared + "/none/x"); err == nil {
 		t.Errorf("what may be made by anybody: %+v", got)
 	}
-	if err := ActFor(open + "/x"); !errors.Is(err, errOpen) {
+	if err := ActAsOwnerOf(open + "/x"); !errors.Is(err, errWritableByOthers) {
 		t.Errorf("a home in a directory that anybody may change: %v", err)
 	}
-	if err := ActFor(open); !errors.Is(err, errOpen) {
+	if err := ActAsOwnerOf(open); !errors.Is(err, errWritableByOthers) {
 		t.Errorf("a home that anybody may change: %v", err)
 	}
 	link := filepath.Join(top, "link")
@@ -331,9 +331,9 @@ func TestWhoseDirectory(t *testing.T) {
 // TestActFor: what a user's configuration names is opened with the user's rights,
 // wherever it is.
 func TestActFor(t *testing.T) {
-	dir, secret := usersDir(t)
+	dir, secret := newUserDir(t)
 	defer actsFor.Store(0)
-	if err := errors.Join(ActFor(filepath.Dir(dir)), ActFor(filepath.Join(dir, "none"))); err != nil {
+	if err := errors.Join(ActAsOwnerOf(filepath.Dir(dir)), ActAsOwnerOf(filepath.Join(dir, "none"))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ReadFile(secret); !errors.Is(err, fs.ErrPermission) {
@@ -352,7 +352,7 @@ func TestActFor(t *testing.T) {
 	if _, err := ReadFile(other + "/x"); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("another user's file in a directory that is closed to this one: %v", err)
 	}
-	if err := ActFor(other); err == nil {
+	if err := ActAsOwnerOf(other); err == nil {
 		t.Error("one process acts for two users")
 	}
 }
@@ -361,7 +361,7 @@ func TestActFor(t *testing.T) {
 // make root's process use other files than they could: it is no home, nor is one below
 // it, and links and other names there lead to no file of root's.
 func TestSharedWithAGroup(t *testing.T) {
-	dir, secret := usersDir(t)
+	dir, secret := newUserDir(t)
 	group := filepath.Join(filepath.Dir(dir), "group")
 	home := filepath.Join(group, "home")
 	err := errors.Join(os.Mkdir(group, 0o770), os.Chown(group, 0, someUser), os.Chmod(group, 0o770|fs.ModeSetgid), os.Mkdir(home, 0o700),
@@ -371,7 +371,7 @@ func TestSharedWithAGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{group, group + "/device.key", group + "/roots", home, home + "/device.key"} {
-		if err := ActFor(path); !errors.Is(err, errOpen) {
+		if err := ActAsOwnerOf(path); !errors.Is(err, errWritableByOthers) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -422,7 +422,7 @@ func TestSharedWithAGroup(t *testing.T) {
 	if n := <-swapped; n < 100 {
 		t.Errorf("swapped %d times only", n)
 	}
-	if err := errors.Join(os.Chmod(group, 0o750), ActFor(home+"/device.key"), ActFor(group)); err != nil {
+	if err := errors.Join(os.Chmod(group, 0o750), ActAsOwnerOf(home+"/device.key"), ActAsOwnerOf(group)); err != nil {
 		t.Errorf("a directory that root alone may write: %v", err)
 	}
 }

@@ -21,21 +21,21 @@ import (
 // actsFor is the user with whose rights this process uses all files, 0 for none.
 var actsFor atomic.Int64
 
-// ActFor has root's process use all files with the rights of the user to whom path
+// ActAsOwnerOf has root's process use all files with the rights of the user to whom path
 // belongs, if that is not root: what is written there, a configuration, names other
 // files.
-func ActFor(path string) error {
+func ActAsOwnerOf(path string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	o, err := walk(path)
-	if err == nil && o.open != "" {
-		return &fs.PathError{Op: "use", Path: o.open, Err: errOpen}
+	o, err := walkPath(path)
+	if err == nil && o.openDir != "" {
+		return &fs.PathError{Op: "use", Path: o.openDir, Err: errWritableByOthers}
 	}
-	if err == nil && o.own { // in a directory of root's
+	if err == nil && o.ownRights { // in a directory of root's
 		var st fs.FileInfo
 		if st, err = os.Stat(o.path); err == nil {
-			o.uid = ownerOf(st)
+			o.uid = ownerUID(st)
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) { // and only root could make it
@@ -50,25 +50,25 @@ func ActFor(path string) error {
 	return nil
 }
 
-// find returns with whose rights path is used, and where it is.
-func find(path string) (owner, error) {
+// findAccess returns with whose rights path is used, and where it is.
+func findAccess(path string) (fileAccess, error) {
 	if os.Geteuid() != 0 {
-		return owner{own: true, path: path}, nil
+		return fileAccess{ownRights: true, path: path}, nil
 	}
-	o, err := walk(path)
+	o, err := walkPath(path)
 	uid := int(actsFor.Load())
 	switch {
 	case uid == 0:
 		return o, err
-	case err == nil && !o.own && o.uid == uid:
+	case err == nil && !o.ownRights && o.uid == uid:
 		return o, nil
 	}
-	return owner{uid: uid, path: path}, nil // what is wrong there the kernel says
+	return fileAccess{uid: uid, path: path}, nil // what is wrong there the kernel says
 }
 
-// do calls f, with those rights, with a path that leads to o's.
-func (o owner) do(f func(path string) error) error {
-	if o.own {
+// withRights calls f, with those rights, with a path that leads to o's.
+func (o fileAccess) withRights(f func(path string) error) error {
+	if o.ownRights {
 		return f(o.path)
 	}
 	r, err := rightsOf(o.uid)
@@ -77,7 +77,7 @@ func (o owner) do(f func(path string) error) error {
 	}
 	path, pinned := o.path, ""
 	if o.pin != "" {
-		fd, err := o.openPin()
+		fd, err := o.openPinned()
 		if err != nil {
 			return err
 		}
@@ -86,13 +86,13 @@ func (o owner) do(f func(path string) error) error {
 		path = pinned + "/" + cmp.Or(o.path, ".")
 	}
 	result := make(chan error, 1)
-	go func() { result <- r.run(func() error { return f(path) }) }()
-	return rename(<-result, pinned, o.pin)
+	go func() { result <- r.runWith(func() error { return f(path) }) }()
+	return restoreNames(<-result, pinned, o.pin)
 }
 
-// openPin opens the directory that decided. Root's process gets there even if the user
+// openPinned opens the directory that decided. Root's process gets there even if the user
 // cannot: systemd keeps its services' directories in one that is closed to them.
-func (o owner) openPin() (fd int, err error) {
+func (o fileAccess) openPinned() (fd int, err error) {
 	fd, err = unix.Open(o.pin, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, &fs.PathError{Op: "open", Path: o.pin, Err: err}
@@ -100,51 +100,51 @@ func (o owner) openPin() (fd int, err error) {
 	return fd, nil
 }
 
-// rename has errors show the name that the caller knows.
-func rename(err error, pinned, dir string) error {
+// restoreNames has errors show the name that the caller knows.
+func restoreNames(err error, pinned, dir string) error {
 	if err == nil || pinned == "" {
 		return err
 	}
-	change := func(path *string) {
+	restore := func(path *string) {
 		if rest, ok := strings.CutPrefix(*path, pinned); ok {
 			*path = filepath.Join(dir, rest)
 		}
 	}
 	if e := (*fs.PathError)(nil); errors.As(err, &e) {
-		change(&e.Path)
+		restore(&e.Path)
 	}
 	if e := (*os.LinkError)(nil); errors.As(err, &e) {
-		change(&e.Old)
-		change(&e.New)
+		restore(&e.Old)
+		restore(&e.New)
 	}
 	return err
 }
 
-// rights are those of a user.
-type rights struct {
+// userRights are those of a user.
+type userRights struct {
 	uid, gid int
 	groups   []int
 }
 
-var known struct {
+var rightsCache struct {
 	sync.Mutex
-	rights map[int]rights
+	rights map[int]userRights
 }
 
-// nobody is the group of users without one.
-const nobody = 65534
+// nobodyID is the group of users without one.
+const nobodyID = 65534
 
 // rightsOf returns what the system's list of users says. Of one who is not in it
 // nothing is known: the group of that number is theirs by custom, and no other.
-func rightsOf(uid int) (rights, error) {
-	known.Lock()
-	defer known.Unlock()
-	if r, ok := known.rights[uid]; ok {
+func rightsOf(uid int) (userRights, error) {
+	rightsCache.Lock()
+	defer rightsCache.Unlock()
+	if r, ok := rightsCache.rights[uid]; ok {
 		return r, nil
 	}
-	r := rights{uid: uid, gid: uid}
+	r := userRights{uid: uid, gid: uid}
 	if uid > 1<<31-1 {
-		r.gid = nobody
+		r.gid = nobodyID
 	}
 	u, err := user.LookupId(strconv.Itoa(uid))
 	if err == nil {
@@ -158,36 +158,36 @@ func rightsOf(uid int) (rights, error) {
 			}
 		}
 	}
-	if known.rights == nil {
-		known.rights = map[int]rights{}
+	if rightsCache.rights == nil {
+		rightsCache.rights = map[int]userRights{}
 	}
-	known.rights[uid] = r
+	rightsCache.rights[uid] = r
 	return r, nil
 }
 
-// run calls f with these rights, on a thread that has them while f runs. A thread that
+// runWith calls f with these rights, on a thread that has them while f runs. A thread that
 // cannot be given its own back ends with the goroutine, which is this call's alone.
-func (r rights) run(f func() error) error {
+func (r userRights) runWith(f func() error) error {
 	runtime.LockOSThread()
 	groups, err := unix.Getgroups()
 	if err != nil {
 		return err
 	}
-	root := rights{os.Geteuid(), os.Getegid(), groups}
-	if err := r.take(); err != nil {
-		_ = root.take()
+	root := userRights{os.Geteuid(), os.Getegid(), groups}
+	if err := r.applyToThread(); err != nil {
+		_ = root.applyToThread()
 		return fmt.Errorf("root's process cannot take the rights of the user %d, to whom the directory belongs: %w: run mpbond as that user, or with the capabilities SETUID and SETGID", r.uid, err)
 	}
 	err = f()
-	if root.take() == nil {
+	if root.applyToThread() == nil {
 		runtime.UnlockOSThread()
 	}
 	return err
 }
 
-// take gives this thread the rights for files: the kernel takes root's capabilities for
+// applyToThread gives this thread the rights for files: the kernel takes root's capabilities for
 // files from it with the number of the user, and gives them back with root's.
-func (r rights) take() error {
+func (r userRights) applyToThread() error {
 	if err := unix.Setgroups(r.groups); err != nil { // of this thread: package syscall's is of all
 		return err
 	}
@@ -214,9 +214,9 @@ func openNamed(path, name string, flag int, mode fs.FileMode) (*os.File, error) 
 	}
 }
 
-// unmapped reports whether a user is none of this process's user namespace: root of a
+// nobodyIsUnmapped reports whether a user is none of this process's user namespace: root of a
 // namespace cannot act for them, nor they in it. The kernel shows them as nobody.
-var unmapped = sync.OnceValue(func() bool {
+var nobodyIsUnmapped = sync.OnceValue(func() bool {
 	f, err := os.Open("/proc/self/uid_map")
 	if err != nil {
 		return false
@@ -224,7 +224,7 @@ var unmapped = sync.OnceValue(func() bool {
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		var in, out, n int64
-		if _, err := fmt.Sscan(lines.Text(), &in, &out, &n); err == nil && in <= nobody && nobody < in+n {
+		if _, err := fmt.Sscan(lines.Text(), &in, &out, &n); err == nil && in <= nobodyID && nobodyID < in+n {
 			return false
 		}
 	}

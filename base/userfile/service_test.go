@@ -32,7 +32,7 @@ func TestFilesOfAService(t *testing.T) {
 	if list, _ := os.ReadDir(dir); len(list) > 0 {
 		t.Errorf("%v was made", list)
 	}
-	token, err := serve.Token(path)
+	token, err := serve.LoadOrCreateToken(path)
 	if err != nil {
 		t.Fatal(err)
 	}

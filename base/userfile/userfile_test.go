@@ -18,11 +18,11 @@ func TestRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !Mine(st) || !Has(st, 0o040) || !Has(st, 0o077) || Has(st, 0o037) {
-		t.Errorf("a file of ours of mode %v: %v, %v, %v, %v", st.Mode(), Mine(st), Has(st, 0o040), Has(st, 0o077), Has(st, 0o037))
+	if !IsOwn(st) || !GrantsOthers(st, 0o040) || !GrantsOthers(st, 0o077) || GrantsOthers(st, 0o037) {
+		t.Errorf("a file of ours of mode %v: %v, %v, %v, %v", st.Mode(), IsOwn(st), GrantsOthers(st, 0o040), GrantsOthers(st, 0o077), GrantsOthers(st, 0o037))
 	}
 	if os.Geteuid() != 0 {
-		if st, err = os.Stat("/"); err != nil || Mine(st) {
+		if st, err = os.Stat("/"); err != nil || IsOwn(st) {
 			t.Errorf("root's directory is this user's (%v)", err)
 		}
 		return
@@ -30,23 +30,23 @@ func TestRights(t *testing.T) {
 	if err := os.Chown(path, 12345, 12345); err != nil {
 		t.Fatal(err)
 	}
-	if st, err = os.Stat(path); err != nil || Mine(st) {
+	if st, err = os.Stat(path); err != nil || IsOwn(st) {
 		t.Errorf("another user's file is this user's (%v)", err)
 	}
 	// Root reads what a service keeps, and nobody else's there.
-	if MineIn(st, filepath.Dir(path)) || MineIn(st, "/nowhere") {
+	if IsOwnIn(st, filepath.Dir(path)) || IsOwnIn(st, "/nowhere") {
 		t.Error("another user's file in a directory of this user is this user's")
 	}
 	if err := os.Chown(filepath.Dir(path), 12345, 0); err != nil {
 		t.Fatal(err)
 	}
-	if !MineIn(st, filepath.Dir(path)) {
+	if !IsOwnIn(st, filepath.Dir(path)) {
 		t.Error("a service's file is not root's to read")
 	}
 	if err := os.Chown(path, 12346, 12345); err != nil {
 		t.Fatal(err)
 	}
-	if st, err = os.Stat(path); err != nil || MineIn(st, filepath.Dir(path)) {
+	if st, err = os.Stat(path); err != nil || IsOwnIn(st, filepath.Dir(path)) {
 		t.Errorf("another user's file in a service's directory is root's to read (%v)", err)
 	}
 }

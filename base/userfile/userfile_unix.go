@@ -19,28 +19,28 @@ const (
 	NoWait   = syscall.O_NONBLOCK
 )
 
-// Mine tells whether a file belongs to the user of this process.
-func Mine(st fs.FileInfo) bool {
+// IsOwn tells whether a file belongs to the user of this process.
+func IsOwn(st fs.FileInfo) bool {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	return !ok || int(sys.Uid) == os.Geteuid()
 }
 
-// MineIn is Mine of a file in dir; root's process takes those of the user to whom dir
+// IsOwnIn is Mine of a file in dir; root's process takes those of the user to whom dir
 // belongs, a service, say, for its own.
-func MineIn(st fs.FileInfo, dir string) bool {
-	o, err := find(dir)
-	if err != nil || o.own {
-		return err == nil && Mine(st)
+func IsOwnIn(st fs.FileInfo, dir string) bool {
+	o, err := findAccess(dir)
+	if err != nil || o.ownRights {
+		return err == nil && IsOwn(st)
 	}
-	return ownerOf(st) == o.uid
+	return ownerUID(st) == o.uid
 }
 
-// Has tells whether a file gives others one of the rights.
-func Has(st fs.FileInfo, rights fs.FileMode) bool { return st.Mode().Perm()&rights != 0 }
+// GrantsOthers tells whether a file gives others one of the rights.
+func GrantsOthers(st fs.FileInfo, rights fs.FileMode) bool { return st.Mode().Perm()&rights != 0 }
 
 // Writable reports whether files can be made in dir, as far as its rights say.
 func Writable(dir string) bool {
-	return Do(dir, func(dir string) error {
+	return WithOwnerRights(dir, func(dir string) error {
 		return unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
 	}) == nil
 }

@@ -16,16 +16,16 @@ const (
 	NoWait   = 0
 )
 
-// Mine takes every file for this user's: what is in a user's own directories
+// IsOwn takes every file for this user's: what is in a user's own directories
 // nobody else may reach, but administrators.
-func Mine(fs.FileInfo) bool { return true }
+func IsOwn(fs.FileInfo) bool { return true }
 
-// MineIn is Mine.
-func MineIn(fs.FileInfo, string) bool { return true }
+// IsOwnIn is Mine.
+func IsOwnIn(fs.FileInfo, string) bool { return true }
 
-// Has is false: on Windows a file's mode does not tell who may use it, and what is
+// GrantsOthers is false: on Windows a file's mode does not tell who may use it, and what is
 // in a user's own directories is closed to others.
-func Has(fs.FileInfo, fs.FileMode) bool { return false }
+func GrantsOthers(fs.FileInfo, fs.FileMode) bool { return false }
 
 // Writable takes each directory for one where this user may make files: who may is not
 // in its mode.
@@ -44,7 +44,7 @@ func LockDir(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lock(f, 0); err != nil {
+	if err := lockFile(f, 0); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
@@ -54,14 +54,14 @@ func LockDir(dir string) (unlock func(), err error) {
 // TryLock locks an open file until it is closed. If another process has it, that
 // is ErrLocked.
 func TryLock(f *os.File) error {
-	err := lock(f, windows.LOCKFILE_FAIL_IMMEDIATELY)
+	err := lockFile(f, windows.LOCKFILE_FAIL_IMMEDIATELY)
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return ErrLocked
 	}
 	return err
 }
 
-func lock(f *os.File, flags uint32) error {
+func lockFile(f *os.File, flags uint32) error {
 	var at windows.Overlapped
 	return windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|flags, 0, 1, 0, &at)
 }

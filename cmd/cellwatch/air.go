@@ -17,13 +17,13 @@ import (
 
 // airOptions say how samples are read.
 type airOptions struct {
-	formats, rates []string
-	paced, fresh   bool
-	all            bool        // name all cells of files
-	tell           func(error) // nil: into the log
+	formats, rates  []string
+	paced, dropLate bool
+	allCells        bool        // name all cells of files
+	onWarning       func(error) // nil: into the log
 }
 
-func (o *airOptions) flags(cmd *cobra.Command) {
+func (o *airOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&o.formats, "format", nil, "how samples are written, `cf32`, sc16 or cu8, if the name's ending does not say it; once for all, or for each in turn")
 	cmd.Flags().StringArrayVar(&o.rates, "rate", nil, "samples per second, like `15.36M`; once for all, or for each in turn; found out of files")
 	cli.CompleteWith(cmd, "format", air.FormatNames...)
@@ -45,8 +45,8 @@ func parseRate(text string) (int, error) {
 	return 0, fault.New(fault.Usage, fmt.Errorf("--rate %q is no rate", text), "write samples per second, like 15.36M")
 }
 
-// inputs are the carriers that args name.
-func (o *airOptions) inputs(args []string) ([]air.Input, error) {
+// parseInputs are the carriers that args name.
+func (o *airOptions) parseInputs(args []string) ([]air.Input, error) {
 	for _, f := range []struct {
 		flag string
 		n    int
@@ -74,26 +74,26 @@ func (o *airOptions) inputs(args []string) ([]air.Input, error) {
 	return all, nil
 }
 
-// open opens the carriers that args name.
-func (o *airOptions) open(cmd *cobra.Command, args []string) (*air.Listener, error) {
-	in, err := o.inputs(args)
+// openListener opens the carriers that args name.
+func (o *airOptions) openListener(cmd *cobra.Command, args []string) (*air.Listener, error) {
+	in, err := o.parseInputs(args)
 	if err != nil {
 		return nil, err
 	}
-	tell := o.tell
-	if tell == nil {
-		tell = tellLog
+	onWarning := o.onWarning
+	if onWarning == nil {
+		onWarning = logWarning
 	}
-	return air.Open(cmd.Context(), air.Config{Inputs: in, Paced: o.paced, Fresh: o.fresh, All: o.all, Stdin: cmd.InOrStdin(), Tell: tell})
+	return air.Open(cmd.Context(), air.Config{Inputs: in, Paced: o.paced, DropLate: o.dropLate, AllCells: o.allCells, Stdin: cmd.InOrStdin(), OnWarning: onWarning})
 }
 
-// tellLog tells the log what somebody should know meanwhile.
-func tellLog(err error) { slog.Warn(err.Error(), "hint", fault.HintOf(err)) }
+// logWarning tells the log what somebody should know meanwhile.
+func logWarning(err error) { slog.Warn(err.Error(), "hint", fault.HintOf(err)) }
 
-// doubts are lines of what was odd about carriers.
-func doubts(all []air.State) (lines string) {
+// warningLines are lines of what was odd about carriers.
+func warningLines(all []air.State) (lines string) {
 	for _, s := range all {
-		for _, d := range s.Doubts() {
+		for _, d := range s.Warnings() {
 			lines += fmt.Sprintf("%s: %s\n", s.Source, d)
 		}
 	}
@@ -107,7 +107,7 @@ func rntiType(r cell.RNTI) string {
 		return "SI"
 	case r == 0xFFFE:
 		return "P"
-	case r.User():
+	case r.IsUser():
 		return "C"
 	default:
 		return "RA"
@@ -120,7 +120,7 @@ func parseRNTI(text string) (cell.RNTI, error) {
 		return 0, nil
 	}
 	v, err := strconv.ParseUint(text, 0, 16)
-	if err != nil || !cell.RNTI(v).User() {
+	if err != nil || !cell.RNTI(v).IsUser() {
 		return 0, fault.New(fault.Usage, fmt.Errorf("--rnti %s is no device's", text), "devices have 11 to 65523 (0x000B to 0xFFF3)")
 	}
 	return cell.RNTI(v), nil

@@ -45,7 +45,7 @@ what was missed.`,
 				return err
 			}
 			defer in.Close()
-			return capacity(cmd.Context(), cmd.OutOrStdout(), in, o)
+			return printCapacities(cmd.Context(), cmd.OutOrStdout(), in, o)
 		},
 	}
 	cmd.Flags().StringVar(&o.rnti, "rnti", "", "what the cells call the device, like 17921 or 0x4601; empty: as the recording says")
@@ -88,8 +88,8 @@ type capacityCell struct {
 	Rate   float64 `json:"bits_per_prb"`
 }
 
-// capacity reads a recording to its end, and prints a line for each 100 subframes.
-func capacity(ctx context.Context, w io.Writer, in io.Reader, o capacityOptions) error {
+// printCapacities reads a recording to its end, and prints a line for each 100 subframes.
+func printCapacities(ctx context.Context, w io.Writer, in io.Reader, o capacityOptions) error {
 	self, err := parseRNTI(o.rnti)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func capacity(ctx context.Context, w io.Writer, in io.Reader, o capacityOptions)
 	for c, prb := range r.PRB {
 		if prb > 0 {
 			ids = append(ids, cell.ID(c))
-			m.Listen(cell.ID(c), self, cell.DefaultErrorRate)
+			m.AddCell(cell.ID(c), self, cell.DefaultErrorRate)
 		}
 	}
 	f := cell.NewFusion(ids...)
@@ -118,7 +118,7 @@ func capacity(ctx context.Context, w io.Writer, in io.Reader, o capacityOptions)
 		}
 		if row.Number >= next && failed == nil {
 			next = row.Number + capacityEvery
-			failed = printCapacity(w, lineOf(m.Estimate(), self, row.Number-first+1), o.asJSON)
+			failed = printCapacity(w, newCapacityLine(m.Estimate(), self, row.Number-first+1), o.asJSON)
 		}
 	}
 	for failed == nil {
@@ -130,16 +130,16 @@ func capacity(ctx context.Context, w io.Writer, in io.Reader, o capacityOptions)
 			}
 			break
 		}
-		if o.rnti == "" && r.Told && r.Self != self {
+		if o.rnti == "" && r.SelfKnown && r.Self != self {
 			self = r.Self
 			m.SetSelf(self)
 		}
-		if o.rnti == "" && !r.Told && f.Counts().Rows >= capacityEvery {
+		if o.rnti == "" && !r.SelfKnown && f.Counts().Rows >= capacityEvery {
 			return unnamed
 		}
 		f.Add(s, each)
 	}
-	if failed == nil && o.rnti == "" && !r.Told {
+	if failed == nil && o.rnti == "" && !r.SelfKnown {
 		return unnamed
 	}
 	if failed == nil && !o.asJSON {
@@ -149,12 +149,12 @@ func capacity(ctx context.Context, w io.Writer, in io.Reader, o capacityOptions)
 	return failed
 }
 
-func lineOf(e cell.Estimate, self cell.RNTI, subframes int64) capacityLine {
+func newCapacityLine(e cell.Estimate, self cell.RNTI, subframes int64) capacityLine {
 	l := capacityLine{Seconds: float64(subframes) / 1000, Subframe: e.Number, RNTI: uint16(self), Physical: e.Physical, Fair: e.Fair, Transport: e.Transport, FairShare: e.FairTransport,
 		Cells: []capacityCell{}}
 	for c, active := range e.Active {
-		if f := e.Facts[c]; active {
-			l.Cells = append(l.Cells, capacityCell{c, f.PRB, f.Users, f.Own, f.Idle, f.Rate})
+		if f := e.Usage[c]; active {
+			l.Cells = append(l.Cells, capacityCell{c, f.PRB, f.Users, f.OwnPRB, f.IdlePRB, f.Rate})
 		}
 	}
 	return l
@@ -164,12 +164,12 @@ func printCapacity(w io.Writer, l capacityLine, asJSON bool) error {
 	if asJSON {
 		return cli.PrintJSON(w, l)
 	}
-	_, err := fmt.Fprintf(w, "%7.1f s  C_p %-12v C_f %-12v C_t %-12v %s\n", l.Seconds, l.Physical, l.Fair, l.Transport, l.cells())
+	_, err := fmt.Fprintf(w, "%7.1f s  C_p %-12v C_f %-12v C_t %-12v %s\n", l.Seconds, l.Physical, l.Fair, l.Transport, l.describeCells())
 	return err
 }
 
-// cells are words of the active ones.
-func (l capacityLine) cells() string {
+// describeCells are words of the active ones.
+func (l capacityLine) describeCells() string {
 	var users []string
 	for _, c := range l.Cells {
 		users = append(users, fmt.Sprintf("cell %d: N %d, own %.1f, idle %.1f of %.0f PRB", c.Number, c.Users, c.Own, c.Idle, c.PRB))

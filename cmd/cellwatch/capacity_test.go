@@ -12,9 +12,9 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// heard records n subframes where RNTI 500 has 10 of 50 PRB, 700 has 15, and the rest
+// writeRecording records n subframes where RNTI 500 has 10 of 50 PRB, 700 has 15, and the rest
 // is idle, each of 600 bits: C_f is 15 Mbit/s.
-func heard(t *testing.T, n int, self cell.RNTI) []byte {
+func writeRecording(t *testing.T, n int, self cell.RNTI) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w, err := cell.NewWriter(&b, [cell.MaxCells]uint8{50})
@@ -22,7 +22,7 @@ func heard(t *testing.T, n int, self cell.RNTI) []byte {
 		t.Fatal(err)
 	}
 	if self != 0 {
-		if err := w.Self(self); err != nil {
+		if err := w.WriteSelf(self); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +53,7 @@ func TestCellCapacity(t *testing.T) {
 		own  float64
 	}{"named": {0, "500", 10}, "the other, by flag": {500, "0x2bc", 15}, "as the recording says": {700, "", 15}} {
 		var out bytes.Buffer
-		if err := capacity(t.Context(), &out, bytes.NewReader(heard(t, 1000, c.self)), capacityOptions{rnti: c.rnti, window: 40 * time.Millisecond, asJSON: true}); err != nil {
+		if err := printCapacities(t.Context(), &out, bytes.NewReader(writeRecording(t, 1000, c.self)), capacityOptions{rnti: c.rnti, window: 40 * time.Millisecond, asJSON: true}); err != nil {
 			t.Fatal(name, err)
 		}
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -67,7 +67,7 @@ func TestCellCapacity(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	if err := capacity(t.Context(), &out, bytes.NewReader(heard(t, 250, 500)), capacityOptions{window: 40 * time.Millisecond}); err != nil || strings.Count(out.String(), "\n") != 3 ||
+	if err := printCapacities(t.Context(), &out, bytes.NewReader(writeRecording(t, 250, 500)), capacityOptions{window: 40 * time.Millisecond}); err != nil || strings.Count(out.String(), "\n") != 3 ||
 		!strings.Contains(out.String(), "0.2 s  C_p ") || !strings.Contains(out.String(), "N 2, own 10.0, idle 25.0 of 50 PRB") || !strings.Contains(out.String(), "250 subframes; missed: 0") {
 		t.Errorf("%v\n%s", err, &out)
 	}
@@ -75,7 +75,7 @@ func TestCellCapacity(t *testing.T) {
 
 // TestCellCapacityErrors: what is wrong is told, after what was read.
 func TestCellCapacityErrors(t *testing.T) {
-	data := heard(t, 500, 0)
+	data := writeRecording(t, 500, 0)
 	for name, c := range map[string]struct {
 		data []byte
 		o    capacityOptions
@@ -88,7 +88,7 @@ func TestCellCapacityErrors(t *testing.T) {
 		"no recording":    {[]byte("GIF89a, certainly"), capacityOptions{rnti: "500"}, fault.Integrity},
 	} {
 		var out bytes.Buffer
-		err := capacity(t.Context(), &out, bytes.NewReader(c.data), c.o)
+		err := printCapacities(t.Context(), &out, bytes.NewReader(c.data), c.o)
 		if fault.KindOf(err) != c.kind || fault.HintOf(err) == "" {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -20,8 +20,8 @@ import (
 	"mpbond/pbe/census"
 )
 
-// mostGrid is how many subframes a picture has at most: a column is a pixel wide then.
-const mostGrid = 1600
+// maxGridColumns is how many subframes a picture has at most: a column is a pixel wide then.
+const maxGridColumns = 1600
 
 type gridOptions struct {
 	air        airOptions
@@ -39,17 +39,17 @@ grey. Cells stand one above the other. White is nobody's, dark what was not hear
 
 Sources are as for cellwatch stats: samples, and recordings of messages. These say how
 many blocks somebody has, and not which: there they are stacked. A picture has %d ms at
-most; take several, with --from, for more.`, mostGrid),
+most; take several, with --from, for more.`, maxGridColumns),
 		Example: `  cellwatch grid walk.cf32 --out walk.png
   cellwatch grid walk.cells --from 2.5s --for 100ms --out later.png`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.span < time.Millisecond || o.span > mostGrid*time.Millisecond || o.from < 0 {
-				return fault.New(fault.Usage, fmt.Errorf("--from %v --for %v: a picture has 1 to %d ms, from the beginning on", o.from, o.span, mostGrid), "draw several pictures, each with its --from")
+			if o.span < time.Millisecond || o.span > maxGridColumns*time.Millisecond || o.from < 0 {
+				return fault.New(fault.Usage, fmt.Errorf("--from %v --for %v: a picture has 1 to %d ms, from the beginning on", o.from, o.span, maxGridColumns), "draw several pictures, each with its --from")
 			}
 			if err := cli.RefuseSameFile("--out", o.out, args, cmd.InOrStdin()); err != nil {
 				return err
 			}
-			in, err := o.air.inputs(args)
+			in, err := o.air.parseInputs(args)
 			if err != nil {
 				return err
 			}
@@ -72,7 +72,7 @@ most; take several, with --from, for more.`, mostGrid),
 			return to.Finish()
 		},
 	}
-	o.air.flags(cmd)
+	o.air.addFlags(cmd)
 	cmd.Flags().StringVar(&o.out, "out", "", "write the picture to `FILE`, \"-\" for standard output")
 	cmd.Flags().DurationVar(&o.from, "from", 0, "begin so long after the first subframe")
 	cmd.Flags().DurationVar(&o.span, "for", 250*time.Millisecond, "draw so much")
@@ -82,10 +82,10 @@ most; take several, with --from, for more.`, mostGrid),
 
 // gridCells are the grids of the cells of one source.
 type gridCells struct {
-	begun bool
-	first int64 // number of the first subframe of all, and of the last to be drawn
-	last  int64
-	grids [cell.MaxCells]*census.Grid
+	started bool
+	first   int64 // number of the first subframe of all, and of the last to be drawn
+	last    int64
+	grids   [cell.MaxCells]*census.Grid
 }
 
 // drawGrid reads so much of the sources as o wants, and lays it out.
@@ -95,9 +95,9 @@ func drawGrid(ctx context.Context, sources []air.Input, stdin io.Reader, o gridO
 	for _, source := range sources {
 		var g gridCells
 		ctx, done := context.WithCancel(ctx)
-		err := hearCells(ctx, source, stdin, func(s census.Subframe) {
-			if !g.begun {
-				g.begun, g.first = true, s.Number
+		err := readCells(ctx, source, stdin, func(s census.Subframe) {
+			if !g.started {
+				g.started, g.first = true, s.Number
 			}
 			switch at := s.Number - g.first - from; {
 			case at >= n+cell.MaxLate:
@@ -112,13 +112,13 @@ func drawGrid(ctx context.Context, sources []air.Input, stdin io.Reader, o gridO
 		})
 		done()
 		if err != nil {
-			return r, ofSource(source.Source, err)
+			return r, prefixSource(source.Source, err)
 		}
 		from := g.first + from
 		n := min(n, g.last-from+1)
 		for id, grid := range g.grids {
 			if grid != nil {
-				r.Panels = append(r.Panels, gridPanel(fmt.Sprintf("%s, cell %d (%s)", source.Source, id, widthWords(grid.PRB)), grid, [3]int64{g.first, from - g.first, n}))
+				r.Panels = append(r.Panels, gridPanel(fmt.Sprintf("%s, cell %d (%s)", source.Source, id, formatWidth(grid.PRB)), grid, [3]int64{g.first, from - g.first, n}))
 			}
 		}
 	}
@@ -135,7 +135,7 @@ var (
 )
 
 func userColor(r cell.RNTI) color.Color {
-	red, green, blue := census.Colour(r)
+	red, green, blue := census.UserColour(r)
 	return color.RGBA{red, green, blue, 255}
 }
 
@@ -147,10 +147,10 @@ func gridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
 	given, heard, placed := map[cell.RNTI]int{}, 0, true
 	for i := range g.Len() {
 		c := g.At(i)
-		if at := c.Number - first; at >= 0 && at < int64(n) && c.Heard {
+		if at := c.Number - first; at >= 0 && at < int64(n) && c.Received {
 			columns[at] = c
 			heard++
-			placed = placed && c.Placed
+			placed = placed && c.HasPositions
 			for _, who := range c.Users[:g.PRB] {
 				if who != 0 {
 					given[who]++
@@ -161,7 +161,7 @@ func gridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
 	if !placed {
 		title += "; blocks are stacked"
 	}
-	p := chart.Panel{Title: title, Rows: g.PRB, Columns: n, At: func(row, column int) color.Color {
+	p := chart.Panel{Title: title, Rows: g.PRB, Columns: n, ColorAt: func(row, column int) color.Color {
 		switch c := columns[column]; {
 		case c == nil:
 			return gridMissed
@@ -172,12 +172,12 @@ func gridPanel(title string, g *census.Grid, span [3]int64) chart.Panel {
 		}
 	}}
 	for prb := 0; prb < g.PRB; prb += cli.IfElse(g.PRB > 25, 10, 5) {
-		p.Y = append(p.Y, chart.Mark{At: prb, Label: fmt.Sprint(prb)})
+		p.Y = append(p.Y, chart.Mark{Position: prb, Label: fmt.Sprint(prb)})
 	}
 	step := gridStep(n)
 	for i := range n {
 		if number := first + int64(i); number%int64(step) == 0 {
-			p.X = append(p.X, chart.Mark{At: i, Label: fmt.Sprintf("SFN %d", number/10%1024), Below: fmt.Sprintf("%.2f s", float64(number-span[0])/1000)})
+			p.X = append(p.X, chart.Mark{Position: i, Label: fmt.Sprintf("SFN %d", number/10%1024), Below: fmt.Sprintf("%.2f s", float64(number-span[0])/1000)})
 		}
 	}
 	p.Keys = gridKeys(given, heard*g.PRB, cli.IfElse(g.PRB > 50, 8, 4))
@@ -200,14 +200,14 @@ func gridKeys(given map[cell.RNTI]int, all, named int) (keys []chart.Key) {
 	var users []cell.RNTI
 	everybody := 0
 	for r, n := range given {
-		if r.User() {
+		if r.IsUser() {
 			users = append(users, r)
 		} else {
 			everybody += n
 		}
 	}
 	slices.SortFunc(users, func(a, b cell.RNTI) int { return cmp.Or(given[b]-given[a], int(a)-int(b)) })
-	part := func(n int) string { return partOf(float64(n) / float64(max(all, 1))) }
+	part := func(n int) string { return formatPercent(float64(n) / float64(max(all, 1))) }
 	if everybody > 0 {
 		keys = append(keys, chart.Key{Color: userColor(0xFFFF), Name: "for all  " + part(everybody)})
 	}

@@ -17,9 +17,9 @@ import (
 
 // TestCellGrid: known grants are where they belong in the picture.
 func TestCellGrid(t *testing.T) {
-	files := recordings(t, heard(t, 400, 500))
+	files := recordings(t, writeRecording(t, 400, 500))
 	out := filepath.Join(t.TempDir(), "grid.png")
-	if code, _, errs := cellwatch(t, "grid", files[0], files[0], "--from", "100ms", "--for", "200ms", "--out", out); code != cli.ExitOK {
+	if code, _, errs := runCellwatch(t, "grid", files[0], files[0], "--from", "100ms", "--for", "200ms", "--out", out); code != cli.ExitOK {
 		t.Fatal(errs)
 	}
 	data, err := os.ReadFile(out)
@@ -49,7 +49,7 @@ func TestCellGrid(t *testing.T) {
 			}
 		}
 	}
-	if code, o, _ := cellwatch(t, "grid", files[0], "--out", "-"); code != cli.ExitOK || !strings.HasPrefix(o, "\x89PNG") {
+	if code, o, _ := runCellwatch(t, "grid", files[0], "--out", "-"); code != cli.ExitOK || !strings.HasPrefix(o, "\x89PNG") {
 		t.Errorf("code %d, %.20q", code, o)
 	}
 }
@@ -62,14 +62,14 @@ func TestGridPanel(t *testing.T) {
 		if i == 30 {
 			continue
 		}
-		d := []lte.DCI{{RNTI: 500, Format: cell.Format1, Level: 1, PRB: 3, PRBs: lte.Map{7 << 40}}, {RNTI: 0xFFFF, Format: cell.Format1A, Level: 4, PRB: 1, PRBs: lte.Map{1}}}
+		d := []lte.DCI{{RNTI: 500, Format: cell.Format1, Level: 1, PRB: 3, PRBs: lte.PRBSet{7 << 40}}, {RNTI: 0xFFFF, Format: cell.Format1A, Level: 4, PRB: 1, PRBs: lte.PRBSet{1}}}
 		for who := range cell.RNTI(10) {
-			d = append(d, lte.DCI{RNTI: 600 + who, Format: cell.Format1, Level: 1, PRB: 1, PRBs: lte.Map{1 << (10 + who)}})
+			d = append(d, lte.DCI{RNTI: 600 + who, Format: cell.Format1, Level: 1, PRB: 1, PRBs: lte.PRBSet{1 << (10 + who)}})
 		}
 		g.Add(census.Subframe{Number: 10_240 + i, PRB: 50, DCIs: append(d, wide)})
 	}
 	p := gridPanel("cell", g, [3]int64{10_230, 10, 70})
-	at := func(column, row int) color.Color { return p.At(row, column) }
+	at := func(column, row int) color.Color { return p.ColorAt(row, column) }
 	for _, c := range []struct {
 		column, row int
 		want        color.Color
@@ -91,7 +91,7 @@ func TestGridPanel(t *testing.T) {
 
 // TestGridErrors: no picture is larger than it may be.
 func TestGridErrors(t *testing.T) {
-	files := recordings(t, heard(t, 100, 500))
+	files := recordings(t, writeRecording(t, 100, 500))
 	out := filepath.Join(t.TempDir(), "grid.png")
 	for _, c := range []struct {
 		args []string
@@ -103,7 +103,7 @@ func TestGridErrors(t *testing.T) {
 		{[]string{"--from", "-1s"}, cli.ExitUsage, "--from"},
 		{[]string{"--from", "1s"}, cli.ExitFailure, "after the end"},
 	} {
-		code, _, errs := cellwatch(t, append([]string{"grid", files[0], "--out", out}, c.args...)...)
+		code, _, errs := runCellwatch(t, append([]string{"grid", files[0], "--out", out}, c.args...)...)
 		if code != c.code || !strings.Contains(errs, c.text) {
 			t.Errorf("%v: code %d: %s", c.args, code, errs)
 		}
@@ -111,7 +111,7 @@ func TestGridErrors(t *testing.T) {
 	if _, err := os.Stat(out); err == nil {
 		t.Error("a picture of nothing")
 	}
-	for _, n := range []int{1, 120, 121, 250, mostGrid} {
+	for _, n := range []int{1, 120, 121, 250, maxGridColumns} {
 		if step := gridStep(n); n/step > 12 || step%10 != 0 {
 			t.Errorf("%d subframes: a mark each %d", n, step)
 		}

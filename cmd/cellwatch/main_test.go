@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cellwatch runs the program in this process.
-func cellwatch(t *testing.T, args ...string) (code int, stdout, stderr string) {
+// runCellwatch runs the program in this process.
+func runCellwatch(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return clitest.Run(t, thisProgram(), args...)
 }
@@ -33,7 +33,7 @@ func TestMan(t *testing.T) { clitest.CheckMan(t, thisProgram()) }
 
 func TestExitCodes(t *testing.T) {
 	for args, want := range map[string]int{"version": cli.ExitOK, "frobnicate": cli.ExitUsage, "stats": cli.ExitUsage, "grid": cli.ExitUsage} {
-		if code, out, errs := cellwatch(t, args); code != want {
+		if code, out, errs := runCellwatch(t, args); code != want {
 			t.Errorf("%s: code %d, want %d: %s%s", args, code, want, out, errs)
 		}
 	}

@@ -35,7 +35,7 @@ func TestCellKeepsInputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bad := range [][]string{{"watch", file, "--record", link}, {"grid", file, "--out", link}, {"watch", file, "--json", "--record", "-"}, {"watch", file, "--for", "-1s"}, {"scan", file, "--for", "-1s"}} {
-		if code, _, errs := cellwatch(t, bad...); code != cli.ExitUsage || !strings.Contains(errs, "hint") {
+		if code, _, errs := runCellwatch(t, bad...); code != cli.ExitUsage || !strings.Contains(errs, "hint") {
 			t.Errorf("%v: %d: %s", bad, code, errs)
 		}
 		if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, data) {
@@ -52,14 +52,14 @@ func TestCellOutputsAreWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range [][]string{{"watch", silence, "--rate", "1.92M", "--record", old}, {"grid", silence, "--rate", "1.92M", "--out", old}} {
-		if code, _, _ := cellwatch(t, c...); code == cli.ExitOK {
+		if code, _, _ := runCellwatch(t, c...); code == cli.ExitOK {
 			t.Errorf("%v: a cell in silence", c)
 		}
 		if now, _ := os.ReadFile(old); string(now) != "old" {
 			t.Errorf("%v: the file is %q", c, now)
 		}
 	}
-	code, out, errs := cellwatch(t, "watch", file, "--record", old, "--for", "10ms")
+	code, out, errs := runCellwatch(t, "watch", file, "--record", old, "--for", "10ms")
 	in, err := os.Open(old)
 	if err != nil || code != cli.ExitOK || !strings.Contains(out, ": 10 subframes, ") {
 		t.Fatal(code, out, errs, err)
@@ -101,18 +101,18 @@ func TestStatsOfAnySamples(t *testing.T) {
 	if err := os.WriteFile(plain, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, want, _ := cellwatch(t, "stats", file, "--csv")
-	code, got, errs := cellwatch(t, "stats", plain, "--format", "sc16", "--rate", "1.92M", "--csv")
+	_, want, _ := runCellwatch(t, "stats", file, "--csv")
+	code, got, errs := runCellwatch(t, "stats", plain, "--format", "sc16", "--rate", "1.92M", "--csv")
 	if code != cli.ExitOK || strings.ReplaceAll(want, file, plain) != got {
 		t.Errorf("%d: %s%s, want %s", code, got, errs, want)
 	}
 	if !strings.Contains(got, ",,,") {
 		t.Errorf("%s: users in 40 ms of less than that", got)
 	}
-	if _, out, _ := cellwatch(t, "stats", file, "--json"); !strings.Contains(out, `"mean_users_40ms":null`) {
+	if _, out, _ := runCellwatch(t, "stats", file, "--json"); !strings.Contains(out, `"mean_users_40ms":null`) {
 		t.Error(out)
 	}
-	_, out, _ := cellwatch(t, "stats", file)
+	_, out, _ := runCellwatch(t, "stats", file)
 	if out = strings.Join(strings.Fields(out), " "); !strings.Contains(out, " - - ") || strings.HasSuffix(out, " 0s") {
 		t.Error(out)
 	}
@@ -120,7 +120,7 @@ func TestStatsOfAnySamples(t *testing.T) {
 	if err := os.WriteFile(empty, []byte("this is text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, errs := cellwatch(t, "stats", empty); strings.Count(errs, empty) != 1 {
+	if _, _, errs := runCellwatch(t, "stats", empty); strings.Count(errs, empty) != 1 {
 		t.Error(errs)
 	}
 }

@@ -45,7 +45,7 @@ func sentIn(t *testing.T) (rows []map[string]string) {
 // TestStatsOfSamples: formats and levels are those that were sent; what watch records
 // counts alike, but for levels, which a recording has not.
 func TestStatsOfSamples(t *testing.T) {
-	code, out, errs := cellwatch(t, "stats", narrowSamples+".sc16", "--json")
+	code, out, errs := runCellwatch(t, "stats", narrowSamples+".sc16", "--json")
 	var s cellStats
 	if err := json.Unmarshal([]byte(out), &s); err != nil || code != cli.ExitOK {
 		t.Fatal(code, err, errs)
@@ -72,20 +72,20 @@ func TestStatsOfSamples(t *testing.T) {
 		}
 	}
 	recorded := t.TempDir() + "/narrow.cells"
-	if code, _, errs := cellwatch(t, "watch", narrowSamples+".sc16", "--record", recorded); code != cli.ExitOK {
+	if code, _, errs := runCellwatch(t, "watch", narrowSamples+".sc16", "--record", recorded); code != cli.ExitOK {
 		t.Fatal(errs)
 	}
-	_, out, _ = cellwatch(t, "stats", recorded, "--json")
+	_, out, _ = runCellwatch(t, "stats", recorded, "--json")
 	var again cellStats
 	if err := json.Unmarshal([]byte(out), &again); err != nil || !reflect.DeepEqual(again.Load, s.Load) || len(again.Formats) != len(s.Formats) || again.Subframes != s.Subframes || len(again.Levels) != 0 {
-		t.Errorf("%v: %+v, want %+v", err, again.Figures, s.Figures)
+		t.Errorf("%v: %+v, want %+v", err, again.Summary, s.Summary)
 	}
 }
 
 // TestGridOfSamples: each user's colour has as many places in a subframe as it was given
 // blocks there.
 func TestGridOfSamples(t *testing.T) {
-	code, data, errs := cellwatch(t, "grid", narrowSamples+".sc16", "--out", "-")
+	code, data, errs := runCellwatch(t, "grid", narrowSamples+".sc16", "--out", "-")
 	if code != cli.ExitOK {
 		t.Fatal(errs)
 	}

@@ -38,7 +38,7 @@ of a file is found out.`,
   cellwatch scan tcp:192.0.2.7:7001 --format sc16 --rate 15.36M --json`,
 		RunE: func(cmd *cobra.Command, args []string) error { return scanCell(cmd, args, o) },
 	}
-	o.air.flags(cmd)
+	o.air.addFlags(cmd)
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON")
 	cmd.Flags().DurationVar(&o.length, "for", 2*time.Second, "how long to listen, by the samples; 0: to their end")
 	return cmd
@@ -46,30 +46,30 @@ of a file is found out.`,
 
 // scanReport is what `scan --json` prints.
 type scanReport struct {
-	Source   string         `json:"source"`
-	Format   string         `json:"format"`
-	Rate     int            `json:"rate"`
-	Guessed  bool           `json:"rate_found_out"`
-	Identity int            `json:"identity"`
-	PRB      int            `json:"prb"`
-	MHz      float64        `json:"mhz"`
-	Ports    int            `json:"ports"`
-	PHICH    string         `json:"phich"`    // normal, extended
-	Groups   string         `json:"phich_ng"` // 1/6, 1/2, 1, 2
-	Offset   float64        `json:"offset_hz"`
-	SNR      float64        `json:"snr_db"`
-	Level    float64        `json:"level_db"`
-	Clipped  float64        `json:"clipped"`
-	First    string         `json:"first"` // SFN.index
-	Last     string         `json:"last"`
-	Count    int64          `json:"subframes"`
-	Messages int64          `json:"messages"`
-	Formats  map[string]int `json:"formats"`
-	Users    int            `json:"users"`
-	Samples  int64          `json:"samples"`
-	Lost     int64          `json:"lost_samples"`
-	Resyncs  int            `json:"resyncs"`
-	Others   []otherCell    `json:"others"`
+	Source       string         `json:"source"`
+	Format       string         `json:"format"`
+	Rate         int            `json:"rate"`
+	RateDetected bool           `json:"rate_found_out"`
+	Identity     int            `json:"identity"`
+	PRB          int            `json:"prb"`
+	MHz          float64        `json:"mhz"`
+	Ports        int            `json:"ports"`
+	PHICH        string         `json:"phich"`    // normal, extended
+	Groups       string         `json:"phich_ng"` // 1/6, 1/2, 1, 2
+	Offset       float64        `json:"offset_hz"`
+	SNR          float64        `json:"snr_db"`
+	Level        float64        `json:"level_db"`
+	Clipped      float64        `json:"clipped"`
+	First        string         `json:"first"` // SFN.index
+	Last         string         `json:"last"`
+	Count        int64          `json:"subframes"`
+	Messages     int64          `json:"messages"`
+	Formats      map[string]int `json:"formats"`
+	Users        int            `json:"users"`
+	Samples      int64          `json:"samples"`
+	Lost         int64          `json:"lost_samples"`
+	Resyncs      int            `json:"resyncs"`
+	Others       []otherCell    `json:"others"`
 }
 
 // otherCell is another one at the same frequency.
@@ -79,15 +79,15 @@ type otherCell struct {
 	Ports    int `json:"ports"`
 }
 
-// scan collects what is heard.
-type scan struct {
+// scanCollector collects what is heard.
+type scanCollector struct {
 	first, last string
 	users       map[cell.RNTI]bool
 	formats     map[string]int
 	others      []lte.Cell // that were decoded before or after
 }
 
-func (s *scan) Add(sub *air.Subframe) error {
+func (s *scanCollector) Add(sub *air.Subframe) error {
 	at := fmt.Sprintf("%d.%d", sub.SFN, sub.Index)
 	if s.last = at; s.first == "" {
 		s.first = at
@@ -97,53 +97,53 @@ func (s *scan) Add(sub *air.Subframe) error {
 	}
 	for i := range sub.DCIs {
 		s.formats[sub.DCIs[i].Format.String()]++
-		if r := sub.DCIs[i].RNTI; r.User() {
+		if r := sub.DCIs[i].RNTI; r.IsUser() {
 			s.users[r] = true
 		}
 	}
 	return nil
 }
 
-func (s *scan) Close() error { return nil }
+func (s *scanCollector) Close() error { return nil }
 
 func scanCell(cmd *cobra.Command, args []string, o scanOptions) error {
-	o.air.all = true
+	o.air.allCells = true
 	if o.length < 0 {
-		return errNegative(o.length)
+		return negativeError(o.length)
 	}
-	l, err := o.air.open(cmd, args)
+	l, err := o.air.openListener(cmd, args)
 	if err != nil {
 		return err
 	}
-	s := &scan{users: map[cell.RNTI]bool{}, formats: map[string]int{}}
-	told, err := watchUntil(cmd.Context(), l, []watcher{s}, o.length)
+	s := &scanCollector{users: map[cell.RNTI]bool{}, formats: map[string]int{}}
+	counts, err := watchUntil(cmd.Context(), l, []watcher{s}, o.length)
 	if err != nil {
 		return err
 	}
 	st := l.State()[0]
-	if st.Subframes, st.Messages = told[0].subframes, told[0].messages; st.Subframes == 0 {
+	if st.Subframes, st.Messages = counts[0].subframes, counts[0].messages; st.Subframes == 0 {
 		return fault.New(fault.Timeout, fmt.Errorf("%s: no cell was heard in %d samples", st.Source, st.Samples), "does whoever writes samples run, and hear a cell? --for waits longer")
 	}
-	r := scanned(st, s)
+	r := newScanReport(st, s)
 	if o.asJSON {
 		return cli.PrintJSON(cmd.OutOrStdout(), r)
 	}
 	return printScan(cmd.OutOrStdout(), r, st)
 }
 
-// widths are those of 36.101 table 5.6-1.
-var widths = map[int]float64{6: 1.4, 15: 3, 25: 5, 50: 10, 75: 15, 100: 20}
+// cellMHz are those of 36.101 table 5.6-1.
+var cellMHz = map[int]float64{6: 1.4, 15: 3, 25: 5, 50: 10, 75: 15, 100: 20}
 
-func scanned(st air.State, s *scan) scanReport {
+func newScanReport(st air.State, s *scanCollector) scanReport {
 	c := st.Cell
-	r := scanReport{Source: st.Source, Format: st.Format.String(), Rate: st.Rate, Guessed: st.Guessed, Identity: c.ID, PRB: c.PRB, MHz: widths[c.PRB], Ports: c.Ports, PHICH: "normal",
-		Groups: map[int]string{1: "1/6", 3: "1/2", 6: "1", 12: "2"}[c.Sixths], Offset: tenths(st.Offset), SNR: tenths(st.SNR), Level: tenths(st.Level), Clipped: st.Clipped,
+	r := scanReport{Source: st.Source, Format: st.Format.String(), Rate: st.Rate, RateDetected: st.RateDetected, Identity: c.ID, PRB: c.PRB, MHz: cellMHz[c.PRB], Ports: c.Ports, PHICH: "normal",
+		Groups: map[int]string{1: "1/6", 3: "1/2", 6: "1", 12: "2"}[c.PHICHSixths], Offset: roundTenths(st.Offset), SNR: roundTenths(st.SNR), Level: roundTenths(st.Level), Clipped: st.Clipped,
 		First: s.first, Last: s.last, Count: st.Subframes, Messages: st.Messages, Formats: s.formats, Users: len(s.users),
 		Samples: st.Samples, Lost: st.Lost, Resyncs: st.Resyncs, Others: []otherCell{}}
-	if c.Extended {
+	if c.ExtendedPHICH {
 		r.PHICH = "extended"
 	}
-	for _, x := range append(s.others, st.There...) {
+	for _, x := range append(s.others, st.AllCells...) {
 		o := otherCell{x.ID, x.PRB, x.Ports}
 		if x != c && !slices.Contains(r.Others, o) {
 			r.Others = append(r.Others, o)
@@ -158,7 +158,7 @@ func printScan(w io.Writer, r scanReport, st air.State) error {
 		ports = fmt.Sprintf("%d antenna ports", r.Ports)
 	}
 	found := ""
-	if r.Guessed {
+	if r.RateDetected {
 		found = " (found out)"
 	}
 	var formats []string
@@ -171,9 +171,9 @@ func printScan(w io.Writer, r scanReport, st air.State) error {
 	fmt.Fprintf(&b, "heard: frames %s to %s, %d subframes, %d messages (%s), %d users\n", r.First, r.Last, r.Count, r.Messages, strings.Join(formats, ", "), r.Users)
 	fmt.Fprintf(&b, "samples: %s, %gM a second%s, %d\n", r.Format, float64(r.Rate)/1e6, found, r.Samples)
 	for _, o := range r.Others {
-		fmt.Fprintf(&b, "also there: cell %d, %g MHz; the strongest is decoded\n", o.Identity, widths[o.PRB])
+		fmt.Fprintf(&b, "also there: cell %d, %g MHz; the strongest is decoded\n", o.Identity, cellMHz[o.PRB])
 	}
-	b.WriteString(doubts([]air.State{st}))
+	b.WriteString(warningLines([]air.State{st}))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

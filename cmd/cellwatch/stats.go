@@ -48,7 +48,7 @@ say what time it was: hours count from its beginning, or from --start.`,
 			if err != nil {
 				return err
 			}
-			in, err := o.air.inputs(args)
+			in, err := o.air.parseInputs(args)
 			if err != nil {
 				return err
 			}
@@ -59,7 +59,7 @@ say what time it was: hours count from its beginning, or from --start.`,
 			return errors.Join(err, printStats(cmd.OutOrStdout(), all, o))
 		},
 	}
-	o.air.flags(cmd)
+	o.air.addFlags(cmd)
 	cmd.Flags().StringVar(&o.start, "start", "", "when the first subframe was, like \"2026-11-22 07:40\" here or 2026-11-22T07:40:00Z; empty: not known")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, an object on one line for each cell, with whole distributions")
 	cmd.Flags().BoolVar(&o.asCSV, "csv", false, "print a table of all hours, for a spreadsheet")
@@ -90,11 +90,11 @@ type cellStats struct {
 	Source string `json:"source"`
 	// Start is when the hour of the first subframe began, if that is known.
 	Start *time.Time `json:"start,omitempty"`
-	census.Figures
+	census.Summary
 }
 
-// hour is what hour h is called.
-func (s *cellStats) hour(h census.Hour) string {
+// hourLabel is what hour h is called.
+func (s *cellStats) hourLabel(h census.Hour) string {
 	if s.Start == nil {
 		return fmt.Sprintf("%d h", h.Number)
 	}
@@ -105,7 +105,7 @@ func (s *cellStats) hour(h census.Hour) string {
 // an error come the figures up to it.
 func countCells(ctx context.Context, sources []air.Input, stdin io.Reader, start time.Time) (all []cellStats, failed error) {
 	type counted struct {
-		figures []census.Figures
+		figures []census.Summary
 		err     error
 	}
 	var begin *time.Time
@@ -119,7 +119,7 @@ func countCells(ctx context.Context, sources []air.Input, stdin io.Reader, start
 		results[i] = make(chan counted, 1)
 		go func() {
 			c := census.New(after.Milliseconds())
-			err := hearCells(ctx, source, stdin, c.Add)
+			err := readCells(ctx, source, stdin, c.Add)
 			results[i] <- counted{c.Close(), err}
 		}()
 	}
@@ -129,25 +129,25 @@ func countCells(ctx context.Context, sources []air.Input, stdin io.Reader, start
 			all = append(all, cellStats{source.Source, begin, f})
 		}
 		if r.err != nil {
-			failed = errors.Join(failed, ofSource(source.Source, r.err))
+			failed = errors.Join(failed, prefixSource(source.Source, r.err))
 		}
 	}
 	return all, failed
 }
 
-// ofSource begins an error with the source that it is of, unless it does so.
-func ofSource(source string, err error) error {
+// prefixSource begins an error with the source that it is of, unless it does so.
+func prefixSource(source string, err error) error {
 	if strings.HasPrefix(err.Error(), source+": ") {
 		return err
 	}
 	return fmt.Errorf("%s: %w", source, err)
 }
 
-// hearCells reads a source of control messages, or of samples, until it ends or ctx
+// readCells reads a source of control messages, or of samples, until it ends or ctx
 // does, and tells each the subframes of all its cells, those of each in their order.
-func hearCells(ctx context.Context, source air.Input, stdin io.Reader, each func(census.Subframe)) error {
+func readCells(ctx context.Context, source air.Input, stdin io.Reader, each func(census.Subframe)) error {
 	if source.Format != air.AnyFormat || air.FormatOf(source.Source) != air.AnyFormat {
-		l, err := air.Open(ctx, air.Config{Inputs: []air.Input{source}, Stdin: stdin, Tell: tellLog})
+		l, err := air.Open(ctx, air.Config{Inputs: []air.Input{source}, Stdin: stdin, OnWarning: logWarning})
 		if err != nil {
 			return err
 		}
@@ -181,9 +181,9 @@ func readMessages(in io.Reader, each func(census.Subframe)) error {
 	}
 	var list []lte.DCI
 	row := func(row *cell.Row) {
-		for c, told := range row.Told {
+		for c, told := range row.Received {
 			if told {
-				s := census.Recorded(row.Cells[c], list[:0])
+				s := census.FromRecording(row.Cells[c], list[:0])
 				list = s.DCIs
 				each(s)
 			}

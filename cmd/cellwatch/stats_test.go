@@ -29,8 +29,8 @@ func recordings(t *testing.T, data ...[]byte) (files []string) {
 
 // TestCellStats: each source counts by itself, for people, programs and spreadsheets.
 func TestCellStats(t *testing.T) {
-	files := recordings(t, heard(t, 4000, 500), heard(t, 200, 0))
-	code, out, errs := cellwatch(t, "stats", files[0], files[1])
+	files := recordings(t, writeRecording(t, 4000, 500), writeRecording(t, 200, 0))
+	code, out, errs := runCellwatch(t, "stats", files[0], files[1])
 	if code != cli.ExitOK || errs != "" {
 		t.Fatal(code, errs)
 	}
@@ -45,16 +45,16 @@ func TestCellStats(t *testing.T) {
 			t.Errorf("no %q in %s", want, out)
 		}
 	}
-	_, out, _ = cellwatch(t, "stats", files[0], files[1], "--json", "--start", "2026-11-22T07:59:58+01:00")
+	_, out, _ = runCellwatch(t, "stats", files[0], files[1], "--json", "--start", "2026-11-22T07:59:58+01:00")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	var s cellStats
 	if err := json.Unmarshal([]byte(lines[0]), &s); err != nil || len(lines) != 2 {
 		t.Fatal(err, out)
 	}
-	if s.Users.Mean != 2 || s.Start.Format("2006-01-02 15:04") != "2026-11-22 07:00" || len(s.Hours) != 2 || s.Hours[0].Subframes != 2000 || s.hour(s.Hours[1]) != "2026-11-22 08:00" {
+	if s.Users.Mean != 2 || s.Start.Format("2006-01-02 15:04") != "2026-11-22 07:00" || len(s.Hours) != 2 || s.Hours[0].Subframes != 2000 || s.hourLabel(s.Hours[1]) != "2026-11-22 08:00" {
 		t.Errorf("%+v", s)
 	}
-	_, out, _ = cellwatch(t, "stats", files[0], files[1], "--csv")
+	_, out, _ = runCellwatch(t, "stats", files[0], files[1], "--csv")
 	table, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	if err != nil || len(table) != 3 || table[2][0] != files[1] || table[1][3] != "4000" || table[1][8] != "0.5000" {
 		t.Errorf("%v %v", err, table)
@@ -63,9 +63,9 @@ func TestCellStats(t *testing.T) {
 
 // TestCellStatsPlots: each figure is there as SVG and PNG.
 func TestCellStatsPlots(t *testing.T) {
-	files := recordings(t, heard(t, 500, 500), heard(t, 200, 0))
+	files := recordings(t, writeRecording(t, 500, 500), writeRecording(t, 200, 0))
 	dir := filepath.Join(t.TempDir(), "new", "figures")
-	if code, _, errs := cellwatch(t, "stats", files[0], files[1], "--plots", dir); code != cli.ExitOK {
+	if code, _, errs := runCellwatch(t, "stats", files[0], files[1], "--plots", dir); code != cli.ExitOK {
 		t.Fatal(errs)
 	}
 	list, err := os.ReadDir(dir)
@@ -93,18 +93,18 @@ func TestCellStatsPlots(t *testing.T) {
 
 // TestCellStatsErrors: what came before a damage is told, with what is wrong.
 func TestCellStatsErrors(t *testing.T) {
-	data := heard(t, 500, 0)
+	data := writeRecording(t, 500, 0)
 	files := recordings(t, data[:len(data)-1], []byte("GIF89a, certainly"))
-	code, out, errs := cellwatch(t, "stats", files[0], files[1], filepath.Join(filepath.Dir(files[0]), "none"))
+	code, out, errs := runCellwatch(t, "stats", files[0], files[1], filepath.Join(filepath.Dir(files[0]), "none"))
 	if code == cli.ExitOK || !strings.Contains(out, "499ms heard") || !strings.Contains(errs, "a.cells: the recording is cut off") || !strings.Contains(errs, "b.cells: this is no recording") || !strings.Contains(errs, "no such file") {
 		t.Errorf("code %d\n%s\n%s", code, out, errs)
 	}
 	for _, args := range [][]string{{"--start", "noon", files[0]}, {}} {
-		if code, _, _ := cellwatch(t, append([]string{"stats"}, args...)...); code != cli.ExitUsage {
+		if code, _, _ := runCellwatch(t, append([]string{"stats"}, args...)...); code != cli.ExitUsage {
 			t.Errorf("%v: code %d", args, code)
 		}
 	}
-	if code, _, errs := cellwatch(t, "stats", files[1], "--plots", t.TempDir()); code == cli.ExitOK || !strings.Contains(errs, "nothing to draw") {
+	if code, _, errs := runCellwatch(t, "stats", files[1], "--plots", t.TempDir()); code == cli.ExitOK || !strings.Contains(errs, "nothing to draw") {
 		t.Errorf("code %d: %s", code, errs)
 	}
 }

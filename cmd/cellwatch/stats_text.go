@@ -46,28 +46,28 @@ func printHours(w io.Writer, all []cellStats) error {
 		for _, h := range s.Hours {
 			hour := strconv.FormatInt(h.Number, 10)
 			if s.Start != nil {
-				hour = s.hour(h)
+				hour = s.hourLabel(h)
 			}
 			_ = t.Write([]string{s.Source, strconv.Itoa(int(s.Cell)), hour, strconv.FormatInt(h.Subframes, 10), strconv.Itoa(h.Users), strconv.Itoa(h.DataUsers),
-				known(h.MeanUsers, "%.4f", ""), known(h.MeanDataUsers, "%.4f", ""), number(h.Used), number(h.Idle), number(h.Uplink), strconv.FormatInt(h.Blocks, 10), number(h.Again)})
+				formatOptional(h.MeanUsers, "%.4f", ""), formatOptional(h.MeanDataUsers, "%.4f", ""), number(h.Used), number(h.Idle), number(h.Uplink), strconv.FormatInt(h.Blocks, 10), number(h.Retransmitted)})
 		}
 	}
 	t.Flush()
 	return t.Error()
 }
 
-func partOf(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+func formatPercent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 
-// spreadWords are of a distribution.
-func spreadWords(d census.Distribution, format, unit string) string {
+// formatDistribution are of a distribution.
+func formatDistribution(d census.Distribution, format, unit string) string {
 	if d.Count == 0 {
 		return "not known"
 	}
 	return fmt.Sprintf(strings.ReplaceAll("mean %F, half of all up to %F, 95 %% up to %F, at most %F", "%F", format)+unit, d.Mean, d.P50, d.P95, d.Max)
 }
 
-func widthWords(prb int) string {
-	if mhz, ok := widths[prb]; ok {
+func formatWidth(prb int) string {
+	if mhz, ok := cellMHz[prb]; ok {
 		return fmt.Sprintf("%g MHz, %d PRB", mhz, prb)
 	}
 	return fmt.Sprintf("%d PRB", prb)
@@ -81,28 +81,28 @@ func printCell(out io.Writer, s *cellStats) error {
 		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{what}, args...)...)
 	}
 	heard := time.Duration(s.Subframes) * time.Millisecond
-	fmt.Fprintf(&b, "%s, cell %d (%s): %v heard, %d subframes missed%s\n", text.Printable(s.Source), s.Cell, widthWords(int(s.PRB)), heard, s.Missed, strings.Join(oddities(s), ""))
-	say("resource blocks", "used %s, idle %s; uplink %s", partOf(s.Used), partOf(s.Idle), partOf(s.Uplink))
-	say("transport blocks", "%d, %s of them again; %.2f Mbit/s per PRB", s.Blocks, partOf(s.Again), s.PerPRB)
-	say("users in 40 ms", "%s", spreadWords(s.Users, "%.4g", ""))
-	say("  who pass the filter", "%s", spreadWords(s.DataUsers, "%.4g", ""))
+	fmt.Fprintf(&b, "%s, cell %d (%s): %v heard, %d subframes missed%s\n", text.Printable(s.Source), s.Cell, formatWidth(int(s.PRB)), heard, s.Missed, strings.Join(irregularities(s), ""))
+	say("resource blocks", "used %s, idle %s; uplink %s", formatPercent(s.Used), formatPercent(s.Idle), formatPercent(s.Uplink))
+	say("transport blocks", "%d, %s of them again; %.2f Mbit/s per PRB", s.Blocks, formatPercent(s.Retransmitted), s.PerPRB)
+	say("users in 40 ms", "%s", formatDistribution(s.Users, "%.4g", ""))
+	say("  who pass the filter", "%s", formatDistribution(s.DataUsers, "%.4g", ""))
 	a := s.Activity
-	say("activities", "%d, until a second of silence: %s in one subframe, %s with 4 PRB, %s both", a.Subframes.Count, partOf(a.OneSubframe), partOf(a.FourPRB), partOf(a.Both))
-	say("  subframes", "%s", spreadWords(a.Subframes, "%.5g", ""))
-	say("  duration", "%s", spreadWords(a.Span, "%.6g", " ms"))
-	say("  PRB a subframe", "%s", spreadWords(a.PRB, "%.4g", ""))
-	say("rate, data users", "%s", spreadWords(a.PerPRB, "%.2f", " Mbit/s per PRB"))
-	say("", "%s", spreadWords(a.Rate, "%.3g", " Mbit/s"))
-	say("messages", "%s", counts(s.Formats, "formats "))
+	say("activities", "%d, until a second of silence: %s in one subframe, %s with 4 PRB, %s both", a.Subframes.Count, formatPercent(a.OneSubframe), formatPercent(a.FourPRB), formatPercent(a.Both))
+	say("  subframes", "%s", formatDistribution(a.Subframes, "%.5g", ""))
+	say("  duration", "%s", formatDistribution(a.Span, "%.6g", " ms"))
+	say("  PRB a subframe", "%s", formatDistribution(a.PRB, "%.4g", ""))
+	say("rate, data users", "%s", formatDistribution(a.PerPRB, "%.2f", " Mbit/s per PRB"))
+	say("", "%s", formatDistribution(a.Rate, "%.3g", " Mbit/s"))
+	say("messages", "%s", formatCounts(s.Formats, "formats "))
 	if len(s.Levels) > 0 {
-		say("  control elements", "%s", counts(s.Levels, ""))
+		say("  control elements", "%s", formatCounts(s.Levels, ""))
 	}
 	_ = w.Flush() // to a builder
-	mcsTable(w, s.MCS)
+	printMCSTable(w, s.MCS)
 	fmt.Fprintln(w, "  HOUR\tUSERS\tDATA USERS\tIN 40 MS\tDATA\tUSED\tUPLINK\tAGAIN\tHEARD")
 	for _, h := range s.Hours {
-		fmt.Fprintf(w, "  %s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%v\n", s.hour(h), h.Users, h.DataUsers, known(h.MeanUsers, "%.1f", "-"), known(h.MeanDataUsers, "%.1f", "-"), partOf(h.Used), partOf(h.Uplink), partOf(h.Again),
-			shortly(time.Duration(h.Subframes)*time.Millisecond))
+		fmt.Fprintf(w, "  %s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%v\n", s.hourLabel(h), h.Users, h.DataUsers, formatOptional(h.MeanUsers, "%.1f", "-"), formatOptional(h.MeanDataUsers, "%.1f", "-"), formatPercent(h.Used), formatPercent(h.Uplink), formatPercent(h.Retransmitted),
+			roundDuration(time.Duration(h.Subframes)*time.Millisecond))
 	}
 	_ = w.Flush()
 	if s.DroppedHours > 0 {
@@ -112,24 +112,24 @@ func printCell(out io.Writer, s *cellStats) error {
 	return err
 }
 
-// known is a figure, or what stands where it is not known.
-func known(v *float64, format, none string) string {
+// formatOptional is a figure, or what stands where it is not known.
+func formatOptional(v *float64, format, none string) string {
 	if v == nil {
 		return none
 	}
 	return fmt.Sprintf(format, *v)
 }
 
-// shortly is a time to a tenth of a second, if it is longer.
-func shortly(d time.Duration) time.Duration {
+// roundDuration is a time to a tenth of a second, if it is longer.
+func roundDuration(d time.Duration) time.Duration {
 	if d < time.Second {
 		return d
 	}
 	return d.Round(time.Second / 10)
 }
 
-// oddities are what else became of subframes.
-func oddities(s *cellStats) (list []string) {
+// irregularities are what else became of subframes.
+func irregularities(s *cellStats) (list []string) {
 	if s.Late > 0 {
 		list = append(list, fmt.Sprintf(", %d came late or twice", s.Late))
 	}
@@ -139,14 +139,14 @@ func oddities(s *cellStats) (list []string) {
 	return list
 }
 
-// counts are words of how often things were told.
-func counts(list []census.Count, what string) string {
+// formatCounts are words of how often things were told.
+func formatCounts(list []census.Count, what string) string {
 	all, words := int64(0), []string{}
 	for _, c := range list {
 		all += c.Count
 	}
 	for _, c := range list {
-		words = append(words, fmt.Sprintf("%s: %s", c.Name, partOf(float64(c.Count)/float64(all))))
+		words = append(words, fmt.Sprintf("%s: %s", c.Name, formatPercent(float64(c.Count)/float64(all))))
 	}
 	if all == 0 {
 		return "none"
@@ -154,8 +154,8 @@ func counts(list []census.Count, what string) string {
 	return what + strings.Join(words, ", ")
 }
 
-// mcsTable tells of each MCS how much came again, where anything did.
-func mcsTable(w *tabwriter.Writer, list []census.MCS) {
+// printMCSTable tells of each MCS how much came again, where anything did.
+func printMCSTable(w *tabwriter.Writer, list []census.MCS) {
 	if len(list) == 0 {
 		return
 	}
@@ -165,7 +165,7 @@ func mcsTable(w *tabwriter.Writer, list []census.MCS) {
 		if m.MCS > 28 {
 			name += " (not known)"
 		}
-		fmt.Fprintf(w, "  %s\t%d\t%d\t%s\n", name, m.Sent, m.Again, partOf(m.Part))
+		fmt.Fprintf(w, "  %s\t%d\t%d\t%s\n", name, m.Sent, m.Retransmissions, formatPercent(m.Retransmitted))
 	}
 	_ = w.Flush()
 }

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// viewedSubframes are kept of each cell.
-	viewedSubframes = 4000
-	// leastUsers is how many lines the table of users has at least, with its head.
-	leastUsers = 4
-	gridLabel  = 4 // columns before the grid
+	// gridSubframes are kept of each cell.
+	gridSubframes = 4000
+	// minUserLines is how many lines the table of users has at least, with its head.
+	minUserLines = 4
+	gridLabel    = 4 // columns before the grid
 )
 
 // viewScales are how many subframes a column may stand for.
@@ -34,7 +34,7 @@ const (
 	markAll     = '#'
 	markControl = '-'
 	markMissed  = ' '
-	markNoName  = '+' // of a data user, when letters have run out
+	markUnnamed = '+' // of a data user, when letters have run out
 )
 
 // letters are given to data users in turn.
@@ -43,7 +43,7 @@ const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 // tile is one place of the grid: who has most of it.
 type tile struct {
 	mark rune
-	who  cell.RNTI // 0: nobody
+	rnti cell.RNTI // 0: nobody
 }
 
 // viewRow is a line of the screen: text, and over it from column at on tiles.
@@ -63,7 +63,7 @@ type viewedCell struct {
 	// Of the last subframe:
 	sfn, index int
 	cfi        int
-	heard      bool
+	received   bool
 }
 
 // cellView is what the live view of cells knows. hear is for the goroutine that
@@ -80,9 +80,9 @@ type cellView struct {
 	scale   int // of viewScales
 	paused  bool
 	help    bool
-	passed  int64 // subframes while it was paused
+	skipped int64 // subframes while it was paused
 	ended   bool
-	told    error // the last
+	warning error // the last
 }
 
 // newCellView is for so many cells, and for the device that is called rnti there.
@@ -90,20 +90,20 @@ func newCellView(cells int, rnti cell.RNTI) *cellView {
 	v := &cellView{rnti: rnti, monitor: cell.NewMonitor(), scale: 3}
 	var ids []cell.ID
 	for i := range cells {
-		v.cells = append(v.cells, &viewedCell{grid: census.NewGrid(viewedSubframes), users: census.NewUsers(), window: cell.NewWindow(0), letters: map[cell.RNTI]byte{}})
+		v.cells = append(v.cells, &viewedCell{grid: census.NewGrid(gridSubframes), users: census.NewUsers(), window: cell.NewWindow(0), letters: map[cell.RNTI]byte{}})
 		ids = append(ids, cell.ID(i))
-		v.monitor.Listen(cell.ID(i), rnti, cell.DefaultErrorRate)
+		v.monitor.AddCell(cell.ID(i), rnti, cell.DefaultErrorRate)
 	}
 	v.fusion = cell.NewFusion(ids...)
 	return v
 }
 
-// hear takes the next subframe.
-func (v *cellView) hear(s *air.Subframe) {
+// addSubframe takes the next subframe.
+func (v *cellView) addSubframe(s *air.Subframe) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.paused {
-		v.passed++
+		v.skipped++
 		return
 	}
 	c := v.cells[s.Cell]
@@ -114,29 +114,29 @@ func (v *cellView) hear(s *air.Subframe) {
 	v.grants = m.Grants
 	c.window.Add(m, census.Window)
 	v.fusion.Add(m, v.monitor.Add)
-	c.sfn, c.index, c.cfi, c.heard = s.SFN, s.Index, s.CFI, true
+	c.sfn, c.index, c.cfi, c.received = s.SFN, s.Index, s.CFI, true
 }
 
-// end says that nothing more comes; false: nothing ever came.
-func (v *cellView) end() bool {
+// setEnded says that nothing more comes; false: nothing ever came.
+func (v *cellView) setEnded() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.ended = true
-	return slices.ContainsFunc(v.cells, func(c *viewedCell) bool { return c.heard })
+	return slices.ContainsFunc(v.cells, func(c *viewedCell) bool { return c.received })
 }
 
-// tell takes what somebody should know.
-func (v *cellView) tell(err error) {
+// setWarning takes what somebody should know.
+func (v *cellView) setWarning(err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.told = err
+	v.warning = err
 }
 
-// know takes what is known of the carriers.
-func (v *cellView) know(states []air.State) { v.states = states }
+// setStates takes what is known of the carriers.
+func (v *cellView) setStates(states []air.State) { v.states = states }
 
-// key does what a key says; true ends the view.
-func (v *cellView) key(e *tcell.EventKey) (quit bool) {
+// handleKey does what a key says; true ends the view.
+func (v *cellView) handleKey(e *tcell.EventKey) (quit bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	r := e.Rune()
@@ -152,7 +152,7 @@ func (v *cellView) key(e *tcell.EventKey) (quit bool) {
 	case r >= '1' && r <= '9' && int(r-'1') < len(v.cells):
 		v.shown = int(r - '1')
 	case r == ' ' || r == 'p':
-		v.paused, v.passed = !v.paused, 0
+		v.paused, v.skipped = !v.paused, 0
 	case r == '+' || r == '=':
 		v.scale = max(v.scale-1, 0)
 	case r == '-':
@@ -163,8 +163,8 @@ func (v *cellView) key(e *tcell.EventKey) (quit bool) {
 	return false
 }
 
-// draw lays everything out for a screen of that size.
-func (v *cellView) draw(width, height int) (rows []viewRow) {
+// drawRows lays everything out for a screen of that size.
+func (v *cellView) drawRows(width, height int) (rows []viewRow) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	add := func(style int, format string, args ...any) {
@@ -177,10 +177,10 @@ func (v *cellView) draw(width, height int) (rows []viewRow) {
 		for _, line := range viewHelp {
 			add(cli.StylePlain, "%s", line)
 		}
-	case c.heard:
+	case c.received:
 		c.list = c.users.List(c.list[:0])
-		c.name()
-		table := min(len(c.list)+1, max(leastUsers, room/3))
+		c.assignLetters()
+		table := min(len(c.list)+1, max(minUserLines, room/3))
 		rows = append(rows, c.drawGrid(width, room-table, viewScales[v.scale])...)
 		rows = append(rows, c.drawUsers(height-len(rows)-1, width, v.rnti)...)
 	}
@@ -213,9 +213,9 @@ func (v *cellView) drawFoot(add func(style int, format string, args ...any)) {
 	case v.ended:
 		add(cli.StyleHead, "the input has ended; q ends this")
 	case v.paused:
-		add(cli.StyleHead, "stopped; %d subframes have passed; Space goes on", v.passed)
-	case v.told != nil:
-		add(cli.StyleBad, "%v", v.told)
+		add(cli.StyleHead, "stopped; %d subframes have passed; Space goes on", v.skipped)
+	case v.warning != nil:
+		add(cli.StyleBad, "%v", v.warning)
 	default:
 		add(cli.StyleDim, "q ends this; Space stops it; Tab: another cell; + and -: time; ?: help")
 	}
@@ -228,7 +228,7 @@ func (v *cellView) drawHead(c *viewedCell, add func(style int, format string, ar
 		name := "no cell yet"
 		if i < len(v.states) {
 			if s := v.states[i]; s.Cell.PRB > 0 {
-				name = fmt.Sprintf("cell %d, %g MHz", s.Cell.ID, widths[s.Cell.PRB])
+				name = fmt.Sprintf("cell %d, %g MHz", s.Cell.ID, cellMHz[s.Cell.PRB])
 			}
 		}
 		if len(v.cells) > 1 {
@@ -244,21 +244,21 @@ func (v *cellView) drawHead(c *viewedCell, add func(style int, format string, ar
 		s := v.states[v.shown]
 		what := "searching for a cell"
 		switch {
-		case c.heard && s.Heard:
+		case c.received && s.HasCell:
 			what = fmt.Sprintf("%d PRB, ports: %d, SFN %d.%d, SNR %.1f dB, CFI %d, carrier %+.0f Hz", s.Cell.PRB, s.Cell.Ports, c.sfn, c.index, s.SNR, c.cfi, s.Offset)
-		case c.heard:
+		case c.received:
 			what = "the cell is heard no more"
 		}
-		add(cli.IfElse(s.Heard, cli.StylePlain, cli.StyleBad), "%s; lost %v; %s", what, lostTime(s), s.Source)
+		add(cli.IfElse(s.HasCell, cli.StylePlain, cli.StyleBad), "%s; lost %v; %s", what, lostTime(s), s.Source)
 	}
-	if !c.heard {
+	if !c.received {
 		return
 	}
-	f := c.window.Facts()
-	add(cli.StylePlain, "load %s, idle %.1f of %.0f PRB; in 40 ms %d users, %d of them with data", partOf(1-f.Idle/f.PRB), f.Idle, f.PRB, f.All, f.Users-1)
+	f := c.window.Usage()
+	add(cli.StylePlain, "load %s, idle %.1f of %.0f PRB; in 40 ms %d users, %d of them with data", formatPercent(1-f.IdlePRB/f.PRB), f.IdlePRB, f.PRB, f.AllUsers, f.Users-1)
 	if v.rnti != 0 {
-		l := lineOf(v.monitor.Estimate(), v.rnti, 0)
-		add(cli.StylePlain, "0x%04x: C_p %v, C_f %v, C_t %v; %s", uint16(v.rnti), l.Physical, l.Fair, l.Transport, l.cells())
+		l := newCapacityLine(v.monitor.Estimate(), v.rnti, 0)
+		add(cli.StylePlain, "0x%04x: C_p %v, C_f %v, C_t %v; %s", uint16(v.rnti), l.Physical, l.Fair, l.Transport, l.describeCells())
 	}
 }
 
@@ -270,8 +270,8 @@ func lostTime(s air.State) time.Duration {
 	return (time.Duration(s.Lost) * time.Second / time.Duration(s.Rate)).Round(time.Millisecond)
 }
 
-// name gives letters to data users who have none, and takes those of who is gone.
-func (c *viewedCell) name() {
+// assignLetters gives letters to data users who have none, and takes those of who is gone.
+func (c *viewedCell) assignLetters() {
 	there, used := map[cell.RNTI]bool{}, map[byte]bool{}
 	for _, u := range c.list {
 		there[u.RNTI] = true
@@ -284,7 +284,7 @@ func (c *viewedCell) name() {
 		}
 	}
 	for _, u := range c.list {
-		if _, has := c.letters[u.RNTI]; has || !u.Data {
+		if _, has := c.letters[u.RNTI]; has || !u.IsDataUser {
 			continue
 		}
 		for i := range len(letters) {
@@ -296,16 +296,16 @@ func (c *viewedCell) name() {
 	}
 }
 
-// mark is how a user is shown.
-func (c *viewedCell) mark(r cell.RNTI, data bool) rune {
+// userMark is how a user is shown.
+func (c *viewedCell) userMark(r cell.RNTI, data bool) rune {
 	l, has := c.letters[r]
 	switch {
-	case !r.User():
+	case !r.IsUser():
 		return markAll
 	case has:
 		return rune(l)
 	case data:
-		return markNoName
+		return markUnnamed
 	}
 	return markControl
 }
@@ -319,25 +319,25 @@ func (c *viewedCell) drawGrid(width, room, scale int) (rows []viewRow) {
 	}
 	data := map[cell.RNTI]bool{}
 	for _, u := range c.list {
-		data[u.RNTI] = u.Data
+		data[u.RNTI] = u.IsDataUser
 	}
 	each := (prb + room - 2) / (room - 1) // PRBs of a line
 	newest := c.grid.At(c.grid.Len()-1).Number / int64(scale)
 	for low := (prb - 1) / each * each; low >= 0; low -= each {
 		r := viewRow{Row: cli.Row{Text: fmt.Sprintf("%3d ", low), Style: cli.StyleDim}, at: gridLabel, tiles: make([]tile, columns)}
 		for x := range r.tiles {
-			r.tiles[x] = c.tileOf(newest-int64(columns-1-x), scale, low, min(low+each, prb))
+			r.tiles[x] = c.dominantTile(newest-int64(columns-1-x), scale, low, min(low+each, prb))
 			if t := &r.tiles[x]; t.mark == 0 {
-				t.mark = c.mark(t.who, data[t.who])
+				t.mark = c.userMark(t.rnti, data[t.rnti])
 			}
 		}
 		rows = append(rows, r)
 	}
-	return append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(c.times(columns, scale), width), Style: cli.StyleDim}})
+	return append(rows, viewRow{Row: cli.Row{Text: cli.Truncate(c.timeLine(columns, scale), width), Style: cli.StyleDim}})
 }
 
-// times is the line below the grid.
-func (c *viewedCell) times(columns, scale int) string {
+// timeLine is the line below the grid.
+func (c *viewedCell) timeLine(columns, scale int) string {
 	back := time.Duration(columns*scale) * time.Millisecond
 	left, right := fmt.Sprintf("%4s−%v", "", back), fmt.Sprintf("SFN %d", c.sfn)
 	if scale > 1 {
@@ -347,9 +347,9 @@ func (c *viewedCell) times(columns, scale int) string {
 	return left + strings.Repeat(" ", max(space, 1)) + right
 }
 
-// tileOf is who has most of the blocks from low to high, in the subframes of one column.
+// dominantTile is who has most of the blocks from low to high, in the subframes of one column.
 // A mark of 0 stands for the user's.
-func (c *viewedCell) tileOf(column int64, scale, low, high int) tile {
+func (c *viewedCell) dominantTile(column int64, scale, low, high int) tile {
 	type has struct {
 		who cell.RNTI
 		n   int
@@ -359,7 +359,7 @@ func (c *viewedCell) tileOf(column int64, scale, low, high int) tile {
 	oldest := c.grid.At(0).Number
 	for number := column * int64(scale); number < (column+1)*int64(scale); number++ {
 		i := int(number - oldest)
-		if number < oldest || i >= c.grid.Len() || !c.grid.At(i).Heard {
+		if number < oldest || i >= c.grid.Len() || !c.grid.At(i).Received {
 			continue
 		}
 		heard++
@@ -389,7 +389,7 @@ func (c *viewedCell) tileOf(column int64, scale, low, high int) tile {
 	if 2*idle > heard*(high-low) || best.n == 0 {
 		return tile{mark: markIdle}
 	}
-	return tile{who: best.who}
+	return tile{rnti: best.who}
 }
 
 // drawUsers draws the table of users, of so many lines at most; self stands out.
@@ -412,16 +412,16 @@ func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow)
 			mcs, format = fmt.Sprint(u.MCS), u.Format.String()
 		}
 		ago := "now"
-		if u.Ago >= 100 {
-			ago = fmt.Sprintf("%.1f s ago", float64(u.Ago)/1000)
+		if u.SinceHeard >= 100 {
+			ago = fmt.Sprintf("%.1f s ago", float64(u.SinceHeard)/1000)
 		}
-		style := cli.IfElse(u.Ago < 1000, cli.StylePlain, cli.StyleDim)
+		style := cli.IfElse(u.SinceHeard < 1000, cli.StylePlain, cli.StyleDim)
 		if u.RNTI == self {
 			style = cli.StyleHead
 		}
-		add(style, columns, fmt.Sprintf("0x%04x %d", uint16(u.RNTI), u.RNTI), partOf(u.Part), rateWords(u.Rate), mcs, format, partOf(u.Again), partOf(u.Uplink), ago)
+		add(style, columns, fmt.Sprintf("0x%04x %d", uint16(u.RNTI), u.RNTI), formatPercent(u.PRBPart), formatRate(u.Rate), mcs, format, formatPercent(u.Retransmitted), formatPercent(u.UplinkPart), ago)
 		if width > 0 {
-			rows[len(rows)-1].tiles = []tile{{c.mark(u.RNTI, u.Data), u.RNTI}}
+			rows[len(rows)-1].tiles = []tile{{c.userMark(u.RNTI, u.IsDataUser), u.RNTI}}
 		}
 	}
 	if more := len(c.list) - len(shown); more > 0 {
@@ -430,8 +430,8 @@ func (c *viewedCell) drawUsers(room, width int, self cell.RNTI) (rows []viewRow)
 	return rows
 }
 
-// rateWords are steady enough to be read while they change.
-func rateWords(r unit.Rate) string {
+// formatRate are steady enough to be read while they change.
+func formatRate(r unit.Rate) string {
 	if r >= unit.Mbps {
 		return fmt.Sprintf("%.1f Mbit/s", float64(r)/1e6)
 	}

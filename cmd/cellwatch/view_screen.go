@@ -32,7 +32,7 @@ func showCells(ctx context.Context, screen tcell.Screen, v *cellView, state func
 	s := &cellScreen{view: v, screen: screen, state: state, cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
-		s.err = s.run(ctx)
+		s.err = s.runScreen(ctx)
 		stop()
 	}()
 	return s
@@ -40,14 +40,14 @@ func showCells(ctx context.Context, screen tcell.Screen, v *cellView, state func
 
 // Add shows a subframe.
 func (s *cellScreen) Add(sub *air.Subframe) error {
-	s.view.hear(sub)
+	s.view.addSubframe(sub)
 	return nil
 }
 
 // Close says that nothing more comes, and waits until who looks at it has seen enough,
 // if there is anything to be seen.
 func (s *cellScreen) Close() error {
-	if !s.view.end() {
+	if !s.view.setEnded() {
 		s.cancel()
 	}
 	<-s.ended
@@ -55,7 +55,7 @@ func (s *cellScreen) Close() error {
 	return s.err
 }
 
-func (s *cellScreen) run(ctx context.Context) error {
+func (s *cellScreen) runScreen(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	keys := make(chan tcell.Event)
 	gone := make(chan struct{})
@@ -68,8 +68,8 @@ func (s *cellScreen) run(ctx context.Context) error {
 	tick := time.NewTicker(viewEvery)
 	defer tick.Stop()
 	for {
-		s.view.know(s.state())
-		paintTiles(s.screen, s.view.draw(s.screen.Size()))
+		s.view.setStates(s.state())
+		paintTiles(s.screen, s.view.drawRows(s.screen.Size()))
 		select {
 		case <-ctx.Done():
 			return nil // Ctrl-C is one way to end it
@@ -84,7 +84,7 @@ func (s *cellScreen) run(ctx context.Context) error {
 			case *tcell.EventResize:
 				s.screen.Sync()
 			case *tcell.EventKey:
-				if s.view.key(e) {
+				if s.view.handleKey(e) {
 					return nil
 				}
 			}
@@ -102,8 +102,8 @@ func paintTiles(screen tcell.Screen, rows []viewRow) {
 	for y, r := range rows {
 		for i, t := range r.tiles {
 			style := tcell.StyleDefault
-			if t.who != 0 {
-				red, green, blue := census.Colour(t.who)
+			if t.rnti != 0 {
+				red, green, blue := census.UserColour(t.rnti)
 				style = style.Background(tcell.NewRGBColor(int32(red), int32(green), int32(blue))).Foreground(tcell.ColorBlack)
 			} else {
 				style = style.Dim(true)

@@ -43,13 +43,13 @@ func seenAir(id cell.ID, n int64, prb uint8) *air.Subframe {
 
 func viewState() []air.State {
 	return []air.State{
-		{Source: "walk.cf32", Rate: 7_680_000, Heard: true, Cell: lte.Cell{ID: 301, PRB: 25, Ports: 2}, Offset: 312.4, SNR: 19.96, Lost: 76_800},
+		{Source: "walk.cf32", Rate: 7_680_000, HasCell: true, Cell: lte.Cell{ID: 301, PRB: 25, Ports: 2}, Offset: 312.4, SNR: 19.96, Lost: 76_800},
 		{Source: "iq.sc16", Rate: 1_920_000},
 	}
 }
 
-// frame is the screen as text, with the marks of tiles.
-func frame(rows []viewRow) string {
+// renderRows is the screen as text, with the marks of tiles.
+func renderRows(rows []viewRow) string {
 	var b strings.Builder
 	for _, r := range rows {
 		line := []rune(r.Text)
@@ -97,11 +97,11 @@ func TestCellView(t *testing.T) {
 	v := newCellView(2, 500)
 	for n := int64(10_240); n < 10_240+900; n++ {
 		if n < 10_240+800 || n >= 10_240+840 {
-			v.hear(seenAir(0, n, 25))
+			v.addSubframe(seenAir(0, n, 25))
 		}
 	}
-	v.know(viewState())
-	if got := frame(v.draw(80, 24)); got != goldenView[1:] {
+	v.setStates(viewState())
+	if got := renderRows(v.drawRows(80, 24)); got != goldenView[1:] {
 		t.Errorf("\n%s", got)
 	}
 }
@@ -110,12 +110,12 @@ func TestCellView(t *testing.T) {
 func TestCellViewColours(t *testing.T) {
 	v := newCellView(1, 0)
 	for n := range int64(50) {
-		v.hear(seenAir(0, n, 25))
+		v.addSubframe(seenAir(0, n, 25))
 	}
-	v.key(tcell.NewEventKey(tcell.KeyRune, '+', 0))
-	v.key(tcell.NewEventKey(tcell.KeyRune, '+', 0))
-	v.key(tcell.NewEventKey(tcell.KeyRune, '+', 0)) // a subframe each
-	rows := v.draw(54, 60)
+	v.handleKey(tcell.NewEventKey(tcell.KeyRune, '+', 0))
+	v.handleKey(tcell.NewEventKey(tcell.KeyRune, '+', 0))
+	v.handleKey(tcell.NewEventKey(tcell.KeyRune, '+', 0)) // a subframe each
+	rows := v.drawRows(54, 60)
 	grid := map[string][]tile{}
 	for _, r := range rows {
 		if len(r.tiles) > 1 {
@@ -134,7 +134,7 @@ func TestCellViewColours(t *testing.T) {
 				want = tile{mark: markIdle}
 			}
 			if got := grid[line][n]; got != want {
-				t.Fatalf("PRB %s of subframe %d: %c of %d, want %c of %d", line, n, got.mark, got.who, want.mark, want.who)
+				t.Fatalf("PRB %s of subframe %d: %c of %d, want %c of %d", line, n, got.mark, got.rnti, want.mark, want.rnti)
 			}
 		}
 	}
@@ -149,7 +149,7 @@ func TestCellViewFits(t *testing.T) {
 	check := func() {
 		for width := 0; width < 130; width += 1 + width/20 {
 			for _, height := range []int{0, 1, 2, 3, 4, 5, 7, 9, 24, 60} {
-				rows := v.draw(width, height)
+				rows := v.drawRows(width, height)
 				if len(rows) != height {
 					t.Fatalf("%d rows of %d", len(rows), height)
 				}
@@ -162,10 +162,10 @@ func TestCellViewFits(t *testing.T) {
 		}
 	}
 	check()
-	v.know(viewState())
+	v.setStates(viewState())
 	for n := range int64(300) {
-		v.hear(seenAir(0, n, 100))
-		v.hear(seenAir(2, n, 6+19))
+		v.addSubframe(seenAir(0, n, 100))
+		v.addSubframe(seenAir(2, n, 6+19))
 	}
 	check()
 	v.help = true
@@ -175,20 +175,20 @@ func TestCellViewFits(t *testing.T) {
 // TestCellViewKeys: cells, stopping, help and the end.
 func TestCellViewKeys(t *testing.T) {
 	v := newCellView(2, 0)
-	v.know(viewState())
+	v.setStates(viewState())
 	press := func(keys string) (quit bool) {
 		for _, r := range keys {
 			e := tcell.NewEventKey(tcell.KeyRune, r, 0)
 			if r == '\t' {
 				e = tcell.NewEventKey(tcell.KeyTab, 0, 0)
 			}
-			quit = v.key(e)
+			quit = v.handleKey(e)
 		}
 		return quit
 	}
 	says := func(what string) {
 		t.Helper()
-		if got := frame(v.draw(100, 30)); !strings.Contains(got, what) {
+		if got := renderRows(v.drawRows(100, 30)); !strings.Contains(got, what) {
 			t.Errorf("no %q in\n%s", what, got)
 		}
 	}
@@ -197,23 +197,23 @@ func TestCellViewKeys(t *testing.T) {
 	says("1: cell 301, 5 MHz  [2: no cell yet]")
 	says("searching for a cell; lost 0s; iq.sc16")
 	press("1 ")
-	v.hear(seenAir(0, 5, 25))
+	v.addSubframe(seenAir(0, 5, 25))
 	says("stopped; 1 subframes have passed")
 	press(" ")
-	v.hear(seenAir(0, 6, 25))
+	v.addSubframe(seenAir(0, 6, 25))
 	says("load 80.0 %, idle 5.0 of 25 PRB; in 40 ms 2 users, 0 of them with data")
 	says("q ends this")
-	v.tell(errors.New("samples were lost"))
+	v.setWarning(errors.New("samples were lost"))
 	says("samples were lost")
 	press("?")
 	says("cellwatch grid")
-	if v.key(tcell.NewEventKey(tcell.KeyEscape, 0, 0)) || v.help {
+	if v.handleKey(tcell.NewEventKey(tcell.KeyEscape, 0, 0)) || v.help {
 		t.Error("Esc does not end the help first")
 	}
 	if press("19x7\t\t+++---") || v.shown != 0 || v.scale != 3 {
 		t.Errorf("cell %d, scale %d", v.shown, v.scale)
 	}
-	if !v.end() || !press("q") {
+	if !v.setEnded() || !press("q") {
 		t.Error("it does not end")
 	}
 	says("the input has ended")

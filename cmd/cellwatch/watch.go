@@ -61,7 +61,7 @@ Only who is given what is heard, and nobody's content.`,
 			return watchCells(cmd, args, o)
 		},
 	}
-	o.air.flags(cmd)
+	o.air.addFlags(cmd)
 	cmd.Flags().BoolVar(&o.air.paced, "paced", false, "read files at the rate of their samples, as from a radio")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, one object on one line for each subframe of each cell")
 	cmd.Flags().StringVar(&o.record, "record", "", "write a recording of the messages into `FILE`")
@@ -80,7 +80,7 @@ type watcher interface {
 func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 	self, err := parseRNTI(o.rnti)
 	if err == nil {
-		err = o.check(cmd, args)
+		err = o.checkOutputs(cmd, args)
 	}
 	if err != nil {
 		return err
@@ -90,15 +90,15 @@ func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 	out := cmd.OutOrStdout()
 	if o.screen != nil {
 		o.view = newCellView(len(args), self)
-		o.air.tell = o.view.tell
+		o.air.onWarning = o.view.setWarning
 	}
 	o.air.paced = o.air.paced || o.serve != "" || o.view != nil
-	o.air.fresh = o.serve != ""
-	l, err := o.air.open(cmd, args)
+	o.air.dropLate = o.serve != ""
+	l, err := o.air.openListener(cmd, args)
 	if err != nil {
 		return err
 	}
-	all, served, err := o.watchers(l, out, self)
+	all, served, err := o.openWatchers(l, out, self)
 	if err == nil && o.view != nil {
 		var screen tcell.Screen
 		if screen, err = o.screen(); err == nil {
@@ -109,7 +109,7 @@ func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 		l.Close()
 		return err
 	}
-	told, err := watchUntil(ctx, l, all, o.length)
+	counts, err := watchUntil(ctx, l, all, o.length)
 	for _, w := range all {
 		err = errors.Join(err, w.Close())
 	}
@@ -118,16 +118,16 @@ func watchCells(cmd *cobra.Command, args []string, o watchOptions) (err error) {
 		words = cmd.ErrOrStderr()
 	}
 	states := l.State()
-	for i, t := range told[:len(states)] {
+	for i, t := range counts[:len(states)] {
 		states[i].Subframes, states[i].Messages = t.subframes, t.messages
 	}
 	return errors.Join(err, printWatched(words, states, served))
 }
 
-// check refuses outputs that would spoil an input or each other.
-func (o *watchOptions) check(cmd *cobra.Command, args []string) error {
+// checkOutputs refuses outputs that would spoil an input or each other.
+func (o *watchOptions) checkOutputs(cmd *cobra.Command, args []string) error {
 	if o.length < 0 {
-		return errNegative(o.length)
+		return negativeError(o.length)
 	}
 	if o.asJSON && o.record == "-" {
 		return fault.New(fault.Usage, errors.New("--json and --record - both write to standard output"), "record into a file, or leave one of them out")
@@ -135,19 +135,19 @@ func (o *watchOptions) check(cmd *cobra.Command, args []string) error {
 	return cli.RefuseSameFile("--record", o.record, args, cmd.InOrStdin(), cmd.OutOrStdout())
 }
 
-func errNegative(length time.Duration) error {
+func negativeError(length time.Duration) error {
 	return fault.New(fault.Usage, fmt.Errorf("--for %v is negative", length), "0 is to the end")
 }
 
-// toldOf is what was handed on of a carrier: less than was decoded, with --for.
-type toldOf struct{ subframes, messages int64 }
+// watchCounts is what was handed on of a carrier: less than was decoded, with --for.
+type watchCounts struct{ subframes, messages int64 }
 
 // watchUntil hands all that is heard to watchers, until one of them fails.
-func watchUntil(ctx context.Context, l *air.Listener, all []watcher, length time.Duration) (told [cell.MaxCells]toldOf, err error) {
+func watchUntil(ctx context.Context, l *air.Listener, all []watcher, length time.Duration) (counts [cell.MaxCells]watchCounts, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if length > 0 && l.State()[0].Live {
-		go stopLate(ctx, l, length+time.Second, stop) // ends with ctx
+	if length > 0 && l.State()[0].IsLive {
+		go stopWhenLate(ctx, l, length+time.Second, stop) // ends with ctx
 	}
 	var failed error
 	first := int64(-1)
@@ -159,8 +159,8 @@ func watchUntil(ctx context.Context, l *air.Listener, all []watcher, length time
 			stop()
 			return
 		}
-		told[s.Cell].subframes++
-		told[s.Cell].messages += int64(len(s.DCIs))
+		counts[s.Cell].subframes++
+		counts[s.Cell].messages += int64(len(s.DCIs))
 		for _, w := range all {
 			if failed = w.Add(s); failed != nil {
 				stop()
@@ -168,12 +168,12 @@ func watchUntil(ctx context.Context, l *air.Listener, all []watcher, length time
 			}
 		}
 	})
-	return told, errors.Join(failed, err)
+	return counts, errors.Join(failed, err)
 }
 
-// stopLate ends listening to what is live when so much has come though it was no cell's,
+// stopWhenLate ends listening to what is live when so much has come though it was no cell's,
 // or nothing comes. What can wait may take longer than a radio.
-func stopLate(ctx context.Context, l *air.Listener, length time.Duration, stop func()) {
+func stopWhenLate(ctx context.Context, l *air.Listener, length time.Duration, stop func()) {
 	tick := time.NewTimer(length)
 	defer tick.Stop()
 	for last := int64(-1); ; {
@@ -193,8 +193,8 @@ func stopLate(ctx context.Context, l *air.Listener, length time.Duration, stop f
 	}
 }
 
-// watchers are those that o asks for.
-func (o *watchOptions) watchers(l *air.Listener, out io.Writer, self cell.RNTI) (all []watcher, served *air.Server, err error) {
+// openWatchers are those that o asks for.
+func (o *watchOptions) openWatchers(l *air.Listener, out io.Writer, self cell.RNTI) (all []watcher, served *air.Server, err error) {
 	n := len(l.State())
 	if o.serve != "" {
 		if served, err = air.Serve(o.serve); err != nil {
@@ -202,7 +202,7 @@ func (o *watchOptions) watchers(l *air.Listener, out io.Writer, self cell.RNTI) 
 		}
 		r := served.Recorder(n)
 		r.Self = self
-		all = append(all, &recording{r, served})
+		all = append(all, &servedRecording{r, served})
 	}
 	if o.record != "" {
 		file, err := cli.OpenTarget(o.record, false, out)
@@ -214,69 +214,69 @@ func (o *watchOptions) watchers(l *air.Listener, out io.Writer, self cell.RNTI) 
 		}
 		r := air.NewRecorder(file, n)
 		r.Self = self
-		all = append(all, &wholeRecording{Recorder: r, to: file})
+		all = append(all, &recordingFile{Recorder: r, to: file})
 	}
 	switch {
 	case o.asJSON:
 		b := bufio.NewWriter(out)
-		all = append(all, &subframeLines{b: b, live: l.State()[0].Live, print: func(s *air.Subframe) error { return cli.PrintJSON(b, subframeLine(s)) }})
+		all = append(all, &linePrinter{b: b, live: l.State()[0].IsLive, print: func(s *air.Subframe) error { return cli.PrintJSON(b, newWatchLine(s)) }})
 	case len(all) > 0, o.view != nil:
 	default:
 		b := bufio.NewWriter(out)
-		all = append(all, &subframeLines{b: b, live: l.State()[0].Live, print: func(s *air.Subframe) error { return printMessages(b, s) }})
+		all = append(all, &linePrinter{b: b, live: l.State()[0].IsLive, print: func(s *air.Subframe) error { return printMessages(b, s) }})
 	}
 	return all, served, nil
 }
 
-// recording is served.
-type recording struct {
+// servedRecording is served.
+type servedRecording struct {
 	*air.Recorder
-	after io.Closer
+	server io.Closer
 }
 
-func (e *recording) Close() error { return errors.Join(e.Recorder.Close(), e.after.Close()) }
+func (e *servedRecording) Close() error { return errors.Join(e.Recorder.Close(), e.server.Close()) }
 
-// wholeRecording is one that becomes a file when it is whole.
-type wholeRecording struct {
+// recordingFile is one that becomes a file when it is whole.
+type recordingFile struct {
 	*air.Recorder
-	to     *cli.Target
-	begun  bool
-	failed bool
+	to      *cli.Target
+	started bool
+	failed  bool
 }
 
-func (r *wholeRecording) Add(s *air.Subframe) error {
+func (r *recordingFile) Add(s *air.Subframe) error {
 	err := r.Recorder.Add(s)
-	r.begun, r.failed = true, r.failed || err != nil
+	r.started, r.failed = true, r.failed || err != nil
 	return err
 }
 
 // Close gives the file its name, if there is something in it: what is there with this
 // name is better than nothing. Of what cannot be written, as the disk is full, the
 // beginning is kept aside.
-func (r *wholeRecording) Close() error {
+func (r *recordingFile) Close() error {
 	err := r.Recorder.Close()
 	if err != nil && !fault.Is(err, fault.Integrity) {
 		r.failed = true
 	}
 	switch {
 	case r.to.File == nil:
-	case r.failed && r.begun:
+	case r.failed && r.started:
 		return errors.Join(err, r.to.Close(), fmt.Errorf("what was recorded until then is in %s", r.to.File.Name()))
-	case !r.begun:
+	case !r.started:
 		r.to.Abandon()
 		return errors.Join(err, fault.New(fault.NotFound, fmt.Errorf("no subframe was heard: %s is not written", r.to.Name), ""))
 	}
 	return errors.Join(err, r.to.Finish())
 }
 
-// subframeLines prints subframes: at once what is live.
-type subframeLines struct {
+// linePrinter prints subframes: at once what is live.
+type linePrinter struct {
 	b     *bufio.Writer
 	live  bool
 	print func(*air.Subframe) error
 }
 
-func (l *subframeLines) Add(s *air.Subframe) error {
+func (l *linePrinter) Add(s *air.Subframe) error {
 	err := l.print(s)
 	if err == nil && l.live {
 		err = l.b.Flush()
@@ -284,7 +284,7 @@ func (l *subframeLines) Add(s *air.Subframe) error {
 	return err
 }
 
-func (l *subframeLines) Close() error { return l.b.Flush() }
+func (l *linePrinter) Close() error { return l.b.Flush() }
 
 // watchLine is one of `watch --json`. Names and meanings are stable: docs/pbe.md.
 type watchLine struct {
@@ -324,16 +324,16 @@ type watchBlock struct {
 	RV  int  `json:"rv"`
 }
 
-func subframeLine(s *air.Subframe) watchLine {
+func newWatchLine(s *air.Subframe) watchLine {
 	l := watchLine{Subframe: s.Number, Cell: int(s.Cell), Identity: s.Subframe.Cell.ID, SFN: s.SFN, Index: s.Index, PRB: int(s.PRB), CFI: s.CFI, CCEs: s.CCEs,
-		SNR: tenths(s.SNR), Offset: tenths(s.Offset), Sample: s.Start, Messages: []watchMessage{}}
+		SNR: roundTenths(s.SNR), Offset: roundTenths(s.Offset), Sample: s.Start, Messages: []watchMessage{}}
 	for i := range s.DCIs {
 		d := &s.DCIs[i]
-		m := watchMessage{RNTI: uint16(d.RNTI), Type: rntiType(d.RNTI), Format: d.Format.String(), Direction: "down", PRB: d.PRB, PRBs: ranges(d.PRBs), Distributed: d.Distributed,
+		m := watchMessage{RNTI: uint16(d.RNTI), Type: rntiType(d.RNTI), Format: d.Format.String(), Direction: "down", PRB: d.PRB, PRBs: prbRanges(d.PRBs), Distributed: d.Distributed,
 			Blocks: []watchBlock{}, CCE: d.CCE, Level: d.Level, Agreement: float64(int(1000*d.Agreement+0.5)) / 1000}
 		if d.Format == cell.Format0 {
 			m.Direction = "up"
-		} else if d.RNTI.User() {
+		} else if d.RNTI.IsUser() {
 			harq := int(d.HARQ)
 			m.HARQ = &harq
 		}
@@ -349,11 +349,11 @@ func subframeLine(s *air.Subframe) watchLine {
 	return l
 }
 
-// tenths is v with one digit after the point.
-func tenths(v float64) float64 { return float64(int(10*v+100000.5)-100000) / 10 }
+// roundTenths is v with one digit after the point.
+func roundTenths(v float64) float64 { return float64(int(10*v+100000.5)-100000) / 10 }
 
-// ranges are the first and last of neighbouring resource blocks.
-func ranges(m lte.Map) [][2]int {
+// prbRanges are the first and last of neighbouring resource blocks.
+func prbRanges(m lte.PRBSet) [][2]int {
 	all := [][2]int{}
 	for prb := 0; prb < cell.MaxPRB; prb++ {
 		if !m.Has(prb) {
@@ -370,7 +370,7 @@ func ranges(m lte.Map) [][2]int {
 
 // printMessages prints a line for each message.
 func printMessages(w io.Writer, s *air.Subframe) error {
-	for _, m := range subframeLine(s).Messages {
+	for _, m := range newWatchLine(s).Messages {
 		var what []string
 		for _, r := range m.PRBs {
 			what = append(what, fmt.Sprintf("%d-%d", r[0], r[1]))
@@ -403,7 +403,7 @@ func printWatched(w io.Writer, all []air.State, served *air.Server) error {
 	for i, s := range all {
 		fmt.Fprintf(&b, "cell %d (%s): %d subframes, %d messages; %d samples, %d lost; found again %d times\n", i, s.Source, s.Subframes, s.Messages, s.Samples, s.Lost, s.Resyncs)
 	}
-	b.WriteString(doubts(all))
+	b.WriteString(warningLines(all))
 	if served != nil && served.Dropped() > 0 {
 		fmt.Fprintf(&b, "%d callers did not keep up, and were dropped\n", served.Dropped())
 	}

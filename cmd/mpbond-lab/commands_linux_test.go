@@ -37,21 +37,21 @@ func TestCommandsAreComplete(t *testing.T) {
 
 // TestRowsAreCompleted: shells complete names of experiments.
 func TestRowsAreCompleted(t *testing.T) {
-	if _, out, _ := mpbondLab(t, "__complete", "exp", "run", ""); !strings.Contains(out, "\nm3") || !strings.Contains(out, "all\n") {
+	if _, out, _ := runProgram(t, "__complete", "exp", "run", ""); !strings.Contains(out, "\nm3") || !strings.Contains(out, "all\n") {
 		t.Errorf("rows: %s", out)
 	}
 }
 
 func TestMisusedLab(t *testing.T) {
-	house := []string{"--house", "8/10/5"}
+	house := []string{"--links", "8/10/5"}
 	size := append(house, "--get", "1MB")
 	for _, c := range []struct {
 		command string
 		args    []string
 		says    string
 	}{
-		{"up", nil, "--house"},
-		{"up", []string{"--house", "8/10"}, "needs two rates"},
+		{"up", nil, "--links"},
+		{"up", []string{"--links", "8/10"}, "needs two rates"},
 		{"up", append(house, "example.toml"), "one of them"},
 		{"up", []string{"/none.toml"}, "no such file"},
 		{"run", house, "--get BYTES or --put BYTES"},
@@ -68,7 +68,7 @@ func TestMisusedLab(t *testing.T) {
 		{"dual", []string{"--reps", "0"}, "over 0"},
 		{"flow", []string{"--length", "10"}, `invalid argument "10" for "--length" flag: write a time with its unit, like 60s`},
 	} {
-		code, out, errs := mpbondLab(t, append([]string{c.command}, c.args...)...)
+		code, out, errs := runProgram(t, append([]string{c.command}, c.args...)...)
 		if code != cli.ExitUsage || !strings.Contains(errs, c.says) {
 			t.Errorf("%s %q: code %d, want %d and %q: %s%s", c.command, c.args, code, cli.ExitUsage, c.says, out, errs)
 		}

@@ -22,28 +22,28 @@ import (
 
 // What the demo shows.
 const (
-	demoHouse = "8/10/5,10/5"
+	demoLinks = "8/10/5,10/5"
 	demoSize  = 20 * unit.MB
 )
 
 var demoSchemes = []struct{ name, what string }{
 	{"single", "one link"},
-	{"kibbutz", "kernel MPTCP, tethered"},
+	{"mptcp", "kernel MPTCP, tethered"},
 	{"mpbond", "mpbond"},
 }
 
 func labDemo() *cobra.Command {
-	house, size := demoHouse, demoSize.String()
+	links, size := demoLinks, demoSize.String()
 	c := &cobra.Command{
 		Use: "demo", Short: "Show one download over one link, kernel MPTCP and mpbond", Args: cobra.NoArgs,
-		Example: "  mpbond-lab demo --house 8/10/5 --size 4MB",
+		Example: "  mpbond-lab demo --links 8/10/5 --size 4MB",
 		Long: `Emulate a primary and two helpers, each with a link to the same server, and
 download the same file three times, with real curl from real nginx: over the
 primary's own link, by tethering with the kernel's MPTCP, and with mpbond. Shows
 what each device carries meanwhile, and compares. It takes about a minute and
 leaves nothing behind.`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			top, err := lab.House(house)
+			top, err := lab.Triangle(links)
 			if err != nil {
 				return cli.AsUsageError(err)
 			}
@@ -51,10 +51,10 @@ leaves nothing behind.`,
 			if d.size, err = unit.ParseBytes(size); err != nil {
 				return cli.AsUsageError(err)
 			}
-			return d.run(c.Context())
+			return d.runDemo(c.Context())
 		},
 	}
-	c.Flags().StringVar(&house, "house", house, "rates in Mbit/s as PS/HS/pipe[+pipe…][,HS/pipe…]")
+	c.Flags().StringVar(&links, "links", links, "rates in Mbit/s as PS/HS/pipe[+pipe…][,HS/pipe…]")
 	c.Flags().StringVar(&size, "size", size, "of the file")
 	return c
 }
@@ -63,16 +63,16 @@ leaves nothing behind.`,
 type demo struct {
 	topology *lab.Topology
 	size     unit.Bytes
-	out      io.Writer // the table
-	screen   io.Writer // what happens meanwhile
-	show     *demoShow // of the transfer that runs, or nil
+	out      io.Writer    // the table
+	screen   io.Writer    // what happens meanwhile
+	display  *demoDisplay // of the transfer that runs, or nil
 	results  map[string]lab.Result
 }
 
-// run makes the downloads and prints the table.
-func (d *demo) run(ctx context.Context) error {
+// runDemo makes the downloads and prints the table.
+func (d *demo) runDemo(ctx context.Context) error {
 	d.results = map[string]lab.Result{}
-	p := lab.Plan{Topology: d.topology, Size: d.size, Reps: 1, Seed: uint64(time.Now().UnixNano()), KeepDisturbed: true, Watch: d.watch}
+	p := lab.RunSpec{Topology: d.topology, Size: d.size, Reps: 1, Seed: uint64(time.Now().UnixNano()), KeepDisturbed: true, Watch: d.showSample}
 	for _, s := range demoSchemes {
 		p.Schemes = append(p.Schemes, s.name)
 	}
@@ -82,16 +82,16 @@ func (d *demo) run(ctx context.Context) error {
 	if err := checkProduct(ctx, p.Schemes...); err != nil {
 		return err
 	}
-	fmt.Fprintln(d.screen, d.describe())
+	fmt.Fprintln(d.screen, d.describeNetwork())
 	err := lab.Run(ctx, p, func(r lab.Result) {
-		d.end(&r)
+		d.endDisplay(&r)
 		d.results[r.Scheme] = r
 	})
-	d.end(nil)
+	d.endDisplay(nil)
 	if err != nil {
 		return err
 	}
-	if err := d.table(); err != nil {
+	if err := d.printComparison(); err != nil {
 		return err
 	}
 	for _, s := range demoSchemes {
@@ -102,8 +102,8 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// describe says what is emulated.
-func (d *demo) describe() string {
+// describeNetwork says what is emulated.
+func (d *demo) describeNetwork() string {
 	link := func(name string) string {
 		l := d.topology.Link[name]
 		return fmt.Sprintf("%s, %s one way", cmp.Or(l.Rate, "not limited"), cmp.Or(l.Delay, "0ms"))
@@ -117,33 +117,33 @@ func (d *demo) describe() string {
 	return s.String()
 }
 
-func (d *demo) watch(s lab.Sample) {
-	if d.show == nil {
-		d.show = newDemoShow(d, s.Scheme)
+func (d *demo) showSample(s lab.Sample) {
+	if d.display == nil {
+		d.display = newDemoDisplay(d, s.Scheme)
 	}
-	d.show.add(s)
+	d.display.addSample(s)
 }
 
-// end ends the display of a transfer; r is nil if it was interrupted.
-func (d *demo) end(r *lab.Result) {
-	if d.show != nil {
-		d.show.end(r)
-		d.show = nil
+// endDisplay ends the display of a transfer; r is nil if it was interrupted.
+func (d *demo) endDisplay(r *lab.Result) {
+	if d.display != nil {
+		d.display.finishDisplay(r)
+		d.display = nil
 	}
 }
 
-// devices lists the primary, then the helpers.
-func (d *demo) devices() []string { return append([]string{"primary"}, d.topology.Helpers()...) }
+// deviceNames lists the primary, then the helpers.
+func (d *demo) deviceNames() []string { return append([]string{"primary"}, d.topology.Helpers()...) }
 
-// demoShow displays a transfer that runs: bars on a terminal, else a line a
+// demoDisplay displays a transfer that runs: bars on a terminal, else a line a
 // second.
-type demoShow struct {
-	demo   *demo
-	name   string
-	screen *mpb.Progress // nil if this is no terminal
-	bars   map[string]*demoBar
-	past   []lab.Sample // of the last second, for rates
-	spoken time.Duration
+type demoDisplay struct {
+	demo     *demo
+	name     string
+	screen   *mpb.Progress // nil if this is no terminal
+	bars     map[string]*demoBar
+	samples  []lab.Sample // of the last second, for rates
+	lastLine time.Duration
 }
 
 type demoBar struct {
@@ -153,8 +153,8 @@ type demoBar struct {
 
 const demoTotal = "all"
 
-func newDemoShow(d *demo, scheme string) *demoShow {
-	s := &demoShow{demo: d, name: scheme, bars: map[string]*demoBar{}, past: []lab.Sample{{}}}
+func newDemoDisplay(d *demo, scheme string) *demoDisplay {
+	s := &demoDisplay{demo: d, name: scheme, bars: map[string]*demoBar{}, samples: []lab.Sample{{}}}
 	for _, k := range demoSchemes {
 		if k.name == scheme {
 			s.name = k.what
@@ -165,7 +165,7 @@ func newDemoShow(d *demo, scheme string) *demoShow {
 	}
 	fmt.Fprintln(d.screen, s.name)
 	s.screen = cli.NewBars(d.screen)
-	for _, name := range append([]string{demoTotal}, d.devices()...) {
+	for _, name := range append([]string{demoTotal}, d.deviceNames()...) {
 		b := &demoBar{}
 		b.rate.Store(new(string))
 		b.bar = cli.NewBar(s.screen, d.size, "  "+name, func(unit.Bytes) string { return *b.rate.Load() })
@@ -174,13 +174,13 @@ func newDemoShow(d *demo, scheme string) *demoShow {
 	return s
 }
 
-// add takes in a sample.
-func (s *demoShow) add(now lab.Sample) {
-	for len(s.past) > 1 && now.Elapsed-s.past[1].Elapsed >= time.Second {
-		s.past = s.past[1:]
+// addSample takes in a sample.
+func (s *demoDisplay) addSample(now lab.Sample) {
+	for len(s.samples) > 1 && now.Elapsed-s.samples[1].Elapsed >= time.Second {
+		s.samples = s.samples[1:]
 	}
-	before := s.past[0]
-	s.past = append(s.past, now)
+	before := s.samples[0]
+	s.samples = append(s.samples, now)
 	rate := func(a, b unit.Bytes) string { return unit.RateOf(b-a, now.Elapsed-before.Elapsed).String() }
 	if s.screen != nil {
 		for name, b := range s.bars {
@@ -194,19 +194,19 @@ func (s *demoShow) add(now lab.Sample) {
 		}
 		return
 	}
-	if now.Elapsed-s.spoken < time.Second {
+	if now.Elapsed-s.lastLine < time.Second {
 		return
 	}
-	s.spoken = now.Elapsed.Truncate(time.Second)
+	s.lastLine = now.Elapsed.Truncate(time.Second)
 	line := fmt.Sprintf("%-22s %4.0f s  %v of %v", s.name, now.Elapsed.Seconds(), now.Bytes, s.demo.size)
-	for _, name := range s.demo.devices() {
+	for _, name := range s.demo.deviceNames() {
 		line += fmt.Sprintf("  %s %s", name, rate(before.Devices[name], now.Devices[name]))
 	}
 	fmt.Fprintln(s.demo.screen, line)
 }
 
-// end leaves the bars on the screen if all went well, with what they came to.
-func (s *demoShow) end(r *lab.Result) {
+// finishDisplay leaves the bars on the screen if all went well, with what they came to.
+func (s *demoDisplay) finishDisplay(r *lab.Result) {
 	if s.screen == nil {
 		return
 	}
@@ -217,7 +217,7 @@ func (s *demoShow) end(r *lab.Result) {
 			if name == demoTotal {
 				n = r.Bytes
 			}
-			text := unit.RateOf(n, seconds(r.Seconds)).String()
+			text := unit.RateOf(n, toDuration(r.Seconds)).String()
 			b.rate.Store(&text)
 			b.bar.SetCurrent(int64(min(n, s.demo.size)))
 		}
@@ -226,10 +226,10 @@ func (s *demoShow) end(r *lab.Result) {
 	s.screen.Wait()
 }
 
-// table compares.
-func (d *demo) table() error {
+// printComparison compares.
+func (d *demo) printComparison() error {
 	w := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "\n%v\tTIME\tRATE\t%s\tOF BOUND\tSHA-256\t\n", d.size, strings.Join(d.devices(), "\t"))
+	fmt.Fprintf(w, "\n%v\tTIME\tRATE\t%s\tOF BOUND\tSHA-256\t\n", d.size, strings.Join(d.deviceNames(), "\t"))
 	var bound float64
 	var notes []string
 	for _, s := range demoSchemes {
@@ -242,9 +242,9 @@ func (d *demo) table() error {
 		for _, n := range r.Devices {
 			sum += n
 		}
-		fmt.Fprintf(w, "%s\t%.2f s\t%v", s.what, r.Seconds, unit.RateOf(r.Bytes, seconds(r.Seconds)))
-		for _, name := range d.devices() {
-			fmt.Fprintf(w, "\t%s", cli.Percent(r.Devices[name], sum))
+		fmt.Fprintf(w, "%s\t%.2f s\t%v", s.what, r.Seconds, unit.RateOf(r.Bytes, toDuration(r.Seconds)))
+		for _, name := range d.deviceNames() {
+			fmt.Fprintf(w, "\t%s", cli.FormatPercent(r.Devices[name], sum))
 		}
 		verdict := "WRONG"
 		if r.SHA {
@@ -255,7 +255,7 @@ func (d *demo) table() error {
 			notes = append(notes, fmt.Sprintf("%s: the machine was busy, and links were late by up to %v; the time may be off.", s.what, r.Lateness.Max.Round(time.Millisecond)))
 		}
 	}
-	fmt.Fprintf(w, "fluid bound of all links\t%.2f s\t%v\t\n", bound, unit.RateOf(d.size, seconds(bound)))
+	fmt.Fprintf(w, "fluid bound of all links\t%.2f s\t%v\t\n", bound, unit.RateOf(d.size, toDuration(bound)))
 	if err := w.Flush(); err != nil {
 		return err
 	}
@@ -268,5 +268,5 @@ func (d *demo) table() error {
 	return nil
 }
 
-// seconds is so long.
-func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
+// toDuration is so long.
+func toDuration(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }

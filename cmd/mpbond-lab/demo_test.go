@@ -27,7 +27,7 @@ func TestDemo(t *testing.T) {
 	}
 	defer os.RemoveAll(runtime)
 	for _, after := range []time.Duration{0, 30 * time.Millisecond, 150 * time.Millisecond, 600 * time.Millisecond, 2500 * time.Millisecond} {
-		cmd := exec.Command(program, "demo", "--size", "512KB", "--house", "8/10/5")
+		cmd := exec.Command(program, "demo", "--size", "512KB", "--links", "8/10/5")
 		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime)
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -53,15 +53,15 @@ func TestDemo(t *testing.T) {
 		case code != cli.ExitInterrupted && code != cli.ExitOK && code != -1: // -1: before it could listen to signals
 			t.Errorf("after %v: %v: %s", after, err, stderr.String())
 		}
-		if left := leftOf(runtime); left != "" {
+		if left := leftFiles(runtime); left != "" {
 			t.Errorf("after %v: left: %s", after, left)
 		}
 	}
 }
 
-// leftOf waits until nothing in runtime and no process that names it is left,
+// leftFiles waits until nothing in runtime and no process that names it is left,
 // and says what is, in the end.
-func leftOf(runtime string) (left string) {
+func leftFiles(runtime string) (left string) {
 	for range 3000 {
 		left = ""
 		if files, _ := os.ReadDir(runtime); len(files) > 0 {

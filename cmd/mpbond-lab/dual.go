@@ -14,7 +14,7 @@ import (
 )
 
 func labDual() *cobra.Command {
-	p := lab.DualPlan{Links: "5/5", Reps: 3, Seed: 1}
+	p := lab.DualSpec{Links: "5/5", Reps: 3, Seed: 1}
 	size := "8MB"
 	asJSON := false
 	c := &cobra.Command{

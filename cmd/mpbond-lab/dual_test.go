@@ -35,7 +35,7 @@ func TestDual(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		alone, idle, own := got[lab.DualAlone].Seconds, got[lab.DualIdle].Seconds, got[lab.DualBoth].Own
+		alone, idle, own := got[lab.DualAlone].Seconds, got[lab.DualIdle].Seconds, got[lab.DualBoth].OwnShare
 		text := fmt.Sprintf("seconds of both users: alone %.2f, the other idle %.2f; owners' parts of their links %.2f", alone, idle, own)
 		t.Log(text)
 		switch kept := min(own[0], own[1]) > leastOwn && max(own[0], own[1]) < 1.05; {

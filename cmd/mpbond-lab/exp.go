@@ -43,30 +43,30 @@ the same run. Each has an ID, a row of "mpbond-lab exp list".`,
 // expFlags are those of all its subcommands.
 type expFlags struct{ dir, set, drives string }
 
-// kept is where results are: those of the short form are apart from others.
-func (f *expFlags) kept(quick bool) string {
+// resultsDir is where results are: those of the short form are apart from others.
+func (f *expFlags) resultsDir(quick bool) string {
 	if quick {
-		return exp.Short(f.dir)
+		return exp.QuickDir(f.dir)
 	}
 	return f.dir
 }
 
-// rows returns those that are named, by the chosen constants and drives; all without
+// selectRows returns those that are named, by the chosen constants and drives; all without
 // names.
-func (f *expFlags) rows(ids []string) ([]exp.Row, error) {
-	set, err := radio.Find(f.set)
+func (f *expFlags) selectRows(ids []string) ([]exp.Row, error) {
+	set, err := radio.FindSet(f.set)
 	if err != nil {
 		return nil, cli.UsageError("%v", err)
 	}
-	claims, err := exp.Bench(f.drives)
+	claims, err := exp.ClaimRows(f.drives)
 	if err != nil {
 		return nil, err
 	}
-	all := append(exp.Rows(set), claims...)
+	all := append(exp.PublishedRows(set), claims...)
 	if len(ids) == 0 {
 		return all, nil
 	}
-	some, err := exp.Choose(all, ids...)
+	some, err := exp.SelectRows(all, ids...)
 	return some, cli.AsUsageError(err)
 }
 
@@ -77,7 +77,7 @@ func expList(f *expFlags) *cobra.Command {
 		Long:    `List all rows and how long they take, or the cells of those that are named.`,
 		Example: "  mpbond-lab exp list --quick\n  mpbond-lab exp list bench",
 		RunE: func(c *cobra.Command, ids []string) error {
-			rows, err := f.rows(ids)
+			rows, err := f.selectRows(ids)
 			if err != nil {
 				return err
 			}
@@ -132,7 +132,7 @@ others. It fails only where a scheme cannot transfer at all; a run without it,
 where transfers are missing. Figures and claims decide nothing: they are what is
 to be found out.`,
 		RunE: func(c *cobra.Command, ids []string) (err error) {
-			if r.Rows, err = f.rows(ids); err != nil {
+			if r.Rows, err = f.selectRows(ids); err != nil {
 				return err
 			}
 			if r.Options.Reps < 0 || r.Jobs < 0 || r.Limit < 0 {
@@ -146,8 +146,8 @@ to be found out.`,
 					return err
 				}
 			}
-			p := &runProgress{out: c.ErrOrStderr(), spoke: time.Now()}
-			r.Options.Drives, r.Dir, r.Version, r.Say, r.Progress = f.drives, f.kept(r.Options.Quick), cli.Version, p.say, p.show
+			p := &runProgress{out: c.ErrOrStderr(), lastPrint: time.Now()}
+			r.Options.Drives, r.Dir, r.Version, r.PrintLine, r.Progress = f.drives, f.resultsDir(r.Options.Quick), cli.Version, p.printLine, p.showProgress
 			all, failed := r.Measure(c.Context())
 			for _, e := range all {
 				if asJSON {
@@ -174,24 +174,24 @@ to be found out.`,
 // runProgress shows where a run is: in one line of a terminal. Off one it prints what
 // matters, and something now and then.
 type runProgress struct {
-	out   io.Writer
-	spoke time.Time
+	out       io.Writer
+	lastPrint time.Time
 }
 
-// speakEvery is how often progress is told off a terminal, at least.
-const speakEvery = time.Minute
+// progressInterval is how often progress is told off a terminal, at least.
+const progressInterval = time.Minute
 
-func (p *runProgress) say(text string) {
+func (p *runProgress) printLine(text string) {
 	cli.NewSteps(p.out).Clear()
 	fmt.Fprintln(p.out, text)
 }
 
-func (p *runProgress) show(text string, matters bool) {
+func (p *runProgress) showProgress(text string, matters bool) {
 	switch {
 	case cli.IsTerminal(p.out):
 		cli.NewSteps(p.out).Show(text)
-	case matters || time.Since(p.spoke) > speakEvery:
-		p.spoke = time.Now()
+	case matters || time.Since(p.lastPrint) > progressInterval:
+		p.lastPrint = time.Now()
 		fmt.Fprintln(p.out, text)
 	}
 }
@@ -205,11 +205,11 @@ func expReport(f *expFlags) *cobra.Command {
 directory of results, of all that was measured so far, or of the rows named. What
 is worse than a baseline, or than published or claimed, comes first.`,
 		RunE: func(c *cobra.Command, ids []string) error {
-			rows, err := f.rows(ids)
+			rows, err := f.selectRows(ids)
 			if err != nil {
 				return err
 			}
-			dir, again := f.kept(quick), "mpbond-lab exp run "+cmp.Or(strings.Join(ids, " "), "all")
+			dir, again := f.resultsDir(quick), "mpbond-lab exp run "+cmp.Or(strings.Join(ids, " "), "all")
 			if quick {
 				again += " --quick"
 			}
@@ -260,9 +260,9 @@ func writeReport(file string, form func(io.Writer, []exp.Evaluation) error, all 
 
 // completeRow completes IDs of rows.
 func completeRow(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	rows, err := (&expFlags{set: radio.Sets[0].Name}).rows(nil)
+	rows, err := (&expFlags{set: radio.Sets[0].Name}).selectRows(nil)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return slices.DeleteFunc(exp.IDs(rows), func(id string) bool { return slices.Contains(args, id) }), cobra.ShellCompDirectiveNoFileComp
+	return slices.DeleteFunc(exp.RowIDs(rows), func(id string) bool { return slices.Contains(args, id) }), cobra.ShellCompDirectiveNoFileComp
 }

@@ -32,7 +32,7 @@ func TestExpGoesOn(t *testing.T) {
 		}
 	}
 	results, program := t.TempDir(), buildPrograms(t, "-ldflags", "-X mpbond/internal/cli.Version=v1")
-	dir := exp.Short(results)
+	dir := exp.QuickDir(results)
 	runtime, err := os.MkdirTemp("", "exp") // short: a socket's path has 108 bytes at most
 	if err != nil {
 		t.Fatal(err)
@@ -46,13 +46,13 @@ func TestExpGoesOn(t *testing.T) {
 		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
-		before := len(ended(t, dir, row))
+		before := len(endedCells(t, dir, row))
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
 		go func() { done <- cmd.Wait() }()
-		for more > 0 && len(ended(t, dir, row)) < before+more {
+		for more > 0 && len(endedCells(t, dir, row)) < before+more {
 			select {
 			case err := <-done:
 				t.Skipf("no transfers: %v: %s", err, stderr.String()) // or all of them at once
@@ -63,13 +63,13 @@ func TestExpGoesOn(t *testing.T) {
 			_ = cmd.Process.Signal(signal)
 		}
 		<-done
-		if left := leftOf(runtime); left != "" {
+		if left := leftFiles(runtime); left != "" {
 			t.Errorf("%v left: %s", signal, left)
 		}
 		return cmd.ProcessState.ExitCode(), stderr.String()
 	}
 	run(2, syscall.SIGKILL)
-	if code, out, errs := mpbondLab(t, "exp", "report", "--quick", "--dir", results); code != cli.ExitOK || !strings.Contains(out, row) {
+	if code, out, errs := runProgram(t, "exp", "report", "--quick", "--dir", results); code != cli.ExitOK || !strings.Contains(out, row) {
 		t.Errorf("report: %d %s %s", code, out, errs)
 	}
 	code, screen := run(1, syscall.SIGINT)
@@ -84,7 +84,7 @@ func TestExpGoesOn(t *testing.T) {
 		t.Errorf("what a run in full had measured is lost to the short form: %v", err)
 	}
 	times := map[string]int{}
-	for _, transfer := range ended(t, dir, row) {
+	for _, transfer := range endedCells(t, dir, row) {
 		if times[transfer]++; times[transfer] > 1 {
 			t.Errorf("%s was made again", transfer)
 		}
@@ -96,7 +96,7 @@ func TestExpGoesOn(t *testing.T) {
 
 // keepFull makes the record of a run in full, and returns what is in its file.
 func keepFull(t *testing.T, dir, row string) []byte {
-	j, err := exp.Append(dir, row, exp.Stamp{Version: "v0"}, true)
+	j, err := exp.OpenJournal(dir, row, exp.Stamp{Version: "v0"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,15 +110,15 @@ func keepFull(t *testing.T, dir, row string) []byte {
 	return text
 }
 
-// ended are the transfers of a row that count.
-func ended(t *testing.T, dir, row string) (all []string) {
-	rec, err := exp.Load(dir, row, true)
+// endedCells are the transfers of a row that count.
+func endedCells(t *testing.T, dir, row string) (all []string) {
+	rec, err := exp.LoadRecord(dir, row, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for cell, results := range rec.Results {
 		for _, r := range results {
-			if exp.Counts(r) {
+			if exp.IsCounted(r) {
 				all = append(all, fmt.Sprintf("%s, %s, %d", cell, r.Scheme, r.Rep))
 			}
 		}

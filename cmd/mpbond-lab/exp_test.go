@@ -25,7 +25,7 @@ func TestExp(t *testing.T) {
 	}
 	dir := t.TempDir()
 	code, text := run("list")
-	for _, r := range exp.Rows(radio.Sets[0]) {
+	for _, r := range exp.PublishedRows(radio.Sets[0]) {
 		if code != 0 || !strings.Contains(text, r.ID) || !strings.Contains(text, r.Title) {
 			t.Errorf("list: %d %s", code, text)
 		}
@@ -41,7 +41,7 @@ func TestExp(t *testing.T) {
 	if code, text := run("report", "--dir", dir); code == 0 || !strings.Contains(text, "exp run") {
 		t.Errorf("a report of nothing: %d %s", code, text)
 	}
-	rows, err := exp.Choose(exp.Rows(radio.Sets[0]), "m4")
+	rows, err := exp.SelectRows(exp.PublishedRows(radio.Sets[0]), "m4")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestExp(t *testing.T) {
 	cell := row.Cells[0].Name
 	rec := exp.Record{Row: "m4", Stamp: exp.Stamp{Version: "abc1234"}, Results: exp.Data{cell: []lab.Result{{Scheme: exp.Product, Seconds: 4.7}}}}
 	keep := func(in string) (err error) {
-		j, err := exp.Append(in, "m4", rec.Stamp, true)
+		j, err := exp.OpenJournal(in, "m4", rec.Stamp, true)
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func TestExp(t *testing.T) {
 		rec.Quick = quick
 		args, in := []string{"report", "--dir", dir}, dir
 		if quick {
-			args, in = append(args, "--quick"), exp.Short(dir)
+			args, in = append(args, "--quick"), exp.QuickDir(dir)
 		}
 		var screen strings.Builder
 		if err := errors.Join(keep(in), exp.Evaluate(row, rec).Print(&screen)); err != nil {

@@ -18,12 +18,12 @@ import (
 )
 
 func labFlow(f *labFlags) *cobra.Command {
-	p := lab.FlowPlan{Length: 20 * time.Second, Marks: []time.Duration{3 * time.Second}}
+	p := lab.FlowSpec{Length: 20 * time.Second, Marks: []time.Duration{3 * time.Second}}
 	c := &cobra.Command{
 		Use: "flow [FILE]", Short: "Measure congestion controllers over an emulated link", Args: cobra.MaximumNArgs(1),
-		Example: `  mpbond-lab flow --house 30 --over bbr,kernel:bbr,cubic,kernel:cubic
-  mpbond-lab flow --house 30 --over bbr+bbr,kernel:bbr+kernel:bbr,bbr+kernel:bbr --length 60s
-  mpbond-lab flow --house 30 --over bbr --at 10s:ps.rate=15Mbit/s --phases 3s,10s,13s`,
+		Example: `  mpbond-lab flow --links 30 --over bbr,kernel:bbr,cubic,kernel:cubic
+  mpbond-lab flow --links 30 --over bbr+bbr,kernel:bbr+kernel:bbr,bbr+kernel:bbr --length 60s
+  mpbond-lab flow --links 30 --over bbr --at 10s:ps.rate=15Mbit/s --phases 3s,10s,13s`,
 		Long: `Bring a network up, send bulk flows over one of its links, from its second end to
 its first, and take it down again. Controllers that are joined with + meet on the
 link; the others follow one after the other.
@@ -39,23 +39,23 @@ can carry, the one-way delay of packets, packets dropped by its queue and at
 random. The rate of each flow is of payload. A run in which the emulator was late
 is marked disturbed, discarded and repeated.`,
 		RunE: func(c *cobra.Command, args []string) (err error) {
-			if p.Topology, err = f.topology(args); err != nil {
+			if p.Topology, err = f.loadTopology(args); err != nil {
 				return err
 			}
 			if p.Link == "" {
-				p.Link = onlyLink(p.Topology)
+				p.Link = defaultLink(p.Topology)
 			}
 			for _, set := range p.Sets {
-				for _, name := range strings.Split(strings.TrimPrefix(set, lab.BySamples), "+") {
-					if err := flow.Check(name); err != nil {
+				for _, name := range strings.Split(strings.TrimPrefix(set, lab.SamplesPrefix), "+") {
+					if err := flow.CheckController(name); err != nil {
 						return cli.AsUsageError(err)
 					}
 				}
 			}
-			return runFlows(c, p, f.json)
+			return runFlows(c, p, f.asJSON)
 		},
 	}
-	f.houseFlag(c)
+	f.linksFlag(c)
 	c.Flags().StringSliceVar(&p.Sets, "over", []string{"bbr", "kernel:bbr", "cubic", "kernel:cubic"}, "controllers to compare, `NAME[+NAME…],…`")
 	c.Flags().StringVar(&p.Link, "link", "", "the link that flows go over (default: ps, or the only one)")
 	c.Flags().DurationVar(&p.Length, "length", p.Length, "how long flows send")
@@ -64,19 +64,19 @@ is marked disturbed, discarded and repeated.`,
 	c.Flags().Uint64Var(&p.Seed, "seed", 1, "of what our controllers draw")
 	c.Flags().StringArrayVar(&p.At, "at", nil, "change of a link at a `TIME:LINK.PROPERTY=VALUE` (repeatable)")
 	c.Flags().BoolVar(&p.Together, "together", false, "run all at once, each over a link of its own that is like this one")
-	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object per run")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object per run")
 	return c
 }
 
-// onlyLink is ps of a house, or the only link that there is.
-func onlyLink(t *lab.Topology) string {
+// defaultLink is ps of a house, or the only link that there is.
+func defaultLink(t *lab.Topology) string {
 	if links := t.Links(); len(links) == 1 {
 		return links[0]
 	}
 	return "ps"
 }
 
-func runFlows(c *cobra.Command, p lab.FlowPlan, asJSON bool) error {
+func runFlows(c *cobra.Command, p lab.FlowSpec, asJSON bool) error {
 	out := c.OutOrStdout()
 	var failed error
 	counted := map[string]int{}
@@ -105,7 +105,7 @@ func runFlows(c *cobra.Command, p lab.FlowPlan, asJSON bool) error {
 }
 
 func labFlowSink() *cobra.Command {
-	var hear flow.Hear
+	var hear flow.CellListener
 	c := &cobra.Command{
 		Use: "flow-sink", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return flow.Sink(c.Context(), hear) },
@@ -121,7 +121,7 @@ func labFlowSource() *cobra.Command {
 	c := &cobra.Command{
 		Use: "flow-source CONTROLLER@ADDRESS…", Hidden: true, Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := job.Read(seed, args); err != nil {
+			if err := job.ParseFlows(seed, args); err != nil {
 				return cli.AsUsageError(err)
 			}
 			return flow.Source(c.Context(), job, os.Stdin, c.OutOrStdout())

@@ -18,8 +18,8 @@ import (
 
 // labFlags are shared by the lab's subcommands.
 type labFlags struct {
-	name, house, pcap string
-	json              bool
+	name, links, pcap string
+	asJSON            bool
 }
 
 // labCommands returns the commands of emulated networks and experiments, in the order of
@@ -39,16 +39,16 @@ func labCommands() []*cobra.Command {
 func nodeCommand() *cobra.Command {
 	c := &cobra.Command{Use: "lab", Hidden: true}
 	c.AddCommand(labRelay(), labStreams(), labCombine(), labSplit(), labPlayer(), labFlowSink(), labFlowSource(),
-		plain("daemon", func(context.Context, []string) error { return lab.Daemon(os.Stdin, os.Stdout) }),
-		plain("guard", func(_ context.Context, args []string) error { return lab.Guard(os.Stdin, args[0]) }, "DIR"),
-		plain("sink", func(ctx context.Context, args []string) error { return lab.Sink(ctx, args[0]) }, "ADDRESS"),
-		plain("proxy", func(ctx context.Context, args []string) error { return lab.Proxy(ctx, args[0]) }, "ADDRESS"),
-		plain("probe", func(_ context.Context, args []string) error { return lab.Probe(args) }, "WHAT", "[JOB]"))
+		plainCommand("daemon", func(context.Context, []string) error { return lab.RunDaemon(os.Stdin, os.Stdout) }),
+		plainCommand("guard", func(_ context.Context, args []string) error { return lab.RunGuard(os.Stdin, args[0]) }, "DIR"),
+		plainCommand("sink", func(ctx context.Context, args []string) error { return lab.RunSink(ctx, args[0]) }, "ADDRESS"),
+		plainCommand("proxy", func(ctx context.Context, args []string) error { return lab.RunProxy(ctx, args[0]) }, "ADDRESS"),
+		plainCommand("probe", func(_ context.Context, args []string) error { return lab.RunProbe(args) }, "WHAT", "[JOB]"))
 	return c
 }
 
-// plain is a hidden command without flags.
-func plain(name string, run func(ctx context.Context, args []string) error, args ...string) *cobra.Command {
+// plainCommand is a hidden command without flags.
+func plainCommand(name string, run func(ctx context.Context, args []string) error, args ...string) *cobra.Command {
 	least := len(args)
 	if least > 0 && args[least-1][0] == '[' {
 		least--
@@ -59,34 +59,34 @@ func plain(name string, run func(ctx context.Context, args []string) error, args
 	}
 }
 
-// topology reads what the arguments and --house name.
-func (f *labFlags) topology(args []string) (*lab.Topology, error) {
+// loadTopology reads what the arguments and --links name.
+func (f *labFlags) loadTopology(args []string) (*lab.Topology, error) {
 	switch {
-	case f.house != "" && len(args) == 0:
-		t, err := lab.House(f.house)
+	case f.links != "" && len(args) == 0:
+		t, err := lab.Triangle(f.links)
 		return t, cli.AsUsageError(err)
-	case f.house == "" && len(args) == 1:
-		t, err := lab.Load(args[0])
+	case f.links == "" && len(args) == 1:
+		t, err := lab.LoadTopology(args[0])
 		return t, cli.AsUsageError(err)
 	}
-	return nil, cli.UsageError("name a topology file, or --house PS/HS/pipe[+pipe…][,HS/pipe…] (one of them)")
+	return nil, cli.UsageError("name a topology file, or --links PS/HS/pipe[+pipe…][,HS/pipe…] (one of them)")
 }
 
-func (f *labFlags) houseFlag(c *cobra.Command) {
-	c.Flags().StringVar(&f.house, "house", "", "built-in topology: rates in Mbit/s as PS/HS/pipe[+pipe…][,HS/pipe…]")
+func (f *labFlags) linksFlag(c *cobra.Command) {
+	c.Flags().StringVar(&f.links, "links", "", "built-in topology: rates in Mbit/s as PS/HS/pipe[+pipe…][,HS/pipe…]")
 }
 
-func (f *labFlags) topologyFlags(c *cobra.Command) {
-	f.houseFlag(c)
+func (f *labFlags) addTopologyFlags(c *cobra.Command) {
+	f.linksFlag(c)
 	c.Flags().StringVar(&f.pcap, "pcap", "", "capture the packets at each end of each link into `DIR`")
 }
 
 func labUp(f *labFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use: "up [FILE]", Short: "Bring a network up in the background", Args: cobra.MaximumNArgs(1),
-		Example: "  mpbond-lab up --house 8/10/5\n  mpbond-lab up net.toml",
+		Example: "  mpbond-lab up --links 8/10/5\n  mpbond-lab up net.toml",
 		RunE: func(_ *cobra.Command, args []string) error {
-			t, err := f.topology(args)
+			t, err := f.loadTopology(args)
 			if err != nil {
 				return err
 			}
@@ -100,7 +100,7 @@ func labUp(f *labFlags) *cobra.Command {
 			return nil
 		},
 	}
-	f.topologyFlags(c)
+	f.addTopologyFlags(c)
 	return c
 }
 
@@ -155,8 +155,8 @@ black hole), dir (up: from the link's first end, down; absent: both).`,
 	}
 }
 
-// onLab is a command that does one thing to a lab that is up.
-func (f *labFlags) onLab(use, short string, do func(*lab.Lab) error) *cobra.Command {
+// newLabCommand is a command that does one thing to a lab that is up.
+func (f *labFlags) newLabCommand(use, short string, do func(*lab.Lab) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs, Example: "  mpbond-lab " + use,
 		RunE: func(*cobra.Command, []string) error {
@@ -170,15 +170,15 @@ func (f *labFlags) onLab(use, short string, do func(*lab.Lab) error) *cobra.Comm
 }
 
 func labStart(f *labFlags) *cobra.Command {
-	return f.onLab("start", "Make now the time zero of schedules, outages and traces", (*lab.Lab).Start)
+	return f.newLabCommand("start", "Make now the time zero of schedules, outages and traces", (*lab.Lab).Start)
 }
 
 func labRewind(f *labFlags) *cobra.Command {
-	return f.onLab("rewind", "Return all links to their beginning and stop their schedules", (*lab.Lab).Rewind)
+	return f.newLabCommand("rewind", "Return all links to their beginning and stop their schedules", (*lab.Lab).Rewind)
 }
 
 func labDown(f *labFlags) *cobra.Command {
-	return f.onLab("down", "End all programs in the lab and take it away", (*lab.Lab).Down)
+	return f.newLabCommand("down", "End all programs in the lab and take it away", (*lab.Lab).Down)
 }
 
 func labLs(f *labFlags) *cobra.Command {
@@ -186,7 +186,7 @@ func labLs(f *labFlags) *cobra.Command {
 		Use: "ls", Short: "List the labs that are up, and this lab's nodes and links", Args: cobra.NoArgs,
 		Example: "  mpbond-lab ls",
 		RunE: func(c *cobra.Command, _ []string) error {
-			names, err := lab.Names()
+			names, err := lab.List()
 			if err != nil {
 				return err
 			}
@@ -202,7 +202,7 @@ func labLs(f *labFlags) *cobra.Command {
 				return err
 			}
 			out := c.OutOrStdout()
-			if f.json {
+			if f.asJSON {
 				return json.NewEncoder(out).Encode(struct {
 					Lab      string        `json:"lab"`
 					Labs     []string      `json:"labs"`
@@ -215,7 +215,7 @@ func labLs(f *labFlags) *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print JSON")
 	return c
 }
 
@@ -233,14 +233,14 @@ func labStats(f *labFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if f.json {
+			if f.asJSON {
 				return json.NewEncoder(c.OutOrStdout()).Encode(s)
 			}
 			s.Print(c.OutOrStdout())
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print JSON")
 	c.Flags().BoolVar(&reset, "reset", false, "begin a new period of lateness and delays")
 	return c
 }

@@ -9,8 +9,8 @@ import (
 	"mpbond/internal/cli"
 )
 
-// commands returns the subcommands in the order of the help text.
-func commands() []*cobra.Command {
+// subcommands returns the subcommands in the order of the help text.
+func subcommands() []*cobra.Command {
 	return append(labCommands(), permitCommand(), cli.VersionCommand(), cli.ManCommand())
 }
 
@@ -20,15 +20,15 @@ It runs the programs mpbond and cellwatch beside it, or those in PATH. An operat
 mobile cells grants permits for onloading with mpbond-lab permit.`
 
 const rootExample = `  mpbond-lab demo                       # one download by one link, kernel MPTCP and mpbond
-  mpbond-lab run --house 8/10/5 --get 2MB --reps 5
+  mpbond-lab run --links 8/10/5 --get 2MB --reps 5
   mpbond-lab exp run m1 --quick         # a published table or figure
-  mpbond-lab up --house 8/10/5          # primary, helper1, server and web
+  mpbond-lab up --links 8/10/5          # primary, helper1, server and web
   mpbond-lab exec primary -- curl http://web/
   mpbond-lab down`
 
 // thisProgram returns this program.
 func thisProgram() cli.Program {
-	return cli.Program{Name: "mpbond-lab", Short: "emulate networks and measure over them", Long: rootHelp, Example: rootExample, Commands: commands}
+	return cli.Program{Name: "mpbond-lab", Short: "emulate networks and measure over them", Long: rootHelp, Example: rootExample, Commands: subcommands}
 }
 
 func main() { thisProgram().Main() }

@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// mpbondLab runs the program in this process.
-func mpbondLab(t *testing.T, args ...string) (code int, stdout, stderr string) {
+// runProgram runs the program in this process.
+func runProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return clitest.Run(t, thisProgram(), args...)
 }

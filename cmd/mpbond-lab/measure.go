@@ -25,7 +25,7 @@ import (
 // runOptions are those of "run".
 type runOptions struct {
 	*labFlags
-	lab.Plan
+	lab.RunSpec
 	schemes, get, put, drive string
 	items                    int
 }
@@ -34,12 +34,12 @@ func labRun(f *labFlags) *cobra.Command {
 	o := runOptions{labFlags: f}
 	c := &cobra.Command{
 		Use: "run [FILE]", Short: "Measure transfers between primary and web over an emulated network", Args: cobra.MaximumNArgs(1),
-		Example: "  mpbond-lab run --house 8/10/5 --get 2MB --reps 5",
+		Example: "  mpbond-lab run --links 8/10/5 --get 2MB --reps 5",
 		Long: `Bring a network up, measure transfers between the nodes primary and web with
 real curl and nginx, schemes interleaved, and take it down again.
 
-Schemes: single (direct path), kibbutz (helpers as NAT routers, kernel MPTCP),
-kibbutz:ratio=P[/P…] (likewise, a TCP connection by each path, which carries a
+Schemes: single (direct path), mptcp (helpers as NAT routers, kernel MPTCP),
+mptcp:ratio=P[/P…] (likewise, a TCP connection by each path, which carries a
 fixed share of the bytes: of the direct path, of helper1, …),
 combine[:CHUNK] (HTTP byte ranges from a common queue, helpers as HTTP proxies),
 relay (a TCP relay in Go on the server, direct path; relay:copy reads and writes
@@ -51,7 +51,7 @@ mobile networks), and
 onload[:SCHEDULER] (no server: mpbond get --onload, or put; helpers that onload;
 schedulers ` + strings.Join(board.Names(), ", ") + `), and
 page (uploads by a helper's page, without a client).
-With kibbutz, mpbond and onload :helpers=N lets the first N helpers take part.
+With mptcp, mpbond and onload :helpers=N lets the first N helpers take part.
 Schedulers: ` + strings.Join(sched.Names(), ", ") + ` (ratio:0.6 sets
 the direct subflow's share).
 A transfer in which the emulator was late is marked disturbed, discarded and
@@ -62,15 +62,15 @@ Faults: --at 2s:hs1.rate=1Mbit/s    change a link (LINK[.up|.down].PROPERTY=VALU
         --at 3s:off=helper1         all its links fall silent
 Times count from the start of the client.`,
 		RunE: func(c *cobra.Command, args []string) error {
-			p, err := o.plan(args)
+			p, err := o.runSpec(args)
 			if err != nil {
 				return err
 			}
-			return runPlan(c, p, f.json)
+			return runTransfers(c, p, f.asJSON)
 		},
 	}
-	f.topologyFlags(c)
-	c.Flags().StringVar(&o.schemes, "scheme", "single,kibbutz,mpbond", "schemes to compare")
+	f.addTopologyFlags(c)
+	c.Flags().StringVar(&o.schemes, "scheme", "single,mptcp,mpbond", "schemes to compare")
 	c.Flags().StringVar(&o.get, "get", "", "download so many `BYTES` (512KB, 10MB)")
 	c.Flags().StringVar(&o.put, "put", "", "upload so many `BYTES`")
 	c.Flags().StringVar(&o.drive, "drive", "", "instead, transfer for 30 s over the recorded drive `NAME`, as the bench does")
@@ -81,26 +81,26 @@ Times count from the start of the client.`,
 	c.Flags().StringArrayVar(&o.At, "at", nil, "fault or change at a `TIME:WHAT` (repeatable)")
 	c.Flags().DurationVar(&o.Ping, "ping", 0, "send a small packet in each such interval over each link between primary and server beside the transfer, and tell its delays")
 	c.Flags().StringVar(&o.Trace, "trace", "", "keep programs' output and events in `DIR`")
-	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object per transfer")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object per transfer")
 	return c
 }
 
-// plan is what is to be measured.
-func (o runOptions) plan(args []string) (p lab.Plan, err error) {
-	p = o.Plan
+// runSpec is what is to be measured.
+func (o runOptions) runSpec(args []string) (p lab.RunSpec, err error) {
+	p = o.RunSpec
 	p.Schemes, p.Pcap = strings.Split(o.schemes, ","), o.pcap
 	if p.Reps <= 0 {
 		return p, cli.UsageError("--reps must be over 0")
 	}
 	if o.drive != "" {
-		if len(args) > 0 || o.get+o.put+o.house != "" {
-			return p, cli.UsageError("--drive goes without FILE, --house, --get and --put")
+		if len(args) > 0 || o.get+o.put+o.links != "" {
+			return p, cli.UsageError("--drive goes without FILE, --links, --get and --put")
 		}
-		ride, err := lab.RidePlan(o.drive)
+		ride, err := lab.DriveSpec(o.drive)
 		p.Topology, p.Size, p.Upload, p.Length = ride.Topology, ride.Size, ride.Upload, ride.Length
 		return p, cli.AsUsageError(err)
 	}
-	if p.Topology, err = o.topology(args); err != nil {
+	if p.Topology, err = o.loadTopology(args); err != nil {
 		return p, err
 	}
 	if p.Upload = o.put != ""; p.Upload == (o.get != "") {
@@ -120,9 +120,9 @@ func labBound(f *labFlags) *cobra.Command {
 	var put bool
 	c := &cobra.Command{
 		Use: "bound [FILE]", Short: "Print the fluid bound of a transfer", Args: cobra.MaximumNArgs(1),
-		Example: "  mpbond-lab bound --house 8/10/5 --bytes 2MB",
+		Example: "  mpbond-lab bound --links 8/10/5 --bytes 2MB",
 		RunE: func(c *cobra.Command, args []string) error {
-			t, err := f.topology(args)
+			t, err := f.loadTopology(args)
 			if err != nil {
 				return err
 			}
@@ -143,7 +143,7 @@ func labBound(f *labFlags) *cobra.Command {
 			return nil
 		},
 	}
-	f.houseFlag(c)
+	f.linksFlag(c)
 	c.Flags().StringVar(&size, "bytes", "10MB", "size of the transfer")
 	c.Flags().BoolVar(&put, "put", false, "an upload")
 	c.Flags().Bool("json", false, "print JSON")
@@ -161,16 +161,16 @@ the rate of the links and the one-way delay that the emulator adds to datagrams
 on a seventh. Fit means: rate within 0.5 % (1 % from 100 Mbit/s on), added delay
 p99 at most 0.5 ms, no disturbance.`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return calibrate(c, rates, length, f.json)
+			return runCalibration(c, rates, length, f.asJSON)
 		},
 	}
 	c.Flags().StringSliceVar(&rates, "rates", rates, "rates of each link")
 	c.Flags().DurationVar(&length, "length", length, "time to measure at each rate")
-	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object per rate")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object per rate")
 	return c
 }
 
-func calibrate(c *cobra.Command, rates []string, length time.Duration, asJSON bool) error {
+func runCalibration(c *cobra.Command, rates []string, length time.Duration, asJSON bool) error {
 	var all []lab.Calibration
 	for _, text := range rates {
 		rate, err := unit.ParseRate(text)
@@ -204,7 +204,7 @@ func labRelay() *cobra.Command {
 }
 
 func labCombine() *cobra.Command {
-	var l lab.Combine
+	var l lab.CombineClient
 	c := &cobra.Command{
 		Use: "combine URL", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -223,7 +223,7 @@ func labSplit() *cobra.Command {
 	c := &cobra.Command{
 		Use: "split URL", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			l := lab.Split{URL: args[0]}
+			l := lab.SplitClient{URL: args[0]}
 			for _, text := range parts {
 				p, err := lab.ParseSplitPart(text)
 				if err != nil {
@@ -278,9 +278,9 @@ func checkProduct(ctx context.Context, schemes ...string) error {
 	return lab.CheckProduct(ctx, cli.Version)
 }
 
-// runPlan runs a plan and prints each transfer as it ends, then, unless as
+// runTransfers runs a plan and prints each transfer as it ends, then, unless as
 // JSON, a summary.
-func runPlan(c *cobra.Command, p lab.Plan, asJSON bool) error {
+func runTransfers(c *cobra.Command, p lab.RunSpec, asJSON bool) error {
 	out := c.OutOrStdout()
 	var results []lab.Result
 	if err := p.Check(); err != nil {
@@ -300,7 +300,7 @@ func runPlan(c *cobra.Command, p lab.Plan, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	all := exp.Schemes(p.Schemes, results)
+	all := exp.SummarizeSchemes(p.Schemes, results)
 	if !asJSON {
 		if err := exp.SchemeTable("", all).Print(out); err != nil {
 			return err

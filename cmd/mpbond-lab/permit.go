@@ -69,7 +69,7 @@ own pace. A load that is not known, or not newer than 30 s, grants nothing.`,
 	cmd.Flags().StringSliceVar(&o.cells, "cell", nil, "a cell's name and where its load comes from, `NAME=SOURCE`; may be repeated")
 	cmd.Flags().StringVar(&o.threshold, "threshold", "70%", "the load from which on nothing is granted")
 	cmd.Flags().DurationVar(&o.rules.Life, "life", 5*time.Minute, "how long a permit holds")
-	cmd.Flags().IntVar(&o.rules.Most, "most", 16, "how many permits of a cell may hold at once")
+	cmd.Flags().IntVar(&o.rules.MaxPermits, "most", 16, "how many permits of a cell may hold at once")
 	_ = cmd.MarkFlagRequired("cell")
 	return cmd
 }
@@ -80,7 +80,7 @@ func servePermits(ctx context.Context, o permitOptions) error {
 	if o.rules.Threshold, err = permit.ParseLoad(o.threshold); err != nil || o.rules.Threshold == 0 {
 		return cli.UsageError("--threshold is a load like 70%%")
 	}
-	if o.rules.Life < 10*time.Second || o.rules.Life > allowance.MaxLife || o.rules.Most < 1 {
+	if o.rules.Life < 10*time.Second || o.rules.Life > allowance.MaxLife || o.rules.MaxPermits < 1 {
 		return cli.UsageError("--life is from 10s to %v, --most at least 1", allowance.MaxLife)
 	}
 	sources := map[string]string{}
@@ -90,7 +90,7 @@ func servePermits(ctx context.Context, o permitOptions) error {
 		if !ok || name == "" || from == "" || len(name) > 64 || sources[name] != "" {
 			return cli.UsageError("--cell %q is no NAME=SOURCE, or there twice", c)
 		}
-		if err := checkLoad(from); err != nil {
+		if err := checkLoadSource(from); err != nil {
 			return err
 		}
 		sources[name], names = from, append(names, name)
@@ -110,7 +110,7 @@ func servePermits(ctx context.Context, o permitOptions) error {
 	defer s.Close()
 	l, err := tcp.Listen(ctx, o.listen, tcp.Options{})
 	if err != nil {
-		return cli.PortHint(err, "--listen")
+		return cli.ExplainListenError(err, "--listen")
 	}
 	g, serving := errgroup.WithContext(ctx)
 	for name, from := range sources {
@@ -125,24 +125,24 @@ func servePermits(ctx context.Context, o permitOptions) error {
 	return nil
 }
 
-// lookAtLoad is how often a number is looked at, and how soon a source is tried again.
-const lookAtLoad = 2 * time.Second
+// loadPollInterval is how often a number is looked at, and how soon a source is tried again.
+const loadPollInterval = 2 * time.Second
 
 // reloadTrust reads the trust file each second: who is revoked is asked for no more.
 func reloadTrust(ctx context.Context, trust *identity.Trust) error {
-	return each(ctx, time.Second, func() error { return trust.Reload() })
+	return pollEvery(ctx, time.Second, func() error { return trust.Reload() })
 }
 
-// each calls f at once and then again and again until ctx ends. A new error is logged.
-func each(ctx context.Context, wait time.Duration, f func() error) error {
+// pollEvery calls f at once and then again and again until ctx ends. A new error is logged.
+func pollEvery(ctx context.Context, wait time.Duration, f func() error) error {
 	t := time.NewTicker(wait)
 	defer t.Stop()
-	for told := ""; ; {
+	for lastError := ""; ; {
 		err := f()
 		if err == nil {
-			told = ""
-		} else if err.Error() != told && ctx.Err() == nil {
-			told = err.Error()
+			lastError = ""
+		} else if err.Error() != lastError && ctx.Err() == nil {
+			lastError = err.Error()
 			slog.Warn("not known now", "err", err, "hint", fault.HintOf(err))
 		}
 		select {
@@ -153,9 +153,9 @@ func each(ctx context.Context, wait time.Duration, f func() error) error {
 	}
 }
 
-// checkLoad says why a source of loads can never be one. What only is not there yet, a
+// checkLoadSource says why a source of loads can never be one. What only is not there yet, a
 // socket or a file with a number, may come.
-func checkLoad(from string) error {
+func checkLoadSource(from string) error {
 	if strings.HasPrefix(from, "load:") {
 		return nil
 	}
@@ -174,10 +174,10 @@ func checkLoad(from string) error {
 // watchLoad tells a service the load of a cell until ctx ends.
 func watchLoad(ctx context.Context, s *permit.Service, name, from string) error {
 	if at, ok := strings.CutPrefix(from, "load:"); ok {
-		return each(ctx, lookAtLoad, func() error {
+		return pollEvery(ctx, loadPollInterval, func() error {
 			load, err := permit.ReadLoad(ctx, at)
 			if err == nil {
-				s.Observe(name, load)
+				s.SetLoad(name, load)
 			}
 			return err
 		})
@@ -187,7 +187,7 @@ func watchLoad(ctx context.Context, s *permit.Service, name, from string) error 
 		return err
 	}
 	played := false
-	return each(ctx, lookAtLoad, func() error {
+	return pollEvery(ctx, loadPollInterval, func() error {
 		if played { // once: it says nothing of now
 			return nil
 		}
@@ -197,20 +197,20 @@ func watchLoad(ctx context.Context, s *permit.Service, name, from string) error 
 		}
 		defer in.Close()
 		played = kept
-		return hearLoad(ctx, in, kept, func(load float64) { s.Observe(name, load) })
+		return observeLoad(ctx, in, kept, func(load float64) { s.SetLoad(name, load) })
 	})
 }
 
-// hearLoad tells the load of the cell of control messages, twice a second, until they or
+// observeLoad tells the load of the cell of control messages, twice a second, until they or
 // ctx end. Those of a recording come at its own pace.
-func hearLoad(ctx context.Context, in io.Reader, recorded bool, tell func(float64)) error {
+func observeLoad(ctx context.Context, in io.Reader, recorded bool, report func(float64)) error {
 	r, err := cell.NewReader(in)
 	if err != nil {
 		return err
 	}
 	var load cell.Load
 	var first int64 = -1
-	begin, told := time.Now(), time.Time{}
+	begin, reported := time.Now(), time.Time{}
 	for ctx.Err() == nil {
 		sub, err := r.Read()
 		if errors.Is(err, io.EOF) {
@@ -230,22 +230,22 @@ func hearLoad(ctx context.Context, in io.Reader, recorded bool, tell func(float6
 			}
 		}
 		load.Add(sub)
-		if share, known := load.Share(); known && time.Since(told) > 500*time.Millisecond {
-			tell(share)
-			told = time.Now()
+		if share, known := load.Share(); known && time.Since(reported) > 500*time.Millisecond {
+			report(share)
+			reported = time.Now()
 		}
 	}
 	return nil
 }
 
-// permitText is an answer for people. Where the load is not known none is told.
-func permitText(a allowance.Answer) string {
+// formatAnswer is an answer for people. Where the load is not known none is told.
+func formatAnswer(a allowance.Answer) string {
 	line := "cell " + text.Printable(a.Cell)
 	if a.Granted || a.Load > 0 {
 		line += fmt.Sprintf(", loaded by %.0f %%", 100*a.Load)
 	}
 	if !a.Granted {
-		return line + ": not permitted: " + text.Printable(a.Why)
+		return line + ": not permitted: " + text.Printable(a.Reason)
 	}
 	return line + fmt.Sprintf(": permitted for %v", a.Life)
 }
@@ -268,7 +268,7 @@ it is not permitted.`,
 			if err != nil {
 				return err
 			}
-			a, err := permit.Asker{Key: own, Address: args[0], Service: service, Cell: in}.Ask(cmd.Context())
+			a, err := permit.Client{Key: own, Address: args[0], Service: service, Cell: in}.RequestPermit(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -279,9 +279,9 @@ it is not permitted.`,
 					Load    float64 `json:"load"`
 					Seconds float64 `json:"seconds"`
 					Why     string  `json:"why,omitempty"`
-				}{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Why})
+				}{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Reason})
 			} else {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), permitText(a))
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), formatAnswer(a))
 			}
 			if err == nil && !a.Granted {
 				err = &cli.ExitStatus{Code: cli.ExitFailure}

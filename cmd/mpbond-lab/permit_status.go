@@ -34,7 +34,7 @@ as mpbond-lab permit serve, with the same $MPBOND_HOME.`,
 			if len(args) > 0 {
 				at = args[0]
 			}
-			r, err := permit.Asker{Key: key, Address: at, Service: key.Public()}.Report(cmd.Context())
+			r, err := permit.Client{Key: key, Address: at, Service: key.Public()}.FetchReport(cmd.Context())
 			switch {
 			case err != nil:
 				return err

@@ -47,7 +47,7 @@ func TestPermitService(t *testing.T) {
 	ask := func(want string, code int) {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(400 * time.Millisecond) {
-			got, out, errs := mpbondLab(t, "permit", "ask", service, "--key", key.Public().String())
+			got, out, errs := runProgram(t, "permit", "ask", service, "--key", key.Public().String())
 			if got == code && strings.Contains(out, want) {
 				return
 			} else if time.Now().After(end) {
@@ -58,11 +58,11 @@ func TestPermitService(t *testing.T) {
 	ask("cell north, loaded by 91 %: not permitted", cli.ExitFailure)
 	clitest.ReplaceFile(t, load, "0.3")
 	ask("permitted for 1m0s", cli.ExitOK)
-	if code, out, errs := mpbondLab(t, "permit", "status", service); code != cli.ExitOK || !strings.Contains(out, "north  30 %  1 of 16  yes") || !strings.Contains(out, "phone   north  ") {
+	if code, out, errs := runProgram(t, "permit", "status", service); code != cli.ExitOK || !strings.Contains(out, "north  30 %  1 of 16  yes") || !strings.Contains(out, "phone   north  ") {
 		t.Errorf("code %d, %s%s", code, out, errs)
 	}
 	var report permit.Report
-	if code, out, errs := mpbondLab(t, "permit", "status", "--json", service); code != cli.ExitOK || json.Unmarshal([]byte(out), &report) != nil || len(report.Cells) != 1 || len(report.Cells[0].Permits) != 1 {
+	if code, out, errs := runProgram(t, "permit", "status", "--json", service); code != cli.ExitOK || json.Unmarshal([]byte(out), &report) != nil || len(report.Cells) != 1 || len(report.Cells[0].Permits) != 1 {
 		t.Errorf("code %d, %s%s", code, out, errs)
 	}
 	clitest.ReplaceFile(t, load, "0.9")
@@ -77,21 +77,21 @@ func TestPermitUsage(t *testing.T) {
 		{"serve --cell a=load:x --threshold 130%", "70%"}, {"serve --cell a=load:x --life 1s", "10s"}, {"serve --cell a=load:x --most 0", "at least 1"},
 		{"serve --cell a=load:x --listen nowhere", "--listen"}, {"ask 127.0.0.1:1", "key"}, {"ask 127.0.0.1:1 --key mpb1", "characters"},
 	} {
-		if code, out, errs := mpbondLab(t, append([]string{"permit"}, strings.Fields(c.args)...)...); code != cli.ExitUsage || !strings.Contains(errs, c.text) {
+		if code, out, errs := runProgram(t, append([]string{"permit"}, strings.Fields(c.args)...)...); code != cli.ExitUsage || !strings.Contains(errs, c.text) {
 			t.Errorf("%s: code %d, %s%s", c.args, code, out, errs)
 		}
 	}
-	if code, _, errs := mpbondLab(t, "permit", "serve", "--cell", "a=lode:x"); code != cli.ExitFailure || !strings.Contains(errs, "load:PATH") {
+	if code, _, errs := runProgram(t, "permit", "serve", "--cell", "a=lode:x"); code != cli.ExitFailure || !strings.Contains(errs, "load:PATH") {
 		t.Errorf("no such source: code %d, %s", code, errs)
 	}
-	if text := permitText(allowance.Answer{Cell: "south", Why: "the operator knows no such cell"}); text != "cell south: not permitted: the operator knows no such cell" {
+	if text := formatAnswer(allowance.Answer{Cell: "south", Reason: "the operator knows no such cell"}); text != "cell south: not permitted: the operator knows no such cell" {
 		t.Error(text)
 	}
-	if code, _, errs := mpbondLab(t, "permit", "status", "127.0.0.1:1"); code != cli.ExitNoConn {
+	if code, _, errs := runProgram(t, "permit", "status", "127.0.0.1:1"); code != cli.ExitNoConnection {
 		t.Errorf("code %d, %s", code, errs)
 	}
 	empty := clitest.Home(t)
-	if code, _, errs := mpbondLab(t, "permit", "status", "127.0.0.1:1"); code == cli.ExitOK || !strings.Contains(errs, filepath.Join(empty, "device.key")) {
+	if code, _, errs := runProgram(t, "permit", "status", "127.0.0.1:1"); code == cli.ExitOK || !strings.Contains(errs, filepath.Join(empty, "device.key")) {
 		t.Errorf("without a key: code %d, %s", code, errs)
 	}
 	if list, err := os.ReadDir(empty); len(list) != 0 || err != nil {
@@ -101,7 +101,7 @@ func TestPermitUsage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := mpbondLab(t, "permit", "ask", "127.0.0.1:1", "--key", key.Public().String()); code != cli.ExitNoConn {
+	if code, _, errs := runProgram(t, "permit", "ask", "127.0.0.1:1", "--key", key.Public().String()); code != cli.ExitNoConnection {
 		t.Errorf("code %d, %s", code, errs)
 	}
 }
@@ -125,13 +125,13 @@ func TestHearLoad(t *testing.T) {
 	var mu sync.Mutex
 	var told []float64
 	begin := time.Now()
-	if err := hearLoad(t.Context(), bytes.NewReader(b.Bytes()), true, func(l float64) { mu.Lock(); told = append(told, l); mu.Unlock() }); err != nil {
+	if err := observeLoad(t.Context(), bytes.NewReader(b.Bytes()), true, func(l float64) { mu.Lock(); told = append(told, l); mu.Unlock() }); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(begin); took < 1100*time.Millisecond || len(told) == 0 || told[0] < .399 || told[0] > .401 {
 		t.Errorf("%v after %v", told, took)
 	}
-	if err := hearLoad(t.Context(), strings.NewReader("x"), true, nil); err == nil {
+	if err := observeLoad(t.Context(), strings.NewReader("x"), true, nil); err == nil {
 		t.Error("nonsense is heard")
 	}
 }

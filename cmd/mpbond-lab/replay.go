@@ -49,7 +49,7 @@ its rate is a guess, which is said.
 
 Schedulers: ` + strings.Join(sched.Names(), ", ") + ` (ratio:0.6
 sets the direct subflow's share).`,
-		Example: `  mpbond-lab run --house 8/10/5 --scheme mpbond:pams --get 10MB --trace /tmp/t
+		Example: `  mpbond-lab run --links 8/10/5 --scheme mpbond:pams --get 10MB --trace /tmp/t
   mpbond-lab replay /tmp/t/mpbond-pams-0/events.jsonl --scheduler pams,minrtt,ecf`,
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
@@ -76,7 +76,7 @@ sets the direct subflow's share).`,
 			if asJSON {
 				return cli.PrintJSON(c.OutOrStdout(), report)
 			}
-			return report.print(c.OutOrStdout())
+			return report.printReport(c.OutOrStdout())
 		},
 	}
 	c.Flags().StringSliceVar(&schedulers, "scheduler", []string{sched.Default}, "schedulers to replay with (repeatable, or with commas)")
@@ -85,40 +85,40 @@ sets the direct subflow's share).`,
 	return c
 }
 
-// print tells the report to people.
-func (r replayReport) print(out io.Writer) error {
+// printReport tells the report to people.
+func (r replayReport) printReport(out io.Writer) error {
 	var size unit.Bytes
 	for _, s := range r.Streams {
 		size += s.Size
 	}
 	fmt.Fprintf(out, "%s sent %v, streams: %d\n", text.Printable(r.Sender), size, len(r.Streams))
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, p := range r.Paths {
+	for _, p := range r.Subflows {
 		if !p.Helped {
-			fmt.Fprintf(t, "  %s\tdirect\t%s\n", text.Printable(p.Device), hopWords(p.Near))
+			fmt.Fprintf(t, "  %s\tdirect\t%s\n", text.Printable(p.Device), formatHop(p.FirstHop))
 			continue
 		}
-		fmt.Fprintf(t, "  %s\tfirst hop\t%s\n  \tsecond hop\t%s\n", text.Printable(p.Device), hopWords(p.Near), hopWords(p.Far))
+		fmt.Fprintf(t, "  %s\tfirst hop\t%s\n  \tsecond hop\t%s\n", text.Printable(p.Device), formatHop(p.FirstHop), formatHop(p.SecondHop))
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintln(t, "  note:", text.Printable(n))
 	}
 	head := []string{"SCHEDULER", "SECONDS"}
-	for _, p := range r.Recorded.Paths {
+	for _, p := range r.Recorded.Subflows {
 		head = append(head, strings.ToUpper(text.Printable(p.Device)))
 	}
 	fmt.Fprintln(t, "\n"+strings.Join(append(head, "APART", "AGAIN"), "\t"))
 	all := append([]replay.Result{r.Recorded}, r.Replayed...)
 	for _, res := range all {
 		fmt.Fprintf(t, "%s\t%.3f", res.Scheduler, res.Seconds)
-		for _, p := range res.Paths {
+		for _, p := range res.Subflows {
 			end := "-"
 			if p.Ended > 0 {
 				end = fmt.Sprintf("%.3f", p.Ended)
 			}
 			fmt.Fprintf(t, "\t%.0f %% to %s", 100*p.Share, end)
 		}
-		fmt.Fprintf(t, "\t%.3f\t%s\n", res.Apart, waste(res.Wasted))
+		fmt.Fprintf(t, "\t%.3f\t%s\n", res.EndedApart, formatWaste(res.Wasted))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -137,8 +137,8 @@ func (r replayReport) print(out io.Writer) error {
 	return nil
 }
 
-// waste tells bytes sent again, by cause.
-func waste(by map[string]unit.Bytes) string {
+// formatWaste tells bytes sent again, by cause.
+func formatWaste(by map[string]unit.Bytes) string {
 	var parts []string
 	for _, cause := range slices.Sorted(maps.Keys(by)) {
 		if by[cause] > 0 {
@@ -151,14 +151,14 @@ func waste(by map[string]unit.Bytes) string {
 	return strings.Join(parts, ", ")
 }
 
-// hopWords tells a hop's rate and how well it is known.
-func hopWords(h replay.Hop) string {
+// formatHop tells a hop's rate and how well it is known.
+func formatHop(h replay.Hop) string {
 	rates := make([]unit.Rate, len(h.Rates))
 	for i, s := range h.Rates {
 		rates[i] = s.Rate
 	}
 	slices.Sort(rates)
-	trip := cli.Milliseconds(float64(h.RTT.Microseconds()) / 1000)
+	trip := cli.FormatMilliseconds(float64(h.RTT.Microseconds()) / 1000)
 	if h.Measured == 0 {
 		return fmt.Sprintf("round trip %s, never at its limit: at least %v", trip, rates[len(rates)-1])
 	}

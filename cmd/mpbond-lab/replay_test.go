@@ -14,8 +14,8 @@ import (
 	"mpbond/core/sched"
 )
 
-// recorded unpacks the recording of package replay.
-func recorded(t *testing.T) string {
+// recordTrace unpacks the recording of package replay.
+func recordTrace(t *testing.T) string {
 	t.Helper()
 	f, err := os.Open("../../lab/replay/testdata/house-8-10-5-2MB-pams.jsonl.gz")
 	if err != nil {
@@ -38,8 +38,8 @@ func recorded(t *testing.T) string {
 }
 
 func TestReplay(t *testing.T) {
-	file := recorded(t)
-	code, out, errs := mpbondLab(t, "replay", file, "--scheduler", "pams,minrtt", "--scheduler", "ratio:0.6")
+	file := recordTrace(t)
+	code, out, errs := runProgram(t, "replay", file, "--scheduler", "pams,minrtt", "--scheduler", "ratio:0.6")
 	if code != 0 {
 		t.Fatalf("%d: %s", code, errs)
 	}
@@ -48,18 +48,18 @@ func TestReplay(t *testing.T) {
 			t.Errorf("%q is missing in:\n%s", want, out)
 		}
 	}
-	code, out, errs = mpbondLab(t, "replay", file, "--scheduler", strings.Join(sched.Names(), ","))
+	code, out, errs = runProgram(t, "replay", file, "--scheduler", strings.Join(sched.Names(), ","))
 	for _, name := range sched.Names() {
 		if code != 0 || strings.Count(out, "\n"+name+" ") != 1 {
 			t.Errorf("%s is not replayed once: %d, %s\n%s", name, code, errs, out)
 		}
 	}
-	code, out, errs = mpbondLab(t, "replay", file, "--scheduler", "pams", "--json")
+	code, out, errs = runProgram(t, "replay", file, "--scheduler", "pams", "--json")
 	var report replayReport
 	if err := json.Unmarshal([]byte(out), &report); code != 0 || err != nil {
 		t.Fatalf("%d, %v: %s", code, err, errs)
 	}
-	if len(report.Replayed) != 1 || report.Replayed[0].Scheduler != "pams" || report.Recorded.Seconds < 1 || len(report.Paths) != 2 {
+	if len(report.Replayed) != 1 || report.Replayed[0].Scheduler != "pams" || report.Recorded.Seconds < 1 || len(report.Subflows) != 2 {
 		t.Errorf("%s", out)
 	}
 	text := filepath.Join(t.TempDir(), "x")
@@ -71,7 +71,7 @@ func TestReplay(t *testing.T) {
 		{"line 1", "pams", text},
 		{"no scheduler is called", "fastest", file},
 	} {
-		if code, _, errs := mpbondLab(t, "replay", c.file, "--scheduler", c.scheduler); code == 0 || !strings.Contains(errs, c.says) {
+		if code, _, errs := runProgram(t, "replay", c.file, "--scheduler", c.scheduler); code == 0 || !strings.Contains(errs, c.says) {
 			t.Errorf("%s: %d, %s", c.says, code, errs)
 		}
 	}

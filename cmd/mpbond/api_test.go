@@ -24,13 +24,13 @@ func TestAPIOverTCP(t *testing.T) {
 		{"server", "--listen", "127.0.0.1:0"}, {"helper"}, {"primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", ""},
 	} {
 		t.Run(args[0], func(t *testing.T) {
-			dir := devices(t)
+			dir := newPairedHome(t)
 			file := filepath.Join(dir, args[0]+".toml")
 			if err := os.WriteFile(file, []byte("api = \"0.0.0.0:0\"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			fails(t, cli.ExitUsage, "must be a loopback address", "ssh -L", args...)
-			_, log := serving(t, append(args, "--api", "127.0.0.1:0")...) // which goes first
+			expectFailure(t, cli.ExitUsage, "must be a loopback address", "ssh -L", args...)
+			_, log := startRole(t, append(args, "--api", "127.0.0.1:0")...) // which goes first
 			var addr string
 			awaitStatus(t, args[0], log, func(s api.Status) bool { addr = s.API; return true })
 			token, err := os.ReadFile(filepath.Join(dir, "api.token"))
@@ -51,7 +51,7 @@ func TestAPIOverTCP(t *testing.T) {
 				}
 				break
 			}
-			req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+addr+"/v1/status", nil)
+			req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+addr+"/v2/status", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,28 +66,28 @@ func TestAPIOverTCP(t *testing.T) {
 			}
 		})
 	}
-	devices(t)
-	fails(t, cli.ExitUsage, "must be a loopback address", "ssh -L", "server", "--listen", "127.0.0.1:0", "--api", "0.0.0.0:0")
+	newPairedHome(t)
+	expectFailure(t, cli.ExitUsage, "must be a loopback address", "ssh -L", "server", "--listen", "127.0.0.1:0", "--api", "0.0.0.0:0")
 	for _, table := range []string{"", "[helper]\n"} {
 		file := filepath.Join(os.Getenv("MPBOND_HOME"), "dual.toml")
 		text := "[primary]\nproxy = \"\"\ntransparent = 0\npipe = \"\"\n" + table + "api = \"0.0.0.0:0\"\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		fails(t, cli.ExitUsage, "must be a loopback address", "ssh -L", "dual")
+		expectFailure(t, cli.ExitUsage, "must be a loopback address", "ssh -L", "dual")
 	}
 	token := filepath.Join(os.Getenv("MPBOND_HOME"), "api.token")
 	if err := errors.Join(os.WriteFile(token, []byte("x"), 0o600), os.Chmod(token, 0o644)); err != nil { // whatever the umask
 		t.Fatal(err)
 	}
-	fails(t, cli.ExitRefused, "others can read it", "remove it", "server", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
+	expectFailure(t, cli.ExitRefused, "others can read it", "remove it", "server", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
 }
 
 // TestEventsOfNobody: without an mpbond there is nothing to listen to.
 func TestEventsOfNobody(t *testing.T) {
-	home(t)
-	code, _, errs := mpbond(t, "events", "--json")
-	if code != cli.ExitNoConn || !strings.Contains(errs, string(fault.NotRunning)) {
+	newHome(t)
+	code, _, errs := runProgram(t, "events", "--json")
+	if code != cli.ExitNoConnection || !strings.Contains(errs, string(fault.NotRunning)) {
 		t.Errorf("code %d: %s", code, errs)
 	}
 }
@@ -99,8 +99,8 @@ func TestDevicesAreChanged(t *testing.T) {
 		{"server", "--listen", "127.0.0.1:0"}, {"helper"}, {"primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", ""},
 	} {
 		t.Run(args[0], func(t *testing.T) {
-			devices(t)
-			_, log := serving(t, args...)
+			newPairedHome(t)
+			_, log := startRole(t, args...)
 			c := client.New(api.SocketPath(args[0]))
 			defer c.Close()
 			list, err := c.Devices(t.Context())
@@ -137,14 +137,14 @@ func TestDevicesAreChanged(t *testing.T) {
 				}
 			}
 			for _, command := range []string{"resume", "pause"} { // what the API does the commands do
-				if code, _, errs := mpbond(t, command, "my-helper"); code != 0 {
+				if code, _, errs := runProgram(t, command, "my-helper"); code != 0 {
 					t.Errorf("%s: %d, %s", command, code, errs)
 				}
 			}
-			if code, out, errs := mpbond(t, "devices"); code != 0 || !strings.Contains(out, "paused") {
+			if code, out, errs := runProgram(t, "devices"); code != 0 || !strings.Contains(out, "paused") {
 				t.Errorf("%d, %s%s", code, out, errs)
 			}
-			fails(t, cli.ExitUsage, "my-server is a server", "uses another server", "pause", "my-server")
+			expectFailure(t, cli.ExitUsage, "my-server is a server", "uses another server", "pause", "my-server")
 			if err := c.PauseDevice(t.Context(), "my-helper", false); err != nil {
 				t.Error(err)
 			}

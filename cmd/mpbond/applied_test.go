@@ -24,7 +24,7 @@ func TestNotFound(t *testing.T) {
 		{[]identity.Peer{phone}, "no address of phone is known"},
 		{[]identity.Peer{phone, paused, tablet}, "no address of phone, tablet is known"},
 	} {
-		err := notFound(c.helpers)
+		err := helpersNotFound(c.helpers)
 		if c.text == "" {
 			if err != nil {
 				t.Errorf("%v: %v", c.helpers, err)
@@ -59,12 +59,12 @@ func TestAwaitApplied(t *testing.T) {
 		{"revoke phone", []api.Device{{}}, []api.Device{{}}, true},
 	} {
 		t.Run(c.command, func(t *testing.T) {
-			home(t)
+			newHome(t)
 			key, err := identity.Generate()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if code, _, errs := mpbond(t, "trust", "add", "phone", "--role", "helper", "--key", key.Public().String()); code != cli.ExitOK {
+			if code, _, errs := runProgram(t, "trust", "add", "phone", "--role", "helper", "--key", key.Public().String()); code != cli.ExitOK {
 				t.Fatal(errs)
 			}
 			const late = 3
@@ -81,7 +81,7 @@ func TestAwaitApplied(t *testing.T) {
 				}
 				return s
 			})
-			code, _, errs := mpbond(t, strings.Fields(c.command)...)
+			code, _, errs := runProgram(t, strings.Fields(c.command)...)
 			if code != cli.ExitOK || c.never != strings.Contains(errs, "has not acted on it") {
 				t.Errorf("code %d: %s", code, errs)
 			}

@@ -31,23 +31,23 @@ func init() {
 	}
 }
 
-// program prepares mpbond as a process of its own.
-func program(args ...string) *exec.Cmd {
+// newProcess prepares mpbond as a process of its own.
+func newProcess(args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), "MPBOND_TEST_ROLE=program", "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
-// fails runs mpbond, which must end by itself with that exit code, and with an
+// expectFailure runs mpbond, which must end by itself with that exit code, and with an
 // error and a hint that say so.
-func fails(t *testing.T, code int, says, hint string, args ...string) {
+func expectFailure(t *testing.T, code int, says, hint string, args ...string) {
 	t.Helper()
-	cmd := program(args...)
-	check(t, cmd, code, says, hint)
+	cmd := newProcess(args...)
+	checkFailure(t, cmd, code, says, hint)
 }
 
-func check(t *testing.T, cmd *exec.Cmd, code int, says, hint string) {
+func checkFailure(t *testing.T, cmd *exec.Cmd, code int, says, hint string) {
 	t.Helper()
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
@@ -70,10 +70,10 @@ func check(t *testing.T, cmd *exec.Cmd, code int, says, hint string) {
 	}
 }
 
-// devices makes a home with a key and a trusted server, primary and helper.
-func devices(t *testing.T) (dir string) {
+// newPairedHome makes a home with a key and a trusted server, primary and helper.
+func newPairedHome(t *testing.T) (dir string) {
 	t.Helper()
-	dir = home(t)
+	dir = newHome(t)
 	if _, err := identity.CreateKey(filepath.Join(dir, "device.key")); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func devices(t *testing.T) (dir string) {
 	return dir
 }
 
-func taken(t *testing.T) (addr, port string) {
+func listenOnFreePort(t *testing.T) (addr, port string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -104,35 +104,35 @@ func taken(t *testing.T) (addr, port string) {
 	return l.Addr().String(), port
 }
 
-// quiet are arguments of a primary that takes no port that others may have.
-var quiet = []string{"primary", "--proxy", "", "--transparent", "0", "--pipe", ""}
+// portlessPrimary are arguments of a primary that takes no port that others may have.
+var portlessPrimary = []string{"primary", "--proxy", "", "--transparent", "0", "--pipe", ""}
 
 func TestPortsInUse(t *testing.T) {
-	devices(t)
-	addr, port := taken(t)
-	fails(t, cli.ExitFailure, addr+": bind: address already in use", "ss -ltnp", "server", "--listen", addr)
-	fails(t, cli.ExitFailure, "address already in use", "ss -ltnp", append(quiet, "--pipe", addr)...)
-	fails(t, cli.ExitFailure, "proxy: ", "choose one with --proxy", append(quiet, "--proxy", addr)...)
-	fails(t, cli.ExitFailure, "address already in use", "choose one with --transparent", append(quiet, "--transparent", port)...)
-	fails(t, cli.ExitUsage, "203.0.113.1", "ip address", "server", "--listen", "203.0.113.1:7600")
+	newPairedHome(t)
+	addr, port := listenOnFreePort(t)
+	expectFailure(t, cli.ExitFailure, addr+": bind: address already in use", "ss -ltnp", "server", "--listen", addr)
+	expectFailure(t, cli.ExitFailure, "address already in use", "ss -ltnp", append(portlessPrimary, "--pipe", addr)...)
+	expectFailure(t, cli.ExitFailure, "proxy: ", "choose one with --proxy", append(portlessPrimary, "--proxy", addr)...)
+	expectFailure(t, cli.ExitFailure, "address already in use", "choose one with --transparent", append(portlessPrimary, "--transparent", port)...)
+	expectFailure(t, cli.ExitUsage, "203.0.113.1", "ip address", "server", "--listen", "203.0.113.1:7600")
 }
 
 func TestBadAddresses(t *testing.T) {
-	devices(t)
+	newPairedHome(t)
 	for _, addr := range []string{"7600", "localhost", ":99999", "::1:7600"} {
-		fails(t, cli.ExitUsage, "listen on "+addr, "HOST:PORT", "server", "--listen", addr)
-		fails(t, cli.ExitUsage, "listen on "+addr, "HOST:PORT", append(quiet, "--pipe", addr)...)
+		expectFailure(t, cli.ExitUsage, "listen on "+addr, "HOST:PORT", "server", "--listen", addr)
+		expectFailure(t, cli.ExitUsage, "listen on "+addr, "HOST:PORT", append(portlessPrimary, "--pipe", addr)...)
 	}
 }
 
 func TestSecondProcess(t *testing.T) {
-	devices(t)
-	serving(t, "server", "--listen", "127.0.0.1:0")
-	fails(t, cli.ExitFailure, "mpbond is already running", "--socket", "server", "--listen", "127.0.0.1:0")
+	newPairedHome(t)
+	startRole(t, "server", "--listen", "127.0.0.1:0")
+	expectFailure(t, cli.ExitFailure, "mpbond is already running", "--socket", "server", "--listen", "127.0.0.1:0")
 }
 
 func TestMissingOrBrokenFiles(t *testing.T) {
-	dir := devices(t)
+	dir := newPairedHome(t)
 	write := func(name, text string, mode os.FileMode) {
 		t.Helper()
 		path := filepath.Join(dir, name)
@@ -145,15 +145,15 @@ func TestMissingOrBrokenFiles(t *testing.T) {
 	}
 	for _, role := range []string{"server", "primary", "helper"} {
 		write("bad.toml", "listn = 'x'\n", 0o600)
-		fails(t, cli.ExitUsage, `bad.toml:1: unknown setting "listn"`, "", role, "--config", filepath.Join(dir, "bad.toml"))
+		expectFailure(t, cli.ExitUsage, `bad.toml:1: unknown setting "listn"`, "", role, "--config", filepath.Join(dir, "bad.toml"))
 		write("bad.toml", "\n[[[", 0o600)
-		fails(t, cli.ExitUsage, "bad.toml:2", "quotes around text", role, "--config", filepath.Join(dir, "bad.toml"))
-		fails(t, cli.ExitFailure, "no such file", "path", role, "--config", filepath.Join(dir, "none.toml"))
+		expectFailure(t, cli.ExitUsage, "bad.toml:2", "quotes around text", role, "--config", filepath.Join(dir, "bad.toml"))
+		expectFailure(t, cli.ExitFailure, "no such file", "path", role, "--config", filepath.Join(dir, "none.toml"))
 	}
 	write("bad.toml", "max_streams = 'many'\n", 0o600)
-	fails(t, cli.ExitUsage, "bad.toml:1: max_streams", "quotes around text", "server", "--config", filepath.Join(dir, "bad.toml"))
-	fails(t, cli.ExitUsage, "everything", "192.168.7.0/24", "server", "--allow", "everything")
-	fails(t, cli.ExitUsage, "no scheduler", "scheduler", "server", "--scheduler", "best")
+	expectFailure(t, cli.ExitUsage, "bad.toml:1: max_streams", "quotes around text", "server", "--config", filepath.Join(dir, "bad.toml"))
+	expectFailure(t, cli.ExitUsage, "everything", "192.168.7.0/24", "server", "--allow", "everything")
+	expectFailure(t, cli.ExitUsage, "no scheduler", "scheduler", "server", "--scheduler", "best")
 
 	trust := filepath.Join(dir, "trust.toml")
 	good, err := os.ReadFile(trust)
@@ -161,29 +161,29 @@ func TestMissingOrBrokenFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	write("trust.toml", string(good), 0o666)
-	fails(t, cli.ExitRefused, "open to other users", "chmod 600", "server")
+	expectFailure(t, cli.ExitRefused, "open to other users", "chmod 600", "server")
 	write("trust.toml", "[[peer]]\nname = 'x'\n", 0o600)
-	fails(t, cli.ExitUsage, "has no role", "mend the file", "server")
+	expectFailure(t, cli.ExitUsage, "has no role", "mend the file", "server")
 	write("trust.toml", "", 0o600)
-	fails(t, cli.ExitUsage, "no server is trusted", "mpbond trust add", quiet...)
+	expectFailure(t, cli.ExitUsage, "no server is trusted", "mpbond trust add", portlessPrimary...)
 	write("device.key", "nonsense", 0o600)
-	fails(t, cli.ExitUsage, "no PEM block", "mpbond keygen", "server")
+	expectFailure(t, cli.ExitUsage, "no PEM block", "mpbond keygen", "server")
 }
 
 func TestMissingKernelFeature(t *testing.T) {
-	dir := devices(t)
+	dir := newPairedHome(t)
 	for _, args := range [][]string{
 		{"server", "--listen", "127.0.0.1:0", "--congestion", "warp"},
-		append(quiet[:len(quiet):len(quiet)], "--pipe", "127.0.0.1:0", "--congestion", "warp"),
-		append(quiet[:len(quiet):len(quiet)], "--congestion", "warp"),
+		append(portlessPrimary[:len(portlessPrimary):len(portlessPrimary)], "--pipe", "127.0.0.1:0", "--congestion", "warp"),
+		append(portlessPrimary[:len(portlessPrimary):len(portlessPrimary)], "--congestion", "warp"),
 	} {
-		fails(t, cli.ExitUsage, `congestion control "warp"`, "this kernel has: ", args...)
+		expectFailure(t, cli.ExitUsage, `congestion control "warp"`, "this kernel has: ", args...)
 	}
 	for _, hop := range []string{"pipe", "hs"} {
 		if err := os.WriteFile(filepath.Join(dir, "helper.toml"), []byte(hop+"_congestion = 'warp'\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		fails(t, cli.ExitUsage, `congestion control "warp"`, "this kernel has: ", "helper")
+		expectFailure(t, cli.ExitUsage, `congestion control "warp"`, "this kernel has: ", "helper")
 	}
 }
 
@@ -192,9 +192,9 @@ func TestMissingRights(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it starts processes as another user")
 	}
-	dir := devices(t)
+	dir := newPairedHome(t)
 	nobody := func(args ...string) *exec.Cmd {
-		cmd := program(args...)
+		cmd := newProcess(args...)
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
 		cmd.Dir = "/"
 		return cmd
@@ -219,7 +219,7 @@ func TestMissingRights(t *testing.T) {
 		cmd := nobody(args...)
 		cmd.Path = binary
 		cmd.Env = append(cmd.Env, "MPBOND_HOME="+home)
-		check(t, cmd, code, says, hint)
+		checkFailure(t, cmd, code, says, hint)
 	}
 	// A key that belongs to another user.
 	theirs := filepath.Join(public, "theirs")
@@ -250,25 +250,25 @@ func TestMissingRights(t *testing.T) {
 	low, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	if err == nil && strings.TrimSpace(string(low)) == "1024" {
 		run(cli.ExitRefused, "permission denied", "over 1023", own, "server", "--listen", "127.0.0.1:443")
-		run(cli.ExitRefused, "permission denied", "ports below 1024 need root", own, append(quiet, "--proxy", "127.0.0.1:443")...)
+		run(cli.ExitRefused, "permission denied", "ports below 1024 need root", own, append(portlessPrimary, "--proxy", "127.0.0.1:443")...)
 	} else {
 		t.Logf("ordinary users may take low ports here: %s", low)
 	}
-	_, port := taken(t)
+	_, port := listenOnFreePort(t)
 	run(exitRunFailed, "permitted", "root", own, "run", "--redirect-port", port, "--", "true")
 }
 
-// serving starts a role and waits until its status socket answers. The test's
+// startRole starts a role and waits until its status socket answers. The test's
 // end ends it, and checks that it ends well.
-func serving(t *testing.T, args ...string) (cmd *exec.Cmd, log *safeBuffer) {
+func startRole(t *testing.T, args ...string) (cmd *exec.Cmd, log *safeBuffer) {
 	t.Helper()
-	cmd, log = program(args...), &safeBuffer{}
+	cmd, log = newProcess(args...), &safeBuffer{}
 	cmd.Stderr = log
-	began(t, cmd, args[0], log)
+	awaitStarted(t, cmd, args[0], log)
 	return cmd, log
 }
 
-func began(t *testing.T, cmd *exec.Cmd, role string, log fmt.Stringer) {
+func awaitStarted(t *testing.T, cmd *exec.Cmd, role string, log fmt.Stringer) {
 	t.Helper()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -322,8 +322,8 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// await waits until the log says something.
-func (s *safeBuffer) await(t *testing.T, words string) {
+// awaitText waits until the log says something.
+func (s *safeBuffer) awaitText(t *testing.T, words string) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -344,19 +344,19 @@ func TestFullDisk(t *testing.T) {
 		t.Skip("no /dev/full here")
 	}
 	defer full.Close()
-	devices(t)
-	_, log := serving(t, "server", "--listen", "127.0.0.1:0", "--trace", "/dev/full")
-	quietly := program(append(quiet[:len(quiet):len(quiet)], "--trace", "/dev/full")...)
+	newPairedHome(t)
+	_, log := startRole(t, "server", "--listen", "127.0.0.1:0", "--trace", "/dev/full")
+	quietly := newProcess(append(portlessPrimary[:len(portlessPrimary):len(portlessPrimary)], "--trace", "/dev/full")...)
 	quietly.Stderr = full // all of its log is lost
-	began(t, quietly, "primary", log)
-	fails(t, cli.ExitUsage, "/nowhere/", "--trace", "server", "--listen", "127.0.0.1:0", "--trace", "/nowhere/trace")
+	awaitStarted(t, quietly, "primary", log)
+	expectFailure(t, cli.ExitUsage, "/nowhere/", "--trace", "server", "--listen", "127.0.0.1:0", "--trace", "/nowhere/trace")
 }
 
 // TestGarbageAtTheAppsDoors: proxy and status socket answer nonsense with an
 // error and go on.
 func TestGarbageAtTheAppsDoors(t *testing.T) {
-	devices(t)
-	_, log := serving(t, "primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", "")
+	newPairedHome(t)
+	_, log := startRole(t, "primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", "")
 	var proxy string
 	awaitStatus(t, "primary", log, func(s api.Status) bool { proxy = s.HTTP; return true })
 	for _, c := range []struct{ network, addr, said, answer string }{
@@ -389,7 +389,7 @@ func TestGarbageAtTheAppsDoors(t *testing.T) {
 // TestFallback: a proxy that others can reach does not lead them to what this
 // device reaches, unless that is wanted, and never to the device itself.
 func TestFallback(t *testing.T) {
-	here, _ := taken(t)
+	here, _ := listenOnFreePort(t)
 	yes, no := true, false
 	for _, c := range []struct {
 		listen  string
@@ -399,14 +399,14 @@ func TestFallback(t *testing.T) {
 		{"", nil, true, true}, {"127.0.0.1:0", nil, true, true}, {"127.0.0.1:0", &no, false, false},
 		{":0", nil, false, false}, {":0", &no, false, false}, {":0", &yes, true, false},
 	} {
-		a, err := openApps(primary.Config{Proxy: c.listen})
+		a, err := openAppListeners(primary.Config{Proxy: c.listen})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if a.proxy != nil {
 			defer a.proxy.Close()
 		}
-		dial := fallback(primary.Config{Direct: c.wanted}, a)
+		dial := newFallbackDialer(primary.Config{Direct: c.wanted}, a)
 		if (dial != nil) != c.on {
 			t.Errorf("proxy at %q: on is %v", c.listen, dial != nil)
 			continue
@@ -430,9 +430,9 @@ func TestFallback(t *testing.T) {
 // TestReload: each role reads the trust file again on SIGHUP, and keeps what it
 // knows when it cannot.
 func TestReload(t *testing.T) {
-	dir := devices(t)
-	for _, args := range [][]string{{"server", "--listen", "127.0.0.1:0"}, quiet, {"helper", "--name", "phone"}} {
-		cmd, log := serving(t, args...)
+	dir := newPairedHome(t)
+	for _, args := range [][]string{{"server", "--listen", "127.0.0.1:0"}, portlessPrimary, {"helper", "--name", "phone"}} {
+		cmd, log := startRole(t, args...)
 		hangup := func() {
 			t.Helper()
 			if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
@@ -440,7 +440,7 @@ func TestReload(t *testing.T) {
 			}
 		}
 		hangup()
-		log.await(t, `msg="the trust file was read again" devices=3`)
+		log.awaitText(t, `msg="the trust file was read again" devices=3`)
 		path := filepath.Join(dir, "trust.toml")
 		good, err := os.ReadFile(path)
 		if err == nil {
@@ -450,7 +450,7 @@ func TestReload(t *testing.T) {
 			t.Fatal(err)
 		}
 		hangup()
-		log.await(t, "the trust file stays as it was read before")
+		log.awaitText(t, "the trust file stays as it was read before")
 		if err := os.WriteFile(path, good, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -464,18 +464,18 @@ func TestReload(t *testing.T) {
 
 // TestStatusOfAWaitingHelper: why it has no pipe can be asked for.
 func TestStatusOfAWaitingHelper(t *testing.T) {
-	devices(t)
-	_, log := serving(t, "helper", "--name", "phone")
+	newPairedHome(t)
+	_, log := startRole(t, "helper", "--name", "phone")
 	awaitStatus(t, "helper", log, func(s api.Status) bool {
 		return s.Name == "phone" && s.Helper != nil && strings.Contains(s.Helper.LastError, "refused") && strings.Contains(s.Helper.LastError, "is mpbond running")
 	})
-	if code, out, errs := mpbond(t, "status"); code != cli.ExitOK || !strings.Contains(out, "refused") {
+	if code, out, errs := runProgram(t, "status"); code != cli.ExitOK || !strings.Contains(out, "refused") {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
 }
 
 func TestRunWithoutPrimary(t *testing.T) {
-	devices(t)
-	cmd := program("run", "--", "true")
-	check(t, cmd, exitRunFailed, "not running", "start `mpbond primary`")
+	newPairedHome(t)
+	cmd := newProcess("run", "--", "true")
+	checkFailure(t, cmd, exitRunFailed, "not running", "start `mpbond primary`")
 }

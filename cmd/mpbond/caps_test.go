@@ -27,7 +27,7 @@ import (
 // restart would give again is told as that.
 func TestCapsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir := devices(t)
+		dir := newPairedHome(t)
 		trust, err := identity.OpenTrust(filepath.Join(dir, "trust.toml"))
 		if err != nil {
 			t.Fatal(err)
@@ -47,9 +47,9 @@ func TestCapsNotKept(t *testing.T) {
 		}
 		use("lo", "laptop", "nolink0", "my-helper", "my-server")
 		r := &role{name: "primary", trust: trust, usage: mydevice.NewUsage(slog.New(slog.DiscardHandler))}
-		r.useCaps(func(name string) bool { return name == "laptop" }, force.Load)
+		r.enforceCaps(func(name string) bool { return name == "laptop" }, force.Load)
 		says := func(name string) string {
-			for _, c := range r.capList() {
+			for _, c := range r.listCaps() {
 				if c.Name == name {
 					return c.State + ": " + c.Text
 				}
@@ -58,16 +58,16 @@ func TestCapsNotKept(t *testing.T) {
 		}
 		for name, want := range map[string]string{
 			"lo": "fine: 0 B of the monthly cap of 1 GB are used", "laptop": "fine: 0 B",
-			"nolink0":   "not_kept: the monthly cap of 1 GB is not kept: no link",
+			"nolink0":   "not_counted: the monthly cap of 1 GB is not kept: no link",
 			"my-helper": "fine: 0 B of the monthly cap of 1 GB are used",
-			"my-server": "not_kept: the monthly cap of 1 GB is not kept: no link",
+			"my-server": "not_counted: the monthly cap of 1 GB is not kept: no link",
 		} {
 			if got := says(name); !strings.HasPrefix(got, want) || strings.Contains(got, "restart") {
 				t.Errorf("%s: %s, want %s", name, got, want)
 			}
 		}
 		var page bytes.Buffer
-		if printStatus(&page, api.Status{Caps: r.capList()}); !strings.Contains(page.String(), "nolink0: the monthly cap") || strings.Contains(page.String(), "laptop:") {
+		if printStatus(&page, api.Status{Caps: r.listCaps()}); !strings.Contains(page.String(), "nolink0: the monthly cap") || strings.Contains(page.String(), "laptop:") {
 			t.Errorf("status: %s", &page)
 		}
 
@@ -77,7 +77,7 @@ func TestCapsNotKept(t *testing.T) {
 		defer slog.SetDefault(was)
 		ctx, end := context.WithCancel(t.Context())
 		var all sync.WaitGroup
-		all.Go(func() { r.warnCaps(ctx) })
+		all.Go(func() { r.warnUnenforcedCaps(ctx) })
 		warned := func(name string, times int) {
 			t.Helper()
 			time.Sleep(time.Minute)
@@ -95,7 +95,7 @@ func TestCapsNotKept(t *testing.T) {
 		end()
 		all.Wait()
 
-		if err := r.usage.Keep(dir); err == nil {
+		if err := r.usage.OpenFile(dir); err == nil {
 			t.Fatal("usage is kept in a directory")
 		}
 		if got := says("laptop"); !strings.HasPrefix(got, "fine: 0 B") || !strings.Contains(got, "; a restart would forget it: ") {
@@ -111,12 +111,12 @@ func TestCapByHostName(t *testing.T) {
 	if err != nil {
 		t.Skip("this machine has no name: ", err)
 	}
-	dir := devices(t)
+	dir := newPairedHome(t)
 	text := fmt.Sprintf("[device.%q]\nmonthly_cap = '1GB'\n[device.primary]\ndaily_cap = '1GB'\n[device.my-helper]\ndaily_cap = '1GB'\n[device.nolink0]\ndaily_cap = '1GB'\n", host)
 	if err := os.WriteFile(filepath.Join(dir, "policy.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, log := serving(t, quiet...)
+	_, log := startRole(t, portlessPrimary...)
 	c := client.New(api.SocketPath("primary"))
 	defer c.Close()
 	u, err := c.Usage(t.Context())
@@ -124,11 +124,11 @@ func TestCapByHostName(t *testing.T) {
 		t.Fatalf("%+v, %v\n%s", u, err, log)
 	}
 	for _, c := range u.Caps {
-		if want := map[string]string{host: "fine", "primary": "fine", "my-helper": "fine", "nolink0": api.CapNotKept}[c.Name]; c.State != want {
+		if want := map[string]string{host: "fine", "primary": "fine", "my-helper": "fine", "nolink0": api.CapNotCounted}[c.Name]; c.State != want {
 			t.Errorf("%+v, want %s", c, want)
 		}
 	}
-	log.await(t, "a cap is not kept")
+	log.awaitText(t, "a cap is not kept")
 }
 
 // TestBounded: what a name is of depends on what this device is to the other one.
@@ -156,13 +156,13 @@ func TestBounded(t *testing.T) {
 	} {
 		r := &role{name: at, trust: trust}
 		for _, name := range []string{"phone", "laptop", "home", "both", "me", "wwan0"} {
-			is := mydevice.Bounded{Link: name}
+			is := mydevice.CapTarget{Link: name}
 			if by := want[name]; by != "" {
-				is = mydevice.Bounded{Peer: ids[name], By: by}
+				is = mydevice.CapTarget{Peer: ids[name], Purpose: by}
 			} else if name == "me" {
-				is = mydevice.Bounded{}
+				is = mydevice.CapTarget{}
 			}
-			if got := r.bounded(func(name string) bool { return name == "me" }, name); got != is {
+			if got := r.capTarget(func(name string) bool { return name == "me" }, name); got != is {
 				t.Errorf("%s at a %s is %+v, want %+v", name, at, got, is)
 			}
 		}

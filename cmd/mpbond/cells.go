@@ -23,42 +23,42 @@ import (
 	"mpbond/pbe/transport"
 )
 
-// cells are those who listen to mobile cells, by own interface: one for all
+// cellListeners are those who listen to mobile cells, by own interface: one for all
 // connections that go by it, of whatever role.
-type cells map[string]*hearing.Listener
+type cellListeners map[string]*hearing.Listener
 
-// openCells makes them; they hear nothing until run. Silence and its end are told to
+// newCellListeners makes them; they hear nothing until run. Silence and its end are told to
 // rec and the log.
-func openCells(of map[string]mydevice.Cell, rec *trace.Recorder) (cells, error) {
-	c := cells{}
-	for _, iface := range slices.Sorted(maps.Keys(of)) {
-		cfg, err := listenTo(of[iface])
+func newCellListeners(cells map[string]mydevice.Cell, rec *trace.Recorder) (cellListeners, error) {
+	c := cellListeners{}
+	for _, iface := range slices.Sorted(maps.Keys(cells)) {
+		cfg, err := listenerConfig(cells[iface])
 		if err != nil {
 			return nil, fmt.Errorf("cell of %s: %w", iface, err)
 		}
-		cfg.Tell = func(why error) {
+		cfg.OnSilence = func(why error) {
 			if why == nil {
 				slog.Info("cells are heard", "interface", iface, "source", cfg.Source)
-				rec.Add(trace.Event{Kind: trace.CellHeard, Device: iface})
+				rec.Add(trace.Event{Kind: trace.CellReceived, Device: iface})
 				return
 			}
 			slog.Warn("cells are not heard: senders are told nothing of them", "interface", iface, "source", cfg.Source, "why", why, "hint", fault.HintOf(why))
-			rec.Add(trace.Event{Kind: trace.CellSilent, Device: iface, Reason: why.Error()})
+			rec.Add(trace.Event{Kind: trace.CellLost, Device: iface, Reason: why.Error()})
 		}
 		c[iface] = hearing.New(cfg)
 	}
 	return c, nil
 }
 
-// listenTo reads what a configuration says of an interface's cells.
-func listenTo(of mydevice.Cell) (cfg hearing.Config, err error) {
-	if cfg.Source, err = hearing.ParseSource(of.Messages); err != nil {
+// listenerConfig reads what a configuration says of an interface's cells.
+func listenerConfig(spec mydevice.Cell) (cfg hearing.Config, err error) {
+	if cfg.Source, err = hearing.ParseSource(spec.Messages); err != nil {
 		return cfg, err
 	}
-	if cfg.RNTI = cell.RNTI(of.RNTI); cfg.RNTI != 0 && !cfg.RNTI.User() {
-		return cfg, fault.New(fault.Config, fmt.Errorf("rnti %d is no device's", of.RNTI), "devices have 11 to 65523 (0x000B to 0xFFF3); leave it out if the messages tell it")
+	if cfg.RNTI = cell.RNTI(spec.RNTI); cfg.RNTI != 0 && !cfg.RNTI.IsUser() {
+		return cfg, fault.New(fault.Config, fmt.Errorf("rnti %d is no device's", spec.RNTI), "devices have 11 to 65523 (0x000B to 0xFFF3); leave it out if the messages tell it")
 	}
-	for _, n := range of.Cells {
+	for _, n := range spec.Cells {
 		if n >= cell.MaxCells {
 			return cfg, fault.New(fault.Config, fmt.Errorf("cell %d", n), fmt.Sprintf("cells are numbered from 0 to %d", cell.MaxCells-1))
 		}
@@ -67,34 +67,34 @@ func listenTo(of mydevice.Cell) (cfg hearing.Config, err error) {
 	return cfg, nil
 }
 
-// parseCells reads flags IFACE=SOURCE[,rnti=N][,cells=N+N…].
-func parseCells(flags []string) (map[string]mydevice.Cell, error) {
-	of := map[string]mydevice.Cell{}
+// parseCellFlags reads flags IFACE=SOURCE[,rnti=N][,cells=N+N…].
+func parseCellFlags(flags []string) (map[string]mydevice.Cell, error) {
+	cells := map[string]mydevice.Cell{}
 	for _, f := range flags {
 		iface, rest, ok := strings.Cut(f, "=")
 		if !ok || iface == "" {
 			return nil, fault.New(fault.Usage, fmt.Errorf("--cell %s names no interface", f), "write IFACE=SOURCE[,rnti=N], like wwan0=unix:/run/cells.sock,rnti=17921")
 		}
-		c, err := parseCell(rest)
+		c, err := parseCellFlag(rest)
 		if err != nil {
 			return nil, fault.New(fault.Usage, fmt.Errorf("--cell %s: %w", f, err), "write rnti=N in decimal or as 0x4601, cells=0+2")
 		}
-		if _, twice := of[iface]; twice {
+		if _, duplicate := cells[iface]; duplicate {
 			return nil, fault.New(fault.Usage, fmt.Errorf("--cell names %s twice", iface), "one source tells of all cells of an interface")
 		}
-		of[iface] = c
+		cells[iface] = c
 	}
-	return of, nil
+	return cells, nil
 }
 
-// option begins what follows upon a source, or is misspelt.
-var option = regexp.MustCompile("^[a-z]+=")
+// optionPrefix begins what follows upon a source, or is misspelt.
+var optionPrefix = regexp.MustCompile("^[a-z]+=")
 
-// parseCell reads SOURCE[,rnti=N][,cells=N+N…].
-func parseCell(text string) (c mydevice.Cell, err error) {
+// parseCellFlag reads SOURCE[,rnti=N][,cells=N+N…].
+func parseCellFlag(text string) (c mydevice.Cell, err error) {
 	parts := strings.Split(text, ",")
 	for _, p := range parts[1:] {
-		if word := option.FindString(p); word != "" && word != "rnti=" && word != "cells=" {
+		if word := optionPrefix.FindString(p); word != "" && word != "rnti=" && word != "cells=" {
 			return c, fmt.Errorf("there is no %s", word)
 		}
 	}
@@ -117,13 +117,13 @@ func parseCell(text string) (c mydevice.Cell, err error) {
 	return c, err
 }
 
-// cellFlag is --cell of who receives over UDP.
-func cellFlag(cmd *cobra.Command, list *[]string) {
+// addCellFlag is --cell of who receives over UDP.
+func addCellFlag(cmd *cobra.Command, list *[]string) {
 	cmd.Flags().StringArrayVar(list, "cell", nil, "where control messages of the mobile cells of an interface of --udp are heard, `IFACE=SOURCE[,rnti=N]`: unix:PATH, tcp:HOST:PORT, a FIFO or a recording; may be repeated")
 }
 
-// feedback makes what connections over an interface tell their senders; nil for none.
-func (c cells) feedback(iface string) func() transport.Feedback {
+// feedbackSource makes what connections over an interface tell their senders; nil for none.
+func (c cellListeners) feedbackSource(iface string) func() transport.Feedback {
 	l := c[iface]
 	if l == nil {
 		return nil
@@ -131,8 +131,8 @@ func (c cells) feedback(iface string) func() transport.Feedback {
 	return func() transport.Feedback { return l.Flow() }
 }
 
-// run listens until ctx ends.
-func (c cells) run(ctx context.Context) {
+// listenAll listens until ctx ends.
+func (c cellListeners) listenAll(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, l := range c {
 		all.Go(func() { l.Run(ctx) })
@@ -140,23 +140,23 @@ func (c cells) run(ctx context.Context) {
 	all.Wait()
 }
 
-// status tells what is heard, by interface.
-func (c cells) status() (list []api.Cells) {
+// listCells tells what is heard, by interface.
+func (c cellListeners) listCells() (list []api.Cells) {
 	for _, iface := range slices.Sorted(maps.Keys(c)) {
 		s := c[iface].State()
-		a := api.Cells{Interface: iface, Source: s.Source.String(), Heard: s.Silent == nil, RNTI: uint16(s.Self), Subflows: s.Flows}
+		a := api.Cells{Interface: iface, Source: s.Source.String(), Receiving: s.Silent == nil, RNTI: uint16(s.Self), Subflows: s.Flows}
 		if s.Silent != nil {
-			a.Why = s.Silent.Error()
+			a.Reason = s.Silent.Error()
 			if hint := fault.HintOf(s.Silent); hint != "" {
-				a.Why += " (" + hint + ")"
+				a.Reason += " (" + hint + ")"
 			}
 		} else {
 			a.CapacityBps, a.FairBps = s.Estimate.Transport, s.Estimate.FairTransport
 		}
 		for id, prb := range s.PRB {
-			f := s.Estimate.Facts[id]
+			f := s.Estimate.Usage[id]
 			if prb > 0 {
-				a.Cells = append(a.Cells, api.Cell{Number: id, PRB: int(prb), Active: s.Silent == nil && s.Estimate.Active[id], Users: f.Users, OwnPRB: f.Own, IdlePRB: f.Idle})
+				a.Cells = append(a.Cells, api.Cell{Number: id, PRB: int(prb), Active: s.Silent == nil && s.Estimate.Active[id], Users: f.Users, OwnPRB: f.OwnPRB, IdlePRB: f.IdlePRB})
 			}
 		}
 		list = append(list, a)
@@ -164,10 +164,10 @@ func (c cells) status() (list []api.Cells) {
 	return list
 }
 
-// cellWords tells people what is heard of an interface's cells.
-func cellWords(c api.Cells) string {
-	if !c.Heard {
-		return fmt.Sprintf("cells of %s are not heard at %s: %s", c.Interface, c.Source, c.Why)
+// describeCells tells people what is heard of an interface's cells.
+func describeCells(c api.Cells) string {
+	if !c.Receiving {
+		return fmt.Sprintf("cells of %s are not heard at %s: %s", c.Interface, c.Source, c.Reason)
 	}
 	var active []string
 	for _, x := range c.Cells {
@@ -178,9 +178,9 @@ func cellWords(c api.Cells) string {
 	return fmt.Sprintf("cells of %s are heard: %v can be had now, %v is a fair share (%s)", c.Interface, c.CapacityBps, c.FairBps, strings.Join(active, "; "))
 }
 
-// pbeWords are how a sender goes by what it is told of cells.
-func pbeWords(p api.PBE) string {
-	if !p.Fresh {
+// describePBE are how a sender goes by what it is told of cells.
+func describePBE(p api.PBE) string {
+	if !p.FollowsFeedback {
 		return fmt.Sprintf("PBE-CC: nothing is told of its cells any more (%v last), so it is paced by measuring, as BBR", p.CapacityBps)
 	}
 	words := map[string]string{

@@ -17,14 +17,14 @@ import (
 
 // TestParseCells: flags tell source, own RNTI and cells, in any order at the end.
 func TestParseCells(t *testing.T) {
-	got, err := parseCells([]string{"wwan0=unix:/run/a,b.sock,rnti=0x4601,cells=2+0", "wwan1=tcp:[::1]:9000", "wwan2=x,cells=1,rnti=100"})
+	got, err := parseCellFlags([]string{"wwan0=unix:/run/a,b.sock,rnti=0x4601,cells=2+0", "wwan1=tcp:[::1]:9000", "wwan2=x,cells=1,rnti=100"})
 	want := map[string]mydevice.Cell{"wwan0": {Messages: "unix:/run/a,b.sock", RNTI: 0x4601, Cells: []uint8{2, 0}},
 		"wwan1": {Messages: "tcp:[::1]:9000"}, "wwan2": {Messages: "x", RNTI: 100, Cells: []uint8{1}}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, bad := range []string{"", "wwan0", "=x", "wwan0=x,rnti=", "wwan0=x,rnti=65536", "wwan0=x,cells=a", "wwan0=x,rnit=5", "wwan0=x,rnti=5,cell=1"} {
-		if _, err := parseCells([]string{bad}); fault.KindOf(err) != fault.Usage || fault.HintOf(err) == "" {
+		if _, err := parseCellFlags([]string{bad}); fault.KindOf(err) != fault.Usage || fault.HintOf(err) == "" {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -32,7 +32,7 @@ func TestParseCells(t *testing.T) {
 
 // TestCellTwice: the second source of an interface's cells is refused.
 func TestCellTwice(t *testing.T) {
-	if _, err := parseCells([]string{"wwan0=x", "wwan0=y"}); fault.KindOf(err) != fault.Usage || !strings.Contains(err.Error(), "wwan0 twice") {
+	if _, err := parseCellFlags([]string{"wwan0=x", "wwan0=y"}); fault.KindOf(err) != fault.Usage || !strings.Contains(err.Error(), "wwan0 twice") {
 		t.Error(err)
 	}
 }
@@ -46,14 +46,14 @@ func TestDualCells(t *testing.T) {
 	c.Primary.UDP, c.Helper.UDP = []string{"wwan1"}, []string{"wwan0"}
 	alone := c
 	alone.Helper.UDP = nil
-	of, err := c.takeCells()
+	of, err := c.mergeCells()
 	if want := map[string]mydevice.Cell{"wwan0": {Messages: "x"}, "wwan1": {Messages: "z"}}; err != nil || !reflect.DeepEqual(of, want) {
 		t.Errorf("%+v, %v", of, err)
 	}
 	if len(c.Primary.Cell)+len(c.Helper.Cell) > 0 {
 		t.Error("a role is left to check its own alone")
 	}
-	if _, err := alone.takeCells(); fault.KindOf(err) != fault.Config || !strings.Contains(err.Error(), "wwan0") {
+	if _, err := alone.mergeCells(); fault.KindOf(err) != fault.Config || !strings.Contains(err.Error(), "wwan0") {
 		t.Error(err)
 	}
 }
@@ -61,22 +61,22 @@ func TestDualCells(t *testing.T) {
 // TestOpenCells: what cannot be listened to is told at once, with what to do.
 func TestOpenCells(t *testing.T) {
 	for _, bad := range []mydevice.Cell{{}, {Messages: "unix:"}, {Messages: "x", RNTI: 10}, {Messages: "x", Cells: []uint8{8}}} {
-		if _, err := openCells(map[string]mydevice.Cell{"wwan0": bad}, nil); fault.KindOf(err) != fault.Config || fault.HintOf(err) == "" || !strings.Contains(err.Error(), "wwan0") {
+		if _, err := newCellListeners(map[string]mydevice.Cell{"wwan0": bad}, nil); fault.KindOf(err) != fault.Config || fault.HintOf(err) == "" || !strings.Contains(err.Error(), "wwan0") {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
 	path := filepath.Join(t.TempDir(), "none")
-	c, err := openCells(map[string]mydevice.Cell{"wwan0": {Messages: path, RNTI: 500}}, nil)
-	if err != nil || c.feedback("wlan0") != nil || c.feedback("wwan0") == nil {
+	c, err := newCellListeners(map[string]mydevice.Cell{"wwan0": {Messages: path, RNTI: 500}}, nil)
+	if err != nil || c.feedbackSource("wlan0") != nil || c.feedbackSource("wwan0") == nil {
 		t.Fatal(err)
 	}
-	f := c.feedback("wwan0")()
+	f := c.feedbackSource("wwan0")()
 	defer f.Close()
 	if r := f.OnPacket(0, 0, 0); r.Capacity != 0 {
 		t.Errorf("nothing is heard: %+v", r)
 	}
-	s := c.status()
-	if len(s) != 1 || s[0].Heard || s[0].RNTI != 500 || s[0].Why == "" || s[0].Source != path {
+	s := c.listCells()
+	if len(s) != 1 || s[0].Receiving || s[0].RNTI != 500 || s[0].Reason == "" || s[0].Source != path {
 		t.Errorf("%+v", s)
 	}
 }
@@ -93,8 +93,8 @@ func TestCellOverTCP(t *testing.T) {
 
 // TestControllers: which name means what over UDP.
 func TestControllers(t *testing.T) {
-	for name, want := range map[string]cc.Controller{"": &cc.Heed{}, "pbe": &cc.PBE{}, "bbr": &cc.BBR{}, "copa": &cc.Copa{}, "cubic": &cc.CUBIC{}, "reno": &cc.CUBIC{}} {
-		if got := controller(name)(); reflect.TypeOf(got) != reflect.TypeOf(want) {
+	for name, want := range map[string]cc.Controller{"": &cc.FeedbackFollower{}, "pbe": &cc.PBE{}, "bbr": &cc.BBR{}, "copa": &cc.Copa{}, "cubic": &cc.CUBIC{}, "reno": &cc.CUBIC{}} {
+		if got := controllerFactory(name)(); reflect.TypeOf(got) != reflect.TypeOf(want) {
 			t.Errorf("%q: %T", name, got)
 		}
 	}
@@ -103,37 +103,37 @@ func TestControllers(t *testing.T) {
 // TestCellWords: people are told in words.
 func TestCellWords(t *testing.T) {
 	for want, got := range map[string]string{
-		"cells of wwan0 are heard: 30 Mbit/s can be had now, 10 Mbit/s is a fair share (cell 0: 12 of 50 blocks are ours, 3 idle, 3 users)": cellWords(api.Cells{
-			Interface: "wwan0", Heard: true, CapacityBps: 30 * unit.Mbps, FairBps: 10 * unit.Mbps,
+		"cells of wwan0 are heard: 30 Mbit/s can be had now, 10 Mbit/s is a fair share (cell 0: 12 of 50 blocks are ours, 3 idle, 3 users)": describeCells(api.Cells{
+			Interface: "wwan0", Receiving: true, CapacityBps: 30 * unit.Mbps, FairBps: 10 * unit.Mbps,
 			Cells: []api.Cell{{PRB: 50, Active: true, Users: 3, OwnPRB: 12, IdlePRB: 3}, {Number: 1, PRB: 100}}}),
-		"cells of wwan0 are not heard at unix:/s: no": cellWords(api.Cells{Interface: "wwan0", Source: "unix:/s", Why: errors.New("no").Error()}),
-		"PBE-CC: 30 Mbit/s can be had in its cell, 10 Mbit/s is a fair share; its cell is the bottleneck, and it is paced to that": pbeWords(api.PBE{State: "wireless",
-			CapacityBps: 30 * unit.Mbps, FairBps: 10 * unit.Mbps, Fresh: true}),
+		"cells of wwan0 are not heard at unix:/s: no": describeCells(api.Cells{Interface: "wwan0", Source: "unix:/s", Reason: errors.New("no").Error()}),
+		"PBE-CC: 30 Mbit/s can be had in its cell, 10 Mbit/s is a fair share; its cell is the bottleneck, and it is paced to that": describePBE(api.PBE{State: "wireless",
+			CapacityBps: 30 * unit.Mbps, FairBps: 10 * unit.Mbps, FollowsFeedback: true}),
 	} {
 		if got != want {
 			t.Errorf("%s\nwant\n%s", got, want)
 		}
 	}
 	for _, s := range []cc.PBEState{cc.Approach, cc.Wireless, cc.Drain, cc.Internet} {
-		if text := pbeWords(api.PBE{State: s.String(), Fresh: true, Doubted: true}); strings.Contains(text, "; ;") || !strings.Contains(text, "doubted") {
+		if text := describePBE(api.PBE{State: s.String(), FollowsFeedback: true, Doubted: true}); strings.Contains(text, "; ;") || !strings.Contains(text, "doubted") {
 			t.Error(text)
 		}
 	}
-	if text := pbeWords(api.PBE{State: "wireless"}); !strings.Contains(text, "as BBR") {
+	if text := describePBE(api.PBE{State: "wireless"}); !strings.Contains(text, "as BBR") {
 		t.Error(text)
 	}
 }
 
 // TestTransportWords: what a path goes over is told if one would not expect it.
 func TestTransportWords(t *testing.T) {
-	for want, p := range map[string]api.Path{
+	for want, p := range map[string]api.Subflow{
 		"":                         {Transport: "tcp"},
 		"over TCP: it was blocked": {Transport: "tcp", Fallback: "it was blocked"},
 		"over UDP":                 {Transport: "udp"},
 		"over UDP, went on from another address once":    {Transport: "udp", Migrated: 1},
 		"over UDP, went on from another address 2 times": {Transport: "udp", Migrated: 2},
 	} {
-		if got := transportWords(p); got != want {
+		if got := describeTransport(p); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

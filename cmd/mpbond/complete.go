@@ -16,18 +16,18 @@ func completeDevice(_ *cobra.Command, args []string, _ string) ([]string, cobra.
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return devicesOf(identity.Roles()...)
+	return completeNames(identity.Roles()...)
 }
 
-// devicesOf are the names of devices of any of these roles.
-func devicesOf(roles ...identity.Role) ([]string, cobra.ShellCompDirective) {
+// completeNames are the names of devices of any of these roles.
+func completeNames(roles ...identity.Role) ([]string, cobra.ShellCompDirective) {
 	trust, err := cli.OpenTrust()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
 	var names []string
 	for _, p := range trust.Peers() {
-		if slices.ContainsFunc(roles, p.Is) {
+		if slices.ContainsFunc(roles, p.HasRole) {
 			names = append(names, p.Name)
 		}
 	}
@@ -35,8 +35,8 @@ func devicesOf(roles ...identity.Role) ([]string, cobra.ShellCompDirective) {
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeLane completes names of lanes of the primary that runs here.
-func completeLane(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// completeSubflow completes names of lanes of the primary that runs here.
+func completeSubflow(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	c := client.New(api.SocketPath("primary"))
 	defer c.Close()
 	list, _ := c.Subflows(cmd.Context()) // nobody there: nothing to complete

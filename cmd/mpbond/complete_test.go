@@ -41,7 +41,7 @@ func TestCommandsAreComplete(t *testing.T) {
 
 // TestNamesAreCompleted: names of devices, rows and values of flags.
 func TestNamesAreCompleted(t *testing.T) {
-	home(t)
+	newHome(t)
 	trust, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestNamesAreCompleted(t *testing.T) {
 		if strings.HasSuffix(line, " |") {
 			words = append(words, "")
 		}
-		_, out, errs := mpbond(t, append([]string{"__complete"}, words...)...)
+		_, out, errs := runProgram(t, append([]string{"__complete"}, words...)...)
 		got := strings.Join(strings.Fields(out[:strings.LastIndex(out, ":")]), " ")
 		if got != want && !(strings.HasSuffix(line, "f|") && strings.HasPrefix(got, want)) {
 			t.Errorf("%s is completed to %q, want %q (%s)", line, got, want, errs)
@@ -74,7 +74,7 @@ func TestNamesAreCompleted(t *testing.T) {
 
 // TestDevicesAsJSON: what changes a device tells, with --json, which it was.
 func TestDevicesAsJSON(t *testing.T) {
-	home(t)
+	newHome(t)
 	key, err := identity.Generate()
 	if err != nil {
 		t.Fatal(err)
@@ -83,13 +83,13 @@ func TestDevicesAsJSON(t *testing.T) {
 	for _, line := range []string{add + " phone", "rename phone pixel", "revoke pixel", add + " watch", "trust remove watch"} {
 		c := strings.Fields(line)
 		name := c[len(c)-1]
-		code, out, errs := mpbond(t, append(c, "--json")...)
+		code, out, errs := runProgram(t, append(c, "--json")...)
 		var d struct{ Name, ID, Key string }
 		if err := json.Unmarshal([]byte(out), &d); err != nil || code != cli.ExitOK || d.Name != name || d.ID != key.ID().String() || d.Key == "" || errs != "" {
 			t.Errorf("%v: code %d, %v: %s%s", c, code, err, out, errs)
 		}
 	}
-	code, out, errs := mpbond(t, "revoke", "pixel", "--json")
+	code, out, errs := runProgram(t, "revoke", "pixel", "--json")
 	if code != cli.ExitFailure || out != "" || !strings.Contains(errs, `"kind":"not_found"`) {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}

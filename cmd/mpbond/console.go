@@ -18,8 +18,8 @@ import (
 	"mpbond/internal/cli"
 )
 
-// consoleAt is where one role's console is. The JSON is a contract.
-type consoleAt struct {
+// consoleAddress is where one role's console is. The JSON is a contract.
+type consoleAddress struct {
 	Role string `json:"role"`
 	URL  string `json:"url"` // with the token
 }
@@ -39,11 +39,11 @@ tunnel to the same port: ssh -L 7680:127.0.0.1:7680 HOST.`,
 		Example: `  mpbond primary --api 127.0.0.1:7680
   mpbond console --open`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := ask(cmd.Context(), socketsOf(socket), false)
+			all, err := queryStatus(cmd.Context(), statusSockets(socket), false)
 			if err != nil {
 				return err
 			}
-			list, err := consoles(all)
+			list, err := listConsoles(all)
 			if err != nil {
 				return err
 			}
@@ -69,8 +69,8 @@ tunnel to the same port: ssh -L 7680:127.0.0.1:7680 HOST.`,
 	return cmd
 }
 
-// consoles are those of the mpbonds that answer the API over TCP.
-func consoles(all []api.Status) (list []consoleAt, err error) {
+// listConsoles are those of the mpbonds that answer the API over TCP.
+func listConsoles(all []api.Status) (list []consoleAddress, err error) {
 	path, err := tokenPath()
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func consoles(all []api.Status) (list []consoleAt, err error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, consoleAt{s.Role, "http://" + s.API + "/#token=" + token})
+		list = append(list, consoleAddress{s.Role, "http://" + s.API + "/#token=" + token})
 	}
 	if len(list) == 0 {
 		return nil, fault.New(fault.NotRunning, errors.New("no mpbond that runs here serves the console"), "start it with --api 127.0.0.1:7680, or with api = \"127.0.0.1:7680\" in its configuration")

@@ -16,7 +16,7 @@ import (
 // the API is not served over TCP.
 func TestConsoles(t *testing.T) {
 	t.Setenv("MPBOND_HOME", t.TempDir())
-	if _, err := consoles([]api.Status{{Role: "helper"}}); !fault.Is(err, fault.NotRunning) || !strings.Contains(fault.HintOf(err), "--api") {
+	if _, err := listConsoles([]api.Status{{Role: "helper"}}); !fault.Is(err, fault.NotRunning) || !strings.Contains(fault.HintOf(err), "--api") {
 		t.Error(err)
 	}
 	running := []api.Status{{Role: "helper"}, {Role: "primary", API: "127.0.0.1:7680"}, {Role: "server", API: "[::1]:7681"}}
@@ -25,13 +25,13 @@ func TestConsoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Whose token it is the mpbond that runs decides: none is made here.
-	if _, err := consoles(running); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "start the mpbond") || userfile.Exists(path) {
+	if _, err := listConsoles(running); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "start the mpbond") || userfile.Exists(path) {
 		t.Error(err, fault.HintOf(err))
 	}
-	if _, err := serve.Token(path); err != nil {
+	if _, err := serve.LoadOrCreateToken(path); err != nil {
 		t.Fatal(err)
 	}
-	list, err := consoles(running)
+	list, err := listConsoles(running)
 	if err != nil || len(list) != 2 || list[0].Role != "primary" {
 		t.Fatal(list, err)
 	}

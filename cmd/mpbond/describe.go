@@ -11,9 +11,9 @@ import (
 	"mpbond/node/refusal"
 )
 
-// change is an event of the trace, of a kind that is a Change, for the API.
-func change(e trace.Event) api.Event {
-	c := api.Event{T: e.Time(), Kind: string(e.Kind), Bond: e.Bond, Device: e.Device, Path: e.Path, Stream: e.Stream, Flow: e.Flow,
+// toAPIEvent is an event of the trace, of a kind that is a Change, for the API.
+func toAPIEvent(e trace.Event) api.Event {
+	c := api.Event{T: e.Time(), Kind: string(e.Kind), Bond: e.Bond, Device: e.Device, Subflow: e.Subflow, Stream: e.Stream, Flow: e.Flow,
 		Bytes: e.Length, GapMs: float64(e.Gap.Microseconds()) / 1000, Reason: e.Reason, Text: e.Text}
 	switch e.Kind {
 	case trace.StreamClose:
@@ -26,8 +26,8 @@ func change(e trace.Event) api.Event {
 	return c
 }
 
-// deviceList is this device, as st tells of it, and those that it trusts.
-func deviceList(st api.Status, peers []identity.Peer, relayed []api.Subflow) []api.Device {
+// listDevices is this device, as st tells of it, and those that it trusts.
+func listDevices(st api.Status, peers []identity.Peer, relayed []api.BondSubflow) []api.Device {
 	self := api.Device{Name: st.Name, ID: st.ID, Self: true, Roles: []string{st.Role}, Online: true}
 	if st.Role == "dual" {
 		self.Roles = []string{string(identity.RolePrimary), string(identity.RoleHelper)}
@@ -48,7 +48,7 @@ func deviceList(st api.Status, peers []identity.Peer, relayed []api.Subflow) []a
 		list = append(list, d)
 	}
 	// add counts a subflow for a device, by its place in list.
-	add := func(i int, p api.Path) {
+	addSubflow := func(i int, p api.Subflow) {
 		if i < 0 || p.ID == 0 {
 			return
 		}
@@ -59,24 +59,24 @@ func deviceList(st api.Status, peers []identity.Peer, relayed []api.Subflow) []a
 		d.RxRate += p.RxRate
 		d.TxRate += p.TxRate
 	}
-	find := func(name string) int {
+	findDevice := func(name string) int {
 		return slices.IndexFunc(list, func(d api.Device) bool { return !d.Self && d.Name == name })
 	}
 	for _, b := range st.Bonds {
-		for _, p := range b.Paths {
-			add(find(b.Peer), p)
+		for _, p := range b.Subflows {
+			addSubflow(findDevice(b.Peer), p)
 			switch {
 			case st.Role == string(identity.RoleServer): // which device of the other end's carries it is that one's affair
 			case p.Kind == api.Helped:
-				add(find(p.Device), p)
+				addSubflow(findDevice(p.Device), p)
 			default:
-				add(0, p)
+				addSubflow(0, p)
 			}
 		}
 	}
 	for _, s := range relayed {
-		add(find(s.Peer), s.Path)
-		add(0, s.Path)
+		addSubflow(findDevice(s.Peer), s.Subflow)
+		addSubflow(0, s.Subflow)
 	}
 	for i := range list {
 		d := &list[i]
@@ -87,16 +87,16 @@ func deviceList(st api.Status, peers []identity.Peer, relayed []api.Subflow) []a
 	return list
 }
 
-// refusals lists who was refused, for the API.
-func refusals(list []refusal.Record) (all []api.Refusal) {
+// toAPIRefusals lists who was refused, for the API.
+func toAPIRefusals(list []refusal.Record) (all []api.Refusal) {
 	for _, r := range list {
 		all = append(all, api.Refusal{Device: r.Device, Address: r.Address, Here: r.Here, Reason: r.Reason, Hint: r.Hint, Since: r.Since, Last: r.Last, Count: r.Count})
 	}
 	return all
 }
 
-// helperPipes lists a helper's pipes.
-func helperPipes(s helper.Status) []api.Pipe {
+// listHelperPipes lists a helper's pipes.
+func listHelperPipes(s helper.Status) []api.Pipe {
 	states := map[string]string{"waiting": api.PipeWaits, "busy": api.PipeBusy, "retrying": api.PipeRetrying}
 	list := []api.Pipe{}
 	for _, p := range s.Pipes {
@@ -109,11 +109,11 @@ func helperPipes(s helper.Status) []api.Pipe {
 	return list
 }
 
-// relayed lists the subflows that a helper relays.
-func relayed(s helper.Status, self string) []api.Subflow {
-	list := []api.Subflow{}
+// listRelayedSubflows lists the subflows that a helper relays.
+func listRelayedSubflows(s helper.Status, self string) []api.BondSubflow {
+	list := []api.BondSubflow{}
 	for _, f := range s.Subflows {
-		list = append(list, api.Subflow{Peer: f.Primary, Path: api.Path{ID: uint32(f.Number), Device: self, Kind: api.Helped, State: api.Up,
+		list = append(list, api.BondSubflow{Peer: f.Primary, Subflow: api.Subflow{ID: uint32(f.Number), Device: self, Kind: api.Helped, State: api.Up,
 			Transport: f.Transport, Fallback: f.Fallback, Migrated: f.Migrated, RxBytes: unit.Bytes(f.Down.Bytes), TxBytes: unit.Bytes(f.Up.Bytes), RxRate: f.DownBps, TxRate: f.UpBps, BacklogBytes: unit.Bytes(f.Up.Buffered + f.Down.Buffered)}})
 	}
 	return list

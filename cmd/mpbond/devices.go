@@ -58,11 +58,11 @@ key, for people to compare.`,
 			}
 			r := devicesReport{Devices: []knownDevice{}}
 			r.Self.ID, r.Self.Key = key.ID(), key.Public()
-			seen := presence(cmd.Context())
+			presence := queryPresence(cmd.Context())
 			for _, p := range trust.Peers() {
 				d := knownDevice{Peer: p, ID: p.Key.ID()}
-				d.State, d.LastData = seen.of(p)
-				if d.Refused = seen.refused[p.Name]; d.Refused != "" {
+				d.State, d.LastData = presence.stateOf(p)
+				if d.Refused = presence.refused[p.Name]; d.Refused != "" {
 					d.State = "refused"
 				}
 				r.Devices = append(r.Devices, d)
@@ -85,7 +85,7 @@ key, for people to compare.`,
 				case state == "":
 					state = "-"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", d.Name, roleWords(d.Roles), d.ID, state, strings.Join(d.Addresses, " "))
+				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", d.Name, joinRoles(d.Roles), d.ID, state, strings.Join(d.Addresses, " "))
 			}
 			if err := w.Flush(); err != nil {
 				return err
@@ -102,110 +102,110 @@ key, for people to compare.`,
 	return cmd
 }
 
-// seen is what the roles that run here tell of others.
-type seen struct {
-	judges  map[identity.Role]bool // roles of others that somebody here can tell of
-	last    map[string]time.Time   // those connected, by name
-	refused map[string]string      // why some are not, by name
+// peerPresence is what the roles that run here tell of others.
+type peerPresence struct {
+	visibleRoles map[identity.Role]bool // roles of others that somebody here can tell of
+	lastData     map[string]time.Time   // those connected, by name
+	refused      map[string]string      // why some are not, by name
 }
 
-// presence asks the roles that run here.
-func presence(ctx context.Context) seen {
-	s := seen{map[identity.Role]bool{}, map[string]time.Time{}, map[string]string{}}
+// queryPresence asks the roles that run here.
+func queryPresence(ctx context.Context) peerPresence {
+	s := peerPresence{map[identity.Role]bool{}, map[string]time.Time{}, map[string]string{}}
 	for _, role := range []string{"server", "helper", "primary"} {
 		c := client.New(api.SocketPath(role))
 		st, err := c.Status(ctx, false)
 		c.Close()
 		if err == nil {
-			s.add(st)
+			s.addStatus(st)
 		}
 	}
 	return s
 }
 
-func (s *seen) add(st api.Status) {
+func (s *peerPresence) addStatus(st api.Status) {
 	if st.Role == "server" {
-		s.judges[identity.RolePrimary] = true
+		s.visibleRoles[identity.RolePrimary] = true
 	}
 	if st.Role == "primary" || st.Role == "dual" {
-		s.judges[identity.RoleServer], s.judges[identity.RoleHelper] = true, true
+		s.visibleRoles[identity.RoleServer], s.visibleRoles[identity.RoleHelper] = true, true
 	}
 	if h := st.Helper; h != nil {
-		s.judges[identity.RolePrimary] = true
+		s.visibleRoles[identity.RolePrimary] = true
 		if h.Primary != "" {
-			s.note(h.Primary, time.Time{})
+			s.recordContact(h.Primary, time.Time{})
 		}
 	}
 	for _, d := range st.Devices { // a helper may be there, with pipes, and carry no subflow
 		if d.Online && !d.Self {
-			s.note(d.Name, time.Time{})
+			s.recordContact(d.Name, time.Time{})
 		}
 		if d.Refused != "" {
 			s.refused[d.Name] = d.Refused
 		}
 	}
 	for _, b := range st.Bonds {
-		for _, p := range b.Paths {
+		for _, p := range b.Subflows {
 			if p.State != api.Up {
 				continue
 			}
-			s.note(b.Peer, p.LastData)
+			s.recordContact(b.Peer, p.LastData)
 			if p.Kind == api.Helped && st.Role != "server" { // there names are of the primary's choice
-				s.note(p.Device, p.LastData)
+				s.recordContact(p.Device, p.LastData)
 			}
 		}
 	}
 }
 
-func (s *seen) note(name string, at time.Time) {
-	if before, ok := s.last[name]; !ok || at.After(before) {
-		s.last[name] = at
+func (s *peerPresence) recordContact(name string, at time.Time) {
+	if before, ok := s.lastData[name]; !ok || at.After(before) {
+		s.lastData[name] = at
 	}
 }
 
-// of is the state of a device.
-func (s *seen) of(p identity.Peer) (state string, last time.Time) {
-	if at, ok := s.last[p.Name]; ok {
+// stateOf is the state of a device.
+func (s *peerPresence) stateOf(p identity.Peer) (state string, last time.Time) {
+	if at, ok := s.lastData[p.Name]; ok {
 		return "connected", at
 	}
-	if slices.ContainsFunc(p.Roles, func(r identity.Role) bool { return s.judges[r] }) {
+	if slices.ContainsFunc(p.Roles, func(r identity.Role) bool { return s.visibleRoles[r] }) {
 		return "away", time.Time{}
 	}
 	return "", time.Time{}
 }
 
-// keeper is what the role's API may change of devices: the trust file, as the
+// deviceKeeper is what the role's API may change of devices: the trust file, as the
 // commands do.
-func (r *role) keeper() *api.Keeper {
-	return &api.Keeper{Rename: r.trust.Rename, Pause: r.trust.Pause, Revoke: r.revoke}
+func (r *role) deviceKeeper() *api.DeviceManager {
+	return &api.DeviceManager{Rename: r.trust.Rename, Pause: r.trust.SetPaused, Revoke: r.revokeDevice}
 }
 
-// revoke removes a device, and has what is open with it end, also if that cannot be
+// revokeDevice removes a device, and has what is open with it end, also if that cannot be
 // written.
-func (r *role) revoke(name string) error {
+func (r *role) revokeDevice(name string) error {
 	err := r.trust.Remove(name)
 	if fault.Is(err, fault.NotSaved) {
 		slog.Error("a device is cut off, but a restart would trust it again", "device", name, "err", err, "hint", fault.HintOf(err))
-		tell(r.removed) // else the change of the file says it
+		notifyChange(r.removed) // else the change of the file says it
 	}
 	return err
 }
 
-// tellDevices tells of devices that were added to the trust file, renamed, paused,
+// recordDeviceChanges tells of devices that were added to the trust file, renamed, paused,
 // resumed or removed. One with other roles than before counts as added.
-func (r *role) tellDevices(before, now []identity.Peer) {
-	gone := map[identity.PublicKey]identity.Peer{}
+func (r *role) recordDeviceChanges(before, now []identity.Peer) {
+	removed := map[identity.PublicKey]identity.Peer{}
 	for _, p := range before {
-		gone[p.Key] = p
+		removed[p.Key] = p
 	}
 	for _, p := range now {
-		b, known := gone[p.Key]
-		delete(gone, p.Key)
+		b, known := removed[p.Key]
+		delete(removed, p.Key)
 		if known && b.Name != p.Name {
 			r.rec.Add(trace.Event{Kind: trace.DeviceRenamed, Device: p.Name, Text: b.Name})
 		}
 		if !known || !slices.Equal(b.Roles, p.Roles) {
-			r.rec.Add(trace.Event{Kind: trace.DeviceAdded, Device: p.Name, Text: roleWords(p.Roles)})
+			r.rec.Add(trace.Event{Kind: trace.DeviceAdded, Device: p.Name, Text: joinRoles(p.Roles)})
 		}
 		switch {
 		case p.Paused && !b.Paused:
@@ -215,7 +215,7 @@ func (r *role) tellDevices(before, now []identity.Peer) {
 		}
 	}
 	for _, p := range before {
-		if _, ok := gone[p.Key]; ok {
+		if _, ok := removed[p.Key]; ok {
 			r.rec.Add(trace.Event{Kind: trace.DeviceRemoved, Device: p.Name})
 		}
 	}
@@ -229,26 +229,26 @@ func roleNames(roles []identity.Role) (names []string) {
 	return names
 }
 
-// roleWords names roles for people.
-func roleWords(roles []identity.Role) string { return strings.Join(roleNames(roles), " ") }
+// joinRoles names roles for people.
+func joinRoles(roles []identity.Role) string { return strings.Join(roleNames(roles), " ") }
 
-// printDevice tells what became of a device: in words or, with --json, the device.
-func printDevice(cmd *cobra.Command, p identity.Peer, format string, words ...any) error {
+// printDeviceResult tells what became of a device: in words or, with --json, the device.
+func printDeviceResult(cmd *cobra.Command, p identity.Peer, format string, args ...any) error {
 	if cli.WantsJSON(cmd) {
 		return cli.PrintJSON(cmd.OutOrStdout(), knownDevice{Peer: p, ID: p.Key.ID()})
 	}
-	cmd.PrintErrf(format+"\n", words...)
+	cmd.PrintErrf(format+"\n", args...)
 	return nil
 }
 
-// jsonOf is --json of a command that ends with printDevice.
-func jsonOf(cmd *cobra.Command) *cobra.Command {
+// addJSONFlag is --json of a command that ends with printDeviceResult.
+func addJSONFlag(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().Bool("json", false, "print JSON: the device")
 	return cmd
 }
 
 func renameCommand() *cobra.Command {
-	return jsonOf(&cobra.Command{
+	return addJSONFlag(&cobra.Command{
 		Use: "rename NAME NEW", Short: "give a device another name", Args: cobra.ExactArgs(2), ValidArgsFunction: completeDevice,
 		Example: "  mpbond rename phone old-phone",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -260,60 +260,60 @@ func renameCommand() *cobra.Command {
 				return err
 			}
 			p, _ := trust.LookupName(args[1])
-			return printDevice(cmd, p, "%s is called %s now", args[0], args[1])
+			return printDeviceResult(cmd, p, "%s is called %s now", args[0], args[1])
 		},
 	})
 }
 
 func pauseCommand() *cobra.Command {
-	return jsonOf(&cobra.Command{
+	return addJSONFlag(&cobra.Command{
 		Use: "pause NAME", Short: "use a device no more until it is resumed", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
 		Example: "  mpbond pause phone",
 		Long: `Use a device no more, though it stays trusted, until mpbond resume, also after a
 restart. A helper that is paused at its primary carries nothing: what it carried
 goes over others. A primary that is paused at a helper, or at the server, gets no
 subflow there. The mpbond that runs here notices at once.`,
-		RunE: func(cmd *cobra.Command, args []string) error { return pause(cmd, args[0], true, "%s is paused") },
+		RunE: func(cmd *cobra.Command, args []string) error { return setPaused(cmd, args[0], true, "%s is paused") },
 	})
 }
 
 func resumeCommand() *cobra.Command {
-	return jsonOf(&cobra.Command{
+	return addJSONFlag(&cobra.Command{
 		Use: "resume NAME", Short: "use a device again that was paused", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
 		Example: "  mpbond resume phone",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return pause(cmd, args[0], false, "%s may be used again")
+			return setPaused(cmd, args[0], false, "%s may be used again")
 		},
 	})
 }
 
-// pause writes into the trust file, which running roles watch, whether a device is
+// setPaused writes into the trust file, which running roles watch, whether a device is
 // paused.
-func pause(cmd *cobra.Command, name string, paused bool, words string) error {
+func setPaused(cmd *cobra.Command, name string, paused bool, format string) error {
 	trust, err := cli.OpenTrust()
 	if err != nil {
 		return err
 	}
-	if err := trust.Pause(name, paused); err != nil {
+	if err := trust.SetPaused(name, paused); err != nil {
 		return err
 	}
 	p, _ := trust.LookupName(name)
 	awaitApplied(cmd, p, func(d *api.Device) bool { return d == nil || d.Paused == paused && (!paused || d.Subflows == 0) })
-	return printDevice(cmd, p, words, name)
+	return printDeviceResult(cmd, p, format, name)
 }
 
-// applyLimit bounds how long a command waits for running roles to act on the trust
+// applyTimeout bounds how long a command waits for running roles to act on the trust
 // file: they read it 50 ms after it has changed, and have subflows to end.
-const applyLimit = 3 * time.Second
+const applyTimeout = 3 * time.Second
 
 // awaitApplied waits until the roles that run here have applied a change of a device, so
 // that `mpbond status` shows it at once: until done returns true for it, or for nil where
 // the role does not know the device. It prints the roles that do not apply it in time.
 func awaitApplied(cmd *cobra.Command, p identity.Peer, done func(*api.Device) bool) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), applyLimit)
+	ctx, cancel := context.WithTimeout(cmd.Context(), applyTimeout)
 	defer cancel()
 	id := p.Key.ID().String()
-	for _, path := range socketsOf("") {
+	for _, path := range statusSockets("") {
 		c := client.New(path)
 		defer c.Close()
 		for {
@@ -323,30 +323,30 @@ func awaitApplied(cmd *cobra.Command, p identity.Peer, done func(*api.Device) bo
 				break
 			}
 			select {
-			case <-time.After(applyLimit / 100):
+			case <-time.After(applyTimeout / 100):
 				continue
 			case <-ctx.Done():
 			}
-			cmd.PrintErrf("it is written, but the mpbond at %s has not acted on it within %v: start that one again\n", path, applyLimit)
+			cmd.PrintErrf("it is written, but the mpbond at %s has not acted on it within %v: start that one again\n", path, applyTimeout)
 			break
 		}
 	}
 }
 
 func revokeCommand() *cobra.Command {
-	return jsonOf(&cobra.Command{
+	return addJSONFlag(&cobra.Command{
 		Use: "revoke NAME", Short: "trust a device no longer, and cut it off at once", Args: cobra.ExactArgs(1), ValidArgsFunction: completeDevice,
 		Example: "  mpbond revoke old-phone",
 		Long: `Trust a device no longer. The mpbond that runs here notices, and ends at once what
 it has open with that device. Other devices are told nothing: revoke a lost helper
 at the primary, and a lost primary at the server and at the helpers.`,
-		RunE: revoke,
+		RunE: revokeByName,
 	})
 }
 
-// revoke takes the device of that name out of the trust file, which running roles
+// revokeByName takes the device of that name out of the trust file, which running roles
 // watch.
-func revoke(cmd *cobra.Command, args []string) error {
+func revokeByName(cmd *cobra.Command, args []string) error {
 	trust, err := cli.OpenTrust()
 	if trust == nil {
 		return err
@@ -367,13 +367,13 @@ func revoke(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	awaitApplied(cmd, p, func(d *api.Device) bool { return d == nil })
-	return printDevice(cmd, p, "%s is trusted no longer", args[0])
+	return printDeviceResult(cmd, p, "%s is trusted no longer", args[0])
 }
 
 // revokeRunning has each mpbond that runs here cut off a device whose removal cannot
 // be written, and returns what became of that.
-func revokeRunning(ctx context.Context, name string, unsaved error) error {
-	var cut []string
+func revokeRunning(ctx context.Context, name string, notSaved error) error {
+	var disconnected []string
 	for _, r := range append(identity.Roles(), "dual") {
 		c := client.New(api.SocketPath(string(r)))
 		err := c.RevokeDevice(ctx, name)
@@ -382,18 +382,18 @@ func revokeRunning(ctx context.Context, name string, unsaved error) error {
 		case err == nil: // there is room by now
 			return nil
 		case fault.Is(err, fault.NotSaved):
-			cut, unsaved = append(cut, string(r)), err
+			disconnected, notSaved = append(disconnected, string(r)), err
 		case !fault.Is(err, fault.NotRunning) && !fault.Is(err, fault.NotFound):
 			return fmt.Errorf("the mpbond %s that runs here does not cut %s off: %w", r, name, err)
 		}
 	}
-	if len(cut) > 0 {
-		return fault.New(fault.NotSaved, fmt.Errorf("in the mpbond that runs here (%s): %w", strings.Join(cut, ", "), unsaved), fault.HintOf(unsaved))
+	if len(disconnected) > 0 {
+		return fault.New(fault.NotSaved, fmt.Errorf("in the mpbond that runs here (%s): %w", strings.Join(disconnected, ", "), notSaved), fault.HintOf(notSaved))
 	}
-	cause := unsaved
+	cause := notSaved
 	for e := errors.Unwrap(cause); e != nil; e = errors.Unwrap(e) {
 		cause = e
 	}
 	return fault.New(fault.Limit, fmt.Errorf("%s is still trusted: no mpbond runs here that could cut it off, and the list of devices cannot be changed: %w", name, cause),
-		cmp.Or(fault.HintOf(errors.Unwrap(unsaved)), "make room on the disk, and try again"))
+		cmp.Or(fault.HintOf(errors.Unwrap(notSaved)), "make room on the disk, and try again"))
 }

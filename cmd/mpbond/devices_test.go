@@ -17,7 +17,7 @@ import (
 )
 
 func TestDevices(t *testing.T) {
-	dir := home(t)
+	dir := newHome(t)
 	other, err := identity.Generate()
 	if err != nil {
 		t.Fatal(err)
@@ -29,28 +29,28 @@ func TestDevices(t *testing.T) {
 	if err := trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: other.Public()}); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs := mpbond(t, "devices")
+	code, out, errs := runProgram(t, "devices")
 	if code != cli.ExitOK || !strings.Contains(out, "phone  helper  "+other.ID().String()+"  -") {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
 	if st, err := os.Stat(filepath.Join(dir, "device.key")); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the key was not made: %v, %v", st, err)
 	}
-	if code, out, errs := mpbond(t, "rename", "phone", "pixel"); code != cli.ExitOK {
+	if code, out, errs := runProgram(t, "rename", "phone", "pixel"); code != cli.ExitOK {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
 	var r struct {
 		Self    struct{ ID string }
 		Devices []struct{ Name, ID string }
 	}
-	if _, out, _ := mpbond(t, "devices", "--json"); json.Unmarshal([]byte(out), &r) != nil || len(r.Devices) != 1 || r.Devices[0].Name != "pixel" ||
+	if _, out, _ := runProgram(t, "devices", "--json"); json.Unmarshal([]byte(out), &r) != nil || len(r.Devices) != 1 || r.Devices[0].Name != "pixel" ||
 		r.Devices[0].ID != other.ID().String() || len(r.Self.ID) != len(r.Devices[0].ID) {
 		t.Errorf("%s", out)
 	}
-	if code, out, errs := mpbond(t, "revoke", "pixel"); code != cli.ExitOK {
+	if code, out, errs := runProgram(t, "revoke", "pixel"); code != cli.ExitOK {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
-	if _, out, errs := mpbond(t, "devices"); strings.Contains(out, "pixel") {
+	if _, out, errs := runProgram(t, "devices"); strings.Contains(out, "pixel") {
 		t.Errorf("%s%s", out, errs)
 	}
 }
@@ -60,12 +60,12 @@ func TestPresence(t *testing.T) {
 	peer := func(name string, r identity.Role) identity.Peer {
 		return identity.Peer{Name: name, Roles: []identity.Role{r}}
 	}
-	s := seen{map[identity.Role]bool{}, map[string]time.Time{}, map[string]string{}}
-	if got, _ := s.of(peer("home", identity.RoleServer)); got != "" {
+	s := peerPresence{map[identity.Role]bool{}, map[string]time.Time{}, map[string]string{}}
+	if got, _ := s.stateOf(peer("home", identity.RoleServer)); got != "" {
 		t.Errorf("nobody can tell, and it is %q", got)
 	}
-	s.add(api.Status{Role: "primary", Devices: []api.Device{{Name: "laptop", Self: true, Online: true}, {Name: "spare", Online: true, Pipes: 1}, {Name: "watch"}},
-		Bonds: []api.Bond{{Peer: "home", Paths: []api.Path{
+	s.addStatus(api.Status{Role: "primary", Devices: []api.Device{{Name: "laptop", Self: true, Online: true}, {Name: "spare", Online: true, Pipes: 1}, {Name: "watch"}},
+		Bonds: []api.Bond{{Peer: "home", Subflows: []api.Subflow{
 			{Kind: api.Direct, Device: "laptop", State: api.Up},
 			{Kind: api.Helped, Device: "phone", State: api.Up, LastData: at},
 			{Kind: api.Helped, Device: "watch", State: api.Down}}}}})
@@ -76,15 +76,15 @@ func TestPresence(t *testing.T) {
 		{peer("home", identity.RoleServer), "connected"}, {peer("phone", identity.RoleHelper), "connected"}, {peer("spare", identity.RoleHelper), "connected"},
 		{peer("watch", identity.RoleHelper), "away"}, {peer("tablet", identity.RoleHelper), "away"}, {peer("anna", identity.RolePrimary), ""},
 	} {
-		if got, _ := s.of(c.peer); got != c.want {
+		if got, _ := s.stateOf(c.peer); got != c.want {
 			t.Errorf("%s is %q, want %q", c.peer.Name, got, c.want)
 		}
 	}
-	if _, last := s.of(peer("phone", identity.RoleHelper)); !last.Equal(at) {
+	if _, last := s.stateOf(peer("phone", identity.RoleHelper)); !last.Equal(at) {
 		t.Errorf("last data at %v", last)
 	}
-	s.add(api.Status{Role: "helper", Helper: &api.HelperStatus{Primary: "anna"}})
-	if got, _ := s.of(peer("anna", identity.RolePrimary)); got != "connected" {
+	s.addStatus(api.Status{Role: "helper", Helper: &api.HelperStatus{Primary: "anna"}})
+	if got, _ := s.stateOf(peer("anna", identity.RolePrimary)); got != "connected" {
 		t.Errorf("anna is %q", got)
 	}
 }
@@ -93,7 +93,7 @@ func TestPresence(t *testing.T) {
 func TestDeviceNameIsText(t *testing.T) {
 	long := strings.Repeat("x", wire.MaxName-1)
 	for name, want := range map[string]string{"phone": "phone", "über": "über", long + "y": long + "y", long + "yz": long + "y", long + "ü": long, "a\xffb": "ab"} {
-		if got := deviceName(name); got != want {
+		if got := resolveName(name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}
@@ -107,12 +107,12 @@ func TestDeviceEvents(t *testing.T) {
 	}
 	const helper, primary = identity.RoleHelper, identity.RolePrimary
 	var r role
-	if _, err := r.recorder(""); err != nil {
+	if _, err := r.openRecorder(""); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	r.rec.Tell("", func(e trace.Event) { got = append(got, eventWords(change(e))) })
-	r.tellDevices([]identity.Peer{peer(1, "a", helper), peer(2, "b", helper), peer(3, "c", helper), peer(4, "d", helper), peer(5, "e", helper)},
+	r.rec.NotifyChanges("", func(e trace.Event) { got = append(got, describeEvent(toAPIEvent(e))) })
+	r.recordDeviceChanges([]identity.Peer{peer(1, "a", helper), peer(2, "b", helper), peer(3, "c", helper), peer(4, "d", helper), peer(5, "e", helper)},
 		[]identity.Peer{peer(5, "e", helper), peer(1, "b", helper), peer(6, "f", helper), peer(3, "c", helper, primary), peer(4, "g", primary)})
 	want := []string{"a is called b", "f is trusted as helper", "c is trusted as helper primary", "d is called g", "g is trusted as primary", "b is trusted no longer"}
 	if !slices.Equal(got, want) {
@@ -129,7 +129,7 @@ func TestRefusedDevices(t *testing.T) {
 		Refused: []api.Refusal{{Device: "laptop", Reason: why, Count: 7, Since: time.Now()},
 			{Address: "192.0.2.9:1", Here: true, Reason: "unknown device", Hint: "pair the two", Count: 1, Since: time.Now()}}}
 	peers := []identity.Peer{{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}}, {Name: "tablet", Roles: []identity.Role{identity.RolePrimary}}}
-	st.Devices = deviceList(st, peers, nil)
+	st.Devices = listDevices(st, peers, nil)
 	if st.Devices[1].Refused != why || st.Devices[1].Online || st.Devices[2].Refused != "" {
 		t.Errorf("devices %+v", st.Devices)
 	}
@@ -141,11 +141,11 @@ func TestRefusedDevices(t *testing.T) {
 			t.Errorf("%d times %q in\n%s", got, want, &out)
 		}
 	}
-	s := seen{map[identity.Role]bool{}, map[string]time.Time{}, map[string]string{}}
-	if s.add(st); s.refused["laptop"] != why {
+	s := peerPresence{map[identity.Role]bool{}, map[string]time.Time{}, map[string]string{}}
+	if s.addStatus(st); s.refused["laptop"] != why {
 		t.Errorf("%+v", s)
 	}
-	there := deviceList(st, peers, []api.Subflow{{Peer: "laptop", Path: api.Path{ID: 1}}})
+	there := listDevices(st, peers, []api.BondSubflow{{Peer: "laptop", Subflow: api.Subflow{ID: 1}}})
 	if there[1].Refused != "" {
 		t.Errorf("it is there, and refused: %q", there[1].Refused)
 	}

@@ -34,16 +34,16 @@ import (
 )
 
 type doctorOptions struct {
-	only                   []string // lanes
-	config, socket         string
-	asJSON, noRate, costly bool
-	repair                 bool
+	subflows                []string // lanes
+	config, socket          string
+	asJSON, noRate, metered bool
+	repair                  bool
 }
 
 func doctorCommand() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
-		Use: "doctor [LANE…]", Short: "find out what works, and what limits the rate", ValidArgsFunction: completeLane,
+		Use: "doctor [SUBFLOW…]", Short: "find out what works, and what limits the rate", ValidArgsFunction: completeSubflow,
 		Long: `Look at each link and hop between this device, its helpers and its server: whether
 it answers, its rate both ways, round trip, loss and packet size, NAT, IPv6, DNS,
 clock, captive portals. Name the bottleneck, and what may help.
@@ -72,8 +72,8 @@ for other commands.`,
   mpbond doctor --no-rate
   mpbond doctor --json | jq .bottleneck`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.only = args
-			return examine(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			o.subflows = args
+			return runDoctor(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVar(&o.config, "config", "", "read this configuration `FILE` instead of primary.toml")
@@ -81,12 +81,12 @@ for other commands.`,
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON, on one line")
 	cmd.Flags().BoolVar(&o.noRate, "no-rate", false, "measure no rates, which costs data")
 	cmd.Flags().BoolVar(&o.repair, "repair", false, "remove what killed processes have left in the kernel (as root)")
-	cmd.Flags().BoolVar(&o.costly, "metered", false, "measure rates of what is metered, a backup or capped, too")
+	cmd.Flags().BoolVar(&o.metered, "metered", false, "measure rates of what is metered, a backup or capped, too")
 	return cmd
 }
 
-// examine measures, judges and shows.
-func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) error {
+// runDoctor measures, judges and shows.
+func runDoctor(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) error {
 	if o.repair {
 		removed, err := removeLeftovers()
 		for _, what := range removed {
@@ -99,35 +99,35 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 			fmt.Fprintln(stderr, "nothing is left of killed processes")
 		}
 	}
-	p, close, err := o.patient(ctx)
+	p, closeClient, err := o.inspectDevice(ctx)
 	var r doctor.Report
 	if err != nil {
-		r = doctor.Judge(doctor.Facts{Setup: &doctor.Problem{Kind: fault.KindOf(err), Text: err.Error(), Hint: fault.HintOf(err)}})
+		r = doctor.Evaluate(doctor.Facts{Setup: &doctor.Problem{Kind: fault.KindOf(err), Text: err.Error(), Hint: fault.HintOf(err)}})
 	} else {
-		defer close()
+		defer closeClient()
 		if p.Rates && !o.asJSON {
 			fmt.Fprintf(stderr, "measures rates with up to %v each way over each lane; --no-rate leaves that out\n", doctor.RateBytes)
 		}
 		line := cli.NewSteps(cli.IfElse(o.asJSON, io.Discard, stderr))
 		p.Progress = func(what string) { line.Show(what + " …") }
-		spent := mydevice.NewUsage(slog.Default())
+		probeUsage := mydevice.NewUsage(slog.Default())
 		if p.Status == nil { // else the file is that of who runs
-			p.Ledger = spent.Ledger(policy.ForDirect)
+			p.Ledger = probeUsage.LedgerFor(policy.ForDirect)
 		}
 		f := doctor.Gather(ctx, p)
 		line.Clear()
-		if err := addSpent(spent); err != nil {
+		if err := addProbeUsage(probeUsage); err != nil {
 			slog.Error("what was measured is not counted", "err", err, "hint", fault.HintOf(err))
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		for _, name := range o.only {
-			if !slices.ContainsFunc(f.Lanes, func(l doctor.Lane) bool { return l.Name == name }) {
-				return fault.New(fault.Usage, fmt.Errorf("there is no lane %q", name), "without a name all are looked at; `mpbond status` lists them as devices")
+		for _, name := range o.subflows {
+			if !slices.ContainsFunc(f.Subflows, func(l doctor.Subflow) bool { return l.Name == name }) {
+				return fault.New(fault.Usage, fmt.Errorf("there is no subflow %q", name), "without a name all are looked at; `mpbond status` lists them as devices")
 			}
 		}
-		r = doctor.Judge(f)
+		r = doctor.Evaluate(f)
 	}
 	if o.asJSON {
 		err = cli.PrintJSON(stdout, r)
@@ -140,10 +140,10 @@ func examine(ctx context.Context, o doctorOptions, stdout, stderr io.Writer) err
 	return err
 }
 
-// addSpent adds what was spent while no primary ran to what is kept of the one that
+// addProbeUsage adds what was spent while no primary ran to what is kept of the one that
 // will, if none has begun meanwhile.
-func addSpent(spent *mydevice.Usage) error {
-	list, _ := spent.List()
+func addProbeUsage(probeUsage *mydevice.Usage) error {
+	list, _ := probeUsage.List()
 	if len(list) == 0 {
 		return nil
 	}
@@ -151,22 +151,22 @@ func addSpent(spent *mydevice.Usage) error {
 	if err != nil {
 		return err
 	}
-	err = mydevice.AddUsed(path, list)
+	err = mydevice.AddRecords(path, list)
 	if fault.Is(err, fault.AlreadyRunning) {
 		err = fault.New(fault.AlreadyRunning, err, "mpbond has begun meanwhile, and has the file")
 	}
 	return err
 }
 
-// patient is this device, as its files and a running role tell.
-func (o doctorOptions) patient(ctx context.Context) (p doctor.Patient, done func(), err error) {
+// inspectDevice is this device, as its files and a running role tell.
+func (o doctorOptions) inspectDevice(ctx context.Context) (p doctor.Config, done func(), err error) {
 	path, err := cli.KeyPath()
 	if err != nil {
 		return p, nil, err
 	}
 	key, err := identity.LoadKey(path) // none is made: who asks wants to know
 	if fault.Is(err, fault.NotFound) {
-		return p, nil, aboutServices(unpaired(), path, cli.RootState)
+		return p, nil, addServiceHint(notPairedError(), path, cli.RootStateDir)
 	}
 	if err != nil {
 		return p, nil, err
@@ -175,17 +175,17 @@ func (o doctorOptions) patient(ctx context.Context) (p doctor.Patient, done func
 	if err != nil {
 		return p, nil, err
 	}
-	p = doctor.Patient{Key: key, Only: o.only, Version: cli.Version, Now: time.Now}
-	st, done, err := o.running(ctx, &p)
+	p = doctor.Config{Key: key, Only: o.subflows, Version: cli.Version, Now: time.Now}
+	st, done, err := o.queryRunningRole(ctx, &p)
 	if err != nil {
 		return p, nil, err
 	}
-	switch p.Role = roleOf(st.Role, trust); p.Role {
+	switch p.Role = chooseRole(st.Role, trust); p.Role {
 	case identity.RoleServer:
 	case identity.RoleHelper:
-		p.Server.Addresses = carriedTo(trust)
+		p.Server.Addresses = listHelpedServers(trust)
 	default:
-		err = o.primary(&p, trust, st)
+		err = o.configurePrimary(&p, trust, st)
 	}
 	if err != nil {
 		done()
@@ -193,24 +193,24 @@ func (o doctorOptions) patient(ctx context.Context) (p doctor.Patient, done func
 	return p, done, err
 }
 
-// unpaired is what is wrong with a device that knows no other one.
-func unpaired() error {
+// notPairedError is what is wrong with a device that knows no other one.
+func notPairedError() error {
 	return fault.New(fault.NotFound, errors.New("this device is not paired with any other"),
 		"start `mpbond server` on a server and `mpbond helper` on a helper: each shows a code; then `mpbond pair CODE` here, and `mpbond primary`")
 }
 
-// aboutServices adds to why there is no key at path what is likely where state is
+// addServiceHint adds to why there is no key at path what is likely where state is
 // there: mpbond is a service, whose files are root's to read.
-func aboutServices(err error, path, state string) error {
+func addServiceHint(err error, path, state string) error {
 	if !fault.Is(err, fault.NotFound) || filepath.Dir(path) == state || !userfile.Exists(state) {
 		return err
 	}
 	return fault.New(fault.NotFound, err, "if mpbond is a service here: `sudo mpbond doctor`; else "+fault.HintOf(err))
 }
 
-// roleOf is the role to look at: the one that runs, else what the trusted devices
+// chooseRole is the role to look at: the one that runs, else what the trusted devices
 // make of this one.
-func roleOf(running string, trust *identity.Trust) identity.Role {
+func chooseRole(running string, trust *identity.Trust) identity.Role {
 	switch {
 	case running == string(identity.RoleHelper), running == string(identity.RoleServer):
 		return identity.Role(running)
@@ -226,11 +226,11 @@ func roleOf(running string, trust *identity.Trust) identity.Role {
 	return role
 }
 
-// carriedTo are the servers that a helper carries to.
-func carriedTo(trust *identity.Trust) (list []string) {
+// listHelpedServers are the servers that a helper carries to.
+func listHelpedServers(trust *identity.Trust) (list []string) {
 	for _, p := range trust.Peers() {
 		at := p.Servers
-		if p.Is(identity.RoleServer) {
+		if p.HasRole(identity.RoleServer) {
 			at = p.Addresses
 		}
 		for _, a := range at {
@@ -242,15 +242,15 @@ func carriedTo(trust *identity.Trust) (list []string) {
 	return list
 }
 
-// primary fills in what a primary is configured to be. What a running one tells
+// configurePrimary fills in what a primary is configured to be. What a running one tells
 // goes first: its flags need not be those of the file.
-func (o doctorOptions) primary(p *doctor.Patient, trust *identity.Trust, st api.Status) (err error) {
+func (o doctorOptions) configurePrimary(p *doctor.Config, trust *identity.Trust, st api.Status) (err error) {
 	cfg := primary.Default
 	if err := loadConfig(o.config, "primary", &cfg); err != nil {
 		return err
 	}
 	if len(trust.Peers()) == 0 {
-		return unpaired()
+		return notPairedError()
 	}
 	if len(st.Bonds) > 0 && st.Bonds[0].Peer != "" {
 		cfg.Server = st.Bonds[0].Peer
@@ -262,7 +262,7 @@ func (o doctorOptions) primary(p *doctor.Patient, trust *identity.Trust, st api.
 		return err
 	}
 	p.Helpers, p.Name, p.Interfaces = trust.ByRole(identity.RoleHelper), cmp.Or(cfg.Name, "primary"), cfg.Interfaces
-	p.Metered, p.Congestion, p.Rates, p.PayRates = cfg.Metered, cfg.Congestion, !o.noRate, o.costly
+	p.Metered, p.Congestion, p.Rates, p.MeteredRates = cfg.Metered, cfg.Congestion, !o.noRate, o.metered
 	if cfg.Proxy != "" {
 		p.Ports = append(p.Ports, doctor.Port{What: "apps", At: cfg.Proxy})
 	}
@@ -275,29 +275,29 @@ func (o doctorOptions) primary(p *doctor.Patient, trust *identity.Trust, st api.
 		p.Mark = tcp.OwnMark
 	}
 	if st.SOCKS != "" {
-		p.SOCKS = reachable(st.SOCKS)
+		p.SOCKS = dialAddress(st.SOCKS)
 	}
-	lanesOf(st, p)
+	setDirectSubflows(st, p)
 	p.Host, _ = os.Hostname()
 	named := cfg.Policy
 	if st.Policy != nil {
 		named = st.Policy.File
 	}
-	if p.Policy, err = o.policy(named); p.Status != nil {
+	if p.Policy, err = o.loadPolicy(named); p.Status != nil {
 		return nil // it runs, and says itself what is wrong with the file
 	}
 	return err
 }
 
-// policy is what the policy file, named or beside the configuration, says of
+// loadPolicy is what the policy file, named or beside the configuration, says of
 // devices; nil without one.
-func (o doctorOptions) policy(named string) (func(string) policy.DeviceSpec, error) {
+func (o doctorOptions) loadPolicy(named string) (func(string) policy.DeviceSpec, error) {
 	path, err := policyPath(o.config)
 	if err != nil {
 		return nil, err
 	}
 	path = cmp.Or(named, path)
-	text, err := config.Read(path)
+	text, err := config.ReadFile(path)
 	if fault.Is(err, fault.NotFound) && named == "" {
 		return nil, nil
 	}
@@ -311,8 +311,8 @@ func (o doctorOptions) policy(named string) (func(string) policy.DeviceSpec, err
 	return rules.Device, nil
 }
 
-// running asks the role that runs here, if one does.
-func (o doctorOptions) running(ctx context.Context, p *doctor.Patient) (st api.Status, done func(), err error) {
+// queryRunningRole asks the role that runs here, if one does.
+func (o doctorOptions) queryRunningRole(ctx context.Context, p *doctor.Config) (st api.Status, done func(), err error) {
 	sockets := []string{o.socket}
 	if o.socket == "" {
 		sockets = []string{api.SocketPath("primary"), api.SocketPath("dual"), api.SocketPath("helper"), api.SocketPath("server")}
@@ -331,11 +331,11 @@ func (o doctorOptions) running(ctx context.Context, p *doctor.Patient) (st api.S
 	return st, func() {}, nil
 }
 
-// lanesOf takes the names of the direct lanes from a running primary.
-func lanesOf(st api.Status, p *doctor.Patient) {
+// setDirectSubflows takes the names of the direct lanes from a running primary.
+func setDirectSubflows(st api.Status, p *doctor.Config) {
 	var found []string
 	for _, b := range st.Bonds {
-		for _, path := range b.Paths {
+		for _, path := range b.Subflows {
 			if path.Kind == api.Helped || slices.ContainsFunc(p.Helpers, func(h identity.Peer) bool { return h.Name == path.Device }) {
 				continue
 			}
@@ -369,12 +369,12 @@ func printReport(w io.Writer, r doctor.Report) error {
 		}
 	}
 	_ = t.Flush()
-	if len(r.Lanes) > 0 {
-		fmt.Fprintln(t, "\nLANE\tHOP\tDOWN\tUP\tRTT\tLOSS\tMTU")
-		for _, l := range r.Lanes {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\n", text.Printable(l.Name), cli.IfElse(l.Up, l.Kind, "not there"), rateOf(l.DownBps, false), rateOf(l.UpBps, false))
+	if len(r.Subflows) > 0 {
+		fmt.Fprintln(t, "\nSUBFLOW\tHOP\tDOWN\tUP\tRTT\tLOSS\tMTU")
+		for _, l := range r.Subflows {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\n", text.Printable(l.Name), cli.IfElse(l.Up, l.Kind, "not there"), formatRate(l.DownBps, false), formatRate(l.UpBps, false))
 			for _, h := range l.Hops {
-				fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", h.Name, rateOf(h.DownBps, h.DownAtLeast), rateOf(h.UpBps, h.UpAtLeast), cli.Milliseconds(h.RTTms), 100*h.Loss, sizeOf(h.MTU))
+				fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%.1f %%\t%s\n", h.Name, formatRate(h.DownBps, h.DownAtLeast), formatRate(h.UpBps, h.UpAtLeast), cli.FormatMilliseconds(h.RTTms), 100*h.Loss, formatSize(h.MTU))
 			}
 		}
 		_ = t.Flush()
@@ -387,8 +387,8 @@ func printReport(w io.Writer, r doctor.Report) error {
 	return err
 }
 
-// rateOf is a measured rate, "-" for none, and "≥" before one that is a lower bound.
-func rateOf(r unit.Rate, atLeast bool) string {
+// formatRate is a measured rate, "-" for none, and "≥" before one that is a lower bound.
+func formatRate(r unit.Rate, atLeast bool) string {
 	switch {
 	case r == 0:
 		return "-"
@@ -398,7 +398,7 @@ func rateOf(r unit.Rate, atLeast bool) string {
 	return r.String()
 }
 
-func sizeOf(n unit.Bytes) string {
+func formatSize(n unit.Bytes) string {
 	if n == 0 {
 		return "-"
 	}

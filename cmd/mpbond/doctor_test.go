@@ -23,10 +23,10 @@ import (
 // TestDoctorOfFiles: what is wrong with files is named, as JSON too, and nothing
 // is made or changed.
 func TestDoctorOfFiles(t *testing.T) {
-	dir := home(t)
+	dir := newHome(t)
 	bottleneck := func(code int, args ...string) doctor.Verdict {
 		t.Helper()
-		got, out, errs := mpbond(t, append([]string{"doctor", "--json"}, args...)...)
+		got, out, errs := runProgram(t, append([]string{"doctor", "--json"}, args...)...)
 		var r doctor.Report
 		if err := json.Unmarshal([]byte(out), &r); err != nil || got != code {
 			t.Fatalf("code %d, want %d: %v: %s%s", got, code, err, out, errs)
@@ -51,7 +51,7 @@ func TestDoctorOfFiles(t *testing.T) {
 	if v := bottleneck(cli.ExitUsage); !strings.Contains(v.Text, "servr") || !strings.Contains(v.Advice, "server") {
 		t.Errorf("%+v", v)
 	}
-	code, out, errs := mpbond(t, "doctor")
+	code, out, errs := runProgram(t, "doctor")
 	if code != cli.ExitUsage || errs != "" || !strings.Contains(out, "bad  configuration  ") || !strings.Contains(out, "\nbottleneck: ") || !strings.Contains(out, "\nwhat may help: ") {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
@@ -78,7 +78,7 @@ func TestDoctorOfServices(t *testing.T) {
 		{none, filepath.Join(state, cli.KeyFile), state, "make one"}, // root's own
 		{fault.New(fault.Permission, errors.New("open"), "chmod"), own, state, "chmod"},
 	} {
-		if err := aboutServices(c.err, c.path, c.state); fault.HintOf(err) != c.want || fault.KindOf(err) != fault.KindOf(c.err) {
+		if err := addServiceHint(c.err, c.path, c.state); fault.HintOf(err) != c.want || fault.KindOf(err) != fault.KindOf(c.err) {
 			t.Errorf("%v: hint %q, want %q", err, fault.HintOf(err), c.want)
 		}
 	}
@@ -86,15 +86,15 @@ func TestDoctorOfServices(t *testing.T) {
 
 // TestDoctorUnreachable: nobody answers at the server's address.
 func TestDoctorUnreachable(t *testing.T) {
-	devices(t)
-	code, out, errs := mpbond(t, "doctor")
-	if code != cli.ExitNoConn || !strings.Contains(out, "bad   server 127.0.0.1:9") || !strings.Contains(out, "refuses TCP port 9") || !strings.Contains(errs, "24 MB each way") {
+	newPairedHome(t)
+	code, out, errs := runProgram(t, "doctor")
+	if code != cli.ExitNoConnection || !strings.Contains(out, "bad   server 127.0.0.1:9") || !strings.Contains(out, "refuses TCP port 9") || !strings.Contains(errs, "24 MB each way") {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
-	if code, out, errs := mpbond(t, "doctor", "--no-rate"); code != cli.ExitNoConn || errs != "" {
+	if code, out, errs := runProgram(t, "doctor", "--no-rate"); code != cli.ExitNoConnection || errs != "" {
 		t.Errorf("code %d: %s%s", code, out, errs)
 	}
-	if code, _, errs := mpbond(t, "doctor", "--socket", "/nowhere"); code != cli.ExitNoConn && code != cli.ExitUsage {
+	if code, _, errs := runProgram(t, "doctor", "--socket", "/nowhere"); code != cli.ExitNoConnection && code != cli.ExitUsage {
 		t.Errorf("code %d: %s", code, errs)
 	}
 }
@@ -104,10 +104,10 @@ func TestDoctorUnreachable(t *testing.T) {
 func TestPrintReport(t *testing.T) {
 	r := doctor.Report{Bottleneck: doctor.Verdict{What: "pipe", Text: "the pipe\x1b[2J is slow", Advice: "come nearer"},
 		Findings: []doctor.Finding{{Check: "clock", Level: doctor.OK, Text: "agrees", Hint: "not shown"}, {Check: "mtu", Subject: "ps", Level: doctor.Warn, Text: "small", Hint: "raise it"}},
-		Lanes: []doctor.LaneReport{
+		Subflows: []doctor.SubflowReport{
 			{Name: "phone", Kind: "helped", Up: true, DownBps: 4 * unit.Mbps, UpBps: 2 * unit.Mbps, Hops: []doctor.HopReport{
-				{Name: doctor.Pipe, RTTms: 5.25, Loss: 0.012, MTU: 1500, DownBps: 4 * unit.Mbps, UpBps: 2 * unit.Mbps, UpAtLeast: true},
-				{Name: doctor.HSPath, RTTms: 70, DownBps: 4 * unit.Mbps, DownAtLeast: true, UpBps: 2 * unit.Mbps}}},
+				{Name: doctor.HopPipe, RTTms: 5.25, Loss: 0.012, MTU: 1500, DownBps: 4 * unit.Mbps, UpBps: 2 * unit.Mbps, UpAtLeast: true},
+				{Name: doctor.HopHSPath, RTTms: 70, DownBps: 4 * unit.Mbps, DownAtLeast: true, UpBps: 2 * unit.Mbps}}},
 			{Name: "tab", Kind: "helped"}}}
 	var b bytes.Buffer
 	if err := printReport(&b, r); err != nil {
@@ -117,11 +117,11 @@ func TestPrintReport(t *testing.T) {
 warn  mtu ps  small
                 raise it
 
-LANE   HOP        DOWN        UP          RTT      LOSS   MTU
-phone  helped     4 Mbit/s    2 Mbit/s                    
-       pipe       4 Mbit/s    ≥ 2 Mbit/s  5.25 ms  1.2 %  1500
-       HS-path    ≥ 4 Mbit/s  2 Mbit/s    70 ms    0.0 %  -
-tab    not there  -           -                           
+SUBFLOW  HOP        DOWN        UP          RTT      LOSS   MTU
+phone    helped     4 Mbit/s    2 Mbit/s                    
+         pipe       4 Mbit/s    ≥ 2 Mbit/s  5.25 ms  1.2 %  1500
+         HS-path    ≥ 4 Mbit/s  2 Mbit/s    70 ms    0.0 %  -
+tab      not there  -           -                           
 
 bottleneck: the pipe?[2J is slow
 what may help: come nearer
@@ -132,13 +132,13 @@ what may help: come nearer
 }
 
 func TestRoleOf(t *testing.T) {
-	home(t)
+	newHome(t)
 	trust, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for running, want := range map[string]identity.Role{"": identity.RolePrimary, "dual": identity.RolePrimary, "primary": identity.RolePrimary, "helper": identity.RoleHelper, "server": identity.RoleServer} {
-		if got := roleOf(running, trust); got != want {
+		if got := chooseRole(running, trust); got != want {
 			t.Errorf("%q runs: %v", running, got)
 		}
 	}
@@ -160,28 +160,28 @@ func TestRoleOf(t *testing.T) {
 		{func() { add("desk", identity.RolePrimary, "192.0.2.9:7600") }, identity.RoleHelper},
 		{func() { add("home", identity.RoleServer) }, identity.RolePrimary},
 	} {
-		if c.add(); roleOf("", trust) != c.want {
-			t.Errorf("%v, want %v", roleOf("", trust), c.want)
+		if c.add(); chooseRole("", trust) != c.want {
+			t.Errorf("%v, want %v", chooseRole("", trust), c.want)
 		}
 	}
-	if got := carriedTo(trust); len(got) != 2 || !slices.Contains(got, "192.0.2.9:7600") || !slices.Contains(got, "192.0.2.1:7600") {
+	if got := listHelpedServers(trust); len(got) != 2 || !slices.Contains(got, "192.0.2.9:7600") || !slices.Contains(got, "192.0.2.1:7600") {
 		t.Errorf("%v", got)
 	}
 }
 
 // TestLanesOf: what runs tells which lanes there are, not the file.
 func TestLanesOf(t *testing.T) {
-	p := doctor.Patient{Name: "primary", Interfaces: []string{"eth7"}, Helpers: []identity.Peer{{Name: "phone"}}, Now: time.Now}
-	lanesOf(api.Status{}, &p)
+	p := doctor.Config{Name: "primary", Interfaces: []string{"eth7"}, Helpers: []identity.Peer{{Name: "phone"}}, Now: time.Now}
+	setDirectSubflows(api.Status{}, &p)
 	if p.Name != "primary" || !slices.Equal(p.Interfaces, []string{"eth7"}) {
 		t.Errorf("nothing is told: %+v", p)
 	}
-	lanesOf(api.Status{Bonds: []api.Bond{{Paths: []api.Path{{Device: "laptop/wlan0", Kind: api.Direct}, {Device: "laptop/wwan0", State: api.Down}, {Device: "phone", State: api.Down},
+	setDirectSubflows(api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop/wlan0", Kind: api.Direct}, {Device: "laptop/wwan0", State: api.Down}, {Device: "phone", State: api.Down},
 		{Device: "tab", Kind: api.Helped}, {Device: "laptop/wlan0", Kind: api.Direct}}}}}, &p)
 	if p.Name != "laptop" || !slices.Equal(p.Interfaces, []string{"wlan0", "wwan0"}) {
 		t.Errorf("%+v", p)
 	}
-	lanesOf(api.Status{Bonds: []api.Bond{{Paths: []api.Path{{Device: "laptop", Kind: api.Direct}}}}}, &p)
+	setDirectSubflows(api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop", Kind: api.Direct}}}}}, &p)
 	if p.Name != "laptop" || len(p.Interfaces) != 0 {
 		t.Errorf("%+v", p)
 	}
@@ -190,7 +190,7 @@ func TestLanesOf(t *testing.T) {
 // TestServerOfRunning: of several servers it is the one that the running primary
 // uses, which a flag may have named.
 func TestServerOfRunning(t *testing.T) {
-	home(t)
+	newHome(t)
 	trust, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
@@ -204,11 +204,11 @@ func TestServerOfRunning(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var p doctor.Patient
-	if err := (doctorOptions{}).primary(&p, trust, api.Status{}); err == nil {
+	var p doctor.Config
+	if err := (doctorOptions{}).configurePrimary(&p, trust, api.Status{}); err == nil {
 		t.Error("one of two servers was chosen by itself")
 	}
-	if err := (doctorOptions{}).primary(&p, trust, api.Status{Bonds: []api.Bond{{Peer: "work"}}}); err != nil || p.Server.Name != "work" {
+	if err := (doctorOptions{}).configurePrimary(&p, trust, api.Status{Bonds: []api.Bond{{Peer: "work"}}}); err != nil || p.Server.Name != "work" {
 		t.Errorf("%q, %v", p.Server.Name, err)
 	}
 }
@@ -216,13 +216,13 @@ func TestServerOfRunning(t *testing.T) {
 // TestDoctorReadsPolicy: what the policy file says of links counts for the doctor,
 // too; one that cannot be used is what is wrong, unless a primary runs on.
 func TestDoctorReadsPolicy(t *testing.T) {
-	dir := devices(t)
+	dir := newPairedHome(t)
 	trust, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var p doctor.Patient
-	if err := (doctorOptions{}).primary(&p, trust, api.Status{}); err != nil || p.Policy != nil {
+	var p doctor.Config
+	if err := (doctorOptions{}).configurePrimary(&p, trust, api.Status{}); err != nil || p.Policy != nil {
 		t.Errorf("no file: %v", err)
 	}
 	other := filepath.Join(dir, "other.toml")
@@ -231,15 +231,15 @@ func TestDoctorReadsPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := (doctorOptions{}).primary(&p, trust, api.Status{}); err != nil || p.Policy == nil || !p.Policy("wwan0").Caps.Any() || p.Policy("wlan0").Caps.Any() {
+	if err := (doctorOptions{}).configurePrimary(&p, trust, api.Status{}); err != nil || p.Policy == nil || !p.Policy("wwan0").Caps.HasCap() || p.Policy("wlan0").Caps.HasCap() {
 		t.Errorf("%v", err)
 	}
 	bad := api.Status{Policy: &api.PolicyStatus{File: other}}
-	if err := (doctorOptions{}).primary(&p, trust, bad); err == nil || !strings.Contains(err.Error(), "bakup") {
+	if err := (doctorOptions{}).configurePrimary(&p, trust, bad); err == nil || !strings.Contains(err.Error(), "bakup") {
 		t.Errorf("a file that cannot be used: %v", err)
 	}
 	p.Status = func(context.Context) (api.Status, error) { return bad, nil }
-	if err := (doctorOptions{}).primary(&p, trust, bad); err != nil {
+	if err := (doctorOptions{}).configurePrimary(&p, trust, bad); err != nil {
 		t.Errorf("a primary that runs on with what it read before: %v", err)
 	}
 }
@@ -247,7 +247,7 @@ func TestDoctorReadsPolicy(t *testing.T) {
 // TestDoctorCounts: what the doctor spends is in the file of the primary that runs
 // here at other times, which may be a dual's.
 func TestDoctorCounts(t *testing.T) {
-	dir := home(t)
+	dir := newHome(t)
 	file := func(role string) string { return filepath.Join(dir, "usage-"+role+".jsonl") }
 	touch := func(role string, at time.Time) {
 		t.Helper()

@@ -29,10 +29,10 @@ type dualConfig struct {
 	Helper  helperConfig   `toml:"helper"`
 }
 
-// takeCells takes those of both out of it, for what either carries by an interface
+// mergeCells takes those of both out of it, for what either carries by an interface
 // shares them, and each alone could not tell whether they are of use. What the primary
 // says of an interface counts.
-func (c *dualConfig) takeCells() (map[string]mydevice.Cell, error) {
+func (c *dualConfig) mergeCells() (map[string]mydevice.Cell, error) {
 	all := map[string]mydevice.Cell{}
 	maps.Copy(all, c.Helper.Cell)
 	maps.Copy(all, c.Primary.Cell)
@@ -58,7 +58,7 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
   mpbond dual --name anna`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.socket = cmp.Or(r.socket, api.SocketPath("primary")) // where get and run look
-			key, trust, err := r.load(cmd, &cfg, nil)
+			key, trust, err := r.loadFiles(cmd, &cfg, nil)
 			if err != nil {
 				return err
 			}
@@ -70,8 +70,8 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			}
 			cfg.Primary.Name = name
 			cfg.Primary.Usage, cfg.Helper.Usage = r.usage, r.usage
-			cfg.Primary.Allowed, cfg.Helper.Allowed = r.allowed, r.allowed
-			rec, err := r.recorder(name)
+			cfg.Primary.Allowed, cfg.Helper.Allowed = r.remainingAllowance, r.remainingAllowance
+			rec, err := r.openRecorder(name)
 			if err != nil {
 				return err
 			}
@@ -79,51 +79,51 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 			if cfg.Primary.TUN {
 				cfg.Helper.Mark = tcp.OwnMark
 			}
-			of, err := cfg.takeCells()
+			cells, err := cfg.mergeCells()
 			if err != nil {
 				return err
 			}
-			heard, err := openCells(of, rec)
+			listeners, err := newCellListeners(cells, rec)
 			if err != nil {
 				return err
 			}
-			e, err := newEdged(cfg.Primary, heard, key, trust, rec)
+			e, err := newPrimaryRole(cfg.Primary, listeners, key, trust, rec)
 			if err != nil {
 				return err
 			}
-			defer e.close()
-			if err := r.usePolicy(e.Primary, cfg.Primary.Policy); err != nil {
+			defer e.closeEdge()
+			if err := r.loadPolicy(e.Primary, cfg.Primary.Policy); err != nil {
 				return err
 			}
-			cfg.Helper.DialUDP = heard.dialUDP
+			cfg.Helper.DialUDP = listeners.dialUDP
 			cfg.Helper.Limits = func() policy.Limits { return e.Policy().Rules().Device(name).Limits }
 			h, err := helper.New(cfg.Helper.Config, name, helper.Identity{Key: key, Trust: trust}, slog.Default(), rec)
 			if err != nil {
 				return err
 			}
-			r.useCaps(e.Owns, e.Policy().Rules, h.Spent, e.Spent)
-			h.ShareWith(e.DirectFlows)
-			h.FindWith(findPipes)
-			if err := r.useOnload(cfg.Helper.Onload, cfg.Helper.Config, key, h); err != nil {
+			r.enforceCaps(e.IsOwnName, e.Policy().Rules, h.CapReached, e.CapReached)
+			h.SetOwnFlows(e.DirectFlows)
+			h.SetDiscovery(findPrimaries)
+			if err := r.initOnload(cfg.Helper.Onload, cfg.Helper.Config, key, h); err != nil {
 				return err
 			}
-			if err := r.keepFacts(e.FactsChanged, h.FactsChanged); err != nil {
+			if err := r.initFacts(e.SetFacts, h.SetFacts); err != nil {
 				return err
 			}
-			about := wire.PairAbout{Roles: wire.PairPrimary | wire.PairHelper, Name: deviceName(name), Port: e.pipePort()}
-			r.helperInviter(cmd, key, cfg.Helper.Config, about)
-			r.pairsAs(key, about)
+			about := wire.PairIdentity{Roles: wire.PairPrimary | wire.PairHelper, Name: resolveName(name), Port: e.pipePort()}
+			r.newHelperInviter(cmd, key, cfg.Helper.Config, about)
+			r.enablePairing(key, about)
 			start := time.Now()
-			slog.Info("primary and helper are up", e.addresses("name", name, "id", key.ID())...)
-			return r.serve(cmd.Context(), dual{e, lending{h, nil, r.onload}}, serve.Role{
-				Describe: func(why bool) api.Status {
-					st, now := r.describe(key, name, start), h.Status()
-					e.describe(&st, why)
-					st.Helper, st.Pipes = helperStatus(now), append(st.Pipes, helperPipes(now)...)
-					st.Refused = append(st.Refused, refusals(h.Refusals())...)
+			slog.Info("primary and helper are up", e.logAddresses("name", name, "id", key.ID())...)
+			return r.serveRole(cmd.Context(), dualRole{e, helperRole{h, nil, r.onload}}, serve.Role{
+				Status: func(why bool) api.Status {
+					st, now := r.baseStatus(key, name, start), h.Status()
+					e.addPrimaryStatus(&st, why)
+					st.Helper, st.Pipes = toAPIHelperStatus(now), append(st.Pipes, listHelperPipes(now)...)
+					st.Refused = append(st.Refused, toAPIRefusals(h.Refusals())...)
 					return st
 				},
-				Subflows: func() []api.Subflow { return relayed(h.Status(), name) },
+				Subflows: func() []api.BondSubflow { return listRelayedSubflows(h.Status(), name) },
 				Streams:  e.Streams,
 				Flows:    e.Flows,
 				CloseSubflow: func(bond string, path uint32) error {
@@ -132,34 +132,34 @@ the two shows a code, by mpbond accept, which the other is told: mpbond pair
 					}
 					return e.CloseSubflow(bond, path)
 				},
-				ResetStream: e.ResetStream, ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow, Chunk: e.Chunk, Policy: policyOf(e.Primary),
+				ResetStream: e.ResetStream, ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow, MarkChunk: e.MarkChunk, Policy: policyKeeper(e.Primary),
 			})
 		},
 	}
-	r.flags(cmd)
+	r.addFlags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "what this device calls itself; empty: as [primary] says, or its host name")
 	return cmd
 }
 
-// dual is a primary and a helper in one process.
-type dual struct {
-	edged
-	lending
+// dualRole is a primary and a helper in one process.
+type dualRole struct {
+	primaryRole
+	helperRole
 }
 
 // Run serves both until ctx ends or one of them fails.
-func (d dual) Run(ctx context.Context) error {
+func (d dualRole) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.edged.Run(ctx) })
-	g.Go(func() error { return d.lending.Run(ctx) })
+	g.Go(func() error { return d.primaryRole.Run(ctx) })
+	g.Go(func() error { return d.helperRole.Run(ctx) })
 	return g.Wait()
 }
 
 // Facts are what this device tells of itself.
-func (d dual) Facts() wire.Facts { return d.lending.Facts() }
+func (d dualRole) Facts() wire.Facts { return d.helperRole.Facts() }
 
 // TrustChanged tells both.
-func (d dual) TrustChanged() {
-	d.edged.TrustChanged()
-	d.lending.TrustChanged()
+func (d dualRole) TrustChanged() {
+	d.primaryRole.TrustChanged()
+	d.helperRole.TrustChanged()
 }

@@ -36,9 +36,9 @@ code 3 then.
 With --json each event is one object on one line. One with missed_events tells
 how many were lost since this program was too slow, or since they were too old.`,
 		Example: `  mpbond events
-  mpbond events --all --json | jq 'select(.kind == "path_down")'`,
+  mpbond events --all --json | jq 'select(.kind == "subflow_down")'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return events(cmd.Context(), cmd.OutOrStdout(), o)
+			return followEvents(cmd.Context(), cmd.OutOrStdout(), o)
 		},
 	}
 	cmd.Flags().StringVar(&o.socket, "socket", "", "listen to the mpbond at this `PATH` only")
@@ -47,11 +47,11 @@ how many were lost since this program was too slow, or since they were too old.`
 	return cmd
 }
 
-// events shows the events of all mpbonds until ctx ends, which is no error, or
+// followEvents shows the events of all mpbonds until ctx ends, which is no error, or
 // one of them does.
-func events(ctx context.Context, w io.Writer, o eventsOptions) error {
+func followEvents(ctx context.Context, w io.Writer, o eventsOptions) error {
 	sockets, roles := []string{}, []string{}
-	for _, path := range socketsOf(o.socket) {
+	for _, path := range statusSockets(o.socket) {
 		c := client.New(path)
 		s, err := c.Status(ctx, false)
 		c.Close()
@@ -63,7 +63,7 @@ func events(ctx context.Context, w io.Writer, o eventsOptions) error {
 		}
 	}
 	if len(sockets) == 0 {
-		return nobodyRuns()
+		return notRunningError()
 	}
 	interrupted := ctx.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -72,10 +72,10 @@ func events(ctx context.Context, w io.Writer, o eventsOptions) error {
 	var mu sync.Mutex // of w
 	for i := range sockets {
 		all.Go(func() {
-			cancel(listen(ctx, sockets[i], o.all, func(n client.News) error {
+			cancel(streamEvents(ctx, sockets[i], o.all, func(n client.Update) error {
 				mu.Lock()
 				defer mu.Unlock()
-				return showNews(w, roles[i], n, o.asJSON)
+				return printEvent(w, roles[i], n, o.asJSON)
 			}))
 		})
 	}
@@ -88,8 +88,8 @@ func events(ctx context.Context, w io.Writer, o eventsOptions) error {
 	}
 }
 
-// listen hands on what is told at a socket until ctx ends or show fails.
-func listen(ctx context.Context, socket string, all bool, show func(client.News) error) error {
+// streamEvents hands on what is told at a socket until ctx ends or show fails.
+func streamEvents(ctx context.Context, socket string, all bool, show func(client.Update) error) error {
 	c := client.New(socket)
 	defer c.Close()
 	after := client.Now
@@ -107,32 +107,32 @@ func listen(ctx context.Context, socket string, all bool, show func(client.News)
 	return nil
 }
 
-// eventLine is an event with --json.
-type eventLine struct {
+// eventJSON is an event with --json.
+type eventJSON struct {
 	Role string `json:"role"`
 	*api.Event
 	MissedEvents uint64 `json:"missed_events,omitempty"`
 }
 
-func showNews(w io.Writer, role string, n client.News, asJSON bool) error {
+func printEvent(w io.Writer, role string, n client.Update, asJSON bool) error {
 	if n.Change == nil && n.Position.MissedEvents == 0 {
 		return nil
 	}
 	switch {
 	case asJSON && n.Change != nil:
-		return cli.PrintJSON(w, eventLine{Role: role, Event: n.Change})
+		return cli.PrintJSON(w, eventJSON{Role: role, Event: n.Change})
 	case asJSON:
-		return cli.PrintJSON(w, eventLine{Role: role, MissedEvents: n.Position.MissedEvents})
+		return cli.PrintJSON(w, eventJSON{Role: role, MissedEvents: n.Position.MissedEvents})
 	case n.Change == nil:
 		_, err := fmt.Fprintf(w, "%s: %d events are missing here\n", role, n.Position.MissedEvents)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s  %s: %s\n", n.Change.T.Local().Format("15:04:05.000"), role, text.Printable(eventWords(*n.Change)))
+	_, err := fmt.Fprintf(w, "%s  %s: %s\n", n.Change.T.Local().Format("15:04:05.000"), role, text.Printable(describeEvent(*n.Change)))
 	return err
 }
 
-// eventWords tells people what happened.
-func eventWords(e api.Event) string {
+// describeEvent tells people what happened.
+func describeEvent(e api.Event) string {
 	because := ""
 	if e.Reason != "" {
 		because = " (" + e.Reason + ")"
@@ -152,25 +152,25 @@ func eventWords(e api.Event) string {
 		return e.Device + " is paused"
 	case trace.DeviceResumed:
 		return e.Device + " may be used again"
-	case trace.DeviceRests:
+	case trace.DeviceSuspended:
 		return e.Device + " rests: " + e.Reason
-	case trace.DeviceAllowed:
+	case trace.DeviceUnsuspended:
 		return e.Device + " may carry again"
-	case trace.PathUp:
-		return fmt.Sprintf("subflow %d by %s joined%s", e.Path, e.Device, because)
-	case trace.PathDown:
-		return fmt.Sprintf("subflow %d by %s ended%s", e.Path, e.Device, because)
-	case trace.PathSilent:
-		return fmt.Sprintf("subflow %d is silent, %v go over others", e.Path, e.Bytes)
+	case trace.SubflowUp:
+		return fmt.Sprintf("subflow %d by %s joined%s", e.Subflow, e.Device, because)
+	case trace.SubflowDown:
+		return fmt.Sprintf("subflow %d by %s ended%s", e.Subflow, e.Device, because)
+	case trace.SubflowSilent:
+		return fmt.Sprintf("subflow %d is silent, %v go over others", e.Subflow, e.Bytes)
 	case trace.PipeUp:
 		return fmt.Sprintf("pipe with %s at %s is ready", e.Device, e.Text)
 	case trace.PipeDown:
-		if e.Path != 0 {
-			return fmt.Sprintf("pipe of subflow %d with %s broke", e.Path, e.Device)
+		if e.Subflow != 0 {
+			return fmt.Sprintf("pipe of subflow %d with %s broke", e.Subflow, e.Device)
 		}
 		return fmt.Sprintf("pipe with %s ended%s", e.Device, because)
 	case trace.PipeMoved:
-		text := fmt.Sprintf("subflow %d by %s goes on over the pipe at %s%s", e.Path, e.Device, e.Text, because)
+		text := fmt.Sprintf("subflow %d by %s goes on over the pipe at %s%s", e.Subflow, e.Device, e.Text, because)
 		if e.GapMs > 0 {
 			text += fmt.Sprintf(", after %v", time.Duration(e.GapMs*float64(time.Millisecond)).Round(time.Millisecond))
 		}
@@ -181,11 +181,11 @@ func eventWords(e api.Event) string {
 		return e.Device + " is nearly at its cap: " + e.Text
 	case trace.CapReached:
 		return e.Device + ": " + e.Text
-	case trace.CapOver:
+	case trace.CapCleared:
 		return e.Device + " has room again: " + e.Text
-	case trace.CellHeard:
+	case trace.CellReceived:
 		return "the cells of " + e.Device + " are heard"
-	case trace.CellSilent:
+	case trace.CellLost:
 		return "the cells of " + e.Device + " are not heard, senders are told nothing of them: " + e.Reason
 	case trace.PolicyRefused:
 		return "the policy stays as it was: " + e.Text
@@ -195,14 +195,14 @@ func eventWords(e api.Event) string {
 		return fmt.Sprintf("subflow %d of %s ended, %v relayed%s", e.Relay, e.Device, e.Bytes, because)
 	case trace.StreamOpen:
 		return fmt.Sprintf("stream %d to %s opened", e.Stream, e.Text)
-	case trace.StreamTreated:
+	case trace.StreamClassChanged:
 		return fmt.Sprintf("stream %d goes on in mode %s", e.Stream, e.Text)
 	case trace.StreamClose:
 		return fmt.Sprintf("stream %d closed, %v received%s", e.Stream, e.Bytes, because)
 	case trace.FlowOpen:
 		return fmt.Sprintf("datagram flow %d opened", e.Flow)
 	case trace.FlowMove:
-		return fmt.Sprintf("datagram flow %d goes over subflow %d%s", e.Flow, e.Path, because)
+		return fmt.Sprintf("datagram flow %d goes over subflow %d%s", e.Flow, e.Subflow, because)
 	case trace.FlowClose:
 		return fmt.Sprintf("datagram flow %d closed, %d datagrams%s", e.Flow, e.Count, because)
 	}

@@ -13,13 +13,13 @@ import (
 	"mpbond/node/primary"
 )
 
-// keepFacts makes what keeps the facts of this device, which tells each of those.
-func (r *role) keepFacts(tell ...func(facts.Facts)) error {
+// initFacts makes what keeps the facts of this device, which tells each of those.
+func (r *role) initFacts(onChange ...func(facts.Facts)) error {
 	path, err := factsPath()
 	if err != nil {
 		return err
 	}
-	changes, stop := watch(path)
+	changes, stop := watchFile(path)
 	sources := []facts.Source{&facts.File{Path: path, Changes: changes, Stop: stop, Log: slog.Default()}}
 	if bus := facts.OpenBus(); bus != nil {
 		sources = append(sources, bus)
@@ -28,55 +28,55 @@ func (r *role) keepFacts(tell ...func(facts.Facts)) error {
 	// Who asks for radios holds locks that the keeper's callers may wait for.
 	var known atomic.Pointer[facts.Facts]
 	r.facts.OnChange(func(f facts.Facts) { known.Store(&f) })
-	r.usage.Meter(func(link string, internet bool) wire.Radio { return radioOf(*known.Load(), link, internet) })
-	for _, f := range tell {
+	r.usage.MeterRadios(func(link string, internet bool) wire.Radio { return radioKind(*known.Load(), link, internet) })
+	for _, f := range onChange {
 		r.facts.OnChange(f)
 	}
 	return nil
 }
 
-// radioOf is the kind of radio of a link of this device. What was told of the link
+// radioKind is the kind of radio of a link of this device. What was told of the link
 // by which it reaches the Internet holds for links that do.
-func radioOf(f facts.Facts, link string, internet bool) wire.Radio {
+func radioKind(f facts.Facts, link string, internet bool) wire.Radio {
 	if kind := mydevice.RadioOf(link); kind != wire.RadioNone {
 		return kind
 	}
 	if internet {
-		return f.Of(link).Radio
+		return f.ForLink(link).Radio
 	}
 	return f.Links[link].Radio
 }
 
-// tellFacts takes what the API is told.
-func (r *role) tellFacts(told api.Facts) error {
-	f, err := facts.FromAPI(told)
+// updateFacts takes what the API is told.
+func (r *role) updateFacts(reported api.Facts) error {
+	f, err := facts.FromAPI(reported)
 	if err == nil {
-		r.facts.Tell(f)
+		r.facts.Report(f)
 	}
 	return err
 }
 
-// describeFacts adds to devices, this one and the peers in their order, what is
+// addDeviceFacts adds to devices, this one and the peers in their order, what is
 // known of them, and what their radios took.
-func (r *role) describeFacts(list []api.Device, peers []identity.Peer, d device) {
+func (r *role) addDeviceFacts(list []api.Device, peers []identity.Peer, d runningRole) {
 	if s, ok := d.(interface{ Copied(identity.PublicKey) bool }); ok {
 		for i, p := range peers {
-			list[i+1].Copied = s.Copied(p.Key)
+			list[i+1].KeyCopied = s.Copied(p.Key)
 		}
 	}
 	if r.facts == nil {
 		return
 	}
-	self := r.facts.Facts().Of("")
+	self := r.facts.Facts().ForLink("")
 	if h, ok := d.(interface{ Facts() wire.Facts }); ok {
 		self = h.Facts()
 	}
 	list[0].Facts = facts.ToAPI(self)
-	for _, u := range r.usage.Radios() {
-		list[0].Radios = append(list[0].Radios, api.Radio{Link: u.Link, Kind: u.Radio.String(), Joules: milli(u.Joules)})
+	for _, u := range r.usage.RadioUsage() {
+		list[0].Radios = append(list[0].Radios, api.Radio{Link: u.Link, Kind: u.Radio.String(), Joules: roundMilli(u.Joules)})
 	}
 	of, ok := d.(interface {
-		HelperOf(identity.PublicKey) primary.HelperState
+		HelperOf(identity.PublicKey) primary.HelperInfo
 	})
 	if !ok {
 		return
@@ -84,10 +84,10 @@ func (r *role) describeFacts(list []api.Device, peers []identity.Peer, d device)
 	for i, p := range peers {
 		d, h := &list[i+1], of.HelperOf(p.Key)
 		d.Facts = facts.ToAPI(h.Facts)
-		if p.Is(identity.RoleHelper) {
-			d.Tier, d.Rests, d.LastPipe = h.Tier.String(), h.Rests, h.LastPipe
-			if policy.Costs(h.Radio) {
-				d.Radios = []api.Radio{{Link: h.Facts.Link, Kind: h.Radio.String(), Joules: milli(h.Took)}}
+		if p.HasRole(identity.RoleHelper) {
+			d.Tier, d.Suspended, d.LastPipe = h.Tier.String(), h.Suspended, h.LastPipe
+			if policy.UsesEnergy(h.Radio) {
+				d.Radios = []api.Radio{{Link: h.Facts.Link, Kind: h.Radio.String(), Joules: roundMilli(h.RadioEnergy)}}
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func TestRadioOf(t *testing.T) {
 		{"wlan7", true, wire.RadioWiFi}, {"usb7", true, wire.RadioWiFi}, {"usb7", false, wire.RadioWiFi},
 		{"hs7", true, wire.RadioCellular}, {"hs7", false, wire.RadioNone},
 	} {
-		if got := radioOf(f, c.link, c.internet); got != c.want {
+		if got := radioKind(f, c.link, c.internet); got != c.want {
 			t.Errorf("%s, by the Internet %v: %v, want %v", c.link, c.internet, got, c.want)
 		}
 	}
@@ -34,10 +34,10 @@ func TestStatusOfRadios(t *testing.T) {
 	var page bytes.Buffer
 	printDevices(&page, api.Status{Devices: []api.Device{
 		{Name: "laptop", Self: true, Radios: []api.Radio{{Link: "wlan0", Kind: "WiFi"}, {Link: "wwan0", Kind: "cellular", Joules: 12.6}}},
-		{Name: "phone", Rests: "it is hot", Facts: &api.KnownFacts{Facts: api.Facts{TemperatureC: &heat}}, Radios: []api.Radio{{Kind: "cellular", Joules: 2345}}},
+		{Name: "phone", Suspended: "it is hot", Facts: &api.KnownFacts{Facts: api.Facts{TemperatureC: &heat}}, Radios: []api.Radio{{Kind: "cellular", Joules: 2345}}},
 		{Name: "box"},
 	}})
-	for _, want := range []string{"laptop: about 12.6 J by cellular wwan0\n", "phone: it rests: it is hot, 31.5 °C, about 2.35 kJ by cellular\n"} {
+	for _, want := range []string{"laptop: about 12.6 J by cellular wwan0\n", "phone: suspended: it is hot, 31.5 °C, about 2.35 kJ by cellular\n"} {
 		if !strings.Contains(page.String(), want) || strings.Contains(page.String(), "box:") {
 			t.Errorf("no %q in\n%s", want, &page)
 		}

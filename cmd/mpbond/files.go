@@ -14,8 +14,8 @@ import (
 // trustPath is the trust file.
 func trustPath() (string, error) { return cli.InHome("trust.toml") }
 
-// placesPath is what the primary has learnt of places.
-func placesPath() (string, error) { return cli.InHome("places.json") }
+// locationsPath is what the primary has learnt of places.
+func locationsPath() (string, error) { return cli.InHome("places.json") }
 
 // factsPath is what somebody else may write of this device.
 func factsPath() (string, error) { return cli.InHome("facts.toml") }
@@ -36,10 +36,10 @@ func policyPath(config string) (string, error) {
 // usagePath is what the links carried for a role.
 func usagePath(role string) (string, error) { return cli.InHome("usage-" + role + ".jsonl") }
 
-// planPath is what the link of a role's mobile plan carried, permitPath the permit that
+// dataPlanPath is what the link of a role's mobile plan carried, permitPath the permit that
 // its operator gave.
-func planPath(role string) (string, error)   { return cli.InHome("plan-" + role + ".jsonl") }
-func permitPath(role string) (string, error) { return cli.InHome("permit-" + role + ".jsonl") }
+func dataPlanPath(role string) (string, error) { return cli.InHome("plan-" + role + ".jsonl") }
+func permitPath(role string) (string, error)   { return cli.InHome("permit-" + role + ".jsonl") }
 
 // primaryUsagePath is that of the primary that runs here when one does: by itself or
 // as a part of dual, whichever was told last.
@@ -68,11 +68,11 @@ func loadConfig(path, role string, into any) error {
 	if err != nil {
 		return err
 	}
-	if err := actFor(home); err != nil {
+	if err := useOwnerRights(home); err != nil {
 		return err
 	}
 	if path != "" {
-		if err := actFor(path); err != nil {
+		if err := useOwnerRights(path); err != nil {
 			return err
 		}
 		return config.Load(path, into)
@@ -82,7 +82,7 @@ func loadConfig(path, role string, into any) error {
 		return err
 	}
 	path = filepath.Join(dir, role+".toml")
-	if err := actFor(path); err != nil {
+	if err := useOwnerRights(path); err != nil {
 		return err
 	}
 	if _, err := userfile.Stat(path); errors.Is(err, os.ErrNotExist) {
@@ -91,6 +91,6 @@ func loadConfig(path, role string, into any) error {
 	return config.Load(path, into)
 }
 
-func actFor(path string) error {
-	return fault.New(fault.Permission, userfile.ActFor(path), "run mpbond as the user to whom the directory belongs")
+func useOwnerRights(path string) error {
+	return fault.New(fault.Permission, userfile.ActAsOwnerOf(path), "run mpbond as the user to whom the directory belongs")
 }

@@ -38,7 +38,7 @@ func TestDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []string{
-			"\nEnvironment=MPBOND_HOME=" + cli.RootState + "\n",
+			"\nEnvironment=MPBOND_HOME=" + cli.RootStateDir + "\n",
 			"/mpbond " + role + " --config @sysconfdir@/mpbond/" + role + ".toml --socket " + api.SocketPath(role) + "\n",
 		} {
 			if !strings.Contains(string(unit), want) {

@@ -85,20 +85,20 @@ http:// they are left out.`,
   mpbond get --onload -o photos https://example.org/1.jpg https://example.org/2.jpg`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.onload {
-				g, err := newOnloadGet(o, args)
+				g, err := newOnloadTask(o, args)
 				if err != nil {
 					return err
 				}
-				return g.command(cmd)
+				return g.runAndPrint(cmd)
 			}
 			if len(args) > 1 || len(o.interfaces) > 0 || o.scheduler != "" {
 				return cli.UsageError("several URLs, and --interface, are for --onload")
 			}
-			g, err := newGet(o, args[0])
+			g, err := newGetTask(o, args[0])
 			if err != nil {
 				return err
 			}
-			res, err := g.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			res, err := g.runDownload(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ http:// they are left out.`,
 	cmd.Flags().StringVarP(&o.file, "output", "o", "", "write to this `FILE` (default: the last part of the URL); with --onload also a directory")
 	cmd.Flags().StringVar(&o.sha256, "sha256", "", "refuse data with another SHA-256 than `HEX`")
 	cmd.Flags().BoolVar(&o.onload, "onload", false, "fetch without a server, over helpers' own lines and this device's at once")
-	o.flags(cmd)
+	o.addFlags(cmd)
 	cmd.Flags().StringSliceVar(&o.interfaces, "interface", nil, "with --onload: a network interface of this device to use; may be repeated")
 	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "with --onload: the item scheduler, for comparisons")
 	_ = cmd.Flags().MarkHidden("scheduler") // none is better than the default: see docs/onload.md
@@ -141,17 +141,17 @@ func (r getResult) String() string {
 	return s
 }
 
-// get is one download.
-type get struct {
+// getTask is one download.
+type getTask struct {
 	getOptions
-	url     *url.URL
-	sum     []byte // wanted SHA-256, or nil
-	keep    bool   // an existing file must not be replaced
-	secrets *fetch.Secrets
+	url        *url.URL
+	wantSHA256 []byte // wanted SHA-256, or nil
+	noReplace  bool   // an existing file must not be replaced
+	secrets    *fetch.Secrets
 }
 
-func newGet(o getOptions, rawURL string) (*get, error) {
-	g := &get{getOptions: o}
+func newGetTask(o getOptions, rawURL string) (*getTask, error) {
+	g := &getTask{getOptions: o}
 	var err error
 	if g.url, err = url.Parse(rawURL); err != nil {
 		return nil, fault.New(fault.Usage, err, "write the URL like https://example.org/file")
@@ -159,11 +159,11 @@ func newGet(o getOptions, rawURL string) (*get, error) {
 	if g.url.Scheme != "http" && g.url.Scheme != "https" || g.url.Host == "" {
 		return nil, fault.New(fault.Usage, fmt.Errorf("%q is no web address", rawURL), "write the URL like https://example.org/file")
 	}
-	if g.secrets, err = o.secretOptions.read(rawURL); err != nil {
+	if g.secrets, err = o.secretOptions.loadSecrets(rawURL); err != nil {
 		return nil, err
 	}
 	if o.sha256 != "" {
-		if g.sum, err = hex.DecodeString(o.sha256); err != nil || len(g.sum) != sha256.Size {
+		if g.wantSHA256, err = hex.DecodeString(o.sha256); err != nil || len(g.wantSHA256) != sha256.Size {
 			return nil, cli.UsageError("--sha256 needs %d hexadecimal digits", 2*sha256.Size)
 		}
 	}
@@ -171,21 +171,21 @@ func newGet(o getOptions, rawURL string) (*get, error) {
 	return g, nil
 }
 
-// chooseFile takes the file's name, in a directory, from the URL if none was given. Then
+// chooseOutputFile takes the file's name, in a directory, from the URL if none was given. Then
 // it must not be there.
-func (g *get) chooseFile(dir string) error {
-	if err := g.nameFile(dir); err != nil {
+func (g *getTask) chooseOutputFile(dir string) error {
+	if err := g.setOutputName(dir); err != nil {
 		return err
 	}
-	if _, err := userfile.Lstat(g.file); g.keep && err == nil {
+	if _, err := userfile.Lstat(g.file); g.noReplace && err == nil {
 		return fault.New(fault.Exists, fmt.Errorf("%s is already there", g.file), "to replace it, give it as --output "+g.file)
 	}
 	return nil
 }
 
-func (g *get) nameFile(dir string) error {
+func (g *getTask) setOutputName(dir string) error {
 	if g.file == "" {
-		g.keep = true
+		g.noReplace = true
 		if g.file = path.Base(g.url.Path); g.file == "." || g.file == "/" || g.file == ".." || g.file == "-" || strings.ContainsAny(g.file, "/\x00") {
 			return fault.New(fault.Usage, fmt.Errorf("%s names no file", g.url.Redacted()), "give a name with --output")
 		}
@@ -194,26 +194,26 @@ func (g *get) nameFile(dir string) error {
 	return nil
 }
 
-// run downloads. Progress goes to stderr, if that is a terminal.
-func (g *get) run(ctx context.Context, stdout, stderr io.Writer) (res getResult, err error) {
+// runDownload downloads. Progress goes to stderr, if that is a terminal.
+func (g *getTask) runDownload(ctx context.Context, stdout, stderr io.Writer) (res getResult, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := client.New(g.socket)
 	defer c.Close()
-	status, err := primaryStatus(ctx, c)
+	status, err := queryPrimary(ctx, c)
 	if err != nil {
 		return res, err
 	}
-	if err := g.chooseFile("."); err != nil {
+	if err := g.chooseOutputFile("."); err != nil {
 		return res, err
 	}
 	begin := time.Now()
-	d, err := g.open(ctx, c, status)
+	d, err := g.openDownload(ctx, c, status)
 	if err != nil {
-		return res, explainGet(err)
+		return res, addDownloadHint(err)
 	}
-	defer d.close()
-	if d.target, err = cli.OpenTarget(g.file, g.keep, stdout); err != nil {
+	defer d.closeBody()
+	if d.target, err = cli.OpenTarget(g.file, g.noReplace, stdout); err != nil {
 		return res, err
 	}
 	defer d.target.Abandon()
@@ -226,14 +226,14 @@ func (g *get) run(ctx context.Context, stdout, stderr io.Writer) (res getResult,
 		d.notes = io.Discard
 	}
 	d.progress = startProgress(ctx, progressConfig{c, status, unit.Bytes(d.size), screen})
-	err = d.run(ctx)
+	err = d.copyToEnd(ctx)
 	took := time.Since(begin)
-	devices := d.progress.stop(err == nil)
-	n := unit.Bytes(d.n)
+	devices := d.progress.finishBars(err == nil)
+	n := unit.Bytes(d.written)
 	if err != nil {
-		return res, explainGet(fmt.Errorf("after %s: %w", n.Decimal(), err))
+		return res, addDownloadHint(fmt.Errorf("after %s: %w", n.Decimal(), err))
 	}
-	if err := g.verify(d.n, d.size, d.digest); err != nil {
+	if err := g.verifyContent(d.written, d.size, d.digest); err != nil {
 		return res, err
 	}
 	if err := d.target.Finish(); err != nil {
@@ -243,8 +243,8 @@ func (g *get) run(ctx context.Context, stdout, stderr io.Writer) (res getResult,
 		hex.EncodeToString(d.digest.Sum(nil)), devices}, nil
 }
 
-// reachable turns the address a proxy listens on into one to connect to.
-func reachable(address string) string {
+// dialAddress turns the address a proxy listens on into one to connect to.
+func dialAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return address
@@ -255,7 +255,7 @@ func reachable(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-func explainGet(err error) error {
+func addDownloadHint(err error) error {
 	var known *fault.Error
 	var op *net.OpError
 	switch {
@@ -273,13 +273,13 @@ func explainGet(err error) error {
 	return err
 }
 
-// verify checks size and digest of what was received.
-func (g *get) verify(n, promised int64, digest hash.Hash) error {
+// verifyContent checks size and digest of what was received.
+func (g *getTask) verifyContent(n, promised int64, digest hash.Hash) error {
 	if promised >= 0 && n != promised {
 		return fault.New(fault.Integrity, fmt.Errorf("received %d bytes of the %d promised", n, promised), "try again")
 	}
-	if got := digest.Sum(nil); g.sum != nil && string(got) != string(g.sum) {
-		return fault.New(fault.Integrity, fmt.Errorf("SHA-256 is %x instead of %x", got, g.sum), "the file is another one than expected; nothing was written")
+	if got := digest.Sum(nil); g.wantSHA256 != nil && string(got) != string(g.wantSHA256) {
+		return fault.New(fault.Integrity, fmt.Errorf("SHA-256 is %x instead of %x", got, g.wantSHA256), "the file is another one than expected; nothing was written")
 	}
 	return nil
 }

@@ -21,30 +21,30 @@ import (
 	"mpbond/onload/fetch"
 )
 
-// doneFile is a line of a journal: a file that a download of several has brought.
-type doneFile struct {
+// finishedFile is a line of a journal: a file that a download of several has brought.
+type finishedFile struct {
 	URL    string `json:"url"`
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"`
 }
 
-// doneFiles is what an earlier run of the same command has brought, and a journal of what
+// finishedFiles is what an earlier run of the same command has brought, and a journal of what
 // this one brings. Of one URL there is none: its file is there, or not.
-type doneFiles struct {
-	left   []fetch.Object
-	there  []fetch.Got
-	failed []fetch.Failed
-	err    error // that of failed
-	over   bool  // all is there: nothing need be known any more
+type finishedFiles struct {
+	remaining []fetch.Object
+	existing  []fetch.Fetched
+	failed    []fetch.Failed
+	err       error // that of failed
+	complete  bool  // all is there: nothing need be known any more
 
 	mu      sync.Mutex
 	journal *store.Journal // nil: none
-	where   string
+	path    string
 }
 
-// openDone tells what is left of the command.
-func (g *onloadGet) openDone() (*doneFiles, error) {
-	d := &doneFiles{left: g.objects}
+// openFinished tells what is left of the command.
+func (g *onloadTask) openFinished() (*finishedFiles, error) {
+	d := &finishedFiles{remaining: g.objects}
 	if len(g.objects) < 2 {
 		return d, nil
 	}
@@ -53,13 +53,13 @@ func (g *onloadGet) openDone() (*doneFiles, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256([]byte(dir + "\n" + strings.Join(g.urls, "\n")))
-	if d.where, err = cli.InHome(fmt.Sprintf("get-%x.jsonl", sum[:8])); err != nil {
+	if d.path, err = cli.InHome(fmt.Sprintf("get-%x.jsonl", sum[:8])); err != nil {
 		return nil, err
 	}
-	known := map[string]doneFile{}
+	known := map[string]finishedFile{}
 	var damage error
-	d.journal, damage, err = store.Open(d.where, time.Second, func(line []byte) error {
-		var f doneFile
+	d.journal, damage, err = store.Open(d.path, time.Second, func(line []byte) error {
+		var f finishedFile
 		err := json.Unmarshal(line, &f)
 		known[f.File] = f
 		return err
@@ -70,25 +70,25 @@ func (g *onloadGet) openDone() (*doneFiles, error) {
 	if err = errors.Join(err, damage); err != nil {
 		slog.Warn("what an earlier run has brought is not all known", "err", err)
 	}
-	d.left = nil
+	d.remaining = nil
 	for _, o := range g.objects {
-		d.sort(o, known[o.File])
+		d.classifyFile(o, known[o.File])
 	}
 	return d, nil
 }
 
-// sort tells of an object whether it is there already.
-func (d *doneFiles) sort(o fetch.Object, known doneFile) {
+// classifyFile tells of an object whether it is there already.
+func (d *finishedFiles) classifyFile(o fetch.Object, known finishedFile) {
 	f, err := userfile.Open(o.File)
 	if err != nil {
-		d.left = append(d.left, o)
+		d.remaining = append(d.remaining, o)
 		return
 	}
 	defer f.Close()
 	sum := sha256.New()
 	n, err := io.Copy(sum, f)
 	if got := fmt.Sprintf("%x", sum.Sum(nil)); err == nil && known.URL == o.URL && known.SHA256 == got {
-		d.there = append(d.there, fetch.Got{URL: o.URL, File: o.File, Bytes: unit.Bytes(n), Resumed: unit.Bytes(n), SHA256: got})
+		d.existing = append(d.existing, fetch.Fetched{URL: o.URL, File: o.File, Bytes: unit.Bytes(n), Resumed: unit.Bytes(n), SHA256: got})
 		return
 	}
 	err = fault.New(fault.Exists, fmt.Errorf("%s is already there", text.Printable(o.File)), "move it away, or have another directory with --output")
@@ -96,30 +96,30 @@ func (d *doneFiles) sort(o fetch.Object, known doneFile) {
 	d.err = errors.Join(d.err, err)
 }
 
-// note writes that a file is whole.
-func (d *doneFiles) note(o fetch.Got) {
+// recordFinished writes that a file is whole.
+func (d *finishedFiles) recordFinished(o fetch.Fetched) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.journal == nil {
 		return
 	}
-	if err := d.journal.Append(doneFile{o.URL, o.File, o.SHA256}); err != nil {
+	if err := d.journal.Append(finishedFile{o.URL, o.File, o.SHA256}); err != nil {
 		slog.Warn("it cannot be kept that a file is done", "file", o.File, "err", err)
 	}
 }
 
-// with adds what was there before.
-func (d *doneFiles) with(r fetch.Result) fetch.Result {
-	r.Objects = append(d.there, r.Objects...)
+// mergeResult adds what was there before.
+func (d *finishedFiles) mergeResult(r fetch.Result) fetch.Result {
+	r.Objects = append(d.existing, r.Objects...)
 	r.Failed = append(d.failed, r.Failed...)
 	return r
 }
 
-// close ends it, and tells what was in the way.
-func (d *doneFiles) close() error {
+// closeJournal ends it, and tells what was in the way.
+func (d *finishedFiles) closeJournal() error {
 	if d.journal != nil {
-		if d.over {
-			_ = userfile.Remove(d.where) // while it is locked
+		if d.complete {
+			_ = userfile.Remove(d.path) // while it is locked
 		}
 		_ = d.journal.Close() // at worst a file is in the way the next time
 	}

@@ -17,7 +17,7 @@ import (
 // TestGetOnloadGoesOn: the same command with several URLs fetches what is missing, and
 // nothing else; --output makes the directory.
 func TestGetOnloadGoesOn(t *testing.T) {
-	home(t)
+	newHome(t)
 	t.Chdir(t.TempDir())
 	var broken atomic.Bool
 	var asked atomic.Int64
@@ -31,7 +31,7 @@ func TestGetOnloadGoesOn(t *testing.T) {
 	defer s.Close()
 	get := func(file string) (res onloadResult, code int, errs string) {
 		t.Helper()
-		code, out, errs := mpbond(t, "get", "--onload", "--json", "--interface", "lo", "-o", file, s.URL+"/1.jpg", s.URL+"/2.jpg", s.URL+"/3.jpg")
+		code, out, errs := runProgram(t, "get", "--onload", "--json", "--interface", "lo", "-o", file, s.URL+"/1.jpg", s.URL+"/2.jpg", s.URL+"/3.jpg")
 		if err := json.Unmarshal([]byte(out), &res); err != nil {
 			t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
 		}

@@ -29,37 +29,37 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// ownLine names this device's own line, by the route that it has.
-const ownLine = "this device"
+// localLinkName names this device's own line, by the route that it has.
+const localLinkName = "this device"
 
 // onloadResult is what `mpbond get --onload --json` prints.
 type onloadResult struct {
-	Objects []fetch.Got    `json:"objects"`
-	Failed  []fetch.Failed `json:"failed"`
-	Bytes   unit.Bytes     `json:"bytes"`  // of the objects, without what was there
-	Wasted  unit.Bytes     `json:"wasted"` // fetched besides
-	Seconds float64        `json:"seconds"`
-	RateBps unit.Rate      `json:"rate_bps"`
-	Devices []onloadShare  `json:"devices"`
+	Objects []fetch.Fetched `json:"objects"`
+	Failed  []fetch.Failed  `json:"failed"`
+	Bytes   unit.Bytes      `json:"bytes"`  // of the objects, without what was there
+	Wasted  unit.Bytes      `json:"wasted"` // fetched besides
+	Seconds float64         `json:"seconds"`
+	RateBps unit.Rate       `json:"rate_bps"`
+	Devices []onloadShare   `json:"devices"`
 }
 
 type onloadShare struct {
-	fetch.Share
-	Of float64 `json:"share"` // of the bytes of all devices, 0 to 1
+	fetch.DeviceUsage
+	Fraction float64 `json:"share"` // of the bytes of all devices, 0 to 1
 }
 
 func newOnloadResult(r fetch.Result) onloadResult {
-	out := onloadResult{Objects: append([]fetch.Got{}, r.Objects...), Failed: append([]fetch.Failed{}, r.Failed...), Seconds: r.Took.Seconds()}
+	out := onloadResult{Objects: append([]fetch.Fetched{}, r.Objects...), Failed: append([]fetch.Failed{}, r.Failed...), Seconds: r.Duration.Seconds()}
 	for _, o := range r.Objects {
 		out.Bytes += o.Bytes - o.Resumed
 	}
-	out.Devices, out.Wasted = onloadShares(r.Devices)
-	out.RateBps = unit.RateOf(out.Bytes, r.Took)
+	out.Devices, out.Wasted = computeShares(r.Devices)
+	out.RateBps = unit.RateOf(out.Bytes, r.Duration)
 	return out
 }
 
-// onloadShares is who did how much, and what of it was for nothing.
-func onloadShares(devices []fetch.Share) (list []onloadShare, wasted unit.Bytes) {
+// computeShares is who did how much, and what of it was for nothing.
+func computeShares(devices []fetch.DeviceUsage) (list []onloadShare, wasted unit.Bytes) {
 	var all unit.Bytes
 	for _, d := range devices {
 		all, wasted = all+d.Bytes, wasted+d.Wasted
@@ -70,14 +70,14 @@ func onloadShares(devices []fetch.Share) (list []onloadShare, wasted unit.Bytes)
 	return list, wasted
 }
 
-// sharesText is that for people: a line for each.
-func sharesText(devices []onloadShare) (s string) {
+// formatShares is that for people: a line for each.
+func formatShares(devices []onloadShare) (s string) {
 	width := 0
 	for _, d := range devices {
 		width = max(width, len(d.Device))
 	}
 	for _, d := range devices {
-		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, text.Printable(d.Device), 100*d.Of, d.Bytes.Decimal())
+		s += fmt.Sprintf("\n  %-*s %5.1f %%  %v", width, text.Printable(d.Device), 100*d.Fraction, d.Bytes.Decimal())
 		if d.Wasted > 0 {
 			s += fmt.Sprintf(", %s of it for nothing", d.Wasted.Decimal())
 		}
@@ -87,7 +87,7 @@ func sharesText(devices []onloadShare) (s string) {
 
 // String is the result for people.
 func (r onloadResult) String() string {
-	what, done := countOf(len(r.Objects), "file"), 0
+	what, done := formatCount(len(r.Objects), "file"), 0
 	if len(r.Objects) == 1 {
 		what = text.Printable(r.Objects[0].File)
 	}
@@ -105,11 +105,11 @@ func (r onloadResult) String() string {
 	if done > 0 {
 		s += fmt.Sprintf("\n  %d of them were there from an earlier run", done)
 	}
-	return s + sharesText(r.Devices)
+	return s + formatShares(r.Devices)
 }
 
-// onloadGet is downloads without a server.
-type onloadGet struct {
+// onloadTask is downloads without a server.
+type onloadTask struct {
 	getOptions
 	objects []fetch.Object
 	dir     string // that is made, if it is not there
@@ -119,8 +119,8 @@ type onloadGet struct {
 	log     *slog.Logger
 }
 
-func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
-	g := &onloadGet{getOptions: o, urls: urls, log: slog.Default()}
+func newOnloadTask(o getOptions, urls []string) (*onloadTask, error) {
+	g := &onloadTask{getOptions: o, urls: urls, log: slog.Default()}
 	if o.socket != "" {
 		return nil, cli.UsageError("--socket is of a primary, which --onload does without")
 	}
@@ -128,7 +128,7 @@ func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 		return nil, cli.UsageError("with --onload the parts come in any order: name a file with --output")
 	}
 	var err error
-	if g.secrets, err = o.secretOptions.read(urls...); err != nil {
+	if g.secrets, err = o.secretOptions.loadSecrets(urls...); err != nil {
 		return nil, err
 	}
 	st, err := userfile.Stat(o.file)
@@ -150,13 +150,13 @@ func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 		in, o.file = o.file, "" // the URL's
 	}
 	for _, url := range urls {
-		one, err := newGet(o, url)
+		one, err := newGetTask(o, url)
 		switch {
 		case err != nil:
 		case len(urls) > 1: // what is there may be so from an earlier run
-			err = one.nameFile(in)
+			err = one.setOutputName(in)
 		default:
-			err = one.chooseFile(in)
+			err = one.chooseOutputFile(in)
 		}
 		if err != nil {
 			return nil, err
@@ -165,7 +165,7 @@ func newOnloadGet(o getOptions, urls []string) (*onloadGet, error) {
 			return nil, cli.UsageError("two of the URLs are of the name %s", text.Printable(one.file))
 		}
 		names[one.file] = true
-		g.objects = append(g.objects, fetch.Object{URL: url, File: one.file, Keep: one.keep, SHA256: one.sum})
+		g.objects = append(g.objects, fetch.Object{URL: url, File: one.file, KeepExisting: one.noReplace, SHA256: one.wantSHA256})
 	}
 	return g, nil
 }
@@ -181,18 +181,18 @@ func findHelpers(ctx context.Context, ledger tcp.Ledger) (list []fetch.Device, e
 	if err != nil {
 		return nil, err
 	}
-	found, err := relay.Finder{Key: key, Trust: trust, Look: findOnload, Options: tcp.Options{Mark: aroundTUN(), Ledger: ledger}}.Find(ctx)
+	found, err := relay.Finder{Key: key, Trust: trust, Discover: findOnloadHelpers, Options: tcp.Options{Mark: bypassMark(), Ledger: ledger}}.Find(ctx)
 	for _, d := range found {
 		list = append(list, fetch.Device{Name: d.Helper.Name, Transport: d.Transport(), Helper: true, Metered: d.Metered})
 	}
 	if len(list) == 0 && err == nil {
-		err = notFound(trust.ByRole(identity.RoleHelper))
+		err = helpersNotFound(trust.ByRole(identity.RoleHelper))
 	}
 	return list, err
 }
 
-// notFound is why no helper carries anything, nil if each is paused.
-func notFound(helpers []identity.Peer) error {
+// helpersNotFound is why no helper carries anything, nil if each is paused.
+func helpersNotFound(helpers []identity.Peer) error {
 	var names []string
 	for _, p := range helpers {
 		if !p.Paused {
@@ -206,20 +206,20 @@ func notFound(helpers []identity.Peer) error {
 		"start `mpbond helper --onload=200MB` there, on this network; where multicast does not pass, pair again with its address: `mpbond pair CODE@ADDRESS`")
 }
 
-// aroundTUN is the mark of sockets that go around a bond that takes all.
-func aroundTUN() int {
+// bypassMark is the mark of sockets that go around a bond that takes all.
+func bypassMark() int {
 	if tun.Present() && os.Geteuid() == 0 {
 		return tcp.OwnMark
 	}
 	return 0 // or through the bond, which does no harm
 }
 
-// noLowat leaves it to the kernel how much it holds unsent.
-const noLowat = 1 << 30
+// noLowWatermark leaves it to the kernel how much it holds unsent.
+const noLowWatermark = 1 << 30
 
-// ownLines are this device's lines: by the route that it has, or the interfaces that
+// openLocalLinks are this device's lines: by the route that it has, or the interfaces that
 // are named. The ledger is told of their connections.
-func ownLines(interfaces []string, ledger tcp.Ledger) (list []fetch.Device, err error) {
+func openLocalLinks(interfaces []string, ledger tcp.Ledger) (list []fetch.Device, err error) {
 	for i, name := range interfaces {
 		if slices.Contains(interfaces[:i], name) {
 			return nil, cli.UsageError("--interface %s is given twice", text.Printable(name))
@@ -233,10 +233,10 @@ func ownLines(interfaces []string, ledger tcp.Ledger) (list []fetch.Device, err 
 		names = []string{""}
 	}
 	for _, name := range names {
-		opt := tcp.Options{Interface: name, Mark: aroundTUN()}
+		opt := tcp.Options{Interface: name, Mark: bypassMark()}
 		d := &net.Dialer{Control: opt.Bind, Timeout: headerTimeout / 2}
 		d.SetMultipathTCP(false)
-		opt.Ledger, opt.NotSentLowat = ledger, noLowat
+		opt.Ledger, opt.NotSentLowat = ledger, noLowWatermark
 		dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := d.DialContext(ctx, network, addr)
 			if err != nil {
@@ -248,28 +248,28 @@ func ownLines(interfaces []string, ledger tcp.Ledger) (list []fetch.Device, err 
 			}
 			return counted, nil
 		}
-		list = append(list, fetch.Device{Name: cmp.Or(name, ownLine), Transport: transfer.NewLine(dial)})
+		list = append(list, fetch.Device{Name: cmp.Or(name, localLinkName), Transport: transfer.NewTransport(dial)})
 	}
 	return list, nil
 }
 
-// run downloads. Progress goes to stderr, if that is a terminal.
-func (g *onloadGet) run(ctx context.Context, stderr io.Writer) (res onloadResult, err error) {
+// runDownload downloads. Progress goes to stderr, if that is a terminal.
+func (g *onloadTask) runDownload(ctx context.Context, stderr io.Writer) (res onloadResult, err error) {
 	scheduler, err := board.New(cmp.Or(g.scheduler, board.Default))
 	if err != nil {
 		return res, err
 	}
-	notes := io.Writer(&shared{w: stderr})
+	notes := io.Writer(&lockedWriter{w: stderr})
 	if g.quiet {
 		notes = io.Discard
 	}
-	done, err := g.openDone()
+	done, err := g.openFinished()
 	if err != nil {
 		return res, err
 	}
-	if len(done.left) == 0 {
-		done.over = len(done.failed) == 0
-		return newOnloadResult(done.with(fetch.Result{})), done.close()
+	if len(done.remaining) == 0 {
+		done.complete = len(done.failed) == 0
+		return newOnloadResult(done.mergeResult(fetch.Result{})), done.closeJournal()
 	}
 	if g.dir != "" {
 		if err := userfile.MkdirAll(g.dir, 0o777); err != nil {
@@ -282,7 +282,7 @@ func (g *onloadGet) run(ctx context.Context, stderr io.Writer) (res onloadResult
 		return res, err
 	}
 	defer use.close()
-	devices, err := ownLines(g.interfaces, use.Ledger(policy.ForDirect))
+	devices, err := openLocalLinks(g.interfaces, use.LedgerFor(policy.ForDirect))
 	if err != nil {
 		return res, err
 	}
@@ -291,36 +291,36 @@ func (g *onloadGet) run(ctx context.Context, stderr io.Writer) (res onloadResult
 		screen = stderr
 	}
 	bars := newOnloadBars(screen, notes)
-	if text := exposedText(g.secrets, g.urls); text != "" {
-		fmt.Fprintln(bars.above(notes), text)
+	if text := describeExposed(g.secrets, g.urls); text != "" {
+		fmt.Fprintln(bars.writerAbove(notes), text)
 	}
-	search := searchHelpers(ctx, use.finder(g.find), len(devices) == 1, bars.above(notes))
-	defer search.end()
-	cfg := fetch.Config{Devices: devices, Joins: search.found, Objects: done.left, Secrets: g.secrets, Whole: done.note, Scheduler: scheduler, UserAgent: "mpbond/" + cli.Version, Mode: cli.NewFileMode(), Log: g.log}
-	cfg.Progress = bars.draw
+	search := startHelperSearch(ctx, use.helperFinder(g.find), len(devices) == 1, bars.writerAbove(notes))
+	defer search.stopSearch()
+	cfg := fetch.Config{Devices: devices, NewDevices: search.found, Objects: done.remaining, Secrets: g.secrets, OnVerified: done.recordFinished, Scheduler: scheduler, UserAgent: "mpbond/" + cli.Version, Mode: cli.NewFileMode(), Log: g.log}
+	cfg.OnProgress = bars.drawProgress
 	r, err := fetch.Get(ctx, cfg)
-	search.end()
-	bars.end(err == nil)
+	search.stopSearch()
+	bars.finishBars(err == nil)
 	if errors.Is(err, context.Canceled) {
 		err = fault.New(fault.Other, errors.New("interrupted"), "what came is kept, if it can be gone on with: the same command does")
 	}
 	if err == nil {
-		done.over = len(done.failed) == 0
+		done.complete = len(done.failed) == 0
 	}
-	return newOnloadResult(done.with(r)), errors.Join(explainOnload(err), done.close())
+	return newOnloadResult(done.mergeResult(r)), errors.Join(addOnloadHint(err), done.closeJournal())
 }
 
-// explainOnload gives errors without a kind what can be done about them.
-func explainOnload(err error) error {
+// addOnloadHint gives errors without a kind what can be done about them.
+func addOnloadHint(err error) error {
 	if fault.Is(err, fault.Other) && fault.HintOf(err) == "" {
-		return explainGet(err)
+		return addDownloadHint(err)
 	}
 	return err
 }
 
-// command downloads, and tells what came of it, also if some objects are missing.
-func (g *onloadGet) command(cmd *cobra.Command) error {
-	res, err := g.run(cmd.Context(), cmd.ErrOrStderr())
+// runAndPrint downloads, and tells what came of it, also if some objects are missing.
+func (g *onloadTask) runAndPrint(cmd *cobra.Command) error {
+	res, err := g.runDownload(cmd.Context(), cmd.ErrOrStderr())
 	switch {
 	case len(res.Objects) == 0 && err != nil && (!g.asJSON || len(res.Failed) == 0):
 	case g.asJSON:

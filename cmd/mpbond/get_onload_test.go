@@ -26,8 +26,8 @@ import (
 	"mpbond/onload/relay"
 )
 
-// site serves the same file at every path, a little slowly.
-func site(t *testing.T) (url string, data []byte) {
+// serveSite serves the same file at every path, a little slowly.
+func serveSite(t *testing.T) (url string, data []byte) {
 	t.Helper()
 	data = make([]byte, 4<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
@@ -37,29 +37,29 @@ func site(t *testing.T) (url string, data []byte) {
 			return
 		}
 		w.Header().Set("ETag", `"v1"`)
-		http.ServeContent(&slow{w, 80 * unit.Mbps}, r, "x.bin", time.Time{}, bytes.NewReader(data))
+		http.ServeContent(&slowWriter{w, 80 * unit.Mbps}, r, "x.bin", time.Time{}, bytes.NewReader(data))
 	}))
 	t.Cleanup(s.Close)
 	return s.URL, data
 }
 
-// slow writes at a rate.
-type slow struct {
+// slowWriter writes at a rate.
+type slowWriter struct {
 	http.ResponseWriter
 	rate unit.Rate
 }
 
-func (s *slow) Write(p []byte) (int, error) {
+func (s *slowWriter) Write(p []byte) (int, error) {
 	time.Sleep(s.rate.Time(unit.Bytes(len(p)))) // the rate
 	return s.ResponseWriter.Write(p)
 }
 
-// phone is a helper that relays, and the way to it.
-func phone(t *testing.T) fetch.Device {
-	return fetch.Device{Name: "phone", Transport: toPhone(t).Transport()}
+// newPhone is a helper that relays, and the way to it.
+func newPhone(t *testing.T) fetch.Device {
+	return fetch.Device{Name: "phone", Transport: dialPhone(t).Transport()}
 }
 
-func toPhone(t *testing.T) *relay.Dialer {
+func dialPhone(t *testing.T) *relay.Dialer {
 	t.Helper()
 	var keys [2]*identity.Key
 	for i := range keys {
@@ -79,8 +79,8 @@ func toPhone(t *testing.T) *relay.Dialer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := relay.New(relay.Config{Key: keys[1], Trust: trust, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-		May: func(context.Context, identity.Peer, string) error { return nil }, Log: slog.New(slog.DiscardHandler)})
+	r := relay.New(relay.Config{Key: keys[1], Trust: trust, AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		CheckAllowed: func(context.Context, identity.Peer, string) error { return nil }, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Serve(ctx, l) }()
@@ -90,28 +90,28 @@ func toPhone(t *testing.T) *relay.Dialer {
 
 // TestGetOnload: this device and a helper fetch one file together, through a real relay.
 func TestGetOnload(t *testing.T) {
-	home(t)
+	newHome(t)
 	t.Chdir(t.TempDir())
-	url, data := site(t)
-	g, err := newOnloadGet(getOptions{sha256: fmt.Sprintf("%x", sha256.Sum256(data)), quiet: true}, []string{url + "/file.bin"})
+	url, data := serveSite(t)
+	g, err := newOnloadTask(getOptions{sha256: fmt.Sprintf("%x", sha256.Sum256(data)), quiet: true}, []string{url + "/file.bin"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	helper := phone(t)
+	helper := newPhone(t)
 	g.find = func(context.Context) ([]fetch.Device, error) { return []fetch.Device{helper}, nil }
-	res, err := g.run(t.Context(), t.Output())
+	res, err := g.runDownload(t.Context(), t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile("file.bin"); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if len(res.Devices) != 2 || res.Devices[0].Device != ownLine || res.Devices[1].Device != "phone" || res.Bytes != unit.Bytes(len(data)) {
+	if len(res.Devices) != 2 || res.Devices[0].Device != localLinkName || res.Devices[1].Device != "phone" || res.Bytes != unit.Bytes(len(data)) {
 		t.Fatalf("%+v", res)
 	}
 	for _, d := range res.Devices {
-		if d.Of < 0.2 {
-			t.Errorf("%s had %.0f %%", d.Device, 100*d.Of)
+		if d.Fraction < 0.2 {
+			t.Errorf("%s had %.0f %%", d.Device, 100*d.Fraction)
 		}
 	}
 	text := res.String()
@@ -121,10 +121,10 @@ func TestGetOnload(t *testing.T) {
 }
 
 func TestGetOnloadAlone(t *testing.T) {
-	home(t)
+	newHome(t)
 	t.Chdir(t.TempDir())
-	url, data := site(t)
-	code, out, errs := mpbond(t, "get", "--onload", "--json", "--interface", "lo", url+"/a", url+"/b")
+	url, data := serveSite(t)
+	code, out, errs := runProgram(t, "get", "--onload", "--json", "--interface", "lo", url+"/a", url+"/b")
 	var res onloadResult
 	if err := json.Unmarshal([]byte(out), &res); code != cli.ExitOK || err != nil {
 		t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
@@ -136,22 +136,22 @@ func TestGetOnloadAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Again: never over the first, unless its name is given; what one lacks does not harm others.
-	code, _, errs = mpbond(t, "get", "--onload", url+"/a")
+	code, _, errs = runProgram(t, "get", "--onload", url+"/a")
 	if code != cli.ExitFailure || !strings.Contains(errs, "already there") {
 		t.Errorf("code %d: %s", code, errs)
 	}
-	code, _, errs = mpbond(t, "get", "--onload", "-o", "a", url+"/b")
+	code, _, errs = runProgram(t, "get", "--onload", "-o", "a", url+"/b")
 	if code != cli.ExitOK || !strings.Contains(errs, "a: 4.19 MB in") {
 		t.Errorf("code %d: %s", code, errs)
 	}
-	code, _, errs = mpbond(t, "get", "--onload", "-o", "dir", url+"/a", url+"/none")
+	code, _, errs = runProgram(t, "get", "--onload", "-o", "dir", url+"/a", url+"/none")
 	if _, err := os.Stat("dir/a"); err != nil || code != cli.ExitFailure || !strings.Contains(errs, "dir/none: the web server answered 404") || !strings.Contains(errs, "dir/a") {
 		t.Errorf("code %d, %v: %s", code, err, errs)
 	}
 }
 
 func TestGetOnloadRefuses(t *testing.T) {
-	home(t)
+	newHome(t)
 	t.Chdir(t.TempDir())
 	url := "http://127.0.0.1:1"
 	for _, c := range []struct {
@@ -173,25 +173,25 @@ func TestGetOnloadRefuses(t *testing.T) {
 		{"--onload ftp://x/a", cli.ExitUsage, "web address"},
 		{"--onload --interface none0 " + url + "/a", cli.ExitUsage, "none0"},
 		{"--onload --scheduler x " + url + "/a", cli.ExitUsage, "auto"},
-		{"--onload " + url + "/a", cli.ExitNoConn, "refused"},
+		{"--onload " + url + "/a", cli.ExitNoConnection, "refused"},
 	} {
-		code, out, errs := mpbond(t, append([]string{"get"}, strings.Fields(c.args)...)...)
+		code, out, errs := runProgram(t, append([]string{"get"}, strings.Fields(c.args)...)...)
 		if code != c.code || !strings.Contains(errs, c.text) {
 			t.Errorf("%s: code %d, want %d and %q:\n%s%s", c.args, code, c.code, c.text, out, errs)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	g, err := newOnloadGet(getOptions{}, []string{url + "/a"})
+	g, err := newOnloadTask(getOptions{}, []string{url + "/a"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.run(ctx, t.Output()); err == nil || !strings.Contains(err.Error(), "interrupted") {
+	if _, err := g.runDownload(ctx, t.Output()); err == nil || !strings.Contains(err.Error(), "interrupted") {
 		t.Error(err)
 	}
 	g.find = func(context.Context) ([]fetch.Device, error) { return nil, errors.New("no network") }
 	var said bytes.Buffer
-	if _, err := g.run(t.Context(), &said); err == nil || !strings.Contains(said.String(), "no network") {
+	if _, err := g.runDownload(t.Context(), &said); err == nil || !strings.Contains(said.String(), "no network") {
 		t.Error(err, said.String())
 	}
 	if list, _ := os.ReadDir("."); len(list) > 0 {

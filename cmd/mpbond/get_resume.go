@@ -24,24 +24,24 @@ import (
 
 // Limits of a download that was interrupted.
 const (
-	mostAnew       = 3           // times that it begins anew
-	resumePatience = time.Minute // without a byte
-	firstPause     = 200 * time.Millisecond
-	mostPause      = 5 * time.Second
+	maxRestarts   = 3           // times that it begins anew
+	resumeTimeout = time.Minute // without a byte
+	minRetryDelay = 200 * time.Millisecond
+	maxRetryDelay = 5 * time.Second
 )
 
 // download is a file on its way through the primary. What a restart of the primary or the
 // server interrupts goes on where it was, if the web server names the version of the file.
 type download struct {
-	*get
+	*getTask
 	client    *client.Client
-	answer    *http.Response // of the last request
+	response  *http.Response // of the last request
 	validator string         // for If-Range; "": the file begins anew
 	etag      string
 	modified  string
 	size      int64 // -1: not known
-	n         int64 // bytes written
-	anew      int
+	written   int64 // bytes written
+	restarts  int
 	target    *cli.Target
 	digest    hash.Hash
 	progress  *progress
@@ -49,47 +49,47 @@ type download struct {
 	out       io.Writer // all of these
 }
 
-// open makes the first request.
-func (g *get) open(ctx context.Context, c *client.Client, s api.Status) (*download, error) {
-	d := &download{get: g, client: c, digest: sha256.New()}
+// openDownload makes the first request.
+func (g *getTask) openDownload(ctx context.Context, c *client.Client, s api.Status) (*download, error) {
+	d := &download{getTask: g, client: c, digest: sha256.New()}
 	var err error
-	if d.answer, err = g.request(ctx, s, 0, ""); err != nil {
+	if d.response, err = g.sendRequest(ctx, s, 0, ""); err != nil {
 		return nil, err
 	}
-	if d.answer.StatusCode != http.StatusOK {
-		d.answer.Body.Close()
-		return nil, fmt.Errorf("the web server answered %s", text.Printable(d.answer.Status))
+	if d.response.StatusCode != http.StatusOK {
+		d.response.Body.Close()
+		return nil, fmt.Errorf("the web server answered %s", text.Printable(d.response.Status))
 	}
-	d.take()
+	d.applyHeaders()
 	return d, nil
 }
 
-func (d *download) close() { d.answer.Body.Close() }
+func (d *download) closeBody() { d.response.Body.Close() }
 
-// take takes in what a 200 says of the file.
-func (d *download) take() {
-	d.size = d.answer.ContentLength
-	d.etag, d.modified, _ = fetch.Validators(d.answer.Header)
+// applyHeaders takes in what a 200 says of the file.
+func (d *download) applyHeaders() {
+	d.size = d.response.ContentLength
+	d.etag, d.modified, _ = fetch.Validators(d.response.Header)
 	if d.validator = d.etag; d.validator == "" {
 		d.validator = d.modified
 	}
 }
 
-// request sends a request for the file from a byte on through the primary's proxy, and
+// sendRequest sends a request for the file from a byte on through the primary's proxy, and
 // returns the answer, its body still to be read.
-func (g *get) request(ctx context.Context, s api.Status, from int64, validator string) (*http.Response, error) {
-	way := &http.Transport{
+func (g *getTask) sendRequest(ctx context.Context, s api.Status, from int64, validator string) (*http.Response, error) {
+	transport := &http.Transport{
 		DisableCompression:    true, // the file as it is
 		DisableKeepAlives:     true, // one request
 		ResponseHeaderTimeout: headerTimeout,
 		TLSHandshakeTimeout:   headerTimeout,
 	}
 	if s.HTTP != "" {
-		way.DialContext = proxied{reachable(s.HTTP)}.DialContext
+		transport.DialContext = proxyDialer{dialAddress(s.HTTP)}.DialContext
 	} else {
-		way.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5h", Host: reachable(s.SOCKS)}) // h: names are resolved at the server
+		transport.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5h", Host: dialAddress(s.SOCKS)}) // h: names are resolved at the server
 	}
-	web := &http.Client{Jar: g.secrets.Jar(), Transport: g.secrets.Transport(way, false)}
+	web := &http.Client{Jar: g.secrets.Jar(), Transport: g.secrets.Transport(transport, false)}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url.String(), nil)
 	if err != nil {
 		return nil, err
@@ -102,43 +102,43 @@ func (g *get) request(ctx context.Context, s api.Status, from int64, validator s
 	return web.Do(req)
 }
 
-// run brings the file to its end.
-func (d *download) run(ctx context.Context) error {
+// copyToEnd brings the file to its end.
+func (d *download) copyToEnd(ctx context.Context) error {
 	d.out = io.MultiWriter(d.target, d.digest, d.progress)
 	var pause backoff.Backoff
 	for last := time.Now(); ; {
-		before := d.n
+		before := d.written
 		err := d.copyBody()
-		d.answer.Body.Close()
-		if err == nil || !d.canGoOn(err) || d.n == before && time.Since(last) > resumePatience {
+		d.response.Body.Close()
+		if err == nil || !d.canResume(err) || d.written == before && time.Since(last) > resumeTimeout {
 			return err
 		}
-		if d.n != before {
+		if d.written != before {
 			last = time.Now()
 			pause.Reset()
-			fmt.Fprintf(d.notes, "interrupted after %s, goes on: %s\n", unit.Bytes(d.n).Decimal(), text.Printable(err.Error()))
+			fmt.Fprintf(d.notes, "interrupted after %s, goes on: %s\n", unit.Bytes(d.written).Decimal(), text.Printable(err.Error()))
 		}
 		for {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(pause.Double(firstPause, mostPause)):
+			case <-time.After(pause.Double(minRetryDelay, maxRetryDelay)):
 			}
-			again := d.reopen(ctx)
-			if again == nil {
+			retryErr := d.resumeOrRestart(ctx)
+			if retryErr == nil {
 				break
 			}
-			if errors.As(again, new(finalError)) || time.Since(last) > resumePatience {
-				return fmt.Errorf("interrupted (%v), and the rest cannot be had: %w", err, again)
+			if errors.As(retryErr, new(permanentError)) || time.Since(last) > resumeTimeout {
+				return fmt.Errorf("interrupted (%v), and the rest cannot be had: %w", err, retryErr)
 			}
 		}
 	}
 }
 
-// finalError is one that will not be another one later.
-type finalError struct{ error }
+// permanentError is one that will not be another one later.
+type permanentError struct{ error }
 
-func (e finalError) Unwrap() error { return e.error }
+func (e permanentError) Unwrap() error { return e.error }
 
 // writeError is of the output.
 type writeError struct{ error }
@@ -149,15 +149,15 @@ func (e writeError) Unwrap() error { return e.error }
 func (d *download) copyBody() error {
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := d.answer.Body.Read(buf)
+		n, err := d.response.Body.Read(buf)
 		if n > 0 {
 			if _, err := d.out.Write(buf[:n]); err != nil {
 				return writeError{err}
 			}
-			d.n += int64(n)
+			d.written += int64(n)
 		}
 		switch {
-		case errors.Is(err, io.EOF) && d.size >= 0 && d.n < d.size:
+		case errors.Is(err, io.EOF) && d.size >= 0 && d.written < d.size:
 			return io.ErrUnexpectedEOF
 		case errors.Is(err, io.EOF):
 			return nil
@@ -167,73 +167,73 @@ func (d *download) copyBody() error {
 	}
 }
 
-// canGoOn reports whether it makes sense to ask for the rest.
-func (d *download) canGoOn(err error) bool {
+// canResume reports whether it makes sense to ask for the rest.
+func (d *download) canResume(err error) bool {
 	if errors.As(err, new(writeError)) || errors.Is(err, context.Canceled) {
 		return false
 	}
-	return d.validator != "" || d.target.File != nil && d.anew < mostAnew
+	return d.validator != "" || d.target.File != nil && d.restarts < maxRestarts
 }
 
-// reopen asks for the rest, or for all where that cannot be had.
-func (d *download) reopen(ctx context.Context) error {
-	s, err := primaryStatus(ctx, d.client)
+// resumeOrRestart asks for the rest, or for all where that cannot be had.
+func (d *download) resumeOrRestart(ctx context.Context) error {
+	s, err := queryPrimary(ctx, d.client)
 	if err != nil {
 		return err
 	}
-	a, err := d.request(ctx, s, d.n, d.validator)
+	a, err := d.sendRequest(ctx, s, d.written, d.validator)
 	if err != nil {
 		return err
 	}
-	d.answer = a
+	d.response = a
 	switch c := a.StatusCode; {
-	case c == http.StatusPartialContent && d.n > 0 && d.validator != "":
+	case c == http.StatusPartialContent && d.written > 0 && d.validator != "":
 		etag, modified, _ := fetch.Validators(a.Header)
-		_, end, of, err := fetch.Part(a, unit.Bytes(d.n), board.Unknown)
+		_, end, of, err := fetch.ParsePartialResponse(a, unit.Bytes(d.written), board.Unknown)
 		if err == nil && (end != of || d.size >= 0 && int64(of) != d.size || d.etag != "" && etag != d.etag || d.etag == "" && modified != d.modified) {
 			err = errors.New("the web server sends a part of another version")
 		}
 		if err != nil {
 			a.Body.Close()
-			return finalError{fault.New(fault.Integrity, err, "try again")}
+			return permanentError{fault.New(fault.Integrity, err, "try again")}
 		}
 		d.size = int64(of)
 		return nil
 	case c == http.StatusOK:
-		return d.beginAnew()
+		return d.restartDownload()
 	case c >= 500 || c == http.StatusTooManyRequests:
 		a.Body.Close()
 		return fmt.Errorf("the web server answered %s", text.Printable(a.Status))
 	}
 	a.Body.Close()
-	return finalError{fmt.Errorf("the web server answered %s", text.Printable(a.Status))}
+	return permanentError{fmt.Errorf("the web server answered %s", text.Printable(a.Status))}
 }
 
-// beginAnew forgets what was written: the answer has all of the file.
-func (d *download) beginAnew() error {
+// restartDownload forgets what was written: the answer has all of the file.
+func (d *download) restartDownload() error {
 	f := d.target.File
-	d.anew++
+	d.restarts++
 	switch {
-	case d.n == 0:
-	case f == nil || d.anew > mostAnew:
-		d.answer.Body.Close()
-		return finalError{fault.New(fault.Integrity, errors.New("the web server does not send the rest of the same file"), "try again")}
+	case d.written == 0:
+	case f == nil || d.restarts > maxRestarts:
+		d.response.Body.Close()
+		return permanentError{fault.New(fault.Integrity, errors.New("the web server does not send the rest of the same file"), "try again")}
 	default:
 		why := "its server has another version of it now, or no ranges"
 		if d.validator == "" {
 			why = "its server does not name the version of it"
 		}
-		fmt.Fprintf(d.notes, "starting over, %s discarded: %s\n", unit.Bytes(d.n).Decimal(), why)
+		fmt.Fprintf(d.notes, "starting over, %s discarded: %s\n", unit.Bytes(d.written).Decimal(), why)
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return finalError{err}
+			return permanentError{err}
 		}
 		if err := f.Truncate(0); err != nil {
-			return finalError{err}
+			return permanentError{err}
 		}
-		d.n = 0
+		d.written = 0
 		d.digest.Reset()
 		d.progress.reset()
 	}
-	d.take()
+	d.applyHeaders()
 	return nil
 }

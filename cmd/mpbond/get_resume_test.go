@@ -22,41 +22,41 @@ import (
 	"mpbond/internal/cli/clitest"
 )
 
-// breaking is a web server whose first answers break off.
-type breaking struct {
+// breakingServer is a web server whose first answers break off.
+type breakingServer struct {
 	breaks int
 	asked  atomic.Int64
 	serve  func(w http.ResponseWriter, r *http.Request, n int64) // the n-th request
 }
 
-func (b *breaking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (b *breakingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n := b.asked.Add(1)
 	if n <= int64(b.breaks) {
-		w = &broken{ResponseWriter: w, left: 100_000}
+		w = &brokenWriter{ResponseWriter: w, remaining: 100_000}
 	}
 	b.serve(w, r, n)
 }
 
-// broken takes so many bytes and then ends the connection.
-type broken struct {
+// brokenWriter takes so many bytes and then ends the connection.
+type brokenWriter struct {
 	http.ResponseWriter
-	left int
+	remaining int
 }
 
-func (b *broken) Write(p []byte) (int, error) {
-	if len(p) > b.left {
-		_, _ = b.ResponseWriter.Write(p[:b.left])
+func (b *brokenWriter) Write(p []byte) (int, error) {
+	if len(p) > b.remaining {
+		_, _ = b.ResponseWriter.Write(p[:b.remaining])
 		b.ResponseWriter.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	}
-	b.left -= len(p)
+	b.remaining -= len(p)
 	return b.ResponseWriter.Write(p)
 }
 
 // TestGetGoesOn: what breaks off goes on where it was, if the server names the version of the
 // file; else it begins anew. It is never a mixture.
 func TestGetGoesOn(t *testing.T) {
-	newWorld(t, true)
+	newTestSite(t, true)
 	data, later := make([]byte, fileSize), make([]byte, fileSize)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
 	_, _ = rand.NewChaCha8([32]byte{2}).Read(later)
@@ -110,17 +110,17 @@ func TestGetGoesOn(t *testing.T) {
 		"always cut": {1000, func(w http.ResponseWriter, r *http.Request, _ int64) { content(w, r, "", data) }, nil, "cut short", cli.ExitIntegrity, cli.ExitIntegrity},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &breaking{breaks: c.breaks, serve: c.serve}
+			b := &breakingServer{breaks: c.breaks, serve: c.serve}
 			site := httptest.NewServer(b)
 			defer site.Close()
 			file := strings.ReplaceAll(name, " ", "")
-			code, _, errs := mpbond(t, "get", "-o", file, site.URL+"/x")
+			code, _, errs := runProgram(t, "get", "-o", file, site.URL+"/x")
 			got, _ := os.ReadFile(file)
 			if code != c.code || !bytes.Equal(got, c.want) || !strings.Contains(errs, c.says) {
 				t.Errorf("code %d, %d bytes: %s", code, len(got), errs)
 			}
 			b.asked.Store(0)
-			code, out, errs := mpbond(t, "get", "-q", "-o", "-", site.URL+"/x")
+			code, out, errs := runProgram(t, "get", "-q", "-o", "-", site.URL+"/x")
 			if code != c.stream || code == cli.ExitOK && (out != string(c.want) || errs != "") {
 				t.Errorf("to a stream: code %d, %d bytes: %s", code, len(out), errs)
 			}
@@ -167,7 +167,7 @@ server { listen %[2]s; root %[1]s; limit_rate 2m; } }`, dir, web)
 		_ = cmd.Process.Signal(syscall.SIGKILL)
 		_ = cmd.Wait()
 	}
-	homes := [2]string{filepath.Join(dir, "server"), home(t)}
+	homes := [2]string{filepath.Join(dir, "server"), newHome(t)}
 	var keys [2]*identity.Key
 	for i, h := range homes {
 		if keys[i], err = identity.CreateKey(filepath.Join(h, "device.key")); err != nil {
@@ -185,15 +185,15 @@ server { listen %[2]s; root %[1]s; limit_rate 2m; } }`, dir, web)
 		}
 	}
 	server := func() *exec.Cmd {
-		return start(program("server", "--listen", listen, "--allow", "127.0.0.0/8"), homes[0])
+		return start(newProcess("server", "--listen", listen, "--allow", "127.0.0.0/8"), homes[0])
 	}
 	primary := func() *exec.Cmd {
-		return start(program("primary", "--proxy", proxy, "--transparent", "0", "--pipe", ""), homes[1])
+		return start(newProcess("primary", "--proxy", proxy, "--transparent", "0", "--pipe", ""), homes[1])
 	}
 	start(exec.Command(nginx, "-e", "stderr", "-c", dir+"/conf"), "")
 	s, p := server(), primary()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if all, err := ask(t.Context(), socketsOf(""), false); err == nil && len(all[0].Bonds) > 0 && len(all[0].Bonds[0].Paths) > 0 {
+		if all, err := queryStatus(t.Context(), statusSockets(""), false); err == nil && len(all[0].Bonds) > 0 && len(all[0].Bonds[0].Subflows) > 0 {
 			break
 		} else if time.Now().After(end) {
 			t.Fatal("there is no bond", err)
@@ -201,7 +201,7 @@ server { listen %[2]s; root %[1]s; limit_rate 2m; } }`, dir, web)
 	}
 	t.Chdir(t.TempDir())
 	var said bytes.Buffer
-	get := program("get", "--sha256", fmt.Sprintf("%x", sha256.Sum256(data)), "http://"+web+"/big")
+	get := newProcess("get", "--sha256", fmt.Sprintf("%x", sha256.Sum256(data)), "http://"+web+"/big")
 	get.Stderr = io.MultiWriter(&said, t.Output())
 	if err := get.Start(); err != nil {
 		t.Fatal(err)

@@ -26,24 +26,24 @@ type secretOptions struct {
 	netrcFile        string
 }
 
-func (o *secretOptions) flags(cmd *cobra.Command) {
+func (o *secretOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVarP(&o.headers, "header", "H", nil, "send this `NAME:VALUE` to the hosts of the URLs; may be repeated")
 	cmd.Flags().StringArrayVarP(&o.cookies, "cookie", "b", nil, "send cookies: `NAME=VALUE|FILE`, where FILE is a cookie file of Netscape's form; may be repeated")
 	cmd.Flags().BoolVarP(&o.netrc, "netrc", "n", false, "take names and passwords from ~/.netrc")
 	cmd.Flags().StringVar(&o.netrcFile, "netrc-file", "", "take names and passwords from this `FILE`")
 }
 
-// ownHeaders are those that a download sets by itself.
-var ownHeaders = []string{"Range", "If-Range", "Accept-Encoding", "Connection", "Content-Length", "Transfer-Encoding"}
+// reservedHeaders are those that a download sets by itself.
+var reservedHeaders = []string{"Range", "If-Range", "Accept-Encoding", "Connection", "Content-Length", "Transfer-Encoding"}
 
-// read returns the secrets for some URLs.
-func (o *secretOptions) read(urls ...string) (*fetch.Secrets, error) {
+// loadSecrets returns the secrets for some URLs.
+func (o *secretOptions) loadSecrets(urls ...string) (*fetch.Secrets, error) {
 	s := &fetch.Secrets{}
 	var err error
 	if s.Header, err = fetch.ParseHeaders(o.headers); err != nil {
 		return nil, cli.UsageError("%v", err)
 	}
-	for _, name := range ownHeaders {
+	for _, name := range reservedHeaders {
 		if s.Header.Get(name) != "" {
 			return nil, cli.UsageError("--header %s is set by the download itself", name)
 		}
@@ -53,7 +53,7 @@ func (o *secretOptions) read(urls ...string) (*fetch.Secrets, error) {
 			s.Cookie = strings.TrimPrefix(s.Cookie+"; "+c, "; ")
 			continue
 		}
-		err := readSecrets(c, func(in io.Reader) error {
+		err := readSecretFile(c, func(in io.Reader) error {
 			list, err := fetch.ReadCookies(in)
 			s.Cookies = append(s.Cookies, list...)
 			return err
@@ -74,7 +74,7 @@ func (o *secretOptions) read(urls ...string) (*fetch.Secrets, error) {
 			}
 			name = cmp.Or(os.Getenv("NETRC"), filepath.Join(home, ".netrc"))
 		}
-		err := readSecrets(name, func(in io.Reader) (err error) {
+		err := readSecretFile(name, func(in io.Reader) (err error) {
 			s.Netrc, err = fetch.ReadNetrc(in)
 			return err
 		})
@@ -83,12 +83,12 @@ func (o *secretOptions) read(urls ...string) (*fetch.Secrets, error) {
 		}
 	}
 	for _, u := range urls {
-		s.For(u)
+		s.AddOrigin(u)
 	}
 	return s, nil
 }
 
-func readSecrets(name string, read func(io.Reader) error) error {
+func readSecretFile(name string, read func(io.Reader) error) error {
 	f, err := userfile.Open(name)
 	if err != nil {
 		return err
@@ -102,9 +102,9 @@ func readSecrets(name string, read func(io.Reader) error) error {
 	return nil
 }
 
-// exposedText returns what helpers would see of requests for URLs, for people; "" if
+// describeExposed returns what helpers would see of requests for URLs, for people; "" if
 // nothing.
-func exposedText(s *fetch.Secrets, urls []string) string {
+func describeExposed(s *fetch.Secrets, urls []string) string {
 	var what []string
 	for _, u := range urls {
 		if x := s.Exposed(u); x != "" && !slices.Contains(what, x) {
@@ -114,10 +114,10 @@ func exposedText(s *fetch.Secrets, urls []string) string {
 	if len(what) == 0 {
 		return ""
 	}
-	return exposedNote(strings.Join(what, "; "))
+	return exposureWarning(strings.Join(what, "; "))
 }
 
-// exposedNote is for people who send what helpers would see.
-func exposedNote(what string) string {
+// exposureWarning is for people who send what helpers would see.
+func exposureWarning(what string) string {
 	return fmt.Sprintf("over this device's own line alone: http:// is not encrypted, and helpers would see what the requests carry (%s)", what)
 }

@@ -25,17 +25,17 @@ import (
 
 const fileSize = 300_000
 
-// world is a web server, a proxy in place of the primary, and its status.
-type world struct {
+// testSite is a web server, a proxy in place of the primary, and its status.
+type testSite struct {
 	dir   string // working directory of the command
 	web   string // address of the web server
 	asked atomic.Int64
 }
 
-func newWorld(t *testing.T, socks bool) *world {
+func newTestSite(t *testing.T, socks bool) *testSite {
 	t.Helper()
-	home(t)
-	w := &world{dir: t.TempDir()}
+	newHome(t)
+	w := &testSite{dir: t.TempDir()}
 	t.Chdir(w.dir)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/file.bin", func(rw http.ResponseWriter, _ *http.Request) {
@@ -55,7 +55,7 @@ func newWorld(t *testing.T, socks bool) *world {
 	web := httptest.NewServer(mux)
 	t.Cleanup(web.Close)
 	w.web = web.URL
-	status := api.Status{Role: "primary", Name: "laptop", Bonds: []api.Bond{{ID: "b", Peer: "home", Paths: []api.Path{
+	status := api.Status{Role: "primary", Name: "laptop", Bonds: []api.Bond{{ID: "b", Peer: "home", Subflows: []api.Subflow{
 		{ID: 1, Device: "laptop", Kind: api.Direct, State: api.Up}, {ID: 2, Device: "phone", Kind: api.Helped, State: api.Up},
 	}}}}
 	if socks {
@@ -69,10 +69,10 @@ func newWorld(t *testing.T, socks bool) *world {
 		// Each time it is asked, the devices have carried more.
 		s, n := status, unit.Bytes(w.asked.Add(1))
 		s.Bonds = []api.Bond{s.Bonds[0]}
-		s.Bonds[0].Paths = []api.Path{s.Bonds[0].Paths[0], s.Bonds[0].Paths[1]}
-		s.Bonds[0].Paths[0].RxBytes, s.Bonds[0].Paths[1].RxBytes = 5000+n*1000, n*3000
+		s.Bonds[0].Subflows = []api.Subflow{s.Bonds[0].Subflows[0], s.Bonds[0].Subflows[1]}
+		s.Bonds[0].Subflows[0].RxBytes, s.Bonds[0].Subflows[1].RxBytes = 5000+n*1000, n*3000
 		if why {
-			s.Bonds[0].Decisions = []api.Decision{{T: time.Unix(0, 0), Path: 2, Reason: "least PAD"}, {Reason: "waits"}}
+			s.Bonds[0].Decisions = []api.Decision{{T: time.Unix(0, 0), Subflow: 2, Reason: "least PAD"}, {Reason: "waits"}}
 		}
 		return s
 	})
@@ -87,12 +87,12 @@ func serveStatus(t *testing.T, describe func(bool) api.Status) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	role := serve.Role{Describe: describe,
-		Streams: func() []api.StreamOf {
-			return api.StreamsOf("b1", "home", []api.Stream{{ID: 7, Dest: "web:80", Owner: api.Owner{App: "curl"}}})
+	role := serve.Role{Status: describe,
+		Streams: func() []api.BondStream {
+			return api.BondStreams("b1", "home", []api.Stream{{ID: 7, Dest: "web:80", AppInfo: api.AppInfo{App: "curl"}}})
 		},
-		Flows: func() []api.FlowOf {
-			return api.FlowsOf("b1", "home", []api.Flow{{ID: 7, Owner: api.Owner{App: "curl"}}, {ID: 8}})
+		Flows: func() []api.BondFlow {
+			return api.BondFlows("b1", "home", []api.Flow{{ID: 7, AppInfo: api.AppInfo{App: "curl"}}, {ID: 8}})
 		},
 	}
 	go func() { done <- serve.Run(ctx, l, role) }()
@@ -145,7 +145,7 @@ func connectProxy(w http.ResponseWriter, r *http.Request) {
 
 // TestGetRefused: what the far end says of a destination is what the user reads.
 func TestGetRefused(t *testing.T) {
-	newWorld(t, false)
+	newTestSite(t, false)
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -153,8 +153,8 @@ func TestGetRefused(t *testing.T) {
 	dead.Close()
 	at := dead.Addr().String()
 	for _, url := range []string{"http://" + at + "/x", "https://" + at + "/x"} {
-		code, _, errs := mpbond(t, "get", url)
-		if want := at + " cannot be reached: connection refused"; code != cli.ExitNoConn || !strings.Contains(errs, want) || !strings.Contains(errs, "hint: is the address right?") {
+		code, _, errs := runProgram(t, "get", url)
+		if want := at + " cannot be reached: connection refused"; code != cli.ExitNoConnection || !strings.Contains(errs, want) || !strings.Contains(errs, "hint: is the address right?") {
 			t.Errorf("%s: code %d, want %q: %s", url, code, want, errs)
 		}
 	}
@@ -213,8 +213,8 @@ func socksProxy(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// left lists the files in the working directory.
-func (w *world) left(t *testing.T) (names []string) {
+// listFiles lists the files in the working directory.
+func (w *testSite) listFiles(t *testing.T) (names []string) {
 	t.Helper()
 	list, err := os.ReadDir(w.dir)
 	if err != nil {
@@ -229,9 +229,9 @@ func (w *world) left(t *testing.T) (names []string) {
 func TestGet(t *testing.T) {
 	for _, socks := range []bool{false, true} {
 		t.Run(fmt.Sprintf("socks=%v", socks), func(t *testing.T) {
-			w := newWorld(t, socks)
+			w := newTestSite(t, socks)
 			sum := fmt.Sprintf("%x", sha256.Sum256(make([]byte, fileSize)))
-			code, out, errs := mpbond(t, "get", "--json", "--sha256", sum, w.web+"/file.bin")
+			code, out, errs := runProgram(t, "get", "--json", "--sha256", sum, w.web+"/file.bin")
 			var res getResult
 			if err := json.Unmarshal([]byte(out), &res); code != cli.ExitOK || err != nil {
 				t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
@@ -246,14 +246,14 @@ func TestGet(t *testing.T) {
 			if err != nil || !bytes.Equal(data, make([]byte, fileSize)) {
 				t.Errorf("%d bytes, %v", len(data), err)
 			}
-			if names := w.left(t); len(names) != 1 {
+			if names := w.listFiles(t); len(names) != 1 {
 				t.Errorf("files %v", names)
 			}
 			// Again: never over the first, unless its name is given.
-			if code, _, errs := mpbond(t, "get", w.web+"/file.bin"); code != cli.ExitFailure || !strings.Contains(errs, "already there") {
+			if code, _, errs := runProgram(t, "get", w.web+"/file.bin"); code != cli.ExitFailure || !strings.Contains(errs, "already there") {
 				t.Errorf("second: code %d, %s", code, errs)
 			}
-			if code, _, errs := mpbond(t, "get", "-o", "file.bin", w.web+"/chunked"); code != cli.ExitOK || !strings.Contains(errs, "phone") {
+			if code, _, errs := runProgram(t, "get", "-o", "file.bin", w.web+"/chunked"); code != cli.ExitOK || !strings.Contains(errs, "phone") {
 				t.Errorf("third: code %d, %s", code, errs)
 			}
 		})
@@ -261,15 +261,15 @@ func TestGet(t *testing.T) {
 }
 
 func TestGetToStream(t *testing.T) {
-	w := newWorld(t, false)
-	code, out, errs := mpbond(t, "get", "-q", "-o", "-", w.web+"/chunked")
+	w := newTestSite(t, false)
+	code, out, errs := runProgram(t, "get", "-q", "-o", "-", w.web+"/chunked")
 	if code != cli.ExitOK || len(out) != fileSize || errs != "" {
 		t.Errorf("code %d, %d bytes, %s", code, len(out), errs)
 	}
 	if err := os.Symlink(os.DevNull, "null"); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := mpbond(t, "get", "-o", "null", w.web+"/file.bin"); code != cli.ExitOK {
+	if code, _, errs := runProgram(t, "get", "-o", "null", w.web+"/file.bin"); code != cli.ExitOK {
 		t.Errorf("code %d: %s", code, errs)
 	}
 	if st, err := os.Lstat("null"); err != nil || st.Mode()&os.ModeSymlink == 0 {
@@ -278,7 +278,7 @@ func TestGetToStream(t *testing.T) {
 }
 
 func TestGetFails(t *testing.T) {
-	w := newWorld(t, true)
+	w := newTestSite(t, true)
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -293,30 +293,30 @@ func TestGetFails(t *testing.T) {
 		{[]string{w.web + "/"}, cli.ExitUsage, "--output"},
 		{[]string{w.web + "/short"}, cli.ExitIntegrity, "cut short"},
 		{[]string{"--sha256", strings.Repeat("0", 64), w.web + "/file.bin"}, cli.ExitIntegrity, "SHA-256"},
-		{[]string{"http://" + dead.Addr().String() + "/x"}, cli.ExitNoConn, "mpbond status"},
+		{[]string{"http://" + dead.Addr().String() + "/x"}, cli.ExitNoConnection, "mpbond status"},
 		{[]string{"-o", "no/such/dir/x", w.web + "/file.bin"}, cli.ExitFailure, "no such"},
 		{[]string{"-o", "/dev/full", w.web + "/file.bin"}, cli.ExitFailure, "no space"},
 	} {
-		if code, _, errs := mpbond(t, append([]string{"get"}, c.args...)...); code != c.code || !strings.Contains(errs, c.text) {
+		if code, _, errs := runProgram(t, append([]string{"get"}, c.args...)...); code != c.code || !strings.Contains(errs, c.text) {
 			t.Errorf("%v: code %d, want %d and %q: %s", c.args, code, c.code, c.text, errs)
 		}
 	}
-	if names := w.left(t); len(names) != 0 {
+	if names := w.listFiles(t); len(names) != 0 {
 		t.Errorf("left over: %v", names)
 	}
 }
 
 func TestGetWithoutProxy(t *testing.T) {
-	home(t)
+	newHome(t)
 	serveStatus(t, func(bool) api.Status { return api.Status{Role: "primary"} })
-	if code, _, errs := mpbond(t, "get", "-o", "-", "http://example.org/x"); code != cli.ExitNoConn || !strings.Contains(errs, "no proxy") {
+	if code, _, errs := runProgram(t, "get", "-o", "-", "http://example.org/x"); code != cli.ExitNoConnection || !strings.Contains(errs, "no proxy") {
 		t.Errorf("code %d, %s", code, errs)
 	}
 }
 
 func TestStatusOfAPrimary(t *testing.T) {
-	newWorld(t, false)
-	code, out, errs := mpbond(t, "status", "--why")
+	newTestSite(t, false)
+	code, out, errs := runProgram(t, "status", "--why")
 	if code != cli.ExitOK {
 		t.Fatal(code, errs)
 	}
@@ -325,9 +325,9 @@ func TestStatusOfAPrimary(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	code, out, _ = mpbond(t, "status", "--json")
+	code, out, _ = runProgram(t, "status", "--json")
 	var s api.Status
-	if err := json.Unmarshal([]byte(out), &s); code != cli.ExitOK || err != nil || len(s.Bonds[0].Paths) != 2 || s.Bonds[0].Decisions != nil {
+	if err := json.Unmarshal([]byte(out), &s); code != cli.ExitOK || err != nil || len(s.Bonds[0].Subflows) != 2 || s.Bonds[0].Decisions != nil {
 		t.Errorf("code %d, %v: %s", code, err, out)
 	}
 }
@@ -344,27 +344,27 @@ func TestStatusOfAHelper(t *testing.T) {
 }
 
 func TestWatch(t *testing.T) {
-	newWorld(t, false)
+	newTestSite(t, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	out := &lines{stop: cancel, most: 2}
+	out := &lineLimiter{stop: cancel, most: 2}
 	var errs bytes.Buffer
 	began := time.Now()
 	if code := thisProgram().Run(ctx, []string{"status", "--watch", "--json"}, out, &errs); code != cli.ExitOK || out.n != 2 {
 		t.Errorf("code %d, %d lines, %s", code, out.n, &errs)
 	}
-	if took := time.Since(began); took < watchEvery {
+	if took := time.Since(began); took < watchInterval {
 		t.Errorf("it asks again after %v", took)
 	}
 }
 
-// lines counts lines, and stops who writes them after some.
-type lines struct {
+// lineLimiter counts lines, and stops who writes them after some.
+type lineLimiter struct {
 	n, most int
 	stop    func()
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *lineLimiter) Write(p []byte) (int, error) {
 	if l.n += bytes.Count(p, []byte("\n")); l.n == l.most {
 		l.stop()
 	}
@@ -373,13 +373,15 @@ func (l *lines) Write(p []byte) (int, error) {
 
 // TestShares: paths come and go, and what they carried stays counted.
 func TestShares(t *testing.T) {
-	at := func(paths ...api.Path) api.Status { return api.Status{Bonds: []api.Bond{{ID: "b", Paths: paths}}} }
+	at := func(paths ...api.Subflow) api.Status {
+		return api.Status{Bonds: []api.Bond{{ID: "b", Subflows: paths}}}
+	}
 	now := time.Unix(0, 0)
-	h := newShares(at(api.Path{ID: 1, Device: "a", RxBytes: 1000}), now)
-	h.add(at(api.Path{ID: 1, Device: "a", RxBytes: 1100}, api.Path{ID: 2, Device: "b", RxBytes: 50}), now.Add(time.Second))
-	h.add(at(api.Path{ID: 2, Device: "b", RxBytes: 250, RxRate: 7}), now.Add(2*time.Second))
-	h.add(at(api.Path{ID: 2, Device: "b", RxBytes: 250}, api.Path{ID: 3, Device: "a", RxBytes: 50}), now.Add(3*time.Second))
-	got := h.list()
+	h := newShareCounter(at(api.Subflow{ID: 1, Device: "a", RxBytes: 1000}), now)
+	h.addStatus(at(api.Subflow{ID: 1, Device: "a", RxBytes: 1100}, api.Subflow{ID: 2, Device: "b", RxBytes: 50}), now.Add(time.Second))
+	h.addStatus(at(api.Subflow{ID: 2, Device: "b", RxBytes: 250, RxRate: 7}), now.Add(2*time.Second))
+	h.addStatus(at(api.Subflow{ID: 2, Device: "b", RxBytes: 250}, api.Subflow{ID: 3, Device: "a", RxBytes: 50}), now.Add(3*time.Second))
+	got := h.listShares()
 	if len(got) != 2 || got[0].Device != "b" || got[0].Bytes != 250 || got[1].Bytes != 150 || got[0].Share != 0.625 || got[0].RateBps != 1600 {
 		t.Errorf("%+v", got)
 	}
@@ -389,7 +391,7 @@ func TestReachable(t *testing.T) {
 	for in, want := range map[string]string{
 		"127.0.0.1:1": "127.0.0.1:1", ":1": "localhost:1", "0.0.0.0:1": "localhost:1", "[::]:1": "localhost:1", "[::1]:1": "[::1]:1", "x": "x",
 	} {
-		if got := reachable(in); got != want {
+		if got := dialAddress(in); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
 		}
 	}

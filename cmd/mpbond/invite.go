@@ -38,25 +38,25 @@ type inviter struct {
 	addresses func() []string
 	out       io.Writer
 
-	mu      sync.Mutex
-	ctx     context.Context // of run; nil before and after it
-	done    <-chan struct{} // of ctx, also after it
-	code    pairing.Code    // the last one
-	calling net.Listener    // open while a code holds
-	wg      sync.WaitGroup
+	mu       sync.Mutex
+	ctx      context.Context // of run; nil before and after it
+	done     <-chan struct{} // of ctx, also after it
+	code     pairing.Code    // the last one
+	listener net.Listener    // open while a code holds
+	wg       sync.WaitGroup
 }
 
-// run has codes answered until ctx ends. While no primary is trusted the role is
+// runInvitations has codes answered until ctx ends. While no primary is trusted the role is
 // of no use, so that a first code is shown unasked.
-func (i *inviter) run(ctx context.Context) error {
+func (i *inviter) runInvitations(ctx context.Context) error {
 	i.mu.Lock()
 	i.ctx, i.done = ctx, ctx.Done()
 	i.mu.Unlock()
 	if len(i.trust.ByRole(identity.RolePrimary)) == 0 {
-		if inv, err := i.invite(); err != nil {
+		if inv, err := i.createInvitation(); err != nil {
 			slog.Warn("no code for pairing", "err", err, "hint", fault.HintOf(err))
 		} else {
-			showInvitation(i.out, i.role, inv)
+			printInvitation(i.out, i.role, inv)
 		}
 	}
 	<-ctx.Done()
@@ -68,49 +68,49 @@ func (i *inviter) run(ctx context.Context) error {
 	return nil
 }
 
-// invite makes a new code.
-func (i *inviter) invite() (api.Invitation, error) {
+// createInvitation makes a new code.
+func (i *inviter) createInvitation() (api.Invitation, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.ctx == nil {
 		return api.Invitation{}, fault.New(fault.NotRunning, errors.New("mpbond is starting or ending"), "try again")
 	}
-	if i.listen != nil && i.calling == nil {
+	if i.listen != nil && i.listener == nil {
 		l, err := i.listen()
 		if err != nil {
-			return api.Invitation{}, cli.PortHint(err, "the `pair` setting")
+			return api.Invitation{}, cli.ExplainListenError(err, "the `pair` setting")
 		}
-		i.calling = l
+		i.listener = l
 		ctx := i.ctx
 		i.wg.Go(func() {
 			if err := i.acceptor.Serve(ctx, l); err != nil {
 				slog.Warn("calls for pairing are not answered", "err", err, "hint", "run mpbond accept again")
 			}
 			i.mu.Lock()
-			if i.calling == l { // the next code shall open another
-				i.calling = nil
+			if i.listener == l { // the next code shall open another
+				i.listener = nil
 			}
 			i.mu.Unlock()
 		})
 	}
-	inv, ended := i.acceptor.Open()
+	inv, ended := i.acceptor.NewCode()
 	i.code = pairing.Code{Secret: inv.Secret, Addrs: i.addresses()}
 	found, hide := context.WithCancel(i.ctx)
 	done := i.done
 	i.wg.Go(func() {
 		<-ended
 		hide()
-		i.noteEnd()
+		i.logCodeEnd()
 		select { // late callers hear what has become of the code, instead of a refused connection
 		case <-time.After(pairing.Lifetime):
 		case <-done:
 		}
-		i.hangUp()
+		i.closeListener()
 	})
-	if port := int(portOf(strings.Join(i.code.Addrs, ","))); i.listen != nil && port != 0 && !allLoopback(i.code.Addrs) {
+	if port := int(firstPort(strings.Join(i.code.Addrs, ","))); i.listen != nil && port != 0 && !allLoopback(i.code.Addrs) {
 		i.wg.Go(func() { discovery.Announce(found, discovery.Codes, "", port, slog.Default()) })
 	}
-	return i.describe(inv), nil
+	return i.toAPIInvitation(inv), nil
 }
 
 // allLoopback tells whether addresses are all of this machine alone.
@@ -121,32 +121,32 @@ func allLoopback(addrs []string) bool {
 	})
 }
 
-// hangUp closes what is called, unless there is a new code.
-func (i *inviter) hangUp() {
+// closeListener closes what is called, unless there is a new code.
+func (i *inviter) closeListener() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	inv := i.acceptor.Invitation()
-	if inv.State != pairing.Open && i.calling != nil {
-		i.calling.Close()
-		i.calling = nil
+	if inv.State != pairing.Open && i.listener != nil {
+		i.listener.Close()
+		i.listener = nil
 	}
 }
 
-// noteEnd logs that a code holds no longer.
-func (i *inviter) noteEnd() {
+// logCodeEnd logs that a code holds no longer.
+func (i *inviter) logCodeEnd() {
 	if inv := i.acceptor.Invitation(); inv.State == pairing.Expired || inv.State == pairing.UsedUp {
 		slog.Info("the code for pairing holds no longer", "state", inv.State, "hint", "for a new one run mpbond accept")
 	}
 }
 
-// current is the last code.
-func (i *inviter) current() api.Invitation {
+// currentInvitation is the last code.
+func (i *inviter) currentInvitation() api.Invitation {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.describe(i.acceptor.Invitation())
+	return i.toAPIInvitation(i.acceptor.Invitation())
 }
 
-func (i *inviter) describe(inv pairing.Invitation) api.Invitation {
+func (i *inviter) toAPIInvitation(inv pairing.Invitation) api.Invitation {
 	out := api.Invitation{Until: inv.Until, State: string(inv.State)}
 	if inv.State != pairing.None {
 		code := i.code
@@ -154,16 +154,18 @@ func (i *inviter) describe(inv pairing.Invitation) api.Invitation {
 		out.Code, out.QR = code.String(), code.QR()
 	}
 	if inv.State == pairing.Paired {
-		out.Device, out.ID = inv.Met.Name, inv.Met.Key.ID().String()
+		out.Device, out.ID = inv.Peer.Name, inv.Peer.Key.ID().String()
 	}
 	return out
 }
 
-// api is what the role's API has of it.
-func (i *inviter) api() *api.Inviter { return &api.Inviter{Invite: i.invite, Current: i.current} }
+// apiHandlers is what the role's API has of it.
+func (i *inviter) apiHandlers() *api.InvitationManager {
+	return &api.InvitationManager{Invite: i.createInvitation, Current: i.currentInvitation}
+}
 
-// showInvitation tells people of a code; with a picture of it on a terminal.
-func showInvitation(w io.Writer, role string, inv api.Invitation) {
+// printInvitation tells people of a code; with a picture of it on a terminal.
+func printInvitation(w io.Writer, role string, inv api.Invitation) {
 	fmt.Fprintf(w, "To pair a primary with this %s, run there until %s:\n\n  mpbond pair %s\n\n", role, inv.Until.Local().Format("15:04"), inv.Code)
 	if cli.IsTerminal(w) {
 		qrterminal.GenerateHalfBlock(inv.QR, qrterminal.L, w)
@@ -184,7 +186,7 @@ the one before. A server or helper that knows no primary shows one by itself whe
 it starts. With --json the code is printed at once as JSON, and what has become of
 it as a second one.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, role, inv, err := inviteAt(cmd.Context(), socket)
+			c, role, inv, err := requestInvitation(cmd.Context(), socket)
 			if err != nil {
 				return err
 			}
@@ -192,7 +194,7 @@ it as a second one.`,
 			if asJSON {
 				err = cli.PrintJSON(cmd.OutOrStdout(), inv)
 			} else {
-				showInvitation(cmd.OutOrStdout(), role, inv)
+				printInvitation(cmd.OutOrStdout(), role, inv)
 			}
 			if err != nil || !wait {
 				return err
@@ -213,8 +215,8 @@ it as a second one.`,
 	return cmd
 }
 
-// inviteAt has the mpbond that runs here make a code.
-func inviteAt(ctx context.Context, socket string) (c *client.Client, role string, inv api.Invitation, err error) {
+// requestInvitation has the mpbond that runs here make a code.
+func requestInvitation(ctx context.Context, socket string) (c *client.Client, role string, inv api.Invitation, err error) {
 	paths := []string{socket}
 	if socket == "" {
 		paths = nil
@@ -239,8 +241,8 @@ func inviteAt(ctx context.Context, socket string) (c *client.Client, role string
 	return nil, "", inv, fault.New(cmp.Or(fault.KindOf(err), fault.NotRunning), err, hint)
 }
 
-// whyEnded is why a code holds no longer, if inv is the last one.
-func whyEnded(inv api.Invitation, code string) string {
+// invitationEndReason is why a code holds no longer, if inv is the last one.
+func invitationEndReason(inv api.Invitation, code string) string {
 	switch {
 	case inv.Code != code, inv.State == string(pairing.Replaced):
 		return "another code has replaced this one"
@@ -262,7 +264,7 @@ func awaitPaired(ctx context.Context, c *client.Client, code string) (api.Invita
 		case inv.State == string(pairing.Paired) && inv.Code == code:
 			return inv, nil
 		case inv.State != string(pairing.Open) || inv.Code != code:
-			return inv, fault.New(fault.Timeout, fmt.Errorf("nothing was paired: %s", whyEnded(inv, code)), "run `mpbond accept` again")
+			return inv, fault.New(fault.Timeout, fmt.Errorf("nothing was paired: %s", invitationEndReason(inv, code)), "run `mpbond accept` again")
 		}
 		select {
 		case <-ctx.Done():

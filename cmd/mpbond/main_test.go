@@ -18,17 +18,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// mpbond runs the program in this process.
-func mpbond(t *testing.T, args ...string) (code int, stdout, stderr string) {
+// runProgram runs the program in this process.
+func runProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return clitest.Run(t, thisProgram(), args...)
 }
 
-// home gives the test a place of its own for keys and sockets.
-func home(t *testing.T) string { t.Helper(); return clitest.Home(t) }
+// newHome gives the test a place of its own for keys and sockets.
+func newHome(t *testing.T) string { t.Helper(); return clitest.Home(t) }
 
 func TestExitCodes(t *testing.T) {
-	dir := home(t)
+	dir := newHome(t)
 	for _, c := range []struct {
 		args string
 		code int
@@ -50,19 +50,19 @@ func TestExitCodes(t *testing.T) {
 		{"trust remove x", cli.ExitFailure, "no device"},
 		{"pair", cli.ExitUsage, "CODE is missing"},
 		{"pair K7QF", cli.ExitUsage, "4 characters"},
-		{"pair K7QF-3M2A@127.0.0.1:1", cli.ExitNoConn, "CODE@ADDRESS"},
-		{"accept", cli.ExitNoConn, "mpbond server"},
+		{"pair K7QF-3M2A@127.0.0.1:1", cli.ExitNoConnection, "CODE@ADDRESS"},
+		{"accept", cli.ExitNoConnection, "mpbond server"},
 		{"devices", cli.ExitOK, "no other device"},
 		{"rename x y", cli.ExitFailure, "no device"},
 		{"revoke x", cli.ExitFailure, "mpbond devices"},
-		{"status", cli.ExitNoConn, "mpbond primary"},
-		{"status --socket " + dir + "/none", cli.ExitNoConn, "--socket"},
-		{"get http://example.org/x", cli.ExitNoConn, "not running"},
+		{"status", cli.ExitNoConnection, "mpbond primary"},
+		{"status --socket " + dir + "/none", cli.ExitNoConnection, "--socket"},
+		{"get http://example.org/x", cli.ExitNoConnection, "not running"},
 		{"get ftp://example.org/x", cli.ExitUsage, "web address"},
-		{"get http://example.org/", cli.ExitNoConn, "not running"},
+		{"get http://example.org/", cli.ExitNoConnection, "not running"},
 		{"get http://example.org/x --sha256 beef", cli.ExitUsage, "64"},
 	} {
-		code, out, errs := mpbond(t, strings.Fields(c.args)...)
+		code, out, errs := runProgram(t, strings.Fields(c.args)...)
 		if code != c.code || !strings.Contains(out+errs, c.text) {
 			t.Errorf("%s: code %d, want %d and %q:\n%s%s", c.args, code, c.code, c.text, out, errs)
 		}
@@ -70,19 +70,19 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestErrorsAsJSON(t *testing.T) {
-	home(t)
-	code, out, errs := mpbond(t, "status", "--json")
+	newHome(t)
+	code, out, errs := runProgram(t, "status", "--json")
 	var got struct{ Error, Kind, Hint string }
 	if err := json.Unmarshal([]byte(errs), &got); err != nil {
 		t.Fatalf("%v in %q", err, errs)
 	}
-	if code != cli.ExitNoConn || out != "" || got.Kind != string(fault.NotRunning) || got.Error == "" || got.Hint == "" {
+	if code != cli.ExitNoConnection || out != "" || got.Kind != string(fault.NotRunning) || got.Error == "" || got.Hint == "" {
 		t.Errorf("code %d, %q, %+v", code, out, got)
 	}
 }
 
 func TestInterrupted(t *testing.T) {
-	home(t)
+	newHome(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out bytes.Buffer
@@ -92,13 +92,13 @@ func TestInterrupted(t *testing.T) {
 }
 
 func TestKeygenAndTrust(t *testing.T) {
-	dir := home(t)
+	dir := newHome(t)
 	keygen := func() (k struct {
 		Key, ID, File string
 		Created       bool
 	}) {
 		t.Helper()
-		code, out, errs := mpbond(t, "keygen", "--json")
+		code, out, errs := runProgram(t, "keygen", "--json")
 		if err := json.Unmarshal([]byte(out), &k); code != cli.ExitOK || err != nil {
 			t.Fatal(code, err, errs)
 		}
@@ -108,7 +108,7 @@ func TestKeygenAndTrust(t *testing.T) {
 	if again := keygen(); !own.Created || again.Created || again.Key != own.Key || own.File != filepath.Join(dir, "device.key") {
 		t.Errorf("%+v, then %+v", own, again)
 	}
-	if _, out, _ := mpbond(t, "keygen"); !strings.Contains(out, own.Key) || !strings.Contains(out, own.ID) {
+	if _, out, _ := runProgram(t, "keygen"); !strings.Contains(out, own.Key) || !strings.Contains(out, own.ID) {
 		t.Errorf("keygen printed %s", out)
 	}
 	t.Setenv("MPBOND_HOME", t.TempDir())
@@ -133,7 +133,7 @@ func TestKeygenAndTrust(t *testing.T) {
 		{[]string{"remove", "home"}, cli.ExitOK, "no longer"},
 		{[]string{"list"}, cli.ExitOK, "no device"},
 	} {
-		code, out, errs := mpbond(t, append([]string{"trust"}, c.args...)...)
+		code, out, errs := runProgram(t, append([]string{"trust"}, c.args...)...)
 		if code != c.code || !strings.Contains(out+errs, c.text) {
 			t.Errorf("%v: code %d, want %d and %q:\n%s%s", c.args, code, c.code, c.text, out, errs)
 		}
@@ -141,13 +141,13 @@ func TestKeygenAndTrust(t *testing.T) {
 	if err := os.Chmod(own.File, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := mpbond(t, "keygen"); code != cli.ExitRefused || !strings.Contains(errs, "chmod 600") {
+	if code, _, errs := runProgram(t, "keygen"); code != cli.ExitRefused || !strings.Contains(errs, "chmod 600") {
 		t.Errorf("open key file: code %d, %s", code, errs)
 	}
 }
 
 func TestLoadConfig(t *testing.T) {
-	dir := home(t)
+	dir := newHome(t)
 	s := struct{ Listen string }{"default"}
 	if err := loadConfig("", "server", &s); err != nil || s.Listen != "default" {
 		t.Errorf("no file: %v, %+v", err, s)
@@ -166,16 +166,16 @@ func TestLoadConfig(t *testing.T) {
 // TestCompletion: shells complete commands and flags.
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if code, out, errs := mpbond(t, "completion", shell); code != cli.ExitOK || !strings.Contains(out, "mpbond") || !strings.Contains(out, "__complete") {
+		if code, out, errs := runProgram(t, "completion", shell); code != cli.ExitOK || !strings.Contains(out, "mpbond") || !strings.Contains(out, "__complete") {
 			t.Errorf("%s: code %d, %d bytes, %s", shell, code, len(out), errs)
 		}
 	}
 	for _, c := range [][2]string{{"eve", "events"}, {"sta", "status"}} {
-		if _, out, _ := mpbond(t, "__complete", c[0]); !strings.HasPrefix(out, c[1]+"\t") {
+		if _, out, _ := runProgram(t, "__complete", c[0]); !strings.HasPrefix(out, c[1]+"\t") {
 			t.Errorf("%s is completed to %q", c[0], out)
 		}
 	}
-	if _, out, _ := mpbond(t, "__complete", "top", "--so"); !strings.HasPrefix(out, "--socket") {
+	if _, out, _ := runProgram(t, "__complete", "top", "--so"); !strings.HasPrefix(out, "--socket") {
 		t.Errorf("--so is completed to %q", out)
 	}
 }

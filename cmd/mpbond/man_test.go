@@ -7,6 +7,6 @@ import (
 )
 
 func TestMan(t *testing.T) {
-	home(t)
+	newHome(t)
 	clitest.CheckMan(t, thisProgram())
 }

@@ -37,10 +37,10 @@ func TestMistakes(t *testing.T) {
 		{"pair K7QF-3M2A@", "", cli.ExitUsage, "no address is behind the @", "as the other device shows it"},
 		{"pair K7QF-3M2A@127.0.0.1:70000", "", cli.ExitUsage, `"70000" is no port from 1 to 65535`, "as the other device shows it"},
 		{"pair K7QF-3M2A@http://127.0.0.1/", "", cli.ExitUsage, "is no address", "as the other device shows it"},
-		{"pair K7QF-3M2A@" + closed, "", cli.ExitNoConn, closed + " refused the call", "mpbond accept"},
-		{"pair K7QF-3M2A@127.0.0.1", "", cli.ExitNoConn, "127.0.0.1:7600 and 127.0.0.1:7603 refused the call", "mpbond accept"},
+		{"pair K7QF-3M2A@" + closed, "", cli.ExitNoConnection, closed + " refused the call", "mpbond accept"},
+		{"pair K7QF-3M2A@127.0.0.1", "", cli.ExitNoConnection, "127.0.0.1:7600 and 127.0.0.1:7603 refused the call", "mpbond accept"},
 		{"pair --as primary K7QF-3M2A@h", "", cli.ExitUsage, "--as is server or helper", "mpbond pair --help"},
-		{"accept", "", cli.ExitNoConn, "mpbond is not running", "start `mpbond server` or `mpbond helper` first"},
+		{"accept", "", cli.ExitNoConnection, "mpbond is not running", "start `mpbond server` or `mpbond helper` first"},
 		{"pause phone", "", cli.ExitFailure, `no device called "phone" is trusted`, "see `mpbond devices`"},
 		{"resume phone", "", cli.ExitFailure, `no device called "phone" is trusted`, "see `mpbond devices`"},
 		{"revoke phone", "", cli.ExitFailure, `no device called "phone" is trusted`, "see `mpbond devices`"},
@@ -70,20 +70,20 @@ func TestMistakes(t *testing.T) {
 		{"helper --onload=lots", "", cli.ExitUsage, `"lots" is no allowance`, "mpbond helper --help"},
 		{"helper --onload 200MB", "", cli.ExitUsage, "write --onload=200MB", "mpbond helper --help"},
 		{"helper --feedback often", "", cli.ExitUsage, `feedback "often" is not known`, "there are: flexible"},
-		{"status", "", cli.ExitNoConn, "no mpbond of this user is running here", "start one"},
-		{"streams", "", cli.ExitNoConn, "mpbond is not running", "start it"},
+		{"status", "", cli.ExitNoConnection, "no mpbond of this user is running here", "start one"},
+		{"streams", "", cli.ExitNoConnection, "mpbond is not running", "start it"},
 		{"get example.org/file", "", cli.ExitUsage, `"example.org/file" is no web address`, "write the URL like"},
-		{"get http://" + closed + "/x", "", cli.ExitNoConn, "mpbond is not running", "start it with `mpbond primary`"},
+		{"get http://" + closed + "/x", "", cli.ExitNoConnection, "mpbond is not running", "start it with `mpbond primary`"},
 		{"put nofile --to http://" + closed + "/", "", cli.ExitFailure, "nofile: no such file", "nothing was sent"},
 		{"play --listen 0.0.0.0:7606", "", cli.ExitUsage, "--listen is an address of this device alone", "mpbond play --help"},
 	} {
-		dir := home(t)
+		dir := newHome(t)
 		if c.file != "" {
 			if err := os.WriteFile(filepath.Join(dir, "primary.toml"), []byte(c.file), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		code, out, errs := mpbond(t, strings.Fields(c.line)...)
+		code, out, errs := runProgram(t, strings.Fields(c.line)...)
 		first, hint, _ := strings.Cut(errs, "hint: ")
 		if code != c.code || !strings.Contains(first, c.says) || !strings.Contains(hint, c.hint) || out != "" {
 			t.Errorf("mpbond %s: code %d, want %d; want %q and %q in\n%s%s", c.line, code, c.code, c.says, c.hint, out, errs)

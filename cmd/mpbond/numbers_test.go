@@ -67,7 +67,7 @@ func eachSetting(t reflect.Type, prefix string, f func(line, name string, leaf r
 		}
 		switch {
 		case leaf == reflect.TypeFor[unit.Bytes]():
-		case textual(leaf) && leaf.Kind() >= reflect.Int && leaf.Kind() <= reflect.Float64:
+		case isText(leaf) && leaf.Kind() >= reflect.Int && leaf.Kind() <= reflect.Float64:
 			f(fmt.Sprintf(format, key), name, leaf)
 		case leaf.Kind() == reflect.Struct && format != "%s = [60]":
 			eachSetting(leaf, key+".", f)

@@ -67,23 +67,23 @@ type onloadConfig struct {
 	Page pageConfig `toml:"page"`
 }
 
-// onloadFlag is that by which an allowance is given.
-func onloadFlag(cmd *cobra.Command, text *string) {
+// addOnloadFlag is that by which an allowance is given.
+func addOnloadFlag(cmd *cobra.Command, text *string) {
 	cmd.Flags().StringVar(text, "onload", "", `take connections of primaries that onload, by this ALLOWANCE: "50MB" a day, "caps", "permit HOST:PORT" or "unlimited"; without one, as [onload] in the file says`)
 	cmd.Flags().Lookup("onload").NoOptDefVal = " "
 }
 
-// noStrayAllowance refuses arguments. One may be meant for --onload, which takes it only
+// rejectStrayAllowance refuses arguments. One may be meant for --onload, which takes it only
 // behind "=", as it may stand alone.
-func noStrayAllowance(cmd *cobra.Command, args []string) error {
+func rejectStrayAllowance(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.Flags().Changed("onload") && new(allowance.Choice).UnmarshalText([]byte(args[0])) == nil {
 		return cli.UsageError("%s is not taken for the allowance: write --onload=%[1]s", text.Printable(args[0]))
 	}
 	return cobra.NoArgs(cmd, args)
 }
 
-// flag applies the flag, if it was given.
-func (c *onloadConfig) flag(given bool, text string) error {
+// applyFlag applies the flag, if it was given.
+func (c *onloadConfig) applyFlag(given bool, text string) error {
 	if given && text != " " {
 		return fault.New(fault.Usage, c.Allowance.UnmarshalText([]byte(text)), "see `mpbond helper --help`")
 	}
@@ -93,8 +93,8 @@ func (c *onloadConfig) flag(given bool, text string) error {
 	return nil
 }
 
-// check tells what cannot be.
-func (c onloadConfig) check() error {
+// validate tells what cannot be.
+func (c onloadConfig) validate() error {
 	bad := func(format string, args ...any) error {
 		return fault.New(fault.Config, fmt.Errorf("[onload]: "+format, args...), "see docs/onload.md")
 	}
@@ -108,40 +108,40 @@ func (c onloadConfig) check() error {
 	case (c.Allowance.Permit != "") != (c.PermitKey != "") || c.PermitCell != "" && c.PermitKey == "":
 		return bad(`the allowance "permit HOST:PORT" and permit_key belong together`)
 	}
-	return c.Page.check(c)
+	return c.Page.validate(c)
 }
 
-// allOnloading stands, among caps, for what is carried for onloading.
-const allOnloading = "all onloading"
+// allOnloadName stands, among caps, for what is carried for onloading.
+const allOnloadName = "all onloading"
 
-// todayEvery is how often it is reckoned what may be carried.
-const todayEvery = time.Second
+// allowanceInterval is how often it is reckoned what may be carried.
+const allowanceInterval = time.Second
 
-// onloading is what a helper carries for primaries that onload. Nil carries nothing.
-type onloading struct {
-	cfg    onloadConfig
-	r      *role
-	h      *helper.Helper
-	relay  *relay.Relay
-	l      *tcp.Listener
-	plan   *dataplan.Keeper // nil: not by caps
-	permit *permit.Keeper   // nil: not by permit
-	page   *onloadPage      // nil: none
-	now    atomic.Pointer[reckoned]
+// onloadService is what a helper carries for primaries that onload. Nil carries nothing.
+type onloadService struct {
+	cfg      onloadConfig
+	r        *role
+	h        *helper.Helper
+	relay    *relay.Relay
+	listener *tcp.Listener
+	plan     *dataplan.Keeper // nil: not by caps
+	permit   *permit.Keeper   // nil: not by permit
+	page     *onloadPage      // nil: none
+	current  atomic.Pointer[dailyAllowance]
 }
 
-// reckoned is what may be carried, and was, today.
-type reckoned struct {
-	allowance.Today
+// dailyAllowance is what may be carried, and was, today.
+type dailyAllowance struct {
+	allowance.DayLimit
 	carried unit.Bytes
 }
 
-// useOnload has the role listen for primaries that onload, if its owner wants that. It is
-// to be called before useCaps and serve.
-func (r *role) useOnload(cfg onloadConfig, lends helper.Config, key *identity.Key, h *helper.Helper) (err error) {
+// initOnload has the role listen for primaries that onload, if its owner wants that. It is
+// to be called before enforceCaps and serve.
+func (r *role) initOnload(cfg onloadConfig, helperConfig helper.Config, key *identity.Key, h *helper.Helper) (err error) {
 	idle := cfg.Allowance == (allowance.Choice{}) && !reflect.ValueOf(cfg).IsZero()
-	cfg.Interface = cmp.Or(cfg.Interface, lends.HSInterface)
-	if err := cfg.check(); err != nil || cfg.Allowance == (allowance.Choice{}) {
+	cfg.Interface = cmp.Or(cfg.Interface, helperConfig.HSInterface)
+	if err := cfg.validate(); err != nil || cfg.Allowance == (allowance.Choice{}) {
 		if err == nil && idle {
 			slog.Warn("nothing is carried for onloading: [onload] has no allowance", "hint", "set allowance, or give --onload=200MB")
 		}
@@ -152,10 +152,10 @@ func (r *role) useOnload(cfg onloadConfig, lends helper.Config, key *identity.Ke
 			slog.Warn("an interface of [onload] is not there now", "interface", name, "hint", "`ip link` lists those that are")
 		}
 	}
-	o := &onloading{cfg: cfg, r: r, h: h}
-	line := tcp.Options{Congestion: lends.HSCongestion, Interface: cfg.Interface, Mark: lends.Mark, KeepAlive: tcp.RadioKeepAlive}
+	o := &onloadService{cfg: cfg, r: r, h: h}
+	line := tcp.Options{Congestion: helperConfig.HSCongestion, Interface: cfg.Interface, Mark: helperConfig.Mark, KeepAlive: tcp.RadioKeepAlive}
 	if cfg.Allowance.Caps {
-		path, err := planPath(r.name)
+		path, err := dataPlanPath(r.name)
 		if err == nil {
 			o.plan, err = dataplan.Open(path, cfg.Interface, slog.Default())
 		}
@@ -170,47 +170,47 @@ func (r *role) useOnload(cfg onloadConfig, lends helper.Config, key *identity.Ke
 		}
 		path, err := permitPath(r.name)
 		if err == nil {
-			asker := permit.Asker{Key: key, Address: cfg.Allowance.Permit, Service: service, Cell: cfg.PermitCell, Options: tcp.Options{Mark: lends.Mark}}
-			o.permit, err = permit.Keep(asker.Watch, path, slog.Default())
+			asker := permit.Client{Key: key, Address: cfg.Allowance.Permit, Service: service, Cell: cfg.PermitCell, Options: tcp.Options{Mark: helperConfig.Mark}}
+			o.permit, err = permit.NewKeeper(asker.WatchPermit, path, slog.Default())
 		}
 		if err != nil {
 			return err
 		}
 	}
 	at := cmp.Or(cfg.Listen, ":"+strconv.Itoa(relay.Port))
-	if o.l, err = tcp.Listen(context.Background(), at, tcp.Options{Mark: lends.Mark, Ledger: h.CountLent(r.usage.Ledger(policy.ForPipe))}); err != nil {
-		return cli.PortHint(err, "`listen` in [onload]")
+	if o.listener, err = tcp.Listen(context.Background(), at, tcp.Options{Mark: helperConfig.Mark, Ledger: h.CountShared(r.usage.LedgerFor(policy.ForPipe))}); err != nil {
+		return cli.ExplainListenError(err, "`listen` in [onload]")
 	}
-	line.Ledger = h.CountLent(r.usage.Ledger(policy.ForOnload))
-	o.relay = relay.New(relay.Config{Key: key, Trust: r.trust, Line: line, Allow: cfg.Allow, Unmetered: cfg.Allowance.Unlimited, May: o.may, Log: slog.Default()})
-	o.reckon(time.Now())
-	if err := o.usePage(lends.Mark); err != nil {
+	line.Ledger = h.CountShared(r.usage.LedgerFor(policy.ForOnload))
+	o.relay = relay.New(relay.Config{Key: key, Trust: r.trust, Uplink: line, AllowedPrefixes: cfg.Allow, Unmetered: cfg.Allowance.Unlimited, CheckAllowed: o.checkPrimary, Log: slog.Default()})
+	o.updateAllowance(time.Now())
+	if err := o.initPage(helperConfig.Mark); err != nil {
 		return err
 	}
 	r.onload = o
 	return nil
 }
 
-// today is what may be carried today, of which onloaded was carried by Interface on each
+// computeToday is what may be carried today, of which onloaded was carried by Interface on each
 // day.
-func (o *onloading) today(now time.Time, onloaded map[string]unit.Bytes) allowance.Today {
+func (o *onloadService) computeToday(now time.Time, onloaded map[string]unit.Bytes) allowance.DayLimit {
 	switch {
 	case o.cfg.Allowance.Unlimited:
-		return allowance.Today{Free: true, Why: "its owner sets no bound"}
+		return allowance.DayLimit{Unlimited: true, Reason: "its owner sets no bound"}
 	case o.permit != nil:
-		return o.permit.Today()
+		return o.permit.DayLimit()
 	case o.plan != nil:
 		h := allowance.History{}
 		for day, all := range o.plan.Days() {
-			h[day] = allowance.Day{All: all, Onload: onloaded[day]}
+			h[day] = allowance.Day{AllBytes: all, OnloadBytes: onloaded[day]}
 		}
-		return allowance.Plan{Cap: o.cfg.Plan, ResetDay: o.cfg.ResetDay, Bills: o.cfg.Bills}.Today(now, h)
+		return allowance.Plan{Cap: o.cfg.Plan, ResetDay: o.cfg.ResetDay, Bills: o.cfg.Bills}.DayLimit(now, h)
 	}
-	return allowance.Today{Bytes: unit.Bytes(o.cfg.Allowance.Daily), Why: "its owner allows so much in a day"}
+	return allowance.DayLimit{Bytes: unit.Bytes(o.cfg.Allowance.Daily), Reason: "its owner allows so much in a day"}
 }
 
-// reckon reckons what may be carried now.
-func (o *onloading) reckon(now time.Time) {
+// updateAllowance reckons what may be carried now.
+func (o *onloadService) updateAllowance(now time.Time) {
 	list, _ := o.r.usage.List() // why it is not kept is told elsewhere
 	onloaded, carried := map[string]unit.Bytes{}, unit.Bytes(0)
 	today := now.Format(time.DateOnly)
@@ -221,74 +221,74 @@ func (o *onloading) reckon(now time.Time) {
 		if row.Link == o.cfg.Interface {
 			onloaded[row.Day] += row.Down + row.Up
 		}
-		carried += row.Since(today)
+		carried += row.BytesSince(today)
 	}
-	n := &reckoned{o.today(now, onloaded), carried}
-	if before := o.now.Swap(n); before == nil || before.Free != n.Free || (before.Bytes > 0) != (n.Bytes > 0) {
-		slog.Info("allowance for onloading", "open", n.May() == nil, "why", n.Why)
+	n := &dailyAllowance{o.computeToday(now, onloaded), carried}
+	if before := o.current.Swap(n); before == nil || before.Unlimited != n.Unlimited || (before.Bytes > 0) != (n.Bytes > 0) {
+		slog.Info("allowance for onloading", "open", n.Err() == nil, "why", n.Reason)
 	}
 }
 
-// addCaps adds what may be carried to the caps that are kept to, a map of the caller's.
-func (o *onloading) addCaps(caps map[string]policy.Caps) map[string]policy.Caps {
+// addOnloadCap adds what may be carried to the caps that are kept to, a map of the caller's.
+func (o *onloadService) addOnloadCap(caps map[string]policy.Caps) map[string]policy.Caps {
 	if o == nil {
 		return caps
 	}
-	if n := o.now.Load(); n.Bytes > 0 {
-		caps[allOnloading] = policy.Caps{Daily: policy.Volume(n.Bytes)}
+	if n := o.current.Load(); n.Bytes > 0 {
+		caps[allOnloadName] = policy.Caps{Daily: policy.Volume(n.Bytes)}
 	}
 	return caps
 }
 
-// allowed is why nothing may be carried for anybody, nil if it may be.
-func (o *onloading) allowed() error {
-	n := o.now.Load()
-	if err := n.May(); err != nil {
+// checkAllowance is why nothing may be carried for anybody, nil if it may be.
+func (o *onloadService) checkAllowance() error {
+	n := o.current.Load()
+	if err := n.Err(); err != nil {
 		return fault.New(fault.Limit, fmt.Errorf("the helper has no allowance: %w", err), "")
 	}
 	if n.Bytes > 0 { // it must be counted to be kept to
-		if err := o.r.caps.Kept(allOnloading); err != nil {
+		if err := o.r.caps.CheckEnforced(allOnloadName); err != nil {
 			return fault.New(fault.Unsupported, fmt.Errorf("what is carried is not counted: %w", err), "")
 		}
 	}
-	for _, of := range []mydevice.Bounded{{By: policy.ForOnload}, {Link: o.cfg.Interface}} {
-		if of == (mydevice.Bounded{}) {
+	for _, target := range []mydevice.CapTarget{{Purpose: policy.ForOnload}, {Link: o.cfg.Interface}} {
+		if target == (mydevice.CapTarget{}) {
 			continue // by which link it goes is seen for each connection
 		}
-		if a := o.r.allowed(of); a.Level == policy.CapReached {
+		if a := o.r.remainingAllowance(target); a.Level == policy.CapReached {
 			return fault.New(fault.Limit, fmt.Errorf("the helper has carried what it may: %v", a), "")
 		}
 	}
 	return nil
 }
 
-// may is why nothing is carried for a primary.
-func (o *onloading) may(ctx context.Context, p identity.Peer, server string) error {
-	if err := o.allowed(); err != nil {
+// checkPrimary is why nothing is carried for a primary.
+func (o *onloadService) checkPrimary(ctx context.Context, p identity.Peer, server string) error {
+	if err := o.checkAllowance(); err != nil {
 		return err
 	}
 	if o.cfg.Interface != "" {
 		server = "" // routes do not say by which link it goes
 	}
-	return o.h.May(ctx, p, server)
+	return o.h.CheckAllowed(ctx, p, server)
 }
 
-// open is why no connection is taken, nil if they are.
-func (o *onloading) open() error {
-	if why := o.h.Facts().Refuses; why != "" {
-		return fmt.Errorf("it rests: %s", why)
+// checkOpen is why no connection is taken, nil if they are.
+func (o *onloadService) checkOpen() error {
+	if why := o.h.Facts().RefusalReason; why != "" {
+		return fmt.Errorf("suspended: %s", why)
 	}
-	return o.allowed()
+	return o.checkAllowance()
 }
 
-func (o *onloading) trustChanged() {
+func (o *onloadService) trustChanged() {
 	if o != nil {
 		o.relay.TrustChanged()
 	}
 }
 
-// run takes connections until ctx ends, and has this device found while it may.
-func (o *onloading) run(ctx context.Context) error {
+// serveOnload takes connections until ctx ends, and has this device found while it may.
+func (o *onloadService) serveOnload(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -299,17 +299,17 @@ func (o *onloading) run(ctx context.Context) error {
 	if o.permit != nil {
 		all.Go(func() { o.permit.Run(ctx) })
 	}
-	all.Go(func() { o.keepReckoning(ctx) })
+	all.Go(func() { o.runAllowanceLoop(ctx) })
 	failed := make(chan error, 1)
 	if o.page != nil {
-		o.page.show(os.Stderr)
+		o.page.printWithCode(os.Stderr)
 		all.Go(func() {
-			failed <- o.page.run(ctx)
+			failed <- o.page.servePage(ctx)
 			cancel()
 		})
 	}
-	slog.Info("listens for onloading", "at", o.l.Addr(), "allowance", o.cfg.Allowance)
-	if err := o.relay.Serve(ctx, o.l); ctx.Err() == nil {
+	slog.Info("listens for onloading", "at", o.listener.Addr(), "allowance", o.cfg.Allowance)
+	if err := o.relay.Serve(ctx, o.listener); ctx.Err() == nil {
 		return err
 	}
 	select {
@@ -320,35 +320,35 @@ func (o *onloading) run(ctx context.Context) error {
 	}
 }
 
-// keepReckoning reckons what may be carried, and announces this device while that is
+// runAllowanceLoop reckons what may be carried, and announces this device while that is
 // something, until ctx ends.
-func (o *onloading) keepReckoning(ctx context.Context) {
-	t := time.NewTicker(todayEvery)
+func (o *onloadService) runAllowanceLoop(ctx context.Context) {
+	t := time.NewTicker(allowanceInterval)
 	defer t.Stop()
 	for ctx.Err() == nil {
-		if o.open() == nil {
-			o.announce(ctx, t)
+		if o.checkOpen() == nil {
+			o.announceWhileOpen(ctx, t)
 		}
-		o.await(ctx, t)
+		o.awaitChange(ctx, t)
 	}
 }
 
-// announce has this device found until ctx ends or nothing may be carried any more.
-func (o *onloading) announce(ctx context.Context, t *time.Ticker) {
+// announceWhileOpen has this device found until ctx ends or nothing may be carried any more.
+func (o *onloadService) announceWhileOpen(ctx context.Context, t *time.Ticker) {
 	ctx, hide := context.WithCancel(ctx)
 	var announcing sync.WaitGroup
 	defer announcing.Wait()
 	defer hide()
-	if at, ok := o.l.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
+	if at, ok := o.listener.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
 		announcing.Go(func() { discovery.Announce(ctx, discovery.Onload, "", at.Port, slog.Default()) })
 	}
-	for ctx.Err() == nil && o.open() == nil {
-		o.await(ctx, t)
+	for ctx.Err() == nil && o.checkOpen() == nil {
+		o.awaitChange(ctx, t)
 	}
 }
 
-// await reckons once more when it is time.
-func (o *onloading) await(ctx context.Context, t *time.Ticker) {
+// awaitChange reckons once more when it is time.
+func (o *onloadService) awaitChange(ctx context.Context, t *time.Ticker) {
 	var permitChanged <-chan struct{}
 	if o.permit != nil {
 		permitChanged = o.permit.Changed()
@@ -356,26 +356,26 @@ func (o *onloading) await(ctx context.Context, t *time.Ticker) {
 	select {
 	case <-ctx.Done():
 	case now := <-t.C:
-		o.reckon(now)
+		o.updateAllowance(now)
 	case <-permitChanged: // what is carried ends, and nothing begins
-		o.reckon(time.Now())
+		o.updateAllowance(time.Now())
 		o.relay.TrustChanged()
 	}
 }
 
-// status is what the API tells of it.
-func (o *onloading) status() *api.OnloadStatus {
+// onloadStatus is what the API tells of it.
+func (o *onloadService) onloadStatus() *api.OnloadStatus {
 	if o == nil {
 		return nil
 	}
-	n := o.now.Load()
-	st := &api.OnloadStatus{Listen: o.l.Addr().String(), Allowance: o.cfg.Allowance.String(), Open: true, Why: n.Why, Bounded: !n.Free,
-		DayBytes: n.Bytes, CarriedBytes: n.carried, Tunnels: []api.Tunnel{}, Page: o.page.status()}
-	if err := o.open(); err != nil {
+	n := o.current.Load()
+	st := &api.OnloadStatus{Listen: o.listener.Addr().String(), Allowance: o.cfg.Allowance.String(), Open: true, Why: n.Reason, Bounded: !n.Unlimited,
+		DayBytes: n.Bytes, CarriedBytes: n.carried, Tunnels: []api.Tunnel{}, Page: o.page.pageStatus()}
+	if err := o.checkOpen(); err != nil {
 		st.Open, st.Why = false, err.Error()
 	}
 	if n.Bytes > 0 {
-		a := o.r.allowed(mydevice.Bounded{By: policy.ForOnload})
+		a := o.r.remainingAllowance(mydevice.CapTarget{Purpose: policy.ForOnload})
 		st.LeftBytes, st.CarriedBytes = a.Room, a.Used
 	}
 	for _, t := range o.relay.Status().Tunnels {
@@ -384,8 +384,8 @@ func (o *onloading) status() *api.OnloadStatus {
 	return st
 }
 
-// onloadWords tell people of it, in two lines.
-func onloadWords(o api.OnloadStatus) (state, today string) {
+// describeOnload tell people of it, in two lines.
+func describeOnload(o api.OnloadStatus) (state, today string) {
 	state = "takes connections for onloading"
 	if !o.Open {
 		state = "takes no connections for onloading now"
@@ -395,23 +395,23 @@ func onloadWords(o api.OnloadStatus) (state, today string) {
 		left = fmt.Sprintf(" of %v, %v are left", policy.Volume(o.DayBytes), policy.Volume(o.LeftBytes))
 	}
 	return fmt.Sprintf("%s at %s: %s", state, o.Listen, text.Printable(o.Why)),
-		fmt.Sprintf("onloaded today: %v%s; %s now", policy.Volume(o.CarriedBytes), left, countOf(len(o.Tunnels), "connection"))
+		fmt.Sprintf("onloaded today: %v%s; %s now", policy.Volume(o.CarriedBytes), left, formatCount(len(o.Tunnels), "connection"))
 }
 
 // printOnload tells people of it, and for whom.
 func printOnload(w io.Writer, o api.OnloadStatus) {
-	state, today := onloadWords(o)
+	state, today := describeOnload(o)
 	fmt.Fprintf(w, "%s\n%s\n", state, today)
 	by := o.ByDevice()
 	for _, name := range slices.Sorted(maps.Keys(by)) {
-		fmt.Fprintf(w, "  for %s: %s, %v by now\n", text.Printable(name), countOf(by[name].Count, "connection"), policy.Volume(by[name].Bytes))
+		fmt.Fprintf(w, "  for %s: %s, %v by now\n", text.Printable(name), formatCount(by[name].Count, "connection"), policy.Volume(by[name].Bytes))
 	}
 	if o.Page != nil {
 		printPage(w, *o.Page)
 	}
 }
 
-// findOnload looks for helpers on the local networks.
-func findOnload(ctx context.Context) ([]discovery.Found, error) {
+// findOnloadHelpers looks for helpers on the local networks.
+func findOnloadHelpers(ctx context.Context) ([]discovery.Found, error) {
 	return discovery.Find(ctx, discovery.Onload, time.Second)
 }

@@ -18,8 +18,8 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// countOf is a number of things, for people.
-func countOf(n int, thing string) string {
+// formatCount is a number of things, for people.
+func formatCount(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
 	}
@@ -30,16 +30,16 @@ func countOf(n int, thing string) string {
 type helperSearch struct {
 	found <-chan fetch.Device // closed when there are no more
 	stop  context.CancelFunc
-	over  sync.WaitGroup
+	done  sync.WaitGroup
 }
 
-// searchHelpers begins it. What comes of it is told to notes; alone tells that there is
+// startHelperSearch begins it. What comes of it is told to notes; alone tells that there is
 // one own line only.
-func searchHelpers(ctx context.Context, find func(context.Context) ([]fetch.Device, error), alone bool, notes io.Writer) *helperSearch {
+func startHelperSearch(ctx context.Context, find func(context.Context) ([]fetch.Device, error), alone bool, notes io.Writer) *helperSearch {
 	ctx, stop := context.WithCancel(ctx)
 	found := make(chan fetch.Device)
 	s := &helperSearch{found: found, stop: stop}
-	s.over.Go(func() {
+	s.done.Go(func() {
 		defer close(found)
 		list, err := find(ctx)
 		var names []string
@@ -70,69 +70,69 @@ func searchHelpers(ctx context.Context, find func(context.Context) ([]fetch.Devi
 	return s
 }
 
-// end gives it up.
-func (s *helperSearch) end() {
+// stopSearch gives it up.
+func (s *helperSearch) stopSearch() {
 	s.stop()
-	s.over.Wait()
+	s.done.Wait()
 }
 
-// shared lets several goroutines write lines.
-type shared struct {
+// lockedWriter lets several goroutines write lines.
+type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
 // Write implements io.Writer.
-func (s *shared) Write(p []byte) (int, error) {
+func (s *lockedWriter) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.w.Write(p)
 }
 
-// resting tells people once of each device that does not work. Safe for concurrent use.
-type resting struct {
-	to   io.Writer
-	mu   sync.Mutex
-	told map[string]bool
+// failureLog tells people once of each device that does not work. Safe for concurrent use.
+type failureLog struct {
+	to       io.Writer
+	mu       sync.Mutex
+	reported map[string]bool
 }
 
-func newResting(to io.Writer) *resting { return &resting{to: to, told: map[string]bool{}} }
+func newFailureLog(to io.Writer) *failureLog { return &failureLog{to: to, reported: map[string]bool{}} }
 
-func (r *resting) tell(device string, err error) {
+func (r *failureLog) reportFailure(device string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.told[device] {
-		r.told[device] = true
-		fmt.Fprintf(r.to, "%s does not work now, and is tried again: %s\n", text.Printable(device), text.Printable(transfer.Reason{Device: device, Err: err}.String()))
+	if !r.reported[device] {
+		r.reported[device] = true
+		fmt.Fprintf(r.to, "%s does not work now, and is tried again: %s\n", text.Printable(device), text.Printable(transfer.DeviceError{Device: device, Err: err}.String()))
 	}
 }
 
 // onloadBars draws a bar for all, and one for each device.
 type onloadBars struct {
-	resting *resting
-	screen  *mpb.Progress
-	total   *mpb.Bar
-	devices []*deviceBar
-	begun   time.Time
-	drawn   bool
+	failures *failureLog
+	screen   *mpb.Progress
+	total    *mpb.Bar
+	devices  []*deviceBar
+	started  time.Time
+	visible  bool
 }
 
 func newOnloadBars(to, notes io.Writer) *onloadBars {
-	b := &onloadBars{screen: cli.NewBars(to), begun: time.Now(), drawn: cli.IsTerminal(to)}
-	b.resting = newResting(b.above(notes))
-	b.total = cli.NewBar(b.screen, -1, "total", func(n unit.Bytes) string { return unit.RateOf(n, time.Since(b.begun)).String() })
+	b := &onloadBars{screen: cli.NewBars(to), started: time.Now(), visible: cli.IsTerminal(to)}
+	b.failures = newFailureLog(b.writerAbove(notes))
+	b.total = cli.NewBar(b.screen, -1, "total", func(n unit.Bytes) string { return unit.RateOf(n, time.Since(b.started)).String() })
 	return b
 }
 
-// above is where lines go that the bars must not tear.
-func (b *onloadBars) above(w io.Writer) io.Writer {
-	if b.drawn && w != io.Discard {
+// writerAbove is where lines go that the bars must not tear.
+func (b *onloadBars) writerAbove(w io.Writer) io.Writer {
+	if b.visible && w != io.Discard {
 		return b.screen
 	}
 	return w
 }
 
-func (b *onloadBars) draw(p fetch.Progress) {
+func (b *onloadBars) drawProgress(p fetch.Progress) {
 	b.total.SetTotal(max(0, int64(p.Size)), false)
 	b.total.SetCurrent(int64(p.Bytes))
 	for i, d := range p.Devices {
@@ -145,7 +145,7 @@ func (b *onloadBars) draw(p fetch.Progress) {
 		note := d.Rate.String()
 		if d.Down != nil {
 			note = "does not work now"
-			b.resting.tell(d.Device, d.Down)
+			b.failures.reportFailure(d.Device, d.Down)
 		}
 		b.devices[i].note.Store(&note)
 		b.devices[i].bar.SetTotal(max(0, int64(p.Size)), false)
@@ -153,8 +153,8 @@ func (b *onloadBars) draw(p fetch.Progress) {
 	}
 }
 
-// end leaves the bars on the screen if all went well.
-func (b *onloadBars) end(ok bool) {
+// finishBars leaves the bars on the screen if all went well.
+func (b *onloadBars) finishBars(ok bool) {
 	b.total.Abort(!ok)
 	for _, d := range b.devices {
 		d.bar.Abort(!ok)

@@ -14,12 +14,12 @@ import (
 func TestOnloadLines(t *testing.T) {
 	of := api.OnloadStatus{Listen: "[::]:7604", Open: true, Why: "its owner allows so much in a day", Bounded: true, DayBytes: 200e6, LeftBytes: 138e6, CarriedBytes: 62e6,
 		Tunnels: []api.Tunnel{{Device: "laptop", UpBytes: 1e6, DownBytes: 10e6}, {Device: "desk\x1b"}, {Device: "laptop", DownBytes: 5e6}}}
-	closed := api.OnloadStatus{Listen: "[::]:7604", Why: "it rests: low", CarriedBytes: 5e6, DayBytes: 200e6, LeftBytes: 7e6}
+	closed := api.OnloadStatus{Listen: "[::]:7604", Why: "suspended: low", CarriedBytes: 5e6, DayBytes: 200e6, LeftBytes: 7e6}
 	for want, o := range map[string]api.OnloadStatus{
 		"takes connections for onloading at [::]:7604: its owner allows so much in a day\n" +
 			"onloaded today: 62 MB of 200 MB, 138 MB are left; 3 connections now\n" +
 			"  for desk?: 1 connection, 0 B by now\n  for laptop: 2 connections, 16 MB by now\n": of,
-		"takes no connections for onloading now at [::]:7604: it rests: low\nonloaded today: 5 MB; 0 connections now\n": closed,
+		"takes no connections for onloading now at [::]:7604: suspended: low\nonloaded today: 5 MB; 0 connections now\n": closed,
 	} {
 		var out bytes.Buffer
 		if printOnload(&out, o); out.String() != want {
@@ -43,18 +43,18 @@ func TestSearchHelpers(t *testing.T) {
 		{nil, errors.New("no\nnetwork"), true, "no helper is found: no?network\n"},
 	} {
 		var told safeBuffer
-		s := searchHelpers(t.Context(), func(context.Context) ([]fetch.Device, error) { return c.list, c.err }, c.alone, &told)
+		s := startHelperSearch(t.Context(), func(context.Context) ([]fetch.Device, error) { return c.list, c.err }, c.alone, &told)
 		var found []fetch.Device
 		for d := range s.found {
 			found = append(found, d)
 		}
-		if s.end(); told.b.String() != c.want || len(found) != len(c.list) {
+		if s.stopSearch(); told.b.String() != c.want || len(found) != len(c.list) {
 			t.Errorf("%q instead of %q; %v", told.b.String(), c.want, found)
 		}
 	}
 	var told safeBuffer
-	s := searchHelpers(t.Context(), func(ctx context.Context) ([]fetch.Device, error) { <-ctx.Done(); return two, ctx.Err() }, true, &told)
-	if s.end(); told.b.String() != "" {
+	s := startHelperSearch(t.Context(), func(ctx context.Context) ([]fetch.Device, error) { <-ctx.Done(); return two, ctx.Err() }, true, &told)
+	if s.stopSearch(); told.b.String() != "" {
 		t.Errorf("%q, after all was done", told.b.String())
 	}
 }

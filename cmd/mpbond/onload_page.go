@@ -52,19 +52,19 @@ type pageConfig struct {
 	Spool policy.Volume `toml:"spool"`
 }
 
-// usualSpool bounds the spool if nothing else is said.
-const usualSpool = 2e9
+// defaultSpool bounds the spool if nothing else is said.
+const defaultSpool = 2e9
 
 // onloadPage is a helper's page. Nil is none.
 type onloadPage struct {
 	*page.Page
-	l    *tcp.Listener
-	own  *page.Line
-	code string
+	listener  *tcp.Listener
+	localLine *page.Line
+	code      string
 }
 
-// check tells what cannot be.
-func (c pageConfig) check(of onloadConfig) error {
+// validate tells what cannot be.
+func (c pageConfig) validate(of onloadConfig) error {
 	bad := func(text string) error {
 		return fault.New(fault.Config, errors.New("[onload.page]: "+text), "see docs/onload.md")
 	}
@@ -80,64 +80,64 @@ func (c pageConfig) check(of onloadConfig) error {
 	case c.Home != "" && c.Home == of.Interface:
 		return bad("home is the helper's own line: they are to be two")
 	}
-	t, err := c.target()
+	t, err := c.uploadTarget()
 	if err == nil {
 		err = t.Check()
 	}
 	switch {
 	case err != nil:
 		return fault.New(fault.Config, fmt.Errorf("[onload.page]: %w", err), fault.HintOf(err))
-	case t.Method != upload.Post && !t.Place():
+	case t.Method != upload.Post && !t.IsCollection():
 		return bad("photos go to a place, whose URL ends with a slash")
 	}
 	return nil
 }
 
-// target is where photos go.
-func (c pageConfig) target() (upload.Target, error) {
+// uploadTarget is where photos go.
+func (c pageConfig) uploadTarget() (upload.Target, error) {
 	return newTarget(putOptions{to: c.To, method: cmp.Or(c.Method, upload.Put), field: cmp.Or(c.Field, "file"), form: c.Form, headers: c.Headers})
 }
 
-// usePage has the helper serve its page, if its owner wants that.
-func (o *onloading) usePage(mark int) error {
+// initPage has the helper serve its page, if its owner wants that.
+func (o *onloadService) initPage(mark int) error {
 	c := o.cfg.Page
 	if c.To == "" {
 		return nil
 	}
-	target, err := c.target()
+	target, err := c.uploadTarget()
 	if err != nil {
 		return err
 	}
 	p := &onloadPage{code: pairing.Code{Secret: pairing.NewSecret()}.String()}
-	line := tcp.Options{Interface: o.cfg.Interface, Mark: mark, KeepAlive: tcp.RadioKeepAlive, Ledger: o.h.CountLent(o.r.usage.Ledger(policy.ForOnload))}
-	p.own = page.NewLine(cmp.Or(o.cfg.Interface, ownLine), line, o.open)
-	own := p.own.Device()
+	line := tcp.Options{Interface: o.cfg.Interface, Mark: mark, KeepAlive: tcp.RadioKeepAlive, Ledger: o.h.CountShared(o.r.usage.LedgerFor(policy.ForOnload))}
+	p.localLine = page.NewLine(cmp.Or(o.cfg.Interface, localLinkName), line, o.checkOpen)
+	own := p.localLine.Device()
 	own.Metered = func() bool { return !o.cfg.Allowance.Unlimited }
 	devices := []upload.Device{own}
 	if c.Home != "" {
-		devices = slices.Insert(devices, 0, page.NewLine(c.Home, tcp.Options{Interface: c.Home, Mark: mark, Ledger: o.h.CountLent(o.r.usage.Ledger(policy.ForDirect))}, nil).Device())
+		devices = slices.Insert(devices, 0, page.NewLine(c.Home, tcp.Options{Interface: c.Home, Mark: mark, Ledger: o.h.CountShared(o.r.usage.LedgerFor(policy.ForDirect))}, nil).Device())
 	}
 	host, _ := os.Hostname()
 	dir, err := cli.InHome("page-" + o.r.name)
 	if err != nil {
 		return err
 	}
-	p.Page, err = page.New(page.Config{Target: target, Devices: devices, Dir: dir, Room: unit.Bytes(cmp.Or(c.Spool, usualSpool)), Code: p.code,
-		Names: []string{host}, Away: o.cfg.Interface, Note: o.pageNote, UserAgent: "mpbond/" + cli.Version, Log: slog.Default()})
+	p.Page, err = page.New(page.Config{Target: target, Devices: devices, Dir: dir, SpoolLimit: unit.Bytes(cmp.Or(c.Spool, defaultSpool)), AccessCode: p.code,
+		HostNames: []string{host}, Uplink: o.cfg.Interface, Notice: o.pageNote, UserAgent: "mpbond/" + cli.Version, Log: slog.Default()})
 	if err != nil {
 		return err
 	}
 	at := cmp.Or(c.Listen, ":"+strconv.Itoa(page.Port))
-	if p.l, err = tcp.Listen(context.Background(), at, tcp.Options{Mark: mark, Ledger: o.h.CountLent(o.r.usage.Ledger(policy.ForPipe))}); err != nil {
-		return cli.PortHint(err, "`listen` in [onload.page]")
+	if p.listener, err = tcp.Listen(context.Background(), at, tcp.Options{Mark: mark, Ledger: o.h.CountShared(o.r.usage.LedgerFor(policy.ForPipe))}); err != nil {
+		return cli.ExplainListenError(err, "`listen` in [onload.page]")
 	}
 	o.page = p
 	return nil
 }
 
 // pageNote is what browsers should know.
-func (o *onloading) pageNote() string {
-	err := o.open()
+func (o *onloadService) pageNote() string {
+	err := o.checkOpen()
 	switch {
 	case err == nil:
 		return ""
@@ -147,46 +147,46 @@ func (o *onloading) pageNote() string {
 	return fmt.Sprintf("The helper’s line carries nothing now: %v", err)
 }
 
-// run serves the page until ctx ends.
-func (p *onloadPage) run(ctx context.Context) error {
+// servePage serves the page until ctx ends.
+func (p *onloadPage) servePage(ctx context.Context) error {
 	going, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
-	go func() { defer close(done); p.own.Keep(going) }()
+	go func() { defer close(done); p.localLine.RunReviews(going) }()
 	defer func() { stop(); <-done }()
-	slog.Info("photos are taken by a page", "at", p.l.Addr())
-	if err := p.Serve(going, p.l); ctx.Err() == nil {
+	slog.Info("photos are taken by a page", "at", p.listener.Addr())
+	if err := p.Serve(going, p.listener); ctx.Err() == nil {
 		return err
 	}
 	return nil
 }
 
-// urls are where browsers find it.
-func (p *onloadPage) urls() (list []string) {
-	at, _ := p.l.Addr().(*net.TCPAddr)
+// pageURLs are where browsers find it.
+func (p *onloadPage) pageURLs() (list []string) {
+	at, _ := p.listener.Addr().(*net.TCPAddr)
 	if at == nil {
 		return nil
 	}
 	if !at.IP.IsUnspecified() {
 		return []string{"http://" + at.String() + "/"}
 	}
-	for _, a := range p.Addresses() {
+	for _, a := range p.LocalAddresses() {
 		list = append(list, "http://"+netip.AddrPortFrom(a, uint16(at.Port)).String()+"/")
 	}
 	return list
 }
 
-func (p *onloadPage) status() *api.OnloadPage {
+func (p *onloadPage) pageStatus() *api.OnloadPage {
 	if p == nil {
 		return nil
 	}
 	s := p.Status()
-	return &api.OnloadPage{Listen: p.l.Addr().String(), URLs: append([]string{}, p.urls()...), Code: p.code, Waiting: s.Waiting, Sent: s.Done, Failed: s.Failed, SpoolBytes: s.Bytes}
+	return &api.OnloadPage{Listen: p.listener.Addr().String(), URLs: append([]string{}, p.pageURLs()...), Code: p.code, Waiting: s.Waiting, Sent: s.Done, Failed: s.Failed, SpoolBytes: s.Bytes}
 }
 
-// show tells people of it; with a picture of it on a terminal, which brings the code.
-func (p *onloadPage) show(w io.Writer) {
-	printPage(w, *p.status())
-	if urls := p.urls(); len(urls) > 0 && cli.IsTerminal(w) {
+// printWithCode tells people of it; with a picture of it on a terminal, which brings the code.
+func (p *onloadPage) printWithCode(w io.Writer) {
+	printPage(w, *p.pageStatus())
+	if urls := p.pageURLs(); len(urls) > 0 && cli.IsTerminal(w) {
 		qrterminal.GenerateHalfBlock(urls[0]+"#code="+p.code, qrterminal.L, w)
 	}
 }

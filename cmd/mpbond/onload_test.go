@@ -29,10 +29,10 @@ import (
 	"mpbond/onload/relay"
 )
 
-// running runs the program until the test ends.
-func running(t *testing.T, args ...string) {
+// startProcess runs the program until the test ends.
+func startProcess(t *testing.T, args ...string) {
 	t.Helper()
-	cmd := program(args...)
+	cmd := newProcess(args...)
 	var out bytes.Buffer
 	cmd.Stderr = &out
 	if err := cmd.Start(); err != nil {
@@ -50,7 +50,7 @@ func running(t *testing.T, args ...string) {
 // returned function sets the load of the cell.
 func grantPermits(t *testing.T, address string, id permit.Identity) (observe func(load float64)) {
 	t.Helper()
-	rules := allowance.Rules{Threshold: .7, Life: time.Minute, Most: 16}
+	rules := allowance.Rules{Threshold: .7, Life: time.Minute, MaxPermits: 16}
 	s, err := permit.NewService(id, allowance.NewIssuer(rules, "north"), filepath.Join(t.TempDir(), "permits.jsonl"), slog.Default())
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func grantPermits(t *testing.T, address string, id permit.Identity) (observe fun
 	var load atomic.Uint64
 	go func() { // a load that is not observed for a while counts as unknown
 		for tick := time.NewTicker(time.Second); ctx.Err() == nil; <-tick.C {
-			s.Observe("north", math.Float64frombits(load.Load()))
+			s.SetLoad("north", math.Float64frombits(load.Load()))
 		}
 	}()
 	go func() { ended <- s.Serve(ctx, l) }()
@@ -75,14 +75,14 @@ func grantPermits(t *testing.T, address string, id permit.Identity) (observe fun
 	})
 	return func(v float64) {
 		load.Store(math.Float64bits(v))
-		s.Observe("north", v)
+		s.SetLoad("north", v)
 	}
 }
 
 // TestOnload: a helper that no primary is called by takes connections while the
 // operator's service permits it, tells so, and ends them when its cell is loaded.
 func TestOnload(t *testing.T) {
-	dir := home(t)
+	dir := newHome(t)
 	key, trust, err := cli.LoadIdentity()
 	if err != nil {
 		t.Fatal(err)
@@ -102,10 +102,10 @@ func TestOnload(t *testing.T) {
 	observe := grantPermits(t, service, permit.Identity{Key: key, Trust: trust})
 	observe(.91)
 	clitest.ReplaceFile(t, filepath.Join(dir, "helper.toml"), fmt.Sprintf("battery_floor = 5\n[onload]\nallowance = \"permit %s\"\npermit_key = %q\nlisten = %q\nallow = [\"127.0.0.0/8\"]\n", service, key.Public(), at))
-	running(t, "helper", "--name", "phone")
+	startProcess(t, "helper", "--name", "phone")
 	status := func() (st *api.OnloadStatus) {
 		t.Helper()
-		if all, err := ask(t.Context(), socketsOf(""), false); err == nil {
+		if all, err := queryStatus(t.Context(), statusSockets(""), false); err == nil {
 			st = all[0].Onload
 		}
 		return st
@@ -144,7 +144,7 @@ func TestOnload(t *testing.T) {
 	if st := status(); len(st.Tunnels) != 1 || st.Tunnels[0].Device != "laptop" || st.Tunnels[0].Server != site.Listener.Addr().String() || st.Tunnels[0].DownBytes == 0 {
 		t.Errorf("%+v", st)
 	}
-	if _, out, _ := mpbond(t, "status"); !strings.Contains(out, "takes connections for onloading at "+at+": the operator permits it until") {
+	if _, out, _ := runProgram(t, "status"); !strings.Contains(out, "takes connections for onloading at "+at+": the operator permits it until") {
 		t.Error(out)
 	}
 	observe(.9) // the permit would hold for a minute, and be renewed at half of that
@@ -152,7 +152,7 @@ func TestOnload(t *testing.T) {
 	if _, err := web.Get(site.URL); !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "loaded by 90 %") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
-	if code, _, errs := mpbond(t, "revoke", "laptop"); code != cli.ExitOK {
+	if code, _, errs := runProgram(t, "revoke", "laptop"); code != cli.ExitOK {
 		t.Fatal(errs)
 	}
 	eventually("its primary is unknown", func(*api.OnloadStatus) bool {
@@ -165,7 +165,7 @@ func TestOnload(t *testing.T) {
 // off, so that it does not look whole, and nothing more is begun; nor is for a primary that
 // is paused.
 func TestOnloadRests(t *testing.T) {
-	dir := home(t)
+	dir := newHome(t)
 	key, trust, err := cli.LoadIdentity()
 	if err != nil {
 		t.Fatal(err)
@@ -180,12 +180,12 @@ func TestOnloadRests(t *testing.T) {
 	}
 	battery(60)
 	clitest.ReplaceFile(t, filepath.Join(dir, "helper.toml"), fmt.Sprintf("battery_floor = 20\n[onload]\nallowance = \"unlimited\"\nlisten = %q\nallow = [\"127.0.0.0/8\"]\n", at))
-	running(t, "helper", "--name", "phone")
+	startProcess(t, "helper", "--name", "phone")
 	until := func(what string, ok func(*api.OnloadStatus) bool) {
 		t.Helper()
 		var st *api.OnloadStatus
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			if all, err := ask(t.Context(), socketsOf(""), false); err == nil && all[0].Onload != nil {
+			if all, err := queryStatus(t.Context(), statusSockets(""), false); err == nil && all[0].Onload != nil {
 				if st = all[0].Onload; ok(st) {
 					return
 				}
@@ -213,8 +213,8 @@ func TestOnloadRests(t *testing.T) {
 		stop, goOn func()
 		why        string
 	}{
-		{"the primary is paused", func() { mpbond(t, "pause", "laptop") }, func() { mpbond(t, "resume", "laptop") }, "paused"},
-		{"its battery is low", func() { battery(9) }, func() {}, "rests"}, // for half a minute at least
+		{"the primary is paused", func() { runProgram(t, "pause", "laptop") }, func() { runProgram(t, "resume", "laptop") }, "paused"},
+		{"its battery is low", func() { battery(9) }, func() {}, "suspended"}, // for half a minute at least
 	} {
 		until("it is open", func(st *api.OnloadStatus) bool { return st.Open })
 		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
@@ -231,7 +231,7 @@ func TestOnloadRests(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, out, _ := mpbond(t, "status"); !strings.Contains(out, "for laptop: 1 connection, ") {
+		if _, out, _ := runProgram(t, "status"); !strings.Contains(out, "for laptop: 1 connection, ") {
 			t.Error(out)
 		}
 		c.stop()
@@ -268,18 +268,18 @@ func TestOnloadConfig(t *testing.T) {
 		"allowance = \"50MB\"\n[onload.page]\nto = \"http://h/x\"":              "slash",
 		"allowance = \"50MB\"\n[onload.page]\nto = \"http://h/\"\nhome = \"w\"": "interface",
 	} {
-		clitest.ReplaceFile(t, filepath.Join(home(t), "helper.toml"), "[onload]\n"+text)
-		code, _, errs := mpbond(t, "helper")
+		clitest.ReplaceFile(t, filepath.Join(newHome(t), "helper.toml"), "[onload]\n"+text)
+		code, _, errs := runProgram(t, "helper")
 		if code != cli.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", text, code, errs)
 		}
 	}
-	home(t)
-	if code, _, errs := mpbond(t, "helper", "--onload=much"); code != cli.ExitUsage || !strings.Contains(errs, "no allowance") {
+	newHome(t)
+	if code, _, errs := runProgram(t, "helper", "--onload=much"); code != cli.ExitUsage || !strings.Contains(errs, "no allowance") {
 		t.Errorf("code %d, %s", code, errs)
 	}
-	home(t)
-	if code, _, errs := mpbond(t, "helper", "--onload"); code != cli.ExitUsage || !strings.Contains(errs, "--onload=200MB") {
+	newHome(t)
+	if code, _, errs := runProgram(t, "helper", "--onload"); code != cli.ExitUsage || !strings.Contains(errs, "--onload=200MB") {
 		t.Errorf("code %d, %s", code, errs)
 	}
 }

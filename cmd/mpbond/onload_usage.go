@@ -37,21 +37,23 @@ func (t onloadTally) close() {
 	}
 }
 
-// finder is find, or else what looks for helpers whose connections are counted.
-func (t onloadTally) finder(find func(context.Context) ([]fetch.Device, error)) func(context.Context) ([]fetch.Device, error) {
+// helperFinder is find, or else what looks for helpers whose connections are counted.
+func (t onloadTally) helperFinder(find func(context.Context) ([]fetch.Device, error)) func(context.Context) ([]fetch.Device, error) {
 	if find != nil {
 		return find
 	}
-	return func(ctx context.Context) ([]fetch.Device, error) { return findHelpers(ctx, t.Ledger(policy.ForPipe)) }
+	return func(ctx context.Context) ([]fetch.Device, error) {
+		return findHelpers(ctx, t.LedgerFor(policy.ForPipe))
+	}
 }
 
-// onloadUsed is what these have had the links carry until now, ok if there is anything.
-func onloadUsed() (u api.Usage, ok bool, err error) {
+// readOnloadUsage is what these have had the links carry until now, ok if there is anything.
+func readOnloadUsage() (u api.Usage, ok bool, err error) {
 	path, err := usagePath(onloadRole)
 	if err != nil {
 		return u, false, err
 	}
-	list, err := mydevice.ReadUsed(path)
+	list, err := mydevice.ReadRecords(path)
 	if err != nil || len(list) == 0 {
 		return u, false, err
 	}
@@ -62,12 +64,12 @@ func onloadUsed() (u api.Usage, ok bool, err error) {
 	u.Role = onloadRole
 	u.Name, _ = os.Hostname()
 	month := func(_ string, day time.Time) (from, until time.Time) { return policy.Month(day, 1) }
-	fillUsage(&u, list, peerNames(trust), month)
+	fillUsage(&u, list, namesByID(trust), month)
 	return u, true, nil
 }
 
-// peerNames are the names of devices, by ID.
-func peerNames(trust *identity.Trust) map[string]string {
+// namesByID are the names of devices, by ID.
+func namesByID(trust *identity.Trust) map[string]string {
 	names := map[string]string{}
 	for _, p := range trust.Peers() {
 		names[p.Key.ID().String()] = p.Name

@@ -18,26 +18,26 @@ import (
 // TestOnloadUsage: what get --onload and put carry over the own line and to helpers is
 // told by usage, added up, although nothing else of mpbond runs.
 func TestOnloadUsage(t *testing.T) {
-	if !tcp.TellsCarried {
+	if !tcp.CarriedSupported {
 		t.Skip("this system does not tell what connections carry")
 	}
-	dir := home(t)
+	dir := newHome(t)
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	t.Chdir(t.TempDir())
-	url, data := site(t)
+	url, data := serveSite(t)
 	used := func() (u api.Usage) {
 		t.Helper()
-		code, out, errs := mpbond(t, "usage", "--json")
+		code, out, errs := runProgram(t, "usage", "--json")
 		if err := json.Unmarshal([]byte(out), &u); code != cli.ExitOK || err != nil || u.Role != "onload" {
 			t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
 		}
 		return u
 	}
-	if code, _, errs := mpbond(t, "usage"); code != cli.ExitNoConn {
+	if code, _, errs := runProgram(t, "usage"); code != cli.ExitNoConnection {
 		t.Errorf("before: code %d, %s", code, errs)
 	}
 	for n := range 2 {
-		if code, _, errs := mpbond(t, "get", "--onload", "--interface", "lo", "-o", fmt.Sprint(n), url+"/a"); code != cli.ExitOK {
+		if code, _, errs := runProgram(t, "get", "--onload", "--interface", "lo", "-o", fmt.Sprint(n), url+"/a"); code != cli.ExitOK {
 			t.Fatal(errs)
 		}
 		m := used().Months
@@ -45,7 +45,7 @@ func TestOnloadUsage(t *testing.T) {
 			t.Errorf("%d bytes: %+v", least, m)
 		}
 	}
-	if code, _, errs := mpbond(t, "usage", "--socket", filepath.Join(dir, "none.sock")); code != cli.ExitNoConn {
+	if code, _, errs := runProgram(t, "usage", "--socket", filepath.Join(dir, "none.sock")); code != cli.ExitNoConnection {
 		t.Errorf("of a socket: code %d, %s", code, errs)
 	}
 
@@ -54,8 +54,8 @@ func TestOnloadUsage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := toPhone(t)
-	d.Options = tcp.Options{Interface: "lo", Ledger: use.Ledger(policy.ForPipe)}
+	d := dialPhone(t)
+	d.Options = tcp.Options{Interface: "lo", Ledger: use.LedgerFor(policy.ForPipe)}
 	d.Helper.Roles = []identity.Role{identity.RoleHelper}
 	trust, err := cli.OpenTrust()
 	if err == nil {
@@ -75,7 +75,7 @@ func TestOnloadUsage(t *testing.T) {
 	a.Body.Close()
 	way.CloseIdleConnections()
 	use.close()
-	_, out, _ := mpbond(t, "usage")
+	_, out, _ := runProgram(t, "usage")
 	if m := used().Months; len(m) != 2 || m[1].Purpose != "pipe" || m[1].Device != "phone" || m[1].DownBytes < 1000 || !strings.Contains(out, "phone") {
 		t.Errorf("%+v\n%s", m, out)
 	}

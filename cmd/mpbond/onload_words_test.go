@@ -23,27 +23,27 @@ import (
 // TestNoneOfAll: a server that nobody reaches is told as that: once of each device while it is
 // tried, and of all of them in the end.
 func TestNoneOfAll(t *testing.T) {
-	home(t)
+	newHome(t)
 	t.Chdir(t.TempDir())
 	clitest.ReplaceFile(t, "a.txt", "hello")
-	find := func(context.Context) ([]fetch.Device, error) { return []fetch.Device{phone(t)}, nil }
+	find := func(context.Context) ([]fetch.Device, error) { return []fetch.Device{newPhone(t)}, nil }
 	url := "http://" + clitest.FreeAddress(t) + "/"
 	for name, run := range map[string]func(io.Writer) error{
 		"get": func(w io.Writer) error {
-			g, err := newOnloadGet(getOptions{}, []string{url + "x"})
+			g, err := newOnloadTask(getOptions{}, []string{url + "x"})
 			if err != nil {
 				return err
 			}
 			g.find = find
-			_, err = g.run(t.Context(), w)
+			_, err = g.runDownload(t.Context(), w)
 			return err
 		},
 		"put": func(w io.Writer) error {
-			p := &put{putOptions: putOptions{to: url, method: "put"}, find: find}
-			if err := p.choose([]string{"a.txt"}); err != nil {
+			p := &putTask{putOptions: putOptions{to: url, method: "put"}, find: find}
+			if err := p.readArguments([]string{"a.txt"}); err != nil {
 				return err
 			}
-			_, err := p.run(t.Context(), w)
+			_, err := p.runUpload(t.Context(), w)
 			return err
 		},
 	} {
@@ -62,7 +62,7 @@ func TestNoneOfAll(t *testing.T) {
 
 // TestPutWords: what is not sent is said, and what is of no use refused.
 func TestPutWords(t *testing.T) {
-	home(t)
+	newHome(t)
 	dir := t.TempDir()
 	clitest.ReplaceFile(t, filepath.Join(dir, "a.txt"), "hello")
 	for _, link := range []string{"1", "2", "3", "4"} {
@@ -70,20 +70,20 @@ func TestPutWords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := &put{putOptions: putOptions{to: "http://" + clitest.FreeAddress(t) + "/", method: "put"}, find: func(context.Context) ([]fetch.Device, error) { return nil, nil }}
-	if err := p.choose([]string{dir}); err != nil || len(p.files) != 1 {
+	p := &putTask{putOptions: putOptions{to: "http://" + clitest.FreeAddress(t) + "/", method: "put"}, find: func(context.Context) ([]fetch.Device, error) { return nil, nil }}
+	if err := p.readArguments([]string{dir}); err != nil || len(p.files) != 1 {
 		t.Fatal(err, p.files)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var told safeBuffer
-	if _, err := p.run(ctx, &told); err == nil || !strings.Contains(told.b.String(), "no plain files: "+filepath.Join(dir, "1")+", ") || !strings.Contains(told.b.String(), " and 1 more\n") {
+	if _, err := p.runUpload(ctx, &told); err == nil || !strings.Contains(told.b.String(), "no plain files: "+filepath.Join(dir, "1")+", ") || !strings.Contains(told.b.String(), " and 1 more\n") {
 		t.Errorf("%v: %s", err, &told.b)
 	}
 	for args, want := range map[string]string{
 		"--form a=b": "--method post", "--interface lo --interface lo": "given twice", "--keep none": "that are there",
 	} {
-		code, _, errs := mpbond(t, append([]string{"put", "--to", p.to, filepath.Join(dir, "a.txt")}, strings.Fields(args)...)...)
+		code, _, errs := runProgram(t, append([]string{"put", "--to", p.to, filepath.Join(dir, "a.txt")}, strings.Fields(args)...)...)
 		if code == cli.ExitOK || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", args, code, errs)
 		}
@@ -99,14 +99,14 @@ func TestOnloadWords(t *testing.T) {
 	for text, want := range map[string]string{
 		"[onload.page]\nhome = \"lo\"": "without `to`",
 	} {
-		clitest.ReplaceFile(t, filepath.Join(home(t), "helper.toml"), "[onload]\n"+text)
-		if code, _, errs := mpbond(t, "helper"); code != cli.ExitUsage || !strings.Contains(errs, want) {
+		clitest.ReplaceFile(t, filepath.Join(newHome(t), "helper.toml"), "[onload]\n"+text)
+		if code, _, errs := runProgram(t, "helper"); code != cli.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", text, code, errs)
 		}
 	}
-	home(t)
+	newHome(t)
 	for args, want := range map[string]string{"--onload 200MB": "--onload=200MB", "--onload much": "does not take", "200MB": "does not take"} {
-		if code, _, errs := mpbond(t, append([]string{"helper"}, strings.Fields(args)...)...); code != cli.ExitUsage || !strings.Contains(errs, want) {
+		if code, _, errs := runProgram(t, append([]string{"helper"}, strings.Fields(args)...)...); code != cli.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", args, code, errs)
 		}
 	}
@@ -114,7 +114,7 @@ func TestOnloadWords(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
-	if err := new(role).useOnload(onloadConfig{Listen: "127.0.0.1:0"}, helper.Config{HSInterface: "lo"}, nil, nil); err != nil || !strings.Contains(logged.b.String(), "has no allowance") {
+	if err := new(role).initOnload(onloadConfig{Listen: "127.0.0.1:0"}, helper.Config{HSInterface: "lo"}, nil, nil); err != nil || !strings.Contains(logged.b.String(), "has no allowance") {
 		t.Errorf("%v, %s", err, &logged.b)
 	}
 	absent := onloadConfig{Allowance: allowance.Choice{Unlimited: true}, Listen: "192.0.2.1:1", Interface: "nope0"}
@@ -126,7 +126,7 @@ func TestOnloadWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := new(role).useOnload(absent, helper.Config{}, nil, h); err == nil || !strings.Contains(logged.b.String(), "interface=nope0") {
+	if err := new(role).initOnload(absent, helper.Config{}, nil, h); err == nil || !strings.Contains(logged.b.String(), "interface=nope0") {
 		t.Errorf("%v, %s", err, &logged.b)
 	}
 	var out bytes.Buffer

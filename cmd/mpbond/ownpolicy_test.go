@@ -35,7 +35,7 @@ func TestOwnPolicy(t *testing.T) {
 	write(tables)
 	var events []string
 	r := &role{config: filepath.Join(filepath.Dir(file), "helper.toml")}
-	k, err := r.useTables((*trace.Recorder)(nil).Tell("p", func(e trace.Event) { events = append(events, string(e.Kind)) }))
+	k, err := r.loadDeviceTables((*trace.Recorder)(nil).NotifyChanges("p", func(e trace.Event) { events = append(events, string(e.Kind)) }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +52,14 @@ func TestOwnPolicy(t *testing.T) {
 	}
 	expect("tables", 10e9, 25, 0)
 	write("[[rule]]\nport = [25]\nmode = 'block'\n" + tables)
-	o.ReloadFile(false)
-	o.ReloadFile(false)
+	o.Reload(false)
+	o.Reload(false)
 	expect("with a rule", 10e9, 25, 1)
 	write("default = 'deny'\n" + strings.Replace(tables, "10GB", "5GB", 1))
-	o.ReloadFile(false)
+	o.Reload(false)
 	expect("with a default", 5e9, 25, 2)
 	write("[device.wwan0]\nmonthly_cap = 'much'\n")
-	o.ReloadFile(false)
+	o.Reload(false)
 	expect("with a mistake", 5e9, 25, 2)
 	if p, s := k.Get(), o.Status(); p.Refused == nil || p.Refused.Line != 2 || p.Default != "allow" || len(p.Rules) != 0 || len(p.Devices) != 2 || s == nil || !strings.Contains(s.Error, ":2") || s.Tables != 2 || s.Rules != 0 {
 		t.Errorf("%+v, %+v", p, s)
@@ -67,8 +67,8 @@ func TestOwnPolicy(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	o.ReloadFile(false)
-	o.ReloadFile(false)
+	o.Reload(false)
+	o.Reload(false)
 	expect("without a file", 0, 0, 2)
 	if want := []string{"policy_changed", "policy_changed", "policy_changed", "policy_refused", "policy_changed"}; !slices.Equal(events, want) {
 		t.Errorf("events %q, want %q", events, want)
@@ -102,7 +102,7 @@ func TestOwnPolicy(t *testing.T) {
 	if a, err := k.Check(api.PolicyCheck{Text: &text}); err != nil || a.Rules != 0 {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if got := deviceWords(p.Devices[1]); got != "at most 2 GB a day, warned of at 80 %, stopped at 90 %" {
+	if got := describeLimits(p.Devices[1]); got != "at most 2 GB a day, warned of at 80 %, stopped at 90 %" {
 		t.Error(got)
 	}
 }

@@ -56,27 +56,27 @@ put that behind the @; a helper on the same local network is found without. With
 			if err != nil {
 				return err
 			}
-			about, err := aboutPrimary(cmd.Context(), name, dual)
+			about, err := describePrimary(cmd.Context(), name, dual)
 			if err != nil {
 				return err
 			}
-			self := pairing.Self{Key: key, Trust: trust, About: func() wire.PairAbout { return about }}
-			result := pairingOf(time.Now(), len(codes))
-			var told sync.Mutex // guards result
+			self := pairing.Self{Key: key, Trust: trust, About: func() wire.PairIdentity { return about }}
+			result := newPairing(time.Now(), len(codes))
+			var reportMu sync.Mutex // guards result
 			line := cli.NewSteps(cli.IfElse(asJSON, io.Discard, cmd.ErrOrStderr()))
-			line.Show(pairSteps(codes, result.Devices))
+			line.Show(describePairing(codes, result.Devices))
 			err = pairAll(cmd.Context(), self, codes, as, func(i int, d api.PairedDevice) {
-				told.Lock()
-				defer told.Unlock()
+				reportMu.Lock()
+				defer reportMu.Unlock()
 				result.Devices[i] = d
 				if d.State == api.PairDone && !asJSON {
 					line.Clear()
 					cmd.PrintErrf("paired with %s as %s; its ID is %s\n", d.Name, strings.Join(d.Roles, " "), d.ID)
 				}
-				line.Show(pairSteps(codes, result.Devices))
+				line.Show(describePairing(codes, result.Devices))
 			})
 			line.Clear()
-			result.State = pairState(err)
+			result.State = pairingState(err)
 			if asJSON {
 				err = errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), result))
 			}
@@ -95,9 +95,9 @@ put that behind the @; a helper on the same local network is found without. With
 	return cmd
 }
 
-// pairSteps says what is waited for of devices that show codes: nothing of those
+// describePairing says what is waited for of devices that show codes: nothing of those
 // that are done.
-func pairSteps(codes []pairing.Code, devices []api.PairedDevice) string {
+func describePairing(codes []pairing.Code, devices []api.PairedDevice) string {
 	var list []string
 	for i, d := range devices {
 		step := ""
@@ -135,27 +135,27 @@ func parseCodes(list []string) (codes []pairing.Code, err error) {
 // among them. Those that are not of the role as are refused. Told is called, with
 // the place of the code, when there is something new about a device; about
 // different ones from several goroutines at once.
-func pairAll(ctx context.Context, self pairing.Self, codes []pairing.Code, as string, told func(int, api.PairedDevice)) error {
+func pairAll(ctx context.Context, self pairing.Self, codes []pairing.Code, as string, report func(int, api.PairedDevice)) error {
 	var failed []error
 	var servers, helpers []int
 	fails := func(i int, who string, err error) {
-		told(i, api.PairedDevice{State: api.PairFailed, Error: err.Error(), Kind: string(fault.KindOf(err)), Hint: fault.HintOf(err)})
+		report(i, api.PairedDevice{State: api.PairFailed, Error: err.Error(), Kind: string(fault.KindOf(err)), Hint: fault.HintOf(err)})
 		if who != "" {
 			err = fmt.Errorf("%s: %w", who, err)
 		}
 		failed = append(failed, err)
 	}
-	met, errs := make([]*pairing.Meeting, len(codes)), make([]error, len(codes))
+	met, errs := make([]*pairing.PendingPairing, len(codes)), make([]error, len(codes))
 	var calls sync.WaitGroup
 	for i, code := range codes { // at once, as none waits long for the others
 		calls.Go(func() {
-			if met[i], errs[i] = call(ctx, code, self); errs[i] == nil {
-				told(i, api.PairedDevice{State: api.PairKnown, ID: met[i].ID().String()})
+			if met[i], errs[i] = callDevice(ctx, code, self); errs[i] == nil {
+				report(i, api.PairedDevice{State: api.PairKnown, ID: met[i].ID().String()})
 			}
 		})
 	}
 	calls.Wait()
-	refuse(met, errs, as, self.Trust.ByRole(identity.RoleServer))
+	refuseUnexpected(met, errs, as, self.Trust.ByRole(identity.RoleServer))
 	for i, m := range met {
 		switch err := errs[i]; {
 		case err != nil && len(codes) > 1:
@@ -174,15 +174,15 @@ func pairAll(ctx context.Context, self pairing.Self, codes []pairing.Code, as st
 			fails(i, "device "+met[i].ID().String(), err)
 			continue
 		}
-		told(i, api.PairedDevice{State: api.PairDone, ID: p.Key.ID().String(), Name: p.Name, Roles: roleNames(p.Roles)})
+		report(i, api.PairedDevice{State: api.PairDone, ID: p.Key.ID().String(), Name: p.Name, Roles: roleNames(p.Roles)})
 	}
 	return errors.Join(failed...)
 }
 
-// refuse refuses whom a person does not expect: a helper could say that it is a
+// refuseUnexpected refuses whom a person does not expect: a helper could say that it is a
 // server, and be given the traffic itself.
-func refuse(met []*pairing.Meeting, errs []error, as string, known []identity.Peer) {
-	isNew := func(m *pairing.Meeting) bool {
+func refuseUnexpected(met []*pairing.PendingPairing, errs []error, as string, known []identity.Peer) {
+	isNew := func(m *pairing.PendingPairing) bool {
 		return m != nil && !m.IsHelper() && !slices.ContainsFunc(known, func(p identity.Peer) bool { return p.Key.ID() == m.ID() })
 	}
 	servers := len(known)
@@ -207,23 +207,23 @@ func refuse(met []*pairing.Meeting, errs []error, as string, known []identity.Pe
 	}
 }
 
-// findCodes is how long answers of devices that show a code are waited for, and
-// findTries how often they are asked while none comes.
+// findCodesTimeout is how long answers of devices that show a code are waited for, and
+// findCodesTries how often they are asked while none comes.
 const (
-	findCodes = 2 * time.Second
-	findTries = 3
+	findCodesTimeout = 2 * time.Second
+	findCodesTries   = 3
 )
 
-// call calls the device that shows a code; one without an address is that of a
+// callDevice calls the device that shows a code; one without an address is that of a
 // helper on the local network.
-func call(ctx context.Context, code pairing.Code, self pairing.Self) (*pairing.Meeting, error) {
+func callDevice(ctx context.Context, code pairing.Code, self pairing.Self) (*pairing.PendingPairing, error) {
 	if len(code.Addrs) > 0 {
-		return pairing.Reach(ctx, code, self)
+		return pairing.CallAny(ctx, code, self)
 	}
 	var err error
-	for try := 0; try < findTries && len(code.Addrs) == 0 && ctx.Err() == nil; try++ {
+	for try := 0; try < findCodesTries && len(code.Addrs) == 0 && ctx.Err() == nil; try++ {
 		var list []discovery.Found
-		list, err = discovery.Find(ctx, discovery.Codes, findCodes)
+		list, err = discovery.Find(ctx, discovery.Codes, findCodesTimeout)
 		for _, f := range list {
 			code.Addrs = append(code.Addrs, f.Addr.String())
 		}
@@ -232,12 +232,12 @@ func call(ctx context.Context, code pairing.Code, self pairing.Self) (*pairing.M
 		return nil, fault.New(fault.NotFound, errors.Join(errors.New("no helper of the local network shows a code"), err),
 			"write the code with its address, like K7QF-3M2A@192.168.1.9:7603")
 	}
-	return pairing.Reach(ctx, code, self)
+	return pairing.CallAny(ctx, code, self)
 }
 
-// aboutPrimary is what this device tells others of itself: of the primary that
+// describePrimary is what this device tells others of itself: of the primary that
 // runs here, else by the configuration files.
-func aboutPrimary(ctx context.Context, name string, dual bool) (about wire.PairAbout, err error) {
+func describePrimary(ctx context.Context, name string, dual bool) (about wire.PairIdentity, err error) {
 	c := client.New(api.SocketPath("primary"))
 	defer c.Close()
 	st, running := c.Status(ctx, false)
@@ -252,24 +252,24 @@ func aboutPrimary(ctx context.Context, name string, dual bool) (about wire.PairA
 		return about, err
 	}
 	about.Roles |= wire.PairPrimary
-	about.Port = portOf(cfg.Primary.Pipe)
+	about.Port = firstPort(cfg.Primary.Pipe)
 	if running == nil {
-		name, about.Port = cmp.Or(name, st.Name), portOf(st.Listen)
+		name, about.Port = cmp.Or(name, st.Name), firstPort(st.Listen)
 	}
-	about.Name = deviceName(cmp.Or(name, cfg.Primary.Name))
+	about.Name = resolveName(cmp.Or(name, cfg.Primary.Name))
 	return about, nil
 }
 
-// deviceName is how a device calls itself; empty: by its host name.
-func deviceName(name string) string {
+// resolveName is how a device calls itself; empty: by its host name.
+func resolveName(name string) string {
 	if name == "" {
 		name, _ = os.Hostname()
 	}
 	return strings.ToValidUTF8(name[:min(len(name), wire.MaxName)], "") // a character may have been cut
 }
 
-// portOf is the port of the first TCP listener in a list, 0 if there is none.
-func portOf(list string) uint16 {
+// firstPort is the port of the first TCP listener in a list, 0 if there is none.
+func firstPort(list string) uint16 {
 	for a := range strings.SplitSeq(list, ",") {
 		_, port, err := net.SplitHostPort(strings.TrimPrefix(strings.TrimSpace(a), "tcp://"))
 		if n, e := strconv.ParseUint(port, 10, 16); err == nil && e == nil {
@@ -279,26 +279,26 @@ func portOf(list string) uint16 {
 	return 0
 }
 
-// helperInviter shows codes for a role that lends its link, alone or as part of
+// newHelperInviter shows codes for a role that lends its link, alone or as part of
 // dual.
-func (r *role) helperInviter(cmd *cobra.Command, key *identity.Key, cfg helper.Config, about wire.PairAbout) *inviter {
+func (r *role) newHelperInviter(cmd *cobra.Command, key *identity.Key, cfg helper.Config, about wire.PairIdentity) *inviter {
 	at := cmp.Or(cfg.Pair, ":"+strconv.Itoa(pairing.HelperPort))
-	return r.inviter(cmd, key, about, &inviter{
+	return r.newInviter(cmd, key, about, &inviter{
 		listen:    func() (net.Listener, error) { return net.Listen("tcp", at) },
-		addresses: func() []string { return calledAt(at, "") },
+		addresses: func() []string { return callAddresses(at, "") },
 	})
 }
 
-// inviter fills in what all have.
-func (r *role) inviter(cmd *cobra.Command, key *identity.Key, about wire.PairAbout, i *inviter) *inviter {
-	i.acceptor, i.trust, i.role, i.out = pairing.NewAcceptor(r.pairSelf(key, about), slog.Default()), r.trust, r.name, cmd.OutOrStdout()
+// newInviter fills in what all have.
+func (r *role) newInviter(cmd *cobra.Command, key *identity.Key, about wire.PairIdentity, i *inviter) *inviter {
+	i.acceptor, i.trust, i.role, i.out = pairing.NewAcceptor(r.pairingIdentity(key, about), slog.Default()), r.trust, r.name, cmd.OutOrStdout()
 	r.invites = i
 	return i
 }
 
-// calledAt are the addresses at which a listener may be called: public if that
+// callAddresses are the addresses at which a listener may be called: public if that
 // is known, with the listener's port if it has none.
-func calledAt(listen, public string) []string {
+func callAddresses(listen, public string) []string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
 		return nil

@@ -17,8 +17,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// shows is a device of some roles; each call is a new code of it.
-func shows(t *testing.T, roles wire.PairRoles, name string) (code func() string) {
+// newPairingDevice is a device of some roles; each call is a new code of it.
+func newPairingDevice(t *testing.T, roles wire.PairRoles, name string) (code func() string) {
 	t.Helper()
 	key, err := identity.Generate()
 	if err != nil {
@@ -32,7 +32,7 @@ func shows(t *testing.T, roles wire.PairRoles, name string) (code func() string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := pairing.NewAcceptor(pairing.Self{Key: key, Trust: trust, About: func() wire.PairAbout { return wire.PairAbout{Roles: roles, Name: name} }}, slog.New(slog.DiscardHandler))
+	a := pairing.NewAcceptor(pairing.Self{Key: key, Trust: trust, About: func() wire.PairIdentity { return wire.PairIdentity{Roles: roles, Name: name} }}, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Serve(ctx, l) }()
@@ -44,7 +44,7 @@ func shows(t *testing.T, roles wire.PairRoles, name string) (code func() string)
 		}
 	})
 	return func() string {
-		inv, _ := a.Open()
+		inv, _ := a.NewCode()
 		return pairing.Code{Secret: inv.Secret, Addrs: []string{l.Addr().String()}}.String()
 	}
 }
@@ -52,9 +52,9 @@ func shows(t *testing.T, roles wire.PairRoles, name string) (code func() string)
 // TestSecondServer: who says that it is one is believed only if that was asked
 // for; a server that is known, and helpers, are paired without words.
 func TestSecondServer(t *testing.T) {
-	home(t)
-	one, two := shows(t, wire.PairServer, "one"), shows(t, wire.PairServer, "two")
-	phone, both := shows(t, wire.PairHelper, "phone"), shows(t, wire.PairServer|wire.PairHelper, "both")
+	newHome(t)
+	one, two := newPairingDevice(t, wire.PairServer, "one"), newPairingDevice(t, wire.PairServer, "two")
+	phone, both := newPairingDevice(t, wire.PairHelper, "phone"), newPairingDevice(t, wire.PairServer|wire.PairHelper, "both")
 	knows := func(want string) {
 		t.Helper()
 		trust, err := cli.OpenTrust()
@@ -71,7 +71,7 @@ func TestSecondServer(t *testing.T) {
 	}
 	pair := func(says string, args ...string) {
 		t.Helper()
-		code, out, errs := mpbond(t, append([]string{"pair"}, args...)...)
+		code, out, errs := runProgram(t, append([]string{"pair"}, args...)...)
 		if (code == cli.ExitOK) != (says == "") || !strings.Contains(errs, says) {
 			t.Errorf("%q: code %d: %s%s", args, code, out, errs)
 		}
@@ -101,7 +101,7 @@ func TestWhyCodesEnd(t *testing.T) {
 		{api.Invitation{Code: "b", State: string(pairing.Open)}, "replaced"},
 		{api.Invitation{Code: "b", State: string(pairing.Paired)}, "replaced"},
 	} {
-		if got := whyEnded(c.inv, "a"); !strings.Contains(got, c.says) {
+		if got := invitationEndReason(c.inv, "a"); !strings.Contains(got, c.says) {
 			t.Errorf("%+v: %s", c.inv, got)
 		}
 	}
@@ -110,32 +110,32 @@ func TestWhyCodesEnd(t *testing.T) {
 // TestPairer: what the API is asked for is done as `mpbond pair` does it, one at
 // a time, and each device's outcome is told.
 func TestPairer(t *testing.T) {
-	home(t)
+	newHome(t)
 	key, trust, err := cli.LoadIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &role{trust: trust}
-	r.pairsAs(key, wire.PairAbout{Roles: wire.PairPrimary, Name: "laptop"})
+	r.enablePairing(key, wire.PairIdentity{Roles: wire.PairPrimary, Name: "laptop"})
 	p := r.pairs
 	ask := func(as string, codes ...string) error {
-		got, err := p.pair(api.PairRequest{Codes: codes, As: as})
+		got, err := p.startPairing(api.PairRequest{Codes: codes, As: as})
 		if err == nil && (got.State != api.PairRunning || len(got.Devices) != len(codes)) {
 			t.Errorf("%+v", got)
 		}
 		return err
 	}
-	one, phone := shows(t, wire.PairServer, "one"), shows(t, wire.PairHelper, "phone")
+	one, phone := newPairingDevice(t, wire.PairServer, "one"), newPairingDevice(t, wire.PairHelper, "phone")
 	if err := ask("", one()); !fault.Is(err, fault.NotRunning) {
 		t.Errorf("before it runs: %v", err)
 	}
-	if now := p.current(); now.State != "" || now.Devices == nil {
+	if now := p.currentPairing(); now.State != "" || now.Devices == nil {
 		t.Errorf("%+v", now)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	p.ctx = ctx // as run sets it
-	go func() { done <- p.run(ctx) }()
+	go func() { done <- p.servePairing(ctx) }()
 	if err := ask("", "K7QF"); !fault.Is(err, fault.Usage) {
 		t.Errorf("half a code: %v", err)
 	}
@@ -156,14 +156,14 @@ func TestPairer(t *testing.T) {
 	}
 	conn.Close()
 	p.wg.Wait()
-	if now := p.current(); now.State != api.PairFailed || now.Devices[0].State != api.PairFailed || now.Devices[0].Error == "" || now.Devices[0].Kind == "" || now.Devices[0].Hint == "" {
+	if now := p.currentPairing(); now.State != api.PairFailed || now.Devices[0].State != api.PairFailed || now.Devices[0].Error == "" || now.Devices[0].Kind == "" || now.Devices[0].Hint == "" {
 		t.Errorf("%+v", now)
 	}
 	if err := ask("helper", one(), phone()); err != nil {
 		t.Fatal(err)
 	}
 	p.wg.Wait()
-	now := p.current()
+	now := p.currentPairing()
 	if now.State != api.PairFailed || !strings.Contains(now.Devices[0].Error, "no helper") || now.Devices[1].State != api.PairDone || now.Devices[1].Name != "phone" || now.Devices[1].ID == "" {
 		t.Errorf("%+v", now)
 	}
@@ -171,7 +171,7 @@ func TestPairer(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.wg.Wait()
-	if now := p.current(); now.State != api.PairDone || now.Devices[0].Roles[0] != "server" || len(trust.Peers()) != 2 {
+	if now := p.currentPairing(); now.State != api.PairDone || now.Devices[0].Roles[0] != "server" || len(trust.Peers()) != 2 {
 		t.Errorf("%+v", now)
 	}
 	cancel()
@@ -185,11 +185,11 @@ func TestPairer(t *testing.T) {
 
 // TestPairJSON: what became of each code is one object on standard output.
 func TestPairJSON(t *testing.T) {
-	home(t)
-	one := shows(t, wire.PairServer, "one")
-	code, out, errs := mpbond(t, "pair", "--json", one(), "K7QF-3M2A@127.0.0.1:1")
+	newHome(t)
+	one := newPairingDevice(t, wire.PairServer, "one")
+	code, out, errs := runProgram(t, "pair", "--json", one(), "K7QF-3M2A@127.0.0.1:1")
 	var got api.Pairing
-	if err := json.Unmarshal([]byte(out), &got); err != nil || code != cli.ExitNoConn {
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != cli.ExitNoConnection {
 		t.Fatalf("code %d, %v: %s%s", code, err, out, errs)
 	}
 	if got.State != api.PairFailed || got.Devices[0].State != api.PairDone || got.Devices[0].Name != "one" || got.Devices[1].State != api.PairFailed || got.Devices[1].Kind != string(fault.Unreachable) {

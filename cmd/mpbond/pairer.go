@@ -19,24 +19,24 @@ import (
 type pairer struct {
 	self pairing.Self
 
-	mu  sync.Mutex
-	ctx context.Context // of run; nil before and after it
-	now api.Pairing     // its list is replaced, never changed
-	wg  sync.WaitGroup
+	mu    sync.Mutex
+	ctx   context.Context // of run; nil before and after it
+	state api.Pairing     // its list is replaced, never changed
+	wg    sync.WaitGroup
 }
 
-// pairsAs has a role take codes, and tell other devices about.
-func (r *role) pairsAs(key *identity.Key, about wire.PairAbout) {
-	r.pairs = &pairer{self: r.pairSelf(key, about)}
+// enablePairing has a role take codes, and tell other devices about.
+func (r *role) enablePairing(key *identity.Key, about wire.PairIdentity) {
+	r.pairs = &pairer{self: r.pairingIdentity(key, about)}
 }
 
-// pairSelf is this device for those that it is paired with.
-func (r *role) pairSelf(key *identity.Key, about wire.PairAbout) pairing.Self {
-	return pairing.Self{Key: key, Trust: r.trust, About: func() wire.PairAbout { return about }}
+// pairingIdentity is this device for those that it is paired with.
+func (r *role) pairingIdentity(key *identity.Key, about wire.PairIdentity) pairing.Self {
+	return pairing.Self{Key: key, Trust: r.trust, About: func() wire.PairIdentity { return about }}
 }
 
-// run has requests taken until ctx ends, which ends what is under way.
-func (p *pairer) run(ctx context.Context) error {
+// servePairing has requests taken until ctx ends, which ends what is under way.
+func (p *pairer) servePairing(ctx context.Context) error {
 	p.mu.Lock()
 	p.ctx = ctx
 	p.mu.Unlock()
@@ -48,7 +48,7 @@ func (p *pairer) run(ctx context.Context) error {
 	return nil
 }
 
-func (p *pairer) pair(r api.PairRequest) (api.Pairing, error) {
+func (p *pairer) startPairing(r api.PairRequest) (api.Pairing, error) {
 	codes, err := parseCodes(r.Codes)
 	if err != nil {
 		return api.Pairing{}, err
@@ -58,50 +58,52 @@ func (p *pairer) pair(r api.PairRequest) (api.Pairing, error) {
 	switch {
 	case p.ctx == nil:
 		return api.Pairing{}, fault.New(fault.NotRunning, errors.New("mpbond is starting or ending"), "try again")
-	case p.now.State == api.PairRunning:
+	case p.state.State == api.PairRunning:
 		return api.Pairing{}, fault.New(fault.AlreadyRunning, errors.New("another pairing is under way"), "wait until it has ended")
 	}
 	ctx, began := p.ctx, time.Now()
-	p.now = pairingOf(began, len(codes))
+	p.state = newPairing(began, len(codes))
 	p.wg.Go(func() {
-		err := pairAll(ctx, p.self, codes, r.As, p.note)
+		err := pairAll(ctx, p.self, codes, r.As, p.recordDevice)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.now.State = pairState(err)
+		p.state.State = pairingState(err)
 	})
-	return p.now, nil
+	return p.state, nil
 }
 
-// pairingOf is a Pairing of so many devices that begins.
-func pairingOf(began time.Time, devices int) api.Pairing {
+// newPairing is a Pairing of so many devices that begins.
+func newPairing(began time.Time, devices int) api.Pairing {
 	return api.Pairing{State: api.PairRunning, Began: began, Devices: slices.Repeat([]api.PairedDevice{{State: api.PairCalling}}, devices)}
 }
 
-// pairState is the state of a Pairing that has ended.
-func pairState(err error) string {
+// pairingState is the state of a Pairing that has ended.
+func pairingState(err error) string {
 	if err != nil {
 		return api.PairFailed
 	}
 	return api.PairDone
 }
 
-// note writes down what has become of a device.
-func (p *pairer) note(i int, d api.PairedDevice) {
+// recordDevice writes down what has become of a device.
+func (p *pairer) recordDevice(i int, d api.PairedDevice) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.now.Devices = slices.Clone(p.now.Devices)
-	p.now.Devices[i] = d
+	p.state.Devices = slices.Clone(p.state.Devices)
+	p.state.Devices[i] = d
 }
 
-func (p *pairer) current() api.Pairing {
+func (p *pairer) currentPairing() api.Pairing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.now
+	now := p.state
 	if now.Devices == nil {
 		now.Devices = []api.PairedDevice{}
 	}
 	return now
 }
 
-// api is what the role's API has of it.
-func (p *pairer) api() *api.Pairer { return &api.Pairer{Pair: p.pair, Current: p.current} }
+// apiHandlers is what the role's API has of it.
+func (p *pairer) apiHandlers() *api.PairingManager {
+	return &api.PairingManager{Pair: p.startPairing, Current: p.currentPairing}
+}

@@ -46,7 +46,7 @@ func (r playResult) String() string {
 	if r.Tunnels > 0 {
 		s += fmt.Sprintf("\n  %d encrypted connections, by this device's line alone", r.Tunnels)
 	}
-	return s + sharesText(r.Devices)
+	return s + formatShares(r.Devices)
 }
 
 func playCommand() *cobra.Command {
@@ -64,7 +64,7 @@ device's own line, and nobody looks in: for that there is the bond (mpbond prima
 		Example: `  mpbond play
   http_proxy=http://127.0.0.1:7606 mpv http://tv.example.org/live.m3u8
   mpbond play --interface wlan0 --interface wwan0 --json`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.play(cmd, nil) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.runProxy(cmd, nil) },
 	}
 	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:7606", "serve players at this `HOST:PORT` of this device")
 	cmd.Flags().StringArrayVar(&o.interfaces, "interface", nil, "use this device's line at the interface `NAME`; may be given several times")
@@ -75,8 +75,8 @@ device's own line, and nobody looks in: for that there is the bond (mpbond prima
 	return cmd
 }
 
-// play serves players until it is interrupted. Find is findHelpers if it is nil.
-func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetch.Device, error)) error {
+// runProxy serves players until it is interrupted. Find is findHelpers if it is nil.
+func (o playOptions) runProxy(cmd *cobra.Command, find func(context.Context) ([]fetch.Device, error)) error {
 	scheduler, err := board.New(cmp.Or(o.scheduler, board.Default))
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 	}
 	l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", o.listen)
 	if err != nil {
-		return cli.PortHint(err, "--listen")
+		return cli.ExplainListenError(err, "--listen")
 	}
 	defer l.Close()
 	use, err := openOnloadTally()
@@ -94,11 +94,11 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 		return err
 	}
 	defer use.close()
-	devices, err := ownLines(o.interfaces, use.Ledger(policy.ForDirect))
+	devices, err := openLocalLinks(o.interfaces, use.LedgerFor(policy.ForDirect))
 	if err != nil {
 		return err
 	}
-	notes := io.Writer(&shared{w: cmd.ErrOrStderr()})
+	notes := io.Writer(&lockedWriter{w: cmd.ErrOrStderr()})
 	if o.quiet {
 		notes = io.Discard
 	}
@@ -107,9 +107,9 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 		names = append(names, text.Printable(d.Name))
 	}
 	fmt.Fprintf(notes, "players on this device: http_proxy=http://%s\nover %s; what is encrypted by %s alone\n", l.Addr(), strings.Join(names, ", "), names[0])
-	search := searchHelpers(cmd.Context(), use.finder(find), len(devices) == 1, notes)
-	defer search.end()
-	cfg := playlist.Config{Devices: devices, Joins: search.found, Scheduler: scheduler, Rests: untilEnd(cmd.Context(), newResting(notes).tell), Log: slog.Default()}
+	search := startHelperSearch(cmd.Context(), use.helperFinder(find), len(devices) == 1, notes)
+	defer search.stopSearch()
+	cfg := playlist.Config{Devices: devices, NewDevices: search.found, Scheduler: scheduler, OnSuspend: reportUntilDone(cmd.Context(), newFailureLog(notes).reportFailure), Log: slog.Default()}
 	if own, ok := devices[0].Transport.(*http.Transport); ok {
 		cfg.Dial = own.DialContext
 	}
@@ -122,7 +122,7 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 		return err
 	}
 	out := playResult{Result: r}
-	out.Devices, _ = onloadShares(r.Devices)
+	out.Devices, _ = computeShares(r.Devices)
 	switch {
 	case o.asJSON:
 		return cli.PrintJSON(cmd.OutOrStdout(), out)
@@ -132,12 +132,12 @@ func (o playOptions) play(cmd *cobra.Command, find func(context.Context) ([]fetc
 	return nil
 }
 
-// untilEnd passes failures on until ctx ends. After that play itself has broken its
+// reportUntilDone passes failures on until ctx ends. After that play itself has broken its
 // connections, and no device is to blame.
-func untilEnd(ctx context.Context, tell func(string, error)) func(string, error) {
+func reportUntilDone(ctx context.Context, report func(string, error)) func(string, error) {
 	return func(device string, err error) {
 		if ctx.Err() == nil {
-			tell(device, err)
+			report(device, err)
 		}
 	}
 }

@@ -9,5 +9,5 @@ import (
 )
 
 func playCommand() *cobra.Command {
-	return cli.NotForRouters("play", "fetch videos ahead of a player", "run it on the device with the player; this router may help it with --onload")
+	return cli.NotInRouterBuild("play", "fetch videos ahead of a player", "run it on the device with the player; this router may help it with --onload")
 }

@@ -40,10 +40,10 @@ func TestPlay(t *testing.T) {
 	cmd.SetContext(ctx)
 	cmd.SetOut(&out)
 	cmd.SetErr(io.Discard)
-	helper := phone(t)
+	helper := newPhone(t)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- playOptions{listen: at, asJSON: true}.play(cmd, func(context.Context) ([]fetch.Device, error) { return []fetch.Device{helper}, nil })
+		ended <- playOptions{listen: at, asJSON: true}.runProxy(cmd, func(context.Context) ([]fetch.Device, error) { return []fetch.Device{helper}, nil })
 	}()
 	through := &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse("http://" + at) }}
 	defer through.CloseIdleConnections()
@@ -97,7 +97,7 @@ func TestPlay(t *testing.T) {
 func TestUntilEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var told []string
-	rests := untilEnd(ctx, func(device string, err error) { told = append(told, device+": "+err.Error()) })
+	rests := reportUntilDone(ctx, func(device string, err error) { told = append(told, device+": "+err.Error()) })
 	rests("phone", errors.New("gone"))
 	cancel()
 	rests("tablet", errors.New("closed"))

@@ -23,9 +23,9 @@ import (
 	"mpbond/node/primary"
 )
 
-// usePolicy reads the policy file for p, the one that was named or else
+// loadPolicy reads the policy file for p, the one that was named or else
 // policy.toml, which need not exist.
-func (r *role) usePolicy(p *primary.Primary, named string) error {
+func (r *role) loadPolicy(p *primary.Primary, named string) error {
 	path, err := policyPath(r.config)
 	if err != nil {
 		return err
@@ -34,34 +34,34 @@ func (r *role) usePolicy(p *primary.Primary, named string) error {
 	return r.policy.Use(cmp.Or(named, path), named != "")
 }
 
-// policyOf is a primary's policy for the API.
-func policyOf(p *primary.Primary) *api.PolicyKeeper {
+// policyKeeper is a primary's policy for the API.
+func policyKeeper(p *primary.Primary) *api.PolicyManager {
 	l := p.Policy()
-	return &api.PolicyKeeper{Get: l.Full, Put: l.Set, Check: l.Check}
+	return &api.PolicyManager{Get: l.View, Put: l.SetText, Check: l.Check}
 }
 
-// useTables reads the policy file of a role that has no rules for apps, beside its
+// loadDeviceTables reads the policy file of a role that has no rules for apps, beside its
 // configuration. It need not exist. Rec is told of changes.
-func (r *role) useTables(rec *trace.Recorder) (*api.PolicyKeeper, error) {
+func (r *role) loadDeviceTables(rec *trace.Recorder) (*api.PolicyManager, error) {
 	path, err := policyPath(r.config)
 	if err != nil {
 		return nil, err
 	}
 	f, err := primary.OpenTables(path, slog.Default(), rec)
 	r.policy = f
-	return &api.PolicyKeeper{Get: f.Tables, Put: f.SetTables, Check: f.CheckTables}, err
+	return &api.PolicyManager{Get: f.Tables, Put: f.SetTables, Check: f.CheckTables}, err
 }
 
-// keepPolicy reads the policy file again when it has changed, until ctx ends.
-func (r *role) keepPolicy(ctx context.Context) error {
+// watchPolicy reads the policy file again when it has changed, until ctx ends.
+func (r *role) watchPolicy(ctx context.Context) error {
 	path := r.policy.Path()
-	changes, stop := watch(path)
+	changes, stop := watchFile(path)
 	defer stop()
-	followed{
-		path:    path,
-		full:    func() bool { return r.policy.Status() != nil },
-		changed: func() { r.policy.ReloadFile(false) },
-	}.follow(ctx, nil, changes)
+	watchedFile{
+		path:       path,
+		hasContent: func() bool { return r.policy.Status() != nil },
+		reload:     func() { r.policy.Reload(false) },
+	}.handleChanges(ctx, nil, changes)
 	return nil
 }
 
@@ -90,9 +90,9 @@ that means now, and what is said of devices and their caps; where there is only 
 helper, its.`,
 		Example: "  mpbond policy show\n  mpbond policy show --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := askPolicy(cmd.Context(), cmp.Or(socket, api.SocketPath("primary")))
+			p, err := queryPolicy(cmd.Context(), cmp.Or(socket, api.SocketPath("primary")))
 			if fault.Is(err, fault.NotRunning) && socket == "" {
-				if helps, notThere := askPolicy(cmd.Context(), api.SocketPath("helper")); !fault.Is(notThere, fault.NotRunning) {
+				if helps, notThere := queryPolicy(cmd.Context(), api.SocketPath("helper")); !fault.Is(notThere, fault.NotRunning) {
 					p, err = helps, notThere
 				}
 			}
@@ -102,26 +102,26 @@ helper, its.`,
 			case asJSON:
 				return cli.PrintJSON(cmd.OutOrStdout(), p)
 			}
-			return showPolicy(cmd.OutOrStdout(), p)
+			return printPolicy(cmd.OutOrStdout(), p)
 		},
 	}
-	policyFlags(cmd, &socket, &asJSON)
+	addPolicyFlags(cmd, &socket, &asJSON)
 	return cmd
 }
 
-func policyFlags(cmd *cobra.Command, socket *string, asJSON *bool) {
+func addPolicyFlags(cmd *cobra.Command, socket *string, asJSON *bool) {
 	cmd.Flags().StringVar(socket, "socket", "", "ask the mpbond at this `PATH`")
 	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
 }
 
-func askPolicy(ctx context.Context, socket string) (api.Policy, error) {
+func queryPolicy(ctx context.Context, socket string) (api.Policy, error) {
 	c := client.New(socket)
 	defer c.Close()
 	return c.Policy(ctx)
 }
 
-// showPolicy prints what is in force.
-func showPolicy(w io.Writer, p api.Policy) error {
+// printPolicy prints what is in force.
+func printPolicy(w io.Writer, p api.Policy) error {
 	since := "there is no such file"
 	if p.Loaded != nil {
 		since = fmt.Sprintf("%d rules in force since %s", len(p.Rules), p.Loaded.Local().Format("2006-01-02 15:04:05"))
@@ -137,7 +137,7 @@ func showPolicy(w io.Writer, p api.Policy) error {
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "DEVICE\tSAYS")
 		for _, d := range p.Devices {
-			fmt.Fprintf(t, "%s\t%s\n", text.Printable(d.Name), deviceWords(d))
+			fmt.Fprintf(t, "%s\t%s\n", text.Printable(d.Name), describeLimits(d))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -149,13 +149,13 @@ func showPolicy(w io.Writer, p api.Policy) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RULE\tMATCHES\tMODE\tMATCHED\tNOW")
 	for _, r := range p.Rules {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", text.Printable(r.Name), text.Printable(whenWords(r.When)), text.Printable(treatWords(r.PolicyTreatment)), r.Matched, text.Printable(r.Reason))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", text.Printable(r.Name), text.Printable(describeConditions(r.When)), text.Printable(describeClass(r.PolicyClass)), r.Matched, text.Printable(r.Reason))
 	}
 	return t.Flush()
 }
 
-// whenWords is what a rule asks for, in the order of the documents.
-func whenWords(when map[string][]string) string {
+// describeConditions is what a rule asks for, in the order of the documents.
+func describeConditions(when map[string][]string) string {
 	var parts []string
 	for _, k := range []string{"app", "cgroup", "label", "uid", "domain", "address", "port"} {
 		if v := when[k]; len(v) > 0 {
@@ -168,8 +168,8 @@ func whenWords(when map[string][]string) string {
 	return strings.Join(parts, " ")
 }
 
-// treatWords is what a rule says.
-func treatWords(t api.PolicyTreatment) string {
+// describeClass is what a rule says.
+func describeClass(t api.PolicyClass) string {
 	parts := []string{t.Mode}
 	if len(t.Device) > 0 {
 		parts = append(parts, "device="+strings.Join(t.Device, ","))
@@ -186,8 +186,8 @@ func treatWords(t api.PolicyTreatment) string {
 	return strings.Join(parts, " ")
 }
 
-// deviceWords is what a table of a device says.
-func deviceWords(d api.PolicyDevice) string {
+// describeLimits is what a table of a device says.
+func describeLimits(d api.PolicyDevice) string {
 	var parts []string
 	say := func(set bool, format string, args ...any) {
 		if set {
@@ -237,29 +237,29 @@ what is not told is unknown, and matches no rule that asks for it.`,
 			if cmd.Flags().Changed("uid") {
 				flow.UID = &uid
 			}
-			ask := api.PolicyCheck{Flow: &flow}
+			check := api.PolicyCheck{Flow: &flow}
 			if file != "" {
-				text, err := policyText(cmd.InOrStdin(), file)
+				text, err := readPolicy(cmd.InOrStdin(), file)
 				if err != nil {
 					return err
 				}
-				ask.Text = new(string)
-				*ask.Text = string(text)
+				check.Text = new(string)
+				*check.Text = string(text)
 			}
 			c := client.New(cmp.Or(socket, api.SocketPath("primary")))
 			defer c.Close()
-			a, err := c.CheckPolicy(cmd.Context(), ask)
+			a, err := c.CheckPolicy(cmd.Context(), check)
 			switch {
 			case err != nil:
 				return err
 			case asJSON:
 				return cli.PrintJSON(cmd.OutOrStdout(), a)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\n", text.Printable(treatWords(*a.Verdict)), text.Printable(a.Verdict.Reason))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\n", text.Printable(describeClass(*a.Verdict)), text.Printable(a.Verdict.Reason))
 			return err
 		},
 	}
-	policyFlags(cmd, &socket, &asJSON)
+	addPolicyFlags(cmd, &socket, &asJSON)
 	f := cmd.Flags()
 	f.StringVar(&file, "file", "", "by the rules in this `FILE` instead of those in force; - is the standard input")
 	f.StringVar(&flow.App, "app", "", "`PATH` of the program's executable")

@@ -18,8 +18,8 @@ import (
 	"mpbond/node/primary"
 )
 
-// checked is what `mpbond policy check --json` prints.
-type checked struct {
+// policyCheckResult is what `mpbond policy check --json` prints.
+type policyCheckResult struct {
 	File  string `json:"file"`
 	Valid bool   `json:"valid"`
 	Rules int    `json:"rules"`
@@ -41,12 +41,12 @@ that runs here, else what primary.toml names, else policy.toml. On a device that
 is a helper it is told as well what of the file helpers do not keep to. Nothing is
 changed, and nothing need run. The exit code is 0 if it can be used and 2 if not.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d := policyDeviceOf(cmd.Context(), config)
+			d := findPolicyTarget(cmd.Context(), config)
 			name := cmp.Or(append(args, d.file)...)
 			if d.err != nil && len(args) == 0 {
 				return d.err
 			}
-			policies, err := policyText(cmd.InOrStdin(), name)
+			policies, err := readPolicy(cmd.InOrStdin(), name)
 			if err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ changed, and nothing need run. The exit code is 0 if it can be used and 2 if not
 			out := cmd.OutOrStdout()
 			switch {
 			case err != nil && asJSON:
-				if err := cli.PrintJSON(out, checked{File: name, Refused: primary.RefusedPolicy(err)}); err != nil {
+				if err := cli.PrintJSON(out, policyCheckResult{File: name, Refused: primary.PolicyErrorOf(err)}); err != nil {
 					return err
 				}
 				return &cli.ExitStatus{Code: cli.ExitUsage}
@@ -66,10 +66,10 @@ changed, and nothing need run. The exit code is 0 if it can be used and 2 if not
 			}
 			var unkept []string
 			if d.role == identity.RoleHelper {
-				unkept = rules.UnkeptByHelper(d.name)
+				unkept = rules.IgnoredByHelper(d.name)
 			}
 			if asJSON {
-				return cli.PrintJSON(out, checked{File: name, Valid: true, Rules: rules.Len(), Unkept: unkept})
+				return cli.PrintJSON(out, policyCheckResult{File: name, Valid: true, Rules: rules.Len(), Unkept: unkept})
 			}
 			_, err = fmt.Fprintf(out, "%s: %d rules, can be used\n", text.Printable(name), rules.Len())
 			for _, what := range unkept {
@@ -83,20 +83,20 @@ changed, and nothing need run. The exit code is 0 if it can be used and 2 if not
 	return cmd
 }
 
-// policyDevice is the device that a policy is for.
-type policyDevice struct {
+// policyTarget is the device that a policy is for.
+type policyTarget struct {
 	role identity.Role
 	name string // of this device
 	file string // that is in force, or would be; valid if err is nil
 	err  error
 }
 
-// policyDeviceOf is this device with a configuration file, "" for the usual one: as
+// findPolicyTarget is this device with a configuration file, "" for the usual one: as
 // what runs here tells, else as files do.
-func policyDeviceOf(ctx context.Context, config string) (d policyDevice) {
-	d.role, d.name = identity.RolePrimary, deviceName("")
+func findPolicyTarget(ctx context.Context, config string) (d policyTarget) {
+	d.role, d.name = identity.RolePrimary, resolveName("")
 	if trust, err := cli.OpenTrust(); err == nil { // a file can be judged without
-		d.role = roleOf("", trust)
+		d.role = chooseRole("", trust)
 	}
 	for _, role := range []identity.Role{identity.RolePrimary, identity.RoleHelper} {
 		c := client.New(api.SocketPath(string(role)))
@@ -117,15 +117,15 @@ func policyDeviceOf(ctx context.Context, config string) (d policyDevice) {
 	}
 	beside, err := policyPath(config)
 	if d.file, d.err = beside, err; err == nil && d.role != identity.RoleHelper {
-		d.file, d.err = namedPolicy(config)
+		d.file, d.err = configuredPolicy(config)
 		d.file = cmp.Or(d.file, beside)
 	}
 	return d
 }
 
-// namedPolicy is the policy file that the configuration of a primary or dual names,
+// configuredPolicy is the policy file that the configuration of a primary or dual names,
 // "" for none.
-func namedPolicy(config string) (string, error) {
+func configuredPolicy(config string) (string, error) {
 	cfg := dualConfig{Primary: primary.Default}
 	err := loadConfig(config, "primary", &cfg.Primary)
 	if err != nil && config != "" && loadConfig(config, "dual", &cfg) == nil {
@@ -137,10 +137,10 @@ func namedPolicy(config string) (string, error) {
 // maxPolicyInput bounds what is read from the standard input.
 const maxPolicyInput = 4 << 20
 
-// policyText reads a file with rules; - is the standard input.
-func policyText(stdin io.Reader, name string) ([]byte, error) {
+// readPolicy reads a file with rules; - is the standard input.
+func readPolicy(stdin io.Reader, name string) ([]byte, error) {
 	if name != "-" {
-		return config.Read(name)
+		return config.ReadFile(name)
 	}
 	text, err := io.ReadAll(io.LimitReader(stdin, maxPolicyInput+1))
 	if err == nil && len(text) > maxPolicyInput {

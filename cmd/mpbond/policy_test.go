@@ -21,7 +21,7 @@ import (
 // TestPolicyCheck: a file is judged without a primary, by exit code, words and
 // JSON.
 func TestPolicyCheck(t *testing.T) {
-	dir := home(t)
+	dir := newHome(t)
 	good, bad := filepath.Join(dir, "policy.toml"), filepath.Join(dir, "bad.toml")
 	conf, dual, typo := filepath.Join(dir, "p.toml"), filepath.Join(dir, "d.toml"), filepath.Join(dir, "typo.toml")
 	for path, text := range map[string]string{good: "[[rule]]\nport=[80]\n", bad: "[[rule]]\nprot=[80]\n",
@@ -47,15 +47,15 @@ func TestPolicyCheck(t *testing.T) {
 		{[]string{filepath.Join(dir, "none.toml")}, 1, "check the path"},
 		{[]string{good, bad}, 2, "mpbond policy check --help"},
 	} {
-		code, out, errs := mpbond(t, append([]string{"policy", "check"}, c.args...)...)
+		code, out, errs := runProgram(t, append([]string{"policy", "check"}, c.args...)...)
 		if code != c.code || !strings.Contains(out+errs, c.out) {
 			t.Errorf("%q: exit code %d, %s%s, want %d and %s", c.args, code, out, errs, c.code, c.out)
 		}
 	}
-	if code, _, errs := mpbond(t, "policy", "show"); code != 3 || !strings.Contains(errs, "not running") {
+	if code, _, errs := runProgram(t, "policy", "show"); code != 3 || !strings.Contains(errs, "not running") {
 		t.Errorf("show without a primary: %d, %s", code, errs)
 	}
-	if code, _, errs := mpbond(t, "policy", "why", "example.org"); code != 2 || !strings.Contains(errs, "example.org:443") {
+	if code, _, errs := runProgram(t, "policy", "why", "example.org"); code != 2 || !strings.Contains(errs, "example.org:443") {
 		t.Errorf("why without a port: %d, %s", code, errs)
 	}
 }
@@ -63,7 +63,7 @@ func TestPolicyCheck(t *testing.T) {
 // TestPolicyCheckAtHelper: a helper's file is judged as a helper's, by whom it
 // trusts, and when it runs by its name there.
 func TestPolicyCheckAtHelper(t *testing.T) {
-	dir := home(t)
+	dir := newHome(t)
 	trust, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
@@ -80,17 +80,17 @@ func TestPolicyCheckAtHelper(t *testing.T) {
 	}
 	check := func(want ...string) {
 		t.Helper()
-		var got checked
-		code, out, errs := mpbond(t, "policy", "check", "--json")
+		var got policyCheckResult
+		code, out, errs := runProgram(t, "policy", "check", "--json")
 		if err := json.Unmarshal([]byte(out), &got); err != nil || code != cli.ExitOK || !got.Valid || !slices.Equal(got.Unkept, want) {
 			t.Errorf("code %d, %v: %s%s, want %q", code, err, out, errs, want)
 		}
 	}
-	host := deviceName("")
+	host := resolveName("")
 	check("the rules (1): they are for a primary", "battery_floor of tin: here they count for "+host+" alone")
-	serving(t, "helper", "--name", "tin")
+	startRole(t, "helper", "--name", "tin")
 	check("the rules (1): they are for a primary")
-	if code, out, _ := mpbond(t, "policy", "check"); code != cli.ExitOK || !strings.HasSuffix(out, "1 rules, can be used\nthe helper tin does not keep to the rules (1): they are for a primary\n") {
+	if code, out, _ := runProgram(t, "policy", "check"); code != cli.ExitOK || !strings.HasSuffix(out, "1 rules, can be used\nthe helper tin does not keep to the rules (1): they are for a primary\n") {
 		t.Errorf("code %d: %s", code, out)
 	}
 }
@@ -98,7 +98,7 @@ func TestPolicyCheckAtHelper(t *testing.T) {
 // TestPolicyCommand: the policy of a running primary lies beside the file that
 // --config names, can be shown, changed and asked, and changes are told.
 func TestPolicyCommand(t *testing.T) {
-	devices(t)
+	newPairedHome(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "policy.toml")
 	write := func(path, text string) {
@@ -113,30 +113,30 @@ func TestPolicyCommand(t *testing.T) {
 	}
 	write(filepath.Join(dir, "p.toml"), "proxy = '127.0.0.1:0'\ntransparent = 0\npipe = ''\n")
 	write(file, "[[rule]]\nname='no mail'\nport=[25]\nmode='block'\n")
-	_, log := serving(t, "primary", "--config", filepath.Join(dir, "p.toml"))
+	_, log := startRole(t, "primary", "--config", filepath.Join(dir, "p.toml"))
 	c := client.New(api.SocketPath("primary"))
 	defer c.Close()
 	p, err := c.Policy(t.Context())
 	if err != nil || p.File != file || p.Refused != nil || p.ReadOnly || p.Loaded == nil || len(p.Rules) != 1 || p.Rules[0].Line != 1 || p.Rules[0].Mode != "block" || p.Default != "allow" {
 		t.Fatalf("%+v, %v\n%s", p, err, log)
 	}
-	if code, out, errs := mpbond(t, "policy", "show"); code != 0 || !strings.Contains(out, "no mail  port=25  block") || !strings.Contains(out, "default: allow") {
+	if code, out, errs := runProgram(t, "policy", "show"); code != 0 || !strings.Contains(out, "no mail  port=25  block") || !strings.Contains(out, "default: allow") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
-	if code, out, errs := mpbond(t, "policy", "check"); code != 0 || !strings.HasPrefix(out, file+": 1 rules") { // not that of MPBOND_HOME
+	if code, out, errs := runProgram(t, "policy", "check"); code != 0 || !strings.HasPrefix(out, file+": 1 rules") { // not that of MPBOND_HOME
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
-	if code, out, errs := mpbond(t, "policy", "why", "example.org:25"); code != 0 || !strings.HasPrefix(out, "block\nno mail says block; ") {
+	if code, out, errs := runProgram(t, "policy", "why", "example.org:25"); code != 0 || !strings.HasPrefix(out, "block\nno mail says block; ") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	other := filepath.Join(dir, "other.toml")
 	write(other, "[[rule]]\nname='mine'\nuid=[7]\napp=['curl']\nmode='direct'\n")
 	var a api.PolicyAnswer
-	if code, out, errs := mpbond(t, "policy", "why", "[::1]:25", "--file", other, "--uid", "7", "--app", "/bin/curl", "--json"); code != 0 || json.Unmarshal([]byte(out), &a) != nil || a.Rule != "mine" || a.Verdict.Mode != "direct" {
+	if code, out, errs := runProgram(t, "policy", "why", "[::1]:25", "--file", other, "--uid", "7", "--app", "/bin/curl", "--json"); code != 0 || json.Unmarshal([]byte(out), &a) != nil || a.Rule != "mine" || a.Verdict.Mode != "direct" {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	write(other, "\n[[rul]]\n")
-	if code, _, errs := mpbond(t, "policy", "why", "x:25", "--file", other); code != 2 || !strings.Contains(errs, ":2: unknown") {
+	if code, _, errs := runProgram(t, "policy", "why", "x:25", "--file", other); code != 2 || !strings.Contains(errs, ":2: unknown") {
 		t.Errorf("%d, %s", code, errs)
 	}
 
@@ -189,7 +189,7 @@ func TestPolicyCommand(t *testing.T) {
 	if p, err = c.Policy(t.Context()); err != nil || p.Default != "deny" || p.Refused == nil || p.Refused.Line != 1 || p.Text != "default='nein'\n" {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if code, out, errs := mpbond(t, "policy", "show"); code != 0 || !strings.Contains(out, "not in force") || !strings.Contains(out, "nein") {
+	if code, out, errs := runProgram(t, "policy", "show"); code != 0 || !strings.Contains(out, "not in force") || !strings.Contains(out, "nein") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	if _, err := c.SetPolicy(t.Context(), api.PolicyText{Text: "", Version: &p.Version}); err != nil {
@@ -212,12 +212,12 @@ func TestPolicyCommand(t *testing.T) {
 // TestPolicyAtStart: a primary does not start with a policy that cannot be used,
 // and says where it is wrong.
 func TestPolicyAtStart(t *testing.T) {
-	dir := devices(t)
+	dir := newPairedHome(t)
 	file := filepath.Join(dir, "policy.toml")
 	if err := os.WriteFile(file, []byte("\n[[rule]]\nmode='blok'\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, 2, file+":3:", "", "primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", "")
+	expectFailure(t, 2, file+":3:", "", "primary", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", "")
 	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
 		t.Error("the file is gone")
 	}

@@ -30,7 +30,7 @@ func primaryCommand() *cobra.Command {
 	r := &role{name: "primary"}
 	cfg := primary.Default
 	var flags primary.Config
-	var straight bool
+	var direct bool
 	var cellFlags []string
 	cmd := &cobra.Command{
 		Use: "primary", Short: "run the primary: carry this device's apps over all links", Args: cobra.NoArgs,
@@ -49,80 +49,80 @@ proxy that others can reach has this off unless --direct is given.`,
   mpbond primary --proxy 127.0.0.1:3128 --interface wlan0 --interface wwan0
   sudo MPBOND_HOME=$HOME/.config/mpbond mpbond primary --tun`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if flags.Cell, err = parseCells(cellFlags); err != nil {
+			if flags.Cell, err = parseCellFlags(cellFlags); err != nil {
 				return err
 			}
-			key, trust, err := r.load(cmd, &cfg, func(changed func(string) bool) {
-				set(changed, "name", &cfg.Name, flags.Name)
-				set(changed, "server", &cfg.Server, flags.Server)
-				set(changed, "proxy", &cfg.Proxy, flags.Proxy)
-				set(changed, "direct", &cfg.Direct, &straight)
-				set(changed, "transparent", &cfg.Transparent, flags.Transparent)
-				set(changed, "pipe", &cfg.Pipe, flags.Pipe)
-				set(changed, "interface", &cfg.Interfaces, flags.Interfaces)
-				set(changed, "udp", &cfg.UDP, flags.UDP)
-				set(changed, "cell", &cfg.Cell, flags.Cell)
-				set(changed, "metered", &cfg.Metered, flags.Metered)
-				set(changed, "subflows", &cfg.Subflows, flags.Subflows)
-				set(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
-				set(changed, "congestion", &cfg.Congestion, flags.Congestion)
-				set(changed, "reinject", &cfg.Reinject, flags.Reinject)
-				set(changed, "latency", &cfg.Latency, flags.Latency)
-				set(changed, "redundant", &cfg.Redundant, flags.Redundant)
-				set(changed, "policy", &cfg.Policy, flags.Policy)
-				set(changed, "tun", &cfg.TUN, flags.TUN)
-				set(changed, "api", &cfg.API, r.api)
+			key, trust, err := r.loadFiles(cmd, &cfg, func(changed func(string) bool) {
+				overrideIfChanged(changed, "name", &cfg.Name, flags.Name)
+				overrideIfChanged(changed, "server", &cfg.Server, flags.Server)
+				overrideIfChanged(changed, "proxy", &cfg.Proxy, flags.Proxy)
+				overrideIfChanged(changed, "direct", &cfg.Direct, &direct)
+				overrideIfChanged(changed, "transparent", &cfg.Transparent, flags.Transparent)
+				overrideIfChanged(changed, "pipe", &cfg.Pipe, flags.Pipe)
+				overrideIfChanged(changed, "interface", &cfg.Interfaces, flags.Interfaces)
+				overrideIfChanged(changed, "udp", &cfg.UDP, flags.UDP)
+				overrideIfChanged(changed, "cell", &cfg.Cell, flags.Cell)
+				overrideIfChanged(changed, "metered", &cfg.Metered, flags.Metered)
+				overrideIfChanged(changed, "subflows", &cfg.Subflows, flags.Subflows)
+				overrideIfChanged(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
+				overrideIfChanged(changed, "congestion", &cfg.Congestion, flags.Congestion)
+				overrideIfChanged(changed, "reinject", &cfg.Reinject, flags.Reinject)
+				overrideIfChanged(changed, "latency", &cfg.Latency, flags.Latency)
+				overrideIfChanged(changed, "redundant", &cfg.Redundant, flags.Redundant)
+				overrideIfChanged(changed, "policy", &cfg.Policy, flags.Policy)
+				overrideIfChanged(changed, "tun", &cfg.TUN, flags.TUN)
+				overrideIfChanged(changed, "api", &cfg.API, r.api)
 			})
 			if err != nil {
 				return err
 			}
 			r.api = cfg.API
-			cfg.Usage, cfg.Allowed = r.usage, r.allowed
-			rec, err := r.recorder(cfg.Name)
+			cfg.Usage, cfg.Allowed = r.usage, r.remainingAllowance
+			rec, err := r.openRecorder(cfg.Name)
 			if err != nil {
 				return err
 			}
 			defer rec.Close()
-			heard, err := openCells(cfg.Cell, rec)
+			listeners, err := newCellListeners(cfg.Cell, rec)
 			if err != nil {
 				return err
 			}
-			e, err := newEdged(cfg, heard, key, trust, rec)
+			e, err := newPrimaryRole(cfg, listeners, key, trust, rec)
 			if err != nil {
 				return err
 			}
-			defer e.close()
-			if err := r.usePolicy(e.Primary, cfg.Policy); err != nil {
+			defer e.closeEdge()
+			if err := r.loadPolicy(e.Primary, cfg.Policy); err != nil {
 				return err
 			}
-			if err := r.keepFacts(e.FactsChanged); err != nil {
+			if err := r.initFacts(e.SetFacts); err != nil {
 				return err
 			}
-			r.useCaps(e.Owns, e.Policy().Rules, e.Spent)
-			r.pairsAs(key, wire.PairAbout{Roles: wire.PairPrimary, Name: deviceName(cfg.Name), Port: e.pipePort()})
+			r.enforceCaps(e.IsOwnName, e.Policy().Rules, e.CapReached)
+			r.enablePairing(key, wire.PairIdentity{Roles: wire.PairPrimary, Name: resolveName(cfg.Name), Port: e.pipePort()})
 			start := time.Now()
-			slog.Info("primary is up", e.addresses("id", key.ID())...)
-			return r.serve(cmd.Context(), e, serve.Role{
-				Describe: func(why bool) api.Status {
-					st := r.describe(key, cfg.Name, start)
-					e.describe(&st, why)
+			slog.Info("primary is up", e.logAddresses("id", key.ID())...)
+			return r.serveRole(cmd.Context(), e, serve.Role{
+				Status: func(why bool) api.Status {
+					st := r.baseStatus(key, cfg.Name, start)
+					e.addPrimaryStatus(&st, why)
 					return st
 				},
-				Streams: e.Streams, Flows: e.Flows, CloseSubflow: e.CloseSubflow, ResetStream: e.ResetStream, ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow, Chunk: e.Chunk, Policy: policyOf(e.Primary),
+				Streams: e.Streams, Flows: e.Flows, CloseSubflow: e.CloseSubflow, ResetStream: e.ResetStream, ChangeStream: e.ChangeStream, MoveSubflow: e.MoveSubflow, MarkChunk: e.MarkChunk, Policy: policyKeeper(e.Primary),
 			})
 		},
 	}
-	r.flags(cmd)
+	r.addFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&flags.Name, "name", "", "what this device is called in status output")
 	f.StringVar(&flags.Server, "server", "", "`NAME` of the trusted server to use")
 	f.StringVar(&flags.Proxy, "proxy", cfg.Proxy, "where apps find the SOCKS5 and HTTP proxy, `HOST:PORT`; empty: none")
-	f.BoolVar(&straight, "direct", true, "connect directly where the server may not or cannot reach a destination")
+	f.BoolVar(&direct, "direct", true, "connect directly where the server may not or cannot reach a destination")
 	f.Uint16Var(&flags.Transparent, "transparent", cfg.Transparent, "loopback `PORT` for mpbond run; 0: none")
 	f.StringVar(&flags.Pipe, "pipe", cfg.Pipe, "where helpers connect, `HOST:PORT`, also rfcomm://CHANNEL, several with commas; empty: nowhere")
 	f.StringSliceVar(&flags.Interfaces, "interface", cfg.Interfaces, "network interface that carries a direct subflow; may be repeated; auto: each with a default route, as they come and go; empty: one subflow by the system's routes")
 	f.StringSliceVar(&flags.UDP, "udp", nil, "one of these interfaces, whose subflows go over UDP where that gets through and the server serves it; may be repeated; any: each")
-	cellFlag(cmd, &cellFlags)
+	addCellFlag(cmd, &cellFlags)
 	f.StringSliceVar(&flags.Metered, "metered", nil, "interface or helper to use only while no other works, since its data costs money; may be repeated")
 	f.StringSliceVar(&flags.Latency, "latency", cfg.Latency, "`RULE` for connections that must not wait: port:22, port:5000-5100, dscp:46, host:*.example.org; may be repeated")
 	f.StringSliceVar(&flags.Redundant, "redundant", nil, "`RULE`, as for --latency, for connections whose bytes go over every subflow")
@@ -130,29 +130,29 @@ proxy that others can reach has this off unless --direct is given.`,
 	f.BoolVar(&flags.TUN, "tun", false, "carry all apps of this machine, through a TUN device; needs root")
 	f.IntVar(&flags.Subflows, "subflows", cfg.Subflows, "direct subflows for each interface")
 	cli.CompleteFlag(cmd, "server", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return devicesOf(identity.RoleServer)
+		return completeNames(identity.RoleServer)
 	})
-	schedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
+	addSchedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
 	return cmd
 }
 
-// fallback connects without the bond, for destinations that the server may not
+// newFallbackDialer connects without the bond, for destinations that the server may not
 // or cannot reach; nil is off. A proxy that others can reach has it only if it
 // is wanted in so many words, and then not to this device itself.
-func fallback(cfg primary.Config, a apps) func(ctx context.Context, network, dest string) (net.Conn, error) {
-	if cfg.Direct != nil && !*cfg.Direct || cfg.Direct == nil && !a.private() {
+func newFallbackDialer(cfg primary.Config, a appListeners) func(ctx context.Context, network, dest string) (net.Conn, error) {
+	if cfg.Direct != nil && !*cfg.Direct || cfg.Direct == nil && !a.isPrivate() {
 		return nil
 	}
-	return around(cfg, a)
+	return newDirectDialer(cfg, a)
 }
 
-// around connects without the bond.
-func around(cfg primary.Config, a apps) func(ctx context.Context, network, dest string) (net.Conn, error) {
+// newDirectDialer connects without the bond.
+func newDirectDialer(cfg primary.Config, a appListeners) func(ctx context.Context, network, dest string) (net.Conn, error) {
 	var d net.Dialer
-	if away := !a.private(); away || cfg.TUN {
+	if isPublic := !a.isPrivate(); isPublic || cfg.TUN {
 		d.Control = func(network, address string, raw syscall.RawConn) error {
-			if away {
-				if err := notHere(network, address, raw); err != nil {
+			if isPublic {
+				if err := refuseLocalAddress(network, address, raw); err != nil {
 					return err
 				}
 			}
@@ -165,8 +165,8 @@ func around(cfg primary.Config, a apps) func(ctx context.Context, network, dest 
 	return d.DialContext
 }
 
-// notHere refuses addresses that mean this device, names resolved.
-func notHere(_, address string, _ syscall.RawConn) error {
+// refuseLocalAddress refuses addresses that mean this device, names resolved.
+func refuseLocalAddress(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err
@@ -177,16 +177,16 @@ func notHere(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// apps are the listeners towards this device's apps.
-type apps struct {
+// appListeners are the listeners towards this device's apps.
+type appListeners struct {
 	proxy       net.Listener   // nil without
 	transparent []net.Listener // IPv4 and, where there is one, IPv6
 }
 
-func openApps(cfg primary.Config) (a apps, err error) {
+func openAppListeners(cfg primary.Config) (a appListeners, err error) {
 	if cfg.Proxy != "" {
 		if a.proxy, err = intercept.Listen("tcp", cfg.Proxy); err != nil {
-			return a, cli.PortHint(fmt.Errorf("proxy: %w", err), "--proxy")
+			return a, cli.ExplainListenError(fmt.Errorf("proxy: %w", err), "--proxy")
 		}
 	}
 	if cfg.Transparent != 0 {
@@ -194,42 +194,42 @@ func openApps(cfg primary.Config) (a apps, err error) {
 			if a.proxy != nil {
 				a.proxy.Close()
 			}
-			return a, cli.PortHint(err, "--transparent")
+			return a, cli.ExplainListenError(err, "--transparent")
 		}
 	}
 	return a, nil
 }
 
-// edged is a primary and the edge towards its apps.
-type edged struct {
+// primaryRole is a primary and the edge towards its apps.
+type primaryRole struct {
 	*primary.Primary
 	edge *intercept.Edge
-	apps apps
+	apps appListeners
 	tun  *tun.TUN // nil without
 	id   string   // of this device
-	cells
+	cellListeners
 }
 
-// newEdged opens everything that a primary listens on.
-func newEdged(cfg primary.Config, heard cells, key *identity.Key, trust *identity.Trust, rec *trace.Recorder) (e edged, err error) {
-	e.cells, cfg.DialUDP = heard, heard.dialUDP
+// newPrimaryRole opens everything that a primary listens on.
+func newPrimaryRole(cfg primary.Config, listeners cellListeners, key *identity.Key, trust *identity.Trust, rec *trace.Recorder) (e primaryRole, err error) {
+	e.cellListeners, cfg.DialUDP = listeners, listeners.dialUDP
 	if e.Primary, err = primary.New(cfg, key, trust, slog.Default(), rec); err != nil {
 		return e, err
 	}
 	e.id = key.ID().String()
-	path, err := placesPath()
+	path, err := locationsPath()
 	if err == nil {
-		err = e.KeepPlaces(path)
+		err = e.LoadLocations(path)
 	}
 	if err != nil {
 		slog.Warn("it begins anew", "err", err)
 	}
-	if e.apps, err = openApps(cfg); err != nil {
+	if e.apps, err = openAppListeners(cfg); err != nil {
 		return e, err
 	}
-	e.edge = intercept.New(intercept.Config{Dialer: e.Primary, Packets: e.Primary, Direct: fallback(cfg, e.apps), Around: around(cfg, e.apps),
+	e.edge = intercept.New(intercept.Config{Dialer: e.Primary, Packets: e.Primary, Direct: newFallbackDialer(cfg, e.apps), Around: newDirectDialer(cfg, e.apps),
 		Names: e.Policy().Names(), Log: slog.Default()})
-	if !e.apps.private() {
+	if !e.apps.isPrivate() {
 		slog.Warn("whoever reaches the proxy can use the bond", "proxy", e.apps.proxyAddr())
 	}
 	if cfg.TUN {
@@ -241,28 +241,28 @@ func newEdged(cfg primary.Config, heard cells, key *identity.Key, trust *identit
 }
 
 // pipePort is the TCP port at which helpers call; 0 if there is none.
-func (e edged) pipePort() uint16 {
+func (e primaryRole) pipePort() uint16 {
 	if a := e.PipeAddr(); a != nil {
-		return portOf(a.String())
+		return firstPort(a.String())
 	}
 	return 0
 }
 
-// close ends what newEdged has opened.
-func (e edged) close() {
+// closeEdge ends what newPrimaryRole has opened.
+func (e primaryRole) closeEdge() {
 	if e.tun != nil {
 		e.tun.Close()
 	}
 	e.edge.Close()
 }
 
-// addresses are for the log, after args.
-func (e edged) addresses(args ...any) []any {
+// logAddresses are for the log, after args.
+func (e primaryRole) logAddresses(args ...any) []any {
 	return append(args, "proxy", e.apps.proxyAddr(), "transparent", e.apps.transparentAddr(), "pipe", e.PipeAddr())
 }
 
-// describe adds the primary's part to a status.
-func (e edged) describe(st *api.Status, why bool) {
+// addPrimaryStatus adds the primary's part to a status.
+func (e primaryRole) addPrimaryStatus(st *api.Status, why bool) {
 	st.SOCKS, st.HTTP, st.Transparent = e.apps.proxyAddr(), e.apps.proxyAddr(), e.apps.transparentAddr()
 	if a := e.PipeAddr(); a != nil {
 		st.Listen, st.Calls = a.String(), e.Calls()
@@ -270,15 +270,15 @@ func (e edged) describe(st *api.Status, why bool) {
 	st.Bonds = append(st.Bonds, e.Primary.Status(why))
 	st.Pipes = append(st.Pipes, e.Pipes()...)
 	st.Policy = e.Policy().Status()
-	st.Cells = e.cells.status()
-	st.Refused = append(st.Refused, refusals(e.Primary.Refusals())...)
+	st.Cells = e.cellListeners.listCells()
+	st.Refused = append(st.Refused, toAPIRefusals(e.Primary.Refusals())...)
 }
 
 // Run serves both until ctx ends or one of them fails.
-func (e edged) Run(ctx context.Context) error {
+func (e primaryRole) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return e.Primary.Run(ctx) })
-	g.Go(func() error { e.run(ctx); return nil })
+	g.Go(func() error { e.listenAll(ctx); return nil })
 	if a, ok := e.PipeAddr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		g.Go(func() error {
 			discovery.Announce(ctx, discovery.Pipes, e.id, a.Port, slog.Default())
@@ -299,8 +299,8 @@ func (e edged) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// private tells whether only this device's apps reach the proxy.
-func (a apps) private() bool {
+// isPrivate tells whether only this device's apps reach the proxy.
+func (a appListeners) isPrivate() bool {
 	if a.proxy == nil {
 		return true
 	}
@@ -308,18 +308,18 @@ func (a apps) private() bool {
 	return ok && t.IP.IsLoopback()
 }
 
-func (a apps) proxyAddr() string {
+func (a appListeners) proxyAddr() string {
 	if a.proxy == nil {
 		return ""
 	}
 	return a.proxy.Addr().String()
 }
 
-func (a apps) transparentAddr() string {
+func (a appListeners) transparentAddr() string {
 	if len(a.transparent) == 0 {
 		return ""
 	}
 	return a.transparent[0].Addr().String()
 }
 
-func joined(names []string) string { return strings.Join(names, ", ") }
+func joinNames(names []string) string { return strings.Join(names, ", ") }

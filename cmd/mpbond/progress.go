@@ -18,8 +18,8 @@ import (
 	"mpbond/internal/cli"
 )
 
-// pollEvery is how often the primary is asked during a download.
-const pollEvery = 250 * time.Millisecond
+// pollInterval is how often the primary is asked during a download.
+const pollInterval = 250 * time.Millisecond
 
 // deviceShare is what one device received during a download.
 type deviceShare struct {
@@ -29,14 +29,14 @@ type deviceShare struct {
 	RateBps unit.Rate  `json:"rate_bps"` // mean over the time that it carried something
 }
 
-// shares adds up what devices receive, from one status to the next. Paths may
+// shareCounter adds up what devices receive, from one status to the next. Paths may
 // come and go meanwhile.
-type shares struct {
-	last    map[pathKey]unit.Bytes
+type shareCounter struct {
+	last    map[subflowKey]unit.Bytes
 	devices map[string]*deviceTotal
 }
 
-type pathKey struct {
+type subflowKey struct {
 	bond string
 	path uint32
 }
@@ -47,30 +47,30 @@ type deviceTotal struct {
 	first, end time.Time // of carrying something
 }
 
-// newShares starts counting at s.
-func newShares(s api.Status, now time.Time) *shares {
-	h := &shares{map[pathKey]unit.Bytes{}, map[string]*deviceTotal{}}
-	h.add(s, now)
+// newShareCounter starts counting at s.
+func newShareCounter(s api.Status, now time.Time) *shareCounter {
+	h := &shareCounter{map[subflowKey]unit.Bytes{}, map[string]*deviceTotal{}}
+	h.addStatus(s, now)
 	for _, d := range h.devices {
 		*d = deviceTotal{}
 	}
 	return h
 }
 
-// add takes in the status at time now.
-func (h *shares) add(s api.Status, now time.Time) {
+// addStatus takes in the status at time now.
+func (h *shareCounter) addStatus(s api.Status, now time.Time) {
 	for _, d := range h.devices {
 		d.rate = 0
 	}
 	for _, b := range s.Bonds {
-		for _, p := range b.Paths {
+		for _, p := range b.Subflows {
 			d := h.devices[p.Device]
 			if d == nil {
 				d = &deviceTotal{}
 				h.devices[p.Device] = d
 			}
 			d.rate += p.RxRate
-			key := pathKey{b.ID, p.ID}
+			key := subflowKey{b.ID, p.ID}
 			grown := p.RxBytes - h.last[key]
 			h.last[key] = p.RxBytes
 			if grown <= 0 {
@@ -78,15 +78,15 @@ func (h *shares) add(s api.Status, now time.Time) {
 			}
 			d.bytes += grown
 			if d.first.IsZero() {
-				d.first = now.Add(-pollEvery)
+				d.first = now.Add(-pollInterval)
 			}
 			d.end = now
 		}
 	}
 }
 
-// list gives the devices, the busiest first.
-func (h *shares) list() []deviceShare {
+// listShares gives the devices, the busiest first.
+func (h *shareCounter) listShares() []deviceShare {
 	list := []deviceShare{}
 	var total unit.Bytes
 	for name, d := range h.devices {
@@ -122,7 +122,7 @@ type progress struct {
 	total  *mpb.Bar
 
 	// Used by the poller only, and by stop after its end.
-	shares  *shares
+	shares  *shareCounter
 	devices map[string]*deviceBar
 }
 
@@ -137,11 +137,11 @@ func startProgress(ctx context.Context, c progressConfig) *progress {
 	p := &progress{
 		progressConfig: c, cancel: cancel,
 		screen: cli.NewBars(c.output),
-		shares: newShares(c.start, begin), devices: map[string]*deviceBar{},
+		shares: newShareCounter(c.start, begin), devices: map[string]*deviceBar{},
 	}
 	p.total = cli.NewBar(p.screen, p.size, "total", func(n unit.Bytes) string { return unit.RateOf(n, time.Since(begin)).String() })
-	p.draw()
-	p.done.Go(func() { p.poll(ctx) })
+	p.drawBars()
+	p.done.Go(func() { p.pollPrimary(ctx) })
 	return p
 }
 
@@ -154,30 +154,30 @@ func (p *progress) Write(b []byte) (int, error) {
 // reset sets the bar back to zero.
 func (p *progress) reset() { p.total.SetCurrent(0) }
 
-func (p *progress) poll(ctx context.Context) {
-	tick := time.NewTicker(pollEvery)
+func (p *progress) pollPrimary(ctx context.Context) {
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			p.update(ctx)
+			p.updateShares(ctx)
 		}
 	}
 }
 
-// update asks once. A primary that does not answer shows as no progress.
-func (p *progress) update(ctx context.Context) {
+// updateShares asks once. A primary that does not answer shows as no progress.
+func (p *progress) updateShares(ctx context.Context) {
 	if s, err := p.client.Status(ctx, false); err == nil {
-		p.shares.add(s, time.Now())
-		p.draw()
+		p.shares.addStatus(s, time.Now())
+		p.drawBars()
 	}
 }
 
-// draw brings the bars of the devices up to date.
-func (p *progress) draw() {
-	for _, d := range p.shares.list() {
+// drawBars brings the bars of the devices up to date.
+func (p *progress) drawBars() {
+	for _, d := range p.shares.listShares() {
 		b := p.devices[d.Device]
 		if b == nil {
 			b = &deviceBar{}
@@ -191,18 +191,18 @@ func (p *progress) draw() {
 	}
 }
 
-// stop ends the bars, which stay on the screen if all went well, and returns
+// finishBars ends the bars, which stay on the screen if all went well, and returns
 // what each device received.
-func (p *progress) stop(ok bool) []deviceShare {
+func (p *progress) finishBars(ok bool) []deviceShare {
 	p.cancel()
 	p.done.Wait()
 	last, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	p.update(last)
+	p.updateShares(last)
 	p.total.Abort(!ok)
 	for _, d := range p.devices {
 		d.bar.Abort(!ok)
 	}
 	p.screen.Wait()
-	return p.shares.list()
+	return p.shares.listShares()
 }

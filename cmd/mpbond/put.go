@@ -68,11 +68,11 @@ A URL that ends with a slash is a place, where files keep their names.`,
   mpbond put --method post --field photo --form album=summer --to https://example.org/upload *.jpg
   mpbond put --method s3 --to https://s3.eu-central-1.amazonaws.com/bucket/2026/ photos`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p := &put{putOptions: o}
-			if err := p.choose(args); err != nil {
+			p := &putTask{putOptions: o}
+			if err := p.readArguments(args); err != nil {
 				return err
 			}
-			return p.command(cmd)
+			return p.runAndPrint(cmd)
 		},
 	}
 	cmd.Flags().StringVar(&o.to, "to", "", "send to this `URL`; a name and a password in it are for the server")
@@ -93,13 +93,13 @@ A URL that ends with a slash is a place, where files keep their names.`,
 	return cmd
 }
 
-// put is uploads.
-type put struct {
+// putTask is uploads.
+type putTask struct {
 	putOptions
-	files  []upload.File
-	left   []string // what directories have besides: links, pipes, devices
-	target upload.Target
-	find   func(context.Context) ([]fetch.Device, error) // the helpers; nil: findHelpers
+	files   []upload.File
+	skipped []string // what directories have besides: links, pipes, devices
+	target  upload.Target
+	find    func(context.Context) ([]fetch.Device, error) // the helpers; nil: findHelpers
 }
 
 // newTarget is where the options say that files go.
@@ -107,7 +107,7 @@ func newTarget(p putOptions) (t upload.Target, err error) {
 	if !slices.Contains(upload.Methods, p.method) {
 		return t, cli.UsageError("no method is called %q: take one of %s", text.Printable(p.method), strings.Join(upload.Methods, ", "))
 	}
-	t = upload.Target{Method: p.method, URL: p.to, Keep: p.keep, Field: p.field,
+	t = upload.Target{Method: p.method, URL: p.to, KeepExisting: p.keep, Field: p.field,
 		Region: cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), "us-east-1"), Key: os.Getenv("AWS_ACCESS_KEY_ID"),
 		Secret: os.Getenv("AWS_SECRET_ACCESS_KEY"), Session: os.Getenv("AWS_SESSION_TOKEN")}
 	if t.Header, err = fetch.ParseHeaders(p.headers); err != nil {
@@ -123,8 +123,8 @@ func newTarget(p putOptions) (t upload.Target, err error) {
 	return t, nil
 }
 
-// choose takes in what the command line says.
-func (p *put) choose(args []string) (err error) {
+// readArguments takes in what the command line says.
+func (p *putTask) readArguments(args []string) (err error) {
 	if p.target, err = newTarget(p.putOptions); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (p *put) choose(args []string) (err error) {
 		return cli.UsageError("--keep is for put and s3: who takes a form decides himself")
 	}
 	for _, a := range args {
-		if err := p.add(a); err != nil {
+		if err := p.addFiles(a); err != nil {
 			return err
 		}
 	}
@@ -145,8 +145,8 @@ func (p *put) choose(args []string) (err error) {
 	return nil
 }
 
-// add adds a file, or all plain ones of a directory, below its name.
-func (p *put) add(arg string) error {
+// addFiles adds a file, or all plain ones of a directory, below its name.
+func (p *putTask) addFiles(arg string) error {
 	st, err := userfile.Stat(arg)
 	if err != nil {
 		return fault.New(fault.NotFound, err, "nothing was sent: name files and directories that are there")
@@ -161,7 +161,7 @@ func (p *put) add(arg string) error {
 	}
 	return filepath.WalkDir(arg, func(at string, d fs.DirEntry, err error) error {
 		if err == nil && !d.Type().IsRegular() && !d.IsDir() {
-			p.left = append(p.left, at)
+			p.skipped = append(p.skipped, at)
 		}
 		if err != nil || !d.Type().IsRegular() {
 			return err
@@ -172,13 +172,13 @@ func (p *put) add(arg string) error {
 	})
 }
 
-// journal is what is kept of uploads to a target, and where.
-func (p *put) journal() (j *store.Journal, known *upload.Known, where string, err error) {
+// openJournal is what is kept of uploads to a target, and where.
+func (p *putTask) openJournal() (j *store.Journal, known *upload.KnownUploads, where string, err error) {
 	if where, err = cli.InHome("put-" + p.target.ID() + ".jsonl"); err != nil {
 		return nil, nil, "", err
 	}
-	known = upload.NewKnown()
-	j, damage, err := store.Open(where, time.Second, known.Take)
+	known = upload.NewKnownUploads()
+	j, damage, err := store.Open(where, time.Second, known.LoadEntry)
 	if fault.Is(err, fault.AlreadyRunning) {
 		err = fault.New(fault.AlreadyRunning, errors.New("another mpbond sends files to the same place"), "wait until it is done: both might send the same")
 	}
@@ -188,13 +188,13 @@ func (p *put) journal() (j *store.Journal, known *upload.Known, where string, er
 	return j, known, where, err
 }
 
-// run uploads. Progress goes to stderr, if that is a terminal.
-func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err error) {
+// runUpload uploads. Progress goes to stderr, if that is a terminal.
+func (p *putTask) runUpload(ctx context.Context, stderr io.Writer) (res putResult, err error) {
 	scheduler, err := board.New(cmp.Or(p.scheduler, board.Default))
 	if err != nil {
 		return res, err
 	}
-	notes, screen := io.Writer(&shared{w: stderr}), stderr
+	notes, screen := io.Writer(&lockedWriter{w: stderr}), stderr
 	if p.quiet {
 		notes = io.Discard
 	}
@@ -206,31 +206,31 @@ func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err err
 		return res, err
 	}
 	defer use.close()
-	devices, err := ownLines(p.interfaces, use.Ledger(policy.ForDirect))
+	devices, err := openLocalLinks(p.interfaces, use.LedgerFor(policy.ForDirect))
 	if err != nil {
 		return res, err
 	}
-	if n := len(p.left); n > 0 {
+	if n := len(p.skipped); n > 0 {
 		more := ""
 		if n > 3 {
 			more = fmt.Sprintf(" and %d more", n-3)
 		}
-		fmt.Fprintf(notes, "not sent, as they are no plain files: %s%s\n", text.Printable(strings.Join(p.left[:min(n, 3)], ", ")), more)
+		fmt.Fprintf(notes, "not sent, as they are no plain files: %s%s\n", text.Printable(strings.Join(p.skipped[:min(n, 3)], ", ")), more)
 	}
-	journal, known, where, err := p.journal()
+	journal, known, where, err := p.openJournal()
 	if err != nil {
 		return res, err
 	}
 	bars := newOnloadBars(screen, notes)
 	if what := p.target.Exposed(); what != "" {
-		fmt.Fprintln(bars.above(notes), exposedNote(what))
+		fmt.Fprintln(bars.writerAbove(notes), exposureWarning(what))
 	}
-	search := searchHelpers(ctx, use.finder(p.find), len(devices) == 1, bars.above(notes))
-	r, err := upload.Send(ctx, upload.Config{Devices: devices, Joins: search.found, Target: p.target, Files: p.files, Scheduler: scheduler,
-		Journal: journal, Known: known, UserAgent: "mpbond/" + cli.Version, Progress: bars.draw, Log: slog.Default()})
-	search.end()
-	bars.end(err == nil)
-	if known.Empty() {
+	search := startHelperSearch(ctx, use.helperFinder(p.find), len(devices) == 1, bars.writerAbove(notes))
+	r, err := upload.Send(ctx, upload.Config{Devices: devices, NewDevices: search.found, Target: p.target, Files: p.files, Scheduler: scheduler,
+		Journal: journal, Known: known, UserAgent: "mpbond/" + cli.Version, OnProgress: bars.drawProgress, Log: slog.Default()})
+	search.stopSearch()
+	bars.finishBars(err == nil)
+	if known.IsEmpty() {
 		_ = userfile.Remove(where) // while it is locked
 	}
 	_ = journal.Close() // at worst something is sent again
@@ -241,29 +241,29 @@ func (p *put) run(ctx context.Context, stderr io.Writer) (res putResult, err err
 }
 
 func newPutResult(r upload.Result) putResult {
-	out := putResult{Files: append([]upload.Sent{}, r.Files...), Failed: append([]upload.Failed{}, r.Failed...), Seconds: r.Took.Seconds()}
+	out := putResult{Files: append([]upload.Sent{}, r.Files...), Failed: append([]upload.Failed{}, r.Failed...), Seconds: r.Duration.Seconds()}
 	for _, f := range r.Files {
 		if !f.Earlier {
 			out.Bytes += f.Bytes
 		}
 	}
-	out.Devices, out.Wasted = onloadShares(r.Devices)
-	out.RateBps = unit.RateOf(out.Bytes, r.Took)
+	out.Devices, out.Wasted = computeShares(r.Devices)
+	out.RateBps = unit.RateOf(out.Bytes, r.Duration)
 	return out
 }
 
 // String is the result for people.
 func (r putResult) String() string {
-	s := fmt.Sprintf("%s: %s in %.2f s, %v", countOf(len(r.Files), "file"), r.Bytes.Decimal(), r.Seconds, r.RateBps)
+	s := fmt.Sprintf("%s: %s in %.2f s, %v", formatCount(len(r.Files), "file"), r.Bytes.Decimal(), r.Seconds, r.RateBps)
 	earlier, answers, twice := 0, 0, []string{}
 	for _, f := range r.Files {
 		if f.Earlier {
 			earlier++
 		}
-		if f.Proof == upload.ByAnswer {
+		if f.Proof == upload.ByResponse {
 			answers++
 		}
-		if f.Twice {
+		if f.MaybeDuplicate {
 			twice = append(twice, text.Printable(f.File))
 		}
 	}
@@ -277,16 +277,16 @@ func (r putResult) String() string {
 		s += fmt.Sprintf("\n  %s: the server may have it twice, since an answer was lost", f)
 	}
 	for _, f := range r.Failed {
-		if f.There {
+		if f.MaybeStored {
 			s += fmt.Sprintf("\n  %s: failed, but the server may have it", text.Printable(f.File))
 		}
 	}
-	return s + sharesText(r.Devices)
+	return s + formatShares(r.Devices)
 }
 
-// command uploads, and tells what came of it, also if some files are missing.
-func (p *put) command(cmd *cobra.Command) error {
-	res, err := p.run(cmd.Context(), cmd.ErrOrStderr())
+// runAndPrint uploads, and tells what came of it, also if some files are missing.
+func (p *putTask) runAndPrint(cmd *cobra.Command) error {
+	res, err := p.runUpload(cmd.Context(), cmd.ErrOrStderr())
 	switch {
 	case len(res.Files)+len(res.Failed) == 0 && err != nil:
 	case p.asJSON:

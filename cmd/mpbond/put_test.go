@@ -63,13 +63,13 @@ func TestPut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	helper := phone(t)
+	helper := newPhone(t)
 	send := func() (putResult, error) {
-		p := &put{putOptions: putOptions{to: s.URL + "/x/", method: "put"}, find: func(context.Context) ([]fetch.Device, error) { return []fetch.Device{helper}, nil }}
-		if err := p.choose([]string{dir}); err != nil {
+		p := &putTask{putOptions: putOptions{to: s.URL + "/x/", method: "put"}, find: func(context.Context) ([]fetch.Device, error) { return []fetch.Device{helper}, nil }}
+		if err := p.readArguments([]string{dir}); err != nil {
 			t.Fatal(err)
 		}
-		return p.run(t.Context(), io.Discard)
+		return p.runUpload(t.Context(), io.Discard)
 	}
 	res, err := send()
 	if !fault.Is(err, fault.Permission) || len(res.Files) != 2 || len(res.Failed) != 1 || box.files["/x/photos/b/c.jpg"] != "two" {
@@ -109,12 +109,12 @@ func TestPutElsewhere(t *testing.T) {
 	}
 	for _, o := range []putOptions{{form: []string{"album=summer"}}, {form: []string{"album=winter"}}, {form: []string{"album=winter"}, headers: []string{"X-Who: anna"}}} {
 		o.to, o.method, o.field = s.URL, "post", "file"
-		p := &put{putOptions: o, find: func(context.Context) ([]fetch.Device, error) { return nil, nil }}
-		if err := p.choose([]string{dir}); err != nil {
+		p := &putTask{putOptions: o, find: func(context.Context) ([]fetch.Device, error) { return nil, nil }}
+		if err := p.readArguments([]string{dir}); err != nil {
 			t.Fatal(err)
 		}
 		var notes bytes.Buffer
-		if res, err := p.run(t.Context(), &notes); !fault.Is(err, fault.Limit) || len(res.Files) != 1 || res.Files[0].Earlier {
+		if res, err := p.runUpload(t.Context(), &notes); !fault.Is(err, fault.Limit) || len(res.Files) != 1 || res.Files[0].Earlier {
 			t.Errorf("%+v: %v, %+v", o, err, res)
 		}
 		if said := strings.Contains(notes.String(), "helpers would see what the requests carry (headers)"); said != (len(o.headers) > 0) {
@@ -131,7 +131,7 @@ func TestOwnLineAsks(t *testing.T) {
 	var taken atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) }))
 	defer s.Close()
-	lines, err := ownLines(nil, nil)
+	lines, err := openLocalLinks(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ import (
 // TestReference: docs/reference.md is what the types and commands say.
 func TestReference(t *testing.T) {
 	t.Setenv("MPBOND_HOME", "/nowhere") // whatever is there must not show
-	clitest.CheckReference(t, "../../docs/reference.md", reference(t))
+	clitest.CheckReference(t, "../../docs/reference.md", buildReference(t))
 }
 
 // settingsFile is a struct that a file of configuration fills.
@@ -43,7 +43,7 @@ type settingsFile struct {
 	command       string // whose flags go before it
 }
 
-func reference(t *testing.T) []byte {
+func buildReference(t *testing.T) []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Reference
 
@@ -70,21 +70,21 @@ A setting without a default is empty, none or off.
 		if s.text != "" {
 			fmt.Fprintf(&b, "%s\n\n", s.text)
 		}
-		settings(t, &b, s, root)
+		writeSettings(t, &b, s, root)
 	}
 	b.WriteString("`dual.toml` has `primary.toml` and `helper.toml` as tables `[primary]` and `[helper]`.\n\n")
 	clitest.DescribeCommands(&b, thisProgram())
 	return b.Bytes()
 }
 
-// settings writes a row for each group of settings that share a comment.
-func settings(t *testing.T, b *bytes.Buffer, s settingsFile, root *cobra.Command) {
+// writeSettings writes a row for each group of settings that share a comment.
+func writeSettings(t *testing.T, b *bytes.Buffer, s settingsFile, root *cobra.Command) {
 	v := reflect.ValueOf(s.of)
 	if v.NumField() == 0 {
 		b.WriteString("Nothing yet.\n\n")
 		return
 	}
-	doc := comments(t, s.source, v.Type().Name())
+	doc := fieldComments(t, s.source, v.Type().Name())
 	var flags *pflag.FlagSet
 	if s.command != "" {
 		c, _, err := root.Find([]string{s.command})
@@ -95,18 +95,18 @@ func settings(t *testing.T, b *bytes.Buffer, s settingsFile, root *cobra.Command
 	}
 	names := map[string]string{} // keys by names in Go
 	for f := range fieldsOf(v.Type()) {
-		names[f.Name] = keyOf(f)
+		names[f.Name] = settingKey(f)
 	}
 	b.WriteString("| key | type | default | flag | meaning |\n|---|---|---|---|---|\n")
 	for f := range fieldsOf(v.Type()) {
-		if keyOf(f) == "-" {
+		if settingKey(f) == "-" {
 			continue
 		}
 		meaning := strings.TrimPrefix(strings.TrimPrefix(doc[f.Name], f.Name+" is "), f.Name+" are ")
 		if meaning == "" {
 			t.Errorf("%s.%s of %s has no comment", v.Type(), f.Name, s.heading)
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", keyOf(f), typeName(f.Type), valueOf(v.FieldByIndex(f.Index)), flagOf(flags, keyOf(f)), clitest.TableCell(sayKeys(meaning, names)))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", settingKey(f), typeName(f.Type), formatDefault(v.FieldByIndex(f.Index)), findFlag(flags, settingKey(f)), clitest.TableCell(useKeyNames(meaning, names)))
 	}
 	b.WriteString("\n")
 }
@@ -122,14 +122,14 @@ func fieldsOf(t reflect.Type) func(func(reflect.StructField) bool) {
 	}
 }
 
-func keyOf(f reflect.StructField) string {
+func settingKey(f reflect.StructField) string {
 	key, _, _ := strings.Cut(f.Tag.Get("toml"), ",")
 	return key
 }
 
-// comments are those of a struct's fields, by name. A field without one shares
+// fieldComments are those of a struct's fields, by name. A field without one shares
 // that of the field on the line before it.
-func comments(t *testing.T, dir, name string) map[string]string {
+func fieldComments(t *testing.T, dir, name string) map[string]string {
 	list := map[string]string{}
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -170,9 +170,9 @@ func comments(t *testing.T, dir, name string) map[string]string {
 	return list
 }
 
-// sayKeys has a comment speak of keys instead of Go's names, and of documents by
+// useKeyNames has a comment speak of keys instead of Go's names, and of documents by
 // links.
-func sayKeys(s string, names map[string]string) string {
+func useKeyNames(s string, names map[string]string) string {
 	s = regexp.MustCompile(`\b[A-Z]\w+\b`).ReplaceAllStringFunc(s, func(w string) string {
 		if key := names[w]; key != "" {
 			return "`" + key + "`"
@@ -194,11 +194,11 @@ func typeName(t reflect.Type) string {
 		if t.Elem() == reflect.TypeFor[policy.RuleSpec]() {
 			return "tables"
 		}
-		return "list of " + map[bool]string{true: "texts", false: typeName(t.Elem()) + "s"}[textual(t.Elem())]
+		return "list of " + map[bool]string{true: "texts", false: typeName(t.Elem()) + "s"}[isText(t.Elem())]
 	case reflect.Map:
 		return "tables"
 	}
-	if textual(t) {
+	if isText(t) {
 		return "text"
 	}
 	switch t.Kind() {
@@ -212,20 +212,20 @@ func typeName(t reflect.Type) string {
 	return "whole number"
 }
 
-// textual tells whether a setting is written as text.
-func textual(t reflect.Type) bool {
+// isText tells whether a setting is written as text.
+func isText(t reflect.Type) bool {
 	return t.Kind() == reflect.String || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// valueOf is a default as it would be written, "" for none.
-func valueOf(v reflect.Value) string {
+// formatDefault is a default as it would be written, "" for none.
+func formatDefault(v reflect.Value) string {
 	if v.IsZero() {
 		return ""
 	}
 	if v.Kind() == reflect.Slice {
 		var list []string
 		for i := range v.Len() {
-			list = append(list, strings.Trim(valueOf(v.Index(i)), "`"))
+			list = append(list, strings.Trim(formatDefault(v.Index(i)), "`"))
 		}
 		return "`[" + strings.Join(list, ", ") + "]`"
 	}
@@ -237,14 +237,14 @@ func valueOf(v reflect.Value) string {
 		b, _ := m.MarshalText()
 		text = string(b)
 	}
-	if textual(v.Type()) {
+	if isText(v.Type()) {
 		text = strconv.Quote(text)
 	}
 	return "`" + text + "`"
 }
 
-// flagOf is the flag that goes before a setting: of its name, or one of its list.
-func flagOf(flags *pflag.FlagSet, key string) string {
+// findFlag is the flag that goes before a setting: of its name, or one of its list.
+func findFlag(flags *pflag.FlagSet, key string) string {
 	if flags == nil {
 		return ""
 	}

@@ -41,12 +41,12 @@ func TestRevokeOnAFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, log := serving(t, "server", "--listen", "127.0.0.1:0")
+	_, log := startRole(t, "server", "--listen", "127.0.0.1:0")
 	ballast := filepath.Join(dir, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 		t.Fatal(err)
 	}
-	code, _, errs := mpbond(t, "revoke", "stolen")
+	code, _, errs := runProgram(t, "revoke", "stolen")
 	if code == 0 || !strings.Contains(errs, "not yet written") || !strings.Contains(errs, "no space left") || !strings.Contains(errs, "server") || !strings.Contains(errs, "restart") {
 		t.Errorf("%d, %s", code, errs)
 	}
@@ -58,7 +58,7 @@ func TestRevokeOnAFullDisk(t *testing.T) {
 	awaitStatus(t, "server", log, func(s api.Status) bool {
 		return slices.Equal(s.Unsaved, []string{"lost", "stolen"}) && !slices.ContainsFunc(s.Devices, func(d api.Device) bool { return d.Name == "stolen" || d.Name == "lost" })
 	})
-	if code, out, errs := mpbond(t, "status"); code != 0 || !strings.Contains(out, "a restart would trust them again): lost, stolen") {
+	if code, out, errs := runProgram(t, "status"); code != 0 || !strings.Contains(out, "a restart would trust them again): lost, stolen") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	if err := trust.Reload(); err != nil || len(trust.Peers()) != 3 {
@@ -103,16 +103,16 @@ func TestRevokeUnread(t *testing.T) {
 		}
 	}
 	spoil()
-	code, _, errs := mpbond(t, "revoke", "stolen")
+	code, _, errs := runProgram(t, "revoke", "stolen")
 	if code == 0 || !strings.Contains(errs, "still trusted") || !strings.Contains(errs, "open to other users") || !strings.Contains(errs, "chmod") {
 		t.Errorf("without a process: %d, %s", code, errs)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, log := serving(t, "server", "--listen", "127.0.0.1:0")
+	_, log := startRole(t, "server", "--listen", "127.0.0.1:0")
 	spoil()
-	code, _, errs = mpbond(t, "revoke", "stolen")
+	code, _, errs = runProgram(t, "revoke", "stolen")
 	if code == 0 || !strings.Contains(errs, "not yet written") || !strings.Contains(errs, "open to other users") || !strings.Contains(errs, "server") || !strings.Contains(errs, "restart") {
 		t.Errorf("%d, %s", code, errs)
 	}

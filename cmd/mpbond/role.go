@@ -40,30 +40,30 @@ type role struct {
 	trace  string // path of the trace file
 	api    string // address of the API over TCP, "" for none
 
-	trust   *identity.Trust      // set by load
-	usage   *mydevice.Usage      // of its connections; set by load
-	caps    *mydevice.Caps       // nil: it keeps to none
-	capsOf  func() *policy.Rules // that caps are of
-	rec     *trace.Recorder      // set by recorder
-	policy  *primary.PolicyFile  // nil: it has none
-	onload  *onloading           // nil: it takes no connections for that
-	invites *inviter             // nil: it shows no codes
-	pairs   *pairer              // nil: it is told no codes
-	feed    serve.Feed           // of changes, for the API
-	facts   *facts.Keeper        // of this device; nil: nobody asks for them
-	removed chan struct{}        // a device was removed that the trust file still has; set by load
+	trust    *identity.Trust      // set by load
+	usage    *mydevice.Usage      // of its connections; set by load
+	caps     *mydevice.Caps       // nil: it keeps to none
+	capRules func() *policy.Rules // that caps are of
+	rec      *trace.Recorder      // set by recorder
+	policy   *primary.PolicyFile  // nil: it has none
+	onload   *onloadService       // nil: it takes no connections for that
+	invites  *inviter             // nil: it shows no codes
+	pairs    *pairer              // nil: it is told no codes
+	feed     serve.Feed           // of changes, for the API
+	facts    *facts.Keeper        // of this device; nil: nobody asks for them
+	removed  chan struct{}        // a device was removed that the trust file still has; set by load
 }
 
-func (r *role) flags(cmd *cobra.Command) {
+func (r *role) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.config, "config", "", "read this configuration `FILE` instead of "+r.name+".toml")
 	cmd.Flags().StringVar(&r.socket, "socket", "", "answer mpbond status at this `PATH`")
 	cmd.Flags().StringVar(&r.api, "api", "", "answer the API at this loopback `HOST:PORT` too, to those who send the token of the file api.token")
 	cmd.Flags().StringVar(&r.trace, "trace", "", "write what happens to this `FILE`, as JSON lines")
 }
 
-// load fills cfg, which holds the defaults, from the file and then applies the
+// loadFiles fills cfg, which holds the defaults, from the file and then applies the
 // flags that were given, and loads the keys.
-func (r *role) load(cmd *cobra.Command, cfg any, fromFlags func(changed func(string) bool)) (*identity.Key, *identity.Trust, error) {
+func (r *role) loadFiles(cmd *cobra.Command, cfg any, fromFlags func(changed func(string) bool)) (*identity.Key, *identity.Trust, error) {
 	limitMemory()
 	if err := loadConfig(r.config, r.name, cfg); err != nil {
 		return nil, nil, err
@@ -79,11 +79,11 @@ func (r *role) load(cmd *cobra.Command, cfg any, fromFlags func(changed func(str
 	return key, trust, err
 }
 
-// recorder hands changes to the API, and opens the trace file if one is wanted.
-func (r *role) recorder(name string) (*trace.Recorder, error) {
+// openRecorder hands changes to the API, and opens the trace file if one is wanted.
+func (r *role) openRecorder(name string) (*trace.Recorder, error) {
 	name = cmp.Or(name, r.name)
 	rec, err := trace.Open(r.trace, name, slog.Default())
-	r.rec = rec.Tell(name, func(e trace.Event) { r.feed.Add(change(e)) })
+	r.rec = rec.NotifyChanges(name, func(e trace.Event) { r.feed.Add(toAPIEvent(e)) })
 	return r.rec, fault.New(fault.Config, err, "choose another file with --trace")
 }
 
@@ -95,40 +95,40 @@ func removeLeftovers() (removed []string, err error) {
 	return append(of, more...), errors.Join(err, terr)
 }
 
-// device is a role at work.
-type device interface {
+// runningRole is a role at work.
+type runningRole interface {
 	Run(context.Context) error
 	// TrustChanged is called when the trust file was read again, or written.
 	TrustChanged()
 }
 
-// serve runs a role and its status socket until ctx ends or one of them fails.
-func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
+// serveRole runs a role and its status socket until ctx ends or one of them fails.
+func (r *role) serveRole(ctx context.Context, d runningRole, handlers serve.Role) error {
 	defer r.usage.Close()
 	if removed, err := removeLeftovers(); len(removed) > 0 {
 		slog.Info("removed what a killed mpbond has left", "what", strings.Join(removed, "; "))
 	} else if err != nil && !errors.Is(err, os.ErrPermission) {
 		slog.Debug("what a killed mpbond may have left is not removed", "err", err)
 	}
-	describe := what.Describe
-	what.Describe = func(why bool) api.Status {
+	describe := handlers.Status
+	handlers.Status = func(why bool) api.Status {
 		st := describe(why)
-		var relayed []api.Subflow
-		if what.Subflows != nil {
-			relayed = what.Subflows()
+		var relayed []api.BondSubflow
+		if handlers.Subflows != nil {
+			relayed = handlers.Subflows()
 		}
 		peers := r.trust.Peers()
-		st.Devices = deviceList(st, peers, relayed)
-		r.describeFacts(st.Devices, peers, d)
+		st.Devices = listDevices(st, peers, relayed)
+		r.addDeviceFacts(st.Devices, peers, d)
 		st.Unsaved = r.trust.Unsaved()
-		st.Caps = r.capList()
-		st.Onload = r.onload.status()
+		st.Caps = r.listCaps()
+		st.Onload = r.onload.onloadStatus()
 		return st
 	}
-	what.Feed, what.Keeper = &r.feed, r.keeper()
-	what.Usage = func() api.Usage { return r.used(what.Describe(false).Name) }
+	handlers.Feed, handlers.Devices = &r.feed, r.deviceKeeper()
+	handlers.Usage = func() api.Usage { return r.usageReport(handlers.Status(false).Name) }
 	if r.facts != nil {
-		what.Facts = r.tellFacts
+		handlers.SetFacts = r.updateFacts
 	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -141,27 +141,27 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 	if err != nil {
 		return err
 	}
-	port, token, err := r.listenTCP()
+	port, token, err := r.listenAPI()
 	if err != nil {
 		l.Close()
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	if port != nil {
-		what.History = new(serve.History)
+		handlers.History = new(serve.History)
 	}
 	if r.invites != nil {
-		what.Inviter = r.invites.api()
-		g.Go(func() error { return r.invites.run(ctx) })
+		handlers.Invitations = r.invites.apiHandlers()
+		g.Go(func() error { return r.invites.runInvitations(ctx) })
 	}
 	if r.pairs != nil {
-		what.Pairer = r.pairs.api()
-		g.Go(func() error { return r.pairs.run(ctx) })
+		handlers.Pairings = r.pairs.apiHandlers()
+		g.Go(func() error { return r.pairs.servePairing(ctx) })
 	}
-	g.Go(func() error { return serve.Run(ctx, l, what) })
+	g.Go(func() error { return serve.Run(ctx, l, handlers) })
 	if port != nil {
-		g.Go(func() error { what.History.Run(ctx, what); return nil })
-		g.Go(func() error { return serve.RunTCP(ctx, port, what, token) })
+		g.Go(func() error { handlers.History.Run(ctx, handlers); return nil })
+		g.Go(func() error { return serve.RunTCP(ctx, port, handlers, token) })
 	}
 	if r.facts != nil {
 		g.Go(func() error { r.facts.Run(ctx); return nil })
@@ -170,20 +170,20 @@ func (r *role) serve(ctx context.Context, d device, what serve.Role) error {
 	g.Go(func() error { r.usage.Run(ctx); return nil })
 	if r.caps != nil {
 		g.Go(func() error { r.caps.Run(ctx); return nil })
-		g.Go(func() error { r.warnCaps(ctx); return nil })
+		g.Go(func() error { r.warnUnenforcedCaps(ctx); return nil })
 	}
 	if r.onload != nil {
-		g.Go(func() error { return r.onload.run(ctx) })
+		g.Go(func() error { return r.onload.serveOnload(ctx) })
 	}
-	g.Go(func() error { return r.keepTrust(ctx, d, hangup) })
+	g.Go(func() error { return r.watchTrust(ctx, d, hangup) })
 	if r.policy != nil {
-		g.Go(func() error { return r.keepPolicy(ctx) })
+		g.Go(func() error { return r.watchPolicy(ctx) })
 	}
 	return g.Wait()
 }
 
-// listenTCP opens the API's port, if one is wanted, with the token for it.
-func (r *role) listenTCP() (l net.Listener, token string, err error) {
+// listenAPI opens the API's port, if one is wanted, with the token for it.
+func (r *role) listenAPI() (l net.Listener, token string, err error) {
 	if r.api == "" {
 		return nil, "", nil
 	}
@@ -191,7 +191,7 @@ func (r *role) listenTCP() (l net.Listener, token string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if token, err = serve.Token(path); err != nil {
+	if token, err = serve.LoadOrCreateToken(path); err != nil {
 		return nil, "", err
 	}
 	if l, err = serve.ListenTCP(r.api); err != nil {
@@ -202,8 +202,8 @@ func (r *role) listenTCP() (l net.Listener, token string, err error) {
 	return l, token, nil
 }
 
-// describe begins a status with what is common to all roles.
-func (r *role) describe(key *identity.Key, name string, since time.Time) api.Status {
+// baseStatus begins a status with what is common to all roles.
+func (r *role) baseStatus(key *identity.Key, name string, since time.Time) api.Status {
 	if name == "" {
 		name, _ = os.Hostname()
 	}

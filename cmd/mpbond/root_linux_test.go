@@ -27,7 +27,7 @@ import (
 	"mpbond/internal/cli"
 )
 
-const ordinary = 12345 // a user
+const ordinaryUID = 12345 // a user
 
 // knownNames lists each file name that the program knows, as its code says: what is
 // given to cli.InHome, names and endings in the packages that keep files, with each role
@@ -53,17 +53,17 @@ func knownNames(t *testing.T) (names []string) {
 				switch n := n.(type) {
 				case *ast.CallExpr:
 					if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "InHome" {
-						for _, s := range texts(n.Args[0]) {
+						for _, s := range listTexts(n.Args[0]) {
 							bases[s] = true
 						}
 					}
 				case *ast.BinaryExpr:
-					for _, s := range texts(n) {
+					for _, s := range listTexts(n) {
 						if filepath.Base(s) == s && name.MatchString(s) {
 							bases[s] = true
 						}
 					}
-					if s := texts(n.Y); n.Op == token.ADD && len(s) == 1 && ending.MatchString(s[0]) {
+					if s := listTexts(n.Y); n.Op == token.ADD && len(s) == 1 && ending.MatchString(s[0]) {
 						endings[s[0]] = true
 					}
 				case *ast.BasicLit:
@@ -90,9 +90,9 @@ func knownNames(t *testing.T) (names []string) {
 	return names
 }
 
-// texts lists what an expression of text may be: what is not known before it runs is
+// listTexts lists what an expression of text may be: what is not known before it runs is
 // the name of a role, or anything.
-func texts(e ast.Expr) []string {
+func listTexts(e ast.Expr) []string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
 		if s, err := strconv.Unquote(e.Value); err == nil {
@@ -100,7 +100,7 @@ func texts(e ast.Expr) []string {
 		}
 	case *ast.BinaryExpr:
 		var all []string
-		x, y := texts(e.X), texts(e.Y)
+		x, y := listTexts(e.X), listTexts(e.Y)
 		if e.Op != token.ADD || len(x)*len(y) > 16 { // no name of a file has so many parts
 			return nil
 		}
@@ -118,8 +118,8 @@ func texts(e ast.Expr) []string {
 	return []string{"primary", "helper", "server", "dual"}
 }
 
-// treeOf is all that there is in a directory: names, owners, modes and contents.
-func treeOf(t *testing.T, dir string) string {
+// describeTree is all that there is in a directory: names, owners, modes and contents.
+func describeTree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -171,11 +171,11 @@ func TestRootInAUsersDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := knownNames(t)
-	p := planted{self: self, home: user, root: root}
+	p := plantedHome{self: self, home: user, root: root}
 	t.Run("nothing planted", func(t *testing.T) {
 		p.makeHome(t)
 		p.serve(t, 0, true, true)
-		p.serve(t, ordinary, false, true)
+		p.serve(t, ordinaryUID, false, true)
 		p.serve(t, 0, true, true)
 	})
 	kinds := map[string]func(path string) error{
@@ -190,7 +190,7 @@ func TestRootInAUsersDirectory(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			// What it needs to start is the user's until it has started; all else is planted.
 			p.makeHome(t)
-			p.plant(t, names, plant)
+			p.plantFiles(t, names, plant)
 			p.later = func() error { return plant(filepath.Join(user, "policy.toml")) }
 			p.serve(t, 0, true, true)
 			p.later = nil
@@ -198,7 +198,7 @@ func TestRootInAUsersDirectory(t *testing.T) {
 			for _, name := range []string{"policy.toml", "device.key", "trust.toml", "primary.toml", "api.token", "run", "run/primary.sock", "run/primary.sock.lock"} {
 				p.makeHome(t)
 				path := filepath.Join(user, name)
-				if err := errors.Join(os.RemoveAll(path), os.MkdirAll(filepath.Dir(path), 0o700), os.Chown(filepath.Dir(path), ordinary, ordinary), plant(path)); err != nil {
+				if err := errors.Join(os.RemoveAll(path), os.MkdirAll(filepath.Dir(path), 0o700), os.Chown(filepath.Dir(path), ordinaryUID, ordinaryUID), plant(path)); err != nil {
 					t.Fatal(err)
 				}
 				p.serve(t, 0, true, false)
@@ -214,23 +214,23 @@ func TestRootInAUsersDirectory(t *testing.T) {
 	})
 }
 
-// planted is a user's directory, and one of root's that nothing there may reach.
-type planted struct {
+// plantedHome is a user's directory, and one of root's that nothing there may reach.
+type plantedHome struct {
 	self, home, root string
 	later            func() error // plants once a primary runs; nil: nothing
 }
 
-func (p planted) write(t *testing.T, name, text string) {
+func (p plantedHome) write(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join(p.home, name)
-	if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chown(path, ordinary, ordinary)); err != nil {
+	if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chown(path, ordinaryUID, ordinaryUID)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (p planted) makeHome(t *testing.T) {
+func (p plantedHome) makeHome(t *testing.T) {
 	t.Helper()
-	err := errors.Join(os.RemoveAll(p.home), os.RemoveAll(p.root), os.Mkdir(p.home, 0o700), os.Chown(p.home, ordinary, ordinary),
+	err := errors.Join(os.RemoveAll(p.home), os.RemoveAll(p.root), os.Mkdir(p.home, 0o700), os.Chown(p.home, ordinaryUID, ordinaryUID),
 		os.Mkdir(p.root, 0o755), os.Mkdir(filepath.Join(p.root, "closed"), 0o700), os.WriteFile(filepath.Join(p.root, "secret"), []byte(rootsSecret), 0o600),
 		os.WriteFile(filepath.Join(p.root, "script"), []byte("# a script of root's"), 0o755))
 	if err != nil {
@@ -244,8 +244,8 @@ func (p planted) makeHome(t *testing.T) {
 	p.write(t, "primary.toml", "")
 }
 
-// plant puts something in the place of each file that is not there.
-func (p planted) plant(t *testing.T, names []string, plant func(path string) error) {
+// plantFiles puts something in the place of each file that is not there.
+func (p plantedHome) plantFiles(t *testing.T, names []string, plant func(path string) error) {
 	t.Helper()
 	n := 0
 	for _, name := range names {
@@ -253,7 +253,7 @@ func (p planted) plant(t *testing.T, names []string, plant func(path string) err
 			continue
 		}
 		path := filepath.Join(p.home, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Chown(filepath.Dir(path), ordinary, ordinary)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Chown(filepath.Dir(path), ordinaryUID, ordinaryUID)); err != nil {
 			t.Fatal(err)
 		}
 		if err := plant(path); err == nil {
@@ -269,9 +269,9 @@ func (p planted) plant(t *testing.T, names []string, plant func(path string) err
 
 // serve runs a primary for a while as the user of that number, and asks and changes
 // over the API what can be.
-func (p planted) serve(t *testing.T, uid uint32, tun, must bool) {
+func (p plantedHome) serve(t *testing.T, uid uint32, tun, must bool) {
 	t.Helper()
-	before := treeOf(t, p.root)
+	before := describeTree(t, p.root)
 	args := []string{"primary", "--api", "127.0.0.1:7680", "--proxy", "127.0.0.1:0", "--transparent", "0", "--pipe", ""}
 	if tun {
 		args = append(args, "--tun")
@@ -338,7 +338,7 @@ func (p planted) serve(t *testing.T, uid uint32, tun, must bool) {
 	if strings.Contains(log.String(), "secret-of-root") || strings.Contains(log.String(), "DATA RACE") {
 		t.Errorf("the log:\n%s", &log)
 	}
-	if after := treeOf(t, p.root); after != before {
+	if after := describeTree(t, p.root); after != before {
 		t.Errorf("root's files were\n%s and are\n%s\n%s", before, after, &log)
 	}
 	err := filepath.WalkDir(p.home, func(path string, d fs.DirEntry, err error) error {
@@ -346,7 +346,7 @@ func (p planted) serve(t *testing.T, uid uint32, tun, must bool) {
 			return err
 		}
 		st, err := d.Info()
-		if err == nil && st.Sys().(*syscall.Stat_t).Uid != ordinary && d.Type() == 0 && st.Sys().(*syscall.Stat_t).Nlink == 1 || d.IsDir() && st.Sys().(*syscall.Stat_t).Uid != ordinary {
+		if err == nil && st.Sys().(*syscall.Stat_t).Uid != ordinaryUID && d.Type() == 0 && st.Sys().(*syscall.Stat_t).Nlink == 1 || d.IsDir() && st.Sys().(*syscall.Stat_t).Uid != ordinaryUID {
 			t.Errorf("%s became root's", path)
 		}
 		return err

@@ -105,12 +105,12 @@ func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) 
 	// frequent mistake.
 	cmd := exec.Command(args[0], args[1:]...)
 	if cmd.Err != nil {
-		return startFailure(cmd.Err)
+		return startError(cmd.Err)
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if o.user != "" {
-		if cmd.SysProcAttr.Credential, err = credentialOf(o.user); err != nil {
+		if cmd.SysProcAttr.Credential, err = lookupCredential(o.user); err != nil {
 			return &cli.ExitStatus{Code: exitRunFailed, Err: err}
 		}
 		cfg.User = &cmd.SysProcAttr.Credential.Uid
@@ -119,13 +119,13 @@ func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) 
 		if o.socket == "" {
 			o.socket = api.SocketPath("primary")
 		}
-		if cfg.Port, err = transparentPort(ctx, o.socket); err != nil {
+		if cfg.Port, err = queryTransparentPort(ctx, o.socket); err != nil {
 			return &cli.ExitStatus{Code: exitRunFailed, Err: err}
 		}
 	}
 	// From here on signals must not end this process before it has cleaned up.
 	signals := make(chan os.Signal, 16)
-	for _, s := range forwarded {
+	for _, s := range forwardedSignals {
 		// One ignored from the start (nohup) the command must inherit so.
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
@@ -147,14 +147,14 @@ func runApp(ctx context.Context, o runOptions, args []string, log *slog.Logger) 
 	return status
 }
 
-// forwarded are the signals which the command gets. SIGQUIT and SIGINT come
+// forwardedSignals are the signals which the command gets. SIGQUIT and SIGINT come
 // from the keyboard mostly and then reach it without help.
-var forwarded = []os.Signal{
+var forwardedSignals = []os.Signal{
 	unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
 }
 
-// startFailure tells why a command did not start.
-func startFailure(err error) *cli.ExitStatus {
+// startError tells why a command did not start.
+func startError(err error) *cli.ExitStatus {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound), errors.Is(err, exec.ErrDot):
 		return &cli.ExitStatus{Code: exitNotFound, Err: err}
@@ -166,14 +166,14 @@ func startFailure(err error) *cli.ExitStatus {
 
 func startAndWait(cmd *exec.Cmd, signals <-chan os.Signal) *cli.ExitStatus {
 	if err := cmd.Start(); err != nil {
-		return startFailure(err)
+		return startError(err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	for {
 		select {
 		case s := <-signals:
-			if fromKeyboard(s) {
+			if isFromKeyboard(s) {
 				continue
 			}
 			cmd.Process.Signal(s) //nolint:errcheck // fails only if it has just ended
@@ -190,10 +190,10 @@ func startAndWait(cmd *exec.Cmd, signals <-chan os.Signal) *cli.ExitStatus {
 	}
 }
 
-// fromKeyboard tells whether the terminal has sent s to the command too: to
+// isFromKeyboard tells whether the terminal has sent s to the command too: to
 // all processes of the foreground group, of which this and the command are two.
 // A signal sent only to this process meanwhile is mistaken for one of these.
-func fromKeyboard(s os.Signal) bool {
+func isFromKeyboard(s os.Signal) bool {
 	if s != unix.SIGINT && s != unix.SIGQUIT {
 		return false
 	}
@@ -222,8 +222,8 @@ func parsePrefixes(list []string) ([]netip.Prefix, error) {
 	return ps, nil
 }
 
-// credentialOf looks up a user by name or number.
-func credentialOf(name string) (*syscall.Credential, error) {
+// lookupCredential looks up a user by name or number.
+func lookupCredential(name string) (*syscall.Credential, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
 		if u, err = user.LookupId(name); err != nil {
@@ -254,8 +254,8 @@ func credentialOf(name string) (*syscall.Credential, error) {
 	return cred, nil
 }
 
-// transparentPort asks the primary where it takes redirected connections.
-func transparentPort(ctx context.Context, socket string) (uint16, error) {
+// queryTransparentPort asks the primary where it takes redirected connections.
+func queryTransparentPort(ctx context.Context, socket string) (uint16, error) {
 	c := client.New(socket)
 	defer c.Close()
 	status, err := c.Status(ctx, false)

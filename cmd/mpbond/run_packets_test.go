@@ -112,12 +112,12 @@ func TestRunTellsRefusals(t *testing.T) {
 	_, port := startEdge(t)
 	for _, host := range []string{"198.51.100.7", "[2001:db8::7]"} {
 		script := fmt.Sprintf("MPBOND_TEST_ROLE=refused exec %[1]s %[2]s:9 %[2]s:10 %[2]s:11", os.Args[0], host)
-		out, code := output(t, portFlag(port), "--", "sh", "-c", script)
+		out, code := runOutput(t, portFlag(port), "--", "sh", "-c", script)
 		if !strings.Contains(out, "connection refused;no route to host;message too long;") || code != 0 {
 			t.Errorf("%s: %q, exit code %d", host, out, code)
 		}
 	}
-	if l := leftovers(t); l != "" {
+	if l := listLeftovers(t); l != "" {
 		t.Errorf("left behind: %s", l)
 	}
 }
@@ -182,12 +182,12 @@ func TestRunCarriesDatagrams(t *testing.T) {
 		{"one socket, several destinations", ask + game4 + " " + other4 + " " + game4 + " " + game6, "world:hi;world:hi;world:hi;world:hi;"},
 		{"loopback stays direct", ask + local.LocalAddr().String(), "local;"},
 	} {
-		out, code := output(t, portFlag(port), "--", "sh", "-c", tc.script)
+		out, code := runOutput(t, portFlag(port), "--", "sh", "-c", tc.script)
 		if !strings.Contains(out, tc.want) || code != 0 {
 			t.Errorf("%s: %q, exit code %d; want %q", tc.name, out, code, tc.want)
 		}
 	}
-	if w.saw("udp " + local.LocalAddr().String()) {
+	if w.hasDialed("udp " + local.LocalAddr().String()) {
 		t.Error("this machine was reached through the bond")
 	}
 	// Others are not touched, nor is what the user exempts.
@@ -198,11 +198,11 @@ func TestRunCarriesDatagrams(t *testing.T) {
 		_, _ = c.Write([]byte("from outside"))
 		c.Close()
 	}
-	out, _ := output(t, portFlag(port), "--direct=198.51.100.0/24", "--", "sh", "-c", ask+"only:"+game4+" "+other4)
-	if !strings.Contains(out, "world:hi;") || w.saw("udp "+game4) {
+	out, _ := runOutput(t, portFlag(port), "--direct=198.51.100.0/24", "--", "sh", "-c", ask+"only:"+game4+" "+other4)
+	if !strings.Contains(out, "world:hi;") || w.hasDialed("udp "+game4) {
 		t.Errorf("%q; through the bond went %v", out, w.dialed)
 	}
-	if l := leftovers(t); l != "" {
+	if l := listLeftovers(t); l != "" {
 		t.Errorf("left behind: %s", l)
 	}
 }

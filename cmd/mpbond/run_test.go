@@ -109,7 +109,7 @@ func (w *farSide) DialStream(ctx context.Context, dest string) (net.Conn, error)
 	return new(net.Dialer).DialContext(ctx, "tcp", addr)
 }
 
-func (w *farSide) saw(dest string) bool {
+func (w *farSide) hasDialed(dest string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, d := range w.dialed {
@@ -210,8 +210,8 @@ func runWith(args ...string) *exec.Cmd {
 
 func portFlag(port uint16) string { return "--redirect-port=" + strconv.Itoa(int(port)) }
 
-// output runs `mpbond run` and returns what it printed and its exit code.
-func output(t *testing.T, args ...string) (string, int) {
+// runOutput runs `mpbond run` and returns what it printed and its exit code.
+func runOutput(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	var stderr bytes.Buffer
 	cmd := runWith(args...)
@@ -227,8 +227,8 @@ func output(t *testing.T, args ...string) (string, int) {
 	return string(out) + stderr.String(), cmd.ProcessState.ExitCode()
 }
 
-// leftovers lists rules and cgroups of `mpbond run`.
-func leftovers(t *testing.T) string {
+// listLeftovers lists rules and cgroups of `mpbond run`.
+func listLeftovers(t *testing.T) string {
 	t.Helper()
 	rules, err := exec.Command("nft", "list", "tables").CombinedOutput()
 	if err != nil {
@@ -248,11 +248,11 @@ func leftovers(t *testing.T) string {
 			}
 		}
 	}
-	return strings.Join(append(found, cgroups(t)...), "\n")
+	return strings.Join(append(found, listCgroups(t)...), "\n")
 }
 
-// cgroups finds cgroups of `mpbond run`, in a hierarchy mounted for this test.
-func cgroups(t *testing.T) []string {
+// listCgroups finds cgroups of `mpbond run`, in a hierarchy mounted for this test.
+func listCgroups(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "cgroup2", 0, ""); err != nil {
@@ -303,16 +303,16 @@ func TestRunCarriesTheAppAndItsChildren(t *testing.T) {
 		{"loopback stays direct", "exec " + curl + local.URL, "local"},
 		{"own address stays direct", "exec " + curl + own.Addr().String(), "local"},
 	} {
-		out, code := output(t, portFlag(port), "--", "sh", "-c", tc.script)
+		out, code := runOutput(t, portFlag(port), "--", "sh", "-c", tc.script)
 		if !strings.Contains(out, tc.want) || code != 0 {
 			t.Errorf("%s: %q, exit code %d; want %q", tc.name, out, code, tc.want)
 		}
 	}
-	if w.saw(local.Listener.Addr().String()) || w.saw(own.Addr().String()) {
+	if w.hasDialed(local.Listener.Addr().String()) || w.hasDialed(own.Addr().String()) {
 		t.Error("this machine was reached through the bond")
 	}
 	for _, d := range []string{web4, web6, dns4} {
-		if !w.saw(d) {
+		if !w.hasDialed(d) {
 			t.Errorf("%s was not reached through the bond", d)
 		}
 	}
@@ -325,13 +325,13 @@ func TestRunCarriesTheAppAndItsChildren(t *testing.T) {
 	w.mu.Lock()
 	w.dialed = nil
 	w.mu.Unlock()
-	if out, code := output(t, portFlag(port), "--direct=198.51.100.0/24", "--", "curl", "-sS", "--connect-timeout", "0.2", "http://"+web4); code != 28 && code != 7 {
+	if out, code := runOutput(t, portFlag(port), "--direct=198.51.100.0/24", "--", "curl", "-sS", "--connect-timeout", "0.2", "http://"+web4); code != 28 && code != 7 {
 		t.Errorf("an exempt destination: %q, exit code %d", out, code)
 	}
-	if w.saw(web4) {
+	if w.hasDialed(web4) {
 		t.Error("an exempt destination went through the bond")
 	}
-	if l := leftovers(t); l != "" {
+	if l := listLeftovers(t); l != "" {
 		t.Errorf("left behind: %s", l)
 	}
 }
@@ -341,14 +341,14 @@ func TestRunByUser(t *testing.T) {
 		return
 	}
 	w, port := startEdge(t)
-	out, code := output(t, portFlag(port), "--user=nobody", "--", "sh", "-c", "id -un; curl -sS --max-time 60 http://"+web4)
+	out, code := runOutput(t, portFlag(port), "--user=nobody", "--", "sh", "-c", "id -un; curl -sS --max-time 60 http://"+web4)
 	if !strings.HasPrefix(out, "nobody\nworld:") || code != 0 {
 		t.Errorf("%q, exit code %d", out, code)
 	}
-	if !w.saw(web4) {
+	if !w.hasDialed(web4) {
 		t.Error("not through the bond")
 	}
-	if out, code := output(t, portFlag(port), "--user=root", "--", "true"); code != exitRunFailed || !strings.Contains(out, "a user of its own") {
+	if out, code := runOutput(t, portFlag(port), "--user=root", "--", "true"); code != exitRunFailed || !strings.Contains(out, "a user of its own") {
 		t.Errorf("%q, exit code %d", out, code)
 	}
 }
@@ -393,7 +393,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"no command", []string{portFlag(port)}, exitRunFailed, "mpbond run --help"},
 		{"bad user", []string{"--user=nobody-at-all", "--", "true"}, exitRunFailed, "no such user"},
 	} {
-		out, code := output(t, tc.args...)
+		out, code := runOutput(t, tc.args...)
 		if code != tc.code || !strings.Contains(out, tc.text) {
 			t.Errorf("%s: exit code %d, want %d; %q, want %q", tc.name, code, tc.code, out, tc.text)
 		}
@@ -406,7 +406,7 @@ func TestRunExitCodes(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != exitRunFailed || !strings.Contains(string(out), "run it as root") {
 		t.Errorf("as nobody: %v %q", err, out)
 	}
-	if l := leftovers(t); l != "" {
+	if l := listLeftovers(t); l != "" {
 		t.Errorf("left behind: %s", l)
 	}
 }
@@ -435,7 +435,7 @@ func statusSocket(t *testing.T, transparent string) string {
 		t.Fatal(err)
 	}
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/v1/status" {
+		if r.URL.Path != "/v2/status" {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
@@ -446,9 +446,9 @@ func statusSocket(t *testing.T, transparent string) string {
 	return path
 }
 
-// app starts `mpbond run` with a shell script that says "ready", and waits for
+// startApp starts `mpbond run` with a shell script that says "ready", and waits for
 // that.
-func app(t *testing.T, port uint16, script string) (*exec.Cmd, io.Reader) {
+func startApp(t *testing.T, port uint16, script string) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	cmd := runWith(portFlag(port), "--", "sh", "-c", script)
 	cmd.Stderr = os.Stderr // a file, not a pipe that Wait would wait for
@@ -476,7 +476,7 @@ func TestRunPassesSignals(t *testing.T) {
 			t.Logf("%s left out: it is ignored here", name)
 			continue
 		}
-		cmd, out := app(t, port, "trap 'echo got; exit 9' "+name+"; echo ready; while :; do sleep 0.05; done")
+		cmd, out := startApp(t, port, "trap 'echo got; exit 9' "+name+"; echo ready; while :; do sleep 0.05; done")
 		cmd.Process.Signal(s)
 		b, _ := io.ReadAll(out)
 		cmd.Wait()
@@ -486,14 +486,14 @@ func TestRunPassesSignals(t *testing.T) {
 	}
 	// As under nohup: what was ignored stays ignored.
 	signal.Ignore(unix.SIGHUP)
-	cmd, out := app(t, port, "echo ready; grep SigIgn /proc/self/status")
+	cmd, out := startApp(t, port, "echo ready; grep SigIgn /proc/self/status")
 	b, _ := io.ReadAll(out)
 	cmd.Wait()
 	mask, err := strconv.ParseUint(strings.TrimSpace(strings.TrimPrefix(string(b), "SigIgn:")), 16, 64)
 	if err != nil || mask&(1<<(unix.SIGHUP-1)) == 0 {
 		t.Errorf("the app ignores %q; want SIGHUP among them", b)
 	}
-	if l := leftovers(t); l != "" {
+	if l := listLeftovers(t); l != "" {
 		t.Errorf("left behind: %s", l)
 	}
 }
@@ -504,10 +504,10 @@ func TestRunCleansUp(t *testing.T) {
 	}
 	_, port := startEdge(t)
 	// While it runs there are rules and a cgroup.
-	cmd, out := app(t, port, "echo ready; echo $$; exec sleep 60")
+	cmd, out := startApp(t, port, "echo ready; echo $$; exec sleep 60")
 	pid := readPID(t, out)
 	defer syscall.Kill(pid, syscall.SIGKILL)
-	if l := leftovers(t); strings.Count(l, "mpbond") != 2 {
+	if l := listLeftovers(t); strings.Count(l, "mpbond") != 2 {
 		t.Errorf("while it runs: %q", l)
 	}
 	if b, err := exec.Command("nft", "list", "ruleset").CombinedOutput(); err != nil || !bytes.Contains(b, []byte("redirect to :"+strconv.Itoa(int(port)))) {
@@ -517,22 +517,22 @@ func TestRunCleansUp(t *testing.T) {
 	// run the cgroup, once it is empty.
 	cmd.Process.Kill()
 	cmd.Process.Wait()
-	if l := leftovers(t); strings.Contains(l, "table") || strings.Count(l, "mpbond") != 1 {
+	if l := listLeftovers(t); strings.Contains(l, "table") || strings.Count(l, "mpbond") != 1 {
 		t.Errorf("after a kill, while the app goes on: %q", l)
 	}
 	syscall.Kill(pid, syscall.SIGKILL)
 	io.ReadAll(out) // ends with the app
-	output(t, portFlag(port), "--", "true")
-	if l := leftovers(t); l != "" {
+	runOutput(t, portFlag(port), "--", "true")
+	if l := listLeftovers(t); l != "" {
 		t.Errorf("after the next run: %s", l)
 	}
 	// A process that outlives the app does not keep the cgroup.
-	said, code := output(t, portFlag(port), "--", "sh", "-c", "sleep 60 >/dev/null 2>&1 </dev/null & echo $!")
+	said, code := runOutput(t, portFlag(port), "--", "sh", "-c", "sleep 60 >/dev/null 2>&1 </dev/null & echo $!")
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	defer syscall.Kill(readPID(t, strings.NewReader(said)), syscall.SIGKILL)
-	if l := leftovers(t); l != "" {
+	if l := listLeftovers(t); l != "" {
 		t.Errorf("with a process that goes on: %s", l)
 	}
 }
@@ -556,29 +556,29 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	_, port := startEdge(t)
 	leave := func() {
 		t.Helper()
-		cmd, out := app(t, port, "echo ready; echo $$; exec sleep 60")
+		cmd, out := startApp(t, port, "echo ready; echo $$; exec sleep 60")
 		pid := readPID(t, out)
 		_ = cmd.Process.Kill()
 		_, _ = cmd.Process.Wait()
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		_, _ = io.ReadAll(out) // ends with the app
-		if l := leftovers(t); !strings.Contains(l, "mpbond-run-") || !strings.Contains(l, "fwmark") {
+		if l := listLeftovers(t); !strings.Contains(l, "mpbond-run-") || !strings.Contains(l, "fwmark") {
 			t.Fatalf("%q is left: this test tests nothing", l)
 		}
 	}
 	leave()
-	out, _ := program("doctor", "--repair", "--no-rate").CombinedOutput() // fails: there is no key
+	out, _ := newProcess("doctor", "--repair", "--no-rate").CombinedOutput() // fails: there is no key
 	if s := string(out); !strings.Contains(s, "removed: routing rule and routes of a killed mpbond run (process ") || !strings.Contains(s, "removed: control group /") {
 		t.Errorf("doctor says %s", s)
 	}
-	if l := leftovers(t); l != "" {
+	if l := listLeftovers(t); l != "" {
 		t.Errorf("after doctor --repair: %s", l)
 	}
-	if out, _ := program("doctor", "--repair", "--no-rate").CombinedOutput(); !strings.Contains(string(out), "nothing is left of killed processes") {
+	if out, _ := newProcess("doctor", "--repair", "--no-rate").CombinedOutput(); !strings.Contains(string(out), "nothing is left of killed processes") {
 		t.Errorf("the second time doctor says %s", out)
 	}
 	leave()
-	server := program("server", "--listen", "127.0.0.1:0")
+	server := newProcess("server", "--listen", "127.0.0.1:0")
 	log, err := server.StderrPipe()
 	if err == nil {
 		err = server.Start()
@@ -589,7 +589,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	lines := bufio.NewScanner(log)
 	for lines.Scan() && !strings.Contains(lines.Text(), "removed what a killed mpbond has left") {
 	}
-	if l := leftovers(t); l != "" || lines.Err() != nil {
+	if l := listLeftovers(t); l != "" || lines.Err() != nil {
 		t.Errorf("after the start of a server: %q, %v", l, lines.Err())
 	}
 	_ = server.Process.Signal(syscall.SIGTERM)

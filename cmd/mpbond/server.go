@@ -37,14 +37,14 @@ allowed.`,
 		Example: `  mpbond server
   mpbond server --listen :443 --allow 192.168.7.0/24`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			key, trust, err := r.load(cmd, &cfg, func(changed func(string) bool) {
-				set(changed, "listen", &cfg.Listen, flags.Listen)
-				set(changed, "public", &cfg.Public, flags.Public)
-				set(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
-				set(changed, "congestion", &cfg.Congestion, flags.Congestion)
-				set(changed, "reinject", &cfg.Reinject, flags.Reinject)
-				set(changed, "udp", &cfg.UDP, flags.UDP)
-				set(changed, "api", &cfg.API, r.api)
+			key, trust, err := r.loadFiles(cmd, &cfg, func(changed func(string) bool) {
+				overrideIfChanged(changed, "listen", &cfg.Listen, flags.Listen)
+				overrideIfChanged(changed, "public", &cfg.Public, flags.Public)
+				overrideIfChanged(changed, "scheduler", &cfg.Scheduler, flags.Scheduler)
+				overrideIfChanged(changed, "congestion", &cfg.Congestion, flags.Congestion)
+				overrideIfChanged(changed, "reinject", &cfg.Reinject, flags.Reinject)
+				overrideIfChanged(changed, "udp", &cfg.UDP, flags.UDP)
+				overrideIfChanged(changed, "api", &cfg.API, r.api)
 			})
 			if err != nil {
 				return err
@@ -62,8 +62,8 @@ allowed.`,
 					return fault.New(fault.Usage, err, "write a rate like 50Mbit/s")
 				}
 			}
-			cfg.Usage, cfg.ListenUDP = r.usage, listenUDP(cfg.Congestion, key)
-			rec, err := r.recorder("")
+			cfg.Usage, cfg.ListenUDP = r.usage, udpListenFunc(cfg.Congestion, key)
+			rec, err := r.openRecorder("")
 			if err != nil {
 				return err
 			}
@@ -73,43 +73,43 @@ allowed.`,
 				return err
 			}
 			s.Version = cli.Version
-			about := wire.PairAbout{Roles: wire.PairServer, Name: deviceName("")}
-			i := r.inviter(cmd, key, about, &inviter{addresses: func() []string { return calledAt(s.Addr().String(), cfg.Public) }})
-			s.PairWith(i.acceptor.Answer)
+			about := wire.PairIdentity{Roles: wire.PairServer, Name: resolveName("")}
+			i := r.newInviter(cmd, key, about, &inviter{addresses: func() []string { return callAddresses(s.Addr().String(), cfg.Public) }})
+			s.SetPairing(i.acceptor.ServeConn)
 			start := time.Now()
 			slog.Info("server is up", "listen", s.Addr(), "id", key.ID(), "key", key.Public())
-			return r.serve(cmd.Context(), s, serve.Role{
-				Describe: func(why bool) api.Status {
-					st := r.describe(key, "", start)
+			return r.serveRole(cmd.Context(), s, serve.Role{
+				Status: func(why bool) api.Status {
+					st := r.baseStatus(key, "", start)
 					st.Listen, st.Calls = s.Addr().String(), s.Calls()
 					st.Bonds = append(st.Bonds, s.Status(why)...)
-					st.Refused = refusals(s.Refusals())
+					st.Refused = toAPIRefusals(s.Refusals())
 					return st
 				},
 				Streams: s.Streams, Flows: s.Flows, CloseSubflow: s.CloseSubflow, ResetStream: s.ResetStream,
 			})
 		},
 	}
-	r.flags(cmd)
+	r.addFlags(cmd)
 	cmd.Flags().StringVar(&flags.Listen, "listen", cfg.Listen, "where devices connect, `HOST:PORT`")
 	cmd.Flags().StringVar(&flags.Public, "public", "", "how devices reach this server from elsewhere, `HOST[:PORT]`, as codes tell it; empty: by the addresses of its interfaces")
 	cmd.Flags().StringSliceVar(&allow, "allow", nil, "private `PREFIX` that devices may reach; may be repeated")
 	cmd.Flags().StringVar(&rate, "rate", "", "the most that one device moves each way, like 50Mbit/s; empty: no limit")
 	cmd.Flags().BoolVar(&flags.UDP, "udp", false, "serve subflows over UDP too, at the same address")
-	schedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
+	addSchedulingFlags(cmd, &flags.Scheduler, &flags.Congestion, &flags.Reinject)
 	return cmd
 }
 
-// set puts a flag's value over the file's if the flag was given.
-func set[T any](changed func(string) bool, flag string, dst *T, v T) {
+// overrideIfChanged puts a flag's value over the file's if the flag was given.
+func overrideIfChanged[T any](changed func(string) bool, flag string, dst *T, v T) {
 	if changed(flag) {
 		*dst = v
 	}
 }
 
-// schedulingFlags are those of every sender.
-func schedulingFlags(cmd *cobra.Command, scheduler, congestion *string, reinject *float64) {
-	cmd.Flags().StringVar(scheduler, "scheduler", sched.Default, "how bytes are shared out: one of "+joined(sched.Names())+" (ratio:0.6 sets the direct subflow's share)")
+// addSchedulingFlags are those of every sender.
+func addSchedulingFlags(cmd *cobra.Command, scheduler, congestion *string, reinject *float64) {
+	cmd.Flags().StringVar(scheduler, "scheduler", sched.Default, "how bytes are shared out: one of "+joinNames(sched.Names())+" (ratio:0.6 sets the direct subflow's share)")
 	cmd.Flags().StringVar(congestion, "congestion", "", "congestion control of the subflows, of TCP and where it has it of UDP; pbe: PBE-CC over UDP; empty: the system's default, and over UDP CUBIC, or PBE-CC where the receiver hears its cells")
 	cli.CompleteWith(cmd, "scheduler", sched.Names()...)
 	cmd.Flags().Float64Var(reinject, "reinject", 0.2, "reinjection threshold η, not 0; negative: off")

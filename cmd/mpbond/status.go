@@ -25,8 +25,8 @@ import (
 	"mpbond/internal/cli"
 )
 
-// watchEvery is how often --watch asks: rates are means over a second.
-const watchEvery = time.Second
+// watchInterval is how often --watch asks: rates are means over a second.
+const watchInterval = time.Second
 
 type statusOptions struct {
 	socket             string
@@ -49,9 +49,9 @@ time of a byte sent now (PAD), CAN the estimated rate away from here, WAITING
 the bytes sent and not yet at the far end.`,
 		Example: `  mpbond status --watch
   mpbond status --why
-  mpbond status --json | jq '.bonds[].paths[] | {device, rx_rate_bps}'`,
+  mpbond status --json | jq '.bonds[].subflows[] | {device, rx_rate_bps}'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return status(cmd.Context(), cmd.OutOrStdout(), o)
+			return runStatus(cmd.Context(), cmd.OutOrStdout(), o)
 		},
 	}
 	cmd.Flags().StringVar(&o.socket, "socket", "", "ask the mpbond at this `PATH` only")
@@ -61,12 +61,12 @@ the bytes sent and not yet at the far end.`,
 	return cmd
 }
 
-func status(ctx context.Context, w io.Writer, o statusOptions) error {
-	sockets := socketsOf(o.socket)
+func runStatus(ctx context.Context, w io.Writer, o statusOptions) error {
+	sockets := statusSockets(o.socket)
 	for {
-		all, err := ask(ctx, sockets, o.why)
+		all, err := queryStatus(ctx, sockets, o.why)
 		if err == nil {
-			err = show(w, all, o)
+			err = printAll(w, all, o)
 		}
 		if ctx.Err() != nil && o.watch {
 			return nil // Ctrl-C is how one ends it
@@ -75,15 +75,15 @@ func status(ctx context.Context, w io.Writer, o statusOptions) error {
 			return err
 		}
 		select {
-		case <-time.After(watchEvery):
+		case <-time.After(watchInterval):
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// socketsOf is the socket that was given, or else that of each role.
-func socketsOf(given string) []string {
+// statusSockets is the socket that was given, or else that of each role.
+func statusSockets(given string) []string {
 	if given != "" {
 		return []string{given}
 	}
@@ -94,24 +94,24 @@ func socketsOf(given string) []string {
 	return all
 }
 
-// nobodyRuns is the error where no role answers.
-func nobodyRuns() error {
+// notRunningError is the error where no role answers.
+func notRunningError() error {
 	return fault.New(fault.NotRunning, fmt.Errorf("no mpbond of this user is running here (looked in %s)", api.RuntimeDir()),
 		"start one, for example with `mpbond primary`, or tell where it is with --socket")
 }
 
-// ask collects the status of every mpbond that runs behind one of sockets, as
-// askAll does.
-func ask(ctx context.Context, sockets []string, why bool) ([]api.Status, error) {
-	return askAll(sockets, func(c *client.Client) (api.Status, error) { return c.Status(ctx, why) })
+// queryStatus collects the status of every mpbond that runs behind one of sockets, as
+// queryAll does.
+func queryStatus(ctx context.Context, sockets []string, why bool) ([]api.Status, error) {
+	return queryAll(sockets, func(c *client.Client) (api.Status, error) { return c.Status(ctx, why) })
 }
 
-// askAll collects the answers of every mpbond that runs behind one of sockets. It
+// queryAll collects the answers of every mpbond that runs behind one of sockets. It
 // is an error if none does, or if one does not answer as it should.
-func askAll[T any](sockets []string, one func(*client.Client) (T, error)) (all []T, err error) {
+func queryAll[T any](sockets []string, query func(*client.Client) (T, error)) (all []T, err error) {
 	for _, path := range sockets {
 		c := client.New(path)
-		answer, askErr := one(c)
+		answer, askErr := query(c)
 		c.Close()
 		switch {
 		case askErr == nil:
@@ -126,12 +126,12 @@ func askAll[T any](sockets []string, one func(*client.Client) (T, error)) (all [
 		return all, nil
 	}
 	if len(sockets) > 1 {
-		err = nobodyRuns()
+		err = notRunningError()
 	}
 	return nil, err
 }
 
-func show(w io.Writer, all []api.Status, o statusOptions) error {
+func printAll(w io.Writer, all []api.Status, o statusOptions) error {
 	var page bytes.Buffer // printed at once, so that --watch does not flicker
 	if o.watch && !o.asJSON && cli.IsTerminal(w) {
 		page.WriteString("\x1b[H\x1b[2J") // home, clear
@@ -192,7 +192,7 @@ func printStatus(w io.Writer, s api.Status) {
 		}
 	}
 	for _, c := range s.Cells {
-		fmt.Fprintln(w, text.Printable(cellWords(c)))
+		fmt.Fprintln(w, text.Printable(describeCells(c)))
 	}
 	printDevices(w, s)
 	if len(s.Bonds) == 0 && s.Helper == nil {
@@ -221,23 +221,23 @@ func printDevices(w io.Writer, s api.Status) {
 		case d.Online:
 			there = "yes"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%v\t%v\t%v\n", name, strings.Join(d.Roles, ", "), there, cmp.Or(d.Tier, "-"), battery(d.Facts), d.Pipes, d.Subflows, d.RxRate, d.TxRate, d.RxBytes+d.TxBytes)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%v\t%v\t%v\n", name, strings.Join(d.Roles, ", "), there, cmp.Or(d.Tier, "-"), formatBattery(d.Facts), d.Pipes, d.Subflows, d.RxRate, d.TxRate, d.RxBytes+d.TxBytes)
 	}
 	_ = t.Flush()
 	for _, d := range s.Devices {
-		told := append(linkFacts(d.Facts), radios(d.Radios)...)
-		if d.Copied {
-			told = append([]string{"its key is used by two mpbond at once: revoke it, and pair each device with a key of its own"}, told...)
+		parts := append(listLinkFacts(d.Facts), listRadioEnergy(d.Radios)...)
+		if d.KeyCopied {
+			parts = append([]string{"its key is used by two mpbond at once: revoke it, and pair each device with a key of its own"}, parts...)
 		}
-		if d.Rests != "" {
-			told = append([]string{"it rests: " + text.Printable(d.Rests)}, told...)
+		if d.Suspended != "" {
+			parts = append([]string{"suspended: " + text.Printable(d.Suspended)}, parts...)
 		}
-		if len(told) > 0 {
-			fmt.Fprintf(w, "%s: %s\n", text.Printable(d.Name), strings.Join(told, ", "))
+		if len(parts) > 0 {
+			fmt.Fprintf(w, "%s: %s\n", text.Printable(d.Name), strings.Join(parts, ", "))
 		}
 	}
 	for _, r := range s.Refused {
-		fmt.Fprintln(w, refusalWords(r))
+		fmt.Fprintln(w, describeRefusal(r))
 	}
 	for _, p := range s.Pipes {
 		if strings.HasPrefix(p.Error, "refused: ") {
@@ -251,8 +251,8 @@ func printDevices(w io.Writer, s api.Status) {
 	}
 }
 
-// refusalWords says for people that two devices do not come together, and why.
-func refusalWords(r api.Refusal) string {
+// describeRefusal says for people that two devices do not come together, and why.
+func describeRefusal(r api.Refusal) string {
 	line := fmt.Sprintf("refused by %s: %s", text.Printable(r.Device), text.Printable(r.Reason))
 	if r.Here {
 		line = fmt.Sprintf("%s is refused here: %s", text.Printable(cmp.Or(r.Device, "a stranger at "+r.Address)), text.Printable(r.Reason))
@@ -263,8 +263,8 @@ func refusalWords(r api.Refusal) string {
 	return line + fmt.Sprintf(" (%d times since %s)", r.Count, r.Since.Local().Format("15:04"))
 }
 
-// battery tells people of a device's battery.
-func battery(f *api.KnownFacts) string {
+// formatBattery tells people of a device's battery.
+func formatBattery(f *api.KnownFacts) string {
 	switch {
 	case f == nil || f.BatteryPercent == nil && f.Charging == nil:
 		return "-"
@@ -280,16 +280,16 @@ func battery(f *api.KnownFacts) string {
 	return text
 }
 
-// linkFacts tells people what else a device has told of itself.
-func linkFacts(f *api.KnownFacts) (told []string) {
+// listLinkFacts tells people what else a device has told of itself.
+func listLinkFacts(f *api.KnownFacts) (parts []string) {
 	if f == nil {
 		return nil
 	}
 	if f.Refuses != "" {
-		told = append(told, "it carries nothing now: "+text.Printable(f.Refuses))
+		parts = append(parts, "it carries nothing now: "+text.Printable(f.Refuses))
 	}
 	if f.TemperatureC != nil {
-		told = append(told, fmt.Sprintf("%.3g °C", *f.TemperatureC))
+		parts = append(parts, fmt.Sprintf("%.3g °C", *f.TemperatureC))
 	}
 	link := f.Link
 	if f.Metered != nil && *f.Metered {
@@ -299,19 +299,19 @@ func linkFacts(f *api.KnownFacts) (told []string) {
 		link = strings.TrimSpace(fmt.Sprintf("%s signal %.0f %%", link, *f.SignalPercent))
 	}
 	if link != "" {
-		told = append(told, link)
+		parts = append(parts, link)
 	}
-	return told
+	return parts
 }
 
-// radios tells people what a device's radios took.
-func radios(list []api.Radio) (told []string) {
+// listRadioEnergy tells people what a device's radios took.
+func listRadioEnergy(list []api.Radio) (parts []string) {
 	for _, r := range list {
 		if r.Joules > 0 {
-			told = append(told, strings.TrimSpace(fmt.Sprintf("about %v by %s %s", r.Joules, r.Kind, text.Printable(r.Link))))
+			parts = append(parts, strings.TrimSpace(fmt.Sprintf("about %v by %s %s", r.Joules, r.Kind, text.Printable(r.Link))))
 		}
 	}
-	return told
+	return parts
 }
 
 // printHelper tells people what a helper does. One that onloads needs no primary that
@@ -324,7 +324,7 @@ func printHelper(w io.Writer, h api.HelperStatus, onloads bool) {
 	case h.Primary == "":
 		fmt.Fprintln(w, "waits for a primary")
 	default:
-		printHelped(w, h)
+		printRelaying(w, h)
 	}
 	if h.OverUDP > 0 {
 		fmt.Fprintf(w, "%d of the subflows go to the server over UDP\n", h.OverUDP)
@@ -332,9 +332,9 @@ func printHelper(w io.Writer, h api.HelperStatus, onloads bool) {
 	if h.Fallback != "" {
 		fmt.Fprintln(w, "not over UDP:", text.Printable(h.Fallback))
 	}
-	for _, l := range h.Lent {
+	for _, l := range h.LinkShares {
 		if l.Limited {
-			fmt.Fprintf(w, "lends %v %s of %s: %s (it uses %v)\n", l.LimitBps, l.Direction, text.Printable(l.Interface), l.Reason, l.OwnBps)
+			fmt.Fprintf(w, "lends %v %s of %s: %s (it uses %v)\n", l.LimitBps, l.Direction, text.Printable(l.Interface), l.Reason, l.OwnerBps)
 		}
 	}
 	if h.LastError != "" {
@@ -342,8 +342,8 @@ func printHelper(w io.Writer, h api.HelperStatus, onloads bool) {
 	}
 }
 
-// printHelped shows what a helper relays, and what its hops can carry where that is known.
-func printHelped(w io.Writer, h api.HelperStatus) {
+// printRelaying shows what a helper relays, and what its hops can carry where that is known.
+func printRelaying(w io.Writer, h api.HelperStatus) {
 	if h.Subflows == 0 {
 		fmt.Fprintf(w, "waits for %s to use it, %v relayed\n", text.Printable(h.Primary), h.RelayedBytes)
 		return
@@ -353,25 +353,25 @@ func printHelped(w io.Writer, h api.HelperStatus) {
 	for _, hop := range []struct {
 		name string
 		can  unit.Rate
-	}{{"the pipe", h.PipeRateBps}, {"the line to the server", h.PathRateBps}} {
+	}{{"the pipe", h.PipeRateBps}, {"the line to the server", h.HSPathRateBps}} {
 		if hop.can > 0 {
 			fmt.Fprintf(w, "%s can carry about %v\n", hop.name, hop.can)
 		}
 	}
 }
 
-// wasteWords are the causes of api.Bond.WastedBytes, for people.
-var wasteWords = map[string]string{
-	"duplicate_received": "received twice",
-	"resent_path_lost":   "sent again after a lost subflow",
-	"resent_silent":      "sent again after silence",
-	"resent_eta":         "sent again to finish together",
-	"resent_redundant":   "sent twice on purpose",
+// wasteCauses are the causes of api.Bond.WastedBytes, for people.
+var wasteCauses = map[string]string{
+	"duplicate_received":      "received twice",
+	"reinjected_subflow_lost": "sent again after a lost subflow",
+	"reinjected_silent":       "sent again after silence",
+	"reinjected_eta":          "sent again to finish together",
+	"sent_redundantly":        "sent twice on purpose",
 }
 
-// transportWords says of a path what its hop here goes over, "" if that is what one
+// describeTransport says of a path what its hop here goes over, "" if that is what one
 // expects.
-func transportWords(p api.Path) string {
+func describeTransport(p api.Subflow) string {
 	switch {
 	case p.Fallback != "":
 		return fmt.Sprintf("over %s: %s", strings.ToUpper(text.Printable(p.Transport)), text.Printable(p.Fallback))
@@ -390,7 +390,7 @@ func printBond(w io.Writer, b api.Bond) {
 		text.Printable(b.ID), text.Printable(b.Peer), b.Scheduler, b.Streams, b.StreamsTotal, b.MetaBytes, b.ReorderBytes)
 	for _, cause := range slices.Sorted(maps.Keys(b.WastedBytes)) {
 		if n := b.WastedBytes[cause]; n != 0 {
-			fmt.Fprintf(w, ", %v %s", n, text.Printable(cmp.Or(wasteWords[cause], "wasted by "+cause)))
+			fmt.Fprintf(w, ", %v %s", n, text.Printable(cmp.Or(wasteCauses[cause], "wasted by "+cause)))
 		}
 	}
 	if b.FlowsTotal > 0 {
@@ -398,20 +398,20 @@ func printBond(w io.Writer, b api.Bond) {
 	}
 	fmt.Fprintln(w)
 	var total unit.Bytes
-	for _, p := range b.Paths {
+	for _, p := range b.Subflows {
 		total += p.RxBytes + p.TxBytes
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "PATH\tDEVICE\tKIND\tSTATE\tDOWN\tUP\tSHARE\tRTT\tDELAY\tCAN\tWAITING\t")
 	devices := map[uint32]string{}
-	for _, p := range b.Paths {
+	for _, p := range b.Subflows {
 		devices[p.ID] = p.Device
 		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%v\t%v\t%s\t%s\t%s\t%v\t%v\t%s\n", p.ID, text.Printable(p.Device), p.Kind, p.State,
-			p.RxRate, p.TxRate, cli.Percent(p.RxBytes+p.TxBytes, total), cli.Milliseconds(p.SRTTms), cli.Milliseconds(p.PADms), p.ThroughputBps, p.BacklogBytes, text.Printable(p.LastError))
+			p.RxRate, p.TxRate, cli.FormatPercent(p.RxBytes+p.TxBytes, total), cli.FormatMilliseconds(p.SRTTms), cli.FormatMilliseconds(p.PADms), p.ThroughputBps, p.BacklogBytes, text.Printable(p.LastError))
 	}
 	_ = t.Flush()
-	for _, p := range b.Paths {
-		if words := transportWords(p); words != "" {
+	for _, p := range b.Subflows {
+		if words := describeTransport(p); words != "" {
 			fmt.Fprintf(w, "  path %d by %s: %s\n", p.ID, text.Printable(p.Device), words)
 		}
 		if p.Pipe != "" {
@@ -419,39 +419,39 @@ func printBond(w io.Writer, b api.Bond) {
 				p.ID, text.Printable(p.Device), p.Pipe, p.Waiting, p.Resumed, p.Migrated)
 		}
 	}
-	for _, p := range b.Paths {
+	for _, p := range b.Subflows {
 		if p.Hop != nil && p.Hop.PBE != nil {
-			fmt.Fprintf(w, "  path %d to %s: %s\n", p.ID, text.Printable(p.Device), pbeWords(*p.Hop.PBE))
+			fmt.Fprintf(w, "  path %d to %s: %s\n", p.ID, text.Printable(p.Device), describePBE(*p.Hop.PBE))
 		}
 	}
-	for _, p := range b.Paths {
+	for _, p := range b.Subflows {
 		if p.Hop != nil && p.Hop.RejectedReports > 0 {
 			fmt.Fprintf(w, "  path %d by %s: %d forged reports ignored: somebody between it and the server changes what it reports\n", p.ID, text.Printable(p.Device), p.Hop.RejectedReports)
 		}
 	}
 	for _, s := range b.StreamList {
-		fmt.Fprintf(w, "  stream %d%s to %s, mode %s: %v down%s, %v up%s\n", s.ID, ownerWords(s.Owner), text.Printable(s.Dest), s.Mode,
-			s.DownBytes, chosen(s.Down, devices), s.UpBytes, chosen(s.Up, devices))
+		fmt.Fprintf(w, "  stream %d%s to %s, mode %s: %v down%s, %v up%s\n", s.ID, describeProcess(s.AppInfo), text.Printable(s.Dest), s.Mode,
+			s.DownBytes, describeChoice(s.Down, devices), s.UpBytes, describeChoice(s.Up, devices))
 	}
 	for _, f := range b.FlowList {
-		who := text.Printable(cmp.Or(devices[f.Path], fmt.Sprintf("path %d", f.Path)))
-		if f.Second != 0 {
-			who += " and " + text.Printable(cmp.Or(devices[f.Second], fmt.Sprintf("path %d", f.Second)))
+		who := text.Printable(cmp.Or(devices[f.Subflow], fmt.Sprintf("path %d", f.Subflow)))
+		if f.SecondSubflow != 0 {
+			who += " and " + text.Printable(cmp.Or(devices[f.SecondSubflow], fmt.Sprintf("path %d", f.SecondSubflow)))
 		}
-		fmt.Fprintf(w, "  datagram flow %d%s by %s: %v down, %v up, %d sent, %d received, %d dropped, %d came twice, moved %d times, last used %s\n", f.ID, ownerWords(f.Owner), who,
+		fmt.Fprintf(w, "  datagram flow %d%s by %s: %v down, %v up, %d sent, %d received, %d dropped, %d came twice, moved %d times, last used %s\n", f.ID, describeProcess(f.AppInfo), who,
 			f.DownBytes, f.UpBytes, f.Sent, f.Received, f.Dropped, f.Duplicate, f.Moves, f.LastUsed.Local().Format("15:04:05"))
 	}
 	for _, d := range b.Decisions {
 		who := "wait"
-		if d.Path != 0 {
-			who = text.Printable(cmp.Or(devices[d.Path], fmt.Sprintf("path %d", d.Path)))
+		if d.Subflow != 0 {
+			who = text.Printable(cmp.Or(devices[d.Subflow], fmt.Sprintf("path %d", d.Subflow)))
 		}
-		fmt.Fprintf(w, "  %s  %s: %s (delay %s, %v to schedule)\n", d.T.Local().Format("15:04:05.000"), who, text.Printable(d.Reason), cli.Milliseconds(d.PADms), d.RemainingBytes)
+		fmt.Fprintf(w, "  %s  %s: %s (delay %s, %v to schedule)\n", d.T.Local().Format("15:04:05.000"), who, text.Printable(d.Reason), cli.FormatMilliseconds(d.PADms), d.RemainingBytes)
 	}
 }
 
-// ownerWords are " of APP (PROGRAM, as USER)", as far as it is known.
-func ownerWords(o api.Owner) (s string) {
+// describeProcess are " of APP (PROGRAM, as USER)", as far as it is known.
+func describeProcess(o api.AppInfo) (s string) {
 	if o.App == "" {
 		return ""
 	}
@@ -468,20 +468,20 @@ func ownerWords(o api.Owner) (s string) {
 	return text.Printable(s)
 }
 
-// chosen tells people which devices may carry a direction of a stream, and why.
-func chosen(c api.StreamChoice, devices map[uint32]string) string {
+// describeChoice tells people which devices may carry a direction of a stream, and why.
+func describeChoice(c api.StreamChoice, devices map[uint32]string) string {
 	if c.Reason == "" {
 		return ""
 	}
 	var names []string
-	for _, p := range c.Paths {
+	for _, p := range c.Subflows {
 		names = append(names, text.Printable(cmp.Or(devices[p], fmt.Sprintf("path %d", p))))
 	}
 	return fmt.Sprintf(" by %s (%s)", strings.Join(names, ", "), text.Printable(c.Reason))
 }
 
-// primaryStatus asks the primary, at socket or its default place.
-func primaryStatus(ctx context.Context, c *client.Client) (api.Status, error) {
+// queryPrimary asks the primary, at socket or its default place.
+func queryPrimary(ctx context.Context, c *client.Client) (api.Status, error) {
 	s, err := c.Status(ctx, false)
 	if fault.Is(err, fault.NotRunning) {
 		return s, fault.New(fault.NotRunning, err, "start it with `mpbond primary`, or tell where it is with --socket")

@@ -22,7 +22,7 @@ func TestPairSteps(t *testing.T) {
 		{[]api.PairedDevice{done, known}, "code 2: device ABCD answers …"},
 		{[]api.PairedDevice{done, failed}, ""},
 	} {
-		if got := pairSteps(codes[:len(c.devices)], c.devices); got != c.want {
+		if got := describePairing(codes[:len(c.devices)], c.devices); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

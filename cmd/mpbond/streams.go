@@ -62,9 +62,9 @@ subflow. The rule that it was opened by goes on to say which devices may carry i
 				return err
 			}
 			if len(args) == 0 {
-				return showStreams(cmd.OutOrStdout(), list, asJSON)
+				return printStreams(cmd.OutOrStdout(), list, asJSON)
 			}
-			is := func(s api.StreamOf) bool { return s.ID == n }
+			is := func(s api.BondStream) bool { return s.ID == n }
 			i := slices.IndexFunc(list, is)
 			if i < 0 {
 				return fault.New(fault.NotFound, fmt.Errorf("there is no stream %d", n), "`mpbond streams` lists those that there are")
@@ -88,7 +88,7 @@ subflow. The rule that it was opened by goes on to say which devices may carry i
 					return nil
 				}
 			}
-			return showStreams(cmd.OutOrStdout(), list[i:i+1], asJSON)
+			return printStreams(cmd.OutOrStdout(), list[i:i+1], asJSON)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "ask the primary at this `PATH`")
@@ -102,26 +102,26 @@ subflow. The rule that it was opened by goes on to say which devices may carry i
 	return cmd
 }
 
-// showStreams prints streams, and over which subflows each may go if not over all.
-func showStreams(w io.Writer, list []api.StreamOf, asJSON bool) error {
+// printStreams prints streams, and over which subflows each may go if not over all.
+func printStreams(w io.Writer, list []api.BondStream, asJSON bool) error {
 	if asJSON {
 		return cli.PrintJSON(w, list)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "STREAM\tTO\tMODE\tPRIORITY\tWEIGHT\tDOWN\tUP\tSUBFLOWS")
 	for _, s := range list {
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%v\t%v\t%s\n", s.ID, text.Printable(s.Dest), s.Mode, s.Priority, s.Weight, unit.Bytes(s.DownBytes), unit.Bytes(s.UpBytes), text.Printable(subflowWords(s.Stream)))
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%v\t%v\t%s\n", s.ID, text.Printable(s.Dest), s.Mode, s.Priority, s.Weight, unit.Bytes(s.DownBytes), unit.Bytes(s.UpBytes), text.Printable(describeSubflows(s.Stream)))
 	}
 	return t.Flush()
 }
 
-// subflowWords names the subflows that a stream may use.
-func subflowWords(s api.Stream) string {
+// describeSubflows names the subflows that a stream may use.
+func describeSubflows(s api.Stream) string {
 	words := func(c api.StreamChoice) string {
-		if len(c.Paths) == 0 && c.Reason == "" {
+		if len(c.Subflows) == 0 && c.Reason == "" {
 			return "any"
 		}
-		return strings.Trim(fmt.Sprint(c.Paths), "[]") + " (" + c.Reason + ")"
+		return strings.Trim(fmt.Sprint(c.Subflows), "[]") + " (" + c.Reason + ")"
 	}
 	down, up := words(s.Down), words(s.Up)
 	if down == up {

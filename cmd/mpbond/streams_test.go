@@ -15,11 +15,11 @@ import (
 // told before anybody is asked.
 func TestStreams(t *testing.T) {
 	var page bytes.Buffer
-	list := []api.StreamOf{
-		{Bond: "b", Stream: api.Stream{ID: 7, Dest: "web:80", Mode: "latency", Priority: "high", Weight: 3, Down: api.StreamChoice{Paths: []uint32{2}, Reason: "policy"}}},
+	list := []api.BondStream{
+		{Bond: "b", Stream: api.Stream{ID: 7, Dest: "web:80", Mode: "latency", Priority: "high", Weight: 3, Down: api.StreamChoice{Subflows: []uint32{2}, Reason: "policy"}}},
 		{Bond: "b", Stream: api.Stream{ID: 6, Dest: "a:1", Mode: "bond", Priority: "normal", Weight: 1}},
 	}
-	if err := showStreams(&page, list, false); err != nil {
+	if err := printStreams(&page, list, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"latency  high", "down 2 (policy), up any", "bond     normal"} {
@@ -27,19 +27,19 @@ func TestStreams(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, &page)
 		}
 	}
-	devices(t)
-	fails(t, cli.ExitUsage, "which stream", "streams --help", "streams", "--mode", "bond")
-	fails(t, cli.ExitUsage, "no number", "streams --help", "streams", "x")
-	fails(t, cli.ExitUsage, "ends it", "streams --help", "streams", "7", "--reset", "--mode", "bond")
-	_, _ = serving(t, quiet...)
+	newPairedHome(t)
+	expectFailure(t, cli.ExitUsage, "which stream", "streams --help", "streams", "--mode", "bond")
+	expectFailure(t, cli.ExitUsage, "no number", "streams --help", "streams", "x")
+	expectFailure(t, cli.ExitUsage, "ends it", "streams --help", "streams", "7", "--reset", "--mode", "bond")
+	_, _ = startRole(t, portlessPrimary...)
 	c := client.New(api.SocketPath("primary"))
 	defer c.Close()
 	mode := "bond"
 	if err := c.ChangeStream(t.Context(), "x", 1, api.StreamChange{Mode: &mode}); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a bond that there is not: %v", err)
 	}
-	fails(t, cli.ExitFailure, "no stream 9", "lists those", "streams", "9", "--weight", "2")
-	if code, out, errs := mpbond(t, "streams", "--json"); code != 0 || strings.TrimSpace(out) != "[]" {
+	expectFailure(t, cli.ExitFailure, "no stream 9", "lists those", "streams", "9", "--weight", "2")
+	if code, out, errs := runProgram(t, "streams", "--json"); code != 0 || strings.TrimSpace(out) != "[]" {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
 }

@@ -55,8 +55,8 @@ func onTerminal(t *testing.T, args ...string) (code int, stdout, shown string) {
 // TestPairOnTerminal: while a device is called a terminal shows so, and nothing of
 // it stays; with --json it is not shown.
 func TestPairOnTerminal(t *testing.T) {
-	home(t)
-	one := shows(t, wire.PairServer, "one")
+	newHome(t)
+	one := newPairingDevice(t, wire.PairServer, "one")
 	const wiped = "\r\x1b[K"
 	code, _, shown := onTerminal(t, "pair", one())
 	if code != cli.ExitOK || !strings.Contains(shown, wiped+"calls 127.0.0.1:") || !strings.Contains(shown, " answers …"+wiped+"paired with one as server") {
@@ -70,9 +70,9 @@ func TestPairOnTerminal(t *testing.T) {
 
 // TestDoctorOnTerminal: what is looked at is shown, and wiped before the report.
 func TestDoctorOnTerminal(t *testing.T) {
-	devices(t)
+	newPairedHome(t)
 	code, out, shown := onTerminal(t, "doctor", "--no-rate")
-	if code != cli.ExitNoConn || !strings.HasPrefix(shown, "\r\x1b[Kthis device …\r\x1b[K") || !strings.HasSuffix(shown, "\r\x1b[K") || strings.Contains(out, "\x1b") {
+	if code != cli.ExitNoConnection || !strings.HasPrefix(shown, "\r\x1b[Kthis device …\r\x1b[K") || !strings.HasSuffix(shown, "\r\x1b[K") || strings.Contains(out, "\x1b") {
 		t.Errorf("code %d: %s%q", code, out, shown)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"mpbond/internal/cli"
 )
 
-// topEvery is how often `mpbond top` asks. Rates are means over a second.
-const topEvery = 500 * time.Millisecond
+// topInterval is how often `mpbond top` asks. Rates are means over a second.
+const topInterval = 500 * time.Millisecond
 
 func topCommand() *cobra.Command {
 	var socket string
@@ -37,33 +37,33 @@ mpbond events --json.`,
 			if !cli.IsTerminal(cmd.OutOrStdout()) {
 				return fault.New(fault.Usage, fmt.Errorf("top needs a terminal"), "use `mpbond status --watch`, with --json for programs")
 			}
-			sockets := socketsOf(socket)
-			if _, err := ask(cmd.Context(), sockets, false); err != nil { // before the screen is taken
+			sockets := statusSockets(socket)
+			if _, err := queryStatus(cmd.Context(), sockets, false); err != nil { // before the screen is taken
 				return err
 			}
 			screen, err := cli.OpenScreen("use `mpbond status --watch`")
 			if err != nil {
 				return err
 			}
-			return top(cmd.Context(), screen, sockets)
+			return runTop(cmd.Context(), screen, sockets)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "watch the mpbond at this `PATH` only")
 	return cmd
 }
 
-// top shows what the mpbonds behind sockets do, until ctx ends or a key says
+// runTop shows what the mpbonds behind sockets do, until ctx ends or a key says
 // so. It gives the screen back in any case.
-func top(ctx context.Context, screen tcell.Screen, sockets []string) error {
+func runTop(ctx context.Context, screen tcell.Screen, sockets []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	keys := make(chan tcell.Event)
-	looked := make(chan look)
-	told := make(chan string)
+	snapshots := make(chan topSnapshot)
+	changes := make(chan string)
 	ended := make(chan struct{}) // gets a value from each goroutine
 	go func() { screen.ChannelEvents(keys, ctx.Done()); ended <- struct{}{} }()
-	go func() { keepLooking(ctx, sockets, looked); ended <- struct{}{} }()
+	go func() { pollSnapshots(ctx, sockets, snapshots); ended <- struct{}{} }()
 	for _, path := range sockets {
-		go func() { keepListening(ctx, path, told); ended <- struct{}{} }()
+		go func() { pollEvents(ctx, path, changes); ended <- struct{}{} }()
 	}
 	defer func() {
 		cancel()
@@ -74,14 +74,14 @@ func top(ctx context.Context, screen tcell.Screen, sockets []string) error {
 	}()
 	var v topView
 	for {
-		paint(screen, v.draw(screen.Size()))
+		drawScreen(screen, v.drawView(screen.Size()))
 		select {
 		case <-ctx.Done():
 			return nil // Ctrl-C is one way to end it
-		case l := <-looked:
-			v.look(l)
-		case line := <-told:
-			v.tell(line)
+		case l := <-snapshots:
+			v.applySnapshot(l)
+		case line := <-changes:
+			v.addChange(line)
 		case e := <-keys:
 			switch e := e.(type) {
 			case nil: // there are no more
@@ -100,23 +100,23 @@ func top(ctx context.Context, screen tcell.Screen, sockets []string) error {
 	}
 }
 
-// look is what all mpbonds do at a moment, or why nobody tells.
-type look struct {
-	at  time.Time
-	all []api.Status
-	err error
+// topSnapshot is what all mpbonds do at a moment, or why nobody tells.
+type topSnapshot struct {
+	at       time.Time
+	statuses []api.Status
+	err      error
 
-	apps map[string]carriedApp // by stream or flow
+	apps map[string]appTraffic // by stream or flow
 }
 
-func keepLooking(ctx context.Context, sockets []string, to chan<- look) {
-	tick := time.NewTicker(topEvery)
+func pollSnapshots(ctx context.Context, sockets []string, to chan<- topSnapshot) {
+	tick := time.NewTicker(topInterval)
 	defer tick.Stop()
 	for {
-		all, err := ask(ctx, sockets, false)
-		apps := askApps(ctx, sockets)
+		all, err := queryStatus(ctx, sockets, false)
+		apps := queryApps(ctx, sockets)
 		select {
-		case to <- look{time.Now(), all, err, apps}:
+		case to <- topSnapshot{time.Now(), all, err, apps}:
 		case <-ctx.Done():
 			return
 		}
@@ -128,9 +128,9 @@ func keepLooking(ctx context.Context, sockets []string, to chan<- look) {
 	}
 }
 
-// keepListening hands on what changes at one mpbond, now and when it is there
+// pollEvents hands on what changes at one mpbond, now and when it is there
 // again.
-func keepListening(ctx context.Context, socket string, to chan<- string) {
+func pollEvents(ctx context.Context, socket string, to chan<- string) {
 	c := client.New(socket)
 	defer c.Close()
 	for {
@@ -142,20 +142,20 @@ func keepListening(ctx context.Context, socket string, to chan<- string) {
 				continue
 			}
 			select {
-			case to <- n.Change.T.Local().Format("15:04:05 ") + text.Printable(eventWords(*n.Change)):
+			case to <- n.Change.T.Local().Format("15:04:05 ") + text.Printable(describeEvent(*n.Change)):
 			case <-ctx.Done():
 			}
 		}
 		select {
-		case <-time.After(watchEvery):
+		case <-time.After(watchInterval):
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// paint shows rows on the screen, the first at its top.
-func paint(screen tcell.Screen, rows []cli.Row) {
+// drawScreen shows rows on the screen, the first at its top.
+func drawScreen(screen tcell.Screen, rows []cli.Row) {
 	cli.SetRows(screen, rows)
 	screen.Show()
 }

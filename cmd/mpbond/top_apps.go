@@ -17,28 +17,28 @@ import (
 	"mpbond/internal/cli"
 )
 
-// shownApps are told of one by one.
-const shownApps = 6
+// maxShownApps are told of one by one.
+const maxShownApps = 6
 
-// carriedApp is what a stream or flow of an app has carried so far.
-type carriedApp struct {
+// appTraffic is what a stream or flow of an app has carried so far.
+type appTraffic struct {
 	name     string
 	down, up unit.Bytes
 }
 
-// appsAt is what those of all apps had carried at a time, by stream or flow.
-type appsAt struct {
+// appSample is what those of all apps had carried at a time, by stream or flow.
+type appSample struct {
 	at   time.Time
-	apps map[string]carriedApp
+	apps map[string]appTraffic
 }
 
-// askApps is what the streams and flows of apps have carried so far, where it is
+// queryApps is what the streams and flows of apps have carried so far, where it is
 // known whose they are: not at a server.
-func askApps(ctx context.Context, sockets []string) map[string]carriedApp {
-	all := map[string]carriedApp{}
-	add := func(key string, o api.Owner, down, up unit.Bytes) {
+func queryApps(ctx context.Context, sockets []string) map[string]appTraffic {
+	all := map[string]appTraffic{}
+	add := func(key string, o api.AppInfo, down, up unit.Bytes) {
 		if o.App != "" { // else it is looked for
-			all[key] = carriedApp{o.App, down, up}
+			all[key] = appTraffic{o.App, down, up}
 		}
 	}
 	for _, path := range sockets {
@@ -50,10 +50,10 @@ func askApps(ctx context.Context, sockets []string) map[string]carriedApp {
 		if err == nil {
 			flows, _ := c.Flows(ctx)
 			for _, s := range streams {
-				add(s.Bond+"/"+strconv.FormatUint(s.ID, 10), s.Owner, s.DownBytes, s.UpBytes)
+				add(s.Bond+"/"+strconv.FormatUint(s.ID, 10), s.AppInfo, s.DownBytes, s.UpBytes)
 			}
 			for _, f := range flows {
-				add(f.Bond+"/udp "+strconv.FormatUint(f.ID, 10), f.Owner, f.DownBytes, f.UpBytes)
+				add(f.Bond+"/udp "+strconv.FormatUint(f.ID, 10), f.AppInfo, f.DownBytes, f.UpBytes)
 			}
 		}
 		c.Close()
@@ -61,12 +61,12 @@ func askApps(ctx context.Context, sockets []string) map[string]carriedApp {
 	return all
 }
 
-// appLanes are the apps that are connected, those that carry most first, with
+// listApps are the apps that are connected, those that carry most first, with
 // rates over the last second.
-func (v *topView) appLanes(l look) (list []topLane) {
-	v.apps = append(v.apps, appsAt{l.at, l.apps})
-	v.apps = slices.DeleteFunc(v.apps, func(a appsAt) bool { return l.at.Sub(a.at) > time.Second+topEvery/2 })
-	first := v.apps[0]
+func (v *topView) listApps(l topSnapshot) (list []topRow) {
+	v.appSamples = append(v.appSamples, appSample{l.at, l.apps})
+	v.appSamples = slices.DeleteFunc(v.appSamples, func(a appSample) bool { return l.at.Sub(a.at) > time.Second+topInterval/2 })
+	first := v.appSamples[0]
 	took := l.at.Sub(first.at)
 	at, conns := map[string]int{}, map[string]int{}
 	for key, c := range l.apps {
@@ -74,7 +74,7 @@ func (v *topView) appLanes(l look) (list []topLane) {
 		if !known {
 			i = len(list)
 			at[c.name] = i
-			list = append(list, topLane{key: "app " + c.name, name: c.name})
+			list = append(list, topRow{key: "app " + c.name, name: c.name})
 		}
 		conns[c.name]++
 		if took > 0 {
@@ -86,15 +86,15 @@ func (v *topView) appLanes(l look) (list []topLane) {
 	for i := range list {
 		list[i].state = strconv.Itoa(conns[list[i].name])
 	}
-	slices.SortFunc(list, func(a, b topLane) int {
+	slices.SortFunc(list, func(a, b topRow) int {
 		return cmp.Or(cmp.Compare(b.down+b.up, a.down+a.up), cmp.Compare(a.name, b.name))
 	})
 	return list
 }
 
-// drawApps draws a line for each app, as drawLanes does for lanes.
+// drawApps draws a line for each app, as drawSubflows does for lanes.
 func (v *topView) drawApps(width int, add func(style int, format string, args ...any)) {
-	list := v.appList[:min(len(v.appList), shownApps)]
+	list := v.apps[:min(len(v.apps), maxShownApps)]
 	if len(list) == 0 {
 		return
 	}
@@ -104,22 +104,22 @@ func (v *topView) drawApps(width int, add func(style int, format string, args ..
 	}
 	const columns = "  %-*s  %11s  %12s  %12s  "
 	head := fmt.Sprintf(columns, name, "APP", "CONNECTIONS", "DOWN", "UP")
-	note, sparks := v.sparks(list, width-utf8.RuneCountInString(head))
+	note, sparks := v.layoutSparklines(list, width-utf8.RuneCountInString(head))
 	add(cli.StyleHead, "%s", head+note)
 	for _, x := range list {
 		add(cli.StylePlain, "%s", fmt.Sprintf(columns, name, cli.Truncate(x.name, name), x.state, x.down, x.up)+sparks(x.key))
 	}
-	if more := len(v.appList) - len(list); more > 0 {
+	if more := len(v.apps) - len(list); more > 0 {
 		add(cli.StyleDim, "  and %d more with less", more)
 	}
 	add(cli.StylePlain, "")
 }
 
-// sparks draws the rates of lanes into a room beside them, all of one scale, with
+// layoutSparklines draws the rates of lanes into a room beside them, all of one scale, with
 // what that is; nothing where there is too little.
-func (v *topView) sparks(list []topLane, room int) (note string, of func(key string) string) {
-	room = min(room, keptRates)
-	if room < leastSpark {
+func (v *topView) layoutSparklines(list []topRow, room int) (note string, of func(key string) string) {
+	room = min(room, maxRates)
+	if room < minSparklineWidth {
 		return "", func(string) string { return "" }
 	}
 	var most unit.Rate
@@ -128,10 +128,10 @@ func (v *topView) sparks(list []topLane, room int) (note string, of func(key str
 			most = max(most, slices.Max(h[max(0, len(h)-room):]))
 		}
 	}
-	return fmt.Sprintf("LAST %v, TO %v", (time.Duration(room) * topEvery).Round(time.Second), most), func(key string) string {
+	return fmt.Sprintf("LAST %v, TO %v", (time.Duration(room) * topInterval).Round(time.Second), most), func(key string) string {
 		if key == "" {
 			return ""
 		}
-		return spark(v.rates[key], room, most)
+		return sparkline(v.rates[key], room, most)
 	}
 }

@@ -9,5 +9,5 @@ import (
 )
 
 func topCommand() *cobra.Command {
-	return cli.NotForRouters("top", "watch devices, subflows and apps live", "use `mpbond status --watch`, or `mpbond console` from another machine")
+	return cli.NotInRouterBuild("top", "watch devices, subflows and apps live", "use `mpbond status --watch`, or `mpbond console` from another machine")
 }

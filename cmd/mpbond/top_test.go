@@ -24,7 +24,7 @@ func topStatus(rate unit.Rate) api.Status {
 	return api.Status{Role: "primary", Name: "laptop", UptimeSeconds: 65, MemoryBytes: 20 * unit.MB,
 		Devices: []api.Device{{Name: "laptop", Self: true}, {Name: "phone", Online: true}, {Name: "tablet", Roles: []string{"helper"}}},
 		Pipes:   []api.Pipe{{Device: "anna", Address: "10.0.0.1:7602", State: api.PipeRetrying, Error: "nobody \x1b[2J answers"}},
-		Bonds: []api.Bond{{ID: "b1", Peer: "home", Streams: 3, MetaBytes: unit.MB, Paths: []api.Path{
+		Bonds: []api.Bond{{ID: "b1", Peer: "home", Streams: 3, MetaBytes: unit.MB, Subflows: []api.Subflow{
 			{ID: 1, Device: "laptop", Kind: api.Direct, State: api.Up, RxRate: 8 * unit.Mbps, PADms: 25, BacklogBytes: 64 * unit.KB},
 			{ID: 2, Device: "phone", Kind: api.Helped, State: api.Silent, RxRate: rate, TxRate: rate},
 			{Device: "laptop/wwan0", State: api.Down, LastError: "no route"},
@@ -45,10 +45,10 @@ func TestTopView(t *testing.T) {
 	var v topView
 	begin := time.Unix(1000, 0)
 	for i, rate := range []unit.Rate{0, 0, 8 * unit.Mbps, 16 * unit.Mbps} {
-		v.look(look{begin.Add(time.Duration(i) * topEvery), []api.Status{topStatus(rate)}, nil, nil})
+		v.applySnapshot(topSnapshot{begin.Add(time.Duration(i) * topInterval), []api.Status{topStatus(rate)}, nil, nil})
 	}
-	v.tell("10:00:00 phone has come")
-	got := rowsText(v.draw(110, 20))
+	v.addChange("10:00:00 phone has come")
+	got := rowsText(v.drawView(110, 20))
 	for _, want := range []string{
 		"primary laptop, up 1m5s, 20 MB of memory", "bond b1 with home: 3 streams, 0 datagram flows, 1 MB to schedule",
 		"laptop        direct up           8 Mbit/s       0 bit/s      25 ms     64 KB", "TO 32 Mbit/s",
@@ -64,7 +64,7 @@ func TestTopView(t *testing.T) {
 	// Whatever the size, it fits, and the last line is the last.
 	for width := range 130 {
 		for _, height := range []int{0, 1, 2, 5, 9, 40} {
-			rows := v.draw(width, height)
+			rows := v.drawView(width, height)
 			if len(rows) != height {
 				t.Fatalf("%d rows on a screen of %d", len(rows), height)
 			}
@@ -75,8 +75,8 @@ func TestTopView(t *testing.T) {
 			}
 		}
 	}
-	v.look(look{begin, nil, errors.New("nobody answers"), nil})
-	if got := rowsText(v.draw(80, 24)); !strings.Contains(got, "nobody answers") || strings.Contains(got, "laptop") || len(v.rates) != 0 {
+	v.applySnapshot(topSnapshot{begin, nil, errors.New("nobody answers"), nil})
+	if got := rowsText(v.drawView(80, 24)); !strings.Contains(got, "nobody answers") || strings.Contains(got, "laptop") || len(v.rates) != 0 {
 		t.Errorf("after the end:\n%s", got)
 	}
 }
@@ -87,19 +87,19 @@ func TestTopOnload(t *testing.T) {
 	for i, n := range []unit.Bytes{0, 500_000, 1_500_000} {
 		o := &api.OnloadStatus{Listen: ":7604", Open: true, Why: "so much", Bounded: true, DayBytes: 10e6, LeftBytes: 8e6, CarriedBytes: 2e6,
 			Tunnels: []api.Tunnel{{Device: "laptop", DownBytes: n}, {Device: "anna"}, {Device: "laptop", UpBytes: n}}}
-		v.look(look{time.Unix(1000, 0).Add(time.Duration(i) * topEvery), []api.Status{{Role: "helper", Onload: o}}, nil, nil})
+		v.applySnapshot(topSnapshot{time.Unix(1000, 0).Add(time.Duration(i) * topInterval), []api.Status{{Role: "helper", Onload: o}}, nil, nil})
 	}
-	rows := v.draw(120, 20)
+	rows := v.drawView(120, 20)
 	got := strings.Join(strings.Fields(rowsText(rows)), " ")
 	for _, want := range []string{"laptop onloads, 2 32 Mbit/s", "anna onloads, 1 0 bit/s", "onloaded today: 2 MB of 10 MB, 8 MB are left; 3 connections now"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, rowsText(rows))
 		}
 	}
-	shut := look{time.Unix(1002, 0), []api.Status{{Role: "helper", Onload: &api.OnloadStatus{Why: "all is used"}}}, nil, nil}
-	v.look(shut)
-	if want := (cli.Row{Text: "takes no connections for onloading now at : all is used", Style: cli.StyleBad}); !slices.Contains(v.draw(120, 20), want) {
-		t.Errorf("no %q in\n%s", want.Text, rowsText(v.draw(120, 20)))
+	shut := topSnapshot{time.Unix(1002, 0), []api.Status{{Role: "helper", Onload: &api.OnloadStatus{Why: "all is used"}}}, nil, nil}
+	v.applySnapshot(shut)
+	if want := (cli.Row{Text: "takes no connections for onloading now at : all is used", Style: cli.StyleBad}); !slices.Contains(v.drawView(120, 20), want) {
+		t.Errorf("no %q in\n%s", want.Text, rowsText(v.drawView(120, 20)))
 	}
 }
 
@@ -108,21 +108,21 @@ func TestTopOnload(t *testing.T) {
 func TestTopTells(t *testing.T) {
 	battery, charging, metered := 15.0, false, true
 	s := topStatus(unit.Mbps)
-	s.Bonds[0].Paths[0].Metered, s.Bonds[0].Paths[1].Tier = true, "secondary"
-	s.Bonds[0].Paths[1].Metered = true
+	s.Bonds[0].Subflows[0].Metered, s.Bonds[0].Subflows[1].Tier = true, "secondary"
+	s.Bonds[0].Subflows[1].Metered = true
 	s.Devices = []api.Device{
 		{Name: "laptop", Self: true, Facts: &api.KnownFacts{Facts: api.Facts{BatteryPercent: &battery, Charging: &charging}}},
-		{Name: "phone", Online: true, Tier: "secondary", Rests: "its battery \x1b is at 15 %", Facts: &api.KnownFacts{Facts: api.Facts{Link: "cellular", Metered: &metered}}},
+		{Name: "phone", Online: true, Tier: "secondary", Suspended: "its battery \x1b is at 15 %", Facts: &api.KnownFacts{Facts: api.Facts{Link: "cellular", Metered: &metered}}},
 		{Name: "anna", Online: true, Tier: "primary", Facts: &api.KnownFacts{Refuses: "it is hot"}},
 		{Name: "home", Online: true},
 		{Name: "tin", Paused: true},
 	}
 	s.Caps = []api.Cap{{Name: "wlan0", State: "fine", Text: "a little is used"}, {Name: "wwan0", State: "reached", Text: "all is used"}}
 	var v topView
-	v.look(look{time.Unix(1000, 0), []api.Status{s}, nil, nil})
-	rows := v.draw(120, 30)
+	v.applySnapshot(topSnapshot{time.Unix(1000, 0), []api.Status{s}, nil, nil})
+	rows := v.drawView(120, 30)
 	for want, style := range map[string]int{
-		"laptop: battery 15 %": cli.StyleDim, "phone: it rests: its battery ? is at 15 %, tier secondary, cellular (metered)": cli.StyleBad,
+		"laptop: battery 15 %": cli.StyleDim, "phone: suspended: its battery ? is at 15 %, tier secondary, cellular (metered)": cli.StyleBad,
 		"anna: it carries nothing now: it is hot": cli.StyleBad, "tin: it is paused": cli.StyleBad, "wlan0: a little is used": cli.StyleDim, "wwan0: all is used": cli.StyleBad,
 	} {
 		if !slices.Contains(rows, cli.Row{Text: want, Style: style}) {
@@ -142,17 +142,17 @@ func TestTopTells(t *testing.T) {
 
 func TestTopKeepsLittle(t *testing.T) {
 	var v topView
-	for i := range 2 * keptRates {
-		v.look(look{time.Unix(int64(i), 0), []api.Status{topStatus(unit.Mbps)}, nil, nil})
-		v.tell("x")
+	for i := range 2 * maxRates {
+		v.applySnapshot(topSnapshot{time.Unix(int64(i), 0), []api.Status{topStatus(unit.Mbps)}, nil, nil})
+		v.addChange("x")
 	}
 	for key, list := range v.rates {
-		if len(list) != keptRates {
+		if len(list) != maxRates {
 			t.Errorf("%s: %d samples", key, len(list))
 		}
 	}
-	if len(v.news) != keptNews {
-		t.Errorf("%d changes", len(v.news))
+	if len(v.changes) != maxChanges {
+		t.Errorf("%d changes", len(v.changes))
 	}
 }
 
@@ -169,7 +169,7 @@ func TestSpark(t *testing.T) {
 		{[]unit.Rate{5, 1, 2, 3, 4}, 2, 4, "▇█"},
 		{[]unit.Rate{5}, 1, 0, " "},
 	} {
-		if got := spark(c.values, c.width, c.top); got != c.want {
+		if got := sparkline(c.values, c.width, c.top); got != c.want {
 			t.Errorf("%v: %q, want %q", c.values, got, c.want)
 		}
 	}
@@ -178,7 +178,7 @@ func TestSpark(t *testing.T) {
 // TestTop: the loop shows what an mpbond tells, on a screen in memory, and ends
 // by each of its keys.
 func TestTop(t *testing.T) {
-	home(t)
+	newHome(t)
 	serveStatus(t, func(bool) api.Status { return topStatus(unit.Mbps) })
 	for _, key := range []struct {
 		key tcell.Key
@@ -190,7 +190,7 @@ func TestTop(t *testing.T) {
 		}
 		screen.SetSize(100, 24)
 		ended := make(chan error)
-		go func() { ended <- top(t.Context(), screen, []string{api.SocketPath("primary")}) }()
+		go func() { ended <- runTop(t.Context(), screen, []string{api.SocketPath("primary")}) }()
 		clitest.AwaitText(t, screen, "primary laptop", "helped silent", "tablet (helper) is not there", "  curl            2 ")
 		screen.SetSize(60, 10)
 		clitest.AwaitText(t, screen, "q ends this")
@@ -206,14 +206,14 @@ func TestTop(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	if err := top(ctx, screen, []string{api.SocketPath("primary")}); err != nil {
+	if err := runTop(ctx, screen, []string{api.SocketPath("primary")}); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestTopNeedsATerminal(t *testing.T) {
-	home(t)
-	code, _, errs := mpbond(t, "top")
+	newHome(t)
+	code, _, errs := runProgram(t, "top")
 	if code != cli.ExitUsage || !strings.Contains(errs, "status --watch") {
 		t.Errorf("code %d: %s", code, errs)
 	}
@@ -226,22 +226,22 @@ func TestTopApps(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	for i := range 5 {
 		n := unit.Bytes(i) * 62_500 // 1 Mbit/s
-		apps := map[string]carriedApp{"b/1": {"curl", 4 * n, 0}, "b/2": {"curl", 3 * n, n}, "b/udp 1": {"firefox", 0, n}}
+		apps := map[string]appTraffic{"b/1": {"curl", 4 * n, 0}, "b/2": {"curl", 3 * n, n}, "b/udp 1": {"firefox", 0, n}}
 		if i == 4 { // one begins, and another one has ended
-			apps["b/3"] = carriedApp{"from 192.168.1.9", 125_000, 0}
+			apps["b/3"] = appTraffic{"from 192.168.1.9", 125_000, 0}
 			delete(apps, "b/udp 1")
-			for k := range shownApps {
-				apps[fmt.Sprint("idle ", k)] = carriedApp{fmt.Sprint("idle", k), 5, 5}
+			for k := range maxShownApps {
+				apps[fmt.Sprint("idle ", k)] = appTraffic{fmt.Sprint("idle", k), 5, 5}
 			}
 		}
-		v.look(look{begin.Add(time.Duration(i) * topEvery), nil, nil, apps})
+		v.applySnapshot(topSnapshot{begin.Add(time.Duration(i) * topInterval), nil, nil, apps})
 		if i == 3 {
-			if got := rowsText(v.draw(90, 30)); !strings.Contains(got, "  firefox            1       0 bit/s      1 Mbit/s") {
+			if got := rowsText(v.drawView(90, 30)); !strings.Contains(got, "  firefox            1       0 bit/s      1 Mbit/s") {
 				t.Errorf("no firefox in\n%s", got)
 			}
 		}
 	}
-	got := rowsText(v.draw(110, 30))
+	got := rowsText(v.drawView(110, 30))
 	for _, want := range []string{
 		"  APP               CONNECTIONS          DOWN            UP  LAST", "  curl                        2      7 Mbit/s      1 Mbit/s  ", "███\n",
 		"  from 192.168.1.9            1      1 Mbit/s       0 bit/s  ", "  and 2 more with less\n",
@@ -255,7 +255,7 @@ func TestTopApps(t *testing.T) {
 	}
 	for width := range 130 {
 		for _, height := range []int{0, 1, 2, 5, 9, 40} {
-			rows := v.draw(width, height)
+			rows := v.drawView(width, height)
 			if len(rows) != height {
 				t.Fatalf("%d rows of %d", len(rows), height)
 			}
@@ -266,8 +266,8 @@ func TestTopApps(t *testing.T) {
 			}
 		}
 	}
-	v.look(look{begin.Add(5 * topEvery), nil, nil, nil})
-	if got := rowsText(v.draw(110, 30)); strings.Contains(got, "APP") {
+	v.applySnapshot(topSnapshot{begin.Add(5 * topInterval), nil, nil, nil})
+	if got := rowsText(v.drawView(110, 30)); strings.Contains(got, "APP") {
 		t.Errorf("no apps, and:\n%s", got)
 	}
 }

@@ -20,100 +20,100 @@ import (
 )
 
 const (
-	// keptRates is how many samples of a rate are kept: 5 minutes.
-	keptRates = 600
-	// keptNews is how many changes are kept.
-	keptNews = 100
-	// leastSpark is how many columns a sparkline needs to be worth anything.
-	leastSpark = 8
+	// maxRates is how many samples of a rate are kept: 5 minutes.
+	maxRates = 600
+	// maxChanges is how many changes are kept.
+	maxChanges = 100
+	// minSparklineWidth is how many columns a sparkline needs to be worth anything.
+	minSparklineWidth = 8
 )
 
-// onloadFor is a part of the keys of those who onload.
-const onloadFor = " onloads for "
+// onloadKeyPart is a part of the keys of those who onload.
+const onloadKeyPart = " onloads for "
 
 // topView is what `mpbond top` knows: what it draws depends on nothing else.
 type topView struct {
-	last   look
-	lanes  [][]topLane            // of last.all
-	rates  map[string][]unit.Rate // both ways together, by what it is of
-	before map[string]relayedAt   // of helpers, to reckon their rate
-	news   []string               // oldest first
+	last     topSnapshot
+	rows     [][]topRow             // of last.all
+	rates    map[string][]unit.Rate // both ways together, by what it is of
+	previous map[string]relaySample // of helpers, to reckon their rate
+	changes  []string               // oldest first
 
-	appList []topLane // apps that are connected
-	apps    []appsAt  // of the last second
+	apps       []topRow    // apps that are connected
+	appSamples []appSample // of the last second
 }
 
-// relayedAt is what a helper had relayed at a time.
-type relayedAt struct {
+// relaySample is what a helper had relayed at a time.
+type relaySample struct {
 	at    time.Time
 	bytes unit.Bytes
 }
 
-// topLane is one line with a rate.
-type topLane struct {
+// topRow is one line with a rate.
+type topRow struct {
 	key, name, state string
 	tier             string // and whether it is metered; "" for tier primary
 	down, up         unit.Rate
 	pad              string
 	waiting          unit.Bytes
-	bad              bool
+	unhealthy        bool
 }
 
-// look takes what all do now.
-func (v *topView) look(l look) {
-	v.last, v.lanes = l, nil
-	rates, before := map[string][]unit.Rate{}, map[string]relayedAt{}
-	for _, s := range l.all {
-		lanes := v.lanesOf(s)
-		v.lanes = append(v.lanes, lanes)
+// applySnapshot takes what all do now.
+func (v *topView) applySnapshot(l topSnapshot) {
+	v.last, v.rows = l, nil
+	rates, before := map[string][]unit.Rate{}, map[string]relaySample{}
+	for _, s := range l.statuses {
+		lanes := v.listRows(s)
+		v.rows = append(v.rows, lanes)
 		for _, x := range lanes {
 			if x.key == "" {
 				continue
 			}
 			list := append(v.rates[x.key], x.down+x.up)
-			rates[x.key] = list[max(0, len(list)-keptRates):]
+			rates[x.key] = list[max(0, len(list)-maxRates):]
 		}
 		if s.Helper != nil {
-			before[s.Role] = relayedAt{l.at, s.Helper.RelayedBytes}
+			before[s.Role] = relaySample{l.at, s.Helper.RelayedBytes}
 		}
 		if s.Onload != nil {
 			for name, t := range s.Onload.ByDevice() {
-				before[s.Role+onloadFor+name] = relayedAt{l.at, t.Bytes}
+				before[s.Role+onloadKeyPart+name] = relaySample{l.at, t.Bytes}
 			}
 		}
 	}
-	v.appList = v.appLanes(l)
-	for _, x := range v.appList {
+	v.apps = v.listApps(l)
+	for _, x := range v.apps {
 		list := append(v.rates[x.key], x.down+x.up)
-		rates[x.key] = list[max(0, len(list)-keptRates):]
+		rates[x.key] = list[max(0, len(list)-maxRates):]
 	}
-	v.rates, v.before = rates, before
+	v.rates, v.previous = rates, before
 }
 
-// tell takes a change.
-func (v *topView) tell(line string) {
-	v.news = append(v.news, line)
-	v.news = v.news[max(0, len(v.news)-keptNews):]
+// addChange takes a change.
+func (v *topView) addChange(line string) {
+	v.changes = append(v.changes, line)
+	v.changes = v.changes[max(0, len(v.changes)-maxChanges):]
 }
 
-// lanesOf is what one mpbond carries bytes over. It asks for before, as the last
+// listRows is what one mpbond carries bytes over. It asks for before, as the last
 // look left it.
-func (v *topView) lanesOf(s api.Status) (list []topLane) {
+func (v *topView) listRows(s api.Status) (list []topRow) {
 	for _, b := range s.Bonds {
-		for _, p := range b.Paths {
-			x := topLane{name: p.Device, state: strings.TrimSpace(p.Kind + " " + p.State), down: p.RxRate, up: p.TxRate, bad: p.State == api.Down || p.State == api.Silent, tier: tierWords(p.Tier, p.Metered)}
+		for _, p := range b.Subflows {
+			x := topRow{name: p.Device, state: strings.TrimSpace(p.Kind + " " + p.State), down: p.RxRate, up: p.TxRate, unhealthy: p.State == api.Down || p.State == api.Silent, tier: formatTier(p.Tier, p.Metered)}
 			if p.ID == 0 {
 				x.state += ": " + p.LastError
 			} else {
 				x.key = fmt.Sprint(s.Role, b.ID, p.ID)
-				x.pad, x.waiting = cli.Milliseconds(p.PADms), p.BacklogBytes
+				x.pad, x.waiting = cli.FormatMilliseconds(p.PADms), p.BacklogBytes
 			}
 			list = append(list, x)
 		}
 	}
 	if h := s.Helper; h != nil && h.Primary != "" {
-		x := topLane{key: s.Role + " relays", name: h.Primary, state: fmt.Sprintf("relayed, %d", h.Subflows), waiting: h.BufferBytes}
-		if was, ok := v.before[s.Role]; ok {
+		x := topRow{key: s.Role + " relays", name: h.Primary, state: fmt.Sprintf("relayed, %d", h.Subflows), waiting: h.BufferBytes}
+		if was, ok := v.previous[s.Role]; ok {
 			x.down = unit.RateOf(max(h.RelayedBytes-was.bytes, 0), v.last.at.Sub(was.at)) // both ways: it knows no more
 		}
 		list = append(list, x)
@@ -121,8 +121,8 @@ func (v *topView) lanesOf(s api.Status) (list []topLane) {
 	if s.Onload != nil {
 		by := s.Onload.ByDevice()
 		for _, name := range slices.Sorted(maps.Keys(by)) {
-			x := topLane{key: s.Role + onloadFor + name, name: name, state: fmt.Sprintf("onloads, %d", by[name].Count)}
-			if was, ok := v.before[x.key]; ok { // connections that have ended are missing
+			x := topRow{key: s.Role + onloadKeyPart + name, name: name, state: fmt.Sprintf("onloads, %d", by[name].Count)}
+			if was, ok := v.previous[x.key]; ok { // connections that have ended are missing
 				x.down = unit.RateOf(max(by[name].Bytes-was.bytes, 0), v.last.at.Sub(was.at))
 			}
 			list = append(list, x)
@@ -131,23 +131,23 @@ func (v *topView) lanesOf(s api.Status) (list []topLane) {
 	return list
 }
 
-// draw lays everything out for a screen of that size.
-func (v *topView) draw(width, height int) (rows []cli.Row) {
+// drawView lays everything out for a screen of that size.
+func (v *topView) drawView(width, height int) (rows []cli.Row) {
 	add := func(style int, format string, args ...any) {
 		rows = append(rows, cli.Row{Text: cli.Truncate(text.Printable(fmt.Sprintf(format, args...)), width), Style: style})
 	}
 	if v.last.err != nil {
 		add(cli.StyleBad, "%v", v.last.err)
 	}
-	for i, s := range v.last.all {
+	for i, s := range v.last.statuses {
 		up := time.Duration(s.UptimeSeconds * float64(time.Second)).Round(time.Second)
 		add(cli.StyleHead, "%s %s, up %v, %v of memory", s.Role, s.Name, up, s.MemoryBytes)
 		for _, b := range s.Bonds {
 			add(cli.StylePlain, "bond %s with %s: %d streams, %d datagram flows, %v to schedule, %v out of order", b.ID, b.Peer, b.Streams, b.Flows, b.MetaBytes, b.ReorderBytes)
 		}
-		v.drawLanes(v.lanes[i], width, add)
+		v.drawSubflows(v.rows[i], width, add)
 		if s.Onload != nil {
-			state, today := onloadWords(*s.Onload)
+			state, today := describeOnload(*s.Onload)
 			add(cli.IfElse(s.Onload.Open, cli.StyleDim, cli.StyleBad), "%s", state)
 			add(cli.StyleDim, "%s", today)
 		}
@@ -155,7 +155,7 @@ func (v *topView) draw(width, height int) (rows []cli.Row) {
 			if !d.Self && !d.Online {
 				add(cli.StyleDim, "%s (%s) is not there", d.Name, strings.Join(d.Roles, ", "))
 			}
-			if text, rests := aboutDevice(d); text != "" {
+			if text, rests := describeDevice(d); text != "" {
 				add(cli.IfElse(rests, cli.StyleBad, cli.StyleDim), "%s: %s", d.Name, text)
 			}
 		}
@@ -171,7 +171,7 @@ func (v *topView) draw(width, height int) (rows []cli.Row) {
 	}
 	v.drawApps(width, add)
 	if room := height - len(rows) - 1; room > 0 { // the newest changes that there is room for
-		for _, line := range v.news[max(0, len(v.news)-room):] {
+		for _, line := range v.changes[max(0, len(v.changes)-room):] {
 			add(cli.StyleDim, "%s", line)
 		}
 	}
@@ -185,36 +185,36 @@ func (v *topView) draw(width, height int) (rows []cli.Row) {
 	return rows
 }
 
-// tierWords are of a tier, "" for primary, and of what costs money.
-func tierWords(tier string, metered bool) string {
+// formatTier are of a tier, "" for primary, and of what costs money.
+func formatTier(tier string, metered bool) string {
 	if tier == wire.TierPrimary.String() {
 		tier = ""
 	}
 	return strings.Trim(tier+", "+cli.IfElse(metered, "metered", ""), ", ")
 }
 
-// aboutDevice is what else is to be known of a device, "" for nothing, and whether
+// describeDevice is what else is to be known of a device, "" for nothing, and whether
 // it is kept from carrying.
-func aboutDevice(d api.Device) (text string, rests bool) {
-	var told []string
-	say := func(format string, what string) {
+func describeDevice(d api.Device) (text string, suspended bool) {
+	var parts []string
+	addPart := func(format string, what string) {
 		if what != "" {
-			told = append(told, fmt.Sprintf(format, what))
+			parts = append(parts, fmt.Sprintf(format, what))
 		}
 	}
-	say("it is %s", cli.IfElse(d.Paused, "paused", ""))
-	say("it rests: %s", d.Rests)
-	say("tier %s", tierWords(d.Tier, false))
-	if power := battery(d.Facts); power != "-" {
-		say("battery %s", power)
+	addPart("it is %s", cli.IfElse(d.Paused, "paused", ""))
+	addPart("suspended: %s", d.Suspended)
+	addPart("tier %s", formatTier(d.Tier, false))
+	if power := formatBattery(d.Facts); power != "-" {
+		addPart("battery %s", power)
 	}
-	told = append(append(told, linkFacts(d.Facts)...), radios(d.Radios)...)
-	return strings.Join(told, ", "), d.Paused || d.Rests != "" || d.Facts != nil && d.Facts.Refuses != ""
+	parts = append(append(parts, listLinkFacts(d.Facts)...), listRadioEnergy(d.Radios)...)
+	return strings.Join(parts, ", "), d.Paused || d.Suspended != "" || d.Facts != nil && d.Facts.Refuses != ""
 }
 
-// drawLanes draws the lanes of one mpbond, each with a sparkline where there is
+// drawSubflows draws the lanes of one mpbond, each with a sparkline where there is
 // room: all of one scale, so that they can be compared.
-func (v *topView) drawLanes(list []topLane, width int, add func(style int, format string, args ...any)) {
+func (v *topView) drawSubflows(list []topRow, width int, add func(style int, format string, args ...any)) {
 	if len(list) == 0 {
 		return
 	}
@@ -229,24 +229,24 @@ func (v *topView) drawLanes(list []topLane, width int, add func(style int, forma
 	}
 	const columns = "  %-*s  %-*s  %s%12s  %12s  %9s  %8s  "
 	head := fmt.Sprintf(columns, name, "BY", state, "STATE", tierOf("TIER"), "DOWN", "UP", "PAD", "WAITING")
-	note, sparks := v.sparks(list, width-utf8.RuneCountInString(head))
+	note, sparks := v.layoutSparklines(list, width-utf8.RuneCountInString(head))
 	add(cli.StyleHead, "%s", head+note)
 	for _, x := range list {
 		line := fmt.Sprintf(columns, name, cli.Truncate(x.name, name), state, cli.Truncate(x.state, state), tierOf(cmp.Or(x.tier, "-")), x.down, x.up, cmp.Or(x.pad, "-"), x.waiting)
 		style := cli.StylePlain
 		switch {
-		case x.bad && x.key == "":
+		case x.unhealthy && x.key == "":
 			style, line = cli.StyleBad, fmt.Sprintf("  %-*s  %s", name, cli.Truncate(x.name, name), x.state)
-		case x.bad:
+		case x.unhealthy:
 			style = cli.StyleBad
 		}
 		add(style, "%s", line+sparks(x.key))
 	}
 }
 
-// spark draws the last values, the newest at the right, with top as the full
+// sparkline draws the last values, the newest at the right, with top as the full
 // height. What is 0 is blank; what is not never is.
-func spark(values []unit.Rate, width int, top unit.Rate) string {
+func sparkline(values []unit.Rate, width int, top unit.Rate) string {
 	values = values[max(0, len(values)-width):]
 	bars := []rune("▁▂▃▄▅▆▇█")
 	out := []rune(strings.Repeat(" ", width-len(values)))

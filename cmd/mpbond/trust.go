@@ -45,7 +45,7 @@ func trustAddCommand() *cobra.Command {
 			for _, r := range roles {
 				peer.Roles = append(peer.Roles, identity.Role(r))
 			}
-			if peer.Is(identity.RoleServer) && len(addresses) == 0 {
+			if peer.HasRole(identity.RoleServer) && len(addresses) == 0 {
 				return cli.UsageError("a server needs its address: --addr HOST:PORT")
 			}
 			var err error
@@ -64,14 +64,14 @@ func trustAddCommand() *cobra.Command {
 			if err := trust.Add(peer); err != nil {
 				return err
 			}
-			return printDevice(cmd, peer, "%s is trusted as %s; its ID is %v", peer.Name, strings.Join(roles, " and "), peer.Key.ID())
+			return printDeviceResult(cmd, peer, "%s is trusted as %s; its ID is %v", peer.Name, strings.Join(roles, " and "), peer.Key.ID())
 		},
 	}
 	cmd.Flags().StringSliceVar(&roles, "role", nil, "what it may be to this device: server, helper or primary; may be repeated")
 	cmd.Flags().StringVar(&key, "key", "", "its public key, as mpbond keygen prints it there")
 	cmd.Flags().StringSliceVar(&addresses, "addr", nil, "where it listens, as host:port, a primary also as rfcomm://ADDRESS/CHANNEL; may be repeated: a server's are tried in turn, a primary's are all used")
 	cli.CompleteWith(cmd, "role", roleNames(identity.Roles())...)
-	return jsonOf(cmd)
+	return addJSONFlag(cmd)
 }
 
 func trustListCommand() *cobra.Command {
@@ -98,7 +98,7 @@ func trustListCommand() *cobra.Command {
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "NAME\tROLES\tID\tADDRESSES")
 			for _, p := range peers {
-				fmt.Fprintf(w, "%s\t%s\t%v\t%s\n", p.Name, roleWords(p.Roles), p.Key.ID(), strings.Join(p.Addresses, " "))
+				fmt.Fprintf(w, "%s\t%s\t%v\t%s\n", p.Name, joinRoles(p.Roles), p.Key.ID(), strings.Join(p.Addresses, " "))
 			}
 			return w.Flush()
 		},
@@ -108,10 +108,10 @@ func trustListCommand() *cobra.Command {
 }
 
 func trustRemoveCommand() *cobra.Command {
-	return jsonOf(&cobra.Command{
+	return addJSONFlag(&cobra.Command{
 		Use: "remove NAME", Short: "trust a device no longer", Args: cobra.ExactArgs(1),
 		Example:           "  mpbond trust remove phone",
 		ValidArgsFunction: completeDevice,
-		RunE:              revoke,
+		RunE:              revokeByName,
 	})
 }

@@ -14,13 +14,13 @@ import (
 	"mpbond/pbe/transport"
 )
 
-// controller makes the one of a configured name: of those that are known here too,
+// controllerFactory makes the one of a configured name: of those that are known here too,
 // else CUBIC. Without a name it is CUBIC until the peer tells of its cells, and then
 // PBE-CC.
-func controller(name string) func() cc.Controller {
+func controllerFactory(name string) func() cc.Controller {
 	switch name {
 	case "": // who hears its cells gets PBE-CC without asking
-		return func() cc.Controller { return cc.NewHeed(cc.NewCUBIC(), rand.Uint64()) }
+		return func() cc.Controller { return cc.NewFeedbackFollower(cc.NewCUBIC(), rand.Uint64()) }
 	case tcp.PBE:
 		return func() cc.Controller { return cc.NewPBE(rand.Uint64()) }
 	case "bbr":
@@ -34,27 +34,27 @@ func controller(name string) func() cc.Controller {
 // dialUDP is that of primary.Config and helper.Config; the sender is told of the cells
 // of the interface. Of the options KeepAlive and NotSentLowat are set later, by who uses
 // the connection; Ledger is for TCP, and Local and MaxSegment for others.
-func (c cells) dialUDP(ctx context.Context, addr string, opt tcp.Options) (dial.OverUDP, error) {
-	conn, err := transport.Dial(ctx, addr, transport.Options{Controller: controller(opt.Congestion), Control: opt.Bind, UserTimeout: opt.UserTimeout,
-		Feedback: c.feedback(c.linkTo(ctx, addr, opt))})
+func (c cellListeners) dialUDP(ctx context.Context, addr string, opt tcp.Options) (dial.UDPConn, error) {
+	conn, err := transport.Dial(ctx, addr, transport.Options{Controller: controllerFactory(opt.Congestion), Control: opt.Bind, UserTimeout: opt.UserTimeout,
+		Feedback: c.feedbackSource(c.routeInterface(ctx, addr, opt))})
 	if err != nil {
 		return nil, err // not a nil *transport.Conn in an interface
 	}
 	return conn, nil
 }
 
-// linkTo is the interface by which a server is reached, if it is any of which cells
+// routeInterface is the interface by which a server is reached, if it is any of which cells
 // are heard. Nothing is sent, but to resolve a name.
-func (c cells) linkTo(ctx context.Context, addr string, opt tcp.Options) string {
+func (c cellListeners) routeInterface(ctx context.Context, addr string, opt tcp.Options) string {
 	if opt.Interface != "" || len(c) == 0 {
 		return opt.Interface
 	}
-	way, err := (&net.Dialer{Control: opt.Bind}).DialContext(ctx, "udp", addr)
+	probe, err := (&net.Dialer{Control: opt.Bind}).DialContext(ctx, "udp", addr)
 	if err != nil {
 		return "" // the connection will fail too
 	}
-	defer way.Close()
-	return mydevice.NetworkOf(way.LocalAddr())
+	defer probe.Close()
+	return mydevice.NetworkOf(probe.LocalAddr())
 }
 
 // udpListener is server.Config's.
@@ -68,15 +68,15 @@ func (l udpListener) Accept() (dial.Conn, error) {
 	return c, nil
 }
 
-// listenUDP makes one, with a controller of that name. The key's device can tell
+// udpListenFunc makes one, with a controller of that name. The key's device can tell
 // primaries after a restart that their connections are over.
-func listenUDP(congestion string, key *identity.Key) func(addr string) (server.Listener, error) {
+func udpListenFunc(congestion string, key *identity.Key) func(addr string) (server.Listener, error) {
 	return func(addr string) (server.Listener, error) {
 		secret, err := key.Derive("mpbond udp reset")
 		if err != nil {
 			return nil, err
 		}
-		ep, err := transport.Listen(addr, transport.Options{Controller: controller(congestion), UserTimeout: server.UserTimeout, Secret: secret})
+		ep, err := transport.Listen(addr, transport.Options{Controller: controllerFactory(congestion), UserTimeout: server.UserTimeout, ResetKey: secret})
 		if err != nil {
 			return nil, err
 		}

@@ -47,12 +47,12 @@ is named, by the Internet), "onload" (the same, for one that onloads), "pipe"
   mpbond usage --days
   mpbond usage --csv > usage.csv`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := askAll(socketsOf(socket), func(c *client.Client) (api.Usage, error) { return c.Usage(cmd.Context()) })
+			all, err := queryAll(statusSockets(socket), func(c *client.Client) (api.Usage, error) { return c.Usage(cmd.Context()) })
 			if err != nil && (socket != "" || !fault.Is(err, fault.NotRunning)) {
 				return err
 			}
 			if socket == "" {
-				switch own, ok, wrong := onloadUsed(); {
+				switch own, ok, wrong := readOnloadUsage(); {
 				case wrong != nil:
 					return wrong
 				case ok:
@@ -96,8 +96,8 @@ is named, by the Internet), "onload" (the same, for one that onloads), "pipe"
 // printUsage prints u for people.
 func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 	fmt.Fprintf(w, "%s %s\n", u.Role, text.Printable(u.Name))
-	if u.NotKept != "" {
-		fmt.Fprintln(w, "a restart would forget this:", text.Printable(u.NotKept))
+	if u.NotSaved != "" {
+		fmt.Fprintln(w, "a restart would forget this:", text.Printable(u.NotSaved))
 	}
 	today, monthAgo := now.Format(time.DateOnly), now.AddDate(0, -1, 0).Format(time.DateOnly)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -107,11 +107,11 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 		list, head = u.Days, "DAY\tLINK\tFOR\tDEVICE\tDOWN\tUP"
 	}
 	// Energy has a column if there is an estimate, which is said.
-	estimated := slices.ContainsFunc(list, func(r api.Used) bool { return r.RadioJoules > 0 })
-	energy := func(of ...api.Used) (cells string) {
+	estimated := slices.ContainsFunc(list, func(r api.UsageEntry) bool { return r.RadioJoules > 0 })
+	energy := func(of ...api.UsageEntry) (cells string) {
 		if estimated {
 			for _, r := range of {
-				cells += "\t" + joules(r.RadioJoules)
+				cells += "\t" + formatJoules(r.RadioJoules)
 			}
 		}
 		return cells
@@ -126,7 +126,7 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%v%s\n", r.From, text.Printable(r.Link), r.Purpose, text.Printable(r.Device), policy.Volume(r.DownBytes), policy.Volume(r.UpBytes), energy(r))
 			}
 		}
-		sayEstimate(t, estimated)
+		printEstimateNote(t, estimated)
 		return
 	}
 	for _, c := range u.Caps {
@@ -144,7 +144,7 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 		if m.Until <= today {
 			continue
 		}
-		var d api.Used
+		var d api.UsageEntry
 		for _, r := range u.Days {
 			if r.From == today && r.Link == m.Link && r.Purpose == m.Purpose && r.DeviceID == m.DeviceID {
 				d = r
@@ -152,20 +152,20 @@ func printUsage(w io.Writer, u api.Usage, days bool, now time.Time) {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%v\t%v\t%v\t%s%s\n", text.Printable(m.Link), m.Purpose, text.Printable(m.Device), policy.Volume(d.DownBytes), policy.Volume(d.UpBytes), policy.Volume(m.DownBytes), policy.Volume(m.UpBytes), m.From, energy(d, m))
 	}
-	sayEstimate(t, estimated)
+	printEstimateNote(t, estimated)
 }
 
-// joules is an energy for people, "-" where there is no estimate or nothing to
+// formatJoules is an energy for people, "-" where there is no estimate or nothing to
 // estimate.
-func joules(j unit.Joules) string {
+func formatJoules(j unit.Joules) string {
 	if j == 0 {
 		return "-"
 	}
 	return j.String()
 }
 
-// sayEstimate says what energies are, below a table that has them.
-func sayEstimate(t *tabwriter.Writer, estimated bool) {
+// printEstimateNote says what energies are, below a table that has them.
+func printEstimateNote(t *tabwriter.Writer, estimated bool) {
 	if estimated {
 		_ = t.Flush()
 		fmt.Fprintln(t, "energy is that of radios, estimated from bytes and what has been published of such radios; - where no radio is known")
@@ -177,7 +177,7 @@ func openUsage(role string) *mydevice.Usage {
 	u := mydevice.NewUsage(slog.Default())
 	path, err := usagePath(role)
 	if err == nil {
-		err = u.Keep(path)
+		err = u.OpenFile(path)
 	}
 	if err != nil {
 		slog.Error("what is used is not kept", "err", err, "hint", fault.HintOf(err))
@@ -186,35 +186,35 @@ func openUsage(role string) *mydevice.Usage {
 }
 
 // usage is what the API tells of what was counted.
-func (r *role) used(name string) api.Usage {
+func (r *role) usageReport(name string) api.Usage {
 	list, problem := r.usage.List()
-	u := api.Usage{Role: r.name, Name: name, Caps: r.capList()}
+	u := api.Usage{Role: r.name, Name: name, Caps: r.listCaps()}
 	if problem != nil {
-		u.NotKept = problem.Error()
+		u.NotSaved = problem.Error()
 	}
-	fillUsage(&u, list, peerNames(r.trust), r.caps.Month)
+	fillUsage(&u, list, namesByID(r.trust), r.caps.AccountingPeriod)
 	return u
 }
 
 // fillUsage puts rows into u, with names of peers by their ID, and months as month tells
 // that of a link's day.
-func fillUsage(u *api.Usage, list []policy.Used, names map[string]string, month func(link string, day time.Time) (from, until time.Time)) {
-	u.Days, u.Months = []api.Used{}, []api.Used{}
-	months := map[api.Used]*api.Used{} // by what it is of, without bytes
+func fillUsage(u *api.Usage, list []policy.UsageRecord, names map[string]string, month func(link string, day time.Time) (from, until time.Time)) {
+	u.Days, u.Months = []api.UsageEntry{}, []api.UsageEntry{}
+	months := map[api.UsageEntry]*api.UsageEntry{} // by what it is of, without bytes
 	for _, row := range list {
 		day, err := time.ParseInLocation(time.DateOnly, row.Day, time.Local)
 		if err != nil {
 			continue // the file has been checked
 		}
-		of := api.Used{Link: row.Link, Purpose: string(row.Purpose), Device: names[row.Peer], DeviceID: row.Peer}
+		of := api.UsageEntry{Link: row.Link, Purpose: string(row.Purpose), Device: names[row.Peer], DeviceID: row.Peer}
 		d := of
-		d.From, d.Until = span(policy.Today(day))
-		d.DownBytes, d.UpBytes, d.RadioJoules = row.Down, row.Up, milli(row.Joules)
+		d.From, d.Until = formatPeriod(policy.Today(day))
+		d.DownBytes, d.UpBytes, d.RadioJoules = row.Down, row.Up, roundMilli(row.Joules)
 		u.Days = append(u.Days, d)
-		of.From, of.Until = span(month(row.Link, day))
+		of.From, of.Until = formatPeriod(month(row.Link, day))
 		m := months[of]
 		if m == nil {
-			m = &api.Used{}
+			m = &api.UsageEntry{}
 			*m, months[of] = of, m
 		}
 		m.DownBytes += row.Down
@@ -222,17 +222,17 @@ func fillUsage(u *api.Usage, list []policy.Used, names map[string]string, month 
 		m.RadioJoules += row.Joules
 	}
 	for _, m := range months {
-		m.RadioJoules = milli(m.RadioJoules)
+		m.RadioJoules = roundMilli(m.RadioJoules)
 		u.Months = append(u.Months, *m)
 	}
-	slices.SortFunc(u.Months, func(a, b api.Used) int {
+	slices.SortFunc(u.Months, func(a, b api.UsageEntry) int {
 		return cmp.Or(strings.Compare(a.From, b.From), strings.Compare(a.Link, b.Link), strings.Compare(a.Purpose, b.Purpose), strings.Compare(a.DeviceID, b.DeviceID))
 	})
 }
 
-// milli rounds an estimate to a thousandth of a joule.
-func milli(j unit.Joules) unit.Joules { return unit.Joules(math.Round(float64(j)*1e3) / 1e3) }
+// roundMilli rounds an estimate to a thousandth of a joule.
+func roundMilli(j unit.Joules) unit.Joules { return unit.Joules(math.Round(float64(j)*1e3) / 1e3) }
 
-func span(from, until time.Time) (string, string) {
+func formatPeriod(from, until time.Time) (string, string) {
 	return from.Format(time.DateOnly), until.Format(time.DateOnly)
 }

@@ -42,15 +42,15 @@ func TestUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &role{name: "helper", trust: trust, usage: mydevice.NewUsage(slog.Default())}
-	if err := r.usage.Keep(path); err != nil {
+	if err := r.usage.OpenFile(path); err != nil {
 		t.Fatal(err)
 	}
 	defer r.usage.Close()
-	u := r.used("phone")
-	if len(u.Days) != 4 || u.Days[0] != (api.Used{From: "2096-10-31", Until: "2096-11-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 1, UpBytes: 2}) {
+	u := r.usageReport("phone")
+	if len(u.Days) != 4 || u.Days[0] != (api.UsageEntry{From: "2096-10-31", Until: "2096-11-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 1, UpBytes: 2}) {
 		t.Errorf("%+v", u.Days)
 	}
-	want := []api.Used{
+	want := []api.UsageEntry{
 		{From: "2096-10-01", Until: "2096-11-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 1, UpBytes: 2},
 		{From: "2096-11-01", Until: "2096-12-01", Link: "wlan0", Purpose: "pipe", DeviceID: "gone", DownBytes: 7, UpBytes: 8},
 		{From: "2096-11-01", Until: "2096-12-01", Link: "wwan0", Purpose: "hs-path", Device: "laptop", DeviceID: id, DownBytes: 110, UpBytes: 220},
@@ -80,35 +80,35 @@ DAY         LINK   FOR      DEVICE  DOWN  UP
 	} {
 		var page bytes.Buffer
 		printUsage(&page, u, c.days, c.at)
-		if squeeze(page.String()) != squeeze(c.want) {
+		if collapseSpaces(page.String()) != collapseSpaces(c.want) {
 			t.Errorf("days %v:\n%s\nwant\n%s", c.days, &page, c.want)
 		}
 	}
-	r.caps = mydevice.NewCaps(r.usage, func(name string) mydevice.Bounded {
+	r.caps = mydevice.NewCaps(r.usage, func(name string) mydevice.CapTarget {
 		if name == "phone" {
-			return mydevice.Bounded{}
+			return mydevice.CapTarget{}
 		}
-		return mydevice.Bounded{Link: name}
+		return mydevice.CapTarget{Link: name}
 	}, func() map[string]policy.Caps {
 		return map[string]policy.Caps{"phone": {Monthly: 1e9, ResetDay: 15}, "wlan0": {Monthly: 1e9}}
 	}, nil)
 	var from []string
-	for _, m := range r.used("phone").Months {
+	for _, m := range r.usageReport("phone").Months {
 		from = append(from, m.Link+" "+m.From)
 	}
 	if got, want := strings.Join(from, ", "), "wwan0 2096-10-15, wlan0 2096-11-01, wwan0 2096-11-15"; got != want {
 		t.Errorf("by a cap of all links: months %s, want %s", got, want)
 	}
-	energyShown(t, now)
+	checkEnergyShown(t, now)
 	var page bytes.Buffer
-	if printUsage(&page, api.Usage{NotKept: "no room"}, false, now); !strings.Contains(page.String(), "no room") || !strings.Contains(page.String(), "nothing") {
+	if printUsage(&page, api.Usage{NotSaved: "no room"}, false, now); !strings.Contains(page.String(), "no room") || !strings.Contains(page.String(), "nothing") {
 		t.Errorf("%s", &page)
 	}
 }
 
-// energyShown: what radios took is shown where there is an estimate, which is said,
+// checkEnergyShown: what radios took is shown where there is an estimate, which is said,
 // of each day and month.
-func energyShown(t *testing.T, now time.Time) {
+func checkEnergyShown(t *testing.T, now time.Time) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
 	if err := os.WriteFile(path, []byte(`{"day":"2096-11-29","link":"wwan0","purpose":"hs-path","down":1,"up":2,"joules":1500.00049}
@@ -122,11 +122,11 @@ func energyShown(t *testing.T, now time.Time) {
 		t.Fatal(err)
 	}
 	r := &role{name: "helper", trust: trust, usage: mydevice.NewUsage(slog.Default())}
-	if err := r.usage.Keep(path); err != nil {
+	if err := r.usage.OpenFile(path); err != nil {
 		t.Fatal(err)
 	}
 	defer r.usage.Close()
-	u := r.used("phone")
+	u := r.usageReport("phone")
 	if len(u.Months) != 2 || u.Months[0].RadioJoules != 0 || u.Months[1].RadioJoules != 1512.6 {
 		t.Errorf("months %+v", u.Months)
 	}
@@ -138,14 +138,14 @@ func energyShown(t *testing.T, now time.Time) {
 			"2096-11-30 wwan0 hs-path 1 B 2 B 12.6 J\n" + note,
 	} {
 		var page bytes.Buffer
-		if printUsage(&page, u, days, now); squeeze(page.String()) != squeeze(want) {
+		if printUsage(&page, u, days, now); collapseSpaces(page.String()) != collapseSpaces(want) {
 			t.Errorf("days %v:\n%s\nwant\n%s", days, &page, want)
 		}
 	}
 }
 
-// squeeze makes all runs of spaces one.
-func squeeze(s string) string {
+// collapseSpaces makes all runs of spaces one.
+func collapseSpaces(s string) string {
 	var lines []string
 	for line := range strings.Lines(s) {
 		lines = append(lines, strings.Join(strings.Fields(line), " "))

@@ -20,64 +20,64 @@ import (
 
 // Nobody shall be cut off, and nothing let through, because a person saves a file.
 const (
-	// settle is how long the file is left alone after a change.
-	settle = 100 * time.Millisecond
-	// doubt is how long one that is empty or missing is waited for: some editors
+	// settleDelay is how long the file is left alone after a change.
+	settleDelay = 100 * time.Millisecond
+	// emptyFileDelay is how long one that is empty or missing is waited for: some editors
 	// empty it before they write, others put it away first.
-	doubt = time.Second
-	// lookEvery is how often it is looked at where the system does not tell of
+	emptyFileDelay = time.Second
+	// pollFileInterval is how often it is looked at where the system does not tell of
 	// changes.
-	lookEvery = time.Second
-	// saveEvery is how often it is tried to write that a device was removed.
-	saveEvery = 2 * time.Second
+	pollFileInterval = time.Second
+	// saveRetryInterval is how often it is tried to write that a device was removed.
+	saveRetryInterval = 2 * time.Second
 )
 
-// keepTrust reads the trust file again when it has changed, whoever did that,
+// watchTrust reads the trust file again when it has changed, whoever did that,
 // and when asked by a signal, until ctx ends. It is how a device that was
 // revoked is cut off at once.
-func (r *role) keepTrust(ctx context.Context, d device, hangup <-chan os.Signal) error {
+func (r *role) watchTrust(ctx context.Context, d runningRole, hangup <-chan os.Signal) error {
 	path, err := trustPath()
 	if err != nil {
 		return err
 	}
-	changes, stop := watch(path)
+	changes, stop := watchFile(path)
 	defer stop()
-	return r.followTrust(ctx, d, path, hangup, changes)
+	return r.applyTrustChanges(ctx, d, path, hangup, changes)
 }
 
-// followTrust is keepTrust by what is told of changes.
-func (r *role) followTrust(ctx context.Context, d device, path string, hangup <-chan os.Signal, changes <-chan struct{}) error {
+// applyTrustChanges is watchTrust by what is told of changes.
+func (r *role) applyTrustChanges(ctx context.Context, d runningRole, path string, hangup <-chan os.Signal, changes <-chan struct{}) error {
 	known := r.trust.Peers() // what d began with
-	look := func(asked bool) {
+	reload := func(forced bool) {
 		err := r.trust.Reload()
 		if err != nil {
 			slog.Error("the trust file stays as it was read before", "err", err, "hint", fault.HintOf(err))
 		}
 		// Also if the file cannot be read: without what was removed here.
 		now := r.trust.Peers()
-		if (err != nil || !asked) && reflect.DeepEqual(now, known) { // else it was changed, by whomever, this process included
+		if (err != nil || !forced) && reflect.DeepEqual(now, known) { // else it was changed, by whomever, this process included
 			return
 		}
 		if err == nil {
 			slog.Info("the trust file was read again", "devices", len(now))
 		}
 		d.TrustChanged()
-		r.tellDevices(known, now)
+		r.recordDeviceChanges(known, now)
 		known = now
 	}
-	followed{
-		path:    path,
-		removed: r.removed,
-		save:    r.saveTrust,
-		full:    func() bool { return len(known) > 0 },
-		hangup: func() {
+	watchedFile{
+		path:       path,
+		removed:    r.removed,
+		save:       r.saveTrust,
+		hasContent: func() bool { return len(known) > 0 },
+		onHangup: func() {
 			if r.policy != nil {
-				r.policy.ReloadFile(true)
+				r.policy.Reload(true)
 			}
-			look(true)
+			reload(true)
 		},
-		changed: func() { look(false) },
-	}.follow(ctx, hangup, changes)
+		reload: func() { reload(false) },
+	}.handleChanges(ctx, hangup, changes)
 	return nil
 }
 
@@ -94,20 +94,20 @@ func (r *role) saveTrust() bool {
 	return true
 }
 
-// followed is a file that is read again when it has changed.
-type followed struct {
-	path    string
-	full    func() bool // something would be lost if the file were empty
-	changed func()      // it may have, and is left alone since
-	hangup  func()      // a signal asks for it
+// watchedFile is a file that is read again when it has changed.
+type watchedFile struct {
+	path       string
+	hasContent func() bool // something would be lost if the file were empty
+	reload     func()      // it may have, and is left alone since
+	onHangup   func()      // a signal asks for it
 
 	removed <-chan struct{} // what it has does not hold any more; nil: never
 	save    func() bool     // writes what holds, and reports whether nothing is left to write
 }
 
-// follow calls these functions, one at a time, until ctx ends.
-func (f followed) follow(ctx context.Context, hangup <-chan os.Signal, changes <-chan struct{}) {
-	settled := time.NewTimer(settle)
+// handleChanges calls these functions, one at a time, until ctx ends.
+func (f watchedFile) handleChanges(ctx context.Context, hangup <-chan os.Signal, changes <-chan struct{}) {
+	settled := time.NewTimer(settleDelay)
 	defer settled.Stop()
 	doubted := false
 	unsaved := (<-chan time.Time)(nil)
@@ -116,42 +116,42 @@ func (f followed) follow(ctx context.Context, hangup <-chan os.Signal, changes <
 		case <-ctx.Done():
 			return
 		case <-hangup:
-			f.hangup()
+			f.onHangup()
 			continue
 		case <-f.removed:
-			f.changed()
-			unsaved = time.After(saveEvery)
+			f.reload()
+			unsaved = time.After(saveRetryInterval)
 			continue
 		case <-unsaved:
 			if unsaved = nil; !f.save() {
-				unsaved = time.After(saveEvery)
+				unsaved = time.After(saveRetryInterval)
 			}
 			continue
 		case <-changes:
 			doubted = false
-			settled.Reset(settle)
+			settled.Reset(settleDelay)
 			continue
 		case <-settled.C:
 		}
-		if f.full() && !doubted && blank(f.path) {
+		if f.hasContent() && !doubted && isMissingOrEmpty(f.path) {
 			doubted = true
-			settled.Reset(doubt)
+			settled.Reset(emptyFileDelay)
 			continue
 		}
 		doubted = false
-		f.changed()
+		f.reload()
 	}
 }
 
-// blank tells whether a file is missing or empty. A trust file of ours without
+// isMissingOrEmpty tells whether a file is missing or empty. A trust file of ours without
 // any device is neither.
-func blank(path string) bool {
+func isMissingOrEmpty(path string) bool {
 	st, err := userfile.Stat(path)
 	return err != nil || st.Size() == 0
 }
 
-// watch tells that a file may have changed, at first when it has begun to look.
-func watch(path string) (changes <-chan struct{}, stop func()) {
+// watchFile tells that a file may have changed, at first when it has begun to look.
+func watchFile(path string) (changes <-chan struct{}, stop func()) {
 	out := make(chan struct{}, 1)
 	out <- struct{}{}
 	w, err := (*fsnotify.Watcher)(nil), error(nil)
@@ -163,7 +163,7 @@ func watch(path string) (changes <-chan struct{}, stop func()) {
 		w, err = fsnotify.NewWatcher()
 	}
 	if err == nil {
-		if err = userfile.Do(filepath.Dir(path), w.Add); err != nil { // with the rights of its user
+		if err = userfile.WithOwnerRights(filepath.Dir(path), w.Add); err != nil { // with the rights of its user
 			w.Close()
 		}
 	}
@@ -173,7 +173,7 @@ func watch(path string) (changes <-chan struct{}, stop func()) {
 		slog.Warn("changes of a file are noticed a second late", "file", path, "err", fmt.Errorf("watch %s: %w", filepath.Dir(path), err))
 		go func() {
 			defer close(done)
-			poll(path, out, end)
+			pollFile(path, out, end)
 		}()
 		return out, stop
 	}
@@ -190,15 +190,15 @@ func watch(path string) (changes <-chan struct{}, stop func()) {
 				}
 			case <-w.Errors: // events were lost: look
 			}
-			tell(out)
+			notifyChange(out)
 		}
 	}()
 	return out, stop
 }
 
-// poll tells that a file has changed by looking at it until end is closed.
-func poll(path string, out chan<- struct{}, end <-chan struct{}) {
-	tick := time.NewTicker(lookEvery)
+// pollFile tells that a file has changed by looking at it until end is closed.
+func pollFile(path string, out chan<- struct{}, end <-chan struct{}) {
+	tick := time.NewTicker(pollFileInterval)
 	defer tick.Stop()
 	before, _ := userfile.Stat(path)
 	for {
@@ -211,14 +211,14 @@ func poll(path string, out chan<- struct{}, end <-chan struct{}) {
 		switch {
 		case before == nil && now == nil:
 		case before == nil || now == nil, !os.SameFile(before, now), !before.ModTime().Equal(now.ModTime()), before.Size() != now.Size():
-			tell(out)
+			notifyChange(out)
 		}
 		before = now
 	}
 }
 
-// tell says that something has changed, unless that is said and not heard yet.
-func tell(out chan<- struct{}) {
+// notifyChange says that something has changed, unless that is said and not heard yet.
+func notifyChange(out chan<- struct{}) {
 	select {
 	case out <- struct{}{}:
 	default:

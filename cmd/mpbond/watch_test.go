@@ -14,16 +14,16 @@ import (
 	"mpbond/internal/cli"
 )
 
-// told is a role that tells when its trust has changed.
-type told chan struct{}
+// trustSignal is a role that tells when its trust has changed.
+type trustSignal chan struct{}
 
-func (told) Run(context.Context) error { return nil }
-func (t told) TrustChanged()           { t <- struct{}{} }
+func (trustSignal) Run(context.Context) error { return nil }
+func (t trustSignal) TrustChanged()           { t <- struct{}{} }
 
 // TestTrustIsWatched: changes of the file by other processes, and by this one,
 // are acted upon without a signal.
 func TestTrustIsWatched(t *testing.T) {
-	home(t)
+	newHome(t)
 	mine, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
@@ -33,9 +33,9 @@ func TestTrustIsWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	done, changed := make(chan error), make(told)
+	done, changed := make(chan error), make(trustSignal)
 	r := &role{trust: mine}
-	go func() { done <- r.keepTrust(ctx, changed, nil) }()
+	go func() { done <- r.watchTrust(ctx, changed, nil) }()
 	other, err := cli.OpenTrust()
 	if err != nil {
 		t.Fatal(err)
@@ -57,16 +57,16 @@ func TestTrustIsWatched(t *testing.T) {
 	}
 }
 
-// counted is a role that counts how often its trust has changed.
-type counted struct{ atomic.Int32 }
+// trustCounter is a role that counts how often its trust has changed.
+type trustCounter struct{ atomic.Int32 }
 
-func (*counted) Run(context.Context) error { return nil }
-func (c *counted) TrustChanged()           { c.Add(1) }
+func (*trustCounter) Run(context.Context) error { return nil }
+func (c *trustCounter) TrustChanged()           { c.Add(1) }
 
 // TestSavingCutsNobody: editors empty a file before they write it, or put it
 // away first. One that stays empty is believed.
 func TestSavingCutsNobody(t *testing.T) {
-	path := filepath.Join(home(t), "trust.toml")
+	path := filepath.Join(newHome(t), "trust.toml")
 	key, err := identity.Generate()
 	if err != nil {
 		t.Fatal(err)
@@ -85,8 +85,8 @@ func TestSavingCutsNobody(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done, changes := make(chan error), make(chan struct{}, 1)
-		var d counted
-		go func() { done <- (&role{trust: trust}).followTrust(ctx, &d, path, nil, changes) }()
+		var d trustCounter
+		go func() { done <- (&role{trust: trust}).applyTrustChanges(ctx, &d, path, nil, changes) }()
 		do := func(act func() error, wait time.Duration) {
 			t.Helper()
 			if err := act(); err != nil {
@@ -98,19 +98,19 @@ func TestSavingCutsNobody(t *testing.T) {
 		}
 		empty := func() error { return os.Truncate(path, 0) }
 		write := func() error { return os.WriteFile(path, data, 0o600) }
-		do(empty, doubt/2)
-		do(write, 2*doubt)
-		do(func() error { return os.Rename(path, path+"~") }, doubt/2)
-		do(write, 2*doubt)
+		do(empty, emptyFileDelay/2)
+		do(write, 2*emptyFileDelay)
+		do(func() error { return os.Rename(path, path+"~") }, emptyFileDelay/2)
+		do(write, 2*emptyFileDelay)
 		if n := d.Load(); n != 0 || len(trust.Peers()) != 1 {
 			t.Errorf("saving has changed trust %d times: %+v", n, trust.Peers())
 		}
-		do(empty, 2*doubt)
+		do(empty, 2*emptyFileDelay)
 		if n := d.Load(); n != 1 || len(trust.Peers()) != 0 {
 			t.Errorf("an empty file: changed %d times, %+v", n, trust.Peers())
 		}
-		do(write, 2*settle)
-		do(func() error { return trust.Remove("phone") }, 2*settle) // is not doubted
+		do(write, 2*settleDelay)
+		do(func() error { return trust.Remove("phone") }, 2*settleDelay) // is not doubted
 		if n := d.Load(); n != 3 {
 			t.Errorf("the last device was revoked: changed %d times", n)
 		}
@@ -124,7 +124,7 @@ func TestSavingCutsNobody(t *testing.T) {
 // TestRevokedUnread: a device that is revoked while the file cannot be read is cut off
 // at once, and only once; it is written when the file can be read again.
 func TestRevokedUnread(t *testing.T) {
-	path := filepath.Join(home(t), "trust.toml")
+	path := filepath.Join(newHome(t), "trust.toml")
 	key, err := identity.Generate()
 	if err != nil {
 		t.Fatal(err)
@@ -143,24 +143,24 @@ func TestRevokedUnread(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		r := &role{trust: trust, removed: make(chan struct{}, 1)}
-		var d counted
-		go func() { done <- r.followTrust(ctx, &d, path, nil, make(chan struct{})) }()
+		var d trustCounter
+		go func() { done <- r.applyTrustChanges(ctx, &d, path, nil, make(chan struct{})) }()
 		synctest.Wait() // it knows the phone
-		if err := r.revoke("phone"); !fault.Is(err, fault.NotSaved) {
+		if err := r.revokeDevice("phone"); !fault.Is(err, fault.NotSaved) {
 			t.Error(err)
 		}
 		synctest.Wait()
 		if n := d.Load(); n != 1 {
 			t.Errorf("trust has changed %d times at once", n)
 		}
-		time.Sleep(5 * saveEvery)
+		time.Sleep(5 * saveRetryInterval)
 		if n := d.Load(); n != 1 || len(trust.Unsaved()) != 1 {
 			t.Errorf("trust has changed %d times, unsaved %v", n, trust.Unsaved())
 		}
 		if err := os.Chmod(path, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * saveEvery)
+		time.Sleep(2 * saveRetryInterval)
 		synctest.Wait()
 		if now, err := cli.OpenTrust(); err != nil || len(now.Peers()) != 0 || len(trust.Unsaved()) != 0 {
 			t.Errorf("the file has %v, unsaved %v, %v", now.Peers(), trust.Unsaved(), err)
@@ -179,7 +179,7 @@ func TestPoll(t *testing.T) {
 		changes, end, done := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)
-			poll(path, changes, end)
+			pollFile(path, changes, end)
 		}()
 		write := func(path, s string) error { return os.WriteFile(path, []byte(s), 0o600) }
 		for i, act := range []func() error{
@@ -199,11 +199,11 @@ func TestPoll(t *testing.T) {
 			}
 			began := time.Now()
 			<-changes
-			if took := time.Since(began); took > lookEvery {
+			if took := time.Since(began); took > pollFileInterval {
 				t.Errorf("change %d took %v", i, took)
 			}
 		}
-		time.Sleep(10 * lookEvery)
+		time.Sleep(10 * pollFileInterval)
 		select {
 		case <-changes:
 			t.Error("nothing has changed")

@@ -19,28 +19,28 @@ import (
 // capsOf keeps caps for a test, and writes down what it is told.
 func capsOf(u *Usage, self string, caps map[string]policy.Caps) (*Caps, *strings.Builder) {
 	var told strings.Builder
-	return NewCaps(u, meaning(map[string]Bounded{self: {}}), func() map[string]policy.Caps {
+	return NewCaps(u, meaning(map[string]CapTarget{self: {}}), func() map[string]policy.Caps {
 		all := map[string]policy.Caps{}
 		for name, c := range caps {
 			all[name] = c
 		}
 		return all
-	}, func(name string, of Bounded, before, now policy.Allowance) {
+	}, func(name string, of CapTarget, before, now policy.Allowance) {
 		fmt.Fprintf(&told, "%s %v-%v; ", of.Link, before.Level, now.Level)
 	}), &told
 }
 
 // meaning has some names mean what it says, and others links.
-func meaning(names map[string]Bounded) func(string) Bounded {
-	return func(name string) Bounded {
+func meaning(names map[string]CapTarget) func(string) CapTarget {
+	return func(name string) CapTarget {
 		if b, ok := names[name]; ok {
 			return b
 		}
-		return Bounded{Link: name}
+		return CapTarget{Link: name}
 	}
 }
 
-func link(name string) Bounded { return Bounded{Link: name} }
+func link(name string) CapTarget { return CapTarget{Link: name} }
 
 func TestCaps(t *testing.T) {
 	u, clock, _ := newUsage(t)
@@ -54,7 +54,7 @@ func TestCaps(t *testing.T) {
 	step := func(wantTold string, wantWindow unit.Bytes) {
 		t.Helper()
 		told.Reset()
-		c.look()
+		c.enforceAll()
 		if told.String() != wantTold {
 			t.Errorf("told %q, want %q", told, wantTold)
 		}
@@ -66,7 +66,7 @@ func TestCaps(t *testing.T) {
 		}
 	}
 	in := []string{" none-fine", "wwan0 none-fine", "somebody none-fine"}
-	c.look()
+	c.enforceAll()
 	for _, want := range in {
 		if !strings.Contains(told.String(), want+";") {
 			t.Errorf("told %q, not %q", told, want)
@@ -77,7 +77,7 @@ func TestCaps(t *testing.T) {
 	wifi.in = 500e6
 	other.in = 3e6
 	step("wwan0 fine-warned; ", (9_950_000-8_000_000)/4/2)
-	if a := c.Of(link("wwan0")); a.Level != policy.CapWarned || a.Used != 8e6 {
+	if a := c.AllowanceOf(link("wwan0")); a.Level != policy.CapWarned || a.Used != 8e6 {
 		t.Errorf("%v", a)
 	}
 	lte.in = 5e6
@@ -85,11 +85,11 @@ func TestCaps(t *testing.T) {
 	if !lte.aborted || !other.aborted {
 		t.Error("connections go on though the cap is used up")
 	}
-	if a, b, none := c.Of(link("wwan0")), c.Of(link("wlan0")), c.Of(Bounded{}); a.Level != policy.CapReached || b.Level != policy.CapFine || b.Cap != 1e9 || none != b {
+	if a, b, none := c.AllowanceOf(link("wwan0")), c.AllowanceOf(link("wlan0")), c.AllowanceOf(CapTarget{}); a.Level != policy.CapReached || b.Level != policy.CapFine || b.Cap != 1e9 || none != b {
 		t.Errorf("%v, %v, %v", a, b, none)
 	}
-	u.closing(lte)
-	u.closing(other)
+	u.removeConn(lte)
+	u.removeConn(other)
 	step("", lte.window)
 	limits["wwan0"] = policy.Caps{Daily: 20e6} // raised
 	step("wwan0 reached-fine; ", lte.window)
@@ -111,14 +111,14 @@ func TestCaps(t *testing.T) {
 	}
 	wifi.in += 600e6
 	told.Reset()
-	c.look()
+	c.enforceAll()
 	if told.String() != " fine-reached; " || !wifi.aborted || !again.aborted || pipe.aborted {
 		t.Errorf("all links: told %q, %+v, %+v, %+v", told, wifi, again, pipe)
 	}
-	if list := c.List(); len(list) != 2 || list["phone"].Level != policy.CapReached || list["somebody"].Level != policy.CapFine {
+	if list := c.ListAllowances(); len(list) != 2 || list["phone"].Level != policy.CapReached || list["somebody"].Level != policy.CapFine {
 		t.Errorf("%v", list)
 	}
-	if a := (*Caps)(nil).Of(link("wwan0")); a.Level != policy.CapFree {
+	if a := (*Caps)(nil).AllowanceOf(link("wwan0")); a.Level != policy.CapFree {
 		t.Errorf("of nobody: %v", a)
 	}
 }
@@ -136,7 +136,7 @@ func TestKept(t *testing.T) {
 		{"interfaces are kept from it", true, false, map[string]error{"laptop": nil, "wlan0": errNotCounted, "usb0": nil, "wwna0": errNotCounted}},
 	} {
 		u, _, _ := newUsage(t)
-		u.counts = c.counts
+		u.countsBytes = c.counts
 		u.interfaces = func() ([]net.Interface, error) {
 			if !c.listed {
 				return nil, errors.New("permission denied")
@@ -145,10 +145,10 @@ func TestKept(t *testing.T) {
 		}
 		gone := &fakeConn{in: 1, device: "usb0"}
 		gone.open(u, policy.ForPath)
-		u.closing(gone)
+		u.removeConn(gone)
 		caps, _ := capsOf(u, "laptop", nil)
 		for name, want := range c.want {
-			if err := caps.Kept(name); err != want {
+			if err := caps.CheckEnforced(name); err != want {
 				t.Errorf("%s: %s: %v, want %v", c.name, name, err, want)
 			}
 		}
@@ -156,7 +156,7 @@ func TestKept(t *testing.T) {
 	u, _, _ := newUsage(t)
 	u.interfaces = func() ([]net.Interface, error) { return nil, errors.New("permission denied") }
 	caps, _ := capsOf(u, "laptop", nil)
-	if err := caps.Kept("laptop"); err != errNotCounted {
+	if err := caps.CheckEnforced("laptop"); err != errNotCounted {
 		t.Errorf("before anything was counted: %v", err)
 	}
 }
@@ -166,15 +166,15 @@ func TestKept(t *testing.T) {
 func TestCapsOfAllNames(t *testing.T) {
 	u, _, _ := newUsage(t)
 	limits := map[string]policy.Caps{"laptop": {Daily: 10e6}, "desk": {Daily: 5e6}, "wlan0": {Daily: 7e6}}
-	c := NewCaps(u, meaning(map[string]Bounded{"laptop": {}, "desk": {}}), func() map[string]policy.Caps { return limits }, nil)
+	c := NewCaps(u, meaning(map[string]CapTarget{"laptop": {}, "desk": {}}), func() map[string]policy.Caps { return limits }, nil)
 	for link, want := range map[string]policy.Volume{"": 5e6, "wlan0": 5e6, "wwan0": 5e6} {
-		if a := c.Of(Bounded{Link: link}); a.Cap != want {
+		if a := c.AllowanceOf(CapTarget{Link: link}); a.Cap != want {
 			t.Errorf("%q: %v, want a cap of %v", link, a, want)
 		}
 	}
 	delete(limits, "desk")
 	for link, want := range map[string]policy.Volume{"": 10e6, "wlan0": 7e6, "wwan0": 10e6} {
-		if a := c.Of(Bounded{Link: link}); a.Cap != want {
+		if a := c.AllowanceOf(CapTarget{Link: link}); a.Cap != want {
 			t.Errorf("%q: %v, want a cap of %v", link, a, want)
 		}
 	}
@@ -194,7 +194,7 @@ func TestCapsInTime(t *testing.T) {
 			u, _, _ := newUsage(t)
 			past := &fakeConn{local: "10.0.0.1:1", in: k.before}
 			past.open(u, policy.ForPath)
-			u.closing(past)
+			u.removeConn(past)
 			c, _ := capsOf(u, "", map[string]policy.Caps{"wwan0": {Daily: limit}})
 			ctx, end := context.WithCancel(t.Context())
 			var all sync.WaitGroup
@@ -239,7 +239,7 @@ func TestFresh(t *testing.T) {
 	u, _, _ := newUsage(t)
 	for _, p := range []policy.Purpose{policy.ForPipe, policy.ForPath, policy.ForPath} {
 		(&fakeConn{local: "10.0.0.1:1"}).open(u, p)
-		if len(u.fresh) != 1 {
+		if len(u.connOpened) != 1 {
 			t.Errorf("%s: nobody is told", p)
 		}
 	}
@@ -251,24 +251,24 @@ func TestFresh(t *testing.T) {
 func TestCapsOfDevices(t *testing.T) {
 	u, _, _ := newUsage(t)
 	u.interfaces = func() ([]net.Interface, error) { return []net.Interface{{Name: "wwan0"}}, nil }
-	laptop, phone := Bounded{Peer: "L", By: policy.ForPath}, Bounded{Peer: "P", By: policy.ForPipe}
-	names := map[string]Bounded{"laptop": laptop, "phone": phone, "wwan0": {Peer: "X", By: policy.ForPath}}
+	laptop, phone := CapTarget{Peer: "L", Purpose: policy.ForPath}, CapTarget{Peer: "P", Purpose: policy.ForPipe}
+	names := map[string]CapTarget{"laptop": laptop, "phone": phone, "wwan0": {Peer: "X", Purpose: policy.ForPath}}
 	limits := map[string]policy.Caps{"laptop": {Daily: 10e6}, "phone": {Monthly: 20e6}}
 	var told strings.Builder
-	c := NewCaps(u, meaning(names), func() map[string]policy.Caps { return maps.Clone(limits) }, func(name string, of Bounded, before, now policy.Allowance) {
+	c := NewCaps(u, meaning(names), func() map[string]policy.Caps { return maps.Clone(limits) }, func(name string, of CapTarget, before, now policy.Allowance) {
 		if now.Level == policy.CapReached || before.Level == policy.CapReached {
 			fmt.Fprintf(&told, "%s %s %v-%v; ", name, of.Peer, before.Level, now.Level)
 		}
 	})
-	for name, want := range map[string]Bounded{"laptop": laptop, "phone": phone, "wwan0": {Link: "wwan0"}, "usb0": {Link: "usb0"}} {
-		if got := c.of(name); got != want {
+	for name, want := range map[string]CapTarget{"laptop": laptop, "phone": phone, "wwan0": {Link: "wwan0"}, "usb0": {Link: "usb0"}} {
+		if got := c.targetOf(name); got != want {
 			t.Errorf("%s is %+v, want %+v", name, got, want)
 		}
 	}
 	step := func(want string) {
 		t.Helper()
 		told.Reset()
-		if c.look(); told.String() != want {
+		if c.enforceAll(); told.String() != want {
 			t.Errorf("told %q, want %q", told.String(), want)
 		}
 	}
@@ -285,19 +285,19 @@ func TestCapsOfDevices(t *testing.T) {
 	if w := unit.Bytes(9_950_000-5_000_000) / 4 / 2; lte.window != w || wifi.window != w || pipe.window != (19_900_000-10_000_000)/4 || other.window+ownPipe.window > 0 {
 		t.Errorf("windows of %d and %d, by the pipe %d; of others %d and %d", lte.window, wifi.window, pipe.window, other.window, ownPipe.window)
 	}
-	for b, want := range map[Bounded]string{laptop: "fine", phone: "fine", {Peer: "M", By: policy.ForPath}: "none", link("wlan0"): "none", {}: "none"} {
-		if a := c.Of(b); a.Level.String() != want {
+	for b, want := range map[CapTarget]string{laptop: "fine", phone: "fine", {Peer: "M", Purpose: policy.ForPath}: "none", link("wlan0"): "none", {}: "none"} {
+		if a := c.AllowanceOf(b); a.Level.String() != want {
 			t.Errorf("%+v: %v", b, a)
 		}
 	}
 	for name, want := range map[string]error{"laptop": nil, "phone": nil, "tablet": ErrNoLink} {
-		if err := c.Kept(name); err != want {
+		if err := c.CheckEnforced(name); err != want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	wifi.out, pipe.in = 6e6, 20e6
 	told.Reset()
-	c.look()
+	c.enforceAll()
 	for _, want := range []string{"laptop L fine-reached; ", "phone P fine-reached; "} {
 		if !strings.Contains(told.String(), want) {
 			t.Errorf("told %q, not %q", told.String(), want)
@@ -313,8 +313,8 @@ func TestCapsOfDevices(t *testing.T) {
 	if step("phone P reached-fine; "); pipe.window < 1<<29 {
 		t.Errorf("the pipe stays limited to %d", pipe.window)
 	}
-	u.closing(lte)
-	u.closing(wifi)
+	u.removeConn(lte)
+	u.removeConn(wifi)
 
 	// It is called otherwise, which gives it nothing.
 	delete(names, "laptop")
@@ -322,10 +322,10 @@ func TestCapsOfDevices(t *testing.T) {
 	step("laptop L reached-none; ")
 	limits["notebook"] = policy.Caps{Daily: 10e6}
 	step("notebook L none-reached; ")
-	if a := c.Of(laptop); a.Level != policy.CapReached || a.Used != 10e6 {
+	if a := c.AllowanceOf(laptop); a.Level != policy.CapReached || a.Used != 10e6 {
 		t.Errorf("%v", a)
 	}
-	if err := c.Kept("laptop"); err != ErrNoLink {
+	if err := c.CheckEnforced("laptop"); err != ErrNoLink {
 		t.Errorf("what nobody is called any more: %v", err)
 	}
 }
@@ -334,17 +334,17 @@ func TestCapsOfDevices(t *testing.T) {
 // that is looked for.
 func TestCapsOfUnknown(t *testing.T) {
 	u, _, _ := newUsage(t)
-	c := NewCaps(u, meaning(map[string]Bounded{"laptop": {Peer: "L", By: policy.ForPath}}),
-		func() map[string]policy.Caps { return map[string]policy.Caps{"laptop": {Daily: 1e6}} }, func(string, Bounded, policy.Allowance, policy.Allowance) {})
+	c := NewCaps(u, meaning(map[string]CapTarget{"laptop": {Peer: "L", Purpose: policy.ForPath}}),
+		func() map[string]policy.Caps { return map[string]policy.Caps{"laptop": {Daily: 1e6}} }, func(string, CapTarget, policy.Allowance, policy.Allowance) {})
 	f := &fakeConn{local: "10.0.0.1:1"}
 	for peer, soon := range map[string]bool{"": true, "M": false, "L": true} {
 		for _, p := range []policy.Purpose{policy.ForPath, policy.ForPipe} {
 			f.peer = peer
 			f.open(u, p)
-			if again := c.look(); again < 100*time.Millisecond != (soon && p == policy.ForPath) {
+			if again := c.enforceAll(); again < 100*time.Millisecond != (soon && p == policy.ForPath) {
 				t.Errorf("%s of %q: looked at again after %v", p, peer, again)
 			}
-			u.closing(f)
+			u.removeConn(f)
 		}
 	}
 }
@@ -363,7 +363,7 @@ func TestCapsWithoutClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		*clock = when.Add(10 * time.Minute)
-		if got := c.Of(link("wwan0")); got.String() != want {
+		if got := c.AllowanceOf(link("wwan0")); got.String() != want {
 			t.Errorf("on %s: %v, want %s", day, got, want)
 		}
 	}
@@ -389,7 +389,7 @@ func TestCapsMonth(t *testing.T) {
 		caps       *Caps
 		link, want string
 	}{{c, "wwan0", "2026-11-21"}, {c, "eth0", "2026-11-01"}, {c, "wlan0", "2026-11-15"}, {c, "usb0", "2026-11-15"}, {other, "wlan0", "2026-11-01"}, {nil, "wlan0", "2026-11-01"}} {
-		if from, _ := k.caps.Month(k.link, *clock); from.Format(time.DateOnly) != k.want {
+		if from, _ := k.caps.AccountingPeriod(k.link, *clock); from.Format(time.DateOnly) != k.want {
 			t.Errorf("%s: from %v, want %s", k.link, from, k.want)
 		}
 	}

@@ -87,8 +87,8 @@ func InterfaceOf(local net.Addr) string {
 	return ""
 }
 
-// Addresses are those that this device's interfaces have now, without zones.
-func Addresses() (map[netip.Addr]bool, error) {
+// LocalAddresses are those that this device's interfaces have now, without zones.
+func LocalAddresses() (map[netip.Addr]bool, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, err
@@ -102,9 +102,9 @@ func Addresses() (map[netip.Addr]bool, error) {
 	return present, nil
 }
 
-// Flow is a connection of mpbond's own, with what it has moved so far: bytes
+// ConnBytes is a connection of mpbond's own, with what it has moved so far: bytes
 // that TCP has received in order, and that it has sent at least once.
-type Flow struct {
+type ConnBytes struct {
 	Local  net.Addr
 	Rx, Tx uint64
 }

@@ -19,19 +19,19 @@ type energy struct {
 
 // linkEnergy is that of one link.
 type linkEnergy struct {
-	meter    policy.EnergyMeter
-	took     unit.Joules // since this process began
-	internet bool        // it has carried something that goes by the Internet
-	fresh    carried     // since the last look
-	last     carried     // as of the last look at which there was anything: the tail is theirs
-	untold   bool        // rows have joules that the file does not
+	meter     policy.EnergyMeter
+	joules    unit.Joules  // since this process began
+	internet  bool         // it has carried something that goes by the Internet
+	sinceLook carriedBytes // since the last look
+	last      carriedBytes // as of the last look at which there was anything: the tail is theirs
+	unsaved   bool         // rows have joules that the file does not
 }
 
-// carried is what a link had to carry at a time, by whose it is: rows without
+// carriedBytes is what a link had to carry at a time, by whose it is: rows without
 // bytes.
-type carried struct {
+type carriedBytes struct {
 	down, up unit.Bytes
-	of       map[policy.Used]unit.Bytes
+	byRecord map[policy.UsageRecord]unit.Bytes
 }
 
 // RadioUse is what the radio of a link took.
@@ -41,18 +41,18 @@ type RadioUse struct {
 	Joules unit.Joules
 }
 
-// Meter has it reckon from now on what the radios of links take, by their kind,
+// MeterRadios has it reckon from now on what the radios of links take, by their kind,
 // which radioOf tells of a link and whether that has carried something that goes
 // by the Internet; wire.RadioNone is reckoned nothing. RadioOf is called with locks
 // held, so that it must not call back.
-func (u *Usage) Meter(radioOf func(link string, internet bool) wire.Radio) {
+func (u *Usage) MeterRadios(radioOf func(link string, internet bool) wire.Radio) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.energy = energy{radioOf: radioOf, links: map[string]*linkEnergy{}}
 }
 
-// link is that of a link, from now on; nil if nothing is reckoned.
-func (e *energy) link(name string) *linkEnergy {
+// linkFor is that of a link, from now on; nil if nothing is reckoned.
+func (e *energy) linkFor(name string) *linkEnergy {
 	l := e.links[name]
 	if l == nil && e.radioOf != nil {
 		l = &linkEnergy{}
@@ -61,76 +61,76 @@ func (e *energy) link(name string) *linkEnergy {
 	return l
 }
 
-// carried takes bytes that belong to a row.
-func (e *energy) carried(of policy.Used, down, up unit.Bytes) {
-	l := e.link(of.Link)
+// countBytes takes bytes that belong to a row.
+func (e *energy) countBytes(of policy.UsageRecord, down, up unit.Bytes) {
+	l := e.linkFor(of.Link)
 	if l == nil {
 		return
 	}
-	l.internet = l.internet || of.Purpose.Internet()
-	if l.fresh.of == nil {
-		l.fresh.of = map[policy.Used]unit.Bytes{}
+	l.internet = l.internet || of.Purpose.UsesInternet()
+	if l.sinceLook.byRecord == nil {
+		l.sinceLook.byRecord = map[policy.UsageRecord]unit.Bytes{}
 	}
-	l.fresh.down += down
-	l.fresh.up += up
-	l.fresh.of[of] += down + up
+	l.sinceLook.down += down
+	l.sinceLook.up += up
+	l.sinceLook.byRecord[of] += down + up
 }
 
-// meter shares what radios took since the last look among the rows that had them
+// shareEnergy shares what radios took since the last look among the rows that had them
 // carry something, by their bytes; what a radio takes afterwards, among those who
 // were last. The file is told with the next bytes, or when the radio sleeps, and not
 // each second until then. Mu is held.
-func (u *Usage) meter(now time.Time) {
+func (u *Usage) shareEnergy(now time.Time) {
 	for link, l := range u.energy.links {
-		n := l.fresh.down + l.fresh.up
+		n := l.sinceLook.down + l.sinceLook.up
 		if n > 0 {
-			l.meter.Become(u.energy.radioOf(link, l.internet))
+			l.meter.SetRadio(u.energy.radioOf(link, l.internet))
 		}
-		took := l.meter.Carried(now, l.fresh.down, l.fresh.up)
+		took := l.meter.AddCarried(now, l.sinceLook.down, l.sinceLook.up)
 		if n > 0 {
-			if l.untold { // of those who were last: others are from now on
-				u.tell(l)
+			if l.unsaved { // of those who were last: others are from now on
+				u.markUnsaved(l)
 			}
-			l.last, l.fresh = l.fresh, carried{}
+			l.last, l.sinceLook = l.sinceLook, carriedBytes{}
 		}
 		if took > 0 {
-			l.took += took
-			for of, b := range l.last.of {
-				u.row(of).Joules += took * unit.Joules(float64(b)/float64(l.last.down+l.last.up))
+			l.joules += took
+			for of, b := range l.last.byRecord {
+				u.record(of).Joules += took * unit.Joules(float64(b)/float64(l.last.down+l.last.up))
 			}
-			l.untold = n == 0 // else Count tells the rows that have bytes
+			l.unsaved = n == 0 // else Count tells the rows that have bytes
 		}
-		if l.untold && !l.meter.Awake() {
-			u.tell(l)
+		if l.unsaved && !l.meter.IsAwake() {
+			u.markUnsaved(l)
 		}
 	}
 }
 
-// tell has the file told what the last rows took; mu is held.
-func (u *Usage) tell(l *linkEnergy) {
-	for of := range l.last.of {
-		u.changed[u.row(of)] = true
+// markUnsaved has the file told what the last rows took; mu is held.
+func (u *Usage) markUnsaved(l *linkEnergy) {
+	for of := range l.last.byRecord {
+		u.changed[u.record(of)] = true
 	}
-	l.untold = false
+	l.unsaved = false
 }
 
-// tellEnergy has the file told all; mu is held.
-func (u *Usage) tellEnergy() {
+// markAllUnsaved has the file told all; mu is held.
+func (u *Usage) markAllUnsaved() {
 	for _, l := range u.energy.links {
-		if l.untold {
-			u.tell(l)
+		if l.unsaved {
+			u.markUnsaved(l)
 		}
 	}
 }
 
-// Radios are what the radios of this device's links took since this process began,
+// RadioUsage are what the radios of this device's links took since this process began,
 // by link; of those whose kind is known.
-func (u *Usage) Radios() (list []RadioUse) {
+func (u *Usage) RadioUsage() (list []RadioUse) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for link, l := range u.energy.links {
-		if policy.Costs(l.meter.Radio()) {
-			list = append(list, RadioUse{link, l.meter.Radio(), l.took})
+		if policy.UsesEnergy(l.meter.Radio()) {
+			list = append(list, RadioUse{link, l.meter.Radio(), l.joules})
 		}
 	}
 	slices.SortFunc(list, func(a, b RadioUse) int { return cmp.Compare(a.Link, b.Link) })

@@ -40,13 +40,13 @@ func near(a, b unit.Joules) bool { return math.Abs(float64(a-b)) < 0.001 }
 // goes on from there.
 func TestEnergy(t *testing.T) {
 	u, clock, _ := newUsage(t)
-	u.Meter(radios)
+	u.MeterRadios(radios)
 	file := filepath.Join(t.TempDir(), "usage.jsonl")
 	old := `{"day":"2026-11-20","link":"wwan0","purpose":"hs-path","peer":"p","down":7,"up":8}` + "\n" // of before energy was counted
 	if err := os.WriteFile(file, []byte(old), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := u.Keep(file); err != nil {
+	if err := u.OpenFile(file); err != nil {
 		t.Fatal(err)
 	}
 	p, q := &fakeConn{local: "10.0.0.1:1", peer: "p"}, &fakeConn{local: "10.0.0.1:2", peer: "q"}
@@ -59,7 +59,7 @@ func TestEnergy(t *testing.T) {
 	second := func(looks int) {
 		for range looks {
 			*clock = clock.Add(time.Second)
-			u.Count()
+			u.CountNow()
 		}
 	}
 	second(3)
@@ -83,10 +83,10 @@ func TestEnergy(t *testing.T) {
 	}
 	p.in += 125_000
 	*clock = clock.Add(time.Second / 4)
-	u.Count()
+	u.CountNow()
 	var told []int // looks at which the file was
 	for n := range 20 {
-		if *clock = clock.Add(time.Second); u.Count() {
+		if *clock = clock.Add(time.Second); u.CountNow() {
 			told = append(told, n)
 		}
 	}
@@ -100,8 +100,8 @@ func TestEnergy(t *testing.T) {
 	if text := kept(t, file); !strings.Contains(text, `"peer":"p","down":500000,"up":0,"joules":13.8`) {
 		t.Errorf("the file has %s", text)
 	}
-	want := []RadioUse{{"wlan0", wire.RadioWiFi, u.Radios()[0].Joules}, {"wwan0", wire.RadioCellular, all + first/4}}
-	if got := u.Radios(); len(got) != 2 || got[0] != want[0] || !near(got[1].Joules, want[1].Joules) {
+	want := []RadioUse{{"wlan0", wire.RadioWiFi, u.RadioUsage()[0].Joules}, {"wwan0", wire.RadioCellular, all + first/4}}
+	if got := u.RadioUsage(); len(got) != 2 || got[0] != want[0] || !near(got[1].Joules, want[1].Joules) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 
@@ -109,7 +109,7 @@ func TestEnergy(t *testing.T) {
 	second(2)
 	u.Close() // before the tail has ended
 	v, _, _ := newUsage(t)
-	if err := v.Keep(file); err != nil {
+	if err := v.OpenFile(file); err != nil {
 		t.Fatal(err)
 	}
 	defer v.Close()
@@ -118,7 +118,7 @@ func TestEnergy(t *testing.T) {
 	if !slices.Equal(before, after) || !near(joules(t, v)["wwan0 q"], first/4+0.31491+0.0644+0.0002+1.06) {
 		t.Errorf("after a restart %+v, was %+v", after, before)
 	}
-	if len(v.Radios()) != 0 {
+	if len(v.RadioUsage()) != 0 {
 		t.Error("this process has used a radio")
 	}
 }
@@ -139,7 +139,7 @@ func kept(t *testing.T, file string) string {
 func TestEnergyChanges(t *testing.T) {
 	u, clock, _ := newUsage(t)
 	kind := wire.RadioCellular
-	u.Meter(func(link string, internet bool) wire.Radio {
+	u.MeterRadios(func(link string, internet bool) wire.Radio {
 		if !internet {
 			t.Errorf("%s carries HS-paths", link)
 		}
@@ -147,7 +147,7 @@ func TestEnergyChanges(t *testing.T) {
 	})
 	c := &fakeConn{local: "10.0.0.1:1", peer: "p"}
 	c.open(u, policy.ForPath)
-	look := func() []policy.Used {
+	look := func() []policy.UsageRecord {
 		list, err := u.List()
 		if err != nil {
 			t.Error(err)
@@ -165,15 +165,15 @@ func TestEnergyChanges(t *testing.T) {
 	}
 	kind = wire.RadioNone
 	c.in = 2e9
-	if list := look(); len(list) != 2 || list[1].Joules != 0 || len(u.Radios()) != 0 {
-		t.Errorf("a cable now: %+v, %v", list, u.Radios())
+	if list := look(); len(list) != 2 || list[1].Joules != 0 || len(u.RadioUsage()) != 0 {
+		t.Errorf("a cable now: %+v, %v", list, u.RadioUsage())
 	}
-	var none policy.Used
-	if u, _, _ := newUsage(t); u.Radios() != nil || none.Check() == nil {
+	var none policy.UsageRecord
+	if u, _, _ := newUsage(t); u.RadioUsage() != nil || none.Validate() == nil {
 		t.Error("a radio of nobody")
 	}
 	for _, j := range []unit.Joules{-1, unit.Joules(math.NaN())} {
-		if (policy.Used{Day: "2026-11-21", Link: "x", Purpose: policy.ForPath, Joules: j}).Check() == nil {
+		if (policy.UsageRecord{Day: "2026-11-21", Link: "x", Purpose: policy.ForPath, Joules: j}).Validate() == nil {
 			t.Errorf("a row of %v", j)
 		}
 	}
@@ -183,9 +183,9 @@ func TestEnergyChanges(t *testing.T) {
 // in the file too.
 func TestTailsAreKept(t *testing.T) {
 	u, clock, _ := newUsage(t)
-	u.Meter(radios)
+	u.MeterRadios(radios)
 	file := filepath.Join(t.TempDir(), "usage.jsonl")
-	if err := u.Keep(file); err != nil {
+	if err := u.OpenFile(file); err != nil {
 		t.Fatal(err)
 	}
 	p, q := &fakeConn{local: "10.0.0.1:1", peer: "p"}, &fakeConn{local: "10.0.0.1:2", peer: "q"}
@@ -197,11 +197,11 @@ func TestTailsAreKept(t *testing.T) {
 		if p.in += in; second == 4 {
 			q.in += 125_000
 		}
-		u.Count()
+		u.CountNow()
 	}
 	u.Close()
 	v, _, _ := newUsage(t)
-	if err := v.Keep(file); err != nil {
+	if err := v.OpenFile(file); err != nil {
 		t.Fatal(err)
 	}
 	defer v.Close()

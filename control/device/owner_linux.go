@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Owner is the program that has a socket.
-type Owner struct {
+// Process is the program that has a socket.
+type Process struct {
 	UID uint32
 	// Exe is the path of its executable and PID its number, "" and 0 where this
 	// process may not see that: other users' programs, without root.
@@ -32,50 +32,50 @@ type Owner struct {
 	Cgroup string
 }
 
-// Owners finds the programs that sockets of this machine belong to. The zero
+// ProcessFinder finds the programs that sockets of this machine belong to. The zero
 // value is ready. Safe for concurrent use.
-type Owners struct {
-	mu     sync.Mutex
-	recent []int             // processes that were found lately, the last one first
-	groups map[uint64]string // control groups by number
+type ProcessFinder struct {
+	mu      sync.Mutex
+	recent  []int             // processes that were found lately, the last one first
+	cgroups map[uint64]string // control groups by number
 }
 
 // maxRecent processes are looked at before all others.
 const maxRecent = 16
 
-// Find is who has the socket of that local and remote address; network is "tcp"
+// FindBySocket is who has the socket of that local and remote address; network is "tcp"
 // or "udp". It costs microseconds for a program that was found lately, and
 // milliseconds for others.
-func (o *Owners) Find(network string, local, remote netip.AddrPort) (Owner, error) {
-	s, err := socketOf(network, local, remote)
+func (o *ProcessFinder) FindBySocket(network string, local, remote netip.AddrPort) (Process, error) {
+	s, err := querySocket(network, local, remote)
 	if err != nil {
-		return Owner{}, fmt.Errorf("whose connection %v is: %w", local, err)
+		return Process{}, fmt.Errorf("whose connection %v is: %w", local, err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	owner := Owner{UID: s.uid, PID: o.processOf(s)}
+	owner := Process{UID: s.uid, PID: o.findProcess(s)}
 	if owner.PID > 0 {
 		proc := filepath.Join("/proc", strconv.Itoa(owner.PID))
 		exe, _ := os.Readlink(filepath.Join(proc, "exe"))
 		owner.Exe = strings.TrimSuffix(exe, " (deleted)") // replaced while it runs, by an update say
-		owner.Cgroup = groupIn(filepath.Join(proc, "cgroup"))
+		owner.Cgroup = readCgroup(filepath.Join(proc, "cgroup"))
 	}
 	if owner.Cgroup == "" && s.cgroup != 0 {
-		owner.Cgroup = o.group(s.cgroup)
+		owner.Cgroup = o.cgroupPath(s.cgroup)
 	}
 	return owner, nil
 }
 
-// Child is the process that one has started, the oldest that still runs: what
+// FindChild is the process that one has started, the oldest that still runs: what
 // `mpbond run` runs.
-func (o *Owners) Child(of Owner) (Owner, error) {
+func (o *ProcessFinder) FindChild(of Process) (Process, error) {
 	if of.PID == 0 {
-		return Owner{}, errors.New("the process cannot be seen")
+		return Process{}, errors.New("the process cannot be seen")
 	}
 	proc := func(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 	tasks, err := readNames(proc(of.PID, "task"))
 	if err != nil {
-		return Owner{}, err
+		return Process{}, err
 	}
 	for _, t := range tasks { // whichever thread has started it
 		list, _ := os.ReadFile(proc(of.PID, "task/"+t+"/children"))
@@ -86,10 +86,10 @@ func (o *Owners) Child(of Owner) (Owner, error) {
 				continue
 			}
 			exe, _ := os.Readlink(proc(pid, "exe"))
-			return Owner{UID: st.Uid, Exe: strings.TrimSuffix(exe, " (deleted)"), PID: pid, Cgroup: groupIn(proc(pid, "cgroup"))}, nil
+			return Process{UID: st.Uid, Exe: strings.TrimSuffix(exe, " (deleted)"), PID: pid, Cgroup: readCgroup(proc(pid, "cgroup"))}, nil
 		}
 	}
-	return Owner{}, fmt.Errorf("process %d has started none", of.PID)
+	return Process{}, fmt.Errorf("process %d has started none", of.PID)
 }
 
 // socket is what the kernel tells of one.
@@ -106,8 +106,8 @@ const (
 	diagMessageLen   = 72
 )
 
-// socketOf asks the kernel (sock_diag(7)).
-func socketOf(network string, local, remote netip.AddrPort) (s socket, err error) {
+// querySocket asks the kernel (sock_diag(7)).
+func querySocket(network string, local, remote netip.AddrPort) (s socket, err error) {
 	protocol := byte(unix.IPPROTO_TCP)
 	if network == "udp" {
 		protocol = unix.IPPROTO_UDP
@@ -158,15 +158,15 @@ func socketOf(network string, local, remote netip.AddrPort) (s socket, err error
 	return s, attrs.Err()
 }
 
-// processOf is a process that has the socket open, 0 if none can be seen.
-func (o *Owners) processOf(s socket) int {
+// findProcess is a process that has the socket open, 0 if none can be seen.
+func (o *ProcessFinder) findProcess(s socket) int {
 	if s.inode == 0 {
 		return 0 // closed already
 	}
 	want := "socket:[" + strconv.FormatUint(uint64(s.inode), 10) + "]"
 	found := 0
 	for _, pid := range o.recent {
-		if holds(pid, want) {
+		if hasOpenFile(pid, want) {
 			found = pid
 			break
 		}
@@ -174,7 +174,7 @@ func (o *Owners) processOf(s socket) int {
 	if found == 0 {
 		all, _ := os.ReadDir("/proc")
 		for _, e := range slices.Backward(all) { // young ones first
-			if pid, err := strconv.Atoi(e.Name()); err == nil && !slices.Contains(o.recent, pid) && holds(pid, want) {
+			if pid, err := strconv.Atoi(e.Name()); err == nil && !slices.Contains(o.recent, pid) && hasOpenFile(pid, want) {
 				found = pid
 				break
 			}
@@ -188,8 +188,8 @@ func (o *Owners) processOf(s socket) int {
 	return found
 }
 
-// holds reports whether a process has a file open.
-func holds(pid int, want string) bool {
+// hasOpenFile reports whether a process has a file open.
+func hasOpenFile(pid int, want string) bool {
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 	names, err := readNames(dir)
 	if err != nil {
@@ -212,9 +212,9 @@ func readNames(dir string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// groupIn is the path in a file such as /proc/PID/cgroup, from its line
+// readCgroup is the path in a file such as /proc/PID/cgroup, from its line
 // "0::/path".
-func groupIn(file string) string {
+func readCgroup(file string) string {
 	b, _ := os.ReadFile(file)
 	for line := range strings.Lines(string(b)) {
 		if p, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
@@ -224,29 +224,29 @@ func groupIn(file string) string {
 	return ""
 }
 
-// group is the path of a control group, by its number: that of its directory's
+// cgroupPath is the path of a control group, by its number: that of its directory's
 // inode.
-func (o *Owners) group(id uint64) string {
-	if p, ok := o.groups[id]; ok {
+func (o *ProcessFinder) cgroupPath(id uint64) string {
+	if p, ok := o.cgroups[id]; ok {
 		return p
 	}
 	root := cgroupRoot()
 	if root == "" {
 		return ""
 	}
-	o.groups = map[uint64]string{}
+	o.cgroups = map[uint64]string{}
 	_ = filepath.WalkDir(root, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || !e.IsDir() {
 			return nil //nolint:nilerr // what cannot be seen is left out
 		}
 		if i, err := e.Info(); err == nil {
 			if st, ok := i.Sys().(*syscall.Stat_t); ok {
-				o.groups[st.Ino] = path.Join("/", strings.TrimPrefix(name, root))
+				o.cgroups[st.Ino] = path.Join("/", strings.TrimPrefix(name, root))
 			}
 		}
 		return nil
 	})
-	return o.groups[id]
+	return o.cgroups[id]
 }
 
 // cgroupRoot is where the whole hierarchy of version 2 is mounted, "" for

@@ -14,7 +14,7 @@ func TestOwners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var o Owners
+	var o ProcessFinder
 	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
 		ln, err := net.Listen("tcp", at)
 		if err != nil {
@@ -40,21 +40,21 @@ func TestOwners(t *testing.T) {
 		for _, conn := range []net.Conn{c, v} {
 			network := conn.LocalAddr().Network()
 			local, remote := netip.MustParseAddrPort(conn.LocalAddr().String()), netip.MustParseAddrPort(conn.RemoteAddr().String())
-			got, err := o.Find(network, local, remote)
+			got, err := o.FindBySocket(network, local, remote)
 			if err != nil {
 				t.Errorf("%s %v: %v", network, local, err)
 				continue
 			}
-			if got.PID != os.Getpid() || got.Exe != exe || got.UID != uint32(os.Geteuid()) || got.Cgroup != groupIn("/proc/self/cgroup") {
+			if got.PID != os.Getpid() || got.Exe != exe || got.UID != uint32(os.Geteuid()) || got.Cgroup != readCgroup("/proc/self/cgroup") {
 				t.Errorf("%s %v: %+v, want process %d, %s", network, local, got, os.Getpid(), exe)
 			}
-			if s, err := socketOf(network, local, remote); err != nil {
+			if s, err := querySocket(network, local, remote); err != nil {
 				t.Error(err)
-			} else if root := cgroupRoot(); root != "" && s.cgroup != 0 && o.group(s.cgroup) != got.Cgroup {
-				t.Errorf("control group %d is %q, and that of the process is %q", s.cgroup, o.group(s.cgroup), got.Cgroup)
+			} else if root := cgroupRoot(); root != "" && s.cgroup != 0 && o.cgroupPath(s.cgroup) != got.Cgroup {
+				t.Errorf("control group %d is %q, and that of the process is %q", s.cgroup, o.cgroupPath(s.cgroup), got.Cgroup)
 			}
 		}
-		if got, err := o.Find("tcp", netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("127.0.0.1:2")); err == nil {
+		if got, err := o.FindBySocket("tcp", netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("127.0.0.1:2")); err == nil {
 			t.Errorf("a connection that does not exist belongs to %+v", got)
 		}
 	}
@@ -72,9 +72,9 @@ func BenchmarkOwners(b *testing.B) {
 	}
 	defer c.Close()
 	local, remote := netip.MustParseAddrPort(c.LocalAddr().String()), netip.MustParseAddrPort(c.RemoteAddr().String())
-	var o Owners
+	var o ProcessFinder
 	for b.Loop() {
-		if _, err := o.Find("tcp", local, remote); err != nil {
+		if _, err := o.FindBySocket("tcp", local, remote); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -4,21 +4,21 @@ package device
 
 import "net/netip"
 
-// Owner is the program that has a socket.
-type Owner struct {
+// Process is the program that has a socket.
+type Process struct {
 	UID    uint32
 	Exe    string
 	PID    int
 	Cgroup string
 }
 
-// Owners finds nobody outside Linux.
-type Owners struct{}
+// ProcessFinder finds nobody outside Linux.
+type ProcessFinder struct{}
 
-// Child finds nobody outside Linux.
-func (*Owners) Child(Owner) (Owner, error) { return Owner{}, errNoUplinks }
+// FindChild finds nobody outside Linux.
+func (*ProcessFinder) FindChild(Process) (Process, error) { return Process{}, errNoUplinks }
 
-// Find finds nobody outside Linux.
-func (*Owners) Find(string, netip.AddrPort, netip.AddrPort) (Owner, error) {
-	return Owner{}, errNoUplinks
+// FindBySocket finds nobody outside Linux.
+func (*ProcessFinder) FindBySocket(string, netip.AddrPort, netip.AddrPort) (Process, error) {
+	return Process{}, errNoUplinks
 }

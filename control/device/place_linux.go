@@ -11,25 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wayOut is a default route, as far as it tells where a device is.
-type wayOut struct {
+// defaultRoute is a default route, as far as it tells where a device is.
+type defaultRoute struct {
 	link    string
-	six     bool
+	isIPv6  bool
 	gateway string // its hardware address, "" without a gateway or a word from it
 	subnets []netip.Prefix
 }
 
-// Place names where this device is, as far as its networks tell: by its default
+// Location names where this device is, as far as its networks tell: by its default
 // routes, with the hardware address of each gateway, or, where there is no
 // gateway to ask, by the interface's subnets. Of an interface that has IPv4
 // routes only these count, since the others may come later. It is a hash, which
 // names nobody's network, and "" without a default route.
-func Place() (string, error) {
+func Location() (string, error) {
 	routes, err := mainRoutes()
 	if err != nil {
 		return "", err
 	}
-	var ways []wayOut
+	var ways []defaultRoute
 	for _, r := range routes {
 		if r.Type != unix.RTN_UNICAST || r.Dst != nil && !isDefault(r.Dst) {
 			continue
@@ -43,7 +43,7 @@ func Place() (string, error) {
 			if err != nil {
 				continue // gone meanwhile
 			}
-			w := wayOut{link: i.Name, six: r.Family == unix.AF_INET6, subnets: subnets(i)}
+			w := defaultRoute{link: i.Name, isIPv6: r.Family == unix.AF_INET6, subnets: interfaceSubnets(i)}
 			gw := h.Gw
 			if via, ok := h.Via.(*netlink.Via); ok { // an IPv4 route by an IPv6 gateway (RFC 8950)
 				gw = via.Addr
@@ -54,25 +54,25 @@ func Place() (string, error) {
 			ways = append(ways, w)
 		}
 	}
-	return placeOf(ways), nil
+	return hashLocation(ways), nil
 }
 
-// placeOf is the name of the place with such ways out.
-func placeOf(ways []wayOut) string {
+// hashLocation is the name of the place with such ways out.
+func hashLocation(ways []defaultRoute) string {
 	four := map[string]bool{}
 	for _, w := range ways {
-		four[w.link] = four[w.link] || !w.six
+		four[w.link] = four[w.link] || !w.isIPv6
 	}
 	var marks []string
 	for _, w := range ways {
-		if w.six && four[w.link] {
+		if w.isIPv6 && four[w.link] {
 			continue
 		}
 		mark := "gateway " + w.gateway
 		if w.gateway == "" {
 			mark = w.link
 			for _, n := range w.subnets {
-				if n.Addr().Is6() != w.six {
+				if n.Addr().Is6() != w.isIPv6 {
 					continue
 				}
 				// A cellular network gives out another /64 each time, from the /32
@@ -90,8 +90,8 @@ func placeOf(ways []wayOut) string {
 	return fmt.Sprintf("%x", sha256.Sum256(fmt.Append([]byte("mpbond place"), slices.Compact(marks))))[:32]
 }
 
-// subnets are those of an interface that are not link-local, in order.
-func subnets(i *net.Interface) (list []netip.Prefix) {
+// interfaceSubnets are those of an interface that are not link-local, in order.
+func interfaceSubnets(i *net.Interface) (list []netip.Prefix) {
 	addrs, _ := i.Addrs()
 	for _, a := range addrs {
 		p, err := netip.ParsePrefix(a.String())

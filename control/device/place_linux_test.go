@@ -18,36 +18,36 @@ func TestPlaceOf(t *testing.T) {
 		}
 		return out
 	}
-	wifi := wayOut{link: "wlan0", gateway: "02:00:00:00:00:01", subnets: nets("192.168.0.0/24")}
+	wifi := defaultRoute{link: "wlan0", gateway: "02:00:00:00:00:01", subnets: nets("192.168.0.0/24")}
 	wifi6 := wifi
-	wifi6.six = true
-	lte := wayOut{link: "wwan0", subnets: nets("10.7.0.0/16", "2001:db8:1:1::/64")}
-	lte6 := wayOut{link: "wwan0", six: true, subnets: nets("2001:db8:1:1::/64")}
-	other := func(w wayOut, f func(*wayOut)) wayOut { f(&w); return w }
+	wifi6.isIPv6 = true
+	lte := defaultRoute{link: "wwan0", subnets: nets("10.7.0.0/16", "2001:db8:1:1::/64")}
+	lte6 := defaultRoute{link: "wwan0", isIPv6: true, subnets: nets("2001:db8:1:1::/64")}
+	other := func(w defaultRoute, f func(*defaultRoute)) defaultRoute { f(&w); return w }
 	for _, c := range []struct {
 		name string
-		a, b []wayOut
+		a, b []defaultRoute
 		same bool
 	}{
-		{"in another order", []wayOut{wifi, lte}, []wayOut{lte, wifi}, true},
-		{"twice", []wayOut{wifi, wifi}, []wayOut{wifi}, true},
-		{"another gateway", []wayOut{wifi}, []wayOut{other(wifi, func(w *wayOut) { w.gateway = "02:00:00:00:00:02" })}, false},
-		{"another interface to the same gateway", []wayOut{wifi}, []wayOut{other(wifi, func(w *wayOut) { w.link = "wlan1" })}, true},
-		{"one way more", []wayOut{wifi}, []wayOut{wifi, lte}, false},
-		{"IPv6 comes later", []wayOut{wifi}, []wayOut{wifi, other(wifi6, func(w *wayOut) { w.gateway = "02:00:00:00:00:09" })}, true},
-		{"IPv6 is gone, the router is the same", []wayOut{wifi}, []wayOut{wifi6}, true},
-		{"IPv6 only, another gateway", []wayOut{wifi6}, []wayOut{other(wifi6, func(w *wayOut) { w.gateway = "02:00:00:00:00:02" })}, false},
-		{"cellular, IPv6 only, another /64 of the provider", []wayOut{lte6}, []wayOut{other(lte6, func(w *wayOut) { w.subnets = nets("2001:db8:7:7::/64") })}, true},
-		{"cellular, IPv6 only, another provider", []wayOut{lte6}, []wayOut{other(lte6, func(w *wayOut) { w.subnets = nets("2001:db9:1:1::/64") })}, false},
-		{"cellular, both: IPv4 counts", []wayOut{lte}, []wayOut{lte, lte6}, true},
-		{"another IPv4 subnet", []wayOut{lte}, []wayOut{other(lte, func(w *wayOut) { w.subnets = nets("10.8.0.0/16") })}, false},
+		{"in another order", []defaultRoute{wifi, lte}, []defaultRoute{lte, wifi}, true},
+		{"twice", []defaultRoute{wifi, wifi}, []defaultRoute{wifi}, true},
+		{"another gateway", []defaultRoute{wifi}, []defaultRoute{other(wifi, func(w *defaultRoute) { w.gateway = "02:00:00:00:00:02" })}, false},
+		{"another interface to the same gateway", []defaultRoute{wifi}, []defaultRoute{other(wifi, func(w *defaultRoute) { w.link = "wlan1" })}, true},
+		{"one way more", []defaultRoute{wifi}, []defaultRoute{wifi, lte}, false},
+		{"IPv6 comes later", []defaultRoute{wifi}, []defaultRoute{wifi, other(wifi6, func(w *defaultRoute) { w.gateway = "02:00:00:00:00:09" })}, true},
+		{"IPv6 is gone, the router is the same", []defaultRoute{wifi}, []defaultRoute{wifi6}, true},
+		{"IPv6 only, another gateway", []defaultRoute{wifi6}, []defaultRoute{other(wifi6, func(w *defaultRoute) { w.gateway = "02:00:00:00:00:02" })}, false},
+		{"cellular, IPv6 only, another /64 of the provider", []defaultRoute{lte6}, []defaultRoute{other(lte6, func(w *defaultRoute) { w.subnets = nets("2001:db8:7:7::/64") })}, true},
+		{"cellular, IPv6 only, another provider", []defaultRoute{lte6}, []defaultRoute{other(lte6, func(w *defaultRoute) { w.subnets = nets("2001:db9:1:1::/64") })}, false},
+		{"cellular, both: IPv4 counts", []defaultRoute{lte}, []defaultRoute{lte, lte6}, true},
+		{"another IPv4 subnet", []defaultRoute{lte}, []defaultRoute{other(lte, func(w *defaultRoute) { w.subnets = nets("10.8.0.0/16") })}, false},
 	} {
-		a, b := placeOf(c.a), placeOf(c.b)
+		a, b := hashLocation(c.a), hashLocation(c.b)
 		if len(a) != 32 || len(b) != 32 || (a == b) != c.same {
 			t.Errorf("%s: %s, %s", c.name, a, b)
 		}
 	}
-	if p := placeOf(nil); p != "" {
+	if p := hashLocation(nil); p != "" {
 		t.Errorf("nowhere is %q", p)
 	}
 }
@@ -69,7 +69,7 @@ func TestPlace(t *testing.T) {
 	}
 	place := func() string {
 		t.Helper()
-		p, err := Place()
+		p, err := Location()
 		must(err)
 		return p
 	}

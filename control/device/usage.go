@@ -23,17 +23,17 @@ import (
 
 // Tuning of the counting.
 const (
-	// countEvery is how often connections are asked what they have carried, and
-	// the file told, while they carry something; countIdle while they do not. What
+	// countInterval is how often connections are asked what they have carried, and
+	// the file told, while they carry something; idleCountInterval while they do not. What
 	// a killed process loses is what was carried since: a second's bytes at most.
-	countEvery = 250 * time.Millisecond
-	countIdle  = time.Second
+	countInterval     = 250 * time.Millisecond
+	idleCountInterval = time.Second
 	// keepDays is how many days are kept: the newest that there are.
 	keepDays = 400
-	// fileWait is how long another process that has the file is waited for.
-	fileWait = time.Second
-	// knownFor is how long an address is known to be of an interface.
-	knownFor = 10 * time.Second
+	// lockTimeout is how long another process that has the file is waited for.
+	lockTimeout = time.Second
+	// nameCacheTTL is how long an address is known to be of an interface.
+	nameCacheTTL = 10 * time.Second
 )
 
 // Usage counts what this process's connections have the device's links carry,
@@ -47,16 +47,16 @@ type Usage struct {
 	now         func() time.Time // a fake in tests
 	interfaceOf func(net.Addr) string
 	interfaces  func() ([]net.Interface, error)
-	counts      bool          // this system tells what connections carry
-	fresh       chan struct{} // has one when a connection has opened; for Caps
+	countsBytes bool          // this system tells what connections carry
+	connOpened  chan struct{} // has one when a connection has opened; for Caps
 
 	mu      sync.Mutex // guards below
-	open    map[Counted]*counted
+	open    map[CountedConn]*connState
 	names   map[netip.Addr]string
-	named   time.Time                    // when names was begun
-	used    map[policy.Used]*policy.Used // by what it is of, without bytes
-	changed map[*policy.Used]bool
-	last    string // the latest day there was anything
+	named   time.Time                                  // when names was begun
+	used    map[policy.UsageRecord]*policy.UsageRecord // by what it is of, without bytes
+	changed map[*policy.UsageRecord]bool
+	lastDay string // the latest day there was anything
 	energy  energy
 
 	file    sync.Mutex // guards below; taken before mu
@@ -70,12 +70,12 @@ type Usage struct {
 type journal interface {
 	Append(lines ...any) error
 	Rewrite(lines ...any) error
-	Long() bool
+	NeedsRewrite() bool
 	Close() error
 }
 
-// Counted is a connection whose bytes are counted: a *tcp.Conn, or what Watch is told.
-type Counted interface {
+// CountedConn is a connection whose bytes are counted: a *tcp.Conn, or what Watch is told.
+type CountedConn interface {
 	// Carried tells what it had the network carry since it was made, and what
 	// it still will of what it was given.
 	Carried() (in, out, pending unit.Bytes, err error)
@@ -86,8 +86,8 @@ type Counted interface {
 	Abort() error
 }
 
-// counted is what is known of a connection.
-type counted struct {
+// connState is what is known of a connection.
+type connState struct {
 	purpose policy.Purpose
 	link    string
 	in, out unit.Bytes
@@ -95,8 +95,8 @@ type counted struct {
 
 // NewUsage makes one that keeps nothing.
 func NewUsage(log *slog.Logger) *Usage {
-	return &Usage{log: log, now: time.Now, interfaceOf: NetworkOf, interfaces: net.Interfaces, counts: tcp.TellsCarried, open: map[Counted]*counted{}, names: map[netip.Addr]string{},
-		used: map[policy.Used]*policy.Used{}, changed: map[*policy.Used]bool{}, fresh: make(chan struct{}, 1)}
+	return &Usage{log: log, now: time.Now, interfaceOf: NetworkOf, interfaces: net.Interfaces, countsBytes: tcp.CarriedSupported, open: map[CountedConn]*connState{}, names: map[netip.Addr]string{},
+		used: map[policy.UsageRecord]*policy.UsageRecord{}, changed: map[*policy.UsageRecord]bool{}, connOpened: make(chan struct{}, 1)}
 }
 
 // NetworkOf is the interface that has a local address, but for loopback, which
@@ -108,25 +108,25 @@ func NetworkOf(local net.Addr) string {
 	return InterfaceOf(local)
 }
 
-// Keep has it begin with what a file has, and keep what is counted there, from
+// OpenFile has it begin with what a file has, and keep what is counted there, from
 // now until Close. What is damaged in the file is logged and kept aside. After
 // an error, a fault, what is counted stays in memory, and each Count tries again:
 // another process may have had the file for longer than is waited for here.
-func (u *Usage) Keep(path string) error {
+func (u *Usage) OpenFile(path string) error {
 	u.file.Lock()
 	defer u.file.Unlock()
 	u.path = path
-	err := u.begin(fileWait)
+	err := u.loadJournal(lockTimeout)
 	if err != nil {
 		u.problem.Store(&err)
 	}
 	return err
 }
 
-// begin opens the file, and adds what it has to what was counted so far; file is
+// loadJournal opens the file, and adds what it has to what was counted so far; file is
 // held.
-func (u *Usage) begin(wait time.Duration) error {
-	j, rows, damage, err := readUsed(u.path, wait)
+func (u *Usage) loadJournal(wait time.Duration) error {
+	j, rows, damage, err := openRecords(u.path, wait)
 	if err != nil {
 		return err
 	}
@@ -135,53 +135,53 @@ func (u *Usage) begin(wait time.Duration) error {
 	}
 	u.mu.Lock()
 	for _, row := range rows {
-		r := u.row(row)
-		*r = plus(*r, row)
+		r := u.record(row)
+		*r = sumRecords(*r, row)
 	}
-	u.forget()
-	all := u.lines()
+	u.dropOldDays()
+	all := u.journalLines()
 	u.mu.Unlock()
 	u.journal = j
-	u.note(j.Rewrite(all...))
+	u.reportProblem(j.Rewrite(all...))
 	return nil
 }
 
-// readUsed opens the file at path, and reads what it has, by what that is of. The
+// openRecords opens the file at path, and reads what it has, by what that is of. The
 // damage is store.Open's.
-func readUsed(path string, wait time.Duration) (j *store.Journal, rows map[policy.Used]policy.Used, damage, err error) {
-	rows = map[policy.Used]policy.Used{}
+func openRecords(path string, wait time.Duration) (j *store.Journal, rows map[policy.UsageRecord]policy.UsageRecord, damage, err error) {
+	rows = map[policy.UsageRecord]policy.UsageRecord{}
 	j, damage, err = store.Open(path, wait, func(line []byte) error {
-		var row policy.Used
+		var row policy.UsageRecord
 		if err := json.Unmarshal(line, &row); err != nil {
 			return err
 		}
-		if err := row.Check(); err != nil {
+		if err := row.Validate(); err != nil {
 			return err
 		}
-		rows[none(row)] = row
+		rows[recordKey(row)] = row
 		return nil
 	})
 	return j, rows, damage, err
 }
 
-// AddUsed adds what this process has counted, a list as List tells, to what the
+// AddRecords adds what this process has counted, a list as List tells, to what the
 // file at path has, which another process keeps at other times. That one is in
 // nobody's way if it begins meanwhile: the file is read and appended to, without
 // waiting for the disk. While it runs that is an error, fault.AlreadyRunning. A file that
 // nobody keeps, and has become long, is written anew.
-func AddUsed(path string, list []policy.Used) error {
-	j, rows, _, err := readUsed(path, fileWait) // damage is told by whose the file is
+func AddRecords(path string, list []policy.UsageRecord) error {
+	j, rows, _, err := openRecords(path, lockTimeout) // damage is told by whose the file is
 	if err != nil {
 		return err
 	}
 	var lines []any
 	for _, row := range list {
-		rows[none(row)] = plus(row, rows[none(row)])
-		lines = append(lines, rows[none(row)])
+		rows[recordKey(row)] = sumRecords(row, rows[recordKey(row)])
+		lines = append(lines, rows[recordKey(row)])
 	}
-	if err = j.Append(lines...); err == nil && j.Long() {
+	if err = j.Append(lines...); err == nil && j.NeedsRewrite() {
 		lines = nil
-		for _, row := range slices.SortedFunc(maps.Values(rows), older) {
+		for _, row := range slices.SortedFunc(maps.Values(rows), compareRecords) {
 			lines = append(lines, row)
 		}
 		err = j.Rewrite(lines...)
@@ -189,35 +189,35 @@ func AddUsed(path string, list []policy.Used) error {
 	return errors.Join(err, j.Close())
 }
 
-// none is a row of the same as row without anything used.
-func none(row policy.Used) policy.Used {
+// recordKey is a row of the same as row without anything used.
+func recordKey(row policy.UsageRecord) policy.UsageRecord {
 	row.Down, row.Up, row.Joules = 0, 0, 0
 	return row
 }
 
-// plus is row with what more has, which is of the same.
-func plus(row, more policy.Used) policy.Used {
+// sumRecords is row with what more has, which is of the same.
+func sumRecords(row, more policy.UsageRecord) policy.UsageRecord {
 	row.Down += more.Down
 	row.Up += more.Up
 	row.Joules += more.Joules
 	return row
 }
 
-// row is the row of what row is of; mu is held.
-func (u *Usage) row(of policy.Used) *policy.Used {
-	of = none(of)
+// record is the row of what row is of; mu is held.
+func (u *Usage) record(of policy.UsageRecord) *policy.UsageRecord {
+	of = recordKey(of)
 	r := u.used[of]
 	if r == nil {
 		r = &of
 		u.used[of] = r
-		u.last = max(u.last, of.Day)
+		u.lastDay = max(u.lastDay, of.Day)
 	}
 	return r
 }
 
-// forget drops all but the newest days, by their order and not by the clock,
+// dropOldDays drops all but the newest days, by their order and not by the clock,
 // which may be wrong for a while; mu is held.
-func (u *Usage) forget() {
+func (u *Usage) dropOldDays() {
 	seen := map[string]bool{}
 	for of := range u.used {
 		seen[of.Day] = true
@@ -233,31 +233,31 @@ func (u *Usage) forget() {
 	}
 }
 
-// lines are all rows, as the journal has them; mu is held.
-func (u *Usage) lines() []any {
+// journalLines are all rows, as the journal has them; mu is held.
+func (u *Usage) journalLines() []any {
 	var list []any
-	for _, r := range u.sorted() {
+	for _, r := range u.sortedRecords() {
 		list = append(list, r)
 	}
 	return list
 }
 
-func (u *Usage) sorted() []policy.Used {
-	list := make([]policy.Used, 0, len(u.used))
+func (u *Usage) sortedRecords() []policy.UsageRecord {
+	list := make([]policy.UsageRecord, 0, len(u.used))
 	for _, r := range u.used {
 		list = append(list, *r)
 	}
-	slices.SortFunc(list, older)
+	slices.SortFunc(list, compareRecords)
 	return list
 }
 
-// older is the order of lists: by day, and then by what it is of.
-func older(a, b policy.Used) int {
+// compareRecords is the order of lists: by day, and then by what it is of.
+func compareRecords(a, b policy.UsageRecord) int {
 	return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Link, b.Link), cmp.Compare(a.Purpose, b.Purpose), cmp.Compare(a.Peer, b.Peer))
 }
 
-// Ledger is for connections of a purpose: it goes into tcp.Options.
-func (u *Usage) Ledger(p policy.Purpose) tcp.Ledger {
+// LedgerFor is for connections of a purpose: it goes into tcp.Options.
+func (u *Usage) LedgerFor(p policy.Purpose) tcp.Ledger {
 	if u == nil {
 		return nil
 	}
@@ -270,46 +270,46 @@ type ledger struct {
 }
 
 // Opened implements tcp.Ledger.
-func (l ledger) Opened(c *tcp.Conn) { l.u.opened(c, l.p, c.Interface(), c.LocalAddr()) }
+func (l ledger) Opened(c *tcp.Conn) { l.u.addConn(c, l.p, c.Interface(), c.LocalAddr()) }
 
 // Closing implements tcp.Ledger.
-func (l ledger) Closing(c *tcp.Conn) { l.u.closing(c) }
+func (l ledger) Closing(c *tcp.Conn) { l.u.removeConn(c) }
 
-// Watch counts a connection that has no tcp.Ledger, over a link or, if that is "",
+// CountConn counts a connection that has no tcp.Ledger, over a link or, if that is "",
 // the one that has its local address, until end is called. Nil counts nothing.
-func (u *Usage) Watch(c Counted, p policy.Purpose, link string, local net.Addr) (end func()) {
+func (u *Usage) CountConn(c CountedConn, p policy.Purpose, link string, local net.Addr) (end func()) {
 	if u == nil {
 		return func() {}
 	}
-	u.opened(c, p, link, local)
-	return sync.OnceFunc(func() { u.closing(c) })
+	u.addConn(c, p, link, local)
+	return sync.OnceFunc(func() { u.removeConn(c) })
 }
 
-// opened counts a connection from now on, over the link that it is bound to, or
+// addConn counts a connection from now on, over the link that it is bound to, or
 // else that has its local address.
-func (u *Usage) opened(c Counted, p policy.Purpose, link string, local net.Addr) {
+func (u *Usage) addConn(c CountedConn, p policy.Purpose, link string, local net.Addr) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if link == "" {
-		link = u.name(local)
+		link = u.linkName(local)
 	}
 	if link != "" {
-		u.open[c] = &counted{purpose: p, link: link}
-		u.energy.link(link) // it may be asleep until its first byte
+		u.open[c] = &connState{purpose: p, link: link}
+		u.energy.linkFor(link) // it may be asleep until its first byte
 		select {
-		case u.fresh <- struct{}{}:
+		case u.connOpened <- struct{}{}:
 		default: // there is one already
 		}
 	}
 }
 
-// name is interfaceOf, remembered for a while; mu is held.
-func (u *Usage) name(local net.Addr) string {
+// linkName is interfaceOf, remembered for a while; mu is held.
+func (u *Usage) linkName(local net.Addr) string {
 	a, err := netip.ParseAddrPort(local.String())
 	if err != nil {
 		return ""
 	}
-	if now := u.now(); now.Sub(u.named).Abs() > knownFor {
+	if now := u.now(); now.Sub(u.named).Abs() > nameCacheTTL {
 		clear(u.names)
 		u.named = now
 	}
@@ -321,18 +321,18 @@ func (u *Usage) name(local net.Addr) string {
 	return name
 }
 
-func (u *Usage) closing(c Counted) {
+func (u *Usage) removeConn(c CountedConn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if n := u.open[c]; n != nil {
-		u.count(c, n, true)
+		u.countConn(c, n, true)
 		delete(u.open, c)
 	}
 }
 
-// count adds what a connection has carried since it was last asked; with last,
+// countConn adds what a connection has carried since it was last asked; with last,
 // also what it will; mu is held.
-func (u *Usage) count(c Counted, n *counted, last bool) {
+func (u *Usage) countConn(c CountedConn, n *connState, last bool) {
 	in, out, pending, err := c.Carried()
 	if err != nil {
 		return // it is asked again, or has nothing to tell
@@ -345,29 +345,29 @@ func (u *Usage) count(c Counted, n *counted, last bool) {
 	if down+up == 0 {
 		return
 	}
-	of := policy.Used{Day: policy.DayOf(u.now(), u.last), Link: n.link, Purpose: n.purpose, Peer: c.Peer()}
-	r := u.row(of)
+	of := policy.UsageRecord{Day: policy.DayOf(u.now(), u.lastDay), Link: n.link, Purpose: n.purpose, Peer: c.Peer()}
+	r := u.record(of)
 	r.Down += down
 	r.Up += up
 	u.changed[r] = true
-	u.energy.carried(of, down, up)
+	u.energy.countBytes(of, down, up)
 }
 
-// Count asks all connections now, and tells the file. It reports whether there
+// CountNow asks all connections now, and tells the file. It reports whether there
 // was anything to tell.
-func (u *Usage) Count() bool {
+func (u *Usage) CountNow() bool {
 	u.file.Lock()
 	defer u.file.Unlock()
 	if u.journal == nil && u.path != "" {
-		if err := u.begin(0); err != nil {
-			u.note(err)
+		if err := u.loadJournal(0); err != nil {
+			u.reportProblem(err)
 		}
 	}
 	u.mu.Lock()
 	for c, n := range u.open {
-		u.count(c, n, false)
+		u.countConn(c, n, false)
 	}
-	u.meter(u.now())
+	u.shareEnergy(u.now())
 	var rows []any
 	for r := range u.changed {
 		rows = append(rows, *r)
@@ -380,26 +380,26 @@ func (u *Usage) Count() bool {
 	if err == nil {
 		u.mu.Lock()
 		for _, r := range rows {
-			row := r.(policy.Used)
-			if now := u.row(row); *now == row { // else it has changed meanwhile
+			row := r.(policy.UsageRecord)
+			if now := u.record(row); *now == row { // else it has changed meanwhile
 				delete(u.changed, now)
 			}
 		}
 		u.mu.Unlock()
-		if u.journal.Long() {
+		if u.journal.NeedsRewrite() {
 			u.mu.Lock()
-			u.forget()
-			all := u.lines()
+			u.dropOldDays()
+			all := u.journalLines()
 			u.mu.Unlock()
 			err = u.journal.Rewrite(all...)
 		}
 	}
-	u.note(err)
+	u.reportProblem(err)
 	return true
 }
 
-// note logs a change of why nothing is kept; file is held.
-func (u *Usage) note(err error) {
+// reportProblem logs a change of why nothing is kept; file is held.
+func (u *Usage) reportProblem(err error) {
 	switch was := u.Problem(); {
 	case err != nil && (was == nil || was.Error() != err.Error()):
 		u.log.Error("what is used is not kept", "err", err, "hint", fault.HintOf(err))
@@ -420,16 +420,16 @@ func (u *Usage) Problem() error {
 
 // Run counts until ctx ends.
 func (u *Usage) Run(ctx context.Context) {
-	t := time.NewTimer(countIdle)
+	t := time.NewTimer(idleCountInterval)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			next := countIdle
-			if u.Count() {
-				next = countEvery
+			next := idleCountInterval
+			if u.CountNow() {
+				next = countInterval
 			}
 			t.Reset(next)
 		}
@@ -439,10 +439,10 @@ func (u *Usage) Run(ctx context.Context) {
 // Close counts once more and closes the file.
 func (u *Usage) Close() {
 	u.mu.Lock()
-	u.meter(u.now())
-	u.tellEnergy()
+	u.shareEnergy(u.now())
+	u.markAllUnsaved()
 	u.mu.Unlock()
-	u.Count()
+	u.CountNow()
 	u.file.Lock()
 	defer u.file.Unlock()
 	u.path = ""
@@ -450,17 +450,17 @@ func (u *Usage) Close() {
 		return
 	}
 	if err := u.journal.Close(); err != nil {
-		u.note(err)
+		u.reportProblem(err)
 	}
 	u.journal = nil
 }
 
 // List is what was used, oldest first, and why it is not kept, nil if it is.
-func (u *Usage) List() ([]policy.Used, error) {
-	u.Count()
+func (u *Usage) List() ([]policy.UsageRecord, error) {
+	u.CountNow()
 	u.file.Lock()
 	defer u.file.Unlock()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.sorted(), u.Problem()
+	return u.sortedRecords(), u.Problem()
 }

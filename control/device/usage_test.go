@@ -49,7 +49,7 @@ func (c *fakeConn) Abort() error {
 
 func (c *fakeConn) open(u *Usage, p policy.Purpose) {
 	local, _ := net.ResolveTCPAddr("tcp", c.local)
-	u.opened(c, p, c.device, local)
+	u.addConn(c, p, c.device, local)
 }
 
 // newUsage makes one whose interfaces are those of 10.0.0.x, and a clock.
@@ -65,7 +65,7 @@ func newUsage(t *testing.T) (u *Usage, clock *time.Time, log *bytes.Buffer) {
 	return u, clock, log
 }
 
-func lines(list []policy.Used) string {
+func lines(list []policy.UsageRecord) string {
 	var all []string
 	for _, r := range list {
 		all = append(all, fmt.Sprintf("%s %s %s %s %d/%d", r.Day[5:], r.Link, r.Purpose, r.Peer, r.Down, r.Up))
@@ -77,12 +77,12 @@ func lines(list []policy.Used) string {
 // there; the file is not made anew.
 func TestAddUsed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
-	row := policy.Used{Day: "2026-11-21", Link: "wwan0", Purpose: policy.ForDirect, Peer: "S", Down: 10, Up: 1}
+	row := policy.UsageRecord{Day: "2026-11-21", Link: "wwan0", Purpose: policy.ForDirect, Peer: "S", Down: 10, Up: 1}
 	other := row
 	other.Link = "wlan0"
 	var file os.FileInfo
 	for n := range unit.Bytes(3) {
-		if err := AddUsed(path, []policy.Used{row, other}); err != nil {
+		if err := AddRecords(path, []policy.UsageRecord{row, other}); err != nil {
 			t.Fatal(err)
 		}
 		switch st, err := os.Stat(path); {
@@ -93,21 +93,21 @@ func TestAddUsed(t *testing.T) {
 		default:
 			file = st
 		}
-		j, rows, damage, err := readUsed(path, 0)
+		j, rows, damage, err := openRecords(path, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		j.Close()
-		if got := rows[none(row)]; len(rows) != 2 || got.Down != 10*(n+1) || got.Up != n+1 || damage != nil {
+		if got := rows[recordKey(row)]; len(rows) != 2 || got.Down != 10*(n+1) || got.Up != n+1 || damage != nil {
 			t.Errorf("%+v, %v", rows, damage)
 		}
 	}
 	u, _, _ := newUsage(t)
-	if err := u.Keep(path); err != nil {
+	if err := u.OpenFile(path); err != nil {
 		t.Fatal(err)
 	}
 	defer u.Close()
-	if err := AddUsed(path, []policy.Used{row}); !fault.Is(err, fault.AlreadyRunning) {
+	if err := AddRecords(path, []policy.UsageRecord{row}); !fault.Is(err, fault.AlreadyRunning) {
 		t.Errorf("while it is kept: %v", err)
 	}
 	if list, problem := u.List(); len(list) != 2 || list[1].Down != 30 || problem != nil {
@@ -119,24 +119,24 @@ func TestAddUsed(t *testing.T) {
 // which is said; once it is free what it has and what was counted is in it.
 func TestUsageKeptLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
-	row := policy.Used{Day: "2026-11-21", Link: "wwan0", Purpose: policy.ForPath, Peer: "p", Down: 1000, Up: 2000}
+	row := policy.UsageRecord{Day: "2026-11-21", Link: "wwan0", Purpose: policy.ForPath, Peer: "p", Down: 1000, Up: 2000}
 	older := row
 	older.Day = "2026-11-20"
-	if err := AddUsed(path, []policy.Used{older, row}); err != nil {
+	if err := AddRecords(path, []policy.UsageRecord{older, row}); err != nil {
 		t.Fatal(err)
 	}
-	has, _, _, err := readUsed(path, 0)
+	has, _, _, err := openRecords(path, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	u, _, log := newUsage(t)
-	if err := u.Keep(path); !fault.Is(err, fault.AlreadyRunning) {
+	if err := u.OpenFile(path); !fault.Is(err, fault.AlreadyRunning) {
 		t.Fatal(err)
 	}
 	c := &fakeConn{local: "10.0.0.1:1", in: 100, out: 10, peer: "p"}
 	c.open(u, policy.ForPath)
 	for range 3 {
-		u.Count()
+		u.CountNow()
 	}
 	if list, problem := u.List(); lines(list) != "11-21 wwan0 hs-path p 100/10" || problem == nil {
 		t.Errorf("%s, %v", lines(list), problem)
@@ -153,7 +153,7 @@ func TestUsageKeptLater(t *testing.T) {
 	wants(t, u, strings.Replace(want, "1100", "1101", 1))
 	u.Close()
 	u, _, _ = newUsage(t)
-	if err := u.Keep(path); err != nil {
+	if err := u.OpenFile(path); err != nil {
 		t.Fatal(err)
 	}
 	defer u.Close()
@@ -178,7 +178,7 @@ func TestUsageCounts(t *testing.T) {
 	pipe.open(u, policy.ForPipe)
 	bound.open(u, policy.ForPath)
 	lo.open(u, policy.ForPath)
-	u.Count()
+	u.CountNow()
 	hs.peer = "p"
 	hs.in, hs.out, pipe.out = 200, 20, 70
 	wants(t, u, "11-21 wlan0 pipe p 5/70; 11-21 wwan0 hs-path  100/10; 11-21 wwan0 hs-path p 107/10")
@@ -186,8 +186,8 @@ func TestUsageCounts(t *testing.T) {
 
 	*clock = clock.Add(2 * time.Hour) // the next day
 	hs.in, hs.out, hs.pending = 210, 15, 1000
-	u.closing(hs) // with what the kernel still sends
-	u.closing(hs)
+	u.removeConn(hs) // with what the kernel still sends
+	u.removeConn(hs)
 	pipe.err, pipe.in = errors.New("closed"), 1<<40
 	wants(t, u, "11-21 wlan0 pipe p 5/70; 11-21 wwan0 hs-path  100/10; 11-21 wwan0 hs-path p 107/10; 11-22 wwan0 hs-path p 10/995")
 
@@ -198,7 +198,7 @@ func TestUsageCounts(t *testing.T) {
 
 func TestUsageOfNobody(t *testing.T) {
 	var u *Usage
-	if u.Ledger(policy.ForPipe) != nil {
+	if u.LedgerFor(policy.ForPipe) != nil {
 		t.Error("a ledger of nobody")
 	}
 }
@@ -209,19 +209,19 @@ func TestUsageKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
 	c := &fakeConn{local: "10.0.0.1:1", in: 100, out: 10, peer: "p"}
 	u, clock, log := newUsage(t)
-	if err := u.Keep(path); err != nil {
+	if err := u.OpenFile(path); err != nil {
 		t.Fatal(err)
 	}
 	c.open(u, policy.ForPath)
-	u.Count()
+	u.CountNow()
 	c.in = 300
-	u.Count()
+	u.CountNow()
 	c.in = 400 // lost
 	killed, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.closing(c)
+	u.removeConn(c)
 	u.Close()
 
 	again := func(data []byte) *Usage {
@@ -233,7 +233,7 @@ func TestUsageKept(t *testing.T) {
 		}
 		next, time, l := newUsage(t)
 		*time, log = *clock, l
-		if err := next.Keep(path); err != nil {
+		if err := next.OpenFile(path); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(next.Close)
@@ -266,7 +266,7 @@ func TestUsageKept(t *testing.T) {
 func TestUsageForgets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
 	u, clock, _ := newUsage(t)
-	if err := u.Keep(path); err != nil {
+	if err := u.OpenFile(path); err != nil {
 		t.Fatal(err)
 	}
 	c := &fakeConn{local: "10.0.0.1:1"}
@@ -276,13 +276,13 @@ func TestUsageForgets(t *testing.T) {
 	for n := range keepDays + more {
 		*clock = first.AddDate(0, 0, 7*n) // not on each day
 		c.in++
-		u.Count()
+		u.CountNow()
 	}
 	u.Close()
 	for _, now := range []time.Time{time.Unix(0, 0), *clock, clock.AddDate(10, 0, 0)} {
 		next, at, _ := newUsage(t)
 		*at = now
-		if err := next.Keep(path); err != nil {
+		if err := next.OpenFile(path); err != nil {
 			t.Fatal(err)
 		}
 		list, _ := next.List()
@@ -293,7 +293,7 @@ func TestUsageForgets(t *testing.T) {
 	}
 
 	u, clock, _ = newUsage(t)
-	if err := u.Keep(path); err != nil {
+	if err := u.OpenFile(path); err != nil {
 		t.Fatal(err)
 	}
 	defer u.Close()
@@ -302,15 +302,15 @@ func TestUsageForgets(t *testing.T) {
 	behind.open(u, policy.ForPath)
 	u.mu.Lock()
 	for c, n := range u.open {
-		u.count(c, n, false)
+		u.countConn(c, n, false)
 	}
-	u.forget()
+	u.dropOldDays()
 	u.mu.Unlock()
-	if list, _ := u.List(); len(list) != keepDays+1 || list[0].Down != 5 || u.Count() {
+	if list, _ := u.List(); len(list) != keepDays+1 || list[0].Down != 5 || u.CountNow() {
 		t.Errorf("%d days, the first with %d, or they are written again and again", len(list), list[0].Down)
 	}
 	u.mu.Lock()
-	u.forget()
+	u.dropOldDays()
 	u.mu.Unlock()
 	if list, _ := u.List(); len(list) != keepDays {
 		t.Errorf("%d days", len(list))
@@ -322,11 +322,11 @@ func TestUsageForgets(t *testing.T) {
 func TestUsageWithoutRoom(t *testing.T) {
 	dir := t.TempDir()
 	u, _, log := newUsage(t)
-	if err := u.Keep(filepath.Join(dir, "usage.jsonl")); err != nil {
+	if err := u.OpenFile(filepath.Join(dir, "usage.jsonl")); err != nil {
 		t.Fatal(err)
 	}
 	u2, _, _ := newUsage(t)
-	if err := u2.Keep(filepath.Join(dir, "usage.jsonl")); !fault.Is(err, fault.AlreadyRunning) {
+	if err := u2.OpenFile(filepath.Join(dir, "usage.jsonl")); !fault.Is(err, fault.AlreadyRunning) {
 		t.Errorf("two keep one file: %v", err)
 	}
 	if _, err := u2.List(); err == nil {
@@ -336,21 +336,21 @@ func TestUsageWithoutRoom(t *testing.T) {
 	c.open(u, policy.ForPath)
 	journal := u.journal
 	u.journal = &failing{}
-	if u.Count(); !strings.Contains(log.String(), "no room") {
+	if u.CountNow(); !strings.Contains(log.String(), "no room") {
 		t.Errorf("said %s", log)
 	}
 	if _, err := u.List(); err == nil {
 		t.Error("it does not say that nothing is kept")
 	}
 	c.in = 150
-	u.Count()
+	u.CountNow()
 	if n := strings.Count(log.String(), "no room"); n != 1 {
 		t.Errorf("said %d times", n)
 	}
 	u.journal = journal
 	wants(t, u, "11-21 wwan0 hs-path  150/0")
 	data, err := os.ReadFile(filepath.Join(dir, "usage.jsonl"))
-	var row policy.Used
+	var row policy.UsageRecord
 	if err != nil || json.Unmarshal(data, &row) != nil || row.Down != 150 {
 		t.Errorf("written %s, %v", data, err)
 	}
@@ -361,7 +361,7 @@ type failing struct{}
 
 func (*failing) Append(...any) error  { return errors.New("no room") }
 func (*failing) Rewrite(...any) error { return errors.New("no room") }
-func (*failing) Long() bool           { return false }
+func (*failing) NeedsRewrite() bool   { return false }
 func (*failing) Close() error         { return nil }
 
 // TestUsageInTime: while something is carried less than a second of it is not
@@ -370,7 +370,7 @@ func TestUsageInTime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
 	synctest.Test(t, func(t *testing.T) {
 		u, _, _ := newUsage(t)
-		if err := u.Keep(path); err != nil {
+		if err := u.OpenFile(path); err != nil {
 			t.Fatal(err)
 		}
 		c := &fakeConn{local: "10.0.0.1:1"}

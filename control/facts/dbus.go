@@ -38,8 +38,8 @@ type Bus struct {
 	changed chan struct{}
 	done    chan struct{}
 
-	links map[string]Link // as NetworkManager told them last, and when; of Read
-	at    time.Time
+	links       map[string]Link // as NetworkManager told them last, and when; of Read
+	linksReadAt time.Time
 }
 
 // settleTime is how long news are gathered: a signal's strength sways all the
@@ -63,12 +63,12 @@ func newBus(conn *dbus.Conn, settle time.Duration) *Bus {
 		// Who refuses this is asked each Every all the same.
 		_ = conn.AddMatchSignal(dbus.WithMatchSender(name), dbus.WithMatchMember("PropertiesChanged"))
 	}
-	go b.listen(news)
+	go b.forwardSignals(news)
 	return b
 }
 
-// listen tells of signals until the connection ends.
-func (b *Bus) listen(news <-chan *dbus.Signal) {
+// forwardSignals tells of signals until the connection ends.
+func (b *Bus) forwardSignals(news <-chan *dbus.Signal) {
 	defer close(b.done)
 	var settled <-chan time.Time
 	for {
@@ -78,12 +78,12 @@ func (b *Bus) listen(news <-chan *dbus.Signal) {
 			case !ok:
 				return
 			case settled == nil:
-				tell(b.changed)
+				signal(b.changed)
 				settled = time.After(b.settle)
 			}
 		case <-settled:
 			settled = nil
-			tell(b.changed)
+			signal(b.changed)
 		}
 	}
 }
@@ -100,13 +100,13 @@ func (b *Bus) Close() {
 // properties are those of an object, by name.
 type properties map[string]dbus.Variant
 
-// get is one of them, the zero T where it is not there or something else.
-func get[T any](p properties, name string) T {
+// property is one of them, the zero T where it is not there or something else.
+func property[T any](p properties, name string) T {
 	v, _ := p[name].Value().(T)
 	return v
 }
 
-func (b *Bus) properties(ctx context.Context, dest string, path dbus.ObjectPath, iface string) properties {
+func (b *Bus) getProperties(ctx context.Context, dest string, path dbus.ObjectPath, iface string) properties {
 	var p properties
 	call := b.conn.Object(dest, path).CallWithContext(ctx, propsGet, dbus.FlagNoAutoStart, iface)
 	if call.Store(&p) != nil {
@@ -119,32 +119,32 @@ func (b *Bus) properties(ctx context.Context, dest string, path dbus.ObjectPath,
 func (b *Bus) Read() (f Facts) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	b.power(ctx, &f)
+	b.readPower(ctx, &f)
 	f.Links = map[string]Link{}
 	now := time.Now()
 	switch {
-	case b.networks(ctx, f.Links):
-		b.links, b.at = maps.Clone(f.Links), now
-	case now.Sub(b.at) < Lasts:
+	case b.readNetworks(ctx, f.Links):
+		b.links, b.linksReadAt = maps.Clone(f.Links), now
+	case now.Sub(b.linksReadAt) < ReportLifetime:
 		maps.Copy(f.Links, b.links)
 	}
-	b.modems(ctx, f.Links)
+	b.readModems(ctx, f.Links)
 	return f
 }
 
 // States of UPower's batteries: org.freedesktop.UPower.Device, State.
 var upowerStates = map[uint32]wire.Power{1: wire.PowerExternal, 2: wire.PowerBattery, 3: wire.PowerBattery, 4: wire.PowerExternal, 5: wire.PowerExternal, 6: wire.PowerBattery}
 
-// power asks UPower. Its DisplayDevice stands for all batteries.
-func (b *Bus) power(ctx context.Context, f *Facts) {
-	p := b.properties(ctx, upower, display, upower+".Device")
+// readPower asks UPower. Its DisplayDevice stands for all batteries.
+func (b *Bus) readPower(ctx context.Context, f *Facts) {
+	p := b.getProperties(ctx, upower, display, upower+".Device")
 	const battery, ups = 2, 3 // Type
-	if kind := get[uint32](p, "Type"); !get[bool](p, "IsPresent") || kind != battery && kind != ups {
+	if kind := property[uint32](p, "Type"); !property[bool](p, "IsPresent") || kind != battery && kind != ups {
 		return
 	}
-	f.Battery = unit.Percent(get[float64](p, "Percentage"))
-	f.Power = upowerStates[get[uint32](p, "State")]
-	if t := get[float64](p, "Temperature"); t != 0 { // 0: it cannot tell
+	f.Battery = unit.Percent(property[float64](p, "Percentage"))
+	f.Power = upowerStates[property[uint32](p, "State")]
+	if t := property[float64](p, "Temperature"); t != 0 { // 0: it cannot tell
 		f.Temperature = unit.Celsius(t)
 	}
 }
@@ -155,34 +155,34 @@ var (
 	nmTypes   = map[uint32]wire.Radio{2: wire.RadioWiFi, 5: wire.RadioBluetooth, 8: wire.RadioCellular}
 )
 
-// networks asks NetworkManager about each of its devices that is activated. It
+// readNetworks asks NetworkManager about each of its devices that is activated. It
 // reports whether it answers.
-func (b *Bus) networks(ctx context.Context, links map[string]Link) bool {
-	manager := b.properties(ctx, nm, "/org/freedesktop/NetworkManager", nm)
+func (b *Bus) readNetworks(ctx context.Context, links map[string]Link) bool {
+	manager := b.getProperties(ctx, nm, "/org/freedesktop/NetworkManager", nm)
 	if manager == nil {
 		return false
 	}
-	if m := nmMetered[get[uint32](manager, "Metered")]; m != wire.MeteredUnknown {
+	if m := nmMetered[property[uint32](manager, "Metered")]; m != wire.MeteredUnknown {
 		links[""] = Link{Metered: m}
 	}
-	for _, path := range get[[]dbus.ObjectPath](manager, "Devices") {
-		d := b.properties(ctx, nm, path, nm+".Device")
+	for _, path := range property[[]dbus.ObjectPath](manager, "Devices") {
+		d := b.getProperties(ctx, nm, path, nm+".Device")
 		const activated = 100 // NMDeviceState
-		if get[uint32](d, "State") != activated {
+		if property[uint32](d, "State") != activated {
 			continue
 		}
-		name := get[string](d, "IpInterface")
+		name := property[string](d, "IpInterface")
 		if name == "" {
-			name = get[string](d, "Interface")
+			name = property[string](d, "Interface")
 		}
 		if name == "" {
 			continue
 		}
-		l := Link{Radio: nmTypes[get[uint32](d, "DeviceType")], Metered: nmMetered[get[uint32](d, "Metered")]}
+		l := Link{Radio: nmTypes[property[uint32](d, "DeviceType")], Metered: nmMetered[property[uint32](d, "Metered")]}
 		if l.Radio == wire.RadioWiFi {
-			w := b.properties(ctx, nm, path, nm+".Device.Wireless")
-			if at := get[dbus.ObjectPath](w, "ActiveAccessPoint"); at.IsValid() && at != "/" {
-				if strength, ok := b.properties(ctx, nm, at, nm+".AccessPoint")["Strength"]; ok {
+			w := b.getProperties(ctx, nm, path, nm+".Device.Wireless")
+			if at := property[dbus.ObjectPath](w, "ActiveAccessPoint"); at.IsValid() && at != "/" {
+				if strength, ok := b.getProperties(ctx, nm, at, nm+".AccessPoint")["Strength"]; ok {
 					if n, ok := strength.Value().(byte); ok {
 						l.Signal = unit.Percent(float64(n))
 					}
@@ -200,8 +200,8 @@ type quality struct {
 	Recent  bool
 }
 
-// modems asks ModemManager for the signal of each modem that carries data.
-func (b *Bus) modems(ctx context.Context, links map[string]Link) {
+// readModems asks ModemManager for the signal of each modem that carries data.
+func (b *Bus) readModems(ctx context.Context, links map[string]Link) {
 	var objects map[dbus.ObjectPath]map[string]map[string]dbus.Variant
 	call := b.conn.Object(mm, "/org/freedesktop/ModemManager1").CallWithContext(ctx, "org.freedesktop.DBus.ObjectManager.GetManagedObjects", dbus.FlagNoAutoStart)
 	if call.Store(&objects) != nil {
@@ -213,10 +213,10 @@ func (b *Bus) modems(ctx context.Context, links map[string]Link) {
 		if v, ok := m["SignalQuality"]; !ok || v.Store(&q) != nil {
 			continue
 		}
-		for _, path := range get[[]dbus.ObjectPath](m, "Bearers") {
-			bearer := b.properties(ctx, mm, path, mm+".Bearer")
-			if name := get[string](bearer, "Interface"); name != "" && get[bool](bearer, "Connected") {
-				links[name] = Link{Radio: wire.RadioCellular, Signal: unit.Percent(float64(q.Percent))}.over(links[name])
+		for _, path := range property[[]dbus.ObjectPath](m, "Bearers") {
+			bearer := b.getProperties(ctx, mm, path, mm+".Bearer")
+			if name := property[string](bearer, "Interface"); name != "" && property[bool](bearer, "Connected") {
+				links[name] = Link{Radio: wire.RadioCellular, Signal: unit.Percent(float64(q.Percent))}.fillFrom(links[name])
 			}
 		}
 	}

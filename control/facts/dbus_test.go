@@ -148,7 +148,7 @@ func TestBus(t *testing.T) {
 	if f := b.Read(); !f.equal(want) {
 		t.Errorf("while NetworkManager is away: %+v, want %+v", f, want)
 	}
-	b.at = b.at.Add(-Lasts)
+	b.linksReadAt = b.linksReadAt.Add(-ReportLifetime)
 	delete(want.Links, "wlan0")
 	delete(want.Links, "")
 	want.Links["wwan0"] = Link{Radio: wire.RadioCellular, Signal: unit.Percent(64)}

@@ -7,7 +7,7 @@
 //	dbus.go   UPower, NetworkManager and ModemManager, where they run
 //	file.go   a file that somebody else writes
 //
-// What the API is told (Keeper.Tell) is a source too: a phone's app, a script.
+// What the API is told (Keeper.Report) is a source too: a phone's app, a script.
 package facts
 
 import (
@@ -37,8 +37,8 @@ type Link struct {
 	Signal  unit.Level
 }
 
-// over is a, and what b knows where a does not.
-func (a Link) over(b Link) Link {
+// fillFrom is a, and what b knows where a does not.
+func (a Link) fillFrom(b Link) Link {
 	if a.Radio == wire.RadioNone {
 		a.Radio = b.Radio
 	}
@@ -51,8 +51,8 @@ func (a Link) over(b Link) Link {
 	return a
 }
 
-// over is a, and what b knows where a does not. Neither is changed.
-func (a Facts) over(b Facts) Facts {
+// fillFrom is a, and what b knows where a does not. Neither is changed.
+func (a Facts) fillFrom(b Facts) Facts {
 	if !a.Battery.Known() {
 		a.Battery = b.Battery
 	}
@@ -67,7 +67,7 @@ func (a Facts) over(b Facts) Facts {
 		if links == nil {
 			links = map[string]Link{}
 		}
-		links[name] = l.over(links[name])
+		links[name] = l.fillFrom(links[name])
 	}
 	a.Links = links
 	return a
@@ -78,12 +78,12 @@ func (a Facts) equal(b Facts) bool {
 	return a.Battery == b.Battery && a.Power == b.Power && a.Temperature == b.Temperature && maps.Equal(a.Links, b.Links)
 }
 
-// Of is what is told of the device and its link over an interface, "" where that
+// ForLink is what is told of the device and its link over an interface, "" where that
 // is not known.
-func (a Facts) Of(link string) wire.Facts {
+func (a Facts) ForLink(link string) wire.Facts {
 	l := a.Links[""]
 	if link != "" {
-		l = a.Links[link].over(l)
+		l = a.Links[link].fillFrom(l)
 	}
 	return wire.Facts{Battery: a.Battery, Power: a.Power, Temperature: a.Temperature, Link: link, Radio: l.Radio, Metered: l.Metered, Signal: l.Signal}
 }
@@ -98,22 +98,22 @@ type Source interface {
 	Close()
 }
 
-// Every is how often sources are read, besides when one says that something has
+// ReadInterval is how often sources are read, besides when one says that something has
 // changed. A battery that is used hard loses 1 % in about a minute, and a phone
 // heats up by a degree in about as long.
-const Every = 30 * time.Second
+const ReadInterval = 30 * time.Second
 
-// Lasts is how long facts hold that were told to a Keeper: who tells them and
+// ReportLifetime is how long facts hold that were told to a Keeper: who tells them and
 // dies shall not keep a battery full for ever.
-const Lasts = 10 * time.Minute
+const ReportLifetime = 10 * time.Minute
 
 // Keeper knows the newest facts. Safe for concurrent use.
 type Keeper struct {
 	sources []Source // the first that knows a fact counts
-	again   chan struct{}
+	rereads chan struct{}
 
 	mu       sync.Mutex
-	told     Facts // by Tell
+	reported Facts // by Tell
 	until    time.Time
 	found    Facts // by sources
 	now      Facts
@@ -123,7 +123,7 @@ type Keeper struct {
 // New makes a keeper of sources; of two that know the same fact the first
 // counts. They are the keeper's from now on.
 func New(sources ...Source) *Keeper {
-	return &Keeper{sources: sources, again: make(chan struct{}, 1)}
+	return &Keeper{sources: sources, rereads: make(chan struct{}, 1)}
 }
 
 // Facts are the newest.
@@ -142,21 +142,21 @@ func (k *Keeper) OnChange(f func(Facts)) {
 	f(k.now)
 }
 
-// Tell takes facts from outside, which go before all sources for Lasts, or
+// Report takes facts from outside, which go before all sources for Lasts, or
 // until others are told.
-func (k *Keeper) Tell(f Facts) {
+func (k *Keeper) Report(f Facts) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.told, k.until = f, time.Now().Add(Lasts)
-	k.merge()
-	tell(k.again) // so that Run knows when they end
+	k.reported, k.until = f, time.Now().Add(ReportLifetime)
+	k.mergeFacts()
+	signal(k.rereads) // so that Run knows when they end
 }
 
-// merge makes now of all that is known. Mu is held.
-func (k *Keeper) merge() {
+// mergeFacts makes now of all that is known. Mu is held.
+func (k *Keeper) mergeFacts() {
 	f := k.found
 	if time.Now().Before(k.until) {
-		f = k.told.over(f)
+		f = k.reported.fillFrom(f)
 	}
 	if f.equal(k.now) {
 		return
@@ -179,40 +179,40 @@ func (k *Keeper) Run(ctx context.Context) {
 				case <-ctx.Done():
 					return
 				case <-s.Changed():
-					tell(changed)
+					signal(changed)
 				}
 			}
 		})
 	}
 	defer ends.Wait()
-	tick := time.NewTicker(Every)
+	tick := time.NewTicker(ReadInterval)
 	defer tick.Stop()
 	for {
-		k.look()
+		k.readSources()
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-k.again:
+		case <-k.rereads:
 		case <-changed:
 		}
 	}
 }
 
-// look reads all sources.
-func (k *Keeper) look() {
+// readSources reads all sources.
+func (k *Keeper) readSources() {
 	var f Facts
 	for _, s := range k.sources {
-		f = f.over(s.Read())
+		f = f.fillFrom(s.Read())
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.found = f
-	k.merge()
+	k.mergeFacts()
 }
 
-// tell says that something is new, unless that is said and not heard yet.
-func tell(c chan<- struct{}) {
+// signal says that something is new, unless that is said and not heard yet.
+func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -175,25 +175,25 @@ func TestKeeper(t *testing.T) {
 		a.changed <- struct{}{}
 		want(found)
 
-		k.Tell(Facts{Battery: unit.Percent(10), Links: map[string]Link{"": {Metered: wire.MeteredNo}}})
+		k.Report(Facts{Battery: unit.Percent(10), Links: map[string]Link{"": {Metered: wire.MeteredNo}}})
 		told := found
 		told.Battery, told.Links = unit.Percent(10), map[string]Link{"": {Metered: wire.MeteredNo}, "wlan0": found.Links["wlan0"], "eth0": {}}
 		want(told)
-		if f := told.Of("wlan0"); f.Metered != wire.MeteredYes || f.Battery.Percent() != 10 || f.Signal.Percent() != 70 {
+		if f := told.ForLink("wlan0"); f.Metered != wire.MeteredYes || f.Battery.Percent() != 10 || f.Signal.Percent() != 70 {
 			t.Errorf("of wlan0: %+v", f)
 		}
-		if f := told.Of("eth0"); f.Metered != wire.MeteredNo || f.Link != "eth0" {
+		if f := told.ForLink("eth0"); f.Metered != wire.MeteredNo || f.Link != "eth0" {
 			t.Errorf("of eth0: %+v", f)
 		}
-		time.Sleep(Lasts - time.Second)
+		time.Sleep(ReportLifetime - time.Second)
 		want(told)
-		time.Sleep(time.Second + Every)
+		time.Sleep(time.Second + ReadInterval)
 		want(found)
 		if len(seen) != 4 {
 			t.Errorf("%d changes were told", len(seen))
 		}
 		if n := a.reads.Load(); n < 20 || n > 30 {
-			t.Errorf("read %d times in %v", n, Lasts)
+			t.Errorf("read %d times in %v", n, ReportLifetime)
 		}
 		cancel()
 		<-done
@@ -249,7 +249,7 @@ func TestAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := ToAPI(f.Of("")); !reflect.DeepEqual(*got, api.KnownFacts{Facts: a}) {
+		if got := ToAPI(f.ForLink("")); !reflect.DeepEqual(*got, api.KnownFacts{Facts: a}) {
 			t.Errorf("%+v becomes %+v", a, got)
 		}
 	}

@@ -21,8 +21,8 @@ type File struct {
 	Stop    func()          // ends Changes
 	Log     *slog.Logger
 
-	last Facts
-	told string // the last error
+	last      Facts
+	lastError string // the last error
 }
 
 // Changed implements Source.
@@ -40,7 +40,7 @@ func (f *File) Read() Facts {
 	var say api.Facts
 	err := config.Load(f.Path, &say)
 	if fault.Is(err, fault.NotFound) {
-		f.last, f.told = Facts{}, ""
+		f.last, f.lastError = Facts{}, ""
 		return f.last
 	}
 	var now Facts
@@ -48,16 +48,16 @@ func (f *File) Read() Facts {
 		now, err = FromAPI(say)
 	}
 	if err == nil {
-		f.last, f.told = now, ""
-	} else if err.Error() != f.told {
-		f.told = err.Error()
+		f.last, f.lastError = now, ""
+	} else if err.Error() != f.lastError {
+		f.lastError = err.Error()
 		f.Log.Warn("facts of this device stay as they were read before", "file", f.Path, "err", err, "hint", fault.HintOf(err))
 	}
 	return f.last
 }
 
-// links are the kinds of link by the names that they have in the API.
-var links = map[string]wire.Radio{"wired": wire.RadioNone, "wifi": wire.RadioWiFi, "cellular": wire.RadioCellular, "bluetooth": wire.RadioBluetooth}
+// radioByName are the kinds of link by the names that they have in the API.
+var radioByName = map[string]wire.Radio{"wired": wire.RadioNone, "wifi": wire.RadioWiFi, "cellular": wire.RadioCellular, "bluetooth": wire.RadioBluetooth}
 
 // FromAPI is what was told to the API, or by a file. Errors are faults.
 func FromAPI(a api.Facts) (f Facts, err error) {
@@ -95,7 +95,7 @@ func FromAPI(a api.Facts) (f Facts, err error) {
 		}
 	}
 	if a.Link != "" {
-		radio, ok := links[a.Link]
+		radio, ok := radioByName[a.Link]
 		if !ok {
 			return bad(fmt.Errorf("link is %.40q", a.Link), "there are: wired, wifi, cellular, bluetooth")
 		}
@@ -109,7 +109,7 @@ func FromAPI(a api.Facts) (f Facts, err error) {
 
 // ToAPI is what a device tells, for the API; nil if that is nothing.
 func ToAPI(f wire.Facts) *api.KnownFacts {
-	a := api.KnownFacts{Interface: f.Link, Refuses: f.Refuses}
+	a := api.KnownFacts{Interface: f.Link, Refuses: f.RefusalReason}
 	if f.Battery.Known() {
 		v := float64(f.Battery.Percent())
 		a.BatteryPercent = &v
@@ -130,7 +130,7 @@ func ToAPI(f wire.Facts) *api.KnownFacts {
 		v := float64(f.Signal.Percent())
 		a.SignalPercent = &v
 	}
-	for name, r := range links {
+	for name, r := range radioByName {
 		if r == f.Radio && r != wire.RadioNone {
 			a.Link = name
 		}

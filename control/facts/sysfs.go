@@ -43,26 +43,26 @@ func (s Sysfs) Read() (f Facts) {
 	on := map[wire.Power]bool{} // what batteries say
 	charging := false
 	for _, dir := range supplies {
-		if word(dir, "scope") == "Device" {
+		if readWord(dir, "scope") == "Device" {
 			continue
 		}
-		switch kind := word(dir, "type"); kind {
+		switch kind := readWord(dir, "type"); kind {
 		case "Battery":
-			if word(dir, "present") == "0" {
+			if readWord(dir, "present") == "0" {
 				continue
 			}
 			batteries++
-			if n, ok := number(dir, "capacity"); ok {
+			if n, ok := readNumber(dir, "capacity"); ok {
 				f.Battery = max(f.Battery, unit.Percent(n))
 			}
-			if n, ok := number(dir, "temp"); ok { // tenths of a degree
+			if n, ok := readNumber(dir, "temp"); ok { // tenths of a degree
 				f.Temperature = max(f.Temperature, unit.Celsius(n/10))
 			}
-			status := word(dir, "status")
-			on[powerOf(status)] = true
+			status := readWord(dir, "status")
+			on[powerFromStatus(status)] = true
 			charging = charging || status == "Charging"
 		case "Mains", "USB", "Wireless":
-			if n, ok := number(dir, "online"); ok {
+			if n, ok := readNumber(dir, "online"); ok {
 				online, offline = online || n > 0, offline || n == 0
 			}
 		}
@@ -74,14 +74,14 @@ func (s Sysfs) Read() (f Facts) {
 		f.Power = wire.PowerExternal
 	}
 	if f.Temperature == 0 {
-		f.Temperature = zones(root)
+		f.Temperature = maxZoneTemperature(root)
 	}
 	return f
 }
 
-// powerOf is what a battery's status tells. One that is full or held below full
+// powerFromStatus is what a battery's status tells. One that is full or held below full
 // is plugged in.
-func powerOf(status string) wire.Power {
+func powerFromStatus(status string) wire.Power {
 	switch status {
 	case "Discharging":
 		return wire.PowerBattery
@@ -91,23 +91,23 @@ func powerOf(status string) wire.Power {
 	return wire.PowerUnknown
 }
 
-// zones is the highest temperature of thermal zones that matter.
-func zones(root string) (t unit.Temperature) {
+// maxZoneTemperature is the highest temperature of thermal zones that matter.
+func maxZoneTemperature(root string) (t unit.Temperature) {
 	dirs, _ := filepath.Glob(filepath.Join(root, "class/thermal/thermal_zone*"))
 	for _, dir := range dirs {
-		kind := strings.ToLower(word(dir, "type"))
+		kind := strings.ToLower(readWord(dir, "type"))
 		if !strings.Contains(kind, "batt") && !strings.Contains(kind, "skin") {
 			continue
 		}
-		if n, ok := number(dir, "temp"); ok { // thousandths of a degree
+		if n, ok := readNumber(dir, "temp"); ok { // thousandths of a degree
 			t = max(t, unit.Celsius(n/1000))
 		}
 	}
 	return t
 }
 
-// word is what a file in dir says, "" if it cannot be read.
-func word(dir, name string) string {
+// readWord is what a file in dir says, "" if it cannot be read.
+func readWord(dir, name string) string {
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
 		return ""
@@ -115,7 +115,7 @@ func word(dir, name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-func number(dir, name string) (float64, bool) {
-	n, err := strconv.ParseFloat(word(dir, name), 64)
+func readNumber(dir, name string) (float64, bool) {
+	n, err := strconv.ParseFloat(readWord(dir, name), 64)
 	return n, err == nil
 }

@@ -25,22 +25,22 @@ type Caps struct {
 	StopAt Share `toml:"stop_at"`
 }
 
-// Any reports whether there is a cap.
-func (c Caps) Any() bool { return c.Daily > 0 || c.Monthly > 0 }
+// HasCap reports whether there is a cap.
+func (c Caps) HasCap() bool { return c.Daily > 0 || c.Monthly > 0 }
 
-// check reports what cannot be, and under which key.
-func (c Caps) check() (key string, err error) {
+// checkValues reports what cannot be, and under which key.
+func (c Caps) checkValues() (key string, err error) {
 	switch {
 	case c.ResetDay < 0 || c.ResetDay > 31:
 		return "reset_day", fmt.Errorf("its reset_day is %d; days are 1 to 31", c.ResetDay)
 	case c.ResetDay != 0 && c.Monthly == 0:
 		return "reset_day", errors.New("its reset_day is of a monthly cap, and there is none: set monthly_cap")
-	case c.WarnAt != 0 && !c.Any():
+	case c.WarnAt != 0 && !c.HasCap():
 		return "warn_at", errors.New("its warn_at is of a cap, and there is none: set daily_cap or monthly_cap")
-	case c.StopAt != 0 && !c.Any():
+	case c.StopAt != 0 && !c.HasCap():
 		return "stop_at", errors.New("its stop_at is of a cap, and there is none: set daily_cap or monthly_cap")
 	}
-	if warn, stop := c.Levels(); warn >= stop {
+	if warn, stop := c.Thresholds(); warn >= stop {
 		key = "stop_at"
 		if c.StopAt == 0 {
 			key = "warn_at"
@@ -50,9 +50,9 @@ func (c Caps) check() (key string, err error) {
 	return "", nil
 }
 
-// Levels are WarnAt and StopAt, or what holds where they are left out.
-func (c Caps) Levels() (warn, stop Share) {
-	warn, stop = usualWarning, usualStop
+// Thresholds are WarnAt and StopAt, or what holds where they are left out.
+func (c Caps) Thresholds() (warn, stop Share) {
+	warn, stop = defaultWarnAt, defaultStopAt
 	if c.WarnAt != 0 {
 		warn = c.WarnAt
 	}
@@ -62,8 +62,8 @@ func (c Caps) Levels() (warn, stop Share) {
 	return warn, stop
 }
 
-// Month is the period of accounting that a time is in.
-func (c Caps) Month(now time.Time) (from, until time.Time) { return Month(now, max(c.ResetDay, 1)) }
+// Period is the period of accounting that a time is in.
+func (c Caps) Period(now time.Time) (from, until time.Time) { return Month(now, max(c.ResetDay, 1)) }
 
 // Volume is a size as providers write it: MB and GB are 10^6 and 10^9 bytes.
 type Volume unit.Bytes
@@ -74,15 +74,15 @@ func (v *Volume) UnmarshalText(t []byte) error {
 	digits := strings.TrimRight(text, "kKMGTBi ")
 	scale := map[string]float64{"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}[strings.TrimSpace(text[len(digits):])]
 	n, err := strconv.ParseFloat(digits, 64)
-	if bytes := n * scale; err != nil || scale == 0 || !(bytes >= leastCap && bytes <= math.MaxInt64/4) {
+	if bytes := n * scale; err != nil || scale == 0 || !(bytes >= minCap && bytes <= math.MaxInt64/4) {
 		return fmt.Errorf("%q is no size such as \"500MB\" or \"10GB\" (10^9 bytes), of at least 1 MB", t)
 	}
 	*v = Volume(n * scale)
 	return nil
 }
 
-// leastCap is the least that can be kept to within 1 %.
-const leastCap = 1e6
+// minCap is the least that can be kept to within 1 %.
+const minCap = 1e6
 
 func (v Volume) String() string { return unit.Bytes(v).Decimal() }
 
@@ -121,38 +121,38 @@ func (l CapLevel) String() string {
 
 // Tuning.
 const (
-	// usualWarning is WarnAt where nothing is said.
-	usualWarning = 0.8
-	// usualStop is StopAt where nothing is said: what is on its way then still
+	// defaultWarnAt is WarnAt where nothing is said.
+	defaultWarnAt = 0.8
+	// defaultStopAt is StopAt where nothing is said: what is on its way then still
 	// comes.
-	usualStop = 0.995
+	defaultStopAt = 0.995
 )
 
 // Allowance is what a link may still carry, by the cap that is nearest or, of
 // those that are reached, lasts longest.
 type Allowance struct {
-	Level  CapLevel
-	Period string     // "daily" or "monthly": which cap
-	Cap    Volume     // that
-	Used   unit.Bytes // of it
-	Room   unit.Bytes // until the link is stopped, by whichever cap comes first; 0 once it is
-	Until  time.Time  // the period ends
-	Stop   unit.Bytes // the link is stopped when so much of Cap is used
+	Level     CapLevel
+	Period    string     // "daily" or "monthly": which cap
+	Cap       Volume     // that
+	Used      unit.Bytes // of it
+	Room      unit.Bytes // until the link is stopped, by whichever cap comes first; 0 once it is
+	Until     time.Time  // the period ends
+	StopBytes unit.Bytes // the link is stopped when so much of Cap is used
 }
 
-// Judge says what a link may still carry that has carried so much today and in
+// Evaluate says what a link may still carry that has carried so much today and in
 // this month.
-func (c Caps) Judge(now time.Time, today, month unit.Bytes) Allowance {
+func (c Caps) Evaluate(now time.Time, today, month unit.Bytes) Allowance {
 	_, endOfDay := Today(now)
-	_, endOfMonth := c.Month(now)
-	warn, stop := c.Levels()
+	_, endOfMonth := c.Period(now)
+	warn, stop := c.Thresholds()
 	a := Allowance{}
 	for _, k := range []Allowance{{Period: "daily", Cap: c.Daily, Used: today, Until: endOfDay}, {Period: "monthly", Cap: c.Monthly, Used: month, Until: endOfMonth}} {
 		if k.Cap <= 0 {
 			continue
 		}
-		k.Stop = unit.Bytes(math.Round(float64(k.Cap) * float64(stop)))
-		k.Room = max(k.Stop-k.Used, 0)
+		k.StopBytes = unit.Bytes(math.Round(float64(k.Cap) * float64(stop)))
+		k.Room = max(k.StopBytes-k.Used, 0)
 		switch {
 		case k.Room == 0:
 			k.Level = CapReached
@@ -173,8 +173,8 @@ func (c Caps) Judge(now time.Time, today, month unit.Bytes) Allowance {
 	return a
 }
 
-// Worse is the one of two that says less.
-func Worse(a, b Allowance) Allowance {
+// Stricter is the one of two that says less.
+func Stricter(a, b Allowance) Allowance {
 	if b.Level > a.Level || b.Level == a.Level && b.Level != CapFree && b.Room < a.Room {
 		return b
 	}
@@ -189,8 +189,8 @@ func (a Allowance) String() string {
 	switch {
 	case a.Level != CapReached:
 		return fmt.Sprintf("%v of the %s cap of %v are used, until %s", Volume(a.Used), a.Period, a.Cap, until)
-	case float64(a.Stop) < usualStop*float64(a.Cap)-1:
-		return fmt.Sprintf("%v of the %s cap of %v are used, and it stops at %v, until %s", Volume(a.Used), a.Period, a.Cap, Volume(a.Stop), until)
+	case float64(a.StopBytes) < defaultStopAt*float64(a.Cap)-1:
+		return fmt.Sprintf("%v of the %s cap of %v are used, and it stops at %v, until %s", Volume(a.Used), a.Period, a.Cap, Volume(a.StopBytes), until)
 	}
 	return fmt.Sprintf("the %s cap of %v is used up, until %s", a.Period, a.Cap, until)
 }
@@ -199,33 +199,33 @@ func (a Allowance) String() string {
 // is carried between two looks, whatever begins meanwhile; and so much at most is
 // let be on its way as is a part of what is left.
 const (
-	lookRest  = time.Second           // where nothing is carried, or much is left
-	lookLeast = 5 * time.Millisecond  // while something is carried
-	lookIdle  = 20 * time.Millisecond // the least while nothing is
-	// lookShare of what is left is carried at most between two looks.
-	lookShare = 8
-	// suddenly is how quickly a link may begin to carry something: 200 Mbit/s.
-	suddenly = 200 * unit.Mbps
-	// windowFrom is what is left when less is let be on its way; before it TCP's
+	maxCheckInterval  = time.Second           // where nothing is carried, or much is left
+	minCheckInterval  = 5 * time.Millisecond  // while something is carried
+	idleCheckInterval = 20 * time.Millisecond // the least while nothing is
+	// checkDivisor of what is left is carried at most between two looks.
+	checkDivisor = 8
+	// suddenRate is how quickly a link may begin to carry something: 200 Mbit/s.
+	suddenRate = 200 * unit.Mbps
+	// windowThreshold is what is left when less is let be on its way; before it TCP's
 	// own windows are smaller than that.
-	windowFrom  = 64 * unit.MB
-	windowShare = 4
-	windowLeast = 4 * unit.KB
+	windowThreshold = 64 * unit.MB
+	windowDivisor   = 4
+	minWindow       = 4 * unit.KB
 )
 
-// Watch says how to keep to the cap of a link that carries so much now: how soon
+// Enforcement says how to keep to the cap of a link that carries so much now: how soon
 // to look again, and how much its connections may have on its way to here, all
 // together; 0 is as much as they like.
-func (a Allowance) Watch(rate unit.Rate) (again time.Duration, window unit.Bytes) {
+func (a Allowance) Enforcement(rate unit.Rate) (again time.Duration, window unit.Bytes) {
 	if a.Level == CapFree || a.Level == CapReached {
-		return lookRest, 0
+		return maxCheckInterval, 0
 	}
-	again = max(suddenly.Time(a.Room/lookShare), lookIdle)
+	again = max(suddenRate.Time(a.Room/checkDivisor), idleCheckInterval)
 	if rate > 0 {
-		again = min(again, max(rate.Time(a.Room/lookShare), lookLeast))
+		again = min(again, max(rate.Time(a.Room/checkDivisor), minCheckInterval))
 	}
-	if a.Room < windowFrom {
-		window = max(a.Room/windowShare, windowLeast)
+	if a.Room < windowThreshold {
+		window = max(a.Room/windowDivisor, minWindow)
 	}
-	return min(again, lookRest), window
+	return min(again, maxCheckInterval), window
 }

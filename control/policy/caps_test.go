@@ -54,7 +54,7 @@ func TestCapsOfFile(t *testing.T) {
 		if (err == nil) != c.good {
 			t.Errorf("%+v: %v", c.spec, err)
 		}
-		if err == nil && (len(r.Caps()) > 0) != c.spec.Any() {
+		if err == nil && (len(r.Caps()) > 0) != c.spec.HasCap() {
 			t.Errorf("%+v: %v", c.spec, r.Caps())
 		}
 	}
@@ -88,7 +88,7 @@ func TestJudge(t *testing.T) {
 		// A warning counts more than less room.
 		{Caps{Daily: 100e6, Monthly: 10e9}, 10e6, 9.5e9, "9.5 GB of the monthly cap of 10 GB are used, until 2026-12-01 00:00", 89_500_000},
 	} {
-		a := c.caps.Judge(now, c.today, c.month)
+		a := c.caps.Evaluate(now, c.today, c.month)
 		if a.String() != c.want || a.Room != c.room {
 			t.Errorf("%+v, %d, %d: %v, room %d; want %s, %d", c.caps, c.today, c.month, a, a.Room, c.want, c.room)
 		}
@@ -100,12 +100,12 @@ func TestJudge(t *testing.T) {
 		want CapLevel
 	}{{79e6, 0, 0, CapFine}, {80e6, 0, 0, CapWarned}, {49e6, 0.5, 0, CapFine}, {50e6, 0.5, 0, CapWarned}, {98e6, 0.99, 0, CapFine}, {100e6, 0.99, 0, CapReached}, {1e12, 0, 0, CapReached},
 		{89e6, 0, 0.9, CapWarned}, {90e6, 0, 0.9, CapReached}, {99.6e6, 0, 1, CapWarned}} {
-		if a := (Caps{Daily: 100e6, WarnAt: c.warn, StopAt: c.stop}).Judge(now, c.used, 0); a.Level != c.want {
+		if a := (Caps{Daily: 100e6, WarnAt: c.warn, StopAt: c.stop}).Evaluate(now, c.used, 0); a.Level != c.want {
 			t.Errorf("%d, warning at %v, stopping at %v: %v", c.used, c.warn, c.stop, a.Level)
 		}
 	}
-	fine, warned := Caps{Daily: 100e6}.Judge(now, 1e6, 0), Caps{Daily: 100e6}.Judge(now, 90e6, 0)
-	if Worse(fine, warned) != warned || Worse(warned, fine) != warned || Worse(Allowance{}, fine) != fine || Worse(fine, Allowance{}) != fine {
+	fine, warned := Caps{Daily: 100e6}.Evaluate(now, 1e6, 0), Caps{Daily: 100e6}.Evaluate(now, 90e6, 0)
+	if Stricter(fine, warned) != warned || Stricter(warned, fine) != warned || Stricter(Allowance{}, fine) != fine || Stricter(fine, Allowance{}) != fine {
 		t.Error("the worse one is not told of")
 	}
 }
@@ -156,14 +156,14 @@ func spend(rate unit.Rate, rtt time.Duration, size Volume, conns unit.Bytes) (ca
 		carried += wire[slot]
 		wire[slot] = 0
 		if now >= next { // look
-			a := caps.Judge(start.Add(now), carried, carried)
+			a := caps.Evaluate(start.Add(now), carried, carried)
 			if a.Level == CapReached {
 				for _, b := range wire {
 					carried += b
 				}
 				return carried, now
 			}
-			again, w := a.Watch(unit.RateOf(carried-seen, max(now-next, step)))
+			again, w := a.Enforcement(unit.RateOf(carried-seen, max(now-next, step)))
 			seen, window = carried, w
 			next = now + again + time.Duration(r.IntN(3))*step // it is late at times
 		}
@@ -183,22 +183,22 @@ func spend(rate unit.Rate, rtt time.Duration, size Volume, conns unit.Bytes) (ca
 func TestWatch(t *testing.T) {
 	now := at(t, "2026-11-21 12:00:00", "UTC")
 	for used := unit.Bytes(0); used < 1e9; used += 1e6 {
-		a := Caps{Monthly: 1e9}.Judge(now, 0, used)
-		again, window := a.Watch(0)
+		a := Caps{Monthly: 1e9}.Evaluate(now, 0, used)
+		again, window := a.Enforcement(0)
 		if a.Level == CapReached {
 			if again != time.Second || window != 0 {
 				t.Fatalf("used up: %v, %v", again, window)
 			}
 			continue
 		}
-		if n := suddenly.Bytes(again); n > a.Room && again > lookIdle || again > time.Second {
+		if n := suddenRate.Bytes(again); n > a.Room && again > idleCheckInterval || again > time.Second {
 			t.Fatalf("%v left: %v until the next look", a.Room, again)
 		}
 		if window > a.Room {
 			t.Fatalf("%v left: a window of %v", a.Room, window)
 		}
 	}
-	if again, window := (Allowance{}).Watch(unit.Gbps); again != time.Second || window != 0 {
+	if again, window := (Allowance{}).Enforcement(unit.Gbps); again != time.Second || window != 0 {
 		t.Errorf("without a cap: %v, %v", again, window)
 	}
 }

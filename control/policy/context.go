@@ -8,15 +8,15 @@ import (
 	"mpbond/link/wire"
 )
 
-// Lane is a subflow as far as the choice for a stream depends on it. Lanes that
+// Subflow is a subflow as far as the choice for a stream depends on it. Lanes that
 // are silent or gone are left out.
-type Lane struct {
-	Own  bool      // by an interface of the primary's own; else by a helper
-	Rate unit.Rate // what it carries, or is expected to
+type Subflow struct {
+	Local bool      // by an interface of the primary's own; else by a helper
+	Rate  unit.Rate // what it carries, or is expected to
 	// Window, if not 0, tells that nobody knows what it carries: TCP may have that
 	// much in flight, and twice as much after each Round.
-	Window unit.Bytes
-	Round  time.Duration
+	Window    unit.Bytes
+	RoundTrip time.Duration
 	// Delay is that of a byte given to it now, queues included (PAD), but for what a
 	// radio takes to wake.
 	Delay time.Duration
@@ -25,8 +25,8 @@ type Lane struct {
 	// awake.
 	Idle time.Duration
 	Tier wire.Tier
-	// Used tells that the stream was allowed to use it by the last choice.
-	Used bool
+	// InUse tells that the stream was allowed to use it by the last choice.
+	InUse bool
 	// Allowed is the answer.
 	Allowed bool
 }
@@ -38,30 +38,30 @@ type Demand struct {
 	// Burst is what the stream has been given to carry since it last had nothing
 	// left to send.
 	Burst unit.Bytes
-	// Full is for how long the stream has had something that could be sent, without
+	// BackloggedFor is for how long the stream has had something that could be sent, without
 	// a pause: its paths take no more.
-	Full time.Duration
-	// Up tells that the primary sends.
-	Up bool
+	BackloggedFor time.Duration
+	// Upload tells that the primary sends.
+	Upload bool
 }
 
-// expected is how much a stream is reckoned to send from now on: what waits, and
+// expectedBytes is how much a stream is reckoned to send from now on: what waits, and
 // as much again as it has sent without a pause. How large a download is nobody
 // tells, but sizes are such that one which has lasted long goes on for long
 // (Crovella, Bestavros: "Self-Similarity in World Wide Web Traffic", 1997). A
 // flow that one path carries easily pauses all the time and stays small.
-func (d Demand) expected() unit.Bytes { return d.Pending + d.Burst }
+func (d Demand) expectedBytes() unit.Bytes { return d.Pending + d.Burst }
 
 // Tuning of Choose, ours.
 const (
-	// perJoule is how much longer a user waits rather than spend a joule. With it
+	// waitPerJoule is how much longer a user waits rather than spend a joule. With it
 	// waking a cellular radio, 12.6 J with its tail, must save 126 ms, which is
 	// about what people notice (Miller 1968: 0.1 s), and a whole battery of
 	// 50 kJ is worth 8 minutes of waiting.
-	perJoule = 10 * time.Millisecond
-	// stay is what the price of a lane counts that the stream uses already, so
+	waitPerJoule = 10 * time.Millisecond
+	// stayFactor is what the price of a lane counts that the stream uses already, so
 	// that a choice near the edge does not go back and forth.
-	stay = 0.5
+	stayFactor = 0.5
 	// fullTime is how long a stream must have had bytes for paths of tier primary
 	// without a pause until these count as full: what they carry within a second
 	// keeps nobody waiting (Miller 1968), and spends nothing of a link that the
@@ -69,9 +69,9 @@ const (
 	// fullAgain is enough: bulk that two tiers together carry easily has pauses.
 	fullTime  = time.Second
 	fullAgain = fullTime / 4
-	// slower is how much later than by the best lane alone a stream may be done,
+	// maxSlowdown is how much later than by the best lane alone a stream may be done,
 	// for the sake of energy.
-	slower = 1.03
+	maxSlowdown = 1.03
 )
 
 // Reasons of Choose.
@@ -79,13 +79,13 @@ const (
 	ReasonOnly    = "the only path there is"
 	ReasonFree    = "no path costs energy or money"
 	ReasonOne     = "one path carries it in time: another would cost more energy than it saves time"
-	ReasonOwn     = "together its own interfaces save more time than their energy is worth"
+	ReasonLocal   = "together its own interfaces save more time than their energy is worth"
 	ReasonHelpers = "helpers save more time than their energy is worth"
 	ReasonPaid    = "only paths of tier backup work"
 	ReasonTier    = "paths of tier primary carry it"
 )
 
-// Choose marks the lanes that a stream may use now, at least one if there is
+// ChooseSubflows marks the lanes that a stream may use now, at least one if there is
 // any, and says why.
 //
 //  1. Lanes of tier backup are left out while one of another tier works, and those
@@ -105,25 +105,25 @@ const (
 // it is known; see docs/adr/0008.
 //
 // It is pure and quick, and may be asked for each segment.
-func Choose(lanes []Lane, d Demand) string {
+func ChooseSubflows(lanes []Subflow, d Demand) string {
 	if len(lanes) <= 1 {
 		for i := range lanes {
 			lanes[i].Allowed = true
 		}
 		return ReasonOnly
 	}
-	most, full := tiers(lanes, d)
-	usable := func(l *Lane) bool { return l.Tier <= most }
-	n := d.expected()
+	most, full := usableTiers(lanes, d)
+	usable := func(l *Subflow) bool { return l.Tier <= most }
+	n := d.expectedBytes()
 	some, costs, left, best := false, false, false, maxFinish
 	for i := range lanes {
 		l := &lanes[i]
-		l.Allowed = usable(l) && !Costs(l.Radio)
+		l.Allowed = usable(l) && !UsesEnergy(l.Radio)
 		left = left || !usable(l)
 		if usable(l) {
 			some = some || l.Allowed
 			costs = costs || !l.Allowed
-			best = min(best, l.alone(n))
+			best = min(best, l.finishAlone(n))
 		}
 	}
 	reason := ReasonOne
@@ -135,24 +135,24 @@ func Choose(lanes []Lane, d Demand) string {
 	case !costs:
 		reason = ReasonFree
 	}
-	bound := time.Duration(slower * float64(best))
-	if !some || finish(lanes, n) > bound {
-		if l := grow(lanes, d, usable, bound, math.MaxInt64); l != nil && some {
-			reason = together(l)
+	bound := time.Duration(maxSlowdown * float64(best))
+	if !some || finishTime(lanes, n) > bound {
+		if l := addSubflow(lanes, d, usable, bound, math.MaxInt64); l != nil && some {
+			reason = additionReason(l)
 		}
 	}
 	for _, own := range [...]bool{true, false} {
-		may := func(l *Lane) bool { return l.Own == own && usable(l) }
-		for l := grow(lanes, d, may, bound, score(lanes, d)); l != nil; l = grow(lanes, d, may, bound, score(lanes, d)) {
-			reason = together(l)
+		may := func(l *Subflow) bool { return l.Local == own && usable(l) }
+		for l := addSubflow(lanes, d, may, bound, scoreAllowed(lanes, d)); l != nil; l = addSubflow(lanes, d, may, bound, scoreAllowed(lanes, d)) {
+			reason = additionReason(l)
 		}
 	}
 	return reason
 }
 
-// tiers is the last tier of which lanes may be used, and whether the one before
+// usableTiers is the last tier of which lanes may be used, and whether the one before
 // is full.
-func tiers(lanes []Lane, d Demand) (most wire.Tier, full bool) {
+func usableTiers(lanes []Subflow, d Demand) (most wire.Tier, full bool) {
 	most = wire.TierBackup
 	wait := time.Duration(math.MaxInt64)
 	for i := range lanes {
@@ -166,31 +166,31 @@ func tiers(lanes []Lane, d Demand) (most wire.Tier, full bool) {
 			wait = min(wait, fullTime)
 		}
 	}
-	if most == wire.TierPrimary && d.Full >= wait {
+	if most == wire.TierPrimary && d.BackloggedFor >= wait {
 		return wire.TierSecondary, true
 	}
 	return most, false
 }
 
-func together(l *Lane) string {
-	if l.Own {
-		return ReasonOwn
+func additionReason(l *Subflow) string {
+	if l.Local {
+		return ReasonLocal
 	}
 	return ReasonHelpers
 }
 
-// grow allows the one lane more, of those that may be, with which the stream is
+// addSubflow allows the one lane more, of those that may be, with which the stream is
 // complete by the bound and the score is least, and less than that one. It
 // returns that lane, or nil if there is none.
-func grow(lanes []Lane, d Demand, may func(*Lane) bool, bound, least time.Duration) (best *Lane) {
+func addSubflow(lanes []Subflow, d Demand, may func(*Subflow) bool, bound, least time.Duration) (best *Subflow) {
 	for i := range lanes {
 		l := &lanes[i]
 		if l.Allowed || !may(l) {
 			continue
 		}
 		l.Allowed = true
-		if end := finish(lanes, d.expected()); end <= bound {
-			if s := end + price(lanes, d.Up, end); s < least {
+		if end := finishTime(lanes, d.expectedBytes()); end <= bound {
+			if s := end + energyPrice(lanes, d.Upload, end); s < least {
 				best, least = l, s
 			}
 		}
@@ -202,42 +202,44 @@ func grow(lanes []Lane, d Demand, may func(*Lane) bool, bound, least time.Durati
 	return best
 }
 
-// score is when the allowed lanes have delivered what is expected, with the time
+// scoreAllowed is when the allowed lanes have delivered what is expected, with the time
 // that their energy is worth.
-func score(lanes []Lane, d Demand) time.Duration {
-	end := finish(lanes, d.expected())
-	return end + price(lanes, d.Up, end)
+func scoreAllowed(lanes []Subflow, d Demand) time.Duration {
+	end := finishTime(lanes, d.expectedBytes())
+	return end + energyPrice(lanes, d.Upload, end)
 }
 
-// price is what the energy of the allowed lanes is worth, used until end.
-func price(lanes []Lane, up bool, end time.Duration) (total time.Duration) {
+// energyPrice is what the energy of the allowed lanes is worth, used until end.
+func energyPrice(lanes []Subflow, up bool, end time.Duration) (total time.Duration) {
 	for i := range lanes {
 		l := &lanes[i]
 		if !l.Allowed {
 			continue
 		}
-		e := energies[l.Radio]
-		p := worth(e.wake(l.Idle) + e.active(l.Rate, up).over(end-l.delay()))
-		if l.Used {
-			p = time.Duration(stay * float64(p))
+		e := radioEnergies[l.Radio]
+		p := timeWorth(e.wakeEnergy(l.Idle) + e.activePower(l.Rate, up).energyOver(end-l.totalDelay()))
+		if l.InUse {
+			p = time.Duration(stayFactor * float64(p))
 		}
 		total += p
 	}
 	return total
 }
 
-// alone is when the lane has delivered n bytes by itself.
-func (l Lane) alone(n unit.Bytes) time.Duration {
+// finishAlone is when the lane has delivered n bytes by itself.
+func (l Subflow) finishAlone(n unit.Bytes) time.Duration {
 	l.Allowed = true
-	return finish([]Lane{l}, n)
+	return finishTime([]Subflow{l}, n)
 }
 
-// delay is that of a byte given to the lane now.
-func (l *Lane) delay() time.Duration { return l.Delay + energies[l.Radio].promotes(l.Idle) }
+// totalDelay is that of a byte given to the lane now.
+func (l *Subflow) totalDelay() time.Duration {
+	return l.Delay + radioEnergies[l.Radio].wakeDelay(l.Idle)
+}
 
-// finish is when the allowed lanes, all used from now on, have delivered n
+// finishTime is when the allowed lanes, all used from now on, have delivered n
 // bytes: what each delivers after its delay adds up to n.
-func finish(lanes []Lane, n unit.Bytes) time.Duration {
+func finishTime(lanes []Subflow, n unit.Bytes) time.Duration {
 	// A lane whose delay is over the end that follows takes no part. Leaving it
 	// out makes the end earlier, so that others may drop out in turn.
 	for limit := maxFinish; ; {
@@ -245,10 +247,10 @@ func finish(lanes []Lane, n unit.Bytes) time.Duration {
 		first := maxFinish
 		for i := range lanes {
 			if l := &lanes[i]; l.Allowed {
-				delay := l.delay()
+				delay := l.totalDelay()
 				first = min(first, delay)
 				if delay < limit {
-					r := l.pace(n)
+					r := l.expectedRate(n)
 					rate += r
 					head += r * delay.Seconds()
 				}
@@ -268,20 +270,20 @@ func finish(lanes []Lane, n unit.Bytes) time.Duration {
 	}
 }
 
-// pace is at how many bytes a second the lane would carry n bytes.
-func (l *Lane) pace(n unit.Bytes) float64 {
-	if l.Window <= 0 || l.Round <= 0 {
+// expectedRate is at how many bytes a second the lane would carry n bytes.
+func (l *Subflow) expectedRate(n unit.Bytes) float64 {
+	if l.Window <= 0 || l.RoundTrip <= 0 {
 		return float64(l.Rate) / 8
 	}
 	// Slow start (RFC 5681): what fits the window arrives at once, twice as much
 	// after a round trip more.
-	rounds := max(math.Log2(float64(n)/float64(l.Window)), leastRounds)
-	return float64(n) / (rounds * l.Round.Seconds())
+	rounds := max(math.Log2(float64(n)/float64(l.Window)), minRounds)
+	return float64(n) / (rounds * l.RoundTrip.Seconds())
 }
 
-// leastRounds is what a window takes to arrive after its first byte: packets of a
+// minRounds is what a window takes to arrive after its first byte: packets of a
 // burst are not all there at once.
-const leastRounds = 0.25
+const minRounds = 0.25
 
 // maxFinish bounds what finish returns: some time beyond all patience.
 const maxFinish = 1000 * time.Hour

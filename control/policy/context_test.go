@@ -13,19 +13,19 @@ import (
 const asleep = time.Minute
 
 // Lanes of the published setups, with round trips of 50 and 75 ms.
-func own(r unit.Rate, radio wire.Radio) Lane {
-	return Lane{Own: true, Rate: r, Delay: 25 * time.Millisecond, Radio: radio, Idle: asleep}
+func own(r unit.Rate, radio wire.Radio) Subflow {
+	return Subflow{Local: true, Rate: r, Delay: 25 * time.Millisecond, Radio: radio, Idle: asleep}
 }
 
-func helper(r unit.Rate, radio wire.Radio) Lane {
-	return Lane{Rate: r, Delay: 38 * time.Millisecond, Radio: radio, Idle: asleep}
+func helper(r unit.Rate, radio wire.Radio) Subflow {
+	return Subflow{Rate: r, Delay: 38 * time.Millisecond, Radio: radio, Idle: asleep}
 }
 
-func idle(l Lane, d time.Duration) Lane { l.Idle = d; return l }
-func cold(l Lane) Lane                  { l.Window, l.Round = 14_480, 2*l.Delay; return l }
-func used(l Lane) Lane                  { l.Used, l.Idle = true, 0; return l }
-func metered(l Lane) Lane               { l.Tier = wire.TierBackup; return l }
-func second(l Lane) Lane                { l.Tier = wire.TierSecondary; return l }
+func idle(l Subflow, d time.Duration) Subflow { l.Idle = d; return l }
+func cold(l Subflow) Subflow                  { l.Window, l.RoundTrip = 14_480, 2*l.Delay; return l }
+func used(l Subflow) Subflow                  { l.InUse, l.Idle = true, 0; return l }
+func metered(l Subflow) Subflow               { l.Tier = wire.TierBackup; return l }
+func second(l Subflow) Subflow                { l.Tier = wire.TierSecondary; return l }
 
 func TestChoose(t *testing.T) {
 	const (
@@ -38,45 +38,45 @@ func TestChoose(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		bytes unit.Bytes
-		lanes []Lane
+		lanes []Subflow
 		want  []bool
 		why   string
 	}{
-		{"a single path", 1e6, []Lane{phone}, []bool{true}, ReasonOnly},
-		{"a single path that costs money", 1e6, []Lane{metered(phone)}, []bool{true}, ReasonOnly},
-		{"cables", 100, []Lane{own(8*unit.Mbps, none), helper(5*unit.Mbps, none)}, []bool{true, true}, ReasonFree},
-		{"a message", 200, []Lane{w8, phone}, []bool{true, false}, ReasonOne},
-		{"20 KB, helper asleep", 20e3, []Lane{w8, phone}, []bool{true, false}, ReasonOne},
-		{"20 KB, helper just used", 20e3, []Lane{w8, idle(phone, 0)}, []bool{true, true}, ReasonHelpers},
-		{"20 KB, helper used two seconds ago", 20e3, []Lane{w8, idle(phone, 2*time.Second)}, []bool{true, false}, ReasonOne},
-		{"20 KB on a poor link: LTE takes longer to wake", 20e3, []Lane{w1, phone}, []bool{true, false}, ReasonOne},
-		{"20 KB on a poor link, helper used two seconds ago", 20e3, []Lane{w1, idle(phone, 2*time.Second)}, []bool{true, true}, ReasonOwn},
-		{"50 KB on a poor link: LTE is quicker alone, by less than its energy is worth", 50e3, []Lane{w1, phone}, []bool{true, true}, ReasonOwn},
-		{"40 KB on a poor link: LTE would be slower", 40e3, []Lane{w1, phone}, []bool{true, false}, ReasonOne},
-		{"64 KB on a poor link", 64 * unit.KB, []Lane{w1, phone}, []bool{true, true}, ReasonOwn},
-		{"50 KB on a poor cable", 50e3, []Lane{own(unit.Mbps, none), phone}, []bool{true, true}, ReasonHelpers},
-		{"64 KB", 64 * unit.KB, []Lane{w8, phone}, []bool{true, false}, ReasonOne},
-		{"2 MB", 2 * unit.MB, []Lane{w8, phone}, []bool{true, true}, ReasonHelpers},
-		{"10 MB", 10 * unit.MB, []Lane{w8, phone}, []bool{true, true}, ReasonHelpers},
-		{"a helper that adds 1 %", 2 * unit.MB, []Lane{w8, helper(80*unit.Kbps, lte)}, []bool{true, false}, ReasonOne},
-		{"own LTE asleep, a message", 200, []Lane{w8, own(10*unit.Mbps, lte)}, []bool{true, false}, ReasonOne},
-		{"own LTE takes too long to wake for 300 KB", 300e3, []Lane{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, false, false}, ReasonOne},
-		{"own LTE first, and it is enough", 1e6, []Lane{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, false, true}, ReasonOwn},
-		{"all for much", 20 * unit.MB, []Lane{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, true, true}, ReasonHelpers},
-		{"it was used when the free one came", 20 * unit.MB, []Lane{w8, used(metered(phone))}, []bool{true, false}, ReasonTier},
-		{"nothing is free", 20 * unit.MB, []Lane{metered(phone), metered(own(20*unit.Mbps, lte))}, []bool{true, true}, ReasonHelpers},
-		{"nothing is free, a message", 100, []Lane{metered(phone), metered(own(20*unit.Mbps, lte))}, []bool{false, true}, ReasonPaid},
-		{"own LTE costs money", 20 * unit.MB, []Lane{w8, metered(own(20*unit.Mbps, lte))}, []bool{true, false}, ReasonTier},
-		{"nothing is known of rates", 20 * unit.MB, []Lane{own(0, wifi), helper(0, lte)}, []bool{true, false}, ReasonOne},
-		{"a helper by a cable is for all, and WiFi takes next to nothing", 200, []Lane{w8, helper(5*unit.Mbps, none)}, []bool{true, true}, ReasonOwn},
-		{"64 KB, nothing is known of rates", 64 * unit.KB, []Lane{cold(w1), cold(phone)}, []bool{true, false}, ReasonOne},
-		{"10 MB, nothing is known of rates: what is awake shows soon", 10 * unit.MB, []Lane{cold(w1), cold(phone)}, []bool{true, false}, ReasonOne},
-		{"10 MB, nothing is known of the phone", 10 * unit.MB, []Lane{w1, cold(phone)}, []bool{true, true}, ReasonOwn},
-		{"20 KB, nothing is known, helper used two seconds ago", 20e3, []Lane{cold(w1), idle(cold(phone), 2*time.Second)}, []bool{true, false}, ReasonOne},
+		{"a single path", 1e6, []Subflow{phone}, []bool{true}, ReasonOnly},
+		{"a single path that costs money", 1e6, []Subflow{metered(phone)}, []bool{true}, ReasonOnly},
+		{"cables", 100, []Subflow{own(8*unit.Mbps, none), helper(5*unit.Mbps, none)}, []bool{true, true}, ReasonFree},
+		{"a message", 200, []Subflow{w8, phone}, []bool{true, false}, ReasonOne},
+		{"20 KB, helper asleep", 20e3, []Subflow{w8, phone}, []bool{true, false}, ReasonOne},
+		{"20 KB, helper just used", 20e3, []Subflow{w8, idle(phone, 0)}, []bool{true, true}, ReasonHelpers},
+		{"20 KB, helper used two seconds ago", 20e3, []Subflow{w8, idle(phone, 2*time.Second)}, []bool{true, false}, ReasonOne},
+		{"20 KB on a poor link: LTE takes longer to wake", 20e3, []Subflow{w1, phone}, []bool{true, false}, ReasonOne},
+		{"20 KB on a poor link, helper used two seconds ago", 20e3, []Subflow{w1, idle(phone, 2*time.Second)}, []bool{true, true}, ReasonLocal},
+		{"50 KB on a poor link: LTE is quicker alone, by less than its energy is worth", 50e3, []Subflow{w1, phone}, []bool{true, true}, ReasonLocal},
+		{"40 KB on a poor link: LTE would be slower", 40e3, []Subflow{w1, phone}, []bool{true, false}, ReasonOne},
+		{"64 KB on a poor link", 64 * unit.KB, []Subflow{w1, phone}, []bool{true, true}, ReasonLocal},
+		{"50 KB on a poor cable", 50e3, []Subflow{own(unit.Mbps, none), phone}, []bool{true, true}, ReasonHelpers},
+		{"64 KB", 64 * unit.KB, []Subflow{w8, phone}, []bool{true, false}, ReasonOne},
+		{"2 MB", 2 * unit.MB, []Subflow{w8, phone}, []bool{true, true}, ReasonHelpers},
+		{"10 MB", 10 * unit.MB, []Subflow{w8, phone}, []bool{true, true}, ReasonHelpers},
+		{"a helper that adds 1 %", 2 * unit.MB, []Subflow{w8, helper(80*unit.Kbps, lte)}, []bool{true, false}, ReasonOne},
+		{"own LTE asleep, a message", 200, []Subflow{w8, own(10*unit.Mbps, lte)}, []bool{true, false}, ReasonOne},
+		{"own LTE takes too long to wake for 300 KB", 300e3, []Subflow{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, false, false}, ReasonOne},
+		{"own LTE first, and it is enough", 1e6, []Subflow{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, false, true}, ReasonLocal},
+		{"all for much", 20 * unit.MB, []Subflow{w8, phone, own(20*unit.Mbps, lte)}, []bool{true, true, true}, ReasonHelpers},
+		{"it was used when the free one came", 20 * unit.MB, []Subflow{w8, used(metered(phone))}, []bool{true, false}, ReasonTier},
+		{"nothing is free", 20 * unit.MB, []Subflow{metered(phone), metered(own(20*unit.Mbps, lte))}, []bool{true, true}, ReasonHelpers},
+		{"nothing is free, a message", 100, []Subflow{metered(phone), metered(own(20*unit.Mbps, lte))}, []bool{false, true}, ReasonPaid},
+		{"own LTE costs money", 20 * unit.MB, []Subflow{w8, metered(own(20*unit.Mbps, lte))}, []bool{true, false}, ReasonTier},
+		{"nothing is known of rates", 20 * unit.MB, []Subflow{own(0, wifi), helper(0, lte)}, []bool{true, false}, ReasonOne},
+		{"a helper by a cable is for all, and WiFi takes next to nothing", 200, []Subflow{w8, helper(5*unit.Mbps, none)}, []bool{true, true}, ReasonLocal},
+		{"64 KB, nothing is known of rates", 64 * unit.KB, []Subflow{cold(w1), cold(phone)}, []bool{true, false}, ReasonOne},
+		{"10 MB, nothing is known of rates: what is awake shows soon", 10 * unit.MB, []Subflow{cold(w1), cold(phone)}, []bool{true, false}, ReasonOne},
+		{"10 MB, nothing is known of the phone", 10 * unit.MB, []Subflow{w1, cold(phone)}, []bool{true, true}, ReasonLocal},
+		{"20 KB, nothing is known, helper used two seconds ago", 20e3, []Subflow{cold(w1), idle(cold(phone), 2*time.Second)}, []bool{true, false}, ReasonOne},
 		{"no path", 200, nil, nil, ReasonOnly},
 	} {
 		lanes := slices.Clone(c.lanes)
-		why := Choose(lanes, Demand{Pending: c.bytes})
+		why := ChooseSubflows(lanes, Demand{Pending: c.bytes})
 		for i := range lanes {
 			if lanes[i].Allowed != c.want[i] {
 				t.Errorf("%s: path %d allowed %v: %s", c.name, i, lanes[i].Allowed, why)
@@ -95,23 +95,23 @@ func TestTiers(t *testing.T) {
 	cable, spare, last := own(10*unit.Mbps, wire.RadioNone), second(helper(10*unit.Mbps, wire.RadioNone)), metered(helper(10*unit.Mbps, wire.RadioNone))
 	for _, c := range []struct {
 		name  string
-		lanes []Lane
+		lanes []Subflow
 		full  time.Duration
 		want  []bool
 		why   string
 	}{
-		{"at first", []Lane{cable, spare, last}, 0, []bool{true, false, false}, ReasonTier},
-		{"for less than a second", []Lane{cable, spare, last}, 999 * time.Millisecond, []bool{true, false, false}, ReasonTier},
-		{"for a second", []Lane{cable, spare, last}, time.Second, []bool{true, true, false}, ReasonFree},
-		{"when it has just been in use", []Lane{cable, used(spare), last}, 250 * time.Millisecond, []bool{true, true, false}, ReasonFree},
-		{"and there was a pause", []Lane{cable, used(spare), last}, 100 * time.Millisecond, []bool{true, false, false}, ReasonTier},
-		{"a backup is not for that", []Lane{cable, last}, time.Hour, []bool{true, false}, ReasonTier},
-		{"no first", []Lane{spare, last}, 0, []bool{true, false}, ReasonFree},
-		{"no first, and the second is full", []Lane{spare, last}, time.Hour, []bool{true, false}, ReasonFree},
-		{"the last", []Lane{last, last}, 0, []bool{true, true}, ReasonPaid},
+		{"at first", []Subflow{cable, spare, last}, 0, []bool{true, false, false}, ReasonTier},
+		{"for less than a second", []Subflow{cable, spare, last}, 999 * time.Millisecond, []bool{true, false, false}, ReasonTier},
+		{"for a second", []Subflow{cable, spare, last}, time.Second, []bool{true, true, false}, ReasonFree},
+		{"when it has just been in use", []Subflow{cable, used(spare), last}, 250 * time.Millisecond, []bool{true, true, false}, ReasonFree},
+		{"and there was a pause", []Subflow{cable, used(spare), last}, 100 * time.Millisecond, []bool{true, false, false}, ReasonTier},
+		{"a backup is not for that", []Subflow{cable, last}, time.Hour, []bool{true, false}, ReasonTier},
+		{"no first", []Subflow{spare, last}, 0, []bool{true, false}, ReasonFree},
+		{"no first, and the second is full", []Subflow{spare, last}, time.Hour, []bool{true, false}, ReasonFree},
+		{"the last", []Subflow{last, last}, 0, []bool{true, true}, ReasonPaid},
 	} {
 		lanes := slices.Clone(c.lanes)
-		why := Choose(lanes, Demand{Pending: 10 * unit.MB, Full: c.full})
+		why := ChooseSubflows(lanes, Demand{Pending: 10 * unit.MB, BackloggedFor: c.full})
 		for i, l := range lanes {
 			if l.Allowed != c.want[i] {
 				t.Errorf("%s: path %d allowed %v", c.name, i, l.Allowed)
@@ -127,8 +127,8 @@ func TestTiers(t *testing.T) {
 // one that always pauses is not, however much it has carried in all.
 func TestChooseGrowsWithTheBurst(t *testing.T) {
 	may := func(pending, burst unit.Bytes) bool {
-		lanes := []Lane{own(8*unit.Mbps, wire.RadioWiFi), helper(5*unit.Mbps, wire.RadioCellular)}
-		Choose(lanes, Demand{Pending: pending, Burst: burst})
+		lanes := []Subflow{own(8*unit.Mbps, wire.RadioWiFi), helper(5*unit.Mbps, wire.RadioCellular)}
+		ChooseSubflows(lanes, Demand{Pending: pending, Burst: burst})
 		return lanes[1].Allowed
 	}
 	if may(64*unit.KB, 0) || !may(64*unit.KB, 2*unit.MB) {
@@ -144,9 +144,9 @@ func TestChooseStays(t *testing.T) {
 	for range 1000 {
 		l := helper(120*unit.Kbps, wire.RadioCellular) // saves 1.5 %, takes 1.3 %
 		l.Rate += unit.Rate(rng.IntN(30_000) - 15_000) // as measurements sway
-		l.Idle, l.Used = 0, use
-		lanes := []Lane{used(own(8*unit.Mbps, wire.RadioWiFi)), l}
-		Choose(lanes, Demand{Pending: 10 * unit.MB})
+		l.Idle, l.InUse = 0, use
+		lanes := []Subflow{used(own(8*unit.Mbps, wire.RadioWiFi)), l}
+		ChooseSubflows(lanes, Demand{Pending: 10 * unit.MB})
 		if lanes[1].Allowed != use {
 			use = lanes[1].Allowed
 			flips++
@@ -155,18 +155,18 @@ func TestChooseStays(t *testing.T) {
 	if flips != 1 || !use {
 		t.Errorf("%d changes, used %v in the end", flips, use)
 	}
-	lanes := []Lane{own(8*unit.Mbps, wire.RadioWiFi), used(helper(5*unit.Mbps, wire.RadioCellular))}
-	if Choose(lanes, Demand{Pending: 500}); lanes[1].Allowed {
+	lanes := []Subflow{own(8*unit.Mbps, wire.RadioWiFi), used(helper(5*unit.Mbps, wire.RadioCellular))}
+	if ChooseSubflows(lanes, Demand{Pending: 500}); lanes[1].Allowed {
 		t.Error("the last bytes of a trickle keep a helper's radio awake")
 	}
 }
 
 // randomLanes draws lanes of all kinds.
-func randomLanes(r *rand.Rand) []Lane {
-	lanes := make([]Lane, 1+r.IntN(6))
+func randomLanes(r *rand.Rand) []Subflow {
+	lanes := make([]Subflow, 1+r.IntN(6))
 	for i := range lanes {
-		lanes[i] = Lane{Own: r.IntN(2) == 0, Rate: unit.Rate(r.IntN(1e8)) >> r.IntN(20), Delay: time.Duration(r.IntN(1e9)) >> r.IntN(10),
-			Radio: wire.Radio(r.IntN(len(energies))), Idle: time.Duration(r.Int64N(20e9)), Tier: wire.Tier(max(r.IntN(6)-3, 0)), Used: r.IntN(3) == 0}
+		lanes[i] = Subflow{Local: r.IntN(2) == 0, Rate: unit.Rate(r.IntN(1e8)) >> r.IntN(20), Delay: time.Duration(r.IntN(1e9)) >> r.IntN(10),
+			Radio: wire.Radio(r.IntN(len(radioEnergies))), Idle: time.Duration(r.Int64N(20e9)), Tier: wire.Tier(max(r.IntN(6)-3, 0)), InUse: r.IntN(3) == 0}
 		if r.IntN(3) == 0 {
 			lanes[i] = cold(lanes[i])
 		}
@@ -182,18 +182,18 @@ func TestChooseProperties(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for range 50_000 {
 		lanes := randomLanes(r)
-		d := Demand{Pending: unit.Bytes(r.IntN(1e8)) >> r.IntN(27), Burst: unit.Bytes(r.IntN(1e8)) >> r.IntN(27), Full: time.Duration(r.IntN(2)) * fullTime, Up: r.IntN(2) == 0}
+		d := Demand{Pending: unit.Bytes(r.IntN(1e8)) >> r.IntN(27), Burst: unit.Bytes(r.IntN(1e8)) >> r.IntN(27), BackloggedFor: time.Duration(r.IntN(2)) * fullTime, Upload: r.IntN(2) == 0}
 		before := slices.Clone(lanes)
-		Choose(lanes, d)
+		ChooseSubflows(lanes, d)
 		some, most := false, wire.TierBackup
 		for _, l := range lanes {
 			some = some || l.Allowed
 			most = min(most, l.Tier)
 		}
-		if most == wire.TierPrimary && d.Full > 0 {
+		if most == wire.TierPrimary && d.BackloggedFor > 0 {
 			most = wire.TierSecondary
 		}
-		took := finish(lanes, d.expected())
+		took := finishTime(lanes, d.expectedBytes())
 		for i, l := range lanes {
 			if l.Allowed && l.Tier > most || !some {
 				t.Fatalf("%+v", lanes)
@@ -203,17 +203,17 @@ func TestChooseProperties(t *testing.T) {
 			}
 			one := slices.Clone(before)
 			one[i].Allowed = true
-			if alone := finish(one, d.expected()); float64(took) > 1.03*float64(alone)+1e3 {
+			if alone := finishTime(one, d.expectedBytes()); float64(took) > 1.03*float64(alone)+1e3 {
 				t.Fatalf("%v, alone over %d %v: %+v", took, i, alone, lanes)
 			}
-			for _, dearer := range []func(*Lane){
-				func(l *Lane) { l.Idle += time.Duration(r.Int64N(20e9)) },
-				func(l *Lane) { l.Tier = min(l.Tier+1, wire.TierBackup) },
-				func(l *Lane) { l.Used = false },
+			for _, dearer := range []func(*Subflow){
+				func(l *Subflow) { l.Idle += time.Duration(r.Int64N(20e9)) },
+				func(l *Subflow) { l.Tier = min(l.Tier+1, wire.TierBackup) },
+				func(l *Subflow) { l.InUse = false },
 			} {
 				again := slices.Clone(before)
 				dearer(&again[i])
-				if Choose(again, d); again[i].Allowed && !l.Allowed {
+				if ChooseSubflows(again, d); again[i].Allowed && !l.Allowed {
 					t.Fatalf("path %d is allowed because it costs more: %+v, was %+v", i, again, lanes)
 				}
 			}
@@ -222,22 +222,22 @@ func TestChooseProperties(t *testing.T) {
 }
 
 func TestEnergies(t *testing.T) {
-	if w := energies[wire.RadioCellular].wake(asleep); w < 12 || w > 13 {
+	if w := radioEnergies[wire.RadioCellular].wakeEnergy(asleep); w < 12 || w > 13 {
 		t.Errorf("to wake LTE takes %v J", w)
 	}
-	if w := energies[wire.RadioCellular].wake(time.Second); w < 1 || w > 1.1 {
+	if w := radioEnergies[wire.RadioCellular].wakeEnergy(time.Second); w < 1 || w > 1.1 {
 		t.Errorf("to keep LTE awake for a second takes %v J", w)
 	}
-	for r, e := range energies {
-		if (e == energy{}) == Costs(wire.Radio(r)) || Costs(wire.Radio(r)) && e.source == "" {
+	for r, e := range radioEnergies {
+		if (e == energy{}) == UsesEnergy(wire.Radio(r)) || UsesEnergy(wire.Radio(r)) && e.source == "" {
 			t.Errorf("%v: %+v", wire.Radio(r), e)
 		}
 	}
 }
 
 func BenchmarkChoose(b *testing.B) {
-	lanes := []Lane{own(8*unit.Mbps, wire.RadioWiFi), own(20*unit.Mbps, wire.RadioCellular), helper(5*unit.Mbps, wire.RadioCellular), helper(5*unit.Mbps, wire.RadioCellular)}
+	lanes := []Subflow{own(8*unit.Mbps, wire.RadioWiFi), own(20*unit.Mbps, wire.RadioCellular), helper(5*unit.Mbps, wire.RadioCellular), helper(5*unit.Mbps, wire.RadioCellular)}
 	for b.Loop() {
-		Choose(lanes, Demand{Pending: unit.MB})
+		ChooseSubflows(lanes, Demand{Pending: unit.MB})
 	}
 }

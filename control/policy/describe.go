@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-func (a Answer) String() string {
+func (a DefaultAction) String() string {
 	if a == Deny {
 		return "deny"
 	}
@@ -31,24 +31,24 @@ func (r Ports) String() string {
 	return fmt.Sprintf("%d-%d", r.from, r.to)
 }
 
-// Treat is what the rule says of how the bond carries what it matches, nil for
+// TrafficClass is what the rule says of how the bond carries what it matches, nil for
 // nothing special. It is of a rule that was compiled.
-func (s *RuleSpec) Treat() *Treatment { return s.treat }
+func (s *RuleSpec) TrafficClass() *TrafficClass { return s.class }
 
-// When is what the rule asks for, by key.
-func (s *RuleSpec) When() map[string][]string {
+// Conditions is what the rule asks for, by key.
+func (s *RuleSpec) Conditions() map[string][]string {
 	m := map[string][]string{}
-	tell(m, "app", s.App, Pattern.String)
-	tell(m, "cgroup", s.Cgroup, Pattern.String)
-	tell(m, "label", s.Label, func(l string) string { return l })
-	tell(m, "uid", s.UID, func(u uint32) string { return strconv.FormatUint(uint64(u), 10) })
-	tell(m, "domain", s.Domain, Domain.String)
-	tell(m, "address", s.Address, Network.String)
-	tell(m, "port", s.Port, Ports.String)
+	addTexts(m, "app", s.App, Pattern.String)
+	addTexts(m, "cgroup", s.Cgroup, Pattern.String)
+	addTexts(m, "label", s.Label, func(l string) string { return l })
+	addTexts(m, "uid", s.UID, func(u uint32) string { return strconv.FormatUint(uint64(u), 10) })
+	addTexts(m, "domain", s.Domain, Domain.String)
+	addTexts(m, "address", s.Address, Network.String)
+	addTexts(m, "port", s.Port, Ports.String)
 	return m
 }
 
-func tell[T any](m map[string][]string, key string, list []T, text func(T) string) {
+func addTexts[T any](m map[string][]string, key string, list []T, text func(T) string) {
 	for _, v := range list {
 		m[key] = append(m[key], text(v))
 	}

@@ -38,9 +38,9 @@ func (s Limits) Check() (key string, err error) {
 	return "", nil
 }
 
-// UnkeptByHelper is what a helper that is called self does not keep to, in words
+// IgnoredByHelper is what a helper that is called self does not keep to, in words
 // that follow "does not keep to", in the order of the file's parts and of names.
-func (r *Rules) UnkeptByHelper(self string) (list []string) {
+func (r *Rules) IgnoredByHelper(self string) (list []string) {
 	if n := len(r.rules); n > 0 {
 		list = append(list, fmt.Sprintf("the rules (%d): they are for a primary", n))
 	}
@@ -78,38 +78,38 @@ const (
 	// much cooler, in °C: both are coarse and sway.
 	floorMargin = 5
 	heatMargin  = 3
-	// leastRest is how long a device rests at least: a bad charger is plugged in and
+	// minSuspension is how long a device rests at least: a bad charger is plugged in and
 	// out by itself.
-	leastRest = 30 * time.Second
+	minSuspension = 30 * time.Second
 )
 
-// Resting says whether a device may carry anything now, by its battery and heat. The
+// Suspension says whether a device may carry anything now, by its battery and heat. The
 // zero value lets it. What is not known forbids nothing.
-type Resting struct {
+type Suspension struct {
 	// Reason is why it rests, in words; "" while it may carry.
 	Reason  string
 	since   time.Time
 	refused bool // it said so itself, and minds by itself for how long
 }
 
-// Next is what follows from r when these facts are known at that time.
-func (r Resting) Next(now time.Time, s Limits, f wire.Facts) Resting {
-	why := r.why(s, f)
+// Update is what follows from r when these facts are known at that time.
+func (r Suspension) Update(now time.Time, s Limits, f wire.Facts) Suspension {
+	why := r.reasonFor(s, f)
 	switch {
 	case why != "" && r.Reason == "":
-		return Resting{why, now, f.Refuses != ""}
+		return Suspension{why, now, f.RefusalReason != ""}
 	case why != "":
-		return Resting{why, r.since, f.Refuses != ""}
-	case r.Reason != "" && !r.refused && now.Sub(r.since) < leastRest:
+		return Suspension{why, r.since, f.RefusalReason != ""}
+	case r.Reason != "" && !r.refused && now.Sub(r.since) < minSuspension:
 		return r
 	}
-	return Resting{}
+	return Suspension{}
 }
 
-func (r Resting) why(s Limits, f wire.Facts) string {
+func (r Suspension) reasonFor(s Limits, f wire.Facts) string {
 	rests := r.Reason != ""
-	if f.Refuses != "" {
-		return "it refuses: " + f.Refuses
+	if f.RefusalReason != "" {
+		return "it refuses: " + f.RefusalReason
 	}
 	if floor := s.BatteryFloor; floor > 0 && f.Battery.Known() && f.Power != wire.PowerExternal {
 		switch n := f.Battery.Percent(); {

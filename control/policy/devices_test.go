@@ -27,10 +27,10 @@ func TestUnkeptByHelper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.UnkeptByHelper("phone"); !slices.Equal(got, want) {
+	if got := r.IgnoredByHelper("phone"); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := new(Rules).UnkeptByHelper("phone"); got != nil {
+	if got := new(Rules).IgnoredByHelper("phone"); got != nil {
 		t.Errorf("%q of nothing", got)
 	}
 }
@@ -42,7 +42,7 @@ func TestResting(t *testing.T) {
 	}
 	const draws, plugged, unknown = wire.PowerBattery, wire.PowerExternal, wire.PowerUnknown
 	now := time.Unix(1000, 0)
-	var r Resting
+	var r Suspension
 	for i, c := range []struct {
 		after time.Duration
 		facts wire.Facts
@@ -60,21 +60,21 @@ func TestResting(t *testing.T) {
 		{time.Minute, at(90, 43, draws), "rests down to 42 °C"},
 		{time.Second, at(10, 40, draws), "battery"},
 		{time.Second, at(10, 40, plugged), ""},
-		{time.Second, wire.Facts{Refuses: "no"}, "it refuses: no"},
+		{time.Second, wire.Facts{RefusalReason: "no"}, "it refuses: no"},
 		{time.Second, wire.Facts{}, ""}, // it knows itself for how long
 		{time.Second, at(19, 30, draws), "battery"},
-		{time.Second, wire.Facts{Refuses: "no"}, "it refuses: no"},
+		{time.Second, wire.Facts{RefusalReason: "no"}, "it refuses: no"},
 		{time.Second, at(19, 30, draws), "battery"},
 		{time.Second, at(90, 30, draws), "battery"},
 		{time.Minute, wire.Facts{}, ""},
 	} {
 		now = now.Add(c.after)
-		r = r.Next(now, spec, c.facts)
+		r = r.Update(now, spec, c.facts)
 		if (r.Reason == "") != (c.why == "") || !strings.Contains(r.Reason, c.why) {
 			t.Errorf("step %d: %q, want %q", i, r.Reason, c.why)
 		}
 	}
-	if r := (Resting{}).Next(now, Limits{}, at(1, 99, draws)); r.Reason != "" {
+	if r := (Suspension{}).Update(now, Limits{}, at(1, 99, draws)); r.Reason != "" {
 		t.Errorf("without limits: %q", r.Reason)
 	}
 	for _, bad := range []Limits{{BatteryFloor: -1}, {BatteryFloor: 101}, {MaxTemperature: 5}, {MaxTemperature: 500}} {
@@ -91,7 +91,7 @@ func TestRestingDoesNotFlap(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	spec := Limits{BatteryFloor: 30, MaxTemperature: 40}
 	now := time.Unix(1000, 0)
-	var s Resting
+	var s Suspension
 	changes, battery, heat := 0, 31.0, 39.0
 	var changed time.Time
 	for range 24 * 3600 {
@@ -102,13 +102,13 @@ func TestRestingDoesNotFlap(t *testing.T) {
 			battery, heat = battery+0.002, heat-0.005
 		}
 		f := wire.Facts{Battery: unit.Percent(battery + r.Float64()*3 - 1.5), Temperature: unit.Celsius(heat + r.Float64()*2 - 1), Power: wire.PowerBattery}
-		next := s.Next(now, spec, f)
+		next := s.Update(now, spec, f)
 		bad := f.Battery.Percent() < 30 || f.Temperature >= unit.Celsius(40)
 		if bad && next.Reason == "" {
 			t.Fatalf("it carries at %v and %v", f.Battery, f.Temperature)
 		}
 		if (next.Reason == "") != (s.Reason == "") {
-			if changes++; s.Reason != "" && now.Sub(changed) < leastRest {
+			if changes++; s.Reason != "" && now.Sub(changed) < minSuspension {
 				t.Fatalf("it rested for %v", now.Sub(changed))
 			}
 			changed = now

@@ -20,7 +20,7 @@ import (
 type File struct {
 	// Default is for connections that no rule matches, "allow" or "deny"; left out it
 	// is "allow".
-	Default Answer `toml:"default"`
+	Default DefaultAction `toml:"default"`
 	// Rules are asked in their order; the first that matches decides.
 	Rules []RuleSpec `toml:"rule"`
 	// Devices are [device.NAME] tables, by the name of another device, of an interface
@@ -71,15 +71,15 @@ type RuleSpec struct {
 	dscp []uint8
 	host string
 
-	treat *Treatment // nil: nothing special
+	class *TrafficClass // nil: nothing special
 }
 
 // Priority is the class of a stream.
-type Priority wire.Class
+type Priority wire.Priority
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (p *Priority) UnmarshalText(t []byte) error {
-	for _, c := range []wire.Class{wire.High, wire.Normal, wire.Low} {
+	for _, c := range []wire.Priority{wire.High, wire.Normal, wire.Low} {
 		if c.String() == string(t) {
 			*p = Priority(c)
 			return nil
@@ -88,17 +88,17 @@ func (p *Priority) UnmarshalText(t []byte) error {
 	return fmt.Errorf("%q is no priority; there are: high, normal, low", t)
 }
 
-// Answer is what happens to what no rule matches.
-type Answer uint8
+// DefaultAction is what happens to what no rule matches.
+type DefaultAction uint8
 
 // Answers.
 const (
-	Allow Answer = iota
+	Allow DefaultAction = iota
 	Deny
 )
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (a *Answer) UnmarshalText(t []byte) error {
+func (a *DefaultAction) UnmarshalText(t []byte) error {
 	switch string(t) {
 	case "allow":
 		*a = Allow
@@ -116,7 +116,7 @@ type Mode uint8
 // Modes. Usual is as the primary's own settings say, ModeBond unless they name
 // the connection.
 const (
-	Usual         Mode = iota
+	ModeUnset     Mode = iota
 	ModeBond           // over all subflows that it may use
 	ModeSingle         // over one subflow that it may use, and another when that fails
 	ModeLatency        // over the one of least delay, before all others
@@ -151,14 +151,14 @@ type Pattern struct {
 	head, tail string
 }
 
-const special = `*?[]\`
+const patternMeta = `*?[]\`
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (p *Pattern) UnmarshalText(t []byte) error {
 	*p = Pattern{text: string(t), base: !strings.Contains(string(t), "/")}
-	if i := strings.IndexAny(p.text, special); i >= 0 {
+	if i := strings.IndexAny(p.text, patternMeta); i >= 0 {
 		p.meta, p.head = true, p.text[:i]
-		p.tail = p.text[strings.LastIndexAny(p.text, special)+1:]
+		p.tail = p.text[strings.LastIndexAny(p.text, patternMeta)+1:]
 		if strings.ContainsRune(p.text, '\\') { // it takes the next character's meaning, also of what follows
 			p.tail = ""
 		}
@@ -169,7 +169,7 @@ func (p *Pattern) UnmarshalText(t []byte) error {
 	return nil
 }
 
-func (p *Pattern) matches(full, last string) bool {
+func (p *Pattern) matchesPath(full, last string) bool {
 	if p.base {
 		full = last
 	}
@@ -183,10 +183,10 @@ func (p *Pattern) matches(full, last string) bool {
 	return ok
 }
 
-// above reports whether a group, or one that it is in, matches.
-func (p *Pattern) above(group string) bool {
+// matchesAncestor reports whether a group, or one that it is in, matches.
+func (p *Pattern) matchesAncestor(group string) bool {
 	for {
-		if p.matches(group, group[strings.LastIndexByte(group, '/')+1:]) {
+		if p.matchesPath(group, group[strings.LastIndexByte(group, '/')+1:]) {
 			return true
 		}
 		i := strings.LastIndexByte(group, '/')
@@ -202,8 +202,8 @@ type Domain struct{ name string }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Domain) UnmarshalText(t []byte) error {
-	name := plainName(strings.TrimPrefix(string(t), "*."))
-	if name == "" || len(name) > maxDomain || strings.ContainsAny(name, "*/:@ \t") || strings.Contains("."+name+".", "..") || !ascii(name) {
+	name := normalizeName(strings.TrimPrefix(string(t), "*."))
+	if name == "" || len(name) > maxDomain || strings.ContainsAny(name, "*/:@ \t") || strings.Contains("."+name+".", "..") || !isASCII(name) {
 		return fmt.Errorf("%q is no domain such as \"example.org\", which stands for all names below it too", t)
 	}
 	d.name = name
@@ -213,11 +213,11 @@ func (d *Domain) UnmarshalText(t []byte) error {
 // maxDomain is the longest domain name (RFC 1035 section 2.3.4).
 const maxDomain = 255
 
-// plainName is a name as names are compared: as DNS has it (RFC 5891), if it can be
+// normalizeName is a name as names are compared: as DNS has it (RFC 5891), if it can be
 // written so.
-func plainName(s string) string {
+func normalizeName(s string) string {
 	s = strings.ToLower(strings.TrimSuffix(s, "."))
-	if !ascii(s) {
+	if !isASCII(s) {
 		if a, err := idna.Lookup.ToASCII(s); err == nil {
 			return a
 		}
@@ -225,7 +225,7 @@ func plainName(s string) string {
 	return s
 }
 
-func ascii(s string) bool {
+func isASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
 			return false
@@ -234,7 +234,7 @@ func ascii(s string) bool {
 	return true
 }
 
-func (d Domain) matches(name string) bool {
+func (d Domain) matchesName(name string) bool {
 	rest, ok := strings.CutSuffix(name, d.name)
 	return ok && (rest == "" || rest[len(rest)-1] == '.')
 }
@@ -279,20 +279,20 @@ func (r *Ports) UnmarshalText(t []byte) error {
 	return nil
 }
 
-// check reports what is wrong with what follows from a rule, and completes it.
-func (s *RuleSpec) check() *Misfit {
-	t := Treatment{Devices: s.Device, Pipes: s.Pipe, Single: s.Mode == ModeSingle, Class: wire.Class(s.Priority), Weight: uint8(max(s.Weight, 1))}
-	switch special := t.Special(); {
+// compileClass reports what is wrong with what follows from a rule, and completes it.
+func (s *RuleSpec) compileClass() *FileError {
+	t := TrafficClass{Devices: s.Device, Pipes: s.Pipe, Single: s.Mode == ModeSingle, Priority: wire.Priority(s.Priority), Weight: uint8(max(s.Weight, 1))}
+	switch special := t.IsSpecial(); {
 	case s.Weight < 0 || s.Weight > maxWeight:
-		return &Misfit{Key: "weight", Err: fmt.Errorf("%s: its weight is %d; weights are 1 to %d", s.Name, s.Weight, maxWeight)}
+		return &FileError{Key: "weight", Err: fmt.Errorf("%s: its weight is %d; weights are 1 to %d", s.Name, s.Weight, maxWeight)}
 	case slices.Contains(s.Device, ""):
-		return &Misfit{Key: "device", Err: fmt.Errorf("%s: a device has no name", s.Name)}
+		return &FileError{Key: "device", Err: fmt.Errorf("%s: a device has no name", s.Name)}
 	case slices.Contains(s.Pipe, ""):
-		return &Misfit{Key: "pipe", Err: fmt.Errorf("%s: a pipe has no name", s.Name)}
+		return &FileError{Key: "pipe", Err: fmt.Errorf("%s: a pipe has no name", s.Name)}
 	case special && (s.Mode == ModeDirect || s.Mode == ModeBlock):
-		return &Misfit{Key: "mode", Err: fmt.Errorf("%s: device, pipe, priority and weight are of the bond, which mode %v does without", s.Name, s.Mode)}
+		return &FileError{Key: "mode", Err: fmt.Errorf("%s: device, pipe, priority and weight are of the bond, which mode %v does without", s.Name, s.Mode)}
 	case special:
-		s.treat = &t
+		s.class = &t
 	}
 	return nil
 }
@@ -309,36 +309,36 @@ const TableDevice = "device."
 // maxRules bounds what a connection may cost.
 const maxRules = 10000
 
-// Misfit is what is wrong with a file whose values are right each for itself.
-type Misfit struct {
+// FileError is what is wrong with a file whose values are right each for itself.
+type FileError struct {
 	Table string // that it is about, "" for none
-	N     int    // which of these tables, from 0
+	Index int    // which of these tables, from 0
 	Key   string // of the table, or ""
 	Err   error
 }
 
 // Error implements error.
-func (m *Misfit) Error() string { return m.Err.Error() }
+func (m *FileError) Error() string { return m.Err.Error() }
 
 // Unwrap is what is wrong.
-func (m *Misfit) Unwrap() error { return m.Err }
+func (m *FileError) Unwrap() error { return m.Err }
 
 // Compile makes rules of a file. An error is a *Misfit.
 func (f File) Compile() (*Rules, error) {
 	if len(f.Rules) > maxRules {
-		return nil, &Misfit{Table: TableRule, N: maxRules, Err: fmt.Errorf("there are %d rules; %d are the most", len(f.Rules), maxRules)}
+		return nil, &FileError{Table: TableRule, Index: maxRules, Err: fmt.Errorf("there are %d rules; %d are the most", len(f.Rules), maxRules)}
 	}
-	r := &Rules{rules: make([]RuleSpec, len(f.Rules)), devices: f.Devices, otherwise: Verdict{Index: -1, Reason: "no rule matches, and the default is to allow"}}
+	r := &Rules{rules: make([]RuleSpec, len(f.Rules)), devices: f.Devices, defaultVerdict: Verdict{Index: -1, Reason: "no rule matches, and the default is to allow"}}
 	if f.Default == Deny {
-		r.otherwise = Verdict{Index: -1, Mode: ModeBlock, Reason: "no rule matches, and the default is to deny"}
+		r.defaultVerdict = Verdict{Index: -1, Mode: ModeBlock, Reason: "no rule matches, and the default is to deny"}
 	}
 	for name, d := range f.Devices {
-		key, err := d.Caps.check()
+		key, err := d.Caps.checkValues()
 		if err == nil {
 			key, err = d.Limits.Check()
 		}
 		if err != nil {
-			return nil, &Misfit{Table: TableDevice + name, Key: key, Err: fmt.Errorf("device %q: %w", name, err)}
+			return nil, &FileError{Table: TableDevice + name, Key: key, Err: fmt.Errorf("device %q: %w", name, err)}
 		}
 	}
 	names, kinds := map[string]int{}, map[string]bool{}
@@ -347,23 +347,23 @@ func (f File) Compile() (*Rules, error) {
 			s.Name = "rule " + strconv.Itoa(i+1)
 		}
 		if at, twice := names[s.Name]; twice {
-			return nil, &Misfit{TableRule, i, "name", fmt.Errorf("rules %d and %d are both called %q", at, i+1, s.Name)}
+			return nil, &FileError{TableRule, i, "name", fmt.Errorf("rules %d and %d are both called %q", at, i+1, s.Name)}
 		}
 		names[s.Name] = i + 1
-		if m := s.check(); m != nil {
-			m.Table, m.N = TableRule, i
+		if m := s.compileClass(); m != nil {
+			m.Table, m.Index = TableRule, i
 			return nil, m
 		}
-		if s.treat != nil {
-			kinds[s.treat.Key()] = true
+		if s.class != nil {
+			kinds[s.class.Key()] = true
 		}
 		if len(kinds) > wire.MaxGroups {
-			return nil, &Misfit{TableRule, i, "", fmt.Errorf("%s: rules may treat connections in %d different ways; this is one more: give some the same device, pipe, priority and weight, and single or not", s.Name, wire.MaxGroups)}
+			return nil, &FileError{TableRule, i, "", fmt.Errorf("%s: rules may treat connections in %d different ways; this is one more: give some the same device, pipe, priority and weight, and single or not", s.Name, wire.MaxGroups)}
 		}
 		r.rules[i] = s
-		r.gates = append(r.gates, newGate(&s))
-		r.names = r.names || len(s.Domain) > 0
-		r.process = r.process || len(s.App) > 0 || len(s.Cgroup) > 0 || len(s.Label) > 0 || len(s.UID) > 0
+		r.filters = append(r.filters, newMatchFilter(&s))
+		r.needsNames = r.needsNames || len(s.Domain) > 0
+		r.needsProcess = r.needsProcess || len(s.App) > 0 || len(s.Cgroup) > 0 || len(s.Label) > 0 || len(s.UID) > 0
 	}
 	return r, nil
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// gate is what a flow must have at least to match a rule: most rules are told apart
+// matchFilter is what a flow must have at least to match a rule: most rules are told apart
 // from most flows by that, in some 50 bytes that lie one behind the other.
-type gate struct {
+type matchFilter struct {
 	app, domain        string    // how the executable's path, and the name, must end
 	address            [2]uint32 // from and to, of IPv4
 	port               [2]uint16
@@ -17,8 +17,8 @@ type gate struct {
 	v6                 bool // asksAddr, and IPv6 ones may do
 }
 
-func newGate(s *RuleSpec) gate {
-	g := gate{asksName: len(s.Domain) > 0, asksAddr: len(s.Address) > 0, port: [2]uint16{0, ^uint16(0)},
+func newMatchFilter(s *RuleSpec) matchFilter {
+	g := matchFilter{asksName: len(s.Domain) > 0, asksAddr: len(s.Address) > 0, port: [2]uint16{0, ^uint16(0)},
 		asksProcess: len(s.App)+len(s.Cgroup)+len(s.Label)+len(s.UID) > 0}
 	for i, r := range s.Port {
 		if i == 0 {
@@ -31,10 +31,10 @@ func newGate(s *RuleSpec) gate {
 		if s.App[i].meta {
 			end = s.App[i].tail
 		}
-		g.app = commonEnd(i == 0, g.app, end)
+		g.app = commonSuffix(i == 0, g.app, end)
 	}
 	for i, d := range s.Domain {
-		g.domain = commonEnd(i == 0, g.domain, d.name)
+		g.domain = commonSuffix(i == 0, g.domain, d.name)
 	}
 	g.address = [2]uint32{^uint32(0), 0}
 	for _, n := range s.Address {
@@ -42,14 +42,14 @@ func newGate(s *RuleSpec) gate {
 			g.v6 = true
 			continue
 		}
-		first := number(n.Addr())
+		first := ipv4Number(n.Addr())
 		g.address = [2]uint32{min(g.address[0], first), max(g.address[1], first|^uint32(0)>>n.Bits())}
 	}
 	return g
 }
 
-// commonEnd is how both a and b end; of the first one it is b.
-func commonEnd(first bool, a, b string) string {
+// commonSuffix is how both a and b end; of the first one it is b.
+func commonSuffix(first bool, a, b string) string {
 	if first {
 		return b
 	}
@@ -59,14 +59,14 @@ func commonEnd(first bool, a, b string) string {
 	return a
 }
 
-// number is an IPv4 address.
-func number(a netip.Addr) uint32 {
+// ipv4Number is an IPv4 address.
+func ipv4Number(a netip.Addr) uint32 {
 	b := a.As4()
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// open reports whether the rule may match; if not, it does not.
-func (g *gate) open(q *query) bool {
+// mayMatch reports whether the rule may match; if not, it does not.
+func (g *matchFilter) mayMatch(q *query) bool {
 	if q.port < g.port[0] || q.port > g.port[1] || g.asksProcess && q.process == nil {
 		return false
 	}

@@ -21,8 +21,8 @@ import (
 
 // Tuning of Lender; ours, chosen in the lab on links of 3 to 10 Mbit/s.
 const (
-	// Rates are means over lendWindow.
-	lendWindow = 200 * time.Millisecond
+	// Rates are means over shareWindow.
+	shareWindow = 200 * time.Millisecond
 	// The owner is busy while its rate is over busyShare of what the link
 	// carries, and at work in earnest after bulkBytes or bulkTime of that:
 	// smaller things end before a limit could help them.
@@ -43,27 +43,27 @@ const (
 	ownHeadroom = 1.3
 	// A lent rate grows by these factors in each growStep: while the owner is
 	// at work, and once it is idle.
-	growStep          = 50 * time.Millisecond
-	growBusy, growOff = 1.25, 2.0
+	growStep           = 50 * time.Millisecond
+	growBusy, growIdle = 1.25, 2.0
 	// The floor keeps borrowed subflows alive: one that is silent would be
 	// given up, and joining again costs more. It is the same for each link, so
 	// that of two who lend to each other none loses by it.
-	floor = 64 * unit.Kbps
+	minSharedRate = 64 * unit.Kbps
 	// What the link can carry is the most that it did in the last one to two
 	// of these.
 	capacityTime = 30 * time.Second
 )
 
-// Grant is a decision of a Lender.
-type Grant struct {
+// ShareDecision is a decision of a Lender.
+type ShareDecision struct {
 	Limited bool
 	Limit   unit.Rate // for all who borrow together, while Limited
 	Reason  string
 	// What the decision was taken from.
-	Own, Lent, Capacity unit.Rate
+	Owner, Shared, Capacity unit.Rate
 }
 
-// Lender decides, for one direction of one link, how much of it may be lent:
+// LinkShare decides, for one direction of one link, how much of it may be lent:
 // what the owner leaves. It yields at once when the owner is busy, and lends
 // again what the owner, left alone, turns out not to use.
 //
@@ -73,11 +73,11 @@ type Grant struct {
 //	                          └── the owner wants more ────────┘ (to yielding)
 //
 // The zero Lender is ready. Not safe for concurrent use.
-type Lender struct {
-	state  lendState
+type LinkShare struct {
+	state  shareState
 	since  time.Time // of the state
 	limit  unit.Rate
-	points []lendPoint
+	points []sharePoint
 
 	bulk      uint64    // what the owner had moved when it became busy
 	bulkSince time.Time // zero: it is not
@@ -88,14 +88,14 @@ type Lender struct {
 	peakSince        time.Time
 }
 
-type lendState uint8
+type shareState uint8
 
 const (
-	free lendState = iota
-	yielding
-	sharing
-	growing
-	expecting
+	shareFree shareState = iota
+	shareYielding
+	shareSharing
+	shareGrowing
+	shareExpecting
 )
 
 // Reasons of a Grant.
@@ -107,29 +107,29 @@ const (
 	reasonExpects  = "the owner has asked for something"
 )
 
-// Moved is what a direction of a link has moved in all since the start, in
+// LinkBytes is what a direction of a link has moved in all since the start, in
 // bytes: for its owner, for those who borrow it, and as its own counter says, if
 // it has one. That one is the best for what the link can carry: the others tell
 // what TCP has in order, which comes in leaps when a lost packet is made good.
 //
 // Asked counts what the owner sent the other way, which in one who receives
 // nothing is a request. It may stay 0.
-type Moved struct {
-	Own, Lent, Total, Asked uint64
+type LinkBytes struct {
+	Owner, Shared, Total, Requested uint64
 }
 
-type lendPoint struct {
+type sharePoint struct {
 	at time.Time
-	Moved
+	LinkBytes
 }
 
 // Observe takes what was moved and decides. It is to be called each 50 ms or so
 // while the link is in use.
-func (l *Lender) Observe(now time.Time, m Moved) Grant {
-	before, had := l.last()
-	ownRate, lentRate, total, ok := l.rates(now, m)
+func (l *LinkShare) Observe(now time.Time, m LinkBytes) ShareDecision {
+	before, had := l.lastPoint()
+	ownRate, lentRate, total, ok := l.meanRates(now, m)
 	if !ok {
-		return l.grant(0, 0)
+		return l.buildDecision(0, 0)
 	}
 	if m.Total == 0 {
 		total = ownRate + lentRate
@@ -137,68 +137,68 @@ func (l *Lender) Observe(now time.Time, m Moved) Grant {
 	// What the owner takes of the link, its bytes in order or not: after a lost
 	// packet the former stand still for a round trip or more, and the link does not.
 	taken := max(ownRate, total-lentRate)
-	l.note(now, total)
-	l.watch(now, m.Own, ownRate, taken)
+	l.updatePeak(now, total)
+	l.updateActivity(now, m.Owner, ownRate, taken)
 	idle := !l.idleSince.IsZero() && now.Sub(l.idleSince) >= idleTime
-	bulk := !l.bulkSince.IsZero() && (m.Own-l.bulk >= uint64(bulkBytes) || now.Sub(l.bulkSince) >= bulkTime)
+	bulk := !l.bulkSince.IsZero() && (m.Owner-l.bulk >= uint64(bulkBytes) || now.Sub(l.bulkSince) >= bulkTime)
 	step := time.Duration(0)
 	if had {
 		step = min(now.Sub(before.at), 4*growStep)
 	}
 	switch {
-	case (l.state == yielding || l.state == sharing) && idle:
-		l.enter(growing, now)
-	case l.state != yielding && l.state != sharing && bulk:
-		l.enter(yielding, now)
-	case (l.state == free || l.state == growing) && idle && had && m.Asked > before.Asked:
-		l.enter(expecting, now)
-	case l.state == expecting && now.Sub(l.since) >= expectTime:
-		l.enter(growing, now)
+	case (l.state == shareYielding || l.state == shareSharing) && idle:
+		l.enterState(shareGrowing, now)
+	case l.state != shareYielding && l.state != shareSharing && bulk:
+		l.enterState(shareYielding, now)
+	case (l.state == shareFree || l.state == shareGrowing) && idle && had && m.Requested > before.Requested:
+		l.enterState(shareExpecting, now)
+	case l.state == shareExpecting && now.Sub(l.since) >= expectTime:
+		l.enterState(shareGrowing, now)
 	}
 	switch l.state {
-	case yielding:
-		l.limit = floor
-		if now.Sub(l.since) >= settleTime && l.spare(taken) > 2*floor {
-			l.enter(sharing, now)
+	case shareYielding:
+		l.limit = minSharedRate
+		if now.Sub(l.since) >= settleTime && l.spareRate(taken) > 2*minSharedRate {
+			l.enterState(shareSharing, now)
 			l.settled = taken
 		}
-	case sharing:
-		l.share(now, taken, lentRate, step)
-	case expecting:
-		l.limit = max(floor, unit.Rate(expectShare*float64(l.capacity())))
-	case growing:
-		l.limit = grown(max(l.limit, l.capacity()/8), growOff, step)
-		if l.limit >= 2*l.capacity() {
-			l.enter(free, now)
+	case shareSharing:
+		l.shareLeftover(now, taken, lentRate, step)
+	case shareExpecting:
+		l.limit = max(minSharedRate, unit.Rate(expectShare*float64(l.linkCapacity())))
+	case shareGrowing:
+		l.limit = grownRate(max(l.limit, l.linkCapacity()/8), growIdle, step)
+		if l.limit >= 2*l.linkCapacity() {
+			l.enterState(shareFree, now)
 		}
 	}
-	return l.grant(ownRate, lentRate)
+	return l.buildDecision(ownRate, lentRate)
 }
 
-// share lends what the owner leaves, until it wants more.
-func (l *Lender) share(now time.Time, own, lent unit.Rate, step time.Duration) {
+// shareLeftover lends what the owner leaves, until it wants more.
+func (l *LinkShare) shareLeftover(now time.Time, own, lent unit.Rate, step time.Duration) {
 	fell := l.settled - own
 	switch {
-	case own > l.settled*13/10+floor:
-		l.enter(yielding, now)
-	case fell > l.settled/5 && lent > fell/2 && own+lent < l.capacity()*9/10:
+	case own > l.settled*13/10+minSharedRate:
+		l.enterState(shareYielding, now)
+	case fell > l.settled/5 && lent > fell/2 && own+lent < l.linkCapacity()*9/10:
 		// The owner lost what was lent: the link carries less than it did once.
 		l.peak, l.peakBefore = own+lent, 0
-		l.enter(yielding, now)
+		l.enterState(shareYielding, now)
 	default:
-		l.limit = max(floor, min(l.spare(own), grown(max(l.limit, l.capacity()/16), growBusy, step)))
+		l.limit = max(minSharedRate, min(l.spareRate(own), grownRate(max(l.limit, l.linkCapacity()/16), growBusy, step)))
 		return
 	}
-	l.limit = floor
+	l.limit = minSharedRate
 }
 
-func (l *Lender) enter(s lendState, now time.Time) {
+func (l *LinkShare) enterState(s shareState, now time.Time) {
 	l.state, l.since = s, now
 	l.bulkSince = time.Time{}
 }
 
-func (l *Lender) grant(own, lent unit.Rate) Grant {
-	g := Grant{Limited: l.state != free, Own: own, Lent: lent, Capacity: l.capacity()}
+func (l *LinkShare) buildDecision(own, lent unit.Rate) ShareDecision {
+	g := ShareDecision{Limited: l.state != shareFree, Owner: own, Shared: lent, Capacity: l.linkCapacity()}
 	g.Reason = [...]string{reasonFree, reasonYielding, reasonSharing, reasonGrowing, reasonExpects}[l.state]
 	if g.Limited {
 		g.Limit = l.limit
@@ -206,63 +206,63 @@ func (l *Lender) grant(own, lent unit.Rate) Grant {
 	return g
 }
 
-// spare is what an owner of that rate leaves.
-func (l *Lender) spare(own unit.Rate) unit.Rate {
-	return l.capacity() - unit.Rate(ownHeadroom*float64(own))
+// spareRate is what an owner of that rate leaves.
+func (l *LinkShare) spareRate(own unit.Rate) unit.Rate {
+	return l.linkCapacity() - unit.Rate(ownHeadroom*float64(own))
 }
 
-func grown(r unit.Rate, factor float64, step time.Duration) unit.Rate {
+func grownRate(r unit.Rate, factor float64, step time.Duration) unit.Rate {
 	return r + unit.Rate(float64(r)*(factor-1)*float64(step)/float64(growStep))
 }
 
-// capacity is the most that the link was seen to carry lately.
-func (l *Lender) capacity() unit.Rate { return max(l.peak, l.peakBefore) }
+// linkCapacity is the most that the link was seen to carry lately.
+func (l *LinkShare) linkCapacity() unit.Rate { return max(l.peak, l.peakBefore) }
 
-func (l *Lender) note(now time.Time, total unit.Rate) {
+func (l *LinkShare) updatePeak(now time.Time, total unit.Rate) {
 	if l.peakSince.IsZero() || now.Sub(l.peakSince) >= capacityTime {
 		l.peak, l.peakBefore, l.peakSince = 0, l.peak, now
 	}
 	l.peak = max(l.peak, total)
 }
 
-// watch follows since when the owner is busy, or idle: it takes nothing of the
+// updateActivity follows since when the owner is busy, or idle: it takes nothing of the
 // link.
-func (l *Lender) watch(now time.Time, moved uint64, own, taken unit.Rate) {
-	if float64(taken) <= idleShare*float64(l.capacity()) {
+func (l *LinkShare) updateActivity(now time.Time, moved uint64, own, taken unit.Rate) {
+	if float64(taken) <= idleShare*float64(l.linkCapacity()) {
 		if l.idleSince.IsZero() {
 			l.idleSince = now
 		}
 	} else {
 		l.idleSince = time.Time{}
 	}
-	if own == 0 || float64(own) < busyShare*float64(l.capacity()) {
+	if own == 0 || float64(own) < busyShare*float64(l.linkCapacity()) {
 		l.bulkSince = time.Time{}
 	} else if l.bulkSince.IsZero() {
-		l.bulkSince, l.bulk = now, l.points[0].Own
+		l.bulkSince, l.bulk = now, l.points[0].Owner
 	}
 }
 
-func (l *Lender) last() (p lendPoint, ok bool) {
+func (l *LinkShare) lastPoint() (p sharePoint, ok bool) {
 	if n := len(l.points); n > 0 {
 		return l.points[n-1], true
 	}
 	return p, false
 }
 
-// rates are the means over about lendWindow; not ok while less than half of it
+// meanRates are the means over about shareWindow; not ok while less than half of it
 // was seen.
-func (l *Lender) rates(now time.Time, m Moved) (own, lent, total unit.Rate, ok bool) {
-	l.points = append(l.points, lendPoint{now, m})
+func (l *LinkShare) meanRates(now time.Time, m LinkBytes) (own, lent, total unit.Rate, ok bool) {
+	l.points = append(l.points, sharePoint{now, m})
 	old := 0
-	for old+1 < len(l.points) && now.Sub(l.points[old+1].at) >= lendWindow {
+	for old+1 < len(l.points) && now.Sub(l.points[old+1].at) >= shareWindow {
 		old++
 	}
 	l.points = l.points[:copy(l.points, l.points[old:])]
 	first := l.points[0]
 	took := now.Sub(first.at)
-	if took < lendWindow/2 {
+	if took < shareWindow/2 {
 		return 0, 0, 0, false
 	}
 	since := func(n, before uint64) unit.Rate { return unit.RateOf(unit.Bytes(n-min(n, before)), took) }
-	return since(m.Own, first.Own), since(m.Lent, first.Lent), since(m.Total, first.Total), true
+	return since(m.Owner, first.Owner), since(m.Shared, first.Shared), since(m.Total, first.Total), true
 }

@@ -13,14 +13,14 @@ import (
 // but no quicker than tcpStep allows. What is lent keeps to the limit, which
 // takes effect one delay after it was decided.
 type link struct {
-	Lender
+	LinkShare
 	now       time.Time
 	capacity  unit.Rate
 	own, lent float64 // bytes
 	ownRate   float64 // bit/s, now
 	asked     uint64
 	limits    []float64
-	last      Grant
+	last      ShareDecision
 }
 
 const (
@@ -39,7 +39,7 @@ func (l *link) run(d time.Duration, own, borrow unit.Rate) (gotOwn, gotLent floa
 	ownBefore, lentBefore := l.own, l.lent
 	for t := time.Duration(0); t < d; t += modelStep {
 		if l.now.UnixNano()/int64(modelStep)%10 == 0 {
-			l.last = l.Observe(l.now, Moved{Own: uint64(l.own), Lent: uint64(l.lent), Asked: l.asked})
+			l.last = l.Observe(l.now, LinkBytes{Owner: uint64(l.own), Shared: uint64(l.lent), Requested: l.asked})
 		}
 		limit := math.Inf(1)
 		if l.last.Limited {
@@ -185,7 +185,7 @@ func TestOwnerGrows(t *testing.T) {
 // lent meanwhile. Where no counter tells of them, that cannot be known.
 func TestOwnerWaitsForLostPacket(t *testing.T) {
 	for _, counted := range []bool{true, false} {
-		var l Lender
+		var l LinkShare
 		now := time.Unix(1000, 0)
 		total, waiting := uint64(1000), uint64(0)
 		var most unit.Rate
@@ -195,7 +195,7 @@ func TestOwnerWaitsForLostPacket(t *testing.T) {
 			if waiting += 62_500; i%30 < 22 {
 				waiting = 0 // in order
 			}
-			m := Moved{Own: total - waiting}
+			m := LinkBytes{Owner: total - waiting}
 			if counted {
 				m.Total = total
 			}
@@ -206,7 +206,7 @@ func TestOwnerWaitsForLostPacket(t *testing.T) {
 				}
 			}
 		}
-		if counted != (most == floor) {
+		if counted != (most == minSharedRate) {
 			t.Errorf("counted %v: up to %v is lent", counted, most)
 		}
 	}
@@ -214,12 +214,12 @@ func TestOwnerWaitsForLostPacket(t *testing.T) {
 
 // TestLenderSurvivesOddCounters: time and counters that stand still or go back.
 func TestLenderSurvivesOddCounters(t *testing.T) {
-	var l Lender
+	var l LinkShare
 	now := time.Unix(1000, 0)
 	for _, v := range []uint64{0, 0, 1 << 40, 5, 1 << 62, 0} {
 		for _, d := range []time.Duration{0, time.Millisecond, 300 * time.Millisecond, time.Hour} {
 			now = now.Add(d)
-			if g := l.Observe(now, Moved{v, v / 2, v / 3, v}); g.Limited && g.Limit < floor {
+			if g := l.Observe(now, LinkBytes{v, v / 2, v / 3, v}); g.Limited && g.Limit < minSharedRate {
 				t.Errorf("%+v", g)
 			}
 		}
@@ -229,7 +229,7 @@ func TestLenderSurvivesOddCounters(t *testing.T) {
 // TestRest: what others move is counted, later; what only looks so for a
 // moment, because packets after a lost one wait, is not.
 func TestRest(t *testing.T) {
-	var r Rest
+	var r OtherTraffic
 	now := time.Unix(1000, 0)
 	total, known := uint64(1<<40), uint64(0)
 	for i := range 200 {

@@ -25,8 +25,8 @@ type EnergyMeter struct {
 // Radio is the radio's kind, as Become was last told.
 func (m *EnergyMeter) Radio() wire.Radio { return m.radio }
 
-// Become tells of what kind the radio is. Another one than before is asleep.
-func (m *EnergyMeter) Become(kind wire.Radio) {
+// SetRadio tells of what kind the radio is. Another one than before is asleep.
+func (m *EnergyMeter) SetRadio(kind wire.Radio) {
 	if kind != m.radio {
 		m.radio, m.awake = kind, false
 	}
@@ -40,45 +40,45 @@ const (
 	packetSize = 1500
 )
 
-// Carried is what the radio has taken since the last look, until now, by bytes that
+// AddCarried is what the radio has taken since the last look, until now, by bytes that
 // it has carried since then. The first look tells from when on. A clock that goes
 // back stands still.
-func (m *EnergyMeter) Carried(now time.Time, down, up unit.Bytes) unit.Joules {
+func (m *EnergyMeter) AddCarried(now time.Time, down, up unit.Bytes) unit.Joules {
 	var passed time.Duration
 	if !m.at.IsZero() {
 		passed = max(now.Sub(m.at), 0)
 	}
 	m.at = now
-	e := energies[m.radio]
+	e := radioEnergies[m.radio]
 	n := max(down, 0) + max(up, 0)
 	if n == 0 {
-		return m.rest(e, passed)
+		return m.passIdle(e, passed)
 	}
 	// They count as having come last, at most as far apart as a burst can be.
 	busy := passed
 	if packets := (n + packetSize - 1) / packetSize; packets < unit.Bytes(passed/burstGap)+1 {
 		busy = min(passed, time.Duration(packets)*burstGap)
 	}
-	took := m.rest(e, passed-busy)
+	took := m.passIdle(e, passed-busy)
 	if !m.awake {
 		took += e.promotion
 		busy /= 2 // it woke at some time of it, in the middle on average
 	}
 	m.awake, m.idle = true, 0
-	return took + e.base.over(busy) + e.data(max(down, 0), max(up, 0))
+	return took + e.base.energyOver(busy) + e.dataEnergy(max(down, 0), max(up, 0))
 }
 
-// rest lets so much time pass without a byte.
-func (m *EnergyMeter) rest(e energy, passed time.Duration) unit.Joules {
+// passIdle lets so much time pass without a byte.
+func (m *EnergyMeter) passIdle(e energy, passed time.Duration) unit.Joules {
 	if !m.awake || passed <= 0 {
 		return 0
 	}
 	tail := min(passed, e.tailTime-m.idle)
 	m.idle += tail
 	m.awake = m.idle < e.tailTime
-	return e.tail.over(tail)
+	return e.tail.energyOver(tail)
 }
 
-// Awake reports whether the radio was awake at the last look, so that it takes
+// IsAwake reports whether the radio was awake at the last look, so that it takes
 // something while it carries nothing.
-func (m *EnergyMeter) Awake() bool { return m.awake && Costs(m.radio) }
+func (m *EnergyMeter) IsAwake() bool { return m.awake && UsesEnergy(m.radio) }

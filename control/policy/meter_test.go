@@ -28,7 +28,7 @@ func every(d time.Duration, n int, down, up unit.Bytes) (all []look) {
 // meterOf is a meter of a radio.
 func meterOf(kind wire.Radio) *EnergyMeter {
 	m := new(EnergyMeter)
-	m.Become(kind)
+	m.SetRadio(kind)
 	return m
 }
 
@@ -66,13 +66,13 @@ func TestMeter(t *testing.T) {
 	} {
 		m := meterOf(c.radio)
 		now := time.Unix(1e9, 0)
-		took := m.Carried(now, 0, 0)
+		took := m.AddCarried(now, 0, 0)
 		for _, l := range c.looks {
 			now = now.Add(l.after)
-			took += m.Carried(now, l.down, l.up)
+			took += m.AddCarried(now, l.down, l.up)
 		}
-		if math.Abs(float64(took-c.want)) > 1e-3+1e-9*float64(c.want) || m.Awake() != c.awake {
-			t.Errorf("%s: %v J and awake %v, want %v J", c.name, float64(took), m.Awake(), float64(c.want))
+		if math.Abs(float64(took-c.want)) > 1e-3+1e-9*float64(c.want) || m.IsAwake() != c.awake {
+			t.Errorf("%s: %v J and awake %v, want %v J", c.name, float64(took), m.IsAwake(), float64(c.want))
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestMeter(t *testing.T) {
 // with took the radio to wake.
 func TestMeterFromNothing(t *testing.T) {
 	m := meterOf(wire.RadioCellular)
-	if took := m.Carried(time.Unix(1e9, 0), 125_000, 0); math.Abs(float64(took)-0.31491-0.05197) > 1e-4 {
+	if took := m.AddCarried(time.Unix(1e9, 0), 125_000, 0); math.Abs(float64(took)-0.31491-0.05197) > 1e-4 {
 		t.Errorf("%v J", float64(took))
 	}
 }
@@ -94,22 +94,22 @@ func TestMeterBecomes(t *testing.T) {
 	looks := func(n int, down unit.Bytes) (took unit.Joules) {
 		for range n {
 			now = now.Add(time.Second)
-			took += m.Carried(now, down, 0)
+			took += m.AddCarried(now, down, 0)
 		}
 		return took
 	}
-	if took := looks(3, 125_000); took != 0 || m.Awake() || m.Radio() != wire.RadioNone {
+	if took := looks(3, 125_000); took != 0 || m.IsAwake() || m.Radio() != wire.RadioNone {
 		t.Errorf("a radio that is not known took %v", took)
 	}
-	m.Become(wire.RadioCellular)
-	if took := looks(1, 125_000); math.Abs(float64(took)-0.31491-0.64402-0.05197) > 1e-4 || !m.Awake() {
+	m.SetRadio(wire.RadioCellular)
+	if took := looks(1, 125_000); math.Abs(float64(took)-0.31491-0.64402-0.05197) > 1e-4 || !m.IsAwake() {
 		t.Errorf("LTE took %v", took)
 	}
-	m.Become(wire.RadioCellular)
+	m.SetRadio(wire.RadioCellular)
 	if took := looks(1, 0); math.Abs(float64(took)-1.06) > 1e-4 {
 		t.Errorf("its tail took %v", took)
 	}
-	m.Become(wire.RadioWiFi)
+	m.SetRadio(wire.RadioWiFi)
 	if took := looks(1, 0); took != 0 {
 		t.Errorf("WiFi took %v", took)
 	}
@@ -136,8 +136,8 @@ func bursts(r *rand.Rand) (packets []radio.Packet, n int) {
 func reckoned(kind wire.Radio, packets []radio.Packet, phase time.Duration) (took unit.Joules) {
 	m := meterOf(kind)
 	began := time.Unix(1e9, 0)
-	took = m.Carried(began.Add(-phase), 0, 0)
-	for at, wait, i := -phase, time.Second, 0; i < len(packets) || m.Awake(); {
+	took = m.AddCarried(began.Add(-phase), 0, 0)
+	for at, wait, i := -phase, time.Second, 0; i < len(packets) || m.IsAwake(); {
 		at += wait
 		var down, up unit.Bytes
 		for ; i < len(packets) && packets[i].At <= at; i++ {
@@ -150,7 +150,7 @@ func reckoned(kind wire.Radio, packets []radio.Packet, phase time.Duration) (too
 		if wait = time.Second; down+up > 0 {
 			wait = time.Second / 4
 		}
-		took += m.Carried(began.Add(at), down, up)
+		took += m.AddCarried(began.Add(at), down, up)
 	}
 	return took
 }
@@ -159,7 +159,7 @@ func reckoned(kind wire.Radio, packets []radio.Packet, phase time.Duration) (too
 // one, makes the same within 0.75 s of carrying for each burst, as looks of 1 s
 // and 250 ms leave it unknown, and nearly the same on average.
 func TestMeterLab(t *testing.T) {
-	set, err := radio.Find("huang12")
+	set, err := radio.FindSet("huang12")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestMeterLab(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := energies[c.radio] // the same constants
+		e := radioEnergies[c.radio] // the same constants
 		for _, same := range [][2]float64{
 			{float64(e.promotion), float64(m.Promotion.Power) / 1e3 * m.Promotion.Time.Seconds()}, {float64(e.tail), float64(m.Tail[0].Power) / 1e3},
 			{float64(e.base), float64(m.Base) / 1e3}, {float64(e.down), m.Down / 1e3}, {float64(e.up), m.Up / 1e3}, {burstGap.Seconds(), m.Inactivity.Seconds()},
@@ -185,10 +185,10 @@ func TestMeterLab(t *testing.T) {
 		for seed := range uint64(100) {
 			r := rand.New(rand.NewPCG(seed, 5))
 			packets, n := bursts(r)
-			e := m.Of(packets)
+			e := m.EnergyOf(packets)
 			want := float64(e.Full() - e.Idle)
 			got := float64(reckoned(c.radio, packets, time.Duration(r.Int64N(1e9))))
-			bound := float64(n) * 0.75 * float64(energies[c.radio].base)
+			bound := float64(n) * 0.75 * float64(radioEnergies[c.radio].base)
 			all, are, worst = all+got, are+want, max(worst, math.Abs(got-want)/bound)
 			if math.Abs(got-want) > bound {
 				t.Errorf("%v, seed %d: %.2f J, the lab makes %.2f J of it, bound %.2f J", c.radio, seed, got, want, bound)
@@ -206,7 +206,7 @@ func TestMeterLab(t *testing.T) {
 func TestMeterLooks(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 6))
-		kind := wire.Radio(r.IntN(len(energies)))
+		kind := wire.Radio(r.IntN(len(radioEnergies)))
 		var looks []look
 		for range 40 {
 			l := look{after: time.Duration(r.Int64N(3e9))}
@@ -218,13 +218,13 @@ func TestMeterLooks(t *testing.T) {
 		run := func(looks []look, split bool) (took unit.Joules) {
 			m := meterOf(kind)
 			now := time.Unix(1e9, 0)
-			m.Carried(now, 0, 0)
+			m.AddCarried(now, 0, 0)
 			for _, l := range looks {
 				if quiet := l.down+l.up == 0; split && quiet {
-					took += m.Carried(now.Add(l.after/3), 0, 0)
+					took += m.AddCarried(now.Add(l.after/3), 0, 0)
 				}
 				now = now.Add(l.after)
-				took += m.Carried(now, l.down, l.up)
+				took += m.AddCarried(now, l.down, l.up)
 			}
 			return took
 		}

@@ -19,12 +19,12 @@ type Flow struct {
 	Process *Process
 }
 
-// ParseSettings compiles the rules of a primary's own settings, which decide what a
+// CompileSettings compiles the rules of a primary's own settings, which decide what a
 // policy file leaves open (Usual): those of redundant first, then those of latency. Each
 // is "port:22", "port:5000-5100", "dscp:46", "host:example.org" or "host:*.example.org",
 // and is its own name. What none of them matches stays Usual.
-func ParseSettings(latency, redundant []string) (*Rules, error) {
-	r := &Rules{otherwise: Verdict{Index: -1, Reason: "no setting matches"}}
+func CompileSettings(latency, redundant []string) (*Rules, error) {
+	r := &Rules{defaultVerdict: Verdict{Index: -1, Reason: "no setting matches"}}
 	for _, l := range []struct {
 		texts []string
 		mode  Mode
@@ -35,7 +35,7 @@ func ParseSettings(latency, redundant []string) (*Rules, error) {
 				return nil, err
 			}
 			s.Mode = l.mode
-			r.rules, r.gates = append(r.rules, s), append(r.gates, newGate(&s))
+			r.rules, r.filters = append(r.rules, s), append(r.filters, newMatchFilter(&s))
 		}
 	}
 	return r, nil
@@ -79,8 +79,8 @@ func (s *RuleSpec) matchesSetting(q *query) bool {
 	return ok
 }
 
-// Wire returns the mode of a bond's stream that is carried so.
-func (m Mode) Wire() wire.Mode {
+// StreamMode returns the mode of a bond's stream that is carried so.
+func (m Mode) StreamMode() wire.Mode {
 	switch m {
 	case ModeLatency:
 		return wire.Latency

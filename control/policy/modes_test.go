@@ -4,7 +4,7 @@ import "testing"
 
 // TestSettings: settings are rules like those of a file, redundant ones first.
 func TestSettings(t *testing.T) {
-	m, err := ParseSettings([]string{"dscp:46", "port:22", "port:5000-5100", "host:*.Example.org"}, []string{"port:5060", "host:call.example.org"})
+	m, err := CompileSettings([]string{"dscp:46", "port:22", "port:5000-5100", "host:*.Example.org"}, []string{"port:5060", "host:call.example.org"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -13,28 +13,28 @@ func TestSettings(t *testing.T) {
 		mode Mode
 		rule string
 	}{
-		{Flow{Dest: "example.net:443"}, Usual, ""},
+		{Flow{Dest: "example.net:443"}, ModeUnset, ""},
 		{Flow{Dest: "example.net:443", DSCP: 46}, ModeLatency, "dscp:46"},
-		{Flow{Dest: "example.net:443", DSCP: 45}, Usual, ""},
+		{Flow{Dest: "example.net:443", DSCP: 45}, ModeUnset, ""},
 		{Flow{Dest: "[2001:db8::1]:22"}, ModeLatency, "port:22"},
-		{Flow{Dest: "a:4999"}, Usual, ""},
+		{Flow{Dest: "a:4999"}, ModeUnset, ""},
 		{Flow{Dest: "a:5000"}, ModeLatency, "port:5000-5100"},
 		{Flow{Dest: "a:5100"}, ModeLatency, "port:5000-5100"},
-		{Flow{Dest: "a:5101"}, Usual, ""},
+		{Flow{Dest: "a:5101"}, ModeUnset, ""},
 		{Flow{Dest: "WWW.example.ORG.:80"}, ModeLatency, "host:*.Example.org"},
-		{Flow{Dest: "example.org:80"}, Usual, ""},
+		{Flow{Dest: "example.org:80"}, ModeUnset, ""},
 		{Flow{Dest: "call.example.org:80"}, ModeRedundant, "host:call.example.org"},
 		{Flow{Dest: "a:5060", DSCP: 46}, ModeRedundant, "port:5060"},
 	} {
-		if v := m.Of(c.flow); v.Mode != c.mode || v.Rule != c.rule {
+		if v := m.Decide(c.flow); v.Mode != c.mode || v.Rule != c.rule {
 			t.Errorf("%+v: %v by %q, want %v by %q", c.flow, v.Mode, v.Rule, c.mode, c.rule)
 		}
 	}
 	for _, bad := range []string{"", "22", "port:", "port:0", "port:70000", "port:9-8", "dscp:64", "dscp:ef", "host:", "host:[", "app:ssh"} {
-		if _, err := ParseSettings([]string{bad}, nil); err == nil {
+		if _, err := CompileSettings([]string{bad}, nil); err == nil {
 			t.Errorf("rule %q is accepted", bad)
 		}
-		if _, err := ParseSettings(nil, []string{bad}); err == nil {
+		if _, err := CompileSettings(nil, []string{bad}); err == nil {
 			t.Errorf("rule %q is accepted for redundant", bad)
 		}
 	}

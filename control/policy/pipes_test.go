@@ -40,7 +40,7 @@ func (w *pipeWorld) step(d time.Duration, joining bool) (list []Pipe) {
 	for i, l := range lanes {
 		p := Pipe{Link: l, Use: PipeMain, RTT: w.rtt[l], Moved: w.moved[l]}
 		if i > 0 {
-			p.Use = PipeHelps
+			p.Use = PipeSecond
 		}
 		// Each lane has bytes of its own, wherever it goes.
 		w.moved[l] += uint64(got[l].Bytes(d))
@@ -50,7 +50,7 @@ func (w *pipeWorld) step(d time.Duration, joining bool) (list []Pipe) {
 		list = append(list, p)
 	}
 	if joining {
-		list = append(list, Pipe{Link: w.second, Use: PipeJoins})
+		list = append(list, Pipe{Link: w.second, Use: PipeJoining})
 	}
 	for l, r := range w.links {
 		if r > 0 {
@@ -140,7 +140,7 @@ func TestPipes(t *testing.T) {
 			}
 			var p Pipes
 			var got []string
-			last, join := PipePlan{}, time.Duration(0)
+			last, join := PipeDecision{}, time.Duration(0)
 			const tick = 100 * time.Millisecond
 			for now := time.Duration(0); now < long; now += tick {
 				if c.event != nil {
@@ -190,7 +190,7 @@ func TestPipesInAnyOrder(t *testing.T) {
 		}
 		var list []Pipe
 		for _, l := range order {
-			x := Pipe{Link: l, Use: PipeHelps, Waiting: 200_000}
+			x := Pipe{Link: l, Use: PipeSecond, Waiting: 200_000}
 			if l == "a" {
 				x.Use = PipeMain
 			}

@@ -8,64 +8,64 @@ import (
 
 // Bounds of Places.
 const (
-	maxPlaces  = 64
-	maxDevices = 16 // of a place
-	maxName    = 200
+	maxLocations = 64
+	maxDevices   = 16 // of a place
+	maxName      = 200
 )
 
-// Places remembers what the subflows of each device carried at places where the
+// Locations remembers what the subflows of each device carried at places where the
 // primary has been, so that the first stream there needs no guess. A place is an
-// opaque name; see device.Place. The JSON is what the primary's file holds. The
+// opaque name; see device.Location. The JSON is what the primary's file holds. The
 // zero Places is empty.
-type Places struct {
-	List map[string]*Place `json:"places,omitempty"`
+type Locations struct {
+	List map[string]*Location `json:"places,omitempty"`
 }
 
-// Place is what was seen at one place, by device.
-type Place struct {
-	Last    time.Time       `json:"last"`
-	Devices map[string]Seen `json:"devices"`
+// Location is what was seen at one place, by device.
+type Location struct {
+	Last    time.Time                `json:"last"`
+	Devices map[string]SubflowRecord `json:"devices"`
 }
 
-// Seen is what a subflow was seen to do: Down is towards the primary, RTT end to
+// SubflowRecord is what a subflow was seen to do: Down is towards the primary, RTT end to
 // end. 0 is not known.
-type Seen struct {
+type SubflowRecord struct {
 	Down  unit.Rate `json:"down_bps,omitempty"`
 	Up    unit.Rate `json:"up_bps,omitempty"`
 	RTTms float64   `json:"rtt_ms,omitempty"`
 	Last  time.Time `json:"last"`
 }
 
-// Of is what was seen of a device's subflows at a place.
-func (p *Places) Of(place, device string) Seen {
+// Lookup is what was seen of a device's subflows at a place.
+func (p *Locations) Lookup(place, device string) SubflowRecord {
 	if at := p.List[place]; at != nil {
 		return at.Devices[device]
 	}
-	return Seen{}
+	return SubflowRecord{}
 }
 
-// Note takes a measurement, in which a rate of 0 is none. A rate that was reached
+// Record takes a measurement, in which a rate of 0 is none. A rate that was reached
 // is believed half at once; a lower one may be what the app wanted no more than,
 // and counts an eighth.
-func (p *Places) Note(now time.Time, place, device string, s Seen) {
+func (p *Locations) Record(now time.Time, place, device string, s SubflowRecord) {
 	if len(place) > maxName || len(device) > maxName {
 		return
 	}
 	if p.List == nil {
-		p.List = map[string]*Place{}
+		p.List = map[string]*Location{}
 	}
 	at := p.List[place]
 	if at == nil {
-		at = &Place{Devices: map[string]Seen{}}
+		at = &Location{Devices: map[string]SubflowRecord{}}
 		p.List[place] = at
 	}
 	at.Last = now
 	old := at.Devices[device]
-	at.Devices[device] = Seen{Down: learn(old.Down, s.Down), Up: learn(old.Up, s.Up), RTTms: nearer(old.RTTms, s.RTTms), Last: now}
+	at.Devices[device] = SubflowRecord{Down: learnRate(old.Down, s.Down), Up: learnRate(old.Up, s.Up), RTTms: learnRTT(old.RTTms, s.RTTms), Last: now}
 	p.Trim()
 }
 
-func learn(old, now unit.Rate) unit.Rate {
+func learnRate(old, now unit.Rate) unit.Rate {
 	switch {
 	case now <= 0:
 		return old
@@ -77,8 +77,8 @@ func learn(old, now unit.Rate) unit.Rate {
 	return old - (old-now)/8
 }
 
-// nearer is a round trip without queues: the least, which may grow slowly.
-func nearer(old, now float64) float64 {
+// learnRTT is a round trip without queues: the least, which may grow slowly.
+func learnRTT(old, now float64) float64 {
 	switch {
 	case now <= 0:
 		return old
@@ -90,7 +90,7 @@ func nearer(old, now float64) float64 {
 
 // Trim lets go of what is beyond the bounds, longest unseen first, and of what no
 // Note has made.
-func (p *Places) Trim() {
+func (p *Locations) Trim() {
 	for name, at := range p.List {
 		if at == nil || at.Devices == nil || len(name) > maxName {
 			delete(p.List, name)
@@ -101,9 +101,9 @@ func (p *Places) Trim() {
 				delete(at.Devices, d)
 			}
 		}
-		keepLatest(at.Devices, maxDevices, func(s Seen) time.Time { return s.Last })
+		keepLatest(at.Devices, maxDevices, func(s SubflowRecord) time.Time { return s.Last })
 	}
-	keepLatest(p.List, maxPlaces, func(at *Place) time.Time { return at.Last })
+	keepLatest(p.List, maxLocations, func(at *Location) time.Time { return at.Last })
 }
 
 // keepLatest lets go of the longest unseen entries beyond most.

@@ -23,20 +23,20 @@ const NoUID = ^uint32(0)
 // Rules is a policy file, ready to be asked. The zero Rules allows everything.
 // It does not change, and may be asked by many at once.
 type Rules struct {
-	rules     []RuleSpec
-	gates     []gate // of each
-	devices   map[string]DeviceSpec
-	otherwise Verdict
-	process   bool
-	names     bool
+	rules          []RuleSpec
+	filters        []matchFilter // of each
+	devices        map[string]DeviceSpec
+	defaultVerdict Verdict
+	needsProcess   bool
+	needsNames     bool
 }
 
 // Verdict is what happens to a connection, and why.
 type Verdict struct {
 	Mode   Mode
-	Treat  *Treatment // nil: nothing special
-	Rule   string     // the rule that matched, "" for none
-	Index  int        // its place in the file, from 0; -1 for none
+	Class  *TrafficClass // nil: nothing special
+	Rule   string        // the rule that matched, "" for none
+	Index  int           // its place in the file, from 0; -1 for none
 	Reason string
 }
 
@@ -47,8 +47,8 @@ func (r *Rules) Len() int { return len(r.rules) }
 func (r *Rules) List() []RuleSpec { return slices.Clone(r.rules) }
 
 // Default is what happens to what no rule matches.
-func (r *Rules) Default() Answer {
-	if r.otherwise.Mode == ModeBlock {
+func (r *Rules) Default() DefaultAction {
+	if r.defaultVerdict.Mode == ModeBlock {
 		return Deny
 	}
 	return Allow
@@ -64,33 +64,33 @@ func (r *Rules) Device(name string) DeviceSpec { return r.devices[name] }
 func (r *Rules) Caps() map[string]Caps {
 	list := map[string]Caps{}
 	for name, d := range r.devices {
-		if d.Caps.Any() {
+		if d.Caps.HasCap() {
 			list[name] = d.Caps
 		}
 	}
 	return list
 }
 
-// AskProcess reports whether a rule asks for the program: to find it costs more
+// NeedsProcess reports whether a rule asks for the program: to find it costs more
 // than the rules do.
-func (r *Rules) AskProcess() bool { return r.process }
+func (r *Rules) NeedsProcess() bool { return r.needsProcess }
 
-// AskNames reports whether a rule asks for the names of destinations.
-func (r *Rules) AskNames() bool { return r.names }
+// NeedsNames reports whether a rule asks for the names of destinations.
+func (r *Rules) NeedsNames() bool { return r.needsNames }
 
-// Of is what happens to a flow: what the first rule that matches says. What is
+// Decide is what happens to a flow: what the first rule that matches says. What is
 // not known of a flow matches no rule that asks for it.
-func (r *Rules) Of(f Flow) Verdict {
-	q := f.query()
+func (r *Rules) Decide(f Flow) Verdict {
+	q := f.toQuery()
 	for i := range r.rules {
-		if s := &r.rules[i]; r.gates[i].open(&q) && s.matches(&q) {
-			return Verdict{Mode: s.Mode, Treat: s.treat, Rule: s.Name, Index: i, Reason: fmt.Sprintf("%s says %v", s.Name, s.Mode)}
+		if s := &r.rules[i]; r.filters[i].mayMatch(&q) && s.matchesQuery(&q) {
+			return Verdict{Mode: s.Mode, Class: s.class, Rule: s.Name, Index: i, Reason: fmt.Sprintf("%s says %v", s.Name, s.Mode)}
 		}
 	}
-	if len(r.rules) == 0 && r.otherwise.Mode == Usual {
+	if len(r.rules) == 0 && r.defaultVerdict.Mode == ModeUnset {
 		return Verdict{Index: -1, Reason: "there are no rules"}
 	}
-	return r.otherwise
+	return r.defaultVerdict
 }
 
 // query is a flow, prepared to be compared with many rules.
@@ -106,20 +106,20 @@ type query struct {
 	dscp    uint8
 }
 
-func (f Flow) query() (q query) {
+func (f Flow) toQuery() (q query) {
 	host, port := f.Dest, ""
 	if i := strings.LastIndexByte(f.Dest, ':'); i >= 0 {
 		host, port = strings.Trim(f.Dest[:i], "[]"), f.Dest[i+1:]
 	}
 	n, _ := strconv.ParseUint(port, 10, 16)
-	q.port, q.name, q.host, q.dscp = uint16(n), plainName(f.Name), host, f.DSCP
+	q.port, q.name, q.host, q.dscp = uint16(n), normalizeName(f.Name), host, f.DSCP
 	if a, err := netip.ParseAddr(host); err == nil {
 		q.addr = a.Unmap().WithZone("")
 		if q.is4 = q.addr.Is4(); q.is4 {
-			q.v4 = number(q.addr)
+			q.v4 = ipv4Number(q.addr)
 		}
 	} else {
-		q.name = plainName(host)
+		q.name = normalizeName(host)
 	}
 	if q.process = f.Process; q.process != nil {
 		q.exe = q.process.Exe[strings.LastIndexByte(q.process.Exe, '/')+1:]
@@ -127,7 +127,7 @@ func (f Flow) query() (q query) {
 	return q
 }
 
-func (s *RuleSpec) matches(q *query) bool {
+func (s *RuleSpec) matchesQuery(q *query) bool {
 	return (len(s.Port) == 0 || s.matchesPort(q.port)) && (len(s.Domain) == 0 || s.matchesDomain(q.name)) &&
 		(len(s.Address) == 0 || s.matchesAddress(q.addr)) && s.matchesSetting(q) && s.matchesProcess(q)
 }
@@ -143,7 +143,7 @@ func (s *RuleSpec) matchesPort(port uint16) bool {
 
 func (s *RuleSpec) matchesDomain(name string) bool {
 	for _, d := range s.Domain {
-		if d.matches(name) {
+		if d.matchesName(name) {
 			return true
 		}
 	}
@@ -167,8 +167,8 @@ func (s *RuleSpec) matchesProcess(q *query) bool {
 	if p == nil {
 		return false
 	}
-	return (len(s.App) == 0 || p.Exe != "" && anyOf(s.App, func(a *Pattern) bool { return a.matches(p.Exe, q.exe) })) &&
-		(len(s.Cgroup) == 0 || p.Cgroup != "" && anyOf(s.Cgroup, func(c *Pattern) bool { return c.above(p.Cgroup) })) &&
+	return (len(s.App) == 0 || p.Exe != "" && anyOf(s.App, func(a *Pattern) bool { return a.matchesPath(p.Exe, q.exe) })) &&
+		(len(s.Cgroup) == 0 || p.Cgroup != "" && anyOf(s.Cgroup, func(c *Pattern) bool { return c.matchesAncestor(p.Cgroup) })) &&
 		(len(s.Label) == 0 || p.Label != "" && anyOf(s.Label, func(l *string) bool { return *l == p.Label })) &&
 		(len(s.UID) == 0 || p.UID != NoUID && anyOf(s.UID, func(u *uint32) bool { return *u == p.UID }))
 }

@@ -66,8 +66,8 @@ func compile(t testing.TB, text string) *Rules {
 
 func TestRules(t *testing.T) {
 	r := compile(t, sampleRules)
-	if !r.AskProcess() || r.Len() != 7 {
-		t.Errorf("%d rules, process %v", r.Len(), r.AskProcess())
+	if !r.NeedsProcess() || r.Len() != 7 {
+		t.Errorf("%d rules, process %v", r.Len(), r.NeedsProcess())
 	}
 	rsync := &Process{Exe: "/usr/bin/rsync", UID: 1000}
 	for _, c := range []struct {
@@ -75,41 +75,41 @@ func TestRules(t *testing.T) {
 		mode Mode
 		rule string
 	}{
-		{Flow{Dest: "example.net:443"}, Usual, ""},
+		{Flow{Dest: "example.net:443"}, ModeUnset, ""},
 		{Flow{Dest: "meet.example.org:443"}, ModeLatency, "voice"},
 		{Flow{Dest: "a.b.MEET.Example.org.:3480"}, ModeLatency, "voice"},
-		{Flow{Dest: "meet.example.org:80"}, Usual, ""},
-		{Flow{Dest: "notmeet.example.org:443"}, Usual, ""},
-		{Flow{Dest: "example.org:443"}, Usual, ""},
+		{Flow{Dest: "meet.example.org:80"}, ModeUnset, ""},
+		{Flow{Dest: "notmeet.example.org:443"}, ModeUnset, ""},
+		{Flow{Dest: "example.org:443"}, ModeUnset, ""},
 		{Flow{Dest: "198.51.100.1:443", Name: "meet.example.org."}, ModeLatency, "voice"},
 		{Flow{Dest: "telemetry.example.org:443"}, ModeBlock, "no telemetry"},
 		{Flow{Dest: "ads.example.com:443"}, ModeBlock, "no telemetry"},
 		{Flow{Dest: "192.168.1.1:80"}, ModeDirect, "home"},
 		{Flow{Dest: "[::ffff:192.168.1.1]:80"}, ModeDirect, "home"},
 		{Flow{Dest: "203.0.113.7:80"}, ModeDirect, "home"},
-		{Flow{Dest: "203.0.113.8:80"}, Usual, ""},
+		{Flow{Dest: "203.0.113.8:80"}, ModeUnset, ""},
 		{Flow{Dest: "[fd12::1]:80"}, ModeDirect, "home"},
 		{Flow{Dest: "a:22", Process: rsync}, ModeBond, "backups"},
-		{Flow{Dest: "a:22", Process: &Process{Exe: "/usr/bin/rsync", UID: 5}}, Usual, ""},
-		{Flow{Dest: "a:22", Process: &Process{Exe: "/opt/rsync"}}, Usual, ""},
+		{Flow{Dest: "a:22", Process: &Process{Exe: "/usr/bin/rsync", UID: 5}}, ModeUnset, ""},
+		{Flow{Dest: "a:22", Process: &Process{Exe: "/opt/rsync"}}, ModeUnset, ""},
 		{Flow{Dest: "a:22", Process: &Process{Exe: "/opt/restic-0.17"}}, ModeBond, "backups"},
-		{Flow{Dest: "a:22", Process: &Process{UID: 1000}}, Usual, ""},
+		{Flow{Dest: "a:22", Process: &Process{UID: 1000}}, ModeUnset, ""},
 		{Flow{Dest: "a:22", Process: &Process{Label: "work"}}, ModeRedundant, "work"},
-		{Flow{Dest: "a:22", Process: &Process{Label: "play"}}, Usual, ""},
+		{Flow{Dest: "a:22", Process: &Process{Label: "play"}}, ModeUnset, ""},
 		{Flow{Dest: "a:22", Process: &Process{Cgroup: "/system.slice/cron.service/x"}}, ModeDirect, "services"},
-		{Flow{Dest: "a:22", Process: &Process{Cgroup: "/user.slice/cron.service"}}, Usual, ""},
+		{Flow{Dest: "a:22", Process: &Process{Cgroup: "/user.slice/cron.service"}}, ModeUnset, ""},
 		{Flow{Dest: "a:25"}, ModeBlock, "rule 7"},
-		{Flow{Dest: "nonsense"}, Usual, ""},
-		{Flow{}, Usual, ""},
+		{Flow{Dest: "nonsense"}, ModeUnset, ""},
+		{Flow{}, ModeUnset, ""},
 	} {
-		if v := r.Of(c.flow); v.Mode != c.mode || v.Rule != c.rule || v.Reason == "" {
+		if v := r.Decide(c.flow); v.Mode != c.mode || v.Rule != c.rule || v.Reason == "" {
 			t.Errorf("%+v: %+v, want %v by %q", c.flow, v, c.mode, c.rule)
 		}
 	}
-	if v := compile(t, "default = 'deny'\n[[rule]]\nport=['443']").Of(Flow{Dest: "a:80"}); v.Mode != ModeBlock {
+	if v := compile(t, "default = 'deny'\n[[rule]]\nport=['443']").Decide(Flow{Dest: "a:80"}); v.Mode != ModeBlock {
 		t.Errorf("the default is to deny, and it is %+v", v)
 	}
-	if v := new(Rules).Of(Flow{Dest: "a:80"}); v.Mode != Usual {
+	if v := new(Rules).Decide(Flow{Dest: "a:80"}); v.Mode != ModeUnset {
 		t.Errorf("without rules it is %+v", v)
 	}
 }
@@ -149,11 +149,11 @@ domain = ["*.Bücher.example", "xn--strae-oqa.example"]
 		"straße.example:80":           "books",
 		"\xff.example:80":             "",
 	} {
-		if v := r.Of(Flow{Dest: dest}); v.Rule != want {
+		if v := r.Decide(Flow{Dest: dest}); v.Rule != want {
 			t.Errorf("%s: %q, want %q", dest, v.Rule, want)
 		}
 	}
-	if v := r.Of(Flow{Dest: "203.0.113.1:443", Name: "www.bücher.example"}); v.Rule != "books" {
+	if v := r.Decide(Flow{Dest: "203.0.113.1:443", Name: "www.bücher.example"}); v.Rule != "books" {
 		t.Errorf("by name: %+v", v)
 	}
 }
@@ -202,7 +202,7 @@ func TestPatterns(t *testing.T) {
 		}
 		for _, s := range []string{"", "a", "ab", "aab", "axb", "a*b", "bc", "ac", "axcd", "abcd", "/x/y/a", "/x/a", "a]"} {
 			want, _ := path.Match(text, s)
-			if got := p.matches(s, s); got != want {
+			if got := p.matchesPath(s, s); got != want {
 				t.Errorf("%q matches %q: %v, want %v", text, s, got, want)
 			}
 		}
@@ -212,13 +212,13 @@ func TestPatterns(t *testing.T) {
 // agrees checks that the first rule that matches decides.
 func agrees(t *testing.T, r *Rules, f Flow) {
 	t.Helper()
-	want, q := -1, f.query()
+	want, q := -1, f.toQuery()
 	for i := len(r.rules) - 1; i >= 0; i-- {
-		if r.rules[i].matches(&q) {
+		if r.rules[i].matchesQuery(&q) {
 			want = i
 		}
 	}
-	if v := r.Of(f); v.Index != want {
+	if v := r.Decide(f); v.Index != want {
 		t.Errorf("%+v is decided by rule %d, %d matches first", f, v.Index, want)
 	}
 }
@@ -252,7 +252,7 @@ func TestFirstRuleDecides(t *testing.T) {
 			if r.IntN(4) > 0 {
 				f.Process = &Process{Exe: pick("", "/usr/bin/curl", "/usr/bin/wget", "/opt/curl"), Cgroup: pick("", "/a", "/a/b/c"), Label: pick("", "a"), UID: NoUID}
 			}
-			if agrees(t, rules, f); rules.Of(f).Index >= 0 {
+			if agrees(t, rules, f); rules.Decide(f).Index >= 0 {
 				matched++
 			}
 		}
@@ -278,7 +278,7 @@ func FuzzRules(f *testing.F) {
 		}
 		process := &Process{Exe: dest, Cgroup: "/" + dest, Label: dest}
 		for _, flow := range []Flow{{Dest: dest}, {Dest: dest, Name: dest, Process: process}} {
-			v := r.Of(flow)
+			v := r.Decide(flow)
 			agrees(t, r, flow)
 			if v.Reason == "" || v.Mode >= modeCount {
 				t.Errorf("%+v: %+v", flow, v)
@@ -312,7 +312,7 @@ func BenchmarkRules(b *testing.B) {
 		b.Run(kind, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if v := r.Of(f); v.Rule != "last" {
+				if v := r.Decide(f); v.Rule != "last" {
 					b.Fatal(v)
 				}
 			}
@@ -334,10 +334,10 @@ port = [80, "1-2"]
 [[rule]]
 `).List()
 	const want = "map[address:[192.0.2.7 2001:db8::/32] app:[/usr/bin/a* b] cgroup:[/x] domain:[example.org] label:[l] port:[80 1-2] uid:[7]]"
-	if got := fmt.Sprint(r[0].When()); got != want {
+	if got := fmt.Sprint(r[0].Conditions()); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got := r[1].When(); len(got) != 0 || r[1].Name != "rule 2" {
+	if got := r[1].Conditions(); len(got) != 0 || r[1].Name != "rule 2" {
 		t.Errorf("%v, %q", got, r[1].Name)
 	}
 }
@@ -347,11 +347,11 @@ port = [80, "1-2"]
 func TestVerdictTellsWhich(t *testing.T) {
 	r := compile(t, "default='deny'\n[[rule]]\nuid=[4294967295, 0]\n[[rule]]\nport=[80]\nmode='block'\n")
 	for dest, want := range map[string]int{"x:80": 1, "x:81": -1} {
-		if v := r.Of(Flow{Dest: dest, Process: &Process{Exe: "/x", UID: NoUID}}); v.Index != want || v.Reason == "" {
+		if v := r.Decide(Flow{Dest: dest, Process: &Process{Exe: "/x", UID: NoUID}}); v.Index != want || v.Reason == "" {
 			t.Errorf("%s: %+v, want %d", dest, v, want)
 		}
 	}
-	if v := new(Rules).Of(Flow{Dest: "x:80"}); v.Index != -1 || v.Mode != Usual || v.Reason == "" {
+	if v := new(Rules).Decide(Flow{Dest: "x:80"}); v.Index != -1 || v.Mode != ModeUnset || v.Reason == "" {
 		t.Errorf("no rules: %+v", v)
 	}
 }

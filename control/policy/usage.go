@@ -27,18 +27,18 @@ const (
 	ForPipe Purpose = "pipe"
 )
 
-// Internet reports whether bytes of that purpose go by the Internet, so that
+// UsesInternet reports whether bytes of that purpose go by the Internet, so that
 // they count against caps of links.
-func (p Purpose) Internet() bool { return p != ForPipe }
+func (p Purpose) UsesInternet() bool { return p != ForPipe }
 
-// Within reports whether bytes of that purpose count where those of another do: what a
+// CountsAs reports whether bytes of that purpose count where those of another do: what a
 // helper carries for a primary is ForPath, and ForOnload too.
-func (p Purpose) Within(of Purpose) bool { return p == of || p == ForOnload && of == ForPath }
+func (p Purpose) CountsAs(of Purpose) bool { return p == of || p == ForOnload && of == ForPath }
 
-// Used is what one link carried on one day, for one purpose and one device, as
+// UsageRecord is what one link carried on one day, for one purpose and one device, as
 // bytes of IP packets: what was lost and sent again counts each time. It is a
 // line of the file that keeps it.
-type Used struct {
+type UsageRecord struct {
 	Day     string     `json:"day"`  // YYYY-MM-DD, local time
 	Link    string     `json:"link"` // name of the network interface
 	Purpose Purpose    `json:"purpose"`
@@ -51,8 +51,8 @@ type Used struct {
 	Joules unit.Joules `json:"joules,omitempty"`
 }
 
-// Check tells what cannot be in a line of the file.
-func (u Used) Check() error {
+// Validate tells what cannot be in a line of the file.
+func (u UsageRecord) Validate() error {
 	if _, err := time.Parse(time.DateOnly, u.Day); err != nil {
 		return err
 	}
@@ -81,9 +81,9 @@ func DayOf(now time.Time, last string) string {
 	return last
 }
 
-// TimeOf is the time to judge caps at: now, or noon of the day that bytes are
+// CapTime is the time to judge caps at: now, or noon of the day that bytes are
 // counted for while that is another one.
-func TimeOf(now time.Time, last string) time.Time {
+func CapTime(now time.Time, last string) time.Time {
 	day := DayOf(now, last)
 	noon, err := time.ParseInLocation(time.DateOnly+" 15", day+" 12", now.Location())
 	if err != nil || day == now.Format(time.DateOnly) {
@@ -96,22 +96,22 @@ func TimeOf(now time.Time, last string) time.Time {
 // reset day, 1 to 31, to the next one. Where a month is shorter the period begins
 // on its last day. Until is the first moment of the next period.
 func Month(now time.Time, resetDay int) (from, until time.Time) {
-	if from = resetIn(now, 0, resetDay); from.After(now) {
-		return resetIn(now, -1, resetDay), from
+	if from = resetDate(now, 0, resetDay); from.After(now) {
+		return resetDate(now, -1, resetDay), from
 	}
-	return from, resetIn(now, 1, resetDay)
+	return from, resetDate(now, 1, resetDay)
 }
 
-// resetIn is the beginning of the reset day, some months after that of now.
-func resetIn(now time.Time, months, day int) time.Time {
+// resetDate is the beginning of the reset day, some months after that of now.
+func resetDate(now time.Time, months, day int) time.Time {
 	y, m, _ := now.Date()
 	last := time.Date(y, m+time.Month(months)+1, 0, 0, 0, 0, 0, now.Location()).Day()
-	return begin(y, m+time.Month(months), min(max(day, 1), last), now.Location())
+	return dayStart(y, m+time.Month(months), min(max(day, 1), last), now.Location())
 }
 
-// begin is the first moment of a day, which is not midnight where clocks go
+// dayStart is the first moment of a day, which is not midnight where clocks go
 // forward then.
-func begin(y int, m time.Month, d int, where *time.Location) time.Time {
+func dayStart(y int, m time.Month, d int, where *time.Location) time.Time {
 	t := time.Date(y, m, d, 0, 0, 0, 0, where)
 	for noon := time.Date(y, m, d, 12, 0, 0, 0, where); t.Day() != noon.Day(); {
 		t = t.Add(15 * time.Minute)
@@ -122,13 +122,13 @@ func begin(y int, m time.Month, d int, where *time.Location) time.Time {
 // Today is the day that a time is in, and the first moment of the next one.
 func Today(now time.Time) (from, until time.Time) {
 	y, m, d := now.Date()
-	return begin(y, m, d, now.Location()), begin(y, m, d+1, now.Location())
+	return dayStart(y, m, d, now.Location()), dayStart(y, m, d+1, now.Location())
 }
 
-// Since is what of it was carried from a day on, both ways.
+// BytesSince is what of it was carried from a day on, both ways.
 // What was counted for later days than today, by a clock that was wrong, counts:
 // it was carried, and before now.
-func (u Used) Since(day string) unit.Bytes {
+func (u UsageRecord) BytesSince(day string) unit.Bytes {
 	if u.Day >= day {
 		return u.Down + u.Up
 	}

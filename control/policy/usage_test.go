@@ -95,14 +95,14 @@ func TestDayOf(t *testing.T) {
 		if c.now[:len(c.want)] != c.want {
 			want = c.want + " 12:00:00"
 		}
-		if got := TimeOf(at(t, c.now, "UTC"), c.last); !got.Equal(at(t, want, "UTC")) {
+		if got := CapTime(at(t, c.now, "UTC"), c.last); !got.Equal(at(t, want, "UTC")) {
 			t.Errorf("caps are judged for %v at %s after %q, want %s", got, c.now, c.last, want)
 		}
 	}
 }
 
 func TestSince(t *testing.T) {
-	list := []Used{
+	list := []UsageRecord{
 		{"2026-11-14", "wwan0", ForPath, "a", 1, 10, 0},
 		{"2026-11-15", "wwan0", ForPath, "a", 2, 20, 0},
 		{"2026-11-15", "wwan0", ForPath, "b", 4, 40, 0},
@@ -113,18 +113,18 @@ func TestSince(t *testing.T) {
 	from, _ := Month(at(t, "2026-11-21 10:00:00", "UTC"), 15)
 	var sum unit.Bytes
 	for _, u := range list {
-		sum += u.Since(from.Format(time.DateOnly))
+		sum += u.BytesSince(from.Format(time.DateOnly))
 	}
 	if sum != 2330 {
 		t.Errorf("since %v: %d", from, sum)
 	}
-	for _, bad := range []Used{{"21.11.2026", "a", ForPath, "", 1, 1, 0}, {"2026-11-21", "", ForPath, "", 1, 1, 0}, {"2026-11-21", "a", "x", "", 1, 1, 0}, {"2026-11-21", "a", ForPath, "", -1, 1, 0}} {
-		if bad.Check() == nil {
+	for _, bad := range []UsageRecord{{"21.11.2026", "a", ForPath, "", 1, 1, 0}, {"2026-11-21", "", ForPath, "", 1, 1, 0}, {"2026-11-21", "a", "x", "", 1, 1, 0}, {"2026-11-21", "a", ForPath, "", -1, 1, 0}} {
+		if bad.Validate() == nil {
 			t.Errorf("%+v is taken", bad)
 		}
 	}
 	for _, good := range list {
-		if err := good.Check(); err != nil {
+		if err := good.Validate(); err != nil {
 			t.Errorf("%+v: %v", good, err)
 		}
 	}

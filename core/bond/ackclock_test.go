@@ -13,7 +13,7 @@ import (
 func newAckClock(helped ...bool) *ackClock {
 	c := &ackClock{subflows: &subflowTable{}, timer: &wakeTimer{}}
 	for i, h := range helped {
-		p := &subflow{id: wire.PathID(i + 1), idle: true}
+		p := &subflow{id: wire.SubflowID(i + 1), idle: true}
 		p.est.Helped = h
 		c.subflows.insert(p)
 	}
@@ -24,24 +24,24 @@ func newAckClock(helped ...bool) *ackClock {
 func TestAckClockDue(t *testing.T) {
 	c := newAckClock(false, true)
 	p := c.subflows.list[0]
-	if c.due(start.Add(time.Hour)) {
+	if c.isAckDue(start.Add(time.Hour)) {
 		t.Error("an ACK of nothing is due")
 	}
-	c.received(p, 100, start)
-	c.received(p, 100, start.Add(ackDelay/2))
-	if c.due(start.Add(ackDelay-1)) || !c.due(start.Add(ackDelay)) || !c.timer.next.Equal(start.Add(ackDelay)) {
+	c.recordFrame(p, 100, start)
+	c.recordFrame(p, 100, start.Add(ackDelay/2))
+	if c.isAckDue(start.Add(ackDelay-1)) || !c.isAckDue(start.Add(ackDelay)) || !c.timer.next.Equal(start.Add(ackDelay)) {
 		t.Errorf("due at the wrong time; the timer rings after %v", c.timer.next.Sub(start))
 	}
 	p.bytesReceived = 200
-	f := c.frame(p, start.Add(ackDelay))
-	if f.Delay != ackDelay/2 || len(f.Paths) != 2 || f.Paths[0].Received != 200 || c.due(start.Add(time.Hour)) {
+	f := c.buildAck(p, start.Add(ackDelay))
+	if f.Delay != ackDelay/2 || len(f.Subflows) != 2 || f.Subflows[0].Received != 200 || c.isAckDue(start.Add(time.Hour)) {
 		t.Errorf("the ACK is %+v", f)
 	}
-	c.received(p, ackBytes-1, start)
-	if c.due(start) {
+	c.recordFrame(p, ackBytes-1, start)
+	if c.isAckDue(start) {
 		t.Error("due one byte too early")
 	}
-	if c.received(p, 1, start); !c.due(start) {
+	if c.recordFrame(p, 1, start); !c.isAckDue(start) {
 		t.Error("64 KB are not acknowledged at once")
 	}
 }
@@ -56,26 +56,26 @@ func TestAckClockOwn(t *testing.T) {
 		at              time.Duration
 		want            bool
 	}{
-		{"before", false, false, false, ackOwn - 1, false},
-		{"no ACK was sent", false, false, false, ackOwn, true},
+		{"before", false, false, false, subflowAckDelay - 1, false},
+		{"no ACK was sent", false, false, false, subflowAckDelay, true},
 		{"confirmed", true, true, false, time.Hour, false},
-		{"not confirmed yet", true, false, false, ackOwn, false},
+		{"not confirmed yet", true, false, false, subflowAckDelay, false},
 		{"never confirmed", true, false, false, time.Second, true},
-		{"on a helped one", true, true, true, ackOwn, true},
+		{"on a helped one", true, true, true, subflowAckDelay, true},
 	} {
 		k := newAckClock(c.helped, true)
 		direct, other := k.subflows.list[0], k.subflows.list[1]
-		k.received(other, 1000, start)
+		k.recordFrame(other, 1000, start)
 		sentAt := start.Add(ackDelay)
 		if c.sendOn {
-			k.frame(direct, sentAt)
-			k.sent(direct, 100, sentAt)
+			k.buildAck(direct, sentAt)
+			k.recordSegment(direct, 100, sentAt)
 		}
 		if c.confirm {
-			direct.est.Local(sentAt, estimate.Hop{Acked: 100})
-			k.sampled(direct, sentAt.Add(time.Millisecond))
+			direct.est.AddLocalSample(sentAt, estimate.Hop{Acked: 100})
+			k.confirmByHop(direct, sentAt.Add(time.Millisecond))
 		}
-		if p := k.dueOn(start.Add(c.at)); (p == other) != c.want {
+		if p := k.subflowOwingAck(start.Add(c.at)); (p == other) != c.want {
 			t.Errorf("%s: due %v, want %v", c.name, p != nil, c.want)
 		}
 	}
@@ -92,27 +92,27 @@ func TestAckClockTimer(t *testing.T) {
 			switch r.IntN(4) {
 			case 0:
 				p.bytesReceived += 100
-				c.received(p, unit.Bytes(r.IntN(20_000)), now)
+				c.recordFrame(p, unit.Bytes(r.IntN(20_000)), now)
 			case 1:
-				c.frame(p, now)
-				c.sent(p, 100, now)
+				c.buildAck(p, now)
+				c.recordSegment(p, 100, now)
 			case 2:
-				p.est.Local(now, estimate.Hop{Acked: uint64(r.IntN(200))})
-				c.sampled(p, now)
-				c.wake(now) // as Tick does soon, while a hop has something queued
+				p.est.AddLocalSample(now, estimate.Hop{Acked: uint64(r.IntN(200))})
+				c.confirmByHop(p, now)
+				c.scheduleWake(now) // as Tick does soon, while a hop has something queued
 			case 3:
-				c.subflowLost(now)
+				c.reacknowledge(now)
 			}
 			next := c.timer.next
 			c.timer.clear()
-			c.wake(now)
+			c.scheduleWake(now)
 			if want := c.timer.next; !want.IsZero() && (next.IsZero() || next.After(want)) {
 				t.Fatalf("seed %d: the timer rings at %v, but something is due at %v", seed, next.Sub(start), want.Sub(start))
 			}
 			now = now.Add(time.Duration(r.IntN(30)) * time.Millisecond)
 			if c.timer.next.Before(now) { // it rings
 				c.timer.clear()
-				c.wake(now)
+				c.scheduleWake(now)
 			}
 		}
 	}

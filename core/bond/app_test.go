@@ -18,8 +18,8 @@ type transfer struct {
 
 	mode  wire.Mode
 	group wire.GroupID
-	only  wire.PathID // both ends bind it; 0: they do not
-	await int         // see streamPlan
+	only  wire.SubflowID // both ends bind it; 0: they do not
+	await int            // see streamPlan
 
 	id    wire.StreamID
 	s     [2]*Stream
@@ -68,7 +68,7 @@ type simApp struct {
 
 // open lets the opener open a stream.
 func (n *simNet) open(tr *transfer) {
-	s, err := n.ends[0].Open(fmt.Sprintf("host:%d", len(n.transfers)))
+	s, err := n.ends[0].OpenStream(fmt.Sprintf("host:%d", len(n.transfers)))
 	if err != nil {
 		n.fatal("open: %v", err)
 	}
@@ -105,7 +105,7 @@ func (n *simNet) accept(s *Stream) {
 func (n *simNet) newApp(tr *transfer, d int, s *Stream) {
 	a := &simApp{n: n, d: d, s: s, tr: tr, since: n.now}
 	tr.apps[d], tr.s[d], s.User = a, s, a
-	if tr.only != 0 && !s.Bind(tr.only) {
+	if tr.only != 0 && !s.BindToSubflow(tr.only) {
 		n.fatal("stream %d is not bound to path %d", s.ID(), tr.only)
 	}
 	if r := tr.talk[d].ResetAt; r > 0 {
@@ -139,7 +139,7 @@ func (a *simApp) run() {
 		return
 	}
 	if a.d == 0 && a.tr.await > 0 {
-		a.s.Await(unit.Bytes(a.tr.await - a.got%a.tr.await))
+		a.s.RequestChunk(unit.Bytes(a.tr.await - a.got%a.tr.await))
 	}
 	a.opened = a.opened || a.s.Opened()
 	if a.d == 0 && a.opened && a.tr.apps[1] == nil {
@@ -211,12 +211,12 @@ func (a *simApp) readAll() {
 			limit = min(limit, max(1, int(t.ReadRate.Bytes(quantum))))
 		}
 		if t.Hold > 0 && a.s.Readable() > 0 {
-			a.s.Slices(limit, func(b []byte) { a.held = append(a.held, b) })
+			a.s.ReadableSlices(limit, func(b []byte) { a.held = append(a.held, b) })
 			a.readAt = a.n.now.Add(t.Hold)
 			continue
 		}
 		k, err := a.s.Read(a.n.scratch[:limit])
-		a.took(a.n.scratch[:k])
+		a.checkBytes(a.n.scratch[:k])
 		if err == io.EOF {
 			a.readEnd()
 		} else if err != nil {
@@ -235,28 +235,28 @@ func (a *simApp) readAll() {
 func (a *simApp) consume() {
 	total := 0
 	for _, b := range a.held {
-		a.took(b)
+		a.checkBytes(b)
 		total += len(b)
 	}
 	a.held = nil
 	a.s.Consume(total)
 }
 
-// took takes bytes that were read.
-func (a *simApp) took(b []byte) {
+// checkBytes takes bytes that were read.
+func (a *simApp) checkBytes(b []byte) {
 	if len(b) == 0 {
 		return
 	}
 	a.n.checkPattern(a.tr.id, 1-a.d, a.got, b)
-	a.n.note(entry{end: a.d, stream: a.tr.id, dir: 1 - a.d, from: wire.DataSeq(a.got), to: wire.DataSeq(a.got + len(b)), text: "app reads"})
+	a.n.addEntry(entry{end: a.d, stream: a.tr.id, dir: 1 - a.d, from: wire.DataSeq(a.got), to: wire.DataSeq(a.got + len(b)), text: "app reads"})
 	a.got += len(b)
-	if a.main() {
+	if a.isRequester() {
 		a.tr.read = a.got
 	}
 }
 
-// main reports whether this app reads the main direction.
-func (a *simApp) main() bool { return a.tr.up == (a.d == 1) }
+// isRequester reports whether this app reads the main direction.
+func (a *simApp) isRequester() bool { return a.tr.up == (a.d == 1) }
 
 func (a *simApp) readEnd() {
 	from := a.tr.apps[1-a.d]
@@ -265,8 +265,8 @@ func (a *simApp) readEnd() {
 			a.tr.id, endNames[1-a.d], a.got, a.tr.talk[1-a.d].Bytes)
 	}
 	a.eof = true
-	a.n.note(entry{end: a.d, stream: a.tr.id, dir: 1 - a.d, from: wire.DataSeq(a.got), to: wire.DataSeq(a.got), text: "app reads the end"})
-	if a.main() {
+	a.n.addEntry(entry{end: a.d, stream: a.tr.id, dir: 1 - a.d, from: wire.DataSeq(a.got), to: wire.DataSeq(a.got), text: "app reads the end"})
+	if a.isRequester() {
 		a.tr.done = a.n.now
 	}
 	a.wake() // to answer
@@ -277,7 +277,7 @@ func (a *simApp) reset() {
 	if a.over {
 		return
 	}
-	a.n.note(entry{end: a.d, stream: a.tr.id, text: "app resets"})
+	a.n.addEntry(entry{end: a.d, stream: a.tr.id, text: "app resets"})
 	a.tr.reset[a.d] = wire.CodeConnReset
 	a.s.Reset(wire.CodeConnReset, endNames[a.d])
 	a.end()
@@ -354,7 +354,7 @@ func (n *simNet) unfinished() (text string) {
 	for _, p := range n.paths {
 		for d, b := range n.ends {
 			if q := b.subflows.find(p.id); q != nil {
-				text += fmt.Sprintf("\n  path %d at %s: idle %v, silent %v, %d frames in flight, %v; hops hold", p.id, endNames[d], q.idle, q.silent(), q.inFlight.len(), q.est.At(n.now))
+				text += fmt.Sprintf("\n  path %d at %s: idle %v, silent %v, %d frames in flight, %v; hops hold", p.id, endNames[d], q.idle, q.isSilent(), q.inFlight.len(), q.est.EstimateAt(n.now))
 				for _, h := range p.hops[d] {
 					text += fmt.Sprintf(" %d", h.written-h.acked)
 				}
@@ -363,7 +363,7 @@ func (n *simNet) unfinished() (text string) {
 		}
 	}
 	for d, b := range n.ends {
-		text += fmt.Sprintf("\n  %s: %v pending, %d control frames, ack pending %v, avoids path %d, last decision %+v, tick %v", endNames[d], b.backlog.pending, len(b.control.frames), b.acks.pending, b.backlog.avoid, b.trace.last, b.timer.next.Sub(simStart))
+		text += fmt.Sprintf("\n  %s: %v pending, %d control frames, ack pending %v, avoids path %d, last decision %+v, tick %v", endNames[d], b.backlog.pending, len(b.control.frames), b.acks.pending, b.backlog.avoided, b.trace.last, b.timer.next.Sub(simStart))
 	}
 	return text
 }

@@ -7,24 +7,24 @@ import (
 	"mpbond/link/wire"
 )
 
-// marks has a bit for each byte of a page.
-type marks [pageSize / 64]uint64
+// pageBitmap has a bit for each byte of a page.
+type pageBitmap [pageSize / 64]uint64
 
-// marksCost is the memory of marks.
-const marksCost unit.Bytes = pageSize / 8
+// bitmapCost is the memory of marks.
+const bitmapCost unit.Bytes = pageSize / 8
 
-// arrived is which bytes of a stream have arrived beyond a gap. What it costs depends on
+// arrivedSet is which bytes of a stream have arrived beyond a gap. What it costs depends on
 // the pages that have such bytes, and not on how many gaps there are.
-type arrived struct {
-	base  wire.DataSeq // position of the first bit of list: a multiple of pageSize
-	list  []*marks     // by page; nil: nothing has arrived there
-	made  int          // marks in list
-	count uint64       // bytes that have arrived
-	end   wire.DataSeq // follows the last of them
+type arrivedSet struct {
+	base    wire.DataSeq  // position of the first bit of list: a multiple of pageSize
+	list    []*pageBitmap // by page; nil: nothing has arrived there
+	bitmaps int           // marks in list
+	count   uint64        // bytes that have arrived
+	end     wire.DataSeq  // follows the last of them
 }
 
-// add marks [from, to), which is not before what was released.
-func (a *arrived) add(from, to wire.DataSeq) {
+// markArrived marks [from, to), which is not before what was released.
+func (a *arrivedSet) markArrived(from, to wire.DataSeq) {
 	if from >= to {
 		return
 	}
@@ -35,8 +35,8 @@ func (a *arrived) add(from, to wire.DataSeq) {
 			a.list = append(a.list, nil)
 		}
 		if a.list[i] == nil {
-			a.list[i] = new(marks)
-			a.made++
+			a.list[i] = new(pageBitmap)
+			a.bitmaps++
 		}
 		bit := from % pageSize
 		n := min(64-bit%64, to-from)
@@ -48,9 +48,9 @@ func (a *arrived) add(from, to wire.DataSeq) {
 	}
 }
 
-// find returns the first position of [from, to) that is marked, or that is not, and to if
+// findPosition returns the first position of [from, to) that is marked, or that is not, and to if
 // there is none.
-func (a *arrived) find(marked bool, from, to wire.DataSeq) wire.DataSeq {
+func (a *arrivedSet) findPosition(marked bool, from, to wire.DataSeq) wire.DataSeq {
 	for from < to {
 		i := int((from - a.base) / pageSize)
 		if i >= len(a.list) || a.list[i] == nil {
@@ -76,21 +76,21 @@ func (a *arrived) find(marked bool, from, to wire.DataSeq) wire.DataSeq {
 	return to
 }
 
-// missing calls f for each part of [from, to) that is not marked.
-func (a *arrived) missing(from, to wire.DataSeq, f func(from, to wire.DataSeq)) {
+// eachMissing calls f for each part of [from, to) that is not marked.
+func (a *arrivedSet) eachMissing(from, to wire.DataSeq, f func(from, to wire.DataSeq)) {
 	for from < to {
-		gap := a.find(false, from, to)
-		if from = a.find(true, gap, to); gap < from {
+		gap := a.findPosition(false, from, to)
+		if from = a.findPosition(true, gap, to); gap < from {
 			f(gap, from)
 		}
 	}
 }
 
-// release forgets all before a position: the marks of [from, before), but for so many bytes
+// releaseBefore forgets all before a position: the marks of [from, before), but for so many bytes
 // there that had none.
-func (a *arrived) release(from, before wire.DataSeq, unmarked uint64) {
+func (a *arrivedSet) releaseBefore(from, before wire.DataSeq, unmarked uint64) {
 	if a.count -= uint64(before-from) - unmarked; a.count == 0 {
-		*a = arrived{base: before - before%pageSize}
+		*a = arrivedSet{base: before - before%pageSize}
 		return
 	}
 	n := min(int((before-a.base)/pageSize), len(a.list))
@@ -99,7 +99,7 @@ func (a *arrived) release(from, before wire.DataSeq, unmarked uint64) {
 	}
 	for _, m := range a.list[:n] {
 		if m != nil {
-			a.made--
+			a.bitmaps--
 		}
 	}
 	left := copy(a.list, a.list[n:])

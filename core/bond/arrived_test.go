@@ -14,10 +14,10 @@ import (
 func TestArrivedAgainstSpans(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
-		var a arrived
+		var a arrivedSet
 		var model seqSet
 		next := wire.DataSeq(rng.IntN(3 * pageSize))
-		a.release(next, next, 0)
+		a.releaseBefore(next, next, 0)
 		for range 400 {
 			from := next + wire.DataSeq(rng.IntN(5*pageSize))
 			if rng.IntN(4) == 0 {
@@ -25,7 +25,7 @@ func TestArrivedAgainstSpans(t *testing.T) {
 			}
 			to := from + wire.DataSeq(rng.IntN([]int{3, 200, 3 * pageSize}[rng.IntN(3)]))
 			var got, want seqSet
-			a.missing(from, to, func(from, to wire.DataSeq) { got.Add(from, to) })
+			a.eachMissing(from, to, func(from, to wire.DataSeq) { got.Add(from, to) })
 			for from, to := range model.Missing(from, to) {
 				want.Add(from, to)
 			}
@@ -34,10 +34,10 @@ func TestArrivedAgainstSpans(t *testing.T) {
 			}
 			model.Add(from, to)
 			if from > next {
-				a.add(from, to)
+				a.markArrived(from, to)
 			} else if from < to {
-				after := a.find(false, to, max(to, a.end))
-				a.release(from, after, uint64(want.Size()))
+				after := a.findPosition(false, to, max(to, a.end))
+				a.releaseBefore(from, after, uint64(want.Size()))
 				if after != model[0].To {
 					t.Fatalf("all has arrived up to %d, want %d", after, model[0].To)
 				}
@@ -52,8 +52,8 @@ func TestArrivedAgainstSpans(t *testing.T) {
 					pages[at] = true
 				}
 			}
-			if a.count != uint64(model.Size()) || a.end != end || a.made < len(pages) || a.made > len(pages)+1 {
-				t.Fatalf("%d bytes up to %d on %d pages, want %d up to %d on %d", a.count, a.end, a.made, model.Size(), end, len(pages))
+			if a.count != uint64(model.Size()) || a.end != end || a.bitmaps < len(pages) || a.bitmaps > len(pages)+1 {
+				t.Fatalf("%d bytes up to %d on %d pages, want %d up to %d on %d", a.count, a.end, a.bitmaps, model.Size(), end, len(pages))
 			}
 		}
 	}
@@ -63,9 +63,9 @@ func TestArrivedAgainstSpans(t *testing.T) {
 // which one takes 2 s, leaves 10,000 gaps at the far end. They are no reason to reset it.
 func TestSmallWritesOverUnequalPaths(t *testing.T) {
 	n := newSim(t, "roundrobin", -1)
-	n.addPath(1, n.both(50*unit.Mbps, 5*time.Millisecond), nil)
-	n.addPath(2, n.both(50*unit.Mbps, 2*time.Second), nil)
-	s, err := n.ends[0].Open("far:1")
+	n.addPath(1, n.newHopPair(50*unit.Mbps, 5*time.Millisecond), nil)
+	n.addPath(2, n.newHopPair(50*unit.Mbps, 2*time.Second), nil)
+	s, err := n.ends[0].OpenStream("far:1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestAutoKeepsLittleAtTheHelper(t *testing.T) {
 func cutDirect(t *testing.T, scheduler string) (gap time.Duration, before, doubting unit.Bytes) {
 	t.Helper()
 	n := newSim(t, scheduler, 0.2)
-	n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 	cut := n.now.Add(2 * time.Second)
 	for d := range 2 {
 		h := n.paths[0].hops[d][0]
@@ -47,7 +47,7 @@ func cutDirect(t *testing.T, scheduler string) (gap time.Duration, before, doubt
 		case n.now.Before(cut):
 			before = held
 		case !seen:
-			doubting, seen = held, direct.silent()
+			doubting, seen = held, direct.isSilent()
 		}
 		return done()
 	})

@@ -15,98 +15,100 @@ import (
 type backlog struct {
 	classes *classTable
 
-	ready      []*Stream // but of mode Latency
-	pending    unit.Bytes
-	pendingOf  [wire.ClassCount]unit.Bytes // pending by class
-	lowLatency []*Stream
-	urgent     unit.Bytes // as pending, of mode Latency
+	ready             []*Stream // but of mode Latency
+	pending           unit.Bytes
+	pendingByPriority [wire.PriorityCount]unit.Bytes // pending by class
+	lowLatency        []*Stream
+	lowLatencyPending unit.Bytes // as pending, of mode Latency
 
-	blocked uint64 // how often a segment had room that a stream's window did not let it use
-	// avoid is the subflow that all pending bytes were recalled from at the end of a transfer, or
+	windowBlocked uint64 // how often a segment had room that a stream's window did not let it use
+	// avoided is the subflow that all pending bytes were recalled from at the end of a transfer, or
 	// 0: they must not go there again, and the last go first.
-	avoid wire.PathID
+	avoided wire.SubflowID
 }
 
 // backlogEntry is a stream's part of the backlog.
 type backlogEntry struct {
-	queued    bool       // it is in ready or lowLatency
-	counted   unit.Bytes // its part of pending or urgent
-	countedIn wire.Class // and which of pendingOf that is
-	sent      uint64     // its counter of bytes sent, see classTable
+	queued          bool          // it is in ready or turnLowLatency
+	countedBytes    unit.Bytes    // its part of pending or urgent
+	countedPriority wire.Priority // and which of pendingByPriority that is
+	sentCounter     uint64        // its counter of bytes sent, see classTable
 }
 
-func (l *backlog) rank(s *Stream) rank { return l.classes.rank(s.route.group, &s.backlog.sent) }
+func (l *backlog) rankStream(s *Stream) rank {
+	return l.classes.rankGroup(s.route.group, &s.backlog.sentCounter)
+}
 
-// update brings the counts and lists up to date after a change to the stream.
-func (l *backlog) update(s *Stream) {
+// updateStream brings the counts and lists up to date after a change to the stream.
+func (l *backlog) updateStream(s *Stream) {
 	e := &s.backlog
 	n := unit.Bytes(s.send.unsent.Size())
 	if s.route.mode == wire.Latency {
-		l.urgent += n - e.counted
+		l.lowLatencyPending += n - e.countedBytes
 	} else {
-		l.pending += n - e.counted
-		l.pendingOf[e.countedIn] -= e.counted
-		e.countedIn = l.rank(s).class
-		l.pendingOf[e.countedIn] += n
+		l.pending += n - e.countedBytes
+		l.pendingByPriority[e.countedPriority] -= e.countedBytes
+		e.countedPriority = l.rankStream(s).priority
+		l.pendingByPriority[e.countedPriority] += n
 	}
-	e.counted = n
-	if s.send.sendable() && !e.queued {
+	e.countedBytes = n
+	if s.send.isSendable() && !e.queued {
 		e.queued = true
-		l.enqueue(s)
+		l.enqueueStream(s)
 	}
 }
 
-// enqueue puts a stream where its next turn is.
-func (l *backlog) enqueue(s *Stream) {
+// enqueueStream puts a stream where its next turn is.
+func (l *backlog) enqueueStream(s *Stream) {
 	if s.route.mode == wire.Latency {
 		l.lowLatency = append(l.lowLatency, s)
 	} else {
-		l.ready = insertByRank(l.classes, l.ready, s, l.rank)
+		l.ready = insertByRank(l.classes, l.ready, s, l.rankStream)
 	}
 }
 
-// remove takes a stream out of the turns. It stays counted.
-func (l *backlog) remove(s *Stream) {
+// dequeueStream takes a stream out of the turns. It stays counted.
+func (l *backlog) dequeueStream(s *Stream) {
 	if s.backlog.queued {
 		s.backlog.queued = false
 		l.ready, l.lowLatency = removeStream(l.ready, s), removeStream(l.lowLatency, s)
 	}
 }
 
-// requeue puts a stream of the turns where its turn is by its group now.
-func (l *backlog) requeue(s *Stream) {
+// requeueStream puts a stream of the turns where its turn is by its group now.
+func (l *backlog) requeueStream(s *Stream) {
 	if i := slices.Index(l.ready, s); i >= 0 {
 		l.ready = slices.Delete(l.ready, i, i+1)
-		l.enqueue(s)
+		l.enqueueStream(s)
 	}
 }
 
-// setMode changes the mode of a stream.
-func (l *backlog) setMode(s *Stream, m wire.Mode) {
-	l.remove(s)
+// setStreamMode changes the mode of a stream.
+func (l *backlog) setStreamMode(s *Stream, m wire.Mode) {
+	l.dequeueStream(s)
 	all := s.send.unsent
 	s.send.unsent = nil
-	l.update(s) // takes its bytes out of the count of the old mode
+	l.updateStream(s) // takes its bytes out of the count of the old mode
 	s.send.unsent, s.route.mode = all, m
-	l.update(s)
+	l.updateStream(s)
 }
 
-// reorder brings all turns into order after the classes have changed.
-func (l *backlog) reorder(streams map[wire.StreamID]*Stream) {
+// reorderStreams brings all turns into order after the classes have changed.
+func (l *backlog) reorderStreams(streams map[wire.StreamID]*Stream) {
 	ready := l.ready
 	l.ready = nil
 	for _, s := range ready {
-		l.enqueue(s)
+		l.enqueueStream(s)
 	}
 	for _, s := range streams {
-		l.update(s) // which counts by class
+		l.updateStream(s) // which counts by class
 	}
 }
 
 // dropUnsendable takes streams of mode Latency that have nothing to send any more out of the
 // turns, up to the first that has.
 func (l *backlog) dropUnsendable() {
-	for len(l.lowLatency) > 0 && !l.lowLatency[0].send.sendable() { // reset, or acknowledged meanwhile
+	for len(l.lowLatency) > 0 && !l.lowLatency[0].send.isSendable() { // reset, or acknowledged meanwhile
 		l.lowLatency[0].backlog.queued = false
 		l.lowLatency = l.lowLatency[:copy(l.lowLatency, l.lowLatency[1:])]
 	}
@@ -120,40 +122,40 @@ func (l *backlog) moveToFront(s *Stream) {
 	}
 }
 
-// contended returns what there is to send that goes before bytes of stream s, or takes turns
+// contendingBytes returns what there is to send that goes before bytes of stream s, or takes turns
 // with them.
-func (l *backlog) contended(s *Stream) unit.Bytes {
+func (l *backlog) contendingBytes(s *Stream) unit.Bytes {
 	if !l.classes.ranked {
 		return l.pending
 	}
-	n, own := unit.Bytes(0), l.rank(s).class
-	for c, waits := range l.pendingOf {
-		if !own.Above(wire.Class(c)) {
+	n, own := unit.Bytes(0), l.rankStream(s).priority
+	for c, waits := range l.pendingByPriority {
+		if !own.Above(wire.Priority(c)) {
 			n += waits
 		}
 	}
 	return n
 }
 
-// share returns the part of n bytes that s would send, if those that are ready take turns.
-func (l *backlog) share(n unit.Bytes, s *Stream) unit.Bytes {
+// streamShare returns the part of n bytes that s would send, if those that are ready take turns.
+func (l *backlog) streamShare(n unit.Bytes, s *Stream) unit.Bytes {
 	if !l.classes.ranked {
 		return n / unit.Bytes(max(len(l.ready), 1))
 	}
-	r, all := l.rank(s), unit.Bytes(0)
+	r, all := l.rankStream(s), unit.Bytes(0)
 	for _, o := range l.ready {
-		if q := l.rank(o); q.class == r.class {
+		if q := l.rankStream(o); q.priority == r.priority {
 			all += unit.Bytes(q.weight)
 		}
 	}
 	return n * unit.Bytes(r.weight) / max(all, unit.Bytes(r.weight))
 }
 
-// scheduled reports whether all bytes that the far ends wait for, and that windows have room
+// allScheduled reports whether all bytes that the far ends wait for, and that windows have room
 // for, have been given to subflows; streams whose subflows are all gone or silent apart.
-func (l *backlog) scheduled(subflows []*subflow) bool {
+func (l *backlog) allScheduled(subflows []*subflow) bool {
 	for _, s := range l.ready {
-		if s.send.sendable() && l.classes.find(s.route.group).permitsLive(subflows) && s.send.unsent[0].From < s.awaited() {
+		if s.send.isSendable() && l.classes.findClass(s.route.group).permitsLiveSubflow(subflows) && s.send.unsent[0].From < s.awaitedEnd() {
 			return false
 		}
 	}

@@ -15,7 +15,7 @@ func TestBacklog(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		table := classTable{}
-		table.replace(1, nil)
+		table.replaceGroups(1, nil)
 		l := backlog{classes: &table}
 		all := map[wire.StreamID]*Stream{}
 		for id := range wire.StreamID(6) {
@@ -33,19 +33,19 @@ func TestBacklog(t *testing.T) {
 			case 3:
 				s.send.limit = wire.DataSeq(r.IntN(1500))
 			case 4:
-				l.setMode(s, wire.Mode(r.IntN(3)))
+				l.setStreamMode(s, wire.Mode(r.IntN(3)))
 			case 5:
 				s.route.group = wire.GroupID(r.IntN(3))
-				l.requeue(s)
+				l.requeueStream(s)
 			case 6:
-				table.replace(table.serial+1, []wire.Group{{ID: 1, Weight: uint8(1 + r.IntN(4)), Class: wire.Class(r.IntN(3))}, {ID: 2, Weight: 1}})
-				l.reorder(all)
+				table.replaceGroups(table.serial+1, []wire.Group{{ID: 1, Weight: uint8(1 + r.IntN(4)), Priority: wire.Priority(r.IntN(3))}, {ID: 2, Weight: 1}})
+				l.reorderStreams(all)
 			case 7:
-				if l.remove(s); slices.Contains(l.ready, s) || slices.Contains(l.lowLatency, s) {
+				if l.dequeueStream(s); slices.Contains(l.ready, s) || slices.Contains(l.lowLatency, s) {
 					t.Fatalf("seed %d: a stream that was removed has a turn", seed)
 				}
 			}
-			l.update(s)
+			l.updateStream(s)
 			checkBacklog(t, &l, all)
 		}
 	}
@@ -54,7 +54,7 @@ func TestBacklog(t *testing.T) {
 func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 	t.Helper()
 	var pending, urgent unit.Bytes
-	var byClass [wire.ClassCount]unit.Bytes
+	var byClass [wire.PriorityCount]unit.Bytes
 	for _, s := range all {
 		n, turns := unit.Bytes(s.send.unsent.Size()), 0
 		for _, x := range slices.Concat(l.ready, l.lowLatency) {
@@ -62,7 +62,7 @@ func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 				turns++
 			}
 		}
-		if s.backlog.queued != (turns == 1) || s.send.sendable() && turns == 0 || slices.Contains(l.ready, s) && s.route.mode == wire.Latency {
+		if s.backlog.queued != (turns == 1) || s.send.isSendable() && turns == 0 || slices.Contains(l.ready, s) && s.route.mode == wire.Latency {
 			t.Fatalf("stream %d of mode %v has %d turns", s.id, s.route.mode, turns)
 		}
 		if s.route.mode == wire.Latency {
@@ -70,15 +70,15 @@ func checkBacklog(t *testing.T, l *backlog, all map[wire.StreamID]*Stream) {
 			continue
 		}
 		pending += n
-		byClass[l.classes.rank(s.route.group, nil).class] += n
+		byClass[l.classes.rankGroup(s.route.group, nil).priority] += n
 	}
-	if pending != l.pending || urgent != l.urgent || byClass != l.pendingOf {
-		t.Fatalf("counts %v pending %v, %v urgent; want %v %v, %v", l.pending, l.pendingOf, l.urgent, pending, byClass, urgent)
+	if pending != l.pending || urgent != l.lowLatencyPending || byClass != l.pendingByPriority {
+		t.Fatalf("counts %v pending %v, %v urgent; want %v %v, %v", l.pending, l.pendingByPriority, l.lowLatencyPending, pending, byClass, urgent)
 	}
 	if !l.classes.ranked {
 		return
 	}
-	if i := slices.IndexFunc(l.ready[min(1, len(l.ready)):], func(s *Stream) bool { return l.rank(s).class.Above(l.rank(l.ready[0]).class) }); i >= 0 {
-		t.Fatalf("the turn is of class %v, before one of %v", l.rank(l.ready[0]).class, l.rank(l.ready[i+1]).class)
+	if i := slices.IndexFunc(l.ready[min(1, len(l.ready)):], func(s *Stream) bool { return l.rankStream(s).priority.Above(l.rankStream(l.ready[0]).priority) }); i >= 0 {
+		t.Fatalf("the turn is of class %v, before one of %v", l.rankStream(l.ready[0]).priority, l.rankStream(l.ready[i+1]).priority)
 	}
 }

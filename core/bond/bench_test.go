@@ -15,12 +15,12 @@ func BenchmarkSegment(b *testing.B) {
 	now := start
 	var ends [2]*Bond
 	for i := range ends {
-		ends[i] = New(Config{Opens: i == 0})
-		for id := range wire.PathID(2) {
-			ends[i].AddPath(id+1, false, now)
+		ends[i] = New(Config{OpensStreams: i == 0})
+		for id := range wire.SubflowID(2) {
+			ends[i].AddSubflow(id+1, false, now)
 		}
 	}
-	s, err := ends[0].Open("a:1")
+	s, err := ends[0].OpenStream("a:1")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -33,24 +33,24 @@ func BenchmarkSegment(b *testing.B) {
 			sent += s.Write(text[sent:])
 			for i, e := range ends {
 				e.Tick(now)
-				for id := range wire.PathID(2) {
-					e.Local(id+1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Rate: 100 * unit.Mbps, Cwnd: 1 << 20, MSS: 1448})
-					e.Idle(id + 1)
+				for id := range wire.SubflowID(2) {
+					e.ObserveLocalHop(id+1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Rate: 100 * unit.Mbps, Cwnd: 1 << 20, MSS: 1448})
+					e.MarkIdle(id + 1)
 				}
 				for {
-					id, seg := e.Next(now, buf[:0])
+					id, seg := e.NextSegment(now, buf[:0])
 					if id == 0 {
 						break
 					}
 					segments++
-					e.Begun(id)
-					if err := eachFrame(seg, func(t wire.Type, payload []byte) error { return ends[1-i].Receive(id, t, payload, now) }); err != nil {
+					e.BeginSegment(id)
+					if err := eachFrame(seg, func(t wire.Type, payload []byte) error { return ends[1-i].ReceiveFrame(id, t, payload, now) }); err != nil {
 						b.Fatal(err)
 					}
 				}
 			}
 			if far == nil {
-				far = ends[1].Accept()
+				far = ends[1].AcceptStream()
 			}
 			for far != nil {
 				n, _ := far.Read(text)

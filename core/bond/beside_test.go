@@ -17,11 +17,11 @@ func TestDatagramsBesideBulkBothWays(t *testing.T) {
 		oneWay := 25 * time.Millisecond
 		if hs > 0 {
 			oneWay += 2500 * time.Microsecond
-			n.addPath(1, n.both(hs, 25*time.Millisecond), n.both(5*unit.Mbps, 2500*time.Microsecond))
+			n.addPath(1, n.newHopPair(hs, 25*time.Millisecond), n.newHopPair(5*unit.Mbps, 2500*time.Microsecond))
 		} else {
-			n.addPath(1, n.both(10*unit.Mbps, oneWay), nil)
+			n.addPath(1, n.newHopPair(10*unit.Mbps, oneWay), nil)
 		}
-		n.deep()
+		n.useDeepQueues()
 		down, up := &transfer{size: int(8 * unit.MB)}, &transfer{size: int(8 * unit.MB), up: true}
 		done := n.carry([]*transfer{down, up})
 		n.openFlow(flowPlan{every: 20 * time.Millisecond, count: [2]int{250, 250}, size: 120})

@@ -15,7 +15,7 @@ func TestBound(t *testing.T) {
 	for _, up := range []bool{false, true} {
 		for _, guide := range []Guide{nil, byNumber{unit.GB}} {
 			n := newSim(t, "auto", 0.2)
-			n.house(8*unit.Mbps, 10*unit.Mbps, unit.Mbps)
+			n.addTriangle(8*unit.Mbps, 10*unit.Mbps, unit.Mbps)
 			for _, b := range n.ends {
 				b.SetGuide(guide)
 			}
@@ -43,12 +43,12 @@ func TestBound(t *testing.T) {
 // ends, and others do not.
 func TestBoundEnds(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
-	n.house(8*unit.Mbps, 10*unit.Mbps, 4*unit.Mbps)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 4*unit.Mbps)
 	bound := &transfer{size: int(8 * unit.MB), only: 2}
 	free := &transfer{size: int(2 * unit.MB)}
 	bound.talk[1].Bytes = bound.size
 	n.open(bound)
-	n.after(time.Second, func() { n.kill(n.path(2)) })
+	n.after(time.Second, func() { n.kill(n.findPath(2)) })
 	n.run(n.carry([]*transfer{free}))
 	n.run(func() bool { return bound.s[0].Done() && bound.s[1].Done() })
 	var r wire.Reset
@@ -56,12 +56,12 @@ func TestBoundEnds(t *testing.T) {
 		t.Errorf("it ended with %v", bound.s[0].Err())
 	}
 	for d, b := range n.ends {
-		if b.filter.bound != 0 {
-			t.Errorf("end %d counts %d bound streams", d, b.filter.bound)
+		if b.filter.boundRoutes != 0 {
+			t.Errorf("end %d counts %d bound streams", d, b.filter.boundRoutes)
 		}
 	}
 	s := bound.s[0]
-	if s.Bind(1) {
+	if s.BindToSubflow(1) {
 		t.Error("an ended stream was bound")
 	}
 }

@@ -43,9 +43,9 @@ import (
 // Config is what a bond is made with. The zero value of a field means its
 // default.
 type Config struct {
-	// Opens tells that this end opens streams (the primary) and the other
+	// OpensStreams tells that this end opens streams (the primary) and the other
 	// accepts them (the server).
-	Opens bool
+	OpensStreams bool
 	// Scheduler decides where segments go. Default: sched.Default.
 	Scheduler sched.Scheduler
 	// MaxStreams bounds the streams that exist at once. Default 4096.
@@ -78,10 +78,10 @@ const (
 	defaultMetaBuffer  = 4 * unit.MB
 	defaultMaxBuffered = 64 * unit.MB
 	defaultEta         = 0.2 // MPBond, MobiSys 2020, section 4.4
-	lowMetaBuffer      = 64 * unit.KB
-	blockedBuffer      = pageSize // beyond the receiver's window, when memory gets short
+	minMetaBuffer      = 64 * unit.KB
+	blockedAllowance   = pageSize // beyond the receiver's window, when memory gets short
 	maxWindow          = 16 * unit.MB
-	openingWindow      = 512 * unit.KB // of a stream that this end opens, while memory is plenty
+	maxOpeningWindow   = 512 * unit.KB // of a stream that this end opens, while memory is plenty
 
 	segmentTime = 5 * time.Millisecond // a segment is what a subflow carries in this time
 	minSegment  = 1400
@@ -94,15 +94,15 @@ const (
 	maxUnackedFrames = 1 << 17
 	maxMemory        = 1 * unit.GB
 
-	// While windows are full, what is not late and comes within blockedGap is waited for. What a
+	// While windows are full, what is not late and comes within maxDeliveryGap is waited for. What a
 	// helper has held for overdueAfter, twice what schedulers let wait there at the
 	// end, goes another way at any time.
-	blockedGap   = 250 * time.Millisecond
-	overdueAfter = 2 * time.Second
+	maxDeliveryGap = 250 * time.Millisecond
+	overdueAfter   = 2 * time.Second
 
-	// relayWithin is how old a helper's report may be when it is passed on: the
+	// maxReportAge is how old a helper's report may be when it is passed on: the
 	// other end takes it for the state at its arrival.
-	relayWithin = 200 * time.Millisecond
+	maxReportAge = 200 * time.Millisecond
 )
 
 // Bond is one end of a bond. Not safe for concurrent use.
@@ -125,11 +125,11 @@ type Bond struct {
 	acks    ackClock
 	silence silenceDetector
 
-	byeSeen  bool
-	chooser  turnChooser
-	writer   segmentWriter
-	reinject reinjector
-	stats    Stats
+	byeReceived bool
+	chooser     turnChooser
+	writer      segmentWriter
+	reinject    reinjector
+	stats       Stats
 }
 
 // Stats counts what happened, for status output. Byte counts are stream bytes.
@@ -137,7 +137,7 @@ type Stats struct {
 	StreamsTotal int
 	// Duplicate bytes were received twice and dropped. The others were given
 	// to a second subflow by this end, by cause.
-	Duplicate, LostPath, Silent, Eta unit.Bytes
+	Duplicate, LostSubflow, Silent, Eta unit.Bytes
 	// Redundant bytes were given to further subflows on purpose: copies.
 	Redundant  unit.Bytes
 	FlowsTotal int
@@ -156,22 +156,22 @@ func New(cfg Config) *Bond {
 	setDefault(&cfg.MaxBuffered, defaultMaxBuffered)
 	setDefault(&cfg.Eta, defaultEta)
 	b := &Bond{cfg: cfg, streams: streamTable{all: map[wire.StreamID]*Stream{}}}
-	b.connect()
+	b.connectParts()
 	return b
 }
 
-// connect gives each part the parts below it. None points back to the bond.
-func (b *Bond) connect() {
+// connectParts gives each part the parts below it. None points back to the bond.
+func (b *Bond) connectParts() {
 	b.memory.shared = b.cfg.Memory
-	b.trace = tracer{to: b.cfg.Trace, changesOnly: b.cfg.ChangesOnly, decisions: trace.NewRing[Decision](64)}
+	b.trace = tracer{sink: b.cfg.Trace, changesOnly: b.cfg.ChangesOnly, decisions: trace.NewRing[Decision](64)}
 	b.pool.memory = &b.memory
 	b.filter = subflowFilter{subflows: &b.subflows, classes: &b.classes}
-	if !b.cfg.Opens {
+	if !b.cfg.OpensStreams {
 		b.filter.reports = &b.control
 	}
 	b.acks = ackClock{subflows: &b.subflows, timer: &b.timer}
-	b.silence = silenceDetector{subflows: &b.subflows, timer: &b.timer, opens: b.cfg.Opens}
-	b.buffers = bufferLimits{memory: &b.memory, meta: b.cfg.MetaBuffer, most: b.cfg.MaxBuffered, first: firstWindow(!b.cfg.Opens)}
+	b.silence = silenceDetector{subflows: &b.subflows, timer: &b.timer, opensStreams: b.cfg.OpensStreams}
+	b.buffers = bufferLimits{memory: &b.memory, metaBuffer: b.cfg.MetaBuffer, maxBuffered: b.cfg.MaxBuffered, firstWindow: initialWindow(!b.cfg.OpensStreams)}
 	b.backlog.classes = &b.classes
 	b.reinject = reinjector{subflows: &b.subflows, filter: &b.filter, backlog: &b.backlog, control: &b.control,
 		trace: &b.trace, stats: &b.stats, scheduler: b.cfg.Scheduler, eta: b.cfg.Eta}
@@ -180,7 +180,7 @@ func (b *Bond) connect() {
 	b.writer = segmentWriter{subflows: &b.subflows, filter: &b.filter, classes: &b.classes, backlog: &b.backlog, flows: &b.flows,
 		control: &b.control, acks: &b.acks, streams: &b.streams, trace: &b.trace, stats: &b.stats, ledger: &b.reinject.ledger}
 	b.flows = flowTable{filter: &b.filter, classes: &b.classes, control: &b.control, memory: &b.memory, timer: &b.timer,
-		trace: &b.trace, stats: &b.stats, accepts: !b.cfg.Opens, maxFlows: b.cfg.MaxFlows}
+		trace: &b.trace, stats: &b.stats, accepts: !b.cfg.OpensStreams, maxFlows: b.cfg.MaxFlows}
 }
 
 func setDefault[T comparable](v *T, def T) {
@@ -190,81 +190,81 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
-// AddPath makes a subflow usable. It is busy until Idle is called.
-func (b *Bond) AddPath(id wire.PathID, helped bool, now time.Time) {
-	b.RemovePath(id, now)
+// AddSubflow makes a subflow usable. It is busy until Idle is called.
+func (b *Bond) AddSubflow(id wire.SubflowID, helped bool, now time.Time) {
+	b.RemoveSubflow(id, now)
 	p := &subflow{id: id, lastProgress: now, lastHopProgress: now, lastActive: now}
 	p.est.Helped = helped
 	b.subflows.insert(p)
-	b.filter.expireAll()
+	b.filter.expireAnswers()
 }
 
-// RemovePath tells that a subflow is gone. What it had in flight is sent again
+// RemoveSubflow tells that a subflow is gone. What it had in flight is sent again
 // on others.
-func (b *Bond) RemovePath(id wire.PathID, now time.Time) {
+func (b *Bond) RemoveSubflow(id wire.SubflowID, now time.Time) {
 	p := b.subflows.remove(id)
 	if p == nil {
 		return
 	}
-	b.filter.expireAll()
-	b.flows.unpin(p)
+	b.filter.expireAnswers()
+	b.flows.unpinSubflow(p)
 	for _, s := range b.streams.all {
 		if s.pin.subflow == p {
 			s.pin.subflow = nil
 		}
 	}
-	b.endBound(p)
-	b.stats.LostPath += b.reinject.recall(p, 0, now, "lost")
-	b.acks.subflowLost(now)
+	b.resetBoundStreams(p)
+	b.stats.LostSubflow += b.reinject.recallInFlight(p, 0, now, "lost")
+	b.acks.reacknowledge(now)
 }
 
-// JoinRTT tells how long the round trip of a subflow's handshake took.
-func (b *Bond) JoinRTT(id wire.PathID, d time.Duration) {
+// SetJoinRTT tells how long the round trip of a subflow's handshake took.
+func (b *Bond) SetJoinRTT(id wire.SubflowID, d time.Duration) {
 	if p := b.subflows.find(id); p != nil {
 		p.est.JoinRTT = d
 	}
 }
 
-// Idle tells that a subflow's socket has room for a segment.
-func (b *Bond) Idle(id wire.PathID) {
+// MarkIdle tells that a subflow's socket has room for a segment.
+func (b *Bond) MarkIdle(id wire.SubflowID) {
 	if p := b.subflows.find(id); p != nil {
 		p.idle = true
 	}
 }
 
-// Local takes a sample of a subflow's own hop.
-func (b *Bond) Local(id wire.PathID, now time.Time, h estimate.Hop) {
+// ObserveLocalHop takes a sample of a subflow's own hop.
+func (b *Bond) ObserveLocalHop(id wire.SubflowID, now time.Time, h estimate.Hop) {
 	p := b.subflows.find(id)
 	if p == nil {
 		return
 	}
-	h = p.est.Reckoned(h)
-	if h.Acked != p.est.Hop().Acked || h.Queue == 0 {
+	h = p.est.FillBlindHop(h)
+	if h.Acked != p.est.LastHop().Acked || h.Queue == 0 {
 		p.lastHopProgress = now
 	}
-	p.est.Local(now, h)
-	b.acks.sampled(p, now)
+	p.est.AddLocalSample(now, h)
+	b.acks.confirmByHop(p, now)
 }
 
-// Unknown tells that no sample of a subflow's own hop can be had: nothing
+// ObserveUnknownHop tells that no sample of a subflow's own hop can be had: nothing
 // carries it at present. Then it makes no progress, whatever was last seen.
-func (b *Bond) Unknown(id wire.PathID, now time.Time) {
+func (b *Bond) ObserveUnknownHop(id wire.SubflowID, now time.Time) {
 	if p := b.subflows.find(id); p != nil {
-		h := p.est.Hop()
+		h := p.est.LastHop()
 		h.Queue = max(h.Queue, 1)
-		b.Local(id, now, h)
+		b.ObserveLocalHop(id, now, h)
 	}
 }
 
-// Remote takes a helper's report about a subflow's far hop.
-func (b *Bond) Remote(id wire.PathID, now time.Time, s wire.HopState) {
+// ObserveFarHop takes a helper's report about a subflow's far hop.
+func (b *Bond) ObserveFarHop(id wire.SubflowID, now time.Time, s wire.HopState) {
 	p := b.subflows.find(id)
 	if p == nil {
 		return
 	}
-	p.est.Remote(now, s)
-	if b.trace.segments() {
-		e := trace.Event{Kind: trace.PipeState, Path: uint32(id), Rate: s.Rate, SRTT: s.RTT, Offset: s.Received, Backlog: unit.Bytes(s.Received - s.Forwarded)}
+	p.est.AddHelperReport(now, s)
+	if b.trace.wantsSegments() {
+		e := trace.Event{Kind: trace.PipeState, Subflow: uint32(id), Rate: s.Rate, SRTT: s.RTT, Offset: s.Received, Backlog: unit.Bytes(s.Received - s.Forwarded)}
 		if s.AppLimited {
 			e.Reason = "app-limited"
 		}
@@ -272,18 +272,18 @@ func (b *Bond) Remote(id wire.PathID, now time.Time, s wire.HopState) {
 	}
 }
 
-// Relay lets a helper's report, which reached this end over the pipe now, go on
+// RelayReport lets a helper's report, which reached this end over the pipe now, go on
 // to the other end with the next control segment, if that leaves within
-// relayWithin: while the pipe brings bytes these are acknowledged, and afterwards
+// maxReportAge: while the pipe brings bytes these are acknowledged, and afterwards
 // no radio need work for it. Nothing is sent on its account.
-func (b *Bond) Relay(s wire.PipeState, now time.Time) {
-	if p := b.subflows.find(s.Path); p != nil {
+func (b *Bond) RelayReport(s wire.PipeState, now time.Time) {
+	if p := b.subflows.find(s.Subflow); p != nil {
 		p.relay, p.relayAt = s, now
 	}
 }
 
-// Open makes a stream to a destination. Only the end that opens may call it.
-func (b *Bond) Open(dest string) (*Stream, error) {
+// OpenStream makes a stream to a destination. Only the end that opens may call it.
+func (b *Bond) OpenStream(dest string) (*Stream, error) {
 	if len(dest) > wire.MaxDest {
 		return nil, fmt.Errorf("destination of %d bytes is too long", len(dest))
 	}
@@ -293,59 +293,59 @@ func (b *Bond) Open(dest string) (*Stream, error) {
 	b.streams.lastID++
 	s := b.newStream(b.streams.lastID)
 	s.dest = dest
-	b.traceOpen(s)
-	b.control.add(s, wire.TypeOpen)
+	b.traceStreamOpen(s)
+	b.control.queueFrame(s, wire.TypeOpen)
 	if window, ok := b.buffers.openingWindow(); ok {
 		s.setWindow(window)
 	}
 	return s, nil
 }
 
-func (b *Bond) traceOpen(s *Stream) {
+func (b *Bond) traceStreamOpen(s *Stream) {
 	b.trace.emit(trace.Event{Kind: trace.StreamOpen, Stream: uint64(s.id), Text: s.dest})
 }
 
 func (b *Bond) newStream(id wire.StreamID) *Stream {
-	s := &Stream{id: id, bond: b, send: sendBuffer{pages: pages{pool: &b.pool}, limit: wire.DataSeq(firstWindow(b.cfg.Opens))},
-		reassembly: reassembly{pages: pages{pool: &b.pool}, memory: &b.memory, limit: wire.DataSeq(b.buffers.first), window: b.buffers.first}}
+	s := &Stream{id: id, bond: b, send: sendBuffer{pages: pages{pool: &b.pool}, limit: wire.DataSeq(initialWindow(b.cfg.OpensStreams))},
+		reassembly: reassembly{pages: pages{pool: &b.pool}, memory: &b.memory, limit: wire.DataSeq(b.buffers.firstWindow), window: b.buffers.firstWindow}}
 	b.streams.all[id] = s
 	b.stats.StreamsTotal++
 	return s
 }
 
-// firstWindow returns the window of every stream at its beginning, for what is sent by the end
+// initialWindow returns the window of every stream at its beginning, for what is sent by the end
 // that opens streams or by the other one.
-func firstWindow(byOpener bool) unit.Bytes {
+func initialWindow(byOpener bool) unit.Bytes {
 	if byOpener {
 		return wire.InitialWindow
 	}
-	return wire.InitialDown
+	return wire.InitialDownWindow
 }
 
-// Accept returns a stream that the other end has opened, or nil.
-func (b *Bond) Accept() *Stream { return b.streams.accept() }
+// AcceptStream returns a stream that the other end has opened, or nil.
+func (b *Bond) AcceptStream() *Stream { return b.streams.nextAccepted() }
 
-// Changed returns a stream whose readable bytes, writable room or state may
+// NextChangedStream returns a stream whose readable bytes, writable room or state may
 // have changed since it was last returned, or nil.
-func (b *Bond) Changed() *Stream { return b.streams.nextChanged() }
+func (b *Bond) NextChangedStream() *Stream { return b.streams.nextChanged() }
 
-// ByeSeen reports that the other end has given up the bond.
-func (b *Bond) ByeSeen() bool { return b.byeSeen }
+// ByeReceived reports that the other end has given up the bond.
+func (b *Bond) ByeReceived() bool { return b.byeReceived }
 
-// Streams is how many streams exist.
-func (b *Bond) Streams() int { return len(b.streams.all) }
+// StreamCount is how many streams exist.
+func (b *Bond) StreamCount() int { return len(b.streams.all) }
 
 // Stats returns the counters.
 func (b *Bond) Stats() Stats { return b.stats }
 
-// Buffers returns the memory in stream buffers and, of that, the bytes not yet
+// BufferedBytes returns the memory in stream buffers and, of that, the bytes not yet
 // given to any subflow.
-func (b *Bond) Buffers() (memory, meta unit.Bytes) {
-	return unit.Bytes(b.pool.inUse+len(b.pool.free)) * pageSize, b.backlog.pending + b.backlog.urgent
+func (b *Bond) BufferedBytes() (memory, meta unit.Bytes) {
+	return unit.Bytes(b.pool.inUse+len(b.pool.free)) * pageSize, b.backlog.pending + b.backlog.lowLatencyPending
 }
 
-// Reordering is how many received bytes wait for earlier ones.
-func (b *Bond) Reordering() (n unit.Bytes) {
+// ReorderingBytes is how many received bytes wait for earlier ones.
+func (b *Bond) ReorderingBytes() (n unit.Bytes) {
 	for _, s := range b.streams.all {
 		n += unit.Bytes(s.reassembly.arrived.count)
 	}
@@ -355,30 +355,30 @@ func (b *Bond) Reordering() (n unit.Bytes) {
 // Scheduler is the name of the scheduler.
 func (b *Bond) Scheduler() string { return b.cfg.Scheduler.Name() }
 
-// Fail resets every stream, here and at the other end as far as it listens, and
+// ResetAll resets every stream, here and at the other end as far as it listens, and
 // ends every flow at this end.
-func (b *Bond) Fail(code wire.Code, text string, now time.Time) {
+func (b *Bond) ResetAll(code wire.Code, text string, now time.Time) {
 	for _, s := range b.streams.all {
 		s.Reset(code, text)
 	}
-	b.flows.fail(wire.Reset{Code: code, Text: text}, now)
+	b.flows.failAll(wire.Reset{Code: code, Text: text}, now)
 }
 
 // OpenFlow makes a flow. Only the end that opens may call it. A redundant flow
 // sends everything on two paths, in both directions.
 func (b *Bond) OpenFlow(redundant bool, now time.Time) (*Flow, error) {
-	return b.flows.open(redundant, now)
+	return b.flows.openFlow(redundant, now)
 }
 
 // AcceptFlow returns a flow that the other end has opened, or nil.
-func (b *Bond) AcceptFlow() *Flow { return b.flows.accept() }
+func (b *Bond) AcceptFlow() *Flow { return b.flows.nextAccepted() }
 
-// ChangedFlow returns a flow that has something to be received, or has ended,
+// NextChangedFlow returns a flow that has something to be received, or has ended,
 // since it was last returned, or nil.
-func (b *Bond) ChangedFlow() *Flow { return b.flows.nextChanged() }
+func (b *Bond) NextChangedFlow() *Flow { return b.flows.nextChanged() }
 
-// Flows describes the flows, the one used last first, at most limit of them.
-func (b *Bond) Flows(limit int) []FlowInfo { return b.flows.describe(limit) }
+// ListFlows describes the flows, the one used last first, at most limit of them.
+func (b *Bond) ListFlows(limit int) []FlowInfo { return b.flows.describeFlows(limit) }
 
 // FlowCount is how many flows exist.
 func (b *Bond) FlowCount() int { return len(b.flows.all) }

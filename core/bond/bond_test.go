@@ -18,7 +18,7 @@ func TestDownloadAgainstBound(t *testing.T) {
 		{"auto", false, 1.04}, {"auto", true, 1.04}, {"pams", false, 1.04}, {"pams", true, 1.04}, {"minpad", false, 1.6}, {"minrtt", false, 2.5}, {"roundrobin", false, 2.5},
 	} {
 		n := newSim(t, c.scheduler, -1)
-		n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+		n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 		start := n.now
 		tr := &transfer{size: int(10 * unit.MB), up: c.up}
 		n.run(n.carry([]*transfer{tr}))
@@ -41,7 +41,7 @@ func TestRateDrops(t *testing.T) {
 		{"pipe 5 to 1 at 2 s", func(n *simNet) *simHop { return n.paths[1].hops[1][1] }, 3100 * time.Millisecond},
 	} {
 		n := newSim(t, "auto", 0.2)
-		n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+		n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 		h := c.hop(n)
 		h.steps = append(h.steps, simStep{n.now.Add(2 * time.Second), unit.Mbps})
 		start := n.now
@@ -59,7 +59,7 @@ func TestRateDrops(t *testing.T) {
 // while the stream's window, still small, has no room for more.
 func TestLinkIsTakenBack(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
-	n.house(10*unit.Mbps, 3*unit.Mbps, 100*unit.Mbps)
+	n.addTriangle(10*unit.Mbps, 3*unit.Mbps, 100*unit.Mbps)
 	h := n.paths[1].hops[1][0]
 	h.lent = true
 	h.steps = append(h.steps, simStep{n.now.Add(250 * time.Millisecond), 64 * unit.Kbps})
@@ -80,7 +80,7 @@ func TestLinkIsTakenBack(t *testing.T) {
 func TestSilence(t *testing.T) {
 	for hop, name := range []string{"PS-path", "HS-path", "pipe"} {
 		n := newSim(t, "auto", 0.2)
-		n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+		n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 		cut := n.now.Add(time.Second)
 		for d := range 2 {
 			h := n.paths[0].hops[d][0]

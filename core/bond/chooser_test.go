@@ -28,7 +28,7 @@ func newChooser() *turnChooser {
 func waitingStream(c *turnChooser, id wire.StreamID, m wire.Mode) *Stream {
 	s := &Stream{id: id, route: route{mode: m}, send: sendBuffer{end: 1000, limit: 1000, unsent: span.Set[wire.DataSeq]{{From: 0, To: 1000}}}}
 	s.bond = &Bond{streams: streamTable{all: map[wire.StreamID]*Stream{id: s}}}
-	c.backlog.update(s)
+	c.backlog.updateStream(s)
 	return s
 }
 
@@ -36,7 +36,7 @@ func waitingStream(c *turnChooser, id wire.StreamID, m wire.Mode) *Stream {
 // scheduler says.
 func TestTurnsByUrgency(t *testing.T) {
 	c := newChooser()
-	f, err := c.flows.open(false, start)
+	f, err := c.flows.openFlow(false, start)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,25 +45,25 @@ func TestTurnsByUrgency(t *testing.T) {
 	}
 	urgent, bulkStream := waitingStream(c, 1, wire.Latency), waitingStream(c, 2, wire.Redundant)
 	two := c.subflows.find(2)
-	two.copies = []redundantPart{{bulkStream, 0, 100}}
-	want := func(kind turnKind, p wire.PathID) {
+	two.copies = []copiedSpan{{bulkStream, 0, 100}}
+	want := func(kind turnKind, p wire.SubflowID) {
 		t.Helper()
-		if _, idle := c.survey(start); !idle {
+		if _, idle := c.surveySubflows(start); !idle {
 			t.Fatal("no subflow is idle")
 		}
-		if got := c.choose(start); got.kind != kind || got.subflow == nil || got.subflow.id != p {
+		if got := c.chooseTurn(start); got.kind != kind || got.subflow == nil || got.subflow.id != p {
 			t.Errorf("turn %+v, want one of kind %d for subflow %d", got, kind, p)
 		}
 	}
-	want(datagrams, 1)
-	c.flows.fill(c.subflows.find(1), c.backlog, start, nil)
-	want(lowLatency, 1)
-	c.backlog.remove(urgent)
-	want(copies, 2)
+	want(turnDatagrams, 1)
+	c.flows.fillDatagrams(c.subflows.find(1), c.backlog, start, nil)
+	want(turnLowLatency, 1)
+	c.backlog.dequeueStream(urgent)
+	want(turnCopies, 2)
 	two.copies = nil
-	want(bulk, 1)
-	c.backlog.remove(bulkStream)
-	if got := c.choose(start); got.subflow != nil {
+	want(turnBulk, 1)
+	c.backlog.dequeueStream(bulkStream)
+	if got := c.chooseTurn(start); got.subflow != nil {
 		t.Errorf("a turn without anything to send: %+v", got)
 	}
 }
@@ -74,11 +74,11 @@ func TestNoTurnWithoutBound(t *testing.T) {
 	waitingStream(c, 1, wire.Redundant)
 	for range maxUnackedFrames + 1 {
 		for _, p := range c.subflows.list {
-			p.noteFrame(1, sentFrame{frameType: wire.TypePing})
+			p.recordFrame(1, sentFrame{frameType: wire.TypePing})
 		}
 	}
-	c.survey(start)
-	if got := c.choose(start); got.subflow != nil {
+	c.surveySubflows(start)
+	if got := c.chooseTurn(start); got.subflow != nil {
 		t.Errorf("a turn for subflow %d", got.subflow.id)
 	}
 }
@@ -87,9 +87,9 @@ func TestNoTurnWithoutBound(t *testing.T) {
 // nearly as fast; a silent one is left out while another is alive.
 func TestSurveyCarrier(t *testing.T) {
 	c := newChooser()
-	want := func(id wire.PathID, idle bool) {
+	want := func(id wire.SubflowID, idle bool) {
 		t.Helper()
-		p, some := c.survey(start)
+		p, some := c.surveySubflows(start)
 		if some != idle || (p == nil) != (id == 0) || p != nil && p.id != id {
 			t.Errorf("carrier %v, idle %v; want %d, %v", p, some, id, idle)
 		}

@@ -11,12 +11,12 @@ import (
 
 func TestClassTable(t *testing.T) {
 	var primary, server classTable
-	primary.replace(1, []wire.Group{{ID: 3, Weight: 2, Class: wire.Low}, {ID: 1, Weight: 1, Limited: true, Paths: []wire.PathID{2, 4}}})
-	f := primary.frame()
+	primary.replaceGroups(1, []wire.Group{{ID: 3, Weight: 2, Priority: wire.Low}, {ID: 1, Weight: 1, Limited: true, Subflows: []wire.SubflowID{2, 4}}})
+	f := primary.buildFrame()
 	if f.Serial != 1 || len(f.Groups) != 2 || f.Groups[0].ID != 1 || f.Groups[1].ID != 3 {
 		t.Fatalf("frame %+v, want groups 1 and 3 of serial 1", f)
 	}
-	server.replace(f.Serial, f.Groups)
+	server.replaceGroups(f.Serial, f.Groups)
 	if !reflect.DeepEqual(primary, server) {
 		t.Errorf("the copy is %+v, want %+v", server, primary)
 	}
@@ -24,21 +24,21 @@ func TestClassTable(t *testing.T) {
 		group            wire.GroupID
 		retired, permits bool // permits subflow 3
 	}{{0, false, true}, {1, false, false}, {2, true, false}, {3, false, true}, {4, false, false}} {
-		class := server.find(c.group)
-		if server.retired(c.group) != c.retired || class.permits(3) != c.permits {
-			t.Errorf("group %d: retired %v, permits %v", c.group, server.retired(c.group), class.permits(3))
+		class := server.findClass(c.group)
+		if server.isRetired(c.group) != c.retired || class.permitsSubflow(3) != c.permits {
+			t.Errorf("group %d: retired %v, permits %v", c.group, server.isRetired(c.group), class.permitsSubflow(3))
 		}
 	}
 	live := []*subflow{{id: 1}, {id: 4}}
-	if c := server.find(1); !c.permitsLive(live) || c.permitsLive(live[:1]) || server.find(9).permitsLive(live) {
+	if c := server.findClass(1); !c.permitsLiveSubflow(live) || c.permitsLiveSubflow(live[:1]) || server.findClass(9).permitsLiveSubflow(live) {
 		t.Error("permitsLive is wrong")
 	}
 	live[1].silentSince = start
-	if server.find(1).permitsLive(live) {
+	if server.findClass(1).permitsLiveSubflow(live) {
 		t.Error("a silent subflow counts as live")
 	}
-	server.replace(2, []wire.Group{{ID: 1, Weight: 1}})
-	if !server.retired(3) || server.find(3) != unknownGroup || !server.limited || !server.find(1).equal(nil) || server.find(1).equal(server.find(3)) {
+	server.replaceGroups(2, []wire.Group{{ID: 1, Weight: 1}})
+	if !server.isRetired(3) || server.findClass(3) != unknownGroup || !server.limited || !server.findClass(1).equivalentTo(nil) || server.findClass(1).equivalentTo(server.findClass(3)) {
 		t.Errorf("after group 3 was left out: %+v", server)
 	}
 }
@@ -55,8 +55,8 @@ func TestClassTableTurns(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var table classTable
 		weight := []uint8{1, uint8(1 + r.IntN(8)), uint8(1 + r.IntN(8)), 1}
-		table.replace(1, []wire.Group{{ID: 1, Weight: weight[1]}, {ID: 2, Weight: weight[2]}, {ID: 3, Weight: 1, Class: wire.Low}})
-		rankOf := func(w *waiting) rank { return table.rank(w.group, &w.sent) }
+		table.replaceGroups(1, []wire.Group{{ID: 1, Weight: weight[1]}, {ID: 2, Weight: weight[2]}, {ID: 3, Weight: 1, Priority: wire.Low}})
+		rankOf := func(w *waiting) rank { return table.rankGroup(w.group, &w.sent) }
 		var list []*waiting
 		all := []*waiting{{group: 1}, {group: 3}, {group: 1}, {group: 2}}
 		late := all[len(all)-1]
@@ -67,7 +67,7 @@ func TestClassTableTurns(t *testing.T) {
 				rank := rankOf(w)
 				table.beginTurn(rank)
 				n := unit.Bytes(1 + r.IntN(maxSegment))
-				rank.count(n)
+				rank.countSent(n)
 				w.bytes += n
 				list = insertByRank(&table, list, w, rankOf)
 			}
@@ -93,16 +93,16 @@ func abs(n unit.Bytes) unit.Bytes { return max(n, -n) }
 
 func TestGroupHistory(t *testing.T) {
 	var h groupHistory
-	h.confirm(7)
+	h.confirmChange(7)
 	for serial, g := range []wire.GroupID{5, 7, 5} {
-		h.leave(g, uint64(serial+1))
+		h.leaveGroup(g, uint64(serial+1))
 	}
 	for _, c := range []struct {
 		serial uint64
 		left   int
 	}{{1, 2}, {2, 1}, {3, 0}} {
-		if h.confirm(c.serial); len(h.left) != c.left {
-			t.Errorf("after change %d was confirmed: %v", c.serial, h.left)
+		if h.confirmChange(c.serial); len(h.leftGroups) != c.left {
+			t.Errorf("after change %d was confirmed: %v", c.serial, h.leftGroups)
 		}
 	}
 }

@@ -2,11 +2,11 @@ package bond
 
 import "mpbond/link/wire"
 
-// control is a reliable frame to be sent that carries no stream bytes. The frame itself is
+// controlFrame is a reliable frame to be sent that carries no stream bytes. The frame itself is
 // made when it is sent, from the state of its stream then.
-type control struct {
-	s *Stream // nil: of the bond
-	t wire.Type
+type controlFrame struct {
+	stream    *Stream // nil: of the bond
+	frameType wire.Type
 }
 
 // maxNotices bounds the notices that wait.
@@ -16,7 +16,7 @@ const maxNotices = 256
 // which a stream has one of each type at most, and notices, which may get lost. Not safe for
 // concurrent use.
 type controlQueue struct {
-	frames   []control
+	frames   []controlFrame
 	repeated typeSet      // as Stream.repeated, of frames of no stream
 	notices  []wire.Frame // FLOW_END, FLOW_REFUSED and CHOICE
 }
@@ -34,44 +34,44 @@ func (t *typeSet) remove(f wire.Type) bool {
 	return had
 }
 
-// add queues a frame of a stream or, if s is nil, of the bond. One that the stream has queued
+// queueFrame queues a frame of a stream or, if s is nil, of the bond. One that the stream has queued
 // already is not queued again.
-func (q *controlQueue) add(s *Stream, t wire.Type) {
+func (q *controlQueue) queueFrame(s *Stream, t wire.Type) {
 	if s != nil {
 		if s.queued.has(t) {
 			return
 		}
 		s.queued.add(t)
 	}
-	q.frames = append(q.frames, control{s, t})
+	q.frames = append(q.frames, controlFrame{s, t})
 }
 
-// addOnce queues a frame of the bond unless one of its type is queued already.
-func (q *controlQueue) addOnce(t wire.Type) {
+// queueOnce queues a frame of the bond unless one of its type is queued already.
+func (q *controlQueue) queueOnce(t wire.Type) {
 	for _, c := range q.frames {
-		if c.t == t {
+		if c.frameType == t {
 			return
 		}
 	}
-	q.add(nil, t)
+	q.queueFrame(nil, t)
 }
 
-// notice queues a frame that may get lost. It is dropped if too many wait.
-func (q *controlQueue) notice(f wire.Frame) {
-	if q.hasRoom() {
+// queueNotice queues a frame that may get lost. It is dropped if too many wait.
+func (q *controlQueue) queueNotice(f wire.Frame) {
+	if q.hasNoticeRoom() {
 		q.notices = append(q.notices, f)
 	}
 }
 
-// hasRoom reports whether a notice would be queued.
-func (q *controlQueue) hasRoom() bool { return len(q.notices) < maxNotices }
+// hasNoticeRoom reports whether a notice would be queued.
+func (q *controlQueue) hasNoticeRoom() bool { return len(q.notices) < maxNotices }
 
-// empty reports whether nothing waits.
-func (q *controlQueue) empty() bool { return len(q.frames) == 0 && len(q.notices) == 0 }
+// isEmpty reports whether nothing waits.
+func (q *controlQueue) isEmpty() bool { return len(q.frames) == 0 && len(q.notices) == 0 }
 
-// repeatedOf returns the set of types of control frames, of a stream or, if s is nil, of the
+// repeatedTypes returns the set of types of control frames, of a stream or, if s is nil, of the
 // bond, of which the next one that is sent is a repetition.
-func (q *controlQueue) repeatedOf(s *Stream) *typeSet {
+func (q *controlQueue) repeatedTypes(s *Stream) *typeSet {
 	if s == nil {
 		return &q.repeated
 	}
@@ -80,14 +80,14 @@ func (q *controlQueue) repeatedOf(s *Stream) *typeSet {
 
 // takeFrames calls f for frames until it reports that it wants no more, and takes out those
 // that it was called for. Again tells that the frame is a repetition.
-func (q *controlQueue) takeFrames(f func(c control, again bool) (more bool)) {
+func (q *controlQueue) takeFrames(f func(c controlFrame, again bool) (more bool)) {
 	n := 0
 	for more := true; more && n < len(q.frames); n++ {
 		c := q.frames[n]
-		if c.s != nil {
-			c.s.queued.remove(c.t)
+		if c.stream != nil {
+			c.stream.queued.remove(c.frameType)
 		}
-		more = f(c, q.repeatedOf(c.s).remove(c.t))
+		more = f(c, q.repeatedTypes(c.stream).remove(c.frameType))
 	}
 	q.frames = q.frames[:copy(q.frames, q.frames[n:])]
 }

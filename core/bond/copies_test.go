@@ -8,12 +8,12 @@ import (
 	"mpbond/link/wire"
 )
 
-// outage runs a download at 5/10/5 Mbit/s during which one hop is dead for a
+// measureOutage runs a download at 5/10/5 Mbit/s during which one hop is dead for a
 // second, if one is named, and returns the longest gap in delivery.
-func outage(t *testing.T, scheduler string, redundant bool, hop func(n *simNet, dir int) *simHop) (gap time.Duration, st Stats) {
+func measureOutage(t *testing.T, scheduler string, redundant bool, hop func(n *simNet, dir int) *simHop) (gap time.Duration, st Stats) {
 	t.Helper()
 	n := newSim(t, scheduler, 0.2)
-	n.house(5*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	n.addTriangle(5*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 	if hop != nil {
 		for d := range 2 {
 			h := hop(n, d)
@@ -50,9 +50,9 @@ func TestRedundant(t *testing.T) {
 		{"HS-path", func(n *simNet, d int) *simHop { return n.paths[1].hops[d][1-d] }},
 		{"pipe", func(n *simNet, d int) *simHop { return n.paths[1].hops[d][d] }},
 	} {
-		once, _ := outage(t, "pams", false, c.hop)
+		once, _ := measureOutage(t, "pams", false, c.hop)
 		for _, how := range []string{"redundant", "pams"} {
-			gap, st := outage(t, how, how == "pams", c.hop)
+			gap, st := measureOutage(t, how, how == "pams", c.hop)
 			t.Logf("%s cut: longest gap %v by %s, %v with each byte once; %+v", c.name, gap.Round(time.Millisecond), how, once.Round(time.Millisecond), st)
 			if gap > 50*time.Millisecond {
 				t.Errorf("%s cut: %v without delivery by %s", c.name, gap, how)

@@ -33,10 +33,10 @@ type simFlow struct {
 type simSender struct {
 	sent  uint64
 	done  bool
-	paths [][]wire.PathID // by number: what each was given to
-	at    []time.Time     // by number: when it was sent
+	paths [][]wire.SubflowID // by number: what each was given to
+	at    []time.Time        // by number: when it was sent
 	got   map[uint64]bool
-	last  map[wire.PathID]uint64 // the newest that came, by path; not of redundant flows
+	last  map[wire.SubflowID]uint64 // the newest that came, by path; not of redundant flows
 	// delays are those of the datagrams that came, in the order in which they did.
 	delays []time.Duration
 }
@@ -54,7 +54,7 @@ func (n *simNet) openFlow(plan flowPlan) {
 	}
 	g := &simFlow{n: n, plan: plan}
 	for d := range g.by {
-		g.by[d].got, g.by[d].last = map[uint64]bool{}, map[wire.PathID]uint64{}
+		g.by[d].got, g.by[d].last = map[uint64]bool{}, map[wire.SubflowID]uint64{}
 	}
 	if int(f.ID()) != len(n.flows) {
 		n.fatal("flow %d is called %d", len(n.flows), f.ID())
@@ -102,8 +102,8 @@ func (g *simFlow) datagram(d int, number uint64) []byte {
 	return append(b, g.n.fillPattern(id, d, int(number), g.plan.size)...)
 }
 
-// gave checks a datagram that end d gives to a path.
-func (g *simFlow) gave(d int, path wire.PathID, number uint64) {
+// recordSent checks a datagram that end d gives to a path.
+func (g *simFlow) recordSent(d int, path wire.SubflowID, number uint64) {
 	by := &g.by[d]
 	if number >= uint64(len(by.paths)) {
 		g.n.fatal("flow %d: datagram %d was never sent", g.f[d].ID(), number)
@@ -116,7 +116,7 @@ func (g *simFlow) gave(d int, path wire.PathID, number uint64) {
 		g.n.fatal("flow %d: both copies of datagram %d from %s are given to path %d", g.f[d].ID(), number, endNames[d], path)
 	}
 	by.paths[number] = append(before, path)
-	if late := g.n.now.Sub(by.at[number]); late > maxQueueTime+probeEvery+g.n.lag[d] && g.n.frozen[d].Before(by.at[number]) {
+	if late := g.n.now.Sub(by.at[number]); late > maxQueueTime+checkInterval+g.n.lag[d] && g.n.frozen[d].Before(by.at[number]) {
 		g.n.fatal("flow %d: datagram %d from %s leaves after %v", g.f[d].ID(), number, endNames[d], late)
 	}
 }

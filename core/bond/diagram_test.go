@@ -15,7 +15,7 @@ var endNames = [2]string{"opener", "acceptor"}
 type entry struct {
 	at       time.Time
 	end      int // 0, 1; nobody: of the network
-	path     wire.PathID
+	path     wire.SubflowID
 	arrives  bool
 	frame    wire.Type // 0: none
 	stream   wire.StreamID
@@ -45,7 +45,7 @@ type diagram struct {
 // maxEntries bounds what is kept; the oldest go first, in blocks.
 const maxEntries = 1 << 19
 
-func (n *simNet) note(e entry) {
+func (n *simNet) addEntry(e entry) {
 	if n.diagram == nil {
 		return
 	}
@@ -58,8 +58,8 @@ func (n *simNet) note(e entry) {
 	d.entries = append(d.entries, e)
 }
 
-// noteFrame keeps a frame that end writes, or that arrives there.
-func (n *simNet) noteFrame(end int, path wire.PathID, arrives bool, t wire.Type, payload []byte) {
+// recordFrame keeps a frame that end writes, or that arrives there.
+func (n *simNet) noteFrame(end int, path wire.SubflowID, arrives bool, t wire.Type, payload []byte) {
 	if n.diagram == nil {
 		return
 	}
@@ -96,12 +96,12 @@ func (n *simNet) noteFrame(end int, path wire.PathID, arrives bool, t wire.Type,
 		}
 	case wire.TypeAck:
 		if f, err := wire.ParseAck(payload, nil); err == nil {
-			for _, a := range f.Paths {
-				e.text += fmt.Sprintf(" %d:%d", a.Path, a.Received)
+			for _, a := range f.Subflows {
+				e.text += fmt.Sprintf(" %d:%d", a.Subflow, a.Received)
 			}
 		}
 	}
-	n.note(e)
+	n.addEntry(e)
 }
 
 // lastShown is how many of the last entries are drawn, and mostAbout how many
@@ -119,7 +119,7 @@ func (d *diagram) draw(about focus) string {
 			}
 		}
 		fmt.Fprintf(&w, "%d events about bytes %d to %d of stream %d from the %s:\n", len(list), about.from, about.to, about.stream, endNames[about.dir])
-		head(&w)
+		drawHead(&w)
 		for i, e := range list {
 			if len(list) > mostAbout && i >= mostAbout/2 && i < len(list)-mostAbout/2 {
 				if i == mostAbout/2 {
@@ -132,7 +132,7 @@ func (d *diagram) draw(about focus) string {
 	}
 	first := max(0, len(d.entries)-lastShown)
 	fmt.Fprintf(&w, "the last %d of %d events:\n", len(d.entries)-first, len(d.entries)+d.left)
-	head(&w)
+	drawHead(&w)
 	for i := first; i < len(d.entries); i++ {
 		d.entries[i].draw(&w)
 	}
@@ -141,7 +141,7 @@ func (d *diagram) draw(about focus) string {
 
 const column = 40
 
-func head(w *strings.Builder) {
+func drawHead(w *strings.Builder) {
 	fmt.Fprintf(w, "%10s  %-*s %-9s %s\n", "time, s", column, "opener", "  path", "acceptor")
 }
 

@@ -77,7 +77,7 @@ func digests(n uint64) []string {
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			var l lab
+			var l simulation
 			for {
 				seed := next.Add(1) - 1
 				if seed >= n {
@@ -93,12 +93,12 @@ func digests(n uint64) []string {
 
 // digestOf runs one transfer and returns the SHA-256 of its events as JSON, and how long
 // it took.
-func digestOf(l *lab, seed uint64) string {
+func digestOf(l *simulation, seed uint64) string {
 	hash := sha256.New()
 	enc := json.NewEncoder(hash)
 	out := l.run(newScenario(seed), nil, func(n *simNet) {
 		for i, b := range n.ends {
-			b.trace.to = func(e trace.Event) {
+			b.trace.sink = func(e trace.Event) {
 				_ = enc.Encode(struct {
 					End int
 					Now int64
@@ -108,7 +108,7 @@ func digestOf(l *lab, seed uint64) string {
 		}
 	})
 	if out.failed != nil {
-		*l = lab{}
+		*l = simulation{}
 		return fmt.Sprintf("failed after %d events", out.events)
 	}
 	return fmt.Sprintf("%x %v", hash.Sum(nil), out.took)

@@ -13,12 +13,12 @@ import (
 
 // countingGuide allows the subflows it names and counts how often it is asked.
 type countingGuide struct {
-	allow []wire.PathID
+	allow []wire.SubflowID
 	asked int
 	last  Demand
 }
 
-func (g *countingGuide) Guide(paths []GuidePath, d Demand) string {
+func (g *countingGuide) AllowSubflows(paths []GuideSubflow, d Demand) string {
 	g.asked, g.last = g.asked+1, d
 	for i := range paths {
 		paths[i].Allowed = slices.Contains(g.allow, paths[i].ID)
@@ -29,32 +29,32 @@ func (g *countingGuide) Guide(paths []GuidePath, d Demand) string {
 // newFilter returns a filter over subflows 1, 2 and 3, of which group 1 may use 2 and 3.
 func newFilter() *subflowFilter {
 	f := &subflowFilter{subflows: &subflowTable{}, classes: &classTable{}}
-	for id := range wire.PathID(3) {
+	for id := range wire.SubflowID(3) {
 		f.subflows.insert(&subflow{id: id + 1})
 	}
-	f.classes.replace(1, []wire.Group{{ID: 1, Weight: 1, Limited: true, Paths: []wire.PathID{2, 3}}})
+	f.classes.replaceGroups(1, []wire.Group{{ID: 1, Weight: 1, Limited: true, Subflows: []wire.SubflowID{2, 3}}})
 	return f
 }
 
 func TestSubflowFilterPermits(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		guide  []wire.PathID // nil: no guide
+		guide  []wire.SubflowID // nil: no guide
 		route  route
-		silent wire.PathID
-		avoid  wire.PathID
-		want   []wire.PathID
+		silent wire.SubflowID
+		avoid  wire.SubflowID
+		want   []wire.SubflowID
 	}{
-		{name: "nothing limits it", want: []wire.PathID{1, 2, 3}},
-		{name: "class", route: route{group: 1}, want: []wire.PathID{2, 3}},
-		{name: "no PLAN has named the group", route: route{group: 2}},
-		{name: "bound", guide: []wire.PathID{2}, route: route{group: 1, only: 1}, want: []wire.PathID{1}},
-		{name: "guide", guide: []wire.PathID{2}, want: []wire.PathID{2}},
-		{name: "the guide allows none", guide: []wire.PathID{}, want: []wire.PathID{1, 2, 3}},
-		{name: "guide and class", guide: []wire.PathID{1, 2}, route: route{group: 1}, want: []wire.PathID{2}},
-		{name: "not of mode Bond", guide: []wire.PathID{2}, route: route{mode: wire.Latency}, want: []wire.PathID{1, 2, 3}},
-		{name: "silent", guide: []wire.PathID{2}, silent: 2, want: []wire.PathID{1, 2, 3}},
-		{name: "avoided", guide: []wire.PathID{2}, avoid: 2, want: []wire.PathID{1, 2, 3}},
+		{name: "nothing limits it", want: []wire.SubflowID{1, 2, 3}},
+		{name: "class", route: route{group: 1}, want: []wire.SubflowID{2, 3}},
+		{name: "no CLASS_TABLE has named the group", route: route{group: 2}},
+		{name: "bound", guide: []wire.SubflowID{2}, route: route{group: 1, boundTo: 1}, want: []wire.SubflowID{1}},
+		{name: "guide", guide: []wire.SubflowID{2}, want: []wire.SubflowID{2}},
+		{name: "the guide allows none", guide: []wire.SubflowID{}, want: []wire.SubflowID{1, 2, 3}},
+		{name: "guide and class", guide: []wire.SubflowID{1, 2}, route: route{group: 1}, want: []wire.SubflowID{2}},
+		{name: "not of mode Bond", guide: []wire.SubflowID{2}, route: route{mode: wire.Latency}, want: []wire.SubflowID{1, 2, 3}},
+		{name: "silent", guide: []wire.SubflowID{2}, silent: 2, want: []wire.SubflowID{1, 2, 3}},
+		{name: "avoided", guide: []wire.SubflowID{2}, avoid: 2, want: []wire.SubflowID{1, 2, 3}},
 	} {
 		f := newFilter()
 		if c.guide != nil {
@@ -63,16 +63,16 @@ func TestSubflowFilterPermits(t *testing.T) {
 		if c.silent > 0 {
 			f.subflows.find(c.silent).silentSince = start
 		}
-		f.refresh(1, &c.route, unit.MB, c.avoid, start)
-		var got []wire.PathID
-		view := []sched.Path{{ID: 1}, {ID: 2}, {ID: 3}}
-		for _, p := range f.permitted(nil, view, &c.route) {
+		f.refreshRoute(1, &c.route, unit.MB, c.avoid, start)
+		var got []wire.SubflowID
+		view := []sched.Subflow{{ID: 1}, {ID: 2}, {ID: 3}}
+		for _, p := range f.appendPermitted(nil, view, &c.route) {
 			got = append(got, p.ID)
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: permits %v, want %v", c.name, got, c.want)
 		}
-		if len(got) < 3 && !f.limits(&c.route) {
+		if len(got) < 3 && !f.isLimited(&c.route) {
 			t.Errorf("%s: said not to be limited", c.name)
 		}
 	}
@@ -81,7 +81,7 @@ func TestSubflowFilterPermits(t *testing.T) {
 // TestSubflowFilterAsks: the guide is asked when its answer is old, was expired, or was about
 // much less; of a stream that has ended only when it is old.
 func TestSubflowFilterAsks(t *testing.T) {
-	f, g := newFilter(), &countingGuide{allow: []wire.PathID{1}}
+	f, g := newFilter(), &countingGuide{allow: []wire.SubflowID{1}}
 	f.setGuide(g)
 	var r route
 	now := start
@@ -95,21 +95,21 @@ func TestSubflowFilterAsks(t *testing.T) {
 		{"at once again", func() {}, 1000, false},
 		{"a quarter more", func() {}, 1250, false},
 		{"more than that", func() {}, 1251, true},
-		{"just before it is old", func() { now = now.Add(guideEvery - 1) }, 1251, false},
+		{"just before it is old", func() { now = now.Add(maxAnswerAge - 1) }, 1251, false},
 		{"old", func() { now = now.Add(1) }, 1251, true},
-		{"all expired", f.expireAll, 1251, true},
-		{"this one expired", r.allowed.expire, 1251, true},
-		{"ended", func() { f.end(&r); f.expireAll() }, 1251, false},
-		{"ended, and old", func() { now = now.Add(guideEvery) }, 1251, true},
+		{"all expired", f.expireAnswers, 1251, true},
+		{"this one expired", r.answer.expire, 1251, true},
+		{"ended", func() { f.endRoute(&r); f.expireAnswers() }, 1251, false},
+		{"ended, and old", func() { now = now.Add(maxAnswerAge) }, 1251, true},
 	} {
 		before := g.asked
 		c.do()
-		if f.refresh(1, &r, c.bytes, 0, now); g.asked > before != c.asks {
+		if f.refreshRoute(1, &r, c.bytes, 0, now); g.asked > before != c.asks {
 			t.Errorf("%s: asked %d times", c.name, g.asked-before)
 		}
 	}
-	if g.last.Full != now.Sub(start) {
-		t.Errorf("the stream has been full for %v, want %v", g.last.Full, now.Sub(start))
+	if g.last.BackloggedFor != now.Sub(start) {
+		t.Errorf("the stream has been full for %v, want %v", g.last.BackloggedFor, now.Sub(start))
 	}
 }
 
@@ -117,18 +117,18 @@ func TestSubflowFilterOther(t *testing.T) {
 	f := newFilter()
 	one := f.subflows.find(1)
 	r := route{group: 1}
-	if f.permitsOther(&r, one, 0, 0, start) {
+	if f.permitsOtherSubflow(&r, one, 0, 0, start) {
 		t.Error("another subflow is permitted, but none is idle")
 	}
 	f.subflows.find(3).idle = true
-	if !f.permitsOther(&r, one, 0, 0, start) || f.permitsOther(&r, f.subflows.find(3), 0, 0, start) {
+	if !f.permitsOtherSubflow(&r, one, 0, 0, start) || f.permitsOtherSubflow(&r, f.subflows.find(3), 0, 0, start) {
 		t.Error("subflow 3 is the only one that is idle")
 	}
-	g := &countingGuide{allow: []wire.PathID{2}}
+	g := &countingGuide{allow: []wire.SubflowID{2}}
 	f.setGuide(g)
-	f.refresh(1, &r, 0, 0, start)
-	g.allow = []wire.PathID{3} // as soon as it is asked about the bytes in flight too
-	if !f.permitsOther(&r, one, unit.MB, 0, start) || g.asked != 2 {
+	f.refreshRoute(1, &r, 0, 0, start)
+	g.allow = []wire.SubflowID{3} // as soon as it is asked about the bytes in flight too
+	if !f.permitsOtherSubflow(&r, one, unit.MB, 0, start) || g.asked != 2 {
 		t.Errorf("the guide was asked %d times", g.asked)
 	}
 }
@@ -137,25 +137,25 @@ func TestSubflowFilterBound(t *testing.T) {
 	f := newFilter()
 	f.classes.limited = false
 	var r route
-	f.bind(&r, 2)
-	if f.bind(&r, 3); f.bound != 1 || !f.routesDiffer() {
-		t.Errorf("%d routes are bound", f.bound)
+	f.bindRoute(&r, 2)
+	if f.bindRoute(&r, 3); f.boundRoutes != 1 || !f.routesDiffer() {
+		t.Errorf("%d routes are bound", f.boundRoutes)
 	}
-	f.end(&r)
-	if f.end(&r); f.bound != 0 || r.only != 0 || f.routesDiffer() {
-		t.Errorf("%d routes are bound after the end", f.bound)
+	f.endRoute(&r)
+	if f.endRoute(&r); f.boundRoutes != 0 || r.boundTo != 0 || f.routesDiffer() {
+		t.Errorf("%d routes are bound after the end", f.boundRoutes)
 	}
 }
 
 func TestChangedChoice(t *testing.T) {
 	var r route
-	r.allowed.reason, r.allowed.paths = "a", []wire.PathID{1}
+	r.answer.reason, r.answer.subflows = "a", []wire.SubflowID{1}
 	for _, c := range []struct {
 		after  time.Duration
 		reason string
 		want   bool
-	}{{0, "a", true}, {time.Second, "a", false}, {time.Second, "b", true}, {time.Second + reportEvery - 1, "c", false}, {time.Second + reportEvery, "c", true}} {
-		r.allowed.reason = c.reason
+	}{{0, "a", true}, {time.Second, "a", false}, {time.Second, "b", true}, {time.Second + choiceInterval - 1, "c", false}, {time.Second + choiceInterval, "c", true}} {
+		r.answer.reason = c.reason
 		if choice, ok := r.changedChoice(7, start.Add(c.after)); ok != c.want || ok && (choice.Stream != 7 || choice.Reason != c.reason) {
 			t.Errorf("after %v: %+v, %v", c.after, choice, ok)
 		}
@@ -170,26 +170,26 @@ func TestFastest(t *testing.T) {
 	for i, p := range list {
 		sampleRTT(p, time.Duration(30-10*i)*time.Millisecond)
 	}
-	want := func(name string, besides *subflow, c *trafficClass, id wire.PathID) {
+	want := func(name string, besides *subflow, c *trafficClass, id wire.SubflowID) {
 		t.Helper()
-		if p := f.fastest(besides, c, start); p == nil || p.id != id {
+		if p := f.fastestPermitted(besides, c, start); p == nil || p.id != id {
 			t.Errorf("%s: got %v, want subflow %d", name, p, id)
 		}
 	}
 	want("least delay", nil, nil, 3)
 	want("besides it", list[2], nil, 2)
-	want("class", nil, f.classes.find(1), 3)
-	f.setGuide(&countingGuide{allow: []wire.PathID{1}})
-	f.refreshSmall(start)
+	want("class", nil, f.classes.findClass(1), 3)
+	f.setGuide(&countingGuide{allow: []wire.SubflowID{1}})
+	f.refreshSmallAnswer(start)
 	want("guide", nil, nil, 1)
 	list[0].silentSince = start
 	want("silent", nil, nil, 3)
-	if p := f.fastest(nil, unknownGroup, start); p != nil {
+	if p := f.fastestPermitted(nil, unknownGroup, start); p != nil {
 		t.Errorf("subflow %d for a group that may use none", p.id)
 	}
 }
 
 // sampleRTT gives a subflow a sample of its own hop with that round trip.
 func sampleRTT(p *subflow, rtt time.Duration) {
-	p.est.Local(start, estimate.Hop{SRTT: rtt, MinRTT: rtt, Rate: 10 * unit.Mbps})
+	p.est.AddLocalSample(start, estimate.Hop{SRTT: rtt, MinRTT: rtt, Rate: 10 * unit.Mbps})
 }

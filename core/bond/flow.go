@@ -22,12 +22,12 @@ import (
 // also when legs move while some wait.
 const (
 	defaultMaxFlows = 1024
-	// flowIdle ends unused flows, at the accepting end a little later so that
+	// flowIdleTimeout ends unused flows, at the accepting end a little later so that
 	// both agree (RFC 4787 section 4.3: at least two minutes, five recommended;
 	// well-known ports may have less).
-	flowIdle    = 5 * time.Minute
-	flowIdleDNS = 30 * time.Second
-	flowGrace   = 20 * time.Second
+	flowIdleTimeout = 5 * time.Minute
+	dnsIdleTimeout  = 30 * time.Second
+	idleGrace       = 20 * time.Second
 
 	maxQueueTime = 200 * time.Millisecond // a datagram leaves within this time or not at all
 	maxLegQueue  = 512 * unit.KB
@@ -37,7 +37,7 @@ const (
 	// Another subflow is clearly faster if a datagram saves a quarter of its
 	// delay and clearlyFaster on it, for as long as patience.
 	clearlyFaster = 10 * time.Millisecond
-	patience      = time.Second
+	moveDelay     = time.Second
 )
 
 // Flow is one datagram flow inside a bond, seen from one end. Like its bond it
@@ -57,9 +57,9 @@ type Flow struct {
 	onlyDNS    bool      // every datagram so far was to port 53
 	stats      FlowStats
 
-	in        []Received
+	in        []ReceivedDatagram
 	inBytes   unit.Bytes
-	received  numbers
+	received  replayWindow
 	inChanged bool
 }
 
@@ -75,8 +75,8 @@ type FlowStats struct {
 	Moves     int
 }
 
-// Received is a datagram that arrived, or the news that some were refused.
-type Received struct {
+// ReceivedDatagram is a datagram that arrived, or the news that some were refused.
+type ReceivedDatagram struct {
 	Addr    wire.Addr // where it came from, or is refused to be sent to
 	Bytes   []byte
 	Refused bool
@@ -85,8 +85,8 @@ type Received struct {
 	Text    string
 }
 
-// cost is what it takes while it waits.
-func (r *Received) cost() unit.Bytes {
+// memoryCost is what it takes while it waits.
+func (r *ReceivedDatagram) memoryCost() unit.Bytes {
 	return unit.Bytes(len(r.Bytes)+len(r.Text)+len(r.Addr.Name)) + datagramCost
 }
 
@@ -123,7 +123,7 @@ func (f *Flow) Send(addr wire.Addr, p []byte, now time.Time) error {
 	}
 	f.nextNumber++
 	f.markUsed(addr, now)
-	f.enqueue(datagram{frame: frame, payload: unit.Bytes(len(p)), at: now})
+	f.enqueueFrame(datagram{frame: frame, payloadSize: unit.Bytes(len(p)), queuedAt: now})
 	return nil
 }
 
@@ -140,22 +140,22 @@ func (f *Flow) markUsed(addr wire.Addr, now time.Time) {
 	f.onlyDNS = f.onlyDNS && addr.Port == 53
 }
 
-// enqueue gives each leg that shall have it a frame.
-func (f *Flow) enqueue(q datagram) {
-	t, now := f.table, q.at
-	q.sentOn = new(wire.PathID)
+// enqueueFrame gives each leg that shall have it a frame.
+func (f *Flow) enqueueFrame(q datagram) {
+	t, now := f.table, q.queuedAt
+	q.sentOn = new(wire.SubflowID)
 	for i := range f.legs {
 		l := &f.legs[i]
 		if i > 0 && !f.redundant {
 			break
 		}
-		t.pin(l, now)
-		if l.subflow == nil && (i > 0 || l.otherLeg() != nil) {
+		t.pinLeg(l, now)
+		if l.subflow == nil && (i > 0 || l.otherLegSubflow() != nil) {
 			continue // no second subflow
 		}
 		cost := unit.Bytes(len(q.frame)) + datagramCost
 		for l.bytes+cost > maxLegQueue {
-			l.drop()
+			l.dropOldest()
 		}
 		if t.outBytes+cost > maxFlowBytes || !t.memory.take(cost) {
 			f.stats.Dropped++
@@ -166,41 +166,41 @@ func (f *Flow) enqueue(q datagram) {
 		l.bytes += cost
 		t.outBytes += cost
 		if l.subflow != nil && !l.isBulk {
-			l.subflow.extendLowLatency(now.Add(lowLatencyFor))
+			l.subflow.extendLowLatency(now.Add(lowLatencyPeriod))
 		}
 		if !l.queued {
 			l.queued = true
-			t.enqueue(l)
+			t.enqueueLeg(l)
 		}
 	}
 }
 
 // Receive returns the next datagram or refusal. Without one it returns false,
 // and the reason if the flow has ended.
-func (f *Flow) Receive() (r Received, ok bool, err error) {
+func (f *Flow) Receive() (r ReceivedDatagram, ok bool, err error) {
 	if len(f.in) == 0 {
 		return r, false, f.err
 	}
 	r = f.in[0]
-	f.in[0] = Received{}
+	f.in[0] = ReceivedDatagram{}
 	if f.in = f.in[1:]; len(f.in) == 0 {
 		f.in = nil
 	}
-	f.release(r.cost())
+	f.releaseReceived(r.memoryCost())
 	return r, true, nil
 }
 
 // Discard drops what was received and will not be read.
 func (f *Flow) Discard() {
-	f.release(f.inBytes)
+	f.releaseReceived(f.inBytes)
 	f.in = nil
 }
 
-// release counts n bytes as received no longer.
-func (f *Flow) release(n unit.Bytes) {
+// releaseReceived counts n bytes as received no longer.
+func (f *Flow) releaseReceived(n unit.Bytes) {
 	f.inBytes -= n
 	f.table.inBytes -= n
-	f.table.memory.give(n)
+	f.table.memory.release(n)
 }
 
 // Refuse tells the other end that datagrams to an address do not get there. It
@@ -208,7 +208,7 @@ func (f *Flow) release(n unit.Bytes) {
 func (f *Flow) Refuse(r wire.FlowRefused) {
 	if f.err == nil {
 		r.Flow = f.id
-		f.table.control.notice(r)
+		f.table.control.queueNotice(r)
 	}
 }
 
@@ -218,24 +218,24 @@ func (f *Flow) End(code wire.Code, text string, now time.Time) {
 		return
 	}
 	// On the leg, so that it does not overtake datagrams.
-	f.enqueue(datagram{frame: wire.Append(nil, wire.FlowEnd{Flow: f.id, Code: code, Text: text}), at: now})
-	f.fail(wire.Reset{Code: code, Text: text}, now)
+	f.enqueueFrame(datagram{frame: wire.Append(nil, wire.FlowEnd{Flow: f.id, Code: code, Text: text}), queuedAt: now})
+	f.failFlow(wire.Reset{Code: code, Text: text}, now)
 }
 
-// fail ends the flow at this end.
-func (f *Flow) fail(why wire.Reset, now time.Time) {
+// failFlow ends the flow at this end.
+func (f *Flow) failFlow(why wire.Reset, now time.Time) {
 	if f.err != nil {
 		return
 	}
 	f.err = why
 	delete(f.table.all, f.id)
-	f.table.trace.at(now, trace.Event{Kind: trace.FlowClose, Flow: uint64(f.id), Count: uint64(f.stats.Sent + f.stats.Received), Reason: why.Error()})
-	f.table.notify(f)
+	f.table.trace.emitAt(now, trace.Event{Kind: trace.FlowClose, Flow: uint64(f.id), Count: uint64(f.stats.Sent + f.stats.Received), Reason: why.Error()})
+	f.table.notifyChange(f)
 }
 
 // hand lets r be received, if there is room.
-func (f *Flow) deliver(r Received) {
-	cost := r.cost()
+func (f *Flow) deliverDatagram(r ReceivedDatagram) {
+	cost := r.memoryCost()
 	if f.inBytes+cost > maxLegQueue || f.table.inBytes+cost > maxFlowBytes || !f.table.memory.take(cost) {
 		f.stats.Dropped++
 		f.table.stats.DatagramsDropped++
@@ -246,5 +246,5 @@ func (f *Flow) deliver(r Received) {
 	f.in = append(f.in, r)
 	f.inBytes += cost
 	f.table.inBytes += cost
-	f.table.notify(f)
+	f.table.notifyChange(f)
 }

@@ -24,8 +24,8 @@ type pings struct {
 	gap   time.Duration // longest time without a delivery
 }
 
-// ping starts a flow, to be served beside what carry does.
-func (n *simNet) ping(redundant bool, every time.Duration, size int) *pings {
+// addPings starts a flow, to be served beside what carry does.
+func (n *simNet) addPings(redundant bool, every time.Duration, size int) *pings {
 	g := &pings{n: n, got: map[uint64]time.Duration{}}
 	var err error
 	if g.f[0], err = n.ends[0].OpenFlow(redundant, n.now); err != nil {
@@ -104,8 +104,8 @@ func (g *pings) reordered() (n int) {
 	return n
 }
 
-// deep makes a sender's window cover a queue of 300 ms, as in networks of phones.
-func (n *simNet) deep() {
+// useDeepQueues makes a sender's window cover a queue of 300 ms, as in networks of phones.
+func (n *simNet) useDeepQueues() {
 	for _, p := range n.paths {
 		for d := range 2 {
 			for _, h := range p.hops[d] {
@@ -124,22 +124,22 @@ func TestDatagramsBesideBulk(t *testing.T) {
 		idle    time.Duration // the delay of an unused bond
 		slowest float64       // of the download, to that without the flow
 	}{
-		{"one path of 10 Mbit/s", func(n *simNet) { n.house(10 * unit.Mbps) }, 25 * time.Millisecond, 1.05},
-		{"8/10/5", func(n *simNet) { n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps) }, 25 * time.Millisecond, 1.05},
-		{"1/18/5", func(n *simNet) { n.house(1*unit.Mbps, 18*unit.Mbps, 5*unit.Mbps) }, 25 * time.Millisecond, 1.08},
+		{"one path of 10 Mbit/s", func(n *simNet) { n.addTriangle(10 * unit.Mbps) }, 25 * time.Millisecond, 1.05},
+		{"8/10/5", func(n *simNet) { n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps) }, 25 * time.Millisecond, 1.05},
+		{"1/18/5", func(n *simNet) { n.addTriangle(1*unit.Mbps, 18*unit.Mbps, 5*unit.Mbps) }, 25 * time.Millisecond, 1.08},
 		{"helper only, 10/5", func(n *simNet) {
-			n.addPath(1, n.both(10*unit.Mbps, 35*time.Millisecond), n.both(5*unit.Mbps, 2500*time.Microsecond))
+			n.addPath(1, n.newHopPair(10*unit.Mbps, 35*time.Millisecond), n.newHopPair(5*unit.Mbps, 2500*time.Microsecond))
 		}, 38 * time.Millisecond, 1.05},
 	} {
 		run := func(with bool) (took time.Duration, g *pings) {
 			n := newSim(t, "auto", 0.2)
 			c.build(n)
-			n.deep()
+			n.useDeepQueues()
 			start := n.now
 			tr := &transfer{size: int(10 * unit.MB)}
 			done := n.carry([]*transfer{tr})
 			if with {
-				g = n.ping(false, 20*time.Millisecond, 120)
+				g = n.addPings(false, 20*time.Millisecond, 120)
 			}
 			n.run(done)
 			return tr.done.Sub(start), g
@@ -171,7 +171,7 @@ func TestFlowSurvivesItsPath(t *testing.T) {
 	for _, redundant := range []bool{false, true} {
 		for _, how := range []string{"silent", "silent pipe", "gone"} {
 			n := newSim(t, "auto", 0.2)
-			n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+			n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 			on := 0
 			if how == "silent pipe" { // the flow starts there
 				n.paths[0].hops[1][0].delay = 80 * time.Millisecond
@@ -179,9 +179,9 @@ func TestFlowSurvivesItsPath(t *testing.T) {
 				on = 1
 			}
 			n.carry(nil)
-			g := n.ping(redundant, 10*time.Millisecond, 200)
+			g := n.addPings(redundant, 10*time.Millisecond, 200)
 			n.after(2*time.Second, func() {
-				if got := n.ends[1].Flows(1)[0].Path; int(got) != on+1 {
+				if got := n.ends[1].ListFlows(1)[0].Subflow; int(got) != on+1 {
 					n.fatal("%s: pinned to path %d", how, got)
 				}
 				if how == "gone" {
@@ -218,13 +218,13 @@ func TestFlowMovesToAQuickerPath(t *testing.T) {
 		moves int
 	}{{45 * time.Millisecond, 0}, {15 * time.Millisecond, 1}} {
 		n := newSim(t, "auto", 0.2)
-		n.addPath(1, n.both(8*unit.Mbps, 50*time.Millisecond), nil)
+		n.addPath(1, n.newHopPair(8*unit.Mbps, 50*time.Millisecond), nil)
 		n.carry(nil)
-		g := n.ping(false, 10*time.Millisecond, 200)
+		g := n.addPings(false, 10*time.Millisecond, 200)
 		start := n.now
-		n.after(time.Second, func() { n.addPath(2, n.both(8*unit.Mbps, c.delay), nil) })
+		n.after(time.Second, func() { n.addPath(2, n.newHopPair(8*unit.Mbps, c.delay), nil) })
 		n.run(func() bool {
-			if at := n.now.Sub(start); at < time.Second+patience && g.f[1] != nil && g.f[1].stats.Moves > 0 {
+			if at := n.now.Sub(start); at < time.Second+moveDelay && g.f[1] != nil && g.f[1].stats.Moves > 0 {
 				n.fatal("moved after %v", at)
 			}
 			return n.now.After(start.Add(5 * time.Second))
@@ -239,12 +239,12 @@ func TestFlowMovesToAQuickerPath(t *testing.T) {
 // what it has too much is dropped, and a small flow beside it does not wait.
 func TestFloodAndStreamShare(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
-	n.house(10 * unit.Mbps)
+	n.addTriangle(10 * unit.Mbps)
 	tr := &transfer{size: int(2 * unit.MB)}
 	start := n.now
 	done := n.carry([]*transfer{tr})
-	flood := n.ping(false, 500*time.Microsecond, 1250) // 20 Mbit/s
-	small := n.ping(false, 20*time.Millisecond, 120)
+	flood := n.addPings(false, 500*time.Microsecond, 1250) // 20 Mbit/s
+	small := n.addPings(false, 20*time.Millisecond, 120)
 	n.run(done)
 	took := tr.done.Sub(start)
 	carried := unit.RateOf(unit.Bytes(len(flood.got)*1250), took)
@@ -267,7 +267,7 @@ func TestFloodAndStreamShare(t *testing.T) {
 // that has ended stays so.
 func TestFlowsEnd(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
-	n.house(10 * unit.Mbps)
+	n.addTriangle(10 * unit.Mbps)
 	n.limit = n.now.Add(time.Hour)
 	for _, b := range n.ends {
 		b.flows.maxFlows = 3
@@ -318,7 +318,7 @@ func TestFlowsEnd(t *testing.T) {
 	if _, err := n.ends[0].OpenFlow(false, n.now); err == nil {
 		t.Error("a fourth flow of three was opened")
 	}
-	wait(flowIdleDNS + 16*time.Second)
+	wait(dnsIdleTimeout + 16*time.Second)
 	if dns.Err() == nil || used.Err() != nil {
 		t.Errorf("unused for a moment: %v, %v", dns.Err(), used.Err())
 	}
@@ -327,7 +327,7 @@ func TestFlowsEnd(t *testing.T) {
 	if n.ends[0].FlowCount() != 3 {
 		t.Errorf("%d flows", n.ends[0].FlowCount())
 	}
-	wait(flowIdle + time.Minute)
+	wait(flowIdleTimeout + time.Minute)
 	if c0, c1 := n.ends[0].FlowCount(), n.ends[1].FlowCount(); c0+c1 != 0 {
 		t.Errorf("%d and %d flows after minutes without use", c0, c1)
 	}
@@ -336,7 +336,7 @@ func TestFlowsEnd(t *testing.T) {
 // TestFlowBuffersAreBounded: neither end keeps more than it may, and both give
 // all back.
 func TestFlowBuffersAreBounded(t *testing.T) {
-	b := New(Config{Opens: true})
+	b := New(Config{OpensStreams: true})
 	now := time.Unix(1e9, 0)
 	addr := wire.Addr{Name: "x", Port: 1}
 	var list []*Flow
@@ -351,8 +351,8 @@ func TestFlowBuffersAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			in := wire.Datagram{Flow: f.ID(), Number: uint64(i), Addr: addr, Bytes: make([]byte, 1000)}
-			b.AddPath(1, false, now)
-			if err := b.Receive(1, wire.TypeDatagram, in.AppendPayload(nil), now); err != nil {
+			b.AddSubflow(1, false, now)
+			if err := b.ReceiveFrame(1, wire.TypeDatagram, in.AppendPayload(nil), now); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -378,7 +378,7 @@ func TestFlowBuffersAreBounded(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
-		var w numbers
+		var w replayWindow
 		seen, top := map[uint64]bool{}, uint64(0)
 		for range 3000 {
 			n := top + uint64(rng.IntN(40))
@@ -388,7 +388,7 @@ func TestNumbers(t *testing.T) {
 			if rng.IntN(300) == 0 {
 				n = top + uint64(rng.IntN(3000))
 			}
-			want := !seen[n] && n+numberWindow > top
+			want := !seen[n] && n+replayWindowSize > top
 			if n >= top {
 				want = !seen[n]
 			}
@@ -409,12 +409,12 @@ func TestNumbers(t *testing.T) {
 func TestRedundantFlowAndOnePath(t *testing.T) {
 	for dead := range 2 {
 		n := newSim(t, "auto", 0.2)
-		n.addPath(1, n.both(8*unit.Mbps, 20*time.Millisecond), nil)
-		n.addPath(2, n.both(8*unit.Mbps, 30*time.Millisecond), nil)
+		n.addPath(1, n.newHopPair(8*unit.Mbps, 20*time.Millisecond), nil)
+		n.addPath(2, n.newHopPair(8*unit.Mbps, 30*time.Millisecond), nil)
 		n.openFlow(flowPlan{every: 10 * time.Millisecond, count: [2]int{300, 300}, size: 200, redundant: true})
 		g := n.flows[1]
 		n.after(time.Second, func() { n.kill(n.paths[dead]) })
-		n.after(2*time.Second, func() { n.addPath(3, n.both(8*unit.Mbps, 40*time.Millisecond), nil) })
+		n.after(2*time.Second, func() { n.addPath(3, n.newHopPair(8*unit.Mbps, 40*time.Millisecond), nil) })
 		end := n.now.Add(4 * time.Second)
 		n.run(func() bool { return n.now.After(end) })
 		for d, by := range g.by {

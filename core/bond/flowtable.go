@@ -29,8 +29,8 @@ type flowTable struct {
 	maxFlows int
 
 	all       map[wire.FlowID]*Flow
-	lastID    wire.FlowID // the opening end's newest
-	seen      numbers     // the accepting end's: a number is used once
+	lastID    wire.FlowID  // the opening end's newest
+	seen      replayWindow // the accepting end's: a number is used once
 	accepted  []*Flow
 	changed   []*Flow
 	ready     []*leg // with something queued, in turn; of ended flows too
@@ -39,10 +39,10 @@ type flowTable struct {
 	nextCheck time.Time // when unused ones are looked for
 }
 
-// open makes a flow. Only the end that opens may call it. A redundant flow
+// openFlow makes a flow. Only the end that opens may call it. A redundant flow
 // sends everything on two paths, in both directions.
-func (t *flowTable) open(redundant bool, now time.Time) (*Flow, error) {
-	if !t.permitNew(now) {
+func (t *flowTable) openFlow(redundant bool, now time.Time) (*Flow, error) {
+	if !t.permitsNewFlow(now) {
 		return nil, wire.Reset{Code: wire.CodeLimit, Text: fmt.Sprintf("%d datagram flows are in use, which is the limit", len(t.all))}
 	}
 	t.lastID++
@@ -52,20 +52,20 @@ func (t *flowTable) open(redundant bool, now time.Time) (*Flow, error) {
 func (t *flowTable) newFlow(id wire.FlowID, redundant bool, now time.Time) *Flow {
 	f := &Flow{id: id, table: t, redundant: redundant, lastUsed: now, onlyDNS: true}
 	for i := range f.legs {
-		f.legs[i].f = f
+		f.legs[i].flow = f
 	}
 	if t.all == nil {
 		t.all = map[wire.FlowID]*Flow{}
 	}
 	t.all[id] = f
 	t.stats.FlowsTotal++
-	t.trace.at(now, trace.Event{Kind: trace.FlowOpen, Flow: uint64(id)})
-	t.wake(now)
+	t.trace.emitAt(now, trace.Event{Kind: trace.FlowOpen, Flow: uint64(id)})
+	t.scheduleWake(now)
 	return f
 }
 
-// accept returns a flow that the other end has opened, or nil.
-func (t *flowTable) accept() *Flow {
+// nextAccepted returns a flow that the other end has opened, or nil.
+func (t *flowTable) nextAccepted() *Flow {
 	if len(t.accepted) == 0 {
 		return nil
 	}
@@ -86,30 +86,32 @@ func (t *flowTable) nextChanged() *Flow {
 	return f
 }
 
-func (t *flowTable) notify(f *Flow) {
+func (t *flowTable) notifyChange(f *Flow) {
 	if !f.inChanged {
 		f.inChanged = true
 		t.changed = append(t.changed, f)
 	}
 }
 
-// permitNew reports whether one more flow may exist, and ends an unused one for it if needed.
-func (t *flowTable) permitNew(now time.Time) bool { return len(t.all) < t.maxFlows || t.evict(now) }
+// permitsNewFlow reports whether one more flow may exist, and ends an unused one for it if needed.
+func (t *flowTable) permitsNewFlow(now time.Time) bool {
+	return len(t.all) < t.maxFlows || t.evictUnused(now)
+}
 
-// fail ends all flows at this end.
-func (t *flowTable) fail(why wire.Reset, now time.Time) {
+// failAll ends all flows at this end.
+func (t *flowTable) failAll(why wire.Reset, now time.Time) {
 	for _, f := range t.all {
-		f.fail(why, now)
+		f.failFlow(why, now)
 	}
 }
 
-// addGroups puts the groups of flows, and of what is left to be sent of ended ones, into a set.
-func (t *flowTable) addGroups(used map[wire.GroupID]bool) {
+// collectGroups puts the groups of flows, and of what is left to be sent of ended ones, into a set.
+func (t *flowTable) collectGroups(used map[wire.GroupID]bool) {
 	for _, f := range t.all {
 		used[f.group] = true
 	}
 	for _, l := range t.ready {
-		used[l.f.group] = true
+		used[l.flow.group] = true
 	}
 }
 
@@ -117,7 +119,7 @@ func (t *flowTable) addGroups(used map[wire.GroupID]bool) {
 // order. Legs with nothing queued are looked at when something is to be sent.
 func (t *flowTable) applyClasses() {
 	for _, l := range t.ready {
-		if l.subflow != nil && !t.classes.find(l.f.group).permits(l.subflow.id) {
+		if l.subflow != nil && !t.classes.findClass(l.flow.group).permitsSubflow(l.subflow.id) {
 			l.subflow = nil
 		}
 	}
@@ -125,89 +127,89 @@ func (t *flowTable) applyClasses() {
 		legs := t.ready
 		t.ready = nil
 		for _, l := range legs {
-			t.enqueue(l)
+			t.enqueueLeg(l)
 		}
 	}
 }
 
-// endRetired ends the flows of groups that the other end has ended already.
-func (t *flowTable) endRetired(now time.Time) {
+// endRetiredFlows ends the flows of groups that the other end has ended already.
+func (t *flowTable) endRetiredFlows(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(t.all)) {
-		if f := t.all[id]; t.classes.retired(f.group) {
-			f.fail(wire.Reset{Code: wire.CodeClosed, Text: "the other end has ended it"}, now)
+		if f := t.all[id]; t.classes.isRetired(f.group) {
+			f.failFlow(wire.Reset{Code: wire.CodeClosed, Text: "the other end has ended it"}, now)
 		}
 	}
 }
 
-// evict makes room by ending the flow that was unused for longest, if that is
+// evictUnused makes room by ending the flow that was unused for longest, if that is
 // long enough.
-func (t *flowTable) evict(now time.Time) bool {
+func (t *flowTable) evictUnused(now time.Time) bool {
 	var oldest *Flow
 	for _, f := range t.all {
 		if oldest == nil || f.lastUsed.Before(oldest.lastUsed) {
 			oldest = f
 		}
 	}
-	if oldest == nil || now.Sub(oldest.lastUsed) < flowIdleDNS {
+	if oldest == nil || now.Sub(oldest.lastUsed) < dnsIdleTimeout {
 		return false
 	}
 	oldest.End(wire.CodeClosed, "it was unused, and others needed its place", now)
 	return true
 }
 
-// expire drops datagrams that have waited too long and ends flows that nobody has used for long.
-func (t *flowTable) expire(now time.Time) {
+// expireFlows drops datagrams that have waited too long and ends flows that nobody has used for long.
+func (t *flowTable) expireFlows(now time.Time) {
 	t.dropExpired(now)
 	if now.Before(t.nextCheck) {
 		return
 	}
 	for _, f := range t.all {
-		limit := flowIdle
+		limit := flowIdleTimeout
 		if f.onlyDNS {
-			limit = flowIdleDNS
+			limit = dnsIdleTimeout
 		}
 		if t.accepts {
-			limit += flowGrace
+			limit += idleGrace
 		}
 		if now.Sub(f.lastUsed) > limit {
 			f.End(wire.CodeClosed, "it was unused for long", now)
 		}
 	}
-	t.nextCheck = now.Add(flowIdleDNS / 2)
+	t.nextCheck = now.Add(dnsIdleTimeout / 2)
 }
 
-// wake asks for the next look at unused flows and old datagrams.
-func (t *flowTable) wake(now time.Time) {
+// scheduleWake asks for the next look at unused flows and old datagrams.
+func (t *flowTable) scheduleWake(now time.Time) {
 	if len(t.ready) > 0 {
 		t.timer.wakeAt(now.Add(maxQueueTime))
 	}
 	if len(t.all) > 0 {
 		if t.nextCheck.Before(now) {
-			t.nextCheck = now.Add(flowIdleDNS / 2)
+			t.nextCheck = now.Add(dnsIdleTimeout / 2)
 		}
 		t.timer.wakeAt(t.nextCheck)
 	}
 }
 
-// receiveEnd ends a flow that the other end has ended.
-func (t *flowTable) receiveEnd(payload []byte, now time.Time) error {
+// receiveFlowEnd ends a flow that the other end has ended.
+func (t *flowTable) receiveFlowEnd(payload []byte, now time.Time) error {
 	e, err := wire.ParseFlowEnd(payload)
 	if err != nil {
 		return err
 	}
 	if f := t.all[e.Flow]; f != nil {
-		f.fail(wire.Reset{Code: e.Code, Text: e.Text}, now)
+		f.failFlow(wire.Reset{Code: e.Code, Text: e.Text}, now)
 	} else if t.accepts {
 		t.seen.add(uint64(e.Flow)) // it overtook what would open it
 	}
 	return nil
 }
 
-// receiveRefused hands a refusal to its flow.
-func (t *flowTable) receiveRefused(payload []byte, _ time.Time) error {
+// receiveFlowRefused hands a refusal to its flow.
+func (t *flowTable) receiveFlowRefused(payload []byte, _ time.Time) error {
 	r, err := wire.ParseFlowRefused(payload)
 	if f := t.all[r.Flow]; err == nil && f != nil {
-		f.deliver(Received{Addr: r.Addr, Refused: true, Code: r.Code, MTU: r.MTU, Text: r.Text})
+		f.deliverDatagram(ReceivedDatagram{Addr: r.Addr, Refused: true, Code: r.Code, MTU: r.MTU, Text: r.Text})
 	}
 	return err
 }
@@ -221,14 +223,14 @@ func (t *flowTable) receiveDatagram(d wire.Datagram, now time.Time) (isNew bool,
 			return false, fmt.Errorf("flow %d was never opened: %w", d.Flow, wire.ErrMalformed)
 		}
 		if !t.accepts || !t.seen.add(uint64(d.Flow)) {
-			t.control.notice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeClosed, Text: "it has ended"})
+			t.control.queueNotice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeClosed, Text: "it has ended"})
 			return false, nil
 		}
-		if t.classes.retired(d.Group) {
+		if t.classes.isRetired(d.Group) {
 			return false, nil // it comes late
 		}
-		if !t.permitNew(now) {
-			t.control.notice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeLimit, Text: fmt.Sprintf("%d datagram flows are in use, which is the limit", len(t.all))})
+		if !t.permitsNewFlow(now) {
+			t.control.queueNotice(wire.FlowEnd{Flow: d.Flow, Code: wire.CodeLimit, Text: fmt.Sprintf("%d datagram flows are in use, which is the limit", len(t.all))})
 			return false, nil
 		}
 		f = t.newFlow(d.Flow, d.Redundant, now)
@@ -241,36 +243,36 @@ func (t *flowTable) receiveDatagram(d wire.Datagram, now time.Time) (isNew bool,
 		return false, nil
 	}
 	f.markUsed(d.Addr, now)
-	f.deliver(Received{Addr: d.Addr, Bytes: append([]byte{}, d.Bytes...)})
+	f.deliverDatagram(ReceivedDatagram{Addr: d.Addr, Bytes: append([]byte{}, d.Bytes...)})
 	return true, nil
 }
 
 // FlowInfo describes a flow for status output.
 type FlowInfo struct {
 	ID        wire.FlowID
-	Path      wire.PathID // 0: none yet
-	Second    wire.PathID // of a redundant flow
+	Subflow   wire.SubflowID // 0: none yet
+	Second    wire.SubflowID // of a redundant flow
 	Redundant bool
-	Used      time.Time
+	LastUsed  time.Time
 	User      any
 	FlowStats
 }
 
-// describe describes the flows, the one used last first, at most limit of them.
-func (t *flowTable) describe(limit int) []FlowInfo {
+// describeFlows describes the flows, the one used last first, at most limit of them.
+func (t *flowTable) describeFlows(limit int) []FlowInfo {
 	list := make([]FlowInfo, 0, len(t.all))
 	for _, f := range t.all {
-		i := FlowInfo{ID: f.id, Redundant: f.redundant, Used: f.lastUsed, User: f.User, FlowStats: f.stats}
+		i := FlowInfo{ID: f.id, Redundant: f.redundant, LastUsed: f.lastUsed, User: f.User, FlowStats: f.stats}
 		for l := range f.legs {
 			if p := f.legs[l].subflow; p != nil {
-				i.Path, i.Second = cmp.Or(i.Path, p.id), p.id
+				i.Subflow, i.Second = cmp.Or(i.Subflow, p.id), p.id
 			}
 		}
-		if i.Second == i.Path {
+		if i.Second == i.Subflow {
 			i.Second = 0
 		}
 		list = append(list, i)
 	}
-	slices.SortFunc(list, func(x, y FlowInfo) int { return cmp.Or(y.Used.Compare(x.Used), cmp.Compare(x.ID, y.ID)) })
+	slices.SortFunc(list, func(x, y FlowInfo) int { return cmp.Or(y.LastUsed.Compare(x.LastUsed), cmp.Compare(x.ID, y.ID)) })
 	return list[:min(len(list), limit)]
 }

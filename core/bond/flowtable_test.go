@@ -31,7 +31,7 @@ func TestFlowTable(t *testing.T) {
 			from := ends[0]
 			switch r.IntN(6) {
 			case 0:
-				if f, err := from.open(r.IntN(2) == 0, now); err == nil {
+				if f, err := from.openFlow(r.IntN(2) == 0, now); err == nil {
 					flows = append(flows, f)
 					delivered[f.ID()] = map[byte]bool{}
 				}
@@ -43,7 +43,7 @@ func TestFlowTable(t *testing.T) {
 					}
 				}
 			case 4:
-				if p := from.filter.subflows.find(wire.PathID(1 + r.IntN(3))); p != nil {
+				if p := from.filter.subflows.find(wire.SubflowID(1 + r.IntN(3))); p != nil {
 					p.idle = true
 				}
 			case 5:
@@ -52,16 +52,16 @@ func TestFlowTable(t *testing.T) {
 					flows = flows[1:]
 				}
 			}
-			for l := from.next(now); l != nil; l = from.next(now) {
+			for l := from.nextLeg(now); l != nil; l = from.nextLeg(now) {
 				p := l.subflow
-				if at := l.waiting[0].at; now.Sub(at) > maxQueueTime {
+				if at := l.waiting[0].queuedAt; now.Sub(at) > maxQueueTime {
 					t.Fatalf("seed %d: a datagram leaves after %v", seed, now.Sub(at))
 				}
-				seg := from.fill(p, idle, now, nil)
+				seg := from.fillDatagrams(p, idle, now, nil)
 				p.idle = false
 				if err := eachFrame(seg, func(kind wire.Type, payload []byte) error {
 					if kind == wire.TypeFlowEnd {
-						return ends[1].receiveEnd(payload, now)
+						return ends[1].receiveFlowEnd(payload, now)
 					}
 					d, err := wire.ParseDatagram(payload)
 					if err == nil {
@@ -85,8 +85,8 @@ func TestFlowTable(t *testing.T) {
 			checkFlowTable(t, ends[1])
 		}
 		for _, e := range ends {
-			e.fail(wire.Reset{}, now)
-			e.expire(now.Add(time.Hour))
+			e.failAll(wire.Reset{}, now)
+			e.expireFlows(now.Add(time.Hour))
 			if len(e.all) != 0 || e.outBytes != 0 || e.inBytes != 0 || e.memory.taken != 0 || len(e.ready) != 0 {
 				t.Errorf("seed %d: left are %d flows, %v, %v, %v", seed, len(e.all), e.outBytes, e.inBytes, e.memory.taken)
 			}
@@ -115,16 +115,16 @@ func TestFlowTableEvicts(t *testing.T) {
 	e := newFlowTable(false)
 	var flows []*Flow
 	for i := range 4 {
-		f, err := e.open(false, start.Add(time.Duration(i)*time.Second))
+		f, err := e.openFlow(false, start.Add(time.Duration(i)*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
 		flows = append(flows, f)
 	}
-	if _, err := e.open(false, start.Add(flowIdleDNS-1)); err == nil {
+	if _, err := e.openFlow(false, start.Add(dnsIdleTimeout-1)); err == nil {
 		t.Error("a flow too many")
 	}
-	if _, err := e.open(false, start.Add(flowIdleDNS)); err != nil || flows[0].Err() == nil || flows[1].Err() != nil {
+	if _, err := e.openFlow(false, start.Add(dnsIdleTimeout)); err != nil || flows[0].Err() == nil || flows[1].Err() != nil {
 		t.Errorf("%v; the first %v, the second %v", err, flows[0].Err(), flows[1].Err())
 	}
 }
@@ -145,7 +145,7 @@ func TestPinnedSubflowMoves(t *testing.T) {
 		best *subflow
 		at   time.Duration
 		want bool
-	}{{fast, 0, false}, {fast, patience - 1, false}, {slow, patience - 1, false}, {fast, patience, false}, {fast, 2*patience - 1, false}, {fast, 2 * patience, true}} {
+	}{{fast, 0, false}, {fast, moveDelay - 1, false}, {slow, moveDelay - 1, false}, {fast, moveDelay, false}, {fast, 2*moveDelay - 1, false}, {fast, 2 * moveDelay, true}} {
 		if move, _ := n.shouldMove(c.best, start.Add(c.at)); move != c.want {
 			t.Errorf("at %v to subflow %d: %v", c.at, c.best.id, move)
 		}

@@ -12,10 +12,10 @@ import (
 // simGuide changes its mind now and then, and sometimes allows nothing.
 type simGuide struct{ dice }
 
-func (g *simGuide) Guide(paths []GuidePath, _ Demand) string {
+func (g *simGuide) AllowSubflows(paths []GuideSubflow, _ Demand) string {
 	keep := g.chance(0.9)
 	for i := range paths {
-		if paths[i].Allowed = paths[i].Used; !keep {
+		if paths[i].Allowed = paths[i].InUse; !keep {
 			paths[i].Allowed = g.chance(0.5)
 		}
 	}
@@ -28,15 +28,15 @@ func (g *simGuide) Guide(paths []GuidePath, _ Demand) string {
 func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
 	b := n.ends[d]
 	s := b.streams.all[f.Stream]
-	if s != nil && s.route.mode != wire.Redundant && b.Scheduler() != "redundant" && !b.classes.find(s.route.group).permits(on.id) {
+	if s != nil && s.route.mode != wire.Redundant && b.Scheduler() != "redundant" && !b.classes.findClass(s.route.group).permitsSubflow(on.id) {
 		n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d of group %d on path %d, which the plan forbids", endNames[d], f.Stream, s.route.group, on.id)
 	}
-	if b.filter.guide == nil || b.Scheduler() == "redundant" || s == nil || s.route.mode != wire.Bond || slices.Contains(s.route.allowed.paths, on.id) {
+	if b.filter.guide == nil || b.Scheduler() == "redundant" || s == nil || s.route.mode != wire.Bond || slices.Contains(s.route.answer.subflows, on.id) {
 		return
 	}
 	for _, p := range b.subflows.list {
-		if !p.silent() && p.id != b.backlog.avoid && b.classes.find(s.route.group).permits(p.id) && slices.Contains(s.route.allowed.paths, p.id) {
-			n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d on path %d, but it may use %v", endNames[d], f.Stream, on.id, s.route.allowed.paths)
+		if !p.isSilent() && p.id != b.backlog.avoided && b.classes.findClass(s.route.group).permitsSubflow(p.id) && slices.Contains(s.route.answer.subflows, p.id) {
+			n.fail(focus{f.Stream, d, f.Seq, f.Seq + wire.DataSeq(len(f.Bytes))}, "%s sends stream %d on path %d, but it may use %v", endNames[d], f.Stream, on.id, s.route.answer.subflows)
 		}
 	}
 }
@@ -44,7 +44,7 @@ func (n *simNet) checkGuided(on *simPath, d int, f wire.Data) {
 // byNumber allows a stream of less than limit bytes path 1 only.
 type byNumber struct{ limit unit.Bytes }
 
-func (g byNumber) Guide(paths []GuidePath, d Demand) string {
+func (g byNumber) AllowSubflows(paths []GuideSubflow, d Demand) string {
 	for i := range paths {
 		paths[i].Allowed = paths[i].ID == 1 || d.Pending+d.Burst >= g.limit
 	}
@@ -56,7 +56,7 @@ func (g byNumber) Guide(paths []GuidePath, d Demand) string {
 func TestGuided(t *testing.T) {
 	run := func(size unit.Bytes, g Guide) (took time.Duration, over2 uint64) {
 		n := newSim(t, "auto", 0.2)
-		n.house(8*unit.Mbps, 50*unit.Mbps, 50*unit.Mbps) // the helper would be the quicker way
+		n.addTriangle(8*unit.Mbps, 50*unit.Mbps, 50*unit.Mbps) // the helper would be the quicker way
 		for _, b := range n.ends {
 			b.SetGuide(g)
 		}
@@ -80,7 +80,7 @@ func TestGuided(t *testing.T) {
 // that it may not use, and leaves that again.
 func TestGuidedIsReleased(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
-	n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 	n.ends[1].SetGuide(byNumber{unit.GB})
 	for d := range 2 {
 		h := n.paths[0].hops[d][0]
@@ -101,17 +101,17 @@ func TestGuidedIsReleased(t *testing.T) {
 // TestStreamList tells what streams may use and why.
 func TestStreamList(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
-	n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 	n.ends[1].SetGuide(byNumber{unit.GB})
 	trs := []*transfer{{size: 1000}, {size: int(unit.MB)}}
 	done := n.carry(trs)
 	var list, other []StreamInfo
-	n.after(500*time.Millisecond, func() { list, other = n.ends[1].StreamList(5), n.ends[0].StreamList(5) })
+	n.after(500*time.Millisecond, func() { list, other = n.ends[1].ListStreams(5), n.ends[0].ListStreams(5) })
 	n.run(done)
-	if len(list) != 1 || list[0].ID != 2 || !slices.Equal(list[0].Out.Paths, []wire.PathID{1}) || list[0].Out.Reason != "by size" || list[0].Sent == 0 {
+	if len(list) != 1 || list[0].ID != 2 || !slices.Equal(list[0].Out.Subflows, []wire.SubflowID{1}) || list[0].Out.Reason != "by size" || list[0].Sent == 0 {
 		t.Errorf("%+v", list)
 	}
-	if len(other) != 1 || !slices.Equal(other[0].In.Paths, []wire.PathID{1}) || other[0].In.Reason != "by size" || other[0].Received == 0 {
+	if len(other) != 1 || !slices.Equal(other[0].In.Subflows, []wire.SubflowID{1}) || other[0].In.Reason != "by size" || other[0].Received == 0 {
 		t.Errorf("the opener was told %+v", other)
 	}
 }
@@ -119,7 +119,7 @@ func TestStreamList(t *testing.T) {
 // byDelay allows a second path only while the first one is slow.
 type byDelay struct{}
 
-func (byDelay) Guide(paths []GuidePath, _ Demand) string {
+func (byDelay) AllowSubflows(paths []GuideSubflow, _ Demand) string {
 	slow := paths[0].Delay > 400*time.Millisecond
 	for i := range paths {
 		paths[i].Allowed = i == 0 || slow
@@ -132,7 +132,7 @@ func (byDelay) Guide(paths []GuidePath, _ Demand) string {
 // about.
 func TestGuideIsAskedAboutTheEnd(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
-	n.house(8*unit.Mbps, 50*unit.Mbps, 50*unit.Mbps)
+	n.addTriangle(8*unit.Mbps, 50*unit.Mbps, 50*unit.Mbps)
 	n.ends[1].SetGuide(byDelay{})
 	h := n.paths[0].hops[1][0]
 	h.steps = append(h.steps, simStep{n.now.Add(370 * time.Millisecond), 100 * unit.Kbps})
@@ -145,15 +145,15 @@ func TestGuideIsAskedAboutTheEnd(t *testing.T) {
 
 // TestStreamListIsQuick: one stream has lasted while very many came and went.
 func TestStreamListIsQuick(t *testing.T) {
-	b := New(Config{Opens: true})
-	if _, err := b.Open("example.com:80"); err != nil {
+	b := New(Config{OpensStreams: true})
+	if _, err := b.OpenStream("example.com:80"); err != nil {
 		t.Fatal(err)
 	}
 	b.streams.lastID = 1 << 40
-	if _, err := b.Open("example.com:81"); err != nil {
+	if _, err := b.OpenStream("example.com:81"); err != nil {
 		t.Fatal(err)
 	}
-	if list := b.StreamList(64); len(list) != 2 || list[0].ID != 1<<40+1 || list[1].ID != 1 {
+	if list := b.ListStreams(64); len(list) != 2 || list[0].ID != 1<<40+1 || list[1].ID != 1 {
 		t.Errorf("%+v", list)
 	}
 }
@@ -161,7 +161,7 @@ func TestStreamListIsQuick(t *testing.T) {
 // elsewhereGuide sends what is small by path 1 and streams by path 2.
 type elsewhereGuide struct{}
 
-func (elsewhereGuide) Guide(paths []GuidePath, d Demand) string {
+func (elsewhereGuide) AllowSubflows(paths []GuideSubflow, d Demand) string {
 	for i := range paths {
 		paths[i].Allowed = (paths[i].ID == 2) == (d.Pending > 0)
 	}
@@ -176,22 +176,22 @@ func TestChoicesOfManyStreams(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := New(Config{MaxStreams: streams})
 	b.SetGuide(elsewhereGuide{})
-	b.AddPath(1, false, now)
-	b.AddPath(2, false, now)
-	b.Idle(1)
+	b.AddSubflow(1, false, now)
+	b.AddSubflow(2, false, now)
+	b.MarkIdle(1)
 	for id := range wire.StreamID(streams) {
 		f := wire.Open{Stream: id + 1, Dest: "example.com:80"}
-		if err := b.Receive(1, f.Type(), f.AppendPayload(nil), now); err != nil {
+		if err := b.ReceiveFrame(1, f.Type(), f.AppendPayload(nil), now); err != nil {
 			t.Fatal(err)
 		}
-		if n := b.Accept().Write([]byte("hello")); n != 5 {
+		if n := b.AcceptStream().Write([]byte("hello")); n != 5 {
 			t.Fatal(n)
 		}
 	}
 	b.control.frames = b.control.frames[:0] // OPENED of each
 	told := 0
 	for range 20 {
-		_, seg := b.Next(now, nil)
+		_, seg := b.NextSegment(now, nil)
 		if len(seg) > 2*maxSegment {
 			t.Fatalf("a segment of %d bytes", len(seg))
 		}
@@ -204,8 +204,8 @@ func TestChoicesOfManyStreams(t *testing.T) {
 			}
 			return nil
 		})
-		b.Idle(1)
-		now = now.Add(guideEvery)
+		b.MarkIdle(1)
+		now = now.Add(maxAnswerAge)
 	}
 	if told < maxNotices {
 		t.Errorf("%d of %d streams are told of", told, streams)

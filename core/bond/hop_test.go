@@ -83,8 +83,8 @@ func (h *simHop) roundTrip(t time.Time) time.Duration { return h.delayAt(t) + h.
 // never is far beyond any test.
 const never = 1e6 * time.Hour
 
-// departs is when size bytes that are ready at t have left the hop.
-func (h *simHop) departs(t time.Time, size int) time.Time {
+// departureTime is when size bytes that are ready at t have left the hop.
+func (h *simHop) departureTime(t time.Time, size int) time.Time {
 	if h.freeAt.After(t) {
 		t = h.freeAt
 	}
@@ -109,9 +109,9 @@ func (h *simHop) departs(t time.Time, size int) time.Time {
 	}
 }
 
-// passes is when what leaves at t arrives: later if there is an outage
+// passTime is when what leaves at t arrives: later if there is an outage
 // meanwhile.
-func (h *simHop) passes(t time.Time) time.Time {
+func (h *simHop) passTime(t time.Time) time.Time {
 	for i := h.find(t, h.freeStep); ; i++ {
 		arrives := t.Add(h.delayAt(t))
 		switch last := i+1 == len(h.steps); {
@@ -125,11 +125,11 @@ func (h *simHop) passes(t time.Time) time.Time {
 	}
 }
 
-// carry takes size bytes and tells when they arrive, in order.
-func (h *simHop) carry(now time.Time, size int) time.Time {
+// carrySegment takes size bytes and tells when they arrive, in order.
+func (h *simHop) carrySegment(now time.Time, size int) time.Time {
 	h.written += uint64(size)
-	left := h.departs(now, size)
-	at := h.passes(left)
+	left := h.departureTime(now, size)
+	at := h.passTime(left)
 	if h.loss > 0 && h.rng.Float64() < h.loss {
 		at = at.Add(h.roundTrip(left) + h.retransmit)
 	}
@@ -142,7 +142,7 @@ func (h *simHop) carry(now time.Time, size int) time.Time {
 
 // ackAt is when the acknowledgement of what arrives at t is back.
 func (h *simHop) ackAt(t time.Time) time.Time {
-	at := h.back.passes(t)
+	at := h.back.passTime(t)
 	if at.Before(h.lastAck) {
 		at = h.lastAck
 	}
@@ -171,7 +171,7 @@ const (
 // simPath is a subflow; hops[d] are those of direction d in the order a byte
 // takes them (0: from the opener).
 type simPath struct {
-	id   wire.PathID
+	id   wire.SubflowID
 	hops [2][]*simHop
 	at   [2]int // unknown, joined or gone, at each end
 	// holds tells that an end's writer has yet to begin with a segment.
@@ -191,7 +191,7 @@ type simPath struct {
 }
 
 // newPath connects hops; far and pipe by direction, pipe nil for a direct path.
-func (n *simNet) newPath(id wire.PathID, far, pipe *[2]*simHop) *simPath {
+func (n *simNet) newPath(id wire.SubflowID, far, pipe *[2]*simHop) *simPath {
 	p := &simPath{id: id}
 	for d := range 2 {
 		far[d].back = far[1-d]
@@ -209,7 +209,7 @@ func (n *simNet) newPath(id wire.PathID, far, pipe *[2]*simHop) *simPath {
 }
 
 // addPath joins a subflow at both ends.
-func (n *simNet) addPath(id wire.PathID, far, pipe *[2]*simHop) *simPath {
+func (n *simNet) addPath(id wire.SubflowID, far, pipe *[2]*simHop) *simPath {
 	p := n.newPath(id, far, pipe)
 	for d := range 2 {
 		n.join(p, d)
@@ -222,12 +222,12 @@ func (n *simNet) join(p *simPath, d int) {
 	if p.at[d] != unknown {
 		return
 	}
-	n.note(entry{end: d, path: p.id, text: "the path joins"})
+	n.addEntry(entry{end: d, path: p.id, text: "the path joins"})
 	p.at[d] = joined
 	helped := len(p.hops[d]) > 1
-	n.ends[d].AddPath(p.id, helped, n.now)
-	n.sample(p, d)
-	n.ends[d].Idle(p.id)
+	n.ends[d].AddSubflow(p.id, helped, n.now)
+	n.sampleHop(p, d)
+	n.ends[d].MarkIdle(p.id)
 	if helped {
 		n.report(p, d)
 	}
@@ -242,9 +242,9 @@ func (n *simNet) leave(p *simPath, d int) {
 	if p.at[d] == gone {
 		return
 	}
-	n.note(entry{end: d, path: p.id, text: "the path is gone"})
+	n.addEntry(entry{end: d, path: p.id, text: "the path is gone"})
 	if p.at[d] == joined {
-		n.ends[d].RemovePath(p.id, n.now)
+		n.ends[d].RemoveSubflow(p.id, n.now)
 	}
 	p.at[d], p.early[d] = gone, nil
 	p.dead = p.dead || p.at[1-d] == gone
@@ -267,22 +267,22 @@ func (n *simNet) report(p *simPath, d int) {
 	s := wire.HopState{Received: far.written, Forwarded: far.acked, Rate: far.rate(n.now), RTT: far.roundTrip(n.now), AppLimited: far.written == far.acked}
 	heard := true
 	if p.lies != nil {
-		s, heard = p.lies[d].tell(s, n.now.Sub(simStart))
+		s, heard = p.lies[d].distortReport(s, n.now.Sub(simStart))
 	}
 	if s == p.reported[d] || !heard {
 		return
 	}
 	p.reported[d], p.reporting[d] = s, true
 	if d == 1 && p.relay {
-		n.at(p.hops[1][1].passes(n.now), 0, func() {
+		n.at(p.hops[1][1].passTime(n.now), 0, func() {
 			if !p.dead && p.at[0] == joined {
-				n.ends[0].Relay(wire.PipeState{Path: p.id, HopState: s}, n.now)
+				n.ends[0].RelayReport(wire.PipeState{Subflow: p.id, HopState: s}, n.now)
 			}
 		})
 	} else {
-		n.at(p.hops[d][0].back.passes(n.now), d, func() {
+		n.at(p.hops[d][0].back.passTime(n.now), d, func() {
 			if !p.dead && p.at[d] == joined {
-				n.ends[d].Remote(p.id, n.now, s)
+				n.ends[d].ObserveFarHop(p.id, n.now, s)
 			}
 		})
 	}
@@ -295,7 +295,7 @@ func (n *simNet) report(p *simPath, d int) {
 // write gives a segment to a subflow of end d.
 func (n *simNet) write(p *simPath, d int, seg []byte) {
 	h := p.hops[d][0]
-	arrives := h.carry(n.now, len(seg))
+	arrives := h.carrySegment(n.now, len(seg))
 	if len(p.hops[d]) == 1 {
 		n.acknowledge(p, d, arrives, len(seg))
 		n.at(arrives, 1-d, func() { n.deliver(p, d, seg) })
@@ -315,8 +315,8 @@ func (n *simNet) acknowledge(p *simPath, d int, arrives time.Time, size int) {
 func (n *simNet) writable(p *simPath, d int) {
 	h := p.hops[d][0]
 	if p.at[d] == joined && !p.holds[d] && unit.Bytes(h.written-h.acked) < h.window+16*unit.KB {
-		n.sample(p, d)
-		n.ends[d].Idle(p.id)
+		n.sampleHop(p, d)
+		n.ends[d].MarkIdle(p.id)
 	}
 }
 
@@ -335,7 +335,7 @@ func (n *simNet) forward(p *simPath, d int) {
 		seg := p.waiting[d][0]
 		p.waiting[d] = slices.Delete(p.waiting[d], 0, 1)
 		n.acknowledge(p, d, n.now, len(seg))
-		arrives, size := h.carry(n.now, len(seg)), len(seg)
+		arrives, size := h.carrySegment(n.now, len(seg)), len(seg)
 		n.at(arrives, 1-d, func() { n.deliver(p, d, seg) })
 		n.at(h.ackAt(arrives), nobody, func() {
 			h.acked += uint64(size)
@@ -350,7 +350,7 @@ func (n *simNet) deliver(p *simPath, d int, seg []byte) {
 	to := 1 - d
 	switch {
 	case p.dead || p.at[to] == gone:
-		n.free(seg)
+		n.recycleSegment(seg)
 		return
 	case p.at[to] == unknown:
 		p.early[to] = append(p.early[to], seg)
@@ -362,10 +362,10 @@ func (n *simNet) deliver(p *simPath, d int, seg []byte) {
 	err := eachFrame(seg, func(t wire.Type, payload []byte) error {
 		p.got[to] += uint64(wire.HeaderLen + len(payload))
 		n.noteFrame(to, p.id, true, t, payload)
-		return n.ends[to].Receive(p.id, t, payload, n.now)
+		return n.ends[to].ReceiveFrame(p.id, t, payload, n.now)
 	})
 	if err != nil {
 		n.fatal("%s refuses what arrives on path %d: %v", endNames[to], p.id, err)
 	}
-	n.free(seg)
+	n.recycleSegment(seg)
 }

@@ -83,8 +83,8 @@ func (c *choices) byte() byte {
 	return b
 }
 
-// below returns a number from 0 to n-1.
-func (c *choices) below(n int) int {
+// numberBelow returns a number from 0 to n-1.
+func (c *choices) numberBelow(n int) int {
 	v := int(c.byte())
 	if n > 256 {
 		v = v<<16 | int(c.byte())<<8 | int(c.byte())
@@ -94,27 +94,27 @@ func (c *choices) below(n int) int {
 
 // size returns a number of bytes, seldom a large one.
 func (c *choices) size() int {
-	if c.below(32) == 0 {
-		return 1 + c.below(60_000)
+	if c.numberBelow(32) == 0 {
+		return 1 + c.numberBelow(60_000)
 	}
-	return 1 + c.below([]int{1, 8, 250, 1400}[c.below(4)])
+	return 1 + c.numberBelow([]int{1, 8, 250, 1400}[c.numberBelow(4)])
 }
 
-// near returns a number at, about or far from another one.
-func (c *choices) near(n uint64) uint64 {
-	switch c.below(8) {
+// valueNear returns a number at, about or far from another one.
+func (c *choices) valueNear(n uint64) uint64 {
+	switch c.numberBelow(8) {
 	case 0:
 		return n + 1
 	case 1:
 		return n - min(n, 1)
 	case 2:
-		return n + uint64(c.below(1<<17))
+		return n + uint64(c.numberBelow(1<<17))
 	case 3:
-		return n - min(n, uint64(c.below(1<<17)))
+		return n - min(n, uint64(c.numberBelow(1<<17)))
 	case 4:
-		return uint64(c.below(1 << 20))
+		return uint64(c.numberBelow(1 << 20))
 	case 5:
-		if c.below(8) == 0 {
+		if c.numberBelow(8) == 0 {
 			return 1<<62 - 1 - uint64(c.byte())
 		}
 	}
@@ -129,9 +129,9 @@ type hostilePeer struct {
 	now     time.Time
 	streams map[wire.StreamID]*hostileStream
 	flows   []*Flow
-	fed     map[wire.PathID]uint64 // bytes that a path brought, since it was added
-	acked   map[wire.PathID]uint64 // as the bond has told
-	sent    int                    // frames
+	fed     map[wire.SubflowID]uint64 // bytes that a path brought, since it was added
+	acked   map[wire.SubflowID]uint64 // as the bond has told
+	sent    int                       // frames
 	most    unit.Bytes
 	err     error
 }
@@ -148,9 +148,9 @@ type hostileStream struct {
 }
 
 func newHostilePeer(c *choices) *hostilePeer {
-	m := &budget{limit: unit.Bytes(1+c.below(64)) * 64 * unit.KB}
-	h := &hostilePeer{choices: c, m: m, now: start, streams: map[wire.StreamID]*hostileStream{}, fed: map[wire.PathID]uint64{}, acked: map[wire.PathID]uint64{}}
-	h.b = New(Config{Opens: c.below(2) == 0, MaxStreams: 48, MaxFlows: 8, MaxBuffered: 2 * unit.MB, MetaBuffer: 256 * unit.KB, Memory: m})
+	m := &budget{limit: unit.Bytes(1+c.numberBelow(64)) * 64 * unit.KB}
+	h := &hostilePeer{choices: c, m: m, now: start, streams: map[wire.StreamID]*hostileStream{}, fed: map[wire.SubflowID]uint64{}, acked: map[wire.SubflowID]uint64{}}
+	h.b = New(Config{OpensStreams: c.numberBelow(2) == 0, MaxStreams: 48, MaxFlows: 8, MaxBuffered: 2 * unit.MB, MetaBuffer: 256 * unit.KB, Memory: m})
 	return h
 }
 
@@ -169,11 +169,11 @@ func (h *hostilePeer) run() (err error) {
 	}()
 	for n := 0; !h.over() && h.err == nil; n++ {
 		if len(h.b.subflows.list) == 0 { // a peer that was cut off comes again
-			h.b.AddPath(1, false, h.now)
+			h.b.AddSubflow(1, false, h.now)
 			h.fed[1], h.acked[1] = 0, 0
 		}
 		h.step()
-		h.collect()
+		h.collectGarbage()
 		if n%16 == 0 {
 			h.check()
 		}
@@ -182,21 +182,21 @@ func (h *hostilePeer) run() (err error) {
 		return h.err
 	}
 	h.check()
-	h.b.Fail(wire.CodeClosed, "it is over", h.now)
-	h.collect()
+	h.b.ResetAll(wire.CodeClosed, "it is over", h.now)
+	h.collectGarbage()
 	for _, f := range h.flows {
 		f.Discard()
 	}
 	for _, s := range h.streams {
 		if s.s != nil {
-			s.s.reassembly.pages.drop()
+			s.s.reassembly.pages.dropAll()
 		}
 	}
 	for _, p := range append([]*subflow{}, h.b.subflows.list...) {
-		h.b.RemovePath(p.id, h.now)
+		h.b.RemoveSubflow(p.id, h.now)
 	}
-	if n := h.b.pool.inUse; n != 0 || h.b.Streams() != 0 || h.b.buffers.held != 0 || h.b.backlog.pending != 0 || h.b.backlog.urgent != 0 || h.b.buffers.grown != 0 {
-		h.fail("at the end there are %d pages, %d streams, %v held, %v pending, %v urgent, %v grown", n, h.b.Streams(), h.b.buffers.held, h.b.backlog.pending, h.b.backlog.urgent, h.b.buffers.grown)
+	if n := h.b.pool.inUse; n != 0 || h.b.StreamCount() != 0 || h.b.buffers.heldBytes != 0 || h.b.backlog.pending != 0 || h.b.backlog.lowLatencyPending != 0 || h.b.buffers.grownWindows != 0 {
+		h.fail("at the end there are %d pages, %d streams, %v held, %v pending, %v urgent, %v grown", n, h.b.StreamCount(), h.b.buffers.heldBytes, h.b.backlog.pending, h.b.backlog.lowLatencyPending, h.b.buffers.grownWindows)
 	}
 	if h.b.ReleaseMemory(); h.m.used != 0 {
 		h.fail("at the end %v are held", h.m.used)
@@ -206,46 +206,46 @@ func (h *hostilePeer) run() (err error) {
 
 // step does one thing.
 func (h *hostilePeer) step() {
-	id := wire.PathID(1 + h.below(4))
-	switch h.below(32) {
+	id := wire.SubflowID(1 + h.numberBelow(4))
+	switch h.numberBelow(32) {
 	case 0:
-		if h.b.subflows.find(id) != nil && h.below(8) > 0 {
+		if h.b.subflows.find(id) != nil && h.numberBelow(8) > 0 {
 			return
 		}
-		h.b.AddPath(id, h.below(2) == 0, h.now)
-		h.b.JoinRTT(id, time.Duration(h.below(300))*time.Millisecond)
+		h.b.AddSubflow(id, h.numberBelow(2) == 0, h.now)
+		h.b.SetJoinRTT(id, time.Duration(h.numberBelow(300))*time.Millisecond)
 		h.fed[id], h.acked[id] = 0, 0
 	case 1:
-		if h.below(4) == 0 {
-			h.b.RemovePath(id, h.now)
+		if h.numberBelow(4) == 0 {
+			h.b.RemoveSubflow(id, h.now)
 		}
 	case 2:
-		h.b.Local(id, h.now, estimate.Hop{SRTT: time.Duration(1+h.below(500)) * time.Millisecond, MinRTT: time.Millisecond, MSS: 1448,
-			Cwnd: unit.Bytes(h.below(1 << 20)), Rate: unit.Rate(h.below(1<<24)) * 8, Queue: unit.Bytes(h.below(1 << 16)), Acked: uint64(h.below(1 << 20))})
+		h.b.ObserveLocalHop(id, h.now, estimate.Hop{SRTT: time.Duration(1+h.numberBelow(500)) * time.Millisecond, MinRTT: time.Millisecond, MSS: 1448,
+			Cwnd: unit.Bytes(h.numberBelow(1 << 20)), Rate: unit.Rate(h.numberBelow(1<<24)) * 8, Queue: unit.Bytes(h.numberBelow(1 << 16)), Acked: uint64(h.numberBelow(1 << 20))})
 	case 3:
-		h.b.Unknown(id, h.now)
+		h.b.ObserveUnknownHop(id, h.now)
 	case 4:
-		h.b.Remote(id, h.now, h.hopState())
+		h.b.ObserveFarHop(id, h.now, h.hopState())
 	case 5, 6:
-		h.now = h.now.Add(time.Duration(h.below(1<<12)) * 100 * time.Microsecond)
+		h.now = h.now.Add(time.Duration(h.numberBelow(1<<12)) * 100 * time.Microsecond)
 		h.b.Tick(h.now)
 	case 7:
-		h.m.short = h.below(2) == 0
-		h.b.Relay(wire.PipeState{Path: id, HopState: h.hopState()}, h.now)
-		switch h.below(16) {
+		h.m.short = h.numberBelow(2) == 0
+		h.b.RelayReport(wire.PipeState{Subflow: id, HopState: h.hopState()}, h.now)
+		switch h.numberBelow(16) {
 		case 0:
 			h.b.SetGuide(fickle{h.choices})
 		case 1:
 			h.b.SetGuide(nil)
 		case 2:
-			h.b.FailGroup(wire.GroupID(h.below(4)), wire.Reset{Code: wire.CodeClosed}, func(*Stream) bool { return h.below(2) == 0 })
+			h.b.ResetGroup(wire.GroupID(h.numberBelow(4)), wire.Reset{Code: wire.CodeClosed}, func(*Stream) bool { return h.numberBelow(2) == 0 })
 		case 3: // as status asks
-			h.b.Paths(nil, h.now)
-			h.b.StreamList(10)
-			h.b.Flows(10)
-			h.b.Groups()
-			h.b.Reordering()
-			h.b.Told()
+			h.b.ListSubflows(nil, h.now)
+			h.b.ListStreams(10)
+			h.b.ListFlows(10)
+			h.b.UsedGroups()
+			h.b.ReorderingBytes()
+			h.b.ControlAcknowledged()
 		}
 	case 8, 9, 10, 11:
 		h.next(id)
@@ -261,79 +261,79 @@ func (h *hostilePeer) step() {
 // fickle is a Guide that allows some paths or others.
 type fickle struct{ c *choices }
 
-func (g fickle) Guide(paths []GuidePath, _ Demand) string {
+func (g fickle) AllowSubflows(paths []GuideSubflow, _ Demand) string {
 	for i := range paths {
-		paths[i].Allowed = g.c.below(2) == 0
+		paths[i].Allowed = g.c.numberBelow(2) == 0
 	}
 	return "so"
 }
 
 func (h *hostilePeer) hopState() wire.HopState {
-	received := h.near(1000)
-	return wire.HopState{Received: received, Forwarded: received - min(received, uint64(h.below(1<<17))), Rate: unit.Rate(h.below(1<<24)) * 100,
-		RTT: time.Duration(h.below(1<<12)) * time.Millisecond, AppLimited: h.below(2) == 0}
+	received := h.valueNear(1000)
+	return wire.HopState{Received: received, Forwarded: received - min(received, uint64(h.numberBelow(1<<17))), Rate: unit.Rate(h.numberBelow(1<<24)) * 100,
+		RTT: time.Duration(h.numberBelow(1<<12)) * time.Millisecond, AppLimited: h.numberBelow(2) == 0}
 }
 
 // stream returns what is known of a stream.
 func (h *hostilePeer) stream(id wire.StreamID) *hostileStream {
 	s := h.streams[id]
 	if s == nil {
-		s = &hostileStream{there: map[uint64]uint64{}, limit: uint64(firstWindow(h.b.cfg.Opens)), window: uint64(h.b.buffers.first)}
+		s = &hostileStream{there: map[uint64]uint64{}, limit: uint64(initialWindow(h.b.cfg.OpensStreams)), window: uint64(h.b.buffers.firstWindow)}
 		h.streams[id] = s
 	}
 	return s
 }
 
-// someStream is the number of one that there may be.
-func (h *hostilePeer) someStream() wire.StreamID {
-	switch h.below(16) {
+// anyStream is the number of one that there may be.
+func (h *hostilePeer) anyStream() wire.StreamID {
+	switch h.numberBelow(16) {
 	case 0:
-		return wire.StreamID(h.near(uint64(h.b.streams.lastID)))
+		return wire.StreamID(h.valueNear(uint64(h.b.streams.lastID)))
 	case 1:
 		return h.b.streams.lastID + 1
 	}
-	return max(1, h.b.streams.lastID-min(h.b.streams.lastID, wire.StreamID(h.below(8))))
+	return max(1, h.b.streams.lastID-min(h.b.streams.lastID, wire.StreamID(h.numberBelow(8))))
 }
 
 // app does something as the user of a stream.
 func (h *hostilePeer) app() {
-	if h.b.cfg.Opens && h.below(8) == 0 {
-		if s, err := h.b.Open("far:1"); err == nil {
+	if h.b.cfg.OpensStreams && h.numberBelow(8) == 0 {
+		if s, err := h.b.OpenStream("far:1"); err == nil {
 			h.stream(s.ID()).s = s
 		}
 		return
 	}
-	id := h.someStream()
+	id := h.anyStream()
 	k := h.streams[id]
 	if k == nil || k.s == nil {
 		return
 	}
-	switch s := k.s; h.below(12) {
+	switch s := k.s; h.numberBelow(12) {
 	case 0:
 		s.SetOpened()
 	case 1:
 		s.CloseWrite()
 	case 2:
-		if h.below(4) == 0 {
+		if h.numberBelow(4) == 0 {
 			s.Reset(wire.CodeClosed, "the app has ended it")
 		}
 	case 3:
-		s.SetMode(wire.Mode(h.below(3)))
+		s.SetMode(wire.Mode(h.numberBelow(3)))
 	case 4:
-		s.SetGroup(wire.GroupID(h.below(4)))
+		s.SetGroup(wire.GroupID(h.numberBelow(4)))
 	case 5:
-		s.Mark(unit.Bytes(h.below(1 << 17)))
-		s.Await(unit.Bytes(h.below(1 << 17)))
+		s.MarkChunkEnd(unit.Bytes(h.numberBelow(1 << 17)))
+		s.RequestChunk(unit.Bytes(h.numberBelow(1 << 17)))
 	case 6:
-		if h.b.cfg.Opens {
+		if h.b.cfg.OpensStreams {
 			var plan []wire.Group
 			for g := range wire.GroupID(4) {
-				plan = append(plan, wire.Group{ID: g + 1, Class: wire.Class(h.below(int(wire.ClassCount))), Weight: 1, Limited: h.below(2) == 0, Paths: []wire.PathID{1}})
+				plan = append(plan, wire.Group{ID: g + 1, Priority: wire.Priority(h.numberBelow(int(wire.PriorityCount))), Weight: 1, Limited: h.numberBelow(2) == 0, Subflows: []wire.SubflowID{1}})
 			}
-			h.b.SetPlan(plan)
-			h.b.Treat(id, wire.Mode(h.below(3)), wire.GroupID(h.below(4)))
+			h.b.SetClassTable(plan)
+			h.b.SetClass(id, wire.Mode(h.numberBelow(3)), wire.GroupID(h.numberBelow(4)))
 		}
-		s.Bind(wire.PathID(1 + h.below(4)))
+		s.BindToSubflow(wire.SubflowID(1 + h.numberBelow(4)))
 	case 7, 8:
 		p := make([]byte, h.size())
 		for i := range p {
@@ -382,16 +382,16 @@ func content(id wire.StreamID, at uint64, way byte) byte {
 
 // flow does something as the user of a flow.
 func (h *hostilePeer) flow() {
-	if h.b.cfg.Opens && h.below(4) == 0 {
-		if f, err := h.b.OpenFlow(h.below(2) == 0, h.now); err == nil {
+	if h.b.cfg.OpensStreams && h.numberBelow(4) == 0 {
+		if f, err := h.b.OpenFlow(h.numberBelow(2) == 0, h.now); err == nil {
 			h.flows = append(h.flows, f)
 		}
 	}
 	if len(h.flows) == 0 {
 		return
 	}
-	f := h.flows[h.below(len(h.flows))]
-	switch h.below(6) {
+	f := h.flows[h.numberBelow(len(h.flows))]
+	switch h.numberBelow(6) {
 	case 0:
 		f.End(wire.CodeClosed, "", h.now)
 	case 1:
@@ -401,18 +401,18 @@ func (h *hostilePeer) flow() {
 	case 3:
 		_, _, _ = f.Receive()
 	default:
-		_ = f.Send(wire.Addr{Name: "far", Port: 7}, make([]byte, h.below(2000)), h.now)
+		_ = f.Send(wire.Addr{Name: "far", Port: 7}, make([]byte, h.numberBelow(2000)), h.now)
 	}
 }
 
 // next takes a segment of the bond, and judges it.
-func (h *hostilePeer) next(id wire.PathID) {
-	h.b.Idle(id)
-	id, segment := h.b.Next(h.now, nil)
+func (h *hostilePeer) next(id wire.SubflowID) {
+	h.b.MarkIdle(id)
+	id, segment := h.b.NextSegment(h.now, nil)
 	if id == 0 {
 		return
 	}
-	h.b.Begun(id)
+	h.b.BeginSegment(id)
 	r := wire.NewReader(bytes.NewReader(segment))
 	for {
 		t, payload, err := r.Next()
@@ -423,12 +423,12 @@ func (h *hostilePeer) next(id wire.PathID) {
 			h.fail("a segment of %d bytes: %v", len(segment), err)
 			return
 		}
-		h.judge(t, payload)
+		h.checkFrame(t, payload)
 	}
 }
 
-// judge checks a frame of the bond.
-func (h *hostilePeer) judge(t wire.Type, payload []byte) {
+// checkFrame checks a frame of the bond.
+func (h *hostilePeer) checkFrame(t wire.Type, payload []byte) {
 	switch t {
 	case wire.TypeData:
 		f, err := wire.ParseData(payload)
@@ -446,7 +446,7 @@ func (h *hostilePeer) judge(t wire.Type, payload []byte) {
 	case wire.TypeWindow:
 		f, err := wire.ParseWindow(payload)
 		k := h.stream(f.Stream)
-		if err != nil || uint64(f.Limit) < k.window || uint64(f.Limit) > k.read+uint64(maxWindow)+uint64(h.b.buffers.first) {
+		if err != nil || uint64(f.Limit) < k.window || uint64(f.Limit) > k.read+uint64(maxWindow)+uint64(h.b.buffers.firstWindow) {
 			h.fail("WINDOW of stream %d to %d, after %d, with %d read: %v", f.Stream, f.Limit, k.window, k.read, err)
 		}
 		k.window = uint64(f.Limit)
@@ -455,26 +455,26 @@ func (h *hostilePeer) judge(t wire.Type, payload []byte) {
 		if err != nil {
 			h.fail("%v", err)
 		}
-		for _, a := range f.Paths {
-			if a.Received < h.acked[a.Path] || a.Received > h.fed[a.Path] {
-				h.fail("ACK of %d bytes of path %d, after %d, of %d sent", a.Received, a.Path, h.acked[a.Path], h.fed[a.Path])
+		for _, a := range f.Subflows {
+			if a.Received < h.acked[a.Subflow] || a.Received > h.fed[a.Subflow] {
+				h.fail("ACK of %d bytes of path %d, after %d, of %d sent", a.Received, a.Subflow, h.acked[a.Subflow], h.fed[a.Subflow])
 			}
-			h.acked[a.Path] = a.Received
+			h.acked[a.Subflow] = a.Received
 		}
 	}
 }
 
-// collect takes what the bond hands over.
-func (h *hostilePeer) collect() {
-	for s := h.b.Accept(); s != nil; s = h.b.Accept() {
+// collectGarbage takes what the bond hands over.
+func (h *hostilePeer) collectGarbage() {
+	for s := h.b.AcceptStream(); s != nil; s = h.b.AcceptStream() {
 		h.stream(s.ID()).s = s
 	}
 	for f := h.b.AcceptFlow(); f != nil; f = h.b.AcceptFlow() {
 		h.flows = append(h.flows, f)
 	}
-	for h.b.Changed() != nil {
+	for h.b.NextChangedStream() != nil {
 	}
-	for h.b.ChangedFlow() != nil {
+	for h.b.NextChangedFlow() != nil {
 	}
 }
 
@@ -500,10 +500,10 @@ func (h *hostilePeer) check() {
 				}
 			}
 		}
-		if made := unit.Bytes(s.reassembly.arrived.made) * marksCost; s.reassembly.marksTaken != made {
-			h.fail("stream %d has taken %v for marks of %v", s.id, s.reassembly.marksTaken, made)
+		if made := unit.Bytes(s.reassembly.arrived.bitmaps) * bitmapCost; s.reassembly.bitmapBytes != made {
+			h.fail("stream %d has taken %v for marks of %v", s.id, s.reassembly.bitmapBytes, made)
 		}
-		marked += s.reassembly.marksTaken
+		marked += s.reassembly.bitmapBytes
 		now := [5]wire.DataSeq{s.reassembly.readOffset, s.reassembly.nextExpected, s.reassembly.limit, s.send.end, s.send.limit}
 		k := h.stream(s.id)
 		for i := range now {
@@ -520,7 +520,7 @@ func (h *hostilePeer) check() {
 		if b.streams.all[s.id] != s {
 			continue
 		}
-		grown += s.reassembly.window - b.buffers.first
+		grown += s.reassembly.window - b.buffers.firstWindow
 		held += unit.Bytes(s.send.end - s.send.firstUnacked - s.send.acked.Size())
 		if n := unit.Bytes(s.send.unsent.Size()); s.route.mode == wire.Latency {
 			urgent += n
@@ -528,9 +528,9 @@ func (h *hostilePeer) check() {
 			pending += n
 		}
 	}
-	if pages != b.pool.inUse || pending != b.backlog.pending || urgent != b.backlog.urgent || held != b.buffers.held || grown != b.buffers.grown {
+	if pages != b.pool.inUse || pending != b.backlog.pending || urgent != b.backlog.lowLatencyPending || held != b.buffers.heldBytes || grown != b.buffers.grownWindows {
 		h.fail("counted %d pages, %v pending, %v urgent, %v held, %v grown; there are %d, %v, %v, %v and %v",
-			b.pool.inUse, b.backlog.pending, b.backlog.urgent, b.buffers.held, b.buffers.grown, pages, pending, urgent, held, grown)
+			b.pool.inUse, b.backlog.pending, b.backlog.lowLatencyPending, b.buffers.heldBytes, b.buffers.grownWindows, pages, pending, urgent, held, grown)
 	}
 	if want := unit.Bytes(pages)*pageSize + marked + b.flows.inBytes + b.flows.outBytes; b.memory.taken != want || h.m.used != want || want > h.m.limit {
 		h.fail("%v are taken, %v of the budget of %v; there are %v", b.memory.taken, h.m.used, h.m.limit, want)

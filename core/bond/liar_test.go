@@ -34,8 +34,8 @@ type lie struct {
 	mute     bool          // it reports nothing
 }
 
-// tell returns the false report of a state, and whether it is sent.
-func (l *lie) tell(s wire.HopState, since time.Duration) (wire.HopState, bool) {
+// distortReport returns the false report of a state, and whether it is sent.
+func (l *lie) distortReport(s wire.HopState, since time.Duration) (wire.HopState, bool) {
 	if since < l.from || since > l.to || l.every > 0 && since/l.every%2 == 1 {
 		return s, true
 	}
@@ -59,8 +59,8 @@ func (l *lie) tell(s wire.HopState, since time.Duration) (wire.HopState, bool) {
 	return s, !l.mute
 }
 
-// liarCase is a transfer over a direct subflow, and a helper that need not be honest.
-type liarCase struct {
+// lyingHelperCase is a transfer over a direct subflow, and a helper that need not be honest.
+type lyingHelperCase struct {
 	seed    uint64
 	direct  hopPlan
 	pipe    hopPlan
@@ -73,19 +73,19 @@ type liarCase struct {
 	late    time.Duration // how long the bond is there before the transfer
 }
 
-func newLiarCase(seed uint64) *liarCase {
+func newLiarCase(seed uint64) *lyingHelperCase {
 	r := dice{rand.New(rand.NewPCG(seed, 18))}
-	c := &liarCase{seed: seed, up: r.chance(0.4), streams: 1, direct: evenHop(r.rate(unit.Mbps, 50*unit.Mbps), r.span(2*ms, 60*ms))}
+	c := &lyingHelperCase{seed: seed, up: r.chance(0.4), streams: 1, direct: evenHop(r.rate(unit.Mbps, 50*unit.Mbps), r.duration(2*ms, 60*ms))}
 	if r.chance(0.2) {
 		c.streams = 2 + r.IntN(4)
 	}
-	c.size = int(r.log(100e3, 8e6))
+	c.size = int(r.logUniform(100e3, 8e6))
 	if r.chance(0.5) {
-		c.late = r.span(100*ms, 3*time.Second)
+		c.late = r.duration(100*ms, 3*time.Second)
 	}
 	near := r.rate(unit.Mbps, 100*unit.Mbps)
 	slow := r.rate(50*unit.Kbps, 20*unit.Mbps)
-	c.pipe, c.hs = evenHop(near, r.span(ms, 10*ms)), evenHop(near, r.span(5*ms, 60*ms))
+	c.pipe, c.hs = evenHop(near, r.duration(ms, 10*ms)), evenHop(near, r.duration(5*ms, 60*ms))
 	// It passes on what it does at the hop that the sender does not see.
 	beyond := [2]*hopPlan{&c.hs, &c.pipe}
 	for d := range 2 {
@@ -93,24 +93,24 @@ func newLiarCase(seed uint64) *liarCase {
 		beyond[d].window[d] = 6 * unit.MB
 		switch r.IntN(5) {
 		case 0: // now more, now less
-			at := r.upTo(time.Second)
+			at := r.durationUpTo(time.Second)
 			for range 1 + r.IntN(6) {
-				beyond[d].faults = append(beyond[d].faults, faultPlan{at: c.late + at, lasts: r.span(50*ms, 3*time.Second),
+				beyond[d].faults = append(beyond[d].faults, faultPlan{at: c.late + at, lasts: r.duration(50*ms, 3*time.Second),
 					dirs: [2]bool{d == 0, d == 1}, rate: r.rate(50*unit.Kbps, 20*unit.Mbps)})
-				at += beyond[d].faults[len(beyond[d].faults)-1].lasts + r.span(20*ms, 2*time.Second)
+				at += beyond[d].faults[len(beyond[d].faults)-1].lasts + r.duration(20*ms, 2*time.Second)
 			}
 		case 1: // nothing for a time
-			beyond[d].faults = append(beyond[d].faults, faultPlan{at: c.late + r.upTo(3*time.Second), lasts: r.span(50*ms, 10*time.Second),
+			beyond[d].faults = append(beyond[d].faults, faultPlan{at: c.late + r.durationUpTo(3*time.Second), lasts: r.duration(50*ms, 10*time.Second),
 				dirs: [2]bool{d == 0, d == 1}, forever: r.chance(0.3)})
 		case 2: // it delays
-			beyond[d].delay[d] = r.span(50*ms, 3*time.Second)
+			beyond[d].delay[d] = r.duration(50*ms, 3*time.Second)
 		case 3: // it delays from a time on
-			beyond[d].faults = append(beyond[d].faults, faultPlan{at: c.late + r.upTo(2*time.Second), dirs: [2]bool{d == 0, d == 1},
-				rate: slow, after: slow, delay: r.span(50*ms, 3*time.Second)})
+			beyond[d].faults = append(beyond[d].faults, faultPlan{at: c.late + r.durationUpTo(2*time.Second), dirs: [2]bool{d == 0, d == 1},
+				rate: slow, after: slow, delay: r.duration(50*ms, 3*time.Second)})
 		}
 	}
 	if r.chance(0.5) {
-		c.buffer = unit.Bytes(r.log(32e3, 4e6))
+		c.buffer = unit.Bytes(r.logUniform(32e3, 4e6))
 	}
 	for d := range c.lies {
 		l := &c.lies[d]
@@ -121,21 +121,21 @@ func newLiarCase(seed uint64) *liarCase {
 		case 1:
 			l.rate = r.rate(16*unit.Kbps, 1000*unit.Gbps)
 		case 2:
-			l.times = r.log(0.01, 1000)
+			l.times = r.logUniform(0.01, 1000)
 		}
 		l.passed = r.IntN(3)
 		if r.chance(0.4) {
-			l.rtt = r.span(time.Microsecond, 10*time.Second)
+			l.rtt = r.duration(time.Microsecond, 10*time.Second)
 		}
 		if r.chance(0.2) {
-			l.extra = uint64(r.log(1, 1e12))
+			l.extra = uint64(r.logUniform(1, 1e12))
 		}
 		l.limited, l.mute = r.chance(0.3), r.chance(0.1)
 		if r.chance(0.3) {
-			l.from = c.late + r.upTo(2*time.Second)
+			l.from = c.late + r.durationUpTo(2*time.Second)
 		}
 		if r.chance(0.3) {
-			l.every = r.span(50*ms, 2*time.Second)
+			l.every = r.duration(50*ms, 2*time.Second)
 		}
 	}
 	return c
@@ -150,7 +150,7 @@ func evenHop(rate unit.Rate, delay time.Duration) (h hopPlan) {
 }
 
 // run carries the transfer with the helper or without it, and returns how long it took.
-func (c *liarCase) run(helper bool) (took time.Duration, err error) {
+func (c *lyingHelperCase) run(helper bool) (took time.Duration, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			f, ok := r.(simFailure)
@@ -169,7 +169,7 @@ func (c *liarCase) run(helper bool) (took time.Duration, err error) {
 		p.buffer, p.lies = c.buffer, &c.lies
 		for d := range 2 {
 			n.join(p, d)
-			n.ends[d].JoinRTT(2, p.hops[0][0].roundTrip(n.now)+p.hops[0][1].roundTrip(n.now))
+			n.ends[d].SetJoinRTT(2, p.hops[0][0].roundTrip(n.now)+p.hops[0][1].roundTrip(n.now))
 		}
 	}
 	begin := simStart.Add(c.late)
@@ -183,7 +183,7 @@ func (c *liarCase) run(helper bool) (took time.Duration, err error) {
 	return n.now.Sub(begin), nil
 }
 
-func (c *liarCase) String() string {
+func (c *lyingHelperCase) String() string {
 	var w strings.Builder
 	fmt.Fprintf(&w, "size %d, %d streams, up %v, after %v, helper's buffer %v\n", c.size, c.streams, c.up, c.late, c.buffer)
 	for i, h := range []hopPlan{c.direct, c.pipe, c.hs} {
@@ -207,7 +207,7 @@ func TestHostileHelper(t *testing.T) {
 		first = rand.Uint64() >> 16
 	}
 	type result struct {
-		*liarCase
+		*lyingHelperCase
 		with, without time.Duration
 	}
 	var mu sync.Mutex
@@ -267,7 +267,7 @@ func TestHostileHelper(t *testing.T) {
 	slices.SortFunc(all, func(a, b result) int { return int(a.with - a.without*11/10 - b.with + b.without*11/10) })
 	for i := k - 1; i >= max(0, k-*showFlag); i-- {
 		if ratio(i) > 1.1 {
-			t.Logf("seed %d: %.3f s instead of %.3f s, %.2f times\n%v", all[i].seed, all[i].with.Seconds(), all[i].without.Seconds(), ratio(i), all[i].liarCase)
+			t.Logf("seed %d: %.3f s instead of %.3f s, %.2f times\n%v", all[i].seed, all[i].with.Seconds(), all[i].without.Seconds(), ratio(i), all[i].lyingHelperCase)
 		}
 	}
 }

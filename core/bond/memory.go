@@ -7,14 +7,14 @@ import "mpbond/base/unit"
 type Memory interface {
 	// Take counts n bytes as taken, unless that is too much.
 	Take(n unit.Bytes) bool
-	// Give gives bytes back.
-	Give(n unit.Bytes)
-	// Short reports whether the holder should take less from now on, before Take refuses.
-	Short() bool
+	// Release gives bytes back.
+	Release(n unit.Bytes)
+	// IsShort reports whether the holder should take less from now on, before Take refuses.
+	IsShort() bool
 }
 
-// errMemory is why a stream is reset.
-const errMemory = "the memory for the device's streams is used up"
+// memoryExhausted is why a stream is reset.
+const memoryExhausted = "the memory for the device's streams is used up"
 
 // memoryBudget counts the memory that a bond holds: pages in use, marks of what has arrived
 // in them, and datagrams that wait. It is bounded by maxMemory and by what is shared with
@@ -34,29 +34,29 @@ func (m *memoryBudget) take(n unit.Bytes) bool {
 	return true
 }
 
-// give counts n bytes as no longer held.
-func (m *memoryBudget) give(n unit.Bytes) {
+// release counts n bytes as no longer held.
+func (m *memoryBudget) release(n unit.Bytes) {
 	m.taken -= n
 	if m.shared != nil {
-		m.shared.Give(n)
+		m.shared.Release(n)
 	}
 }
 
 // isShort reports whether the bond must hold less: then streams are pushed back.
-func (m *memoryBudget) isShort() bool { return m.shared != nil && m.shared.Short() }
+func (m *memoryBudget) isShort() bool { return m.shared != nil && m.shared.IsShort() }
 
-// detach gives all that is held back to the shared Memory and takes nothing more from it.
-func (m *memoryBudget) detach() {
+// detachShared gives all that is held back to the shared Memory and takes nothing more from it.
+func (m *memoryBudget) detachShared() {
 	if m.shared != nil {
-		m.shared.Give(m.taken)
+		m.shared.Release(m.taken)
 		m.shared = nil
 	}
 }
 
 // ReleaseMemory gives back what the bond still has of Config.Memory, and takes nothing more
 // from there: it is at its end.
-func (b *Bond) ReleaseMemory() { b.memory.detach() }
+func (b *Bond) ReleaseMemory() { b.memory.detachShared() }
 
-// Taken returns the memory that the bond has taken: pages in use, marks of what
+// MemoryTaken returns the memory that the bond has taken: pages in use, marks of what
 // has arrived in them, and datagrams that wait.
-func (b *Bond) Taken() unit.Bytes { return b.memory.taken }
+func (b *Bond) MemoryTaken() unit.Bytes { return b.memory.taken }

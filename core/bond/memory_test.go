@@ -21,14 +21,14 @@ func (m *budget) Take(n unit.Bytes) bool {
 	m.used += n
 	return true
 }
-func (m *budget) Give(n unit.Bytes) { m.used -= n }
-func (m *budget) Short() bool       { return m.short }
+func (m *budget) Release(n unit.Bytes) { m.used -= n }
+func (m *budget) IsShort() bool        { return m.short }
 
 // receiveByte has a byte of a stream arrive.
 func receiveByte(t *testing.T, b *Bond, id wire.StreamID, at wire.DataSeq) {
 	t.Helper()
 	f := wire.Data{Stream: id, Seq: at, Bytes: []byte("x")}
-	if err := b.Receive(1, wire.TypeData, f.AppendPayload(nil), start); err != nil {
+	if err := b.ReceiveFrame(1, wire.TypeData, f.AppendPayload(nil), start); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -43,13 +43,13 @@ func limited(err error) bool {
 func TestGapsAreBounded(t *testing.T) {
 	m := &budget{limit: unit.GB}
 	b := New(Config{Memory: m})
-	b.AddPath(1, false, start)
+	b.AddSubflow(1, false, start)
 	const size = wire.DataSeq(wire.InitialWindow)
 	for at := size - 1; at < size; at -= 2 {
 		receiveByte(t, b, 1, at)
 	}
 	s := b.streams.all[1]
-	if bound := unit.Bytes(b.pool.inUse) * (pageSize + marksCost); s.err != nil || m.used != bound || m.used != b.Taken() || m.used > unit.Bytes(size)*9/8 {
+	if bound := unit.Bytes(b.pool.inUse) * (pageSize + bitmapCost); s.err != nil || m.used != bound || m.used != b.MemoryTaken() || m.used > unit.Bytes(size)*9/8 {
 		t.Errorf("%v are held, want %v; %v", m.used, bound, s.err)
 	}
 	if n := s.reassembly.arrived.count; n != uint64(size)/2 {
@@ -68,7 +68,7 @@ func TestGapsAreBounded(t *testing.T) {
 func TestWithoutMemory(t *testing.T) {
 	m := &budget{limit: 10 * pageSize}
 	b := New(Config{Memory: m})
-	b.AddPath(1, false, start)
+	b.AddSubflow(1, false, start)
 	for page := range wire.DataSeq(5) {
 		receiveByte(t, b, 1, page*pageSize+1)
 	}
@@ -88,7 +88,7 @@ func TestWithoutMemory(t *testing.T) {
 	addr := wire.Addr{Name: "far", Port: 7}
 	dropped := func() int {
 		f := wire.Datagram{Flow: 1, Number: uint64(m.used), Addr: addr, Bytes: make([]byte, 1000)}
-		if err := b.Receive(1, wire.TypeDatagram, f.AppendPayload(nil), start); err != nil {
+		if err := b.ReceiveFrame(1, wire.TypeDatagram, f.AppendPayload(nil), start); err != nil {
 			t.Fatal(err)
 		}
 		return b.Stats().DatagramsDropped
@@ -98,7 +98,7 @@ func TestWithoutMemory(t *testing.T) {
 			t.Fatal("datagrams need no memory")
 		}
 	}
-	b.Fail(wire.CodeClosed, "", start)
+	b.ResetAll(wire.CodeClosed, "", start)
 	for f := b.AcceptFlow(); f != nil; f = b.AcceptFlow() {
 		f.Discard()
 	}
@@ -113,20 +113,20 @@ func TestWithoutMemory(t *testing.T) {
 func TestShortOfMemory(t *testing.T) {
 	m := &budget{limit: unit.GB, short: true}
 	b := New(Config{Memory: m})
-	b.AddPath(1, false, start)
+	b.AddSubflow(1, false, start)
 	receiveByte(t, b, 1, 0)
 	s := b.streams.all[1]
-	if n := s.Write(make([]byte, 100_000)); n != pageSize || s.roomy() {
+	if n := s.Write(make([]byte, 100_000)); n != pageSize || s.hasNotableRoom() {
 		t.Errorf("%d bytes are taken", n)
 	}
 	s.send.firstUnacked = s.send.end // all has arrived
-	if !s.roomy() {
+	if !s.hasNotableRoom() {
 		t.Error("the writer waits for ever")
 	}
-	if got := b.buffers.share(s.reassembly.window); got != wire.InitialWindow {
+	if got := b.buffers.maxWindowOf(s.reassembly.window); got != wire.InitialWindow {
 		t.Errorf("the window may be %v", got)
 	}
-	if m.short = false; b.buffers.share(s.reassembly.window) <= wire.InitialWindow {
+	if m.short = false; b.buffers.maxWindowOf(s.reassembly.window) <= wire.InitialWindow {
 		t.Error("the window may not grow with memory")
 	}
 }
@@ -136,7 +136,7 @@ func TestShortOfMemory(t *testing.T) {
 func TestReleasedPagesAreFree(t *testing.T) {
 	m := &budget{limit: unit.GB}
 	b := New(Config{Memory: m})
-	b.AddPath(1, false, start)
+	b.AddSubflow(1, false, start)
 	const pages = 4
 	for page := range wire.DataSeq(pages + 1) {
 		receiveByte(t, b, 1, page*pageSize+1)

@@ -20,11 +20,11 @@ type messages struct {
 
 const messageSize = 400
 
-// talk opens such a stream in a mode, beside what carry does.
-func (n *simNet) talk(mode wire.Mode, every time.Duration) *messages {
+// addMessages opens such a stream in a mode, beside what carry does.
+func (n *simNet) addMessages(mode wire.Mode, every time.Duration) *messages {
 	g := &messages{}
 	var err error
-	if g.s[0], err = n.ends[0].Open("talk:1"); err != nil {
+	if g.s[0], err = n.ends[0].OpenStream("talk:1"); err != nil {
 		n.fatal("open: %v", err)
 	}
 	g.s[0].SetMode(mode)
@@ -52,7 +52,7 @@ func (n *simNet) talk(mode wire.Mode, every time.Duration) *messages {
 		if before[1] != nil {
 			before[1](b)
 		}
-		if s := b.streams.all[g.s[0].ID()]; s != nil && s.seen && g.s[1] == nil {
+		if s := b.streams.all[g.s[0].ID()]; s != nil && s.openReceived && g.s[1] == nil {
 			if g.s[1] = s; s.Mode() != mode {
 				n.fatal("the other end was told of mode %v", s.Mode())
 			}
@@ -80,20 +80,20 @@ func TestLatencyMode(t *testing.T) {
 		build func(*simNet)
 		most  time.Duration // for 95 % of the messages
 	}{
-		{"8/10/5", func(n *simNet) { n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps) }, 80 * time.Millisecond},
-		{"one path", func(n *simNet) { n.house(10 * unit.Mbps) }, 80 * time.Millisecond},
+		{"8/10/5", func(n *simNet) { n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps) }, 80 * time.Millisecond},
+		{"one path", func(n *simNet) { n.addTriangle(10 * unit.Mbps) }, 80 * time.Millisecond},
 		{"helper only", func(n *simNet) {
-			n.addPath(1, n.both(10*unit.Mbps, 35*time.Millisecond), n.both(5*unit.Mbps, 2500*time.Microsecond))
+			n.addPath(1, n.newHopPair(10*unit.Mbps, 35*time.Millisecond), n.newHopPair(5*unit.Mbps, 2500*time.Microsecond))
 		}, 120 * time.Millisecond},
 	} {
 		run := func(mode wire.Mode) (time.Duration, time.Duration) {
 			n := newSim(t, "auto", 0.2)
 			c.build(n)
-			n.deep()
+			n.useDeepQueues()
 			start := n.now
 			tr := &transfer{size: int(6 * unit.MB)}
 			done := n.carry([]*transfer{tr})
-			g := n.talk(mode, 25*time.Millisecond)
+			g := n.addMessages(mode, 25*time.Millisecond)
 			n.run(done)
 			return g.p95(), tr.done.Sub(start)
 		}
@@ -114,10 +114,10 @@ func TestLatencyMode(t *testing.T) {
 // on over another one at once.
 func TestLatencyMoves(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
-	n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 	tr := &transfer{size: int(4 * unit.MB)}
 	done := n.carry([]*transfer{tr})
-	g := n.talk(wire.Latency, 10*time.Millisecond)
+	g := n.addMessages(wire.Latency, 10*time.Millisecond)
 	n.after(time.Second, func() { n.kill(n.paths[0]) })
 	n.run(done)
 	sent, worst := len(g.sent), slices.Max(g.delay)
@@ -129,8 +129,8 @@ func TestLatencyMoves(t *testing.T) {
 
 // TestModeChanges: bytes that wait are counted under the mode of the moment.
 func TestModeChanges(t *testing.T) {
-	b := New(Config{Opens: true})
-	s, err := b.Open("a:1")
+	b := New(Config{OpensStreams: true})
+	s, err := b.OpenStream("a:1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,29 +141,29 @@ func TestModeChanges(t *testing.T) {
 		ready, express  int
 	}{{wire.Latency, 0, 1000, 0, 1}, {wire.Latency, 0, 1000, 0, 1}, {wire.Redundant, 1000, 0, 1, 0}, {wire.Bond, 1000, 0, 1, 0}} {
 		s.SetMode(c.mode)
-		if b.backlog.pending != c.pending || b.backlog.urgent != c.urgent || len(b.backlog.ready) != c.ready || len(b.backlog.lowLatency) != c.express {
-			t.Errorf("%v: %v pending, %v urgent, %d ready, %d express", c.mode, b.backlog.pending, b.backlog.urgent, len(b.backlog.ready), len(b.backlog.lowLatency))
+		if b.backlog.pending != c.pending || b.backlog.lowLatencyPending != c.urgent || len(b.backlog.ready) != c.ready || len(b.backlog.lowLatency) != c.express {
+			t.Errorf("%v: %v pending, %v urgent, %d ready, %d express", c.mode, b.backlog.pending, b.backlog.lowLatencyPending, len(b.backlog.ready), len(b.backlog.lowLatency))
 		}
 	}
 	s.SetMode(wire.Latency)
 	s.Reset(wire.CodeClosed, "")
-	if b.backlog.pending != 0 || b.backlog.urgent != 0 {
-		t.Errorf("after a reset %v are pending, %v urgent", b.backlog.pending, b.backlog.urgent)
+	if b.backlog.pending != 0 || b.backlog.lowLatencyPending != 0 {
+		t.Errorf("after a reset %v are pending, %v urgent", b.backlog.pending, b.backlog.lowLatencyPending)
 	}
 }
 
-// chunked downloads a chunk of 1 MB with more behind it, while the pipe becomes
+// runChunked downloads a chunk of 1 MB with more behind it, while the pipe becomes
 // slow, and returns when the chunk was complete.
-func chunked(t *testing.T, mark bool) time.Duration {
+func runChunked(t *testing.T, mark bool) time.Duration {
 	n := newSim(t, "auto", 0.2)
-	n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+	n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 	h := n.paths[1].hops[1][1]
 	h.steps = append(h.steps, simStep{n.now.Add(500 * time.Millisecond), unit.Mbps / 2})
 	chunk := int(unit.MB)
 	tr := &transfer{size: 3 * chunk}
 	done := n.carry([]*transfer{tr})
 	if mark {
-		tr.s[0].Await(unit.Bytes(chunk))
+		tr.s[0].RequestChunk(unit.Bytes(chunk))
 	}
 	start, complete := n.now, time.Duration(0)
 	n.run(func() bool {
@@ -177,7 +177,7 @@ func chunked(t *testing.T, mark bool) time.Duration {
 
 // TestChunk: what the reader waits for comes first, though more can be sent.
 func TestChunk(t *testing.T) {
-	plain, marked := chunked(t, false), chunked(t, true)
+	plain, marked := runChunked(t, false), runChunked(t, true)
 	t.Logf("1 MB of 3 MB, the pipe slow from 0.5 s on: complete after %v, with a mark after %v", plain.Round(time.Millisecond), marked.Round(time.Millisecond))
 	if marked > plain*85/100 {
 		t.Errorf("the chunk is complete after %v, without the mark after %v", marked, plain)

@@ -33,8 +33,8 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 				return err
 			}
 			if int(f.Flow) < len(n.flows) {
-				n.flows[f.Flow].gave(d, p.id, f.Number)
-				if !n.ends[d].classes.find(f.Group).permits(p.id) {
+				n.flows[f.Flow].recordSent(d, p.id, f.Number)
+				if !n.ends[d].classes.findClass(f.Group).permitsSubflow(p.id) {
 					n.fatal("%s sends a datagram of group %d on path %d, which the plan forbids", endNames[d], f.Group, p.id)
 				}
 			}
@@ -50,9 +50,9 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 			if err != nil {
 				return err
 			}
-			for _, a := range f.Paths {
-				if q := n.path(a.Path); q == nil || a.Received > q.got[d] {
-					n.fatal("%s acknowledges %d bytes of path %d, of which it has got %d", endNames[d], a.Received, a.Path, q.got[d])
+			for _, a := range f.Subflows {
+				if q := n.findPath(a.Subflow); q == nil || a.Received > q.got[d] {
+					n.fatal("%s acknowledges %d bytes of path %d, of which it has got %d", endNames[d], a.Received, a.Subflow, q.got[d])
 				}
 			}
 		}
@@ -66,7 +66,7 @@ func (n *simNet) inspect(p *simPath, d int, seg []byte) {
 // limitOf is how far end d was told that it may send on a stream.
 func (n *simNet) limitOf(d int, s wire.StreamID) *wire.DataSeq {
 	for int(s) >= len(n.granted[d]) {
-		n.granted[d] = append(n.granted[d], wire.DataSeq(firstWindow(n.ends[d].cfg.Opens)))
+		n.granted[d] = append(n.granted[d], wire.DataSeq(initialWindow(n.ends[d].cfg.OpensStreams)))
 	}
 	return &n.granted[d][s]
 }
@@ -77,11 +77,11 @@ func (n *simNet) checkEnd(d int) {
 	b, other := n.ends[d], n.ends[1-d]
 	n.checks++
 	streams := unit.Bytes(len(b.streams.all))
-	if limit := b.cfg.MaxBuffered + lowMetaBuffer*streams + b.cfg.MetaBuffer; b.buffers.held > limit {
-		n.fatal("%s holds %v to send, bound %v", endNames[d], b.buffers.held, limit)
+	if limit := b.cfg.MaxBuffered + minMetaBuffer*streams + b.cfg.MetaBuffer; b.buffers.heldBytes > limit {
+		n.fatal("%s holds %v to send, bound %v", endNames[d], b.buffers.heldBytes, limit)
 	}
-	if b.buffers.grown > b.cfg.MaxBuffered {
-		n.fatal("windows of %s have grown by %v, bound %v", endNames[d], b.buffers.grown, b.cfg.MaxBuffered)
+	if b.buffers.grownWindows > b.cfg.MaxBuffered {
+		n.fatal("windows of %s have grown by %v, bound %v", endNames[d], b.buffers.grownWindows, b.cfg.MaxBuffered)
 	}
 	// A stream has at most one frame of each kind in the queue; one that was
 	// reset has its RESET.
@@ -104,7 +104,7 @@ func (n *simNet) checkEnd(d int) {
 }
 
 // sentTwice is what an end gave to a second subflow, for all causes together.
-func sentTwice(s Stats) unit.Bytes { return s.LostPath + s.Silent + s.Eta + s.Redundant }
+func sentTwice(s Stats) unit.Bytes { return s.LostSubflow + s.Silent + s.Eta + s.Redundant }
 
 // checkStreams checks the streams of an end one by one, and their sums.
 func (n *simNet) checkStreams(d int) {
@@ -119,8 +119,8 @@ func (n *simNet) checkStreams(d int) {
 		out, in := unit.Bytes(s.send.end-s.send.firstUnacked), unit.Bytes(s.reassembly.limit-s.reassembly.readOffset)
 		pending += unit.Bytes(s.send.unsent.Size())
 		held += out - unit.Bytes(s.send.acked.Size())
-		grown += s.reassembly.window - b.buffers.first
-		if limit := maxWindow + b.cfg.MetaBuffer + lowMetaBuffer; out > limit {
+		grown += s.reassembly.window - b.buffers.firstWindow
+		if limit := maxWindow + b.cfg.MetaBuffer + minMetaBuffer; out > limit {
 			n.fatal("stream %d holds %v to send at %s, bound %v", s.id, out, endNames[d], limit)
 		}
 		if s.reassembly.window > maxWindow || in > s.reassembly.window {
@@ -146,11 +146,11 @@ func (n *simNet) checkStreams(d int) {
 	if n.foreign != 0 {
 		return // there is one more
 	}
-	if pending != b.backlog.pending+b.backlog.urgent || held != b.buffers.held || grown != b.buffers.grown {
-		n.fatal("%s counts %v pending, %v held, %v grown; its streams have %v, %v and %v", endNames[d], b.backlog.pending, b.buffers.held, b.buffers.grown, pending, held, grown)
+	if pending != b.backlog.pending+b.backlog.lowLatencyPending || held != b.buffers.heldBytes || grown != b.buffers.grownWindows {
+		n.fatal("%s counts %v pending, %v held, %v grown; its streams have %v, %v and %v", endNames[d], b.backlog.pending, b.buffers.heldBytes, b.buffers.grownWindows, pending, held, grown)
 	}
-	if ranks := b.backlog.pendingOf[0] + b.backlog.pendingOf[1] + b.backlog.pendingOf[2]; ranks != b.backlog.pending {
-		n.fatal("%s counts %v pending, and %v by class", endNames[d], b.backlog.pending, b.backlog.pendingOf)
+	if ranks := b.backlog.pendingByPriority[0] + b.backlog.pendingByPriority[1] + b.backlog.pendingByPriority[2]; ranks != b.backlog.pending {
+		n.fatal("%s counts %v pending, and %v by class", endNames[d], b.backlog.pending, b.backlog.pendingByPriority)
 	}
 	// Streams that have ended may have bytes that the app has not read.
 	if len(b.streams.all) == len(n.transfers)-1 && pages != b.pool.inUse {
@@ -170,7 +170,7 @@ func (n *simNet) checkAcked(tr *transfer, d int, s *Stream) {
 			endNames[d], tr.id, s.send.firstUnacked, endNames[1-d], peer.reassembly.nextExpected)
 	}
 	for _, a := range s.send.acked {
-		peer.reassembly.arrived.missing(max(a.From, peer.reassembly.nextExpected), max(a.To, peer.reassembly.nextExpected), func(from, to wire.DataSeq) {
+		peer.reassembly.arrived.eachMissing(max(a.From, peer.reassembly.nextExpected), max(a.To, peer.reassembly.nextExpected), func(from, to wire.DataSeq) {
 			n.fail(focus{tr.id, d, from, to}, "%s counts bytes %d to %d of stream %d as acknowledged, which %s does not have",
 				endNames[d], from, to, tr.id, endNames[1-d])
 		})
@@ -180,9 +180,9 @@ func (n *simNet) checkAcked(tr *transfer, d int, s *Stream) {
 // checkEmpty fails if anything is left behind after all streams have ended.
 func (n *simNet) checkEmpty() {
 	for d, b := range n.ends {
-		if b.Streams() > 0 || b.pool.inUse != 0 || b.backlog.pending != 0 || b.buffers.held != 0 || b.buffers.grown != 0 || len(b.control.frames) > 0 || len(b.backlog.ready) > 0 {
+		if b.StreamCount() > 0 || b.pool.inUse != 0 || b.backlog.pending != 0 || b.buffers.heldBytes != 0 || b.buffers.grownWindows != 0 || len(b.control.frames) > 0 || len(b.backlog.ready) > 0 {
 			n.fatal("%s leaves %d streams, %d pages, %v pending, %v held, %v grown, %d control frames, %d ready%s", endNames[d],
-				b.Streams(), b.pool.inUse, b.backlog.pending, b.buffers.held, b.buffers.grown, len(b.control.frames), len(b.backlog.ready), n.unfinished())
+				b.StreamCount(), b.pool.inUse, b.backlog.pending, b.buffers.heldBytes, b.buffers.grownWindows, len(b.control.frames), len(b.backlog.ready), n.unfinished())
 		}
 		if b.FlowCount() > 0 || b.flows.outBytes != 0 || b.flows.inBytes != 0 {
 			n.fatal("%s leaves %d flows with %v to send and %v received", endNames[d], b.FlowCount(), b.flows.outBytes, b.flows.inBytes)

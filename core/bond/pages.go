@@ -39,7 +39,7 @@ func (p *pagePool) put(pg *page) {
 	if pg == nil {
 		return
 	}
-	p.giveBack()
+	p.uncountPage()
 	p.free = append(p.free, pg)
 	if n := min(maxFreePages, p.inUse+spareFreePages); len(p.free) > n {
 		clear(p.free[n:])
@@ -47,11 +47,11 @@ func (p *pagePool) put(pg *page) {
 	}
 }
 
-// giveBack counts a page in use less.
-func (p *pagePool) giveBack() {
+// uncountPage counts a page in use less.
+func (p *pagePool) uncountPage() {
 	p.inUse--
 	if p.memory != nil {
-		p.memory.give(pageSize)
+		p.memory.release(pageSize)
 	}
 }
 
@@ -91,14 +91,14 @@ func (p *pages) write(at wire.DataSeq, b []byte) {
 	}
 }
 
-// append appends the stored bytes [from, to) to b.
-func (p *pages) append(b []byte, from, to wire.DataSeq) []byte {
-	p.slices(from, to, func(s []byte) { b = append(b, s...) })
+// appendTo appends the stored bytes [from, to) to b.
+func (p *pages) appendTo(b []byte, from, to wire.DataSeq) []byte {
+	p.eachSlice(from, to, func(s []byte) { b = append(b, s...) })
 	return b
 }
 
-// slices calls f for the stored bytes [from, to), piece by piece.
-func (p *pages) slices(from, to wire.DataSeq, f func([]byte)) {
+// eachSlice calls f for the stored bytes [from, to), piece by piece.
+func (p *pages) eachSlice(from, to wire.DataSeq, f func([]byte)) {
 	for from < to {
 		off := (from - p.base) % pageSize
 		n := min(pageSize-off, to-from)
@@ -107,8 +107,8 @@ func (p *pages) slices(from, to wire.DataSeq, f func([]byte)) {
 	}
 }
 
-// release gives up everything before a position.
-func (p *pages) release(before wire.DataSeq) {
+// releaseBefore gives up everything before a position.
+func (p *pages) releaseBefore(before wire.DataSeq) {
 	n := min(int((before-p.base)/pageSize), len(p.list))
 	if before < p.base || n == 0 {
 		return
@@ -125,12 +125,12 @@ func (p *pages) release(before wire.DataSeq) {
 // clear gives up everything, so that a stream that rests holds no page. The next
 // write is at a position or beyond.
 func (p *pages) clear(next wire.DataSeq) {
-	p.drop()
+	p.dropAll()
 	p.base = next - next%pageSize
 }
 
-// drop gives up everything.
-func (p *pages) drop() {
+// dropAll gives up everything.
+func (p *pages) dropAll() {
 	for _, pg := range p.list {
 		p.pool.put(pg)
 	}
@@ -142,7 +142,7 @@ func (p *pages) drop() {
 func (p *pages) abandon() {
 	for _, pg := range p.list {
 		if pg != nil {
-			p.pool.giveBack()
+			p.pool.uncountPage()
 		}
 	}
 	p.list = nil

@@ -19,17 +19,17 @@ func TestPages(t *testing.T) {
 		p.reserve(wire.DataSeq(from), wire.DataSeq(min(from+1000, len(want))))
 		p.write(wire.DataSeq(from), want[from:min(from+1000, len(want))])
 	}
-	if got := p.append(nil, 0, wire.DataSeq(len(want))); !bytes.Equal(got, want) {
+	if got := p.appendTo(nil, 0, wire.DataSeq(len(want))); !bytes.Equal(got, want) {
 		t.Fatal("bytes read differ from those written")
 	}
-	p.release(3*pageSize + 5)
+	p.releaseBefore(3*pageSize + 5)
 	if pool.inUse != 3 || len(pool.free) != 3 {
 		t.Errorf("after release: %d pages in use, %d free; want 3 and 3", pool.inUse, len(pool.free))
 	}
-	if got := p.append(nil, 3*pageSize+5, wire.DataSeq(len(want))); !bytes.Equal(got, want[3*pageSize+5:]) {
+	if got := p.appendTo(nil, 3*pageSize+5, wire.DataSeq(len(want))); !bytes.Equal(got, want[3*pageSize+5:]) {
 		t.Error("bytes after release differ")
 	}
-	p.drop()
+	p.dropAll()
 	if pool.inUse != 0 {
 		t.Errorf("%d pages leaked", pool.inUse)
 	}

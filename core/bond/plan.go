@@ -9,47 +9,47 @@ import (
 	"mpbond/link/wire"
 )
 
-// SetPlan has groups treated so from now on, at both ends. Only the end that
+// SetClassTable has groups treated so from now on, at both ends. Only the end that
 // opens may call it. Groups that are left out must be none of Groups, and are gone:
 // their numbers must not be used again, nor lower ones that never were.
-func (b *Bond) SetPlan(groups []wire.Group) {
+func (b *Bond) SetClassTable(groups []wire.Group) {
 	b.applyClasses(b.classes.serial+1, groups)
-	b.control.addOnce(wire.TypePlan)
+	b.control.queueOnce(wire.TypeClassTable)
 }
 
-// Groups are those that streams and flows are of, or what is left of them to be sent.
-func (b *Bond) Groups() map[wire.GroupID]bool {
+// UsedGroups are those that streams and flows are of, or what is left of them to be sent.
+func (b *Bond) UsedGroups() map[wire.GroupID]bool {
 	used := map[wire.GroupID]bool{}
 	for _, s := range b.streams.all {
 		used[s.route.group] = true
-		for g := range s.groups.left {
+		for g := range s.groups.leftGroups {
 			used[g] = true
 		}
 	}
-	b.flows.addGroups(used)
+	b.flows.collectGroups(used)
 	return used
 }
 
-// endRetired ends at this end what the other one has ended already. Of a stream
+// endRetiredStreams ends at this end what the other one has ended already. Of a stream
 // whose app has not ended it here, a RESET is on its way; of the others all
 // has arrived.
-func (b *Bond) endRetired(now time.Time) {
+func (b *Bond) endRetiredStreams(now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(b.streams.all)) {
-		if s := b.streams.all[id]; b.classes.retired(s.route.group) && s.finSet {
-			b.acknowledged(sentFrame{stream: s, frameType: wire.TypeFin})
-			b.acknowledged(sentFrame{stream: s, frameType: wire.TypeData, from: s.send.firstUnacked, to: s.send.end})
+		if s := b.streams.all[id]; b.classes.isRetired(s.route.group) && s.finSet {
+			b.frameAcknowledged(sentFrame{stream: s, frameType: wire.TypeFin})
+			b.frameAcknowledged(sentFrame{stream: s, frameType: wire.TypeData, from: s.send.firstUnacked, to: s.send.end})
 		}
 	}
-	b.flows.endRetired(now)
+	b.flows.endRetiredFlows(now)
 }
 
 // applyClasses replaces the class table, and lets all that waits have its turn and its
 // subflows by the new one.
 func (b *Bond) applyClasses(serial uint64, groups []wire.Group) {
-	b.classes.replace(serial, groups)
-	b.filter.expireAll()
+	b.classes.replaceGroups(serial, groups)
+	b.filter.expireAnswers()
 	if b.classes.ranked {
-		b.backlog.reorder(b.streams.all)
+		b.backlog.reorderStreams(b.streams.all)
 	}
 	b.flows.applyClasses()
 }
@@ -61,25 +61,25 @@ func (s *Stream) SetGroup(g wire.GroupID) {
 		return
 	}
 	s.route.group = g
-	s.route.allowed.expire()
-	s.bond.backlog.requeue(s)
-	s.bond.backlog.update(s)
+	s.route.answer.expire()
+	s.bond.backlog.requeueStream(s)
+	s.bond.backlog.updateStream(s)
 }
 
-// Treat changes mode and group of a stream, for the bytes that both ends send from now
+// SetClass changes mode and group of a stream, for the bytes that both ends send from now
 // on. Only the end that opens may call it. It reports whether there is such a stream.
-func (b *Bond) Treat(id wire.StreamID, mode wire.Mode, group wire.GroupID) bool {
+func (b *Bond) SetClass(id wire.StreamID, mode wire.Mode, group wire.GroupID) bool {
 	s := b.streams.all[id]
 	if s == nil || s.err != nil {
 		return false
 	}
-	s.treat(s.groups.serial+1, mode, group)
-	b.control.add(s, wire.TypeTreat)
+	s.changeClass(s.groups.serial+1, mode, group)
+	b.control.queueFrame(s, wire.TypeClassUpdate)
 	return true
 }
 
-// TreatmentOf is how the bytes of a stream are treated; ok is false if there is none.
-func (b *Bond) TreatmentOf(id wire.StreamID) (mode wire.Mode, group wire.GroupID, ok bool) {
+// ClassOf is how the bytes of a stream are treated; ok is false if there is none.
+func (b *Bond) ClassOf(id wire.StreamID) (mode wire.Mode, group wire.GroupID, ok bool) {
 	s := b.streams.all[id]
 	if s == nil || s.err != nil {
 		return 0, 0, false
@@ -87,10 +87,10 @@ func (b *Bond) TreatmentOf(id wire.StreamID) (mode wire.Mode, group wire.GroupID
 	return s.route.mode, s.route.group, true
 }
 
-// treat is the change of that number.
-func (s *Stream) treat(serial uint64, mode wire.Mode, group wire.GroupID) {
-	if s.bond.cfg.Opens && group != s.route.group {
-		s.groups.leave(s.route.group, serial)
+// changeClass is the change of that number.
+func (s *Stream) changeClass(serial uint64, mode wire.Mode, group wire.GroupID) {
+	if s.bond.cfg.OpensStreams && group != s.route.group {
+		s.groups.leaveGroup(s.route.group, serial)
 	}
 	s.groups.serial = serial
 	if mode != s.route.mode {
@@ -98,13 +98,13 @@ func (s *Stream) treat(serial uint64, mode wire.Mode, group wire.GroupID) {
 	}
 	s.SetMode(mode)
 	s.SetGroup(group)
-	s.route.allowed.expire()
-	s.bond.trace.emit(trace.Event{Kind: trace.StreamTreated, Stream: uint64(s.id), Text: mode.String()})
+	s.route.answer.expire()
+	s.bond.trace.emit(trace.Event{Kind: trace.StreamClassChanged, Stream: uint64(s.id), Text: mode.String()})
 }
 
-// FailGroup resets those streams of a group of which old reports that they have
+// ResetGroup resets those streams of a group of which old reports that they have
 // waited long enough.
-func (b *Bond) FailGroup(id wire.GroupID, why wire.Reset, old func(*Stream) bool) {
+func (b *Bond) ResetGroup(id wire.GroupID, why wire.Reset, old func(*Stream) bool) {
 	for _, s := range b.streams.all {
 		if s.route.group == id && old(s) {
 			s.Reset(why.Code, why.Text)

@@ -21,9 +21,9 @@ func (sc *scenario) addPlans(r dice) {
 	for i := range sc.flows {
 		sc.flows[i].group = wire.GroupID(r.IntN(3))
 	}
-	for at, last := time.Duration(0), false; !last; at += r.span(ms, 3*time.Second) {
+	for at, last := time.Duration(0), false; !last; at += r.duration(ms, 3*time.Second) {
 		last = r.chance(0.5)
-		p := planPlan{at: at, class: wire.Class(r.IntN(3)), weight: uint8(1 + r.IntN(5))}
+		p := classPlan{at: at, class: wire.Priority(r.IntN(3)), weight: uint8(1 + r.IntN(5))}
 		for g := range p.paths {
 			p.paths[g] = uint(r.IntN(1 << len(sc.paths)))
 			if last && r.chance(0.5) {
@@ -36,14 +36,14 @@ func (sc *scenario) addPlans(r dice) {
 	}
 }
 
-// plan is the plan of the bond.
-func (p planPlan) plan(paths int) []wire.Group {
-	list := []wire.Group{{ID: 1, Class: p.class, Weight: p.weight}, {ID: 2, Weight: 1}}
+// buildGroups is the plan of the bond.
+func (p classPlan) buildGroups(paths int) []wire.Group {
+	list := []wire.Group{{ID: 1, Priority: p.class, Weight: p.weight}, {ID: 2, Weight: 1}}
 	for g := range list {
 		list[g].Limited = p.paths[g] != 0
 		for i := range paths {
 			if p.paths[g]&(1<<i) != 0 {
-				list[g].Paths = append(list[g].Paths, wire.PathID(i+1))
+				list[g].Subflows = append(list[g].Subflows, wire.SubflowID(i+1))
 			}
 		}
 	}
@@ -93,7 +93,7 @@ func (s *simGroups) use(plan []wire.Group) {
 		return
 	}
 	b := s.n.ends[0]
-	used := b.Groups()
+	used := b.UsedGroups()
 	var told []wire.Group
 	for _, g := range plan {
 		n := s.number[g.ID]
@@ -105,16 +105,16 @@ func (s *simGroups) use(plan []wire.Group) {
 		told = append(told, g)
 	}
 	slices.SortFunc(told, func(x, y wire.Group) int { return cmp.Compare(x.ID, y.ID) })
-	b.SetPlan(told)
+	b.SetClassTable(told)
 }
 
 // newAlone is a bond with one path and no other end, and what hands it a frame.
 func newAlone(t *testing.T) (*Bond, func(wire.Frame)) {
 	b := New(Config{})
-	b.AddPath(1, false, start)
+	b.AddSubflow(1, false, start)
 	return b, func(f wire.Frame) {
 		t.Helper()
-		if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
+		if err := b.ReceiveFrame(1, f.Type(), f.AppendPayload(nil), start); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,7 +129,7 @@ func TestPlanLeavesOut(t *testing.T) {
 	datagram := func(flow wire.FlowID, of wire.GroupID) wire.Datagram {
 		return wire.Datagram{Flow: flow, Group: of, Addr: simAddr, Bytes: []byte("?")}
 	}
-	receive(wire.Plan{Serial: 1, Groups: []wire.Group{group(1), group(2)}})
+	receive(wire.ClassTable{Serial: 1, Groups: []wire.Group{group(1), group(2)}})
 	for i := range 3 {
 		receive(wire.Open{Stream: wire.StreamID(i + 1), Group: 1, Dest: "a:1"})
 	}
@@ -138,7 +138,7 @@ func TestPlanLeavesOut(t *testing.T) {
 	receive(datagram(1, 1))
 	receive(datagram(2, 2))
 	var list []*Stream
-	for s := b.Accept(); s != nil; s = b.Accept() {
+	for s := b.AcceptStream(); s != nil; s = b.AcceptStream() {
 		list = append(list, s)
 	}
 	for _, s := range list[:2] {
@@ -149,7 +149,7 @@ func TestPlanLeavesOut(t *testing.T) {
 	if _, err := list[0].Read(make([]byte, 1)); err != io.EOF {
 		t.Fatal(err)
 	}
-	receive(wire.Plan{Serial: 2, Groups: []wire.Group{group(2), group(3)}})
+	receive(wire.ClassTable{Serial: 2, Groups: []wire.Group{group(2), group(3)}})
 	if b.streams.all[1] != nil || b.streams.all[2] == nil || b.streams.all[3] == nil || b.streams.all[4] == nil || b.flows.all[1] != nil || b.flows.all[2] == nil {
 		t.Errorf("%d streams and %d flows are left", len(b.streams.all), len(b.flows.all))
 	}
@@ -161,7 +161,7 @@ func TestPlanLeavesOut(t *testing.T) {
 		t.Error("a stream is not over when its app has read everything", err)
 	}
 	receive(datagram(3, 1))
-	receive(wire.Plan{Serial: 1, Groups: []wire.Group{group(1)}}) // out of date
+	receive(wire.ClassTable{Serial: 1, Groups: []wire.Group{group(1)}}) // out of date
 	receive(datagram(4, 1))
 	if len(b.flows.all) != 1 {
 		t.Errorf("%d flows", len(b.flows.all))
@@ -172,9 +172,9 @@ func TestPlanLeavesOut(t *testing.T) {
 	}
 }
 
-// planned runs downloads of that size at once, the i-th in group i+1 of a plan,
+// runWithClasses runs downloads of that size at once, the i-th in group i+1 of a plan,
 // and tells when each was done and what went over each path.
-func planned(t *testing.T, size unit.Bytes, build func(*simNet), plan ...wire.Group) (took []time.Duration, over []uint64) {
+func runWithClasses(t *testing.T, size unit.Bytes, build func(*simNet), plan ...wire.Group) (took []time.Duration, over []uint64) {
 	n := newSim(t, "auto", 0.2)
 	build(n)
 	var trs []*transfer
@@ -182,7 +182,7 @@ func planned(t *testing.T, size unit.Bytes, build func(*simNet), plan ...wire.Gr
 		plan[i].ID = wire.GroupID(i + 1)
 		trs = append(trs, &transfer{size: int(size), group: plan[i].ID})
 	}
-	n.ends[0].SetPlan(plan)
+	n.ends[0].SetClassTable(plan)
 	n.run(n.carry(trs))
 	for _, tr := range trs {
 		took = append(took, tr.done.Sub(simStart))
@@ -193,35 +193,35 @@ func planned(t *testing.T, size unit.Bytes, build func(*simNet), plan ...wire.Gr
 	return took, over
 }
 
-func house(n *simNet) { n.house(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps) }
+func buildTriangle(n *simNet) { n.addTriangle(8*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps) }
 
 // TestPlanLimits: streams use the paths that the plan allows, both ends knowing
 // it, and all of these; others are not held up.
 func TestPlanLimits(t *testing.T) {
-	limited := func(paths ...wire.PathID) wire.Group { return wire.Group{Weight: 1, Limited: true, Paths: paths} }
+	limited := func(paths ...wire.SubflowID) wire.Group { return wire.Group{Weight: 1, Limited: true, Subflows: paths} }
 	const size = 2 * unit.MB
-	took, over := planned(t, size, house, limited(1))
+	took, over := runWithClasses(t, size, buildTriangle, limited(1))
 	if over[1] > uint64(size/100) || took[0] > 2400*time.Millisecond {
 		t.Errorf("over path 1 only: %v bytes, took %v", over, took)
 	}
-	took, over = planned(t, size, house, limited(2))
+	took, over = runWithClasses(t, size, buildTriangle, limited(2))
 	if over[0] > uint64(size/50) { // it carries control frames
 		t.Errorf("over path 2 only: %v bytes, took %v", over, took)
 	}
-	took, over = planned(t, size, house, limited(1, 2))
-	free, _ := planned(t, size, house, wire.Group{Weight: 1})
+	took, over = runWithClasses(t, size, buildTriangle, limited(1, 2))
+	free, _ := runWithClasses(t, size, buildTriangle, wire.Group{Weight: 1})
 	if over[1] < uint64(size/5) || took[0] > free[0]*105/100 {
 		t.Errorf("over both: %v bytes, took %v, without a limit %v", over, took, free)
 	}
 	// One each: both are done as if alone.
-	took, over = planned(t, size, house, limited(1), limited(2))
+	took, over = runWithClasses(t, size, buildTriangle, limited(1), limited(2))
 	if took[0] > 2400*time.Millisecond || took[1] > 3800*time.Millisecond {
 		t.Errorf("one path each: %v bytes, took %v", over, took)
 	}
 	// One that waits for a slow path holds up nobody on a quick one.
-	slow := func(n *simNet) { n.house(unit.Mbps/4, 10*unit.Mbps, 10*unit.Mbps) }
-	alone, _ := planned(t, size, slow, limited(2))
-	took, over = planned(t, size, slow, limited(2), limited(1))
+	slow := func(n *simNet) { n.addTriangle(unit.Mbps/4, 10*unit.Mbps, 10*unit.Mbps) }
+	alone, _ := runWithClasses(t, size, slow, limited(2))
+	took, over = runWithClasses(t, size, slow, limited(2), limited(1))
 	if took[0] > alone[0]*110/100 {
 		t.Errorf("beside one on a slow path: %v bytes, took %v, alone %v", over, took, alone)
 	}
@@ -231,14 +231,14 @@ func TestPlanLimits(t *testing.T) {
 // and goes on when there is one.
 func TestPlanWaits(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
-	house(n)
-	n.ends[0].SetPlan([]wire.Group{{ID: 1, Weight: 1, Limited: true}})
+	buildTriangle(n)
+	n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: 1, Limited: true}})
 	waits, other := &transfer{size: int(unit.MB), group: 1}, &transfer{size: int(unit.MB)}
 	done := n.carry([]*transfer{waits, other})
 	var early int
 	n.after(5*time.Second, func() {
 		early = waits.read
-		n.ends[0].SetPlan([]wire.Group{{ID: 1, Weight: 1, Limited: true, Paths: []wire.PathID{2}}})
+		n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: 1, Limited: true, Subflows: []wire.SubflowID{2}}})
 	})
 	n.run(done)
 	if early != 0 || other.done.Sub(simStart) > 1200*time.Millisecond {
@@ -253,12 +253,12 @@ func TestPlanWaits(t *testing.T) {
 // does not go over others.
 func TestPlanPathSilent(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
-	house(n)
+	buildTriangle(n)
 	for d := range 2 {
 		h := n.paths[0].hops[d][0]
 		h.steps = append(h.steps, simStep{n.now.Add(500 * time.Millisecond), 0}, simStep{n.now.Add(3 * time.Second), 8 * unit.Mbps})
 	}
-	n.ends[0].SetPlan([]wire.Group{{ID: 1, Weight: 1, Limited: true, Paths: []wire.PathID{1}}})
+	n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: 1, Limited: true, Subflows: []wire.SubflowID{1}}})
 	tr := &transfer{size: int(2 * unit.MB), group: 1}
 	n.run(n.carry([]*transfer{tr}))
 	if over := n.ends[1].subflows.find(2).bytesSent; over > 100_000 {
@@ -274,8 +274,8 @@ func TestPlanPathSilent(t *testing.T) {
 // its window or slow start does not let it.
 func TestClasses(t *testing.T) {
 	const size = 2 * unit.MB
-	alone, _ := planned(t, size, house, wire.Group{Weight: 1})
-	took, _ := planned(t, size, house, wire.Group{Weight: 1, Class: wire.Low}, wire.Group{Weight: 1}, wire.Group{Weight: 1, Class: wire.High})
+	alone, _ := runWithClasses(t, size, buildTriangle, wire.Group{Weight: 1})
+	took, _ := runWithClasses(t, size, buildTriangle, wire.Group{Weight: 1, Priority: wire.Low}, wire.Group{Weight: 1}, wire.Group{Weight: 1, Priority: wire.High})
 	if took[2] > alone[0]*140/100 || took[1] < took[2]*3/2 || took[0] < took[1] {
 		t.Errorf("low, normal and high take %v, alone it takes %v", took, alone)
 	}
@@ -286,10 +286,10 @@ func TestClasses(t *testing.T) {
 // behind them; those get the rest.
 func TestClassGetsItsRate(t *testing.T) {
 	const rate = 4 * unit.Mbps
-	run := func(class wire.Class) (took, lag time.Duration, other int) {
+	run := func(class wire.Priority) (took, lag time.Duration, other int) {
 		n := newSim(t, "auto", 0.2)
-		house(n)
-		n.ends[0].SetPlan([]wire.Group{{ID: 1, Weight: 1, Class: class}, {ID: 2, Weight: 1}})
+		buildTriangle(n)
+		n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: 1, Priority: class}, {ID: 2, Weight: 1}})
 		call, bulk := &transfer{size: int(4 * unit.MB), group: 1}, &transfer{size: int(14 * unit.MB), group: 2}
 		call.talk[1].WriteRate = rate
 		done := n.carry([]*transfer{call, bulk})
@@ -334,11 +334,11 @@ func TestWeights(t *testing.T) {
 			for i := range links {
 				links[i] *= unit.Mbps
 			}
-			n.house(links[0], links[1:]...)
+			n.addTriangle(links[0], links[1:]...)
 			for i := range links {
 				links[i] /= unit.Mbps
 			}
-			n.ends[0].SetPlan([]wire.Group{{ID: 1, Weight: w[0]}, {ID: 2, Weight: w[1]}})
+			n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: w[0]}, {ID: 2, Weight: w[1]}})
 			a, b := &transfer{size: int(8 * unit.MB), group: 1}, &transfer{size: int(8 * unit.MB), group: 2}
 			given := func(tr *transfer) float64 {
 				return float64(tr.s[1].send.end - tr.s[1].send.unsent.Size())
@@ -363,13 +363,13 @@ func TestWeights(t *testing.T) {
 // yield to streams of a higher class, go before those of a lower one, and stand to
 // each other in the same order.
 func TestDatagramsAndClasses(t *testing.T) {
-	build := func(n *simNet) { n.house(10 * unit.Mbps) }
+	build := func(n *simNet) { n.addTriangle(10 * unit.Mbps) }
 	// beside runs a download beside a flow that offers 20 Mbit/s, and tells how
 	// long it took and how much of the flow came meanwhile.
-	beside := func(stream, flow wire.Class) (took time.Duration, came float64) {
+	beside := func(stream, flow wire.Priority) (took time.Duration, came float64) {
 		n := newSim(t, "auto", 0.2)
 		build(n)
-		n.ends[0].SetPlan([]wire.Group{{ID: 1, Weight: 1, Class: stream}, {ID: 2, Weight: 1, Class: flow}})
+		n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: 1, Priority: stream}, {ID: 2, Weight: 1, Priority: flow}})
 		n.openFlow(flowPlan{every: 500 * time.Microsecond, count: [2]int{1, 8000}, size: 1250, group: 2})
 		tr := &transfer{size: int(3 * unit.MB), group: 1}
 		done, at, got := n.carry([]*transfer{tr}), time.Time{}, 0
@@ -397,7 +397,7 @@ func TestDatagramsAndClasses(t *testing.T) {
 	}
 	n := newSim(t, "auto", 0.2)
 	build(n)
-	n.ends[0].SetPlan([]wire.Group{{ID: 1, Weight: 1, Class: wire.High}, {ID: 2, Weight: 3}, {ID: 3, Weight: 1}})
+	n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: 1, Priority: wire.High}, {ID: 2, Weight: 3}, {ID: 3, Weight: 1}})
 	for g := range 3 { // 4, 20 and 20 Mbit/s
 		every := 500 * time.Microsecond
 		if g == 0 {
@@ -418,8 +418,8 @@ func TestDatagramsAndClasses(t *testing.T) {
 func TestWeightsOfDatagrams(t *testing.T) {
 	for _, w := range [][2]uint8{{1, 3}, {3, 1}, {1, 1}, {9, 1}} {
 		n := newSim(t, "auto", 0.2)
-		n.house(10 * unit.Mbps)
-		n.ends[0].SetPlan([]wire.Group{{ID: 1, Weight: w[0]}, {ID: 2, Weight: w[1], Class: wire.Low}, {ID: 3, Weight: w[1]}})
+		n.addTriangle(10 * unit.Mbps)
+		n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: w[0]}, {ID: 2, Weight: w[1], Priority: wire.Low}, {ID: 3, Weight: w[1]}})
 		n.openFlow(flowPlan{every: 500 * time.Microsecond, count: [2]int{1, 16000}, size: 1250, group: 3})
 		tr := &transfer{size: int(20 * unit.MB), group: 1}
 		n.carry([]*transfer{tr})
@@ -439,8 +439,8 @@ func TestWeightsOfDatagrams(t *testing.T) {
 // takes turns from then on, and does not make up for the time before.
 func TestWaitingEarnsNothing(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
-	n.house(10 * unit.Mbps)
-	n.ends[0].SetPlan([]wire.Group{{ID: 1, Weight: 2}})
+	n.addTriangle(10 * unit.Mbps)
+	n.ends[0].SetClassTable([]wire.Group{{ID: 1, Weight: 2}})
 	first, late := &transfer{size: int(8 * unit.MB)}, &transfer{size: int(4 * unit.MB)}
 	late.talk[1].Delay = 3 * time.Second
 	done, then := n.carry([]*transfer{first, late}), 0

@@ -10,33 +10,33 @@ import (
 	"mpbond/link/wire"
 )
 
-// receiving is a bond with two idle paths, the first of which has just brought
+// newReceiver is a bond with two idle paths, the first of which has just brought
 // bytes of a download.
-func receiving(t *testing.T) *Bond {
+func newReceiver(t *testing.T) *Bond {
 	t.Helper()
-	b := New(Config{Opens: true})
-	for id := wire.PathID(1); id <= 2; id++ {
-		b.AddPath(id, id == 2, start)
-		b.Local(id, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+	b := New(Config{OpensStreams: true})
+	for id := wire.SubflowID(1); id <= 2; id++ {
+		b.AddSubflow(id, id == 2, start)
+		b.ObserveLocalHop(id, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
 	}
-	if _, err := b.Open("a:1"); err != nil {
+	if _, err := b.OpenStream("a:1"); err != nil {
 		t.Fatal(err)
 	}
-	drain(b, start)
+	takeProbes(b, start)
 	acknowledge(t, b, start)
 	f := wire.Data{Stream: 1, Bytes: make([]byte, 1000)}
-	if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
+	if err := b.ReceiveFrame(1, f.Type(), f.AppendPayload(nil), start); err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-// drain lets all paths send what they have, and returns which sent a PING.
-func drain(b *Bond, now time.Time) (pings []wire.PathID) {
+// takeProbes lets all paths send what they have, and returns which sent a PING.
+func takeProbes(b *Bond, now time.Time) (pings []wire.SubflowID) {
 	for {
-		b.Idle(1)
-		b.Idle(2)
-		id, _ := b.Next(now, nil)
+		b.MarkIdle(1)
+		b.MarkIdle(2)
+		id, _ := b.NextSegment(now, nil)
 		if id == 0 {
 			return pings
 		}
@@ -51,18 +51,18 @@ func drain(b *Bond, now time.Time) (pings []wire.PathID) {
 // acknowledge has everything arrive.
 func acknowledge(t *testing.T, b *Bond, now time.Time) {
 	t.Helper()
-	a := wire.Ack{Paths: []wire.PathAck{{Path: 1, Received: b.subflows.find(1).bytesSent}, {Path: 2, Received: b.subflows.find(2).bytesSent}}}
-	if err := b.Receive(2, a.Type(), a.AppendPayload(nil), now); err != nil {
+	a := wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: b.subflows.find(1).bytesSent}, {Subflow: 2, Received: b.subflows.find(2).bytesSent}}}
+	if err := b.ReceiveFrame(2, a.Type(), a.AppendPayload(nil), now); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // run ticks from one second after start to another, and returns the pings.
-func run(b *Bond, from, to float64) (pings []wire.PathID) {
+func run(b *Bond, from, to float64) (pings []wire.SubflowID) {
 	for s := from; s < to; s += 0.02 {
 		now := start.Add(time.Duration(s * float64(time.Second)))
 		b.Tick(now)
-		pings = append(pings, drain(b, now)...)
+		pings = append(pings, takeProbes(b, now)...)
 	}
 	return pings
 }
@@ -70,7 +70,7 @@ func run(b *Bond, from, to float64) (pings []wire.PathID) {
 // TestQuietPathIsAskedOnce: the path that carried bytes a moment ago is asked,
 // and no other, whose radio may sleep.
 func TestQuietPathIsAskedOnce(t *testing.T) {
-	b := receiving(t)
+	b := newReceiver(t)
 	if pings := run(b, 0, 0.98); len(pings) > 0 {
 		t.Fatalf("asked %v after less than a second", pings)
 	}
@@ -78,7 +78,7 @@ func TestQuietPathIsAskedOnce(t *testing.T) {
 		t.Fatalf("asked %v", pings)
 	}
 	acknowledge(t, b, start.Add(1100*time.Millisecond))
-	if pings := run(b, 1.1, 60); len(pings) > 0 || b.subflows.find(1).silent() {
+	if pings := run(b, 1.1, 60); len(pings) > 0 || b.subflows.find(1).isSilent() {
 		t.Errorf("asked again: %v", pings)
 	}
 	if b.NextTick(); !b.timer.next.IsZero() {
@@ -86,11 +86,11 @@ func TestQuietPathIsAskedOnce(t *testing.T) {
 	}
 }
 
-// bring has path id bring the next bytes of the download, s seconds after start.
-func bring(t *testing.T, b *Bond, id wire.PathID, s float64) {
+// receiveBytes has path id bring the next bytes of the download, s seconds after start.
+func receiveBytes(t *testing.T, b *Bond, id wire.SubflowID, s float64) {
 	t.Helper()
 	f := wire.Data{Stream: 1, Seq: b.streams.all[1].reassembly.nextExpected, Bytes: make([]byte, 1000)}
-	if err := b.Receive(id, f.Type(), f.AppendPayload(nil), start.Add(time.Duration(s*float64(time.Second)))); err != nil {
+	if err := b.ReceiveFrame(id, f.Type(), f.AppendPayload(nil), start.Add(time.Duration(s*float64(time.Second)))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -105,39 +105,39 @@ func TestOneIsAskedForAll(t *testing.T) {
 		last   [2]float64 // when they brought their last bytes
 		mute   bool       // no question is answered
 		again  float64    // so long after its last bytes the first one brings more; 0: never
-		want   []wire.PathID
+		want   []wire.SubflowID
 	}{
-		{[2]bool{false, true}, [2]float64{0, 0.15}, false, 0, []wire.PathID{1}},
-		{[2]bool{false, true}, [2]float64{0.15, 0.1}, false, 0, []wire.PathID{1}},
-		{[2]bool{true, false}, [2]float64{0.15, 0.1}, false, 0, []wire.PathID{2}},
-		{[2]bool{false, false}, [2]float64{0, 0.15}, false, 0, []wire.PathID{2}},
-		{[2]bool{false, false}, [2]float64{0.15, 0.1}, false, 0, []wire.PathID{1}},
-		{[2]bool{true, true}, [2]float64{0, 0.15}, false, 0, []wire.PathID{2}},
-		{[2]bool{true, true}, [2]float64{0.15, 0.1}, false, 0, []wire.PathID{1}},
-		{[2]bool{false, true}, [2]float64{0.5, 0}, false, 0, []wire.PathID{1}}, // the other never brought any
-		{[2]bool{false, true}, [2]float64{0.5, 0.2}, false, 0, []wire.PathID{1, 2}},
-		{[2]bool{false, true}, [2]float64{0, 0.5}, false, 0, []wire.PathID{1, 2}},
-		{[2]bool{false, true}, [2]float64{0, 0.15}, true, 0, []wire.PathID{1, 2}},
-		{[2]bool{false, true}, [2]float64{0, 0.15}, false, 1.3, []wire.PathID{1, 2}},
+		{[2]bool{false, true}, [2]float64{0, 0.15}, false, 0, []wire.SubflowID{1}},
+		{[2]bool{false, true}, [2]float64{0.15, 0.1}, false, 0, []wire.SubflowID{1}},
+		{[2]bool{true, false}, [2]float64{0.15, 0.1}, false, 0, []wire.SubflowID{2}},
+		{[2]bool{false, false}, [2]float64{0, 0.15}, false, 0, []wire.SubflowID{2}},
+		{[2]bool{false, false}, [2]float64{0.15, 0.1}, false, 0, []wire.SubflowID{1}},
+		{[2]bool{true, true}, [2]float64{0, 0.15}, false, 0, []wire.SubflowID{2}},
+		{[2]bool{true, true}, [2]float64{0.15, 0.1}, false, 0, []wire.SubflowID{1}},
+		{[2]bool{false, true}, [2]float64{0.5, 0}, false, 0, []wire.SubflowID{1}}, // the other never brought any
+		{[2]bool{false, true}, [2]float64{0.5, 0.2}, false, 0, []wire.SubflowID{1, 2}},
+		{[2]bool{false, true}, [2]float64{0, 0.5}, false, 0, []wire.SubflowID{1, 2}},
+		{[2]bool{false, true}, [2]float64{0, 0.15}, true, 0, []wire.SubflowID{1, 2}},
+		{[2]bool{false, true}, [2]float64{0, 0.15}, false, 1.3, []wire.SubflowID{1, 2}},
 	} {
-		b := receiving(t)
+		b := newReceiver(t)
 		for i, helped := range c.helped {
-			b.subflows.find(wire.PathID(i + 1)).est.Helped = helped
+			b.subflows.find(wire.SubflowID(i + 1)).est.Helped = helped
 		}
-		first, second := wire.PathID(1), wire.PathID(2)
+		first, second := wire.SubflowID(1), wire.SubflowID(2)
 		if c.last[1] < c.last[0] {
 			first, second = second, first
 		}
-		for _, id := range []wire.PathID{first, second} {
+		for _, id := range []wire.SubflowID{first, second} {
 			if c.last[id-1] > 0 {
-				bring(t, b, id, c.last[id-1])
+				receiveBytes(t, b, id, c.last[id-1])
 			}
 		}
 		again := c.last[0] + c.again
-		asked := map[wire.PathID]bool{}
+		asked := map[wire.SubflowID]bool{}
 		for s := c.last[second-1]; s < 4; s += 0.1 {
 			if c.again > 0 && s >= again {
-				bring(t, b, 1, s)
+				receiveBytes(t, b, 1, s)
 				again = math.Inf(1)
 			}
 			for _, id := range run(b, s, s+0.1) {
@@ -175,24 +175,24 @@ func TestPauseLikeTheOneBefore(t *testing.T) {
 		{"a new beginning", false, 0, 100 * ms, []time.Duration{2000 * ms, 7500 * ms}, 1000 * ms},
 		{"a stall", false, 0, 900 * ms, []time.Duration{2000 * ms}, 1000 * ms},
 	} {
-		b := receiving(t)
+		b := newReceiver(t)
 		p := b.subflows.find(1)
 		p.est.Helped = c.helped
 		var last, unanswered, asked time.Duration
 		for at := 20 * ms; at < 15*time.Second && asked == 0; at += 20 * ms {
 			now := start.Add(at)
-			b.Local(1, now, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: c.queue, Acked: uint64(at / ms)})
+			b.ObserveLocalHop(1, now, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: c.queue, Acked: uint64(at / ms)})
 			if unanswered > 0 && at >= unanswered+c.answer {
 				acknowledge(t, b, now)
 				unanswered = 0
 			}
 			if len(c.brings) > 0 && at >= c.brings[0] {
-				bring(t, b, 1, at.Seconds())
+				receiveBytes(t, b, 1, at.Seconds())
 				last, c.brings = at, c.brings[1:]
 			}
 			told := !p.lastSent.Before(p.lastData)
 			b.Tick(now)
-			if pings := drain(b, now); len(pings) > 0 && unanswered == 0 {
+			if pings := takeProbes(b, now); len(pings) > 0 && unanswered == 0 {
 				if !told {
 					t.Fatalf("%s: no ACK was sent before the question", c.name)
 				}
@@ -210,11 +210,11 @@ func TestPauseLikeTheOneBefore(t *testing.T) {
 // TestEarlierPathDoesNotWait: a pause like the newest one is no reason to wait for
 // a path that brought nothing to the end.
 func TestEarlierPathDoesNotWait(t *testing.T) {
-	b := receiving(t)
-	b.silence.pause = 3 * time.Second
+	b := newReceiver(t)
+	b.silence.lastPause = 3 * time.Second
 	b.subflows.find(2).est.Helped = false
 	for _, s := range []float64{0.1, 0.2, 0.3} {
-		bring(t, b, 2, s)
+		receiveBytes(t, b, 2, s)
 	}
 	if pings := run(b, 0.3, 1.28); len(pings) > 0 {
 		t.Fatalf("asked %v after less than a second", pings)
@@ -232,16 +232,16 @@ func TestStuckPathAsksOthers(t *testing.T) {
 		{0.36, 0.56},
 		{1.5, 2.5}, // all have been quiet for a second
 	} {
-		b := receiving(t)
+		b := newReceiver(t)
 		b.subflows.find(1).probeDue = true
-		if pings := drain(b, start); len(pings) != 1 || pings[0] != 1 {
+		if pings := takeProbes(b, start); len(pings) != 1 || pings[0] != 1 {
 			t.Fatalf("%v sent a PING", pings)
 		}
 		asked, found := 0.0, 0.0
 		for i := 1; i < 200 && asked == 0; i++ {
 			s := float64(i) / 50
 			if s <= c.until {
-				bring(t, b, 2, s)
+				receiveBytes(t, b, 2, s)
 			}
 			if len(run(b, s, s+0.01)) > 0 && b.subflows.find(2).inFlight.len() > 0 {
 				asked = s
@@ -262,28 +262,28 @@ func TestStuckPathAsksOthers(t *testing.T) {
 // TestAllPathsStuck: when no answer comes, the others are asked; when none has
 // an answer, all are told to be stuck, the last one too.
 func TestAllPathsStuck(t *testing.T) {
-	b := receiving(t)
-	asked := map[wire.PathID]bool{}
+	b := newReceiver(t)
+	asked := map[wire.SubflowID]bool{}
 	for _, id := range run(b, 0.98, 6) {
 		asked[id] = true
 	}
 	if !asked[1] || !asked[2] {
 		t.Errorf("asked %v", asked)
 	}
-	for _, p := range b.Paths(nil, start.Add(6*time.Second)) {
-		if p.StuckFor < time.Second {
-			t.Errorf("path %d is stuck for %v", p.ID, p.StuckFor)
+	for _, p := range b.ListSubflows(nil, start.Add(6*time.Second)) {
+		if p.StalledFor < time.Second {
+			t.Errorf("path %d is stuck for %v", p.ID, p.StalledFor)
 		}
 	}
-	if b.subflows.find(1).silent() == b.subflows.find(2).silent() {
+	if b.subflows.find(1).isSilent() == b.subflows.find(2).isSilent() {
 		t.Error("one of them is left for use")
 	}
 }
 
 func TestNoStreamsNoQuestions(t *testing.T) {
-	b := receiving(t)
-	b.Fail(wire.CodeClosed, "done", start)
-	drain(b, start)
+	b := newReceiver(t)
+	b.ResetAll(wire.CodeClosed, "done", start)
+	takeProbes(b, start)
 	acknowledge(t, b, start)
 	if pings := run(b, 0, 10); len(pings) > 0 {
 		t.Errorf("asked %v", pings)
@@ -293,12 +293,12 @@ func TestNoStreamsNoQuestions(t *testing.T) {
 // TestRestingStreamHoldsNoPages: what was read, and what was acknowledged,
 // costs nothing.
 func TestRestingStreamHoldsNoPages(t *testing.T) {
-	b := receiving(t)
+	b := newReceiver(t)
 	s := b.streams.all[1]
 	for i := range 3 {
 		at := wire.DataSeq(s.reassembly.nextExpected)
 		f := wire.Data{Stream: 1, Seq: at, Bytes: make([]byte, 20_000)}
-		if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
+		if err := b.ReceiveFrame(1, f.Type(), f.AppendPayload(nil), start); err != nil {
 			t.Fatal(err)
 		}
 		s.Write(make([]byte, 30_000))
@@ -312,7 +312,7 @@ func TestRestingStreamHoldsNoPages(t *testing.T) {
 		for s.Readable() > 0 {
 			_, _ = s.Read(buf)
 		}
-		drain(b, start)
+		takeProbes(b, start)
 		acknowledge(t, b, start)
 		if b.pool.inUse != 0 {
 			t.Errorf("round %d: %d pages are held", i, b.pool.inUse)
@@ -324,23 +324,23 @@ func TestRestingStreamHoldsNoPages(t *testing.T) {
 // quickest of them.
 func TestControlWhileAllAreLate(t *testing.T) {
 	now := time.Unix(1000, 0)
-	b := New(Config{Opens: true})
-	for id := range wire.PathID(2) {
-		b.AddPath(id+1, true, now)
-		b.Local(id+1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond})
-		b.Idle(id + 1)
-		b.subflows.find(id+1).est.Sent(now, 10_000)
+	b := New(Config{OpensStreams: true})
+	for id := range wire.SubflowID(2) {
+		b.AddSubflow(id+1, true, now)
+		b.ObserveLocalHop(id+1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond})
+		b.MarkIdle(id + 1)
+		b.subflows.find(id+1).est.OnSent(now, 10_000)
 	}
 	now = now.Add(time.Second)
 	for _, p := range b.subflows.list {
-		if p.est.At(now).Late == 0 {
+		if p.est.EstimateAt(now).AckLate == 0 {
 			t.Fatalf("subflow %d is not late", p.id)
 		}
 	}
-	if _, err := b.Open("example.com:80"); err != nil {
+	if _, err := b.OpenStream("example.com:80"); err != nil {
 		t.Fatal(err)
 	}
-	if id, buf := b.Next(now, nil); id == 0 || len(buf) == 0 {
+	if id, buf := b.NextSegment(now, nil); id == 0 || len(buf) == 0 {
 		t.Error("a stream was opened, and nothing leaves while both helpers are late")
 	}
 }

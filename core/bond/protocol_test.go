@@ -27,13 +27,13 @@ func TestViolations(t *testing.T) {
 		{"more streams than allowed", false, wire.Data{Stream: 5000, Bytes: big}},
 		{"a stream number out of all bounds", false, wire.Open{Stream: wire.StreamID(wire.MaxSeq), Dest: "a:1"}},
 		{"a stream that we never opened", true, wire.Data{Stream: 1, Bytes: big}},
-		{"an acknowledgement of what was never sent", true, wire.Ack{Paths: []wire.PathAck{{Path: 1, Received: 1}}}},
+		{"an acknowledgement of what was never sent", true, wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: 1}}}},
 		{"a hop's frame", true, wire.InitOK{}},
 		{"a handshake's frame", false, wire.OK{Instance: 1}},
 	} {
-		b := New(Config{Opens: c.opens})
-		b.AddPath(1, false, start)
-		err := b.Receive(1, c.f.Type(), c.f.AppendPayload(nil), start)
+		b := New(Config{OpensStreams: c.opens})
+		b.AddSubflow(1, false, start)
+		err := b.ReceiveFrame(1, c.f.Type(), c.f.AppendPayload(nil), start)
 		if !errors.Is(err, wire.ErrMalformed) {
 			t.Errorf("%s: %v, want ErrMalformed", c.name, err)
 		}
@@ -42,8 +42,8 @@ func TestViolations(t *testing.T) {
 		}
 	}
 	b := New(Config{})
-	b.AddPath(1, false, start)
-	receive := func(f wire.Frame) error { return b.Receive(1, f.Type(), f.AppendPayload(nil), start) }
+	b.AddSubflow(1, false, start)
+	receive := func(f wire.Frame) error { return b.ReceiveFrame(1, f.Type(), f.AppendPayload(nil), start) }
 	if err := receive(wire.Data{Stream: 1, Seq: 100, Bytes: big}); err != nil {
 		t.Fatal(err)
 	}
@@ -56,36 +56,36 @@ func TestViolations(t *testing.T) {
 	if err := receive(wire.Data{Stream: 1, Seq: 1100, Bytes: big[:1]}); !errors.Is(err, wire.ErrMalformed) {
 		t.Errorf("data beyond the end: %v", err)
 	}
-	if err := b.Receive(1, 0x90, big, start); err != nil {
+	if err := b.ReceiveFrame(1, 0x90, big, start); err != nil {
 		t.Errorf("an unknown frame that may be skipped: %v", err)
 	}
-	if err := b.Receive(7, wire.TypeData, nil, start); err != nil {
+	if err := b.ReceiveFrame(7, wire.TypeData, nil, start); err != nil {
 		t.Errorf("a frame of a path removed a moment ago: %v", err)
 	}
 }
 
-// filled is a sending end with two subflows, the first of which has been given
+// newFilledBond is a sending end with two subflows, the first of which has been given
 // segments while the second was busy.
-func filled(t *testing.T, segments int) *Bond {
+func newFilledBond(t *testing.T, segments int) *Bond {
 	t.Helper()
 	pams, _ := sched.New("pams") // it takes back nothing but for silence and at the end
-	b := New(Config{Opens: true, Scheduler: pams})
+	b := New(Config{OpensStreams: true, Scheduler: pams})
 	hop := estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 100_000, MSS: 1448}
-	for id := wire.PathID(1); id <= 2; id++ {
-		b.AddPath(id, false, start)
-		b.Local(id, start, hop)
+	for id := wire.SubflowID(1); id <= 2; id++ {
+		b.AddSubflow(id, false, start)
+		b.ObserveLocalHop(id, start, hop)
 	}
-	s, err := b.Open("a:1")
+	s, err := b.OpenStream("a:1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Write(make([]byte, 200_000))
 	for range segments {
-		b.Idle(1)
-		if id, _ := b.Next(start, nil); id != 1 {
+		b.MarkIdle(1)
+		if id, _ := b.NextSegment(start, nil); id != 1 {
 			t.Fatalf("segment for path %d", id)
 		}
-		b.Begun(1)
+		b.BeginSegment(1)
 	}
 	return b
 }
@@ -94,19 +94,19 @@ func filled(t *testing.T, segments int) *Bond {
 // when no data acknowledgement comes for the rest either, that too: TCP may
 // have it at the far end, out of order and out of reach.
 func TestSilentPathGivesBackEverything(t *testing.T) {
-	b := filled(t, 5)
+	b := newFilledBond(t, 5)
 	p := b.subflows.find(1)
 	sent := b.streams.all[1].send.end - wire.DataSeq(b.backlog.pending)
 	queue := unit.Bytes(sent / 4)
 	for i := 1; i <= 100; i++ {
 		now := start.Add(time.Duration(i) * 20 * time.Millisecond)
-		b.Local(1, now, estimate.Hop{SRTT: 50 * time.Millisecond, MSS: 1448, Queue: queue, Acked: 1000})
+		b.ObserveLocalHop(1, now, estimate.Hop{SRTT: 50 * time.Millisecond, MSS: 1448, Queue: queue, Acked: 1000})
 		b.Tick(now)
 		switch back := unit.Bytes(b.streams.all[1].send.unsent.Size()) - (200_000 - unit.Bytes(sent)); {
 		case now.Sub(start) < minSilence && back != 0:
 			t.Fatalf("after %v %v are given back", now.Sub(start), back)
-		case i == 15 && (back < queue/2 || back > 2*queue || !p.silent()):
-			t.Errorf("after 300 ms %v are given back, want about the %v in its TCP; silent: %v", back, queue, p.silent())
+		case i == 15 && (back < queue/2 || back > 2*queue || !p.isSilent()):
+			t.Errorf("after 300 ms %v are given back, want about the %v in its TCP; silent: %v", back, queue, p.isSilent())
 		case i == 100 && back != unit.Bytes(sent):
 			t.Errorf("in the end %v of %v are given back", back, unit.Bytes(sent))
 		}
@@ -118,14 +118,14 @@ func TestSilentPathGivesBackEverything(t *testing.T) {
 
 // TestNoRivalNoSilence: a subflow that is the only one keeps its bytes.
 func TestNoRivalNoSilence(t *testing.T) {
-	b := filled(t, 3)
-	b.RemovePath(2, start)
+	b := newFilledBond(t, 3)
+	b.RemoveSubflow(2, start)
 	for i := 1; i <= 100; i++ {
 		now := start.Add(time.Duration(i) * 20 * time.Millisecond)
-		b.Local(1, now, estimate.Hop{SRTT: 50 * time.Millisecond, MSS: 1448, Queue: 1000, Acked: 1})
+		b.ObserveLocalHop(1, now, estimate.Hop{SRTT: 50 * time.Millisecond, MSS: 1448, Queue: 1000, Acked: 1})
 		b.Tick(now)
 	}
-	if st := b.Stats(); st.Silent != 0 || b.subflows.find(1).silent() {
+	if st := b.Stats(); st.Silent != 0 || b.subflows.find(1).isSilent() {
 		t.Errorf("%v given back with nobody to carry it", st.Silent)
 	}
 }
@@ -133,12 +133,12 @@ func TestNoRivalNoSilence(t *testing.T) {
 // TestOwnPauseBlamesNobody: when this process did not run, no subflow is to
 // blame for the silence.
 func TestOwnPauseBlamesNobody(t *testing.T) {
-	b := filled(t, 3)
+	b := newFilledBond(t, 3)
 	now := start.Add(10 * time.Millisecond)
 	b.Tick(now)
 	now = now.Add(time.Second)
 	b.Tick(now)
-	if b.subflows.find(1).silent() {
+	if b.subflows.find(1).isSilent() {
 		t.Error("a pause of our own made the subflow silent")
 	}
 }
@@ -146,18 +146,18 @@ func TestOwnPauseBlamesNobody(t *testing.T) {
 // TestControlPrefersTheQuickest: an end of stream does not queue behind bulk
 // data on a slow subflow only because that one is idle.
 func TestControlPrefersTheQuickest(t *testing.T) {
-	b := filled(t, 2)
-	b.Local(2, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 10_000, MSS: 1448, Queue: 2_000_000})
+	b := newFilledBond(t, 2)
+	b.ObserveLocalHop(2, start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Cwnd: 10_000, MSS: 1448, Queue: 2_000_000})
 	s := b.streams.all[1]
 	s.send.unsent = nil
-	b.backlog.update(s)
+	b.backlog.updateStream(s)
 	s.CloseWrite()
-	b.Idle(2)
-	if id, _ := b.Next(start, nil); id != 0 {
+	b.MarkIdle(2)
+	if id, _ := b.NextSegment(start, nil); id != 0 {
 		t.Errorf("the end went to path %d at once", id)
 	}
-	b.Idle(1)
-	if id, seg := b.Next(start, nil); id != 1 || len(seg) == 0 {
+	b.MarkIdle(1)
+	if id, seg := b.NextSegment(start, nil); id != 1 || len(seg) == 0 {
 		t.Errorf("the end went to path %d", id)
 	}
 }
@@ -167,23 +167,23 @@ func TestControlPrefersTheQuickest(t *testing.T) {
 func TestAckOnItsOwnPath(t *testing.T) {
 	b := New(Config{})
 	for id, rtt := range []time.Duration{100 * time.Millisecond, 10 * time.Millisecond} {
-		b.AddPath(wire.PathID(id+1), false, start)
-		b.Local(wire.PathID(id+1), start, estimate.Hop{SRTT: rtt, MinRTT: rtt, Cwnd: 100_000, MSS: 1448})
+		b.AddSubflow(wire.SubflowID(id+1), false, start)
+		b.ObserveLocalHop(wire.SubflowID(id+1), start, estimate.Hop{SRTT: rtt, MinRTT: rtt, Cwnd: 100_000, MSS: 1448})
 	}
-	sent := map[wire.PathID]int{}
+	sent := map[wire.SubflowID]int{}
 	for i := range 50 { // 500 ms
 		now := start.Add(time.Duration(i) * 10 * time.Millisecond)
 		if i%5 == 0 && i < 25 {
 			f := wire.Data{Stream: 1, Seq: wire.DataSeq(i), Bytes: make([]byte, 5)}
-			if err := b.Receive(1, wire.TypeData, f.AppendPayload(nil), now); err != nil {
+			if err := b.ReceiveFrame(1, wire.TypeData, f.AppendPayload(nil), now); err != nil {
 				t.Fatal(err)
 			}
 		}
 		b.Tick(now)
 		for {
-			b.Idle(1)
-			b.Idle(2)
-			id, _ := b.Next(now, nil)
+			b.MarkIdle(1)
+			b.MarkIdle(2)
+			id, _ := b.NextSegment(now, nil)
 			if id == 0 {
 				break
 			}
@@ -202,12 +202,12 @@ func TestAckOnItsOwnPath(t *testing.T) {
 func TestSlowTellingWakesNobody(t *testing.T) {
 	b := New(Config{})
 	const ms = time.Millisecond
-	b.AddPath(1, true, start)
-	b.Local(1, start, estimate.Hop{SRTT: 5 * ms, MinRTT: 5 * ms, Cwnd: 100_000, MSS: 1448})
-	b.AddPath(2, false, start)
+	b.AddSubflow(1, true, start)
+	b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 5 * ms, MinRTT: 5 * ms, Cwnd: 100_000, MSS: 1448})
+	b.AddSubflow(2, false, start)
 	direct := estimate.Hop{SRTT: 180 * ms, MinRTT: 50 * ms, RTTVar: 20 * ms, Cwnd: 100_000, MSS: 1448}
-	b.Local(2, start, direct)
-	b.Remote(1, start, wire.HopState{RTT: 500 * ms, Rate: unit.Mbps})
+	b.ObserveLocalHop(2, start, direct)
+	b.ObserveFarHop(1, start, wire.HopState{RTT: 500 * ms, Rate: unit.Mbps})
 	type written struct {
 		at   time.Duration
 		size int
@@ -218,7 +218,7 @@ func TestSlowTellingWakesNobody(t *testing.T) {
 	for at := time.Duration(0); at < 4*time.Second && own == 0; at += 10 * ms {
 		now := start.Add(at)
 		f := wire.Data{Stream: 1, Seq: wire.DataSeq(at / ms), Bytes: make([]byte, 10)}
-		if err := b.Receive(1, wire.TypeData, f.AppendPayload(nil), now); err != nil {
+		if err := b.ReceiveFrame(1, wire.TypeData, f.AppendPayload(nil), now); err != nil {
 			t.Fatal(err)
 		}
 		// 170 to 230 ms after each was written
@@ -227,12 +227,12 @@ func TestSlowTellingWakesNobody(t *testing.T) {
 			direct.Queue -= unit.Bytes(unheard[0].size)
 			unheard = unheard[1:]
 		}
-		b.Local(2, now, direct)
+		b.ObserveLocalHop(2, now, direct)
 		b.Tick(now)
 		for {
-			b.Idle(1)
-			b.Idle(2)
-			id, seg := b.Next(now, nil)
+			b.MarkIdle(1)
+			b.MarkIdle(2)
+			id, seg := b.NextSegment(now, nil)
 			if id == 1 {
 				own = at
 			}
@@ -241,10 +241,10 @@ func TestSlowTellingWakesNobody(t *testing.T) {
 			}
 			unheard = append(unheard, written{at, len(seg)})
 			direct.Queue += unit.Bytes(len(seg))
-			b.Local(2, now, direct)
+			b.ObserveLocalHop(2, now, direct)
 		}
 	}
-	if own < deaf || own > deaf+ackOwnMost+ackOwn {
+	if own < deaf || own > deaf+maxSubflowAckDelay+subflowAckDelay {
 		t.Errorf("the helped subflow carries an ACK at %v; the direct one tells of them until %v", own, deaf)
 	}
 }
@@ -253,34 +253,34 @@ func TestSlowTellingWakesNobody(t *testing.T) {
 // budget of a slow subflow for ever. A report that is passed on leaves with an
 // ACK, not by itself.
 func TestReportsAreNoQueue(t *testing.T) {
-	b := New(Config{Opens: true})
-	b.AddPath(1, true, start)
-	b.Local(1, start, estimate.Hop{SRTT: 10 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 10_000, MSS: 1448})
-	b.Remote(1, start, wire.HopState{Rate: 200 * unit.Kbps, RTT: 10 * time.Millisecond})
+	b := New(Config{OpensStreams: true})
+	b.AddSubflow(1, true, start)
+	b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 10 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 10_000, MSS: 1448})
+	b.ObserveFarHop(1, start, wire.HopState{Rate: 200 * unit.Kbps, RTT: 10 * time.Millisecond})
 	now := start
 	for range 2000 {
 		now = now.Add(20 * time.Millisecond)
-		b.Idle(1)
-		b.Relay(wire.PipeState{Path: 1}, now)
-		if id, _ := b.Next(now, nil); id != 0 {
+		b.MarkIdle(1)
+		b.RelayReport(wire.PipeState{Subflow: 1}, now)
+		if id, _ := b.NextSegment(now, nil); id != 0 {
 			t.Fatal("a report leaves by itself")
 		}
-		if err := b.Receive(1, wire.TypePing, nil, now); err != nil {
+		if err := b.ReceiveFrame(1, wire.TypePing, nil, now); err != nil {
 			t.Fatal(err)
 		}
-		id, seg := b.Next(now.Add(ackDelay), nil)
-		if ack := len(wire.Append(nil, wire.Ack{Paths: []wire.PathAck{{Path: 1, Received: b.subflows.find(1).bytesReceived}}})); id != 1 || len(seg) <= ack {
+		id, seg := b.NextSegment(now.Add(ackDelay), nil)
+		if ack := len(wire.Append(nil, wire.Ack{Subflows: []wire.SubflowAck{{Subflow: 1, Received: b.subflows.find(1).bytesReceived}}})); id != 1 || len(seg) <= ack {
 			t.Fatalf("%d bytes leave by path %d, an ACK has %d", len(seg), id, ack)
 		}
 	}
 	now = now.Add(time.Second)
-	b.Idle(1)
-	s, err := b.Open("a:1")
+	b.MarkIdle(1)
+	s, err := b.OpenStream("a:1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Write(make([]byte, 1000))
-	if id, seg := b.Next(now, nil); id != 1 || len(seg) < 1000 {
+	if id, seg := b.NextSegment(now, nil); id != 1 || len(seg) < 1000 {
 		t.Errorf("path %d gets %d bytes: %+v", id, len(seg), b.trace.last)
 	}
 }
@@ -288,29 +288,29 @@ func TestReportsAreNoQueue(t *testing.T) {
 // TestLateReport: a report that nothing took along while it was new is not passed
 // on later; the next one is.
 func TestLateReport(t *testing.T) {
-	b := New(Config{Opens: true})
-	b.AddPath(1, true, start)
-	b.Local(1, start, estimate.Hop{SRTT: 10 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 10_000, MSS: 1448})
+	b := New(Config{OpensStreams: true})
+	b.AddSubflow(1, true, start)
+	b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 10 * time.Millisecond, MinRTT: 10 * time.Millisecond, Cwnd: 10_000, MSS: 1448})
 	now := start
 	for _, c := range []struct {
 		late time.Duration
 		want bool
-	}{{0, true}, {relayWithin, true}, {relayWithin + time.Millisecond, false}, {10 * time.Second, false}, {0, true}} {
+	}{{0, true}, {maxReportAge, true}, {maxReportAge + time.Millisecond, false}, {10 * time.Second, false}, {0, true}} {
 		now = now.Add(20 * time.Second)
-		b.Idle(1)
-		b.Relay(wire.PipeState{Path: 1}, now)
-		if err := b.Receive(1, wire.TypePing, nil, now.Add(c.late-ackDelay)); err != nil {
+		b.MarkIdle(1)
+		b.RelayReport(wire.PipeState{Subflow: 1}, now)
+		if err := b.ReceiveFrame(1, wire.TypePing, nil, now.Add(c.late-ackDelay)); err != nil {
 			t.Fatal(err)
 		}
-		ack := len(wire.Append(nil, wire.Ack{Delay: ackDelay, Paths: []wire.PathAck{{Path: 1, Received: b.subflows.find(1).bytesReceived}}}))
-		if id, seg := b.Next(now.Add(c.late), nil); id != 1 || len(seg) < ack || len(seg) > ack != c.want {
+		ack := len(wire.Append(nil, wire.Ack{Delay: ackDelay, Subflows: []wire.SubflowAck{{Subflow: 1, Received: b.subflows.find(1).bytesReceived}}}))
+		if id, seg := b.NextSegment(now.Add(c.late), nil); id != 1 || len(seg) < ack || len(seg) > ack != c.want {
 			t.Errorf("%v late: %d bytes leave by path %d, an ACK has %d", c.late, len(seg), id, ack)
 		}
-		b.Idle(1)
-		if err := b.Receive(1, wire.TypePing, nil, now.Add(c.late)); err != nil {
+		b.MarkIdle(1)
+		if err := b.ReceiveFrame(1, wire.TypePing, nil, now.Add(c.late)); err != nil {
 			t.Fatal(err)
 		}
-		if _, seg := b.Next(now.Add(c.late+ackDelay), nil); len(seg) > ack+1 {
+		if _, seg := b.NextSegment(now.Add(c.late+ackDelay), nil); len(seg) > ack+1 {
 			t.Errorf("%v late: %d bytes leave the second time", c.late, len(seg))
 		}
 	}
@@ -320,18 +320,18 @@ func TestLateReport(t *testing.T) {
 // acknowledgements nor control frames that it does not read make us keep
 // without bound.
 func TestPeerCannotTakeOurMemory(t *testing.T) {
-	b := filled(t, 1)
+	b := newFilledBond(t, 1)
 	s := b.streams.all[1]
 	f := wire.Window{Stream: 1, Limit: 1 << 60}
-	if err := b.Receive(1, wire.TypeWindow, f.AppendPayload(nil), start); err != nil {
+	if err := b.ReceiveFrame(1, wire.TypeWindow, f.AppendPayload(nil), start); err != nil {
 		t.Fatal(err)
 	}
 	total := 0
 	for range 10_000 {
 		n := s.Write(make([]byte, 256<<10))
 		total += n
-		b.Idle(1)
-		if id, _ := b.Next(start, nil); n == 0 && id == 0 {
+		b.MarkIdle(1)
+		if id, _ := b.NextSegment(start, nil); n == 0 && id == 0 {
 			break
 		}
 	}
@@ -339,13 +339,13 @@ func TestPeerCannotTakeOurMemory(t *testing.T) {
 		t.Errorf("%d bytes were taken, bound %d", total, bound)
 	}
 	b = New(Config{})
-	b.AddPath(1, false, start)
+	b.AddSubflow(1, false, start)
 	var err error
 	n := wire.StreamID(0)
 	for ; err == nil && n < 1<<20; n++ {
 		f := wire.Open{Stream: n + 1, Dest: "a:1"}
-		err = b.Receive(1, wire.TypeOpen, f.AppendPayload(nil), start)
-		for a := b.Accept(); a != nil; a = b.Accept() {
+		err = b.ReceiveFrame(1, wire.TypeOpen, f.AppendPayload(nil), start)
+		for a := b.AcceptStream(); a != nil; a = b.AcceptStream() {
 			a.Reset(wire.CodeForbidden, "no")
 		}
 	}
@@ -358,41 +358,41 @@ func TestPeerCannotTakeOurMemory(t *testing.T) {
 // pipe say, is silent though nothing was queued when it was last seen, so that
 // nothing waits for it.
 func TestUnknownHopFallsSilent(t *testing.T) {
-	b := New(Config{Opens: true})
-	for id := wire.PathID(1); id <= 2; id++ {
-		b.AddPath(id, id == 2, start)
-		b.Local(id, start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+	b := New(Config{OpensStreams: true})
+	for id := wire.SubflowID(1); id <= 2; id++ {
+		b.AddSubflow(id, id == 2, start)
+		b.ObserveLocalHop(id, start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
 	}
 	now := start
 	for now.Sub(start) < 2*minSilence {
 		now = now.Add(20 * time.Millisecond)
-		b.Local(1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
-		b.Unknown(2, now)
+		b.ObserveLocalHop(1, now, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+		b.ObserveUnknownHop(2, now)
 		b.Tick(now)
-		if b.subflows.find(2).silent() && now.Sub(start) < minSilence {
+		if b.subflows.find(2).isSilent() && now.Sub(start) < minSilence {
 			t.Fatalf("silent after %v", now.Sub(start))
 		}
 	}
-	if !b.subflows.find(2).silent() || b.subflows.find(1).silent() {
-		t.Errorf("silent: %v and %v, want the second only", b.subflows.find(1).silent(), b.subflows.find(2).silent())
+	if !b.subflows.find(2).isSilent() || b.subflows.find(1).isSilent() {
+		t.Errorf("silent: %v and %v, want the second only", b.subflows.find(1).isSilent(), b.subflows.find(2).isSilent())
 	}
 }
 
 // TestUnacknowledgedFramesAreBounded: who acknowledges nothing gets no more.
 func TestUnacknowledgedFramesAreBounded(t *testing.T) {
 	b := New(Config{})
-	b.AddPath(1, false, start)
-	b.Local(1, start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+	b.AddSubflow(1, false, start)
+	b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 20 * time.Millisecond, MinRTT: 20 * time.Millisecond, Cwnd: 100_000, MSS: 1448})
 	p := wire.Datagram{Flow: 1, Number: 1, Addr: wire.Addr{Name: "far", Port: 7}, Bytes: []byte("x")}.AppendPayload(nil)
-	if err := b.Receive(1, wire.TypeDatagram, p, start); err != nil {
+	if err := b.ReceiveFrame(1, wire.TypeDatagram, p, start); err != nil {
 		t.Fatal(err)
 	}
 	f := b.AcceptFlow()
 	buf := make([]byte, 0, 1<<16)
 	for range 3 * maxUnackedFrames {
 		_ = f.Send(wire.Addr{Name: "far", Port: 7}, []byte("x"), start)
-		b.Idle(1)
-		b.Next(start, buf[:0])
+		b.MarkIdle(1)
+		b.NextSegment(start, buf[:0])
 	}
 	if n := b.subflows.find(1).inFlight.len(); n > maxUnackedFrames+1000 {
 		t.Errorf("%d frames are remembered", n)
@@ -403,10 +403,10 @@ func TestUnacknowledgedFramesAreBounded(t *testing.T) {
 // room for others.
 func TestDiscardedDatagramsAreNotCounted(t *testing.T) {
 	b := New(Config{})
-	b.AddPath(1, false, start)
+	b.AddSubflow(1, false, start)
 	for i := range uint64(20) {
 		p := wire.Datagram{Flow: 1, Number: i + 1, Addr: wire.Addr{Name: "far", Port: 7}, Bytes: make([]byte, 1000)}.AppendPayload(nil)
-		if err := b.Receive(1, wire.TypeDatagram, p, start); err != nil {
+		if err := b.ReceiveFrame(1, wire.TypeDatagram, p, start); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -32,15 +32,15 @@ type outcome struct {
 	net    *simNet
 }
 
-// lab is what scenarios run one after the other share: memory.
-type lab struct {
+// simulation is what scenarios run one after the other share: memory.
+type simulation struct {
 	pages [2][]*page
 	spare [][]byte
 	most  int // events, after which a run is broken off as if it passed; 0: run to the end
 }
 
 // run runs a scenario. Break, if set, breaks the bond on purpose.
-func (l *lab) run(sc *scenario, d *diagram, spoil func(*simNet)) (out outcome) {
+func (l *simulation) run(sc *scenario, d *diagram, spoil func(*simNet)) (out outcome) {
 	defer func() {
 		if out.net != nil {
 			out.events = out.net.events
@@ -66,7 +66,7 @@ func (l *lab) run(sc *scenario, d *diagram, spoil func(*simNet)) (out outcome) {
 	if bound := sc.bound(); out.took > bound {
 		n.fatal("took %v, bound %v", out.took, bound)
 	}
-	n.settle(int(sc.seed % 2))
+	n.settleEnd(int(sc.seed % 2))
 	for i, b := range n.ends {
 		out.twice += sentTwice(b.Stats())
 		l.pages[i] = b.pool.free
@@ -75,13 +75,13 @@ func (l *lab) run(sc *scenario, d *diagram, spoil func(*simNet)) (out outcome) {
 	return out
 }
 
-// settle lets the last acknowledgements and a farewell travel; then nothing may
+// settleEnd lets the last acknowledgements and a farewell travel; then nothing may
 // be left behind.
-func (n *simNet) settle(d int) {
-	n.run(func() bool { return n.ends[0].Streams()+n.ends[1].Streams() == 0 })
+func (n *simNet) settleEnd(d int) {
+	n.run(func() bool { return n.ends[0].StreamCount()+n.ends[1].StreamCount() == 0 })
 	n.endFlows()
-	n.ends[d].Bye()
-	n.run(func() bool { return n.ends[1-d].ByeSeen() && n.ends[d].Told() })
+	n.ends[d].SendBye()
+	n.run(func() bool { return n.ends[1-d].ByeReceived() && n.ends[d].ControlAcknowledged() })
 	for range 2 {
 		for end := n.now.Add(2 * time.Second); n.now.Before(end) && n.step(); {
 		}
@@ -102,7 +102,7 @@ func TestTransfers(t *testing.T) {
 	if *seedFlag >= 0 {
 		sc := newScenario(uint64(*seedFlag))
 		t.Log("\n" + sc.String())
-		var l lab
+		var l simulation
 		d := &diagram{}
 		if out := l.run(sc, d, nil); out.failed != nil {
 			explain(t, sc, nil)
@@ -117,7 +117,7 @@ func TestTransfers(t *testing.T) {
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			var l lab
+			var l simulation
 			for {
 				seed := uint64(next.Add(1) - 1)
 				if i := seed - *transfersFlag; seed >= *transfersFlag {
@@ -129,7 +129,7 @@ func TestTransfers(t *testing.T) {
 				sc := newScenario(seed)
 				out := l.run(sc, nil, nil)
 				if out.failed != nil {
-					l = lab{}
+					l = simulation{}
 					if failures.Add(1) <= mostExplained {
 						explain(t, sc, nil)
 					} else {
@@ -151,7 +151,7 @@ func TestTransfers(t *testing.T) {
 	}
 	t.Log(text)
 	t.Attr("transfers", text)
-	all.judge(t)
+	all.checkTally(t)
 }
 
 // wanted is how long 10,000 transfers may take. Longer is told and no failure: it
@@ -189,8 +189,8 @@ func (c *tally) add(sc *scenario, out outcome) {
 	}
 }
 
-// judge checks what can only be said of many seeds.
-func (c *tally) judge(t *testing.T) {
+// checkTally checks what can only be said of many seeds.
+func (c *tally) checkTally(t *testing.T) {
 	t.Logf("the longest took %.2f of its bound (seed %d)", c.close, c.far)
 	for name, list := range c.used {
 		slices.Sort(list)
@@ -210,7 +210,7 @@ func (c *tally) judge(t *testing.T) {
 func explain(t *testing.T, sc *scenario, spoil func(*simNet)) {
 	t.Helper()
 	small, _ := shrink(sc, spoil)
-	var l lab
+	var l simulation
 	d := &diagram{}
 	out := l.run(small, d, spoil)
 	var w strings.Builder

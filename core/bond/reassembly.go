@@ -18,8 +18,8 @@ type reassembly struct {
 	memory       *memoryBudget
 	readOffset   wire.DataSeq
 	nextExpected wire.DataSeq
-	arrived      arrived
-	marksTaken   unit.Bytes // the memory of arrived
+	arrived      arrivedSet
+	bitmapBytes  unit.Bytes // the memory of arrived
 
 	limit          wire.DataSeq // granted to the far end
 	window         unit.Bytes   // how much is granted beyond what was consumed
@@ -27,64 +27,64 @@ type reassembly struct {
 	finalSizeKnown bool         // a FIN has arrived
 }
 
-// readable returns how many bytes can be read now.
-func (r *reassembly) readable() int { return int(r.nextExpected - r.readOffset) }
+// readableBytes returns how many bytes can be read now.
+func (r *reassembly) readableBytes() int { return int(r.nextExpected - r.readOffset) }
 
-// ended reports whether all that the far end sent has been consumed.
-func (r *reassembly) ended() bool { return r.finalSizeKnown && r.readOffset == r.finalSize }
+// isComplete reports whether all that the far end sent has been consumed.
+func (r *reassembly) isComplete() bool { return r.finalSizeKnown && r.readOffset == r.finalSize }
 
-// wantsMore reports whether the other end may have bytes that it may not send yet.
-func (r *reassembly) wantsMore() bool { return !r.finalSizeKnown || r.limit < r.finalSize }
+// expectsMore reports whether the other end may have bytes that it may not send yet.
+func (r *reassembly) expectsMore() bool { return !r.finalSizeKnown || r.limit < r.finalSize }
 
-// slices calls f with readable bytes in order, at most n of them.
-func (r *reassembly) slices(n int, f func([]byte)) {
-	r.pages.slices(r.readOffset, r.readOffset+wire.DataSeq(min(n, r.readable())), f)
+// eachReadable calls f with readable bytes in order, at most n of them.
+func (r *reassembly) eachReadable(n int, f func([]byte)) {
+	r.pages.eachSlice(r.readOffset, r.readOffset+wire.DataSeq(min(n, r.readableBytes())), f)
 }
 
-// check returns an error if the far end must not send bytes from a position to end.
-func (r *reassembly) check(end wire.DataSeq) error {
+// checkLimit returns an error if the far end must not send bytes from a position to end.
+func (r *reassembly) checkLimit(end wire.DataSeq) error {
 	if end > r.limit || r.finalSizeKnown && end > r.finalSize {
 		return fmt.Errorf("bytes up to %d of a stream which may send %d: %w", end, r.limit, wire.ErrMalformed)
 	}
 	return nil
 }
 
-// receive takes bytes from a position on, which check has allowed. It returns how many were
+// insertBytes takes bytes from a position on, which check has allowed. It returns how many were
 // new, and which bytes became readable. Ok is false if there is no memory: then nothing was
 // taken, and the stream must end.
-func (r *reassembly) receive(at wire.DataSeq, b []byte) (added int, delivered seqSpan, ok bool) {
+func (r *reassembly) insertBytes(at wire.DataSeq, b []byte) (added int, delivered seqSpan, ok bool) {
 	end := at + wire.DataSeq(len(b))
 	from, to := max(at, r.nextExpected), max(end, r.nextExpected)
 	if !r.pages.reserve(from, to) {
 		return 0, seqSpan{}, false
 	}
 	// Only what is missing is written: what is readable may be being read.
-	r.arrived.missing(from, to, func(from, to wire.DataSeq) {
+	r.arrived.eachMissing(from, to, func(from, to wire.DataSeq) {
 		r.pages.write(from, b[from-at:to-at])
 		added += int(to - from)
 	})
 	if from > r.nextExpected {
-		r.arrived.add(from, to)
+		r.arrived.markArrived(from, to)
 	} else if from < to {
-		next := r.arrived.find(false, to, max(to, r.arrived.end))
-		r.arrived.release(from, next, uint64(added))
+		next := r.arrived.findPosition(false, to, max(to, r.arrived.end))
+		r.arrived.releaseBefore(from, next, uint64(added))
 		delivered = seqSpan{From: from, To: next}
 		r.nextExpected = next
 	}
 	return added, delivered, true
 }
 
-// takeMarks takes the memory for the marks of what has arrived, or gives it back. It reports
+// chargeBitmaps takes the memory for the marks of what has arrived, or gives it back. It reports
 // false if there is none: then the stream must end.
-func (r *reassembly) takeMarks() bool {
-	cost := unit.Bytes(r.arrived.made) * marksCost
-	switch held := r.marksTaken; {
+func (r *reassembly) chargeBitmaps() bool {
+	cost := unit.Bytes(r.arrived.bitmaps) * bitmapCost
+	switch held := r.bitmapBytes; {
 	case cost < held:
-		r.memory.give(held - cost)
+		r.memory.release(held - cost)
 	case cost > held && !r.memory.take(cost-held):
 		return false
 	}
-	r.marksTaken = cost
+	r.bitmapBytes = cost
 	return true
 }
 
@@ -104,16 +104,16 @@ func (r *reassembly) receiveFin(size wire.DataSeq) error {
 // consume gives up n readable bytes.
 func (r *reassembly) consume(n int) {
 	r.readOffset += wire.DataSeq(n)
-	if r.readable() == 0 && r.arrived.count == 0 {
+	if r.readableBytes() == 0 && r.arrived.count == 0 {
 		r.pages.clear(r.readOffset)
 	} else {
-		r.pages.release(r.readOffset)
+		r.pages.releaseBefore(r.readOffset)
 	}
 }
 
-// windowDue reports whether a quarter of the window was consumed, and the far end may use more.
-func (r *reassembly) windowDue() bool {
-	return r.wantsMore() && unit.Bytes(r.limit-r.readOffset) <= r.window*3/4
+// isWindowDue reports whether a quarter of the window was consumed, and the far end may use more.
+func (r *reassembly) isWindowDue() bool {
+	return r.expectsMore() && unit.Bytes(r.limit-r.readOffset) <= r.window*3/4
 }
 
 // nextWindow returns what the window should be once it is due. It doubles, up to a share, or
@@ -139,13 +139,13 @@ func (r *reassembly) setWindow(window unit.Bytes) bool {
 
 // dropArrived forgets which bytes have arrived beyond a gap.
 func (r *reassembly) dropArrived() {
-	r.arrived = arrived{}
-	r.takeMarks()
+	r.arrived = arrivedSet{}
+	r.chargeBitmaps()
 }
 
-// drop gives up all pages and marks.
-func (r *reassembly) drop() {
-	r.pages.drop()
+// dropAll gives up all pages and marks.
+func (r *reassembly) dropAll() {
+	r.pages.dropAll()
 	r.dropArrived()
 }
 

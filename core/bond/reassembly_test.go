@@ -27,7 +27,7 @@ func TestReassembly(t *testing.T) {
 		}
 		a, memory := newReassembly(unit.Bytes(20_000 + r.IntN(100_000)))
 		here, read := make([]bool, len(text)), 0
-		for step := 0; !a.ended(); step++ {
+		for step := 0; !a.isComplete(); step++ {
 			if step == 100_000 {
 				t.Fatalf("seed %d: %d of %d bytes are read, and it goes on", seed, read, len(text))
 			}
@@ -37,15 +37,15 @@ func TestReassembly(t *testing.T) {
 					t.Fatal("the right FIN is refused")
 				}
 			case 1:
-				if a.windowDue() {
+				if a.isWindowDue() {
 					if before := a.limit; a.setWindow(a.nextWindow(unit.Bytes(r.IntN(200_000)))) != (a.limit > before) {
 						t.Fatalf("seed %d: the limit went from %d to %d", seed, before, a.limit)
 					}
 				}
 			case 2, 3:
-				n := r.IntN(a.readable() + 1)
+				n := r.IntN(a.readableBytes() + 1)
 				var got []byte
-				a.slices(n, func(b []byte) { got = append(got, b...) })
+				a.eachReadable(n, func(b []byte) { got = append(got, b...) })
 				if !bytes.Equal(got, text[read:read+n]) {
 					t.Fatalf("seed %d: wrong bytes at %d", seed, read)
 				}
@@ -54,7 +54,7 @@ func TestReassembly(t *testing.T) {
 			default:
 				from := max(0, min(int(a.nextExpected)+r.IntN(40_000)-10_000, len(text)-1))
 				to := min(from+r.IntN(20_000), len(text))
-				if a.check(wire.DataSeq(to)) != nil {
+				if a.checkLimit(wire.DataSeq(to)) != nil {
 					if to <= int(a.limit) {
 						t.Fatalf("seed %d: bytes up to %d are refused", seed, to)
 					}
@@ -68,8 +68,8 @@ func TestReassembly(t *testing.T) {
 					}
 				}
 				before := a.nextExpected
-				added, delivered, ok := a.receive(wire.DataSeq(from), text[from:to])
-				if !ok || added != want || !a.takeMarks() {
+				added, delivered, ok := a.insertBytes(wire.DataSeq(from), text[from:to])
+				if !ok || added != want || !a.chargeBitmaps() {
 					t.Fatalf("seed %d: %d bytes were new, want %d; %v", seed, added, want, ok)
 				}
 				if delivered != (seqSpan{}) && (delivered.From != before || delivered.To != a.nextExpected) || delivered == (seqSpan{}) && before != a.nextExpected {
@@ -88,22 +88,22 @@ func TestReassembly(t *testing.T) {
 
 func TestReassemblyRefuses(t *testing.T) {
 	a, memory := newReassembly(1000)
-	if err := a.check(1001); !errors.Is(err, wire.ErrMalformed) || a.check(1000) != nil {
+	if err := a.checkLimit(1001); !errors.Is(err, wire.ErrMalformed) || a.checkLimit(1000) != nil {
 		t.Errorf("beyond the window: %v", err)
 	}
-	a.receive(500, make([]byte, 100))
-	a.takeMarks()
+	a.insertBytes(500, make([]byte, 100))
+	a.chargeBitmaps()
 	if err := a.receiveFin(599); !errors.Is(err, wire.ErrMalformed) || a.receiveFin(600) != nil || a.receiveFin(1) != nil {
 		t.Errorf("an end before bytes received: %v", err)
 	}
-	if a.check(601) == nil || a.check(600) != nil || a.wantsMore() {
+	if a.checkLimit(601) == nil || a.checkLimit(600) != nil || a.expectsMore() {
 		t.Error("the end is not kept to")
 	}
-	if a.abandon(); memory.taken != 0 || a.readable() != 0 {
-		t.Errorf("%v is taken, %d readable", memory.taken, a.readable())
+	if a.abandon(); memory.taken != 0 || a.readableBytes() != 0 {
+		t.Errorf("%v is taken, %d readable", memory.taken, a.readableBytes())
 	}
 	memory.taken = maxMemory
-	if _, _, ok := a.receive(0, []byte{1}); ok {
+	if _, _, ok := a.insertBytes(0, []byte{1}); ok {
 		t.Error("bytes are taken without memory")
 	}
 }
@@ -111,7 +111,7 @@ func TestReassemblyRefuses(t *testing.T) {
 // TestBufferLimits: what streams may take shrinks as all together hold more.
 func TestBufferLimits(t *testing.T) {
 	newLimits := func() *bufferLimits {
-		return &bufferLimits{memory: &memoryBudget{}, meta: 4 * unit.MB, most: 64 * unit.MB, first: wire.InitialDown}
+		return &bufferLimits{memory: &memoryBudget{}, metaBuffer: 4 * unit.MB, maxBuffered: 64 * unit.MB, firstWindow: wire.InitialDownWindow}
 	}
 	for _, c := range []struct {
 		name     string
@@ -124,21 +124,21 @@ func TestBufferLimits(t *testing.T) {
 	}{
 		{"empty", 0, false, 0, 1 << 30, 4 * unit.MB, true},
 		{"the meta buffer is full", 0, false, 4 * unit.MB, 1 << 30, 0, false},
-		{"much is held, little of it here", 64 * unit.MB, false, 1000, 1 << 30, lowMetaBuffer - 1000, true},
-		{"much is held here", 64 * unit.MB, false, lowMetaBuffer, 1 << 30, 0, false},
-		{"a quarter is held, and the window is full", 16 * unit.MB, false, 1000, 1000, blockedBuffer, false},
+		{"much is held, little of it here", 64 * unit.MB, false, 1000, 1 << 30, minMetaBuffer - 1000, true},
+		{"much is held here", 64 * unit.MB, false, minMetaBuffer, 1 << 30, 0, false},
+		{"a quarter is held, and the window is full", 16 * unit.MB, false, 1000, 1000, blockedAllowance, false},
 		{"less than that", 16*unit.MB - 1, false, 1000, 1000, 4*unit.MB - 1000, true},
 		{"short of memory", 0, true, 0, 1 << 30, pageSize, true},
 		{"and a page is held", 0, true, pageSize, 1 << 30, 0, false},
 	} {
 		l := newLimits()
-		l.held = c.held
+		l.heldBytes = c.held
 		l.memory.shared = &budget{limit: unit.GB, short: c.short}
 		s := &sendBuffer{end: wire.DataSeq(c.unacked), limit: c.limit}
 		s.unsent.Add(0, s.end)
-		room := l.room(s)
-		if room != c.want || l.notable(room, s) != c.notables {
-			t.Errorf("%s: room for %v, want %v; notable %v", c.name, room, c.want, l.notable(room, s))
+		room := l.sendRoom(s)
+		if room != c.want || l.isNotableRoom(room, s) != c.notables {
+			t.Errorf("%s: room for %v, want %v; notable %v", c.name, room, c.want, l.isNotableRoom(room, s))
 		}
 	}
 	// Of n streams that want as much as they can get, each gets 1/(n+2).
@@ -146,21 +146,21 @@ func TestBufferLimits(t *testing.T) {
 		l := newLimits()
 		windows := make([]unit.Bytes, n)
 		for i := range windows {
-			windows[i] = l.first
+			windows[i] = l.firstWindow
 		}
 		for range 200 {
 			for i, w := range windows {
-				windows[i] = l.share(w)
-				l.resize(w, windows[i])
+				windows[i] = l.maxWindowOf(w)
+				l.countWindowChange(w, windows[i])
 			}
 		}
 		for _, w := range windows {
-			if want := l.most / unit.Bytes(n+2); abs(w-l.first-want) > want/20 {
-				t.Errorf("%d streams: a window of %v beyond the first, want %v", n, w-l.first, want)
+			if want := l.maxBuffered / unit.Bytes(n+2); abs(w-l.firstWindow-want) > want/20 {
+				t.Errorf("%d streams: a window of %v beyond the first, want %v", n, w-l.firstWindow, want)
 			}
 		}
-		if l.grown > l.most {
-			t.Errorf("%d streams: windows have grown by %v", n, l.grown)
+		if l.grownWindows > l.maxBuffered {
+			t.Errorf("%d streams: windows have grown by %v", n, l.grownWindows)
 		}
 	}
 }

@@ -26,23 +26,23 @@ type reinjector struct {
 	eta       float64 // Config.Eta
 
 	ledger sched.Ledger // bytes given to subflows, and of these again
-	view   []sched.Path
+	view   []sched.Subflow
 }
 
-// othersOnTime reports whether another subflow may carry control frames and is not late.
-func (r *reinjector) othersOnTime(not *subflow, now time.Time) bool {
-	r.filter.refreshSmall(now)
+// hasTimelyOther reports whether another subflow may carry control frames and is not late.
+func (r *reinjector) hasTimelyOther(not *subflow, now time.Time) bool {
+	r.filter.refreshSmallAnswer(now)
 	for _, p := range r.subflows.list {
-		if p != not && !p.silent() && r.filter.permitsSmall(p) && p.est.At(now).Late == 0 {
+		if p != not && !p.isSilent() && r.filter.permitsSmall(p) && p.est.EstimateAt(now).AckLate == 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// recall gives what subflow p has in flight beyond a position of its own back to
+// recallInFlight gives what subflow p has in flight beyond a position of its own back to
 // the meta buffers, once, and returns how many stream bytes were sent in vain.
-func (r *reinjector) recall(p *subflow, beyond uint64, now time.Time, why string) (n unit.Bytes) {
+func (r *reinjector) recallInFlight(p *subflow, beyond uint64, now time.Time, why string) (n unit.Bytes) {
 	all := p.inFlight.all()
 	for i := range all {
 		f := &all[i]
@@ -50,15 +50,15 @@ func (r *reinjector) recall(p *subflow, beyond uint64, now time.Time, why string
 			continue
 		}
 		p.inFlight.markRecalled(f)
-		n += r.giveBack(f, p, now, false, why)
+		n += r.requeueFrame(f, p, now, false, why)
 	}
-	return n - min(n, r.withdraw(p))
+	return n - min(n, r.withdrawSegment(p))
 }
 
-// repeatControl lets the control frames that subflow p has in flight be sent again: a helper is
+// repeatControlFrames lets the control frames that subflow p has in flight be sent again: a helper is
 // late with them, and they are small. What was repeated is not for that reason again, or
 // two subflows whose acknowledgements are always late would pass it to and fro.
-func (r *reinjector) repeatControl(p *subflow, now time.Time) {
+func (r *reinjector) repeatControlFrames(p *subflow, now time.Time) {
 	all := p.inFlight.all()
 	for i := range all {
 		f := &all[i]
@@ -69,49 +69,49 @@ func (r *reinjector) repeatControl(p *subflow, now time.Time) {
 		if f.frameType == wire.TypeFin {
 			f.stream.finRecalled = true
 		}
-		r.giveBack(f, p, now, true, "late")
-		r.control.repeatedOf(f.stream).add(f.frameType)
+		r.requeueFrame(f, p, now, true, "late")
+		r.control.repeatedTypes(f.stream).add(f.frameType)
 	}
 }
 
-// giveBack lets a frame in flight be sent again. While its own subflow is alive
+// requeueFrame lets a frame in flight be sent again. While its own subflow is alive
 // and carries it too, what comes of it is not recalled once more, or two subflows
 // could pass the same bytes to and fro.
-func (r *reinjector) giveBack(f *sentFrame, p *subflow, now time.Time, alive bool, why string) (n unit.Bytes) {
+func (r *reinjector) requeueFrame(f *sentFrame, p *subflow, now time.Time, alive bool, why string) (n unit.Bytes) {
 	s := f.stream
-	if s == nil && f.frameType != wire.TypeBye && f.frameType != wire.TypePlan || s != nil && s.err != nil && f.frameType != wire.TypeReset {
+	if s == nil && f.frameType != wire.TypeBye && f.frameType != wire.TypeClassTable || s != nil && s.err != nil && f.frameType != wire.TypeReset {
 		return 0
 	}
-	if f.frameType == wire.TypePlan {
-		r.control.addOnce(wire.TypePlan)
+	if f.frameType == wire.TypeClassTable {
+		r.control.queueOnce(wire.TypeClassTable)
 		return 0
 	}
 	if f.frameType != wire.TypeData {
-		r.control.add(s, f.frameType)
+		r.control.queueFrame(s, f.frameType)
 		return 0
 	}
-	n = s.send.giveBack(seqSpan{From: f.from, To: f.to}, alive, func(part seqSpan) {
-		r.trace.bytes(now, trace.Reinject, p, sentFrame{stream: s, from: part.From, to: part.To}, why)
+	n = s.send.requeueSpan(seqSpan{From: f.from, To: f.to}, alive, func(part seqSpan) {
+		r.trace.traceBytes(now, trace.Reinject, p, sentFrame{stream: s, from: part.From, to: part.To}, why)
 	})
-	r.backlog.update(s)
+	r.backlog.updateStream(s)
 	return n
 }
 
-// rebalance is reinjection at the end of a transfer: when nothing is left to
+// reinjectTail is reinjection at the end of a transfer: when nothing is left to
 // schedule and another subflow is idle, the newest bytes in flight on the
 // slowest one return to the meta buffers, as many as the scheduler's rule says
 // (sched.PaperRecall). Each byte returns at most once from a subflow.
-func (r *reinjector) rebalance(now time.Time) {
-	if r.eta < 0 || len(r.subflows.list) < 2 || !r.subflows.idleExcept(0) {
+func (r *reinjector) reinjectTail(now time.Time) {
+	if r.eta < 0 || len(r.subflows.list) < 2 || !r.subflows.hasIdleExcept(0) {
 		return
 	}
 	r.view = r.view[:0]
 	for _, p := range r.subflows.list {
 		v := p.tailView(now)
-		if p.silent() { // what it has still arrives, perhaps, but is not to wait for
+		if p.isSilent() { // what it has still arrives, perhaps, but is not to wait for
 			v.PAD = math.MaxInt64
 		}
-		if !p.silent() || v.InFlight > 0 {
+		if !p.isSilent() || v.InFlight > 0 {
 			r.view = append(r.view, v)
 		}
 	}
@@ -120,7 +120,7 @@ func (r *reinjector) rebalance(now time.Time) {
 		rule = s.Recall
 	}
 	what := rule(r.view, r.eta, r.ledger)
-	if what.From == 0 || !r.subflows.idleExcept(what.From) {
+	if what.From == 0 || !r.subflows.hasIdleExcept(what.From) {
 		return
 	}
 	slow := r.subflows.find(what.From)
@@ -132,7 +132,7 @@ func (r *reinjector) rebalance(now time.Time) {
 	all := slow.inFlight.all()
 	for i := len(all) - 1; i >= 0 && what.Bytes > 0; i-- {
 		f := &all[i]
-		if f.wanted() && (f.stream == nil || r.filter.permitsOther(&f.stream.route, slow, what.Bytes, r.backlog.contended(f.stream), now)) {
+		if f.isWanted() && (f.stream == nil || r.filter.permitsOtherSubflow(&f.stream.route, slow, what.Bytes, r.backlog.contendingBytes(f.stream), now)) {
 			slow.inFlight.markRecalled(f)
 			f.tooLate = true
 			slow.inFlight.tooLate++
@@ -140,14 +140,14 @@ func (r *reinjector) rebalance(now time.Time) {
 				f.stream.finRecalled = true
 			}
 			what.Bytes -= unit.Bytes(f.to - f.from)
-			n := r.giveBack(f, slow, now, true, "eta")
+			n := r.requeueFrame(f, slow, now, true, "eta")
 			back += n
 			if n > 0 && nothingElse {
-				r.backlog.avoid = slow.id
+				r.backlog.avoided = slow.id
 			}
 		}
 	}
-	back -= min(back, r.withdraw(slow))
+	back -= min(back, r.withdrawSegment(slow))
 	r.stats.Eta += back
 	if what.Budgeted {
 		r.ledger.Copied += back
@@ -158,10 +158,10 @@ func (r *reinjector) rebalance(now time.Time) {
 // recalled from it waits for another subflow. So its tail is when the newest of
 // the others arrives, which what lies behind that does not delay; what lies before
 // it does, recalled or not.
-func (p *subflow) tailView(now time.Time) sched.Path {
-	n := p.est.At(now)
+func (p *subflow) tailView(now time.Time) sched.Subflow {
+	n := p.est.EstimateAt(now)
 	v := p.schedulerView(n, now)
-	newest, some := p.inFlight.newest()
+	newest, some := p.inFlight.newestWanted()
 	if !some {
 		v.InFlight = 0
 	}
@@ -173,18 +173,18 @@ func (p *subflow) tailView(now time.Time) sched.Path {
 // not late, and is expected soon. Before arrivals by a helper were measured, its rate counts as
 // that of a TCP which starts, often too little, and it has twice the time.
 func (p *subflow) deliversSoon(now time.Time) bool {
-	gap := blockedGap
-	if p.est.Helped && !p.est.At(now).Measured {
+	gap := maxDeliveryGap
+	if p.est.Helped && !p.est.EstimateAt(now).ArrivalsMeasured {
 		gap *= 2
 	}
 	v := p.tailView(now)
 	return !v.Late && v.Tail < gap
 }
 
-// withdraw takes the segment of subflow p that its writer has not begun back, if
+// withdrawSegment takes the segment of subflow p that its writer has not begun back, if
 // all of it is stream bytes that have been recalled, and returns how many of
 // them were still wanted.
-func (r *reinjector) withdraw(p *subflow) (n unit.Bytes) {
+func (r *reinjector) withdrawSegment(p *subflow) (n unit.Bytes) {
 	all := p.inFlight.all()
 	first := len(all)
 	for first > 0 && all[first-1].end > p.bytesSent-uint64(p.unwritten) {
@@ -202,8 +202,8 @@ func (r *reinjector) withdraw(p *subflow) (n unit.Bytes) {
 			f.stream.send.eachUnacked(seqSpan{From: f.from, To: f.to}, func(part seqSpan) { n += unit.Bytes(part.To - part.From) })
 		}
 	}
-	p.inFlight.cut(len(all) - first)
-	p.est.Unsent(p.unwritten)
+	p.inFlight.dropNewest(len(all) - first)
+	p.est.OnUnsent(p.unwritten)
 	p.bytesSent -= uint64(p.unwritten)
 	p.streamBytesSent -= size
 	r.ledger.Given -= size
@@ -211,8 +211,8 @@ func (r *reinjector) withdraw(p *subflow) (n unit.Bytes) {
 	return n
 }
 
-// cut removes the newest n frames, which were recalled.
-func (f *sentFrames) cut(n int) {
+// dropNewest removes the newest n frames, which were recalled.
+func (f *sentFrames) dropNewest(n int) {
 	for i := range n {
 		s := &f.frames[len(f.frames)-1-i]
 		if s.tooLate {

@@ -21,27 +21,27 @@ func TestBytesAreNotPassedToAndFro(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := New(Config{Opens: true, Scheduler: s})
+		b := New(Config{OpensStreams: true, Scheduler: s})
 		for i, rtt := range []time.Duration{60, 50, 1} {
-			id := wire.PathID(i + 1)
-			b.AddPath(id, false, start)
-			b.Local(id, start, estimate.Hop{SRTT: rtt * time.Millisecond, MinRTT: rtt * time.Millisecond, Cwnd: 100_000, MSS: 1448})
+			id := wire.SubflowID(i + 1)
+			b.AddSubflow(id, false, start)
+			b.ObserveLocalHop(id, start, estimate.Hop{SRTT: rtt * time.Millisecond, MinRTT: rtt * time.Millisecond, Cwnd: 100_000, MSS: 1448})
 		}
-		st, err := b.Open("a:1")
+		st, err := b.OpenStream("a:1")
 		if err != nil {
 			t.Fatal(err)
 		}
 		st.Write(make([]byte, size))
 		segments := 0
 		for ; segments < 100; segments++ {
-			for id := range wire.PathID(3) {
-				b.Idle(id + 1)
+			for id := range wire.SubflowID(3) {
+				b.MarkIdle(id + 1)
 			}
-			id, _ := b.Next(start, nil)
+			id, _ := b.NextSegment(start, nil)
 			if id == 0 {
 				break
 			}
-			b.Begun(id)
+			b.BeginSegment(id)
 		}
 		t.Logf("%s: %d segments, recalled %v", name, segments, b.Stats().Eta)
 		if again := b.Stats().Eta; segments == 100 || again > size {

@@ -15,10 +15,10 @@ type sabotage struct {
 	spoil func(n *simNet, d int, b *Bond)
 }
 
-// without takes control frames of a type out of the queue before they are sent.
-func without(t wire.Type) func(*simNet, int, *Bond) {
+// dropFrameType takes control frames of a type out of the queue before they are sent.
+func dropFrameType(t wire.Type) func(*simNet, int, *Bond) {
 	return func(_ *simNet, _ int, b *Bond) {
-		b.control.frames = slices.DeleteFunc(b.control.frames, func(c control) bool { return c.t == t })
+		b.control.frames = slices.DeleteFunc(b.control.frames, func(c controlFrame) bool { return c.frameType == t })
 	}
 }
 
@@ -52,7 +52,7 @@ var sabotages = []sabotage{
 	{"an acknowledgement lets go of too much", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
 			if s.send.firstUnacked > 0 && s.send.firstUnacked < s.send.end && len(s.send.acked) == 0 && len(s.send.unsent) == 0 {
-				b.buffers.held--
+				b.buffers.heldBytes--
 				s.send.firstUnacked++
 			}
 		})
@@ -75,7 +75,7 @@ var sabotages = []sabotage{
 		n.eachStream(b, func(s *Stream) {
 			if len(s.send.unsent) > 0 && s.send.unsent[0].To-s.send.unsent[0].From > 1 {
 				s.send.unsent.Remove(s.send.unsent[0].From, s.send.unsent[0].From+1)
-				b.backlog.update(s)
+				b.backlog.updateStream(s)
 			}
 		})
 	}},
@@ -89,11 +89,11 @@ var sabotages = []sabotage{
 	{"a gap is taken for received", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) {
 			if s.reassembly.arrived.count > 0 {
-				from := s.reassembly.arrived.find(true, s.reassembly.nextExpected, s.reassembly.arrived.end)
-				to := s.reassembly.arrived.find(false, from, s.reassembly.arrived.end)
-				s.reassembly.arrived.release(from, to, 0)
+				from := s.reassembly.arrived.findPosition(true, s.reassembly.nextExpected, s.reassembly.arrived.end)
+				to := s.reassembly.arrived.findPosition(false, from, s.reassembly.arrived.end)
+				s.reassembly.arrived.releaseBefore(from, to, 0)
 				s.reassembly.nextExpected = to
-				b.streams.notify(s)
+				b.streams.notifyChange(s)
 			}
 		})
 	}},
@@ -101,16 +101,16 @@ var sabotages = []sabotage{
 		n.eachStream(b, func(s *Stream) {
 			if s.reassembly.readOffset > 0 && s.reassembly.readOffset == s.reassembly.nextExpected && !s.reassembly.finalSizeKnown {
 				s.reassembly.finalSizeKnown, s.reassembly.finalSize = true, s.reassembly.nextExpected
-				b.streams.notify(s)
+				b.streams.notifyChange(s)
 			}
 		})
 	}},
-	{"FIN is forgotten", without(wire.TypeFin)},
-	{"RESET is forgotten", without(wire.TypeReset)},
-	{"OPEN is forgotten", without(wire.TypeOpen)},
-	{"PLAN is forgotten", without(wire.TypePlan)},
-	{"WINDOW is forgotten", without(wire.TypeWindow)},
-	{"BYE is forgotten", without(wire.TypeBye)},
+	{"FIN is forgotten", dropFrameType(wire.TypeFin)},
+	{"RESET is forgotten", dropFrameType(wire.TypeReset)},
+	{"OPEN is forgotten", dropFrameType(wire.TypeOpen)},
+	{"CLASS_TABLE is forgotten", dropFrameType(wire.TypeClassTable)},
+	{"WINDOW is forgotten", dropFrameType(wire.TypeWindow)},
+	{"BYE is forgotten", dropFrameType(wire.TypeBye)},
 	{"the window is overrun", func(n *simNet, _ int, b *Bond) {
 		n.eachStream(b, func(s *Stream) { s.send.limit = max(s.send.limit, s.send.end) })
 	}},
@@ -139,7 +139,7 @@ var sabotages = []sabotage{
 		}
 	}},
 	{"what is sent twice is not counted", func(_ *simNet, _ int, b *Bond) {
-		b.stats.LostPath, b.stats.Silent, b.stats.Eta, b.stats.Redundant = 0, 0, 0, 0
+		b.stats.LostSubflow, b.stats.Silent, b.stats.Eta, b.stats.Redundant = 0, 0, 0, 0
 	}},
 	{"writers are not told of room", func(_ *simNet, _ int, b *Bond) {
 		b.streams.changed = slices.DeleteFunc(b.streams.changed, func(s *Stream) bool { s.inChanged = false; return s.Readable() == 0 && !s.reassembly.finalSizeKnown })
@@ -152,7 +152,7 @@ var sabotages = []sabotage{
 		for _, g := range n.flows[1:] {
 			for _, f := range g.f {
 				if f != nil && f.table == &b.flows && g.plan.redundant {
-					f.received = numbers{}
+					f.received = replayWindow{}
 				}
 			}
 		}
@@ -174,7 +174,7 @@ var sabotages = []sabotage{
 	{"old datagrams are sent", func(n *simNet, _ int, b *Bond) {
 		for _, l := range b.flows.ready {
 			for i := range l.waiting {
-				l.waiting[i].at = n.now
+				l.waiting[i].queuedAt = n.now
 			}
 		}
 	}},
@@ -191,7 +191,7 @@ var sabotages = []sabotage{
 func TestSabotage(t *testing.T) {
 	for _, sab := range sabotages {
 		t.Run(strings.ReplaceAll(sab.name, " ", "_"), func(t *testing.T) {
-			var l lab
+			var l simulation
 			for seed := range uint64(200) {
 				out := l.run(newScenario(seed), nil, func(n *simNet) {
 					n.sabotage = func(d int) { sab.spoil(n, d, n.ends[d]) }

@@ -25,8 +25,8 @@ type scenario struct {
 	streams   []streamPlan
 	freezes   []freezePlan
 	flows     []flowPlan
-	guide     bool       // each stream may use some paths only, now these, now others
-	plans     []planPlan // in order
+	guide     bool        // each stream may use some paths only, now these, now others
+	plans     []classPlan // in order
 	treats    []treatPlan
 	lag       [2]time.Duration // how long the writers of each end take to begin
 }
@@ -69,12 +69,12 @@ type streamPlan struct {
 	await int // bytes that the opener tells to wait for, each time it has had them; 0: none
 }
 
-// planPlan is a change of the plan: which paths groups 1 and 2 may use, a bit for
+// classPlan is a change of the plan: which paths groups 1 and 2 may use, a bit for
 // each; 0 is no limit.
-type planPlan struct {
+type classPlan struct {
 	at     time.Duration
 	paths  [2]uint
-	class  wire.Class // of group 1
+	class  wire.Priority // of group 1
 	weight uint8
 }
 
@@ -94,16 +94,18 @@ type freezePlan struct {
 // dice draws what a scenario is made of.
 type dice struct{ *rand.Rand }
 
-// log is log-uniform.
-func (r dice) log(lo, hi float64) float64 { return lo * math.Exp(r.Float64()*math.Log(hi/lo)) }
+// logUniform is log-uniform.
+func (r dice) logUniform(lo, hi float64) float64 { return lo * math.Exp(r.Float64()*math.Log(hi/lo)) }
 func (r dice) rate(lo, hi unit.Rate) unit.Rate {
-	return unit.Rate(r.log(float64(lo), float64(hi)))
+	return unit.Rate(r.logUniform(float64(lo), float64(hi)))
 }
-func (r dice) span(lo, hi time.Duration) time.Duration {
-	return time.Duration(r.log(float64(lo), float64(hi)))
+func (r dice) duration(lo, hi time.Duration) time.Duration {
+	return time.Duration(r.logUniform(float64(lo), float64(hi)))
 }
-func (r dice) upTo(d time.Duration) time.Duration { return time.Duration(r.Float64() * float64(d)) }
-func (r dice) chance(p float64) bool              { return r.Float64() < p }
+func (r dice) durationUpTo(d time.Duration) time.Duration {
+	return time.Duration(r.Float64() * float64(d))
+}
+func (r dice) chance(p float64) bool { return r.Float64() < p }
 
 const ms = time.Millisecond
 
@@ -113,32 +115,32 @@ func newScenario(seed uint64) *scenario {
 	if seed%8 == 7 {
 		return stableScenario(seed, r)
 	}
-	sc := &scenario{seed: seed, eta: []float64{-1, 0.2, 0.2, r.log(0.02, 5)}[r.IntN(4)]}
+	sc := &scenario{seed: seed, eta: []float64{-1, 0.2, 0.2, r.logUniform(0.02, 5)}[r.IntN(4)]}
 	if r.chance(0.2) {
-		sc.meta = unit.Bytes(r.log(2e3, 1e6))
+		sc.meta = unit.Bytes(r.logUniform(2e3, 1e6))
 	}
 	if r.chance(0.2) {
-		sc.buffered = unit.Bytes(r.log(1e4, 4e6))
+		sc.buffered = unit.Bytes(r.logUniform(1e4, 4e6))
 	}
 	var all unit.Rate
 	for i := range 1 + r.IntN(4) {
 		p := newPathPlan(r, 100*unit.Kbps, 200*unit.Mbps)
 		all += p.rate()
 		if i > 0 && r.chance(0.6) || r.chance(0.1) {
-			p.join[0] = r.span(ms, 5*time.Second)
+			p.join[0] = r.duration(ms, 5*time.Second)
 			p.join[1] = p.join[0]
-			p.join[r.IntN(2)] += r.span(ms, 300*ms)
+			p.join[r.IntN(2)] += r.duration(ms, 300*ms)
 		}
 		if i > 0 && r.chance(0.5) {
-			p.leave[0] = max(p.join[0], p.join[1]) + r.span(10*ms, 5*time.Second)
+			p.leave[0] = max(p.join[0], p.join[1]) + r.duration(10*ms, 5*time.Second)
 			p.leave[1] = p.leave[0]
-			p.leave[r.IntN(2)] += r.span(ms, 2*time.Second)
+			p.leave[r.IntN(2)] += r.duration(ms, 2*time.Second)
 			p.drain = r.chance(0.5)
 		}
 		sc.paths = append(sc.paths, p)
 	}
 	// What takes up to some seconds, mostly.
-	total := float64(min(all.Bytes(r.span(20*ms, 10*time.Second)), unit.Bytes(r.log(100, 12e6))))
+	total := float64(min(all.Bytes(r.duration(20*ms, 10*time.Second)), unit.Bytes(r.logUniform(100, 12e6))))
 	sc.addStreams(r, total)
 	horizon := 2*time.Second + all.Time(unit.Bytes(total))
 	for i := range sc.paths {
@@ -149,17 +151,17 @@ func newScenario(seed uint64) *scenario {
 		}
 	}
 	for r.chance(0.15) {
-		sc.freezes = append(sc.freezes, freezePlan{r.IntN(2), r.upTo(horizon), r.span(ms, 4*time.Second)})
+		sc.freezes = append(sc.freezes, freezePlan{r.IntN(2), r.durationUpTo(horizon), r.duration(ms, 4*time.Second)})
 	}
 	names := sched.Names()
 	sc.scheduler = names[r.IntN(len(names))]
 	for r.chance(0.3) {
-		f := flowPlan{at: r.upTo(2 * time.Second), every: r.span(ms, 100*ms), size: r.IntN(1400), redundant: r.chance(0.3)}
+		f := flowPlan{at: r.durationUpTo(2 * time.Second), every: r.duration(ms, 100*ms), size: r.IntN(1400), redundant: r.chance(0.3)}
 		for d := range 2 {
-			f.count[d] = int(r.span(10*ms, 4*time.Second)/f.every) + 1
+			f.count[d] = int(r.duration(10*ms, 4*time.Second)/f.every) + 1
 		}
 		if r.chance(0.2) {
-			f.end = r.upTo(4 * time.Second)
+			f.end = r.durationUpTo(4 * time.Second)
 		}
 		sc.flows = append(sc.flows, f)
 	}
@@ -167,14 +169,14 @@ func newScenario(seed uint64) *scenario {
 	for d := range 2 {
 		// Paths are held to what a stream may use when its writer begins.
 		if !sc.guide && r.chance(0.1) {
-			sc.lag[d] = r.span(ms, 100*ms)
+			sc.lag[d] = r.duration(ms, 100*ms)
 		}
 	}
 	if sc.lag == [2]time.Duration{} && r.chance(0.4) {
 		sc.addPlans(r)
 	}
 	for sc.lag == [2]time.Duration{} && r.chance(0.4) {
-		t := treatPlan{at: r.upTo(horizon), stream: wire.StreamID(1 + r.IntN(len(sc.streams))), mode: wire.Mode(r.IntN(3))}
+		t := treatPlan{at: r.durationUpTo(horizon), stream: wire.StreamID(1 + r.IntN(len(sc.streams))), mode: wire.Mode(r.IntN(3))}
 		if len(sc.plans) > 0 {
 			t.group = wire.GroupID(r.IntN(3))
 		}
@@ -194,7 +196,7 @@ func stableScenario(seed uint64, r dice) *scenario {
 		all += p.rate()
 		sc.paths = append(sc.paths, p)
 	}
-	size := min(all.Bytes(r.span(time.Second, 8*time.Second)), unit.Bytes(r.log(256e3, 8e6)))
+	size := min(all.Bytes(r.duration(time.Second, 8*time.Second)), unit.Bytes(r.logUniform(256e3, 8e6)))
 	st := streamPlan{}
 	st.talk[r.IntN(2)].Bytes = int(size)
 	sc.streams = append(sc.streams, st)
@@ -205,7 +207,7 @@ func newPathPlan(r dice, lo, hi unit.Rate) (p pathPlan) {
 	p.hops = []hopPlan{newHopPlan(r, lo, hi, 300*ms)}
 	if r.chance(0.6) {
 		p.hops = append([]hopPlan{newHopPlan(r, lo, hi, 30*ms)}, p.hops...)
-		p.buffer = unit.Bytes(r.log(32e3, 4e6))
+		p.buffer = unit.Bytes(r.logUniform(32e3, 4e6))
 		p.relay = r.chance(0.5)
 	}
 	return p
@@ -214,16 +216,16 @@ func newPathPlan(r dice, lo, hi unit.Rate) (p pathPlan) {
 func newHopPlan(r dice, lo, hi unit.Rate, delay time.Duration) (h hopPlan) {
 	for d := range 2 {
 		if d == 0 || r.chance(0.5) {
-			h.rate[d], h.delay[d] = r.rate(lo, hi), r.span(200*time.Microsecond, delay)
+			h.rate[d], h.delay[d] = r.rate(lo, hi), r.duration(200*time.Microsecond, delay)
 		} else {
 			h.rate[d], h.delay[d] = h.rate[0], h.delay[0]
 		}
 	}
 	for d := range 2 {
-		h.window[d] = max(32*unit.KB, min(6*unit.MB, unit.Bytes(r.log(1, 6)*float64(h.rate[d].Bytes(h.delay[0]+h.delay[1])))))
+		h.window[d] = max(32*unit.KB, min(6*unit.MB, unit.Bytes(r.logUniform(1, 6)*float64(h.rate[d].Bytes(h.delay[0]+h.delay[1])))))
 	}
 	if r.chance(0.3) {
-		h.loss, h.wait = r.log(0.001, 0.1), r.upTo(200*ms)
+		h.loss, h.wait = r.logUniform(0.001, 0.1), r.durationUpTo(200*ms)
 	}
 	return h
 }
@@ -242,16 +244,16 @@ func (p *pathPlan) rate() unit.Rate {
 // addFaults lets something happen to a hop.
 func (h *hopPlan) addFaults(r dice, horizon time.Duration, mayEnd bool) {
 	both := [2]bool{true, true}
-	at := r.upTo(horizon)
+	at := r.durationUpTo(horizon)
 	switch r.IntN(5) {
 	case 0: // outages
 		for range 1 + r.IntN(3) {
-			f := faultPlan{at: at, lasts: r.span(10*ms, 5*time.Second), dirs: both}
+			f := faultPlan{at: at, lasts: r.duration(10*ms, 5*time.Second), dirs: both}
 			if r.chance(0.3) {
 				f.dirs[r.IntN(2)] = false
 			}
 			h.faults = append(h.faults, f)
-			at += f.lasts + r.upTo(horizon)
+			at += f.lasts + r.durationUpTo(horizon)
 		}
 	case 1: // a new rate
 		f := faultPlan{at: at, dirs: both, rate: r.rate(100*unit.Kbps, 200*unit.Mbps)}
@@ -259,21 +261,21 @@ func (h *hopPlan) addFaults(r dice, horizon time.Duration, mayEnd bool) {
 		h.faults = append(h.faults, f)
 	case 2: // Markov: good and bad by turns
 		for range 5 + r.IntN(30) {
-			f := faultPlan{at: at, lasts: r.span(20*ms, time.Second), dirs: both, rate: h.rate[0] / unit.Rate(2+r.IntN(30))}
+			f := faultPlan{at: at, lasts: r.duration(20*ms, time.Second), dirs: both, rate: h.rate[0] / unit.Rate(2+r.IntN(30))}
 			if r.chance(0.2) {
 				f.rate = 0
 			}
 			h.faults = append(h.faults, f)
-			at += f.lasts + r.span(20*ms, time.Second)
+			at += f.lasts + r.duration(20*ms, time.Second)
 		}
 	case 3: // migrations
 		for range 1 + r.IntN(3) {
-			f := faultPlan{at: at, lasts: r.upTo(2 * time.Second), dirs: both, after: r.rate(100*unit.Kbps, 200*unit.Mbps), delay: r.span(200*time.Microsecond, 100*ms)}
+			f := faultPlan{at: at, lasts: r.durationUpTo(2 * time.Second), dirs: both, after: r.rate(100*unit.Kbps, 200*unit.Mbps), delay: r.duration(200*time.Microsecond, 100*ms)}
 			h.faults = append(h.faults, f)
-			at += f.lasts + r.span(100*ms, 4*time.Second)
+			at += f.lasts + r.duration(100*ms, 4*time.Second)
 		}
 	case 4: // a black hole, which nobody ever tells of
-		f := faultPlan{at: at, lasts: r.span(time.Second, 20*time.Second), dirs: both, forever: mayEnd}
+		f := faultPlan{at: at, lasts: r.duration(time.Second, 20*time.Second), dirs: both, forever: mayEnd}
 		h.faults = append(h.faults, f)
 	}
 }
@@ -285,7 +287,7 @@ func (sc *scenario) addStreams(r dice, total float64) {
 		count = 10 + r.IntN(60)
 	}
 	for range count {
-		st := streamPlan{at: r.upTo(time.Second)}
+		st := streamPlan{at: r.durationUpTo(time.Second)}
 		if r.chance(0.5) {
 			st.at = 0
 		}
@@ -294,29 +296,29 @@ func (sc *scenario) addStreams(r dice, total float64) {
 			t := &st.talk[d]
 			share := total / float64(count)
 			if d == main || r.chance(0.3) {
-				t.Bytes = int(r.log(1, max(2, share)))
+				t.Bytes = int(r.logUniform(1, max(2, share)))
 				if r.chance(0.5) {
 					t.Bytes = int(share)
 				}
 			}
 			// Apps with a pace take at most some seconds of their own.
 			if r.chance(0.1) {
-				t.WriteRate = unit.RateOf(unit.Bytes(t.Bytes), r.span(50*ms, 5*time.Second)) + unit.Kbps
+				t.WriteRate = unit.RateOf(unit.Bytes(t.Bytes), r.duration(50*ms, 5*time.Second)) + unit.Kbps
 			}
 			if r.chance(0.2) {
-				t.Delay = r.span(ms, 2*time.Second)
+				t.Delay = r.duration(ms, 2*time.Second)
 			}
 			if r.chance(0.1) {
-				t.CloseLate = r.span(ms, 2*time.Second)
+				t.CloseLate = r.duration(ms, 2*time.Second)
 			}
 			if r.chance(0.15) {
-				t.PauseAt, t.Pause = r.upTo(time.Second), r.span(10*ms, 5*time.Second)
+				t.PauseAt, t.Pause = r.durationUpTo(time.Second), r.duration(10*ms, 5*time.Second)
 			}
 			if r.chance(0.2) {
-				t.Hold = r.span(10*time.Microsecond, 20*ms)
+				t.Hold = r.duration(10*time.Microsecond, 20*ms)
 			}
 			if r.chance(0.05) {
-				t.ResetAt = r.span(ms, 4*time.Second)
+				t.ResetAt = r.duration(ms, 4*time.Second)
 			}
 		}
 		if r.chance(0.2) {
@@ -324,7 +326,7 @@ func (sc *scenario) addStreams(r dice, total float64) {
 		}
 		for d := range 2 {
 			if r.chance(0.1) {
-				st.talk[d].ReadRate = unit.RateOf(unit.Bytes(st.talk[1-d].Bytes), r.span(50*ms, 5*time.Second)) + unit.Kbps
+				st.talk[d].ReadRate = unit.RateOf(unit.Bytes(st.talk[1-d].Bytes), r.duration(50*ms, 5*time.Second)) + unit.Kbps
 			}
 		}
 		if r.chance(0.2) {
@@ -382,7 +384,7 @@ func (sc *scenario) network() *simNet {
 		if len(plan.hops) > 1 {
 			far, pipe = &hops[1], &hops[0]
 		}
-		p := n.newPath(wire.PathID(i+1), far, pipe)
+		p := n.newPath(wire.SubflowID(i+1), far, pipe)
 		p.buffer, p.relay = plan.buffer, plan.relay
 		for d := range 2 {
 			n.at(simStart.Add(plan.join[d]), d, func() { n.join(p, d) })
@@ -401,10 +403,10 @@ func (sc *scenario) network() *simNet {
 	}
 	groups := newSimGroups(n)
 	for _, p := range sc.plans {
-		n.at(simStart.Add(p.at), 0, func() { groups.use(p.plan(len(sc.paths))) })
+		n.at(simStart.Add(p.at), 0, func() { groups.use(p.buildGroups(len(sc.paths))) })
 	}
 	for _, t := range sc.treats {
-		n.at(simStart.Add(t.at), 0, func() { n.ends[0].Treat(t.stream, t.mode, groups.of(t.group)) })
+		n.at(simStart.Add(t.at), 0, func() { n.ends[0].SetClass(t.stream, t.mode, groups.of(t.group)) })
 	}
 	for _, st := range sc.streams {
 		tr := &transfer{talk: st.talk, mode: st.mode, await: st.await, up: st.talk[0].Bytes > st.talk[1].Bytes}

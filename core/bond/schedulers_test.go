@@ -25,7 +25,7 @@ func (e effect) direct() float64 {
 func measure(t *testing.T, scheduler string, size unit.Bytes, rates ...unit.Rate) effect {
 	t.Helper()
 	n := newSim(t, scheduler, -1)
-	n.house(rates[0], rates[1], rates[2])
+	n.addTriangle(rates[0], rates[1], rates[2])
 	begin := n.now
 	e := effect{}
 	tr := &transfer{size: int(size)}
@@ -36,7 +36,7 @@ func measure(t *testing.T, scheduler string, size unit.Bytes, rates ...unit.Rate
 		return done()
 	})
 	e.took = tr.done.Sub(begin)
-	for i, p := range n.ends[0].Paths(nil, n.now) {
+	for i, p := range n.ends[0].ListSubflows(nil, n.now) {
 		e.ended[i] = p.LastData.Sub(begin)
 	}
 	for i, p := range n.ends[1].subflows.list {
@@ -90,7 +90,7 @@ func TestSlowPathIsLeftAlone(t *testing.T) {
 	const size = 512 * unit.KB
 	second := func(scheduler string) time.Duration {
 		n := newSim(t, scheduler, -1)
-		n.house(20*unit.Mbps, 300*unit.Kbps, 200*unit.Kbps)
+		n.addTriangle(20*unit.Mbps, 300*unit.Kbps, 200*unit.Kbps)
 		n.run(n.carry([]*transfer{{size: int(size)}}))
 		quiet := n.now.Add(5 * time.Second)
 		n.run(func() bool { return n.now.After(quiet) })
@@ -114,7 +114,7 @@ func TestSlowPathIsLeftAlone(t *testing.T) {
 func TestHelperBufferHidesAFade(t *testing.T) {
 	fade := func(scheduler string) time.Duration {
 		n := newSim(t, scheduler, -1)
-		n.house(5*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
+		n.addTriangle(5*unit.Mbps, 10*unit.Mbps, 5*unit.Mbps)
 		h := n.paths[1].hops[1][0]
 		h.steps = append(h.steps, simStep{n.now.Add(time.Second), unit.Mbps}, simStep{n.now.Add(2 * time.Second), 10 * unit.Mbps})
 		begin := n.now
@@ -128,9 +128,9 @@ func TestHelperBufferHidesAFade(t *testing.T) {
 	}
 }
 
-// trickle is the share of path 1 in a download whose source writes little at a
+// measureTrickle is the share of path 1 in a download whose source writes little at a
 // time, so that all subflows are idle for each piece.
-func trickle(t *testing.T, scheduler string, join func(n *simNet)) float64 {
+func measureTrickle(t *testing.T, scheduler string, join func(n *simNet)) float64 {
 	t.Helper()
 	n := newSim(t, scheduler, -1)
 	join(n)
@@ -147,13 +147,13 @@ func trickle(t *testing.T, scheduler string, join func(n *simNet)) float64 {
 func TestMinPADSeesThePipe(t *testing.T) {
 	ms := time.Millisecond
 	farPipe := func(n *simNet) {
-		n.addPath(1, n.both(10*unit.Mbps, 40*ms), nil)
-		n.addPath(2, n.both(10*unit.Mbps, 10*ms), n.both(10*unit.Mbps, 80*ms))
+		n.addPath(1, n.newHopPair(10*unit.Mbps, 40*ms), nil)
+		n.addPath(2, n.newHopPair(10*unit.Mbps, 10*ms), n.newHopPair(10*unit.Mbps, 80*ms))
 	}
-	if s := trickle(t, "minpad", farPipe); s < .98 {
+	if s := measureTrickle(t, "minpad", farPipe); s < .98 {
 		t.Errorf("minpad: %.3f of the bytes by the subflow that delivers first", s)
 	}
-	if s := trickle(t, "minrtt", farPipe); s > .02 {
+	if s := measureTrickle(t, "minrtt", farPipe); s > .02 {
 		t.Errorf("minrtt: %.3f of the bytes by the subflow that delivers first: this test shows nothing", s)
 	}
 }
@@ -164,14 +164,14 @@ func TestMinPADSeesThePipe(t *testing.T) {
 func TestRoundRobinTakesTurns(t *testing.T) {
 	ms := time.Millisecond
 	nearAndFar := func(n *simNet) {
-		n.addPath(1, n.both(10*unit.Mbps, 10*ms), nil)
-		n.addPath(2, n.both(10*unit.Mbps, 60*ms), nil)
+		n.addPath(1, n.newHopPair(10*unit.Mbps, 10*ms), nil)
+		n.addPath(2, n.newHopPair(10*unit.Mbps, 60*ms), nil)
 	}
-	if s := trickle(t, "roundrobin", nearAndFar); math.Abs(s-.5) > .02 {
+	if s := measureTrickle(t, "roundrobin", nearAndFar); math.Abs(s-.5) > .02 {
 		t.Errorf("roundrobin: %.3f of the bytes by the quicker subflow", s)
 	}
 	for _, name := range []string{"minrtt", "minpad"} {
-		if s := trickle(t, name, nearAndFar); s < .98 {
+		if s := measureTrickle(t, name, nearAndFar); s < .98 {
 			t.Errorf("%s: %.3f of the bytes by the quicker subflow: this test shows nothing", name, s)
 		}
 	}
@@ -192,10 +192,10 @@ func TestBlind(t *testing.T) {
 		rtts []time.Duration // of handshakes
 	}{
 		{"direct", func(n *simNet) {
-			n.addPath(1, n.both(8*m, 25*time.Millisecond), nil)
-			n.addPath(2, n.both(4*m, 60*time.Millisecond), nil)
+			n.addPath(1, n.newHopPair(8*m, 25*time.Millisecond), nil)
+			n.addPath(2, n.newHopPair(4*m, 60*time.Millisecond), nil)
 		}, 12 * m, []time.Duration{50 * time.Millisecond, 120 * time.Millisecond}},
-		{"helped", func(n *simNet) { n.house(8*m, 10*m, 5*m) }, 13 * m, []time.Duration{50 * time.Millisecond, 75 * time.Millisecond}},
+		{"helped", func(n *simNet) { n.addTriangle(8*m, 10*m, 5*m) }, 13 * m, []time.Duration{50 * time.Millisecond, 75 * time.Millisecond}},
 	} {
 		for _, scheduler := range []string{"auto", "pams"} {
 			n := newSim(t, scheduler, .2)
@@ -203,7 +203,7 @@ func TestBlind(t *testing.T) {
 			c.join(n)
 			for i, rtt := range c.rtts {
 				for d := range 2 {
-					n.ends[d].JoinRTT(wire.PathID(i+1), rtt)
+					n.ends[d].SetJoinRTT(wire.SubflowID(i+1), rtt)
 				}
 			}
 			begin := n.now

@@ -27,14 +27,14 @@ type segmentWriter struct {
 	ledger   *sched.Ledger
 }
 
-// fill appends what a turn is for.
-func (w *segmentWriter) fill(t turn, now time.Time, buf []byte) []byte {
+// fillTurn appends what a turn is for.
+func (w *segmentWriter) fillTurn(t turn, now time.Time, buf []byte) []byte {
 	switch t.kind {
-	case datagrams:
-		return w.flows.fill(t.subflow, w.backlog, now, buf)
-	case lowLatency:
+	case turnDatagrams:
+		return w.flows.fillDatagrams(t.subflow, w.backlog, now, buf)
+	case turnLowLatency:
 		return w.fillLowLatency(t.subflow, t.stream, now, buf)
-	case copies:
+	case turnCopies:
 		return w.fillCopies(t.subflow, now, buf)
 	}
 	return w.fillBulk(t.subflow, t, now, buf)
@@ -44,26 +44,26 @@ func (w *segmentWriter) fill(t turn, now time.Time, buf []byte) []byte {
 // relayed reports.
 func (w *segmentWriter) fillControl(p *subflow, now time.Time, buf []byte) []byte {
 	if len(buf) <= maxSegment {
-		w.control.takeFrames(func(c control, again bool) bool {
-			f := w.frame(c)
+		w.control.takeFrames(func(c controlFrame, again bool) bool {
+			f := w.buildControlFrame(c)
 			if f == nil {
 				return true
 			}
 			at := len(buf)
 			buf = wire.Append(buf, f)
-			note := sentFrame{frameType: c.t, stream: c.s, repeated: again, copied: c.t == wire.TypeFin && c.s.finRecalled}
-			if t, ok := f.(wire.Treat); ok {
+			note := sentFrame{frameType: c.frameType, stream: c.stream, repeated: again, copied: c.frameType == wire.TypeFin && c.stream.finRecalled}
+			if t, ok := f.(wire.ClassUpdate); ok {
 				note.from, note.to = wire.DataSeq(t.Serial), wire.DataSeq(t.Serial)
 			}
-			p.noteFrame(len(buf)-at, note)
+			p.recordFrame(len(buf)-at, note)
 			return len(buf) <= maxSegment
 		})
 	}
 	if w.acks.pending {
-		buf = p.appendUnreliable(buf, w.acks.frame(p, now))
+		buf = p.appendUnreliable(buf, w.acks.buildAck(p, now))
 	}
 	for _, q := range w.subflows.list {
-		if now.Sub(q.relayAt) <= relayWithin {
+		if now.Sub(q.relayAt) <= maxReportAge {
 			buf = p.appendUnreliable(buf, q.relay)
 		}
 		q.relayAt = time.Time{}
@@ -77,23 +77,23 @@ func (w *segmentWriter) fillControl(p *subflow, now time.Time, buf []byte) []byt
 	return buf
 }
 
-// frame makes the frame, or nil if it has become pointless.
-func (w *segmentWriter) frame(c control) wire.Frame {
-	s := c.s
-	switch c.t {
+// buildControlFrame makes the frame, or nil if it has become pointless.
+func (w *segmentWriter) buildControlFrame(c controlFrame) wire.Frame {
+	s := c.stream
+	switch c.frameType {
 	case wire.TypeBye:
 		return wire.Bye{}
-	case wire.TypePlan:
-		return w.classes.frame()
+	case wire.TypeClassTable:
+		return w.classes.buildFrame()
 	}
-	if c.t == wire.TypeReset {
+	if c.frameType == wire.TypeReset {
 		r, _ := s.err.(wire.Reset)
 		return r
 	}
 	if s.err != nil {
 		return nil
 	}
-	switch c.t {
+	switch c.frameType {
 	case wire.TypeOpen:
 		return wire.Open{Stream: s.id, Mode: s.route.mode, Group: s.route.group, Dest: s.dest}
 	case wire.TypeOpened:
@@ -101,11 +101,11 @@ func (w *segmentWriter) frame(c control) wire.Frame {
 	case wire.TypeFin:
 		return wire.Fin{Stream: s.id, Seq: s.send.end}
 	case wire.TypeChunk:
-		return wire.Chunk{Stream: s.id, End: s.wanted}
+		return wire.Chunk{Stream: s.id, End: s.localChunkEnd}
 	case wire.TypeWindow:
 		return wire.Window{Stream: s.id, Limit: s.reassembly.limit}
-	case wire.TypeTreat:
-		return wire.Treat{Stream: s.id, Serial: s.groups.serial, Mode: s.route.mode, Group: s.route.group}
+	case wire.TypeClassUpdate:
+		return wire.ClassUpdate{Stream: s.id, Serial: s.groups.serial, Mode: s.route.mode, Group: s.route.group}
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (w *segmentWriter) frame(c control) wire.Frame {
 func (w *segmentWriter) fillLowLatency(p *subflow, s *Stream, now time.Time, buf []byte) []byte {
 	p.streamsFirst = false
 	w.backlog.lowLatency = removeStream(w.backlog.lowLatency, s)
-	buf, _ = w.fillStream(p, s, fill{room: p.segmentSize(now)}, now, buf)
+	buf, _ = w.fillStream(p, s, fillSpec{room: p.segmentSize(now)}, now, buf)
 	return buf
 }
 
@@ -128,8 +128,8 @@ func (w *segmentWriter) fillLowLatency(p *subflow, s *Stream, now time.Time, buf
 func (w *segmentWriter) fillBulk(p *subflow, t turn, now time.Time, buf []byte) []byte {
 	l := w.backlog
 	l.moveToFront(t.stream)
-	f := fill{room: p.segmentSize(now), copies: t.decision.Copy, fromEnd: w.backlog.avoid != 0,
-		ahead: l.share(t.decision.Diff, t.stream)} // streams share the quicker subflows
+	f := fillSpec{room: p.segmentSize(now), copies: t.decision.Copy, fromEnd: w.backlog.avoided != 0,
+		ahead: l.streamShare(t.decision.Diff, t.stream)} // streams share the quicker subflows
 	p.streamsFirst = false
 	redundant := len(l.ready) > 0 && l.ready[0].route.mode == wire.Redundant
 	for i, n := 0, len(l.ready); n > 0 && f.room > wire.MaxDataHeader; n-- {
@@ -138,9 +138,9 @@ func (w *segmentWriter) fillBulk(p *subflow, t turn, now time.Time, buf []byte) 
 			break
 		}
 		if i > 0 || n < len(l.ready) { // the scheduler was asked about the first one
-			w.filter.refresh(s.id, &s.route, l.contended(s), l.avoid, now)
+			w.filter.refreshRoute(s.id, &s.route, l.contendingBytes(s), l.avoided, now)
 		}
-		if !w.filter.permits(&s.route, p.id) {
+		if !w.filter.permitsSubflow(&s.route, p.id) {
 			i++
 			continue
 		}
@@ -148,14 +148,14 @@ func (w *segmentWriter) fillBulk(p *subflow, t turn, now time.Time, buf []byte) 
 		// It goes to the end of the turn while it has more.
 		buf, f.room = w.fillStream(p, s, f, now, buf)
 		if f.room > wire.MaxDataHeader && len(s.send.unsent) > 0 {
-			w.backlog.blocked++
+			w.backlog.windowBlocked++
 		}
 	}
 	return buf
 }
 
-// fill is how a segment is filled from a stream.
-type fill struct {
+// fillSpec is how a segment is filled from a stream.
+type fillSpec struct {
 	room    int        // bytes of frames
 	ahead   unit.Bytes // this far into the meta buffer
 	fromEnd bool       // from the end of the meta buffer
@@ -164,8 +164,8 @@ type fill struct {
 
 // fillStream appends bytes of a stream that has been taken from its turn, and
 // lets it have another one while it has more. It returns the room left.
-func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fill, now time.Time, buf []byte) ([]byte, int) {
-	r := w.backlog.rank(s)
+func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fillSpec, now time.Time, buf []byte) ([]byte, int) {
+	r := w.backlog.rankStream(s)
 	w.classes.beginTurn(r)
 	start := len(buf)
 	for f.room > wire.MaxDataHeader {
@@ -174,31 +174,31 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fill, now time.Time,
 			break
 		}
 		at := len(buf)
-		part := s.send.next(max(f.ahead, skip), wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
+		part := s.send.nextSpan(max(f.ahead, skip), wire.DataSeq(f.room-wire.MaxDataHeader), f.fromEnd)
 		buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
-		buf = s.send.append(buf, part)
+		buf = s.send.appendSpan(buf, part)
 		sent := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To}
-		sent.copied = s.send.markSent(part) || s.route.only != 0 // it is of no use elsewhere
+		sent.copied = s.send.markSent(part) || s.route.boundTo != 0 // it is of no use elsewhere
 		if f.copies {
-			sent.copied = w.copyToOthers(p, redundantPart{s, part.From, part.To}) || sent.copied
+			sent.copied = w.copyToOthers(p, copiedSpan{s, part.From, part.To}) || sent.copied
 		}
-		sent.end = p.noteFrame(len(buf)-at, sent)
+		sent.end = p.recordFrame(len(buf)-at, sent)
 		s.route.burst += unit.Bytes(part.To - part.From)
-		r.count(unit.Bytes(part.To - part.From))
+		r.countSent(unit.Bytes(part.To - part.From))
 		w.ledger.Given += unit.Bytes(part.To - part.From)
-		w.trace.bytes(now, trace.Segment, p, sent, "")
+		w.trace.traceBytes(now, trace.Segment, p, sent, "")
 		f.room -= len(buf) - at
 	}
 	if len(s.send.unsent) == 0 {
 		s.route.burst = 0
 	}
-	if !s.send.sendable() {
-		s.route.fullSince = time.Time{}
+	if !s.send.isSendable() {
+		s.route.backloggedSince = time.Time{}
 	}
 	s.backlog.queued = false
-	w.backlog.update(s)
-	if len(buf) > start && s.roomy() {
-		w.streams.notify(s)
+	w.backlog.updateStream(s)
+	if len(buf) > start && s.hasNotableRoom() {
+		w.streams.notifyChange(s)
 	}
 	return buf, f.room
 }
@@ -209,17 +209,17 @@ func (w *segmentWriter) fillStream(p *subflow, s *Stream, f fill, now time.Time,
 // for it, at its own pace and before new bytes, and leaves out what has been
 // acknowledged by then. The receiver drops what comes second.
 
-// redundantPart is a part of a stream that another subflow carries already.
-type redundantPart struct {
-	s        *Stream
+// copiedSpan is a part of a stream that another subflow carries already.
+type copiedSpan struct {
+	stream   *Stream
 	from, to wire.DataSeq
 }
 
 // copyToOthers notes bytes that p carries for each other subflow that is
 // alive. What is noted is at most what streams have in flight.
-func (w *segmentWriter) copyToOthers(p *subflow, c redundantPart) (any bool) {
+func (w *segmentWriter) copyToOthers(p *subflow, c copiedSpan) (any bool) {
 	for _, q := range w.subflows.list {
-		if q == p || q.silent() || !w.filter.permits(&c.s.route, q.id) {
+		if q == p || q.isSilent() || !w.filter.permitsSubflow(&c.stream.route, q.id) {
 			continue
 		}
 		any = true
@@ -229,28 +229,28 @@ func (w *segmentWriter) copyToOthers(p *subflow, c redundantPart) (any bool) {
 }
 
 // neededCopies drops the oldest copies that are not needed any more.
-func (p *subflow) neededCopies() []redundantPart {
+func (p *subflow) neededCopies() []copiedSpan {
 	n := 0
-	for n < len(p.copies) && !p.copies[n].needed() {
+	for n < len(p.copies) && !p.copies[n].isNeeded() {
 		n++
 	}
 	p.copies = p.copies[n:]
 	return p.copies
 }
 
-// needed reports whether a byte of it is not acknowledged.
-func (c redundantPart) needed() bool {
-	if c.s.Done() {
+// isNeeded reports whether a byte of it is not acknowledged.
+func (c copiedSpan) isNeeded() bool {
+	if c.stream.Done() {
 		return false
 	}
-	return c.s.send.anyUnacked(seqSpan{From: c.from, To: c.to})
+	return c.stream.send.hasUnacked(seqSpan{From: c.from, To: c.to})
 }
 
 // dropCopies forgets copies of a stream that are not sent yet: the subflow that carries
 // its bytes is enough from now on, and if that is lost they go over another one.
 func (t *subflowTable) dropCopies(s *Stream) {
 	for _, p := range t.list {
-		p.copies = slices.DeleteFunc(p.copies, func(c redundantPart) bool { return c.s == s })
+		p.copies = slices.DeleteFunc(p.copies, func(c copiedSpan) bool { return c.stream == s })
 	}
 }
 
@@ -262,20 +262,20 @@ func (w *segmentWriter) fillCopies(p *subflow, now time.Time, buf []byte) []byte
 		c := &p.copies[0]
 		part := seqSpan{From: c.from, To: min(c.to, c.from+wire.DataSeq(room-wire.MaxDataHeader))}
 		c.from = part.To
-		s := c.s
+		s := c.stream
 		if !s.Done() {
 			at := len(buf)
 			s.send.eachUnacked(part, func(part seqSpan) {
 				start := len(buf)
 				buf = wire.AppendData(buf, s.id, part.From, int(part.To-part.From))
-				buf = s.send.append(buf, part)
+				buf = s.send.appendSpan(buf, part)
 				f := sentFrame{frameType: wire.TypeData, stream: s, from: part.From, to: part.To, copied: true}
-				f.end = p.noteFrame(len(buf)-start, f)
+				f.end = p.recordFrame(len(buf)-start, f)
 				w.stats.Redundant += unit.Bytes(part.To - part.From)
-				w.trace.bytes(now, trace.Segment, p, f, "copy")
+				w.trace.traceBytes(now, trace.Segment, p, f, "copy")
 			})
 			s.send.markSent(part) // what was taken back from a lost subflow is on its way again
-			w.backlog.update(s)
+			w.backlog.updateStream(s)
 			room -= len(buf) - at
 		}
 		if c.from >= c.to {

@@ -7,29 +7,29 @@ import (
 	"mpbond/link/wire"
 )
 
-// Next takes the next decision: it appends to buf a segment, which is to be
+// NextSegment takes the next decision: it appends to buf a segment, which is to be
 // written whole to the subflow it names, and marks that subflow busy. Without
 // a segment to send now it returns 0: after the next event (a frame received,
 // a subflow idle, bytes written, a tick) it is worth asking again. Who writes the
 // segment asks Begun first.
-func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
+func (b *Bond) NextSegment(now time.Time, buf []byte) (wire.SubflowID, []byte) {
 	start := len(buf)
-	if p := b.acks.dueOn(now); p != nil {
-		p.startWatch(now)
-		buf = p.appendUnreliable(buf, b.acks.frame(p, now))
-		b.noteSegment(p, len(buf)-start, now)
+	if p := b.acks.subflowOwingAck(now); p != nil {
+		p.startSilenceWatch(now)
+		buf = p.appendUnreliable(buf, b.acks.buildAck(p, now))
+		b.recordSegment(p, len(buf)-start, now)
 		return p.id, buf
 	}
-	if b.backlog.scheduled(b.subflows.list) || b.subflows.overdue(now) {
-		b.reinject.rebalance(now)
+	if b.backlog.allScheduled(b.subflows.list) || b.subflows.hasOverdue(now) {
+		b.reinject.reinjectTail(now)
 	}
-	carrier, idle := b.chooser.survey(now)
+	carrier, idle := b.chooser.surveySubflows(now)
 	if !idle {
 		return 0, buf
 	}
-	t := b.chooser.choose(now)
+	t := b.chooser.chooseTurn(now)
 	p := t.subflow
-	if carrier != nil && (!b.control.empty() || b.acks.due(now)) {
+	if carrier != nil && (!b.control.isEmpty() || b.acks.isAckDue(now)) {
 		p = carrier
 	}
 	if p == nil {
@@ -38,40 +38,40 @@ func (b *Bond) Next(now time.Time, buf []byte) (wire.PathID, []byte) {
 	if p == nil {
 		return 0, buf
 	}
-	p.startWatch(now)
+	p.startSilenceWatch(now)
 	if p == carrier {
 		buf = b.writer.fillControl(p, now, buf)
 	}
-	bulkOnly := t.kind == bulk && len(buf) == start && !p.probeDue
+	bulkOnly := t.kind == turnBulk && len(buf) == start && !p.probeDue
 	if p == t.subflow {
-		buf = b.writer.fill(t, now, buf)
+		buf = b.writer.fillTurn(t, now, buf)
 	}
 	buf = p.appendProbe(buf)
 	n := len(buf) - start
 	if n == 0 {
 		return 0, buf
 	}
-	b.noteSegment(p, n, now)
+	b.recordSegment(p, n, now)
 	if bulkOnly {
 		p.unwritten = unit.Bytes(n)
 	}
 	return p.id, buf
 }
 
-// noteSegment notes that a segment of n bytes was given to subflow p.
-func (b *Bond) noteSegment(p *subflow, n int, now time.Time) {
-	p.est.Sent(now, unit.Bytes(n))
-	b.acks.sent(p, n, now)
-	p.settleIdle(now)
+// recordSegment notes that a segment of n bytes was given to subflow p.
+func (b *Bond) recordSegment(p *subflow, n int, now time.Time) {
+	p.est.OnSent(now, unit.Bytes(n))
+	b.acks.recordSegment(p, n, now)
+	p.settleWhenIdle(now)
 	p.idle, p.lastActive, p.lastSent, p.unwritten, p.withdrawn = false, now, now, 0, false
-	b.timer.wakeAt(now.Add(probeEvery))
+	b.timer.wakeAt(now.Add(checkInterval))
 }
 
-// Bye tells the other end that this one gives up the bond.
-func (b *Bond) Bye() { b.control.add(nil, wire.TypeBye) }
+// SendBye tells the other end that this one gives up the bond.
+func (b *Bond) SendBye() { b.control.queueFrame(nil, wire.TypeBye) }
 
-// Told reports that the other end has acknowledged every control frame.
-func (b *Bond) Told() bool {
+// ControlAcknowledged reports that the other end has acknowledged every control frame.
+func (b *Bond) ControlAcknowledged() bool {
 	for _, p := range b.subflows.list {
 		for _, f := range p.inFlight.all() {
 			if f.frameType != wire.TypeData && f.frameType != wire.TypeDatagram && !f.recalled {

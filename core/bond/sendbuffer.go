@@ -21,17 +21,17 @@ type sendBuffer struct {
 	shared       seqSet // of unsent, what a live subflow carries already
 }
 
-// unacked returns how many bytes lie between the first that is not acknowledged and the end.
-func (s *sendBuffer) unacked() unit.Bytes { return unit.Bytes(s.end - s.firstUnacked) }
+// unackedBytes returns how many bytes lie between the first that is not acknowledged and the end.
+func (s *sendBuffer) unackedBytes() unit.Bytes { return unit.Bytes(s.end - s.firstUnacked) }
 
-// held returns how many bytes are not acknowledged.
-func (s *sendBuffer) held() unit.Bytes { return s.unacked() - unit.Bytes(s.acked.Size()) }
+// heldBytes returns how many bytes are not acknowledged.
+func (s *sendBuffer) heldBytes() unit.Bytes { return s.unackedBytes() - unit.Bytes(s.acked.Size()) }
 
-// empty reports whether every byte that was written is acknowledged.
-func (s *sendBuffer) empty() bool { return s.firstUnacked == s.end }
+// isEmpty reports whether every byte that was written is acknowledged.
+func (s *sendBuffer) isEmpty() bool { return s.firstUnacked == s.end }
 
-// sendable reports whether a byte is unsent that the window has room for.
-func (s *sendBuffer) sendable() bool { return len(s.unsent) > 0 && s.unsent[0].From < s.limit }
+// isSendable reports whether a byte is unsent that the window has room for.
+func (s *sendBuffer) isSendable() bool { return len(s.unsent) > 0 && s.unsent[0].From < s.limit }
 
 // sharesNext reports whether a live subflow may still deliver the next unsent byte.
 func (s *sendBuffer) sharesNext() bool {
@@ -59,9 +59,9 @@ func (s *sendBuffer) raiseLimit(limit wire.DataSeq) bool {
 	return true
 }
 
-// next returns what to send now of a sendable buffer, at most n bytes: from ahead unsent bytes
+// nextSpan returns what to send now of a sendable buffer, at most n bytes: from ahead unsent bytes
 // on, or as far on as the window reaches, or from the end.
-func (s *sendBuffer) next(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) seqSpan {
+func (s *sendBuffer) nextSpan(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) seqSpan {
 	last := len(s.unsent) - 1
 	for s.unsent[last].From >= s.limit {
 		last--
@@ -82,9 +82,9 @@ func (s *sendBuffer) next(ahead unit.Bytes, n wire.DataSeq, fromEnd bool) seqSpa
 	return seqSpan{} // not reached: the last part always returns
 }
 
-// append appends the bytes of a span, which are not acknowledged, to buf.
-func (s *sendBuffer) append(buf []byte, part seqSpan) []byte {
-	return s.pages.append(buf, part.From, part.To)
+// appendSpan appends the bytes of a span, which are not acknowledged, to buf.
+func (s *sendBuffer) appendSpan(buf []byte, part seqSpan) []byte {
+	return s.pages.appendTo(buf, part.From, part.To)
 }
 
 // markSent notes that a span is in flight. It reports whether a byte of it was shared.
@@ -100,15 +100,15 @@ func (s *sendBuffer) eachUnacked(part seqSpan, f func(seqSpan)) {
 	}
 }
 
-// anyUnacked reports whether a byte of a span is not acknowledged.
-func (s *sendBuffer) anyUnacked(part seqSpan) bool {
+// hasUnacked reports whether a byte of a span is not acknowledged.
+func (s *sendBuffer) hasUnacked(part seqSpan) bool {
 	return !s.acked.Contains(max(part.From, s.firstUnacked), max(part.To, s.firstUnacked))
 }
 
-// giveBack makes the parts of a span that are not acknowledged unsent again and calls f for
+// requeueSpan makes the parts of a span that are not acknowledged unsent again and calls f for
 // each. Alive tells that the subflow that carried them may still deliver them. It returns how
 // many bytes were not unsent.
-func (s *sendBuffer) giveBack(part seqSpan, alive bool, f func(seqSpan)) (n unit.Bytes) {
+func (s *sendBuffer) requeueSpan(part seqSpan, alive bool, f func(seqSpan)) (n unit.Bytes) {
 	s.eachUnacked(part, func(part seqSpan) {
 		n += unit.Bytes(s.unsent.Add(part.From, part.To))
 		if alive {
@@ -130,20 +130,20 @@ func (s *sendBuffer) acknowledge(part seqSpan) unit.Bytes {
 	if end := s.acked.EndOf(s.firstUnacked); end > s.firstUnacked {
 		s.acked.Remove(s.firstUnacked, end)
 		s.firstUnacked = end
-		if s.empty() {
+		if s.isEmpty() {
 			s.pages.clear(s.firstUnacked)
 		} else {
-			s.pages.release(s.firstUnacked)
+			s.pages.releaseBefore(s.firstUnacked)
 		}
 	}
 	return unit.Bytes(n)
 }
 
-// drop gives up all bytes, as if they were acknowledged, and returns how many were not.
-func (s *sendBuffer) drop() unit.Bytes {
-	n := s.held()
+// dropAll gives up all bytes, as if they were acknowledged, and returns how many were not.
+func (s *sendBuffer) dropAll() unit.Bytes {
+	n := s.heldBytes()
 	s.firstUnacked = s.end
 	s.unsent, s.acked, s.shared = nil, nil, nil
-	s.pages.drop()
+	s.pages.dropAll()
 	return n
 }

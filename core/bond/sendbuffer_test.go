@@ -28,7 +28,7 @@ func TestSendBufferNext(t *testing.T) {
 		{"from the end", seqSet{{From: 0, To: 100}, {From: 500, To: 1000}}, 1e6, 0, true, seqSpan{From: 900, To: 1000}},
 	} {
 		s := &sendBuffer{unsent: c.todo, limit: c.limit, end: 1000}
-		if got := s.next(c.ahead, 100, c.fromEnd); got != c.want {
+		if got := s.nextSpan(c.ahead, 100, c.fromEnd); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -75,14 +75,14 @@ func TestSendBuffer(t *testing.T) {
 					t.Fatalf("seed %d: the limit fell to %d", seed, s.limit)
 				}
 			case 2, 3:
-				if !s.sendable() {
+				if !s.isSendable() {
 					break
 				}
-				part := s.next(unit.Bytes(r.IntN(2000)), wire.DataSeq(1+r.IntN(1500)), r.IntN(4) == 0)
+				part := s.nextSpan(unit.Bytes(r.IntN(2000)), wire.DataSeq(1+r.IntN(1500)), r.IntN(4) == 0)
 				if part.From >= part.To || part.To > s.limit {
 					t.Fatalf("seed %d: %v is to be sent, the window ends at %d", seed, part, s.limit)
 				}
-				if got := s.append(nil, part); !bytes.Equal(got, text[part.From:part.To]) {
+				if got := s.appendSpan(nil, part); !bytes.Equal(got, text[part.From:part.To]) {
 					t.Fatalf("seed %d: other bytes than were written", seed)
 				}
 				s.markSent(part)
@@ -94,8 +94,8 @@ func TestSendBuffer(t *testing.T) {
 				})
 			case 4:
 				part := some()
-				if s.anyUnacked(part) && r.IntN(3) == 0 {
-					s.giveBack(part, r.IntN(2) == 0, func(p seqSpan) {
+				if s.hasUnacked(part) && r.IntN(3) == 0 {
+					s.requeueSpan(part, r.IntN(2) == 0, func(p seqSpan) {
 						each(p, func(i wire.DataSeq) { model[i] = isUnsent })
 					})
 				}
@@ -113,8 +113,8 @@ func TestSendBuffer(t *testing.T) {
 			}
 			checkSendBuffer(t, &s, model)
 		}
-		left := s.held()
-		if n := s.drop(); n != left || !s.empty() || s.held() != 0 || s.sendable() || s.pages.pool.inUse != 0 {
+		left := s.heldBytes()
+		if n := s.dropAll(); n != left || !s.isEmpty() || s.heldBytes() != 0 || s.isSendable() || s.pages.pool.inUse != 0 {
 			t.Errorf("seed %d: dropped %v of %v, %d pages are left", seed, n, left, s.pages.pool.inUse)
 		}
 	}
@@ -133,8 +133,8 @@ func checkSendBuffer(t *testing.T, s *sendBuffer, model []byte) {
 			unsent++
 		}
 	}
-	if int(s.end) != len(model) || int(s.firstUnacked) != first || unit.Bytes(s.unsent.Size()) != unsent || s.held() != held {
-		t.Fatalf("end %d, first unacknowledged %d, %d unsent, %v held; want %d, %d, %v, %v", s.end, s.firstUnacked, s.unsent.Size(), s.held(), len(model), first, unsent, held)
+	if int(s.end) != len(model) || int(s.firstUnacked) != first || unit.Bytes(s.unsent.Size()) != unsent || s.heldBytes() != held {
+		t.Fatalf("end %d, first unacknowledged %d, %d unsent, %v held; want %d, %d, %v, %v", s.end, s.firstUnacked, s.unsent.Size(), s.heldBytes(), len(model), first, unsent, held)
 	}
 	for _, part := range s.shared {
 		s.eachUnacked(part, func(p seqSpan) {

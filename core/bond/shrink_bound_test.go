@@ -20,7 +20,7 @@ func TestShrinkIsBounded(t *testing.T) {
 		},
 	} {
 		sc := newScenario(7)
-		var l lab
+		var l simulation
 		out := l.run(sc, nil, spoil)
 		if out.failed == nil {
 			t.Errorf("%s: it does not fail", name)

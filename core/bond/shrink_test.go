@@ -106,7 +106,7 @@ func shrink(sc *scenario, spoil func(*simNet)) (small *scenario, events int) {
 			if events >= shrinkEvents {
 				return sc, events
 			}
-			l := lab{most: shrinkEvents - events}
+			l := simulation{most: shrinkEvents - events}
 			out := l.run(c, nil, spoil)
 			events += out.events
 			if out.failed != nil {

@@ -12,8 +12,8 @@ import (
 // newSilence returns a detector over two subflows with round trips of 50 ms, which have made
 // progress at start.
 func newSilence() (*silenceDetector, *subflow, *subflow) {
-	d := &silenceDetector{subflows: &subflowTable{}, timer: &wakeTimer{}, opens: true}
-	for id := range wire.PathID(2) {
+	d := &silenceDetector{subflows: &subflowTable{}, timer: &wakeTimer{}, opensStreams: true}
+	for id := range wire.SubflowID(2) {
 		p := &subflow{id: id + 1, lastProgress: start, lastHopProgress: start}
 		sampleRTT(p, 50*time.Millisecond)
 		d.subflows.insert(p)
@@ -43,11 +43,11 @@ func TestStalls(t *testing.T) {
 	} {
 		d, p, _ := newSilence()
 		if c.flight {
-			p.noteFrame(1000, sentFrame{frameType: wire.TypePing})
+			p.recordFrame(1000, sentFrame{frameType: wire.TypePing})
 		}
-		p.est.Local(start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Rate: 10 * unit.Mbps, Queue: c.queue, Limit: c.limit})
+		p.est.AddLocalSample(start, estimate.Hop{SRTT: 50 * time.Millisecond, MinRTT: 50 * time.Millisecond, Rate: 10 * unit.Mbps, Queue: c.queue, PacingLimit: c.limit})
 		d.lastAck = start.Add(c.lastAck)
-		if got := d.stallOf(p, start.Add(c.at)); got != c.want {
+		if got := d.findStall(p, start.Add(c.at)); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -57,31 +57,31 @@ func TestStalls(t *testing.T) {
 // bytes are recalled, and progress ends it.
 func TestSilenceUpdate(t *testing.T) {
 	d, one, two := newSilence()
-	one.noteFrame(1000, sentFrame{frameType: wire.TypePing})
+	one.recordFrame(1000, sentFrame{frameType: wire.TypePing})
 	now := start.Add(time.Second)
 	want := func(p *subflow, c silenceChange) {
 		t.Helper()
-		if got := d.update(p, now); got != c {
+		if got := d.updateSubflow(p, now); got != c {
 			t.Errorf("subflow %d: %+v, want %+v", p.id, got, c)
 		}
 	}
 	want(two, silenceChange{})
 	want(one, silenceChange{began: true, recall: true})
 	want(one, silenceChange{recall: true})
-	two.noteFrame(1000, sentFrame{frameType: wire.TypePing})
+	two.recordFrame(1000, sentFrame{frameType: wire.TypePing})
 	want(two, silenceChange{}) // the last one that is alive
-	if two.silent() || !two.stalledSince.Equal(now) {
-		t.Errorf("the last subflow: silent %v, stalled since %v", two.silent(), two.stalledSince)
+	if two.isSilent() || !two.stalledSince.Equal(now) {
+		t.Errorf("the last subflow: silent %v, stalled since %v", two.isSilent(), two.stalledSince)
 	}
 	one.lastProgress = now
 	want(one, silenceChange{ended: true})
-	if one.silent() || !one.stalledSince.IsZero() {
+	if one.isSilent() || !one.stalledSince.IsZero() {
 		t.Error("progress did not end its silence")
 	}
 	want(two, silenceChange{began: true, recall: true})
 	d, one, _ = newSilence()
-	one.noteFrame(5000, sentFrame{frameType: wire.TypePing})
-	one.est.Local(start, estimate.Hop{SRTT: 50 * time.Millisecond, Queue: 2000})
+	one.recordFrame(5000, sentFrame{frameType: wire.TypePing})
+	one.est.AddLocalSample(start, estimate.Hop{SRTT: 50 * time.Millisecond, Queue: 2000})
 	now = start.Add(minSilence + 1)
 	want(one, silenceChange{began: true, recall: true, beyond: 3000})
 }
@@ -96,24 +96,24 @@ func TestProbeQuiet(t *testing.T) {
 		alive bool          // what was sent last has arrived
 		want  time.Duration // after the last byte; 0: never
 	}{
-		{"", true, 0, false, quietAfter},
+		{"", true, 0, false, minQuietTime},
 		{"server", false, 0, false, 0},
 		{"a pause", true, 2 * time.Second, true, 2500 * time.Millisecond},
-		{"a pause, but not known to be alive", true, 2 * time.Second, false, quietAfter},
-		{"a long pause", true, 4 * time.Second, true, quietMost},
-		{"a new beginning", true, recently, true, quietAfter},
+		{"a pause, but not known to be alive", true, 2 * time.Second, false, minQuietTime},
+		{"a long pause", true, 4 * time.Second, true, maxQuietTime},
+		{"a new beginning", true, recentActivity, true, minQuietTime},
 	} {
 		d, p, other := newSilence()
-		d.opens = c.opens
-		d.received(p, start)
+		d.opensStreams = c.opens
+		d.recordNewBytes(p, start)
 		last := start.Add(c.pause)
-		d.received(p, last)
+		d.recordNewBytes(p, last)
 		if c.alive {
 			p.lastSent = last
 		}
 		asked := time.Duration(0)
-		for now := last; now.Before(last.Add(2 * recently)); now = now.Add(10 * time.Millisecond) {
-			if d.probeQuiet(now); p.probeDue && asked == 0 {
+		for now := last; now.Before(last.Add(2 * recentActivity)); now = now.Add(10 * time.Millisecond) {
+			if d.markQuietProbes(now); p.probeDue && asked == 0 {
 				asked = now.Sub(last)
 				p.probeDue = false
 			} else if p.probeDue || other.probeDue {

@@ -106,7 +106,7 @@ func newNet(t testing.TB, scheduler string, cfg Config) *simNet {
 		if err != nil {
 			n.fatal("%v", err)
 		}
-		cfg.Opens, cfg.Scheduler = i == 0, s
+		cfg.OpensStreams, cfg.Scheduler = i == 0, s
 		n.ends[i] = New(cfg)
 	}
 	return n
@@ -209,20 +209,20 @@ func (n *simNet) dispatch() {
 			continue
 		}
 		n.dirty[d] = false
-		n.work(d)
+		n.runEnd(d)
 	}
 }
 
-// work does for an end what package endpoint does after an event: it accepts
+// runEnd does for an end what package endpoint does after an event: it accepts
 // streams, hands out segments, tells the apps that something changed for them,
 // and sets the timer.
-func (n *simNet) work(d int) {
+func (n *simNet) runEnd(d int) {
 	b := n.ends[d]
 	if n.sabotage != nil {
 		n.sabotage(d)
 	}
 	for {
-		for s := b.Accept(); s != nil; s = b.Accept() {
+		for s := b.AcceptStream(); s != nil; s = b.AcceptStream() {
 			n.accept(s)
 		}
 		if n.onEnd[d] != nil {
@@ -232,33 +232,33 @@ func (n *simNet) work(d int) {
 			for f := b.AcceptFlow(); f != nil; f = b.AcceptFlow() {
 				n.acceptFlow(f)
 			}
-			for f := b.ChangedFlow(); f != nil; f = b.ChangedFlow() {
+			for f := b.NextChangedFlow(); f != nil; f = b.NextChangedFlow() {
 				f.User.(*simFlow).receive(d)
 			}
 		}
-		n.probe(d, time.Millisecond)
+		n.checkProbe(d, time.Millisecond)
 		for {
 			var buf []byte
 			if k := len(n.spare); k > 0 {
 				buf, n.spare = n.spare[k-1][:0], n.spare[:k-1]
 			}
-			id, seg := b.Next(n.now, buf)
+			id, seg := b.NextSegment(n.now, buf)
 			if id == 0 {
-				n.free(seg)
+				n.recycleSegment(seg)
 				break
 			}
-			p := n.path(id)
+			p := n.findPath(id)
 			if p == nil || p.at[d] != joined {
 				n.fatal("a segment for path %d, which end %d does not have", id, d)
 			}
 			if n.lag[d] > 0 {
 				p.holds[d] = true
-				n.at(n.now.Add(n.lag[d]), d, func() { n.begin(p, d, seg) })
+				n.at(n.now.Add(n.lag[d]), d, func() { n.beginSegment(p, d, seg) })
 			} else {
-				n.begin(p, d, seg)
+				n.beginSegment(p, d, seg)
 			}
 		}
-		for s := b.Changed(); s != nil; s = b.Changed() {
+		for s := b.NextChangedStream(); s != nil; s = b.NextChangedStream() {
 			if a, ok := s.User.(*simApp); ok {
 				a.wake()
 			}
@@ -281,20 +281,20 @@ func (n *simNet) work(d int) {
 				n.tickAt[d] = time.Time{}
 			}
 			if next := b.NextTick(); !next.IsZero() && !next.After(n.now) {
-				n.probe(d, 0)
+				n.checkProbe(d, 0)
 				b.Tick(n.now)
 			}
 		})
 	}
 }
 
-// begin is the moment at which a subflow's writer has got hold of a segment.
-func (n *simNet) begin(p *simPath, d int, seg []byte) {
+// beginSegment is the moment at which a subflow's writer has got hold of a segment.
+func (n *simNet) beginSegment(p *simPath, d int, seg []byte) {
 	p.holds[d] = false
 	if p.at[d] != joined {
 		return
 	}
-	if n.ends[d].Begun(p.id) || n.disobeys {
+	if n.ends[d].BeginSegment(p.id) || n.disobeys {
 		n.inspect(p, d, seg)
 		n.write(p, d, seg)
 		return
@@ -303,28 +303,28 @@ func (n *simNet) begin(p *simPath, d int, seg []byte) {
 	n.writable(p, d)
 }
 
-func (n *simNet) free(seg []byte) {
+func (n *simNet) recycleSegment(seg []byte) {
 	if cap(seg) > 0 {
 		n.spare = append(n.spare, seg)
 	}
 }
 
-// probe takes samples of the hops at an end, unless they are young enough.
-func (n *simNet) probe(d int, age time.Duration) {
+// checkProbe takes samples of the hops at an end, unless they are young enough.
+func (n *simNet) checkProbe(d int, age time.Duration) {
 	if age > 0 && n.now.Sub(n.probed[d]) < age {
 		return
 	}
 	n.probed[d] = n.now
 	for _, p := range n.paths {
 		if p.at[d] == joined {
-			n.sample(p, d)
+			n.sampleHop(p, d)
 		}
 	}
 }
 
-func (n *simNet) sample(p *simPath, d int) {
+func (n *simNet) sampleHop(p *simPath, d int) {
 	if n.blind {
-		n.ends[d].Local(p.id, n.now, estimate.Hop{Blind: true})
+		n.ends[d].ObserveLocalHop(p.id, n.now, estimate.Hop{Blind: true})
 		return
 	}
 	h := p.hops[d][0]
@@ -333,11 +333,11 @@ func (n *simNet) sample(p *simPath, d int) {
 	if r := h.rate(n.now); h.lent && h.nowStep > 0 {
 		limit = r
 	}
-	n.ends[d].Local(p.id, n.now, estimate.Hop{SRTT: h.srtt(n.now, q), MinRTT: h.roundTrip(n.now), Rate: h.rate(n.now),
-		Limit: limit, AppLimited: q == 0, Cwnd: h.window, MSS: 1448, Queue: q, Unsent: max(0, q-h.window), Acked: h.acked})
+	n.ends[d].ObserveLocalHop(p.id, n.now, estimate.Hop{SRTT: h.srtt(n.now, q), MinRTT: h.roundTrip(n.now), Rate: h.rate(n.now),
+		PacingLimit: limit, AppLimited: q == 0, Cwnd: h.window, MSS: 1448, Queue: q, Unsent: max(0, q-h.window), Acked: h.acked})
 }
 
-func (n *simNet) path(id wire.PathID) *simPath {
+func (n *simNet) findPath(id wire.SubflowID) *simPath {
 	for _, p := range n.paths {
 		if p.id == id {
 			return p
@@ -348,24 +348,24 @@ func (n *simNet) path(id wire.PathID) *simPath {
 
 // freeze stops the process of an end for a time: it handles no event.
 func (n *simNet) freeze(d int, lasts time.Duration) {
-	n.note(entry{end: d, text: fmt.Sprintf("frozen for %v", lasts)})
+	n.addEntry(entry{end: d, text: fmt.Sprintf("frozen for %v", lasts)})
 	if until := n.now.Add(lasts); n.frozen[d].Before(until) {
 		n.frozen[d] = until
 	}
 }
 
-// both makes the two directions of a hop alike.
-func (n *simNet) both(rate unit.Rate, oneWay time.Duration) *[2]*simHop {
+// newHopPair makes the two directions of a hop alike.
+func (n *simNet) newHopPair(rate unit.Rate, oneWay time.Duration) *[2]*simHop {
 	return &[2]*simHop{n.hop(rate, oneWay), n.hop(rate, oneWay)}
 }
 
-// house joins a direct subflow and helped ones as in the published setup:
+// addTriangle joins a direct subflow and helped ones as in the published setup:
 // rates PS, HS, pipe, HS, pipe…; round trips about 50, 70 and 5 ms.
-func (n *simNet) house(ps unit.Rate, helpers ...unit.Rate) {
-	n.addPath(1, n.both(ps, 25*time.Millisecond), nil)
+func (n *simNet) addTriangle(ps unit.Rate, helpers ...unit.Rate) {
+	n.addPath(1, n.newHopPair(ps, 25*time.Millisecond), nil)
 	for i := 0; i < len(helpers); i += 2 {
-		pipe := n.both(helpers[i+1], 2500*time.Microsecond)
-		n.addPath(wire.PathID(2+i/2), n.both(helpers[i], 35*time.Millisecond), pipe)
+		pipe := n.newHopPair(helpers[i+1], 2500*time.Microsecond)
+		n.addPath(wire.SubflowID(2+i/2), n.newHopPair(helpers[i], 35*time.Millisecond), pipe)
 	}
 }
 
@@ -399,8 +399,8 @@ var patternTable = func() []byte {
 	return t
 }()
 
-// pattern calls f with what end d sends on a stream from a position on.
-func pattern(s wire.StreamID, d, at, size int, f func(part []byte)) {
+// eachPatternPart calls f with what end d sends on a stream from a position on.
+func eachPatternPart(s wire.StreamID, d, at, size int, f func(part []byte)) {
 	for size > 0 {
 		block, off := at/patternBlock, at%patternBlock
 		begin := (uint64(s)*0x9e3779b97f4a7c15 + uint64(block)*0xbf58476d1ce4e5b9 + uint64(d)*0x94d049bb133111eb) >> 20 % patternBlock
@@ -417,13 +417,13 @@ func pattern(s wire.StreamID, d, at, size int, f func(part []byte)) {
 // fillPattern makes bytes to write.
 func (n *simNet) fillPattern(s wire.StreamID, d, at, size int) []byte {
 	n.text = n.text[:0]
-	pattern(s, d, at, size, func(part []byte) { n.text = append(n.text, part...) })
+	eachPatternPart(s, d, at, size, func(part []byte) { n.text = append(n.text, part...) })
 	return n.text
 }
 
 // checkPattern fails unless got is what end d sent from a position on.
 func (n *simNet) checkPattern(s wire.StreamID, d, at int, got []byte) {
-	pattern(s, d, at, len(got), func(part []byte) {
+	eachPatternPart(s, d, at, len(got), func(part []byte) {
 		if !bytes.Equal(part, got[:len(part)]) {
 			i := 0
 			for part[i] == got[i] {

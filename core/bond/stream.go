@@ -14,13 +14,13 @@ type Stream struct {
 	// User is for the owner of the bond.
 	User any
 
-	id        wire.StreamID
-	bond      *Bond
-	dest      string
-	err       error // set once the stream was reset
-	opened    bool  // the destination is connected
-	seen      bool  // OPEN has arrived (accepting end)
-	inChanged bool
+	id           wire.StreamID
+	bond         *Bond
+	dest         string
+	err          error // set once the stream was reset
+	opened       bool  // the destination is connected
+	openReceived bool  // OPEN has arrived (accepting end)
+	inChanged    bool
 
 	send             sendBuffer
 	finSet, finAcked bool
@@ -29,14 +29,14 @@ type Stream struct {
 	repeated         typeSet // likewise, of which the next one sent is a repetition
 	backlog          backlogEntry
 
-	route  route
-	groups groupHistory
-	pin    pinnedSubflow // of mode Latency
-	chunk  wire.DataSeq  // the far end waits for the bytes before it; 0: for all
-	wanted wire.DataSeq  // what this end waits for, as it is told in CHUNK
+	route         route
+	groups        groupHistory
+	pin           pinnedSubflow // of mode Latency
+	peerChunkEnd  wire.DataSeq  // the far end waits for the bytes before it; 0: for all
+	localChunkEnd wire.DataSeq  // what this end waits for, as it is told in CHUNK
 
-	reassembly reassembly
-	eofGot     bool // the app has consumed everything
+	reassembly  reassembly
+	eofConsumed bool // the app has consumed everything
 }
 
 // ID is the stream's number.
@@ -56,7 +56,7 @@ func (s *Stream) Opened() bool { return s.opened }
 func (s *Stream) SetOpened() {
 	if !s.opened && s.err == nil {
 		s.opened = true
-		s.bond.control.add(s, wire.TypeOpened)
+		s.bond.control.queueFrame(s, wire.TypeOpened)
 	}
 }
 
@@ -65,12 +65,12 @@ func (s *Stream) Room() int {
 	if s.err != nil || s.finSet {
 		return 0
 	}
-	return int(s.bond.buffers.room(&s.send))
+	return int(s.bond.buffers.sendRoom(&s.send))
 }
 
-// roomy reports whether a writer that waits for room is to be told.
-func (s *Stream) roomy() bool {
-	return s.bond.buffers.notable(unit.Bytes(s.Room()), &s.send)
+// hasNotableRoom reports whether a writer that waits for room is to be told.
+func (s *Stream) hasNotableRoom() bool {
+	return s.bond.buffers.isNotableRoom(unit.Bytes(s.Room()), &s.send)
 }
 
 // noMoreData reports whether the source is not ahead of the subflows: it has ended,
@@ -87,12 +87,12 @@ func (s *Stream) WriteClosed() bool { return s.finSet }
 func (s *Stream) Write(p []byte) int {
 	p = p[:min(len(p), s.Room())]
 	if !s.send.write(p) {
-		s.Reset(wire.CodeLimit, errMemory)
+		s.Reset(wire.CodeLimit, memoryExhausted)
 		return 0
 	}
-	s.bond.backlog.avoid = 0
-	s.bond.buffers.held += unit.Bytes(len(p))
-	s.bond.backlog.update(s)
+	s.bond.backlog.avoided = 0
+	s.bond.buffers.heldBytes += unit.Bytes(len(p))
+	s.bond.backlog.updateStream(s)
 	return len(p)
 }
 
@@ -100,20 +100,20 @@ func (s *Stream) Write(p []byte) int {
 func (s *Stream) CloseWrite() {
 	if s.err == nil && !s.finSet {
 		s.finSet = true
-		s.bond.control.add(s, wire.TypeFin)
+		s.bond.control.queueFrame(s, wire.TypeFin)
 	}
 }
 
 // Readable is how many bytes can be read now.
-func (s *Stream) Readable() int { return s.reassembly.readable() }
+func (s *Stream) Readable() int { return s.reassembly.readableBytes() }
 
 // EOF reports that everything the other end sent has been consumed.
-func (s *Stream) EOF() bool { return s.reassembly.ended() }
+func (s *Stream) EOF() bool { return s.reassembly.isComplete() }
 
-// Slices calls f with readable bytes in order, at most limit of them. They
+// ReadableSlices calls f with readable bytes in order, at most limit of them. They
 // stay valid, also while Receive is called, until Consume.
-func (s *Stream) Slices(limit int, f func([]byte)) {
-	s.reassembly.slices(limit, f)
+func (s *Stream) ReadableSlices(limit int, f func([]byte)) {
+	s.reassembly.eachReadable(limit, f)
 }
 
 // Read copies and consumes readable bytes. It returns io.EOF at the end of the
@@ -121,7 +121,7 @@ func (s *Stream) Slices(limit int, f func([]byte)) {
 // readable yet.
 func (s *Stream) Read(p []byte) (int, error) {
 	n := 0
-	s.Slices(len(p), func(b []byte) { n += copy(p[n:], b) })
+	s.ReadableSlices(len(p), func(b []byte) { n += copy(p[n:], b) })
 	if n > 0 {
 		s.Consume(n)
 		return n, nil
@@ -140,20 +140,20 @@ func (s *Stream) Read(p []byte) (int, error) {
 func (s *Stream) Consume(n int) {
 	r := &s.reassembly
 	r.consume(n)
-	if s.err == nil && r.windowDue() {
-		s.setWindow(r.nextWindow(s.bond.buffers.share(r.window)))
+	if s.err == nil && r.isWindowDue() {
+		s.setWindow(r.nextWindow(s.bond.buffers.maxWindowOf(r.window)))
 	}
 	if s.EOF() {
-		s.eofGot = true
+		s.eofConsumed = true
 		s.bond.finishStream(s)
 	}
 }
 
 // setWindow changes the window and grants what it allows now.
 func (s *Stream) setWindow(window unit.Bytes) {
-	s.bond.buffers.resize(s.reassembly.window, window)
+	s.bond.buffers.countWindowChange(s.reassembly.window, window)
 	if s.reassembly.setWindow(window) {
-		s.bond.control.add(s, wire.TypeWindow)
+		s.bond.control.queueFrame(s, wire.TypeWindow)
 	}
 }
 
@@ -162,8 +162,8 @@ func (s *Stream) Reset(code wire.Code, text string) {
 	if s.err != nil || s.bond.streams.all[s.id] != s {
 		return
 	}
-	s.fail(wire.Reset{Stream: s.id, Code: code, Text: text})
-	s.bond.control.add(s, wire.TypeReset)
+	s.failStream(wire.Reset{Stream: s.id, Code: code, Text: text})
+	s.bond.control.queueFrame(s, wire.TypeReset)
 }
 
 // ResetStream is Reset of the stream of that number. It reports whether there is
@@ -177,24 +177,24 @@ func (b *Bond) ResetStream(id wire.StreamID, code wire.Code, text string) bool {
 	return true
 }
 
-// fail ends the stream at this end.
-func (s *Stream) fail(r wire.Reset) {
+// failStream ends the stream at this end.
+func (s *Stream) failStream(r wire.Reset) {
 	if s.err != nil {
 		return
 	}
 	s.err = r
 	b := s.bond
-	b.buffers.held -= s.send.drop()
-	b.backlog.update(s)
-	b.streams.notify(s)
+	b.buffers.heldBytes -= s.send.dropAll()
+	b.backlog.updateStream(s)
+	b.streams.notifyChange(s)
 	b.forgetStream(s)
 }
 
 // finishStream forgets a stream whose two directions have ended in order.
 func (b *Bond) finishStream(s *Stream) {
-	if s.eofGot && s.finAcked && s.send.empty() {
+	if s.eofConsumed && s.finAcked && s.send.isEmpty() {
 		b.forgetStream(s)
-		b.streams.notify(s)
+		b.streams.notifyChange(s)
 	}
 }
 
@@ -204,17 +204,17 @@ func (b *Bond) forgetStream(s *Stream) {
 		return
 	}
 	delete(b.streams.all, s.id)
-	b.backlog.remove(s)    // its turn may never come: of a group whose subflows are all silent, say
-	b.filter.end(&s.route) // in its turn, which it may still have, it stands in nobody's way
+	b.backlog.dequeueStream(s)  // its turn may never come: of a group whose subflows are all silent, say
+	b.filter.endRoute(&s.route) // in its turn, which it may still have, it stands in nobody's way
 	e := trace.Event{Kind: trace.StreamClose, Stream: uint64(s.id), Offset: uint64(s.reassembly.readOffset)}
 	if s.err != nil {
 		e.Reason = s.err.Error()
 	}
 	b.trace.emit(e)
-	b.buffers.resize(s.reassembly.window, b.buffers.first)
-	s.send.pages.drop()
-	if s.eofGot {
-		s.reassembly.drop()
+	b.buffers.countWindowChange(s.reassembly.window, b.buffers.firstWindow)
+	s.send.pages.dropAll()
+	if s.eofConsumed {
+		s.reassembly.dropAll()
 	} else if s.err != nil {
 		s.reassembly.abandon() // a reader may still be copying out of its pages
 	}

@@ -18,30 +18,30 @@ func (s *Stream) receiveData(p *subflow, f wire.Data, now time.Time) error {
 		return nil
 	}
 	b := s.bond
-	if err := s.reassembly.check(f.Seq + wire.DataSeq(len(f.Bytes))); err != nil {
+	if err := s.reassembly.checkLimit(f.Seq + wire.DataSeq(len(f.Bytes))); err != nil {
 		return fmt.Errorf("stream %d: %w", s.id, err)
 	}
-	if b.cfg.Opens {
+	if b.cfg.OpensStreams {
 		s.opened = true // what comes from the destination proves it
 	}
-	added, delivered, ok := s.reassembly.receive(f.Seq, f.Bytes)
+	added, delivered, ok := s.reassembly.insertBytes(f.Seq, f.Bytes)
 	if !ok {
-		s.Reset(wire.CodeLimit, errMemory)
+		s.Reset(wire.CodeLimit, memoryExhausted)
 		return nil
 	}
 	if twice := len(f.Bytes) - added; twice > 0 {
 		b.stats.Duplicate += unit.Bytes(twice)
-		b.trace.bytes(now, trace.Duplicate, p, sentFrame{stream: s, from: f.Seq, to: f.Seq + wire.DataSeq(twice)}, "")
+		b.trace.traceBytes(now, trace.Duplicate, p, sentFrame{stream: s, from: f.Seq, to: f.Seq + wire.DataSeq(twice)}, "")
 	}
 	if added > 0 {
-		b.silence.received(p, now)
+		b.silence.recordNewBytes(p, now)
 	}
 	if delivered.From < delivered.To {
-		b.trace.bytes(now, trace.Deliver, p, sentFrame{stream: s, from: delivered.From, to: delivered.To}, "")
-		b.streams.notify(s)
+		b.trace.traceBytes(now, trace.Deliver, p, sentFrame{stream: s, from: delivered.From, to: delivered.To}, "")
+		b.streams.notifyChange(s)
 	}
-	if !s.reassembly.takeMarks() {
-		s.Reset(wire.CodeLimit, errMemory)
+	if !s.reassembly.chargeBitmaps() {
+		s.Reset(wire.CodeLimit, memoryExhausted)
 	}
 	return nil
 }
@@ -49,12 +49,12 @@ func (s *Stream) receiveData(p *subflow, f wire.Data, now time.Time) error {
 // receiveOpen makes the stream one that can be accepted, unless it was reset already.
 func (s *Stream) receiveOpen(_ *subflow, f wire.Open, _ time.Time) error {
 	b := s.bond
-	if s.seen || b.cfg.Opens {
+	if s.openReceived || b.cfg.OpensStreams {
 		return nil
 	}
-	s.seen, s.dest = true, f.Dest
-	if s.groups.serial == 0 { // else TREAT came first, and is newer
-		if b.classes.retired(f.Group) { // it was reset before this came
+	s.openReceived, s.dest = true, f.Dest
+	if s.groups.serial == 0 { // else CLASS_UPDATE came first, and is newer
+		if b.classes.isRetired(f.Group) { // it was reset before this came
 			s.Reset(wire.CodeClosed, "the other end has ended it")
 			return nil
 		}
@@ -62,23 +62,23 @@ func (s *Stream) receiveOpen(_ *subflow, f wire.Open, _ time.Time) error {
 		s.SetMode(f.Mode)
 	}
 	b.streams.accepted = append(b.streams.accepted, s)
-	b.traceOpen(s)
+	b.traceStreamOpen(s)
 	return nil
 }
 
 // receiveOpened takes the news that the destination is connected.
 func (s *Stream) receiveOpened(*subflow, wire.Opened, time.Time) error {
 	s.opened = true
-	s.bond.streams.notify(s)
+	s.bond.streams.notifyChange(s)
 	return nil
 }
 
 // receiveWindow lets more be sent.
 func (s *Stream) receiveWindow(_ *subflow, f wire.Window, _ time.Time) error {
 	if s.send.raiseLimit(f.Limit) {
-		s.bond.backlog.update(s)
-		if s.roomy() {
-			s.bond.streams.notify(s)
+		s.bond.backlog.updateStream(s)
+		if s.hasNotableRoom() {
+			s.bond.streams.notifyChange(s)
 		}
 	}
 	return nil
@@ -87,7 +87,7 @@ func (s *Stream) receiveWindow(_ *subflow, f wire.Window, _ time.Time) error {
 // receiveChunk takes how far the far end waits for bytes.
 func (s *Stream) receiveChunk(_ *subflow, f wire.Chunk, _ time.Time) error {
 	if s.err == nil {
-		s.ChunkEnd(f.End)
+		s.SetChunkEnd(f.End)
 	}
 	return nil
 }
@@ -100,20 +100,20 @@ func (s *Stream) receiveFin(_ *subflow, f wire.Fin, _ time.Time) error {
 	if err := s.reassembly.receiveFin(f.Seq); err != nil {
 		return fmt.Errorf("stream %d: %w", s.id, err)
 	}
-	s.bond.streams.notify(s)
+	s.bond.streams.notifyChange(s)
 	return nil
 }
 
 // receiveReset ends the stream at this end.
 func (s *Stream) receiveReset(_ *subflow, f wire.Reset, _ time.Time) error {
-	s.fail(f)
+	s.failStream(f)
 	return nil
 }
 
-// receiveTreat takes the primary's change of mode and group, unless it comes late.
-func (s *Stream) receiveTreat(_ *subflow, f wire.Treat, _ time.Time) error {
-	if f.Serial > s.groups.serial && !s.bond.classes.retired(f.Group) {
-		s.treat(f.Serial, f.Mode, f.Group)
+// receiveClassUpdate takes the primary's change of mode and group, unless it comes late.
+func (s *Stream) receiveClassUpdate(_ *subflow, f wire.ClassUpdate, _ time.Time) error {
+	if f.Serial > s.groups.serial && !s.bond.classes.isRetired(f.Group) {
+		s.changeClass(f.Serial, f.Mode, f.Group)
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ type streamTable struct {
 	changed  []*Stream
 }
 
-// accept returns a stream that the other end has opened, once, or nil.
-func (t *streamTable) accept() *Stream {
+// nextAccepted returns a stream that the other end has opened, once, or nil.
+func (t *streamTable) nextAccepted() *Stream {
 	if len(t.accepted) == 0 {
 		return nil
 	}
@@ -22,8 +22,8 @@ func (t *streamTable) accept() *Stream {
 	return s
 }
 
-// notify lets nextChanged return a stream.
-func (t *streamTable) notify(s *Stream) {
+// notifyChange lets nextChanged return a stream.
+func (t *streamTable) notifyChange(s *Stream) {
 	if !s.inChanged {
 		s.inChanged = true
 		t.changed = append(t.changed, s)

@@ -12,8 +12,8 @@ import (
 // subflow is what the bond knows of one subflow: the bytes and frames in flight on it, its
 // estimates and the times by which silence is found. It is owned by its Bond.
 type subflow struct {
-	id   wire.PathID
-	est  estimate.Path
+	id   wire.SubflowID
+	est  estimate.Subflow
 	idle bool
 
 	bytesSent       uint64     // bytes of frames given to the subflow
@@ -44,26 +44,26 @@ type subflow struct {
 	relay      wire.PipeState
 	relayAt    time.Time // when relay came; zero if there is none to be passed on
 
-	copies []redundantPart // what other subflows carry and this one has yet to
+	copies []copiedSpan // what other subflows carry and this one has yet to
 }
 
-// settleIdle takes what was sent for received while nothing in flight asks for an
+// settleWhenIdle takes what was sent for received while nothing in flight asks for an
 // acknowledgement: else ACKs and reports, which nobody acknowledges, would in
 // time look like a queue that never drains.
-func (p *subflow) settleIdle(at time.Time) {
+func (p *subflow) settleWhenIdle(at time.Time) {
 	if p.inFlight.len() == 0 {
-		p.est.Settle(at)
+		p.est.AssumeAllReceived(at)
 	}
 }
 
-func (p *subflow) silent() bool { return !p.silentSince.IsZero() }
+func (p *subflow) isSilent() bool { return !p.silentSince.IsZero() }
 
 // schedulerView returns the subflow as a scheduler sees it.
-func (p *subflow) schedulerView(n estimate.Numbers, now time.Time) sched.Path {
-	h := p.est.Hop()
-	doubtful := h.Queue > 0 && now.Sub(p.lastHopProgress) > hopSilence(h)/2
-	return sched.Path{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, PastPAD: n.PastPAD, Wait: n.FarWait, SRTT: h.SRTT, MinRTT: 2 * n.OWD, Th: n.Th,
-		Helped: p.est.Helped, Confirm: n.Confirm, Late: n.Late > 0, Acked: n.Acked, RTTVar: h.RTTVar, MSS: max(h.MSS, minSegment), Given: p.streamBytesSent, InFlight: p.est.Outstanding(),
+func (p *subflow) schedulerView(n estimate.Estimate, now time.Time) sched.Subflow {
+	h := p.est.LastHop()
+	doubtful := h.Queue > 0 && now.Sub(p.lastHopProgress) > hopSilenceLimit(h)/2
+	return sched.Subflow{ID: p.id, Idle: p.idle, Doubtful: doubtful, PAD: n.PAD, PastPAD: n.PastPAD, FarWait: n.FarQueueTime, SRTT: h.SRTT, MinRTT: 2 * n.OWD, Th: n.Th,
+		Helped: p.est.Helped, Confirm: n.TimeToAck, Late: n.AckLate > 0, Acked: n.Acked, RTTVar: h.RTTVar, MSS: max(h.MSS, minSegment), Given: p.streamBytesSent, InFlight: p.est.BytesInFlight(),
 		Cwnd: h.Cwnd, Flight: h.Queue - h.Unsent, FarCwnd: n.FarCwnd, FarFlight: n.FarFlight}
 }
 
@@ -87,15 +87,15 @@ type sentFrames struct {
 	tooLate    int // frames that others were given besides, since these would come too late
 }
 
-// recallable reports whether the frame may be given to another subflow though
+// isRecallable reports whether the frame may be given to another subflow though
 // its own is alive: bytes, and the end of a stream, once.
-func (s *sentFrame) recallable() bool {
+func (s *sentFrame) isRecallable() bool {
 	return !s.recalled && !s.copied && (s.frameType == wire.TypeData || s.frameType == wire.TypeFin)
 }
 
-// wanted reports whether the frame is recallable and the far end waits for it.
-func (s *sentFrame) wanted() bool {
-	return s.recallable() && (s.stream == nil || s.from < s.stream.awaited())
+// isWanted reports whether the frame is recallable and the far end waits for it.
+func (s *sentFrame) isWanted() bool {
+	return s.isRecallable() && (s.stream == nil || s.from < s.stream.awaitedEnd())
 }
 
 // firstUncarried returns how many unsent bytes of a stream lie before the first that is not in
@@ -103,7 +103,7 @@ func (s *sentFrame) wanted() bool {
 // were recalled from a live subflow are of no use behind themselves.
 func (f *sentFrames) firstUncarried(s *Stream) (ahead unit.Bytes, found bool) {
 	if f.tooLate == 0 || !s.send.sharesNext() {
-		return 0, s.send.sendable()
+		return 0, s.send.isSendable()
 	}
 	for _, part := range s.send.unsent {
 		to := min(part.To, s.send.limit)
@@ -131,14 +131,14 @@ func (f *sentFrames) carriedUntil(s *Stream, at wire.DataSeq) wire.DataSeq {
 	return 0
 }
 
-// newest is the subflow's byte count after the newest frame that is wanted, if
+// newestWanted is the subflow's byte count after the newest frame that is wanted, if
 // there is any.
-func (f *sentFrames) newest() (end uint64, some bool) {
+func (f *sentFrames) newestWanted() (end uint64, some bool) {
 	if f.recallable == 0 {
 		return 0, false
 	}
 	for i := len(f.frames) - 1; i >= f.head; i-- {
-		if f.frames[i].wanted() {
+		if f.frames[i].isWanted() {
 			return f.frames[i].end, true
 		}
 	}
@@ -146,7 +146,7 @@ func (f *sentFrames) newest() (end uint64, some bool) {
 }
 
 func (f *sentFrames) push(s sentFrame) {
-	if s.recallable() {
+	if s.isRecallable() {
 		f.recallable++
 	}
 	f.frames = append(f.frames, s)
@@ -154,7 +154,7 @@ func (f *sentFrames) push(s sentFrame) {
 
 // markRecalled marks a frame of the queue as given back.
 func (f *sentFrames) markRecalled(s *sentFrame) {
-	if s.recallable() {
+	if s.isRecallable() {
 		f.recallable--
 	}
 	s.recalled = true
@@ -164,7 +164,7 @@ func (f *sentFrames) len() int         { return len(f.frames) - f.head }
 func (f *sentFrames) all() []sentFrame { return f.frames[f.head:] }
 func (f *sentFrames) pop() (s sentFrame) {
 	s = f.frames[f.head]
-	if s.recallable() {
+	if s.isRecallable() {
 		f.recallable--
 	}
 	if s.tooLate {
@@ -180,35 +180,35 @@ func (f *sentFrames) pop() (s sentFrame) {
 	return s
 }
 
-// PathInfo describes a path for status output.
-type PathInfo struct {
-	ID             wire.PathID
+// SubflowInfo describes a path for status output.
+type SubflowInfo struct {
+	ID             wire.SubflowID
 	Helped, Silent bool
-	StuckFor       time.Duration // silent, or the last path and without progress
+	StalledFor     time.Duration // silent, or the last path and without progress
 	LastData       time.Time     // arrival of the last new stream byte or datagram; zero: none yet
 	Sent, Received uint64        // bytes of frames
 	InFlight       unit.Bytes    // sent and not acknowledged
-	estimate.Numbers
+	estimate.Estimate
 }
 
-// Paths appends a description of every path to list.
-func (b *Bond) Paths(list []PathInfo, now time.Time) []PathInfo {
+// ListSubflows appends a description of every path to list.
+func (b *Bond) ListSubflows(list []SubflowInfo, now time.Time) []SubflowInfo {
 	for _, p := range b.subflows.list {
-		i := PathInfo{ID: p.id, Helped: p.est.Helped, Silent: p.silent(), Sent: p.bytesSent, Received: p.bytesReceived,
-			LastData: p.lastData, Numbers: p.est.At(now)}
+		i := SubflowInfo{ID: p.id, Helped: p.est.Helped, Silent: p.isSilent(), Sent: p.bytesSent, Received: p.bytesReceived,
+			LastData: p.lastData, Estimate: p.est.EstimateAt(now)}
 		if p.inFlight.len() > 0 {
-			i.InFlight = p.est.Outstanding()
+			i.InFlight = p.est.BytesInFlight()
 		}
 		if !p.stalledSince.IsZero() {
-			i.StuckFor = now.Sub(p.stalledSince)
+			i.StalledFor = now.Sub(p.stalledSince)
 		}
 		list = append(list, i)
 	}
 	return list
 }
 
-// Carried counts the bytes of frames that a path has received and sent.
-func (b *Bond) Carried(id wire.PathID) (received, sent uint64) {
+// CarriedBytes counts the bytes of frames that a path has received and sent.
+func (b *Bond) CarriedBytes(id wire.SubflowID) (received, sent uint64) {
 	if p := b.subflows.find(id); p != nil {
 		return p.bytesReceived, p.bytesSent
 	}
@@ -218,11 +218,11 @@ func (b *Bond) Carried(id wire.PathID) (received, sent uint64) {
 // segmentSize returns how many bytes of frames fill whole packets for about
 // segmentTime.
 func (p *subflow) segmentSize(now time.Time) int {
-	mss := int(p.est.Hop().MSS)
+	mss := int(p.est.LastHop().MSS)
 	if mss < minSegment/2 {
 		mss = minSegment
 	}
-	n := int(p.est.At(now).Th.Bytes(segmentTime))
+	n := int(p.est.EstimateAt(now).Th.Bytes(segmentTime))
 	n = max(n/mss, 1) * mss
 	return min(n-tlsOverhead, maxSegment)
 }
@@ -231,8 +231,8 @@ func (p *subflow) segmentSize(now time.Time) int {
 // queue short there. A queue that bulk has built, in the network or at a
 // helper, cannot be overtaken, so being first in Next is not enough.
 const (
-	// lowLatencyFor is how long a subflow stays so after the last such byte.
-	lowLatencyFor = time.Second
+	// lowLatencyPeriod is how long a subflow stays so after the last such byte.
+	lowLatencyPeriod = time.Second
 	// maxStandingQueue is how long the bytes that wait on such a subflow may last
 	// before bulk gets a turn. Enough to keep a link busy between two looks at
 	// its queue and while its rate varies (docs/explanation/datapath.md has the cost).
@@ -246,10 +246,10 @@ func (p *subflow) extendLowLatency(t time.Time) {
 	}
 }
 
-// holdsBulk reports that bulk must not be given to p now. Then it sets the timer to when the
+// mustHoldBulk reports that bulk must not be given to p now. Then it sets the timer to when the
 // queue has become short.
-func (p *subflow) holdsBulk(n estimate.Numbers, now time.Time, timer *wakeTimer) bool {
-	over := n.Queued - maxStandingQueue
+func (p *subflow) mustHoldBulk(n estimate.Estimate, now time.Time, timer *wakeTimer) bool {
+	over := n.QueueTime - maxStandingQueue
 	if over <= 0 || !now.Before(p.lowLatencyUntil) {
 		return false
 	}
@@ -263,7 +263,7 @@ func (p *subflow) appendProbe(buf []byte) []byte {
 		p.probeDue = false
 		at := len(buf)
 		buf = wire.Append(buf, wire.Ping{})
-		p.noteFrame(len(buf)-at, sentFrame{frameType: wire.TypePing})
+		p.recordFrame(len(buf)-at, sentFrame{frameType: wire.TypePing})
 	}
 	return buf
 }
@@ -276,9 +276,9 @@ func (p *subflow) appendUnreliable(buf []byte, f wire.Frame) []byte {
 	return buf
 }
 
-// noteFrame remembers a reliable frame of n bytes as in flight. It returns the
+// recordFrame remembers a reliable frame of n bytes as in flight. It returns the
 // subflow's byte count after it.
-func (p *subflow) noteFrame(n int, f sentFrame) uint64 {
+func (p *subflow) recordFrame(n int, f sentFrame) uint64 {
 	p.bytesSent += uint64(n)
 	f.end = p.bytesSent
 	p.streamBytesSent += unit.Bytes(f.to - f.from)
@@ -286,12 +286,12 @@ func (p *subflow) noteFrame(n int, f sentFrame) uint64 {
 	return f.end
 }
 
-// startWatch starts the watch for silence of a subflow that had nothing in flight.
-func (p *subflow) startWatch(now time.Time) {
+// startSilenceWatch starts the watch for silence of a subflow that had nothing in flight.
+func (p *subflow) startSilenceWatch(now time.Time) {
 	if p.inFlight.len() == 0 {
 		p.lastProgress = now
 	}
-	if p.est.Hop().Queue == 0 {
+	if p.est.LastHop().Queue == 0 {
 		p.lastHopProgress = now
 	}
 }

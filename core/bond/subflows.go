@@ -12,7 +12,7 @@ import (
 type subflowTable struct{ list []*subflow }
 
 // find returns the subflow of that id, or nil.
-func (t *subflowTable) find(id wire.PathID) *subflow {
+func (t *subflowTable) find(id wire.SubflowID) *subflow {
 	for _, p := range t.list {
 		if p.id == id {
 			return p
@@ -33,7 +33,7 @@ func (t *subflowTable) insert(p *subflow) {
 }
 
 // remove takes the subflow of that id out and returns it, or nil if there is none.
-func (t *subflowTable) remove(id wire.PathID) *subflow {
+func (t *subflowTable) remove(id wire.SubflowID) *subflow {
 	for i, p := range t.list {
 		if p.id == id {
 			t.list = append(t.list[:i], t.list[i+1:]...)
@@ -43,20 +43,20 @@ func (t *subflowTable) remove(id wire.PathID) *subflow {
 	return nil
 }
 
-// othersLive reports whether a subflow other than p is not silent.
-func (t *subflowTable) othersLive(p *subflow) bool {
+// hasOtherLive reports whether a subflow other than p is not silent.
+func (t *subflowTable) hasOtherLive(p *subflow) bool {
 	for _, q := range t.list {
-		if q != p && !q.silent() {
+		if q != p && !q.isSilent() {
 			return true
 		}
 	}
 	return false
 }
 
-// idleExcept reports whether a subflow other than the one named could take a segment now.
-func (t *subflowTable) idleExcept(id wire.PathID) bool {
+// hasIdleExcept reports whether a subflow other than the one named could take a segment now.
+func (t *subflowTable) hasIdleExcept(id wire.SubflowID) bool {
 	for _, p := range t.list {
-		if p.id != id && p.idle && !p.silent() {
+		if p.id != id && p.idle && !p.isSilent() {
 			return true
 		}
 	}
@@ -71,9 +71,9 @@ func (t *subflowTable) framesInFlight() (n int) {
 	return n
 }
 
-// anyLowLatency reports whether a subflow carries what must not wait. That moves to another
+// hasLowLatency reports whether a subflow carries what must not wait. That moves to another
 // subflow when its own fails, and shall find no long queue there.
-func (t *subflowTable) anyLowLatency(now time.Time) bool {
+func (t *subflowTable) hasLowLatency(now time.Time) bool {
 	for _, p := range t.list {
 		if now.Before(p.lowLatencyUntil) {
 			return true
@@ -92,15 +92,15 @@ func (t *subflowTable) probeTarget() *subflow {
 	return nil
 }
 
-// overdue reports whether a helped subflow holds bytes that another one could carry
+// hasOverdue reports whether a helped subflow holds bytes that another one could carry
 // for longer than any that it was meant to hold: it is slower than was believed,
 // or its pace has been limited since.
-func (t *subflowTable) overdue(now time.Time) bool {
+func (t *subflowTable) hasOverdue(now time.Time) bool {
 	for _, p := range t.list {
 		if !p.est.Helped || p.inFlight.recallable == 0 {
 			continue
 		}
-		if n := p.est.At(now); n.Overdue > overdueAfter || p.est.Hop().Limit > 0 && n.PAD > overdueAfter {
+		if n := p.est.EstimateAt(now); n.Overdue > overdueAfter || p.est.LastHop().PacingLimit > 0 && n.PAD > overdueAfter {
 			return true
 		}
 	}

@@ -9,20 +9,20 @@ import (
 
 func TestSubflowTable(t *testing.T) {
 	var l subflowTable
-	for _, id := range []wire.PathID{3, 1, 2} {
+	for _, id := range []wire.SubflowID{3, 1, 2} {
 		l.insert(&subflow{id: id})
 	}
 	for i, p := range l.list {
-		if p.id != wire.PathID(i+1) || l.find(p.id) != p {
+		if p.id != wire.SubflowID(i+1) || l.find(p.id) != p {
 			t.Errorf("subflow %d stands at %d", p.id, i)
 		}
 	}
 	one, two, three := l.list[0], l.list[1], l.list[2]
-	if l.idleExcept(0) || l.probeTarget() != nil || l.anyLowLatency(start) || l.framesInFlight() != 0 {
+	if l.hasIdleExcept(0) || l.probeTarget() != nil || l.hasLowLatency(start) || l.framesInFlight() != 0 {
 		t.Error("something is said of subflows that do nothing")
 	}
 	one.idle, two.probeDue = true, true
-	if !l.idleExcept(2) || l.idleExcept(1) || l.probeTarget() != nil {
+	if !l.hasIdleExcept(2) || l.hasIdleExcept(1) || l.probeTarget() != nil {
 		t.Error("subflow 1 alone is idle, subflow 2 alone is to be asked")
 	}
 	if two.idle = true; l.probeTarget() != two {
@@ -30,14 +30,14 @@ func TestSubflowTable(t *testing.T) {
 	}
 	three.extendLowLatency(start.Add(time.Second))
 	three.extendLowLatency(start)
-	if !l.anyLowLatency(start) || l.anyLowLatency(start.Add(time.Second)) {
+	if !l.hasLowLatency(start) || l.hasLowLatency(start.Add(time.Second)) {
 		t.Error("subflow 3 is of low latency for one second")
 	}
 	one.silentSince, two.silentSince = start, start
-	if l.othersLive(three) || !l.othersLive(one) {
+	if l.hasOtherLive(three) || !l.hasOtherLive(one) {
 		t.Error("subflow 3 alone is alive")
 	}
-	one.noteFrame(10, sentFrame{frameType: wire.TypePing})
+	one.recordFrame(10, sentFrame{frameType: wire.TypePing})
 	if l.framesInFlight() != 1 || l.remove(9) != nil || l.remove(1) != one || l.framesInFlight() != 0 || len(l.list) != 2 {
 		t.Error("subflow 1 is still there")
 	}
@@ -46,18 +46,18 @@ func TestSubflowTable(t *testing.T) {
 func TestStreamTable(t *testing.T) {
 	var l streamTable
 	one, two := &Stream{id: 1}, &Stream{id: 2}
-	l.notify(one)
-	l.notify(two)
-	l.notify(one)
+	l.notifyChange(one)
+	l.notifyChange(two)
+	l.notifyChange(one)
 	if l.nextChanged() != one {
 		t.Error("the first that changed is not the first")
 	}
-	l.notify(one)
+	l.notifyChange(one)
 	if l.nextChanged() != two || l.nextChanged() != one || l.nextChanged() != nil {
 		t.Error("each change is to be returned once")
 	}
 	l.accepted = []*Stream{one, two}
-	if l.accept() != one || l.accept() != two || l.accept() != nil {
+	if l.nextAccepted() != one || l.nextAccepted() != two || l.nextAccepted() != nil {
 		t.Error("each stream is to be accepted once")
 	}
 }

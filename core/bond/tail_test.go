@@ -10,12 +10,12 @@ import (
 	"mpbond/link/wire"
 )
 
-// changed runs a download during which something happens to a hop, and returns
+// runWithChange runs a download during which something happens to a hop, and returns
 // how long it took and the longest gap in delivery.
-func changed(t *testing.T, scheduler string, size unit.Bytes, rates []unit.Rate, change func(*simNet)) (took, gap time.Duration) {
+func runWithChange(t *testing.T, scheduler string, size unit.Bytes, rates []unit.Rate, change func(*simNet)) (took, gap time.Duration) {
 	t.Helper()
 	n := newSim(t, scheduler, 0.2)
-	n.house(rates[0], rates[1:]...)
+	n.addTriangle(rates[0], rates[1:]...)
 	change(n)
 	begin, tr := n.now, &transfer{size: int(size)}
 	done := n.carry([]*transfer{tr})
@@ -38,14 +38,14 @@ func TestDeeperAtTheEnd(t *testing.T) {
 		h := n.paths[1].hops[1][0]
 		h.steps = append(h.steps, simStep{n.now.Add(2 * time.Second), m})
 	}
-	auto, _ := changed(t, "auto", 4*unit.MB, []unit.Rate{8 * m, 10 * m, 5 * m}, fall)
-	pams, _ := changed(t, "pams", 4*unit.MB, []unit.Rate{8 * m, 10 * m, 5 * m}, fall)
+	auto, _ := runWithChange(t, "auto", 4*unit.MB, []unit.Rate{8 * m, 10 * m, 5 * m}, fall)
+	pams, _ := runWithChange(t, "pams", 4*unit.MB, []unit.Rate{8 * m, 10 * m, 5 * m}, fall)
 	t.Logf("HS-path 10 to 1 Mbit/s: auto %.3f s, pams %.3f s", auto.Seconds(), pams.Seconds())
 	if auto > pams+30*time.Millisecond {
 		t.Errorf("auto takes %v, pams %v", auto, pams)
 	}
 	for _, rates := range [][]unit.Rate{{8 * m, 10 * m, 5 * m}, {8 * m, 10 * m, 5 * m, 10 * m, 5 * m}} {
-		_, gap := changed(t, "auto", 20*unit.MB, rates, func(n *simNet) {
+		_, gap := runWithChange(t, "auto", 20*unit.MB, rates, func(n *simNet) {
 			for d := range 2 {
 				h := n.paths[0].hops[d][0]
 				h.steps = append(h.steps, simStep{n.now.Add(3 * time.Second), 0})
@@ -60,8 +60,8 @@ func TestDeeperAtTheEnd(t *testing.T) {
 
 // TestAtHand: when all that remains counts as at hand.
 func TestAtHand(t *testing.T) {
-	b := New(Config{Opens: true, MetaBuffer: unit.MB})
-	s, err := b.Open("a:1")
+	b := New(Config{OpensStreams: true, MetaBuffer: unit.MB})
+	s, err := b.OpenStream("a:1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,13 +78,13 @@ func TestAtHand(t *testing.T) {
 	if !s.noMoreData() {
 		t.Error("not at hand though the source has ended")
 	}
-	b.AddPath(1, false, start)
-	b.AddPath(2, false, start)
-	if b.subflows.anyLowLatency(start) {
+	b.AddSubflow(1, false, start)
+	b.AddSubflow(2, false, start)
+	if b.subflows.hasLowLatency(start) {
 		t.Error("nothing is urgent")
 	}
 	b.subflows.find(2).extendLowLatency(start.Add(time.Second))
-	if !b.subflows.anyLowLatency(start) || b.subflows.anyLowLatency(start.Add(time.Second)) {
+	if !b.subflows.hasLowLatency(start) || b.subflows.hasLowLatency(start.Add(time.Second)) {
 		t.Error("an express path beside is not seen, or for ever")
 	}
 }
@@ -93,14 +93,14 @@ func TestAtHand(t *testing.T) {
 // is not sent there: by silence, by loss, and at the end of a transfer.
 func TestWithdrawn(t *testing.T) {
 	given := func(begun bool) (*Bond, *subflow, wire.DataSeq) {
-		b := filled(t, 2)
+		b := newFilledBond(t, 2)
 		s := b.streams.all[1]
 		before := wire.DataSeq(200_000) - wire.DataSeq(b.backlog.pending)
-		b.Idle(1)
-		if id, _ := b.Next(start, nil); id != 1 {
+		b.MarkIdle(1)
+		if id, _ := b.NextSegment(start, nil); id != 1 {
 			t.Fatalf("segment for path %d", id)
 		}
-		if begun && !b.Begun(1) {
+		if begun && !b.BeginSegment(1) {
 			t.Fatal("a segment that nobody recalled may not be written")
 		}
 		if end := wire.DataSeq(200_000) - wire.DataSeq(b.backlog.pending); end <= before || s.send.unsent[0].From != end {
@@ -111,16 +111,16 @@ func TestWithdrawn(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		b, p, before := given(begun)
 		sent := p.bytesSent
-		b.stats.Silent += b.reinject.recall(p, 0, start, "silent")
+		b.stats.Silent += b.reinject.recallInFlight(p, 0, start, "silent")
 		want := before // what really went out
 		if begun {
 			want = wire.DataSeq(p.streamBytesSent)
 		}
-		if b.Begun(1) != begun || p.bytesSent == sent != begun || b.stats.Silent != unit.Bytes(want) || p.streamBytesSent != unit.Bytes(want) {
-			t.Errorf("begun %v: may be written %v, %d of %d bytes count as sent, %v as sent again, %v as given", begun, b.Begun(1), p.bytesSent, sent, b.stats.Silent, p.streamBytesSent)
+		if b.BeginSegment(1) != begun || p.bytesSent == sent != begun || b.stats.Silent != unit.Bytes(want) || p.streamBytesSent != unit.Bytes(want) {
+			t.Errorf("begun %v: may be written %v, %d of %d bytes count as sent, %v as sent again, %v as given", begun, b.BeginSegment(1), p.bytesSent, sent, b.stats.Silent, p.streamBytesSent)
 		}
-		if p.est.Outstanding() != unit.Bytes(p.bytesSent) {
-			t.Errorf("begun %v: %v outstanding, %d sent", begun, p.est.Outstanding(), p.bytesSent)
+		if p.est.BytesInFlight() != unit.Bytes(p.bytesSent) {
+			t.Errorf("begun %v: %v outstanding, %d sent", begun, p.est.BytesInFlight(), p.bytesSent)
 		}
 		if b.backlog.pending != 200_000 {
 			t.Errorf("begun %v: %v wait to be sent", begun, b.backlog.pending)
@@ -128,27 +128,27 @@ func TestWithdrawn(t *testing.T) {
 		if p.inFlight.recallable != 0 {
 			t.Errorf("begun %v: the queue of frames counts %d", begun, p.inFlight.recallable)
 		}
-		b.Idle(1)
-		if id, _ := b.Next(start, nil); id != 1 || !b.Begun(1) {
+		b.MarkIdle(1)
+		if id, _ := b.NextSegment(start, nil); id != 1 || !b.BeginSegment(1) {
 			t.Errorf("begun %v: no segment afterwards", begun)
 		}
 	}
 	b, _, before := given(false)
-	b.RemovePath(1, start)
-	if st := b.Stats(); st.LostPath != unit.Bytes(before) || b.Begun(1) {
-		t.Errorf("lost: %v sent again, want %v", st.LostPath, before)
+	b.RemoveSubflow(1, start)
+	if st := b.Stats(); st.LostSubflow != unit.Bytes(before) || b.BeginSegment(1) {
+		t.Errorf("lost: %v sent again, want %v", st.LostSubflow, before)
 	}
 	// At the end of a transfer: the newest bytes of the slow subflow.
 	b, p, before := given(false)
 	s := b.streams.all[1]
 	s.send.unsent = nil
 	s.send.end = wire.DataSeq(p.streamBytesSent)
-	b.backlog.update(s)
+	b.backlog.updateStream(s)
 	b.reinject.eta, b.reinject.scheduler = 0.2, onlyNewest{unit.Bytes(p.streamBytesSent) - unit.Bytes(before)}
-	b.Idle(2)
-	id, _ := b.Next(start, nil)
-	if id != 2 || b.Begun(1) || !b.Begun(2) {
-		t.Errorf("the end goes to path %d; path 1 may write %v", id, b.Begun(1))
+	b.MarkIdle(2)
+	id, _ := b.NextSegment(start, nil)
+	if id != 2 || b.BeginSegment(1) || !b.BeginSegment(2) {
+		t.Errorf("the end goes to path %d; path 1 may write %v", id, b.BeginSegment(1))
 	}
 	if b.stats.Eta != 0 || b.reinject.ledger.Copied != 0 || len(s.send.shared) != 0 {
 		t.Errorf("counted as sent again: %v, %v of the allowance, shared %v", b.stats.Eta, b.reinject.ledger.Copied, s.send.shared)
@@ -159,10 +159,10 @@ func TestWithdrawn(t *testing.T) {
 type onlyNewest struct{ n unit.Bytes }
 
 func (onlyNewest) Name() string { return "test" }
-func (onlyNewest) Pick(paths []sched.Path, _ unit.Bytes) sched.Decision {
-	return sched.Decision{Path: paths[len(paths)-1].ID}
+func (onlyNewest) Pick(paths []sched.Subflow, _ unit.Bytes) sched.Decision {
+	return sched.Decision{Subflow: paths[len(paths)-1].ID}
 }
-func (o onlyNewest) Recall(paths []sched.Path, _ float64, _ sched.Ledger) sched.Recall {
+func (o onlyNewest) Recall(paths []sched.Subflow, _ float64, _ sched.Ledger) sched.Recall {
 	for _, p := range paths {
 		if p.ID == 1 && p.InFlight > o.n {
 			return sched.Recall{From: 1, Bytes: o.n, Budgeted: true}
@@ -186,23 +186,23 @@ func TestSmallGapOfHelped(t *testing.T) {
 		{"small, within the allowance", 0, 70 * ms, true},
 		{"large", 20_000, 5 * ms, true},
 	} {
-		b := filled(t, 5)
+		b := newFilledBond(t, 5)
 		p, s := b.subflows.find(1), b.streams.all[1]
 		s.send.unsent = nil
 		s.send.end = wire.DataSeq(p.streamBytesSent)
-		b.backlog.update(s)
+		b.backlog.updateStream(s)
 		b.reinject.scheduler, _ = sched.New("auto")
 		b.reinject.ledger = sched.Ledger{Given: 2 * unit.MB, Copied: c.copied}
 		b.subflows.find(2).est.Helped = true
-		b.Local(2, start, estimate.Hop{SRTT: 5 * ms, MinRTT: 5 * ms, Cwnd: 100_000, MSS: 1448})
-		b.Remote(2, start, wire.HopState{RTT: c.far, Rate: 16 * unit.Mbps})
-		b.Local(1, start, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: 180_000})
+		b.ObserveLocalHop(2, start, estimate.Hop{SRTT: 5 * ms, MinRTT: 5 * ms, Cwnd: 100_000, MSS: 1448})
+		b.ObserveFarHop(2, start, wire.HopState{RTT: c.far, Rate: 16 * unit.Mbps})
+		b.ObserveLocalHop(1, start, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448, Queue: 180_000})
 		gap := p.tailView(start).Tail - b.subflows.find(2).tailView(start).PAD
 		if gap < 20*ms || gap > 70*ms {
 			t.Fatalf("%s: a gap of %v", c.name, gap)
 		}
-		b.Idle(2)
-		b.reinject.rebalance(start)
+		b.MarkIdle(2)
+		b.reinject.reinjectTail(start)
 		if got := b.stats.Eta > 0; got != c.want {
 			t.Errorf("%s: %v of a gap of %v are sent again", c.name, b.stats.Eta, gap)
 		}
@@ -223,7 +223,7 @@ func TestRecalledBefore(t *testing.T) {
 		}
 	}
 	for _, scheduler := range []string{"auto", "pams"} {
-		took, _ := changed(t, scheduler, unit.MB, []unit.Rate{8 * unit.Mbps, 10 * unit.Mbps, 4 * unit.Mbps}, func(n *simNet) {
+		took, _ := runWithChange(t, scheduler, unit.MB, []unit.Rate{8 * unit.Mbps, 10 * unit.Mbps, 4 * unit.Mbps}, func(n *simNet) {
 			at(n, 0, 0)
 			at(n, 500*time.Millisecond, 4*unit.Mbps)
 			at(n, 600*time.Millisecond, unit.Mbps)

@@ -16,8 +16,8 @@ import (
 // from then on.
 func TestTreat(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
-	house(n)
-	n.ends[0].SetPlan([]wire.Group{{ID: 1, Class: wire.High, Weight: 3, Limited: true, Paths: []wire.PathID{1}}})
+	buildTriangle(n)
+	n.ends[0].SetClassTable([]wire.Group{{ID: 1, Priority: wire.High, Weight: 3, Limited: true, Subflows: []wire.SubflowID{1}}})
 	tr := &transfer{size: int(12 * unit.MB)}
 	done := n.carry([]*transfer{tr})
 	var sent [][2]uint64 // over each path, at each change
@@ -35,7 +35,7 @@ func TestTreat(t *testing.T) {
 	var got []state
 	for i, to := range steps {
 		n.after(time.Duration(1+i)*time.Second, func() {
-			if !n.ends[0].Treat(tr.id, to.mode, to.group) {
+			if !n.ends[0].SetClass(tr.id, to.mode, to.group) {
 				t.Error("there is no such stream")
 			}
 		})
@@ -67,14 +67,14 @@ func TestTreat(t *testing.T) {
 // streams changes none.
 func TestTreatOutOfOrder(t *testing.T) {
 	n := newSim(t, "auto", 0.2)
-	house(n)
+	buildTriangle(n)
 	primary, server := n.ends[0], n.ends[1]
 	receive := func(b *Bond, f wire.Frame) error {
-		return b.Receive(1, f.Type(), f.AppendPayload(nil), n.now)
+		return b.ReceiveFrame(1, f.Type(), f.AppendPayload(nil), n.now)
 	}
 	is := func(mode wire.Mode, group wire.GroupID) {
 		t.Helper()
-		if m, g, ok := server.TreatmentOf(1); m != mode || g != group || !ok {
+		if m, g, ok := server.ClassOf(1); m != mode || g != group || !ok {
 			t.Errorf("mode %v, group %d, %v; want %v, %d", m, g, ok, mode, group)
 		}
 	}
@@ -85,27 +85,27 @@ func TestTreatOutOfOrder(t *testing.T) {
 		mode  wire.Mode
 		group wire.GroupID
 	}{
-		{wire.Treat{Stream: 1, Serial: 2, Mode: wire.Latency, Group: 7}, wire.Latency, 7},
+		{wire.ClassUpdate{Stream: 1, Serial: 2, Mode: wire.Latency, Group: 7}, wire.Latency, 7},
 		{wire.Open{Stream: 1, Mode: wire.Redundant, Group: 3, Dest: "a:1"}, wire.Latency, 7},
-		{wire.Treat{Stream: 1, Serial: 1, Mode: wire.Redundant, Group: 3}, wire.Latency, 7},
-		{wire.Treat{Stream: 1, Serial: 3, Mode: wire.Bond}, wire.Bond, 0},
+		{wire.ClassUpdate{Stream: 1, Serial: 1, Mode: wire.Redundant, Group: 3}, wire.Latency, 7},
+		{wire.ClassUpdate{Stream: 1, Serial: 3, Mode: wire.Bond}, wire.Bond, 0},
 	} {
 		if err := receive(server, c.frame); err != nil {
 			t.Fatal(err)
 		}
 		is(c.mode, c.group)
 	}
-	if server.Treat(99, wire.Bond, 0) {
+	if server.SetClass(99, wire.Bond, 0) {
 		t.Error("a stream that there is not was changed")
 	}
-	if _, err := primary.Open("a:1"); err != nil {
+	if _, err := primary.OpenStream("a:1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := receive(primary, wire.Treat{Stream: 1, Serial: 1, Mode: wire.Latency}); !errors.Is(err, wire.ErrMalformed) {
+	if err := receive(primary, wire.ClassUpdate{Stream: 1, Serial: 1, Mode: wire.Latency}); !errors.Is(err, wire.ErrMalformed) {
 		t.Errorf("the server changes a stream: %v", err)
 	}
 	server.ResetStream(1, wire.CodeClosed, "")
-	if _, _, ok := server.TreatmentOf(1); ok || receive(server, wire.Treat{Stream: 1, Serial: 9, Mode: wire.Latency}) != nil {
+	if _, _, ok := server.ClassOf(1); ok || receive(server, wire.ClassUpdate{Stream: 1, Serial: 9, Mode: wire.Latency}) != nil {
 		t.Error("one that has ended")
 	}
 }
@@ -114,20 +114,20 @@ func TestTreatOutOfOrder(t *testing.T) {
 // while it lasts: the other end may not know yet that it is of another one, and must not
 // take it for ended.
 func TestTreatKeepsGroups(t *testing.T) {
-	b := New(Config{Opens: true})
-	s, err := b.Open("a:1")
+	b := New(Config{OpensStreams: true})
+	s, err := b.OpenStream("a:1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.SetGroup(5)
 	for _, g := range []wire.GroupID{7, 5, 7, 0} {
-		b.Treat(s.ID(), wire.Bond, g)
+		b.SetClass(s.ID(), wire.Bond, g)
 	}
-	if used := b.Groups(); !used[5] || !used[7] || !used[0] || len(used) != 3 {
+	if used := b.UsedGroups(); !used[5] || !used[7] || !used[0] || len(used) != 3 {
 		t.Errorf("%v", used)
 	}
 	s.Reset(wire.CodeClosed, "")
-	if used := b.Groups(); len(used) != 0 {
+	if used := b.UsedGroups(); len(used) != 0 {
 		t.Errorf("after its end: %v", used)
 	}
 }
@@ -135,42 +135,42 @@ func TestTreatKeepsGroups(t *testing.T) {
 // TestTreatFreesGroups: once the other end knows of a change, the plan need not tell of
 // the groups that the stream has left by then, however often it is changed.
 func TestTreatFreesGroups(t *testing.T) {
-	b := New(Config{Opens: true})
-	s, err := b.Open("a:1")
+	b := New(Config{OpensStreams: true})
+	s, err := b.OpenStream("a:1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.SetGroup(1)
-	add := func(id wire.PathID) {
-		b.AddPath(id, false, start)
-		b.Local(id, start, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448})
+	add := func(id wire.SubflowID) {
+		b.AddSubflow(id, false, start)
+		b.ObserveLocalHop(id, start, estimate.Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 100_000, MSS: 1448})
 	}
-	send := func(id wire.PathID) uint64 {
+	send := func(id wire.SubflowID) uint64 {
 		t.Helper()
-		b.Idle(id)
-		if on, _ := b.Next(start, nil); on != id {
+		b.MarkIdle(id)
+		if on, _ := b.NextSegment(start, nil); on != id {
 			t.Fatalf("a segment for path %d", on)
 		}
-		b.Begun(id)
+		b.BeginSegment(id)
 		return b.subflows.find(id).bytesSent
 	}
-	knows := func(id wire.PathID, sent uint64) {
+	knows := func(id wire.SubflowID, sent uint64) {
 		t.Helper()
-		f := wire.Ack{Paths: []wire.PathAck{{Path: id, Received: sent}}}
-		if err := b.Receive(id, wire.TypeAck, f.AppendPayload(nil), start); err != nil {
+		f := wire.Ack{Subflows: []wire.SubflowAck{{Subflow: id, Received: sent}}}
+		if err := b.ReceiveFrame(id, wire.TypeAck, f.AppendPayload(nil), start); err != nil {
 			t.Fatal(err)
 		}
 	}
 	is := func(want ...wire.GroupID) {
 		t.Helper()
-		if got := slices.Sorted(maps.Keys(b.Groups())); !slices.Equal(got, want) {
+		if got := slices.Sorted(maps.Keys(b.UsedGroups())); !slices.Equal(got, want) {
 			t.Fatalf("groups %v, want %v", got, want)
 		}
 	}
 	add(1)
 	sent := send(1) // OPEN
 	for g := wire.GroupID(2); g <= 1000; g++ {
-		b.Treat(s.ID(), wire.Bond, g)
+		b.SetClass(s.ID(), wire.Bond, g)
 		newer := send(1)
 		if g > 2 {
 			is(g-2, g-1, g)
@@ -179,15 +179,15 @@ func TestTreatFreesGroups(t *testing.T) {
 		is(g-1, g)
 		sent = newer
 	}
-	b.Treat(s.ID(), wire.Latency, 1000) // it stays where it is
+	b.SetClass(s.ID(), wire.Latency, 1000) // it stays where it is
 	is(999, 1000)
-	b.Treat(s.ID(), wire.Bond, 999) // and comes back
+	b.SetClass(s.ID(), wire.Bond, 999) // and comes back
 	sent = send(1)
-	b.Treat(s.ID(), wire.Bond, 1001)
+	b.SetClass(s.ID(), wire.Bond, 1001)
 	send(1)
 	knows(1, sent)
 	is(999, 1001)
-	b.RemovePath(1, start) // with the last change in flight
+	b.RemoveSubflow(1, start) // with the last change in flight
 	is(999, 1001)
 	add(2)
 	knows(2, send(2))
@@ -199,16 +199,16 @@ func TestTreatFreesGroups(t *testing.T) {
 func TestTreatsAreNotKept(t *testing.T) {
 	const streams, times = 100, 1000
 	b := New(Config{})
-	b.AddPath(1, false, start)
+	b.AddSubflow(1, false, start)
 	for serial := uint64(1); serial <= times; serial++ {
 		for id := wire.StreamID(1); id <= streams; id++ {
-			f := wire.Treat{Stream: id, Serial: serial, Group: wire.GroupID(serial*streams + uint64(id))}
-			if err := b.Receive(1, f.Type(), f.AppendPayload(nil), start); err != nil {
+			f := wire.ClassUpdate{Stream: id, Serial: serial, Group: wire.GroupID(serial*streams + uint64(id))}
+			if err := b.ReceiveFrame(1, f.Type(), f.AppendPayload(nil), start); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if n := len(b.Groups()); n != streams {
+	if n := len(b.UsedGroups()); n != streams {
 		t.Errorf("%d streams are of %d groups", streams, n)
 	}
 }
@@ -217,23 +217,23 @@ func TestTreatsAreNotKept(t *testing.T) {
 // it, and changes nothing: no stream waits for a plan that will not come.
 func TestGoneComesLate(t *testing.T) {
 	b, receive := newAlone(t)
-	receive(wire.Plan{Serial: 1, Groups: []wire.Group{{ID: 1, Weight: 1}, {ID: 2, Weight: 1}}})
+	receive(wire.ClassTable{Serial: 1, Groups: []wire.Group{{ID: 1, Weight: 1}, {ID: 2, Weight: 1}}})
 	receive(wire.Open{Stream: 1, Group: 2, Dest: "a:1"})
 	receive(wire.Open{Stream: 3, Group: 2, Dest: "a:1"})
-	receive(wire.Plan{Serial: 2, Groups: []wire.Group{{ID: 2, Weight: 1}}})
-	receive(wire.Treat{Stream: 1, Serial: 1, Mode: wire.Latency, Group: 1})
-	if m, g, ok := b.TreatmentOf(1); m != wire.Bond || g != 2 || !ok {
-		t.Errorf("TREAT: mode %v, group %d, %v", m, g, ok)
+	receive(wire.ClassTable{Serial: 2, Groups: []wire.Group{{ID: 2, Weight: 1}}})
+	receive(wire.ClassUpdate{Stream: 1, Serial: 1, Mode: wire.Latency, Group: 1})
+	if m, g, ok := b.ClassOf(1); m != wire.Bond || g != 2 || !ok {
+		t.Errorf("CLASS_UPDATE: mode %v, group %d, %v", m, g, ok)
 	}
-	receive(wire.Treat{Stream: 1, Serial: 2, Mode: wire.Latency, Group: 3}) // of which a plan is yet to tell
-	if m, g, ok := b.TreatmentOf(1); m != wire.Latency || g != 3 || !ok {
-		t.Errorf("the next TREAT: mode %v, group %d, %v", m, g, ok)
+	receive(wire.ClassUpdate{Stream: 1, Serial: 2, Mode: wire.Latency, Group: 3}) // of which a plan is yet to tell
+	if m, g, ok := b.ClassOf(1); m != wire.Latency || g != 3 || !ok {
+		t.Errorf("the next CLASS_UPDATE: mode %v, group %d, %v", m, g, ok)
 	}
 	open := wire.Open{Stream: 2, Group: 1, Dest: "a:1"}
 	receive(open)
 	receive(open)
 	var ids []wire.StreamID
-	for s := b.Accept(); s != nil; s = b.Accept() {
+	for s := b.AcceptStream(); s != nil; s = b.AcceptStream() {
 		ids = append(ids, s.ID())
 	}
 	if !slices.Equal(ids, []wire.StreamID{1, 3}) || b.streams.all[2] != nil {

@@ -15,9 +15,9 @@ func TestSlowReaders(t *testing.T) {
 	const streams, memory = 300, 8 * unit.MB
 	n := newSim(t, "auto", 0.2)
 	n.limit = n.now.Add(time.Hour)
-	n.house(50*unit.Mbps, 50*unit.Mbps, 50*unit.Mbps)
+	n.addTriangle(50*unit.Mbps, 50*unit.Mbps, 50*unit.Mbps)
 	for _, b := range n.ends {
-		b.buffers.most = memory
+		b.buffers.maxBuffered = memory
 	}
 	const pause = 60 * time.Second
 	var slow []*transfer
@@ -39,7 +39,7 @@ func TestSlowReaders(t *testing.T) {
 		most = max(most, wait)
 	}
 	n.run(func() bool { return all() && !quick.done.IsZero() })
-	bound := memory + (streams+1)*wire.InitialDown
+	bound := memory + (streams+1)*wire.InitialDownWindow
 	took := quick.done.Sub(began)
 	t.Logf("%d streams were granted %v, bound %v; one that reads takes %v", streams, most, bound, took)
 	if most > bound || most < bound/2 {
@@ -53,7 +53,7 @@ func TestSlowReaders(t *testing.T) {
 // TestWindowsShare: streams that all read share the memory for windows, and
 // give back what they got while they were few.
 func TestWindowsShare(t *testing.T) {
-	b := New(Config{Opens: true, MaxBuffered: 12 * unit.MB})
+	b := New(Config{OpensStreams: true, MaxBuffered: 12 * unit.MB})
 	var list []*Stream
 	read := func(s *Stream, size unit.Bytes) { // as if it had come and were read
 		for ; size > 0; size -= unit.KB {
@@ -64,7 +64,7 @@ func TestWindowsShare(t *testing.T) {
 		}
 	}
 	for range 10 {
-		s, err := b.Open("x:1")
+		s, err := b.OpenStream("x:1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestWindowsShare(t *testing.T) {
 				read(s, min(s.reassembly.window, 512*unit.KB))
 			}
 		}
-		want := wire.InitialDown + 12*unit.MB/unit.Bytes(len(list)+2)
+		want := wire.InitialDownWindow + 12*unit.MB/unit.Bytes(len(list)+2)
 		for _, s := range list {
 			if s.reassembly.window < want*9/10 || s.reassembly.window > want*11/10 {
 				t.Errorf("of %d streams, %d has a window of %v, want about %v", len(list), s.id, s.reassembly.window, want)

@@ -15,39 +15,39 @@ import (
 // A helper that has not yet delivered as much as it is to hold is not relied on at the end of a
 // transfer, nor for a short one: see trusted.
 type auto struct {
-	view   []Path
-	atHand bool
+	view       []Subflow
+	noMoreData bool
 }
 
-// budget is how long bytes may wait before the far hop. That hop never runs
+// farQueueBudget is how long bytes may wait before the far hop. That hop never runs
 // dry with it (reports are a tenth as old), a helper's link that breaks is
 // hidden for as long, and a subflow's death costs no more than that and its
 // detection.
-const budget = 250 * time.Millisecond
+const farQueueBudget = 250 * time.Millisecond
 
-// lastBudget takes its place once all that remains is at hand: then the app
+// finalQueueBudget takes its place once all that remains is at hand: then the app
 // waits for the end rather than for the next byte, and what lies at a helper
 // arrives whatever becomes of the helper's link.
-const lastBudget = 2 * budget
+const finalQueueBudget = 2 * farQueueBudget
 
 func (*auto) Name() string { return "auto" }
 
-// SendWindow implements WindowAware.
-func (a *auto) SendWindow(w Window, _ time.Time) { a.atHand = w.AtHand }
+// ObserveWindow implements WindowAware.
+func (a *auto) ObserveWindow(w Window, _ time.Time) { a.noMoreData = w.NoMoreData }
 
-func (a *auto) Pick(paths []Path, remaining unit.Bytes) Decision {
+func (a *auto) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
 	a.view = a.view[:0]
-	for i := range paths {
-		if trusted(paths, &paths[i], remaining) {
-			a.view = append(a.view, paths[i])
+	for i := range subflows {
+		if isTrusted(subflows, &subflows[i], remaining) {
+			a.view = append(a.view, subflows[i])
 		}
 	}
-	most := budget
-	if a.atHand {
-		most = lastBudget
+	most := farQueueBudget
+	if a.noMoreData {
+		most = finalQueueBudget
 	}
-	for i := range paths {
-		if paths[i].Doubtful {
+	for i := range subflows {
+		if subflows[i].Doubtful {
 			// What the app waits for may soon have to queue behind those bytes. Half
 			// of them keep the far hop busy until it is known.
 			most /= 2
@@ -56,28 +56,28 @@ func (a *auto) Pick(paths []Path, remaining unit.Bytes) Decision {
 	}
 	full := false
 	for i := range a.view {
-		if p := &a.view[i]; p.Idle && p.Wait > most {
+		if p := &a.view[i]; p.Idle && p.FarWait > most {
 			p.Idle, full = false, true
 		}
 	}
 	d := pams{}.Pick(a.view, remaining)
-	if d.Reason == NoIdlePath && full {
+	if d.Reason == NoIdleSubflow && full {
 		d.Reason = BudgetSpent
 	}
 	return d
 }
 
-// trusted reports whether a subflow may be given bytes of a transfer, of which remaining
+// isTrusted reports whether a subflow may be given bytes of a transfer, of which remaining
 // are left. A helper proves itself by acknowledgements. It may hold more than has ever
 // arrived by it only while the others would not carry all of that before its failure
 // showed: until then they have enough to do, so that its failure costs little time.
-func trusted(paths []Path, p *Path, remaining unit.Bytes) bool {
+func isTrusted(subflows []Subflow, p *Subflow, remaining unit.Bytes) bool {
 	if !p.Helped || p.Acked >= p.InFlight+p.MSS {
 		return true
 	}
 	alone, left := true, remaining+p.InFlight
-	for i := range paths {
-		if q := &paths[i]; !q.Helped && !q.Doubtful {
+	for i := range subflows {
+		if q := &subflows[i]; !q.Helped && !q.Doubtful {
 			alone = false
 			left -= q.Th.Bytes(max(0, p.Confirm-q.PAD))
 		}

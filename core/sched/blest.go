@@ -29,35 +29,35 @@ type blest struct {
 }
 
 const (
-	blestLambda, blestLeast, blestMost = 1.2, 1.0, 1.3
-	blestRise, blestFall               = 0.04, 0.01
+	blestLambda, blestMin, blestMax = 1.2, 1.0, 1.3
+	blestRise, blestFall            = 0.04, 0.01
 )
 
 func (*blest) Name() string { return "blest" }
 
-// SendWindow implements WindowAware.
-func (b *blest) SendWindow(w Window, now time.Time) { b.window, b.now = w, now }
+// ObserveWindow implements WindowAware.
+func (b *blest) ObserveWindow(w Window, now time.Time) { b.window, b.now = w, now }
 
-func (b *blest) Pick(paths []Path, _ unit.Bytes) Decision {
-	s := least(paths, byPAD)
+func (b *blest) Pick(subflows []Subflow, _ unit.Bytes) Decision {
+	s := leastIdle(subflows, padOf)
 	if s == nil {
-		return Decision{Wait: true, Reason: NoIdlePath}
+		return Decision{Wait: true, Reason: NoIdleSubflow}
 	}
-	f := quickest(paths)
+	f := fastestOf(subflows)
 	if f.PAD >= s.PAD {
-		return Decision{Path: s.ID, Reason: LeastPAD}
+		return Decision{Subflow: s.ID, Reason: LeastPAD}
 	}
-	b.adapt(s.PAD)
+	b.adaptLambda(s.PAD)
 	rtts := float64(s.PAD) / float64(max(f.PAD, time.Microsecond))
 	x := (float64(f.Th.Bytes(f.PAD)) + float64(f.MSS)*(rtts-1)/2) * rtts
 	if x*b.lambda > float64(b.window.Size-s.InFlight-s.MSS) {
 		return Decision{Wait: true, Reason: WouldBlock}
 	}
-	return Decision{Path: s.ID, Reason: LeastIdlePAD}
+	return Decision{Subflow: s.ID, Reason: LeastIdlePAD}
 }
 
-// adapt corrects λ once in a round trip of the slow subflow.
-func (b *blest) adapt(rtt time.Duration) {
+// adaptLambda corrects λ once in a round trip of the slow subflow.
+func (b *blest) adaptLambda(rtt time.Duration) {
 	if b.lambda == 0 {
 		b.lambda, b.updated, b.blocked = blestLambda, b.now, b.window.Blocked
 	}
@@ -69,6 +69,6 @@ func (b *blest) adapt(rtt time.Duration) {
 	} else {
 		b.lambda -= blestFall
 	}
-	b.lambda = min(max(b.lambda, blestLeast), blestMost)
+	b.lambda = min(max(b.lambda, blestMin), blestMax)
 	b.updated, b.blocked = b.now, b.window.Blocked
 }

@@ -18,14 +18,14 @@ const ecfBeta = 0.25
 
 func (*ecf) Name() string { return "ecf" }
 
-func (e *ecf) Pick(paths []Path, remaining unit.Bytes) Decision {
-	s := least(paths, byPAD)
+func (e *ecf) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
+	s := leastIdle(subflows, padOf)
 	if s == nil {
-		return Decision{Wait: true, Reason: NoIdlePath}
+		return Decision{Wait: true, Reason: NoIdleSubflow}
 	}
-	f := quickest(paths)
+	f := fastestOf(subflows)
 	if f.PAD >= s.PAD {
-		return Decision{Path: s.ID, Reason: LeastPAD}
+		return Decision{Subflow: s.ID, Reason: LeastPAD}
 	}
 	delta := max(f.RTTVar, s.RTTVar)
 	limit := float64(s.PAD + delta)
@@ -34,21 +34,21 @@ func (e *ecf) Pick(paths []Path, remaining unit.Bytes) Decision {
 	}
 	if float64(f.PAD+f.Th.Time(remaining)) >= limit { // n·RTT_f, n = 1 + k/CWND_f
 		e.waiting = false
-		return Decision{Path: s.ID, Reason: LeastIdlePAD}
+		return Decision{Subflow: s.ID, Reason: LeastIdlePAD}
 	}
 	// The slow one takes k/CWND_s round trips, and at least one.
 	if max(s.PAD, s.Th.Time(remaining)) >= 2*f.PAD+delta {
 		e.waiting = true
 		return Decision{Wait: true, Reason: FasterIsSoon}
 	}
-	return Decision{Path: s.ID, Reason: LeastIdlePAD}
+	return Decision{Subflow: s.ID, Reason: LeastIdlePAD}
 }
 
-// quickest returns the path of least PAD, idle or not, or nil.
-func quickest(paths []Path) *Path {
-	var best *Path
-	for i := range paths {
-		if p := &paths[i]; best == nil || p.PAD < best.PAD {
+// fastestOf returns the path of least PAD, idle or not, or nil.
+func fastestOf(subflows []Subflow) *Subflow {
+	var best *Subflow
+	for i := range subflows {
+		if p := &subflows[i]; best == nil || p.PAD < best.PAD {
 			best = p
 		}
 	}

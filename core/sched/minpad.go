@@ -8,15 +8,15 @@ type minPAD struct{}
 
 func (minPAD) Name() string { return "minpad" }
 
-func (minPAD) Pick(paths []Path, _ unit.Bytes) Decision {
-	t := least(paths, byPAD)
+func (minPAD) Pick(subflows []Subflow, _ unit.Bytes) Decision {
+	t := leastIdle(subflows, padOf)
 	if t == nil {
-		return Decision{Wait: true, Reason: NoIdlePath}
+		return Decision{Wait: true, Reason: NoIdleSubflow}
 	}
-	for i := range paths {
-		if paths[i].PAD < t.PAD {
-			return Decision{Path: t.ID, Reason: LeastIdlePAD}
+	for i := range subflows {
+		if subflows[i].PAD < t.PAD {
+			return Decision{Subflow: t.ID, Reason: LeastIdlePAD}
 		}
 	}
-	return Decision{Path: t.ID, Reason: LeastPAD}
+	return Decision{Subflow: t.ID, Reason: LeastPAD}
 }

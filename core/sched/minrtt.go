@@ -9,10 +9,10 @@ type minRTT struct{}
 
 func (minRTT) Name() string { return "minrtt" }
 
-func (minRTT) Pick(paths []Path, _ unit.Bytes) Decision {
-	t := least(paths, byRTT)
+func (minRTT) Pick(subflows []Subflow, _ unit.Bytes) Decision {
+	t := leastIdle(subflows, rttOf)
 	if t == nil {
-		return Decision{Wait: true, Reason: NoIdlePath}
+		return Decision{Wait: true, Reason: NoIdleSubflow}
 	}
-	return Decision{Path: t.ID, Reason: LeastRTT}
+	return Decision{Subflow: t.ID, Reason: LeastRTT}
 }

@@ -9,27 +9,27 @@ type pams struct{}
 
 func (pams) Name() string { return "pams" }
 
-func (pams) Pick(paths []Path, remaining unit.Bytes) Decision {
-	t := least(paths, byPAD)
+func (pams) Pick(subflows []Subflow, remaining unit.Bytes) Decision {
+	t := leastIdle(subflows, padOf)
 	if t == nil {
-		return Decision{Wait: true, Reason: NoIdlePath}
+		return Decision{Wait: true, Reason: NoIdleSubflow}
 	}
-	if len(paths) == 1 {
-		return Decision{Path: t.ID, Reason: OnlyPath}
+	if len(subflows) == 1 {
+		return Decision{Subflow: t.ID, Reason: OnlySubflow}
 	}
 	var diff unit.Bytes
 	quicker := false
-	for i := range paths {
-		if p := &paths[i]; !p.Idle && p.PAD < t.PAD {
+	for i := range subflows {
+		if p := &subflows[i]; !p.Idle && p.PAD < t.PAD {
 			quicker = true
 			diff += p.Th.Bytes(t.PAD - p.PAD)
 		}
 	}
 	switch {
 	case !quicker:
-		return Decision{Path: t.ID, Reason: LeastPAD}
+		return Decision{Subflow: t.ID, Reason: LeastPAD}
 	case diff > remaining:
 		return Decision{Wait: true, Reason: FasterIsSoon, Diff: diff}
 	}
-	return Decision{Path: t.ID, Reason: LeastIdlePAD, Diff: diff}
+	return Decision{Subflow: t.ID, Reason: LeastIdlePAD, Diff: diff}
 }

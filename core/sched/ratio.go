@@ -18,11 +18,11 @@ import (
 type ratio struct {
 	name string
 	p    float64
-	base []given
+	base []givenBytes
 }
 
-type given struct {
-	id    wire.PathID
+type givenBytes struct {
+	id    wire.SubflowID
 	bytes unit.Bytes
 }
 
@@ -36,41 +36,41 @@ func newRatio(name, share string) (Scheduler, error) {
 
 func (r *ratio) Name() string { return r.name }
 
-func (r *ratio) Pick(paths []Path, _ unit.Bytes) Decision {
-	if !r.same(paths) {
+func (r *ratio) Pick(subflows []Subflow, _ unit.Bytes) Decision {
+	if !r.sameSubflows(subflows) {
 		r.base = r.base[:0]
-		for i := range paths {
-			r.base = append(r.base, given{paths[i].ID, paths[i].Given})
+		for i := range subflows {
+			r.base = append(r.base, givenBytes{subflows[i].ID, subflows[i].Given})
 		}
 	}
 	direct := 0
-	for i := range paths {
-		if !paths[i].Helped {
+	for i := range subflows {
+		if !subflows[i].Helped {
 			direct++
 		}
 	}
-	var next *Path
+	var next *Subflow
 	var least float64
-	for i := range paths {
-		share := r.share(paths[i].Helped, direct, len(paths)-direct)
+	for i := range subflows {
+		share := r.shareOf(subflows[i].Helped, direct, len(subflows)-direct)
 		if share == 0 {
 			continue
 		}
-		if behind := float64(paths[i].Given-r.base[i].bytes) / share; next == nil || behind < least {
-			next, least = &paths[i], behind
+		if behind := float64(subflows[i].Given-r.base[i].bytes) / share; next == nil || behind < least {
+			next, least = &subflows[i], behind
 		}
 	}
 	switch {
 	case next == nil:
-		return Decision{Wait: true, Reason: NoIdlePath}
+		return Decision{Wait: true, Reason: NoIdleSubflow}
 	case !next.Idle:
 		return Decision{Wait: true, Reason: NotItsTurn}
 	}
-	return Decision{Path: next.ID, Reason: BehindShare}
+	return Decision{Subflow: next.ID, Reason: BehindShare}
 }
 
-// share is one subflow's part. Where one kind is missing, the other has all.
-func (r *ratio) share(helped bool, direct, others int) float64 {
+// shareOf is one subflow's part. Where one kind is missing, the other has all.
+func (r *ratio) shareOf(helped bool, direct, others int) float64 {
 	switch {
 	case direct == 0 || others == 0:
 		return 1
@@ -80,12 +80,12 @@ func (r *ratio) share(helped bool, direct, others int) float64 {
 	return r.p / float64(direct)
 }
 
-func (r *ratio) same(paths []Path) bool {
-	if len(paths) != len(r.base) {
+func (r *ratio) sameSubflows(subflows []Subflow) bool {
+	if len(subflows) != len(r.base) {
 		return false
 	}
-	for i := range paths {
-		if paths[i].ID != r.base[i].id || paths[i].Given < r.base[i].bytes {
+	for i := range subflows {
+		if subflows[i].ID != r.base[i].id || subflows[i].Given < r.base[i].bytes {
 			return false
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 // Recall is bytes in flight that shall be given to other subflows as well.
 type Recall struct {
-	From  wire.PathID // 0: none
-	Bytes unit.Bytes  // the newest ones in flight on it
+	From  wire.SubflowID // 0: none
+	Bytes unit.Bytes     // the newest ones in flight on it
 	// Budgeted ones count in the ledger.
 	Budgeted bool
 }
@@ -18,7 +18,7 @@ type Recall struct {
 // Recaller is a scheduler with a rule of its own for reinjection at the end of
 // a transfer. The others have PaperRecall.
 type Recaller interface {
-	Recall(paths []Path, eta float64, so Ledger) Recall
+	Recall(paths []Subflow, eta float64, so Ledger) Recall
 }
 
 // Ledger is what a bond has sent so far.
@@ -32,8 +32,8 @@ type Ledger struct {
 // bytes in flight, exceeds the least one by more than the share eta of it, the
 // newest r = (maxPAD − minPAD)·Th bytes in flight on the slowest subflow, Th
 // being its throughput, are recalled.
-func PaperRecall(paths []Path, eta float64, _ Ledger) Recall {
-	fast, slow := extremes(paths)
+func PaperRecall(subflows []Subflow, eta float64, _ Ledger) Recall {
+	fast, slow := fastestAndSlowest(subflows)
 	if slow == nil || fast == slow {
 		return Recall{}
 	}
@@ -44,11 +44,11 @@ func PaperRecall(paths []Path, eta float64, _ Ledger) Recall {
 	return Recall{From: slow.ID, Bytes: slow.Th.Bytes(gap)}
 }
 
-// extremes are the subflow of least PAD and that of greatest Tail among those
+// fastestAndSlowest are the subflow of least PAD and that of greatest Tail among those
 // with bytes in flight.
-func extremes(paths []Path) (fast, slow *Path) {
-	for i := range paths {
-		p := &paths[i]
+func fastestAndSlowest(subflows []Subflow) (fast, slow *Subflow) {
+	for i := range subflows {
+		p := &subflows[i]
 		if fast == nil || p.PAD < fast.PAD {
 			fast = p
 		}
@@ -68,50 +68,50 @@ func extremes(paths []Path) (fast, slow *Path) {
 //
 // Of r bytes the quickest subflow carries its share by throughput: it sends the newest
 // ones while the slow one delivers the others, and both end together.
-func (*auto) Recall(paths []Path, eta float64, so Ledger) Recall {
-	r := PaperRecall(paths, eta, so)
+func (*auto) Recall(subflows []Subflow, eta float64, so Ledger) Recall {
+	r := PaperRecall(subflows, eta, so)
 	if r.From == 0 {
 		return r
 	}
-	fast, slow := extremes(paths)
-	r.Bytes = share(r.Bytes, fast.Th, slow.Th)
+	fast, slow := fastestAndSlowest(subflows)
+	r.Bytes = throughputShare(r.Bytes, fast.Th, slow.Th)
 	small := fast.MinRTT
-	if so.Given < tiny {
-		small = max(small, unsettled)
+	if so.Given < shortTransfer {
+		small = max(small, earlyEstimateError)
 	}
 	if slow.Late || slow.Tail-fast.PAD > small {
 		return r
 	}
-	r.Bytes, r.Budgeted = min(r.Bytes, so.allowance()-so.Copied), true
+	r.Bytes, r.Budgeted = min(r.Bytes, so.copyAllowance()-so.Copied), true
 	if r.Bytes < slow.MSS {
 		return Recall{}
 	}
 	return r
 }
 
-// share returns a subflow's part of n bytes that it carries together with another one.
-func share(n unit.Bytes, own, other unit.Rate) unit.Bytes {
+// throughputShare returns a subflow's part of n bytes that it carries together with another one.
+func throughputShare(n unit.Bytes, own, other unit.Rate) unit.Bytes {
 	if other <= 0 {
 		return n
 	}
 	return unit.Bytes(float64(n) * float64(own) / (float64(own) + float64(other)))
 }
 
-// allowance is how much may be copied for small gaps.
-func (l Ledger) allowance() unit.Bytes {
-	if l.Given < tiny {
+// copyAllowance is how much may be copied for small gaps.
+func (l Ledger) copyAllowance() unit.Bytes {
+	if l.Given < shortTransfer {
 		return 0
 	}
-	return max(l.Given/endGame, endGameLeast)
+	return max(l.Given/copyDivisor, minCopyAllowance)
 }
 
 // Tuning of auto's end of a transfer.
 const (
-	// One byte in endGame, or endGameLeast, may be copied. Of what is shorter
+	// One byte in copyDivisor, or minCopyAllowance, may be copied. Of what is shorter
 	// than tiny nothing: there a packet is more than that share.
-	endGame      = 100
-	endGameLeast = 16 * unit.KB
-	tiny         = 128 * unit.KB
+	copyDivisor      = 100
+	minCopyAllowance = 16 * unit.KB
+	shortTransfer    = 128 * unit.KB
 	// Estimates are this far off while that little was sent.
-	unsettled = 200 * time.Millisecond
+	earlyEstimateError = 200 * time.Millisecond
 )

@@ -8,12 +8,12 @@ import (
 )
 
 func TestRecall(t *testing.T) {
-	two := func(fast, slow time.Duration, inFlight unit.Bytes) []Path {
-		return []Path{{ID: 1, PAD: fast, Tail: fast, SRTT: 150 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps}, {ID: 2, PAD: slow, Tail: slow, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: inFlight}}
+	two := func(fast, slow time.Duration, inFlight unit.Bytes) []Subflow {
+		return []Subflow{{ID: 1, PAD: fast, Tail: fast, SRTT: 150 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps}, {ID: 2, PAD: slow, Tail: slow, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: inFlight}}
 	}
 	for _, c := range []struct {
 		name        string
-		paths       []Path
+		paths       []Subflow
 		eta         float64
 		paper, auto Recall
 	}{
@@ -25,7 +25,7 @@ func TestRecall(t *testing.T) {
 		{"beyond the budget", two(10*ms, 60*ms, unit.MB), 0.2, Recall{2, 31_250, false}, Recall{2, 16_384, true}},
 		// The helped one's tail is carried by the direct one already: copies the
 		// other way would wait behind it.
-		{"its tail was recalled", []Path{{ID: 1, PAD: 100 * ms, Tail: 100 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB}, {ID: 2, PAD: 500 * ms, Tail: 50 * ms, Th: unit.Mbps, InFlight: unit.MB}}, 0.2, Recall{}, Recall{}},
+		{"its tail was recalled", []Subflow{{ID: 1, PAD: 100 * ms, Tail: 100 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB}, {ID: 2, PAD: 500 * ms, Tail: 50 * ms, Th: unit.Mbps, InFlight: unit.MB}}, 0.2, Recall{}, Recall{}},
 		{"another eta", two(100*ms, 500*ms, unit.MB), 4, Recall{}, Recall{}},
 		{"nothing in flight on the slow one", two(100*ms, 500*ms, 0), 0.2, Recall{}, Recall{}},
 		{"alone", two(100*ms, 500*ms, unit.MB)[1:], 0.2, Recall{}, Recall{}},
@@ -43,9 +43,9 @@ func TestRecall(t *testing.T) {
 // TestMeasuredRecall: the paper's rule by what was measured, less what was
 // recalled before.
 func TestMeasuredRecall(t *testing.T) {
-	paths := []Path{{ID: 1, PAD: 500 * ms, PastPAD: 100 * ms, Tail: 500 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB},
+	paths := []Subflow{{ID: 1, PAD: 500 * ms, PastPAD: 100 * ms, Tail: 500 * ms, Th: 8 * unit.Mbps, InFlight: unit.MB},
 		{ID: 2, PAD: 100 * ms, PastPAD: 500 * ms, Tail: 40 * ms, Th: 5 * unit.Mbps, InFlight: unit.MB}}
-	if got, want := (&measured{}).Recall(paths, 0.2, Ledger{}), (Recall{2, 212_500, false}); got != want {
+	if got, want := (&measuredPAMS{}).Recall(paths, 0.2, Ledger{}), (Recall{2, 212_500, false}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -68,7 +68,7 @@ func TestAllowance(t *testing.T) {
 		{"it is spent", 50 * ms, Ledger{Given: 2_000_000, Copied: 19_000}, Recall{}},
 		{"more than is asked", 50 * ms, Ledger{Given: 10_000_000}, Recall{2, 19_230, true}},
 	} {
-		paths := []Path{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, SRTT: 150 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
+		paths := []Subflow{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, SRTT: 150 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
 			{ID: 2, PAD: 10*ms + c.gap, Tail: 10*ms + c.gap, SRTT: 70 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: unit.MB}}
 		if got := (&auto{}).Recall(paths, 0.2, c.so); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
@@ -79,7 +79,7 @@ func TestAllowance(t *testing.T) {
 // TestRecallLate: what a helper has not delivered in time is recalled whatever the gap,
 // and counts against no budget.
 func TestRecallLate(t *testing.T) {
-	paths := []Path{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
+	paths := []Subflow{{ID: 1, PAD: 10 * ms, Tail: 10 * ms, MinRTT: 50 * ms, Th: 8 * unit.Mbps},
 		{ID: 2, PAD: 60 * ms, Tail: 60 * ms, Th: 5 * unit.Mbps, MSS: 1400, InFlight: unit.MB, Helped: true, Late: true}}
 	for _, so := range []Ledger{{Given: 64 * unit.KB}, {Given: 2_000_000, Copied: 20_000}} {
 		if got, want := (&auto{}).Recall(paths, 0.2, so), (Recall{2, 19_230, false}); got != want {
@@ -91,7 +91,7 @@ func TestRecallLate(t *testing.T) {
 // TestTrusted: a helper holds more than has ever arrived by it only while the others have
 // enough to do until its failure would show.
 func TestTrusted(t *testing.T) {
-	direct := Path{ID: 1, PAD: 30 * ms, Th: 8 * unit.Mbps}
+	direct := Subflow{ID: 1, PAD: 30 * ms, Th: 8 * unit.Mbps}
 	for _, c := range []struct {
 		name      string
 		acked     unit.Bytes
@@ -106,17 +106,17 @@ func TestTrusted(t *testing.T) {
 		{"proved", 30_000, 20_000, 10_000, true},
 		{"proved too little", 20_000, 20_000, 10_000, false},
 	} {
-		helper := Path{ID: 2, Idle: true, PAD: 20 * ms, Confirm: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400, Helped: true, Acked: c.acked, InFlight: c.inFlight}
-		if got := trusted([]Path{direct, helper}, &helper, c.remaining); got != c.want {
+		helper := Subflow{ID: 2, Idle: true, PAD: 20 * ms, Confirm: 130 * ms, Th: 5 * unit.Mbps, MSS: 1400, Helped: true, Acked: c.acked, InFlight: c.inFlight}
+		if got := isTrusted([]Subflow{direct, helper}, &helper, c.remaining); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
-		if d := (&auto{}).Pick([]Path{direct, helper}, c.remaining); d.Wait == c.want {
+		if d := (&auto{}).Pick([]Subflow{direct, helper}, c.remaining); d.Wait == c.want {
 			t.Errorf("%s: %+v", c.name, d)
 		}
-		if !trusted([]Path{helper}, &helper, c.remaining) {
+		if !isTrusted([]Subflow{helper}, &helper, c.remaining) {
 			t.Errorf("%s: the only subflow is not used", c.name)
 		}
-		if !trusted([]Path{direct, helper}, &direct, c.remaining) {
+		if !isTrusted([]Subflow{direct, helper}, &direct, c.remaining) {
 			t.Errorf("%s: the direct subflow is not used", c.name)
 		}
 	}

@@ -23,14 +23,14 @@ var Redundant Scheduler = redundant{}
 
 func (redundant) Name() string { return "redundant" }
 
-func (redundant) Pick(paths []Path, _ unit.Bytes) Decision {
-	var best *Path
+func (redundant) Pick(subflows []Subflow, _ unit.Bytes) Decision {
+	var best *Subflow
 	full := false
-	for i := range paths {
-		p := &paths[i]
+	for i := range subflows {
+		p := &subflows[i]
 		switch {
 		case !p.Idle:
-		case p.Wait > StaleAfter:
+		case p.FarWait > StaleAfter:
 			full = true
 		case best == nil || p.PAD < best.PAD:
 			best = p
@@ -38,9 +38,9 @@ func (redundant) Pick(paths []Path, _ unit.Bytes) Decision {
 	}
 	switch {
 	case best != nil:
-		return Decision{Path: best.ID, Copy: true, Reason: OnEveryPath}
+		return Decision{Subflow: best.ID, Copy: true, Reason: OnEverySubflow}
 	case full:
 		return Decision{Wait: true, Reason: BudgetSpent}
 	}
-	return Decision{Wait: true, Reason: NoIdlePath}
+	return Decision{Wait: true, Reason: NoIdleSubflow}
 }

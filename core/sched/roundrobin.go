@@ -6,14 +6,14 @@ import (
 )
 
 // roundRobin uses the idle subflows in turn, by path number.
-type roundRobin struct{ last wire.PathID }
+type roundRobin struct{ last wire.SubflowID }
 
 func (*roundRobin) Name() string { return "roundrobin" }
 
-func (r *roundRobin) Pick(paths []Path, _ unit.Bytes) Decision {
-	var first, next *Path
-	for i := range paths {
-		p := &paths[i]
+func (r *roundRobin) Pick(subflows []Subflow, _ unit.Bytes) Decision {
+	var first, next *Subflow
+	for i := range subflows {
+		p := &subflows[i]
 		if !p.Idle {
 			continue
 		}
@@ -28,8 +28,8 @@ func (r *roundRobin) Pick(paths []Path, _ unit.Bytes) Decision {
 		next = first
 	}
 	if next == nil {
-		return Decision{Wait: true, Reason: NoIdlePath}
+		return Decision{Wait: true, Reason: NoIdleSubflow}
 	}
 	r.last = next.ID
-	return Decision{Path: next.ID, Reason: NextInTurn}
+	return Decision{Subflow: next.ID, Reason: NextInTurn}
 }

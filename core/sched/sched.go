@@ -14,9 +14,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// Path is a subflow as a scheduler sees it.
-type Path struct {
-	ID wire.PathID
+// Subflow is a subflow as a scheduler sees it.
+type Subflow struct {
+	ID wire.SubflowID
 	// Idle tells that the subflow can take a segment now: its socket is
 	// writable and nothing is being written to it.
 	Idle bool
@@ -29,9 +29,9 @@ type Path struct {
 	PastPAD time.Duration
 	// Tail is that of the newest of its bytes in flight that no other subflow
 	// carries as well; set for Recall only.
-	Tail time.Duration
-	Wait time.Duration // the part of PAD that is spent in the far hop's queue
-	SRTT time.Duration // of the sender's own hop
+	Tail    time.Duration
+	FarWait time.Duration // the part of PAD that is spent in the far hop's queue
+	SRTT    time.Duration // of the sender's own hop
 	// MinRTT is the round trip end to end without what waits in queues, as far as
 	// it is known.
 	MinRTT time.Duration
@@ -60,16 +60,16 @@ type Path struct {
 type Window struct {
 	Size    unit.Bytes // what may be in flight by all subflows together
 	Blocked uint64     // how often the windows of this bond's streams kept it from sending
-	// AtHand tells that the stream's source is not ahead of it, so that nothing
+	// NoMoreData tells that the stream's source is not ahead of it, so that nothing
 	// follows what remains as far as can be seen, and that nothing urgent is
 	// under way beside it.
-	AtHand bool
+	NoMoreData bool
 }
 
 // WindowAware schedulers are told about the stream that is served next before
 // each Pick.
 type WindowAware interface {
-	SendWindow(w Window, now time.Time)
+	ObserveWindow(w Window, now time.Time)
 }
 
 // Reason says why a decision was taken. String explains it to people.
@@ -77,36 +77,36 @@ type Reason uint8
 
 // Reasons.
 const (
-	NoIdlePath   Reason = iota // every subflow is busy: nothing to decide
-	OnlyPath                   // there is one subflow
-	LeastPAD                   // the target has the least PAD of all
-	LeastIdlePAD               // a busy subflow is quicker, but cannot take all the rest meanwhile
-	FasterIsSoon               // wait: quicker busy subflows deliver the rest before the target would
-	LeastRTT                   // least round-trip time of the idle ones
-	NextInTurn                 // round robin
-	BudgetSpent                // wait: the idle subflows have enough waiting
-	WindowFull                 // wait: no idle subflow has room in all its windows
-	BehindShare                // furthest behind its share of the bytes
-	NotItsTurn                 // wait: the one furthest behind its share is busy
-	WouldBlock                 // wait: a slower subflow's bytes would fill the send window
-	OnEveryPath                // each subflow carries every byte; this one is first
-	reasonCount                // not a reason: keeps the texts complete
+	NoIdleSubflow  Reason = iota // every subflow is busy: nothing to decide
+	OnlySubflow                  // there is one subflow
+	LeastPAD                     // the target has the least PAD of all
+	LeastIdlePAD                 // a busy subflow is quicker, but cannot take all the rest meanwhile
+	FasterIsSoon                 // wait: quicker busy subflows deliver the rest before the target would
+	LeastRTT                     // least round-trip time of the idle ones
+	NextInTurn                   // round robin
+	BudgetSpent                  // wait: the idle subflows have enough waiting
+	WindowFull                   // wait: no idle subflow has room in all its windows
+	BehindShare                  // furthest behind its share of the bytes
+	NotItsTurn                   // wait: the one furthest behind its share is busy
+	WouldBlock                   // wait: a slower subflow's bytes would fill the send window
+	OnEverySubflow               // each subflow carries every byte; this one is first
+	reasonCount                  // not a reason: keeps the texts complete
 )
 
 var reasonTexts = [reasonCount]string{
-	NoIdlePath:   "every subflow is busy",
-	OnlyPath:     "the only subflow",
-	LeastPAD:     "least PAD",
-	LeastIdlePAD: "least PAD of the idle; the quicker ones cannot take all the rest",
-	FasterIsSoon: "waits: quicker subflows deliver the rest sooner",
-	LeastRTT:     "least RTT of the idle",
-	NextInTurn:   "next in turn",
-	BudgetSpent:  "waits: the idle subflows have enough queued",
-	WindowFull:   "waits: no idle subflow has room in all its windows",
-	BehindShare:  "furthest behind its share",
-	NotItsTurn:   "waits: the one furthest behind its share is busy",
-	WouldBlock:   "waits: a slower subflow would block the send window",
-	OnEveryPath:  "goes over every subflow, this one first",
+	NoIdleSubflow:  "every subflow is busy",
+	OnlySubflow:    "the only subflow",
+	LeastPAD:       "least PAD",
+	LeastIdlePAD:   "least PAD of the idle; the quicker ones cannot take all the rest",
+	FasterIsSoon:   "waits: quicker subflows deliver the rest sooner",
+	LeastRTT:       "least RTT of the idle",
+	NextInTurn:     "next in turn",
+	BudgetSpent:    "waits: the idle subflows have enough queued",
+	WindowFull:     "waits: no idle subflow has room in all its windows",
+	BehindShare:    "furthest behind its share",
+	NotItsTurn:     "waits: the one furthest behind its share is busy",
+	WouldBlock:     "waits: a slower subflow would block the send window",
+	OnEverySubflow: "goes over every subflow, this one first",
 }
 
 func (r Reason) String() string {
@@ -118,9 +118,9 @@ func (r Reason) String() string {
 
 // Decision is a choice and why it was taken. Path is meaningful unless Wait.
 type Decision struct {
-	Wait   bool
-	Path   wire.PathID
-	Reason Reason
+	Wait    bool
+	Subflow wire.SubflowID
+	Reason  Reason
 	// Diff is what quicker busy subflows can take before the target would
 	// deliver, for PAMS.
 	Diff unit.Bytes
@@ -136,10 +136,10 @@ type Scheduler interface {
 	Name() string
 	// Pick decides for a bond that has remaining bytes in its meta buffers.
 	// paths holds every usable subflow in a stable order.
-	Pick(paths []Path, remaining unit.Bytes) Decision
+	Pick(paths []Subflow, remaining unit.Bytes) Decision
 }
 
-var makers = map[string]func() Scheduler{
+var constructors = map[string]func() Scheduler{
 	"auto":           func() Scheduler { return &auto{} },
 	"blest":          func() Scheduler { return &blest{} },
 	"ecf":            func() Scheduler { return &ecf{} },
@@ -147,7 +147,7 @@ var makers = map[string]func() Scheduler{
 	"minrtt":         func() Scheduler { return minRTT{} },
 	"minrtt-windows": func() Scheduler { return &minRTTWindows{} },
 	"pams":           func() Scheduler { return pams{} },
-	"pams-measured":  func() Scheduler { return &measured{} },
+	"pams-measured":  func() Scheduler { return &measuredPAMS{} },
 	"ratio":          func() Scheduler { return &ratio{name: "ratio", p: 0.5} },
 	"redundant":      func() Scheduler { return Redundant },
 	"roundrobin":     func() Scheduler { return &roundRobin{} },
@@ -159,8 +159,8 @@ const Default = "auto"
 // Names lists the schedulers that New knows, sorted. ratio may be followed by
 // a share, as in ratio:0.6.
 func Names() []string {
-	names := make([]string, 0, len(makers))
-	for n := range makers {
+	names := make([]string, 0, len(constructors))
+	for n := range constructors {
 		names = append(names, n)
 	}
 	sort.Strings(names)
@@ -176,23 +176,23 @@ func New(name string) (Scheduler, error) {
 	if share, ok := strings.CutPrefix(name, "ratio:"); ok {
 		return newRatio(name, share)
 	}
-	mk, ok := makers[name]
+	mk, ok := constructors[name]
 	if !ok {
 		return nil, fmt.Errorf("no scheduler is called %q (there are: %s)", name, strings.Join(Names(), ", "))
 	}
 	return mk(), nil
 }
 
-// least returns the idle path for which key is least, or nil.
-func least(paths []Path, key func(*Path) time.Duration) *Path {
-	var best *Path
-	for i := range paths {
-		if p := &paths[i]; p.Idle && (best == nil || key(p) < key(best)) {
+// leastIdle returns the idle path for which key is least, or nil.
+func leastIdle(subflows []Subflow, key func(*Subflow) time.Duration) *Subflow {
+	var best *Subflow
+	for i := range subflows {
+		if p := &subflows[i]; p.Idle && (best == nil || key(p) < key(best)) {
 			best = p
 		}
 	}
 	return best
 }
 
-func byPAD(p *Path) time.Duration { return p.PAD }
-func byRTT(p *Path) time.Duration { return p.SRTT }
+func padOf(p *Subflow) time.Duration { return p.PAD }
+func rttOf(p *Subflow) time.Duration { return p.SRTT }

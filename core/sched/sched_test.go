@@ -11,66 +11,66 @@ import (
 const ms = time.Millisecond
 
 // direct and helped are the two subflows of the published setup.
-func paths(directIdle, helpedIdle bool, directPAD, helpedPAD time.Duration) []Path {
-	return []Path{
+func twoSubflows(directIdle, helpedIdle bool, directPAD, helpedPAD time.Duration) []Subflow {
+	return []Subflow{
 		{ID: 1, Idle: directIdle, PAD: directPAD, SRTT: 50 * ms, Th: 8 * unit.Mbps},
 		{ID: 2, Idle: helpedIdle, PAD: helpedPAD, SRTT: 70 * ms, Th: 5 * unit.Mbps},
 	}
 }
 
-// queued makes what waits at the helped subflow exceed auto's budget.
-func queued(p []Path) []Path {
-	p[1].Wait = budget + 1
+// withQueues makes what waits at the helped subflow exceed auto's budget.
+func withQueues(p []Subflow) []Subflow {
+	p[1].FarWait = farQueueBudget + 1
 	return p
 }
 
-// past sets what was measured.
-func past(p []Path, direct, helped time.Duration) []Path {
+// withPastPAD sets what was measured.
+func withPastPAD(p []Subflow, direct, helped time.Duration) []Subflow {
 	p[0].PastPAD, p[1].PastPAD = direct, helped
 	return p
 }
 
-// doubt makes the direct subflow doubtful and something wait at the helped one.
-func doubt(wait time.Duration, p []Path) []Path {
-	p[0].Doubtful, p[1].Wait = true, wait
+// withDoubt makes the direct subflow doubtful and something wait at the helped one.
+func withDoubt(wait time.Duration, p []Subflow) []Subflow {
+	p[0].Doubtful, p[1].FarWait = true, wait
 	return p
 }
 
 func TestDecisions(t *testing.T) {
 	for _, c := range []struct {
 		name, scheduler string
-		paths           []Path
+		paths           []Subflow
 		remaining       unit.Bytes
 		want            Decision
 	}{
-		{"nothing idle", "pams", paths(false, false, 25*ms, 40*ms), unit.MB, Decision{Wait: true, Reason: NoIdlePath}},
-		{"both idle", "pams", paths(true, true, 25*ms, 40*ms), unit.MB, Decision{Path: 1, Reason: LeastPAD}},
-		{"helped is quicker", "pams", paths(true, true, 90*ms, 40*ms), unit.MB, Decision{Path: 2, Reason: LeastPAD}},
+		{"nothing idle", "pams", twoSubflows(false, false, 25*ms, 40*ms), unit.MB, Decision{Wait: true, Reason: NoIdleSubflow}},
+		{"both idle", "pams", twoSubflows(true, true, 25*ms, 40*ms), unit.MB, Decision{Subflow: 1, Reason: LeastPAD}},
+		{"helped is quicker", "pams", twoSubflows(true, true, 90*ms, 40*ms), unit.MB, Decision{Subflow: 2, Reason: LeastPAD}},
 		// Until the helped subflow delivers, 1 s from now, the direct one takes
 		// 8 Mbit/s * 0.5 s = 500,000 bytes.
-		{"direct busy, much left", "pams", paths(false, true, 500*ms, time.Second), 500_001, Decision{Path: 2, Reason: LeastIdlePAD, Diff: 500_000}},
-		{"direct busy, exactly that left", "pams", paths(false, true, 500*ms, time.Second), 500_000, Decision{Path: 2, Reason: LeastIdlePAD, Diff: 500_000}},
-		{"direct busy, little left", "pams", paths(false, true, 500*ms, time.Second), 499_999, Decision{Wait: true, Reason: FasterIsSoon, Diff: 500_000}},
-		{"direct busy but slower", "pams", paths(false, true, 500*ms, 100*ms), 1, Decision{Path: 2, Reason: LeastPAD}},
-		{"alone", "pams", paths(true, false, 25*ms, 0)[:1], 1, Decision{Path: 1, Reason: OnlyPath}},
+		{"direct busy, much left", "pams", twoSubflows(false, true, 500*ms, time.Second), 500_001, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
+		{"direct busy, exactly that left", "pams", twoSubflows(false, true, 500*ms, time.Second), 500_000, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
+		{"direct busy, little left", "pams", twoSubflows(false, true, 500*ms, time.Second), 499_999, Decision{Wait: true, Reason: FasterIsSoon, Diff: 500_000}},
+		{"direct busy but slower", "pams", twoSubflows(false, true, 500*ms, 100*ms), 1, Decision{Subflow: 2, Reason: LeastPAD}},
+		{"alone", "pams", twoSubflows(true, false, 25*ms, 0)[:1], 1, Decision{Subflow: 1, Reason: OnlySubflow}},
 
-		{"helped has enough queued", "auto", queued(paths(false, true, 25*ms, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
-		{"queued, though the quickest", "auto", queued(paths(false, true, 2*time.Second, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
-		{"little queued", "auto", paths(false, true, 500*ms, time.Second), unit.MB, Decision{Path: 2, Reason: LeastIdlePAD, Diff: 500_000}},
+		{"helped has enough queued", "auto", withQueues(twoSubflows(false, true, 25*ms, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
+		{"queued, though the quickest", "auto", withQueues(twoSubflows(false, true, 2*time.Second, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
+		{"little queued", "auto", twoSubflows(false, true, 500*ms, time.Second), unit.MB, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
 
-		{"enough queued while the other is doubtful", "auto", doubt(budget*3/4, paths(false, true, 25*ms, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
-		{"little queued while the other is doubtful", "auto", doubt(budget/3, paths(false, true, 500*ms, time.Second)), unit.MB, Decision{Path: 2, Reason: LeastIdlePAD, Diff: 500_000}},
+		{"enough queued while the other is doubtful", "auto", withDoubt(farQueueBudget*3/4, twoSubflows(false, true, 25*ms, time.Second)), unit.MB, Decision{Wait: true, Reason: BudgetSpent}},
+		{"little queued while the other is doubtful", "auto", withDoubt(farQueueBudget/3, twoSubflows(false, true, 500*ms, time.Second)), unit.MB, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 500_000}},
 
-		{"what was measured counts", "pams-measured", past(paths(true, true, 90*ms, 40*ms), 90*ms, 91*ms), unit.MB, Decision{Path: 1, Reason: LeastPAD}},
-		{"measured, and little left", "pams-measured", past(paths(false, true, 0, 0), 500*ms, time.Second), 499_999, Decision{Wait: true, Reason: FasterIsSoon, Diff: 500_000}},
-		{"a full buffer that nothing has left", "pams-measured", past(paths(false, true, 500*ms, time.Second), 500*ms, 40*ms), 1, Decision{Path: 2, Reason: LeastPAD}},
+		{"what was measured counts", "pams-measured", withPastPAD(twoSubflows(true, true, 90*ms, 40*ms), 90*ms, 91*ms), unit.MB, Decision{Subflow: 1, Reason: LeastPAD}},
+		{"measured, and little left", "pams-measured", withPastPAD(twoSubflows(false, true, 0, 0), 500*ms, time.Second), 499_999, Decision{Wait: true, Reason: FasterIsSoon, Diff: 500_000}},
+		{"a full buffer that nothing has left", "pams-measured", withPastPAD(twoSubflows(false, true, 500*ms, time.Second), 500*ms, 40*ms), 1, Decision{Subflow: 2, Reason: LeastPAD}},
 
-		{"never waits", "minpad", paths(false, true, 25*ms, time.Second), 1, Decision{Path: 2, Reason: LeastIdlePAD}},
-		{"least", "minpad", paths(true, true, 25*ms, time.Second), 1, Decision{Path: 1, Reason: LeastPAD}},
-		{"blind to the pipe", "minrtt", paths(true, true, time.Hour, 0), 1, Decision{Path: 1, Reason: LeastRTT}},
-		{"takes what is idle", "minrtt", paths(false, true, 0, time.Hour), 1, Decision{Path: 2, Reason: LeastRTT}},
-		{"nothing idle", "minrtt", paths(false, false, 0, 0), 1, Decision{Wait: true, Reason: NoIdlePath}},
-		{"first turn", "roundrobin", paths(true, true, 0, 0), 1, Decision{Path: 1, Reason: NextInTurn}},
+		{"never waits", "minpad", twoSubflows(false, true, 25*ms, time.Second), 1, Decision{Subflow: 2, Reason: LeastIdlePAD}},
+		{"least", "minpad", twoSubflows(true, true, 25*ms, time.Second), 1, Decision{Subflow: 1, Reason: LeastPAD}},
+		{"blind to the pipe", "minrtt", twoSubflows(true, true, time.Hour, 0), 1, Decision{Subflow: 1, Reason: LeastRTT}},
+		{"takes what is idle", "minrtt", twoSubflows(false, true, 0, time.Hour), 1, Decision{Subflow: 2, Reason: LeastRTT}},
+		{"nothing idle", "minrtt", twoSubflows(false, false, 0, 0), 1, Decision{Wait: true, Reason: NoIdleSubflow}},
+		{"first turn", "roundrobin", twoSubflows(true, true, 0, 0), 1, Decision{Subflow: 1, Reason: NextInTurn}},
 	} {
 		s, err := New(c.scheduler)
 		if err != nil {
@@ -85,8 +85,8 @@ func TestDecisions(t *testing.T) {
 // TestDecisionsFromWindows: schedulers that look at more than PAD.
 func TestDecisionsFromWindows(t *testing.T) {
 	// The pair of paths with more fields; f changes them.
-	pair := func(directIdle, helpedIdle bool, f func(direct, helped *Path)) []Path {
-		p := paths(directIdle, helpedIdle, 25*ms, 40*ms)
+	pair := func(directIdle, helpedIdle bool, f func(direct, helped *Subflow)) []Subflow {
+		p := twoSubflows(directIdle, helpedIdle, 25*ms, 40*ms)
 		for i := range p {
 			p[i].MSS, p[i].Cwnd, p[i].FarCwnd = 1448, 50_000, 14_480
 		}
@@ -98,57 +98,57 @@ func TestDecisionsFromWindows(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, scheduler string
-		paths           []Path
+		paths           []Subflow
 		remaining       unit.Bytes
 		window          Window
 		want            Decision
 	}{
-		{"room in all windows", "minrtt-windows", pair(true, true, nil), 1, Window{}, Decision{Path: 1, Reason: LeastRTT}},
-		{"own window full", "minrtt-windows", pair(true, true, func(d, _ *Path) { d.Flight = d.Cwnd }), 1, Window{}, Decision{Path: 2, Reason: LeastRTT}},
-		{"pipe's window full", "minrtt-windows", pair(false, true, func(_, h *Path) { h.FarFlight = h.FarCwnd }), 1, Window{}, Decision{Wait: true, Reason: WindowFull}},
-		{"pipe's window nearly full", "minrtt-windows", pair(false, true, func(_, h *Path) { h.FarFlight = h.FarCwnd - 1 }), 1, Window{}, Decision{Path: 2, Reason: LeastRTT}},
-		{"a direct subflow has no far window", "minrtt-windows", pair(true, false, func(d, _ *Path) { d.FarFlight = 1 << 30 }), 1, Window{}, Decision{Path: 1, Reason: LeastRTT}},
-		{"nothing idle", "minrtt-windows", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdlePath}},
+		{"room in all windows", "minrtt-windows", pair(true, true, nil), 1, Window{}, Decision{Subflow: 1, Reason: LeastRTT}},
+		{"own window full", "minrtt-windows", pair(true, true, func(d, _ *Subflow) { d.Flight = d.Cwnd }), 1, Window{}, Decision{Subflow: 2, Reason: LeastRTT}},
+		{"pipe's window full", "minrtt-windows", pair(false, true, func(_, h *Subflow) { h.FarFlight = h.FarCwnd }), 1, Window{}, Decision{Wait: true, Reason: WindowFull}},
+		{"pipe's window nearly full", "minrtt-windows", pair(false, true, func(_, h *Subflow) { h.FarFlight = h.FarCwnd - 1 }), 1, Window{}, Decision{Subflow: 2, Reason: LeastRTT}},
+		{"a direct subflow has no far window", "minrtt-windows", pair(true, false, func(d, _ *Subflow) { d.FarFlight = 1 << 30 }), 1, Window{}, Decision{Subflow: 1, Reason: LeastRTT}},
+		{"nothing idle", "minrtt-windows", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 
 		// The direct one takes the rest in 25 + 15 ms, the helped one delivers
 		// in 40 ms: 15 ms at 8 Mbit/s are 15,000 bytes.
-		{"fastest is idle", "ecf", pair(true, true, nil), unit.MB, Window{}, Decision{Path: 1, Reason: LeastPAD}},
-		{"fastest completes too late", "ecf", pair(false, true, nil), 15_000, Window{}, Decision{Path: 2, Reason: LeastIdlePAD}},
-		{"fastest completes first, but the slow one is soon done", "ecf", pair(false, true, nil), 14_999, Window{}, Decision{Path: 2, Reason: LeastIdlePAD}},
-		{"fastest completes first", "ecf", pair(false, true, func(_, h *Path) { h.PAD = 50 * ms }), 24_999, Window{}, Decision{Wait: true, Reason: FasterIsSoon}},
-		{"not if both deviate", "ecf", pair(false, true, func(_, h *Path) { h.PAD, h.RTTVar = 50*ms, ms }), 24_999, Window{}, Decision{Path: 2, Reason: LeastIdlePAD}},
-		{"nothing idle", "ecf", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdlePath}},
+		{"fastest is idle", "ecf", pair(true, true, nil), unit.MB, Window{}, Decision{Subflow: 1, Reason: LeastPAD}},
+		{"fastest completes too late", "ecf", pair(false, true, nil), 15_000, Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD}},
+		{"fastest completes first, but the slow one is soon done", "ecf", pair(false, true, nil), 14_999, Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD}},
+		{"fastest completes first", "ecf", pair(false, true, func(_, h *Subflow) { h.PAD = 50 * ms }), 24_999, Window{}, Decision{Wait: true, Reason: FasterIsSoon}},
+		{"not if both deviate", "ecf", pair(false, true, func(_, h *Subflow) { h.PAD, h.RTTVar = 50*ms, ms }), 24_999, Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD}},
+		{"nothing idle", "ecf", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 
 		// rtts = 1.6: X = (25,000 + 1448*0.3) * 1.6 = 40,695; with λ 1.2 48,834.
-		{"fastest is idle", "blest", pair(true, true, nil), 1, Window{}, Decision{Path: 1, Reason: LeastPAD}},
-		{"the window has room for both", "blest", pair(false, true, nil), 1, Window{Size: 48_835 + 1448}, Decision{Path: 2, Reason: LeastIdlePAD}},
+		{"fastest is idle", "blest", pair(true, true, nil), 1, Window{}, Decision{Subflow: 1, Reason: LeastPAD}},
+		{"the window has room for both", "blest", pair(false, true, nil), 1, Window{Size: 48_835 + 1448}, Decision{Subflow: 2, Reason: LeastIdlePAD}},
 		{"the window is too small", "blest", pair(false, true, nil), 1, Window{Size: 48_833 + 1448}, Decision{Wait: true, Reason: WouldBlock}},
-		{"what is in flight counts", "blest", pair(false, true, func(_, h *Path) { h.InFlight = 100_000 }), 1, Window{Size: 148_833 + 1448}, Decision{Wait: true, Reason: WouldBlock}},
-		{"nothing idle", "blest", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdlePath}},
+		{"what is in flight counts", "blest", pair(false, true, func(_, h *Subflow) { h.InFlight = 100_000 }), 1, Window{Size: 148_833 + 1448}, Decision{Wait: true, Reason: WouldBlock}},
+		{"nothing idle", "blest", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 
-		{"quickest first", "redundant", pair(true, true, nil), 1, Window{}, Decision{Path: 1, Copy: true, Reason: OnEveryPath}},
-		{"no copy into a queue", "redundant", pair(false, true, func(_, h *Path) { h.Wait = StaleAfter + 1 }), 1, Window{}, Decision{Wait: true, Reason: BudgetSpent}},
-		{"a short queue", "redundant", pair(false, true, func(_, h *Path) { h.Wait = StaleAfter }), 1, Window{}, Decision{Path: 2, Copy: true, Reason: OnEveryPath}},
-		{"nothing idle", "redundant", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdlePath}},
+		{"quickest first", "redundant", pair(true, true, nil), 1, Window{}, Decision{Subflow: 1, Copy: true, Reason: OnEverySubflow}},
+		{"no copy into a queue", "redundant", pair(false, true, func(_, h *Subflow) { h.FarWait = StaleAfter + 1 }), 1, Window{}, Decision{Wait: true, Reason: BudgetSpent}},
+		{"a short queue", "redundant", pair(false, true, func(_, h *Subflow) { h.FarWait = StaleAfter }), 1, Window{}, Decision{Subflow: 2, Copy: true, Reason: OnEverySubflow}},
+		{"nothing idle", "redundant", pair(false, false, nil), 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 
-		{"within the budget", "auto", pair(false, true, func(_, h *Path) { h.Wait = budget }), unit.MB, Window{}, Decision{Path: 2, Reason: LeastIdlePAD, Diff: 15_000}},
-		{"beyond the budget", "auto", pair(false, true, func(_, h *Path) { h.Wait = budget + 1 }), unit.MB, Window{}, Decision{Wait: true, Reason: BudgetSpent}},
-		{"all is at hand", "auto", pair(false, true, func(_, h *Path) { h.Wait = lastBudget }), unit.MB, Window{AtHand: true}, Decision{Path: 2, Reason: LeastIdlePAD, Diff: 15_000}},
-		{"all is at hand, and enough at the helper", "auto", pair(false, true, func(_, h *Path) { h.Wait = lastBudget + 1 }), unit.MB, Window{AtHand: true}, Decision{Wait: true, Reason: BudgetSpent}},
-		{"another one in doubt", "auto", pair(false, true, func(d, h *Path) { d.Doubtful, h.Wait = true, lastBudget/2+1 }), unit.MB, Window{AtHand: true}, Decision{Wait: true, Reason: BudgetSpent}},
+		{"within the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = farQueueBudget }), unit.MB, Window{}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
+		{"beyond the budget", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = farQueueBudget + 1 }), unit.MB, Window{}, Decision{Wait: true, Reason: BudgetSpent}},
+		{"all is at hand", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = finalQueueBudget }), unit.MB, Window{NoMoreData: true}, Decision{Subflow: 2, Reason: LeastIdlePAD, Diff: 15_000}},
+		{"all is at hand, and enough at the helper", "auto", pair(false, true, func(_, h *Subflow) { h.FarWait = finalQueueBudget + 1 }), unit.MB, Window{NoMoreData: true}, Decision{Wait: true, Reason: BudgetSpent}},
+		{"another one in doubt", "auto", pair(false, true, func(d, h *Subflow) { d.Doubtful, h.FarWait = true, finalQueueBudget/2+1 }), unit.MB, Window{NoMoreData: true}, Decision{Wait: true, Reason: BudgetSpent}},
 
-		{"first", "ratio:0.6", pair(true, true, nil), 1, Window{}, Decision{Path: 1, Reason: BehindShare}},
+		{"first", "ratio:0.6", pair(true, true, nil), 1, Window{}, Decision{Subflow: 1, Reason: BehindShare}},
 		{"its turn, but busy", "ratio:0.6", pair(false, true, nil), 1, Window{}, Decision{Wait: true, Reason: NotItsTurn}},
-		{"no share for the direct one", "ratio:0", pair(true, true, nil), 1, Window{}, Decision{Path: 2, Reason: BehindShare}},
-		{"alone, though without a share", "ratio:0", pair(true, true, nil)[:1], 1, Window{}, Decision{Path: 1, Reason: BehindShare}},
-		{"no subflow", "ratio:0.5", nil, 1, Window{}, Decision{Wait: true, Reason: NoIdlePath}},
+		{"no share for the direct one", "ratio:0", pair(true, true, nil), 1, Window{}, Decision{Subflow: 2, Reason: BehindShare}},
+		{"alone, though without a share", "ratio:0", pair(true, true, nil)[:1], 1, Window{}, Decision{Subflow: 1, Reason: BehindShare}},
+		{"no subflow", "ratio:0.5", nil, 1, Window{}, Decision{Wait: true, Reason: NoIdleSubflow}},
 	} {
 		s, err := New(c.scheduler)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if w, ok := s.(WindowAware); ok {
-			w.SendWindow(c.window, time.Unix(1, 0))
+			w.ObserveWindow(c.window, time.Unix(1, 0))
 		}
 		if got := s.Pick(c.paths, c.remaining); got != c.want {
 			t.Errorf("%s, %s: %+v, want %+v", c.scheduler, c.name, got, c.want)
@@ -159,7 +159,7 @@ func TestDecisionsFromWindows(t *testing.T) {
 // TestECFHysteresis: once it waits, it takes a quarter more to stop waiting.
 func TestECFHysteresis(t *testing.T) {
 	s := &ecf{}
-	p := paths(false, true, 25*ms, 100*ms) // 100 ms: 75,000 bytes; with β 125 ms: 100,000
+	p := twoSubflows(false, true, 25*ms, 100*ms) // 100 ms: 75,000 bytes; with β 125 ms: 100,000
 	for i, c := range []struct {
 		remaining unit.Bytes
 		wait      bool
@@ -174,11 +174,11 @@ func TestECFHysteresis(t *testing.T) {
 // falls after one in which it did not, and stays within its bounds.
 func TestBLESTAdapts(t *testing.T) {
 	b := &blest{}
-	p := paths(false, true, 25*ms, 100*ms)
+	p := twoSubflows(false, true, 25*ms, 100*ms)
 	now := time.Unix(1, 0)
 	pick := func(blocked uint64, later time.Duration) float64 {
 		now = now.Add(later)
-		b.SendWindow(Window{Size: unit.MB, Blocked: blocked}, now)
+		b.ObserveWindow(Window{Size: unit.MB, Blocked: blocked}, now)
 		b.Pick(p, unit.MB)
 		return math.Round(b.lambda*1000) / 1000
 	}
@@ -194,7 +194,7 @@ func TestBLESTAdapts(t *testing.T) {
 	for range 100 {
 		pick(10, time.Second)
 	}
-	if b.lambda != blestLeast {
+	if b.lambda != blestMin {
 		t.Errorf("never blocked: λ = %v", b.lambda)
 	}
 }
@@ -205,14 +205,14 @@ func TestRatioShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := []Path{{ID: 1, Idle: true, Given: 12345}, {ID: 2, Idle: true, Helped: true}, {ID: 3, Idle: true, Helped: true}}
+	p := []Subflow{{ID: 1, Idle: true, Given: 12345}, {ID: 2, Idle: true, Helped: true}, {ID: 3, Idle: true, Helped: true}}
 	count := func(n int) (got [3]unit.Bytes) {
 		before := p
-		p = append([]Path(nil), p...)
+		p = append([]Subflow(nil), p...)
 		for range n {
 			d := s.Pick(p, unit.MB)
 			for i := range p {
-				if p[i].ID == d.Path {
+				if p[i].ID == d.Subflow {
 					p[i].Given += 1000
 				}
 			}
@@ -237,15 +237,15 @@ func TestRatioShares(t *testing.T) {
 
 func TestRoundRobinTakesTurns(t *testing.T) {
 	s, _ := New("roundrobin")
-	p := []Path{{ID: 3, Idle: true}, {ID: 5, Idle: true}, {ID: 9, Idle: true}}
+	p := []Subflow{{ID: 3, Idle: true}, {ID: 5, Idle: true}, {ID: 9, Idle: true}}
 	for i, want := range []uint32{3, 5, 9, 3, 5} {
-		if d := s.Pick(p, 1); uint32(d.Path) != want {
-			t.Errorf("turn %d: path %d, want %d", i, d.Path, want)
+		if d := s.Pick(p, 1); uint32(d.Subflow) != want {
+			t.Errorf("turn %d: path %d, want %d", i, d.Subflow, want)
 		}
 	}
 	p[2].Idle = false
-	if d := s.Pick(p, 1); d.Path != 3 {
-		t.Errorf("a busy path's turn goes to %d, want 3", d.Path)
+	if d := s.Pick(p, 1); d.Subflow != 3 {
+		t.Errorf("a busy path's turn goes to %d, want 3", d.Subflow)
 	}
 }
 

@@ -7,28 +7,28 @@ import "mpbond/base/unit"
 // (MobiSys 2020, section 4). No more waits at the helper than the pipe's window
 // holds, so the pipe runs dry whenever the HS-path falters, and what the HS-path
 // could have brought ahead is lost. It is here to be measured against.
-type minRTTWindows struct{ view []Path }
+type minRTTWindows struct{ view []Subflow }
 
 func (*minRTTWindows) Name() string { return "minrtt-windows" }
 
-func (m *minRTTWindows) Pick(paths []Path, _ unit.Bytes) Decision {
-	m.view = append(m.view[:0], paths...)
+func (m *minRTTWindows) Pick(subflows []Subflow, _ unit.Bytes) Decision {
+	m.view = append(m.view[:0], subflows...)
 	full := false
 	for i := range m.view {
 		p := &m.view[i]
-		if p.Idle && (closed(p.Flight, p.Cwnd) || p.Helped && closed(p.FarFlight, p.FarCwnd)) {
+		if p.Idle && (isWindowFull(p.Flight, p.Cwnd) || p.Helped && isWindowFull(p.FarFlight, p.FarCwnd)) {
 			p.Idle, full = false, true
 		}
 	}
-	t := least(m.view, byRTT)
+	t := leastIdle(m.view, rttOf)
 	switch {
 	case t != nil:
-		return Decision{Path: t.ID, Reason: LeastRTT}
+		return Decision{Subflow: t.ID, Reason: LeastRTT}
 	case full:
 		return Decision{Wait: true, Reason: WindowFull}
 	}
-	return Decision{Wait: true, Reason: NoIdlePath}
+	return Decision{Wait: true, Reason: NoIdleSubflow}
 }
 
-// closed reports whether a window, if it is known, has no room.
-func closed(flight, window unit.Bytes) bool { return window > 0 && flight >= window }
+// isWindowFull reports whether a window, if it is known, has no room.
+func isWindowFull(flight, window unit.Bytes) bool { return window > 0 && flight >= window }

@@ -18,8 +18,8 @@ const maxLine = 1 << 20
 // reading ends. Fields and kinds of later versions are no errors.
 func Read(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		in := newLines(r)
-		for in.next() {
+		in := newLineReader(r)
+		for in.nextLine() {
 			var e Event
 			err := json.Unmarshal(in.line, &e)
 			if err != nil {
@@ -41,9 +41,9 @@ func Read(r io.Reader) iter.Seq2[Event, error] {
 func Merge(w io.Writer, files ...io.Reader) error {
 	var h byTime
 	for i, f := range files {
-		in := newLines(f)
+		in := newLineReader(f)
 		in.index = i
-		if in.next() {
+		if in.nextLine() {
 			h = append(h, in)
 		} else if in.err != nil {
 			return fmt.Errorf("file %d: %w", i+1, in.err)
@@ -55,7 +55,7 @@ func Merge(w io.Writer, files ...io.Reader) error {
 		in := h[0]
 		_, _ = out.Write(in.line) // an error stays in out for Flush
 		_ = out.WriteByte('\n')
-		if in.next() {
+		if in.nextLine() {
 			heap.Fix(&h, 0)
 			continue
 		}
@@ -67,8 +67,8 @@ func Merge(w io.Writer, files ...io.Reader) error {
 	return out.Flush()
 }
 
-// lines walks over the lines of one trace.
-type lines struct {
+// lineReader walks over the lines of one trace.
+type lineReader struct {
 	r      *bufio.Reader
 	index  int    // which file, to order equal times
 	number int    // of the line
@@ -77,10 +77,10 @@ type lines struct {
 	err    error
 }
 
-func newLines(r io.Reader) *lines { return &lines{r: bufio.NewReader(r)} }
+func newLineReader(r io.Reader) *lineReader { return &lineReader{r: bufio.NewReader(r)} }
 
-// next goes to the next line. It returns false at the end and on an error.
-func (in *lines) next() bool {
+// nextLine goes to the next line. It returns false at the end and on an error.
+func (in *lineReader) nextLine() bool {
 	for {
 		line, err := in.readLine()
 		if err == io.EOF {
@@ -110,7 +110,7 @@ func (in *lines) next() bool {
 }
 
 // readLine takes one line of at most maxLine bytes.
-func (in *lines) readLine() ([]byte, error) {
+func (in *lineReader) readLine() ([]byte, error) {
 	var line []byte
 	for {
 		part, err := in.r.ReadSlice('\n')
@@ -125,14 +125,14 @@ func (in *lines) readLine() ([]byte, error) {
 }
 
 // byTime is a heap of files by the time of their current lines.
-type byTime []*lines
+type byTime []*lineReader
 
 func (h byTime) Len() int { return len(h) }
 func (h byTime) Less(i, j int) bool {
 	return h[i].t < h[j].t || h[i].t == h[j].t && h[i].index < h[j].index
 }
 func (h byTime) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *byTime) Push(x any)   { *h = append(*h, x.(*lines)) }
+func (h *byTime) Push(x any)   { *h = append(*h, x.(*lineReader)) }
 func (h *byTime) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]

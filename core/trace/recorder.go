@@ -33,15 +33,15 @@ const (
 // in an event of kind Dropped. When writing fails, recording ends with one log
 // entry. Neither is felt by who calls Add.
 type Recorder struct {
-	who     string
-	log     *slog.Logger
-	changed func(Event)   // nil, or told of changes
-	queue   chan Event    // nil without a file
-	quit    chan struct{} // closed by Close
-	done    chan struct{} // closed when the writer goroutine has ended
-	off     atomic.Bool   // after Close or a failure
-	dropped atomic.Uint64
-	once    sync.Once
+	who      string
+	log      *slog.Logger
+	onChange func(Event)   // nil, or told of changes
+	queue    chan Event    // nil without a file
+	quit     chan struct{} // closed by Close
+	done     chan struct{} // closed when the writer goroutine has ended
+	off      atomic.Bool   // after Close or a failure
+	dropped  atomic.Uint64
+	once     sync.Once
 }
 
 // Open is New for a new file at path, which only its owner can read. A file
@@ -62,29 +62,29 @@ func Open(path, who string, log *slog.Logger) (*Recorder, error) {
 // last events and a goroutine are lost.
 func New(w io.WriteCloser, who string, log *slog.Logger) *Recorder {
 	r := &Recorder{who: who, log: log, queue: make(chan Event, queueLen), quit: make(chan struct{}), done: make(chan struct{})}
-	go r.write(w)
+	go r.runWriter(w)
 	return r
 }
 
-// Tell has f told of each event whose kind is a Change, by who adds it; f must
+// NotifyChanges has f told of each event whose kind is a Change, by who adds it; f must
 // not block. It is called before the first Add. The result is r or, if that is
 // nil, a Recorder of that name without a file.
-func (r *Recorder) Tell(who string, f func(Event)) *Recorder {
+func (r *Recorder) NotifyChanges(who string, f func(Event)) *Recorder {
 	if r == nil {
-		return &Recorder{who: who, changed: f}
+		return &Recorder{who: who, onChange: f}
 	}
-	r.changed = f
+	r.onChange = f
 	return r
 }
 
-// On tells whether all events are wanted. Ask before costly preparations of
+// Enabled tells whether all events are wanted. Ask before costly preparations of
 // those that are no Change.
-func (r *Recorder) On() bool { return r != nil && r.queue != nil && !r.off.Load() }
+func (r *Recorder) Enabled() bool { return r != nil && r.queue != nil && !r.off.Load() }
 
 // Add records e, as of now unless e.T is set. It never blocks.
 func (r *Recorder) Add(e Event) {
-	tell := r != nil && r.changed != nil && e.Kind.Change()
-	if !tell && !r.On() {
+	tell := r != nil && r.onChange != nil && e.Kind.IsChange()
+	if !tell && !r.Enabled() {
 		return
 	}
 	if e.T == 0 {
@@ -94,9 +94,9 @@ func (r *Recorder) Add(e Event) {
 		e.Who = r.who
 	}
 	if tell {
-		r.changed(e)
+		r.onChange(e)
 	}
-	if !r.On() {
+	if !r.Enabled() {
 		return
 	}
 	select {
@@ -106,9 +106,9 @@ func (r *Recorder) Add(e Event) {
 	}
 }
 
-// Func is Add for the events of one bond, or nil if nothing is recorded, for
+// AddFunc is Add for the events of one bond, or nil if nothing is recorded, for
 // users that know of no Recorder.
-func (r *Recorder) Func(bond string) func(Event) {
+func (r *Recorder) AddFunc(bond string) func(Event) {
 	if r == nil {
 		return nil
 	}
@@ -131,13 +131,13 @@ func (r *Recorder) Close() {
 	<-r.done
 }
 
-// write is the writer goroutine.
-func (r *Recorder) write(w io.WriteCloser) {
+// runWriter is the writer goroutine.
+func (r *Recorder) runWriter(w io.WriteCloser) {
 	defer close(r.done)
 	buf := bufio.NewWriterSize(w, bufferLen)
-	err := r.pump(buf)
+	err := r.writeEvents(buf)
 	if err == nil {
-		r.drain(buf)
+		r.drainQueue(buf)
 		err = buf.Flush()
 	}
 	r.off.Store(true)
@@ -146,9 +146,9 @@ func (r *Recorder) write(w io.WriteCloser) {
 	}
 }
 
-// pump writes events until Close or a failure. A flush is due some time after
+// writeEvents writes events until Close or a failure. A flush is due some time after
 // the first event that follows a flush.
-func (r *Recorder) pump(buf *bufio.Writer) error {
+func (r *Recorder) writeEvents(buf *bufio.Writer) error {
 	enc := json.NewEncoder(buf)
 	flush := time.NewTimer(0)
 	defer flush.Stop()
@@ -158,7 +158,7 @@ func (r *Recorder) pump(buf *bufio.Writer) error {
 			if buf.Buffered() == 0 {
 				flush.Reset(flushEvery)
 			}
-			if err := r.put(enc, e); err != nil {
+			if err := r.writeEvent(enc, e); err != nil {
 				return err
 			}
 		case <-flush.C:
@@ -171,13 +171,13 @@ func (r *Recorder) pump(buf *bufio.Writer) error {
 	}
 }
 
-// drain writes what is left in the queue. An error stays in buf for Flush.
-func (r *Recorder) drain(buf *bufio.Writer) {
+// drainQueue writes what is left in the queue. An error stays in buf for Flush.
+func (r *Recorder) drainQueue(buf *bufio.Writer) {
 	enc := json.NewEncoder(buf)
 	for {
 		select {
 		case e := <-r.queue:
-			_ = r.put(enc, e)
+			_ = r.writeEvent(enc, e)
 		default:
 			if n := r.dropped.Swap(0); n > 0 {
 				_ = enc.Encode(Event{T: time.Now().UnixNano(), Who: r.who, Kind: Dropped, Count: n})
@@ -187,8 +187,8 @@ func (r *Recorder) drain(buf *bufio.Writer) {
 	}
 }
 
-// put writes e and, before it, how many events were dropped.
-func (r *Recorder) put(enc *json.Encoder, e Event) error {
+// writeEvent writes e and, before it, how many events were dropped.
+func (r *Recorder) writeEvent(enc *json.Encoder, e Event) error {
 	if n := r.dropped.Swap(0); n > 0 {
 		if err := enc.Encode(Event{T: e.T, Who: r.who, Kind: Dropped, Count: n}); err != nil {
 			return err

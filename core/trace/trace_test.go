@@ -65,8 +65,8 @@ func all(t *testing.T, r io.Reader) (events []Event) {
 }
 
 func TestEventIsCompactAndComplete(t *testing.T) {
-	j, err := json.Marshal(Event{T: 5, Who: "primary", Kind: Segment, Path: 2, Length: 1400})
-	if want := `{"t":5,"who":"primary","kind":"segment","path":2,"len":1400}`; err != nil || string(j) != want {
+	j, err := json.Marshal(Event{T: 5, Who: "primary", Kind: Segment, Subflow: 2, Length: 1400})
+	if want := `{"t":5,"who":"primary","kind":"segment","subflow":2,"len":1400}`; err != nil || string(j) != want {
 		t.Errorf("%s, %v; want %s", j, err, want)
 	}
 	full := Event{1, "w", Decision, "b", 2, "d", 3, 15, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, "r", "t"}
@@ -96,7 +96,7 @@ func TestRecorder(t *testing.T) {
 	for p := range 4 {
 		wg.Go(func() {
 			for i := range 1000 {
-				r.Add(Event{Kind: Segment, Path: uint32(p + 1), Offset: uint64(i)})
+				r.Add(Event{Kind: Segment, Subflow: uint32(p + 1), Offset: uint64(i)})
 			}
 		})
 	}
@@ -105,7 +105,7 @@ func TestRecorder(t *testing.T) {
 	r.Close()
 	r.Close()
 	r.Add(Event{Kind: Mark})
-	if r.On() {
+	if r.Enabled() {
 		t.Error("on after Close")
 	}
 	f, err := os.Open(path)
@@ -116,10 +116,10 @@ func TestRecorder(t *testing.T) {
 	events := all(t, f)
 	next := map[uint32]uint64{}
 	for _, e := range events[:len(events)-1] {
-		if e.Kind != Segment || e.Who != "primary" || e.T < before || e.Offset != next[e.Path] {
-			t.Fatalf("%+v, want offset %d", e, next[e.Path])
+		if e.Kind != Segment || e.Who != "primary" || e.T < before || e.Offset != next[e.Subflow] {
+			t.Fatalf("%+v, want offset %d", e, next[e.Subflow])
 		}
-		next[e.Path]++
+		next[e.Subflow]++
 	}
 	if last := events[len(events)-1]; len(events) != 4001 || last != (Event{T: 7, Who: "other", Kind: Mark}) {
 		t.Errorf("%d events, the last %+v", len(events), last)
@@ -136,7 +136,7 @@ func TestNilRecorder(t *testing.T) {
 	}
 	r.Add(Event{Kind: Mark})
 	r.Close()
-	if r.On() {
+	if r.Enabled() {
 		t.Error("a nil Recorder is on")
 	}
 	if n := testing.AllocsPerRun(100, func() { r.Add(Event{Kind: Segment}) }); n > 0 {
@@ -198,7 +198,7 @@ func TestFullDisk(t *testing.T) {
 	for name, w := range map[string]io.WriteCloser{"device": full, "memory": &memory{fail: errors.New("no space left")}} {
 		var log memory
 		r := New(w, "p", slog.New(slog.NewTextHandler(&log, nil)))
-		for r.On() {
+		for r.Enabled() {
 			r.Add(Event{Kind: Segment, Reason: strings.Repeat("x", 1000)})
 		}
 		for range 2 * queueLen {
@@ -298,7 +298,7 @@ func FuzzRead(f *testing.F) {
 func BenchmarkAdd(b *testing.B) {
 	r := New(&memory{}, "p", quiet)
 	defer r.Close()
-	e := Event{T: 1, Kind: Segment, Path: 1, Stream: 1, Length: 64 * unit.KB}
+	e := Event{T: 1, Kind: Segment, Subflow: 1, Stream: 1, Length: 64 * unit.KB}
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Add(e)
@@ -314,21 +314,21 @@ func TestTell(t *testing.T) {
 		on bool
 	}{{nil, false}, {New(file, "primary", quiet), true}} {
 		var told []Event
-		r := c.r.Tell("primary", func(e Event) { told = append(told, e) })
-		if r.On() != c.on {
-			t.Errorf("on: %v", r.On())
+		r := c.r.NotifyChanges("primary", func(e Event) { told = append(told, e) })
+		if r.Enabled() != c.on {
+			t.Errorf("on: %v", r.Enabled())
 		}
-		add := r.Func("b")
+		add := r.AddFunc("b")
 		changes := 0
 		for _, k := range Kinds() {
-			add(Event{Kind: k, Path: 1})
-			if k.Change() {
+			add(Event{Kind: k, Subflow: 1})
+			if k.IsChange() {
 				changes++
 			}
 		}
 		r.Close()
 		for _, e := range told {
-			if !e.Kind.Change() || e.Bond != "b" || e.Who != "primary" || e.T == 0 {
+			if !e.Kind.IsChange() || e.Bond != "b" || e.Who != "primary" || e.T == 0 {
 				t.Errorf("told %+v", e)
 			}
 		}
@@ -339,12 +339,12 @@ func TestTell(t *testing.T) {
 	if got := all(t, strings.NewReader(file.text())); len(got) != len(Kinds()) {
 		t.Errorf("the file has %d of %d", len(got), len(Kinds()))
 	}
-	for _, k := range []Kind{Segment, Ack, Deliver, Decision, PathState, Duplicate, PipeState, HopReport} {
-		if k.Change() {
+	for _, k := range []Kind{Segment, Ack, Deliver, Decision, SubflowState, Duplicate, PipeState, HopReport} {
+		if k.IsChange() {
 			t.Errorf("%s is for each segment, or nearly so", k)
 		}
 	}
 	var none *Recorder
-	none.Add(Event{Kind: PathUp})
+	none.Add(Event{Kind: SubflowUp})
 	none.Close()
 }

@@ -14,7 +14,7 @@ import (
 // chartWords is what the first chart of the page says to those who do not see it.
 const chartWords = `[...document.querySelectorAll(".plot svg > title, .plot svg > desc")].slice(0, 2).map((e) => e.textContent).join(". ")`
 
-// plotOf is an answer to /v1/plots/NAME: a value a second, the last of which is at the end of
+// plotOf is an answer to /v2/plots/NAME: a value a second, the last of which is at the end of
 // a minute.
 func plotOf(title, unit string, series ...fields) fields {
 	n := 0

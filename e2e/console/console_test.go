@@ -224,7 +224,7 @@ func policy(t *testing.T, w *world, b *browser) {
 	// Where mpbond may not write the file, as in a service, it is said beforehand.
 	const button = `[...document.querySelectorAll("main button")].find((e) => e.textContent === "Put in force")`
 	b.do(chromedp.Evaluate[chromedp.Void](`window.realFetch = window.fetch;
-		window.fetch = async (...a) => { const r = await realFetch(...a); return a[0] === "/v1/policy" ? new Response(JSON.stringify({ ...await r.json(), read_only: true })) : r; }; undefined`))
+		window.fetch = async (...a) => { const r = await realFetch(...a); return a[0] === "/v2/policy" ? new Response(JSON.stringify({ ...await r.json(), read_only: true })) : r; }; undefined`))
 	b.says("main p", "change it by hand")
 	b.until("it cannot be pressed", button+`.disabled`)
 	b.do(chromedp.Evaluate[chromedp.Void](`window.fetch = realFetch; undefined`))
@@ -238,11 +238,11 @@ func severalBonds(t *testing.T, b *browser) {
 	const path = `{ id: 1, kind: "direct", state: "up", rx_rate_bps: 4e6, tx_rate_bps: 1e6 }, { id: 2, kind: "helped", device: "phone", state: "up", rx_rate_bps: 1e6, tx_rate_bps: 1e6 }`
 	got := within(b, chromedp.Evaluate[string](`(async () => {
 		const { model } = await import("/topology.js"), { keyed } = await import("/dom.js");
-		const bond = { peer: "laptop", paths: [`+path+`] };
-		const m = model({ role: "server", name: "home", devices: [], bonds: [bond, { peer: "laptop", paths: [{ ...bond.paths[0], state: "joining" }] }, bond] });
+		const bond = { peer: "laptop", subflows: [`+path+`] };
+		const m = model({ role: "server", name: "home", devices: [], bonds: [bond, { peer: "laptop", subflows: [{ ...bond.subflows[0], state: "joining" }] }, bond] });
 		const parent = document.createElement("div"), make = () => document.createElement("p");
 		const count = (...items) => { keyed(parent, items, (i) => i, make); return [...parent.children].map((e) => e.dataset.key).join(""); };
-		return JSON.stringify([m.links.map((l) => [l.id, l.state, l.up, l.down, l.paths.length]), bond.paths.length, m.nodes.length, count("a", "a", "b"), count("a", "a", "b"), count("b", "a")]);
+		return JSON.stringify([m.links.map((l) => [l.id, l.state, l.up, l.down, l.paths.length]), bond.subflows.length, m.nodes.length, count("a", "a", "b"), count("a", "a", "b"), count("b", "a")]);
 	})()`, chromedp.EvalAwaitPromise))
 	const want = `[[["primary laptop>server home","up",12000000,3000000,3],["primary laptop>helper phone","up",2000000,2000000,2],["helper phone>server home","up",2000000,2000000,2]],2,3,"aab","aab","ba"]`
 	if got != want {
@@ -372,13 +372,13 @@ func TestHostilePage(t *testing.T) {
 	}
 	auth := `{ headers: { Authorization: ` + quoted("Bearer "+token) + ` } }`
 	for _, c := range [][3]string{
-		{"/v1/status", "{}", "error"},
-		{"/v1/status", auth, "error"},
-		{"/v1/status", `{ mode: "no-cors" }`, "opaque 0 "},
+		{"/v2/status", "{}", "error"},
+		{"/v2/status", auth, "error"},
+		{"/v2/status", `{ mode: "no-cors" }`, "opaque 0 "},
 		{"/console.js", "{}", "error"},
 		{"/console.js", `{ mode: "no-cors" }`, "error"}, // Cross-Origin-Resource-Policy, or refused
-		{"/v1/invitation", `{ method: "POST", mode: "no-cors", body: "{}" }`, "opaque 0 "},
-		{"/v1/invitation", `{ method: "POST", headers: { Authorization: ` + quoted("Bearer "+token) + `, "Content-Type": "application/json" }, body: "{}" }`, "error"},
+		{"/v2/invitation", `{ method: "POST", mode: "no-cors", body: "{}" }`, "opaque 0 "},
+		{"/v2/invitation", `{ method: "POST", headers: { Authorization: ` + quoted("Bearer "+token) + `, "Content-Type": "application/json" }, body: "{}" }`, "error"},
 	} {
 		if got := told(c[0], c[1]); got != c[2] && !(c[2] == "error" && got == "opaque 0 ") {
 			t.Errorf("%s %s: %q", c[0], c[1], got)
@@ -391,7 +391,7 @@ func TestHostilePage(t *testing.T) {
 	if page := b.text("body"); !strings.Contains(page, "is not this one") || strings.Contains(page, "mpbond console") {
 		t.Errorf("by another name: %q", page)
 	}
-	b.open("http://evil.example:" + at.Port() + "/v1/status")
+	b.open("http://evil.example:" + at.Port() + "/v2/status")
 	if page := b.text("body"); !strings.Contains(page, "is not this one") {
 		t.Errorf("by another name: %q", page)
 	}

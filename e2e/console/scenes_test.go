@@ -43,7 +43,7 @@ func statusOf(role, name string, devices, bonds []fields) fields {
 }
 
 func bondWith(peer string, paths ...fields) fields {
-	return fields{"id": "b-" + peer, "peer": peer, "scheduler": "auto", "streams": 2, "streams_total": 9, "paths": paths}
+	return fields{"id": "b-" + peer, "peer": peer, "scheduler": "auto", "streams": 2, "streams_total": 9, "subflows": paths}
 }
 
 var battery = fields{"facts": fields{"battery_percent": 55, "charging": false, "link": "cellular", "metered": true, "signal_percent": 70}}
@@ -72,8 +72,8 @@ func (b *browser) showing(status fields) {
 		b.Fatal(err)
 	}
 	b.do(chromedp.Evaluate[chromedp.Void](`window.realFetch ??= window.fetch; window.shown = ` + string(text) + `;
-		window.fetch = async (...a) => String(a[0]).startsWith("/v1/status") ? new Response(JSON.stringify(window.shown), { headers: { "Content-Type": "application/json" } }) :
-			String(a[0]) === "/v1/subflows" ? new Response("[]", { headers: { "Content-Type": "application/json" } }) : realFetch(...a); undefined`))
+		window.fetch = async (...a) => String(a[0]).startsWith("/v2/status") ? new Response(JSON.stringify(window.shown), { headers: { "Content-Type": "application/json" } }) :
+			String(a[0]) === "/v2/subflows" ? new Response("[]", { headers: { "Content-Type": "application/json" } }) : realFetch(...a); undefined`))
 }
 
 // shot saves a picture of the page where somebody wants to look at it.
@@ -153,13 +153,13 @@ func TestPictures(t *testing.T) {
 			b.shot(what)
 			check(what)
 			before := within(b, chromedp.Evaluate[string](places))
-			draw(p.status, `for (const x of status_.bonds) for (const p of x.paths) { p.rx_rate_bps *= 1.7; p.tx_rate_bps /= 3; }
-				status_.bonds.reverse(); for (const x of status_.bonds) x.paths.reverse(); status_.devices.push(...status_.devices.splice(1, 1))`)
+			draw(p.status, `for (const x of status_.bonds) for (const p of x.subflows) { p.rx_rate_bps *= 1.7; p.tx_rate_bps /= 3; }
+				status_.bonds.reverse(); for (const x of status_.bonds) x.subflows.reverse(); status_.devices.push(...status_.devices.splice(1, 1))`)
 			if now := within(b, chromedp.Evaluate[string](places)); now != before {
 				t.Errorf("%s: nodes move from\n%s\nto\n%s", what, before, now)
 			}
 			check(what + ", later")
-			draw(p.status, `for (const x of status_.bonds) x.paths.at(-1).state = "silent"`)
+			draw(p.status, `for (const x of status_.bonds) x.subflows.at(-1).state = "silent"`)
 			if now := within(b, chromedp.Evaluate[string](places)); now != before {
 				t.Errorf("%s: nodes move when a link is cut from\n%s\nto\n%s", what, before, now)
 			}
@@ -202,11 +202,11 @@ func TestAlarms(t *testing.T) {
 		return p
 	}
 	got := within(b, chromedp.Evaluate[[]string](`import("/overview.js").then(({ alarms }) => alarms(`+jsonOf(t, statusOf("primary", "laptop",
-		[]fields{known("phone", nil, "helper"), known("tablet", fields{"paused": true, "rests": "paused by its owner"}, "helper"), known("spare", fields{"facts": fields{"refuses": "its battery is at 12 %"}}, "helper"),
+		[]fields{known("phone", nil, "helper"), known("tablet", fields{"paused": true, "suspended": "paused by its owner"}, "helper"), known("spare", fields{"facts": fields{"refuses": "its battery is at 12 %"}}, "helper"),
 			known("old", nil, "helper")},
 		[]fields{bondWith("home", direct(1, 1, 1),
 			down("phone", "phone has no way to home at 192.0.2.1:7600: no answer (x)", fields{"trouble": fields{"text": "phone has no way to home at 192.0.2.1:7600: no answer", "hint": "x"}}),
-			down("tablet", "it rests: paused by its owner", nil), down("spare", "refused: low", nil), down("old", "refused: this device is paused there", nil),
+			down("tablet", "suspended: paused by its owner", nil), down("spare", "refused: low", nil), down("old", "refused: this device is paused there", nil),
 			down("laptop", "a second one", nil))}))+`).map((a) => [a.who, a.what, a.hint].join("|")))`, chromedp.EvalAwaitPromise))
 	want := []string{"phone|phone has no way to home at 192.0.2.1:7600: no answer|x"}
 	if !slices.Equal(got, want) {

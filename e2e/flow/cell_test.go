@@ -28,12 +28,12 @@ carriers = [{prb = 50, control = 0.4}]
 // BBR and CUBIC too, ours and the kernel's.
 func TestCell(t *testing.T) {
 	needLab(t)
-	top, err := lab.Parse([]byte(defaultCell), ".")
+	top, err := lab.ParseTopology([]byte(defaultCell), ".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const trip = 2 * virtual.Prop
-	p := lab.FlowPlan{Topology: top, Link: "air", Sets: []string{"pbe"}, Length: 4 * time.Second, Marks: []time.Duration{time.Second}, Reps: 1, Tries: 1}
+	const trip = 2 * virtual.DefaultDelay
+	p := lab.FlowSpec{Topology: top, Link: "air", Sets: []string{"pbe"}, Length: 4 * time.Second, Marks: []time.Duration{time.Second}, Reps: 1, Tries: 1}
 	b := bound{0.25, 0.6, 40 * time.Millisecond}
 	if *long {
 		p.Sets = []string{"pbe", "bbr", "kernel:bbr", "cubic", "kernel:cubic"}
@@ -46,7 +46,7 @@ func TestCell(t *testing.T) {
 	for _, set := range p.Sets {
 		real := median(got.of[set])[1]
 		real.used = real.rate / available(1)
-		name := strings.TrimPrefix(set, flow.Kernel)
+		name := strings.TrimPrefix(set, flow.KernelPrefix)
 		var seeds [][]phase
 		for seed := uint64(1); seed <= 5; seed++ {
 			c := virtual.Default(seed, 1)

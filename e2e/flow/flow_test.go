@@ -49,17 +49,17 @@ func TestMain(m *testing.M) {
 func program(name string, args []string) error {
 	switch name {
 	case "daemon":
-		return lab.Daemon(os.Stdin, os.Stdout)
+		return lab.RunDaemon(os.Stdin, os.Stdout)
 	case "guard":
-		return lab.Guard(os.Stdin, args[0])
+		return lab.RunGuard(os.Stdin, args[0])
 	case "flow-sink":
-		var hear flow.Hear
+		var hear flow.CellListener
 		if len(args) == 4 { // --cells SOURCE --rnti N
 			n, err := strconv.ParseUint(args[3], 10, 16)
 			if err != nil {
 				return err
 			}
-			hear = flow.Hear{Source: args[1], RNTI: uint16(n)}
+			hear = flow.CellListener{Source: args[1], RNTI: uint16(n)}
 		}
 		return flow.Sink(context.Background(), hear)
 	case "flow-source": // --length L --seed N CONTROLLER@ADDRESS…
@@ -68,7 +68,7 @@ func program(name string, args []string) error {
 		if job.Length, err = time.ParseDuration(args[1]); err != nil {
 			return err
 		}
-		if err := job.Read(1, args[4:]); err != nil {
+		if err := job.ParseFlows(1, args[4:]); err != nil {
 			return err
 		}
 		return flow.Source(context.Background(), job, os.Stdin, os.Stdout)
@@ -141,14 +141,14 @@ func (n network) rateAt(now time.Duration) unit.Rate {
 }
 
 // plan is the network for real packets.
-func (n network) plan(t *testing.T, sets []string, reps int) lab.FlowPlan {
+func (n network) plan(t *testing.T, sets []string, reps int) lab.FlowSpec {
 	top := &lab.Topology{Node: map[string]*lab.Node{"a": {}, "b": {}}, Link: map[string]*lab.Link{
-		"way": {Ends: [2]string{"a", "b"}, LinkDir: lab.LinkDir{Delay: (n.trip / 2).String()},
-			Down: &lab.LinkDir{Rate: fmt.Sprint(int64(n.rate)), Queue: fmt.Sprint(int64(n.bytes())), Loss: fmt.Sprint(n.loss)}}}}
+		"way": {Ends: [2]string{"a", "b"}, LinkSettings: lab.LinkSettings{Delay: (n.trip / 2).String()},
+			Down: &lab.LinkSettings{Rate: fmt.Sprint(int64(n.rate)), Queue: fmt.Sprint(int64(n.bytes())), Loss: fmt.Sprint(n.loss)}}}}
 	if err := top.Check(); err != nil {
 		t.Fatal(err)
 	}
-	p := lab.FlowPlan{Topology: top, Link: "way", Sets: sets, Length: n.length, Marks: n.marks, Reps: reps, Seed: 1}
+	p := lab.FlowSpec{Topology: top, Link: "way", Sets: sets, Length: n.length, Marks: n.marks, Reps: reps, Seed: 1}
 	if n.halved[1] > 0 {
 		p.At = []string{fmt.Sprintf("%v:way.down.rate=%d", n.halved[0], int64(n.rate/2)), fmt.Sprintf("%v:way.down.rate=%d", n.halved[1], int64(n.rate))}
 	}
@@ -186,7 +186,7 @@ func phases(r lab.FlowResult, trip time.Duration) (list []phase) {
 func (n network) virtual(set string, seed uint64) (list []phase) {
 	var flows []virtual.Flow
 	for i, name := range strings.Split(set, "+") {
-		flows = append(flows, virtual.Flow{Controller: cc.New(name, seed+uint64(i)), Before: n.trip / 2, Back: n.trip / 2, Loss: n.loss})
+		flows = append(flows, virtual.Flow{Controller: cc.New(name, seed+uint64(i)), DelayToLink: n.trip / 2, AckDelay: n.trip / 2, Loss: n.loss})
 	}
 	got := virtual.Run(virtual.NewWire(n.rateAt, n.bytes()), n.length, seed, flows...)
 	from := time.Duration(0)
@@ -258,7 +258,7 @@ func (r runs) quiet(sets ...string) bool {
 
 // run makes the runs of a plan; it skips the test if of a set none counts, but not with
 // -long.
-func run(t *testing.T, trip time.Duration, p lab.FlowPlan) runs {
+func run(t *testing.T, trip time.Duration, p lab.FlowSpec) runs {
 	t.Helper()
 	got, late := map[string][][]phase{}, map[string]string{}
 	disturbed := map[string][][]phase{}
@@ -310,7 +310,7 @@ func TestKernel(t *testing.T) {
 	b := bound{0.25, 0.6, 40 * time.Millisecond}
 	last := func(set string) phase { return got.of[set][0][1] }
 	for _, name := range []string{"bbr", "cubic"} {
-		ours, kernels, model := last(name), last(flow.Kernel+name), n.virtual(name, 1)[1]
+		ours, kernels, model := last(name), last(flow.KernelPrefix+name), n.virtual(name, 1)[1]
 		t.Logf("%s: %v; the kernel's %v; in virtual time %v", name, ours, kernels, model)
 		if d := b.differs(ours, kernels); d != "" {
 			t.Errorf("%s: %v, the kernel's %v: %s", name, ours, kernels, d)
@@ -340,7 +340,7 @@ func compare(t *testing.T, n network, reps int) {
 	for _, set := range n.sets {
 		of[set] = median(got.of[set])
 		row := fmt.Sprintf("%s | %s | %d | %v", n.name, set, len(got.of[set]), of[set])
-		if strings.Contains(set, flow.Kernel) {
+		if strings.Contains(set, flow.KernelPrefix) {
 			t.Log(row, got.disturbed[set])
 			continue
 		}
@@ -361,7 +361,7 @@ func compare(t *testing.T, n network, reps int) {
 		}
 	}
 	for _, name := range []string{"bbr", "cubic"} {
-		k := flow.Kernel + name
+		k := flow.KernelPrefix + name
 		for i := 1; i < len(of[name]) && got.quiet(name, k); i += 2 {
 			if d := likeKernel.differs(of[name][i], of[k][i]); d != "" {
 				t.Errorf("%s %s, phase %d: %v, the kernel's %v: %s", n.name, name, i, of[name][i], of[k][i], d)

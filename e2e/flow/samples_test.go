@@ -28,7 +28,7 @@ func TestSamples(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", dir+"/", "mpbond/cmd/mpbond-lab", "mpbond/cmd/cellwatch").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	prb, length, from, reps, sets := 15, 3*time.Second, time.Second, 1, lab.BySamples+"pbe"
+	prb, length, from, reps, sets := 15, 3*time.Second, time.Second, 1, lab.SamplesPrefix+"pbe"
 	if *long {
 		prb, length, from, reps, sets = 25, 12*time.Second, 2*time.Second, *repeats, "pbe,"+sets
 	}
@@ -62,7 +62,7 @@ func TestSamples(t *testing.T) {
 			t.Errorf("%s: %.1f %% of the cell, p95 of the delay %v", r.Set, 100*ph.Used, ph.Delay.P95)
 		}
 	}
-	told, heard := got["pbe"], got[lab.BySamples+"pbe"]
+	told, heard := got["pbe"], got[lab.SamplesPrefix+"pbe"]
 	if *long && len(told) == 0 || len(heard) == 0 {
 		if !*long && (disturbed > 0 || ctx.Err() != nil) {
 			t.Skipf("the machine was too busy for figures: %v, %d disturbed", err, disturbed)

@@ -75,7 +75,7 @@ type sent struct {
 		File    string
 		Proof   string
 		Earlier bool
-		Twice   bool `json:"maybe_twice"`
+		Twice   bool `json:"maybe_duplicate"`
 	}
 	Failed        []struct{ File, Error string }
 	Bytes, Wasted int64

@@ -69,7 +69,7 @@ func New(t testing.TB, o Options) *Network {
 			t.Skipf("%s is not installed", p)
 		}
 	}
-	if n.Lab, err = lab.Up(o.Lab, lab.Options{Name: name, Tied: true, Pcap: o.Pcap}); err != nil {
+	if n.Lab, err = lab.Up(o.Lab, lab.Options{Name: name, EndWithProcess: true, Pcap: o.Pcap}); err != nil {
 		t.Fatal(err)
 	}
 	if o.Lab.Node["web"] != nil {
@@ -102,7 +102,7 @@ func (n *Network) down() {
 		if err := n.Lab.Down(); err != nil {
 			n.Error(err)
 		}
-		if names, err := lab.Names(); err != nil || slices.Contains(names, n.Lab.Name) {
+		if names, err := lab.List(); err != nil || slices.Contains(names, n.Lab.Name) {
 			n.Errorf("labs are left: %v, %v", names, err)
 		}
 	}
@@ -114,10 +114,10 @@ func (n *Network) down() {
 	}
 }
 
-// House is lab.House of a text that is right.
+// House is lab.Triangle of a text that is right.
 func House(t testing.TB, spec string) *lab.Topology {
 	t.Helper()
-	h, err := lab.House(spec)
+	h, err := lab.Triangle(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,10 +231,10 @@ func (n *Network) Status(node, role string) (s api.Status, err error) {
 }
 
 // Up lists the primary's subflows that are up.
-func (n *Network) Up() (up []api.Path, err error) {
+func (n *Network) Up() (up []api.Subflow, err error) {
 	s, err := n.Status("primary", "primary")
 	for _, b := range s.Bonds {
-		for _, p := range b.Paths {
+		for _, p := range b.Subflows {
 			if p.State == api.Up {
 				up = append(up, p)
 			}

@@ -65,9 +65,9 @@ func Main(m *testing.M, other func(args []string) error) {
 func program(args []string, other func([]string) error) error {
 	switch args[0] {
 	case "daemon":
-		return lab.Daemon(os.Stdin, os.Stdout)
+		return lab.RunDaemon(os.Stdin, os.Stdout)
 	case "guard":
-		return lab.Guard(os.Stdin, args[1])
+		return lab.RunGuard(os.Stdin, args[1])
 	case "web":
 		return http.ListenAndServe(args[1], http.HandlerFunc(serve))
 	case "plain":

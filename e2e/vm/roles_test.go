@@ -149,7 +149,7 @@ func newBond(t *testing.T, n network) *bond {
 }
 
 // helped is the path over the helper, once it is up.
-func (b *bond) helped() (p api.Path) {
+func (b *bond) helped() (p api.Subflow) {
 	b.Helper()
 	c := client.New(filepath.Join(b.home, "primary/run/primary.sock"))
 	defer c.Close()
@@ -159,7 +159,7 @@ func (b *bond) helped() (p api.Path) {
 			return err
 		}
 		for _, bond := range s.Bonds {
-			for _, p = range bond.Paths {
+			for _, p = range bond.Subflows {
 				if p.Kind == api.Helped && p.State == api.Up {
 					return nil
 				}

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	barPart = 0.7  // of the room for it that a bar fills
-	barMost = 64.0 // points
+	barFraction = 0.7  // of the room for it that a bar fills
+	maxBarWidth = 64.0 // points
 )
 
 // Bars draws a bar for each of some periods or kinds.
@@ -27,17 +27,17 @@ type Bars struct {
 }
 
 // SVG is the bars as a document with its own text alternative.
-func (b Bars) SVG() ([]byte, error) { return svgOf(b.frame(), b.draw) }
+func (b Bars) SVG() ([]byte, error) { return renderSVG(b.layoutFrame(), b.drawChart) }
 
 // PNG is the bars as pixels, two a point.
-func (b Bars) PNG() ([]byte, error) { return pngOf(b.frame(), b.draw) }
+func (b Bars) PNG() ([]byte, error) { return renderPNG(b.layoutFrame(), b.drawChart) }
 
-func (b Bars) frame() frame {
-	return frame{b.Title, b.Words(), float64(b.Width), height}
+func (b Bars) layoutFrame() frame {
+	return frame{b.Title, b.Describe(), float64(b.Width), height}
 }
 
-// Words tells the last and the highest bar.
-func (b Bars) Words() string {
+// Describe tells the last and the highest bar.
+func (b Bars) Describe() string {
 	last := len(b.Values) - 1
 	if last < 0 {
 		return "Nothing to show yet."
@@ -48,44 +48,44 @@ func (b Bars) Words() string {
 			top = i
 		}
 	}
-	tell := func(i int) string {
+	describeBar := func(i int) string {
 		return fmt.Sprintf("%s: %.3g %s", b.Names[i], b.Values[i], b.Unit)
 	}
-	return fmt.Sprintf("%s. Most in %s.", tell(last), tell(top))
+	return fmt.Sprintf("%s. Most in %s.", describeBar(last), describeBar(top))
 }
 
-func (b Bars) draw(dc draw.Canvas) error {
-	look := newLook()
-	dc.SetColor(look.ground)
+func (b Bars) drawChart(dc draw.Canvas) error {
+	theme := newTheme()
+	dc.SetColor(theme.ground)
 	dc.Fill(dc.Rectangle.Path())
 	top := 0.0
 	for _, v := range b.Values {
 		top = max(top, v)
 	}
-	p := look.plot()
+	p := theme.newPlot()
 	p.Title.Text = text.Printable(b.Title) + ", " + b.Unit
 	step := niceStep(top)
 	p.Y.Min, p.Y.Max = 0, max(math.Ceil(top/step-1e-9), 1)*step
 	p.Y.Tick.Marker = plot.ConstantTicks(valueTicks(p.Y.Max, step))
 	n := len(b.Values)
 	p.X.Min, p.X.Max = -0.5, max(float64(n), 1)-0.5
-	p.Add(look.rules())
+	p.Add(theme.gridLines())
 	if n > 0 {
 		area := float64(dc.Max.X-dc.Min.X) - 70
-		bars, err := plotter.NewBarChart(plotter.Values(b.Values), vg.Length(max(min(area/float64(n)*barPart, barMost), 1)))
+		bars, err := plotter.NewBarChart(plotter.Values(b.Values), vg.Length(max(min(area/float64(n)*barFraction, maxBarWidth), 1)))
 		if err != nil {
 			return err
 		}
-		bars.Color, bars.LineStyle.Width = look.lines[0], 0
+		bars.Color, bars.LineStyle.Width = theme.lines[0], 0
 		p.Add(bars)
 	}
-	p.X.Tick.Marker = plot.ConstantTicks(b.ticks(int(dc.Max.X-dc.Min.X) / 95))
+	p.X.Tick.Marker = plot.ConstantTicks(b.nameTicks(int(dc.Max.X-dc.Min.X) / 95))
 	p.Draw(draw.Crop(dc, 14, -22, 4, -6))
 	return nil
 }
 
-// ticks names some of the bars, the last one among them.
-func (b Bars) ticks(room int) (ticks []plot.Tick) {
+// nameTicks names some of the bars, the last one among them.
+func (b Bars) nameTicks(room int) (ticks []plot.Tick) {
 	n := len(b.Names)
 	every := max((n+room-1)/max(room, 1), 1)
 	for i := n - 1; i >= 0; i -= every {

@@ -28,27 +28,27 @@ import (
 	"mpbond/base/text"
 )
 
-// mostLines are drawn: the first ones.
-const mostLines = 8
+// maxLines are drawn: the first ones.
+const maxLines = 8
 
 // Layout, in points.
 const (
-	height     = 240.0
-	narrow     = 480.0 // the least width of curves, with their names
-	besides    = 150.0 // for names at the right
-	nameHeight = 15.0
-	sample     = 22.0 // of a line, before its name
-	most       = 19   // characters of a name
-	dpi        = 144  // of a PNG: two pixels a point
+	height        = 240.0
+	minWidth      = 480.0 // the least width of curves, with their names
+	nameColumn    = 150.0 // for names at the right
+	nameHeight    = 15.0
+	sampleLength  = 22.0 // of a line, before its name
+	maxNameLength = 19   // characters of a name
+	dpi           = 144  // of a PNG: two pixels a point
 )
 
 // frame is what stands around a drawing: words about it, and its size in points.
 type frame struct {
-	title, words  string
-	width, height float64
+	title, description string
+	width, height      float64
 }
 
-func svgOf(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
+func renderSVG(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
 	canvas := vgsvg.New(vg.Length(f.width), vg.Length(f.height))
 	if err := drawing(draw.New(canvas)); err != nil {
 		return nil, err
@@ -66,12 +66,12 @@ func svgOf(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	out.Write(doc[:end])
-	fmt.Fprintf(&out, ` role="img" aria-labelledby="t d"><title id="t">%s</title><desc id="d">%s</desc>`, escaped(f.title), escaped(f.words))
+	fmt.Fprintf(&out, ` role="img" aria-labelledby="t d"><title id="t">%s</title><desc id="d">%s</desc>`, escapeXML(f.title), escapeXML(f.description))
 	out.Write(doc[end+1:])
 	return out.Bytes(), nil
 }
 
-func pngOf(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
+func renderPNG(f frame, drawing func(draw.Canvas) error) ([]byte, error) {
 	canvas := vgimg.NewWith(vgimg.UseWH(vg.Length(f.width), vg.Length(f.height)), vgimg.UseDPI(dpi))
 	if err := drawing(draw.New(canvas)); err != nil {
 		return nil, err
@@ -102,59 +102,59 @@ func valueTicks(top, step float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// look is colours: those of lines differ for people who see few colours, too, and
+// theme is colours: those of lines differ for people who see few colours, too, and
 // from the ground by a contrast of 3 to 1 at least.
-type look struct {
+type theme struct {
 	ground, text, grid color.Color
-	lines              [mostLines]color.Color
+	lines              [maxLines]color.Color
 }
 
 func rgb(hex uint32) color.Color {
 	return color.RGBA{uint8(hex >> 16), uint8(hex >> 8), uint8(hex), 255}
 }
 
-func newLook() look {
-	l := look{ground: rgb(0xffffff), text: rgb(0x1b2530), grid: rgb(0xdfe4ea)}
-	for i, hex := range [mostLines]uint32{0x0072b2, 0xd55e00, 0x00805e, 0xa6478a, 0x8a6a00, 0x5f6770, 0x111111, 0x1391b5} {
+func newTheme() theme {
+	l := theme{ground: rgb(0xffffff), text: rgb(0x1b2530), grid: rgb(0xdfe4ea)}
+	for i, hex := range [maxLines]uint32{0x0072b2, 0xd55e00, 0x00805e, 0xa6478a, 0x8a6a00, 0x5f6770, 0x111111, 0x1391b5} {
 		l.lines[i] = rgb(hex)
 	}
 	return l
 }
 
 // dashes tell lines apart without colours.
-var dashes = [mostLines][]vg.Length{nil, {7, 3}, {2, 2}, {9, 3, 2, 3}, {12, 4}, {4, 2, 1, 2}, {1, 3}, {6, 2, 2, 2, 2, 2}}
+var dashes = [maxLines][]vg.Length{nil, {7, 3}, {2, 2}, {9, 3, 2, 3}, {12, 4}, {4, 2, 1, 2}, {1, 3}, {6, 2, 2, 2, 2, 2}}
 
-func (l look) line(i int) draw.LineStyle {
+func (l theme) lineStyle(i int) draw.LineStyle {
 	return draw.LineStyle{Color: l.lines[i], Width: 2, Dashes: dashes[i]}
 }
 
-// words is how text is written.
-func (l look) words(size float64) plottext.Style {
+// textStyle is how text is written.
+func (l theme) textStyle(size float64) plottext.Style {
 	return plottext.Style{Color: l.text, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: font.Length(size)}, YAlign: draw.YCenter, Handler: plot.DefaultTextHandler}
 }
 
-// name writes a line's name after a piece of it.
-func (l look) name(dc draw.Canvas, at vg.Point, name string, i int) {
-	dc.StrokeLine2(l.line(i), at.X, at.Y, at.X+sample, at.Y)
-	if utf8.RuneCountInString(name) > most {
-		name = string([]rune(name)[:most-1]) + "…"
+// drawName writes a line's name after a piece of it.
+func (l theme) drawName(dc draw.Canvas, at vg.Point, name string, i int) {
+	dc.StrokeLine2(l.lineStyle(i), at.X, at.Y, at.X+sampleLength, at.Y)
+	if utf8.RuneCountInString(name) > maxNameLength {
+		name = string([]rune(name)[:maxNameLength-1]) + "…"
 	}
-	dc.FillText(l.words(11), vg.Point{X: at.X + sample + 5, Y: at.Y}, text.Printable(name))
+	dc.FillText(l.textStyle(11), vg.Point{X: at.X + sampleLength + 5, Y: at.Y}, text.Printable(name))
 }
 
-// rules are horizontal lines behind what is drawn.
-func (l look) rules() *plotter.Grid {
+// gridLines are horizontal lines behind what is drawn.
+func (l theme) gridLines() *plotter.Grid {
 	grid := plotter.NewGrid()
 	grid.Vertical.Color = nil
 	grid.Horizontal = draw.LineStyle{Color: l.grid, Width: 0.75}
 	return grid
 }
 
-// plot is an empty one.
-func (l look) plot() *plot.Plot {
+// newPlot is an empty one.
+func (l theme) newPlot() *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil
-	small, head := l.words(10.5), l.words(12)
+	small, head := l.textStyle(10.5), l.textStyle(12)
 	head.Font.Weight = 3 // bold
 	head.XAlign, head.YAlign = draw.XCenter, draw.YTop
 	p.Title.TextStyle, p.Title.Padding = head, 8
@@ -170,7 +170,7 @@ func (l look) plot() *plot.Plot {
 	return p
 }
 
-func escaped(s string) string {
+func escapeXML(s string) string {
 	var b strings.Builder
 	_ = xml.EscapeText(&b, []byte(s)) // to memory
 	return b.String()

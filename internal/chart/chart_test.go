@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// words are the texts of an SVG, which must be well-formed.
-func words(t *testing.T, doc []byte) string {
+// descriptionOf are the texts of an SVG, which must be well-formed.
+func descriptionOf(t *testing.T, doc []byte) string {
 	t.Helper()
 	var all []string
 	d := xml.NewDecoder(bytes.NewReader(doc))
@@ -34,7 +34,7 @@ func words(t *testing.T, doc []byte) string {
 
 func TestBars(t *testing.T) {
 	b := Bars{Title: "Users <by day>", Unit: "RNTIs", Width: 400}
-	if doc, err := b.SVG(); err != nil || !strings.Contains(words(t, doc), "Nothing to show yet.") {
+	if doc, err := b.SVG(); err != nil || !strings.Contains(descriptionOf(t, doc), "Nothing to show yet.") {
 		t.Error(err)
 	}
 	for day := 1; day <= 31; day++ {
@@ -44,7 +44,7 @@ func TestBars(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := words(t, doc)
+	text := descriptionOf(t, doc)
 	for _, want := range []string{"Users <by day>, RNTIs", "2026-10-31: 1.5 RNTIs. Most in 2026-10-29: 43.5 RNTIs.", "\n40\n50", "\n2026-10-31"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -61,12 +61,12 @@ func TestBars(t *testing.T) {
 // TestColours: lines and text stand out from the ground (WCAG 2.1, 1.4.3 and
 // 1.4.11), and no two lines are drawn alike where colours are not seen.
 func TestColours(t *testing.T) {
-	l := newLook()
-	if c := contrast(l.text, l.ground); c < 4.5 {
+	l := newTheme()
+	if c := contrastRatio(l.text, l.ground); c < 4.5 {
 		t.Errorf("text: %.1f", c)
 	}
 	for i, line := range l.lines {
-		if c := contrast(line, l.ground); c < 3 {
+		if c := contrastRatio(line, l.ground); c < 3 {
 			t.Errorf("line %d has a contrast of %.1f", i, c)
 		}
 		for k := range i {
@@ -77,8 +77,8 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// contrast is that of WCAG 2.1.
-func contrast(a, b color.Color) float64 {
+// contrastRatio is that of WCAG 2.1.
+func contrastRatio(a, b color.Color) float64 {
 	light := func(c color.Color) float64 {
 		r, g, b, _ := c.RGBA()
 		linear := func(v uint32) float64 {

@@ -15,36 +15,36 @@ import (
 
 // Curve is one distribution: which part of all is not over each value, ascending.
 type Curve struct {
-	Name          string
-	Values, Parts []float64
+	Name              string
+	Values, Fractions []float64
 }
 
 // Curves draws distributions.
 type Curves struct {
 	Title string
 	Unit  string // of values
-	// Ratios has equal ratios of values equally far apart; those that are not over 0 are
+	// LogScale has equal ratios of values equally far apart; those that are not over 0 are
 	// left out.
-	Ratios bool
-	Curves []Curve // the first eight of them are drawn
-	Width  int     // points
+	LogScale bool
+	Curves   []Curve // the first eight of them are drawn
+	Width    int     // points
 }
 
 // SVG is the curves as a document with its own text alternative.
-func (c Curves) SVG() ([]byte, error) { return svgOf(c.frame(), c.draw) }
+func (c Curves) SVG() ([]byte, error) { return renderSVG(c.layoutFrame(), c.drawChart) }
 
 // PNG is the curves as pixels, two a point.
-func (c Curves) PNG() ([]byte, error) { return pngOf(c.frame(), c.draw) }
+func (c Curves) PNG() ([]byte, error) { return renderPNG(c.layoutFrame(), c.drawChart) }
 
-func (c Curves) frame() frame {
-	return frame{c.Title, c.Words(), max(float64(c.Width), narrow), height}
+func (c Curves) layoutFrame() frame {
+	return frame{c.Title, c.Describe(), max(float64(c.Width), minWidth), height}
 }
 
-// Words tells the median and the highest value of each.
-func (c Curves) Words() string {
+// Describe tells the median and the highest value of each.
+func (c Curves) Describe() string {
 	var all []string
 	for _, l := range c.Curves {
-		for i, p := range l.Parts {
+		for i, p := range l.Fractions {
 			if p >= 0.5 {
 				all = append(all, fmt.Sprintf("%s: half of all up to %.3g, at most %.3g %s.", l.Name, l.Values[i], l.Values[len(l.Values)-1], c.Unit))
 				break
@@ -57,21 +57,21 @@ func (c Curves) Words() string {
 	return strings.Join(all, " ")
 }
 
-// steps are the corners of a curve, from 0 at low on.
-func (c Curves) steps(l Curve, low float64) plotter.XYs {
+// stepPoints are the corners of a curve, from 0 at low on.
+func (c Curves) stepPoints(l Curve, low float64) plotter.XYs {
 	points := plotter.XYs{{X: low, Y: 0}}
 	for i, v := range l.Values {
-		points = append(points, plotter.XY{X: max(v, low), Y: points[len(points)-1].Y}, plotter.XY{X: max(v, low), Y: l.Parts[i]})
+		points = append(points, plotter.XY{X: max(v, low), Y: points[len(points)-1].Y}, plotter.XY{X: max(v, low), Y: l.Fractions[i]})
 	}
 	return points
 }
 
-func (c Curves) draw(dc draw.Canvas) error {
-	look := newLook()
-	dc.SetColor(look.ground)
+func (c Curves) drawChart(dc draw.Canvas) error {
+	theme := newTheme()
+	dc.SetColor(theme.ground)
 	dc.Fill(dc.Rectangle.Path())
 	low, top := math.Inf(1), 0.0
-	list := c.Curves[:min(len(c.Curves), mostLines)]
+	list := c.Curves[:min(len(c.Curves), maxLines)]
 	for _, l := range list {
 		for _, v := range l.Values {
 			if v > 0 {
@@ -79,39 +79,39 @@ func (c Curves) draw(dc draw.Canvas) error {
 			}
 		}
 	}
-	p := look.plot()
+	p := theme.newPlot()
 	p.Title.Text = text.Printable(c.Title)
-	p.X.Label.Text, p.X.Label.TextStyle = text.Printable(c.Unit), look.words(10.5)
+	p.X.Label.Text, p.X.Label.TextStyle = text.Printable(c.Unit), theme.textStyle(10.5)
 	p.Y.Min, p.Y.Max = 0, 1
 	p.Y.Tick.Marker = plot.ConstantTicks(valueTicks(1, 0.25))
-	if c.Ratios && top > 0 {
+	if c.LogScale && top > 0 {
 		low, top = math.Pow(10, math.Floor(math.Log10(low))), math.Pow(10, math.Ceil(math.Log10(top*1.0001)))
-		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.ConstantTicks(decades(low, top))
+		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.ConstantTicks(decadeTicks(low, top))
 	} else {
 		step := niceStep(top)
 		low, top = 0, max(math.Ceil(top/step-1e-9), 1)*step
 		p.X.Tick.Marker = plot.ConstantTicks(valueTicks(top, step))
 	}
 	p.X.Min, p.X.Max = low, top
-	p.Add(look.rules())
+	p.Add(theme.gridLines())
 	for i, l := range list {
-		steps := c.steps(l, low)
+		steps := c.stepPoints(l, low)
 		line, err := plotter.NewLine(append(steps, plotter.XY{X: top, Y: steps[len(steps)-1].Y}))
 		if err != nil {
 			return err
 		}
-		line.LineStyle = look.line(i)
+		line.LineStyle = theme.lineStyle(i)
 		p.Add(line)
 	}
-	p.Draw(draw.Crop(dc, 14, -14-besides, 4, -6))
+	p.Draw(draw.Crop(dc, 14, -14-nameColumn, 4, -6))
 	for i, l := range list { // at the right, from the top on
-		look.name(dc, vg.Point{X: dc.Max.X - besides, Y: dc.Max.Y - vg.Length(40+nameHeight*float64(i))}, l.Name, i)
+		theme.drawName(dc, vg.Point{X: dc.Max.X - nameColumn, Y: dc.Max.Y - vg.Length(40+nameHeight*float64(i))}, l.Name, i)
 	}
 	return nil
 }
 
-// decades are the powers of ten from low to top.
-func decades(low, top float64) (ticks []plot.Tick) {
+// decadeTicks are the powers of ten from low to top.
+func decadeTicks(low, top float64) (ticks []plot.Tick) {
 	for v := low; v <= top*1.01; v *= 10 {
 		ticks = append(ticks, plot.Tick{Value: v, Label: fmt.Sprintf("%.4g", v)})
 	}

@@ -14,7 +14,7 @@ func TestRaster(t *testing.T) {
 	}
 	var r Raster
 	for i, size := range [][2]int{{100, 250}, {6, 40}, {50, 1}} {
-		r.Panels = append(r.Panels, Panel{Title: "a cell", Rows: size[0], Columns: size[1], At: func(row, column int) color.Color { return value(i, row, column) },
+		r.Panels = append(r.Panels, Panel{Title: "a cell", Rows: size[0], Columns: size[1], ColorAt: func(row, column int) color.Color { return value(i, row, column) },
 			X: []Mark{{0, "SFN 0", "0 s"}}, Y: []Mark{{5, "5", ""}}, Keys: []Key{{color.Black, "0x4601"}, {color.Black, "0x4602"}}})
 	}
 	data, err := r.PNG()
@@ -25,7 +25,7 @@ func TestRaster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	places, all := r.bounds()
+	places, all := r.layoutPanels()
 	if img.Bounds() != all || r.columnWidth() != 6 {
 		t.Fatalf("%v, want %v; columns of %d", img.Bounds(), all, r.columnWidth())
 	}

@@ -20,8 +20,8 @@ func (quietExit) Error() string  { return "command failed" }
 func (quietExit) ExitCode() int  { return 42 }
 func (e quietExit) Silent() bool { return e.silent }
 
-// program returns a program with one command, "work", that ends with err.
-func program(err error) Program {
+// failingProgram returns a program with one command, "work", that ends with err.
+func failingProgram(err error) Program {
 	return Program{Name: "prog", Short: "test", Commands: func() []*cobra.Command {
 		work := &cobra.Command{Use: "work FILE", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return err }}
 		work.Flags().Bool("json", false, "")
@@ -40,7 +40,7 @@ func TestRun(t *testing.T) {
 		{"work x", errors.New("it broke"), ExitFailure, "prog: it broke\n"},
 		{"work x", fault.New(fault.Permission, errors.New("no rights"), "be root"), ExitRefused, "prog: no rights\nhint: be root\n"},
 		{"work x", UsageError("bad %s", "size"), ExitUsage, "see `prog work --help`"},
-		{"work x --json", fault.New(fault.Timeout, errors.New("late"), "wait"), ExitNoConn, `{"error":"late","kind":"timeout","hint":"wait"}`},
+		{"work x --json", fault.New(fault.Timeout, errors.New("late"), "wait"), ExitNoConnection, `{"error":"late","kind":"timeout","hint":"wait"}`},
 		{"work x", quietExit{false}, 42, "prog: command failed\n"},
 		{"work x", quietExit{true}, 42, ""},
 		{"work x", &ExitStatus{Code: 7}, 7, ""},
@@ -53,7 +53,7 @@ func TestRun(t *testing.T) {
 		{"--version", nil, ExitOK, "prog dev"},
 	} {
 		var out, errs bytes.Buffer
-		code := program(c.err).Run(t.Context(), strings.Fields(c.args), &out, &errs)
+		code := failingProgram(c.err).Run(t.Context(), strings.Fields(c.args), &out, &errs)
 		if code != c.code || !strings.Contains(out.String()+errs.String(), c.text) || c.text == "" && errs.Len() > 0 {
 			t.Errorf("%s, %v: code %d, want %d and %q:\n%s%s", c.args, c.err, code, c.code, c.text, &out, &errs)
 		}
@@ -64,7 +64,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var errs bytes.Buffer
-	if code := program(context.Canceled).Run(ctx, []string{"work", "x"}, &errs, &errs); code != ExitInterrupted {
+	if code := failingProgram(context.Canceled).Run(ctx, []string{"work", "x"}, &errs, &errs); code != ExitInterrupted {
 		t.Errorf("code %d: %s", code, &errs)
 	}
 }
@@ -79,7 +79,7 @@ func TestExitCodesAreInRange(t *testing.T) {
 
 func TestVersionJSON(t *testing.T) {
 	var out bytes.Buffer
-	program(nil).Run(t.Context(), []string{"version", "--json"}, &out, &out)
+	failingProgram(nil).Run(t.Context(), []string{"version", "--json"}, &out, &out)
 	var b Build
 	if err := json.Unmarshal(out.Bytes(), &b); err != nil || b.Version != Version || b.Go == "" || b.System == "" {
 		t.Errorf("%s: %v", &out, err)
@@ -96,7 +96,7 @@ func TestSteps(t *testing.T) {
 	if b.Len() > 0 {
 		t.Errorf("%q without a terminal", &b)
 	}
-	s.on = true
+	s.enabled = true
 	s.Show("one\n\x1b[2J")
 	s.Show(strings.Repeat("é", 100))
 	s.Clear()
@@ -136,7 +136,7 @@ func TestNothingForTheTerminal(t *testing.T) {
 }
 
 func TestRoff(t *testing.T) {
-	if got := roff(".it's a \\-\n'b"); got != `\&.it's a \e\- 'b` {
+	if got := escapeRoff(".it's a \\-\n'b"); got != `\&.it's a \e\- 'b` {
 		t.Error(got)
 	}
 }

@@ -13,18 +13,18 @@ import (
 
 // Exit codes, a contract with scripts. The help text of mpbond lists them.
 const (
-	ExitOK          = 0
-	ExitFailure     = 1
-	ExitUsage       = 2
-	ExitNoConn      = 3
-	ExitRefused     = 4
-	ExitIntegrity   = 5
-	ExitInterrupted = 130 // 128 + SIGINT, as shells have it
+	ExitOK           = 0
+	ExitFailure      = 1
+	ExitUsage        = 2
+	ExitNoConnection = 3
+	ExitRefused      = 4
+	ExitIntegrity    = 5
+	ExitInterrupted  = 130 // 128 + SIGINT, as shells have it
 )
 
 var exitCodes = map[fault.Kind]int{
 	fault.Usage: ExitUsage, fault.Config: ExitUsage,
-	fault.NotRunning: ExitNoConn, fault.Unreachable: ExitNoConn, fault.Timeout: ExitNoConn,
+	fault.NotRunning: ExitNoConnection, fault.Unreachable: ExitNoConnection, fault.Timeout: ExitNoConnection,
 	fault.UnknownDevice: ExitRefused, fault.WrongKey: ExitRefused, fault.Permission: ExitRefused,
 	fault.Integrity: ExitIntegrity,
 }
@@ -78,9 +78,9 @@ func AsUsageError(err error) error {
 	return fault.New(fault.Usage, err, "")
 }
 
-// PortHint explains the usual reasons why a program cannot listen on a port. Flag is what
+// ExplainListenError explains the usual reasons why a program cannot listen on a port. Flag is what
 // sets the port.
-func PortHint(err error, flag string) error {
+func ExplainListenError(err error, flag string) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fault.New(fault.AlreadyRunning, err, "another program, or another mpbond, has that port: choose one with "+flag)
@@ -93,17 +93,17 @@ func PortHint(err error, flag string) error {
 // OnlyOnLinux returns a command that says that it works on Linux only, and what to use
 // instead.
 func OnlyOnLinux(name, short, hint string) *cobra.Command {
-	return refused(name, short+" (on Linux only)", "does not work on "+runtime.GOOS, hint)
+	return newRefusingCommand(name, short+" (on Linux only)", "does not work on "+runtime.GOOS, hint)
 }
 
-// NotForRouters returns a command that says that builds for routers do not have it, and what
+// NotInRouterBuild returns a command that says that builds for routers do not have it, and what
 // to use instead.
-func NotForRouters(name, short, hint string) *cobra.Command {
-	return refused(name, short+" (not in the build for routers)", "is left out of the build for routers: the one without the build tag router has it", hint)
+func NotInRouterBuild(name, short, hint string) *cobra.Command {
+	return newRefusingCommand(name, short+" (not in the build for routers)", "is left out of the build for routers: the one without the build tag router has it", hint)
 }
 
-// refused returns a command that fails, whatever its arguments.
-func refused(name, short, why, hint string) *cobra.Command {
+// newRefusingCommand returns a command that fails, whatever its arguments.
+func newRefusingCommand(name, short, why, hint string) *cobra.Command {
 	return &cobra.Command{Use: name, Short: short, DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, a := range args {

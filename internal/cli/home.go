@@ -12,8 +12,8 @@ import (
 // Root's directories without MPBOND_HOME: what the programs write, and the configuration.
 // The services have the same ones (packaging), so that root's commands find them.
 const (
-	RootState  = "/var/lib/mpbond"
-	rootConfig = "/etc/mpbond"
+	RootStateDir  = "/var/lib/mpbond"
+	rootConfigDir = "/etc/mpbond"
 )
 
 // KeyFile is the name of the device key's file in the home directory.
@@ -21,11 +21,11 @@ const KeyFile = "device.key"
 
 // HomeDir returns the directory of the key, the trust file and all else that the programs
 // write. The error says that no home directory is known.
-func HomeDir() (string, error) { return dirFor(RootState) }
+func HomeDir() (string, error) { return baseDir(RootStateDir) }
 
 // ConfigDir returns the directory of configuration files, which people write: HomeDir for
 // all users but root.
-func ConfigDir() (string, error) { return dirFor(rootConfig) }
+func ConfigDir() (string, error) { return baseDir(rootConfigDir) }
 
 // InHome returns the path of the file name in HomeDir.
 func InHome(name string) (string, error) {
@@ -36,7 +36,7 @@ func InHome(name string) (string, error) {
 // KeyPath returns the path of the device key.
 func KeyPath() (string, error) { return InHome(KeyFile) }
 
-func dirFor(root string) (string, error) {
+func baseDir(root string) (string, error) {
 	if dir := os.Getenv("MPBOND_HOME"); dir != "" {
 		return dir, nil
 	}

@@ -17,21 +17,21 @@ func ManCommand() *cobra.Command {
 			root := cmd.Root()
 			var b bytes.Buffer
 			fmt.Fprintf(&b, ".TH %s 1 \"\" \"%[2]s %[3]s\"\n.SH NAME\n%[2]s \\- %[4]s\n.SH SYNOPSIS\n.B %[2]s\n.I COMMAND\n",
-				roff(strings.ToUpper(root.Name())), roff(root.Name()), roff(Version), roff(root.Short))
+				escapeRoff(strings.ToUpper(root.Name())), escapeRoff(root.Name()), escapeRoff(Version), escapeRoff(root.Short))
 			b.WriteString(".SH DESCRIPTION\n")
-			manText(&b, root.Long)
+			writeManText(&b, root.Long)
 			b.WriteString(".SH OPTIONS OF EVERY COMMAND\n")
-			root.PersistentFlags().VisitAll(func(f *pflag.Flag) { manFlag(&b, f) })
+			root.PersistentFlags().VisitAll(func(f *pflag.Flag) { writeManFlag(&b, f) })
 			b.WriteString(".SH COMMANDS\n")
 			EachCommand(root, func(c *cobra.Command) {
-				fmt.Fprintf(&b, ".SS %s\n", roff(strings.TrimPrefix(c.UseLine(), root.Name()+" ")))
-				manText(&b, strings.ToUpper(c.Short[:1])+c.Short[1:]+".\n\n"+c.Long)
-				c.LocalFlags().VisitAll(func(f *pflag.Flag) { manFlag(&b, f) })
+				fmt.Fprintf(&b, ".SS %s\n", escapeRoff(strings.TrimPrefix(c.UseLine(), root.Name()+" ")))
+				writeManText(&b, strings.ToUpper(c.Short[:1])+c.Short[1:]+".\n\n"+c.Long)
+				c.LocalFlags().VisitAll(func(f *pflag.Flag) { writeManFlag(&b, f) })
 				b.WriteString(".PP\n")
-				manText(&b, c.Example)
+				writeManText(&b, c.Example)
 			})
 			b.WriteString(".SH EXAMPLES\n")
-			manText(&b, root.Example)
+			writeManText(&b, root.Example)
 			_, err := cmd.OutOrStdout().Write(b.Bytes())
 			return err
 		},
@@ -50,35 +50,35 @@ func EachCommand(c *cobra.Command, f func(*cobra.Command)) {
 	}
 }
 
-// manText writes help text: paragraphs, and indented lines as they are.
-func manText(b *bytes.Buffer, text string) {
+// writeManText writes help text: paragraphs, and indented lines as they are.
+func writeManText(b *bytes.Buffer, text string) {
 	fixed := false
 	for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
 		if indented := strings.HasPrefix(line, " "); indented != fixed {
 			fixed = indented
 			b.WriteString(IfElse(fixed, ".PP\n.nf\n", ".fi\n"))
 		}
-		b.WriteString(IfElse(line == "", ".PP", roff(line)) + "\n")
+		b.WriteString(IfElse(line == "", ".PP", escapeRoff(line)) + "\n")
 	}
 	if fixed {
 		b.WriteString(".fi\n")
 	}
 }
 
-// manFlag writes what a flag is for.
-func manFlag(b *bytes.Buffer, f *pflag.Flag) {
+// writeManFlag writes what a flag is for.
+func writeManFlag(b *bytes.Buffer, f *pflag.Flag) {
 	if f.Hidden || f.Name == "help" {
 		return
 	}
 	value, usage := pflag.UnquoteUsage(f)
-	fmt.Fprintf(b, ".TP\n.B %s\n%s\n", roff(strings.TrimSpace("--"+f.Name+" "+value)), roff(usage))
+	fmt.Fprintf(b, ".TP\n.B %s\n%s\n", escapeRoff(strings.TrimSpace("--"+f.Name+" "+value)), escapeRoff(usage))
 	if _, on := map[string]bool{"": true, "[]": true, "false": true}[f.DefValue]; !on {
-		fmt.Fprintf(b, "(%s)\n", roff(f.DefValue))
+		fmt.Fprintf(b, "(%s)\n", escapeRoff(f.DefValue))
 	}
 }
 
-// roff is text as troff has it: no line of it is a request.
-func roff(s string) string {
+// escapeRoff is text as troff has it: no line of it is a request.
+func escapeRoff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n", " ").Replace(s)
 	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {
 		s = `\&` + s

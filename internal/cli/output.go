@@ -39,11 +39,11 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Milliseconds formats a delay with three significant digits.
-func Milliseconds(v float64) string { return fmt.Sprintf("%.3g ms", v) }
+// FormatMilliseconds formats a delay with three significant digits.
+func FormatMilliseconds(v float64) string { return fmt.Sprintf("%.3g ms", v) }
 
-// Percent formats part of whole, "-" if there is no whole.
-func Percent(part, whole unit.Bytes) string {
+// FormatPercent formats part of whole, "-" if there is no whole.
+func FormatPercent(part, whole unit.Bytes) string {
 	if whole <= 0 {
 		return "-"
 	}

@@ -16,23 +16,23 @@ const maxStep = 79
 // nothing if the output is no terminal. Its methods may be called by several goroutines at
 // once.
 type Steps struct {
-	w  io.Writer
-	on bool
+	w       io.Writer
+	enabled bool
 
 	mu sync.Mutex // of writing
 }
 
 // NewSteps shows steps on w, if that is a terminal.
-func NewSteps(w io.Writer) *Steps { return &Steps{w: w, on: IsTerminal(w)} }
+func NewSteps(w io.Writer) *Steps { return &Steps{w: w, enabled: IsTerminal(w)} }
 
 // Show replaces the line.
-func (s *Steps) Show(step string) { s.write([]rune(text.Printable(step))) }
+func (s *Steps) Show(step string) { s.drawLine([]rune(text.Printable(step))) }
 
 // Clear removes the line, so that other text can follow.
-func (s *Steps) Clear() { s.write(nil) }
+func (s *Steps) Clear() { s.drawLine(nil) }
 
-func (s *Steps) write(line []rune) {
-	if !s.on {
+func (s *Steps) drawLine(line []rune) {
+	if !s.enabled {
 		return
 	}
 	s.mu.Lock()

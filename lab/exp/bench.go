@@ -11,25 +11,25 @@ import (
 
 // Schemes that rows of the bench have besides mptcp.
 const (
-	oneLink   = "single"
-	otherLink = "single:helper1"
+	singleScheme     = "single"
+	helperLinkScheme = "single:helper1"
 )
 
 const (
 	benchReps  = 10
-	benchSetup = "Times are medians. " + setup + " House: PS/HS/pipe in Mbit/s; a second helper is like the first."
+	benchSetup = "Times are medians. " + commonSetup + " House: PS/HS/pipe in Mbit/s; a second helper is like the first."
 )
 
-// Bench returns the rows of what mpbond claims, beside its baselines. Drives are read from
+// ClaimRows returns the rows of what mpbond claims, beside its baselines. Drives are read from
 // a directory, or are those that come with the program.
-func Bench(drives string) ([]Row, error) {
-	ridden, err := lab.Drives(drives)
+func ClaimRows(drives string) ([]Row, error) {
+	ridden, err := lab.LoadDrives(drives)
 	if err != nil {
 		return nil, err
 	}
-	all := []Row{b1(), b2(), b3(), b4(ridden), b5(), b6()}
+	all := []Row{rowB1(), rowB2(), rowB3(), rowB4(ridden), rowB5(), rowB6()}
 	for i := range all {
-		all[i].Source, all[i].Claims = "none: ours", true
+		all[i].Source, all[i].IsClaim = "none: ours", true
 	}
 	return all, nil
 }
@@ -37,42 +37,42 @@ func Bench(drives string) ([]Row, error) {
 // The grid of b1. The helper's link alone is a scheme of it where it is no slower than
 // the direct path.
 var (
-	gridHouses   = []string{"8/10/5", "5/10/5", "1/18/5", "14/10/5"}
-	gridSizes    = []unit.Bytes{64 * unit.KB, 512 * unit.KB, 2 * unit.MB, 10 * unit.MB}
-	gridSchemes  = []string{Product, pams, naive, mptcp, oneLink}
-	helpedHouses = []string{"5/10/5", "1/18/5"}
+	gridLinks   = []string{"8/10/5", "5/10/5", "1/18/5", "14/10/5"}
+	gridSizes   = []unit.Bytes{64 * unit.KB, 512 * unit.KB, 2 * unit.MB, 10 * unit.MB}
+	gridSchemes = []string{Product, pams, naive, mptcp, singleScheme}
+	helpedLinks = []string{"5/10/5", "1/18/5"}
 )
 
 const (
-	gridQuick = 2 * unit.MB // the largest size in the short form
+	maxQuickGridSize = 2 * unit.MB // the largest size in the short form
 	// twoHelpers is a house of two helpers.
 	twoHelpers = "8/10/5,10/5"
 )
 
 // gridCell is one of the grid.
-func gridCell(house string, size unit.Bytes, upload bool) Cell {
-	c := Cell{House: house, Size: size, Upload: upload, Schemes: slices.Clone(gridSchemes), Reps: benchReps}
-	c.Name = fmt.Sprintf("%s, %v, %s", house, size, map[bool]string{false: "down", true: "up"}[upload])
-	if slices.Contains(helpedHouses, house) {
-		c.Schemes = append(c.Schemes, otherLink)
+func gridCell(links string, size unit.Bytes, upload bool) Cell {
+	c := Cell{Links: links, Size: size, Upload: upload, Schemes: slices.Clone(gridSchemes), Reps: benchReps}
+	c.Name = fmt.Sprintf("%s, %v, %s", links, size, map[bool]string{false: "down", true: "up"}[upload])
+	if slices.Contains(helpedLinks, links) {
+		c.Schemes = append(c.Schemes, helperLinkScheme)
 	}
-	if size <= gridQuick {
+	if size <= maxQuickGridSize {
 		c.Quick = 1
 	}
 	return c
 }
 
-// b1: stable links: houses, sizes, directions.
-func b1() Row {
-	r := Row{ID: "b1", Title: "Stable links: house, size, direction", Metrics: []Metric{Time, Twice},
+// rowB1: stable links: houses, sizes, directions.
+func rowB1() Row {
+	r := Row{ID: "b1", Title: "Stable links: house, size, direction", Metrics: []Metric{Time, DuplicateShare},
 		Setup: benchSetup + " Naive is the scheduler of the least round trip, without reinjection. Two cells are measured again with nothing beside them."}
 	var grid, alone []Cell
-	for _, house := range gridHouses {
+	for _, links := range gridLinks {
 		for _, size := range gridSizes {
 			for _, upload := range []bool{false, true} {
-				c := gridCell(house, size, upload)
+				c := gridCell(links, size, upload)
 				grid = append(grid, c)
-				if size == 2*unit.MB && !upload || size == 10*unit.MB && house == gridHouses[0] {
+				if size == 2*unit.MB && !upload || size == 10*unit.MB && links == gridLinks[0] {
 					r.Overview = append(r.Overview, c.Name)
 				}
 			}
@@ -80,48 +80,48 @@ func b1() Row {
 	}
 	for _, size := range []unit.Bytes{64 * unit.KB, 2 * unit.MB} {
 		c := gridCell("8/10/5", size, false)
-		c.Name, c.Quick, c.Alone = c.Name+beside, 0, true
+		c.Name, c.Quick, c.Alone = c.Name+aloneSuffix, 0, true
 		if size > unit.MB {
 			c.Reps /= 2
 		}
 		alone = append(alone, c)
 	}
 	others := []Cell{
-		{Name: "4 MB, 8/10/5", House: "8/10/5", Size: 4 * unit.MB, Schemes: []string{Product, pams, mptcp, oneLink}, Reps: benchReps},
-		{Name: "20 MB, two helpers", House: twoHelpers, Size: 20 * unit.MB, Schemes: []string{Product, mptcp, oneLink}, Reps: 3},
+		{Name: "4 MB, 8/10/5", Links: "8/10/5", Size: 4 * unit.MB, Schemes: []string{Product, pams, mptcp, singleScheme}, Reps: benchReps},
+		{Name: "20 MB, two helpers", Links: twoHelpers, Size: 20 * unit.MB, Schemes: []string{Product, mptcp, singleScheme}, Reps: 3},
 	}
-	r.Overview = append(r.Overview, names(others)...)
+	r.Overview = append(r.Overview, cellNames(others)...)
 	r.Cells = slices.Concat(grid, others, alone)
-	r.Points = append(gridClaims(grid), twiceClaim(slices.Concat(grid, others)), aloneClaim(alone))
+	r.Points = append(gridClaims(grid), duplicateClaim(slices.Concat(grid, others)), isolationClaim(alone))
 	r.tables = func(rec Record) []Table {
-		return append([]Table{matrix(rec, grid)}, schemeTables(rec, slices.Concat(others, alone))...)
+		return append([]Table{gridTable(rec, grid)}, schemeTables(rec, slices.Concat(others, alone))...)
 	}
 	return r
 }
 
-// beside ends the names of cells beside which nothing runs.
-const beside = ", nothing beside it"
+// aloneSuffix ends the names of cells beside which nothing runs.
+const aloneSuffix = ", nothing beside it"
 
-// b2: links that become slower.
-func b2() Row {
-	r := Row{ID: "b2", Title: "A link becomes slower", Setup: benchSetup + " The published bound of the drop, " + fmt.Sprint(dropBound) + " s, counts payload alone and no round trips.", Metrics: []Metric{Time, Stall}}
-	cell := func(house, what, at string, schemes ...string) Cell {
-		return Cell{Name: fmt.Sprintf("4 MB, %s, %s at 2 s", house, what), House: house, Size: 4 * unit.MB, Schemes: schemes, Reps: benchReps, Quick: 1, At: []string{at}}
+// rowB2: links that become slower.
+func rowB2() Row {
+	r := Row{ID: "b2", Title: "A link becomes slower", Setup: benchSetup + " The published bound of the drop, " + fmt.Sprint(publishedDropBound) + " s, counts payload alone and no round trips.", Metrics: []Metric{Time, LongestGap}}
+	cell := func(links, what, at string, schemes ...string) Cell {
+		return Cell{Name: fmt.Sprintf("4 MB, %s, %s at 2 s", links, what), Links: links, Size: 4 * unit.MB, Schemes: schemes, Reps: benchReps, Quick: 1, At: []string{at}}
 	}
-	drop := cell("5/10/5", "pipe falls from 5 to 1 Mbit/s", "2s:pipe1.rate=1Mbit/s", Product, pams, Product+noReinject, pams+noReinject, mptcp, oneLink)
+	drop := cell("5/10/5", "pipe falls from 5 to 1 Mbit/s", "2s:pipe1.rate=1Mbit/s", Product, pams, Product+noReinject, pams+noReinject, mptcp, singleScheme)
 	falls := []Cell{
-		cell("8/10/5", "HS-path falls from 10 to 1 Mbit/s", "2s:hs1.rate=1Mbit/s", Product, pams, mptcp, oneLink),
-		cell("8/10/5", "pipe falls from 5 to 1 Mbit/s", "2s:pipe1.rate=1Mbit/s", Product, pams, mptcp, oneLink),
+		cell("8/10/5", "HS-path falls from 10 to 1 Mbit/s", "2s:hs1.rate=1Mbit/s", Product, pams, mptcp, singleScheme),
+		cell("8/10/5", "pipe falls from 5 to 1 Mbit/s", "2s:pipe1.rate=1Mbit/s", Product, pams, mptcp, singleScheme),
 	}
 	r.Points = append(dropClaims(drop), fallClaim(falls))
-	return r.with(append([]Cell{drop}, falls...))
+	return r.withCells(append([]Cell{drop}, falls...))
 }
 
-// b3: links that fail.
-func b3() Row {
-	r := Row{ID: "b3", Title: "A link falls silent, or a helper dies", Setup: benchSetup + " 20 MB over two helpers; the gap that counts is the median of each transfer's longest.", Metrics: []Metric{Time, Stall}}
+// rowB3: links that fail.
+func rowB3() Row {
+	r := Row{ID: "b3", Title: "A link falls silent, or a helper dies", Setup: benchSetup + " 20 MB over two helpers; the gap that counts is the median of each transfer's longest.", Metrics: []Metric{Time, LongestGap}}
 	cell := func(what, at string, schemes ...string) Cell {
-		return Cell{Name: "20 MB, two helpers, " + what + " at 3 s", House: twoHelpers, Size: 20 * unit.MB, Schemes: schemes, Reps: benchReps, Quick: 1, At: []string{"3s:" + at}}
+		return Cell{Name: "20 MB, two helpers, " + what + " at 3 s", Links: twoHelpers, Size: 20 * unit.MB, Schemes: schemes, Reps: benchReps, Quick: 1, At: []string{"3s:" + at}}
 	}
 	silent := []Cell{
 		cell("a pipe falls silent", "pipe1.outage=on", Product, mptcp),
@@ -129,67 +129,67 @@ func b3() Row {
 		cell("the PS-path falls silent", "ps.outage=on", Product, mptcp),
 	}
 	r.Points = []Point{silentClaim(silent)}
-	return r.with(append(silent, cell("one is killed", "kill=helper1", Product)))
+	return r.withCells(append(silent, cell("one is killed", "kill=helper1", Product)))
 }
 
-// b4: recorded drives.
-func b4(drives []lab.Drive) Row {
+// rowB4: recorded drives.
+func rowB4(drives []lab.Drive) Row {
 	r := Row{ID: "b4", Title: "Recorded drives, two carriers", Metrics: []Metric{Rate},
-		Setup: fmt.Sprintf("Direct path and HS-path follow two carriers measured at the same moment in one car (lab/drives); the pipe has 100 Mbit/s. Transfers are broken off after %v, and their mean rate counts. R_better is mpbond's rate by that of the better carrier alone, R_total by the sum of both.", lab.RideLength)}
+		Setup: fmt.Sprintf("Direct path and HS-path follow two carriers measured at the same moment in one car (lab/drives); the pipe has 100 Mbit/s. Transfers are broken off after %v, and their mean rate counts. R_better is mpbond's rate by that of the better carrier alone, R_total by the sum of both.", lab.DriveLength)}
 	seen := map[bool]bool{}
 	for _, d := range drives {
-		c := Cell{Name: "drive " + d.Name, Drive: &d, Length: lab.RideLength, Upload: d.Upload, Schemes: []string{Product, oneLink, otherLink, mptcp}, Reps: 1}
+		c := Cell{Name: "drive " + d.Name, Drive: &d, Length: lab.DriveLength, Upload: d.Upload, Schemes: []string{Product, singleScheme, helperLinkScheme, mptcp}, Reps: 1}
 		if !seen[d.Upload] { // one of each direction
 			c.Quick, seen[d.Upload] = 1, true
 		}
 		r.Cells = append(r.Cells, c)
 	}
 	r.Points = []Point{betterClaim(r.Cells)}
-	r.tables = func(rec Record) []Table { return []Table{rides(rec, r.Cells)} }
+	r.tables = func(rec Record) []Table { return []Table{driveTable(rec, r.Cells)} }
 	return r
 }
 
-// b5: two users who lend each other their links.
-func b5() Row {
+// rowB5: two users who lend each other their links.
+func rowB5() Row {
 	r := Row{ID: "b5", Title: "Two users lend each other their links", Setup: "Times are medians. 8 MB each: alone without mpbond, while the other is idle, and both at once.", Metrics: []Metric{Time}}
 	var cells []Cell
 	for i, links := range []string{"10/3", "10/10", "5/10"} {
-		c := Cell{Name: "two users, links of " + strings.ReplaceAll(links, "/", " and ") + " Mbit/s", House: links, Size: 8 * unit.MB, Reps: benchReps, Dual: &lab.DualPlan{}}
+		c := Cell{Name: "two users, links of " + strings.ReplaceAll(links, "/", " and ") + " Mbit/s", Links: links, Size: 8 * unit.MB, Reps: benchReps, Dual: &lab.DualSpec{}}
 		if i == 0 {
 			c.Quick = 1
 		}
 		for _, which := range []string{lab.DualAlone, lab.DualIdle, lab.DualBoth} {
 			for _, user := range lab.DualUsers {
-				c.Schemes = append(c.Schemes, lab.DualScheme(which, user))
+				c.Schemes = append(c.Schemes, lab.DualSchemeName(which, user))
 			}
 		}
 		cells = append(cells, c)
 	}
 	r.Points = []Point{dualClaim(cells)}
-	r = r.with(cells)
+	r = r.withCells(cells)
 	r.Overview = nil
 	return r
 }
 
-// b6: what the machine can do.
-func b6() Row {
+// rowB6: what the machine can do.
+func rowB6() Row {
 	r := Row{ID: "b6", Title: "The machine: many streams, links without limit", Metrics: []Metric{Rate},
 		Setup: "Medians. Nothing runs beside them. Many streams: 40/50/25 Mbit/s, the second helper 50/25. Links without limit are veth pairs, and all processes share the machine's processors; the Go relay leaves bytes in the kernel, the copying one reads and writes them."}
-	return r.with([]Cell{
-		{Name: "1000 streams of 100 KB at once, two helpers", House: "40/50/25,50/25", Size: 100 * unit.KB, Streams: 1000, Schemes: []string{Product}, Reps: 3, Quick: 1, Filling: true},
-		{Name: "1 GB, links not limited, all on one machine", House: "-/-/-", Size: unit.GB, Unchecked: true, Reps: 7, Quick: 1, Filling: true,
-			Schemes: []string{Product + ":direct", Product + ":direct:subflows=2", Product, mptcp + ":direct", mptcp + ":direct:subflows=2", "relay", "relay:copy", oneLink}},
+	return r.withCells([]Cell{
+		{Name: "1000 streams of 100 KB at once, two helpers", Links: "40/50/25,50/25", Size: 100 * unit.KB, Streams: 1000, Schemes: []string{Product}, Reps: 3, Quick: 1, FillsMachine: true},
+		{Name: "1 GB, links not limited, all on one machine", Links: "-/-/-", Size: unit.GB, Unchecked: true, Reps: 7, Quick: 1, FillsMachine: true,
+			Schemes: []string{Product + ":direct", Product + ":direct:subflows=2", Product, mptcp + ":direct", mptcp + ":direct:subflows=2", "relay", "relay:copy", singleScheme}},
 	})
 }
 
-// with has the row's cells, a table for each, and all in the overview.
-func (r Row) with(cells []Cell) Row {
-	r.Cells, r.Overview = cells, names(cells)
+// withCells has the row's cells, a table for each, and all in the overview.
+func (r Row) withCells(cells []Cell) Row {
+	r.Cells, r.Overview = cells, cellNames(cells)
 	r.tables = func(rec Record) []Table { return schemeTables(rec, cells) }
 	return r
 }
 
-// Twice is the part of the bytes that arrived more than once.
-var Twice = Metric{Name: "sent twice", Unit: "%", Of: func(r lab.Result) (float64, bool) {
-	return 100 * float64(r.Duplicate) / float64(max(1, payload(r))), strings.HasPrefix(r.Scheme, Product)
+// DuplicateShare is the part of the bytes that arrived more than once.
+var DuplicateShare = Metric{Name: "sent twice", Unit: "%", Of: func(r lab.Result) (float64, bool) {
+	return 100 * float64(r.Duplicate) / float64(max(1, payloadBytes(r))), strings.HasPrefix(r.Scheme, Product)
 }}

@@ -14,10 +14,10 @@ import (
 	"mpbond/lab/radio"
 )
 
-// claims are the rows of the bench, with the drives that come with the program.
-func claims(t *testing.T) []Row {
+// claimRows are the rows of the bench, with the drives that come with the program.
+func claimRows(t *testing.T) []Row {
 	t.Helper()
-	all, err := Bench("")
+	all, err := ClaimRows("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func claims(t *testing.T) []Row {
 func TestBench(t *testing.T) {
 	for _, quick := range []bool{false, true} {
 		var all []lab.Experiment
-		for _, r := range claims(t) {
+		for _, r := range claimRows(t) {
 			some, err := r.Experiments(Options{Quick: quick, Seed: 1})
 			if err != nil || len(some) == 0 {
 				t.Fatalf("%s: %d cells, %v", r.ID, len(some), err)
@@ -45,15 +45,15 @@ func TestBench(t *testing.T) {
 			if err := e.Check(); err != nil && !fault.Is(err, fault.Unsupported) {
 				t.Errorf("%s: %v", e.Name, err)
 			}
-			if e.Expected <= 0 || e.Plan.Seed != 1 {
+			if e.Expected <= 0 || e.Spec.Seed != 1 {
 				t.Errorf("%+v", e)
 			}
-			if filling := strings.HasPrefix(e.Name, "1"); e.Alone != (strings.HasPrefix(e.Name, "1 GB") || strings.HasPrefix(e.Name, "1000") || strings.HasSuffix(e.Name, beside)) {
-				t.Errorf("%s: alone %v, filling %v", e.Name, e.Alone, filling)
+			if filling := strings.HasPrefix(e.Name, "1"); e.RunAlone != (strings.HasPrefix(e.Name, "1 GB") || strings.HasPrefix(e.Name, "1000") || strings.HasSuffix(e.Name, aloneSuffix)) {
+				t.Errorf("%s: alone %v, filling %v", e.Name, e.RunAlone, filling)
 			}
 		}
-		took := lab.NewJobs(0).Estimate(all, whole)
-		t.Logf("quick %v: %d transfers, %v", quick, count(all), took)
+		took := lab.NewJobs(0).Estimate(all, allLeft)
+		t.Logf("quick %v: %d transfers, %v", quick, countTransfers(all), took)
 		if limit := map[bool]time.Duration{false: 90 * time.Minute, true: 5 * time.Minute}[quick]; took < limit/9 || took > limit {
 			t.Errorf("quick %v takes %v", quick, took)
 		}
@@ -62,7 +62,7 @@ func TestBench(t *testing.T) {
 
 // TestGridIsWhole checks the cells against what is to be shown.
 func TestGridIsWhole(t *testing.T) {
-	all, err := b1().Experiments(Options{Seed: 1})
+	all, err := rowB1().Experiments(Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,33 +72,33 @@ func TestGridIsWhole(t *testing.T) {
 			continue
 		}
 		grid++
-		for _, s := range e.Plan.Schemes {
-			if n := e.Plan.RepsOf(s); n != benchReps && (s != oneLink || n != 3 || e.Plan.Size != 10*unit.MB) {
+		for _, s := range e.Spec.Schemes {
+			if n := e.Spec.RepsOf(s); n != benchReps && (s != singleScheme || n != 3 || e.Spec.Size != 10*unit.MB) {
 				t.Errorf("%v: %s: %d transfers", e.Name, s, n)
 			}
 		}
-		if helped := slices.Contains(e.Plan.Schemes, otherLink); helped != (strings.HasPrefix(e.Name, "5/") || strings.HasPrefix(e.Name, "1/")) {
+		if helped := slices.Contains(e.Spec.Schemes, helperLinkScheme); helped != (strings.HasPrefix(e.Name, "5/") || strings.HasPrefix(e.Name, "1/")) {
 			t.Errorf("%s: the helper's link %v", e.Name, helped)
 		}
 	}
 	if grid != 32 || !slices.ContainsFunc(all, func(e lab.Experiment) bool { return e.Name == "1/18/5, 10 MB, up" }) {
 		t.Errorf("%d cells", grid)
 	}
-	some, err := b1().Experiments(Options{Only: "5/10/5, 2 MB"})
+	some, err := rowB1().Experiments(Options{Only: "5/10/5, 2 MB"})
 	if err != nil || len(some) != 2 {
 		t.Errorf("%d of two cells, %v", len(some), err)
 	}
 }
 
-// TestChoose: by IDs and by the names of several, each once.
+// TestChoose: by RowIDs and by the names of several, each once.
 func TestChoose(t *testing.T) {
-	published := Rows(radio.Sets[0])
-	all := append(published, claims(t)...)
+	published := PublishedRows(radio.Sets[0])
+	all := append(published, claimRows(t)...)
 	for _, c := range []struct {
 		ids  []string
 		want int
 	}{{[]string{"m4", "m4"}, 1}, {[]string{"all"}, len(published)}, {[]string{"bench"}, 6}, {[]string{"b2", "bench", "m4"}, 7}, {[]string{"m99"}, 0}, {[]string{"m4", "bench2"}, 0}} {
-		some, err := Choose(all, c.ids...)
+		some, err := SelectRows(all, c.ids...)
 		if len(some) != c.want || (err != nil) != (c.want == 0) {
 			t.Errorf("%v: %d rows, %v", c.ids, len(some), err)
 		}
@@ -113,9 +113,9 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// cellOf are the results of one transfer of each scheme in a cell, which took so many
+// setCellTimes are the results of one transfer of each scheme in a cell, which took so many
 // seconds, with a bound of 1 s.
-func cellOf(d Data, cell string, seconds map[string]float64) {
+func setCellTimes(d Data, cell string, seconds map[string]float64) {
 	for scheme, s := range seconds {
 		d[cell] = append(d[cell], lab.Result{Scheme: scheme, Bytes: unit.MB, Streams: 1, Seconds: s, Bound: 1, SHA: true, LongestGap: s / 2})
 	}
@@ -124,7 +124,7 @@ func cellOf(d Data, cell string, seconds map[string]float64) {
 // TestClaims: which cases are as claimed, which are not, and which were not measured.
 func TestClaims(t *testing.T) {
 	type times = map[string]float64
-	rows := claims(t)
+	rows := claimRows(t)
 	drop := rows[1].Cells[0].Name
 	for _, c := range []struct {
 		name, claim string // part of it
@@ -135,27 +135,27 @@ func TestClaims(t *testing.T) {
 		{"near the bound", "least 95 % of the bound", map[string]times{"8/10/5, 2 MB, down": {"mpbond": 1.05}}, nil, 1, 15},
 		{"far from the bound", "least 95 % of the bound", map[string]times{"8/10/5, 2 MB, down": {"mpbond": 1.06}}, []string{"8/10/5, 2 MB, down: 94.3 %"}, 1, 15},
 		{"small and far from the bound", "least 95 % of the bound", map[string]times{"8/10/5, 64 KB, down": {"mpbond": 2}}, nil, 0, 16},
-		{"a little slower", "of the others", map[string]times{"8/10/5, 64 KB, up": {"mpbond": 1.03, "single": 1, "kibbutz": 2}}, nil, 1, 31},
+		{"a little slower", "of the others", map[string]times{"8/10/5, 64 KB, up": {"mpbond": 1.03, "single": 1, "mptcp": 2}}, nil, 1, 31},
 		{"slower than one", "of the others", map[string]times{"8/10/5, 64 KB, up": {"mpbond": 1.1, "single": 1, "mpbond:pams": 2}}, []string{"8/10/5, 64 KB, up: 10.0 % slower than one link"}, 1, 31},
-		{"the helper's link is the better path", "single path", map[string]times{"5/10/5, 64 KB, up": {"mpbond": 1.1, "single": 3, "single:helper1": 1, "kibbutz": .9}},
+		{"the helper's link is the better path", "single path", map[string]times{"5/10/5, 64 KB, up": {"mpbond": 1.1, "single": 3, "single:helper1": 1, "mptcp": .9}},
 			[]string{"5/10/5, 64 KB, up: 10.0 % slower than the helper's link"}, 1, 31},
-		{"beside others", "no median", map[string]times{"8/10/5, 64 KB, down": {"mpbond": 1.01, "single": 1.1}, "8/10/5, 64 KB, down" + beside: {"mpbond": 1, "single": 1}},
-			[]string{"8/10/5, 64 KB, down" + beside + ": one link: 1.000 s, 1.100 s in the grid"}, 2, 8},
+		{"beside others", "no median", map[string]times{"8/10/5, 64 KB, down": {"mpbond": 1.01, "single": 1.1}, "8/10/5, 64 KB, down" + aloneSuffix: {"mpbond": 1, "single": 1}},
+			[]string{"8/10/5, 64 KB, down" + aloneSuffix + ": one link: 1.000 s, 1.100 s in the grid"}, 2, 8},
 		{"two users", "two users", map[string]times{rows[4].Cells[0].Name: {"alone:primary": 1, "both:primary": 1.04, "alone:helper1": 2, "both:helper1": 2.2}},
 			[]string{rows[4].Cells[0].Name + ": helper1: 2.20 s, +10.0 %"}, 2, 4},
 		{"drop", "4.26 s", map[string]times{drop: {"mpbond": 4.6, "mpbond:pams": 4.7}}, []string{drop + ": PAMS: 4.70 s"}, 2, 0},
 		{"worse without", "visibly", map[string]times{drop: {"mpbond": 4, "mpbond:noreinject": 5}}, nil, 1, 1},
 		{"no worse without", "visibly", map[string]times{drop: {"mpbond:pams": 4, "mpbond:pams:noreinject": 4.1}}, []string{drop + ": PAMS: 4.00 s with, 4.10 s without"}, 1, 1},
 		{"fall", "slower: within", map[string]times{rows[1].Cells[1].Name: {"mpbond": 1.09, "mpbond:pams": 5}}, []string{rows[1].Cells[1].Name + ": 1.09 s, +9.0 %"}, 1, 1},
-		{"silent", "silent", map[string]times{rows[2].Cells[0].Name: {"mpbond": 1.2, "kibbutz": 9}}, []string{rows[2].Cells[0].Name + ": 0.60 s"}, 1, 2},
+		{"silent", "silent", map[string]times{rows[2].Cells[0].Name: {"mpbond": 1.2, "mptcp": 9}}, []string{rows[2].Cells[0].Name + ": 0.60 s"}, 1, 2},
 	} {
 		d := Data{}
 		for cell, seconds := range c.data {
-			cellOf(d, cell, seconds)
+			setCellTimes(d, cell, seconds)
 		}
 		found := 0
 		for _, r := range rows {
-			outcomes, _ := r.Judge(d)
+			outcomes, _ := r.EvaluatePoints(d)
 			for _, o := range outcomes {
 				if !strings.Contains(o.What, c.claim) {
 					continue
@@ -163,12 +163,12 @@ func TestClaims(t *testing.T) {
 				found++
 				verdict := NotMeasured
 				if len(c.misses) > 0 {
-					verdict = NotShown
+					verdict = NotReproduced
 				} else if c.n > 0 && c.absent == 0 {
 					verdict = Reproduced
 				}
-				if o.N != c.n || len(o.absent) != c.absent || !slices.Equal(o.misses, c.misses) || o.Verdict != verdict {
-					t.Errorf("%s: %d measured, not in %q, %d absent: %s", c.name, o.N, o.misses, len(o.absent), o.Verdict)
+				if o.N != c.n || len(o.missing) != c.absent || !slices.Equal(o.missed, c.misses) || o.Verdict != verdict {
+					t.Errorf("%s: %d measured, not in %q, %d absent: %s", c.name, o.N, o.missed, len(o.missing), o.Verdict)
 				}
 			}
 		}
@@ -182,19 +182,19 @@ func TestClaims(t *testing.T) {
 func TestTwice(t *testing.T) {
 	d := Data{}
 	for _, cell := range []string{"20 MB, two helpers", "8/10/5, 64 KB, up"} {
-		cellOf(d, cell, map[string]float64{Product: 1})
+		setCellTimes(d, cell, map[string]float64{Product: 1})
 		d[cell][0].Duplicate = d[cell][0].Bytes / 50
 	}
-	outcomes, _ := b1().Judge(d)
+	outcomes, _ := rowB1().EvaluatePoints(d)
 	for _, o := range outcomes {
-		if strings.Contains(o.What, "twice") && (o.N != 1 || len(o.misses) != 1 || o.misses[0] != "20 MB, two helpers: mpbond: 2.0 %") {
-			t.Errorf("%d cases, %q", o.N, o.misses)
+		if strings.Contains(o.What, "twice") && (o.N != 1 || len(o.missed) != 1 || o.missed[0] != "20 MB, two helpers: mpbond: 2.0 %") {
+			t.Errorf("%d cases, %q", o.N, o.missed)
 		}
 	}
 }
 
-// recordOf is a row's record in which all of some cells is planned.
-func recordOf(r Row, d Data) Record {
+// newRecord is a row's record in which all of some cells is planned.
+func newRecord(r Row, d Data) Record {
 	rec := Record{Row: r.ID, Stamp: Stamp{Version: "abc1234", Cells: map[string]int{}}, Results: d, Errors: map[string]string{}}
 	for cell, results := range d {
 		rec.Cells[cell] = len(results)
@@ -204,34 +204,34 @@ func recordOf(r Row, d Data) Record {
 
 // TestMatrix: medians of the grid, rates of drives, and the overview.
 func TestMatrix(t *testing.T) {
-	rows, d := claims(t), Data{}
-	cellOf(d, "8/10/5, 2 MB, down", map[string]float64{"mpbond": 1.25, "mpbond:pams": 2, "kibbutz": 1.5, "single": 3})
-	rec := recordOf(rows[0], d)
+	rows, d := claimRows(t), Data{}
+	setCellTimes(d, "8/10/5, 2 MB, down", map[string]float64{"mpbond": 1.25, "mpbond:pams": 2, "mptcp": 1.5, "single": 3})
+	rec := newRecord(rows[0], d)
 	rec.Cells["1/18/5, 64 KB, down"] = 3
 	e := Evaluate(rows[0], rec)
 	for _, p := range e.Points {
-		if total := p.N + len(p.Absent); total != 1 && (total != 2 || strings.Contains(p.What, "95 %")) {
-			t.Errorf("of two cells: %s, %v", p, p.Absent)
+		if total := p.N + len(p.Missing); total != 1 && (total != 2 || strings.Contains(p.What, "95 %")) {
+			t.Errorf("of two cells: %s, %v", p, p.Missing)
 		}
 	}
 	var text strings.Builder
-	e.Tables[0].markdown(&text)
+	e.Tables[0].writeMarkdown(&text)
 	want := "| 8/10/5, 2 MB, down | 1.000 s | 1.250 s | 2.000 s | 1.500 s | 3.000 s | 80.0 % | 1.200 | kernel MPTCP | 0.0 % | 4/4 |"
 	if got := text.String(); !strings.Contains(got, want) || !strings.Contains(got, "| 1/18/5, 64 KB, down | – |") || !strings.Contains(got, "| 0/3 |") || strings.Contains(got, "14/10/5") {
 		t.Error(got)
 	}
 	text.Reset()
 	drives := Data{}
-	cellOf(drives, rows[3].Cells[0].Name, map[string]float64{"mpbond": 1, "single": 2, "single:helper1": 4, "kibbutz": 2})
-	cellOf(drives, rows[3].Cells[1].Name, map[string]float64{"mpbond": 1, "single": 1})
-	Evaluate(rows[3], recordOf(rows[3], drives)).Tables[0].markdown(&text)
+	setCellTimes(drives, rows[3].Cells[0].Name, map[string]float64{"mpbond": 1, "single": 2, "single:helper1": 4, "mptcp": 2})
+	setCellTimes(drives, rows[3].Cells[1].Name, map[string]float64{"mpbond": 1, "single": 1})
+	Evaluate(rows[3], newRecord(rows[3], drives)).Tables[0].writeMarkdown(&text)
 	if got := text.String(); !strings.Contains(got, " | 4.19 Mbit/s | 2.1 Mbit/s | 4.19 Mbit/s | 8.39 Mbit/s | 2.00 | 1.33 | 100 % | 4/4 |") || !strings.Contains(got, rows[3].Cells[1].Name+" | – |") || strings.Contains(got, "mean |") {
 		t.Error(got)
 	}
 	text.Reset()
 	fails := Data{}
-	cellOf(fails, rows[2].Cells[0].Name, map[string]float64{"mpbond": 1.25, "kibbutz": 2.5})
-	all := []Evaluation{e, Evaluate(rows[2], recordOf(rows[2], fails))}
+	setCellTimes(fails, rows[2].Cells[0].Name, map[string]float64{"mpbond": 1.25, "mptcp": 2.5})
+	all := []Evaluation{e, Evaluate(rows[2], newRecord(rows[2], fails))}
 	if err := WriteOverview(&text, all); err != nil {
 		t.Fatal(err)
 	}
@@ -256,15 +256,15 @@ func TestSchemeTable(t *testing.T) {
 		return lab.Result{Scheme: scheme, Bytes: unit.MB, Streams: 1, Seconds: seconds, LongestGap: gap, Bound: 1, SHA: true,
 			Devices: map[string]unit.Bytes{"primary": 750, "helper1": 250}}
 	}
-	late, failed := result("kibbutz", 9, 9), result("single", 0, 0)
+	late, failed := result("mptcp", 9, 9), result("single", 0, 0)
 	late.Disturbed, failed.Error = true, "no | way"
-	schemes := []string{"mpbond", "mpbond:minrtt", "kibbutz", "single"}
-	table := SchemeTable("what", Schemes(schemes, []lab.Result{result("mpbond", 1.25, .5), result("mpbond:minrtt", 2, .25), result("kibbutz", 2.5, 0), late, failed}))
+	schemes := []string{"mpbond", "mpbond:minrtt", "mptcp", "single"}
+	table := SchemeTable("what", SummarizeSchemes(schemes, []lab.Result{result("mpbond", 1.25, .5), result("mpbond:minrtt", 2, .25), result("mptcp", 2.5, 0), late, failed}))
 	var screen, doc strings.Builder
 	if err := table.Print(&screen); err != nil {
 		t.Fatal(err)
 	}
-	table.markdown(&doc)
+	table.writeMarkdown(&doc)
 	for _, want := range []string{"mpbond", "1.250 s", "80 % of 1.00 s", "2.00", "0.50 s", "helper1 25 %, primary 75 %", "1 disturbed, discarded", "SHA-256 right", "kernel MPTCP", "1 failed: no "} {
 		if !strings.Contains(screen.String(), want) || !strings.Contains(doc.String(), want) {
 			t.Errorf("no %q in\n%s\n%s", want, screen.String(), doc.String())
@@ -283,12 +283,12 @@ func TestSchemes(t *testing.T) {
 	}
 	late, bad := good(9, 9), good(9, 9)
 	late.Disturbed, bad.Error = true, "broken"
-	got := Schemes([]string{"a", "b"}, []lab.Result{good(4, .1), late, good(2, .3), bad, good(3, .2)})
+	got := SummarizeSchemes([]string{"a", "b"}, []lab.Result{good(4, .1), late, good(2, .3), bad, good(3, .2)})
 	a := got[0]
 	if len(got) != 2 || a.N != 3 || a.Discarded != 1 || a.Failed != 1 || a.Error != "broken" || got[1].N != 0 {
 		t.Errorf("%+v", got)
 	}
-	if a.Seconds != 3 || a.Min != 2 || a.Max != 4 || a.Gap != .3 || a.Twice != .1 || a.Shares["x"] != .75 || a.PeakRSS["x"] != 4 || a.Rate != 5333 {
+	if a.Seconds != 3 || a.Min != 2 || a.Max != 4 || a.Gap != .3 || a.DuplicateShare != .1 || a.Shares["x"] != .75 || a.PeakRSS["x"] != 4 || a.Rate != 5333 {
 		t.Errorf("%+v", a)
 	}
 }

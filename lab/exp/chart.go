@@ -16,47 +16,47 @@ type chart struct {
 	values      [][]float64
 }
 
-// charts draw rates and delays in time, of the first repetition: in a cell of one
+// makeCharts draw rates and delays in time, of the first repetition: in a cell of one
 // flow a line for each scheme, in others a line for each flow, and a chart for each
 // scheme.
-func (r Row) charts(d Data) (all []chart) {
+func (r Row) makeCharts(d Data) (all []chart) {
 	for _, cell := range r.Series {
 		var rates, delays chart
-		for _, scheme := range r.schemes([]string{cell}) {
-			for _, x := range d.counted(cell, scheme)[:min(1, len(d.counted(cell, scheme)))] {
+		for _, scheme := range r.comparedSchemes([]string{cell}) {
+			for _, x := range d.countedResults(cell, scheme)[:min(1, len(d.countedResults(cell, scheme)))] {
 				flows := x.Virtual.Flows
 				for i, f := range flows {
 					name := scheme
 					if len(flows) > 1 {
 						name = fmt.Sprintf("%d: %s", i+1, f.Controller)
 					}
-					rates.add(name, f, f.Rates)
-					delays.add(name, f, f.Delays)
+					rates.addSeries(name, f, f.Rates)
+					delays.addSeries(name, f, f.Delays)
 				}
 				if len(flows) > 1 {
-					all = append(all, rates.named(cell+"; "+scheme, "Mbit/s"), delays.named(cell+"; "+scheme, "ms"))
+					all = append(all, rates.withTitle(cell+"; "+scheme, "Mbit/s"), delays.withTitle(cell+"; "+scheme, "ms"))
 					rates, delays = chart{}, chart{}
 				}
 			}
 		}
 		if len(rates.names) > 0 {
-			all = append(all, rates.named(cell, "Mbit/s"), delays.named(cell, "ms"))
+			all = append(all, rates.withTitle(cell, "Mbit/s"), delays.withTitle(cell, "ms"))
 		}
 	}
 	return all
 }
 
-func (c *chart) add(name string, f lab.Flow, values []float64) {
+func (c *chart) addSeries(name string, f lab.Flow, values []float64) {
 	c.names, c.values, c.step = append(c.names, name), append(c.values, values), f.Step
 }
 
-func (c chart) named(title, unit string) chart {
+func (c chart) withTitle(title, unit string) chart {
 	c.title, c.unit = title+": "+map[string]string{"ms": "mean delay", "Mbit/s": "rate"}[unit], unit
 	return c
 }
 
-// draw draws it; lines have the colors of schemes where they are named so.
-func (c chart) draw(all palette) ([]byte, error) {
+// drawSVG draws it; lines have the colors of schemes where they are named so.
+func (c chart) drawSVG(all palette) ([]byte, error) {
 	p := newPlot(c.unit)
 	p.Title.Text, p.X.Label.Text = c.title, "s"
 	for i, name := range c.names {
@@ -68,49 +68,49 @@ func (c chart) draw(all palette) ([]byte, error) {
 			continue
 		}
 		color := lineColor(i)
-		if len(all) > 0 && all[all.of(name)] == name {
-			color = all.color(name)
+		if len(all) > 0 && all[all.indexOf(name)] == name {
+			color = all.schemeColor(name)
 		}
 		if err := addLine(p, name, points, color); err != nil {
 			return nil, err
 		}
 	}
-	return svg(p, plotMargin+400)
+	return renderSVG(p, plotMargin+400)
 }
 
-// modelled are the distributions of a row in virtual time: over its places, or
+// virtualSpreads are the distributions of a row in virtual time: over its places, or
 // within the transfers of the cells that are chosen for it.
-func (r Row) modelled(d Data) (all []spread) {
+func (r Row) virtualSpreads(d Data) (all []distribution) {
 	if r.Places {
-		for _, m := range r.compared() {
-			s := spread{title: m.Name + ": all transfers at all places", unit: m.Unit}
-			for _, scheme := range r.schemes(names(r.Cells)) {
+		for _, m := range r.comparedMetrics() {
+			s := distribution{title: m.Name + ": all transfers at all places", unit: m.Unit}
+			for _, scheme := range r.comparedSchemes(cellNames(r.Cells)) {
 				var values []float64
 				for _, c := range r.Cells {
 					values = append(values, d.Values(c.Name, scheme, m)...)
 				}
-				s.add(scheme, values)
+				s.addScheme(scheme, values)
 			}
 			all = append(all, s)
 		}
 	}
 	for _, cell := range r.CDFs {
-		rates, delays := spread{title: cell + ": rate in each slot", unit: "Mbit/s"}, spread{title: cell + ": delay of packets, one way", unit: "ms"}
-		for _, scheme := range r.schemes([]string{cell}) {
+		rates, delays := distribution{title: cell + ": rate in each slot", unit: "Mbit/s"}, distribution{title: cell + ": delay of packets, one way", unit: "ms"}
+		for _, scheme := range r.comparedSchemes([]string{cell}) {
 			var rate, delay []float64
-			for _, x := range d.counted(cell, scheme) {
+			for _, x := range d.countedResults(cell, scheme) {
 				rate, delay = append(rate, x.Virtual.Flows[0].Rates...), append(delay, x.Virtual.Flows[0].Quantiles...)
 			}
-			rates.add(scheme, rate)
-			delays.add(scheme, delay)
+			rates.addScheme(scheme, rate)
+			delays.addScheme(scheme, delay)
 		}
 		all = append(all, rates, delays)
 	}
-	return drawable(all)
+	return nonEmptySpreads(all)
 }
 
-// drawable are distributions of something.
-func drawable(all []spread) (some []spread) {
+// nonEmptySpreads are distributions of something.
+func nonEmptySpreads(all []distribution) (some []distribution) {
 	for _, s := range all {
 		if len(s.schemes) > 0 {
 			some = append(some, s)

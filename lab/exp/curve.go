@@ -44,65 +44,65 @@ func RateSamples(step time.Duration) *Samples {
 	}}
 }
 
-// spread is the distribution of a figure, by scheme.
-type spread struct {
+// distribution is the distribution of a figure, by scheme.
+type distribution struct {
 	title, unit string
 	schemes     []string
 	values      [][]float64 // sorted, of each scheme
 }
 
 // A distribution of fewer values shows nothing.
-const leastSpread = 3
+const minSpreadValues = 3
 
-// spreads are a row's distributions: of its first metric over transfers, and of
+// distributions are a row's distributions: of its first metric over transfers, and of
 // its samples.
-func (r Row) spreads(d Data) (all []spread) {
-	if r.Ours != "" && len(r.Spread) == 0 {
-		return r.modelled(d)
+func (r Row) distributions(d Data) (all []distribution) {
+	if r.Judged != "" && len(r.Spread) == 0 {
+		return r.virtualSpreads(d)
 	}
 	cells := r.Spread
 	if len(cells) == 0 {
-		cells = []string{r.shown(d)}
+		cells = []string{r.shownCell(d)}
 	}
 	title := strings.Join(cells, "; ")
 	if len(cells) > 2 {
 		title = cells[0] + " … " + cells[len(cells)-1]
 	}
 	m := r.Metrics[0]
-	over := spread{title: m.Name + ", each transfer: " + title, unit: m.Unit}
-	in := spread{}
+	over := distribution{title: m.Name + ", each transfer: " + title, unit: m.Unit}
+	in := distribution{}
 	if r.Samples != nil {
-		in = spread{title: r.Samples.Name + ": " + title, unit: r.Samples.Unit}
+		in = distribution{title: r.Samples.Name + ": " + title, unit: r.Samples.Unit}
 	}
-	for _, scheme := range r.schemes(cells) {
+	for _, scheme := range r.comparedSchemes(cells) {
 		var values, samples []float64
 		for _, c := range cells {
 			values = append(values, d.Values(c, scheme, m)...)
-			for _, x := range d.counted(c, scheme) {
+			for _, x := range d.countedResults(c, scheme) {
 				if r.Samples != nil {
 					samples = append(samples, r.Samples.Of(x)...)
 				}
 			}
 		}
-		over.add(scheme, values)
-		in.add(scheme, samples)
+		over.addScheme(scheme, values)
+		in.addScheme(scheme, samples)
 	}
-	return drawable([]spread{over, in})
+	return nonEmptySpreads([]distribution{over, in})
 }
 
-func (s *spread) add(scheme string, values []float64) {
-	if len(values) >= leastSpread {
+func (s *distribution) addScheme(scheme string, values []float64) {
+	if len(values) >= minSpreadValues {
 		slices.Sort(values)
 		s.schemes, s.values = append(s.schemes, scheme), append(s.values, values)
 	}
 }
 
-// schemes are those of some cells, in their order, without the search for a fixed
+// comparedSchemes are those of some cells, in their order, without the search for a fixed
 // ratio.
-func (r Row) schemes(cells []string) (all []string) {
+func (r Row) comparedSchemes(cells []string) (all []string) {
 	for _, c := range r.Cells {
 		for _, s := range c.Schemes {
-			if slices.Contains(cells, c.Name) && !isOracle(s) && !slices.Contains(all, s) {
+			if slices.Contains(cells, c.Name) && !isRatioScheme(s) && !slices.Contains(all, s) {
 				all = append(all, s)
 			}
 		}
@@ -110,13 +110,13 @@ func (r Row) schemes(cells []string) (all []string) {
 	return all
 }
 
-// shown is the cell that the report looks at more closely: the row's choice, or
+// shownCell is the cell that the report looks at more closely: the row's choice, or
 // the first one that was measured with packets of a helper, or at all.
-func (r Row) shown(d Data) string {
-	measured := func(c Cell) bool { return slices.ContainsFunc(d[c.Name], Counts) }
+func (r Row) shownCell(d Data) string {
+	measured := func(c Cell) bool { return slices.ContainsFunc(d[c.Name], IsCounted) }
 	helped := func(c Cell) bool {
 		return slices.ContainsFunc(d[c.Name], func(x lab.Result) bool {
-			return Counts(x) && slices.ContainsFunc(x.Traffic, func(t lab.Traffic) bool { return t.Node != "primary" })
+			return IsCounted(x) && slices.ContainsFunc(x.Traffic, func(t lab.Traffic) bool { return t.Node != "primary" })
 		})
 	}
 	for _, fits := range []func(Cell) bool{func(c Cell) bool { return c.Name == r.Shown && measured(c) }, helped, measured} {
@@ -141,44 +141,44 @@ type curve struct {
 	at, mb  []float64
 }
 
-// timelines are those of a cell, of the median transfer of each scheme, as far as
+// medianTimelines are those of a cell, of the median transfer of each scheme, as far as
 // its packets are known.
-func (r Row) timelines(d Data, cell string) (all []timeline) {
-	for _, scheme := range r.schemes([]string{cell}) {
-		some := slices.DeleteFunc(d.counted(cell, scheme), func(x lab.Result) bool { return len(x.Traffic) == 0 })
+func (r Row) medianTimelines(d Data, cell string) (all []timeline) {
+	for _, scheme := range r.comparedSchemes([]string{cell}) {
+		some := slices.DeleteFunc(d.countedResults(cell, scheme), func(x lab.Result) bool { return len(x.Traffic) == 0 })
 		if len(some) == 0 {
 			continue
 		}
 		slices.SortStableFunc(some, func(a, b lab.Result) int { return cmp.Compare(a.Seconds, b.Seconds) })
-		all = append(all, timelineOf(some[(len(some)-1)/2]))
+		all = append(all, newTimeline(some[(len(some)-1)/2]))
 	}
 	return all
 }
 
-// heldBy begins the names of lines of what helpers hold.
-const heldBy = "held by "
+// heldByPrefix begins the names of lines of what helpers hold.
+const heldByPrefix = "held by "
 
-// samplesOfLine is how finely lines are drawn.
-const samplesOfLine = 300
+// pointsPerLine is how finely lines are drawn.
+const pointsPerLine = 300
 
-// timelineOf draws what came by each link of the primary, or left by it with an
+// newTimeline draws what came by each link of the primary, or left by it with an
 // upload, in IP bytes; and what each helper held.
-func timelineOf(r lab.Result) timeline {
+func newTimeline(r lab.Result) timeline {
 	up := r.Direction == "put"
 	t := timeline{scheme: r.Scheme, took: r.Seconds}
-	step := time.Duration(r.Seconds * float64(time.Second) / samplesOfLine)
+	step := time.Duration(r.Seconds * float64(time.Second) / pointsPerLine)
 	in, out := map[string][]float64{}, map[string][]float64{} // of helpers
 	for _, x := range r.Traffic {
 		pipe := strings.HasPrefix(x.Link, "pipe")
 		if x.Node == "primary" {
-			t.lines = append(t.lines, newCurve(x.Link, cumulative(x, up, step), step))
+			t.lines = append(t.lines, newCurve(x.Link, cumulativeBytes(x, up, step), step))
 			continue
 		}
 		// Data comes by one link of a helper and leaves by the other one.
 		if sent := pipe != up; sent {
-			out[x.Node] = plus(out[x.Node], cumulative(x, true, step))
+			out[x.Node] = sumCurves(out[x.Node], cumulativeBytes(x, true, step))
 		} else {
-			in[x.Node] = plus(in[x.Node], cumulative(x, false, step))
+			in[x.Node] = sumCurves(in[x.Node], cumulativeBytes(x, false, step))
 		}
 	}
 	for node, came := range in {
@@ -195,26 +195,28 @@ func timelineOf(r lab.Result) timeline {
 		for i := range held {
 			held[i] = max(0, came[i]-part*left[i])
 		}
-		l := newCurve(heldBy+node, held, step)
+		l := newCurve(heldByPrefix+node, held, step)
 		l.backlog = true
 		t.lines = append(t.lines, l)
 	}
-	slices.SortFunc(t.lines, func(a, b curve) int { return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(t.lines, func(a, b curve) int {
+		return cmp.Or(cmp.Compare(drawOrder(a), drawOrder(b)), cmp.Compare(a.name, b.name))
+	})
 	return t
 }
 
-// order puts what helpers hold after what links have carried.
-func order(c curve) int {
+// drawOrder puts what helpers hold after what links have carried.
+func drawOrder(c curve) int {
 	if c.backlog {
 		return 1
 	}
 	return 0
 }
 
-// cumulative is how many bytes a node had sent, or received, by the end of each
+// cumulativeBytes is how many bytes a node had sent, or received, by the end of each
 // step.
-func cumulative(t lab.Traffic, sent bool, step time.Duration) []float64 {
-	sum := make([]float64, samplesOfLine+1)
+func cumulativeBytes(t lab.Traffic, sent bool, step time.Duration) []float64 {
+	sum := make([]float64, pointsPerLine+1)
 	t.Each(func(at time.Duration, n unit.Bytes, s bool) {
 		if i := int(at/max(1, step)) + 1; s == sent && i < len(sum) {
 			sum[i] += float64(n)
@@ -226,7 +228,7 @@ func cumulative(t lab.Traffic, sent bool, step time.Duration) []float64 {
 	return sum
 }
 
-func plus(a, b []float64) []float64 {
+func sumCurves(a, b []float64) []float64 {
 	for i := range a {
 		b[i] += a[i]
 	}
@@ -252,17 +254,17 @@ type EnergyLine struct {
 	radio.Energy
 }
 
-// energies are those of a cell by scheme, device and radio, if any metric of the
+// energyLines are those of a cell by scheme, device and radio, if any metric of the
 // row is an energy.
-func (r Row) energies(d Data, cell string) (all []EnergyLine) {
-	i := slices.IndexFunc(r.Metrics, func(m Metric) bool { return m.set != nil })
+func (r Row) energyLines(d Data, cell string) (all []EnergyLine) {
+	i := slices.IndexFunc(r.Metrics, func(m Metric) bool { return m.energySet != nil })
 	if i < 0 {
 		return nil
 	}
-	for _, scheme := range r.schemes([]string{cell}) {
+	for _, scheme := range r.comparedSchemes([]string{cell}) {
 		first := len(all)
-		for _, x := range d.counted(cell, scheme) {
-			items, err := r.Metrics[i].set.Account(traces(x))
+		for _, x := range d.countedResults(cell, scheme) {
+			items, err := r.Metrics[i].energySet.Account(radioTraces(x))
 			if err != nil {
 				continue // every set has LTE and WiFi
 			}

@@ -13,10 +13,10 @@ import (
 	"mpbond/lab/radio"
 )
 
-// seen is a transfer of 1 s: the helper gets 1 MB at 0.2 s and sends it on at 0.6
+// newTransfer is a transfer of 1 s: the helper gets 1 MB at 0.2 s and sends it on at 0.6
 // s, with headers that make it a little more; 0.5 MB come by the direct path at
 // 0.4 s. Downloads; of an upload all goes the other way.
-func seen(direction string) lab.Result {
+func newTransfer(direction string) lab.Result {
 	mb := int32(unit.MB)
 	come := int32(-1)
 	if direction == "put" {
@@ -34,7 +34,7 @@ func seen(direction string) lab.Result {
 
 func TestTimeline(t *testing.T) {
 	for _, direction := range []string{"get", "put"} {
-		got := timelineOf(seen(direction))
+		got := newTimeline(newTransfer(direction))
 		var names []string
 		for _, l := range got.lines {
 			names = append(names, l.name)
@@ -54,12 +54,12 @@ func TestTimeline(t *testing.T) {
 				t.Errorf("%s: %s at %.2f s: %f MB, not %f", direction, names[c.line], c.seconds, v, c.v)
 			}
 		}
-		rates := RateSamples(100 * time.Millisecond).Of(seen(direction))
+		rates := RateSamples(100 * time.Millisecond).Of(newTransfer(direction))
 		if len(rates) != 10 || rates[3] != 0 || math.Abs(rates[4]-0.5*8*1.048576*10) > 0.01 {
 			t.Errorf("%s: rates %v", direction, rates)
 		}
 	}
-	if got := timelineOf(lab.Result{Traffic: []lab.Traffic{{Node: "primary", Link: "ps", Gaps: []int64{1}, Sizes: []int32{-1}}}}); len(got.lines) != 1 {
+	if got := newTimeline(lab.Result{Traffic: []lab.Traffic{{Node: "primary", Link: "ps", Gaps: []int64{1}, Sizes: []int32{-1}}}}); len(got.lines) != 1 {
 		t.Errorf("a transfer of no time: %+v", got)
 	}
 }
@@ -71,21 +71,21 @@ func TestCloser(t *testing.T) {
 		Cells: []Cell{{Name: "one", Schemes: []string{Product}}, {Name: "two", Schemes: []string{Product, "single"}}}}
 	d := Data{}
 	for rep := range 3 {
-		x := seen("get")
+		x := newTransfer("get")
 		x.Rep, x.Seconds = rep, 1+float64(rep)/10
 		d["two"] = append(d["two"], x)
 		x.Traffic = nil
 		d["one"] = append(d["one"], x)
 	}
-	if c := r.shown(d); c != "two" {
+	if c := r.shownCell(d); c != "two" {
 		t.Errorf("shown: %q", c)
 	}
 	e := Evaluate(r, Record{Results: d})
-	if len(e.drawn.timelines) != 1 || e.drawn.timelines[0].took != 1.1 || len(e.drawn.spreads) != 2 || len(e.drawn.spreads[1].values[0]) != 10+11+12 {
-		t.Errorf("%+v %+v", e.drawn.timelines, e.drawn.spreads)
+	if len(e.figures.timelines) != 1 || e.figures.timelines[0].took != 1.1 || len(e.figures.spreads) != 2 || len(e.figures.spreads[1].values[0]) != 10+11+12 {
+		t.Errorf("%+v %+v", e.figures.timelines, e.figures.spreads)
 	}
 	r.Spread = []string{"one", "two"}
-	if s := r.spreads(d); len(s[0].values[0]) != 6 {
+	if s := r.distributions(d); len(s[0].values[0]) != 6 {
 		t.Errorf("two cells: %+v", s[0])
 	}
 	sum := radio.Energy{}
@@ -107,7 +107,7 @@ func TestCloser(t *testing.T) {
 	}
 	d["two"] = d["two"][:2]
 	r.Spread, r.Shown = nil, "one"
-	if s := r.spreads(Data{"one": d["one"][:2]}); len(s) != 0 || r.shown(d) != "one" {
+	if s := r.distributions(Data{"one": d["one"][:2]}); len(s) != 0 || r.shownCell(d) != "one" {
 		t.Errorf("%+v", s)
 	}
 }

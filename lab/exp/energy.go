@@ -11,18 +11,18 @@ import (
 	"mpbond/lab/radio"
 )
 
-// radioOf is which radio a link stands for, by its name.
-func radioOf(link string) radio.Kind {
+// linkRadio is which radio a link stands for, by its name.
+func linkRadio(link string) radio.Kind {
 	if strings.HasPrefix(link, "pipe") || strings.HasPrefix(link, "wifi") || strings.HasPrefix(link, "wlan") {
 		return radio.WiFi
 	}
 	return radio.LTE // ps, hs1, lte, wwan0, …
 }
 
-// traces are a transfer's packets by device and radio: a device has one of each.
-func traces(r lab.Result) (all []radio.Trace) {
+// radioTraces are a transfer's packets by device and radio: a device has one of each.
+func radioTraces(r lab.Result) (all []radio.Trace) {
 	for _, t := range r.Traffic {
-		x := radio.Trace{Device: t.Node, Radio: radioOf(t.Link), Packets: make([]radio.Packet, 0, len(t.Sizes))}
+		x := radio.Trace{Device: t.Node, Radio: linkRadio(t.Link), Packets: make([]radio.Packet, 0, len(t.Sizes))}
 		t.Each(func(at time.Duration, n unit.Bytes, sent bool) {
 			x.Packets = append(x.Packets, radio.Packet{At: at, Size: n, Up: sent})
 		})
@@ -39,7 +39,7 @@ func Energy(set radio.Set, device string, full bool) Metric {
 	if device != "" {
 		name = " of " + device
 	}
-	return energyOf(set, name, full, func(i radio.Item) bool { return device == "" || i.Device == device })
+	return energyMetric(set, name, full, func(i radio.Item) bool { return device == "" || i.Device == device })
 }
 
 // radioID is one radio of a device.
@@ -50,20 +50,20 @@ type radioID struct {
 
 // radioEnergy is likewise that of one radio, of transfers whose house has it.
 func radioEnergy(set radio.Set, id radioID, full bool) Metric {
-	return energyOf(set, fmt.Sprintf(" of %s, %s", id.device, id.kind), full, func(i radio.Item) bool { return i.Device == id.device && i.Radio == id.kind })
+	return energyMetric(set, fmt.Sprintf(" of %s, %s", id.device, id.kind), full, func(i radio.Item) bool { return i.Device == id.device && i.Radio == id.kind })
 }
 
-// activeName begins the names of energies without tails.
-const activeName = "E_active"
+// activePrefix begins the names of energies without tails.
+const activePrefix = "E_active"
 
-// energyOf is the energy of those items that are meant.
-func energyOf(set radio.Set, name string, full bool, meant func(radio.Item) bool) Metric {
-	m := Metric{Name: activeName + name, Unit: "J", packets: true, set: &set}
+// energyMetric is the energy of those items that are meant.
+func energyMetric(set radio.Set, name string, full bool, meant func(radio.Item) bool) Metric {
+	m := Metric{Name: activePrefix + name, Unit: "J", needsPackets: true, energySet: &set}
 	if full {
 		m.Name = "E_full" + name
 	}
 	m.Of = func(r lab.Result) (float64, bool) {
-		items, err := set.Account(traces(r))
+		items, err := set.Account(radioTraces(r))
 		if err != nil {
 			return 0, false // every set has LTE and WiFi
 		}
@@ -82,9 +82,9 @@ func energyOf(set radio.Set, name string, full bool, meant func(radio.Item) bool
 	return m
 }
 
-// busy is the processor time, in seconds, of programs of a node while the client
+// cpuSeconds is the processor time, in seconds, of programs of a node while the client
 // ran; of the primary with the client.
-func busy(r lab.Result, node string) float64 {
+func cpuSeconds(r lab.Result, node string) float64 {
 	used := r.CPU[node]
 	if node == "primary" {
 		used += r.ClientCPU
@@ -92,9 +92,9 @@ func busy(r lab.Result, node string) float64 {
 	return used
 }
 
-// devices are the primary and its helpers, of which a transfer tells processor
+// listDevices are the primary and its helpers, of which a transfer tells processor
 // time: not the servers.
-func devices(r lab.Result) (all []string) {
+func listDevices(r lab.Result) (all []string) {
 	for node := range r.CPU {
 		if node == "primary" || strings.HasPrefix(node, "helper") {
 			all = append(all, node)
@@ -117,12 +117,12 @@ func CPUEnergy(set radio.Set, device string) Metric {
 	}
 	m.Of = func(r lab.Result) (float64, bool) {
 		seconds, told := 0.0, false
-		for _, d := range devices(r) {
+		for _, d := range listDevices(r) {
 			if device == "" || d == device {
-				seconds, told = seconds+busy(r, d), true
+				seconds, told = seconds+cpuSeconds(r, d), true
 			}
 		}
-		return float64(set.Core().Of(seconds)), told
+		return float64(set.Core().EnergyOf(seconds)), told
 	}
 	return m
 }

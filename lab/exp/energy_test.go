@@ -11,32 +11,32 @@ import (
 	"mpbond/lab/radio"
 )
 
-// part is what one component of one consumer of a device took in a transfer.
-type part struct {
+// deviceEnergy is what one component of one consumer of a device took in a transfer.
+type deviceEnergy struct {
 	Device    string
 	Consumer  string // a radio.Kind, or CPU
 	Component string // of radio.Energy, or "busy"
 	Energy    unit.Joules
 }
 
-// partsOf are a transfer's energies by device, radio and component, and those of
+// energyParts are a transfer's energies by device, radio and component, and those of
 // processors: devices in the order of their names, radios in that of their links,
 // components in a fixed one, also those that are 0. Of a transfer without recorded
 // packets there are those of processors alone.
-func partsOf(set radio.Set, r lab.Result) (all []part) {
-	items, err := set.Account(traces(r))
+func energyParts(set radio.Set, r lab.Result) (all []deviceEnergy) {
+	items, err := set.Account(radioTraces(r))
 	if err != nil {
 		return nil // every set has LTE and WiFi
 	}
 	for _, i := range items {
 		for _, c := range i.Components() {
-			all = append(all, part{i.Device, string(i.Radio), c.Name, c.Energy})
+			all = append(all, deviceEnergy{i.Device, string(i.Radio), c.Name, c.Energy})
 		}
 	}
-	for _, d := range devices(r) {
-		all = append(all, part{d, "CPU", "busy", set.Core().Of(busy(r, d))})
+	for _, d := range listDevices(r) {
+		all = append(all, deviceEnergy{d, "CPU", "busy", set.Core().EnergyOf(cpuSeconds(r, d))})
 	}
-	slices.SortStableFunc(all, func(a, b part) int { return strings.Compare(a.Device, b.Device) })
+	slices.SortStableFunc(all, func(a, b deviceEnergy) int { return strings.Compare(a.Device, b.Device) })
 	return all
 }
 
@@ -53,7 +53,7 @@ func TestParts(t *testing.T) {
 	for _, set := range radio.Sets {
 		var all, active, cpu unit.Joules
 		by := map[[3]string]unit.Joules{}
-		for _, p := range partsOf(set, r) {
+		for _, p := range energyParts(set, r) {
 			key := [3]string{p.Device, p.Consumer, p.Component}
 			if _, twice := by[key]; twice || p.Energy < 0 {
 				t.Errorf("%+v is there twice, or less than nothing", p)
@@ -77,17 +77,17 @@ func TestParts(t *testing.T) {
 		}{
 			{Energy(set, "", true), all}, {Energy(set, "", false), active}, {CPUEnergy(set, ""), cpu},
 			{CPUEnergy(set, "helper1"), by[[3]string{"helper1", "CPU", "busy"}]},
-			{CPUEnergy(set, "primary"), set.Core().Of(1.5)},
+			{CPUEnergy(set, "primary"), set.Core().EnergyOf(1.5)},
 		} {
 			if v, told := c.m.Of(r); !told || math.Abs(v-float64(c.want)) > 1e-9 {
 				t.Errorf("%s, %s: %v %v, its parts come to %v", set.Name, c.m.Name, v, told, c.want)
 			}
 		}
-		if got, want := by[[3]string{"primary", "LTE", "base"}], mustModel(t, set).Base.Over(0.05); math.Abs(float64(got-want)) > 1e-9 {
+		if got, want := by[[3]string{"primary", "LTE", "base"}], mustModel(t, set).Base.EnergyOver(0.05); math.Abs(float64(got-want)) > 1e-9 {
 			t.Errorf("%s: 50 ms of LTE take %v, not %v", set.Name, got, want)
 		}
 	}
-	if _, told := CPUEnergy(radio.Sets[0], "").Of(lab.Result{}); told || len(partsOf(radio.Sets[0], lab.Result{})) != 0 {
+	if _, told := CPUEnergy(radio.Sets[0], "").Of(lab.Result{}); told || len(energyParts(radio.Sets[0], lab.Result{})) != 0 {
 		t.Error("a transfer that tells nothing has energies")
 	}
 	if _, told := CPUEnergy(radio.Sets[0], "helper2").Of(r); told {

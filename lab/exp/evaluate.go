@@ -8,39 +8,39 @@ import (
 
 // Evaluation is what a record says, for screens, JSON, CSV and HTML alike.
 type Evaluation struct {
-	Row    string `json:"row"`
-	Title  string `json:"title"`
-	Source string `json:"source"`
-	Setup  string `json:"setup"`
-	Search string `json:"search,omitempty"` // what the search for fixed ratios may have missed
-	Lacks  string `json:"lacks,omitempty"`
+	Row        string `json:"row"`
+	Title      string `json:"title"`
+	Source     string `json:"source"`
+	Setup      string `json:"setup"`
+	Search     string `json:"search,omitempty"` // what the search for fixed ratios may have missed
+	NotCovered string `json:"not_covered,omitempty"`
 	Stamp
-	Rerun   string   `json:"rerun"`
-	Counted int      `json:"counted"` // transfers
-	Errors  []string `json:"errors,omitempty"`
-	Verdict Verdict  `json:"verdict"`
-	Line    string   `json:"verdict_line"`
-	// Behind is where the product is slower than another scheme, outside the noise.
-	Behind []string `json:"behind"`
-	// Unsure is where it is not surely faster than kernel MPTCP, its best fixed ratio or
+	Rerun       string   `json:"rerun"`
+	Counted     int      `json:"counted"` // transfers
+	Errors      []string `json:"errors,omitempty"`
+	Verdict     Verdict  `json:"verdict"`
+	VerdictLine string   `json:"verdict_line"`
+	// Worse is where the product is slower than another scheme, outside the noise.
+	Worse []string `json:"worse"`
+	// NotSurelyFaster is where it is not surely faster than kernel MPTCP, its best fixed ratio or
 	// COMBINE.
-	Unsure []string    `json:"unsure"`
-	Points []PointLine `json:"points"`
-	Lines  []Line      `json:"lines"`
+	NotSurelyFaster []string    `json:"not_surely_faster"`
+	Points          []PointLine `json:"points"`
+	Lines           []Line      `json:"lines"`
 	// Tables, if there are any, stand for the lines on screens and in documents.
-	Tables   []Table      `json:"tables,omitempty"`
-	Energies []EnergyLine `json:"energies,omitempty"` // of the cell that is looked at more closely
-	second   string       // metric that is compared too; "" if there is none
-	overview Table        // the row's part of WriteOverview
-	drawn    drawn
+	Tables       []Table      `json:"tables,omitempty"`
+	Energies     []EnergyLine `json:"energies,omitempty"` // of the cell that is looked at more closely
+	secondMetric string       // metric that is compared too; "" if there is none
+	overview     Table        // the row's part of WriteOverview
+	figures      reportFigures
 }
 
-// drawn is what only the page shows: of the shown cell timelines of transfers, and of
+// reportFigures is what only the page shows: of the shown cell timelines of transfers, and of
 // the cells that the row names distributions and figures in time.
-type drawn struct {
+type reportFigures struct {
 	shown     string
 	timelines []timeline
-	spreads   []spread
+	spreads   []distribution
 	charts    []chart
 }
 
@@ -67,20 +67,20 @@ type PointLine struct {
 	// Of a claim, of which n is how many cases were measured, and the mean how many
 	// percent of them are as claimed: those that are not, and those not measured.
 	Misses  []string `json:"misses,omitempty"`
-	Absent  []string `json:"not_measured,omitempty"`
+	Missing []string `json:"not_measured,omitempty"`
 	claimed bool
 }
 
 func (p PointLine) String() string {
-	text := fmt.Sprintf("%s: %s (published %s): %s", p.What, p.here(), p.Published, p.Verdict)
+	text := fmt.Sprintf("%s: %s (published %s): %s", p.What, p.measuredText(), p.Published, p.Verdict)
 	if p.claimed {
-		text = fmt.Sprintf("%s: %s, not in %s", p.What, p.here(), strings.Join(p.Misses, "; "))
+		text = fmt.Sprintf("%s: %s, not in %s", p.What, p.measuredText(), strings.Join(p.Misses, "; "))
 	}
 	return text
 }
 
-// here is what was measured.
-func (p PointLine) here() string {
+// measuredText is what was measured.
+func (p PointLine) measuredText() string {
 	if p.claimed && p.N > 0 {
 		return fmt.Sprintf("%d of %d", p.N-len(p.Misses), p.N)
 	}
@@ -94,25 +94,25 @@ type Line struct {
 	Metric string `json:"metric"`
 	Unit   string `json:"unit"`
 	Stat
-	Bound     float64 `json:"bound,omitempty"` // fluid bound, s; of times only
-	Discarded int     `json:"discarded"`       // disturbed transfers
-	Failed    int     `json:"failed"`
-	oracle    bool    // its scheme is the best of the cell's fixed ratios
-	one       bool    // its cell is one of many places
+	Bound       float64 `json:"bound,omitempty"` // fluid bound, s; of times only
+	Discarded   int     `json:"discarded"`       // disturbed transfers
+	Failed      int     `json:"failed"`
+	isBestRatio bool    // its scheme is the best of the cell's fixed ratios
+	isPlace     bool    // its cell is one of many places
 }
 
-// Tabled are the lines for tables and plots: of the fixed ratios, of which each
+// TableLines are the lines for tables and plots: of the fixed ratios, of which each
 // cell has others, the best one alone; of many places the median one alone.
-func (e Evaluation) Tabled() (some []Line) {
+func (e Evaluation) TableLines() (some []Line) {
 	for _, l := range e.Lines {
-		if l.one {
+		if l.isPlace {
 			continue
 		}
-		if isOracle(l.Scheme) {
-			if !l.oracle {
+		if isRatioScheme(l.Scheme) {
+			if !l.isBestRatio {
 				continue
 			}
-			l.Scheme = bestRatio
+			l.Scheme = bestRatioLabel
 		}
 		some = append(some, l)
 	}
@@ -122,7 +122,7 @@ func (e Evaluation) Tabled() (some []Line) {
 // EvaluateAll judges what records of rows are in a directory.
 func EvaluateAll(dir string, rows []Row) (all []Evaluation, err error) {
 	for _, row := range rows {
-		rec, err := Load(dir, row.ID, false)
+		rec, err := LoadRecord(dir, row.ID, false)
 		if err != nil {
 			return nil, err
 		}
@@ -135,42 +135,42 @@ func EvaluateAll(dir string, rows []Row) (all []Evaluation, err error) {
 
 // Evaluate judges a record.
 func Evaluate(row Row, rec Record) Evaluation {
-	row, d := row.narrowed(rec), rec.Results
-	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Search: row.searched(d), Lacks: row.Lacks,
-		Stamp: rec.Stamp, Rerun: rec.rerun(row.ID), Line: row.Line(d), Behind: []string{}, Unsure: row.Unsure(d)}
-	shown := row.shown(d)
-	e.drawn = drawn{shown, row.timelines(d, shown), row.spreads(d), row.charts(d)}
-	e.Energies = row.energies(d, shown)
-	if compared := row.compared(); len(compared) > 1 {
-		e.second = compared[1].Name
+	row, d := row.withoutMissingCells(rec), rec.Results
+	e := Evaluation{Row: row.ID, Title: row.Title, Source: row.Source, Setup: row.Setup, Search: row.searchText(d), NotCovered: row.NotCovered,
+		Stamp: rec.Stamp, Rerun: rec.rerunCommand(row.ID), VerdictLine: row.VerdictLine(d), Worse: []string{}, NotSurelyFaster: row.NotSurelyFaster(d)}
+	shown := row.shownCell(d)
+	e.figures = reportFigures{shown, row.medianTimelines(d, shown), row.distributions(d), row.makeCharts(d)}
+	e.Energies = row.energyLines(d, shown)
+	if compared := row.comparedMetrics(); len(compared) > 1 {
+		e.secondMetric = compared[1].Name
 	}
-	outcomes, verdict := row.Judge(d)
+	outcomes, verdict := row.EvaluatePoints(d)
 	e.Verdict = verdict
 	for _, o := range outcomes {
-		e.Points = append(e.Points, o.line())
+		e.Points = append(e.Points, o.pointLine())
 	}
-	for _, b := range row.Behind(d) {
-		e.Behind = append(e.Behind, b.String())
+	for _, b := range row.WorseThan(d) {
+		e.Worse = append(e.Worse, b.String())
 	}
 	for cell := range d {
-		e.Counted += d.count(cell)
+		e.Counted += d.countTransfers(cell)
 	}
 	for _, c := range row.Cells {
 		if text := rec.Errors[c.Name]; text != "" {
 			e.Errors = append(e.Errors, c.Name+": "+text)
 		}
-		e.Lines = append(e.Lines, row.lines(d, c)...)
+		e.Lines = append(e.Lines, row.cellLines(d, c)...)
 	}
-	e.Lines = append(e.Lines, row.medians(d)...)
+	e.Lines = append(e.Lines, row.medianLines(d)...)
 	if row.tables != nil {
 		e.Tables = row.tables(rec)
 	}
-	e.overview = row.overviewOf(rec)
+	e.overview = row.overviewTable(rec)
 	return e
 }
 
-// rerun is the command that makes a record like this one.
-func (s Stamp) rerun(row string) string {
+// rerunCommand is the command that makes a record like this one.
+func (s Stamp) rerunCommand(row string) string {
 	text := fmt.Sprintf("mpbond-lab exp run %s --seed %d", row, s.Seed)
 	if s.Quick {
 		text += " --quick"
@@ -180,34 +180,34 @@ func (s Stamp) rerun(row string) string {
 	}
 	for _, option := range [][2]string{{"traces", s.Traces}, {"drives", s.Drives}, {"only", s.Only}} {
 		if option[1] != "" {
-			text += fmt.Sprintf(" --%s %s", option[0], quoted(option[1]))
+			text += fmt.Sprintf(" --%s %s", option[0], shellQuote(option[1]))
 		}
 	}
 	return text
 }
 
-// quoted is a word of a command line.
-func quoted(s string) string {
+// shellQuote is a word of a command line.
+func shellQuote(s string) string {
 	if strings.ContainsAny(s, " ,'") {
 		return fmt.Sprintf("%q", s)
 	}
 	return s
 }
 
-// lines are those of a cell that was measured: of each metric, by scheme, after the
+// cellLines are those of a cell that was measured: of each metric, by scheme, after the
 // published figure where there is one.
-func (r Row) lines(d Data, c Cell) (all []Line) {
+func (r Row) cellLines(d Data, c Cell) (all []Line) {
 	if _, measured := d[c.Name]; !measured {
 		return nil
 	}
-	best := d.best(c.Name, c.ratios(), Time)
+	best := d.bestScheme(c.Name, c.ratioSchemes(), Time)
 	for _, m := range r.Metrics {
 		for _, scheme := range c.Schemes {
-			if told, is := c.Told[scheme]; is && m.Name == r.Metrics[0].Name {
+			if told, is := c.Published[scheme]; is && m.Name == r.Metrics[0].Name {
 				all = append(all, Line{Cell: c.Name, Scheme: scheme + ", published", Metric: m.Name, Unit: m.Unit, Stat: Stat{N: 1, Mean: told}})
 			}
-			l := line(d, c, scheme, m)
-			l.oracle, l.one = scheme == best, r.Places
+			l := newLine(d, c, scheme, m)
+			l.isBestRatio, l.isPlace = scheme == best, r.Places
 			if l.N > 0 || m.Name == Time.Name {
 				all = append(all, l)
 			}
@@ -216,7 +216,7 @@ func (r Row) lines(d Data, c Cell) (all []Line) {
 	return all
 }
 
-func line(d Data, c Cell, scheme string, m Metric) Line {
+func newLine(d Data, c Cell, scheme string, m Metric) Line {
 	bounds := 0.0
 	l := Line{Cell: c.Name, Scheme: scheme, Metric: m.Name, Unit: m.Unit, Stat: Summarize(d.Values(c.Name, scheme, m))}
 	for _, r := range d[c.Name] {

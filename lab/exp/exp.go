@@ -24,16 +24,16 @@ import (
 
 // Row is one published table or figure.
 type Row struct {
-	ID, Title string
-	Source    string // paper, section or figure
-	Setup     string // what the paper does not tell and we assume
-	Lacks     string // what the paper shows and this row does not yet
-	Cells     []Cell
-	// Together are cells of so few repetitions that only all of them show what the
+	ID, Title  string
+	Source     string // paper, section or figure
+	Setup      string // what the paper does not tell and we assume
+	NotCovered string // what the paper shows and this row does not yet
+	Cells      []Cell
+	// Groups are cells of so few repetitions that only all of them show what the
 	// product is behind of. Others stand for themselves.
-	Together [][]string
-	Metrics  []Metric // the first is what is compared with the baselines
-	Points   []Point
+	Groups  [][]string
+	Metrics []Metric // the first is what is compared with the baselines
+	Points  []Point
 	// What the report looks at more closely. Shown is the cell of which it draws
 	// timelines, for which packets are kept, and tells energies by radio; none: the
 	// first one that was measured with a helper's packets. Spread are cells whose transfers it draws as one
@@ -45,13 +45,13 @@ type Row struct {
 	// Places says that cells are many places: shown is the median one of each
 	// repetition. Of the cells in CDFs rates and delays are drawn as distributions, of
 	// those in Series in time.
-	Ours         string
+	Judged       string
 	Places       bool
 	CDFs, Series []string
 	// Of rows of the bench: Claims says that what is judged is claimed by us, and
 	// published by nobody. Tables are those of the row's own; Overview are cells that
 	// WriteOverview has.
-	Claims   bool
+	IsClaim  bool
 	tables   func(Record) []Table
 	Overview []string
 }
@@ -59,44 +59,44 @@ type Row struct {
 // Cell is one network and transfer, with the schemes that take turns in it.
 type Cell struct {
 	Name  string
-	House string // of lab.House
-	// Net makes the network where it is no house of steady links: the same one for
+	Links string // of lab.Triangle
+	// Network makes the network where it is no house of steady links: the same one for
 	// the same seed, as long as the lengths of its changes allow.
-	Net func(seed uint64) (*lab.Topology, error)
-	// Traced makes it of recordings below a directory. Such cells are run if the user
+	Network func(seed uint64) (*lab.Topology, error)
+	// FromRecordings makes it of recordings below a directory. Such cells are run if the user
 	// names one, instead of the row's other cells.
-	Traced func(dir string) (*lab.Topology, error)
-	Size   unit.Bytes // 0, with a Length: what the links can carry in it, and more
-	Upload bool
-	Length time.Duration // ends each transfer after it, as in lab.Plan
-	Video  *lab.Video    // is played for Length instead, in the short form for less
-	Stride time.Duration // how much further in its network's changes each repetition begins
+	FromRecordings func(dir string) (*lab.Topology, error)
+	Size           unit.Bytes // 0, with a Length: what the links can carry in it, and more
+	Upload         bool
+	Length         time.Duration // ends each transfer after it, as in lab.RunSpec
+	Video          *lab.Video    // is played for Length instead, in the short form for less
+	Stride         time.Duration // how much further in its network's changes each repetition begins
 	// Items are moved instead of one object of Size: files of these sizes. Virtual says
 	// that they are in virtual time, over what the network's links would carry; real
 	// transfers all have those of the first repetition.
-	Items   func(seed uint64, rep int) []unit.Bytes
-	Virtual bool
-	At      []string      // changes, as in lab.Plan
-	Ping    time.Duration // as in lab.Plan
-	Schemes []string
-	// Told are published figures of the row's first metric, by the scheme beside which
+	Items       func(seed uint64, rep int) []unit.Bytes
+	VirtualTime bool
+	At          []string      // changes, as in lab.RunSpec
+	Ping        time.Duration // as in lab.RunSpec
+	Schemes     []string
+	// Published are published figures of the row's first metric, by the scheme beside which
 	// they stand.
-	Told map[string]float64
-	Reps int
-	// Fewer says how many repetitions schemes make that need less than Reps.
-	Fewer map[string]int
-	Quick int  // repetitions in the short form; 0: the cell is not in it
-	Alone bool // nothing may run beside it, but in the short form: it measures the machine
-	// Filling says that it fills the machine: nothing may ever run beside it.
-	Filling   bool
-	Streams   int  // downloads of Size at once; 0 is 1
-	Unchecked bool // as in lab.Plan
+	Published map[string]float64
+	Reps      int
+	// RepsByScheme says how many repetitions schemes make that need less than Reps.
+	RepsByScheme map[string]int
+	Quick        int  // repetitions in the short form; 0: the cell is not in it
+	Alone        bool // nothing may run beside it, but in the short form: it measures the machine
+	// FillsMachine says that it fills the machine: nothing may ever run beside it.
+	FillsMachine bool
+	Streams      int  // downloads of Size at once; 0 is 1
+	Unchecked    bool // as in lab.RunSpec
 	// Drive is a recorded drive, of which the network, size and direction are; in the
 	// short form of less of it.
 	Drive *lab.Drive
 	// Dual is set where two users lend each other their links instead. Its rates,
 	// size, repetitions and seed are the cell's, and House "PS/HS".
-	Dual *lab.DualPlan
+	Dual *lab.DualSpec
 	// Flows has bulk flows for Length over one link instead, the only one of its
 	// network; schemes are controllers.
 	Flows func(seed uint64) *lab.Topology
@@ -104,49 +104,49 @@ type Cell struct {
 	Model *model
 }
 
-// fewer has some schemes make no more than so many repetitions: those of which a
+// limitReps has some schemes make no more than so many repetitions: those of which a
 // few tell as much as the paper's figure asks for.
-func (c Cell) fewer(reps int, schemes ...string) Cell {
-	all := maps.Clone(c.Fewer)
+func (c Cell) limitReps(reps int, schemes ...string) Cell {
+	all := maps.Clone(c.RepsByScheme)
 	if all == nil {
 		all = map[string]int{}
 	}
 	for _, s := range schemes {
 		all[s] = reps
 	}
-	c.Fewer = all
+	c.RepsByScheme = all
 	return c
 }
 
 // Metric is a figure of transfers, of those that tell it.
 type Metric struct {
-	Name, Unit string
-	Of         func(lab.Result) (v float64, told bool)
-	More       bool       // more is better
-	packets    bool       // it is made of the transfer's packets
-	set        *radio.Set // of an energy
-	beside     bool       // is compared with the baselines too, though it is not the first
+	Name, Unit   string
+	Of           func(lab.Result) (v float64, told bool)
+	More         bool       // more is better
+	needsPackets bool       // it is made of the transfer's packets
+	energySet    *radio.Set // of an energy
+	alsoCompared bool       // is compared with the baselines too, though it is not the first
 }
 
-// better tells whether a value is better than another one.
-func (m Metric) better(a, b float64) bool { return a != b && (a > b) == m.More }
+// isBetter tells whether a value is better than another one.
+func (m Metric) isBetter(a, b float64) bool { return a != b && (a > b) == m.More }
 
 // Metrics of any transfer.
 var (
 	Time = Metric{Name: "time", Unit: "s", Of: func(r lab.Result) (float64, bool) { return r.Seconds, true }}
 	// Rate is the mean rate of the payload.
 	Rate = Metric{Name: "rate", Unit: "Mbit/s", More: true, Of: func(r lab.Result) (float64, bool) {
-		return float64(8*payload(r)) / 1e6 / r.Seconds, r.Seconds > 0
+		return float64(8*payloadBytes(r)) / 1e6 / r.Seconds, r.Seconds > 0
 	}}
-	// Apart is the time between the ends of the first and of the last subflow;
+	// EndSpread is the time between the ends of the first and of the last subflow;
 	// only mpbond tells it.
-	Apart = Metric{Name: "subflows end apart", Unit: "s", Of: func(r lab.Result) (float64, bool) {
+	EndSpread = Metric{Name: "subflows end apart", Unit: "s", Of: func(r lab.Result) (float64, bool) {
 		return r.EndSpread, strings.HasPrefix(r.Scheme, Product)
 	}}
 )
 
-// payload is that of all streams.
-func payload(r lab.Result) unit.Bytes { return r.Bytes * unit.Bytes(max(1, r.Streams)) }
+// payloadBytes is that of all streams.
+func payloadBytes(r lab.Result) unit.Bytes { return r.Bytes * unit.Bytes(max(1, r.Streams)) }
 
 // Options of a run.
 type Options struct {
@@ -161,51 +161,51 @@ type Options struct {
 	Drives string
 }
 
-// rows are all there are, in the order of the papers.
-var rows = []func(radio.Set) Row{
-	m0a,
-	m0d,
-	m1,
-	m2,
-	m3,
-	m4,
-	m5,
-	m5e,
-	m6,
-	m7,
-	m8,
-	m9,
-	m10,
-	m11,
-	m12,
-	m13,
-	m14,
-	m15,
-	p0,
-	p1,
-	p1b,
-	p2,
-	p3,
-	p4,
-	p5,
-	p6,
-	p7,
-	p8,
-	p9,
-	p10,
-	p11,
-	p12,
-	g1,
-	g2,
-	g3,
-	g4,
-	g5,
+// rowMakers are all there are, in the order of the papers.
+var rowMakers = []func(radio.Set) Row{
+	rowM0a,
+	rowM0d,
+	rowM1,
+	rowM2,
+	rowM3,
+	rowM4,
+	rowM5,
+	rowM5e,
+	rowM6,
+	rowM7,
+	rowM8,
+	rowM9,
+	rowM10,
+	rowM11,
+	rowM12,
+	rowM13,
+	rowM14,
+	rowM15,
+	rowP0,
+	rowP1,
+	rowP1b,
+	rowP2,
+	rowP3,
+	rowP4,
+	rowP5,
+	rowP6,
+	rowP7,
+	rowP8,
+	rowP9,
+	rowP10,
+	rowP11,
+	rowP12,
+	rowG1,
+	rowG2,
+	rowG3,
+	rowG4,
+	rowG5,
 }
 
-// Rows are the published ones. Energies are by the constants of a set: another one
+// PublishedRows are the published ones. Energies are by the constants of a set: another one
 // judges the same transfers anew.
-func Rows(set radio.Set) (all []Row) {
-	for _, r := range rows {
+func PublishedRows(set radio.Set) (all []Row) {
+	for _, r := range rowMakers {
 		all = append(all, r(set))
 	}
 	return all
@@ -217,13 +217,13 @@ const (
 	BenchRows = "bench"
 )
 
-// Choose returns some of rows, each once, in the order of their IDs or of the names of
+// SelectRows returns some of rows, each once, in the order of their RowIDs or of the names of
 // several.
-func Choose(rows []Row, ids ...string) (some []Row, err error) {
+func SelectRows(rows []Row, ids ...string) (some []Row, err error) {
 	for _, id := range ids {
 		found := false
 		for _, r := range rows {
-			if r.ID != id && (id != AllRows || r.Claims) && (id != BenchRows || !r.Claims) {
+			if r.ID != id && (id != AllRows || r.IsClaim) && (id != BenchRows || !r.IsClaim) {
 				continue
 			}
 			found = true
@@ -232,14 +232,14 @@ func Choose(rows []Row, ids ...string) (some []Row, err error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("no row %q (there are %s)", id, strings.Join(IDs(rows), ", "))
+			return nil, fmt.Errorf("no row %q (there are %s)", id, strings.Join(RowIDs(rows), ", "))
 		}
 	}
 	return some, nil
 }
 
-// IDs are those of rows, after the names of several.
-func IDs(rows []Row) []string {
+// RowIDs are those of rows, after the names of several.
+func RowIDs(rows []Row) []string {
 	ids := []string{AllRows, BenchRows}
 	for _, r := range rows {
 		ids = append(ids, r.ID)
@@ -250,27 +250,27 @@ func IDs(rows []Row) []string {
 // Experiments are what the lab is to run for a row: one for each cell, of the
 // cell's name.
 func (r Row) Experiments(o Options) (all []lab.Experiment, err error) {
-	traced := o.Traces != "" && slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Traced != nil })
+	traced := o.Traces != "" && slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.FromRecordings != nil })
 	for _, c := range r.Cells {
-		reps := c.reps(o)
-		if reps == 0 || (c.Traced != nil) != traced || !strings.Contains(c.Name, o.Only) {
+		reps := c.repetitions(o)
+		if reps == 0 || (c.FromRecordings != nil) != traced || !strings.Contains(c.Name, o.Only) {
 			continue
 		}
-		e, err := r.experiment(c, reps, o)
+		e, err := r.newExperiment(c, reps, o)
 		if err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", r.ID, c.Name, err)
 		}
-		e.Alone = c.Filling || c.Alone && !o.Quick
+		e.RunAlone = c.FillsMachine || c.Alone && !o.Quick
 		all = append(all, e)
 	}
 	if o.Quick {
-		shortestFirst(all)
+		startShortestFirst(all)
 	}
 	return all, nil
 }
 
-// reps are the repetitions of a cell.
-func (c Cell) reps(o Options) int {
+// repetitions are the repetitions of a cell.
+func (c Cell) repetitions(o Options) int {
 	reps := c.Reps
 	if o.Quick {
 		reps = c.Quick
@@ -281,24 +281,24 @@ func (c Cell) reps(o Options) int {
 	return reps
 }
 
-// experiment is that of a cell.
-func (r Row) experiment(c Cell, reps int, o Options) (lab.Experiment, error) {
+// newExperiment is that of a cell.
+func (r Row) newExperiment(c Cell, reps int, o Options) (lab.Experiment, error) {
 	switch {
 	case c.Model != nil:
-		return c.computed(reps, o.Seed), nil
-	case c.Virtual:
-		return c.moved(reps, o), nil
+		return c.virtualExperiment(reps, o.Seed), nil
+	case c.VirtualTime:
+		return c.onloadExperiment(reps, o), nil
 	case c.Flows != nil:
 		return c.flows(reps, o.Seed), nil
 	case c.Dual != nil:
 		d := *c.Dual
-		d.Links, d.Size, d.Reps, d.Seed, d.Traffic = c.House, c.Size, reps, o.Seed, r.packets()
+		d.Links, d.Size, d.Reps, d.Seed, d.Traffic = c.Links, c.Size, reps, o.Seed, r.needsPackets()
 		if o.Quick {
 			d.Size = min(d.Size, quickDual)
 		}
 		return lab.NewDualExperiment(c.Name, d)
 	}
-	p, err := r.plan(c, o)
+	p, err := r.runSpec(c, o)
 	if err != nil {
 		return lab.Experiment{}, err
 	}
@@ -306,42 +306,42 @@ func (r Row) experiment(c Cell, reps int, o Options) (lab.Experiment, error) {
 	return lab.NewExperiment(c.Name, p)
 }
 
-// plan is that of a cell's transfers, but for its repetitions.
-func (r Row) plan(c Cell, o Options) (p lab.Plan, err error) {
-	p = lab.Plan{Schemes: c.Schemes, Size: c.Size, Streams: max(1, c.Streams), Seed: o.Seed, At: c.At, Upload: c.Upload, Unchecked: c.Unchecked,
-		Length: c.Length, Stride: c.Stride, Fewer: c.Fewer, Video: c.Video, Ping: c.Ping, Traffic: r.packets() || c.Name == r.Shown}
+// runSpec is that of a cell's transfers, but for its repetitions.
+func (r Row) runSpec(c Cell, o Options) (p lab.RunSpec, err error) {
+	p = lab.RunSpec{Schemes: c.Schemes, Size: c.Size, Streams: max(1, c.Streams), Seed: o.Seed, At: c.At, Upload: c.Upload, Unchecked: c.Unchecked,
+		Length: c.Length, Stride: c.Stride, RepsByScheme: c.RepsByScheme, Video: c.Video, Ping: c.Ping, Traffic: r.needsPackets() || c.Name == r.Shown}
 	if c.Items != nil {
-		p.Streams, p.Items = 0, c.items(o, 0)
+		p.Streams, p.Items = 0, c.repItems(o, 0)
 	}
 	switch {
 	case c.Drive != nil:
 		if o.Quick {
 			p.Length = min(p.Length, quickDrive)
 		}
-		d, err := c.Drive.Plan(p.Length)
+		d, err := c.Drive.RunSpec(p.Length)
 		p.Topology, p.Size, p.Upload = d.Topology, d.Size, d.Upload
 		return p, err
 	case c.Video != nil && o.Quick:
 		p.Length = min(p.Length, quickPlay)
 	}
-	if p.Topology, err = c.network(o); err == nil && p.Size == 0 && p.Video == nil && p.Items == nil {
-		p.Size, err = lab.Carried(p.Topology, p.Upload, p.Length)
+	if p.Topology, err = c.buildTopology(o); err == nil && p.Size == 0 && p.Video == nil && p.Items == nil {
+		p.Size, err = lab.CarriedPayload(p.Topology, p.Upload, p.Length)
 		p.Size += p.Size/20 + unit.MB
 	}
 	return p, err
 }
 
-// shortestFirst has the cell in real time begin first that takes the least: the short
+// startShortestFirst has the cell in real time begin first that takes the least: the short
 // form has something of every row, also if there is no time for all cells.
-func shortestFirst(all []lab.Experiment) {
+func startShortestFirst(all []lab.Experiment) {
 	var first *lab.Experiment
 	for i := range all {
-		if e := &all[i]; !e.Virtual() && (first == nil || e.Expected < first.Expected) {
+		if e := &all[i]; !e.IsVirtual() && (first == nil || e.Expected < first.Expected) {
 			first = e
 		}
 	}
 	if first != nil {
-		first.First = true
+		first.StartFirst = true
 	}
 }
 
@@ -353,8 +353,8 @@ const (
 	quickDual  = 2 * unit.MB
 )
 
-// items are those of a repetition: in the short form few, and small ones.
-func (c Cell) items(o Options, rep int) []unit.Bytes {
+// repItems are those of a repetition: in the short form few, and small ones.
+func (c Cell) repItems(o Options, rep int) []unit.Bytes {
 	all := c.Items(o.Seed, rep)
 	if o.Quick {
 		all = all[:min(len(all), quickItems)]
@@ -372,28 +372,28 @@ const (
 	quickItem  = 200 * unit.KB
 )
 
-// packets tells whether the row needs those of all its transfers.
-func (r Row) packets() bool {
-	return r.Samples != nil || slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.packets })
+// needsPackets tells whether the row needs those of all its transfers.
+func (r Row) needsPackets() bool {
+	return r.Samples != nil || slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.needsPackets })
 }
 
-func (c Cell) network(o Options) (*lab.Topology, error) {
+func (c Cell) buildTopology(o Options) (*lab.Topology, error) {
 	switch {
-	case c.Traced != nil:
-		return c.Traced(o.Traces)
-	case c.Net != nil:
-		return c.Net(o.Seed)
+	case c.FromRecordings != nil:
+		return c.FromRecordings(o.Traces)
+	case c.Network != nil:
+		return c.Network(o.Seed)
 	}
-	return lab.House(c.House)
+	return lab.Triangle(c.Links)
 }
 
 // Data is what was measured: by cell, then in the order of its transfers.
 type Data map[string][]lab.Result
 
-// counted are the transfers of a scheme that count, by repetition.
-func (d Data) counted(cell, scheme string) (some []lab.Result) {
+// countedResults are the transfers of a scheme that count, by repetition.
+func (d Data) countedResults(cell, scheme string) (some []lab.Result) {
 	for _, r := range d[cell] {
-		if r.Scheme == scheme && Counts(r) {
+		if r.Scheme == scheme && IsCounted(r) {
 			some = append(some, r)
 		}
 	}
@@ -401,10 +401,10 @@ func (d Data) counted(cell, scheme string) (some []lab.Result) {
 	return some
 }
 
-// count is how many transfers of a cell count.
-func (d Data) count(cell string) (n int) {
+// countTransfers is how many transfers of a cell count.
+func (d Data) countTransfers(cell string) (n int) {
 	for _, r := range d[cell] {
-		if Counts(r) {
+		if IsCounted(r) {
 			n++
 		}
 	}
@@ -413,7 +413,7 @@ func (d Data) count(cell string) (n int) {
 
 // Values are a metric's, of each transfer that counts.
 func (d Data) Values(cell, scheme string, m Metric) (v []float64) {
-	for _, r := range d.counted(cell, scheme) {
+	for _, r := range d.countedResults(cell, scheme) {
 		if x, ok := m.Of(r); ok {
 			v = append(v, x)
 		}
@@ -425,7 +425,7 @@ func (d Data) Values(cell, scheme string, m Metric) (v []float64) {
 // repetition in which both count: they took turns, so each pair met about the
 // same machine.
 func (d Data) Changes(cell string, pair [2]string, m Metric) (percent []float64) {
-	d.each(cell, pair, m, func(_ int, ours, base float64) {
+	d.forEachPair(cell, pair, m, func(_ int, ours, base float64) {
 		if base > 0 {
 			percent = append(percent, 100*(ours/base-1))
 		}
@@ -433,8 +433,8 @@ func (d Data) Changes(cell string, pair [2]string, m Metric) (percent []float64)
 	return percent
 }
 
-// Pooled are Changes of several cells, one cell after the other.
-func (d Data) Pooled(cells []string, pair [2]string, m Metric) (percent []float64) {
+// PooledChanges are Changes of several cells, one cell after the other.
+func (d Data) PooledChanges(cells []string, pair [2]string, m Metric) (percent []float64) {
 	for _, c := range cells {
 		percent = append(percent, d.Changes(c, pair, m)...)
 	}
@@ -443,13 +443,13 @@ func (d Data) Pooled(cells []string, pair [2]string, m Metric) (percent []float6
 
 // Differences are likewise by how much, in the metric's unit.
 func (d Data) Differences(cell string, pair [2]string, m Metric) (all []float64) {
-	d.each(cell, pair, m, func(_ int, ours, base float64) { all = append(all, ours-base) })
+	d.forEachPair(cell, pair, m, func(_ int, ours, base float64) { all = append(all, ours-base) })
 	return all
 }
 
-// each gives f a metric of two schemes, of each repetition in which both count.
-func (d Data) each(cell string, pair [2]string, m Metric, f func(rep int, ours, base float64)) {
-	d.paired(cell, pair, func(r, b lab.Result) {
+// forEachPair gives f a metric of two schemes, of each repetition in which both count.
+func (d Data) forEachPair(cell string, pair [2]string, m Metric, f func(rep int, ours, base float64)) {
+	d.forEachResultPair(cell, pair, func(r, b lab.Result) {
 		ours, ok1 := m.Of(r)
 		base, ok2 := m.Of(b)
 		if ok1 && ok2 {
@@ -458,26 +458,26 @@ func (d Data) each(cell string, pair [2]string, m Metric, f func(rep int, ours, 
 	})
 }
 
-// paired gives f the transfers of two schemes, of each repetition in which both
+// forEachResultPair gives f the transfers of two schemes, of each repetition in which both
 // count.
-func (d Data) paired(cell string, pair [2]string, f func(ours, base lab.Result)) {
-	bases := d.counted(cell, pair[1])
-	for _, r := range d.counted(cell, pair[0]) {
+func (d Data) forEachResultPair(cell string, pair [2]string, f func(ours, base lab.Result)) {
+	bases := d.countedResults(cell, pair[1])
+	for _, r := range d.countedResults(cell, pair[0]) {
 		if i := slices.IndexFunc(bases, func(b lab.Result) bool { return b.Rep == r.Rep }); i >= 0 {
 			f(r, bases[i])
 		}
 	}
 }
 
-// between are changes of a scheme likewise, in one cell beside another one. Cells
+// cellChanges are changes of a scheme likewise, in one cell beside another one. Cells
 // do not take turns: the same repetition is only about as far from the start.
-func (d Data) between(cells [2]string, scheme string, m Metric) []float64 {
-	return d.across(cells, [2]string{scheme, scheme}, m)
+func (d Data) cellChanges(cells [2]string, scheme string, m Metric) []float64 {
+	return d.crossChanges(cells, [2]string{scheme, scheme}, m)
 }
 
-// across are likewise changes of a scheme in one cell beside another scheme in
+// crossChanges are likewise changes of a scheme in one cell beside another scheme in
 // another cell.
-func (d Data) across(cells, pair [2]string, m Metric) []float64 {
+func (d Data) crossChanges(cells, pair [2]string, m Metric) []float64 {
 	const here, there = "here", "there"
 	both := Data{}
 	for i, name := range [2]string{here, there} {
@@ -491,12 +491,12 @@ func (d Data) across(cells, pair [2]string, m Metric) []float64 {
 	return both.Changes("", [2]string{here, there}, m)
 }
 
-// best is that one of several schemes whose mean in a metric is the best; "" if
+// bestScheme is that one of several schemes whose mean in a metric is the best; "" if
 // none was measured.
-func (d Data) best(cell string, schemes []string, by Metric) (best string) {
+func (d Data) bestScheme(cell string, schemes []string, by Metric) (best string) {
 	for _, s := range schemes {
 		v := Summarize(d.Values(cell, s, by))
-		if v.N > 0 && (best == "" || by.better(v.Mean, Summarize(d.Values(cell, best, by)).Mean)) {
+		if v.N > 0 && (best == "" || by.isBetter(v.Mean, Summarize(d.Values(cell, best, by)).Mean)) {
 			best = s
 		}
 	}

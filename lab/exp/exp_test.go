@@ -20,33 +20,33 @@ import (
 	"mpbond/lab/radio"
 )
 
-func all() []Row { return Rows(radio.Sets[0]) }
+func publishedRows() []Row { return PublishedRows(radio.Sets[0]) }
 
-// measured is made-up data of a row: seconds by scheme, with a little spread.
-func measured(r Row, reps int, seconds func(cell, scheme string) float64) Data {
+// newData is made-up data of a row: seconds by scheme, with a little spread.
+func newData(r Row, reps int, seconds func(cell, scheme string) float64) Data {
 	d := Data{}
 	for _, c := range r.Cells {
 		for rep := range reps {
 			for _, s := range c.Schemes {
 				t := seconds(c.Name, s) * (1 + 0.001*float64(rep))
 				if c.Model != nil || c.Flows != nil {
-					d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Seconds: t, Virtual: modelledAs(r, t)})
+					d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Seconds: t, Virtual: newVirtualResult(r, t)})
 					continue
 				}
 				d[c.Name] = append(d[c.Name], lab.Result{Scheme: s, Rep: rep, Bytes: unit.MB, Streams: 1, Seconds: t, EndSpread: t / 2, Bound: 1, SHA: true, Video: &lab.Playback{Bitrate: 1e6 / t, StallRatio: t},
-					Items:   itemsAt(c, t),
+					Items:   itemTimes(c, t),
 					Links:   map[string]unit.Bytes{"wwan0": unit.MB},
-					Pings:   map[string]lab.Ping{"cell1": pinged(t), "cell2": pinged(t)},
+					Pings:   map[string]lab.Ping{"cell1": newPing(t), "cell2": newPing(t)},
 					Devices: map[string]unit.Bytes{"primary": unit.MB, "helper1": unit.MB},
-					Traffic: []lab.Traffic{arrives(t), {Node: "helper1", Link: "hs1", Gaps: []int64{0}, Sizes: []int32{-1500}}}})
+					Traffic: []lab.Traffic{newTraffic(t), {Node: "helper1", Link: "hs1", Gaps: []int64{0}, Sizes: []int32{-1500}}}})
 			}
 		}
 	}
 	return d
 }
 
-// itemsAt are times of a cell's items, the last of which takes t seconds.
-func itemsAt(c Cell, t float64) (at []float64) {
+// itemTimes are times of a cell's items, the last of which takes t seconds.
+func itemTimes(c Cell, t float64) (at []float64) {
 	if c.Items != nil {
 		n := len(c.Items(1, 0))
 		for i := range n {
@@ -56,15 +56,15 @@ func itemsAt(c Cell, t float64) (at []float64) {
 	return at
 }
 
-// pinged are pings that take t seconds.
-func pinged(t float64) lab.Ping {
+// newPing are pings that take t seconds.
+func newPing(t float64) lab.Ping {
 	d := time.Duration(t * float64(time.Second))
 	return lab.Ping{Sent: 1, Down: lab.Delays{Packets: 1, P50: d, P95: d, P99: d, Max: d}}
 }
 
-// modelledAs is a transfer in virtual time: three flows of a rate that is 1/t.
-func modelledAs(r Row, t float64) *lab.Virtual {
-	v := &lab.Virtual{Figures: map[string]float64{}}
+// newVirtualResult is a transfer in virtual time: three flows of a rate that is 1/t.
+func newVirtualResult(r Row, t float64) *lab.VirtualResult {
+	v := &lab.VirtualResult{Figures: map[string]float64{}}
 	for _, m := range r.Metrics {
 		v.Figures[m.Name] = t
 	}
@@ -75,8 +75,8 @@ func modelledAs(r Row, t float64) *lab.Virtual {
 	return v
 }
 
-// arrives is a packet each 50 ms for so many seconds.
-func arrives(seconds float64) lab.Traffic {
+// newTraffic is a packet each 50 ms for so many seconds.
+func newTraffic(seconds float64) lab.Traffic {
 	t := lab.Traffic{Node: "primary", Link: "ps", Gaps: []int64{0}, Sizes: []int32{100}}
 	for range int(seconds / 0.05) {
 		t.Gaps, t.Sizes = append(t.Gaps, 50_000), append(t.Sizes, -1500)
@@ -88,7 +88,7 @@ func arrives(seconds float64) lab.Traffic {
 // schemes that they have.
 func TestRows(t *testing.T) {
 	ids := map[string]bool{}
-	for _, r := range all() {
+	for _, r := range publishedRows() {
 		if ids[r.ID] || r.ID == "" || r.Title == "" || r.Source == "" || len(r.Points) == 0 || len(r.Metrics) == 0 {
 			t.Errorf("row %q is there twice, or says too little", r.ID)
 		}
@@ -106,19 +106,19 @@ func TestRows(t *testing.T) {
 			if err != nil || len(experiments) == 0 {
 				t.Fatalf("%s, %+v: %d cells, %v", r.ID, o, len(experiments), err)
 			}
-			made[o] = count(experiments)
+			made[o] = countTransfers(experiments)
 			real, first := 0, 0 // cells
 			for _, e := range experiments {
-				if !e.Virtual() {
+				if !e.IsVirtual() {
 					real++
 				}
-				if e.First {
+				if e.StartFirst {
 					first++
 				}
-				if o.Quick && e.Alone {
+				if o.Quick && e.RunAlone {
 					t.Errorf("%s, %s: nothing may run beside it in the short form", r.ID, e.Name)
 				}
-				if e.Expected <= 0 || e.Plan.Seed != o.Seed || o.Reps > 0 && e.Plan.Reps != o.Reps {
+				if e.Expected <= 0 || e.Spec.Seed != o.Seed || o.Reps > 0 && e.Spec.Reps != o.Reps {
 					t.Errorf("%s, %s: %+v", r.ID, e.Name, e)
 				}
 			}
@@ -129,7 +129,7 @@ func TestRows(t *testing.T) {
 		if quick, full := made[Options{Quick: true}], made[Options{}]; quick*3 > full {
 			t.Errorf("%s: the short form makes %d of %d transfers", r.ID, quick, full)
 		}
-		outcomes, v := r.Judge(measured(r, 3, func(string, string) float64 { return 2 }))
+		outcomes, v := r.EvaluatePoints(newData(r, 3, func(string, string) float64 { return 2 }))
 		for _, o := range outcomes {
 			if o.N == 0 || o.N%3 != 0 && r.ID != "m15" { // of one cell, or of several; there a pattern is one case
 				t.Errorf("%s: %s: %d values of 3 repetitions", r.ID, o.What, o.N)
@@ -141,7 +141,7 @@ func TestRows(t *testing.T) {
 		if v == NotMeasured {
 			t.Errorf("%s is not measured", r.ID)
 		}
-		if _, v := r.Judge(Data{}); v != NotMeasured {
+		if _, v := r.EvaluatePoints(Data{}); v != NotMeasured {
 			t.Errorf("%s without data: %s", r.ID, v)
 		}
 	}
@@ -161,7 +161,7 @@ func TestTime(t *testing.T) {
 		most  time.Duration
 	}{{true, 7 * time.Minute}, {false, 56 * time.Minute}} {
 		var pool []lab.Experiment
-		for _, r := range all() {
+		for _, r := range publishedRows() {
 			experiments, err := r.Experiments(Options{Quick: c.quick})
 			if err != nil {
 				t.Fatal(err)
@@ -169,16 +169,16 @@ func TestTime(t *testing.T) {
 			pool = append(pool, experiments...)
 		}
 		took := lab.NewJobs(0).Estimate(pool, func(int) float64 { return 1 })
-		t.Logf("quick %v: %d transfers, about %v on this machine", c.quick, count(pool), took.Round(time.Second))
+		t.Logf("quick %v: %d transfers, about %v on this machine", c.quick, countTransfers(pool), took.Round(time.Second))
 		if took > c.most {
 			t.Errorf("quick %v: %v", c.quick, took)
 		}
 	}
 }
 
-func count(experiments []lab.Experiment) (n int) {
+func countTransfers(experiments []lab.Experiment) (n int) {
 	for _, e := range experiments {
-		n += e.Transfers()
+		n += e.TransferCount()
 	}
 	return n
 }
@@ -204,32 +204,32 @@ func TestJudge(t *testing.T) {
 		values    []float64
 		want      Verdict
 	}{
-		{Less, 4.8, 4.8, []float64{4.7, 4.8}, Reproduced},
-		{Less, 4.8, 4.8, []float64{4.9, 4.91}, NotShown},
-		{Less, 4.8, 4.8, nil, NotMeasured},
-		{Change, -11, -5, []float64{-16, -15, -16}, Reproduced},
-		{Change, -11, -5, []float64{-5.5}, Reproduced},
-		{Change, -11, -5, []float64{-3, -3.1, -2.9}, Direction},
-		{Change, -11, -5, []float64{-3}, NotShown},
-		{Change, -11, -5, []float64{-9, 6, 2}, NotShown},
-		{Change, -11, -5, []float64{3, 3.1, 2.9}, Opposite},
-		{Near, 4.5, 4.5, []float64{5.06}, Reproduced},
-		{Near, 4.5, 4.5, []float64{5.3}, NotShown},
-		{Near, 9.7, 9.7, []float64{7.9, 7.91}, NotShown},
-		{More, 10, 15, []float64{10.1, 9.95}, Reproduced},
-		{More, 10, 15, []float64{99}, Reproduced},
-		{More, 10, 15, []float64{9.9, 9.91}, NotShown},
-		{More, 10, 15, nil, NotMeasured},
-		{Gain, 13, 23, []float64{12, 15}, NotShown}, // the interval is wider than the change
-		{Gain, 13, 23, []float64{13, 14, 15}, Reproduced},
-		{Change, -11, -5, []float64{-20, -1, 2}, NotShown},
-		{Gain, 13, 13, []float64{6, 7, 8}, Direction},
-		{Gain, 13, 13, []float64{-1, 7, 2}, NotShown},
-		{Gain, 13, 13, []float64{7}, NotShown},
-		{Gain, 13, 13, []float64{-6, -7, -8}, Opposite},
+		{AimAtMost, 4.8, 4.8, []float64{4.7, 4.8}, Reproduced},
+		{AimAtMost, 4.8, 4.8, []float64{4.9, 4.91}, NotReproduced},
+		{AimAtMost, 4.8, 4.8, nil, NotMeasured},
+		{AimReduction, -11, -5, []float64{-16, -15, -16}, Reproduced},
+		{AimReduction, -11, -5, []float64{-5.5}, Reproduced},
+		{AimReduction, -11, -5, []float64{-3, -3.1, -2.9}, DirectionOnly},
+		{AimReduction, -11, -5, []float64{-3}, NotReproduced},
+		{AimReduction, -11, -5, []float64{-9, 6, 2}, NotReproduced},
+		{AimReduction, -11, -5, []float64{3, 3.1, 2.9}, Opposite},
+		{AimNear, 4.5, 4.5, []float64{5.06}, Reproduced},
+		{AimNear, 4.5, 4.5, []float64{5.3}, NotReproduced},
+		{AimNear, 9.7, 9.7, []float64{7.9, 7.91}, NotReproduced},
+		{AimAtLeast, 10, 15, []float64{10.1, 9.95}, Reproduced},
+		{AimAtLeast, 10, 15, []float64{99}, Reproduced},
+		{AimAtLeast, 10, 15, []float64{9.9, 9.91}, NotReproduced},
+		{AimAtLeast, 10, 15, nil, NotMeasured},
+		{AimIncrease, 13, 23, []float64{12, 15}, NotReproduced}, // the interval is wider than the change
+		{AimIncrease, 13, 23, []float64{13, 14, 15}, Reproduced},
+		{AimReduction, -11, -5, []float64{-20, -1, 2}, NotReproduced},
+		{AimIncrease, 13, 13, []float64{6, 7, 8}, DirectionOnly},
+		{AimIncrease, 13, 13, []float64{-1, 7, 2}, NotReproduced},
+		{AimIncrease, 13, 13, []float64{7}, NotReproduced},
+		{AimIncrease, 13, 13, []float64{-6, -7, -8}, Opposite},
 	} {
 		p := Point{Low: c.low, High: c.high, Aim: c.aim, Of: func(Data) []float64 { return c.values }}
-		if got := p.judge(nil).Verdict; got != c.want {
+		if got := p.evaluate(nil).Verdict; got != c.want {
 			t.Errorf("aim %d, published %s, here %v: %s, not %s", c.aim, p.Published(), c.values, got, c.want)
 		}
 	}
@@ -252,10 +252,10 @@ func TestPairs(t *testing.T) {
 
 // TestBehind: what is slower outside the noise is named, and nothing else.
 func TestBehind(t *testing.T) {
-	d := measured(m4(radio.Sets[0]), 5, func(_, scheme string) float64 {
+	d := newData(rowM4(radio.Sets[0]), 5, func(_, scheme string) float64 {
 		return map[string]float64{Product: 2, pams: 1.9, pams + ":noreinject": 3, mptcp: 2, "single": 4}[scheme]
 	})
-	got := m4(radio.Sets[0]).Behind(d)
+	got := rowM4(radio.Sets[0]).WorseThan(d)
 	if len(got) != 1 || got[0].Other != pams || math.Abs(got[0].Mean-5.26) > 0.01 {
 		t.Errorf("%v", got)
 	}
@@ -264,7 +264,7 @@ func TestBehind(t *testing.T) {
 			d[m4Cell][i].Seconds += 0.5 * float64(d[m4Cell][i].Rep%2) // now in the noise
 		}
 	}
-	if got := m4(radio.Sets[0]).Behind(d); len(got) != 0 {
+	if got := rowM4(radio.Sets[0]).WorseThan(d); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
 }
@@ -273,10 +273,10 @@ func TestBehind(t *testing.T) {
 // best is the largest.
 func TestMore(t *testing.T) {
 	r := Row{Metrics: []Metric{Rate, Time}, Cells: []Cell{{Name: "c", Schemes: []string{Product, "a", "b", "single"}}}}
-	d := measured(r, 4, func(_, scheme string) float64 {
+	d := newData(r, 4, func(_, scheme string) float64 {
 		return map[string]float64{Product: 2, "a": 1, "b": 1.5, "single": 3}[scheme]
 	})
-	got := r.Behind(d)
+	got := r.WorseThan(d)
 	if len(got) != 2 || got[0].Other != "a" || got[1].Other != "b" || math.Abs(got[0].Mean+50) > 0.1 {
 		t.Errorf("%v", got)
 	}
@@ -284,14 +284,14 @@ func TestMore(t *testing.T) {
 		t.Error(text)
 	}
 	for _, m := range []Metric{Rate, Time} {
-		if c := d.Changes("c", [2]string{Product, d.best("c", []string{"single", "a", "b"}, m)}, Rate); len(c) != 4 || math.Abs(c[0]+50) > 0.1 {
+		if c := d.Changes("c", [2]string{Product, d.bestScheme("c", []string{"single", "a", "b"}, m)}, Rate); len(c) != 4 || math.Abs(c[0]+50) > 0.1 {
 			t.Errorf("beside the best by %s: %v", m.Name, c)
 		}
 	}
-	if Rate.better(1, 2) || !Rate.better(2, 1) || Time.better(2, 1) || !Time.better(1, 2) || Rate.better(1, 1) || Time.better(1, 1) {
+	if Rate.isBetter(1, 2) || !Rate.isBetter(2, 1) || Time.isBetter(2, 1) || !Time.isBetter(1, 2) || Rate.isBetter(1, 1) || Time.isBetter(1, 1) {
 		t.Error("better")
 	}
-	if v := d.Pooled([]string{"c", "c"}, [2]string{Product, "single"}, Rate); len(v) != 8 || math.Abs(v[7]-50) > 0.1 {
+	if v := d.PooledChanges([]string{"c", "c"}, [2]string{Product, "single"}, Rate); len(v) != 8 || math.Abs(v[7]-50) > 0.1 {
 		t.Errorf("pooled: %v", v)
 	}
 }
@@ -300,14 +300,14 @@ func TestMore(t *testing.T) {
 // takes nothing else with it; a run that goes on drops what had failed.
 func TestRecord(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
-	if rec, err := Load(dir, "m4", false); err != nil || len(rec.Results) != 0 {
+	if rec, err := LoadRecord(dir, "m4", false); err != nil || len(rec.Results) != 0 {
 		t.Fatal(rec, err)
 	}
 	stamp := Stamp{Version: "v", Seed: 3, Planned: 10}
-	results := measured(m4(radio.Sets[0]), 2, func(string, string) float64 { return 1 })[m4Cell]
+	results := newData(rowM4(radio.Sets[0]), 2, func(string, string) float64 { return 1 })[m4Cell]
 	begin := func(s Stamp, anew bool, results []lab.Result) {
 		t.Helper()
-		j, err := Append(dir, "m4", s, anew)
+		j, err := OpenJournal(dir, "m4", s, anew)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +316,7 @@ func TestRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := errors.Join(j.Incomplete(m4Cell, "its lab died"), j.Close()); err != nil {
+		if err := errors.Join(j.AddIncomplete(m4Cell, "its lab died"), j.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -327,13 +327,13 @@ func TestRecord(t *testing.T) {
 	if noted[0].Notes == nil {
 		t.Error("keeping a transfer changed it")
 	}
-	rec, err := Load(dir, "m4", false)
+	rec, err := LoadRecord(dir, "m4", false)
 	want := Record{"m4", stamp, Data{m4Cell: slices.Clone(noted)}, map[string]string{m4Cell: "its lab died"}}
 	want.Results[m4Cell][0].Notes = nil
 	if err != nil || !reflect.DeepEqual(rec, want) {
 		t.Errorf("%+v %v", rec, err)
 	}
-	f, err := os.OpenFile(file(dir, "m4"), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(recordPath(dir, "m4"), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestRecord(t *testing.T) {
 	f.Close()
 	begin(stamp, false, results[2:])
 	for _, light := range []bool{false, true} {
-		rec, err = Load(dir, "m4", light)
+		rec, err = LoadRecord(dir, "m4", light)
 		if err != nil || len(rec.Results) != 1 || len(rec.Results[m4Cell]) != len(results)-1 || rec.Results[m4Cell][0].Rep != results[0].Rep {
 			t.Errorf("%+v %v", rec, err)
 		}
@@ -351,14 +351,14 @@ func TestRecord(t *testing.T) {
 			t.Errorf("light %v: %+v", light, x)
 		}
 	}
-	if !rec.Fits(stamp) || rec.Fits(Stamp{Version: "v", Seed: 4}) || rec.Fits(Stamp{Version: "w", Seed: 3}) || rec.Fits(Stamp{Version: "v", Seed: 3, Quick: true}) {
+	if !rec.CanResume(stamp) || rec.CanResume(Stamp{Version: "v", Seed: 4}) || rec.CanResume(Stamp{Version: "w", Seed: 3}) || rec.CanResume(Stamp{Version: "v", Seed: 3, Quick: true}) {
 		t.Error("what fits")
 	}
 	begin(stamp, true, nil)
-	if rec, err := Load(dir, "m4", false); err != nil || len(rec.Results) != 0 || rec.Planned != 10 {
+	if rec, err := LoadRecord(dir, "m4", false); err != nil || len(rec.Results) != 0 || rec.Planned != 10 {
 		t.Errorf("anew: %+v %v", rec, err)
 	}
-	kept, err := os.ReadFile(file(dir, "m4") + ".old")
+	kept, err := os.ReadFile(recordPath(dir, "m4") + ".old")
 	if err != nil || !bytes.Contains(kept, []byte(`"rep":1`)) {
 		t.Errorf("put aside: %v %s", err, kept)
 	}
@@ -367,15 +367,15 @@ func TestRecord(t *testing.T) {
 	begin(stamp, true, nil)
 	asides := func(want int) {
 		t.Helper()
-		if again, err := os.ReadFile(file(dir, "m4") + ".old"); err != nil || bytes.Equal(again, kept) != (want == 3) {
+		if again, err := os.ReadFile(recordPath(dir, "m4") + ".old"); err != nil || bytes.Equal(again, kept) != (want == 3) {
 			t.Errorf("what was put aside first: %v, %d bytes of %d", err, len(again), len(kept))
 		}
-		if all, err := filepath.Glob(file(dir, "m4") + ".old*"); err != nil || len(all) != want {
+		if all, err := filepath.Glob(recordPath(dir, "m4") + ".old*"); err != nil || len(all) != want {
 			t.Errorf("%v %v", all, err)
 		}
 	}
 	asides(3)
-	dir = Short(dir)
+	dir = QuickDir(dir)
 	for range 4 {
 		begin(Stamp{Version: "v", Quick: true}, true, nil)
 	}
@@ -393,8 +393,8 @@ func TestReport(t *testing.T) {
 	}
 	var evaluations []Evaluation
 	figures := 0
-	for _, r := range all() {
-		rec := Record{Row: r.ID, Stamp: Stamp{Version: "abc1234", Kernel: "6.1", Seed: 5, Quick: true, Reps: 3}, Results: measured(r, 3, worse),
+	for _, r := range publishedRows() {
+		rec := Record{Row: r.ID, Stamp: Stamp{Version: "abc1234", Kernel: "6.1", Seed: 5, Quick: true, Reps: 3}, Results: newData(r, 3, worse),
 			Errors: map[string]string{r.Cells[0].Name: "the <lab> died"}}
 		for _, results := range rec.Results {
 			results[0].Video = nil // of playbacks no bound is told
@@ -413,13 +413,13 @@ func TestReport(t *testing.T) {
 			t.Errorf("the page asks for %s", link)
 		}
 	}
-	for _, r := range all() {
+	for _, r := range publishedRows() {
 		first, later := strings.Index(text, ">"+r.ID+"</a>: "), strings.Index(text, `<h2 id="`+r.ID+`"`)
 		if first < 0 || later < first {
 			t.Errorf("%s: what is worse does not come first", r.ID)
 		}
 	}
-	for _, want := range []string{"<svg", "abc1234", "the &lt;lab&gt; died", "mpbond-lab exp run m4 --seed 5 --quick --reps 3", "slower than kibbutz", "fluid bound", "(short form: not for figures)"} {
+	for _, want := range []string{"<svg", "abc1234", "the &lt;lab&gt; died", "mpbond-lab exp run m4 --seed 5 --quick --reps 3", "slower than mptcp", "fluid bound", "(short form: not for figures)"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -438,13 +438,13 @@ func TestReport(t *testing.T) {
 
 // TestCaution: a verdict of too few transfers says so.
 func TestCaution(t *testing.T) {
-	r := m4(radio.Sets[0])
+	r := rowM4(radio.Sets[0])
 	for _, c := range []struct {
 		n      int
 		quick  bool
 		marked string
 	}{{0, false, ""}, {1, false, "one transfer"}, {2, false, ""}, {1, true, "short form"}, {3, true, "short form"}} {
-		e := Evaluate(r, Record{Row: r.ID, Stamp: Stamp{Quick: c.quick}, Results: measured(r, c.n, func(string, string) float64 { return 1 })})
+		e := Evaluate(r, Record{Row: r.ID, Stamp: Stamp{Quick: c.quick}, Results: newData(r, c.n, func(string, string) float64 { return 1 })})
 		if got := e.Caution(); (got == "") != (c.marked == "") || !strings.Contains(got, c.marked) {
 			t.Errorf("%d transfers, short %v: %q", c.n, c.quick, got)
 		}
@@ -486,18 +486,18 @@ func TestEnergy(t *testing.T) {
 
 // TestDual: each user is compared with itself.
 func TestDual(t *testing.T) {
-	r := m12(radio.Sets[0])
+	r := rowM12(radio.Sets[0])
 	seconds := map[string]float64{"both:primary": 1.2, "alone:primary": 2, "both:helper1": 1.9, "alone:helper1": 1.8}
-	d := measured(r, 4, func(_, scheme string) float64 { return seconds[scheme] })
-	outcomes, v := r.Judge(d)
-	if len(outcomes) != 2 || outcomes[0].Verdict != Reproduced || outcomes[1].Verdict != Opposite || v != NotShown {
+	d := newData(r, 4, func(_, scheme string) float64 { return seconds[scheme] })
+	outcomes, v := r.EvaluatePoints(d)
+	if len(outcomes) != 2 || outcomes[0].Verdict != Reproduced || outcomes[1].Verdict != Opposite || v != NotReproduced {
 		t.Errorf("%+v %s", outcomes, v)
 	}
-	if b := r.Behind(d); len(b) != 2 || b[1].Metric.set == nil || b[0].Ours != "both:helper1" || b[0].Other != "alone:helper1" {
+	if b := r.WorseThan(d); len(b) != 2 || b[1].Metric.energySet == nil || b[0].Ours != "both:helper1" || b[0].Other != "alone:helper1" {
 		t.Errorf("%v", b)
 	}
 	all, err := r.Experiments(Options{Seed: 9})
-	if err != nil || len(all) != 1 || all[0].Dual == nil || all[0].Dual.Seed != 9 || all[0].Dual.Reps != 10 || len(all[0].Plan.Schemes) != 4 {
+	if err != nil || len(all) != 1 || all[0].Dual == nil || all[0].Dual.Seed != 9 || all[0].Dual.Reps != 10 || len(all[0].Spec.Schemes) != 4 {
 		t.Fatalf("%+v %v", all, err)
 	}
 	if took := all[0].Expected.Minutes(); took < 5 || took > 15 {
@@ -507,8 +507,8 @@ func TestDual(t *testing.T) {
 
 // TestCPU: what mpbond adds is what plain TCP does not take.
 func TestCPU(t *testing.T) {
-	r := m14(radio.Sets[0])
-	d := measured(r, 3, func(string, string) float64 { return 2 })
+	r := rowM14(radio.Sets[0])
+	d := newData(r, 3, func(string, string) float64 { return 2 })
 	for i := range d[m14Cell] {
 		x := &d[m14Cell][i]
 		x.ClientCPU = 0.04 * x.Seconds // 4 %
@@ -516,9 +516,9 @@ func TestCPU(t *testing.T) {
 			x.CPU = map[string]float64{"primary": 0.03 * x.Seconds, "helper1": 0.05 * x.Seconds}
 		}
 	}
-	outcomes, v := r.Judge(d)
+	outcomes, v := r.EvaluatePoints(d)
 	if len(outcomes) != 6 || math.Abs(outcomes[0].Mean-3) > 1e-9 || outcomes[0].Verdict != Reproduced ||
-		math.Abs(outcomes[1].Mean-5) > 1e-9 || outcomes[1].Verdict != NotShown || v != NotShown {
+		math.Abs(outcomes[1].Mean-5) > 1e-9 || outcomes[1].Verdict != NotReproduced || v != NotReproduced {
 		t.Errorf("%+v %s", outcomes, v)
 	}
 }
@@ -526,22 +526,22 @@ func TestCPU(t *testing.T) {
 // TestDevices: m5e tells whether the primary takes surely less, and the parts of
 // each radio are its devices'.
 func TestDevices(t *testing.T) {
-	r := m5e(radio.Sets[0])
+	r := rowM5e(radio.Sets[0])
 	seconds := map[string]float64{m5eCell(1): 1.6, m5eCell(2): 0.8, m5eCell(3): 1.2} // one burst each
-	d := measured(r, 4, func(cell, _ string) float64 { return seconds[cell] })
-	outcomes, v := r.Judge(d)
-	want := []Verdict{Reproduced, Reproduced, Opposite, Opposite, NotShown, NotShown} // by two sets; a helper of 1.9 J there is not
+	d := newData(r, 4, func(cell, _ string) float64 { return seconds[cell] })
+	outcomes, v := r.EvaluatePoints(d)
+	want := []Verdict{Reproduced, Reproduced, Opposite, Opposite, NotReproduced, NotReproduced} // by two sets; a helper of 1.9 J there is not
 	var got []Verdict
 	for _, o := range outcomes {
 		got = append(got, o.Verdict)
 	}
-	if !slices.Equal(got, want) || v != NotShown || outcomes[0].Published() != "less" {
+	if !slices.Equal(got, want) || v != NotReproduced || outcomes[0].Published() != "less" {
 		t.Errorf("%v %s", got, v)
 	}
-	if len(m5e(radio.Sets[2]).Points) != 4 {
+	if len(rowM5e(radio.Sets[2]).Points) != 4 {
 		t.Errorf("%s stands beside itself", radio.Sets[2].Name)
 	}
-	if o := (Point{Aim: Falls, Of: func(Data) []float64 { return []float64{-9, 6, 2} }}).judge(nil); o.Verdict != NotShown {
+	if o := (Point{Aim: AimAnyReduction, Of: func(Data) []float64 { return []float64{-9, 6, 2} }}).evaluate(nil); o.Verdict != NotReproduced {
 		t.Errorf("in the noise: %s", o.Verdict)
 	}
 	x := d[m5eCell(2)][0]

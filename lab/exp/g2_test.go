@@ -15,11 +15,11 @@ import (
 func TestPrebuffer(t *testing.T) {
 	r := lab.Result{Items: []float64{2, 9, 3, 4, 10}, Seconds: 10}
 	for share, want := range map[float64]float64{0.2: 2, 0.4: 9, 0.6: 9, 0.8: 9, 1: 10} {
-		if got, told := prebuffer(share).Of(r); !told || got != want {
+		if got, told := prebufferMetric(share).Of(r); !told || got != want {
 			t.Errorf("%v: %v, %v", share, got, told)
 		}
 	}
-	if _, told := prebuffer(0.2).Of(lab.Result{Seconds: 3}); told {
+	if _, told := prebufferMetric(0.2).Of(lab.Result{Seconds: 3}); told {
 		t.Error("of no items")
 	}
 }
@@ -30,26 +30,26 @@ func TestG2Figures(t *testing.T) {
 		return lab.Result{Scheme: scheme, Rep: rep, Seconds: seconds, Bytes: 2 * unit.MB, Items: []float64{seconds / 4, seconds}}
 	}
 	d := Data{
-		"a":           {of(onloads, 0, 5), of("single", 0, 10), of(onloads, 1, 5), of("single", 1, 20), of(phonesAlone[0], 0, 16), of(phonesAlone[1], 0, 8)},
-		"b, recorded": {of(onloads, 0, 2), of("single", 0, 10)},
+		"a":           {of(onloadScheme, 0, 5), of("single", 0, 10), of(onloadScheme, 1, 5), of("single", 1, 20), of(phonesAlone[0], 0, 16), of(phonesAlone[1], 0, 8)},
+		"b, recorded": {of(onloadScheme, 0, 2), of("single", 0, 10)},
 	}
-	pair, times := [2]string{onloads, "single"}, []Metric{Time}
+	pair, times := [2]string{onloadScheme, "single"}, []Metric{Time}
 	almost := func(a, b float64) int {
 		if math.Abs(a-b) < 1e-9 {
 			return 0
 		}
 		return 1
 	}
-	if got := quicker(d.pooled([]string{"a", "b"}, pair, times)); slices.CompareFunc(got, []float64{2, 4, 5}, almost) != 0 {
+	if got := speedups(d.metricChanges([]string{"a", "b"}, pair, times)); slices.CompareFunc(got, []float64{2, 4, 5}, almost) != 0 {
 		t.Error("pooled:", got)
 	}
-	if got := d.most([]string{"a", "b"}, pair, append(times, prebuffer(0.5))); !slices.Equal(got, []float64{5, 4}) {
+	if got := d.maxSpeedups([]string{"a", "b"}, pair, append(times, prebufferMetric(0.5))); !slices.Equal(got, []float64{5, 4}) {
 		t.Error("at most:", got)
 	}
-	if got := d.added("a", phonesAlone, Rate); len(got) != 1 || math.Abs(got[0]-2*8*1.024*1.024*(1./16+1./8)) > 0.2 {
+	if got := d.sumOfSchemes("a", phonesAlone, Rate); len(got) != 1 || math.Abs(got[0]-2*8*1.024*1.024*(1./16+1./8)) > 0.2 {
 		t.Error("both phones:", got)
 	}
-	if got, _ := byPhones.Of(lab.Result{Seconds: 4, Devices: map[string]unit.Bytes{"primary": 9 * unit.MB, "helper1": unit.MB, "helper2": unit.MB}}); math.Abs(got-2*2.05*lab.Payload) > 0.1 {
+	if got, _ := helperRate.Of(lab.Result{Seconds: 4, Devices: map[string]unit.Bytes{"primary": 9 * unit.MB, "helper1": unit.MB, "helper2": unit.MB}}); math.Abs(got-2*2.05*lab.PayloadShare) > 0.1 {
 		t.Error("by phones:", got)
 	}
 }
@@ -57,12 +57,12 @@ func TestG2Figures(t *testing.T) {
 // TestG2Networks: phones sleep where they are idle, and nowhere else; buffers are small where the cell says so.
 func TestG2Networks(t *testing.T) {
 	asleep, small := 0, 0
-	for _, r := range []Row{g2(radio.Sets[0]), g5(radio.Sets[0])} {
+	for _, r := range []Row{rowG2(radio.Sets[0]), rowG5(radio.Sets[0])} {
 		for _, c := range r.Cells {
-			if c.Net == nil {
+			if c.Network == nil {
 				continue
 			}
-			top, err := c.Net(1)
+			top, err := c.Network(1)
 			if err != nil {
 				t.Fatal(c.Name, err)
 			}
@@ -85,13 +85,13 @@ func TestG2Networks(t *testing.T) {
 // TestG2Recorded: with recordings g2 and g5 have their cells with phones, recorded.
 func TestG2Recorded(t *testing.T) {
 	dir := recordings3G(t)
-	for want, r := range map[int]Row{2 * len(g2Homes): g2(radio.Sets[0]), 3: g5(radio.Sets[0])} {
+	for want, r := range map[int]Row{2 * len(g2Homes): rowG2(radio.Sets[0]), 3: rowG5(radio.Sets[0])} {
 		all, err := r.Experiments(Options{Traces: dir})
 		if err != nil || len(all) != want {
 			t.Errorf("%s: %d cells of %d, %v", r.ID, len(all), want, err)
 		}
 		for _, e := range all {
-			if !strings.HasSuffix(e.Name, sources[1]) || e.Plan.Topology.Link["hs1"].Schedule == nil {
+			if !strings.HasSuffix(e.Name, sourceSuffixes[1]) || e.Spec.Topology.Link["hs1"].Schedule == nil {
 				t.Error(r.ID, e.Name)
 			}
 		}

@@ -11,13 +11,13 @@ import (
 
 // The photos of g3.
 const (
-	g3Photos = 30
-	g3Mean   = 2.5e6 // bytes
-	g3Sigma  = 0.74e6
-	g3Least  = 0.28e6 // of one photo: three deviations less
-	g3Reps   = 30
-	// g3Few is how many of them are sent with real packets: all would take half an hour.
-	g3Few = 10
+	g3Photos   = 30
+	g3MeanSize = 2.5e6 // bytes
+	g3Sigma    = 0.74e6
+	g3MinSize  = 0.28e6 // of one photo: three deviations less
+	g3Reps     = 30
+	// g3RealPhotos is how many of them are sent with real packets: all would take half an hour.
+	g3RealPhotos = 10
 )
 
 // g3Homes are the paper's five: what is told of their lines, and the seconds by ADSL
@@ -31,52 +31,52 @@ var g3Homes = []struct {
 }
 
 // g3Schemes are those with a published figure.
-var g3Schemes = [3]string{"single", onloads + ":helpers=1", onloads}
+var g3Schemes = [3]string{"single", onloadScheme + ":helpers=1", onloadScheme}
 
-// g3: photos are uploaded.
-func g3(radio.Set) Row {
+// rowG3: photos are uploaded.
+func rowG3(radio.Set) Row {
 	r := Row{
-		ID: "g3", Title: "30 photos are uploaded from five homes", Source: threeGOL + ", uploads", Ours: onloads,
+		ID: "g3", Title: "30 photos are uploaded from five homes", Source: golPaper + ", uploads", Judged: onloadScheme,
 		Setup:   "30 photos, sizes normal with 2.5 ± 0.74 MB, to a web server by PUT. Links carry what the published seconds imply for photos of that mean, as payload: ADSL by the seconds of ADSL alone, the first phone by what one phone adds, the second by what the second adds; 40 ms there and back for ADSL, 100 ms for phones that are connected, a WLAN of 20 Mbit/s. So what is compared is how little of these links is lost. " + g3Implied() + " In virtual time, each repetition with other photos. Ten of them are sent with real packets too, once (mpbond put, nginx), beside one phone alone, kernel MPTCP and mpbond's bond; virtual time is to agree with them within 15 %.",
 		Metrics: []Metric{Time, Wasted, EndApart},
 	}
 	var real []string
 	for i := range g3Homes {
 		home := fmt.Sprintf("home %d", i+1)
-		c := Cell{Name: home, Upload: true, Items: g3Sizes, Net: func(uint64) (*lab.Topology, error) { return g3Net(i) },
-			Virtual: true, Reps: g3Reps, Schemes: []string{g3Schemes[0], g3Schemes[1], g3Schemes[2], onloadGRD, onloadRR, onloadMIN}, Told: map[string]float64{}}
+		c := Cell{Name: home, Upload: true, Items: g3Sizes, Network: func(uint64) (*lab.Topology, error) { return g3Net(i) },
+			VirtualTime: true, Reps: g3Reps, Schemes: []string{g3Schemes[0], g3Schemes[1], g3Schemes[2], onloadGRD, onloadRR, onloadMIN}, Published: map[string]float64{}}
 		if i == 0 {
 			c.Quick = 1
 		}
 		for n, s := range g3Schemes {
 			published := g3Homes[i].took[n]
-			c.Told[s] = published
-			r.Points = append(r.Points, Point{What: home + ": time, " + g3With[n], Unit: "s", Low: published, High: published, Aim: Near,
+			c.Published[s] = published
+			r.Points = append(r.Points, Point{What: home + ": time, " + g3SchemeNames[n], Unit: "s", Low: published, High: published, Aim: AimNear,
 				Of: func(d Data) []float64 { return d.Values(home, s, Time) }})
 		}
-		r.Points = append(r.Points, besideBestOf(c))
+		r.Points = append(r.Points, bestSchedulerPoint(c))
 		r.Cells = append(r.Cells, c)
-		c.Name, c.Reps, c.Told, c.Schemes = fmt.Sprintf("%s, %d photos", home, g3Few), 1, nil, g3Schemes[:]
-		c.Items = func(seed uint64, rep int) []unit.Bytes { return g3Sizes(seed, rep)[:g3Few] }
+		c.Name, c.Reps, c.Published, c.Schemes = fmt.Sprintf("%s, %d photos", home, g3RealPhotos), 1, nil, g3Schemes[:]
+		c.Items = func(seed uint64, rep int) []unit.Bytes { return g3Sizes(seed, rep)[:g3RealPhotos] }
 		few := c
 		few.Name += realPackets
-		few.Virtual, few.Schemes = false, append(g3Schemes[:], "single:helper1", mptcp, Product)
+		few.VirtualTime, few.Schemes = false, append(g3Schemes[:], "single:helper1", mptcp, Product)
 		r.Cells, real = append(r.Cells, c, few), append(real, few.Name)
 	}
-	r.Together = [][]string{real}
+	r.Groups = [][]string{real}
 	for n, s := range g3Schemes {
-		r.Points = append(r.Points, agree(r.Cells, s, g3With[n]))
+		r.Points = append(r.Points, agreementPoint(r.Cells, s, g3SchemeNames[n]))
 	}
 	return r
 }
 
-var g3With = [3]string{"ADSL alone", "one phone", "two phones"}
+var g3SchemeNames = [3]string{"ADSL alone", "one phone", "two phones"}
 
 // g3Sizes are photos; each repetition has its own.
 func g3Sizes(seed uint64, rep int) (all []unit.Bytes) {
 	rng := vary.Rand(seed, fmt.Sprint("g3/photos ", rep))
 	for range g3Photos {
-		all = append(all, unit.Bytes(max(g3Least, g3Mean+g3Sigma*rng.NormFloat64())))
+		all = append(all, unit.Bytes(max(g3MinSize, g3MeanSize+g3Sigma*rng.NormFloat64())))
 	}
 	return all
 }
@@ -86,7 +86,7 @@ func g3Sizes(seed uint64, rep int) (all []unit.Bytes) {
 func g3Rates(home int) (rates [3]float64) {
 	before := 0.0
 	for i, seconds := range g3Homes[home].took {
-		all := g3Photos * g3Mean * 8 / 1e6 / seconds
+		all := g3Photos * g3MeanSize * 8 / 1e6 / seconds
 		rates[i], before = all-before, all
 	}
 	return rates
@@ -98,7 +98,7 @@ func g3Implied() string {
 	for i, h := range g3Homes {
 		r := g3Rates(i)
 		text += fmt.Sprintf(" home %d, told %.2f Mbit/s, would take %.0f s and took %.0f, which is %.2f Mbit/s (or %.1f MB in all), its phones %.2f and %.2f Mbit/s;",
-			i+1, h.up, g3Photos*g3Mean*8/1e6/h.up, h.took[0], r[0], h.up*h.took[0]/8, r[1], r[2])
+			i+1, h.up, g3Photos*g3MeanSize*8/1e6/h.up, h.took[0], r[0], h.up*h.took[0]/8, r[1], r[2])
 	}
 	return text[:len(text)-1] + ". Told rates are thus not what lines are synchronised to, of which payload would be less; or photos were smaller."
 }
@@ -106,10 +106,10 @@ func g3Implied() string {
 // g3Net is a home.
 func g3Net(home int) (*lab.Topology, error) {
 	r := g3Rates(home)
-	line := func(payload float64) string { return fmt.Sprintf("%.4f", payload/lab.Payload) }
-	t, err := lab.House(fmt.Sprintf("%g/%s/20,%s/20", g3Homes[home].down, line(r[1]), line(r[2])))
+	line := func(payload float64) string { return fmt.Sprintf("%.4f", payload/lab.PayloadShare) }
+	t, err := lab.Triangle(fmt.Sprintf("%g/%s/20,%s/20", g3Homes[home].down, line(r[1]), line(r[2])))
 	if err != nil {
 		return nil, err
 	}
-	return t, onloadHome(t, line(r[0])+"Mbit/s")
+	return t, setHomeLinks(t, line(r[0])+"Mbit/s")
 }

@@ -16,44 +16,44 @@ const (
 	g5Small  = "small receive buffers"
 )
 
-// g5: beside kernel MPTCP.
-func g5(radio.Set) Row {
+// rowG5: beside kernel MPTCP.
+func rowG5(radio.Set) Row {
 	r := Row{
-		ID: "g5", Title: "Onloading beside kernel MPTCP", Source: threeGOL + ", against MPTCP", Ours: onloads,
-		Setup:   fmt.Sprintf("The video of g2 over ADSL of 4/0.512 Mbit/s and two phones, as there. We read the published 2.3 as how many times as long MPTCP takes; that beside the home line is the other reading. MPTCP is today's kernel's, with one subflow by each phone, and fetches segment after segment over one connection. No scheme can be quicker than perfect links: how many times as long MPTCP takes as these would is beside it, and bounds the first reading. What MPTCP took in 2013 is not this kernel's: besides it is measured with receive buffers of %s bytes, the most that Linux 2.6 took by itself, which hold less than three paths have under way.", g5Buffer),
-		Lacks:   "the paper's phones, and its kernel's MPTCP",
-		Metrics: []Metric{Time, Rate, Efficient, byPhones, Wasted, prebuffer(0.2)},
+		ID: "g5", Title: "Onloading beside kernel MPTCP", Source: golPaper + ", against MPTCP", Judged: onloadScheme,
+		Setup:      fmt.Sprintf("The video of g2 over ADSL of 4/0.512 Mbit/s and two phones, as there. We read the published 2.3 as how many times as long MPTCP takes; that beside the home line is the other reading. MPTCP is today's kernel's, with one subflow by each phone, and fetches segment after segment over one connection. No scheme can be quicker than perfect links: how many times as long MPTCP takes as these would is beside it, and bounds the first reading. What MPTCP took in 2013 is not this kernel's: besides it is measured with receive buffers of %s bytes, the most that Linux 2.6 took by itself, which hold less than three paths have under way.", g5Buffer),
+		NotCovered: "the paper's phones, and its kernel's MPTCP",
+		Metrics:    []Metric{Time, Rate, BoundShare, helperRate, Wasted, prebufferMetric(0.2)},
 	}
 	one := []string{mptcp + ":helpers=1", onePhone}
 	few := append(append([]string{Product}, one...), phonesAlone...)
 	for _, c := range []Cell{
-		{Name: "phones connected", Schemes: append([]string{onloads, onloadGRD, mptcp, "single"}, few...), Reps: g2Reps, Quick: 1},
-		{Name: "phones idle", Schemes: []string{onloads, onloadGRD, mptcp, "single"}, Reps: 2},
-		{Name: g5Small, Schemes: []string{onloads, onloadGRD, mptcp}, Reps: 2},
+		{Name: "phones connected", Schemes: append([]string{onloadScheme, onloadGRD, mptcp, "single"}, few...), Reps: g2Reps, Quick: 1},
+		{Name: "phones idle", Schemes: []string{onloadScheme, onloadGRD, mptcp, "single"}, Reps: 2},
+		{Name: g5Small, Schemes: []string{onloadScheme, onloadGRD, mptcp}, Reps: 2},
 	} {
 		c.Items, c.Stride = g2Video(g2Kbps), g1Stride
-		c = c.fewer(1, few...)
-		both := c.over3G(g5Home, c.Name == "phones idle")
+		c = c.limitReps(1, few...)
+		both := c.withPhones3G(g5Home, c.Name == "phones idle")
 		if c.Name == g5Small {
 			for i := range both {
-				both[i].smallBuffers()
+				both[i].limitBuffers()
 			}
 		}
 		r.Cells = append(r.Cells, both...)
 		times := func(what string, published float64, pair [2]string) {
-			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s: %s", c.Name, what), Unit: "times", Low: published, High: published, Aim: Times,
-				Of: func(d Data) []float64 { return quicker(d.both(c.Name, pair, Time)) }})
+			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s: %s", c.Name, what), Unit: "times", Low: published, High: published, Aim: AimFactor,
+				Of: func(d Data) []float64 { return speedups(d.sourceChanges(c.Name, pair, Time)) }})
 		}
-		for _, s := range []string{onloadGRD, onloads} {
+		for _, s := range []string{onloadGRD, onloadScheme} {
 			times("how many times as quick as "+mptcp+" "+s+" is", 2.3, [2]string{s, mptcp})
 			if c.Name != g5Small {
 				times("how many times as quick as the home line "+s+" is", 2.3, [2]string{s, "single"})
 			}
 		}
-		r.Points = append(r.Points, Point{What: c.Name + ": how many times as quick as " + mptcp + " perfect links would be", Unit: "times", Low: 2.3, High: 2.3, Aim: Times,
+		r.Points = append(r.Points, Point{What: c.Name + ": how many times as quick as " + mptcp + " perfect links would be", Unit: "times", Low: 2.3, High: 2.3, Aim: AimFactor,
 			Of: func(d Data) (all []float64) {
-				for _, of := range sources {
-					all = append(all, d.Values(c.Name+of, mptcp, ofPerfect)...)
+				for _, of := range sourceSuffixes {
+					all = append(all, d.Values(c.Name+of, mptcp, timeOfPerfect)...)
 				}
 				return all
 			}})
@@ -61,23 +61,23 @@ func g5(radio.Set) Row {
 	return r
 }
 
-// ofPerfect is how many times as long a transfer took as perfect links would have.
-var ofPerfect = Metric{Name: "time, of perfect links", Unit: "times", Of: func(r lab.Result) (float64, bool) {
+// timeOfPerfect is how many times as long a transfer took as perfect links would have.
+var timeOfPerfect = Metric{Name: "time, of perfect links", Unit: "times", Of: func(r lab.Result) (float64, bool) {
 	return r.Seconds / r.Bound, r.Bound > 0
 }}
 
-// smallBuffers has the primary receive into small buffers.
-func (c *Cell) smallBuffers() {
+// limitBuffers has the primary receive into small buffers.
+func (c *Cell) limitBuffers() {
 	limited := func(t *lab.Topology, err error) (*lab.Topology, error) {
 		if err == nil {
 			t.Node["primary"].Sysctl = map[string]string{"net.ipv4.tcp_rmem": "4096 87380 " + g5Buffer}
 		}
 		return t, err
 	}
-	if made := c.Net; made != nil {
-		c.Net = func(seed uint64) (*lab.Topology, error) { return limited(made(seed)) }
+	if made := c.Network; made != nil {
+		c.Network = func(seed uint64) (*lab.Topology, error) { return limited(made(seed)) }
 	}
-	if read := c.Traced; read != nil {
-		c.Traced = func(dir string) (*lab.Topology, error) { return limited(read(dir)) }
+	if read := c.FromRecordings; read != nil {
+		c.FromRecordings = func(dir string) (*lab.Topology, error) { return limited(read(dir)) }
 	}
 }

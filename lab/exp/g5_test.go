@@ -13,13 +13,13 @@ import (
 // and over recordings.
 func TestG5Figures(t *testing.T) {
 	d := Data{}
-	for _, c := range []string{"phones connected", "phones connected" + sources[1]} {
-		for scheme, seconds := range map[string]float64{onloads: 5, onloadGRD: 8, mptcp: 10, "single": 40} {
+	for _, c := range []string{"phones connected", "phones connected" + sourceSuffixes[1]} {
+		for scheme, seconds := range map[string]float64{onloadScheme: 5, onloadGRD: 8, mptcp: 10, "single": 40} {
 			d[c] = append(d[c], lab.Result{Scheme: scheme, Seconds: seconds, Bound: 4})
 		}
 	}
 	told := map[string]float64{}
-	for _, p := range g5(radio.Sets[0]).Points {
+	for _, p := range rowG5(radio.Sets[0]).Points {
 		what, ok := strings.CutPrefix(p.What, "phones connected: how many times as quick as ")
 		if !ok {
 			if len(p.Of(d)) > 0 {
@@ -35,8 +35,8 @@ func TestG5Figures(t *testing.T) {
 		told[what] = math.Round(of[0]*1e6) / 1e6
 	}
 	for what, want := range map[string]float64{
-		mptcp + " " + onloads + " is": 2, mptcp + " " + onloadGRD + " is": 1.25, mptcp + " perfect links would be": 2.5,
-		"the home line " + onloads + " is": 8, "the home line " + onloadGRD + " is": 5,
+		mptcp + " " + onloadScheme + " is": 2, mptcp + " " + onloadGRD + " is": 1.25, mptcp + " perfect links would be": 2.5,
+		"the home line " + onloadScheme + " is": 8, "the home line " + onloadGRD + " is": 5,
 	} {
 		if told[what] != want {
 			t.Errorf("%s: %v instead of %v; %v", what, told[what], want, told)

@@ -6,24 +6,24 @@ import "fmt"
 type group struct {
 	name  string
 	cells []string
-	// meet tells that the same repetition of all cells meets the same network, so
+	// sameNetwork tells that the same repetition of all cells meets the same network, so
 	// that they are one case, of which the mean counts.
-	meet bool
+	sameNetwork bool
 }
 
-// alone is a cell as a group.
-func alone(c Cell) group { return group{c.Name, []string{c.Name}, false} }
+// singleGroup is a cell as a group.
+func singleGroup(c Cell) group { return group{c.Name, []string{c.Name}, false} }
 
-// changes are those of the product beside a scheme of each cell.
-func (g group) changes(d Data, other func(cell string) string, m Metric) (percent []float64) {
+// productChanges are those of the product beside a scheme of each cell.
+func (g group) productChanges(d Data, other func(cell string) string, m Metric) (percent []float64) {
 	var order []int
 	cases := map[int][]float64{}
 	for i, c := range g.cells {
-		d.each(c, [2]string{Product, other(c)}, m, func(rep int, ours, base float64) {
+		d.forEachPair(c, [2]string{Product, other(c)}, m, func(rep int, ours, base float64) {
 			if base <= 0 {
 				return
 			}
-			if !g.meet {
+			if !g.sameNetwork {
 				rep = i<<16 + rep
 			}
 			if cases[rep] == nil {
@@ -38,27 +38,27 @@ func (g group) changes(d Data, other func(cell string) string, m Metric) (percen
 	return percent
 }
 
-// beside is a point: by how many percent the product differs from another scheme in
+// comparePoint is a point: by how many percent the product differs from another scheme in
 // the cells, by repetition.
-func (g group) beside(other string, m Metric, low, high float64) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside %s", g.name, m.Name, other), Unit: "%", Low: low, High: high, Aim: Change,
-		Of: func(d Data) []float64 { return g.changes(d, func(string) string { return other }, m) }}
+func (g group) comparePoint(other string, m Metric, low, high float64) Point {
+	return Point{What: fmt.Sprintf("%s: %s beside %s", g.name, m.Name, other), Unit: "%", Low: low, High: high, Aim: AimReduction,
+		Of: func(d Data) []float64 { return g.productChanges(d, func(string) string { return other }, m) }}
 }
 
-// besideCombine is likewise beside COMBINE with the chunks that are the quickest in
+// compareCombine is likewise beside COMBINE with the chunks that are the quickest in
 // each cell.
-func (g group) besideCombine(m Metric, low, high float64) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside COMBINE", g.name, m.Name), Unit: "%", Low: low, High: high, Aim: Change,
-		Of: func(d Data) []float64 { return g.besideBest(d, combines, m) }}
+func (g group) compareCombine(m Metric, low, high float64) Point {
+	return Point{What: fmt.Sprintf("%s: %s beside COMBINE", g.name, m.Name), Unit: "%", Low: low, High: high, Aim: AimReduction,
+		Of: func(d Data) []float64 { return g.bestChanges(d, combineSchemes, m) }}
 }
 
-// besideOracle is likewise beside the quickest of fixed ratios in each cell. No paper
+// compareBestRatio is likewise beside the quickest of fixed ratios in each cell. No paper
 // tells a figure of it: shown is surely less, or not.
-func (g group) besideOracle(ratios []string, m Metric) Point {
-	return Point{What: fmt.Sprintf("%s: %s beside %s with the best fixed ratio", g.name, m.Name, mptcp), Unit: "%", Told: oursLess, Aim: Falls,
-		Of: func(d Data) []float64 { return g.besideBest(d, ratios, m) }}
+func (g group) compareBestRatio(ratios []string, m Metric) Point {
+	return Point{What: fmt.Sprintf("%s: %s beside %s with the best fixed ratio", g.name, m.Name, mptcp), Unit: "%", PublishedText: noFigureText, Aim: AimAnyReduction,
+		Of: func(d Data) []float64 { return g.bestChanges(d, ratios, m) }}
 }
 
-func (g group) besideBest(d Data, others []string, m Metric) []float64 {
-	return g.changes(d, func(cell string) string { return d.best(cell, others, Time) }, m)
+func (g group) bestChanges(d Data, others []string, m Metric) []float64 {
+	return g.productChanges(d, func(cell string) string { return d.bestScheme(cell, others, Time) }, m)
 }

@@ -17,7 +17,7 @@ func TestGroupMeets(t *testing.T) {
 		}
 	}
 	for _, meet := range []bool{false, true} {
-		s := Summarize(group{"both", []string{"a", "b"}, meet}.beside(mptcp, Time, -1, -1).Of(d))
+		s := Summarize(group{"both", []string{"a", "b"}, meet}.comparePoint(mptcp, Time, -1, -1).Of(d))
 		if n := map[bool]int{false: 6, true: 3}[meet]; s.N != n || math.Abs(s.Mean+30) > 0.1 {
 			t.Errorf("meet %v: %+v", meet, s)
 		}
@@ -27,8 +27,8 @@ func TestGroupMeets(t *testing.T) {
 // TestTabled: tables have the best of fixed ratios alone, by its own name; a bound
 // is the mean of those of the transfers; a fixed ratio has no gaps to tell.
 func TestTabled(t *testing.T) {
-	slow, quick := oraclePrefix+"0.4", oraclePrefix+"0.6"
-	row := Row{ID: "x", Cells: []Cell{{Name: "c", Schemes: []string{Product, slow, quick}}}, Metrics: []Metric{Time, Stall}}
+	slow, quick := ratioPrefix+"0.4", ratioPrefix+"0.6"
+	row := Row{ID: "x", Cells: []Cell{{Name: "c", Schemes: []string{Product, slow, quick}}}, Metrics: []Metric{Time, LongestGap}}
 	var results []lab.Result
 	for rep := range 2 {
 		for scheme, s := range map[string]float64{Product: 1, slow: 3, quick: 2} {
@@ -36,11 +36,11 @@ func TestTabled(t *testing.T) {
 		}
 	}
 	e := Evaluate(row, Record{Row: "x", Results: Data{"c": results}})
-	lines := e.Tabled()
-	if len(lines) != 3 || lines[1].Scheme != bestRatio || lines[1].Mean != 2 || math.Abs(lines[0].Bound-0.6) > 1e-9 {
+	lines := e.TableLines()
+	if len(lines) != 3 || lines[1].Scheme != bestRatioLabel || lines[1].Mean != 2 || math.Abs(lines[0].Bound-0.6) > 1e-9 {
 		t.Errorf("%+v", lines)
 	}
-	if l := lines[len(lines)-1]; l.Scheme != Product || l.Metric != Stall.Name || l.Mean != 0.2 {
+	if l := lines[len(lines)-1]; l.Scheme != Product || l.Metric != LongestGap.Name || l.Mean != 0.2 {
 		t.Errorf("%+v", l)
 	}
 }

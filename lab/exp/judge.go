@@ -10,11 +10,11 @@ import (
 
 // Point is one figure that a paper tells.
 type Point struct {
-	What, Unit string
-	Low, High  float64 // published; the same, or a range
-	Told       string  // what is published, where it is no figure
-	Aim        Aim
-	Of         func(Data) []float64 // ours, one value for each repetition
+	What, Unit    string
+	Low, High     float64 // published; the same, or a range
+	PublishedText string  // what is published, where it is no figure
+	Aim           Aim
+	Of            func(Data) []float64 // ours, one value for each repetition
 	// Cases, if set, makes it a claim of ours instead: each case must be as good as Low
 	// (with the aim More) or High (Less).
 	Cases func(Data) []Case
@@ -23,17 +23,17 @@ type Point struct {
 // Case is one of those of which something is claimed.
 type Case struct {
 	Cell    string
-	Who     string // in the cell, if it is not the product
+	Name    string // in the cell, if it is not the product
 	Value   float64
 	Text    string // what was measured, for people
 	Missing bool   // nothing was
 }
 
-func (c Case) name() string {
-	if c.Who == "" {
+func (c Case) fullName() string {
+	if c.Name == "" {
 		return c.Cell
 	}
-	return c.Cell + ": " + c.Who
+	return c.Cell + ": " + c.Name
 }
 
 // Aim is which measured figures confirm a published one.
@@ -41,64 +41,64 @@ type Aim int
 
 // Aims.
 const (
-	Less   Aim = iota // at most the published one, or the range's upper end
-	Change            // a change in percent, likewise; 0 would be no effect
-	Falls             // a change in percent, of which the paper tells no figure: surely below 0
-	Near              // within nearShare of it: how bad something else is
-	More              // at least the published one, or the range's lower end
-	Gain              // a change in percent, likewise
-	Times             // how many times as much, likewise; 1 would be no effect
-	Share             // which part of it, at most the published one; 1 would be no effect
+	AimAtMost       Aim = iota // at most the published one, or the range's upper end
+	AimReduction               // a change in percent, likewise; 0 would be no effect
+	AimAnyReduction            // a change in percent, of which the paper tells no figure: surely below 0
+	AimNear                    // within nearTolerance of it: how bad something else is
+	AimAtLeast                 // at least the published one, or the range's lower end
+	AimIncrease                // a change in percent, likewise
+	AimFactor                  // how many times as much, likewise; 1 would be no effect
+	AimFraction                // which part of it, at most the published one; 1 would be no effect
 )
 
-// sinks tells whether less than none is the effect, rises whether more is.
-func (a Aim) sinks() bool { return a == Change || a == Share }
-func (a Aim) rises() bool { return a == Gain || a == Times }
+// isDrop tells whether less than none is the effect, rises whether more is.
+func (a Aim) isDrop() bool { return a == AimReduction || a == AimFraction }
+func (a Aim) isGain() bool { return a == AimIncrease || a == AimFactor }
 
-// none is the figure of no effect.
-func (a Aim) none() float64 {
-	if a == Times || a == Share {
+// noEffect is the figure of no effect.
+func (a Aim) noEffect() float64 {
+	if a == AimFactor || a == AimFraction {
 		return 1
 	}
 	return 0
 }
 
-// nearShare is ours: papers tell no tolerances.
-const nearShare = 0.15
+// nearTolerance is ours: papers tell no tolerances.
+const nearTolerance = 0.15
 
 // Verdict on a point or row.
 type Verdict string
 
 // Verdicts, the best first.
 const (
-	Reproduced  Verdict = "reproduced"         // as published, or better, and a change surely one
-	Direction   Verdict = "direction only"     // less than published, but surely an effect
-	NotShown    Verdict = "not reproduced"     // no effect outside the noise, or another figure
-	Opposite    Verdict = "opposite, surely"   // of a change: surely the other way
-	NotMeasured Verdict = "not fully measured" // transfers are missing
+	Reproduced    Verdict = "reproduced"         // as published, or better, and a change surely one
+	DirectionOnly Verdict = "direction only"     // less than published, but surely an effect
+	NotReproduced Verdict = "not reproduced"     // no effect outside the noise, or another figure
+	Opposite      Verdict = "opposite, surely"   // of a change: surely the other way
+	NotMeasured   Verdict = "not fully measured" // transfers are missing
 )
 
 // NoClaim is the verdict on rows without points.
 const NoClaim Verdict = "nothing is claimed"
 
-var verdicts = []Verdict{Reproduced, Direction, NotShown, Opposite, NotMeasured}
+var verdicts = []Verdict{Reproduced, DirectionOnly, NotReproduced, Opposite, NotMeasured}
 
 // Outcome is a point with what was measured.
 type Outcome struct {
 	Point
 	Stat
-	Verdict        Verdict
-	misses, absent []string // of a claim
+	Verdict         Verdict
+	missed, missing []string // of a claim
 }
 
-func (o Outcome) line() PointLine {
-	return PointLine{o.What, o.Unit, o.Published(), o.Stat, o.Verdict, o.misses, o.absent, o.Cases != nil}
+func (o Outcome) pointLine() PointLine {
+	return PointLine{o.What, o.Unit, o.Published(), o.Stat, o.Verdict, o.missed, o.missing, o.Cases != nil}
 }
 
 // Published is the paper's figure.
 func (p Point) Published() string {
-	if p.Told != "" {
-		return p.Told
+	if p.PublishedText != "" {
+		return p.PublishedText
 	}
 	if p.Low == p.High {
 		return fmt.Sprintf("%g %s", p.Low, p.Unit)
@@ -106,61 +106,61 @@ func (p Point) Published() string {
 	return fmt.Sprintf("%g…%g %s", p.Low, p.High, p.Unit)
 }
 
-// judge a point.
-func (p Point) judge(d Data) Outcome {
+// evaluate a point.
+func (p Point) evaluate(d Data) Outcome {
 	if p.Cases != nil {
-		return p.claimed(d)
+		return p.evaluateClaim(d)
 	}
 	o := Outcome{Point: p, Stat: Summarize(p.Of(d))}
-	low, high := o.interval()
+	low, high := o.confidenceInterval()
 	switch {
 	case o.N == 0:
 		o.Verdict = NotMeasured
-	case p.Aim == Falls:
-		o.Verdict = NotShown
+	case p.Aim == AimAnyReduction:
+		o.Verdict = NotReproduced
 		if high < 0 {
 			o.Verdict = Reproduced
 		} else if low > 0 {
 			o.Verdict = Opposite
 		}
-	case p.meets(o.Mean) && (o.N < 2 || p.surely(low, high)):
+	case p.isMet(o.Mean) && (o.N < 2 || p.isSure(low, high)):
 		o.Verdict = Reproduced
-	case p.Aim.sinks() && high < p.Aim.none(), p.Aim.rises() && low > p.Aim.none():
-		o.Verdict = Direction
-	case p.Aim.sinks() && low > p.Aim.none(), p.Aim.rises() && high < p.Aim.none():
+	case p.Aim.isDrop() && high < p.Aim.noEffect(), p.Aim.isGain() && low > p.Aim.noEffect():
+		o.Verdict = DirectionOnly
+	case p.Aim.isDrop() && low > p.Aim.noEffect(), p.Aim.isGain() && high < p.Aim.noEffect():
 		o.Verdict = Opposite
 	default:
-		o.Verdict = NotShown
+		o.Verdict = NotReproduced
 	}
 	return o
 }
 
-// claimed judges a claim: one case that is not as claimed is enough.
-func (p Point) claimed(d Data) Outcome {
+// evaluateClaim judges a claim: one case that is not as claimed is enough.
+func (p Point) evaluateClaim(d Data) Outcome {
 	o := Outcome{Point: p, Verdict: Reproduced}
 	for _, c := range p.Cases(d) {
 		if c.Missing {
-			o.absent = append(o.absent, c.name())
+			o.missing = append(o.missing, c.fullName())
 			continue
 		}
-		if o.N++; !p.meets(c.Value) {
-			o.misses = append(o.misses, c.name()+": "+c.Text)
+		if o.N++; !p.isMet(c.Value) {
+			o.missed = append(o.missed, c.fullName()+": "+c.Text)
 		}
 	}
 	if o.N > 0 {
-		o.Mean = 100 * float64(o.N-len(o.misses)) / float64(o.N)
+		o.Mean = 100 * float64(o.N-len(o.missed)) / float64(o.N)
 	}
 	switch {
-	case len(o.misses) > 0:
-		o.Verdict = NotShown
-	case o.N == 0 || len(o.absent) > 0:
+	case len(o.missed) > 0:
+		o.Verdict = NotReproduced
+	case o.N == 0 || len(o.missing) > 0:
 		o.Verdict = NotMeasured
 	}
 	return o
 }
 
-// narrowed is the row without claims and their cases in cells that a run did not have.
-func (r Row) narrowed(rec Record) Row {
+// withoutMissingCells is the row without claims and their cases in cells that a run did not have.
+func (r Row) withoutMissingCells(rec Record) Row {
 	all := r.Points
 	r.Points = nil
 	for _, p := range all {
@@ -177,37 +177,37 @@ func (r Row) narrowed(rec Record) Row {
 	return r
 }
 
-// meets tells whether a mean is as published, or better.
-func (p Point) meets(mean float64) bool {
+// isMet tells whether a mean is as published, or better.
+func (p Point) isMet(mean float64) bool {
 	switch p.Aim {
-	case Near:
-		return mean >= (1-nearShare)*p.Low && mean <= (1+nearShare)*p.High
-	case More, Gain, Times:
+	case AimNear:
+		return mean >= (1-nearTolerance)*p.Low && mean <= (1+nearTolerance)*p.High
+	case AimAtLeast, AimIncrease, AimFactor:
 		return mean >= p.Low
 	}
 	return mean <= p.High
 }
 
-// surely tells whether a change has its direction outside the noise, if the
+// isSure tells whether a change has its direction outside the noise, if the
 // published one has one.
-func (p Point) surely(low, high float64) bool {
-	switch none := p.Aim.none(); {
-	case p.Aim.sinks() && p.High < none:
+func (p Point) isSure(low, high float64) bool {
+	switch none := p.Aim.noEffect(); {
+	case p.Aim.isDrop() && p.High < none:
 		return high < none
-	case p.Aim.rises() && p.Low > none:
+	case p.Aim.isGain() && p.Low > none:
 		return low > none
 	}
 	return true
 }
 
-// Judge all points of a row, and the row: it is as good as its worst point.
-func (r Row) Judge(d Data) (all []Outcome, row Verdict) {
+// EvaluatePoints all points of a row, and the row: it is as good as its worst point.
+func (r Row) EvaluatePoints(d Data) (all []Outcome, row Verdict) {
 	if len(r.Points) == 0 {
 		return nil, NoClaim
 	}
 	worst := 0
 	for _, p := range r.Points {
-		o := p.judge(d)
+		o := p.evaluate(d)
 		all = append(all, o)
 		for i, v := range verdicts {
 			if v == o.Verdict {
@@ -216,19 +216,19 @@ func (r Row) Judge(d Data) (all []Outcome, row Verdict) {
 		}
 	}
 	if verdicts[worst] == Opposite {
-		return all, NotShown
+		return all, NotReproduced
 	}
 	return all, verdicts[worst]
 }
 
-// Behind is where the product is worse than another scheme, outside the noise.
-type Behind struct {
+// WorseResult is where the product is worse than another scheme, outside the noise.
+type WorseResult struct {
 	Cell, Ours, Other string
 	Metric            Metric
 	Stat              // percent
 }
 
-func (b Behind) String() string {
+func (b WorseResult) String() string {
 	if b.Metric.Name == Time.Name {
 		return fmt.Sprintf("%s: %s %s slower than %s", b.Cell, b.Ours, b.Text("%"), b.Other)
 	}
@@ -238,24 +238,24 @@ func (b Behind) String() string {
 // Product is the scheme that users get without asking.
 const Product = "mpbond"
 
-// Behind lists, for each cell or group of cells, the schemes that the product is behind of in the
+// WorseThan lists, for each cell or group of cells, the schemes that the product is behind of in the
 // row's first metric and its first energy, as far as the 95 % interval of the
 // change tells. Variants of mpbond count; of fixed ratios the best one does.
-func (r Row) Behind(d Data) (all []Behind) {
-	for _, m := range r.compared() {
-		for _, group := range r.groups() {
-			best := d.best(group[0].Name, group[0].ratios(), Time)
-			for _, pair := range group[0].pairs(r.ours()) {
-				if isOracle(pair[1]) && pair[1] != best {
+func (r Row) WorseThan(d Data) (all []WorseResult) {
+	for _, m := range r.comparedMetrics() {
+		for _, group := range r.cellGroups() {
+			best := d.bestScheme(group[0].Name, group[0].ratioSchemes(), Time)
+			for _, pair := range group[0].schemePairs(r.judgedScheme()) {
+				if isRatioScheme(pair[1]) && pair[1] != best {
 					continue
 				}
-				changes := d.beside(names(group), pair, m)
+				changes := d.pairedChanges(cellNames(group), pair, m)
 				if r.Places {
-					changes = percent(d.medianRatio(names(group), pair, m))
+					changes = ratiosToPercent(d.medianRatios(cellNames(group), pair, m))
 				}
 				s := Summarize(changes)
-				if low, high := s.interval(); s.N > 0 && (!m.More && low > 0 || m.More && high < 0) {
-					all = append(all, Behind{groupName(group), pair[0], pair[1], m, s})
+				if low, high := s.confidenceInterval(); s.N > 0 && (!m.More && low > 0 || m.More && high < 0) {
+					all = append(all, WorseResult{groupName(group), pair[0], pair[1], m, s})
 				}
 			}
 		}
@@ -263,28 +263,28 @@ func (r Row) Behind(d Data) (all []Behind) {
 	return all
 }
 
-// ours is the scheme that is judged.
-func (r Row) ours() string {
-	if r.Ours != "" {
-		return r.Ours
+// judgedScheme is the scheme that is judged.
+func (r Row) judgedScheme() string {
+	if r.Judged != "" {
+		return r.Judged
 	}
 	return Product
 }
 
-// compared are the row's first metric and its first energy, or another one.
-func (r Row) compared() []Metric {
-	i := slices.IndexFunc(r.Metrics, func(m Metric) bool { return m.set != nil || m.beside })
+// comparedMetrics are the row's first metric and its first energy, or another one.
+func (r Row) comparedMetrics() []Metric {
+	i := slices.IndexFunc(r.Metrics, func(m Metric) bool { return m.energySet != nil || m.alsoCompared })
 	if i <= 0 {
 		return r.Metrics[:1]
 	}
 	return []Metric{r.Metrics[0], r.Metrics[i]}
 }
 
-// beside are changes of several cells; of a metric that is a share itself, by how
+// pairedChanges are changes of several cells; of a metric that is a share itself, by how
 // many points.
-func (d Data) beside(cells []string, pair [2]string, m Metric) (all []float64) {
+func (d Data) pairedChanges(cells []string, pair [2]string, m Metric) (all []float64) {
 	if m.Unit != "%" {
-		return d.Pooled(cells, pair, m)
+		return d.PooledChanges(cells, pair, m)
 	}
 	for _, c := range cells {
 		all = append(all, d.Differences(c, pair, m)...)
@@ -292,10 +292,10 @@ func (d Data) beside(cells []string, pair [2]string, m Metric) (all []float64) {
 	return all
 }
 
-// Unsure lists where the product's time is not surely less than that of kernel
+// NotSurelyFaster lists where the product's time is not surely less than that of kernel
 // MPTCP, of its best fixed ratio, or of COMBINE with its best chunks, as far as
 // two transfers of each count. It is empty for rows of something else.
-func (r Row) Unsure(d Data) []string {
+func (r Row) NotSurelyFaster(d Data) []string {
 	list := []string{}
 	if r.Metrics[0].Name != Time.Name {
 		return list
@@ -304,9 +304,9 @@ func (r Row) Unsure(d Data) []string {
 		if !slices.Contains(c.Schemes, Product) {
 			continue
 		}
-		for _, other := range []string{mptcp, d.best(c.Name, c.ratios(), Time), d.best(c.Name, combines, Time)} {
+		for _, other := range []string{mptcp, d.bestScheme(c.Name, c.ratioSchemes(), Time), d.bestScheme(c.Name, combineSchemes, Time)} {
 			s := Summarize(d.Changes(c.Name, [2]string{Product, other}, Time))
-			if _, high := s.interval(); s.N > 1 && high >= 0 {
+			if _, high := s.confidenceInterval(); s.N > 1 && high >= 0 {
 				list = append(list, fmt.Sprintf("%s: %s beside %s", c.Name, s.Text("%"), other))
 			}
 		}
@@ -314,9 +314,9 @@ func (r Row) Unsure(d Data) []string {
 	return list
 }
 
-// groups are the row's cells, those of Together as one; all of a group have the
+// cellGroups are the row's cells, those of Together as one; all of a group have the
 // schemes of the first.
-func (r Row) groups() (all [][]Cell) {
+func (r Row) cellGroups() (all [][]Cell) {
 	at := map[string]int{} // by cell, where its group is
 	for _, c := range r.Cells {
 		i, known := at[c.Name]
@@ -324,7 +324,7 @@ func (r Row) groups() (all [][]Cell) {
 			all[i] = append(all[i], c)
 			continue
 		}
-		for _, together := range r.Together {
+		for _, together := range r.Groups {
 			if slices.Contains(together, c.Name) {
 				for _, name := range together {
 					at[name] = len(all)
@@ -336,7 +336,7 @@ func (r Row) groups() (all [][]Cell) {
 	return all
 }
 
-func names(cells []Cell) (all []string) {
+func cellNames(cells []Cell) (all []string) {
 	for _, c := range cells {
 		all = append(all, c.Name)
 	}
@@ -350,9 +350,9 @@ func groupName(group []Cell) string {
 	return fmt.Sprintf("%s to %s", group[0].Name, group[len(group)-1].Name)
 }
 
-// pairs are ours, mostly the product, and each other scheme of the cell; of two
+// schemePairs are ours, mostly the product, and each other scheme of the cell; of two
 // users, each with mpbond and without.
-func (c Cell) pairs(ours string) (all [][2]string) {
+func (c Cell) schemePairs(ours string) (all [][2]string) {
 	if c.Dual != nil {
 		for _, user := range lab.DualUsers {
 			all = append(all, dualPair(user))
@@ -369,9 +369,9 @@ func (c Cell) pairs(ours string) (all [][2]string) {
 
 func missingText(n, of int) string { return fmt.Sprintf("%d of %d figures are not measured", n, of) }
 
-// Line is a row's verdict in words, with what is behind it.
-func (r Row) Line(d Data) string {
-	outcomes, v := r.Judge(d)
+// VerdictLine is a row's verdict in words, with what is behind it.
+func (r Row) VerdictLine(d Data) string {
+	outcomes, v := r.EvaluatePoints(d)
 	var why []string
 	missing := 0
 	for _, o := range outcomes {
@@ -380,7 +380,7 @@ func (r Row) Line(d Data) string {
 		case NotMeasured:
 			missing++
 		default:
-			why = append(why, o.line().String())
+			why = append(why, o.pointLine().String())
 		}
 	}
 	if missing > 0 {
@@ -392,5 +392,5 @@ func (r Row) Line(d Data) string {
 	return string(v) + ": " + strings.Join(why, "; ")
 }
 
-// Counts tells whether a transfer is a measurement.
-func Counts(r lab.Result) bool { return !r.Disturbed && r.Error == "" }
+// IsCounted tells whether a transfer is a measurement.
+func IsCounted(r lab.Result) bool { return !r.Disturbed && r.Error == "" }

@@ -9,24 +9,24 @@ import (
 	"mpbond/lab"
 )
 
-// Listed is what a row is, or all of several.
-type Listed struct {
+// ListEntry is what a row is, or all of several.
+type ListEntry struct {
 	Row       string  `json:"row"`
-	What      string  `json:"what"`
-	From      string  `json:"from,omitempty"`
+	Title     string  `json:"what"`
+	Source    string  `json:"from,omitempty"`
 	Cells     int     `json:"cells"`
 	Transfers int     `json:"transfers"`
 	Seconds   float64 `json:"seconds"` // that it takes
 }
 
 // List lists rows, then what all of them that have a name together come to.
-func List(rows []Row, o Options) (list []Listed, err error) {
-	add := func(l Listed, all []lab.Experiment) {
+func List(rows []Row, o Options) (list []ListEntry, err error) {
+	add := func(l ListEntry, all []lab.Experiment) {
 		l.Cells = len(all)
 		for _, e := range all {
-			l.Transfers += e.Transfers()
+			l.Transfers += e.TransferCount()
 		}
-		l.Seconds = lab.NewJobs(0).Estimate(all, whole).Seconds()
+		l.Seconds = lab.NewJobs(0).Estimate(all, allLeft).Seconds()
 		list = append(list, l)
 	}
 	pools := map[bool][]lab.Experiment{} // by whether claims are measured
@@ -35,28 +35,28 @@ func List(rows []Row, o Options) (list []Listed, err error) {
 		if err != nil {
 			return nil, err
 		}
-		add(Listed{Row: r.ID, What: r.Title, From: r.Source}, all)
-		pools[r.Claims] = append(pools[r.Claims], all...)
+		add(ListEntry{Row: r.ID, Title: r.Title, Source: r.Source}, all)
+		pools[r.IsClaim] = append(pools[r.IsClaim], all...)
 	}
-	add(Listed{Row: AllRows, What: "all published ones together"}, pools[false])
-	add(Listed{Row: BenchRows, What: "what mpbond claims, beside its baselines"}, pools[true])
+	add(ListEntry{Row: AllRows, Title: "all published ones together"}, pools[false])
+	add(ListEntry{Row: BenchRows, Title: "what mpbond claims, beside its baselines"}, pools[true])
 	return list, nil
 }
 
-// whole says that all of an experiment is to be done.
-func whole(int) float64 { return 1 }
+// allLeft says that all of an experiment is to be done.
+func allLeft(int) float64 { return 1 }
 
 // ListTable is List for people.
-func ListTable(list []Listed) Table {
+func ListTable(list []ListEntry) Table {
 	t := Table{Head: []string{"row", "what", "from", "cells", "transfers", "time"}}
 	for _, l := range list {
-		t.Add(l.Row, l.What, l.From, fmt.Sprint(l.Cells), fmt.Sprint(l.Transfers), inWhole(l.Seconds))
+		t.Add(l.Row, l.Title, l.Source, fmt.Sprint(l.Cells), fmt.Sprint(l.Transfers), formatWhole(l.Seconds))
 	}
 	return t
 }
 
-// inWhole are seconds as a time, without fractions.
-func inWhole(seconds float64) string {
+// formatWhole are seconds as a time, without fractions.
+func formatWhole(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
@@ -69,7 +69,7 @@ func CellTable(rows []Row, o Options) (Table, error) {
 			return t, err
 		}
 		for _, e := range all {
-			t.Add(r.ID, e.Name, strings.Join(e.Plan.Schemes, ", "), fmt.Sprint(e.Transfers()), inWhole(e.Expected.Seconds()))
+			t.Add(r.ID, e.Name, strings.Join(e.Spec.Schemes, ", "), fmt.Sprint(e.TransferCount()), formatWhole(e.Expected.Seconds()))
 		}
 	}
 	if len(t.Rows) == 0 {

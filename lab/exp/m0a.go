@@ -17,21 +17,21 @@ import (
 // walk at Times Square) have a geometric mean of 7.7 Mbit/s, and the logarithms of
 // their means deviate by 0.72.
 const (
-	carrierMedian = 8 * unit.Mbps
-	carrierSigma  = 0.7
-	carrierLeast  = unit.Mbps
-	carrierMost   = 30 * unit.Mbps
+	carrierMedian  = 8 * unit.Mbps
+	carrierSigma   = 0.7
+	minCarrierRate = unit.Mbps
+	maxCarrierRate = 30 * unit.Mbps
 )
 
-// carrier is what a carrier offers at a place for a minute.
-func carrier(seed uint64, place, link string) vary.Profile {
+// carrierProfile is what a carrier offers at a place for a minute.
+func carrierProfile(seed uint64, place, link string) vary.Profile {
 	rng := vary.Rand(seed, place+"/"+link)
 	mean := unit.Rate(float64(carrierMedian) * math.Exp(carrierSigma*rng.NormFloat64()))
-	return vary.LTE(rng, min(max(mean, carrierLeast), carrierMost), minute)
+	return vary.LTE(rng, min(max(mean, minCarrierRate), maxCarrierRate), minute)
 }
 
-// walking is the WLAN between two devices at a place for a minute.
-func walking(seed uint64, place, link string, w vary.Walk) vary.Profile {
+// walkProfile is the WLAN between two devices at a place for a minute.
+func walkProfile(seed uint64, place, link string, w vary.Walk) vary.Profile {
 	return vary.WLAN(vary.Rand(seed, place+"/"+link), w, minute)
 }
 
@@ -57,13 +57,13 @@ var m0aPlaces = len(m0aRecorded)
 // m0aNet is the network of so many devices at a place: each has a carrier of its
 // own, and they are near each other.
 func m0aNet(seed uint64, place string, devices int, own func(i int, link string) (vary.Profile, error)) (*lab.Topology, error) {
-	v := varying{}
+	v := linkProfiles{}
 	for i := range devices {
 		link := "ps"
 		if i > 0 {
 			link = fmt.Sprintf("hs%d", i)
 			pipe := fmt.Sprintf("pipe%d", i)
-			v[pipe] = walking(seed, place, pipe, oneBody)
+			v[pipe] = walkProfile(seed, place, pipe, oneBody)
 		}
 		p, err := own(i, link)
 		if err != nil {
@@ -71,7 +71,7 @@ func m0aNet(seed uint64, place string, devices int, own func(i int, link string)
 		}
 		v[link] = p
 	}
-	return v.house(map[int]string{2: "1/1/1", 3: "1/1/1,1/1"}[devices], 0)
+	return v.buildTopology(map[int]string{2: "1/1/1", 3: "1/1/1,1/1"}[devices], 0)
 }
 
 // m0aCell is a place with two or three devices. The primary alone is in the first.
@@ -80,21 +80,21 @@ func m0aCell(place string, devices int) Cell {
 	if devices == 2 {
 		c.Schemes = append(c.Schemes, "single")
 	}
-	c.Net = func(seed uint64) (*lab.Topology, error) {
-		return m0aNet(seed, place, devices, func(_ int, link string) (vary.Profile, error) { return carrier(seed, place, link), nil })
+	c.Network = func(seed uint64) (*lab.Topology, error) {
+		return m0aNet(seed, place, devices, func(_ int, link string) (vary.Profile, error) { return carrierProfile(seed, place, link), nil })
 	}
 	return c
 }
 
-// m0a: what several devices with different carriers get together.
-func m0a(radio.Set) Row {
+// rowM0a: what several devices with different carriers get together.
+func rowM0a(radio.Set) Row {
 	r := Row{
-		ID: "m0a", Title: "Carriers that vary, together: one to three devices, 1 min at each place", Source: mobi + ", motivation",
-		Setup: setup + fmt.Sprintf(" Three carriers vary as lab/vary makes it, in queues of %v at their mean rates; devices are 1 to 3 m from each other. The means at %d places are drawn, so that how much there is to gain is ours: how much of it comes is told by the time in which perfect links would have carried the same. More than twice the rate is published, which cannot be beside the best device: we take the primary's own. It may be of separate downloads in the paper; here it is one. Samples of %v.",
+		ID: "m0a", Title: "Carriers that vary, together: one to three devices, 1 min at each place", Source: mpbondPaper + ", motivation",
+		Setup: commonSetup + fmt.Sprintf(" Three carriers vary as lab/vary makes it, in queues of %v at their mean rates; devices are 1 to 3 m from each other. The means at %d places are drawn, so that how much there is to gain is ours: how much of it comes is told by the time in which perfect links would have carried the same. More than twice the rate is published, which cannot be beside the best device: we take the primary's own. It may be of separate downloads in the paper; here it is one. Samples of %v.",
 			cellularQueue, m0aPlaces, m0aStep),
-		Lacks:   "the paper's places, which are not known to us",
-		Metrics: []Metric{Rate, Efficient, percentile{0.5, m0aStep}.metric("median of samples"), percentile{0.05, m0aStep}.metric("5 % point of samples"), Stall},
-		Samples: payloadSamples(m0aStep),
+		NotCovered: "the paper's places, which are not known to us",
+		Metrics:    []Metric{Rate, BoundShare, percentile{0.5, m0aStep}.newMetric("median of samples"), percentile{0.05, m0aStep}.newMetric("5 % point of samples"), LongestGap},
+		Samples:    payloadSamples(m0aStep),
 	}
 	var places []string
 	together := map[int][]string{}
@@ -111,8 +111,8 @@ func m0a(radio.Set) Row {
 					c.Quick = 1
 				}
 				if traced {
-					c.Net, c.Traced = nil, func(dir string) (*lab.Topology, error) {
-						return m0aNet(1, place, devices, func(i int, _ string) (vary.Profile, error) { return recorded(dir, m0aRecorded[at][i], minute) })
+					c.Network, c.FromRecordings = nil, func(dir string) (*lab.Topology, error) {
+						return m0aNet(1, place, devices, func(i int, _ string) (vary.Profile, error) { return loadRecording(dir, m0aRecorded[at][i], minute) })
 					}
 				}
 				r.Cells = append(r.Cells, c)
@@ -120,14 +120,14 @@ func m0a(radio.Set) Row {
 			}
 		}
 	}
-	r.Together, r.Spread = [][]string{together[2], together[3]}, append(slices.Clone(together[2]), together[3]...)
+	r.Groups, r.Spread = [][]string{together[2], together[3]}, append(slices.Clone(together[2]), together[3]...)
 	for i, published := range [][2]float64{{15.8, 474}, {63, 695}} {
 		devices := 2 + i
-		r.Points = append(r.Points, Point{What: fmt.Sprintf("rate of %d devices beside one, mean of places", devices), Unit: "%", Low: published[0], High: published[1], Told: fmt.Sprintf("%g…%g %% (a span of cases)", published[0], published[1]), Aim: More, // places are no samples of one figure
+		r.Points = append(r.Points, Point{What: fmt.Sprintf("rate of %d devices beside one, mean of places", devices), Unit: "%", Low: published[0], High: published[1], PublishedText: fmt.Sprintf("%g…%g %% (a span of cases)", published[0], published[1]), Aim: AimAtLeast, // places are no samples of one figure
 			Of: func(d Data) (percent []float64) {
 				for _, place := range places {
 					cells := [2]string{m0aCell(place, devices).Name, m0aCell(place, 2).Name}
-					percent = append(percent, d.across(cells, [2]string{Product, "single"}, Rate)...)
+					percent = append(percent, d.crossChanges(cells, [2]string{Product, "single"}, Rate)...)
 				}
 				return percent
 			}})

@@ -40,21 +40,21 @@ const (
 // Metrics of playbacks.
 var (
 	Bitrate = Metric{Name: "bitrate", Unit: "Mbit/s", More: true, Of: func(r lab.Result) (float64, bool) {
-		return ofPlayback(r, func(p lab.Playback) float64 { return p.Bitrate / 1e6 })
+		return playbackValue(r, func(p lab.Playback) float64 { return p.Bitrate / 1e6 })
 	}}
 	Switches = Metric{Name: "switches", Unit: "", Of: func(r lab.Result) (float64, bool) {
-		return ofPlayback(r, func(p lab.Playback) float64 { return float64(p.Switches) })
+		return playbackValue(r, func(p lab.Playback) float64 { return float64(p.Switches) })
 	}}
 	// StallRatio is the time of stalls by that of the media that was played.
 	StallRatio = Metric{Name: "stall ratio", Unit: "%", Of: func(r lab.Result) (float64, bool) {
-		return ofPlayback(r, func(p lab.Playback) float64 { return 100 * p.StallRatio })
+		return playbackValue(r, func(p lab.Playback) float64 { return 100 * p.StallRatio })
 	}}
 	StartUp = Metric{Name: "start-up", Unit: "s", Of: func(r lab.Result) (float64, bool) {
-		return ofPlayback(r, func(p lab.Playback) float64 { return p.StartUp })
+		return playbackValue(r, func(p lab.Playback) float64 { return p.StartUp })
 	}}
 )
 
-func ofPlayback(r lab.Result, f func(lab.Playback) float64) (float64, bool) {
+func playbackValue(r lab.Result, f func(lab.Playback) float64) (float64, bool) {
 	if r.Video == nil {
 		return 0, false
 	}
@@ -64,46 +64,46 @@ func ofPlayback(r lab.Result, f func(lab.Playback) float64) (float64, bool) {
 // playerSetup says what the player does.
 const playerSetup = "The player is the lab's own, which decodes nothing: one request after the other over one connection that stays open, segments of one bitrate all of one size; it begins with 2 s in its buffer, which holds 30 s at most; a segment's bitrate is the highest one within 3/4 of the throughput, the harmonic mean of the last three segments from request to last byte."
 
-// m10: a video at the bitrate that the links allow.
-func m10(set radio.Set) Row {
+// rowM10: a video at the bitrate that the links allow.
+func rowM10(set radio.Set) Row {
 	active, full := Energy(set, "", false), Energy(set, "", true)
 	r := Row{
-		ID: "m10", Title: "Video at a bitrate that adapts, one to three devices", Source: mobi + ", video",
-		Setup:   fmt.Sprintf("%s 8/10/5 Mbit/s, a third device like the second. B2 is Big Buck Bunny in segments of 2 s, T2 and T6 are Tears of Steel in segments of 2 and 6 s. %s The first %v of each are played, and up to 30 s more fetched. That three devices have a bitrate 118 %% higher we take as beside one device, which plays without mpbond; that bitrates are those of kernel MPTCP, as at most 2 %% less. %s", setup, playerSetup, m10Play, energySetup(set)),
-		Lacks:   "the videos in full (10 and 12 minutes): the beginning, when the buffer fills, has a larger part here; the published bitrates themselves; a browser",
-		Metrics: []Metric{Bitrate, Switches, StallRatio, StartUp, active, full, Energy(set, "primary", false), Energy(set, "helper1", false)},
+		ID: "m10", Title: "Video at a bitrate that adapts, one to three devices", Source: mpbondPaper + ", video",
+		Setup:      fmt.Sprintf("%s 8/10/5 Mbit/s, a third device like the second. B2 is Big Buck Bunny in segments of 2 s, T2 and T6 are Tears of Steel in segments of 2 and 6 s. %s The first %v of each are played, and up to 30 s more fetched. That three devices have a bitrate 118 %% higher we take as beside one device, which plays without mpbond; that bitrates are those of kernel MPTCP, as at most 2 %% less. %s", commonSetup, playerSetup, m10Play, energySetup(set)),
+		NotCovered: "the videos in full (10 and 12 minutes): the beginning, when the buffer fills, has a larger part here; the published bitrates themselves; a browser",
+		Metrics:    []Metric{Bitrate, Switches, StallRatio, StartUp, active, full, Energy(set, "primary", false), Energy(set, "helper1", false)},
 	}
 	for _, v := range videos {
-		for i, house := range m5Houses {
-			c := Cell{Name: m10Cell(v.name, i+1), House: house, Video: &v.video, Length: m10Play, Reps: m10Reps}
+		for i, links := range m5Links {
+			c := Cell{Name: m10Cell(v.name, i+1), Links: links, Video: &v.video, Length: m10Play, Reps: m10Reps}
 			switch {
 			case i == 0:
 				c.Schemes = []string{Product, "single"}
-				c = c.fewer(m10Fewer, Product)
+				c = c.limitReps(m10Fewer, Product)
 			case v.name == "T2":
 				c.Schemes, c.Quick = []string{Product, mptcp, "combine:256KB"}, 1
-				c = c.fewer(m10Fewer, "combine:256KB")
+				c = c.limitReps(m10Fewer, "combine:256KB")
 			default:
 				c.Schemes = []string{Product, mptcp}
 			}
 			if i > 0 {
 				r.Points = append(r.Points,
-					Point{What: c.Name + ": bitrate beside " + mptcp, Unit: "%", Low: -2, High: -2, Told: "the same", Aim: Gain,
+					Point{What: c.Name + ": bitrate beside " + mptcp, Unit: "%", Low: -2, High: -2, PublishedText: "the same", Aim: AimIncrease,
 						Of: func(d Data) []float64 { return d.Changes(c.Name, [2]string{Product, mptcp}, Bitrate) }},
-					alone(c).beside(mptcp, active, -14, -13))
+					singleGroup(c).comparePoint(mptcp, active, -14, -13))
 			}
 			r.Cells = append(r.Cells, c)
 		}
 		if v.name == "B2" {
 			continue
 		}
-		r.Points = append(r.Points, Point{What: v.name + ": bitrate, 3 devices beside 1 without mpbond", Unit: "%", Low: 118, High: 118, Aim: Gain,
+		r.Points = append(r.Points, Point{What: v.name + ": bitrate, 3 devices beside 1 without mpbond", Unit: "%", Low: 118, High: 118, Aim: AimIncrease,
 			Of: func(d Data) []float64 {
-				return d.across([2]string{m10Cell(v.name, 3), m10Cell(v.name, 1)}, [2]string{Product, "single"}, Bitrate)
+				return d.crossChanges([2]string{m10Cell(v.name, 3), m10Cell(v.name, 1)}, [2]string{Product, "single"}, Bitrate)
 			}})
 	}
-	for i := 2; i <= len(m5Houses); i++ {
-		r.Together = append(r.Together, []string{m10Cell("B2", i), m10Cell("T6", i)}) // of the same schemes
+	for i := 2; i <= len(m5Links); i++ {
+		r.Groups = append(r.Groups, []string{m10Cell("B2", i), m10Cell("T6", i)}) // of the same schemes
 	}
 	return r
 }

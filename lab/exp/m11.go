@@ -12,33 +12,33 @@ import (
 // m11Video is one bitrate alone. Its segments are our choice.
 var m11Video = lab.Video{Ladder: []unit.Rate{64 * unit.Mbps}, Segment: time.Second}
 
-// m11Houses are links that carry up to 3 % more than 64 Mbit/s of payload in 2.45,
+// m11Links are links that carry up to 3 % more than 64 Mbit/s of payload in 2.45,
 // 1.27 and 1.03 times the length of the media, which are the published ratios: a
 // real player does not use links in full.
-var m11Houses = []string{"28", "28/25/50", "28/25/50,13/50"}
+var m11Links = []string{"28", "28/25/50", "28/25/50,13/50"}
 
 // m11Published are the stall ratios.
 var m11Published = []float64{145, 27, 3}
 
-// m11: more than the links carry.
-func m11(radio.Set) Row {
+// rowM11: more than the links carry.
+func rowM11(radio.Set) Row {
 	r := Row{
-		ID: "m11", Title: "360° video at 64 Mbit/s, one to three devices (rates inferred from the published ratios)", Source: mobi + ", 360° video",
-		Setup:   fmt.Sprintf("%s The rates of the links are not known to us: the published ratios say 26, 50 and 62 Mbit/s of payload, or 27, 52 and 64 of IP bytes; we take 28, 53 and 66 (HS-paths of 25 and 13), and pipes of 50. So what a ratio shows is how much of the links is used, no more. Segments of 1 s, all of 64 Mbit/s; 40 s are played. A stall ratio is the time of stalls by that of the media; the wait before the beginning is in it nowhere. %s", setup, playerSetup),
-		Lacks:   "decoding, as in the paper; its networks",
-		Metrics: []Metric{StallRatio, StartUp, {Name: "rate", Unit: "Mbit/s", More: true, Of: Rate.Of}},
+		ID: "m11", Title: "360° video at 64 Mbit/s, one to three devices (rates inferred from the published ratios)", Source: mpbondPaper + ", 360° video",
+		Setup:      fmt.Sprintf("%s The rates of the links are not known to us: the published ratios say 26, 50 and 62 Mbit/s of payload, or 27, 52 and 64 of IP bytes; we take 28, 53 and 66 (HS-paths of 25 and 13), and pipes of 50. So what a ratio shows is how much of the links is used, no more. Segments of 1 s, all of 64 Mbit/s; 40 s are played. A stall ratio is the time of stalls by that of the media; the wait before the beginning is in it nowhere. %s", commonSetup, playerSetup),
+		NotCovered: "decoding, as in the paper; its networks",
+		Metrics:    []Metric{StallRatio, StartUp, {Name: "rate", Unit: "Mbit/s", More: true, Of: Rate.Of}},
 	}
-	for i, house := range m11Houses {
-		c := Cell{Name: "1 device", House: house, Video: &m11Video, Length: 40 * time.Second, Schemes: []string{Product, mptcp}, Reps: 3, Quick: 1}
+	for i, links := range m11Links {
+		c := Cell{Name: "1 device", Links: links, Video: &m11Video, Length: 40 * time.Second, Schemes: []string{Product, mptcp}, Reps: 3, Quick: 1}
 		if i == 0 {
 			c.Reps, c.Quick = 2, 0 // of 100 s, alike to 1 %
 			c.Schemes = []string{Product, "single"}
 		} else {
 			c.Name = fmt.Sprintf("%d devices", i+1)
 		}
-		aim := Less
+		aim := AimAtMost
 		if i == 0 {
-			aim = Near
+			aim = AimNear
 		}
 		r.Cells = append(r.Cells, c)
 		r.Points = append(r.Points, Point{What: "stall ratio, " + c.Name, Unit: "%", Low: m11Published[i], High: m11Published[i], Aim: aim,

@@ -13,13 +13,13 @@ const m12Cell = "5 and 5, 1 MB chunks"
 // m12Chunks are ours: the paper does not tell how many chunks a user fetches.
 const m12Chunks = 5
 
-// m12: two users who lend each other their links.
-func m12(set radio.Set) Row {
+// rowM12: two users who lend each other their links.
+func rowM12(set radio.Set) Row {
 	r := Row{
-		ID: "m12", Title: "Dual mode: two users lend each other their links", Source: mobi + ", dual mode",
+		ID: "m12", Title: "Dual mode: two users lend each other their links", Source: mpbondPaper + ", dual mode",
 		Setup: fmt.Sprintf("LTE of 5 Mbit/s each, round trips 50 and 70 ms, the pipe between the two 100 Mbit/s. Each fetches %d chunks of 1 MB with pauses of 1 to 5 s, which are the same with mpbond and without, where both use their own links alone. A user's time is the mean of a chunk. mpbond's processes stay up for all of it. Energy is that of a user's own device, for both users' bytes, until the later one has all; the paper tells none. ", m12Chunks) + energySetup(set),
-		Cells: []Cell{{Name: m12Cell, House: "5/5", Size: unit.MB, Reps: 10, Quick: 1,
-			Dual: &lab.DualPlan{Chunks: m12Chunks, Cases: []string{lab.DualBoth, lab.DualAlone}}}},
+		Cells: []Cell{{Name: m12Cell, Links: "5/5", Size: unit.MB, Reps: 10, Quick: 1,
+			Dual: &lab.DualSpec{Chunks: m12Chunks, Cases: []string{lab.DualBoth, lab.DualAlone}}}},
 		Metrics: []Metric{Time, Energy(set, "", false), Energy(set, "", true)},
 	}
 	c := &r.Cells[0]
@@ -27,7 +27,7 @@ func m12(set radio.Set) Row {
 		pair := dualPair(user)
 		c.Schemes = append(c.Schemes, pair[:]...)
 		published := []float64{-32, -29}[i]
-		r.Points = append(r.Points, Point{What: "time of a chunk beside the own link alone, " + user, Unit: "%", Low: published, High: published, Aim: Change,
+		r.Points = append(r.Points, Point{What: "time of a chunk beside the own link alone, " + user, Unit: "%", Low: published, High: published, Aim: AimReduction,
 			Of: func(d Data) []float64 { return d.Changes(m12Cell, pair, Time) }})
 	}
 	return r
@@ -35,5 +35,5 @@ func m12(set radio.Set) Row {
 
 // dualPair is a user with mpbond, while the other one uses it too, and without.
 func dualPair(user string) [2]string {
-	return [2]string{lab.DualScheme(lab.DualBoth, user), lab.DualScheme(lab.DualAlone, user)}
+	return [2]string{lab.DualSchemeName(lab.DualBoth, user), lab.DualSchemeName(lab.DualAlone, user)}
 }

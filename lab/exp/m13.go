@@ -28,11 +28,11 @@ var m13Places = []m13Place{
 const (
 	m13Cellular = "mpbond:if=wwan0"       // own LTE, and the helper's
 	m13All      = "mpbond:if=wlan0+wwan0" // all three
-	m13MPTCP    = "kibbutz:own"
+	m13MPTCP    = "mptcp:own"
 )
 
-// m13: indoors, where WiFi may be good or poor.
-func m13(radio.Set) Row {
+// rowM13: indoors, where WiFi may be good or poor.
+func rowM13(radio.Set) Row {
 	cellular := Metric{Name: "by cellular", Unit: "MB", Of: func(r lab.Result) (float64, bool) {
 		n := unit.Bytes(0)
 		for link, got := range r.Links {
@@ -40,29 +40,29 @@ func m13(radio.Set) Row {
 				n += got
 			}
 		}
-		return lab.Payload * float64(n) / float64(unit.MB), r.Links != nil
+		return lab.PayloadShare * float64(n) / float64(unit.MB), r.Links != nil
 	}}
 	r := Row{
-		ID: "m13", Title: "Indoors: WiFi good and poor (rates inferred from the published times)", Source: mobi + ", indoor",
+		ID: "m13", Title: "Indoors: WiFi good and poor (rates inferred from the published times)", Source: mpbondPaper + ", indoor",
 		Setup: "4 MB, 6 times (the paper 10 times). The primary has WiFi and LTE of its own, a helper LTE and a pipe of 50 Mbit/s. The published times of MPBond hardly depend on the WiFi, and two LTE links would give them: so we take it for the primary's LTE and the helper's (mpbond:if=wwan0), since its pipe has the WiFi radio; and the published bytes for those of MPTCP. Rates are inferred from times and bytes, and so no more than a likeness; what can be reproduced is who is faster where. WiFi, own LTE, helper's LTE: " +
 			m13Text() + "; round trips 20 (A) and 40 ms (B, with 0.5 % loss) of WiFi, 55 ms of LTE. Besides: mpbond with the one own link that the routes prefer (WiFi, and the helper's LTE), and with all three links, which are those that --interface auto chooses where both have a default route.",
-		Lacks:   "whether a WiFi radio can serve an access point and a pipe at once at these rates",
-		Metrics: []Metric{Time, cellular},
+		NotCovered: "whether a WiFi radio can serve an access point and a pipe at once at these rates",
+		Metrics:    []Metric{Time, cellular},
 	}
 	for _, p := range m13Places {
-		c := Cell{Name: p.name, Net: p.net, Size: 4 * unit.MB, Reps: 6, Quick: 1, Schemes: []string{Product, m13Cellular, m13All, m13MPTCP, "single"}}
+		c := Cell{Name: p.name, Network: p.buildTopology, Size: 4 * unit.MB, Reps: 6, Quick: 1, Schemes: []string{Product, m13Cellular, m13All, m13MPTCP, "single"}}
 		r.Cells = append(r.Cells, c)
 		values := func(scheme string, m Metric) func(Data) []float64 {
 			return func(d Data) []float64 { return d.Values(c.Name, scheme, m) }
 		}
 		r.Points = append(r.Points,
-			Point{What: "time of mpbond by two LTE links, " + p.name, Unit: "s", Low: p.mpbond, High: p.mpbond, Aim: Less, Of: values(m13Cellular, Time)},
-			Point{What: "time of MPTCP by own WiFi and LTE, " + p.name, Unit: "s", Low: p.mptcp, High: p.mptcp, Aim: Near, Of: values(m13MPTCP, Time)},
-			Point{What: "by cellular with MPTCP, " + p.name, Unit: "MB", Low: p.bytes, High: p.bytes, Aim: Near, Of: values(m13MPTCP, cellular)})
+			Point{What: "time of mpbond by two LTE links, " + p.name, Unit: "s", Low: p.mpbond, High: p.mpbond, Aim: AimAtMost, Of: values(m13Cellular, Time)},
+			Point{What: "time of MPTCP by own WiFi and LTE, " + p.name, Unit: "s", Low: p.mptcp, High: p.mptcp, Aim: AimNear, Of: values(m13MPTCP, Time)},
+			Point{What: "by cellular with MPTCP, " + p.name, Unit: "MB", Low: p.bytes, High: p.bytes, Aim: AimNear, Of: values(m13MPTCP, cellular)})
 	}
 	poor := m13Places[1]
 	change := math.Round(100 * (poor.mpbond/poor.mptcp - 1))
-	r.Points = append(r.Points, Point{What: "time of mpbond by two LTE links beside MPTCP, " + poor.name, Unit: "%", Low: change, High: change, Aim: Change,
+	r.Points = append(r.Points, Point{What: "time of mpbond by two LTE links beside MPTCP, " + poor.name, Unit: "%", Low: change, High: change, Aim: AimReduction,
 		Of: func(d Data) []float64 { return d.Changes(poor.name, [2]string{m13Cellular, m13MPTCP}, Time) }})
 	return r
 }
@@ -75,9 +75,9 @@ func m13Text() string {
 	return strings.Join(all, "; ")
 }
 
-// net is a house whose primary has two links of its own.
-func (p m13Place) net(uint64) (*lab.Topology, error) {
-	t, err := lab.House("50/50/50")
+// buildTopology is a house whose primary has two links of its own.
+func (p m13Place) buildTopology(uint64) (*lab.Topology, error) {
+	t, err := lab.Triangle("50/50/50")
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ var m14Ladder = lab.Video{Ladder: bunnyLadder[:12], Segment: 2 * time.Second}
 // the client ran, in percent; of the primary with the client.
 func CPU(node string) Metric {
 	return Metric{Name: "CPU of " + node, Unit: "%", Of: func(r lab.Result) (float64, bool) {
-		return 100 * busy(r, node) / r.Seconds, r.Seconds > 0
+		return 100 * cpuSeconds(r, node) / r.Seconds, r.Seconds > 0
 	}}
 }
 
@@ -39,24 +39,24 @@ const (
 // a device's radios and programs take in 15 minutes like the second half of the
 // playback, when the buffer is full.
 func Battery(set radio.Set, device string) Metric {
-	return Metric{Name: "battery of " + device, Unit: "%", packets: true, Of: func(r lab.Result) (float64, bool) {
+	return Metric{Name: "battery of " + device, Unit: "%", needsPackets: true, Of: func(r lab.Result) (float64, bool) {
 		share, told := CPU(device).Of(r)
 		if r.Video == nil || !told {
 			return 0, false
 		}
 		length := time.Duration(r.Seconds * float64(time.Second))
-		items, err := set.Account(repeated(traces(r), length/2, length))
+		items, err := set.Account(repeatTraces(radioTraces(r), length/2, length))
 		if err != nil {
 			return 0, false // every set has LTE and WiFi
 		}
-		used := radio.Sum(items, device).Full() + (corePower * unit.Milliwatts(share/100)).Over(watchPlays.Seconds())
+		used := radio.SumEnergy(items, device).Full() + (corePower * unit.Milliwatts(share/100)).EnergyOver(watchPlays.Seconds())
 		return 100 * float64(used/watchBattery), true
 	}}
 }
 
-// repeated are the packets from a time to another one, again and again for
+// repeatTraces are the packets from a time to another one, again and again for
 // watchPlays.
-func repeated(once []radio.Trace, from, to time.Duration) (all []radio.Trace) {
+func repeatTraces(once []radio.Trace, from, to time.Duration) (all []radio.Trace) {
 	for _, t := range once {
 		long := radio.Trace{Device: t.Device, Radio: t.Radio}
 		for shift := time.Duration(0); shift < watchPlays; shift += to - from {
@@ -71,27 +71,27 @@ func repeated(once []radio.Trace, from, to time.Duration) (all []radio.Trace) {
 	return all
 }
 
-// m14: what mpbond takes of the processors, beside the kernel's protocols.
-func m14(set radio.Set) Row {
+// rowM14: what mpbond takes of the processors, beside the kernel's protocols.
+func rowM14(set radio.Set) Row {
 	r := Row{
-		ID: "m14", Title: "Processor time of primary and helper; a watch's battery", Source: mobi + ", overhead",
+		ID: "m14", Title: "Processor time of primary and helper; a watch's battery", Source: mpbondPaper + ", overhead",
 		Setup: fmt.Sprintf("%s 10 MB at 8/10/5 Mbit/s, and 35 s of Big Buck Bunny at 1 Mbit/s at most, which is our choice for a watch. %s Nothing runs beside it. The download is made 4 times, the video twice (the paper: 10 times). Shares of one processor of this machine, of programs with what the kernel does for them; the primary's with the client. What mpbond adds is what is more than plain TCP takes in the same repetition. Kernel MPTCP's helper is a router, which runs no program. The battery is arithmetic: 15 minutes of radios as in the second half of the playback, and of programs as in all of it; all that the helper's radios and programs take, and what they take more of the primary; of %.0f J (570 mAh at 3.8 V, an LG Urbane 2, recalled), a processor that works taking %v (a Nexus 5's at its highest frequency). That the published 7 %% hold for each device is our reading. %s",
-			setup, playerSetup, watchBattery, corePower, energySetup(set)),
-		Lacks: "a watch: its processor is slower than this machine's, so that its share is larger; 15 minutes in full",
+			commonSetup, playerSetup, watchBattery, corePower, energySetup(set)),
+		NotCovered: "a watch: its processor is slower than this machine's, so that its share is larger; 15 minutes in full",
 		Cells: []Cell{
-			{Name: m14Cell, House: "8/10/5", Size: 10 * unit.MB, Schemes: []string{Product, mptcp, "single"}, Reps: 4, Quick: 1, Alone: true},
-			{Name: m14Video, House: "8/10/5", Video: &m14Ladder, Length: 35 * time.Second, Schemes: []string{Product, "single"}, Reps: 2, Quick: 1, Alone: true},
+			{Name: m14Cell, Links: "8/10/5", Size: 10 * unit.MB, Schemes: []string{Product, mptcp, "single"}, Reps: 4, Quick: 1, Alone: true},
+			{Name: m14Video, Links: "8/10/5", Video: &m14Ladder, Length: 35 * time.Second, Schemes: []string{Product, "single"}, Reps: 2, Quick: 1, Alone: true},
 		},
 		Metrics: []Metric{Time, CPU("primary"), CPU("helper1"), CPU("server"), Battery(set, "primary"), Battery(set, "helper1")},
 	}
 	for _, cell := range []string{m14Cell, m14Video} {
 		for _, node := range []string{"primary", "helper1"} {
-			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s: what mpbond adds at %s, of a processor of this machine", cell, node), Unit: "%", Low: 4, High: 4, Aim: Less,
+			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s: what mpbond adds at %s, of a processor of this machine", cell, node), Unit: "%", Low: 4, High: 4, Aim: AimAtMost,
 				Of: func(d Data) []float64 { return d.Differences(cell, [2]string{Product, "single"}, CPU(node)) }})
 		}
 	}
 	for _, node := range []string{"primary", "helper1"} {
-		r.Points = append(r.Points, Point{What: fmt.Sprintf("15 minutes of video: what mpbond adds at %s, of a watch's battery", node), Unit: "%", Low: 7, High: 7, Aim: Less,
+		r.Points = append(r.Points, Point{What: fmt.Sprintf("15 minutes of video: what mpbond adds at %s, of a watch's battery", node), Unit: "%", Low: 7, High: 7, Aim: AimAtMost,
 			Of: func(d Data) []float64 {
 				return d.Differences(m14Video, [2]string{Product, "single"}, Battery(set, node))
 			}})

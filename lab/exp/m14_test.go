@@ -17,7 +17,7 @@ func TestRepeated(t *testing.T) {
 	for s := range 30 {
 		p = append(p, radio.Packet{At: time.Duration(s) * time.Second, Size: unit.Bytes(s), Up: s == 16})
 	}
-	got := repeated([]radio.Trace{{Device: "d", Radio: radio.LTE, Packets: p}}, 15*time.Second, 30*time.Second)
+	got := repeatTraces([]radio.Trace{{Device: "d", Radio: radio.LTE, Packets: p}}, 15*time.Second, 30*time.Second)
 	if len(got) != 1 || got[0].Device != "d" || got[0].Radio != radio.LTE || len(got[0].Packets) != 900 {
 		t.Fatalf("%d traces of %+v", len(got), got)
 	}

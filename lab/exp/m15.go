@@ -26,16 +26,16 @@ const (
 	m15Download = 144 * unit.MB // 20 Mbit/s, more than what two devices get
 )
 
-// m15: two devices of one carrier, and so of one cell.
-func m15(radio.Set) Row {
+// rowM15: two devices of one carrier, and so of one cell.
+func rowM15(radio.Set) Row {
 	r := Row{
-		ID: "m15", Title: "Two devices at one carrier (its rate inferred from the published ones)", Source: mobi + ", both devices on one carrier",
+		ID: "m15", Title: "Two devices at one carrier (its rate inferred from the published ones)", Source: mpbondPaper + ", both devices on one carrier",
 		Setup:   fmt.Sprintf("Mean rate of %v of a download, once with each of %d patterns of other users (the paper 10 times). Both links share a cell of %d Mbit/s, which each moment is divided equally among the users who have something to send: the two devices, and %d others, each busy and idle in turn for %g s on average (exponential, seeded; the same for all schemes in a repetition). Rate and others are chosen so that one device gets about the published 10.1 Mbit/s and two about 15.1: what is shown is how much of two shares a scheme takes, not what a carrier gives. Delays %s each way, queues %s, pipe 50 Mbit/s.", m15Length, m15Cells, m15Rate, m15Others, m15Turn, m15Delay, m15Queue),
 		Metrics: []Metric{Rate, deviceRate("primary"), deviceRate("helper1")},
 	}
 	for i := range m15Cells {
-		c := Cell{Name: fmt.Sprintf("pattern %d of other users", i+1), Net: func(seed uint64) (*lab.Topology, error) { return m15Net(seed, uint64(i)) },
-			Size: m15Download, Length: m15Length, Reps: 1, Schemes: []string{"mpbond", "kibbutz", "single", "single:helper1"}}
+		c := Cell{Name: fmt.Sprintf("pattern %d of other users", i+1), Network: func(seed uint64) (*lab.Topology, error) { return m15Net(seed, uint64(i)) },
+			Size: m15Download, Length: m15Length, Reps: 1, Schemes: []string{"mpbond", "mptcp", "single", "single:helper1"}}
 		if i == 0 {
 			c.Quick = 1
 		}
@@ -55,15 +55,15 @@ func m15(radio.Set) Row {
 	all := func(scheme string, m Metric) func(Data) []float64 {
 		return each(func(d Data, cell string) []float64 { return d.Values(cell, scheme, m) })
 	}
-	r.Together = [][]string{names(r.Cells)}
+	r.Groups = [][]string{cellNames(r.Cells)}
 	r.Points = []Point{
-		{What: "one device", Unit: "Mbit/s", Low: 10.1, High: 10.1, Aim: Near, Of: all("single", Rate)},
-		{What: "two devices", Unit: "Mbit/s", Low: 15.1, High: 15.1, Aim: More, Of: all(Product, Rate)},
-		{What: "two devices beside one", Unit: "%", Low: 49.5, High: 49.5, Told: "49.5 % (derived)", Aim: Gain, Of: each(func(d Data, cell string) []float64 {
+		{What: "one device", Unit: "Mbit/s", Low: 10.1, High: 10.1, Aim: AimNear, Of: all("single", Rate)},
+		{What: "two devices", Unit: "Mbit/s", Low: 15.1, High: 15.1, Aim: AimAtLeast, Of: all(Product, Rate)},
+		{What: "two devices beside one", Unit: "%", Low: 49.5, High: 49.5, PublishedText: "49.5 % (derived)", Aim: AimIncrease, Of: each(func(d Data, cell string) []float64 {
 			return d.Changes(cell, [2]string{Product, "single"}, Rate)
 		})},
-		{What: "of two devices, by the primary", Unit: "Mbit/s", Low: 8.2, High: 8.2, Aim: Near, Of: all(Product, deviceRate("primary"))},
-		{What: "of two devices, by the helper", Unit: "Mbit/s", Low: 6.9, High: 6.9, Aim: Near, Of: all(Product, deviceRate("helper1"))},
+		{What: "of two devices, by the primary", Unit: "Mbit/s", Low: 8.2, High: 8.2, Aim: AimNear, Of: all(Product, deviceRate("primary"))},
+		{What: "of two devices, by the helper", Unit: "Mbit/s", Low: 6.9, High: 6.9, Aim: AimNear, Of: all(Product, deviceRate("helper1"))},
 	}
 	return r
 }
@@ -72,17 +72,17 @@ func m15(radio.Set) Row {
 func deviceRate(device string) Metric {
 	return Metric{Name: "rate by " + device, Unit: "Mbit/s", More: true, Of: func(r lab.Result) (float64, bool) {
 		n, told := r.Devices[device]
-		return lab.Payload * float64(8*n) / 1e6 / r.Seconds, told && r.Seconds > 0
+		return lab.PayloadShare * float64(8*n) / 1e6 / r.Seconds, told && r.Seconds > 0
 	}}
 }
 
 // m15Net is a house of one cell.
 func m15Net(seed, pattern uint64) (*lab.Topology, error) {
-	t, err := lab.House("50/" + m15Pipe)
+	t, err := lab.Triangle("50/" + m15Pipe)
 	if err != nil {
 		return nil, err
 	}
-	c := &lab.RadioCell{CellDir: lab.CellDir{Rate: fmt.Sprintf("%dMbit/s", m15Rate)}}
+	c := &lab.RadioCell{CellSettings: lab.CellSettings{Rate: fmt.Sprintf("%dMbit/s", m15Rate)}}
 	c.Others, c.Schedule = m15Users(rand.New(rand.NewPCG(seed, pattern)))
 	t.Cell = map[string]*lab.RadioCell{"carrier": c}
 	for _, name := range []string{"ps", "hs1"} {

@@ -20,11 +20,11 @@ func m5eCell(devices int) string {
 	return fmt.Sprintf("%d devices, 2 MB", devices)
 }
 
-// m5e: which device and radio takes the energy.
-func m5e(set radio.Set) Row {
+// rowM5e: which device and radio takes the energy.
+func rowM5e(set radio.Set) Row {
 	r := Row{
-		ID: "m5e", Title: "Energy by device and radio, one to three devices", Source: mobi + ", stable networks",
-		Setup:   setup + " 8/10/5 Mbit/s, a third device like the second. Of the primary's energy the paper tells a direction, no figure: shown is surely less, or not. Of a helper's it tells 1.9 J for 4 MB, to which the constants mpbond-s5 were fitted by its rates alone: whether the packets of a transfer come to it too is shown. " + energySetup(set),
+		ID: "m5e", Title: "Energy by device and radio, one to three devices", Source: mpbondPaper + ", stable networks",
+		Setup:   commonSetup + " 8/10/5 Mbit/s, a third device like the second. Of the primary's energy the paper tells a direction, no figure: shown is surely less, or not. Of a helper's it tells 1.9 J for 4 MB, to which the constants mpbond-s5 were fitted by its rates alone: whether the packets of a transfer come to it too is shown. " + energySetup(set),
 		Metrics: []Metric{Time, Energy(set, "", false), Energy(set, "primary", false)},
 	}
 	for _, device := range []string{"primary", "helper1", "helper2"} {
@@ -33,24 +33,24 @@ func m5e(set radio.Set) Row {
 		}
 	}
 	r.Metrics = append(r.Metrics, Energy(set, "", true), Energy(set, "primary", true), CPUEnergy(set, ""), CPUEnergy(set, "primary"))
-	for i, house := range m5Houses {
+	for i, links := range m5Links {
 		schemes := m5eSchemes
 		if i == 0 {
 			schemes = []string{Product, "single"}
 		}
-		r.Cells = append(r.Cells, Cell{Name: m5eCell(i + 1), House: house, Size: 2 * unit.MB, Schemes: schemes, Reps: 6, Quick: 1})
+		r.Cells = append(r.Cells, Cell{Name: m5eCell(i + 1), Links: links, Size: 2 * unit.MB, Schemes: schemes, Reps: 6, Quick: 1})
 	}
-	r.Cells = append(r.Cells, Cell{Name: m5eHelper, House: m5Houses[1], Size: 4 * unit.MB, Schemes: []string{Product, pams, mptcp}, Reps: 5, Quick: 1})
-	for n := 2; n <= len(m5Houses); n++ {
-		for _, by := range setsBeside(set) {
+	r.Cells = append(r.Cells, Cell{Name: m5eHelper, Links: m5Links[1], Size: 4 * unit.MB, Schemes: []string{Product, pams, mptcp}, Reps: 5, Quick: 1})
+	for n := 2; n <= len(m5Links); n++ {
+		for _, by := range comparedSets(set) {
 			primary := Energy(by, "primary", false)
-			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s by %s: %d devices beside %d", primary.Name, by.Name, n, n-1), Unit: "%", Told: "less", Aim: Falls,
-				Of: func(d Data) []float64 { return d.between([2]string{m5eCell(n), m5eCell(n - 1)}, Product, primary) }})
+			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s by %s: %d devices beside %d", primary.Name, by.Name, n, n-1), Unit: "%", PublishedText: "less", Aim: AimAnyReduction,
+				Of: func(d Data) []float64 { return d.cellChanges([2]string{m5eCell(n), m5eCell(n - 1)}, Product, primary) }})
 		}
 	}
-	if s5, err := radio.Find(mobiSet); err == nil {
+	if s5, err := radio.FindSet(mobiSet); err == nil {
 		for _, scheme := range []string{pams, Product} {
-			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s, %s: energy of helper1 by %s", m5eHelper, scheme, mobiSet), Unit: "J", Low: 1.9, High: 1.9, Aim: Near,
+			r.Points = append(r.Points, Point{What: fmt.Sprintf("%s, %s: energy of helper1 by %s", m5eHelper, scheme, mobiSet), Unit: "J", Low: 1.9, High: 1.9, Aim: AimNear,
 				Of: func(d Data) []float64 { return d.Values(m5eHelper, scheme, Energy(s5, "helper1", true)) }})
 		}
 	}
@@ -60,9 +60,9 @@ func m5e(set radio.Set) Row {
 // mobiSet is the constants that agree with the one energy that the paper tells.
 const mobiSet = "mpbond-s5"
 
-// setsBeside are the chosen constants, and those of mobiSet.
-func setsBeside(set radio.Set) []radio.Set {
-	if s, err := radio.Find(mobiSet); err == nil && set.Name != mobiSet {
+// comparedSets are the chosen constants, and those of mobiSet.
+func comparedSets(set radio.Set) []radio.Set {
+	if s, err := radio.FindSet(mobiSet); err == nil && set.Name != mobiSet {
 		return []radio.Set{set, s}
 	}
 	return []radio.Set{set}

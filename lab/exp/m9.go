@@ -40,17 +40,17 @@ var m9Recorded = []struct{ ps, hs, pipe string }{
 	{"mahimahi/TMobile-LTE-short.down", "nyc-cellular/trace-3201711-timessquare", "wifi-cellular-pairs/12_1_wifi.csv"},
 }
 
-// m9: a minute at each of ten places.
-func m9(set radio.Set) Row {
+// rowM9: a minute at each of ten places.
+func rowM9(set radio.Set) Row {
 	median, low := percentile{0.5, m9Step}, percentile{0.05, m9Step}
-	active := perMB(Energy(set, "", false))
+	active := perMegabyte(Energy(set, "", false))
 	r := Row{
-		ID: "m9", Title: "Links that vary as in the wild, 1 min at each of 10 places", Source: mobi + ", in the wild",
-		Setup: setup + fmt.Sprintf(" PS and HS are carriers that vary as lab/vary makes LTE, of drawn means, in queues of %v; the pipe is the WLAN of one person (five places), or of two who walk up to 10, 25 or 35 m from each other; at two places both phones are on a train, with handoffs. Samples of %v, as packets come to the primary. Changes of their percentiles are of all places together, in each third of the minute (thirds in which the other scheme's is 0 are left out); that of 5 %% is taken beside kernel MPTCP, which the paper's figure may not be. While all radios are on, the energy of a byte can fall no more than the rate rises. %s",
+		ID: "m9", Title: "Links that vary as in the wild, 1 min at each of 10 places", Source: mpbondPaper + ", in the wild",
+		Setup: commonSetup + fmt.Sprintf(" PS and HS are carriers that vary as lab/vary makes LTE, of drawn means, in queues of %v; the pipe is the WLAN of one person (five places), or of two who walk up to 10, 25 or 35 m from each other; at two places both phones are on a train, with handoffs. Samples of %v, as packets come to the primary. Changes of their percentiles are of all places together, in each third of the minute (thirds in which the other scheme's is 0 are left out); that of 5 %% is taken beside kernel MPTCP, which the paper's figure may not be. While all radios are on, the energy of a byte can fall no more than the rate rises. %s",
 			cellularQueue, m9Step, energySetup(set)),
-		Lacks:   "the paper's recordings, which are not known to us",
-		Metrics: []Metric{Rate, Efficient, median.metric("median of samples"), low.metric("5 % point of samples"), active, perMB(Energy(set, "", true)), Stall},
-		Samples: payloadSamples(m9Step),
+		NotCovered: "the paper's recordings, which are not known to us",
+		Metrics:    []Metric{Rate, BoundShare, median.newMetric("median of samples"), low.newMetric("5 % point of samples"), active, perMegabyte(Energy(set, "", true)), LongestGap},
+		Samples:    payloadSamples(m9Step),
 	}
 	var cells []string
 	for _, traced := range []bool{false, true} {
@@ -62,40 +62,40 @@ func m9(set radio.Set) Row {
 			if traced {
 				files := m9Recorded[i]
 				c.Name = fmt.Sprintf("recordings %d", i+1)
-				c.Traced = func(dir string) (*lab.Topology, error) {
-					v, err := recordings(dir, minute, map[string]string{"ps": files.ps, "hs1": files.hs, "pipe1": files.pipe})
+				c.FromRecordings = func(dir string) (*lab.Topology, error) {
+					v, err := loadRecordings(dir, minute, map[string]string{"ps": files.ps, "hs1": files.hs, "pipe1": files.pipe})
 					if err != nil {
 						return nil, err
 					}
-					return v.house("1/1/1", 0)
+					return v.buildTopology("1/1/1", 0)
 				}
 			} else {
 				place := "m9/" + c.Name
-				c.Net = func(seed uint64) (*lab.Topology, error) {
-					v := varying{"pipe1": walking(seed, place, "pipe1", at.walk)}
+				c.Network = func(seed uint64) (*lab.Topology, error) {
+					v := linkProfiles{"pipe1": walkProfile(seed, place, "pipe1", at.walk)}
 					for _, link := range []string{"ps", "hs1"} {
-						p := carrier(seed, place, link)
+						p := carrierProfile(seed, place, link)
 						if at.train {
 							p.Gaps = vary.Handoffs(vary.Rand(seed, place+"/handoffs of "+link), minute)
 						}
 						v[link] = p
 					}
-					return v.house("1/1/1", 0)
+					return v.buildTopology("1/1/1", 0)
 				}
 			}
 			r.Cells = append(r.Cells, c)
 			cells = append(cells, c.Name)
 		}
 	}
-	r.Together, r.Spread = [][]string{cells}, cells
+	r.Groups, r.Spread = [][]string{cells}, cells
 	all := group{"all places", cells, false}
 	gain := func(p percentile, what, other string, published float64) Point {
-		return Point{What: fmt.Sprintf("%s beside %s", what, other), Unit: "%", Low: published, High: published, Aim: Gain,
-			Of: func(d Data) []float64 { return p.changes(d, cells, [2]string{Product, other}) }}
+		return Point{What: fmt.Sprintf("%s beside %s", what, other), Unit: "%", Low: published, High: published, Aim: AimIncrease,
+			Of: func(d Data) []float64 { return p.timePartChanges(d, cells, [2]string{Product, other}) }}
 	}
 	r.Points = []Point{
 		gain(median, "median of samples", mptcp, 13), gain(median, "median of samples", m9Combine, 23),
-		all.beside(mptcp, active, -19, -19), all.beside(m9Combine, active, -24, -24),
+		all.comparePoint(mptcp, active, -19, -19), all.comparePoint(m9Combine, active, -24, -24),
 		gain(low, "5 % point of samples", mptcp, 90),
 	}
 	return r

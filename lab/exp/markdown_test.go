@@ -14,8 +14,8 @@ import (
 // worse comes first.
 func TestMarkdown(t *testing.T) {
 	var all []Evaluation
-	for _, r := range Rows(radio.Sets[0]) {
-		rec := Record{Row: r.ID, Stamp: Stamp{Version: "abc1234", Planned: 1000}, Results: measured(r, 3, func(_, scheme string) float64 { return float64(40 - len(scheme)) })}
+	for _, r := range PublishedRows(radio.Sets[0]) {
+		rec := Record{Row: r.ID, Stamp: Stamp{Version: "abc1234", Planned: 1000}, Results: newData(r, 3, func(_, scheme string) float64 { return float64(40 - len(scheme)) })}
 		all = append(all, Evaluate(r, rec))
 	}
 	all[0].Errors = []string{"a cell: the <lab> died | twice"}
@@ -35,8 +35,8 @@ func TestMarkdown(t *testing.T) {
 		if part, _, _ = strings.Cut(part, "\n## "); !strings.Contains(part, "abc1234") || !strings.Contains(part, "mpbond-lab exp run "+e.Row) || strings.Count(part, "\n") > 120 {
 			t.Errorf("%s: %s", e.Row, part)
 		}
-		if (e.Row == "p0" || e.Row == "p2" || e.Row == "p10") && (e.second == "" || !strings.Contains(part, "\n| "+e.second+", ms |")) {
-			t.Errorf("%s has no table of %q: %s", e.Row, e.second, part)
+		if (e.Row == "p0" || e.Row == "p2" || e.Row == "p10") && (e.secondMetric == "" || !strings.Contains(part, "\n| "+e.secondMetric+", ms |")) {
+			t.Errorf("%s has no table of %q: %s", e.Row, e.secondMetric, part)
 		}
 	}
 }
@@ -46,7 +46,7 @@ func TestMarkdown(t *testing.T) {
 func checkResults(t *testing.T, text string) {
 	t.Helper()
 	var ids []string
-	for _, r := range Rows(radio.Sets[0]) {
+	for _, r := range PublishedRows(radio.Sets[0]) {
 		ids = append(ids, r.ID)
 	}
 	found := 0

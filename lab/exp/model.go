@@ -14,75 +14,75 @@ import (
 // model is a cell of a row that is computed: a case of lab/virtual, with a
 // controller for each flow. The same seed makes the same figures.
 type model struct {
-	// of makes the case of a repetition, by a seed that no other one has.
-	of func(seed uint64) virtual.Case
-	// with are the controllers of the flows, if not all have the scheme's.
-	with func(scheme string) []string
+	// makeCase makes the case of a repetition, by a seed that no other one has.
+	makeCase func(seed uint64) virtual.Case
+	// controllers are the controllers of the flows, if not all have the scheme's.
+	controllers func(scheme string) []string
 	// Flows are judged from here on; series are of the whole time.
-	from time.Duration
-	// tell, if set, prepares a case for figures of its own, and returns who tells
+	judgeFrom time.Duration
+	// instrument, if set, prepares a case for figures of its own, and returns who tells
 	// them.
-	tell func(c *virtual.Case) func(virtual.Outcome) map[string]float64
-	keep bool // distributions and series
+	instrument func(c *virtual.Case) func(virtual.Outcome) map[string]float64
+	keepSeries bool // distributions and series
 }
 
 // processorPerSecond is what a second of virtual time takes, about, for each flow
 // and cell.
 const processorPerSecond = 2 * time.Millisecond
 
-// computed is the experiment of a cell that has a model.
-func (c Cell) computed(reps int, seed uint64) lab.Experiment {
-	p := lab.Plan{Schemes: c.Schemes, Reps: reps, Fewer: c.Fewer, Seed: seed}
-	one := c.Model.of(0)
+// virtualExperiment is the experiment of a cell that has a model.
+func (c Cell) virtualExperiment(reps int, seed uint64) lab.Experiment {
+	p := lab.RunSpec{Schemes: c.Schemes, Reps: reps, RepsByScheme: c.RepsByScheme, Seed: seed}
+	one := c.Model.makeCase(0)
 	took := one.Length.Seconds() * float64(len(one.Flows)+len(one.Network.Cells))
-	return lab.NewComputed(c.Name, p, time.Duration(took*float64(processorPerSecond)), func(scheme string, rep int) lab.Result {
-		return c.Model.run(1000*seed+uint64(rep), scheme)
+	return lab.NewVirtualExperiment(c.Name, p, time.Duration(took*float64(processorPerSecond)), func(scheme string, rep int) lab.Result {
+		return c.Model.runTransfer(1000*seed+uint64(rep), scheme)
 	})
 }
 
-// asPaper ends the name of PBE-CC whose devices estimate as the paper has it.
-const asPaper = ":paper"
+// paperSuffix ends the name of PBE-CC whose devices estimate as the paper has it.
+const paperSuffix = ":paper"
 
-// run is one transfer of a scheme.
-func (m model) run(seed uint64, scheme string) lab.Result {
-	c := m.of(seed)
-	scheme, c.Strict = strings.CutSuffix(scheme, asPaper)
+// runTransfer is one transfer of a scheme.
+func (m model) runTransfer(seed uint64, scheme string) lab.Result {
+	c := m.makeCase(seed)
+	scheme, c.Strict = strings.CutSuffix(scheme, paperSuffix)
 	names := []string{scheme}
-	if m.with != nil {
-		names = m.with(scheme)
+	if m.controllers != nil {
+		names = m.controllers(scheme)
 	}
 	tell := func(virtual.Outcome) map[string]float64 { return nil }
-	if m.tell != nil {
-		tell = m.tell(&c)
+	if m.instrument != nil {
+		tell = m.instrument(&c)
 	}
 	carriers := make([]int, len(c.Network.Users))
 	if len(c.Network.Cells) > 1 {
-		c.Watch(func(cell *virtual.Cell) {
+		c.OnSubframe(func(cell *virtual.Cell) {
 			for u := range carriers {
 				carriers[u] = max(carriers[u], cell.Truth(u).Carriers)
 			}
 		})
 	}
 	o := c.Run(names...)
-	v := &lab.Virtual{Figures: tell(o)}
+	v := &lab.VirtualResult{Figures: tell(o)}
 	for i, f := range c.Flows {
 		if f.Rate != nil {
 			continue
 		}
-		v.Flows = append(v.Flows, m.flow(c, o, i))
-		if at := c.To(i); carriers[at] > 0 {
+		v.Flows = append(v.Flows, m.flowResult(c, o, i))
+		if at := c.UserOf(i); carriers[at] > 0 {
 			v.Flows[len(v.Flows)-1].Carriers = carriers[at]
 		}
 	}
-	return lab.Result{Bytes: v.Flows[0].Bytes, Seconds: (c.Length - m.from).Seconds(), SHA: true, Virtual: v}
+	return lab.Result{Bytes: v.Flows[0].Bytes, Seconds: (c.Length - m.judgeFrom).Seconds(), SHA: true, Virtual: v}
 }
 
-// flow is what became of flow i.
-func (m model) flow(c virtual.Case, o virtual.Outcome, i int) lab.Flow {
+// flowResult is what became of flow i.
+func (m model) flowResult(c virtual.Case, o virtual.Outcome, i int) lab.Flow {
 	r, of := o.Flows[i], c.Flows[i]
-	rate := r.Rate(m.from, c.Length)
-	f := lab.Flow{Controller: o.Names[i], Rate: rounded(float64(rate) / 1e6), Bytes: rate.Bytes(c.Length - m.from),
-		Prop: inMS(of.Before + of.After), Lost: rounded(100 * r.Loss(m.from, c.Length))}
+	rate := r.Rate(m.judgeFrom, c.Length)
+	f := lab.Flow{Controller: o.Names[i], Rate: roundToMilli(float64(rate) / 1e6), Bytes: rate.Bytes(c.Length - m.judgeFrom),
+		Propagation: toMilliseconds(of.DelayToLink + of.DelayFromLink), Lost: roundToMilli(100 * r.Loss(m.judgeFrom, c.Length))}
 	var delays []float64
 	sum := 0.0
 	step := virtual.SlotLength
@@ -90,19 +90,19 @@ func (m model) flow(c virtual.Case, o virtual.Outcome, i int) lab.Flow {
 	n := make([]float64, len(slots))
 	for _, a := range r.Arrivals {
 		if at := int(a.At / step); at < len(slots) {
-			slots[at] += inMS(a.Delay)
+			slots[at] += toMilliseconds(a.Delay)
 			n[at]++
 		}
-		if a.At >= m.from {
-			delays = append(delays, inMS(a.Delay))
-			sum += inMS(a.Delay)
+		if a.At >= m.judgeFrom {
+			delays = append(delays, toMilliseconds(a.Delay))
+			sum += toMilliseconds(a.Delay)
 		}
 	}
 	if len(delays) > 0 {
 		slices.Sort(delays)
-		at := func(q float64) float64 { return rounded(delays[min(int(q*float64(len(delays))), len(delays)-1)]) }
-		f.Mean, f.P50, f.P95 = rounded(sum/float64(len(delays))), at(0.5), at(0.95)
-		for q := 0; m.keep && q <= 100; q++ {
+		at := func(q float64) float64 { return roundToMilli(delays[min(int(q*float64(len(delays))), len(delays)-1)]) }
+		f.Mean, f.P50, f.P95 = roundToMilli(sum/float64(len(delays))), at(0.5), at(0.95)
+		for q := 0; m.keepSeries && q <= 100; q++ {
 			f.Quantiles = append(f.Quantiles, at(float64(q)/100))
 		}
 	}
@@ -113,29 +113,29 @@ func (m model) flow(c virtual.Case, o virtual.Outcome, i int) lab.Flow {
 			f.States[cc.PBEState(s).String()] = t.Seconds()
 		}
 	}
-	if m.keep {
+	if m.keepSeries {
 		f.Step = step.Seconds()
 		for at := range slots {
-			f.Rates = append(f.Rates, rounded(float64(8*r.Each[at])/1e6/step.Seconds()))
-			f.Delays = append(f.Delays, rounded(slots[at]/max(1, n[at])))
+			f.Rates = append(f.Rates, roundToMilli(float64(8*r.SlotBytes[at])/1e6/step.Seconds()))
+			f.Delays = append(f.Delays, roundToMilli(slots[at]/max(1, n[at])))
 		}
 	}
 	return f
 }
 
-func inMS(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func toMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// rounded has three decimals, so that records are short.
-func rounded(v float64) float64 { return math.Round(1000*v) / 1000 }
+// roundToMilli has three decimals, so that records are short.
+func roundToMilli(v float64) float64 { return math.Round(1000*v) / 1000 }
 
 // Metrics of transfers in virtual time.
 var (
-	// LateP95 and LateMean are delays of the packets of the scheme's flow, one way.
-	LateP95  = flowMetric("delay, p95", "ms", 0, false, func(f lab.Flow) float64 { return f.P95 })
-	LateMean = flowMetric("delay, mean", "ms", 0, false, func(f lab.Flow) float64 { return f.Mean })
-	Lost     = flowMetric("lost", "%", 0, false, func(f lab.Flow) float64 { return f.Lost })
-	// Elsewhere is the time in the states drain and internet.
-	Elsewhere = Metric{Name: "time in drain and internet", Unit: "%", Of: func(r lab.Result) (float64, bool) {
+	// DelayP95 and DelayMean are delays of the packets of the scheme's flow, one way.
+	DelayP95  = flowMetric("delay, p95", "ms", 0, false, func(f lab.Flow) float64 { return f.P95 })
+	DelayMean = flowMetric("delay, mean", "ms", 0, false, func(f lab.Flow) float64 { return f.Mean })
+	Lost      = flowMetric("lost", "%", 0, false, func(f lab.Flow) float64 { return f.Lost })
+	// DrainTime is the time in the states drain and internet.
+	DrainTime = Metric{Name: "time in drain and internet", Unit: "%", Of: func(r lab.Result) (float64, bool) {
 		if r.Virtual == nil || r.Virtual.Flows[0].States == nil {
 			return 0, false
 		}
@@ -154,7 +154,7 @@ var (
 	}}
 )
 
-func init() { LateP95.beside = true }
+func init() { DelayP95.alsoCompared = true }
 
 // flowMetric is a figure of one flow.
 func flowMetric(name, unit string, flow int, more bool, of func(lab.Flow) float64) Metric {
@@ -166,8 +166,8 @@ func flowMetric(name, unit string, flow int, more bool, of func(lab.Flow) float6
 	}}
 }
 
-// figure is one of those that only the cell's model tells.
-func figure(name, unit string, more bool) Metric {
+// modelMetric is one of those that only the cell's model tells.
+func modelMetric(name, unit string, more bool) Metric {
 	return Metric{Name: name, Unit: unit, More: more, Of: func(r lab.Result) (v float64, told bool) {
 		if r.Virtual != nil {
 			v, told = r.Virtual.Figures[name]
@@ -176,9 +176,9 @@ func figure(name, unit string, more bool) Metric {
 	}}
 }
 
-// medians are lines of the median place, by scheme and metric, and how ours
+// medianLines are lines of the median place, by scheme and metric, and how ours
 // compares in the row's first metric and its delay, place by place.
-func (r Row) medians(d Data) (all []Line) {
+func (r Row) medianLines(d Data) (all []Line) {
 	if !r.Places {
 		return nil
 	}
@@ -189,61 +189,61 @@ func (r Row) medians(d Data) (all []Line) {
 		}
 	}
 	const cell = "median place"
-	schemes := r.schemes(cells)
+	schemes := r.comparedSchemes(cells)
 	for _, m := range r.Metrics {
 		for _, s := range schemes {
-			if l := (Line{Cell: cell, Scheme: s, Metric: m.Name, Unit: m.Unit, Stat: Summarize(d.median(cells, s, m))}); l.N > 0 {
+			if l := (Line{Cell: cell, Scheme: s, Metric: m.Name, Unit: m.Unit, Stat: Summarize(d.medianPerRep(cells, s, m))}); l.N > 0 {
 				all = append(all, l)
 			}
 		}
 	}
-	for _, m := range r.compared() {
+	for _, m := range r.comparedMetrics() {
 		for _, s := range schemes {
-			ratios := d.medianRatio(cells, [2]string{r.ours(), s}, m)
-			all = append(all, Line{Cell: cell, Scheme: s, Metric: m.Name + ": " + r.ours() + " by this scheme's", Unit: "times", Stat: Summarize(ratios)})
+			ratios := d.medianRatios(cells, [2]string{r.judgedScheme(), s}, m)
+			all = append(all, Line{Cell: cell, Scheme: s, Metric: m.Name + ": " + r.judgedScheme() + " by this scheme's", Unit: "times", Stat: Summarize(ratios)})
 		}
 	}
 	return all
 }
 
-// median is a metric of a scheme in the median one of some cells, of each
+// medianPerRep is a metric of a scheme in the median one of some cells, of each
 // repetition.
-func (d Data) median(cells []string, scheme string, m Metric) []float64 {
+func (d Data) medianPerRep(cells []string, scheme string, m Metric) []float64 {
 	var by byRep
 	for _, c := range cells {
-		for _, r := range d.counted(c, scheme) {
+		for _, r := range d.countedResults(c, scheme) {
 			if v, ok := m.Of(r); ok {
-				by.add(r.Rep, v)
+				by.addValue(r.Rep, v)
 			}
 		}
 	}
-	return by.medians()
+	return by.mediansPerRep()
 }
 
-// medianRatio is likewise how many times as much one scheme has as another one.
-func (d Data) medianRatio(cells []string, pair [2]string, m Metric) []float64 {
+// medianRatios is likewise how many times as much one scheme has as another one.
+func (d Data) medianRatios(cells []string, pair [2]string, m Metric) []float64 {
 	var by byRep
 	for _, c := range cells {
-		d.each(c, pair, m, func(rep int, ours, base float64) {
+		d.forEachPair(c, pair, m, func(rep int, ours, base float64) {
 			if base > 0 {
-				by.add(rep, ours/base)
+				by.addValue(rep, ours/base)
 			}
 		})
 	}
-	return by.medians()
+	return by.mediansPerRep()
 }
 
 // byRep are values by repetition.
 type byRep [][]float64
 
-func (b *byRep) add(rep int, v float64) {
+func (b *byRep) addValue(rep int, v float64) {
 	for len(*b) <= rep {
 		*b = append(*b, nil)
 	}
 	(*b)[rep] = append((*b)[rep], v)
 }
 
-func (b byRep) medians() (all []float64) {
+func (b byRep) mediansPerRep() (all []float64) {
 	for _, v := range b {
 		if len(v) > 0 {
 			slices.Sort(v)
@@ -253,8 +253,8 @@ func (b byRep) medians() (all []float64) {
 	return all
 }
 
-// percent says ratios as changes.
-func percent(ratios []float64) (all []float64) {
+// ratiosToPercent says ratios as changes.
+func ratiosToPercent(ratios []float64) (all []float64) {
 	for _, r := range ratios {
 		all = append(all, 100*(r-1))
 	}

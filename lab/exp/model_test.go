@@ -12,22 +12,22 @@ import (
 // TestModel: the same seed computes the same figures, another one others; they add
 // up, and PBE-CC does in the default cell what is asked of it.
 func TestModel(t *testing.T) {
-	rows, err := Choose(all(), "p0")
+	rows, err := SelectRows(publishedRows(), "p0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	row := rows[0]
 	m := *row.Cells[0].Model
-	m.keep = true
-	a, b := m.run(1, pbe), m.run(2, pbe)
-	if !reflect.DeepEqual(a, m.run(1, pbe)) || reflect.DeepEqual(a, b) {
+	m.keepSeries = true
+	a, b := m.runTransfer(1, pbe), m.runTransfer(2, pbe)
+	if !reflect.DeepEqual(a, m.runTransfer(1, pbe)) || reflect.DeepEqual(a, b) {
 		t.Error("runs differ with one seed, or are the same with two")
 	}
 	a.Scheme, b.Scheme, b.Rep = pbe, pbe, 1
 	d := Data{row.Cells[0].Name: {a, b}}
 	for _, p := range row.Points {
-		if o := p.judge(d); o.Verdict != Reproduced || o.N != 2 {
-			t.Errorf("%s: %v", o.What, o.line())
+		if o := p.evaluate(d); o.Verdict != Reproduced || o.N != 2 {
+			t.Errorf("%s: %v", o.What, o.pointLine())
 		}
 	}
 	f, sum := a.Virtual.Flows[0], 0.0
@@ -37,7 +37,7 @@ func TestModel(t *testing.T) {
 	if rate := float64(8*a.Bytes) / 1e6 / a.Seconds; math.Abs(sum/a.Seconds/rate-1) > 0.001 || math.Abs(f.Rate/rate-1) > 0.001 {
 		t.Errorf("%.2f and %.2f Mbit/s in %d bytes", sum/a.Seconds, f.Rate, a.Bytes)
 	}
-	if len(f.Quantiles) != 101 || f.Quantiles[95] != f.P95 || f.Quantiles[50] != f.P50 || f.P50 > f.P95 || f.Mean < f.Prop {
+	if len(f.Quantiles) != 101 || f.Quantiles[95] != f.P95 || f.Quantiles[50] != f.P50 || f.P50 > f.P95 || f.Mean < f.Propagation {
 		t.Errorf("%+v", f)
 	}
 }
@@ -53,22 +53,22 @@ func TestMedianPlace(t *testing.T) {
 				if rep == 1 && i == 2 && scheme == "bbr" {
 					continue
 				}
-				d[cell] = append(d[cell], lab.Result{Scheme: scheme, Rep: rep, Seconds: 8, Bytes: 1, Virtual: &lab.Virtual{Flows: []lab.Flow{{Rate: v, P95: v}}}})
+				d[cell] = append(d[cell], lab.Result{Scheme: scheme, Rep: rep, Seconds: 8, Bytes: 1, Virtual: &lab.VirtualResult{Flows: []lab.Flow{{Rate: v, P95: v}}}})
 			}
 		}
 	}
 	m := flowMetric("rate", "Mbit/s", 0, true, func(f lab.Flow) float64 { return f.Rate })
-	r := Row{ID: "x", Ours: pbe, Places: true, Metrics: []Metric{m, LateP95}, Cells: []Cell{
+	r := Row{ID: "x", Judged: pbe, Places: true, Metrics: []Metric{m, DelayP95}, Cells: []Cell{
 		{Name: "a", Schemes: []string{pbe, "bbr"}}, {Name: "b", Schemes: []string{pbe, "bbr"}}, {Name: "c", Schemes: []string{pbe, "bbr"}}, {Name: "d", Schemes: []string{pbe, "bbr"}}}}
-	r.Together = [][]string{names(r.Cells)}
-	if got := d.medianRatio(names(r.Cells), [2]string{pbe, "bbr"}, m); !reflect.DeepEqual(got, []float64{1, 1.5}) {
+	r.Groups = [][]string{cellNames(r.Cells)}
+	if got := d.medianRatios(cellNames(r.Cells), [2]string{pbe, "bbr"}, m); !reflect.DeepEqual(got, []float64{1, 1.5}) {
 		t.Errorf("ratios %v", got)
 	}
-	if got := d.median(names(r.Cells), pbe, m); !reflect.DeepEqual(got, []float64{10, 20}) {
+	if got := d.medianPerRep(cellNames(r.Cells), pbe, m); !reflect.DeepEqual(got, []float64{10, 20}) {
 		t.Errorf("medians %v", got)
 	}
 	e := Evaluate(r, Record{Row: "x", Results: d})
-	for _, l := range e.Tabled() {
+	for _, l := range e.TableLines() {
 		if l.Cell != "median place" {
 			t.Errorf("%s has a line of its own", l.Cell)
 		}
@@ -77,8 +77,8 @@ func TestMedianPlace(t *testing.T) {
 		t.Errorf("%d lines of places", len(e.Lines))
 	}
 	// More delay in each repetition, but not surely: 1 and 1.5 times.
-	if len(e.Behind) > 0 {
-		t.Error(e.Behind)
+	if len(e.Worse) > 0 {
+		t.Error(e.Worse)
 	}
 	for _, x := range d["b"] {
 		x.Virtual.Flows[0].P95 = map[string]float64{pbe: 3, "bbr": 1}[x.Scheme] + float64(x.Rep)/100
@@ -86,7 +86,7 @@ func TestMedianPlace(t *testing.T) {
 	for _, x := range d["a"] {
 		x.Virtual.Flows[0].P95 = map[string]float64{pbe: 3, "bbr": 1}[x.Scheme]
 	}
-	if got := r.Behind(d); len(got) != 1 || !strings.HasPrefix(got[0].String(), "a to d: delay, p95 of pbe is worse than that of bbr") {
+	if got := r.WorseThan(d); len(got) != 1 || !strings.HasPrefix(got[0].String(), "a to d: delay, p95 of pbe is worse than that of bbr") {
 		t.Error(got)
 	}
 }
@@ -100,11 +100,11 @@ func TestRatios(t *testing.T) {
 		ours []float64
 		want Verdict
 	}{
-		{Times, 1.06, []float64{1.07, 1.08}, Reproduced}, {Times, 2.3, []float64{1.07, 1.08}, Direction}, {Times, 1.06, []float64{0.97, 0.971, 0.972}, Opposite},
-		{Times, 1.06, []float64{0.9, 1.2}, NotShown}, {Times, 0.92, []float64{0.95, 0.96}, Reproduced}, {Share, 0.5, []float64{0.3, 0.31}, Reproduced},
-		{Share, 0.2, []float64{0.3, 0.31}, Direction}, {Share, 0.2, []float64{1.3, 1.31}, Opposite}, {Share, 0.2, []float64{1.3}, NotShown},
+		{AimFactor, 1.06, []float64{1.07, 1.08}, Reproduced}, {AimFactor, 2.3, []float64{1.07, 1.08}, DirectionOnly}, {AimFactor, 1.06, []float64{0.97, 0.971, 0.972}, Opposite},
+		{AimFactor, 1.06, []float64{0.9, 1.2}, NotReproduced}, {AimFactor, 0.92, []float64{0.95, 0.96}, Reproduced}, {AimFraction, 0.5, []float64{0.3, 0.31}, Reproduced},
+		{AimFraction, 0.2, []float64{0.3, 0.31}, DirectionOnly}, {AimFraction, 0.2, []float64{1.3, 1.31}, Opposite}, {AimFraction, 0.2, []float64{1.3}, NotReproduced},
 	} {
-		if o := (Point{Low: c.told, High: c.told, Aim: c.aim, Of: of(c.ours...)}).judge(nil); o.Verdict != c.want {
+		if o := (Point{Low: c.told, High: c.told, Aim: c.aim, Of: of(c.ours...)}).evaluate(nil); o.Verdict != c.want {
 			t.Errorf("%v of %g: %s, want %s", c.ours, c.told, o.Verdict, c.want)
 		}
 	}

@@ -21,39 +21,39 @@ import (
 // What the rows of onloading have in common. Schemes have the lab's names, in
 // virtual time too.
 const (
-	onloads                                     = "onload" // with the scheduler that users get, over all helpers
-	onloadGRD, onloadRR, onloadMIN, onloadQueue = onloads + ":grd", onloads + ":rr", onloads + ":min", onloads + ":queue"
-	threeGOL                                    = "3GOL: Rossi et al., CoNEXT 2013"
+	onloadScheme                                = "onload" // with the scheduler that users get, over all helpers
+	onloadGRD, onloadRR, onloadMIN, onloadQueue = onloadScheme + ":grd", onloadScheme + ":rr", onloadScheme + ":min", onloadScheme + ":queue"
+	golPaper                                    = "3GOL: Rossi et al., CoNEXT 2013"
 )
 
 // Metrics of onloading.
 var (
 	Wasted = Metric{Name: "wasted", Unit: "MB", Of: func(r lab.Result) (float64, bool) {
-		return float64(r.Duplicate) / float64(unit.MB), strings.HasPrefix(r.Scheme, onloads)
+		return float64(r.Duplicate) / float64(unit.MB), strings.HasPrefix(r.Scheme, onloadScheme)
 	}}
 	// EndApart is for how long the last one of the devices was at work alone; only virtual
 	// time tells it.
 	EndApart = Metric{Name: "devices end apart", Unit: "s", Of: func(r lab.Result) (float64, bool) {
-		return r.EndSpread, strings.HasPrefix(r.Scheme, onloads) && r.Virtual != nil
+		return r.EndSpread, strings.HasPrefix(r.Scheme, onloadScheme) && r.Virtual != nil
 	}}
 )
 
-// moved is the experiment of a cell whose items move in virtual time, by the same
+// onloadExperiment is the experiment of a cell whose items move in virtual time, by the same
 // schemes as real ones and over what the same network's links would carry.
-func (c Cell) moved(reps int, o Options) lab.Experiment {
-	m := mover{items: func(rep int) []unit.Bytes { return c.items(o, rep) }, upload: c.Upload, stride: c.Stride}
-	ways := sync.OnceValues(func() ([]way, error) {
-		t, err := c.network(o)
+func (c Cell) onloadExperiment(reps int, o Options) lab.Experiment {
+	m := itemMover{items: func(rep int) []unit.Bytes { return c.repItems(o, rep) }, upload: c.Upload, stride: c.Stride}
+	ways := sync.OnceValues(func() ([]devicePath, error) {
+		t, err := c.buildTopology(o)
 		if err != nil {
 			return nil, err
 		}
-		return waysOf(t, c.Upload, time.Duration(reps)*c.Stride+moveAhead)
+		return devicePaths(t, c.Upload, time.Duration(reps)*c.Stride+moveAhead)
 	})
-	p := lab.Plan{Schemes: c.Schemes, Reps: reps, Fewer: c.Fewer, Seed: o.Seed}
-	return lab.NewComputed(c.Name, p, moveTakes, func(scheme string, rep int) (r lab.Result) {
+	p := lab.RunSpec{Schemes: c.Schemes, Reps: reps, RepsByScheme: c.RepsByScheme, Seed: o.Seed}
+	return lab.NewVirtualExperiment(c.Name, p, moveCPUTime, func(scheme string, rep int) (r lab.Result) {
 		all, err := ways()
 		if err == nil {
-			r, err = m.run(scheme, all, rep)
+			r, err = m.runTransfer(scheme, all, rep)
 		}
 		if err != nil {
 			r.Error = err.Error()
@@ -62,8 +62,8 @@ func (c Cell) moved(reps int, o Options) lab.Experiment {
 	})
 }
 
-// moveTakes is what items in virtual time take of a processor, about.
-const moveTakes = 5 * time.Millisecond
+// moveCPUTime is what items in virtual time take of a processor, about.
+const moveCPUTime = 5 * time.Millisecond
 
 // Rates are taken of links in steps, for longer than any transfer takes.
 const (
@@ -71,22 +71,22 @@ const (
 	moveAhead = 20 * time.Minute
 )
 
-// way is one device's, as links tell.
-type way struct {
+// devicePath is one device's, as links tell.
+type devicePath struct {
 	device string
 	rates  []simulate.Step // of payload, of the slowest link
 	rtt    time.Duration
 	radio  [2]time.Duration // promotion and tail, if it sleeps
 }
 
-// waysOf are the direct path and those by helpers, for a time.
-func waysOf(t *lab.Topology, upload bool, length time.Duration) (all []way, err error) {
+// devicePaths are the direct path and those by helpers, for a time.
+func devicePaths(t *lab.Topology, upload bool, length time.Duration) (all []devicePath, err error) {
 	dir := lab.Downlink
 	if upload {
 		dir = lab.Uplink
 	}
 	add := func(device string, links ...string) {
-		w := way{device: device}
+		w := devicePath{device: device}
 		var hops []shaper.Program
 		for _, name := range links {
 			l := t.Link[name]
@@ -96,7 +96,7 @@ func waysOf(t *lab.Topology, upload bool, length time.Duration) (all []way, err 
 					err, w.radio[i] = errors.Join(err, e), at
 				}
 			}
-			for _, d := range []lab.Dir{lab.Uplink, lab.Downlink} {
+			for _, d := range []lab.Direction{lab.Uplink, lab.Downlink} {
 				p, e := l.Program(d)
 				err = errors.Join(err, e)
 				w.rtt += p.Base.Delay
@@ -105,7 +105,7 @@ func waysOf(t *lab.Topology, upload bool, length time.Duration) (all []way, err 
 				}
 			}
 		}
-		w.rates = slowest(hops, length)
+		w.rates = slowestRates(hops, length)
 		all = append(all, w)
 	}
 	add("primary", "ps")
@@ -115,8 +115,8 @@ func waysOf(t *lab.Topology, upload bool, length time.Duration) (all []way, err 
 	return all, err
 }
 
-// slowest are the rates of hops in a row.
-func slowest(hops []shaper.Program, length time.Duration) (rates []simulate.Step) {
+// slowestRates are the rates of hops in a row.
+func slowestRates(hops []shaper.Program, length time.Duration) (rates []simulate.Step) {
 	carried, last := make([]*shaper.Capacity, len(hops)), make([]float64, len(hops))
 	for i := range hops {
 		carried[i] = shaper.NewCapacity(&hops[i])
@@ -124,11 +124,11 @@ func slowest(hops []shaper.Program, length time.Duration) (rates []simulate.Step
 	for at := time.Duration(0); at < length; at += moveStep {
 		least := math.Inf(1)
 		for i, h := range carried {
-			sum := h.Until(at + moveStep)
+			sum := h.BytesUntil(at + moveStep)
 			least = min(least, sum-last[i])
 			last[i] = sum
 		}
-		rate := unit.Rate(math.Round(8 * lab.Payload * least / moveStep.Seconds()))
+		rate := unit.Rate(math.Round(8 * lab.PayloadShare * least / moveStep.Seconds()))
 		if n := len(rates); n == 0 || rates[n-1].Rate != rate {
 			rates = append(rates, simulate.Step{At: at, Rate: rate})
 		}
@@ -136,8 +136,8 @@ func slowest(hops []shaper.Program, length time.Duration) (rates []simulate.Step
 	return rates
 }
 
-// path is the way from a time on, as far as it is known.
-func (w way) path(from time.Duration) simulate.Path {
+// pathFrom is the way from a time on, as far as it is known.
+func (w devicePath) pathFrom(from time.Duration) simulate.Path {
 	p := simulate.Path{RTT: w.rtt, Promotion: w.radio[0], Tail: w.radio[1]}
 	at := func(t time.Duration) int {
 		return sort.Search(len(w.rates), func(i int) bool { return w.rates[i].At > t })
@@ -149,16 +149,16 @@ func (w way) path(from time.Duration) simulate.Path {
 	return p
 }
 
-// mover moves items in virtual time.
-type mover struct {
+// itemMover moves items in virtual time.
+type itemMover struct {
 	items  func(rep int) []unit.Bytes
 	upload bool
 	stride time.Duration
 }
 
-// run is one transfer by a scheme.
-func (m mover) run(scheme string, ways []way, rep int) (r lab.Result, err error) {
-	name, used, err := moversOf(scheme, ways)
+// runTransfer is one transfer by a scheme.
+func (m itemMover) runTransfer(scheme string, ways []devicePath, rep int) (r lab.Result, err error) {
+	name, used, err := parseMover(scheme, ways)
 	if err != nil {
 		return r, err
 	}
@@ -166,13 +166,13 @@ func (m mover) run(scheme string, ways []way, rep int) (r lab.Result, err error)
 	if err != nil {
 		return r, err
 	}
-	c := simulate.Case{Sends: m.upload}
+	c := simulate.Case{Upload: m.upload}
 	for _, w := range used {
-		c.Paths = append(c.Paths, w.path(time.Duration(rep)*m.stride))
+		c.Paths = append(c.Paths, w.pathFrom(time.Duration(rep)*m.stride))
 	}
 	for i, n := range m.items(rep) {
 		// As from a server that has ranges, and to one that keeps what it is sent.
-		c.Items = append(c.Items, board.Item{Object: i, To: n, Split: !m.upload, Once: m.upload})
+		c.Items = append(c.Items, board.Item{Object: i, To: n, Splittable: !m.upload, NoCopies: m.upload})
 		r.Bytes += n
 	}
 	res, err := simulate.Run(c, s)
@@ -182,21 +182,21 @@ func (m mover) run(scheme string, ways []way, rep int) (r lab.Result, err error)
 		first = min(first, res.Ended[i])
 		r.Devices[w.device] = res.Carried[i]
 	}
-	r.EndSpread, r.Virtual = (res.Took - first).Seconds(), &lab.Virtual{}
+	r.EndSpread, r.Virtual = (res.Took - first).Seconds(), &lab.VirtualResult{}
 	return r, err
 }
 
-// moversOf are what a scheme of the lab has items moved by: a scheduler, and ways.
-func moversOf(scheme string, ways []way) (scheduler string, used []way, err error) {
+// parseMover are what a scheme of the lab has items moved by: a scheduler, and ways.
+func parseMover(scheme string, ways []devicePath) (scheduler string, used []devicePath, err error) {
 	base, rest, _ := strings.Cut(scheme, ":")
 	switch base {
 	case "single":
 		for _, w := range ways {
 			if w.device == cmp.Or(rest, "primary") {
-				return board.Default, []way{w}, nil
+				return board.Default, []devicePath{w}, nil
 			}
 		}
-	case onloads:
+	case onloadScheme:
 		helpers := len(ways) - 1
 		scheduler = board.Default
 		for _, option := range strings.Split(rest, ":") {
@@ -213,16 +213,16 @@ func moversOf(scheme string, ways []way) (scheduler string, used []way, err erro
 	return "", nil, fmt.Errorf("%s moves no items in virtual time", scheme)
 }
 
-// order is by how much a scheme's times are less than another one's, in the mean of
+// orderChanges is by how much a scheme's times are less than another one's, in the mean of
 // several cells of which the same repetition meets the same network.
-func (d Data) order(cells []string, pair [2]string) (percent []float64) {
+func (d Data) orderChanges(cells []string, pair [2]string) (percent []float64) {
 	var by byRep
 	for _, c := range cells {
-		d.each(c, pair, Time, func(rep int, ours, base float64) { by.add(rep, 100*(ours/base-1)) })
+		d.forEachPair(c, pair, Time, func(rep int, ours, base float64) { by.addValue(rep, 100*(ours/base-1)) })
 	}
 	for _, v := range by {
 		if len(v) == len(cells) {
-			percent = append(percent, mean(v))
+			percent = append(percent, meanOf(v))
 		}
 	}
 	return percent
@@ -231,8 +231,8 @@ func (d Data) order(cells []string, pair [2]string) (percent []float64) {
 // recordedMark ends the name of a cell that has recordings instead of what is made.
 const recordedMark = ", recorded"
 
-// plain has cells with recordings stand for those without, where these were not run.
-func (d Data) plain() Data {
+// mergeRecorded has cells with recordings stand for those without, where these were not run.
+func (d Data) mergeRecorded() Data {
 	all := Data{}
 	for name, results := range d {
 		plain := strings.TrimSuffix(name, recordedMark)
@@ -247,14 +247,14 @@ func (d Data) plain() Data {
 // time.
 const realPackets = ", real packets"
 
-// agree is a point: how many times as long as in virtual time a scheme takes with real
+// agreementPoint is a point: how many times as long as in virtual time a scheme takes with real
 // packets, over all cells that have both.
-func agree(cells []Cell, scheme, name string) Point {
-	return Point{What: name + ": time, real by virtual", Unit: "times", Low: 1, High: 1, Told: "1 ± 0.15 (asked)", Aim: Near, Of: func(d Data) (times []float64) {
-		d = d.plain()
+func agreementPoint(cells []Cell, scheme, name string) Point {
+	return Point{What: name + ": time, real by virtual", Unit: "times", Low: 1, High: 1, PublishedText: "1 ± 0.15 (asked)", Aim: AimNear, Of: func(d Data) (times []float64) {
+		d = d.mergeRecorded()
 		for _, c := range cells {
 			if same, is := strings.CutSuffix(c.Name, realPackets); is {
-				for _, v := range d.between([2]string{c.Name, same}, scheme, Time) {
+				for _, v := range d.cellChanges([2]string{c.Name, same}, scheme, Time) {
 					times = append(times, 1+v/100)
 				}
 			}
@@ -263,33 +263,33 @@ func agree(cells []Cell, scheme, name string) Point {
 	}}
 }
 
-// alike is how much more a time may be that is said to be the same.
-const alike = 0.005
+// sameTimeShare is how much more a time may be that is said to be the same.
+const sameTimeShare = 0.005
 
-// besideBestOf is a point: how many times the time of the best of a cell's other
+// bestSchedulerPoint is a point: how many times the time of the best of a cell's other
 // schedulers ours takes. Which is the best is decided by the same transfers.
-func besideBestOf(c Cell) Point {
-	return Point{What: c.Name + ": time beside that of the best other scheduler", Unit: "times", Low: 1, High: 1 + alike, Told: "1, or 0.5 % more (asked)", Aim: Less, Of: func(d Data) (times []float64) {
-		d = d.plain()
+func bestSchedulerPoint(c Cell) Point {
+	return Point{What: c.Name + ": time beside that of the best other scheduler", Unit: "times", Low: 1, High: 1 + sameTimeShare, PublishedText: "1, or 0.5 % more (asked)", Aim: AimAtMost, Of: func(d Data) (times []float64) {
+		d = d.mergeRecorded()
 		var others []string
 		for _, s := range c.Schemes {
-			if s != onloads && strings.HasPrefix(s, onloads) {
+			if s != onloadScheme && strings.HasPrefix(s, onloadScheme) {
 				others = append(others, s)
 			}
 		}
-		for _, v := range d.Changes(c.Name, [2]string{onloads, d.best(c.Name, others, Time)}, Time) {
+		for _, v := range d.Changes(c.Name, [2]string{onloadScheme, d.bestScheme(c.Name, others, Time)}, Time) {
 			times = append(times, 1+v/100)
 		}
 		return times
 	}}
 }
 
-// onloadHome gives a house the delays of ADSL and 3G, and its line an uplink.
-func onloadHome(t *lab.Topology, up string) error {
+// setHomeLinks gives a house the delays of ADSL and 3G, and its line an uplink.
+func setHomeLinks(t *lab.Topology, up string) error {
 	for name, l := range t.Link {
 		switch {
 		case name == "ps":
-			l.Delay, l.Up = "20ms", &lab.LinkDir{Rate: up}
+			l.Delay, l.Up = "20ms", &lab.LinkSettings{Rate: up}
 		case strings.HasPrefix(name, "hs"):
 			l.Delay = "50ms"
 		}

@@ -18,23 +18,23 @@ import (
 	"mpbond/lab/radio"
 )
 
-// computed is what a row's cells in virtual time come to, those that are chosen.
-func computed(t *testing.T, r Row, o Options, chosen func(Cell) bool) Data {
+// computeData is what a row's cells in virtual time come to, those that are chosen.
+func computeData(t *testing.T, r Row, o Options, chosen func(Cell) bool) Data {
 	t.Helper()
-	r.Cells = slices.DeleteFunc(slices.Clone(r.Cells), func(c Cell) bool { return !c.Virtual || !chosen(c) })
+	r.Cells = slices.DeleteFunc(slices.Clone(r.Cells), func(c Cell) bool { return !c.VirtualTime || !chosen(c) })
 	all, err := r.Experiments(o)
 	if err != nil || len(all) == 0 {
 		t.Fatalf("%d cells, %v", len(all), err)
 	}
 	d := Data{}
-	lab.RunAll(context.Background(), all, lab.NewJobs(0), func(int, string, int) bool { return false }, lab.Events{Began: func(int) {},
+	lab.RunAll(context.Background(), all, lab.NewJobs(0), func(int, string, int) bool { return false }, lab.Events{RoundBegan: func(int) {},
 		Result: func(i int, x lab.Result) {
 			if x.Error != "" {
 				t.Errorf("%s, %s: %s", all[i].Name, x.Scheme, x.Error)
 			}
 			d[all[i].Name] = append(d[all[i].Name], x)
 		},
-		Ended: func(_ int, err error, _ bool) {
+		RoundEnded: func(_ int, err error, _ bool) {
 			if err != nil {
 				t.Error(err)
 			}
@@ -46,10 +46,10 @@ func computed(t *testing.T, r Row, o Options, chosen func(Cell) bool) Data {
 // devices that a scheme has; each repetition is further in what happens.
 func TestMoved(t *testing.T) {
 	const size = 2 * unit.MB
-	rate := 1e6 * lab.Payload / 8
-	c := Cell{Name: "c", House: "1/1/20,1/20", Items: func(uint64, int) []unit.Bytes { return []unit.Bytes{size} }, Virtual: true, Reps: 2, Upload: true}
-	c.Net = func(uint64) (*lab.Topology, error) {
-		top, err := lab.House(c.House)
+	rate := 1e6 * lab.PayloadShare / 8
+	c := Cell{Name: "c", Links: "1/1/20,1/20", Items: func(uint64, int) []unit.Bytes { return []unit.Bytes{size} }, VirtualTime: true, Reps: 2, Upload: true}
+	c.Network = func(uint64) (*lab.Topology, error) {
+		top, err := lab.Triangle(c.Links)
 		for _, hs := range []string{"hs1", "hs2"} {
 			top.Link[hs].Promotion, top.Link[hs].Tail = "1s", "5s"
 		}
@@ -63,33 +63,33 @@ func TestMoved(t *testing.T) {
 		"onload:grd":       alone + 4*0.025,
 	} {
 		c.Schemes = []string{scheme}
-		x := computed(t, Row{Cells: []Cell{c}}, Options{Reps: 1}, func(Cell) bool { return true })["c"][0]
+		x := computeData(t, Row{Cells: []Cell{c}}, Options{Reps: 1}, func(Cell) bool { return true })["c"][0]
 		if math.Abs(x.Seconds-want) > 0.01 || x.Bytes != size || !x.SHA {
 			t.Errorf("%s: %.3f s, not %.3f", scheme, x.Seconds, want)
 		}
 	}
-	c.Upload, c.Net = false, nil // now ranges of it can be had
+	c.Upload, c.Network = false, nil // now ranges of it can be had
 	for devices, scheme := range []string{"single", "onload:helpers=1", "onload"} {
 		c.Schemes = []string{scheme}
-		x := computed(t, Row{Cells: []Cell{c}}, Options{Reps: 1}, func(Cell) bool { return true })["c"][0]
+		x := computeData(t, Row{Cells: []Cell{c}}, Options{Reps: 1}, func(Cell) bool { return true })["c"][0]
 		if want := alone / float64(devices+1); x.Seconds < want || x.Seconds > want+1 || len(x.Devices) != devices+1 {
 			t.Errorf("%s: %.3f s, about %.3f; %v", scheme, x.Seconds, want, x.Devices)
 		}
 	}
 	c.Stride, c.Schemes = 10*time.Second, []string{"single"}
-	c.Net = func(uint64) (*lab.Topology, error) {
-		top, err := lab.House("1")
+	c.Network = func(uint64) (*lab.Topology, error) {
+		top, err := lab.Triangle("1")
 		if err == nil {
 			top.Link["ps"].Schedule = []string{"at 10s: rate 2Mbit/s"}
 		}
 		return top, err
 	}
-	x := computed(t, Row{Cells: []Cell{c}}, Options{Reps: 2}, func(Cell) bool { return true })["c"]
+	x := computeData(t, Row{Cells: []Cell{c}}, Options{Reps: 2}, func(Cell) bool { return true })["c"]
 	if first, then := (alone+10)/2, alone/2; math.Abs(x[0].Seconds-first-0.1) > 0.1 || math.Abs(x[1].Seconds-then-0.1) > 0.05 {
 		t.Errorf("%.2f s, then %.2f", x[0].Seconds, x[1].Seconds)
 	}
-	for _, scheme := range []string{"kibbutz", "onload:x", "onload:helpers=3", "single:helper3", "onload:helpers=x"} {
-		if _, err := (mover{}).run(scheme, []way{{device: "primary"}, {device: "helper1"}, {device: "helper2"}}, 0); err == nil {
+	for _, scheme := range []string{"mptcp", "onload:x", "onload:helpers=3", "single:helper3", "onload:helpers=x"} {
+		if _, err := (itemMover{}).runTransfer(scheme, []devicePath{{device: "primary"}, {device: "helper1"}, {device: "helper2"}}, 0); err == nil {
 			t.Errorf("%s moved items", scheme)
 		}
 	}
@@ -99,30 +99,30 @@ func TestMoved(t *testing.T) {
 // before MIN where phones are as quick as the home line, and behind where they are half
 // as quick. The same seed makes the same figures.
 func TestG1(t *testing.T) {
-	r := g1(radio.Sets[0])
+	r := rowG1(radio.Sets[0])
 	largest := func(c Cell) bool { return strings.HasPrefix(c.Name, "738") && strings.Contains(c.Name, "idle") }
-	d := computed(t, r, Options{Seed: 1}, largest)
+	d := computeData(t, r, Options{Seed: 1}, largest)
 	for _, p := range r.Points {
-		o := p.judge(d)
+		o := p.evaluate(d)
 		if strings.Contains(p.What, "best other") && o.N > 0 && o.Verdict != Reproduced {
-			t.Error(o.line())
+			t.Error(o.pointLine())
 		}
 	}
-	if len(d) != 6 || len(r.Behind(d)) > 0 {
-		t.Errorf("%d cells; behind: %v", len(d), r.Behind(d))
+	if len(d) != 6 || len(r.WorseThan(d)) > 0 {
+		t.Errorf("%d cells; behind: %v", len(d), r.WorseThan(d))
 	}
 	for cell := range d {
 		less := func(a, b string) bool {
-			_, high := Summarize(d.order([]string{cell}, [2]string{a, b})).interval()
+			_, high := Summarize(d.orderChanges([]string{cell}, [2]string{a, b})).confidenceInterval()
 			return high < 0
 		}
 		half := strings.Contains(cell, "half")
 		if !less(onloadGRD, onloadRR) || strings.Contains(cell, ", the home's") && !less(onloadRR, onloadMIN) || half && !less(onloadMIN, onloadRR) {
-			t.Errorf("%s: GRD beside RR %v, RR beside MIN %v", cell, Summarize(d.order([]string{cell}, [2]string{onloadGRD, onloadRR})), Summarize(d.order([]string{cell}, [2]string{onloadRR, onloadMIN})))
+			t.Errorf("%s: GRD beside RR %v, RR beside MIN %v", cell, Summarize(d.orderChanges([]string{cell}, [2]string{onloadGRD, onloadRR})), Summarize(d.orderChanges([]string{cell}, [2]string{onloadRR, onloadMIN})))
 		}
 	}
 	one := func(c Cell) bool { return c.Name == r.Spread[0] }
-	a, b, other := computed(t, r, Options{Seed: 1, Reps: 2}, one), computed(t, r, Options{Seed: 1, Reps: 2}, one), computed(t, r, Options{Seed: 2, Reps: 2}, one)
+	a, b, other := computeData(t, r, Options{Seed: 1, Reps: 2}, one), computeData(t, r, Options{Seed: 1, Reps: 2}, one), computeData(t, r, Options{Seed: 2, Reps: 2}, one)
 	if !reflect.DeepEqual(a, b) || reflect.DeepEqual(a, other) {
 		t.Error("runs differ with one seed, or are the same with two")
 	}
@@ -153,12 +153,12 @@ func recordings3G(t *testing.T) (dir string) {
 // TestG1Recorded: with recordings the row has cells of its own.
 func TestG1Recorded(t *testing.T) {
 	dir := recordings3G(t)
-	d := computed(t, g1(radio.Sets[0]), Options{Traces: dir, Reps: 2}, func(c Cell) bool { return strings.HasPrefix(c.Name, "738") })
+	d := computeData(t, rowG1(radio.Sets[0]), Options{Traces: dir, Reps: 2}, func(c Cell) bool { return strings.HasPrefix(c.Name, "738") })
 	for cell, want := range map[string]float64{"738 kbit/s, 1 phone, idle, recorded": 3.5, "738 kbit/s, 2 phones, idle, the home's rate, recorded": 6} {
 		for _, x := range d[cell] {
 			// All links perfectly used, and what a radio takes to wake.
-			least := float64(8*x.Bytes) / 1e6 / lab.Payload / want
-			if x.Scheme == onloads && (x.Seconds < least || x.Seconds > least+2.5) {
+			least := float64(8*x.Bytes) / 1e6 / lab.PayloadShare / want
+			if x.Scheme == onloadScheme && (x.Seconds < least || x.Seconds > least+2.5) {
 				t.Errorf("%s: %.1f s, at least %.1f", cell, x.Seconds, least)
 			}
 		}
@@ -166,7 +166,7 @@ func TestG1Recorded(t *testing.T) {
 	if len(d) != 8 {
 		t.Errorf("%d cells", len(d))
 	}
-	if _, err := (g1Phones{}).network(0, t.TempDir(), g1Line(1, 1, false)); err == nil {
+	if _, err := (g1Phones{}).buildHome(0, t.TempDir(), g1ADSLCase(1, 1, false)); err == nil {
 		t.Error("recordings that are not there")
 	}
 }
@@ -174,13 +174,13 @@ func TestG1Recorded(t *testing.T) {
 // TestG3: with the links that published seconds imply, as little is lost that these are
 // met, and what is told of the lines is said.
 func TestG3(t *testing.T) {
-	r := g3(radio.Sets[0])
-	d := computed(t, r, Options{Seed: 1}, func(c Cell) bool { return c.Reps > 1 })
+	r := rowG3(radio.Sets[0])
+	d := computeData(t, r, Options{Seed: 1}, func(c Cell) bool { return c.Reps > 1 })
 	n := 0
 	for _, p := range r.Points {
-		if o := p.judge(d); strings.HasPrefix(p.What, "home ") {
+		if o := p.evaluate(d); strings.HasPrefix(p.What, "home ") {
 			if n++; o.Verdict != Reproduced {
-				t.Error(o.line())
+				t.Error(o.pointLine())
 			}
 		}
 	}
@@ -194,11 +194,11 @@ func TestG3(t *testing.T) {
 		t.Error(r.Setup)
 	}
 	a, b := g3Sizes(1, 0), g3Sizes(1, 1)
-	if len(a) != g3Photos || slices.Equal(a, b) || !slices.Equal(a, g3Sizes(1, 0)) || slices.Min(a) < g3Least {
+	if len(a) != g3Photos || slices.Equal(a, b) || !slices.Equal(a, g3Sizes(1, 0)) || slices.Min(a) < g3MinSize {
 		t.Error("photos")
 	}
 	e := Evaluate(r, Record{Row: "g3", Results: d})
-	if i := slices.IndexFunc(e.Lines, func(l Line) bool { return l.Scheme == "onload, published" && l.Cell == "home 5" }); i < 0 || e.Lines[i].Mean != 182 || e.Lines[i+1].Scheme != onloads {
+	if i := slices.IndexFunc(e.Lines, func(l Line) bool { return l.Scheme == "onload, published" && l.Cell == "home 5" }); i < 0 || e.Lines[i].Mean != 182 || e.Lines[i+1].Scheme != onloadScheme {
 		t.Errorf("no published figure beside ours: %d", i)
 	}
 }
@@ -210,7 +210,7 @@ func TestAgree(t *testing.T) {
 	for i, c := range cells {
 		d[c.Name] = []lab.Result{{Scheme: "s", Seconds: 10 + float64(i)}}
 	}
-	if got := agree(cells, "s", "").Of(d); len(got) != 2 || math.Abs(got[0]-1.1) > 1e-9 || math.Abs(got[1]-12./13) > 1e-9 {
+	if got := agreementPoint(cells, "s", "").Of(d); len(got) != 2 || math.Abs(got[0]-1.1) > 1e-9 || math.Abs(got[1]-12./13) > 1e-9 {
 		t.Error(got)
 	}
 }

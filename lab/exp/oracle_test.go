@@ -24,22 +24,22 @@ func TestOracles(t *testing.T) {
 		{"8/10/5", 512 * unit.KB, .75}, {"8/10/5", 2 * unit.MB, .65}, {"1/18/5", 512 * unit.KB, .2}, {"1/18/5", 2 * unit.MB, .15},
 		{"14/2/5", 512 * unit.KB, .95}, {"14/2/5", 2 * unit.MB, .9}, {"1/2/5", unit.MB, .35}, {"14/10/5", unit.MB, .85},
 	} {
-		all := oracles(c.house, c.size)
+		all := ratioSchemes(c.house, c.size)
 		low, high := all[0], all[len(all)-1]
-		if len(all) < 2*oracleSteps || low >= oraclePrefix+share(c.best) || high <= oraclePrefix+share(c.best) {
+		if len(all) < 2*ratioSearchSteps || low >= ratioPrefix+formatRatio(c.best) || high <= ratioPrefix+formatRatio(c.best) {
 			t.Errorf("%s, %v: %v, but the best is %g", c.house, c.size, all, c.best)
 		}
 	}
-	if got := oracles("8", unit.MB); got != nil {
+	if got := ratioSchemes("8", unit.MB); got != nil {
 		t.Errorf("without helpers: %v", got)
 	}
-	if got := oracles("8/10/5,10/5", 1000*unit.MB); !slices.Contains(got, "kibbutz:ratio=0.445") {
+	if got := ratioSchemes("8/10/5,10/5", 1000*unit.MB); !slices.Contains(got, "mptcp:ratio=0.445") {
 		t.Errorf("two helpers that are alike: %v", got)
 	}
-	if got := oracles("8/10/4,10/8", 1000*unit.MB); !slices.Contains(got, "kibbutz:ratio=0.4/0.2") {
+	if got := ratioSchemes("8/10/4,10/8", 1000*unit.MB); !slices.Contains(got, "mptcp:ratio=0.4/0.2") {
 		t.Errorf("two that are not: %v", got)
 	}
-	if got := oraclesWide(); len(got) != 9 || got[0] != "kibbutz:ratio=0.2" || got[8] != "kibbutz:ratio=1" {
+	if got := wideRatioSchemes(); len(got) != 9 || got[0] != "mptcp:ratio=0.2" || got[8] != "mptcp:ratio=1" {
 		t.Errorf("%v", got)
 	}
 }
@@ -57,15 +57,15 @@ func TestEveryRatio(t *testing.T) {
 		return x
 	}
 	made := func(p, seconds float64) lab.Result {
-		return lab.Result{Scheme: oraclePrefix + share(p), Bytes: size, Seconds: seconds,
+		return lab.Result{Scheme: ratioPrefix + formatRatio(p), Bytes: size, Seconds: seconds,
 			Traffic: []lab.Traffic{each("ps", 10, p*size), each("pipe1", 20, (1-p)*size), {Node: "helper1", Link: "pipe1", Gaps: []int64{0}, Sizes: []int32{-9000}}}}
 	}
-	r := Row{ID: "x", Metrics: []Metric{Time}, Cells: []Cell{{Name: "c", Schemes: []string{Product, "kibbutz:ratio=0.8", "kibbutz:ratio=0.4", "kibbutz:ratio=0.6"}}}}
+	r := Row{ID: "x", Metrics: []Metric{Time}, Cells: []Cell{{Name: "c", Schemes: []string{Product, "mptcp:ratio=0.8", "mptcp:ratio=0.4", "mptcp:ratio=0.6"}}}}
 	// 24 packets by the direct path, 18 by the other one: 0.24 and 0.36 s. All are
 	// seen 20 ms late. Best is 0.67, 21 and 10 packets: 0.21 s.
 	d := Data{"c": {made(0.8, 0.22), made(0.4, 0.34), made(0.6, 0.22)}}
 	want := 100 * (0.19/0.22 - 1)
-	if got, told := d.everyRatio(r.Cells[0]); !told || math.Abs(got-want) > 1e-6 {
+	if got, told := d.bestRatioChange(r.Cells[0]); !told || math.Abs(got-want) > 1e-6 {
 		t.Errorf("%v %v, not %v", got, told, want)
 	}
 	e := Evaluate(r, Record{Results: d})
@@ -79,22 +79,22 @@ func TestEveryRatio(t *testing.T) {
 		}
 	}
 	d["c"][0].Disturbed = true
-	if _, told := d.everyRatio(r.Cells[0]); told {
+	if _, told := d.bestRatioChange(r.Cells[0]); told {
 		t.Error("of one that does not count")
 	}
 	// Two helpers have half of the rest each: 16 packets by the direct path and 7 by
 	// each helper's are the best, 0.16 s, where 0.4 took 0.18 s.
 	for _, r := range []lab.Result{made(0.8, 0.22), made(0.4, 0.16), made(0.6, 0.16)} {
-		p := shareOf(r.Scheme)
+		p := directShare(r.Scheme)
 		r.Traffic = []lab.Traffic{each("ps", 10, p*size), each("pipe1", 20, (1-p)*size/2), each("pipe2", 20, (1-p)*size/2)}
 		d["two"] = append(d["two"], r)
 	}
 	two := r.Cells[0]
 	two.Name = "two"
-	if got, told := d.everyRatio(two); !told || math.Abs(got-100*(0.14/0.16-1)) > 1e-6 {
+	if got, told := d.bestRatioChange(two); !told || math.Abs(got-100*(0.14/0.16-1)) > 1e-6 {
 		t.Errorf("with two helpers %v %v", got, told)
 	}
-	if (Row{Cells: []Cell{{Name: "c", Schemes: []string{Product}}}}).searched(d) != "" {
+	if (Row{Cells: []Cell{{Name: "c", Schemes: []string{Product}}}}).searchText(d) != "" {
 		t.Error("a search where there is none")
 	}
 }
@@ -107,26 +107,26 @@ var leastReps = map[string]int{"m5": 5, "m6": 5, "m7": 5, "m8": 5, "m13": 6, "m1
 // in each cell with a helper, and five transfers of each scheme; figures of videos,
 // three.
 func TestEnough(t *testing.T) {
-	for _, r := range all() {
+	for _, r := range publishedRows() {
 		experiments, err := r.Experiments(Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range experiments {
 			small := slices.Contains([]string{"m5", "m6", "m7", "m8"}, r.ID)
-			for _, s := range e.Plan.Schemes {
-				if n := e.Plan.RepsOf(s); n < leastReps[r.ID] {
+			for _, s := range e.Spec.Schemes {
+				if n := e.Spec.RepsOf(s); n < leastReps[r.ID] {
 					t.Errorf("%s, %s: %d of %s", r.ID, e.Name, n, s)
 				}
 			}
-			if small && len(e.Plan.Topology.Helpers()) > 0 {
-				for _, s := range append([]string{mptcp}, combines...) {
-					if !slices.Contains(e.Plan.Schemes, s) {
+			if small && len(e.Spec.Topology.Helpers()) > 0 {
+				for _, s := range append([]string{mptcp}, combineSchemes...) {
+					if !slices.Contains(e.Spec.Schemes, s) {
 						t.Errorf("%s, %s: %s is not beside it", r.ID, e.Name, s)
 					}
 				}
 			}
-			if r.ID == "m10" && slices.Contains(e.Plan.Schemes, mptcp) && min(e.Plan.RepsOf(Product), e.Plan.RepsOf(mptcp)) < 3 {
+			if r.ID == "m10" && slices.Contains(e.Spec.Schemes, mptcp) && min(e.Spec.RepsOf(Product), e.Spec.RepsOf(mptcp)) < 3 {
 				t.Errorf("%s, %s: too few", r.ID, e.Name)
 			}
 		}
@@ -135,26 +135,26 @@ func TestEnough(t *testing.T) {
 
 // TestBesideOracle: the best ratio counts, and only where both were measured.
 func TestBesideOracle(t *testing.T) {
-	c := Cell{Name: "c", House: "8/10/5", Size: unit.MB, Schemes: []string{Product}, Reps: 4}.withOracles()
-	c = c.fewer(2, c.ratios()...)
+	c := Cell{Name: "c", Links: "8/10/5", Size: unit.MB, Schemes: []string{Product}, Reps: 4}.withRatioSearch()
+	c = c.limitReps(2, c.ratioSchemes()...)
 	d := Data{}
 	for rep := range c.Reps {
 		for i, s := range c.Schemes {
-			if n, fewer := c.Fewer[s]; !fewer || rep < n {
+			if n, fewer := c.RepsByScheme[s]; !fewer || rep < n {
 				d["c"] = append(d["c"], lab.Result{Scheme: s, Rep: rep, Seconds: []float64{0.9, 3, 2, 1, 4, 5}[i]})
 			}
 		}
 	}
-	if o := alone(c).besideOracle(c.ratios(), Time).judge(d); o.N != 2 || o.Mean > -9.99 || o.Mean < -10.01 || o.Verdict != Reproduced || o.Published() != oursLess {
+	if o := singleGroup(c).compareBestRatio(c.ratioSchemes(), Time).evaluate(d); o.N != 2 || o.Mean > -9.99 || o.Mean < -10.01 || o.Verdict != Reproduced || o.Published() != noFigureText {
 		t.Errorf("%+v", o)
 	}
-	r, err := m5(radio.Sets[0]).Experiments(Options{})
+	r, err := rowM5(radio.Sets[0]).Experiments(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range r {
-		for _, s := range e.Plan.Schemes {
-			if n := e.Plan.RepsOf(s); isOracle(s) != (n == oracleReps) {
+		for _, s := range e.Spec.Schemes {
+			if n := e.Spec.RepsOf(s); isRatioScheme(s) != (n == ratioReps) {
 				t.Errorf("%s: %d of %s", e.Name, n, s)
 			}
 		}

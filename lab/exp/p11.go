@@ -15,7 +15,7 @@ const (
 	p11BBR   = "mpbond:if=cell1+cell2:udp:cc=bbr"
 	p11CUBIC = "mpbond:if=cell1+cell2:udp:cc=cubic"
 	p11TCP   = "mpbond:if=cell1+cell2"
-	p11MPTCP = "kibbutz:own"
+	p11MPTCP = "mptcp:own"
 )
 
 const (
@@ -23,32 +23,32 @@ const (
 	p11Pings = 20 * time.Millisecond
 )
 
-// p11: mpbond over two emulated cells, in real time.
-func p11(radio.Set) Row {
+// rowP11: mpbond over two emulated cells, in real time.
+func rowP11(radio.Set) Row {
 	r := Row{
 		ID: "p11", Title: "A bond over two mobile cells", Source: "none: ours",
-		Setup: "In real time: mpbond itself, with subflows over two own links, which are devices of two emulated mobile networks (docs/lab.md): 10 MHz, 18 dB, 25 ms each way before the cell, and 5 MHz, 15 dB, 35 ms; two layers, p = 2·10⁻⁶, control traffic, 750 KB of queue each. Subflows are paced over UDP by PBE-CC, which hears both cells, BBR or CUBIC, or are the kernel's TCP with CUBIC; kernel MPTCP, with CUBIC and its default scheduler, has a subflow by each link. 20 MB are fetched, and beside them a packet of 60 bytes goes over each link every 20 ms, there and back: what it waits is what the transfer leaves in the cell's queue for others of the device. In the second network of cells a device beside, which is sent 60 Mbit/s for 2 of each 4 s, shares the first cell.",
-		Ours:  p11PBE,
+		Setup:  "In real time: mpbond itself, with subflows over two own links, which are devices of two emulated mobile networks (docs/lab.md): 10 MHz, 18 dB, 25 ms each way before the cell, and 5 MHz, 15 dB, 35 ms; two layers, p = 2·10⁻⁶, control traffic, 750 KB of queue each. Subflows are paced over UDP by PBE-CC, which hears both cells, BBR or CUBIC, or are the kernel's TCP with CUBIC; kernel MPTCP, with CUBIC and its default scheduler, has a subflow by each link. 20 MB are fetched, and beside them a packet of 60 bytes goes over each link every 20 ms, there and back: what it waits is what the transfer leaves in the cell's queue for others of the device. In the second network of cells a device beside, which is sent 60 Mbit/s for 2 of each 4 s, shares the first cell.",
+		Judged: p11PBE,
 	}
 	near, far := pingMetric("cell1", "p95", func(d lab.Delays) time.Duration { return d.P95 }), pingMetric("cell2", "p95", func(d lab.Delays) time.Duration { return d.P95 })
-	near.beside = true
+	near.alsoCompared = true
 	r.Metrics = []Metric{Time, near, far, pingMetric("cell1", "p50", func(d lab.Delays) time.Duration { return d.P50 }), pingMetric("cell2", "p50", func(d lab.Delays) time.Duration { return d.P50 })}
 	for _, c := range []struct {
 		name  string
 		rival bool
 	}{{"alone", false}, {"beside a device that comes and goes", true}} {
-		x := Cell{Name: c.name, Net: func(seed uint64) (*lab.Topology, error) { return p11Net(seed, c.rival) }, Size: p11Size, Ping: p11Pings,
-			Schemes: []string{p11PBE, p11BBR, p11CUBIC, p11TCP, p11MPTCP, "single"}, Reps: 3, Alone: true}.fewer(1, "single")
+		x := Cell{Name: c.name, Network: func(seed uint64) (*lab.Topology, error) { return p11Net(seed, c.rival) }, Size: p11Size, Ping: p11Pings,
+			Schemes: []string{p11PBE, p11BBR, p11CUBIC, p11TCP, p11MPTCP, "single"}, Reps: 3, Alone: true}.limitReps(1, "single")
 		if !c.rival {
 			x.Quick = 1
 		}
 		r.Cells = append(r.Cells, x)
 		for _, other := range []struct{ scheme, name string }{{p11BBR, "BBR"}, {p11CUBIC, "CUBIC over UDP"}, {p11TCP, "CUBIC over TCP"}, {p11MPTCP, "kernel MPTCP"}} {
 			for _, m := range []Metric{near, far} {
-				r.Points = append(r.Points, Point{What: c.name + ": " + m.Name + " beside " + other.name, Unit: "%", Told: "shorter (asked)", Aim: Falls,
+				r.Points = append(r.Points, Point{What: c.name + ": " + m.Name + " beside " + other.name, Unit: "%", PublishedText: "shorter (asked)", Aim: AimAnyReduction,
 					Of: func(d Data) []float64 { return d.Changes(c.name, [2]string{p11PBE, other.scheme}, m) }})
 			}
-			r.Points = append(r.Points, Point{What: c.name + ": time beside " + other.name, Unit: "%", Low: 15, High: 15, Told: "15 % more at most (asked)", Aim: Less,
+			r.Points = append(r.Points, Point{What: c.name + ": time beside " + other.name, Unit: "%", Low: 15, High: 15, PublishedText: "15 % more at most (asked)", Aim: AimAtMost,
 				Of: func(d Data) []float64 { return d.Changes(c.name, [2]string{p11PBE, other.scheme}, Time) }})
 		}
 	}
@@ -67,7 +67,7 @@ func pingMetric(link, which string, of func(lab.Delays) time.Duration) Metric {
 // p11Net is a primary with two links in two mobile networks.
 func p11Net(seed uint64, rival bool) (*lab.Topology, error) {
 	link := func(network string, rnti int, signal, delay, up string) *lab.Link {
-		l := &lab.Link{Ends: [2]string{"primary", "server"}, LinkDir: lab.LinkDir{Delay: delay}, Up: &lab.LinkDir{Rate: up}, LTE: &lab.LTELink{Network: network}}
+		l := &lab.Link{Ends: [2]string{"primary", "server"}, LinkSettings: lab.LinkSettings{Delay: delay}, Up: &lab.LinkSettings{Rate: up}, LTE: &lab.LTELink{Network: network}}
 		l.LTE.RNTI, l.LTE.Signal, l.LTE.ErrorRate = cell.RNTI(rnti), signal, 2e-6
 		return l
 	}

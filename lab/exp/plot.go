@@ -18,12 +18,12 @@ import (
 
 // Sizes of plots, in points.
 const (
-	plotHeight   = 230
-	plotMargin   = 240 // axis and legend
-	plotLegend   = 175
-	plotPerBar   = 20
-	mostWidth    = 1500
-	barsOfAGroup = 0.8 // part of a group's width that bars fill
+	plotHeight = 230
+	plotMargin = 240 // axis and legend
+	plotLegend = 175
+	plotPerBar = 20
+	maxWidth   = 1500
+	groupFill  = 0.8 // part of a group's width that bars fill
 )
 
 // schemeColors tell schemes apart, also for most who see few colours (Okabe and
@@ -36,17 +36,17 @@ var schemeColors = []color.Color{
 // palette are the schemes of a row: each has the same color in all its plots.
 type palette []string
 
-// of is the place of a scheme.
-func (p palette) of(scheme string) int { return max(0, slices.Index(p, scheme)) }
+// indexOf is the place of a scheme.
+func (p palette) indexOf(scheme string) int { return max(0, slices.Index(p, scheme)) }
 
-func (p palette) color(scheme string) color.Color { return lineColor(p.of(scheme)) }
+func (p palette) schemeColor(scheme string) color.Color { return lineColor(p.indexOf(scheme)) }
 
 func lineColor(i int) color.Color { return schemeColors[i%len(schemeColors)] }
 
-// bars draws one metric: a group of bars for each cell, a bar for each scheme,
+// drawBars draws one metric: a group of bars for each cell, a bar for each scheme,
 // whiskers for the 95 % interval, a line across the group at the fluid bound. It
 // returns an SVG element, or nothing where there is nothing to draw.
-func bars(lines []Line, metric string, all palette) ([]byte, error) {
+func drawBars(lines []Line, metric string, all palette) ([]byte, error) {
 	lines = slices.DeleteFunc(slices.Clone(lines), func(l Line) bool { return l.Metric != metric || l.N == 0 })
 	if len(lines) == 0 {
 		return nil, nil
@@ -60,14 +60,14 @@ func bars(lines []Line, metric string, all palette) ([]byte, error) {
 			schemes = append(schemes, l.Scheme)
 		}
 	}
-	slices.SortStableFunc(schemes, func(a, b string) int { return cmp.Compare(all.of(a), all.of(b)) })
+	slices.SortStableFunc(schemes, func(a, b string) int { return cmp.Compare(all.indexOf(a), all.indexOf(b)) })
 	p := newPlot(metric + ", " + lines[0].Unit)
 	p.NominalX(cells...)
 	if len(cells) > 3 {
 		p.X.Tick.Label.Rotation, p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = math.Pi/8, draw.XRight, draw.YCenter
 	}
 	for j, scheme := range schemes {
-		if err := addScheme(p, lines, place{cells, j, len(schemes), all.color(scheme)}, scheme); err != nil {
+		if err := addBars(p, lines, barPosition{cells, j, len(schemes), all.schemeColor(scheme)}, scheme); err != nil {
 			return nil, err
 		}
 	}
@@ -76,7 +76,7 @@ func bars(lines []Line, metric string, all palette) ([]byte, error) {
 		if k < 0 {
 			continue
 		}
-		b, err := plotter.NewLine(plotter.XYs{{X: float64(i) - barsOfAGroup/2, Y: lines[k].Bound}, {X: float64(i) + barsOfAGroup/2, Y: lines[k].Bound}})
+		b, err := plotter.NewLine(plotter.XYs{{X: float64(i) - groupFill/2, Y: lines[k].Bound}, {X: float64(i) + groupFill/2, Y: lines[k].Bound}})
 		if err != nil {
 			return nil, err
 		}
@@ -86,24 +86,24 @@ func bars(lines []Line, metric string, all palette) ([]byte, error) {
 			p.Legend.Add("fluid bound", b)
 		}
 	}
-	return svg(p, min(mostWidth, plotMargin+plotPerBar*len(cells)*(len(schemes)+1)))
+	return renderSVG(p, min(maxWidth, plotMargin+plotPerBar*len(cells)*(len(schemes)+1)))
 }
 
-// place is where the bars of a scheme stand.
-type place struct {
+// barPosition is where the bars of a scheme stand.
+type barPosition struct {
 	cells      []string
 	scheme, of int
 	color      color.Color
 }
 
-func addScheme(p *plot.Plot, lines []Line, at place, scheme string) error {
-	width := barsOfAGroup / float64(at.of)
+func addBars(p *plot.Plot, lines []Line, at barPosition, scheme string) error {
+	width := groupFill / float64(at.of)
 	shown := false
 	for _, l := range lines {
 		if l.Scheme != scheme {
 			continue
 		}
-		x := float64(slices.Index(at.cells, l.Cell)) - barsOfAGroup/2 + width*float64(at.scheme)
+		x := float64(slices.Index(at.cells, l.Cell)) - groupFill/2 + width*float64(at.scheme)
 		bar, err := plotter.NewPolygon(plotter.XYs{{X: x, Y: 0}, {X: x + 0.9*width, Y: 0}, {X: x + 0.9*width, Y: l.Mean}, {X: x, Y: l.Mean}})
 		if err != nil {
 			return err
@@ -134,44 +134,44 @@ func addScheme(p *plot.Plot, lines []Line, at place, scheme string) error {
 	return nil
 }
 
-// distributions draws for each scheme which share of its values is at most so
+// drawDistribution draws for each scheme which share of its values is at most so
 // much.
-func distributions(s spread, all palette) ([]byte, error) {
+func drawDistribution(s distribution, all palette) ([]byte, error) {
 	p := newPlot("share")
 	p.Title.Text = s.title
 	p.X.Label.Text = s.unit
 	p.Y.Max = 1
 	for i, scheme := range s.schemes {
-		values := thinned(s.values[i])
+		values := thinValues(s.values[i])
 		steps := plotter.XYs{{X: values[0], Y: 0}}
 		for j, v := range values {
 			steps = append(steps, plotter.XY{X: v, Y: float64(j) / float64(len(values))}, plotter.XY{X: v, Y: float64(j+1) / float64(len(values))})
 		}
-		if err := addLine(p, scheme, steps, all.color(scheme)); err != nil {
+		if err := addLine(p, scheme, steps, all.schemeColor(scheme)); err != nil {
 			return nil, err
 		}
 	}
-	return svg(p, plotMargin+300)
+	return renderSVG(p, plotMargin+300)
 }
 
-// mostSteps is how many values of a distribution are drawn.
-const mostSteps = 200
+// maxSteps is how many values of a distribution are drawn.
+const maxSteps = 200
 
-// thinned are quantiles of sorted values, if these are too many.
-func thinned(values []float64) []float64 {
-	if len(values) <= mostSteps {
+// thinValues are quantiles of sorted values, if these are too many.
+func thinValues(values []float64) []float64 {
+	if len(values) <= maxSteps {
 		return values
 	}
-	some := make([]float64, mostSteps)
+	some := make([]float64, maxSteps)
 	for i := range some {
-		some[i] = values[i*(len(values)-1)/(mostSteps-1)]
+		some[i] = values[i*(len(values)-1)/(maxSteps-1)]
 	}
 	return some
 }
 
-// draw draws a timeline: bytes that came by each link so far, and dashed what
+// drawSVG draws a timeline: bytes that came by each link so far, and dashed what
 // helpers hold. Those of several schemes have the same axes.
-func (t timeline) draw(seconds, mb float64) ([]byte, error) {
+func (t timeline) drawSVG(seconds, mb float64) ([]byte, error) {
 	p := newPlot("MB")
 	p.Title.Text = t.scheme
 	p.X.Label.Text = "s"
@@ -185,7 +185,7 @@ func (t timeline) draw(seconds, mb float64) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return svg(p, plotMargin+190)
+	return renderSVG(p, plotMargin+190)
 }
 
 // addLine adds a line, dashed if it is of what helpers hold.
@@ -195,7 +195,7 @@ func addLine(p *plot.Plot, name string, points plotter.XYs, c color.Color) error
 		return err
 	}
 	l.Color, l.Width = c, vg.Points(1.5)
-	if strings.HasPrefix(name, heldBy) {
+	if strings.HasPrefix(name, heldByPrefix) {
 		l.Dashes = []vg.Length{vg.Points(4), vg.Points(2)}
 	}
 	p.Add(l)
@@ -218,8 +218,8 @@ func newPlot(y string) *plot.Plot {
 	return p
 }
 
-// svg draws a plot as one SVG element, to stand in HTML.
-func svg(p *plot.Plot, width int) ([]byte, error) {
+// renderSVG draws a plot as one SVG element, to stand in HTML.
+func renderSVG(p *plot.Plot, width int) ([]byte, error) {
 	c := vgsvg.New(vg.Points(float64(width)), vg.Points(plotHeight))
 	dc := draw.New(c)
 	// The legend stands on the right.

@@ -22,9 +22,9 @@ const ratioSteps = 100
 // tcpHeaders are those of a packet with data: IPv4, TCP, and its timestamps.
 const tcpHeaders = 20 + 20 + 12
 
-// shareOf is the direct path's part in a fixed ratio.
-func shareOf(scheme string) float64 {
-	text, _, _ := strings.Cut(strings.TrimPrefix(scheme, oraclePrefix), "/")
+// directShare is the direct path's part in a fixed ratio.
+func directShare(scheme string) float64 {
+	text, _, _ := strings.Cut(strings.TrimPrefix(scheme, ratioPrefix), "/")
 	p, _ := strconv.ParseFloat(text, 64)
 	return p
 }
@@ -33,9 +33,9 @@ func shareOf(scheme string) float64 {
 // far.
 type arrivals struct{ at, sum []float64 }
 
-// when is the time at which so many bytes had come; the last one's, if these were
+// timeOf is the time at which so many bytes had come; the last one's, if these were
 // fewer.
-func (a arrivals) when(bytes float64) float64 {
+func (a arrivals) timeOf(bytes float64) float64 {
 	if bytes <= 0 || len(a.at) == 0 {
 		return 0
 	}
@@ -43,8 +43,8 @@ func (a arrivals) when(bytes float64) float64 {
 	return a.at[min(i, len(a.at)-1)]
 }
 
-// arrived are those of a transfer: by the direct path, and by each helper's.
-func arrived(r lab.Result) (direct arrivals, helped []arrivals) {
+// pathArrivals are those of a transfer: by the direct path, and by each helper's.
+func pathArrivals(r lab.Result) (direct arrivals, helped []arrivals) {
 	for _, t := range r.Traffic {
 		if t.Node != "primary" {
 			continue
@@ -65,26 +65,26 @@ func arrived(r lab.Result) (direct arrivals, helped []arrivals) {
 	return direct, helped
 }
 
-// split is how long a fixed ratio takes over paths that carry data so; helpers
+// splitTime is how long a fixed ratio takes over paths that carry data so; helpers
 // have equal parts.
-func split(share float64, size unit.Bytes, direct arrivals, helped []arrivals) float64 {
-	took := direct.when(share * float64(size))
+func splitTime(share float64, size unit.Bytes, direct arrivals, helped []arrivals) float64 {
+	took := direct.timeOf(share * float64(size))
 	for _, h := range helped {
-		took = max(took, h.when((1-share)*float64(size)/float64(len(helped))))
+		took = max(took, h.timeOf((1-share)*float64(size)/float64(len(helped))))
 	}
 	return took
 }
 
-// everyRatio is by how many percent the best of all fixed ratios, reckoned, takes
+// bestRatioChange is by how many percent the best of all fixed ratios, reckoned, takes
 // another time than the best that was measured, whose search in the cell had
 // several.
-func (d Data) everyRatio(c Cell) (percent float64, told bool) {
-	ratios := c.ratios()
+func (d Data) bestRatioChange(c Cell) (percent float64, told bool) {
+	ratios := c.ratioSchemes()
 	if len(ratios) < 2 {
 		return 0, false
 	}
 	slices.SortFunc(ratios, func(a, b string) int {
-		if shareOf(a) < shareOf(b) {
+		if directShare(a) < directShare(b) {
 			return -1
 		}
 		return 1
@@ -92,32 +92,32 @@ func (d Data) everyRatio(c Cell) (percent float64, told bool) {
 	least, most := ratios[0], ratios[len(ratios)-1]
 	var took [ratioSteps + 1]float64
 	n := 0
-	d.paired(c.Name, [2]string{most, least}, func(m, l lab.Result) {
-		direct, beside := arrived(m)
-		own, helped := arrived(l)
+	d.forEachResultPair(c.Name, [2]string{most, least}, func(m, l lab.Result) {
+		direct, beside := pathArrivals(m)
+		own, helped := pathArrivals(l)
 		if len(direct.at) == 0 || len(helped) == 0 {
 			return
 		}
 		// Packets are timed from before the client begins.
-		late := (split(shareOf(most), m.Bytes, direct, beside) - m.Seconds + split(shareOf(least), l.Bytes, own, helped) - l.Seconds) / 2
+		late := (splitTime(directShare(most), m.Bytes, direct, beside) - m.Seconds + splitTime(directShare(least), l.Bytes, own, helped) - l.Seconds) / 2
 		for i := range took {
-			took[i] += split(float64(i)/ratioSteps, m.Bytes, direct, helped) - late
+			took[i] += splitTime(float64(i)/ratioSteps, m.Bytes, direct, helped) - late
 		}
 		n++
 	})
-	best := Summarize(d.Values(c.Name, d.best(c.Name, ratios, Time), Time))
+	best := Summarize(d.Values(c.Name, d.bestScheme(c.Name, ratios, Time), Time))
 	if n == 0 || best.N == 0 {
 		return 0, false
 	}
 	return 100 * (slices.Min(took[:])/float64(n)/best.Mean - 1), true
 }
 
-// searched says what the search for fixed ratios may have missed in the row's
+// searchText says what the search for fixed ratios may have missed in the row's
 // cells; nothing where there was none.
-func (r Row) searched(d Data) string {
+func (r Row) searchText(d Data) string {
 	var all []float64
 	for _, c := range r.Cells {
-		if v, told := d.everyRatio(c); told {
+		if v, told := d.bestRatioChange(c); told {
 			all = append(all, v)
 		}
 	}

@@ -29,9 +29,9 @@ type Stamp struct {
 	Cells map[string]int `json:"cells,omitempty"`
 }
 
-// Made says of which run it is, for people.
-func (e Evaluation) Made() string {
-	return fmt.Sprintf("mpbond %s, seed %d, Linux %s, %d processors, %s; %s planned transfers count", e.Version, e.Seed, e.Kernel, e.Processors, e.Date, e.counted())
+// Provenance says of which run it is, for people.
+func (e Evaluation) Provenance() string {
+	return fmt.Sprintf("mpbond %s, seed %d, Linux %s, %d processors, %s; %s planned transfers count", e.Version, e.Seed, e.Kernel, e.Processors, e.Date, e.countedText())
 }
 
 // Record is a row's transfers, complete or not: of one run, or of several of
@@ -53,14 +53,14 @@ type entry struct {
 	Error  string      `json:"error,omitempty"`
 }
 
-// file is where a row's record is kept.
-func file(dir, row string) string { return filepath.Join(dir, row+".jsonl") }
+// recordPath is where a row's record is kept.
+func recordPath(dir, row string) string { return filepath.Join(dir, row+".jsonl") }
 
-// Load reads a row's record from a directory; there is none, if it has no
+// LoadRecord reads a row's record from a directory; there is none, if it has no
 // results. Packets, which may be most of it, are left out if light.
-func Load(dir, row string, light bool) (r Record, err error) {
+func LoadRecord(dir, row string, light bool) (r Record, err error) {
 	r = Record{Row: row, Results: Data{}, Errors: map[string]string{}}
-	f, err := os.Open(file(dir, row))
+	f, err := os.Open(recordPath(dir, row))
 	if errors.Is(err, os.ErrNotExist) {
 		return r, nil
 	}
@@ -69,7 +69,7 @@ func Load(dir, row string, light bool) (r Record, err error) {
 	}
 	defer f.Close()
 	in := bufio.NewScanner(f)
-	in.Buffer(nil, longestLine)
+	in.Buffer(nil, maxLineBytes)
 	for in.Scan() {
 		var e entry
 		if json.Unmarshal(in.Bytes(), &e) != nil {
@@ -78,7 +78,7 @@ func Load(dir, row string, light bool) (r Record, err error) {
 		if light && e.Result != nil {
 			e.Result.Traffic = nil
 		}
-		r.take(e)
+		r.addEntry(e)
 	}
 	if err := in.Err(); err != nil {
 		return r, fmt.Errorf("%s: %w", f.Name(), err)
@@ -86,11 +86,11 @@ func Load(dir, row string, light bool) (r Record, err error) {
 	return r, nil
 }
 
-// longestLine is of a file: minutes at many Mbit/s, packet by packet.
-const longestLine = 1 << 30
+// maxLineBytes is of a file: minutes at many Mbit/s, packet by packet.
+const maxLineBytes = 1 << 30
 
-// take puts a line into the record.
-func (r *Record) take(e entry) {
+// addEntry puts a line into the record.
+func (r *Record) addEntry(e entry) {
 	switch {
 	case e.Run != nil:
 		// The run made again what had failed.
@@ -105,28 +105,28 @@ func (r *Record) take(e entry) {
 	}
 }
 
-// Fits tells whether a run that is stamped so can go on with the record: what it
+// CanResume tells whether a run that is stamped so can go on with the record: what it
 // would make is the same. In the short form some of it may be shorter.
-func (r Record) Fits(s Stamp) bool {
+func (r Record) CanResume(s Stamp) bool {
 	return r.Version == s.Version && r.Seed == s.Seed && r.Quick == s.Quick && r.Traces == s.Traces && r.Drives == s.Drives && r.Only == s.Only
 }
 
 // Journal adds to a record's file. Its methods are for one goroutine at a time.
 type Journal struct{ file *os.File }
 
-// Short is where records of the short form are below a directory of records: they
+// QuickDir is where records of the short form are below a directory of records: they
 // are no figures, and never in the place of any.
-func Short(dir string) string { return filepath.Join(dir, "quick") }
+func QuickDir(dir string) string { return filepath.Join(dir, "quick") }
 
-// Append begins a run of a row in a directory, which is made if need be: it goes
+// OpenJournal begins a run of a row in a directory, which is made if need be: it goes
 // on with the record that is there, or begins anew, and then puts that one aside
 // as ROW.jsonl.old, or ROW.jsonl.old2 and so on: what was put aside before stays,
 // but for that of the short form.
-func Append(dir, row string, s Stamp, anew bool) (*Journal, error) {
+func OpenJournal(dir, row string, s Stamp, anew bool) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	name := file(dir, row)
+	name := recordPath(dir, row)
 	if anew {
 		old := name + ".old"
 		for n := 2; !s.Quick; n++ {
@@ -146,7 +146,7 @@ func Append(dir, row string, s Stamp, anew bool) (*Journal, error) {
 		return nil, err
 	}
 	j := &Journal{f}
-	if err := j.add(entry{Run: &s}); err != nil {
+	if err := j.writeEntry(entry{Run: &s}); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return j, nil
@@ -155,13 +155,15 @@ func Append(dir, row string, s Stamp, anew bool) (*Journal, error) {
 // Add keeps a transfer of a cell, but not what mpbond's processes said of it.
 func (j *Journal) Add(cell string, r lab.Result) error {
 	r.Notes = nil
-	return j.add(entry{Cell: cell, Result: &r})
+	return j.writeEntry(entry{Cell: cell, Result: &r})
 }
 
-// Incomplete keeps why a cell could not be completed.
-func (j *Journal) Incomplete(cell, why string) error { return j.add(entry{Cell: cell, Error: why}) }
+// AddIncomplete keeps why a cell could not be completed.
+func (j *Journal) AddIncomplete(cell, why string) error {
+	return j.writeEntry(entry{Cell: cell, Error: why})
+}
 
-func (j *Journal) add(e entry) error {
+func (j *Journal) writeEntry(e entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return err

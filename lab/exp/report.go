@@ -19,8 +19,10 @@ import (
 //go:embed report_head.html
 var pageHead string
 
-// text is a text for HTML.
-func text(format string, args ...any) string { return html.EscapeString(fmt.Sprintf(format, args...)) }
+// escapeText is a text for HTML.
+func escapeText(format string, args ...any) string {
+	return html.EscapeString(fmt.Sprintf(format, args...))
+}
 
 // WriteHTML writes one page that needs nothing else: for each record a plot of
 // each metric, figures beside published ones, and the verdict. What is worse
@@ -28,10 +30,10 @@ func text(format string, args ...any) string { return html.EscapeString(fmt.Spri
 func WriteHTML(w io.Writer, all []Evaluation) error {
 	var b strings.Builder
 	b.WriteString(pageHead)
-	writeList(&b, worseHead, worseOf(all))
-	writeList(&b, unsureHead, unsure(all))
+	writeList(&b, worseHead, worseItems(all))
+	writeList(&b, unsureHead, unsureItems(all))
 	b.WriteString("<h2>All rows</h2>\n")
-	rowTable(all).html(&b)
+	rowTable(all).writeHTML(&b)
 	for _, e := range all {
 		if err := writeSection(&b, e); err != nil {
 			return err
@@ -42,24 +44,24 @@ func WriteHTML(w io.Writer, all []Evaluation) error {
 	return err
 }
 
-func link(row string) string {
+func rowLink(row string) string {
 	return fmt.Sprintf(`<a href="#%[1]s">%[1]s</a>`, html.EscapeString(row))
 }
 
-// worse is one thing that we do worse than others, or than published.
-type worse struct {
+// worseItem is one thing that we do worse than others, or than published.
+type worseItem struct {
 	row, what string
 	surely    bool // than a baseline; or it could not be measured
 }
 
-// worseOf is all of that: what users would get a better thing for first.
-func worseOf(all []Evaluation) (list []worse) {
+// worseItems is all of that: what users would get a better thing for first.
+func worseItems(all []Evaluation) (list []worseItem) {
 	for _, e := range all {
-		for _, what := range e.Behind {
-			list = append(list, worse{e.Row, what, true})
+		for _, what := range e.Worse {
+			list = append(list, worseItem{e.Row, what, true})
 		}
 		for _, failed := range e.Errors {
-			list = append(list, worse{e.Row, "incomplete: " + failed, true})
+			list = append(list, worseItem{e.Row, "incomplete: " + failed, true})
 		}
 	}
 	for _, e := range all {
@@ -70,37 +72,37 @@ func worseOf(all []Evaluation) (list []worse) {
 			case NotMeasured:
 				missing++
 			default:
-				list = append(list, worse{e.Row, p.String(), false})
+				list = append(list, worseItem{e.Row, p.String(), false})
 			}
 		}
 		if missing > 0 {
-			list = append(list, worse{e.Row, missingText(missing, len(e.Points)), false})
+			list = append(list, worseItem{e.Row, missingText(missing, len(e.Points)), false})
 		}
 	}
 	return list
 }
 
 // writeList writes what we do worse under a head.
-func writeList(b *strings.Builder, head string, list []worse) {
+func writeList(b *strings.Builder, head string, list []worseItem) {
 	fmt.Fprintf(b, "<h2>%s</h2>\n<ul>\n", head)
 	for _, w := range list {
 		class := ""
 		if w.surely {
 			class = ` class="worse"`
 		}
-		fmt.Fprintf(b, "<li%s>%s: %s</li>\n", class, link(w.row), text("%s", w.what))
+		fmt.Fprintf(b, "<li%s>%s: %s</li>\n", class, rowLink(w.row), escapeText("%s", w.what))
 	}
 	if len(list) == 0 {
-		b.WriteString("<li>" + nowhere + "</li>\n")
+		b.WriteString("<li>" + nothingWorse + "</li>\n")
 	}
 	b.WriteString("</ul>\n")
 }
 
-// unsure is where mpbond is not surely faster than kernel MPTCP, its best fixed ratio or COMBINE.
-func unsure(all []Evaluation) (list []worse) {
+// unsureItems is where mpbond is not surely faster than kernel MPTCP, its best fixed ratio or COMBINE.
+func unsureItems(all []Evaluation) (list []worseItem) {
 	for _, e := range all {
-		for _, what := range e.Unsure {
-			list = append(list, worse{e.Row, what, false})
+		for _, what := range e.NotSurelyFaster {
+			list = append(list, worseItem{e.Row, what, false})
 		}
 	}
 	return list
@@ -108,28 +110,28 @@ func unsure(all []Evaluation) (list []worse) {
 
 // Heads of both lists, and what stands in an empty one.
 const (
-	worseHead  = "Where we are worse"
-	unsureHead = "Not surely faster than kernel MPTCP, its best fixed ratio or COMBINE"
-	nowhere    = "Nowhere in what was measured."
+	worseHead    = "Where we are worse"
+	unsureHead   = "Not surely faster than kernel MPTCP, its best fixed ratio or COMBINE"
+	nothingWorse = "Nowhere in what was measured."
 )
 
 // writeSection writes all that is said of one row.
 func writeSection(b *strings.Builder, e Evaluation) error {
-	fmt.Fprintf(b, "<h2 id=%q>%s</h2>\n<p><b>%s</b></p>\n<p>%s", html.EscapeString(e.Row), text("%s: %s", e.Row, e.Title), text("%s%s", e.Line, e.Caution()), text("%s. %s", e.Source, e.Setup))
+	fmt.Fprintf(b, "<h2 id=%q>%s</h2>\n<p><b>%s</b></p>\n<p>%s", html.EscapeString(e.Row), escapeText("%s: %s", e.Row, e.Title), escapeText("%s%s", e.VerdictLine, e.Caution()), escapeText("%s. %s", e.Source, e.Setup))
 	if e.Search != "" {
-		b.WriteString(text(" %s", e.Search))
+		b.WriteString(escapeText(" %s", e.Search))
 	}
-	if e.Lacks != "" {
-		b.WriteString(text(" Not in it yet: %s.", e.Lacks))
+	if e.NotCovered != "" {
+		b.WriteString(escapeText(" Not in it yet: %s.", e.NotCovered))
 	}
 	b.WriteString("</p>\n")
-	e.pointTable().html(b)
+	e.pointTable().writeHTML(b)
 	for _, t := range e.Tables {
-		t.html(b)
+		t.writeHTML(b)
 	}
 	drawn := map[string]bool{}
 	var colors palette
-	tabled := e.Tabled()
+	tabled := e.TableLines()
 	for _, l := range tabled {
 		if !slices.Contains(colors, l.Scheme) {
 			colors = append(colors, l.Scheme)
@@ -141,77 +143,77 @@ func writeSection(b *strings.Builder, e Evaluation) error {
 			continue
 		}
 		drawn[l.Metric] = true
-		plot, err := bars(tabled, l.Metric, colors)
+		plot, err := drawBars(tabled, l.Metric, colors)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(b, "<figure>%s</figure>\n", plot) // names are escaped by the library
 	}
 	b.WriteString("</div>\n")
-	if err := writeCloser(b, e, colors); err != nil {
+	if err := writeDetails(b, e, colors); err != nil {
 		return err
 	}
 	open := " open"
-	if len(tabled) > mostLines {
+	if len(tabled) > maxWideLines {
 		open = ""
 	}
 	fmt.Fprintf(b, "<details%s><summary>%d figures</summary>\n", open, len(tabled))
-	e.lineTable().html(b)
+	e.lineTable().writeHTML(b)
 	b.WriteString("</details>\n")
-	fmt.Fprintf(b, "<p class=\"small\">%s. Again: <code>%s</code></p>\n", text("%s", e.Made()), text("%s", e.Rerun))
+	fmt.Fprintf(b, "<p class=\"small\">%s. Again: <code>%s</code></p>\n", escapeText("%s", e.Provenance()), escapeText("%s", e.Rerun))
 	return nil
 }
 
-// writeCloser writes what is looked at more closely: distributions, timelines of
+// writeDetails writes what is looked at more closely: distributions, timelines of
 // a cell and its energies by radio.
-func writeCloser(b *strings.Builder, e Evaluation, colors palette) error {
-	for _, s := range e.drawn.spreads {
-		plot, err := distributions(s, colors)
+func writeDetails(b *strings.Builder, e Evaluation, colors palette) error {
+	for _, s := range e.figures.spreads {
+		plot, err := drawDistribution(s, colors)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
 	}
-	for _, c := range e.drawn.charts {
-		plot, err := c.draw(colors)
+	for _, c := range e.figures.charts {
+		plot, err := c.drawSVG(colors)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
 	}
 	seconds, mb := 0.0, 0.0
-	for _, t := range e.drawn.timelines {
+	for _, t := range e.figures.timelines {
 		seconds = max(seconds, t.took)
 		for _, l := range t.lines {
 			mb = max(mb, slices.Max(l.mb))
 		}
 	}
-	if len(e.drawn.timelines) > 0 {
-		fmt.Fprintf(b, "<p>%s</p>\n<div class=\"row\">\n", text("%s: what came by each link of the primary so far, and what helpers held, in IP bytes; of each scheme the median transfer.", e.drawn.shown))
+	if len(e.figures.timelines) > 0 {
+		fmt.Fprintf(b, "<p>%s</p>\n<div class=\"row\">\n", escapeText("%s: what came by each link of the primary so far, and what helpers held, in IP bytes; of each scheme the median transfer.", e.figures.shown))
 	}
-	for _, t := range e.drawn.timelines {
-		plot, err := t.draw(seconds, mb)
+	for _, t := range e.figures.timelines {
+		plot, err := t.drawSVG(seconds, mb)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(b, "<figure>%s</figure>\n", plot)
 	}
-	if len(e.drawn.timelines) > 0 {
+	if len(e.figures.timelines) > 0 {
 		b.WriteString("</div>\n")
 	}
 	if len(e.Energies) == 0 {
 		return nil
 	}
-	fmt.Fprintf(b, "<p>%s</p>\n", text("%s: energy by radio, J, means. E_active is promotion, base and data; E_full adds the tail and idle times.", e.drawn.shown))
+	fmt.Fprintf(b, "<p>%s</p>\n", escapeText("%s: energy by radio, J, means. E_active is promotion, base and data; E_full adds the tail and idle times.", e.figures.shown))
 	t := Table{Head: []string{"scheme", "device", "radio", "n", "promotion", "base", "data", "tail", "idle", "E_active", "E_full"}}
 	for _, l := range e.Energies {
 		r := []string{l.Scheme, l.Device, string(l.Radio), fmt.Sprint(l.N)}
 		for _, v := range []unit.Joules{l.Promotion, l.Base, l.Data, l.Tail, l.Idle, l.Active(), l.Full()} {
-			r = append(r, number(float64(v), "J"))
+			r = append(r, formatNumber(float64(v), "J"))
 		}
 		t.Add(r...)
 	}
-	t.html(b)
+	t.writeHTML(b)
 	return nil
 }
 

@@ -17,7 +17,7 @@ import (
 func TestBroken(t *testing.T) {
 	failed, late := lab.Result{Scheme: "a", Error: "no"}, lab.Result{Scheme: "a", Error: "no", Disturbed: true}
 	pool := func(c cellRun) *pool {
-		c.plan.Schemes, c.plan.Reps = []string{"a", "b"}, 1
+		c.spec.Schemes, c.spec.Reps = []string{"a", "b"}, 1
 		return &pool{cells: []cellRun{c}, experiments: []lab.Experiment{{Name: "x"}}}
 	}
 	for _, c := range []struct {
@@ -34,17 +34,17 @@ func TestBroken(t *testing.T) {
 		{[]lab.Result{failed, failed, {Scheme: "a", Disturbed: true}}, false},
 	} {
 		p := pool(cellRun{results: c.results})
-		if err := p.broken(); (err != nil) != c.broken {
+		if err := p.brokenSchemes(); (err != nil) != c.broken {
 			t.Errorf("%v: %v", c.results, err)
 		}
-		if p.missing() == nil {
+		if p.missingTransfers() == nil {
 			t.Errorf("%v: nothing is missing", c.results)
 		}
 	}
-	if pool(cellRun{err: "its lab failed"}).broken() == nil {
+	if pool(cellRun{err: "its lab failed"}).brokenSchemes() == nil {
 		t.Error("a cell without a lab")
 	}
-	if err := pool(cellRun{results: []lab.Result{{Scheme: "a"}, {Scheme: "b"}}}).missing(); err != nil {
+	if err := pool(cellRun{results: []lab.Result{{Scheme: "a"}, {Scheme: "b"}}}).missingTransfers(); err != nil {
 		t.Error(err)
 	}
 }
@@ -53,8 +53,8 @@ func TestBroken(t *testing.T) {
 func twoPlaces() Row {
 	r := pbeRow("t1", "Two places", "none", "")
 	for n, name := range []string{"one", "other"} {
-		r.Cells = append(r.Cells, Cell{Name: name, Schemes: []string{pbe, "cubic"}, Reps: 2, Quick: 1, Model: &model{of: func(seed uint64) virtual.Case {
-			c := virtual.Place(uint64(n), seed)
+		r.Cells = append(r.Cells, Cell{Name: name, Schemes: []string{pbe, "cubic"}, Reps: 2, Quick: 1, Model: &model{makeCase: func(seed uint64) virtual.Case {
+			c := virtual.Location(uint64(n), seed)
 			c.Length = 200 * ms
 			return c
 		}}})
@@ -72,8 +72,8 @@ func TestMeasure(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		left := stop
-		r := Run{Rows: []Row{twoPlaces(), b6()}, Options: Options{Seed: 1, Only: only}, Dir: dir, Jobs: 1, Version: version,
-			Say: func(text string) { said = append(said, text) },
+		r := Run{Rows: []Row{twoPlaces(), rowB6()}, Options: Options{Seed: 1, Only: only}, Dir: dir, Jobs: 1, Version: version,
+			PrintLine: func(text string) { said = append(said, text) },
 			Progress: func(string, bool) {
 				if left--; left == 0 {
 					cancel()
@@ -93,7 +93,7 @@ func TestMeasure(t *testing.T) {
 	if all, err := measure("v1", "", 0); err != nil || takes("8") || all[0].Counted != 8 {
 		t.Errorf("anew: %v, %q", err, said)
 	}
-	if _, err := os.Stat(file(dir, "t1") + ".old"); err != nil {
+	if _, err := os.Stat(recordPath(dir, "t1") + ".old"); err != nil {
 		t.Error(err)
 	}
 	if all, err := measure("v1", "oth", 0); err != nil || takes("4") || all[0].Counted != 4 || all[0].Planned != 4 || !strings.Contains(all[0].Rerun, "--only oth") {

@@ -12,40 +12,40 @@ import (
 // Summary is what the transfers of one scheme came to: medians, where nothing else is
 // said. Those that were disturbed or failed do not count in its figures.
 type Summary struct {
-	Scheme    string
-	N         int // that count
-	Discarded int // because the emulator was late
-	Failed    int
-	Error     string  // of the last that failed
-	Seconds   float64 // with the least and the most in Min and Max
-	Min, Max  float64
-	Bound     float64 // s
-	Rate      unit.Rate
-	Gap       float64               // the longest of all, s
-	MedianGap float64               // of the longest gaps, s
-	EndSpread float64               // between the ends of subflows, s
-	Twice     float64               // part of the bytes that arrived twice
-	Shares    map[string]float64    // means
-	PeakRSS   map[string]unit.Bytes // largest
-	Unchecked bool                  // else all that count were right
+	Scheme         string
+	N              int // that count
+	Discarded      int // because the emulator was late
+	Failed         int
+	Error          string  // of the last that failed
+	Seconds        float64 // with the least and the most in Min and Max
+	Min, Max       float64
+	Bound          float64 // s
+	Rate           unit.Rate
+	Gap            float64               // the longest of all, s
+	MedianGap      float64               // of the longest gaps, s
+	EndSpread      float64               // between the ends of subflows, s
+	DuplicateShare float64               // part of the bytes that arrived twice
+	Shares         map[string]float64    // means
+	PeakRSS        map[string]unit.Bytes // largest
+	Unchecked      bool                  // else all that count were right
 }
 
-// summary is that of one scheme in a cell; ok reports whether any of its transfers
+// schemeSummary is that of one scheme in a cell; ok reports whether any of its transfers
 // counts.
-func (d Data) summary(cell, scheme string) (s Summary, ok bool) {
-	s = summarize(scheme, d[cell])
+func (d Data) schemeSummary(cell, scheme string) (s Summary, ok bool) {
+	s = summarizeScheme(scheme, d[cell])
 	return s, s.N > 0
 }
 
-// Schemes sums up results by schemes.
-func Schemes(schemes []string, results []lab.Result) (all []Summary) {
+// SummarizeSchemes sums up results by schemes.
+func SummarizeSchemes(schemes []string, results []lab.Result) (all []Summary) {
 	for _, scheme := range schemes {
-		all = append(all, summarize(scheme, results))
+		all = append(all, summarizeScheme(scheme, results))
 	}
 	return all
 }
 
-func summarize(scheme string, results []lab.Result) Summary {
+func summarizeScheme(scheme string, results []lab.Result) Summary {
 	s := Summary{Scheme: scheme, Shares: map[string]float64{}, PeakRSS: map[string]unit.Bytes{}}
 	var seconds, rates, bounds, gaps, spreads, twice []float64
 	for _, r := range results {
@@ -62,25 +62,25 @@ func summarize(scheme string, results []lab.Result) Summary {
 		}
 		s.N++
 		s.Unchecked = r.Unchecked
-		bytes := payload(r)
+		bytes := payloadBytes(r)
 		rates, bounds, gaps = append(rates, float64(8*bytes)/r.Seconds), append(bounds, r.Bound), append(gaps, r.LongestGap)
 		seconds, spreads, twice = append(seconds, r.Seconds), append(spreads, r.EndSpread), append(twice, float64(r.Duplicate)/float64(max(1, bytes)))
-		s.add(r)
+		s.addDevices(r)
 	}
 	if s.N == 0 {
 		return s
 	}
-	s.Seconds, s.Min, s.Max = median(seconds), slices.Min(seconds), slices.Max(seconds)
-	s.Rate, s.Bound, s.Gap, s.MedianGap = unit.Rate(median(rates)), median(bounds), slices.Max(gaps), median(gaps)
-	s.EndSpread, s.Twice = median(spreads), median(twice)
+	s.Seconds, s.Min, s.Max = medianOf(seconds), slices.Min(seconds), slices.Max(seconds)
+	s.Rate, s.Bound, s.Gap, s.MedianGap = unit.Rate(medianOf(rates)), medianOf(bounds), slices.Max(gaps), medianOf(gaps)
+	s.EndSpread, s.DuplicateShare = medianOf(spreads), medianOf(twice)
 	for device := range s.Shares {
 		s.Shares[device] /= float64(s.N)
 	}
 	return s
 }
 
-// add takes in what a result says by device.
-func (s *Summary) add(r lab.Result) {
+// addDevices takes in what a result says by device.
+func (s *Summary) addDevices(r lab.Result) {
 	var sum unit.Bytes
 	for _, n := range r.Devices {
 		sum += n
@@ -95,8 +95,8 @@ func (s *Summary) add(r lab.Result) {
 	}
 }
 
-// median of v, which is not empty.
-func median(v []float64) float64 {
+// medianOf of v, which is not empty.
+func medianOf(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
@@ -127,29 +127,29 @@ func SchemeTable(title string, all []Summary) Table {
 	for _, s := range all {
 		row := []string{schemeTitle(s.Scheme), fmt.Sprint(s.N)}
 		if s.N == 0 {
-			t.Add(append(append(row, make([]string, len(t.Head)-3)...), s.remarks())...)
+			t.Add(append(append(row, make([]string, len(t.Head)-3)...), s.remarkText())...)
 			continue
 		}
-		row = append(row, inSeconds(s.Seconds), fmt.Sprintf("%.3f–%.3f s", s.Min, s.Max), s.Rate.String(), s.ofBound())
+		row = append(row, formatSeconds(s.Seconds), fmt.Sprintf("%.3f–%.3f s", s.Min, s.Max), s.Rate.String(), s.boundText())
 		for _, base := range schemeTitles {
-			row = append(row, s.ratio(all, base.scheme))
+			row = append(row, s.ratioText(all, base.scheme))
 		}
-		t.Add(append(row, noticed(s.Gap), noticed(s.MedianGap), noticed(s.EndSpread), sharePercent(s.Twice), lab.ByDevice(s.Shares, sharePercent),
-			lab.ByDevice(s.PeakRSS, unit.Bytes.String), s.remarks())...)
+		t.Add(append(row, formatNoticeable(s.Gap), formatNoticeable(s.MedianGap), formatNoticeable(s.EndSpread), formatPercent(s.DuplicateShare), lab.FormatByDevice(s.Shares, formatPercent),
+			lab.FormatByDevice(s.PeakRSS, unit.Bytes.String), s.remarkText())...)
 	}
 	return t
 }
 
-// ofBound is the part of the fluid bound's rate; empty where links have none.
-func (s Summary) ofBound() string {
+// boundText is the part of the fluid bound's rate; empty where links have none.
+func (s Summary) boundText() string {
 	if s.Bound <= 0 || s.Unchecked {
 		return ""
 	}
 	return fmt.Sprintf("%.0f %% of %.2f s", 100*s.Bound/s.Seconds, s.Bound)
 }
 
-// ratio is how many times the baseline's rate s has.
-func (s Summary) ratio(all []Summary, baseline string) string {
+// ratioText is how many times the baseline's rate s has.
+func (s Summary) ratioText(all []Summary, baseline string) string {
 	i := slices.IndexFunc(all, func(b Summary) bool { return b.Scheme == baseline && b.N > 0 })
 	if i < 0 || s.Scheme == baseline {
 		return ""
@@ -157,7 +157,7 @@ func (s Summary) ratio(all []Summary, baseline string) string {
 	return fmt.Sprintf("%.2f", all[i].Seconds/s.Seconds)
 }
 
-func (s Summary) remarks() string {
+func (s Summary) remarkText() string {
 	var all []string
 	if s.Unchecked {
 		all = append(all, "size checked")
@@ -173,17 +173,17 @@ func (s Summary) remarks() string {
 	return strings.Join(all, "; ")
 }
 
-func inSeconds(v float64) string { return fmt.Sprintf("%.3f s", v) }
+func formatSeconds(v float64) string { return fmt.Sprintf("%.3f s", v) }
 
-// noticed are seconds, if they are worth a word.
-func noticed(v float64) string {
+// formatNoticeable are seconds, if they are worth a word.
+func formatNoticeable(v float64) string {
 	if v < 0.005 {
 		return ""
 	}
 	return fmt.Sprintf("%.2f s", v)
 }
 
-func sharePercent(v float64) string {
+func formatPercent(v float64) string {
 	if v == 0 {
 		return ""
 	}

@@ -11,12 +11,12 @@ func (e Evaluation) Print(w io.Writer) error {
 	for _, list := range []struct {
 		head string
 		all  []string
-	}{{"WORSE", e.Behind}, {"INCOMPLETE", e.Errors}, {"not surely faster:", e.Unsure}} {
+	}{{"WORSE", e.Worse}, {"INCOMPLETE", e.Errors}, {"not surely faster:", e.NotSurelyFaster}} {
 		for _, what := range list.all {
 			fmt.Fprintln(w, list.head, what)
 		}
 	}
-	fmt.Fprintf(w, "verdict: %s%s\n%s\n", e.Line, e.Caution(), e.Setup)
+	fmt.Fprintf(w, "verdict: %s%s\n%s\n", e.VerdictLine, e.Caution(), e.Setup)
 	tables := append([]Table{e.pointTable()}, e.Tables...)
 	if e.Tables == nil {
 		tables = append(tables, e.lineTable())
@@ -29,10 +29,10 @@ func (e Evaluation) Print(w io.Writer) error {
 	if e.Search != "" {
 		fmt.Fprintln(w, "\n"+e.Search)
 	}
-	if e.Lacks != "" {
-		fmt.Fprintln(w, "\nnot in it yet:", e.Lacks)
+	if e.NotCovered != "" {
+		fmt.Fprintln(w, "\nnot in it yet:", e.NotCovered)
 	}
-	_, err := fmt.Fprintf(w, "\n%s; again: %s\n", e.Made(), e.Rerun)
+	_, err := fmt.Fprintf(w, "\n%s; again: %s\n", e.Provenance(), e.Rerun)
 	return err
 }
 
@@ -40,11 +40,11 @@ func (e Evaluation) Print(w io.Writer) error {
 func (e Evaluation) pointTable() Table {
 	t := Table{Head: []string{"figure", "published", "here, mean ± 95 %", "n", "σ", "verdict", "not in", "not measured"}}
 	for _, p := range e.Points {
-		sigma := p.spread(p.Unit)
+		sigma := p.sigmaText(p.Unit)
 		if p.claimed {
 			sigma = ""
 		}
-		t.Add(p.What, p.Published, p.here(), fmt.Sprint(p.N), sigma, string(p.Verdict), joined(p.Misses), joined(p.Absent))
+		t.Add(p.What, p.Published, p.measuredText(), fmt.Sprint(p.N), sigma, string(p.Verdict), joinTexts(p.Misses), joinTexts(p.Missing))
 	}
 	return t
 }
@@ -52,12 +52,12 @@ func (e Evaluation) pointTable() Table {
 // lineTable has a row for each scheme in each cell and each metric.
 func (e Evaluation) lineTable() Table {
 	t := Table{Head: []string{"cell", "scheme", "metric", "n", "mean ± 95 %", "σ", "fluid bound", "discarded", "failed"}}
-	for _, l := range e.Tabled() {
+	for _, l := range e.TableLines() {
 		bound := ""
 		if l.Bound > 0 && l.N > 0 {
 			bound = fmt.Sprintf("%.3f s (%.1f %%)", l.Bound, 100*l.Bound/l.Mean)
 		}
-		t.Add(l.Cell, l.Scheme, l.Metric, fmt.Sprint(l.N), l.Text(l.Unit), l.spread(l.Unit), bound, unlessNone(l.Discarded), unlessNone(l.Failed))
+		t.Add(l.Cell, l.Scheme, l.Metric, fmt.Sprint(l.N), l.Text(l.Unit), l.sigmaText(l.Unit), bound, formatUnlessZero(l.Discarded), formatUnlessZero(l.Failed))
 	}
 	return t
 }
@@ -66,7 +66,7 @@ func (e Evaluation) lineTable() Table {
 func rowTable(all []Evaluation) Table {
 	t := Table{Head: []string{"row", "what", "from", "verdict", "transfers that count"}, linked: true}
 	for _, e := range all {
-		t.Add(e.Row, e.Title, e.Source, string(e.Verdict)+e.Caution(), e.counted())
+		t.Add(e.Row, e.Title, e.Source, string(e.Verdict)+e.Caution(), e.countedText())
 	}
 	return t
 }

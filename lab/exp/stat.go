@@ -34,8 +34,8 @@ func Summarize(values []float64) (s Stat) {
 	return s
 }
 
-// interval is the confidence interval; without one it is the whole line.
-func (s Stat) interval() (low, high float64) {
+// confidenceInterval is the confidence interval; without one it is the whole line.
+func (s Stat) confidenceInterval() (low, high float64) {
 	if s.N < 2 {
 		return math.Inf(-1), math.Inf(1)
 	}
@@ -48,21 +48,21 @@ func (s Stat) Text(unit string) string {
 	case 0:
 		return ""
 	case 1:
-		return number(s.Mean, unit) + " " + unit
+		return formatNumber(s.Mean, unit) + " " + unit
 	}
-	return number(s.Mean, unit) + " ± " + number(s.Half, unit) + " " + unit
+	return formatNumber(s.Mean, unit) + " ± " + formatNumber(s.Half, unit) + " " + unit
 }
 
-// spread is σ, where there is one.
-func (s Stat) spread(unit string) string {
+// sigmaText is σ, where there is one.
+func (s Stat) sigmaText(unit string) string {
 	if s.N < 2 {
 		return ""
 	}
-	return number(s.Sigma, unit)
+	return formatNumber(s.Sigma, unit)
 }
 
-// number writes a figure with as many decimals as its unit deserves.
-func number(v float64, unit string) string {
+// formatNumber writes a figure with as many decimals as its unit deserves.
+func formatNumber(v float64, unit string) string {
 	if unit == "%" {
 		return fmt.Sprintf("%.1f", v)
 	}

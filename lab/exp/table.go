@@ -23,8 +23,8 @@ type Table struct {
 // Add adds a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// columns are those that are shown.
-func (t Table) columns() (keep []int) {
+// shownColumns are those that are shown.
+func (t Table) shownColumns() (keep []int) {
 	for i := range t.Head {
 		if slices.ContainsFunc(t.Rows, func(r []string) bool { return r[i] != "" }) {
 			keep = append(keep, i)
@@ -44,7 +44,7 @@ func (t Table) Print(w io.Writer) error {
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{t.Head}, t.Rows...) {
-		for _, i := range t.columns() {
+		for _, i := range t.shownColumns() {
 			fmt.Fprintf(tw, "%s\t", cmp.Or(row[i], "-"))
 		}
 		fmt.Fprintln(tw)
@@ -52,19 +52,19 @@ func (t Table) Print(w io.Writer) error {
 	return tw.Flush()
 }
 
-// markdown writes it for a document; nothing if it has no rows.
-func (t Table) markdown(b *strings.Builder) {
+// writeMarkdown writes it for a document; nothing if it has no rows.
+func (t Table) writeMarkdown(b *strings.Builder) {
 	if len(t.Rows) == 0 {
 		return
 	}
 	if t.Title != "" {
-		fmt.Fprintf(b, "**%s**\n\n", md(t.Title))
+		fmt.Fprintf(b, "**%s**\n\n", escapeMarkdown(t.Title))
 	}
-	columns := t.columns()
+	columns := t.shownColumns()
 	for n, row := range append([][]string{t.Head}, t.Rows...) {
 		b.WriteString("|")
 		for _, i := range columns {
-			cell := md(cmp.Or(row[i], "–"))
+			cell := escapeMarkdown(cmp.Or(row[i], "–"))
 			if t.linked && i == 0 && n > 0 {
 				cell = fmt.Sprintf("[%[1]s](#%[1]s)", cell)
 			}
@@ -77,11 +77,13 @@ func (t Table) markdown(b *strings.Builder) {
 	}
 }
 
-// md is a text that is no table's end, and no tag.
-func md(s string) string { return strings.NewReplacer("|", "\\|", "<", "&lt;", "\n", " ").Replace(s) }
+// escapeMarkdown is a text that is no table's end, and no tag.
+func escapeMarkdown(s string) string {
+	return strings.NewReplacer("|", "\\|", "<", "&lt;", "\n", " ").Replace(s)
+}
 
-// html writes it for a page; nothing if it has no rows.
-func (t Table) html(b *strings.Builder) {
+// writeHTML writes it for a page; nothing if it has no rows.
+func (t Table) writeHTML(b *strings.Builder) {
 	if len(t.Rows) == 0 {
 		return
 	}
@@ -89,7 +91,7 @@ func (t Table) html(b *strings.Builder) {
 		fmt.Fprintf(b, "<p>%s</p>\n", html.EscapeString(t.Title))
 	}
 	b.WriteString("<table>\n")
-	columns := t.columns()
+	columns := t.shownColumns()
 	for n, row := range append([][]string{t.Head}, t.Rows...) {
 		tag := "td"
 		if n == 0 {
@@ -99,7 +101,7 @@ func (t Table) html(b *strings.Builder) {
 		for _, i := range columns {
 			cell := html.EscapeString(row[i])
 			if t.linked && i == 0 && n > 0 {
-				cell = link(row[i])
+				cell = rowLink(row[i])
 			}
 			fmt.Fprintf(b, "<%[1]s>%[2]s</%[1]s>", tag, cell)
 		}
@@ -108,8 +110,8 @@ func (t Table) html(b *strings.Builder) {
 	b.WriteString("</table>\n")
 }
 
-// unlessNone is a number, empty where it is 0.
-func unlessNone(n int) string {
+// formatUnlessZero is a number, empty where it is 0.
+func formatUnlessZero(n int) string {
 	if n == 0 {
 		return ""
 	}

@@ -20,25 +20,25 @@ import (
 // minute is how long a transfer takes whose mean rate counts.
 const minute = time.Minute
 
-// mostRate is what rates of recordings are clipped to: what a machine with two
+// maxRecordedRate is what rates of recordings are clipped to: what a machine with two
 // processors can emulate several times at once.
-const mostRate = 25 * unit.Mbps
+const maxRecordedRate = 25 * unit.Mbps
 
 // cellularQueue is a base station's queue for a phone, at the mean rate: deep, as
 // they are. An assumption, that of the lab's recorded drives too.
 const (
-	cellularQueue = 200 * time.Millisecond
-	leastQueue    = 96 * unit.KB
+	cellularQueue    = 200 * time.Millisecond
+	minCellularQueue = 96 * unit.KB
 )
 
-// varying is how links of a house vary, by their names.
-type varying map[string]vary.Profile
+// linkProfiles is how links of a house vary, by their names.
+type linkProfiles map[string]vary.Profile
 
-// house makes the network: a house of so many devices whose links follow their
+// buildTopology makes the network: a house of so many devices whose links follow their
 // profiles; what else is said of them in steady (a House) stays. With a loop they
 // begin again after it.
-func (v varying) house(steady string, loop time.Duration) (*lab.Topology, error) {
-	t, err := lab.House(steady)
+func (v linkProfiles) buildTopology(steady string, loop time.Duration) (*lab.Topology, error) {
+	t, err := lab.Triangle(steady)
 	if err != nil {
 		return nil, err
 	}
@@ -51,10 +51,10 @@ func (v varying) house(steady string, loop time.Duration) (*lab.Topology, error)
 		if err != nil {
 			return nil, err
 		}
-		mean := max(p.Mean(vary.Longest), unit.Mbps/10)
+		mean := max(p.Mean(vary.MaxLength), unit.Mbps/10)
 		l.Rate = strconv.FormatInt(int64(mean), 10)
 		if !strings.HasPrefix(name, "pipe") {
-			l.Queue = strconv.FormatInt(int64(max(leastQueue, mean.Bytes(cellularQueue))), 10)
+			l.Queue = strconv.FormatInt(int64(max(minCellularQueue, mean.Bytes(cellularQueue))), 10)
 		}
 		l.Schedule, l.Outages = p.Schedule(delay), p.Outages()
 		if loop > 0 {
@@ -72,12 +72,12 @@ func readRecording(dir, name string) (p vary.Profile, err error) {
 		return p, err
 	}
 	defer f.Close()
-	read := func(r io.Reader) (vary.Profile, error) { return vary.Mahimahi(r) }
+	read := func(r io.Reader) (vary.Profile, error) { return vary.ReadMahimahi(r) }
 	switch {
 	case strings.HasSuffix(name, ".csv"):
-		read = vary.PerSecond
+		read = vary.ReadPerSecond
 	case strings.HasPrefix(name, "norway3g/"):
-		read = vary.Timed
+		read = vary.ReadTimed
 	}
 	if p, err = read(f); err != nil {
 		return p, fmt.Errorf("%s: %w", name, err)
@@ -85,9 +85,9 @@ func readRecording(dir, name string) (p vary.Profile, err error) {
 	return p, nil
 }
 
-// recorded is a recording, of which what is longer than a length is cut; none may be
+// loadRecording is a recording, of which what is longer than a length is cut; none may be
 // shorter.
-func recorded(dir, name string, length time.Duration) (vary.Profile, error) {
+func loadRecording(dir, name string, length time.Duration) (vary.Profile, error) {
 	p, err := readRecording(dir, name)
 	if err != nil {
 		return p, err
@@ -97,14 +97,14 @@ func recorded(dir, name string, length time.Duration) (vary.Profile, error) {
 		return p, fmt.Errorf("%s is shorter than %v", name, length)
 	}
 	p.Rates = p.Rates[:n]
-	return p.Clip(mostRate), nil
+	return p.Clipped(maxRecordedRate), nil
 }
 
-// recordings are the profiles of links by their files' names.
-func recordings(dir string, length time.Duration, files map[string]string) (varying, error) {
-	v := varying{}
+// loadRecordings are the profiles of links by their files' names.
+func loadRecordings(dir string, length time.Duration, files map[string]string) (linkProfiles, error) {
+	v := linkProfiles{}
 	for link, name := range files {
-		p, err := recorded(dir, name, length)
+		p, err := loadRecording(dir, name, length)
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +127,7 @@ func payloadSamples(step time.Duration) *Samples {
 			return nil
 		}
 		for i := range rates {
-			rates[i] *= float64(payload(r)) / all
+			rates[i] *= float64(payloadBytes(r)) / all
 		}
 		return rates
 	}
@@ -140,7 +140,7 @@ type percentile struct {
 	step  time.Duration
 }
 
-func (p percentile) of(samples []float64) float64 {
+func (p percentile) quantile(samples []float64) float64 {
 	if len(samples) == 0 {
 		return 0
 	}
@@ -148,47 +148,47 @@ func (p percentile) of(samples []float64) float64 {
 	return stat.Quantile(p.share, stat.Empirical, samples, nil)
 }
 
-// metric is the percentile of each transfer's samples.
-func (p percentile) metric(name string) Metric {
-	return Metric{Name: name, Unit: "Mbit/s", More: true, packets: true, Of: func(r lab.Result) (float64, bool) {
+// newMetric is the percentile of each transfer's samples.
+func (p percentile) newMetric(name string) Metric {
+	return Metric{Name: name, Unit: "Mbit/s", More: true, needsPackets: true, Of: func(r lab.Result) (float64, bool) {
 		s := payloadSamples(p.step).Of(r)
-		return p.of(s), len(s) > 0
+		return p.quantile(s), len(s) > 0
 	}}
 }
 
-// parts is into how many parts of the same length changes divides transfers.
-const parts = 3
+// timeParts is into how many parts of the same length changes divides transfers.
+const timeParts = 3
 
-// changes are by how many percent a percentile of all samples of several cells
+// timePartChanges are by how many percent a percentile of all samples of several cells
 // differs between two schemes: one value for each part of the time, so that there
 // is an interval. Only repetitions count in which both schemes do.
-func (p percentile) changes(d Data, cells []string, pair [2]string) (percent []float64) {
-	var ours, base [parts][]float64
+func (p percentile) timePartChanges(d Data, cells []string, pair [2]string) (percent []float64) {
+	var ours, base [timeParts][]float64
 	for _, c := range cells {
-		d.paired(c, pair, func(x, y lab.Result) {
+		d.forEachResultPair(c, pair, func(x, y lab.Result) {
 			a, b := payloadSamples(p.step).Of(x), payloadSamples(p.step).Of(y)
-			for k := range parts {
-				ours[k] = append(ours[k], a[k*len(a)/parts:(k+1)*len(a)/parts]...)
-				base[k] = append(base[k], b[k*len(b)/parts:(k+1)*len(b)/parts]...)
+			for k := range timeParts {
+				ours[k] = append(ours[k], a[k*len(a)/timeParts:(k+1)*len(a)/timeParts]...)
+				base[k] = append(base[k], b[k*len(b)/timeParts:(k+1)*len(b)/timeParts]...)
 			}
 		})
 	}
-	for k := range parts {
-		if b := p.of(base[k]); b > 0 {
-			percent = append(percent, 100*(p.of(ours[k])/b-1))
+	for k := range timeParts {
+		if b := p.quantile(base[k]); b > 0 {
+			percent = append(percent, 100*(p.quantile(ours[k])/b-1))
 		}
 	}
 	return percent
 }
 
-// Efficient is the time in which perfect links would have carried the same bytes,
+// BoundShare is the time in which perfect links would have carried the same bytes,
 // as a share of the transfer's.
-var Efficient = Metric{Name: "perfect links' time", Unit: "%", More: true, Of: func(r lab.Result) (float64, bool) {
+var BoundShare = Metric{Name: "perfect links' time", Unit: "%", More: true, Of: func(r lab.Result) (float64, bool) {
 	return 100 * r.Efficiency, r.Efficiency > 0
 }}
 
-// perMB is an energy for each MB of payload.
-func perMB(energy Metric) Metric {
+// perMegabyte is an energy for each MB of payload.
+func perMegabyte(energy Metric) Metric {
 	of := energy.Of
 	energy.Name, energy.Unit = energy.Name+" per MB", "J/MB"
 	energy.Of = func(r lab.Result) (float64, bool) {
@@ -198,8 +198,8 @@ func perMB(energy Metric) Metric {
 	return energy
 }
 
-// Stall is the longest time without a byte for the client, from the request on if
+// LongestGap is the longest time without a byte for the client, from the request on if
 // its answer's first byte is told. Fixed ratios give all bytes at the end.
-var Stall = Metric{Name: "longest gap", Unit: "s", Of: func(r lab.Result) (float64, bool) {
-	return max(r.FirstByte, r.LongestGap), !isOracle(r.Scheme)
+var LongestGap = Metric{Name: "longest gap", Unit: "s", Of: func(r lab.Result) (float64, bool) {
+	return max(r.FirstByte, r.LongestGap), !isRatioScheme(r.Scheme)
 }}

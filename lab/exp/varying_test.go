@@ -44,7 +44,7 @@ func TestPayloadSamples(t *testing.T) {
 // count.
 func TestPercentileChanges(t *testing.T) {
 	steady := func(scheme string, rep int, bytes unit.Bytes) lab.Result {
-		x := arrives(3)
+		x := newTraffic(3)
 		return lab.Result{Scheme: scheme, Rep: rep, Bytes: bytes, Seconds: 3, Traffic: []lab.Traffic{x}}
 	}
 	d := Data{
@@ -52,8 +52,8 @@ func TestPercentileChanges(t *testing.T) {
 		"fast": {steady("a", 0, 4000), steady("b", 0, 4000)},
 	}
 	for share, want := range map[float64]float64{0.25: -50, 0.75: 0} {
-		got := percentile{share, 100 * time.Millisecond}.changes(d, []string{"slow", "fast"}, [2]string{"a", "b"})
-		if len(got) != parts {
+		got := percentile{share, 100 * time.Millisecond}.timePartChanges(d, []string{"slow", "fast"}, [2]string{"a", "b"})
+		if len(got) != timeParts {
 			t.Fatalf("%v", got)
 		}
 		for _, v := range got {
@@ -66,14 +66,14 @@ func TestPercentileChanges(t *testing.T) {
 
 // TestTogether: one transfer tells nothing outside the noise, five places do.
 func TestTogether(t *testing.T) {
-	r := m9(radio.Sets[0])
-	d := measured(r, 1, func(_, scheme string) float64 { return map[string]float64{Product: 2.2}[scheme] + 1 })
-	got := r.Behind(d)
-	if len(got) != 4 || got[0].Other != mptcp || got[2].Metric.set == nil || !strings.Contains(got[0].Cell, " to ") || got[0].N != 2*len(m9Places) {
+	r := rowM9(radio.Sets[0])
+	d := newData(r, 1, func(_, scheme string) float64 { return map[string]float64{Product: 2.2}[scheme] + 1 })
+	got := r.WorseThan(d)
+	if len(got) != 4 || got[0].Other != mptcp || got[2].Metric.energySet == nil || !strings.Contains(got[0].Cell, " to ") || got[0].N != 2*len(m9Places) {
 		t.Errorf("%v", got)
 	}
-	r.Together = nil
-	if got := r.Behind(d); len(got) != 0 {
+	r.Groups = nil
+	if got := r.WorseThan(d); len(got) != 0 {
 		t.Errorf("of one transfer: %v", got)
 	}
 }
@@ -81,7 +81,7 @@ func TestTogether(t *testing.T) {
 // TestVaryingNetworks: of the same seed the same, of another one another; files
 // are long enough for all that the links can carry, and short enough to be made.
 func TestVaryingNetworks(t *testing.T) {
-	for _, make := range []func(radio.Set) Row{m0a, m8, m9} {
+	for _, make := range []func(radio.Set) Row{rowM0a, rowM8, rowM9} {
 		r := make(radio.Sets[0])
 		a, err := r.Experiments(Options{Seed: 5})
 		b, err2 := r.Experiments(Options{Seed: 5})
@@ -90,14 +90,14 @@ func TestVaryingNetworks(t *testing.T) {
 			t.Fatal(r.ID, err, err2, err3)
 		}
 		for i := range a {
-			if !reflect.DeepEqual(a[i].Plan.Topology, b[i].Plan.Topology) || reflect.DeepEqual(a[i].Plan.Topology, c[i].Plan.Topology) {
+			if !reflect.DeepEqual(a[i].Spec.Topology, b[i].Spec.Topology) || reflect.DeepEqual(a[i].Spec.Topology, c[i].Spec.Topology) {
 				t.Errorf("%s, %s: the network does not follow from the seed", r.ID, a[i].Name)
 			}
-			p := a[i].Plan
+			p := a[i].Spec
 			if p.Length == 0 {
 				continue
 			}
-			most, err := lab.Carried(p.Topology, false, p.Length)
+			most, err := lab.CarriedPayload(p.Topology, false, p.Length)
 			if err != nil || p.Size < most+unit.MB || p.Size > 500*unit.MB {
 				t.Errorf("%s, %s: %v, of %v that the links can carry, %v", r.ID, a[i].Name, p.Size, most, err)
 			}
@@ -125,7 +125,7 @@ func TestRecorded(t *testing.T) {
 		var text strings.Builder
 		for i := range seconds {
 			if strings.HasSuffix(name, ".csv") {
-				fmt.Fprintf(&text, "%d,%d\n", i+1, 9_000_000) // more than mostRate
+				fmt.Fprintf(&text, "%d,%d\n", i+1, 9_000_000) // more than maxRecordedRate
 			} else {
 				fmt.Fprintf(&text, "%d\n%d\n", 1000*i, 1000*i+999)
 			}
@@ -142,13 +142,13 @@ func TestRecorded(t *testing.T) {
 		write(f, 100)
 	}
 	o := Options{Seed: 1, Traces: dir}
-	for _, r := range all() {
+	for _, r := range publishedRows() {
 		if slices.Contains([]string{"g1", "g2", "g5"}, r.ID) {
 			continue // TestG1Recorded, TestG2Recorded
 		}
 		with, err := r.Experiments(o)
 		without, err2 := r.Experiments(Options{Seed: 1})
-		if err != nil || err2 != nil || len(with) != len(without) || count(with) != count(without) {
+		if err != nil || err2 != nil || len(with) != len(without) || countTransfers(with) != countTransfers(without) {
 			t.Fatalf("%s: %d cells with recordings, %d without; %v %v", r.ID, len(with), len(without), err, err2)
 		}
 		varies := slices.Contains([]string{"m0a", "m8", "m9"}, r.ID)
@@ -160,20 +160,20 @@ func TestRecorded(t *testing.T) {
 		if !varies {
 			continue
 		}
-		for name, l := range with[0].Plan.Topology.Link {
-			if r, err := unit.ParseRate(cmp.Or(l.Rate, "0")); err != nil || r > mostRate && !strings.HasPrefix(name, "pipe") {
+		for name, l := range with[0].Spec.Topology.Link {
+			if r, err := unit.ParseRate(cmp.Or(l.Rate, "0")); err != nil || r > maxRecordedRate && !strings.HasPrefix(name, "pipe") {
 				t.Errorf("%s: %v, %v", name, r, err)
 			}
 		}
 	}
 	write(m9Recorded[0].hs, 59)
-	if _, err := m9(radio.Sets[0]).Experiments(o); err == nil || !strings.Contains(err.Error(), "shorter") {
+	if _, err := rowM9(radio.Sets[0]).Experiments(o); err == nil || !strings.Contains(err.Error(), "shorter") {
 		t.Errorf("a recording of 59 s: %v", err)
 	}
 	if err := os.Remove(filepath.Join(dir, m9Recorded[0].hs)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m9(radio.Sets[0]).Experiments(o); err == nil {
+	if _, err := rowM9(radio.Sets[0]).Experiments(o); err == nil {
 		t.Error("a recording that is not there")
 	}
 }

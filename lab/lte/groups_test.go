@@ -24,16 +24,16 @@ func TestGroups(t *testing.T) {
 						cfg.Users = append(cfg.Users, UserConfig{RNTI: cell.RNTI(0x4000 + u), Cells: []int{0}, SINR: steady(15), ErrorRate: 1e-5})
 					}
 					n := New(cfg)
-					c := phy.Cell{PRB: prb, Ports: 2, Sixths: 6}
+					c := phy.Cell{PRB: prb, Ports: 2, PHICHSixths: 6}
 					hear := func(s cell.Subframe) {
-						messages, unsaid := c.Messages(s.Grants, nil)
+						messages, unsaid := c.EncodeGrants(s.Grants, nil)
 						if i == 1 {
 							return
 						}
 						if unsaid > 0 || len(messages) != len(s.Grants) {
 							t.Fatalf("subframe %d: no message for %d of %+v", s.Number, unsaid, s.Grants)
 						}
-						var all phy.Map
+						var all phy.PRBSet
 						for k := range messages {
 							for b := range prb {
 								if messages[k].PRBs.Has(b) {
@@ -64,7 +64,7 @@ func TestGroups(t *testing.T) {
 						rates[i] += float64(n.Truth(u).Delivered)
 					}
 				}
-				near(t, "rate in groups", rates[0], rates[1], 0.04)
+				expectNear(t, "rate in groups", rates[0], rates[1], 0.04)
 			})
 		}
 	}

@@ -21,8 +21,8 @@ import (
 // 130 ms after the first was full, and off about a second after it was not
 // needed (section 3).
 const (
-	carrierOn  = 130
-	carrierOff = 1000
+	carrierOnDelay  = 130
+	carrierOffDelay = 1000
 )
 
 // Scheduler shares the blocks of a subframe.
@@ -58,7 +58,7 @@ type CellConfig struct {
 	// Control is the mean number of users per subframe who exchange control
 	// traffic only: most of them four blocks in one subframe.
 	Control float64
-	// Groups gives users whole groups of blocks (tbs.Group), as networks do, so that
+	// Groups gives users whole groups of blocks (tbs.RBGSize), as networks do, so that
 	// each grant is one that a message can tell. Else they are given single ones.
 	Groups bool
 }
@@ -78,8 +78,8 @@ type UserConfig struct {
 	Buffer unit.Bytes
 }
 
-// Out is an item that has come over, in the order in which the user's came.
-type Out struct {
+// Delivery is an item that has come over, in the order in which the user's came.
+type Delivery struct {
 	User int
 	Item *Item
 	// Lost says that a block with a part of it was given up. RLC repeats what HARQ
@@ -107,7 +107,7 @@ type Truth struct {
 // have been as long as they get it takes no memory.
 type Network struct {
 	cfg    Config
-	rnd    *rand.Rand
+	random *rand.Rand
 	users  []user
 	cells  []carrier
 	number int64
@@ -116,16 +116,16 @@ type Network struct {
 
 type user struct {
 	UserConfig
-	queue   queue // all that is not released
-	head    int64 // the first of it that is not wholly in blocks
-	unsent  int   // bits that are not in blocks
-	waiting unit.Bytes
-	came    unit.Bytes // has come over, not lost
-	active  []bool     // by index of Cells
-	full    int        // subframes in turn in which the active carriers left something waiting
-	spare   int        // subframes in turn in which the last carrier was not needed
-	cqi     int        // in this subframe
-	right   float64    // log of the probability that a bit is right
+	queue          itemQueue // all that is not released
+	firstUnsent    int64     // the first of it that is not wholly in blocks
+	unsentBits     int       // bits that are not in blocks
+	waiting        unit.Bytes
+	delivered      unit.Bytes // has come over, not lost
+	active         []bool     // by index of Cells
+	fullSubframes  int        // subframes in turn in which the active carriers left something waiting
+	spareSubframes int        // subframes in turn in which the last carrier was not needed
+	cqi            int        // in this subframe
+	logBitRight    float64    // log of the probability that a bit is right
 }
 
 // New begins at subframe 0 with empty queues.
@@ -133,12 +133,12 @@ func New(cfg Config) *Network {
 	if cfg.Overhead == 0 {
 		cfg.Overhead = cell.Overhead
 	}
-	n := &Network{cfg: cfg, rnd: rand.New(rand.NewPCG(cfg.Seed, 77)), truth: make([]Truth, len(cfg.Users))}
+	n := &Network{cfg: cfg, random: rand.New(rand.NewPCG(cfg.Seed, 77)), truth: make([]Truth, len(cfg.Users))}
 	for i, c := range cfg.Cells {
-		n.cells = append(n.cells, carrier{CellConfig: c, id: cell.ID(i), none: math.Exp(-c.Control), links: make([]link, len(cfg.Users))})
+		n.cells = append(n.cells, carrier{CellConfig: c, id: cell.ID(i), noControlProbability: math.Exp(-c.Control), links: make([]userLink, len(cfg.Users))})
 	}
 	for _, u := range cfg.Users {
-		x := user{UserConfig: u, active: make([]bool, len(u.Cells)), right: math.Log1p(-u.ErrorRate)}
+		x := user{UserConfig: u, active: make([]bool, len(u.Cells)), logBitRight: math.Log1p(-u.ErrorRate)}
 		x.active[0] = true
 		n.users = append(n.users, x)
 	}
@@ -151,9 +151,9 @@ func (n *Network) Offer(u int, it *Item) bool {
 	if x.Buffer > 0 && x.waiting+it.Size > x.Buffer {
 		return false
 	}
-	it.left, it.blocks, it.lost = max(1, int(it.Size)*8), 0, false
+	it.bitsLeft, it.blocks, it.lost = max(1, int(it.Size)*8), 0, false
 	x.queue.push(it)
-	x.unsent += it.left
+	x.unsentBits += it.bitsLeft
 	x.waiting += it.Size
 	return true
 }
@@ -164,7 +164,7 @@ func (n *Network) Waiting(u int) unit.Bytes { return n.users[u].waiting }
 // Busy tells whether anything waits or is on the air for anybody.
 func (n *Network) Busy() bool {
 	for i := range n.users {
-		if !n.users[i].queue.empty() {
+		if !n.users[i].queue.isEmpty() {
 			return true
 		}
 	}
@@ -174,7 +174,7 @@ func (n *Network) Busy() bool {
 // Truth is of user u as of the last subframe.
 func (n *Network) Truth(u int) Truth {
 	t := n.truth[u]
-	t.Waiting, t.Delivered = n.users[u].waiting, n.users[u].came
+	t.Waiting, t.Delivered = n.users[u].waiting, n.users[u].delivered
 	for _, a := range n.users[u].active {
 		if a {
 			t.Carriers++
@@ -190,40 +190,40 @@ func (n *Network) Number() int64 { return n.number }
 // control messages of each cell are told to hear, if that is not nil, and hold
 // until it returns. A block that is right comes over in its own subframe: what
 // decoding takes (some 3 ms) is part of the delay behind the cell.
-func (n *Network) Step(out []Out, hear func(cell.Subframe)) []Out {
+func (n *Network) Step(out []Delivery, onSubframe func(cell.Subframe)) []Delivery {
 	clear(n.truth)
 	for i := range n.users {
 		n.users[i].cqi = CQI(n.users[i].SINR(n.number))
 	}
 	for i := range n.cells {
 		c := &n.cells[i]
-		n.serve(c)
-		if hear != nil {
-			hear(cell.Subframe{Cell: c.id, Number: n.number, PRB: uint8(c.PRB), Grants: c.grants})
+		n.serveCell(c)
+		if onSubframe != nil {
+			onSubframe(cell.Subframe{Cell: c.id, Number: n.number, PRB: uint8(c.PRB), Grants: c.grants})
 		}
 	}
 	for i := range n.users {
 		u := &n.users[i]
-		u.carriers()
-		for !u.queue.empty() {
+		u.updateCarriers()
+		for !u.queue.isEmpty() {
 			it := u.queue.at(u.queue.first)
-			if it.left > 0 || it.blocks > 0 {
+			if it.bitsLeft > 0 || it.blocks > 0 {
 				break
 			}
 			u.queue.pop()
 			u.waiting -= it.Size
 			if !it.lost {
-				u.came += it.Size
+				u.delivered += it.Size
 			}
-			out = append(out, Out{i, it, it.lost})
+			out = append(out, Delivery{i, it, it.lost})
 		}
 	}
 	n.number++
 	return out
 }
 
-// in tells whether the user is served by cell c now.
-func (u *user) in(c cell.ID) bool {
+// isServedBy tells whether the user is served by cell c now.
+func (u *user) isServedBy(c cell.ID) bool {
 	for i, x := range u.Cells {
 		if cell.ID(x) == c {
 			return u.active[i]
@@ -232,24 +232,24 @@ func (u *user) in(c cell.ID) bool {
 	return false
 }
 
-// carriers turns secondary carriers of a user on and off.
-func (u *user) carriers() {
+// updateCarriers turns secondary carriers of a user on and off.
+func (u *user) updateCarriers() {
 	active := 0
 	for _, a := range u.active {
 		if a {
 			active++
 		}
 	}
-	if u.unsent > 0 {
-		u.full, u.spare = u.full+1, 0
+	if u.unsentBits > 0 {
+		u.fullSubframes, u.spareSubframes = u.fullSubframes+1, 0
 	} else {
-		u.full = 0
-		u.spare++
+		u.fullSubframes = 0
+		u.spareSubframes++
 	}
 	switch {
-	case u.full >= carrierOn && active < len(u.active):
-		u.active[active], u.full = true, 0
-	case u.spare >= carrierOff && active > 1:
-		u.active[active-1], u.spare = false, 0
+	case u.fullSubframes >= carrierOnDelay && active < len(u.active):
+		u.active[active], u.fullSubframes = true, 0
+	case u.spareSubframes >= carrierOffDelay && active > 1:
+		u.active[active-1], u.spareSubframes = false, 0
 	}
 }

@@ -65,7 +65,7 @@ func saturate(t *testing.T, n *Network, subframes int, users ...int) (got, lost 
 	return got, lost
 }
 
-func near(t *testing.T, what string, got, want, part float64) {
+func expectNear(t *testing.T, what string, got, want, part float64) {
 	t.Helper()
 	if math.Abs(got-want) > part*math.Abs(want) {
 		t.Errorf("%s: %.5g, want %.5g", what, got, want)
@@ -78,18 +78,18 @@ func TestCodings(t *testing.T) {
 	efficiency := [16]float64{0, 0.1523, 0.2344, 0.3770, 0.6016, 0.8770, 1.1758, 1.4766, 1.9141, 2.4063, 2.7305, 3.3223, 3.9023, 4.5234, 5.1152, 5.5547}
 	for q := 1; q < 16; q++ {
 		want, most := 0, 0
-		for mcs := range tbs.Sized {
+		for mcs := range tbs.SizedMCS {
 			// A hundredth over, as the highest MCS is at 50 PRB.
 			if b := tbs.Size(tbs.Downlink(mcs).Index, 50); b > most && float64(b) <= 1.01*efficiency[q]*50*132 {
 				want, most = mcs, b
 			}
 		}
-		if int(codings[q]) != want {
-			t.Errorf("CQI %d has MCS %d, want %d", q, codings[q], want)
+		if int(cqiMCS[q]) != want {
+			t.Errorf("CQI %d has MCS %d, want %d", q, cqiMCS[q], want)
 		}
 	}
 	for mcs, want := range map[uint8]uint8{0: 29, 9: 29, 10: 30, 16: 30, 17: 31, 28: 31} {
-		if got := again(mcs); got != want {
+		if got := retransmissionMCS(mcs); got != want {
 			t.Errorf("MCS %d comes again as %d, want %d", mcs, got, want)
 		}
 	}
@@ -106,8 +106,8 @@ func TestRate(t *testing.T) {
 				if overhead == 0 {
 					overhead = 0.068
 				}
-				near(t, "bits", float64(got[0])*8, 2000*float64(size*layers)*(1-overhead), 0.01)
-				near(t, "truth", n.Truth(0).Physical, float64(size*layers), 1e-9)
+				expectNear(t, "bits", float64(got[0])*8, 2000*float64(size*layers)*(1-overhead), 0.01)
+				expectNear(t, "truth", n.Truth(0).Physical, float64(size*layers), 1e-9)
 			}
 		}
 	}
@@ -163,8 +163,8 @@ func TestRetransmissions(t *testing.T) {
 		})
 	}
 	// Of new ones 1, w, w², w³ are sent a first, second, third and fourth time.
-	near(t, "sent again", again/fresh, w+w*w+w*w*w, 0.03)
-	near(t, "without size", sizeless/again, 0.3, 0.05)
+	expectNear(t, "sent again", again/fresh, w+w*w+w*w*w, 0.03)
+	expectNear(t, "without size", sizeless/again, 0.3, 0.05)
 	if lone == 0 {
 		t.Error("no block waited for RLC while its neighbour came again")
 	}
@@ -213,9 +213,9 @@ func TestShares(t *testing.T) {
 		n := New(cfg)
 		got, _ := saturate(t, n, 5000, 0, 1)
 		whole := func(size float64) float64 { return 5000 * size * 2 * (1 - 0.068) }
-		near(t, "better", float64(got[0])*8, whole(36696)/2, 0.03)
-		near(t, "worse", float64(got[1])*8, whole(16416)/2, 0.03)
-		near(t, "fair part", n.Truth(1).Fair, 16416, 1e-9)
+		expectNear(t, "better", float64(got[0])*8, whole(36696)/2, 0.03)
+		expectNear(t, "worse", float64(got[1])*8, whole(16416)/2, 0.03)
+		expectNear(t, "fair part", n.Truth(1).Fair, 16416, 1e-9)
 	}
 	n := New(Config{Cells: []CellConfig{cellOf(25)}, Users: []UserConfig{
 		{RNTI: 0x4000, Cells: []int{0}, SINR: steady(24)}, {RNTI: 0x4001, Cells: []int{0}, SINR: steady(24)}}})
@@ -236,7 +236,7 @@ func TestShares(t *testing.T) {
 			t.Fatalf("subframe %d: %v wait of who needs little", i, n.Waiting(0))
 		}
 	}
-	near(t, "little", float64(first), 500*1500, 0.02)
+	expectNear(t, "little", float64(first), 500*1500, 0.02)
 }
 
 // TestFading: where signals change quickly, proportional fair serves each when it
@@ -252,7 +252,7 @@ func TestFading(t *testing.T) {
 		}
 		got, _ := saturate(t, New(cfg), 5000, 0, 1)
 		total[s] = float64(got[0] + got[1])
-		near(t, "one of two", float64(got[0]), total[s]/2, 0.05)
+		expectNear(t, "one of two", float64(got[0]), total[s]/2, 0.05)
 	}
 	if total[ProportionalFair] < 1.2*total[EqualShare] {
 		t.Errorf("%.4g at peaks, %.4g by turns", total[ProportionalFair], total[EqualShare])
@@ -273,7 +273,7 @@ func TestBuffer(t *testing.T) {
 // taken a second after the queue stays empty.
 func TestCarriers(t *testing.T) {
 	n := New(Config{Cells: []CellConfig{cellOf(50), cellOf(25)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0, 1}, SINR: steady(18)}}})
-	saturate(t, n, carrierOn-1, 0)
+	saturate(t, n, carrierOnDelay-1, 0)
 	if c := n.Truth(0).Carriers; c != 1 {
 		t.Errorf("%d carriers before", c)
 	}
@@ -289,7 +289,7 @@ func TestCarriers(t *testing.T) {
 	for n.Truth(0).Carriers == 2 {
 		n.Step(nil, nil)
 	}
-	if d := n.Number() - at; d < carrierOff-10 || d > carrierOff+10 {
+	if d := n.Number() - at; d < carrierOffDelay-10 || d > carrierOffDelay+10 {
 		t.Errorf("taken %d subframes after the queue ran empty", d)
 	}
 }
@@ -316,15 +316,15 @@ func TestControlUsers(t *testing.T) {
 		if i < 40 {
 			continue
 		}
-		f := w.Facts()
-		all += float64(f.All)
+		f := w.Usage()
+		all += float64(f.AllUsers)
 		filtered += float64(f.Users)
-		most = max(most, float64(f.All))
+		most = max(most, float64(f.AllUsers))
 		count++
 	}
 	t.Logf("%.1f, at most %.0f; filtered %.2f", all/count, most, filtered/count)
-	near(t, "users", all/count, 15.8, 0.15)
-	near(t, "filtered", filtered/count, 1.3, 0.3)
+	expectNear(t, "users", all/count, 15.8, 0.15)
+	expectNear(t, "filtered", filtered/count, 1.3, 0.3)
 	if most < 24 || most > 36 {
 		t.Errorf("%.0f at most", most)
 	}
@@ -354,7 +354,7 @@ func TestStepTakesNoMemory(t *testing.T) {
 	for range cap(free) {
 		free = append(free, &Item{Size: packet})
 	}
-	var out []Out
+	var out []Delivery
 	step := func() {
 		for u := range users {
 			for n.Waiting(u)+packet <= 300_000 {
@@ -389,7 +389,7 @@ func BenchmarkStep(b *testing.B) {
 				items[i].Size = packet
 				n.Offer(i%users, &items[i])
 			}
-			var out []Out
+			var out []Delivery
 			heard := 0
 			hear := func(s cell.Subframe) { heard += len(s.Grants) }
 			step := func() {
@@ -410,4 +410,4 @@ func BenchmarkStep(b *testing.B) {
 }
 
 // sinrOf is a SINR at which the CQI is q.
-func sinrOf(q int) float64 { return thresholds[q] + 0.05 }
+func sinrOf(q int) float64 { return cqiThresholds[q] + 0.05 }

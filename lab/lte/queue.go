@@ -9,22 +9,22 @@ type Item struct {
 	// Tag is the caller's.
 	Tag any
 
-	left   int  // bits not yet given to a block
-	blocks int  // blocks that hold a part and are not right yet
-	lost   bool // one of these was given up
+	bitsLeft int  // bits not yet given to a block
+	blocks   int  // blocks that hold a part and are not right yet
+	lost     bool // one of these was given up
 }
 
-// queue holds the items of a user in order, by numbers that go on.
-type queue struct {
+// itemQueue holds the items of a user in order, by numbers that go on.
+type itemQueue struct {
 	ring        []*Item // by number; the length is a power of two
 	first, next int64
 }
 
-func (q *queue) at(number int64) *Item { return q.ring[number&int64(len(q.ring)-1)] }
+func (q *itemQueue) at(number int64) *Item { return q.ring[number&int64(len(q.ring)-1)] }
 
-func (q *queue) empty() bool { return q.first == q.next }
+func (q *itemQueue) isEmpty() bool { return q.first == q.next }
 
-func (q *queue) push(it *Item) {
+func (q *itemQueue) push(it *Item) {
 	if int(q.next-q.first) == len(q.ring) {
 		old := *q
 		q.ring = make([]*Item, max(64, 2*len(old.ring)))
@@ -36,7 +36,7 @@ func (q *queue) push(it *Item) {
 	q.next++
 }
 
-func (q *queue) pop() *Item {
+func (q *itemQueue) pop() *Item {
 	it := q.at(q.first)
 	q.ring[q.first&int64(len(q.ring)-1)] = nil
 	q.first++

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// maxPoints bounds what a trace of signals may take of memory: 24 hours of
+// maxSignalPoints bounds what a trace of signals may take of memory: 24 hours of
 // a sample each 100 ms.
-const maxPoints = 864_000
+const maxSignalPoints = 864_000
 
 // Signal is how well a device hears its cells, over time: points with straight
 // lines between them, the first before, the last after.
 type Signal struct {
-	points []point
+	points []signalPoint
 	loop   time.Duration // 0: once
 }
 
-type point struct {
+type signalPoint struct {
 	at   time.Duration
 	sinr float64
 }
 
 // Steady is a signal that does not change.
-func Steady(sinr float64) *Signal { return &Signal{points: []point{{sinr: sinr}}} }
+func Steady(sinr float64) *Signal { return &Signal{points: []signalPoint{{sinr: sinr}}} }
 
 // ParseLevel reads a signal as SINR, "18dB", or as received power, "-85dBm"
 // (SINROfSignal), and returns the SINR in dB.
@@ -60,11 +60,11 @@ func ParseWalk(points []string, loop time.Duration) (*Signal, error) {
 		if !ok || err != nil {
 			return nil, fmt.Errorf("point %q: write it like \"5s: -105dBm\"", text)
 		}
-		if err := s.add(d, level); err != nil {
+		if err := s.addPoint(d, level); err != nil {
 			return nil, err
 		}
 	}
-	return s, s.check()
+	return s, s.validate()
 }
 
 // ReadSignal reads lines "seconds,level" in order of time; a level without a unit
@@ -85,17 +85,17 @@ func ReadSignal(r io.Reader, loop time.Duration) (*Signal, error) {
 		if level = strings.TrimSpace(level); level != "" && level[len(level)-1] >= '0' && level[len(level)-1] <= '9' {
 			level += "dBm"
 		}
-		if err := s.add(time.Duration(seconds*1e9), level); err != nil {
+		if err := s.addPoint(time.Duration(seconds*1e9), level); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 	}
 	if err := in.Err(); err != nil {
 		return nil, err
 	}
-	return s, s.check()
+	return s, s.validate()
 }
 
-func (s *Signal) add(at time.Duration, level string) error {
+func (s *Signal) addPoint(at time.Duration, level string) error {
 	v, err := ParseLevel(level)
 	if err != nil {
 		return err
@@ -103,14 +103,14 @@ func (s *Signal) add(at time.Duration, level string) error {
 	if n := len(s.points); at < 0 || n > 0 && s.points[n-1].at >= at {
 		return fmt.Errorf("signal at %v: times must ascend", at)
 	}
-	if len(s.points) == maxPoints {
-		return fmt.Errorf("a signal has %d points at most", maxPoints)
+	if len(s.points) == maxSignalPoints {
+		return fmt.Errorf("a signal has %d points at most", maxSignalPoints)
 	}
-	s.points = append(s.points, point{at, v})
+	s.points = append(s.points, signalPoint{at, v})
 	return nil
 }
 
-func (s *Signal) check() error {
+func (s *Signal) validate() error {
 	switch n := len(s.points); {
 	case n == 0:
 		return fmt.Errorf("a signal without any point")

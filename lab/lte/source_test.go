@@ -28,13 +28,13 @@ func TestSource(t *testing.T) {
 	} {
 		n := New(Config{Cells: []CellConfig{cellOf(50)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(18)}}})
 		var got unit.Bytes
-		var out []Out
+		var out []Delivery
 		for i := range 4000 {
 			c.source.Offer(n, 0, c.from+time.Duration(i)*time.Millisecond)
 			out = n.Step(out[:0], nil)
 			for _, o := range out {
 				got += o.Item.Size
-				c.source.Back(o.Item)
+				c.source.Recycle(o.Item)
 			}
 		}
 		rate := unit.RateOf(got, 4*time.Second)

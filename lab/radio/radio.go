@@ -53,8 +53,8 @@ type Cycle struct {
 	Power     unit.Milliwatts
 }
 
-// mean is the mean power of a phase.
-func (p Phase) mean() unit.Milliwatts {
+// meanPower is the mean power of a phase.
+func (p Phase) meanPower() unit.Milliwatts {
 	if p.Cycle.Every <= 0 {
 		return p.Power
 	}
@@ -117,10 +117,10 @@ func (e Energy) Add(o Energy) Energy {
 	return Energy{e.Promotion + o.Promotion, e.Base + o.Base, e.Data + o.Data, e.Tail + o.Tail, e.Idle + o.Idle}
 }
 
-// Of is the energy of packets over a radio that was idle before them. Their
+// EnergyOf is the energy of packets over a radio that was idle before them. Their
 // order does not matter. The last tail counts in full, however soon somebody
 // stopped to look: the transfer causes it. No packets take no energy.
-func (m Model) Of(packets []Packet) (e Energy) {
+func (m Model) EnergyOf(packets []Packet) (e Energy) {
 	if len(packets) == 0 {
 		return e
 	}
@@ -129,7 +129,7 @@ func (m Model) Of(packets []Packet) (e Energy) {
 		packets = slices.Clone(packets)
 		slices.SortStableFunc(packets, byTime)
 	}
-	e.Promotion = m.promotion()
+	e.Promotion = m.promotionEnergy()
 	for i, p := range packets {
 		alpha := m.Down
 		if p.Up {
@@ -141,37 +141,39 @@ func (m Model) Of(packets []Packet) (e Energy) {
 		}
 		gap := p.At - packets[i-1].At
 		if gap <= m.Inactivity {
-			e.Base += m.Base.Over(gap.Seconds())
+			e.Base += m.Base.EnergyOver(gap.Seconds())
 			continue
 		}
-		tail, rest := m.after(gap)
+		tail, rest := m.tailEnergy(gap)
 		e.Tail += tail
 		if rest > 0 {
-			e.Promotion += m.promotion()
-			e.Idle += m.Idle.mean().Over(max(0, rest-m.Promotion.Time).Seconds())
+			e.Promotion += m.promotionEnergy()
+			e.Idle += m.Idle.meanPower().EnergyOver(max(0, rest-m.Promotion.Time).Seconds())
 		}
 	}
-	tail, _ := m.after(m.tailTime())
+	tail, _ := m.tailEnergy(m.tailDuration())
 	e.Tail += tail
 	return e
 }
 
-func (m Model) promotion() unit.Joules { return m.Promotion.mean().Over(m.Promotion.Time.Seconds()) }
+func (m Model) promotionEnergy() unit.Joules {
+	return m.Promotion.meanPower().EnergyOver(m.Promotion.Time.Seconds())
+}
 
-// tailTime is how long a tail takes that nothing cuts off.
-func (m Model) tailTime() (sum time.Duration) {
+// tailDuration is how long a tail takes that nothing cuts off.
+func (m Model) tailDuration() (sum time.Duration) {
 	for _, p := range m.Tail {
 		sum += p.Time
 	}
 	return sum
 }
 
-// after is the energy of the tail in a gap, and how long the radio is idle
+// tailEnergy is the energy of the tail in a gap, and how long the radio is idle
 // after it. A gap that ends with the tail ends in time: the radio is not cold.
-func (m Model) after(gap time.Duration) (tail unit.Joules, rest time.Duration) {
+func (m Model) tailEnergy(gap time.Duration) (tail unit.Joules, rest time.Duration) {
 	for _, p := range m.Tail {
 		d := min(gap, p.Time)
-		tail += p.mean().Over(d.Seconds())
+		tail += p.meanPower().EnergyOver(d.Seconds())
 		gap -= d
 	}
 	return tail, gap
@@ -210,13 +212,13 @@ func (s Set) Account(traces []Trace) (items []Item, err error) {
 		if err != nil {
 			return nil, err
 		}
-		items = append(items, Item{t.Device, t.Radio, m.Of(t.Packets)})
+		items = append(items, Item{t.Device, t.Radio, m.EnergyOf(t.Packets)})
 	}
 	return items, nil
 }
 
-// Sum adds up the items of a device, or of all with "".
-func Sum(items []Item, device string) (e Energy) {
+// SumEnergy adds up the items of a device, or of all with "".
+func SumEnergy(items []Item, device string) (e Energy) {
 	for _, i := range items {
 		if device == "" || i.Device == device {
 			e = e.Add(i.Energy)

@@ -12,16 +12,16 @@ import (
 
 const ms = time.Millisecond
 
-func near(t *testing.T, what string, got, want unit.Joules, part float64) {
+func expectEnergy(t *testing.T, what string, got, want unit.Joules, part float64) {
 	t.Helper()
 	if math.Abs(float64(got-want)) > part*math.Abs(float64(want))+1e-9 {
 		t.Errorf("%s: %.6f J, not %.6f J", what, float64(got), float64(want))
 	}
 }
 
-func model(t *testing.T, set string, k Kind) Model {
+func modelOf(t *testing.T, set string, k Kind) Model {
 	t.Helper()
-	s, err := Find(set)
+	s, err := FindSet(set)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,33 +55,33 @@ func TestByHand(t *testing.T) {
 		packets []Packet
 		want    Energy
 	}{
-		{"nothing", model(t, "", LTE), nil, Energy{}},
-		{"one packet", model(t, "", LTE), at(0), Energy{Promotion: promotion, Data: data, Tail: tail}},
-		{"a burst", model(t, "", LTE), at(0, 60*ms, 160*ms), Energy{Promotion: promotion, Base: 1.28804 * 0.16, Data: 3 * data, Tail: tail}},
-		{"a tail cut off", model(t, "", LTE), at(0, time.Second), Energy{Promotion: promotion, Data: 2 * data, Tail: tail + 1.06 + 0.0006202 + 0.0155025*0.88}},
-		{"cold again", model(t, "", LTE), at(0, 20*time.Second),
+		{"nothing", modelOf(t, "", LTE), nil, Energy{}},
+		{"one packet", modelOf(t, "", LTE), at(0), Energy{Promotion: promotion, Data: data, Tail: tail}},
+		{"a burst", modelOf(t, "", LTE), at(0, 60*ms, 160*ms), Energy{Promotion: promotion, Base: 1.28804 * 0.16, Data: 3 * data, Tail: tail}},
+		{"a tail cut off", modelOf(t, "", LTE), at(0, time.Second), Energy{Promotion: promotion, Data: 2 * data, Tail: tail + 1.06 + 0.0006202 + 0.0155025*0.88}},
+		{"cold again", modelOf(t, "", LTE), at(0, 20*time.Second),
 			Energy{Promotion: 2 * promotion, Data: 2 * data, Tail: 2 * tail, Idle: idle * (20 - 11.576 - 0.2601)}},
-		{"no time to be idle", model(t, "", LTE), at(0, 11700*ms), Energy{Promotion: 2 * promotion, Data: 2 * data, Tail: 2 * tail}},
-		{"up", model(t, "", LTE), []Packet{{Size: packet, Up: true}}, Energy{Promotion: promotion, Data: 438.39e-3 * 0.012, Tail: tail}},
-		{"3G", model(t, "", UMTS), at(0, 8500*ms), Energy{Promotion: 0.6594 * 0.5821, Data: 2 * 122.12e-3 * 0.012,
+		{"no time to be idle", modelOf(t, "", LTE), at(0, 11700*ms), Energy{Promotion: 2 * promotion, Data: 2 * data, Tail: 2 * tail}},
+		{"up", modelOf(t, "", LTE), []Packet{{Size: packet, Up: true}}, Energy{Promotion: promotion, Data: 438.39e-3 * 0.012, Tail: tail}},
+		{"3G", modelOf(t, "", UMTS), at(0, 8500*ms), Energy{Promotion: 0.6594 * 0.5821, Data: 2 * 122.12e-3 * 0.012,
 			Tail: 2*0.8039*8.0882 + 0.6013*(8.5-8.0882) + 0.6013*0.8242}},
-		{"WiFi", model(t, "", WiFi), at(0, 150*ms), Energy{Promotion: 0.1244 * 0.0791, Data: 2 * 137.01e-3 * 0.012, Tail: 0.1193 * (0.15 + 0.2381)}},
-		{"Bluetooth", model(t, "", Bluetooth), at(0, 100*ms, 10100*ms), Energy{Base: 0.196 * 0.1, Tail: 2 * 0.196 * 5, Idle: 0.003 * 5}},
-		{"5G", model(t, "", NR), at(0), Energy{Promotion: 1.494 * 1.6, Data: 1.76e-3 * 0.012, Tail: 1.092 * 10.6}},
+		{"WiFi", modelOf(t, "", WiFi), at(0, 150*ms), Energy{Promotion: 0.1244 * 0.0791, Data: 2 * 137.01e-3 * 0.012, Tail: 0.1193 * (0.15 + 0.2381)}},
+		{"Bluetooth", modelOf(t, "", Bluetooth), at(0, 100*ms, 10100*ms), Energy{Base: 0.196 * 0.1, Tail: 2 * 0.196 * 5, Idle: 0.003 * 5}},
+		{"5G", modelOf(t, "", NR), at(0), Energy{Promotion: 1.494 * 1.6, Data: 1.76e-3 * 0.012, Tail: 1.092 * 10.6}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := c.model.Of(c.packets)
-			near(t, "promotion", got.Promotion, c.want.Promotion, 1e-6)
-			near(t, "base", got.Base, c.want.Base, 1e-6)
-			near(t, "data", got.Data, c.want.Data, 1e-6)
-			near(t, "tail", got.Tail, c.want.Tail, 1e-6)
-			near(t, "idle", got.Idle, c.want.Idle, 1e-6)
+			got := c.model.EnergyOf(c.packets)
+			expectEnergy(t, "promotion", got.Promotion, c.want.Promotion, 1e-6)
+			expectEnergy(t, "base", got.Base, c.want.Base, 1e-6)
+			expectEnergy(t, "data", got.Data, c.want.Data, 1e-6)
+			expectEnergy(t, "tail", got.Tail, c.want.Tail, 1e-6)
+			expectEnergy(t, "idle", got.Idle, c.want.Idle, 1e-6)
 		})
 	}
 }
 
-// stream is n bytes at an even rate.
-func stream(n unit.Bytes, rate unit.Rate, up bool) (p []Packet) {
+// packetStream is n bytes at an even rate.
+func packetStream(n unit.Bytes, rate unit.Rate, up bool) (p []Packet) {
 	for sent := unit.Bytes(0); sent < n; sent += 1000 {
 		p = append(p, Packet{At: rate.Time(sent), Size: 1000, Up: up})
 	}
@@ -94,11 +94,11 @@ func stream(n unit.Bytes, rate unit.Rate, up bool) (p []Packet) {
 func TestHelper(t *testing.T) {
 	const part = 4_000_000 * 5 / 13
 	traces := []Trace{
-		{"helper1", LTE, stream(part, 10*unit.Mbps, false)},
-		{"helper1", WiFi, stream(part, 5*unit.Mbps, true)},
+		{"helper1", LTE, packetStream(part, 10*unit.Mbps, false)},
+		{"helper1", WiFi, packetStream(part, 5*unit.Mbps, true)},
 	}
 	sum := func(set string) Energy {
-		s, err := Find(set)
+		s, err := FindSet(set)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,11 +106,11 @@ func TestHelper(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Sum(items, "helper1")
+		return SumEnergy(items, "helper1")
 	}
-	near(t, "mpbond-s5", sum("mpbond-s5").Full(), 1.9, 0.01)
+	expectEnergy(t, "mpbond-s5", sum("mpbond-s5").Full(), 1.9, 0.01)
 	huang := sum("huang12")
-	near(t, "huang12, base and data", huang.Base+huang.Data, 6.0, 0.01)
+	expectEnergy(t, "huang12, base and data", huang.Base+huang.Data, 6.0, 0.01)
 }
 
 // TestMeasuredPhone: mean powers of a Galaxy S20 Ultra by rate, from
@@ -127,7 +127,7 @@ func TestMeasuredPhone(t *testing.T) {
 		{LTE, true, 5.10, 3149.47}, {LTE, true, 10.20, 3604.04}, {LTE, true, 15.31, 4139.14},
 	} {
 		rate := unit.Rate(c.mbps * 1e6)
-		got := model(t, "s20u", c.kind).Of(stream(rate.Bytes(10*time.Second), rate, c.up))
+		got := modelOf(t, "s20u", c.kind).EnergyOf(packetStream(rate.Bytes(10*time.Second), rate, c.up))
 		if p := float64(got.Full()) / 10 * 1e3; math.Abs(p/float64(c.want)-1) > 0.06 {
 			t.Errorf("%s, up %v, %.1f Mbit/s: %.0f mW, measured %v", c.kind, c.up, c.mbps, p, c.want)
 		}
@@ -156,12 +156,12 @@ func TestProperties(t *testing.T) {
 	for range 200 {
 		for _, m := range allModels() {
 			p := randomPackets(r)
-			e := m.Of(p)
+			e := m.EnergyOf(p)
 			var parts unit.Joules
 			for _, c := range e.Components() {
 				parts += c.Energy
 			}
-			near(t, "all components", parts, e.Full(), 1e-9)
+			expectEnergy(t, "all components", parts, e.Full(), 1e-9)
 			for _, part := range []unit.Joules{e.Promotion, e.Base, e.Data, e.Tail, e.Idle, e.Active()} {
 				if !(part >= 0) || part > e.Full()*(1+1e-9) {
 					t.Fatalf("%s: a component of %v in %+v", m.Kind, part, e)
@@ -169,35 +169,35 @@ func TestProperties(t *testing.T) {
 			}
 			shuffled := slices.Clone(p)
 			r.Shuffle(len(p), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-			near(t, "in another order", m.Of(shuffled).Full(), e.Full(), 1e-9)
+			expectEnergy(t, "in another order", m.EnergyOf(shuffled).Full(), e.Full(), 1e-9)
 
 			more := slices.Clone(p)
 			i := r.IntN(len(p))
 			more[i].Size += unit.Bytes(1 + r.IntN(1000))
-			if o := m.Of(more); o.Full() < e.Full() || (m.Up > 0 && m.Down > 0 && o.Data <= e.Data) {
+			if o := m.EnergyOf(more); o.Full() < e.Full() || (m.Up > 0 && m.Down > 0 && o.Data <= e.Data) {
 				t.Fatalf("%s: more bytes take %v instead of %v", m.Kind, o, e)
 			}
 
 			// Apart by more than the tail, and without idle power, energy adds up.
 			m.Idle = Phase{}
 			q := randomPackets(r)
-			shift := p[len(p)-1].At + m.tailTime() + m.Inactivity + time.Second
+			shift := p[len(p)-1].At + m.tailDuration() + m.Inactivity + time.Second
 			both := slices.Clone(p)
 			for _, x := range q {
 				x.At += shift
 				both = append(both, x)
 			}
-			near(t, "of two transfers", m.Of(both).Full(), m.Of(p).Full()+m.Of(q).Full(), 1e-9)
+			expectEnergy(t, "of two transfers", m.EnergyOf(both).Full(), m.EnergyOf(p).Full()+m.EnergyOf(q).Full(), 1e-9)
 
 			// A packet that comes during the tail cuts it: two tails never take more
 			// than one and the time between.
 			last := p[len(p)-1]
-			soon := m.Inactivity + time.Duration(r.Float64()*float64(m.tailTime()))
-			cut := m.Of(append(slices.Clone(p), Packet{At: last.At + soon, Size: last.Size}))
-			if len(m.Tail) > 0 && soon > m.Inactivity && soon < m.tailTime() {
+			soon := m.Inactivity + time.Duration(r.Float64()*float64(m.tailDuration()))
+			cut := m.EnergyOf(append(slices.Clone(p), Packet{At: last.At + soon, Size: last.Size}))
+			if len(m.Tail) > 0 && soon > m.Inactivity && soon < m.tailDuration() {
 				most := e.Tail
 				for _, ph := range m.Tail {
-					most = max(most, e.Tail+ph.mean().Over(soon.Seconds()))
+					most = max(most, e.Tail+ph.meanPower().EnergyOver(soon.Seconds()))
 				}
 				if cut.Tail > most+1e-9 || cut.Promotion != e.Promotion {
 					t.Fatalf("%s: a packet %v after the last: tail %v, was %v; promotion %v, was %v", m.Kind, soon, cut.Tail, e.Tail, cut.Promotion, e.Promotion)
@@ -210,14 +210,14 @@ func TestProperties(t *testing.T) {
 // TestAccount: by device and radio, traces of one radio together.
 func TestAccount(t *testing.T) {
 	s := Sets[0]
-	p := stream(100_000, 8*unit.Mbps, false)
+	p := packetStream(100_000, 8*unit.Mbps, false)
 	items, err := s.Account([]Trace{{"a", LTE, p[:50]}, {"b", WiFi, p}, {"a", LTE, p[50:]}})
 	if err != nil || len(items) != 2 {
 		t.Fatal(items, err)
 	}
-	near(t, "in two parts", items[0].Full(), model(t, "", LTE).Of(p).Full(), 1e-9)
-	near(t, "all", Sum(items, "").Full(), items[0].Full()+items[1].Full(), 1e-9)
-	near(t, "one device", Sum(items, "b").Full(), items[1].Full(), 1e-9)
+	expectEnergy(t, "in two parts", items[0].Full(), modelOf(t, "", LTE).EnergyOf(p).Full(), 1e-9)
+	expectEnergy(t, "all", SumEnergy(items, "").Full(), items[0].Full()+items[1].Full(), 1e-9)
+	expectEnergy(t, "one device", SumEnergy(items, "b").Full(), items[1].Full(), 1e-9)
 	if _, err := s.Account([]Trace{{"a", "LoRa", p}}); err == nil {
 		t.Error("an unknown radio has constants")
 	}
@@ -241,9 +241,9 @@ func TestSets(t *testing.T) {
 			}
 		}
 	}
-	near(t, "two seconds of a Nexus 5's core", Sets[0].Core().Of(2), 2*.3862*3.8, 1e-9)
-	near(t, "of a set without one", Set{}.Core().Of(2), 2*.3862*3.8, 1e-9)
-	if _, err := Find("nokia3310"); err == nil {
+	expectEnergy(t, "two seconds of a Nexus 5's core", Sets[0].Core().EnergyOf(2), 2*.3862*3.8, 1e-9)
+	expectEnergy(t, "of a set without one", Set{}.Core().EnergyOf(2), 2*.3862*3.8, 1e-9)
+	if _, err := FindSet("nokia3310"); err == nil {
 		t.Error("an unknown set was found")
 	}
 }

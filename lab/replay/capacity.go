@@ -30,102 +30,102 @@ type Step struct {
 // Tuning.
 const (
 	segment = 1448
-	// leastBin is the shortest time over which a rate is taken; two round trips
+	// minBin is the shortest time over which a rate is taken; two round trips
 	// where that is more, since acknowledgements come in bursts.
-	leastBin = 100 * time.Millisecond
+	minBin = 100 * time.Millisecond
 	// A pause in the samples tells nothing about the hop.
-	longestGap = 250 * time.Millisecond
-	// notSent is what a socket holds unsent, besides its window: about as much
+	maxSampleGap = 250 * time.Millisecond
+	// notSentLowat is what a socket holds unsent, besides its window: about as much
 	// as TCP_NOTSENT_LOWAT leaves.
-	notSent = 16 << 10
+	notSentLowat = 16 << 10
 )
 
-// history collects what the trace tells about a path.
-type history struct {
-	Path
-	near, far      []sample
-	srtt, farRTT   time.Duration // the least
-	mostRate       unit.Rate     // that a helper reported of the far hop
-	window, atMost unit.Bytes
+// subflowHistory collects what the trace tells about a path.
+type subflowHistory struct {
+	Subflow
+	firstHop, secondHop   []hopSample
+	minSRTT, minSecondRTT time.Duration // the least
+	maxReportedRate       unit.Rate     // that a helper reported of the far hop
+	firstWindow, maxQueue unit.Bytes
 }
 
-// sample is a hop at an instant: bytes that it has carried, and those that are
+// hopSample is a hop at an instant: bytes that it has carried, and those that are
 // waiting or on their way.
-type sample struct {
+type hopSample struct {
 	at    time.Duration
 	done  uint64
 	queue unit.Bytes
 }
 
-func (h *history) state(at time.Duration, e *trace.Event) {
-	if e.SRTT > 0 && (h.srtt == 0 || e.SRTT < h.srtt) {
-		h.srtt = e.SRTT
+func (h *subflowHistory) addState(at time.Duration, e *trace.Event) {
+	if e.SRTT > 0 && (h.minSRTT == 0 || e.SRTT < h.minSRTT) {
+		h.minSRTT = e.SRTT
 	}
-	if h.window == 0 {
-		h.window = e.Cwnd
+	if h.firstWindow == 0 {
+		h.firstWindow = e.Cwnd
 	}
-	h.atMost = max(h.atMost, e.Length)
-	h.near = append(h.near, sample{at, e.Count, e.Length})
+	h.maxQueue = max(h.maxQueue, e.Length)
+	h.firstHop = append(h.firstHop, hopSample{at, e.Count, e.Length})
 }
 
-func (h *history) report(at time.Duration, e *trace.Event) {
-	if e.SRTT > 0 && (h.farRTT == 0 || e.SRTT < h.farRTT) {
-		h.farRTT = e.SRTT
+func (h *subflowHistory) addReport(at time.Duration, e *trace.Event) {
+	if e.SRTT > 0 && (h.minSecondRTT == 0 || e.SRTT < h.minSecondRTT) {
+		h.minSecondRTT = e.SRTT
 	}
 	h.Helped = true
-	h.mostRate = max(h.mostRate, e.Rate)
-	h.far = append(h.far, sample{at, e.Offset - min(e.Offset, uint64(e.Backlog)), e.Backlog})
+	h.maxReportedRate = max(h.maxReportedRate, e.Rate)
+	h.secondHop = append(h.secondHop, hopSample{at, e.Offset - min(e.Offset, uint64(e.Backlog)), e.Backlog})
 }
 
-// path makes the hops. It reports false if nothing is known of one.
-func (h *history) path() (Path, bool) {
-	p := h.Path
+// buildSubflow makes the hops. It reports false if nothing is known of one.
+func (h *subflowHistory) buildSubflow() (Subflow, bool) {
+	p := h.Subflow
 	// Path states tell the round trip of both hops.
-	p.Near.RTT = max(h.srtt-h.farRTT, time.Millisecond)
-	p.Near.FirstWindow = max(h.window, 2*segment)
-	p.Near.Window = max(h.atMost-notSent, 10*segment)
-	p.Near.measure(h.near, p.Near.RTT/2)
+	p.FirstHop.RTT = max(h.minSRTT-h.minSecondRTT, time.Millisecond)
+	p.FirstHop.FirstWindow = max(h.firstWindow, 2*segment)
+	p.FirstHop.Window = max(h.maxQueue-notSentLowat, 10*segment)
+	p.FirstHop.estimateRates(h.firstHop, p.FirstHop.RTT/2)
 	if p.Helped {
-		p.Far.RTT = max(h.farRTT, time.Millisecond)
-		p.Far.measure(h.far, p.Near.RTT/2)
-		if p.Far.Measured == 0 && len(p.Far.Rates) > 0 {
-			p.Far.Rates[0].Rate = max(p.Far.Rates[0].Rate, h.mostRate)
+		p.SecondHop.RTT = max(h.minSecondRTT, time.Millisecond)
+		p.SecondHop.estimateRates(h.secondHop, p.FirstHop.RTT/2)
+		if p.SecondHop.Measured == 0 && len(p.SecondHop.Rates) > 0 {
+			p.SecondHop.Rates[0].Rate = max(p.SecondHop.Rates[0].Rate, h.maxReportedRate)
 		}
 	}
-	return p, len(p.Near.Rates) > 0 && (!p.Helped || len(p.Far.Rates) > 0)
+	return p, len(p.FirstHop.Rates) > 0 && (!p.Helped || len(p.SecondHop.Rates) > 0)
 }
 
-// bin is a piece of time with what was carried in it.
-type bin struct {
-	at, took time.Duration
-	rate     unit.Rate
-	limit    bool // the hop was at its limit
+// rateBin is a piece of time with what was carried in it.
+type rateBin struct {
+	start, duration time.Duration
+	rate            unit.Rate
+	atLimit         bool // the hop was at its limit
 }
 
-// measure finds the hop's rates from samples, which the sender has got late.
-func (h *Hop) measure(samples []sample, late time.Duration) {
-	bins := cut(samples, max(leastBin, 2*h.RTT))
+// estimateRates finds the hop's rates from samples, which the sender has got late.
+func (h *Hop) estimateRates(samples []hopSample, late time.Duration) {
+	bins := splitBins(samples, max(minBin, 2*h.RTT))
 	for i := range bins {
 		b := &bins[i]
 		full := b.rate.Bytes(h.RTT)*5/4 + 2*segment
 		for _, s := range samples {
-			if s.at >= b.at && s.at <= b.at+b.took && s.queue < full {
-				b.limit = false
+			if s.at >= b.start && s.at <= b.start+b.duration && s.queue < full {
+				b.atLimit = false
 			}
 		}
 	}
 	// While the rate still grows by a quarter from bin to bin, TCP's slow start
 	// is what limits it.
 	for i := 0; i+1 < len(bins) && bins[i+1].rate > bins[i].rate*5/4; i++ {
-		bins[i].limit = false
+		bins[i].atLimit = false
 	}
 	var measured, all time.Duration
 	best := unit.Rate(0)
 	for _, b := range bins {
-		all += b.took
+		all += b.duration
 		best = max(best, b.rate)
-		if b.limit {
-			measured += b.took
+		if b.atLimit {
+			measured += b.duration
 		}
 	}
 	if measured == 0 {
@@ -137,30 +137,30 @@ func (h *Hop) measure(samples []sample, late time.Duration) {
 	h.Measured = float64(measured) / float64(all)
 	known := unit.Rate(0)
 	for _, b := range bins {
-		if b.limit {
+		if b.atLimit {
 			known = b.rate
 			break
 		}
 	}
 	for _, b := range bins {
-		if b.limit {
+		if b.atLimit {
 			known = b.rate
 		}
 		r := max(known, b.rate)
 		if n := len(h.Rates); n == 0 || h.Rates[n-1].Rate != r {
-			h.Rates = append(h.Rates, Step{max(0, b.at-late), r})
+			h.Rates = append(h.Rates, Step{max(0, b.start-late), r})
 		}
 	}
 }
 
-// cut divides samples into bins of at least a length. A bin over a pause is not
+// splitBins divides samples into bins of at least a length. A bin over a pause is not
 // at the limit.
-func cut(samples []sample, length time.Duration) (bins []bin) {
+func splitBins(samples []hopSample, length time.Duration) (bins []rateBin) {
 	for i := 0; i < len(samples); {
 		gap := false
 		j := i + 1
 		for ; j < len(samples); j++ {
-			gap = gap || samples[j].at-samples[j-1].at > longestGap
+			gap = gap || samples[j].at-samples[j-1].at > maxSampleGap
 			if samples[j].at-samples[i].at >= length {
 				break
 			}
@@ -169,7 +169,7 @@ func cut(samples []sample, length time.Duration) (bins []bin) {
 			return bins
 		}
 		a, b := samples[i], samples[j]
-		bins = append(bins, bin{a.at, b.at - a.at, unit.RateOf(unit.Bytes(b.done-min(a.done, b.done)), b.at-a.at), !gap})
+		bins = append(bins, rateBin{a.at, b.at - a.at, unit.RateOf(unit.Bytes(b.done-min(a.done, b.done)), b.at-a.at), !gap})
 		i = j
 	}
 	return bins

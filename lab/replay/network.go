@@ -33,75 +33,75 @@ const (
 // epoch is when a replay begins: any time will do.
 var epoch = time.Unix(1e9, 0)
 
-type network struct {
-	now    time.Time
-	events event.Queue[func()] // by the time since epoch
-	ends   [2]*bond.Bond       // sender, receiver
-	ticks  [2]time.Time        // when the next one is planned
-	lanes  []*lane
-	err    error
+type virtualNet struct {
+	now      time.Time
+	events   event.Queue[func()] // by the time since epoch
+	ends     [2]*bond.Bond       // sender, receiver
+	ticks    [2]time.Time        // when the next one is planned
+	subflows []*subflow
+	err      error
 }
 
-func (n *network) at(t time.Time, do func()) {
+func (n *virtualNet) schedule(t time.Time, do func()) {
 	n.events.Push(t.Sub(epoch), do)
 }
 
-// line is one direction of one hop: TCP with a window over a link with a rate.
-type line struct {
-	net     *network
-	Hop     // its rates and windows
-	freeAt  time.Time
-	cwnd    unit.Bytes
-	srtt    time.Duration
-	waiting [][]byte   // given, not yet allowed to leave
-	unsent  unit.Bytes // their size
-	flying  unit.Bytes
-	written uint64
-	acked   uint64
-	room    func() unit.Bytes // at the other end; nil: without limit
-	out     func([]byte)
-	moved   func() // something was acknowledged
+// tcpHop is one direction of one hop: TCP with a window over a link with a rate.
+type tcpHop struct {
+	net      *virtualNet
+	Hop      // its rates and windows
+	freeAt   time.Time
+	cwnd     unit.Bytes
+	srtt     time.Duration
+	pending  [][]byte   // given, not yet allowed to leave
+	unsent   unit.Bytes // their size
+	inFlight unit.Bytes
+	written  uint64
+	acked    uint64
+	peerRoom func() unit.Bytes // at the other end; nil: without limit
+	deliver  func([]byte)
+	onAcked  func() // something was acknowledged
 }
 
-func newLine(n *network, h Hop) *line {
+func newTCPHop(n *virtualNet, h Hop) *tcpHop {
 	h.Window = max(h.Window, 10*segment)
 	if h.FirstWindow == 0 {
 		h.FirstWindow = h.Window
 	}
-	return &line{net: n, Hop: h, freeAt: n.now, cwnd: min(h.FirstWindow, h.Window), srtt: h.RTT}
+	return &tcpHop{net: n, Hop: h, freeAt: n.now, cwnd: min(h.FirstWindow, h.Window), srtt: h.RTT}
 }
 
-func (l *line) write(seg []byte) {
+func (l *tcpHop) writeSegment(seg []byte) {
 	l.written += uint64(len(seg))
-	l.waiting = append(l.waiting, seg)
+	l.pending = append(l.pending, seg)
 	l.unsent += unit.Bytes(len(seg))
-	l.pump()
+	l.sendAllowed()
 }
 
-// pump lets go what the window allows.
-func (l *line) pump() {
-	for len(l.waiting) > 0 && l.flying < l.cwnd && (l.room == nil || l.flying < l.room()) {
-		seg := l.waiting[0]
-		l.waiting = l.waiting[1:]
+// sendAllowed lets go what the window allows.
+func (l *tcpHop) sendAllowed() {
+	for len(l.pending) > 0 && l.inFlight < l.cwnd && (l.peerRoom == nil || l.inFlight < l.peerRoom()) {
+		seg := l.pending[0]
+		l.pending = l.pending[1:]
 		size := unit.Bytes(len(seg))
 		l.unsent -= size
-		l.flying += size
+		l.inFlight += size
 		sent := l.net.now
-		left := l.departs(len(seg))
-		l.net.at(left.Add(l.RTT/2), func() { l.out(seg) })
-		l.net.at(left.Add(l.RTT), func() {
+		left := l.departureTime(len(seg))
+		l.net.schedule(left.Add(l.RTT/2), func() { l.deliver(seg) })
+		l.net.schedule(left.Add(l.RTT), func() {
 			l.acked += uint64(size)
-			l.flying -= size
+			l.inFlight -= size
 			l.srtt += (l.net.now.Sub(sent) - l.srtt) / 8
 			l.cwnd = min(l.cwnd+size, l.Window) // slow start
-			l.pump()
-			l.moved()
+			l.sendAllowed()
+			l.onAcked()
 		})
 	}
 }
 
-// departs is when size bytes that are ready now have left.
-func (l *line) departs(size int) time.Time {
+// departureTime is when size bytes that are ready now have left.
+func (l *tcpHop) departureTime(size int) time.Time {
 	t := l.net.now
 	if l.freeAt.After(t) {
 		t = l.freeAt
@@ -129,90 +129,90 @@ func (l *line) departs(size int) time.Time {
 	return l.freeAt
 }
 
-func (l *line) queue() unit.Bytes { return unit.Bytes(l.written - l.acked) }
+func (l *tcpHop) queuedBytes() unit.Bytes { return unit.Bytes(l.written - l.acked) }
 
-func (l *line) sample() estimate.Hop {
+func (l *tcpHop) sampleHop() estimate.Hop {
 	return estimate.Hop{SRTT: l.srtt, MinRTT: l.RTT, Cwnd: l.cwnd, SlowStart: l.cwnd < l.Window, MSS: segment,
-		Queue: l.queue(), Unsent: l.unsent, Acked: l.acked, AppLimited: l.queue() == 0}
+		Queue: l.queuedBytes(), Unsent: l.unsent, Acked: l.acked, AppLimited: l.queuedBytes() == 0}
 }
 
-// writable is what the kernel reports with TCP_NOTSENT_LOWAT.
-func (l *line) writable() bool { return l.unsent < notSent }
+// isWritable is what the kernel reports with TCP_NOTSENT_LOWAT.
+func (l *tcpHop) isWritable() bool { return l.unsent < notSentLowat }
 
-// lane is a subflow: first[d] is the line that end d writes to.
-type lane struct {
-	id    wire.PathID
-	first [2]*line
-	far   *line // beyond the helper, or nil
-	meter estimate.Meter
-	told  uint64 // what the newest report told, to see whether there is news
-	up    bool
+// subflow is a subflow: first[d] is the line that end d writes to.
+type subflow struct {
+	id           wire.SubflowID
+	hops         [2]*tcpHop
+	secondHop    *tcpHop // beyond the helper, or nil
+	meter        estimate.Meter
+	lastReported uint64 // what the newest report told, to see whether there is news
+	up           bool
 }
 
-// join puts a lane to use at both ends.
-func (n *network) join(p Path) {
-	l := &lane{id: p.ID, up: true}
-	near := newLine(n, p.Near)
-	back := newLine(n, Hop{RTT: p.Near.RTT + p.Far.RTT, Rates: []Step{{0, backRate}}, Window: 1 << 30})
-	l.first = [2]*line{near, back}
-	near.out = func(seg []byte) { n.deliver(l, 1, seg) }
+// addSubflow puts a lane to use at both ends.
+func (n *virtualNet) addSubflow(p Subflow) {
+	l := &subflow{id: p.ID, up: true}
+	near := newTCPHop(n, p.FirstHop)
+	back := newTCPHop(n, Hop{RTT: p.FirstHop.RTT + p.SecondHop.RTT, Rates: []Step{{0, backRate}}, Window: 1 << 30})
+	l.hops = [2]*tcpHop{near, back}
+	near.deliver = func(seg []byte) { n.deliverSegment(l, 1, seg) }
 	if p.Helped {
-		far := newLine(n, p.Far)
+		far := newTCPHop(n, p.SecondHop)
 		far.Window = 1 << 30
-		far.cwnd = max(p.Far.Rates[0].Rate.Bytes(p.Far.RTT), 64*unit.KB)
-		far.out = near.out
-		far.moved = near.pump
-		near.out = far.write
-		near.room = func() unit.Bytes { return helperBuffer - far.queue() }
-		l.far = far
+		far.cwnd = max(p.SecondHop.Rates[0].Rate.Bytes(p.SecondHop.RTT), 64*unit.KB)
+		far.deliver = near.deliver
+		far.onAcked = near.sendAllowed
+		near.deliver = far.writeSegment
+		near.peerRoom = func() unit.Bytes { return helperBuffer - far.queuedBytes() }
+		l.secondHop = far
 	}
-	back.out = func(seg []byte) { n.deliver(l, 0, seg) }
-	n.lanes = append(n.lanes, l)
-	for d, first := range l.first {
-		first.moved = func() { n.idle(l, d) }
-		n.ends[d].AddPath(p.ID, d == 0 && p.Helped, n.now)
-		n.ends[d].Local(p.ID, n.now, first.sample())
-		n.ends[d].Idle(p.ID)
+	back.deliver = func(seg []byte) { n.deliverSegment(l, 0, seg) }
+	n.subflows = append(n.subflows, l)
+	for d, first := range l.hops {
+		first.onAcked = func() { n.notifyIdle(l, d) }
+		n.ends[d].AddSubflow(p.ID, d == 0 && p.Helped, n.now)
+		n.ends[d].ObserveLocalHop(p.ID, n.now, first.sampleHop())
+		n.ends[d].MarkIdle(p.ID)
 	}
-	if l.far != nil {
-		n.report(l)
+	if l.secondHop != nil {
+		n.sendReport(l)
 	}
 }
 
-func (n *network) leave(id wire.PathID) {
-	for _, l := range n.lanes {
+func (n *virtualNet) removeSubflow(id wire.SubflowID) {
+	for _, l := range n.subflows {
 		if l.id == id && l.up {
 			l.up = false
-			n.ends[0].RemovePath(id, n.now)
-			n.ends[1].RemovePath(id, n.now)
+			n.ends[0].RemoveSubflow(id, n.now)
+			n.ends[1].RemoveSubflow(id, n.now)
 		}
 	}
 }
 
-func (n *network) idle(l *lane, d int) {
-	if l.up && l.first[d].writable() {
-		n.ends[d].Idle(l.id)
+func (n *virtualNet) notifyIdle(l *subflow, d int) {
+	if l.up && l.hops[d].isWritable() {
+		n.ends[d].MarkIdle(l.id)
 	}
 }
 
-// report tells the sender of the helper's state, if there is news.
-func (n *network) report(l *lane) {
+// sendReport tells the sender of the helper's state, if there is news.
+func (n *virtualNet) sendReport(l *subflow) {
 	if !l.up {
 		return
 	}
-	far := l.far
-	l.meter.Add(n.now, far.sample())
-	if now := far.written + far.acked; now != l.told {
-		l.told = now
+	far := l.secondHop
+	l.meter.Add(n.now, far.sampleHop())
+	if now := far.written + far.acked; now != l.lastReported {
+		l.lastReported = now
 		s := wire.HopState{Received: far.written, Forwarded: far.acked, RTT: far.RTT}
 		s.Rate, s.AppLimited = l.meter.Rate()
-		n.at(n.now.Add(l.first[0].RTT/2), func() { n.ends[0].Remote(l.id, n.now, s) })
+		n.schedule(n.now.Add(l.hops[0].RTT/2), func() { n.ends[0].ObserveFarHop(l.id, n.now, s) })
 	}
-	n.at(n.now.Add(reportEvery), func() { n.report(l) })
+	n.schedule(n.now.Add(reportEvery), func() { n.sendReport(l) })
 }
 
-// deliver hands a segment to end d.
-func (n *network) deliver(l *lane, d int, seg []byte) {
+// deliverSegment hands a segment to end d.
+func (n *virtualNet) deliverSegment(l *subflow, d int, seg []byte) {
 	r := wire.NewReader(bytes.NewReader(seg))
 	for l.up && n.err == nil {
 		t, payload, err := r.Next()
@@ -220,7 +220,7 @@ func (n *network) deliver(l *lane, d int, seg []byte) {
 			return
 		}
 		if err == nil {
-			err = n.ends[d].Receive(l.id, t, payload, n.now)
+			err = n.ends[d].ReceiveFrame(l.id, t, payload, n.now)
 		}
 		if err != nil {
 			n.err = fmt.Errorf("path %d: %w", l.id, err)
@@ -228,30 +228,30 @@ func (n *network) deliver(l *lane, d int, seg []byte) {
 	}
 }
 
-// dispatch hands out segments and plans ticks.
-func (n *network) dispatch() {
+// dispatchSegments hands out segments and plans ticks.
+func (n *virtualNet) dispatchSegments() {
 	for d, b := range n.ends {
 		for {
-			for _, l := range n.lanes {
+			for _, l := range n.subflows {
 				if l.up {
-					b.Local(l.id, n.now, l.first[d].sample())
+					b.ObserveLocalHop(l.id, n.now, l.hops[d].sampleHop())
 				}
 			}
-			id, seg := b.Next(n.now, nil)
+			id, seg := b.NextSegment(n.now, nil)
 			if id == 0 {
 				break
 			}
-			for _, l := range n.lanes {
+			for _, l := range n.subflows {
 				if l.id == id && l.up {
-					b.Begun(id)
-					l.first[d].write(seg)
-					n.at(n.now, func() { n.idle(l, d) })
+					b.BeginSegment(id)
+					l.hops[d].writeSegment(seg)
+					n.schedule(n.now, func() { n.notifyIdle(l, d) })
 				}
 			}
 		}
 		if at := b.NextTick(); !at.IsZero() && !at.Equal(n.ticks[d]) {
 			n.ticks[d] = at
-			n.at(at, func() {
+			n.schedule(at, func() {
 				if n.ticks[d].Equal(at) {
 					n.ticks[d] = time.Time{}
 				}
@@ -273,10 +273,10 @@ type Options struct {
 // Run replays with a scheduler. It fails if that does not bring all bytes over
 // within 20 times the recorded time.
 func (r *Recording) Run(s sched.Scheduler, o Options) (Result, error) {
-	n := &network{now: epoch}
+	n := &virtualNet{now: epoch}
 	t := newTally(r)
 	n.ends[1] = bond.New(bond.Config{})
-	n.ends[0] = bond.New(bond.Config{Opens: true, Scheduler: s, Eta: o.Eta, Trace: func(e trace.Event) {
+	n.ends[0] = bond.New(bond.Config{OpensStreams: true, Scheduler: s, Eta: o.Eta, Trace: func(e trace.Event) {
 		if e.T == 0 {
 			e.T = n.now.UnixNano()
 		}
@@ -284,68 +284,68 @@ func (r *Recording) Run(s sched.Scheduler, o Options) (Result, error) {
 		if o.Trace != nil {
 			o.Trace(e)
 		}
-		t.add(e)
+		t.addEvent(e)
 	}})
-	tell := func(k trace.Kind, p Path, reason string) {
+	emit := func(k trace.Kind, p Subflow, reason string) {
 		if o.Trace != nil {
-			o.Trace(trace.Event{T: n.now.UnixNano(), Who: r.Sender, Bond: r.Bond, Kind: k, Path: uint32(p.ID), Device: p.Device, Reason: reason})
+			o.Trace(trace.Event{T: n.now.UnixNano(), Who: r.Sender, Bond: r.Bond, Kind: k, Subflow: uint32(p.ID), Device: p.Device, Reason: reason})
 		}
 	}
-	for _, p := range r.Paths {
-		n.at(epoch.Add(p.Up), func() {
-			tell(trace.PathUp, p, map[bool]string{false: "direct", true: "helped"}[p.Helped])
-			n.join(p)
+	for _, p := range r.Subflows {
+		n.schedule(epoch.Add(p.Up), func() {
+			emit(trace.SubflowUp, p, map[bool]string{false: "direct", true: "helped"}[p.Helped])
+			n.addSubflow(p)
 		})
 		if p.Down > 0 {
-			n.at(epoch.Add(p.Down), func() {
-				tell(trace.PathDown, p, "left in the recording")
-				n.leave(p.ID)
+			n.schedule(epoch.Add(p.Down), func() {
+				emit(trace.SubflowDown, p, "left in the recording")
+				n.removeSubflow(p.ID)
 			})
 		}
 	}
-	a := &apps{net: n}
+	a := &streamApps{net: n}
 	for _, s := range r.Streams {
-		n.at(epoch.Add(s.At), func() { a.open(s.Size) })
+		n.schedule(epoch.Add(s.At), func() { a.openStream(s.Size) })
 	}
 	limit := time.Minute + 20*time.Duration(r.Recorded.Seconds*float64(time.Second))
-	for !t.complete() {
+	for !t.isComplete() {
 		if n.err != nil {
 			return Result{}, n.err
 		}
 		if n.events.Len() == 0 || n.events.Next() > limit {
-			return Result{}, fmt.Errorf("%s leaves %v undelivered after %v", s.Name(), t.left, n.now.Sub(epoch).Round(time.Second))
+			return Result{}, fmt.Errorf("%s leaves %v undelivered after %v", s.Name(), t.bytesLeft, n.now.Sub(epoch).Round(time.Second))
 		}
 		at, do := n.events.Pop()
 		n.now = epoch.Add(at)
 		do()
-		a.step()
-		n.dispatch()
+		a.serveStreams()
+		n.dispatchSegments()
 	}
-	return t.result(s.Name()), nil
+	return t.finishResult(s.Name()), nil
 }
 
-// apps write and read the streams.
-type apps struct {
-	net  *network
-	left map[*bond.Stream]unit.Bytes
-	buf  [64 << 10]byte
+// streamApps write and read the streams.
+type streamApps struct {
+	net       *virtualNet
+	bytesLeft map[*bond.Stream]unit.Bytes
+	buf       [64 << 10]byte
 }
 
-func (a *apps) open(size unit.Bytes) {
-	s, err := a.net.ends[0].Open("replay:1")
+func (a *streamApps) openStream(size unit.Bytes) {
+	s, err := a.net.ends[0].OpenStream("replay:1")
 	if err != nil {
 		a.net.err = err
 		return
 	}
-	if a.left == nil {
-		a.left = map[*bond.Stream]unit.Bytes{}
+	if a.bytesLeft == nil {
+		a.bytesLeft = map[*bond.Stream]unit.Bytes{}
 	}
-	a.left[s] = size
-	a.write(s)
+	a.bytesLeft[s] = size
+	a.writeStream(s)
 }
 
-func (a *apps) write(s *bond.Stream) {
-	left, ok := a.left[s]
+func (a *streamApps) writeStream(s *bond.Stream) {
+	left, ok := a.bytesLeft[s]
 	if !ok {
 		return
 	}
@@ -356,30 +356,30 @@ func (a *apps) write(s *bond.Stream) {
 		}
 		left -= unit.Bytes(k)
 	}
-	a.left[s] = left
+	a.bytesLeft[s] = left
 	if left == 0 {
-		delete(a.left, s)
+		delete(a.bytesLeft, s)
 		s.CloseWrite()
 	}
 }
 
-// step does what streams that have changed need.
-func (a *apps) step() {
-	for s := a.net.ends[0].Changed(); s != nil; s = a.net.ends[0].Changed() {
-		a.write(s)
-		a.read(s)
+// serveStreams does what streams that have changed need.
+func (a *streamApps) serveStreams() {
+	for s := a.net.ends[0].NextChangedStream(); s != nil; s = a.net.ends[0].NextChangedStream() {
+		a.writeStream(s)
+		a.readStream(s)
 	}
-	for s := a.net.ends[1].Accept(); s != nil; s = a.net.ends[1].Accept() {
+	for s := a.net.ends[1].AcceptStream(); s != nil; s = a.net.ends[1].AcceptStream() {
 		s.CloseWrite()
 	}
-	for s := a.net.ends[1].Changed(); s != nil; s = a.net.ends[1].Changed() {
-		a.read(s)
+	for s := a.net.ends[1].NextChangedStream(); s != nil; s = a.net.ends[1].NextChangedStream() {
+		a.readStream(s)
 	}
 }
 
-// read takes what there is, and the end once: a stream that has ended tells so
+// readStream takes what there is, and the end once: a stream that has ended tells so
 // each time.
-func (a *apps) read(s *bond.Stream) {
+func (a *streamApps) readStream(s *bond.Stream) {
 	for s.User == nil {
 		k, err := s.Read(a.buf[:])
 		if err != nil {

@@ -30,25 +30,25 @@ import (
 // Recording is what a trace tells about all that one sender sent in one bond.
 // Times count from its first segment.
 type Recording struct {
-	Sender  string   `json:"sender"` // as the trace calls it
-	Bond    string   `json:"bond"`
-	Paths   []Path   `json:"paths"`
-	Streams []Stream `json:"streams"`
+	Sender   string    `json:"sender"` // as the trace calls it
+	Bond     string    `json:"bond"`
+	Subflows []Subflow `json:"paths"`
+	Streams  []Stream  `json:"streams"`
 	// Notes say, for people, what makes a replay less true.
 	Notes []string `json:"notes,omitempty"`
 	// Recorded is what happened.
 	Recorded Result `json:"recorded"`
 }
 
-// Path is a subflow of a recording.
-type Path struct {
-	ID     wire.PathID   `json:"id"`
-	Device string        `json:"device"`
-	Helped bool          `json:"helped"`
-	Up     time.Duration `json:"up_ns"`
-	Down   time.Duration `json:"down_ns,omitempty"` // 0: it stayed
-	Near   Hop           `json:"near"`              // the sender's own
-	Far    Hop           `json:"far"`               // a helped subflow's second
+// Subflow is a subflow of a recording.
+type Subflow struct {
+	ID        wire.SubflowID `json:"id"`
+	Device    string         `json:"device"`
+	Helped    bool           `json:"helped"`
+	Up        time.Duration  `json:"up_ns"`
+	Down      time.Duration  `json:"down_ns,omitempty"` // 0: it stayed
+	FirstHop  Hop            `json:"near"`              // the sender's own
+	SecondHop Hop            `json:"far"`               // a helped subflow's second
 }
 
 // Stream is what an app was sent.
@@ -97,117 +97,117 @@ func Read(events iter.Seq2[trace.Event, error]) (*Recording, error) {
 			"take the trace of the end that sends: the server's for a download, the primary's for an upload, or events.jsonl, which has both")
 	}
 	r := &Recording{Sender: best.who, Bond: best.bond}
-	return r, r.fill(bySender[best])
+	return r, r.collect(bySender[best])
 }
 
-// fill makes the recording from the sender's events.
-func (r *Recording) fill(events []trace.Event) error {
+// collect makes the recording from the sender's events.
+func (r *Recording) collect(events []trace.Event) error {
 	// Goroutines that write a trace overtake each other by microseconds.
 	slices.SortStableFunc(events, func(a, b trace.Event) int { return cmp.Compare(a.T, b.T) })
 	first := slices.IndexFunc(events, func(e trace.Event) bool { return e.Kind == trace.Segment })
-	g := gathered{zero: events[first].Time(), streams: map[uint64]*Stream{}, paths: map[wire.PathID]*history{}}
-	g.lastSegment = g.zero
+	g := eventCollector{start: events[first].Time(), streams: map[uint64]*Stream{}, histories: map[wire.SubflowID]*subflowHistory{}}
+	g.lastSegment = g.start
 	for i := range events {
-		if err := g.add(&events[i]); err != nil {
+		if err := g.addEvent(&events[i]); err != nil {
 			return err
 		}
 	}
 	r.Notes = g.notes
-	if g.lost > 0 {
-		r.note("the recorder lost %d events", g.lost)
+	if g.lostEvents > 0 {
+		r.addNote("the recorder lost %d events", g.lostEvents)
 	}
 	for _, s := range g.streams {
 		r.Streams = append(r.Streams, *s)
 	}
 	slices.SortFunc(r.Streams, func(a, b Stream) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.ID, b.ID)) })
-	for _, h := range g.paths {
-		if p, ok := h.path(); ok {
-			r.Paths = append(r.Paths, p)
+	for _, h := range g.histories {
+		if p, ok := h.buildSubflow(); ok {
+			r.Subflows = append(r.Subflows, p)
 		} else {
-			r.note("path %d (%s) is left out: nothing was measured on it", h.ID, h.Device)
+			r.addNote("path %d (%s) is left out: nothing was measured on it", h.ID, h.Device)
 		}
 	}
-	if len(r.Paths) == 0 {
+	if len(r.Subflows) == 0 {
 		return fault.New(fault.NotFound, errors.New("no subflow's rate can be told from this trace"), "record a longer transfer")
 	}
-	slices.SortFunc(r.Paths, func(a, b Path) int { return cmp.Compare(a.ID, b.ID) })
-	r.tally(events, g.still)
+	slices.SortFunc(r.Subflows, func(a, b Subflow) int { return cmp.Compare(a.ID, b.ID) })
+	r.tallyEvents(events, g.pauseTime)
 	return nil
 }
 
-// tally says what happened in the recording, which paused for still in all.
-func (r *Recording) tally(events []trace.Event, still time.Duration) {
+// tallyEvents says what happened in the recording, which paused for still in all.
+func (r *Recording) tallyEvents(events []trace.Event, still time.Duration) {
 	t := newTally(r)
 	for _, e := range events {
-		t.add(e)
+		t.addEvent(e)
 	}
-	r.Recorded = t.result("recorded")
+	r.Recorded = t.finishResult("recorded")
 	// Programs that were ended after the transfer did it no harm.
-	for i := range r.Paths {
-		if p := &r.Paths[i]; p.Down.Seconds() > r.Recorded.Seconds {
+	for i := range r.Subflows {
+		if p := &r.Subflows[i]; p.Down.Seconds() > r.Recorded.Seconds {
 			p.Down = 0
 		}
 	}
-	if !t.complete() {
-		r.note("the recording ends before all bytes had arrived")
+	if !t.isComplete() {
+		r.addNote("the recording ends before all bytes had arrived")
 	}
 	if all := r.Recorded.Seconds; still.Seconds() > all/10 {
-		r.note("for %.1f of %.1f s nothing was sent: if the source was slow then, the replay is too quick", still.Seconds(), all)
+		r.addNote("for %.1f of %.1f s nothing was sent: if the source was slow then, the replay is too quick", still.Seconds(), all)
 	}
 }
 
-func (r *Recording) note(format string, args ...any) {
+func (r *Recording) addNote(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// gathered is what the events of a sender tell, one after the other in order of time.
-type gathered struct {
-	zero        time.Time // of the first segment
+// eventCollector is what the events of a sender tell, one after the other in order of time.
+type eventCollector struct {
+	start       time.Time // of the first segment
 	streams     map[uint64]*Stream
-	paths       map[wire.PathID]*history
+	histories   map[wire.SubflowID]*subflowHistory
 	notes       []string
-	lost        uint64 // events
+	lostEvents  uint64 // events
 	lastSegment time.Time
-	still       time.Duration // sum of the pauses between segments
+	pauseTime   time.Duration // sum of the pauses between segments
 }
 
-// path is the history of one, which is new if there is none.
-func (g *gathered) path(id uint32) *history {
-	h := g.paths[wire.PathID(id)]
+// historyOf is the history of one, which is new if there is none.
+func (g *eventCollector) historyOf(id uint32) *subflowHistory {
+	h := g.histories[wire.SubflowID(id)]
 	if h == nil {
-		h = &history{Path: Path{ID: wire.PathID(id)}}
-		g.paths[h.ID] = h
+		h = &subflowHistory{Subflow: Subflow{ID: wire.SubflowID(id)}}
+		g.histories[h.ID] = h
 	}
 	return h
 }
 
-// add takes in an event.
-func (g *gathered) add(e *trace.Event) error {
-	at := e.Time().Sub(g.zero)
+// addEvent takes in an event.
+func (g *eventCollector) addEvent(e *trace.Event) error {
+	at := e.Time().Sub(g.start)
 	switch e.Kind {
 	case trace.Segment:
-		return g.segment(at, e)
-	case trace.PathUp:
-		h := g.path(e.Path)
+		return g.addSegment(at, e)
+	case trace.SubflowUp:
+		h := g.historyOf(e.Subflow)
 		h.Device, h.Helped, h.Up = e.Device, e.Reason == "helped", max(at, 0)
 		if h.Down != 0 {
 			h.Down = 0
-			g.notes = append(g.notes, fmt.Sprintf("path %d left and came back; in a replay it is dead between", e.Path))
+			g.notes = append(g.notes, fmt.Sprintf("path %d left and came back; in a replay it is dead between", e.Subflow))
 		}
-	case trace.PathDown:
-		g.path(e.Path).Down = max(at, 1)
-	case trace.PathState:
-		g.path(e.Path).state(at, e)
+	case trace.SubflowDown:
+		g.historyOf(e.Subflow).Down = max(at, 1)
+	case trace.SubflowState:
+		g.historyOf(e.Subflow).addState(at, e)
 	case trace.PipeState:
-		g.path(e.Path).report(at, e)
+		g.historyOf(e.Subflow).addReport(at, e)
 	case trace.Dropped:
-		g.lost += e.Count
+		g.lostEvents += e.Count
 	}
 	return nil
 }
 
-// segment takes in one that was sent.
-func (g *gathered) segment(at time.Duration, e *trace.Event) error {
+// addSegment takes in one that was sent.
+func (g *eventCollector) addSegment(at time.Duration, e *trace.Event) error {
 	if e.Count == 0 {
 		return fault.New(fault.Unsupported, errors.New("this trace was recorded by an earlier mpbond, without what a replay needs"), "record it again")
 	}
@@ -217,13 +217,13 @@ func (g *gathered) segment(at time.Duration, e *trace.Event) error {
 		g.streams[e.Stream] = s
 	}
 	s.Size = max(s.Size, unit.Bytes(e.Offset)+e.Length)
-	if gap := e.Time().Sub(g.lastSegment); gap > longestPause {
-		g.still += gap
+	if gap := e.Time().Sub(g.lastSegment); gap > minPause {
+		g.pauseTime += gap
 	}
 	g.lastSegment = e.Time()
-	g.path(e.Path)
+	g.historyOf(e.Subflow)
 	return nil
 }
 
-// longestPause between segments is no sign that there was nothing to send.
-const longestPause = 250 * time.Millisecond
+// minPause between segments is no sign that there was nothing to send.
+const minPause = 250 * time.Millisecond

@@ -20,18 +20,18 @@ import (
 
 const ms = time.Millisecond
 
-func fixed(r unit.Rate) []Step { return []Step{{0, r}} }
+func fixedRate(r unit.Rate) []Step { return []Step{{0, r}} }
 
-// house is a download of the published setup, as if it had been recorded.
-func house(size unit.Bytes) *Recording {
-	return &Recording{Sender: "server", Bond: "b", Streams: []Stream{{ID: 1, Size: size}}, Paths: []Path{
-		{ID: 1, Device: "primary", Near: Hop{RTT: 50 * ms, Rates: fixed(8 * unit.Mbps), FirstWindow: 10 * segment, Window: 150_000}},
-		{ID: 2, Device: "helper1", Helped: true, Near: Hop{RTT: 70 * ms, Rates: fixed(10 * unit.Mbps), FirstWindow: 10 * segment, Window: 210_000},
-			Far: Hop{RTT: 5 * ms, Rates: fixed(5 * unit.Mbps)}},
+// newTriangle is a download of the published setup, as if it had been recorded.
+func newTriangle(size unit.Bytes) *Recording {
+	return &Recording{Sender: "server", Bond: "b", Streams: []Stream{{ID: 1, Size: size}}, Subflows: []Subflow{
+		{ID: 1, Device: "primary", FirstHop: Hop{RTT: 50 * ms, Rates: fixedRate(8 * unit.Mbps), FirstWindow: 10 * segment, Window: 150_000}},
+		{ID: 2, Device: "helper1", Helped: true, FirstHop: Hop{RTT: 70 * ms, Rates: fixedRate(10 * unit.Mbps), FirstWindow: 10 * segment, Window: 210_000},
+			SecondHop: Hop{RTT: 5 * ms, Rates: fixedRate(5 * unit.Mbps)}},
 	}, Recorded: Result{Seconds: 10}}
 }
 
-func run(t *testing.T, r *Recording, scheduler string, o Options) Result {
+func replayRun(t *testing.T, r *Recording, scheduler string, o Options) Result {
 	t.Helper()
 	s, err := sched.New(scheduler)
 	if err != nil {
@@ -42,12 +42,12 @@ func run(t *testing.T, r *Recording, scheduler string, o Options) Result {
 		t.Fatalf("%s: %v", scheduler, err)
 	}
 	t.Logf("%-10s %.3f s, ended %.3f and %.3f, shares %.3f and %.3f, wasted %v", scheduler, res.Seconds,
-		res.Paths[0].Ended, res.Paths[1].Ended, res.Paths[0].Share, res.Paths[1].Share, res.Wasted)
+		res.Subflows[0].Ended, res.Subflows[1].Ended, res.Subflows[0].Share, res.Subflows[1].Share, res.Wasted)
 	return res
 }
 
-// record replays with a scheduler and reads the trace of that.
-func record(t *testing.T, r *Recording, scheduler string, o Options) *Recording {
+// recordTrace replays with a scheduler and reads the trace of that.
+func recordTrace(t *testing.T, r *Recording, scheduler string, o Options) *Recording {
 	t.Helper()
 	var file bytes.Buffer
 	enc := json.NewEncoder(&file)
@@ -56,12 +56,12 @@ func record(t *testing.T, r *Recording, scheduler string, o Options) *Recording 
 			t.Fatal(err)
 		}
 	}
-	want := run(t, r, scheduler, o)
+	want := replayRun(t, r, scheduler, o)
 	got, err := Read(trace.Read(&file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Recorded.Seconds != want.Seconds || got.Recorded.Apart != want.Apart || got.Sender != r.Sender || len(got.Notes) > 0 {
+	if got.Recorded.Seconds != want.Seconds || got.Recorded.EndedApart != want.EndedApart || got.Sender != r.Sender || len(got.Notes) > 0 {
 		t.Errorf("recorded %+v, read %+v", want, got)
 	}
 	return got
@@ -72,10 +72,10 @@ func near(a, b float64) bool { return a > b*0.95 && a < b*1.05 }
 // TestHouse: what a trace of PAMS tells is enough to know what PAMS takes, and
 // what minRTT would have taken: the published gap of 4.5 s at 10 MB.
 func TestHouse(t *testing.T) {
-	truth := house(10 * unit.MB)
+	truth := newTriangle(10 * unit.MB)
 	off := Options{Eta: -1}
-	recording := record(t, truth, "pams", off)
-	for i, h := range []Hop{recording.Paths[0].Near, recording.Paths[1].Near, recording.Paths[1].Far} {
+	recording := recordTrace(t, truth, "pams", off)
+	for i, h := range []Hop{recording.Subflows[0].FirstHop, recording.Subflows[1].FirstHop, recording.Subflows[1].SecondHop} {
 		want := []unit.Rate{8 * unit.Mbps, 10 * unit.Mbps, 5 * unit.Mbps}[i]
 		for _, s := range h.Rates {
 			if !near(float64(s.Rate), float64(want)) {
@@ -87,15 +87,15 @@ func TestHouse(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"pams", "minrtt", "ecf", "ratio:0.3"} {
-		if was, is := run(t, truth, name, off), run(t, recording, name, off); !near(is.Seconds, was.Seconds) {
+		if was, is := replayRun(t, truth, name, off), replayRun(t, recording, name, off); !near(is.Seconds, was.Seconds) {
 			t.Errorf("%s: %.3f s over the rebuilt hops, %.3f over the true ones", name, is.Seconds, was.Seconds)
 		}
 	}
-	if r := run(t, recording, "minrtt", off); r.Apart < 4 || r.Paths[1].Ended < r.Paths[0].Ended {
-		t.Errorf("minrtt ends %.3f s apart", r.Apart)
+	if r := replayRun(t, recording, "minrtt", off); r.EndedApart < 4 || r.Subflows[1].Ended < r.Subflows[0].Ended {
+		t.Errorf("minrtt ends %.3f s apart", r.EndedApart)
 	}
-	if r := run(t, recording, "pams", off); r.Apart > .5 {
-		t.Errorf("pams ends %.3f s apart", r.Apart)
+	if r := replayRun(t, recording, "pams", off); r.EndedApart > .5 {
+		t.Errorf("pams ends %.3f s apart", r.EndedApart)
 	}
 }
 
@@ -103,16 +103,18 @@ func TestHouse(t *testing.T) {
 // moment, and a path that leaves.
 func TestChangesAreRebuilt(t *testing.T) {
 	for name, change := range map[string]func(*Recording){
-		"pipe slow from 1 s": func(r *Recording) { r.Paths[1].Far.Rates = []Step{{0, 5 * unit.Mbps}, {time.Second, unit.Mbps}} },
-		"PS-path dead for 0.8 s": func(r *Recording) {
-			r.Paths[0].Near.Rates = []Step{{0, 8 * unit.Mbps}, {time.Second, 0}, {1800 * ms, 8 * unit.Mbps}}
+		"pipe slow from 1 s": func(r *Recording) {
+			r.Subflows[1].SecondHop.Rates = []Step{{0, 5 * unit.Mbps}, {time.Second, unit.Mbps}}
 		},
-		"helper leaves": func(r *Recording) { r.Paths[1].Down = time.Second },
+		"PS-path dead for 0.8 s": func(r *Recording) {
+			r.Subflows[0].FirstHop.Rates = []Step{{0, 8 * unit.Mbps}, {time.Second, 0}, {1800 * ms, 8 * unit.Mbps}}
+		},
+		"helper leaves": func(r *Recording) { r.Subflows[1].Down = time.Second },
 	} {
-		truth := house(4 * unit.MB)
+		truth := newTriangle(4 * unit.MB)
 		change(truth)
-		recording := record(t, truth, "pams", Options{})
-		if is := run(t, recording, "pams", Options{}); is.Seconds < recording.Recorded.Seconds*.9 || is.Seconds > recording.Recorded.Seconds*1.1 {
+		recording := recordTrace(t, truth, "pams", Options{})
+		if is := replayRun(t, recording, "pams", Options{}); is.Seconds < recording.Recorded.Seconds*.9 || is.Seconds > recording.Recorded.Seconds*1.1 {
 			t.Errorf("%s: %.3f s, recorded %.3f", name, is.Seconds, recording.Recorded.Seconds)
 		}
 	}
@@ -122,10 +124,10 @@ func TestChangesAreRebuilt(t *testing.T) {
 // TCP, is replayed in about the recorded time.
 func TestRealRecording(t *testing.T) {
 	r := realRecording(t)
-	if len(r.Paths) != 2 || r.Paths[0].Helped || !r.Paths[1].Helped || r.Streams[0].Size < 2*unit.MB || len(r.Notes) > 0 {
+	if len(r.Subflows) != 2 || r.Subflows[0].Helped || !r.Subflows[1].Helped || r.Streams[0].Size < 2*unit.MB || len(r.Notes) > 0 {
 		t.Fatalf("%+v", r)
 	}
-	if is := run(t, r, "pams", Options{}); !near(is.Seconds, r.Recorded.Seconds) {
+	if is := replayRun(t, r, "pams", Options{}); !near(is.Seconds, r.Recorded.Seconds) {
 		t.Errorf("replayed in %.3f s, recorded %.3f", is.Seconds, r.Recorded.Seconds)
 	}
 }
@@ -159,12 +161,12 @@ func TestEveryScheduler(t *testing.T) {
 	}
 	own := map[string]sched.Reason{"auto": sched.BudgetSpent, "blest": sched.LeastIdlePAD, "ecf": sched.FasterIsSoon, "minpad": sched.LeastIdlePAD,
 		"minrtt": sched.LeastRTT, "minrtt-windows": sched.WindowFull, "pams": sched.FasterIsSoon, "ratio": sched.BehindShare,
-		"redundant": sched.OnEveryPath, "roundrobin": sched.NextInTurn}
+		"redundant": sched.OnEverySubflow, "roundrobin": sched.NextInTurn}
 	if len(r.Recorded.Decisions) == 0 {
 		t.Error("the recording has no decisions")
 	}
 	for _, name := range append(sched.Names(), "ratio:0.3") {
-		one, two := run(t, r, name, Options{}), run(t, r, name, Options{})
+		one, two := replayRun(t, r, name, Options{}), replayRun(t, r, name, Options{})
 		if !reflect.DeepEqual(one, two) {
 			t.Errorf("%s: two replays differ: %+v, %+v", name, one, two)
 		}
@@ -176,13 +178,13 @@ func TestEveryScheduler(t *testing.T) {
 			t.Errorf("%s never decides because %q: %v", name, own[base], one.Decisions)
 		}
 		for other, reason := range own {
-			foreign := reason == sched.LeastRTT || reason == sched.BehindShare || reason == sched.OnEveryPath || reason == sched.NextInTurn || reason == sched.WindowFull
+			foreign := reason == sched.LeastRTT || reason == sched.BehindShare || reason == sched.OnEverySubflow || reason == sched.NextInTurn || reason == sched.WindowFull
 			if foreign && other != base && !(reason == sched.LeastRTT && base == "minrtt-windows") && one.Decisions[reason.String()] > 0 {
 				t.Errorf("%s decides as %s: %v", name, other, one.Decisions)
 			}
 		}
 		given := unit.Bytes(0)
-		for _, p := range one.Paths {
+		for _, p := range one.Subflows {
 			given += p.Bytes
 		}
 		again := unit.Bytes(0)
@@ -193,14 +195,14 @@ func TestEveryScheduler(t *testing.T) {
 			t.Errorf("%s gave %v of %v, %v of it again", name, given, size, again)
 		}
 	}
-	if once := run(t, r, "ratio:0.3", Options{Eta: -1}); !near(once.Paths[0].Share, .3) {
-		t.Errorf("ratio:0.3 gave the direct subflow %.3f", once.Paths[0].Share)
+	if once := replayRun(t, r, "ratio:0.3", Options{Eta: -1}); !near(once.Subflows[0].Share, .3) {
+		t.Errorf("ratio:0.3 gave the direct subflow %.3f", once.Subflows[0].Share)
 	}
 }
 
 // TestBadTraces: each says what is wrong and what to do.
 func TestBadTraces(t *testing.T) {
-	const seg = `{"t":1,"who":"server","kind":"segment","bond":"b","path":1,"stream":1,"len":1000,"count":1010}` + "\n"
+	const seg = `{"t":1,"who":"server","kind":"segment","bond":"b","subflow":1,"stream":1,"len":1000,"count":1010}` + "\n"
 	for _, c := range []struct {
 		name, in, says string
 		kind           fault.Kind
@@ -225,7 +227,7 @@ func TestBadTraces(t *testing.T) {
 func TestCutAnywhere(t *testing.T) {
 	var file bytes.Buffer
 	enc := json.NewEncoder(&file)
-	run(t, house(256*unit.KB), "pams", Options{Trace: func(e trace.Event) { _ = enc.Encode(e) }})
+	replayRun(t, newTriangle(256*unit.KB), "pams", Options{Trace: func(e trace.Event) { _ = enc.Encode(e) }})
 	whole := file.Bytes()
 	for n := 0; n < len(whole); n += 4999 {
 		r, err := Read(trace.Read(bytes.NewReader(whole[:n])))
@@ -241,7 +243,7 @@ func TestCutAnywhere(t *testing.T) {
 func TestParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var p parts
+		var p byteRanges
 		var model [64]bool
 		for range 30 {
 			from := rng.Uint64N(64)
@@ -253,37 +255,37 @@ func TestParts(t *testing.T) {
 					want++
 				}
 			}
-			if got := p.add(from, to); got != want {
+			if got := p.addRange(from, to); got != want {
 				t.Fatalf("%d to %d: %d new, want %d", from, to, got, want)
 			}
 		}
-		for i := 1; i < len(p.list); i++ {
-			if p.list[i-1][1] >= p.list[i][0] {
-				t.Fatalf("not apart: %v", p.list)
+		for i := 1; i < len(p.ranges); i++ {
+			if p.ranges[i-1][1] >= p.ranges[i][0] {
+				t.Fatalf("not apart: %v", p.ranges)
 			}
 		}
 	}
 }
 
 func FuzzRead(f *testing.F) {
-	f.Add([]byte(`{"t":1,"who":"s","kind":"segment","path":1,"stream":1,"len":1000,"count":1010}`))
-	f.Add([]byte(`{"t":1,"kind":"path_state","path":1,"len":-5,"count":18446744073709551615,"srtt":-1}`))
+	f.Add([]byte(`{"t":1,"who":"s","kind":"segment","subflow":1,"stream":1,"len":1000,"count":1010}`))
+	f.Add([]byte(`{"t":1,"kind":"subflow_state","subflow":1,"len":-5,"count":18446744073709551615,"srtt":-1}`))
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		_, _ = Read(trace.Read(io.MultiReader(bytes.NewReader(b), strings.NewReader("\n"))))
 	})
 }
 
-// samples makes what a hop of 8 Mbit/s and 50 ms tells each 10 ms, while it
+// makeSamples makes what a hop of 8 Mbit/s and 50 ms tells each 10 ms, while it
 // carries at a rate with some bytes under way.
-func samples(pieces ...struct {
+func makeSamples(pieces ...struct {
 	took  time.Duration
 	rate  unit.Rate
 	queue unit.Bytes
-}) (list []sample) {
+}) (list []hopSample) {
 	at, done := time.Duration(0), uint64(0)
 	for _, p := range pieces {
 		for end := at + p.took; at < end; at += 10 * ms {
-			list = append(list, sample{at, done, p.queue})
+			list = append(list, hopSample{at, done, p.queue})
 			done += uint64(p.rate.Bytes(10 * ms))
 		}
 	}
@@ -312,7 +314,7 @@ func TestMeasure(t *testing.T) {
 		{"never at its limit", []piece{{time.Second, 3 * m, 18_000}}, 3 * m, 3 * m, 0},
 	} {
 		h := Hop{RTT: 50 * ms}
-		h.measure(samples(c.pieces...), 0)
+		h.estimateRates(makeSamples(c.pieces...), 0)
 		least, most := h.Rates[0].Rate, h.Rates[0].Rate
 		for _, s := range h.Rates {
 			least, most = min(least, s.Rate), max(most, s.Rate)
@@ -327,11 +329,11 @@ func TestMeasure(t *testing.T) {
 
 // TestHelperPushesBack: no more than its buffer waits at a helper.
 func TestHelperPushesBack(t *testing.T) {
-	r := house(16 * unit.MB)
-	r.Paths[0].Near.Rates, r.Paths[1].Near.Rates, r.Paths[1].Far.Rates = fixed(2*unit.Mbps), fixed(50*unit.Mbps), fixed(2*unit.Mbps)
+	r := newTriangle(16 * unit.MB)
+	r.Subflows[0].FirstHop.Rates, r.Subflows[1].FirstHop.Rates, r.Subflows[1].SecondHop.Rates = fixedRate(2*unit.Mbps), fixedRate(50*unit.Mbps), fixedRate(2*unit.Mbps)
 	r.Recorded.Seconds = 40
 	most := unit.Bytes(0)
-	run(t, r, "minrtt", Options{Eta: -1, Trace: func(e trace.Event) {
+	replayRun(t, r, "minrtt", Options{Eta: -1, Trace: func(e trace.Event) {
 		if e.Kind == trace.PipeState {
 			most = max(most, e.Backlog)
 		}

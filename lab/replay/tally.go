@@ -14,18 +14,18 @@ type Result struct {
 	Scheduler string `json:"scheduler"` // "recorded" for the recording
 	// Seconds from the first segment until the sender knew that the last byte
 	// had arrived.
-	Seconds float64      `json:"seconds"`
-	Paths   []PathResult `json:"paths"`
-	// Apart is the time between the ends of the subflows that brought anything.
-	Apart float64 `json:"ended_apart_seconds"`
+	Seconds  float64         `json:"seconds"`
+	Subflows []SubflowResult `json:"paths"`
+	// EndedApart is the time between the ends of the subflows that brought anything.
+	EndedApart float64 `json:"ended_apart_seconds"`
 	// Wasted bytes were sent again, by cause: eta, silent, lost, copy.
 	Wasted map[string]unit.Bytes `json:"wasted_bytes"`
 	// Decisions counts the scheduler's decisions by their reasons.
 	Decisions map[string]int `json:"decisions"`
 }
 
-// PathResult is the part of a path.
-type PathResult struct {
+// SubflowResult is the part of a path.
+type SubflowResult struct {
 	ID     uint32     `json:"path"`
 	Device string     `json:"device"`
 	Bytes  unit.Bytes `json:"bytes"` // given to it
@@ -35,89 +35,89 @@ type PathResult struct {
 	Ended float64 `json:"ended_seconds"`
 }
 
-// tally follows a sender's events.
-type tally struct {
-	zero   time.Time // of the first segment
-	last   time.Time // the newest acknowledgement of new bytes
-	left   unit.Bytes
-	got    map[uint64]*parts
-	flight map[uint32][]trace.Event // segments not acknowledged
-	out    Result
+// transferTally follows a sender's events.
+type transferTally struct {
+	start      time.Time // of the first segment
+	lastNewAck time.Time // the newest acknowledgement of new bytes
+	bytesLeft  unit.Bytes
+	received   map[uint64]*byteRanges
+	inFlight   map[uint32][]trace.Event // segments not acknowledged
+	result     Result
 }
 
-func newTally(r *Recording) *tally {
-	t := &tally{got: map[uint64]*parts{}, flight: map[uint32][]trace.Event{},
-		out: Result{Wasted: map[string]unit.Bytes{}, Decisions: map[string]int{}}}
+func newTally(r *Recording) *transferTally {
+	t := &transferTally{received: map[uint64]*byteRanges{}, inFlight: map[uint32][]trace.Event{},
+		result: Result{Wasted: map[string]unit.Bytes{}, Decisions: map[string]int{}}}
 	for _, s := range r.Streams {
-		t.left += s.Size
+		t.bytesLeft += s.Size
 	}
-	for _, p := range r.Paths {
-		t.out.Paths = append(t.out.Paths, PathResult{ID: uint32(p.ID), Device: p.Device})
+	for _, p := range r.Subflows {
+		t.result.Subflows = append(t.result.Subflows, SubflowResult{ID: uint32(p.ID), Device: p.Device})
 	}
 	return t
 }
 
-func (t *tally) path(id uint32) *PathResult {
-	for i := range t.out.Paths {
-		if t.out.Paths[i].ID == id {
-			return &t.out.Paths[i]
+func (t *transferTally) subflowResult(id uint32) *SubflowResult {
+	for i := range t.result.Subflows {
+		if t.result.Subflows[i].ID == id {
+			return &t.result.Subflows[i]
 		}
 	}
-	t.out.Paths = append(t.out.Paths, PathResult{ID: id})
-	return &t.out.Paths[len(t.out.Paths)-1]
+	t.result.Subflows = append(t.result.Subflows, SubflowResult{ID: id})
+	return &t.result.Subflows[len(t.result.Subflows)-1]
 }
 
-func (t *tally) add(e trace.Event) {
+func (t *transferTally) addEvent(e trace.Event) {
 	switch e.Kind {
 	case trace.Segment:
-		if t.zero.IsZero() {
-			t.zero = e.Time()
+		if t.start.IsZero() {
+			t.start = e.Time()
 		}
-		t.path(e.Path).Bytes += e.Length
-		t.flight[e.Path] = append(t.flight[e.Path], e)
+		t.subflowResult(e.Subflow).Bytes += e.Length
+		t.inFlight[e.Subflow] = append(t.inFlight[e.Subflow], e)
 		if e.Reason == "copy" {
-			t.out.Wasted["copy"] += e.Length
+			t.result.Wasted["copy"] += e.Length
 		}
 	case trace.Ack:
-		q := t.flight[e.Path]
+		q := t.inFlight[e.Subflow]
 		for len(q) > 0 && q[0].Count <= e.Offset {
-			t.arrived(q[0], e)
+			t.recordArrival(q[0], e)
 			q = q[1:]
 		}
-		t.flight[e.Path] = q
+		t.inFlight[e.Subflow] = q
 	case trace.Reinject:
-		t.out.Wasted[e.Reason] += e.Length
+		t.result.Wasted[e.Reason] += e.Length
 	case trace.Decision:
-		t.out.Decisions[e.Reason]++
+		t.result.Decisions[e.Reason]++
 	}
 }
 
-// arrived notes a segment as acknowledged by e.
-func (t *tally) arrived(s, e trace.Event) {
-	p := t.got[s.Stream]
+// recordArrival notes a segment as acknowledged by e.
+func (t *transferTally) recordArrival(s, e trace.Event) {
+	p := t.received[s.Stream]
 	if p == nil {
-		p = &parts{}
-		t.got[s.Stream] = p
+		p = &byteRanges{}
+		t.received[s.Stream] = p
 	}
-	if n := p.add(s.Offset, s.Offset+uint64(s.Length)); n > 0 {
-		t.left -= n
-		t.last = e.Time()
-		t.path(e.Path).Ended = e.Time().Sub(t.zero).Seconds()
+	if n := p.addRange(s.Offset, s.Offset+uint64(s.Length)); n > 0 {
+		t.bytesLeft -= n
+		t.lastNewAck = e.Time()
+		t.subflowResult(e.Subflow).Ended = e.Time().Sub(t.start).Seconds()
 	}
 }
 
-// complete tells that all bytes have arrived.
-func (t *tally) complete() bool { return t.left <= 0 }
+// isComplete tells that all bytes have arrived.
+func (t *transferTally) isComplete() bool { return t.bytesLeft <= 0 }
 
-func (t *tally) result(scheduler string) Result {
-	r := t.out
+func (t *transferTally) finishResult(scheduler string) Result {
+	r := t.result
 	r.Scheduler = scheduler
-	if !t.last.IsZero() {
-		r.Seconds = t.last.Sub(t.zero).Seconds()
+	if !t.lastNewAck.IsZero() {
+		r.Seconds = t.lastNewAck.Sub(t.start).Seconds()
 	}
 	var all unit.Bytes
 	first, last := 0.0, 0.0
-	for _, p := range r.Paths {
+	for _, p := range r.Subflows {
 		all += p.Bytes
 		if p.Ended > 0 {
 			if first == 0 || p.Ended < first {
@@ -126,36 +126,36 @@ func (t *tally) result(scheduler string) Result {
 			last = max(last, p.Ended)
 		}
 	}
-	for i := range r.Paths {
-		r.Paths[i].Share = float64(r.Paths[i].Bytes) / float64(max(all, 1))
+	for i := range r.Subflows {
+		r.Subflows[i].Share = float64(r.Subflows[i].Bytes) / float64(max(all, 1))
 	}
-	r.Apart = last - first
+	r.EndedApart = last - first
 	return r
 }
 
-// parts are the pieces of a stream that have arrived, in order and apart.
-type parts struct{ list [][2]uint64 }
+// byteRanges are the pieces of a stream that have arrived, in order and apart.
+type byteRanges struct{ ranges [][2]uint64 }
 
-// add adds a piece and returns how much of it is new.
-func (p *parts) add(from, to uint64) unit.Bytes {
+// addRange adds a piece and returns how much of it is new.
+func (p *byteRanges) addRange(from, to uint64) unit.Bytes {
 	if from >= to {
 		return 0
 	}
-	fresh := to - from
+	added := to - from
 	i := 0
-	for i < len(p.list) && p.list[i][1] < from {
+	for i < len(p.ranges) && p.ranges[i][1] < from {
 		i++
 	}
 	j := i
-	for ; j < len(p.list) && p.list[j][0] <= to; j++ {
-		q := p.list[j]
+	for ; j < len(p.ranges) && p.ranges[j][0] <= to; j++ {
+		q := p.ranges[j]
 		if a, b := max(q[0], from), min(q[1], to); a < b {
-			fresh -= b - a
+			added -= b - a
 		}
 	}
 	if j > i {
-		from, to = min(from, p.list[i][0]), max(to, p.list[j-1][1])
+		from, to = min(from, p.ranges[i][0]), max(to, p.ranges[j-1][1])
 	}
-	p.list = slices.Replace(p.list, i, j, [2]uint64{from, to})
-	return unit.Bytes(fresh)
+	p.ranges = slices.Replace(p.ranges, i, j, [2]uint64{from, to})
+	return unit.Bytes(added)
 }

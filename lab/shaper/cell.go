@@ -19,10 +19,10 @@ import (
 // concurrent use; its lines move each other, and must be used with the same
 // clock.
 type Cell struct {
-	pl    player
-	zero  time.Duration // of the program's tracks
-	lines []*Line
-	busy  []*Line // those with something to send, at the last division
+	player    programPlayer
+	startTime time.Duration // of the program's tracks
+	lines     []*Line
+	busyLines []*Line // those with something to send, at the last division
 }
 
 // CheckCell says what is wrong with a program as a cell's, if anything: of its
@@ -45,7 +45,7 @@ func (p Program) CheckCell() error {
 }
 
 // NewCell makes a cell that follows p and has no lines.
-func NewCell(p Program) *Cell { return &Cell{pl: newPlayer(&p)} }
+func NewCell(p Program) *Cell { return &Cell{player: newPlayer(&p)} }
 
 // Add puts a line into the cell, for ever. Nothing may be on the line yet, and
 // its program must have no grants.
@@ -58,21 +58,21 @@ func (c *Cell) Add(l *Line) {
 // from there.
 func (c *Cell) StartAt(now, into time.Duration) {
 	c.Rewind(now)
-	c.pl.playing, c.zero = true, now-into
-	c.advance(now)
+	c.player.playing, c.startTime = true, now-into
+	c.advanceTo(now)
 }
 
 // Rewind returns to the program's base and stops playing it.
 func (c *Cell) Rewind(now time.Duration) {
-	c.advance(now)
-	c.divide(now, func() { c.pl = newPlayer(c.pl.prog) })
+	c.advanceTo(now)
+	c.changeAndDivide(now, func() { c.player = newPlayer(c.player.program) })
 }
 
-// next says when something happens next, and on which line; nil: to the cell.
-func (c *Cell) next() (at time.Duration, l *Line, what event) {
+// nextEvent says when something happens next, and on which line; nil: to the cell.
+func (c *Cell) nextEvent() (at time.Duration, l *Line, what eventKind) {
 	at = never
-	if t, track := c.pl.peek(); track >= 0 {
-		at = c.zero + t
+	if t, track := c.player.peekChange(); track >= 0 {
+		at = c.startTime + t
 	}
 	for _, line := range c.lines {
 		if t, w := line.nextEvent(); t < at {
@@ -82,57 +82,57 @@ func (c *Cell) next() (at time.Duration, l *Line, what event) {
 	return at, l, what
 }
 
-// advance makes everything happen that happens up to now, on all lines, in order.
-func (c *Cell) advance(now time.Duration) {
+// advanceTo makes everything happen that happens up to now, on all lines, in order.
+func (c *Cell) advanceTo(now time.Duration) {
 	for {
-		at, l, what := c.next()
+		at, l, what := c.nextEvent()
 		if at > now {
 			return
 		}
-		c.divide(at, func() {
+		c.changeAndDivide(at, func() {
 			if l != nil {
-				l.happen(at, what)
+				l.handleEvent(at, what)
 				return
 			}
-			_, track := c.pl.peek()
-			c.pl.step(track)
+			_, track := c.player.peekChange()
+			c.player.applyChange(track)
 		})
 	}
 }
 
-// divide makes a change, and divides the capacity anew from then on.
-func (c *Cell) divide(now time.Duration, change func()) {
+// changeAndDivide makes a change, and divides the capacity anew from then on.
+func (c *Cell) changeAndDivide(now time.Duration, change func()) {
 	for _, l := range c.lines {
-		l.split(now)
+		l.accountSent(now)
 	}
 	change()
-	c.busy = c.busy[:0]
+	c.busyLines = c.busyLines[:0]
 	for _, l := range c.lines {
 		if l.queue.len() > 0 {
-			c.busy = append(c.busy, l)
+			c.busyLines = append(c.busyLines, l)
 		}
 	}
-	slices.SortFunc(c.busy, func(a, b *Line) int { return cmp.Compare(a.pl.now.Rate, b.pl.now.Rate) })
-	left, users := float64(c.pl.now.Rate), len(c.busy)+c.pl.now.Others
-	for _, l := range c.busy { // the slowest first: it may leave something
-		l.share = min(left/float64(users), float64(l.pl.now.Rate))
-		left, users = left-l.share, users-1
+	slices.SortFunc(c.busyLines, func(a, b *Line) int { return cmp.Compare(a.player.setting.Rate, b.player.setting.Rate) })
+	left, users := float64(c.player.setting.Rate), len(c.busyLines)+c.player.setting.Others
+	for _, l := range c.busyLines { // the slowest first: it may leave something
+		l.cellShare = min(left/float64(users), float64(l.player.setting.Rate))
+		left, users = left-l.cellShare, users-1
 	}
 }
 
-// NewShare starts at time zero of a cell's program, and adds up what so many of its
+// NewCellShare starts at time zero of a cell's program, and adds up what so many of its
 // lines carry in all while they have something to send, where no line is slower
 // than its share.
-func NewShare(p *Program, lines int) *Capacity {
+func NewCellShare(p *Program, lines int) *Capacity {
 	c := NewCapacity(p)
 	c.lines = lines
 	return c
 }
 
-// rate is the part of a rate that lines of a cell get beside its other users.
-func (c *Capacity) rate(r unit.Rate) float64 {
+// lineRate is the part of a rate that lines of a cell get beside its other users.
+func (c *Capacity) lineRate(r unit.Rate) float64 {
 	if c.lines == 0 {
 		return float64(r)
 	}
-	return float64(r) * float64(c.lines) / float64(c.lines+c.pl.now.Others)
+	return float64(r) * float64(c.lines) / float64(c.lines+c.player.setting.Others)
 }

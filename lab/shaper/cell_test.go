@@ -11,8 +11,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// crowd is a cell with lines that are looked at in virtual time.
-type crowd struct {
+// testCell is a cell with lines that are looked at in virtual time.
+type testCell struct {
 	*Cell
 	lines []*Line
 	now   time.Duration
@@ -20,8 +20,8 @@ type crowd struct {
 	late  time.Duration
 }
 
-func newCrowd(cell Setting, lines ...Setting) *crowd {
-	c := &crowd{Cell: NewCell(Program{Base: cell}), got: make([]float64, len(lines))}
+func newTestCell(cell Setting, lines ...Setting) *testCell {
+	c := &testCell{Cell: NewCell(Program{Base: cell}), got: make([]float64, len(lines))}
 	for _, s := range lines {
 		l := New(Program{Base: s}, 1)
 		c.Add(l)
@@ -32,7 +32,7 @@ func newCrowd(cell Setting, lines ...Setting) *crowd {
 
 // run moves time on, waking when a line asks for it; feed, if not nil, is called
 // at each wake-up.
-func (c *crowd) run(t *testing.T, until time.Duration, feed func()) {
+func (c *testCell) run(t *testing.T, until time.Duration, feed func()) {
 	t.Helper()
 	for guard := 0; ; guard++ {
 		if guard > 5_000_000 {
@@ -62,8 +62,8 @@ func (c *crowd) run(t *testing.T, until time.Duration, feed func()) {
 	}
 }
 
-// full keeps lines backlogged.
-func (c *crowd) full(lines ...int) func() {
+// backlog keeps lines backlogged.
+func (c *testCell) backlog(lines ...int) func() {
 	return func() {
 		for _, i := range lines {
 			for c.lines[i].queue.len() < 100 {
@@ -73,7 +73,7 @@ func (c *crowd) full(lines ...int) func() {
 	}
 }
 
-func wantRates(t *testing.T, c *crowd, seconds float64, mbits ...float64) {
+func wantRates(t *testing.T, c *testCell, seconds float64, mbits ...float64) {
 	t.Helper()
 	for i, want := range mbits {
 		if got := c.got[i] / seconds / 1e6; math.Abs(got-want) > 0.005*want+0.02 {
@@ -90,42 +90,42 @@ func TestCellShares(t *testing.T) {
 	free := Setting{Rate: Unlimited, Queue: unit.MB, Delay: 3 * ms}
 	slow := free
 	slow.Rate = 4 * unit.Mbps
-	c := newCrowd(Setting{Rate: 30 * unit.Mbps}, free, free, slow)
-	c.run(t, 2*time.Second, c.full(0)) // the whole for one alone
+	c := newTestCell(Setting{Rate: 30 * unit.Mbps}, free, free, slow)
+	c.run(t, 2*time.Second, c.backlog(0)) // the whole for one alone
 	wantRates(t, c, 2, 30, 0, 0)
-	c.run(t, 4*time.Second, c.full(0, 1)) // the same for both
+	c.run(t, 4*time.Second, c.backlog(0, 1)) // the same for both
 	wantRates(t, c, 2, 15, 15, 0)
-	c.run(t, 6*time.Second, c.full(0, 1, 2)) // what the slow one leaves is the others'
+	c.run(t, 6*time.Second, c.backlog(0, 1, 2)) // what the slow one leaves is the others'
 	wantRates(t, c, 2, 13, 13, 4)
 
 	two := 2
-	c = newCrowd(Setting{Rate: 30 * unit.Mbps, Others: 2}, free, free)
-	c.run(t, 2*time.Second, c.full(1))
+	c = newTestCell(Setting{Rate: 30 * unit.Mbps, Others: 2}, free, free)
+	c.run(t, 2*time.Second, c.backlog(1))
 	wantRates(t, c, 2, 0, 10)
-	c.run(t, 4*time.Second, c.full(0, 1))
+	c.run(t, 4*time.Second, c.backlog(0, 1))
 	wantRates(t, c, 2, 7.5, 7.5)
 	six := 18 * unit.Mbps
 	c.lines[0].Apply(c.now, Change{Rate: new(2 * unit.Mbps)}) // a line's own change counts at once
-	c.run(t, 6*time.Second, c.full(0, 1))
+	c.run(t, 6*time.Second, c.backlog(0, 1))
 	wantRates(t, c, 2, 2, 28.0/3)
 
 	free.Delay = 0 // what is under way while a rate changes was sent before
-	c = newCrowd(Setting{Rate: 30 * unit.Mbps}, free, free)
-	c.pl.prog.Tracks = []Track{{Changes: []Change{{At: time.Second, Others: &two}, {At: 2 * time.Second, Rate: &six}}}}
+	c = newTestCell(Setting{Rate: 30 * unit.Mbps}, free, free)
+	c.player.program.Tracks = []Track{{Changes: []Change{{At: time.Second, Others: &two}, {At: 2 * time.Second, Rate: &six}}}}
 	c.StartAt(0, 0)
-	c.run(t, time.Second, c.full(0))
+	c.run(t, time.Second, c.backlog(0))
 	wantRates(t, c, 1, 30, 0)
-	c.run(t, 2*time.Second, c.full(0))
+	c.run(t, 2*time.Second, c.backlog(0))
 	wantRates(t, c, 1, 10, 0)
-	c.run(t, 3*time.Second, c.full(0))
+	c.run(t, 3*time.Second, c.backlog(0))
 	wantRates(t, c, 1, 6, 0)
 	c.Rewind(c.now)
-	c.run(t, 4*time.Second, c.full(0))
+	c.run(t, 4*time.Second, c.backlog(0))
 	wantRates(t, c, 1, 30, 0)
 	c.StartAt(c.now, 1500*ms)
-	c.run(t, 4500*ms, c.full(0))
+	c.run(t, 4500*ms, c.backlog(0))
 	wantRates(t, c, .5, 10, 0)
-	c.run(t, 5500*ms, c.full(0))
+	c.run(t, 5500*ms, c.backlog(0))
 	wantRates(t, c, 1, 6, 0)
 }
 
@@ -133,7 +133,7 @@ func TestCellShares(t *testing.T) {
 // 1000 bytes at 8 Mbit/s take 1 ms alone.
 func TestCellTimes(t *testing.T) {
 	line := Setting{Rate: Unlimited, Queue: unit.MB}
-	c := newCrowd(Setting{Rate: 8 * unit.Mbps}, line, line)
+	c := newTestCell(Setting{Rate: 8 * unit.Mbps}, line, line)
 	c.lines[0].Enqueue(0, Packet{Size: 1000})
 	c.now = ms / 2
 	c.lines[1].Enqueue(c.now, Packet{Size: 1000})
@@ -247,7 +247,7 @@ func TestCellProperties(t *testing.T) {
 }
 
 func TestCheckCell(t *testing.T) {
-	good := Program{Base: Setting{Rate: unit.Mbps}, Tracks: []Track{change(t, "at 1s: rate 2Mbit/s, others 3")}}
+	good := Program{Base: Setting{Rate: unit.Mbps}, Tracks: []Track{parseTrack(t, "at 1s: rate 2Mbit/s, others 3")}}
 	if err := good.CheckCell(); err != nil {
 		t.Error(err)
 	}
@@ -257,7 +257,7 @@ func TestCheckCell(t *testing.T) {
 	for _, bad := range []Program{
 		{Base: Setting{Rate: Unlimited}},
 		{Base: Setting{Rate: unit.Mbps}, Grants: []time.Duration{0}, GrantLoop: ms},
-		{Base: Setting{Rate: unit.Mbps}, Tracks: []Track{change(t, "at 1s: delay 2ms")}},
+		{Base: Setting{Rate: unit.Mbps}, Tracks: []Track{parseTrack(t, "at 1s: delay 2ms")}},
 	} {
 		if bad.CheckCell() == nil {
 			t.Errorf("%+v is taken for a cell", bad)

@@ -52,18 +52,18 @@ type Change struct {
 
 // Apply returns s with the change made.
 func (c Change) Apply(s Setting) Setting {
-	set(&s.Rate, c.Rate)
-	set(&s.Delay, c.Delay)
-	set(&s.Jitter, c.Jitter)
-	set(&s.Loss, c.Loss)
-	set(&s.Reorder, c.Reorder)
-	set(&s.Queue, c.Queue)
-	set(&s.Outage, c.Outage)
-	set(&s.Others, c.Others)
+	setIfGiven(&s.Rate, c.Rate)
+	setIfGiven(&s.Delay, c.Delay)
+	setIfGiven(&s.Jitter, c.Jitter)
+	setIfGiven(&s.Loss, c.Loss)
+	setIfGiven(&s.Reorder, c.Reorder)
+	setIfGiven(&s.Queue, c.Queue)
+	setIfGiven(&s.Outage, c.Outage)
+	setIfGiven(&s.Others, c.Others)
 	return s
 }
 
-func set[T any](dst *T, v *T) {
+func setIfGiven[T any](dst *T, v *T) {
 	if v != nil {
 		*dst = *v
 	}
@@ -220,39 +220,39 @@ func (p Program) checkTimes() error {
 
 const never = time.Duration(math.MaxInt64)
 
-// player walks a program in time. Times are relative to its zero.
-type player struct {
-	prog    *Program
-	now     Setting
-	next    []int           // per track: index of its next change
-	turn    []time.Duration // per track: when its current loop began
-	playing bool
+// programPlayer walks a program in time. Times are relative to its zero.
+type programPlayer struct {
+	program    *Program
+	setting    Setting
+	nextChange []int           // per track: index of its next change
+	loopStart  []time.Duration // per track: when its current loop began
+	playing    bool
 }
 
-func newPlayer(p *Program) player {
-	return player{prog: p, now: p.Base, next: make([]int, len(p.Tracks)), turn: make([]time.Duration, len(p.Tracks))}
+func newPlayer(p *Program) programPlayer {
+	return programPlayer{program: p, setting: p.Base, nextChange: make([]int, len(p.Tracks)), loopStart: make([]time.Duration, len(p.Tracks))}
 }
 
-// peek returns the time and track of the next change, or never.
-func (pl *player) peek() (time.Duration, int) {
+// peekChange returns the time and track of the next change, or never.
+func (pl *programPlayer) peekChange() (time.Duration, int) {
 	at, track := never, -1
 	if !pl.playing {
 		return at, track
 	}
-	for i, t := range pl.prog.Tracks {
-		if n := pl.next[i]; n < len(t.Changes) && pl.turn[i]+t.Changes[n].At < at {
-			at, track = pl.turn[i]+t.Changes[n].At, i
+	for i, t := range pl.program.Tracks {
+		if n := pl.nextChange[i]; n < len(t.Changes) && pl.loopStart[i]+t.Changes[n].At < at {
+			at, track = pl.loopStart[i]+t.Changes[n].At, i
 		}
 	}
 	return at, track
 }
 
-// step makes the next change of a track.
-func (pl *player) step(track int) {
-	t := pl.prog.Tracks[track]
-	pl.now = t.Changes[pl.next[track]].Apply(pl.now)
-	if pl.next[track]++; pl.next[track] == len(t.Changes) && t.Loop > 0 {
-		pl.next[track], pl.turn[track] = 0, pl.turn[track]+t.Loop
+// applyChange makes the next change of a track.
+func (pl *programPlayer) applyChange(track int) {
+	t := pl.program.Tracks[track]
+	pl.setting = t.Changes[pl.nextChange[track]].Apply(pl.setting)
+	if pl.nextChange[track]++; pl.nextChange[track] == len(t.Changes) && t.Loop > 0 {
+		pl.nextChange[track], pl.loopStart[track] = 0, pl.loopStart[track]+t.Loop
 	}
 }
 
@@ -280,53 +280,53 @@ func (p *Program) grantsAt(t time.Duration) (n int) {
 
 // Capacity adds up what a program lets pass, for bounds.
 type Capacity struct {
-	pl    player
-	at    time.Duration
-	total float64
-	grant int // grants taken so far
-	lines int // of a cell, which share its rate with others; 0: it is a line's
+	player     programPlayer
+	doneUntil  time.Duration
+	total      float64
+	grantIndex int // grants taken so far
+	lines      int // of a cell, which share its rate with others; 0: it is a line's
 }
 
 // NewCapacity starts at the program's time zero.
 func NewCapacity(p *Program) *Capacity {
-	c := &Capacity{pl: newPlayer(p)}
-	c.pl.playing = true
+	c := &Capacity{player: newPlayer(p)}
+	c.player.playing = true
 	return c
 }
 
-// Until returns how many bytes can have been delivered by time t after time
+// BytesUntil returns how many bytes can have been delivered by time t after time
 // zero, with no queue limit and no delay. t must not decrease from call to call.
-func (c *Capacity) Until(t time.Duration) float64 {
+func (c *Capacity) BytesUntil(t time.Duration) float64 {
 	for {
-		at, track := c.pl.peek()
+		at, track := c.player.peekChange()
 		if at > t {
 			break
 		}
-		c.run(at)
-		c.pl.step(track)
+		c.addUntil(at)
+		c.player.applyChange(track)
 	}
-	c.run(t)
+	c.addUntil(t)
 	return c.total
 }
 
-func (c *Capacity) run(t time.Duration) {
-	s, p := c.pl.now, c.pl.prog
+func (c *Capacity) addUntil(t time.Duration) {
+	s, p := c.player.setting, c.player.program
 	share := 1 - s.Loss
 	if s.Outage {
 		share = 0
 	}
 	if len(p.Grants) > 0 {
-		for ; c.grantAt() < t; c.grant++ {
+		for ; c.nextGrantTime() < t; c.grantIndex++ {
 			c.total += share * float64(GrantBytes)
 		}
-	} else if t > c.at {
-		c.total += share * c.rate(s.Rate) / 8 * (t - c.at).Seconds()
+	} else if t > c.doneUntil {
+		c.total += share * c.lineRate(s.Rate) / 8 * (t - c.doneUntil).Seconds()
 	}
-	c.at = max(c.at, t)
+	c.doneUntil = max(c.doneUntil, t)
 }
 
-func (c *Capacity) grantAt() time.Duration {
-	p := c.pl.prog
+func (c *Capacity) nextGrantTime() time.Duration {
+	p := c.player.program
 	n := len(p.Grants)
-	return time.Duration(c.grant/n)*p.GrantLoop + p.Grants[c.grant%n]
+	return time.Duration(c.grantIndex/n)*p.GrantLoop + p.Grants[c.grantIndex%n]
 }

@@ -13,8 +13,8 @@ import (
 type Radio struct {
 	promotion, tail time.Duration
 	lines           []*Line
-	last            time.Duration // what came last, or left last; or never
-	up              time.Duration // it is awake, or will be, from then on
+	lastActivity    time.Duration // what came last, or left last; or never
+	awakeTime       time.Duration // it is awake, or will be, from then on
 }
 
 // NewRadio makes a radio that sleeps, with the lines of a link, on which nothing may be
@@ -23,33 +23,33 @@ func NewRadio(promotion, tail time.Duration, lines ...*Line) (*Radio, error) {
 	if promotion <= 0 || tail <= 0 {
 		return nil, fmt.Errorf("promotion and tail are times over 0, and belong together")
 	}
-	r := &Radio{promotion: promotion, tail: tail, lines: lines, last: never}
+	r := &Radio{promotion: promotion, tail: tail, lines: lines, lastActivity: never}
 	for _, l := range lines {
 		l.radio = r
 	}
 	return r, nil
 }
 
-// wake takes in that something is to be sent, and returns from when it can be.
-func (r *Radio) wake(now time.Duration) time.Duration {
+// wakeFor takes in that something is to be sent, and returns from when it can be.
+func (r *Radio) wakeFor(now time.Duration) time.Duration {
 	busy := false
 	for _, l := range r.lines {
-		l.advance(now) // it may have sent until lately
+		l.advanceTo(now) // it may have sent until lately
 		busy = busy || l.queue.len() > 0
 	}
-	if !busy && (r.last == never || now > r.last+r.tail) {
-		r.up = now + r.promotion
+	if !busy && (r.lastActivity == never || now > r.lastActivity+r.tail) {
+		r.awakeTime = now + r.promotion
 	}
-	r.moved(now)
-	return max(now, r.up)
+	r.noteActivity(now)
+	return max(now, r.awakeTime)
 }
 
-// moved takes in that something came or left.
-func (r *Radio) moved(at time.Duration) {
-	if r.last == never || at > r.last {
-		r.last = at
+// noteActivity takes in that something came or left.
+func (r *Radio) noteActivity(at time.Duration) {
+	if r.lastActivity == never || at > r.lastActivity {
+		r.lastActivity = at
 	}
 }
 
-// sleep has it asleep, unless something is under way.
-func (r *Radio) sleep() { r.last = never }
+// fallAsleep has it asleep, unless something is under way.
+func (r *Radio) fallAsleep() { r.lastActivity = never }

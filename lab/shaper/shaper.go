@@ -54,31 +54,31 @@ type Line struct {
 	// it had been accepted (loss, outage), so that its buffer can be reused.
 	Drop func(Packet)
 
-	pl     player
-	zero   time.Duration // of the program's tracks
-	gzero  time.Duration // of the program's grants
-	rng    *rand.Rand
-	queue  fifo[Packet]
-	queued unit.Bytes
-	since  time.Duration // the head of the queue is being sent since then, or will be,
-	left   float64       // and had this many bits left at that time
-	grant  time.Duration // grants up to here have been used or missed
-	flight fifo[flying]
-	last   time.Duration // latest due time given out: no overtaking
-	radio  *Radio        // or nil
-	cell   *Cell         // or nil
-	share  float64       // bit/s that the cell gives it now, while there is a queue; at most the line's own rate
+	player          programPlayer
+	startTime       time.Duration // of the program's tracks
+	grantStartTime  time.Duration // of the program's grants
+	random          *rand.Rand
+	queue           fifo[Packet]
+	queuedBytes     unit.Bytes
+	headSince       time.Duration // the head of the queue is being sent since then, or will be,
+	headBitsLeft    float64       // and had this many bits left at that time
+	grantsUsedUntil time.Duration // grants up to here have been used or missed
+	inFlight        fifo[flyingPacket]
+	lastDue         time.Duration // latest due time given out: no overtaking
+	radio           *Radio        // or nil
+	cell            *Cell         // or nil
+	cellShare       float64       // bit/s that the cell gives it now, while there is a queue; at most the line's own rate
 }
 
-type flying struct {
+type flyingPacket struct {
 	Packet
 	due time.Duration
 }
 
 // New makes a line that follows p. The seed decides its losses and jitter.
 func New(p Program, seed uint64) *Line {
-	l := &Line{rng: rand.New(rand.NewPCG(seed, 0x6d70626f6e64))}
-	l.pl = newPlayer(&p)
+	l := &Line{random: rand.New(rand.NewPCG(seed, 0x6d70626f6e64))}
+	l.player = newPlayer(&p)
 	return l
 }
 
@@ -89,87 +89,87 @@ func (l *Line) Start(now time.Duration) { l.StartAt(now, 0) }
 // once.
 func (l *Line) StartAt(now, into time.Duration) {
 	l.Rewind(now)
-	l.pl.playing, l.zero, l.gzero = true, now-into, now-into
-	l.advance(now)
+	l.player.playing, l.startTime, l.grantStartTime = true, now-into, now-into
+	l.advanceTo(now)
 }
 
 // Rewind returns to the program's base and stops playing it. Packets under
 // way stay.
 func (l *Line) Rewind(now time.Duration) {
-	l.advance(now)
-	l.alter(now, func() { l.pl = newPlayer(l.pl.prog) })
+	l.advanceTo(now)
+	l.applyChange(now, func() { l.player = newPlayer(l.player.program) })
 	if l.radio != nil {
-		l.radio.sleep()
+		l.radio.fallAsleep()
 	}
 }
 
 // Apply changes the setting from now on.
 func (l *Line) Apply(now time.Duration, c Change) {
-	l.advance(now)
-	l.alter(now, func() { l.pl.now = c.Apply(l.pl.now) })
+	l.advanceTo(now)
+	l.applyChange(now, func() { l.player.setting = c.Apply(l.player.setting) })
 }
 
-// alter makes a change to a line that has come to now, and to what it sends with.
-func (l *Line) alter(now time.Duration, change func()) {
+// applyChange makes a change to a line that has come to now, and to what it sends with.
+func (l *Line) applyChange(now time.Duration, change func()) {
 	if l.cell != nil {
-		l.cell.divide(now, change)
+		l.cell.changeAndDivide(now, change)
 		return
 	}
-	l.split(now)
+	l.accountSent(now)
 	change()
 }
 
 // Setting is the line's behaviour at the last time it was told.
-func (l *Line) Setting() Setting { return l.pl.now }
+func (l *Line) Setting() Setting { return l.player.setting }
 
 // Pending is what is on the line: bytes in the queue and packets in flight.
-func (l *Line) Pending() (queued unit.Bytes, inFlight int) { return l.queued, l.flight.len() }
+func (l *Line) Pending() (queued unit.Bytes, inFlight int) { return l.queuedBytes, l.inFlight.len() }
 
 // Enqueue offers a packet. It returns false if the packet was dropped; its
 // buffer is then the caller's again.
 func (l *Line) Enqueue(now time.Duration, p Packet) bool {
-	l.advance(now) // what has left by now makes room
+	l.advanceTo(now) // what has left by now makes room
 	l.Counters.Sent.Add(p.Size)
 	p.At = now
-	s := &l.pl.now
+	s := &l.player.setting
 	switch {
 	case s.Outage:
 		l.Counters.OutageDrops.Add(p.Size)
 		return false
-	case l.queued > 0 && l.queued+p.Size > s.Queue && !l.unshaped():
+	case l.queuedBytes > 0 && l.queuedBytes+p.Size > s.Queue && !l.isUnshaped():
 		l.Counters.QueueDrops.Add(p.Size)
 		return false
 	}
-	l.queued += p.Size
-	l.Counters.MaxQueued = max(l.Counters.MaxQueued, l.queued)
+	l.queuedBytes += p.Size
+	l.Counters.MaxQueued = max(l.Counters.MaxQueued, l.queuedBytes)
 	if l.queue.len() > 0 {
 		l.queue.push(p)
 		return true
 	}
 	from := now
 	if l.radio != nil {
-		from = l.radio.wake(now)
+		from = l.radio.wakeFor(now)
 	}
-	l.alter(now, func() {
+	l.applyChange(now, func() {
 		l.queue.push(p)
-		l.since, l.left = from, float64(p.Size)*8
-		l.grant = max(l.grant, from)
+		l.headSince, l.headBitsLeft = from, float64(p.Size)*8
+		l.grantsUsedUntil = max(l.grantsUsedUntil, from)
 	})
-	l.advance(now)
+	l.advanceTo(now)
 	return true
 }
 
 // Due returns when Deliver should next be called: something arrives then, or
 // the line must look again. ok is false while nothing is on the line.
 func (l *Line) Due() (at time.Duration, ok bool) {
-	if l.flight.len() > 0 {
-		return l.flight.head().due, true // nothing overtakes it
+	if l.inFlight.len() > 0 {
+		return l.inFlight.head().due, true // nothing overtakes it
 	}
 	if l.queue.len() == 0 {
 		return 0, false
 	}
 	if l.cell != nil {
-		at, _, _ = l.cell.next() // on another line, it may change this one's share
+		at, _, _ = l.cell.nextEvent() // on another line, it may change this one's share
 	} else {
 		at, _ = l.nextEvent()
 	}
@@ -180,86 +180,88 @@ func (l *Line) Due() (at time.Duration, ok bool) {
 // which it should have arrived. Call it until ok is false. Its now may be before
 // what other methods were told.
 func (l *Line) Deliver(now time.Duration) (p Packet, due time.Duration, ok bool) {
-	l.advance(now)
-	if l.flight.len() == 0 || l.flight.head().due > now {
+	l.advanceTo(now)
+	if l.inFlight.len() == 0 || l.inFlight.head().due > now {
 		return Packet{}, 0, false
 	}
-	f := l.flight.pop()
+	f := l.inFlight.pop()
 	l.Counters.Delivered.Add(f.Size)
 	return f.Packet, f.due, true
 }
 
-type event int
+type eventKind int
 
 const (
-	changeEvent event = iota
+	changeEvent eventKind = iota
 	doneEvent
 	grantEvent
 )
 
-func (l *Line) unshaped() bool { return l.rate() == math.Inf(1) && len(l.pl.prog.Grants) == 0 }
+func (l *Line) isUnshaped() bool {
+	return l.currentRate() == math.Inf(1) && len(l.player.program.Grants) == 0
+}
 
-// rate is what the line sends with, in bit/s: in a cell a share, which is no whole
+// currentRate is what the line sends with, in bit/s: in a cell a share, which is no whole
 // number.
-func (l *Line) rate() float64 {
+func (l *Line) currentRate() float64 {
 	switch {
 	case l.cell != nil:
-		return l.share
-	case l.pl.now.Rate == Unlimited:
+		return l.cellShare
+	case l.player.setting.Rate == Unlimited:
 		return math.Inf(1)
 	}
-	return float64(l.pl.now.Rate)
+	return float64(l.player.setting.Rate)
 }
 
 // nextEvent says when and what happens next. A packet that is through when a
 // change comes is through.
-func (l *Line) nextEvent() (time.Duration, event) {
-	at, what := l.change(), changeEvent
+func (l *Line) nextEvent() (time.Duration, eventKind) {
+	at, what := l.nextChangeTime(), changeEvent
 	if l.queue.len() == 0 {
 		return at, what
 	}
-	if len(l.pl.prog.Grants) > 0 {
-		if g := l.pl.prog.grantAfter(l.grant-l.gzero) + l.gzero; g <= at {
+	if len(l.player.program.Grants) > 0 {
+		if g := l.player.program.grantAfter(l.grantsUsedUntil-l.grantStartTime) + l.grantStartTime; g <= at {
 			at, what = g, grantEvent
 		}
-	} else if d := l.done(); d <= at && d != never {
+	} else if d := l.headDeparture(); d <= at && d != never {
 		at, what = d, doneEvent
 	}
 	return at, what
 }
 
-func (l *Line) change() time.Duration {
-	if at, track := l.pl.peek(); track >= 0 {
-		return l.zero + at
+func (l *Line) nextChangeTime() time.Duration {
+	if at, track := l.player.peekChange(); track >= 0 {
+		return l.startTime + at
 	}
 	return never
 }
 
-// done is when the head will have left at the present rate.
-func (l *Line) done() time.Duration {
-	ns := math.Round(l.left / l.rate() * 1e9)
+// headDeparture is when the head will have left at the present rate.
+func (l *Line) headDeparture() time.Duration {
+	ns := math.Round(l.headBitsLeft / l.currentRate() * 1e9)
 	if !(ns <= math.MaxInt64/4) { // the rate is 0, or nearly
 		return never
 	}
-	return l.since + time.Duration(ns)
+	return l.headSince + time.Duration(ns)
 }
 
-// split accounts for what the present rate has sent of the head, before the
+// accountSent accounts for what the present rate has sent of the head, before the
 // rate changes at time now.
-func (l *Line) split(now time.Duration) {
-	if l.queue.len() == 0 || now <= l.since {
+func (l *Line) accountSent(now time.Duration) {
+	if l.queue.len() == 0 || now <= l.headSince {
 		return
 	}
-	if len(l.pl.prog.Grants) == 0 {
-		l.left = max(0, l.left-l.rate()*(now-l.since).Seconds())
+	if len(l.player.program.Grants) == 0 {
+		l.headBitsLeft = max(0, l.headBitsLeft-l.currentRate()*(now-l.headSince).Seconds())
 	}
-	l.since = now
+	l.headSince = now
 }
 
-// advance makes everything happen that happens up to now, in order.
-func (l *Line) advance(now time.Duration) {
+// advanceTo makes everything happen that happens up to now, in order.
+func (l *Line) advanceTo(now time.Duration) {
 	if l.cell != nil {
-		l.cell.advance(now)
+		l.cell.advanceTo(now)
 		return
 	}
 	for {
@@ -267,57 +269,57 @@ func (l *Line) advance(now time.Duration) {
 		if at > now {
 			return
 		}
-		l.happen(at, what)
+		l.handleEvent(at, what)
 	}
 }
 
-// happen makes the next event happen, at its time.
-func (l *Line) happen(at time.Duration, what event) {
+// handleEvent makes the next event happen, at its time.
+func (l *Line) handleEvent(at time.Duration, what eventKind) {
 	switch what {
 	case changeEvent:
-		_, track := l.pl.peek()
-		l.split(at)
-		l.pl.step(track)
+		_, track := l.player.peekChange()
+		l.accountSent(at)
+		l.player.applyChange(track)
 	case doneEvent:
-		l.depart(at)
+		l.departHead(at)
 	case grantEvent:
-		l.grant = at + 1
-		budget := float64(GrantBytes*8) * float64(l.pl.prog.grantsAt(at-l.gzero))
+		l.grantsUsedUntil = at + 1
+		budget := float64(GrantBytes*8) * float64(l.player.program.grantsAt(at-l.grantStartTime))
 		for budget > 0 && l.queue.len() > 0 {
-			used := min(budget, l.left)
+			used := min(budget, l.headBitsLeft)
 			budget -= used
-			if l.left -= used; l.left <= 0 {
-				l.depart(at)
+			if l.headBitsLeft -= used; l.headBitsLeft <= 0 {
+				l.departHead(at)
 			}
 		}
 	}
 }
 
-// depart moves the head of the queue into flight, or loses it.
-func (l *Line) depart(at time.Duration) {
-	p, s := l.queue.pop(), &l.pl.now
-	l.queued -= p.Size
+// departHead moves the head of the queue into flight, or loses it.
+func (l *Line) departHead(at time.Duration) {
+	p, s := l.queue.pop(), &l.player.setting
+	l.queuedBytes -= p.Size
 	if l.radio != nil {
-		l.radio.moved(at)
+		l.radio.noteActivity(at)
 	}
-	l.since = at
+	l.headSince = at
 	if l.queue.len() > 0 {
-		l.left = float64(l.queue.head().Size) * 8
+		l.headBitsLeft = float64(l.queue.head().Size) * 8
 	}
 	switch {
 	case s.Outage:
 		l.Counters.OutageDrops.Add(p.Size)
-	case s.Loss > 0 && l.rng.Float64() < s.Loss:
+	case s.Loss > 0 && l.random.Float64() < s.Loss:
 		l.Counters.LossDrops.Add(p.Size)
 	default:
 		due := at + s.Delay
 		if s.Jitter > 0 {
-			due += time.Duration(l.rng.Int64N(int64(s.Jitter) + 1))
+			due += time.Duration(l.random.Int64N(int64(s.Jitter) + 1))
 		}
-		l.last = max(l.last, due)
-		l.flight.push(flying{p, l.last})
-		if s.Reorder > 0 && l.rng.Float64() < s.Reorder {
-			l.overtake()
+		l.lastDue = max(l.lastDue, due)
+		l.inFlight.push(flyingPacket{p, l.lastDue})
+		if s.Reorder > 0 && l.random.Float64() < s.Reorder {
+			l.overtakeOthers()
 		}
 		return
 	}
@@ -330,10 +332,10 @@ func (l *Line) depart(at time.Duration) {
 // lost (RFC 5681).
 const reorderBy = 3
 
-// overtake moves the last packet forward. Times of arrival stay as they are.
-func (l *Line) overtake() {
-	for i := l.flight.len() - 1; i > max(0, l.flight.len()-1-reorderBy); i-- {
-		a, b := l.flight.at(i-1), l.flight.at(i)
+// overtakeOthers moves the last packet forward. Times of arrival stay as they are.
+func (l *Line) overtakeOthers() {
+	for i := l.inFlight.len() - 1; i > max(0, l.inFlight.len()-1-reorderBy); i-- {
+		a, b := l.inFlight.at(i-1), l.inFlight.at(i)
 		a.Packet, b.Packet = b.Packet, a.Packet
 	}
 }

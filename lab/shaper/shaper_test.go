@@ -20,10 +20,10 @@ type sent struct {
 	size unit.Bytes
 }
 
-// play sends packets over a line in virtual time, waking only when the line
+// playLine sends packets over a line in virtual time, waking only when the line
 // or the sender asks for it, plus at extra times that must not matter. It
 // returns the ideal arrival of each delivered packet, and which one it was.
-func play(t *testing.T, l *Line, packets []sent, start time.Duration, extra []time.Duration) (arrivals []time.Duration, ids []int) {
+func playLine(t *testing.T, l *Line, packets []sent, start time.Duration, extra []time.Duration) (arrivals []time.Duration, ids []int) {
 	t.Helper()
 	started := start < 0
 	for now, i, guard := time.Duration(0), 0, 0; ; guard++ {
@@ -80,7 +80,7 @@ func burst(n int, size unit.Bytes) (p []sent) {
 	return p
 }
 
-func change(t *testing.T, texts ...string) Track {
+func parseTrack(t *testing.T, texts ...string) Track {
 	t.Helper()
 	var tr Track
 	for _, s := range texts {
@@ -107,21 +107,21 @@ func TestLine(t *testing.T) {
 		{"rate and delay", base, nil, "", burst(3, 1000), []time.Duration{11 * ms, 12 * ms, 13 * ms}},
 		{"idle in between", base, nil, "", []sent{{0, 1000}, {5 * ms, 500}}, []time.Duration{11 * ms, 15*ms + ms/2}},
 		{"unlimited", Setting{Rate: Unlimited, Delay: ms}, nil, "", burst(3, 1000), []time.Duration{ms, ms, ms}},
-		{"rate falls inside a packet", base, []Track{change(t, "at 500us: rate 800kbit/s")}, "", burst(2, 1000),
+		{"rate falls inside a packet", base, []Track{parseTrack(t, "at 500us: rate 800kbit/s")}, "", burst(2, 1000),
 			[]time.Duration{10*ms + ms/2 + 5*ms, 10*ms + ms/2 + 5*ms + 10*ms}},
-		{"rate rises inside a packet", Setting{Rate: 800 * unit.Kbps, Queue: 9000}, []Track{change(t, "at 5ms: rate=8Mbit/s")}, "", burst(2, 1000),
+		{"rate rises inside a packet", Setting{Rate: 800 * unit.Kbps, Queue: 9000}, []Track{parseTrack(t, "at 5ms: rate=8Mbit/s")}, "", burst(2, 1000),
 			[]time.Duration{5*ms + ms/2, 6*ms + ms/2}},
-		{"rate 0 holds the queue", base, []Track{change(t, "at 1ms: rate 0", "at 21ms: rate 8Mbit/s")}, "", burst(2, 1000),
+		{"rate 0 holds the queue", base, []Track{parseTrack(t, "at 1ms: rate 0", "at 21ms: rate 8Mbit/s")}, "", burst(2, 1000),
 			[]time.Duration{11 * ms, 32 * ms}},
 		{"drop-tail counts bytes and the packet being sent", Setting{Rate: 8 * unit.Mbps, Queue: 2500}, nil, "", burst(4, 1000),
 			[]time.Duration{1 * ms, 2 * ms}},
 		{"room again after a departure", Setting{Rate: 8 * unit.Mbps, Queue: 2000}, nil, "",
 			[]sent{{0, 1000}, {0, 1000}, {ms - 1, 1000}, {ms, 1000}}, []time.Duration{ms, 2 * ms, 3 * ms}},
 		{"a queue smaller than a packet passes it alone", Setting{Rate: 8 * unit.Mbps, Queue: 10}, nil, "", burst(2, 1000), []time.Duration{ms}},
-		{"less delay does not overtake", base, []Track{change(t, "at 1ms: delay 0s")}, "", burst(2, 1000), []time.Duration{11 * ms, 11 * ms}},
-		{"outage loses what is sent and what was queued", base, []Track{change(t, "at 1500us: outage on", "at 4ms: outage off")}, "",
+		{"less delay does not overtake", base, []Track{parseTrack(t, "at 1ms: delay 0s")}, "", burst(2, 1000), []time.Duration{11 * ms, 11 * ms}},
+		{"outage loses what is sent and what was queued", base, []Track{parseTrack(t, "at 1500us: outage on", "at 4ms: outage off")}, "",
 			append(burst(3, 1000), sent{3900 * time.Microsecond, 1000}, sent{4 * ms, 1000}), []time.Duration{11 * ms, 15 * ms}},
-		{"a schedule that loops", Setting{Rate: 8 * unit.Mbps, Queue: 1e6}, []Track{{Loop: 4 * ms, Changes: change(t, "at 0s: rate 8Mbit/s", "at 2ms: rate 0").Changes}}, "",
+		{"a schedule that loops", Setting{Rate: 8 * unit.Mbps, Queue: 1e6}, []Track{{Loop: 4 * ms, Changes: parseTrack(t, "at 0s: rate 8Mbit/s", "at 2ms: rate 0").Changes}}, "",
 			burst(5, 1000), []time.Duration{1 * ms, 2 * ms, 5 * ms, 6 * ms, 9 * ms}},
 		{"loss of everything", Setting{Rate: Unlimited, Loss: 1}, nil, "", burst(3, 1000), nil},
 		{"grants of 1500 bytes", Setting{Queue: 1e6}, nil, "2\n4\n10", burst(4, 1500), []time.Duration{0, 2 * ms, 4 * ms, 10 * ms}},
@@ -140,7 +140,7 @@ func TestLine(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, _ := play(t, New(p, 1), c.packets, 0, nil)
+			got, _ := playLine(t, New(p, 1), c.packets, 0, nil)
 			if !slices.Equal(got, c.want) {
 				t.Errorf("arrivals %v, want %v", got, c.want)
 			}
@@ -149,8 +149,8 @@ func TestLine(t *testing.T) {
 }
 
 func TestNothingBeforeStart(t *testing.T) {
-	l := New(Program{Base: Setting{Rate: 8 * unit.Mbps, Queue: 1e6}, Tracks: []Track{change(t, "at 1ms: rate 0")}}, 1)
-	got, _ := play(t, l, burst(4, 1000), 3*ms, nil)
+	l := New(Program{Base: Setting{Rate: 8 * unit.Mbps, Queue: 1e6}, Tracks: []Track{parseTrack(t, "at 1ms: rate 0")}}, 1)
+	got, _ := playLine(t, l, burst(4, 1000), 3*ms, nil)
 	if want := []time.Duration{1 * ms, 2 * ms, 3 * ms, 4 * ms}; !slices.Equal(got, want) {
 		t.Errorf("arrivals %v, want %v", got, want)
 	}
@@ -226,8 +226,8 @@ func TestRandomLines(t *testing.T) {
 				extra = append(extra, at)
 			}
 			l := New(p, seed)
-			got, ids := play(t, l, packets, 0, nil)
-			other, otherIDs := play(t, New(p, seed), packets, 0, extra)
+			got, ids := playLine(t, l, packets, 0, nil)
+			other, otherIDs := playLine(t, New(p, seed), packets, 0, extra)
 			if !slices.Equal(got, other) || !slices.Equal(ids, otherIDs) {
 				t.Fatal("waking at other times changed what arrived, or when")
 			}
@@ -256,7 +256,7 @@ func TestRandomLines(t *testing.T) {
 				for i := range tr.Changes {
 					tr.Changes[i].Outage = nil
 				}
-				if sum := capacity.Until(got[n-1] - p.Base.Delay); float64(c.Delivered.Bytes) > sum+1500 {
+				if sum := capacity.BytesUntil(got[n-1] - p.Base.Delay); float64(c.Delivered.Bytes) > sum+1500 {
 					t.Fatalf("%v delivered by a line that can carry %.0f B", c.Delivered.Bytes, sum)
 				}
 			}
@@ -271,7 +271,7 @@ func TestReorder(t *testing.T) {
 	half, none := .5, 0.0
 	order := func(share *float64) (arrivals []time.Duration, ids []int) {
 		p.Base.Reorder = *share
-		return play(t, New(p, 1), burst(100, 1000), -1, nil)
+		return playLine(t, New(p, 1), burst(100, 1000), -1, nil)
 	}
 	at, ids := order(&none)
 	if !slices.IsSorted(ids) {
@@ -299,7 +299,7 @@ func TestReorder(t *testing.T) {
 func TestExactRate(t *testing.T) {
 	for _, mbit := range []unit.Rate{1, 7, 10, 33, 100, 999} {
 		l := New(Program{Base: Setting{Rate: mbit * unit.Mbps, Queue: 1e9}}, 1)
-		got, _ := play(t, l, burst(20000, 1500), 0, nil)
+		got, _ := playLine(t, l, burst(20000, 1500), 0, nil)
 		want := 20000 * 1500 * 8 / (float64(mbit) * 1e6)
 		if e := got[len(got)-1].Seconds()/want - 1; math.Abs(e) > 1e-4 {
 			t.Errorf("%d Mbit/s: off by %g", mbit, e)
@@ -308,13 +308,13 @@ func TestExactRate(t *testing.T) {
 }
 
 func TestCapacity(t *testing.T) {
-	p := Program{Base: Setting{Rate: 8 * unit.Mbps}, Tracks: []Track{change(t, "at 1s: rate 80kbit/s"), Outage(3*time.Second, time.Second)}}
+	p := Program{Base: Setting{Rate: 8 * unit.Mbps}, Tracks: []Track{parseTrack(t, "at 1s: rate 80kbit/s"), Outage(3*time.Second, time.Second)}}
 	c := NewCapacity(&p)
 	for _, w := range []struct {
 		at   time.Duration
 		want float64
 	}{{0, 0}, {time.Second / 2, 5e5}, {time.Second, 1e6}, {2 * time.Second, 1.01e6}, {4 * time.Second, 1.02e6}, {5 * time.Second, 1.03e6}} {
-		if got := c.Until(w.at); math.Abs(got-w.want) > 1 {
+		if got := c.BytesUntil(w.at); math.Abs(got-w.want) > 1 {
 			t.Errorf("by %v: %.0f bytes, want %.0f", w.at, got, w.want)
 		}
 	}
@@ -323,7 +323,7 @@ func TestCapacity(t *testing.T) {
 		t.Fatal(err)
 	}
 	c = NewCapacity(&g) // grants at 0, 10, 20 …
-	if got := c.Until(95 * ms); got != 15000 {
+	if got := c.BytesUntil(95 * ms); got != 15000 {
 		t.Errorf("mahimahi: %.0f bytes by 95 ms, want 15000", got)
 	}
 }

@@ -26,12 +26,12 @@ const (
 // LTE is what a phone gets of a cell: a Markov chain's rates in samples of Step.
 // Their mean over the length is the one given, exactly but for rounding.
 func LTE(rng *rand.Rand, mean unit.Rate, length time.Duration) Profile {
-	p := Profile{Step: Step, Rates: make([]unit.Rate, steps(length, Step))}
+	p := Profile{Step: Step, Rates: make([]unit.Rate, stepCount(length, Step))}
 	raw := make([]float64, len(p.Rates))
-	state, left, sum := lteState(rng), exponential(rng, lteDwell), 0.0
+	state, left, sum := drawLTEState(rng), drawExponential(rng, lteDwell), 0.0
 	for i := range raw {
-		for ; left < 0; left += exponential(rng, lteDwell) {
-			state = lteState(rng)
+		for ; left < 0; left += drawExponential(rng, lteDwell) {
+			state = drawLTEState(rng)
 		}
 		left -= Step
 		raw[i] = state * (1 + lteSpread*(2*rng.Float64()-1))
@@ -43,7 +43,7 @@ func LTE(rng *rand.Rand, mean unit.Rate, length time.Duration) Profile {
 	return p
 }
 
-func lteState(rng *rand.Rand) float64 {
+func drawLTEState(rng *rand.Rand) float64 {
 	u := rng.Float64()
 	for _, s := range lteStates {
 		if u -= s.weight; u < 0 {

@@ -12,21 +12,21 @@ import (
 	"mpbond/base/unit"
 )
 
-// Mahimahi reads a trace of which each line tells, in ms, when 1500 bytes could
+// ReadMahimahi reads a trace of which each line tells, in ms, when 1500 bytes could
 // pass (mahimahi's mm-link): rates in samples of Step, of Longest at most.
-func Mahimahi(r io.Reader) (Profile, error) {
+func ReadMahimahi(r io.Reader) (Profile, error) {
 	p := Profile{Step: Step}
 	const bits = 1500 * 8
-	return p, p.lines(r, func(line string) error {
+	return p, p.readLines(r, func(line string) error {
 		ms, err := strconv.ParseInt(line, 10, 64)
 		if err != nil || ms < 0 {
 			return fmt.Errorf("%q: write milliseconds", line)
 		}
-		i := int(min(ms, Longest.Milliseconds()) / Step.Milliseconds())
+		i := int(min(ms, MaxLength.Milliseconds()) / Step.Milliseconds())
 		if i < len(p.Rates)-1 {
 			return fmt.Errorf("%q: times must not descend", line)
 		}
-		if i >= steps(Longest, Step) {
+		if i >= stepCount(MaxLength, Step) {
 			return nil
 		}
 		for len(p.Rates) <= i {
@@ -37,18 +37,18 @@ func Mahimahi(r io.Reader) (Profile, error) {
 	})
 }
 
-// PerSecond reads a trace of lines "second,bytes in this second", from second 1
+// ReadPerSecond reads a trace of lines "second,bytes in this second", from second 1
 // on. Seconds that are not there had nothing.
-func PerSecond(r io.Reader) (Profile, error) {
+func ReadPerSecond(r io.Reader) (Profile, error) {
 	p := Profile{Step: time.Second}
-	return p, p.lines(r, func(line string) error {
+	return p, p.readLines(r, func(line string) error {
 		at, n, _ := strings.Cut(line, ",")
 		second, err := strconv.Atoi(strings.TrimSpace(at))
 		bytes, err2 := strconv.ParseFloat(strings.TrimSpace(n), 64)
 		if err != nil || err2 != nil || !(bytes >= 0 && bytes < math.MaxInt64/16) || second <= len(p.Rates) {
 			return fmt.Errorf("%q: write second,bytes, in ascending order from 1", line)
 		}
-		if second > steps(Longest, p.Step) {
+		if second > stepCount(MaxLength, p.Step) {
 			return nil
 		}
 		for len(p.Rates) < second {
@@ -59,12 +59,12 @@ func PerSecond(r io.Reader) (Profile, error) {
 	})
 }
 
-// Timed reads a trace of lines "second Mbit/s", in ascending order: rates in samples
+// ReadTimed reads a trace of lines "second Mbit/s", in ascending order: rates in samples
 // of Step, each of which has the last rate told before its end.
-func Timed(r io.Reader) (Profile, error) {
+func ReadTimed(r io.Reader) (Profile, error) {
 	p := Profile{Step: Step}
 	last := -1.0
-	return p, p.lines(r, func(line string) error {
+	return p, p.readLines(r, func(line string) error {
 		f := strings.Fields(line)
 		if len(f) != 2 {
 			return fmt.Errorf("%q: write seconds and Mbit/s", line)
@@ -75,8 +75,8 @@ func Timed(r io.Reader) (Profile, error) {
 			return fmt.Errorf("%q: write seconds and Mbit/s, in ascending order", line)
 		}
 		last = at
-		i := int(min(at, Longest.Seconds()) / Step.Seconds())
-		if i >= steps(Longest, Step) {
+		i := int(min(at, MaxLength.Seconds()) / Step.Seconds())
+		if i >= stepCount(MaxLength, Step) {
 			return nil
 		}
 		before := unit.Rate(mbps * 1e6) // the first rate holds from the start
@@ -91,8 +91,8 @@ func Timed(r io.Reader) (Profile, error) {
 	})
 }
 
-// lines gives each line to take, and wants at least one sample.
-func (p *Profile) lines(r io.Reader, take func(string) error) error {
+// readLines gives each line to take, and wants at least one sample.
+func (p *Profile) readLines(r io.Reader, take func(string) error) error {
 	in := bufio.NewScanner(r)
 	for n := 1; in.Scan(); n++ {
 		if line := strings.TrimSpace(in.Text()); line != "" {

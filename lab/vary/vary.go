@@ -3,7 +3,7 @@
 // before the lab: a Profile becomes a schedule and outages of one of its links.
 //
 //	LTE, WLAN (+ Handoffs) ─┐
-//	Mahimahi, PerSecond ────┴─▶ Profile ─▶ schedule, outages of a lab.LinkDir
+//	Mahimahi, ReadPerSecond ────┴─▶ Profile ─▶ schedule, outages of a lab.LinkSettings
 //
 // All is pure: the same generator of random numbers, in the same state, gives the
 // same profile. Memory is bounded by Longest.
@@ -21,8 +21,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// Longest is the most time that a profile spans: longer ones are cut.
-const Longest = time.Hour
+// MaxLength is the most time that a profile spans: longer ones are cut.
+const MaxLength = time.Hour
 
 // Step is that of generated profiles.
 const Step = 100 * time.Millisecond
@@ -47,7 +47,7 @@ func Rand(seed uint64, name string) *rand.Rand {
 
 // Mean is the mean rate of the first length, gaps counted as if all passed.
 func (p Profile) Mean(length time.Duration) unit.Rate {
-	n := min(len(p.Rates), steps(length, p.Step))
+	n := min(len(p.Rates), stepCount(length, p.Step))
 	if n == 0 {
 		return 0
 	}
@@ -58,8 +58,8 @@ func (p Profile) Mean(length time.Duration) unit.Rate {
 	return unit.Rate(sum / float64(n))
 }
 
-// Clip returns the profile with rates above most taken as most.
-func (p Profile) Clip(most unit.Rate) Profile {
+// Clipped returns the profile with rates above most taken as most.
+func (p Profile) Clipped(most unit.Rate) Profile {
 	p.Rates = slices.Clone(p.Rates)
 	for i := range p.Rates {
 		p.Rates[i] = min(p.Rates[i], most)
@@ -67,19 +67,19 @@ func (p Profile) Clip(most unit.Rate) Profile {
 	return p
 }
 
-// Turned returns so many steps' time of the profile, without gaps, from a step on: after
+// Rotated returns so many steps' time of the profile, without gaps, from a step on: after
 // its end it begins again.
-func (p Profile) Turned(from int, length time.Duration) Profile {
-	all := make([]unit.Rate, steps(length, p.Step))
+func (p Profile) Rotated(from int, length time.Duration) Profile {
+	all := make([]unit.Rate, stepCount(length, p.Step))
 	for i := range all {
 		all[i] = p.Rates[(from+i)%len(p.Rates)]
 	}
 	return Profile{Step: p.Step, Rates: all}
 }
 
-// Coarser returns the profile in steps of n of its own, with their mean rates, without
+// Downsampled returns the profile in steps of n of its own, with their mean rates, without
 // gaps. What is left over at its end is left out.
-func (p Profile) Coarser(n int) Profile {
+func (p Profile) Downsampled(n int) Profile {
 	all := Profile{Step: time.Duration(n) * p.Step}
 	for i := range len(p.Rates) / n {
 		part := Profile{Step: p.Step, Rates: p.Rates[i*n : (i+1)*n]}
@@ -91,7 +91,7 @@ func (p Profile) Coarser(n int) Profile {
 // Scaled returns the profile with all rates changed by one factor, to a mean; one
 // without any stays as it is.
 func (p Profile) Scaled(mean unit.Rate) Profile {
-	now := p.Mean(Longest)
+	now := p.Mean(MaxLength)
 	p.Rates = slices.Clone(p.Rates)
 	for i, r := range p.Rates {
 		if now > 0 {
@@ -102,14 +102,14 @@ func (p Profile) Scaled(mean unit.Rate) Profile {
 }
 
 // After a handoff, until the routes inside the network have settled, each way
-// takes slowMore longer for slowFor: 40 ms of round trip for 1 s, an assumption as
+// takes handoffExtraDelay longer for handoffExtraTime: 40 ms of round trip for 1 s, an assumption as
 // those of Handoffs.
 const (
-	slowMore = 20 * time.Millisecond
-	slowFor  = time.Second
+	handoffExtraDelay = 20 * time.Millisecond
+	handoffExtraTime  = time.Second
 )
 
-// Schedule is the profile as a lab.LinkDir's Schedule, of a link with a one-way
+// Schedule is the profile as a lab.LinkSettings's Schedule, of a link with a one-way
 // delay: its rates, and the delays after gaps.
 func (p Profile) Schedule(delay time.Duration) (changes []string) {
 	type change struct {
@@ -127,9 +127,9 @@ func (p Profile) Schedule(delay time.Duration) (changes []string) {
 	}
 	for i, g := range p.Gaps {
 		end := g.From + g.Length
-		add(end, "delay %v", delay+slowMore)
-		if i+1 == len(p.Gaps) || p.Gaps[i+1].From+p.Gaps[i+1].Length > end+slowFor {
-			add(end+slowFor, "delay %v", delay)
+		add(end, "delay %v", delay+handoffExtraDelay)
+		if i+1 == len(p.Gaps) || p.Gaps[i+1].From+p.Gaps[i+1].Length > end+handoffExtraTime {
+			add(end+handoffExtraTime, "delay %v", delay)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b change) int { return cmp.Compare(a.at, b.at) })
@@ -139,7 +139,7 @@ func (p Profile) Schedule(delay time.Duration) (changes []string) {
 	return changes
 }
 
-// Outages are the gaps as a lab.LinkDir's Outages.
+// Outages are the gaps as a lab.LinkSettings's Outages.
 func (p Profile) Outages() (all []string) {
 	for _, g := range p.Gaps {
 		all = append(all, fmt.Sprintf("%v+%v", g.From, g.Length))
@@ -147,40 +147,40 @@ func (p Profile) Outages() (all []string) {
 	return all
 }
 
-// steps is how many steps of a length there are in a time, a part counted whole.
-func steps(length, step time.Duration) int {
+// stepCount is how many steps of a length there are in a time, a part counted whole.
+func stepCount(length, step time.Duration) int {
 	if step <= 0 || length <= 0 {
 		return 0
 	}
-	return int((min(length, Longest) + step - 1) / step)
+	return int((min(length, MaxLength) + step - 1) / step)
 }
 
-// exponential is a random time of a mean.
-func exponential(rng *rand.Rand, mean time.Duration) time.Duration {
+// drawExponential is a random time of a mean.
+func drawExponential(rng *rand.Rand, mean time.Duration) time.Duration {
 	return time.Duration(rng.ExpFloat64() * float64(mean))
 }
 
 // Handoffs between base stations, at 280 to 310 km/h: from the end of one to the
-// next Exp(handoffEvery); of them handoffBad fail and take U(handoffFrom,
-// handoffTo), the others LogNormal with median handoffMedian and handoffSigma.
+// next Exp(handoffInterval); of them handoffFailureShare fail and take U(handoffFailureMin,
+// handoffFailureMax), the others LogNormal with median handoffMedian and handoffSigma.
 // Assumptions, for what Li et al. measured ("A Measurement Study on Multi-path TCP
 // with Multiple Cellular Carriers on High Speed Rails", SIGCOMM 2018).
 const (
-	handoffEvery  = 11 * time.Second
-	handoffBad    = 0.12
-	handoffFrom   = 1500 * time.Millisecond
-	handoffTo     = 6 * time.Second
-	handoffMedian = 150 * time.Millisecond
-	handoffSigma  = 0.8
+	handoffInterval     = 11 * time.Second
+	handoffFailureShare = 0.12
+	handoffFailureMin   = 1500 * time.Millisecond
+	handoffFailureMax   = 6 * time.Second
+	handoffMedian       = 150 * time.Millisecond
+	handoffSigma        = 0.8
 )
 
 // Handoffs are the gaps of a time.
 func Handoffs(rng *rand.Rand, length time.Duration) (all []Gap) {
-	length = min(length, Longest)
-	for at := exponential(rng, handoffEvery); at < length; at += exponential(rng, handoffEvery) {
+	length = min(length, MaxLength)
+	for at := drawExponential(rng, handoffInterval); at < length; at += drawExponential(rng, handoffInterval) {
 		took := time.Duration(float64(handoffMedian) * math.Exp(handoffSigma*rng.NormFloat64()))
-		if rng.Float64() < handoffBad {
-			took = handoffFrom + time.Duration(rng.Float64()*float64(handoffTo-handoffFrom))
+		if rng.Float64() < handoffFailureShare {
+			took = handoffFailureMin + time.Duration(rng.Float64()*float64(handoffFailureMax-handoffFailureMin))
 		}
 		at, took = at.Truncate(time.Millisecond), max(took.Truncate(time.Millisecond), time.Millisecond)
 		all = append(all, Gap{at, took})

@@ -13,7 +13,7 @@ import (
 
 const long = 30 * time.Minute
 
-func kinds(seed uint64, length time.Duration) map[string]Profile {
+func allKinds(seed uint64, length time.Duration) map[string]Profile {
 	return map[string]Profile{
 		"lte":     LTE(Rand(seed, "lte"), 8*unit.Mbps, length),
 		"wlan":    WLAN(Rand(seed, "wlan"), Walk{1, 40}, length),
@@ -24,7 +24,7 @@ func kinds(seed uint64, length time.Duration) map[string]Profile {
 // TestSeed: the same seed and name give the same, others something else; a shorter
 // walk, or time of handoffs, is the beginning of a longer one.
 func TestSeed(t *testing.T) {
-	a, b, c := kinds(5, time.Minute), kinds(5, time.Minute), kinds(6, time.Minute)
+	a, b, c := allKinds(5, time.Minute), allKinds(5, time.Minute), allKinds(6, time.Minute)
 	for name := range a {
 		if !reflect.DeepEqual(a[name], b[name]) {
 			t.Errorf("%s: one seed, two results", name)
@@ -36,7 +36,7 @@ func TestSeed(t *testing.T) {
 	if reflect.DeepEqual(LTE(Rand(5, "ps"), 1e6, time.Second), LTE(Rand(5, "hs1"), 1e6, time.Second)) {
 		t.Error("two links vary as one")
 	}
-	more := kinds(5, 2*time.Minute)
+	more := allKinds(5, 2*time.Minute)
 	if n := len(a["wlan"].Rates); !slices.Equal(more["wlan"].Rates[:n], a["wlan"].Rates) {
 		t.Error("a longer walk begins otherwise")
 	}
@@ -103,7 +103,7 @@ func TestHandoffs(t *testing.T) {
 			}
 			end = g.From + g.Length
 			times += g.Length.Seconds()
-			if g.Length >= handoffFrom {
+			if g.Length >= handoffFailureMin {
 				bad++
 			} else {
 				short = append(short, g.Length.Seconds())
@@ -159,7 +159,7 @@ func TestWLAN(t *testing.T) {
 		t.Errorf("near %v, far %v", a, b)
 	}
 	// At 25 m each state has a rate of its own, but for shadows.
-	still := WLAN(Rand(2, "x"), Walk{25, 25}, Longest)
+	still := WLAN(Rand(2, "x"), Walk{25, 25}, MaxLength)
 	seen := 0
 	for _, r := range still.Rates {
 		if r >= WLANRate(25, 5) {
@@ -173,13 +173,13 @@ func TestWLAN(t *testing.T) {
 
 // TestBounds: no length takes more than Longest's memory.
 func TestBounds(t *testing.T) {
-	for name, p := range kinds(1, 1000*time.Hour) {
-		if len(p.Rates) > int(Longest/Step) || len(p.Gaps) > int(Longest/time.Second) {
+	for name, p := range allKinds(1, 1000*time.Hour) {
+		if len(p.Rates) > int(MaxLength/Step) || len(p.Gaps) > int(MaxLength/time.Second) {
 			t.Errorf("%s: %d samples, %d gaps", name, len(p.Rates), len(p.Gaps))
 		}
 	}
 	for _, length := range []time.Duration{0, -time.Second} {
-		for name, p := range kinds(1, length) {
+		for name, p := range allKinds(1, length) {
 			if len(p.Rates)+len(p.Gaps) != 0 || p.Mean(long) != 0 || p.Schedule(0) != nil || p.Outages() != nil {
 				t.Errorf("%s of %v: %+v", name, length, p)
 			}
@@ -208,7 +208,7 @@ func TestSchedule(t *testing.T) {
 	if got := p.Outages(); !slices.Equal(got, []string{"500ms+100ms", "1s+200ms", "2s+1s"}) {
 		t.Errorf("%q", got)
 	}
-	if c := p.Clip(15e5); c.Rates[2] != 15e5 || c.Rates[0] != 1e6 || p.Rates[2] != 2e6 {
+	if c := p.Clipped(15e5); c.Rates[2] != 15e5 || c.Rates[0] != 1e6 || p.Rates[2] != 2e6 {
 		t.Errorf("%v of %v", c.Rates, p.Rates)
 	}
 	if m := p.Mean(3 * time.Second); m != 1_333_333 {
@@ -225,8 +225,8 @@ func TestReshaped(t *testing.T) {
 		got  Profile
 		want Profile
 	}{
-		{"turned", p.Turned(3, 4*Step), Profile{Step: Step, Rates: []unit.Rate{6000, 8000, 1000, 2000}}},
-		{"coarser", p.Coarser(2), Profile{Step: 2 * Step, Rates: []unit.Rate{1500, 4500}}},
+		{"turned", p.Rotated(3, 4*Step), Profile{Step: Step, Rates: []unit.Rate{6000, 8000, 1000, 2000}}},
+		{"coarser", p.Downsampled(2), Profile{Step: 2 * Step, Rates: []unit.Rate{1500, 4500}}},
 		{"scaled", p.Scaled(2000), Profile{Step: Step, Rates: []unit.Rate{500, 1000, 1500, 3000, 4000}, Gaps: p.Gaps}},
 		{"scaled from nothing", Profile{Step: Step, Rates: []unit.Rate{0, 0}}.Scaled(5), Profile{Step: Step, Rates: []unit.Rate{0, 0}}},
 	} {

@@ -15,11 +15,11 @@ type Walk struct{ Near, Far float64 } // metres, above 0
 // The walk: assumptions, and so are what a body, a door or a thin wall takes, and
 // how long it is in the way.
 const (
-	walkSpeed = 1.3             // m/s
-	walkRest  = 3 * time.Second // mean, exponential
-	losDwell  = 8 * time.Second // mean time in sight, exponential
-	nlosDwell = 3 * time.Second // mean time out of sight, exponential
-	nlosLoss  = 10.0            // dB
+	walkSpeed      = 1.3             // m/s
+	walkPause      = 3 * time.Second // mean, exponential
+	inSightTime    = 8 * time.Second // mean time in sight, exponential
+	outOfSightTime = 3 * time.Second // mean time out of sight, exponential
+	outOfSightLoss = 10.0            // dB
 )
 
 // Path loss: model D of IEEE 802.11-03/940r4 ("TGn Channel Models"): free space up
@@ -29,7 +29,7 @@ const (
 	lossAt1m    = 40.05 // dB, free space at 2.4 GHz
 	breakpoint  = 10.0  // m
 	slopeBefore = 2.0
-	slopeBehind = 3.5
+	slopeBeyond = 3.5
 	shadowNear  = 3.0 // dB
 	shadowFar   = 5.0
 	shadowTime  = time.Second
@@ -40,9 +40,9 @@ const (
 // about 60 %: an assumption, for aggregated frames on a channel that others use
 // little.
 const (
-	sentPower  = 15.0 // dBm
-	rateMargin = 10.0 // dB
-	efficiency = 0.6
+	transmitPower = 15.0 // dBm
+	rateMargin    = 10.0 // dB
+	efficiency    = 0.6
 )
 
 // wlanRates are those of one spatial stream in 20 MHz with the long guard interval,
@@ -61,9 +61,9 @@ func WLANRate(distance, loss float64) unit.Rate {
 	distance = max(distance, 1)
 	path := lossAt1m + 10*slopeBefore*math.Log10(min(distance, breakpoint))
 	if distance > breakpoint {
-		path += 10 * slopeBehind * math.Log10(distance/breakpoint)
+		path += 10 * slopeBeyond * math.Log10(distance/breakpoint)
 	}
-	got := sentPower - path - loss - rateMargin
+	got := transmitPower - path - loss - rateMargin
 	for _, r := range wlanRates {
 		if got >= r.dBm {
 			return unit.Rate(efficiency * float64(r.rate))
@@ -75,42 +75,42 @@ func WLANRate(distance, loss float64) unit.Rate {
 // WLAN is the rate between two devices of which one walks, in samples of Step.
 // Where they are out of range, nothing passes, and the queue waits.
 func WLAN(rng *rand.Rand, w Walk, length time.Duration) Profile {
-	p := Profile{Step: Step, Rates: make([]unit.Rate, steps(length, Step))}
-	place := func() float64 { return w.Near + rng.Float64()*(w.Far-w.Near) }
-	at, goal, rest := place(), place(), time.Duration(0)
-	seen := rng.Float64() < losDwell.Seconds()/(losDwell+nlosDwell).Seconds()
-	left := exponential(rng, sight(seen))
+	p := Profile{Step: Step, Rates: make([]unit.Rate, stepCount(length, Step))}
+	randomDistance := func() float64 { return w.Near + rng.Float64()*(w.Far-w.Near) }
+	distance, goal, pause := randomDistance(), randomDistance(), time.Duration(0)
+	inSight := rng.Float64() < inSightTime.Seconds()/(inSightTime+outOfSightTime).Seconds()
+	left := drawExponential(rng, meanSightTime(inSight))
 	keep := math.Exp(-Step.Seconds() / shadowTime.Seconds())
 	shadow := rng.NormFloat64() // of 1 dB
 	for i := range p.Rates {
 		switch move := walkSpeed * Step.Seconds(); {
-		case rest > 0:
-			rest -= Step
-		case math.Abs(goal-at) <= move:
-			at, goal, rest = goal, place(), exponential(rng, walkRest)
+		case pause > 0:
+			pause -= Step
+		case math.Abs(goal-distance) <= move:
+			distance, goal, pause = goal, randomDistance(), drawExponential(rng, walkPause)
 		default:
-			at += math.Copysign(move, goal-at)
+			distance += math.Copysign(move, goal-distance)
 		}
-		for left -= Step; left < 0; left += exponential(rng, sight(seen)) {
-			seen = !seen
+		for left -= Step; left < 0; left += drawExponential(rng, meanSightTime(inSight)) {
+			inSight = !inSight
 		}
 		shadow = keep*shadow + math.Sqrt(1-keep*keep)*rng.NormFloat64()
 		loss := shadow * shadowNear
-		if at > breakpoint {
+		if distance > breakpoint {
 			loss = shadow * shadowFar
 		}
-		if !seen {
-			loss += nlosLoss
+		if !inSight {
+			loss += outOfSightLoss
 		}
-		p.Rates[i] = WLANRate(at, loss)
+		p.Rates[i] = WLANRate(distance, loss)
 	}
 	return p
 }
 
-// sight is how long they see each other in the mean, or do not.
-func sight(seen bool) time.Duration {
-	if seen {
-		return losDwell
+// meanSightTime is how long they see each other in the mean, or do not.
+func meanSightTime(inSight bool) time.Duration {
+	if inSight {
+		return inSightTime
 	}
-	return nlosDwell
+	return outOfSightTime
 }

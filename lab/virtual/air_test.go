@@ -13,7 +13,7 @@ import (
 	"mpbond/pbe/lte"
 )
 
-var long = flag.Bool("long", false, "PBE-CC over samples of the air for long: minutes")
+var longFlag = flag.Bool("long", false, "PBE-CC over samples of the air for long: minutes")
 
 // airedRun is what came of a case heard by the air, and told.
 type airedRun struct {
@@ -25,12 +25,12 @@ type airedRun struct {
 func overAir(of func() Case, channel lte.Channel) (r airedRun) {
 	for i := range 2 {
 		c := of()
-		a := &Air{Channel: func(cell.ID) lte.Channel { return channel }, Late: 3, Seed: c.Seed}
-		if c.Grouped(); i == 1 {
-			c.Aired(a)
+		a := &Air{Channel: func(cell.ID) lte.Channel { return channel }, DecodingDelay: 3, Seed: c.Seed}
+		if c.UseBlockGroups(); i == 1 {
+			c.ListenOverAir(a)
 		}
 		f := c.Run("pbe").Flows[0]
-		v := []float64{float64(f.Rate(0, c.Length)) / 1e6, millis(f.Delay(0, c.Length, 0.95))}
+		v := []float64{float64(f.Rate(0, c.Length)) / 1e6, milliseconds(f.Delay(0, c.Length, 0.95))}
 		if i == 0 {
 			r.told = v
 		} else {
@@ -71,7 +71,7 @@ var longAir = []airCase{
 // are missed, the rate is within 5 %, and the delay not over.
 func TestAir(t *testing.T) {
 	cases := []airCase{{"5 MHz", 3 * sec, 20, 1, nil}}
-	if *long {
+	if *longFlag {
 		cases = longAir
 	}
 	for _, x := range cases {
@@ -83,10 +83,10 @@ func TestAir(t *testing.T) {
 					x.change(&c)
 				}
 				return c
-			}, lte.EPA(5, 1200, x.snr, seed))
+			}, lte.NewEPAChannel(5, 1200, x.snr, seed))
 			c := r.counts
 			t.Logf("%s, %.0f dB, seed %d: %.2f Mbit/s, p95 %.1f ms; told %.2f Mbit/s, %.1f ms; of %d subframes %d of %d messages heard, %d wrong, %d could not be said", x.name, x.snr, seed,
-				r.heard[0], r.heard[1], r.told[0], r.told[1], c.Subframes, c.Heard, c.Granted, c.Wrong, c.Unsaid)
+				r.heard[0], r.heard[1], r.told[0], r.told[1], c.Subframes, c.Received, c.Granted, c.Wrong, c.NotSendable)
 			rate, delay := r.heard[0]/r.told[0], r.heard[1]/r.told[1]
 			if rate < 0.95 || rate > 1.05 || delay > 1.05 || delay < 0.95 && x.snr > 5 {
 				t.Errorf("%s, %.0f dB: %.3f of the rate and %.3f of the delay with messages", x.name, x.snr, rate, delay)

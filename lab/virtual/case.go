@@ -16,7 +16,7 @@ import (
 type Case struct {
 	Network lte.Config
 	Flows   []Flow
-	User    []int // to whom each flow goes; nil: flow i to user i
+	Users   []int // to whom each flow goes; nil: flow i to user i
 	Length  time.Duration
 	Seed    uint64 // of network, controllers and losses
 	// Strict has devices estimate C_p as the paper has it (cell.Monitor.Strict).
@@ -46,10 +46,10 @@ func (c Case) Run(names ...string) Outcome {
 		}
 		chosen[i] = names[0]
 		names = names[min(1, len(names)-1):]
-		listens[c.To(i)] = listens[c.To(i)] || chosen[i] == "pbe"
+		listens[c.UserOf(i)] = listens[c.UserOf(i)] || chosen[i] == "pbe"
 	}
 	c.Network.Seed = c.Seed
-	o := Outcome{Names: chosen, PBE: make([]*cc.PBE, len(flows)), Cell: NewCell(c.Network, c.To, listens...)}
+	o := Outcome{Names: chosen, PBE: make([]*cc.PBE, len(flows)), Cell: NewCell(c.Network, c.UserOf, listens...)}
 	for u, l := range listens {
 		if l {
 			o.Cell.Monitor(u).Strict = c.Strict
@@ -63,7 +63,7 @@ func (c Case) Run(names ...string) Outcome {
 		f.Controller = cc.New(chosen[i], c.Seed+uint64(i))
 		if p, ok := f.Controller.(*cc.PBE); ok {
 			o.PBE[i] = p
-			f.Radio = o.Cell.Radio(c.To(i))
+			f.Feedback = o.Cell.FlowFeedback(c.UserOf(i))
 		}
 	}
 	if c.Change != nil {
@@ -77,16 +77,16 @@ func (c Case) Run(names ...string) Outcome {
 	return o
 }
 
-// To is the user whom a flow goes to.
-func (c Case) To(flow int) int {
-	if c.User == nil {
+// UserOf is the user whom a flow goes to.
+func (c Case) UserOf(flow int) int {
+	if c.Users == nil {
 		return flow
 	}
-	return c.User[flow]
+	return c.Users[flow]
 }
 
-// also adds to what changes cells and flows.
-func (c *Case) also(change func(*Cell, []Flow)) {
+// addChange adds to what changes cells and flows.
+func (c *Case) addChange(change func(*Cell, []Flow)) {
 	before := c.Change
 	c.Change = func(cell *Cell, flows []Flow) {
 		if before != nil {
@@ -96,19 +96,19 @@ func (c *Case) also(change func(*Cell, []Flow)) {
 	}
 }
 
-// hear changes, last, what is heard of each subframe.
-func (c *Case) hear(change func(*cell.Subframe) bool) {
-	c.also(func(x *Cell, _ []Flow) {
-		before := x.Hear
-		x.Hear = func(s *cell.Subframe) bool { return (before == nil || before(s)) && change(s) }
+// filterSubframes changes, last, what is heard of each subframe.
+func (c *Case) filterSubframes(change func(*cell.Subframe) bool) {
+	c.addChange(func(x *Cell, _ []Flow) {
+		before := x.Filter
+		x.Filter = func(s *cell.Subframe) bool { return (before == nil || before(s)) && change(s) }
 	})
 }
 
-// Watch has each called after each subframe.
-func (c *Case) Watch(each func(*Cell)) {
-	c.also(func(cell *Cell, _ []Flow) {
-		stepped := cell.Stepped
-		cell.Stepped = func(now time.Duration) {
+// OnSubframe has each called after each subframe.
+func (c *Case) OnSubframe(each func(*Cell)) {
+	c.addChange(func(cell *Cell, _ []Flow) {
+		stepped := cell.AfterStep
+		cell.AfterStep = func(now time.Duration) {
 			if stepped != nil {
 				stepped(now)
 			}
@@ -121,7 +121,7 @@ func (c *Case) Watch(each func(*Cell)) {
 // always: the same network with the same seed, and a queue that is never empty.
 // (As what waits decides what is drawn, it is the same cell, not the same
 // subframes.)
-func (c Case) Available(u int) unit.Rate { return c.carried(u, u) }
+func (c Case) Available(u int) unit.Rate { return c.carriedRate(u, u) }
 
 // Share is what the cells carry for user u if all always have something to send.
 func (c Case) Share(u int) unit.Rate {
@@ -129,15 +129,15 @@ func (c Case) Share(u int) unit.Rate {
 	for i := range all {
 		all[i] = i
 	}
-	return c.carried(u, all...)
+	return c.carriedRate(u, all...)
 }
 
-// carried is what user u gets if these have queues that are never empty.
-func (c Case) carried(u int, busy ...int) unit.Rate {
+// carriedRate is what user u gets if these have queues that are never empty.
+func (c Case) carriedRate(u int, busy ...int) unit.Rate {
 	c.Network.Seed = c.Seed
 	n := lte.New(c.Network)
 	var got unit.Bytes
-	var out []lte.Out
+	var out []lte.Delivery
 	for range c.Length / time.Millisecond {
 		for _, b := range busy {
 			for n.Waiting(b) < 500_000 {

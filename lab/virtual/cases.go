@@ -12,8 +12,8 @@ import (
 
 const ms = time.Millisecond
 
-// Prop is the one-way delay of the wired part, where a case says no other.
-const Prop = 25 * ms
+// DefaultDelay is the one-way delay of the wired part, where a case says no other.
+const DefaultDelay = 25 * ms
 
 // Default is the default cell: 10 MHz with two layers and control traffic,
 // devices at 18 dB, each with a queue of 750 KB, and a flow to each, 50 ms there
@@ -21,62 +21,62 @@ const Prop = 25 * ms
 func Default(seed uint64, users int) Case {
 	c := Case{Seed: seed, Length: 10 * time.Second, Network: lte.Config{Cells: []lte.CellConfig{{PRB: 50, Layers: 2, Control: 0.4}}}}
 	for u := range users {
-		c.Network.Users = append(c.Network.Users, lte.UserConfig{RNTI: cell.RNTI(0x4000 + u), Cells: []int{0}, SINR: Level(18), ErrorRate: 2e-6, Buffer: 750_000})
-		c.Flows = append(c.Flows, Flow{Before: Prop - 2*ms, After: 2 * ms, Back: Prop})
+		c.Network.Users = append(c.Network.Users, lte.UserConfig{RNTI: cell.RNTI(0x4000 + u), Cells: []int{0}, SINR: SteadySignal(18), ErrorRate: 2e-6, Buffer: 750_000})
+		c.Flows = append(c.Flows, Flow{DelayToLink: DefaultDelay - 2*ms, DelayFromLink: 2 * ms, AckDelay: DefaultDelay})
 	}
 	return c
 }
 
-// Named is one of several cases that are alike but for something.
-type Named struct {
+// NamedCase is one of several cases that are alike but for something.
+type NamedCase struct {
 	Name   string
 	change func(*Case)
-	of     func(seed uint64) Case
+	base   func(seed uint64) Case
 }
 
 // Case makes it.
-func (n Named) Case(seed uint64) Case {
-	c := n.of(seed)
+func (n NamedCase) Case(seed uint64) Case {
+	c := n.base(seed)
 	if n.change != nil {
 		n.change(&c)
 	}
 	return c
 }
 
-// alone is the default cell with one device.
-func alone(seed uint64) Case { return Default(seed, 1) }
+// defaultCase is the default cell with one device.
+func defaultCase(seed uint64) Case { return Default(seed, 1) }
 
 // Variants are the default cell with one device, and others beside it.
-var Variants = []Named{
-	{"default", nil, alone},
-	{"5 dB", func(c *Case) { c.Network.Users[0].SINR = Level(5) }, alone},
-	{"25 PRB", func(c *Case) { c.Network.Cells[0].PRB = 25 }, alone},
-	{"p = 5e-6", func(c *Case) { c.Network.Users[0].ErrorRate = 5e-6 }, alone},
-	{"proportional fair", func(c *Case) { c.Network.Scheduler = lte.ProportionalFair }, alone},
-	{"no user filter", unfiltered, alone},
+var Variants = []NamedCase{
+	{"default", nil, defaultCase},
+	{"5 dB", func(c *Case) { c.Network.Users[0].SINR = SteadySignal(5) }, defaultCase},
+	{"25 PRB", func(c *Case) { c.Network.Cells[0].PRB = 25 }, defaultCase},
+	{"p = 5e-6", func(c *Case) { c.Network.Users[0].ErrorRate = 5e-6 }, defaultCase},
+	{"proportional fair", func(c *Case) { c.Network.Scheduler = lte.ProportionalFair }, defaultCase},
+	{"no user filter", disableUserFilter, defaultCase},
 	{"two carriers", func(c *Case) {
 		c.Network.Cells = append(c.Network.Cells, lte.CellConfig{PRB: 25, Layers: 2, Control: 0.2})
 		c.Network.Users[0].Cells = []int{0, 1}
-	}, alone},
+	}, defaultCase},
 }
 
 // Neighbours are what else a cell may have to do while a device estimates it.
-var Neighbours = []Named{
-	{"none", nil, beside(Steady(0))},
-	{"60 Mbit/s", nil, beside(Steady(60 * unit.Mbps))},
-	{"10 Mbit/s", nil, beside(Steady(10 * unit.Mbps))},
-	{"60 Mbit/s, on and off each 2 s", nil, beside(OnOff(60*unit.Mbps, 2*time.Second, 2*time.Second))},
+var Neighbours = []NamedCase{
+	{"none", nil, besideRate(SteadyRate(0))},
+	{"60 Mbit/s", nil, besideRate(SteadyRate(60 * unit.Mbps))},
+	{"10 Mbit/s", nil, besideRate(SteadyRate(10 * unit.Mbps))},
+	{"60 Mbit/s, on and off each 2 s", nil, besideRate(OnOff(60*unit.Mbps, 2*time.Second, 2*time.Second))},
 	{"10 Mbit/s, one subframe in seven is missed", func(c *Case) {
-		c.hear(func(s *cell.Subframe) bool { return s.Number%7 > 0 })
-	}, beside(Steady(10 * unit.Mbps))},
+		c.filterSubframes(func(s *cell.Subframe) bool { return s.Number%7 > 0 })
+	}, besideRate(SteadyRate(10 * unit.Mbps))},
 }
 
-func beside(rate func(time.Duration) unit.Rate) func(uint64) Case {
+func besideRate(rate func(time.Duration) unit.Rate) func(uint64) Case {
 	return func(seed uint64) Case { return Beside(seed, rate) }
 }
 
-// Level is a signal that does not change.
-func Level(dB float64) func(int64) float64 { return func(int64) float64 { return dB } }
+// SteadySignal is a signal that does not change.
+func SteadySignal(dB float64) func(int64) float64 { return func(int64) float64 { return dB } }
 
 // OnOff is a rate that begins with a pause and comes and goes.
 func OnOff(r unit.Rate, off, on time.Duration) func(time.Duration) unit.Rate {
@@ -91,7 +91,7 @@ func OnOff(r unit.Rate, off, on time.Duration) func(time.Duration) unit.Rate {
 // Beside is the default cell with a second device that is sent a given rate.
 func Beside(seed uint64, rate func(time.Duration) unit.Rate) Case {
 	c := Default(seed, 2)
-	c.Flows[1] = Flow{Rate: rate, Before: 5 * ms}
+	c.Flows[1] = Flow{Rate: rate, DelayToLink: 5 * ms}
 	return c
 }
 
@@ -120,7 +120,7 @@ func Competitor(seed uint64, length, turn time.Duration) Case {
 	c := Beside(seed, OnOff(60*unit.Mbps, turn, turn))
 	c.Length = length
 	for u := range c.Network.Users {
-		c.Network.Users[u].SINR = Level(22)
+		c.Network.Users[u].SINR = SteadySignal(22)
 	}
 	return c
 }
@@ -130,7 +130,7 @@ func Competitor(seed uint64, length, turn time.Duration) Case {
 func Users(seed uint64, rtts ...time.Duration) Case {
 	c := Default(seed, len(rtts))
 	for i, rtt := range rtts {
-		c.Flows[i] = Flow{Before: rtt / 2, Back: rtt / 2, Start: time.Duration(i) * time.Second}
+		c.Flows[i] = Flow{DelayToLink: rtt / 2, AckDelay: rtt / 2, Start: time.Duration(i) * time.Second}
 	}
 	return c
 }
@@ -153,12 +153,12 @@ func OneDevice(seed uint64, length, end time.Duration) Case {
 	c.Length = length
 	c.Flows = append(c.Flows, c.Flows[0])
 	c.Flows[1].Start, c.Flows[1].End = 2*time.Second, end
-	c.User = []int{0, 0}
+	c.Users = []int{0, 0}
 	return c
 }
 
-// Errors are how wrong a device's estimates are, in parts of what the cell knows.
-type Errors struct {
+// EstimateErrors are how wrong a device's estimates are, in parts of what the cell knows.
+type EstimateErrors struct {
 	Physical, Fair []float64 // C_p and C_f
 }
 
@@ -169,12 +169,12 @@ const (
 	errorEvery  = 20
 )
 
-// Errors has the case compare what user u, who listens, estimates with the truth,
+// CompareEstimates has the case compare what user u, who listens, estimates with the truth,
 // from a time on; what is found is there after Run.
-func (c *Case) Errors(u int, from time.Duration) *Errors {
-	e := &Errors{}
+func (c *Case) CompareEstimates(u int, from time.Duration) *EstimateErrors {
+	e := &EstimateErrors{}
 	var truth []lte.Truth
-	c.Watch(func(cell *Cell) {
+	c.OnSubframe(func(cell *Cell) {
 		truth = append(truth, cell.Truth(u))
 		if len(truth) < max(errorWindow, int(from/ms)) || len(truth)%errorEvery > 0 {
 			return
@@ -191,11 +191,11 @@ func (c *Case) Errors(u int, from time.Duration) *Errors {
 	return e
 }
 
-// Place is somewhere, by its number: 5 to 20 MHz, with a second cell in two of
+// Location is somewhere, by its number: 5 to 20 MHz, with a second cell in two of
 // three, a signal that wanders, none to three other devices that come and go, and
 // the way to the server. Runs of the same place differ in how its signal wanders
 // and in all that cells draw.
-func Place(number, run uint64) Case {
+func Location(number, run uint64) Case {
 	r := rand.New(rand.NewPCG(number, 9))
 	widths := []int{25, 50, 75, 100}
 	cells := []int{0}
@@ -206,15 +206,15 @@ func Place(number, run uint64) Case {
 		n.Cells = append(n.Cells, lte.CellConfig{PRB: widths[r.IntN(4)], Layers: 1 + r.IntN(2), Control: 0.4 * r.Float64()})
 		cells = []int{0, 1}
 	}
-	n.Users = []lte.UserConfig{{RNTI: 0x4000, Cells: cells, SINR: wander(c.Seed, 6+16*r.Float64()), ErrorRate: 1e-6 + 3e-6*r.Float64(), Buffer: 2_000_000}}
+	n.Users = []lte.UserConfig{{RNTI: 0x4000, Cells: cells, SINR: wanderingSignal(c.Seed, 6+16*r.Float64()), ErrorRate: 1e-6 + 3e-6*r.Float64(), Buffer: 2_000_000}}
 	way := 10*ms + time.Duration(r.Int64N(int64(30*ms)))
-	c.Flows = []Flow{{Before: way - 2*ms, After: 2 * ms, Back: way}}
+	c.Flows = []Flow{{DelayToLink: way - 2*ms, DelayFromLink: 2 * ms, AckDelay: way}}
 	const second = int64(time.Second)
 	for u := range r.IntN(4) {
-		n.Users = append(n.Users, lte.UserConfig{RNTI: cell.RNTI(0x5000 + u), Cells: cells[:1], SINR: Level(8 + 14*r.Float64()), ErrorRate: 2e-6, Buffer: 300_000})
+		n.Users = append(n.Users, lte.UserConfig{RNTI: cell.RNTI(0x5000 + u), Cells: cells[:1], SINR: SteadySignal(8 + 14*r.Float64()), ErrorRate: 2e-6, Buffer: 300_000})
 		rate, on, off := unit.Rate(2+r.IntN(30))*unit.Mbps, 200*ms+time.Duration(r.Int64N(3*second)), 200*ms+time.Duration(r.Int64N(5*second))
 		at := time.Duration(r.Int64N(int64(on + off)))
-		c.Flows = append(c.Flows, Flow{Before: 10 * ms, Rate: func(now time.Duration) unit.Rate {
+		c.Flows = append(c.Flows, Flow{DelayToLink: 10 * ms, Rate: func(now time.Duration) unit.Rate {
 			if (now+at)%(on+off) < on {
 				return rate
 			}
@@ -224,9 +224,9 @@ func Place(number, run uint64) Case {
 	return c
 }
 
-// wander is a signal that goes half a decibel up or down every 50 ms, and back
+// wanderingSignal is a signal that goes half a decibel up or down every 50 ms, and back
 // towards its mean.
-func wander(seed uint64, mean float64) func(int64) float64 {
+func wanderingSignal(seed uint64, mean float64) func(int64) float64 {
 	r := rand.New(rand.NewPCG(seed, 10))
 	var list []float64
 	v := mean

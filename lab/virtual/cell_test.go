@@ -19,12 +19,12 @@ import (
 
 const sec = time.Second
 
-var seeds = flag.Int("seeds", 1, "runs of each case; with three their median is judged too, else the worst only")
+var seedsFlag = flag.Int("seeds", 1, "runs of each case; with three their median is judged too, else the worst only")
 
-// runs makes figures of a case with one seed after the other.
-func runs(figures func(seed uint64) []float64) [][]float64 {
+// runSeeds makes figures of a case with one seed after the other.
+func runSeeds(figures func(seed uint64) []float64) [][]float64 {
 	var all [][]float64
-	for seed := range uint64(*seeds) {
+	for seed := range uint64(*seedsFlag) {
 		for i, v := range figures(seed + 1) {
 			if i == len(all) {
 				all = append(all, nil)
@@ -40,33 +40,33 @@ func runs(figures func(seed uint64) []float64) [][]float64 {
 
 func median(v []float64) float64 { return v[len(v)/2] }
 
-// spread is the median and the range of sorted values.
-func spread(v []float64) string {
+// formatSpread is the median and the range of sorted values.
+func formatSpread(v []float64) string {
 	if len(v) == 1 {
 		return fmt.Sprintf("%.3f", v[0])
 	}
 	return fmt.Sprintf("%.3f (%.3f to %.3f)", median(v), v[0], v[len(v)-1])
 }
 
-// least judges sorted values that should be high: the worst, and of three or more
+// expectAtLeast judges sorted values that should be high: the worst, and of three or more
 // their median.
-func least(t *testing.T, what string, v []float64, mid, worst float64) {
+func expectAtLeast(t *testing.T, what string, v []float64, mid, worst float64) {
 	t.Helper()
 	if v[0] < worst || len(v) >= 3 && median(v) < mid {
-		t.Errorf("%s: %s, want at least %.3f in the median, %.3f always", what, spread(v), mid, worst)
+		t.Errorf("%s: %s, want at least %.3f in the median, %.3f always", what, formatSpread(v), mid, worst)
 	}
 }
 
-// most judges those that should be low.
-func most(t *testing.T, what string, v []float64, mid, worst float64) {
+// expectAtMost judges those that should be low.
+func expectAtMost(t *testing.T, what string, v []float64, mid, worst float64) {
 	t.Helper()
 	if v[len(v)-1] > worst || len(v) >= 3 && median(v) > mid {
-		t.Errorf("%s: %s, want at most %.3f in the median, %.3f always", what, spread(v), mid, worst)
+		t.Errorf("%s: %s, want at most %.3f in the median, %.3f always", what, formatSpread(v), mid, worst)
 	}
 }
 
-// millis is a time in ms.
-func millis(d time.Duration) float64 { return d.Seconds() * 1000 }
+// milliseconds is a time in ms.
+func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
 
 // limit is Prop and 30 ms, what the p95 of a one-way delay may be.
 const limit = 55.0
@@ -78,22 +78,22 @@ const limit = 55.0
 func TestPBEUsesTheCell(t *testing.T) {
 	bounds := map[string][2]float64{"default": {0.975, 0.97}, "two carriers": {0.96, 0.95}, "no user filter": {0.84, 0.8}}
 	for _, x := range Variants {
-		v := runs(func(seed uint64) []float64 {
+		v := runSeeds(func(seed uint64) []float64 {
 			c := x.Case(seed)
 			o := c.Run("pbe")
 			if o.PBE[0].Doubted() {
 				t.Errorf("%s: an honest receiver was doubted", x.Name)
 			}
 			r := o.Flows[0]
-			return []float64{float64(r.Rate(0, c.Length)) / float64(c.Available(0)), millis(r.Delay(0, c.Length, 0.95))}
+			return []float64{float64(r.Rate(0, c.Length)) / float64(c.Available(0)), milliseconds(r.Delay(0, c.Length, 0.95))}
 		})
-		t.Logf("%s: %s of the cell, p95 %s ms", x.Name, spread(v[0]), spread(v[1]))
+		t.Logf("%s: %s of the cell, p95 %s ms", x.Name, formatSpread(v[0]), formatSpread(v[1]))
 		b, given := bounds[x.Name]
 		if !given {
 			b = [2]float64{0.955, 0.95}
 		}
-		least(t, x.Name+", used", v[0], b[0], b[1])
-		most(t, x.Name+", p95 of the delay", v[1], limit-2, limit)
+		expectAtLeast(t, x.Name+", used", v[0], b[0], b[1])
+		expectAtMost(t, x.Name+", p95 of the delay", v[1], limit-2, limit)
 	}
 }
 
@@ -102,25 +102,25 @@ func TestPBEUsesTheCell(t *testing.T) {
 // by half for a window when control traffic passes the user filter.
 func TestEstimate(t *testing.T) {
 	for _, x := range Neighbours {
-		v := runs(func(seed uint64) []float64 {
+		v := runSeeds(func(seed uint64) []float64 {
 			c := x.Case(seed)
 			c.Length = 9 * sec
-			e := c.Errors(0, sec)
+			e := c.CompareEstimates(0, sec)
 			c.Run("pbe")
 			slices.Sort(e.Physical)
 			slices.Sort(e.Fair)
 			n := len(e.Physical)
 			return []float64{e.Physical[n/2], e.Physical[n*95/100], e.Fair[n/2], e.Fair[n*95/100]}
 		})
-		t.Logf("%s: C_p %s, p95 %s; C_f %s, p95 %s", x.Name, spread(v[0]), spread(v[1]), spread(v[2]), spread(v[3]))
-		most(t, x.Name+", C_p", v[0], 0.02, 0.03)
-		most(t, x.Name+", p95 of C_p", v[1], 0.06, 0.1)
+		t.Logf("%s: C_p %s, p95 %s; C_f %s, p95 %s", x.Name, formatSpread(v[0]), formatSpread(v[1]), formatSpread(v[2]), formatSpread(v[3]))
+		expectAtMost(t, x.Name+", C_p", v[0], 0.02, 0.03)
+		expectAtMost(t, x.Name+", p95 of C_p", v[1], 0.06, 0.1)
 		fair := 0.03
 		if strings.HasPrefix(x.Name, "10 Mbit/s") {
 			fair = 0.18 // who needs a part of his share counts as one who needs all
 		}
-		most(t, x.Name+", C_f", v[2], fair, 1.2*fair)
-		most(t, x.Name+", p95 of C_f", v[3], 0.55, 0.7)
+		expectAtMost(t, x.Name+", C_f", v[2], fair, 1.2*fair)
+		expectAtMost(t, x.Name+", p95 of C_f", v[3], 0.55, 0.7)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestUsersShare(t *testing.T) {
 		if x.name == "three round trips" {
 			from = 8 * sec // the longest needs more to settle
 		}
-		v := runs(func(seed uint64) []float64 {
+		v := runSeeds(func(seed uint64) []float64 {
 			c := Users(seed, x.rtts...)
 			c.Length = to
 			o := c.Run(x.names...)
@@ -153,7 +153,7 @@ func TestUsersShare(t *testing.T) {
 			ours, others := 0.0, 0.0
 			for i, r := range o.Flows {
 				rates = append(rates, float64(r.Rate(from, to)))
-				if queue := millis(r.Delay(from, to, 0.95) - c.Flows[i].Before); o.PBE[i] != nil {
+				if queue := milliseconds(r.Delay(from, to, 0.95) - c.Flows[i].DelayToLink); o.PBE[i] != nil {
 					ours = max(ours, queue)
 				} else {
 					others = queue
@@ -161,27 +161,27 @@ func TestUsersShare(t *testing.T) {
 			}
 			return []float64{Jain(rates...), ours, others}
 		})
-		t.Logf("%s: Jain %s, p95 of the queue %s ms, of the other %s", x.name, spread(v[0]), spread(v[1]), spread(v[2]))
-		least(t, x.name+", Jain", v[0], 0.999, 0.995)
-		most(t, x.name+", p95 of the queue", v[1], 25, 30)
+		t.Logf("%s: Jain %s, p95 of the queue %s ms, of the other %s", x.name, formatSpread(v[0]), formatSpread(v[1]), formatSpread(v[2]))
+		expectAtLeast(t, x.name+", Jain", v[0], 0.999, 0.995)
+		expectAtMost(t, x.name+", p95 of the queue", v[1], 25, 30)
 	}
 }
 
 // TestTwoFlowsOfOneDevice: they split what the device has, without a queue; a flow
 // that ends leaves its part to the other.
 func TestTwoFlowsOfOneDevice(t *testing.T) {
-	v := runs(func(seed uint64) []float64 {
+	v := runSeeds(func(seed uint64) []float64 {
 		c := OneDevice(seed, 15*sec, 10*sec)
 		r := c.Run("pbe").Flows
 		all := float64(c.Available(0))
 		x, y := float64(r[0].Rate(4*sec, 10*sec))/all, float64(r[1].Rate(4*sec, 10*sec))/all
-		return []float64{x + y, Jain(x, y), float64(r[0].Rate(11*sec, 15*sec)) / all, millis(r[0].Delay(4*sec, 10*sec, 0.95))}
+		return []float64{x + y, Jain(x, y), float64(r[0].Rate(11*sec, 15*sec)) / all, milliseconds(r[0].Delay(4*sec, 10*sec, 0.95))}
 	})
-	t.Logf("%s of the cell, Jain %s, alone again %s, p95 %s ms", spread(v[0]), spread(v[1]), spread(v[2]), spread(v[3]))
-	least(t, "both", v[0], 0.98, 0.95)
-	least(t, "Jain", v[1], 0.999, 0.99)
-	least(t, "alone again", v[2], 0.98, 0.95)
-	most(t, "p95 of the delay", v[3], limit-10, limit)
+	t.Logf("%s of the cell, Jain %s, alone again %s, p95 %s ms", formatSpread(v[0]), formatSpread(v[1]), formatSpread(v[2]), formatSpread(v[3]))
+	expectAtLeast(t, "both", v[0], 0.98, 0.95)
+	expectAtLeast(t, "Jain", v[1], 0.999, 0.99)
+	expectAtLeast(t, "alone again", v[2], 0.98, 0.95)
+	expectAtMost(t, "p95 of the delay", v[3], limit-10, limit)
 }
 
 // TestHonesty takes away what the model gives to PBE-CC, one by one and many at
@@ -195,14 +195,14 @@ func TestHonesty(t *testing.T) {
 				c := x.Case(seed)
 				c.Strict = strict
 				r := c.Run("pbe").Flows[0]
-				return []float64{float64(r.Rate(sec, c.Length)) / float64(c.Share(0)), millis(r.Delay(sec, c.Length, 0.95))}
+				return []float64{float64(r.Rate(sec, c.Length)) / float64(c.Share(0)), milliseconds(r.Delay(sec, c.Length, 0.95))}
 			}
 		}
-		v := runs(figures(false))
-		t.Logf("%s: %s of an equal share, p95 %s ms", x.Name, spread(v[0]), spread(v[1]))
+		v := runSeeds(figures(false))
+		t.Logf("%s: %s of an equal share, p95 %s ms", x.Name, formatSpread(v[0]), formatSpread(v[1]))
 		if testing.Verbose() {
-			s := runs(figures(true))
-			t.Logf("%s: as the paper has it %s, p95 %s ms", x.Name, spread(s[0]), spread(s[1]))
+			s := runSeeds(figures(true))
+			t.Logf("%s: as the paper has it %s, p95 %s ms", x.Name, formatSpread(s[0]), formatSpread(s[1]))
 		}
 		share, delay := 0.97, limit-1
 		switch {
@@ -214,8 +214,8 @@ func TestHonesty(t *testing.T) {
 		if strings.Contains(x.Name, "fad") {
 			share, delay = 0.83, 92
 		}
-		least(t, x.Name, v[0], share, share-0.03)
-		most(t, x.Name+", p95 of the delay", v[1], delay, delay+8)
+		expectAtLeast(t, x.Name, v[0], share, share-0.03)
+		expectAtMost(t, x.Name+", p95 of the delay", v[1], delay, delay+8)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestHonesty(t *testing.T) {
 // little slower, which delays alone do not tell.
 func TestBottleneckElsewhere(t *testing.T) {
 	const slow = 15 * unit.Mbps
-	v := runs(func(seed uint64) []float64 {
+	v := runSeeds(func(seed uint64) []float64 {
 		c := Default(seed, 1)
 		c.Length = 20 * sec
 		c.Wire = func() Link {
@@ -238,26 +238,26 @@ func TestBottleneckElsewhere(t *testing.T) {
 		o := c.Run("pbe")
 		r := o.Flows[0]
 		_, spent := o.PBE[0].State()
-		return []float64{float64(r.Rate(2*sec, 10*sec)) / float64(slow), millis(r.Delay(2*sec, 10*sec, 0.95)), spent[cc.Internet].Seconds(),
-			float64(r.Rate(13*sec, 20*sec)) / float64(c.Available(0)), millis(r.Delay(13*sec, 20*sec, 0.95))}
+		return []float64{float64(r.Rate(2*sec, 10*sec)) / float64(slow), milliseconds(r.Delay(2*sec, 10*sec, 0.95)), spent[cc.Internet].Seconds(),
+			float64(r.Rate(13*sec, 20*sec)) / float64(c.Available(0)), milliseconds(r.Delay(13*sec, 20*sec, 0.95))}
 	})
-	t.Logf("%s of the wire, p95 %s ms, %s s in internet; then %s of the cell, p95 %s ms", spread(v[0]), spread(v[1]), spread(v[2]), spread(v[3]), spread(v[4]))
-	least(t, "of the wire", v[0], 0.97, 0.9)
-	most(t, "p95 of its delay", v[1], 95, 110)
-	least(t, "s in internet", v[2], 6, 5)
-	least(t, "of the cell", v[3], 0.97, 0.94)
-	most(t, "p95 of its delay", v[4], limit-5, limit)
+	t.Logf("%s of the wire, p95 %s ms, %s s in internet; then %s of the cell, p95 %s ms", formatSpread(v[0]), formatSpread(v[1]), formatSpread(v[2]), formatSpread(v[3]), formatSpread(v[4]))
+	expectAtLeast(t, "of the wire", v[0], 0.97, 0.9)
+	expectAtMost(t, "p95 of its delay", v[1], 95, 110)
+	expectAtLeast(t, "s in internet", v[2], 6, 5)
+	expectAtLeast(t, "of the cell", v[3], 0.97, 0.94)
+	expectAtMost(t, "p95 of its delay", v[4], limit-5, limit)
 	for _, part := range []float64{0.7, 0.85, 0.95} {
-		v := runs(func(seed uint64) []float64 {
+		v := runSeeds(func(seed uint64) []float64 {
 			c := Default(seed, 1)
 			wire := unit.Rate(part * float64(c.Available(0)))
-			c.Wire = func() Link { return NewWire(Steady(wire), wire.Bytes(200*ms)) }
+			c.Wire = func() Link { return NewWire(SteadyRate(wire), wire.Bytes(200*ms)) }
 			r := c.Run("pbe").Flows[0]
-			return []float64{float64(r.Rate(2*sec, c.Length)) / float64(wire), millis(r.Delay(2*sec, c.Length, 0.95))}
+			return []float64{float64(r.Rate(2*sec, c.Length)) / float64(wire), milliseconds(r.Delay(2*sec, c.Length, 0.95))}
 		})
-		t.Logf("a wire of %.2f of the cell: %s, p95 %s ms", part, spread(v[0]), spread(v[1]))
-		least(t, "of the wire", v[0], 0.95, 0.9)
-		most(t, "p95 of its delay", v[1], 100, 110)
+		t.Logf("a wire of %.2f of the cell: %s, p95 %s ms", part, formatSpread(v[0]), formatSpread(v[1]))
+		expectAtLeast(t, "of the wire", v[0], 0.95, 0.9)
+		expectAtMost(t, "p95 of its delay", v[1], 100, 110)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestBottleneckElsewhere(t *testing.T) {
 // what the cell has is dropped, by a policer or a short queue, PBE-CC finds that.
 func TestWiredLosses(t *testing.T) {
 	for _, p := range []float64{2e-6, 5e-6} {
-		v := runs(func(seed uint64) []float64 {
+		v := runSeeds(func(seed uint64) []float64 {
 			c := Default(seed, 1)
 			c.Network.Users[0].ErrorRate = p
 			c.Flows[0].Loss = 0.02
@@ -276,23 +276,23 @@ func TestWiredLosses(t *testing.T) {
 			}
 			return []float64{float64(o.Flows[0].Rate(sec, c.Length)) / float64(c.Available(0))}
 		})
-		t.Logf("p = %g, 2 %% lost: %s of the cell", p, spread(v[0]))
-		least(t, "of the cell", v[0], 0.96, 0.95)
+		t.Logf("p = %g, 2 %% lost: %s of the cell", p, formatSpread(v[0]))
+		expectAtLeast(t, "of the cell", v[0], 0.96, 0.95)
 	}
 	quarter := func(c Case) unit.Rate { return c.Available(0) / 4 }
 	for name, limited := range map[string]func(Case) Link{
-		"queue of 10 ms": func(c Case) Link { return NewWire(Steady(quarter(c)), quarter(c).Bytes(10*ms)) },
+		"queue of 10 ms": func(c Case) Link { return NewWire(SteadyRate(quarter(c)), quarter(c).Bytes(10*ms)) },
 		"policer":        func(c Case) Link { return newPolicer(quarter(c), quarter(c).Bytes(50*ms)) },
 	} {
-		v := runs(func(seed uint64) []float64 {
+		v := runSeeds(func(seed uint64) []float64 {
 			c := Default(seed, 1)
 			c.Wire = func() Link { return limited(c) }
 			r := c.Run("pbe").Flows[0]
 			return []float64{float64(r.Rate(2*sec, c.Length)) / float64(quarter(c)), r.Loss(2*sec, c.Length)}
 		})
-		t.Logf("%s, a quarter of the cell: %s of it, %s lost", name, spread(v[0]), spread(v[1]))
-		least(t, name+", used", v[0], 0.95, 0.9)
-		most(t, name+", lost", v[1], 0.1, 0.11) // BBR's: it takes a full bucket for more rate
+		t.Logf("%s, a quarter of the cell: %s of it, %s lost", name, formatSpread(v[0]), formatSpread(v[1]))
+		expectAtLeast(t, name+", used", v[0], 0.95, 0.9)
+		expectAtMost(t, name+", lost", v[1], 0.1, 0.11) // BBR's: it takes a full bucket for more rate
 	}
 }
 
@@ -305,7 +305,7 @@ type policer struct {
 }
 
 func newPolicer(rate unit.Rate, bucket unit.Bytes) *policer {
-	return &policer{Link: NewWire(Steady(unit.Gbps), unit.MB), rate: rate, bucket: bucket, tokens: bucket}
+	return &policer{Link: NewWire(SteadyRate(unit.Gbps), unit.MB), rate: rate, bucket: bucket, tokens: bucket}
 }
 
 func (l *policer) Offer(now time.Duration, p *Packet) bool {
@@ -329,12 +329,12 @@ func TestOrder(t *testing.T) {
 	} {
 		of := map[string][][]float64{}
 		for _, controller := range cc.Names {
-			of[controller] = runs(func(seed uint64) []float64 {
+			of[controller] = runSeeds(func(seed uint64) []float64 {
 				c := make(seed)
 				r := c.Run(controller).Flows[0]
-				return []float64{float64(r.Rate(0, c.Length)) / 1e6, millis(r.Delay(0, c.Length, 0.95))}
+				return []float64{float64(r.Rate(0, c.Length)) / 1e6, milliseconds(r.Delay(0, c.Length, 0.95))}
 			})
-			t.Logf("%s: %s %s Mbit/s, p95 %s ms", name, controller, spread(of[controller][0]), spread(of[controller][1]))
+			t.Logf("%s: %s %s Mbit/s, p95 %s ms", name, controller, formatSpread(of[controller][0]), formatSpread(of[controller][1]))
 		}
 		rate, delay := median(of["pbe"][0]), median(of["pbe"][1])
 		for _, other := range cc.Names[1:] {

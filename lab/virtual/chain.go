@@ -35,10 +35,10 @@ func (c *chain) Leave(now time.Duration, out []*Packet) []*Packet {
 type jitter struct {
 	mean time.Duration
 	rnd  *rand.Rand
-	held []delayed
+	held []delayedPacket
 }
 
-type delayed struct {
+type delayedPacket struct {
 	at time.Duration
 	p  *Packet
 }
@@ -56,7 +56,7 @@ func (j *jitter) Offer(now time.Duration, p *Packet) bool {
 	if n := len(j.held); n > 0 {
 		at = max(at, j.held[n-1].at)
 	}
-	j.held = append(j.held, delayed{at, p})
+	j.held = append(j.held, delayedPacket{at, p})
 	return true
 }
 

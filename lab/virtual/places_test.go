@@ -13,14 +13,14 @@ import (
 )
 
 var (
-	places      = flag.Int("places", 3, "places of TestPlaces; the paper has 40")
-	placeLength = flag.Duration("place", 12*time.Second, "time of each flow of TestPlaces; the paper has 20s")
-	placeLoss   = flag.Float64("loss", 0, "part of the packets that TestPlaces loses before the cells: then it judges nothing")
+	locationsFlag = flag.Int("places", 3, "places of TestPlaces; the paper has 40")
+	lengthFlag    = flag.Duration("place", 12*time.Second, "time of each flow of TestPlaces; the paper has 20s")
+	lossFlag      = flag.Float64("loss", 0, "part of the packets that TestPlaces loses before the cells: then it judges nothing")
 )
 
-// forty are the figures of forty places of 20 s: in the median of all runs, times
+// fortyLocations are the figures of forty places of 20 s: in the median of all runs, times
 // the rate and of the delay that PBE-CC has of another, place by place.
-var forty = map[string]struct{ rate, delay float64 }{
+var fortyLocations = map[string]struct{ rate, delay float64 }{
 	"bbr": {1.01, 0.37}, "cubic": {0.99, 0.11}, "copa": {1.23, 1.12}, "allegro": {1.01, 0.1}, "vivace": {1.15, 0.12}, "sprout": {2.39, 1.24}, "verus": {0.99, 0.15},
 }
 
@@ -35,15 +35,15 @@ func TestPlaces(t *testing.T) {
 	rates, delays := map[string][]float64{}, map[string][]float64{}
 	activated, second := 0, 0
 	var internet, all time.Duration
-	for run := range uint64(*seeds) {
-		for place := range uint64(*places) {
+	for run := range uint64(*seedsFlag) {
+		for place := range uint64(*locationsFlag) {
 			for _, name := range cc.Names {
-				c := Place(place, run)
-				c.Length, c.Flows[0].Loss = *placeLength, *placeLoss
+				c := Location(place, run)
+				c.Length, c.Flows[0].Loss = *lengthFlag, *lossFlag
 				o := c.Run(name)
 				r := o.Flows[0]
 				rates[name] = append(rates[name], float64(r.Rate(0, c.Length))/1e6)
-				delays[name] = append(delays[name], millis(r.Delay(0, c.Length, 0.95)))
+				delays[name] = append(delays[name], milliseconds(r.Delay(0, c.Length, 0.95)))
 				p := o.PBE[0]
 				if p == nil {
 					continue
@@ -69,22 +69,22 @@ func TestPlaces(t *testing.T) {
 		}
 		// The range of the runs' own medians.
 		var runs [2][]float64
-		for i := 0; i < len(rate); i += *places {
-			runs[0] = append(runs[0], middle(rate[i:i+*places]))
-			runs[1] = append(runs[1], middle(delay[i:i+*places]))
+		for i := 0; i < len(rate); i += *locationsFlag {
+			runs[0] = append(runs[0], middle(rate[i:i+*locationsFlag]))
+			runs[1] = append(runs[1], middle(delay[i:i+*locationsFlag]))
 		}
 		line := fmt.Sprintf("%-8s median %.1f Mbit/s, p95 %.0f ms; PBE-CC has %.2f (%.2f to %.2f) times the rate, %.2f (%.2f to %.2f) of the delay", name, middle(rates[name]), middle(delays[name]),
 			middle(rate), slices.Min(runs[0]), slices.Max(runs[0]), middle(delay), slices.Min(runs[1]), slices.Max(runs[1]))
 		low, high := 0.9, 0.9 // of a few places
-		switch x, ok := forty[name]; {
-		case *places >= 40 && ok:
+		switch x, ok := fortyLocations[name]; {
+		case *locationsFlag >= 40 && ok:
 			low, high = 0.9*x.rate, 1.1*x.delay
 		case name == "pbe":
 			high = 1
 		case name == "copa", name == "sprout":
 			high = 1.4 // who leaves much of the cell has no queue there
 		}
-		if *placeLoss == 0 && (middle(rate) < low || middle(delay) > high) {
+		if *lossFlag == 0 && (middle(rate) < low || middle(delay) > high) {
 			t.Errorf("%s (at least %.2f, at most %.2f)", line, low, high)
 		} else {
 			t.Log(line)

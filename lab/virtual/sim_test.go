@@ -40,18 +40,18 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// window keeps a window, and nothing else.
-type window struct {
+// fixedWindow keeps a window, and nothing else.
+type fixedWindow struct {
 	packets unit.Bytes
 	losses  []cc.Loss
 	acks    []cc.Ack
 	until   time.Duration
 }
 
-func (w *window) OnSent(time.Duration, unit.Bytes, unit.Bytes) {}
-func (w *window) OnAck(a cc.Ack)                               { w.acks = append(w.acks, a) }
-func (w *window) OnLoss(l cc.Loss)                             { w.losses = append(w.losses, l) }
-func (w *window) Limits(now time.Duration) cc.Limits {
+func (w *fixedWindow) OnSent(time.Duration, unit.Bytes, unit.Bytes) {}
+func (w *fixedWindow) OnAck(a cc.Ack)                               { w.acks = append(w.acks, a) }
+func (w *fixedWindow) OnLoss(l cc.Loss)                             { w.losses = append(w.losses, l) }
+func (w *fixedWindow) Limits(now time.Duration) cc.Limits {
 	if now < w.until {
 		return cc.Limits{Until: w.until}
 	}
@@ -62,7 +62,7 @@ func (w *window) Limits(now time.Duration) cc.Limits {
 // delivery-rate samples of a window under and over the bandwidth-delay product.
 func TestRunByHand(t *testing.T) {
 	// 12 Mbit/s, 50 ms there and back, 1 ms a packet: 51 ms for a window of 1.
-	flow := Flow{Before: 20 * ms, After: 5 * ms, Back: 25 * ms}
+	flow := Flow{DelayToLink: 20 * ms, DelayFromLink: 5 * ms, AckDelay: 25 * ms}
 	for packets, want := range map[unit.Bytes]struct {
 		rate   unit.Rate
 		oneWay time.Duration
@@ -72,9 +72,9 @@ func TestRunByHand(t *testing.T) {
 		51: {12 * unit.Mbps, 26 * ms},
 		61: {12 * unit.Mbps, 36 * ms},
 	} {
-		w := &window{packets: packets}
+		w := &fixedWindow{packets: packets}
 		flow.Controller = w
-		r := Run(NewWire(Steady(12*unit.Mbps), 100*cc.MSS), 10*time.Second, 1, flow)[0]
+		r := Run(NewWire(SteadyRate(12*unit.Mbps), 100*cc.MSS), 10*time.Second, 1, flow)[0]
 		got := float64(r.Rate(time.Second, 10*time.Second))
 		if d := got / float64(want.rate); d < 0.99 || d > 1.01 {
 			t.Errorf("window %d: %.3g, want %v", packets, got, want.rate)
@@ -103,8 +103,8 @@ func TestRunByHand(t *testing.T) {
 // TestRunLoses: lost packets are told once each, by what came after or by time,
 // and what is sent is delivered, lost or under way.
 func TestRunLoses(t *testing.T) {
-	w := &window{packets: 20}
-	r := Run(NewWire(Steady(12*unit.Mbps), 100*cc.MSS), 10*time.Second, 3, Flow{Controller: w, Before: 25 * ms, Back: 25 * ms, Loss: 0.1})[0]
+	w := &fixedWindow{packets: 20}
+	r := Run(NewWire(SteadyRate(12*unit.Mbps), 100*cc.MSS), 10*time.Second, 3, Flow{Controller: w, DelayToLink: 25 * ms, AckDelay: 25 * ms, Loss: 0.1})[0]
 	var told unit.Bytes
 	for _, l := range w.losses {
 		told += l.Bytes
@@ -114,8 +114,8 @@ func TestRunLoses(t *testing.T) {
 		t.Errorf("told %v; %+v", told, r.Lost)
 	}
 	// All are lost: a timeout after a second, then after the least time.
-	w = &window{packets: 2}
-	r = Run(NewWire(Steady(12*unit.Mbps), 0), 5*time.Second, 3, Flow{Controller: w})[0]
+	w = &fixedWindow{packets: 2}
+	r = Run(NewWire(SteadyRate(12*unit.Mbps), 0), 5*time.Second, 3, Flow{Controller: w})[0]
 	if len(w.losses) != 5 && len(w.losses) != 4 || !w.losses[0].Timeout || w.losses[0].Now != time.Second || r.Delivered != 0 {
 		t.Errorf("%d losses: %+v", len(w.losses), w.losses)
 	}
@@ -123,8 +123,8 @@ func TestRunLoses(t *testing.T) {
 
 // TestRunAsksAgain: a controller whose window grows by time is asked again then.
 func TestRunAsksAgain(t *testing.T) {
-	w := &window{packets: 1, until: 3 * time.Second}
-	r := Run(NewWire(Steady(12*unit.Mbps), 100*cc.MSS), 4*time.Second, 3, Flow{Controller: w})[0]
+	w := &fixedWindow{packets: 1, until: 3 * time.Second}
+	r := Run(NewWire(SteadyRate(12*unit.Mbps), 100*cc.MSS), 4*time.Second, 3, Flow{Controller: w})[0]
 	if len(r.Arrivals) == 0 || r.Arrivals[0].At != 3*time.Second+ms {
 		t.Errorf("%d arrivals", len(r.Arrivals))
 	}
@@ -133,7 +133,7 @@ func TestRunAsksAgain(t *testing.T) {
 // TestRunIsRepeatable: the same seed gives the same run, another one another.
 func TestRunIsRepeatable(t *testing.T) {
 	run := func(seed uint64) []Arrival {
-		return Run(NewWire(Steady(5*unit.Mbps), 30*cc.MSS), 3*time.Second, seed, Flow{Controller: cc.NewBBR(1), Before: 20 * ms, Back: 20 * ms, Loss: 0.02})[0].Arrivals
+		return Run(NewWire(SteadyRate(5*unit.Mbps), 30*cc.MSS), 3*time.Second, seed, Flow{Controller: cc.NewBBR(1), DelayToLink: 20 * ms, AckDelay: 20 * ms, Loss: 0.02})[0].Arrivals
 	}
 	if a := run(1); !slices.Equal(a, run(1)) || slices.Equal(a, run(2)) {
 		t.Error("runs differ with one seed, or are the same with two")
@@ -143,7 +143,7 @@ func TestRunIsRepeatable(t *testing.T) {
 // TestCaseIsRepeatable: so it is with cells and what is heard of them.
 func TestCaseIsRepeatable(t *testing.T) {
 	run := func(seed uint64) []Arrival {
-		c := Place(3, seed)
+		c := Location(3, seed)
 		c.Length = time.Second
 		return c.Run("pbe").Flows[0].Arrivals
 	}

@@ -24,22 +24,22 @@ const (
 	topBit = 1 << 15
 )
 
-// groups are where multicast DNS is asked.
-var groups = map[string]*net.UDPAddr{"udp4": {IP: net.IPv4(224, 0, 0, 251), Port: 5353}, "udp6": {IP: net.ParseIP("ff02::fb"), Port: 5353}}
+// multicastGroups are where multicast DNS is asked.
+var multicastGroups = map[string]*net.UDPAddr{"udp4": {IP: net.IPv4(224, 0, 0, 251), Port: 5353}, "udp6": {IP: net.ParseIP("ff02::fb"), Port: 5353}}
 
-// ask asks once on an interface, over IPv4 and IPv6 as far as it has them, and
+// queryInterface asks once on an interface, over IPv4 and IPv6 as far as it has them, and
 // takes what is answered within d. No route is needed but the interface's own: a
 // network that leads nowhere else is as good as any. Err is that of all kinds of
 // addresses, if none could be asked by.
-func ask(ctx context.Context, iface net.Interface, s Service, d time.Duration) (list []Found, err error) {
+func queryInterface(ctx context.Context, iface net.Interface, s Service, d time.Duration) (list []Found, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	var asking sync.WaitGroup
 	var found [2][]Found
 	var errs [2]error
-	networks := networksOf(iface)
+	networks := addressFamilies(iface)
 	for i, network := range networks {
-		asking.Go(func() { found[i], errs[i] = askBy(ctx, network, iface, s) })
+		asking.Go(func() { found[i], errs[i] = queryOver(ctx, network, iface, s) })
 	}
 	asking.Wait()
 	if !slices.Contains(errs[:len(networks)], nil) {
@@ -48,9 +48,9 @@ func ask(ctx context.Context, iface net.Interface, s Service, d time.Duration) (
 	return slices.Concat(found[:]...), err
 }
 
-// networksOf are those of "udp4" and "udp6" for which an interface has an address,
+// addressFamilies are those of "udp4" and "udp6" for which an interface has an address,
 // be it for its link alone: what cannot be sent there is not tried.
-func networksOf(iface net.Interface) (list []string) {
+func addressFamilies(iface net.Interface) (list []string) {
 	addrs, err := iface.Addrs()
 	for _, network := range []string{"udp4", "udp6"} {
 		if err != nil || slices.ContainsFunc(addrs, func(a net.Addr) bool {
@@ -63,8 +63,8 @@ func networksOf(iface net.Interface) (list []string) {
 	return list
 }
 
-// askBy asks over one kind of addresses, and takes answers until ctx ends.
-func askBy(ctx context.Context, network string, iface net.Interface, s Service) (list []Found, err error) {
+// queryOver asks over one kind of addresses, and takes answers until ctx ends.
+func queryOver(ctx context.Context, network string, iface net.Interface, s Service) (list []Found, err error) {
 	conn, err := net.ListenUDP(network, nil)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func askBy(ctx context.Context, network string, iface net.Interface, s Service) 
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	to := *groups[network]
+	to := *multicastGroups[network]
 	if network == "udp4" {
 		err = ipv4.NewPacketConn(conn).SetMulticastInterface(&iface)
 	} else {
@@ -82,7 +82,7 @@ func askBy(ctx context.Context, network string, iface net.Interface, s Service) 
 		return nil, err
 	}
 	id := uint16(rand.Uint32())
-	if _, err := conn.WriteToUDP(question(s, id), &to); err != nil {
+	if _, err := conn.WriteToUDP(buildQuery(s, id), &to); err != nil {
 		return nil, err
 	}
 	buf := make([]byte, maxPacket)
@@ -94,16 +94,16 @@ func askBy(ctx context.Context, network string, iface net.Interface, s Service) 
 		if err != nil {
 			return list, err
 		}
-		list = append(list, answers(buf[:n], s, id)...)
+		list = append(list, parseAnswer(buf[:n], s, id)...)
 	}
 	return list, nil
 }
 
-// question asks who offers a service.
-func question(s Service, id uint16) []byte {
+// buildQuery asks who offers a service.
+func buildQuery(s Service, id uint16) []byte {
 	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{ID: id})
 	_ = b.StartQuestions()
-	_ = b.Question(dnsmessage.Question{Name: dnsmessage.MustNewName(full(s)), Type: dnsmessage.TypePTR, Class: dnsmessage.ClassINET | topBit})
+	_ = b.Question(dnsmessage.Question{Name: dnsmessage.MustNewName(serviceName(s)), Type: dnsmessage.TypePTR, Class: dnsmessage.ClassINET | topBit})
 	packet, err := b.Finish()
 	if err != nil {
 		panic(err) // of what is always the same
@@ -111,13 +111,13 @@ func question(s Service, id uint16) []byte {
 	return packet
 }
 
-// full is the service's name in DNS.
-func full(s Service) string { return string(s) + ".local." }
+// serviceName is the service's name in DNS.
+func serviceName(s Service) string { return string(s) + ".local." }
 
-// answers are the devices of one answer to the question of that ID, which has
+// parseAnswer are the devices of one answer to the question of that ID, which has
 // all that is to be known of each: an instance's port, address and text. What is
 // no such answer has none.
-func answers(packet []byte, s Service, id uint16) (list []Found) {
+func parseAnswer(packet []byte, s Service, id uint16) (list []Found) {
 	var p dnsmessage.Parser
 	h, err := p.Start(packet)
 	if err != nil || h.ID != id || !h.Response || p.SkipAllQuestions() != nil {
@@ -130,11 +130,11 @@ func answers(packet []byte, s Service, id uint16) (list []Found) {
 		if r.Header.Class&^topBit != dnsmessage.ClassINET {
 			continue
 		}
-		name := lower(r.Header.Name)
+		name := lowerName(r.Header.Name)
 		switch body := r.Body.(type) {
 		case *dnsmessage.PTRResource:
-			if name == full(s) {
-				instances = append(instances, lower(body.PTR))
+			if name == serviceName(s) {
+				instances = append(instances, lowerName(body.PTR))
 			}
 		case *dnsmessage.SRVResource:
 			hosts[name] = *body
@@ -148,11 +148,11 @@ func answers(packet []byte, s Service, id uint16) (list []Found) {
 	}
 	for _, i := range instances {
 		host := hosts[i]
-		there := addrs[lower(host.Target)]
+		there := addrs[lowerName(host.Target)]
 		slices.SortStableFunc(there, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
 		for _, a := range there { // a second one of the same interface is no further way
-			if at := netip.AddrPortFrom(a, host.Port); callable(at) {
-				list = append(list, Found{idOf(texts[i]), at})
+			if at := netip.AddrPortFrom(a, host.Port); isCallable(at) {
+				list = append(list, Found{findDeviceID(texts[i]), at})
 				break
 			}
 		}
@@ -160,7 +160,7 @@ func answers(packet []byte, s Service, id uint16) (list []Found) {
 	return list
 }
 
-func lower(n dnsmessage.Name) string { return strings.ToLower(n.String()) }
+func lowerName(n dnsmessage.Name) string { return strings.ToLower(n.String()) }
 
-// callable tells whether anybody may be called at an address.
-func callable(a netip.AddrPort) bool { return a.Addr().IsGlobalUnicast() && a.Port() != 0 }
+// isCallable tells whether anybody may be called at an address.
+func isCallable(a netip.AddrPort) bool { return a.Addr().IsGlobalUnicast() && a.Port() != 0 }

@@ -38,8 +38,8 @@ const (
 // idKey is the key of the TXT record that has a device's ID.
 const idKey = "id="
 
-// quiet takes the library's log: on a network of others garbage is usual.
-var quiet = log.New(io.Discard, "", 0)
+// discardLog takes the library's log: on a network of others garbage is usual.
+var discardLog = log.New(io.Discard, "", 0)
 
 // link is an interface with the addresses that others reach this device by.
 type link struct {
@@ -47,22 +47,22 @@ type link struct {
 	addrs []netip.Addr
 }
 
-// local tells of an interface whether it may be of a local network.
-func local(f net.Flags) bool {
+// isLocalNetwork tells of an interface whether it may be of a local network.
+func isLocalNetwork(f net.Flags) bool {
 	const needed, excluded = net.FlagUp | net.FlagMulticast, net.FlagLoopback | net.FlagPointToPoint
 	return f&needed == needed && f&excluded == 0
 }
 
-// links lists the interfaces that can be asked on: those of local networks. One
+// localLinks lists the interfaces that can be asked on: those of local networks. One
 // with a public IPv4 address is left out: a responder there would answer the
 // Internet (RFC 6762 section 11).
-func links() (list []link) {
+func localLinks() (list []link) {
 	all, err := net.Interfaces()
 	if err != nil {
 		return nil
 	}
 	for _, i := range all {
-		if !local(i.Flags) {
+		if !isLocalNetwork(i.Flags) {
 			continue
 		}
 		addrs, err := i.Addrs()
@@ -80,7 +80,7 @@ func links() (list []link) {
 				l.addrs = append(l.addrs, ip.Unmap())
 			}
 		}
-		if len(l.addrs) > 0 && !slices.ContainsFunc(l.addrs, public4) {
+		if len(l.addrs) > 0 && !slices.ContainsFunc(l.addrs, isPublicIPv4) {
 			slices.SortFunc(l.addrs, netip.Addr.Compare)
 			list = append(list, l)
 		}
@@ -88,10 +88,10 @@ func links() (list []link) {
 	return list
 }
 
-func public4(a netip.Addr) bool { return a.Is4() && !a.IsPrivate() }
+func isPublicIPv4(a netip.Addr) bool { return a.Is4() && !a.IsPrivate() }
 
-// idOf finds the ID in TXT records, "" if there is none that can be one.
-func idOf(txt []string) string {
+// findDeviceID finds the ID in TXT records, "" if there is none that can be one.
+func findDeviceID(txt []string) string {
 	for _, t := range txt {
 		if id, ok := strings.CutPrefix(t, idKey); ok && len(id) <= 32 {
 			return id

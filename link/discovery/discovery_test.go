@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// answerOf is an answer to a question, as announcers give it.
-func answerOf(t testing.TB, s Service, port uint16, txt []string, ips ...string) []byte {
+// buildAnswer is an answer to a question, as announcers give it.
+func buildAnswer(t testing.TB, s Service, port uint16, txt []string, ips ...string) []byte {
 	t.Helper()
 	name := dnsmessage.MustNewName
 	head := func(of string) dnsmessage.ResourceHeader {
@@ -23,9 +23,9 @@ func answerOf(t testing.TB, s Service, port uint16, txt []string, ips ...string)
 	}
 	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{ID: 7, Response: true, Authoritative: true})
 	b.EnableCompression()
-	instance := "Phone." + full(s)
+	instance := "Phone." + serviceName(s)
 	err := errors.Join(b.StartAnswers(),
-		b.PTRResource(head(full(s)), dnsmessage.PTRResource{PTR: name(instance)}),
+		b.PTRResource(head(serviceName(s)), dnsmessage.PTRResource{PTR: name(instance)}),
 		b.SRVResource(head(instance), dnsmessage.SRVResource{Port: port, Target: name("Host.local.")}))
 	for _, ip := range ips {
 		if a := netip.MustParseAddr(ip); a.Is4() {
@@ -50,27 +50,27 @@ func TestAnswers(t *testing.T) {
 		packet []byte
 		want   string
 	}{
-		"both kinds":       {answerOf(t, Pipes, 7602, []string{"x", "id=K7QF"}, "2001:db8::1", "10.0.0.1"), "[{K7QF 10.0.0.1:7602}]"},
-		"IPv6":             {answerOf(t, Pipes, 1, v1, "2001:db8::1"), "[{ [2001:db8::1]:1}]"},
-		"link-local":       {answerOf(t, Pipes, 1, v1, "fe80::1"), "[]"},
-		"loopback":         {answerOf(t, Pipes, 1, v1, "127.0.0.1"), "[]"},
-		"multicast":        {answerOf(t, Pipes, 1, v1, "224.0.0.251"), "[]"},
-		"anything":         {answerOf(t, Pipes, 1, v1, "0.0.0.0"), "[]"},
-		"one that is good": {answerOf(t, Pipes, 1, v1, "127.0.0.1", "10.0.0.2"), "[{ 10.0.0.2:1}]"},
-		"long ID":          {answerOf(t, Pipes, 1, []string{"id=" + strings.Repeat("x", 200)}, "10.0.0.1"), "[{ 10.0.0.1:1}]"},
-		"another service":  {answerOf(t, Codes, 1, v1, "10.0.0.1"), "[]"},
-		"a question":       {question(Pipes, 7), "[]"},
+		"both kinds":       {buildAnswer(t, Pipes, 7602, []string{"x", "id=K7QF"}, "2001:db8::1", "10.0.0.1"), "[{K7QF 10.0.0.1:7602}]"},
+		"IPv6":             {buildAnswer(t, Pipes, 1, v1, "2001:db8::1"), "[{ [2001:db8::1]:1}]"},
+		"link-local":       {buildAnswer(t, Pipes, 1, v1, "fe80::1"), "[]"},
+		"loopback":         {buildAnswer(t, Pipes, 1, v1, "127.0.0.1"), "[]"},
+		"multicast":        {buildAnswer(t, Pipes, 1, v1, "224.0.0.251"), "[]"},
+		"anything":         {buildAnswer(t, Pipes, 1, v1, "0.0.0.0"), "[]"},
+		"one that is good": {buildAnswer(t, Pipes, 1, v1, "127.0.0.1", "10.0.0.2"), "[{ 10.0.0.2:1}]"},
+		"long ID":          {buildAnswer(t, Pipes, 1, []string{"id=" + strings.Repeat("x", 200)}, "10.0.0.1"), "[{ 10.0.0.1:1}]"},
+		"another service":  {buildAnswer(t, Codes, 1, v1, "10.0.0.1"), "[]"},
+		"a question":       {buildQuery(Pipes, 7), "[]"},
 	} {
-		if got := fmt.Sprint(answers(c.packet, Pipes, 7)); got != c.want {
+		if got := fmt.Sprint(parseAnswer(c.packet, Pipes, 7)); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
-	good := answerOf(t, Pipes, 1, v1, "10.0.0.1")
-	if got := answers(good, Pipes, 8); got != nil {
+	good := buildAnswer(t, Pipes, 1, v1, "10.0.0.1")
+	if got := parseAnswer(good, Pipes, 8); got != nil {
 		t.Errorf("of another question: %v", got)
 	}
 	for n := range good {
-		if got := answers(good[:n], Pipes, 7); got != nil {
+		if got := parseAnswer(good[:n], Pipes, 7); got != nil {
 			t.Errorf("%d of %d bytes: %v", n, len(good), got)
 		}
 	}
@@ -78,7 +78,7 @@ func TestAnswers(t *testing.T) {
 
 func TestPublic(t *testing.T) {
 	for addr, want := range map[string]bool{"192.168.1.1": false, "10.77.0.1": false, "172.16.0.1": false, "192.0.2.1": true, "100.64.0.1": true, "2001:db8::1": false} {
-		if got := public4(netip.MustParseAddr(addr)); got != want {
+		if got := isPublicIPv4(netip.MustParseAddr(addr)); got != want {
 			t.Errorf("%s: %v", addr, got)
 		}
 	}
@@ -86,21 +86,21 @@ func TestPublic(t *testing.T) {
 
 // TestLinks: loopback is none, and all have addresses that others can call.
 func TestLinks(t *testing.T) {
-	for _, l := range links() {
+	for _, l := range localLinks() {
 		if l.iface.Flags&net.FlagLoopback != 0 || len(l.addrs) == 0 {
 			t.Errorf("%+v", l)
 		}
 		for _, a := range l.addrs {
-			if !a.IsGlobalUnicast() || public4(a) {
+			if !a.IsGlobalUnicast() || isPublicIPv4(a) {
 				t.Errorf("%s has %v", l.iface.Name, a)
 			}
 		}
-		if !l.same(l) {
+		if !l.isSameLink(l) {
 			t.Errorf("%s is not itself", l.iface.Name)
 		}
 		other := l
 		other.addrs = append(other.addrs[:len(other.addrs):len(other.addrs)], netip.MustParseAddr("192.0.2.1"))
-		if l.same(other) {
+		if l.isSameLink(other) {
 			t.Errorf("another address of %s goes unnoticed", l.iface.Name)
 		}
 	}
@@ -109,11 +109,11 @@ func TestLinks(t *testing.T) {
 // FuzzAnswers: whatever an answer says, nothing comes of it but an address where
 // a device may be called, of whom it says so in few characters.
 func FuzzAnswers(f *testing.F) {
-	f.Add(answerOf(f, Pipes, 7602, []string{"id=K7QF"}, "10.0.0.1", "fe80::1"))
-	f.Add(answerOf(f, Pipes, 1, []string{"x"}, "2001:db8::1"))
-	f.Add(question(Pipes, 7))
+	f.Add(buildAnswer(f, Pipes, 7602, []string{"id=K7QF"}, "10.0.0.1", "fe80::1"))
+	f.Add(buildAnswer(f, Pipes, 1, []string{"x"}, "2001:db8::1"))
+	f.Add(buildQuery(Pipes, 7))
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		for _, got := range answers(packet, Pipes, 7) {
+		for _, got := range parseAnswer(packet, Pipes, 7) {
 			a := got.Addr.Addr()
 			if !a.IsGlobalUnicast() || a.Is4In6() || a.Zone() != "" || got.Addr.Port() == 0 || len(got.ID) > 32 {
 				t.Errorf("%+v", got)
@@ -127,7 +127,7 @@ func TestFoundAreBounded(t *testing.T) {
 	var list []Found
 	for i := range 3 * maxFound {
 		f := Found{"K7QF", netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), uint16(i+1))}
-		list = add(add(list, []Found{f}), []Found{f, f})
+		list = appendNew(appendNew(list, []Found{f}), []Found{f, f})
 		if len(list) != min(i+1, maxFound) {
 			t.Fatalf("after %d: %d are kept", i+1, len(list))
 		}
@@ -136,10 +136,10 @@ func TestFoundAreBounded(t *testing.T) {
 
 // TestTold: who shows a code does not tell who that is.
 func TestTold(t *testing.T) {
-	if got := idOf(text("K7QF")); got != "K7QF" {
+	if got := findDeviceID(txtRecords("K7QF")); got != "K7QF" {
 		t.Errorf("%q", got)
 	}
-	if got := text(""); len(got) != 1 || idOf(got) != "" {
+	if got := txtRecords(""); len(got) != 1 || findDeviceID(got) != "" {
 		t.Errorf("%q", got)
 	}
 }
@@ -147,7 +147,7 @@ func TestTold(t *testing.T) {
 func TestLocal(t *testing.T) {
 	const usual = net.FlagUp | net.FlagMulticast | net.FlagBroadcast | net.FlagRunning
 	for f, want := range map[net.Flags]bool{usual: true, usual &^ net.FlagUp: false, usual &^ net.FlagMulticast: false, usual | net.FlagLoopback: false, usual | net.FlagPointToPoint: false} {
-		if got := local(f); got != want {
+		if got := isLocalNetwork(f); got != want {
 			t.Errorf("%v: %v", f, got)
 		}
 	}

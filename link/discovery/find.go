@@ -25,29 +25,29 @@ func Find(ctx context.Context, s Service, d time.Duration) (list []Found, err er
 	defer cancel()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	asked := 0
-	for _, l := range links() {
+	queried := 0
+	for _, l := range localLinks() {
 		asking.Go(func() {
-			found, e := ask(ctx, l.iface, s, d)
+			found, e := queryInterface(ctx, l.iface, s, d)
 			mu.Lock()
 			defer mu.Unlock()
 			if e == nil {
-				asked++
+				queried++
 			} else if err == nil {
 				err = e
 			}
-			list = add(list, found)
+			list = appendNew(list, found)
 		})
 	}
 	asking.Wait()
-	if asked > 0 {
+	if queried > 0 {
 		err = nil
 	}
 	return list, err
 }
 
-// add appends what is not in list yet, as far as there is room.
-func add(list, found []Found) []Found {
+// appendNew appends what is not in list yet, as far as there is room.
+func appendNew(list, found []Found) []Found {
 	for _, f := range found {
 		if len(list) < maxFound && !slices.Contains(list, f) {
 			list = append(list, f)

@@ -63,11 +63,11 @@ func TestAnnounceAndFind(t *testing.T) {
 			t.Fatalf("found %v, want %v", got, want)
 		}
 	}
-	before := heard(t)
+	before := awaitFound(t)
 	if got := find(Codes); len(got) > 0 {
 		t.Errorf("of another service: %v", got)
 	}
-	if after := heard(t); after[0] == before[0] || after[1] == before[1] {
+	if after := awaitFound(t); after[0] == before[0] || after[1] == before[1] {
 		t.Errorf("not asked on both networks: %v bytes came, then %v", before, after)
 	}
 	cancel()
@@ -77,8 +77,8 @@ func TestAnnounceAndFind(t *testing.T) {
 	}
 }
 
-// heard is how many bytes have come to the other ends of both networks.
-func heard(t *testing.T) (n [2]string) {
+// awaitFound is how many bytes have come to the other ends of both networks.
+func awaitFound(t *testing.T) (n [2]string) {
 	b, err := os.ReadFile("/proc/net/dev")
 	if err != nil {
 		t.Fatal(err)

@@ -11,54 +11,54 @@ import (
 // TestArrivalsBoundReports: a helper that reports 900 Gbit/s and an empty buffer,
 // and passes on 200 kbit/s, is judged by what arrives within a second.
 func TestArrivalsBoundReports(t *testing.T) {
-	p := Path{Helped: true}
+	p := Subflow{Helped: true}
 	now, acked := t0, uint64(0)
 	for i := range 40 {
 		now = t0.Add(time.Duration(i) * 25 * ms)
-		p.Local(now, Hop{SRTT: 70 * ms, MinRTT: 70 * ms, Acked: 10_000 * uint64(i)})
+		p.AddLocalSample(now, Hop{SRTT: 70 * ms, MinRTT: 70 * ms, Acked: 10_000 * uint64(i)})
 		if i < 20 {
-			p.Sent(now, 10_000)
+			p.OnSent(now, 10_000)
 		}
-		p.Remote(now, wire.HopState{Received: 10_000 * uint64(i), Forwarded: 10_000 * uint64(i), Rate: 900 * unit.Gbps, RTT: ms})
+		p.AddHelperReport(now, wire.HopState{Received: 10_000 * uint64(i), Forwarded: 10_000 * uint64(i), Rate: 900 * unit.Gbps, RTT: ms})
 		if i > 3 {
 			acked += uint64((200 * unit.Kbps).Bytes(25 * ms))
-			p.Acked(acked, now.Add(-35*ms), 35*ms)
+			p.OnAcked(acked, now.Add(-35*ms), 35*ms)
 		}
 	}
-	n := p.At(now)
+	n := p.EstimateAt(now)
 	if n.Th < 150*unit.Kbps || n.Th > 300*unit.Kbps {
 		t.Errorf("throughput %v, want about 200 kbit/s: %+v", n.Th, n)
 	}
-	if least := (250 * unit.Kbps).Time(p.Outstanding()); n.PAD < least {
-		t.Errorf("PAD %v with %v outstanding, want %v at least", n.PAD, p.Outstanding(), least)
+	if least := (250 * unit.Kbps).Time(p.BytesInFlight()); n.PAD < least {
+		t.Errorf("PAD %v with %v outstanding, want %v at least", n.PAD, p.BytesInFlight(), least)
 	}
 }
 
 // TestLate: bytes are late when their acknowledgement does not come by the time that was
 // estimated when they were sent, and not while they wait in a queue that was known.
 func TestLate(t *testing.T) {
-	p := Path{Helped: true, JoinRTT: 75 * ms}
-	p.Local(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms})
-	p.Remote(t0, wire.HopState{Rate: unit.Mbps, RTT: 70 * ms})
-	p.Sent(t0, 10_000)
-	p.Sent(t0.Add(10*ms), 100_000)
-	within := p.arrived.marks[1].due.Sub(t0)
+	p := Subflow{Helped: true, JoinRTT: 75 * ms}
+	p.AddLocalSample(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms})
+	p.AddHelperReport(t0, wire.HopState{Rate: unit.Mbps, RTT: 70 * ms})
+	p.OnSent(t0, 10_000)
+	p.OnSent(t0.Add(10*ms), 100_000)
+	within := p.arrivals.pending[1].due.Sub(t0)
 	if within < 110*ms || within > 300*ms {
 		t.Errorf("due after %v", within)
 	}
-	p.Acked(10_000, t0.Add(80*ms), 35*ms)
-	if n := p.At(t0.Add(within)); n.Late != 0 {
-		t.Errorf("late by %v before it is due: %+v", n.Late, n)
+	p.OnAcked(10_000, t0.Add(80*ms), 35*ms)
+	if n := p.EstimateAt(t0.Add(within)); n.AckLate != 0 {
+		t.Errorf("late by %v before it is due: %+v", n.AckLate, n)
 	}
-	if n := p.At(t0.Add(within + 50*ms)); n.Late != 50*ms {
-		t.Errorf("late by %v, want 50 ms: %+v", n.Late, n)
+	if n := p.EstimateAt(t0.Add(within + 50*ms)); n.AckLate != 50*ms {
+		t.Errorf("late by %v, want 50 ms: %+v", n.AckLate, n)
 	}
-	p.Stood(50 * ms)
-	if n := p.At(t0.Add(within + 50*ms)); n.Late != 0 {
-		t.Errorf("late by %v after this process stood still", n.Late)
+	p.OnPause(50 * ms)
+	if n := p.EstimateAt(t0.Add(within + 50*ms)); n.AckLate != 0 {
+		t.Errorf("late by %v after this process stood still", n.AckLate)
 	}
-	p.Acked(110_000, t0.Add(within+50*ms), 35*ms)
-	if n := p.At(t0.Add(within + 60*ms)); n.Late != 0 || n.Acked != 110_000 {
+	p.OnAcked(110_000, t0.Add(within+50*ms), 35*ms)
+	if n := p.EstimateAt(t0.Add(within + 60*ms)); n.AckLate != 0 || n.Acked != 110_000 {
 		t.Errorf("after it came: %+v", n)
 	}
 }
@@ -66,15 +66,15 @@ func TestLate(t *testing.T) {
 // TestOverdue: a byte that has been under way for long delays what follows it,
 // whatever is reported.
 func TestOverdue(t *testing.T) {
-	p := Path{Helped: true, JoinRTT: 75 * ms}
-	p.Local(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms})
-	p.Sent(t0, 1400)
-	p.Remote(t0, wire.HopState{Received: 1400, Forwarded: 1400, Rate: 900 * unit.Gbps, RTT: ms})
-	if n := p.At(t0.Add(time.Second)); n.Overdue < 800*ms || n.PAD < n.Overdue {
+	p := Subflow{Helped: true, JoinRTT: 75 * ms}
+	p.AddLocalSample(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms})
+	p.OnSent(t0, 1400)
+	p.AddHelperReport(t0, wire.HopState{Received: 1400, Forwarded: 1400, Rate: 900 * unit.Gbps, RTT: ms})
+	if n := p.EstimateAt(t0.Add(time.Second)); n.Overdue < 800*ms || n.PAD < n.Overdue {
 		t.Errorf("after a second without an acknowledgement: %+v", n)
 	}
-	p.Acked(1400, t0.Add(time.Second), 25*ms)
-	if n := p.At(t0.Add(time.Second)); n.Overdue != 0 {
+	p.OnAcked(1400, t0.Add(time.Second), 25*ms)
+	if n := p.EstimateAt(t0.Add(time.Second)); n.Overdue != 0 {
 		t.Errorf("after it came: %+v", n)
 	}
 }

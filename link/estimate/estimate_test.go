@@ -12,8 +12,8 @@ const ms = time.Millisecond
 
 var t0 = time.Unix(1e9, 0)
 
-// near reports whether two durations differ by at most 1 %.
-func near(a, b time.Duration) bool { return (a - b).Abs() <= b/100+time.Microsecond }
+// nearlyEqual reports whether two durations differ by at most 1 %.
+func nearlyEqual(a, b time.Duration) bool { return (a - b).Abs() <= b/100+time.Microsecond }
 
 func TestDirectPAD(t *testing.T) {
 	for _, c := range []struct {
@@ -26,10 +26,10 @@ func TestDirectPAD(t *testing.T) {
 		{"100 KB wait", Hop{SRTT: 90 * ms, MinRTT: 50 * ms, Rate: 8 * unit.Mbps, Queue: 150_000}, 125 * ms},
 		{"before any measurement, window over round trip", Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 14_480, Queue: 28_960}, 75 * ms},
 	} {
-		var p Path
-		p.Local(t0, c.h)
-		p.near.rate, p.near.known = c.h.Rate, c.h.Rate > 0
-		if got := p.At(t0).PAD; !near(got, c.want) {
+		var p Subflow
+		p.AddLocalSample(t0, c.h)
+		p.nearMeter.rate, p.nearMeter.limitSeen = c.h.Rate, c.h.Rate > 0
+		if got := p.EstimateAt(t0).PAD; !nearlyEqual(got, c.want) {
 			t.Errorf("%s: PAD %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -38,18 +38,18 @@ func TestDirectPAD(t *testing.T) {
 // TestJoinRTT checks that the handshake's round trip stands for a far hop until a
 // shorter one is seen end to end, whatever is reported.
 func TestJoinRTT(t *testing.T) {
-	p := Path{Helped: true, JoinRTT: 75 * ms}
-	p.Local(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms})
-	if n := p.At(t0); !near(n.OWD, 37500*time.Microsecond) || !near(n.SRTT, 75*ms) {
+	p := Subflow{Helped: true, JoinRTT: 75 * ms}
+	p.AddLocalSample(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms})
+	if n := p.EstimateAt(t0); !nearlyEqual(n.OWD, 37500*time.Microsecond) || !nearlyEqual(n.SRTT, 75*ms) {
 		t.Errorf("before a report: %+v", n)
 	}
-	p.Remote(t0, wire.HopState{RTT: 45 * ms})
-	if n := p.At(t0); !near(n.OWD, 37500*time.Microsecond) {
+	p.AddHelperReport(t0, wire.HopState{RTT: 45 * ms})
+	if n := p.EstimateAt(t0); !nearlyEqual(n.OWD, 37500*time.Microsecond) {
 		t.Errorf("after one: %+v", n)
 	}
-	p.Sent(t0, 1000)
-	p.Acked(1000, t0.Add(25*ms), 25*ms)
-	if n := p.At(t0.Add(50 * ms)); !near(n.OWD, 25*ms) {
+	p.OnSent(t0, 1000)
+	p.OnAcked(1000, t0.Add(25*ms), 25*ms)
+	if n := p.EstimateAt(t0.Add(50 * ms)); !nearlyEqual(n.OWD, 25*ms) {
 		t.Errorf("after 50 ms end to end: %+v", n)
 	}
 }
@@ -57,52 +57,52 @@ func TestJoinRTT(t *testing.T) {
 // TestHelpedPAD checks both of the paper's cases: the pipe, or the HS-path, is
 // what a new byte waits for.
 func TestHelpedPAD(t *testing.T) {
-	p := Path{Helped: true}
-	p.near.rate, p.near.known = 10*unit.Mbps, true
-	p.arrived.rate = 100 * unit.Mbps
-	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
-	p.Remote(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms})
-	if n := p.At(t0); !near(n.PAD, 37500*time.Microsecond) || n.Th != 5*unit.Mbps {
+	p := Subflow{Helped: true}
+	p.nearMeter.rate, p.nearMeter.limitSeen = 10*unit.Mbps, true
+	p.arrivals.rate = 100 * unit.Mbps
+	p.AddLocalSample(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
+	p.AddHelperReport(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms})
+	if n := p.EstimateAt(t0); !nearlyEqual(n.PAD, 37500*time.Microsecond) || n.Th != 5*unit.Mbps {
 		t.Errorf("empty: %+v", n)
 	}
 	// 500 KB sent and none received; nothing is left in our own queue.
-	p.Sent(t0, 500_000)
-	p.Acked(0, t0, 0)
-	n := p.At(t0)
-	if want := n.OWD + (5 * unit.Mbps).Time(n.B2); !near(n.PAD, want) || n.B2 < 497_500 || n.B2 > 500_000 {
+	p.OnSent(t0, 500_000)
+	p.OnAcked(0, t0, 0)
+	n := p.EstimateAt(t0)
+	if want := n.OWD + (5 * unit.Mbps).Time(n.B2); !nearlyEqual(n.PAD, want) || n.B2 < 497_500 || n.B2 > 500_000 {
 		t.Errorf("helper holds 500 KB: %+v", n)
 	}
 	// 100 ms later the pipe has carried 62.5 KB of it, though nothing was heard.
-	if got := n.B2 - p.At(t0.Add(100*ms)).B2; got < 62_000 || got > 63_000 {
+	if got := n.B2 - p.EstimateAt(t0.Add(100*ms)).B2; got < 62_000 || got > 63_000 {
 		t.Errorf("the pipe is reckoned to have carried %d bytes in 100 ms", got)
 	}
 	// A subflow that stays silent looks ever worse.
-	if a, b := p.At(t0.Add(time.Second)), p.At(t0.Add(time.Minute)); a.PAD >= b.PAD || a.B2 == 0 || a.B2 != b.B2 {
+	if a, b := p.EstimateAt(t0.Add(time.Second)), p.EstimateAt(t0.Add(time.Minute)); a.PAD >= b.PAD || a.B2 == 0 || a.B2 != b.B2 {
 		t.Errorf("silent: %v after a second, %v after a minute", a.PAD, b.PAD)
 	}
 	// The HS-path is the slow one now and has a queue: that is what counts.
-	p.Remote(t0, wire.HopState{Rate: 50 * unit.Mbps, RTT: 5 * ms})
-	p.Acked(500_000, t0, 0)
-	p.Sent(t0, 1_000_000)
-	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms, Queue: 1_000_000})
-	if n := p.At(t0); !near(n.PAD, n.OWD+(10*unit.Mbps).Time(1_000_000-87_500)) || n.Th != 10*unit.Mbps {
+	p.AddHelperReport(t0, wire.HopState{Rate: 50 * unit.Mbps, RTT: 5 * ms})
+	p.OnAcked(500_000, t0, 0)
+	p.OnSent(t0, 1_000_000)
+	p.AddLocalSample(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms, Queue: 1_000_000})
+	if n := p.EstimateAt(t0); !nearlyEqual(n.PAD, n.OWD+(10*unit.Mbps).Time(1_000_000-87_500)) || n.Th != 10*unit.Mbps {
 		t.Errorf("HS-path backlogged: %+v", n)
 	}
 }
 
 func TestThroughputOfTheFarHop(t *testing.T) {
-	p := Path{Helped: true}
-	p.Remote(t0, wire.HopState{Rate: 5 * unit.Mbps})
-	p.Remote(t0, wire.HopState{Rate: unit.Mbps, AppLimited: true})
-	if th := p.At(t0).Th2; th != 5*unit.Mbps {
+	p := Subflow{Helped: true}
+	p.AddHelperReport(t0, wire.HopState{Rate: 5 * unit.Mbps})
+	p.AddHelperReport(t0, wire.HopState{Rate: unit.Mbps, AppLimited: true})
+	if th := p.EstimateAt(t0).Th2; th != 5*unit.Mbps {
 		t.Errorf("a helper with little to send lowers the pipe to %v", th)
 	}
-	p.Remote(t0, wire.HopState{Rate: 9 * unit.Mbps, AppLimited: true})
-	if th := p.At(t0).Th2; th != 9*unit.Mbps {
+	p.AddHelperReport(t0, wire.HopState{Rate: 9 * unit.Mbps, AppLimited: true})
+	if th := p.EstimateAt(t0).Th2; th != 9*unit.Mbps {
 		t.Errorf("a lower bound of 9 Mbit/s is taken as %v", th)
 	}
-	p.Remote(t0, wire.HopState{Rate: unit.Mbps})
-	if th := p.At(t0).Th2; th != unit.Mbps {
+	p.AddHelperReport(t0, wire.HopState{Rate: unit.Mbps})
+	if th := p.EstimateAt(t0).Th2; th != unit.Mbps {
 		t.Errorf("a true drop is taken as %v", th)
 	}
 }
@@ -115,33 +115,33 @@ func TestFarHopBegins(t *testing.T) {
 		acked uint64
 		want  unit.Rate
 	}{{0, unit.RateOf(14_480, 70*ms)}, {14_480, unit.RateOf(28_960, 70*ms)}, {1_000_000, 5 * unit.Mbps}} {
-		p := Path{Helped: true}
+		p := Subflow{Helped: true}
 		for i := range 50 { // the pipe is at its limit
-			p.Local(t0.Add(time.Duration(i)*5*ms), Hop{SRTT: 5 * ms, MinRTT: 5 * ms, MSS: 1448, Cwnd: 50_000, Queue: 60_000, Unsent: 1, Acked: uint64((5 * unit.Mbps).Bytes(time.Duration(i) * 5 * ms))})
+			p.AddLocalSample(t0.Add(time.Duration(i)*5*ms), Hop{SRTT: 5 * ms, MinRTT: 5 * ms, MSS: 1448, Cwnd: 50_000, Queue: 60_000, Unsent: 1, Acked: uint64((5 * unit.Mbps).Bytes(time.Duration(i) * 5 * ms))})
 		}
-		p.Remote(t0, wire.HopState{Rate: 100 * unit.Kbps, RTT: 70 * ms, AppLimited: true})
-		p.Sent(t0, 1_000_000)
-		p.Acked(c.acked, t0, 0)
-		if th := p.At(t0).Th; !within(th, c.want, 1) {
+		p.AddHelperReport(t0, wire.HopState{Rate: 100 * unit.Kbps, RTT: 70 * ms, AppLimited: true})
+		p.OnSent(t0, 1_000_000)
+		p.OnAcked(c.acked, t0, 0)
+		if th := p.EstimateAt(t0).Th; !withinPercent(th, c.want, 1) {
 			t.Errorf("with %d bytes carried: %v, want %v", c.acked, th, c.want)
 		}
-		p.Remote(t0, wire.HopState{Rate: 2 * unit.Mbps, RTT: 70 * ms})
-		if th := p.At(t0).Th; th != 2*unit.Mbps {
+		p.AddHelperReport(t0, wire.HopState{Rate: 2 * unit.Mbps, RTT: 70 * ms})
+		if th := p.EstimateAt(t0).Th; th != 2*unit.Mbps {
 			t.Errorf("measured at its limit: %v", th)
 		}
 	}
 }
 
-// wave feeds a meter with a link of the given rate, whose sender offers bytes
+// linkSim feeds a meter with a link of the given rate, whose sender offers bytes
 // at another, for a time.
-type wave struct {
+type linkSim struct {
 	m     Meter
 	now   time.Time
 	h     Hop
 	queue float64
 }
 
-func (w *wave) run(d time.Duration, link, offered unit.Rate) {
+func (w *linkSim) runFor(d time.Duration, link, offered unit.Rate) {
 	const step = 5 * ms
 	for range d / step {
 		w.now = w.now.Add(step)
@@ -155,34 +155,34 @@ func (w *wave) run(d time.Duration, link, offered unit.Rate) {
 	}
 }
 
-func within(r, want unit.Rate, percent int64) bool {
+func withinPercent(r, want unit.Rate, percent int64) bool {
 	return int64(r) > int64(want)*(100-percent)/100 && int64(r) < int64(want)*(100+percent)/100
 }
 
 // TestMeter: a hop at its limit is measured; one that is not gives a bound,
 // which never hides a limit seen before.
 func TestMeter(t *testing.T) {
-	w := &wave{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448}}
-	w.run(time.Second, 10*unit.Mbps, 3*unit.Mbps)
-	if r, limited := w.m.Rate(); !limited || !within(r, 3*unit.Mbps, 5) {
+	w := &linkSim{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448}}
+	w.runFor(time.Second, 10*unit.Mbps, 3*unit.Mbps)
+	if r, limited := w.m.Rate(); !limited || !withinPercent(r, 3*unit.Mbps, 5) {
 		t.Errorf("3 Mbit/s offered to 10: %v, limited %v", r, limited)
 	}
-	w.run(time.Second, 10*unit.Mbps, 20*unit.Mbps)
-	if r, limited := w.m.Rate(); limited || !within(r, 10*unit.Mbps, 3) {
+	w.runFor(time.Second, 10*unit.Mbps, 20*unit.Mbps)
+	if r, limited := w.m.Rate(); limited || !withinPercent(r, 10*unit.Mbps, 3) {
 		t.Errorf("20 Mbit/s offered to 10: %v, limited %v", r, limited)
 	}
-	w.run(300*ms, unit.Mbps, unit.Mbps)
-	if r, _ := w.m.Rate(); !within(r, unit.Mbps, 3) {
+	w.runFor(300*ms, unit.Mbps, unit.Mbps)
+	if r, _ := w.m.Rate(); !withinPercent(r, unit.Mbps, 3) {
 		t.Errorf("300 ms after the drop to 1: %v", r)
 	}
 	w.queue = 0
-	w.run(time.Second, 10*unit.Mbps, 500*unit.Kbps)
+	w.runFor(time.Second, 10*unit.Mbps, 500*unit.Kbps)
 	w.now = w.now.Add(time.Hour)
-	if r, limited := w.m.Rate(); limited || !within(r, unit.Mbps, 3) {
+	if r, limited := w.m.Rate(); limited || !withinPercent(r, unit.Mbps, 3) {
 		t.Errorf("hardly used, then idle: %v, limited %v", r, limited)
 	}
-	w.run(time.Second, 10*unit.Mbps, 2*unit.Mbps)
-	if r, _ := w.m.Rate(); !within(r, 2*unit.Mbps, 5) {
+	w.runFor(time.Second, 10*unit.Mbps, 2*unit.Mbps)
+	if r, _ := w.m.Rate(); !withinPercent(r, 2*unit.Mbps, 5) {
 		t.Errorf("2 Mbit/s carried where 1 was the limit: %v", r)
 	}
 }
@@ -190,17 +190,17 @@ func TestMeter(t *testing.T) {
 // TestMeterWindowLimited: TCP that is kept from sending by its window is at
 // its limit though no queue is in the network.
 func TestMeterWindowLimited(t *testing.T) {
-	w := &wave{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448, Unsent: 16 << 10}}
-	w.run(time.Second, 10*unit.Mbps, 4*unit.Mbps)
-	if r, limited := w.m.Rate(); limited || !within(r, 4*unit.Mbps, 5) {
+	w := &linkSim{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448, Unsent: 16 << 10}}
+	w.runFor(time.Second, 10*unit.Mbps, 4*unit.Mbps)
+	if r, limited := w.m.Rate(); limited || !withinPercent(r, 4*unit.Mbps, 5) {
 		t.Errorf("%v, limited %v", r, limited)
 	}
 }
 
 func TestNothingKnown(t *testing.T) {
 	for _, helped := range []bool{false, true} {
-		p := Path{Helped: helped}
-		if n := p.At(t0); n.PAD <= 0 || n.PAD > time.Second || n.Th <= 0 {
+		p := Subflow{Helped: helped}
+		if n := p.EstimateAt(t0); n.PAD <= 0 || n.PAD > time.Second || n.Th <= 0 {
 			t.Errorf("helped=%v: %+v", helped, n)
 		}
 	}
@@ -209,16 +209,16 @@ func TestNothingKnown(t *testing.T) {
 // TestReportWithoutRate: a helper that claims a hop without any rate does not
 // make its subflow look quick.
 func TestReportWithoutRate(t *testing.T) {
-	p := Path{Helped: true}
-	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
-	p.Remote(t0, wire.HopState{RTT: 5 * ms})
-	p.Sent(t0, 10_000_000)
-	if n := p.At(t0); n.PAD < n.OWD || n.FarWait < 0 {
+	p := Subflow{Helped: true}
+	p.AddLocalSample(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
+	p.AddHelperReport(t0, wire.HopState{RTT: 5 * ms})
+	p.OnSent(t0, 10_000_000)
+	if n := p.EstimateAt(t0); n.PAD < n.OWD || n.FarQueueTime < 0 {
 		t.Errorf("%+v", n)
 	}
-	p.Remote(t0, wire.HopState{RTT: 5 * ms, Rate: 5 * unit.Mbps})
-	p.Remote(t0, wire.HopState{RTT: 5 * ms})
-	if n := p.At(t0); n.Th2 != 5*unit.Mbps {
+	p.AddHelperReport(t0, wire.HopState{RTT: 5 * ms, Rate: 5 * unit.Mbps})
+	p.AddHelperReport(t0, wire.HopState{RTT: 5 * ms})
+	if n := p.EstimateAt(t0); n.Th2 != 5*unit.Mbps {
 		t.Errorf("after a report without a rate: %+v", n)
 	}
 }

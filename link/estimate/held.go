@@ -6,39 +6,39 @@ import (
 	"mpbond/link/wire"
 )
 
-// held measures how long bytes wait at a helper, from its reports alone: what has
+// helperDelay measures how long bytes wait at a helper, from its reports alone: what has
 // left it when a report comes, had been received when an earlier one came. Such
 // a measurement is of the past: it tells what happened to bytes that are gone,
 // not how long what is there now will take (MPBond, MobiSys 2020, section 4.2,
 // which estimates from the backlog instead). It is there for comparison.
 //
 // The zero value is ready. Not safe for concurrent use.
-type held struct {
-	marks     []mark // in order of time, from the newest one on that has left as a whole
+type helperDelay struct {
+	marks     []arrivalMark // in order of time, from the newest one on that has left as a whole
 	forwarded uint64
-	wait      time.Duration
+	delay     time.Duration
 }
 
-// mark is how much the helper had received at a time.
-type mark struct {
+// arrivalMark is how much the helper had received at a time.
+type arrivalMark struct {
 	at       time.Time
 	received uint64
 }
 
-// reportWithin is how long after data came a helper tells of it, about.
-const reportWithin = 100 * time.Millisecond
+// reportDelay is how long after data came a helper tells of it, about.
+const reportDelay = 100 * time.Millisecond
 
-// mostMarks bounds the memory of a helper that goes on receiving and passes
+// maxMarks bounds the memory of a helper that goes on receiving and passes
 // nothing on; the oldest are forgotten.
-const mostMarks = 1024
+const maxMarks = 1024
 
-// add takes a report. Its round trip is that of the pipe, for which a byte that
+// addReport takes a report. Its round trip is that of the pipe, for which a byte that
 // was acknowledged there has been away besides.
-func (h *held) add(now time.Time, s wire.HopState) {
-	if len(h.marks) == mostMarks {
-		h.marks = h.marks[:copy(h.marks, h.marks[mostMarks/2:])]
+func (h *helperDelay) addReport(now time.Time, s wire.HopState) {
+	if len(h.marks) == maxMarks {
+		h.marks = h.marks[:copy(h.marks, h.marks[maxMarks/2:])]
 	}
-	h.marks = append(h.marks, mark{now, s.Received})
+	h.marks = append(h.marks, arrivalMark{now, s.Received})
 	if s.Forwarded <= h.forwarded {
 		return // nothing has left: what was measured stays
 	}
@@ -51,10 +51,10 @@ func (h *held) add(now time.Time, s wire.HopState) {
 	came := h.marks[0].at
 	if first := h.marks[0].received; len(h.marks) > 1 && first < s.Forwarded {
 		next := h.marks[1]
-		if from := next.at.Add(-reportWithin); from.After(came) { // nothing came before it, or it would have been told
+		if from := next.at.Add(-reportDelay); from.After(came) { // nothing came before it, or it would have been told
 			came = from
 		}
 		came = came.Add(time.Duration(float64(next.at.Sub(came)) * float64(s.Forwarded-first) / float64(next.received-first)))
 	}
-	h.wait = max(0, now.Sub(came)-s.RTT)
+	h.delay = max(0, now.Sub(came)-s.RTT)
 }

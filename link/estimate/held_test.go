@@ -11,7 +11,7 @@ import (
 // TestHeld: how long the byte that left last was at the helper, between reports
 // by proportion, without the pipe's round trip.
 func TestHeld(t *testing.T) {
-	var h held
+	var h helperDelay
 	for i, c := range []struct {
 		at                  time.Duration
 		received, forwarded uint64
@@ -27,14 +27,14 @@ func TestHeld(t *testing.T) {
 		{10_510 * ms, 261_000, 211_000, 0},
 		{10_515 * ms, 261_000, 236_000, 50 * ms}, // came within 100 ms of that report, after 10 s of nothing
 	} {
-		h.add(t0.Add(c.at), wire.HopState{Received: c.received, Forwarded: c.forwarded, RTT: 5 * ms})
-		if !near(h.wait, c.want) {
-			t.Errorf("report %d: %v, want %v", i, h.wait, c.want)
+		h.addReport(t0.Add(c.at), wire.HopState{Received: c.received, Forwarded: c.forwarded, RTT: 5 * ms})
+		if !nearlyEqual(h.delay, c.want) {
+			t.Errorf("report %d: %v, want %v", i, h.delay, c.want)
 		}
 	}
 	for i := range uint64(5000) {
-		h.add(t0.Add(11*time.Second), wire.HopState{Received: 261_000 + i, Forwarded: 236_000})
-		if len(h.marks) > mostMarks {
+		h.addReport(t0.Add(11*time.Second), wire.HopState{Received: 261_000 + i, Forwarded: 236_000})
+		if len(h.marks) > maxMarks {
 			t.Fatalf("%d marks", len(h.marks))
 		}
 	}
@@ -43,33 +43,33 @@ func TestHeld(t *testing.T) {
 // TestPastPAD: it follows what was measured, however much waits; a direct
 // subflow's is its PAD.
 func TestPastPAD(t *testing.T) {
-	p := Path{Helped: true}
-	p.near.rate, p.near.known = 10*unit.Mbps, true
-	p.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
-	p.Remote(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms, Received: 100_000})
-	p.Sent(t0, 1_000_000)
-	p.Acked(0, t0, 0)
-	if n := p.At(t0); !near(n.PastPAD, 37500*time.Microsecond) || n.PAD < time.Second {
+	p := Subflow{Helped: true}
+	p.nearMeter.rate, p.nearMeter.limitSeen = 10*unit.Mbps, true
+	p.AddLocalSample(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})
+	p.AddHelperReport(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms, Received: 100_000})
+	p.OnSent(t0, 1_000_000)
+	p.OnAcked(0, t0, 0)
+	if n := p.EstimateAt(t0); !nearlyEqual(n.PastPAD, 37500*time.Microsecond) || n.PAD < time.Second {
 		t.Errorf("nothing measured: %+v", n)
 	}
-	p.Remote(t0.Add(205*ms), wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms, Received: 200_000, Forwarded: 100_000})
-	if n := p.At(t0); !near(n.PastPAD, 237500*time.Microsecond) {
+	p.AddHelperReport(t0.Add(205*ms), wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms, Received: 200_000, Forwarded: 100_000})
+	if n := p.EstimateAt(t0); !nearlyEqual(n.PastPAD, 237500*time.Microsecond) {
 		t.Errorf("200 ms measured: %v", n.PastPAD)
 	}
-	d := Path{}
-	d.Local(t0, Hop{SRTT: 70 * ms, MinRTT: 50 * ms, Queue: 100_000})
-	if n := d.At(t0); n.PastPAD != n.PAD {
+	d := Subflow{}
+	d.AddLocalSample(t0, Hop{SRTT: 70 * ms, MinRTT: 50 * ms, Queue: 100_000})
+	if n := d.EstimateAt(t0); n.PastPAD != n.PAD {
 		t.Errorf("direct: %v and %v", n.PastPAD, n.PAD)
 	}
 }
 
 // TestOvertakenReport: a report that a newer one has overtaken changes nothing.
 func TestOvertakenReport(t *testing.T) {
-	p := Path{Helped: true}
-	p.Remote(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms, Received: 200_000, Forwarded: 100_000})
+	p := Subflow{Helped: true}
+	p.AddHelperReport(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms, Received: 200_000, Forwarded: 100_000})
 	for _, old := range []wire.HopState{{Rate: unit.Mbps, Received: 150_000, Forwarded: 100_000}, {Rate: unit.Mbps, Received: 200_000, Forwarded: 50_000}} {
-		if p.Remote(t0.Add(ms), old); p.far.Rate != 5*unit.Mbps || p.far.Received != 200_000 {
-			t.Errorf("%+v", p.far)
+		if p.AddHelperReport(t0.Add(ms), old); p.farState.Rate != 5*unit.Mbps || p.farState.Received != 200_000 {
+			t.Errorf("%+v", p.farState)
 		}
 	}
 }

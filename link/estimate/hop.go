@@ -38,11 +38,11 @@ type Hop struct {
 	// PathMTU is the longest packet that the way to the hop's other end is known
 	// to take. Packets counts those with data that left, Resent those of them that
 	// had left before.
-	PathMTU         unit.Bytes
-	Packets, Resent uint64
-	// Limit is the pace that the sending direction was told to keep to, 0 if
+	PathMTU                unit.Bytes
+	Packets, Retransmitted uint64
+	// PacingLimit is the pace that the sending direction was told to keep to, 0 if
 	// none. What is measured under it says nothing about the network.
-	Limit unit.Rate
+	PacingLimit unit.Rate
 	// Cells is what the hop's other end tells of its cells (PBE-CC), if it ever did.
 	Cells Cells
 }
@@ -53,7 +53,7 @@ type Cells struct {
 	State string
 	// Capacity is what the receiver could have now, Fair its fair share, both as told last.
 	Capacity, Fair unit.Rate
-	// Fresh says that this is followed; else the sender goes by its own measurements,
+	// Followed says that this is followed; else the sender goes by its own measurements,
 	// as it does in part if it doubts what is told, as that does not get through.
-	Fresh, Doubted bool
+	Followed, Doubted bool
 }

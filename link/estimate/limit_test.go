@@ -10,29 +10,29 @@ import (
 // TestLimitIsNoMeasurement: under a pace that was asked for the estimate is
 // that pace, and when it ends what was known before.
 func TestLimitIsNoMeasurement(t *testing.T) {
-	w := &wave{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448}}
-	p := Path{}
+	w := &linkSim{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448}}
+	p := Subflow{}
 	step := func(offered unit.Rate) unit.Rate {
 		for range 100 {
-			w.run(10*ms, 10*unit.Mbps, offered)
-			p.Local(w.now, w.h)
+			w.runFor(10*ms, 10*unit.Mbps, offered)
+			p.AddLocalSample(w.now, w.h)
 		}
-		return p.At(w.now).Th
+		return p.EstimateAt(w.now).Th
 	}
-	if th := step(20 * unit.Mbps); !within(th, 10*unit.Mbps, 5) {
+	if th := step(20 * unit.Mbps); !withinPercent(th, 10*unit.Mbps, 5) {
 		t.Errorf("at first %v", th)
 	}
-	w.queue, w.h.Limit, w.h.Unsent = 0, 200*unit.Kbps, 16<<10
+	w.queue, w.h.PacingLimit, w.h.Unsent = 0, 200*unit.Kbps, 16<<10
 	if th := step(200 * unit.Kbps); th != 200*unit.Kbps {
 		t.Errorf("under a limit of 200 kbit/s: %v", th)
 	}
-	w.h.Limit = 0
-	if th := p.At(w.now.Add(time.Millisecond)).Th; th != 200*unit.Kbps {
+	w.h.PacingLimit = 0
+	if th := p.EstimateAt(w.now.Add(time.Millisecond)).Th; th != 200*unit.Kbps {
 		t.Errorf("the limit is that of the newest sample: %v", th)
 	}
 	w.h.Unsent = 0
-	p.Local(w.now.Add(time.Second), w.h)
-	if th := p.At(w.now.Add(time.Second)).Th; !within(th, 10*unit.Mbps, 5) {
+	p.AddLocalSample(w.now.Add(time.Second), w.h)
+	if th := p.EstimateAt(w.now.Add(time.Second)).Th; !withinPercent(th, 10*unit.Mbps, 5) {
 		t.Errorf("when it has ended: %v", th)
 	}
 }

@@ -15,12 +15,12 @@ import (
 //
 // The zero Meter is ready. Not safe for concurrent use.
 type Meter struct {
-	points []point
-	rate   unit.Rate // the estimate
-	known  bool      // rate was once measured while the hop was the limit
+	points    []samplePoint
+	rate      unit.Rate // the estimate
+	limitSeen bool      // rate was once measured while the hop was the limit
 }
 
-type point struct {
+type samplePoint struct {
 	at            time.Time
 	acked         uint64
 	queue, unsent unit.Bytes
@@ -31,29 +31,29 @@ type point struct {
 const (
 	// A measurement spans a round trip, within these bounds: shorter ones are
 	// spoilt by delayed acknowledgements, longer ones believe a drop too late.
-	leastSpan, mostSpan = 40 * time.Millisecond, 250 * time.Millisecond
+	minSpan, maxSpan = 40 * time.Millisecond, 250 * time.Millisecond
 	// A pause in the samples is not part of a measurement.
-	longestGap = 100 * time.Millisecond
-	// pointEvery thins the samples out.
-	pointEvery = 4 * time.Millisecond
+	maxSampleGap = 100 * time.Millisecond
+	// pointInterval thins the samples out.
+	pointInterval = 4 * time.Millisecond
 )
 
 // Add takes a sample.
 func (m *Meter) Add(now time.Time, h Hop) {
 	n := len(m.points)
-	if n > 0 && now.Sub(m.points[n-1].at) > longestGap {
+	if n > 0 && now.Sub(m.points[n-1].at) > maxSampleGap {
 		m.points, n = m.points[:0], 0
 	}
-	if n > 0 && now.Sub(m.points[n-1].at) < pointEvery {
+	if n > 0 && now.Sub(m.points[n-1].at) < pointInterval {
 		return
 	}
-	span := min(max(h.SRTT, leastSpan), mostSpan)
+	span := min(max(h.SRTT, minSpan), maxSpan)
 	old := 0
 	for old+1 < n && now.Sub(m.points[old+1].at) >= span {
 		old++
 	}
 	m.points = m.points[:copy(m.points, m.points[old:])]
-	m.points = append(m.points, point{now, h.Acked, h.Queue, h.Unsent, h.Limit > 0})
+	m.points = append(m.points, samplePoint{now, h.Acked, h.Queue, h.Unsent, h.PacingLimit > 0})
 	first := m.points[0]
 	took := now.Sub(first.at)
 	if took < span {
@@ -61,18 +61,18 @@ func (m *Meter) Add(now time.Time, h Hop) {
 	}
 	r := unit.RateOf(unit.Bytes(h.Acked-min(first.acked, h.Acked)), took)
 	switch {
-	case m.limiting(r, h):
-		m.rate, m.known = r, true
+	case m.isHopLimited(r, h):
+		m.rate, m.limitSeen = r, true
 	case r > m.rate:
 		m.rate = r
 	}
 }
 
-// limiting reports whether the hop, and not what fed it, set the pace r for as
+// isHopLimited reports whether the hop, and not what fed it, set the pace r for as
 // long as the points span: TCP always had bytes that it could not send yet, or
 // clearly more was under way than fits a round trip without queue. A pace that
 // we keep to is none of the hop's doing.
-func (m *Meter) limiting(r unit.Rate, h Hop) bool {
+func (m *Meter) isHopLimited(r unit.Rate, h Hop) bool {
 	full := max(r, m.rate).Bytes(h.MinRTT)*5/4 + 2*h.MSS
 	for _, p := range m.points {
 		if p.paced || p.unsent == 0 && p.queue <= full {
@@ -85,4 +85,4 @@ func (m *Meter) limiting(r unit.Rate, h Hop) bool {
 // Rate is the estimate, 0 before the first. Limited tells that it is a lower
 // bound only: the hop was never seen at its limit. An estimate at the limit
 // stays until a later one, or until more than it was carried.
-func (m *Meter) Rate() (r unit.Rate, limited bool) { return m.rate, !m.known }
+func (m *Meter) Rate() (r unit.Rate, limited bool) { return m.rate, !m.limitSeen }

@@ -25,13 +25,13 @@ import (
 const (
 	// Lifetime is how long a code holds.
 	Lifetime = 10 * time.Minute
-	// maxTries is how often a code may be tried in vain, maxTriesOfOne how often
-	// from one tcp.Source, so that who tries all it can leaves some to the owner.
-	maxTries, maxTriesOfOne = 100, 5
-	// maxCalls bounds the calls that Serve attends to at once, maxCallsOfOne those
+	// maxTries is how often a code may be tried in vain, maxTriesPerSource how often
+	// from one tcp.SourceOf, so that who tries all it can leaves some to the owner.
+	maxTries, maxTriesPerSource = 100, 5
+	// maxCalls bounds the calls that Serve attends to at once, maxCallsPerSource those
 	// from one source, and maxCallsPerMinute those that one source may begin in a
 	// minute.
-	maxCalls, maxCallsOfOne, maxCallsPerMinute = 16, 4, 60
+	maxCalls, maxCallsPerSource, maxCallsPerMinute = 16, 4, 60
 )
 
 // State is what has become of a code.
@@ -52,8 +52,8 @@ type Invitation struct {
 	Secret string
 	Until  time.Time
 	State  State
-	// Met is the device that was paired, in state Paired.
-	Met identity.Peer
+	// Peer is the device that was paired, in state Paired.
+	Peer identity.Peer
 }
 
 // Acceptor is the device that shows a code. One code holds at a time. Safe for
@@ -63,14 +63,14 @@ type Acceptor struct {
 	log      *slog.Logger
 	refusals *loglimit.Limiter // the log, for what strangers cause
 
-	mu     sync.Mutex
-	inv    Invitation
-	tries  int                  // left
-	used   map[netip.Prefix]int // of them, in vain or under way, by source
-	trying int                  // under way
-	taken  bool                 // by a caller that has proved to know the code
-	timer  *time.Timer
-	ended  chan struct{} // closed when the code holds no longer
+	mu            sync.Mutex
+	invitation    Invitation
+	triesLeft     int                  // left
+	triesBySource map[netip.Prefix]int // of them, in vain or under way, by source
+	triesRunning  int                  // under way
+	codeTaken     bool                 // by a caller that has proved to know the code
+	timer         *time.Timer
+	ended         chan struct{} // closed when the code holds no longer
 }
 
 // NewAcceptor makes one without a code.
@@ -78,45 +78,45 @@ func NewAcceptor(self Self, log *slog.Logger) *Acceptor {
 	return &Acceptor{self: self, log: log, refusals: loglimit.New(log)}
 }
 
-// Open makes a new code; one that holds is replaced. Ended is closed when it
+// NewCode makes a new code; one that holds is replaced. Ended is closed when it
 // holds no longer.
-func (a *Acceptor) Open() (inv Invitation, ended <-chan struct{}) {
+func (a *Acceptor) NewCode() (inv Invitation, ended <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.end(Replaced)
-	a.inv = Invitation{Secret: NewSecret(), Until: time.Now().Add(Lifetime).Round(0), State: Open}
-	a.tries, a.used, a.trying, a.taken, a.ended = maxTries, map[netip.Prefix]int{}, 0, false, make(chan struct{})
-	secret := a.inv.Secret
+	a.endCode(Replaced)
+	a.invitation = Invitation{Secret: NewSecret(), Until: time.Now().Add(Lifetime).Round(0), State: Open}
+	a.triesLeft, a.triesBySource, a.triesRunning, a.codeTaken, a.ended = maxTries, map[netip.Prefix]int{}, 0, false, make(chan struct{})
+	secret := a.invitation.Secret
 	a.timer = time.AfterFunc(Lifetime, func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if a.inv.Secret == secret {
-			a.end(Expired)
+		if a.invitation.Secret == secret {
+			a.endCode(Expired)
 		}
 	})
-	return a.inv, a.ended
+	return a.invitation, a.ended
 }
 
 // Close ends the code.
 func (a *Acceptor) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.end(Replaced)
+	a.endCode(Replaced)
 }
 
 // Invitation is the last code.
 func (a *Acceptor) Invitation() Invitation {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.inv
+	return a.invitation
 }
 
-// end ends a code that holds. It is called with mu held.
-func (a *Acceptor) end(s State) {
-	if a.inv.State != Open {
+// endCode ends a code that holds. It is called with mu held.
+func (a *Acceptor) endCode(s State) {
+	if a.invitation.State != Open {
 		return
 	}
-	a.inv.State = s
+	a.invitation.State = s
 	a.timer.Stop()
 	close(a.ended)
 }
@@ -129,7 +129,7 @@ func (a *Acceptor) Serve(ctx context.Context, l net.Listener) error {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	defer l.Close()
-	gate := tcp.NewGate(maxCalls, maxCallsOfOne, maxCallsPerMinute)
+	admission := tcp.NewAdmissionLimit(maxCalls, maxCallsPerSource, maxCallsPerMinute)
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -138,24 +138,24 @@ func (a *Acceptor) Serve(ctx context.Context, l net.Listener) error {
 			}
 			return err
 		}
-		leave := gate.Admit(c.RemoteAddr())
-		if leave == nil {
+		release := admission.Admit(c.RemoteAddr())
+		if release == nil {
 			c.Close()
 			continue
 		}
 		calls.Go(func() {
-			defer leave()
-			a.Answer(ctx, c)
+			defer release()
+			a.ServeConn(ctx, c)
 		})
 	}
 }
 
-// Answer attends to one call, whose first frame is a PAIR, and closes conn.
-func (a *Acceptor) Answer(ctx context.Context, conn net.Conn) {
+// ServeConn attends to one call, whose first frame is a PAIR, and closes conn.
+func (a *Acceptor) ServeConn(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	p, err := a.answer(ctx, conn)
+	p, err := a.pairWith(ctx, conn)
 	if err == io.EOF { // a caller has found a quicker way
 		return
 	}
@@ -166,40 +166,40 @@ func (a *Acceptor) Answer(ctx context.Context, conn net.Conn) {
 	a.log.Info("paired", "device", p.Name, "roles", p.Roles, "id", p.Key.ID())
 }
 
-func (a *Acceptor) answer(ctx context.Context, conn net.Conn) (p identity.Peer, err error) {
+func (a *Acceptor) pairWith(ctx context.Context, conn net.Conn) (p identity.Peer, err error) {
 	_ = conn.SetDeadline(time.Now().Add(stepTimeout))
 	hello, err := readPair(conn)
 	if err != nil {
 		return p, err
 	}
-	c, err := newChannel(ctx, tls.Server(conn, a.self.Key.Server(wire.PairALPN, func(identity.PublicKey) bool { return true })))
+	c, err := newChannel(ctx, tls.Server(conn, a.self.Key.ServerConfig(wire.PairALPN, func(identity.PublicKey) bool { return true })))
 	if err != nil {
 		return p, err
 	}
 	if hello.Version != wire.Version {
 		err := fmt.Errorf("the caller speaks protocol version %d, this device version %d", hello.Version, wire.Version)
-		c.refuse(wire.CodeVersion, fmt.Sprintf("%v: %s", err, hintVersion))
+		c.sendRefusal(wire.CodeVersion, fmt.Sprintf("%v: %s", err, hintVersion))
 		return p, fault.New(fault.Protocol, err, hintVersion)
 	}
-	t, err := a.prove(c, tcp.Source(conn.RemoteAddr()))
+	t, err := a.verifyCaller(c, tcp.SourceOf(conn.RemoteAddr()))
 	if err != nil {
 		return p, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(meetTimeout))
-	m := met{key: c.peer, remote: conn.RemoteAddr()}
-	if m.about, err = a.meet(c); err != nil {
-		_, _ = a.settle(t, nil)
+	_ = conn.SetDeadline(time.Now().Add(identityTimeout))
+	m := peerInfo{key: c.peer, remoteAddr: conn.RemoteAddr()}
+	if m.about, err = a.exchangeIdentities(c); err != nil {
+		_, _ = a.finishPairing(t, nil)
 		return p, err
 	}
-	if p, err = a.settle(t, &m); err != nil {
+	if p, err = a.finishPairing(t, &m); err != nil {
 		code := wire.CodeInternal
-		if err == errEnded {
+		if err == errCodeEnded {
 			code = wire.CodeClosed
 		}
-		c.refuse(code, err.Error())
+		c.sendRefusal(code, err.Error())
 		return p, err
 	}
-	if err := c.send(wire.PairDone{}); err != nil {
+	if err := c.sendFrame(wire.PairDone{}); err != nil {
 		a.log.Warn("the other device may not know that it is paired", "device", p.Name, "err", err, "hint", "if so pair the two again")
 	}
 	return p, nil
@@ -222,155 +222,155 @@ func readPair(r io.Reader) (f wire.Pair, err error) {
 	return wire.ParsePair(b)
 }
 
-// try is one try of a code.
-type try struct {
+// codeTry is one try of a code.
+type codeTry struct {
 	secret string
 	from   netip.Prefix
 	peer   identity.PublicKey
 }
 
 var (
-	errNoCode  = errors.New("no code holds")
-	errTooMany = errors.New("the code was tried too often from there")
-	errTaken   = errors.New("another device is being paired by the code")
+	errNoCode       = errors.New("no code holds")
+	errTooManyTries = errors.New("the code was tried too often from there")
+	errCodeTaken    = errors.New("another device is being paired by the code")
 )
 
-// noCode is why no code holds, by what became of the last one. It is shown to the caller.
-func noCode(of State) error {
-	words := map[State]string{
+// noCodeError is why no code holds, by what became of the last one. It is shown to the caller.
+func noCodeError(last State) error {
+	text := map[State]string{
 		Expired: fmt.Sprintf("the code has expired: it held for %d minutes", int(Lifetime.Minutes())),
 		Paired:  "the code was used already, for another device",
 		UsedUp:  "the code was tried in vain too often",
-	}[of]
-	if words == "" {
-		words = "no code is shown there now"
+	}[last]
+	if text == "" {
+		text = "no code is shown there now"
 	}
-	return &endedCode{words}
+	return &endedCodeError{text}
 }
 
-// endedCode is an errNoCode in words of its own.
-type endedCode struct{ words string }
+// endedCodeError is an errNoCode in words of its own.
+type endedCodeError struct{ text string }
 
-func (e *endedCode) Error() string { return e.words }
+func (e *endedCodeError) Error() string { return e.text }
 
 // Is reports whether target is errNoCode.
-func (e *endedCode) Is(target error) bool { return target == errNoCode }
+func (e *endedCodeError) Is(target error) bool { return target == errNoCode }
 
-// begin uses one try up.
-func (a *Acceptor) begin(from netip.Prefix, peer identity.PublicKey) (try, error) {
+// beginTry uses one try up.
+func (a *Acceptor) beginTry(from netip.Prefix, peer identity.PublicKey) (codeTry, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if time.Now().Round(0).After(a.inv.Until) { // the timer stands still while this device sleeps
-		a.end(Expired)
+	if time.Now().Round(0).After(a.invitation.Until) { // the timer stands still while this device sleeps
+		a.endCode(Expired)
 	}
 	switch {
-	case a.inv.State != Open:
-		return try{}, noCode(a.inv.State)
-	case a.taken:
-		return try{}, errTaken
-	case a.tries == 0 || a.used[from] >= maxTriesOfOne: // of 0 some are under way
-		return try{}, errTooMany
+	case a.invitation.State != Open:
+		return codeTry{}, noCodeError(a.invitation.State)
+	case a.codeTaken:
+		return codeTry{}, errCodeTaken
+	case a.triesLeft == 0 || a.triesBySource[from] >= maxTriesPerSource: // of 0 some are under way
+		return codeTry{}, errTooManyTries
 	}
-	a.tries--
-	a.used[from]++
-	a.trying++
-	return try{a.inv.Secret, from, peer}, nil
+	a.triesLeft--
+	a.triesBySource[from]++
+	a.triesRunning++
+	return codeTry{a.invitation.Secret, from, peer}, nil
 }
 
-// judge ends a try. A right one is given back, and takes the code.
-func (a *Acceptor) judge(t try, right bool) error {
+// finishTry ends a try. A right one is given back, and takes the code.
+func (a *Acceptor) finishTry(t codeTry, right bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.inv.State != Open || a.inv.Secret != t.secret {
+	if a.invitation.State != Open || a.invitation.Secret != t.secret {
 		return errNoCode // any more
 	}
-	a.trying--
+	a.triesRunning--
 	if right {
-		a.tries++
-		a.used[t.from]--
-		if a.taken {
-			return errTaken
+		a.triesLeft++
+		a.triesBySource[t.from]--
+		if a.codeTaken {
+			return errCodeTaken
 		}
-		a.taken = true
+		a.codeTaken = true
 		return nil
 	}
-	if a.tries == 0 && a.trying == 0 && !a.taken {
-		a.end(UsedUp)
+	if a.triesLeft == 0 && a.triesRunning == 0 && !a.codeTaken {
+		a.endCode(UsedUp)
 	}
 	return errWrongCode
 }
 
-// settle ends what a right try has begun: who was met is written down, unless
+// finishPairing ends what a right try has begun: who was met is written down, unless
 // the code has ended meanwhile. If that fails, or none was met (nil), the code
 // holds on.
-func (a *Acceptor) settle(t try, m *met) (p identity.Peer, err error) {
+func (a *Acceptor) finishPairing(t codeTry, m *peerInfo) (p identity.Peer, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.inv.State != Open || a.inv.Secret != t.secret {
-		return p, errEnded
+	if a.invitation.State != Open || a.invitation.Secret != t.secret {
+		return p, errCodeEnded
 	}
-	a.taken = false
+	a.codeTaken = false
 	if m == nil {
 		return p, nil
 	}
-	if p, err = a.self.keep(*m); err == nil {
-		a.end(Paired)
-		a.inv.Met = p
+	if p, err = a.self.storePeer(*m); err == nil {
+		a.endCode(Paired)
+		a.invitation.Peer = p
 	}
 	return p, err
 }
 
-var errEnded = fault.New(fault.UnknownDevice, errors.New("the code has ended meanwhile"), "pair with the new one")
+var errCodeEnded = fault.New(fault.UnknownDevice, errors.New("the code has ended meanwhile"), "pair with the new one")
 
-// prove lets the caller prove that it knows the code. After it without an error
+// verifyCaller lets the caller prove that it knows the code. After it without an error
 // settle must be called.
-func (a *Acceptor) prove(c *channel, from netip.Prefix) (try, error) {
+func (a *Acceptor) verifyCaller(c *channel, from netip.Prefix) (codeTry, error) {
 	if c.peer == a.self.Key.Public() {
-		return try{}, errItself
+		return codeTry{}, errOwnCode
 	}
-	ke1, err := c.step(1)
+	ke1, err := c.readStep(1)
 	if err != nil {
-		return try{}, err
+		return codeTry{}, err
 	}
-	t, err := a.begin(from, c.peer)
+	t, err := a.beginTry(from, c.peer)
 	if err != nil {
 		code := wire.CodeLimit
 		if errors.Is(err, errNoCode) {
 			code = wire.CodeClosed
 		}
-		c.refuse(code, err.Error())
+		c.sendRefusal(code, err.Error())
 		return t, err
 	}
-	right, err := a.exchange(c, t, ke1)
-	if judged := a.judge(t, right); judged != nil {
-		c.refuse(wire.CodeForbidden, "the code is wrong, or holds no longer")
-		return t, cmp.Or(err, judged)
+	right, err := a.exchangeKeys(c, t, ke1)
+	if codeErr := a.finishTry(t, right); codeErr != nil {
+		c.sendRefusal(wire.CodeForbidden, "the code is wrong, or holds no longer")
+		return t, cmp.Or(err, codeErr)
 	}
 	return t, nil
 }
 
-// exchange is the key exchange from the acceptor's first message on.
-func (a *Acceptor) exchange(c *channel, t try, ke1 []byte) (right bool, err error) {
-	proof, ke2, err := answer(parties{c.peer, a.self.Key.Public(), c.binding}, t.secret, ke1)
+// exchangeKeys is the key exchange from the acceptor's first message on.
+func (a *Acceptor) exchangeKeys(c *channel, t codeTry, ke1 []byte) (right bool, err error) {
+	proof, ke2, err := answerProof(proofContext{c.peer, a.self.Key.Public(), c.binding}, t.secret, ke1)
 	if err != nil {
 		return false, fault.New(fault.Protocol, err, "")
 	}
-	if err := c.send(wire.PairStep{Number: 2, Bytes: ke2}); err != nil {
+	if err := c.sendFrame(wire.PairStep{Number: 2, Bytes: ke2}); err != nil {
 		return false, err
 	}
-	ke3, err := c.step(3)
+	ke3, err := c.readStep(3)
 	if err != nil {
 		return false, fmt.Errorf("the caller does not prove that it knows the code: %w", err)
 	}
-	return proof.check(ke3) == nil, nil
+	return proof.verifyProof(ke3) == nil, nil
 }
 
-// meet tells the caller who this is, and learns who it is.
-func (a *Acceptor) meet(c *channel) (wire.PairAbout, error) {
+// exchangeIdentities tells the caller who this is, and learns who it is.
+func (a *Acceptor) exchangeIdentities(c *channel) (wire.PairIdentity, error) {
 	// Its roles are not known yet; servers are for helpers, and no device needs
 	// to be told them for nothing.
-	if err := c.send(a.self.introduce(wanted(a.self.About().Roles))); err != nil {
-		return wire.PairAbout{}, err
+	if err := c.sendFrame(a.self.aboutFor(rolesOfUse(a.self.About().Roles))); err != nil {
+		return wire.PairIdentity{}, err
 	}
-	return c.about()
+	return c.readAbout()
 }

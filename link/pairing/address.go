@@ -14,8 +14,8 @@ import (
 	"mpbond/base/fault"
 )
 
-// maxShown bounds the addresses that a code shows.
-const maxShown = 4
+// maxShownAddrs bounds the addresses that a code shows.
+const maxShownAddrs = 4
 
 // Addresses are those at which others may reach a listener of this device at
 // port: public ones first, IPv4 before IPv6.
@@ -36,14 +36,14 @@ func Addresses(port int) []string {
 		}
 	}
 	var out []string
-	for _, a := range best(list) {
+	for _, a := range bestAddresses(list) {
 		out = append(out, net.JoinHostPort(a.String(), strconv.Itoa(port)))
 	}
 	return out
 }
 
-// best are the addresses of a device that a code shows. It sorts list.
-func best(list []netip.Addr) []netip.Addr {
+// bestAddresses are the addresses of a device that a code shows. It sorts list.
+func bestAddresses(list []netip.Addr) []netip.Addr {
 	list = slices.DeleteFunc(list, func(a netip.Addr) bool { return !a.IsGlobalUnicast() })
 	rank := func(a netip.Addr) (r int) {
 		if a.IsPrivate() {
@@ -55,14 +55,14 @@ func best(list []netip.Addr) []netip.Addr {
 		return r
 	}
 	slices.SortStableFunc(list, func(a, b netip.Addr) int { return rank(a) - rank(b) })
-	return list[:min(len(list), maxShown)]
+	return list[:min(len(list), maxShownAddrs)]
 }
 
-// Reach calls the device of a code at all of its addresses at once. Of several
+// CallAny calls the device of a code at all of its addresses at once. Of several
 // that answer the first that proves to know the code counts.
-func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
+func CallAny(ctx context.Context, code Code, self Self) (*PendingPairing, error) {
 	type result struct {
-		m        *Meeting
+		m        *PendingPairing
 		answered bool
 		err      error
 	}
@@ -77,14 +77,14 @@ func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
 			d := net.Dialer{Timeout: stepTimeout / 2}
 			conn, err := d.DialContext(ctx, "tcp", addr)
 			if err != nil {
-				results <- result{err: fmt.Errorf("%s: %w", addr, why(err))}
+				results <- result{err: fmt.Errorf("%s: %w", addr, plainDialError(err))}
 				return
 			}
-			m, err := caller.call(ctx, conn, addr)
+			m, err := caller.callAt(ctx, conn, addr)
 			results <- result{m, true, err}
 		}()
 	}
-	var found *Meeting
+	var found *PendingPairing
 	worst := result{err: errors.New("the code has no address")}
 	for i := range code.Addrs {
 		r := <-results
@@ -92,7 +92,7 @@ func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
 		case r.err != nil:
 			if !r.answered {
 				failed = append(failed, r.err)
-				if errors.Is(r.err, errRefused) {
+				if errors.Is(r.err, errConnRefused) {
 					refused++
 				}
 			}
@@ -128,11 +128,11 @@ func Reach(ctx context.Context, code Code, self Self) (*Meeting, error) {
 		fmt.Sprintf("check the address behind @, and that a server's port %d, or a helper's %d, is open; if the device has another address, write that: CODE@ADDRESS", ServerPort, HelperPort))
 }
 
-var errRefused = errors.New("connection refused: nothing listens there")
+var errConnRefused = errors.New("connection refused: nothing listens there")
 
-// why returns an error of net.Dial in plain words, without the address, which is named
+// plainDialError returns an error of net.Dial in plain words, without the address, which is named
 // before it.
-func why(err error) error {
+func plainDialError(err error) error {
 	var op *net.OpError
 	var dns *net.DNSError
 	switch {
@@ -141,7 +141,7 @@ func why(err error) error {
 	case errors.As(err, &op) && op.Timeout():
 		return errors.New("no answer: a firewall may be in between")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return errRefused
+		return errConnRefused
 	case errors.As(err, &op):
 		return op.Err
 	}

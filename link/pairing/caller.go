@@ -15,18 +15,18 @@ import (
 	"mpbond/link/wire"
 )
 
-// Meeting is a device that has proved to know the code, and has been shown that
+// PendingPairing is a device that has proved to know the code, and has been shown that
 // this one does. It waits, for up to a minute, to be told who calls.
-type Meeting struct {
-	self Self
-	c    *channel
-	met  met
+type PendingPairing struct {
+	self    Self
+	channel *channel
+	peer    peerInfo
 }
 
 // Call calls the device at the far end of conn, which was dialled at addr and
 // which Call owns from now on. Errors are faults.
-func Call(ctx context.Context, conn net.Conn, addr string, self Self, secret string) (*Meeting, error) {
-	return newCaller(self, secret).call(ctx, conn, addr)
+func Call(ctx context.Context, conn net.Conn, addr string, self Self, secret string) (*PendingPairing, error) {
+	return newCaller(self, secret).callAt(ctx, conn, addr)
 }
 
 // caller tries one code, at several addresses at once perhaps.
@@ -41,11 +41,11 @@ func newCaller(self Self, secret string) *caller {
 	return &caller{self: self, secret: secret, turns: map[identity.PublicKey]chan error{}}
 }
 
-// turn is whose turn it is, of those that have reached one device at several of
+// turnFor is whose turn it is, of those that have reached one device at several of
 // its addresses: who takes the value out may try the code there if it is nil, and
 // puts back nil if that came to nothing, else what is known since. So a wrong code
 // is tried once, and not as often as the device has addresses.
-func (a *caller) turn(device identity.PublicKey) chan error {
+func (a *caller) turnFor(device identity.PublicKey) chan error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.turns[device] == nil {
@@ -55,43 +55,43 @@ func (a *caller) turn(device identity.PublicKey) chan error {
 	return a.turns[device]
 }
 
-// errReached is what is known when the code was right.
-var errReached = errors.New("the device was reached at another address")
+// errAlreadyReached is what is known when the code was right.
+var errAlreadyReached = errors.New("the device was reached at another address")
 
-func (a *caller) call(ctx context.Context, conn net.Conn, addr string) (*Meeting, error) {
-	m := &Meeting{self: a.self, met: met{dialed: addr, remote: conn.RemoteAddr()}}
+func (a *caller) callAt(ctx context.Context, conn net.Conn, addr string) (*PendingPairing, error) {
+	m := &PendingPairing{self: a.self, peer: peerInfo{dialedAddr: addr, remoteAddr: conn.RemoteAddr()}}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	err := a.meet(ctx, conn, m)
+	err := a.receiveIdentity(ctx, conn, m)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		conn.Close()
-		return nil, explain(ctx, err)
+		return nil, callFault(ctx, err)
 	}
 	return m, nil
 }
 
-// meet goes as far as the other device's PAIR_ABOUT.
-func (a *caller) meet(ctx context.Context, conn net.Conn, m *Meeting) error {
+// receiveIdentity goes as far as the other device's PAIR_IDENTITY.
+func (a *caller) receiveIdentity(ctx context.Context, conn net.Conn, m *PendingPairing) error {
 	if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version})); err != nil {
 		return err
 	}
-	c, err := newChannel(ctx, tls.Client(conn, a.self.Key.Stranger(wire.PairALPN)))
+	c, err := newChannel(ctx, tls.Client(conn, a.self.Key.UnverifiedConfig(wire.PairALPN)))
 	if err != nil {
 		return err
 	}
 	if c.peer == a.self.Key.Public() {
-		return errItself
+		return errOwnCode
 	}
-	m.c, m.met.key = c, c.peer
-	turn := a.turn(c.peer)
+	m.channel, m.peer.key = c, c.peer
+	turn := a.turnFor(c.peer)
 	select {
 	case known := <-turn:
 		if known == nil {
-			known, err = a.prove(m)
+			known, err = a.proveCode(m)
 		} else {
 			err = known
 		}
@@ -102,67 +102,67 @@ func (a *caller) meet(ctx context.Context, conn net.Conn, m *Meeting) error {
 	}
 }
 
-// prove is the part in which the code is tried. Known is what it means for other
+// proveCode is the part in which the code is tried. Known is what it means for other
 // connections with this device; nil if they may try.
-func (a *caller) prove(m *Meeting) (known, err error) {
-	c := m.c
-	proof, ke1, err := begin(parties{a.self.Key.Public(), c.peer, c.binding}, a.secret)
+func (a *caller) proveCode(m *PendingPairing) (known, err error) {
+	c := m.channel
+	proof, ke1, err := beginProof(proofContext{a.self.Key.Public(), c.peer, c.binding}, a.secret)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.send(wire.PairStep{Number: 1, Bytes: ke1}); err != nil {
+	if err := c.sendFrame(wire.PairStep{Number: 1, Bytes: ke1}); err != nil {
 		return nil, err
 	}
-	ke2, err := c.step(2)
+	ke2, err := c.readStep(2)
 	if err != nil {
 		return nil, err
 	}
-	ke3, err := proof.finish(ke2)
+	ke3, err := proof.finishProof(ke2)
 	if err != nil {
 		return errWrongCode, errWrongCode // the reasons are all this one, or an attack
 	}
-	if err := c.send(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
+	if err := c.sendFrame(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
 		return nil, err
 	}
-	if m.met.about, err = c.about(); err != nil {
+	if m.peer.about, err = c.readAbout(); err != nil {
 		return nil, err
 	}
-	if _, err := m.met.check(a.self.About().Roles); err != nil {
+	if _, err := m.peer.usableRoles(a.self.About().Roles); err != nil {
 		return err, err
 	}
-	return errReached, nil
+	return errAlreadyReached, nil
 }
 
 // ID is the key's short name of the device that was called.
-func (m *Meeting) ID() identity.ID { return m.met.key.ID() }
+func (m *PendingPairing) ID() identity.ID { return m.peer.key.ID() }
 
 // IsHelper tells whether it offers its link.
-func (m *Meeting) IsHelper() bool { return m.met.about.Roles&wire.PairHelper != 0 }
+func (m *PendingPairing) IsHelper() bool { return m.peer.about.Roles&wire.PairHelper != 0 }
 
 // Finish tells it who calls, waits until it has written that down, and writes
 // down who it is. Servers that self trusts by now are told to a helper.
-func (m *Meeting) Finish(ctx context.Context) (identity.Peer, error) {
+func (m *PendingPairing) Finish(ctx context.Context) (identity.Peer, error) {
 	defer m.Close()
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = m.c.tls.NetConn().SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = m.channel.tls.NetConn().SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if err := m.c.send(m.self.introduce(m.met.about.Roles)); err != nil {
-		return identity.Peer{}, explain(ctx, err)
+	if err := m.channel.sendFrame(m.self.aboutFor(m.peer.about.Roles)); err != nil {
+		return identity.Peer{}, callFault(ctx, err)
 	}
-	if _, err := m.c.expect(wire.TypePairDone); err != nil {
-		return identity.Peer{}, explain(ctx, err)
+	if _, err := m.channel.expectFrame(wire.TypePairDone); err != nil {
+		return identity.Peer{}, callFault(ctx, err)
 	}
-	return m.self.keep(m.met)
+	return m.self.storePeer(m.peer)
 }
 
 // Close ends a meeting that shall not be finished.
-func (m *Meeting) Close() { m.c.tls.NetConn().Close() }
+func (m *PendingPairing) Close() { m.channel.tls.NetConn().Close() }
 
-var errItself = fault.New(fault.Usage, errors.New("this is the code of this device itself"), "run `mpbond pair` on the other device")
+var errOwnCode = fault.New(fault.Usage, errors.New("this is the code of this device itself"), "run `mpbond pair` on the other device")
 
-// explain makes a fault of what a person can act on.
-func explain(ctx context.Context, err error) error {
+// callFault makes a fault of what a person can act on.
+func callFault(ctx context.Context, err error) error {
 	var done *fault.Error
 	if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) && !errors.As(err, &done) {
 		return cause

@@ -31,8 +31,8 @@ const (
 	HelperPort = 7603
 )
 
-// maxAddrs bounds the addresses of a code.
-const maxAddrs = 8
+// maxCodeAddrs bounds the addresses of a code.
+const maxCodeAddrs = 8
 
 // alphabet is Crockford's base32: no letter that looks like a digit.
 const (
@@ -64,11 +64,11 @@ func (c Code) String() string {
 
 const codeHint = "write it as the other device shows it, like K7QF-3M2A@vps.example.org:7600"
 
-// scheme begins the text of a QR code.
-const scheme = "mpbond:"
+// codeScheme begins the text of a QR code.
+const codeScheme = "mpbond:"
 
 // QR is the text of the code's picture.
-func (c Code) QR() string { return scheme + c.String() }
+func (c Code) QR() string { return codeScheme + c.String() }
 
 // ParseCode reads a code as people write it: upper and lower case are the same,
 // as are O and 0, I, L and 1; spaces and dashes do not count. An address without
@@ -79,7 +79,7 @@ func ParseCode(s string) (Code, error) {
 }
 
 func parseCode(s string) (c Code, err error) {
-	secret, list, at := strings.Cut(strings.TrimPrefix(strings.TrimSpace(s), scheme), "@")
+	secret, list, at := strings.Cut(strings.TrimPrefix(strings.TrimSpace(s), codeScheme), "@")
 	var b strings.Builder
 	for _, r := range strings.ToUpper(secret) {
 		switch r {
@@ -124,8 +124,8 @@ func parseCode(s string) (c Code, err error) {
 			c.Addrs = append(c.Addrs, net.JoinHostPort(host, p))
 		}
 	}
-	if len(c.Addrs) > maxAddrs {
-		return c, fmt.Errorf("over %d addresses", maxAddrs)
+	if len(c.Addrs) > maxCodeAddrs {
+		return c, fmt.Errorf("over %d addresses", maxCodeAddrs)
 	}
 	return c, nil
 }

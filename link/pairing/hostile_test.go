@@ -21,30 +21,30 @@ import (
 // TestWrongCodeAndOn: who has not proved to know the code, and goes on as if
 // nobody had said so, is not written down.
 func TestWrongCodeAndOn(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-	secret := open(server)
-	c, conn := laptop.shake(server, "10.0.0.1", laptop.Key)
+	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
+	secret := newCode(server)
+	c, conn := laptop.handshakeWith(server, "10.0.0.1", laptop.Key)
 	defer conn.Close()
-	p := parties{laptop.Key.Public(), c.peer, c.binding}
-	proof, ke1, err := begin(p, secret)
+	p := proofContext{laptop.Key.Public(), c.peer, c.binding}
+	proof, ke1, err := beginProof(p, secret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, ke2, err := answer(p, secret, ke1)
+	_, ke2, err := answerProof(p, secret, ke1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	guess, err := proof.finish(ke2) // as long as a right one
+	guess, err := proof.finishProof(ke2) // as long as a right one
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _ = rand.Read(guess)
-	for _, f := range []wire.Frame{wire.PairStep{Number: 1, Bytes: ke1}, wire.PairStep{Number: 3, Bytes: guess}, laptop.introduce(wire.PairServer)} {
-		_ = c.send(f) // it may have hung up
+	for _, f := range []wire.Frame{wire.PairStep{Number: 1, Bytes: ke1}, wire.PairStep{Number: 3, Bytes: guess}, laptop.aboutFor(wire.PairServer)} {
+		_ = c.sendFrame(f) // it may have hung up
 		if s, ok := f.(wire.PairStep); ok && s.Number == 1 {
-			_, err = c.step(2)
+			_, err = c.readStep(2)
 		} else if err == nil {
-			_, err = c.expect(wire.TypePairDone)
+			_, err = c.expectFrame(wire.TypePairDone)
 			if err == nil {
 				t.Fatal("it is told that it is paired")
 			}
@@ -52,11 +52,11 @@ func TestWrongCodeAndOn(t *testing.T) {
 		}
 	}
 	conn.Close()
-	server.settled()
-	if server.knows() != "" {
-		t.Error(server.knows())
+	server.awaitNoTries()
+	if server.knownPeers() != "" {
+		t.Error(server.knownPeers())
 	}
-	if _, err := laptop.pair(server, "10.0.0.2", secret); err != nil {
+	if _, err := laptop.pairWith(server, "10.0.0.2", secret); err != nil {
 		t.Errorf("with the code: %v", err)
 	}
 }
@@ -64,43 +64,43 @@ func TestWrongCodeAndOn(t *testing.T) {
 // TestReplacedWhileTrying: a try of a code that is replaced counts for nothing,
 // neither for this code nor against the new one.
 func TestReplacedWhileTrying(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-	c, conn := laptop.shake(server, "10.0.0.1", laptop.Key)
+	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
+	c, conn := laptop.handshakeWith(server, "10.0.0.1", laptop.Key)
 	defer conn.Close()
-	proof, ke1, err := begin(parties{laptop.Key.Public(), c.peer, c.binding}, open(server))
+	proof, ke1, err := beginProof(proofContext{laptop.Key.Public(), c.peer, c.binding}, newCode(server))
 	if err == nil {
-		err = c.send(wire.PairStep{Number: 1, Bytes: ke1})
+		err = c.sendFrame(wire.PairStep{Number: 1, Bytes: ke1})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	ke2, err := c.step(2)
+	ke2, err := c.readStep(2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ke3, err := proof.finish(ke2)
+	ke3, err := proof.finishProof(ke2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret := open(server)
-	if err := c.send(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
+	secret := newCode(server)
+	if err := c.sendFrame(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.about(); err == nil {
+	if _, err := c.readAbout(); err == nil {
 		t.Error("the code that was replaced is right")
 	}
-	if _, err := laptop.pair(server, "10.0.0.1", secret); err != nil {
+	if _, err := laptop.pairWith(server, "10.0.0.1", secret); err != nil {
 		t.Errorf("with the new code: %v", err)
 	}
 }
 
-// mute is a connection that says nothing any more once it is on.
-type mute struct {
+// muteConn is a connection that says nothing any more once it is on.
+type muteConn struct {
 	net.Conn
 	on *atomic.Bool
 }
 
-func (m mute) Write(b []byte) (int, error) {
+func (m muteConn) Write(b []byte) (int, error) {
 	if m.on.Load() {
 		return len(b), nil
 	}
@@ -111,7 +111,7 @@ func (m mute) Write(b []byte) (int, error) {
 // wants to; and hangs up.
 func TestPairingIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
+		server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 		soon := func() context.Context {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
@@ -122,12 +122,12 @@ func TestPairingIsCancelled(t *testing.T) {
 		on.Store(true)
 		near, far := net.Pipe()
 		defer far.Close()
-		if _, err := Call(soon(), mute{near, on}, "x:1", laptop.Self, "K7QF3M2A"); err != context.Canceled || time.Since(began) != time.Second {
+		if _, err := Call(soon(), muteConn{near, on}, "x:1", laptop.Self, "K7QF3M2A"); err != context.Canceled || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		on.Store(false)
-		conn := server.connect("10.0.0.1")
-		m, err := Call(t.Context(), mute{conn, on}, "x:1", laptop.Self, open(server))
+		conn := server.connectFrom("10.0.0.1")
+		m, err := Call(t.Context(), muteConn{conn, on}, "x:1", laptop.Self, newCode(server))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestPairingIsCancelled(t *testing.T) {
 // TestWhyNotReached: of what several addresses say, that counts which a device
 // has said, and else what is wrong with the first.
 func TestWhyNotReached(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
+	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 	listen := func() net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -168,7 +168,7 @@ func TestWhyNotReached(t *testing.T) {
 		{[]string{there, nowhere}, fault.UnknownDevice, "no code"}, {[]string{nowhere, there}, fault.UnknownDevice, "no code"},
 		{[]string{nowhere, nowhere}, fault.Unreachable, "refused"}, {nil, fault.Unreachable, "no address"},
 	} {
-		if _, err := Reach(t.Context(), Code{Secret: "K7QF3M2A", Addrs: c.addrs}, laptop.Self); !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) {
+		if _, err := CallAny(t.Context(), Code{Secret: "K7QF3M2A", Addrs: c.addrs}, laptop.Self); !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%v: %v (%v)", c.addrs, err, fault.KindOf(err))
 		}
 	}
@@ -179,10 +179,10 @@ func TestBestAddresses(t *testing.T) {
 	for _, a := range []string{"127.0.0.1", "fd00::1", "10.0.0.1", "fe80::1", "192.168.1.1", "2001:db8::1", "203.0.113.1", "224.0.0.1"} {
 		list = append(list, netip.MustParseAddr(a))
 	}
-	if got := fmt.Sprint(best(slices.Clone(list))); got != "[203.0.113.1 2001:db8::1 10.0.0.1 192.168.1.1]" {
+	if got := fmt.Sprint(bestAddresses(slices.Clone(list))); got != "[203.0.113.1 2001:db8::1 10.0.0.1 192.168.1.1]" {
 		t.Error(got)
 	}
-	if got := fmt.Sprint(best(list[:2])); got != "[fd00::1]" {
+	if got := fmt.Sprint(bestAddresses(list[:2])); got != "[fd00::1]" {
 		t.Error(got)
 	}
 }

@@ -19,51 +19,51 @@ import (
 
 // TestTriesAreLimited by address and in all; a right try is given back.
 func TestTriesAreLimited(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-	inv, ended := server.a.Open()
+	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
+	inv, ended := server.a.NewCode()
 	secret := inv.Secret
 	wrong := strings.Repeat("0", secretLen)
 	try := func(ip, secret string, kind fault.Kind) {
 		t.Helper()
-		if _, err := laptop.pair(server, ip, secret); fault.KindOf(err) != kind {
+		if _, err := laptop.pairWith(server, ip, secret); fault.KindOf(err) != kind {
 			t.Errorf("from %s: %v", ip, err)
 		}
 	}
-	for range maxTriesOfOne {
+	for range maxTriesPerSource {
 		try("2001:db8::1", wrong, fault.UnknownDevice)
 	}
 	try("2001:db8::2", secret, fault.Limit) // the same network
-	for i := maxTriesOfOne; i < maxTries; i++ {
+	for i := maxTriesPerSource; i < maxTries; i++ {
 		if inv := server.a.Invitation(); inv.State != Open {
 			t.Fatalf("after %d tries: %+v", i, inv)
 		}
-		try(fmt.Sprintf("10.0.0.%d", i/maxTriesOfOne), wrong, fault.UnknownDevice)
+		try(fmt.Sprintf("10.0.0.%d", i/maxTriesPerSource), wrong, fault.UnknownDevice)
 	}
 	<-ended // once it sees that the last caller has gone
 	if inv := server.a.Invitation(); inv.State != UsedUp {
 		t.Fatalf("%+v", inv)
 	}
 	try("10.1.0.4", secret, fault.UnknownDevice)
-	if server.knows()+laptop.knows() != "" {
-		t.Error(server.knows(), laptop.knows())
+	if server.knownPeers()+laptop.knownPeers() != "" {
+		t.Error(server.knownPeers(), laptop.knownPeers())
 	}
-	secret = open(server)
-	for range maxTriesOfOne + 1 { // who knows the code, and breaks off then
-		m, err := Call(t.Context(), server.connect("10.0.0.1"), "x:1", laptop.Self, secret)
+	secret = newCode(server)
+	for range maxTriesPerSource + 1 { // who knows the code, and breaks off then
+		m, err := Call(t.Context(), server.connectFrom("10.0.0.1"), "x:1", laptop.Self, secret)
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.Close()
-		server.settled()
+		server.awaitNoTries()
 	}
 	try("10.0.0.1", secret, "")
 }
 
-// settled waits until no caller has the code.
-func (d *device) settled() {
+// awaitNoTries waits until no caller has the code.
+func (d *testDevice) awaitNoTries() {
 	for taken := true; taken; time.Sleep(time.Millisecond) {
 		d.a.mu.Lock()
-		taken = d.a.taken
+		taken = d.a.codeTaken
 		d.a.mu.Unlock()
 	}
 }
@@ -71,37 +71,37 @@ func (d *device) settled() {
 // TestReplacedMeanwhile: a caller that has proved to know a code is not written
 // down once there is another code.
 func TestReplacedMeanwhile(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-	m, err := Call(t.Context(), server.connect("10.0.0.1"), "x:1", laptop.Self, open(server))
+	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
+	m, err := Call(t.Context(), server.connectFrom("10.0.0.1"), "x:1", laptop.Self, newCode(server))
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret := open(server)
+	secret := newCode(server)
 	if _, err := m.Finish(t.Context()); !fault.Is(err, fault.UnknownDevice) {
 		t.Errorf("%v", err)
 	}
-	if server.knows()+laptop.knows() != "" {
-		t.Error(server.knows(), laptop.knows())
+	if server.knownPeers()+laptop.knownPeers() != "" {
+		t.Error(server.knownPeers(), laptop.knownPeers())
 	}
-	if _, err := laptop.pair(server, "10.0.0.1", secret); err != nil {
+	if _, err := laptop.pairWith(server, "10.0.0.1", secret); err != nil {
 		t.Errorf("the new one: %v", err)
 	}
 }
 
-// pipes is a listener of connections in memory. It fails once broken is closed.
-type pipes struct {
+// pipeListener is a listener of connections in memory. It fails once broken is closed.
+type pipeListener struct {
 	calls  chan net.Conn
 	broken chan struct{}
 	closed chan struct{}
 	once   sync.Once
 }
 
-func newPipes() *pipes {
-	return &pipes{calls: make(chan net.Conn), broken: make(chan struct{}), closed: make(chan struct{})}
+func newPipeListener() *pipeListener {
+	return &pipeListener{calls: make(chan net.Conn), broken: make(chan struct{}), closed: make(chan struct{})}
 }
 
 // Accept implements net.Listener.
-func (p *pipes) Accept() (net.Conn, error) {
+func (p *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.calls:
 		return c, nil
@@ -113,15 +113,15 @@ func (p *pipes) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (p *pipes) Close() error { p.once.Do(func() { close(p.closed) }); return nil }
+func (p *pipeListener) Close() error { p.once.Do(func() { close(p.closed) }); return nil }
 
 // Addr implements net.Listener.
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+func (p *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// call connects from an address.
-func (p *pipes) call(ip string) net.Conn {
+// callFrom connects from an address.
+func (p *pipeListener) callFrom(ip string) net.Conn {
 	near, far := net.Pipe()
-	p.calls <- from{far, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip), 40000))}
+	p.calls <- connFrom{far, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip), 40000))}
 	return near
 }
 
@@ -130,14 +130,14 @@ func (p *pipes) call(ip string) net.Conn {
 // its time is over, and is waited for. What cannot be listened at any more is closed.
 func TestCallersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-		l, ended := newPipes(), make(chan error, 1)
+		server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
+		l, ended := newPipeListener(), make(chan error, 1)
 		var all sync.WaitGroup
 		defer all.Wait()
 		all.Go(func() { ended <- server.a.Serve(t.Context(), l) })
 		var waiting, shut atomic.Int32 // calls that wait, and that were turned away
 		silent := func(ip string) {
-			conn := l.call(ip)
+			conn := l.callFrom(ip)
 			waiting.Add(1)
 			began := time.Now()
 			all.Go(func() {
@@ -150,13 +150,13 @@ func TestCallersAreBounded(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		for range 2 * maxCallsOfOne {
+		for range 2 * maxCallsPerSource {
 			silent("10.0.0.2")
 		}
-		if waiting.Load() != maxCallsOfOne || shut.Load() != maxCallsOfOne {
+		if waiting.Load() != maxCallsPerSource || shut.Load() != maxCallsPerSource {
 			t.Errorf("one address has %d calls, %d were turned away", waiting.Load(), shut.Load())
 		}
-		m, err := Call(t.Context(), l.call("10.0.0.3"), "x:1", laptop.Self, open(server))
+		m, err := Call(t.Context(), l.callFrom("10.0.0.3"), "x:1", laptop.Self, newCode(server))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,16 +165,16 @@ func TestCallersAreBounded(t *testing.T) {
 		for i := range 2 * maxCalls {
 			silent(fmt.Sprintf("10.0.1.%d", i))
 		}
-		if waiting.Load() != maxCalls || shut.Load() != maxCallsOfOne+maxCalls+maxCallsOfOne {
+		if waiting.Load() != maxCalls || shut.Load() != maxCallsPerSource+maxCalls+maxCallsPerSource {
 			t.Errorf("all have %d calls, %d were turned away", waiting.Load(), shut.Load())
 		}
 		time.Sleep(stepTimeout)
 		synctest.Wait()
-		if m, err = Call(t.Context(), l.call("10.0.0.2"), "x:1", laptop.Self, open(server)); err != nil {
+		if m, err = Call(t.Context(), l.callFrom("10.0.0.2"), "x:1", laptop.Self, newCode(server)); err != nil {
 			t.Fatalf("no room is made: %v", err)
 		}
 		m.Close()
-		l.call("10.0.0.2")
+		l.callFrom("10.0.0.2")
 		close(l.broken)
 		synctest.Wait()
 		select {
@@ -196,8 +196,8 @@ func TestCallersAreBounded(t *testing.T) {
 // TestOneTryForAllAddresses: a device that has several is tried once with a wrong
 // code, and found at any with the right one, whoever else is silent.
 func TestOneTryForAllAddresses(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-	code := Code{Secret: open(server)}
+	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
+	code := Code{Secret: newCode(server)}
 	ctx, cancel := context.WithCancel(t.Context())
 	var serving sync.WaitGroup
 	defer serving.Wait()
@@ -220,45 +220,45 @@ func TestOneTryForAllAddresses(t *testing.T) {
 	}
 	wrong := code
 	wrong.Secret, wrong.Addrs = strings.Repeat("0", secretLen), code.Addrs[7:] // the silent ones are waited for if none is right
-	if _, err := Reach(ctx, wrong, laptop.Self); err != errWrongCode {
+	if _, err := CallAny(ctx, wrong, laptop.Self); err != errWrongCode {
 		t.Errorf("%v", err)
 	}
 	server.a.mu.Lock()
-	if server.a.tries != maxTries-1 {
-		t.Errorf("%d tries are left", server.a.tries)
+	if server.a.triesLeft != maxTries-1 {
+		t.Errorf("%d tries are left", server.a.triesLeft)
 	}
 	server.a.mu.Unlock()
-	m, err := Reach(ctx, code, laptop.Self)
+	m, err := CallAny(ctx, code, laptop.Self)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p, err := m.Finish(ctx); err != nil || len(p.Addresses) != 1 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := Reach(ctx, Code{Secret: code.Secret, Addrs: []string{"127.0.0.1:1"}}, laptop.Self); !fault.Is(err, fault.Unreachable) {
+	if _, err := CallAny(ctx, Code{Secret: code.Secret, Addrs: []string{"127.0.0.1:1"}}, laptop.Self); !fault.Is(err, fault.Unreachable) {
 		t.Errorf("nobody is there: %v", err)
 	}
 }
 
 // TestSilenceUsesATry: who stops when it has seen the answer has guessed once.
 func TestSilenceUsesATry(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-	secret := open(server)
-	for range maxTriesOfOne {
-		c, conn := laptop.shake(server, "10.0.0.1", laptop.Key)
-		_, ke1, err := begin(parties{laptop.Key.Public(), c.peer, c.binding}, secret)
+	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
+	secret := newCode(server)
+	for range maxTriesPerSource {
+		c, conn := laptop.handshakeWith(server, "10.0.0.1", laptop.Key)
+		_, ke1, err := beginProof(proofContext{laptop.Key.Public(), c.peer, c.binding}, secret)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.send(wire.PairStep{Number: 1, Bytes: ke1}); err != nil {
+		if err := c.sendFrame(wire.PairStep{Number: 1, Bytes: ke1}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.step(2); err != nil {
+		if _, err := c.readStep(2); err != nil {
 			t.Fatal(err)
 		}
 		conn.Close()
 	}
-	if _, err := laptop.pair(server, "10.0.0.1", secret); !fault.Is(err, fault.Limit) {
+	if _, err := laptop.pairWith(server, "10.0.0.1", secret); !fault.Is(err, fault.Limit) {
 		t.Errorf("%v", err)
 	}
 }

@@ -17,10 +17,10 @@ type Self struct {
 	Trust *identity.Trust
 	// About tells who it is. It is called for each pairing, and Servers are
 	// filled in from Trust: the addresses of its own.
-	About func() wire.PairAbout
+	About func() wire.PairIdentity
 }
 
-var roles = []struct {
+var roleBits = []struct {
 	bit  wire.PairRoles
 	role identity.Role
 }{
@@ -29,20 +29,20 @@ var roles = []struct {
 	{wire.PairPrimary, identity.RolePrimary},
 }
 
-// wanted are the roles that others can have towards a device of roles own.
-func wanted(own wire.PairRoles) (w wire.PairRoles) {
+// rolesOfUse are the roles that others can have towards a device of roles own.
+func rolesOfUse(own wire.PairRoles) (useful wire.PairRoles) {
 	if own&(wire.PairServer|wire.PairHelper) != 0 {
-		w |= wire.PairPrimary
+		useful |= wire.PairPrimary
 	}
 	if own&wire.PairPrimary != 0 {
-		w |= wire.PairServer | wire.PairHelper
+		useful |= wire.PairServer | wire.PairHelper
 	}
-	return w
+	return useful
 }
 
-// introduce is what self tells a device of roles theirs: servers only to who
+// aboutFor is what self tells a device of roles theirs: servers only to who
 // will carry subflows to them.
-func (s Self) introduce(theirs wire.PairRoles) wire.PairAbout {
+func (s Self) aboutFor(theirs wire.PairRoles) wire.PairIdentity {
 	about := s.About()
 	about.Servers = nil
 	if theirs&wire.PairHelper == 0 || about.Roles&wire.PairPrimary == 0 {
@@ -52,20 +52,20 @@ func (s Self) introduce(theirs wire.PairRoles) wire.PairAbout {
 	return about
 }
 
-// met is a device that has proved to know the code.
-type met struct {
-	key    identity.PublicKey
-	about  wire.PairAbout
-	dialed string   // where it was called; "" if it called
-	remote net.Addr // its end of the connection
+// peerInfo is a device that has proved to know the code.
+type peerInfo struct {
+	key        identity.PublicKey
+	about      wire.PairIdentity
+	dialedAddr string   // where it was called; "" if it called
+	remoteAddr net.Addr // its end of the connection
 }
 
-// check tells whether the two can be of use to each other.
-func (m met) check(own wire.PairRoles) (wire.PairRoles, error) {
+// usableRoles tells whether the two can be of use to each other.
+func (m peerInfo) usableRoles(own wire.PairRoles) (wire.PairRoles, error) {
 	if m.about.Roles&wire.PairServer != 0 && m.about.Roles != wire.PairServer {
 		return 0, fault.New(fault.Protocol, errors.New("the other device says that it is a server and something else"), "no mpbond does: do not pair with it")
 	}
-	take := m.about.Roles & wanted(own)
+	take := m.about.Roles & rolesOfUse(own)
 	if take == 0 {
 		return 0, fault.New(fault.Usage, errors.New("these two devices have no roles in which they meet"),
 			"a primary is paired with a server or with a helper")
@@ -73,38 +73,38 @@ func (m met) check(own wire.PairRoles) (wire.PairRoles, error) {
 	return take, nil
 }
 
-// keep writes down who was met: in the roles that are of use, with the address
+// storePeer writes down who was met: in the roles that are of use, with the address
 // where it was reached, and with the servers that self shall carry its subflows
 // to.
-func (s Self) keep(m met) (identity.Peer, error) {
+func (s Self) storePeer(m peerInfo) (identity.Peer, error) {
 	own := s.About().Roles
-	take, err := m.check(own)
+	take, err := m.usableRoles(own)
 	if err != nil {
 		return identity.Peer{}, err
 	}
 	p := identity.Peer{Name: m.about.Name, Key: m.key}
-	for _, r := range roles {
+	for _, r := range roleBits {
 		if take&r.bit != 0 {
 			p.Roles = append(p.Roles, r.role)
 		}
 	}
 	helps := own&wire.PairHelper != 0 && take&wire.PairPrimary != 0
-	switch host := hostOf(m.remote); {
-	case take&wire.PairServer != 0 && m.dialed != "":
-		p.Addresses = []string{m.dialed}
-	case take&wire.PairHelper != 0 && take&wire.PairPrimary == 0 && m.dialed != "": // for onloading, where multicast does not pass
-		p.Addresses = []string{m.dialed}
+	switch host := hostOf(m.remoteAddr); {
+	case take&wire.PairServer != 0 && m.dialedAddr != "":
+		p.Addresses = []string{m.dialedAddr}
+	case take&wire.PairHelper != 0 && take&wire.PairPrimary == 0 && m.dialedAddr != "": // for onloading, where multicast does not pass
+		p.Addresses = []string{m.dialedAddr}
 	case helps && m.about.Port != 0 && host != "":
 		p.Addresses = []string{net.JoinHostPort(host, strconv.Itoa(int(m.about.Port)))}
 	}
 	if helps {
-		p.Servers = identity.Carried(m.about.Servers, ipOf(hostOf(m.remote)).IsLoopback())
+		p.Servers = identity.CarriableServers(m.about.Servers, parseIP(hostOf(m.remoteAddr)).IsLoopback())
 	}
-	return s.Trust.Meet(p)
+	return s.Trust.AddPaired(p)
 }
 
-// ipOf is the address that a host is written as; the zero one if that is a name.
-func ipOf(host string) netip.Addr {
+// parseIP is the address that a host is written as; the zero one if that is a name.
+func parseIP(host string) netip.Addr {
 	a, _ := netip.ParseAddr(host)
 	return a.Unmap()
 }

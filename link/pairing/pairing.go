@@ -9,8 +9,8 @@
 //	PAIR_STEP 1 (KE1)    ---------->  one try of the code is used up
 //	                     <----------  PAIR_STEP 2 (KE2), proves the code
 //	PAIR_STEP 3 (KE3)    ---------->  proves the code; the try is given back
-//	                     <----------  PAIR_ABOUT
-//	PAIR_ABOUT           ---------->  is written down
+//	                     <----------  PAIR_IDENTITY
+//	PAIR_IDENTITY           ---------->  is written down
 //	                     <----------  PAIR_DONE; is written down
 //
 // The proof is OPAQUE (RFC 9807), in which who does not know the code learns
@@ -45,9 +45,9 @@ import (
 const (
 	// stepTimeout bounds TLS and the key exchange, and each message after it.
 	stepTimeout = 10 * time.Second
-	// meetTimeout is how long the acceptor waits for the caller's PAIR_ABOUT:
+	// identityTimeout is how long the acceptor waits for the caller's PAIR_IDENTITY:
 	// it may have further devices to call first.
-	meetTimeout = time.Minute
+	identityTimeout = time.Minute
 )
 
 const hintVersion = "install the same release of mpbond on both devices"
@@ -63,7 +63,7 @@ type channel struct {
 // newChannel shakes hands over a TLS connection that has not begun.
 func newChannel(ctx context.Context, c *tls.Conn) (*channel, error) {
 	if err := c.HandshakeContext(ctx); err != nil {
-		return nil, identity.Explain(err)
+		return nil, identity.ExplainTLS(err)
 	}
 	state := c.ConnectionState()
 	peer, err := identity.PeerKey(state)
@@ -77,38 +77,38 @@ func newChannel(ctx context.Context, c *tls.Conn) (*channel, error) {
 	return &channel{c, wire.NewReader(c), peer, binding}, nil
 }
 
-func (c *channel) send(f wire.Frame) error {
+func (c *channel) sendFrame(f wire.Frame) error {
 	_, err := c.tls.Write(wire.Append(nil, f))
-	return identity.Explain(err)
+	return identity.ExplainTLS(err)
 }
 
-// refuse tells the other end why not, as far as it still listens.
-func (c *channel) refuse(code wire.Code, text string) {
-	_ = c.send(wire.Refuse{Code: code, Version: wire.Version, Text: text})
+// sendRefusal tells the other end why not, as far as it still listens.
+func (c *channel) sendRefusal(code wire.Code, text string) {
+	_ = c.sendFrame(wire.Refuse{Code: code, Version: wire.Version, Text: text})
 }
 
-// expect reads the next frame, which must be of type t.
-func (c *channel) expect(t wire.Type) ([]byte, error) {
+// expectFrame reads the next frame, which must be of type t.
+func (c *channel) expectFrame(t wire.Type) ([]byte, error) {
 	got, payload, err := c.r.Next()
 	switch {
 	case err != nil:
-		return nil, identity.Explain(err)
+		return nil, identity.ExplainTLS(err)
 	case got == wire.TypeRefuse:
 		f, err := wire.ParseRefuse(payload)
 		if err != nil {
 			return nil, err
 		}
 		f.Text = text.Printable(f.Text) // that device has proved nothing yet
-		return nil, refused(f)
+		return nil, refusalFault(f)
 	case got != t:
 		return nil, fault.New(fault.Protocol, fmt.Errorf("%v came instead of %v", got, t), hintVersion)
 	}
 	return payload, nil
 }
 
-// step reads a message of the key exchange.
-func (c *channel) step(number uint8) ([]byte, error) {
-	payload, err := c.expect(wire.TypePairStep)
+// readStep reads a message of the key exchange.
+func (c *channel) readStep(number uint8) ([]byte, error) {
+	payload, err := c.expectFrame(wire.TypePairStep)
 	if err != nil {
 		return nil, err
 	}
@@ -119,17 +119,17 @@ func (c *channel) step(number uint8) ([]byte, error) {
 	return f.Bytes, fault.New(fault.Protocol, err, hintVersion)
 }
 
-func (c *channel) about() (wire.PairAbout, error) {
-	payload, err := c.expect(wire.TypePairAbout)
+func (c *channel) readAbout() (wire.PairIdentity, error) {
+	payload, err := c.expectFrame(wire.TypePairIdentity)
 	if err != nil {
-		return wire.PairAbout{}, err
+		return wire.PairIdentity{}, err
 	}
-	f, err := wire.ParsePairAbout(payload)
+	f, err := wire.ParsePairIdentity(payload)
 	return f, fault.New(fault.Protocol, err, hintVersion)
 }
 
-// refused makes a fault of the other end's refusal.
-func refused(f wire.Refuse) error {
+// refusalFault makes a fault of the other end's refusal.
+func refusalFault(f wire.Refuse) error {
 	switch f.Code {
 	case wire.CodeVersion:
 		return fault.New(fault.Protocol, f, hintVersion)

@@ -26,14 +26,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// device is one that pairs.
-type device struct {
+// testDevice is one that pairs.
+type testDevice struct {
 	Self
 	t testing.TB
 	a *Acceptor
 }
 
-func newDevice(t testing.TB, name string, roles wire.PairRoles) *device {
+func newTestDevice(t testing.TB, name string, roles wire.PairRoles) *testDevice {
 	t.Helper()
 	key, err := identity.Generate()
 	if err != nil {
@@ -43,48 +43,48 @@ func newDevice(t testing.TB, name string, roles wire.PairRoles) *device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	about := wire.PairAbout{Roles: roles, Name: name}
+	about := wire.PairIdentity{Roles: roles, Name: name}
 	if roles&wire.PairPrimary != 0 {
 		about.Port = 7602
 	}
-	d := &device{Self{key, trust, func() wire.PairAbout { return about }}, t, nil}
+	d := &testDevice{Self{key, trust, func() wire.PairIdentity { return about }}, t, nil}
 	d.a = NewAcceptor(d.Self, slog.New(slog.DiscardHandler))
 	t.Cleanup(d.a.Close)
 	return d
 }
 
-// from is a connection whose far end has an address.
-type from struct {
+// connFrom is a connection whose far end has an address.
+type connFrom struct {
 	net.Conn
 	addr net.Addr
 }
 
-func (f from) RemoteAddr() net.Addr { return f.addr }
+func (f connFrom) RemoteAddr() net.Addr { return f.addr }
 
-// connect makes a connection to d from an address, which d answers.
-func (d *device) connect(ip string) net.Conn {
+// connectFrom makes a connection to d from an address, which d answers.
+func (d *testDevice) connectFrom(ip string) net.Conn {
 	near, far := net.Pipe()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		d.a.Answer(context.Background(), from{far, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip), 40000))})
+		d.a.ServeConn(context.Background(), connFrom{far, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip), 40000))})
 	}()
 	d.t.Cleanup(func() { near.Close(); <-done })
 	return near
 }
 
-// pair has d call other.
-func (d *device) pair(other *device, ip, secret string) (identity.Peer, error) {
-	m, err := Call(d.t.Context(), other.connect(ip), "192.0.2.7:7600", d.Self, secret)
+// pairWith has d call other.
+func (d *testDevice) pairWith(other *testDevice, ip, secret string) (identity.Peer, error) {
+	m, err := Call(d.t.Context(), other.connectFrom(ip), "192.0.2.7:7600", d.Self, secret)
 	if err != nil {
 		return identity.Peer{}, err
 	}
 	return m.Finish(d.t.Context())
 }
 
-// callStranger has d call somebody of any key, who then does something with the
+// callAsStranger has d call somebody of any key, who then does something with the
 // connection.
-func (d *device) callStranger(key *identity.Key, secret string, do func(*channel)) error {
+func (d *testDevice) callAsStranger(key *identity.Key, secret string, do func(*channel)) error {
 	near, far := net.Pipe()
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -95,7 +95,7 @@ func (d *device) callStranger(key *identity.Key, secret string, do func(*channel
 			d.t.Error(err)
 			return
 		}
-		c, err := newChannel(d.t.Context(), tls.Server(far, key.Server(wire.PairALPN, func(identity.PublicKey) bool { return true })))
+		c, err := newChannel(d.t.Context(), tls.Server(far, key.ServerConfig(wire.PairALPN, func(identity.PublicKey) bool { return true })))
 		if err != nil {
 			d.t.Error(err)
 			return
@@ -106,8 +106,8 @@ func (d *device) callStranger(key *identity.Key, secret string, do func(*channel
 	return err
 }
 
-// knows is the trust file of d, for comparison.
-func (d *device) knows() string {
+// knownPeers is the trust file of d, for comparison.
+func (d *testDevice) knownPeers() string {
 	var list []string
 	for _, p := range d.Trust.Peers() {
 		list = append(list, fmt.Sprint(p.Name, " ", p.Roles, " ", p.Key.ID(), " ", p.Addresses, " ", p.Servers))
@@ -115,38 +115,38 @@ func (d *device) knows() string {
 	return strings.Join(list, "; ")
 }
 
-func open(d *device) string {
-	inv, _ := d.a.Open()
+func newCode(d *testDevice) string {
+	inv, _ := d.a.NewCode()
 	return inv.Secret
 }
 
 func TestPairing(t *testing.T) {
-	server, helper := newDevice(t, "home", wire.PairServer), newDevice(t, "phone", wire.PairHelper)
-	laptop := newDevice(t, "laptop", wire.PairPrimary)
-	p, err := laptop.pair(server, "10.0.0.1", open(server))
+	server, helper := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "phone", wire.PairHelper)
+	laptop := newTestDevice(t, "laptop", wire.PairPrimary)
+	p, err := laptop.pairWith(server, "10.0.0.1", newCode(server))
 	if err != nil || p.Name != "home" {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	if inv := server.a.Invitation(); inv.State != Paired || inv.Met.Name != "laptop" {
+	if inv := server.a.Invitation(); inv.State != Paired || inv.Peer.Name != "laptop" {
 		t.Errorf("%+v", inv)
 	}
-	if _, err := laptop.pair(helper, "10.0.0.9", open(helper)); err != nil {
+	if _, err := laptop.pairWith(helper, "10.0.0.9", newCode(helper)); err != nil {
 		t.Fatal(err)
 	}
-	for d, want := range map[*device]string{
+	for d, want := range map[*testDevice]string{
 		server: fmt.Sprintf("laptop [primary] %v [] []", laptop.Key.ID()),
 		laptop: fmt.Sprintf("home [server] %v [192.0.2.7:7600] []; phone [helper] %v [192.0.2.7:7600] []", server.Key.ID(), helper.Key.ID()),
 		helper: fmt.Sprintf("laptop [primary] %v [10.0.0.9:7602] [192.0.2.7:7600]", laptop.Key.ID()),
 	} {
-		if got := d.knows(); got != want {
+		if got := d.knownPeers(); got != want {
 			t.Errorf("%s knows\n%s, want\n%s", d.About().Name, got, want)
 		}
 	}
-	if _, err := laptop.pair(helper, "10.0.0.9", helper.a.Invitation().Secret); !fault.Is(err, fault.UnknownDevice) {
+	if _, err := laptop.pairWith(helper, "10.0.0.9", helper.a.Invitation().Secret); !fault.Is(err, fault.UnknownDevice) {
 		t.Errorf("a code was used twice: %v", err)
 	}
 	// Once more, after an address has changed: nothing is there twice.
-	if _, err := laptop.pair(helper, "10.0.0.10", open(helper)); err != nil {
+	if _, err := laptop.pairWith(helper, "10.0.0.10", newCode(helper)); err != nil {
 		t.Fatal(err)
 	}
 	if got := helper.Trust.ByRole(identity.RolePrimary); len(got) != 1 || fmt.Sprint(got[0].Addresses) != "[10.0.0.10:7602 10.0.0.9:7602]" {
@@ -154,8 +154,8 @@ func TestPairing(t *testing.T) {
 	}
 }
 
-// uses has a device trust a server of its own.
-func (d *device) uses(name string, addrs ...string) {
+// checkPeerAddresses has a device trust a server of its own.
+func (d *testDevice) checkPeerAddresses(name string, addrs ...string) {
 	d.t.Helper()
 	key, err := identity.Generate()
 	if err == nil {
@@ -170,22 +170,22 @@ func (d *device) uses(name string, addrs ...string) {
 // carried to the other's.
 func TestDualDevicesPair(t *testing.T) {
 	const both = wire.PairPrimary | wire.PairHelper
-	anna, bob := newDevice(t, "anna", both), newDevice(t, "bob", both)
-	anna.uses("annas", "192.0.2.1:7600")
-	bob.uses("bobs", "192.0.2.2:7600", "bob.example.org:7600")
-	if _, err := anna.pair(bob, "10.0.0.1", open(bob)); err != nil {
+	anna, bob := newTestDevice(t, "anna", both), newTestDevice(t, "bob", both)
+	anna.checkPeerAddresses("annas", "192.0.2.1:7600")
+	bob.checkPeerAddresses("bobs", "192.0.2.2:7600", "bob.example.org:7600")
+	if _, err := anna.pairWith(bob, "10.0.0.1", newCode(bob)); err != nil {
 		t.Fatal(err)
 	}
-	if p, _ := anna.Trust.LookupName("bob"); !p.Is(identity.RoleHelper) || !p.Is(identity.RolePrimary) {
-		t.Errorf("anna knows %s", anna.knows())
+	if p, _ := anna.Trust.LookupName("bob"); !p.HasRole(identity.RoleHelper) || !p.HasRole(identity.RolePrimary) {
+		t.Errorf("anna knows %s", anna.knownPeers())
 	}
 	if p, _ := anna.Trust.LookupName("bob"); fmt.Sprint(p.Servers) != "[192.0.2.2:7600 bob.example.org:7600]" {
-		t.Errorf("anna was not told bob's server: %s", anna.knows())
+		t.Errorf("anna was not told bob's server: %s", anna.knownPeers())
 	}
 	if p, _ := bob.Trust.LookupName("anna"); fmt.Sprint(p.Addresses, p.Servers) != "[10.0.0.1:7602] [192.0.2.1:7600]" {
-		t.Errorf("bob knows %s", bob.knows())
+		t.Errorf("bob knows %s", bob.knownPeers())
 	}
-	for _, d := range []*device{anna, bob} { // without being told which server is its own
+	for _, d := range []*testDevice{anna, bob} { // without being told which server is its own
 		cfg := primary.Default
 		cfg.Pipe = ""
 		if _, err := primary.New(cfg, d.Key, d.Trust, slog.New(slog.DiscardHandler), nil); err != nil {
@@ -197,14 +197,14 @@ func TestDualDevicesPair(t *testing.T) {
 // TestToldServers: who is paired does not make a helper call what only the helper
 // itself can reach; but on one machine loopback is a network like any.
 func TestToldServers(t *testing.T) {
-	helper, laptop := newDevice(t, "phone", wire.PairHelper), newDevice(t, "laptop", wire.PairPrimary)
-	laptop.uses("home", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.2]:22", "LocalHost:22", "0.0.0.0:22", "[::]:22", "169.254.169.254:80", "[fe80::1%eth0]:80",
+	helper, laptop := newTestDevice(t, "phone", wire.PairHelper), newTestDevice(t, "laptop", wire.PairPrimary)
+	laptop.checkPeerAddresses("home", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.2]:22", "LocalHost:22", "0.0.0.0:22", "[::]:22", "169.254.169.254:80", "[fe80::1%eth0]:80",
 		"192.168.1.2:7600", "vps.example.org:7600")
 	for ip, want := range map[string]string{
 		"10.0.0.1":  "[192.168.1.2:7600 vps.example.org:7600]",
 		"127.0.0.1": "[127.0.0.1:22 [::1]:22 [::ffff:127.0.0.2]:22 LocalHost:22 192.168.1.2:7600 vps.example.org:7600]",
 	} {
-		if _, err := laptop.pair(helper, ip, open(helper)); err != nil {
+		if _, err := laptop.pairWith(helper, ip, newCode(helper)); err != nil {
 			t.Fatal(err)
 		}
 		if p, _ := helper.Trust.LookupName("laptop"); fmt.Sprint(p.Servers) != want {
@@ -217,41 +217,41 @@ func TestToldServers(t *testing.T) {
 func TestRolesThatDoNotMeet(t *testing.T) {
 	const server, helper, primary = wire.PairServer, wire.PairHelper, wire.PairPrimary
 	for _, pair := range [][2]wire.PairRoles{{helper, helper}, {primary, primary}, {server, server}, {server, helper}} {
-		a, b := newDevice(t, "a", pair[0]), newDevice(t, "b", pair[1])
-		if _, err := a.pair(b, "10.0.0.1", open(b)); !fault.Is(err, fault.Usage) {
+		a, b := newTestDevice(t, "a", pair[0]), newTestDevice(t, "b", pair[1])
+		if _, err := a.pairWith(b, "10.0.0.1", newCode(b)); !fault.Is(err, fault.Usage) {
 			t.Errorf("%v: %v", pair, err)
 		}
-		if a.knows()+b.knows() != "" {
-			t.Error(pair, a.knows(), b.knows())
+		if a.knownPeers()+b.knownPeers() != "" {
+			t.Error(pair, a.knownPeers(), b.knownPeers())
 		}
 	}
 	for own, want := range map[wire.PairRoles]wire.PairRoles{server: primary, helper: primary, primary: server | helper, primary | helper: server | helper | primary} {
-		if got := wanted(own); got != want {
+		if got := rolesOfUse(own); got != want {
 			t.Errorf("%v wants %v, not %v", own, got, want)
 		}
 	}
-	laptop := newDevice(t, "laptop", primary)
-	laptop.uses("home", "192.0.2.1:7600")
+	laptop := newTestDevice(t, "laptop", primary)
+	laptop.checkPeerAddresses("home", "192.0.2.1:7600")
 	for theirs, want := range map[wire.PairRoles]int{server: 0, primary: 0, helper: 1, primary | helper: 1} {
-		if got := laptop.introduce(theirs).Servers; len(got) != want {
+		if got := laptop.aboutFor(theirs).Servers; len(got) != want {
 			t.Errorf("%v are told %v", theirs, got)
 		}
 	}
-	b := newDevice(t, "b", helper)
-	open(b)
-	if _, err := b.pair(b, "10.0.0.1", b.a.Invitation().Secret); !fault.Is(err, fault.Usage) {
+	b := newTestDevice(t, "b", helper)
+	newCode(b)
+	if _, err := b.pairWith(b, "10.0.0.1", b.a.Invitation().Secret); !fault.Is(err, fault.Usage) {
 		t.Errorf("with itself: %v", err)
 	}
 }
 
-// shake calls other and goes as far as TLS, with a key.
-func (d *device) shake(other *device, ip string, key *identity.Key) (*channel, net.Conn) {
+// handshakeWith calls other and goes as far as TLS, with a key.
+func (d *testDevice) handshakeWith(other *testDevice, ip string, key *identity.Key) (*channel, net.Conn) {
 	d.t.Helper()
-	conn := other.connect(ip)
+	conn := other.connectFrom(ip)
 	if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version})); err != nil {
 		d.t.Fatal(err)
 	}
-	c, err := newChannel(d.t.Context(), tls.Client(conn, key.Stranger(wire.PairALPN)))
+	c, err := newChannel(d.t.Context(), tls.Client(conn, key.UnverifiedConfig(wire.PairALPN)))
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -260,37 +260,37 @@ func (d *device) shake(other *device, ip string, key *identity.Key) (*channel, n
 
 func TestCodesExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-		inv, ended := server.a.Open()
+		server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
+		inv, ended := server.a.NewCode()
 		time.Sleep(Lifetime - time.Second)
 		if got := server.a.Invitation(); got.State != Open || got.Until != inv.Until {
 			t.Fatalf("%+v", got)
 		}
 		time.Sleep(2 * time.Second)
 		<-ended
-		if _, err := laptop.pair(server, "10.0.0.1", inv.Secret); !fault.Is(err, fault.UnknownDevice) {
+		if _, err := laptop.pairWith(server, "10.0.0.1", inv.Secret); !fault.Is(err, fault.UnknownDevice) {
 			t.Errorf("%v", err)
 		}
 		if got := server.a.Invitation(); got.State != Expired {
 			t.Errorf("%+v", got)
 		}
 		// A device that slept has a timer that is late.
-		late := open(server)
-		server.a.inv.Until = time.Now().Round(0).Add(-time.Minute)
-		if _, err := laptop.pair(server, "10.0.0.1", late); err == nil || server.a.Invitation().State != Expired {
+		late := newCode(server)
+		server.a.invitation.Until = time.Now().Round(0).Add(-time.Minute)
+		if _, err := laptop.pairWith(server, "10.0.0.1", late); err == nil || server.a.Invitation().State != Expired {
 			t.Errorf("after a sleep: %v, %v", err, server.a.Invitation().State)
 		}
 		// A new one ends the one before.
-		first := open(server)
-		second := open(server)
-		if _, err := laptop.pair(server, "10.0.0.1", first); err == nil {
+		first := newCode(server)
+		second := newCode(server)
+		if _, err := laptop.pairWith(server, "10.0.0.1", first); err == nil {
 			t.Error("a code that was replaced holds")
 		}
-		if _, err := laptop.pair(server, "10.0.0.1", second); err != nil {
+		if _, err := laptop.pairWith(server, "10.0.0.1", second); err != nil {
 			t.Error(err)
 		}
-		for what, f := range map[string]func(){"another": func() { server.a.Open() }, "the program": server.a.Close} {
-			inv, ended := server.a.Open()
+		for what, f := range map[string]func(){"another": func() { server.a.NewCode() }, "the program": server.a.Close} {
+			inv, ended := server.a.NewCode()
 			f()
 			select {
 			case <-ended:
@@ -307,27 +307,27 @@ func TestCodesExpire(t *testing.T) {
 // TestSilentCallersAreCutOff: nothing is waited for longer than promised.
 func TestSilentCallersAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-		secret := open(server)
+		server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
+		secret := newCode(server)
 		began := time.Now()
-		conn := server.connect("10.0.0.1")
+		conn := server.connectFrom("10.0.0.1")
 		if _, err := conn.Read(make([]byte, 1)); err != io.EOF || time.Since(began) != stepTimeout {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		began = time.Now()
-		m, err := Call(t.Context(), server.connect("10.0.0.1"), "x:1", laptop.Self, secret)
+		m, err := Call(t.Context(), server.connectFrom("10.0.0.1"), "x:1", laptop.Self, secret)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		if _, err := laptop.pair(server, "10.0.0.2", secret); !fault.Is(err, fault.UnknownDevice) && !fault.Is(err, fault.Limit) {
+		if _, err := laptop.pairWith(server, "10.0.0.2", secret); !fault.Is(err, fault.UnknownDevice) && !fault.Is(err, fault.Limit) {
 			t.Errorf("two at once: %v", err)
 		}
-		if _, err := m.c.tls.Read(make([]byte, 1)); err == nil || time.Since(began) < meetTimeout {
+		if _, err := m.channel.tls.Read(make([]byte, 1)); err == nil || time.Since(began) < identityTimeout {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		synctest.Wait()
-		if _, err := laptop.pair(server, "10.0.0.2", secret); err != nil {
+		if _, err := laptop.pairWith(server, "10.0.0.2", secret); err != nil {
 			t.Errorf("the code does not hold on: %v", err)
 		}
 	})
@@ -336,14 +336,14 @@ func TestSilentCallersAreCutOff(t *testing.T) {
 // TestManInTheMiddle: who has a connection with each of two devices, and passes
 // on what they say, is found out by both.
 func TestManInTheMiddle(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-	secret := open(server)
+	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
+	secret := newCode(server)
 	evil, err := identity.Generate()
 	if err != nil {
 		t.Fatal(err)
 	}
-	up, _ := laptop.shake(server, "10.0.0.66", evil)
-	err = laptop.callStranger(evil, secret, func(down *channel) {
+	up, _ := laptop.handshakeWith(server, "10.0.0.66", evil)
+	err = laptop.callAsStranger(evil, secret, func(down *channel) {
 		go func() { _, _ = io.Copy(down.tls, up.tls) }()
 		_, _ = io.Copy(up.tls, down.tls)
 		up.tls.NetConn().Close()
@@ -351,8 +351,8 @@ func TestManInTheMiddle(t *testing.T) {
 	if err != errWrongCode {
 		t.Errorf("%v", err)
 	}
-	if server.knows()+laptop.knows() != "" {
-		t.Error(server.knows(), laptop.knows())
+	if server.knownPeers()+laptop.knownPeers() != "" {
+		t.Error(server.knownPeers(), laptop.knownPeers())
 	}
 }
 
@@ -360,61 +360,61 @@ func TestManInTheMiddle(t *testing.T) {
 // between the same devices with the same code.
 func TestReplay(t *testing.T) {
 	caller, acceptor := identity.PublicKey{1}, identity.PublicKey{2}
-	binding := func(b byte) parties { return parties{caller, acceptor, bytes.Repeat([]byte{b}, 32)} }
+	binding := func(b byte) proofContext { return proofContext{caller, acceptor, bytes.Repeat([]byte{b}, 32)} }
 	const secret = "K7QF3M2A"
-	c, ke1, err := begin(binding(1), secret)
+	c, ke1, err := beginProof(binding(1), secret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, ke2, err := answer(binding(1), secret, ke1)
+	a, ke2, err := answerProof(binding(1), secret, ke1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ke3, err := c.finish(ke2)
-	if err != nil || a.check(ke3) != nil {
-		t.Fatalf("a good one: %v, %v", err, a.check(ke3))
+	ke3, err := c.finishProof(ke2)
+	if err != nil || a.verifyProof(ke3) != nil {
+		t.Fatalf("a good one: %v, %v", err, a.verifyProof(ke3))
 	}
 	// The acceptor, called again.
 	for b := range byte(2) {
-		again, _, err := answer(binding(b), secret, ke1)
-		if err != nil || again.check(ke3) == nil {
+		again, _, err := answerProof(binding(b), secret, ke1)
+		if err != nil || again.verifyProof(ke3) == nil {
 			t.Errorf("KE3 was taken again: %v", err)
 		}
 	}
 	// The caller, answered with what was said before.
-	c, _, err = begin(binding(1), secret)
+	c, _, err = beginProof(binding(1), secret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.finish(ke2); err == nil {
+	if _, err := c.finishProof(ke2); err == nil {
 		t.Error("KE2 was taken again")
 	}
 }
 
 // TestProofBinds: each of code, keys and connection must be the same at both.
 func TestProofBinds(t *testing.T) {
-	good := parties{identity.PublicKey{1}, identity.PublicKey{2}, bytes.Repeat([]byte{3}, 32)}
-	run := func(p parties, secret string) error {
-		c, ke1, err := begin(good, "K7QF3M2A")
+	good := proofContext{identity.PublicKey{1}, identity.PublicKey{2}, bytes.Repeat([]byte{3}, 32)}
+	run := func(p proofContext, secret string) error {
+		c, ke1, err := beginProof(good, "K7QF3M2A")
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, ke2, err := answer(p, secret, ke1)
+		a, ke2, err := answerProof(p, secret, ke1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ke3, err := c.finish(ke2)
+		ke3, err := c.finishProof(ke2)
 		if err != nil {
 			return err
 		}
-		return a.check(ke3)
+		return a.verifyProof(ke3)
 	}
 	if err := run(good, "K7QF3M2A"); err != nil {
 		t.Fatal(err)
 	}
-	for name, change := range map[string]func(*parties){
-		"caller": func(p *parties) { p.caller[31]++ }, "acceptor": func(p *parties) { p.acceptor[0]++ },
-		"connection": func(p *parties) { p.binding = bytes.Repeat([]byte{4}, 32) },
+	for name, change := range map[string]func(*proofContext){
+		"caller": func(p *proofContext) { p.caller[31]++ }, "acceptor": func(p *proofContext) { p.acceptor[0]++ },
+		"connection": func(p *proofContext) { p.binding = bytes.Repeat([]byte{4}, 32) },
 	} {
 		p := good
 		change(&p)
@@ -430,18 +430,18 @@ func TestProofBinds(t *testing.T) {
 // TestDowngrade: another version, an older TLS and another protocol inside it
 // are refused, and use no try.
 func TestDowngrade(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
-	secret := open(server)
-	for range 2 * maxTriesOfOne {
-		conn := server.connect("10.0.0.1")
+	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
+	secret := newCode(server)
+	for range 2 * maxTriesPerSource {
+		conn := server.connectFrom("10.0.0.1")
 		if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version - 1})); err != nil {
 			t.Fatal(err)
 		}
-		c, err := newChannel(t.Context(), tls.Client(conn, laptop.Key.Stranger(wire.PairALPN)))
+		c, err := newChannel(t.Context(), tls.Client(conn, laptop.Key.UnverifiedConfig(wire.PairALPN)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.expect(wire.TypePairStep); !fault.Is(err, fault.Protocol) || !strings.Contains(err.Error(), "version") {
+		if _, err := c.expectFrame(wire.TypePairStep); !fault.Is(err, fault.Protocol) || !strings.Contains(err.Error(), "version") {
 			t.Errorf("another version: %v", err)
 		}
 		conn.Close()
@@ -452,11 +452,11 @@ func TestDowngrade(t *testing.T) {
 		"no protocol":   func(c *tls.Config) { c.NextProtos, c.VerifyConnection = nil, nil },
 		"no key":        func(c *tls.Config) { c.Certificates = nil },
 	} {
-		conn := server.connect("10.0.0.1")
+		conn := server.connectFrom("10.0.0.1")
 		if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version})); err != nil {
 			t.Fatal(err)
 		}
-		cfg := laptop.Key.Stranger(wire.PairALPN)
+		cfg := laptop.Key.UnverifiedConfig(wire.PairALPN)
 		change(cfg)
 		c := tls.Client(conn, cfg)
 		err := c.HandshakeContext(t.Context())
@@ -468,7 +468,7 @@ func TestDowngrade(t *testing.T) {
 		}
 		conn.Close()
 	}
-	if _, err := laptop.pair(server, "10.0.0.1", secret); err != nil {
+	if _, err := laptop.pairWith(server, "10.0.0.1", secret); err != nil {
 		t.Errorf("tries were used up: %v", err)
 	}
 }
@@ -476,11 +476,11 @@ func TestDowngrade(t *testing.T) {
 // TestTruncation cuts what the caller says at each byte: nothing is written
 // down unless all of it came.
 func TestTruncation(t *testing.T) {
-	server, laptop := newDevice(t, "home", wire.PairServer), newDevice(t, "laptop", wire.PairPrimary)
+	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 	about := wire.Append(nil, laptop.About())
 	for cut := 0; ; cut += 7 {
-		secret := open(server)
-		c, conn := laptop.shake(server, "10.0.0.1", laptop.Key)
+		secret := newCode(server)
+		c, conn := laptop.handshakeWith(server, "10.0.0.1", laptop.Key)
 		left := cut
 		send := func(b []byte) bool {
 			n := min(left, len(b))
@@ -493,51 +493,51 @@ func TestTruncation(t *testing.T) {
 			return true
 		}
 		whole := func() bool {
-			proof, ke1, err := begin(parties{laptop.Key.Public(), c.peer, c.binding}, secret)
+			proof, ke1, err := beginProof(proofContext{laptop.Key.Public(), c.peer, c.binding}, secret)
 			if err != nil || !send(wire.Append(nil, wire.PairStep{Number: 1, Bytes: ke1})) {
 				return false
 			}
-			ke2, err := c.step(2)
+			ke2, err := c.readStep(2)
 			if err != nil {
 				t.Fatal(err)
 			}
-			ke3, err := proof.finish(ke2)
+			ke3, err := proof.finishProof(ke2)
 			if err != nil || !send(wire.Append(nil, wire.PairStep{Number: 3, Bytes: ke3})) {
 				return false
 			}
-			if _, err := c.about(); err != nil {
+			if _, err := c.readAbout(); err != nil {
 				t.Fatal(err)
 			}
 			if !send(about) {
 				return false
 			}
-			_, err = c.expect(wire.TypePairDone)
+			_, err = c.expectFrame(wire.TypePairDone)
 			return err == nil
 		}()
 		if whole {
 			break
 		}
-		if cut > 1000 || server.knows() != "" {
-			t.Fatalf("cut at %d: %q", cut, server.knows())
+		if cut > 1000 || server.knownPeers() != "" {
+			t.Fatalf("cut at %d: %q", cut, server.knownPeers())
 		}
 	}
-	if server.knows() == "" {
+	if server.knownPeers() == "" {
 		t.Error("not paired when nothing was cut")
 	}
 }
 
 // TestRefusalsArePlain: what a stranger says does not reach the terminal as it is.
 func TestRefusalsArePlain(t *testing.T) {
-	laptop := newDevice(t, "laptop", wire.PairPrimary)
+	laptop := newTestDevice(t, "laptop", wire.PairPrimary)
 	evil, err := identity.Generate()
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = laptop.callStranger(evil, "K7QF3M2A", func(c *channel) {
-		if _, err := c.step(1); err != nil {
+	err = laptop.callAsStranger(evil, "K7QF3M2A", func(c *channel) {
+		if _, err := c.readStep(1); err != nil {
 			t.Error(err)
 		}
-		c.refuse(wire.CodeLimit, "\x1b[2Jall is well\r\n\u202e")
+		c.sendRefusal(wire.CodeLimit, "\x1b[2Jall is well\r\n\u202e")
 	})
 	if err == nil || !strings.Contains(err.Error(), "?[2Jall is well???") {
 		t.Errorf("%q", err)
@@ -545,11 +545,11 @@ func TestRefusalsArePlain(t *testing.T) {
 }
 
 func TestGarbage(t *testing.T) {
-	server := newDevice(t, "home", wire.PairServer)
-	open(server)
+	server := newTestDevice(t, "home", wire.PairServer)
+	newCode(server)
 	for _, in := range [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n"), {0x60, 0, 0, 200}, {0x60, 0xff, 0xff, 0xff}, {0x16, 3, 1, 0, 5},
 		append([]byte{0x60, 0, 0, 7, 'm', 'p', 'b', 'i', 'n', 'd'}, wire.Version), append([]byte{0x60, 0, 0, 8, 'm', 'p', 'b', 'o', 'n', 'd'}, wire.Version, 0)} {
-		conn := server.connect("10.0.0.1")
+		conn := server.connectFrom("10.0.0.1")
 		go func() { _, _ = conn.Write(in); conn.Close() }()
 		_, _ = io.Copy(io.Discard, conn)
 	}
@@ -560,31 +560,31 @@ func TestGarbage(t *testing.T) {
 
 // FuzzProof: no message makes a party panic, and none but the right one passes.
 func FuzzProof(f *testing.F) {
-	p := parties{identity.PublicKey{1}, identity.PublicKey{2}, make([]byte, 32)}
+	p := proofContext{identity.PublicKey{1}, identity.PublicKey{2}, make([]byte, 32)}
 	const secret = "K7QF3M2A"
-	c, ke1, err := begin(p, secret)
+	c, ke1, err := beginProof(p, secret)
 	if err != nil {
 		f.Fatal(err)
 	}
-	_, ke2, err := answer(p, secret, ke1)
+	_, ke2, err := answerProof(p, secret, ke1)
 	if err != nil {
 		f.Fatal(err)
 	}
-	ke3, err := c.finish(ke2)
+	ke3, err := c.finishProof(ke2)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(ke1, ke2, ke3)
 	f.Add([]byte{}, []byte{}, []byte{})
 	f.Fuzz(func(t *testing.T, in1, in2, in3 []byte) {
-		if a, _, err := answer(p, secret, in1); err == nil && a.check(in3) == nil {
+		if a, _, err := answerProof(p, secret, in1); err == nil && a.verifyProof(in3) == nil {
 			t.Error("a caller that does not know the code passes")
 		}
-		c, _, err := begin(p, secret)
+		c, _, err := beginProof(p, secret)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.finish(in2); err == nil {
+		if _, err := c.finishProof(in2); err == nil {
 			t.Error("an acceptor that does not know the code passes")
 		}
 	})

@@ -10,10 +10,10 @@ import (
 	"mpbond/link/wire"
 )
 
-// suite is the first recommended one of RFC 9807 section 7, but for its key
+// opaqueConfig is the first recommended one of RFC 9807 section 7, but for its key
 // stretching: that slows down guesses by who has stolen a server's records. Ours
 // is made for one connection and never stored, and a code is random.
-func suite(binding []byte) *opaque.Configuration {
+func opaqueConfig(binding []byte) *opaque.Configuration {
 	return &opaque.Configuration{
 		Context: append([]byte{'m', 'p', 'b', 'o', 'n', 'd', ' ', 'p', 'a', 'i', 'r', wire.Version}, binding...),
 		OPRF:    opaque.RistrettoSha512, AKE: opaque.RistrettoSha512,
@@ -21,22 +21,22 @@ func suite(binding []byte) *opaque.Configuration {
 	}
 }
 
-// parties are the identities that both ends put into the proof, and what binds
+// proofContext are the identities that both ends put into the proof, and what binds
 // it to their connection.
-type parties struct {
+type proofContext struct {
 	caller, acceptor identity.PublicKey
 	binding          []byte
 }
 
 // callerProof is the side of the caller.
 type callerProof struct {
-	parties
+	proofContext
 	client *opaque.Client
 }
 
-// begin returns the caller's first message.
-func begin(p parties, secret string) (*callerProof, []byte, error) {
-	client, err := suite(p.binding).Client()
+// beginProof returns the caller's first message.
+func beginProof(p proofContext, secret string) (*callerProof, []byte, error) {
+	client, err := opaqueConfig(p.binding).Client()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -47,9 +47,9 @@ func begin(p parties, secret string) (*callerProof, []byte, error) {
 	return &callerProof{p, client}, ke1.Serialize(), nil
 }
 
-// finish checks the acceptor's message and returns the caller's second one. An
+// finishProof checks the acceptor's message and returns the caller's second one. An
 // error means that the acceptor does not know the code, or not these keys.
-func (c *callerProof) finish(ke2 []byte) ([]byte, error) {
+func (c *callerProof) finishProof(ke2 []byte) ([]byte, error) {
 	defer c.client.ClearState()
 	m, err := c.client.Deserialize.KE2(ke2)
 	if err != nil {
@@ -68,10 +68,10 @@ type acceptorProof struct {
 	mac    []byte // that the caller must show
 }
 
-// answer returns the acceptor's message to a caller's first one. The acceptor
+// answerProof returns the acceptor's message to a caller's first one. The acceptor
 // knows the code and so is both sides of OPAQUE's registration.
-func answer(p parties, secret string, ke1 []byte) (*acceptorProof, []byte, error) {
-	conf := suite(p.binding)
+func answerProof(p proofContext, secret string, ke1 []byte) (*acceptorProof, []byte, error) {
+	conf := opaqueConfig(p.binding)
 	client, err := conf.Client()
 	if err != nil {
 		return nil, nil, err
@@ -111,8 +111,8 @@ func answer(p parties, secret string, ke1 []byte) (*acceptorProof, []byte, error
 	return &acceptorProof{server, out.ClientMAC}, ke2.Serialize(), nil
 }
 
-// check tells by an error that the caller does not know the code.
-func (a *acceptorProof) check(ke3 []byte) error {
+// verifyProof tells by an error that the caller does not know the code.
+func (a *acceptorProof) verifyProof(ke3 []byte) error {
 	m, err := a.server.Deserialize.KE3(ke3)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 // TestReachNamesPorts: if a device cannot be reached the error has each address that was
 // called, a server's port and a helper's, with what failed there.
 func TestReachNamesPorts(t *testing.T) {
-	laptop := newDevice(t, "laptop", wire.PairPrimary)
+	laptop := newTestDevice(t, "laptop", wire.PairPrimary)
 	closed := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -25,13 +25,13 @@ func TestReachNamesPorts(t *testing.T) {
 		return l.Addr().String()
 	}
 	code := Code{Secret: NewSecret(), Addrs: []string{closed(), closed()}}
-	_, err := Reach(t.Context(), code, laptop.Self)
+	_, err := CallAny(t.Context(), code, laptop.Self)
 	want := code.Addrs[0] + " and " + code.Addrs[1] + " refused the call"
 	if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), want) || !strings.Contains(fault.HintOf(err), "mpbond accept") {
 		t.Errorf("%v (%s), want %q", err, fault.HintOf(err), want)
 	}
 	code.Addrs[1] = "no-such-host.invalid:7603"
-	_, err = Reach(t.Context(), code, laptop.Self)
+	_, err = CallAny(t.Context(), code, laptop.Self)
 	if !fault.Is(err, fault.Unreachable) || !strings.Contains(fault.HintOf(err), "7600") || !strings.Contains(fault.HintOf(err), "7603") {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
 	}
@@ -54,7 +54,7 @@ func TestWhy(t *testing.T) {
 		{dial(os.NewSyscallError("connect", syscall.ENETUNREACH)), "network is unreachable"},
 		{errors.New("else"), "else"},
 	} {
-		if got := why(c.err).Error(); !strings.Contains(got, c.says) || strings.Contains(got, "dial tcp") {
+		if got := plainDialError(c.err).Error(); !strings.Contains(got, c.says) || strings.Contains(got, "dial tcp") {
 			t.Errorf("%v: %s", c.err, got)
 		}
 	}

@@ -17,7 +17,7 @@ func (Any) Name() string { return "any" }
 
 // Dial implements Carrier.
 func (a Any) Dial(ctx context.Context, addr string) (Conn, error) {
-	c, addr, err := a.of(addr)
+	c, addr, err := a.selectCarrier(addr)
 	if err != nil {
 		return nil, err
 	}
@@ -26,14 +26,14 @@ func (a Any) Dial(ctx context.Context, addr string) (Conn, error) {
 
 // Listen implements Carrier.
 func (a Any) Listen(ctx context.Context, addr string) (Listener, error) {
-	c, addr, err := a.of(addr)
+	c, addr, err := a.selectCarrier(addr)
 	if err != nil {
 		return nil, err
 	}
 	return c.Listen(ctx, addr)
 }
 
-func (a Any) of(addr string) (Carrier, string, error) {
+func (a Any) selectCarrier(addr string) (Carrier, string, error) {
 	name, rest, ok := strings.Cut(addr, "://")
 	if !ok {
 		return a[0], addr, nil

@@ -19,73 +19,73 @@ var (
 
 // signer makes the HOP_AUTH frames of one HS-path, at the helper.
 type signer struct {
-	tags    tagger
+	tagger  tagger
 	counter uint64
-	inner   []byte // scratch
+	scratch []byte // scratch
 }
 
-// append appends f in a HOP_AUTH to b.
-func (s *signer) append(b []byte, f wire.Frame) []byte {
+// appendAuth appends f in a HOP_AUTH to b.
+func (s *signer) appendAuth(b []byte, f wire.Frame) []byte {
 	s.counter++
-	s.inner = f.AppendPayload(s.inner[:0])
-	a := wire.HopAuth{Counter: s.counter, Of: f.Type(), Payload: s.inner}
-	a.Tag = s.tags.tag(a)
+	s.scratch = f.AppendPayload(s.scratch[:0])
+	a := wire.HopAuth{Counter: s.counter, Of: f.Type(), Payload: s.scratch}
+	a.Tag = s.tagger.computeTag(a)
 	return wire.Append(b, a)
 }
 
 // verifier checks the HOP_AUTH frames of one HS-path, at the server.
 type verifier struct {
-	tags     tagger
-	known    bool   // tags has the key
-	newest   uint64 // highest counter taken
-	early    []byte // newest limit that came before the key, a HOP_AUTH's payload; nil: none
-	onReject func(error)
-	rejected atomic.Uint64
+	tagger     tagger
+	hasKey     bool   // tags has the key
+	maxCounter uint64 // highest counter taken
+	earlyLimit []byte // newest limit that came before the key, a HOP_AUTH's payload; nil: none
+	onReject   func(error)
+	rejected   atomic.Uint64
 }
 
-// open returns the frame that a HOP_AUTH carries. ok is false for one that has no effect:
+// verify returns the frame that a HOP_AUTH carries. ok is false for one that has no effect:
 // forged, repeated, or before the key is known. An error is of one that is malformed.
-func (v *verifier) open(payload []byte) (f wire.HopAuth, ok bool, err error) {
+func (v *verifier) verify(payload []byte) (f wire.HopAuth, ok bool, err error) {
 	if f, err = wire.ParseHopAuth(payload); err != nil {
 		return f, false, err
 	}
-	if !v.known {
+	if !v.hasKey {
 		if f.Of == wire.TypeHopLimit { // it is not sent again, as a report is
-			v.early = bytes.Clone(payload)
+			v.earlyLimit = bytes.Clone(payload)
 		}
 		return f, false, nil
 	}
-	var why error
-	switch tag := v.tags.tag(f); {
+	var reason error
+	switch tag := v.tagger.computeTag(f); {
 	case !hmac.Equal(tag[:], f.Tag[:]):
-		why = ErrForged
-	case f.Counter <= v.newest:
-		why = ErrRepeated
+		reason = ErrForged
+	case f.Counter <= v.maxCounter:
+		reason = ErrRepeated
 	default:
-		v.newest = f.Counter
+		v.maxCounter = f.Counter
 		return f, true, nil
 	}
 	v.rejected.Add(1)
 	if v.onReject != nil {
-		v.onReject(why)
+		v.onReject(reason)
 	}
 	return f, false, nil
 }
 
 // tagger computes tags by one key.
 type tagger struct {
-	mac hash.Hash
-	buf []byte // scratch
+	mac     hash.Hash
+	scratch []byte // scratch
 }
 
 func newTagger(key wire.HopKey) tagger { return tagger{mac: hmac.New(sha256.New, key[:])} }
 
-func (t *tagger) tag(f wire.HopAuth) (tag [wire.HopTagLen]byte) {
-	t.buf = f.AppendSigned(t.buf[:0])
+func (t *tagger) computeTag(f wire.HopAuth) (tag [wire.HopTagLen]byte) {
+	t.scratch = f.AppendSigned(t.scratch[:0])
 	t.mac.Reset()
-	t.mac.Write(t.buf)
-	t.buf = t.mac.Sum(t.buf[:0])
-	copy(tag[:], t.buf)
+	t.mac.Write(t.scratch)
+	t.scratch = t.mac.Sum(t.scratch[:0])
+	copy(tag[:], t.scratch)
 	return tag
 }
 
@@ -95,13 +95,13 @@ func (t *tagger) tag(f wire.HopAuth) (tag [wire.HopTagLen]byte) {
 // the newest limit is checked now. Call it, and expect onReject, in the goroutine that reads.
 func (h *HSPath) Authenticate(key wire.HopKey, onReject func(error)) error {
 	v := h.auth
-	v.tags, v.known, v.onReject = newTagger(key), true, onReject
-	early := v.early
-	v.early = nil
+	v.tagger, v.hasKey, v.onReject = newTagger(key), true, onReject
+	early := v.earlyLimit
+	v.earlyLimit = nil
 	if early == nil {
 		return nil
 	}
-	return h.takeAuth(early)
+	return h.handleAuth(early)
 }
 
 // Rejected counts the reports and limits that were ignored because they were forged or
@@ -113,14 +113,14 @@ func (h *HSPath) Rejected() uint64 {
 	return h.auth.rejected.Load()
 }
 
-// takeAuth handles a HOP_AUTH.
-func (h *HSPath) takeAuth(payload []byte) error {
-	f, ok, err := h.auth.open(payload)
+// handleAuth handles a HOP_AUTH.
+func (h *HSPath) handleAuth(payload []byte) error {
+	f, ok, err := h.auth.verify(payload)
 	if !ok || err != nil {
 		return err
 	}
 	if f.Of == wire.TypeHopState {
-		return h.takeState(f.Payload)
+		return h.handleState(f.Payload)
 	}
 	limit, err := wire.ParseHopLimit(f.Payload)
 	if err == nil {

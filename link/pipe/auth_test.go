@@ -12,24 +12,24 @@ import (
 	"mpbond/link/wire"
 )
 
-// auth is a HOP_AUTH with f, as a helper with that key makes it.
-func auth(key wire.HopKey, counter uint64, f wire.Frame) []byte {
-	s := signer{tags: newTagger(key), counter: counter - 1}
-	return s.append(nil, f)
+// hopAuthFrame is a HOP_AUTH with f, as a helper with that key makes it.
+func hopAuthFrame(key wire.HopKey, counter uint64, f wire.Frame) []byte {
+	s := signer{tagger: newTagger(key), counter: counter - 1}
+	return s.appendAuth(nil, f)
 }
 
-// data is a HOP_DATA with one byte.
-var data = append(wire.AppendHeader(nil, wire.TypeHopData, 1), 9)
+// oneByteData is a HOP_DATA with one byte.
+var oneByteData = append(wire.AppendHeader(nil, wire.TypeHopData, 1), 9)
 
-// paced is a connection that knows its pace.
-type paced struct {
+// pacedConn is a connection that knows its pace.
+type pacedConn struct {
 	Conn
 	limit unit.Rate
 }
 
-func (p *paced) Pace(r unit.Rate) error { p.limit = r; return nil }
+func (p *pacedConn) Pace(r unit.Rate) error { p.limit = r; return nil }
 
-func (p *paced) Probe() (estimate.Hop, error) { return estimate.Hop{Limit: p.limit}, nil }
+func (p *pacedConn) Probe() (estimate.Hop, error) { return estimate.Hop{PacingLimit: p.limit}, nil }
 
 // TestForgedReports: what has not the tag of the subflow's key, comes twice, or too early, has
 // no effect, and the subflow goes on.
@@ -41,8 +41,8 @@ func TestForgedReports(t *testing.T) {
 		b[(at+len(b))%len(b)] ^= 1
 		return b
 	}
-	limit := auth(hopKey, 1, wire.HopLimit{Rate: rate})
-	report := auth(hopKey, 1, state(1))
+	limit := hopAuthFrame(hopKey, 1, wire.HopLimit{Rate: rate})
+	report := hopAuthFrame(hopKey, 1, state(1))
 	others := wire.HopKey{2}
 	for name, c := range map[string]struct {
 		early, late [][]byte // before the key is known, and afterwards
@@ -50,34 +50,34 @@ func TestForgedReports(t *testing.T) {
 		limit       unit.Rate
 		why         []error
 	}{
-		"reports":                  {late: [][]byte{report, auth(hopKey, 2, state(2))}, reports: []uint64{1, 2}},
-		"one got lost":             {late: [][]byte{report, auth(hopKey, 300, state(2))}, reports: []uint64{1, 2}},
+		"reports":                  {late: [][]byte{report, hopAuthFrame(hopKey, 2, state(2))}, reports: []uint64{1, 2}},
+		"one got lost":             {late: [][]byte{report, hopAuthFrame(hopKey, 300, state(2))}, reports: []uint64{1, 2}},
 		"limit":                    {late: [][]byte{limit}, limit: rate},
-		"no limit any more":        {late: [][]byte{limit, auth(hopKey, 2, wire.HopLimit{})}},
+		"no limit any more":        {late: [][]byte{limit, hopAuthFrame(hopKey, 2, wire.HopLimit{})}},
 		"early report":             {early: [][]byte{report}},
 		"early limit":              {early: [][]byte{limit}, limit: rate},
-		"newest early limit":       {early: [][]byte{auth(hopKey, 1, wire.HopLimit{}), auth(hopKey, 2, wire.HopLimit{Rate: rate})}, limit: rate},
-		"early limit, forged":      {early: [][]byte{auth(others, 1, wire.HopLimit{Rate: rate})}, why: []error{ErrForged}},
-		"early limit, again":       {early: [][]byte{limit}, late: [][]byte{auth(hopKey, 2, wire.HopLimit{}), limit}, why: []error{ErrRepeated}},
+		"newest early limit":       {early: [][]byte{hopAuthFrame(hopKey, 1, wire.HopLimit{}), hopAuthFrame(hopKey, 2, wire.HopLimit{Rate: rate})}, limit: rate},
+		"early limit, forged":      {early: [][]byte{hopAuthFrame(others, 1, wire.HopLimit{Rate: rate})}, why: []error{ErrForged}},
+		"early limit, again":       {early: [][]byte{limit}, late: [][]byte{hopAuthFrame(hopKey, 2, wire.HopLimit{}), limit}, why: []error{ErrRepeated}},
 		"again":                    {late: [][]byte{report, report}, reports: []uint64{1}, why: []error{ErrRepeated}},
-		"an older one":             {late: [][]byte{auth(hopKey, 7, state(7)), auth(hopKey, 6, state(6)), auth(hopKey, 8, state(8))}, reports: []uint64{7, 8}, why: []error{ErrRepeated}},
-		"counter 0":                {late: [][]byte{auth(hopKey, 0, state(1))}, why: []error{ErrRepeated}},
-		"of another subflow":       {late: [][]byte{auth(others, 1, state(1)), report}, reports: []uint64{1}, why: []error{ErrForged}},
-		"another counter":          {late: [][]byte{report, changed(wire.HeaderLen, auth(hopKey, 2, state(2)))}, reports: []uint64{1}, why: []error{ErrForged}},
+		"an older one":             {late: [][]byte{hopAuthFrame(hopKey, 7, state(7)), hopAuthFrame(hopKey, 6, state(6)), hopAuthFrame(hopKey, 8, state(8))}, reports: []uint64{7, 8}, why: []error{ErrRepeated}},
+		"counter 0":                {late: [][]byte{hopAuthFrame(hopKey, 0, state(1))}, why: []error{ErrRepeated}},
+		"of another subflow":       {late: [][]byte{hopAuthFrame(others, 1, state(1)), report}, reports: []uint64{1}, why: []error{ErrForged}},
+		"another counter":          {late: [][]byte{report, changed(wire.HeaderLen, hopAuthFrame(hopKey, 2, state(2)))}, reports: []uint64{1}, why: []error{ErrForged}},
 		"another payload":          {late: [][]byte{changed(wire.HeaderLen+2, report)}, why: []error{ErrForged}},
 		"another tag":              {late: [][]byte{changed(-1, report)}, why: []error{ErrForged}},
-		"a high counter forged":    {late: [][]byte{changed(-1, auth(hopKey, 1<<63, state(9))), report}, reports: []uint64{1}, why: []error{ErrForged}},
-		"the highest counter":      {late: [][]byte{auth(hopKey, 1<<64-1, state(1)), report}, reports: []uint64{1}, why: []error{ErrRepeated}},
-		"a report as a limit":      {late: [][]byte{retyped(report, wire.TypeHopLimit)}, why: []error{ErrForged}},
-		"a limit as a report":      {late: [][]byte{retyped(limit, wire.TypeHopState)}, why: []error{ErrForged}},
-		"forged, and out of range": {late: [][]byte{auth(others, 1, wire.HopLimit{Rate: 1})}, why: []error{ErrForged}},
+		"a high counter forged":    {late: [][]byte{changed(-1, hopAuthFrame(hopKey, 1<<63, state(9))), report}, reports: []uint64{1}, why: []error{ErrForged}},
+		"the highest counter":      {late: [][]byte{hopAuthFrame(hopKey, 1<<64-1, state(1)), report}, reports: []uint64{1}, why: []error{ErrRepeated}},
+		"a report as a limit":      {late: [][]byte{withType(report, wire.TypeHopLimit)}, why: []error{ErrForged}},
+		"a limit as a report":      {late: [][]byte{withType(limit, wire.TypeHopState)}, why: []error{ErrForged}},
+		"forged, and out of range": {late: [][]byte{hopAuthFrame(others, 1, wire.HopLimit{Rate: 1})}, why: []error{ErrForged}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := MemoryPipe()
-			conn := &paced{Conn: b}
+			conn := &pacedConn{Conn: b}
 			go func() {
 				_, _ = a.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: "phone"}))
-				for _, f := range [][][]byte{c.early, {data}, c.late, {data}} {
+				for _, f := range [][][]byte{c.early, {oneByteData}, c.late, {oneByteData}} {
 					_, _ = a.Write(slices.Concat(f...))
 				}
 				_ = a.CloseWrite()
@@ -112,8 +112,8 @@ func TestForgedReports(t *testing.T) {
 	}
 }
 
-// retyped is a HOP_AUTH of another type with the same tag.
-func retyped(frame []byte, typ wire.Type) []byte {
+// withType is a HOP_AUTH of another type with the same tag.
+func withType(frame []byte, typ wire.Type) []byte {
 	f, err := wire.ParseHopAuth(frame[wire.HeaderLen:])
 	if err != nil {
 		panic(err)
@@ -125,15 +125,15 @@ func retyped(frame []byte, typ wire.Type) []byte {
 // TestHopAuthOutOfPlace: only a server takes a HOP_AUTH, on an HS-path.
 func TestHopAuthOutOfPlace(t *testing.T) {
 	a, b := MemoryPipe()
-	h, s := hsLinks(t, a, b)
-	go func() { _, _ = b.Write(auth(hopKey, 1, wire.HopState{})) }()
+	h, s := hsPathPair(t, a, b)
+	go func() { _, _ = b.Write(hopAuthFrame(hopKey, 1, wire.HopState{})) }()
 	if _, err := h.Read(make([]byte, 1)); !errors.Is(err, wire.ErrMalformed) {
 		t.Errorf("a helper took a report: %v", err)
 	}
 	s.Close()
-	a, b = connect(t, new(Memory), "")
-	l, p := links(t, a, b)
-	l.buf = (&signer{tags: newTagger(hopKey)}).append(l.buf, wire.HopState{})
+	a, b = connectPair(t, new(Memory), "")
+	l, p := linkPair(t, a, b)
+	l.buf = (&signer{tagger: newTagger(hopKey)}).appendAuth(l.buf, wire.HopState{})
 	if err := l.Flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -155,19 +155,19 @@ func BenchmarkReport(b *testing.B) {
 		}
 		b.ReportMetric(float64(len(buf)), "B/report")
 	})
-	s := signer{tags: newTagger(hopKey)}
-	v := verifier{tags: newTagger(hopKey), known: true}
+	s := signer{tagger: newTagger(hopKey)}
+	v := verifier{tagger: newTagger(hopKey), hasKey: true}
 	var buf []byte
 	b.Run("helper", func(b *testing.B) {
 		for b.Loop() {
-			buf = s.append(buf[:0], state)
+			buf = s.appendAuth(buf[:0], state)
 		}
 		b.ReportMetric(float64(len(buf)), "B/report")
 	})
 	b.Run("server", func(b *testing.B) {
 		for b.Loop() {
-			v.newest = 0
-			f, ok, err := v.open(buf[wire.HeaderLen:])
+			v.maxCounter = 0
+			f, ok, err := v.verify(buf[wire.HeaderLen:])
 			if !ok || err != nil {
 				b.Fatal(ok, err)
 			}
@@ -180,7 +180,7 @@ func BenchmarkReport(b *testing.B) {
 	forged[len(forged)-1] ^= 1
 	b.Run("forged", func(b *testing.B) {
 		for b.Loop() {
-			if _, ok, err := v.open(forged[wire.HeaderLen:]); ok || err != nil {
+			if _, ok, err := v.verify(forged[wire.HeaderLen:]); ok || err != nil {
 				b.Fatal(ok, err)
 			}
 		}

@@ -32,8 +32,8 @@ var carriers = []struct {
 // this machine reaches by radio (or by btvirt), as RFCOMM has it.
 const rfcommEnv = "MPBOND_TEST_RFCOMM"
 
-// skipWithout skips a test of a carrier that this machine does not have.
-func skipWithout(t *testing.T, c Carrier, addr string) {
+// skipUnlessAvailable skips a test of a carrier that this machine does not have.
+func skipUnlessAvailable(t *testing.T, c Carrier, addr string) {
 	if c.Name() != "rfcomm" {
 		return
 	}
@@ -47,19 +47,19 @@ func skipWithout(t *testing.T, c Carrier, addr string) {
 	}
 }
 
-// onEach runs f on a fresh carrier of each kind.
-func onEach(t *testing.T, f func(t *testing.T, c Carrier, addr string)) {
+// runOnEach runs f on a fresh carrier of each kind.
+func runOnEach(t *testing.T, f func(t *testing.T, c Carrier, addr string)) {
 	for _, c := range carriers {
 		carrier := c.c()
 		t.Run(carrier.Name(), func(t *testing.T) {
-			skipWithout(t, carrier, c.addr)
+			skipUnlessAvailable(t, carrier, c.addr)
 			f(t, carrier, c.addr)
 		})
 	}
 }
 
-// connect makes a connection over c.
-func connect(t testing.TB, c Carrier, addr string) (dialled, accepted Conn) {
+// connectPair makes a connection over c.
+func connectPair(t testing.TB, c Carrier, addr string) (dialled, accepted Conn) {
 	t.Helper()
 	l, err := c.Listen(t.Context(), addr)
 	if err != nil {
@@ -81,8 +81,8 @@ func connect(t testing.TB, c Carrier, addr string) (dialled, accepted Conn) {
 }
 
 func TestCarrierMovesBytesAndEnds(t *testing.T) {
-	onEach(t, func(t *testing.T, c Carrier, addr string) {
-		a, b := connect(t, c, addr)
+	runOnEach(t, func(t *testing.T, c Carrier, addr string) {
+		a, b := connectPair(t, c, addr)
 		sent := make([]byte, 1<<20)
 		_, _ = rand.Read(sent)
 		go func() {
@@ -145,8 +145,8 @@ func TestCarrierMovesBytesAndEnds(t *testing.T) {
 }
 
 func TestCarrierDeadlinesAndClose(t *testing.T) {
-	onEach(t, func(t *testing.T, c Carrier, addr string) {
-		a, b := connect(t, c, addr)
+	runOnEach(t, func(t *testing.T, c Carrier, addr string) {
+		a, b := connectPair(t, c, addr)
 		deadlinesAndClose(t, a, b)
 	})
 }
@@ -186,7 +186,7 @@ func deadlinesAndClose(t *testing.T, a, b Conn) {
 }
 
 func TestCarrierListener(t *testing.T) {
-	onEach(t, func(t *testing.T, c Carrier, addr string) {
+	runOnEach(t, func(t *testing.T, c Carrier, addr string) {
 		l, err := c.Listen(t.Context(), addr)
 		if err != nil {
 			t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 // carries a subflow, before anybody asks or later; hints of later versions are
 // skipped.
 func TestFacts(t *testing.T) {
-	onEach(t, func(t *testing.T, c Carrier, addr string) {
-		a, b := connect(t, c, addr)
-		o, w := ready(t, a, b)
+	runOnEach(t, func(t *testing.T, c Carrier, addr string) {
+		a, b := connectPair(t, c, addr)
+		o, w := waitingPair(t, a, b)
 		percent := func(n float64) wire.Facts { return wire.Facts{Battery: unit.Percent(n)} }
 		came := make(chan wire.Facts, 8)
 		next := func(want wire.Facts) {
@@ -73,8 +73,8 @@ func TestFacts(t *testing.T) {
 		p.Close()
 		h.Close()
 
-		a, b = connect(t, c, addr)
-		o, w = ready(t, a, b)
+		a, b = connectPair(t, c, addr)
+		o, w = waitingPair(t, a, b)
 		if _, err := o.tls.Write(wire.AppendHeader(nil, wire.TypeFacts, 0)); err != nil {
 			t.Fatal(err)
 		}

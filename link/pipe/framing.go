@@ -11,37 +11,37 @@ import (
 
 // Tuning.
 const (
-	// maxData is the most that one HOP_DATA carries here: with its header it
+	// maxDataPayload is the most that one HOP_DATA carries here: with its header it
 	// fills four TLS records of 16 KB exactly.
-	maxData = 64<<10 - wire.HeaderLen
-	// gather is how much a corked hop holds before it writes by itself.
-	gather = 128 << 10
+	maxDataPayload = 64<<10 - wire.HeaderLen
+	// gatherLimit is how much a corked hop holds before it writes by itself.
+	gatherLimit = 128 << 10
 )
 
 // hopConn is a connection that carries a hop.
 type hopConn struct {
-	hop Conn     // the carrier's connection
+	raw Conn     // the carrier's connection
 	rw  net.Conn // TLS over hop on a pipe, hop itself on an HS-path
 	r   *wire.Reader
 }
 
-// write writes b in one system call, even where TLS cuts it into records.
-func (c *hopConn) write(b []byte) error {
-	c.hop.Cork()
+// writeFrames writes b in one system call, even where TLS cuts it into records.
+func (c *hopConn) writeFrames(b []byte) error {
+	c.raw.Cork()
 	_, err := c.rw.Write(b)
-	if e := c.hop.Flush(); err == nil {
+	if e := c.raw.Flush(); err == nil {
 		err = e
 	}
 	return err
 }
 
-// refuse tells the peer why the connection ends, and closes it.
-func (c *hopConn) refuse(code wire.Code, text string) error {
-	err := c.write(wire.Append(nil, refusal(code, text)))
+// sendRefusal tells the peer why the connection ends, and closes it.
+func (c *hopConn) sendRefusal(code wire.Code, text string) error {
+	err := c.writeFrames(wire.Append(nil, newRefusal(code, text)))
 	return errors.Join(err, c.rw.Close())
 }
 
-func refusal(code wire.Code, text string) wire.Refuse {
+func newRefusal(code wire.Code, text string) wire.Refuse {
 	return wire.Refuse{Code: code, Version: wire.Version, Text: text}
 }
 
@@ -50,7 +50,7 @@ func refusal(code wire.Code, text string) wire.Refuse {
 // helper's reports. It reads no connection itself: its owner hands it frames. One
 // goroutine reads; OnState, OnFacts and Received are for any.
 type frameReader struct {
-	rest     []byte // what Read has not returned yet of the newest HOP_DATA
+	unread   []byte // what Read has not returned yet of the newest HOP_DATA
 	readErr  error  // why no more comes
 	received atomic.Uint64
 	onState  atomic.Pointer[func(wire.HopState)]
@@ -68,24 +68,24 @@ func (r *frameReader) OnFacts(f func(wire.Facts)) { r.onFacts.Store(&f) }
 // Received returns how many bytes of ciphertext Read has returned.
 func (r *frameReader) Received() uint64 { return r.received.Load() }
 
-// read copies ciphertext to p. When there is none it calls next, which returns that of the
+// readData copies ciphertext to p. When there is none it calls next, which returns that of the
 // next frame, nil if it has none, or why no more comes.
-func (r *frameReader) read(p []byte, next func() ([]byte, error)) (int, error) {
-	for len(r.rest) == 0 && r.readErr == nil {
-		r.rest, r.readErr = next()
+func (r *frameReader) readData(p []byte, next func() ([]byte, error)) (int, error) {
+	for len(r.unread) == 0 && r.readErr == nil {
+		r.unread, r.readErr = next()
 	}
-	if len(r.rest) == 0 {
+	if len(r.unread) == 0 {
 		return 0, r.readErr
 	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
+	n := copy(p, r.unread)
+	r.unread = r.unread[n:]
 	r.received.Add(uint64(n))
 	return n, nil
 }
 
-// take handles a frame that any hop may carry, and returns its ciphertext if it is
+// handleCommonFrame handles a frame that any hop may carry, and returns its ciphertext if it is
 // HOP_DATA. A REFUSE is an error: the wire.Refuse.
-func (r *frameReader) take(t wire.Type, payload []byte) ([]byte, error) {
+func (r *frameReader) handleCommonFrame(t wire.Type, payload []byte) ([]byte, error) {
 	switch {
 	case t == wire.TypeHopData:
 		return payload, nil
@@ -104,15 +104,15 @@ func (r *frameReader) take(t wire.Type, payload []byte) ([]byte, error) {
 	case t.Skippable():
 		return nil, nil
 	}
-	return nil, unexpected(t)
+	return nil, unexpectedFrame(t)
 }
 
-func unexpected(t wire.Type) error {
+func unexpectedFrame(t wire.Type) error {
 	return fmt.Errorf("%w: %v has no place here", wire.ErrMalformed, t)
 }
 
-// takeState handles a report of the helper.
-func (r *frameReader) takeState(payload []byte) error {
+// handleState handles a report of the helper.
+func (r *frameReader) handleState(payload []byte) error {
 	s, err := wire.ParseHopState(payload)
 	if f := r.onState.Load(); err == nil && f != nil {
 		(*f)(s)
@@ -130,14 +130,14 @@ type frameWriter struct {
 	reports [2]atomic.Pointer[wire.HopState]
 	sent    atomic.Uint64
 
-	wmu    writeLock // guards below
-	corked bool
-	buf    []byte // whole frames, except that the last may be open
-	frame  int    // where the open HOP_DATA begins in buf, or -1
-	held   uint64 // ciphertext in buf
+	wmu           writeLock // guards below
+	corked        bool
+	buf           []byte // whole frames, except that the last may be open
+	openFrame     int    // where the open HOP_DATA begins in buf, or -1
+	gatheredBytes uint64 // ciphertext in buf
 }
 
-func newFrameWriter() frameWriter { return frameWriter{frame: -1, wmu: make(writeLock, 1)} }
+func newFrameWriter() frameWriter { return frameWriter{openFrame: -1, wmu: make(writeLock, 1)} }
 
 // writeLock is a mutex that may be held for as long as a hop takes nothing. It
 // is a channel, so that time passes in a test of package synctest while
@@ -175,14 +175,14 @@ func (w *frameWriter) Cork() {
 // replaces it.
 func (w *frameWriter) setReport(s wire.HopState) {
 	i := 0
-	if s.OfPipe {
+	if s.AboutPipe {
 		i = 1
 	}
 	w.reports[i].Store(&s)
 }
 
-// takeReports returns the reports that have not left.
-func (w *frameWriter) takeReports() (list []*wire.HopState) {
+// takeUnsentReports returns the reports that have not left.
+func (w *frameWriter) takeUnsentReports() (list []*wire.HopState) {
 	for i := range w.reports {
 		if s := w.reports[i].Swap(nil); s != nil {
 			list = append(list, s)
@@ -204,8 +204,8 @@ func (w *frameWriter) tryFlush(flush func() error) error {
 	return flush()
 }
 
-// uncork ends the gathering and calls flush with wmu held.
-func (w *frameWriter) uncork(flush func() error) error {
+// uncorkAndFlush ends the gathering and calls flush with wmu held.
+func (w *frameWriter) uncorkAndFlush(flush func() error) error {
 	w.wmu.Lock()
 	defer w.wmu.Unlock()
 	w.corked = false
@@ -216,19 +216,19 @@ func (w *frameWriter) uncork(flush func() error) error {
 // writes are corked, at the end.
 func (w *frameWriter) gatherData(p []byte, flush func() error) (n int, err error) {
 	for n < len(p) {
-		if w.frame < 0 {
-			w.frame = len(w.buf)
+		if w.openFrame < 0 {
+			w.openFrame = len(w.buf)
 			w.buf = wire.AppendHeader(w.buf, wire.TypeHopData, 0)
 		}
-		room := maxData + wire.HeaderLen - (len(w.buf) - w.frame)
+		room := maxDataPayload + wire.HeaderLen - (len(w.buf) - w.openFrame)
 		m := min(room, len(p)-n)
 		w.buf = append(w.buf, p[n:n+m]...)
-		w.held += uint64(m)
+		w.gatheredBytes += uint64(m)
 		n += m
 		if m == room {
-			w.endFrame()
+			w.closeFrame()
 		}
-		if len(w.buf) >= gather {
+		if len(w.buf) >= gatherLimit {
 			if err := flush(); err != nil {
 				return 0, err
 			}
@@ -240,29 +240,29 @@ func (w *frameWriter) gatherData(p []byte, flush func() error) (n int, err error
 	return n, flush()
 }
 
-// endFrame completes the open HOP_DATA.
-func (w *frameWriter) endFrame() {
-	if w.frame >= 0 {
-		wire.AppendHeader(w.buf[:w.frame], wire.TypeHopData, len(w.buf)-w.frame-wire.HeaderLen)
-		w.frame = -1
+// closeFrame completes the open HOP_DATA.
+func (w *frameWriter) closeFrame() {
+	if w.openFrame >= 0 {
+		wire.AppendHeader(w.buf[:w.openFrame], wire.TypeHopData, len(w.buf)-w.openFrame-wire.HeaderLen)
+		w.openFrame = -1
 	}
 }
 
-// appendFrame puts another frame behind what is gathered.
+// appendDataFrame puts another frame behind what is gathered.
 func (w *frameWriter) appendFrame(f wire.Frame) {
-	w.endFrame()
+	w.closeFrame()
 	w.buf = wire.Append(w.buf, f)
 }
 
-// discard forgets what is gathered.
-func (w *frameWriter) discard() { w.buf, w.frame, w.held = w.buf[:0], -1, 0 }
+// discardGathered forgets what is gathered.
+func (w *frameWriter) discardGathered() { w.buf, w.openFrame, w.gatheredBytes = w.buf[:0], -1, 0 }
 
-// writeTo writes what is gathered, and forgets it.
-func (w *frameWriter) writeTo(c *hopConn) error {
-	defer w.discard()
-	err := c.write(w.buf)
+// writeGathered writes what is gathered, and forgets it.
+func (w *frameWriter) writeGathered(c *hopConn) error {
+	defer w.discardGathered()
+	err := c.writeFrames(w.buf)
 	if err == nil {
-		w.sent.Add(w.held)
+		w.sent.Add(w.gatheredBytes)
 	}
 	return err
 }

@@ -21,13 +21,13 @@ func TestFraming(t *testing.T) {
 		var states, flushes int
 		flush := func() error {
 			flushes++
-			w.endFrame()
-			for _, s := range w.takeReports() {
+			w.closeFrame()
+			for _, s := range w.takeUnsentReports() {
 				w.appendFrame(s)
 			}
 			out.Write(w.buf)
-			w.sent.Add(w.held)
-			w.discard()
+			w.sent.Add(w.gatheredBytes)
+			w.discardGathered()
 			return nil
 		}
 		for range 60 {
@@ -42,27 +42,27 @@ func TestFraming(t *testing.T) {
 			if n, err := w.gatherData(p, flush); n != len(p) || err != nil {
 				t.Fatalf("seed %d: %d of %d, %v", seed, n, len(p), err)
 			}
-			if sent.Write(p); !w.corked && flushes == before || len(w.buf) >= gather+maxData {
+			if sent.Write(p); !w.corked && flushes == before || len(w.buf) >= gatherLimit+maxDataPayload {
 				t.Fatalf("seed %d: %d bytes are gathered, corked %v", seed, len(w.buf), w.corked)
 			}
 		}
-		if err := w.uncork(flush); err != nil || w.Sent() != uint64(sent.Len()) {
+		if err := w.uncorkAndFlush(flush); err != nil || w.Sent() != uint64(sent.Len()) {
 			t.Fatalf("seed %d: %d of %d sent, %v", seed, w.Sent(), sent.Len(), err)
 		}
 		in := wire.NewReader(&out)
 		var r frameReader
 		reports := 0
 		r.OnState(func(s wire.HopState) { reports += int(s.Received) / 2 })
-		got, err := io.ReadAll(readFunc(func(p []byte) (int, error) {
-			return r.read(p, func() ([]byte, error) {
+		got, err := io.ReadAll(readerFunc(func(p []byte) (int, error) {
+			return r.readData(p, func() ([]byte, error) {
 				typ, payload, err := in.Next()
-				if err != nil || len(payload) > maxData {
+				if err != nil || len(payload) > maxDataPayload {
 					return nil, err
 				}
 				if typ == wire.TypeHopState {
-					return nil, r.takeState(payload)
+					return nil, r.handleState(payload)
 				}
-				return r.take(typ, payload)
+				return r.handleCommonFrame(typ, payload)
 			})
 		}))
 		if err != nil || !bytes.Equal(got, sent.Bytes()) || r.Received() != uint64(len(got)) || reports > states || reports == 0 {
@@ -71,29 +71,29 @@ func TestFraming(t *testing.T) {
 	}
 }
 
-type readFunc func(p []byte) (int, error)
+type readerFunc func(p []byte) (int, error)
 
-func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // TestTakeFrames: a REFUSE is the end with its reason, hints are skipped, and what belongs
 // elsewhere is malformed.
 func TestTakeFrames(t *testing.T) {
 	var r frameReader
 	var refused wire.Refuse
-	if _, err := r.take(wire.TypeRefuse, payloadOf(refusal(wire.CodeLimit, "full"))); !errors.As(err, &refused) || refused.Text != "full" {
+	if _, err := r.handleCommonFrame(wire.TypeRefuse, payloadOf(newRefusal(wire.CodeLimit, "full"))); !errors.As(err, &refused) || refused.Text != "full" {
 		t.Errorf("a refusal is %v", err)
 	}
-	if _, err := r.take(wire.TypeRefuse, nil); err == nil || errors.As(err, &refused) && refused.Text == "" {
+	if _, err := r.handleCommonFrame(wire.TypeRefuse, nil); err == nil || errors.As(err, &refused) && refused.Text == "" {
 		t.Errorf("half a refusal is %v", err)
 	}
 	for _, typ := range []wire.Type{wire.TypeHopState, wire.TypeHopAuth, wire.TypeHopEnd, wire.TypeReceived, wire.TypeHello} {
-		if b, err := r.take(typ, nil); b != nil || !typ.Skippable() && !errors.Is(err, wire.ErrMalformed) {
+		if b, err := r.handleCommonFrame(typ, nil); b != nil || !typ.Skippable() && !errors.Is(err, wire.ErrMalformed) {
 			t.Errorf("%v: %v", typ, err)
 		}
 	}
 	var refuses []wire.Facts
 	r.OnFacts(func(f wire.Facts) { refuses = append(refuses, f) })
-	if _, err := r.take(wire.TypeFacts, payloadOf(wire.Facts{})); err != nil || len(refuses) != 1 {
+	if _, err := r.handleCommonFrame(wire.TypeFacts, payloadOf(wire.Facts{})); err != nil || len(refuses) != 1 {
 		t.Errorf("facts: %d, %v", len(refuses), err)
 	}
 }

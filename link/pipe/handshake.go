@@ -29,8 +29,8 @@ const (
 
 const hintUpdate = "install the same release of mpbond on both devices"
 
-// within runs f and closes c if that takes longer than ctx or d, or fails.
-func within(ctx context.Context, d time.Duration, c io.Closer, f func(context.Context) error) error {
+// runWithin runs f and closes c if that takes longer than ctx or d, or fails.
+func runWithin(ctx context.Context, d time.Duration, c io.Closer, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
@@ -45,23 +45,23 @@ func within(ctx context.Context, d time.Duration, c io.Closer, f func(context.Co
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", d), "is mpbond running there, and is the link good?")
 	}
-	return identity.Explain(err)
+	return identity.ExplainTLS(err)
 }
 
-// expect reads the next frame, which must be of type t. A refusal becomes a
+// expectFrame reads the next frame, which must be of type t. A refusal becomes a
 // fault that wraps the wire.Refuse.
-func expect(r *wire.Reader, t wire.Type) ([]byte, error) {
+func expectFrame(r *wire.Reader, t wire.Type) ([]byte, error) {
 	got, payload, err := r.Next()
-	return judge(got, payload, err, t)
+	return checkFrame(got, payload, err, t)
 }
 
-// judge is expect for a frame that was read.
-func judge(got wire.Type, payload []byte, err error, t wire.Type) ([]byte, error) {
+// checkFrame is expect for a frame that was read.
+func checkFrame(got wire.Type, payload []byte, err error, t wire.Type) ([]byte, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil, fault.New(fault.Protocol, errors.New("the other end hung up"), "its log says why")
 	case errors.Is(err, wire.ErrMalformed):
-		return nil, notMpbond(err)
+		return nil, notMpbondError(err)
 	case err != nil:
 		return nil, err
 	case got == t:
@@ -71,17 +71,17 @@ func judge(got wire.Type, payload []byte, err error, t wire.Type) ([]byte, error
 		if err != nil {
 			return nil, err
 		}
-		return nil, explain(f)
+		return nil, refusalFault(f)
 	}
-	return nil, notMpbond(unexpected(got))
+	return nil, notMpbondError(unexpectedFrame(got))
 }
 
-func notMpbond(err error) error {
+func notMpbondError(err error) error {
 	return fault.New(fault.Protocol, err, "check address and port: something else than mpbond seems to be there")
 }
 
-// explain makes a refusal a fault.
-func explain(f wire.Refuse) error {
+// refusalFault makes a refusal a fault.
+func refusalFault(f wire.Refuse) error {
 	switch f.Code {
 	case wire.CodeVersion:
 		return fault.New(fault.Protocol, f, hintUpdate)
@@ -99,13 +99,13 @@ func explain(f wire.Refuse) error {
 
 // readHello reads a HELLO from r and answers one of another version on w.
 func readHello(r *wire.Reader, w io.Writer) (name string, err error) {
-	payload, err := expect(r, wire.TypeHello)
+	payload, err := expectFrame(r, wire.TypeHello)
 	if err != nil {
 		return "", err
 	}
 	h, err := wire.ParseHello(payload)
 	if err != nil {
-		return "", notMpbond(err)
+		return "", notMpbondError(err)
 	}
 	if h.Version != wire.Version {
 		err := wire.VersionMismatch{Peer: "helper", Here: wire.Version, There: h.Version}
@@ -119,44 +119,44 @@ func readHello(r *wire.Reader, w io.Writer) (name string, err error) {
 // Waiting is the primary's end of a pipe that no subflow uses yet. Its methods
 // may be called by any goroutine.
 type Waiting struct {
-	hop  Conn
+	raw  Conn
 	tls  *tls.Conn
 	r    *wire.Reader
 	peer identity.PublicKey
 	name string
 	rtt  time.Duration
 
-	answer chan answer
-	done   chan struct{}
+	replies chan reply
+	done    chan struct{}
 
-	wmu  sync.Mutex   // of who writes while it waits; taken before mu
-	told []string     // the newest SERVERS, nil before the first; guarded by wmu
-	said wire.Trouble // the newest TROUBLE; guarded by wmu
+	writeMu     sync.Mutex   // of who writes while it waits; taken before mu
+	sentServers []string     // the newest SERVERS, nil before the first; guarded by wmu
+	sentTrouble wire.Trouble // the newest TROUBLE; guarded by wmu
 
-	mu        sync.Mutex // guards below
-	ended     bool       // done is closed
-	err       error
-	asked     wire.Type // the answer that somebody waits for, 0 for none
-	onStalled func(wire.Token)
-	stalled   *wire.Token // that came before onStalled
-	onFacts   func(wire.Facts)
-	facts     *wire.Facts // that came last
+	mu             sync.Mutex // guards below
+	ended          bool       // done is closed
+	err            error
+	awaitedType    wire.Type // the answer that somebody waits for, 0 for none
+	onStalled      func(wire.Token)
+	pendingStalled *wire.Token // that came before onStalled
+	onFacts        func(wire.Facts)
+	lastFacts      *wire.Facts // that came last
 
-	tellMu sync.Mutex // held while facts are handed over, so that the newest are last; taken before mu
+	factsMu sync.Mutex // held while facts are handed over, so that the newest are last; taken before mu
 }
 
-// answer is the frame that was asked for, or why it does not come.
-type answer struct {
+// reply is the frame that was asked for, or why it does not come.
+type reply struct {
 	payload []byte
 	err     error
 }
 
 // Accept makes a pipe of a connection that a helper has made. Cfg is of
-// identity.Key.Server with wire.PipeALPN. Accept owns conn from now on. It
+// identity.Key.ServerConfig with wire.PipeALPN. Accept owns conn from now on. It
 // fails after HandshakeTimeout; its errors are faults.
 func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
-	w := &Waiting{hop: conn, tls: tls.Server(conn, cfg), answer: make(chan answer, 1), done: make(chan struct{})}
-	err := within(ctx, HandshakeTimeout, conn, func(ctx context.Context) (err error) {
+	w := &Waiting{raw: conn, tls: tls.Server(conn, cfg), replies: make(chan reply, 1), done: make(chan struct{})}
+	err := runWithin(ctx, HandshakeTimeout, conn, func(ctx context.Context) (err error) {
 		if err := w.tls.HandshakeContext(ctx); err != nil {
 			return err
 		}
@@ -175,64 +175,64 @@ func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
 	if h, err := conn.Probe(); err == nil {
 		w.rtt = h.MinRTT
 	}
-	go w.watch()
+	go w.readFrames()
 	return w, nil
 }
 
-// watch reads what a waiting pipe may get: STALLED, FACTS, and the answer to what is
+// readFrames reads what a waiting pipe may get: STALLED, FACTS, and the answer to what is
 // asked of it; and it notices a break while nobody asks.
-func (w *Waiting) watch() {
-	payload, err := w.next()
-	err = identity.Explain(err)
+func (w *Waiting) readFrames() {
+	payload, err := w.nextReply()
+	err = identity.ExplainTLS(err)
 	if err != nil {
 		w.mu.Lock()
-		w.end(err)
+		w.markEnded(err)
 		w.mu.Unlock()
 		w.tls.Close()
 	}
-	w.answer <- answer{payload, err}
+	w.replies <- reply{payload, err}
 }
 
-func (w *Waiting) next() ([]byte, error) {
+func (w *Waiting) nextReply() ([]byte, error) {
 	for {
 		t, payload, err := w.r.Next()
 		if err == nil && t == wire.TypeStalled {
 			f, err := wire.ParseStalled(payload)
 			if err != nil {
-				return nil, notMpbond(err)
+				return nil, notMpbondError(err)
 			}
 			w.mu.Lock()
-			tell := w.onStalled
-			if tell == nil {
-				w.stalled = &f.Token
+			onStalled := w.onStalled
+			if onStalled == nil {
+				w.pendingStalled = &f.Token
 			}
 			w.mu.Unlock()
-			if tell != nil {
-				tell(f.Token)
+			if onStalled != nil {
+				onStalled(f.Token)
 			}
 			continue
 		}
 		if err == nil && t == wire.TypeFacts {
 			f, err := wire.ParseFacts(payload)
 			if err != nil {
-				return nil, notMpbond(err)
+				return nil, notMpbondError(err)
 			}
 			w.mu.Lock()
-			w.facts = &f
+			w.lastFacts = &f
 			w.mu.Unlock()
-			w.tellFacts()
+			w.deliverFacts()
 			continue
 		}
 		if err == nil && t.Skippable() {
 			continue
 		}
 		w.mu.Lock()
-		asked := w.asked
+		awaited := w.awaitedType
 		w.mu.Unlock()
-		if err == nil && asked == 0 && t != wire.TypeRefuse {
-			return nil, notMpbond(unexpected(t)) // nobody asked
+		if err == nil && awaited == 0 && t != wire.TypeRefuse {
+			return nil, notMpbondError(unexpectedFrame(t)) // nobody asked
 		}
-		return judge(t, payload, err, asked)
+		return checkFrame(t, payload, err, awaited)
 	}
 }
 
@@ -241,10 +241,10 @@ func (w *Waiting) next() ([]byte, error) {
 func (w *Waiting) OnStalled(f func(wire.Token)) {
 	w.mu.Lock()
 	w.onStalled = f
-	before := w.stalled
+	pending := w.pendingStalled
 	w.mu.Unlock()
-	if before != nil {
-		f(*before)
+	if pending != nil {
+		f(*pending)
 	}
 }
 
@@ -254,23 +254,23 @@ func (w *Waiting) OnFacts(f func(wire.Facts)) {
 	w.mu.Lock()
 	w.onFacts = f
 	w.mu.Unlock()
-	w.tellFacts()
+	w.deliverFacts()
 }
 
-// tellFacts hands over what came last.
-func (w *Waiting) tellFacts() {
-	w.tellMu.Lock()
-	defer w.tellMu.Unlock()
+// deliverFacts hands over what came last.
+func (w *Waiting) deliverFacts() {
+	w.factsMu.Lock()
+	defer w.factsMu.Unlock()
 	w.mu.Lock()
-	f, tell := w.facts, w.onFacts
+	f, onFacts := w.lastFacts, w.onFacts
 	w.mu.Unlock()
-	if f != nil && tell != nil {
-		tell(*f)
+	if f != nil && onFacts != nil {
+		onFacts(*f)
 	}
 }
 
-// end closes done. It is called with mu held.
-func (w *Waiting) end(err error) {
+// markEnded closes done. It is called with mu held.
+func (w *Waiting) markEnded(err error) {
 	if !w.ended {
 		w.ended, w.err = true, err
 		close(w.done)
@@ -284,10 +284,10 @@ func (w *Waiting) Peer() identity.PublicKey { return w.peer }
 func (w *Waiting) Name() string { return w.name }
 
 // RemoteAddr is the helper's address on this pipe.
-func (w *Waiting) RemoteAddr() net.Addr { return w.hop.RemoteAddr() }
+func (w *Waiting) RemoteAddr() net.Addr { return w.raw.RemoteAddr() }
 
 // Via names the local link that the pipe goes over, as Link.Via does.
-func (w *Waiting) Via() string { return via(w.hop) }
+func (w *Waiting) Via() string { return localLinkName(w.raw) }
 
 // RTT is the least round trip that the handshake saw, 0 if the carrier tells
 // none.
@@ -310,7 +310,7 @@ func (w *Waiting) Err() error {
 func (w *Waiting) Close() error {
 	w.mu.Lock()
 	ended := w.ended
-	w.end(net.ErrClosed)
+	w.markEnded(net.ErrClosed)
 	w.mu.Unlock()
 	if ended {
 		return nil
@@ -322,41 +322,41 @@ func (w *Waiting) Close() error {
 // called once; when it fails the pipe is closed. It takes at most JoinTimeout.
 // A refusal is a fault that wraps the wire.Refuse. The Link is a session that
 // waits for window, if a pipe of it breaks, for another one.
-func (w *Waiting) Join(ctx context.Context, server string, window time.Duration) (*Link, error) {
+func (w *Waiting) Join(ctx context.Context, server string, resumeWindow time.Duration) (*Link, error) {
 	var token wire.Token
 	var key wire.HopKey
 	_, _ = rand.Read(token[:]) // never fails
 	_, _ = rand.Read(key[:])
-	payload, err := w.ask(ctx, JoinTimeout, wire.InitJoin{Token: token, Key: key, Window: window, Server: server}, wire.TypeInitOK)
+	payload, err := w.request(ctx, JoinTimeout, wire.InitJoin{Token: token, Key: key, Window: resumeWindow, Server: server}, wire.TypeInitOK)
 	if err != nil {
 		return nil, fmt.Errorf("joining by %s: %w", w.name, err)
 	}
 	ok, err := wire.ParseInitOK(payload)
 	if err != nil {
 		w.tls.Close()
-		return nil, fmt.Errorf("joining by %s: %w", w.name, notMpbond(err))
+		return nil, fmt.Errorf("joining by %s: %w", w.name, notMpbondError(err))
 	}
-	l := newLink(w.carried(), token, window)
+	l := newLink(w.newLinkConn(), token, resumeWindow)
 	l.radio, l.key = ok.Radio, key
 	return l, nil
 }
 
-// Tell tells the helper which servers it may connect to from now on, by what list
+// SendServers tells the helper which servers it may connect to from now on, by what list
 // returns, unless it was told just that over this pipe, or the pipe does not wait
 // any more: then the next one tells. It takes up to HandshakeTimeout. A pipe to
 // which nothing can be written is closed.
-func (w *Waiting) Tell(list func() []string) {
-	w.wmu.Lock()
-	defer w.wmu.Unlock()
+func (w *Waiting) SendServers(list func() []string) {
+	w.writeMu.Lock()
+	defer w.writeMu.Unlock()
 	w.mu.Lock()
 	ended := w.ended
 	w.mu.Unlock()
 	servers := list() // now, so that of several the newest is the last
-	if ended || w.told != nil && slices.Equal(w.told, servers) {
+	if ended || w.sentServers != nil && slices.Equal(w.sentServers, servers) {
 		return
 	}
-	w.told = append([]string{}, servers...)
-	w.write(wire.Servers{Addresses: servers})
+	w.sentServers = append([]string{}, servers...)
+	w.writeFrame(wire.Servers{Addresses: servers})
 }
 
 // SendTrouble reports to the helper why the primary does not use it, unless that was
@@ -364,38 +364,38 @@ func (w *Waiting) Tell(list func() []string) {
 // HandshakeTimeout. current returns the report; it is called when it is this one's turn to
 // be written, so that of several calls the last report is the newest.
 func (w *Waiting) SendTrouble(current func() wire.Trouble) {
-	w.wmu.Lock()
-	defer w.wmu.Unlock()
+	w.writeMu.Lock()
+	defer w.writeMu.Unlock()
 	w.mu.Lock()
 	ended := w.ended
 	w.mu.Unlock()
 	f := current()
-	if ended || f == w.said {
+	if ended || f == w.sentTrouble {
 		return
 	}
-	w.said = f
-	w.write(f)
+	w.sentTrouble = f
+	w.writeFrame(f)
 }
 
-// write sends a frame while the pipe waits, which wmu guards. A pipe to which nothing can
+// writeFrame sends a frame while the pipe waits, which wmu guards. A pipe to which nothing can
 // be written is closed.
-func (w *Waiting) write(f wire.Frame) {
-	_ = w.hop.SetWriteDeadline(time.Now().Add(HandshakeTimeout))
+func (w *Waiting) writeFrame(f wire.Frame) {
+	_ = w.raw.SetWriteDeadline(time.Now().Add(HandshakeTimeout))
 	_, err := w.tls.Write(wire.Append(nil, f))
-	_ = w.hop.SetWriteDeadline(time.Time{})
+	_ = w.raw.SetWriteDeadline(time.Time{})
 	if err != nil {
 		w.mu.Lock()
-		w.end(identity.Explain(err))
+		w.markEnded(identity.ExplainTLS(err))
 		w.mu.Unlock()
 		w.tls.Close()
 	}
 }
 
-// ask ends the waiting: it sends f and returns the payload of the answer, which
+// request ends the waiting: it sends f and returns the payload of the answer, which
 // must be of type t. When it fails the pipe is closed.
-func (w *Waiting) ask(ctx context.Context, limit time.Duration, f wire.Frame, t wire.Type) (payload []byte, err error) {
-	w.wmu.Lock() // what Tell writes comes before
-	defer w.wmu.Unlock()
+func (w *Waiting) request(ctx context.Context, timeout time.Duration, f wire.Frame, t wire.Type) (payload []byte, err error) {
+	w.writeMu.Lock() // what Tell writes comes before
+	defer w.writeMu.Unlock()
 	w.mu.Lock()
 	if w.ended {
 		err := w.err
@@ -405,29 +405,29 @@ func (w *Waiting) ask(ctx context.Context, limit time.Duration, f wire.Frame, t 
 		}
 		return nil, err
 	}
-	w.end(nil)
-	w.asked = t
+	w.markEnded(nil)
+	w.awaitedType = t
 	w.mu.Unlock()
-	err = within(ctx, limit, w.hop, func(context.Context) error {
+	err = runWithin(ctx, timeout, w.raw, func(context.Context) error {
 		if _, err := w.tls.Write(wire.Append(nil, f)); err != nil {
 			return err
 		}
-		a := <-w.answer // comes at the latest when the pipe is closed
+		a := <-w.replies // comes at the latest when the pipe is closed
 		payload = a.payload
 		return a.err
 	})
 	return payload, err
 }
 
-func (w *Waiting) carried() *carried {
-	return &carried{hopConn: hopConn{hop: w.hop, rw: w.tls, r: w.r}}
+func (w *Waiting) newLinkConn() *linkConn {
+	return &linkConn{hopConn: hopConn{raw: w.raw, rw: w.tls, r: w.r}}
 }
 
 // DialHS makes an HS-path of a connection to a server, at the helper. It owns
 // conn from now on. Key is the subflow's, of its Request. The server does not
 // answer: a refusal is what the first Read returns.
 func DialHS(ctx context.Context, conn Conn, name string, key wire.HopKey) (*HSPath, error) {
-	err := within(ctx, HandshakeTimeout, conn, func(context.Context) error {
+	err := runWithin(ctx, HandshakeTimeout, conn, func(context.Context) error {
 		_, err := conn.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: name}))
 		return err
 	})
@@ -435,13 +435,13 @@ func DialHS(ctx context.Context, conn Conn, name string, key wire.HopKey) (*HSPa
 		return nil, fmt.Errorf("HS-path to %v: %w", conn.RemoteAddr(), err)
 	}
 	h := newHSPath(conn, wire.NewReader(conn))
-	h.signer = &signer{tags: newTagger(key)}
+	h.signer = &signer{tagger: newTagger(key)}
 	return h, nil
 }
 
 // LeaveReport leaves a report at a server, over a connection of its own, which it owns.
 func LeaveReport(ctx context.Context, conn Conn, name string, f wire.Report) error {
-	err := within(ctx, HandshakeTimeout, conn, func(context.Context) error {
+	err := runWithin(ctx, HandshakeTimeout, conn, func(context.Context) error {
 		_, err := conn.Write(wire.Append(wire.Append(nil, wire.Hello{Version: wire.Version, Name: name}), f))
 		return err
 	})
@@ -460,7 +460,7 @@ func LeaveReport(ctx context.Context, conn Conn, name string, f wire.Report) err
 // HandshakeTimeout; its errors are faults.
 func AcceptHS(ctx context.Context, conn Conn) (h *HSPath, name string, err error) {
 	r := wire.NewReader(conn)
-	err = within(ctx, HandshakeTimeout, conn, func(context.Context) (err error) {
+	err = runWithin(ctx, HandshakeTimeout, conn, func(context.Context) (err error) {
 		name, err = readHello(r, conn)
 		return err
 	})

@@ -30,9 +30,9 @@ var (
 	_ Hop = (*HSPath)(nil)
 )
 
-// via names a local link by both its ends' addresses, without ports: two
+// localLinkName names a local link by both its ends' addresses, without ports: two
 // connections between the same addresses go the same way.
-func via(c net.Conn) string {
+func localLinkName(c net.Conn) string {
 	host := func(a net.Addr) string {
 		if h, _, err := net.SplitHostPort(a.String()); err == nil {
 			return h

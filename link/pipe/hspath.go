@@ -29,7 +29,7 @@ type HSPath struct {
 }
 
 func newHSPath(conn Conn, r *wire.Reader) *HSPath {
-	return &HSPath{frameWriter: newFrameWriter(), conn: hopConn{hop: conn, rw: conn, r: r}}
+	return &HSPath{frameWriter: newFrameWriter(), conn: hopConn{raw: conn, rw: conn, r: r}}
 }
 
 // OnReport has f called with reports that a helper leaves. It is set before the first Read.
@@ -37,24 +37,24 @@ func (h *HSPath) OnReport(f func(wire.Report)) { h.onReport = f }
 
 // Read implements net.Conn. It returns io.EOF when the peer ended its
 // direction in order, and a wire.Refuse when it gave the reason for its end.
-func (h *HSPath) Read(p []byte) (int, error) { return h.read(p, h.next) }
+func (h *HSPath) Read(p []byte) (int, error) { return h.readData(p, h.nextData) }
 
-// next handles the next frame and returns its ciphertext, if it is HOP_DATA.
-func (h *HSPath) next() ([]byte, error) {
+// nextData handles the next frame and returns its ciphertext, if it is HOP_DATA.
+func (h *HSPath) nextData() ([]byte, error) {
 	t, payload, err := h.conn.r.Next()
 	switch {
 	case err != nil:
 		return nil, err
 	case t == wire.TypeHopAuth && h.auth != nil:
-		return nil, h.takeAuth(payload)
+		return nil, h.handleAuth(payload)
 	case t == wire.TypeReport && h.onReport != nil:
-		return nil, h.takeReport(payload)
+		return nil, h.handleReport(payload)
 	}
-	return h.take(t, payload)
+	return h.handleCommonFrame(t, payload)
 }
 
-// takeReport handles a report that a helper leaves: the connection was for this alone.
-func (h *HSPath) takeReport(payload []byte) error {
+// handleReport handles a report that a helper leaves: the connection was for this alone.
+func (h *HSPath) handleReport(payload []byte) error {
 	if len(payload) > wire.MaxReport {
 		return wire.ErrTooLarge
 	}
@@ -70,16 +70,16 @@ func (h *HSPath) takeReport(payload []byte) error {
 func (h *HSPath) Write(p []byte) (n int, err error) {
 	h.wmu.Lock()
 	defer h.wmu.Unlock()
-	return h.gatherData(p, h.flush)
+	return h.gatherData(p, h.flushLocked)
 }
 
 // Flush writes what was gathered and ends the gathering.
-func (h *HSPath) Flush() error { return h.uncork(h.flush) }
+func (h *HSPath) Flush() error { return h.uncorkAndFlush(h.flushLocked) }
 
-// flush writes what is gathered, and what is due. wmu must be held.
-func (h *HSPath) flush() error {
-	h.endFrame()
-	for _, s := range h.takeReports() {
+// flushLocked writes what is gathered, and what is due. wmu must be held.
+func (h *HSPath) flushLocked() error {
+	h.closeFrame()
+	for _, s := range h.takeUnsentReports() {
 		h.appendSigned(s)
 	}
 	if r := h.limit.Load(); r != h.limitSent {
@@ -89,7 +89,7 @@ func (h *HSPath) flush() error {
 	if len(h.buf) == 0 {
 		return nil
 	}
-	return h.writeTo(&h.conn)
+	return h.writeGathered(&h.conn)
 }
 
 // appendSigned appends a report or limit, in a HOP_AUTH.
@@ -98,13 +98,13 @@ func (h *HSPath) appendSigned(f wire.Frame) {
 		h.appendFrame(f)
 		return
 	}
-	h.buf = h.signer.append(h.buf, f)
+	h.buf = h.signer.appendAuth(h.buf, f)
 }
 
 // SendState implements Hop.
 func (h *HSPath) SendState(s wire.HopState) error {
 	h.setReport(s)
-	return h.tryFlush(h.flush)
+	return h.tryFlush(h.flushLocked)
 }
 
 // SendLimit asks the server at the far end to send no faster than r; 0 ends that. As
@@ -112,16 +112,16 @@ func (h *HSPath) SendState(s wire.HopState) error {
 // far end does not know is sent.
 func (h *HSPath) SendLimit(r unit.Rate) error {
 	if r > 0 {
-		r = max(r, wire.LeastLimit)
+		r = max(r, wire.MinHopLimit)
 	}
 	h.limit.Store(int64(r))
-	return h.tryFlush(h.flush)
+	return h.tryFlush(h.flushLocked)
 }
 
 // Pace limits how fast this end sends; 0 is no limit. It does nothing on a
 // carrier that has no pace.
 func (h *HSPath) Pace(r unit.Rate) error {
-	if p, ok := h.conn.hop.(interface{ Pace(unit.Rate) error }); ok {
+	if p, ok := h.conn.raw.(interface{ Pace(unit.Rate) error }); ok {
 		return p.Pace(r)
 	}
 	return nil
@@ -130,26 +130,26 @@ func (h *HSPath) Pace(r unit.Rate) error {
 // Refuse implements Hop.
 func (h *HSPath) Refuse(code wire.Code, text string) error {
 	h.wmu.Lock()
-	h.appendFrame(refusal(code, text))
-	err := h.flush()
+	h.appendFrame(newRefusal(code, text))
+	err := h.flushLocked()
 	h.wmu.Unlock()
 	return errors.Join(err, h.Close())
 }
 
 // WaitWritable blocks until a segment written now would soon leave this device.
-func (h *HSPath) WaitWritable() error { return h.conn.hop.WaitWritable() }
+func (h *HSPath) WaitWritable() error { return h.conn.raw.WaitWritable() }
 
 // Probe tells the state of this hop's sending direction; its byte counts include framing.
-func (h *HSPath) Probe() (estimate.Hop, error) { return h.conn.hop.Probe() }
+func (h *HSPath) Probe() (estimate.Hop, error) { return h.conn.raw.Probe() }
 
 // CloseWrite implements Hop.
 func (h *HSPath) CloseWrite() error {
 	h.wmu.Lock()
 	defer h.wmu.Unlock()
-	if err := h.flush(); err != nil {
+	if err := h.flushLocked(); err != nil {
 		return err
 	}
-	return h.conn.hop.CloseWrite()
+	return h.conn.raw.CloseWrite()
 }
 
 // Close implements net.Conn.
@@ -157,20 +157,20 @@ func (h *HSPath) Close() error { return h.conn.rw.Close() }
 
 // Abort closes with a reset, so that nothing more is carried.
 func (h *HSPath) Abort() error {
-	if c, ok := h.conn.hop.(interface{ Abort() error }); ok {
+	if c, ok := h.conn.raw.(interface{ Abort() error }); ok {
 		return c.Abort()
 	}
 	return h.Close()
 }
 
 // Conn returns the carrier's connection.
-func (h *HSPath) Conn() Conn { return h.conn.hop }
+func (h *HSPath) Conn() Conn { return h.conn.raw }
 
 // LocalAddr implements net.Conn.
-func (h *HSPath) LocalAddr() net.Addr { return h.conn.hop.LocalAddr() }
+func (h *HSPath) LocalAddr() net.Addr { return h.conn.raw.LocalAddr() }
 
 // RemoteAddr implements net.Conn.
-func (h *HSPath) RemoteAddr() net.Addr { return h.conn.hop.RemoteAddr() }
+func (h *HSPath) RemoteAddr() net.Addr { return h.conn.raw.RemoteAddr() }
 
 // SetDeadline implements net.Conn. A read that fails by its deadline is the
 // last.

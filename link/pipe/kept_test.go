@@ -24,22 +24,22 @@ func TestReplay(t *testing.T) {
 		for len(sent) < 900_000 {
 			p := make([]byte, 1+rnd.IntN(50_000))
 			rand.NewChaCha8([32]byte{byte(len(sent))}).Read(p)
-			n := r.store(p)
+			n := r.storeWritten(p)
 			sent = append(sent, p[:n]...)
 			r.written.Add(uint64(n))
 			to := r.confirmed + rnd.Uint64N(r.written.Load()-r.confirmed+1)
 			if rnd.IntN(10) == 0 {
 				from := to
-				r.restart(from)
+				r.restartAt(from)
 				to += rnd.Uint64N(r.written.Load() - to + 1)
 				if err := r.onReceived(payloadOf(wire.Received{Count: to})); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
-				n := min(int(r.written.Load()-from), maxData)
-				if b := r.appendFrame(nil, from, n); !bytes.Equal(b[wire.HeaderLen:], sent[from:from+uint64(n)]) {
+				n := min(int(r.written.Load()-from), maxDataPayload)
+				if b := r.appendDataFrame(nil, from, n); !bytes.Equal(b[wire.HeaderLen:], sent[from:from+uint64(n)]) {
 					t.Fatalf("seed %d: other bytes are sent again", seed)
 				}
-				r.unpin()
+				r.releaseConfirmed()
 			} else if err := r.onReceived(payloadOf(wire.Received{Count: to})); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
@@ -53,7 +53,7 @@ func TestReplay(t *testing.T) {
 // TestReplayRefuses: fewer bytes than before, or more than were sent, cannot be confirmed.
 func TestReplayRefuses(t *testing.T) {
 	r := newReplay()
-	r.written.Add(uint64(r.store(make([]byte, 100))))
+	r.written.Add(uint64(r.storeWritten(make([]byte, 100))))
 	for _, c := range []struct {
 		count uint64
 		ok    bool
@@ -72,7 +72,7 @@ func TestReplayRefuses(t *testing.T) {
 func TestReceipts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fired := make(chan time.Time, 10)
-		r := receipts{timer: time.AfterFunc(time.Hour, func() { fired <- time.Now() })}
+		r := receivedSender{timer: time.AfterFunc(time.Hour, func() { fired <- time.Now() })}
 		r.timer.Stop()
 		begun := time.Now()
 		after := func(want time.Duration) {
@@ -84,7 +84,7 @@ func TestReceipts(t *testing.T) {
 			begun = time.Now()
 		}
 		count := func(b []byte) (n uint64) {
-			b = r.append(b)
+			b = r.appendReceived(b)
 			r.due = false
 			if len(b) > wire.HeaderLen {
 				f, err := wire.ParseReceived(b[wire.HeaderLen:])
@@ -107,13 +107,13 @@ func TestReceipts(t *testing.T) {
 		if after(0); count(nil) != 3+confirmBytes {
 			t.Error("much is not confirmed")
 		}
-		r.onData(confirmWith)
-		if n := len(r.append([]byte{0})); n == 1 || r.confirmed != r.received {
+		r.onData(confirmWithData)
+		if n := len(r.appendReceived([]byte{0})); n == 1 || r.confirmed != r.received {
 			t.Error("it does not go with other data")
 		}
 		after(confirmAfter)
-		r.restart(r.received)
-		r.restart(r.received - 5) // came over the connection before
+		r.restartAt(r.received)
+		r.restartAt(r.received - 5) // came over the connection before
 		if after(confirmAfter); count(nil) != r.received {
 			t.Error("what came over another connection is not confirmed")
 		}
@@ -125,7 +125,7 @@ func TestReceipts(t *testing.T) {
 
 // TestRoundTrips: one position at a time is watched, and confirmed by any after it.
 func TestRoundTrips(t *testing.T) {
-	var r roundTrips
+	var r rttEstimator
 	at := func(ms int) time.Time { return time.Unix(1000, 0).Add(time.Duration(ms) * time.Millisecond) }
 	r.onConfirmed(5, at(0))
 	r.onSent(100, at(0))

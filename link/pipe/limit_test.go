@@ -12,8 +12,8 @@ import (
 // TestLimit: the far end of an HS-path keeps to the pace that the helper asks
 // for, is told of each change once, and that of a pipe refuses to be told.
 func TestLimit(t *testing.T) {
-	a, b := connect(t, TCP(tcp.Options{}), "127.0.0.1:0")
-	h, s := hsLinks(t, a, b)
+	a, b := connectPair(t, TCP(tcp.Options{}), "127.0.0.1:0")
+	h, s := hsPathPair(t, a, b)
 	buf := make([]byte, 1)
 	say := func(r unit.Rate, want unit.Rate) {
 		t.Helper()
@@ -33,16 +33,16 @@ func TestLimit(t *testing.T) {
 		if _, err := s.Read(buf); err != nil {
 			t.Fatal(err)
 		}
-		if p, err := s.Probe(); err != nil || p.Limit != want {
-			t.Errorf("after a limit of %v the pace is %v, %v", r, p.Limit, err)
+		if p, err := s.Probe(); err != nil || p.PacingLimit != want {
+			t.Errorf("after a limit of %v the pace is %v, %v", r, p.PacingLimit, err)
 		}
 	}
 	say(5*unit.Mbps, 5*unit.Mbps)
-	say(1, wire.LeastLimit)
+	say(1, wire.MinHopLimit)
 	say(0, 0)
 
-	a, b = connect(t, TCP(tcp.Options{}), "127.0.0.1:0")
-	l, p := links(t, a, b)
+	a, b = connectPair(t, TCP(tcp.Options{}), "127.0.0.1:0")
+	l, p := linkPair(t, a, b)
 	l.appendFrame(wire.HopLimit{Rate: unit.Mbps})
 	if err := l.Flush(); err != nil {
 		t.Fatal(err)

@@ -24,25 +24,25 @@ type Link struct {
 	frameWriter
 	slot
 
-	token   wire.Token
-	window  time.Duration
-	radio   wire.Radio                 // of the helper's link to the server, at the primary
-	key     wire.HopKey                // of the subflow, at the primary
-	facts   atomic.Pointer[wire.Facts] // the newest that have not left
-	timed   atomic.Bool                // there is a read deadline
-	trouble chan struct{}              // see Trouble
-	endSent bool                       // HOP_END, or REFUSE; guarded by wmu
+	token           wire.Token
+	resumeWindow    time.Duration
+	radio           wire.Radio                 // of the helper's link to the server, at the primary
+	key             wire.HopKey                // of the subflow, at the primary
+	facts           atomic.Pointer[wire.Facts] // the newest that have not left
+	hasReadDeadline atomic.Bool                // there is a read deadline
+	connNeeded      chan struct{}              // see Trouble
+	endSent         bool                       // HOP_END, or REFUSE; guarded by wmu
 
 	// Guarded by slot.mu.
-	replay     replay
-	receipts   receipts
-	attempt    uint64 // of the newest RESUME
-	readEnded  bool   // HOP_END came: a break is final from now on
-	expiry     *time.Timer
-	brokenTime time.Time
-	counts     Counts
-	trips      roundTrips
-	stall      stall
+	replay         replay
+	receivedSender receivedSender
+	lastAttempt    uint64 // of the newest RESUME
+	readEnded      bool   // HOP_END came: a break is final from now on
+	expiryTimer    *time.Timer
+	brokenSince    time.Time
+	counts         Counts
+	roundTrips     rttEstimator
+	stallDetector  stallDetector
 	// For Probe: what hops acknowledged before this one, and with it.
 	ackedBefore, acked uint64
 }
@@ -52,27 +52,27 @@ const DefaultWindow = 10 * time.Second
 
 // Counts tell what happened to a Link.
 type Counts struct {
-	Resumed  int        // times it went on after a break
-	Migrated int        // times it changed while the old connection still carried
-	Again    unit.Bytes // sent a second time for that
-	Away     time.Duration
-	Since    time.Time // when it last went on; zero if it never did
-	Stalled  time.Time // when Stalled last found it so; zero if it never did
+	Resumed       int        // times it went on after a break
+	Migrated      int        // times it changed while the old connection still carried
+	Retransmitted unit.Bytes // sent a second time for that
+	Downtime      time.Duration
+	LastChange    time.Time // when it last went on; zero if it never did
+	LastStalled   time.Time // when Stalled last found it so; zero if it never did
 }
 
-func newLink(c *carried, token wire.Token, window time.Duration) *Link {
-	l := &Link{frameWriter: newFrameWriter(), slot: slot{at: c}, token: token, window: window,
-		trouble: make(chan struct{}, 1), replay: newReplay()}
+func newLink(c *linkConn, token wire.Token, window time.Duration) *Link {
+	l := &Link{frameWriter: newFrameWriter(), slot: slot{conn: c}, token: token, resumeWindow: window,
+		connNeeded: make(chan struct{}, 1), replay: newReplay()}
 	l.slot.cond.L = &l.slot.mu
-	l.receipts.timer = time.AfterFunc(time.Hour, l.sendReceived)
-	l.receipts.timer.Stop()
+	l.receivedSender.timer = time.AfterFunc(time.Hour, l.sendReceived)
+	l.receivedSender.timer.Stop()
 	return l
 }
 
-// KeepIn has the Link keep what it sends in r, which the caller has filled
+// SetReplayRing has the Link keep what it sends in r, which the caller has filled
 // before it calls Write, and from which it gives. It is called before the first
 // Write.
-func (l *Link) KeepIn(r *Ring) { l.replay.ring, l.replay.own = r, false }
+func (l *Link) SetReplayRing(r *Ring) { l.replay.ring, l.replay.ownsRing = r, false }
 
 // Token names the session.
 func (l *Link) Token() wire.Token { return l.token }
@@ -84,37 +84,37 @@ func (l *Link) Radio() wire.Radio { return l.radio }
 // the primary's end.
 func (l *Link) HopKey() wire.HopKey { return l.key }
 
-// Trouble gets a value when the Link needs another connection.
-func (l *Link) Trouble() <-chan struct{} { return l.trouble }
+// ConnNeeded gets a value when the Link needs another connection.
+func (l *Link) ConnNeeded() <-chan struct{} { return l.connNeeded }
 
-// Upset makes Trouble speak.
-func (l *Link) Upset() {
+// RequestConn makes Trouble speak.
+func (l *Link) RequestConn() {
 	select {
-	case l.trouble <- struct{}{}:
+	case l.connNeeded <- struct{}{}:
 	default:
 	}
 }
 
-// Broken reports whether nothing carries the Link now.
-func (l *Link) Broken() bool {
+// IsBroken reports whether nothing carries the Link now.
+func (l *Link) IsBroken() bool {
 	l.slot.mu.Lock()
 	defer l.slot.mu.Unlock()
-	return l.slot.at.broken != nil && l.slot.err == nil
+	return l.slot.conn.breakErr != nil && l.slot.endErr == nil
 }
 
-// Ended reports whether the Link is over.
-func (l *Link) Ended() bool { return l.slot.failure() != nil }
+// HasEnded reports whether the Link is over.
+func (l *Link) HasEnded() bool { return l.slot.endError() != nil }
 
-// Break gives up the connection in use, if it is the one from that local
+// AbandonConn gives up the connection in use, if it is the one from that local
 // address: the caller knows what the carrier does not, that nothing comes or
 // goes there any more. The Link then waits for another, as after any break.
 // It reports whether there was one to give up.
-func (l *Link) Break(local net.Addr, err error) bool {
-	c := l.slot.current()
-	if c.hop.LocalAddr().String() != local.String() || l.Broken() || !l.lost(c, err) {
+func (l *Link) AbandonConn(local net.Addr, err error) bool {
+	c := l.slot.currentConn()
+	if c.raw.LocalAddr().String() != local.String() || l.IsBroken() || !l.handleBreak(c, err) {
 		return false
 	}
-	c.hop.Close()
+	c.raw.Close()
 	return true
 }
 
@@ -125,44 +125,44 @@ func (l *Link) Counts() Counts {
 	return l.counts
 }
 
-// Stalled reports whether bytes are on the way to the other end and none has
+// CheckStalled reports whether bytes are on the way to the other end and none has
 // been acknowledged for long. It is to be called every now and then.
-func (l *Link) Stalled(now time.Time) bool {
+func (l *Link) CheckStalled(now time.Time) bool {
 	h, err := l.Probe()
 	if err != nil {
 		return false
 	}
 	l.slot.mu.Lock()
 	defer l.slot.mu.Unlock()
-	if !l.stall.look(now, h) {
+	if !l.stallDetector.update(now, h) {
 		return false
 	}
-	l.counts.Stalled = now
+	l.counts.LastStalled = now
 	return true
 }
 
 // SendState implements Hop.
 func (l *Link) SendState(s wire.HopState) error {
 	l.setReport(s)
-	return l.tryFlush(l.flush)
+	return l.tryFlush(l.flushLocked)
 }
 
 // SendFacts tells the primary what is known of this device. As SendState it does
 // not wait.
 func (l *Link) SendFacts(f wire.Facts) error {
 	l.facts.Store(&f)
-	return l.tryFlush(l.flush)
+	return l.tryFlush(l.flushLocked)
 }
 
 // Flush writes what was gathered and ends the gathering.
-func (l *Link) Flush() error { return l.uncork(l.flush) }
+func (l *Link) Flush() error { return l.uncorkAndFlush(l.flushLocked) }
 
 // Refuse implements Hop.
 func (l *Link) Refuse(code wire.Code, text string) error {
 	l.wmu.Lock()
-	l.appendFrame(refusal(code, text))
+	l.appendFrame(newRefusal(code, text))
 	l.endSent = true // REFUSE says it all
-	err := l.flush()
+	err := l.flushLocked()
 	l.wmu.Unlock()
 	return errors.Join(err, l.Close())
 }
@@ -170,11 +170,11 @@ func (l *Link) Refuse(code wire.Code, text string) error {
 // Probe returns the state of this hop's sending direction; its byte counts include framing
 // and TLS. While nothing carries the Link it is an error.
 func (l *Link) Probe() (estimate.Hop, error) {
-	c := l.slot.usable()
+	c := l.slot.usableConn()
 	if c == nil {
 		return estimate.Hop{}, errors.New("nothing carries the pipe now")
 	}
-	h, err := c.hop.Probe()
+	h, err := c.raw.Probe()
 	if err != nil {
 		return h, err
 	}
@@ -185,9 +185,9 @@ func (l *Link) Probe() (estimate.Hop, error) {
 		// anywhere, in the kernel or on the air.
 		confirmed := l.replay.confirmed
 		queue := unit.Bytes(max(l.sent.Load(), confirmed) - confirmed)
-		return estimate.Hop{SRTT: l.trips.srtt, MinRTT: l.trips.min, Queue: queue, Unsent: min(h.Unsent, queue), Acked: confirmed}, nil
+		return estimate.Hop{SRTT: l.roundTrips.srtt, MinRTT: l.roundTrips.min, Queue: queue, Unsent: min(h.Unsent, queue), Acked: confirmed}, nil
 	}
-	if l.slot.at == c {
+	if l.slot.conn == c {
 		l.acked = h.Acked
 	}
 	h.Acked += l.ackedBefore
@@ -203,6 +203,6 @@ func (l *Link) SetDeadline(t time.Time) error {
 
 // SetReadDeadline implements net.Conn.
 func (l *Link) SetReadDeadline(t time.Time) error {
-	l.timed.Store(!t.IsZero())
-	return l.slot.current().rw.SetReadDeadline(t)
+	l.hasReadDeadline.Store(!t.IsZero())
+	return l.slot.currentConn().rw.SetReadDeadline(t)
 }

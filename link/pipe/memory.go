@@ -21,8 +21,8 @@ type Memory struct {
 	listeners map[string]*memoryListener
 }
 
-// memoryBuffer bounds what a direction holds, as a send buffer would.
-const memoryBuffer = 64 << 10
+// memoryBufferSize bounds what a direction holds, as a send buffer would.
+const memoryBufferSize = 64 << 10
 
 // Name implements Carrier.
 func (*Memory) Name() string { return "memory" }
@@ -35,7 +35,7 @@ func (m *Memory) Dial(ctx context.Context, addr string) (Conn, error) {
 	if l == nil {
 		return nil, fault.New(fault.Unreachable, fmt.Errorf("connect to %s: connection refused", addr), "nothing listens there")
 	}
-	x, y := newQueue(), newQueue()
+	x, y := newMemoryQueue(), newMemoryQueue()
 	a, b := &memoryConn{x, y, "caller", l.addr}, &memoryConn{y, x, l.addr, "caller"}
 	select {
 	case l.backlog <- b:
@@ -98,27 +98,27 @@ func (l *memoryListener) Close() error {
 
 // MemoryPipe is a connection in memory, as seen from both ends.
 func MemoryPipe() (a, b Conn) {
-	ab, ba := newQueue(), newQueue()
+	ab, ba := newMemoryQueue(), newMemoryQueue()
 	return &memoryConn{ba, ab, "memory", "memory"}, &memoryConn{ab, ba, "memory", "memory"}
 }
 
 type memoryConn struct {
-	in, out       *queue
+	in, out       *memoryQueue
 	local, remote memoryAddr
 }
 
 func (c *memoryConn) Read(p []byte) (int, error)  { return c.in.read(p) }
 func (c *memoryConn) Write(p []byte) (int, error) { return c.out.write(p) }
 func (c *memoryConn) WaitWritable() error         { return c.out.waitWritable() }
-func (c *memoryConn) CloseWrite() error           { c.out.set(&c.out.finished); return nil }
+func (c *memoryConn) CloseWrite() error           { c.out.raiseFlags(&c.out.writerEnded); return nil }
 func (c *memoryConn) Cork()                       {}
 func (c *memoryConn) Flush() error                { return nil }
 func (c *memoryConn) LocalAddr() net.Addr         { return c.local }
 func (c *memoryConn) RemoteAddr() net.Addr        { return c.remote }
 
 func (c *memoryConn) Close() error {
-	c.in.set(&c.in.unread)
-	c.out.set(&c.out.unwritten, &c.out.finished)
+	c.in.raiseFlags(&c.in.readerClosed)
+	c.out.raiseFlags(&c.out.writerClosed, &c.out.writerEnded)
 	return nil
 }
 
@@ -126,7 +126,7 @@ func (c *memoryConn) Probe() (estimate.Hop, error) {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	n := unit.Bytes(len(c.out.buf))
-	return estimate.Hop{Queue: n, Unsent: n, Acked: c.out.taken, MSS: 1460, Cwnd: memoryBuffer}, nil
+	return estimate.Hop{Queue: n, Unsent: n, Acked: c.out.taken, MSS: 1460, Cwnd: memoryBufferSize}, nil
 }
 
 func (c *memoryConn) SetDeadline(t time.Time) error {
@@ -135,27 +135,27 @@ func (c *memoryConn) SetDeadline(t time.Time) error {
 }
 
 func (c *memoryConn) SetReadDeadline(t time.Time) error {
-	c.in.setDeadline(&c.in.readBy, t)
+	c.in.setDeadline(&c.in.readDeadline, t)
 	return nil
 }
 
 func (c *memoryConn) SetWriteDeadline(t time.Time) error {
-	c.out.setDeadline(&c.out.writeBy, t)
+	c.out.setDeadline(&c.out.writeDeadline, t)
 	return nil
 }
 
-// queue is one direction.
-type queue struct {
+// memoryQueue is one direction.
+type memoryQueue struct {
 	mu    sync.Mutex
 	cond  sync.Cond
 	buf   []byte
 	taken uint64
 
-	finished  bool // the writer has ended: EOF after buf
-	unwritten bool // the writer has closed: writes fail with net.ErrClosed
-	unread    bool // the reader has closed: writes fail, reads too
+	writerEnded  bool // the writer has ended: EOF after buf
+	writerClosed bool // the writer has closed: writes fail with net.ErrClosed
+	readerClosed bool // the reader has closed: writes fail, reads too
 
-	readBy, writeBy deadline
+	readDeadline, writeDeadline deadline
 }
 
 type deadline struct {
@@ -163,16 +163,16 @@ type deadline struct {
 	timer *time.Timer
 }
 
-func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
+func (d *deadline) hasPassed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
 
-func newQueue() *queue {
-	q := &queue{}
+func newMemoryQueue() *memoryQueue {
+	q := &memoryQueue{}
 	q.cond.L = &q.mu
 	return q
 }
 
-// set raises flags together, so that nobody who waits sees one without the other.
-func (q *queue) set(flags ...*bool) {
+// raiseFlags raises flags together, so that nobody who waits sees one without the other.
+func (q *memoryQueue) raiseFlags(flags ...*bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, f := range flags {
@@ -181,7 +181,7 @@ func (q *queue) set(flags ...*bool) {
 	q.cond.Broadcast()
 }
 
-func (q *queue) setDeadline(d *deadline, t time.Time) {
+func (q *memoryQueue) setDeadline(d *deadline, t time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if d.timer != nil {
@@ -199,14 +199,14 @@ func (q *queue) setDeadline(d *deadline, t time.Time) {
 	q.cond.Broadcast()
 }
 
-func (q *queue) read(p []byte) (int, error) {
+func (q *memoryQueue) read(p []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
 		switch {
-		case q.unread:
+		case q.readerClosed:
 			return 0, net.ErrClosed
-		case q.readBy.passed():
+		case q.readDeadline.hasPassed():
 			return 0, os.ErrDeadlineExceeded
 		case len(q.buf) > 0:
 			n := copy(p, q.buf)
@@ -214,22 +214,22 @@ func (q *queue) read(p []byte) (int, error) {
 			q.taken += uint64(n)
 			q.cond.Broadcast()
 			return n, nil
-		case q.finished:
+		case q.writerEnded:
 			return 0, io.EOF
 		}
 		q.cond.Wait()
 	}
 }
 
-// room waits until at most limit bytes are held.
-func (q *queue) room(limit int) error {
+// waitRoom waits until at most limit bytes are held.
+func (q *memoryQueue) waitRoom(limit int) error {
 	for {
 		switch {
-		case q.unwritten:
+		case q.writerClosed:
 			return net.ErrClosed
-		case q.unread, q.finished:
+		case q.readerClosed, q.writerEnded:
 			return io.ErrClosedPipe
-		case q.writeBy.passed():
+		case q.writeDeadline.hasPassed():
 			return os.ErrDeadlineExceeded
 		case len(q.buf) <= limit:
 			return nil
@@ -238,14 +238,14 @@ func (q *queue) room(limit int) error {
 	}
 }
 
-func (q *queue) write(p []byte) (n int, err error) {
+func (q *memoryQueue) write(p []byte) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for n < len(p) {
-		if err := q.room(memoryBuffer - 1); err != nil {
+		if err := q.waitRoom(memoryBufferSize - 1); err != nil {
 			return n, err
 		}
-		m := min(len(p)-n, memoryBuffer-len(q.buf))
+		m := min(len(p)-n, memoryBufferSize-len(q.buf))
 		q.buf = append(q.buf, p[n:n+m]...)
 		n += m
 		q.cond.Broadcast()
@@ -253,10 +253,10 @@ func (q *queue) write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-func (q *queue) waitWritable() error {
+func (q *memoryQueue) waitWritable() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.room(memoryBuffer / 4); err != io.ErrClosedPipe {
+	if err := q.waitRoom(memoryBufferSize / 4); err != io.ErrClosedPipe {
 		return err
 	}
 	return nil // as with a kernel, the write tells

@@ -13,7 +13,7 @@ import (
 
 // Offer is the helper's end of a pipe that no subflow uses yet.
 type Offer struct {
-	hop Conn
+	raw Conn
 	tls *tls.Conn
 	r   *wire.Reader
 
@@ -25,17 +25,17 @@ type Offer struct {
 	OnTrouble func(wire.Trouble)
 }
 
-// maxServers bounds how often a primary may name its servers over one pipe, and
+// maxServersFrames bounds how often a primary may name its servers over one pipe, and
 // maxHints the hints that it may send over it besides.
-const maxServers, maxHints = 16, 4096
+const maxServersFrames, maxHints = 16, 4096
 
 // NewOffer makes a pipe of a connection to a primary. Cfg is of
-// identity.Key.Client with wire.PipeALPN, name is for display. It owns conn
+// identity.Key.ClientConfig with wire.PipeALPN, name is for display. It owns conn
 // from now on and fails after HandshakeTimeout; its errors are faults. That the
 // primary refuses this device's key is known only when Wait returns.
 func NewOffer(ctx context.Context, conn Conn, cfg *tls.Config, name string) (*Offer, error) {
-	o := &Offer{hop: conn, tls: tls.Client(conn, cfg)}
-	err := within(ctx, HandshakeTimeout, conn, func(ctx context.Context) error {
+	o := &Offer{raw: conn, tls: tls.Client(conn, cfg)}
+	err := runWithin(ctx, HandshakeTimeout, conn, func(ctx context.Context) error {
 		if err := o.tls.HandshakeContext(ctx); err != nil {
 			return err
 		}
@@ -45,8 +45,8 @@ func NewOffer(ctx context.Context, conn Conn, cfg *tls.Config, name string) (*Of
 		}
 		// The primary may have hung up on our key already: what it said is there
 		// to be read.
-		if _, said := o.tls.Read(make([]byte, 1)); fault.Is(identity.Explain(said), fault.UnknownDevice) {
-			return said
+		if _, readErr := o.tls.Read(make([]byte, 1)); fault.Is(identity.ExplainTLS(readErr), fault.UnknownDevice) {
+			return readErr
 		}
 		return err
 	})
@@ -68,37 +68,37 @@ type Request struct {
 }
 
 // Wait blocks until the primary asks for something. The caller must then call
-// Accept, Refuse or Link.Continue. When ctx ends, or the pipe breaks, the pipe is
+// Accept, Refuse or Link.AcceptResume. When ctx ends, or the pipe breaks, the pipe is
 // closed. Errors are faults where a person can do something.
-func (o *Offer) Wait(ctx context.Context) (q Request, err error) {
+func (o *Offer) Wait(ctx context.Context) (req Request, err error) {
 	stop := context.AfterFunc(ctx, func() { o.Close() })
-	t, payload, err := o.next()
+	t, payload, err := o.nextRequest()
 	if !stop() {
-		return q, ctx.Err()
+		return req, ctx.Err()
 	}
 	if err == nil && t == wire.TypeResume {
 		f, err := wire.ParseResume(payload)
 		if err != nil {
 			o.Close()
-			return q, notMpbond(err)
+			return req, notMpbondError(err)
 		}
 		return Request{Token: f.Token, Resume: &f}, nil
 	}
-	payload, err = judge(t, payload, err, wire.TypeInitJoin)
+	payload, err = checkFrame(t, payload, err, wire.TypeInitJoin)
 	var f wire.InitJoin
 	if err == nil {
 		f, err = wire.ParseInitJoin(payload)
 	}
 	if err != nil {
 		o.Close()
-		return q, identity.Explain(err)
+		return req, identity.ExplainTLS(err)
 	}
 	return Request{Token: f.Token, Key: f.Key, Server: f.Server, Window: f.Window}, nil
 }
 
-// next reads up to the next frame that asks for something.
-func (o *Offer) next() (wire.Type, []byte, error) {
-	for servers, hints := 0, 0; servers < maxServers && hints < maxHints; {
+// nextRequest reads up to the next frame that asks for something.
+func (o *Offer) nextRequest() (wire.Type, []byte, error) {
+	for servers, hints := 0, 0; servers < maxServersFrames && hints < maxHints; {
 		t, payload, err := o.r.Next()
 		switch {
 		case err == nil && t == wire.TypeServers:
@@ -125,15 +125,15 @@ func (o *Offer) next() (wire.Type, []byte, error) {
 			return t, payload, err
 		}
 	}
-	return 0, nil, fmt.Errorf("%w: more than %d times %v, or %d hints", wire.ErrMalformed, maxServers-1, wire.TypeServers, maxHints)
+	return 0, nil, fmt.Errorf("%w: more than %d times %v, or %d hints", wire.ErrMalformed, maxServersFrames-1, wire.TypeServers, maxHints)
 }
 
-// Stalled reports to the primary that the session of that token needs a pipe. It
+// SendStalled reports to the primary that the session of that token needs a pipe. It
 // must be called before Wait.
-func (o *Offer) Stalled(t wire.Token) error {
-	_ = o.hop.SetWriteDeadline(time.Now().Add(HandshakeTimeout))
+func (o *Offer) SendStalled(t wire.Token) error {
+	_ = o.raw.SetWriteDeadline(time.Now().Add(HandshakeTimeout))
 	_, err := o.tls.Write(wire.Append(nil, wire.Stalled{Token: t}))
-	_ = o.hop.SetWriteDeadline(time.Time{})
+	_ = o.raw.SetWriteDeadline(time.Time{})
 	return err
 }
 
@@ -147,19 +147,21 @@ func (o *Offer) SendFacts(f wire.Facts) error {
 // Accept answers INIT_MP_OK to q: the HS-path is connected, over a link of that
 // radio. The Link is a session that waits for window, if a pipe of it breaks,
 // for another one.
-func (o *Offer) Accept(q Request, window time.Duration, radio wire.Radio) (*Link, error) {
+func (o *Offer) Accept(req Request, window time.Duration, radio wire.Radio) (*Link, error) {
 	if _, err := o.tls.Write(wire.Append(nil, wire.InitOK{Radio: radio})); err != nil {
 		o.Close()
 		return nil, err
 	}
-	return newLink(o.carried(), q.Token, window), nil
+	return newLink(o.newLinkConn(), req.Token, window), nil
 }
 
-func (o *Offer) carried() *carried { return &carried{hopConn: hopConn{hop: o.hop, rw: o.tls, r: o.r}} }
+func (o *Offer) newLinkConn() *linkConn {
+	return &linkConn{hopConn: hopConn{raw: o.raw, rw: o.tls, r: o.r}}
+}
 
 // Refuse answers REFUSE and closes.
 func (o *Offer) Refuse(code wire.Code, text string) error {
-	return o.carried().refuse(code, text)
+	return o.newLinkConn().sendRefusal(code, text)
 }
 
 // Close hangs up.

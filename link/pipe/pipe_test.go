@@ -22,9 +22,9 @@ import (
 )
 
 // keys of a primary, a helper and a device that nobody knows.
-var primaryKey, helperKey, strangerKey = sync.OnceValue(generate), sync.OnceValue(generate), sync.OnceValue(generate)
+var primaryKey, helperKey, strangerKey = sync.OnceValue(generateKey), sync.OnceValue(generateKey), sync.OnceValue(generateKey)
 
-func generate() *identity.Key {
+func generateKey() *identity.Key {
 	k, err := identity.Generate()
 	if err != nil {
 		panic(err)
@@ -33,13 +33,15 @@ func generate() *identity.Key {
 }
 
 func primaryConfig() *tls.Config {
-	return primaryKey().Server(wire.PipeALPN, func(k identity.PublicKey) bool { return k == helperKey().Public() })
+	return primaryKey().ServerConfig(wire.PipeALPN, func(k identity.PublicKey) bool { return k == helperKey().Public() })
 }
 
-func helperConfig() *tls.Config { return helperKey().Client(primaryKey().Public(), wire.PipeALPN) }
+func helperConfig() *tls.Config {
+	return helperKey().ClientConfig(primaryKey().Public(), wire.PipeALPN)
+}
 
-// ready makes a waiting pipe over a connection.
-func ready(t testing.TB, a, b Conn) (*Offer, *Waiting) {
+// waitingPair makes a waiting pipe over a connection.
+func waitingPair(t testing.TB, a, b Conn) (*Offer, *Waiting) {
 	t.Helper()
 	type result struct {
 		o   *Offer
@@ -62,10 +64,10 @@ func ready(t testing.TB, a, b Conn) (*Offer, *Waiting) {
 	return r.o, w
 }
 
-// links makes the two ends of a pipe in use.
-func links(t testing.TB, a, b Conn) (helper, primary *Link) {
+// linkPair makes the two ends of a pipe in use.
+func linkPair(t testing.TB, a, b Conn) (helper, primary *Link) {
 	t.Helper()
-	o, w := ready(t, a, b)
+	o, w := waitingPair(t, a, b)
 	c := make(chan *Link, 1)
 	go func() {
 		defer close(c)
@@ -90,8 +92,8 @@ func links(t testing.TB, a, b Conn) (helper, primary *Link) {
 	return h, p
 }
 
-// hsLinks makes the two ends of an HS-path.
-func hsLinks(t testing.TB, a, b Conn) (helper, server *HSPath) {
+// hsPathPair makes the two ends of an HS-path.
+func hsPathPair(t testing.TB, a, b Conn) (helper, server *HSPath) {
 	t.Helper()
 	h, err := DialHS(t.Context(), a, "phone", hopKey)
 	if err != nil {
@@ -114,12 +116,12 @@ var hopKey = wire.HopKey{1, 31: 2}
 // TestHops holds for both kinds of hop over every carrier.
 func TestHops(t *testing.T) {
 	for hop, make := range map[string]func(testing.TB, Conn, Conn) (a, b reportingHop){
-		"pipe":    func(t testing.TB, a, b Conn) (reportingHop, reportingHop) { return links(t, a, b) },
-		"HS-path": func(t testing.TB, a, b Conn) (reportingHop, reportingHop) { return hsLinks(t, a, b) },
+		"pipe":    func(t testing.TB, a, b Conn) (reportingHop, reportingHop) { return linkPair(t, a, b) },
+		"HS-path": func(t testing.TB, a, b Conn) (reportingHop, reportingHop) { return hsPathPair(t, a, b) },
 	} {
-		onEach(t, func(t *testing.T, c Carrier, addr string) {
+		runOnEach(t, func(t *testing.T, c Carrier, addr string) {
 			t.Run(hop, func(t *testing.T) {
-				a, b := connect(t, c, addr)
+				a, b := connectPair(t, c, addr)
 				near, far := make(t, a, b)
 				testHop(t, near, far)
 			})
@@ -137,7 +139,7 @@ func testHop(t *testing.T, helper, other reportingHop) {
 	const n = 3 << 20
 	sent := make([]byte, n)
 	_, _ = rand.Read(sent)
-	state := wire.HopState{Received: 5, Forwarded: 3, Rate: unit.Mbps, RTT: time.Millisecond, OfPipe: true}
+	state := wire.HopState{Received: 5, Forwarded: 3, Rate: unit.Mbps, RTT: time.Millisecond, AboutPipe: true}
 	got := make(chan wire.HopState, 1)
 	other.OnState(func(s wire.HopState) { got <- s })
 	var all sync.WaitGroup
@@ -197,7 +199,7 @@ func testHop(t *testing.T, helper, other reportingHop) {
 
 func TestStateWhileWritingIsNotLost(t *testing.T) {
 	a, b := MemoryPipe()
-	h, s := hsLinks(t, a, b)
+	h, s := hsPathPair(t, a, b)
 	got := make(chan wire.HopState, 1)
 	s.OnState(func(st wire.HopState) { got <- st })
 	h.Cork() // as if a write were under way
@@ -219,9 +221,9 @@ func TestStateWhileWritingIsNotLost(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	onEach(t, func(t *testing.T, c Carrier, addr string) {
-		a, b := connect(t, c, addr)
-		o, w := ready(t, a, b)
+	runOnEach(t, func(t *testing.T, c Carrier, addr string) {
+		a, b := connectPair(t, c, addr)
+		o, w := waitingPair(t, a, b)
 		if w.Name() != "phone" || w.Peer() != helperKey().Public() {
 			t.Errorf("name %q, key %v", w.Name(), w.Peer())
 		}
@@ -241,8 +243,8 @@ func TestRefusals(t *testing.T) {
 		}
 
 		// A subflow in use may be refused later, as the server does.
-		a, b = connect(t, c, addr)
-		h, s := hsLinks(t, a, b)
+		a, b = connectPair(t, c, addr)
+		h, s := hsPathPair(t, a, b)
 		_, _ = s.Write([]byte("x"))
 		_ = s.Refuse(wire.CodeLimit, "too many")
 		if got, err := io.ReadAll(h); string(got) != "x" || !errors.As(err, &r) || r.Code != wire.CodeLimit {
@@ -252,9 +254,9 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestWaitingNoticesTheEnd(t *testing.T) {
-	onEach(t, func(t *testing.T, c Carrier, addr string) {
-		a, b := connect(t, c, addr)
-		_, w := ready(t, a, b)
+	runOnEach(t, func(t *testing.T, c Carrier, addr string) {
+		a, b := connectPair(t, c, addr)
+		_, w := waitingPair(t, a, b)
 		select {
 		case <-w.Done():
 			t.Fatal("done at once")
@@ -269,16 +271,16 @@ func TestWaitingNoticesTheEnd(t *testing.T) {
 			t.Error("joined by a broken pipe")
 		}
 
-		a, b = connect(t, c, addr)
-		o, w := ready(t, a, b)
+		a, b = connectPair(t, c, addr)
+		o, w := waitingPair(t, a, b)
 		w.Close()
 		<-w.Done()
 		if _, err := o.Wait(t.Context()); err == nil {
 			t.Error("the helper did not notice that the primary closed")
 		}
 
-		a, b = connect(t, c, addr)
-		o, w = ready(t, a, b)
+		a, b = connectPair(t, c, addr)
+		o, w = waitingPair(t, a, b)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := o.Wait(ctx); !errors.Is(err, context.Canceled) {
@@ -322,7 +324,7 @@ func TestSilentEnds(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		a, b := MemoryPipe()
-		o, w := ready(t, a, b)
+		o, w := waitingPair(t, a, b)
 		began := time.Now()
 		if _, err := w.Join(t.Context(), "x:1", DefaultWindow); !fault.Is(err, fault.Timeout) || time.Since(began) != JoinTimeout {
 			t.Errorf("after %v: %v", time.Since(began), err)
@@ -358,7 +360,7 @@ func TestBadCallers(t *testing.T) {
 			_, err := Accept(t.Context(), b, primaryConfig())
 			check(err)
 			if name == "version" || name == "former" { // the helper is told
-				_, err := expect(wire.NewReader(tc), wire.TypeInitJoin)
+				_, err := expectFrame(wire.NewReader(tc), wire.TypeInitJoin)
 				var r wire.Refuse
 				if !errors.As(err, &r) || r.Code != wire.CodeVersion || r.Version != wire.Version {
 					t.Errorf("helper told %v", err)
@@ -380,7 +382,7 @@ func TestStrangers(t *testing.T) {
 	a, b := MemoryPipe()
 	errs := make(chan error)
 	go func() {
-		o, err := NewOffer(t.Context(), a, strangerKey().Client(primaryKey().Public(), wire.PipeALPN), "x")
+		o, err := NewOffer(t.Context(), a, strangerKey().ClientConfig(primaryKey().Public(), wire.PipeALPN), "x")
 		if err == nil {
 			_, err = o.Wait(t.Context())
 		}
@@ -396,7 +398,7 @@ func TestStrangers(t *testing.T) {
 
 	a, b = MemoryPipe()
 	go func() {
-		_, err := NewOffer(t.Context(), a, helperKey().Client(strangerKey().Public(), wire.PipeALPN), "x")
+		_, err := NewOffer(t.Context(), a, helperKey().ClientConfig(strangerKey().Public(), wire.PipeALPN), "x")
 		errs <- err
 	}()
 	if w, err := Accept(t.Context(), b, primaryConfig()); err == nil {
@@ -429,7 +431,7 @@ func TestBrokenLink(t *testing.T) {
 		"hint of the future": {wire.AppendHeader(nil, 0x80, 0), io.EOF},
 	} {
 		a, b := MemoryPipe()
-		_, s := hsLinks(t, a, b)
+		_, s := hsPathPair(t, a, b)
 		_, _ = a.Write(c.bytes)
 		_ = a.CloseWrite()
 		for range 2 { // and the error stays
@@ -447,8 +449,8 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(wire.Append(wire.Append(nil, wire.Hello{Version: wire.Version}), wire.InitOK{}), false)
 	f.Add([]byte{0x16, 3, 1, 0, 5}, true)
 	f.Add(append(wire.Append(nil, wire.Hello{Version: wire.Version}), 0x43, 0, 0, 1, 9, 0x44, 0, 0, 5, 2, 1, 1, 1, 0), false)
-	f.Add(append(append(wire.Append(nil, wire.Hello{Version: wire.Version}), 0x43, 0, 0, 1, 9), auth(hopKey, 1, wire.HopState{Received: 2, Forwarded: 1})...), false)
-	f.Add(append(wire.Append(nil, wire.Hello{Version: wire.Version}), append(auth(hopKey, 1, wire.HopLimit{Rate: wire.LeastLimit}), 0x43, 0, 0, 1, 9)...), false)
+	f.Add(append(append(wire.Append(nil, wire.Hello{Version: wire.Version}), 0x43, 0, 0, 1, 9), hopAuthFrame(hopKey, 1, wire.HopState{Received: 2, Forwarded: 1})...), false)
+	f.Add(append(wire.Append(nil, wire.Hello{Version: wire.Version}), append(hopAuthFrame(hopKey, 1, wire.HopLimit{Rate: wire.MinHopLimit}), 0x43, 0, 0, 1, 9)...), false)
 	f.Fuzz(func(t *testing.T, in []byte, inTLS bool) {
 		a, b := MemoryPipe()
 		defer a.Close()
@@ -494,10 +496,10 @@ func FuzzHandshake(f *testing.F) {
 // and what the helper does not take, ends the pipe.
 func TestServersAreTold(t *testing.T) {
 	a, b := MemoryPipe()
-	o, w := ready(t, a, b)
+	o, w := waitingPair(t, a, b)
 	var told [][]string
 	o.OnServers = func(list []string) error { told = append(told, list); return nil }
-	tell := func(list ...string) { w.Tell(func() []string { return list }) }
+	tell := func(list ...string) { w.SendServers(func() []string { return list }) }
 	go func() {
 		tell()
 		tell("a:1", "b:2")
@@ -528,24 +530,24 @@ func TestServersAreTold(t *testing.T) {
 	}
 
 	a, b = MemoryPipe()
-	o, w = ready(t, a, b)
+	o, w = waitingPair(t, a, b)
 	times := 0
 	o.OnServers = func([]string) error { times++; return nil }
 	go func() {
-		for n := range maxServers {
-			w.Tell(func() []string { return []string{fmt.Sprintf("a:%d", n+1)} })
+		for n := range maxServersFrames {
+			w.SendServers(func() []string { return []string{fmt.Sprintf("a:%d", n+1)} })
 		}
 		w.Close() // or one that knows no limit would wait
 	}()
-	if _, err := o.Wait(t.Context()); !errors.Is(err, wire.ErrMalformed) || times != maxServers {
-		t.Errorf("told %d times of %d: %v", times, maxServers, err)
+	if _, err := o.Wait(t.Context()); !errors.Is(err, wire.ErrMalformed) || times != maxServersFrames {
+		t.Errorf("told %d times of %d: %v", times, maxServersFrames, err)
 	}
 
 	a, b = MemoryPipe()
-	o, w = ready(t, a, b)
+	o, w = waitingPair(t, a, b)
 	refused := errors.New("no")
 	o.OnServers = func([]string) error { return refused }
-	go func() { w.Tell(func() []string { return []string{"a:1"} }); w.Close() }()
+	go func() { w.SendServers(func() []string { return []string{"a:1"} }); w.Close() }()
 	if _, err := o.Wait(t.Context()); !errors.Is(err, refused) {
 		t.Errorf("what the helper does not take: %v", err)
 	}

@@ -12,9 +12,9 @@ import (
 
 // Tuning.
 const (
-	// afterwards is how long a helper leaves the old connection open, so that
+	// oldConnLinger is how long a helper leaves the old connection open, so that
 	// the primary can read it until it has changed too.
-	afterwards = 2 * time.Second
+	oldConnLinger = 2 * time.Second
 	// resumeTimeout bounds RESUME until RESUMED.
 	resumeTimeout = 2 * time.Second
 )
@@ -24,60 +24,60 @@ const (
 // closed, and the Link goes on as it was, unless the helper refused.
 func (l *Link) Resume(ctx context.Context, w *Waiting) error {
 	l.slot.mu.Lock()
-	err := l.slot.err
+	err := l.slot.endErr
 	if err == nil && l.readEnded {
 		err = errEnding
 	}
-	l.attempt++
-	f := wire.Resume{Token: l.token, Attempt: l.attempt, Received: l.receipts.received}
+	l.lastAttempt++
+	f := wire.Resume{Token: l.token, Attempt: l.lastAttempt, Received: l.receivedSender.received}
 	l.slot.mu.Unlock()
 	if err != nil {
 		w.Close()
 		return err
 	}
-	payload, err := w.ask(ctx, resumeTimeout, f, wire.TypeResumed)
+	payload, err := w.request(ctx, resumeTimeout, f, wire.TypeResumed)
 	if err != nil {
 		if refused := (wire.Refuse{}); errors.As(err, &refused) {
-			l.fail(fmt.Errorf("resuming: %w", err))
+			l.endWith(fmt.Errorf("resuming: %w", err))
 		}
 		return err
 	}
 	r, err := wire.ParseResumed(payload)
 	if err == nil {
-		c := w.carried()
-		err = l.change(c, func() (uint64, wire.Frame, error) {
-			sent, confirmed, received := l.replay.written.Load(), l.replay.confirmed, l.receipts.received
+		c := w.newLinkConn()
+		err = l.switchConn(c, func() (uint64, wire.Frame, error) {
+			sent, confirmed, received := l.replay.written.Load(), l.replay.confirmed, l.receivedSender.received
 			if r.Received < confirmed || r.Received > sent || r.From > received {
 				return 0, nil, fmt.Errorf("%w: %v: the helper has %d bytes, of %d sent and %d confirmed, and sends from %d, of %d received",
 					wire.ErrMalformed, wire.TypeResumed, r.Received, sent, confirmed, r.From, received)
 			}
-			c.skip = received - r.From
-			l.receipts.restart(f.Received)
+			c.skipBytes = received - r.From
+			l.receivedSender.restartAt(f.Received)
 			return r.Received, nil, nil
 		})
 	}
 	if errors.Is(err, wire.ErrMalformed) {
-		l.fail(err)
+		l.endWith(err)
 	}
 	if err != nil {
-		w.hop.Close()
+		w.raw.Close()
 	}
 	return err
 }
 
-// Continue is the helper's part of Resume: what o asked for, f, is l. Who called checks that it is the same primary. An error was answered
+// AcceptResume is the helper's part of Resume: what o asked for, f, is l. Who called checks that it is the same primary. An error was answered
 // with REFUSE.
-func (l *Link) Continue(o *Offer, f wire.Resume) error {
+func (l *Link) AcceptResume(o *Offer, f wire.Resume) error {
 	refuse := func(code wire.Code, text string) error {
 		_ = o.Refuse(code, text)
 		return errors.New(text)
 	}
 	l.slot.mu.Lock()
-	ended := l.slot.err != nil || l.readEnded
-	stale := f.Attempt <= l.attempt
+	ended := l.slot.endErr != nil || l.readEnded
+	stale := f.Attempt <= l.lastAttempt
 	wrong := f.Received > l.replay.written.Load()
 	if !ended && !stale && !wrong {
-		l.attempt = f.Attempt
+		l.lastAttempt = f.Attempt
 	}
 	l.slot.mu.Unlock()
 	switch {
@@ -88,14 +88,14 @@ func (l *Link) Continue(o *Offer, f wire.Resume) error {
 	case wrong:
 		return refuse(wire.CodeMalformed, "it has more than was sent")
 	}
-	err := l.change(o.carried(), func() (uint64, wire.Frame, error) {
-		if f.Attempt != l.attempt {
+	err := l.switchConn(o.newLinkConn(), func() (uint64, wire.Frame, error) {
+		if f.Attempt != l.lastAttempt {
 			return 0, nil, errors.New("a later attempt came")
 		}
 		// The primary may have confirmed more over the old pipe since it asked.
 		from := max(f.Received, l.replay.confirmed)
-		l.receipts.restart(l.receipts.received)
-		return from, wire.Resumed{Received: l.receipts.received, From: from}, nil
+		l.receivedSender.restartAt(l.receivedSender.received)
+		return from, wire.Resumed{Received: l.receivedSender.received, From: from}, nil
 	})
 	if err != nil {
 		return refuse(wire.CodeClosed, err.Error())
@@ -105,90 +105,90 @@ func (l *Link) Continue(o *Offer, f wire.Resume) error {
 
 var errEnding = errors.New("the subflow is ending")
 
-// change has the Link go on over c, from the position that agree returns,
+// switchConn has the Link go on over c, from the position that agree returns,
 // after a first frame if it is not nil. Agree is called with wmu and slot.mu held;
 // its error leaves everything as it was.
-func (l *Link) change(c *carried, agree func() (from uint64, first wire.Frame, err error)) error {
-	_ = l.slot.current().hop.SetWriteDeadline(time.Now().Add(handOver)) // who writes there lets us in
+func (l *Link) switchConn(c *linkConn, agreeStart func() (from uint64, first wire.Frame, err error)) error {
+	_ = l.slot.currentConn().raw.SetWriteDeadline(time.Now().Add(handOverTimeout)) // who writes there lets us in
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	l.slot.mu.Lock()
-	err := l.slot.err
+	err := l.slot.endErr
 	if err == nil && l.readEnded { // meanwhile: what was kept is let go
 		err = errEnding
 	}
 	var from uint64
 	var first wire.Frame
 	if err == nil {
-		from, first, err = agree()
+		from, first, err = agreeStart()
 	}
 	if err != nil {
-		_ = l.slot.at.hop.SetWriteDeadline(time.Time{})
+		_ = l.slot.conn.raw.SetWriteDeadline(time.Time{})
 		l.slot.mu.Unlock()
 		return err
 	}
-	old, end := l.slot.at, l.replay.written.Load()
-	l.switchTo(c, from, end)
+	old, end := l.slot.conn, l.replay.written.Load()
+	l.replaceConn(c, from, end)
 	l.slot.mu.Unlock()
-	if l.replay.own || old.broken != nil {
-		old.hop.Close()
+	if l.replay.ownsRing || old.breakErr != nil {
+		old.raw.Close()
 	} else {
-		_ = old.hop.SetReadDeadline(time.Now()) // who reads there comes over
-		time.AfterFunc(afterwards, func() { old.hop.Close() })
+		_ = old.raw.SetReadDeadline(time.Now()) // who reads there comes over
+		time.AfterFunc(oldConnLinger, func() { old.raw.Close() })
 	}
-	l.sendAgain(c, from, end, first)
+	l.retransmit(c, from, end, first)
 	return nil
 }
 
-// switchTo puts c in the place of the connection before: what lies between two positions
+// replaceConn puts c in the place of the connection before: what lies between two positions
 // is to be sent again. wmu and slot.mu must be held.
-func (l *Link) switchTo(c *carried, from, end uint64) {
-	if l.slot.at.broken != nil {
-		l.expiry.Stop()
+func (l *Link) replaceConn(c *linkConn, from, end uint64) {
+	if l.slot.conn.breakErr != nil {
+		l.expiryTimer.Stop()
 		l.counts.Resumed++
-		l.counts.Away += time.Since(l.brokenTime)
+		l.counts.Downtime += time.Since(l.brokenSince)
 	} else {
 		l.counts.Migrated++
 	}
-	l.slot.at = c
-	l.counts.Since = time.Now()
-	l.counts.Again += unit.Bytes(end - from)
-	l.ackedBefore, l.acked, l.stall = l.ackedBefore+l.acked, 0, stall{}
-	l.replay.restart(from)
-	l.trips = roundTrips{} // another hop
+	l.slot.conn = c
+	l.counts.LastChange = time.Now()
+	l.counts.Retransmitted += unit.Bytes(end - from)
+	l.ackedBefore, l.acked, l.stallDetector = l.ackedBefore+l.acked, 0, stallDetector{}
+	l.replay.restartAt(from)
+	l.roundTrips = rttEstimator{} // another hop
 	select {
-	case <-l.trouble: // about the old one
+	case <-l.connNeeded: // about the old one
 	default:
 	}
 	l.slot.cond.Broadcast()
 }
 
-// sendAgain sends what lies between two positions over c, after a first frame, and the
+// retransmit sends what lies between two positions over c, after a first frame, and the
 // end if that was sent before. What was gathered is kept, and is part of it. A connection
 // that breaks meanwhile leaves it to the next one. wmu must be held.
-func (l *Link) sendAgain(c *carried, from, end uint64, first wire.Frame) {
-	l.discard()
+func (l *Link) retransmit(c *linkConn, from, end uint64, first wire.Frame) {
+	l.discardGathered()
 	l.sent.Store(from)
 	if first != nil {
 		l.appendFrame(first)
 	}
 	for at := from; at < end; {
-		n := min(int(end-at), maxData)
-		l.buf = l.replay.appendFrame(l.buf, at, n)
-		l.held += uint64(n)
+		n := min(int(end-at), maxDataPayload)
+		l.buf = l.replay.appendDataFrame(l.buf, at, n)
+		l.gatheredBytes += uint64(n)
 		at += uint64(n)
-		if err := l.flush(); err != nil {
+		if err := l.flushLocked(); err != nil {
 			return // it has ended: who reads learns
 		}
-		if l.slot.usable() != c {
+		if l.slot.usableConn() != c {
 			break // the next one begins again
 		}
 	}
 	if l.endSent {
 		l.appendFrame(wire.HopEnd{})
 	}
-	_ = l.flush()
+	_ = l.flushLocked()
 	l.slot.mu.Lock()
 	defer l.slot.mu.Unlock()
-	l.replay.unpin()
+	l.replay.releaseConfirmed()
 }

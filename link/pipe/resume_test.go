@@ -19,19 +19,19 @@ import (
 func TestEndDuringResume(t *testing.T) {
 	t.Run("of the helper", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			p := newPair(t)
+			p := newLinkTest(t)
 			if _, err := p.primary.Write(make([]byte, 1000)); err != nil { // nobody reads it
 				t.Fatal(err)
 			}
 			a, b := MemoryPipe()
-			o, w := ready(t, a, b)
+			o, w := waitingPair(t, a, b)
 			var all sync.WaitGroup
 			asked := make(chan struct{})
 			all.Go(func() {
 				q, err := o.Wait(t.Context())
 				close(asked)
 				if time.Sleep(time.Second); err == nil {
-					err = p.helper.Continue(o, *q.Resume)
+					err = p.helper.AcceptResume(o, *q.Resume)
 				}
 				if err != nil {
 					t.Error(err)
@@ -50,7 +50,7 @@ func TestEndDuringResume(t *testing.T) {
 				t.Error("resumed after the end")
 			}
 			all.Wait()
-			if p.primary.Ended() {
+			if p.primary.HasEnded() {
 				t.Error("its end is not in order")
 			}
 			if _, err := b.Write([]byte{0}); !errors.Is(err, net.ErrClosed) {
@@ -63,18 +63,18 @@ func TestEndDuringResume(t *testing.T) {
 	})
 	t.Run("of the primary", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			p := newPair(t)
+			p := newLinkTest(t)
 			if _, err := p.helper.Write(make([]byte, 1000)); err != nil {
 				t.Fatal(err)
 			}
 			a, b := MemoryPipe()
-			o, w := ready(t, a, b)
+			o, w := waitingPair(t, a, b)
 			p.helper.wmu.Lock() // as one who writes
 			var all sync.WaitGroup
 			all.Go(func() {
 				q, err := o.Wait(t.Context())
 				if err == nil {
-					err = p.helper.Continue(o, *q.Resume)
+					err = p.helper.AcceptResume(o, *q.Resume)
 				}
 				if err == nil {
 					t.Error("continued after the end")
@@ -94,7 +94,7 @@ func TestEndDuringResume(t *testing.T) {
 			}
 			p.helper.wmu.Unlock()
 			all.Wait()
-			if p.helper.Ended() {
+			if p.helper.HasEnded() {
 				t.Error("its end is not in order")
 			}
 			p.primary.Close()

@@ -96,7 +96,7 @@ func dialRFCOMM(ctx context.Context, to rfcommAddr) (Conn, error) {
 	var failed int
 	err = c.WaitWritable()
 	if err == nil {
-		err = c.control(func(fd int) (err error) {
+		err = c.controlFD(func(fd int) (err error) {
 			failed, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 			return err
 		})
@@ -140,8 +140,8 @@ func (RFCOMM) Listen(_ context.Context, addr string) (Listener, error) {
 }
 
 type rfcommListener struct {
-	c  *rfcommConn // of which only descriptor and end are used
-	at rfcommAddr
+	conn *rfcommConn // of which only descriptor and end are used
+	addr rfcommAddr
 }
 
 // Accept implements Listener.
@@ -149,7 +149,7 @@ func (l *rfcommListener) Accept() (Conn, error) {
 	var fd int
 	var from unix.Sockaddr
 	var failed error
-	err := l.c.raw.Read(func(at uintptr) bool {
+	err := l.conn.raw.Read(func(at uintptr) bool {
 		fd, from, failed = unix.Accept4(int(at), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		return failed != unix.EAGAIN && failed != unix.EINTR
 	})
@@ -157,7 +157,7 @@ func (l *rfcommListener) Accept() (Conn, error) {
 		err = failed
 	}
 	if err != nil {
-		return nil, l.c.explain(err)
+		return nil, l.conn.mapCloseError(err)
 	}
 	peer := rfcommAddr{}
 	if s, ok := from.(*unix.SockaddrRFCOMM); ok {
@@ -167,14 +167,14 @@ func (l *rfcommListener) Accept() (Conn, error) {
 }
 
 // Addr implements Listener.
-func (l *rfcommListener) Addr() net.Addr { return l.at }
+func (l *rfcommListener) Addr() net.Addr { return l.addr }
 
 // Close implements Listener.
-func (l *rfcommListener) Close() error { return l.c.Close() }
+func (l *rfcommListener) Close() error { return l.conn.Close() }
 
 // rfcommConn is a connection, or what listens for them.
 type rfcommConn struct {
-	f      *os.File
+	file   *os.File
 	raw    syscall.RawConn
 	peer   rfcommAddr
 	closed atomic.Bool
@@ -194,20 +194,20 @@ func newRFCOMM(fd int, peer rfcommAddr) (*rfcommConn, error) {
 		f.Close()
 		return nil, err
 	}
-	return &rfcommConn{f: f, raw: raw, peer: peer}, nil
+	return &rfcommConn{file: f, raw: raw, peer: peer}, nil
 }
 
-// explain makes an error of package os one of package net.
-func (c *rfcommConn) explain(err error) error {
+// mapCloseError makes an error of package os one of package net.
+func (c *rfcommConn) mapCloseError(err error) error {
 	if err != nil && c.closed.Load() {
 		return net.ErrClosed
 	}
 	return err
 }
 
-func (c *rfcommConn) control(f func(fd int) error) (err error) {
+func (c *rfcommConn) controlFD(f func(fd int) error) (err error) {
 	if e := c.raw.Control(func(fd uintptr) { err = f(int(fd)) }); e != nil {
-		return c.explain(e)
+		return c.mapCloseError(e)
 	}
 	return err
 }
@@ -238,13 +238,13 @@ func (c *rfcommConn) Read(p []byte) (n int, err error) {
 	})
 	switch {
 	case e != nil:
-		return 0, c.explain(e)
+		return 0, c.mapCloseError(e)
 	case n > 0:
 		return n, nil
 	case err == nil || err == unix.EAGAIN || err == unix.ECONNRESET:
 		return 0, io.EOF
 	}
-	return 0, c.explain(os.NewSyscallError("read", err))
+	return 0, c.mapCloseError(os.NewSyscallError("read", err))
 }
 
 // Write implements net.Conn.
@@ -255,9 +255,9 @@ func (c *rfcommConn) Write(p []byte) (int, error) {
 		c.buf = append(c.buf, p...)
 		return len(p), nil
 	}
-	n, err := c.f.Write(p)
+	n, err := c.file.Write(p)
 	c.written += uint64(n)
-	return n, c.explain(err)
+	return n, c.mapCloseError(err)
 }
 
 // Cork implements Conn.
@@ -275,15 +275,15 @@ func (c *rfcommConn) Flush() error {
 	if len(c.buf) == 0 {
 		return nil
 	}
-	n, err := c.f.Write(c.buf)
+	n, err := c.file.Write(c.buf)
 	c.written += uint64(n)
 	c.buf = c.buf[:0]
-	return c.explain(err)
+	return c.mapCloseError(err)
 }
 
 // WaitWritable implements Conn: until half the send buffer is free.
 func (c *rfcommConn) WaitWritable() error {
-	return c.explain(c.raw.Write(func(fd uintptr) bool {
+	return c.mapCloseError(c.raw.Write(func(fd uintptr) bool {
 		p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 		n, err := unix.Poll(p[:], 0)
 		return err != unix.EINTR && n != 0
@@ -294,7 +294,7 @@ func (c *rfcommConn) WaitWritable() error {
 // is more than the bytes that are in it; Acked is what it holds no longer. There
 // is no round trip: it knows nothing of the other end.
 func (c *rfcommConn) Probe() (h estimate.Hop, err error) {
-	err = c.control(func(fd int) error {
+	err = c.controlFD(func(fd int) error {
 		size, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
 		if err != nil {
 			return err
@@ -319,7 +319,7 @@ func (c *rfcommConn) CloseWrite() error {
 // Close implements net.Conn.
 func (c *rfcommConn) Close() error {
 	c.closed.Store(true)
-	if err := c.f.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+	if err := c.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return err
 	}
 	return nil
@@ -328,7 +328,7 @@ func (c *rfcommConn) Close() error {
 // LocalAddr implements net.Conn.
 func (c *rfcommConn) LocalAddr() net.Addr {
 	var a rfcommAddr
-	_ = c.control(func(fd int) error {
+	_ = c.controlFD(func(fd int) error {
 		s, err := unix.Getsockname(fd)
 		if s, ok := s.(*unix.SockaddrRFCOMM); ok {
 			a = rfcommAddr{s.Addr, s.Channel}
@@ -342,10 +342,14 @@ func (c *rfcommConn) LocalAddr() net.Addr {
 func (c *rfcommConn) RemoteAddr() net.Addr { return c.peer }
 
 // SetDeadline implements net.Conn.
-func (c *rfcommConn) SetDeadline(t time.Time) error { return c.explain(c.f.SetDeadline(t)) }
+func (c *rfcommConn) SetDeadline(t time.Time) error { return c.mapCloseError(c.file.SetDeadline(t)) }
 
 // SetReadDeadline implements net.Conn.
-func (c *rfcommConn) SetReadDeadline(t time.Time) error { return c.explain(c.f.SetReadDeadline(t)) }
+func (c *rfcommConn) SetReadDeadline(t time.Time) error {
+	return c.mapCloseError(c.file.SetReadDeadline(t))
+}
 
 // SetWriteDeadline implements net.Conn.
-func (c *rfcommConn) SetWriteDeadline(t time.Time) error { return c.explain(c.f.SetWriteDeadline(t)) }
+func (c *rfcommConn) SetWriteDeadline(t time.Time) error {
+	return c.mapCloseError(c.file.SetWriteDeadline(t))
+}

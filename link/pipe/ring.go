@@ -9,36 +9,36 @@ import "sync"
 // read lets TCP close the window. All methods may be called by any goroutine,
 // Space and Fill by the filler only, Ready, Next and Give by the emptier only.
 type Ring struct {
-	mu    sync.Mutex
-	cond  sync.Cond
-	buf   []byte
-	base  uint64 // position of the oldest byte: how many were dropped before
-	from  int    // where the oldest byte is
-	n     int    // bytes held
-	given int    // the oldest of them, which were given and are not confirmed
-	limit int
-	most  int  // the largest n there was
-	ended bool // nothing more is filled in
-	dead  bool // nothing more is taken out
+	mu       sync.Mutex
+	cond     sync.Cond
+	buf      []byte
+	base     uint64 // position of the oldest byte: how many were dropped before
+	start    int    // where the oldest byte is
+	held     int    // bytes held
+	sent     int    // the oldest of them, which were given and are not confirmed
+	limit    int
+	peakHeld int  // the largest n there was
+	ended    bool // nothing more is filled in
+	dead     bool // nothing more is taken out
 }
 
-const ringStart = 128 << 10
+const initialRingSize = 128 << 10
 
 // NewRing makes a ring of at most limit bytes.
 func NewRing(limit int) *Ring {
-	r := &Ring{buf: make([]byte, min(limit, ringStart)), limit: limit}
+	r := &Ring{buf: make([]byte, min(limit, initialRingSize)), limit: limit}
 	r.cond.L = &r.mu
 	return r
 }
 
-// Space blocks until there is room and returns a part of it to be filled; Fill
+// WaitSpace blocks until there is room and returns a part of it to be filled; Fill
 // then tells how much was. It returns nil once the ring is dead.
-func (r *Ring) Space() []byte {
+func (r *Ring) WaitSpace() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.n == len(r.buf) && !r.dead {
+	for r.held == len(r.buf) && !r.dead {
 		if len(r.buf) < r.limit {
-			r.grow()
+			r.growBuffer()
 		} else {
 			r.cond.Wait()
 		}
@@ -46,12 +46,12 @@ func (r *Ring) Space() []byte {
 	if r.dead {
 		return nil
 	}
-	if r.n == 0 {
-		r.from = 0 // the start again: memory that is never needed is never touched
+	if r.held == 0 {
+		r.start = 0 // the start again: memory that is never needed is never touched
 	}
-	at := (r.from + r.n) % len(r.buf)
-	if at < r.from {
-		return r.buf[at:r.from]
+	at := (r.start + r.held) % len(r.buf)
+	if at < r.start {
+		return r.buf[at:r.start]
 	}
 	return r.buf[at:]
 }
@@ -60,32 +60,32 @@ func (r *Ring) Space() []byte {
 func (r *Ring) WaitRoom() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.n == r.limit && !r.dead {
+	for r.held == r.limit && !r.dead {
 		r.cond.Wait()
 	}
 	return !r.dead
 }
 
-// grow is called when the ring is full, by the filler, who thus holds no part
+// growBuffer is called when the ring is full, by the filler, who thus holds no part
 // of it. The emptier may: its part of the old memory stays as it is.
-func (r *Ring) grow() {
+func (r *Ring) growBuffer() {
 	b := make([]byte, min(r.limit, 2*len(r.buf)))
-	n := copy(b, r.buf[r.from:])
-	copy(b[n:], r.buf[:r.from])
-	r.buf, r.from = b, 0
+	n := copy(b, r.buf[r.start:])
+	copy(b[n:], r.buf[:r.start])
+	r.buf, r.start = b, 0
 }
 
-// Fill tells that n bytes of what Space returned are filled.
-func (r *Ring) Fill(n int) {
+// CommitFilled tells that n bytes of what Space returned are filled.
+func (r *Ring) CommitFilled(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.n += n
-	r.most = max(r.most, r.n)
+	r.held += n
+	r.peakHeld = max(r.peakHeld, r.held)
 	r.cond.Broadcast()
 }
 
-// End tells that nothing more will be filled in.
-func (r *Ring) End() {
+// EndFill tells that nothing more will be filled in.
+func (r *Ring) EndFill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
@@ -100,45 +100,45 @@ func (r *Ring) Kill() {
 	r.cond.Broadcast()
 }
 
-// Ready blocks until bytes wait, and reports whether there are: false after
+// WaitReady blocks until bytes wait, and reports whether there are: false after
 // End, when all were given, and after Kill.
-func (r *Ring) Ready() bool {
+func (r *Ring) WaitReady() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.n == r.given && !r.ended && !r.dead {
+	for r.held == r.sent && !r.ended && !r.dead {
 		r.cond.Wait()
 	}
-	return r.n > r.given && !r.dead
+	return r.held > r.sent && !r.dead
 }
 
-// Delivered reports whether the filler ended and all was given.
-func (r *Ring) Delivered() bool {
+// AllSent reports whether the filler ended and all was given.
+func (r *Ring) AllSent() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ended && r.n == r.given && !r.dead
+	return r.ended && r.held == r.sent && !r.dead
 }
 
-// Next returns up to n of the oldest bytes that wait, without giving them.
-func (r *Ring) Next(n int) []byte {
+// Peek returns up to n of the oldest bytes that wait, without giving them.
+func (r *Ring) Peek(n int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := (r.from + r.given) % len(r.buf)
-	return r.buf[at:min(at+min(n, r.n-r.given), len(r.buf))]
+	at := (r.start + r.sent) % len(r.buf)
+	return r.buf[at:min(at+min(n, r.held-r.sent), len(r.buf))]
 }
 
-// Give tells that the n oldest bytes that wait are on their way.
-func (r *Ring) Give(n int) {
+// MarkSent tells that the n oldest bytes that wait are on their way.
+func (r *Ring) MarkSent(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.given += n
+	r.sent += n
 }
 
-// Drop is Give for bytes that will not be asked for again.
-func (r *Ring) Drop(n int) {
+// MarkDropped is Give for bytes that will not be asked for again.
+func (r *Ring) MarkDropped(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.given += n
-	r.drop(r.given)
+	r.sent += n
+	r.dropOldest(r.sent)
 }
 
 // Confirm drops given bytes before a position, counted from the first byte that
@@ -147,14 +147,14 @@ func (r *Ring) Confirm(to uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if to > r.base {
-		r.drop(int(min(to-r.base, uint64(r.given))))
+		r.dropOldest(int(min(to-r.base, uint64(r.sent))))
 	}
 }
 
-func (r *Ring) drop(n int) {
-	r.from = (r.from + n) % len(r.buf)
-	r.n -= n
-	r.given -= n
+func (r *Ring) dropOldest(n int) {
+	r.start = (r.start + n) % len(r.buf)
+	r.held -= n
+	r.sent -= n
 	r.base += uint64(n)
 	r.cond.Broadcast()
 }
@@ -163,7 +163,7 @@ func (r *Ring) drop(n int) {
 func (r *Ring) AppendAt(b []byte, at uint64, n int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := (r.from + int(at-r.base)) % len(r.buf)
+	i := (r.start + int(at-r.base)) % len(r.buf)
 	m := min(n, len(r.buf)-i)
 	return append(append(b, r.buf[i:i+m]...), r.buf[:n-m]...)
 }
@@ -173,5 +173,5 @@ func (r *Ring) AppendAt(b []byte, at uint64, n int) []byte {
 func (r *Ring) Held() (now, most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.n, r.most
+	return r.held, r.peakHeld
 }

@@ -10,7 +10,7 @@ import (
 func TestRing(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		limit := 1 + rnd.IntN(3*ringStart)
+		limit := 1 + rnd.IntN(3*initialRingSize)
 		r := NewRing(limit)
 		var held []byte // the model
 		var given int
@@ -22,30 +22,30 @@ func TestRing(t *testing.T) {
 				if len(held) == limit {
 					break
 				}
-				p := r.Space()
+				p := r.WaitSpace()
 				n := 1 + rnd.IntN(len(p))
 				for i := range p[:n] {
 					p[i] = next
 					held = append(held, next)
 					next += 7
 				}
-				r.Fill(n)
+				r.CommitFilled(n)
 			case 2, 3:
 				if given == len(held) {
 					break
 				}
-				if !r.Ready() {
+				if !r.WaitReady() {
 					t.Fatal("a ring in which bytes wait is not ready")
 				}
-				b := r.Next(1 + rnd.IntN(limit))
+				b := r.Peek(1 + rnd.IntN(limit))
 				if string(b) != string(held[given:given+len(b)]) || len(b) == 0 {
 					t.Fatalf("seed %d: other bytes", seed)
 				}
-				if r.Give(len(b)); seed%4 != 0 {
+				if r.MarkSent(len(b)); seed%4 != 0 {
 					given += len(b)
 					break
 				}
-				r.Drop(0) // of a ring whose bytes nobody asks for again
+				r.MarkDropped(0) // of a ring whose bytes nobody asks for again
 				held, base, given = held[given+len(b):], base+uint64(given+len(b)), 0
 			case 4:
 				n := rnd.IntN(given + 1)
@@ -64,12 +64,12 @@ func TestRing(t *testing.T) {
 				t.Fatalf("seed %d: holds %d of %d in %d bytes, limit %d", seed, now, len(held), len(r.buf), limit)
 			}
 		}
-		r.End()
-		if r.Delivered() != (given == len(held)) || r.Ready() != (given < len(held)) {
+		r.EndFill()
+		if r.AllSent() != (given == len(held)) || r.WaitReady() != (given < len(held)) {
 			t.Errorf("seed %d: wrong after End", seed)
 		}
 		r.Kill()
-		if r.Space() != nil || r.Ready() || r.Delivered() || r.WaitRoom() {
+		if r.WaitSpace() != nil || r.WaitReady() || r.AllSent() || r.WaitRoom() {
 			t.Errorf("seed %d: alive after Kill", seed)
 		}
 	}

@@ -16,48 +16,48 @@ import (
 
 // Tuning.
 const (
-	// handOver bounds how long a write under way on the old connection holds
+	// handOverTimeout bounds how long a write under way on the old connection holds
 	// up a change to the new one.
-	handOver = 50 * time.Millisecond
-	// lastWords is how long a connection that cannot be written to any more is
+	handOverTimeout = 50 * time.Millisecond
+	// lastReadTime is how long a connection that cannot be written to any more is
 	// read, for a reason that the other end may have given.
-	lastWords = 200 * time.Millisecond
+	lastReadTime = 200 * time.Millisecond
 )
 
 // Read implements net.Conn. It returns io.EOF when the peer ended its
 // direction in order, and a wire.Refuse when it gave the reason for its end.
-func (l *Link) Read(p []byte) (int, error) { return l.read(p, l.next) }
+func (l *Link) Read(p []byte) (int, error) { return l.readData(p, l.nextData) }
 
-// next returns the ciphertext of the next HOP_DATA that is new. It
+// nextData returns the ciphertext of the next HOP_DATA that is new. It
 // waits through breaks, and its error is the end of the Link or of the
 // direction.
-func (l *Link) next() ([]byte, error) {
-	var failed *carried
+func (l *Link) nextData() ([]byte, error) {
+	var failed *linkConn
 	for {
-		c, err := l.slot.awaitOther(failed)
+		c, err := l.slot.awaitOtherConn(failed)
 		if err != nil {
 			return nil, err
 		}
 		t, payload, err := c.r.Next()
 		switch {
 		case err == nil:
-		case l.slot.current() != c:
+		case l.slot.currentConn() != c:
 			continue
-		case l.timed.Load() && errors.Is(err, os.ErrDeadlineExceeded):
+		case l.hasReadDeadline.Load() && errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, err
 		case errors.Is(err, wire.ErrMalformed):
-			l.fail(err)
+			l.endWith(err)
 			return nil, err
 		default:
-			if l.lost(c, brokenBy(err)) {
-				c.hop.Close()
+			if l.handleBreak(c, explainBreak(err)) {
+				c.raw.Close()
 			}
 			failed = c
 			continue
 		}
-		b, err := l.accept(c, t, payload)
+		b, err := l.handleFrame(c, t, payload)
 		if err != nil && err != io.EOF {
-			l.fail(err)
+			l.endWith(err)
 		}
 		if b != nil || err != nil {
 			return b, err
@@ -65,18 +65,18 @@ func (l *Link) next() ([]byte, error) {
 	}
 }
 
-func brokenBy(err error) error {
+func explainBreak(err error) error {
 	if err == io.EOF {
 		return errors.New("the other end hung up")
 	}
 	return err
 }
 
-// accept handles a frame that came over c; what comes over a connection that
+// handleFrame handles a frame that came over c; what comes over a connection that
 // was replaced meanwhile does not count.
-func (l *Link) accept(c *carried, t wire.Type, payload []byte) ([]byte, error) {
+func (l *Link) handleFrame(c *linkConn, t wire.Type, payload []byte) ([]byte, error) {
 	l.slot.mu.Lock()
-	if l.slot.at != c {
+	if l.slot.conn != c {
 		l.slot.mu.Unlock()
 		return nil, nil
 	}
@@ -86,11 +86,11 @@ func (l *Link) accept(c *carried, t wire.Type, payload []byte) ([]byte, error) {
 		if payload = c.skipReceived(payload); len(payload) == 0 {
 			return nil, nil
 		}
-		l.receipts.onData(len(payload))
+		l.receivedSender.onData(len(payload))
 		return payload, nil
 	case wire.TypeHopEnd:
 		defer l.slot.mu.Unlock()
-		if len(payload) > 0 || c.skip > 0 {
+		if len(payload) > 0 || c.skipBytes > 0 {
 			return nil, fmt.Errorf("%w: %v out of place", wire.ErrMalformed, t)
 		}
 		l.readEnded = true
@@ -100,29 +100,29 @@ func (l *Link) accept(c *carried, t wire.Type, payload []byte) ([]byte, error) {
 		defer l.slot.mu.Unlock()
 		err := l.replay.onReceived(payload)
 		if err == nil {
-			l.trips.onConfirmed(l.replay.confirmed, time.Now())
+			l.roundTrips.onConfirmed(l.replay.confirmed, time.Now())
 		}
 		return nil, err
 	}
 	l.slot.mu.Unlock()
 	if t == wire.TypeHopState {
-		return nil, l.takeState(payload)
+		return nil, l.handleState(payload)
 	}
-	return l.take(t, payload)
+	return l.handleCommonFrame(t, payload)
 }
 
 // Write implements net.Conn. It takes what it may have to send again
 // even while nothing carries it; it blocks when it can keep no more.
 func (l *Link) Write(p []byte) (n int, err error) {
-	if !l.replay.own {
-		return l.write(p)
+	if !l.replay.ownsRing {
+		return l.writeStored(p)
 	}
 	for n < len(p) {
-		m := l.replay.store(p[n:])
+		m := l.replay.storeWritten(p[n:])
 		if m == 0 {
-			return n, l.slot.failure()
+			return n, l.slot.endError()
 		}
-		if _, err := l.write(p[n : n+m]); err != nil {
+		if _, err := l.writeStored(p[n : n+m]); err != nil {
 			return n, err
 		}
 		n += m
@@ -130,18 +130,18 @@ func (l *Link) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-func (l *Link) write(p []byte) (n int, err error) {
+func (l *Link) writeStored(p []byte) (n int, err error) {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	l.replay.written.Add(uint64(len(p)))
-	return l.gatherData(p, l.flush)
+	return l.gatherData(p, l.flushLocked)
 }
 
-// flush writes what is gathered, and what is due. While nothing carries the Link, replay
+// flushLocked writes what is gathered, and what is due. While nothing carries the Link, replay
 // has it. wmu must be held.
-func (l *Link) flush() error {
-	l.endFrame()
-	for _, s := range l.takeReports() {
+func (l *Link) flushLocked() error {
+	l.closeFrame()
+	for _, s := range l.takeUnsentReports() {
 		l.appendFrame(s)
 	}
 	if f := l.facts.Swap(nil); f != nil {
@@ -151,13 +151,13 @@ func (l *Link) flush() error {
 	if len(l.buf) == 0 {
 		return nil
 	}
-	c := l.slot.usable()
+	c := l.slot.usableConn()
 	if c == nil {
-		l.discard()
-		return l.slot.failure()
+		l.discardGathered()
+		return l.slot.endError()
 	}
-	hasData := l.held > 0
-	return l.written(c, hasData, l.writeTo(&c.hopConn))
+	hasData := l.gatheredBytes > 0
+	return l.afterWrite(c, hasData, l.writeGathered(&c.hopConn))
 }
 
 // appendReceived appends RECEIVED, if it is due or comes for nothing.
@@ -167,9 +167,9 @@ func (l *Link) appendReceived() {
 	// After HOP_END the peer does not read any more: it would close its
 	// connection with bytes unread, and the reset cut off what it has sent.
 	if !l.endSent {
-		l.buf = l.receipts.append(l.buf)
+		l.buf = l.receivedSender.appendReceived(l.buf)
 	}
-	l.receipts.due = false
+	l.receivedSender.due = false
 }
 
 // sendReceived is what the timer of receipts does.
@@ -177,18 +177,18 @@ func (l *Link) sendReceived() {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	l.slot.mu.Lock()
-	l.receipts.onTimer()
-	ended := l.slot.err != nil
+	l.receivedSender.onTimer()
+	ended := l.slot.endErr != nil
 	l.slot.mu.Unlock()
 	if !ended && !l.corked {
-		_ = l.flush() // who reads learns
+		_ = l.flushLocked() // who reads learns
 	}
 }
 
-// written takes what a write to c returned. A break is no error of a Link.
-func (l *Link) written(c *carried, hasData bool, err error) error {
-	if err != nil && l.lost(c, err) {
-		_ = c.hop.SetReadDeadline(time.Now().Add(lastWords))
+// afterWrite takes what a write to c returned. A break is no error of a Link.
+func (l *Link) afterWrite(c *linkConn, hasData bool, err error) error {
+	if err != nil && l.handleBreak(c, err) {
+		_ = c.raw.SetReadDeadline(time.Now().Add(lastReadTime))
 	}
 	l.slot.mu.Lock()
 	defer l.slot.mu.Unlock()
@@ -196,78 +196,78 @@ func (l *Link) written(c *carried, hasData bool, err error) error {
 		l.replay.ring.Confirm(l.sent.Load())
 	}
 	if err == nil && hasData {
-		l.trips.onSent(l.sent.Load(), time.Now())
+		l.roundTrips.onSent(l.sent.Load(), time.Now())
 	}
-	return l.slot.err
+	return l.slot.endErr
 }
 
 // WaitWritable blocks until a segment written now would soon leave this device.
 func (l *Link) WaitWritable() error {
 	for {
-		c, err := l.slot.awaitUsable()
+		c, err := l.slot.awaitUsableConn()
 		if err != nil {
 			return err
 		}
-		if err := c.hop.WaitWritable(); err != nil {
-			l.lost(c, err)
+		if err := c.raw.WaitWritable(); err != nil {
+			l.handleBreak(c, err)
 			continue
 		}
 		if !l.replay.waitRoom() {
 			continue // which finds err
 		}
-		if l.slot.usable() == c {
+		if l.slot.usableConn() == c {
 			return nil
 		}
 	}
 }
 
-// lost notes that c is broken, and starts the wait for another one. It reports
+// handleBreak notes that c is broken, and starts the wait for another one. It reports
 // whether the Link had used it.
-func (l *Link) lost(c *carried, err error) bool {
+func (l *Link) handleBreak(c *linkConn, err error) bool {
 	l.slot.mu.Lock()
-	if l.slot.at != c || l.slot.err != nil {
+	if l.slot.conn != c || l.slot.endErr != nil {
 		l.slot.mu.Unlock()
 		return false
 	}
 	if l.readEnded { // a break is final now: see HOP_END
 		l.slot.mu.Unlock()
-		l.fail(err)
+		l.endWith(err)
 		return true
 	}
-	if c.broken == nil {
-		c.broken, l.brokenTime = err, time.Now()
-		l.expiry = time.AfterFunc(l.window, func() {
-			if l.slot.current() != c {
+	if c.breakErr == nil {
+		c.breakErr, l.brokenSince = err, time.Now()
+		l.expiryTimer = time.AfterFunc(l.resumeWindow, func() {
+			if l.slot.currentConn() != c {
 				return // it has just come back
 			}
-			l.fail(fault.New(fault.Unreachable, fmt.Errorf("the pipe broke and was not back within %v: %w", l.window, err),
+			l.endWith(fault.New(fault.Unreachable, fmt.Errorf("the pipe broke and was not back within %v: %w", l.resumeWindow, err),
 				"are both devices still on one network?"))
 		})
 		l.slot.cond.Broadcast()
 	}
-	l.Upset() // before who changes to another connection holds mu: see change
+	l.RequestConn() // before who changes to another connection holds mu: see change
 	l.slot.mu.Unlock()
 	return true
 }
 
-// fail ends the Link; the first reason counts.
-func (l *Link) fail(err error) {
+// endWith ends the Link; the first reason counts.
+func (l *Link) endWith(err error) {
 	l.slot.mu.Lock()
-	if l.slot.err == nil {
-		l.slot.err = err
+	if l.slot.endErr == nil {
+		l.slot.endErr = err
 	}
-	l.receipts.timer.Stop()
-	if l.expiry != nil {
-		l.expiry.Stop()
+	l.receivedSender.timer.Stop()
+	if l.expiryTimer != nil {
+		l.expiryTimer.Stop()
 	}
 	l.slot.cond.Broadcast()
-	c := l.slot.at
+	c := l.slot.conn
 	l.slot.mu.Unlock()
-	if l.replay.own {
+	if l.replay.ownsRing {
 		l.replay.ring.Kill()
 	}
-	c.hop.Close()
-	l.Upset()
+	c.raw.Close()
+	l.RequestConn()
 }
 
 // CloseWrite implements Hop.
@@ -280,25 +280,25 @@ func (l *Link) CloseWrite() error {
 // sendEnd sends HOP_END, once. wmu must be held.
 func (l *Link) sendEnd() error {
 	if l.endSent {
-		return l.slot.failure()
+		return l.slot.endError()
 	}
 	l.endSent = true
 	l.appendFrame(wire.HopEnd{})
-	return l.flush()
+	return l.flushLocked()
 }
 
 // Close implements net.Conn. It ends the Link for good, and tells the peer if that can be
 // done at once.
 func (l *Link) Close() error {
-	if l.Ended() {
-		l.fail(net.ErrClosed) // close what a break has left
+	if l.HasEnded() {
+		l.endWith(net.ErrClosed) // close what a break has left
 		return nil
 	}
 	if l.wmu.TryLock() {
-		_ = l.slot.current().hop.SetWriteDeadline(time.Now().Add(handOver))
+		_ = l.slot.currentConn().raw.SetWriteDeadline(time.Now().Add(handOverTimeout))
 		_ = l.sendEnd()
 		l.wmu.Unlock()
 	}
-	l.fail(net.ErrClosed)
+	l.endWith(net.ErrClosed)
 	return nil
 }

@@ -19,8 +19,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// pair is a session, with what is needed to move it.
-type pair struct {
+// linkTest is a session, with what is needed to move it.
+type linkTest struct {
 	t               testing.TB
 	helper, primary *Link
 
@@ -28,26 +28,26 @@ type pair struct {
 	a, b Conn // of the newest connection, at the helper and at the primary
 }
 
-func newPair(t testing.TB) *pair {
-	p := &pair{t: t}
+func newLinkTest(t testing.TB) *linkTest {
+	p := &linkTest{t: t}
 	p.a, p.b = MemoryPipe()
-	p.helper, p.primary = links(t, p.a, p.b)
+	p.helper, p.primary = linkPair(t, p.a, p.b)
 	return p
 }
 
-// cut breaks the newest connection; what is on its way is lost.
-func (p *pair) cut() {
+// cutConn breaks the newest connection; what is on its way is lost.
+func (p *linkTest) cutConn() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.a.Close()
 	p.b.Close()
 }
 
-// resume moves the session to a new connection, on which the helper answers
+// resumeOver moves the session to a new connection, on which the helper answers
 // after a delay, and which breaks after that long, if that is not 0.
-func (p *pair) resume(delay, breaks time.Duration) error {
+func (p *linkTest) resumeOver(delay, breaks time.Duration) error {
 	a, b := MemoryPipe()
-	o, w := ready(p.t, a, b)
+	o, w := waitingPair(p.t, a, b)
 	p.mu.Lock()
 	p.a, p.b = a, b
 	p.mu.Unlock()
@@ -58,7 +58,7 @@ func (p *pair) resume(delay, breaks time.Duration) error {
 	done.Go(func() {
 		q, err := o.Wait(p.t.Context())
 		if time.Sleep(delay); err == nil && q.Resume != nil {
-			_ = p.helper.Continue(o, *q.Resume)
+			_ = p.helper.AcceptResume(o, *q.Resume)
 		}
 	})
 	err := p.primary.Resume(p.t.Context(), w)
@@ -82,12 +82,12 @@ func TestRandomBreaks(t *testing.T) {
 
 func randomBreaks(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 5))
-	p := newPair(t)
+	p := newLinkTest(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var all, moving, ends sync.WaitGroup
 	const n = 3 << 20
 	if seed%2 == 0 { // as a relay does
-		p.helper.KeepIn(NewRing(512 << 10))
+		p.helper.SetReplayRing(NewRing(512 << 10))
 	}
 	for i, dir := range []struct{ from, to *Link }{{p.helper, p.primary}, {p.primary, p.helper}} {
 		sent := make([]byte, n)
@@ -101,8 +101,8 @@ func randomBreaks(t *testing.T, seed uint64) {
 					t.Error(err)
 					return
 				}
-				if !dir.from.replay.own {
-					m = dir.from.replay.store(b[:m])
+				if !dir.from.replay.ownsRing {
+					m = dir.from.replay.storeWritten(b[:m])
 				}
 				if k, err := dir.from.Write(b[:m]); k != m || err != nil {
 					t.Error(k, err)
@@ -139,16 +139,16 @@ func randomBreaks(t *testing.T, seed uint64) {
 		for ctx.Err() == nil {
 			time.Sleep(time.Duration(rnd.IntN(200)) * time.Millisecond)
 			if rnd.IntN(2) == 0 {
-				p.cut()
+				p.cutConn()
 				time.Sleep(time.Duration(rnd.IntN(300)) * time.Millisecond)
 			}
 			for ctx.Err() == nil {
 				if rnd.IntN(3) > 0 {
-					if p.resume(time.Duration(rnd.IntN(30))*time.Millisecond, 0) == nil {
+					if p.resumeOver(time.Duration(rnd.IntN(30))*time.Millisecond, 0) == nil {
 						break
 					}
 				} else {
-					_ = p.resume(0, time.Duration(1+rnd.IntN(100_000))) // up to 0.1 ms after RESUME
+					_ = p.resumeOver(0, time.Duration(1+rnd.IntN(100_000))) // up to 0.1 ms after RESUME
 					time.Sleep(time.Millisecond)
 				}
 			}
@@ -157,8 +157,8 @@ func randomBreaks(t *testing.T, seed uint64) {
 	all.Wait()
 	stop()
 	moving.Wait()
-	for time.Sleep(time.Millisecond); p.primary.Broken() || p.helper.Broken(); time.Sleep(time.Millisecond) {
-		_ = p.resume(0, 0)
+	for time.Sleep(time.Millisecond); p.primary.IsBroken() || p.helper.IsBroken(); time.Sleep(time.Millisecond) {
+		_ = p.resumeOver(0, 0)
 	}
 	c := p.primary.Counts()
 	if t.Failed() || c.Migrated+c.Resumed == 0 {
@@ -167,7 +167,7 @@ func randomBreaks(t *testing.T, seed uint64) {
 	// What was confirmed is not kept.
 	time.Sleep(time.Second)
 	for _, l := range []*Link{p.helper, p.primary} {
-		if now, most := l.replay.ring.Held(); now != 0 || most > replayLimit {
+		if now, most := l.replay.ring.Held(); now != 0 || most > maxReplay {
 			t.Errorf("%d bytes kept, at most %d", now, most)
 		}
 	}
@@ -186,14 +186,14 @@ func randomBreaks(t *testing.T, seed uint64) {
 // ends; what was received before is not lost.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t)
+		p := newLinkTest(t)
 		_, _ = p.helper.Write([]byte("hello"))
 		synctest.Wait()
 		if _, err := io.ReadFull(p.primary, make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		p.cut()
+		p.cutConn()
 		var all sync.WaitGroup
 		all.Go(func() {
 			if _, err := p.helper.Read(make([]byte, 1)); !fault.Is(err, fault.Unreachable) || fault.HintOf(err) == "" {
@@ -211,7 +211,7 @@ func TestWindow(t *testing.T) {
 		if err := p.primary.WaitWritable(); err == nil {
 			t.Error("an ended session is writable")
 		}
-		if p.resume(0, 0) == nil {
+		if p.resumeOver(0, 0) == nil {
 			t.Error("resumed after its end")
 		}
 	})
@@ -221,7 +221,7 @@ func TestWindow(t *testing.T) {
 // woken when it is over.
 func TestWriterIsNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t)
+		p := newLinkTest(t)
 		go func() { _, _ = io.Copy(io.Discard, p.helper) }()
 		got := make(chan byte)
 		go func() {
@@ -233,15 +233,15 @@ func TestWriterIsNotTold(t *testing.T) {
 				got <- b[0]
 			}
 		}()
-		p.cut()
+		p.cutConn()
 		synctest.Wait()
-		if !p.primary.Broken() || !p.helper.Broken() {
+		if !p.primary.IsBroken() || !p.helper.IsBroken() {
 			t.Fatal("nobody noticed")
 		}
 		if _, err := p.helper.Probe(); err == nil {
 			t.Error("nothing carries it, and its state is told")
 		}
-		<-p.primary.Trouble()
+		<-p.primary.ConnNeeded()
 		if _, err := p.helper.Write([]byte("x")); err != nil {
 			t.Error(err)
 		}
@@ -253,7 +253,7 @@ func TestWriterIsNotTold(t *testing.T) {
 			t.Error("writable while nothing carries it")
 		default:
 		}
-		if err := p.resume(0, 0); err != nil {
+		if err := p.resumeOver(0, 0); err != nil {
 			t.Fatal(err)
 		}
 		if b := <-got; b != 'x' {
@@ -262,7 +262,7 @@ func TestWriterIsNotTold(t *testing.T) {
 		if err := <-writable; err != nil {
 			t.Error(err)
 		}
-		if c := p.primary.Counts(); c.Resumed != 1 || c.Migrated != 0 || c.Away != 5*time.Second || time.Since(c.Since) > time.Second {
+		if c := p.primary.Counts(); c.Resumed != 1 || c.Migrated != 0 || c.Downtime != 5*time.Second || time.Since(c.LastChange) > time.Second {
 			t.Errorf("%+v", c)
 		}
 		p.primary.Close()
@@ -275,20 +275,20 @@ func TestWriterIsNotTold(t *testing.T) {
 // keep and no more.
 func TestKeptIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t)
-		p.cut()
+		p := newLinkTest(t)
+		p.cutConn()
 		go func() { _, _ = io.Copy(io.Discard, p.primary) }()
 		done := make(chan int, 1)
 		go func() {
-			n, _ := p.primary.Write(make([]byte, 2*replayLimit))
+			n, _ := p.primary.Write(make([]byte, 2*maxReplay))
 			done <- n
 		}()
 		time.Sleep(time.Second)
-		if now, _ := p.primary.replay.ring.Held(); now != replayLimit {
+		if now, _ := p.primary.replay.ring.Held(); now != maxReplay {
 			t.Errorf("%d bytes kept", now)
 		}
 		p.primary.Close()
-		if n := <-done; n != replayLimit {
+		if n := <-done; n != maxReplay {
 			t.Errorf("%d bytes taken", n)
 		}
 		p.helper.Close()
@@ -300,19 +300,19 @@ func TestKeptIsBounded(t *testing.T) {
 // refused or end the session.
 func TestUntrueCounts(t *testing.T) {
 	for name, c := range map[string]struct {
-		f     func(p *pair, o *Offer, w *Waiting) error // at the primary
+		f     func(p *linkTest, o *Offer, w *Waiting) error // at the primary
 		fatal bool
 	}{
-		"RESUME of more than was sent": {func(p *pair, _ *Offer, w *Waiting) error {
-			_, err := w.ask(p.t.Context(), time.Second, wire.Resume{Token: p.primary.Token(), Attempt: 9, Received: 1}, wire.TypeResumed)
+		"RESUME of more than was sent": {func(p *linkTest, _ *Offer, w *Waiting) error {
+			_, err := w.request(p.t.Context(), time.Second, wire.Resume{Token: p.primary.Token(), Attempt: 9, Received: 1}, wire.TypeResumed)
 			return err
 		}, false},
-		"RESUME of an old attempt": {func(p *pair, _ *Offer, w *Waiting) error {
-			_, err := w.ask(p.t.Context(), time.Second, wire.Resume{Token: p.primary.Token()}, wire.TypeResumed)
+		"RESUME of an old attempt": {func(p *linkTest, _ *Offer, w *Waiting) error {
+			_, err := w.request(p.t.Context(), time.Second, wire.Resume{Token: p.primary.Token()}, wire.TypeResumed)
 			return err
 		}, false},
-		"RECEIVED of more than was sent": {func(p *pair, _ *Offer, w *Waiting) error {
-			p.primary.receipts.received = 5
+		"RECEIVED of more than was sent": {func(p *linkTest, _ *Offer, w *Waiting) error {
+			p.primary.receivedSender.received = 5
 			p.primary.sendReceived()
 			_, err := p.helper.Read(make([]byte, 1))
 			return err
@@ -320,17 +320,17 @@ func TestUntrueCounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newPair(t)
+				p := newLinkTest(t)
 				a, b := MemoryPipe()
-				o, w := ready(t, a, b)
+				o, w := waitingPair(t, a, b)
 				go func() {
 					if q, err := o.Wait(t.Context()); err == nil {
-						_ = p.helper.Continue(o, *q.Resume)
+						_ = p.helper.AcceptResume(o, *q.Resume)
 					}
 				}()
 				err := c.f(p, o, w)
-				if err == nil || p.helper.Ended() != c.fatal {
-					t.Errorf("%v; ended %v", err, p.helper.Ended())
+				if err == nil || p.helper.HasEnded() != c.fatal {
+					t.Errorf("%v; ended %v", err, p.helper.HasEnded())
 				}
 				w.Close()
 				o.Close()
@@ -347,16 +347,16 @@ func TestUntrueCounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newPair(t)
+				p := newLinkTest(t)
 				a, b := MemoryPipe()
-				o, w := ready(t, a, b)
+				o, w := waitingPair(t, a, b)
 				go func() {
 					if _, err := o.Wait(t.Context()); err == nil {
 						_, _ = o.tls.Write(wire.Append(nil, answer))
 					}
 				}()
-				if err := p.primary.Resume(t.Context(), w); !errors.Is(err, wire.ErrMalformed) || !p.primary.Ended() {
-					t.Errorf("%v; ended %v", err, p.primary.Ended())
+				if err := p.primary.Resume(t.Context(), w); !errors.Is(err, wire.ErrMalformed) || !p.primary.HasEnded() {
+					t.Errorf("%v; ended %v", err, p.primary.HasEnded())
 				}
 				o.Close()
 				p.helper.Close()
@@ -370,17 +370,17 @@ func TestUntrueCounts(t *testing.T) {
 // because it was restarted, ends it at once.
 func TestRefusedResumeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t)
-		p.cut()
+		p := newLinkTest(t)
+		p.cutConn()
 		a, b := MemoryPipe()
-		o, w := ready(t, a, b)
+		o, w := waitingPair(t, a, b)
 		go func() {
 			if _, err := o.Wait(t.Context()); err == nil {
 				_ = o.Refuse(wire.CodeClosed, "who?")
 			}
 		}()
 		var r wire.Refuse
-		if err := p.primary.Resume(t.Context(), w); !errors.As(err, &r) || !p.primary.Ended() {
+		if err := p.primary.Resume(t.Context(), w); !errors.As(err, &r) || !p.primary.HasEnded() {
 			t.Errorf("%v", err)
 		}
 		if _, err := p.primary.Read(make([]byte, 1)); !errors.As(err, &r) {
@@ -395,16 +395,16 @@ func TestRefusedResumeEnds(t *testing.T) {
 // since the other end does not read any more.
 func TestNothingIsConfirmedAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t)
+		p := newLinkTest(t)
 		if err := p.primary.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		go func() { _, _ = io.Copy(p.helper, io.LimitReader(neverEnds{}, 300_000)) }()
+		go func() { _, _ = io.Copy(p.helper, io.LimitReader(endlessReader{}, 300_000)) }()
 		if _, err := io.CopyN(io.Discard, p.primary, 300_000); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute) // every timer has fired
-		if got, told := p.primary.receipts.received, p.primary.receipts.confirmed; got < 300_000 || told != 0 {
+		if got, told := p.primary.receivedSender.received, p.primary.receivedSender.confirmed; got < 300_000 || told != 0 {
 			t.Errorf("%d bytes came, %d are confirmed", got, told)
 		}
 		p.primary.Close()
@@ -412,15 +412,15 @@ func TestNothingIsConfirmedAfterTheEnd(t *testing.T) {
 	})
 }
 
-type neverEnds struct{}
+type endlessReader struct{}
 
-func (neverEnds) Read(b []byte) (int, error) { return len(b), nil }
+func (endlessReader) Read(b []byte) (int, error) { return len(b), nil }
 
 // TestCloseIsNoBreak: the other end of a session that is closed learns it at
 // once.
 func TestCloseIsNoBreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t)
+		p := newLinkTest(t)
 		began := time.Now()
 		_, _ = p.primary.Write([]byte("bye"))
 		p.primary.Close()
@@ -449,7 +449,7 @@ func (c blindConn) Probe() (estimate.Hop, error) {
 func TestBlindCarrier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := MemoryPipe()
-		h, p := links(t, blindConn{a}, b)
+		h, p := linkPair(t, blindConn{a}, b)
 		go func() { _, _ = io.Copy(io.Discard, h) }()
 		if _, err := h.Write(make([]byte, 1000)); err != nil {
 			t.Fatal(err)
@@ -473,7 +473,7 @@ func TestBlindCarrier(t *testing.T) {
 // stalled; what nobody acknowledges is, after three round trips and 250 ms.
 func TestStall(t *testing.T) {
 	const look = 25 * time.Millisecond
-	var s stall
+	var s stallDetector
 	start := time.Now()
 	for _, c := range []struct {
 		from, to time.Duration // looks at each step between
@@ -487,15 +487,15 @@ func TestStall(t *testing.T) {
 		{9025 * time.Millisecond, 10 * time.Second, estimate.Hop{Acked: 900, Queue: 500, Unsent: 500}, 0}, // in the sender's own buffer
 	} {
 		for at := c.from; at <= c.to; at += look {
-			if got, want := s.look(start.Add(at), c.hop), c.stalled > 0 && at >= c.stalled; got != want {
+			if got, want := s.update(start.Add(at), c.hop), c.stalled > 0 && at >= c.stalled; got != want {
 				t.Fatalf("at %v: stalled %v, want %v", at, got, want)
 			}
 		}
 	}
 	// Looks may be seldom.
-	s = stall{}
+	s = stallDetector{}
 	for i, want := range []bool{false, true, true} {
-		if got := s.look(start.Add(time.Duration(i)*time.Second), estimate.Hop{Queue: 500, SRTT: time.Millisecond}); got != want {
+		if got := s.update(start.Add(time.Duration(i)*time.Second), estimate.Hop{Queue: 500, SRTT: time.Millisecond}); got != want {
 			t.Errorf("look %d: stalled %v", i, got)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 // why there will be none.
 func TestSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first, second := &carried{}, &carried{}
-		s := slot{at: first}
+		first, second := &linkConn{}, &linkConn{}
+		s := slot{conn: first}
 		s.cond.L = &s.mu
 		set := func(f func()) {
 			s.mu.Lock()
@@ -22,15 +22,15 @@ func TestSlot(t *testing.T) {
 			s.cond.Broadcast()
 		}
 		type result struct {
-			c   *carried
+			c   *linkConn
 			err error
 		}
 		got := make(chan result, 1)
-		await := func(f func() (*carried, error)) {
+		await := func(f func() (*linkConn, error)) {
 			go func() { c, err := f(); got <- result{c, err} }()
 			synctest.Wait()
 		}
-		check := func(what string, c *carried, err error) {
+		check := func(what string, c *linkConn, err error) {
 			t.Helper()
 			synctest.Wait()
 			select {
@@ -42,22 +42,22 @@ func TestSlot(t *testing.T) {
 				t.Errorf("%s: it waits", what)
 			}
 		}
-		await(s.awaitUsable)
+		await(s.awaitUsableConn)
 		check("one that works", first, nil)
-		set(func() { first.broken = errors.New("broken") })
-		if s.usable() != nil || s.current() != first || s.failure() != nil {
+		set(func() { first.breakErr = errors.New("broken") })
+		if s.usableConn() != nil || s.currentConn() != first || s.endError() != nil {
 			t.Error("a broken one is used, or the end")
 		}
-		await(s.awaitUsable)
-		set(func() { s.at = second })
+		await(s.awaitUsableConn)
+		set(func() { s.conn = second })
 		check("after a broken one", second, nil)
-		await(func() (*carried, error) { return s.awaitOther(first) })
+		await(func() (*linkConn, error) { return s.awaitOtherConn(first) })
 		check("another one", second, nil)
-		await(func() (*carried, error) { return s.awaitOther(second) })
+		await(func() (*linkConn, error) { return s.awaitOtherConn(second) })
 		time.Sleep(time.Hour)
-		set(func() { s.err = io.ErrClosedPipe })
+		set(func() { s.endErr = io.ErrClosedPipe })
 		check("at the end", second, io.ErrClosedPipe)
-		if s.usable() != nil || s.failure() != io.ErrClosedPipe {
+		if s.usableConn() != nil || s.endError() != io.ErrClosedPipe {
 			t.Error("it is used after the end")
 		}
 	})
@@ -65,14 +65,14 @@ func TestSlot(t *testing.T) {
 
 // TestSkipReceived: what came over the connection before is skipped, however it is cut.
 func TestSkipReceived(t *testing.T) {
-	c := carried{skip: 5}
+	c := linkConn{skipBytes: 5}
 	for _, x := range []struct{ in, want string }{{"abc", ""}, {"de", ""}, {"fg", "fg"}} {
 		if got := string(c.skipReceived([]byte(x.in))); got != x.want {
 			t.Errorf("%q of %q", got, x.want)
 		}
 	}
-	c.skip = 2
-	if got := string(c.skipReceived([]byte("hijk"))); got != "jk" || c.skip != 0 {
+	c.skipBytes = 2
+	if got := string(c.skipReceived([]byte("hijk"))); got != "jk" || c.skipBytes != 0 {
 		t.Errorf("%q", got)
 	}
 }

@@ -16,9 +16,9 @@ import (
 // crashEnv is set in a process that a test makes crash: the address that it calls.
 const crashEnv = "MPBOND_TEST_CRASH"
 
-// crashProcess joins two connections to addr, and panics in a goroutine of its own once
+// runCrashProcess joins two connections to addr, and panics in a goroutine of its own once
 // its input ends.
-func crashProcess(addr string) {
+func runCrashProcess(addr string) {
 	var ends [2]net.Conn
 	for i := range ends {
 		c, err := net.Dial("tcp", addr)
@@ -36,8 +36,8 @@ func crashProcess(addr string) {
 	select {} // nothing is left to reset
 }
 
-// crashing is such a process, with the far ends of its connections.
-func crashing(t *testing.T, addr string) (left, right *net.TCPConn, crash func(panics bool)) {
+// joinedInChild is such a process, with the far ends of its connections.
+func joinedInChild(t *testing.T, addr string) (left, right *net.TCPConn, crash func(panics bool)) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -118,7 +118,7 @@ func TestCrashResets(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 		for name, panics := range map[string]bool{"killed": false, "panic": true} {
 			t.Run(name+" "+addr, func(t *testing.T) {
-				left, right, crash := crashing(t, addr)
+				left, right, crash := joinedInChild(t, addr)
 				say(t, left, right)
 				say(t, right, left)
 				crash(panics)
@@ -126,7 +126,7 @@ func TestCrashResets(t *testing.T) {
 				reset(t, right, false)
 			})
 			t.Run(name+", half-closed "+addr, func(t *testing.T) {
-				left, right, crash := crashing(t, addr)
+				left, right, crash := joinedInChild(t, addr)
 				say(t, left, right)
 				finish(t, left, right)
 				say(t, right, left)
@@ -135,7 +135,7 @@ func TestCrashResets(t *testing.T) {
 				reset(t, right, true)
 			})
 			t.Run(name+", closed "+addr, func(t *testing.T) {
-				left, right, crash := crashing(t, addr)
+				left, right, crash := joinedInChild(t, addr)
 				say(t, left, right)
 				finish(t, left, right)
 				if _, err := right.Write(make([]byte, 100_000)); err != nil { // the kernel of the process may hold some at its end

@@ -8,7 +8,9 @@ import (
 	"syscall"
 )
 
-// lateReader has nothing for readLate: reads wait with a buffer.
-func lateReader(*net.TCPConn) (syscall.RawConn, error) { return nil, nil }
+// readyReader has nothing for readWhenReady: reads wait with a buffer.
+func readyReader(*net.TCPConn) (syscall.RawConn, error) { return nil, nil }
 
-func readLate(syscall.RawConn) (*[copyBuffer]byte, int, error) { return nil, 0, errors.ErrUnsupported }
+func readWhenReady(syscall.RawConn) (*[copyBufferSize]byte, int, error) {
+	return nil, 0, errors.ErrUnsupported
+}

@@ -9,15 +9,15 @@ import (
 	"syscall"
 )
 
-// lateReader is what readLate wants of c; nil where it cannot be used.
-func lateReader(c *net.TCPConn) (syscall.RawConn, error) { return c.SyscallConn() }
+// readyReader is what readWhenReady wants of c; nil where it cannot be used.
+func readyReader(c *net.TCPConn) (syscall.RawConn, error) { return c.SyscallConn() }
 
-// readLate reads into a buffer of the pool, which it takes only when there is
+// readWhenReady reads into a buffer of the pool, which it takes only when there is
 // something to read: idle streams are many, and their buffers would be most of
 // the memory in use.
-func readLate(raw syscall.RawConn) (b *[copyBuffer]byte, n int, err error) {
+func readWhenReady(raw syscall.RawConn) (b *[copyBufferSize]byte, n int, err error) {
 	waited := raw.Read(func(fd uintptr) bool {
-		b = buffers.Get().(*[copyBuffer]byte)
+		b = buffers.Get().(*[copyBufferSize]byte)
 		for {
 			if n, err = syscall.Read(int(fd), b[:]); err != syscall.EINTR {
 				break

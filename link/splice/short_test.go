@@ -66,19 +66,19 @@ func BenchmarkShort(b *testing.B) {
 	took := map[bool]time.Duration{}
 	for b.Loop() {
 		for _, guard := range []bool{true, false} {
-			began := processorTime()
+			began := cpuTime()
 			for range 10 {
 				once(guard)
 			}
-			took[guard] += processorTime() - began
+			took[guard] += cpuTime() - began
 		}
 	}
 	b.ReportMetric(float64(took[true].Microseconds())/float64(10*b.N), "guarded-µs")
 	b.ReportMetric(float64(took[false].Microseconds())/float64(10*b.N), "plain-µs")
 }
 
-// processorTime returns what this process has used.
-func processorTime() time.Duration {
+// cpuTime returns what this process has used.
+func cpuTime() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t)
 	return time.Duration(t.Nano())

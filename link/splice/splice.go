@@ -13,11 +13,11 @@ import (
 	"syscall"
 )
 
-// copyBuffer is the size of one copy. Fewer system calls weigh more than cache
+// copyBufferSize is the size of one copy. Fewer system calls weigh more than cache
 // misses up to here; above it nothing was gained.
-const copyBuffer = 64 << 10
+const copyBufferSize = 64 << 10
 
-var buffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
+var buffers = sync.Pool{New: func() any { return new([copyBufferSize]byte) }}
 
 // Both copies a→b and b→a until both ended or one broke, then closes both. The
 // end of one direction is passed on as such and leaves the other direction
@@ -61,7 +61,7 @@ func copyDirection(dst, src net.Conn) (n int64, err error) {
 	if o, ok := dst.(interface{ Writer() io.Writer }); ok {
 		out = o.Writer()
 	}
-	if w, ok := src.(io.WriterTo); ok && !kernel(src) {
+	if w, ok := src.(io.WriterTo); ok && !isPlainTCP(src) {
 		n, err = w.WriteTo(out)
 	} else {
 		n, err = Copy(out, src)
@@ -77,17 +77,17 @@ func copyDirection(dst, src net.Conn) (n int64, err error) {
 func Copy(out io.Writer, src net.Conn) (total int64, err error) {
 	var raw syscall.RawConn
 	if t, ok := src.(*net.TCPConn); ok {
-		if raw, err = lateReader(t); err != nil {
+		if raw, err = readyReader(t); err != nil {
 			return 0, err
 		}
 	}
 	for err == nil {
-		var b *[copyBuffer]byte
+		var b *[copyBufferSize]byte
 		var n int
 		if raw != nil {
-			b, n, err = readLate(raw)
+			b, n, err = readWhenReady(raw)
 		} else {
-			b = buffers.Get().(*[copyBuffer]byte)
+			b = buffers.Get().(*[copyBufferSize]byte)
 			n, err = src.Read(b[:])
 		}
 		if n > 0 {
@@ -107,9 +107,9 @@ func Copy(out io.Writer, src net.Conn) (total int64, err error) {
 	return total, err
 }
 
-// kernel tells a plain TCP connection, whose WriteTo does nothing for us but
+// isPlainTCP tells a plain TCP connection, whose WriteTo does nothing for us but
 // to choose a smaller buffer.
-func kernel(c net.Conn) bool { _, ok := c.(*net.TCPConn); return ok }
+func isPlainTCP(c net.Conn) bool { _, ok := c.(*net.TCPConn); return ok }
 
 // CloseWrite ends the direction towards c.
 func CloseWrite(c net.Conn) error {

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if addr := os.Getenv(crashEnv); addr != "" {
-		crashProcess(addr)
+		runCrashProcess(addr)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -58,8 +58,8 @@ type result struct {
 	err      error
 }
 
-// joined is two connections with Both between their inner ends.
-func joined(t *testing.T, wrap func(*net.TCPConn) net.Conn) (left, right *net.TCPConn, done chan result) {
+// joinPair is two connections with Both between their inner ends.
+func joinPair(t *testing.T, wrap func(*net.TCPConn) net.Conn) (left, right *net.TCPConn, done chan result) {
 	t.Helper()
 	left, a := tcpPair(t)
 	b, right := tcpPair(t)
@@ -79,8 +79,8 @@ var wraps = map[string]func(*net.TCPConn) net.Conn{
 func TestBothWays(t *testing.T) {
 	for name, wrap := range wraps {
 		t.Run(name, func(t *testing.T) {
-			left, right, done := joined(t, wrap)
-			there, back := noise(3<<20, 1), noise(2<<20, 2)
+			left, right, done := joinPair(t, wrap)
+			there, back := randomBytes(3<<20, 1), randomBytes(2<<20, 2)
 			var all sync.WaitGroup
 			for _, c := range []struct {
 				at        *net.TCPConn
@@ -106,7 +106,7 @@ func TestBothWays(t *testing.T) {
 	}
 }
 
-func noise(n int, seed byte) []byte {
+func randomBytes(n int, seed byte) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{seed}).Read(b)
 	return b
@@ -114,7 +114,7 @@ func noise(n int, seed byte) []byte {
 
 // TestHalfClose: one direction that ends leaves the other one open.
 func TestHalfClose(t *testing.T) {
-	left, right, done := joined(t, wraps["plain TCP"])
+	left, right, done := joinPair(t, wraps["plain TCP"])
 	if err := left.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestHalfClose(t *testing.T) {
 func TestResetIsPassedOn(t *testing.T) {
 	for name, wrap := range wraps {
 		t.Run(name, func(t *testing.T) {
-			left, right, done := joined(t, wrap)
+			left, right, done := joinPair(t, wrap)
 			if _, err := io.WriteString(left, "half of it"); err != nil {
 				t.Fatal(err)
 			}
@@ -204,7 +204,7 @@ func TestIdleHoldsNoBuffer(t *testing.T) {
 	}
 	before := heap()
 	for range n {
-		left, right, done := joined(t, wraps["plain TCP"])
+		left, right, done := joinPair(t, wraps["plain TCP"])
 		t.Cleanup(func() { left.Close(); right.Close(); <-done })
 		for _, c := range [][2]net.Conn{{left, right}, {right, left}} { // so that both directions have begun
 			if _, err := c[0].Write([]byte{1}); err != nil {

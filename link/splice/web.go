@@ -61,10 +61,10 @@ func WebConnOf(r *http.Request) *WebConn {
 	return c
 }
 
-// GuardAnswers marks each answer of h as partial until h returns. So an answer that h
+// GuardResponses marks each answer of h as partial until h returns. So an answer that h
 // breaks off by a panic, from which http.Server recovers, resets the connection: a
 // client of HTTP/1.0 would take an end in order for the end of the answer.
-func GuardAnswers(h http.Handler) http.Handler {
+func GuardResponses(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := WebConnOf(r)
 		if c == nil { // a test without a WebListener

@@ -40,7 +40,7 @@ const HandshakeTimeout = 10 * time.Second
 
 // Subflow is a joined subflow.
 type Subflow struct {
-	Path   wire.PathID
+	ID     wire.SubflowID
 	Helped bool
 	Device string // who carries it, for display
 	// Terms are what it costs; Rate is what it was once seen to carry away from
@@ -51,28 +51,28 @@ type Subflow struct {
 	// server, which does not see it.
 	RTT time.Duration
 
-	t     Transport
-	tls   *tls.Conn
-	r     *wire.Reader
-	lowat unit.Bytes
+	transport    Transport
+	tls          *tls.Conn
+	r            *wire.Reader
+	notSentLowat unit.Bytes
 }
 
 // Join makes a subflow over t as the primary. It owns t from now on. The
 // server's refusal is a fault that wraps a wire.Refuse.
 func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subflow, wire.OK, error) {
-	s := &Subflow{Path: j.Path, Helped: j.Helped, Device: j.Device, Terms: j.Terms, t: t, tls: tls.Client(t, cfg)}
+	s := &Subflow{ID: j.Subflow, Helped: j.Helped, Device: j.Device, Terms: j.Terms, transport: t, tls: tls.Client(t, cfg)}
 	var ok wire.OK
-	err := s.handshake(ctx, func() error {
+	err := s.runHandshake(ctx, func() error {
 		asked := time.Now()
 		_, unsent := s.tls.Write(wire.Append(nil, j))
 		// The server may have hung up on our key already: what it said is there
 		// to be read.
 		typ, payload, err := s.r.Next()
-		if unsent != nil && !fault.Is(identity.Explain(err), fault.UnknownDevice) {
+		if unsent != nil && !fault.Is(identity.ExplainTLS(err), fault.UnknownDevice) {
 			return unsent
 		}
 		if err != nil {
-			return ended(err)
+			return explainEnd(err)
 		}
 		switch typ {
 		case wire.TypeOK:
@@ -86,7 +86,7 @@ func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subf
 			}
 			return explainRefusal(f)
 		}
-		return unexpected(typ)
+		return unexpectedFrame(typ)
 	})
 	if err != nil {
 		return nil, ok, fmt.Errorf("joining the server: %w", err)
@@ -97,34 +97,34 @@ func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subf
 // Accept makes a subflow over t as the server. It owns t from now on. Judge
 // sees who wants to join which bond and answers with MP_OK, or with a REFUSE
 // as its error.
-func Accept(ctx context.Context, t Transport, cfg *tls.Config, judge func(identity.PublicKey, wire.Join) (wire.OK, error)) (*Subflow, wire.Join, error) {
-	s := &Subflow{t: t, tls: tls.Server(t, cfg)}
+func Accept(ctx context.Context, t Transport, cfg *tls.Config, authorize func(identity.PublicKey, wire.Join) (wire.OK, error)) (*Subflow, wire.Join, error) {
+	s := &Subflow{transport: t, tls: tls.Server(t, cfg)}
 	var j wire.Join
-	err := s.handshake(ctx, func() error {
+	err := s.runHandshake(ctx, func() error {
 		typ, payload, err := s.r.Next()
 		if errors.Is(err, wire.ErrMalformed) {
-			return s.refuse(wire.Refuse{Code: wire.CodeMalformed, Text: err.Error()})
+			return s.sendRefusal(wire.Refuse{Code: wire.CodeMalformed, Text: err.Error()})
 		}
 		if err != nil {
-			return ended(err)
+			return explainEnd(err)
 		}
 		if typ != wire.TypeJoin {
-			return s.refuse(wire.Refuse{Code: wire.CodeMalformed, Text: unexpected(typ).Error()})
+			return s.sendRefusal(wire.Refuse{Code: wire.CodeMalformed, Text: unexpectedFrame(typ).Error()})
 		}
 		if j, err = wire.ParseJoin(payload); err != nil {
-			return s.refuse(wire.Refuse{Code: wire.CodeMalformed, Text: err.Error()})
+			return s.sendRefusal(wire.Refuse{Code: wire.CodeMalformed, Text: err.Error()})
 		}
 		if j.Version != wire.Version {
-			_ = s.refuse(wire.Refuse{Code: wire.CodeVersion, Version: wire.Version,
+			_ = s.sendRefusal(wire.Refuse{Code: wire.CodeVersion, Version: wire.Version,
 				Text: fmt.Sprintf("this server speaks protocol version %d, the device version %d", wire.Version, j.Version)})
 			return fault.New(fault.Protocol, wire.VersionMismatch{Peer: "device", Here: wire.Version, There: j.Version}, hintUpdate)
 		}
-		s.Path, s.Helped, s.Device, s.Terms = j.Path, j.Helped, j.Device, j.Terms
-		ok, err := judge(s.Peer, j)
+		s.ID, s.Helped, s.Device, s.Terms = j.Subflow, j.Helped, j.Device, j.Terms
+		ok, err := authorize(s.Peer, j)
 		if err != nil {
 			r := wire.Refuse{Code: wire.CodeInternal, Text: err.Error()}
 			errors.As(err, &r)
-			return s.refuse(r)
+			return s.sendRefusal(r)
 		}
 		_, err = s.tls.Write(wire.Append(nil, ok))
 		return err
@@ -138,12 +138,12 @@ func Accept(ctx context.Context, t Transport, cfg *tls.Config, judge func(identi
 	return s, j, nil
 }
 
-// handshake runs TLS and then f, both within HandshakeTimeout and ctx.
-func (s *Subflow) handshake(ctx context.Context, f func() error) error {
+// runHandshake runs TLS and then f, both within HandshakeTimeout and ctx.
+func (s *Subflow) runHandshake(ctx context.Context, f func() error) error {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { s.t.Close() })
+	stop := context.AfterFunc(ctx, func() { s.transport.Close() })
 	err := s.tls.HandshakeContext(ctx)
 	if err == nil {
 		s.Peer, err = identity.PeerKey(s.tls.ConnectionState())
@@ -158,16 +158,16 @@ func (s *Subflow) handshake(ctx context.Context, f func() error) error {
 	if err == nil {
 		return nil
 	}
-	s.t.Close()
+	s.transport.Close()
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", time.Since(began).Round(time.Second)), "is mpbond running there, and is the link good?")
 	}
-	return identity.Explain(err)
+	return identity.ExplainTLS(err)
 }
 
 const hintUpdate = "install the same release of mpbond on all devices"
 
-func (s *Subflow) refuse(r wire.Refuse) error {
+func (s *Subflow) sendRefusal(r wire.Refuse) error {
 	_, _ = s.tls.Write(wire.Append(nil, r)) // it is over either way
 	_ = s.tls.CloseWrite()
 	return explainRefusal(r)
@@ -187,15 +187,15 @@ func explainRefusal(r wire.Refuse) error {
 	return r
 }
 
-// ended explains the end of a connection in the handshake.
-func ended(err error) error {
+// explainEnd explains the end of a connection in the handshake.
+func explainEnd(err error) error {
 	if errors.Is(err, io.EOF) {
 		return fault.New(fault.Protocol, errors.New("the other end hung up"), "its log says why")
 	}
 	return err
 }
 
-func unexpected(t wire.Type) error {
+func unexpectedFrame(t wire.Type) error {
 	return fmt.Errorf("%v during the handshake: %w", t, wire.ErrMalformed)
 }
 
@@ -205,39 +205,39 @@ func (s *Subflow) Next() (wire.Type, []byte, error) {
 	if errors.Is(err, wire.ErrMalformed) {
 		err = fault.New(fault.Protocol, err, hintUpdate)
 	}
-	return t, p, identity.Explain(err)
+	return t, p, identity.ExplainTLS(err)
 }
 
 // Buffered reports whether Next returns without reading the network.
 func (s *Subflow) Buffered() bool { return s.r.Buffered() }
 
 // WaitWritable blocks until the sending hop has room for a segment.
-func (s *Subflow) WaitWritable() error { return s.t.WaitWritable() }
+func (s *Subflow) WaitWritable() error { return s.transport.WaitWritable() }
 
 // Write sends a segment in one system call, if the kernel takes it whole.
 func (s *Subflow) Write(segment []byte) error {
-	if len(segment) <= maxRecord {
+	if len(segment) <= maxTLSRecord {
 		_, err := s.tls.Write(segment)
 		return err
 	}
-	s.t.Cork()
+	s.transport.Cork()
 	if _, err := s.tls.Write(segment); err != nil {
 		return err
 	}
-	return s.t.Flush()
+	return s.transport.Flush()
 }
 
-const maxRecord = 16 << 10 // RFC 8446 section 5.1
+const maxTLSRecord = 16 << 10 // RFC 8446 section 5.1
 
 // Probe tells the state of the sending hop and adapts how much may be unsent
 // there: about two milliseconds of its rate, so that the writer is woken in
 // time on a fast link and decisions stay late on a slow one.
 func (s *Subflow) Probe() (estimate.Hop, error) {
-	h, err := s.t.Probe()
-	if l, ok := s.t.(interface{ SetNotSentLowat(unit.Bytes) error }); ok && err == nil && h.Rate > 0 {
+	h, err := s.transport.Probe()
+	if l, ok := s.transport.(interface{ SetNotSentLowat(unit.Bytes) error }); ok && err == nil && h.Rate > 0 {
 		want := min(max(h.Rate.Bytes(lowatTime), minLowat), maxLowat)
-		if want > 2*s.lowat || want < s.lowat/4 {
-			s.lowat = want
+		if want > 2*s.notSentLowat || want < s.notSentLowat/4 {
+			s.notSentLowat = want
 			if err := l.SetNotSentLowat(want); err != nil {
 				return h, err
 			}
@@ -254,7 +254,7 @@ const (
 // RejectedReports counts the reports of a helper that were forged or repeated; see
 // pipe.HSPath.Rejected.
 func (s *Subflow) RejectedReports() uint64 {
-	if l, ok := s.t.(interface{ Rejected() uint64 }); ok {
+	if l, ok := s.transport.(interface{ Rejected() uint64 }); ok {
 		return l.Rejected()
 	}
 	return 0
@@ -262,10 +262,10 @@ func (s *Subflow) RejectedReports() uint64 {
 
 // Close ends the subflow at once: TLS gets no close alert, since the bond's
 // own frames say what is whole.
-func (s *Subflow) Close() error { return s.t.Close() }
+func (s *Subflow) Close() error { return s.transport.Close() }
 
 // RemoteAddr is the far end of the transport.
-func (s *Subflow) RemoteAddr() net.Addr { return s.t.RemoteAddr() }
+func (s *Subflow) RemoteAddr() net.Addr { return s.transport.RemoteAddr() }
 
 // LocalAddr is this end's address of the hop that begins here.
-func (s *Subflow) LocalAddr() net.Addr { return s.t.LocalAddr() }
+func (s *Subflow) LocalAddr() net.Addr { return s.transport.LocalAddr() }

@@ -32,24 +32,26 @@ var keys = sync.OnceValue(func() (k struct{ primary, server *identity.Key }) {
 	return k
 })
 
-func clientConfig() *tls.Config { return keys().primary.Client(keys().server.Public(), wire.ALPN) }
-
-func serverConfig() *tls.Config {
-	return keys().server.Server(wire.ALPN, func(k identity.PublicKey) bool { return k == keys().primary.Public() })
+func clientConfig() *tls.Config {
+	return keys().primary.ClientConfig(keys().server.Public(), wire.ALPN)
 }
 
-func welcome(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{Instance: 7}, nil }
+func serverConfig() *tls.Config {
+	return keys().server.ServerConfig(wire.ALPN, func(k identity.PublicKey) bool { return k == keys().primary.Public() })
+}
 
-var join = wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Path: 3, Device: "laptop"}
+func acceptAll(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{Instance: 7}, nil }
 
-// pair joins over memory.
-func pair(t *testing.T) (primary, server *Subflow) {
+var join = wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Subflow: 3, Device: "laptop"}
+
+// joinedPair joins over memory.
+func joinedPair(t *testing.T) (primary, server *Subflow) {
 	t.Helper()
 	a, b := pipe.MemoryPipe()
 	accepted := make(chan error, 1)
 	go func() {
 		var err error
-		server, _, err = Accept(t.Context(), b, serverConfig(), welcome)
+		server, _, err = Accept(t.Context(), b, serverConfig(), acceptAll)
 		accepted <- err
 	}()
 	primary, ok, err := Join(t.Context(), a, clientConfig(), join)
@@ -60,10 +62,10 @@ func pair(t *testing.T) (primary, server *Subflow) {
 }
 
 func TestJoinAndFrames(t *testing.T) {
-	p, s := pair(t)
+	p, s := joinedPair(t)
 	defer p.Close()
 	defer s.Close()
-	if s.Path != 3 || s.Device != "laptop" || s.Helped || s.Peer != keys().primary.Public() || p.Peer != keys().server.Public() {
+	if s.ID != 3 || s.Device != "laptop" || s.Helped || s.Peer != keys().primary.Public() || p.Peer != keys().server.Public() {
 		t.Errorf("%+v, %+v", p, s)
 	}
 	// Longer than a TLS record: several of them leave as one segment.
@@ -92,12 +94,12 @@ func (h hop) AppendPayload(b []byte) []byte { return append(b, h...) }
 func TestHalfOpen(t *testing.T) {
 	for name, f := range map[string]func(ctx context.Context, a, b pipe.Conn) error{
 		"server, nothing comes": func(ctx context.Context, _, b pipe.Conn) error {
-			_, _, err := Accept(ctx, b, serverConfig(), welcome)
+			_, _, err := Accept(ctx, b, serverConfig(), acceptAll)
 			return err
 		},
 		"server, nothing comes after TLS": func(ctx context.Context, a, b pipe.Conn) error {
 			go func() { _ = tls.Client(a, clientConfig()).Handshake() }()
-			_, _, err := Accept(ctx, b, serverConfig(), welcome)
+			_, _, err := Accept(ctx, b, serverConfig(), acceptAll)
 			return err
 		},
 		"primary, nothing comes": func(ctx context.Context, a, _ pipe.Conn) error {
@@ -180,7 +182,7 @@ func TestHangUpInTheHandshake(t *testing.T) {
 }
 
 func TestMalformedFrameHasAHint(t *testing.T) {
-	p, s := pair(t)
+	p, s := joinedPair(t)
 	defer p.Close()
 	defer s.Close()
 	go func() { _ = p.Write([]byte{byte(wire.TypeData), 0xff, 0xff, 0xff}) }()

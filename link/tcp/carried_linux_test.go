@@ -37,7 +37,7 @@ func TestCarriedSizes(t *testing.T) {
 	} {
 		j := i
 		c.change(&j)
-		if in, out, pending := carried(&j, refusedBytes(&j), c.ipv6); in != c.in || out != c.out || pending != c.pending {
+		if in, out, pending := carriedBytes(&j, refusedBytes(&j), c.ipv6); in != c.in || out != c.out || pending != c.pending {
 			t.Errorf("%s: %d, %d, %d; want %d, %d, %d", c.name, in, out, pending, c.in, c.out, c.pending)
 		}
 	}
@@ -96,15 +96,15 @@ func TestCarriedShaped(t *testing.T) {
 	}
 }
 
-// book is a Ledger that notes what it is told.
-type book struct {
+// countingLedger is a Ledger that notes what it is told.
+type countingLedger struct {
 	opened, closing int
 	carried         unit.Bytes
 }
 
-func (b *book) Opened(*Conn) { b.opened++ }
+func (b *countingLedger) Opened(*Conn) { b.opened++ }
 
-func (b *book) Closing(c *Conn) {
+func (b *countingLedger) Closing(c *Conn) {
 	b.closing++
 	_, b.carried, _, _ = c.Carried()
 }
@@ -114,7 +114,7 @@ func (b *book) Closing(c *Conn) {
 func TestLedger(t *testing.T) {
 	for name, end := range map[string]func(*Conn) error{"close": (*Conn).Close, "abort": (*Conn).Abort} {
 		for _, dials := range []bool{false, true} {
-			b := &book{}
+			b := &countingLedger{}
 			accepting, dialling := Options{}, Options{Ledger: b}
 			if !dials {
 				accepting, dialling = dialling, accepting

@@ -16,7 +16,7 @@ func TestSource(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := Source(a).String(); got != want {
+		if got := SourceOf(a).String(); got != want {
 			t.Errorf("%s: %s", in, got)
 		}
 	}
@@ -25,7 +25,7 @@ func TestSource(t *testing.T) {
 // TestGate: one source leaves places to others, which are so many in all, and
 // who leaves makes room.
 func TestGate(t *testing.T) {
-	g := NewGate(3, 2, 100)
+	g := NewAdmissionLimit(3, 2, 100)
 	at := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
 	leave := g.Admit(at(1))
 	if leave == nil || g.Admit(at(1)) == nil {
@@ -46,8 +46,8 @@ func TestGate(t *testing.T) {
 		t.Error("who has left makes no room")
 	}
 	other()
-	if len(g.sources) != 1 || g.inside != 2 {
-		t.Errorf("%d inside, of %v", g.inside, g.sources)
+	if len(g.sources) != 1 || g.used != 2 {
+		t.Errorf("%d inside, of %v", g.used, g.sources)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestGate(t *testing.T) {
 // others are not kept out by that; who is turned away uses nothing up.
 func TestGateOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(3, 2, 10)
+		g := NewAdmissionLimit(3, 2, 10)
 		at := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
 		let := func(from net.Addr, most time.Duration) (in int) {
 			for began := time.Now(); time.Since(began) < most; time.Sleep(100 * time.Millisecond) {
@@ -95,21 +95,21 @@ func TestGateOverTime(t *testing.T) {
 // something too, together.
 func TestTriesAreBounded(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	tries := Tries[int]{PerMinute: 5}
+	tries := RateLimiter[int]{PerMinute: 5}
 	in := 0
-	for i := range 2 * maxTried {
-		if tries.Take(i, now) {
+	for i := range 2 * maxLimitedKeys {
+		if tries.Allow(i, now) {
 			in++
 		}
 	}
-	if in != maxTried+5 || len(tries.made) != maxTried {
-		t.Errorf("%d were let in, %d are remembered", in, len(tries.made))
+	if in != maxLimitedKeys+5 || len(tries.counts) != maxLimitedKeys {
+		t.Errorf("%d were let in, %d are remembered", in, len(tries.counts))
 	}
-	if !tries.Take(7, now) {
+	if !tries.Allow(7, now) {
 		t.Error("the others keep one out that was there before")
 	}
-	if now = now.Add(time.Minute); !tries.Take(2*maxTried, now) || len(tries.made) != 1 {
-		t.Errorf("a minute later %d are remembered", len(tries.made))
+	if now = now.Add(time.Minute); !tries.Allow(2*maxLimitedKeys, now) || len(tries.counts) != 1 {
+		t.Errorf("a minute later %d are remembered", len(tries.counts))
 	}
 }
 
@@ -117,11 +117,11 @@ func TestTriesAreBounded(t *testing.T) {
 // all that one may have, else of the source with the most; silent ones go first while
 // they are the greater part.
 func TestEnter(t *testing.T) {
-	g := NewGate(4, 3, 100)
+	g := NewAdmissionLimit(4, 3, 100)
 	at := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
 	var dropped []string
-	enter := func(last byte, name string) *Visit {
-		v := g.Enter(at(last), func() { dropped = append(dropped, name) })
+	enter := func(last byte, name string) *Slot {
+		v := g.AdmitEvicting(at(last), func() { dropped = append(dropped, name) })
 		if v == nil {
 			t.Fatalf("%s finds no place", name)
 		}
@@ -135,7 +135,7 @@ func TestEnter(t *testing.T) {
 		dropped = nil
 	}
 	a1 := enter(1, "a1")
-	a1.Spoke()
+	a1.AwaitTurn()
 	a2, a3 := enter(1, "a2"), enter(1, "a3")
 	check()
 	enter(1, "a4") // of a1 to a3 those that are silent are more
@@ -144,22 +144,22 @@ func TestEnter(t *testing.T) {
 	check()
 	c := enter(3, "c")
 	check("a3")
-	if a2.Spoke() || !a2.Evicted() || a1.Evicted() {
+	if a2.AwaitTurn() || !a2.IsEvicted() || a1.IsEvicted() {
 		t.Error("a caller that was evicted goes on")
 	}
-	for _, v := range []*Visit{b, c} {
-		if !v.Spoke() {
+	for _, v := range []*Slot{b, c} {
+		if !v.AwaitTurn() {
 			t.Error("it may not be answered")
 		}
 	}
 	enter(4, "d") // a has most, of them a4 is silent, but a1, b and c that have spoken are more
 	check("a1")
-	for _, v := range []*Visit{a1, a2, a3, b, c} {
-		v.Leave()
-		v.Leave()
+	for _, v := range []*Slot{a1, a2, a3, b, c} {
+		v.Release()
+		v.Release()
 	}
-	if g.inside != 2 || g.evicted != 0 || len(g.sources) != 2 || g.silent != 2 {
-		t.Errorf("%d inside, %d silent, %d evicted, %d sources", g.inside, g.silent, g.evicted, len(g.sources))
+	if g.used != 2 || g.evictedCount != 0 || len(g.sources) != 2 || g.silentCount != 2 {
+		t.Errorf("%d inside, %d silent, %d evicted, %d sources", g.used, g.silentCount, g.evictedCount, len(g.sources))
 	}
 	if leave := g.Admit(at(9)); leave == nil || g.Admit(at(9)) == nil || g.Admit(at(9)) != nil {
 		t.Error("Admit does not take the places that are left")
@@ -170,24 +170,24 @@ func TestEnter(t *testing.T) {
 // TestEnterProved: a source of which a caller has proved its identity keeps some places
 // against others that have as many.
 func TestEnterProved(t *testing.T) {
-	g := NewGate(8, 8, 100)
+	g := NewAdmissionLimit(8, 8, 100)
 	at := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
-	if v := g.Enter(at(1), func() {}); !v.Prove() || v.Evicted() || g.inside != 0 {
+	if v := g.AdmitEvicting(at(1), func() {}); !v.MarkProved() || v.IsEvicted() || g.used != 0 {
 		t.Fatal("it has not proved itself")
 	}
-	var own []*Visit
-	for range reservedPlaces {
-		own = append(own, g.Enter(at(1), func() {}))
+	var own []*Slot
+	for range reservedSlots {
+		own = append(own, g.AdmitEvicting(at(1), func() {}))
 	}
 	for i := range byte(100) {
-		g.Enter(at(2+i%8), func() {})
-		if g.evicted == 7 {
+		g.AdmitEvicting(at(2+i%8), func() {})
+		if g.evictedCount == 7 {
 			for _, v := range own {
-				if v.Evicted() {
+				if v.IsEvicted() {
 					t.Fatalf("evicted after %d strangers", i+1)
 				}
 			}
-			g.evicted = 0 // they leave
+			g.evictedCount = 0 // they leave
 		}
 	}
 }
@@ -195,22 +195,22 @@ func TestEnterProved(t *testing.T) {
 // TestEnterWaits: callers that were evicted, and have not left, are bounded too.
 func TestEnterWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(2, 2, 100)
+		g := NewAdmissionLimit(2, 2, 100)
 		at := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
-		var visits []*Visit
+		var visits []*Slot
 		for range 4 {
-			visits = append(visits, g.Enter(at, func() {}))
+			visits = append(visits, g.AdmitEvicting(at, func() {}))
 		}
 		entered := false
 		go func() {
-			g.Enter(at, func() {})
+			g.AdmitEvicting(at, func() {})
 			entered = true
 		}()
 		synctest.Wait()
 		if entered {
 			t.Error("a fifth has entered before one of the first has left")
 		}
-		visits[0].Leave()
+		visits[0].Release()
 		synctest.Wait()
 		if !entered {
 			t.Error("it waits although one has left")
@@ -240,7 +240,7 @@ func TestCrowds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := NewGate(512, 64, 600)
+				g := NewAdmissionLimit(512, 64, 600)
 				at := func(n int) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, byte(n>>8), byte(n)), Port: 1} }
 				end := make(chan bool)
 				var all sync.WaitGroup
@@ -253,9 +253,9 @@ func TestCrowds(t *testing.T) {
 						}
 						all.Go(func() {
 							dropped := make(chan bool)
-							v := g.Enter(at(1+i%c.sources), func() { close(dropped) })
-							defer v.Leave()
-							if i%10 < c.speaks && !v.Spoke() {
+							v := g.AdmitEvicting(at(1+i%c.sources), func() { close(dropped) })
+							defer v.Release()
+							if i%10 < c.speaks && !v.AwaitTurn() {
 								return
 							}
 							select {
@@ -270,12 +270,12 @@ func TestCrowds(t *testing.T) {
 				var worst time.Duration
 				for range 5 {
 					began := time.Now()
-					for !joins(g, at(int(c.own)), 300*time.Millisecond) {
+					for !joinsWithin(g, at(int(c.own)), 300*time.Millisecond) {
 						time.Sleep(time.Second)
 					}
 					worst = max(worst, time.Since(began))
 					g.mu.Lock()
-					clear(g.proved) // each time it is as new as at first
+					clear(g.provedSources) // each time it is as new as at first
 					g.mu.Unlock()
 					time.Sleep(100 * time.Millisecond)
 				}
@@ -295,14 +295,14 @@ func TestCrowds(t *testing.T) {
 // theirs.
 func TestSecondTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(512, 64, 600)
+		g := NewAdmissionLimit(512, 64, 600)
 		var all sync.WaitGroup
 		var answered atomic.Int64
 		call := func(from net.Addr) {
 			all.Go(func() {
-				v := g.Enter(from, func() {})
-				defer v.Leave()
-				if v.Spoke() {
+				v := g.AdmitEvicting(from, func() {})
+				defer v.Release()
+				if v.AwaitTurn() {
 					answered.Add(1)
 				}
 			})
@@ -313,24 +313,24 @@ func TestSecondTry(t *testing.T) {
 		synctest.Wait()
 		own, other := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1}
 		g.mu.Lock()
-		g.tries.Take(Source(own), time.Now()) // their first
-		g.tries.Take(Source(other), time.Now())
+		g.rate.Allow(SourceOf(own), time.Now()) // their first
+		g.rate.Allow(SourceOf(other), time.Now())
 		g.mu.Unlock()
-		v := g.Enter(own, func() {})
-		if !v.Spoke() {
+		v := g.AdmitEvicting(own, func() {})
+		if !v.AwaitTurn() {
 			t.Fatal("it may not be answered")
 		}
-		v.Leave()
+		v.Release()
 		if n := answered.Load(); n > 10 {
 			t.Errorf("%d newcomers were answered first", n)
 		}
 		before := answered.Load()
 		for range 40 { // of others that come again, there is always one
 			call(other)
-			time.Sleep(turnEvery)
+			time.Sleep(turnInterval)
 		}
 		g.mu.Lock()
-		again := g.tries.made[Source(other)] - 1
+		again := g.rate.counts[SourceOf(other)] - 1
 		g.mu.Unlock()
 		if n := answered.Load() - before; again < 9 || n-int64(again) < 28 {
 			t.Errorf("of %d turns %d were for one that came again", n, again)
@@ -339,16 +339,16 @@ func TestSecondTry(t *testing.T) {
 	})
 }
 
-// joins does a handshake, unless it is turned away.
-func joins(g *Gate, from net.Addr, rtt time.Duration) bool {
+// joinsWithin does a handshake, unless it is turned away.
+func joinsWithin(g *AdmissionLimit, from net.Addr, rtt time.Duration) bool {
 	dropped := make(chan bool)
-	v := g.Enter(from, func() { close(dropped) })
+	v := g.AdmitEvicting(from, func() { close(dropped) })
 	if v == nil {
 		return false
 	}
-	defer v.Leave()
+	defer v.Release()
 	time.Sleep(time.Millisecond) // its first flight follows at once
-	if !v.Spoke() {
+	if !v.AwaitTurn() {
 		return false
 	}
 	select {
@@ -356,5 +356,5 @@ func joins(g *Gate, from net.Addr, rtt time.Duration) bool {
 		return false
 	case <-time.After(2 * rtt):
 	}
-	return v.Prove()
+	return v.MarkProved()
 }

@@ -11,7 +11,7 @@ import (
 // TestPace: what is sent under a pace takes at least its time, and the probe
 // tells the pace.
 func TestPace(t *testing.T) {
-	a, b := pair(t, Options{})
+	a, b := connPair(t, Options{})
 	const pace, n = 40 * unit.Mbps, 2_000_000 // 0.4 s, but Linux sends ten segments, of 64 KB here, at once
 	if err := a.Pace(pace); err != nil {
 		t.Fatal(err)
@@ -24,8 +24,8 @@ func TestPace(t *testing.T) {
 	if took := time.Since(start); took < 200*time.Millisecond {
 		t.Errorf("%d bytes took %v at %v", n, took, pace)
 	}
-	if h, err := a.Probe(); err != nil || h.Limit != pace {
-		t.Errorf("%v, %v", h.Limit, err)
+	if h, err := a.Probe(); err != nil || h.PacingLimit != pace {
+		t.Errorf("%v, %v", h.PacingLimit, err)
 	}
 	if h, err := b.Probe(); err != nil || h.Received != n {
 		t.Errorf("received %d, %v", h.Received, err)
@@ -33,7 +33,7 @@ func TestPace(t *testing.T) {
 	if err := a.Pace(0); err != nil {
 		t.Fatal(err)
 	}
-	if h, _ := a.Probe(); h.Limit != 0 {
-		t.Errorf("the pace stays %v", h.Limit)
+	if h, _ := a.Probe(); h.PacingLimit != 0 {
+		t.Errorf("the pace stays %v", h.PacingLimit)
 	}
 }

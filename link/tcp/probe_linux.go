@@ -22,23 +22,23 @@ import (
 // SIOCOUTQ; together under 1 µs). Acked counts bytes of ours, no
 // SYN or FIN.
 func (c *Conn) Probe() (h estimate.Hop, err error) {
-	err = control(c.raw, func(fd int) error { h, err = probe(fd, c.ipv6); return err })
+	err = controlFD(c.raw, func(fd int) error { h, err = readHop(fd, c.ipv6); return err })
 	h.Acked = min(h.Acked-min(h.Acked, c.ackedBefore), c.written.Load())
-	h.Limit = unit.Rate(c.pace.Load())
+	h.PacingLimit = unit.Rate(c.pace.Load())
 	return h, err
 }
 
-// acked is the kernel's own count, in which a SYN is a byte.
-func acked(raw syscall.RawConn) (n uint64) {
-	_ = control(raw, func(fd int) error {
-		h, err := probe(fd, false)
+// readAckedBytes is the kernel's own count, in which a SYN is a byte.
+func readAckedBytes(raw syscall.RawConn) (n uint64) {
+	_ = controlFD(raw, func(fd int) error {
+		h, err := readHop(fd, false)
 		n = h.Acked
 		return err
 	})
 	return n
 }
 
-func probe(fd int, ipv6 bool) (h estimate.Hop, err error) {
+func readHop(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		return h, fmt.Errorf("TCP_INFO: %w", err)
@@ -52,25 +52,25 @@ func probe(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	// count it as acknowledged: without it a single loss looks like a stall.
 	sacked := min(unit.Bytes(i.Sacked)*unit.Bytes(i.Snd_mss), unit.Bytes(queue-unsent))
 	h = estimate.Hop{
-		SRTT:       time.Duration(i.Rtt) * time.Microsecond,
-		RTTVar:     time.Duration(i.Rttvar) * time.Microsecond,
-		Rate:       unit.Rate(min(i.Delivery_rate, math.MaxInt64/8) * 8),
-		AppLimited: appLimited(i),
-		Cwnd:       unit.Bytes(i.Snd_cwnd) * unit.Bytes(i.Snd_mss),
-		SlowStart:  i.Snd_cwnd < i.Snd_ssthresh,
-		MSS:        unit.Bytes(i.Snd_mss),
-		Queue:      unit.Bytes(queue),
-		Unsent:     unit.Bytes(unsent),
-		Acked:      i.Bytes_acked + uint64(max(sacked, 0)),
-		Received:   i.Bytes_received,
-		PathMTU:    unit.Bytes(i.Pmtu),
-		Packets:    uint64(i.Data_segs_out),
-		Resent:     uint64(i.Total_retrans),
+		SRTT:          time.Duration(i.Rtt) * time.Microsecond,
+		RTTVar:        time.Duration(i.Rttvar) * time.Microsecond,
+		Rate:          unit.Rate(min(i.Delivery_rate, math.MaxInt64/8) * 8),
+		AppLimited:    appLimited(i),
+		Cwnd:          unit.Bytes(i.Snd_cwnd) * unit.Bytes(i.Snd_mss),
+		SlowStart:     i.Snd_cwnd < i.Snd_ssthresh,
+		MSS:           unit.Bytes(i.Snd_mss),
+		Queue:         unit.Bytes(queue),
+		Unsent:        unit.Bytes(unsent),
+		Acked:         i.Bytes_acked + uint64(max(sacked, 0)),
+		Received:      i.Bytes_received,
+		PathMTU:       unit.Bytes(i.Pmtu),
+		Packets:       uint64(i.Data_segs_out),
+		Retransmitted: uint64(i.Total_retrans),
 	}
 	if i.Bytes_sent > 0 { // Linux 4.19 on
-		headers, ack := uint64(dataHeaders), uint64(ackSize)
+		headers, ack := uint64(dataHeaders), uint64(ackPacketSize)
 		if ipv6 {
-			headers, ack = headers+longerIPv6, ack+longerIPv6
+			headers, ack = headers+ipv6ExtraHeader, ack+ipv6ExtraHeader
 		}
 		h.WireOut = i.Bytes_sent + uint64(i.Data_segs_out)*headers + uint64(i.Segs_out-i.Data_segs_out)*ack
 		h.WireIn = i.Bytes_received + uint64(i.Data_segs_in)*headers + uint64(i.Segs_in-i.Data_segs_in)*ack
@@ -81,8 +81,8 @@ func probe(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	return h, nil
 }
 
-// TellsCarried is whether Carried tells anything.
-const TellsCarried = true
+// CarriedSupported is whether Carried tells anything.
+const CarriedSupported = true
 
 // Carried tells what the connection has had the network carry, each way, since
 // it was made: bytes of IP packets, with the headers of IP and TCP, and each
@@ -95,21 +95,21 @@ const TellsCarried = true
 // reckoned: see TestCarried in package
 // e2e for how well that agrees with an interface's own counters.
 func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
-	err = control(c.raw, func(fd int) error {
+	err = controlFD(c.raw, func(fd int) error {
 		i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err != nil {
 			return fmt.Errorf("TCP_INFO: %w", err)
 		}
 		refused := refusedBytes(i)
 		if i.State != tcpClose {
-			c.refused.Store(uint64(refused))
+			c.unsentBytes.Store(uint64(refused))
 		} else { // and has forgotten what was on its way
-			refused = unit.Bytes(c.refused.Load())
+			refused = unit.Bytes(c.unsentBytes.Load())
 		}
-		in, out, pending = carried(i, refused, c.ipv6)
+		in, out, pending = carriedBytes(i, refused, c.ipv6)
 		return nil
 	})
-	if c.dropped.Load() {
+	if c.discarded.Load() {
 		pending = 0
 	}
 	return in, out, pending, err
@@ -118,8 +118,8 @@ func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 // Sizes of headers (RFC 791, RFC 8200, RFC 9293, RFC 7323, RFC 2018).
 const (
 	ipv4Header, tcpHeader = 20, 20
-	timestamps            = 12
-	oneSACK               = 12 // 2 of padding, 2, and a range of 8; each further range 8
+	timestampOption       = 12
+	sackOption            = 12 // 2 of padding, 2, and a range of 8; each further range 8
 	synOptions            = 8  // MSS and window scale, besides those of every packet
 )
 
@@ -134,19 +134,19 @@ func refusedBytes(i *unix.TCPInfo) unit.Bytes {
 	return unit.Bytes(i.Bytes_sent - min(i.Bytes_sent, left))
 }
 
-func carried(i *unix.TCPInfo, refused unit.Bytes, ipv6 bool) (in, out, pending unit.Bytes) {
+func carriedBytes(i *unix.TCPInfo, refused unit.Bytes, ipv6 bool) (in, out, pending unit.Bytes) {
 	header := unit.Bytes(ipv4Header + tcpHeader)
 	if ipv6 {
-		header += longerIPv6
+		header += ipv6ExtraHeader
 	}
 	if i.Options&1 != 0 { // TCPI_OPT_TIMESTAMPS
-		header += timestamps
+		header += timestampOption
 	}
 	segments := unit.Bytes(i.Segs_out)
 	if mss := unit.Bytes(i.Snd_mss); mss > 0 {
 		segments -= min(segments, refused/mss)
 	}
-	out = sent(i) - min(sent(i), refused) + segments*header + unit.Bytes(i.Rcv_ooopack)*oneSACK + synOptions
+	out = sentBytes(i) - min(sentBytes(i), refused) + segments*header + unit.Bytes(i.Rcv_ooopack)*sackOption + synOptions
 	in = unit.Bytes(i.Bytes_received) + unit.Bytes(i.Segs_in)*header + synOptions
 	if mss := unit.Bytes(i.Snd_mss); mss > 0 {
 		pending = unit.Bytes(i.Notsent_bytes) + (unit.Bytes(i.Notsent_bytes)+mss-1)/mss*header
@@ -154,10 +154,10 @@ func carried(i *unix.TCPInfo, refused unit.Bytes, ipv6 bool) (in, out, pending u
 	return in, out, pending
 }
 
-// sent is how many bytes of data were sent, each time. Before Linux 4.19 that is
+// sentBytes is how many bytes of data were sent, each time. Before Linux 4.19 that is
 // reckoned, with packets as if they were full. What a kernel counts as acknowledged
 // has a SYN and a FIN in it, a byte each.
-func sent(i *unix.TCPInfo) unit.Bytes {
+func sentBytes(i *unix.TCPInfo) unit.Bytes {
 	if i.Bytes_sent > 0 || i.Bytes_acked <= 2 {
 		return unit.Bytes(i.Bytes_sent)
 	}
@@ -168,10 +168,10 @@ func sent(i *unix.TCPInfo) unit.Bytes {
 // TCP headers with time stamps are 52 bytes. Interfaces may count those of
 // Ethernet too, and an acknowledgement has 28 more while packets are missing
 // (RFC 2018). What is too much here is 1 % of the data at most.
-const dataHeaders, ackSize = 66, 80
+const dataHeaders, ackPacketSize = 66, 80
 
-// longerIPv6 is what IPv6's header has more than IPv4's.
-const longerIPv6 = 20
+// ipv6ExtraHeader is what IPv6's header has more than IPv4's.
+const ipv6ExtraHeader = 20
 
 // appLimited reads tcpi_delivery_rate_app_limited: the first bit of the eighth
 // byte of struct tcp_info (linux/tcp.h), which golang.org/x/sys leaves in the
@@ -187,10 +187,10 @@ func appLimited(i *unix.TCPInfo) bool {
 
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
-// writable asks whether the kernel would report POLLOUT, which looks at the
+// isWritable asks whether the kernel would report POLLOUT, which looks at the
 // unsent bytes, unlike write, which looks at the send buffer. Asking also arms
 // the edge that wakes the runtime's poller when the answer is no.
-func writable(fd int) bool {
+func isWritable(fd int) bool {
 	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	for {
 		n, err := unix.Ppoll(p[:], &unix.Timespec{}, nil)
@@ -257,7 +257,7 @@ func setMaxSegment(fd, n int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, n)
 }
 
-func bind(fd int, device string, mark int) error {
+func bindSocket(fd int, device string, mark int) error {
 	if device != "" {
 		if err := unix.BindToDevice(fd, device); err != nil {
 			return fmt.Errorf("interface %q: %w", device, err)

@@ -14,17 +14,17 @@ import (
 // Probe tells nothing outside Linux.
 func (c *Conn) Probe() (estimate.Hop, error) { return estimate.Hop{Blind: true}, nil }
 
-// TellsCarried is whether Carried tells anything.
-const TellsCarried = false
+// CarriedSupported is whether Carried tells anything.
+const CarriedSupported = false
 
 // Carried tells nothing outside Linux.
 func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 	return 0, 0, 0, errors.ErrUnsupported
 }
 
-func acked(syscall.RawConn) uint64 { return 0 }
+func readAckedBytes(syscall.RawConn) uint64 { return 0 }
 
-func writable(int) bool { return true }
+func isWritable(int) bool { return true }
 
 func setNotSentLowat(int, int) error { return nil }
 
@@ -43,7 +43,7 @@ func setCongestion(int, string) error {
 // checkCongestion takes no name.
 func checkCongestion(name string) error { return setCongestion(-1, name) }
 
-func bind(_ int, device string, mark int) error {
+func bindSocket(_ int, device string, mark int) error {
 	if device != "" || mark != 0 {
 		return errors.New("binding to an interface and marks work on Linux only")
 	}

@@ -61,8 +61,8 @@ const (
 	Copa = "copa"
 )
 
-// ofSystem tells whether a congestion control is one for the system to choose.
-func ofSystem(name string) bool { return name != "" && name != PBE && name != Copa }
+// isSystemCongestion tells whether a congestion control is one for the system to choose.
+func isSystemCongestion(name string) bool { return name != "" && name != PBE && name != Copa }
 
 // CheckCongestion tells whether this process may use a congestion control for its TCP,
 // so that a wrong name is told before the first connection. The empty name is the
@@ -70,7 +70,7 @@ func ofSystem(name string) bool { return name != "" && name != PBE && name != Co
 // UDP has; else these mean nothing, which is an error. Errors are faults.
 func CheckCongestion(name string, udp bool) error {
 	switch {
-	case ofSystem(name):
+	case isSystemCongestion(name):
 		return checkCongestion(name)
 	case name != "" && !udp:
 		return fault.New(fault.Config, fmt.Errorf("congestion control %q is one over UDP, and nothing here goes over UDP", name), "set `udp` too, or another congestion control")
@@ -94,9 +94,9 @@ type Options struct {
 	// MaxSegment bounds the data of a packet, both ways; 0 is what the interfaces
 	// allow. Dial only.
 	MaxSegment unit.Bytes
-	// Judge, if not nil, is asked of each address before it is connected to, whatever
+	// CheckAddress, if not nil, is asked of each address before it is connected to, whatever
 	// name led there; its error ends the try. Dial only.
-	Judge func(netip.AddrPort) error
+	CheckAddress func(netip.AddrPort) error
 	// NotSentLowat is the low-water mark of WaitWritable; 0 is
 	// DefaultNotSentLowat.
 	NotSentLowat unit.Bytes
@@ -126,21 +126,21 @@ type Ledger interface {
 // of small pieces (crypto/tls) makes few system calls. Methods may be called
 // from several goroutines, with at most one reader at a time.
 type Conn struct {
-	c   *net.TCPConn
-	raw syscall.RawConn
-	r   *bufio.Reader
+	tcpConn *net.TCPConn
+	raw     syscall.RawConn
+	r       *bufio.Reader
 
-	ipv6    bool   // packets are IPv6's
-	ledger  Ledger // or nil
-	settled sync.Once
-	device  string                 // that we dial by, if Options say so
-	peer    atomic.Pointer[string] // see For
-	dropped atomic.Bool            // what the kernel holds is not sent any more
-	refused atomic.Uint64          // bytes that TCP counts as sent, and the interface's queue did not take
+	ipv6        bool   // packets are IPv6's
+	ledger      Ledger // or nil
+	closingOnce sync.Once
+	device      string                 // that we dial by, if Options say so
+	peer        atomic.Pointer[string] // see For
+	discarded   atomic.Bool            // what the kernel holds is not sent any more
+	unsentBytes atomic.Uint64          // bytes that TCP counts as sent, and the interface's queue did not take
 
 	ackedBefore uint64        // what the kernel counts as acknowledged before our first byte (the SYN)
 	written     atomic.Uint64 // bytes that the kernel has taken
-	reset       atomic.Bool   // a write has learnt of a reset
+	resetSeen   atomic.Bool   // a write has learnt of a reset
 	pace        atomic.Int64  // bit/s, 0: none
 
 	mu     sync.Mutex // guards below; held while writing
@@ -156,15 +156,15 @@ func Wrap(c *net.TCPConn, opt Options) (*Conn, error) {
 		c.Close()
 		return nil, err
 	}
-	t := &Conn{c: c, raw: raw, r: bufio.NewReaderSize(c, readBuffer)}
-	if err := t.apply(opt); err != nil {
+	t := &Conn{tcpConn: c, raw: raw, r: bufio.NewReaderSize(c, readBuffer)}
+	if err := t.applyOptions(opt); err != nil {
 		c.Close()
 		return nil, err
 	}
 	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		t.ipv6 = a.IP.To4() == nil
 	}
-	t.ackedBefore = acked(raw)
+	t.ackedBefore = readAckedBytes(raw)
 	if t.ledger, t.device = opt.Ledger, opt.Interface; t.ledger != nil {
 		t.ledger.Opened(t)
 	}
@@ -186,34 +186,34 @@ func (c *Conn) Peer() string {
 // it has used up what it was told it may; 2 KB is the least. A large limit takes
 // it back. Outside Linux it does nothing.
 func (c *Conn) LimitWindow(n unit.Bytes) error {
-	return control(c.raw, func(fd int) error { return setWindowClamp(fd, int(min(n, 1<<30))) })
+	return controlFD(c.raw, func(fd int) error { return setWindowClamp(fd, int(min(n, 1<<30))) })
 }
 
 // Interface is the network device that the connection is bound to, "" if that
 // is left to the routes.
 func (c *Conn) Interface() string { return c.device }
 
-// settle tells the ledger that the connection is about to close.
-func (c *Conn) settle() {
+// notifyClosing tells the ledger that the connection is about to close.
+func (c *Conn) notifyClosing() {
 	if c.ledger != nil {
-		c.settled.Do(func() { c.ledger.Closing(c) })
+		c.closingOnce.Do(func() { c.ledger.Closing(c) })
 	}
 }
 
-func (c *Conn) apply(opt Options) error {
-	if err := c.c.SetNoDelay(true); err != nil { // segments are chosen above; tails must not wait
+func (c *Conn) applyOptions(opt Options) error {
+	if err := c.tcpConn.SetNoDelay(true); err != nil { // segments are chosen above; tails must not wait
 		return err
 	}
 	if err := c.SetKeepAlive(opt.KeepAlive); err != nil {
 		return err
 	}
-	if ofSystem(opt.Congestion) {
-		if err := control(c.raw, func(fd int) error { return setCongestion(fd, opt.Congestion) }); err != nil {
+	if isSystemCongestion(opt.Congestion) {
+		if err := controlFD(c.raw, func(fd int) error { return setCongestion(fd, opt.Congestion) }); err != nil {
 			return err
 		}
 	}
 	if opt.UserTimeout > 0 {
-		if err := control(c.raw, func(fd int) error { return setUserTimeout(fd, opt.UserTimeout) }); err != nil {
+		if err := controlFD(c.raw, func(fd int) error { return setUserTimeout(fd, opt.UserTimeout) }); err != nil {
 			return fmt.Errorf("user timeout: %w", err)
 		}
 	}
@@ -230,14 +230,14 @@ func (c *Conn) SetKeepAlive(idle time.Duration) error {
 	if ka.Idle == 0 {
 		ka.Idle = DefaultKeepAlive
 	}
-	if err := c.c.SetKeepAliveConfig(ka); err != nil {
+	if err := c.tcpConn.SetKeepAliveConfig(ka); err != nil {
 		return fmt.Errorf("keep-alive: %w", err)
 	}
 	return nil
 }
 
-// control runs f on the connection's descriptor and returns its error.
-func control(raw syscall.RawConn, f func(fd int) error) (err error) {
+// controlFD runs f on the connection's descriptor and returns its error.
+func controlFD(raw syscall.RawConn, f func(fd int) error) (err error) {
 	if e := raw.Control(func(fd uintptr) { err = f(int(fd)) }); e != nil {
 		return e
 	}
@@ -247,7 +247,7 @@ func control(raw syscall.RawConn, f func(fd int) error) (err error) {
 // SetNotSentLowat sets the low-water mark of WaitWritable. A writer that waits
 // already notices when the next acknowledgement arrives.
 func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
-	if err := control(c.raw, func(fd int) error { return setNotSentLowat(fd, int(n)) }); err != nil {
+	if err := controlFD(c.raw, func(fd int) error { return setNotSentLowat(fd, int(n)) }); err != nil {
 		return fmt.Errorf("unsent low-water mark: %w", err)
 	}
 	return nil
@@ -256,7 +256,7 @@ func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 // Pace makes the kernel send no faster than r from now on; 0 ends that. What it
 // already holds is paced too.
 func (c *Conn) Pace(r unit.Rate) error {
-	if err := control(c.raw, func(fd int) error { return setPace(fd, r) }); err != nil {
+	if err := controlFD(c.raw, func(fd int) error { return setPace(fd, r) }); err != nil {
 		return fmt.Errorf("pace of %v: %w", r, err)
 	}
 	c.pace.Store(int64(r))
@@ -269,7 +269,7 @@ func (c *Conn) Pace(r unit.Rate) error {
 // the wait without an error: the write that follows tells it. Outside Linux it
 // returns at once.
 func (c *Conn) WaitWritable() error {
-	return c.raw.Write(func(fd uintptr) bool { return writable(int(fd)) })
+	return c.raw.Write(func(fd uintptr) bool { return isWritable(int(fd)) })
 }
 
 // Read implements net.Conn. A reset by the peer is always an error here, after
@@ -277,7 +277,7 @@ func (c *Conn) WaitWritable() error {
 // would let a read take it for an end in order.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
-	if err == io.EOF && c.reset.Load() {
+	if err == io.EOF && c.resetSeen.Load() {
 		err = syscall.ECONNRESET
 	}
 	return n, err
@@ -293,7 +293,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.corked {
-		return c.write(p)
+		return c.writeCounted(p)
 	}
 	c.buf = append(c.buf, p...)
 	if len(c.buf) < corkLimit {
@@ -326,16 +326,16 @@ func (c *Conn) writeGathered() error {
 	if len(c.buf) == 0 {
 		return nil
 	}
-	_, err := c.write(c.buf)
+	_, err := c.writeCounted(c.buf)
 	c.buf = c.buf[:0]
 	return err
 }
 
-func (c *Conn) write(p []byte) (int, error) {
-	n, err := c.c.Write(p)
+func (c *Conn) writeCounted(p []byte) (int, error) {
+	n, err := c.tcpConn.Write(p)
 	c.written.Add(uint64(n))
 	if errors.Is(err, syscall.ECONNRESET) { // and not EPIPE, which follows upon a FIN
-		c.reset.Store(true)
+		c.resetSeen.Store(true)
 	}
 	return n, err
 }
@@ -344,41 +344,41 @@ func (c *Conn) write(p []byte) (int, error) {
 func (c *Conn) Written() uint64 { return c.written.Load() }
 
 // CloseWrite ends our sending direction (FIN) after what the kernel holds.
-func (c *Conn) CloseWrite() error { return c.c.CloseWrite() }
+func (c *Conn) CloseWrite() error { return c.tcpConn.CloseWrite() }
 
 // Close implements net.Conn. It does not wait: the kernel goes on sending what
 // it holds. Blocked calls return net.ErrClosed.
 func (c *Conn) Close() error {
-	c.settle()
-	return c.c.Close()
+	c.notifyClosing()
+	return c.tcpConn.Close()
 }
 
 // SetLinger is that of net.TCPConn, for package splice: after 0 the connection is
 // reset when it closes, also by the end of the process; below 0 is the default.
-func (c *Conn) SetLinger(seconds int) error { return c.c.SetLinger(seconds) }
+func (c *Conn) SetLinger(seconds int) error { return c.tcpConn.SetLinger(seconds) }
 
 // Abort closes the connection with a reset; the kernel drops what it holds.
 func (c *Conn) Abort() error {
-	c.dropped.Store(true)
-	c.settle()
-	_ = c.c.SetLinger(0)
-	return c.c.Close()
+	c.discarded.Store(true)
+	c.notifyClosing()
+	_ = c.tcpConn.SetLinger(0)
+	return c.tcpConn.Close()
 }
 
 // LocalAddr implements net.Conn.
-func (c *Conn) LocalAddr() net.Addr { return c.c.LocalAddr() }
+func (c *Conn) LocalAddr() net.Addr { return c.tcpConn.LocalAddr() }
 
 // RemoteAddr implements net.Conn.
-func (c *Conn) RemoteAddr() net.Addr { return c.c.RemoteAddr() }
+func (c *Conn) RemoteAddr() net.Addr { return c.tcpConn.RemoteAddr() }
 
 // SetDeadline implements net.Conn.
-func (c *Conn) SetDeadline(t time.Time) error { return c.c.SetDeadline(t) }
+func (c *Conn) SetDeadline(t time.Time) error { return c.tcpConn.SetDeadline(t) }
 
 // SetReadDeadline implements net.Conn.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.c.SetReadDeadline(t) }
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.tcpConn.SetReadDeadline(t) }
 
 // SetWriteDeadline implements net.Conn.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.c.SetWriteDeadline(t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.tcpConn.SetWriteDeadline(t) }
 
 // Dial connects to addr, "host:port". Errors are faults that say what to look at.
 func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
@@ -397,65 +397,65 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 	d.SetMultipathTCP(false) // bonding is ours; a kernel that adds paths by itself would spoil every estimate
 	c, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, explain(fmt.Errorf("connect to %s: %w", addr, bare(err)))
+		return nil, dialFault(fmt.Errorf("connect to %s: %w", addr, stripAddress(err)))
 	}
 	return Wrap(c.(*net.TCPConn), opt)
 }
 
 func (o Options) beforeConnect(_, address string, raw syscall.RawConn) error {
-	if o.Judge != nil {
+	if o.CheckAddress != nil {
 		to, err := netip.ParseAddrPort(address)
 		if err == nil {
-			err = o.Judge(to)
+			err = o.CheckAddress(to)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return control(raw, func(fd int) error {
+	return controlFD(raw, func(fd int) error {
 		if o.MaxSegment > 0 {
 			if err := setMaxSegment(fd, int(o.MaxSegment)); err != nil {
 				return fmt.Errorf("segments of %v: %w", o.MaxSegment, err)
 			}
 		}
-		return bind(fd, o.Interface, o.Mark)
+		return bindSocket(fd, o.Interface, o.Mark)
 	})
 }
 
 // Bind has a socket that is no TCP go out as Options say: by their interface, with
 // their mark. It is a Control of package net.
 func (o Options) Bind(_, _ string, raw syscall.RawConn) error {
-	return control(raw, func(fd int) error { return bind(fd, o.Interface, o.Mark) })
+	return controlFD(raw, func(fd int) error { return bindSocket(fd, o.Interface, o.Mark) })
 }
 
 // SetMark marks a socket that others make; see Options.Mark.
 func SetMark(raw syscall.RawConn, mark int) error {
-	return control(raw, func(fd int) error { return bind(fd, "", mark) })
+	return controlFD(raw, func(fd int) error { return bindSocket(fd, "", mark) })
 }
 
 // Listener accepts connections and applies its options to them.
 type Listener struct {
-	l     *net.TCPListener
-	opt   Options
-	pause func() // before another try, when descriptors have run out
+	listener *net.TCPListener
+	opt      Options
+	pause    func() // before another try, when descriptors have run out
 }
 
 // Listen listens on addr, "host:port". Errors are faults that say what to look at.
 func Listen(ctx context.Context, addr string, opt Options) (*Listener, error) {
 	lc := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {
-		return control(raw, func(fd int) error {
-			if ofSystem(opt.Congestion) { // so that a wrong name is told now, not at the first connection
+		return controlFD(raw, func(fd int) error {
+			if isSystemCongestion(opt.Congestion) { // so that a wrong name is told now, not at the first connection
 				if err := setCongestion(fd, opt.Congestion); err != nil {
 					return err
 				}
 			}
-			return bind(fd, "", opt.Mark)
+			return bindSocket(fd, "", opt.Mark)
 		})
 	}}
 	lc.SetMultipathTCP(false)
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, explain(fmt.Errorf("listen on %s: %w", addr, bare(err)))
+		return nil, dialFault(fmt.Errorf("listen on %s: %w", addr, stripAddress(err)))
 	}
 	return &Listener{l.(*net.TCPListener), opt, func() { time.Sleep(50 * time.Millisecond) }}, nil
 }
@@ -465,8 +465,8 @@ func Listen(ctx context.Context, addr string, opt Options) (*Listener, error) {
 // descriptors or memory run out it tries again until others have freed some.
 func (l *Listener) Accept() (*Conn, error) {
 	for {
-		c, err := l.l.AcceptTCP()
-		if Exhausted(err) {
+		c, err := l.listener.AcceptTCP()
+		if IsResourceExhausted(err) {
 			l.pause()
 			continue
 		}
@@ -479,28 +479,28 @@ func (l *Listener) Accept() (*Conn, error) {
 	}
 }
 
-// Exhausted tells errors of accept which pass when resources are freed.
-func Exhausted(err error) bool {
+// IsResourceExhausted tells errors of accept which pass when resources are freed.
+func IsResourceExhausted(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
 		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ECONNABORTED)
 }
 
 // Addr is the address listened on.
-func (l *Listener) Addr() net.Addr { return l.l.Addr() }
+func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
 
 // Close stops accepting; a blocked Accept returns net.ErrClosed.
-func (l *Listener) Close() error { return l.l.Close() }
+func (l *Listener) Close() error { return l.listener.Close() }
 
-// bare takes the addresses off a net.OpError, since our message names them.
-func bare(err error) error {
+// stripAddress takes the addresses off a net.OpError, since our message names them.
+func stripAddress(err error) error {
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		return op.Err
 	}
 	return err
 }
 
-// explain makes err a fault that says what a person can do about it.
-func explain(err error) error {
+// dialFault makes err a fault that says what a person can do about it.
+func dialFault(err error) error {
 	for _, h := range []struct {
 		is   error
 		kind fault.Kind

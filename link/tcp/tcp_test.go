@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pair is a connection over loopback, as seen from both ends.
-func pair(t testing.TB, opt Options) (a, b *Conn) {
+// connPair is a connection over loopback, as seen from both ends.
+func connPair(t testing.TB, opt Options) (a, b *Conn) {
 	t.Helper()
 	l, err := Listen(t.Context(), "127.0.0.1:0", opt)
 	if err != nil {
@@ -47,7 +47,7 @@ func TestLateBinding(t *testing.T) {
 	}
 	const segment = 16 << 10
 	for _, lowat := range []unit.Bytes{16 * unit.KB, 64 * unit.KB} {
-		a, b := pair(t, Options{NotSentLowat: lowat})
+		a, b := connPair(t, Options{NotSentLowat: lowat})
 		stopped := make(chan error)
 		go func() {
 			buf := make([]byte, segment)
@@ -107,7 +107,7 @@ func TestWaitObeysDeadlineAndPeer(t *testing.T) {
 			}
 		}
 	}
-	a, b := pair(t, Options{})
+	a, b := connPair(t, Options{})
 	_ = a.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	if err := fill(a); !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "timeout") {
 		t.Errorf("deadline: %v", err)
@@ -123,7 +123,7 @@ func TestWaitObeysDeadlineAndPeer(t *testing.T) {
 
 func TestResetIsNoEnd(t *testing.T) {
 	for _, writesFirst := range []bool{true, false} {
-		a, b := pair(t, Options{})
+		a, b := connPair(t, Options{})
 		_, _ = b.Write([]byte("x"))
 		_ = b.Abort()
 		if _, err := a.Peek(1); err != nil { // the reset has come when what precedes it has: loopback delivers in the caller's context
@@ -144,7 +144,7 @@ func TestProbe(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("TCP_INFO needs Linux")
 	}
-	a, b := pair(t, Options{})
+	a, b := connPair(t, Options{})
 	const n = 8 << 20
 	go func() { _, _ = a.Write(make([]byte, n)) }()
 	if _, err := io.CopyN(io.Discard, b, n); err != nil {
@@ -204,7 +204,7 @@ func TestProbe(t *testing.T) {
 }
 
 func TestCork(t *testing.T) {
-	a, b := pair(t, Options{})
+	a, b := connPair(t, Options{})
 	a.Cork()
 	for range 4 {
 		if n, err := a.Write(make([]byte, 1000)); n != 1000 || err != nil {
@@ -237,7 +237,7 @@ func TestCork(t *testing.T) {
 }
 
 func TestPeek(t *testing.T) {
-	a, b := pair(t, Options{})
+	a, b := connPair(t, Options{})
 	_, _ = a.Write([]byte("hello"))
 	p, err := b.Peek(1)
 	if err != nil || p[0] != 'h' {
@@ -282,7 +282,7 @@ func TestErrorsAreFaults(t *testing.T) {
 }
 
 func BenchmarkProbe(b *testing.B) {
-	c, _ := pair(b, Options{})
+	c, _ := connPair(b, Options{})
 	for b.Loop() {
 		if _, err := c.Probe(); err != nil {
 			b.Fatal(err)

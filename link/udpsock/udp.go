@@ -56,7 +56,7 @@ func Receive(c *net.UDPConn, f func(b []byte, from netip.AddrPort) bool, failed 
 		return
 	}
 	for {
-		err := readable(raw, failed)
+		err := waitReadable(raw, failed)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -71,7 +71,7 @@ func Receive(c *net.UDPConn, f func(b []byte, from netip.AddrPort) bool, failed 
 		on := true
 		switch {
 		case err == nil:
-			on = f(buf[:n], plain(from))
+			on = f(buf[:n], unmapAddrPort(from))
 		case errors.Is(err, net.ErrClosed):
 			on = false
 		}
@@ -82,6 +82,6 @@ func Receive(c *net.UDPConn, f func(b []byte, from netip.AddrPort) bool, failed 
 	}
 }
 
-func plain(a netip.AddrPort) netip.AddrPort {
+func unmapAddrPort(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }

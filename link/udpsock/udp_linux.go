@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Failing lets the kernel keep the ICMP errors about what c sends (ip(7),
+// EnableFailures lets the kernel keep the ICMP errors about what c sends (ip(7),
 // ipv6(7): IP_RECVERR), for Receive to tell. Without it a socket that is not
 // connected hears of none. With it each error also fails one call to send, of
 // whatever destination, and that datagram is not sent: use Send.
-func Failing(c *net.UDPConn) error {
+func EnableFailures(c *net.UDPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -32,13 +32,13 @@ func Failing(c *net.UDPConn) error {
 	return errors.Join(err4, err6)
 }
 
-// readable waits until there is a datagram, or an error that ends c. Failed,
+// waitReadable waits until there is a datagram, or an error that ends c. Failed,
 // unless nil, is called with the errors that the kernel has kept.
-func readable(raw syscall.RawConn, failed func(Failure)) error {
+func waitReadable(raw syscall.RawConn, failed func(Failure)) error {
 	return raw.Read(func(fd uintptr) bool {
 		for {
 			if failed != nil {
-				failures(int(fd), failed)
+				readFailures(int(fd), failed)
 			}
 			var one [1]byte
 			_, _, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
@@ -50,11 +50,11 @@ func readable(raw syscall.RawConn, failed func(Failure)) error {
 	})
 }
 
-// failures calls f with each error that a socket keeps. In the control message
+// readFailures calls f with each error that a socket keeps. In the control message
 // there is a struct sock_extended_err (recvmsg(2), ip(7)):
 //
 //	errno (4) | origin | type | code | pad | info (4), the MTU | data (4)
-func failures(fd int, f func(Failure)) {
+func readFailures(fd int, f func(Failure)) {
 	var oob [256]byte
 	for {
 		_, m, _, to, err := unix.Recvmsg(fd, nil, oob[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
@@ -73,7 +73,7 @@ func failures(fd int, f func(Failure)) {
 		case *unix.SockaddrInet4:
 			dest = netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
 		case *unix.SockaddrInet6:
-			dest = plain(netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port)))
+			dest = unmapAddrPort(netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port)))
 		default:
 			continue
 		}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Failing does nothing outside Linux: what the network answers is not known.
-func Failing(*net.UDPConn) error { return nil }
+// EnableFailures does nothing outside Linux: what the network answers is not known.
+func EnableFailures(*net.UDPConn) error { return nil }
 
-// readable does not wait: the read that follows does.
-func readable(syscall.RawConn, func(Failure)) error { return nil }
+// waitReadable does not wait: the read that follows does.
+func waitReadable(syscall.RawConn, func(Failure)) error { return nil }

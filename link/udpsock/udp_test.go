@@ -37,7 +37,7 @@ func TestFailures(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := Failing(c); err != nil {
+			if err := EnableFailures(c); err != nil {
 				t.Fatal(err)
 			}
 			failures, done := make(chan Failure, 100), make(chan bool)
@@ -75,7 +75,7 @@ func TestSendFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Failing(c); err != nil {
+	if err := EnableFailures(c); err != nil {
 		t.Fatal(err)
 	}
 	to := netip.MustParseAddrPort("127.0.0.1:9")

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// PathAck says how far one subflow has been received.
-type PathAck struct {
-	Path PathID
+// SubflowAck says how far one subflow has been received.
+type SubflowAck struct {
+	Subflow SubflowID
 	// Received counts the bytes of all whole frames received on this subflow
 	// after its MP_JOIN or MP_OK, headers included. A subflow is ordered and
 	// reliable, so this one number acknowledges every frame before it.
@@ -23,8 +23,8 @@ type PathAck struct {
 // Delay is the time from the arrival of the newest byte acknowledged to the
 // sending of this frame.
 type Ack struct {
-	Delay time.Duration
-	Paths []PathAck
+	Delay    time.Duration
+	Subflows []SubflowAck
 }
 
 // Type implements Frame.
@@ -33,22 +33,22 @@ func (Ack) Type() Type { return TypeAck }
 // AppendPayload implements Frame.
 func (f Ack) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(max(f.Delay, 0)/time.Microsecond))
-	for _, a := range f.Paths {
-		b = binary.AppendUvarint(b, uint64(a.Path))
+	for _, a := range f.Subflows {
+		b = binary.AppendUvarint(b, uint64(a.Subflow))
 		b = binary.AppendUvarint(b, a.Received)
 	}
 	return b
 }
 
 // ParseAck parses the payload of an ACK into paths[:0].
-func ParseAck(b []byte, paths []PathAck) (f Ack, err error) {
+func ParseAck(b []byte, subflows []SubflowAck) (f Ack, err error) {
 	p := parser{b: b}
-	us := p.uvarint()
+	us := p.readUvarint()
 	p.bad = p.bad || us > uint64(time.Hour/time.Microsecond)
 	f.Delay = time.Duration(us) * time.Microsecond
-	f.Paths = paths[:0]
-	for len(p.b) > 0 && !p.bad && len(f.Paths) < MaxAcks {
-		f.Paths = append(f.Paths, PathAck{Path: p.path(), Received: p.uvarint()})
+	f.Subflows = subflows[:0]
+	for len(p.b) > 0 && !p.bad && len(f.Subflows) < MaxAcks {
+		f.Subflows = append(f.Subflows, SubflowAck{Subflow: p.readSubflowID(), Received: p.readUvarint()})
 	}
-	return f, p.end(TypeAck)
+	return f, p.checkEnd(TypeAck)
 }

@@ -54,10 +54,10 @@ func ParseHopAuth(b []byte) (f HopAuth, err error) {
 		return f, fmt.Errorf("%v: %w", TypeHopAuth, ErrTooLarge)
 	}
 	p := parser{b: b}
-	f.Counter, f.Of = p.uvarint(), Type(p.u8())
+	f.Counter, f.Of = p.readUvarint(), Type(p.readByte())
 	p.bad = p.bad || f.Of != TypeHopState && f.Of != TypeHopLimit
 	n := max(len(p.b)-HopTagLen, 0)
 	f.Payload, p.b = p.b[:n], p.b[n:]
-	p.fixed(f.Tag[:])
-	return f, p.end(TypeHopAuth)
+	p.readFixed(f.Tag[:])
+	return f, p.checkEnd(TypeHopAuth)
 }

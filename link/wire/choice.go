@@ -7,9 +7,9 @@ import "encoding/binary"
 //
 //	stream | number of paths | paths | reason for people, to the end
 type Choice struct {
-	Stream StreamID
-	Paths  []PathID // at most MaxAcks
-	Reason string
+	Stream   StreamID
+	Subflows []SubflowID // at most MaxAcks
+	Reason   string
 }
 
 // Type implements Frame.
@@ -17,30 +17,30 @@ func (Choice) Type() Type { return TypeChoice }
 
 // AppendPayload implements Frame. A reason over MaxText is cut.
 func (f Choice) AppendPayload(b []byte) []byte {
-	paths := f.Paths[:min(len(f.Paths), MaxAcks)]
+	paths := f.Subflows[:min(len(f.Subflows), MaxAcks)]
 	b = binary.AppendUvarint(b, uint64(f.Stream))
 	b = binary.AppendUvarint(b, uint64(len(paths)))
 	for _, p := range paths {
 		b = binary.AppendUvarint(b, uint64(p))
 	}
-	return append(b, cut(f.Reason)...)
+	return append(b, truncateText(f.Reason)...)
 }
 
 // ParseChoice parses the payload of a CHOICE.
 func ParseChoice(b []byte) (f Choice, err error) {
 	p := parser{b: b}
-	f.Stream = p.stream()
-	n := p.uvarint()
+	f.Stream = p.readStreamID()
+	n := p.readUvarint()
 	p.bad = p.bad || n > MaxAcks
 	for range n {
 		if p.bad {
 			break
 		}
-		f.Paths = append(f.Paths, p.path())
+		f.Subflows = append(f.Subflows, p.readSubflowID())
 	}
 	p.bad = p.bad || len(p.b) > MaxText
 	if !p.bad {
 		f.Reason, p.b = string(p.b), nil
 	}
-	return f, p.end(TypeChoice)
+	return f, p.checkEnd(TypeChoice)
 }

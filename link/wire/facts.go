@@ -26,9 +26,9 @@ type Facts struct {
 	Radio       Radio            // RadioNone where it is not known, too
 	Metered     Metered
 	Signal      unit.Level
-	// Refuses says, to people, why the device carries nothing at present by its
+	// RefusalReason says, to people, why the device carries nothing at present by its
 	// own owner's word; "" while it does.
-	Refuses string
+	RefusalReason string
 }
 
 // Power is where a device's energy comes from.
@@ -63,29 +63,29 @@ func (f Facts) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(f.Temperature))
 	b = append(b, byte(f.Radio), byte(f.Metered), byte(f.Signal))
 	b = appendBytes(b, f.Link[:min(len(f.Link), MaxName)])
-	return append(b, cut(f.Refuses)...)
+	return append(b, truncateText(f.RefusalReason)...)
 }
 
 // ParseFacts parses the payload of a FACTS.
 func ParseFacts(b []byte) (f Facts, err error) {
 	p := parser{b: b}
-	f.Battery, f.Power = p.level(), Power(p.u8())
-	tenths := p.uvarint()
-	f.Temperature, f.Radio, f.Metered, f.Signal = unit.Temperature(tenths), p.radio(), Metered(p.u8()), p.level()
-	f.Link = string(p.bytes(MaxName))
+	f.Battery, f.Power = p.readLevel(), Power(p.readByte())
+	tenths := p.readUvarint()
+	f.Temperature, f.Radio, f.Metered, f.Signal = unit.Temperature(tenths), p.readRadio(), Metered(p.readByte()), p.readLevel()
+	f.Link = string(p.readBytes(MaxName))
 	p.bad = p.bad || f.Power >= powerCount || f.Metered >= meteredCount || tenths > uint64(unit.Celsius(200))
 	if len(p.b) > MaxText {
 		return f, fmt.Errorf("%v: %w", TypeFacts, ErrTooLarge)
 	}
 	if !p.bad {
-		f.Refuses, p.b = string(p.b), nil
+		f.RefusalReason, p.b = string(p.b), nil
 	}
-	return f, p.end(TypeFacts)
+	return f, p.checkEnd(TypeFacts)
 }
 
-// level takes a share off a payload.
-func (p *parser) level() unit.Level {
-	l := unit.Level(p.u8())
+// readLevel takes a share off a payload.
+func (p *parser) readLevel() unit.Level {
+	l := unit.Level(p.readByte())
 	p.bad = p.bad || l > unit.Percent(100)
 	return l
 }

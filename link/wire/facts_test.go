@@ -25,8 +25,8 @@ func TestFactsBounds(t *testing.T) {
 	if _, err := ParseFacts(hot); err == nil {
 		t.Error("6280 °C are taken")
 	}
-	long := Facts{Refuses: strings.Repeat("x", MaxText+1)}
-	if f, err := ParseFacts(long.AppendPayload(nil)); err != nil || len(f.Refuses) != MaxText {
-		t.Errorf("a long text: %d bytes, %v", len(f.Refuses), err)
+	long := Facts{RefusalReason: strings.Repeat("x", MaxText+1)}
+	if f, err := ParseFacts(long.AppendPayload(nil)); err != nil || len(f.RefusalReason) != MaxText {
+		t.Errorf("a long text: %d bytes, %v", len(f.RefusalReason), err)
 	}
 }

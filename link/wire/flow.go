@@ -52,7 +52,7 @@ func AddrOf(dest string) (Addr, error) {
 		}
 		return AddrFrom(a), nil
 	}
-	host, p, ok := cutLast(dest, ':')
+	host, p, ok := cutAtLast(dest, ':')
 	port, err := strconv.ParseUint(p, 10, 16)
 	if !ok || err != nil {
 		return Addr{}, fmt.Errorf("%q is no host:port with a number of 16 bits for the port", dest)
@@ -63,7 +63,7 @@ func AddrOf(dest string) (Addr, error) {
 	return Addr{Name: host, Port: uint16(port)}, nil
 }
 
-func cutLast(s string, sep byte) (before, after string, found bool) {
+func cutAtLast(s string, sep byte) (before, after string, found bool) {
 	if i := strings.LastIndexByte(s, sep); i >= 0 {
 		return s[:i], s[i+1:], true
 	}
@@ -99,25 +99,25 @@ func (a Addr) Append(b []byte) []byte {
 // CutAddr takes an address off the front of b.
 func CutAddr(b []byte) (a Addr, rest []byte, err error) {
 	p := parser{b: b}
-	a = p.addr()
+	a = p.readAddr()
 	if p.bad {
 		return Addr{}, nil, fmt.Errorf("address: %w: truncated or of no known kind", ErrMalformed)
 	}
 	return a, p.b, nil
 }
 
-func (p *parser) addr() (a Addr) {
-	switch p.u8() {
+func (p *parser) readAddr() (a Addr) {
+	switch p.readByte() {
 	case addrIPv4:
 		var v [4]byte
-		p.fixed(v[:])
+		p.readFixed(v[:])
 		a.IP = netip.AddrFrom4(v)
 	case addrIPv6:
 		var v [16]byte
-		p.fixed(v[:])
+		p.readFixed(v[:])
 		a.IP = netip.AddrFrom16(v).Unmap()
 	case addrName:
-		n := int(p.u8())
+		n := int(p.readByte())
 		if n == 0 || n > len(p.b) {
 			p.bad, p.b = true, nil
 			return Addr{}
@@ -127,7 +127,7 @@ func (p *parser) addr() (a Addr) {
 		p.bad = true
 	}
 	var port [2]byte
-	p.fixed(port[:])
+	p.readFixed(port[:])
 	a.Port = binary.BigEndian.Uint16(port[:])
 	return a
 }
@@ -168,16 +168,16 @@ func (f Datagram) AppendPayload(b []byte) []byte {
 // empty.
 func ParseDatagram(b []byte) (f Datagram, err error) {
 	p := parser{b: b}
-	f.Flow = p.flow()
-	n := p.uvarint()
+	f.Flow = p.readFlowID()
+	n := p.readUvarint()
 	p.bad = p.bad || n > MaxSeq
-	f.Number, f.Redundant, f.Group = n>>1, n&1 != 0, p.group()
-	f.Addr = p.addr()
+	f.Number, f.Redundant, f.Group = n>>1, n&1 != 0, p.readGroupID()
+	f.Addr = p.readAddr()
 	f.Bytes, p.b = p.b, nil
 	if len(f.Bytes) > MaxDatagram {
 		return Datagram{}, fmt.Errorf("%v: %w", TypeDatagram, ErrTooLarge)
 	}
-	return f, p.end(TypeDatagram)
+	return f, p.checkEnd(TypeDatagram)
 }
 
 // FlowEnd ends a flow, or tells that it has ended: later datagrams of it are
@@ -197,15 +197,15 @@ func (FlowEnd) Type() Type { return TypeFlowEnd }
 // AppendPayload implements Frame. A text over MaxText is cut.
 func (f FlowEnd) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(f.Flow))
-	return append(append(b, byte(f.Code)), cut(f.Text)...)
+	return append(append(b, byte(f.Code)), truncateText(f.Text)...)
 }
 
 // ParseFlowEnd parses the payload of a FLOW_END.
 func ParseFlowEnd(b []byte) (f FlowEnd, err error) {
 	p := parser{b: b}
-	f.Flow, f.Code = p.flow(), Code(p.u8())
-	f.Text = p.text()
-	return f, p.end(TypeFlowEnd)
+	f.Flow, f.Code = p.readFlowID(), Code(p.readByte())
+	f.Text = p.readText()
+	return f, p.checkEnd(TypeFlowEnd)
 }
 
 // FlowRefused tells that datagrams of a flow to one destination were not sent
@@ -229,28 +229,28 @@ func (FlowRefused) Type() Type { return TypeFlowRefused }
 // AppendPayload implements Frame. A text over MaxText is cut.
 func (f FlowRefused) AppendPayload(b []byte) []byte {
 	b = append(binary.AppendUvarint(b, uint64(f.Flow)), byte(f.Code))
-	return append(f.Addr.Append(binary.AppendUvarint(b, uint64(f.MTU))), cut(f.Text)...)
+	return append(f.Addr.Append(binary.AppendUvarint(b, uint64(f.MTU))), truncateText(f.Text)...)
 }
 
 // ParseFlowRefused parses the payload of a FLOW_REFUSED.
 func ParseFlowRefused(b []byte) (f FlowRefused, err error) {
 	p := parser{b: b}
-	f.Flow, f.Code = p.flow(), Code(p.u8())
-	mtu := p.uvarint()
+	f.Flow, f.Code = p.readFlowID(), Code(p.readByte())
+	mtu := p.readUvarint()
 	p.bad = p.bad || mtu > 65535
-	f.MTU, f.Addr = uint16(mtu), p.addr()
-	f.Text = p.text()
-	return f, p.end(TypeFlowRefused)
+	f.MTU, f.Addr = uint16(mtu), p.readAddr()
+	f.Text = p.readText()
+	return f, p.checkEnd(TypeFlowRefused)
 }
 
-func (p *parser) flow() FlowID {
-	v := p.uvarint()
+func (p *parser) readFlowID() FlowID {
+	v := p.readUvarint()
 	p.bad = p.bad || v == 0 || v > MaxSeq
 	return FlowID(v)
 }
 
-// text takes a text for people, to the end.
-func (p *parser) text() string {
+// readText takes a text for people, to the end.
+func (p *parser) readText() string {
 	p.bad = p.bad || len(p.b) > MaxText
 	if p.bad {
 		return ""

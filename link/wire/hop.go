@@ -34,8 +34,8 @@ func (f Hello) AppendPayload(b []byte) []byte {
 func ParseHello(b []byte) (f Hello, err error) {
 	p := parser{b: b}
 	var m [len(magic)]byte
-	p.fixed(m[:])
-	f.Version = p.u8()
+	p.readFixed(m[:])
+	f.Version = p.readByte()
 	if p.bad || string(m[:]) != magic {
 		return f, fmt.Errorf("%v: %w: this is not mpbond", TypeHello, ErrMalformed)
 	}
@@ -46,7 +46,7 @@ func ParseHello(b []byte) (f Hello, err error) {
 		return f, fmt.Errorf("%v: %w", TypeHello, ErrTooLarge)
 	}
 	f.Name, p.b = string(p.b), nil
-	return f, p.end(TypeHello)
+	return f, p.checkEnd(TypeHello)
 }
 
 // Token names the session of one helped subflow on its pipes. The primary
@@ -80,16 +80,16 @@ func (f InitJoin) AppendPayload(b []byte) []byte {
 // ParseInitJoin parses the payload of an INIT_MP_JOIN.
 func ParseInitJoin(b []byte) (f InitJoin, err error) {
 	p := parser{b: b}
-	p.fixed(f.Token[:])
-	p.fixed(f.Key[:])
-	ms := p.uvarint()
+	p.readFixed(f.Token[:])
+	p.readFixed(f.Key[:])
+	ms := p.readUvarint()
 	p.bad = p.bad || ms > uint64(time.Hour/time.Millisecond)
 	f.Window = time.Duration(ms) * time.Millisecond
 	if len(p.b) > MaxDest {
 		return f, fmt.Errorf("%v: %w", TypeInitJoin, ErrTooLarge)
 	}
 	f.Server, p.b = string(p.b), nil
-	return f, p.end(TypeInitJoin)
+	return f, p.checkEnd(TypeInitJoin)
 }
 
 // InitOK, INIT_MP_OK, tells the primary that the HS-path is connected, and what
@@ -109,8 +109,8 @@ func (f InitOK) AppendPayload(b []byte) []byte { return append(b, byte(f.Radio))
 // ParseInitOK parses the payload of an INIT_MP_OK.
 func ParseInitOK(b []byte) (f InitOK, err error) {
 	p := parser{b: b}
-	f.Radio = p.radio()
-	return f, p.end(TypeInitOK)
+	f.Radio = p.readRadio()
+	return f, p.checkEnd(TypeInitOK)
 }
 
 // HopState is a helper's report about the hop beyond it, as seen by the sender
@@ -129,11 +129,11 @@ type HopState struct {
 	Rate       unit.Rate
 	RTT        time.Duration
 	AppLimited bool
-	// OfPipe tells, on its way to the primary, that the report is about the
+	// AboutPipe tells, on its way to the primary, that the report is about the
 	// pipe all the same: it is meant for the server and travels on as a
 	// PIPE_STATE, unless it Stays: then it is for the primary itself, which
 	// chooses between the pipes to this helper.
-	OfPipe, Stays bool
+	AboutPipe, ForPrimary bool
 }
 
 // Type implements Frame.
@@ -145,22 +145,22 @@ func (f HopState) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, f.Forwarded)
 	b = binary.AppendUvarint(b, uint64(max(f.Rate, 0)))
 	b = binary.AppendUvarint(b, uint64(max(f.RTT, 0)/time.Microsecond))
-	return append(b, boolByte(f.AppLimited)|boolByte(f.OfPipe)<<1|boolByte(f.Stays)<<2)
+	return append(b, boolByte(f.AppLimited)|boolByte(f.AboutPipe)<<1|boolByte(f.ForPrimary)<<2)
 }
 
 // ParseHopState parses the payload of a HOP_STATE.
 func ParseHopState(b []byte) (f HopState, err error) {
 	p := parser{b: b}
-	f = p.hopState()
-	return f, p.end(TypeHopState)
+	f = p.readHopState()
+	return f, p.checkEnd(TypeHopState)
 }
 
-func (p *parser) hopState() (f HopState) {
-	f.Received, f.Forwarded = p.uvarint(), p.uvarint()
-	rate, us := p.uvarint(), p.uvarint()
-	flags := p.u8()
-	f.AppLimited, f.OfPipe, f.Stays = flags&1 != 0, flags&2 != 0, flags&4 != 0
-	p.bad = p.bad || flags > 7 || f.Stays && !f.OfPipe || rate > uint64(1000*unit.Gbps) || us > uint64(time.Hour/time.Microsecond) || f.Forwarded > f.Received
+func (p *parser) readHopState() (f HopState) {
+	f.Received, f.Forwarded = p.readUvarint(), p.readUvarint()
+	rate, us := p.readUvarint(), p.readUvarint()
+	flags := p.readByte()
+	f.AppLimited, f.AboutPipe, f.ForPrimary = flags&1 != 0, flags&2 != 0, flags&4 != 0
+	p.bad = p.bad || flags > 7 || f.ForPrimary && !f.AboutPipe || rate > uint64(1000*unit.Gbps) || us > uint64(time.Hour/time.Microsecond) || f.Forwarded > f.Received
 	f.Rate, f.RTT = unit.Rate(rate), time.Duration(us)*time.Microsecond
 	return f
 }
@@ -171,7 +171,7 @@ func (p *parser) hopState() (f HopState) {
 //
 //	path | HopState
 type PipeState struct {
-	Path PathID
+	Subflow SubflowID
 	HopState
 }
 
@@ -180,13 +180,13 @@ func (PipeState) Type() Type { return TypePipeState }
 
 // AppendPayload implements Frame.
 func (f PipeState) AppendPayload(b []byte) []byte {
-	return f.HopState.AppendPayload(binary.AppendUvarint(b, uint64(f.Path)))
+	return f.HopState.AppendPayload(binary.AppendUvarint(b, uint64(f.Subflow)))
 }
 
 // ParsePipeState parses the payload of a PIPE_STATE.
 func ParsePipeState(b []byte) (f PipeState, err error) {
 	p := parser{b: b}
-	f.Path = p.path()
-	f.HopState = p.hopState()
-	return f, p.end(TypePipeState)
+	f.Subflow = p.readSubflowID()
+	f.HopState = p.readHopState()
+	return f, p.checkEnd(TypePipeState)
 }

@@ -13,9 +13,9 @@ type BondID [16]byte
 
 func (id BondID) String() string { return fmt.Sprintf("%x", id[:4]) }
 
-// PathID names a subflow within its bond. The primary gives a new number to
+// SubflowID names a subflow within its bond. The primary gives a new number to
 // each subflow it opens; numbers are never used again.
-type PathID uint32
+type SubflowID uint32
 
 // Join, MP_JOIN, is the primary's first frame on a subflow. Who sends it is
 // known from TLS.
@@ -29,7 +29,7 @@ type PathID uint32
 type Join struct {
 	Version  uint8
 	Bond     BondID
-	Path     PathID
+	Subflow  SubflowID
 	Instance uint64
 	Helped   bool
 	Key      HopKey // zero unless Helped
@@ -51,15 +51,15 @@ type Terms struct {
 	RTT  time.Duration
 }
 
-func (t Terms) appendTo(b []byte) []byte {
+func (t Terms) appendTerms(b []byte) []byte {
 	b = append(b, byte(t.Radio), boolByte(t.Metered), byte(t.Tier))
 	b = binary.AppendUvarint(b, uint64(max(t.Rate, 0)))
 	return binary.AppendUvarint(b, uint64(max(t.RTT, 0)/time.Microsecond))
 }
 
-func (p *parser) terms() (t Terms) {
-	t.Radio, t.Metered, t.Tier = p.radio(), p.bool(), p.tier()
-	rate, us := p.uvarint(), p.uvarint()
+func (p *parser) readTerms() (t Terms) {
+	t.Radio, t.Metered, t.Tier = p.readRadio(), p.readBool(), p.readTier()
+	rate, us := p.readUvarint(), p.readUvarint()
 	p.bad = p.bad || rate > uint64(1000*unit.Gbps) || us > uint64(time.Hour/time.Microsecond)
 	t.Rate, t.RTT = unit.Rate(rate), time.Duration(us)*time.Microsecond
 	return t
@@ -72,31 +72,31 @@ func (Join) Type() Type { return TypeJoin }
 func (f Join) AppendPayload(b []byte) []byte {
 	b = append(b, f.Version)
 	b = append(b, f.Bond[:]...)
-	b = binary.AppendUvarint(b, uint64(f.Path))
+	b = binary.AppendUvarint(b, uint64(f.Subflow))
 	b = binary.AppendUvarint(b, f.Instance)
 	b = append(b, boolByte(f.Helped))
 	if f.Helped {
 		b = append(b, f.Key[:]...)
 	}
-	return appendBytes(f.Terms.appendTo(b), f.Device)
+	return appendBytes(f.Terms.appendTerms(b), f.Device)
 }
 
 // ParseJoin parses the payload of an MP_JOIN. A version other than ours is no
 // error here: the rest is then not looked at, since it may differ.
 func ParseJoin(b []byte) (f Join, err error) {
 	p := parser{b: b}
-	if f.Version = p.u8(); f.Version != Version && !p.bad {
+	if f.Version = p.readByte(); f.Version != Version && !p.bad {
 		return f, nil
 	}
-	p.fixed(f.Bond[:])
-	f.Path = p.path()
-	f.Instance = p.uvarint()
-	if f.Helped = p.bool(); f.Helped {
-		p.fixed(f.Key[:])
+	p.readFixed(f.Bond[:])
+	f.Subflow = p.readSubflowID()
+	f.Instance = p.readUvarint()
+	if f.Helped = p.readBool(); f.Helped {
+		p.readFixed(f.Key[:])
 	}
-	f.Terms = p.terms()
-	f.Device = string(p.bytes(MaxName))
-	return f, p.end(TypeJoin)
+	f.Terms = p.readTerms()
+	f.Device = string(p.readBytes(MaxName))
+	return f, p.checkEnd(TypeJoin)
 }
 
 // OK, MP_OK, is the server's answer to MP_JOIN: the subflow is part of the
@@ -120,8 +120,8 @@ func (f OK) AppendPayload(b []byte) []byte { return binary.AppendUvarint(b, f.In
 // ParseOK parses the payload of an MP_OK.
 func ParseOK(b []byte) (f OK, err error) {
 	p := parser{b: b}
-	f.Instance = p.uvarint()
-	return f, p.end(TypeOK)
+	f.Instance = p.readUvarint()
+	return f, p.checkEnd(TypeOK)
 }
 
 // Code says why something was refused or reset. Codes cross the network: the
@@ -171,7 +171,7 @@ func (Refuse) Type() Type { return TypeRefuse }
 
 // AppendPayload implements Frame. A text over MaxText is cut.
 func (f Refuse) AppendPayload(b []byte) []byte {
-	return append(append(b, byte(f.Code), f.Version), cut(f.Text)...)
+	return append(append(b, byte(f.Code), f.Version), truncateText(f.Text)...)
 }
 
 // Error makes a refusal usable as an error.
@@ -197,12 +197,12 @@ func (e VersionMismatch) Error() string {
 // ParseRefuse parses the payload of a REFUSE.
 func ParseRefuse(b []byte) (f Refuse, err error) {
 	p := parser{b: b}
-	f.Code, f.Version = Code(p.u8()), p.u8()
+	f.Code, f.Version = Code(p.readByte()), p.readByte()
 	if len(p.b) > MaxText {
 		return f, fmt.Errorf("%v: %w", TypeRefuse, ErrTooLarge)
 	}
 	f.Text, p.b = string(p.b), nil
-	return f, p.end(TypeRefuse)
+	return f, p.checkEnd(TypeRefuse)
 }
 
 // Bye tells that the sender gives up the whole bond. It has no payload.
@@ -221,19 +221,19 @@ func boolByte(v bool) byte {
 	return 0
 }
 
-func (p *parser) bool() bool {
-	v := p.u8()
+func (p *parser) readBool() bool {
+	v := p.readByte()
 	p.bad = p.bad || v > 1
 	return v == 1
 }
 
-func (p *parser) path() PathID {
-	v := p.uvarint()
+func (p *parser) readSubflowID() SubflowID {
+	v := p.readUvarint()
 	p.bad = p.bad || v > 1<<32-1
-	return PathID(v)
+	return SubflowID(v)
 }
 
-func cut(s string) string {
+func truncateText(s string) string {
 	if len(s) > MaxText {
 		return s[:MaxText]
 	}

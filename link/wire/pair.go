@@ -31,15 +31,15 @@ func (f Pair) AppendPayload(b []byte) []byte { return append(append(b, magic...)
 func ParsePair(b []byte) (f Pair, err error) {
 	p := parser{b: b}
 	var m [len(magic)]byte
-	p.fixed(m[:])
-	f.Version = p.u8()
+	p.readFixed(m[:])
+	f.Version = p.readByte()
 	if p.bad || string(m[:]) != magic {
 		return f, fmt.Errorf("%v: %w: this is not mpbond", TypePair, ErrMalformed)
 	}
 	if f.Version != Version {
 		return f, nil
 	}
-	return f, p.end(TypePair)
+	return f, p.checkEnd(TypePair)
 }
 
 // PairStep is one message of the password-authenticated key exchange (OPAQUE,
@@ -61,13 +61,13 @@ func (f PairStep) AppendPayload(b []byte) []byte { return append(append(b, f.Num
 // ParsePairStep parses the payload of a PAIR_STEP.
 func ParsePairStep(b []byte) (f PairStep, err error) {
 	p := parser{b: b}
-	f.Number = p.u8()
+	f.Number = p.readByte()
 	p.bad = p.bad || f.Number < 1 || f.Number > 3
 	if len(p.b) > MaxPairStep {
 		return f, fmt.Errorf("%v: %w", TypePairStep, ErrTooLarge)
 	}
 	f.Bytes, p.b = slices.Clone(p.b), nil
-	return f, p.end(TypePairStep)
+	return f, p.checkEnd(TypePairStep)
 }
 
 // PairRoles is what a device may be to the other one: a set of bits.
@@ -81,12 +81,12 @@ const (
 	pairRolesEnd
 )
 
-// PairAbout tells who a device is. Both send one, once each knows that the
+// PairIdentity tells who a device is. Both send one, once each knows that the
 // other has the code.
 //
 //	roles (1 byte) | port of pipes | length of name, name | number of servers,
 //	that many: length, "host:port"
-type PairAbout struct {
+type PairIdentity struct {
 	Roles PairRoles
 	// Port is where a primary takes the calls of helpers over TCP; 0: nowhere.
 	Port uint16
@@ -97,30 +97,30 @@ type PairAbout struct {
 }
 
 // Type implements Frame.
-func (PairAbout) Type() Type { return TypePairAbout }
+func (PairIdentity) Type() Type { return TypePairIdentity }
 
 // AppendPayload implements Frame.
-func (f PairAbout) AppendPayload(b []byte) []byte {
+func (f PairIdentity) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(append(b, byte(f.Roles)), uint64(f.Port))
 	b = appendBytes(b, f.Name)
 	return appendServers(b, f.Servers)
 }
 
-// ParsePairAbout parses the payload of a PAIR_ABOUT.
-func ParsePairAbout(b []byte) (f PairAbout, err error) {
+// ParsePairIdentity parses the payload of a PAIR_IDENTITY.
+func ParsePairIdentity(b []byte) (f PairIdentity, err error) {
 	p := parser{b: b}
-	f.Roles = PairRoles(p.u8())
-	port := p.uvarint()
+	f.Roles = PairRoles(p.readByte())
+	port := p.readUvarint()
 	f.Port = uint16(port)
-	f.Name = string(p.bytes(MaxName))
+	f.Name = string(p.readBytes(MaxName))
 	p.bad = p.bad || f.Roles == 0 || f.Roles >= pairRolesEnd || port > 65535
-	f.Servers = p.servers()
-	return f, p.end(TypePairAbout)
+	f.Servers = p.readServers()
+	return f, p.checkEnd(TypePairIdentity)
 }
 
-// count takes a number of things, at most limit.
-func (p *parser) count(limit uint64) uint64 {
-	n := p.uvarint()
+// readCount takes a number of things, at most limit.
+func (p *parser) readCount(limit uint64) uint64 {
+	n := p.readUvarint()
 	if n > limit {
 		p.bad, p.b = true, nil
 		return 0
@@ -141,5 +141,5 @@ func (PairDone) AppendPayload(b []byte) []byte { return b }
 // ParsePairDone parses the payload of a PAIR_DONE.
 func ParsePairDone(b []byte) (f PairDone, err error) {
 	p := parser{b: b}
-	return f, p.end(TypePairDone)
+	return f, p.checkEnd(TypePairDone)
 }

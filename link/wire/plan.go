@@ -11,42 +11,42 @@ import (
 // special of, and has no entry in a plan.
 type GroupID uint32
 
-// Class is how urgent what a group sends is: while a stream of a higher class
+// Priority is how urgent what a group sends is: while a stream of a higher class
 // has something that can be sent, lower ones wait.
-type Class uint8
+type Priority uint8
 
 // Classes. The zero Class is the usual one.
 const (
-	Normal Class = iota
+	Normal Priority = iota
 	High
 	Low
-	ClassCount // how many there are
+	PriorityCount // how many there are
 )
 
-var classNames = [ClassCount]string{Normal: "normal", High: "high", Low: "low"}
+var priorityNames = [PriorityCount]string{Normal: "normal", High: "high", Low: "low"}
 
-func (c Class) String() string { return classNames[min(c, ClassCount-1)] }
+func (c Priority) String() string { return priorityNames[min(c, PriorityCount-1)] }
 
 // Above reports whether c goes before d.
-func (c Class) Above(d Class) bool {
-	rank := [ClassCount]int{Normal: 1, High: 2, Low: 0}
+func (c Priority) Above(d Priority) bool {
+	rank := [PriorityCount]int{Normal: 1, High: 2, Low: 0}
 	return rank[c] > rank[d]
 }
 
 // Group is how both ends treat the streams and flows of a group.
 type Group struct {
-	ID    GroupID // over 0
-	Class Class
+	ID       GroupID // over 0
+	Priority Priority
 	// Weight is how many bytes a stream may send where one of weight 1 in the same
 	// class sends one; 1 to 255.
 	Weight uint8
 	// Limited tells that they may use Paths only, and wait while there is none of
 	// these; else all.
-	Limited bool
-	Paths   []PathID
+	Limited  bool
+	Subflows []SubflowID
 }
 
-// Plan tells the server how to treat groups. It holds them all, and replaces the
+// ClassTable tells the server how to treat groups. It holds them all, and replaces the
 // plan of the next lower serial number; one with a lower serial is out of date.
 // What belongs to a group that no plan has told of yet waits. Of a group that was
 // left out although it is lower than one that was told, the primary has no stream
@@ -54,17 +54,17 @@ type Group struct {
 //
 //	serial | then to the end, by rising group:
 //	group | class (1 byte) | weight (1 byte) | 0: not limited, or 1 + number of paths | paths
-type Plan struct {
+type ClassTable struct {
 	Serial uint64
 	Groups []Group
 }
 
-// Treat has both ends treat the bytes of a stream in another way than OPEN has said.
+// ClassUpdate has both ends treat the bytes of a stream in another way than OPEN has said.
 // One with a lower serial number than the last one of that stream is out of date; the
 // first has 1.
 //
 //	stream | serial | mode (1 byte) | group
-type Treat struct {
+type ClassUpdate struct {
 	Stream StreamID
 	Serial uint64
 	Mode   Mode
@@ -72,71 +72,71 @@ type Treat struct {
 }
 
 // Type implements Frame.
-func (Treat) Type() Type { return TypeTreat }
+func (ClassUpdate) Type() Type { return TypeClassUpdate }
 
 // AppendPayload implements Frame.
-func (f Treat) AppendPayload(b []byte) []byte {
+func (f ClassUpdate) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(f.Stream)), f.Serial)
 	return binary.AppendUvarint(append(b, byte(f.Mode)), uint64(f.Group))
 }
 
-// ParseTreat parses the payload of a TREAT.
-func ParseTreat(b []byte) (f Treat, err error) {
+// ParseClassUpdate parses the payload of a CLASS_UPDATE.
+func ParseClassUpdate(b []byte) (f ClassUpdate, err error) {
 	p := parser{b: b}
-	f.Stream, f.Serial, f.Mode, f.Group = p.stream(), p.uvarint(), Mode(p.u8()), p.group()
+	f.Stream, f.Serial, f.Mode, f.Group = p.readStreamID(), p.readUvarint(), Mode(p.readByte()), p.readGroupID()
 	p.bad = p.bad || f.Serial == 0 || f.Mode >= modeCount
-	return f, p.end(TypeTreat)
+	return f, p.checkEnd(TypeClassUpdate)
 }
 
 // Bounds of a plan, which is one frame.
 const (
-	MaxGroups     = 128
-	MaxGroupPaths = 64
+	MaxGroups        = 128
+	MaxGroupSubflows = 64
 )
 
 // Type implements Frame.
-func (Plan) Type() Type { return TypePlan }
+func (ClassTable) Type() Type { return TypeClassTable }
 
 // AppendPayload implements Frame.
-func (f Plan) AppendPayload(b []byte) []byte {
+func (f ClassTable) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, f.Serial)
 	for _, g := range f.Groups {
-		b = append(binary.AppendUvarint(b, uint64(g.ID)), byte(g.Class), g.Weight)
+		b = append(binary.AppendUvarint(b, uint64(g.ID)), byte(g.Priority), g.Weight)
 		n := 0
 		if g.Limited {
-			n = 1 + len(g.Paths)
+			n = 1 + len(g.Subflows)
 		}
 		b = binary.AppendUvarint(b, uint64(n))
-		for _, p := range g.Paths {
+		for _, p := range g.Subflows {
 			b = binary.AppendUvarint(b, uint64(p))
 		}
 	}
 	return b
 }
 
-// ParsePlan parses the payload of a PLAN.
-func ParsePlan(b []byte) (f Plan, err error) {
+// ParseClassTable parses the payload of a CLASS_TABLE.
+func ParseClassTable(b []byte) (f ClassTable, err error) {
 	p := parser{b: b}
-	f.Serial = p.uvarint()
+	f.Serial = p.readUvarint()
 	last := GroupID(0)
 	for len(p.b) > 0 && !p.bad {
-		g := Group{ID: p.group(), Class: Class(p.u8()), Weight: p.u8()}
-		n := p.uvarint()
-		if len(f.Groups) >= MaxGroups || g.ID <= last || g.Class >= ClassCount || g.Weight == 0 || n > 1+MaxGroupPaths {
+		g := Group{ID: p.readGroupID(), Priority: Priority(p.readByte()), Weight: p.readByte()}
+		n := p.readUvarint()
+		if len(f.Groups) >= MaxGroups || g.ID <= last || g.Priority >= PriorityCount || g.Weight == 0 || n > 1+MaxGroupSubflows {
 			p.bad = true
 			break
 		}
 		last, g.Limited = g.ID, n > 0
 		for ; n > 1 && !p.bad; n-- {
-			g.Paths = append(g.Paths, p.path())
+			g.Subflows = append(g.Subflows, p.readSubflowID())
 		}
 		f.Groups = append(f.Groups, g)
 	}
-	return f, p.end(TypePlan)
+	return f, p.checkEnd(TypeClassTable)
 }
 
-func (p *parser) group() GroupID {
-	v := p.uvarint()
+func (p *parser) readGroupID() GroupID {
+	v := p.readUvarint()
 	p.bad = p.bad || v > math.MaxUint32
 	return GroupID(v)
 }

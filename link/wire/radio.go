@@ -24,9 +24,9 @@ func (r Radio) String() string {
 	return fmt.Sprintf("radio %d", uint8(r))
 }
 
-// radio takes a Radio off a payload.
-func (p *parser) radio() Radio {
-	r := Radio(p.u8())
+// readRadio takes a Radio off a payload.
+func (p *parser) readRadio() Radio {
+	r := Radio(p.readByte())
 	p.bad = p.bad || r >= radioCount
 	return r
 }

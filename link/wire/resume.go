@@ -30,9 +30,9 @@ func (f Resume) AppendPayload(b []byte) []byte {
 // ParseResume parses the payload of a RESUME.
 func ParseResume(b []byte) (f Resume, err error) {
 	p := parser{b: b}
-	p.fixed(f.Token[:])
-	f.Attempt, f.Received = p.uvarint(), p.uvarint()
-	return f, p.end(TypeResume)
+	p.readFixed(f.Token[:])
+	f.Attempt, f.Received = p.readUvarint(), p.readUvarint()
+	return f, p.checkEnd(TypeResume)
 }
 
 // Resumed, RESUMED, accepts a RESUME. Received is how many bytes of ciphertext
@@ -55,8 +55,8 @@ func (f Resumed) AppendPayload(b []byte) []byte {
 // ParseResumed parses the payload of a RESUMED.
 func ParseResumed(b []byte) (f Resumed, err error) {
 	p := parser{b: b}
-	f.Received, f.From = p.uvarint(), p.uvarint()
-	return f, p.end(TypeResumed)
+	f.Received, f.From = p.readUvarint(), p.readUvarint()
+	return f, p.checkEnd(TypeResumed)
 }
 
 // Received, RECEIVED, confirms ciphertext on a pipe: its sender has that many
@@ -77,8 +77,8 @@ func (f Received) AppendPayload(b []byte) []byte { return binary.AppendUvarint(b
 // ParseReceived parses the payload of a RECEIVED.
 func ParseReceived(b []byte) (f Received, err error) {
 	p := parser{b: b}
-	f.Count = p.uvarint()
-	return f, p.end(TypeReceived)
+	f.Count = p.readUvarint()
+	return f, p.checkEnd(TypeReceived)
 }
 
 // Stalled, STALLED, is sent by a helper on a pipe that waits: the pipe of that
@@ -99,8 +99,8 @@ func (f Stalled) AppendPayload(b []byte) []byte { return append(b, f.Token[:]...
 // ParseStalled parses the payload of a STALLED.
 func ParseStalled(b []byte) (f Stalled, err error) {
 	p := parser{b: b}
-	p.fixed(f.Token[:])
-	return f, p.end(TypeStalled)
+	p.readFixed(f.Token[:])
+	return f, p.checkEnd(TypeStalled)
 }
 
 // HopEnd, HOP_END, ends one direction of a subflow on its pipe, in order: a

@@ -21,8 +21,8 @@ func (f Servers) AppendPayload(b []byte) []byte { return appendServers(b, f.Addr
 // ParseServers parses the payload of a SERVERS.
 func ParseServers(b []byte) (f Servers, err error) {
 	p := parser{b: b}
-	f.Addresses = p.servers()
-	return f, p.end(TypeServers)
+	f.Addresses = p.readServers()
+	return f, p.checkEnd(TypeServers)
 }
 
 func appendServers(b []byte, list []string) []byte {
@@ -33,10 +33,10 @@ func appendServers(b []byte, list []string) []byte {
 	return b
 }
 
-// servers takes a list of addresses.
-func (p *parser) servers() (list []string) {
-	for range p.count(MaxPairServers) {
-		list = append(list, string(p.bytes(MaxDest)))
+// readServers takes a list of addresses.
+func (p *parser) readServers() (list []string) {
+	for range p.readCount(MaxPairServers) {
+		list = append(list, string(p.readBytes(MaxDest)))
 	}
 	return list
 }

@@ -19,14 +19,14 @@ type DataSeq uint64
 // MaxSeq is the largest position, so that positions plus lengths never wrap.
 const MaxSeq = 1<<62 - 1
 
-// InitialWindow and InitialDown are how far a stream may be sent before the
+// InitialWindow and InitialDownWindow are how far a stream may be sent before the
 // first WINDOW for it arrives: by the end that opens it, and by the other one. It
 // is the least that a stream is granted, however short memory is. The opening end
 // sends a WINDOW together with OPEN where it grants more, which costs no time; the
 // other one could do so only a round trip later, and so begins with more.
 const (
-	InitialWindow = 512 * unit.KB
-	InitialDown   = 64 * unit.KB
+	InitialWindow     = 512 * unit.KB
+	InitialDownWindow = 64 * unit.KB
 )
 
 // Mode is how both ends treat the bytes of a stream.
@@ -72,13 +72,13 @@ func (f Open) AppendPayload(b []byte) []byte {
 // ParseOpen parses the payload of an OPEN.
 func ParseOpen(b []byte) (f Open, err error) {
 	p := parser{b: b}
-	f.Stream, f.Mode, f.Group = p.stream(), Mode(p.u8()), p.group()
+	f.Stream, f.Mode, f.Group = p.readStreamID(), Mode(p.readByte()), p.readGroupID()
 	p.bad = p.bad || f.Mode >= modeCount
 	if len(p.b) > MaxDest {
 		return f, fmt.Errorf("%v: %w", TypeOpen, ErrTooLarge)
 	}
 	f.Dest, p.b = string(p.b), nil
-	return f, p.end(TypeOpen)
+	return f, p.checkEnd(TypeOpen)
 }
 
 // Opened tells that the destination of a stream is connected.
@@ -97,8 +97,8 @@ func (f Opened) AppendPayload(b []byte) []byte { return binary.AppendUvarint(b, 
 // ParseOpened parses the payload of an OPENED.
 func ParseOpened(b []byte) (f Opened, err error) {
 	p := parser{b: b}
-	f.Stream = p.stream()
-	return f, p.end(TypeOpened)
+	f.Stream = p.readStreamID()
+	return f, p.checkEnd(TypeOpened)
 }
 
 // Data carries bytes of a stream.
@@ -126,7 +126,7 @@ func AppendData(b []byte, s StreamID, at DataSeq, n int) []byte {
 	b = AppendHeader(b, TypeData, 0)
 	b = binary.AppendUvarint(b, uint64(s))
 	b = binary.AppendUvarint(b, uint64(at))
-	putLen(b[h:], len(b)-h-HeaderLen+n)
+	putLength(b[h:], len(b)-h-HeaderLen+n)
 	return b
 }
 
@@ -136,10 +136,10 @@ const MaxDataHeader = HeaderLen + 2*binary.MaxVarintLen64
 // ParseData parses the payload of a DATA. Bytes aliases b and is never empty.
 func ParseData(b []byte) (f Data, err error) {
 	p := parser{b: b}
-	f.Stream, f.Seq = p.stream(), p.seq()
+	f.Stream, f.Seq = p.readStreamID(), p.readSeq()
 	p.bad = p.bad || len(p.b) == 0
 	f.Bytes, p.b = p.b, nil
-	return f, p.end(TypeData)
+	return f, p.checkEnd(TypeData)
 }
 
 // Fin tells where a direction of a stream ends.
@@ -159,8 +159,8 @@ func (f Fin) AppendPayload(b []byte) []byte { return appendStreamSeq(b, f.Stream
 // ParseFin parses the payload of a FIN.
 func ParseFin(b []byte) (f Fin, err error) {
 	p := parser{b: b}
-	f.Stream, f.Seq = p.stream(), p.seq()
-	return f, p.end(TypeFin)
+	f.Stream, f.Seq = p.readStreamID(), p.readSeq()
+	return f, p.checkEnd(TypeFin)
 }
 
 // Reset ends a stream at once, both directions.
@@ -178,7 +178,7 @@ func (Reset) Type() Type { return TypeReset }
 // AppendPayload implements Frame. A text over MaxText is cut.
 func (f Reset) AppendPayload(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(f.Stream))
-	return append(append(b, byte(f.Code)), cut(f.Text)...)
+	return append(append(b, byte(f.Code)), truncateText(f.Text)...)
 }
 
 // Error makes a reset usable as an error.
@@ -192,12 +192,12 @@ func (f Reset) Error() string {
 // ParseReset parses the payload of a RESET.
 func ParseReset(b []byte) (f Reset, err error) {
 	p := parser{b: b}
-	f.Stream, f.Code = p.stream(), Code(p.u8())
+	f.Stream, f.Code = p.readStreamID(), Code(p.readByte())
 	if len(p.b) > MaxText {
 		return f, fmt.Errorf("%v: %w", TypeReset, ErrTooLarge)
 	}
 	f.Text, p.b = string(p.b), nil
-	return f, p.end(TypeReset)
+	return f, p.checkEnd(TypeReset)
 }
 
 // Window lets the peer send a stream up to a position. A lower value than one
@@ -218,22 +218,22 @@ func (f Window) AppendPayload(b []byte) []byte { return appendStreamSeq(b, f.Str
 // ParseWindow parses the payload of a WINDOW.
 func ParseWindow(b []byte) (f Window, err error) {
 	p := parser{b: b}
-	f.Stream, f.Limit = p.stream(), p.seq()
-	return f, p.end(TypeWindow)
+	f.Stream, f.Limit = p.readStreamID(), p.readSeq()
+	return f, p.checkEnd(TypeWindow)
 }
 
 func appendStreamSeq(b []byte, s StreamID, at DataSeq) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(s)), uint64(at))
 }
 
-func (p *parser) stream() StreamID {
-	v := p.uvarint()
+func (p *parser) readStreamID() StreamID {
+	v := p.readUvarint()
 	p.bad = p.bad || v == 0 || v > MaxSeq
 	return StreamID(v)
 }
 
-func (p *parser) seq() DataSeq {
-	v := p.uvarint()
+func (p *parser) readSeq() DataSeq {
+	v := p.readUvarint()
 	p.bad = p.bad || v > MaxSeq
 	return DataSeq(v)
 }
@@ -260,6 +260,6 @@ func (f Chunk) AppendPayload(b []byte) []byte {
 // ParseChunk parses the payload of a CHUNK.
 func ParseChunk(b []byte) (f Chunk, err error) {
 	p := parser{b: b}
-	f.Stream, f.End = p.stream(), p.seq()
-	return f, p.end(TypeChunk)
+	f.Stream, f.End = p.readStreamID(), p.readSeq()
+	return f, p.checkEnd(TypeChunk)
 }

@@ -34,9 +34,9 @@ func (t *Tier) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is no tier: there are primary, secondary and backup", text)
 }
 
-// tier takes a Tier off a payload.
-func (p *parser) tier() Tier {
-	t := Tier(p.u8())
+// readTier takes a Tier off a payload.
+func (p *parser) readTier() Tier {
+	t := Tier(p.readByte())
 	p.bad = p.bad || t >= tierCount
 	return t
 }

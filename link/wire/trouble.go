@@ -12,9 +12,9 @@ import (
 //
 //	code (1 byte) | address that was tried, length first | text, to the end
 type Trouble struct {
-	Code Code
-	At   string // "host:port", "" if it is about none
-	Text string
+	Code    Code
+	Address string // "host:port", "" if it is about none
+	Text    string
 }
 
 // Type implements Frame.
@@ -23,21 +23,21 @@ func (Trouble) Type() Type { return TypeTrouble }
 // AppendPayload implements Frame. It cuts an address over MaxDest and a text over
 // MaxText.
 func (f Trouble) AppendPayload(b []byte) []byte {
-	b = appendBytes(append(b, byte(f.Code)), f.At[:min(len(f.At), MaxDest)])
-	return append(b, cut(f.Text)...)
+	b = appendBytes(append(b, byte(f.Code)), f.Address[:min(len(f.Address), MaxDest)])
+	return append(b, truncateText(f.Text)...)
 }
 
 // ParseTrouble parses the payload of a TROUBLE.
 func ParseTrouble(b []byte) (f Trouble, err error) {
 	p := parser{b: b}
-	f.Code, f.At = Code(p.u8()), string(p.bytes(MaxDest))
+	f.Code, f.Address = Code(p.readByte()), string(p.readBytes(MaxDest))
 	if len(p.b) > MaxText {
 		return f, fmt.Errorf("%v: %w", TypeTrouble, ErrTooLarge)
 	}
 	if !p.bad {
 		f.Text, p.b = string(p.b), nil
 	}
-	return f, p.end(TypeTrouble)
+	return f, p.checkEnd(TypeTrouble)
 }
 
 // Report, REPORT, is what a helper leaves at a server for a primary that it cannot reach:
@@ -51,7 +51,7 @@ type Report struct {
 	To, From [32]byte // device keys
 	Unix     int64    // when it was signed, by the helper's clock
 	Code     Code
-	At       string // "host:port" of the primary that was called
+	Address  string // "host:port" of the primary that was called
 	Sig      [64]byte
 }
 
@@ -65,25 +65,25 @@ const reportContext = "mpbond report\x00"
 func (Report) Type() Type { return TypeReport }
 
 // Signed returns the bytes that the signature is over.
-func (f Report) Signed() []byte { return f.appendSigned([]byte(reportContext)) }
+func (f Report) Signed() []byte { return f.appendSignedFields([]byte(reportContext)) }
 
-func (f Report) appendSigned(b []byte) []byte {
+func (f Report) appendSignedFields(b []byte) []byte {
 	b = append(append(b, f.To[:]...), f.From[:]...)
 	b = binary.AppendUvarint(b, uint64(max(f.Unix, 0)))
-	return appendBytes(append(b, byte(f.Code)), f.At[:min(len(f.At), MaxDest)])
+	return appendBytes(append(b, byte(f.Code)), f.Address[:min(len(f.Address), MaxDest)])
 }
 
 // AppendPayload implements Frame.
-func (f Report) AppendPayload(b []byte) []byte { return append(f.appendSigned(b), f.Sig[:]...) }
+func (f Report) AppendPayload(b []byte) []byte { return append(f.appendSignedFields(b), f.Sig[:]...) }
 
 // ParseReport parses the payload of a REPORT. It does not check the signature.
 func ParseReport(b []byte) (f Report, err error) {
 	p := parser{b: b}
-	p.fixed(f.To[:])
-	p.fixed(f.From[:])
-	seconds := p.uvarint()
-	f.Unix, f.Code, f.At = int64(seconds), Code(p.u8()), string(p.bytes(MaxDest))
+	p.readFixed(f.To[:])
+	p.readFixed(f.From[:])
+	seconds := p.readUvarint()
+	f.Unix, f.Code, f.Address = int64(seconds), Code(p.readByte()), string(p.readBytes(MaxDest))
 	p.bad = p.bad || seconds > 1<<40
-	p.fixed(f.Sig[:])
-	return f, p.end(TypeReport)
+	p.readFixed(f.Sig[:])
+	return f, p.checkEnd(TypeReport)
 }

@@ -40,8 +40,8 @@ import (
 // it; ends of different versions refuse each other by Refuse with CodeVersion. It
 // is raised with each change of a layout, and with each new frame that an end which
 // does not know it would not skip. Version 1 had no groups in OPEN and DATAGRAM, no
-// tier in MP_JOIN, and neither PLAN nor SERVERS; version 2 had group numbers of one
-// byte; version 3 had no TREAT; version 4 had no HOP_AUTH, nor its key in INIT_MP_JOIN and
+// tier in MP_JOIN, and neither CLASS_TABLE nor SERVERS; version 2 had group numbers of one
+// byte; version 3 had no CLASS_UPDATE; version 4 had no HOP_AUTH, nor its key in INIT_MP_JOIN and
 // MP_JOIN.
 const Version = 5
 
@@ -79,11 +79,11 @@ const (
 	TypeReset       Type = 0x14
 	TypeWindow      Type = 0x15
 	TypeChunk       Type = 0x16
-	TypePlan        Type = 0x17
+	TypeClassTable  Type = 0x17
 	TypeDatagram    Type = 0x18
 	TypeFlowEnd     Type = 0x19
 	TypeFlowRefused Type = 0x1a
-	TypeTreat       Type = 0x1b
+	TypeClassUpdate Type = 0x1b
 	TypeAck         Type = 0x20
 	TypePipeState   Type = 0x21
 	TypeBye         Type = 0x22
@@ -113,21 +113,21 @@ const (
 
 // Pairing frames. TypeRefuse is used here too.
 const (
-	TypePair      Type = 0x60
-	TypePairStep  Type = 0x61
-	TypePairAbout Type = 0x62
-	TypePairDone  Type = 0x63
+	TypePair         Type = 0x60
+	TypePairStep     Type = 0x61
+	TypePairIdentity Type = 0x62
+	TypePairDone     Type = 0x63
 )
 
 var typeNames = map[Type]string{
 	TypeJoin: "MP_JOIN", TypeOK: "MP_OK", TypeRefuse: "REFUSE", TypeOpen: "OPEN", TypeOpened: "OPENED",
-	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeChunk: "CHUNK", TypePlan: "PLAN", TypeTreat: "TREAT", TypeAck: "ACK",
+	TypeData: "DATA", TypeFin: "FIN", TypeReset: "RESET", TypeWindow: "WINDOW", TypeChunk: "CHUNK", TypeClassTable: "CLASS_TABLE", TypeClassUpdate: "CLASS_UPDATE", TypeAck: "ACK",
 	TypeDatagram: "DATAGRAM", TypeFlowEnd: "FLOW_END", TypeFlowRefused: "FLOW_REFUSED",
 	TypePipeState: "PIPE_STATE", TypeBye: "BYE", TypePing: "PING", TypeChoice: "CHOICE", TypeHello: "HELLO", TypeInitJoin: "INIT_MP_JOIN",
 	TypeInitOK: "INIT_MP_OK", TypeHopData: "HOP_DATA", TypeHopState: "HOP_STATE",
 	TypeHopEnd: "HOP_END", TypeResume: "RESUME", TypeResumed: "RESUMED", TypeReceived: "RECEIVED", TypeStalled: "STALLED",
 	TypeHopLimit: "HOP_LIMIT", TypeHopAuth: "HOP_AUTH", TypeServers: "SERVERS", TypeFacts: "FACTS", TypeTrouble: "TROUBLE", TypeReport: "REPORT",
-	TypePair: "PAIR", TypePairStep: "PAIR_STEP", TypePairAbout: "PAIR_ABOUT", TypePairDone: "PAIR_DONE",
+	TypePair: "PAIR", TypePairStep: "PAIR_STEP", TypePairIdentity: "PAIR_IDENTITY", TypePairDone: "PAIR_DONE",
 }
 
 func (t Type) String() string {
@@ -160,7 +160,7 @@ func Append(b []byte, f Frame) []byte {
 	at := len(b)
 	b = append(b, byte(f.Type()), 0, 0, 0)
 	b = f.AppendPayload(b)
-	putLen(b[at:], len(b)-at-HeaderLen)
+	putLength(b[at:], len(b)-at-HeaderLen)
 	return b
 }
 
@@ -169,7 +169,7 @@ func AppendHeader(b []byte, t Type, n int) []byte {
 	return append(b, byte(t), byte(n>>16), byte(n>>8), byte(n))
 }
 
-func putLen(h []byte, n int) { h[1], h[2], h[3] = byte(n>>16), byte(n>>8), byte(n) }
+func putLength(h []byte, n int) { h[1], h[2], h[3] = byte(n>>16), byte(n>>8), byte(n) }
 
 // Reader splits a byte stream into frames, many per read of the stream.
 // It is not safe for concurrent use.
@@ -182,16 +182,16 @@ type Reader struct {
 
 // A Reader's buffer grows from the first size to the second as it is filled, so
 // that an idle connection costs little.
-const leastBuffer, mostBuffer = 4 << 10, 2 * MaxPayload
+const minBuffer, maxBuffer = 4 << 10, 2 * MaxPayload
 
 // NewReader reads frames from r.
-func NewReader(r io.Reader) *Reader { return &Reader{r: r, buf: make([]byte, leastBuffer)} }
+func NewReader(r io.Reader) *Reader { return &Reader{r: r, buf: make([]byte, minBuffer)} }
 
 // Next returns the next frame. The payload is valid until the following call.
 // An error is io.EOF at a frame boundary, io.ErrUnexpectedEOF within a frame,
 // ErrTooLarge, or the stream's own.
 func (r *Reader) Next() (Type, []byte, error) {
-	if err := r.fill(HeaderLen); err != nil {
+	if err := r.fillBuffer(HeaderLen); err != nil {
 		return 0, nil, err
 	}
 	h := r.buf[r.from:]
@@ -199,7 +199,7 @@ func (r *Reader) Next() (Type, []byte, error) {
 	if n > MaxPayload {
 		return 0, nil, fmt.Errorf("%v of %d bytes: %w", Type(h[0]), n, ErrTooLarge)
 	}
-	if err := r.fill(HeaderLen + n); err != nil {
+	if err := r.fillBuffer(HeaderLen + n); err != nil {
 		return 0, nil, err
 	}
 	f := r.buf[r.from : r.from+HeaderLen+n]
@@ -208,8 +208,8 @@ func (r *Reader) Next() (Type, []byte, error) {
 	return Type(f[0]), f[HeaderLen:], nil
 }
 
-// Read counts the bytes of all frames returned so far, headers included.
-func (r *Reader) Read() uint64 { return r.read }
+// BytesRead counts the bytes of all frames returned so far, headers included.
+func (r *Reader) BytesRead() uint64 { return r.read }
 
 // Buffered reports whether a further frame can be had without reading the
 // stream, so that work can be batched.
@@ -218,15 +218,15 @@ func (r *Reader) Buffered() bool {
 	return len(h) >= HeaderLen && len(h) >= HeaderLen+int(h[1])<<16+int(h[2])<<8+int(h[3])
 }
 
-// fill makes n bytes available at r.from.
-func (r *Reader) fill(n int) error {
+// fillBuffer makes n bytes available at r.from.
+func (r *Reader) fillBuffer(n int) error {
 	for r.to-r.from < n {
 		if r.from == r.to {
 			r.from, r.to = 0, 0
 		} else if r.from+n > len(r.buf) {
 			buf := r.buf
-			if len(buf) < mostBuffer {
-				buf = make([]byte, min(max(n, 2*len(buf)), mostBuffer))
+			if len(buf) < maxBuffer {
+				buf = make([]byte, min(max(n, 2*len(buf)), maxBuffer))
 			}
 			r.to = copy(buf, r.buf[r.from:r.to])
 			r.from, r.buf = 0, buf
@@ -249,7 +249,7 @@ type parser struct {
 	bad bool
 }
 
-func (p *parser) uvarint() uint64 {
+func (p *parser) readUvarint() uint64 {
 	v, n := binary.Uvarint(p.b)
 	if n <= 0 {
 		p.bad, p.b = true, nil
@@ -259,7 +259,7 @@ func (p *parser) uvarint() uint64 {
 	return v
 }
 
-func (p *parser) u8() uint8 {
+func (p *parser) readByte() uint8 {
 	if len(p.b) == 0 {
 		p.bad = true
 		return 0
@@ -269,9 +269,9 @@ func (p *parser) u8() uint8 {
 	return v
 }
 
-// bytes takes a length and that many bytes, at most limit.
-func (p *parser) bytes(limit int) []byte {
-	n := p.uvarint()
+// readBytes takes a length and that many bytes, at most limit.
+func (p *parser) readBytes(limit int) []byte {
+	n := p.readUvarint()
 	if n > uint64(limit) || n > uint64(len(p.b)) {
 		p.bad, p.b = true, nil
 		return nil
@@ -281,7 +281,7 @@ func (p *parser) bytes(limit int) []byte {
 	return v
 }
 
-func (p *parser) fixed(dst []byte) {
+func (p *parser) readFixed(dst []byte) {
 	if copy(dst, p.b) < len(dst) {
 		p.bad, p.b = true, nil
 		return
@@ -289,8 +289,8 @@ func (p *parser) fixed(dst []byte) {
 	p.b = p.b[len(dst):]
 }
 
-// end reports the outcome for a frame of type t.
-func (p *parser) end(t Type) error {
+// checkEnd reports the outcome for a frame of type t.
+func (p *parser) checkEnd(t Type) error {
 	if p.bad {
 		return fmt.Errorf("%v: %w: truncated or out of range", t, ErrMalformed)
 	}

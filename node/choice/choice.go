@@ -13,35 +13,35 @@ import (
 // whose lock guards it.
 type ByPolicy struct {
 	// Up tells that this end is the primary.
-	Up   bool
-	list []policy.Lane
+	Up         bool
+	candidates []policy.Subflow
 }
 
 var _ endpoint.Chooser = (*ByPolicy)(nil)
 
 // Costs implements endpoint.Chooser.
 func (*ByPolicy) Costs(t wire.Terms) bool {
-	return t.Tier != wire.TierPrimary || policy.Costs(t.Radio)
+	return t.Tier != wire.TierPrimary || policy.UsesEnergy(t.Radio)
 }
 
 // Choose implements endpoint.Chooser. Until a subflow's rate was measured, the rate seen
 // at this place before counts, else what its window allows.
 func (c *ByPolicy) Choose(list []endpoint.Candidate, d bond.Demand) string {
-	c.list = c.list[:0]
+	c.candidates = c.candidates[:0]
 	for _, s := range list {
-		l := policy.Lane{Own: !s.Helped, Radio: s.Terms.Radio, Tier: s.Terms.Tier, Rate: s.Rate, Delay: s.Delay, Idle: s.Idle, Used: s.Used}
+		l := policy.Subflow{Local: !s.Helped, Radio: s.Terms.Radio, Tier: s.Terms.Tier, Rate: s.Rate, Delay: s.Delay, Idle: s.Idle, InUse: s.InUse}
 		switch {
 		case s.Known:
 		case s.Terms.Rate > 0:
 			l.Rate, l.Delay = s.Terms.Rate, max(l.Delay, s.Terms.RTT/2)
 		default:
-			l.Window, l.Round = s.Rate.Bytes(s.RTT), s.RTT
+			l.Window, l.RoundTrip = s.Rate.Bytes(s.RTT), s.RTT
 		}
-		c.list = append(c.list, l)
+		c.candidates = append(c.candidates, l)
 	}
-	reason := policy.Choose(c.list, policy.Demand{Pending: d.Pending, Burst: d.Burst, Full: d.Full, Up: c.Up})
+	reason := policy.ChooseSubflows(c.candidates, policy.Demand{Pending: d.Pending, Burst: d.Burst, BackloggedFor: d.BackloggedFor, Upload: c.Up})
 	for i := range list {
-		list[i].Allowed = c.list[i].Allowed
+		list[i].Allowed = c.candidates[i].Allowed
 	}
 	return reason
 }

@@ -18,8 +18,8 @@ func TestChoose(t *testing.T) {
 	c := &ByPolicy{}
 	ask := func(known bool, pending unit.Bytes) bool {
 		list := []endpoint.Candidate{
-			{GuidePath: bond.GuidePath{ID: 1, Rate: 20 * unit.Mbps, Known: known, Delay: 25 * time.Millisecond, Idle: time.Minute}, Terms: wifi},
-			{GuidePath: bond.GuidePath{ID: 2, Rate: 5 * unit.Mbps, Known: true, Delay: 35 * time.Millisecond, Idle: time.Minute}, Terms: phone, Helped: true},
+			{GuideSubflow: bond.GuideSubflow{ID: 1, Rate: 20 * unit.Mbps, Known: known, Delay: 25 * time.Millisecond, Idle: time.Minute}, Terms: wifi},
+			{GuideSubflow: bond.GuideSubflow{ID: 2, Rate: 5 * unit.Mbps, Known: true, Delay: 35 * time.Millisecond, Idle: time.Minute}, Terms: phone, Helped: true},
 		}
 		if why := c.Choose(list, bond.Demand{Pending: pending}); list[0].Allowed == (wifi.Tier == wire.TierBackup) || why == "" {
 			t.Errorf("%+v: %s", list, why)

@@ -13,27 +13,27 @@ import (
 	"mpbond/link/tcp"
 )
 
-// fake is a connection that only tells what became of it.
-type fake struct {
-	OverUDP
+// fakeConn is a connection that only tells what became of it.
+type fakeConn struct {
+	UDPConn
 	over           string
 	aborted, moved bool
 }
 
-func (f *fake) Abort() error         { f.aborted = true; return nil }
-func (f *fake) Move() error          { f.moved = true; return nil }
-func (f *fake) LocalAddr() net.Addr  { return &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1)} }
-func (f *fake) RemoteAddr() net.Addr { return &net.UDPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 7600} }
+func (f *fakeConn) Abort() error         { f.aborted = true; return nil }
+func (f *fakeConn) Move() error          { f.moved = true; return nil }
+func (f *fakeConn) LocalAddr() net.Addr  { return &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1)} }
+func (f *fakeConn) RemoteAddr() net.Addr { return &net.UDPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 7600} }
 
-// side is one transport of a world.
-type side struct {
+// fakeSide is one transport of a world.
+type fakeSide struct {
 	takes time.Duration // to connect; below 0: for ever
 	err   error
 	tries int
-	made  []*fake
+	made  []*fakeConn
 }
 
-func (s *side) dial(ctx context.Context, over string) (*fake, error) {
+func (s *fakeSide) dialAfter(ctx context.Context, over string) (*fakeConn, error) {
 	s.tries++
 	if s.takes < 0 {
 		<-ctx.Done()
@@ -47,43 +47,43 @@ func (s *side) dial(ctx context.Context, over string) (*fake, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	f := &fake{over: over}
+	f := &fakeConn{over: over}
 	s.made = append(s.made, f)
 	return f, nil
 }
 
-type world struct {
+type dialTest struct {
 	t        *testing.T
-	udp, tcp side
-	at       way
+	udp, tcp fakeSide
+	at       route
 	d        *Dialer
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, at: way{"lte", "home:7600", netip.MustParseAddr("10.0.0.1")}}
-	w.d = &Dialer{Over: []string{"lte"},
-		UDP: func(ctx context.Context, _ string, _ tcp.Options) (OverUDP, error) {
-			f, err := w.udp.dial(ctx, "udp")
+func newDialTest(t *testing.T) *dialTest {
+	w := &dialTest{t: t, at: route{"lte", "home:7600", netip.MustParseAddr("10.0.0.1")}}
+	w.d = &Dialer{UDPLinks: []string{"lte"},
+		UDP: func(ctx context.Context, _ string, _ tcp.Options) (UDPConn, error) {
+			f, err := w.udp.dialAfter(ctx, "udp")
 			if err != nil {
 				return nil, err
 			}
 			return f, nil
 		},
-		tcp: func(ctx context.Context, _ string, _ tcp.Options) (Conn, error) {
-			f, err := w.tcp.dial(ctx, "tcp")
+		fakeTCP: func(ctx context.Context, _ string, _ tcp.Options) (Conn, error) {
+			f, err := w.tcp.dialAfter(ctx, "tcp")
 			if err != nil {
 				return nil, err
 			}
 			return f, nil
 		},
-		way: func(context.Context, string, tcp.Options) (way, error) { return w.at, nil },
+		fakeRoute: func(context.Context, string, tcp.Options) (route, error) { return w.at, nil },
 	}
-	t.Cleanup(func() { time.Sleep(lateLimit) }) // what goes on in the background is over then
+	t.Cleanup(func() { time.Sleep(lateUDPTimeout) }) // what goes on in the background is over then
 	return w
 }
 
-// dial connects, and says over what and after how long.
-func (w *world) dial() (over string, took time.Duration, err error) {
+// dialOnce connects, and says over what and after how long.
+func (w *dialTest) dialOnce() (over string, took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 	defer cancel()
 	began := time.Now()
@@ -93,15 +93,15 @@ func (w *world) dial() (over string, took time.Duration, err error) {
 	if err != nil {
 		return "", took, err
 	}
-	if m, ok := c.(*moving); ok {
+	if m, ok := c.(*movingConn); ok {
 		c = m.Conn
 	}
-	return c.(*fake).over, took, nil
+	return c.(*fakeConn).over, took, nil
 }
 
-// why is the reason of what goes from where the world is.
-func (w *world) why(link string) string {
-	return w.d.Why(link, net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.at.local, 1)))
+// whyTCP is the reason of what goes from where the world is.
+func (w *dialTest) whyTCP(link string) string {
+	return w.d.WhyTCP(link, net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.at.localAddr, 1)))
 }
 
 const ms = time.Millisecond
@@ -110,36 +110,36 @@ const ms = time.Millisecond
 func TestRace(t *testing.T) {
 	refused := errors.New("refused")
 	for name, c := range map[string]struct {
-		udp, tcp side
+		udp, tcp fakeSide
 		over     string
 		took     time.Duration
 		tries    int // of TCP
 		rests    bool
 	}{
-		"udp answers":                   {side{takes: 50 * ms}, side{takes: 50 * ms}, "udp", 50 * ms, 0, false},
-		"a long round trip":             {side{takes: 700 * ms}, side{takes: 700 * ms}, "udp", 700 * ms, 1, false},
-		"a packet was lost":             {side{takes: 250 * ms}, side{takes: 50 * ms}, "udp", 250 * ms, 0, false},
-		"udp is blocked":                {side{takes: -1}, side{takes: 50 * ms}, "tcp", headStart + 50*ms, 1, true},
-		"udp fails at once":             {side{err: refused}, side{takes: 50 * ms}, "tcp", 50 * ms, 1, true},
-		"udp fails late":                {side{takes: 400 * ms, err: refused}, side{takes: 200 * ms}, "tcp", 500 * ms, 1, true},
-		"udp is late":                   {side{takes: 450 * ms}, side{takes: 50 * ms}, "tcp", headStart + 50*ms, 1, true},
-		"nobody is there":               {side{takes: -1}, side{takes: 50 * ms, err: refused}, "", headStart + 50*ms, 1, false},
-		"nobody is there, tcp says not": {side{takes: -1}, side{takes: -1}, "", 10 * time.Second, 1, false},
-		"tcp is blocked":                {side{takes: 600 * ms}, side{takes: -1}, "udp", 600 * ms, 1, false},
+		"udp answers":                   {fakeSide{takes: 50 * ms}, fakeSide{takes: 50 * ms}, "udp", 50 * ms, 0, false},
+		"a long round trip":             {fakeSide{takes: 700 * ms}, fakeSide{takes: 700 * ms}, "udp", 700 * ms, 1, false},
+		"a packet was lost":             {fakeSide{takes: 250 * ms}, fakeSide{takes: 50 * ms}, "udp", 250 * ms, 0, false},
+		"udp is blocked":                {fakeSide{takes: -1}, fakeSide{takes: 50 * ms}, "tcp", udpHeadStart + 50*ms, 1, true},
+		"udp fails at once":             {fakeSide{err: refused}, fakeSide{takes: 50 * ms}, "tcp", 50 * ms, 1, true},
+		"udp fails late":                {fakeSide{takes: 400 * ms, err: refused}, fakeSide{takes: 200 * ms}, "tcp", 500 * ms, 1, true},
+		"udp is late":                   {fakeSide{takes: 450 * ms}, fakeSide{takes: 50 * ms}, "tcp", udpHeadStart + 50*ms, 1, true},
+		"nobody is there":               {fakeSide{takes: -1}, fakeSide{takes: 50 * ms, err: refused}, "", udpHeadStart + 50*ms, 1, false},
+		"nobody is there, tcp says not": {fakeSide{takes: -1}, fakeSide{takes: -1}, "", 10 * time.Second, 1, false},
+		"tcp is blocked":                {fakeSide{takes: 600 * ms}, fakeSide{takes: -1}, "udp", 600 * ms, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newDialTest(t)
 				w.udp, w.tcp = c.udp, c.tcp
-				over, took, err := w.dial()
+				over, took, err := w.dialOnce()
 				if over != c.over || took != c.took || (err == nil) != (c.over != "") {
 					t.Errorf("over %q after %v, %v; want %q after %v", over, took, err, c.over, c.took)
 				}
 				if w.udp.tries != 1 || w.tcp.tries != c.tries {
 					t.Errorf("%d tries of UDP, %d of TCP", w.udp.tries, w.tcp.tries)
 				}
-				if rests := w.why("lte") != ""; rests != c.rests {
-					t.Errorf("%q", w.why("lte"))
+				if rests := w.whyTCP("lte") != ""; rests != c.rests {
+					t.Errorf("%q", w.whyTCP("lte"))
 				}
 			})
 		})
@@ -149,14 +149,14 @@ func TestRace(t *testing.T) {
 // TestLoserEnds: an attempt that succeeds too late is ended.
 func TestLoserEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.d.UDP = func(context.Context, string, tcp.Options) (OverUDP, error) { // it does not look at ctx
+		w := newDialTest(t)
+		w.d.UDP = func(context.Context, string, tcp.Options) (UDPConn, error) { // it does not look at ctx
 			time.Sleep(time.Second)
-			f := &fake{over: "udp"}
+			f := &fakeConn{over: "udp"}
 			w.udp.made = append(w.udp.made, f)
 			return f, nil
 		}
-		if over, _, err := w.dial(); over != "tcp" || err != nil {
+		if over, _, err := w.dialOnce(); over != "tcp" || err != nil {
 			t.Errorf("%q, %v", over, err)
 		}
 		time.Sleep(time.Second)
@@ -171,32 +171,32 @@ func TestLoserEnds(t *testing.T) {
 // does not within a short time does.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newDialTest(t)
 		expect := func(over string) {
 			t.Helper()
-			if got, _, err := w.dial(); got != over || err != nil {
+			if got, _, err := w.dialOnce(); got != over || err != nil {
 				t.Errorf("over %q, %v; want %q", got, err, over)
 			}
 		}
 		w.tcp.takes = 10 * ms
-		for _, w.udp.takes = range []time.Duration{headStart + 20*ms, headStart + lateLimit} {
+		for _, w.udp.takes = range []time.Duration{udpHeadStart + 20*ms, udpHeadStart + lateUDPTimeout} {
 			expect("tcp") // dial ends its context, as who dials does
 			expect("tcp") // meanwhile nobody else tries
 			time.Sleep(w.udp.takes)
 			synctest.Wait()
-			if made := w.udp.made[len(w.udp.made)-1]; !made.aborted || w.why("lte") != errLate.Error() {
-				t.Errorf("it is ended: %v; %q", made.aborted, w.why("lte"))
+			if made := w.udp.made[len(w.udp.made)-1]; !made.aborted || w.whyTCP("lte") != errUDPLate.Error() {
+				t.Errorf("it is ended: %v; %q", made.aborted, w.whyTCP("lte"))
 			}
 		}
 		w.udp.takes = 20 * ms
 		expect("udp")
-		w.udp.takes = headStart + 10*ms + lateLimit + ms
+		w.udp.takes = udpHeadStart + 10*ms + lateUDPTimeout + ms
 		expect("tcp")
-		time.Sleep(2 * lateLimit)
+		time.Sleep(2 * lateUDPTimeout)
 		w.udp.takes = 20 * ms
 		expect("tcp")
-		if n := len(w.udp.made); n != 3 || !strings.Contains(w.why("lte"), "no answer over UDP within 300ms") {
-			t.Errorf("%d connections over UDP, %q", n, w.why("lte"))
+		if n := len(w.udp.made); n != 3 || !strings.Contains(w.whyTCP("lte"), "no answer over UDP within 300ms") {
+			t.Errorf("%d connections over UDP, %q", n, w.whyTCP("lte"))
 		}
 	})
 }
@@ -221,30 +221,30 @@ func TestEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, began := newWorld(t), time.Now()
+				w, began := newDialTest(t), time.Now()
 				for _, e := range c.ends {
 					conn, err := w.d.Dial(t.Context(), "home:7600", tcp.Options{})
 					if err != nil {
 						t.Fatal(err)
 					}
 					time.Sleep(e.ended - time.Since(began))
-					w.d.Ended(conn, began.Add(e.began), e.err)
+					w.d.ReportEnded(conn, began.Add(e.began), e.err)
 				}
-				if why := w.why("lte"); strings.Contains(why, silent.Error()) != c.rests {
+				if why := w.whyTCP("lte"); strings.Contains(why, silent.Error()) != c.rests {
 					t.Errorf("%q", why)
 				}
-				for i := range 2 * maxWays {
-					w.at.local = netip.AddrFrom4([4]byte{10, 8, 0, byte(i)})
+				for i := range 2 * maxRoutes {
+					w.at.localAddr = netip.AddrFrom4([4]byte{10, 8, 0, byte(i)})
 					conn, err := w.d.Dial(t.Context(), "home:7600", tcp.Options{})
 					if err != nil {
 						t.Fatal(err)
 					}
-					w.d.Ended(conn, time.Now(), silent)
+					w.d.ReportEnded(conn, time.Now(), silent)
 				}
-				if len(w.d.silence) > maxWays {
-					t.Errorf("%d ways are remembered", len(w.d.silence))
+				if len(w.d.silences) > maxRoutes {
+					t.Errorf("%d ways are remembered", len(w.d.silences))
 				}
-				w.d.Ended(&net.TCPConn{}, began, silent)
+				w.d.ReportEnded(&net.TCPConn{}, began, silent)
 			})
 		})
 	}
@@ -253,7 +253,7 @@ func TestEnded(t *testing.T) {
 // TestWhy: the reason is that of where something goes from.
 func TestWhy(t *testing.T) {
 	d := &Dialer{}
-	d.failed(way{"lte", "home:7600", netip.MustParseAddr("10.0.0.1")}, errors.New("blocked"))
+	d.recordUDPFailure(route{"lte", "home:7600", netip.MustParseAddr("10.0.0.1")}, errors.New("blocked"))
 	for _, c := range []struct {
 		link, local string
 		want        bool
@@ -262,7 +262,7 @@ func TestWhy(t *testing.T) {
 		{"lte", "10.0.0.2:1", false}, {"", "10.0.0.2:1", false}, {"lte", "[2001:db8::1]:1", true},
 	} {
 		local := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.local))
-		if why := d.Why(c.link, local); (why != "") != c.want {
+		if why := d.WhyTCP(c.link, local); (why != "") != c.want {
 			t.Errorf("%+v: %q", c, why)
 		}
 	}
@@ -272,18 +272,18 @@ func TestWhy(t *testing.T) {
 // each time for longer; and is used again when it does.
 func TestRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newDialTest(t)
 		w.udp.takes, w.tcp.takes = -1, 10*ms
 		expect := func(over string, took time.Duration) {
 			t.Helper()
-			if o, d, err := w.dial(); o != over || d != took || err != nil {
+			if o, d, err := w.dialOnce(); o != over || d != took || err != nil {
 				t.Errorf("over %q after %v, %v; want %q after %v", o, d, err, over, took)
 			}
 		}
-		for long := firstRest; long < 2*longestRest; long *= 2 {
-			long := min(long, longestRest)
-			expect("tcp", headStart+10*ms)
-			if why := w.why("lte"); !strings.Contains(why, "300ms") || !strings.Contains(why, long.String()) || w.why("wifi") != "" {
+		for long := minUDPBackoff; long < 2*maxUDPBackoff; long *= 2 {
+			long := min(long, maxUDPBackoff)
+			expect("tcp", udpHeadStart+10*ms)
+			if why := w.whyTCP("lte"); !strings.Contains(why, "300ms") || !strings.Contains(why, long.String()) || w.whyTCP("wifi") != "" {
 				t.Errorf("%q", why)
 			}
 			expect("tcp", 10*ms)
@@ -293,24 +293,24 @@ func TestRests(t *testing.T) {
 		}
 		w.udp.takes = 20 * ms
 		expect("udp", 20*ms)
-		if w.why("") != "" {
-			t.Error(w.why(""))
+		if w.whyTCP("") != "" {
+			t.Error(w.whyTCP(""))
 		}
 		w.udp.takes = -1
-		expect("tcp", headStart+10*ms) // and for a short time again
-		if !strings.Contains(w.why(""), firstRest.String()) {
-			t.Error(w.why(""))
+		expect("tcp", udpHeadStart+10*ms) // and for a short time again
+		if !strings.Contains(w.whyTCP(""), minUDPBackoff.String()) {
+			t.Error(w.whyTCP(""))
 		}
-		w.at.local = netip.MustParseAddr("10.7.0.1") // another network
+		w.at.localAddr = netip.MustParseAddr("10.7.0.1") // another network
 		w.udp.takes = 20 * ms
 		expect("udp", 20*ms)
-		for i := range 2 * maxWays {
-			w.at.local = netip.AddrFrom4([4]byte{10, 8, 0, byte(i)})
+		for i := range 2 * maxRoutes {
+			w.at.localAddr = netip.AddrFrom4([4]byte{10, 8, 0, byte(i)})
 			w.udp.takes = -1
-			expect("tcp", headStart+10*ms)
+			expect("tcp", udpHeadStart+10*ms)
 		}
-		if len(w.d.rests) > maxWays {
-			t.Errorf("%d ways are remembered", len(w.d.rests))
+		if len(w.d.udpBackoffs) > maxRoutes {
+			t.Errorf("%d ways are remembered", len(w.d.udpBackoffs))
 		}
 	})
 }
@@ -319,20 +319,20 @@ func TestRests(t *testing.T) {
 func TestAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for over, want := range map[string]string{"lte": "udp", "wifi": "tcp", Any: "udp", "": "tcp"} {
-			w := newWorld(t)
-			if w.d.Over = nil; over != "" {
-				w.d.Over = []string{over}
+			w := newDialTest(t)
+			if w.d.UDPLinks = nil; over != "" {
+				w.d.UDPLinks = []string{over}
 			}
-			if got, _, err := w.dial(); got != want || err != nil {
+			if got, _, err := w.dialOnce(); got != want || err != nil {
 				t.Errorf("%q: over %q, %v", over, got, err)
 			}
 			if c, err := w.d.Dial(t.Context(), "home:7600", tcp.Options{Interface: "eth0"}); err != nil || over != Any && w.udp.tries > 1 {
 				t.Errorf("%q: %v, %v", over, c, err)
 			}
 		}
-		w := newWorld(t)
+		w := newDialTest(t)
 		if w.d.UDP = nil; true {
-			if got, _, err := w.dial(); got != "tcp" || err != nil {
+			if got, _, err := w.dialOnce(); got != "tcp" || err != nil {
 				t.Errorf("over %q, %v", got, err)
 			}
 		}
@@ -343,7 +343,7 @@ func TestAsked(t *testing.T) {
 // other; one that carried nothing has UDP rest where it is then.
 func TestMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newDialTest(t)
 		c, err := w.d.Dial(t.Context(), "home:7600", tcp.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -354,57 +354,57 @@ func TestMove(t *testing.T) {
 			t.Errorf("by another interface: %v", err)
 		}
 		w.at = home
-		w.at.local = netip.MustParseAddr("10.0.0.21")
+		w.at.localAddr = netip.MustParseAddr("10.0.0.21")
 		if err := Move(c); err != nil || !w.udp.made[0].moved {
 			t.Errorf("by its own: %v", err)
 		}
-		w.d.Lost(c, errors.New("nothing came"))
-		if over, _, _ := w.dial(); over != "tcp" {
+		w.d.ReportSilent(c, errors.New("nothing came"))
+		if over, _, _ := w.dialOnce(); over != "tcp" {
 			t.Errorf("over %s where nothing came over UDP", over)
 		}
 		w.at = home
-		if over, _, _ := w.dial(); over != "udp" {
+		if over, _, _ := w.dialOnce(); over != "udp" {
 			t.Errorf("over %s from where it was before", over)
 		}
 		var direct net.Conn = &net.TCPConn{}
 		if err := Move(direct); err != errors.ErrUnsupported {
 			t.Errorf("over TCP: %v", err)
 		}
-		w.d.Lost(direct, nil)
+		w.d.ReportSilent(direct, nil)
 	})
 }
 
 // TestAgain: who goes over TCP tries UDP again when that has rested, and then only.
 func TestAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newDialTest(t)
 		w.udp.takes, w.tcp.takes = -1, 10*ms
-		if over, _, _ := w.dial(); over != "tcp" {
+		if over, _, _ := w.dialOnce(); over != "tcp" {
 			t.Fatalf("over %q", over)
 		}
 		again := func(ok bool, tries int) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			if c := w.d.Again(ctx, "home:7600", tcp.Options{}); (c != nil) != ok || w.udp.tries != tries || w.tcp.tries != 1 {
+			if c := w.d.RedialUDP(ctx, "home:7600", tcp.Options{}); (c != nil) != ok || w.udp.tries != tries || w.tcp.tries != 1 {
 				t.Errorf("%v after %d tries, %d of TCP", c, w.udp.tries, w.tcp.tries)
 			}
 		}
 		again(false, 1)
-		time.Sleep(firstRest)
+		time.Sleep(minUDPBackoff)
 		again(false, 2)
-		time.Sleep(firstRest)
+		time.Sleep(minUDPBackoff)
 		again(false, 2) // it rests for twice as long
-		time.Sleep(firstRest)
+		time.Sleep(minUDPBackoff)
 		w.udp.takes = 20 * ms
 		again(true, 3)
-		if why := w.why(""); why != "" {
+		if why := w.whyTCP(""); why != "" {
 			t.Error(why)
 		}
 		w.udp.takes = -1
 		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
-		if w.d.Again(cancelled, "home:7600", tcp.Options{}) != nil || w.why("") != "" {
+		if w.d.RedialUDP(cancelled, "home:7600", tcp.Options{}) != nil || w.whyTCP("") != "" {
 			t.Error("what was cancelled says nothing of UDP")
 		}
 	})

@@ -33,16 +33,16 @@ import (
 type Facts struct {
 	// Setup is what is wrong with files, nil if nothing: then nothing else could be
 	// measured.
-	Setup  *Problem
-	Role   identity.Role // as which this device was looked at
-	Name   string        // of this device, "" if it is not known
-	Host   Host
-	Server Server // of a primary; of a helper the addresses of all its primaries' servers
-	Lanes  []Lane // of a primary
-	Links  []Link // pipes, of a primary or helper
-	Ports  []Port // of a primary that does not run
-	// Devices are those that a server knows as primaries.
-	Devices []Device
+	Setup    *Problem
+	Role     identity.Role // as which this device was looked at
+	Name     string        // of this device, "" if it is not known
+	Host     Host
+	Server   Server    // of a primary; of a helper the addresses of all its primaries' servers
+	Subflows []Subflow // of a primary
+	Pipes    []Pipe    // pipes, of a primary or helper
+	Ports    []Port    // of a primary that does not run
+	// Primaries are those that a server knows as primaries.
+	Primaries []Primary
 	// Calls are connections that have reached the running role's own port; nil if it has
 	// none, or does not run. CallsAt is where that is.
 	Calls   *Calls
@@ -53,7 +53,7 @@ type Facts struct {
 	Version string // of this program
 	// RunningVersion is that of the running one.
 	RunningVersion string
-	Rated          bool // rates were to be measured
+	RatesMeasured  bool // rates were to be measured
 }
 
 // Calls counts connections to a port.
@@ -63,8 +63,8 @@ type Calls struct {
 	Last  time.Duration // since the last one, if there was any
 }
 
-// Link is a pipe, as one of its ends sees it.
-type Link struct {
+// Pipe is a pipe, as one of its ends sees it.
+type Pipe struct {
 	Device, Address, Via string
 	Ready                bool // it carries a subflow, or waits for one
 	Carries              bool
@@ -80,8 +80,8 @@ type Port struct {
 	Problem  *Problem // it cannot be opened
 }
 
-// Device is a primary, as its server sees it.
-type Device struct {
+// Primary is a primary, as its server sees it.
+type Primary struct {
 	Name             string
 	Subflows, Silent int
 	Copied           bool // two mpbond at once use its key
@@ -104,18 +104,18 @@ type Problem struct {
 	Hint  string
 }
 
-// problem is nil for nil.
-func problem(err error) *Problem {
+// newProblem is nil for nil.
+func newProblem(err error) *Problem {
 	if err == nil {
 		return nil
 	}
 	return &Problem{Kind: fault.KindOf(err), Cause: tcp.CauseOf(err), Text: err.Error(), Hint: fault.HintOf(err)}
 }
 
-// problemAt is problem for what met a call to peer. Of two that speak different versions it
+// newProblemAt is problem for what met a call to peer. Of two that speak different versions it
 // says which one to upgrade.
-func problemAt(peer string, err error) *Problem {
-	p := problem(err)
+func newProblemAt(peer string, err error) *Problem {
+	p := newProblem(err)
 	var r wire.Refuse
 	var v wire.VersionMismatch
 	if errors.As(err, &r) && r.Code == wire.CodeVersion || errors.As(err, &v) {
@@ -127,17 +127,17 @@ func problemAt(peer string, err error) *Problem {
 
 // Host is this device.
 type Host struct {
-	Uplinks []string // interfaces with a default route
-	Unused  []string // of them, those that the primary does not use
-	IPv6    bool     // there is a way out by it
-	Public  bool     // an interface has an address that others on the Internet can call
+	Uplinks       []string // interfaces with a default route
+	UnusedUplinks []string // of them, those that the primary does not use
+	IPv6          bool     // there is a way out by it
+	Public        bool     // an interface has an address that others on the Internet can call
 	// Names is why this device's resolver does not answer, nil if it does, or was
 	// not asked; NoResolver tells that there is none.
 	Names      *Problem
 	NoResolver bool
-	// Busy is how busy the processors were while rates were measured, Own what this
+	// BusyCPU is how busy the processors were while rates were measured, Own what this
 	// program used of one of them for that, both 0 to 1.
-	Busy, Own float64
+	BusyCPU, OwnCPU float64
 	// ReadBuffer and WriteBuffer are the most that the kernel takes for one
 	// connection, 0 if it does not tell.
 	ReadBuffer, WriteBuffer unit.Bytes
@@ -153,19 +153,19 @@ type Feature struct {
 
 // Server is the far end.
 type Server struct {
-	Name      string
-	Version   string // "" if it did not tell
-	Addresses []Address
-	IPv6      bool     // it has a way out by it
-	Names     *Problem // why names do not resolve there
-	Known     bool     // the fields above were told
+	Name        string
+	Version     string // "" if it did not tell
+	Addresses   []Address
+	IPv6        bool     // it has a way out by it
+	Names       *Problem // why names do not resolve there
+	HasAnswered bool     // the fields above were told
 	// Copied: another mpbond uses this device's key now.
 	Copied bool
 	// reports are those that were left there for this device.
 	reports []probe.Report
-	// Ahead is how far its clock is ahead of ours, give or take Error; valid if
+	// ClockAhead is how far its clock is ahead of ours, give or take Error; valid if
 	// Known.
-	Ahead, Error time.Duration
+	ClockAhead, ClockError time.Duration
 }
 
 // Address is one of the server's.
@@ -183,13 +183,13 @@ type Address struct {
 
 // Names of hops.
 const (
-	PSPath = "PS-path"
-	HSPath = "HS-path"
-	Pipe   = "pipe"
+	HopPSPath = "PS-path"
+	HopHSPath = "HS-path"
+	HopPipe   = "pipe"
 )
 
-// Lane is a way to the server: by an interface of this device, or a helper.
-type Lane struct {
+// Subflow is a way to the server: by an interface of this device, or a helper.
+type Subflow struct {
 	Name    string
 	Helper  bool
 	Metered bool
@@ -200,36 +200,36 @@ type Lane struct {
 	Problem *Problem // why it is not up
 	// Of a helper: whether a pipe of it is there, how long ago the last one came (0: none
 	// did since the primary began), and what it has left at the server about its calls.
-	Pipe     bool
-	LastPipe time.Duration
-	Reported *Problem
-	// Queue is how much longer than at its best a round trip of a direct one takes.
-	Queue time.Duration
-	// UDP tells that the running primary's direct subflow goes over UDP, NoUDP why it does
+	HasPipe      bool
+	LastPipe     time.Duration
+	SignedReport *Problem
+	// QueueTime is how much longer than at its best a round trip of a direct one takes.
+	QueueTime time.Duration
+	// UDP tells that the running primary's direct subflow goes over UDP, WhyNotUDP why it does
 	// not although that is asked for.
-	UDP   bool
-	NoUDP string
+	UDP       bool
+	WhyNotUDP string
 	// Refuses is why a helper carries nothing by its owner's word, such as a low
 	// battery; "" if it does not say so. Rests is why this device lets it carry
 	// nothing, by its own policy or since it is paused.
-	Refuses string
-	Rests   string
-	Local   string // this end's address, of a direct one
-	Seen    string // where it comes from as the server sees it
-	Hops    []Hop  // from here to the server; none of a lane that is not up
-	Down    Rate
-	ToUp    Rate // the other direction
-	// NotAsked tells why no rates were measured, "" if they were, or none were to be.
-	NotAsked string
+	Refuses   string
+	Suspended string
+	Local     string // this end's address, of a direct one
+	Seen      string // where it comes from as the server sees it
+	Hops      []Hop  // from here to the server; none of a lane that is not up
+	DownRate  Rate
+	UpRate    Rate // the other direction
+	// NotMeasured tells why no rates were measured, "" if they were, or none were to be.
+	NotMeasured string
 }
 
 // Hop is one TCP connection of a lane.
 type Hop struct {
-	Name            string
-	RTT             time.Duration // the least; 0: not known
-	Packets, Resent uint64        // both ends together, as far as they tell
-	MTU             unit.Bytes    // 0: not known
-	RejectedReports uint64        // of the helper, at the server; of an HS-path
+	Name                   string
+	RTT                    time.Duration // the least; 0: not known
+	Packets, Retransmitted uint64        // both ends together, as far as they tell
+	MTU                    unit.Bytes    // 0: not known
+	RejectedReports        uint64        // of the helper, at the server; of an HS-path
 }
 
 // Rate is what a lane carries one way.
@@ -277,8 +277,8 @@ type HopReport struct {
 	UpAtLeast   bool      `json:"up_at_least"`
 }
 
-// LaneReport is a lane in a report.
-type LaneReport struct {
+// SubflowReport is a lane in a report.
+type SubflowReport struct {
 	Name    string      `json:"name"`
 	Kind    string      `json:"kind"` // direct or helped
 	Up      bool        `json:"up"`
@@ -301,9 +301,9 @@ type Verdict struct {
 
 // Report is what is told.
 type Report struct {
-	Bottleneck Verdict      `json:"bottleneck"`
-	Findings   []Finding    `json:"findings"` // never null
-	Lanes      []LaneReport `json:"lanes"`    // never null
+	Bottleneck Verdict         `json:"bottleneck"`
+	Findings   []Finding       `json:"findings"` // never null
+	Subflows   []SubflowReport `json:"subflows"` // never null
 	// Kind is what a failure is of, as in errors; "" if nothing is bad.
 	Kind fault.Kind `json:"kind,omitempty"`
 }

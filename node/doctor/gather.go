@@ -23,9 +23,9 @@ const (
 	RateBytes = 24 * unit.MB
 )
 
-// Patient is what is looked at: this device in a role. Functions are called by
+// Config is what is looked at: this device in a role. Functions are called by
 // the goroutine of Gather.
-type Patient struct {
+type Config struct {
 	Role    identity.Role
 	Key     *identity.Key
 	Server  identity.Peer // of a helper, with the addresses of all servers
@@ -52,14 +52,14 @@ type Patient struct {
 	SOCKS  string
 	// Ledger counts what the doctor's own bond has own links carry; nil: nobody does.
 	Ledger tcp.Ledger
-	// Rates has rates measured, PayRates those of lanes that are spared, too.
-	Rates, PayRates bool
+	// Rates has rates measured, MeteredRates those of lanes that are spared, too.
+	Rates, MeteredRates bool
 	// Now is this device's clock, Progress is told what is done next.
 	Now      func() time.Time
 	Progress func(string)
 }
 
-func (p Patient) now() time.Time {
+func (p Config) clockNow() time.Time {
 	if p.Now == nil {
 		return time.Now()
 	}
@@ -68,11 +68,11 @@ func (p Patient) now() time.Time {
 
 // Gather measures, one thing after another, until all is done or ctx ends: what
 // was not reached by then is reported as a problem of ctx.
-func Gather(ctx context.Context, p Patient) Facts {
-	f := Facts{Role: p.Role, Version: p.Version, Rated: p.Rates}
+func Gather(ctx context.Context, p Config) Facts {
+	f := Facts{Role: p.Role, Version: p.Version, RatesMeasured: p.Rates}
 	p.Progress("this device")
-	f.Host = lookAtHost(ctx)
-	f.Server = Server{Name: p.Server.Name, Addresses: addresses(ctx, p)}
+	f.Host = inspectHost(ctx)
+	f.Server = Server{Name: p.Server.Name, Addresses: probeAddresses(ctx, p)}
 	var st api.Status
 	if p.Status != nil {
 		var err error
@@ -80,8 +80,8 @@ func Gather(ctx context.Context, p Patient) Facts {
 		f.Running, f.RunningVersion = err == nil, st.Version
 	}
 	f.Name = cmp.Or(st.Name, p.Host)
-	f.Calls, f.CallsAt = calls(st, p.now()), st.Listen
-	f.Links = links(st)
+	f.Calls, f.CallsAt = callsFrom(st, p.clockNow()), st.Listen
+	f.Pipes = pipesFrom(st)
 	for _, r := range st.Refused {
 		f.Refused = append(f.Refused, Refused{r.Device, r.Address, r.Here, r.Reason, r.Hint})
 	}
@@ -89,35 +89,35 @@ func Gather(ctx context.Context, p Patient) Facts {
 	case identity.RoleHelper:
 		return f
 	case identity.RoleServer:
-		f.Devices = devices(st)
+		f.Primaries = primariesFrom(st)
 		return f
 	}
 	if !f.Running {
-		f.Ports = ports(ctx, p)
+		f.Ports = checkPorts(ctx, p)
 	}
-	if used := p.interfaces(f.Host); !slices.Equal(used, []string{""}) {
+	if used := p.directInterfaces(f.Host); !slices.Equal(used, []string{""}) {
 		for _, name := range f.Host.Uplinks {
 			if !slices.Contains(used, name) {
-				f.Host.Unused = append(f.Host.Unused, name)
+				f.Host.UnusedUplinks = append(f.Host.UnusedUplinks, name)
 			}
 		}
 	} else if len(f.Host.Uplinks) > 1 { // the system chooses one
-		f.Host.Unused = f.Host.Uplinks[1:]
+		f.Host.UnusedUplinks = f.Host.Uplinks[1:]
 	}
-	busy, all := probe.StartBusy(), startUsed()
-	f.Host.Own = p.direct(ctx, &f, st)
+	busy, all := probe.ReadCPUTimes(), startCPUUsage()
+	f.Host.OwnCPU = p.measureDirectSubflows(ctx, &f, st)
 	if f.Running {
-		p.helped(ctx, &f, st)
+		p.measureHelpedSubflows(ctx, &f, st)
 	}
-	if p.Rates && all.since() > time.Second {
-		f.Host.Busy = busy.Share()
+	if p.Rates && all.elapsed() > time.Second {
+		f.Host.BusyCPU = busy.BusyShare()
 	}
 	return f
 }
 
-// interfaces returns the interfaces of direct lanes, "" for the system's choice, as a
+// directInterfaces returns the interfaces of direct lanes, "" for the system's choice, as a
 // primary chooses them: one alone is left to the system's routes.
-func (p Patient) interfaces(h Host) []string {
+func (p Config) directInterfaces(h Host) []string {
 	if len(p.Interfaces) > 0 && p.Interfaces[0] != "auto" {
 		return p.Interfaces
 	}
@@ -128,60 +128,60 @@ func (p Patient) interfaces(h Host) []string {
 	return links
 }
 
-// direct measures the direct lanes, and tells what of a processor that took.
-func (p Patient) direct(ctx context.Context, f *Facts, st api.Status) (own float64) {
-	for _, iface := range p.interfaces(f.Host) {
+// measureDirectSubflows measures the direct lanes, and tells what of a processor that took.
+func (p Config) measureDirectSubflows(ctx context.Context, f *Facts, st api.Status) (own float64) {
+	for _, iface := range p.directInterfaces(f.Host) {
 		var id uint32          // of the running primary's subflow
 		var best time.Duration // its least round trip, 0 if that is not known
-		l := Lane{Name: p.Name, Metered: slices.Contains(p.Metered, iface)}
+		l := Subflow{Name: p.Name, Metered: slices.Contains(p.Metered, iface)}
 		if iface != "" {
 			l.Name += "/" + iface
 		}
-		if self := factsOf(st, func(d api.Device) bool { return d.Self }); iface == "" || self.Interface == iface {
+		if self := deviceFacts(st, func(d api.Device) bool { return d.Self }); iface == "" || self.Interface == iface {
 			l.Metered = l.Metered || self.Metered != nil && *self.Metered
 		}
-		if !p.wants(l.Name) {
+		if !p.isSelected(l.Name) {
 			continue
 		}
 		p.Progress("the way to the server by " + l.Name)
-		p.limit(&l, iface, st)
-		for _, path := range paths(st) {
+		p.applyPolicy(&l, iface, st)
+		for _, path := range subflowsOf(st) {
 			if path.Device == l.Name {
 				l.Metered, l.Backup = l.Metered || path.Metered, l.Backup || path.Tier == wire.TierBackup.String()
 				l.Silent = path.State == api.Silent
-				l.UDP, l.NoUDP = path.Transport == "udp", path.Fallback
+				l.UDP, l.WhyNotUDP = path.Transport == "udp", path.Fallback
 				if path.State == api.Down && path.LastError != "" {
-					l.Problem = troubleOf(path)
+					l.Problem = subflowProblem(path)
 				}
 				if path.State == api.Up && path.Kind == api.Direct {
 					id = path.ID
 					if path.Hop != nil {
-						best = duration(path.Hop.MinRTTms)
+						best = msToDuration(path.Hop.MinRTTms)
 					}
 				}
 			}
 		}
-		o, err := p.open(ctx, f.Server.Addresses, iface)
+		o, err := p.openOwnBond(ctx, f.Server.Addresses, iface)
 		if err != nil {
-			l.Up, l.Problem = false, problemAt(p.Server.Name, err)
-			f.Lanes = append(f.Lanes, l)
+			l.Up, l.Problem = false, newProblemAt(p.Server.Name, err)
+			f.Subflows = append(f.Subflows, l)
 			continue
 		}
 		l.Up, l.Local = true, o.local
-		p.limit(&l, o.link, st)
+		p.applyPolicy(&l, o.link, st)
 		own = max(own, p.measureDirect(ctx, &l, o, id, &f.Server))
 		if best > 0 && len(l.Hops) > 0 {
-			l.Queue = l.Hops[0].RTT - best
+			l.QueueTime = l.Hops[0].RTT - best
 		}
-		o.close()
-		f.Lanes = append(f.Lanes, l)
+		o.closeBond()
+		f.Subflows = append(f.Subflows, l)
 	}
 	return own
 }
 
-// limit takes what the policy says of the link of a direct lane, "" for one that is
+// applyPolicy takes what the policy says of the link of a direct lane, "" for one that is
 // not known yet.
-func (p Patient) limit(l *Lane, link string, st api.Status) {
+func (p Config) applyPolicy(l *Subflow, link string, st api.Status) {
 	names := []string{link, p.Name, p.Host, st.Name} // those of the link itself go first
 	l.Capped = l.Capped || slices.ContainsFunc(st.Caps, func(c api.Cap) bool { return slices.Contains(names, c.Name) })
 	if p.Policy == nil {
@@ -190,7 +190,7 @@ func (p Patient) limit(l *Lane, link string, st api.Status) {
 	var limits policy.Limits
 	for _, name := range names {
 		said := p.Policy(name)
-		l.Capped = l.Capped || said.Caps.Any()
+		l.Capped = l.Capped || said.Caps.HasCap()
 		if limits == (policy.Limits{}) {
 			limits = said.Limits
 		}
@@ -199,57 +199,59 @@ func (p Patient) limit(l *Lane, link string, st api.Status) {
 	l.Metered, l.Backup = l.Metered || metered, l.Backup || tier == wire.TierBackup
 }
 
-// factsOf is what is known of a device.
-func factsOf(st api.Status, is func(api.Device) bool) (k api.KnownFacts) {
+// deviceFacts is what is known of a device.
+func deviceFacts(st api.Status, is func(api.Device) bool) (k api.KnownFacts) {
 	if i := slices.IndexFunc(st.Devices, is); i >= 0 && st.Devices[i].Facts != nil {
 		k = *st.Devices[i].Facts
 	}
 	return k
 }
 
-func paths(st api.Status) (list []api.Path) {
+func subflowsOf(st api.Status) (list []api.Subflow) {
 	for _, b := range st.Bonds {
-		list = append(list, b.Paths...)
+		list = append(list, b.Subflows...)
 	}
 	return list
 }
 
-func (p Patient) wants(lane string) bool { return len(p.Only) == 0 || slices.Contains(p.Only, lane) }
+func (p Config) isSelected(lane string) bool {
+	return len(p.Only) == 0 || slices.Contains(p.Only, lane)
+}
 
-// helped measures the lanes by helpers, which the running primary has.
-func (p Patient) helped(ctx context.Context, f *Facts, st api.Status) {
+// measureHelpedSubflows measures the lanes by helpers, which the running primary has.
+func (p Config) measureHelpedSubflows(ctx context.Context, f *Facts, st api.Status) {
 	for _, h := range p.Helpers {
-		l := Lane{Name: h.Name, Helper: true, Metered: slices.Contains(p.Metered, h.Name)}
-		if !p.wants(l.Name) {
+		l := Subflow{Name: h.Name, Helper: true, Metered: slices.Contains(p.Metered, h.Name)}
+		if !p.isSelected(l.Name) {
 			continue
 		}
 		p.Progress("the way to the server by " + l.Name)
-		told := factsOf(st, func(d api.Device) bool { return d.Name == h.Name })
+		told := deviceFacts(st, func(d api.Device) bool { return d.Name == h.Name })
 		l.Metered, l.Refuses = l.Metered || told.Metered != nil && *told.Metered, told.Refuses
 		if i := slices.IndexFunc(st.Devices, func(d api.Device) bool { return d.Name == h.Name }); i >= 0 {
-			l.Rests = st.Devices[i].Rests
+			l.Suspended = st.Devices[i].Suspended
 			if why := st.Devices[i].Refused; why != "" {
 				l.Problem = &Problem{Kind: fault.Protocol, Text: "refused: " + why}
 			}
 		}
-		id := l.take(st, h.Name, p.now())
+		id := l.fillFromStatus(st, h.Name, p.clockNow())
 		if l.Up {
 			p.measureHelped(ctx, &l, id, &f.Server)
 			if !l.Up { // it has just died, or is about to: the primary learns why within seconds
 				l.Problem = p.awaitTrouble(ctx, &l, h.Name)
 			}
 		}
-		if !l.Up && !l.Pipe && len(f.Server.reports) > 0 {
-			l.Reported = reported(f.Server.reports, h, p.Key.Public(), p.now())
+		if !l.Up && !l.HasPipe && len(f.Server.reports) > 0 {
+			l.SignedReport = signedReport(f.Server.reports, h, p.Key.Public(), p.clockNow())
 		}
-		f.Lanes = append(f.Lanes, l)
+		f.Subflows = append(f.Subflows, l)
 	}
 }
 
-// take fills in what the running primary knows of a helper's lane, and returns the number
+// fillFromStatus fills in what the running primary knows of a helper's lane, and returns the number
 // of its subflow, 0 for none.
-func (l *Lane) take(st api.Status, helper string, now time.Time) (id uint32) {
-	l.Up, l.Pipe, l.Problem = false, false, nil
+func (l *Subflow) fillFromStatus(st api.Status, helper string, now time.Time) (id uint32) {
+	l.Up, l.HasPipe, l.Problem = false, false, nil
 	if i := slices.IndexFunc(st.Devices, func(d api.Device) bool { return d.Name == helper }); i >= 0 && !st.Devices[i].LastPipe.IsZero() {
 		l.LastPipe = max(now.Sub(st.Devices[i].LastPipe), time.Second)
 	}
@@ -257,12 +259,12 @@ func (l *Lane) take(st api.Status, helper string, now time.Time) (id uint32) {
 		if w.Device != helper {
 			continue
 		}
-		l.Pipe = l.Pipe || w.Error == ""
+		l.HasPipe = l.HasPipe || w.Error == ""
 		if w.Error != "" && l.Problem == nil {
 			l.Problem = &Problem{Text: w.Error, Hint: w.Hint}
 		}
 	}
-	for _, path := range paths(st) {
+	for _, path := range subflowsOf(st) {
 		if path.Device != helper {
 			continue
 		}
@@ -275,7 +277,7 @@ func (l *Lane) take(st api.Status, helper string, now time.Time) (id uint32) {
 				id, l.Up, l.Silent = path.ID, true, path.State == api.Silent
 			}
 		case path.LastError != "":
-			l.Problem = troubleOf(path)
+			l.Problem = subflowProblem(path)
 		}
 	}
 	if l.Up {
@@ -284,24 +286,24 @@ func (l *Lane) take(st api.Status, helper string, now time.Time) (id uint32) {
 	return id
 }
 
-// troubleWait is how long the helper may take to say why it does not reach the server: the
+// troubleTimeout is how long the helper may take to say why it does not reach the server: the
 // silence of a subflow, and its own attempt to connect.
-const troubleWait = 10 * time.Second
+const troubleTimeout = 10 * time.Second
 
 // awaitTrouble waits until the running primary knows from a helper why its lane does not
 // work, and returns the best that is known.
-func (p Patient) awaitTrouble(ctx context.Context, l *Lane, helper string) *Problem {
+func (p Config) awaitTrouble(ctx context.Context, l *Subflow, helper string) *Problem {
 	before := l.Problem
 	p.Progress("what " + helper + " says of it")
-	ctx, cancel := context.WithTimeout(ctx, troubleWait)
+	ctx, cancel := context.WithTimeout(ctx, troubleTimeout)
 	defer cancel()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		if st, err := p.Status(ctx); err == nil {
-			l.take(st, helper, p.now())
+			l.fillFromStatus(st, helper, p.clockNow())
 			l.Up = false // it did not work a moment ago
-			if l.Problem != nil && l.Problem.By != "" || !l.Pipe {
+			if l.Problem != nil && l.Problem.By != "" || !l.HasPipe {
 				return l.Problem
 			}
 		}
@@ -313,52 +315,52 @@ func (p Patient) awaitTrouble(ctx context.Context, l *Lane, helper string) *Prob
 	}
 }
 
-// troubleOf is why a path is down.
-func troubleOf(path api.Path) *Problem {
+// subflowProblem is why a path is down.
+func subflowProblem(path api.Subflow) *Problem {
 	if path.Trouble == nil {
 		return &Problem{Text: path.LastError}
 	}
-	return problemOf(*path.Trouble)
+	return problemFrom(*path.Trouble)
 }
 
-func problemOf(t api.Trouble) *Problem {
+func problemFrom(t api.Trouble) *Problem {
 	return &Problem{Kind: t.Kind, Cause: t.Cause, By: t.By, At: t.At, Text: t.Text, Hint: t.Hint}
 }
 
-// calls are those that have reached the running role's port.
-func calls(st api.Status, now time.Time) *Calls {
+// callsFrom are those that have reached the running role's port.
+func callsFrom(st api.Status, now time.Time) *Calls {
 	if st.Calls == nil {
 		return nil
 	}
 	return &Calls{Count: st.Calls.Count, Since: time.Duration(st.UptimeSeconds * float64(time.Second)), Last: now.Sub(st.Calls.Last)}
 }
 
-func links(st api.Status) (list []Link) {
+func pipesFrom(st api.Status) (list []Pipe) {
 	for _, p := range st.Pipes {
-		l := Link{Device: p.Device, Address: p.Address, Via: p.Via, Carries: p.State == api.PipeCarries, RTT: duration(p.RTTms)}
+		l := Pipe{Device: p.Device, Address: p.Address, Via: p.Via, Carries: p.State == api.PipeCarries, RTT: msToDuration(p.RTTms)}
 		l.Ready = p.State != api.PipeRetrying && p.State != api.PipeStarting
 		switch {
 		case p.Error != "" && p.Trouble != nil:
-			l.Problem = problemOf(*p.Trouble)
+			l.Problem = problemFrom(*p.Trouble)
 		case p.Error != "":
 			l.Problem = &Problem{Text: p.Error, Hint: p.Hint}
 		case p.Trouble != nil:
-			l.Unused = problemOf(*p.Trouble)
+			l.Unused = problemFrom(*p.Trouble)
 		}
 		list = append(list, l)
 	}
 	return list
 }
 
-// devices are the primaries that a server knows.
-func devices(st api.Status) (list []Device) {
+// primariesFrom are the primaries that a server knows.
+func primariesFrom(st api.Status) (list []Primary) {
 	for _, d := range st.Devices {
 		if d.Self || !slices.Contains(d.Roles, string(identity.RolePrimary)) {
 			continue
 		}
-		n := Device{Name: d.Name, Subflows: d.Subflows, Copied: d.Copied}
+		n := Primary{Name: d.Name, Subflows: d.Subflows, Copied: d.KeyCopied}
 		for _, b := range st.Bonds {
-			for _, path := range b.Paths {
+			for _, path := range b.Subflows {
 				if b.Peer == d.Name && path.State == api.Silent {
 					n.Silent++
 				}
@@ -369,11 +371,11 @@ func devices(st api.Status) (list []Device) {
 	return list
 }
 
-// ports tries to open those of a primary.
-func ports(ctx context.Context, p Patient) (list []Port) {
+// checkPorts tries to open those of a primary.
+func checkPorts(ctx context.Context, p Config) (list []Port) {
 	for _, n := range p.Ports {
 		l, err := tcp.Listen(ctx, n.At, tcp.Options{})
-		if n.Problem = problem(err); err == nil {
+		if n.Problem = newProblem(err); err == nil {
 			l.Close()
 		}
 		list = append(list, n)
@@ -381,8 +383,8 @@ func ports(ctx context.Context, p Patient) (list []Port) {
 	return list
 }
 
-// uplinks are this device's, none where they cannot be listed.
-func uplinks() []string {
+// listUplinks are this device's, none where they cannot be listed.
+func listUplinks() []string {
 	list, err := device.Uplinks()
 	if err != nil {
 		return nil

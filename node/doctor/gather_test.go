@@ -24,18 +24,18 @@ func TestRoles(t *testing.T) {
 		level         Level
 		kind          fault.Kind
 	}{
-		"helper": {Facts{Role: identity.RoleHelper, Running: true, Links: []Link{{Device: "laptop", Address: "a", Ready: true}}}, "none", "", OK, ""},
-		"helper without pipe": {Facts{Role: identity.RoleHelper, Running: true, Links: []Link{{Device: "laptop", Address: "a", Problem: lost}}},
+		"helper": {Facts{Role: identity.RoleHelper, Running: true, Pipes: []Pipe{{Device: "laptop", Address: "a", Ready: true}}}, "none", "", OK, ""},
+		"helper without pipe": {Facts{Role: identity.RoleHelper, Running: true, Pipes: []Pipe{{Device: "laptop", Address: "a", Problem: lost}}},
 			"pipe", "laptop at a", Bad, fault.Unreachable},
-		"helper with another pipe": {Facts{Role: identity.RoleHelper, Running: true, Links: []Link{{Device: "laptop", Address: "a", Problem: lost}, {Device: "laptop", Address: "b", Ready: true}}},
+		"helper with another pipe": {Facts{Role: identity.RoleHelper, Running: true, Pipes: []Pipe{{Device: "laptop", Address: "a", Problem: lost}, {Device: "laptop", Address: "b", Ready: true}}},
 			"none", "", OK, ""},
 		"helper of nobody": {Facts{Role: identity.RoleHelper, Running: true}, "pipe", "", Bad, fault.Unreachable},
-		"helper that is cut off": {Facts{Role: identity.RoleHelper, Running: true, Links: []Link{{Device: "laptop", Address: "a", Ready: true}},
+		"helper that is cut off": {Facts{Role: identity.RoleHelper, Running: true, Pipes: []Pipe{{Device: "laptop", Address: "a", Ready: true}},
 			Server: Server{Addresses: []Address{{At: "x:1", IP: "192.0.2.1", Problem: &Problem{Kind: fault.Timeout, Text: "no answer"}}}}}, "server", "x:1 (192.0.2.1)", Bad, fault.Timeout},
 		"helper that does not run": {Facts{Role: identity.RoleHelper}, "helper", "", Bad, fault.Unreachable},
-		"server":                   {Facts{Role: identity.RoleServer, Running: true, Devices: []Device{{Name: "laptop", Subflows: 2}, {Name: "old"}}}, "none", "", OK, ""},
-		"server with a silent subflow": {Facts{Role: identity.RoleServer, Running: true, Devices: []Device{{Name: "laptop", Subflows: 2, Silent: 1}}},
-			"lane", "laptop", Warn, ""},
+		"server":                   {Facts{Role: identity.RoleServer, Running: true, Primaries: []Primary{{Name: "laptop", Subflows: 2}, {Name: "old"}}}, "none", "", OK, ""},
+		"server with a silent subflow": {Facts{Role: identity.RoleServer, Running: true, Primaries: []Primary{{Name: "laptop", Subflows: 2, Silent: 1}}},
+			"subflow", "laptop", Warn, ""},
 		"server that does not run":  {Facts{Role: identity.RoleServer}, "server", "", Bad, fault.Unreachable},
 		"another release":           {Facts{Role: identity.RoleServer, Running: true, RunningVersion: "0.9"}, "version", "server", Warn, ""},
 		"primary that cannot start": {Facts{Ports: []Port{{"apps", "127.0.0.1:1080", lost}}}, "port", "127.0.0.1:1080", Bad, fault.Other},
@@ -43,12 +43,12 @@ func TestRoles(t *testing.T) {
 		if c.f.Role != identity.RoleServer {
 			c.f.Host.Uplinks = []string{"eth0"}
 		}
-		r := Judge(c.f)
+		r := Evaluate(c.f)
 		if v := r.Bottleneck; v.What != c.what || v.Subject != c.subject || v.Level != c.level || r.Kind != c.kind {
 			t.Errorf("%s: %+v, kind %q", name, v, r.Kind)
 		}
 		for _, n := range r.Findings {
-			if n.Level == Bad && !slices.Contains(causes, n.Check) {
+			if n.Level == Bad && !slices.Contains(causeOrder, n.Check) {
 				t.Errorf("%s: %q has no place among the causes", name, n.Check)
 			}
 		}
@@ -61,13 +61,13 @@ func TestFromStatus(t *testing.T) {
 		Pipes: []api.Pipe{{Device: "phone", Address: "a", Via: "wlan0", State: api.PipeCarries}, {Device: "phone", Address: "b", State: api.PipeWaits, RTTms: 5},
 			{Device: "tab", Address: "c", State: api.PipeRetrying, Error: "refused", Hint: "x"}, {Device: "tab", Address: "d", State: api.PipeStarting}},
 		Devices: []api.Device{{Name: "me", Self: true, Roles: []string{"primary"}}, {Name: "laptop", Roles: []string{"primary"}, Subflows: 2}, {Name: "phone", Roles: []string{"helper"}}},
-		Bonds:   []api.Bond{{Peer: "laptop", Paths: []api.Path{{State: api.Silent}, {State: api.Up}}}},
+		Bonds:   []api.Bond{{Peer: "laptop", Subflows: []api.Subflow{{State: api.Silent}, {State: api.Up}}}},
 	}
-	l := links(st)
+	l := pipesFrom(st)
 	if len(l) != 4 || !l[0].Carries || !l[0].Ready || l[1].RTT != 5*time.Millisecond || !l[1].Ready || l[1].Carries || l[2].Ready || l[2].Problem.Hint != "x" || l[3].Ready {
 		t.Errorf("%+v", l)
 	}
-	if d := devices(st); len(d) != 1 || d[0] != (Device{Name: "laptop", Subflows: 2, Silent: 1}) {
+	if d := primariesFrom(st); len(d) != 1 || d[0] != (Primary{Name: "laptop", Subflows: 2, Silent: 1}) {
 		t.Errorf("%+v", d)
 	}
 }
@@ -79,8 +79,8 @@ func TestPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	p := Patient{Ports: []Port{{What: "apps", At: taken.Addr().String()}, {What: "helpers", At: "127.0.0.1:0"}}}
-	list := ports(context.Background(), p)
+	p := Config{Ports: []Port{{What: "apps", At: taken.Addr().String()}, {What: "helpers", At: "127.0.0.1:0"}}}
+	list := checkPorts(context.Background(), p)
 	if len(list) != 2 || list[0].Problem == nil || list[0].Problem.Kind != fault.AlreadyRunning || list[1].Problem != nil {
 		t.Errorf("%+v", list)
 	}
@@ -92,29 +92,29 @@ func TestInterfaces(t *testing.T) {
 	for _, c := range []struct{ configured, want []string }{
 		{nil, []string{""}}, {[]string{"auto"}, h.Uplinks}, {[]string{"eth7"}, []string{"eth7"}},
 	} {
-		if got := (Patient{Interfaces: c.configured}).interfaces(h); !slices.Equal(got, c.want) {
+		if got := (Config{Interfaces: c.configured}).directInterfaces(h); !slices.Equal(got, c.want) {
 			t.Errorf("%v: %v", c.configured, got)
 		}
 	}
-	if got := (Patient{Interfaces: []string{"auto"}}).interfaces(Host{}); !slices.Equal(got, []string{""}) {
+	if got := (Config{Interfaces: []string{"auto"}}).directInterfaces(Host{}); !slices.Equal(got, []string{""}) {
 		t.Errorf("no uplink: %v", got)
 	}
 }
 
 // TestAddHop: both ends' words about a hop come together.
 func TestAddHop(t *testing.T) {
-	l := Lane{Hops: []Hop{{Name: PSPath, RTT: 60 * time.Millisecond, MTU: 1500, Packets: 10, Resent: 1}}}
-	l.addHop(&api.Hop{MinRTTms: 50, MTU: 1400, Packets: 20, Resent: 2, RejectedReports: 4})
-	if h := l.Hops[0]; h.RTT != 50*time.Millisecond || h.MTU != 1400 || h.Packets != 30 || h.Resent != 3 || h.RejectedReports != 4 {
+	l := Subflow{Hops: []Hop{{Name: HopPSPath, RTT: 60 * time.Millisecond, MTU: 1500, Packets: 10, Retransmitted: 1}}}
+	l.mergeLastHop(&api.Hop{MinRTTms: 50, MTU: 1400, Packets: 20, Retransmitted: 2, RejectedReports: 4})
+	if h := l.Hops[0]; h.RTT != 50*time.Millisecond || h.MTU != 1400 || h.Packets != 30 || h.Retransmitted != 3 || h.RejectedReports != 4 {
 		t.Errorf("%+v", h)
 	}
-	l = Lane{Helper: true, Hops: []Hop{{Name: Pipe, MTU: 1500}, {Name: HSPath}}}
-	l.addHop(&api.Hop{MinRTTms: 70, MTU: 1400})
-	if l.Hops[0] != (Hop{Name: Pipe, MTU: 1500}) || l.Hops[1].MTU != 1400 || l.Hops[1].RTT != 70*time.Millisecond {
+	l = Subflow{Helper: true, Hops: []Hop{{Name: HopPipe, MTU: 1500}, {Name: HopHSPath}}}
+	l.mergeLastHop(&api.Hop{MinRTTms: 70, MTU: 1400})
+	if l.Hops[0] != (Hop{Name: HopPipe, MTU: 1500}) || l.Hops[1].MTU != 1400 || l.Hops[1].RTT != 70*time.Millisecond {
 		t.Errorf("%+v", l.Hops)
 	}
-	l.addHop(nil)
-	if least(unit.Bytes(0), 5) != 5 || least(unit.Bytes(4), 0) != 4 || least(unit.Bytes(4), 3) != 3 {
+	l.mergeLastHop(nil)
+	if minKnown(unit.Bytes(0), 5) != 5 || minKnown(unit.Bytes(4), 0) != 4 || minKnown(unit.Bytes(4), 3) != 3 {
 		t.Error("least")
 	}
 }
@@ -130,41 +130,41 @@ func TestCostly(t *testing.T) {
 	told := &api.KnownFacts{Facts: api.Facts{Metered: &yes}, Interface: "wwan0"}
 	phone := []identity.Peer{{Name: "phone"}}
 	for name, c := range map[string]struct {
-		p    Patient
+		p    Config
 		st   api.Status
 		want []bool // of the lanes
 	}{
-		"nobody says so":      {Patient{Helpers: phone}, api.Status{}, []bool{false, false}},
-		"the configuration":   {Patient{Helpers: phone, Interfaces: []string{"wlan0", "wwan0"}, Metered: []string{"wwan0", "phone"}}, api.Status{}, []bool{false, true, true}},
-		"the device itself":   {Patient{Interfaces: []string{"wlan0", "wwan0"}}, api.Status{Devices: []api.Device{{Self: true, Facts: told}}}, []bool{false, true}},
-		"by the only way out": {Patient{}, api.Status{Devices: []api.Device{{Self: true, Facts: told}}}, []bool{true}},
-		"the helper":          {Patient{Helpers: phone}, api.Status{Devices: []api.Device{{Self: true}, {Name: "phone", Facts: told}}}, []bool{false, true}},
-		"the running primary": {Patient{Helpers: phone}, api.Status{Bonds: []api.Bond{{Paths: []api.Path{{Device: "laptop", Metered: true}, {Device: "phone", Metered: true}}}}}, []bool{true, true}},
-		"backups":             {Patient{Helpers: phone}, api.Status{Bonds: []api.Bond{{Paths: []api.Path{{Device: "laptop", Tier: "backup"}, {Device: "phone", Tier: "backup"}}}}}, []bool{true, true}},
-		"secondary ones":      {Patient{Helpers: phone}, api.Status{Bonds: []api.Bond{{Paths: []api.Path{{Device: "laptop", Tier: "secondary"}, {Device: "phone", Tier: "secondary"}}}}}, []bool{false, false}},
-		"a cap of a link":     {Patient{Interfaces: both}, api.Status{Caps: []api.Cap{{Name: "wwan0"}, {Name: "phone"}}}, []bool{false, true}},
-		"a cap of all":        {Patient{Interfaces: both}, api.Status{Name: "me", Caps: []api.Cap{{Name: "me"}}}, []bool{true, true}},
-		"a file's cap":        {Patient{Interfaces: both, Policy: file(map[string]policy.DeviceSpec{"wwan0": {Caps: policy.Caps{Daily: 1}}})}, api.Status{}, []bool{false, true}},
-		"a file's cap of all": {Patient{Policy: file(map[string]policy.DeviceSpec{"laptop": {Caps: policy.Caps{Daily: 1}}})}, api.Status{}, []bool{true}},
-		"a cap of the host":   {Patient{Host: "host", Policy: file(map[string]policy.DeviceSpec{"host": {Caps: policy.Caps{Daily: 1}}})}, api.Status{}, []bool{true}},
-		"a file's backup":     {Patient{Interfaces: both, Policy: file(map[string]policy.DeviceSpec{"wwan0": {Limits: policy.Limits{Tier: &backup}}})}, api.Status{}, []bool{false, true}},
-		"a file's money": {Patient{Interfaces: both, Policy: file(map[string]policy.DeviceSpec{"laptop": {Limits: policy.Limits{Metered: &yes}},
+		"nobody says so":      {Config{Helpers: phone}, api.Status{}, []bool{false, false}},
+		"the configuration":   {Config{Helpers: phone, Interfaces: []string{"wlan0", "wwan0"}, Metered: []string{"wwan0", "phone"}}, api.Status{}, []bool{false, true, true}},
+		"the device itself":   {Config{Interfaces: []string{"wlan0", "wwan0"}}, api.Status{Devices: []api.Device{{Self: true, Facts: told}}}, []bool{false, true}},
+		"by the only way out": {Config{}, api.Status{Devices: []api.Device{{Self: true, Facts: told}}}, []bool{true}},
+		"the helper":          {Config{Helpers: phone}, api.Status{Devices: []api.Device{{Self: true}, {Name: "phone", Facts: told}}}, []bool{false, true}},
+		"the running primary": {Config{Helpers: phone}, api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop", Metered: true}, {Device: "phone", Metered: true}}}}}, []bool{true, true}},
+		"backups":             {Config{Helpers: phone}, api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop", Tier: "backup"}, {Device: "phone", Tier: "backup"}}}}}, []bool{true, true}},
+		"secondary ones":      {Config{Helpers: phone}, api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop", Tier: "secondary"}, {Device: "phone", Tier: "secondary"}}}}}, []bool{false, false}},
+		"a cap of a link":     {Config{Interfaces: both}, api.Status{Caps: []api.Cap{{Name: "wwan0"}, {Name: "phone"}}}, []bool{false, true}},
+		"a cap of all":        {Config{Interfaces: both}, api.Status{Name: "me", Caps: []api.Cap{{Name: "me"}}}, []bool{true, true}},
+		"a file's cap":        {Config{Interfaces: both, Policy: file(map[string]policy.DeviceSpec{"wwan0": {Caps: policy.Caps{Daily: 1}}})}, api.Status{}, []bool{false, true}},
+		"a file's cap of all": {Config{Policy: file(map[string]policy.DeviceSpec{"laptop": {Caps: policy.Caps{Daily: 1}}})}, api.Status{}, []bool{true}},
+		"a cap of the host":   {Config{Host: "host", Policy: file(map[string]policy.DeviceSpec{"host": {Caps: policy.Caps{Daily: 1}}})}, api.Status{}, []bool{true}},
+		"a file's backup":     {Config{Interfaces: both, Policy: file(map[string]policy.DeviceSpec{"wwan0": {Limits: policy.Limits{Tier: &backup}}})}, api.Status{}, []bool{false, true}},
+		"a file's money": {Config{Interfaces: both, Policy: file(map[string]policy.DeviceSpec{"laptop": {Limits: policy.Limits{Metered: &yes}},
 			"wlan0": {Limits: policy.Limits{MaxTemperature: 50}}})}, api.Status{}, []bool{false, true}}, // a table of its own goes before
 	} {
 		var f Facts
 		c.p.Name, c.p.Progress = "laptop", func(string) {}
-		c.p.direct(t.Context(), &f, c.st) // there is no server: nothing is called
-		c.p.helped(t.Context(), &f, c.st)
+		c.p.measureDirectSubflows(t.Context(), &f, c.st) // there is no server: nothing is called
+		c.p.measureHelpedSubflows(t.Context(), &f, c.st)
 		var got []bool
-		for _, l := range f.Lanes {
-			got = append(got, l.spared() != "")
+		for _, l := range f.Subflows {
+			got = append(got, l.whySpared() != "")
 		}
 		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %+v", name, f.Lanes)
+			t.Errorf("%s: %+v", name, f.Subflows)
 		}
 	}
-	for _, l := range []Lane{{Metered: true}, {Backup: true}, {Capped: true}} {
-		if (Patient{Rates: true}).rated(&l) || l.NotAsked == "" || !(Patient{Rates: true, PayRates: true}).rated(&l) {
+	for _, l := range []Subflow{{Metered: true}, {Backup: true}, {Capped: true}} {
+		if (Config{Rates: true}).shouldMeasureRates(&l) || l.NotMeasured == "" || !(Config{Rates: true, MeteredRates: true}).shouldMeasureRates(&l) {
 			t.Errorf("%+v", l)
 		}
 	}
@@ -173,19 +173,19 @@ func TestCostly(t *testing.T) {
 // TestRefusing: a helper whose owner lends nothing now, or that rests here, is no
 // failure.
 func TestRefusing(t *testing.T) {
-	for _, l := range []Lane{{Refuses: "the battery is at 12 %"}, {Rests: "paused by its owner"}} {
+	for _, l := range []Subflow{{Refuses: "the battery is at 12 %"}, {Suspended: "paused by its owner"}} {
 		l.Name, l.Helper = "phone", true
-		f := healthy()
-		f.Lanes[1] = l
-		r := Judge(f)
+		f := healthyFacts()
+		f.Subflows[1] = l
+		r := Evaluate(f)
 		if r.Kind != "" || !slices.ContainsFunc(r.Findings, func(n Finding) bool { return n.Check == "helper" && n.Level == Note }) {
 			t.Errorf("%+v", r)
 		}
 	}
 	var g Facts
-	p := Patient{Helpers: []identity.Peer{{Name: "phone"}}, Progress: func(string) {}}
-	p.helped(t.Context(), &g, api.Status{Devices: []api.Device{{Name: "phone", Rests: "paused", Facts: &api.KnownFacts{Refuses: "low"}}}})
-	if len(g.Lanes) != 1 || g.Lanes[0].Refuses != "low" || g.Lanes[0].Rests != "paused" {
-		t.Errorf("%+v", g.Lanes)
+	p := Config{Helpers: []identity.Peer{{Name: "phone"}}, Progress: func(string) {}}
+	p.measureHelpedSubflows(t.Context(), &g, api.Status{Devices: []api.Device{{Name: "phone", Suspended: "paused", Facts: &api.KnownFacts{Refuses: "low"}}}})
+	if len(g.Subflows) != 1 || g.Subflows[0].Refuses != "low" || g.Subflows[0].Suspended != "paused" {
+		t.Errorf("%+v", g.Subflows)
 	}
 }

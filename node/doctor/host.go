@@ -15,27 +15,27 @@ import (
 	"mpbond/node/probe"
 )
 
-func lookAtHost(ctx context.Context) Host {
-	h := Host{Uplinks: uplinks(), IPv6: probe.HasIPv6(), Public: isPublic()}
-	err := probe.Resolver(ctx)
+func inspectHost(ctx context.Context) Host {
+	h := Host{Uplinks: listUplinks(), IPv6: probe.HasIPv6(), Public: hasPublicAddress()}
+	err := probe.CheckResolver(ctx)
 	h.NoResolver = errors.Is(err, probe.ErrNoResolver)
 	if !h.NoResolver {
-		h.Names = problem(fault.New(fault.Unreachable, err, ""))
+		h.Names = newProblem(fault.New(fault.Unreachable, err, ""))
 	}
-	h.ReadBuffer, h.WriteBuffer = most("tcp_rmem"), most("tcp_wmem")
-	h.Congestion = sysctl("tcp_congestion_control")
+	h.ReadBuffer, h.WriteBuffer = maxBuffer("tcp_rmem"), maxBuffer("tcp_wmem")
+	h.Congestion = readSysctl("tcp_congestion_control")
 	h.Features = []Feature{{"run", missingRun()}, {"tun", missingTUN()}}
 	return h
 }
 
-func sysctl(name string) string {
+func readSysctl(name string) string {
 	b, _ := os.ReadFile("/proc/sys/net/ipv4/" + name)
 	return strings.TrimSpace(string(b))
 }
 
-// most is the last of a sysctl's numbers, 0 if there is none.
-func most(name string) unit.Bytes {
-	f := strings.Fields(sysctl(name))
+// maxBuffer is the last of a sysctl's numbers, 0 if there is none.
+func maxBuffer(name string) unit.Bytes {
+	f := strings.Fields(readSysctl(name))
 	if len(f) == 0 {
 		return 0
 	}
@@ -43,26 +43,26 @@ func most(name string) unit.Bytes {
 	return unit.Bytes(n)
 }
 
-// used is what this program has used of a processor.
-type used struct {
+// cpuUsage is what this program has used of a processor.
+type cpuUsage struct {
 	at  time.Time
 	cpu time.Duration
 }
 
-func (u used) since() time.Duration { return time.Since(u.at) }
+func (u cpuUsage) elapsed() time.Duration { return time.Since(u.at) }
 
-// share is the part of one processor since then; more than one may have worked.
-func (u used) share() float64 {
-	now := startUsed()
+// cpuShare is the part of one processor since then; more than one may have worked.
+func (u cpuUsage) cpuShare() float64 {
+	now := startCPUUsage()
 	if took := now.at.Sub(u.at); took > 0 {
 		return float64(now.cpu-u.cpu) / float64(took)
 	}
 	return 0
 }
 
-// isPublic reports whether an interface has an address that is not for a network
+// hasPublicAddress reports whether an interface has an address that is not for a network
 // of its own (RFC 1918, RFC 4193, RFC 6598).
-func isPublic() bool {
+func hasPublicAddress() bool {
 	list, _ := net.InterfaceAddrs()
 	for _, a := range list {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() && !p.Addr().IsPrivate() && !carrierNAT.Contains(p.Addr()) {

@@ -40,8 +40,8 @@ func missingRun() string {
 	return ""
 }
 
-func startUsed() used {
+func startCPUUsage() cpuUsage {
 	var r syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
-	return used{time.Now(), time.Duration(r.Utime.Nano() + r.Stime.Nano())}
+	return cpuUsage{time.Now(), time.Duration(r.Utime.Nano() + r.Stime.Nano())}
 }

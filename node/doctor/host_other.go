@@ -9,4 +9,4 @@ const linuxOnly = "it works on Linux only"
 func missingTUN() string { return linuxOnly }
 func missingRun() string { return linuxOnly }
 
-func startUsed() used { return used{at: time.Now()} }
+func startCPUUsage() cpuUsage { return cpuUsage{at: time.Now()} }

@@ -10,23 +10,23 @@ import (
 	"mpbond/base/unit"
 )
 
-// healthy is a device with a lane of its own and one by a helper, of which
+// healthyFacts is a device with a lane of its own and one by a helper, of which
 // nothing is to be said.
-func healthy() Facts {
+func healthyFacts() Facts {
 	hop := func(name string, rtt time.Duration) Hop {
-		return Hop{Name: name, RTT: rtt, Packets: 5000, Resent: 10, MTU: 1500}
+		return Hop{Name: name, RTT: rtt, Packets: 5000, Retransmitted: 10, MTU: 1500}
 	}
 	rate := func(r unit.Rate, limit string) Rate { return Rate{Bps: r, Limit: limit, Bytes: 2 * unit.MB} }
-	return Facts{Version: "1", RunningVersion: "1", Running: true, Rated: true,
-		Host: Host{Uplinks: []string{"wlan0"}, IPv6: true, Busy: 0.2, Own: 0.1, ReadBuffer: 16 * unit.MB, WriteBuffer: 16 * unit.MB,
+	return Facts{Version: "1", RunningVersion: "1", Running: true, RatesMeasured: true,
+		Host: Host{Uplinks: []string{"wlan0"}, IPv6: true, BusyCPU: 0.2, OwnCPU: 0.1, ReadBuffer: 16 * unit.MB, WriteBuffer: 16 * unit.MB,
 			Congestion: "cubic", Features: []Feature{{"run", ""}, {"tun", ""}}},
-		Server: Server{Name: "home", Version: "1", Known: true, IPv6: true, Ahead: -100 * time.Millisecond, Error: 25 * time.Millisecond,
+		Server: Server{Name: "home", Version: "1", HasAnswered: true, IPv6: true, ClockAhead: -100 * time.Millisecond, ClockError: 25 * time.Millisecond,
 			Addresses: []Address{{At: "home.example:7600", IP: "2001:db8::1", RTT: 50 * time.Millisecond}, {At: "home.example:7600", IP: "198.51.100.1", RTT: 50 * time.Millisecond}}},
-		Lanes: []Lane{
-			{Name: "laptop", Up: true, Local: "192.168.0.2:5000", Seen: "203.0.113.1:5000", Hops: []Hop{hop(PSPath, 50*time.Millisecond)},
-				Down: rate(8*unit.Mbps, PSPath), ToUp: rate(8*unit.Mbps, PSPath)},
-			{Name: "phone", Helper: true, Up: true, Seen: "203.0.113.2:5000", Hops: []Hop{hop(Pipe, 5*time.Millisecond), hop(HSPath, 70*time.Millisecond)},
-				Down: rate(9*unit.Mbps, HSPath), ToUp: rate(9*unit.Mbps, HSPath)},
+		Subflows: []Subflow{
+			{Name: "laptop", Up: true, Local: "192.168.0.2:5000", Seen: "203.0.113.1:5000", Hops: []Hop{hop(HopPSPath, 50*time.Millisecond)},
+				DownRate: rate(8*unit.Mbps, HopPSPath), UpRate: rate(8*unit.Mbps, HopPSPath)},
+			{Name: "phone", Helper: true, Up: true, Seen: "203.0.113.2:5000", Hops: []Hop{hop(HopPipe, 5*time.Millisecond), hop(HopHSPath, 70*time.Millisecond)},
+				DownRate: rate(9*unit.Mbps, HopHSPath), UpRate: rate(9*unit.Mbps, HopHSPath)},
 		}}
 }
 
@@ -38,9 +38,9 @@ func TestVerdict(t *testing.T) {
 		for i := range f.Server.Addresses {
 			f.Server.Addresses[i].Problem = dead
 		}
-		f.Server.Known = false
-		for i := range f.Lanes {
-			f.Lanes[i] = Lane{Name: f.Lanes[i].Name, Helper: f.Lanes[i].Helper, Problem: dead}
+		f.Server.HasAnswered = false
+		for i := range f.Subflows {
+			f.Subflows[i] = Subflow{Name: f.Subflows[i].Name, Helper: f.Subflows[i].Helper, Problem: dead}
 		}
 	}
 	for name, c := range map[string]struct {
@@ -52,19 +52,19 @@ func TestVerdict(t *testing.T) {
 	}{
 		"healthy": {func(*Facts) {}, "ps_path", "PS-path by laptop", Note, "", "the PS-path by laptop carries 8 Mbit/s, the least of all"},
 		"not rated": {func(f *Facts) {
-			f.Rated, f.Lanes[0].Down, f.Lanes[0].ToUp, f.Lanes[1].Down, f.Lanes[1].ToUp = false, Rate{}, Rate{}, Rate{}, Rate{}
+			f.RatesMeasured, f.Subflows[0].DownRate, f.Subflows[0].UpRate, f.Subflows[1].DownRate, f.Subflows[1].UpRate = false, Rate{}, Rate{}, Rate{}, Rate{}
 		}, "none", "", OK, "", "nothing is wrong; rates were not measured"},
-		"pipe":           {func(f *Facts) { f.Lanes[1].Down = Rate{Bps: unit.Mbps, Limit: Pipe} }, "pipe", "pipe to phone", Warn, "", "the pipe to phone carries 1 Mbit/s, where another way carries 8 Mbit/s"},
-		"pipe, upwards":  {func(f *Facts) { f.Lanes[1].ToUp = Rate{Bps: unit.Mbps, Limit: Pipe} }, "pipe", "pipe to phone", Warn, "", "1 Mbit/s"},
-		"pipe, a little": {func(f *Facts) { f.Lanes[1].Down = Rate{Bps: 7 * unit.Mbps, Limit: Pipe} }, "pipe", "pipe to phone", Note, "", "the least of all"},
-		"HS-path":        {func(f *Facts) { f.Lanes[1].Down = Rate{Bps: unit.Mbps, Limit: HSPath} }, "hs_path", "HS-path of phone", Warn, "", "1 Mbit/s"},
-		"PS-path":        {func(f *Facts) { f.Lanes[0].Down = Rate{Bps: unit.Mbps, Limit: PSPath} }, "ps_path", "PS-path by laptop", Warn, "", "9 Mbit/s"},
+		"pipe":           {func(f *Facts) { f.Subflows[1].DownRate = Rate{Bps: unit.Mbps, Limit: HopPipe} }, "pipe", "pipe to phone", Warn, "", "the pipe to phone carries 1 Mbit/s, where another way carries 8 Mbit/s"},
+		"pipe, upwards":  {func(f *Facts) { f.Subflows[1].UpRate = Rate{Bps: unit.Mbps, Limit: HopPipe} }, "pipe", "pipe to phone", Warn, "", "1 Mbit/s"},
+		"pipe, a little": {func(f *Facts) { f.Subflows[1].DownRate = Rate{Bps: 7 * unit.Mbps, Limit: HopPipe} }, "pipe", "pipe to phone", Note, "", "the least of all"},
+		"HS-path":        {func(f *Facts) { f.Subflows[1].DownRate = Rate{Bps: unit.Mbps, Limit: HopHSPath} }, "hs_path", "HS-path of phone", Warn, "", "1 Mbit/s"},
+		"PS-path":        {func(f *Facts) { f.Subflows[0].DownRate = Rate{Bps: unit.Mbps, Limit: HopPSPath} }, "ps_path", "PS-path by laptop", Warn, "", "9 Mbit/s"},
 		"no rate of one": {func(f *Facts) {
-			f.Lanes[0].Down, f.Lanes[0].ToUp = Rate{Limit: PSPath, Problem: dead}, Rate{Limit: PSPath, Problem: dead}
+			f.Subflows[0].DownRate, f.Subflows[0].UpRate = Rate{Limit: HopPSPath, Problem: dead}, Rate{Limit: HopPSPath, Problem: dead}
 		},
 			"hs_path", "HS-path of phone", Note, "", "carries 9 Mbit/s"},
-		"only way": {func(f *Facts) { f.Lanes = f.Lanes[:1] }, "ps_path", "PS-path by laptop", Note, "", "is the only way"},
-		"slow, and the processor busy": {func(f *Facts) { f.Host.Busy = 0.99; f.Lanes[1].Down = Rate{Bps: unit.Mbps, Limit: Pipe} },
+		"only way": {func(f *Facts) { f.Subflows = f.Subflows[:1] }, "ps_path", "PS-path by laptop", Note, "", "is the only way"},
+		"slow, and the processor busy": {func(f *Facts) { f.Host.BusyCPU = 0.99; f.Subflows[1].DownRate = Rate{Bps: unit.Mbps, Limit: HopPipe} },
 			"pipe", "pipe to phone", Warn, "", "rates may be too low"},
 		"setup": {func(f *Facts) {
 			*f = Facts{Setup: &Problem{Kind: fault.Permission, Text: "others can read the key", Hint: "chmod"}}
@@ -78,51 +78,51 @@ func TestVerdict(t *testing.T) {
 			f.Server.Addresses[0].Problem = &Problem{Kind: fault.UnknownDevice, Text: "refused: unknown device"}
 		},
 			"server", "home.example:7600 (2001:db8::1)", Bad, fault.UnknownDevice, "home does not know this device"},
-		"helper": {func(f *Facts) { f.Lanes[1] = Lane{Name: "phone", Helper: true} }, "helper", "phone", Bad, fault.Unreachable, "phone does not call TCP port 7602 of this device"},
+		"helper": {func(f *Facts) { f.Subflows[1] = Subflow{Name: "phone", Helper: true} }, "helper", "phone", Bad, fault.Unreachable, "phone does not call TCP port 7602 of this device"},
 		"helper refused": {func(f *Facts) {
-			f.Lanes[1] = Lane{Name: "phone", Helper: true, Problem: &Problem{Text: "refused: not one of its servers"}}
+			f.Subflows[1] = Subflow{Name: "phone", Helper: true, Problem: &Problem{Text: "refused: not one of its servers"}}
 		},
 			"helper", "phone", Bad, fault.Unreachable, "not one of its servers"},
 		"helper of another version": {func(f *Facts) {
-			f.Lanes[1] = Lane{Name: "phone", Helper: true, Problem: &Problem{Text: "refused: version 5 here, 4 there: upgrade mpbond on phone"}}
+			f.Subflows[1] = Subflow{Name: "phone", Helper: true, Problem: &Problem{Text: "refused: version 5 here, 4 there: upgrade mpbond on phone"}}
 			f.Refused = []Refused{{Device: "phone", Here: true, Reason: "version 5 here, 4 there: upgrade mpbond on phone"}}
 		}, "refused", "phone", Bad, fault.Protocol, "upgrade mpbond on phone"},
 		"stranger calls": {func(f *Facts) { f.Refused = []Refused{{Address: "10.0.0.9:1", Here: true, Reason: "unknown device"}} },
 			"ps_path", "PS-path by laptop", Note, "", ""},
-		"one interface":       {func(f *Facts) { f.Lanes[0] = Lane{Name: "laptop/wwan0", Problem: dead} }, "lane", "laptop/wwan0", Bad, fault.Timeout, "no answer"},
+		"one interface":       {func(f *Facts) { f.Subflows[0] = Subflow{Name: "laptop/wwan0", Problem: dead} }, "subflow", "laptop/wwan0", Bad, fault.Timeout, "no answer"},
 		"names":               {func(f *Facts) { f.Host.Names = dead }, "names", "", Bad, fault.Other, "resolver does not answer"},
 		"names at the server": {func(f *Facts) { f.Server.Names = dead }, "names", "server", Bad, fault.Other, "do not resolve at the server"},
 		"names and server":    {func(f *Facts) { f.Host.Names = dead; noServer(f) }, "server", "home.example:7600 (2001:db8::1)", Bad, fault.Timeout, "no answer"},
 		"no name server":      {func(f *Facts) { f.Host.NoResolver = true }, "ps_path", "PS-path by laptop", Note, "", ""},
-		"clock":               {func(f *Facts) { f.Server.Ahead = 2 * time.Hour }, "clock", "", Bad, fault.Other, "2h0m0s behind the server's"},
-		"clock, other way":    {func(f *Facts) { f.Server.Ahead = -2 * time.Hour }, "clock", "", Bad, fault.Other, "2h0m0s ahead of the server's"},
-		"black hole":          {func(f *Facts) { f.Lanes[0].Down = Rate{Stalled: true, Problem: dead} }, "mtu", "laptop", Bad, fault.Other, "long packets seem to be lost"},
+		"clock":               {func(f *Facts) { f.Server.ClockAhead = 2 * time.Hour }, "clock", "", Bad, fault.Other, "2h0m0s behind the server's"},
+		"clock, other way":    {func(f *Facts) { f.Server.ClockAhead = -2 * time.Hour }, "clock", "", Bad, fault.Other, "2h0m0s ahead of the server's"},
+		"black hole":          {func(f *Facts) { f.Subflows[0].DownRate = Rate{Stalled: true, Problem: dead} }, "mtu", "laptop", Bad, fault.Other, "long packets seem to be lost"},
 		"black hole for TLS":  {func(f *Facts) { noServer(f); f.Server.Addresses[1].BlackHole = true }, "mtu", "home.example:7600 (198.51.100.1)", Bad, fault.Other, "when packets are short"},
 		"small MTU": {func(f *Facts) {
-			f.Lanes[1].Hops[1].MTU, f.Lanes[0].Down, f.Lanes[0].ToUp, f.Lanes[1].Down, f.Lanes[1].ToUp = 1200, Rate{}, Rate{}, Rate{}, Rate{}
+			f.Subflows[1].Hops[1].MTU, f.Subflows[0].DownRate, f.Subflows[0].UpRate, f.Subflows[1].DownRate, f.Subflows[1].UpRate = 1200, Rate{}, Rate{}, Rate{}, Rate{}
 		}, "mtu", "HS-path of phone", Warn, "", "at most 1200 bytes"},
-		"loss":                  {func(f *Facts) { f.Lanes[0].Hops[0].Resent = 500 }, "loss", "PS-path by laptop", Warn, "", "10.0 % of the packets on the PS-path by laptop"},
-		"forged reports":        {func(f *Facts) { f.Lanes[1].Hops[1].RejectedReports = 7 }, "forged", "HS-path of phone", Warn, "", "forges what phone reports: the server ignored it 7 times"},
-		"loss that is no limit": {func(f *Facts) { f.Lanes[1].Hops[0].Resent = 500 }, "ps_path", "PS-path by laptop", Note, "", ""},
-		"own processor":         {func(f *Facts) { f.Host.Own = 0.97 }, "processor", "", Warn, "", "97 % of a processor"},
+		"loss":                  {func(f *Facts) { f.Subflows[0].Hops[0].Retransmitted = 500 }, "loss", "PS-path by laptop", Warn, "", "10.0 % of the packets on the PS-path by laptop"},
+		"forged reports":        {func(f *Facts) { f.Subflows[1].Hops[1].RejectedReports = 7 }, "forged", "HS-path of phone", Warn, "", "forges what phone reports: the server ignored it 7 times"},
+		"loss that is no limit": {func(f *Facts) { f.Subflows[1].Hops[0].Retransmitted = 500 }, "ps_path", "PS-path by laptop", Note, "", ""},
+		"own processor":         {func(f *Facts) { f.Host.OwnCPU = 0.97 }, "processor", "", Warn, "", "97 % of a processor"},
 		"buffer":                {func(f *Facts) { f.Host.ReadBuffer = 64 * unit.KB }, "buffer", "tcp_rmem", Warn, "", "may buffer 64 KB"},
-		"silent subflow":        {func(f *Facts) { f.Lanes[1].Silent = true }, "lane", "phone", Warn, "", "makes no progress"},
+		"silent subflow":        {func(f *Facts) { f.Subflows[1].Silent = true }, "subflow", "phone", Warn, "", "makes no progress"},
 		"version": {func(f *Facts) {
-			f.Server.Version, f.Lanes[0].Down, f.Lanes[0].ToUp, f.Lanes[1].Down, f.Lanes[1].ToUp = "0.9", Rate{}, Rate{}, Rate{}, Rate{}
+			f.Server.Version, f.Subflows[0].DownRate, f.Subflows[0].UpRate, f.Subflows[1].DownRate, f.Subflows[1].UpRate = "0.9", Rate{}, Rate{}, Rate{}, Rate{}
 		}, "version", "server", Warn, "", "0.9"},
 	} {
-		f := healthy()
+		f := healthyFacts()
 		c.break_(&f)
-		r := Judge(f)
+		r := Evaluate(f)
 		v := r.Bottleneck
 		if v.What != c.what || v.Subject != c.subject || v.Level != c.level || r.Kind != c.kind || !strings.Contains(v.Text, c.says) {
 			t.Errorf("%s: %+v, kind %q", name, v, r.Kind)
 		}
-		if v.Advice == "" && v.Level != OK && name != "refused" && name != "lane" {
+		if v.Advice == "" && v.Level != OK && name != "refused" && name != "subflow" {
 			t.Errorf("%s: no advice: %+v", name, v)
 		}
 		for _, n := range r.Findings {
-			if n.Level == Bad && !slices.Contains(causes, n.Check) {
+			if n.Level == Bad && !slices.Contains(causeOrder, n.Check) {
 				t.Errorf("%s: %q has no place among the causes", name, n.Check)
 			}
 		}
@@ -133,22 +133,22 @@ func TestVerdict(t *testing.T) {
 func TestFindings(t *testing.T) {
 	has := func(f Facts, check, subject string, level Level, text string) {
 		t.Helper()
-		r := Judge(f)
+		r := Evaluate(f)
 		if !slices.ContainsFunc(r.Findings, func(n Finding) bool {
 			return n.Check == check && n.Subject == subject && n.Level == level && strings.Contains(n.Text, text)
 		}) {
 			t.Errorf("no %s %s %s %q in %+v", level, check, subject, text, r.Findings)
 		}
 	}
-	f := healthy()
+	f := healthyFacts()
 	has(f, "nat", "laptop", OK, "a NAT: the server sees 203.0.113.1 instead of 192.168.0.2")
 	has(f, "nat", "phone", OK, "its helper at 203.0.113.2")
 	has(f, "clock", "", OK, "agree")
 	has(f, "ipv6", "server", OK, "IPv6")
 	has(f, "server", "home.example:7600 (2001:db8::1)", OK, "50ms")
-	f.Lanes[0].Local = "100.64.3.4:1"
+	f.Subflows[0].Local = "100.64.3.4:1"
 	has(f, "nat", "laptop", OK, "of the provider")
-	f.Lanes[0].Seen = "100.64.3.4:9"
+	f.Subflows[0].Seen = "100.64.3.4:9"
 	has(f, "nat", "laptop", OK, "no NAT")
 	f.Server.Addresses[0].Problem = &Problem{Text: "no route"}
 	has(f, "server", "home.example:7600 (2001:db8::1)", Warn, "no route")
@@ -159,31 +159,31 @@ func TestFindings(t *testing.T) {
 	has(f, "ipv6", "", Note, "no IPv6")
 	f.Host.Features[1].Missing = "it needs root"
 	has(f, "feature", "tun", Note, "cannot be used: it needs root")
-	f.Lanes[0].Hops[0].MTU = 1380
+	f.Subflows[0].Hops[0].MTU = 1380
 	has(f, "mtu", "PS-path by laptop", Note, "1380")
-	f.Lanes[1].NotAsked = "its data costs money"
+	f.Subflows[1].NotMeasured = "its data costs money"
 	has(f, "rate", "phone", Note, "costs money")
 	f.Running = false
 	has(f, "primary", "", Note, "no primary runs")
-	f.Server.Ahead = 3 * time.Minute
+	f.Server.ClockAhead = 3 * time.Minute
 	has(f, "clock", "", Warn, "3m0s behind")
-	f.Server.Error = 10 * time.Minute // it was not measured that well
+	f.Server.ClockError = 10 * time.Minute // it was not measured that well
 	has(f, "clock", "", OK, "agree")
 }
 
 // TestLaneReports: what limits a lane is told as a rate, the other hop as a bound.
 func TestLaneReports(t *testing.T) {
-	f := healthy()
-	f.Lanes[1].ToUp.Limit = Pipe
-	r := Judge(f)
-	if len(r.Lanes) != 2 || !r.Lanes[0].NAT || r.Lanes[1].NAT || r.Lanes[0].Kind != "direct" || r.Lanes[1].Kind != "helped" {
-		t.Fatalf("%+v", r.Lanes)
+	f := healthyFacts()
+	f.Subflows[1].UpRate.Limit = HopPipe
+	r := Evaluate(f)
+	if len(r.Subflows) != 2 || !r.Subflows[0].NAT || r.Subflows[1].NAT || r.Subflows[0].Kind != "direct" || r.Subflows[1].Kind != "helped" {
+		t.Fatalf("%+v", r.Subflows)
 	}
-	pipe, hs := r.Lanes[1].Hops[0], r.Lanes[1].Hops[1]
+	pipe, hs := r.Subflows[1].Hops[0], r.Subflows[1].Hops[1]
 	if !pipe.DownAtLeast || pipe.UpAtLeast || hs.DownAtLeast || !hs.UpAtLeast || pipe.DownBps != 9*unit.Mbps {
-		t.Errorf("%+v", r.Lanes[1])
+		t.Errorf("%+v", r.Subflows[1])
 	}
-	if r := Judge(Facts{Setup: &Problem{}}); r.Lanes == nil || r.Findings == nil {
+	if r := Evaluate(Facts{Setup: &Problem{}}); r.Subflows == nil || r.Findings == nil {
 		t.Error("null in JSON")
 	}
 }
@@ -209,7 +209,7 @@ func TestPortal(t *testing.T) {
 		{200, "", fault.WrongKey, true},
 		{404, "", fault.Unreachable, false},
 	} {
-		if got := judgePortal(c.status, c.location, []string{"", "vps.example", "192.0.2.1"}, c.kind); (got != "") != c.portal {
+		if got := classifyPortal(c.status, c.location, []string{"", "vps.example", "192.0.2.1"}, c.kind); (got != "") != c.portal {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
@@ -218,18 +218,18 @@ func TestPortal(t *testing.T) {
 // TestTransport: that a subflow goes over UDP is told, and why not if that is asked for.
 func TestTransport(t *testing.T) {
 	for name, c := range map[string]struct {
-		lane  Lane
+		lane  Subflow
 		level Level
 		says  string
 	}{
-		"udp":     {Lane{UDP: true}, OK, "goes over UDP"},
-		"blocked": {Lane{NoUDP: "no answer over UDP"}, Note, "over TCP, and not over UDP as is asked for: no answer"},
-		"tcp":     {Lane{}, OK, ""},
+		"udp":     {Subflow{UDP: true}, OK, "goes over UDP"},
+		"blocked": {Subflow{WhyNotUDP: "no answer over UDP"}, Note, "over TCP, and not over UDP as is asked for: no answer"},
+		"tcp":     {Subflow{}, OK, ""},
 	} {
-		f := healthy()
-		f.Lanes[0].UDP, f.Lanes[0].NoUDP = c.lane.UDP, c.lane.NoUDP
+		f := healthyFacts()
+		f.Subflows[0].UDP, f.Subflows[0].WhyNotUDP = c.lane.UDP, c.lane.WhyNotUDP
 		var found []Finding
-		for _, x := range Judge(f).Findings {
+		for _, x := range Evaluate(f).Findings {
 			if x.Check == "transport" {
 				found = append(found, x)
 			}

@@ -32,24 +32,24 @@ const (
 	// shortSegment makes packets of less than 1280 bytes, which IPv6 asks of every
 	// link, with room for headers of tunnels.
 	shortSegment = 1100
-	// lookTimeout bounds what is asked besides rates.
-	lookTimeout = 12 * time.Second
-	maxIPs      = 4 // of one name
-	maxAddrs    = 8 // of the server
+	// askTimeout bounds what is asked besides rates.
+	askTimeout = 12 * time.Second
+	maxIPs     = 4 // of one name
+	maxAddrs   = 8 // of the server
 )
 
-// addresses calls each address of the server, by the system's routes.
-func addresses(ctx context.Context, p Patient) (list []Address) {
+// probeAddresses calls each address of the server, by the system's routes.
+func probeAddresses(ctx context.Context, p Config) (list []Address) {
 	for _, at := range p.Server.Addresses[:min(len(p.Server.Addresses), maxAddrs)] {
 		p.Progress("server at " + at)
 		name, port, err := net.SplitHostPort(at)
 		if err != nil {
-			list = append(list, Address{At: at, Problem: problem(fault.New(fault.Config, err, "pair this device with the server again"))})
+			list = append(list, Address{At: at, Problem: newProblem(fault.New(fault.Config, err, "pair this device with the server again"))})
 			continue
 		}
-		ips, err := resolve(ctx, name)
+		ips, err := resolveName(ctx, name)
 		if err != nil {
-			list = append(list, Address{At: at, Problem: problem(fault.New(fault.Unreachable, err, "is the name right, and does this device have DNS?"))})
+			list = append(list, Address{At: at, Problem: newProblem(fault.New(fault.Unreachable, err, "is the name right, and does this device have DNS?"))})
 			continue
 		}
 		for _, ip := range ips[:min(len(ips), maxIPs)] {
@@ -58,7 +58,7 @@ func addresses(ctx context.Context, p Patient) (list []Address) {
 			begin := time.Now()
 			c, err := tcp.Dial(call, net.JoinHostPort(a.IP, port), tcp.Options{Mark: p.Mark})
 			cancel()
-			a.RTT, a.Problem = time.Since(begin), problem(err)
+			a.RTT, a.Problem = time.Since(begin), newProblem(err)
 			if err == nil {
 				c.Close()
 			}
@@ -68,7 +68,7 @@ func addresses(ctx context.Context, p Patient) (list []Address) {
 	return list
 }
 
-func resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+func resolveName(ctx context.Context, name string) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(name); err == nil {
 		return []netip.Addr{ip}, nil
 	}
@@ -77,18 +77,18 @@ func resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }
 
-// own is a bond of the doctor's own with one direct subflow.
-type own struct {
-	e     *endpoint.Endpoint
-	local string
-	link  string // interface that has that address, "" if none is known
+// ownBond is a bond of the doctor's own with one direct subflow.
+type ownBond struct {
+	endpoint *endpoint.Endpoint
+	local    string
+	link     string // interface that has that address, "" if none is known
 }
 
-const ownPath = 1
+const ownSubflowID = 1
 
-// open joins the server by an interface, at the first address that lets it. What
+// openOwnBond joins the server by an interface, at the first address that lets it. What
 // answers at others in its place is noted there.
-func (p Patient) open(ctx context.Context, list []Address, iface string) (*own, error) {
+func (p Config) openOwnBond(ctx context.Context, list []Address, iface string) (*ownBond, error) {
 	err := fault.New(fault.Config, errors.New("no address is known of the server"), "pair this device with the server")
 	for i := range list {
 		a := &list[i]
@@ -96,30 +96,30 @@ func (p Patient) open(ctx context.Context, list []Address, iface string) (*own, 
 			continue
 		}
 		_, port, _ := net.SplitHostPort(a.At)
-		var o *own
-		at, opt := net.JoinHostPort(a.IP, port), tcp.Options{Congestion: p.Congestion, Interface: iface, Mark: p.Mark, UserTimeout: 2 * lookTimeout, Ledger: p.Ledger}
-		if o, err = p.join(ctx, at, opt); err == nil {
+		var o *ownBond
+		at, opt := net.JoinHostPort(a.IP, port), tcp.Options{Congestion: p.Congestion, Interface: iface, Mark: p.Mark, UserTimeout: 2 * askTimeout, Ledger: p.Ledger}
+		if o, err = p.joinServer(ctx, at, opt); err == nil {
 			return o, nil
 		}
 		if fault.Is(err, fault.Timeout) && a.Problem == nil && ctx.Err() == nil {
 			// TCP came through and TLS, whose packets are long, did not.
 			opt.MaxSegment = shortSegment
-			if o, short := p.join(ctx, at, opt); short == nil {
-				o.close()
+			if o, short := p.joinServer(ctx, at, opt); short == nil {
+				o.closeBond()
 				a.BlackHole = true
 			}
 		}
 		if a.Problem == nil || len(list) == 1 {
-			a.Problem = problemAt(p.Server.Name, err)
+			a.Problem = newProblemAt(p.Server.Name, err)
 		}
 		if a.Portal == "" && ctx.Err() == nil {
-			a.Portal = p.portal(ctx, *a, iface, fault.KindOf(err))
+			a.Portal = p.detectPortal(ctx, *a, iface, fault.KindOf(err))
 		}
 	}
 	return nil, err
 }
 
-func (p Patient) join(ctx context.Context, at string, opt tcp.Options) (*own, error) {
+func (p Config) joinServer(ctx context.Context, at string, opt tcp.Options) (*ownBond, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	c, err := tcp.Dial(call, at, opt)
@@ -129,45 +129,45 @@ func (p Patient) join(ctx context.Context, at string, opt tcp.Options) (*own, er
 	c.For(p.Server.Key.ID().String())
 	ctx, cancel = context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	j := wire.Join{Version: wire.Version, Path: ownPath, Device: probe.DoctorName}
+	j := wire.Join{Version: wire.Version, Subflow: ownSubflowID, Device: probe.DoctorDevice}
 	_, _ = rand.Read(j.Bond[:]) // never fails
-	sf, _, err := subflow.Join(ctx, c, p.Key.Client(p.Server.Key, wire.ALPN), j)
+	sf, _, err := subflow.Join(ctx, c, p.Key.ClientConfig(p.Server.Key, wire.ALPN), j)
 	if errors.Is(err, context.DeadlineExceeded) || fault.Is(err, fault.Timeout) {
 		return nil, fault.New(fault.Timeout, fmt.Errorf("connect to %s: TCP comes through, and then no answer within %v", at, joinTimeout), "is mpbond well there? Its log and `mpbond status` tell")
 	}
 	if err != nil {
 		return nil, err
 	}
-	o := &own{e: endpoint.New(endpoint.Config{Bond: bond.Config{Opens: true}}), local: sf.LocalAddr().String(), link: device.NetworkOf(sf.LocalAddr())}
-	if err := o.e.Attach(sf); err != nil {
+	o := &ownBond{endpoint: endpoint.New(endpoint.Config{Bond: bond.Config{OpensStreams: true}}), local: sf.LocalAddr().String(), link: device.NetworkOf(sf.LocalAddr())}
+	if err := o.endpoint.Attach(sf); err != nil {
 		return nil, err
 	}
 	return o, nil
 }
 
-func (o *own) close() {
+func (o *ownBond) closeBond() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	o.e.Close(ctx)
+	o.endpoint.Close(ctx)
 }
 
-func (o *own) dial(context.Context) (net.Conn, error) {
-	c, err := o.e.Dial(probe.Dest(ownPath), wire.Bond, 0)
+func (o *ownBond) dialProbe(context.Context) (net.Conn, error) {
+	c, err := o.endpoint.Dial(probe.Dest(ownSubflowID), wire.Bond, 0)
 	if err != nil {
 		return nil, err
 	}
-	if !c.Bind(ownPath) {
+	if !c.Bind(ownSubflowID) {
 		c.Close()
 		return nil, errors.New("the subflow has ended")
 	}
 	return c, nil
 }
 
-// look asks what the server knows, for the first lane that reaches it.
-func (p Patient) look(ctx context.Context, l *Lane, dial func(context.Context) (net.Conn, error), s *Server) {
-	a, err := ask(ctx, dial, probe.Ask{Resolve: !s.Known}, p.Now)
+// askServer asks what the server knows, for the first lane that reaches it.
+func (p Config) askServer(ctx context.Context, l *Subflow, dial func(context.Context) (net.Conn, error), s *Server) {
+	a, err := runProbe(ctx, dial, probe.Request{Resolve: !s.HasAnswered}, p.Now)
 	l.Seen = a.Seen
-	l.addHop(a.Hop)
+	l.mergeLastHop(a.Hop)
 	if a.Time.IsZero() {
 		l.Up = false
 		var r wire.Reset
@@ -175,13 +175,13 @@ func (p Patient) look(ctx context.Context, l *Lane, dial func(context.Context) (
 			l.Up = true
 			err = fault.New(fault.Unsupported, errors.New("the server is of a release that measures nothing"), "install the same release of mpbond on all devices")
 		}
-		l.Problem = problem(err)
+		l.Problem = newProblem(err)
 		return
 	}
-	if s.Known {
+	if s.HasAnswered {
 		return
 	}
-	s.Known, s.Version, s.IPv6, s.Ahead, s.Error = true, a.Version, a.IPv6, a.Ahead, a.RTT/2
+	s.HasAnswered, s.Version, s.IPv6, s.ClockAhead, s.ClockError = true, a.Version, a.IPv6, a.ClockAhead, a.RTT/2
 	s.Copied, s.reports = a.Copied, a.Reports
 	if a.Names != "" {
 		s.Names = &Problem{Kind: fault.Unreachable, Text: a.Names}
@@ -191,19 +191,19 @@ func (p Patient) look(ctx context.Context, l *Lane, dial func(context.Context) (
 	}
 }
 
-func ask(ctx context.Context, dial func(context.Context) (net.Conn, error), a probe.Ask, now func() time.Time) (probe.Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout+time.Duration(a.Ms)*time.Millisecond)
+func runProbe(ctx context.Context, dial func(context.Context) (net.Conn, error), a probe.Request, now func() time.Time) (probe.Measurement, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout+time.Duration(a.Ms)*time.Millisecond)
 	defer cancel()
 	c, err := dial(ctx)
 	if err != nil {
-		return probe.Answer{}, err
+		return probe.Measurement{}, err
 	}
 	defer c.Close()
-	return probe.Do(ctx, c, a, now)
+	return probe.Measure(ctx, c, a, now)
 }
 
-// addHop takes the server's word about the last hop of a lane.
-func (l *Lane) addHop(h *api.Hop) {
+// mergeLastHop takes the server's word about the last hop of a lane.
+func (l *Subflow) mergeLastHop(h *api.Hop) {
 	if h == nil || len(l.Hops) == 0 {
 		return
 	}
@@ -211,67 +211,67 @@ func (l *Lane) addHop(h *api.Hop) {
 	if l.Helper || last.MTU == 0 || h.MTU > 0 && h.MTU < last.MTU {
 		last.MTU = h.MTU
 	}
-	if rtt := duration(h.MinRTTms); last.RTT == 0 || rtt > 0 && rtt < last.RTT {
+	if rtt := msToDuration(h.MinRTTms); last.RTT == 0 || rtt > 0 && rtt < last.RTT {
 		last.RTT = rtt
 	}
-	last.Packets, last.Resent = last.Packets+h.Packets, last.Resent+h.Resent
+	last.Packets, last.Retransmitted = last.Packets+h.Packets, last.Retransmitted+h.Retransmitted
 	last.RejectedReports = max(last.RejectedReports, h.RejectedReports)
 }
 
-func duration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+func msToDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-func hopOf(name string, h *api.Hop) Hop {
+func newHop(name string, h *api.Hop) Hop {
 	if h == nil {
 		return Hop{Name: name}
 	}
-	return Hop{Name: name, RTT: duration(h.MinRTTms), Packets: h.Packets, Resent: h.Resent, MTU: h.MTU}
+	return Hop{Name: name, RTT: msToDuration(h.MinRTTms), Packets: h.Packets, Retransmitted: h.Retransmitted, MTU: h.MTU}
 }
 
 // measureDirect fills in a direct lane, and tells what of a processor the rates
 // took. If the running primary has subflow id there, 0 for none, and a proxy, the
 // rates are that subflow's, so that they are counted with all else that it carries,
 // and no cap is passed by.
-func (p Patient) measureDirect(ctx context.Context, l *Lane, o *own, id uint32, s *Server) (share float64) {
-	hop, dial := func() *api.Hop { h, _ := o.e.HopOf(ownPath); return status.Hop(h) }, o.dial
-	l.Hops = []Hop{{Name: PSPath}}
-	p.look(ctx, l, dial, s)
-	if p.rated(l) {
+func (p Config) measureDirect(ctx context.Context, l *Subflow, o *ownBond, id uint32, s *Server) (share float64) {
+	hop, dial := func() *api.Hop { h, _ := o.endpoint.HopOf(ownSubflowID); return status.Hop(h) }, o.dialProbe
+	l.Hops = []Hop{{Name: HopPSPath}}
+	p.askServer(ctx, l, dial, s)
+	if p.shouldMeasureRates(l) {
 		if id != 0 && p.SOCKS != "" {
-			dial, hop = p.through(id), func() *api.Hop { return p.hopOf(ctx, id) }
+			dial, hop = p.dialerVia(id), func() *api.Hop { return p.localHop(ctx, id) }
 		}
-		u := startUsed()
-		if l.Down = p.rate(ctx, l, dial, probe.Down); !l.Down.Stalled {
-			l.ToUp = p.rate(ctx, l, dial, probe.Up)
+		u := startCPUUsage()
+		if l.DownRate = p.measureRate(ctx, l, dial, probe.Down); !l.DownRate.Stalled {
+			l.UpRate = p.measureRate(ctx, l, dial, probe.Up)
 		}
-		share = u.share()
-		l.Down.Limit, l.ToUp.Limit = PSPath, PSPath
+		share = u.cpuShare()
+		l.DownRate.Limit, l.UpRate.Limit = HopPSPath, HopPSPath
 	}
-	near := hopOf(PSPath, hop())
+	near := newHop(HopPSPath, hop())
 	l.Hops[0].Packets += near.Packets
-	l.Hops[0].Resent += near.Resent
-	l.Hops[0].MTU = least(l.Hops[0].MTU, near.MTU)
-	l.Hops[0].RTT = least(l.Hops[0].RTT, near.RTT)
+	l.Hops[0].Retransmitted += near.Retransmitted
+	l.Hops[0].MTU = minKnown(l.Hops[0].MTU, near.MTU)
+	l.Hops[0].RTT = minKnown(l.Hops[0].RTT, near.RTT)
 	return share
 }
 
-// least is the smaller one of what is known.
-func least[T ~int64](a, b T) T {
+// minKnown is the smaller one of what is known.
+func minKnown[T ~int64](a, b T) T {
 	if a == 0 || b > 0 && b < a {
 		return b
 	}
 	return a
 }
 
-func (p Patient) rated(l *Lane) bool {
-	if why := l.spared(); p.Rates && why != "" && !p.PayRates {
-		l.NotAsked = why + " (--metered measures it)"
+func (p Config) shouldMeasureRates(l *Subflow) bool {
+	if why := l.whySpared(); p.Rates && why != "" && !p.MeteredRates {
+		l.NotMeasured = why + " (--metered measures it)"
 		return false
 	}
 	return p.Rates && l.Problem == nil
 }
 
-// spared is why a lane's rates are not measured unasked, "" for nothing.
-func (l *Lane) spared() string {
+// whySpared is why a lane's rates are not measured unasked, "" for nothing.
+func (l *Subflow) whySpared() string {
 	switch {
 	case l.Metered:
 		return "its data costs money"
@@ -283,19 +283,19 @@ func (l *Lane) spared() string {
 	return ""
 }
 
-// rate measures one direction of a lane.
-func (p Patient) rate(ctx context.Context, l *Lane, dial func(context.Context) (net.Conn, error), direction string) (r Rate) {
+// measureRate measures one direction of a lane.
+func (p Config) measureRate(ctx context.Context, l *Subflow, dial func(context.Context) (net.Conn, error), direction string) (r Rate) {
 	p.Progress(fmt.Sprintf("rate %s by %s", direction, l.Name))
-	a, err := ask(ctx, dial, probe.Ask{Direction: direction, Bytes: RateBytes, Ms: RateTime.Milliseconds()}, p.Now)
+	a, err := runProbe(ctx, dial, probe.Request{Direction: direction, Bytes: RateBytes, Ms: RateTime.Milliseconds()}, p.Now)
 	if err == nil && a.Rate == 0 {
 		err = errors.New("nothing came through")
 	}
 	if err != nil {
-		return Rate{Problem: problem(err), Stalled: !a.Time.IsZero() && a.Bytes == 0 && ctx.Err() == nil, Bytes: a.Bytes}
+		return Rate{Problem: newProblem(err), Stalled: !a.Time.IsZero() && a.Bytes == 0 && ctx.Err() == nil, Bytes: a.Bytes}
 	}
-	r = Rate{Bps: a.Rate, Bytes: a.Bytes, Limit: HSPath}
+	r = Rate{Bps: a.Rate, Bytes: a.Bytes, Limit: HopHSPath}
 	if direction == probe.Down && a.FarShare >= limitShare {
-		r.Limit = Pipe
+		r.Limit = HopPipe
 	}
 	return r
 }
@@ -306,31 +306,31 @@ const limitShare = 0.5
 
 // measureHelped fills in a lane by a helper, over subflow id of the running
 // primary.
-func (p Patient) measureHelped(ctx context.Context, l *Lane, id uint32, s *Server) {
-	l.Hops = []Hop{{Name: Pipe}, {Name: HSPath}}
+func (p Config) measureHelped(ctx context.Context, l *Subflow, id uint32, s *Server) {
+	l.Hops = []Hop{{Name: HopPipe}, {Name: HopHSPath}}
 	if p.SOCKS == "" {
-		l.NotAsked = "the running primary has no proxy to measure it through"
+		l.NotMeasured = "the running primary has no proxy to measure it through"
 		return
 	}
-	dial := p.through(id)
-	p.look(ctx, l, dial, s)
-	if p.rated(l) {
-		if l.Down = p.rate(ctx, l, dial, probe.Down); !l.Down.Stalled {
-			waits := p.watch(ctx, id)
-			l.ToUp = p.rate(ctx, l, dial, probe.Up)
-			if waits() < limitShare && l.ToUp.Limit != "" {
-				l.ToUp.Limit = Pipe
+	dial := p.dialerVia(id)
+	p.askServer(ctx, l, dial, s)
+	if p.shouldMeasureRates(l) {
+		if l.DownRate = p.measureRate(ctx, l, dial, probe.Down); !l.DownRate.Stalled {
+			waits := p.watchFarWait(ctx, id)
+			l.UpRate = p.measureRate(ctx, l, dial, probe.Up)
+			if waits() < limitShare && l.UpRate.Limit != "" {
+				l.UpRate.Limit = HopPipe
 			}
 		}
 	}
-	if h := p.hopOf(ctx, id); h != nil {
-		l.Hops[0] = hopOf(Pipe, h)
+	if h := p.localHop(ctx, id); h != nil {
+		l.Hops[0] = newHop(HopPipe, h)
 	}
 }
 
-// through makes streams that measure a subflow of the running primary, by its
+// dialerVia makes streams that measure a subflow of the running primary, by its
 // proxy.
-func (p Patient) through(id uint32) func(context.Context) (net.Conn, error) {
+func (p Config) dialerVia(id uint32) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		d, err := proxy.SOCKS5("tcp", p.SOCKS, nil, &net.Dialer{Timeout: callTimeout})
 		if err != nil {
@@ -340,14 +340,14 @@ func (p Patient) through(id uint32) func(context.Context) (net.Conn, error) {
 	}
 }
 
-// hopOf is the hop of a subflow of the running primary that begins here, nil if it
+// localHop is the hop of a subflow of the running primary that begins here, nil if it
 // does not tell.
-func (p Patient) hopOf(ctx context.Context, id uint32) *api.Hop {
+func (p Config) localHop(ctx context.Context, id uint32) *api.Hop {
 	st, err := p.Status(ctx)
 	if err != nil {
 		return nil
 	}
-	for _, path := range paths(st) {
+	for _, path := range subflowsOf(st) {
 		if path.ID == id {
 			return path.Hop
 		}
@@ -355,10 +355,10 @@ func (p Patient) hopOf(ctx context.Context, id uint32) *api.Hop {
 	return nil
 }
 
-// watch looks at a subflow of the running primary until the function that it
+// watchFarWait looks at a subflow of the running primary until the function that it
 // returns is called, which tells for what part of the time bytes to the server
 // waited at the helper.
-func (p Patient) watch(ctx context.Context, id uint32) (share func() float64) {
+func (p Config) watchFarWait(ctx context.Context, id uint32) (share func() float64) {
 	ctx, cancel := context.WithCancel(ctx)
 	samples, waits := 0, 0
 	var all sync.WaitGroup
@@ -375,10 +375,10 @@ func (p Patient) watch(ctx context.Context, id uint32) (share func() float64) {
 			if err != nil {
 				continue
 			}
-			for _, path := range paths(st) {
+			for _, path := range subflowsOf(st) {
 				if path.ID == id && path.Hop != nil {
 					samples++
-					if duration(path.Hop.FarWaitMs) > probe.Waits {
+					if msToDuration(path.Hop.FarWaitMs) > probe.FarWaitThreshold {
 						waits++
 					}
 				}

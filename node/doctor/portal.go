@@ -12,11 +12,11 @@ import (
 	"mpbond/link/tcp"
 )
 
-// portal asks whether a captive portal answers in the server's place, "" if not.
+// detectPortal asks whether a captive portal answers in the server's place, "" if not.
 // Only the server's own address is called, so that nobody else learns of it: a
 // portal answers at port 80 of any address. Kind is why the server could not be
 // joined at its own port.
-func (p Patient) portal(ctx context.Context, a Address, iface string, kind fault.Kind) string {
+func (p Config) detectPortal(ctx context.Context, a Address, iface string, kind fault.Kind) string {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	web := &http.Client{
@@ -35,14 +35,14 @@ func (p Patient) portal(ctx context.Context, a Address, iface string, kind fault
 	}
 	answer.Body.Close()
 	name, _, _ := net.SplitHostPort(a.At)
-	return judgePortal(answer.StatusCode, answer.Header.Get("Location"), []string{"", name, a.IP}, kind)
+	return classifyPortal(answer.StatusCode, answer.Header.Get("Location"), []string{"", name, a.IP}, kind)
 }
 
-// judgePortal tells a portal from a web server that happens to be there: it asks
+// classifyPortal tells a portal from a web server that happens to be there: it asks
 // for a login (RFC 6585 section 6), sends elsewhere than to the names of the server
 // although its own port cannot be joined, or whatever has that port is not mpbond.
 // A port that is refused is more likely an mpbond that does not run.
-func judgePortal(status int, location string, names []string, kind fault.Kind) string {
+func classifyPortal(status int, location string, names []string, kind fault.Kind) string {
 	where := ""
 	if u, err := url.Parse(location); err == nil && !slices.Contains(names, u.Hostname()) {
 		where = u.Hostname()

@@ -2,17 +2,17 @@ package doctor
 
 import "cmp"
 
-// refused reports the devices that do not come together with this one since one of
+// checkRefused reports the devices that do not come together with this one since one of
 // the two refuses.
-func (j *judge) refused() {
-	for _, r := range j.f.Refused {
+func (j *evaluator) checkRefused() {
+	for _, r := range j.facts.Refused {
 		switch {
 		case r.Here && r.Device == "":
-			j.say(about{"refused", r.Address}, Note, r.Hint, "a device that is not known here calls, and is refused: %s", r.Reason)
+			j.addFinding(topic{"refused", r.Address}, Note, r.Hint, "a device that is not known here calls, and is refused: %s", r.Reason)
 		case r.Here:
-			j.say(about{"refused", r.Device}, Bad, cmp.Or(r.Hint, "it calls again by itself, within minutes"), "it calls, and is refused: %s", r.Reason)
+			j.addFinding(topic{"refused", r.Device}, Bad, cmp.Or(r.Hint, "it calls again by itself, within minutes"), "it calls, and is refused: %s", r.Reason)
 		default:
-			j.say(about{"refused", r.Device}, Bad, cmp.Or(r.Hint, "this device calls again by itself, within minutes"), "it refuses this device: %s", r.Reason)
+			j.addFinding(topic{"refused", r.Device}, Bad, cmp.Or(r.Hint, "this device calls again by itself, within minutes"), "it refuses this device: %s", r.Reason)
 		}
 	}
 }

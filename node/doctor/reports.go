@@ -10,23 +10,23 @@ import (
 	"mpbond/node/probe"
 )
 
-// staleReport is how far the clocks of a helper and this device may be apart for a report to
+// maxReportAge is how far the clocks of a helper and this device may be apart for a report to
 // count: an old one, left again by somebody else, does not.
-const staleReport = time.Hour
+const maxReportAge = time.Hour
 
-// reported returns what a helper has left at the server for this device, nil for nothing.
+// signedReport returns what a helper has left at the server for this device, nil for nothing.
 // The server vouches for none of it: only a report that the helper's own key has signed,
 // for this device, counts.
-func reported(list []probe.Report, helper identity.Peer, self identity.PublicKey, now time.Time) *Problem {
+func signedReport(list []probe.Report, helper identity.Peer, self identity.PublicKey, now time.Time) *Problem {
 	for _, r := range slices.Backward(list) {
 		f, err := wire.ParseReport(r.Frame)
 		if err != nil || identity.PublicKey(f.From) != helper.Key || identity.PublicKey(f.To) != self || !helper.Key.Verify(f.Signed(), f.Sig) {
 			continue
 		}
-		if off := now.Sub(time.Unix(f.Unix, 0)); off > staleReport || off < -staleReport {
+		if off := now.Sub(time.Unix(f.Unix, 0)); off > maxReportAge || off < -maxReportAge {
 			continue
 		}
-		p := &Problem{Kind: fault.Unreachable, By: helper.Name, At: f.At, Text: f.Code.String()}
+		p := &Problem{Kind: fault.Unreachable, By: helper.Name, At: f.Address, Text: f.Code.String()}
 		switch f.Code {
 		case wire.CodeTimeout:
 			p.Cause = fault.CauseNoAnswer

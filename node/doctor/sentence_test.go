@@ -22,10 +22,10 @@ func TestSentences(t *testing.T) {
 	// refusedBy is what the doctor makes of a server's answer.
 	refusedBy := func(version uint8) *Problem {
 		r := wire.Refuse{Code: wire.CodeVersion, Version: version, Text: "this server speaks another version"}
-		return problemAt("home", fmt.Errorf("join %s: %w", at, fault.New(fault.Protocol, r, "install the same release")))
+		return newProblemAt("home", fmt.Errorf("join %s: %w", at, fault.New(fault.Protocol, r, "install the same release")))
 	}
 	primary := func(more func(*Facts)) Facts {
-		f := healthy()
+		f := healthyFacts()
 		f.Name, f.CallsAt, f.Calls = "laptop", "[::]:7602", &Calls{Count: 3, Since: time.Hour, Last: time.Minute}
 		more(&f)
 		return f
@@ -33,25 +33,25 @@ func TestSentences(t *testing.T) {
 	noServer := func(p *Problem) Facts {
 		return primary(func(f *Facts) {
 			f.Server = Server{Name: "home", Addresses: []Address{{At: at, IP: "203.0.113.9", Problem: p}}}
-			f.Lanes = []Lane{{Name: "laptop", Problem: p}, {Name: "phone", Helper: true, Pipe: true, Problem: p}}
+			f.Subflows = []Subflow{{Name: "laptop", Problem: p}, {Name: "phone", Helper: true, HasPipe: true, Problem: p}}
 		})
 	}
-	noHelper := func(l Lane) Facts {
+	noHelper := func(l Subflow) Facts {
 		l.Name, l.Helper = "phone", true
-		return primary(func(f *Facts) { f.Lanes[1] = l })
+		return primary(func(f *Facts) { f.Subflows[1] = l })
 	}
-	helper := func(links ...Link) Facts {
+	helper := func(links ...Pipe) Facts {
 		return Facts{Role: identity.RoleHelper, Name: "phone", Running: true, Host: Host{Uplinks: []string{"wwan0"}, IPv6: true},
-			Server: Server{Addresses: []Address{{At: at, IP: "203.0.113.9"}}}, Links: links}
+			Server: Server{Addresses: []Address{{At: at, IP: "203.0.113.9"}}}, Pipes: links}
 	}
-	pipe := func(p *Problem) Facts { return helper(Link{Device: "laptop", Address: "192.168.1.5:7602", Problem: p}) }
+	pipe := func(p *Problem) Facts { return helper(Pipe{Device: "laptop", Address: "192.168.1.5:7602", Problem: p}) }
 	lost := func(p *Problem) Facts {
-		f := helper(Link{Device: "laptop", Address: "192.168.1.5:7602", Ready: true})
+		f := helper(Pipe{Device: "laptop", Address: "192.168.1.5:7602", Ready: true})
 		f.Server.Addresses[0].Problem = p
 		return f
 	}
 	server := func(c Calls) Facts {
-		return Facts{Role: identity.RoleServer, Name: "home", Running: true, CallsAt: "[::]:7600", Calls: &c, Devices: []Device{{Name: "laptop"}},
+		return Facts{Role: identity.RoleServer, Name: "home", Running: true, CallsAt: "[::]:7600", Calls: &c, Primaries: []Primary{{Name: "laptop"}},
 			Host: Host{Uplinks: []string{"eth0"}, IPv6: true, Public: true}}
 	}
 	for _, c := range []struct {
@@ -62,7 +62,7 @@ func TestSentences(t *testing.T) {
 		{"server down", noServer(unreached(fault.CauseRefused)),
 			"home refuses TCP port 7600 at 203.0.113.9: no `mpbond server` listens there",
 			"on home look with `mpbond status`, and start `mpbond server`; if it has another address or port, pair again"},
-		{"server down, at the helper", helper(Link{Device: "laptop", Address: "192.168.1.5:7602", Ready: true, Unused: &Problem{Text: "connect to 203.0.113.9:7600: connection refused"}}),
+		{"server down, at the helper", helper(Pipe{Device: "laptop", Address: "192.168.1.5:7602", Ready: true, Unused: &Problem{Text: "connect to 203.0.113.9:7600: connection refused"}}),
 			"laptop is there, and has no way to its server: connect to 203.0.113.9:7600: connection refused", "`mpbond doctor` on laptop says what to do"},
 		{"port filtered at the server", noServer(unreached(fault.CauseNoAnswer)),
 			"home does not answer on TCP port 7600 at 203.0.113.9: something on the way, or its own firewall, drops it",
@@ -72,23 +72,23 @@ func TestSentences(t *testing.T) {
 			"if they are on and have Internet, open TCP port 7600 in this device's firewall and at its provider"},
 		{"port filtered later, there", server(Calls{Count: 7, Since: time.Hour, Last: 3 * time.Minute}),
 			"nothing has reached TCP port 7600 of this device (home) for 3m0s", "if they are on and"},
-		{"the helper has no Internet", noHelper(Lane{Pipe: true, Problem: &Problem{By: "phone", At: at, Cause: fault.CauseNoAnswer,
+		{"the helper has no Internet", noHelper(Subflow{HasPipe: true, Problem: &Problem{By: "phone", At: at, Cause: fault.CauseNoAnswer,
 			Text: "phone has no way to home at 203.0.113.9:7600: no answer", Hint: "open a web page on phone"}}),
 			"phone has no way to home at 203.0.113.9:7600: no answer", "open a web page on phone"},
 		{"the helper has no Internet, there", lost(unreached(fault.CauseNoRoute)),
 			"this device (phone) has no route to the server (203.0.113.9)", "connect it to a network that leads to the Internet"},
-		{"own firewall drops 7602", noHelper(Lane{Reported: &Problem{By: "phone", At: "192.168.1.5:7602", Cause: fault.CauseNoAnswer}}),
+		{"own firewall drops 7602", noHelper(Subflow{SignedReport: &Problem{By: "phone", At: "192.168.1.5:7602", Cause: fault.CauseNoAnswer}}),
 			"phone calls TCP port 7602 of this device (laptop) at 192.168.1.5 and gets no answer: a firewall drops its calls, most likely this device's own",
 			"let TCP port 7602 in here, for example with `sudo ufw allow 7602/tcp` or `sudo firewall-cmd --add-port=7602/tcp`; if it is open, the network keeps devices apart, as guest WiFi does, or this device has another address now"},
 		{"own firewall drops 7602, at the helper", pipe(unreached(fault.CauseNoAnswer)),
 			"laptop does not answer on TCP port 7602 at 192.168.1.5: its firewall drops the call, or it is not at this address",
 			"on laptop let TCP port 7602 in; see that both are on one network, which keeps no devices apart, as guest WiFi does"},
-		{"the helper calls another address", noHelper(Lane{Reported: &Problem{By: "phone", At: "192.168.1.5:7602", Cause: fault.CauseRefused}}),
+		{"the helper calls another address", noHelper(Subflow{SignedReport: &Problem{By: "phone", At: "192.168.1.5:7602", Cause: fault.CauseRefused}}),
 			"phone calls 192.168.1.5, TCP port 7602, and is refused: this device (laptop) is at another address or port now", "pair the two again"},
-		{"the helper does not run", noHelper(Lane{LastPipe: 4 * time.Minute}),
+		{"the helper does not run", noHelper(Subflow{LastPipe: 4 * time.Minute}),
 			"phone does not call TCP port 7602 of this device (laptop) any more: it was last here 4m0s ago",
 			"is phone on, on this network, and does `mpbond helper` run there? `mpbond doctor` there says what it meets"},
-		{"nothing ever called", primary(func(f *Facts) { f.Lanes[1], f.Calls.Count = Lane{Name: "phone", Helper: true}, 0 }),
+		{"nothing ever called", primary(func(f *Facts) { f.Subflows[1], f.Calls.Count = Subflow{Name: "phone", Helper: true}, 0 }),
 			"nothing has reached TCP port 7602 of this device (laptop) since it began 1h0m0s ago, phone neither",
 			"is phone on, on this network, and does `mpbond helper` run there? `mpbond doctor` there says what it meets; let TCP port 7602 in here"},
 		{"no primary runs, at the helper", pipe(unreached(fault.CauseRefused)),
@@ -105,12 +105,12 @@ func TestSentences(t *testing.T) {
 			"names do not resolve at the server home: timeout", "mend the name server of home (/etc/resolv.conf there)"},
 		{"captive portal", primary(func(f *Facts) {
 			f.Server.Addresses = []Address{{At: at, Problem: unreached(fault.CauseNoAnswer), Portal: "web pages are sent to login.example"}}
-			f.Lanes = nil
+			f.Subflows = nil
 		}), "something else answers for the server: web pages are sent to login.example", "open a browser and agree to what this network asks, then try again"},
 		{"used-up line", primary(func(f *Facts) {
-			f.Lanes[0].Queue = 350 * time.Millisecond
-			f.Lanes[0].Hops[0].RTT = 400 * time.Millisecond
-			f.Lanes[0].Hops[0].Resent = 900
+			f.Subflows[0].QueueTime = 350 * time.Millisecond
+			f.Subflows[0].Hops[0].RTT = 400 * time.Millisecond
+			f.Subflows[0].Hops[0].Retransmitted = 900
 		}),
 			"the line of laptop is full: packets wait 350ms on the PS-path by laptop, whose round trip is 50ms when nothing else uses it",
 			"find out what else uses this line (`mpbond top` shows what mpbond carries), or let helpers carry more"},
@@ -119,10 +119,10 @@ func TestSentences(t *testing.T) {
 		{"nothing paired, at the helper", func() Facts { f := helper(); f.Server.Addresses = nil; return f }(),
 			"this device (phone) helps nobody: it knows no primary, or none is found on its networks", "pair the two: `mpbond accept` here shows a code, `mpbond pair CODE` on the primary takes it"},
 		{"a copied key", primary(func(f *Facts) {
-			f.Server.Copied, f.Lanes[0].Down, f.Lanes[0].ToUp, f.Lanes[1].Down, f.Lanes[1].ToUp = true, Rate{}, Rate{}, Rate{}, Rate{}
+			f.Server.Copied, f.Subflows[0].DownRate, f.Subflows[0].UpRate, f.Subflows[1].DownRate, f.Subflows[1].UpRate = true, Rate{}, Rate{}, Rate{}, Rate{}
 		}), "another mpbond uses the key of this device (laptop) now", "a copy of this device's files runs on another device"},
 	} {
-		v := Judge(c.f).Bottleneck
+		v := Evaluate(c.f).Bottleneck
 		if v.Text != c.text || !strings.HasPrefix(v.Advice, c.advice) {
 			t.Errorf("%s:\n%s\n  %s\nwant\n%s\n  %s", c.name, v.Text, v.Advice, c.text, c.advice)
 		}
@@ -132,10 +132,10 @@ func TestSentences(t *testing.T) {
 // TestReported: of what was left at the server only what the helper's own key has signed,
 // for this device and lately, counts.
 func TestReported(t *testing.T) {
-	phone, stranger, self := newKey(t), newKey(t), newKey(t)
+	phone, stranger, self := generateKey(t), generateKey(t), generateKey(t)
 	now := time.Unix(1_800_000_000, 0)
 	left := func(by, as *identity.Key, change func(*wire.Report)) probe.Report {
-		f := wire.Report{To: self.Public(), From: as.Public(), Unix: now.Unix(), Code: wire.CodeTimeout, At: "192.0.2.1:7602"}
+		f := wire.Report{To: self.Public(), From: as.Public(), Unix: now.Unix(), Code: wire.CodeTimeout, Address: "192.0.2.1:7602"}
 		change(&f)
 		f.Sig = by.Sign(f.Signed())
 		return probe.Report{Frame: f.AppendPayload(nil)}
@@ -154,14 +154,14 @@ func TestReported(t *testing.T) {
 		"of the future":       {left(phone, phone, func(f *wire.Report) { f.Unix += 4000 }), false},
 		"nothing of the kind": {probe.Report{Frame: []byte("x")}, false},
 	} {
-		p := reported([]probe.Report{c.r}, helper, self.Public(), now)
+		p := signedReport([]probe.Report{c.r}, helper, self.Public(), now)
 		if (p != nil) != c.want || p != nil && (p.At != "192.0.2.1:7602" || p.Cause != fault.CauseNoAnswer || p.By != "phone") {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
 }
 
-func newKey(t *testing.T) *identity.Key {
+func generateKey(t *testing.T) *identity.Key {
 	k, err := identity.Generate()
 	if err != nil {
 		t.Fatal(err)

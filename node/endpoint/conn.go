@@ -17,15 +17,15 @@ import (
 // different goroutines. After a reset they return an error that wraps a
 // wire.Reset.
 type Conn struct {
-	e    *Endpoint
-	s    *bond.Stream
-	cond *sync.Cond // on Endpoint.mu: something about the stream changed
+	endpoint *Endpoint
+	stream   *bond.Stream
+	cond     *sync.Cond // on Endpoint.mu: something about the stream changed
 
-	since time.Time // when it was opened
-	owner owner
+	openedAt time.Time // when it was opened
+	app      appHandle
 
-	closed               bool // by Close
-	readLimit, writeTime deadline
+	closed                      bool // by Close
+	readDeadline, writeDeadline deadline
 }
 
 // deadline is one of net.Conn's; guarded by Endpoint.mu.
@@ -34,39 +34,39 @@ type deadline struct {
 	timer *time.Timer
 }
 
-func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
+func (d *deadline) hasPassed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
 
 func (e *Endpoint) newConn(s *bond.Stream) *Conn {
-	c := &Conn{e: e, s: s, cond: sync.NewCond(&e.mu), since: time.Now()}
+	c := &Conn{endpoint: e, stream: s, cond: sync.NewCond(&e.mu), openedAt: time.Now()}
 	s.User = c
 	return c
 }
 
 // Dest is the destination that the stream was opened for.
-func (c *Conn) Dest() string { return c.s.Dest() }
+func (c *Conn) Dest() string { return c.stream.Dest() }
 
 // Read implements net.Conn.
 func (c *Conn) Read(p []byte) (int, error) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
 	for {
 		if c.closed {
 			return 0, net.ErrClosed
 		}
-		if c.readLimit.passed() {
+		if c.readDeadline.hasPassed() {
 			return 0, os.ErrDeadlineExceeded
 		}
-		n, err := c.s.Read(p)
+		n, err := c.stream.Read(p)
 		if n > 0 || err != nil || len(p) == 0 {
-			c.e.after(time.Now())
+			c.endpoint.processEvents(time.Now())
 			return n, err
 		}
 		c.cond.Wait()
 	}
 }
 
-// gather is how much WriteTo hands to one write.
-const gather = 256 << 10
+// maxGather is how much WriteTo hands to one write.
+const maxGather = 256 << 10
 
 // WriteTo implements io.WriterTo: it writes what arrives to w, until the
 // stream ends, without copying it in between.
@@ -75,35 +75,35 @@ func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	for {
 		list = list[:0]
 		n := 0
-		c.e.mu.Lock()
+		c.endpoint.mu.Lock()
 		for n == 0 {
 			if c.closed {
 				err = net.ErrClosed
-			} else if err = c.s.Err(); err == nil && c.s.EOF() {
-				_, err = c.s.Read(nil)
+			} else if err = c.stream.Err(); err == nil && c.stream.EOF() {
+				_, err = c.stream.Read(nil)
 			}
 			if err != nil {
-				c.e.after(time.Now())
-				c.e.mu.Unlock()
+				c.endpoint.processEvents(time.Now())
+				c.endpoint.mu.Unlock()
 				if err == io.EOF {
 					err = nil
 				}
 				return total, err
 			}
-			c.s.Slices(gather, func(b []byte) { list = append(list, b); n += len(b) })
+			c.stream.ReadableSlices(maxGather, func(b []byte) { list = append(list, b); n += len(b) })
 			if n == 0 {
 				c.cond.Wait()
 			}
 		}
-		c.e.mu.Unlock()
+		c.endpoint.mu.Unlock()
 		todo := list
 		written, werr := todo.WriteTo(w)
 		total += written
-		c.e.mu.Lock()
+		c.endpoint.mu.Lock()
 		// After a reset there is nothing left to consume.
-		c.s.Consume(min(int(written), c.s.Readable()))
-		c.e.after(time.Now())
-		c.e.mu.Unlock()
+		c.stream.Consume(min(int(written), c.stream.Readable()))
+		c.endpoint.processEvents(time.Now())
+		c.endpoint.mu.Unlock()
 		if werr != nil {
 			return total, werr
 		}
@@ -112,26 +112,26 @@ func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 
 // Write implements net.Conn: it blocks while the meta buffer is full.
 func (c *Conn) Write(p []byte) (n int, err error) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
 	for {
 		if c.closed {
 			return n, net.ErrClosed
 		}
-		if err := c.s.Err(); err != nil {
+		if err := c.stream.Err(); err != nil {
 			return n, err
 		}
-		if c.s.WriteClosed() {
+		if c.stream.WriteClosed() {
 			return n, io.ErrClosedPipe
 		}
-		if c.writeTime.passed() {
+		if c.writeDeadline.hasPassed() {
 			return n, os.ErrDeadlineExceeded
 		}
-		k := c.s.Write(p[n:])
+		k := c.stream.Write(p[n:])
 		n += k
-		reset := c.s.Err() != nil // for want of memory
+		reset := c.stream.Err() != nil // for want of memory
 		if k > 0 || reset {
-			c.e.after(time.Now())
+			c.endpoint.processEvents(time.Now())
 		}
 		if n == len(p) {
 			return n, nil
@@ -143,66 +143,66 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 }
 
 // Bind lets one subflow alone carry what this end writes from now on: see
-// bond.Stream.Bind.
-func (c *Conn) Bind(id wire.PathID) bool {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	return c.s.Bind(id)
+// bond.Stream.BindToSubflow.
+func (c *Conn) Bind(id wire.SubflowID) bool {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	return c.stream.BindToSubflow(id)
 }
 
 // Await tells the other end that the app waits for n more bytes than it has
-// read, and not yet for what may come after them: see bond.Stream.Await.
+// read, and not yet for what may come after them: see bond.Stream.RequestChunk.
 func (c *Conn) Await(n unit.Bytes) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	c.s.Await(n)
-	c.e.after(time.Now())
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	c.stream.RequestChunk(n)
+	c.endpoint.processEvents(time.Now())
 }
 
 // Mark tells that what was written so far, and n bytes more, is what the other
-// end waits for: see bond.Stream.Mark.
+// end waits for: see bond.Stream.MarkChunkEnd.
 func (c *Conn) Mark(n unit.Bytes) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	c.s.Mark(n)
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	c.stream.MarkChunkEnd(n)
 }
 
-// Done reports that the stream is over.
-func (c *Conn) Done() bool {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	return c.closed || c.s.Done()
+// IsDone reports that the stream is over.
+func (c *Conn) IsDone() bool {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	return c.closed || c.stream.Done()
 }
 
 // CloseWrite ends the sending direction; the other end reads io.EOF after what
 // was written.
 func (c *Conn) CloseWrite() error {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	if err := c.s.Err(); err != nil {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	if err := c.stream.Err(); err != nil {
 		return err
 	}
-	c.s.CloseWrite()
-	c.e.after(time.Now())
+	c.stream.CloseWrite()
+	c.endpoint.processEvents(time.Now())
 	return nil
 }
 
 // Close implements net.Conn. As with TCP it resets the stream unless everything
 // that the other end sent was read.
 func (c *Conn) Close() error {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
 	if c.closed {
 		return nil
 	}
 	c.closed = true
-	if c.s.EOF() {
-		c.s.CloseWrite()
-		c.s.Consume(0)
+	if c.stream.EOF() {
+		c.stream.CloseWrite()
+		c.stream.Consume(0)
 	} else {
-		c.s.Reset(wire.CodeClosed, "closed by the other end")
+		c.stream.Reset(wire.CodeClosed, "closed by the other end")
 	}
-	c.end()
+	c.finishClose()
 	return nil
 }
 
@@ -212,48 +212,48 @@ func (c *Conn) Reset() { c.ResetWith(wire.CodeConnReset, "connection reset") }
 
 // ResetWith is Reset with a reason that the other end is told.
 func (c *Conn) ResetWith(code wire.Code, text string) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
 	c.closed = true
-	c.s.Reset(code, text)
-	c.end()
+	c.stream.Reset(code, text)
+	c.finishClose()
 }
 
-// end wakes whoever waits on the conn.
-func (c *Conn) end() {
-	for _, d := range []*deadline{&c.readLimit, &c.writeTime} {
+// finishClose wakes whoever waits on the conn.
+func (c *Conn) finishClose() {
+	for _, d := range []*deadline{&c.readDeadline, &c.writeDeadline} {
 		if d.timer != nil {
 			d.timer.Stop()
 		}
 	}
 	c.cond.Broadcast()
-	c.e.after(time.Now())
+	c.endpoint.processEvents(time.Now())
 }
 
 // Opened tells the other end that the destination is connected.
 func (c *Conn) Opened() {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	c.s.SetOpened()
-	c.e.after(time.Now())
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	c.stream.SetOpened()
+	c.endpoint.processEvents(time.Now())
 }
 
 // WaitOpen waits until the other end has connected the destination or refused
 // it: nil, the refusal, or ctx's error.
 func (c *Conn) WaitOpen(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
-		c.e.mu.Lock()
-		defer c.e.mu.Unlock()
+		c.endpoint.mu.Lock()
+		defer c.endpoint.mu.Unlock()
 		c.cond.Broadcast()
 	})
 	defer stop()
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
 	for {
 		switch {
-		case c.s.Err() != nil:
-			return c.s.Err()
-		case c.s.Opened():
+		case c.stream.Err() != nil:
+			return c.stream.Err()
+		case c.stream.Opened():
 			return nil
 		case c.closed:
 			return net.ErrClosed
@@ -266,18 +266,20 @@ func (c *Conn) WaitOpen(ctx context.Context) error {
 
 // SetDeadline implements net.Conn.
 func (c *Conn) SetDeadline(t time.Time) error {
-	c.set(&c.readLimit, t)
-	c.set(&c.writeTime, t)
+	c.setOwnDeadline(&c.readDeadline, t)
+	c.setOwnDeadline(&c.writeDeadline, t)
 	return nil
 }
 
 // SetReadDeadline implements net.Conn.
-func (c *Conn) SetReadDeadline(t time.Time) error { c.set(&c.readLimit, t); return nil }
+func (c *Conn) SetReadDeadline(t time.Time) error { c.setOwnDeadline(&c.readDeadline, t); return nil }
 
 // SetWriteDeadline implements net.Conn.
-func (c *Conn) SetWriteDeadline(t time.Time) error { c.set(&c.writeTime, t); return nil }
+func (c *Conn) SetWriteDeadline(t time.Time) error { c.setOwnDeadline(&c.writeDeadline, t); return nil }
 
-func (c *Conn) set(d *deadline, t time.Time) { c.e.setDeadline(d, t, c.cond, &c.closed) }
+func (c *Conn) setOwnDeadline(d *deadline, t time.Time) {
+	c.endpoint.setDeadline(d, t, c.cond, &c.closed)
+}
 
 // setDeadline sets d and wakes whoever waits on cond then and when it passes.
 // Closed, guarded by Endpoint.mu, tells that nobody waits any more.
@@ -307,4 +309,4 @@ func (a addr) String() string  { return string(a) }
 func (c *Conn) LocalAddr() net.Addr { return addr("mpbond") }
 
 // RemoteAddr implements net.Conn: the destination.
-func (c *Conn) RemoteAddr() net.Addr { return addr(c.s.Dest()) }
+func (c *Conn) RemoteAddr() net.Addr { return addr(c.stream.Dest()) }

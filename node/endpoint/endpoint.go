@@ -50,29 +50,29 @@ type Endpoint struct {
 	cfg Config
 	log *slog.Logger
 
-	mu     sync.Mutex
-	b      *bond.Bond
-	lanes  map[wire.PathID]*lane
-	spare  []byte // a segment's buffer that no lane uses
-	timer  *time.Timer
-	closed bool
-	// leaving: Close has begun, and new streams would be in vain.
-	leaving bool
-	// noLane is since when there is no subflow.
-	noLane time.Time
-	wg     sync.WaitGroup
+	mu          sync.Mutex
+	bond        *bond.Bond
+	subflows    map[wire.SubflowID]*attachedSubflow
+	spareBuffer []byte // a segment's buffer that no lane uses
+	timer       *time.Timer
+	closed      bool
+	// isClosing: Close has begun, and new streams would be in vain.
+	isClosing bool
+	// noSubflowSince is since when there is no subflow.
+	noSubflowSince time.Time
+	wg             sync.WaitGroup
 }
 
-// lane is a subflow with its goroutines' state, guarded by Endpoint.mu.
-type lane struct {
-	sf     *subflow.Subflow
-	device string // that carries it, as it is called now
-	out    []byte // the segment to be written
-	full   bool
-	cond   *sync.Cond
-	closed bool
-	probed time.Time
-	rates  rates
+// attachedSubflow is a subflow with its goroutines' state, guarded by Endpoint.mu.
+type attachedSubflow struct {
+	sf         *subflow.Subflow
+	device     string // that carries it, as it is called now
+	segment    []byte // the segment to be written
+	hasSegment bool
+	cond       *sync.Cond
+	closed     bool
+	probedAt   time.Time
+	rates      rateHistory
 }
 
 // probeAge is how old a sample of a hop may be when a decision is taken.
@@ -86,11 +86,11 @@ func New(cfg Config) *Endpoint {
 	if cfg.Share != nil {
 		cfg.Bond.Memory = cfg.Share
 	}
-	e := &Endpoint{cfg: cfg, log: cfg.Log, b: bond.New(cfg.Bond), lanes: map[wire.PathID]*lane{}, noLane: time.Now()}
+	e := &Endpoint{cfg: cfg, log: cfg.Log, bond: bond.New(cfg.Bond), subflows: map[wire.SubflowID]*attachedSubflow{}, noSubflowSince: time.Now()}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
-	e.timer = time.AfterFunc(time.Hour, e.tick)
+	e.timer = time.AfterFunc(time.Hour, e.handleTimer)
 	e.timer.Stop()
 	return e
 }
@@ -104,44 +104,44 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 		sf.Close()
 		return ErrClosed
 	}
-	if old := e.lanes[sf.Path]; old != nil {
-		e.drop(old, "replaced by another of its number")
+	if old := e.subflows[sf.ID]; old != nil {
+		e.removeSubflow(old, "replaced by another of its number")
 	}
 	now := time.Now()
-	l := &lane{sf: sf, device: sf.Device, cond: sync.NewCond(&e.mu)}
-	e.lanes[sf.Path] = l
-	e.cfg.Share.hold(subflowCost)
-	e.b.AddPath(sf.Path, sf.Helped, now)
-	e.b.JoinRTT(sf.Path, sf.RTT)
-	e.reguide()
+	l := &attachedSubflow{sf: sf, device: sf.Device, cond: sync.NewCond(&e.mu)}
+	e.subflows[sf.ID] = l
+	e.cfg.Share.forceTake(subflowCost)
+	e.bond.AddSubflow(sf.ID, sf.Helped, now)
+	e.bond.SetJoinRTT(sf.ID, sf.RTT)
+	e.updateGuide()
 	kind := "direct"
 	if sf.Helped {
 		kind = "helped"
 	}
-	e.trace(trace.Event{Kind: trace.PathUp, Path: uint32(sf.Path), Device: sf.Device, Reason: kind})
-	e.wg.Go(func() { e.read(l) })
-	e.wg.Go(func() { e.write(l) })
+	e.traceEvent(trace.Event{Kind: trace.SubflowUp, Subflow: uint32(sf.ID), Device: sf.Device, Reason: kind})
+	e.wg.Go(func() { e.runReadLoop(l) })
+	e.wg.Go(func() { e.runWriteLoop(l) })
 	return nil
 }
 
 // Detach ends a subflow. What it carried goes over others. It reports whether
 // there was one of that number.
-func (e *Endpoint) Detach(id wire.PathID) bool {
+func (e *Endpoint) Detach(id wire.SubflowID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.lanes[id]
+	l := e.subflows[id]
 	if l != nil {
-		e.drop(l, "ended here")
-		e.after(time.Now())
+		e.removeSubflow(l, "ended here")
+		e.processEvents(time.Now())
 	}
 	return l != nil
 }
 
 // DeviceOf names the device that carries a subflow, "" if there is none.
-func (e *Endpoint) DeviceOf(id wire.PathID) string {
+func (e *Endpoint) DeviceOf(id wire.SubflowID) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if l := e.lanes[id]; l != nil {
+	if l := e.subflows[id]; l != nil {
 		return l.device
 	}
 	return ""
@@ -151,20 +151,20 @@ func (e *Endpoint) DeviceOf(id wire.PathID) string {
 func (e *Endpoint) RenameHelper(from, to string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, l := range e.lanes {
+	for _, l := range e.subflows {
 		if l.sf.Helped && l.device == from {
 			l.device = to
 		}
 	}
 }
 
-// drop takes a lane out, for a reason. Its goroutines end by themselves.
-func (e *Endpoint) drop(l *lane, why string) {
+// removeSubflow takes a lane out, for a reason. Its goroutines end by themselves.
+func (e *Endpoint) removeSubflow(l *attachedSubflow, why string) {
 	if l.closed {
 		return
 	}
 	l.closed = true
-	e.cfg.Share.hold(-subflowCost)
+	e.cfg.Share.forceTake(-subflowCost)
 	if l.sf.Helped {
 		// TLS on the pipe says goodbye, for which it waits seconds when the pipe
 		// takes nothing: the bond's lock must not.
@@ -173,59 +173,59 @@ func (e *Endpoint) drop(l *lane, why string) {
 		l.sf.Close()
 	}
 	l.cond.Broadcast()
-	if e.lanes[l.sf.Path] == l {
-		delete(e.lanes, l.sf.Path)
-		e.b.RemovePath(l.sf.Path, time.Now())
-		e.reguide()
+	if e.subflows[l.sf.ID] == l {
+		delete(e.subflows, l.sf.ID)
+		e.bond.RemoveSubflow(l.sf.ID, time.Now())
+		e.updateGuide()
 	}
-	if len(e.lanes) == 0 {
-		e.noLane = time.Now()
+	if len(e.subflows) == 0 {
+		e.noSubflowSince = time.Now()
 	}
-	e.trace(trace.Event{Kind: trace.PathDown, Path: uint32(l.sf.Path), Device: l.device, Reason: why})
+	e.traceEvent(trace.Event{Kind: trace.SubflowDown, Subflow: uint32(l.sf.ID), Device: l.device, Reason: why})
 }
 
-// down ends a lane for a reason, once.
-func (e *Endpoint) down(l *lane, err error) {
+// failSubflow ends a lane for a reason, once.
+func (e *Endpoint) failSubflow(l *attachedSubflow, err error) {
 	e.mu.Lock()
 	first := !l.closed
-	e.drop(l, fmt.Sprint(err))
-	e.after(time.Now())
+	e.removeSubflow(l, fmt.Sprint(err))
+	e.processEvents(time.Now())
 	e.mu.Unlock()
 	if first && e.cfg.Down != nil {
 		e.cfg.Down(l.sf, err)
 	}
 }
 
-func (e *Endpoint) trace(ev trace.Event) {
+func (e *Endpoint) traceEvent(ev trace.Event) {
 	if f := e.cfg.Bond.Trace; f != nil {
 		f(ev)
 	}
 }
 
-// read feeds the frames of one subflow to the core.
-func (e *Endpoint) read(l *lane) {
+// runReadLoop feeds the frames of one subflow to the core.
+func (e *Endpoint) runReadLoop(l *attachedSubflow) {
 	for {
 		t, payload, err := l.sf.Next()
 		if err != nil {
 			if errors.Is(err, io.EOF) {
 				err = errors.New("the other end closed it")
 			}
-			e.down(l, err)
+			e.failSubflow(l, err)
 			return
 		}
 		now := time.Now()
 		e.mu.Lock()
-		err = e.b.Receive(l.sf.Path, t, payload, now)
+		err = e.bond.ReceiveFrame(l.sf.ID, t, payload, now)
 		for err == nil && !l.closed && l.sf.Buffered() {
 			if t, payload, err = l.sf.Next(); err == nil {
-				err = e.b.Receive(l.sf.Path, t, payload, now)
+				err = e.bond.ReceiveFrame(l.sf.ID, t, payload, now)
 			}
 		}
 		closed := l.closed
-		e.after(now)
+		e.processEvents(now)
 		e.mu.Unlock()
 		if err != nil {
-			e.down(l, fault.New(fault.Protocol, err, "install the same release of mpbond on all devices"))
+			e.failSubflow(l, fault.New(fault.Protocol, err, "install the same release of mpbond on all devices"))
 			return
 		}
 		if closed {
@@ -234,170 +234,170 @@ func (e *Endpoint) read(l *lane) {
 	}
 }
 
-// write gives one subflow its segments.
-func (e *Endpoint) write(l *lane) {
+// runWriteLoop gives one subflow its segments.
+func (e *Endpoint) runWriteLoop(l *attachedSubflow) {
 	for {
 		err := l.sf.WaitWritable()
 		if err != nil {
-			e.down(l, err)
+			e.failSubflow(l, err)
 			return
 		}
 		e.mu.Lock()
 		now := time.Now()
-		e.probe(l, now, 0)
+		e.probeSubflow(l, now, 0)
 		if !l.closed {
-			e.b.Idle(l.sf.Path)
-			e.after(now)
+			e.bond.MarkIdle(l.sf.ID)
+			e.processEvents(now)
 		}
-		for !l.full && !l.closed {
+		for !l.hasSegment && !l.closed {
 			l.cond.Wait()
 		}
 		if l.closed {
 			e.mu.Unlock()
 			return
 		}
-		l.full = false
-		segment, wanted := l.out, e.b.Begun(l.sf.Path)
+		l.hasSegment = false
+		segment, wanted := l.segment, e.bond.BeginSegment(l.sf.ID)
 		e.mu.Unlock()
 		if !wanted {
 			continue
 		}
 		// The buffer stays ours: a lane gets no other segment before it is idle.
 		if err := l.sf.Write(segment); err != nil {
-			e.down(l, err)
+			e.failSubflow(l, err)
 			return
 		}
 	}
 }
 
-// probe takes a sample of a lane's hop unless it has one young enough.
-func (e *Endpoint) probe(l *lane, now time.Time, age time.Duration) {
-	if l.closed || now.Sub(l.probed) < age {
+// probeSubflow takes a sample of a lane's hop unless it has one young enough.
+func (e *Endpoint) probeSubflow(l *attachedSubflow, now time.Time, age time.Duration) {
+	if l.closed || now.Sub(l.probedAt) < age {
 		return
 	}
-	l.probed = now
+	l.probedAt = now
 	if h, err := l.sf.Probe(); err == nil {
-		e.b.Local(l.sf.Path, now, h)
+		e.bond.ObserveLocalHop(l.sf.ID, now, h)
 	} else {
-		e.b.Unknown(l.sf.Path, now)
+		e.bond.ObserveUnknownHop(l.sf.ID, now)
 	}
-	rx, tx := e.b.Carried(l.sf.Path)
-	l.rates.note(now, rx, tx)
+	rx, tx := e.bond.CarriedBytes(l.sf.ID)
+	l.rates.addSample(now, rx, tx)
 }
 
-// after does what may follow from an event: it starts new streams, wakes the
+// processEvents does what may follow from an event: it starts new streams, wakes the
 // users of changed ones, hands out segments and sets the timer.
-func (e *Endpoint) after(now time.Time) {
-	for s := e.b.Accept(); s != nil; s = e.b.Accept() {
+func (e *Endpoint) processEvents(now time.Time) {
+	for s := e.bond.AcceptStream(); s != nil; s = e.bond.AcceptStream() {
 		c := e.newConn(s)
-		if e.cfg.Accept == nil || e.leaving {
+		if e.cfg.Accept == nil || e.isClosing {
 			s.Reset(wire.CodeClosed, "no streams are accepted here")
 			continue
 		}
 		e.wg.Go(func() { e.cfg.Accept(c) })
 	}
-	for f := e.b.AcceptFlow(); f != nil; f = e.b.AcceptFlow() {
+	for f := e.bond.AcceptFlow(); f != nil; f = e.bond.AcceptFlow() {
 		c := e.newPacketConn(f)
-		if e.cfg.AcceptPackets == nil || e.leaving {
+		if e.cfg.AcceptPackets == nil || e.isClosing {
 			f.End(wire.CodeClosed, "no datagrams are accepted here", now)
 			continue
 		}
 		e.wg.Go(func() { e.cfg.AcceptPackets(c) })
 	}
-	e.dispatch(now)
+	e.dispatchSegments(now)
 	e.wakeUsers()
-	if at := e.b.NextTick(); !at.IsZero() && !e.closed {
+	if at := e.bond.NextTick(); !at.IsZero() && !e.closed {
 		e.timer.Reset(max(at.Sub(now), 0))
 	}
 }
 
 // wakeUsers wakes the users of streams and flows that changed.
 func (e *Endpoint) wakeUsers() {
-	for s := e.b.Changed(); s != nil; s = e.b.Changed() {
+	for s := e.bond.NextChangedStream(); s != nil; s = e.bond.NextChangedStream() {
 		if c, ok := s.User.(*Conn); ok {
 			c.cond.Broadcast()
 		}
 	}
-	for f := e.b.ChangedFlow(); f != nil; f = e.b.ChangedFlow() {
+	for f := e.bond.NextChangedFlow(); f != nil; f = e.bond.NextChangedFlow() {
 		if c, ok := f.User.(*PacketConn); ok {
 			c.cond.Broadcast()
 		}
 	}
 }
 
-// dispatch gives idle subflows the segments that the core decides on.
-func (e *Endpoint) dispatch(now time.Time) {
-	for _, l := range e.lanes {
-		e.probe(l, now, probeAge)
+// dispatchSegments gives idle subflows the segments that the core decides on.
+func (e *Endpoint) dispatchSegments(now time.Time) {
+	for _, l := range e.subflows {
+		e.probeSubflow(l, now, probeAge)
 	}
 	for {
-		id, segment := e.b.Next(now, e.spare[:0])
+		id, segment := e.bond.NextSegment(now, e.spareBuffer[:0])
 		if id == 0 {
-			e.spare = segment
+			e.spareBuffer = segment
 			return
 		}
-		l := e.lanes[id]
-		e.spare, l.out, l.full = l.out, segment, true
+		l := e.subflows[id]
+		e.spareBuffer, l.segment, l.hasSegment = l.segment, segment, true
 		l.cond.Signal()
 	}
 }
 
-func (e *Endpoint) tick() {
+func (e *Endpoint) handleTimer() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return
 	}
 	now := time.Now()
-	for _, l := range e.lanes {
-		e.probe(l, now, 0)
+	for _, l := range e.subflows {
+		e.probeSubflow(l, now, 0)
 	}
-	e.b.Tick(now)
-	e.after(now)
+	e.bond.Tick(now)
+	e.processEvents(now)
 }
 
-// Remote takes a helper's report about the far hop of a subflow.
-func (e *Endpoint) Remote(id wire.PathID, s wire.HopState) {
+// ApplyRemoteHop takes a helper's report about the far hop of a subflow.
+func (e *Endpoint) ApplyRemoteHop(id wire.SubflowID, s wire.HopState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.b.Remote(id, time.Now(), s)
+	e.bond.ObserveFarHop(id, time.Now(), s)
 }
 
-// Relay lets a helper's report about the pipe go on to the other end, which
+// ForwardPipeState lets a helper's report about the pipe go on to the other end, which
 // needs it to schedule towards us, with the next control segment, if that leaves
 // soon enough.
-func (e *Endpoint) Relay(s wire.PipeState) {
+func (e *Endpoint) ForwardPipeState(s wire.PipeState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.b.Relay(s, time.Now())
+	e.bond.RelayReport(s, time.Now())
 }
 
-// Groups are those that streams and flows are of.
-func (e *Endpoint) Groups() map[wire.GroupID]bool {
+// ClassesInUse are those that streams and flows are of.
+func (e *Endpoint) ClassesInUse() map[wire.GroupID]bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.b.Groups()
+	return e.bond.UsedGroups()
 }
 
-// SetPlan has groups of streams and flows treated so from now on, at both ends.
+// SetClasses has groups of streams and flows treated so from now on, at both ends.
 // Those that are left out must be none of Groups, and are gone for ever.
-func (e *Endpoint) SetPlan(groups []wire.Group) {
+func (e *Endpoint) SetClasses(groups []wire.Group) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.b.SetPlan(groups)
-	e.after(time.Now())
+	e.bond.SetClassTable(groups)
+	e.processEvents(time.Now())
 }
 
-// FailGroup resets the streams of a group that are of that age at least.
-func (e *Endpoint) FailGroup(id wire.GroupID, age time.Duration, why wire.Reset) {
+// FailClass resets the streams of a group that are of that age at least.
+func (e *Endpoint) FailClass(id wire.GroupID, age time.Duration, why wire.Reset) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
-	e.b.FailGroup(id, why, func(s *bond.Stream) bool {
+	e.bond.ResetGroup(id, why, func(s *bond.Stream) bool {
 		c, ok := s.User.(*Conn)
-		return !ok || now.Sub(c.since) >= age
+		return !ok || now.Sub(c.openedAt) >= age
 	})
-	e.after(now)
+	e.processEvents(now)
 }
 
 // Dial opens a stream to a destination, "host:port", whose bytes both ends treat
@@ -412,7 +412,7 @@ func (e *Endpoint) Dial(dest string, mode wire.Mode, group wire.GroupID) (*Conn,
 	if e.closed {
 		return nil, ErrClosed
 	}
-	s, err := e.b.Open(dest)
+	s, err := e.bond.OpenStream(dest)
 	if err != nil {
 		return nil, err
 	}
@@ -420,73 +420,73 @@ func (e *Endpoint) Dial(dest string, mode wire.Mode, group wire.GroupID) (*Conn,
 	s.SetGroup(group)
 	c := e.newConn(s)
 	// OPEN leaves at once: the destination may be one that speaks first.
-	e.after(time.Now())
+	e.processEvents(time.Now())
 	return c, nil
 }
 
-// WithoutSubflow is how long there has been no subflow, 0 if there is one.
-func (e *Endpoint) WithoutSubflow() time.Duration {
+// NoSubflowFor is how long there has been no subflow, 0 if there is one.
+func (e *Endpoint) NoSubflowFor() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.lanes) > 0 {
+	if len(e.subflows) > 0 {
 		return 0
 	}
-	return max(time.Since(e.noLane), 1)
+	return max(time.Since(e.noSubflowSince), 1)
 }
 
 // Streams is how many streams exist.
 func (e *Endpoint) Streams() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.b.Streams()
+	return e.bond.StreamCount()
 }
 
 // Subflows is how many subflows are attached.
 func (e *Endpoint) Subflows() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.lanes)
+	return len(e.subflows)
 }
 
-// Fail resets all streams but keeps the endpoint.
-func (e *Endpoint) Fail(code wire.Code, text string) {
+// ResetStreams resets all streams but keeps the endpoint.
+func (e *Endpoint) ResetStreams(code wire.Code, text string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.b.Fail(code, text, time.Now())
-	e.after(time.Now())
+	e.bond.ResetAll(code, text, time.Now())
+	e.processEvents(time.Now())
 }
 
-// ByeSeen reports that the other end has given the bond up.
-func (e *Endpoint) ByeSeen() bool {
+// PeerClosed reports that the other end has given the bond up.
+func (e *Endpoint) PeerClosed() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.b.ByeSeen()
+	return e.bond.ByeReceived()
 }
 
 // Close tells the other end, resets all streams and ends all subflows. It
 // waits until no goroutine is left; ctx bounds how long the farewell may take.
 func (e *Endpoint) Close(ctx context.Context) {
 	e.mu.Lock()
-	e.leaving = true
-	e.b.Fail(wire.CodeClosed, "mpbond is shutting down", time.Now())
-	e.b.Bye()
-	e.after(time.Now())
+	e.isClosing = true
+	e.bond.ResetAll(wire.CodeClosed, "mpbond is shutting down", time.Now())
+	e.bond.SendBye()
+	e.processEvents(time.Now())
 	e.mu.Unlock()
 	e.awaitFarewell(ctx)
 	e.mu.Lock()
 	e.closed = true
 	e.timer.Stop()
 	// Streams that the other end opened during the farewell.
-	e.b.Fail(wire.CodeClosed, "mpbond is shutting down", time.Now())
-	for _, l := range e.lanes {
-		e.drop(l, "the bond is closed")
+	e.bond.ResetAll(wire.CodeClosed, "mpbond is shutting down", time.Now())
+	for _, l := range e.subflows {
+		e.removeSubflow(l, "the bond is closed")
 	}
 	e.wakeUsers()
 	e.mu.Unlock()
 	e.wg.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.b.ReleaseMemory()
+	e.bond.ReleaseMemory()
 }
 
 // awaitFarewell waits until the other end has acknowledged all resets and the
@@ -498,7 +498,7 @@ func (e *Endpoint) awaitFarewell(ctx context.Context) {
 	defer t.Stop()
 	for {
 		e.mu.Lock()
-		done := len(e.lanes) == 0 || e.b.Told()
+		done := len(e.subflows) == 0 || e.bond.ControlAcknowledged()
 		e.mu.Unlock()
 		if done {
 			return

@@ -26,20 +26,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pair is two ends of a bond over real TCP and TLS on loopback.
-type pair struct {
+// bondPair is two ends of a bond over real TCP and TLS on loopback.
+type bondPair struct {
 	t              testing.TB
 	client, server *Endpoint
 	ckey, skey     *identity.Key
 	ln             *tcp.Listener
-	next           wire.PathID
+	next           wire.SubflowID
 	mu             sync.Mutex
 	clientDown     int
 }
 
-func newPair(t testing.TB, subflows int, accept func(*Conn)) *pair {
+func newBondPair(t testing.TB, subflows int, accept func(*Conn)) *bondPair {
 	t.Helper()
-	p := &pair{t: t}
+	p := &bondPair{t: t}
 	var err error
 	if p.ckey, err = identity.Generate(); err != nil {
 		t.Fatal(err)
@@ -50,14 +50,14 @@ func newPair(t testing.TB, subflows int, accept func(*Conn)) *pair {
 	if p.ln, err = tcp.Listen(context.Background(), "127.0.0.1:0", tcp.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	p.client = New(Config{Bond: bond.Config{Opens: true}, Down: func(*subflow.Subflow, error) {
+	p.client = New(Config{Bond: bond.Config{OpensStreams: true}, Down: func(*subflow.Subflow, error) {
 		p.mu.Lock()
 		p.clientDown++
 		p.mu.Unlock()
 	}})
 	p.server = New(Config{Accept: accept})
 	for range subflows {
-		p.join()
+		p.joinDirect()
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -69,15 +69,15 @@ func newPair(t testing.TB, subflows int, accept func(*Conn)) *pair {
 	return p
 }
 
-// join adds a subflow at both ends.
-func (p *pair) join() wire.PathID {
+// joinDirect adds a subflow at both ends.
+func (p *bondPair) joinDirect() wire.SubflowID {
 	p.t.Helper()
 	return p.joinOver(func(c *tcp.Conn) subflow.Transport { return c }, false)
 }
 
 // joinOver adds a subflow, whose client's end is what over makes of a
 // connection.
-func (p *pair) joinOver(over func(*tcp.Conn) subflow.Transport, helped bool) wire.PathID {
+func (p *bondPair) joinOver(over func(*tcp.Conn) subflow.Transport, helped bool) wire.SubflowID {
 	p.t.Helper()
 	p.next++
 	accepted := make(chan error, 1)
@@ -85,7 +85,7 @@ func (p *pair) joinOver(over func(*tcp.Conn) subflow.Transport, helped bool) wir
 		c, err := p.ln.Accept()
 		if err == nil {
 			var sf *subflow.Subflow
-			cfg := p.skey.Server(wire.ALPN, func(k identity.PublicKey) bool { return k == p.ckey.Public() })
+			cfg := p.skey.ServerConfig(wire.ALPN, func(k identity.PublicKey) bool { return k == p.ckey.Public() })
 			sf, _, err = subflow.Accept(context.Background(), c, cfg, func(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{Instance: 1}, nil })
 			if err == nil {
 				err = p.server.Attach(sf)
@@ -97,7 +97,7 @@ func (p *pair) joinOver(over func(*tcp.Conn) subflow.Transport, helped bool) wir
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	sf, _, err := subflow.Join(context.Background(), over(c), p.ckey.Client(p.skey.Public(), wire.ALPN), wire.Join{Version: wire.Version, Path: p.next, Helped: helped, Device: "test"})
+	sf, _, err := subflow.Join(context.Background(), over(c), p.ckey.ClientConfig(p.skey.Public(), wire.ALPN), wire.Join{Version: wire.Version, Subflow: p.next, Helped: helped, Device: "test"})
 	if err == nil {
 		err = <-accepted
 	}
@@ -110,7 +110,7 @@ func (p *pair) joinOver(over func(*tcp.Conn) subflow.Transport, helped bool) wir
 	return p.next
 }
 
-func (p *pair) dial() *Conn {
+func (p *bondPair) dialStream() *Conn {
 	p.t.Helper()
 	c, err := p.client.Dial("test:1", wire.Bond, 0)
 	if err != nil {
@@ -119,27 +119,27 @@ func (p *pair) dial() *Conn {
 	return c
 }
 
-// reluctant is a transport whose Close waits, as TLS does on a pipe that takes
+// slowCloser is a transport whose Close waits, as TLS does on a pipe that takes
 // nothing.
-type reluctant struct {
+type slowCloser struct {
 	*tcp.Conn
 	let chan struct{}
 }
 
-func (r reluctant) Close() error {
+func (r slowCloser) Close() error {
 	<-r.let
 	return r.Conn.Close()
 }
 
 // TestSlowCloseHoldsNobodyUp: other subflows go on meanwhile.
 func TestSlowCloseHoldsNobodyUp(t *testing.T) {
-	p := newPair(t, 1, echo)
+	p := newBondPair(t, 1, echoStream)
 	let := make(chan struct{})
-	slow := p.joinOver(func(c *tcp.Conn) subflow.Transport { return reluctant{c, let} }, true)
+	slow := p.joinOver(func(c *tcp.Conn) subflow.Transport { return slowCloser{c, let} }, true)
 	done := make(chan error, 1)
 	go func() {
 		p.client.Detach(slow)
-		done <- exchange(p.dial(), random(1<<20))
+		done <- exchangeBytes(p.dialStream(), randomBytes(1<<20))
 	}()
 	select {
 	case err := <-done:
@@ -152,8 +152,8 @@ func TestSlowCloseHoldsNobodyUp(t *testing.T) {
 	close(let)
 }
 
-// echo sends back what comes, then ends.
-func echo(c *Conn) {
+// echoStream sends back what comes, then ends.
+func echoStream(c *Conn) {
 	_, err := io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
 	if err == nil {
 		_ = c.CloseWrite()
@@ -161,15 +161,15 @@ func echo(c *Conn) {
 	c.Close()
 }
 
-func random(n int) []byte {
+func randomBytes(n int) []byte {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{1})
 	_, _ = r.Read(b)
 	return b
 }
 
-// exchange sends b over c and checks that the same comes back.
-func exchange(c net.Conn, b []byte) error {
+// exchangeBytes sends b over c and checks that the same comes back.
+func exchangeBytes(c net.Conn, b []byte) error {
 	failed := make(chan error, 1)
 	go func() {
 		_, err := c.Write(b)
@@ -189,23 +189,23 @@ func exchange(c net.Conn, b []byte) error {
 }
 
 func TestEcho(t *testing.T) {
-	p := newPair(t, 2, echo)
+	p := newBondPair(t, 2, echoStream)
 	for _, n := range []int{0, 1, 1000, 300_000, 20 << 20} {
-		if err := exchange(p.dial(), random(n)); err != nil {
+		if err := exchangeBytes(p.dialStream(), randomBytes(n)); err != nil {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
 }
 
 func TestManyStreams(t *testing.T) {
-	p := newPair(t, 3, echo)
-	b := random(100 << 10)
+	p := newBondPair(t, 3, echoStream)
+	b := randomBytes(100 << 10)
 	var wg sync.WaitGroup
 	errs := make(chan error, 500)
 	for range 500 {
-		c := p.dial()
+		c := p.dialStream()
 		wg.Go(func() {
-			if err := exchange(c, b); err != nil {
+			if err := exchangeBytes(c, b); err != nil {
 				errs <- err
 			}
 		})
@@ -215,17 +215,17 @@ func TestManyStreams(t *testing.T) {
 	for err := range errs {
 		t.Error(err)
 	}
-	mem, _ := p.client.b.Buffers()
+	mem, _ := p.client.bond.BufferedBytes()
 	t.Logf("buffers of the client after 500 streams of 100 KB both ways: %v", mem)
 }
 
 // TestSubflowsComeAndGo ends and adds subflows all the time.
 func TestSubflowsComeAndGo(t *testing.T) {
-	p := newPair(t, 2, echo)
+	p := newBondPair(t, 2, echoStream)
 	done := make(chan error, 1)
-	go func() { done <- exchange(p.dial(), random(60<<20)) }()
+	go func() { done <- exchangeBytes(p.dialStream(), randomBytes(60<<20)) }()
 	churn := 0
-	for live := []wire.PathID{1, 2}; ; {
+	for live := []wire.SubflowID{1, 2}; ; {
 		select {
 		case err := <-done:
 			if err != nil {
@@ -236,7 +236,7 @@ func TestSubflowsComeAndGo(t *testing.T) {
 		default:
 		}
 		if churn < 40 {
-			live = append(live, p.join())
+			live = append(live, p.joinDirect())
 			if churn%2 == 0 {
 				p.client.Detach(live[0])
 			} else {
@@ -249,23 +249,23 @@ func TestSubflowsComeAndGo(t *testing.T) {
 }
 
 func TestBytesWaitForTheFirstSubflow(t *testing.T) {
-	p := newPair(t, 0, echo)
-	c := p.dial()
+	p := newBondPair(t, 0, echoStream)
+	c := p.dialStream()
 	if _, err := c.Write([]byte("early")); err != nil {
 		t.Fatal(err)
 	}
-	if p.client.WithoutSubflow() == 0 {
+	if p.client.NoSubflowFor() == 0 {
 		t.Error("no subflow, but WithoutSubflow says there is one")
 	}
-	p.join()
-	if err := exchange(c, []byte(" and late")); err == nil || err.Error() != "14 bytes came back of 9, or others" {
+	p.joinDirect()
+	if err := exchangeBytes(c, []byte(" and late")); err == nil || err.Error() != "14 bytes came back of 9, or others" {
 		t.Errorf("early bytes did not come: %v", err)
 	}
 }
 
 func TestResetCarriesItsReason(t *testing.T) {
-	p := newPair(t, 1, func(c *Conn) { c.ResetWith(wire.CodeConnRefused, "test:1: connection refused") })
-	c := p.dial()
+	p := newBondPair(t, 1, func(c *Conn) { c.ResetWith(wire.CodeConnRefused, "test:1: connection refused") })
+	c := p.dialStream()
 	err := c.WaitOpen(context.Background())
 	var r wire.Reset
 	if !errors.As(err, &r) || r.Code != wire.CodeConnRefused || r.Error() != "test:1: connection refused" {
@@ -281,8 +281,8 @@ func TestResetCarriesItsReason(t *testing.T) {
 
 func TestOpenedAndDeadline(t *testing.T) {
 	release := make(chan bool)
-	p := newPair(t, 1, func(c *Conn) { <-release; c.Opened(); <-release; c.Close() })
-	c := p.dial()
+	p := newBondPair(t, 1, func(c *Conn) { <-release; c.Opened(); <-release; c.Close() })
+	c := p.dialStream()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := c.WaitOpen(ctx); !errors.Is(err, context.Canceled) {
@@ -304,8 +304,8 @@ func TestOpenedAndDeadline(t *testing.T) {
 // write, and what both hold.
 func TestPushBack(t *testing.T) {
 	go1 := make(chan *Conn, 1)
-	p := newPair(t, 1, func(c *Conn) { go1 <- c })
-	c := p.dial()
+	p := newBondPair(t, 1, func(c *Conn) { go1 <- c })
+	c := p.dialStream()
 	_ = c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
 	n, err := c.Write(make([]byte, 64<<20))
 	var ne net.Error
@@ -324,8 +324,8 @@ func TestPushBack(t *testing.T) {
 }
 
 func TestCloseEndsEverything(t *testing.T) {
-	p := newPair(t, 2, echo)
-	c := p.dial()
+	p := newBondPair(t, 2, echoStream)
+	c := p.dialStream()
 	if _, err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	if _, err := p.client.Dial("test:1", wire.Bond, 0); !errors.Is(err, ErrClosed) {
 		t.Errorf("Dial after Close: %v", err)
 	}
-	if !p.server.ByeSeen() { // Close has waited for the acknowledgement
+	if !p.server.PeerClosed() { // Close has waited for the acknowledgement
 		t.Error("the other end was not told")
 	}
 }
@@ -350,10 +350,10 @@ func TestCloseEndsEverything(t *testing.T) {
 // subflows, beside a plain TCP relay of the same kind, in MB/s.
 func BenchmarkStream(b *testing.B) {
 	const block = 1 << 20
-	payload := random(block)
+	payload := randomBytes(block)
 	for _, n := range []int{1, 2} {
 		b.Run(fmt.Sprintf("subflows=%d", n), func(b *testing.B) {
-			p := newPair(b, n, func(c *Conn) {
+			p := newBondPair(b, n, func(c *Conn) {
 				for range b.N {
 					if _, err := c.Write(payload); err != nil {
 						b.Error(err)
@@ -365,7 +365,7 @@ func BenchmarkStream(b *testing.B) {
 			})
 			b.SetBytes(block)
 			b.ReportAllocs()
-			c := p.dial()
+			c := p.dialStream()
 			b.ResetTimer()
 			got, err := c.WriteTo(io.Discard)
 			if err != nil || got != int64(b.N)*block {
@@ -434,7 +434,7 @@ func BenchmarkStream(b *testing.B) {
 // while it said goodbye.
 func TestStreamOpenedDuringFarewell(t *testing.T) {
 	for range 20 {
-		p := newPair(t, 1, func(c *Conn) { _, _ = c.Read(make([]byte, 1)); c.Close() })
+		p := newBondPair(t, 1, func(c *Conn) { _, _ = c.Read(make([]byte, 1)); c.Close() })
 		stop := make(chan struct{})
 		var opener sync.WaitGroup
 		opener.Go(func() {
@@ -457,14 +457,14 @@ func TestStreamOpenedDuringFarewell(t *testing.T) {
 	}
 }
 
-// deaf is a transport that passes nothing on while it is.
-type deaf struct {
+// unreadConn is a transport that passes nothing on while it is.
+type unreadConn struct {
 	*tcp.Conn
 	on   *atomic.Bool
 	hear chan struct{}
 }
 
-func (d deaf) Read(b []byte) (int, error) {
+func (d unreadConn) Read(b []byte) (int, error) {
 	n, err := d.Conn.Read(b)
 	if d.on.Load() {
 		<-d.hear
@@ -474,13 +474,13 @@ func (d deaf) Read(b []byte) (int, error) {
 
 // TestNothingIsAcceptedDuringFarewell, however long that takes.
 func TestNothingIsAcceptedDuringFarewell(t *testing.T) {
-	p := newPair(t, 0, func(c *Conn) {
+	p := newBondPair(t, 0, func(c *Conn) {
 		t.Errorf("a stream to %s was accepted", c.Dest())
 		c.Close()
 	})
 	var on atomic.Bool
 	hear := make(chan struct{})
-	p.joinOver(func(c *tcp.Conn) subflow.Transport { return deaf{c, &on, hear} }, false)
+	p.joinOver(func(c *tcp.Conn) subflow.Transport { return unreadConn{c, &on, hear} }, false)
 	on.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -488,18 +488,18 @@ func TestNothingIsAcceptedDuringFarewell(t *testing.T) {
 	go func() { p.server.Close(ctx); close(done) }()
 	for leaving := false; !leaving; runtime.Gosched() {
 		p.server.mu.Lock()
-		leaving = p.server.leaving
+		leaving = p.server.isClosing
 		p.server.mu.Unlock()
 	}
-	c := p.dial()
+	c := p.dialStream()
 	defer c.Close()
 	<-done
 	close(hear)
 }
 
 func TestWriteAfterCloseWrite(t *testing.T) {
-	p := newPair(t, 1, echo)
-	c := p.dial()
+	p := newBondPair(t, 1, echoStream)
+	c := p.dialStream()
 	if err := c.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}

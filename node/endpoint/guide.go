@@ -18,24 +18,24 @@ type Chooser interface {
 
 // Candidate is a subflow as a Chooser weighs it.
 type Candidate struct {
-	bond.GuidePath
+	bond.GuideSubflow
 	Helped bool
 	Terms  wire.Terms // that it joined with
 }
 
 // guide passes the bond's question on to a Chooser. Endpoint.mu must be held.
 type guide struct {
-	chooser Chooser
-	lanes   map[wire.PathID]*lane
-	list    []Candidate
+	chooser  Chooser
+	subflows map[wire.SubflowID]*attachedSubflow
+	list     []Candidate
 }
 
-// Guide implements bond.Guide.
-func (g *guide) Guide(paths []bond.GuidePath, d bond.Demand) string {
+// AllowSubflows implements bond.Guide.
+func (g *guide) AllowSubflows(paths []bond.GuideSubflow, d bond.Demand) string {
 	g.list = g.list[:0]
 	for _, p := range paths {
-		c := Candidate{GuidePath: p}
-		if l := g.lanes[p.ID]; l != nil {
+		c := Candidate{GuideSubflow: p}
+		if l := g.subflows[p.ID]; l != nil {
 			c.Helped, c.Terms = l.sf.Helped, l.sf.Terms
 		}
 		g.list = append(g.list, c)
@@ -47,16 +47,16 @@ func (g *guide) Guide(paths []bond.GuidePath, d bond.Demand) string {
 	return reason
 }
 
-// reguide has the chooser asked from now on if there is anything to weigh.
-func (e *Endpoint) reguide() {
+// updateGuide has the chooser asked from now on if there is anything to weigh.
+func (e *Endpoint) updateGuide() {
 	if e.cfg.Chooser == nil {
 		return
 	}
-	for _, l := range e.lanes {
+	for _, l := range e.subflows {
 		if e.cfg.Chooser.Costs(l.sf.Terms) {
-			e.b.SetGuide(&guide{chooser: e.cfg.Chooser, lanes: e.lanes})
+			e.bond.SetGuide(&guide{chooser: e.cfg.Chooser, subflows: e.subflows})
 			return
 		}
 	}
-	e.b.SetGuide(nil)
+	e.bond.SetGuide(nil)
 }

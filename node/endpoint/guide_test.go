@@ -26,10 +26,10 @@ func (c *secondOnly) Choose(list []Candidate, d bond.Demand) string {
 func TestGuide(t *testing.T) {
 	wifi := wire.Terms{Radio: wire.RadioWiFi}
 	c := &secondOnly{}
-	g := &guide{chooser: c, lanes: map[wire.PathID]*lane{1: {sf: &subflow.Subflow{Path: 1, Terms: wifi}}, 2: {sf: &subflow.Subflow{Path: 2, Helped: true}}}}
+	g := &guide{chooser: c, subflows: map[wire.SubflowID]*attachedSubflow{1: {sf: &subflow.Subflow{ID: 1, Terms: wifi}}, 2: {sf: &subflow.Subflow{ID: 2, Helped: true}}}}
 	for range 2 {
-		paths := []bond.GuidePath{{ID: 1, Allowed: true}, {ID: 2}, {ID: 3}}
-		if why := g.Guide(paths, bond.Demand{}); why != "helped only" || paths[0].Allowed || !paths[1].Allowed || paths[2].Allowed {
+		paths := []bond.GuideSubflow{{ID: 1, Allowed: true}, {ID: 2}, {ID: 3}}
+		if why := g.AllowSubflows(paths, bond.Demand{}); why != "helped only" || paths[0].Allowed || !paths[1].Allowed || paths[2].Allowed {
 			t.Errorf("%q, %+v", why, paths)
 		}
 		if len(c.seen) != 3 || c.seen[0] != wifi {
@@ -39,7 +39,7 @@ func TestGuide(t *testing.T) {
 }
 
 func TestSteady(t *testing.T) {
-	var r rates
+	var r rateHistory
 	now := time.Unix(1e9, 0)
 	for i := range 20 { // 1 Mbit/s, with a pause, then 8 Mbit/s
 		now = now.Add(100 * time.Millisecond)
@@ -48,16 +48,16 @@ func TestSteady(t *testing.T) {
 			now = now.Add(time.Duration(max(0, 15-i)) * 300 * time.Millisecond)
 			rx = 14*12500 + uint64(i-14)*100_000
 		}
-		r.note(now, rx, 0)
+		r.addSample(now, rx, 0)
 	}
 	of := func(i int) uint64 { return r.list[i%len(r.list)].rx }
-	if got := r.steady(now, of); got < 79e5 || got > 81e5 {
+	if got := r.steadyRate(now, of); got < 79e5 || got > 81e5 {
 		t.Errorf("%v, want 8 Mbit/s", got)
 	}
-	if got := r.steady(now, func(i int) uint64 { return r.list[i%len(r.list)].tx }); got != 0 {
+	if got := r.steadyRate(now, func(i int) uint64 { return r.list[i%len(r.list)].tx }); got != 0 {
 		t.Errorf("%v of nothing", got)
 	}
-	if got := r.steady(now.Add(time.Minute), of); got != 0 {
+	if got := r.steadyRate(now.Add(time.Minute), of); got != 0 {
 		t.Errorf("%v after a minute", got)
 	}
 }

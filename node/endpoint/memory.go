@@ -17,19 +17,19 @@ import (
 type Memory struct {
 	limit unit.Bytes
 
-	mu   sync.Mutex
-	used unit.Bytes
-	peak unit.Bytes // of used, since Trim gave memory back
-	trim time.Time  // when that was
+	mu        sync.Mutex
+	used      unit.Bytes
+	peak      unit.Bytes // of used, since Trim gave memory back
+	trimmedAt time.Time  // when that was
 }
 
 // Tuning.
 const (
-	// unlimited is the budget where the Go runtime has no limit.
-	unlimited = unit.GB
-	// leastTrim is what makes Trim worth the work.
-	leastTrim = 16 * unit.MB
-	trimEvery = 5 * time.Second
+	// defaultBudget is the budget where the Go runtime has no limit.
+	defaultBudget = unit.GB
+	// minTrim is what makes Trim worth the work.
+	minTrim      = 16 * unit.MB
+	trimInterval = 5 * time.Second
 	// subflowCost is what a subflow takes: buffers of TLS, of the reader, of a segment.
 	subflowCost = 256 * unit.KB
 )
@@ -37,7 +37,7 @@ const (
 // NewMemory makes a budget of n bytes; 0 is half of the Go runtime's memory limit.
 func NewMemory(n unit.Bytes) *Memory {
 	if n == 0 {
-		n = unlimited
+		n = defaultBudget
 		if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
 			n = unit.Bytes(limit) / 2
 		}
@@ -52,9 +52,9 @@ func (m *Memory) Limit() unit.Bytes { return m.limit }
 // much. It is to be called every few seconds.
 func (m *Memory) Trim() {
 	m.mu.Lock()
-	free := m.peak-m.used >= max(leastTrim, m.peak/2) && time.Since(m.trim) >= trimEvery
+	free := m.peak-m.used >= max(minTrim, m.peak/2) && time.Since(m.trimmedAt) >= trimInterval
 	if free {
-		m.peak, m.trim = m.used, time.Now()
+		m.peak, m.trimmedAt = m.used, time.Now()
 	}
 	m.mu.Unlock()
 	if free {
@@ -64,55 +64,55 @@ func (m *Memory) Trim() {
 
 // Share is what one device has of a Memory. It implements bond.Memory.
 type Share struct {
-	m    *Memory
-	used unit.Bytes // guarded by m.mu
+	memory *Memory
+	used   unit.Bytes // guarded by m.mu
 }
 
-// Share makes one.
-func (m *Memory) Share() *Share { return &Share{m: m} }
+// NewShare makes one.
+func (m *Memory) NewShare() *Share { return &Share{memory: m} }
 
 // Used returns how much the device has.
 func (s *Share) Used() unit.Bytes {
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
 	return s.used
 }
 
 // Take implements bond.Memory.
 func (s *Share) Take(n unit.Bytes) bool {
-	m := s.m
+	m := s.memory
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s.used+n > 3*(m.limit-m.used-n) {
 		return false
 	}
-	s.add(n)
+	s.addBytes(n)
 	return true
 }
 
-// hold counts n bytes that are taken anyway. A nil Share counts nothing.
-func (s *Share) hold(n unit.Bytes) {
+// forceTake counts n bytes that are taken anyway. A nil Share counts nothing.
+func (s *Share) forceTake(n unit.Bytes) {
 	if s == nil {
 		return
 	}
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
-	s.add(n)
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	s.addBytes(n)
 }
 
-// add counts n bytes. m.mu must be held.
-func (s *Share) add(n unit.Bytes) {
+// addBytes counts n bytes. m.mu must be held.
+func (s *Share) addBytes(n unit.Bytes) {
 	s.used += n
-	s.m.used += n
-	s.m.peak = max(s.m.peak, s.m.used)
+	s.memory.used += n
+	s.memory.peak = max(s.memory.peak, s.memory.used)
 }
 
-// Give implements bond.Memory.
-func (s *Share) Give(n unit.Bytes) { s.hold(-n) }
+// Release implements bond.Memory.
+func (s *Share) Release(n unit.Bytes) { s.forceTake(-n) }
 
-// Short implements bond.Memory.
-func (s *Share) Short() bool {
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
-	return s.used > s.m.limit-s.m.used
+// IsShort implements bond.Memory.
+func (s *Share) IsShort() bool {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	return s.used > s.memory.limit-s.memory.used
 }

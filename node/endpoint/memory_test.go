@@ -21,13 +21,13 @@ func TestShares(t *testing.T) {
 		return s.Used()
 	}
 	near := func(got, want unit.Bytes) bool { return got > want-2*page && got <= want }
-	a, b := m.Share(), m.Share()
-	for !a.Short() {
+	a, b := m.NewShare(), m.NewShare()
+	for !a.IsShort() {
 		if !a.Take(page) {
 			t.Fatal("refused before it was short")
 		}
 	}
-	if !near(a.Used(), limit/2+page) || b.Short() {
+	if !near(a.Used(), limit/2+page) || b.IsShort() {
 		t.Errorf("short at %v", a.Used())
 	}
 	if got := fill(a); !near(got, limit*3/4) {
@@ -36,18 +36,18 @@ func TestShares(t *testing.T) {
 	if got := fill(b); !near(got, (limit-a.Used())*3/4) {
 		t.Errorf("the second one has %v", got)
 	}
-	a.Give(a.Used())
-	b.Give(b.Used())
+	a.Release(a.Used())
+	b.Release(b.Used())
 	for more := true; more; {
 		more = a.Take(page)
 		more = b.Take(page) || more
 	}
-	c := m.Share()
+	c := m.NewShare()
 	if !near(a.Used(), limit*3/7+page) || !near(b.Used(), limit*3/7+page) || !c.Take(page) {
 		t.Errorf("two devices have %v and %v", a.Used(), b.Used())
 	}
-	a.Give(a.Used())
-	b.Give(b.Used())
+	a.Release(a.Used())
+	b.Release(b.Used())
 	if m.used != page {
 		t.Errorf("%v are left in use", m.used)
 	}
@@ -57,18 +57,18 @@ func TestShares(t *testing.T) {
 func TestTrim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(unit.GB)
-		s := m.Share()
+		s := m.NewShare()
 		trims := func() bool {
-			before := m.trim
+			before := m.trimmedAt
 			m.Trim()
-			return m.trim != before
+			return m.trimmedAt != before
 		}
 		for i, c := range []struct {
 			take unit.Bytes
 			want bool
 		}{{100 * unit.MB, false}, {-40 * unit.MB, false}, {-20 * unit.MB, true}, {40 * unit.MB, false}, {-80 * unit.MB, true}, {10 * unit.MB, false}, {-10 * unit.MB, false}} {
-			s.hold(c.take)
-			time.Sleep(trimEvery)
+			s.forceTake(c.take)
+			time.Sleep(trimInterval)
 			if got := trims(); got != c.want {
 				t.Errorf("%d: trimmed is %v", i, got)
 			}

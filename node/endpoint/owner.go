@@ -2,39 +2,39 @@ package endpoint
 
 import "unique"
 
-// Owner is the app that a stream or flow belongs to, as the role found it out; unknown
+// AppInfo is the app that a stream or flow belongs to, as the role found it out; unknown
 // parts are empty.
-type Owner struct {
+type AppInfo struct {
 	App, Program, Label, User string
 }
 
-// owner is an Owner that streams of one app share. Endpoint.mu must be held.
-type owner struct{ is unique.Handle[Owner] }
+// appHandle is an Owner that streams of one app share. Endpoint.mu must be held.
+type appHandle struct{ handle unique.Handle[AppInfo] }
 
-func (o owner) get() (none Owner) {
-	if o == (owner{}) {
+func (o appHandle) appInfo() (none AppInfo) {
+	if o == (appHandle{}) {
 		return none
 	}
-	return o.is.Value()
+	return o.handle.Value()
 }
 
-// SetOwner sets the owner of the stream, for status output.
-func (c *Conn) SetOwner(o Owner) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	c.owner = owner{unique.Make(o)}
+// SetApp sets the owner of the stream, for status output.
+func (c *Conn) SetApp(o AppInfo) {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	c.app = appHandle{unique.Make(o)}
 }
 
-// SetOwner sets the owner of the flow, for status output.
-func (c *PacketConn) SetOwner(o Owner) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	c.owner = owner{unique.Make(o)}
+// SetApp sets the owner of the flow, for status output.
+func (c *PacketConn) SetApp(o AppInfo) {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	c.app = appHandle{unique.Make(o)}
 }
 
-// Done reports that the flow is over.
-func (c *PacketConn) Done() bool {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	return c.closed || c.f.Err() != nil
+// IsDone reports that the flow is over.
+func (c *PacketConn) IsDone() bool {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	return c.closed || c.flow.Err() != nil
 }

@@ -13,18 +13,18 @@ import (
 // PacketConn is one datagram flow. Safe for concurrent use. After the flow has
 // ended its methods return an error that wraps a wire.Reset.
 type PacketConn struct {
-	e    *Endpoint
-	f    *bond.Flow
-	cond *sync.Cond // on Endpoint.mu: something about the flow changed
+	endpoint *Endpoint
+	flow     *bond.Flow
+	cond     *sync.Cond // on Endpoint.mu: something about the flow changed
 
-	owner owner
+	app appHandle
 
-	closed    bool // by Close
-	readLimit deadline
+	closed       bool // by Close
+	readDeadline deadline
 }
 
 func (e *Endpoint) newPacketConn(f *bond.Flow) *PacketConn {
-	c := &PacketConn{e: e, f: f, cond: sync.NewCond(&e.mu)}
+	c := &PacketConn{endpoint: e, flow: f, cond: sync.NewCond(&e.mu)}
 	f.User = c
 	return c
 }
@@ -38,7 +38,7 @@ func (e *Endpoint) DialPackets(redundant bool) (*PacketConn, error) {
 	if e.closed {
 		return nil, ErrClosed
 	}
-	f, err := e.b.OpenFlow(redundant, time.Now())
+	f, err := e.bond.OpenFlow(redundant, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -48,46 +48,46 @@ func (e *Endpoint) DialPackets(redundant bool) (*PacketConn, error) {
 // SetRedundant lets each datagram be sent on two paths, or on one, if none was
 // sent yet.
 func (c *PacketConn) SetRedundant(on bool) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	c.f.SetRedundant(on)
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	c.flow.SetRedundant(on)
 }
 
-// SetGroup puts the flow into a group of the plan, if no datagram was sent yet.
-func (c *PacketConn) SetGroup(g wire.GroupID) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	c.f.SetGroup(g)
+// SetClass puts the flow into a group of the plan, if no datagram was sent yet.
+func (c *PacketConn) SetClass(g wire.GroupID) {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	c.flow.SetGroup(g)
 }
 
 // Send sends a datagram to an address, or, at the end that accepted the flow,
 // as coming from it. It never blocks and does not keep p; a datagram that
 // cannot leave soon is dropped.
 func (c *PacketConn) Send(p []byte, addr wire.Addr) error {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
 	if c.closed {
 		return net.ErrClosed
 	}
 	now := time.Now()
-	err := c.f.Send(addr, p, now)
-	c.e.after(now)
+	err := c.flow.Send(addr, p, now)
+	c.endpoint.processEvents(now)
 	return err
 }
 
 // Receive waits for a datagram, or for the news that those to an address are
 // refused.
-func (c *PacketConn) Receive() (bond.Received, error) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
+func (c *PacketConn) Receive() (bond.ReceivedDatagram, error) {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
 	for {
 		if c.closed {
-			return bond.Received{}, net.ErrClosed
+			return bond.ReceivedDatagram{}, net.ErrClosed
 		}
-		if c.readLimit.passed() {
-			return bond.Received{}, os.ErrDeadlineExceeded
+		if c.readDeadline.hasPassed() {
+			return bond.ReceivedDatagram{}, os.ErrDeadlineExceeded
 		}
-		if r, ok, err := c.f.Receive(); ok || err != nil {
+		if r, ok, err := c.flow.Receive(); ok || err != nil {
 			return r, err
 		}
 		c.cond.Wait()
@@ -97,10 +97,10 @@ func (c *PacketConn) Receive() (bond.Received, error) {
 // Refuse tells the other end that datagrams to an address do not get there; see
 // bond.Flow.Refuse.
 func (c *PacketConn) Refuse(r wire.FlowRefused) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	c.f.Refuse(r)
-	c.e.after(time.Now())
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	c.flow.Refuse(r)
+	c.endpoint.processEvents(time.Now())
 }
 
 // Close ends the flow at both ends. Datagrams sent before still leave.
@@ -111,24 +111,24 @@ func (c *PacketConn) Close() error {
 
 // CloseWith is Close with a reason that the other end is told.
 func (c *PacketConn) CloseWith(code wire.Code, text string) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
 	if c.closed {
 		return
 	}
 	c.closed = true
-	if c.readLimit.timer != nil {
-		c.readLimit.timer.Stop()
+	if c.readDeadline.timer != nil {
+		c.readDeadline.timer.Stop()
 	}
 	now := time.Now()
-	c.f.End(code, text, now)
-	c.f.Discard()
+	c.flow.End(code, text, now)
+	c.flow.Discard()
 	c.cond.Broadcast()
-	c.e.after(now)
+	c.endpoint.processEvents(now)
 }
 
 // SetReadDeadline bounds Receive; a zero time is no bound.
 func (c *PacketConn) SetReadDeadline(t time.Time) error {
-	c.e.setDeadline(&c.readLimit, t, c.cond, &c.closed)
+	c.endpoint.setDeadline(&c.readDeadline, t, c.cond, &c.closed)
 	return nil
 }

@@ -28,7 +28,7 @@ func echoPackets(c *PacketConn) {
 }
 
 func TestPackets(t *testing.T) {
-	p := newPair(t, 2, echo)
+	p := newBondPair(t, 2, echoStream)
 	p.server.mu.Lock()
 	p.server.cfg.AcceptPackets = echoPackets
 	p.server.mu.Unlock()
@@ -38,7 +38,7 @@ func TestPackets(t *testing.T) {
 	}
 	a := wire.Addr{Name: "x", Port: 7}
 	for _, n := range []int{0, 1, 1472, 65507} {
-		b := random(n)
+		b := randomBytes(n)
 		if err := c.Send(b, a); err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestPackets(t *testing.T) {
 // TestPacketsEndWithTheBond at both ends.
 func TestPacketsEndWithTheBond(t *testing.T) {
 	came, far := make(chan bool, 1), make(chan error, 1)
-	p := newPair(t, 1, echo)
+	p := newBondPair(t, 1, echoStream)
 	p.server.mu.Lock()
 	p.server.cfg.AcceptPackets = func(c *PacketConn) {
 		for {
@@ -91,25 +91,25 @@ func TestPacketsEndWithTheBond(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-came
-	c.SetOwner(Owner{App: "curl"})
-	if list := p.client.FlowList(); len(list) != 1 || list[0].Owner.App != "curl" || list[0].UpBytes != 1 || list[0].DownBytes != 0 {
+	c.SetApp(AppInfo{App: "curl"})
+	if list := p.client.FlowList(); len(list) != 1 || list[0].App.App != "curl" || list[0].UpBytes != 1 || list[0].DownBytes != 0 {
 		t.Errorf("flows: %+v", list)
 	}
-	if list := p.server.FlowList(); len(list) != 1 || list[0].Owner.App != "" || list[0].UpBytes != 1 || list[0].DownBytes != 0 || c.Done() {
+	if list := p.server.FlowList(); len(list) != 1 || list[0].App.App != "" || list[0].UpBytes != 1 || list[0].DownBytes != 0 || c.IsDone() {
 		t.Errorf("flows at the server: %+v", list)
 	}
 	if st := p.server.Status(true); st.Flows != 1 || len(st.FlowList) != 1 || st.FlowList[0].Received != 1 {
 		t.Errorf("status: %+v", st)
 	}
-	p.client.Fail(wire.CodeClosed, "over")
-	if !c.Done() {
+	p.client.ResetStreams(wire.CodeClosed, "over")
+	if !c.IsDone() {
 		t.Error("the flow is not over")
 	}
 	var r wire.Reset
 	if _, err := c.Receive(); !errors.As(err, &r) || r.Text != "over" {
 		t.Errorf("near end: %v", err)
 	}
-	p.server.Fail(wire.CodeClosed, "over")
+	p.server.ResetStreams(wire.CodeClosed, "over")
 	if err := <-far; !errors.As(err, &r) {
 		t.Errorf("far end: %v", err)
 	}

@@ -13,9 +13,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// rates keeps what a lane had carried at times about a tenth of a second
+// rateHistory keeps what a lane had carried at times about a tenth of a second
 // apart, for a second. Guarded by Endpoint.mu.
-type rates struct {
+type rateHistory struct {
 	list [11]struct {
 		at     time.Time
 		rx, tx uint64
@@ -23,7 +23,7 @@ type rates struct {
 	n int
 }
 
-func (r *rates) note(now time.Time, rx, tx uint64) {
+func (r *rateHistory) addSample(now time.Time, rx, tx uint64) {
 	if r.n > 0 && now.Sub(r.list[(r.n-1)%len(r.list)].at) < 100*time.Millisecond {
 		return
 	}
@@ -32,8 +32,8 @@ func (r *rates) note(now time.Time, rx, tx uint64) {
 	r.n++
 }
 
-// last is the rate over the last second.
-func (r *rates) last(now time.Time, rx, tx uint64) (in, out unit.Rate) {
+// lastSecond is the rate over the last second.
+func (r *rateHistory) lastSecond(now time.Time, rx, tx uint64) (in, out unit.Rate) {
 	for i := max(0, r.n-len(r.list)); i < r.n; i++ {
 		e := &r.list[i%len(r.list)]
 		if age := now.Sub(e.at); age <= 1100*time.Millisecond && age >= 50*time.Millisecond {
@@ -43,13 +43,13 @@ func (r *rates) last(now time.Time, rx, tx uint64) (in, out unit.Rate) {
 	return 0, 0
 }
 
-// steadyTime is how long a subflow must have carried bytes without a pause for
+// minSteadyTime is how long a subflow must have carried bytes without a pause for
 // its rate to say something about the network.
-const steadyTime = 300 * time.Millisecond
+const minSteadyTime = 300 * time.Millisecond
 
-// steady is the rate of the longest time, of the last second, in which every
-// tenth of it had bytes; 0 if that is less than steadyTime.
-func (r *rates) steady(now time.Time, of func(i int) uint64) unit.Rate {
+// steadyRate is the rate of the longest time, of the last second, in which every
+// tenth of it had bytes; 0 if that is less than minSteadyTime.
+func (r *rateHistory) steadyRate(now time.Time, of func(i int) uint64) unit.Rate {
 	var best, span time.Duration
 	var rate unit.Rate
 	start := -1
@@ -67,29 +67,29 @@ func (r *rates) steady(now time.Time, of func(i int) uint64) unit.Rate {
 			best, rate = span, unit.RateOf(unit.Bytes(of(i+1)-of(start)), span)
 		}
 	}
-	if best < steadyTime {
+	if best < minSteadyTime {
 		return 0
 	}
 	return rate
 }
 
-// Steady is what a subflow has carried without a pause.
-type Steady struct {
+// SteadyRate is what a subflow has carried without a pause.
+type SteadyRate struct {
 	Device string
 	Rx, Tx unit.Rate     // 0: it has not
 	RTT    time.Duration // end to end
 }
 
-// Steady lists the subflows that have carried bytes without a pause lately.
-func (e *Endpoint) Steady() (list []Steady) {
+// SteadyRates lists the subflows that have carried bytes without a pause lately.
+func (e *Endpoint) SteadyRates() (list []SteadyRate) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
-	for _, l := range e.lanes {
+	for _, l := range e.subflows {
 		r := &l.rates
-		s := Steady{Device: l.device,
-			Rx: r.steady(now, func(i int) uint64 { return r.list[i%len(r.list)].rx }),
-			Tx: r.steady(now, func(i int) uint64 { return r.list[i%len(r.list)].tx })}
+		s := SteadyRate{Device: l.device,
+			Rx: r.steadyRate(now, func(i int) uint64 { return r.list[i%len(r.list)].rx }),
+			Tx: r.steadyRate(now, func(i int) uint64 { return r.list[i%len(r.list)].tx })}
 		if s.Rx == 0 && s.Tx == 0 {
 			continue
 		}
@@ -111,11 +111,11 @@ type DirectFlow struct {
 }
 
 // DirectFlows returns what the direct subflows have moved so far, by number.
-func (e *Endpoint) DirectFlows() map[wire.PathID]DirectFlow {
+func (e *Endpoint) DirectFlows() map[wire.SubflowID]DirectFlow {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	flows := map[wire.PathID]DirectFlow{}
-	for id, l := range e.lanes {
+	flows := map[wire.SubflowID]DirectFlow{}
+	for id, l := range e.subflows {
 		if l.sf.Helped {
 			continue
 		}
@@ -134,27 +134,27 @@ type HelpedFlow struct {
 }
 
 // HelpedFlows tells what the helped subflows have carried, by number.
-func (e *Endpoint) HelpedFlows() map[wire.PathID]HelpedFlow {
+func (e *Endpoint) HelpedFlows() map[wire.SubflowID]HelpedFlow {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	flows := map[wire.PathID]HelpedFlow{}
-	for id, l := range e.lanes {
+	flows := map[wire.SubflowID]HelpedFlow{}
+	for id, l := range e.subflows {
 		if l.sf.Helped {
-			rx, tx := e.b.Carried(id)
+			rx, tx := e.bond.CarriedBytes(id)
 			flows[id] = HelpedFlow{l.sf.Terms.Radio, unit.Bytes(rx), unit.Bytes(tx)}
 		}
 	}
 	return flows
 }
 
-// SilentPaths lists subflows that have been silent for longer than d, the last
+// SilentSubflows lists subflows that have been silent for longer than d, the last
 // one that is left included.
-func (e *Endpoint) SilentPaths(d time.Duration) (ids []wire.PathID) {
+func (e *Endpoint) SilentSubflows(d time.Duration) (ids []wire.SubflowID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
-	for _, p := range e.b.Paths(nil, now) {
-		if p.StuckFor > d {
+	for _, p := range e.bond.ListSubflows(nil, now) {
+		if p.StalledFor > d {
 			ids = append(ids, p.ID)
 		}
 	}
@@ -170,7 +170,7 @@ type Status struct {
 	ReorderBytes   unit.Bytes // received, waiting for earlier bytes
 	Subflows       []Subflow  // by rising number
 	// Decisions, StreamList and FlowList are set only if asked for. The lists hold at
-	// most maxFlowList each.
+	// most maxStatusList each.
 	Decisions  []bond.Decision
 	StreamList []Stream
 	FlowList   []Flow
@@ -178,7 +178,7 @@ type Status struct {
 
 // Subflow is the state of a subflow.
 type Subflow struct {
-	bond.PathInfo
+	bond.SubflowInfo
 	Device         string // that carries it
 	Terms          wire.Terms
 	Transport      string // the network of its local address
@@ -197,7 +197,7 @@ type Hop struct {
 // Stream is the state of a stream. Down is towards the end that opens streams.
 type Stream struct {
 	bond.StreamInfo
-	Owner              Owner
+	App                AppInfo
 	Down, Up           wire.Choice
 	DownBytes, UpBytes unit.Bytes
 }
@@ -205,7 +205,7 @@ type Stream struct {
 // Flow is the state of a datagram flow.
 type Flow struct {
 	bond.FlowInfo
-	Owner              Owner
+	App                AppInfo
 	DownBytes, UpBytes unit.Bytes
 }
 
@@ -214,41 +214,41 @@ func (e *Endpoint) Status(why bool) Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
-	s := Status{Scheduler: e.b.Scheduler(), Stats: e.b.Stats(), Streams: e.b.Streams(), Flows: e.b.FlowCount(), ReorderBytes: e.b.Reordering()}
-	_, s.MetaBytes = e.b.Buffers()
-	for _, p := range e.b.Paths(nil, now) {
-		l := e.lanes[p.ID]
+	s := Status{Scheduler: e.bond.Scheduler(), Stats: e.bond.Stats(), Streams: e.bond.StreamCount(), Flows: e.bond.FlowCount(), ReorderBytes: e.bond.ReorderingBytes()}
+	_, s.MetaBytes = e.bond.BufferedBytes()
+	for _, p := range e.bond.ListSubflows(nil, now) {
+		l := e.subflows[p.ID]
 		if l == nil {
 			continue
 		}
-		sub := Subflow{PathInfo: p, Device: l.device, Terms: l.sf.Terms, Transport: l.sf.LocalAddr().Network(), Hop: l.hop(p)}
-		sub.RxRate, sub.TxRate = l.rates.last(now, p.Received, p.Sent)
+		sub := Subflow{SubflowInfo: p, Device: l.device, Terms: l.sf.Terms, Transport: l.sf.LocalAddr().Network(), Hop: l.describeHop(p)}
+		sub.RxRate, sub.TxRate = l.rates.lastSecond(now, p.Received, p.Sent)
 		s.Subflows = append(s.Subflows, sub)
 	}
 	slices.SortFunc(s.Subflows, func(a, b Subflow) int { return cmp.Compare(a.ID, b.ID) })
 	if why {
-		s.Decisions, s.StreamList, s.FlowList = e.b.Decisions(), e.streams(maxFlowList), e.flows(maxFlowList)
+		s.Decisions, s.StreamList, s.FlowList = e.bond.Decisions(), e.listStreams(maxStatusList), e.listFlows(maxStatusList)
 	}
 	return s
 }
 
-// hop returns the hop of a subflow that begins here, nil while nothing carries it.
-func (l *lane) hop(p bond.PathInfo) *Hop {
+// describeHop returns the hop of a subflow that begins here, nil while nothing carries it.
+func (l *attachedSubflow) describeHop(p bond.SubflowInfo) *Hop {
 	h, err := l.sf.Probe()
 	if err != nil {
 		return nil
 	}
-	return &Hop{h, p.Th1, p.Th2, p.FarWait, l.sf.RejectedReports()}
+	return &Hop{h, p.Th1, p.Th2, p.FarQueueTime, l.sf.RejectedReports()}
 }
 
 // HopOf returns the hop of a subflow that begins here, and the address at which it
 // ends; nil if there is none.
-func (e *Endpoint) HopOf(id wire.PathID) (*Hop, net.Addr) {
+func (e *Endpoint) HopOf(id wire.SubflowID) (*Hop, net.Addr) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, p := range e.b.Paths(nil, time.Now()) {
-		if l := e.lanes[id]; p.ID == id && l != nil {
-			return l.hop(p), l.sf.RemoteAddr()
+	for _, p := range e.bond.ListSubflows(nil, time.Now()) {
+		if l := e.subflows[id]; p.ID == id && l != nil {
+			return l.describeHop(p), l.sf.RemoteAddr()
 		}
 	}
 	return nil, nil
@@ -258,18 +258,18 @@ func (e *Endpoint) HopOf(id wire.PathID) (*Hop, net.Addr) {
 func (e *Endpoint) StreamList() []Stream {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.streams(math.MaxInt)
+	return e.listStreams(math.MaxInt)
 }
 
-// streams returns the streams that were opened last. mu must be held.
-func (e *Endpoint) streams(limit int) (list []Stream) {
-	for _, i := range e.b.StreamList(limit) {
+// listStreams returns the streams that were opened last. mu must be held.
+func (e *Endpoint) listStreams(limit int) (list []Stream) {
+	for _, i := range e.bond.ListStreams(limit) {
 		s := Stream{StreamInfo: i, Down: i.Out, Up: i.In, DownBytes: i.Sent, UpBytes: i.Received}
-		if e.cfg.Bond.Opens {
+		if e.cfg.Bond.OpensStreams {
 			s.Down, s.Up, s.DownBytes, s.UpBytes = s.Up, s.Down, s.UpBytes, s.DownBytes
 		}
 		if c, ok := i.User.(*Conn); ok {
-			s.Owner = c.owner.get()
+			s.App = c.app.appInfo()
 		}
 		list = append(list, s)
 	}
@@ -280,18 +280,18 @@ func (e *Endpoint) streams(limit int) (list []Stream) {
 func (e *Endpoint) FlowList() []Flow {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.flows(math.MaxInt)
+	return e.listFlows(math.MaxInt)
 }
 
-// flows returns the flows that were used last. mu must be held.
-func (e *Endpoint) flows(limit int) (list []Flow) {
-	for _, i := range e.b.Flows(limit) {
+// listFlows returns the flows that were used last. mu must be held.
+func (e *Endpoint) listFlows(limit int) (list []Flow) {
+	for _, i := range e.bond.ListFlows(limit) {
 		f := Flow{FlowInfo: i, DownBytes: i.SentBytes, UpBytes: i.ReceivedBytes}
-		if e.cfg.Bond.Opens {
+		if e.cfg.Bond.OpensStreams {
 			f.DownBytes, f.UpBytes = f.UpBytes, f.DownBytes
 		}
 		if c, ok := i.User.(*PacketConn); ok {
-			f.Owner = c.owner.get()
+			f.App = c.app.appInfo()
 		}
 		list = append(list, f)
 	}
@@ -303,27 +303,27 @@ func (e *Endpoint) flows(limit int) (list []Flow) {
 func (e *Endpoint) ResetStream(id wire.StreamID, why string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	found := e.b.ResetStream(id, wire.CodeConnReset, why)
-	e.after(time.Now())
+	found := e.bond.ResetStream(id, wire.CodeConnReset, why)
+	e.processEvents(time.Now())
 	return found
 }
 
-// TreatStream has both ends treat the bytes of a stream so from now on. It is for the
+// SetStreamClass has both ends treat the bytes of a stream so from now on. It is for the
 // end that opens, and reports whether there is such a stream.
-func (e *Endpoint) TreatStream(id wire.StreamID, mode wire.Mode, group wire.GroupID) (found bool) {
+func (e *Endpoint) SetStreamClass(id wire.StreamID, mode wire.Mode, group wire.GroupID) (found bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	found = e.b.Treat(id, mode, group)
-	e.after(time.Now())
+	found = e.bond.SetClass(id, mode, group)
+	e.processEvents(time.Now())
 	return found
 }
 
-// TreatmentOf is how the bytes of a stream are treated; ok is false if there is none.
-func (e *Endpoint) TreatmentOf(id wire.StreamID) (mode wire.Mode, group wire.GroupID, ok bool) {
+// StreamClass is how the bytes of a stream are treated; ok is false if there is none.
+func (e *Endpoint) StreamClass(id wire.StreamID) (mode wire.Mode, group wire.GroupID, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.b.TreatmentOf(id)
+	return e.bond.ClassOf(id)
 }
 
-// maxFlowList bounds the streams and flows that a Status lists.
-const maxFlowList = 64
+// maxStatusList bounds the streams and flows that a Status lists.
+const maxStatusList = 64

@@ -46,17 +46,17 @@ func newServerAccess(trust *identity.Trust, log *slog.Logger) *serverAccess {
 	return &serverAccess{trust: trust, log: log, changes: map[identity.PublicKey]serverChanges{}}
 }
 
-// allows reports whether subflows of a primary may be carried to server.
-func (a *serverAccess) allows(primary identity.PublicKey, server string) bool {
+// allowsServer reports whether subflows of a primary may be carried to server.
+func (a *serverAccess) allowsServer(primary identity.PublicKey, server string) bool {
 	p, ok := a.trust.Lookup(primary)
-	return ok && p.Is(identity.RolePrimary) && (has(p.Servers, server) || a.ownsServer(server))
+	return ok && p.HasRole(identity.RolePrimary) && (containsAddress(p.Servers, server) || a.ownsServer(server))
 }
 
-// check returns why nothing is carried to a server for a primary, nil if it may be.
-func (a *serverAccess) check(primary identity.PublicKey, server string) error {
+// checkAccess returns why nothing is carried to a server for a primary, nil if it may be.
+func (a *serverAccess) checkAccess(primary identity.PublicKey, server string) error {
 	switch {
-	case !a.allows(primary, server):
-		return errDistrusted
+	case !a.allowsServer(primary, server):
+		return errNotTrusted
 	case a.trust.Paused(primary):
 		return errPaused
 	}
@@ -65,20 +65,20 @@ func (a *serverAccess) check(primary identity.PublicKey, server string) error {
 
 // ownsServer reports whether server is an address of one that the owner trusts.
 func (a *serverAccess) ownsServer(server string) bool {
-	return slices.ContainsFunc(a.trust.ByRole(identity.RoleServer), func(p identity.Peer) bool { return has(p.Addresses, server) })
+	return slices.ContainsFunc(a.trust.ByRole(identity.RoleServer), func(p identity.Peer) bool { return containsAddress(p.Addresses, server) })
 }
 
-// announce stores the servers that a primary announces over a pipe whose other end is
+// storeServers stores the servers that a primary announces over a pipe whose other end is
 // remote. Its errors end the pipe.
-func (a *serverAccess) announce(primary identity.Peer, remote net.Addr, servers []string, now time.Time) error {
-	list := identity.Carried(servers, ipOf(remote).IsLoopback())
+func (a *serverAccess) storeServers(primary identity.Peer, remote net.Addr, servers []string, now time.Time) error {
+	list := identity.CarriableServers(servers, ipOf(remote).IsLoopback())
 	if p, ok := a.trust.Lookup(primary.Key); ok && slices.Equal(p.Servers, list) {
 		return nil
 	}
 	if !a.countChange(primary.Key, now) {
 		return fault.New(fault.Limit, fmt.Errorf("the primary says more than %d times within %v that it has other servers", maxServerChanges, serverChangePeriod), "revoke it if nobody has done that there")
 	}
-	if err := a.trust.Told(primary.Key, list); err != nil {
+	if err := a.trust.SetServers(primary.Key, list); err != nil {
 		return err
 	}
 	a.log.Info("a primary has other servers", "primary", primary.Name, "servers", strings.Join(list, " "))
@@ -99,12 +99,12 @@ func (a *serverAccess) countChange(primary identity.PublicKey, now time.Time) bo
 	return n.count <= maxServerChanges
 }
 
-var errDistrusted = errors.New("a device of it is trusted no longer")
+var errNotTrusted = errors.New("a device of it is trusted no longer")
 
-// leadsHere reports whether a connection, between these ends, to what a primary
+// leadsToSelf reports whether a connection, between these ends, to what a primary
 // calls a server leads to this device itself, or stays on a link. Loopback addresses
 // that are named as such were checked when they were announced.
-func leadsHere(server string, here, there net.Addr) bool {
+func leadsToSelf(server string, here, there net.Addr) bool {
 	if host, _, err := net.SplitHostPort(server); err == nil {
 		if a, err := netip.ParseAddr(host); err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost") {
 			return false
@@ -120,12 +120,12 @@ func ipOf(a net.Addr) netip.Addr {
 	return ap.Addr().Unmap().WithZone("")
 }
 
-// has reports whether list contains addr, compared by meaning: case of names, spelling of IPv6.
-func has(list []string, addr string) bool {
-	return slices.ContainsFunc(list, func(a string) bool { return canonical(a) == canonical(addr) })
+// containsAddress reports whether list contains addr, compared by meaning: case of names, spelling of IPv6.
+func containsAddress(list []string, addr string) bool {
+	return slices.ContainsFunc(list, func(a string) bool { return canonicalAddress(a) == canonicalAddress(addr) })
 }
 
-func canonical(addr string) string {
+func canonicalAddress(addr string) string {
 	if ap, err := netip.ParseAddrPort(addr); err == nil {
 		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String()
 	}

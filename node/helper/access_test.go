@@ -41,7 +41,7 @@ func TestServersOfEach(t *testing.T) {
 	a := newServerAccess(trust, slog.New(slog.DiscardHandler))
 	check := func(primary identity.PublicKey, server string, want bool) {
 		t.Helper()
-		if a.allows(primary, server) != want {
+		if a.allowsServer(primary, server) != want {
 			t.Errorf("%v to %s: %v", primary.ID(), server, !want)
 		}
 	}
@@ -79,7 +79,7 @@ func TestAstray(t *testing.T) {
 		{"localhost:7600", "::1", "::1", false},
 	} {
 		end := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 7600} }
-		if got := leadsHere(c.server, end(c.here), end(c.there)); got != c.want {
+		if got := leadsToSelf(c.server, end(c.here), end(c.there)); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -101,7 +101,7 @@ func (s slowly) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
 // connection to it is made is not relayed to.
 func TestRevokedWhileDialling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
+		w := &testWorld{t: t, pipes: inMemory(), servers: inMemory()}
 		w.prepare = func(h *Helper) {
 			h.dialWith(slowly{w.servers, func() {
 				if err := h.trust.Remove("home"); err != nil {
@@ -111,9 +111,9 @@ func TestRevokedWhileDialling(t *testing.T) {
 				synctest.Wait() // the relays there are were looked at
 			}})
 		}
-		w.listen("x:1")
-		w.start(Config{})
-		p, s, _ := w.subflow()
+		w.listenAll("x:1")
+		w.startHelper(Config{})
+		p, s, _ := w.joinSubflow()
 		time.Sleep(time.Minute)
 		if list := w.h.Status().Subflows; len(list) > 0 {
 			t.Errorf("relayed to whom nobody trusts: %+v", list)
@@ -156,7 +156,7 @@ func (c hookedConn) Write(b []byte) (int, error) {
 // all that there are is closed too, and the helper ends.
 func TestSubflowWhileEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
+		w := &testWorld{t: t, pipes: inMemory(), servers: inMemory()}
 		armed, ended := new(atomic.Bool), make(chan struct{})
 		w.prepare = func(h *Helper) {
 			h.dialWith(slowly{w.servers, func() { armed.Store(true) }}) // the answer comes next
@@ -165,9 +165,9 @@ func TestSubflowWhileEnding(t *testing.T) {
 				synctest.Wait()
 			}}
 		}
-		w.listen("x:1")
-		w.start(Config{})
-		p := w.waiting()
+		w.listenAll("x:1")
+		w.startHelper(Config{})
+		p := w.acceptWaiting()
 		joined := make(chan error, 1)
 		go func() {
 			_, err := p.Join(t.Context(), w.server, pipe.DefaultWindow)
@@ -182,7 +182,7 @@ func TestSubflowWhileEnding(t *testing.T) {
 		}
 		select {
 		case <-ended:
-		case <-time.After(3 * partingTime):
+		case <-time.After(3 * refuseTimeout):
 			t.Error("the helper does not end")
 			<-ended
 		}
@@ -197,7 +197,7 @@ func TestSubflowWhileEnding(t *testing.T) {
 // written down; and it is bounded how often that may change.
 func TestServersAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, inMemory, "x:1", Config{})
+		w := newTestWorld(t, inMemory, "x:1", Config{})
 		ask := func(p *pipe.Waiting, server string) wire.Code {
 			t.Helper()
 			_, err := p.Join(t.Context(), server, pipe.DefaultWindow)
@@ -208,18 +208,18 @@ func TestServersAreTold(t *testing.T) {
 			return r.Code
 		}
 		tell := func(servers ...string) *pipe.Waiting {
-			p := w.waiting()
-			p.Tell(func() []string { return servers })
+			p := w.acceptWaiting()
+			p.SendServers(func() []string { return servers })
 			return p
 		}
 		const other = "192.0.2.77:7600" // where nobody listens
-		if got := ask(w.waiting(), other); got != wire.CodeForbidden {
+		if got := ask(w.acceptWaiting(), other); got != wire.CodeForbidden {
 			t.Errorf("a server of which nobody told: %v", got)
 		}
 		if got := ask(tell(other, "127.0.0.1:22", "169.254.1.1:80"), "127.0.0.1:22"); got != wire.CodeForbidden {
 			t.Errorf("the helper itself: %v", got)
 		}
-		if got := ask(w.waiting(), other); got != wire.CodeUnreachable {
+		if got := ask(w.acceptWaiting(), other); got != wire.CodeUnreachable {
 			t.Errorf("a server that was told: %v", got)
 		}
 		if p, _ := w.h.trust.LookupName("laptop"); !slices.Equal(p.Servers, []string{other}) {
@@ -248,8 +248,8 @@ func TestServersAreTold(t *testing.T) {
 // TestRevokedFirst: what is carried for a primary that is trusted no longer ends though
 // another one, which is to be told something, does not read.
 func TestRevokedFirst(t *testing.T) {
-	w := newWorld(t, overTCP, "127.0.0.1:0", Config{})
-	p, _, _ := w.subflow()
+	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{})
+	p, _, _ := w.joinSubflow()
 	w.h.announcer.sending.Lock() // as who sends has it
 	defer w.h.announcer.sending.Unlock()
 	if err := w.h.trust.Remove("laptop"); err != nil {
@@ -288,28 +288,28 @@ func TestServerChangesAreCounted(t *testing.T) {
 	a := newServerAccess(trust, slog.New(slog.DiscardHandler))
 	remote, now := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 5), Port: 1}, time.Now()
 	announce := func(p identity.Peer, n int) error {
-		return a.announce(p, remote, []string{fmt.Sprintf("192.0.2.%d:7600", n)}, now)
+		return a.storeServers(p, remote, []string{fmt.Sprintf("192.0.2.%d:7600", n)}, now)
 	}
 	for n := range 2 * maxServerChanges {
 		if err := announce(laptop, n/2); err != nil { // each twice
 			t.Fatalf("change %d: %v", n/2+1, err)
 		}
 	}
-	if err := announce(laptop, 99); !fault.Is(err, fault.Limit) || a.allows(laptop.Key, "192.0.2.99:7600") {
+	if err := announce(laptop, 99); !fault.Is(err, fault.Limit) || a.allowsServer(laptop.Key, "192.0.2.99:7600") {
 		t.Errorf("change %d: %v", maxServerChanges+1, err)
 	}
-	if err := announce(tablet, 1); err != nil || !a.allows(tablet.Key, "192.0.2.1:7600") {
+	if err := announce(tablet, 1); err != nil || !a.allowsServer(tablet.Key, "192.0.2.1:7600") {
 		t.Errorf("another primary: %v", err)
 	}
 	now = now.Add(serverChangePeriod)
-	if err := announce(laptop, 99); err != nil || !a.allows(laptop.Key, "192.0.2.99:7600") {
+	if err := announce(laptop, 99); err != nil || !a.allowsServer(laptop.Key, "192.0.2.99:7600") {
 		t.Errorf("a period later: %v", err)
 	}
-	if err := trust.Pause("laptop", true); err != nil {
+	if err := trust.SetPaused("laptop", true); err != nil {
 		t.Fatal(err)
 	}
-	for server, want := range map[string]error{"192.0.2.99:7600": errPaused, "192.0.2.98:7600": errDistrusted} {
-		if got := a.check(laptop.Key, server); got != want {
+	for server, want := range map[string]error{"192.0.2.99:7600": errPaused, "192.0.2.98:7600": errNotTrusted} {
+		if got := a.checkAccess(laptop.Key, server); got != want {
 			t.Errorf("paused, to %s: %v", server, got)
 		}
 	}

@@ -39,15 +39,15 @@ func (a *addresses) set(list ...string) {
 	}
 }
 
-// worldOf is a world whose helper believes it has these addresses, of which it
+// newWorldWith is a world whose helper believes it has these addresses, of which it
 // has taken note.
-func worldOf(t *testing.T, list ...string) (*world, *addresses) {
+func newWorldWith(t *testing.T, list ...string) (*testWorld, *addresses) {
 	a, looked := &addresses{}, make(chan struct{}, 99)
 	a.set(list...)
-	w := &world{t: t, pipes: overTCP(), servers: overTCP()}
+	w := &testWorld{t: t, pipes: overTCP(), servers: overTCP()}
 	w.listenAt("127.0.0.1:0", "[::1]:0")
 	w.prepare = func(h *Helper) {
-		h.watch.addresses = func() (map[netip.Addr]bool, error) {
+		h.addressWatch.listAddresses = func() (map[netip.Addr]bool, error) {
 			defer func() {
 				select {
 				case looked <- struct{}{}:
@@ -57,7 +57,7 @@ func worldOf(t *testing.T, list ...string) (*world, *addresses) {
 			return a.get()
 		}
 	}
-	w.start(Config{})
+	w.startHelper(Config{})
 	<-looked
 	<-looked // the first is acted on
 	return w, a
@@ -67,10 +67,10 @@ func worldOf(t *testing.T, list ...string) (*world, *addresses) {
 // made anew when the address that they go from is no longer the device's; the
 // subflow is the same.
 func TestPipeLosesAddress(t *testing.T) {
-	w, a := worldOf(t, "127.0.0.1", "192.0.2.1")
-	p, s, _ := w.subflow()
-	reserve := w.waiting()
-	want, _ := io.ReadAll(noise(1<<20, 1))
+	w, a := newWorldWith(t, "127.0.0.1", "192.0.2.1")
+	p, s, _ := w.joinSubflow()
+	reserve := w.acceptWaiting()
+	want, _ := io.ReadAll(newNoise(1<<20, 1))
 	got, read := make([]byte, len(want)), make(chan error, 1)
 	go func() {
 		_, err := io.ReadFull(p, got)
@@ -83,8 +83,8 @@ func TestPipeLosesAddress(t *testing.T) {
 		t.Fatal("the pipe that waits is still there")
 	}
 	a.set("127.0.0.1", "192.0.2.1")
-	eventually(t, "the subflow needs another pipe", p.Broken)
-	next := w.waiting()
+	eventually(t, "the subflow needs another pipe", p.IsBroken)
+	next := w.acceptWaiting()
 	if err := p.Resume(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
@@ -100,10 +100,10 @@ func TestPipeLosesAddress(t *testing.T) {
 // TestForeignAddress: a connection from an address that no interface ever had
 // is left alone.
 func TestForeignAddress(t *testing.T) {
-	w, a := worldOf(t, "192.0.2.1")
-	p, s, _ := w.subflow()
+	w, a := newWorldWith(t, "192.0.2.1")
+	p, s, _ := w.joinSubflow()
 	a.set("192.0.2.2")
-	for end := time.Now().Add(2 * addressEvery); time.Now().Before(end); {
+	for end := time.Now().Add(2 * addressInterval); time.Now().Before(end); {
 		if _, err := s.Write(make([]byte, 1000)); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestForeignAddress(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if p.Broken() || p.Counts() != (pipe.Counts{}) {
+	if p.IsBroken() || p.Counts() != (pipe.Counts{}) {
 		t.Errorf("%+v", p.Counts())
 	}
 }
@@ -120,8 +120,8 @@ func TestForeignAddress(t *testing.T) {
 // TestServerSideLosesAddress: a subflow whose HS-path has lost its address is
 // given back to the primary at once.
 func TestServerSideLosesAddress(t *testing.T) {
-	w, a := worldOf(t, "127.0.0.1", "::1")
-	p, _, _ := w.subflow()
+	w, a := newWorldWith(t, "127.0.0.1", "::1")
+	p, _, _ := w.joinSubflow()
 	a.set("127.0.0.1")
 	ended := make(chan error, 1)
 	go func() {
@@ -144,20 +144,20 @@ func TestServerSideLosesAddress(t *testing.T) {
 func TestAwake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slept atomic.Int64
-		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
-		w.listen("x:1")
+		w := &testWorld{t: t, pipes: inMemory(), servers: inMemory()}
+		w.listenAll("x:1")
 		w.prepare = func(h *Helper) {
-			h.watch.wall = func() time.Time { return wallClock().Add(time.Duration(slept.Load())) }
+			h.addressWatch.wall = func() time.Time { return wallClock().Add(time.Duration(slept.Load())) }
 		}
-		w.start(Config{})
-		a := w.waiting()
+		w.startHelper(Config{})
+		a := w.acceptWaiting()
 		time.Sleep(time.Hour)
 		if a.Err() != nil {
 			t.Fatal("without a sleep:", a.Err())
 		}
 		slept.Add(int64(time.Minute))
 		began := time.Now()
-		b := w.waiting()
+		b := w.acceptWaiting()
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("a new pipe came after %v", took)
 		}
@@ -172,10 +172,10 @@ func TestAwake(t *testing.T) {
 		b.Close()
 		for range 5 { // each time somewhere between two calls, which are 15 s apart
 			time.Sleep(10 * time.Minute)
-			w.listen("x:1")
+			w.listenAll("x:1")
 			slept.Add(int64(time.Minute))
 			began = time.Now()
-			b = w.waiting()
+			b = w.acceptWaiting()
 			if took := time.Since(began); took > 2*time.Second {
 				t.Errorf("after a long absence it was called after %v", took)
 			}
@@ -194,10 +194,10 @@ func TestSleepAtAnyRead(t *testing.T) {
 		var mu sync.Mutex
 		var slept time.Duration
 		reads := 0 // until the device sleeps
-		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
-		w.listen("x:1")
+		w := &testWorld{t: t, pipes: inMemory(), servers: inMemory()}
+		w.listenAll("x:1")
 		w.prepare = func(h *Helper) {
-			h.watch.wall = func() time.Time {
+			h.addressWatch.wall = func() time.Time {
 				mu.Lock()
 				defer mu.Unlock()
 				now := wallClock().Add(slept)
@@ -207,13 +207,13 @@ func TestSleepAtAnyRead(t *testing.T) {
 				return now
 			}
 		}
-		w.start(Config{})
+		w.startHelper(Config{})
 		for after := 1; after <= 4; after++ {
-			a := w.waiting()
+			a := w.acceptWaiting()
 			mu.Lock()
 			reads = after
 			mu.Unlock()
-			time.Sleep(time.Duration(after+2) * addressEvery)
+			time.Sleep(time.Duration(after+2) * addressInterval)
 			synctest.Wait()
 			if a.Err() == nil {
 				t.Fatalf("a sleep after %d readings is not noticed", after)
@@ -229,14 +229,14 @@ func TestAddressWatch(t *testing.T) {
 	var broken error
 	w := newAddressWatch()
 	w.wall = func() time.Time { return clock }
-	w.addresses = func() (map[netip.Addr]bool, error) {
+	w.listAddresses = func() (map[netip.Addr]bool, error) {
 		if broken != nil {
 			return nil, broken
 		}
 		return a.get()
 	}
 	end := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 5} }
-	w.start()
+	w.startWatch()
 	const one, two, foreign = "192.0.2.1", "192.0.2.2", "192.0.2.3"
 	for i, c := range []struct {
 		after    time.Duration
@@ -253,7 +253,7 @@ func TestAddressWatch(t *testing.T) {
 		{after: time.Second, err: errors.New("no netlink"), unlooked: true},
 		{after: time.Second, list: []string{two}, others: true, mayDiff: true, lost: []string{one}},
 		{after: time.Minute, list: []string{two}, slept: 59 * time.Second, mayDiff: true, lost: []string{one}},
-		{after: leastSleep, list: []string{two}, mayDiff: true, lost: []string{one}},
+		{after: minSleep, list: []string{two}, mayDiff: true, lost: []string{one}},
 		{after: -time.Hour, list: []string{two}, mayDiff: true, lost: []string{one}}, // the clock was set
 		{after: time.Second, list: []string{two}, mayDiff: true, lost: []string{one}},
 		{after: time.Second, list: []string{two}, lost: []string{one}}, // routes have followed
@@ -261,16 +261,16 @@ func TestAddressWatch(t *testing.T) {
 	} {
 		clock, broken = clock.Add(c.after), c.err
 		a.set(c.list...)
-		got := w.look()
-		if got.slept != c.slept || got.addresses != c.others || got.linkMayDiff != c.mayDiff || (got.lost == nil) != c.unlooked {
+		got := w.detectChanges()
+		if got.slept != c.slept || got.addresses != c.others || got.linkMayDiffer != c.mayDiff || (got.isLost == nil) != c.unlooked {
 			t.Errorf("%d: %+v", i, got)
 		}
 		for _, ip := range []string{one, two, foreign} {
-			if got.lost != nil && got.lost(end(ip)) != slices.Contains(c.lost, ip) {
+			if got.isLost != nil && got.isLost(end(ip)) != slices.Contains(c.lost, ip) {
 				t.Errorf("%d: %s is lost: %v", i, ip, !slices.Contains(c.lost, ip))
 			}
 		}
-		if got.lost != nil && got.lost(pipeAddr{}) {
+		if got.isLost != nil && got.isLost(pipeAddr{}) {
 			t.Errorf("%d: an end without an address has lost it", i)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // then wait, removing does not. Pipes stay their callers'; one that fails is left to them.
 // Methods may be called by any goroutine. The sources are called with sending held.
 type announcer struct {
-	facts  func() wire.Facts           // the present ones
-	paused func() []identity.PublicKey // primaries
+	facts           func() wire.Facts           // the present ones
+	pausedPrimaries func() []identity.PublicKey // primaries
 
 	sending    sync.Mutex // held while facts are sent; taken before mu
 	sent       wire.Facts // as last announced, with sentPaused
@@ -31,12 +31,12 @@ type announcer struct {
 type factsPipe interface{ SendFacts(wire.Facts) error }
 
 func newAnnouncer(facts func() wire.Facts, paused func() []identity.PublicKey) *announcer {
-	return &announcer{facts: facts, paused: paused, pipes: map[factsPipe]identity.PublicKey{}}
+	return &announcer{facts: facts, pausedPrimaries: paused, pipes: map[factsPipe]identity.PublicKey{}}
 }
 
-// add sends the facts that were last announced on p, if there are any, and each change until
+// addPipe sends the facts that were last announced on p, if there are any, and each change until
 // remove.
-func (a *announcer) add(p factsPipe, primary identity.PublicKey) {
+func (a *announcer) addPipe(p factsPipe, primary identity.PublicKey) {
 	a.mu.Lock()
 	a.pipes[p] = primary
 	a.mu.Unlock()
@@ -47,18 +47,18 @@ func (a *announcer) add(p factsPipe, primary identity.PublicKey) {
 	}
 }
 
-func (a *announcer) remove(p factsPipe) {
+func (a *announcer) removePipe(p factsPipe) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.pipes, p)
 }
 
-// announce sends the present facts on all pipes if they, or the primaries that are paused,
+// sendChanges sends the present facts on all pipes if they, or the primaries that are paused,
 // have changed.
-func (a *announcer) announce() {
+func (a *announcer) sendChanges() {
 	a.sending.Lock()
 	defer a.sending.Unlock()
-	f, paused := a.facts(), a.paused()
+	f, paused := a.facts(), a.pausedPrimaries()
 	if f == a.sent && slices.Equal(paused, a.sentPaused) {
 		return
 	}
@@ -75,7 +75,7 @@ func (a *announcer) announce() {
 func (a *announcer) factsFor(primary identity.PublicKey) wire.Facts {
 	f := a.sent
 	if slices.Contains(a.sentPaused, primary) {
-		f.Refuses = errPaused.Error()
+		f.RefusalReason = errPaused.Error()
 	}
 	return f
 }

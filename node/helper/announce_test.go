@@ -14,15 +14,15 @@ import (
 	"mpbond/link/wire"
 )
 
-// heardFacts is a pipe that keeps what is sent on it; while it is stopped, sending blocks.
-type heardFacts struct {
+// receivedFacts is a pipe that keeps what is sent on it; while it is stopped, sending blocks.
+type receivedFacts struct {
 	stop sync.Mutex
 
 	mu  sync.Mutex
 	all []wire.Facts
 }
 
-func (h *heardFacts) SendFacts(f wire.Facts) error {
+func (h *receivedFacts) SendFacts(f wire.Facts) error {
 	h.stop.Lock()
 	defer h.stop.Unlock()
 	h.mu.Lock()
@@ -31,7 +31,7 @@ func (h *heardFacts) SendFacts(f wire.Facts) error {
 	return nil
 }
 
-func (h *heardFacts) heard() []wire.Facts {
+func (h *receivedFacts) received() []wire.Facts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.all)
@@ -45,35 +45,35 @@ func TestAnnouncer(t *testing.T) {
 	var now wire.Facts
 	var paused []identity.PublicKey
 	a := newAnnouncer(func() wire.Facts { return now }, func() []identity.PublicKey { return paused })
-	pipes, removed := map[*heardFacts]identity.PublicKey{}, map[*heardFacts]int{}
+	pipes, removed := map[*receivedFacts]identity.PublicKey{}, map[*receivedFacts]int{}
 	for range 500 {
 		switch rng.IntN(5) {
 		case 0:
-			p, primary := &heardFacts{}, []identity.PublicKey{laptop, tablet}[rng.IntN(2)]
+			p, primary := &receivedFacts{}, []identity.PublicKey{laptop, tablet}[rng.IntN(2)]
 			pipes[p] = primary
-			a.add(p, primary)
+			a.addPipe(p, primary)
 		case 1:
 			for p := range pipes {
-				a.remove(p)
-				removed[p] = len(p.heard())
+				a.removePipe(p)
+				removed[p] = len(p.received())
 				delete(pipes, p)
 				break
 			}
 		case 2:
 			now.Battery = unit.Percent(float64(rng.IntN(3)))
-			a.announce()
+			a.sendChanges()
 		case 3:
 			paused = [][]identity.PublicKey{nil, {laptop}, {tablet}}[rng.IntN(3)]
-			a.announce()
+			a.sendChanges()
 		case 4:
-			a.announce() // nothing has changed
+			a.sendChanges() // nothing has changed
 		}
 		for p, primary := range pipes {
 			want, got := now, wire.Facts{}
 			if slices.Contains(paused, primary) {
-				want.Refuses = errPaused.Error()
+				want.RefusalReason = errPaused.Error()
 			}
-			if list := p.heard(); len(list) > 0 {
+			if list := p.received(); len(list) > 0 {
 				got = list[len(list)-1]
 			}
 			if got != want {
@@ -82,7 +82,7 @@ func TestAnnouncer(t *testing.T) {
 		}
 	}
 	for p, n := range removed {
-		if got := len(p.heard()); got != n {
+		if got := len(p.received()); got != n {
 			t.Errorf("%d facts sent on a pipe that was removed", got-n)
 		}
 	}
@@ -93,25 +93,25 @@ func TestAnnouncer(t *testing.T) {
 func TestAnnouncerBlocks(t *testing.T) {
 	var d deviceFacts
 	d.limits = func() policy.Limits { return policy.Limits{} }
-	a := newAnnouncer(d.current, func() []identity.PublicKey { return nil })
-	slow, other, gone := &heardFacts{}, &heardFacts{}, &heardFacts{}
-	for _, p := range []*heardFacts{slow, other, gone} {
-		a.add(p, keys().primary.Public())
+	a := newAnnouncer(d.currentFacts, func() []identity.PublicKey { return nil })
+	slow, other, gone := &receivedFacts{}, &receivedFacts{}, &receivedFacts{}
+	for _, p := range []*receivedFacts{slow, other, gone} {
+		a.addPipe(p, keys().primary.Public())
 	}
 	slow.stop.Lock()
 	var all sync.WaitGroup
 	for n := range 20 {
 		all.Go(func() {
-			d.set(facts.Facts{Battery: unit.Percent(float64(n))}, "lo", time.Now())
-			a.announce()
+			d.setFacts(facts.Facts{Battery: unit.Percent(float64(n))}, "lo", time.Now())
+			a.sendChanges()
 		})
 	}
-	a.remove(gone)
+	a.removePipe(gone)
 	slow.stop.Unlock()
 	all.Wait()
-	for _, p := range []*heardFacts{slow, other} {
-		if list := p.heard(); len(list) == 0 || list[len(list)-1] != d.current() {
-			t.Errorf("%+v were sent, the newest are %+v", list, d.current())
+	for _, p := range []*receivedFacts{slow, other} {
+		if list := p.received(); len(list) == 0 || list[len(list)-1] != d.currentFacts() {
+			t.Errorf("%+v were sent, the newest are %+v", list, d.currentFacts())
 		}
 	}
 }
@@ -125,8 +125,8 @@ func TestSuspension(t *testing.T) {
 	at := func(percent float64) facts.Facts {
 		return facts.Facts{Battery: unit.Percent(percent), Power: wire.PowerBattery}
 	}
-	if s := d.setLink("wwan0", now); s != (suspension{}) || d.current() != (wire.Facts{}) {
-		t.Errorf("before anything is known: %+v, %+v", s, d.current())
+	if s := d.setLink("wwan0", now); s != (suspension{}) || d.currentFacts() != (wire.Facts{}) {
+		t.Errorf("before anything is known: %+v, %+v", s, d.currentFacts())
 	}
 	for i, c := range []struct {
 		change         func() suspension
@@ -134,24 +134,24 @@ func TestSuspension(t *testing.T) {
 		after          time.Duration
 		batteryPercent int
 	}{
-		{func() suspension { return d.set(at(20), "wwan0", now) }, false, false, 0, 20},
-		{func() suspension { return d.set(at(19), "wwan0", now) }, true, false, time.Second, 19},
+		{func() suspension { return d.setFacts(at(20), "wwan0", now) }, false, false, 0, 20},
+		{func() suspension { return d.setFacts(at(19), "wwan0", now) }, true, false, time.Second, 19},
 		{func() suspension { return d.setLink("wlan0", now) }, false, false, time.Second, 19},
-		{func() suspension { return d.set(at(60), "wlan0", now) }, false, false, time.Second, 60}, // for a moment only
-		{func() suspension { return d.review(now) }, false, true, time.Hour, 60},
-		{func() suspension { return d.review(now) }, false, false, time.Second, 60},
-		{func() suspension { limits.BatteryFloor = 70; return d.review(now) }, true, false, time.Second, 60},
+		{func() suspension { return d.setFacts(at(60), "wlan0", now) }, false, false, time.Second, 60}, // for a moment only
+		{func() suspension { return d.reevaluate(now) }, false, true, time.Hour, 60},
+		{func() suspension { return d.reevaluate(now) }, false, false, time.Second, 60},
+		{func() suspension { limits.BatteryFloor = 70; return d.reevaluate(now) }, true, false, time.Second, 60},
 	} {
 		now = now.Add(c.after)
 		s := c.change()
 		if starts, ends := s.before == "" && s.now != "", s.before != "" && s.now == ""; starts != c.starts || ends != c.ends {
 			t.Errorf("%d: %+v", i, s)
 		}
-		if f := d.current(); f.Refuses != s.now || f.Battery.Percent() != c.batteryPercent {
+		if f := d.currentFacts(); f.RefusalReason != s.now || f.Battery.Percent() != c.batteryPercent {
 			t.Errorf("%d: %+v, while suspended for %q", i, f, s.now)
 		}
 	}
-	if f := d.current(); f.Link != "wlan0" {
+	if f := d.currentFacts(); f.Link != "wlan0" {
 		t.Errorf("the link is %q", f.Link)
 	}
 }

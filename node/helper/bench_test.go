@@ -39,30 +39,30 @@ func BenchmarkRelay(b *testing.B) {
 		}
 	}
 	b.Run("down", func(b *testing.B) {
-		w := newWorld(b, overTCP, "127.0.0.1:0", Config{})
-		p, s, _ := w.subflow()
+		w := newTestWorld(b, overTCP, "127.0.0.1:0", Config{})
+		p, s, _ := w.joinSubflow()
 		run(b, s, p)
 	})
 	b.Run("up", func(b *testing.B) {
-		w := newWorld(b, overTCP, "127.0.0.1:0", Config{})
-		p, s, _ := w.subflow()
+		w := newTestWorld(b, overTCP, "127.0.0.1:0", Config{})
+		p, s, _ := w.joinSubflow()
 		go func() { _, _ = io.Copy(io.Discard, p) }() // confirmations come this way
 		run(b, p, s)
 	})
 	b.Run("plain/splice", func(b *testing.B) {
-		from, to := plain(b, func(dst, src net.Conn) { _, _ = io.Copy(dst, src) })
+		from, to := pipeConns(b, func(dst, src net.Conn) { _, _ = io.Copy(dst, src) })
 		run(b, from, to)
 	})
 	b.Run("plain/copy", func(b *testing.B) {
-		from, to := plain(b, func(dst, src net.Conn) {
+		from, to := pipeConns(b, func(dst, src net.Conn) {
 			_, _ = io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, make([]byte, 64<<10))
 		})
 		run(b, from, to)
 	})
 }
 
-// plain is a TCP relay that runs f.
-func plain(b *testing.B, f func(dst, src net.Conn)) (from, to net.Conn) {
+// pipeConns is a TCP relay that runs f.
+func pipeConns(b *testing.B, f func(dst, src net.Conn)) (from, to net.Conn) {
 	b.Helper()
 	pair := func() (x, y net.Conn) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -23,22 +23,22 @@ const (
 	// are quick, since most breaks are a restart or a roaming device; later a tenth
 	// of the time that it has been away, so that its return is noticed soon and a
 	// lasting absence costs little. After a refusal package refusal says how long.
-	backoffMin  = 200 * time.Millisecond
-	backoffSoon = time.Second
-	backoffMax  = 15 * time.Second
-	// steadyPipe is how long a pipe must have waited to count as one that worked:
+	minCallBackoff  = 200 * time.Millisecond
+	soonCallBackoff = time.Second
+	maxCallBackoff  = 15 * time.Second
+	// steadyPipeTime is how long a pipe must have waited to count as one that worked:
 	// a primary that refuses says so after the handshake.
-	steadyPipe = 10 * time.Second
+	steadyPipeTime = 10 * time.Second
 	// callTimeout bounds one attempt to reach the primary of a broken subflow: a link
 	// that comes back is to be found at once, not at TCP's next try.
-	callTimeout = time.Second
-	callAgain   = 250 * time.Millisecond
-	// callRefused is the longest wait after a refusal. None is about the subflow: an
+	callTimeout  = time.Second
+	callInterval = 250 * time.Millisecond
+	// maxRefusedWait is the longest wait after a refusal. None is about the subflow: an
 	// older or newer mpbond that answers for a while, a limit, or another device at
 	// the primary's address may all be gone before the search ends, which is soon.
-	callRefused = time.Second
-	// lookAgain is how often it is checked whether the search can end.
-	lookAgain = 50 * time.Millisecond
+	maxRefusedWait = time.Second
+	// resumeCheckInterval is how often it is checked whether the search can end.
+	resumeCheckInterval = 50 * time.Millisecond
 )
 
 // pipeCaller calls primaries. It keeps one pipe waiting at each target, backs off from those
@@ -57,52 +57,52 @@ type pipeCaller struct {
 	rec       *trace.Recorder
 	announcer *announcer
 	onServers func(primary identity.Peer, remote net.Addr, servers []string, now time.Time) error
-	taken     func(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request)
+	onTaken   func(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request)
 
 	waiting waitingPipes
-	early   wakeUp       // primaries are called again at once
+	callNow wakeSignal   // primaries are called again at once
 	refused refusal.List // primaries that refuse this device, or that it does not recognise
 	tasks   sync.WaitGroup
 }
 
-// keep keeps a pipe waiting at t until ctx ends or t is stopped.
-func (c *pipeCaller) keep(ctx context.Context, t *target) {
+// startOffering keeps a pipe waiting at t until ctx ends or t is stopped.
+func (c *pipeCaller) startOffering(ctx context.Context, t *target) {
 	ctx, t.stop = context.WithCancel(ctx)
 	c.tasks.Go(func() {
 		defer t.stop()
-		c.keepOffering(ctx, t)
+		c.runOfferLoop(ctx, t)
 	})
 }
 
-// keepOffering keeps one pipe ready at t. A pipe that a subflow takes is
+// runOfferLoop keeps one pipe ready at t. A pipe that a subflow takes is
 // followed by a new one at once.
-func (c *pipeCaller) keepOffering(ctx context.Context, t *target) {
-	pace := callPace{good: time.Now()}
+func (c *pipeCaller) runOfferLoop(ctx context.Context, t *target) {
+	pace := callPace{lastSeen: time.Now()}
 	for {
-		began, early := time.Now(), c.early.next()
-		o, q, err := c.offer(ctx, t, nil)
+		began, early := time.Now(), c.callNow.nextSignal()
+		o, q, err := c.offerPipe(ctx, t, nil)
 		if ctx.Err() != nil {
 			if err == nil {
 				o.Close()
 			}
 			return
 		}
-		if err == nil || t.waited(began) >= steadyPipe && !refusal.Is(err) {
+		if err == nil || t.waitedSince(began) >= steadyPipeTime && !refusal.Is(err) {
 			c.refused.Forget(t.primary.Key.String(), false)
-			pace.wait.Reset()
-			pace.worked(time.Now())
+			pace.backoff.Reset()
+			pace.recordSuccess(time.Now())
 		}
 		if err == nil {
-			c.tasks.Go(func() { c.taken(ctx, t, o, q) })
+			c.tasks.Go(func() { c.onTaken(ctx, t, o, q) })
 			continue
 		}
-		timer := time.NewTimer(c.noteFailure(t, began, err, &pace))
+		timer := time.NewTimer(c.recordFailure(t, began, err, &pace))
 		select {
 		case <-timer.C:
 		case <-early:
 			if !refusal.Is(err) { // else it may be refused again at once
-				pace.wait.Reset()
-				pace.good = time.Now()
+				pace.backoff.Reset()
+				pace.lastSeen = time.Now()
 			}
 		case <-ctx.Done():
 		}
@@ -115,37 +115,37 @@ func (c *pipeCaller) keepOffering(ctx context.Context, t *target) {
 
 // callPace is how calls to one target go.
 type callPace struct {
-	wait   backoff.Backoff
-	logged lastLog
-	good   time.Time // when the primary was last there
+	backoff  backoff.Backoff
+	logged   lastLog
+	lastSeen time.Time // when the primary was last there
 }
 
-// worked notes that the primary is there.
-func (p *callPace) worked(now time.Time) { p.logged, p.good = lastLog{}, now }
+// recordSuccess notes that the primary is there.
+func (p *callPace) recordSuccess(now time.Time) { p.logged, p.lastSeen = lastLog{}, now }
 
-// noteFailure stores why a call to t that began at a time made no pipe, and returns when to
+// recordFailure stores why a call to t that began at a time made no pipe, and returns when to
 // call again.
-func (c *pipeCaller) noteFailure(t *target, began time.Time, err error, pace *callPace) time.Duration {
+func (c *pipeCaller) recordFailure(t *target, began time.Time, err error, pace *callPace) time.Duration {
 	now := time.Now()
 	switch {
 	case fault.Is(err, fault.Exists): // no trouble: the one that the subflow uses
-		pace.worked(now)
-		t.set(busy, nil)
-		return pace.wait.Next(backoffSoon, backoffSoon)
+		pace.recordSuccess(now)
+		t.setState(stateBusy, nil)
+		return pace.backoff.Next(soonCallBackoff, soonCallBackoff)
 	case refusal.Is(err):
-		c.noteRefusal(t, began, err)
-		return refusal.Wait(&pace.wait, err)
+		c.recordRefusal(t, began, err)
+		return refusal.Wait(&pace.backoff, err)
 	}
-	t.fail(began, err)
-	if pace.logged.due(err.Error(), now) {
+	t.setFailed(began, err)
+	if pace.logged.shouldLog(err.Error(), now) {
 		c.log.Warn("no pipe", "primary", t.primary.Name, "pipe", t.addr, "err", err, "hint", fault.HintOf(err))
 	}
-	return pace.wait.Next(backoffMin, longestWait(now.Sub(pace.good)))
+	return pace.backoff.Next(minCallBackoff, maxCallWait(now.Sub(pace.lastSeen)))
 }
 
-// longestWait returns the longest wait for a primary that has been away so long.
-func longestWait(away time.Duration) time.Duration {
-	return min(max(away/10, backoffSoon), backoffMax)
+// maxCallWait returns the longest wait for a primary that has been away so long.
+func maxCallWait(away time.Duration) time.Duration {
+	return min(max(away/10, soonCallBackoff), maxCallBackoff)
 }
 
 // lastLog is the trouble that was logged last, so that each is logged once, and
@@ -155,8 +155,8 @@ type lastLog struct {
 	at   time.Time
 }
 
-// due reports whether a trouble is to be logged now, and takes that it is.
-func (l *lastLog) due(text string, now time.Time) bool {
+// shouldLog reports whether a trouble is to be logged now, and takes that it is.
+func (l *lastLog) shouldLog(text string, now time.Time) bool {
 	if text == l.text && now.Sub(l.at) < refusal.LogAgain {
 		return false
 	}
@@ -164,24 +164,24 @@ func (l *lastLog) due(text string, now time.Time) bool {
 	return true
 }
 
-// noteRefusal stores that the primary at t refuses this device, or is another one.
+// recordRefusal stores that the primary at t refuses this device, or is another one.
 // The refusal is logged once for all addresses of the primary.
-func (c *pipeCaller) noteRefusal(t *target, began time.Time, err error) {
-	name := nameOf(c.trust, t.primary)
+func (c *pipeCaller) recordRefusal(t *target, began time.Time, err error) {
+	name := currentName(c.trust, t.primary)
 	r := refusal.Record{Key: t.primary.Key.String(), Device: name, Address: t.addr, Here: fault.Is(err, fault.WrongKey)}
 	r.Reason, r.Hint = refusal.Explain(err, name)
 	if r.Here { // it says nothing of the primary itself, which may answer at another address
 		r.Key += " " + t.addr
 	}
-	t.fail(began, fault.New(fault.KindOf(err), errors.New("refused: "+r.Reason), r.Hint))
+	t.setFailed(began, fault.New(fault.KindOf(err), errors.New("refused: "+r.Reason), r.Hint))
 	if c.refused.Note(r, time.Now()) {
 		c.log.Warn("no pipe: refused", "primary", name, "pipe", t.addr, "reason", r.Reason, "hint", r.Hint)
 	}
 }
 
-// offer makes one pipe and waits until the primary asks for something. Stalled,
+// offerPipe makes one pipe and waits until the primary asks for something. Stalled,
 // if not nil, names the subflow that needs it.
-func (c *pipeCaller) offer(ctx context.Context, t *target, stalled *wire.Token) (o *pipe.Offer, q pipe.Request, err error) {
+func (c *pipeCaller) offerPipe(ctx context.Context, t *target, stalled *wire.Token) (o *pipe.Offer, q pipe.Request, err error) {
 	limit := pipe.HandshakeTimeout
 	if stalled != nil {
 		limit = callTimeout
@@ -192,36 +192,36 @@ func (c *pipeCaller) offer(ctx context.Context, t *target, stalled *wire.Token) 
 	if err != nil {
 		return nil, q, err
 	}
-	countFor(conn, t.primary)
-	o, err = pipe.NewOffer(ctx, conn, c.key.Client(t.primary.Key, wire.PipeALPN), c.name)
+	countForPrimary(conn, t.primary)
+	o, err = pipe.NewOffer(ctx, conn, c.key.ClientConfig(t.primary.Key, wire.PipeALPN), c.name)
 	if err != nil {
 		return nil, q, err
 	}
-	t.peer.set(wire.Trouble{})
-	o.OnTrouble = t.peer.set
+	t.primaryTrouble.setTrouble(wire.Trouble{})
+	o.OnTrouble = t.primaryTrouble.setTrouble
 	o.OnServers = func(servers []string) error {
 		return c.onServers(t.primary, conn.RemoteAddr(), servers, time.Now())
 	}
 	if stalled == nil {
-		t.set(waiting, nil)
-	} else if err := o.Stalled(*stalled); err != nil {
+		t.setState(stateWaiting, nil)
+	} else if err := o.SendStalled(*stalled); err != nil {
 		o.Close()
 		return nil, q, err
 	}
 	c.rec.Add(trace.Event{Kind: trace.PipeUp, Device: t.primary.Name, Text: t.String()})
-	if q, err = c.await(ctx, o, conn.LocalAddr(), t.primary.Key); err != nil {
+	if q, err = c.awaitRequest(ctx, o, conn.LocalAddr(), t.primary.Key); err != nil {
 		c.rec.Add(trace.Event{Kind: trace.PipeDown, Device: t.primary.Name, Reason: err.Error()})
 	}
 	return o, q, err
 }
 
-// await waits until the primary asks for something, or the pipe, which goes from local, is
+// awaitRequest waits until the primary asks for something, or the pipe, which goes from local, is
 // given up.
-func (c *pipeCaller) await(ctx context.Context, o *pipe.Offer, local net.Addr, primary identity.PublicKey) (pipe.Request, error) {
-	ctx, done := c.waiting.add(ctx, local)
+func (c *pipeCaller) awaitRequest(ctx context.Context, o *pipe.Offer, local net.Addr, primary identity.PublicKey) (pipe.Request, error) {
+	ctx, done := c.waiting.trackPipe(ctx, local)
 	defer done()
-	c.announcer.add(o, primary)
-	defer c.announcer.remove(o)
+	c.announcer.addPipe(o, primary)
+	defer c.announcer.removePipe(o)
 	q, err := o.Wait(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -229,32 +229,32 @@ func (c *pipeCaller) await(ctx context.Context, o *pipe.Offer, local net.Addr, p
 	return q, err
 }
 
-// wake is for after a sleep, of which timers notice nothing: CLOCK_MONOTONIC and the
+// callAfterSleep is for after a sleep, of which timers notice nothing: CLOCK_MONOTONIC and the
 // kernel's own, which keep-alives go by, stand still meanwhile (clock_gettime(2)).
 // What has waited for a primary may be dead at its end, and those that are being called
 // again are called at once. Subflows are left to the primary: it has given them up,
 // or will go on with them.
-func (c *pipeCaller) wake() {
-	c.waiting.drop(errSlept, func(net.Addr) bool { return true })
-	c.early.now()
+func (c *pipeCaller) callAfterSleep() {
+	c.waiting.dropWhere(errSlept, func(net.Addr) bool { return true })
+	c.callNow.fireSignal()
 }
 
-// rescue calls the primary of r at all its targets at once whenever the pipe of r breaks or
+// rescueRelay calls the primary of r at all its targets at once whenever the pipe of r breaks or
 // stalls, so that it can resume r over another pipe, until r or ctx ends.
-func (c *pipeCaller) rescue(ctx context.Context, r *relay, targets func() []*target) {
+func (c *pipeCaller) rescueRelay(ctx context.Context, r *relay, targets func() []*target) {
 	for ctx.Err() == nil {
 		select {
 		case <-r.done:
 			return
-		case <-r.pipe.Trouble():
+		case <-r.pipe.ConnNeeded():
 		}
-		if r.pipe.Ended() {
+		if r.pipe.HasEnded() {
 			continue // that was the trouble: r is about to end
 		}
 		search, cancel := context.WithCancel(ctx)
 		var calls sync.WaitGroup
 		for _, t := range targets() {
-			calls.Go(func() { c.callStalled(ctx, search, t, r.pipe.Token()) })
+			calls.Go(func() { c.offerResume(ctx, search, t, r.pipe.Token()) })
 		}
 		awaitResumed(ctx, r)
 		cancel()
@@ -264,7 +264,7 @@ func (c *pipeCaller) rescue(ctx context.Context, r *relay, targets func() []*tar
 
 // awaitResumed waits until the pipe of r works again, or r or ctx ends.
 func awaitResumed(ctx context.Context, r *relay) {
-	before, tick := r.pipe.Counts(), time.NewTicker(lookAgain)
+	before, tick := r.pipe.Counts(), time.NewTicker(resumeCheckInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -275,25 +275,25 @@ func awaitResumed(ctx context.Context, r *relay) {
 		case now := <-tick.C:
 			after := r.pipe.Counts()
 			moved := after.Resumed+after.Migrated > before.Resumed+before.Migrated
-			if r.pipe.Ended() || moved || !r.pipe.Broken() && !r.pipe.Stalled(now) {
+			if r.pipe.HasEnded() || moved || !r.pipe.IsBroken() && !r.pipe.CheckStalled(now) {
 				return
 			}
 		}
 	}
 }
 
-// callStalled offers pipes to the primary at t for the subflow of that token, one
+// offerResume offers pipes to the primary at t for the subflow of that token, one
 // after the other, until search ends.
-func (c *pipeCaller) callStalled(ctx, search context.Context, t *target, token wire.Token) {
+func (c *pipeCaller) offerResume(ctx, search context.Context, t *target, token wire.Token) {
 	var wait backoff.Backoff
 	for search.Err() == nil {
-		o, q, err := c.offer(search, t, &token)
-		rest := callAgain
+		o, q, err := c.offerPipe(search, t, &token)
+		rest := callInterval
 		switch {
 		case err == nil:
-			c.tasks.Go(func() { c.taken(ctx, t, o, q) })
+			c.tasks.Go(func() { c.onTaken(ctx, t, o, q) })
 		case refusal.Is(err):
-			rest = wait.Next(callAgain, callRefused)
+			rest = wait.Next(callInterval, maxRefusedWait)
 		}
 		select {
 		case <-search.Done():

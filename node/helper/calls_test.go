@@ -30,9 +30,9 @@ func (l *lines) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// refuse is a primary that answers a helper's HELLO with a REFUSE.
-func refuse(t *testing.T, c pipe.Conn, f wire.Refuse) {
-	conn := tls.Server(c, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+// refusePipe is a primary that answers a helper's HELLO with a REFUSE.
+func refusePipe(t *testing.T, c pipe.Conn, f wire.Refuse) {
+	conn := tls.Server(c, keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
 	defer conn.Close()
 	if _, _, err := wire.NewReader(conn).Next(); err != nil {
 		t.Error(err)
@@ -52,18 +52,18 @@ func TestRefused(t *testing.T) {
 		reason string
 	}{
 		"newer primary": {func(t *testing.T, c pipe.Conn) {
-			refuse(t, c, wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1, Text: "too old"})
+			refusePipe(t, c, wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1, Text: "too old"})
 		}, fmt.Sprintf("version %d here, %d there: upgrade mpbond on this device", wire.Version, wire.Version+1)},
 		"older primary": {func(t *testing.T, c pipe.Conn) {
-			refuse(t, c, wire.Refuse{Code: wire.CodeVersion, Version: wire.Version - 1, Text: "too new"})
+			refusePipe(t, c, wire.Refuse{Code: wire.CodeVersion, Version: wire.Version - 1, Text: "too new"})
 		}, fmt.Sprintf("version %d here, %d there: upgrade mpbond on laptop", wire.Version, wire.Version-1)},
 		"unknown": {func(t *testing.T, c pipe.Conn) {
-			if _, err := pipe.Accept(t.Context(), c, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return false })); !fault.Is(err, fault.UnknownDevice) {
+			if _, err := pipe.Accept(t.Context(), c, keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return false })); !fault.Is(err, fault.UnknownDevice) {
 				t.Error(err)
 			}
 		}, "the other end refused the key of this device"},
 		"another device": {func(t *testing.T, c pipe.Conn) {
-			_, _ = pipe.Accept(t.Context(), c, keys().server.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+			_, _ = pipe.Accept(t.Context(), c, keys().server.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
 		}, "a device with another key answered"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,11 +71,11 @@ func TestRefused(t *testing.T) {
 				var log lines
 				var list atomic.Pointer[map[netip.Addr]bool]
 				list.Store(&map[netip.Addr]bool{netip.MustParseAddr("10.0.0.7"): true})
-				w := &world{t: t, pipes: inMemory(), servers: inMemory(), prepare: func(h *Helper) {
+				w := &testWorld{t: t, pipes: inMemory(), servers: inMemory(), prepare: func(h *Helper) {
 					h.log, h.calls.log = slog.New(&log), slog.New(&log)
-					h.watch.addresses = func() (map[netip.Addr]bool, error) { return *list.Load(), nil }
+					h.addressWatch.listAddresses = func() (map[netip.Addr]bool, error) { return *list.Load(), nil }
 				}}
-				w.listen("x:1")
+				w.listenAll("x:1")
 				var calls atomic.Int64
 				go func() {
 					for {
@@ -87,7 +87,7 @@ func TestRefused(t *testing.T) {
 						go c.refuse(t, conn)
 					}
 				}()
-				w.start(Config{})
+				w.startHelper(Config{})
 				time.Sleep(time.Hour)
 				if n := calls.Load(); n < 10 || n > 25 {
 					t.Errorf("%d calls in an hour", n)
@@ -129,17 +129,17 @@ func TestRefused(t *testing.T) {
 // TestRefusedThenTaken: what was refused is forgotten once the device is let in.
 func TestRefusedThenTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, inMemory, "x:1", Config{})
+		w := newTestWorld(t, inMemory, "x:1", Config{})
 		c, err := w.pl.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
-		refuse(t, c, wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1})
+		refusePipe(t, c, wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1})
 		time.Sleep(time.Millisecond)
 		if len(w.h.Refusals()) != 1 {
 			t.Errorf("refusals %+v", w.h.Refusals())
 		}
-		p, s, _ := w.subflow()
+		p, s, _ := w.joinSubflow()
 		if r := w.h.Refusals(); len(r) != 0 {
 			t.Errorf("refusals %+v", r)
 		}
@@ -157,7 +157,7 @@ func TestLastLog(t *testing.T) {
 		at   time.Duration
 		due  bool
 	}{{"a", 0, true}, {"a", time.Minute, false}, {"b", time.Minute, true}, {"a", time.Minute, true}, {"a", 59 * time.Minute, false}, {"a", 61 * time.Minute, true}} {
-		if got := l.due(c.text, now.Add(c.at)); got != c.due {
+		if got := l.shouldLog(c.text, now.Add(c.at)); got != c.due {
 			t.Errorf("%d: %v", i, got)
 		}
 	}
@@ -175,19 +175,19 @@ func TestPipeCaller(t *testing.T) {
 		taken := make(chan pipe.Request, 1)
 		c := &pipeCaller{carrier: carrier, key: keys().helper, name: "phone", log: log,
 			announcer: newAnnouncer(func() wire.Facts { return wire.Facts{} }, func() []identity.PublicKey { return nil }),
-			taken: func(_ context.Context, _ *target, o *pipe.Offer, q pipe.Request) {
+			onTaken: func(_ context.Context, _ *target, o *pipe.Offer, q pipe.Request) {
 				_ = o.Refuse(wire.CodeLimit, "not now")
 				taken <- q
 			}}
 		x := targetAt(keys().primary.Public(), "x:1")
-		c.keep(t.Context(), x)
+		c.startOffering(t.Context(), x)
 		accept := func() *pipe.Waiting {
 			t.Helper()
 			conn, err := l.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := pipe.Accept(t.Context(), conn, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+			p, err := pipe.Accept(t.Context(), conn, keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,23 +201,23 @@ func TestPipeCaller(t *testing.T) {
 			t.Errorf("asked for %+v", q)
 		}
 		a := accept()
-		time.Sleep(2 * steadyPipe)
-		if state, _, _ := x.get(); state != waiting || a.Err() != nil {
+		time.Sleep(2 * steadyPipeTime)
+		if state, _, _ := x.currentState(); state != stateWaiting || a.Err() != nil {
 			t.Errorf("%s, %v", state, a.Err())
 		}
-		c.wake()
+		c.callAfterSleep()
 		synctest.Wait()
-		if state, _, err := x.get(); state != retrying || err != errSlept {
+		if state, _, err := x.currentState(); state != stateRetrying || err != errSlept {
 			t.Errorf("after a sleep: %s, %v", state, err)
 		}
 		b := accept()
-		if took := time.Since(began) - 2*steadyPipe; took > 2*backoffMin {
+		if took := time.Since(began) - 2*steadyPipeTime; took > 2*minCallBackoff {
 			t.Errorf("the next pipe came after %v", took)
 		}
 		l.Close()
 		b.Close()
 		time.Sleep(time.Hour)
-		if state, since, _ := x.get(); state != retrying || time.Since(since) < 59*time.Minute {
+		if state, since, _ := x.currentState(); state != stateRetrying || time.Since(since) < 59*time.Minute {
 			t.Errorf("a primary that is away: %s, for %v", state, time.Since(since))
 		}
 		x.stop()

@@ -21,8 +21,8 @@ import (
 // TestSpentLink: what is asked about in the end is the link that the connection
 // has, whatever the routes told before.
 func TestSpentLink(t *testing.T) {
-	spent := policy.Caps{Daily: 20e6}.Judge(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
-	w := newWorld(t, overTCP, "127.0.0.1:0", Config{Allowed: func(of device.Bounded) policy.Allowance {
+	spent := policy.Caps{Daily: 20e6}.Evaluate(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
+	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{Allowed: func(of device.CapTarget) policy.Allowance {
 		if of.Link == "" { // of a server on this device no link is told before
 			return policy.Allowance{}
 		}
@@ -37,7 +37,7 @@ func TestSpentLink(t *testing.T) {
 		}
 		came <- err
 	}()
-	_, err := w.waiting().Join(t.Context(), w.server, pipe.DefaultWindow)
+	_, err := w.acceptWaiting().Join(t.Context(), w.server, pipe.DefaultWindow)
 	if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "the daily cap of 20 MB is used up") {
 		t.Errorf("a subflow: %v", err)
 	}
@@ -52,50 +52,50 @@ func TestSpentLink(t *testing.T) {
 // primaries are told why, and new ones are refused before anything is sent, until it
 // may be used again. Caps of others change nothing.
 func TestSpent(t *testing.T) {
-	laptop := device.Bounded{Peer: keys().primary.Public().ID().String(), By: policy.ForPath}
-	somebody := device.Bounded{Peer: keys().server.Public().ID().String(), By: policy.ForPath}
-	itsPipe := device.Bounded{Peer: laptop.Peer, By: policy.ForPipe}
+	laptop := device.CapTarget{Peer: keys().primary.Public().ID().String(), Purpose: policy.ForPath}
+	somebody := device.CapTarget{Peer: keys().server.Public().ID().String(), Purpose: policy.ForPath}
+	itsPipe := device.CapTarget{Peer: laptop.Peer, Purpose: policy.ForPipe}
 	for _, c := range []struct {
-		of     device.Bounded
-		others []device.Bounded
+		of     device.CapTarget
+		others []device.CapTarget
 		told   string
 	}{
-		{device.Bounded{Link: "wwan0"}, []device.Bounded{{Link: "wlan0"}, somebody}, "wwan0 of the helper: "},
-		{laptop, []device.Bounded{somebody, itsPipe}, "for this device "},
+		{device.CapTarget{Link: "wwan0"}, []device.CapTarget{{Link: "wlan0"}, somebody}, "wwan0 of the helper: "},
+		{laptop, []device.CapTarget{somebody, itsPipe}, "for this device "},
 	} {
-		spent(t, c.of, c.others, c.told+"the daily cap of 20 MB is used up, until 2026-11-22 00:00")
+		checkCapReached(t, c.of, c.others, c.told+"the daily cap of 20 MB is used up, until 2026-11-22 00:00")
 	}
 }
 
-// barred fails to dial while it is on.
-type barred struct {
+// cappedDialer fails to dial while it is on.
+type cappedDialer struct {
 	pipe.Carrier
 	on atomic.Bool
 }
 
-func (b *barred) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
+func (b *cappedDialer) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
 	if b.on.Load() {
 		return nil, errors.New("nothing may be dialled")
 	}
 	return b.Carrier.Dial(ctx, addr)
 }
 
-func spent(t *testing.T, of device.Bounded, others []device.Bounded, told string) {
+func checkCapReached(t *testing.T, of device.CapTarget, others []device.CapTarget, told string) {
 	synctest.Test(t, func(t *testing.T) {
-		spent := policy.Caps{Daily: 20e6}.Judge(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
+		spent := policy.Caps{Daily: 20e6}.Evaluate(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
 		var now atomic.Pointer[policy.Allowance]
 		now.Store(&policy.Allowance{})
-		var carriers []*barred // of pipes, and of servers
-		w := newWorld(t, func() pipe.Carrier {
-			carriers = append(carriers, &barred{Carrier: inMemory()})
+		var carriers []*cappedDialer // of pipes, and of servers
+		w := newTestWorld(t, func() pipe.Carrier {
+			carriers = append(carriers, &cappedDialer{Carrier: inMemory()})
 			return carriers[len(carriers)-1]
-		}, "x:1", Config{HSInterface: "wwan0", Allowed: func(asked device.Bounded) policy.Allowance {
+		}, "x:1", Config{HSInterface: "wwan0", Allowed: func(asked device.CapTarget) policy.Allowance {
 			if asked != of {
 				return policy.Allowance{}
 			}
 			return *now.Load()
 		}})
-		p, s, _ := w.subflow()
+		p, s, _ := w.joinSubflow()
 		ended := make(chan error, 2)
 		for _, l := range []pipe.Hop{p, s} {
 			go func() {
@@ -104,14 +104,14 @@ func spent(t *testing.T, of device.Bounded, others []device.Bounded, told string
 			}()
 		}
 		for _, other := range others {
-			w.h.Spent(other, spent)
+			w.h.CapReached(other, spent)
 			time.Sleep(time.Minute)
 			if n := len(w.h.Status().Subflows); n != 1 || len(ended) > 0 {
 				t.Fatalf("the cap of %+v: %d subflows", other, n)
 			}
 		}
 		now.Store(&spent)
-		w.h.Spent(of, spent)
+		w.h.CapReached(of, spent)
 		var f wire.Refuse
 		for range 2 {
 			if err := <-ended; errors.As(err, &f) && (f.Code != wire.CodeLimit || f.Text != told) {
@@ -126,13 +126,13 @@ func spent(t *testing.T, of device.Bounded, others []device.Bounded, told string
 			t.Errorf("%d subflows are left", n)
 		}
 		carriers[1].on.Store(true)
-		_, err := w.waiting().Join(t.Context(), w.server, pipe.DefaultWindow)
+		_, err := w.acceptWaiting().Join(t.Context(), w.server, pipe.DefaultWindow)
 		if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), told) {
 			t.Errorf("a new one: %v", err)
 		}
 		carriers[1].on.Store(false)
 		now.Store(&policy.Allowance{})
-		w.subflow()
+		w.joinSubflow()
 		w.stop()
 	})
 }
@@ -141,30 +141,30 @@ func spent(t *testing.T, of device.Bounded, others []device.Bounded, told string
 // leads there, is reached, and by no other cap.
 func TestCapChecker(t *testing.T) {
 	primary := identity.Peer{Name: "laptop", Key: keys().primary.Public()}
-	of := forPrimary(primary)
+	of := primaryBound(primary)
 	for name, c := range map[string]struct {
-		reached device.Bounded
+		reached device.CapTarget
 		link    string
 		refused bool
 	}{
-		"none":                {device.Bounded{Link: "x"}, "wwan0", false},
-		"the link's":          {device.Bounded{Link: "wwan0"}, "wwan0", true},
+		"none":                {device.CapTarget{Link: "x"}, "wwan0", false},
+		"the link's":          {device.CapTarget{Link: "wwan0"}, "wwan0", true},
 		"the primary's":       {of, "wwan0", true},
-		"for its pipes":       {device.Bounded{Peer: of.Peer, By: policy.ForPipe}, "wwan0", false},
-		"loopback's by route": {device.Bounded{Link: "lo"}, "", false}, // no link of a network
+		"for its pipes":       {device.CapTarget{Peer: of.Peer, Purpose: policy.ForPipe}, "wwan0", false},
+		"loopback's by route": {device.CapTarget{Link: "lo"}, "", false}, // no link of a network
 	} {
-		checker := &capChecker{link: c.link, allowance: func(asked device.Bounded) policy.Allowance {
+		checker := &capChecker{link: c.link, allowance: func(asked device.CapTarget) policy.Allowance {
 			if asked == c.reached {
 				return policy.Allowance{Level: policy.CapReached}
 			}
 			return policy.Allowance{}
 		}}
-		err := checker.checkServer(t.Context(), primary, "127.0.0.1:7600")
+		err := checker.checkServerCap(t.Context(), primary, "127.0.0.1:7600")
 		if (err != nil) != c.refused || err != nil && !errors.As(err, new(capError)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := new(capChecker).checkServer(t.Context(), primary, "127.0.0.1:7600"); err != nil {
+	if err := new(capChecker).checkServerCap(t.Context(), primary, "127.0.0.1:7600"); err != nil {
 		t.Errorf("without caps: %v", err)
 	}
 }

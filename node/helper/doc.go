@@ -48,6 +48,6 @@
 //	subflow.mu         before the locks of a pipe.Link
 //	deviceFacts.mu     before those of package policy (the owner's limits)
 //
-// All others (relayTable.mu, targetSet.mu, target.mu, finder.mu, waitingPipes.mu, wakeUp.mu,
+// All others (relayTable.mu, targetSet.mu, target.mu, finder.mu, waitingPipes.mu, wakeSignal.mu,
 // serverAccess.mu) are held alone.
 package helper

@@ -19,9 +19,9 @@ type deviceFacts struct {
 	limits func() policy.Limits // the owner's
 
 	mu        sync.Mutex
-	measured  *facts.Facts   // as they were found, of all links; nil before the first
-	known     wire.Facts     // of the link in use, without what follows from them
-	suspended policy.Resting // by this device's own limits
+	measured  *facts.Facts      // as they were found, of all links; nil before the first
+	known     wire.Facts        // of the link in use, without what follows from them
+	suspended policy.Suspension // by this device's own limits
 }
 
 // suspension is a change of the reason why this device carries nothing; "" is none.
@@ -29,8 +29,8 @@ type suspension struct {
 	before, now string
 }
 
-// set stores what was found of this device, which shares link.
-func (d *deviceFacts) set(f facts.Facts, link string, now time.Time) suspension {
+// setFacts stores what was found of this device, which shares link.
+func (d *deviceFacts) setFacts(f facts.Facts, link string, now time.Time) suspension {
 	d.mu.Lock()
 	d.measured = &f
 	d.mu.Unlock()
@@ -44,33 +44,33 @@ func (d *deviceFacts) setLink(link string, now time.Time) suspension {
 	if d.measured == nil {
 		return suspension{d.suspended.Reason, d.suspended.Reason}
 	}
-	d.known = d.measured.Of(link)
+	d.known = d.measured.ForLink(link)
 	if d.known.Radio == wire.RadioNone {
 		d.known.Radio = device.RadioOf(d.known.Link)
 	}
-	return d.decide(now)
+	return d.updateSuspension(now)
 }
 
-// review decides anew: a suspension may end by the time that has passed, and the limits
+// reevaluate decides anew: a suspension may end by the time that has passed, and the limits
 // may have changed.
-func (d *deviceFacts) review(now time.Time) suspension {
+func (d *deviceFacts) reevaluate(now time.Time) suspension {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.decide(now)
+	return d.updateSuspension(now)
 }
 
-// decide decides whether this device is suspended. mu must be held.
-func (d *deviceFacts) decide(now time.Time) suspension {
+// updateSuspension decides whether this device is suspended. mu must be held.
+func (d *deviceFacts) updateSuspension(now time.Time) suspension {
 	before := d.suspended.Reason
-	d.suspended = d.suspended.Next(now, d.limits(), d.known)
+	d.suspended = d.suspended.Update(now, d.limits(), d.known)
 	return suspension{before, d.suspended.Reason}
 }
 
-// current returns the facts for primaries, the refusal included.
-func (d *deviceFacts) current() wire.Facts {
+// currentFacts returns the facts for primaries, the refusal included.
+func (d *deviceFacts) currentFacts() wire.Facts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f := d.known
-	f.Refuses = d.suspended.Reason
+	f.RefusalReason = d.suspended.Reason
 	return f
 }

@@ -19,9 +19,9 @@ import (
 // TestFactsAreTold: on a pipe that waits and on one that carries a subflow, what
 // was known before and what changes; nothing that has not changed.
 func TestFactsAreTold(t *testing.T) {
-	w := newWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo"})
+	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo"})
 	knows := func(n float64) {
-		w.h.FactsChanged(facts.Facts{Battery: unit.Percent(n), Links: map[string]facts.Link{"lo": {Metered: wire.MeteredYes}}})
+		w.h.SetFacts(facts.Facts{Battery: unit.Percent(n), Links: map[string]facts.Link{"lo": {Metered: wire.MeteredYes}}})
 	}
 	want := func(n float64) wire.Facts {
 		return wire.Facts{Battery: unit.Percent(n), Link: "lo", Metered: wire.MeteredYes}
@@ -43,7 +43,7 @@ func TestFactsAreTold(t *testing.T) {
 			t.Fatalf("%+v is not told", f)
 		}
 	}
-	first := w.waiting()
+	first := w.acceptWaiting()
 	toFirst := listen(first)
 	knows(80)
 	expect(toFirst, want(80))
@@ -75,7 +75,7 @@ func TestFactsAreTold(t *testing.T) {
 	defer link.Close()
 	toLink := listen(link)
 	go func() { _, _ = io.Copy(io.Discard, link) }()
-	toSecond := listen(w.waiting())
+	toSecond := listen(w.acceptWaiting())
 	expect(toSecond, want(79)) // known before
 	knows(20)
 	expect(toSecond, want(20))
@@ -95,12 +95,12 @@ func TestFactsAreTold(t *testing.T) {
 // TestRests: below its owner's floor a helper ends what it relays, refuses more
 // and says so, until its battery is better and some time has passed.
 func TestRests(t *testing.T) {
-	w := newWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo", BatteryFloor: 20})
+	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo", BatteryFloor: 20})
 	knows := func(n float64) {
-		w.h.FactsChanged(facts.Facts{Battery: unit.Percent(n), Power: wire.PowerBattery})
+		w.h.SetFacts(facts.Facts{Battery: unit.Percent(n), Power: wire.PowerBattery})
 	}
 	knows(20)
-	p, s, _ := w.subflow()
+	p, s, _ := w.joinSubflow()
 	if _, err := s.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -115,21 +115,21 @@ func TestRests(t *testing.T) {
 		}
 	}
 	const why = "its battery is at 19 %, and below 20 % it shall rest"
-	if got := w.h.Facts().Refuses; got != why {
+	if got := w.h.Facts().RefusalReason; got != why {
 		t.Errorf("it refuses: %q", got)
 	}
-	if _, err := w.waiting().Join(t.Context(), w.server, pipe.DefaultWindow); err == nil || !strings.Contains(err.Error(), why) {
+	if _, err := w.acceptWaiting().Join(t.Context(), w.server, pipe.DefaultWindow); err == nil || !strings.Contains(err.Error(), why) {
 		t.Errorf("joined: %v", err)
 	}
 	knows(50)
-	if w.h.Facts().Refuses == "" {
+	if w.h.Facts().RefusalReason == "" {
 		t.Error("it has rested for a moment only")
 	}
-	w.h.announceFacts(w.h.facts.review(time.Now().Add(time.Minute)))
-	if got := w.h.Facts(); got.Refuses != "" || got.Battery.Percent() != 50 {
+	w.h.applySuspension(w.h.facts.reevaluate(time.Now().Add(time.Minute)))
+	if got := w.h.Facts(); got.RefusalReason != "" || got.Battery.Percent() != 50 {
 		t.Errorf("afterwards: %+v", got)
 	}
-	w.subflow()
+	w.joinSubflow()
 	if _, err := New(Config{BatteryFloor: 200}, "x", Identity{keys().helper, w.h.trust}, slog.New(slog.DiscardHandler), nil); err == nil {
 		t.Error("a floor of 200 % is taken")
 	}
@@ -140,8 +140,8 @@ func TestRests(t *testing.T) {
 func TestLimitsOfPolicy(t *testing.T) {
 	var says atomic.Pointer[policy.Limits]
 	says.Store(new(policy.Limits))
-	w := newWorld(t, inMemory, "a:1", Config{HSInterface: "lo", MaxTemperature: 50, Limits: func() policy.Limits { return *says.Load() }})
-	w.h.FactsChanged(facts.Facts{Battery: unit.Percent(30), Power: wire.PowerBattery, Temperature: unit.Celsius(45)})
+	w := newTestWorld(t, inMemory, "a:1", Config{HSInterface: "lo", MaxTemperature: 50, Limits: func() policy.Limits { return *says.Load() }})
+	w.h.SetFacts(facts.Facts{Battery: unit.Percent(30), Power: wire.PowerBattery, Temperature: unit.Celsius(45)})
 	later := time.Now().Add(time.Minute)
 	for _, c := range []struct {
 		limits policy.Limits
@@ -152,8 +152,8 @@ func TestLimitsOfPolicy(t *testing.T) {
 		{policy.Limits{BatteryFloor: 20, MaxTemperature: 44}, ""}, // the configuration says 50
 	} {
 		says.Store(&c.limits)
-		w.h.announceFacts(w.h.facts.review(later))
-		if got := w.h.Facts().Refuses; (got == "") != (c.rests == "") || !strings.Contains(got, c.rests) {
+		w.h.applySuspension(w.h.facts.reevaluate(later))
+		if got := w.h.Facts().RefusalReason; (got == "") != (c.rests == "") || !strings.Contains(got, c.rests) {
 			t.Errorf("%+v: %q, want %q", c.limits, got, c.rests)
 		}
 		later = later.Add(time.Minute)
@@ -163,24 +163,24 @@ func TestLimitsOfPolicy(t *testing.T) {
 // TestPaused: a primary that is paused here loses its subflows, gets no more and is
 // told so, on pipes that wait too, until it is resumed.
 func TestPaused(t *testing.T) {
-	w := newWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo"})
+	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo"})
 	set := func(paused bool) {
 		t.Helper()
-		if err := w.h.trust.Pause("laptop", paused); err != nil {
+		if err := w.h.trust.SetPaused("laptop", paused); err != nil {
 			t.Fatal(err)
 		}
 		w.h.TrustChanged()
 	}
-	p, s, _ := w.subflow()
+	p, s, _ := w.joinSubflow()
 	if _, err := s.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(p, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	next := w.waiting()
+	next := w.acceptWaiting()
 	told := make(chan string, 9)
-	next.OnFacts(func(f wire.Facts) { told <- f.Refuses })
+	next.OnFacts(func(f wire.Facts) { told <- f.RefusalReason })
 	set(true)
 	for _, l := range []pipe.Hop{p, s} {
 		var r wire.Refuse
@@ -206,15 +206,15 @@ func TestPaused(t *testing.T) {
 		t.Errorf("joined: %v", err)
 	}
 	set(false)
-	w.subflow()
+	w.joinSubflow()
 }
 
 // TestRoaming: what is told is of the link that is lent, also when only that has
 // changed.
 func TestRoaming(t *testing.T) {
-	w, a := worldOf(t, "127.0.0.1", "192.0.2.1")
-	w.h.FactsChanged(facts.Facts{Links: map[string]facts.Link{"lo": {Metered: wire.MeteredYes}}})
-	_, _, _ = w.subflow() // which makes it the link
+	w, a := newWorldWith(t, "127.0.0.1", "192.0.2.1")
+	w.h.SetFacts(facts.Facts{Links: map[string]facts.Link{"lo": {Metered: wire.MeteredYes}}})
+	_, _, _ = w.joinSubflow() // which makes it the link
 	if f := w.h.Facts(); f.Link == "lo" {
 		t.Fatal("it was known before")
 	}

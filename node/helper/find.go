@@ -14,21 +14,21 @@ import (
 
 // Tuning.
 const (
-	// findSoon is how long after a primary is missed it is searched for on the local
-	// networks, and how soon again; later each findRest. A search is one packet of each
+	// minSearchInterval is how long after a primary is missed it is searched for on the local
+	// networks, and how soon again; later each maxSearchInterval. A search is one packet of each
 	// kind of address on each interface.
-	findSoon = 2 * time.Second
-	findRest = 30 * time.Second
-	// keepFound is how long an address is tried at which nobody has answered
+	minSearchInterval = 2 * time.Second
+	maxSearchInterval = 30 * time.Second
+	// foundLifetime is how long an address is tried at which nobody has answered
 	// since, and maxFound how many are of one primary: anybody on the network can
 	// claim to be it.
-	keepFound = 3 * time.Minute
-	maxFound  = 8
+	foundLifetime = 3 * time.Minute
+	maxFound      = 8
 )
 
 // finder searches the local networks for primaries to which there is no pipe: one may have
 // another address than it had, or none was ever announced. It owns the addresses at which
-// somebody claims that a primary is, and forgets those that have not worked for keepFound.
+// somebody claims that a primary is, and forgets those that have not worked for foundLifetime.
 // One that is connected is not searched for: a second address of the same link would be a
 // pipe for nothing. Run is called once; the other methods by any goroutine.
 type finder struct {
@@ -45,8 +45,8 @@ type roamingPrimary struct {
 	connected map[string]bool // the addresses that are called, and whether there is a pipe
 }
 
-// missed reports whether there is no pipe to p.
-func (p roamingPrimary) missed() bool {
+// isMissed reports whether there is no pipe to p.
+func (p roamingPrimary) isMissed() bool {
 	return !slices.Contains(slices.Collect(maps.Values(p.connected)), true)
 }
 
@@ -54,13 +54,13 @@ func newFinder(log *slog.Logger) *finder {
 	return &finder{log: log, found: map[identity.PublicKey]map[string]time.Time{}}
 }
 
-// run searches until ctx ends, while one of the primaries is missed, and calls changed when
+// runSearchLoop searches until ctx ends, while one of the primaries is missed, and calls changed when
 // there are other addresses.
-func (f *finder) run(ctx context.Context, primaries func() []roamingPrimary, changed func()) {
+func (f *finder) runSearchLoop(ctx context.Context, primaries func() []roamingPrimary, changed func()) {
 	if f.search == nil {
 		return
 	}
-	wait := findSoon
+	wait := minSearchInterval
 	t := time.NewTimer(wait) // the addresses that are known come first
 	defer t.Stop()
 	again := false // others may have answered a little later than the first
@@ -70,26 +70,26 @@ func (f *finder) run(ctx context.Context, primaries func() []roamingPrimary, cha
 			return
 		case <-t.C:
 		}
-		missed := slices.ContainsFunc(primaries(), roamingPrimary.missed)
+		missed := slices.ContainsFunc(primaries(), roamingPrimary.isMissed)
 		if !missed {
-			wait = findSoon
+			wait = minSearchInterval
 		}
 		if missed || again {
 			list, err := f.search(ctx)
 			if err != nil {
 				f.log.Debug("primaries are not looked for", "err", err)
 			}
-			if again = f.note(time.Now(), primaries(), list); again {
+			if again = f.recordFound(time.Now(), primaries(), list); again {
 				changed()
 			}
-			wait = min(wait*3/2, findRest)
+			wait = min(wait*3/2, maxSearchInterval)
 		}
 		t.Reset(wait)
 	}
 }
 
-// note stores what was found of primaries and reports whether that changes their addresses.
-func (f *finder) note(now time.Time, primaries []roamingPrimary, list []discovery.Found) (changed bool) {
+// recordFound stores what was found of primaries and reports whether that changes their addresses.
+func (f *finder) recordFound(now time.Time, primaries []roamingPrimary, list []discovery.Found) (changed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range primaries {
@@ -101,7 +101,7 @@ func (f *finder) note(now time.Time, primaries []roamingPrimary, list []discover
 		for addr, last := range of {
 			if p.connected[addr] {
 				of[addr] = now
-			} else if now.Sub(last) > keepFound {
+			} else if now.Sub(last) > foundLifetime {
 				delete(of, addr)
 				changed = true
 			}
@@ -120,8 +120,8 @@ func (f *finder) note(now time.Time, primaries []roamingPrimary, list []discover
 	return changed
 }
 
-// addresses returns where a primary was found, sorted.
-func (f *finder) addresses(key identity.PublicKey) []string {
+// foundAddresses returns where a primary was found, sorted.
+func (f *finder) foundAddresses(key identity.PublicKey) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Sorted(maps.Keys(f.found[key]))

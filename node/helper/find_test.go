@@ -14,13 +14,13 @@ import (
 	"mpbond/link/discovery"
 )
 
-// lan is what a fake local network says.
-type lan struct {
+// fakeLAN is what a fake local network says.
+type fakeLAN struct {
 	list  atomic.Pointer[[]discovery.Found]
 	asked atomic.Int64
 }
 
-func (l *lan) say(addrs ...string) {
+func (l *fakeLAN) setAddresses(addrs ...string) {
 	list := []discovery.Found{{ID: "AAAA-BBBB-CCCC-DDDD", Addr: netip.MustParseAddrPort("10.0.0.99:7602")}}
 	for _, a := range addrs {
 		list = append(list, discovery.Found{ID: keys().primary.Public().ID().String(), Addr: netip.MustParseAddrPort(a)})
@@ -28,7 +28,7 @@ func (l *lan) say(addrs ...string) {
 	l.list.Store(&list)
 }
 
-func (l *lan) find(context.Context) ([]discovery.Found, error) {
+func (l *fakeLAN) findPrimaries(context.Context) ([]discovery.Found, error) {
 	l.asked.Add(1)
 	if p := l.list.Load(); p != nil {
 		return *p, nil
@@ -40,16 +40,16 @@ func (l *lan) find(context.Context) ([]discovery.Found, error) {
 // trust file; and again after it has moved.
 func TestPrimaryIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l lan
-		w := &world{t: t, pipes: inMemory(), servers: inMemory(), prepare: func(h *Helper) { h.FindWith(l.find) }}
+		var l fakeLAN
+		w := &testWorld{t: t, pipes: inMemory(), servers: inMemory(), prepare: func(h *Helper) { h.SetDiscovery(l.findPrimaries) }}
 		w.listenAt("10.0.0.1:7602", "x:1")
 		w.primary = "10.0.0.250:7602" // where it was once
-		w.start(Config{})
+		w.startHelper(Config{})
 		time.Sleep(30 * time.Second)
-		l.say("10.0.0.1:7602")
+		l.setAddresses("10.0.0.1:7602")
 		began := time.Now()
-		a := w.waiting()
-		if took := time.Since(began); took > findRest+backoffMax {
+		a := w.acceptWaiting()
+		if took := time.Since(began); took > maxSearchInterval+maxCallBackoff {
 			t.Errorf("found after %v", took)
 		}
 		synctest.Wait()
@@ -66,11 +66,11 @@ func TestPrimaryIsFound(t *testing.T) {
 		w.pl.Close()
 		w.sl.Close()
 		a.Close()
-		l.say("10.0.0.2:7602")
+		l.setAddresses("10.0.0.2:7602")
 		w.listenAt("10.0.0.2:7602", "x:1")
 		began = time.Now()
-		b := w.waiting()
-		if took := time.Since(began); took > findRest+backoffMax {
+		b := w.acceptWaiting()
+		if took := time.Since(began); took > maxSearchInterval+maxCallBackoff {
 			t.Errorf("found again after %v", took)
 		}
 		w.stop()
@@ -83,22 +83,22 @@ func TestPrimaryIsFound(t *testing.T) {
 // primary is found then.
 func TestLiarsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l lan
-		w := &world{t: t, pipes: inMemory(), servers: inMemory(), prepare: func(h *Helper) { h.FindWith(l.find) }}
+		var l fakeLAN
+		w := &testWorld{t: t, pipes: inMemory(), servers: inMemory(), prepare: func(h *Helper) { h.SetDiscovery(l.findPrimaries) }}
 		w.listenAt("10.0.0.1:7602", "x:1")
 		w.primary = "10.0.0.250:7602"
-		w.start(Config{})
+		w.startHelper(Config{})
 		for i := range byte(100) {
-			l.say(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 1, i}), 7602).String())
-			time.Sleep(findRest)
+			l.setAddresses(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 1, i}), 7602).String())
+			time.Sleep(maxSearchInterval)
 			synctest.Wait()
 			if n := len(w.h.Status().Pipes); n > maxFound+1 {
 				t.Fatalf("%d pipes", n)
 			}
 		}
-		l.say("10.0.0.1:7602")
-		time.Sleep(keepFound + 2*findRest)
-		a := w.waiting()
+		l.setAddresses("10.0.0.1:7602")
+		time.Sleep(foundLifetime + 2*maxSearchInterval)
+		a := w.acceptWaiting()
 		synctest.Wait()
 		for _, p := range w.h.Status().Pipes {
 			if p.Address != "10.0.0.250:7602" && p.Address != "10.0.0.1:7602" {
@@ -140,25 +140,25 @@ func TestFoundAddresses(t *testing.T) {
 		{0, found(1), nil, true, at(1)},
 		{time.Minute, found(1, 2), nil, true, at(1, 2)},
 		{time.Minute, found(1, 2), nil, false, at(1, 2)},
-		{keepFound, nil, at(2), false, at(1, 2)},
+		{foundLifetime, nil, at(2), false, at(1, 2)},
 		{time.Second, nil, nil, true, at(2)},
-		{keepFound, found(2, 3, 4, 5, 6, 7, 8, 9, 10, 11), nil, true, at(2, 3, 4, 5, 6, 7, 8, 9)},
+		{foundLifetime, found(2, 3, 4, 5, 6, 7, 8, 9, 10, 11), nil, true, at(2, 3, 4, 5, 6, 7, 8, 9)},
 		{time.Second, found(12), nil, false, at(2, 3, 4, 5, 6, 7, 8, 9)},
-		{keepFound + time.Second, found(12), nil, true, at(12)},
+		{foundLifetime + time.Second, found(12), nil, true, at(12)},
 	} {
 		now = now.Add(c.after)
 		connected := map[string]bool{}
 		for _, addr := range c.works {
 			connected[addr] = true
 		}
-		if changed := f.note(now, []roamingPrimary{{key, connected}}, c.list); changed != c.changed {
+		if changed := f.recordFound(now, []roamingPrimary{{key, connected}}, c.list); changed != c.changed {
 			t.Errorf("%d: changed %v", i, changed)
 		}
-		if got := f.addresses(key); !slices.Equal(got, c.want) {
+		if got := f.foundAddresses(key); !slices.Equal(got, c.want) {
 			t.Errorf("%d: %v, want %v", i, got, c.want)
 		}
 	}
-	if len(f.addresses(keys().server.Public())) > 0 {
+	if len(f.foundAddresses(keys().server.Public())) > 0 {
 		t.Error("another device is found")
 	}
 }
@@ -169,7 +169,7 @@ func TestMissed(t *testing.T) {
 		connected map[string]bool
 		want      bool
 	}{{nil, true}, {map[string]bool{"a": false, "b": false}, true}, {map[string]bool{"a": false, "b": true}, false}} {
-		if got := (roamingPrimary{connected: c.connected}).missed(); got != c.want {
+		if got := (roamingPrimary{connected: c.connected}).isMissed(); got != c.want {
 			t.Errorf("%d: %v", i, got)
 		}
 	}

@@ -86,7 +86,7 @@ type Config struct {
 	DialUDP dial.DialUDP `toml:"-"`
 	// Allowed is what a link, or all of them for a primary, may still carry, by the
 	// owner's caps; nil: there are none.
-	Allowed func(of device.Bounded) policy.Allowance `toml:"-"`
+	Allowed func(of device.CapTarget) policy.Allowance `toml:"-"`
 	// Limits are what the policy file says of this device, for what is left out
 	// here; nil: there is none.
 	Limits func() policy.Limits `toml:"-"`
@@ -102,22 +102,22 @@ type Identity struct {
 // Make one with New. It has no state of its own. Methods may be called by any goroutine,
 // except those that are to be called before Run.
 type Helper struct {
-	cfg   Config
-	name  string
-	trust *identity.Trust
-	log   *slog.Logger
-	rec   *trace.Recorder // nil: nothing is traced
-	mode  feedback
+	cfg      Config
+	name     string
+	trust    *identity.Trust
+	log      *slog.Logger
+	rec      *trace.Recorder // nil: nothing is traced
+	feedback feedback
 
-	changed chan struct{} // primaries are to be resolved anew
+	targetsChanged chan struct{} // primaries are to be resolved anew
 
 	// Pipes to primaries.
-	primaries primaryList
-	finder    *finder
-	targets   *targetSet
-	calls     *pipeCaller
-	trouble   *troubleReporter
-	watch     *addressWatch
+	primaries    primaryList
+	finder       *finder
+	targets      *targetSet
+	calls        *pipeCaller
+	trouble      *troubleReporter
+	addressWatch *addressWatch
 
 	// Subflows of primaries.
 	access  *serverAccess
@@ -134,52 +134,52 @@ type Helper struct {
 // New checks cfg. Name is this device's own, for display at the other ends.
 // Rec, if not nil, records events. Errors are faults of kind Config.
 func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Recorder) (*Helper, error) {
-	if err := cfg.check(name); err != nil {
+	if err := cfg.validate(name); err != nil {
 		return nil, err
 	}
-	h := &Helper{cfg: cfg, name: name, trust: ids.Trust, log: log, rec: rec, mode: feedbackModes[cfg.Feedback], changed: make(chan struct{}, 1),
-		primaries: primaryList{cfg.Primaries, ids.Trust}, finder: newFinder(log), targets: new(targetSet), watch: newAddressWatch(),
+	h := &Helper{cfg: cfg, name: name, trust: ids.Trust, log: log, rec: rec, feedback: feedbackModes[cfg.Feedback], targetsChanged: make(chan struct{}, 1),
+		primaries: primaryList{cfg.Primaries, ids.Trust}, finder: newFinder(log), targets: new(targetSet), addressWatch: newAddressWatch(),
 		access: newServerAccess(ids.Trust, log), caps: &capChecker{allowance: cfg.Allowed, link: cfg.HSInterface, mark: cfg.Mark},
-		relays: newRelayTable(cfg.MaxSubflows), share: newLinkShare(log), facts: &deviceFacts{limits: cfg.limits},
+		relays: newRelayTable(cfg.MaxSubflows), share: newLinkShare(log), facts: &deviceFacts{limits: cfg.deviceLimits},
 	}
-	h.announcer = newAnnouncer(h.facts.current, func() []identity.PublicKey { return pausedOf(ids.Trust) })
-	paths := &dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForPath}
-	servers := hsPath{paths, tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}}
-	h.servers = &serverDialer{dialer: servers, paths: paths, access: h.access, caps: h.caps, name: name}
+	h.announcer = newAnnouncer(h.facts.currentFacts, func() []identity.PublicKey { return pausedPrimaries(ids.Trust) })
+	paths := &dial.Dialer{UDP: cfg.DialUDP, UDPLinks: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForPath}
+	servers := hsDialer{paths, tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}}
+	h.servers = &serverDialer{dialer: servers, udpDialer: paths, access: h.access, caps: h.caps, name: name}
 	h.trouble = &troubleReporter{key: ids.Key, name: name, trust: ids.Trust, log: log, targets: h.targets, servers: servers, wall: wallClock,
-		suspended: func() bool { return h.Facts().Refuses != "" }}
-	h.calls = &pipeCaller{key: ids.Key, name: name, trust: ids.Trust, log: log, rec: rec, announcer: h.announcer, onServers: h.access.announce, taken: h.serve,
-		carrier: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout, Ledger: cfg.Usage.Ledger(policy.ForPipe)}),
+		suspended: func() bool { return h.Facts().RefusalReason != "" }}
+	h.calls = &pipeCaller{key: ids.Key, name: name, trust: ids.Trust, log: log, rec: rec, announcer: h.announcer, onServers: h.access.storeServers, onTaken: h.serveRequest,
+		carrier: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout, Ledger: cfg.Usage.LedgerFor(policy.ForPipe)}),
 			pipe.RFCOMM{}}}
-	list, err := h.primaries.resolve(h.finder.addresses)
+	list, err := h.primaries.resolveTargets(h.finder.foundAddresses)
 	if err != nil {
-		return nil, badConfig(err, "see `mpbond trust list`; write primaries as NAME@host:port")
+		return nil, configError(err, "see `mpbond trust list`; write primaries as NAME@host:port")
 	}
-	h.targets.replace(list)
+	h.targets.replaceTargets(list)
 	return h, nil
 }
 
-// badConfig returns a fault of kind Config.
-func badConfig(err error, hint string) error {
+// configError returns a fault of kind Config.
+func configError(err error, hint string) error {
 	return fault.New(fault.Config, fmt.Errorf("helper: %w", err), hint)
 }
 
-// check fills in defaults, and returns what is wrong with c on a device of that name.
-func (c *Config) check(name string) error {
+// validate fills in defaults, and returns what is wrong with c on a device of that name.
+func (c *Config) validate(name string) error {
 	if c.Buffer == 0 {
 		c.Buffer = defaultBuffer
 	}
 	if c.Buffer < 64*unit.KB || c.Buffer > unit.GB {
-		return badConfig(fmt.Errorf("buffer of %v", c.Buffer), "choose between 64KB and 1GB; 4MB is usual")
+		return configError(fmt.Errorf("buffer of %v", c.Buffer), "choose between 64KB and 1GB; 4MB is usual")
 	}
 	if c.MaxSubflows == 0 {
 		c.MaxSubflows = defaultMaxSubflows
 	}
 	if c.MaxSubflows < 0 {
-		return badConfig(fmt.Errorf("max_subflows = %d", c.MaxSubflows), "it must be positive")
+		return configError(fmt.Errorf("max_subflows = %d", c.MaxSubflows), "it must be positive")
 	}
 	if feedbackModes[c.Feedback] == nil {
-		return badConfig(fmt.Errorf("feedback %q is not known", c.Feedback), "there are: "+strings.Join(FeedbackModes(), ", "))
+		return configError(fmt.Errorf("feedback %q is not known", c.Feedback), "there are: "+strings.Join(FeedbackModes(), ", "))
 	}
 	if err := tcp.CheckCongestion(c.PipeCongestion, false); err != nil {
 		return fmt.Errorf("pipe_congestion: %w", err)
@@ -194,16 +194,16 @@ func (c *Config) check(name string) error {
 		return err
 	}
 	if len(name) > wire.MaxName {
-		return badConfig(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
+		return configError(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
 	}
 	if _, err := (policy.Limits{BatteryFloor: c.BatteryFloor, MaxTemperature: c.MaxTemperature}).Check(); err != nil {
-		return badConfig(err, "see battery_floor and max_temperature in helper.toml")
+		return configError(err, "see battery_floor and max_temperature in helper.toml")
 	}
 	return nil
 }
 
-// limits returns the owner's limits: as the configuration says, else as the policy file does.
-func (c Config) limits() policy.Limits {
+// deviceLimits returns the owner's limits: as the configuration says, else as the policy file does.
+func (c Config) deviceLimits() policy.Limits {
 	var l policy.Limits
 	if c.Limits != nil {
 		l = c.Limits()
@@ -211,37 +211,37 @@ func (c Config) limits() policy.Limits {
 	return policy.Limits{BatteryFloor: cmp.Or(c.BatteryFloor, l.BatteryFloor), MaxTemperature: cmp.Or(c.MaxTemperature, l.MaxTemperature)}
 }
 
-// FindWith has find search for primaries on the local networks; without it there is no
+// SetDiscovery has find search for primaries on the local networks; without it there is no
 // search. It must be called before Run.
-func (h *Helper) FindWith(find func(context.Context) ([]discovery.Found, error)) {
+func (h *Helper) SetDiscovery(find func(context.Context) ([]discovery.Found, error)) {
 	h.finder.search = find
 }
 
-// ShareWith counts what a primary in this process moves over its direct subflows as the
+// SetOwnFlows counts what a primary in this process moves over its direct subflows as the
 // owner's traffic, each by a key that is never used again. It must be called before Run.
-func (h *Helper) ShareWith(own func() map[string]device.Flow) { h.share.ownFlows = own }
+func (h *Helper) SetOwnFlows(own func() map[string]device.ConnBytes) { h.share.ownFlows = own }
 
-// CountLent returns a ledger for connections that carry something for other devices without
+// CountShared returns a ledger for connections that carry something for other devices without
 // a bond, as onloading does: what they move counts as shared, not as the owner's. They are
 // passed on to next, which may be nil.
-func (h *Helper) CountLent(next tcp.Ledger) tcp.Ledger { return h.share.ledger(next) }
+func (h *Helper) CountShared(next tcp.Ledger) tcp.Ledger { return h.share.newLedger(next) }
 
 // Run offers pipes and relays until ctx ends; it then closes everything and
 // returns ctx's error. Networks that do not answer are tried again for ever.
 func (h *Helper) Run(ctx context.Context) error {
-	h.announcer.announce()
+	h.announcer.sendChanges()
 	var all sync.WaitGroup
-	all.Go(func() { h.share.run(ctx) })
-	all.Go(func() { h.watchAddresses(ctx) })
-	all.Go(func() { h.trouble.run(ctx) })
-	all.Go(func() { h.finder.run(ctx, h.roaming, h.retargetSoon) })
-	for _, t := range h.targets.all() {
-		h.calls.keep(ctx, t)
+	all.Go(func() { h.share.runShares(ctx) })
+	all.Go(func() { h.runWatchLoop(ctx) })
+	all.Go(func() { h.trouble.runReportLoop(ctx) })
+	all.Go(func() { h.finder.runSearchLoop(ctx, h.roamingPrimaries, h.scheduleTargetUpdate) })
+	for _, t := range h.targets.listTargets() {
+		h.calls.startOffering(ctx, t)
 	}
 	for ctx.Err() == nil {
 		select {
-		case <-h.changed:
-			h.retarget(ctx)
+		case <-h.targetsChanged:
+			h.updateTargets(ctx)
 		case <-ctx.Done():
 		}
 	}
@@ -255,45 +255,45 @@ func (h *Helper) Run(ctx context.Context) error {
 // are offered pipes; what is there for devices that are not in it any more ends
 // at once.
 func (h *Helper) TrustChanged() {
-	h.calls.early.now()
-	h.retargetSoon()
+	h.calls.callNow.fireSignal()
+	h.scheduleTargetUpdate()
 }
 
-// retargetSoon has Run resolve the primaries anew.
-func (h *Helper) retargetSoon() {
+// scheduleTargetUpdate has Run resolve the primaries anew.
+func (h *Helper) scheduleTargetUpdate() {
 	select {
-	case h.changed <- struct{}{}:
+	case h.targetsChanged <- struct{}{}:
 	default: // Run is about to look
 	}
 }
 
-// retarget makes the targets what the trust file says now, and ends what is carried but not
+// updateTargets makes the targets what the trust file says now, and ends what is carried but not
 // wanted any more.
-func (h *Helper) retarget(ctx context.Context) {
-	list, err := h.primaries.resolve(h.finder.addresses)
+func (h *Helper) updateTargets(ctx context.Context) {
+	list, err := h.primaries.resolveTargets(h.finder.foundAddresses)
 	if err != nil {
 		h.log.Warn("a primary cannot be helped", "err", err, "hint", "see `mpbond trust list`")
 	}
-	for _, t := range h.targets.replace(list) {
-		h.calls.keep(ctx, t)
+	for _, t := range h.targets.replaceTargets(list) {
+		h.calls.startOffering(ctx, t)
 	}
-	unwanted := func(s *subflow) error { return h.access.check(s.primary.Key, s.server) }
+	unwanted := func(s *subflow) error { return h.access.checkAccess(s.primary.Key, s.server) }
 	h.relays.closeWhere(func(s *subflow) error {
-		if err := unwanted(s); err == errDistrusted {
+		if err := unwanted(s); err == errNotTrusted {
 			return err
 		}
 		return nil
 	})
 	// Before what is paused ends: a primary that knows why does not ask at once for another
 	// subflow. It may wait for a primary that does not read.
-	h.announcer.announce()
+	h.announcer.sendChanges()
 	h.relays.closeWhere(unwanted)
 }
 
-// roaming returns the primaries that may be searched for.
-func (h *Helper) roaming() (list []roamingPrimary) {
-	for _, p := range h.primaries.roaming() {
-		list = append(list, roamingPrimary{p.Key, h.targets.connected(p.Key)})
+// roamingPrimaries returns the primaries that may be searched for.
+func (h *Helper) roamingPrimaries() (list []roamingPrimary) {
+	for _, p := range h.primaries.roamingPrimaries() {
+		list = append(list, roamingPrimary{p.Key, h.targets.connectedAddresses(p.Key)})
 	}
 	return list
 }
@@ -302,30 +302,30 @@ func (h *Helper) roaming() (list []roamingPrimary) {
 // ends refuses the other.
 func (h *Helper) Refusals() []refusal.Record { return h.calls.refused.Refusals(time.Now()) }
 
-// FactsChanged takes what is known of this device now, and announces it to the primaries,
+// SetFacts takes what is known of this device now, and announces it to the primaries,
 // on pipes that wait and on those that carry subflows.
-func (h *Helper) FactsChanged(f facts.Facts) {
-	h.announceFacts(h.facts.set(f, h.linkInUse(), time.Now()))
+func (h *Helper) SetFacts(f facts.Facts) {
+	h.applySuspension(h.facts.setFacts(f, h.linkInUse(), time.Now()))
 }
 
-// announceFacts ends all subflows if this device is suspended, and announces what has changed.
-func (h *Helper) announceFacts(s suspension) {
+// applySuspension ends all subflows if this device is suspended, and announces what has changed.
+func (h *Helper) applySuspension(s suspension) {
 	switch {
 	case s.before == "" && s.now != "":
 		h.log.Info("this device rests", "reason", s.now)
-		h.rec.Add(trace.Event{Kind: trace.DeviceRests, Device: h.name, Reason: s.now})
+		h.rec.Add(trace.Event{Kind: trace.DeviceSuspended, Device: h.name, Reason: s.now})
 	case s.before != "" && s.now == "":
 		h.log.Info("this device may carry again")
-		h.rec.Add(trace.Event{Kind: trace.DeviceAllowed, Device: h.name, Reason: "it rested: " + s.before})
+		h.rec.Add(trace.Event{Kind: trace.DeviceUnsuspended, Device: h.name, Reason: "was suspended: " + s.before})
 	}
 	if s.now != "" {
 		h.relays.closeWhere(func(*subflow) error { return errSuspended })
 	}
-	h.announcer.announce()
+	h.announcer.sendChanges()
 }
 
 // Facts returns what primaries receive of this device.
-func (h *Helper) Facts() wire.Facts { return h.facts.current() }
+func (h *Helper) Facts() wire.Facts { return h.facts.currentFacts() }
 
 // linkInUse returns the interface by which servers are reached, "" where that is not
 // known.
@@ -344,8 +344,8 @@ func (h *Helper) linkInUse() string {
 	return ""
 }
 
-// pausedOf returns the primaries that are paused.
-func pausedOf(trust *identity.Trust) (list []identity.PublicKey) {
+// pausedPrimaries returns the primaries that are paused.
+func pausedPrimaries(trust *identity.Trust) (list []identity.PublicKey) {
 	for _, p := range trust.ByRole(identity.RolePrimary) {
 		if p.Paused {
 			list = append(list, p.Key)

@@ -23,11 +23,11 @@ import (
 	"mpbond/link/wire"
 )
 
-// move sends n bytes and checks what arrives; then the direction ends.
-func move(t *testing.T, from, to pipe.Hop, n int64, seed byte) {
+// transferBytes sends n bytes and checks what arrives; then the direction ends.
+func transferBytes(t *testing.T, from, to pipe.Hop, n int64, seed byte) {
 	var all sync.WaitGroup
 	all.Go(func() {
-		if _, err := io.CopyBuffer(struct{ io.Writer }{from}, noise(n, seed), make([]byte, 64<<10)); err != nil {
+		if _, err := io.CopyBuffer(struct{ io.Writer }{from}, newNoise(n, seed), make([]byte, 64<<10)); err != nil {
 			t.Error(err)
 		}
 		if err := from.CloseWrite(); err != nil {
@@ -38,7 +38,7 @@ func move(t *testing.T, from, to pipe.Hop, n int64, seed byte) {
 	k, err := io.CopyBuffer(got, struct{ io.Reader }{to}, make([]byte, 64<<10))
 	all.Wait()
 	want := sha256.New()
-	_, _ = io.Copy(want, noise(n, seed))
+	_, _ = io.Copy(want, newNoise(n, seed))
 	if k != n || err != nil || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
 		t.Errorf("%d bytes of %d arrived, right: %v, %v", k, n, bytes.Equal(got.Sum(nil), want.Sum(nil)), err)
 	}
@@ -64,11 +64,11 @@ func TestRelayBothWays(t *testing.T) {
 		"memory": {inMemory, "x:1", 4 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, c.carrier, c.addr, Config{Buffer: unit.MB})
-			p, s, _ := w.subflow()
+			w := newTestWorld(t, c.carrier, c.addr, Config{Buffer: unit.MB})
+			p, s, _ := w.joinSubflow()
 			var all sync.WaitGroup
-			all.Go(func() { move(t, p, s, c.n, 1) })
-			all.Go(func() { move(t, s, p, c.n, 2) })
+			all.Go(func() { transferBytes(t, p, s, c.n, 1) })
+			all.Go(func() { transferBytes(t, s, p, c.n, 2) })
 			all.Wait()
 			eventually(t, "the relay has ended", func() bool { return len(w.h.Status().Subflows) == 0 })
 			if got := w.h.Status().Relayed; got != uint64(2*c.n) {
@@ -83,21 +83,21 @@ func TestRelayBothWays(t *testing.T) {
 func TestPushBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const buffer, n = 512 << 10, 3 << 20
-		w := newWorld(t, inMemory, "x:1", Config{Buffer: buffer})
-		p, s, _ := w.subflow()
+		w := newTestWorld(t, inMemory, "x:1", Config{Buffer: buffer})
+		p, s, _ := w.joinSubflow()
 		go func() {
-			_, _ = io.Copy(struct{ io.Writer }{s}, noise(n, 1))
+			_, _ = io.Copy(struct{ io.Writer }{s}, newNoise(n, 1))
 			_ = s.CloseWrite()
 		}()
 		time.Sleep(time.Minute)
 		d := w.h.Status().Subflows[0].Down
 		// Beyond the ring: what the pipe holds.
-		if d.Buffered != buffer || d.Most != buffer || d.Bytes < buffer || d.Bytes > buffer+256<<10 {
-			t.Errorf("%d bytes taken, %d held, at most %d; the ring has %d", d.Bytes, d.Buffered, d.Most, buffer)
+		if d.Buffered != buffer || d.MaxBuffered != buffer || d.Bytes < buffer || d.Bytes > buffer+256<<10 {
+			t.Errorf("%d bytes taken, %d held, at most %d; the ring has %d", d.Bytes, d.Buffered, d.MaxBuffered, buffer)
 		}
 		got, want := sha256.New(), sha256.New()
 		k, err := io.Copy(got, p)
-		_, _ = io.Copy(want, noise(n, 1))
+		_, _ = io.Copy(want, newNoise(n, 1))
 		if k != n || err != nil || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
 			t.Errorf("%d bytes, %v", k, err)
 		}
@@ -110,10 +110,10 @@ func TestPushBack(t *testing.T) {
 // TestPushBackTCP is the same over the kernel, whose buffers come on top.
 func TestPushBackTCP(t *testing.T) {
 	const buffer, n = 256 << 10, 64 << 20
-	w := newWorld(t, overTCP, "127.0.0.1:0", Config{Buffer: buffer})
-	p, s, _ := w.subflow()
+	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{Buffer: buffer})
+	p, s, _ := w.joinSubflow()
 	go func() {
-		_, _ = io.Copy(struct{ io.Writer }{s}, noise(n, 1))
+		_, _ = io.Copy(struct{ io.Writer }{s}, newNoise(n, 1))
 		_ = s.CloseWrite()
 	}()
 	eventually(t, "the ring is full", func() bool {
@@ -122,18 +122,18 @@ func TestPushBackTCP(t *testing.T) {
 	})
 	got, want := sha256.New(), sha256.New()
 	k, err := io.Copy(got, p)
-	_, _ = io.Copy(want, noise(n, 1))
+	_, _ = io.Copy(want, newNoise(n, 1))
 	if k != n || err != nil || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
 		t.Errorf("%d bytes, %v", k, err)
 	}
-	if f := w.h.Status().Subflows; len(f) == 1 && f[0].Down.Most > buffer {
-		t.Errorf("held %d bytes in a ring of %d", f[0].Down.Most, buffer)
+	if f := w.h.Status().Subflows; len(f) == 1 && f[0].Down.MaxBuffered > buffer {
+		t.Errorf("held %d bytes in a ring of %d", f[0].Down.MaxBuffered, buffer)
 	}
 }
 
 func TestHalfClose(t *testing.T) {
-	w := newWorld(t, overTCP, "127.0.0.1:0", Config{})
-	p, s, _ := w.subflow()
+	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{})
+	p, s, _ := w.joinSubflow()
 	_, _ = p.Write([]byte("request"))
 	_ = p.CloseWrite()
 	if got, err := io.ReadAll(s); string(got) != "request" || err != nil {
@@ -149,9 +149,9 @@ func TestHalfClose(t *testing.T) {
 // TestCloseDelivers: what was written before an end in order arrives, although
 // nobody takes the other direction any more.
 func TestCloseDelivers(t *testing.T) {
-	w := newWorld(t, overTCP, "127.0.0.1:0", Config{Buffer: 256 << 10})
-	p, s, _ := w.subflow()
-	go func() { _, _ = io.Copy(struct{ io.Writer }{s}, noise(64<<20, 1)) }()
+	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{Buffer: 256 << 10})
+	p, s, _ := w.joinSubflow()
+	go func() { _, _ = io.Copy(struct{ io.Writer }{s}, newNoise(64<<20, 1)) }()
 	if _, err := io.ReadFull(p, make([]byte, 1<<20)); err != nil {
 		t.Fatal(err)
 	}
@@ -164,10 +164,10 @@ func TestCloseDelivers(t *testing.T) {
 }
 
 func TestKillEitherEnd(t *testing.T) {
-	w := newWorld(t, overTCP, "127.0.0.1:0", Config{})
+	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{})
 	for _, end := range []string{"server", "primary"} {
-		p, s, conn := w.subflow()
-		go func() { _, _ = io.Copy(struct{ io.Writer }{s}, noise(1<<30, 1)) }()
+		p, s, conn := w.joinSubflow()
+		go func() { _, _ = io.Copy(struct{ io.Writer }{s}, newNoise(1<<30, 1)) }()
 		_, _ = io.ReadFull(p, make([]byte, 1<<20))
 		if end == "server" {
 			_ = conn.(*tcp.Conn).Abort()
@@ -186,8 +186,8 @@ func TestKillEitherEnd(t *testing.T) {
 
 func TestLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, inMemory, "x:1", Config{})
-		p, s, _ := w.subflow()
+		w := newTestWorld(t, inMemory, "x:1", Config{})
+		p, s, _ := w.joinSubflow()
 		time.Sleep(time.Hour) // an idle subflow stays
 		_, _ = s.Write([]byte("x"))
 		_, _ = p.Read(make([]byte, 1))
@@ -196,7 +196,7 @@ func TestLinger(t *testing.T) {
 		if _, err := p.Read(make([]byte, 1)); err == nil {
 			t.Error("data from nowhere")
 		}
-		if took := time.Since(began); took < lingerTime || took > 3*lingerTime {
+		if took := time.Since(began); took < lingerTimeout || took > 3*lingerTimeout {
 			t.Errorf("closed after %v", took)
 		}
 		p.Close()
@@ -206,10 +206,10 @@ func TestLinger(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	w := newWorld(t, inMemory, "x:1", Config{MaxSubflows: 1})
+	w := newTestWorld(t, inMemory, "x:1", Config{MaxSubflows: 1})
 	refused := func(server string, code wire.Code, says string) {
 		t.Helper()
-		_, err := w.waiting().Join(t.Context(), server, pipe.DefaultWindow)
+		_, err := w.acceptWaiting().Join(t.Context(), server, pipe.DefaultWindow)
 		var r wire.Refuse
 		if !errors.As(err, &r) || r.Code != code || !strings.Contains(r.Text, says) {
 			t.Errorf("%s: %v", server, err)
@@ -218,14 +218,14 @@ func TestRefusals(t *testing.T) {
 	refused("evil.example:80", wire.CodeForbidden, "mpbond trust add")
 	refused("192.0.2.9:1", wire.CodeUnreachable, "refused")
 	refused("[2001:db8:0::]:7", wire.CodeUnreachable, "refused") // allowed, spelt in another way
-	w.subflow()
+	w.joinSubflow()
 	refused(w.server, wire.CodeLimit, "max_subflows")
 }
 
 // TestServerRefusal reaches the primary.
 func TestServerRefusal(t *testing.T) {
-	w := newWorld(t, inMemory, "x:1", Config{})
-	p, s, _ := w.subflow()
+	w := newTestWorld(t, inMemory, "x:1", Config{})
+	p, s, _ := w.joinSubflow()
 	_ = s.Refuse(wire.CodeVersion, "too old")
 	var r wire.Refuse
 	if _, err := p.Read(make([]byte, 1)); !errors.As(err, &r) || r.Code != wire.CodeVersion || r.Text != "too old" {
@@ -233,8 +233,8 @@ func TestServerRefusal(t *testing.T) {
 	}
 }
 
-// single is a carrier of one connection at a time.
-type single struct {
+// singlePipe is a carrier of one connection at a time.
+type singlePipe struct {
 	pipe.Carrier
 	open  atomic.Bool
 	tries atomic.Int32
@@ -245,7 +245,7 @@ type singleConn struct {
 	end func() // once
 }
 
-func (c *single) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
+func (c *singlePipe) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
 	c.tries.Add(1)
 	if c.open.Swap(true) {
 		return nil, fault.New(fault.Exists, errors.New("busy"), "")
@@ -268,11 +268,11 @@ func (c singleConn) Close() error {
 // one comes soon after that subflow; meanwhile nothing is wrong.
 func TestOnePipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		carrier := &single{Carrier: inMemory()}
-		w := &world{t: t, pipes: carrier, servers: inMemory()}
-		w.listen("x:1")
-		w.start(Config{})
-		p, s, _ := w.subflow()
+		carrier := &singlePipe{Carrier: inMemory()}
+		w := &testWorld{t: t, pipes: carrier, servers: inMemory()}
+		w.listenAll("x:1")
+		w.startHelper(Config{})
+		p, s, _ := w.joinSubflow()
 		time.Sleep(time.Minute)
 		if p := w.h.Status().Pipes[0]; p.State != "busy" || p.Error != "" {
 			t.Errorf("status %+v", p)
@@ -284,8 +284,8 @@ func TestOnePipe(t *testing.T) {
 		synctest.Wait() // else the helper may take the end for a break, and call once more
 		s.Close()
 		began := time.Now()
-		w.waiting()
-		if took := time.Since(began); took > 2*backoffSoon {
+		w.acceptWaiting()
+		if took := time.Since(began); took > 2*soonCallBackoff {
 			t.Errorf("the next pipe took %v", took)
 		}
 	})
@@ -295,8 +295,8 @@ func TestOnePipe(t *testing.T) {
 // without hammering.
 func TestRejoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, inMemory, "x:1", Config{})
-		a := w.waiting()
+		w := newTestWorld(t, inMemory, "x:1", Config{})
+		a := w.acceptWaiting()
 		// The primary restarts.
 		w.pl.Close()
 		w.sl.Close()
@@ -305,10 +305,10 @@ func TestRejoin(t *testing.T) {
 		if p := w.h.Status().Pipes[0]; p.State != "retrying" || p.Error == "" || p.Hint == "" {
 			t.Errorf("status %+v", p)
 		}
-		w.listen("x:1")
+		w.listenAll("x:1")
 		began := time.Now()
-		b := w.waiting()
-		if took := time.Since(began); took > backoffMax {
+		b := w.acceptWaiting()
+		if took := time.Since(began); took > maxCallBackoff {
 			t.Errorf("came back after %v", took)
 		}
 		synctest.Wait()
@@ -318,11 +318,11 @@ func TestRejoin(t *testing.T) {
 		// The helper restarts.
 		w.stop()
 		<-b.Done()
-		w.start(Config{})
+		w.startHelper(Config{})
 		// A pipe that was taken is replaced at once.
 		began = time.Now()
-		p, s, _ := w.subflow()
-		c := w.waiting()
+		p, s, _ := w.joinSubflow()
+		c := w.acceptWaiting()
 		if took := time.Since(began); took > 0 {
 			t.Errorf("the next pipe took %v", took)
 		}
@@ -336,7 +336,7 @@ func TestRejoin(t *testing.T) {
 // TestBackoff: a primary that hangs up is not called in quick succession.
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, inMemory, "x:1", Config{})
+		w := newTestWorld(t, inMemory, "x:1", Config{})
 		var calls int
 		go func() {
 			for {
@@ -389,7 +389,7 @@ func TestBadConfig(t *testing.T) {
 	check(Config{Primaries: []string{"h:1"}}, "2 trusted primaries")
 	check(Config{Primaries: []string{"laptop@h"}}, "no host:port")
 	h, err := New(Config{Primaries: []string{"laptop@h:1", "tablet@h:1", "laptop@h:1"}}, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil)
-	if err != nil || len(h.targets.all()) != 2 {
+	if err != nil || len(h.targets.listTargets()) != 2 {
 		t.Errorf("%v, %v", h, err)
 	}
 }
@@ -397,8 +397,8 @@ func TestBadConfig(t *testing.T) {
 // TestRename: what is there is told of by the name that the primary has now.
 func TestRename(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, inMemory, "x:1", Config{})
-		p, s, _ := w.subflow()
+		w := newTestWorld(t, inMemory, "x:1", Config{})
+		p, s, _ := w.joinSubflow()
 		if err := w.h.trust.Rename("laptop", "notebook"); err != nil {
 			t.Fatal(err)
 		}
@@ -416,7 +416,7 @@ func TestRename(t *testing.T) {
 
 func TestRunEndsWhileDialling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, inMemory, "x:1", Config{})
+		w := newTestWorld(t, inMemory, "x:1", Config{})
 		c, err := w.pl.Accept() // and say nothing
 		if err != nil {
 			t.Fatal(err)
@@ -427,8 +427,8 @@ func TestRunEndsWhileDialling(t *testing.T) {
 }
 
 func TestLongestWait(t *testing.T) {
-	for away, want := range map[time.Duration]time.Duration{0: backoffSoon, 15 * time.Second: 1500 * time.Millisecond, time.Minute: 6 * time.Second, time.Hour: backoffMax} {
-		if got := longestWait(away); got != want {
+	for away, want := range map[time.Duration]time.Duration{0: soonCallBackoff, 15 * time.Second: 1500 * time.Millisecond, time.Minute: 6 * time.Second, time.Hour: maxCallBackoff} {
+		if got := maxCallWait(away); got != want {
 			t.Errorf("away %v: %v, want %v", away, got, want)
 		}
 	}

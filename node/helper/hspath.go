@@ -23,15 +23,15 @@ type dialer interface {
 	Dial(ctx context.Context, addr string) (pipe.Conn, error)
 }
 
-// hsPath is a dialer over TCP or UDP.
-type hsPath struct {
-	d   *dial.Dialer
-	opt tcp.Options
+// hsDialer is a dialer over TCP or UDP.
+type hsDialer struct {
+	dialer  *dial.Dialer
+	options tcp.Options
 }
 
 // Dial implements dialer.
-func (p hsPath) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
-	c, err := p.d.Dial(ctx, addr, p.opt)
+func (p hsDialer) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
+	c, err := p.dialer.Dial(ctx, addr, p.options)
 	if err != nil {
 		return nil, err
 	}
@@ -47,30 +47,30 @@ func (p hsPath) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
 // what paths remembers of UDP; whether the primary may be carried there at all is its
 // caller's to check. Methods may be called by any goroutine.
 type serverDialer struct {
-	dialer // a fake in tests
-	paths  *dial.Dialer
-	access *serverAccess
-	caps   *capChecker
-	name   string // this device's, for display
+	dialer    // a fake in tests
+	udpDialer *dial.Dialer
+	access    *serverAccess
+	caps      *capChecker
+	name      string // this device's, for display
 }
 
-// connect makes the HS-path that a primary asks for, and returns its interface, "" if that
+// connectServer makes the HS-path that a primary asks for, and returns its interface, "" if that
 // is not known. On an error the code says what to answer, and nothing is left open.
-func (d *serverDialer) connect(ctx context.Context, primary identity.Peer, q pipe.Request) (hs *pipe.HSPath, link string, code wire.Code, err error) {
-	if err := d.caps.checkServer(ctx, primary, q.Server); err != nil {
+func (d *serverDialer) connectServer(ctx context.Context, primary identity.Peer, q pipe.Request) (hs *pipe.HSPath, link string, code wire.Code, err error) {
+	if err := d.caps.checkServerCap(ctx, primary, q.Server); err != nil {
 		return nil, "", wire.CodeLimit, err
 	}
 	conn, err := d.Dial(ctx, q.Server)
 	if err != nil {
 		return nil, "", dialCode(err), err
 	}
-	countFor(conn, primary)
+	countForPrimary(conn, primary)
 	link = cmp.Or(d.caps.link, device.InterfaceOf(conn.LocalAddr()))
-	if err := d.caps.check(device.Bounded{Link: link}); err != nil { // it need not be the one that the routes told
+	if err := d.caps.checkCap(device.CapTarget{Link: link}); err != nil { // it need not be the one that the routes told
 		conn.Close()
 		return nil, "", wire.CodeLimit, err
 	}
-	if !d.access.ownsServer(q.Server) && leadsHere(q.Server, conn.LocalAddr(), conn.RemoteAddr()) {
+	if !d.access.ownsServer(q.Server) && leadsToSelf(q.Server, conn.LocalAddr(), conn.RemoteAddr()) {
 		conn.Close()
 		return nil, "", wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q leads to the helper itself", q.Server), "give the server another address")
 	}
@@ -80,66 +80,66 @@ func (d *serverDialer) connect(ctx context.Context, primary identity.Peer, q pip
 	return hs, link, 0, nil
 }
 
-// errMute is that the server never said anything.
-var errMute = errors.New("nothing came back over UDP")
+// errNoUDPAnswer is that the server never said anything.
+var errNoUDPAnswer = errors.New("nothing came back over UDP")
 
-// errSilent is that the server says nothing any more.
-var errSilent = errors.New("nothing comes back over UDP any more")
+// errUDPSilent is that the server says nothing any more.
+var errUDPSilent = errors.New("nothing comes back over UDP any more")
 
-// muteLimit is how long an HS-path that ends was mute if that is why: its primary gives
-// up a subflow that is silent for 3 s, and it is looked at each addressEvery.
-const muteLimit = 1500 * time.Millisecond
+// silenceLimit is how long an HS-path that ends was mute if that is why: its primary gives
+// up a subflow that is silent for 3 s, and it is looked at each addressInterval.
+const silenceLimit = 1500 * time.Millisecond
 
-// mute is since when nothing comes by an HS-path, though what was sent waits for its
+// silenceMeter is since when nothing comes by an HS-path, though what was sent waits for its
 // acknowledgement.
-type mute struct {
+type silenceMeter struct {
 	acked, received uint64
 	since           time.Time // the last look at which all was well
 }
 
-// look is called each addressEvery.
-func (m *mute) look(now time.Time, hs estimate.Hop) {
+// observeHop is called each addressInterval.
+func (m *silenceMeter) observeHop(now time.Time, hs estimate.Hop) {
 	if m.since.IsZero() || hs.Queue == 0 || hs.Acked != m.acked || hs.Received != m.received {
-		*m = mute{hs.Acked, hs.Received, now}
+		*m = silenceMeter{hs.Acked, hs.Received, now}
 	}
 }
 
-// silent is errSilent if an HS-path that ended then, for that reason, had fallen silent,
+// silenceError is errUDPSilent if an HS-path that ended then, for that reason, had fallen silent,
 // else nil.
-func (m mute) silent(ended time.Time, why error) error {
-	if m.since.IsZero() || ended.Sub(m.since) < muteLimit || errors.Is(why, errAddress) {
+func (m silenceMeter) silenceError(ended time.Time, why error) error {
+	if m.since.IsZero() || ended.Sub(m.since) < silenceLimit || errors.Is(why, errAddress) {
 		return nil
 	}
-	return errSilent
+	return errUDPSilent
 }
 
-// ended reports to the dialer of an HS-path over UDP that has ended how it went, since some
+// reportEnded reports to the dialer of an HS-path over UDP that has ended how it went, since some
 // networks let through the beginning alone: whether the server never answered the
 // handshake that its primary waited for, or said nothing any more at the end. It began
 // at a time, and err is why it ended.
-func (d *serverDialer) ended(s *subflow, began time.Time, err error) {
+func (d *serverDialer) reportEnded(s *subflow, began time.Time, err error) {
 	c, now := s.hs.Conn(), time.Now()
 	switch {
 	case s.hs.Received() > 0:
-		d.paths.Ended(c, began, s.lastMute().silent(now, err))
-	case s.up.read.Load() > 0 && now.Sub(began) >= pipe.HandshakeTimeout/2:
-		d.paths.Lost(c, errMute)
+		d.udpDialer.ReportEnded(c, began, s.lastSilence().silenceError(now, err))
+	case s.up.bytesRead.Load() > 0 && now.Sub(began) >= pipe.HandshakeTimeout/2:
+		d.udpDialer.ReportSilent(c, errNoUDPAnswer)
 	}
 }
 
-// moveTries is how many times, one each addressEvery, an HS-path that has lost its
+// maxMoveTries is how many times, one each addressInterval, an HS-path that has lost its
 // address looks for another one, until it is given up: about as long as the primary
 // waits for a silent subflow.
-const moveTries = 3
+const maxMoveTries = 3
 
-// moves is what has become of an HS-path that lost its address.
-type moves struct {
+// addressMoves is what has become of an HS-path that lost its address.
+type addressMoves struct {
 	count, failed int
 }
 
-// follow has an HS-path go on from another address of its interface. False: it cannot,
+// moveConn has an HS-path go on from another address of its interface. False: it cannot,
 // or no longer waits for one.
-func (m *moves) follow(c net.Conn) bool {
+func (m *addressMoves) moveConn(c net.Conn) bool {
 	switch err := dial.Move(c); {
 	case err == nil:
 		m.count++
@@ -149,5 +149,5 @@ func (m *moves) follow(c net.Conn) bool {
 	default:
 		m.failed++
 	}
-	return m.failed < moveTries
+	return m.failed < maxMoveTries
 }

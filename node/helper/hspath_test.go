@@ -46,9 +46,9 @@ func TestMoves(t *testing.T) {
 		"not at all":  {[]error{errors.ErrUnsupported}, []bool{false}, 0},
 		"it is ended": {[]error{net.ErrClosed}, []bool{false}, 0},
 	} {
-		var m moves
+		var m addressMoves
 		for i, err := range c.errs {
-			if stays := m.follow(&movable{nil, err}); stays != c.stays[i] {
+			if stays := m.moveConn(&movable{nil, err}); stays != c.stays[i] {
 				t.Errorf("%s: at %d: %v", name, i, stays)
 			}
 		}
@@ -56,7 +56,7 @@ func TestMoves(t *testing.T) {
 			t.Errorf("%s: it moved %d times", name, m.count)
 		}
 	}
-	if new(moves).follow(&net.TCPConn{}) {
+	if new(addressMoves).moveConn(&net.TCPConn{}) {
 		t.Error("TCP moves")
 	}
 }
@@ -79,23 +79,23 @@ func TestMute(t *testing.T) {
 		"mute":              {[]look{{9, 1, 1}, {9, 1, 1}, {9, 1, 1}, {20, 1, 1}}, 3 * time.Second},
 		"mute after a time": {[]look{{0, 1, 1}, {0, 1, 1}, {9, 1, 1}, {9, 1, 1}}, 2 * time.Second},
 	} {
-		var m mute
+		var m silenceMeter
 		now := began
 		for i, l := range c.looks {
 			now = began.Add(time.Duration(i) * time.Second)
-			m.look(now, estimate.Hop{Queue: l.queue, Acked: l.acked, Received: l.received})
+			m.observeHop(now, estimate.Hop{Queue: l.queue, Acked: l.acked, Received: l.received})
 		}
 		if got := now.Sub(m.since); got != c.want {
 			t.Errorf("%s: for %v", name, got)
 		}
-		if silent := m.silent(now.Add(time.Second/10), io.EOF) != nil; silent != (c.want > 0) {
+		if silent := m.silenceError(now.Add(time.Second/10), io.EOF) != nil; silent != (c.want > 0) {
 			t.Errorf("%s: silent %v", name, silent)
 		}
-		if m.silent(now.Add(time.Hour), errAddress) != nil {
+		if m.silenceError(now.Add(time.Hour), errAddress) != nil {
 			t.Errorf("%s: it had no address", name)
 		}
 	}
-	if (mute{}).silent(began, io.EOF) != nil {
+	if (silenceMeter{}).silenceError(began, io.EOF) != nil {
 		t.Error("nobody has looked")
 	}
 }
@@ -154,13 +154,13 @@ func TestServerDialer(t *testing.T) {
 	} {
 		to := &dialTo{local: at("192.0.2.200"), remote: at(c.remote), err: c.err}
 		d := &serverDialer{dialer: to, access: newServerAccess(trust, slog.New(slog.DiscardHandler)), name: "phone",
-			caps: &capChecker{link: "wwan0", allowance: func(of device.Bounded) policy.Allowance {
+			caps: &capChecker{link: "wwan0", allowance: func(of device.CapTarget) policy.Allowance {
 				if of.Link == c.reached && of.Link != "" {
 					return policy.Allowance{Level: policy.CapReached}
 				}
 				return policy.Allowance{}
 			}}}
-		hs, link, code, err := d.connect(t.Context(), identity.Peer{Key: keys().primary.Public()}, pipe.Request{Server: c.server})
+		hs, link, code, err := d.connectServer(t.Context(), identity.Peer{Key: keys().primary.Public()}, pipe.Request{Server: c.server})
 		if code != c.code || (err == nil) != (c.code == 0) || err == nil && link != "wwan0" {
 			t.Errorf("%s: over %q, code %v, %v", name, link, code, err)
 		}

@@ -23,7 +23,7 @@ func TestMeter(t *testing.T) {
 		{2 * time.Second, 192_500, 10_212_500, 0, 0},
 	} {
 		now = now.Add(c.after)
-		if m.add(now, c.up, c.down); m.upBps != c.upBps || m.downBps != c.dnBps {
+		if m.updateRate(now, c.up, c.down); m.upBps != c.upBps || m.downBps != c.dnBps {
 			t.Errorf("%d up and %d down after %v: %v up, %v down", c.up, c.down, c.after, m.upBps, m.downBps)
 		}
 	}
@@ -31,10 +31,10 @@ func TestMeter(t *testing.T) {
 
 // TestStatusShowsRates: what a relay carries is in the helper's status while it does.
 func TestStatusShowsRates(t *testing.T) {
-	w := &world{t: t, pipes: overTCP(), servers: overTCP()}
-	w.listen("127.0.0.1:0")
-	w.start(Config{})
-	primary, server, _ := w.subflow()
+	w := &testWorld{t: t, pipes: overTCP(), servers: overTCP()}
+	w.listenAll("127.0.0.1:0")
+	w.startHelper(Config{})
+	primary, server, _ := w.joinSubflow()
 	go func() {
 		for {
 			if _, err := server.Write(make([]byte, 8<<10)); err != nil {

@@ -18,14 +18,14 @@ type primaryList struct {
 	trust   *identity.Trust
 }
 
-// resolve returns a target for each address of a primary that the entries and the trust
+// resolveTargets returns a target for each address of a primary that the entries and the trust
 // file name now, and for those that found returns besides. Entries that name none are left
 // out; err is of the first one.
-func (l primaryList) resolve(found func(identity.PublicKey) []string) (list []*target, err error) {
+func (l primaryList) resolveTargets(found func(identity.PublicKey) []string) (list []*target, err error) {
 	add := func(p identity.Peer, addrs []string) {
 		for _, a := range addrs {
-			t := &target{primary: p, addr: a, state: starting}
-			if !slices.ContainsFunc(list, t.same) {
+			t := &target{primary: p, addr: a, state: stateStarting}
+			if !slices.ContainsFunc(list, t.isSameTarget) {
 				list = append(list, t)
 			}
 		}
@@ -42,7 +42,7 @@ func (l primaryList) resolve(found func(identity.PublicKey) []string) (list []*t
 		}
 		add(p, addrs)
 	}
-	for _, p := range l.roaming() {
+	for _, p := range l.roamingPrimaries() {
 		add(p, found(p.Key))
 	}
 	return list, err
@@ -55,7 +55,7 @@ func (l primaryList) resolveEntry(entry string) (p identity.Peer, addrs []string
 	if at || noPort != nil {
 		p, ok := l.trust.LookupName(name)
 		switch {
-		case !ok || !p.Is(identity.RolePrimary):
+		case !ok || !p.HasRole(identity.RolePrimary):
 			return p, nil, fmt.Errorf("primary %q: no primary of that name is trusted", entry)
 		case !at && len(p.Addresses) == 0:
 			return p, nil, fmt.Errorf("primary %q: the trust file has no address for it", entry)
@@ -68,7 +68,7 @@ func (l primaryList) resolveEntry(entry string) (p identity.Peer, addrs []string
 		return p, []string{addr}, nil
 	}
 	known := l.trust.ByRole(identity.RolePrimary)
-	listed := slices.DeleteFunc(slices.Clone(known), func(p identity.Peer) bool { return !has(p.Addresses, entry) })
+	listed := slices.DeleteFunc(slices.Clone(known), func(p identity.Peer) bool { return !containsAddress(p.Addresses, entry) })
 	if len(listed) > 0 {
 		known = listed
 	}
@@ -78,9 +78,9 @@ func (l primaryList) resolveEntry(entry string) (p identity.Peer, addrs []string
 	return known[0], []string{entry}, nil
 }
 
-// roaming returns the primaries that are helped wherever they are. One that is known to be
+// roamingPrimaries returns the primaries that are helped wherever they are. One that is known to be
 // on this machine need not be searched for on networks.
-func (l primaryList) roaming() []identity.Peer {
+func (l primaryList) roamingPrimaries() []identity.Peer {
 	return slices.DeleteFunc(l.trust.ByRole(identity.RolePrimary), func(p identity.Peer) bool {
 		return len(l.entries) > 0 && !slices.Contains(l.entries, p.Name) ||
 			len(p.Addresses) > 0 && !slices.ContainsFunc(p.Addresses, func(a string) bool { return !isLoopback(a) })

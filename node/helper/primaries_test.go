@@ -46,7 +46,7 @@ func TestPrimaryList(t *testing.T) {
 		{[]string{"home", "desk"}, []string{"127.0.0.1:7602"}, nil, true},
 	} {
 		l := primaryList{c.entries, trust}
-		list, err := l.resolve(found)
+		list, err := l.resolveTargets(found)
 		var got []string
 		for _, x := range list {
 			got = append(got, x.addr)
@@ -55,7 +55,7 @@ func TestPrimaryList(t *testing.T) {
 			t.Errorf("%q: %q, %v", c.entries, got, err)
 		}
 		var names []string
-		for _, p := range l.roaming() {
+		for _, p := range l.roamingPrimaries() {
 			names = append(names, p.Name)
 		}
 		if !slices.Equal(names, c.roaming) {

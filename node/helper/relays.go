@@ -21,13 +21,13 @@ import (
 // who runs a relay owns it. mu guards the set alone: what is known of one subflow has its
 // own lock. Methods may be called by any goroutine.
 type relayTable struct {
-	limit int
+	maxSubflows int
 
-	mu      sync.Mutex
-	set     map[*subflow]struct{}
-	places  int    // of the set and those reserved
-	opened  uint64 // relays there were, for their numbers
-	carried uint64 // bytes of relays that have ended
+	mu          sync.Mutex
+	subflows    map[*subflow]struct{}
+	slots       int    // of the set and those reserved
+	openedCount uint64 // relays there were, for their numbers
+	endedBytes  uint64 // bytes of relays that have ended
 }
 
 // subflow is one relay and what is known of it. The fields above mu do not change once it
@@ -41,74 +41,74 @@ type subflow struct {
 	link    string // interface of the HS-path, "" if it is not known
 	share   *sharedRelay
 
-	mu    sync.Mutex
-	moves moves
-	mute  mute
-	meter relayRate
+	mu      sync.Mutex
+	moves   addressMoves
+	silence silenceMeter
+	rates   relayRate
 }
 
 func newRelayTable(limit int) *relayTable {
-	return &relayTable{limit: limit, set: map[*subflow]struct{}{}}
+	return &relayTable{maxSubflows: limit, subflows: map[*subflow]struct{}{}}
 }
 
-// reserve takes a place for a subflow, or fails with fault.Limit. The place is given back by
+// reserveSlot takes a place for a subflow, or fails with fault.Limit. The place is given back by
 // release, or by remove once a subflow was added.
-func (t *relayTable) reserve() error {
+func (t *relayTable) reserveSlot() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.places >= t.limit {
-		return fault.New(fault.Limit, fmt.Errorf("it relays %d subflows already", t.limit), "raise max_subflows there")
+	if t.slots >= t.maxSubflows {
+		return fault.New(fault.Limit, fmt.Errorf("it relays %d subflows already", t.maxSubflows), "raise max_subflows there")
 	}
-	t.places++
+	t.slots++
 	return nil
 }
 
-func (t *relayTable) release() {
+func (t *relayTable) releaseSlot() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.places--
+	t.slots--
 }
 
-// add gives s, whose place is reserved, its number.
-func (t *relayTable) add(s *subflow) {
+// addSubflow gives s, whose place is reserved, its number.
+func (t *relayTable) addSubflow(s *subflow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.opened++
-	s.number = t.opened
-	t.set[s] = struct{}{}
+	t.openedCount++
+	s.number = t.openedCount
+	t.subflows[s] = struct{}{}
 }
 
-// remove takes out s, whose relay has ended.
-func (t *relayTable) remove(s *subflow) {
+// removeSubflow takes out s, whose relay has ended.
+func (t *relayTable) removeSubflow(s *subflow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.set, s)
-	t.places--
-	t.carried += s.bytes()
+	delete(t.subflows, s)
+	t.slots--
+	t.endedBytes += s.receivedBytes()
 }
 
-// list returns the subflows, oldest first.
-func (t *relayTable) list() []*subflow {
-	list, _ := t.listAndBytes()
+// listSubflows returns the subflows, oldest first.
+func (t *relayTable) listSubflows() []*subflow {
+	list, _ := t.listWithBytes()
 	return list
 }
 
-// listAndBytes returns the subflows, oldest first, and the bytes of all that there were.
-func (t *relayTable) listAndBytes() (list []*subflow, bytes uint64) {
+// listWithBytes returns the subflows, oldest first, and the bytes of all that there were.
+func (t *relayTable) listWithBytes() (list []*subflow, bytes uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	list, bytes = make([]*subflow, 0, len(t.set)), t.carried
-	for s := range t.set {
+	list, bytes = make([]*subflow, 0, len(t.subflows)), t.endedBytes
+	for s := range t.subflows {
 		list = append(list, s)
-		bytes += s.bytes()
+		bytes += s.receivedBytes()
 	}
 	slices.SortFunc(list, func(a, b *subflow) int { return int(a.number) - int(b.number) })
 	return list, bytes
 }
 
-// find returns the pipe of a primary's subflow, nil if there is none of that token.
-func (t *relayTable) find(token wire.Token, primary identity.PublicKey) *pipe.Link {
-	for _, s := range t.list() {
+// findPipe returns the pipe of a primary's subflow, nil if there is none of that token.
+func (t *relayTable) findPipe(token wire.Token, primary identity.PublicKey) *pipe.Link {
+	for _, s := range t.listSubflows() {
 		if s.pipe.Token() == token && s.primary.Key == primary {
 			return s.pipe
 		}
@@ -119,15 +119,15 @@ func (t *relayTable) find(token wire.Token, primary identity.PublicKey) *pipe.Li
 // closeWhere closes each subflow for which why returns an error, with that error, and
 // returns how many these are.
 func (t *relayTable) closeWhere(why func(*subflow) error) (n int) {
-	for _, s := range t.list() {
+	for _, s := range t.listSubflows() {
 		err := why(s)
 		switch {
 		case err == nil:
 			continue
 		case errors.As(err, new(capError)):
-			s.close(err) // before another byte is counted; it does not block
+			s.closeRelay(err) // before another byte is counted; it does not block
 		default:
-			go s.close(err) // it may wait for its TLS to say goodbye
+			go s.closeRelay(err) // it may wait for its TLS to say goodbye
 		}
 		n++
 	}
@@ -136,39 +136,39 @@ func (t *relayTable) closeWhere(why func(*subflow) error) (n int) {
 
 // lastLocalAddr returns the address that the newest HS-path goes from, nil if there is none.
 func (t *relayTable) lastLocalAddr() net.Addr {
-	if list := t.list(); len(list) > 0 {
+	if list := t.listSubflows(); len(list) > 0 {
 		return list[len(list)-1].hs.LocalAddr()
 	}
 	return nil
 }
 
-// bytes returns what has come in from both ends.
-func (r *relay) bytes() uint64 { return r.up.read.Load() + r.down.read.Load() }
+// receivedBytes returns what has come in from both ends.
+func (r *relay) receivedBytes() uint64 { return r.up.bytesRead.Load() + r.down.bytesRead.Load() }
 
-// sample measures the subflow's rates and whether its HS-path is mute. It is called each
-// addressEvery.
-func (s *subflow) sample(now time.Time) {
+// sampleRates measures the subflow's rates and whether its HS-path is mute. It is called each
+// addressInterval.
+func (s *subflow) sampleRates(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.meter.add(now, s.up.read.Load(), s.down.read.Load())
+	s.rates.updateRate(now, s.up.bytesRead.Load(), s.down.bytesRead.Load())
 	if hs, err := s.hs.Probe(); err == nil {
-		s.mute.look(now, hs)
+		s.silence.observeHop(now, hs)
 	}
 }
 
-// lastMute returns since when the HS-path is mute.
-func (s *subflow) lastMute() mute {
+// lastSilence returns since when the HS-path is mute.
+func (s *subflow) lastSilence() silenceMeter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mute
+	return s.silence
 }
 
-// dropLost acts on addresses that this device has lost: a pipe from such an address is
+// handleLostAddress acts on addresses that this device has lost: a pipe from such an address is
 // broken, so that the subflow looks for another; an HS-path goes on from another address,
 // over UDP, or the subflow is given back to the primary.
-func (s *subflow) dropLost(lost func(net.Addr) bool, log *slog.Logger) {
+func (s *subflow) handleLostAddress(lost func(net.Addr) bool, log *slog.Logger) {
 	log = log.With("primary", s.primary.Name)
-	if local := s.pipe.LocalAddr(); lost(local) && s.pipe.Break(local, errAddress) {
+	if local := s.pipe.LocalAddr(); lost(local) && s.pipe.AbandonConn(local, errAddress) {
 		log.Info("pipe given up", "from", local, "err", errAddress)
 	}
 	local := s.hs.LocalAddr()
@@ -177,22 +177,22 @@ func (s *subflow) dropLost(lost func(net.Addr) bool, log *slog.Logger) {
 	}
 	s.mu.Lock()
 	before := s.moves.count
-	goesOn := s.moves.follow(s.hs.Conn())
+	goesOn := s.moves.moveConn(s.hs.Conn())
 	moved := s.moves.count > before
 	s.mu.Unlock()
 	if !goesOn {
 		log.Info("HS-path given up", "from", local, "err", errAddress)
-		go s.close(errAddress) // may wait for a write that is under way
+		go s.closeRelay(errAddress) // may wait for a write that is under way
 	} else if moved {
 		log.Info("HS-path goes on from another address", "before", local, "now", s.hs.LocalAddr())
 	}
 }
 
-// status returns the state for the api, without the primary's present name and the reason
+// describeSubflow returns the state for the api, without the primary's present name and the reason
 // why UDP is not used.
-func (s *subflow) status() SubflowStatus {
+func (s *subflow) describeSubflow() SubflowStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return SubflowStatus{Number: s.number, Primary: s.primary.Name, Server: s.server, Since: s.since, Transport: s.hs.LocalAddr().Network(),
-		Migrated: s.moves.count, Up: s.up.status(), Down: s.down.status(), UpBps: s.meter.upBps, DownBps: s.meter.downBps}
+		Migrated: s.moves.count, Up: s.up.describeDirection(), Down: s.down.describeDirection(), UpBps: s.rates.upBps, DownBps: s.rates.downBps}
 }

@@ -37,7 +37,7 @@ func memoryPipe(t *testing.T) *pipe.Link {
 	joined := make(chan *pipe.Link, 1)
 	go func() {
 		defer close(joined)
-		w, err := pipe.Accept(t.Context(), there, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+		w, err := pipe.Accept(t.Context(), there, keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
 		if err != nil {
 			t.Error(err)
 			return
@@ -49,7 +49,7 @@ func memoryPipe(t *testing.T) *pipe.Link {
 		}
 		joined <- l
 	}()
-	o, err := pipe.NewOffer(t.Context(), here, keys().helper.Client(keys().primary.Public(), wire.PipeALPN), "phone")
+	o, err := pipe.NewOffer(t.Context(), here, keys().helper.ClientConfig(keys().primary.Public(), wire.PipeALPN), "phone")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +74,8 @@ func memoryPipe(t *testing.T) *pipe.Link {
 // idleSubflow returns a subflow that nobody runs.
 func idleSubflow(t *testing.T, primary identity.PublicKey, link string) *subflow {
 	r := &relay{pipe: memoryPipe(t), hs: memoryHS(t), done: make(chan struct{})}
-	r.up.init(r.pipe, r.hs, 64<<10, make(chan struct{}, 1))
-	r.down.init(r.hs, r.pipe, 64<<10, r.up.wake)
+	r.up.initDirection(r.pipe, r.hs, 64<<10, make(chan struct{}, 1))
+	r.down.initDirection(r.hs, r.pipe, 64<<10, r.up.wake)
 	return &subflow{relay: r, primary: identity.Peer{Key: primary}, link: link}
 }
 
@@ -90,7 +90,7 @@ func TestRelayTable(t *testing.T) {
 	for range 400 {
 		switch rng.IntN(5) {
 		case 0, 1:
-			err := table.reserve()
+			err := table.reserveSlot()
 			if full := len(have)+pending == limit; full != fault.Is(err, fault.Limit) {
 				t.Fatalf("with %d subflows and %d reserved: %v", len(have), pending, err)
 			}
@@ -103,11 +103,11 @@ func TestRelayTable(t *testing.T) {
 			}
 			pending--
 			if rng.IntN(3) == 0 {
-				table.release()
+				table.releaseSlot()
 				continue
 			}
 			s := idleSubflow(t, keys().primary.Public(), "wwan0")
-			table.add(s)
+			table.addSubflow(s)
 			if added++; s.number != added {
 				t.Fatalf("subflow %d has the number %d", added, s.number)
 			}
@@ -115,17 +115,17 @@ func TestRelayTable(t *testing.T) {
 		case 3:
 			if len(have) > 0 {
 				n := rng.Uint64N(1000)
-				have[rng.IntN(len(have))].up.read.Add(n)
+				have[rng.IntN(len(have))].up.bytesRead.Add(n)
 				bytes += n
 			}
 		case 4:
 			if len(have) > 0 {
 				i := rng.IntN(len(have))
-				table.remove(have[i])
+				table.removeSubflow(have[i])
 				have = slices.Delete(have, i, i+1)
 			}
 		}
-		if list, n := table.listAndBytes(); !slices.Equal(list, have) || n != bytes {
+		if list, n := table.listWithBytes(); !slices.Equal(list, have) || n != bytes {
 			t.Fatalf("%d subflows with %d bytes in all, want %d with %d", len(list), n, len(have), bytes)
 		}
 	}
@@ -136,10 +136,10 @@ func TestRelayTable(t *testing.T) {
 func TestCloseWhere(t *testing.T) {
 	table, why := newRelayTable(3), errors.New("why")
 	for _, link := range []string{"wlan0", "wwan0", "wwan0"} {
-		if err := table.reserve(); err != nil {
+		if err := table.reserveSlot(); err != nil {
 			t.Fatal(err)
 		}
-		table.add(idleSubflow(t, keys().primary.Public(), link))
+		table.addSubflow(idleSubflow(t, keys().primary.Public(), link))
 	}
 	n := table.closeWhere(func(s *subflow) error {
 		if s.link == "wwan0" {
@@ -147,7 +147,7 @@ func TestCloseWhere(t *testing.T) {
 		}
 		return nil
 	})
-	list := table.list()
+	list := table.listSubflows()
 	if n != 2 || len(list) != 3 {
 		t.Errorf("%d of %d closed", n, len(list))
 	}
@@ -161,5 +161,5 @@ func TestCloseWhere(t *testing.T) {
 		t.Error("the other one is closed too")
 	default:
 	}
-	list[0].close(nil)
+	list[0].closeRelay(nil)
 }

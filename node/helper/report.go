@@ -33,117 +33,117 @@ const (
 // the HS-path, the pipe and the primary, or neither. It is the one place where
 // the modes differ. They are those that the MPBond paper compares (MobiSys
 // 2020, section 4.3): "fixed" is always the HS-path.
-type feedback func(hsAwake, pipeInUse bool) route
+type feedback func(hsAwake, pipeInUse bool) reportRoute
 
-type route uint8
+type reportRoute uint8
 
 const (
-	silent route = iota
-	onHS
-	onPipe
+	routeNone reportRoute = iota
+	routeHS
+	routePipe
 )
 
-func (r route) String() string { return [...]string{"silent", "hs-path", "pipe"}[r] }
+func (r reportRoute) String() string { return [...]string{"silent", "hs-path", "pipe"}[r] }
 
-// flexible sends on the HS-path while data comes by that, else over the pipe
+// feedbackFlexible sends on the HS-path while data comes by that, else over the pipe
 // while that is in use, and never wakes a radio.
-func flexible(hsAwake, pipeInUse bool) route {
+func feedbackFlexible(hsAwake, pipeInUse bool) reportRoute {
 	switch {
 	case hsAwake:
-		return onHS
+		return routeHS
 	case pipeInUse:
-		return onPipe
+		return routePipe
 	}
-	return silent
+	return routeNone
 }
 
-// fixedAlways sends on the HS-path whenever something moved, and so keeps its
+// feedbackAlways sends on the HS-path whenever something moved, and so keeps its
 // radio awake while the pipe drains.
-func fixedAlways(_, _ bool) route { return onHS }
+func feedbackAlways(_, _ bool) reportRoute { return routeHS }
 
-// fixedOnDemand sends on the HS-path only while data comes by that: the server
+// feedbackOnDemand sends on the HS-path only while data comes by that: the server
 // learns nothing of a pipe that drains after it.
-func fixedOnDemand(hsAwake, _ bool) route {
+func feedbackOnDemand(hsAwake, _ bool) reportRoute {
 	if hsAwake {
-		return onHS
+		return routeHS
 	}
-	return silent
+	return routeNone
 }
 
 // FeedbackModes are the names of the modes, the default first.
 func FeedbackModes() []string { return []string{"flexible", "fixed-always", "fixed-on-demand"} }
 
 // feedbackModes are the modes by the name they have in the configuration.
-var feedbackModes = map[string]feedback{"": flexible, "flexible": flexible, "fixed-always": fixedAlways, "fixed-on-demand": fixedOnDemand}
+var feedbackModes = map[string]feedback{"": feedbackFlexible, "flexible": feedbackFlexible, "fixed-always": feedbackAlways, "fixed-on-demand": feedbackOnDemand}
 
-// hop is what the reporter knows of one hop.
-type hop struct {
-	link      pipe.Hop
-	now       estimate.Hop
-	moved     uint64    // ciphertext that came, was sent, and was acknowledged
-	used      time.Time // when moved last changed
-	came      time.Time // when data last arrived on it
-	arrived   uint64    // ciphertext that had come by then
-	forwarded uint64    // ciphertext that its far end has acknowledged
-	meter     estimate.Meter
+// hopWatch is what the reporter knows of one hop.
+type hopWatch struct {
+	link           pipe.Hop
+	state          estimate.Hop
+	movedBytes     uint64    // ciphertext that came, was sent, and was acknowledged
+	lastUsed       time.Time // when moved last changed
+	lastArrival    time.Time // when data last arrived on it
+	arrivedBytes   uint64    // ciphertext that had come by then
+	forwardedBytes uint64    // ciphertext that its far end has acknowledged
+	meter          estimate.Meter
 }
 
-// observe probes the hop.
-func (h *hop) observe(now time.Time) {
+// probeHop probes the hop.
+func (h *hopWatch) probeHop(now time.Time) {
 	sent := h.link.Sent() // before the queue is asked, so that forwarded is never too much
 	if p, err := h.link.Probe(); err == nil {
-		h.now = p
+		h.state = p
 		// The queue holds framing and TLS as well, so that while it is not empty
 		// this is up to 1 % of it too little; when it is empty it is exact.
-		h.forwarded = max(h.forwarded, sent-min(sent, uint64(p.Queue)))
+		h.forwardedBytes = max(h.forwardedBytes, sent-min(sent, uint64(p.Queue)))
 		h.meter.Add(now, p)
 	}
-	if n := h.link.Received(); n != h.arrived {
-		h.arrived, h.came = n, now
+	if n := h.link.Received(); n != h.arrivedBytes {
+		h.arrivedBytes, h.lastArrival = n, now
 	}
-	if moved := sent + h.arrived + h.forwarded; moved != h.moved {
-		h.moved, h.used = moved, now
+	if moved := sent + h.arrivedBytes + h.forwardedBytes; moved != h.movedBytes {
+		h.movedBytes, h.lastUsed = moved, now
 	}
 }
 
-// awake reports whether the hop's radio is awake anyway, since data has just
+// radioAwake reports whether the hop's radio is awake anyway, since data has just
 // come by it.
-func (h *hop) awake(now time.Time) bool {
-	return !h.came.IsZero() && now.Sub(h.came) < awakeTime
+func (h *hopWatch) radioAwake(now time.Time) bool {
+	return !h.lastArrival.IsZero() && now.Sub(h.lastArrival) < awakeTime
 }
 
-func (h *hop) inUse(now time.Time) bool {
-	return !h.used.IsZero() && now.Sub(h.used) < max(activeRTTs*h.now.SRTT, activeLeast)
+func (h *hopWatch) isInUse(now time.Time) bool {
+	return !h.lastUsed.IsZero() && now.Sub(h.lastUsed) < max(activeRTTs*h.state.SRTT, activeLeast)
 }
 
-// report is what the reporter knows about one direction.
-type report struct {
-	d    *direction
-	last wire.HopState
-	sent time.Time
+// hopReport is what the reporter knows about one direction.
+type hopReport struct {
+	direction *direction
+	last      wire.HopState
+	sentAt    time.Time
 }
 
-// due makes the report about the hop beyond, if it is time for one.
-func (r *report) due(beyond *hop, now time.Time) (s wire.HopState, ok bool) {
-	s = wire.HopState{Received: r.d.read.Load(), Forwarded: beyond.forwarded, RTT: beyond.now.MinRTT}
+// dueReport makes the report about the hop beyond, if it is time for one.
+func (r *hopReport) dueReport(beyond *hopWatch, now time.Time) (s wire.HopState, ok bool) {
+	s = wire.HopState{Received: r.direction.bytesRead.Load(), Forwarded: beyond.forwardedBytes, RTT: beyond.state.MinRTT}
 	s.Forwarded = min(s.Forwarded, s.Received)
 	s.Rate, s.AppLimited = beyond.meter.Rate()
-	if limit := beyond.now.Limit; limit > 0 && (s.Rate == 0 || limit < s.Rate) {
+	if limit := beyond.state.PacingLimit; limit > 0 && (s.Rate == 0 || limit < s.Rate) {
 		s.Rate, s.AppLimited = limit, false
 	}
 	moved := s.Received - r.last.Received + s.Forwarded - r.last.Forwarded
-	since := now.Sub(r.sent)
+	since := now.Sub(r.sentAt)
 	switch {
 	case moved == 0:
 		return s, false
 	case since >= reportSlow:
 		return s, true
 	}
-	return s, since >= reportFast && moved >= reportBytes && changed(s, r.last)
+	return s, since >= reportFast && moved >= reportBytes && differsEnough(s, r.last)
 }
 
-// changed reports whether rate or backlog differ by more than a tenth.
-func changed(a, b wire.HopState) bool {
+// differsEnough reports whether rate or backlog differ by more than a tenth.
+func differsEnough(a, b wire.HopState) bool {
 	differ := func(x, y, least uint64) bool { return max(x, y)-min(x, y) > max(y/10, least) }
 	return a.AppLimited != b.AppLimited || differ(uint64(a.Rate), uint64(b.Rate), 0) ||
 		differ(a.Received-a.Forwarded, b.Received-b.Forwarded, 4<<10)
@@ -152,21 +152,21 @@ func changed(a, b wire.HopState) bool {
 // reporter watches both hops of a relay while they carry data, and tells each
 // sender about the hop that it cannot see. When nothing moves, it sleeps.
 type reporter struct {
-	r        *relay
-	mode     feedback
-	told     func(trace.Event) // or nil
-	pipe, hs hop
-	up, down report
-	here     report    // about the pipe, to the primary
-	ended    time.Time // when it was seen that a direction had ended
+	r           *relay
+	feedback    feedback
+	traceReport func(trace.Event) // or nil
+	pipe, hs    hopWatch
+	up, down    hopReport
+	toPrimary   hopReport // about the pipe, to the primary
+	endSeenAt   time.Time // when it was seen that a direction had ended
 }
 
-func newReporter(r *relay, mode feedback, told func(trace.Event)) *reporter {
-	return &reporter{r: r, mode: mode, told: told, pipe: hop{link: r.pipe}, hs: hop{link: r.hs},
-		up: report{d: &r.up}, down: report{d: &r.down}, here: report{d: &r.down}}
+func newReporter(r *relay, mode feedback, traceReport func(trace.Event)) *reporter {
+	return &reporter{r: r, feedback: mode, traceReport: traceReport, pipe: hopWatch{link: r.pipe}, hs: hopWatch{link: r.hs},
+		up: hopReport{direction: &r.up}, down: hopReport{direction: &r.down}, toPrimary: hopReport{direction: &r.down}}
 }
 
-func (p *reporter) run() {
+func (p *reporter) runReports() {
 	timer := time.NewTimer(reportFast)
 	defer timer.Stop()
 	for {
@@ -177,82 +177,82 @@ func (p *reporter) run() {
 		case <-timer.C:
 		}
 		now := time.Now()
-		p.tick(now)
-		if p.ended.IsZero() && p.r.ended.Load() > 0 {
-			p.ended = now
+		p.sendDueReports(now)
+		if p.endSeenAt.IsZero() && p.r.ended.Load() > 0 {
+			p.endSeenAt = now
 		}
 		switch {
-		case p.deserted(now):
-			p.r.close(errors.New("one direction ended and the other did not follow"))
+		case p.isAbandoned(now):
+			p.r.closeRelay(errors.New("one direction ended and the other did not follow"))
 			return
-		case p.busy(now):
+		case p.isBusy(now):
 			timer.Reset(reportFast)
 		default:
-			p.sleep(timer)
+			p.awaitData(timer)
 		}
 	}
 }
 
-// deserted reports whether one direction has ended, and nothing has moved since
+// isAbandoned reports whether one direction has ended, and nothing has moved since
 // for so long that the other is not waited for.
-func (p *reporter) deserted(now time.Time) bool {
-	long := func(since time.Time) bool { return now.Sub(since) > lingerTime }
-	return !p.ended.IsZero() && long(p.ended) && long(p.pipe.used) && long(p.hs.used)
+func (p *reporter) isAbandoned(now time.Time) bool {
+	long := func(since time.Time) bool { return now.Sub(since) > lingerTimeout }
+	return !p.endSeenAt.IsZero() && long(p.endSeenAt) && long(p.pipe.lastUsed) && long(p.hs.lastUsed)
 }
 
-// sleep lets the next data wake the reporter; now and then it looks whether a
+// awaitData lets the next data wake the reporter; now and then it looks whether a
 // direction has ended.
-func (p *reporter) sleep(timer *time.Timer) {
-	before := p.r.up.read.Load() + p.r.down.read.Load()
-	p.r.up.asleep.Store(true)
-	p.r.down.asleep.Store(true)
-	if p.r.up.read.Load()+p.r.down.read.Load() != before { // it came before the flags were seen
+func (p *reporter) awaitData(timer *time.Timer) {
+	before := p.r.up.bytesRead.Load() + p.r.down.bytesRead.Load()
+	p.r.up.reporterAsleep.Store(true)
+	p.r.down.reporterAsleep.Store(true)
+	if p.r.up.bytesRead.Load()+p.r.down.bytesRead.Load() != before { // it came before the flags were seen
 		timer.Reset(0)
 		return
 	}
-	timer.Reset(lingerTime)
+	timer.Reset(lingerTimeout)
 }
 
-// busy reports whether the hops must be watched.
-func (p *reporter) busy(now time.Time) bool {
-	return p.pipe.inUse(now) || p.hs.inUse(now) || p.pipe.now.Queue+p.hs.now.Queue > 0
+// isBusy reports whether the hops must be watched.
+func (p *reporter) isBusy(now time.Time) bool {
+	return p.pipe.isInUse(now) || p.hs.isInUse(now) || p.pipe.state.Queue+p.hs.state.Queue > 0
 }
 
-func (p *reporter) tick(now time.Time) {
-	p.r.up.asleep.Store(false)
-	p.r.down.asleep.Store(false)
-	p.pipe.observe(now)
-	p.hs.observe(now)
-	if p.r.pipe.Stalled(now) {
-		p.r.pipe.Upset()
+func (p *reporter) sendDueReports(now time.Time) {
+	p.r.up.reporterAsleep.Store(false)
+	p.r.down.reporterAsleep.Store(false)
+	p.pipe.probeHop(now)
+	p.hs.probeHop(now)
+	if p.r.pipe.CheckStalled(now) {
+		p.r.pipe.RequestConn()
 	}
-	p.r.up.setSegment(&p.hs)
-	p.r.down.setSegment(&p.pipe)
-	hs, pipe := p.hs.awake(now), p.pipe.inUse(now)
+	p.r.up.updateSegmentSize(&p.hs)
+	p.r.down.updateSegmentSize(&p.pipe)
+	hs, pipe := p.hs.radioAwake(now), p.pipe.isInUse(now)
 
-	if s, ok := p.up.due(&p.hs, now); ok && pipe {
-		p.send(&p.up, s, onPipe, now)
+	if s, ok := p.up.dueReport(&p.hs, now); ok && pipe {
+		p.sendReport(&p.up, s, routePipe, now)
 	}
-	if s, ok := p.down.due(&p.pipe, now); ok {
-		if over := p.mode(hs, pipe); over != silent {
-			s.OfPipe = over == onPipe
-			p.send(&p.down, s, over, now)
+	if s, ok := p.down.dueReport(&p.pipe, now); ok {
+		if over := p.feedback(hs, pipe); over != routeNone {
+			s.AboutPipe = over == routePipe
+			p.sendReport(&p.down, s, over, now)
 		}
 	}
-	if pipe && now.Sub(p.here.sent) >= reportSlow && p.r.several != nil && p.r.several() {
-		if s, ok := p.here.due(&p.pipe, now); ok {
-			s.OfPipe, s.Stays = true, p.mode(hs, pipe) != onPipe
-			if s.Stays { // else the primary has it anyway
-				p.send(&p.here, s, onPipe, now)
+	if pipe && now.Sub(p.toPrimary.sentAt) >= reportSlow && p.r.hasPipeChoice != nil && p.r.hasPipeChoice() {
+		if s, ok := p.toPrimary.dueReport(&p.pipe, now); ok {
+			s.AboutPipe, s.ForPrimary = true, p.feedback(hs, pipe) != routePipe
+			if s.ForPrimary { // else the primary has it anyway
+				p.sendReport(&p.toPrimary, s, routePipe, now)
 			}
 		}
 	}
 }
 
-// send sends a report over a hop, and remembers it if it has left.
-func (p *reporter) send(r *report, s wire.HopState, over route, now time.Time) {
+// sendReport sends a report over a hop, and remembers it if it has left.
+func (p *reporter) sendReport(r *hopReport, s wire.HopState, over reportRoute, now time.Time) {
 	hop, about := &p.hs, "hs-path"
-	if over == onPipe {
+	if over == routePipe {
 		hop = &p.pipe
 	}
 	if r != &p.up {
@@ -261,15 +261,15 @@ func (p *reporter) send(r *report, s wire.HopState, over route, now time.Time) {
 	if hop.link.SendState(s) != nil {
 		return
 	}
-	r.last, r.sent = s, now
-	if p.told != nil {
-		p.told(trace.Event{Kind: trace.HopReport, Rate: s.Rate, SRTT: s.RTT, Backlog: unit.Bytes(s.Received - s.Forwarded), Reason: "over the " + over.String(), Text: "about the " + about})
+	r.last, r.sentAt = s, now
+	if p.traceReport != nil {
+		p.traceReport(trace.Event{Kind: trace.HopReport, Rate: s.Rate, SRTT: s.RTT, Backlog: unit.Bytes(s.Received - s.Forwarded), Reason: "over the " + over.String(), Text: "about the " + about})
 	}
 }
 
-// setSegment chooses how much is written at once.
-func (d *direction) setSegment(h *hop) {
+// updateSegmentSize chooses how much is written at once.
+func (d *direction) updateSegmentSize(h *hopWatch) {
 	rate, _ := h.meter.Rate()
 	d.rate.Store(int64(rate))
-	d.segment.Store(int64(max(minSegment, min(maxSegment, rate.Bytes(segmentTime)/packet*packet-overhead))))
+	d.segment.Store(int64(max(minSegment, min(maxSegment, rate.Bytes(segmentTime)/packetSize*packetSize-frameOverhead))))
 }

@@ -13,8 +13,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// reports collects what a Link is told.
-type reports struct {
+// reportSink collects what a Link is told.
+type reportSink struct {
 	ofPipe bool // only those are kept that are about a pipe
 
 	mu  sync.Mutex
@@ -22,20 +22,20 @@ type reports struct {
 	at  []time.Time
 }
 
-func (r *reports) listen(l interface{ OnState(func(wire.HopState)) }) {
+func (r *reportSink) recordFrom(l interface{ OnState(func(wire.HopState)) }) {
 	l.OnState(func(s wire.HopState) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.ofPipe && !s.OfPipe {
+		if r.ofPipe && !s.AboutPipe {
 			return
 		}
 		r.all, r.at = append(r.all, s), append(r.at, time.Now())
 	})
 }
 
-// take returns what came since the last call, and checks that it is in order
+// takeReports returns what came since the last call, and checks that it is in order
 // and, where it was read as it came, not too frequent.
-func (r *reports) take(t *testing.T, asItCame bool) (all []wire.HopState, at []time.Time) {
+func (r *reportSink) takeReports(t *testing.T, asItCame bool) (all []wire.HopState, at []time.Time) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,8 +51,8 @@ func (r *reports) take(t *testing.T, asItCame bool) (all []wire.HopState, at []t
 	return all, at
 }
 
-// sip reads n bytes at rate r.
-func sip(t *testing.T, l pipe.Hop, n int, r unit.Rate) {
+// readSlowly reads n bytes at rate r.
+func readSlowly(t *testing.T, l pipe.Hop, n int, r unit.Rate) {
 	t.Helper()
 	const sip = 8 << 10
 	for buf := make([]byte, sip); n > 0; n -= sip {
@@ -69,13 +69,13 @@ func sip(t *testing.T, l pipe.Hop, n int, r unit.Rate) {
 func TestReportsOfPipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, rate = 1 << 20, 4 * unit.Mbps
-		w := newWorld(t, inMemory, "x:1", Config{})
-		p, s, _ := w.subflow()
-		atServer, atPrimary := reports{}, reports{ofPipe: true}
-		atServer.listen(s)
-		atPrimary.listen(p)
+		w := newTestWorld(t, inMemory, "x:1", Config{})
+		p, s, _ := w.joinSubflow()
+		atServer, atPrimary := reportSink{}, reportSink{ofPipe: true}
+		atServer.recordFrom(s)
+		atPrimary.recordFrom(p)
 		go func() { _, _ = io.Copy(io.Discard, s) }()
-		go func() { _, _ = io.Copy(struct{ io.Writer }{s}, noise(n, 1)) }()
+		go func() { _, _ = io.Copy(struct{ io.Writer }{s}, newNoise(n, 1)) }()
 		began := time.Now()
 		go func() {
 			for range 20 {
@@ -83,13 +83,13 @@ func TestReportsOfPipe(t *testing.T) {
 				_, _ = p.Write([]byte("an ACK"))
 			}
 		}()
-		sip(t, p, n, rate)
+		readSlowly(t, p, n, rate)
 		took := time.Since(began)
 		go func() { _, _ = io.Copy(io.Discard, p) }() // goes on listening
 		time.Sleep(time.Second)
 
-		hs, hsAt := atServer.take(t, true)
-		onPipe, pipeAt := atPrimary.take(t, false)
+		hs, hsAt := atServer.takeReports(t, true)
+		onPipe, pipeAt := atPrimary.takeReports(t, false)
 		if len(hs) == 0 || len(onPipe) == 0 {
 			t.Fatalf("%d reports on the HS-path, %d on the pipe", len(hs), len(onPipe))
 		}
@@ -97,7 +97,7 @@ func TestReportsOfPipe(t *testing.T) {
 			t.Errorf("the HS-path was idle from the start, and got a report after %v", last.Sub(began))
 		}
 		for _, r := range hs {
-			if r.OfPipe {
+			if r.AboutPipe {
 				t.Error("a report to the server says that it is of the pipe")
 			}
 		}
@@ -114,8 +114,8 @@ func TestReportsOfPipe(t *testing.T) {
 		}
 
 		time.Sleep(time.Hour)
-		hs, _ = atServer.take(t, true)
-		onPipe, _ = atPrimary.take(t, false)
+		hs, _ = atServer.takeReports(t, true)
+		onPipe, _ = atPrimary.takeReports(t, false)
 		if len(hs)+len(onPipe) > 0 {
 			t.Error("an idle subflow got reports")
 		}
@@ -130,9 +130,9 @@ func TestReportsOfPipe(t *testing.T) {
 func TestReportsHaveTheirKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 256 << 10
-		w := newWorld(t, inMemory, "x:1", Config{})
-		p1, s1, _ := w.subflow()
-		p2, s2, _ := w.subflow()
+		w := newTestWorld(t, inMemory, "x:1", Config{})
+		p1, s1, _ := w.joinSubflow()
+		p2, s2, _ := w.joinSubflow()
 		if err := s2.Authenticate(p1.HopKey(), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -140,13 +140,13 @@ func TestReportsHaveTheirKey(t *testing.T) {
 			p *pipe.Link
 			s *pipe.HSPath
 		}{{p1, s1}, {p2, s2}} {
-			var atServer reports
-			atServer.listen(c.s)
+			var atServer reportSink
+			atServer.recordFrom(c.s)
 			go func() { _, _ = io.Copy(io.Discard, c.s) }()
-			go func() { _, _ = io.Copy(struct{ io.Writer }{c.s}, noise(n, 1)) }()
-			sip(t, c.p, n, 4*unit.Mbps)
+			go func() { _, _ = io.Copy(struct{ io.Writer }{c.s}, newNoise(n, 1)) }()
+			readSlowly(t, c.p, n, 4*unit.Mbps)
 			time.Sleep(time.Second)
-			got, _ := atServer.take(t, true)
+			got, _ := atServer.takeReports(t, true)
 			if own := i == 0; (len(got) > 0) != own || (c.s.Rejected() == 0) != own {
 				t.Errorf("subflow %d: %d reports, %d rejected", i+1, len(got), c.s.Rejected())
 			}
@@ -162,21 +162,21 @@ func TestReportsHaveTheirKey(t *testing.T) {
 func TestReportsOfHS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, rate = 1 << 20, 4 * unit.Mbps
-		w := newWorld(t, inMemory, "x:1", Config{Buffer: 128 << 10})
-		p, s, _ := w.subflow()
-		var atServer, atPrimary reports
-		atServer.listen(s)
-		atPrimary.listen(p)
+		w := newTestWorld(t, inMemory, "x:1", Config{Buffer: 128 << 10})
+		p, s, _ := w.joinSubflow()
+		var atServer, atPrimary reportSink
+		atServer.recordFrom(s)
+		atPrimary.recordFrom(p)
 		go func() { _, _ = io.Copy(io.Discard, p) }()
-		go func() { _, _ = io.Copy(struct{ io.Writer }{p}, noise(n, 1)) }()
-		sip(t, s, n, rate)
-		all, _ := atPrimary.take(t, false)
+		go func() { _, _ = io.Copy(struct{ io.Writer }{p}, newNoise(n, 1)) }()
+		readSlowly(t, s, n, rate)
+		all, _ := atPrimary.takeReports(t, false)
 		if len(all) < 10 {
 			t.Fatalf("%d reports", len(all))
 		}
 		var most uint64
 		for _, r := range all {
-			if r.OfPipe {
+			if r.AboutPipe {
 				t.Error("a report of the HS-path says that it is of the pipe")
 			}
 			most = max(most, r.Received-r.Forwarded)
@@ -189,7 +189,7 @@ func TestReportsOfHS(t *testing.T) {
 		if last := all[len(all)-1]; last.AppLimited || last.Rate < rate/2 || last.Rate > 2*rate {
 			t.Errorf("rate %v, app-limited %v", last.Rate, last.AppLimited)
 		}
-		if got, _ := atServer.take(t, true); len(got) > 0 {
+		if got, _ := atServer.takeReports(t, true); len(got) > 0 {
 			t.Error("the server was told of a pipe that carried nothing to the primary")
 		}
 		p.Close()
@@ -201,10 +201,10 @@ func TestReportsOfHS(t *testing.T) {
 // TestReportsAfterSleep: data after a long silence wakes the reporter at once.
 func TestReportsAfterSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, inMemory, "x:1", Config{})
-		p, s, _ := w.subflow()
-		var atServer reports
-		atServer.listen(s)
+		w := newTestWorld(t, inMemory, "x:1", Config{})
+		p, s, _ := w.joinSubflow()
+		var atServer reportSink
+		atServer.recordFrom(s)
 		go func() { _, _ = io.Copy(io.Discard, s) }()
 		go func() { _, _ = io.Copy(io.Discard, p) }()
 		for range 3 {
@@ -212,7 +212,7 @@ func TestReportsAfterSleep(t *testing.T) {
 			began := time.Now()
 			_, _ = s.Write([]byte("x"))
 			time.Sleep(time.Second)
-			_, at := atServer.take(t, true)
+			_, at := atServer.takeReports(t, true)
 			if len(at) == 0 || at[0].Sub(began) > 2*reportFast || len(at) > 2 {
 				t.Errorf("reports %v after the data", at)
 			}
@@ -240,10 +240,10 @@ func TestDue(t *testing.T) {
 		"drained":             {100_000, 100_000, reportFast, true},
 	} {
 		d := &direction{}
-		d.read.Store(c.read)
-		r := report{d: d, last: last, sent: now.Add(-c.since)}
+		d.bytesRead.Store(c.read)
+		r := hopReport{direction: d, last: last, sentAt: now.Add(-c.since)}
 		r.last.AppLimited = true // as the empty meter says
-		if _, ok := r.due(&hop{forwarded: c.forwarded}, now); ok != c.want {
+		if _, ok := r.dueReport(&hopWatch{forwardedBytes: c.forwarded}, now); ok != c.want {
 			t.Errorf("%s: %v", name, ok)
 		}
 	}
@@ -251,14 +251,14 @@ func TestDue(t *testing.T) {
 
 func TestFeedbackModes(t *testing.T) {
 	// In use: both, HS-path, pipe, neither.
-	for name, want := range map[string][4]route{
-		"":                {onHS, onHS, onPipe, silent},
-		"flexible":        {onHS, onHS, onPipe, silent},
-		"fixed-always":    {onHS, onHS, onHS, onHS},
-		"fixed-on-demand": {onHS, onHS, silent, silent},
+	for name, want := range map[string][4]reportRoute{
+		"":                {routeHS, routeHS, routePipe, routeNone},
+		"flexible":        {routeHS, routeHS, routePipe, routeNone},
+		"fixed-always":    {routeHS, routeHS, routeHS, routeHS},
+		"fixed-on-demand": {routeHS, routeHS, routeNone, routeNone},
 	} {
 		mode := feedbackModes[name]
-		if got := [4]route{mode(true, true), mode(true, false), mode(false, true), mode(false, false)}; got != want {
+		if got := [4]reportRoute{mode(true, true), mode(true, false), mode(false, true), mode(false, false)}; got != want {
 			t.Errorf("%q: %v, want %v", name, got, want)
 		}
 	}
@@ -274,11 +274,11 @@ func TestFeedbackModes(t *testing.T) {
 
 func TestInUse(t *testing.T) {
 	now := time.Now()
-	h := hop{used: now.Add(-time.Second), now: estimate.Hop{SRTT: 400 * time.Millisecond}}
-	if !h.inUse(now) || h.inUse(now.Add(time.Second)) {
+	h := hopWatch{lastUsed: now.Add(-time.Second), state: estimate.Hop{SRTT: 400 * time.Millisecond}}
+	if !h.isInUse(now) || h.isInUse(now.Add(time.Second)) {
 		t.Error("three round trips are not what counts")
 	}
-	if (&hop{}).inUse(now) || (&hop{}).awake(now) {
+	if (&hopWatch{}).isInUse(now) || (&hopWatch{}).radioAwake(now) {
 		t.Error("a hop that never carried anything is in use")
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"mpbond/link/wire"
 )
 
-// accepted takes the next pipe that the helper makes to l, and its connection.
-func (w *world) accepted(l pipe.Listener, by *identity.Key) (*pipe.Waiting, pipe.Conn) {
+// acceptPipe takes the next pipe that the helper makes to l, and its connection.
+func (w *testWorld) acceptPipe(l pipe.Listener, by *identity.Key) (*pipe.Waiting, pipe.Conn) {
 	w.t.Helper()
 	c, err := l.Accept()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p, err := pipe.Accept(w.t.Context(), c, by.Server(wire.PipeALPN, func(k identity.PublicKey) bool { return k == keys().helper.Public() }))
+	p, err := pipe.Accept(w.t.Context(), c, by.ServerConfig(wire.PipeALPN, func(k identity.PublicKey) bool { return k == keys().helper.Public() }))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -29,8 +29,8 @@ func (w *world) accepted(l pipe.Listener, by *identity.Key) (*pipe.Waiting, pipe
 	return p, c
 }
 
-// joined is subflow over a given pipe.
-func (w *world) joined(p *pipe.Waiting) (primary *pipe.Link, server *pipe.HSPath) {
+// joinPipe is subflow over a given pipe.
+func (w *testWorld) joinPipe(p *pipe.Waiting) (primary *pipe.Link, server *pipe.HSPath) {
 	w.t.Helper()
 	got := make(chan *pipe.Link, 1)
 	go func() {
@@ -61,21 +61,21 @@ func (w *world) joined(p *pipe.Waiting) (primary *pipe.Link, server *pipe.HSPath
 // too, over what the helper makes then, which says that it is wanted.
 func TestSeveralAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, pipes: inMemory(), servers: inMemory()}
-		w.listen("x:1")
+		w := &testWorld{t: t, pipes: inMemory(), servers: inMemory()}
+		w.listenAll("x:1")
 		second, err := w.pipes.Listen(t.Context(), "y:1")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer second.Close()
-		w.start(Config{Primaries: []string{"laptop@x:1", "laptop@y:1"}})
-		one, cut := w.accepted(w.pl, keys().primary)
-		two, cut2 := w.accepted(second, keys().primary)
-		p, s := w.joined(one)
+		w.startHelper(Config{Primaries: []string{"laptop@x:1", "laptop@y:1"}})
+		one, cut := w.acceptPipe(w.pl, keys().primary)
+		two, cut2 := w.acceptPipe(second, keys().primary)
+		p, s := w.joinPipe(one)
 		synctest.Wait()
 		since := w.h.Status().Subflows[0].Since
 		const n = 1 << 20
-		want, _ := io.ReadAll(noise(n, 1))
+		want, _ := io.ReadAll(newNoise(n, 1))
 		go func() { _, _ = s.Write(want) }()
 		got := make([]byte, n)
 		read := func(from, to int) {
@@ -94,7 +94,7 @@ func TestSeveralAddresses(t *testing.T) {
 		cut2.Close()
 		wanted := make(chan *pipe.Waiting, 9)
 		for _, l := range []pipe.Listener{w.pl, second, w.pl, second} { // of the keepers, and those that are made now
-			next, _ := w.accepted(l, keys().primary)
+			next, _ := w.acceptPipe(l, keys().primary)
 			next.OnStalled(func(k wire.Token) {
 				if k != p.Token() {
 					t.Errorf("STALLED of %x, want %x", k, p.Token())
@@ -124,16 +124,16 @@ func TestSeveralAddresses(t *testing.T) {
 // that asked for it, though the token is right.
 func TestResumeOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, inMemory, "x:1", Config{})
-		one, _ := w.accepted(w.pl, keys().primary)
-		p, s := w.joined(one)
-		two, _ := w.accepted(w.pl, keys().primary)
+		w := newTestWorld(t, inMemory, "x:1", Config{})
+		one, _ := w.acceptPipe(w.pl, keys().primary)
+		p, s := w.joinPipe(one)
+		two, _ := w.acceptPipe(w.pl, keys().primary)
 		synctest.Wait()
-		for _, f := range w.h.relays.list() { // as if another primary had made it
+		for _, f := range w.h.relays.listSubflows() { // as if another primary had made it
 			f.primary.Key = keys().server.Public()
 		}
 		var refused wire.Refuse
-		if err := p.Resume(t.Context(), two); !errors.As(err, &refused) || !p.Ended() {
+		if err := p.Resume(t.Context(), two); !errors.As(err, &refused) || !p.HasEnded() {
 			t.Errorf("resumed for another device: %v", err)
 		}
 		p.Close()
@@ -155,10 +155,10 @@ func TestRefusedRescue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, inMemory, "x:1", Config{})
-				one, cut := w.accepted(w.pl, keys().primary)
-				p, s := w.joined(one)
-				two, _ := w.accepted(w.pl, keys().primary)
+				w := newTestWorld(t, inMemory, "x:1", Config{})
+				one, cut := w.acceptPipe(w.pl, keys().primary)
+				p, s := w.joinPipe(one)
+				two, _ := w.acceptPipe(w.pl, keys().primary)
 				passed, calls := time.Now().Add(pipe.DefaultWindow*2/3), 0
 				var resumed atomic.Bool
 				done := make(chan struct{})
@@ -173,10 +173,10 @@ func TestRefusedRescue(t *testing.T) {
 						}
 						if time.Now().Before(passed) {
 							calls++
-							refuse(t, c, f)
+							refusePipe(t, c, f)
 							continue
 						}
-						next, err := pipe.Accept(t.Context(), c, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+						next, err := pipe.Accept(t.Context(), c, keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
 						if err != nil {
 							continue
 						}
@@ -194,7 +194,7 @@ func TestRefusedRescue(t *testing.T) {
 				if _, err := io.ReadFull(p, got); err != nil || string(got) != "goes on" {
 					t.Errorf("after refusals that passed: %q, %v", got, err)
 				}
-				if late := time.Since(passed); late > 2*callRefused {
+				if late := time.Since(passed); late > 2*maxRefusedWait {
 					t.Errorf("it went on %v after the refusals had passed", late)
 				}
 				p.Close()

@@ -14,33 +14,33 @@ import (
 	"mpbond/link/wire"
 )
 
-// mostWindow bounds how long a primary may have us keep a broken subflow.
-const mostWindow = time.Minute
+// maxResumeWindow bounds how long a primary may have us keep a broken subflow.
+const maxResumeWindow = time.Minute
 
 // errSuspended is why subflows end and none is made: the device carries nothing now.
-var errSuspended = errors.New("the helper rests")
+var errSuspended = errors.New("the helper is suspended")
 
 // errPaused is why a primary gets no subflow: its owner here wants it so.
 var errPaused = errors.New("this device is paused there")
 
-// serve does what the primary at t asks of a pipe: it relays a subflow, or resumes one over it.
-func (h *Helper) serve(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) {
+// serveRequest does what the primary at t asks of a pipe: it relays a subflow, or resumes one over it.
+func (h *Helper) serveRequest(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) {
 	if q.Resume != nil {
-		h.resume(t, o, q)
+		h.resumeSubflow(t, o, q)
 		return
 	}
 	h.relaySubflow(ctx, t, o, q)
 }
 
-// resume moves the subflow that q names to o.
-func (h *Helper) resume(t *target, o *pipe.Offer, q pipe.Request) {
+// resumeSubflow moves the subflow that q names to o.
+func (h *Helper) resumeSubflow(t *target, o *pipe.Offer, q pipe.Request) {
 	log := h.log.With("primary", t.primary.Name, "pipe", t.addr)
-	l := h.relays.find(q.Token, t.primary.Key)
+	l := h.relays.findPipe(q.Token, t.primary.Key)
 	err := errors.New("no such subflow here, or no longer")
 	if l == nil {
 		_ = o.Refuse(wire.CodeClosed, err.Error())
 	} else {
-		err = l.Continue(o, *q.Resume)
+		err = l.AcceptResume(o, *q.Resume)
 	}
 	if err != nil {
 		log.Info("subflow not resumed", "err", err)
@@ -52,7 +52,7 @@ func (h *Helper) resume(t *target, o *pipe.Offer, q pipe.Request) {
 // relaySubflow serves one INIT_MP_JOIN from its answer to the end of the relay.
 func (h *Helper) relaySubflow(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) {
 	log := h.log.With("primary", t.primary.Name, "server", q.Server)
-	s, code, err := h.connect(ctx, t, o, q)
+	s, code, err := h.connectSubflow(ctx, t, o, q)
 	if err != nil {
 		text := "the helper cannot join: " + err.Error()
 		if hint := fault.HintOf(err); hint != "" {
@@ -65,24 +65,24 @@ func (h *Helper) relaySubflow(ctx context.Context, t *target, o *pipe.Offer, q p
 	}
 	began := time.Now()
 	h.calls.tasks.Go(func() {
-		h.calls.rescue(ctx, s.relay, func() []*target { return h.targets.of(t.primary.Key) })
+		h.calls.rescueRelay(ctx, s.relay, func() []*target { return h.targets.targetsOf(t.primary.Key) })
 	})
 	log.Debug("subflow relayed")
 	h.rec.Add(trace.Event{Kind: trace.RelayUp, Count: s.number, Device: t.primary.Name, Text: q.Server})
-	err = s.run(h.mode, traceReports(h.rec, s.number))
-	h.servers.ended(s, began, err)
-	h.rec.Add(trace.Event{Kind: trace.RelayDown, Count: s.number, Device: t.primary.Name, Length: unit.Bytes(s.bytes()), Reason: ending(err)})
-	h.relays.remove(s)
+	err = s.runRelay(h.feedback, traceReports(h.rec, s.number))
+	h.servers.reportEnded(s, began, err)
+	h.rec.Add(trace.Event{Kind: trace.RelayDown, Count: s.number, Device: t.primary.Name, Length: unit.Bytes(s.receivedBytes()), Reason: endReason(err)})
+	h.relays.removeSubflow(s)
 	h.share.removeRelay(s.share)
-	h.announcer.remove(s.pipe)
+	h.announcer.removePipe(s.pipe)
 	_, mostUp := s.up.ring.Held()
 	_, mostDown := s.down.ring.Held()
-	log.Debug("subflow ended", "err", err, "up", s.up.read.Load(), "down", s.down.read.Load(), "most_up", mostUp, "most_down", mostDown)
+	log.Debug("subflow ended", "err", err, "up", s.up.bytesRead.Load(), "down", s.down.bytesRead.Load(), "most_up", mostUp, "most_down", mostDown)
 }
 
 // traceReports returns a function that records the reports of a relay, nil if nothing is traced.
 func traceReports(rec *trace.Recorder, number uint64) func(trace.Event) {
-	if !rec.On() {
+	if !rec.Enabled() {
 		return nil
 	}
 	return func(e trace.Event) {
@@ -91,49 +91,49 @@ func traceReports(rec *trace.Recorder, number uint64) func(trace.Event) {
 	}
 }
 
-// connect makes the HS-path and answers INIT_MP_OK. On an error the code says
+// connectSubflow makes the HS-path and answers INIT_MP_OK. On an error the code says
 // what to answer instead; nothing is left open but o.
-func (h *Helper) connect(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) (_ *subflow, _ wire.Code, err error) {
+func (h *Helper) connectSubflow(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) (_ *subflow, _ wire.Code, err error) {
 	primary := t.primary
-	if !h.access.allows(primary.Key, q.Server) {
+	if !h.access.allowsServer(primary.Key, q.Server) {
 		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q is no address of a server that it trusts", q.Server),
 			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
 	}
-	if err := h.willing(primary); err != nil {
+	if err := h.refusalFor(primary); err != nil {
 		return nil, wire.CodeLimit, err
 	}
-	if err := h.relays.reserve(); err != nil {
+	if err := h.relays.reserveSlot(); err != nil {
 		return nil, wire.CodeLimit, err
 	}
 	defer func() {
 		if err != nil {
-			h.relays.release()
+			h.relays.releaseSlot()
 		}
 	}()
 	dial, cancel := context.WithTimeout(ctx, pipe.HandshakeTimeout)
 	defer cancel()
-	hs, link, code, err := h.servers.connect(dial, primary, q)
+	hs, link, code, err := h.servers.connectServer(dial, primary, q)
 	if err != nil {
 		return nil, code, err
 	}
-	p, err := o.Accept(q, min(q.Window, mostWindow), device.RadioOf(link))
+	p, err := o.Accept(q, min(q.Window, maxResumeWindow), device.RadioOf(link))
 	if err != nil {
 		hs.Close()
 		return nil, wire.CodeInternal, err
 	}
 	s := &subflow{relay: newRelay(p, hs, int(h.cfg.Buffer)), primary: primary, server: q.Server, since: time.Now(), link: link, share: h.share.addRelay(p, hs)}
-	s.several = func() bool { return h.targets.waitingAt(primary.Key) > 1 }
-	h.relays.add(s)
-	missed := h.access.check(primary.Key, q.Server) // why others were closed while this one was made
+	s.hasPipeChoice = func() bool { return h.targets.countWaiting(primary.Key) > 1 }
+	h.relays.addSubflow(s)
+	missed := h.access.checkAccess(primary.Key, q.Server) // why others were closed while this one was made
 	switch {
 	case ctx.Err() != nil:
 		missed = context.Canceled
-	case missed == nil && h.Facts().Refuses != "":
+	case missed == nil && h.Facts().RefusalReason != "":
 		missed = errSuspended
 	}
 	if missed != nil {
-		s.close(missed)
+		s.closeRelay(missed)
 	}
-	h.announcer.add(p, primary.Key) // the facts may have changed while the pipe was neither waiting nor in use
+	h.announcer.addPipe(p, primary.Key) // the facts may have changed while the pipe was neither waiting nor in use
 	return s, 0, nil
 }

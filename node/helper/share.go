@@ -23,14 +23,14 @@ import (
 
 // Tuning of LinkShare.
 const (
-	shareTick = 50 * time.Millisecond // while something is shared
-	shareRest = time.Second           // else
-	// recentShare is how long a relay counts as one that shares the limit.
-	recentShare = time.Second
+	shareInterval = 50 * time.Millisecond // while something is shared
+	idleInterval  = time.Second           // else
+	// activeTime is how long a relay counts as one that shares the limit.
+	activeTime = time.Second
 	// What TCP and IP add to the bytes of a connection: headers of 52 in packets
 	// of 1500, and acknowledgements of 52 for each second packet of the other
 	// direction.
-	headers, acks = 1500. / 1448, 52. / 2896
+	headerFactor, ackFactor = 1500. / 1448, 52. / 2896
 )
 
 // linkShare keeps the owner of a link ahead of the devices that share it. It counts the
@@ -44,47 +44,47 @@ const (
 // those that send limits, for which run waits. Methods may be called by any goroutine.
 type linkShare struct {
 	log      *slog.Logger
-	ownFlows func() map[string]device.Flow // of a primary here; nil without; set before run
+	ownFlows func() map[string]device.ConnBytes // of a primary here; nil without; set before run
 
-	counters    func() (map[string]device.Counters, error) // fakes in tests
-	interfaceOf func(net.Addr) string
+	readCounters func() (map[string]device.Counters, error) // fakes in tests
+	interfaceOf  func(net.Addr) string
 
 	sends sync.WaitGroup // limits on their way to servers
 
-	mu       sync.Mutex                 // guards below
-	names    map[string]string          // of interfaces, by local address
-	totals   map[string]device.Counters // as last read
-	seen     map[any]device.Counters    // what a flow had moved when last asked
-	links    map[string]*sharedLink
-	relays   map[*sharedRelay]struct{}
-	carriers map[carrier]*carried
+	mu             sync.Mutex                 // guards below
+	interfaceNames map[string]string          // of interfaces, by local address
+	totals         map[string]device.Counters // as last read
+	lastCounters   map[any]device.Counters    // what a flow had moved when last asked
+	links          map[string]*sharedLink
+	relays         map[*sharedRelay]struct{}
+	conns          map[sharedConn]*sharedConnCount
 }
 
-// carrier is a connection outside the bond that carries something for another device: a
+// sharedConn is a connection outside the bond that carries something for another device: a
 // *tcp.Conn, or a fake in tests.
-type carrier interface {
+type sharedConn interface {
 	Probe() (estimate.Hop, error)
 	LocalAddr() net.Addr
 }
 
-// carried is what a carrier had moved when it was last asked.
-type carried struct {
+// sharedConnCount is what a carrier had moved when it was last asked.
+type sharedConnCount struct {
 	device.Counters
-	at time.Time // when it last moved something
+	movedAt time.Time // when it last moved something
 }
 
 // sharedLink is an interface that is shared.
 type sharedLink struct {
 	down, up sharedDirection
-	asked    uint64 // bytes that the direct subflows sent
+	ownSent  uint64 // bytes that the direct subflows sent
 }
 
 // sharedDirection is one direction of it: bytes moved in all, headers included.
 type sharedDirection struct {
-	lent, owned float64
-	rest        policy.Rest
-	lender      policy.Lender
-	grant       policy.Grant
+	sharedBytes, ownerBytes float64
+	otherTraffic            policy.OtherTraffic
+	limiter                 policy.LinkShare
+	grant                   policy.ShareDecision
 }
 
 // sharedRelay is a relay as linkShare knows it.
@@ -92,14 +92,14 @@ type sharedRelay struct {
 	pipe     *pipe.Link
 	hs       *pipe.HSPath
 	link     string // interface of the HS-path, "" if it is not limited
-	moved    time.Time
+	movedAt  time.Time
 	down, up unit.Rate // limits
 	sending  atomic.Bool
 }
 
 func newLinkShare(log *slog.Logger) *linkShare {
-	return &linkShare{log: log, counters: device.ReadCounters, interfaceOf: networkOf, names: map[string]string{},
-		seen: map[any]device.Counters{}, links: map[string]*sharedLink{}, relays: map[*sharedRelay]struct{}{}, carriers: map[carrier]*carried{}}
+	return &linkShare{log: log, readCounters: device.ReadCounters, interfaceOf: sharedInterfaceOf, interfaceNames: map[string]string{},
+		lastCounters: map[any]device.Counters{}, links: map[string]*sharedLink{}, relays: map[*sharedRelay]struct{}{}, conns: map[sharedConn]*sharedConnCount{}}
 }
 
 // addRelay counts and limits a relay between two hops until removeRelay.
@@ -117,9 +117,9 @@ func (s *linkShare) removeRelay(r *sharedRelay) {
 	delete(s.relays, r)
 }
 
-// ledger returns a ledger whose connections are counted as carriers and passed on to next,
+// newLedger returns a ledger whose connections are counted as carriers and passed on to next,
 // which may be nil.
-func (s *linkShare) ledger(next tcp.Ledger) tcp.Ledger { return shareLedger{s, next} }
+func (s *linkShare) newLedger(next tcp.Ledger) tcp.Ledger { return shareLedger{s, next} }
 
 type shareLedger struct {
 	share *linkShare
@@ -128,7 +128,7 @@ type shareLedger struct {
 
 // Opened implements tcp.Ledger.
 func (l shareLedger) Opened(c *tcp.Conn) {
-	l.share.addCarrier(c)
+	l.share.addConn(c)
 	if l.next != nil {
 		l.next.Opened(c)
 	}
@@ -136,31 +136,31 @@ func (l shareLedger) Opened(c *tcp.Conn) {
 
 // Closing implements tcp.Ledger.
 func (l shareLedger) Closing(c *tcp.Conn) {
-	l.share.removeCarrier(c)
+	l.share.removeConn(c)
 	if l.next != nil {
 		l.next.Closing(c)
 	}
 }
 
-func (s *linkShare) addCarrier(c carrier) {
+func (s *linkShare) addConn(c sharedConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.carriers[c] = &carried{}
+	s.conns[c] = &sharedConnCount{}
 }
 
-// removeCarrier counts what c has moved since the last tick, too.
-func (s *linkShare) removeCarrier(c carrier) {
+// removeConn counts what c has moved since the last tick, too.
+func (s *linkShare) removeConn(c sharedConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.carriers[c]; n != nil {
-		s.countCarrier(c, n, time.Now())
-		delete(s.carriers, c)
+	if n := s.conns[c]; n != nil {
+		s.countConn(c, n, time.Now())
+		delete(s.conns, c)
 	}
 }
 
-// countCarrier adds what c has moved since it was last asked to its interface, if that is
+// countConn adds what c has moved since it was last asked to its interface, if that is
 // shared. mu must be held.
-func (s *linkShare) countCarrier(c carrier, n *carried, now time.Time) {
+func (s *linkShare) countConn(c sharedConn, n *sharedConnCount, now time.Time) {
 	p, err := c.Probe()
 	if err != nil {
 		return
@@ -170,15 +170,15 @@ func (s *linkShare) countCarrier(c carrier, n *carried, now time.Time) {
 	if n.Counters == before {
 		return
 	}
-	n.at = now
-	if link := s.links[s.name(c.LocalAddr())]; link != nil {
-		link.down.lent += float64(n.Rx - before.Rx)
-		link.up.lent += float64(n.Tx - before.Tx)
+	n.movedAt = now
+	if link := s.links[s.interfaceName(c.LocalAddr())]; link != nil {
+		link.down.sharedBytes += float64(n.Rx - before.Rx)
+		link.up.sharedBytes += float64(n.Tx - before.Tx)
 	}
 }
 
-// run limits until ctx ends, and waits for what it has started.
-func (s *linkShare) run(ctx context.Context) {
+// runShares limits until ctx ends, and waits for what it has started.
+func (s *linkShare) runShares(ctx context.Context) {
 	defer s.sends.Wait()
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -187,47 +187,47 @@ func (s *linkShare) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
-			t.Reset(s.tick(now))
+			t.Reset(s.updateShares(now))
 		}
 	}
 }
 
-// tick counts and decides once and returns when to do so again.
-func (s *linkShare) tick(now time.Time) time.Duration {
+// updateShares counts and decides once and returns when to do so again.
+func (s *linkShare) updateShares(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seen := map[any]device.Counters{}
 	for r := range s.relays {
 		s.countRelay(r, now, seen)
 	}
-	for c, n := range s.carriers {
-		s.countCarrier(c, n, now)
+	for c, n := range s.conns {
+		s.countConn(c, n, now)
 	}
 	if len(s.links) == 0 {
-		s.seen = seen
-		return shareRest
+		s.lastCounters = seen
+		return idleInterval
 	}
 	s.readTotals()
 	if s.ownFlows != nil {
-		s.countOwn(s.ownFlows(), seen)
+		s.countOwner(s.ownFlows(), seen)
 	}
-	s.seen = seen
+	s.lastCounters = seen
 	for name, link := range s.links {
-		link.down.decide(now, s.totals[name].Rx, link.asked)
-		link.up.decide(now, s.totals[name].Tx, 0)
+		link.down.updateGrant(now, s.totals[name].Rx, link.ownSent)
+		link.up.updateGrant(now, s.totals[name].Tx, 0)
 	}
-	s.divide(now)
+	s.divideGrants(now)
 	if len(s.relays) == 0 {
 		clear(s.links)
-		return shareRest
+		return idleInterval
 	}
-	return shareTick
+	return shareInterval
 }
 
 // readTotals reads the counters of interfaces. One that cannot be read now keeps its last
 // value. mu must be held.
 func (s *linkShare) readTotals() {
-	totals, err := s.counters()
+	totals, err := s.readCounters()
 	if err != nil && !errors.Is(err, os.ErrPermission) && !errors.Is(err, os.ErrNotExist) {
 		s.log.Debug("no counters of interfaces", "err", err)
 	}
@@ -242,14 +242,14 @@ func (s *linkShare) readTotals() {
 	s.totals = totals
 }
 
-// countOwn adds what the owner's direct subflows have moved since the last tick. mu must be
+// countOwner adds what the owner's direct subflows have moved since the last tick. mu must be
 // held.
-func (s *linkShare) countOwn(flows map[string]device.Flow, seen map[any]device.Counters) {
+func (s *linkShare) countOwner(flows map[string]device.ConnBytes, seen map[any]device.Counters) {
 	for key, f := range flows {
-		rx, tx := s.moved(key, device.Counters{Rx: f.Rx, Tx: f.Tx}, seen)
-		if link := s.links[s.name(f.Local)]; link != nil {
-			link.add(rx, tx, func(d *sharedDirection) *float64 { return &d.owned })
-			link.asked += uint64(tx)
+		rx, tx := s.movedSince(key, device.Counters{Rx: f.Rx, Tx: f.Tx}, seen)
+		if link := s.links[s.interfaceName(f.Local)]; link != nil {
+			link.addPayload(rx, tx, func(d *sharedDirection) *float64 { return &d.ownerBytes })
+			link.ownSent += uint64(tx)
 		}
 	}
 }
@@ -258,7 +258,7 @@ func (s *linkShare) countOwn(flows map[string]device.Flow, seen map[any]device.C
 // held.
 func (s *linkShare) countRelay(r *sharedRelay, now time.Time, seen map[any]device.Counters) {
 	if r.link == "" {
-		if r.link = s.name(r.hs.LocalAddr()); r.link == "" {
+		if r.link = s.interfaceName(r.hs.LocalAddr()); r.link == "" {
 			return
 		}
 	}
@@ -268,9 +268,9 @@ func (s *linkShare) countRelay(r *sharedRelay, now time.Time, seen map[any]devic
 		s.links[r.link] = link
 	}
 	if rx, tx := s.countHop(link, r.hs, seen); rx+tx > 0 {
-		r.moved = now
+		r.movedAt = now
 	}
-	if s.name(r.pipe.LocalAddr()) == r.link { // a pipe may be replaced by one over another interface
+	if s.interfaceName(r.pipe.LocalAddr()) == r.link { // a pipe may be replaced by one over another interface
 		s.countHop(link, r.pipe, seen)
 	}
 }
@@ -282,23 +282,23 @@ func (s *linkShare) countHop(link *sharedLink, hop pipe.Hop, seen map[any]device
 	p, err := hop.Probe()
 	switch {
 	case err == nil && p.WireOut > 0:
-		rx, tx = s.moved(hop, device.Counters{Rx: p.WireIn, Tx: p.WireOut}, seen)
-		link.down.lent += rx
-		link.up.lent += tx
+		rx, tx = s.movedSince(hop, device.Counters{Rx: p.WireIn, Tx: p.WireOut}, seen)
+		link.down.sharedBytes += rx
+		link.up.sharedBytes += tx
 		return rx, tx
 	case err == nil && p.Received > 0:
-		rx, tx = s.moved(hop, device.Counters{Rx: p.Received, Tx: p.Acked + uint64(max(p.Queue-p.Unsent, 0))}, seen)
+		rx, tx = s.movedSince(hop, device.Counters{Rx: p.Received, Tx: p.Acked + uint64(max(p.Queue-p.Unsent, 0))}, seen)
 	default:
-		rx, tx = s.moved(hop, device.Counters{Rx: hop.Received(), Tx: hop.Sent()}, seen)
+		rx, tx = s.movedSince(hop, device.Counters{Rx: hop.Received(), Tx: hop.Sent()}, seen)
 	}
-	link.add(rx, tx, func(d *sharedDirection) *float64 { return &d.lent })
+	link.addPayload(rx, tx, func(d *sharedDirection) *float64 { return &d.sharedBytes })
 	return rx, tx
 }
 
-// moved returns how much more a flow has moved than at the last tick, 0 for a new flow. mu
+// movedSince returns how much more a flow has moved than at the last tick, 0 for a new flow. mu
 // must be held.
-func (s *linkShare) moved(key any, c device.Counters, seen map[any]device.Counters) (rx, tx float64) {
-	before, known := s.seen[key]
+func (s *linkShare) movedSince(key any, c device.Counters, seen map[any]device.Counters) (rx, tx float64) {
+	before, known := s.lastCounters[key]
 	const wrapped = 1 << 32 // the kernel counts packets in 32 bits: so much back is no small error
 	if !known || before.Rx > c.Rx+wrapped || before.Tx > c.Tx+wrapped {
 		before = c
@@ -307,9 +307,9 @@ func (s *linkShare) moved(key any, c device.Counters, seen map[any]device.Counte
 	return float64(seen[key].Rx - before.Rx), float64(seen[key].Tx - before.Tx)
 }
 
-// name returns the interface that has a local address, "" if that is not a network's. mu
+// interfaceName returns the interface that has a local address, "" if that is not a network's. mu
 // must be held.
-func (s *linkShare) name(local net.Addr) string {
+func (s *linkShare) interfaceName(local net.Addr) string {
 	if local == nil {
 		return ""
 	}
@@ -317,54 +317,54 @@ func (s *linkShare) name(local net.Addr) string {
 	if err != nil {
 		return ""
 	}
-	name, ok := s.names[host]
+	name, ok := s.interfaceNames[host]
 	if !ok {
-		if len(s.names) > 100 {
-			clear(s.names) // addresses have changed a lot
+		if len(s.interfaceNames) > 100 {
+			clear(s.interfaceNames) // addresses have changed a lot
 		}
 		name = s.interfaceOf(local)
-		s.names[host] = name
+		s.interfaceNames[host] = name
 	}
 	return name
 }
 
-// networkOf returns the interface that has a local address, "" for loopback, which
+// sharedInterfaceOf returns the interface that has a local address, "" for loopback, which
 // nobody need share.
-func networkOf(local net.Addr) string {
+func sharedInterfaceOf(local net.Addr) string {
 	if a, err := netip.ParseAddrPort(local.String()); err != nil || a.Addr().IsLoopback() {
 		return ""
 	}
 	return device.InterfaceOf(local)
 }
 
-// add counts payload that came and left.
-func (l *sharedLink) add(rx, tx float64, of func(*sharedDirection) *float64) {
-	*of(&l.down) += rx*headers + tx*acks
-	*of(&l.up) += tx*headers + rx*acks
+// addPayload counts payload that came and left.
+func (l *sharedLink) addPayload(rx, tx float64, of func(*sharedDirection) *float64) {
+	*of(&l.down) += rx*headerFactor + tx*ackFactor
+	*of(&l.up) += tx*headerFactor + rx*ackFactor
 }
 
-// decide asks the policy what may be shared. Total is the interface's counter, 0 if there is
+// updateGrant asks the policy what may be shared. Total is the interface's counter, 0 if there is
 // none.
-func (d *sharedDirection) decide(now time.Time, total, asked uint64) {
-	own := uint64(d.owned)
+func (d *sharedDirection) updateGrant(now time.Time, total, ownSent uint64) {
+	own := uint64(d.ownerBytes)
 	if total > 0 {
-		own += d.rest.Observe(now, total, uint64(d.owned+d.lent))
+		own += d.otherTraffic.Observe(now, total, uint64(d.ownerBytes+d.sharedBytes))
 	}
-	d.grant = d.lender.Observe(now, policy.Moved{Own: own, Lent: uint64(d.lent), Total: total, Asked: asked})
+	d.grant = d.limiter.Observe(now, policy.LinkBytes{Owner: own, Shared: uint64(d.sharedBytes), Total: total, Requested: ownSent})
 }
 
-// divide gives each relay an equal part of what may be shared. Carriers that move count as
+// divideGrants gives each relay an equal part of what may be shared. Carriers that move count as
 // parts too, though nothing limits them. mu must be held.
-func (s *linkShare) divide(now time.Time) {
+func (s *linkShare) divideGrants(now time.Time) {
 	active := map[string]int{}
 	for r := range s.relays {
-		if now.Sub(r.moved) < recentShare {
+		if now.Sub(r.movedAt) < activeTime {
 			active[r.link]++
 		}
 	}
-	for c, n := range s.carriers {
-		if now.Sub(n.at) < recentShare {
-			active[s.name(c.LocalAddr())]++
+	for c, n := range s.conns {
+		if now.Sub(n.movedAt) < activeTime {
+			active[s.interfaceName(c.LocalAddr())]++
 		}
 	}
 	for r := range s.relays {
@@ -373,8 +373,8 @@ func (s *linkShare) divide(now time.Time) {
 			continue
 		}
 		n := unit.Rate(max(active[r.link], 1))
-		adjust(&r.down, link.down.grant, n)
-		adjust(&r.up, link.up.grant, n)
+		adjustLimit(&r.down, link.down.grant, n)
+		adjustLimit(&r.up, link.up.grant, n)
 		// Our own end first: a paced hop that takes nothing would keep its pace for as
 		// long as what it holds takes at that pace.
 		_ = r.hs.Pace(r.up) // whoever reads or writes there notices its end
@@ -389,8 +389,8 @@ func (s *linkShare) divide(now time.Time) {
 	}
 }
 
-// adjust sets a limit to an n-th of what is granted, unless it is nearly that.
-func adjust(limit *unit.Rate, g policy.Grant, n unit.Rate) {
+// adjustLimit sets a limit to an n-th of what is granted, unless it is nearly that.
+func adjustLimit(limit *unit.Rate, g policy.ShareDecision, n unit.Rate) {
 	want := unit.Rate(0)
 	if g.Limited {
 		want = max(g.Limit/n, 1)
@@ -400,19 +400,19 @@ func adjust(limit *unit.Rate, g policy.Grant, n unit.Rate) {
 	}
 }
 
-// Lent is what may be shared of an interface now.
-type Lent struct {
+// ShareStatus is what may be shared of an interface now.
+type ShareStatus struct {
 	Interface string
-	Down, Up  policy.Grant
+	Down, Up  policy.ShareDecision
 }
 
-// status returns what may be shared, sorted by interface.
-func (s *linkShare) status() (list []Lent) {
+// listShares returns what may be shared, sorted by interface.
+func (s *linkShare) listShares() (list []ShareStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, l := range s.links {
-		list = append(list, Lent{name, l.down.grant, l.up.grant})
+		list = append(list, ShareStatus{name, l.down.grant, l.up.grant})
 	}
-	slices.SortFunc(list, func(a, b Lent) int { return strings.Compare(a.Interface, b.Interface) })
+	slices.SortFunc(list, func(a, b ShareStatus) int { return strings.Compare(a.Interface, b.Interface) })
 	return list
 }

@@ -20,8 +20,8 @@ type Status struct {
 	Buffer unit.Bytes `json:"buffer"`
 	// Relayed counts the bytes of all subflows, ended ones included.
 	Relayed uint64 `json:"relayed"`
-	// Lent is what may be lent of each interface that carries subflows.
-	Lent []Lent `json:"lent"`
+	// Shares is what may be lent of each interface that carries subflows.
+	Shares []ShareStatus `json:"link_shares"`
 }
 
 // PipeStatus is the pipe kept ready at one address of a primary.
@@ -62,19 +62,19 @@ type SubflowStatus struct {
 // of them in the buffer, the most that ever were, and the throughput of the hop
 // beyond (0 if unknown).
 type Direction struct {
-	Bytes    uint64    `json:"bytes"`
-	Buffered int       `json:"buffered"`
-	Most     int       `json:"most_buffered"`
-	Rate     unit.Rate `json:"rate"`
+	Bytes       uint64    `json:"bytes"`
+	Buffered    int       `json:"buffered"`
+	MaxBuffered int       `json:"max_buffered"`
+	Rate        unit.Rate `json:"rate"`
 }
 
-func (d *direction) status() Direction {
+func (d *direction) describeDirection() Direction {
 	now, most := d.ring.Held()
-	return Direction{d.read.Load(), now, most, unit.Rate(d.rate.Load())}
+	return Direction{d.bytesRead.Load(), now, most, unit.Rate(d.rate.Load())}
 }
 
-// nameOf returns the present name of a device; if it is trusted no longer, the last one.
-func nameOf(trust *identity.Trust, p identity.Peer) string {
+// currentName returns the present name of a device; if it is trusted no longer, the last one.
+func currentName(trust *identity.Trust, p identity.Peer) string {
 	if now, ok := trust.Lookup(p.Key); ok {
 		return now.Name
 	}
@@ -84,17 +84,17 @@ func nameOf(trust *identity.Trust, p identity.Peer) string {
 // Status may be called at any time, by any goroutine.
 func (h *Helper) Status() Status {
 	s := Status{Name: h.name, Pipes: []PipeStatus{}, Subflows: []SubflowStatus{}, Buffer: h.cfg.Buffer}
-	for _, t := range h.targets.all() {
-		s.Pipes = append(s.Pipes, t.status(nameOf(h.trust, t.primary)))
+	for _, t := range h.targets.listTargets() {
+		s.Pipes = append(s.Pipes, t.describeTarget(currentName(h.trust, t.primary)))
 	}
-	s.Lent = h.share.status()
-	list, relayed := h.relays.listAndBytes()
+	s.Shares = h.share.listShares()
+	list, relayed := h.relays.listWithBytes()
 	s.Relayed = relayed
 	for _, f := range list {
-		one := f.status()
-		one.Primary = nameOf(h.trust, f.primary)
+		one := f.describeSubflow()
+		one.Primary = currentName(h.trust, f.primary)
 		if one.Transport != "udp" {
-			one.Fallback = h.servers.paths.Why(f.link, f.hs.LocalAddr())
+			one.Fallback = h.servers.udpDialer.WhyTCP(f.link, f.hs.LocalAddr())
 		}
 		s.Subflows = append(s.Subflows, one)
 	}
@@ -106,7 +106,7 @@ func (h *Helper) Status() Status {
 func (h *Helper) CloseSubflow(bond string, number uint32) error {
 	closed := h.relays.closeWhere(func(s *subflow) error {
 		if bond == "" && s.number == uint64(number) {
-			return errByHand
+			return errEndedByUser
 		}
 		return nil
 	})
@@ -116,4 +116,4 @@ func (h *Helper) CloseSubflow(bond string, number uint32) error {
 	return fault.New(fault.NotFound, fmt.Errorf("no subflow %d is relayed", number), "`mpbond status` lists them; at a helper the bond is written -")
 }
 
-var errByHand = errors.New("ended by hand at the helper")
+var errEndedByUser = errors.New("ended by hand at the helper")

@@ -21,19 +21,19 @@ type targetSet struct {
 	list []*target
 }
 
-// replace makes list the targets. Those of them that there were go on as they are, those
+// replaceTargets makes list the targets. Those of them that there were go on as they are, those
 // that are not in it any more are stopped, and the new ones are returned: the caller has
 // them kept.
-func (s *targetSet) replace(list []*target) (added []*target) {
+func (s *targetSet) replaceTargets(list []*target) (added []*target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.list {
-		if !slices.ContainsFunc(list, t.same) {
+		if !slices.ContainsFunc(list, t.isSameTarget) {
 			t.stop()
 		}
 	}
 	for i, t := range list {
-		if at := slices.IndexFunc(s.list, t.same); at >= 0 {
+		if at := slices.IndexFunc(s.list, t.isSameTarget); at >= 0 {
 			list[i] = s.list[at]
 		} else {
 			added = append(added, t)
@@ -43,33 +43,33 @@ func (s *targetSet) replace(list []*target) (added []*target) {
 	return added
 }
 
-// all returns the targets.
-func (s *targetSet) all() []*target {
+// listTargets returns the targets.
+func (s *targetSet) listTargets() []*target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.list)
 }
 
-// of returns the targets of a primary.
-func (s *targetSet) of(key identity.PublicKey) []*target {
-	return slices.DeleteFunc(s.all(), func(t *target) bool { return t.primary.Key != key })
+// targetsOf returns the targets of a primary.
+func (s *targetSet) targetsOf(key identity.PublicKey) []*target {
+	return slices.DeleteFunc(s.listTargets(), func(t *target) bool { return t.primary.Key != key })
 }
 
-// connected returns the addresses of a primary that are called, and whether a pipe waits or
+// connectedAddresses returns the addresses of a primary that are called, and whether a pipe waits or
 // is in use there.
-func (s *targetSet) connected(key identity.PublicKey) map[string]bool {
+func (s *targetSet) connectedAddresses(key identity.PublicKey) map[string]bool {
 	at := map[string]bool{}
-	for _, t := range s.of(key) {
-		state, _, _ := t.get()
-		at[t.addr] = state == waiting || state == busy
+	for _, t := range s.targetsOf(key) {
+		state, _, _ := t.currentState()
+		at[t.addr] = state == stateWaiting || state == stateBusy
 	}
 	return at
 }
 
-// waitingAt returns at how many addresses a pipe waits for a primary's request.
-func (s *targetSet) waitingAt(key identity.PublicKey) (n int) {
-	for _, t := range s.of(key) {
-		if state, _, _ := t.get(); state == waiting {
+// countWaiting returns at how many addresses a pipe waits for a primary's request.
+func (s *targetSet) countWaiting(key identity.PublicKey) (n int) {
+	for _, t := range s.targetsOf(key) {
+		if state, _, _ := t.currentState(); state == stateWaiting {
 			n++
 		}
 	}
@@ -82,73 +82,73 @@ type target struct {
 	addr    string
 	stop    context.CancelFunc // set by keep
 
-	mu      sync.Mutex
-	state   string
-	err     error
-	ready   time.Time // when a pipe last began to wait
-	failing time.Time // since when no pipe could be made; zero while one is there
+	mu           sync.Mutex
+	state        string
+	err          error
+	readySince   time.Time // when a pipe last began to wait
+	failingSince time.Time // since when no pipe could be made; zero while one is there
 
-	peer peerTrouble
+	primaryTrouble peerTrouble
 }
 
-func (t *target) set(state string, err error) {
+func (t *target) setState(state string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.state, t.err = state, err
 	switch {
-	case state == waiting:
-		t.ready, t.failing = time.Now(), time.Time{}
+	case state == stateWaiting:
+		t.readySince, t.failingSince = time.Now(), time.Time{}
 	case err == nil:
-		t.failing = time.Time{}
+		t.failingSince = time.Time{}
 	}
 }
 
-// fail notes that an attempt which began at a time made no pipe.
-func (t *target) fail(began time.Time, err error) {
-	t.set(retrying, err)
+// setFailed notes that an attempt which began at a time made no pipe.
+func (t *target) setFailed(began time.Time, err error) {
+	t.setState(stateRetrying, err)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.failing.IsZero() {
-		t.failing = began
+	if t.failingSince.IsZero() {
+		t.failingSince = began
 	}
 }
 
-// waited returns for how long the pipe has waited that was made after a time.
-func (t *target) waited(since time.Time) time.Duration {
+// waitedSince returns for how long the pipe has waited that was made after a time.
+func (t *target) waitedSince(since time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ready.Before(since) {
+	if t.readySince.Before(since) {
 		return 0
 	}
-	return time.Since(t.ready)
+	return time.Since(t.readySince)
 }
 
-// get returns the state, and since when and why there is no pipe.
-func (t *target) get() (state string, since time.Time, err error) {
+// currentState returns the state, and since when and why there is no pipe.
+func (t *target) currentState() (state string, since time.Time, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.state, t.failing, t.err
+	return t.state, t.failingSince, t.err
 }
 
-// status returns the state for the api, with the name that the primary has now.
-func (t *target) status(name string) PipeStatus {
-	state, _, err := t.get()
+// describeTarget returns the state for the api, with the name that the primary has now.
+func (t *target) describeTarget(name string) PipeStatus {
+	state, _, err := t.currentState()
 	p := PipeStatus{Primary: name, Address: t.addr, State: state, Hint: fault.HintOf(err)}
 	if err != nil {
 		p.Error = err.Error()
 		p.Trouble = &api.Trouble{Kind: fault.KindOf(err), Cause: tcp.CauseOf(err), At: t.addr, Text: p.Error, Hint: p.Hint}
-	} else if f := t.peer.get(); state == waiting && f.Text != "" {
-		p.Trouble = &api.Trouble{Kind: fault.Unreachable, Cause: causeOf(f.Code), By: name, At: f.At, Text: f.Text}
+	} else if f := t.primaryTrouble.currentTrouble(); state == stateWaiting && f.Text != "" {
+		p.Trouble = &api.Trouble{Kind: fault.Unreachable, Cause: causeOf(f.Code), By: name, At: f.Address, Text: f.Text}
 	}
 	return p
 }
 
 // States of a target.
 const (
-	starting = "starting"
-	waiting  = "waiting" // its pipe waits for a subflow
-	busy     = "busy"    // its pipe carries one, and there can be no other
-	retrying = "retrying"
+	stateStarting = "starting"
+	stateWaiting  = "waiting" // its pipe waits for a subflow
+	stateBusy     = "busy"    // its pipe carries one, and there can be no other
+	stateRetrying = "retrying"
 )
 
 // String is the address with its carrier.
@@ -159,5 +159,7 @@ func (t *target) String() string {
 	return "tcp " + t.addr
 }
 
-// same reports whether two targets are one device at one address.
-func (t *target) same(u *target) bool { return t.addr == u.addr && t.primary.Key == u.primary.Key }
+// isSameTarget reports whether two targets are one device at one address.
+func (t *target) isSameTarget(u *target) bool {
+	return t.addr == u.addr && t.primary.Key == u.primary.Key
+}

@@ -19,7 +19,7 @@ import (
 )
 
 func targetAt(key identity.PublicKey, addr string) *target {
-	return &target{primary: identity.Peer{Name: "laptop", Key: key}, addr: addr, state: starting}
+	return &target{primary: identity.Peer{Name: "laptop", Key: key}, addr: addr, state: stateStarting}
 }
 
 // TestReplaceTargets: after any list the targets are those of it; those that were there are
@@ -29,7 +29,7 @@ func TestReplaceTargets(t *testing.T) {
 	owners := []identity.PublicKey{keys().primary.Public(), keys().server.Public()}
 	stopped := map[*target]bool{}
 	for range 300 {
-		before := s.all()
+		before := s.listTargets()
 		var list []*target
 		for _, key := range owners {
 			for i := range 5 {
@@ -39,12 +39,12 @@ func TestReplaceTargets(t *testing.T) {
 			}
 		}
 		want := slices.Clone(list)
-		added := s.replace(list)
+		added := s.replaceTargets(list)
 		for _, x := range added {
 			x.stop = func() { stopped[x] = true }
 		}
-		after := s.all()
-		if len(after) != len(want) || !slices.EqualFunc(after, want, (*target).same) {
+		after := s.listTargets()
+		if len(after) != len(want) || !slices.EqualFunc(after, want, (*target).isSameTarget) {
 			t.Fatalf("%v after %v", after, want)
 		}
 		for _, x := range after {
@@ -57,7 +57,7 @@ func TestReplaceTargets(t *testing.T) {
 				t.Fatalf("%v is not stopped", x)
 			}
 		}
-		if n := len(s.of(owners[0])) + len(s.of(owners[1])); n != len(after) {
+		if n := len(s.targetsOf(owners[0])) + len(s.targetsOf(owners[1])); n != len(after) {
 			t.Fatalf("%d of %d targets by their primaries", n, len(after))
 		}
 	}
@@ -69,36 +69,36 @@ func TestTargetStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := keys().primary.Public()
 		s, x, y := new(targetSet), targetAt(key, "192.0.2.1:1"), targetAt(key, "192.0.2.2:1")
-		s.replace([]*target{x, y})
+		s.replaceTargets([]*target{x, y})
 		check := func(what string, at, connected int) {
 			t.Helper()
 			n := 0
-			for _, yes := range s.connected(key) {
+			for _, yes := range s.connectedAddresses(key) {
 				if yes {
 					n++
 				}
 			}
-			if got := s.waitingAt(key); got != at || n != connected {
+			if got := s.countWaiting(key); got != at || n != connected {
 				t.Errorf("%s: %d wait and %d are connected, want %d and %d", what, got, n, at, connected)
 			}
 		}
 		check("at first", 0, 0)
 		began := time.Now()
-		x.set(waiting, nil)
-		y.set(busy, nil)
+		x.setState(stateWaiting, nil)
+		y.setState(stateBusy, nil)
 		check("one waits, one is busy", 1, 2)
 		time.Sleep(time.Minute)
-		if got := x.waited(began); got != time.Minute {
+		if got := x.waitedSince(began); got != time.Minute {
 			t.Errorf("it has waited for %v", got)
 		}
-		if got := x.waited(time.Now()); got != 0 {
+		if got := x.waitedSince(time.Now()); got != 0 {
 			t.Errorf("since a later call it has waited for %v", got)
 		}
-		x.fail(time.Now(), os.ErrDeadlineExceeded)
+		x.setFailed(time.Now(), os.ErrDeadlineExceeded)
 		time.Sleep(time.Minute)
-		x.fail(time.Now(), syscall.ECONNREFUSED)
+		x.setFailed(time.Now(), syscall.ECONNREFUSED)
 		check("one fails", 0, 1)
-		if _, since, err := x.get(); time.Since(since) != time.Minute || err != syscall.ECONNREFUSED {
+		if _, since, err := x.currentState(); time.Since(since) != time.Minute || err != syscall.ECONNREFUSED {
 			t.Errorf("failing for %v: %v", time.Since(since), err)
 		}
 	})
@@ -111,7 +111,7 @@ func TestUnreachable(t *testing.T) {
 	refused, silent, noRoute := fmt.Errorf("dial: %w", syscall.ECONNREFUSED), fmt.Errorf("dial: %w", os.ErrDeadlineExceeded), fmt.Errorf("dial: %w", syscall.ENETUNREACH)
 	now := time.Unix(1e9, 0)
 	fails := func(addr string, err error, since time.Duration) *target {
-		return &target{addr: addr, state: retrying, err: err, failing: now.Add(-since)}
+		return &target{addr: addr, state: stateRetrying, err: err, failingSince: now.Add(-since)}
 	}
 	for name, c := range map[string]struct {
 		targets []*target
@@ -119,16 +119,16 @@ func TestUnreachable(t *testing.T) {
 		cause   fault.Cause
 	}{
 		"nothing":        {nil, "", fault.CauseUnknown},
-		"not yet":        {[]*target{fails("192.0.2.1:1", refused, reportAfter-1)}, "", fault.CauseUnknown},
-		"refused":        {[]*target{fails("192.0.2.1:1", refused, reportAfter)}, "192.0.2.1:1", fault.CauseRefused},
+		"not yet":        {[]*target{fails("192.0.2.1:1", refused, minReportDelay-1)}, "", fault.CauseUnknown},
+		"refused":        {[]*target{fails("192.0.2.1:1", refused, minReportDelay)}, "192.0.2.1:1", fault.CauseRefused},
 		"the oldest":     {[]*target{fails("192.0.2.1:1", refused, time.Minute), fails("192.0.2.2:1", silent, time.Hour)}, "192.0.2.2:1", fault.CauseNoAnswer},
-		"one waits":      {[]*target{fails("192.0.2.1:1", refused, time.Hour), {addr: "192.0.2.2:1", state: waiting}}, "", fault.CauseUnknown},
-		"one is busy":    {[]*target{fails("192.0.2.1:1", refused, time.Hour), {addr: "192.0.2.2:1", state: busy}}, "", fault.CauseUnknown},
+		"one waits":      {[]*target{fails("192.0.2.1:1", refused, time.Hour), {addr: "192.0.2.2:1", state: stateWaiting}}, "", fault.CauseUnknown},
+		"one is busy":    {[]*target{fails("192.0.2.1:1", refused, time.Hour), {addr: "192.0.2.2:1", state: stateBusy}}, "", fault.CauseUnknown},
 		"no route":       {[]*target{fails("192.0.2.1:1", noRoute, time.Hour)}, "", fault.CauseUnknown},
 		"another error":  {[]*target{fails("192.0.2.1:1", dial.ErrElsewhere, time.Hour)}, "", fault.CauseUnknown},
 		"over Bluetooth": {[]*target{fails("rfcomm://00:11:22:33:44:55", silent, time.Hour)}, "", fault.CauseUnknown},
 	} {
-		if at, cause := unreachable(c.targets, now); at != c.at || cause != c.cause {
+		if at, cause := findUnreachable(c.targets, now); at != c.at || cause != c.cause {
 			t.Errorf("%s: %q, %v", name, at, cause)
 		}
 	}
@@ -142,35 +142,35 @@ func TestUnreachable(t *testing.T) {
 func TestWaitingPipes(t *testing.T) {
 	var w waitingPipes
 	here, there := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2)}
-	one, endOne := w.add(t.Context(), here)
-	two, endTwo := w.add(t.Context(), there)
+	one, endOne := w.trackPipe(t.Context(), here)
+	two, endTwo := w.trackPipe(t.Context(), there)
 	parent, cancel := context.WithCancel(t.Context())
-	three, endThree := w.add(parent, here)
+	three, endThree := w.trackPipe(parent, here)
 	endThree()
-	w.drop(errAddress, func(local net.Addr) bool { return local == here })
+	w.dropWhere(errAddress, func(local net.Addr) bool { return local == here })
 	if context.Cause(one) != errAddress || two.Err() != nil || context.Cause(three) != context.Canceled {
 		t.Errorf("they ended with %v, %v, %v", context.Cause(one), context.Cause(two), context.Cause(three))
 	}
 	cancel()
 	endOne()
 	endTwo()
-	if w.drop(errSlept, func(a net.Addr) bool { t.Errorf("%v is still there", a); return true }); len(w.set) != 0 {
+	if w.dropWhere(errSlept, func(a net.Addr) bool { t.Errorf("%v is still there", a); return true }); len(w.set) != 0 {
 		t.Errorf("%d pipes are left", len(w.set))
 	}
 }
 
 // TestWakeUp: each wake-up ends the waits that began before it, once.
 func TestWakeUp(t *testing.T) {
-	var w wakeUp
-	w.now() // nobody waits
+	var w wakeSignal
+	w.fireSignal() // nobody waits
 	for range 3 {
-		a, b := w.next(), w.next()
+		a, b := w.nextSignal(), w.nextSignal()
 		select {
 		case <-a:
 			t.Fatal("nobody has called")
 		default:
 		}
-		w.now()
+		w.fireSignal()
 		<-a
 		<-b
 	}

@@ -19,30 +19,30 @@ import (
 
 // Tuning of reports that a helper leaves at a server, for a primary that it cannot reach.
 const (
-	reportLook  = time.Second
-	reportAfter = 10 * time.Second // a restart, and a device that roams, are no trouble
-	reportAgain = 10 * time.Minute // while it lasts: each wakes this device's radio
-	reportRetry = time.Minute      // least wait after a report, whatever has changed; it doubles
-	reportTries = 2                // servers
+	reportInterval   = time.Second
+	minReportDelay   = 10 * time.Second // a restart, and a device that roams, are no trouble
+	repeatInterval   = 10 * time.Minute // while it lasts: each wakes this device's radio
+	minReportBackoff = time.Minute      // least wait after a report, whatever has changed; it doubles
+	maxReportServers = 2                // servers
 )
 
-// reported is what was last reported about a primary.
-type reported struct {
-	code  wire.Code
-	at    string          // "" since it has answered
-	again time.Time       // the same not before
-	other time.Time       // nothing else before: a cause that changes all the time is no news
-	wait  backoff.Backoff // from one report to another one
-	moves bool            // another cause was seen since
+// reportRecord is what was last reported about a primary.
+type reportRecord struct {
+	code         wire.Code
+	at           string          // "" since it has answered
+	repeatAt     time.Time       // the same not before
+	nextAt       time.Time       // nothing else before: a cause that changes all the time is no news
+	backoff      backoff.Backoff // from one report to another one
+	causeChanged bool            // another cause was seen since
 }
 
-// codes are causes in the words of the wire.
-var codes = map[fault.Cause]wire.Code{fault.CauseNoRoute: wire.CodeUnreachable, fault.CauseNoAnswer: wire.CodeTimeout,
+// codeByCause are causes in the words of the wire.
+var codeByCause = map[fault.Cause]wire.Code{fault.CauseNoRoute: wire.CodeUnreachable, fault.CauseNoAnswer: wire.CodeTimeout,
 	fault.CauseRefused: wire.CodeConnRefused, fault.CauseNoName: wire.CodeNameNotFound}
 
 // causeOf is the reverse of codes.
 func causeOf(code wire.Code) fault.Cause {
-	for cause, c := range codes {
+	for cause, c := range codeByCause {
 		if c == code {
 			return cause
 		}
@@ -52,14 +52,14 @@ func causeOf(code wire.Code) fault.Cause {
 
 // dialCode returns the code of an error of dialling a server.
 func dialCode(err error) wire.Code {
-	if code, ok := codes[tcp.CauseOf(err)]; ok {
+	if code, ok := codeByCause[tcp.CauseOf(err)]; ok {
 		return code
 	}
 	return wire.CodeUnreachable
 }
 
 // troubleReporter leaves a report at a server for each primary that no address of this
-// device's list has reached for reportAfter: the primary can be told there why its helper is
+// device's list has reached for minReportDelay: the primary can be told there why its helper is
 // away. It bounds how often it does so, since each report wakes this device's radio. It
 // reads targets and the trust file and owns what it reported; run is called once.
 type troubleReporter struct {
@@ -72,13 +72,13 @@ type troubleReporter struct {
 	wall      func() time.Time // for the date of reports
 	suspended func() bool      // this device carries nothing anyway
 
-	last map[identity.PublicKey]*reported
+	records map[identity.PublicKey]*reportRecord
 }
 
-// run reports until ctx ends.
-func (r *troubleReporter) run(ctx context.Context) {
-	r.last = map[identity.PublicKey]*reported{}
-	tick := time.NewTicker(reportLook)
+// runReportLoop reports until ctx ends.
+func (r *troubleReporter) runReportLoop(ctx context.Context) {
+	r.records = map[identity.PublicKey]*reportRecord{}
+	tick := time.NewTicker(reportInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -86,40 +86,40 @@ func (r *troubleReporter) run(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			for _, p := range r.trust.ByRole(identity.RolePrimary) {
-				r.review(ctx, p, now)
+				r.reviewPrimary(ctx, p, now)
 			}
 		}
 	}
 }
 
-// review leaves a report for a primary, if none of its addresses has answered for long and
+// reviewPrimary leaves a report for a primary, if none of its addresses has answered for long and
 // it is time for one.
-func (r *troubleReporter) review(ctx context.Context, p identity.Peer, now time.Time) {
-	at, cause := unreachable(r.targets.of(p.Key), now)
-	last := r.last[p.Key]
+func (r *troubleReporter) reviewPrimary(ctx context.Context, p identity.Peer, now time.Time) {
+	at, cause := findUnreachable(r.targets.targetsOf(p.Key), now)
+	last := r.records[p.Key]
 	if cause == fault.CauseUnknown || p.Paused || r.suspended() {
-		if last != nil && now.Sub(last.other) > reportAgain {
-			delete(r.last, p.Key)
+		if last != nil && now.Sub(last.nextAt) > repeatInterval {
+			delete(r.records, p.Key)
 		} else if last != nil {
 			last.at = ""
 		}
 		return
 	}
 	if last == nil {
-		last = &reported{}
-		r.last[p.Key] = last
+		last = &reportRecord{}
+		r.records[p.Key] = last
 	}
-	if last.due(codes[cause], at, now) {
-		last.note(codes[cause], at, now, r.report(ctx, p, codes[cause], at))
+	if last.isDue(codeByCause[cause], at, now) {
+		last.recordReport(codeByCause[cause], at, now, r.reportPrimary(ctx, p, codeByCause[cause], at))
 	}
 }
 
-// report leaves a report for a primary at a server, and reports whether it could.
-func (r *troubleReporter) report(ctx context.Context, p identity.Peer, code wire.Code, at string) bool {
-	f := wire.Report{To: p.Key, From: r.key.Public(), Unix: r.wall().Unix(), Code: code, At: at}
+// reportPrimary leaves a report for a primary at a server, and reports whether it could.
+func (r *troubleReporter) reportPrimary(ctx context.Context, p identity.Peer, code wire.Code, at string) bool {
+	f := wire.Report{To: p.Key, From: r.key.Public(), Unix: r.wall().Unix(), Code: code, Address: at}
 	f.Sig = r.key.Sign(f.Signed())
 	return slices.ContainsFunc(r.serversOf(p), func(server string) bool {
-		if err := r.leave(ctx, server, f); err != nil {
+		if err := r.leaveReport(ctx, server, f); err != nil {
 			r.log.Debug("a report was not left", "primary", p.Name, "server", server, "err", err)
 			return false
 		}
@@ -128,8 +128,8 @@ func (r *troubleReporter) report(ctx context.Context, p identity.Peer, code wire
 	})
 }
 
-// leave leaves a report at a server.
-func (r *troubleReporter) leave(ctx context.Context, server string, f wire.Report) error {
+// leaveReport leaves a report at a server.
+func (r *troubleReporter) leaveReport(ctx context.Context, server string, f wire.Report) error {
 	ctx, cancel := context.WithTimeout(ctx, pipe.HandshakeTimeout)
 	defer cancel()
 	conn, err := r.servers.Dial(ctx, server)
@@ -144,49 +144,49 @@ func (r *troubleReporter) serversOf(p identity.Peer) []string {
 	list := slices.Clone(p.Servers)
 	for _, s := range r.trust.ByRole(identity.RoleServer) {
 		for _, a := range s.Addresses {
-			if !has(list, a) {
+			if !containsAddress(list, a) {
 				list = append(list, a)
 			}
 		}
 	}
-	return list[:min(len(list), reportTries)]
+	return list[:min(len(list), maxReportServers)]
 }
 
-// due reports whether that a primary does not answer at an address is to be reported now.
-func (l *reported) due(code wire.Code, at string, now time.Time) bool {
+// isDue reports whether that a primary does not answer at an address is to be reported now.
+func (l *reportRecord) isDue(code wire.Code, at string, now time.Time) bool {
 	same := l.code == code && l.at == at
-	l.moves = l.moves || !same
-	return !now.Before(l.other) && !(same && now.Before(l.again))
+	l.causeChanged = l.causeChanged || !same
+	return !now.Before(l.nextAt) && !(same && now.Before(l.repeatAt))
 }
 
-// note stores that a report was left, or could not be.
-func (l *reported) note(code wire.Code, at string, now time.Time, left bool) {
-	if left && !l.moves {
-		l.wait.Reset()
+// recordReport stores that a report was left, or could not be.
+func (l *reportRecord) recordReport(code wire.Code, at string, now time.Time, left bool) {
+	if left && !l.causeChanged {
+		l.backoff.Reset()
 	}
-	l.moves, l.code, l.at, l.other = false, code, at, now.Add(l.wait.Next(reportRetry, reportAgain))
-	if l.again = l.other; left {
-		l.again = now.Add(reportAgain)
+	l.causeChanged, l.code, l.at, l.nextAt = false, code, at, now.Add(l.backoff.Next(minReportBackoff, repeatInterval))
+	if l.repeatAt = l.nextAt; left {
+		l.repeatAt = now.Add(repeatInterval)
 	}
 }
 
-// unreachable returns which of a primary's targets has not answered for longest, and why,
-// if none of them has for reportAfter.
-func unreachable(targets []*target, now time.Time) (at string, cause fault.Cause) {
+// findUnreachable returns which of a primary's targets has not answered for longest, and why,
+// if none of them has for minReportDelay.
+func findUnreachable(targets []*target, now time.Time) (at string, cause fault.Cause) {
 	var oldest time.Time
 	for _, t := range targets {
-		state, since, err := t.get()
+		state, since, err := t.currentState()
 		switch c := tcp.CauseOf(err); {
-		case state == waiting, state == busy:
+		case state == stateWaiting, state == stateBusy:
 			return "", fault.CauseUnknown
-		case since.IsZero(), codes[c] == 0 || c == fault.CauseNoRoute: // of no route this device knows more than that one
+		case since.IsZero(), codeByCause[c] == 0 || c == fault.CauseNoRoute: // of no route this device knows more than that one
 		case oldest.IsZero() || since.Before(oldest):
 			if _, _, err := net.SplitHostPort(t.addr); err == nil {
 				oldest, at, cause = since, t.addr, c
 			}
 		}
 	}
-	if oldest.IsZero() || now.Sub(oldest) < reportAfter {
+	if oldest.IsZero() || now.Sub(oldest) < minReportDelay {
 		return "", fault.CauseUnknown
 	}
 	return at, cause
@@ -199,8 +199,8 @@ type relayRate struct {
 	upBps, downBps unit.Rate
 }
 
-// add notes what was carried until now.
-func (m *relayRate) add(now time.Time, up, down uint64) {
+// updateRate notes what was carried until now.
+func (m *relayRate) updateRate(now time.Time, up, down uint64) {
 	if took := now.Sub(m.at); !m.at.IsZero() && took > 0 {
 		m.upBps, m.downBps = unit.RateOf(unit.Bytes(up-m.up), took), unit.RateOf(unit.Bytes(down-m.down), took)
 	}
@@ -209,18 +209,18 @@ func (m *relayRate) add(now time.Time, up, down uint64) {
 
 // peerTrouble keeps what a primary says keeps it from using a pipe.
 type peerTrouble struct {
-	mu sync.Mutex
-	f  wire.Trouble
+	mu      sync.Mutex
+	trouble wire.Trouble
 }
 
-func (p *peerTrouble) set(f wire.Trouble) {
+func (p *peerTrouble) setTrouble(f wire.Trouble) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.f = f
+	p.trouble = f
 }
 
-func (p *peerTrouble) get() wire.Trouble {
+func (p *peerTrouble) currentTrouble() wire.Trouble {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.f
+	return p.trouble
 }

@@ -80,8 +80,8 @@ func TestReportsBackOff(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began = time.Now()
 				servers := &reportsAt{down: c.down}
-				w := &world{t: t, pipes: inMemory(), servers: inMemory()}
-				w.listen("x:1")
+				w := &testWorld{t: t, pipes: inMemory(), servers: inMemory()}
+				w.listenAll("x:1")
 				w.prepare = func(h *Helper) {
 					h.calls.carrier = failing{w.pipes, c.err}
 					h.dialWith(servers)
@@ -94,14 +94,14 @@ func TestReportsBackOff(t *testing.T) {
 						if err != nil {
 							return
 						}
-						p, err := pipe.Accept(t.Context(), conn, keys().primary.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+						p, err := pipe.Accept(t.Context(), conn, keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
 						if err != nil {
 							continue
 						}
 						time.AfterFunc(10*time.Second, func() { p.Close() })
 					}
 				}()
-				w.start(Config{Primaries: []string{"laptop@192.0.2.7:7601"}})
+				w.startHelper(Config{Primaries: []string{"laptop@192.0.2.7:7601"}})
 				time.Sleep(3 * time.Hour)
 				w.stop()
 				w.pl.Close()
@@ -116,7 +116,7 @@ func TestReportsBackOff(t *testing.T) {
 					t.Errorf("the first one came after %v", servers.at[0].Sub(began))
 				}
 				for i := 1; i < n; i++ {
-					if d := servers.at[i].Sub(servers.at[i-1]); d < reportRetry*3/4 {
+					if d := servers.at[i].Sub(servers.at[i-1]); d < minReportBackoff*3/4 {
 						t.Errorf("a report came %v after another one", d)
 					}
 				}
@@ -126,25 +126,25 @@ func TestReportsBackOff(t *testing.T) {
 	}
 }
 
-// TestReported: the same trouble is reported again after reportAgain, another one no sooner than
+// TestReported: the same trouble is reported again after repeatInterval, another one no sooner than
 // the wait, which grows while causes change and none lasts.
 func TestReported(t *testing.T) {
-	var r reported
+	var r reportRecord
 	began := time.Unix(1e9, 0)
 	now := began
 	report := func(code wire.Code, at string, left bool) bool {
-		if !r.due(code, at, now) {
+		if !r.isDue(code, at, now) {
 			return false
 		}
-		r.note(code, at, now, left)
+		r.recordReport(code, at, now, left)
 		return true
 	}
 	if !report(wire.CodeTimeout, "a", true) || report(wire.CodeTimeout, "a", true) {
 		t.Error("it is not reported at once, or twice")
 	}
-	for now = began.Add(reportRetry); !report(wire.CodeTimeout, "a", true); now = now.Add(time.Second) {
+	for now = began.Add(minReportBackoff); !report(wire.CodeTimeout, "a", true); now = now.Add(time.Second) {
 	}
-	if took := now.Sub(began); took != reportAgain {
+	if took := now.Sub(began); took != repeatInterval {
 		t.Errorf("what lasts is reported again after %v", took)
 	}
 	last, n := now, 0
@@ -153,7 +153,7 @@ func TestReported(t *testing.T) {
 		if !report([]wire.Code{wire.CodeTimeout, wire.CodeConnRefused}[i%2], "a", true) {
 			continue
 		}
-		if w := now.Sub(last); w < reportRetry*3/4 || w > reportAgain {
+		if w := now.Sub(last); w < minReportBackoff*3/4 || w > repeatInterval {
 			t.Errorf("report %d of a changing cause came after %v", n, w)
 		}
 		last, n = now, n+1
@@ -161,8 +161,8 @@ func TestReported(t *testing.T) {
 	if n < 15 || n > 30 {
 		t.Errorf("%d reports of a changing cause in three hours", n)
 	}
-	now = last.Add(2 * reportAgain)
-	if report(wire.CodeTimeout, "x", false); !r.again.Equal(r.other) {
+	now = last.Add(2 * repeatInterval)
+	if report(wire.CodeTimeout, "x", false); !r.repeatAt.Equal(r.nextAt) {
 		t.Error("what could not be left waits as long as what was")
 	}
 }

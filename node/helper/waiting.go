@@ -20,9 +20,9 @@ type waitingPipe struct {
 	drop  context.CancelCauseFunc
 }
 
-// add returns a context for the wait on a pipe that goes from local. It ends with ctx, with
+// trackPipe returns a context for the wait on a pipe that goes from local. It ends with ctx, with
 // the error of drop as its cause, and when the caller calls done, as it must.
-func (w *waitingPipes) add(ctx context.Context, local net.Addr) (_ context.Context, done func()) {
+func (w *waitingPipes) trackPipe(ctx context.Context, local net.Addr) (_ context.Context, done func()) {
 	ctx, drop := context.WithCancelCause(ctx)
 	p := &waitingPipe{local, drop}
 	w.mu.Lock()
@@ -39,9 +39,9 @@ func (w *waitingPipes) add(ctx context.Context, local net.Addr) (_ context.Conte
 	}
 }
 
-// drop gives up, for the reason err, the pipes that go from an address for which lost
+// dropWhere gives up, for the reason err, the pipes that go from an address for which lost
 // returns true.
-func (w *waitingPipes) drop(err error, lost func(local net.Addr) bool) {
+func (w *waitingPipes) dropWhere(err error, lost func(local net.Addr) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for p := range w.set {
@@ -51,14 +51,14 @@ func (w *waitingPipes) drop(err error, lost func(local net.Addr) bool) {
 	}
 }
 
-// wakeUp ends the waits of all who wait for it. The zero wakeUp is ready.
-type wakeUp struct {
+// wakeSignal ends the waits of all who wait for it. The zero wakeSignal is ready.
+type wakeSignal struct {
 	mu sync.Mutex
 	c  chan struct{}
 }
 
-// next returns a channel that is closed by the next call of now.
-func (w *wakeUp) next() <-chan struct{} {
+// nextSignal returns a channel that is closed by the next call of now.
+func (w *wakeSignal) nextSignal() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.c == nil {
@@ -67,7 +67,7 @@ func (w *wakeUp) next() <-chan struct{} {
 	return w.c
 }
 
-func (w *wakeUp) now() {
+func (w *wakeSignal) fireSignal() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.c != nil {

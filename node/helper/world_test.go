@@ -31,8 +31,8 @@ var keys = sync.OnceValue(func() (k struct{ primary, helper, server *identity.Ke
 	return k
 })
 
-// world is a primary and a server around one helper.
-type world struct {
+// testWorld is a primary and a server around one helper.
+type testWorld struct {
 	t       testing.TB
 	pipes   pipe.Carrier
 	servers pipe.Carrier
@@ -44,21 +44,21 @@ type world struct {
 	prepare func(*Helper)
 }
 
-// newWorld listens over the carriers c makes, at addr, and starts a helper.
-func newWorld(t testing.TB, c func() pipe.Carrier, addr string, cfg Config) *world {
+// newTestWorld listens over the carriers c makes, at addr, and starts a helper.
+func newTestWorld(t testing.TB, c func() pipe.Carrier, addr string, cfg Config) *testWorld {
 	t.Helper()
-	w := &world{t: t, pipes: c(), servers: c()}
-	w.listen(addr)
-	w.start(cfg)
+	w := &testWorld{t: t, pipes: c(), servers: c()}
+	w.listenAll(addr)
+	w.startHelper(cfg)
 	return w
 }
 
 func inMemory() pipe.Carrier { return &pipe.Memory{} }
 func overTCP() pipe.Carrier  { return pipe.TCP(tcp.Options{}) }
 
-func (w *world) listen(addr string) { w.listenAt(addr, addr) }
+func (w *testWorld) listenAll(addr string) { w.listenAt(addr, addr) }
 
-func (w *world) listenAt(primary, server string) {
+func (w *testWorld) listenAt(primary, server string) {
 	w.t.Helper()
 	var err error
 	if w.pl, err = w.pipes.Listen(w.t.Context(), primary); err == nil {
@@ -71,7 +71,7 @@ func (w *world) listenAt(primary, server string) {
 	w.t.Cleanup(func() { w.pl.Close(); w.sl.Close() })
 }
 
-func (w *world) start(cfg Config) {
+func (w *testWorld) startHelper(cfg Config) {
 	w.t.Helper()
 	trust, err := identity.OpenTrust(filepath.Join(w.t.TempDir(), "trust.toml"))
 	if err != nil {
@@ -110,14 +110,14 @@ func (w *world) start(cfg Config) {
 // dialWith has servers reached by d.
 func (h *Helper) dialWith(d dialer) { h.servers.dialer, h.trouble.servers = d, d }
 
-// waiting accepts one pipe.
-func (w *world) waiting() *pipe.Waiting {
+// acceptWaiting accepts one pipe.
+func (w *testWorld) acceptWaiting() *pipe.Waiting {
 	w.t.Helper()
 	c, err := w.pl.Accept()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p, err := pipe.Accept(w.t.Context(), c, keys().primary.Server(wire.PipeALPN, func(k identity.PublicKey) bool { return k == keys().helper.Public() }))
+	p, err := pipe.Accept(w.t.Context(), c, keys().primary.ServerConfig(wire.PipeALPN, func(k identity.PublicKey) bool { return k == keys().helper.Public() }))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -125,11 +125,11 @@ func (w *world) waiting() *pipe.Waiting {
 	return p
 }
 
-// subflow joins: both ends of a helped subflow, and the carrier's connection at
+// joinSubflow joins: both ends of a helped subflow, and the carrier's connection at
 // the server.
-func (w *world) subflow() (primary *pipe.Link, server *pipe.HSPath, conn pipe.Conn) {
+func (w *testWorld) joinSubflow() (primary *pipe.Link, server *pipe.HSPath, conn pipe.Conn) {
 	w.t.Helper()
-	p := w.waiting()
+	p := w.acceptWaiting()
 	joined := make(chan *pipe.Link, 1)
 	go func() {
 		l, err := p.Join(w.t.Context(), w.server, pipe.DefaultWindow)
@@ -156,7 +156,7 @@ func (w *world) subflow() (primary *pipe.Link, server *pipe.HSPath, conn pipe.Co
 	return primary, server, conn
 }
 
-// noise is n reproducible bytes.
-func noise(n int64, seed byte) io.Reader {
+// newNoise is n reproducible bytes.
+func newNoise(n int64, seed byte) io.Reader {
 	return io.LimitReader(rand.NewChaCha8([32]byte{seed}), n)
 }

@@ -25,29 +25,29 @@ type App struct {
 	Name string
 }
 
-type knownKey struct{}
+type appKey struct{}
 
 // AppOf returns what a Dialer may know of the app that it dials for.
 func AppOf(ctx context.Context) (App, bool) {
-	a, ok := ctx.Value(knownKey{}).(App)
+	a, ok := ctx.Value(appKey{}).(App)
 	return a, ok
 }
 
-// context is ctx with what is known of the app.
-func (a *appConn) context(ctx context.Context) context.Context {
-	return a.app().context(ctx)
+// withApp is ctx with what is known of the app.
+func (a *appConn) withApp(ctx context.Context) context.Context {
+	return a.appInfo().withApp(ctx)
 }
 
-// app is what is known of the app.
-func (a *appConn) app() App {
-	app := App{Network: "tcp", Addr: plainAddr(a.Conn.RemoteAddr()), Peer: plainAddr(a.Conn.LocalAddr())}
+// appInfo is what is known of the app.
+func (a *appConn) appInfo() App {
+	app := App{Network: "tcp", Addr: tcpAddrPort(a.Conn.RemoteAddr()), Peer: tcpAddrPort(a.Conn.LocalAddr())}
 	if t, ok := a.Conn.(*net.TCPConn); ok {
 		app.DSCP = dscpOf(t)
 	}
 	return app
 }
 
-func plainAddr(a net.Addr) netip.AddrPort {
+func tcpAddrPort(a net.Addr) netip.AddrPort {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.AddrPort{}
@@ -55,9 +55,9 @@ func plainAddr(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(t.AddrPort().Addr().Unmap(), t.AddrPort().Port())
 }
 
-// context is ctx with what is known of the app.
-func (a App) context(ctx context.Context) context.Context {
-	return context.WithValue(ctx, knownKey{}, a)
+// withApp is ctx with what is known of the app.
+func (a App) withApp(ctx context.Context) context.Context {
+	return context.WithValue(ctx, appKey{}, a)
 }
 
 // Listen opens a port for apps, as net.Listen does. It is no MPTCP socket, as those of

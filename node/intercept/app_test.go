@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noted is a Dialer that tells what it knew of the app.
-type noted chan App
+// recordingDialer is a Dialer that tells what it knew of the app.
+type recordingDialer chan App
 
-func (n noted) DialStream(ctx context.Context, _ string) (net.Conn, error) {
+func (n recordingDialer) DialStream(ctx context.Context, _ string) (net.Conn, error) {
 	a, _ := AppOf(ctx)
 	n <- a
 	return nil, io.EOF
@@ -31,7 +31,7 @@ func TestAppIsKnown(t *testing.T) {
 			t.Logf("%s left out: %v", network.name, err)
 			continue
 		}
-		told := make(noted, 1)
+		told := make(recordingDialer, 1)
 		e := New(Config{Dialer: told})
 		done := make(chan error, 1)
 		go func() { done <- e.ServeProxy(ln) }()

@@ -19,17 +19,17 @@ var ErrAround = errors.New("it is to go around the bond")
 // bond, whatever the far end says.
 type BondOnly interface{ OnlyBond() }
 
-// open opens the stream for dest, or goes around the bond where the Dialer says
+// openStream opens the stream for dest, or goes around the bond where the Dialer says
 // so. Its context bounds the call.
-func (e *Edge) open(ctx context.Context, dest string) (net.Conn, error) {
+func (e *Edge) openStream(ctx context.Context, dest string) (net.Conn, error) {
 	c, err := e.cfg.Dialer.DialStream(ctx, dest)
 	if errors.Is(err, ErrAround) {
-		return e.around(ctx, "tcp", dest)
+		return e.dialAround(ctx, "tcp", dest)
 	}
 	return c, err
 }
 
-func (e *Edge) around(ctx context.Context, network, dest string) (net.Conn, error) {
+func (e *Edge) dialAround(ctx context.Context, network, dest string) (net.Conn, error) {
 	if e.cfg.Around == nil {
 		return nil, wire.Reset{Code: wire.CodeForbidden, Text: "there is no way around the bond here"}
 	}

@@ -18,9 +18,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// judging is a Dialer that sends some destinations around the bond, blocks
+// aroundDialer is a Dialer that sends some destinations around the bond, blocks
 // others, and notes for whom it was asked.
-type judging struct {
+type aroundDialer struct {
 	*fakeBond
 	around, block map[string]bool
 
@@ -28,7 +28,7 @@ type judging struct {
 	apps []netip.AddrPort
 }
 
-func (j *judging) DialStream(ctx context.Context, dest string) (net.Conn, error) {
+func (j *aroundDialer) DialStream(ctx context.Context, dest string) (net.Conn, error) {
 	app, _ := AppOf(ctx)
 	j.mu.Lock()
 	j.apps = append(j.apps, app.Addr)
@@ -45,14 +45,14 @@ func (j *judging) DialStream(ctx context.Context, dest string) (net.Conn, error)
 // TestAroundAndBlocked: what goes around the bond is connected without it, where
 // that is possible; what is blocked is answered so, and nothing else is tried.
 func TestAroundAndBlocked(t *testing.T) {
-	echo := tcpServer(t, answerAtEnd)
+	echo := tcpServer(t, echoAtEnd)
 	site := tcpServer(t, func(c *net.TCPConn) {
 		b := make([]byte, 4096)
 		if _, err := c.Read(b); err == nil {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		}
 	})
-	j := &judging{fakeBond: &fakeBond{}, around: map[string]bool{"around.example:80": true, "web.example:80": true}, block: map[string]bool{"blocked.example:80": true}}
+	j := &aroundDialer{fakeBond: &fakeBond{}, around: map[string]bool{"around.example:80": true, "web.example:80": true}, block: map[string]bool{"blocked.example:80": true}}
 	dialed := make(chan string, 10)
 	around := func(_ context.Context, network, dest string) (net.Conn, error) {
 		dialed <- dest
@@ -109,10 +109,10 @@ func TestAroundAndBlocked(t *testing.T) {
 // TestBondOnly: a stream that must not be connected without the bond is not, even
 // where others are.
 func TestBondOnly(t *testing.T) {
-	echo := tcpServer(t, answerAtEnd)
+	echo := tcpServer(t, echoAtEnd)
 	for _, only := range []bool{false, true} {
 		dialed := make(chan string, 1)
-		_, addr := startProxy(t, Config{Dialer: keptToBond{&fakeBond{}, only}, Direct: func(_ context.Context, network, dest string) (net.Conn, error) {
+		_, addr := startProxy(t, Config{Dialer: bondOnlyDialer{&fakeBond{}, only}, Direct: func(_ context.Context, network, dest string) (net.Conn, error) {
 			dialed <- dest
 			return net.Dial(network, echo)
 		}})
@@ -127,22 +127,22 @@ func TestBondOnly(t *testing.T) {
 	}
 }
 
-type keptToBond struct {
+type bondOnlyDialer struct {
 	Dialer
 	only bool
 }
 
-func (k keptToBond) DialStream(ctx context.Context, dest string) (net.Conn, error) {
+func (k bondOnlyDialer) DialStream(ctx context.Context, dest string) (net.Conn, error) {
 	c, err := k.Dialer.DialStream(ctx, dest)
 	if err == nil && k.only {
-		return keptStream{c.(*fakeStream)}, nil
+		return bondOnlyStream{c.(*fakeStream)}, nil
 	}
 	return c, err
 }
 
-type keptStream struct{ *fakeStream }
+type bondOnlyStream struct{ *fakeStream }
 
-func (keptStream) OnlyBond() {}
+func (bondOnlyStream) OnlyBond() {}
 
 // TestPlainHTTPIsOfItsApp: what was decided about one app's connection to an
 // origin is not another one's.
@@ -155,7 +155,7 @@ func TestPlainHTTPIsOfItsApp(t *testing.T) {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		}
 	})
-	j := &judging{fakeBond: &fakeBond{at: map[string]string{"site.example:80": site}}}
+	j := &aroundDialer{fakeBond: &fakeBond{at: map[string]string{"site.example:80": site}}}
 	_, addr := startProxy(t, Config{Dialer: j})
 	for range 2 {
 		app := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: addr})}
@@ -194,7 +194,7 @@ func TestDatagramsAroundAndBlocked(t *testing.T) {
 		}
 	}()
 	const around, blocked = "192.0.2.1:7", "192.0.2.2:7"
-	e := New(Config{Dialer: &fakeBond{}, Packets: judgedPackets{}, Around: func(_ context.Context, network, dest string) (net.Conn, error) {
+	e := New(Config{Dialer: &fakeBond{}, Packets: aroundPackets{}, Around: func(_ context.Context, network, dest string) (net.Conn, error) {
 		if dest != around {
 			t.Errorf("%s goes around the bond", dest)
 		}
@@ -202,7 +202,7 @@ func TestDatagramsAroundAndBlocked(t *testing.T) {
 	}})
 	defer e.Close()
 	came, refused := make(chan string, 1000), make(chan string, 1000)
-	f := e.Flow(App{}, func(b []byte, _ netip.AddrPort) { came <- string(b) }, func(r *PacketRefusal) { refused <- r.Dest })
+	f := e.NewFlow(App{}, func(b []byte, _ netip.AddrPort) { came <- string(b) }, func(r *PacketRefusal) { refused <- r.Dest })
 	defer f.Close()
 	for _, c := range []struct {
 		dest, says string
@@ -222,30 +222,30 @@ func TestDatagramsAroundAndBlocked(t *testing.T) {
 	}
 }
 
-type judgedPackets struct{}
+type aroundPackets struct{}
 
-func (judgedPackets) DialPackets(context.Context) (PacketConn, error) {
-	return &judgedConn{done: make(chan struct{})}, nil
+func (aroundPackets) DialPackets(context.Context) (PacketConn, error) {
+	return &aroundPacketConn{done: make(chan struct{})}, nil
 }
 
-type judgedConn struct {
+type aroundPacketConn struct {
 	done chan struct{}
 	once sync.Once
 }
 
-func (c *judgedConn) Send(_ []byte, dest string) error {
+func (c *aroundPacketConn) Send(_ []byte, dest string) error {
 	if dest == "192.0.2.1:7" {
 		return ErrAround
 	}
 	return &PacketRefusal{Dest: dest, Code: wire.CodeForbidden}
 }
 
-func (c *judgedConn) Receive([]byte) (int, netip.AddrPort, error) {
+func (c *aroundPacketConn) Receive([]byte) (int, netip.AddrPort, error) {
 	<-c.done
 	return 0, netip.AddrPort{}, net.ErrClosed
 }
-func (c *judgedConn) SetReadDeadline(time.Time) error { return nil }
-func (c *judgedConn) Close() error                    { c.once.Do(func() { close(c.done) }); return nil }
+func (c *aroundPacketConn) SetReadDeadline(time.Time) error { return nil }
+func (c *aroundPacketConn) Close() error                    { c.once.Do(func() { close(c.done) }); return nil }
 
 // TestHelloName: what a TLS client says is heard and still read afterwards; one
 // that says something else loses nothing.
@@ -269,7 +269,7 @@ func TestHelloName(t *testing.T) {
 		go func() { defer close(done); c.say(far) }()
 		e := New(Config{Dialer: &fakeBond{}, Names: c.names})
 		a := &appConn{Conn: near, edge: e}
-		if got := e.helloName(a, c.dest); got != c.want {
+		if got := e.readServerName(a, c.dest); got != c.want {
 			t.Errorf("%s: name %q, want %q", c.name, got, c.want)
 		}
 		if got := c.names.Of(c.dest.Addr()); got != c.want {
@@ -311,23 +311,23 @@ func TestNames(t *testing.T) {
 	four, six := netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("2001:db8::9")
 	whole := answer("www.example.org.", four, six)
 	for i := range whole { // no part of it does harm
-		new(Names).learn(whole[:i])
+		new(Names).learnFromDNS(whole[:i])
 	}
-	n.learn(whole)
+	n.learnFromDNS(whole)
 	for _, a := range []netip.Addr{four, six, netip.MustParseAddr("::ffff:192.0.2.9")} {
 		if got := n.Of(a); got != "www.example.org." {
 			t.Errorf("%v is %q", a, got)
 		}
 	}
-	n.learn(answer("other.example.org.", four))
+	n.learnFromDNS(answer("other.example.org.", four))
 	if got := n.Of(four); got != "other.example.org." {
 		t.Errorf("asked for anew, it is %q", got)
 	}
 	for i := range 3 * maxNames {
-		n.learn(answer("x.example.", netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})))
+		n.learnFromDNS(answer("x.example.", netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})))
 	}
-	if len(n.of)+len(n.old) > 2*maxNames || n.Of(four) != "" {
-		t.Errorf("%d and %d names are kept", len(n.of), len(n.old))
+	if len(n.current)+len(n.previous) > 2*maxNames || n.Of(four) != "" {
+		t.Errorf("%d and %d names are kept", len(n.current), len(n.previous))
 	}
 	if (*Names)(nil).Of(four) != "" {
 		t.Error("nobody knows names")

@@ -28,9 +28,9 @@ import (
 // serves, is told on the TCP connection, which carries nothing else: by
 // FLOW_REFUSED frames (package wire) of flow 1.
 
-// serveAssociate serves an association that was asked for; from is what the app
+// serveAssociation serves an association that was asked for; from is what the app
 // says that it will send from, or has port 0. Tells lets refusals be told.
-func (e *Edge) serveAssociate(a *appConn, from wire.Addr, tells bool) {
+func (e *Edge) serveAssociation(a *appConn, from wire.Addr, reportRefusals bool) {
 	peer, ok1 := a.RemoteAddr().(*net.TCPAddr)
 	local, ok2 := a.LocalAddr().(*net.TCPAddr)
 	defer a.CloseInOrder() //nolint:errcheck // it carries no stream
@@ -48,21 +48,21 @@ func (e *Edge) serveAssociate(a *appConn, from wire.Addr, tells bool) {
 	if from.Port != 0 {
 		s.app.Store(netip.AddrPortFrom(s.host, from.Port))
 	}
-	f := e.newFlow(s.deliver)
-	app := a.app()
-	app.DSCP, app.ByRun = 0, tells // they are not those of its datagrams
-	f.ctx = app.context(f.ctx)
+	f := e.newAppFlow(s.deliverToApp)
+	app := a.appInfo()
+	app.DSCP, app.ByRun = 0, reportRefusals // they are not those of its datagrams
+	f.ctx = app.withApp(f.ctx)
 	defer f.close()
 	replied := make(chan struct{}) // before it no refusal may be told
-	if tells {
-		f.refused = func(r *PacketRefusal) { <-replied; s.refused(a, r) }
+	if reportRefusals {
+		f.refused = func(r *PacketRefusal) { <-replied; s.reportRefusal(a, r) }
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		udpsock.Receive(sock, func(b []byte, from netip.AddrPort) bool {
-			if payload, dest, ok := s.take(b, from); ok {
-				f.send(payload, dest)
+			if payload, dest, ok := s.acceptDatagram(b, from); ok {
+				f.sendDatagram(payload, dest)
 			}
 			return true
 		}, nil)
@@ -80,24 +80,24 @@ func (e *Edge) serveAssociate(a *appConn, from wire.Addr, tells bool) {
 
 // association is the app's side of a SOCKS5 UDP association.
 type association struct {
-	sock *net.UDPConn
-	host netip.Addr
-	app  atomicAddr // the socket of the app
-	tell sync.Mutex // for refusals
+	sock      *net.UDPConn
+	host      netip.Addr
+	app       atomicAddr // the socket of the app
+	refusalMu sync.Mutex // for refusals
 }
 
-// refusalTime is how long a refusal may take to be told.
-const refusalTime = time.Second
+// refusalTimeout is how long a refusal may take to be told.
+const refusalTimeout = time.Second
 
-// refused tells `mpbond run` of a refusal, or not, if it does not listen.
-func (s *association) refused(c net.Conn, r *PacketRefusal) {
+// reportRefusal tells `mpbond run` of a refusal, or not, if it does not listen.
+func (s *association) reportRefusal(c net.Conn, r *PacketRefusal) {
 	addr, err := wire.AddrOf(r.Dest)
 	if err != nil {
 		return
 	}
-	s.tell.Lock()
-	defer s.tell.Unlock()
-	c.SetWriteDeadline(time.Now().Add(refusalTime)) //nolint:errcheck // writing reports it
+	s.refusalMu.Lock()
+	defer s.refusalMu.Unlock()
+	c.SetWriteDeadline(time.Now().Add(refusalTimeout)) //nolint:errcheck // writing reports it
 	frame := wire.FlowRefused{Flow: 1, Code: r.Code, MTU: uint16(r.MTU), Addr: addr, Text: r.Text}
 	if _, err := c.Write(wire.Append(nil, frame)); err != nil {
 		c.Close() // it may be cut, and the next one could not be read
@@ -116,8 +116,8 @@ func (a *atomicAddr) Load() netip.AddrPort {
 // Store sets the address.
 func (a *atomicAddr) Store(v netip.AddrPort) { a.v.Store(v) }
 
-// take checks a datagram of the app and returns what it carries where.
-func (s *association) take(b []byte, from netip.AddrPort) (payload []byte, dest string, ok bool) {
+// acceptDatagram checks a datagram of the app and returns what it carries where.
+func (s *association) acceptDatagram(b []byte, from netip.AddrPort) (payload []byte, dest string, ok bool) {
 	app := s.app.Load()
 	if from.Addr().WithZone("") != s.host.WithZone("") || app.IsValid() && from.Port() != app.Port() {
 		return nil, "", false
@@ -132,8 +132,8 @@ func (s *association) take(b []byte, from netip.AddrPort) (payload []byte, dest 
 	return payload, dest, true
 }
 
-// deliver sends a datagram to the app.
-func (s *association) deliver(b []byte, from netip.AddrPort) {
+// deliverToApp sends a datagram to the app.
+func (s *association) deliverToApp(b []byte, from netip.AddrPort) {
 	if app := s.app.Load(); app.IsValid() {
 		head := wire.AddrFrom(from).Append(make([]byte, 3, 32))
 		_, _ = s.sock.WriteToUDPAddrPort(append(head, b...), app) // as good as lost
@@ -156,6 +156,6 @@ func parseSOCKSDatagram(b []byte) (payload []byte, dest string, err error) {
 	if a.IP.IsValid() {
 		host = a.IP.String()
 	}
-	dest, err = destination(host, a.Port)
+	dest, err = parseDestination(host, a.Port)
 	return payload, dest, err
 }

@@ -36,7 +36,7 @@ func (d *fakePackets) DialPackets(context.Context) (PacketConn, error) {
 	return c, nil
 }
 
-func (d *fakePackets) dialed() int {
+func (d *fakePackets) dialCount() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.conns)
@@ -67,8 +67,8 @@ func (c *fakePacketConn) Send(b []byte, dest string) error {
 	return nil
 }
 
-// fail ends the flow as its far end would.
-func (c *fakePacketConn) fail() {
+// failReceive ends the flow as its far end would.
+func (c *fakePacketConn) failReceive() {
 	c.d.mu.Lock()
 	c.end = wire.Reset{Code: wire.CodeClosed, Text: "it was unused"}
 	c.d.mu.Unlock()
@@ -90,8 +90,8 @@ func (c *fakePacketConn) Receive(b []byte) (int, netip.AddrPort, error) {
 	return n, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), err
 }
 
-// upperPackets answers datagrams in capitals.
-func upperPackets(t *testing.T) string {
+// startUppercaseServer answers datagrams in capitals.
+func startUppercaseServer(t *testing.T) string {
 	t.Helper()
 	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -113,8 +113,8 @@ func upperPackets(t *testing.T) string {
 	return c.LocalAddr().String()
 }
 
-// associate asks the proxy for an association and returns its TCP connection and where it takes datagrams.
-func associate(t *testing.T, proxy string) (net.Conn, *net.UDPAddr) {
+// openTestAssociation asks the proxy for an association and returns its TCP connection and where it takes datagrams.
+func openTestAssociation(t *testing.T, proxy string) (net.Conn, *net.UDPAddr) {
 	t.Helper()
 	c := dialTCP(t, proxy)
 	io.WriteString(c, greet+"\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00")
@@ -129,8 +129,8 @@ func associate(t *testing.T, proxy string) (net.Conn, *net.UDPAddr) {
 	return c, net.UDPAddrFromAddrPort(a.AddrPort())
 }
 
-// packetApp is a socket of an app beside its association.
-func packetApp(t *testing.T, relay *net.UDPAddr) *net.UDPConn {
+// newPacketApp is a socket of an app beside its association.
+func newPacketApp(t *testing.T, relay *net.UDPAddr) *net.UDPConn {
 	t.Helper()
 	c, err := net.DialUDP("udp", nil, relay)
 	if err != nil {
@@ -141,7 +141,7 @@ func packetApp(t *testing.T, relay *net.UDPAddr) *net.UDPConn {
 	return c
 }
 
-func ask(t *testing.T, c *net.UDPConn, dest, text string) {
+func sendPacket(t *testing.T, c *net.UDPConn, dest, text string) {
 	t.Helper()
 	a, err := wire.AddrOf(dest)
 	if err == nil {
@@ -152,7 +152,7 @@ func ask(t *testing.T, c *net.UDPConn, dest, text string) {
 	}
 }
 
-func answer(t *testing.T, c *net.UDPConn, from, want string) {
+func expectPacket(t *testing.T, c *net.UDPConn, from, want string) {
 	t.Helper()
 	b := make([]byte, 65536)
 	n, err := c.Read(b)
@@ -166,44 +166,44 @@ func answer(t *testing.T, c *net.UDPConn, from, want string) {
 }
 
 func TestAssociate(t *testing.T) {
-	one, other := upperPackets(t), upperPackets(t)
+	one, other := startUppercaseServer(t), startUppercaseServer(t)
 	d := &fakePackets{at: map[string]string{"name.test:7": one, "198.51.100.7:9": other, "[2001:db8::7]:9": other}}
 	_, proxy := startProxy(t, Config{Dialer: &fakeBond{}, Packets: d})
-	_, relay := associate(t, proxy)
-	app := packetApp(t, relay)
-	ask(t, app, "name.test:7", "by name")
-	answer(t, app, one, "BY NAME")
-	ask(t, app, "198.51.100.7:9", "")
-	answer(t, app, other, "")
-	ask(t, app, "[2001:db8::7]:9", "six")
-	answer(t, app, other, "SIX")
+	_, relay := openTestAssociation(t, proxy)
+	app := newPacketApp(t, relay)
+	sendPacket(t, app, "name.test:7", "by name")
+	expectPacket(t, app, one, "BY NAME")
+	sendPacket(t, app, "198.51.100.7:9", "")
+	expectPacket(t, app, other, "")
+	sendPacket(t, app, "[2001:db8::7]:9", "six")
+	expectPacket(t, app, other, "SIX")
 	// Not taken: fragments, cut headers, others' datagrams.
 	for _, b := range []string{"", "\x00\x00", "\x00\x00\x01\x01\x7f\x00\x00\x01\x00\x07frag", "\x00\x01\x00\x01\x7f\x00\x00\x01\x00\x07", "\x00\x00\x00\x01\x7f"} {
 		if _, err := app.Write([]byte(b)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ask(t, packetApp(t, relay), "name.test:7", "from another socket")
-	ask(t, app, "name.test:7", "last")
-	answer(t, app, one, "LAST")
-	if n := d.dialed(); n != 1 {
+	sendPacket(t, newPacketApp(t, relay), "name.test:7", "from another socket")
+	sendPacket(t, app, "name.test:7", "last")
+	expectPacket(t, app, one, "LAST")
+	if n := d.dialCount(); n != 1 {
 		t.Errorf("%d flows for one association", n)
 	}
 	// A flow that ended is opened again.
-	d.conns[0].fail()
-	ask(t, app, "name.test:7", "again")
-	answer(t, app, one, "AGAIN")
+	d.conns[0].failReceive()
+	sendPacket(t, app, "name.test:7", "again")
+	expectPacket(t, app, one, "AGAIN")
 }
 
 // TestAssociationEndsWithItsConnection, and with the Edge.
 func TestAssociationEndsWithItsConnection(t *testing.T) {
-	one := upperPackets(t)
+	one := startUppercaseServer(t)
 	d := &fakePackets{at: map[string]string{"name.test:7": one}}
 	e, proxy := startProxy(t, Config{Dialer: &fakeBond{}, Packets: d})
-	c, relay := associate(t, proxy)
-	app := packetApp(t, relay)
-	ask(t, app, "name.test:7", "x")
-	answer(t, app, one, "X")
+	c, relay := openTestAssociation(t, proxy)
+	app := newPacketApp(t, relay)
+	sendPacket(t, app, "name.test:7", "x")
+	expectPacket(t, app, one, "X")
 	c.Close()
 	end := time.Now().Add(time.Minute)
 	for e.Conns() > 0 && time.Now().Before(end) {
@@ -212,7 +212,7 @@ func TestAssociationEndsWithItsConnection(t *testing.T) {
 	if err := d.conns[0].SetReadDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the flow goes on after its connection: %v", err)
 	}
-	associate(t, proxy)
+	openTestAssociation(t, proxy)
 	e.Close()
 	if e.Conns() != 0 {
 		t.Errorf("%d connections remain", e.Conns())
@@ -221,18 +221,18 @@ func TestAssociationEndsWithItsConnection(t *testing.T) {
 
 // TestRefusedDatagramsGoDirect: also the one that was refused, and by name.
 func TestRefusedDatagramsGoDirect(t *testing.T) {
-	near := upperPackets(t)
+	near := startUppercaseServer(t)
 	_, port, _ := net.SplitHostPort(near)
 	d := &fakePackets{refuse: map[string]wire.Code{near: wire.CodeForbidden, "localhost:" + port: wire.CodeNameNotFound}}
 	_, proxy := startProxy(t, Config{Dialer: &fakeBond{}, Packets: d, Direct: new(net.Dialer).DialContext})
-	_, relay := associate(t, proxy)
-	app := packetApp(t, relay)
-	ask(t, app, near, "first")
-	answer(t, app, near, "FIRST")
-	ask(t, app, near, "second")
-	answer(t, app, near, "SECOND")
-	ask(t, app, "localhost:"+port, "by name")
-	answer(t, app, near, "BY NAME")
+	_, relay := openTestAssociation(t, proxy)
+	app := newPacketApp(t, relay)
+	sendPacket(t, app, near, "first")
+	expectPacket(t, app, near, "FIRST")
+	sendPacket(t, app, near, "second")
+	expectPacket(t, app, near, "SECOND")
+	sendPacket(t, app, "localhost:"+port, "by name")
+	expectPacket(t, app, near, "BY NAME")
 }
 
 func TestAssociateWithoutDatagrams(t *testing.T) {

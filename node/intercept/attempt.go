@@ -18,7 +18,7 @@ type Attempt interface {
 	Refuse(why wire.Code)
 }
 
-// Attempt carries a connection of an app from the attempt to its end, and then
+// ServeAttempt carries a connection of an app from the attempt to its end, and then
 // returns.
 // The far end is asked first, so that the app sees a refused or unreachable
 // destination as without the bond, and can try another address at once. The
@@ -27,26 +27,26 @@ type Attempt interface {
 // Only destinations in private networks are tried directly, if Config.Direct
 // allows: what leaves for the Internet leaves through the bond or not at all.
 // IPv6 above all must not go around it where the server has none.
-func (e *Edge) Attempt(attempt Attempt, app App, dest netip.AddrPort) {
-	if !e.begin() {
+func (e *Edge) ServeAttempt(attempt Attempt, app App, dest netip.AddrPort) {
+	if !e.beginWork() {
 		attempt.Refuse(wire.CodeClosed)
 		return
 	}
 	defer e.wg.Done()
-	dial := e.open
-	if Private(dest.Addr()) {
-		dial = e.dial
+	dial := e.openStream
+	if IsPrivate(dest.Addr()) {
+		dial = e.dialWithFallback
 	}
 	app.Network, app.Peer = "tcp", dest
-	c, err := dial(app.context(e.ctx), dest.String())
+	c, err := dial(app.withApp(e.ctx), dest.String())
 	if err == nil {
-		if err = e.waitOpen(e.ctx, c); err != nil {
+		if err = e.awaitOpen(e.ctx, c); err != nil {
 			splice.Reset(c)
 		}
 	}
 	if err != nil {
 		e.log.Info("connection failed", "edge", "tun", "dest", dest, "err", err)
-		attempt.Refuse(refusal(err))
+		attempt.Refuse(refusalCode(err))
 		return
 	}
 	conn, err := attempt.Accept()
@@ -55,14 +55,14 @@ func (e *Edge) Attempt(attempt Attempt, app App, dest netip.AddrPort) {
 		return
 	}
 	a := e.newAppConn(conn)
-	if err := e.remember(a); err != nil {
-		e.logNotTaken(err)
+	if err := e.registerConn(a); err != nil {
+		e.logRejected(err)
 		a.Reset()
 		splice.Reset(c)
 		return
 	}
 	defer e.wg.Done()
-	e.relay("tun", a, c, dest.String())
+	e.relayConn("tun", a, c, dest.String())
 }
 
 // Flow carries the datagrams of one socket of an app, for which an Attempt's
@@ -70,36 +70,36 @@ func (e *Edge) Attempt(attempt Attempt, app App, dest netip.AddrPort) {
 // networks are tried directly. Safe for concurrent use.
 type Flow struct{ f *appFlow }
 
-// Flow makes one for a socket of app that lives until Close. App.Peer is where its first
+// NewFlow makes one for a socket of app that lives until Close. App.Peer is where its first
 // datagram goes. Deliver takes what comes, and refused
 // what is refused, from several goroutines; neither may call Close, and deliver
 // must not keep b.
-func (e *Edge) Flow(app App, deliver func(b []byte, from netip.AddrPort), refused func(*PacketRefusal)) *Flow {
-	f := e.newFlow(deliver)
+func (e *Edge) NewFlow(app App, deliver func(b []byte, from netip.AddrPort), refused func(*PacketRefusal)) *Flow {
+	f := e.newAppFlow(deliver)
 	app.Network = "udp"
-	f.ctx = app.context(f.ctx)
-	f.refused, f.private = refused, true
+	f.ctx = app.withApp(f.ctx)
+	f.refused, f.privateOnly = refused, true
 	return &Flow{f}
 }
 
 // Send sends a datagram or drops it. It does not block and does not keep b.
-func (f *Flow) Send(b []byte, dest netip.AddrPort) { f.f.send(b, dest.String()) }
+func (f *Flow) Send(b []byte, dest netip.AddrPort) { f.f.sendDatagram(b, dest.String()) }
 
 // Close ends the flow and waits until nothing of it runs any more.
 func (f *Flow) Close() { f.f.close() }
 
-func privateDest(dest string) bool {
+func isPrivateDest(dest string) bool {
 	a, err := netip.ParseAddrPort(dest)
-	return err == nil && Private(a.Addr())
+	return err == nil && IsPrivate(a.Addr())
 }
 
-// shared is the address space between a provider and its customers' routers
+// sharedAddressSpace is the address space between a provider and its customers' routers
 // (RFC 6598).
-var shared = netip.MustParsePrefix("100.64.0.0/10")
+var sharedAddressSpace = netip.MustParsePrefix("100.64.0.0/10")
 
-// Private tells addresses that mean something only in networks near this
+// IsPrivate tells addresses that mean something only in networks near this
 // device (RFC 1918, 4193, 6598, 3927).
-func Private(a netip.Addr) bool {
+func IsPrivate(a netip.Addr) bool {
 	a = a.Unmap()
-	return a.IsPrivate() || a.IsLinkLocalUnicast() || shared.Contains(a)
+	return a.IsPrivate() || a.IsLinkLocalUnicast() || sharedAddressSpace.Contains(a)
 }

@@ -45,11 +45,11 @@ func LabelOf(group string) (label string) {
 
 // cgroup is a control group (version 2) made for one app.
 type cgroup struct {
-	dir   *os.File // open directory; its inode number is the cgroup's id
-	name  string
-	up    *os.File // the parent's directory
-	level int      // depth below the root of the hierarchy that this process sees
-	id    uint64
+	dir    *os.File // open directory; its inode number is the cgroup's id
+	name   string
+	parent *os.File // the parent's directory
+	depth  int      // depth below the root of the hierarchy that this process sees
+	id     uint64
 }
 
 // newCgroup makes a cgroup below the one this process is in, so that limits set
@@ -72,7 +72,7 @@ func newCgroup(label string) (*cgroup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the own cgroup %s: %w", own, err)
 	}
-	g := &cgroup{up: up, name: cgroupPrefix + strconv.Itoa(os.Getpid())}
+	g := &cgroup{parent: up, name: cgroupPrefix + strconv.Itoa(os.Getpid())}
 	if label != "" {
 		g.name += "-" + label
 	}
@@ -82,16 +82,16 @@ func newCgroup(label string) (*cgroup, error) {
 		return nil, fmt.Errorf("making cgroup %s: %w", path.Join(own, g.name), err)
 	}
 	if g.dir, err = openDir(int(up.Fd()), g.name); err != nil {
-		g.close()
+		g.remove()
 		return nil, fmt.Errorf("opening cgroup %s: %w", path.Join(own, g.name), err)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(g.dir.Fd()), &st); err != nil {
-		g.close()
+		g.remove()
 		return nil, err
 	}
 	g.id = st.Ino
-	g.level = len(strings.FieldsFunc(own, func(r rune) bool { return r == '/' })) + 1
+	g.depth = len(strings.FieldsFunc(own, func(r rune) bool { return r == '/' })) + 1
 	return g, nil
 }
 
@@ -167,31 +167,31 @@ func removeStaleCgroups(mnt int) (removed []string, err error) {
 	})
 }
 
-// close moves processes that outlived the app to the parent, whose network
+// remove moves processes that outlived the app to the parent, whose network
 // they now have, and removes the cgroup.
-func (g *cgroup) close() error {
-	defer g.up.Close()
+func (g *cgroup) remove() error {
+	defer g.parent.Close()
 	if g.dir != nil {
 		defer g.dir.Close()
 	}
 	var err error
 	// Processes may fork while they are moved: a few rounds.
 	for range 10 {
-		err = unix.Unlinkat(int(g.up.Fd()), g.name, unix.AT_REMOVEDIR)
+		err = unix.Unlinkat(int(g.parent.Fd()), g.name, unix.AT_REMOVEDIR)
 		if err == nil || err == unix.ENOENT {
 			return nil
 		}
 		if g.dir == nil || err != unix.EBUSY {
 			break
 		}
-		if merr := g.moveOut(); merr != nil {
+		if merr := g.moveProcessesOut(); merr != nil {
 			return fmt.Errorf("removing cgroup %s: %w", g.name, merr)
 		}
 	}
 	return fmt.Errorf("removing cgroup %s: %w", g.name, err)
 }
 
-func (g *cgroup) moveOut() error {
+func (g *cgroup) moveProcessesOut() error {
 	procs, err := openAt(g.dir, "cgroup.procs", unix.O_RDONLY)
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (g *cgroup) moveOut() error {
 	defer procs.Close()
 	s := bufio.NewScanner(procs)
 	for s.Scan() {
-		to, err := openAt(g.up, "cgroup.procs", unix.O_WRONLY)
+		to, err := openAt(g.parent, "cgroup.procs", unix.O_WRONLY)
 		if err != nil {
 			return err
 		}

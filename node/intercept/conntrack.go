@@ -49,7 +49,7 @@ func newConntrack() (*conntrack, error) {
 	t := &conntrack{c}
 	// A flow that cannot exist: ENOENT tells that questions are answered.
 	nowhere := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
-	if _, err := t.originalUDP(nowhere, nowhere); !isNotFound(err) {
+	if _, err := t.originalUDPDest(nowhere, nowhere); !isNotFound(err) {
 		c.Close()
 		return nil, fmt.Errorf("asking connection tracking (needs CAP_NET_ADMIN and the kernel module nf_conntrack_netlink): %w", err)
 	}
@@ -59,9 +59,9 @@ func newConntrack() (*conntrack, error) {
 // Close closes the netlink socket.
 func (t *conntrack) Close() error { return t.conn.Close() }
 
-// originalUDP is the first destination of the flow that came from app and was
+// originalUDPDest is the first destination of the flow that came from app and was
 // redirected to local.
-func (t *conntrack) originalUDP(app, local netip.AddrPort) (netip.AddrPort, error) {
+func (t *conntrack) originalUDPDest(app, local netip.AddrPort) (netip.AddrPort, error) {
 	ae := netlink.NewAttributeEncoder()
 	// The flow as its answers will look, before the kernel translates them.
 	ae.Nested(ctaTupleReply, func(ae *netlink.AttributeEncoder) error {
@@ -105,15 +105,15 @@ func (t *conntrack) originalUDP(app, local netip.AddrPort) (netip.AddrPort, erro
 		if len(m.Data) < 4 {
 			continue
 		}
-		if d, ok := originalOf(m.Data[4:]); ok {
+		if d, ok := parseOriginalDest(m.Data[4:]); ok {
 			return d, nil
 		}
 	}
 	return netip.AddrPort{}, errors.New("the kernel's answer holds no destination")
 }
 
-// originalOf finds the original destination in the attributes of a flow.
-func originalOf(attrs []byte) (netip.AddrPort, bool) {
+// parseOriginalDest finds the original destination in the attributes of a flow.
+func parseOriginalDest(attrs []byte) (netip.AddrPort, bool) {
 	var addr netip.Addr
 	var port uint16
 	ad, err := netlink.NewAttributeDecoder(attrs)

@@ -22,7 +22,7 @@ func TestKilledEdgeResets(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, server)
 	}
 	for name, d := range map[string]Dialer{
-		"around": &judging{fakeBond: &fakeBond{}, around: map[string]bool{"s.test:80": true}},
+		"around": &aroundDialer{fakeBond: &fakeBond{}, around: map[string]bool{"s.test:80": true}},
 		"direct": &fakeBond{refuse: map[string]wire.Code{"s.test:80": wire.CodeForbidden}},
 	} {
 		t.Run(name, func(t *testing.T) {

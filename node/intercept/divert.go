@@ -30,13 +30,13 @@ type divert struct{ number uint32 }
 // diversion is the upper part of the mark and table number, the letter m. A PID
 // has at most 22 bits (proc(5)).
 const (
-	diversion         = 0x6d000000
+	diversionMark     = 0x6d000000
 	diversionPriority = 90 // before the main table and that of a TUN device
 )
 
 func newDivert() (d *divert, err error) {
 	_, _ = removeStaleDiversions() // they are of no use to anybody
-	d = &divert{diversion | uint32(os.Getpid())}
+	d = &divert{diversionMark | uint32(os.Getpid())}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -47,10 +47,10 @@ func newDivert() (d *divert, err error) {
 		return nil, err
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		route := &netlink.Route{LinkIndex: lo.Attrs().Index, Table: int(d.number), Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Family: family, Dst: everything(family)}
+		route := &netlink.Route{LinkIndex: lo.Attrs().Index, Table: int(d.number), Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Family: family, Dst: allAddresses(family)}
 		err := netlink.RouteReplace(route)
 		if err == nil {
-			err = netlink.RuleAdd(d.rule(family))
+			err = netlink.RuleAdd(d.newRule(family))
 		}
 		if err != nil && family == unix.AF_INET {
 			return nil, fmt.Errorf("routing the app's datagrams: %w", err)
@@ -60,7 +60,7 @@ func newDivert() (d *divert, err error) {
 	return d, nil
 }
 
-func everything(family int) *net.IPNet {
+func allAddresses(family int) *net.IPNet {
 	n := net.IPv4len
 	if family == unix.AF_INET6 {
 		n = net.IPv6len
@@ -68,7 +68,7 @@ func everything(family int) *net.IPNet {
 	return &net.IPNet{IP: make(net.IP, n), Mask: make(net.IPMask, n)}
 }
 
-func (d *divert) rule(family int) *netlink.Rule {
+func (d *divert) newRule(family int) *netlink.Rule {
 	r := netlink.NewRule()
 	r.Family, r.Mark, r.Table, r.Priority = family, d.number, int(d.number), diversionPriority
 	return r
@@ -79,8 +79,8 @@ func (d *divert) Close() error {
 	var errs []error
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		for _, err := range []error{
-			netlink.RuleDel(d.rule(family)),
-			netlink.RouteDel(&netlink.Route{Table: int(d.number), Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Family: family, Dst: everything(family)}),
+			netlink.RuleDel(d.newRule(family)),
+			netlink.RouteDel(&netlink.Route{Table: int(d.number), Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Family: family, Dst: allAddresses(family)}),
 		} {
 			if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EAFNOSUPPORT) {
 				errs = append(errs, err)
@@ -100,7 +100,7 @@ func removeStaleDiversions() (removed []uint32, err error) {
 		}
 		for _, r := range rules {
 			n := uint32(r.Table)
-			if r.Priority != diversionPriority || r.Mark != n || n&0xff000000 != diversion || alive(int(n&0xffffff)) {
+			if r.Priority != diversionPriority || r.Mark != n || n&0xff000000 != diversionMark || processExists(int(n&0xffffff)) {
 				continue
 			}
 			if err := (&divert{n}).Close(); err != nil {
@@ -112,17 +112,17 @@ func removeStaleDiversions() (removed []uint32, err error) {
 	return removed, nil
 }
 
-// takeDatagrams makes the app's datagrams go over the bond, or changes nothing.
-func (r *Redirect) takeDatagrams(cfg RedirectConfig) (err error) {
+// redirectDatagrams makes the app's datagrams go over the bond, or changes nothing.
+func (r *Redirect) redirectDatagrams(cfg RedirectConfig) (err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, r.leaveDatagrams())
+			err = errors.Join(err, r.releaseDatagrams())
 		}
 	}()
 	if r.datagrams, err = newDatagramProxy(cfg.Port, cfg.Log); err != nil {
 		return err
 	}
-	control, relay, err := r.datagrams.associate(r.datagrams.ctx) // does the primary carry any?
+	control, relay, err := r.datagrams.openAssociation(r.datagrams.ctx) // does the primary carry any?
 	if err != nil {
 		return err
 	}
@@ -131,11 +131,11 @@ func (r *Redirect) takeDatagrams(cfg RedirectConfig) (err error) {
 	if r.divert, err = newDivert(); err != nil {
 		return err
 	}
-	return r.loadDatagrams(cfg)
+	return r.loadDatagramRules(cfg)
 }
 
-// leaveDatagrams ends what takeDatagrams has made, but for the rules.
-func (r *Redirect) leaveDatagrams() error {
+// releaseDatagrams ends what redirectDatagrams has made, but for the rules.
+func (r *Redirect) releaseDatagrams() error {
 	var errs []error
 	if r.divert != nil {
 		errs = append(errs, r.divert.Close())
@@ -147,7 +147,7 @@ func (r *Redirect) leaveDatagrams() error {
 	return errors.Join(errs...)
 }
 
-// loadDatagrams adds to the table, in one transaction:
+// loadDatagramRules adds to the table, in one transaction:
 //
 //	chain mark {
 //	  type route hook output priority mangle
@@ -164,7 +164,7 @@ func (r *Redirect) leaveDatagrams() error {
 //	}
 //
 // Marking re-routes a packet to this machine, where the second hook sees it.
-func (r *Redirect) loadDatagrams(cfg RedirectConfig) error {
+func (r *Redirect) loadDatagramRules(cfg RedirectConfig) error {
 	t := &nftables.Table{Name: tableName(), Family: nftables.TableFamilyINet}
 	accept := nftables.ChainPolicyAccept
 	app := r.nft.AddChain(&nftables.Chain{Name: "datagrams", Table: t})
@@ -180,18 +180,18 @@ func (r *Redirect) loadDatagrams(cfg RedirectConfig) error {
 		r.nft.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: slices.Concat(parts...)})
 	}
 	number := binaryutil.NativeEndian.PutUint32(r.divert.number)
-	rule(mark, r.matchApp(cfg.User), l4proto(unix.IPPROTO_UDP), verdict(expr.VerdictJump, app.Name))
+	rule(mark, r.matchApp(cfg.User), matchL4Proto(unix.IPPROTO_UDP), verdictExpr(expr.VerdictJump, app.Name))
 	returnDirect(cfg, func(parts ...[]expr.Any) { rule(app, parts...) })
 	if r.dns != nil {
-		rule(app, dport(dnsPort), verdict(expr.VerdictReturn, ""))
+		rule(app, matchDestPort(dnsPort), verdictExpr(expr.VerdictReturn, ""))
 	}
 	rule(app, []expr.Any{&expr.Immediate{Register: 1, Data: number}, &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1}})
-	port := binary.BigEndian.AppendUint16(nil, r.datagrams.port())
+	port := binary.BigEndian.AppendUint16(nil, r.datagrams.listenPort())
 	for _, to := range []struct {
 		family byte
 		addr   net.IP
 	}{{unix.NFPROTO_IPV4, net.IP{127, 0, 0, 1}}, {unix.NFPROTO_IPV6, net.IPv6loopback}}[:len(r.datagrams.conns)] {
-		rule(divert, meta(expr.MetaKeyMARK, number), meta(expr.MetaKeyNFPROTO, []byte{to.family}), l4proto(unix.IPPROTO_UDP), []expr.Any{
+		rule(divert, matchMeta(expr.MetaKeyMARK, number), matchMeta(expr.MetaKeyNFPROTO, []byte{to.family}), matchL4Proto(unix.IPPROTO_UDP), []expr.Any{
 			&expr.Immediate{Register: 1, Data: to.addr},
 			&expr.Immediate{Register: 2, Data: port},
 			&expr.TProxy{Family: to.family, TableFamily: byte(nftables.TableFamilyINet), RegAddr: 1, RegPort: 2},

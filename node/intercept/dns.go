@@ -40,17 +40,17 @@ const (
 //
 // A query that is lost on both ways is lost; the app asks again.
 type dnsForwarder struct {
-	port   uint16 // where it listens on the loopback addresses
-	conns  []*net.UDPConn
-	track  *conntrack
-	log    *slog.Logger
-	ctx    context.Context
-	cancel context.CancelFunc
-	slots  chan struct{}
-	wg     sync.WaitGroup
+	port       uint16 // where it listens on the loopback addresses
+	conns      []*net.UDPConn
+	track      *conntrack
+	log        *slog.Logger
+	ctx        context.Context
+	cancel     context.CancelFunc
+	querySlots chan struct{}
+	wg         sync.WaitGroup
 
 	// One way to ask a resolver each; replaced by tests.
-	direct, bonded dnsWay
+	direct, bonded dnsQueryFunc
 }
 
 func newDNSForwarder(log *slog.Logger) (*dnsForwarder, error) {
@@ -66,12 +66,12 @@ func newDNSForwarder(log *slog.Logger) (*dnsForwarder, error) {
 	f := &dnsForwarder{
 		port:  portOf(conns[0]),
 		conns: conns, track: track, log: log,
-		slots:  make(chan struct{}, dnsMaxQueries),
-		direct: askDirect, bonded: askBonded,
+		querySlots: make(chan struct{}, dnsMaxQueries),
+		direct:     queryDirect, bonded: queryBonded,
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	for _, c := range conns {
-		f.wg.Go(func() { f.serve(c) })
+		f.wg.Go(func() { f.serveQueries(c) })
 	}
 	return f, nil
 }
@@ -86,7 +86,7 @@ func (f *dnsForwarder) Close() error {
 	return f.track.Close()
 }
 
-func (f *dnsForwarder) serve(c *net.UDPConn) {
+func (f *dnsForwarder) serveQueries(c *net.UDPConn) {
 	local := c.LocalAddr().(*net.UDPAddr).AddrPort()
 	b := make([]byte, 64<<10)
 	for {
@@ -98,16 +98,16 @@ func (f *dnsForwarder) serve(c *net.UDPConn) {
 			continue // an ICMP error for an answer the app no longer waited for
 		}
 		select {
-		case f.slots <- struct{}{}:
+		case f.querySlots <- struct{}{}:
 		default:
 			continue
 		}
 		query := append([]byte(nil), b[:n]...)
 		f.wg.Go(func() {
-			defer func() { <-f.slots }()
+			defer func() { <-f.querySlots }()
 			// The kernel must know the app's address in its own form.
 			app := netip.AddrPortFrom(app.Addr().Unmap(), app.Port())
-			resolver, err := f.track.originalUDP(app, local)
+			resolver, err := f.track.originalUDPDest(app, local)
 			if err != nil {
 				f.log.Debug("DNS query of unknown destination", "app", app, "err", err)
 				return
@@ -117,29 +117,29 @@ func (f *dnsForwarder) serve(c *net.UDPConn) {
 			}
 			ctx, cancel := context.WithTimeout(f.ctx, dnsTimeout)
 			defer cancel()
-			answer, err := askAll(ctx, &f.wg, []dnsWay{f.direct, f.bonded}, resolver, query)
+			answer, err := queryAll(ctx, &f.wg, []dnsQueryFunc{f.direct, f.bonded}, resolver, query)
 			if err != nil {
 				f.log.Debug("DNS query not answered", "resolver", resolver, "err", err)
 				return
 			}
-			c.WriteToUDPAddrPort(fitDNS(query, answer), app) //nolint:errcheck // as good as lost
+			c.WriteToUDPAddrPort(truncateDNS(query, answer), app) //nolint:errcheck // as good as lost
 		})
 	}
 }
 
-// AskDNS asks a resolver and returns its answer, cut to what the asker takes
+// QueryDNS asks a resolver and returns its answer, cut to what the asker takes
 // over UDP. Like the queries of `mpbond run` this one goes both ways, if Direct
 // allows; see dnsForwarder.
-func (e *Edge) AskDNS(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
-	if !e.begin() {
+func (e *Edge) QueryDNS(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
+	if !e.beginWork() {
 		return nil, net.ErrClosed
 	}
 	defer e.wg.Done()
 	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
-	ways := []dnsWay{func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
-		c, err := e.open(ctx, resolver.String())
+	ways := []dnsQueryFunc{func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
+		c, err := e.openStream(ctx, resolver.String())
 		if err != nil {
 			return nil, err
 		}
@@ -154,30 +154,30 @@ func (e *Edge) AskDNS(ctx context.Context, resolver netip.AddrPort, query []byte
 			return exchangeUDP(ctx, c, query)
 		})
 	}
-	answer, err := askAll(ctx, &e.wg, ways, resolver, query)
+	answer, err := queryAll(ctx, &e.wg, ways, resolver, query)
 	if err != nil {
 		return nil, err
 	}
-	if e.cfg.Names.wanted() {
-		e.cfg.Names.learn(answer)
+	if e.cfg.Names.isWanted() {
+		e.cfg.Names.learnFromDNS(answer)
 	}
-	return fitDNS(query, answer), nil
+	return truncateDNS(query, answer), nil
 }
 
-// A dnsWay is one way to ask a resolver.
-type dnsWay func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
+// A dnsQueryFunc is one way to ask a resolver.
+type dnsQueryFunc func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
 
-// askAll asks all ways at once and returns the first answer that settles the
+// queryAll asks all ways at once and returns the first answer that settles the
 // query, else any answer. What it starts it adds to wg, and ends soon.
-func askAll(ctx context.Context, wg *sync.WaitGroup, ways []dnsWay, resolver netip.AddrPort, query []byte) ([]byte, error) {
+func queryAll(ctx context.Context, wg *sync.WaitGroup, queries []dnsQueryFunc, resolver netip.AddrPort, query []byte) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
 		answer []byte
 		err    error
 	}
-	results := make(chan result, len(ways))
-	for _, way := range ways {
+	results := make(chan result, len(queries))
+	for _, way := range queries {
 		wg.Go(func() {
 			a, err := way(ctx, resolver, query)
 			results <- result{a, err}
@@ -185,12 +185,12 @@ func askAll(ctx context.Context, wg *sync.WaitGroup, ways []dnsWay, resolver net
 	}
 	var second []byte
 	var errs []error
-	for range ways {
+	for range queries {
 		r := <-results
 		switch {
 		case r.err != nil:
 			errs = append(errs, r.err)
-		case settles(r.answer):
+		case isConclusive(r.answer):
 			return r.answer, nil
 		default:
 			second = r.answer
@@ -202,21 +202,21 @@ func askAll(ctx context.Context, wg *sync.WaitGroup, ways []dnsWay, resolver net
 	return nil, errors.Join(errs...)
 }
 
-// settles tells answers about the name from those about the resolver's own
+// isConclusive tells answers about the name from those about the resolver's own
 // trouble, and from those cut short.
-func settles(answer []byte) bool {
+func isConclusive(answer []byte) bool {
 	var p dnsmessage.Parser
 	h, err := p.Start(answer)
 	return err == nil && !h.Truncated && (h.RCode == dnsmessage.RCodeSuccess || h.RCode == dnsmessage.RCodeNameError)
 }
 
-// answers reports whether a is a response to q: the same ID and the QR bit.
-func answers(a, q []byte) bool {
+// isAnswerTo reports whether a is a response to q: the same ID and the QR bit.
+func isAnswerTo(a, q []byte) bool {
 	return len(a) >= 12 && len(q) >= 12 && a[0] == q[0] && a[1] == q[1] && a[2]&0x80 != 0
 }
 
-// askDirect asks over UDP, as the app would have.
-func askDirect(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
+// queryDirect asks over UDP, as the app would have.
+func queryDirect(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "udp", resolver.String())
 	if err != nil {
@@ -238,15 +238,15 @@ func exchangeUDP(ctx context.Context, c net.Conn, query []byte) ([]byte, error) 
 		if err != nil {
 			return nil, err
 		}
-		if answers(b[:n], query) {
+		if isAnswerTo(b[:n], query) {
 			return b[:n], nil
 		}
 	}
 }
 
-// askBonded asks over a TCP connection which, by its mark, is redirected to the
+// queryBonded asks over a TCP connection which, by its mark, is redirected to the
 // edge like those of the app.
-func askBonded(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
+func queryBonded(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		var serr error
 		err := raw.Control(func(fd uintptr) {
@@ -277,17 +277,17 @@ func exchangeTCP(ctx context.Context, c net.Conn, query []byte) ([]byte, error) 
 	if _, err := io.ReadFull(c, answer); err != nil {
 		return nil, err
 	}
-	if !answers(answer, query) {
+	if !isAnswerTo(answer, query) {
 		return nil, fmt.Errorf("%v answered something else than was asked", c.RemoteAddr())
 	}
 	return answer, nil
 }
 
-// fitDNS makes an answer fit what the app said it takes over UDP: one too long
+// truncateDNS makes an answer fit what the app said it takes over UDP: one too long
 // is cut to its question and marked as truncated, upon which the app asks over
 // TCP.
-func fitDNS(query, answer []byte) []byte {
-	if len(answer) <= udpSize(query) {
+func truncateDNS(query, answer []byte) []byte {
+	if len(answer) <= maxUDPAnswer(query) {
 		return answer
 	}
 	var p dnsmessage.Parser
@@ -308,9 +308,9 @@ func fitDNS(query, answer []byte) []byte {
 	return b
 }
 
-// udpSize is the longest answer the asker of query takes over UDP (RFC 6891,
+// maxUDPAnswer is the longest answer the asker of query takes over UDP (RFC 6891,
 // section 6.2.5).
-func udpSize(query []byte) int {
+func maxUDPAnswer(query []byte) int {
 	var p dnsmessage.Parser
 	if _, err := p.Start(query); err != nil {
 		return dnsPlainSize

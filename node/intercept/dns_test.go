@@ -49,7 +49,7 @@ func TestDNSAnswerFits(t *testing.T) {
 		{"large EDNS", dnsMessage(t, 4096, -1, 0), true},
 		{"garbage", []byte("what"), false},
 	} {
-		got := fitDNS(tc.query, long)
+		got := truncateDNS(tc.query, long)
 		if tc.whole {
 			if len(got) != len(long) {
 				t.Errorf("%s: cut to %d bytes", tc.name, len(got))
@@ -64,7 +64,7 @@ func TestDNSAnswerFits(t *testing.T) {
 	// A query cut anywhere is taken for a plain one, or understood.
 	q := dnsMessage(t, 4096, -1, 0)
 	for n := range q {
-		fitDNS(q[:n], long)
+		truncateDNS(q[:n], long)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestDNSAsksBothWays(t *testing.T) {
 		{"neither", refused, refused, nil},
 	} {
 		var wg sync.WaitGroup
-		got, err := askAll(context.Background(), &wg, []dnsWay{dnsWay(tc.direct), dnsWay(tc.bonded)}, netip.AddrPort{}, query)
+		got, err := queryAll(context.Background(), &wg, []dnsQueryFunc{dnsQueryFunc(tc.direct), dnsQueryFunc(tc.bonded)}, netip.AddrPort{}, query)
 		wg.Wait()
 		if string(got) != string(tc.want) || (err == nil) != (tc.want != nil) {
 			t.Errorf("%s: %x, %v", tc.name, got, err)
@@ -145,7 +145,7 @@ func TestConntrack(t *testing.T) {
 	defer c.Close()
 	for _, host := range []string{"192.0.2.1", "2001:db8::1"} {
 		a := netip.AddrPortFrom(netip.MustParseAddr(host), 9)
-		if d, err := c.originalUDP(a, a); !isNotFound(err) {
+		if d, err := c.originalUDPDest(a, a); !isNotFound(err) {
 			t.Errorf("a flow that does not exist: %v, %v", d, err)
 		}
 	}
@@ -154,7 +154,7 @@ func TestConntrack(t *testing.T) {
 func FuzzDNSFits(f *testing.F) {
 	f.Add(dnsMessage(f, 1232, -1, 0), dnsMessage(f, 0, 100, 0))
 	f.Fuzz(func(t *testing.T, query, answer []byte) {
-		if got := fitDNS(query, answer); len(got) > max(len(answer), dnsPlainSize) {
+		if got := truncateDNS(query, answer); len(got) > max(len(answer), dnsPlainSize) {
 			t.Errorf("an answer of %d bytes grew to %d", len(answer), len(got))
 		}
 	})
@@ -166,11 +166,11 @@ func FuzzNames(f *testing.F) {
 	f.Add(dnsMessage(f, 0, 100, 0))
 	n := new(Names)
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		n.learn(answer)
-		if len(n.of) > maxNames || len(n.old) > maxNames {
-			t.Errorf("%d and %d names are kept", len(n.of), len(n.old))
+		n.learnFromDNS(answer)
+		if len(n.current) > maxNames || len(n.previous) > maxNames {
+			t.Errorf("%d and %d names are kept", len(n.current), len(n.previous))
 		}
-		for _, name := range n.of {
+		for _, name := range n.current {
 			if len(name) > 255 {
 				t.Errorf("a name has %d bytes", len(name))
 			}

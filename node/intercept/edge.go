@@ -9,7 +9,7 @@
 //	SOCKS5 and HTTP proxy   Edge.ServeProxy, one port, told apart by the first
 //	                        byte; SOCKS5 takes datagrams too
 //	redirected connections  Edge.ServeTransparent, for apps started by `mpbond run`
-//	connection attempts     Edge.Attempt, from package tun: all apps of the machine
+//	connection attempts     Edge.ServeAttempt, from package tun: all apps of the machine
 //
 // and `mpbond run` itself uses Redirect, which makes the kernel send one app's
 // TCP connections, datagrams and DNS queries here.
@@ -112,16 +112,16 @@ type Edge struct {
 	refusals *loglimit.Limiter // the log, for what apps can cause without end
 	ctx      context.Context   // ends with Close
 	cancel   context.CancelFunc
-	reached  reached
+	reached  reachedDests
 
-	mu     sync.Mutex
-	closed bool
-	lns    map[net.Listener]bool
-	apps   map[*appConn]bool
+	mu        sync.Mutex
+	closed    bool
+	listeners map[net.Listener]bool
+	conns     map[*appConn]bool
 	// Connections that carry nothing, *appConn, each for longest first.
-	silent  list.List      // a request is awaited
-	dialing list.List      // the far end's answer is awaited
-	wg      sync.WaitGroup // serving goroutines and handlers; Add under mu
+	awaitingRequest list.List      // a request is awaited
+	awaitingAnswer  list.List      // the far end's answer is awaited
+	wg              sync.WaitGroup // serving goroutines and handlers; Add under mu
 }
 
 // New returns an Edge that serves nothing yet.
@@ -129,7 +129,7 @@ func New(cfg Config) *Edge {
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = DefaultMaxConns
 	}
-	e := &Edge{cfg: cfg, log: cfg.Log, lns: map[net.Listener]bool{}, apps: map[*appConn]bool{}}
+	e := &Edge{cfg: cfg, log: cfg.Log, listeners: map[net.Listener]bool{}, conns: map[*appConn]bool{}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -144,11 +144,11 @@ func (e *Edge) Close() error {
 	e.mu.Lock()
 	e.closed = true
 	e.cancel() // first: it tells accept why its listener fails
-	for ln := range e.lns {
+	for ln := range e.listeners {
 		ln.Close()
 	}
-	apps := make([]*appConn, 0, len(e.apps))
-	for a := range e.apps {
+	apps := make([]*appConn, 0, len(e.conns))
+	for a := range e.conns {
 		apps = append(apps, a)
 	}
 	e.mu.Unlock()
@@ -163,12 +163,12 @@ func (e *Edge) Close() error {
 func (e *Edge) Conns() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.apps)
+	return len(e.conns)
 }
 
-// begin counts one more goroutine or handler, to be ended by wg.Done. It
+// beginWork counts one more goroutine or handler, to be ended by wg.Done. It
 // reports false after Close.
-func (e *Edge) begin() bool {
+func (e *Edge) beginWork() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -178,22 +178,22 @@ func (e *Edge) begin() bool {
 	return true
 }
 
-// accept gives each connection of ln to handle, in its own goroutine, until
+// acceptLoop gives each connection of ln to handle, in its own goroutine, until
 // Close (it then returns nil) or a lasting error. handle owns the connection.
-func (e *Edge) accept(ln net.Listener, handle func(*appConn)) error {
-	if !e.begin() {
+func (e *Edge) acceptLoop(ln net.Listener, handle func(*appConn)) error {
+	if !e.beginWork() {
 		ln.Close()
 		return nil
 	}
 	defer e.wg.Done()
 	e.mu.Lock()
-	e.lns[ln] = true
+	e.listeners[ln] = true
 	saveSYN(ln)
 	e.mu.Unlock()
 	defer func() {
 		ln.Close()
 		e.mu.Lock()
-		delete(e.lns, ln)
+		delete(e.listeners, ln)
 		e.mu.Unlock()
 	}()
 	for {
@@ -203,10 +203,10 @@ func (e *Edge) accept(ln net.Listener, handle func(*appConn)) error {
 			switch {
 			case e.ctx.Err() != nil:
 				return nil
-			case errors.As(err, &ne) && ne.Timeout(), tcp.Exhausted(err):
+			case errors.As(err, &ne) && ne.Timeout(), tcp.IsResourceExhausted(err):
 				// Out of file descriptors or memory: others may free some.
 				e.refusals.Log(slog.LevelWarn, "accept", "cannot accept an app's connection", "err", err)
-				if !e.pause(50 * time.Millisecond) {
+				if !e.sleepUnlessClosed(50 * time.Millisecond) {
 					return nil
 				}
 				continue
@@ -214,8 +214,8 @@ func (e *Edge) accept(ln net.Listener, handle func(*appConn)) error {
 			return fmt.Errorf("accepting on %v: %w", ln.Addr(), err)
 		}
 		a := e.newAppConn(c)
-		if err := e.remember(a); err != nil {
-			e.logNotTaken(err)
+		if err := e.registerConn(a); err != nil {
+			e.logRejected(err)
 			a.Reset()
 			continue
 		}
@@ -227,8 +227,8 @@ func (e *Edge) accept(ln net.Listener, handle func(*appConn)) error {
 	}
 }
 
-// pause waits for d, and reports false if the Edge was closed meanwhile.
-func (e *Edge) pause(d time.Duration) bool {
+// sleepUnlessClosed waits for d, and reports false if the Edge was closed meanwhile.
+func (e *Edge) sleepUnlessClosed(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -239,92 +239,92 @@ func (e *Edge) pause(d time.Duration) bool {
 	}
 }
 
-// remember enters a connection in the books and counts its handler. If there is no
+// registerConn enters a connection in the books and counts its handler. If there is no
 // place it resets one that carries nothing: the one that has been silent for longest, else
 // the one whose destination has not answered for longest.
-func (e *Edge) remember(a *appConn) error {
+func (e *Edge) registerConn(a *appConn) error {
 	e.mu.Lock()
 	var idle *appConn
-	err := e.enter(a, &idle)
+	err := e.registerLocked(a, &idle)
 	e.mu.Unlock()
 	if idle != nil {
 		idle.Reset()
-		e.logNotTaken(fmt.Errorf("%d connections are open, which is the limit: one that carried nothing made room", e.cfg.MaxConns))
+		e.logRejected(fmt.Errorf("%d connections are open, which is the limit: one that carried nothing made room", e.cfg.MaxConns))
 	}
 	return err
 }
 
-// enter is remember; mu must be held. It sets idle to the connection to be reset, if any.
-func (e *Edge) enter(a *appConn, idle **appConn) error {
+// registerLocked is remember; mu must be held. It sets idle to the connection to be reset, if any.
+func (e *Edge) registerLocked(a *appConn, idle **appConn) error {
 	if e.closed {
 		return net.ErrClosed
 	}
-	if n := len(e.apps); n >= e.cfg.MaxConns {
-		front := e.silent.Front()
+	if n := len(e.conns); n >= e.cfg.MaxConns {
+		front := e.awaitingRequest.Front()
 		if front == nil {
-			front = e.dialing.Front()
+			front = e.awaitingAnswer.Front()
 		}
 		if front == nil {
 			return fmt.Errorf("%d connections are open, which is the limit", n)
 		}
 		*idle = front.Value.(*appConn)
-		e.drop(*idle)
+		e.unregisterLocked(*idle)
 	}
-	e.apps[a] = true
+	e.conns[a] = true
 	e.wg.Add(1)
 	return nil
 }
 
-// drop takes a connection out of the books, and ends the dial for it. mu must be held.
-func (e *Edge) drop(a *appConn) {
-	delete(e.apps, a)
-	e.unlist(a)
-	if a.giveUp != nil {
-		a.giveUp()
+// unregisterLocked takes a connection out of the books, and ends the dial for it. mu must be held.
+func (e *Edge) unregisterLocked(a *appConn) {
+	delete(e.conns, a)
+	e.removeFromIdle(a)
+	if a.cancelDial != nil {
+		a.cancelDial()
 	}
 }
 
-// unlist takes a out of silent and dialing. mu must be held.
-func (e *Edge) unlist(a *appConn) {
-	if a.idle != nil {
-		e.silent.Remove(a.idle) // each removes only its own
-		e.dialing.Remove(a.idle)
-		a.idle = nil
+// removeFromIdle takes a out of silent and dialing. mu must be held.
+func (e *Edge) removeFromIdle(a *appConn) {
+	if a.idleElement != nil {
+		e.awaitingRequest.Remove(a.idleElement) // each removes only its own
+		e.awaitingAnswer.Remove(a.idleElement)
+		a.idleElement = nil
 	}
 }
 
 // awaitRequest makes a, which carries nothing, give way where places are short, until
-// keepPlace.
+// markActive.
 func (e *Edge) awaitRequest(a *appConn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.apps[a] && a.idle == nil {
-		a.idle = e.silent.PushBack(a)
+	if e.conns[a] && a.idleElement == nil {
+		a.idleElement = e.awaitingRequest.PushBack(a)
 	}
 }
 
 // awaitAnswer makes a, whose destination has not answered, give way where places are
-// short, until keepPlace. giveUp is called when a leaves the books; at once if it has
+// short, until markActive. cancelDial is called when a leaves the books; at once if it has
 // left them.
 func (e *Edge) awaitAnswer(a *appConn, giveUp func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.apps[a] {
+	if !e.conns[a] {
 		giveUp()
 		return
 	}
-	e.unlist(a)
-	a.idle, a.giveUp = e.dialing.PushBack(a), giveUp
+	e.removeFromIdle(a)
+	a.idleElement, a.cancelDial = e.awaitingAnswer.PushBack(a), giveUp
 }
 
-// keepPlace makes a, which carries something, keep its place.
-func (e *Edge) keepPlace(a *appConn) {
+// markActive makes a, which carries something, keep its place.
+func (e *Edge) markActive(a *appConn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.unlist(a)
+	e.removeFromIdle(a)
 }
 
-func (e *Edge) logNotTaken(err error) {
+func (e *Edge) logRejected(err error) {
 	e.refusals.Log(slog.LevelWarn, "full", "app's connection not taken", "err", err, "hint", "a program here keeps many connections open: `ss -tnp` shows which")
 }
 
@@ -333,13 +333,13 @@ func (e *Edge) logNotTaken(err error) {
 // cut off, be it by the end of this process, never takes a part for the whole.
 type appConn struct {
 	net.Conn
-	edge   *Edge
-	first  []byte        // bytes read ahead; belongs to the reader
-	idle   *list.Element // in Edge.silent or Edge.dialing, or nil; guarded by Edge.mu
-	giveUp func()        // ends the dial for it, or nil; guarded by Edge.mu
+	edge        *Edge
+	readAhead   []byte        // bytes read ahead; belongs to the reader
+	idleElement *list.Element // in Edge.silent or Edge.dialing, or nil; guarded by Edge.mu
+	cancelDial  func()        // ends the dial for it, or nil; guarded by Edge.mu
 
-	once      sync.Once // makes transport, for plain HTTP
-	transport *http.Transport
+	transportOnce sync.Once // makes transport, for plain HTTP
+	transport     *http.Transport
 }
 
 func (e *Edge) newAppConn(c net.Conn) *appConn {
@@ -347,21 +347,21 @@ func (e *Edge) newAppConn(c net.Conn) *appConn {
 	return &appConn{Conn: c, edge: e}
 }
 
-// peek reads one byte which the next Read returns again.
-func (a *appConn) peek() (byte, error) {
+// peekByte reads one byte which the next Read returns again.
+func (a *appConn) peekByte() (byte, error) {
 	b := make([]byte, 1)
 	if _, err := a.Conn.Read(b); err != nil {
 		return 0, err
 	}
-	a.first = b
+	a.readAhead = b
 	return b[0], nil
 }
 
 // Read implements net.Conn.
 func (a *appConn) Read(p []byte) (int, error) {
-	if len(a.first) > 0 && len(p) > 0 {
-		n := copy(p, a.first)
-		a.first = a.first[n:]
+	if len(a.readAhead) > 0 && len(p) > 0 {
+		n := copy(p, a.readAhead)
+		a.readAhead = a.readAhead[n:]
 		return n, nil
 	}
 	return a.Conn.Read(p)
@@ -370,9 +370,9 @@ func (a *appConn) Read(p []byte) (int, error) {
 // WriteTo implements io.WriterTo, for package splice: an app that says nothing
 // costs no buffer.
 func (a *appConn) WriteTo(w io.Writer) (n int64, err error) {
-	if len(a.first) > 0 {
-		k, err := w.Write(a.first)
-		a.first = a.first[k:]
+	if len(a.readAhead) > 0 {
+		k, err := w.Write(a.readAhead)
+		a.readAhead = a.readAhead[k:]
 		if n = int64(k); err != nil {
 			return n, err
 		}
@@ -383,20 +383,20 @@ func (a *appConn) WriteTo(w io.Writer) (n int64, err error) {
 
 // Close implements net.Conn. The app sees an error, not an end.
 func (a *appConn) Close() error {
-	a.forget()
+	a.unregister()
 	splice.Reset(a.Conn)
 	return nil
 }
 
 // CloseInOrder closes the connection after what was written; see package splice.
 func (a *appConn) CloseInOrder() error {
-	a.forget()
+	a.unregister()
 	return splice.CloseInOrder(a.Conn)
 }
 
-func (a *appConn) forget() {
+func (a *appConn) unregister() {
 	a.edge.mu.Lock()
-	a.edge.drop(a)
+	a.edge.unregisterLocked(a)
 	a.edge.mu.Unlock()
 }
 
@@ -409,10 +409,10 @@ func (a *appConn) CloseWrite() error { return splice.CloseWrite(a.Conn) }
 // Reset is Close, for package splice.
 func (a *appConn) Reset() { a.Close() }
 
-// dial opens the stream for dest, with a way back to a direct connection if
+// dialWithFallback opens the stream for dest, with a way back to a direct connection if
 // that is allowed. Its context bounds only the call.
-func (e *Edge) dial(ctx context.Context, dest string) (net.Conn, error) {
-	c, err := e.open(ctx, dest)
+func (e *Edge) dialWithFallback(ctx context.Context, dest string) (net.Conn, error) {
+	c, err := e.openStream(ctx, dest)
 	if err != nil {
 		return nil, err
 	}
@@ -423,8 +423,8 @@ func (e *Edge) dial(ctx context.Context, dest string) (net.Conn, error) {
 	return c, nil
 }
 
-// waitOpen waits for the far end's answer where it can be had.
-func (e *Edge) waitOpen(ctx context.Context, c net.Conn) error {
+// awaitOpen waits for the far end's answer where it can be had.
+func (e *Edge) awaitOpen(ctx context.Context, c net.Conn) error {
 	w, ok := c.(openWaiter)
 	if !ok {
 		return nil
@@ -438,39 +438,39 @@ func (e *Edge) waitOpen(ctx context.Context, c net.Conn) error {
 // end's answer where success is not likely. Until that answer a gives way where places
 // are short, and the dial ends with it.
 func (e *Edge) dialProxied(a *appConn, dest string) (net.Conn, error) {
-	ctx, cancel := context.WithCancel(a.context(e.ctx))
+	ctx, cancel := context.WithCancel(a.withApp(e.ctx))
 	e.awaitAnswer(a, cancel)
-	c, err := e.dial(ctx, dest)
+	c, err := e.dialWithFallback(ctx, dest)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	if !e.cfg.WaitOpen && e.reached.likely(dest, time.Now()) && e.begin() {
+	if !e.cfg.WaitOpen && e.reached.isLikely(dest, time.Now()) && e.beginWork() {
 		go func() {
 			defer e.wg.Done()
 			defer cancel()
-			if e.waitOpen(ctx, c) == nil {
-				e.keepPlace(a)
+			if e.awaitOpen(ctx, c) == nil {
+				e.markActive(a)
 			}
 		}()
 		return c, nil
 	}
 	defer cancel()
-	if err := e.waitOpen(ctx, c); err != nil {
+	if err := e.awaitOpen(ctx, c); err != nil {
 		splice.Reset(c)
 		return nil, err
 	}
-	e.keepPlace(a)
-	e.reached.add(dest, time.Now())
+	e.markActive(a)
+	e.reached.markReached(dest, time.Now())
 	return c, nil
 }
 
-// relay carries an app's connection over stream c to dest until both
+// relayConn carries an app's connection over stream c to dest until both
 // directions ended, and closes both.
-func (e *Edge) relay(kind string, a *appConn, c net.Conn, dest string) {
+func (e *Edge) relayConn(kind string, a *appConn, c net.Conn, dest string) {
 	up, down, err := splice.Both(a, c)
-	if err != nil && down == 0 && refusal(err) != wire.CodeInternal {
-		e.reached.forget(dest)
+	if err != nil && down == 0 && refusalCode(err) != wire.CodeInternal {
+		e.reached.markUnreached(dest)
 	}
 	if err != nil && e.ctx.Err() == nil {
 		e.log.Info("connection broke", "edge", kind, "dest", dest, "app", a.RemoteAddr(), "up", up, "down", down, "err", err)

@@ -12,9 +12,9 @@ type openWaiter interface {
 	WaitOpen(context.Context) error
 }
 
-// refusal is why a stream failed, in the words of the wire. Errors which do
+// refusalCode is why a stream failed, in the words of the wire. Errors which do
 // not come from the far end count as CodeInternal.
-func refusal(err error) wire.Code {
+func refusalCode(err error) wire.Code {
 	var r wire.Reset
 	switch {
 	case errors.As(err, &r):

@@ -221,9 +221,9 @@ func tcpServer(t testing.TB, handle func(*net.TCPConn)) string {
 	return ln.Addr().String()
 }
 
-// answerAtEnd answers what it read, in capitals, once the app has ended its
+// echoAtEnd answers what it read, in capitals, once the app has ended its
 // direction: only with half-close does this work.
-func answerAtEnd(c *net.TCPConn) {
+func echoAtEnd(c *net.TCPConn) {
 	b, err := io.ReadAll(c)
 	if err == nil {
 		io.WriteString(c, strings.ToUpper(string(b)))

@@ -26,9 +26,9 @@ type fallbackConn struct {
 	cancel   context.CancelFunc
 	answered chan struct{} // closed when final and err are set
 
-	mu    sync.Mutex // orders writes against the replay
-	early []byte     // what was written before the answer
-	half  bool       // CloseWrite was called before the answer
+	mu         sync.Mutex // orders writes against the replay
+	sentEarly  []byte     // what was written before the answer
+	halfClosed bool       // CloseWrite was called before the answer
 
 	final net.Conn // the stream or the direct connection
 	err   error    // the refusal, if there is no other way
@@ -40,14 +40,14 @@ func newFallbackConn(e *Edge, stream net.Conn, w openWaiter, dest string) *fallb
 	go func() {
 		defer cancel()
 		err := w.WaitOpen(ctx)
-		if err == nil || !worthDirect(err) {
-			f.answer(stream, err)
+		if err == nil || !mayWorkDirect(err) {
+			f.setOutcome(stream, err)
 			return
 		}
 		direct, derr := e.cfg.Direct(ctx, "tcp", dest)
 		if derr != nil {
 			// The far end's word first: it is about the way which was asked for.
-			f.answer(stream, errors.Join(err, derr))
+			f.setOutcome(stream, errors.Join(err, derr))
 			return
 		}
 		splice.ResetOnExit(direct)
@@ -56,46 +56,46 @@ func newFallbackConn(e *Edge, stream net.Conn, w openWaiter, dest string) *fallb
 		defer stop()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if err := f.replay(direct); err != nil {
+		if err := f.replayTo(direct); err != nil {
 			direct.Close()
-			f.answerLocked(stream, err)
+			f.setOutcomeLocked(stream, err)
 			return
 		}
 		stream.Close()
-		f.answerLocked(direct, nil)
+		f.setOutcomeLocked(direct, nil)
 	}()
 	return f
 }
 
-// answer settles where the connection goes. No write comes between a replay
+// setOutcome settles where the connection goes. No write comes between a replay
 // and the answer: both are done under mu.
-func (f *fallbackConn) answer(c net.Conn, err error) {
+func (f *fallbackConn) setOutcome(c net.Conn, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.answerLocked(c, err)
+	f.setOutcomeLocked(c, err)
 }
 
-func (f *fallbackConn) answerLocked(c net.Conn, err error) {
-	f.final, f.err, f.early = c, err, nil
+func (f *fallbackConn) setOutcomeLocked(c net.Conn, err error) {
+	f.final, f.err, f.sentEarly = c, err, nil
 	close(f.answered)
 }
 
-// worthDirect tells refusals that speak of the far end's position in the
+// mayWorkDirect tells refusals that speak of the far end's position in the
 // network from those that hold everywhere.
-func worthDirect(err error) bool {
-	switch refusal(err) {
+func mayWorkDirect(err error) bool {
+	switch refusalCode(err) {
 	case wire.CodeUnreachable, wire.CodeForbidden, wire.CodeNameNotFound:
 		return true
 	}
 	return false
 }
 
-// replay sends to c what the app has sent so far.
-func (f *fallbackConn) replay(c net.Conn) error {
-	if _, err := c.Write(f.early); err != nil {
+// replayTo sends to c what the app has sent so far.
+func (f *fallbackConn) replayTo(c net.Conn) error {
+	if _, err := c.Write(f.sentEarly); err != nil {
 		return err
 	}
-	if f.half {
+	if f.halfClosed {
 		return splice.CloseWrite(c)
 	}
 	return nil
@@ -111,15 +111,15 @@ func (f *fallbackConn) WaitOpen(ctx context.Context) error {
 	}
 }
 
-// settle waits for the answer.
-func (f *fallbackConn) settle() (net.Conn, error) {
+// awaitOutcome waits for the answer.
+func (f *fallbackConn) awaitOutcome() (net.Conn, error) {
 	<-f.answered
 	return f.final, f.err
 }
 
-// open tells whether the answer is still awaited. The caller holds mu, without
+// isPending tells whether the answer is still awaited. The caller holds mu, without
 // which a replay cannot take place.
-func (f *fallbackConn) open() bool {
+func (f *fallbackConn) isPending() bool {
 	select {
 	case <-f.answered:
 		return false
@@ -130,7 +130,7 @@ func (f *fallbackConn) open() bool {
 
 // Read implements net.Conn.
 func (f *fallbackConn) Read(p []byte) (int, error) {
-	c, err := f.settle()
+	c, err := f.awaitOutcome()
 	if err != nil {
 		return 0, err
 	}
@@ -139,7 +139,7 @@ func (f *fallbackConn) Read(p []byte) (int, error) {
 
 // WriteTo implements io.WriterTo.
 func (f *fallbackConn) WriteTo(w io.Writer) (int64, error) {
-	c, err := f.settle()
+	c, err := f.awaitOutcome()
 	if err != nil {
 		return 0, err
 	}
@@ -152,21 +152,21 @@ func (f *fallbackConn) WriteTo(w io.Writer) (int64, error) {
 // Write implements net.Conn.
 func (f *fallbackConn) Write(p []byte) (int, error) {
 	f.mu.Lock()
-	if f.open() && len(f.early)+len(p) <= maxReplay {
-		f.early = append(f.early, p...)
+	if f.isPending() && len(f.sentEarly)+len(p) <= maxReplay {
+		f.sentEarly = append(f.sentEarly, p...)
 		_, err := f.Conn.Write(p)
 		f.mu.Unlock()
 		if err == nil {
 			return len(p), nil
 		}
 		// The refusal came first; p is part of what is replayed.
-		if _, err := f.settle(); err != nil {
+		if _, err := f.awaitOutcome(); err != nil {
 			return 0, err
 		}
 		return len(p), nil
 	}
 	f.mu.Unlock()
-	c, err := f.settle()
+	c, err := f.awaitOutcome()
 	if err != nil {
 		return 0, err
 	}
@@ -176,14 +176,14 @@ func (f *fallbackConn) Write(p []byte) (int, error) {
 // CloseWrite ends the direction to the destination.
 func (f *fallbackConn) CloseWrite() error {
 	f.mu.Lock()
-	if f.open() {
-		f.half = true
+	if f.isPending() {
+		f.halfClosed = true
 		splice.CloseWrite(f.Conn) //nolint:errcheck // if it fails, so do reads
 		f.mu.Unlock()
 		return nil
 	}
 	f.mu.Unlock()
-	c, err := f.settle()
+	c, err := f.awaitOutcome()
 	if err != nil {
 		return err
 	}
@@ -191,23 +191,23 @@ func (f *fallbackConn) CloseWrite() error {
 }
 
 // Close implements net.Conn.
-func (f *fallbackConn) Close() error { return f.end(net.Conn.Close) }
+func (f *fallbackConn) Close() error { return f.closeBoth(net.Conn.Close) }
 
 // CloseInOrder closes it in order; see package splice.
-func (f *fallbackConn) CloseInOrder() error { return f.end(splice.CloseInOrder) }
+func (f *fallbackConn) CloseInOrder() error { return f.closeBoth(splice.CloseInOrder) }
 
 // Reset ends both directions at once.
 func (f *fallbackConn) Reset() {
-	f.end(func(c net.Conn) error { splice.Reset(c); return nil }) //nolint:errcheck // always nil
+	f.closeBoth(func(c net.Conn) error { splice.Reset(c); return nil }) //nolint:errcheck // always nil
 }
 
-func (f *fallbackConn) end(how func(net.Conn) error) error {
+func (f *fallbackConn) closeBoth(how func(net.Conn) error) error {
 	select {
 	case <-f.answered:
 	default:
 		how(f.Conn) //nolint:errcheck // the second time reports
 	}
 	f.cancel()
-	c, _ := f.settle()
+	c, _ := f.awaitOutcome()
 	return how(c)
 }

@@ -18,26 +18,26 @@ import (
 // bond, which is opened when it is needed and again when it has ended, and
 // directly to those destinations that the far end may not or cannot reach.
 type appFlow struct {
-	e *Edge
+	edge *Edge
 	// deliver takes what comes, from several goroutines. It must not keep b.
 	deliver func(b []byte, from netip.AddrPort)
 	// refused takes what is refused, unless that destination is tried directly
 	// from now on, from the same goroutines. nil: nobody wants to know.
-	refused func(*PacketRefusal)
-	private bool            // only private addresses are tried directly
-	ctx     context.Context // ends with close
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	refused     func(*PacketRefusal)
+	privateOnly bool            // only private addresses are tried directly
+	ctx         context.Context // ends with close
+	cancel      context.CancelFunc
+	wg          sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
-	conn   PacketConn              // nil: none now
-	direct map[string]net.Conn     // destinations that are not the bond's; nil: not connected yet, or never
-	early  [maxEarly]earlyDatagram // the newest, to be sent again directly
-	newest int
-	told   time.Time // when a datagram that may not be carried was last told of
+	mu          sync.Mutex
+	closed      bool
+	conn        PacketConn              // nil: none now
+	direct      map[string]net.Conn     // destinations that are not the bond's; nil: not connected yet, or never
+	early       [maxEarly]earlyDatagram // the newest, to be sent again directly
+	earlyNext   int
+	lastRefusal time.Time // when a datagram that may not be carried was last told of
 
-	heard atomic.Bool // something came over the bond
+	receivedAny atomic.Bool // something came over the bond
 }
 
 type earlyDatagram struct {
@@ -47,26 +47,26 @@ type earlyDatagram struct {
 }
 
 const (
-	// maxEarly datagrams, none over maxEarlySize, are kept for earlyFor, so that
+	// maxEarly datagrams, none over maxEarlySize, are kept for earlyLifetime, so that
 	// one that was refused can be sent directly: a question to a home router is
 	// answered at once.
-	maxEarly     = 8
-	maxEarlySize = 2048
-	earlyFor     = 3 * time.Second
-	// tellEvery is how often an app is told that its datagrams are not carried.
-	tellEvery = 100 * time.Millisecond
+	maxEarly      = 8
+	maxEarlySize  = 2048
+	earlyLifetime = 3 * time.Second
+	// refusalInterval is how often an app is told that its datagrams are not carried.
+	refusalInterval = 100 * time.Millisecond
 	// maxDirectDests bounds the destinations of a flow that are sent to directly.
 	maxDirectDests = 64
 )
 
-func (e *Edge) newFlow(deliver func([]byte, netip.AddrPort)) *appFlow {
-	f := &appFlow{e: e, deliver: deliver, direct: map[string]net.Conn{}}
+func (e *Edge) newAppFlow(deliver func([]byte, netip.AddrPort)) *appFlow {
+	f := &appFlow{edge: e, deliver: deliver, direct: map[string]net.Conn{}}
 	f.ctx, f.cancel = context.WithCancel(e.ctx)
 	return f
 }
 
-// send sends a datagram of the app, or drops it. It does not block.
-func (f *appFlow) send(b []byte, dest string) {
+// sendDatagram sends a datagram of the app, or drops it. It does not block.
+func (f *appFlow) sendDatagram(b []byte, dest string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -77,25 +77,25 @@ func (f *appFlow) send(b []byte, dest string) {
 		writeDirect(to, b)
 		return
 	}
-	if (f.e.cfg.Direct != nil || f.e.cfg.Around != nil) && len(b) <= maxEarlySize {
-		k := &f.early[f.newest%maxEarly]
+	if (f.edge.cfg.Direct != nil || f.edge.cfg.Around != nil) && len(b) <= maxEarlySize {
+		k := &f.early[f.earlyNext%maxEarly]
 		k.b, k.dest, k.at = append(k.b[:0], b...), dest, time.Now()
-		f.newest++
+		f.earlyNext++
 	}
-	if direct || f.conn == nil && !f.open() {
+	if direct || f.conn == nil && !f.openBondFlow() {
 		return
 	}
 	err := f.conn.Send(b, dest)
 	var ended wire.Reset
-	if errors.As(err, &ended) && f.open() {
+	if errors.As(err, &ended) && f.openBondFlow() {
 		err = f.conn.Send(b, dest)
 	}
 	var blocked *PacketRefusal
 	switch {
 	case errors.Is(err, ErrAround):
 		f.goAround(dest)
-	case errors.As(err, &blocked) && f.refused != nil && time.Since(f.told) >= tellEvery:
-		f.told = time.Now()
+	case errors.As(err, &blocked) && f.refused != nil && time.Since(f.lastRefusal) >= refusalInterval:
+		f.lastRefusal = time.Now()
 		f.wg.Go(func() { f.refused(blocked) })
 	}
 }
@@ -105,26 +105,26 @@ func (f *appFlow) send(b []byte, dest string) {
 func (f *appFlow) goAround(dest string) {
 	if len(f.direct) < maxDirectDests {
 		f.direct[dest] = nil
-		f.wg.Go(func() { f.carry(f.e.around, dest) })
+		f.wg.Go(func() { f.carryDirect(f.edge.dialAround, dest) })
 	}
 }
 
-// open makes a flow of the bond. The caller holds mu.
-func (f *appFlow) open() bool {
+// openBondFlow makes a flow of the bond. The caller holds mu.
+func (f *appFlow) openBondFlow() bool {
 	f.conn = nil
-	c, err := f.e.cfg.Packets.DialPackets(f.ctx)
+	c, err := f.edge.cfg.Packets.DialPackets(f.ctx)
 	if err != nil {
-		f.e.log.Debug("no datagram flow", "err", err)
+		f.edge.log.Debug("no datagram flow", "err", err)
 		return false
 	}
 	f.conn = c
-	f.wg.Go(func() { f.receive(c) })
+	f.wg.Go(func() { f.receiveFrom(c) })
 	return true
 }
 
-// receive delivers what comes over a flow of the bond until that ends.
-func (f *appFlow) receive(c PacketConn) {
-	take := taker(c)
+// receiveFrom delivers what comes over a flow of the bond until that ends.
+func (f *appFlow) receiveFrom(c PacketConn) {
+	take := receiveFunc(c)
 	for {
 		b, from, err := take()
 		var r *PacketRefusal
@@ -140,7 +140,7 @@ func (f *appFlow) receive(c PacketConn) {
 			c.Close()
 			return
 		default:
-			f.heard.Store(true)
+			f.receivedAny.Store(true)
 			f.deliver(b, from)
 		}
 	}
@@ -150,8 +150,8 @@ func (f *appFlow) receive(c PacketConn) {
 // those that were refused, if that may help, or tells the app.
 func (f *appFlow) goDirect(r *PacketRefusal) {
 	if !f.mayGoDirect(r) {
-		f.e.log.Debug("datagrams refused", "dest", r.Dest, "why", r)
-		f.tell(r)
+		f.edge.log.Debug("datagrams refused", "dest", r.Dest, "why", r)
+		f.reportRefusal(r)
 		return
 	}
 	f.mu.Lock()
@@ -159,34 +159,34 @@ func (f *appFlow) goDirect(r *PacketRefusal) {
 	if _, ok := f.direct[r.Dest]; ok || f.closed || len(f.direct) >= maxDirectDests {
 		return
 	}
-	f.e.log.Info("datagrams go direct", "dest", r.Dest, "why", r)
+	f.edge.log.Info("datagrams go direct", "dest", r.Dest, "why", r)
 	f.direct[r.Dest] = nil
-	f.wg.Go(func() { f.carry(f.e.cfg.Direct, r.Dest) })
+	f.wg.Go(func() { f.carryDirect(f.edge.cfg.Direct, r.Dest) })
 }
 
 func (f *appFlow) mayGoDirect(r *PacketRefusal) bool {
-	if f.e.cfg.Direct == nil || !worthDirect(wire.Reset{Code: r.Code}) {
+	if f.edge.cfg.Direct == nil || !mayWorkDirect(wire.Reset{Code: r.Code}) {
 		return false
 	}
-	if privateDest(r.Dest) {
+	if isPrivateDest(r.Dest) {
 		return true
 	}
 	// Of a flow that works, what is unreachable for once stays with the bond.
-	return !f.private && !(r.Code == wire.CodeUnreachable && f.heard.Load())
+	return !f.privateOnly && !(r.Code == wire.CodeUnreachable && f.receivedAny.Load())
 }
 
-func (f *appFlow) tell(r *PacketRefusal) {
+func (f *appFlow) reportRefusal(r *PacketRefusal) {
 	if f.refused != nil {
 		f.refused(r)
 	}
 }
 
-// carry connects to a direct destination and delivers what comes from it.
-func (f *appFlow) carry(dial func(ctx context.Context, network, dest string) (net.Conn, error), dest string) {
+// carryDirect connects to a direct destination and delivers what comes from it.
+func (f *appFlow) carryDirect(dial func(ctx context.Context, network, dest string) (net.Conn, error), dest string) {
 	c, err := dial(f.ctx, "udp", dest)
 	if err != nil {
-		f.e.log.Info("datagrams lost", "dest", dest, "err", err)
-		f.tell(&PacketRefusal{Dest: dest, Code: refusal(err), Text: err.Error()})
+		f.edge.log.Info("datagrams lost", "dest", dest, "err", err)
+		f.reportRefusal(&PacketRefusal{Dest: dest, Code: refusalCode(err), Text: err.Error()})
 		return
 	}
 	defer c.Close()
@@ -194,24 +194,24 @@ func (f *appFlow) carry(dial func(ctx context.Context, network, dest string) (ne
 	defer stop()
 	u, _ := c.(*net.UDPConn)
 	if u != nil && f.refused != nil {
-		if err := udpsock.Failing(u); err != nil {
-			f.e.log.Debug("ICMP errors are not passed on", "dest", dest, "err", err)
+		if err := udpsock.EnableFailures(u); err != nil {
+			f.edge.log.Debug("ICMP errors are not passed on", "dest", dest, "err", err)
 		}
 	}
 	f.mu.Lock()
 	f.direct[dest] = c
-	f.replay(dest, c)
+	f.replayEarly(dest, c)
 	f.mu.Unlock()
 	if u != nil {
 		udpsock.Receive(u, func(b []byte, from netip.AddrPort) bool { f.deliver(b, from); return true }, func(e udpsock.Failure) {
-			f.tell(failure(dest, e))
+			f.reportRefusal(icmpRefusal(dest, e))
 		})
 	}
 }
 
-// failure tells an ICMP error in the words of the far end.
-func failure(dest string, e udpsock.Failure) *PacketRefusal {
-	r := &PacketRefusal{Dest: dest, Code: refusal(e.Err), Text: dest + ": " + e.Err.Error()}
+// icmpRefusal tells an ICMP error in the words of the far end.
+func icmpRefusal(dest string, e udpsock.Failure) *PacketRefusal {
+	r := &PacketRefusal{Dest: dest, Code: refusalCode(e.Err), Text: dest + ": " + e.Err.Error()}
 	if e.Err == syscall.EMSGSIZE {
 		r.Code, r.MTU = wire.CodeTooBig, e.MTU
 	}
@@ -227,13 +227,13 @@ func writeDirect(c net.Conn, b []byte) {
 	_, _ = c.Write(b)
 }
 
-// replay sends the early datagrams to a destination, once.
-func (f *appFlow) replay(dest string, c net.Conn) {
+// replayEarly sends the early datagrams to a destination, once.
+func (f *appFlow) replayEarly(dest string, c net.Conn) {
 	for i := range f.early {
-		k := &f.early[(f.newest+i)%maxEarly]
+		k := &f.early[(f.earlyNext+i)%maxEarly]
 		if k.dest == dest {
 			k.dest = ""
-			if time.Since(k.at) < earlyFor {
+			if time.Since(k.at) < earlyLifetime {
 				writeDirect(c, k.b)
 			}
 		}
@@ -252,9 +252,9 @@ func (f *appFlow) close() {
 	f.wg.Wait()
 }
 
-// taker is how to wait for datagrams of c. A conn that has Take hands over its
+// receiveFunc is how to wait for datagrams of c. A conn that has Take hands over its
 // own bytes, so that a flow that is idle holds no buffer.
-func taker(c PacketConn) func() ([]byte, netip.AddrPort, error) {
+func receiveFunc(c PacketConn) func() ([]byte, netip.AddrPort, error) {
 	if t, ok := c.(interface {
 		Take() ([]byte, netip.AddrPort, error)
 	}); ok {

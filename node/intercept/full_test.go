@@ -36,7 +36,7 @@ func (l *lockedBuffer) String() string {
 // fills no log.
 func TestSilentConnectionsMakeRoom(t *testing.T) {
 	const most = 40
-	o := origin(t)
+	o := startOrigin(t)
 	bond := &fakeBond{at: map[string]string{"echo.test:7": tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), "web.test:80": o.Listener.Addr().String()}}
 	log := new(lockedBuffer)
 	e, proxy := startProxy(t, Config{Dialer: bond, MaxConns: most, Log: slog.New(slog.NewTextHandler(log, nil))})

@@ -27,8 +27,8 @@ import (
 // which it returns nil. ln should listen on a loopback address: whoever can
 // connect can use the bond.
 func (e *Edge) ServeProxy(ln net.Listener) error {
-	web := &handoff{addr: ln.Addr(), conns: make(chan net.Conn), done: make(chan struct{})}
-	srv := e.httpServer()
+	web := &connQueue{addr: ln.Addr(), conns: make(chan net.Conn), done: make(chan struct{})}
+	srv := e.newHTTPServer()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -38,9 +38,9 @@ func (e *Edge) ServeProxy(ln net.Listener) error {
 		srv.Close()
 		<-ended
 	}()
-	return e.accept(ln, func(a *appConn) {
+	return e.acceptLoop(ln, func(a *appConn) {
 		a.SetReadDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
-		b, err := a.peek()
+		b, err := a.peekByte()
 		if err != nil {
 			a.CloseInOrder() //nolint:errcheck // it has asked for nothing
 			return
@@ -50,19 +50,19 @@ func (e *Edge) ServeProxy(ln net.Listener) error {
 			e.serveSOCKS(a)
 			return
 		}
-		web.give(&splice.WebConn{Conn: a})
+		web.push(&splice.WebConn{Conn: a})
 	})
 }
 
-// handoff is a net.Listener of connections accepted elsewhere.
-type handoff struct {
+// connQueue is a net.Listener of connections accepted elsewhere.
+type connQueue struct {
 	addr  net.Addr
 	conns chan net.Conn
 	once  sync.Once
 	done  chan struct{}
 }
 
-func (h *handoff) give(c net.Conn) {
+func (h *connQueue) push(c net.Conn) {
 	select {
 	case h.conns <- c:
 	case <-h.done:
@@ -71,7 +71,7 @@ func (h *handoff) give(c net.Conn) {
 }
 
 // Accept implements net.Listener.
-func (h *handoff) Accept() (net.Conn, error) {
+func (h *connQueue) Accept() (net.Conn, error) {
 	select {
 	case c := <-h.conns:
 		return c, nil
@@ -81,28 +81,28 @@ func (h *handoff) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (h *handoff) Close() error {
+func (h *connQueue) Close() error {
 	h.once.Do(func() { close(h.done) })
 	return nil
 }
 
 // Addr implements net.Listener.
-func (h *handoff) Addr() net.Addr { return h.addr }
+func (h *connQueue) Addr() net.Addr { return h.addr }
 
-// appOf returns the app's connection on which a request came.
-func appOf(r *http.Request) *appConn { return splice.WebConnOf(r).Conn.(*appConn) }
+// appConnOf returns the app's connection on which a request came.
+func appConnOf(r *http.Request) *appConn { return splice.WebConnOf(r).Conn.(*appConn) }
 
-func (e *Edge) httpServer() *http.Server {
+func (e *Edge) newHTTPServer() *http.Server {
 	proxy := &httputil.ReverseProxy{
-		Transport:      origins{e},
+		Transport:      originTransport{e},
 		FlushInterval:  -1, // the app, not we, decides when it has read enough
-		Rewrite:        rewrite,
+		Rewrite:        restoreHeaders,
 		ModifyResponse: guardUpgrade,
-		ErrorHandler:   e.httpError,
+		ErrorHandler:   e.writeHTTPError,
 		ErrorLog:       slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 	}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !e.begin() {
+		if !e.beginWork() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
@@ -123,31 +123,31 @@ func (e *Edge) httpServer() *http.Server {
 		}
 	})
 	srv := &http.Server{
-		Handler:           splice.GuardAnswers(handler),
+		Handler:           splice.GuardResponses(handler),
 		ReadHeaderTimeout: handshakeTimeout,
 		IdleTimeout:       10 * time.Minute, // longer than apps keep idle connections
 		ErrorLog:          slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return e.ctx },
 		ConnContext:       splice.WithWebConn,
-		ConnState:         e.connState,
+		ConnState:         e.trackConnState,
 		// OPTIONS * is for the origin like any other request.
 		DisableGeneralOptionsHandler: true,
 	}
 	return srv
 }
 
-// origins passes requests of apps on. Each connection of an app has connections of
+// originTransport passes requests of apps on. Each connection of an app has connections of
 // its own to origins: what is decided about one app, as to how and whether it is
 // carried, must not come to another.
-type origins struct{ e *Edge }
+type originTransport struct{ e *Edge }
 
 // RoundTrip implements http.RoundTripper.
-func (o origins) RoundTrip(r *http.Request) (*http.Response, error) {
-	a := appOf(r)
-	a.once.Do(func() {
+func (o originTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	a := appConnOf(r)
+	a.transportOnce.Do(func() {
 		a.transport = &http.Transport{
 			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-				return o.e.dialOrigin(a.context(ctx), addr)
+				return o.e.dialOrigin(a.withApp(ctx), addr)
 			},
 			// The app says which encodings it takes.
 			DisableCompression:    true,
@@ -158,13 +158,13 @@ func (o origins) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.transport.RoundTrip(r)
 }
 
-// connState is called on each change of an app's connection. When that ends, it closes
+// trackConnState is called on each change of an app's connection. When that ends, it closes
 // the idle connections to origins.
-func (e *Edge) connState(c net.Conn, s http.ConnState) {
+func (e *Edge) trackConnState(c net.Conn, s http.ConnState) {
 	a := c.(*splice.WebConn).Conn.(*appConn)
 	switch {
 	case s == http.StateActive:
-		e.keepPlace(a)
+		e.markActive(a)
 	case s == http.StateIdle:
 		e.awaitRequest(a)
 	case s == http.StateClosed && a.transport != nil:
@@ -183,15 +183,15 @@ func (o originConn) Close() error { return splice.CloseInOrder(o.Conn) }
 func (o originConn) CloseWrite() error { return splice.CloseWrite(o.Conn) }
 
 func (e *Edge) dialOrigin(ctx context.Context, dest string) (net.Conn, error) {
-	c, err := e.dial(ctx, dest)
+	c, err := e.dialWithFallback(ctx, dest)
 	if err != nil {
 		return nil, err
 	}
 	return originConn{c}, nil
 }
 
-// rewrite gives back what ReverseProxy takes away from a request.
-func rewrite(r *httputil.ProxyRequest) {
+// restoreHeaders gives back what ReverseProxy takes away from a request.
+func restoreHeaders(r *httputil.ProxyRequest) {
 	for _, k := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := r.In.Header[k]; ok {
 			r.Out.Header[k] = v
@@ -208,29 +208,29 @@ func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// Not the request's context: the tunnel outlives the handler's view of it.
-	a := appOf(r)
+	a := appConnOf(r)
 	c, err := e.dialProxied(a, dest)
 	if err != nil {
-		e.httpError(w, r, err)
+		e.writeHTTPError(w, r, err)
 		return
 	}
 	hijacked, buf, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		splice.Reset(c)
-		e.httpError(w, r, err)
+		e.writeHTTPError(w, r, err)
 		return
 	}
 	a.SetDeadline(time.Time{}) //nolint:errcheck // reading reports it
 	// What the app sent right behind its request was read with it. The
 	// buffer's reader reads on from a itself, so it must not be used further.
 	ahead, _ := buf.Reader.Peek(buf.Reader.Buffered())
-	a.first = append(bytes.Clone(ahead), a.first...)
+	a.readAhead = append(bytes.Clone(ahead), a.readAhead...)
 	if _, err := io.WriteString(hijacked, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		a.Close()
 		splice.Reset(c)
 		return
 	}
-	e.relay("connect", a, c, dest)
+	e.relayConn("connect", a, c, dest)
 }
 
 // connectTarget checks the target of a CONNECT, "host:port".
@@ -243,12 +243,12 @@ func connectTarget(hostport string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q is not a port", port)
 	}
-	return destination(host, uint16(n))
+	return parseDestination(host, uint16(n))
 }
 
-// httpError answers a request whose destination could not be reached.
-func (e *Edge) httpError(w http.ResponseWriter, r *http.Request, err error) {
-	a := appOf(r)
+// writeHTTPError answers a request whose destination could not be reached.
+func (e *Edge) writeHTTPError(w http.ResponseWriter, r *http.Request, err error) {
+	a := appConnOf(r)
 	e.log.Info("HTTP request failed", "dest", r.Host, "app", a.RemoteAddr(), "err", err)
 	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
 		a.Reset() // the app has gone
@@ -259,7 +259,7 @@ func (e *Edge) httpError(w http.ResponseWriter, r *http.Request, err error) {
 		err = r
 	}
 	status := http.StatusBadGateway
-	switch refusal(err) {
+	switch refusalCode(err) {
 	case wire.CodeTimeout:
 		status = http.StatusGatewayTimeout
 	case wire.CodeForbidden:

@@ -23,8 +23,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// origin is a web server which tells what reaches it.
-func origin(t testing.TB) *httptest.Server {
+// startOrigin is a web server which tells what reaches it.
+func startOrigin(t testing.TB) *httptest.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Date"] = nil
@@ -83,7 +83,7 @@ func webClient(t testing.TB, proxy string) *http.Client {
 }
 
 func TestHTTPPlain(t *testing.T) {
-	o := origin(t)
+	o := startOrigin(t)
 	bond := &fakeBond{at: map[string]string{"web.test:80": o.Listener.Addr().String()}}
 	_, proxy := startProxy(t, Config{Dialer: bond})
 	c := webClient(t, proxy)
@@ -157,7 +157,7 @@ func TestHTTPErrors(t *testing.T) {
 // TestHTTPCutAnswer: an answer without a length that breaks off must not look
 // complete to an app that reads until the end.
 func TestHTTPCutAnswer(t *testing.T) {
-	o := origin(t)
+	o := startOrigin(t)
 	bond := &fakeBond{at: map[string]string{"web.test:80": o.Listener.Addr().String()}}
 	_, proxy := startProxy(t, Config{Dialer: bond})
 	c := dialTCP(t, proxy)
@@ -177,7 +177,7 @@ func TestHTTPCutAnswer(t *testing.T) {
 }
 
 func TestHTTPStreaming(t *testing.T) {
-	o := origin(t)
+	o := startOrigin(t)
 	bond := &fakeBond{at: map[string]string{"web.test:80": o.Listener.Addr().String()}}
 	_, proxy := startProxy(t, Config{Dialer: bond})
 	c := webClient(t, proxy)
@@ -201,7 +201,7 @@ func TestHTTPStreaming(t *testing.T) {
 }
 
 func TestHTTPUpgrade(t *testing.T) {
-	o := origin(t)
+	o := startOrigin(t)
 	bond := &fakeBond{at: map[string]string{"web.test:80": o.Listener.Addr().String()}}
 	_, proxy := startProxy(t, Config{Dialer: bond})
 	c := dialTCP(t, proxy)
@@ -219,7 +219,7 @@ func TestHTTPUpgrade(t *testing.T) {
 }
 
 func TestConnectEarlyDataAndHalfClose(t *testing.T) {
-	bond := &fakeBond{at: map[string]string{"upper.test:9": tcpServer(t, answerAtEnd)}}
+	bond := &fakeBond{at: map[string]string{"upper.test:9": tcpServer(t, echoAtEnd)}}
 	_, proxy := startProxy(t, Config{Dialer: bond})
 	c := dialTCP(t, proxy)
 	io.WriteString(c, "CONNECT upper.test:9 HTTP/1.1\r\nHost: upper.test:9\r\n\r\nat once")
@@ -243,7 +243,7 @@ func TestCurl(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")
 	}
-	o := origin(t)
+	o := startOrigin(t)
 	secure := httptest.NewUnstartedServer(o.Config.Handler)
 	secure.TLS = &tls.Config{}
 	secure.StartTLS()

@@ -22,9 +22,9 @@ type Names struct {
 	// nobody does, what apps say is not looked at.
 	Wanted func() bool
 
-	mu  sync.Mutex
-	of  map[netip.Addr]string
-	old map[netip.Addr]string // those of before: half of what is kept
+	mu       sync.Mutex
+	current  map[netip.Addr]string
+	previous map[netip.Addr]string // those of before: half of what is kept
 }
 
 const (
@@ -32,13 +32,13 @@ const (
 	maxNames = 4096
 	// maxName is the longest domain name (RFC 1035 section 2.3.4).
 	maxName = 255
-	// helloTime is how long a TLS client may take to name the server it wants.
-	helloTime = 2 * time.Second
+	// helloTimeout is how long a TLS client may take to name the server it wants.
+	helloTimeout = 2 * time.Second
 	// maxHello bounds what is read ahead for that.
 	maxHello = 16 << 10
 )
 
-func (n *Names) wanted() bool { return n != nil && (n.Wanted == nil || n.Wanted()) }
+func (n *Names) isWanted() bool { return n != nil && (n.Wanted == nil || n.Wanted()) }
 
 // Of is the name that an address was asked for, "" if none.
 func (n *Names) Of(a netip.Addr) string {
@@ -47,14 +47,14 @@ func (n *Names) Of(a netip.Addr) string {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if name, ok := n.of[a.Unmap()]; ok {
+	if name, ok := n.current[a.Unmap()]; ok {
 		return name
 	}
-	return n.old[a.Unmap()]
+	return n.previous[a.Unmap()]
 }
 
-// learn takes an answer of a resolver into account.
-func (n *Names) learn(answer []byte) {
+// learnFromDNS takes an answer of a resolver into account.
+func (n *Names) learnFromDNS(answer []byte) {
 	if n == nil {
 		return
 	}
@@ -79,13 +79,13 @@ func (n *Names) learn(answer []byte) {
 			if err != nil {
 				return
 			}
-			n.note(netip.AddrFrom4(r.A), q.Name.String())
+			n.recordName(netip.AddrFrom4(r.A), q.Name.String())
 		case dnsmessage.TypeAAAA:
 			r, err := p.AAAAResource()
 			if err != nil {
 				return
 			}
-			n.note(netip.AddrFrom16(r.AAAA).Unmap(), q.Name.String())
+			n.recordName(netip.AddrFrom16(r.AAAA).Unmap(), q.Name.String())
 		default:
 			if p.SkipAnswer() != nil {
 				return
@@ -94,37 +94,37 @@ func (n *Names) learn(answer []byte) {
 	}
 }
 
-// note keeps a name. Mu is held.
-func (n *Names) note(a netip.Addr, name string) {
-	if len(n.of) >= maxNames || n.of == nil {
-		n.of, n.old = map[netip.Addr]string{}, n.of
+// recordName keeps a name. Mu is held.
+func (n *Names) recordName(a netip.Addr, name string) {
+	if len(n.current) >= maxNames || n.current == nil {
+		n.current, n.previous = map[netip.Addr]string{}, n.current
 	}
-	n.of[a] = name
+	n.current[a] = name
 }
 
-// helloName is what an app calls the server at dest, where it says so: a TLS
+// readServerName is what an app calls the server at dest, where it says so: a TLS
 // client in its first message (server_name, RFC 6066 section 3). What was read
 // stays to be read.
-func (e *Edge) helloName(a *appConn, dest netip.AddrPort) (name string) {
-	if !e.cfg.Names.wanted() || dest.Port() != httpsPort {
+func (e *Edge) readServerName(a *appConn, dest netip.AddrPort) (name string) {
+	if !e.cfg.Names.isWanted() || dest.Port() != httpsPort {
 		return "" // elsewhere the server may speak first
 	}
-	_ = a.SetReadDeadline(time.Now().Add(helloTime)) // reading reports it
-	defer a.SetReadDeadline(time.Time{})             //nolint:errcheck // as above
+	_ = a.SetReadDeadline(time.Now().Add(helloTimeout)) // reading reports it
+	defer a.SetReadDeadline(time.Time{})                //nolint:errcheck // as above
 	var read bytes.Buffer
-	_ = tls.Server(&listening{Conn: a.Conn, r: io.TeeReader(io.LimitReader(a.Conn, maxHello), &read)}, &tls.Config{ // it always fails: nothing is answered
+	_ = tls.Server(&readOnlyConn{Conn: a.Conn, r: io.TeeReader(io.LimitReader(a.Conn, maxHello), &read)}, &tls.Config{ // it always fails: nothing is answered
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 			name = h.ServerName
-			return nil, errHeard
+			return nil, errNameRead
 		},
 	}).Handshake()
-	a.first = append(read.Bytes(), a.first...)
+	a.readAhead = append(read.Bytes(), a.readAhead...)
 	if len(name) > maxName {
 		return ""
 	}
 	if name != "" { // what goes there over QUIC later, which hides it, is for the same
 		e.cfg.Names.mu.Lock()
-		e.cfg.Names.note(dest.Addr().Unmap(), name)
+		e.cfg.Names.recordName(dest.Addr().Unmap(), name)
 		e.cfg.Names.mu.Unlock()
 	}
 	return name
@@ -132,19 +132,19 @@ func (e *Edge) helloName(a *appConn, dest netip.AddrPort) (name string) {
 
 const httpsPort = 443
 
-var errHeard = errors.New("the name is all that was wanted")
+var errNameRead = errors.New("the name is all that was wanted")
 
-// listening is a connection that can only be listened to.
-type listening struct {
+// readOnlyConn is a connection that can only be listened to.
+type readOnlyConn struct {
 	net.Conn
 	r io.Reader
 }
 
 // Read implements net.Conn.
-func (l *listening) Read(b []byte) (int, error) { return l.r.Read(b) }
+func (l *readOnlyConn) Read(b []byte) (int, error) { return l.r.Read(b) }
 
 // Write says nothing.
-func (l *listening) Write(b []byte) (int, error) { return len(b), nil }
+func (l *readOnlyConn) Write(b []byte) (int, error) { return len(b), nil }
 
 // Close leaves the connection open.
-func (l *listening) Close() error { return nil }
+func (l *readOnlyConn) Close() error { return nil }

@@ -8,64 +8,64 @@ import (
 )
 
 const (
-	// reachedFor is for how long a destination counts as one that is there, and
-	// mostReached how many are kept.
-	reachedFor  = 10 * time.Minute
-	mostReached = 1024
+	// reachedLifetime is for how long a destination counts as one that is there, and
+	// maxReached how many are kept.
+	reachedLifetime = 10 * time.Minute
+	maxReached      = 1024
 )
 
-// reached keeps which destinations were reached lately. The zero value is ready.
-type reached struct {
-	mu sync.Mutex
-	at map[string]time.Time
+// reachedDests keeps which destinations were reached lately. The zero value is ready.
+type reachedDests struct {
+	mu          sync.Mutex
+	lastReached map[string]time.Time
 }
 
-// add notes that a destination was reached.
-func (r *reached) add(dest string, now time.Time) {
+// markReached notes that a destination was reached.
+func (r *reachedDests) markReached(dest string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.at == nil {
-		r.at = map[string]time.Time{}
+	if r.lastReached == nil {
+		r.lastReached = map[string]time.Time{}
 	}
-	if _, known := r.at[dest]; !known && len(r.at) >= mostReached {
-		for d, t := range r.at {
-			if now.Sub(t) > reachedFor {
-				delete(r.at, d)
+	if _, known := r.lastReached[dest]; !known && len(r.lastReached) >= maxReached {
+		for d, t := range r.lastReached {
+			if now.Sub(t) > reachedLifetime {
+				delete(r.lastReached, d)
 			}
 		}
-		for d := range r.at { // any one makes room
-			if len(r.at) < mostReached {
+		for d := range r.lastReached { // any one makes room
+			if len(r.lastReached) < maxReached {
 				break
 			}
-			delete(r.at, d)
+			delete(r.lastReached, d)
 		}
 	}
-	r.at[dest] = now
+	r.lastReached[dest] = now
 }
 
-// forget notes that a destination was not reached.
-func (r *reached) forget(dest string) {
+// markUnreached notes that a destination was not reached.
+func (r *reachedDests) markUnreached(dest string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.at, dest)
+	delete(r.lastReached, dest)
 }
 
-// has reports whether a destination was reached lately.
-func (r *reached) has(dest string, now time.Time) bool {
+// isRecent reports whether a destination was reached lately.
+func (r *reachedDests) isRecent(dest string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t, ok := r.at[dest]
-	return ok && now.Sub(t) <= reachedFor
+	t, ok := r.lastReached[dest]
+	return ok && now.Sub(t) <= reachedLifetime
 }
 
-// likely reports whether an app may be told that a destination is reached before the far
+// isLikely reports whether an app may be told that a destination is reached before the far
 // end has said so: it was reached lately, or it is the web port of an address given as a
 // number, which a program has from somebody who resolved the name.
-func (r *reached) likely(dest string, now time.Time) bool {
+func (r *reachedDests) isLikely(dest string, now time.Time) bool {
 	host, port, err := net.SplitHostPort(dest)
 	if err != nil {
 		return false
 	}
 	_, err = netip.ParseAddr(host)
-	return err == nil && (port == "80" || port == "443") || r.has(dest, now)
+	return err == nil && (port == "80" || port == "443") || r.isRecent(dest, now)
 }

@@ -87,7 +87,7 @@ func NewRedirect(cfg RedirectConfig) (_ *Redirect, err error) {
 	}()
 	if cfg.User == nil {
 		if r.group, err = newCgroup(cfg.Label); err != nil {
-			return nil, cgroupHint(err)
+			return nil, cgroupFault(err)
 		}
 	}
 	if r.dns, err = newDNSForwarder(cfg.Log); err != nil {
@@ -95,13 +95,13 @@ func NewRedirect(cfg RedirectConfig) (_ *Redirect, err error) {
 		r.dns = nil
 	}
 	// The socket that owns the table: it must stay open.
-	if r.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(ownTable)); err != nil {
-		return nil, nftHint(err)
+	if r.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(createOwnedTable)); err != nil {
+		return nil, nftFault(err)
 	}
-	if err := r.load(cfg, families); err != nil {
-		return nil, nftHint(err)
+	if err := r.loadRules(cfg, families); err != nil {
+		return nil, nftFault(err)
 	}
-	if err := r.takeDatagrams(cfg); err != nil {
+	if err := r.redirectDatagrams(cfg); err != nil {
 		cfg.Log.Warn("the app's datagrams stay direct, but for DNS", "err", err)
 	}
 	return r, nil
@@ -135,14 +135,14 @@ func probeEdge(port uint16) ([]byte, error) {
 // proxyHint is the way out for whoever cannot have redirection.
 const proxyHint = "use the SOCKS5 or HTTP proxy of the primary"
 
-func cgroupHint(err error) error {
+func cgroupFault(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fault.New(fault.Permission, err, "run it as root, or without rights "+proxyHint)
 	}
 	return fault.New(fault.Unsupported, err, "cgroups (version 2) are unusable here: start the app as a user of its own with --user, or "+proxyHint)
 }
 
-func nftHint(err error) error {
+func nftFault(err error) error {
 	err = fmt.Errorf("loading redirect rules: %w", err)
 	if errors.Is(err, os.ErrPermission) {
 		return fault.New(fault.Permission, err, "run it as root, or without rights "+proxyHint)
@@ -168,27 +168,27 @@ func (r *Redirect) Close() error {
 	if r.nft != nil {
 		errs = append(errs, r.nft.CloseLasting()) // and with it the table
 	}
-	errs = append(errs, r.leaveDatagrams())
+	errs = append(errs, r.releaseDatagrams())
 	if r.dns != nil {
 		errs = append(errs, r.dns.Close())
 	}
 	if r.group != nil {
-		errs = append(errs, r.group.close())
+		errs = append(errs, r.group.remove())
 	}
 	return errors.Join(errs...)
 }
 
-// tableOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h.
-const tableOwner = 0x2
+// tableOwnerFlag is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h.
+const tableOwnerFlag = 0x2
 
 func tableName() string { return "mpbond_run_" + strconv.Itoa(os.Getpid()) }
 
-// ownTable makes the table on c, which thereby owns it. The nftables library
+// createOwnedTable makes the table on c, which thereby owns it. The nftables library
 // cannot set the flag, nor add a table that exists, but is content to use it.
-func ownTable(c *netlink.Conn) error {
+func createOwnedTable(c *netlink.Conn) error {
 	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
 		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(tableName()), 0)},
-		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, tableOwner)},
+		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, tableOwnerFlag)},
 	})
 	if err != nil {
 		return err
@@ -211,7 +211,7 @@ func ownTable(c *netlink.Conn) error {
 	return err
 }
 
-// load fills the table, in one transaction:
+// loadRules fills the table, in one transaction:
 //
 //	table inet mpbond_run_PID {
 //	  flags owner
@@ -229,7 +229,7 @@ func ownTable(c *netlink.Conn) error {
 //	}
 //
 // Matching positively matters: packets without a socket match neither way.
-func (r *Redirect) load(cfg RedirectConfig, families []byte) error {
+func (r *Redirect) loadRules(cfg RedirectConfig, families []byte) error {
 	t := &nftables.Table{Name: tableName(), Family: nftables.TableFamilyINet}
 	app := r.nft.AddChain(&nftables.Chain{Name: "app", Table: t})
 	accept := nftables.ChainPolicyAccept
@@ -241,15 +241,15 @@ func (r *Redirect) load(cfg RedirectConfig, families []byte) error {
 		r.nft.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: slices.Concat(parts...)})
 	}
 	if r.dns != nil {
-		rule(output, meta(expr.MetaKeyMARK, binaryutil.NativeEndian.PutUint32(dnsMark)), l4proto(unix.IPPROTO_TCP), redirectTo(cfg.Port))
+		rule(output, matchMeta(expr.MetaKeyMARK, binaryutil.NativeEndian.PutUint32(dnsMark)), matchL4Proto(unix.IPPROTO_TCP), redirectExpr(cfg.Port))
 	}
-	rule(output, r.matchApp(cfg.User), verdict(expr.VerdictJump, app.Name))
+	rule(output, r.matchApp(cfg.User), verdictExpr(expr.VerdictJump, app.Name))
 	returnDirect(cfg, func(parts ...[]expr.Any) { rule(app, parts...) })
 	for _, f := range families {
-		nfproto := meta(expr.MetaKeyNFPROTO, []byte{f})
-		rule(app, nfproto, l4proto(unix.IPPROTO_TCP), redirectTo(cfg.Port))
+		nfproto := matchMeta(expr.MetaKeyNFPROTO, []byte{f})
+		rule(app, nfproto, matchL4Proto(unix.IPPROTO_TCP), redirectExpr(cfg.Port))
 		if r.dns != nil {
-			rule(app, nfproto, l4proto(unix.IPPROTO_UDP), dport(dnsPort), redirectTo(r.dns.port))
+			rule(app, nfproto, matchL4Proto(unix.IPPROTO_UDP), matchDestPort(dnsPort), redirectExpr(r.dns.port))
 		}
 	}
 	return r.nft.Flush()
@@ -257,59 +257,59 @@ func (r *Redirect) load(cfg RedirectConfig, families []byte) error {
 
 // returnDirect adds rules that return what stays direct.
 func returnDirect(cfg RedirectConfig, rule func(...[]expr.Any)) {
-	rule(meta(expr.MetaKeyOIFNAME, append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)), verdict(expr.VerdictReturn, ""))
+	rule(matchMeta(expr.MetaKeyOIFNAME, append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)), verdictExpr(expr.VerdictReturn, ""))
 	for _, p := range append([]netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}, cfg.Direct...) {
-		rule(daddr(p), verdict(expr.VerdictReturn, ""))
+		rule(matchDestAddr(p), verdictExpr(expr.VerdictReturn, ""))
 	}
 }
 
 func (r *Redirect) matchApp(user *uint32) []expr.Any {
 	if user != nil {
-		return meta(expr.MetaKeySKUID, binaryutil.NativeEndian.PutUint32(*user))
+		return matchMeta(expr.MetaKeySKUID, binaryutil.NativeEndian.PutUint32(*user))
 	}
 	return []expr.Any{
-		&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: uint32(r.group.level), Register: 1},
-		equal(binaryutil.NativeEndian.PutUint64(r.group.id)),
+		&expr.Socket{Key: expr.SocketKeyCgroupv2, Level: uint32(r.group.depth), Register: 1},
+		matchEqual(binaryutil.NativeEndian.PutUint64(r.group.id)),
 	}
 }
 
 // The expressions that nft(8) would compile the rules above to.
 
-func equal(data []byte) expr.Any {
+func matchEqual(data []byte) expr.Any {
 	return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}
 }
 
-func meta(key expr.MetaKey, is []byte) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: key, Register: 1}, equal(is)}
+func matchMeta(key expr.MetaKey, is []byte) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, matchEqual(is)}
 }
 
-func l4proto(p byte) []expr.Any { return meta(expr.MetaKeyL4PROTO, []byte{p}) }
+func matchL4Proto(p byte) []expr.Any { return matchMeta(expr.MetaKeyL4PROTO, []byte{p}) }
 
-func dport(port uint16) []expr.Any {
+func matchDestPort(port uint16) []expr.Any {
 	return []expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		equal(binary.BigEndian.AppendUint16(nil, port)),
+		matchEqual(binary.BigEndian.AppendUint16(nil, port)),
 	}
 }
 
-func daddr(p netip.Prefix) []expr.Any {
+func matchDestAddr(p netip.Prefix) []expr.Any {
 	family, offset := byte(unix.NFPROTO_IPV4), uint32(16)
 	if p.Addr().Is6() {
 		family, offset = unix.NFPROTO_IPV6, 24
 	}
 	addr := p.Masked().Addr().AsSlice()
 	n := uint32(len(addr))
-	return append(meta(expr.MetaKeyNFPROTO, []byte{family}),
+	return append(matchMeta(expr.MetaKeyNFPROTO, []byte{family}),
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: n},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: n, Mask: net.CIDRMask(p.Bits(), len(addr)*8), Xor: make([]byte, n)},
-		equal(addr))
+		matchEqual(addr))
 }
 
-func verdict(kind expr.VerdictKind, chain string) []expr.Any {
+func verdictExpr(kind expr.VerdictKind, chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: kind, Chain: chain}}
 }
 
-func redirectTo(port uint16) []expr.Any {
+func redirectExpr(port uint16) []expr.Any {
 	return []expr.Any{
 		&expr.Immediate{Register: 1, Data: binary.BigEndian.AppendUint16(nil, port)},
 		&expr.Redir{RegisterProtoMin: 1},

@@ -60,9 +60,9 @@ var errNoMethod = errors.New("the app insists on SOCKS5 authentication; switch i
 func (e *Edge) serveSOCKS(a *appConn) {
 	a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
 	dest, udp, err := socksHandshake(a)
-	e.keepPlace(a)
+	e.markActive(a)
 	if err == nil && udp != nil {
-		e.serveAssociate(a, *udp, false)
+		e.serveAssociation(a, *udp, false)
 		return
 	}
 	if err != nil {
@@ -74,7 +74,7 @@ func (e *Edge) serveSOCKS(a *appConn) {
 	if err != nil {
 		e.log.Info("SOCKS5 connection failed", "dest", dest, "err", err)
 		a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // writing reports it
-		writeSOCKSReply(a, socksReply(err))             //nolint:errcheck // closing is all that is left
+		writeSOCKSReply(a, socksReplyCode(err))         //nolint:errcheck // closing is all that is left
 		a.CloseInOrder()                                //nolint:errcheck // as above
 		return
 	}
@@ -84,7 +84,7 @@ func (e *Edge) serveSOCKS(a *appConn) {
 		splice.Reset(c)
 		return
 	}
-	e.relay("socks5", a, c, dest)
+	e.relayConn("socks5", a, c, dest)
 }
 
 // socksHandshake agrees on a method, reads the request and returns its
@@ -172,7 +172,7 @@ func readSOCKSRequest(r io.Reader) (dest string, udp *wire.Addr, err error) {
 	default:
 		return "", nil, &socksError{socksCommandUnsupported, fmt.Sprintf("SOCKS5 command %d (2 is BIND) is not supported; only CONNECT and UDP ASSOCIATE are", command)}
 	}
-	dest, err = destination(host, port)
+	dest, err = parseDestination(host, port)
 	if err != nil {
 		return "", nil, &socksError{socksFailure, err.Error()}
 	}
@@ -186,9 +186,9 @@ func writeSOCKSReply(w io.Writer, reply byte) error {
 	return err
 }
 
-// socksReply is the reply code for a stream that could not be opened.
-func socksReply(err error) byte {
-	switch refusal(err) {
+// socksReplyCode is the reply code for a stream that could not be opened.
+func socksReplyCode(err error) byte {
+	switch refusalCode(err) {
 	case wire.CodeForbidden:
 		return socksNotAllowed
 	case wire.CodeUnreachable, wire.CodeNameNotFound, wire.CodeTimeout:
@@ -199,10 +199,10 @@ func socksReply(err error) byte {
 	return socksFailure
 }
 
-// destination checks what an app asked for and writes it as "host:port". It
+// parseDestination checks what an app asked for and writes it as "host:port". It
 // takes addresses without a zone, and names of bytes that cannot be mistaken
 // for something else further on.
-func destination(host string, port uint16) (string, error) {
+func parseDestination(host string, port uint16) (string, error) {
 	if port == 0 {
 		return "", errors.New("port 0 cannot be connected to")
 	}

@@ -106,7 +106,7 @@ func socksDial(t *testing.T, proxy, name string) (*net.TCPConn, byte) {
 }
 
 func TestSOCKSHalfClose(t *testing.T) {
-	bond := &fakeBond{at: map[string]string{"upper.test:80": tcpServer(t, answerAtEnd)}}
+	bond := &fakeBond{at: map[string]string{"upper.test:80": tcpServer(t, echoAtEnd)}}
 	e, proxy := startProxy(t, Config{Dialer: bond})
 	c, reply := socksDial(t, proxy, "upper.test")
 	if reply != socksSucceeded {
@@ -126,7 +126,7 @@ func TestSOCKSHalfClose(t *testing.T) {
 
 func TestSOCKSReplies(t *testing.T) {
 	bond := &fakeBond{
-		at: map[string]string{"up.test:80": tcpServer(t, answerAtEnd)},
+		at: map[string]string{"up.test:80": tcpServer(t, echoAtEnd)},
 		refuse: map[string]wire.Code{
 			"refused.test:80": wire.CodeConnRefused, "private.test:80": wire.CodeForbidden,
 			"noname.test:80": wire.CodeNameNotFound, "busy.test:80": wire.CodeLimit, "slow.test:80": wire.CodeTimeout,
@@ -180,29 +180,29 @@ func awaitReply(t *testing.T, proxy, name string, want byte) {
 
 // TestReached: what is kept of destinations is bounded, and holds for a while.
 func TestReached(t *testing.T) {
-	var r reached
+	var r reachedDests
 	now := time.Unix(1_800_000_000, 0)
-	for i := range 3 * mostReached {
-		r.add(fmt.Sprintf("host%d.test:443", i), now)
+	for i := range 3 * maxReached {
+		r.markReached(fmt.Sprintf("host%d.test:443", i), now)
 	}
-	if len(r.at) > mostReached {
-		t.Errorf("%d are kept", len(r.at))
+	if len(r.lastReached) > maxReached {
+		t.Errorf("%d are kept", len(r.lastReached))
 	}
-	r.add("a.test:443", now)
+	r.markReached("a.test:443", now)
 	for _, c := range []struct {
 		dest  string
 		after time.Duration
 		want  bool
 	}{
-		{"a.test:443", 0, true}, {"a.test:443", reachedFor + 1, false}, {"a.test:80", 0, false}, {"192.0.2.1:443", 0, true},
+		{"a.test:443", 0, true}, {"a.test:443", reachedLifetime + 1, false}, {"a.test:80", 0, false}, {"192.0.2.1:443", 0, true},
 		{"[2001:db8::1]:80", 0, true}, {"192.0.2.1:22", 0, false}, {"x", 0, false},
 	} {
-		if got := r.likely(c.dest, now.Add(c.after)); got != c.want {
+		if got := r.isLikely(c.dest, now.Add(c.after)); got != c.want {
 			t.Errorf("%s after %v: %v", c.dest, c.after, got)
 		}
 	}
-	r.forget("a.test:443")
-	if r.has("a.test:443", now) {
+	r.markUnreached("a.test:443")
+	if r.isRecent("a.test:443", now) {
 		t.Error("it is not forgotten")
 	}
 }

@@ -75,7 +75,7 @@ func TestServerEndsFirst(t *testing.T) {
 }
 
 func TestTooManyConnections(t *testing.T) {
-	bond := &fakeBond{at: map[string]string{"s.test:80": tcpServer(t, answerAtEnd)}}
+	bond := &fakeBond{at: map[string]string{"s.test:80": tcpServer(t, echoAtEnd)}}
 	e, proxy := startProxy(t, Config{Dialer: bond, MaxConns: 2})
 	one, _ := socksDial(t, proxy, "s.test")
 	two, _ := socksDial(t, proxy, "s.test")
@@ -100,7 +100,7 @@ func TestTooManyConnections(t *testing.T) {
 }
 
 func TestFallbackReplays(t *testing.T) {
-	direct := tcpServer(t, answerAtEnd)
+	direct := tcpServer(t, echoAtEnd)
 	dialDirect := func(ctx context.Context, _, dest string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", direct)
 	}
@@ -120,7 +120,7 @@ func TestFallbackReplays(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			bond := &fakeBond{refuse: map[string]wire.Code{"s.test:80": tc.code}, release: make(chan struct{})}
 			e, proxy := startProxy(t, Config{Dialer: bond, Direct: dialDirect})
-			e.reached.add("s.test:80", time.Now()) // so that the app need not wait
+			e.reached.markReached("s.test:80", time.Now()) // so that the app need not wait
 			c, _ := socksDial(t, proxy, "s.test")
 			sent := strings.Repeat("a", tc.send)
 			io.WriteString(c, sent)
@@ -139,12 +139,12 @@ func TestFallbackReplays(t *testing.T) {
 
 // TestFallbackOpened: where the far end agrees, the way back is not taken.
 func TestFallbackOpened(t *testing.T) {
-	bond := &fakeBond{at: map[string]string{"s.test:80": tcpServer(t, answerAtEnd)}, release: make(chan struct{})}
+	bond := &fakeBond{at: map[string]string{"s.test:80": tcpServer(t, echoAtEnd)}, release: make(chan struct{})}
 	e, proxy := startProxy(t, Config{Dialer: bond, Direct: func(context.Context, string, string) (net.Conn, error) {
 		t.Error("went direct")
 		return nil, errors.ErrUnsupported
 	}})
-	e.reached.add("s.test:80", time.Now()) // so that the app need not wait
+	e.reached.markReached("s.test:80", time.Now()) // so that the app need not wait
 	c, _ := socksDial(t, proxy, "s.test")
 	data := strings.Repeat("z", 3*maxReplay)
 	io.WriteString(c, data)
@@ -161,7 +161,7 @@ func TestFallbackClosedWhileWaiting(t *testing.T) {
 	e, proxy := startProxy(t, Config{Dialer: bond, Direct: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.ErrUnsupported
 	}})
-	e.reached.add("s.test:80", time.Now()) // so that the app need not wait
+	e.reached.markReached("s.test:80", time.Now()) // so that the app need not wait
 	c, _ := socksDial(t, proxy, "s.test")
 	io.WriteString(c, "x")
 	e.Close() // returns although the far end never answers

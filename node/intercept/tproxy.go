@@ -30,59 +30,59 @@ import (
 // from a socket bound to the address that it came from, which is not of this
 // machine: the app sees the answer come from where it asked.
 type datagramProxy struct {
-	edge   uint16 // the Edge's port
-	conns  []*net.UDPConn
-	log    *slog.Logger
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	edgePort uint16 // the Edge's port
+	conns    []*net.UDPConn
+	log      *slog.Logger
+	ctx      context.Context
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
 
-	mu      sync.Mutex
-	apps    map[netip.AddrPort]*appSocket
-	answers map[netip.AddrPort]*net.UDPConn // by the address they speak for
+	mu           sync.Mutex
+	sockets      map[netip.AddrPort]*appSocket
+	replySockets map[netip.AddrPort]*net.UDPConn // by the address they speak for
 }
 
 // appSocket is one socket of the app. Its association is made while the first
 // datagrams wait.
 type appSocket struct {
-	app   netip.AddrPort
-	queue chan packet
-	used  time.Time // guarded by datagramProxy.mu
-	stop  context.CancelFunc
+	app      netip.AddrPort
+	queue    chan appDatagram
+	lastUsed time.Time // guarded by datagramProxy.mu
+	stop     context.CancelFunc
 }
 
-// packet is a datagram of the app, owned by whoever holds it.
-type packet struct {
+// appDatagram is a datagram of the app, owned by whoever holds it.
+type appDatagram struct {
 	dest netip.AddrPort
 	b    []byte
 }
 
 const (
-	maxAppSockets    = 1024
-	maxAnswerSockets = 256
-	maxWaiting       = 64 // datagrams of a socket that wait for its association
-	// appSocketIdle is how long a socket of the app may be unused: RFC 4787
+	maxAppSockets      = 1024
+	maxReplySockets    = 256
+	maxQueuedDatagrams = 64 // datagrams of a socket that wait for its association
+	// socketIdleTimeout is how long a socket of the app may be unused: RFC 4787
 	// section 4.3.
-	appSocketIdle = 5 * time.Minute
-	associateTime = 10 * time.Second
+	socketIdleTimeout = 5 * time.Minute
+	associateTimeout  = 10 * time.Second
 )
 
 func newDatagramProxy(edge uint16, log *slog.Logger) (*datagramProxy, error) {
-	conns, err := listenPair("udp", 0, listenForeign) // for datagrams to any address
+	conns, err := listenPair("udp", 0, listenTransparentUDP) // for datagrams to any address
 	if err != nil {
 		return nil, err
 	}
-	p := &datagramProxy{edge: edge, conns: conns, log: log, apps: map[netip.AddrPort]*appSocket{}, answers: map[netip.AddrPort]*net.UDPConn{}}
+	p := &datagramProxy{edgePort: edge, conns: conns, log: log, sockets: map[netip.AddrPort]*appSocket{}, replySockets: map[netip.AddrPort]*net.UDPConn{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, c := range conns {
-		p.wg.Go(func() { p.serve(c) })
+		p.wg.Go(func() { p.receiveDatagrams(c) })
 	}
-	p.wg.Go(p.expire)
+	p.wg.Go(p.expireSockets)
 	return p, nil
 }
 
-// port is where the kernel has to hand datagrams to, on the loopback addresses.
-func (p *datagramProxy) port() uint16 { return portOf(p.conns[0]) }
+// listenPort is where the kernel has to hand datagrams to, on the loopback addresses.
+func (p *datagramProxy) listenPort() uint16 { return portOf(p.conns[0]) }
 
 // Close ends everything and waits for it.
 func (p *datagramProxy) Close() error {
@@ -93,15 +93,15 @@ func (p *datagramProxy) Close() error {
 	p.wg.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range p.answers {
+	for _, c := range p.replySockets {
 		c.Close()
 	}
 	return nil
 }
 
-// listenForeign makes a socket that may be bound to, and told of, addresses
+// listenTransparentUDP makes a socket that may be bound to, and told of, addresses
 // that are not of this machine (ip(7): IP_TRANSPARENT, IP_RECVORIGDSTADDR).
-func listenForeign(network string, at netip.AddrPort) (*net.UDPConn, error) {
+func listenTransparentUDP(network string, at netip.AddrPort) (*net.UDPConn, error) {
 	lc := net.ListenConfig{Control: func(network, _ string, raw syscall.RawConn) error {
 		var serr error
 		err := raw.Control(func(fd uintptr) {
@@ -121,8 +121,8 @@ func listenForeign(network string, at netip.AddrPort) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// serve takes the app's datagrams.
-func (p *datagramProxy) serve(c *net.UDPConn) {
+// receiveDatagrams takes the app's datagrams.
+func (p *datagramProxy) receiveDatagrams(c *net.UDPConn) {
 	b, oob := make([]byte, udpsock.MaxPayload), make([]byte, 256)
 	for {
 		n, m, _, from, err := c.ReadMsgUDPAddrPort(b, oob)
@@ -132,16 +132,16 @@ func (p *datagramProxy) serve(c *net.UDPConn) {
 		if err != nil {
 			continue
 		}
-		dest, ok := destinationOf(oob[:m])
+		dest, ok := originalDestOf(oob[:m])
 		if !ok || dest.Addr().IsLoopback() {
 			continue // not handed over by our rules
 		}
-		p.take(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), packet{dest, append([]byte(nil), b[:n]...)})
+		p.queueDatagram(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), appDatagram{dest, append([]byte(nil), b[:n]...)})
 	}
 }
 
-// destinationOf finds the destination of a datagram in its control messages.
-func destinationOf(oob []byte) (netip.AddrPort, bool) {
+// originalDestOf finds the destination of a datagram in its control messages.
+func originalDestOf(oob []byte) (netip.AddrPort, bool) {
 	list, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return netip.AddrPort{}, false
@@ -158,43 +158,43 @@ func destinationOf(oob []byte) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// take gives a datagram to its socket's association, made if need be. What
+// queueDatagram gives a datagram to its socket's association, made if need be. What
 // finds no room is dropped.
-func (p *datagramProxy) take(app netip.AddrPort, d packet) {
+func (p *datagramProxy) queueDatagram(app netip.AddrPort, d appDatagram) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.apps[app]
+	s := p.sockets[app]
 	if s == nil {
-		if p.ctx.Err() != nil || len(p.apps) >= maxAppSockets {
+		if p.ctx.Err() != nil || len(p.sockets) >= maxAppSockets {
 			return
 		}
-		s = &appSocket{app: app, queue: make(chan packet, maxWaiting)}
+		s = &appSocket{app: app, queue: make(chan appDatagram, maxQueuedDatagrams)}
 		ctx, stop := context.WithCancel(p.ctx)
 		s.stop = stop
-		p.apps[app] = s
+		p.sockets[app] = s
 		p.wg.Go(func() {
 			defer stop()
-			if err := p.carry(ctx, s); err != nil && ctx.Err() == nil {
+			if err := p.carrySocket(ctx, s); err != nil && ctx.Err() == nil {
 				p.log.Info("datagrams of the app lost", "app", app, "err", err)
 			}
 			p.mu.Lock()
-			if p.apps[app] == s {
-				delete(p.apps, app)
+			if p.sockets[app] == s {
+				delete(p.sockets, app)
 			}
 			p.mu.Unlock()
 		})
 	}
-	s.used = time.Now()
+	s.lastUsed = time.Now()
 	select {
 	case s.queue <- d:
 	default:
 	}
 }
 
-// carry makes an association and moves datagrams over it until ctx or the
+// carrySocket makes an association and moves datagrams over it until ctx or the
 // association ends.
-func (p *datagramProxy) carry(ctx context.Context, s *appSocket) error {
-	control, relay, err := p.associate(ctx)
+func (p *datagramProxy) carrySocket(ctx context.Context, s *appSocket) error {
+	control, relay, err := p.openAssociation(ctx)
 	if err != nil {
 		return err
 	}
@@ -207,12 +207,12 @@ func (p *datagramProxy) carry(ctx context.Context, s *appSocket) error {
 	defer func() { control.Close(); relay.Close() }()
 	wg.Go(func() {
 		defer cancel()
-		p.hearRefusals(s, control)
+		p.readRefusals(s, control)
 	})
 	wg.Go(func() {
 		defer cancel()
 		udpsock.Receive(relay, func(b []byte, _ netip.AddrPort) bool {
-			p.answer(s, b)
+			p.deliverReply(s, b)
 			return true
 		}, nil)
 	})
@@ -228,9 +228,9 @@ func (p *datagramProxy) carry(ctx context.Context, s *appSocket) error {
 	}
 }
 
-// hearRefusals passes on what the Edge tells on the TCP connection of an
+// readRefusals passes on what the Edge tells on the TCP connection of an
 // association, until that ends.
-func (p *datagramProxy) hearRefusals(s *appSocket, control net.Conn) {
+func (p *datagramProxy) readRefusals(s *appSocket, control net.Conn) {
 	frames := wire.NewReader(control)
 	for {
 		t, b, err := frames.Next()
@@ -238,17 +238,17 @@ func (p *datagramProxy) hearRefusals(s *appSocket, control net.Conn) {
 			return
 		}
 		if r, err := wire.ParseFlowRefused(b); t == wire.TypeFlowRefused && err == nil && r.Addr.IP.IsValid() {
-			if err := tellApp(s.app, r); err != nil {
+			if err := sendICMPError(s.app, r); err != nil {
 				p.log.Debug("the app is not told of a refusal", "app", s.app, "why", r.Text, "err", err)
 			}
 		}
 	}
 }
 
-// tellApp sends the app's kernel the ICMP error that its destination, or a
+// sendICMPError sends the app's kernel the ICMP error that its destination, or a
 // router, would have sent: by a raw socket, since it comes from another address
 // (raw(7): with IPPROTO_RAW the header is ours).
-func tellApp(app netip.AddrPort, r wire.FlowRefused) error {
+func sendICMPError(app netip.AddrPort, r wire.FlowRefused) error {
 	b := icmp.Unreachable(icmp.Datagram(app, r.Addr.AddrPort(), nil), icmp.ReasonFor(r.Code), int(r.MTU))
 	if b == nil {
 		return fmt.Errorf("no ICMP about %v", r.Addr)
@@ -267,17 +267,17 @@ func tellApp(app netip.AddrPort, r wire.FlowRefused) error {
 	return unix.Sendto(fd, b, 0, to)
 }
 
-// associate asks the Edge for an association.
-func (p *datagramProxy) associate(ctx context.Context) (net.Conn, *net.UDPConn, error) {
-	ctx, cancel := context.WithTimeout(ctx, associateTime)
+// openAssociation asks the Edge for an association.
+func (p *datagramProxy) openAssociation(ctx context.Context) (net.Conn, *net.UDPConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, associateTimeout)
 	defer cancel()
 	host := "127.0.0.1"
-	control, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(p.edge))))
+	control, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(p.edgePort))))
 	if err != nil {
 		return nil, nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { control.Close() })
-	relay, err := askAssociation(control)
+	relay, err := requestAssociation(control)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -288,9 +288,9 @@ func (p *datagramProxy) associate(ctx context.Context) (net.Conn, *net.UDPConn, 
 	return control, relay, nil
 }
 
-// askAssociation speaks SOCKS5 with the Edge and connects a socket to what it
+// requestAssociation speaks SOCKS5 with the Edge and connects a socket to what it
 // answers.
-func askAssociation(c net.Conn) (*net.UDPConn, error) {
+func requestAssociation(c net.Conn) (*net.UDPConn, error) {
 	if _, err := c.Write([]byte{socksVersion, 1, socksNoAuth, socksVersion, socksAssociate, 0, socksIPv4, 0, 0, 0, 0, 0, 0}); err != nil {
 		return nil, err
 	}
@@ -305,8 +305,8 @@ func askAssociation(c net.Conn) (*net.UDPConn, error) {
 	return net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(a.AddrPort()))
 }
 
-// answer gives the app a datagram that came over its association.
-func (p *datagramProxy) answer(s *appSocket, b []byte) {
+// deliverReply gives the app a datagram that came over its association.
+func (p *datagramProxy) deliverReply(s *appSocket, b []byte) {
 	if len(b) < 3 {
 		return
 	}
@@ -314,22 +314,22 @@ func (p *datagramProxy) answer(s *appSocket, b []byte) {
 	if err != nil || !a.IP.IsValid() {
 		return
 	}
-	c, err := p.speakFor(a.AddrPort())
+	c, err := p.replySocketFor(a.AddrPort())
 	if err != nil {
 		p.log.Debug("an answer is lost", "from", a, "err", err)
 		return
 	}
 	_, _ = c.WriteToUDPAddrPort(payload, s.app) // as good as lost
 	p.mu.Lock()
-	s.used = time.Now()
+	s.lastUsed = time.Now()
 	p.mu.Unlock()
 }
 
-// speakFor is a socket bound to a foreign address.
-func (p *datagramProxy) speakFor(from netip.AddrPort) (*net.UDPConn, error) {
+// replySocketFor is a socket bound to a foreign address.
+func (p *datagramProxy) replySocketFor(from netip.AddrPort) (*net.UDPConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c := p.answers[from]; c != nil {
+	if c := p.replySockets[from]; c != nil {
 		return c, nil
 	}
 	if p.ctx.Err() != nil {
@@ -339,24 +339,24 @@ func (p *datagramProxy) speakFor(from netip.AddrPort) (*net.UDPConn, error) {
 	if from.Addr().Is6() {
 		network = "udp6"
 	}
-	c, err := listenForeign(network, from)
+	c, err := listenTransparentUDP(network, from)
 	if err != nil {
 		return nil, err
 	}
-	for old, o := range p.answers { // any will do: it is made again when needed
-		if len(p.answers) < maxAnswerSockets {
+	for old, o := range p.replySockets { // any will do: it is made again when needed
+		if len(p.replySockets) < maxReplySockets {
 			break
 		}
 		o.Close()
-		delete(p.answers, old)
+		delete(p.replySockets, old)
 	}
-	p.answers[from] = c
+	p.replySockets[from] = c
 	return c, nil
 }
 
-// expire ends what was unused for long.
-func (p *datagramProxy) expire() {
-	t := time.NewTicker(appSocketIdle / 10)
+// expireSockets ends what was unused for long.
+func (p *datagramProxy) expireSockets() {
+	t := time.NewTicker(socketIdleTimeout / 10)
 	defer t.Stop()
 	for {
 		select {
@@ -364,8 +364,8 @@ func (p *datagramProxy) expire() {
 			return
 		case now := <-t.C:
 			p.mu.Lock()
-			for _, s := range p.apps {
-				if now.Sub(s.used) > appSocketIdle {
+			for _, s := range p.sockets {
+				if now.Sub(s.lastUsed) > socketIdleTimeout {
 					s.stop()
 				}
 			}
@@ -374,8 +374,8 @@ func (p *datagramProxy) expire() {
 	}
 }
 
-// alive reports whether a process exists.
-func alive(pid int) bool {
+// processExists reports whether a process exists.
+func processExists(pid int) bool {
 	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
 	return err == nil
 }

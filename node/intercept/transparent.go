@@ -29,8 +29,8 @@ func ListenTransparent(port uint16) ([]net.Listener, error) {
 // purpose may ask for a SOCKS5 UDP association, as Redirect does for the
 // datagrams of its app; others are reset.
 func (e *Edge) ServeTransparent(ln net.Listener) error {
-	return e.accept(ln, func(a *appConn) {
-		dest, err := originalDestination(a.Conn)
+	return e.acceptLoop(ln, func(a *appConn) {
+		dest, err := originalTCPDest(a.Conn)
 		if errors.Is(err, errNotRedirected) && e.cfg.Packets != nil {
 			e.serveAssociationOnly(a)
 			return
@@ -41,17 +41,17 @@ func (e *Edge) ServeTransparent(ln net.Listener) error {
 			a.Reset()
 			return
 		}
-		e.keepPlace(a) // the kernel had it
-		app := a.app()
+		e.markActive(a) // the kernel had it
+		app := a.appInfo()
 		app.Peer = dest // as its socket has it
-		app.Name = e.helloName(a, dest)
-		c, err := e.dial(app.context(e.ctx), dest.String())
+		app.Name = e.readServerName(a, dest)
+		c, err := e.dialWithFallback(app.withApp(e.ctx), dest.String())
 		if err != nil {
 			e.log.Info("redirected connection failed", "dest", dest, "err", err)
 			a.Reset()
 			return
 		}
-		e.relay("redirect", a, c, dest.String())
+		e.relayConn("redirect", a, c, dest.String())
 	})
 }
 
@@ -59,7 +59,7 @@ func (e *Edge) ServeTransparent(ln net.Listener) error {
 // nothing else.
 func (e *Edge) serveAssociationOnly(a *appConn) {
 	a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
-	if b, err := a.peek(); err != nil {
+	if b, err := a.peekByte(); err != nil {
 		a.CloseInOrder() //nolint:errcheck // it has asked for nothing
 	} else if b != socksVersion {
 		e.log.Debug("redirected connection refused", "app", a.RemoteAddr(), "err", errNotRedirected)
@@ -68,16 +68,16 @@ func (e *Edge) serveAssociationOnly(a *appConn) {
 		e.log.Debug("redirected connection refused", "app", a.RemoteAddr(), "err", cmp.Or(err, errNotRedirected))
 		a.Reset()
 	} else {
-		e.keepPlace(a)
-		e.serveAssociate(a, *from, true)
+		e.markActive(a)
+		e.serveAssociation(a, *from, true)
 	}
 }
 
 var errNotRedirected = errors.New("it was not redirected, but made to this port, which only `mpbond run` uses; use the proxy port")
 
-// originalDestination is where the app wanted to connect to, which connection
+// originalTCPDest is where the app wanted to connect to, which connection
 // tracking remembers.
-func originalDestination(c net.Conn) (netip.AddrPort, error) {
+func originalTCPDest(c net.Conn) (netip.AddrPort, error) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		return netip.AddrPort{}, errors.New("only TCP connections are redirected")

@@ -8,33 +8,33 @@ import (
 	"mpbond/control/device"
 )
 
-// addresses are this device's own, and those that it had before.
-type addresses struct {
-	list  func() (map[netip.Addr]bool, error) // device.Addresses; a fake in tests
-	known map[netip.Addr]bool
-	now   map[netip.Addr]bool // as listed last
-	other bool                // they have changed since changed was called
+// addressTracker are this device's own, and those that it had before.
+type addressTracker struct {
+	listAddresses func() (map[netip.Addr]bool, error) // device.LocalAddresses; a fake in tests
+	known         map[netip.Addr]bool
+	present       map[netip.Addr]bool // as listed last
+	hasChanged    bool                // they have changed since changed was called
 }
 
-// changed reports whether the addresses have changed since it was called last.
-func (a *addresses) changed() bool {
-	other := a.other
-	a.other = false
-	return other
+// takeChanged reports whether the addresses have changed since it was called last.
+func (a *addressTracker) takeChanged() bool {
+	wasChanged := a.hasChanged
+	a.hasChanged = false
+	return wasChanged
 }
 
-// lost returns a function that reports whether an address is no longer this device's;
+// detectLost returns a function that reports whether an address is no longer this device's;
 // one that no interface ever had is of another kind.
-func (a *addresses) lost() func(net.Addr) bool {
-	present, err := a.list()
+func (a *addressTracker) detectLost() func(net.Addr) bool {
+	present, err := a.listAddresses()
 	if err != nil {
 		return func(net.Addr) bool { return false } // what is there stays while one cannot look
 	}
 	for ip := range present {
 		a.known[ip] = true
 	}
-	a.other = a.other || a.now != nil && !maps.Equal(a.now, present)
-	a.now = present
+	a.hasChanged = a.hasChanged || a.present != nil && !maps.Equal(a.present, present)
+	a.present = present
 	return func(local net.Addr) bool {
 		at, err := netip.ParseAddrPort(local.String())
 		ip := at.Addr().Unmap().WithZone("")
@@ -42,9 +42,9 @@ func (a *addresses) lost() func(net.Addr) bool {
 	}
 }
 
-// newAddresses begins with those that there are now.
-func newAddresses() *addresses {
-	a := &addresses{list: device.Addresses, known: map[netip.Addr]bool{}}
-	a.lost()
+// newAddressTracker begins with those that there are now.
+func newAddressTracker() *addressTracker {
+	a := &addressTracker{listAddresses: device.LocalAddresses, known: map[netip.Addr]bool{}}
+	a.detectLost()
 	return a
 }

@@ -32,19 +32,19 @@ func TestFollow(t *testing.T) {
 	b := newSessions(t, time.Minute)
 	present := map[netip.Addr]bool{netip.MustParseAddr("10.0.0.1"): true, netip.MustParseAddr("10.9.0.1"): true}
 	fails := false
-	a := &addresses{known: map[netip.Addr]bool{}, list: func() (map[netip.Addr]bool, error) {
+	a := &addressTracker{known: map[netip.Addr]bool{}, listAddresses: func() (map[netip.Addr]bool, error) {
 		if fails {
 			return nil, errors.New("no")
 		}
 		return present, nil
 	}}
-	a.lost()
+	a.detectLost()
 	lte, wifi, odd := &roamer{at: "10.0.0.1:1", now: "10.0.0.21:1"}, &roamer{at: "10.9.0.1:1"}, &roamer{at: "10.66.0.1:1"}
-	s := b.cur
-	s.subflows[1], s.subflows[2], s.subflows[3], s.subflows[4] = &member{conn: lte}, &member{conn: wifi}, &member{conn: odd}, &member{}
+	s := b.active
+	s.subflows[1], s.subflows[2], s.subflows[3], s.subflows[4] = &sessionSubflow{conn: lte}, &sessionSubflow{conn: wifi}, &sessionSubflow{conn: odd}, &sessionSubflow{}
 	expect := func(moved int, at string) {
 		t.Helper()
-		b.followAddresses(a.lost())
+		b.migrateSubflows(a.detectLost())
 		if s.subflows[1].moves != moved || lte.at != at || s.subflows[2].moves+s.subflows[3].moves > 0 {
 			t.Errorf("%d times, at %s; want %d at %s", s.subflows[1].moves, lte.at, moved, at)
 		}
@@ -62,7 +62,7 @@ func TestFollow(t *testing.T) {
 	present[netip.MustParseAddr("10.0.0.21")] = true
 	expect(1, "10.0.0.21:1")
 	expect(1, "10.0.0.21:1")
-	for id := range wire.PathID(5) {
+	for id := range wire.SubflowID(5) {
 		delete(s.subflows, id)
 	}
 }

@@ -39,7 +39,7 @@ func TestClassesAreReused(t *testing.T) {
 					continue
 				}
 				// A slider that moves: kinds come anew, and some return.
-				treat := &policy.Treatment{Devices: []string{fmt.Sprint("phone", r.IntN(20))}, Weight: uint8(1 + r.IntN(100))}
+				treat := &policy.TrafficClass{Devices: []string{fmt.Sprint("phone", r.IntN(20))}, Weight: uint8(1 + r.IntN(100))}
 				kinds := map[string]bool{}
 				for _, s := range open {
 					kinds[s.key] = true
@@ -59,7 +59,7 @@ func TestClassesAreReused(t *testing.T) {
 					t.Fatalf("group %d means %s, and meant %s", id, treat.Key(), was)
 				}
 				meant[id] = treat.Key()
-				c, err := b.cur.e.Dial("web:80", wire.Bond, id)
+				c, err := b.active.endpoint.Dial("web:80", wire.Bond, id)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -86,50 +86,50 @@ func TestClassesAreReused(t *testing.T) {
 func TestClassPlan(t *testing.T) {
 	var c classTable
 	none := func() map[wire.GroupID]bool { return nil }
-	phone := &policy.Treatment{Devices: []string{"phone"}, Weight: 1}
-	if id, added, err := c.assign(nil, none); id != 0 || added || err != nil {
+	phone := &policy.TrafficClass{Devices: []string{"phone"}, Weight: 1}
+	if id, added, err := c.assignClass(nil, none); id != 0 || added || err != nil {
 		t.Errorf("nothing special is class %d, %v, %v", id, added, err)
 	}
-	id, added, err := c.assign(phone, none)
+	id, added, err := c.assignClass(phone, none)
 	if id != 1 || !added || err != nil {
 		t.Fatalf("class %d, %v, %v", id, added, err)
 	}
 	same := *phone
-	if again, added, _ := c.assign(&same, none); again != id || added {
+	if again, added, _ := c.assignClass(&same, none); again != id || added {
 		t.Errorf("what says the same is class %d", again)
 	}
-	own, helped := policy.Route{ID: 1, Own: true, Names: []string{"laptop"}}, policy.Route{ID: 2, Names: []string{"phone"}}
+	own, helped := policy.ClassSubflow{ID: 1, Local: true, Names: []string{"laptop"}}, policy.ClassSubflow{ID: 2, Names: []string{"phone"}}
 	now := time.Unix(1e9, 0)
 	for i, step := range []struct {
-		routes  []policy.Route
+		routes  []policy.ClassSubflow
 		again   bool // the bond is a new one
 		changed bool
 		empty   int // classes that have had no subflow for over a minute
 	}{
-		{[]policy.Route{own}, false, true, 0},
-		{[]policy.Route{own}, false, false, 0},
-		{[]policy.Route{own}, false, false, 1},
-		{[]policy.Route{own}, true, true, 1},
-		{[]policy.Route{own, helped}, false, true, 0},
-		{[]policy.Route{helped}, false, false, 0},
+		{[]policy.ClassSubflow{own}, false, true, 0},
+		{[]policy.ClassSubflow{own}, false, false, 0},
+		{[]policy.ClassSubflow{own}, false, false, 1},
+		{[]policy.ClassSubflow{own}, true, true, 1},
+		{[]policy.ClassSubflow{own, helped}, false, true, 0},
+		{[]policy.ClassSubflow{helped}, false, false, 0},
 		{nil, false, true, 0},
 	} {
 		if step.again {
-			c.forgetSent()
+			c.resetSent()
 		}
-		plan, changed := c.computePlan(step.routes, now)
+		plan, changed := c.computeTable(step.routes, now)
 		if changed != step.changed || len(plan) != 1 || plan[0].ID != id {
 			t.Errorf("step %d: changed %v, %+v", i, changed, plan)
 		}
-		if list := c.emptyFor(now, time.Minute); len(list) != step.empty {
+		if list := c.listEmpty(now, time.Minute); len(list) != step.empty {
 			t.Errorf("step %d: empty are %+v", i, list)
 		}
 		now = now.Add(40 * time.Second)
 	}
-	if got, ok := c.treatment(id); !ok || got.Key() != phone.Key() {
+	if got, ok := c.settingsOf(id); !ok || got.Key() != phone.Key() {
 		t.Errorf("class %d means %+v", id, got)
 	}
-	if _, ok := c.treatment(id + 1); ok {
+	if _, ok := c.settingsOf(id + 1); ok {
 		t.Error("a class that nobody has means something")
 	}
 }

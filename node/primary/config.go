@@ -86,7 +86,7 @@ type Config struct {
 	// DialUDP connects over UDP; nil: it cannot.
 	DialUDP dial.DialUDP `toml:"-"`
 	// Allowed is what an own link, or a helper, may still carry; nil: there are no caps.
-	Allowed func(of device.Bounded) policy.Allowance `toml:"-"`
+	Allowed func(of device.CapTarget) policy.Allowance `toml:"-"`
 }
 
 // Duration is a time.Duration that configuration writes like "60s".
@@ -104,8 +104,8 @@ func (d *Duration) UnmarshalText(t []byte) error {
 	return nil
 }
 
-// mark is the mark of all sockets, 0 for none.
-func (c Config) mark() int {
+// socketMark is the mark of all sockets, 0 for none.
+func (c Config) socketMark() int {
 	if c.TUN {
 		return tcp.OwnMark
 	}
@@ -121,12 +121,12 @@ const (
 	// A server takes 32 subflows of a bond, unless told otherwise.
 	maxSubflows = 32
 	// A number without a unit counts nanoseconds: shorter times are such mistakes.
-	unitless = Duration(time.Millisecond)
+	minDuration = Duration(time.Millisecond)
 )
 
-// check returns what is wrong with the configuration, but for the rules in Latency and
+// validate returns what is wrong with the configuration, but for the rules in Latency and
 // Redundant.
-func (c Config) check() error {
+func (c Config) validate() error {
 	if _, err := sched.New(c.Scheduler); err != nil {
 		return fault.New(fault.Config, err, "set `scheduler` to one of them")
 	}
@@ -135,11 +135,11 @@ func (c Config) check() error {
 		return fault.New(fault.Config, fmt.Errorf("%d subflows for each interface", c.Subflows), fmt.Sprintf("set `subflows` to 1 to %d", maxSubflows))
 	case c.Reinject == 0, math.IsNaN(c.Reinject): // 0 would be package bond's default
 		return fault.New(fault.Config, fmt.Errorf("the reinjection threshold is %v", c.Reinject), "set `reinject` over 0, like 0.2, or below 0 to switch reinjection off")
-	case c.Resume < 0 || c.Resume > Duration(time.Minute) || c.Resume > 0 && c.Resume < unitless:
+	case c.Resume < 0 || c.Resume > Duration(time.Minute) || c.Resume > 0 && c.Resume < minDuration:
 		return fault.New(fault.Config, fmt.Errorf("subflows would wait %v for a pipe", time.Duration(c.Resume)), "set `resume` to a time from 0 to \"60s\"; \"10s\" is usual")
 	case slices.Contains(c.Interfaces, autoInterfaces) && len(c.Interfaces) > 1:
 		return fault.New(fault.Config, fmt.Errorf("interfaces are %q", c.Interfaces), "write either names, or \"auto\" alone")
-	case c.GiveUp < unitless:
+	case c.GiveUp < minDuration:
 		return fault.New(fault.Config, fmt.Errorf("streams would give up after %v", time.Duration(c.GiveUp)), "set `give_up` to a time, like \"60s\"")
 	}
 	for _, name := range c.UDP {

@@ -23,38 +23,38 @@ func (p *Primary) Pipes() []api.Pipe {
 // its keeper makes a new one.
 func (p *Primary) CloseSubflow(bond string, path uint32) error {
 	s, err := p.sessions.findSession(bond)
-	if err == nil && !p.sessions.detachSubflow(s, wire.PathID(path), errors.New("ended by hand")) {
+	if err == nil && !p.sessions.detachSubflow(s, wire.SubflowID(path), errors.New("ended by hand")) {
 		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, path), "see `mpbond status`")
 	}
 	return err
 }
 
-// moveWait bounds how long who asks for a move waits for it.
-const moveWait = 4 * time.Second
+// moveTimeout bounds how long who asks for a move waits for it.
+const moveTimeout = 4 * time.Second
 
 // MoveSubflow has a helped subflow go on over the pipe that waits at an address,
-// until another one is better. It takes up to moveWait.
+// until another one is better. It takes up to moveTimeout.
 func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
 	s, err := p.sessions.findSession(bond)
 	if err != nil {
 		return err
 	}
-	id := wire.PathID(path)
-	link := p.sessions.linkOf(s, id)
-	h := p.helpers.findBy(link)
+	id := wire.SubflowID(path)
+	link := p.sessions.linkOfSubflow(s, id)
+	h := p.helpers.findByLink(link)
 	switch {
-	case s.e.DeviceOf(id) == "":
+	case s.endpoint.DeviceOf(id) == "":
 		return fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, path), "see `mpbond status`")
 	case h == nil:
 		return fault.New(fault.Unsupported, fmt.Errorf("the pipe of subflow %d cannot be chosen", path), "a direct one has none, and a second one by a helper is ended when it is of no use")
-	case !link.Broken() && link.RemoteAddr().String() == to:
+	case !link.IsBroken() && link.RemoteAddr().String() == to:
 		return nil
 	}
-	limit := time.NewTimer(moveWait)
+	limit := time.NewTimer(moveTimeout)
 	defer limit.Stop()
 	r := moveRequest{id, to, make(chan error, 1)}
 	select {
-	case h.moves <- r:
+	case h.moveRequests <- r:
 		select {
 		case err := <-r.done:
 			return err
@@ -62,13 +62,13 @@ func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
 		}
 	case <-limit.C:
 	}
-	return fault.New(fault.Timeout, fmt.Errorf("subflow %d has not moved within %v", path, moveWait), "see `mpbond status`")
+	return fault.New(fault.Timeout, fmt.Errorf("subflow %d has not moved within %v", path, moveTimeout), "see `mpbond status`")
 }
 
 // ResetStream resets a stream of the bond, at both ends.
 func (p *Primary) ResetStream(bond string, id uint64) error {
 	s, err := p.sessions.findSession(bond)
-	if err == nil && !s.e.ResetStream(wire.StreamID(id), "reset by hand") {
+	if err == nil && !s.endpoint.ResetStream(wire.StreamID(id), "reset by hand") {
 		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no stream %d", bond, id), "see `mpbond status --why`")
 	}
 	return err
@@ -80,8 +80,8 @@ func (p *Primary) ChangeStream(bond string, id uint64, to api.StreamChange) erro
 	if err != nil {
 		return err
 	}
-	found, err := p.sessions.reclassify(s, wire.StreamID(id), func(mode wire.Mode, t policy.Treatment) (wire.Mode, policy.Treatment, error) {
-		return changeTreatment(mode, t, to)
+	found, err := p.sessions.changeStreamClass(s, wire.StreamID(id), func(mode wire.Mode, t policy.TrafficClass) (wire.Mode, policy.TrafficClass, error) {
+		return applyStreamChange(mode, t, to)
 	})
 	if err == nil && !found {
 		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no stream %d", bond, id), "see `mpbond streams`")
@@ -89,8 +89,8 @@ func (p *Primary) ChangeStream(bond string, id uint64, to api.StreamChange) erro
 	return err
 }
 
-// changeTreatment returns a mode and a treatment with what somebody asks for.
-func changeTreatment(mode wire.Mode, t policy.Treatment, to api.StreamChange) (wire.Mode, policy.Treatment, error) {
+// applyStreamChange returns a mode and a treatment with what somebody asks for.
+func applyStreamChange(mode wire.Mode, t policy.TrafficClass, to api.StreamChange) (wire.Mode, policy.TrafficClass, error) {
 	if to.Mode != nil {
 		var m policy.Mode
 		if err := m.UnmarshalText([]byte(*to.Mode)); err != nil {
@@ -99,7 +99,7 @@ func changeTreatment(mode wire.Mode, t policy.Treatment, to api.StreamChange) (w
 		t.Single = m == policy.ModeSingle
 		switch m {
 		case policy.ModeBond, policy.ModeSingle, policy.ModeLatency, policy.ModeRedundant:
-			mode = m.Wire()
+			mode = m.StreamMode()
 		default:
 			return mode, t, fault.New(fault.Usage, fmt.Errorf("a stream that is open cannot be carried in mode %v", m), "DELETE resets it")
 		}
@@ -109,7 +109,7 @@ func changeTreatment(mode wire.Mode, t policy.Treatment, to api.StreamChange) (w
 		if err := c.UnmarshalText([]byte(*to.Priority)); err != nil {
 			return mode, t, fault.New(fault.Usage, err, "")
 		}
-		t.Class = wire.Class(c)
+		t.Priority = wire.Priority(c)
 	}
 	if to.Weight != nil {
 		t.Weight = uint8(max(1, min(*to.Weight, math.MaxUint8)))
@@ -118,26 +118,26 @@ func changeTreatment(mode wire.Mode, t policy.Treatment, to api.StreamChange) (w
 }
 
 // Streams lists the bond's open streams, newest first.
-func (p *Primary) Streams() []api.StreamOf {
-	s := p.sessions.current()
-	peer, _ := p.server.get()
-	return api.StreamsOf(s.id.String(), peer.Name, status.Streams(s.e.StreamList()))
+func (p *Primary) Streams() []api.BondStream {
+	s := p.sessions.currentSession()
+	peer, _ := p.server.current()
+	return api.BondStreams(s.id.String(), peer.Name, status.Streams(s.endpoint.StreamList()))
 }
 
 // Flows lists the bond's datagram flows, the one used last first.
-func (p *Primary) Flows() []api.FlowOf {
-	s := p.sessions.current()
-	peer, _ := p.server.get()
-	return api.FlowsOf(s.id.String(), peer.Name, status.Flows(s.e.FlowList()))
+func (p *Primary) Flows() []api.BondFlow {
+	s := p.sessions.currentSession()
+	peer, _ := p.server.current()
+	return api.BondFlows(s.id.String(), peer.Name, status.Flows(s.endpoint.FlowList()))
 }
 
 // DirectFlows returns what the direct subflows have moved so far, each by a key
 // that is never used again.
-func (p *Primary) DirectFlows() map[string]device.Flow {
-	s := p.sessions.current()
-	flows := map[string]device.Flow{}
-	for id, f := range s.e.DirectFlows() {
-		flows[fmt.Sprintf("%v/%d", s.id, id)] = device.Flow(f)
+func (p *Primary) DirectFlows() map[string]device.ConnBytes {
+	s := p.sessions.currentSession()
+	flows := map[string]device.ConnBytes{}
+	for id, f := range s.endpoint.DirectFlows() {
+		flows[fmt.Sprintf("%v/%d", s.id, id)] = device.ConnBytes(f)
 	}
 	return flows
 }

@@ -13,15 +13,15 @@ import (
 // Tuning.
 const (
 	// Between attempts to make a subflow. While apps want streams the server's
-	// return is noticed within busyBackoff; an idle device sleeps longer, to
+	// return is noticed within maxBusyBackoff; an idle device sleeps longer, to
 	// save its battery, and the first new stream ends that.
-	leastBackoff = 200 * time.Millisecond
-	busyBackoff  = time.Second
-	idleBackoff  = 30 * time.Second
-	// limitRest is the wait after somebody has said that it may carry no more: a
+	minBackoff     = 200 * time.Millisecond
+	maxBusyBackoff = time.Second
+	maxIdleBackoff = 30 * time.Second
+	// limitBackoff is the wait after somebody has said that it may carry no more: a
 	// helper whose cap is used up may say so for weeks, to each try, and of an own
 	// link each try that finds out by dialling costs something.
-	limitRest = 10 * time.Second
+	limitBackoff = 10 * time.Second
 )
 
 // demand connects apps that wait for a subflow with the keepers that wait before they try
@@ -29,18 +29,18 @@ const (
 // the wait of streams. Waits end early by news alone, never by looking again and again.
 // Safe for concurrent use; no other lock is taken while its own is held.
 type demand struct {
-	busy func() bool // streams are open, so that back-offs are short
+	isBusy func() bool // streams are open, so that back-offs are short
 
-	mu         sync.Mutex
-	waiting    int           // new streams that wait for a subflow
-	backingOff int           // keepers that back off
-	wanted     chan struct{} // closed and replaced when a stream is wanted
-	joined     chan struct{} // closed and replaced when a subflow has joined
-	early      chan struct{} // closed when what was refused is to be tried again at once; nil: nobody waits for that
+	mu             sync.Mutex
+	waitingStreams int           // new streams that wait for a subflow
+	backingOff     int           // keepers that back off
+	wanted         chan struct{} // closed and replaced when a stream is wanted
+	joined         chan struct{} // closed and replaced when a subflow has joined
+	retryNow       chan struct{} // closed when what was refused is to be tried again at once; nil: nobody waits for that
 }
 
 func newDemand(busy func() bool) *demand {
-	return &demand{busy: busy, wanted: make(chan struct{}), joined: make(chan struct{})}
+	return &demand{isBusy: busy, wanted: make(chan struct{}), joined: make(chan struct{})}
 }
 
 // retryRefused has the keepers try again that wait after a refusal: this device has
@@ -48,9 +48,9 @@ func newDemand(busy func() bool) *demand {
 func (d *demand) retryRefused() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.early != nil {
-		close(d.early)
-		d.early = nil
+	if d.retryNow != nil {
+		close(d.retryNow)
+		d.retryNow = nil
 	}
 }
 
@@ -67,11 +67,11 @@ func (d *demand) notifyWanted() {
 
 // beginWait counts a stream that waits for a subflow, until end is called.
 func (d *demand) beginWait() (end func()) {
-	d.count(&d.waiting, 1)
-	return func() { d.count(&d.waiting, -1) }
+	d.addTo(&d.waitingStreams, 1)
+	return func() { d.addTo(&d.waitingStreams, -1) }
 }
 
-func (d *demand) count(n *int, by int) {
+func (d *demand) addTo(n *int, by int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	*n += by
@@ -89,7 +89,7 @@ func (d *demand) nextJoined() <-chan struct{} {
 func (d *demand) notifyJoined() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.waiting > 0 {
+	if d.waitingStreams > 0 {
 		close(d.joined)
 		d.joined = make(chan struct{})
 	}
@@ -102,7 +102,7 @@ func (d *demand) backOff(ctx context.Context, err error, b *backoff.Backoff, gon
 	case refusal.Is(err):
 		d.awaitRetry(ctx, refusal.Wait(b, err), gone)
 	case fault.Is(err, fault.Limit):
-		sleepFor(ctx, limitRest)
+		sleepFor(ctx, limitBackoff)
 	default:
 		d.backOffUntilWanted(ctx, b)
 	}
@@ -122,10 +122,10 @@ func sleepFor(ctx context.Context, d time.Duration) {
 // answer would be the same.
 func (d *demand) awaitRetry(ctx context.Context, limit time.Duration, gone <-chan struct{}) {
 	d.mu.Lock()
-	if d.early == nil {
-		d.early = make(chan struct{})
+	if d.retryNow == nil {
+		d.retryNow = make(chan struct{})
 	}
-	early := d.early
+	early := d.retryNow
 	d.mu.Unlock()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -137,18 +137,18 @@ func (d *demand) awaitRetry(ctx context.Context, limit time.Duration, gone <-cha
 	}
 }
 
-// backOffUntilWanted waits as b says, for busyBackoff at most while apps want streams or have some.
+// backOffUntilWanted waits as b says, for maxBusyBackoff at most while apps want streams or have some.
 func (d *demand) backOffUntilWanted(ctx context.Context, b *backoff.Backoff) {
-	began, limit := time.Now(), b.Next(leastBackoff, idleBackoff)
-	d.count(&d.backingOff, 1)
-	defer d.count(&d.backingOff, -1)
+	began, limit := time.Now(), b.Next(minBackoff, maxIdleBackoff)
+	d.addTo(&d.backingOff, 1)
+	defer d.addTo(&d.backingOff, -1)
 	for ctx.Err() == nil {
 		d.mu.Lock()
-		wanted, waits := d.wanted, d.waiting > 0
+		wanted, waits := d.wanted, d.waitingStreams > 0
 		d.mu.Unlock()
 		left := limit
-		if waits || d.busy() {
-			left = min(limit, busyBackoff)
+		if waits || d.isBusy() {
+			left = min(limit, maxBusyBackoff)
 		}
 		left -= time.Since(began)
 		if left <= 0 {

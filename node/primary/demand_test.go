@@ -20,27 +20,27 @@ func TestRest(t *testing.T) {
 		s := newSessions(t, time.Minute)
 		var b backoff.Backoff
 		for range 10 {
-			b.Next(idleBackoff, idleBackoff)
+			b.Next(maxIdleBackoff, maxIdleBackoff)
 		}
 		took := func() time.Duration {
 			began := time.Now()
 			s.demand.backOffUntilWanted(t.Context(), &b)
 			return time.Since(began)
 		}
-		if d := took(); d < idleBackoff*3/4 || d > idleBackoff {
+		if d := took(); d < maxIdleBackoff*3/4 || d > maxIdleBackoff {
 			t.Errorf("idle: %v", d)
 		}
 		answer := make(chan error)
 		go func() {
 			time.Sleep(10 * time.Second)
-			_, err := s.dial(t.Context(), "web:80", wire.Bond, nil)
+			_, err := s.dialStream(t.Context(), "web:80", wire.Bond, nil)
 			answer <- err
 		}()
 		if d := took(); d != 10*time.Second {
 			t.Errorf("a stream wanted after 10 s ended the rest after %v", d)
 		}
 		for range 5 {
-			if d := took(); d > busyBackoff {
+			if d := took(); d > maxBusyBackoff {
 				t.Errorf("while a stream waits: %v", d)
 			}
 		}
@@ -50,7 +50,7 @@ func TestRest(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if s.demand.backOffUntilWanted(ended, &b); s.demand.backingOff+s.demand.waiting != 0 {
+		if s.demand.backOffUntilWanted(ended, &b); s.demand.backingOff+s.demand.waitingStreams != 0 {
 			t.Errorf("%+v", s.demand)
 		}
 	})
@@ -72,7 +72,7 @@ func TestDemand(t *testing.T) {
 					go func() {
 						b := backoff.Backoff{}
 						for range 20 {
-							b.Next(idleBackoff, idleBackoff)
+							b.Next(maxIdleBackoff, maxIdleBackoff)
 						}
 						d.backOffUntilWanted(ctx, &b)
 						resting.Add(-1)
@@ -108,13 +108,13 @@ func TestDemand(t *testing.T) {
 			}
 			end := d.beginWait()
 			d.notifyWanted()
-			time.Sleep(busyBackoff)
+			time.Sleep(maxBusyBackoff)
 			if synctest.Wait(); resting.Load() > 0 {
 				t.Errorf("%d back off while a stream waits", resting.Load())
 			}
 			end()
 			cancel()
-			if synctest.Wait(); int(retrying.Load())+d.waiting+d.backingOff != 0 {
+			if synctest.Wait(); int(retrying.Load())+d.waitingStreams+d.backingOff != 0 {
 				t.Errorf("%d and %+v are left", retrying.Load(), d)
 			}
 		})

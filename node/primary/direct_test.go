@@ -17,7 +17,7 @@ import (
 
 // mute is a connection over UDP by which a handshake is never answered.
 type mute struct {
-	dial.OverUDP
+	dial.UDPConn
 	net.Conn
 }
 
@@ -40,13 +40,13 @@ func (m *mute) Probe() (estimate.Hop, error)       { return estimate.Hop{}, nil 
 // beginning through alone, its own end is seen at once.
 func TestHold(t *testing.T) {
 	for name, ends := range map[string]time.Duration{
-		"before the look": betterFirst / 2, "during the attempt": betterFirst + 100*time.Millisecond, "long after": 10 * time.Minute,
+		"before the look": udpFirstRetry / 2, "during the attempt": udpFirstRetry + 100*time.Millisecond, "long after": 10 * time.Minute,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := newKeeper(t)
+				k := newTestSupervisor(t)
 				tries := 0
-				k.paths = dial.Dialer{Over: []string{dial.Any}, UDP: func(context.Context, string, tcp.Options) (dial.OverUDP, error) {
+				k.dialer = dial.Dialer{UDPLinks: []string{dial.Any}, UDP: func(context.Context, string, tcp.Options) (dial.UDPConn, error) {
 					tries++
 					near, far := net.Pipe()
 					go func() { // it takes what comes, and says nothing
@@ -59,16 +59,16 @@ func TestHold(t *testing.T) {
 					return &mute{Conn: near}, nil
 				}}
 				down := make(chan error, 1)
-				l := openSubflow{s: k.sessions.cur, id: wire.PathID(7), down: down, conn: &roamer{at: "127.0.0.1:3"}, server: "127.0.0.1:1"}
+				l := liveSubflow{session: k.sessions.active, id: wire.SubflowID(7), ended: down, conn: &roamer{at: "127.0.0.1:3"}, server: "127.0.0.1:1"}
 				began, broken := time.Now(), errors.New("broken")
 				time.AfterFunc(ends, func() { down <- broken })
-				if err := k.holdDirect(t.Context(), &l, "", "laptop"); err != broken {
+				if err := k.runDirect(t.Context(), &l, "", "laptop"); err != broken {
 					t.Errorf("it ended with %v", err)
 				}
 				if late := time.Since(began) - ends; late > 100*time.Millisecond {
 					t.Errorf("its end was seen %v late", late)
 				}
-				if want := min(1, int(ends/betterFirst)); tries != want {
+				if want := min(1, int(ends/udpFirstRetry)); tries != want {
 					t.Errorf("%d tries, want %d", tries, want)
 				}
 			})
@@ -76,4 +76,4 @@ func TestHold(t *testing.T) {
 	}
 }
 
-var _ device.Counted = (*mute)(nil)
+var _ device.CountedConn = (*mute)(nil)

@@ -10,7 +10,7 @@
 //	Policy         the policy in force: how each connection of an app is carried   policy*.go
 //	sessions       the bond with the server, its streams, subflows and classes     session.go, subflows.go
 //	  classTable   what rules treat alike, and which subflows it may use           classes.go
-//	subflowKeeper  opens subflows, keeps them, retries, withdraws them             keeper.go, direct.go, helped.go, pipes.go
+//	subflowSupervisor  opens subflows, keeps them, retries, withdraws them             keeper.go, direct.go, helped.go, pipes.go
 //	demand         wakes apps that wait, and keepers that back off                 demand.go
 //	uplinks        which interfaces carry subflows                                 uplinks.go
 //	helperPool     the helpers that call, and their pipes                          helperpool.go, helper.go
@@ -37,6 +37,6 @@
 //
 // The locks of demand, uplinks, troubles, radioMeters, places and Policy are taken last.
 // Callbacks into another type, such as uplinks.keep, troubles.changed or demand.busy, are
-// called without the caller's lock; sessions.endUnwanted and sessions.describePaths call theirs
+// called without the caller's lock; sessions.endUnwanted and sessions.describeSubflows call theirs
 // with it.
 package primary

@@ -16,20 +16,20 @@ import (
 // knows, and counts it. What a subflow carried in its last second is not known any more.
 // Safe for concurrent use; no other lock is taken while its own is held.
 type radioMeters struct {
-	mu      sync.Mutex
-	all     map[identity.PublicKey]*radioMeter
-	counted map[subflowOf]helpedBytes // at the last look
+	mu        sync.Mutex
+	byHelper  map[identity.PublicKey]*radioMeter
+	lastFlows map[subflowOf]helpedBytes // at the last look
 }
 
 type radioMeter struct {
 	policy.EnergyMeter
-	took unit.Joules
+	energy unit.Joules
 }
 
 // subflowOf names a subflow for ever: numbers begin anew with each bond.
 type subflowOf struct {
 	bond wire.BondID
-	path wire.PathID
+	path wire.SubflowID
 }
 
 // helpedBytes is what a helped subflow has carried since it joined.
@@ -39,40 +39,40 @@ type helpedBytes struct {
 	down, up unit.Bytes
 }
 
-// update takes what the helped subflows have carried by now, with the radio of each helper
+// updateMeters takes what the helped subflows have carried by now, with the radio of each helper
 // as it reports it; helpers that are left out are forgotten.
-func (m *radioMeters) update(now time.Time, helpers map[identity.PublicKey]wire.Radio, flows map[subflowOf]helpedBytes) {
+func (m *radioMeters) updateMeters(now time.Time, helpers map[identity.PublicKey]wire.Radio, flows map[subflowOf]helpedBytes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	type sum struct {
 		down, up unit.Bytes
-		newest   wire.PathID // one that roams has joined over another radio since
+		newest   wire.SubflowID // one that roams has joined over another radio since
 		radio    wire.Radio
 	}
 	sums := map[identity.PublicKey]sum{}
 	for id, f := range flows {
-		s, was := sums[f.helper], m.counted[id]
+		s, was := sums[f.helper], m.lastFlows[id]
 		s.down, s.up = s.down+f.down-was.down, s.up+f.up-was.up
 		if id.path >= s.newest {
 			s.newest, s.radio = id.path, f.radio
 		}
 		sums[f.helper] = s
 	}
-	m.counted = flows
+	m.lastFlows = flows
 	all := make(map[identity.PublicKey]*radioMeter, len(helpers))
 	for key, reported := range helpers {
-		one := m.all[key]
+		one := m.byHelper[key]
 		if one == nil {
 			one = &radioMeter{}
 		}
 		s := sums[key]
 		if s.newest > 0 {
-			one.Become(cmp.Or(s.radio, reported))
+			one.SetRadio(cmp.Or(s.radio, reported))
 		}
-		one.took += one.Carried(now, s.down, s.up)
+		one.energy += one.AddCarried(now, s.down, s.up)
 		all[key] = one
 	}
-	m.all = all
+	m.byHelper = all
 }
 
 // energyOf returns what the radio of a helper took, and its kind; wire.RadioNone is not known,
@@ -80,8 +80,8 @@ func (m *radioMeters) update(now time.Time, helpers map[identity.PublicKey]wire.
 func (m *radioMeters) energyOf(helper identity.PublicKey) (wire.Radio, unit.Joules) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if one := m.all[helper]; one != nil {
-		return one.Radio(), one.took
+	if one := m.byHelper[helper]; one != nil {
+		return one.Radio(), one.energy
 	}
 	return wire.RadioNone, 0
 }

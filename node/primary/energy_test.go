@@ -17,7 +17,7 @@ func TestRadioMeters(t *testing.T) {
 	phone, tablet, box := identity.PublicKey{1}, identity.PublicKey{2}, identity.PublicKey{3}
 	helpers := map[identity.PublicKey]wire.Radio{phone: wire.RadioNone, tablet: wire.RadioWiFi, box: wire.RadioNone}
 	now, bond := time.Unix(1e9, 0), wire.BondID{1}
-	flows := map[wire.PathID]helpedBytes{2: {helper: phone, radio: wire.RadioCellular}, 3: {helper: phone, radio: wire.RadioCellular}, 4: {helper: tablet}, 5: {helper: box},
+	flows := map[wire.SubflowID]helpedBytes{2: {helper: phone, radio: wire.RadioCellular}, 3: {helper: phone, radio: wire.RadioCellular}, 4: {helper: tablet}, 5: {helper: box},
 		6: {helper: identity.PublicKey{4}, radio: wire.RadioCellular, down: 1 << 40}} // that is trusted no longer
 	seconds := func(n int, rx, tx unit.Bytes) {
 		for range n {
@@ -28,7 +28,7 @@ func TestRadioMeters(t *testing.T) {
 				flows[id] = f
 				all[subflowOf{bond, id}] = f
 			}
-			m.update(now, helpers, all)
+			m.updateMeters(now, helpers, all)
 		}
 	}
 	check := func(when string, want map[byte]float64) {
@@ -55,7 +55,7 @@ func TestRadioMeters(t *testing.T) {
 	}
 
 	bond = wire.BondID{2} // a new one counts from nothing
-	flows = map[wire.PathID]helpedBytes{2: {helper: phone, radio: wire.RadioCellular}}
+	flows = map[wire.SubflowID]helpedBytes{2: {helper: phone, radio: wire.RadioCellular}}
 	seconds(1, 125_000, 0)
 	flows = nil // and the subflow ends
 	seconds(30, 0, 0)
@@ -77,7 +77,7 @@ func TestHelperThatRoams(t *testing.T) {
 		if second > 0 {
 			rx = 62_500
 		}
-		m.update(now.Add(time.Duration(second)*time.Second), map[identity.PublicKey]wire.Radio{phone: wire.RadioNone}, map[subflowOf]helpedBytes{
+		m.updateMeters(now.Add(time.Duration(second)*time.Second), map[identity.PublicKey]wire.Radio{phone: wire.RadioNone}, map[subflowOf]helpedBytes{
 			{path: 2}: {helper: phone, radio: wire.RadioWiFi, down: rx}, {path: 3}: {helper: phone, radio: wire.RadioCellular, down: rx}})
 	}
 	want := 0.31491 + 0.64402 + 0.05197 + 1.06*11.576

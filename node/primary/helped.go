@@ -13,11 +13,11 @@ import (
 	"mpbond/link/wire"
 )
 
-// keepHelped keeps a subflow over a helper as long as pipes to it come.
-func (k *subflowKeeper) keepHelped(ctx context.Context, h *helper, w *pipe.Waiting) {
+// superviseHelped keeps a subflow over a helper as long as pipes to it come.
+func (k *subflowSupervisor) superviseHelped(ctx context.Context, h *helper, w *pipe.Waiting) {
 	var b backoff.Backoff
 	for attempt := 0; w != nil; attempt++ {
-		k.awaitHelper(ctx, h, w)
+		k.awaitHelperAllowed(ctx, h, w)
 		if h.isRevoked() {
 			w.Close()
 		}
@@ -26,88 +26,88 @@ func (k *subflowKeeper) keepHelped(ctx context.Context, h *helper, w *pipe.Waiti
 		if err == nil {
 			h.setAttempt(attempt)
 			attempt = -1
-			k.troubles.set(h.currentName(), nil)
+			k.troubles.setTrouble(h.currentName(), nil)
 			k.troubles.forgetRefusalBy(l.peer)
 			k.troubles.forgetRefusalBy(w.Peer())
 			b.Reset()
-			joined, err = true, k.tendHelped(ctx, h, l)
+			joined, err = true, k.runHelped(ctx, h, l)
 		}
 		w.Close()
 		h.setLink(nil)
 		if ctx.Err() == nil {
-			k.troubles.set(h.currentName(), err)
+			k.troubles.setTrouble(h.currentName(), err)
 		}
 		if !joined && !errors.Is(err, errRestarted) {
 			k.demand.backOff(ctx, err, &b, h.revoked)
 		}
 		w = h.nextPipe(ctx.Err() != nil)
 		if h.isRevoked() {
-			k.troubles.forget(h.currentName())
+			k.troubles.forgetDevice(h.currentName())
 		}
 	}
 }
 
 // openHelped makes a subflow over a waiting pipe. use is told the pipe's link at once.
-func (k *subflowKeeper) openHelped(ctx context.Context, h *helper, w *pipe.Waiting, attempt int, use func(*pipe.Link)) (openSubflow, error) {
-	addr, err := k.server.address(attempt)
+func (k *subflowSupervisor) openHelped(ctx context.Context, h *helper, w *pipe.Waiting, attempt int, use func(*pipe.Link)) (liveSubflow, error) {
+	addr, err := k.server.addressFor(attempt)
 	if err != nil {
-		return openSubflow{}, err
+		return liveSubflow{}, err
 	}
-	w.Tell(k.trust.ServerAddresses) // if they have changed since it came
+	w.SendServers(k.trust.ServerAddresses) // if they have changed since it came
 	link, err := w.Join(ctx, addr, time.Duration(k.cfg.Resume))
 	if err != nil {
-		server, _ := k.server.get()
-		return openSubflow{}, &identity.PeerError{Peer: w.Peer(), Err: explainJoin(h.currentName(), server.Name, addr, err)}
+		server, _ := k.server.current()
+		return liveSubflow{}, &identity.PeerError{Peer: w.Peer(), Err: explainJoinError(h.currentName(), server.Name, addr, err)}
 	}
 	key := w.Peer()
-	link.OnFacts(func(f wire.Facts) { k.noteFacts(key, f) })
+	link.OnFacts(func(f wire.Facts) { k.updateFacts(key, f) })
 	use(link)
-	l, err := k.join(ctx, link, link, carrier{helper: h.key}, h.currentName())
+	l, err := k.joinSubflow(ctx, link, link, deviceRef{helper: h.key}, h.currentName())
 	if err != nil {
 		link.Close()
 	}
 	return l, err
 }
 
-// stallCheck is how often a pipe is looked at.
-const stallCheck = 100 * time.Millisecond
+// stallCheckInterval is how often a pipe is looked at.
+const stallCheckInterval = 100 * time.Millisecond
 
-// tendHelped keeps a pipe under a helped subflow until that ends, and returns why it
+// runHelped keeps a pipe under a helped subflow until that ends, and returns why it
 // did: when the pipe breaks or stalls, the subflow goes on over one in reserve,
 // the newest first, or over the next that comes; and over a better one when
 // there is one. Second subflows by this helper end with it.
-func (k *subflowKeeper) tendHelped(ctx context.Context, h *helper, l openSubflow) error {
-	tick := time.NewTicker(stallCheck)
+func (k *subflowSupervisor) runHelped(ctx context.Context, h *helper, l liveSubflow) error {
+	tick := time.NewTicker(stallCheckInterval)
 	defer tick.Stop()
-	c := newChooser(k, h, l)
-	defer c.close()
+	c := newPipeChooser(k, h, l)
+	defer c.endSeconds()
 	for wanted := false; ; {
 		select {
-		case err := <-l.down:
+		case err := <-l.ended:
 			return err
 		case <-h.revoked:
-			l.s.e.Detach(l.id)
-			k.sessions.endSubflow(l.s, l.id, nil)
+			l.session.endpoint.Detach(l.id)
+			k.sessions.endSubflow(l.session, l.id, nil)
 			return nil
 		case <-ctx.Done():
 			return nil
-		case <-l.link.Trouble():
-			if wanted = true; l.link.Broken() {
-				k.rec.Add(trace.Event{Kind: trace.PipeDown, Bond: l.s.id.String(), Path: uint32(l.id), Device: h.currentName(), Reason: "it broke"})
+		case <-l.link.ConnNeeded():
+			if wanted = true; l.link.IsBroken() {
+				k.rec.Add(trace.Event{Kind: trace.PipeDown, Bond: l.session.id.String(), Subflow: uint32(l.id), Device: h.currentName(), Reason: "it broke"})
 			}
-		case <-h.grown:
-		case r := <-h.moves:
+		case <-h.reserveGrown:
+		case r := <-h.moveRequests:
 			r.done <- c.moveTo(ctx, r)
 		case now := <-tick.C:
-			wanted = wanted || l.link.Stalled(now)
-			if !wanted && !l.link.Broken() {
+			wanted = wanted || l.link.CheckStalled(now)
+			if !wanted && !l.link.IsBroken() {
 				c.applyChoice(ctx, now)
 			}
 		}
-		for wanted && !l.link.Ended() {
+		for wanted && !l.link.HasEnded() {
 			w := h.takeNewest()
 			if w == nil {
-				wanted = l.link.Broken() // the request is old when the next one comes
+				wanted = l.link.IsBroken() // the request is old when the next one comes
 				break
 			}
 			wanted = k.movePipe(ctx, h, l, w, "") != nil
@@ -117,27 +117,27 @@ func (k *subflowKeeper) tendHelped(ctx context.Context, h *helper, l openSubflow
 
 // movePipe has a subflow go on over another pipe, for a reason if the one in use is
 // neither broken nor stalled.
-func (k *subflowKeeper) movePipe(ctx context.Context, h *helper, l openSubflow, w *pipe.Waiting, reason string) error {
+func (k *subflowSupervisor) movePipe(ctx context.Context, h *helper, l liveSubflow, w *pipe.Waiting, reason string) error {
 	before, by := l.link.Counts(), w.RemoteAddr()
 	if err := l.link.Resume(ctx, w); err != nil {
 		k.log.Info("pipe not resumed", "by", h.currentName(), "path", l.id, "over", by, "err", err)
 		return err
 	}
 	name := h.currentName()
-	moved, after := trace.Event{Kind: trace.PipeMoved, Bond: l.s.id.String(), Path: uint32(l.id), Device: name,
+	moved, after := trace.Event{Kind: trace.PipeMoved, Bond: l.session.id.String(), Subflow: uint32(l.id), Device: name,
 		Text: by.String(), Reason: cmp.Or(reason, "change")}, l.link.Counts()
 	if after.Resumed > before.Resumed {
-		moved.Reason, moved.Gap = "break", after.Away-before.Away
+		moved.Reason, moved.Gap = "break", after.Downtime-before.Downtime
 	}
 	k.log.Info("pipe goes on", "by", name, "path", l.id, "over", by, "reason", moved.Reason)
 	k.rec.Add(moved)
 	return nil
 }
 
-// awaitHelper waits until a helper with a pipe that waits may carry something.
-func (k *subflowKeeper) awaitHelper(ctx context.Context, h *helper, w *pipe.Waiting) {
-	h.setHeld(w)
-	defer h.setHeld(nil)
+// awaitHelperAllowed waits until a helper with a pipe that waits may carry something.
+func (k *subflowSupervisor) awaitHelperAllowed(ctx context.Context, h *helper, w *pipe.Waiting) {
+	h.setHeldPipe(w)
+	defer h.setHeldPipe(nil)
 	name := h.currentName()
-	k.standings.awaitAllowed(ctx, carrier{helper: h.key}, func(why error) { k.troubles.set(name, why) }, w.Done(), h.revoked)
+	k.states.awaitAllowed(ctx, deviceRef{helper: h.key}, func(why error) { k.troubles.setTrouble(name, why) }, w.Done(), h.revoked)
 }

@@ -17,25 +17,25 @@ import (
 // it ends. Whoever takes a pipe from the reserve owns it. Safe for concurrent use; its lock is
 // held while those of pipes are taken, and while events are recorded.
 type helper struct {
-	key     identity.PublicKey
-	revoked chan struct{}    // closed when the helper is trusted no longer
-	grown   chan struct{}    // gets a value when the reserve has grown
-	moves   chan moveRequest // its keeper takes them
-	rec     *trace.Recorder  // nil: nothing is traced
+	key          identity.PublicKey
+	revoked      chan struct{}    // closed when the helper is trusted no longer
+	reserveGrown chan struct{}    // gets a value when the reserve has grown
+	moveRequests chan moveRequest // its keeper takes them
+	rec          *trace.Recorder  // nil: nothing is traced
 
-	mu        sync.Mutex
-	name      string          // as it is called now
-	hasKeeper bool            // a keeper keeps its subflow
-	lastPipe  time.Time       // when one came last
-	reserve   []*pipe.Waiting // oldest first
-	held      *pipe.Waiting   // while the helper rests; else nil
-	link      *pipe.Link      // that carries its subflow, or nil
-	attempt   int             // which of the server's addresses that subflow goes to
+	mu            sync.Mutex
+	name          string          // as it is called now
+	hasSupervisor bool            // a keeper keeps its subflow
+	lastPipe      time.Time       // when one came last
+	reserve       []*pipe.Waiting // oldest first
+	heldPipe      *pipe.Waiting   // while the helper rests; else nil
+	link          *pipe.Link      // that carries its subflow, or nil
+	attempt       int             // which of the server's addresses that subflow goes to
 }
 
 // moveRequest asks for a subflow to go on over the pipe that waits at an address.
 type moveRequest struct {
-	path wire.PathID
+	path wire.SubflowID
 	to   string
 	done chan error // has room for what has become of it
 }
@@ -45,7 +45,7 @@ type moveRequest struct {
 const maxReserve = 8
 
 func newHelper(key identity.PublicKey, name string, rec *trace.Recorder) *helper {
-	return &helper{key: key, name: name, rec: rec, revoked: make(chan struct{}), grown: make(chan struct{}, 1), moves: make(chan moveRequest)}
+	return &helper{key: key, name: name, rec: rec, revoked: make(chan struct{}), reserveGrown: make(chan struct{}, 1), moveRequests: make(chan moveRequest)}
 }
 
 // admitPipe takes a pipe that has come, and reports whether its caller becomes the keeper and
@@ -54,14 +54,14 @@ func (h *helper) admitPipe(w *pipe.Waiting, now time.Time) (first bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastPipe = now
-	if first = !h.hasKeeper; first {
+	if first = !h.hasSupervisor; first {
 		h.rec.Add(trace.Event{Kind: trace.DeviceUp, Device: h.name})
 	}
 	h.rec.Add(trace.Event{Kind: trace.PipeUp, Device: h.name, Text: w.RemoteAddr().String()})
-	if h.hasKeeper {
+	if h.hasSupervisor {
 		h.addReserve(w)
 	}
-	h.hasKeeper = true
+	h.hasSupervisor = true
 	return first
 }
 
@@ -81,7 +81,7 @@ func (h *helper) addReserve(w *pipe.Waiting) {
 	}
 	h.reserve = append(h.reserve, w)
 	select {
-	case h.grown <- struct{}{}:
+	case h.reserveGrown <- struct{}{}:
 	default:
 	}
 }
@@ -95,7 +95,7 @@ func (h *helper) nextPipe(over bool) *pipe.Waiting {
 		h.closeReserve()
 	}
 	w := h.takeLast()
-	if h.hasKeeper = w != nil; !h.hasKeeper {
+	if h.hasSupervisor = w != nil; !h.hasSupervisor {
 		h.rec.Add(trace.Event{Kind: trace.DeviceDown, Device: h.name})
 	}
 	return w
@@ -121,16 +121,16 @@ func (h *helper) takeLast() *pipe.Waiting {
 
 // takeVia returns the newest pipe in reserve over a link of this device, or nil.
 func (h *helper) takeVia(link string) *pipe.Waiting {
-	return h.take(func(w *pipe.Waiting) bool { return w.Via() == link })
+	return h.takeMatching(func(w *pipe.Waiting) bool { return w.Via() == link })
 }
 
 // takeAt returns the newest pipe in reserve to an address, or nil.
 func (h *helper) takeAt(addr string) *pipe.Waiting {
-	return h.take(func(w *pipe.Waiting) bool { return w.RemoteAddr().String() == addr })
+	return h.takeMatching(func(w *pipe.Waiting) bool { return w.RemoteAddr().String() == addr })
 }
 
-// take returns the newest pipe in reserve that works and matches, or nil.
-func (h *helper) take(match func(*pipe.Waiting) bool) *pipe.Waiting {
+// takeMatching returns the newest pipe in reserve that works and matches, or nil.
+func (h *helper) takeMatching(match func(*pipe.Waiting) bool) *pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, w := range slices.Backward(h.reserve) {
@@ -142,29 +142,29 @@ func (h *helper) take(match func(*pipe.Waiting) bool) *pipe.Waiting {
 	return nil
 }
 
-// inReserve returns the pipes in reserve, which stay there.
-func (h *helper) inReserve() []*pipe.Waiting {
+// reservePipes returns the pipes in reserve, which stay there.
+func (h *helper) reservePipes() []*pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.reserve)
 }
 
-// waiting returns all pipes that wait.
-func (h *helper) waiting() []*pipe.Waiting {
+// waitingPipes returns all pipes that wait.
+func (h *helper) waitingPipes() []*pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	list := slices.Clone(h.reserve)
-	if h.held != nil {
-		list = append(list, h.held)
+	if h.heldPipe != nil {
+		list = append(list, h.heldPipe)
 	}
 	return list
 }
 
-// setHeld notes the pipe that its keeper holds, nil for none.
-func (h *helper) setHeld(w *pipe.Waiting) {
+// setHeldPipe notes the pipe that its keeper holds, nil for none.
+func (h *helper) setHeldPipe(w *pipe.Waiting) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.held = w
+	h.heldPipe = w
 }
 
 // setLink notes the link that carries its subflow, nil for none.
@@ -182,10 +182,10 @@ func (h *helper) currentLink() (*pipe.Link, int) {
 	return h.link, len(h.reserve)
 }
 
-// upsetLink makes the link look for another pipe soon, if it is the one of a token.
-func (h *helper) upsetLink(t wire.Token) {
+// requestPipeFor makes the link look for another pipe soon, if it is the one of a token.
+func (h *helper) requestPipeFor(t wire.Token) {
 	if l, _ := h.currentLink(); l != nil && l.Token() == t {
-		l.Upset()
+		l.RequestConn()
 	}
 }
 
@@ -210,8 +210,8 @@ func (h *helper) currentName() string {
 	return h.name
 }
 
-// rename gives the helper another name, and returns the one that it had.
-func (h *helper) rename(to string) (from string) {
+// setName gives the helper another name, and returns the one that it had.
+func (h *helper) setName(to string) (from string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	from, h.name = h.name, to

@@ -16,13 +16,13 @@ func waitingPipe(t *testing.T, us, helper *identity.Key) (*pipe.Waiting, *pipe.O
 	a, b := pipe.MemoryPipe()
 	offer := make(chan *pipe.Offer)
 	go func() {
-		o, err := pipe.NewOffer(t.Context(), a, helper.Client(us.Public(), wire.PipeALPN), "phone")
+		o, err := pipe.NewOffer(t.Context(), a, helper.ClientConfig(us.Public(), wire.PipeALPN), "phone")
 		if err != nil {
 			t.Error(err)
 		}
 		offer <- o
 	}()
-	w, err := pipe.Accept(t.Context(), b, us.Server(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+	w, err := pipe.Accept(t.Context(), b, us.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
 	o := <-offer
 	if err != nil || o == nil {
 		t.Fatal(err)
@@ -69,8 +69,8 @@ func TestReserve(t *testing.T) {
 	offers[7].Close()
 	<-all[7].Done()
 	more()
-	if len(h.inReserve()) != maxReserve || h.inReserve()[0] != all[3] {
-		t.Errorf("a broken one leaves no room: %d are kept", len(h.inReserve()))
+	if len(h.reservePipes()) != maxReserve || h.reservePipes()[0] != all[3] {
+		t.Errorf("a broken one leaves no room: %d are kept", len(h.reservePipes()))
 	}
 }
 
@@ -138,9 +138,9 @@ func TestRevokedHelper(t *testing.T) {
 	first, _ := waitingPipe(t, us, key)
 	second, _ := waitingPipe(t, us, key)
 	h.admitPipe(first, time.Now())
-	h.setHeld(first)
+	h.setHeldPipe(first)
 	h.admitPipe(second, time.Now())
-	if n := len(h.waiting()); n != 2 || len(h.inReserve()) != 1 {
+	if n := len(h.waitingPipes()); n != 2 || len(h.reservePipes()) != 1 {
 		t.Errorf("%d wait", n)
 	}
 	h.revoke()

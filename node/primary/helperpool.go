@@ -29,32 +29,32 @@ import (
 // trusted no longer leaves the pool at once, with its pipes. Safe for concurrent use; its lock
 // is held while those of helpers, of the trust file and of standings are taken.
 type helperPool struct {
-	key       *identity.Key
-	trust     *identity.Trust
-	listeners []pipe.Listener
-	standings *standings
-	troubles  *troubles
-	demand    *demand
-	keep      func(context.Context, *helper, *pipe.Waiting)
-	noServer  func() wire.Trouble // why this device has no server; without a text if it has
-	log       *slog.Logger
-	strangers *loglimit.Limiter // the log, for what strangers cause
-	rec       *trace.Recorder   // nil: nothing is traced
+	key           *identity.Key
+	trust         *identity.Trust
+	listeners     []pipe.Listener
+	states        *deviceStates
+	troubles      *troubleLog
+	demand        *demand
+	supervise     func(context.Context, *helper, *pipe.Waiting)
+	serverTrouble func() wire.Trouble // why this device has no server; without a text if it has
+	log           *slog.Logger
+	unknownLog    *loglimit.Limiter // the log, for what strangers cause
+	rec           *trace.Recorder   // nil: nothing is traced
 
-	mu     sync.Mutex
-	all    map[identity.PublicKey]*helper
-	conns  map[net.Conn]bool // pipes in a handshake
-	calls  api.Calls         // to the listeners
-	ending bool              // close was called
-	wg     sync.WaitGroup
+	mu        sync.Mutex
+	byKey     map[identity.PublicKey]*helper
+	conns     map[net.Conn]bool // pipes in a handshake
+	callCount api.Calls         // to the listeners
+	isClosing bool              // close was called
+	wg        sync.WaitGroup
 }
 
 // Tuning.
 const (
-	// maxHandshakes bounds pipes that have not proved whose they are, maxFromOne
-	// those of one source, and maxPerMinute how many one source may begin in a
+	// maxHandshakes bounds pipes that have not proved whose they are, maxPerSource
+	// those of one source, and maxPerSourceMinute how many one source may begin in a
 	// minute. A helper calls each 250 ms, at each address, while a pipe is broken.
-	maxHandshakes, maxFromOne, maxPerMinute = 64, 16, 1200
+	maxHandshakes, maxPerSource, maxPerSourceMinute = 64, 16, 1200
 )
 
 // listenForPipes opens the addresses of a comma-separated list, none if it is empty.
@@ -76,29 +76,29 @@ func listenForPipes(list string, o tcp.Options) (listeners []pipe.Listener, err 
 	return listeners, nil
 }
 
-// addr returns where helpers connect, the first of several, nil if nowhere.
-func (p *helperPool) addr() net.Addr {
+// listenAddr returns where helpers connect, the first of several, nil if nowhere.
+func (p *helperPool) listenAddr() net.Addr {
 	if len(p.listeners) == 0 {
 		return nil
 	}
 	return p.listeners[0].Addr()
 }
 
-// run takes the calls of helpers until ctx ends.
-func (p *helperPool) run(ctx context.Context) error {
+// acceptPipes takes the calls of helpers until ctx ends.
+func (p *helperPool) acceptPipes(ctx context.Context) error {
 	if len(p.listeners) == 0 {
 		<-ctx.Done()
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	gate := tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute)
+	admission := tcp.NewAdmissionLimit(maxHandshakes, maxPerSource, maxPerSourceMinute)
 	ends := make(chan error, len(p.listeners))
 	for _, l := range p.listeners {
 		stop := context.AfterFunc(ctx, func() { l.Close() })
 		defer stop()
 		go func() {
-			err := p.acceptFrom(ctx, l, gate)
+			err := p.acceptFrom(ctx, l, admission)
 			cancel() // all end together
 			ends <- err
 		}()
@@ -112,7 +112,7 @@ func (p *helperPool) run(ctx context.Context) error {
 	return first
 }
 
-func (p *helperPool) acceptFrom(ctx context.Context, l pipe.Listener, gate *tcp.Gate) error {
+func (p *helperPool) acceptFrom(ctx context.Context, l pipe.Listener, admission *tcp.AdmissionLimit) error {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -121,15 +121,15 @@ func (p *helperPool) acceptFrom(ctx context.Context, l pipe.Listener, gate *tcp.
 			}
 			return err
 		}
-		p.noteCall(c.RemoteAddr(), time.Now())
-		v := gate.Enter(c.RemoteAddr(), func() { abort(c) }) // more half-open pipes than anybody has helpers replace others
-		if v == nil {
-			abort(c)
+		p.countCall(c.RemoteAddr(), time.Now())
+		visit := admission.AdmitEvicting(c.RemoteAddr(), func() { abortConn(c) }) // more half-open pipes than anybody has helpers replace others
+		if visit == nil {
+			abortConn(c)
 			continue
 		}
 		p.wg.Go(func() {
-			w := p.handshake(ctx, c, v)
-			v.Leave()
+			w := p.authenticate(ctx, c, visit)
+			visit.Release()
 			if w != nil {
 				p.addPipe(ctx, w)
 			}
@@ -137,8 +137,8 @@ func (p *helperPool) acceptFrom(ctx context.Context, l pipe.Listener, gate *tcp.
 	}
 }
 
-// abort closes a connection, if it can with a reset.
-func abort(c pipe.Conn) {
+// abortConn closes a connection, if it can with a reset.
+func abortConn(c pipe.Conn) {
 	if t, ok := c.(*tcp.Conn); ok {
 		_ = t.Abort()
 	} else {
@@ -146,25 +146,25 @@ func abort(c pipe.Conn) {
 	}
 }
 
-var errCrowd = errors.New("too many connections wait for their handshake")
+var errTooManyHandshakes = errors.New("too many connections wait for their handshake")
 
-// handshake proves who calls; nil means that it was refused.
-func (p *helperPool) handshake(ctx context.Context, c pipe.Conn, v *tcp.Visit) *pipe.Waiting {
-	p.track(c, true)
-	defer p.track(c, false)
-	w, err := pipe.Accept(ctx, c, identity.OnHello(p.key.Server(wire.PipeALPN, p.trust.Allowed(identity.RoleHelper)), func() error {
-		if !v.Spoke() {
-			return errCrowd
+// authenticate proves who calls; nil means that it was refused.
+func (p *helperPool) authenticate(ctx context.Context, c pipe.Conn, visit *tcp.Slot) *pipe.Waiting {
+	p.trackConn(c, true)
+	defer p.trackConn(c, false)
+	w, err := pipe.Accept(ctx, c, identity.OnHello(p.key.ServerConfig(wire.PipeALPN, p.trust.Allowed(identity.RoleHelper)), func() error {
+		if !visit.AwaitTurn() {
+			return errTooManyHandshakes
 		}
 		return nil
 	}))
-	if err == nil && !v.Prove() {
+	if err == nil && !visit.MarkProved() {
 		w.Close()
 		return nil
 	}
 	if err != nil {
-		if !v.Evicted() && !errors.Is(err, errCrowd) && p.troubles.refuse(c.RemoteAddr(), err) {
-			p.strangers.Log(slog.LevelInfo, string(fault.KindOf(err)), "pipe refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+		if !visit.IsEvicted() && !errors.Is(err, errTooManyHandshakes) && p.troubles.recordRefused(c.RemoteAddr(), err) {
+			p.unknownLog.Log(slog.LevelInfo, string(fault.KindOf(err)), "pipe refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		}
 		c.Close()
 		return nil
@@ -176,7 +176,7 @@ func (p *helperPool) handshake(ctx context.Context, c pipe.Conn, v *tcp.Visit) *
 	return w
 }
 
-func (p *helperPool) track(c net.Conn, on bool) {
+func (p *helperPool) trackConn(c net.Conn, on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if on {
@@ -190,18 +190,18 @@ func (p *helperPool) track(c net.Conn, on bool) {
 // none. Further pipes wait in reserve, so that a broken one is replaced at once, and a better
 // one used.
 func (p *helperPool) addPipe(ctx context.Context, w *pipe.Waiting) {
-	w.Tell(p.trust.ServerAddresses)
+	w.SendServers(p.trust.ServerAddresses)
 	key := w.Peer()
 	h, first := p.admitPipe(ctx, w)
 	if h == nil {
 		w.Close()
 		return
 	}
-	w.OnFacts(func(f wire.Facts) { p.noteFacts(key, f) })
+	w.OnFacts(func(f wire.Facts) { p.updateFacts(key, f) })
 	if first {
-		p.keep(ctx, h, w)
+		p.supervise(ctx, h, w)
 	} else {
-		w.OnStalled(h.upsetLink)
+		w.OnStalled(h.requestPipeFor)
 	}
 }
 
@@ -212,27 +212,27 @@ func (p *helperPool) admitPipe(ctx context.Context, w *pipe.Waiting) (h *helper,
 	defer p.mu.Unlock()
 	key, now := w.Peer(), time.Now()
 	peer, ok := p.trust.Lookup(key)
-	if !ok || !peer.Is(identity.RoleHelper) || p.ending {
+	if !ok || !peer.HasRole(identity.RoleHelper) || p.isClosing {
 		return nil, false
 	}
-	if h = p.all[key]; h == nil {
+	if h = p.byKey[key]; h == nil {
 		h = newHelper(key, peer.Name, p.rec)
-		p.all[key] = h
+		p.byKey[key] = h
 	}
 	first = h.admitPipe(w, now)
-	p.standings.setHelper(key, peer.Name, peer.Paused, now)
-	p.wg.Go(func() { p.reportEnd(ctx, w, h) })
+	p.states.setHelper(key, peer.Name, peer.Paused, now)
+	p.wg.Go(func() { p.recordEnd(ctx, w, h) })
 	p.wg.Go(func() {
-		if ctx.Err() == nil && p.noServer().Text != "" {
-			w.SendTrouble(p.noServer)
+		if ctx.Err() == nil && p.serverTrouble().Text != "" {
+			w.SendTrouble(p.serverTrouble)
 		}
 	})
 	return h, first
 }
 
-// reportEnd records the end of a pipe that waits. That of one that carries a subflow is
+// recordEnd records the end of a pipe that waits. That of one that carries a subflow is
 // recorded by its keeper.
-func (p *helperPool) reportEnd(ctx context.Context, w *pipe.Waiting, h *helper) {
+func (p *helperPool) recordEnd(ctx context.Context, w *pipe.Waiting, h *helper) {
 	select {
 	case <-w.Done():
 	case <-ctx.Done():
@@ -243,99 +243,99 @@ func (p *helperPool) reportEnd(ctx context.Context, w *pipe.Waiting, h *helper) 
 	}
 }
 
-// noteFacts takes what a helper reports of itself.
-func (p *helperPool) noteFacts(key identity.PublicKey, f wire.Facts) {
-	if p.standings.setFacts(key, f, time.Now()) {
+// updateFacts takes what a helper reports of itself.
+func (p *helperPool) updateFacts(key identity.PublicKey, f wire.Facts) {
+	if p.states.setFacts(key, f, time.Now()) {
 		p.demand.retryRefused()
 	}
 }
 
-// renaming is a device that has another name from now on.
-type renaming struct{ from, to string }
+// deviceRename is a device that has another name from now on.
+type deviceRename struct{ from, to string }
 
-// reload acts on the trust file after it was read again, and returns which helpers have
+// applyTrust acts on the trust file after it was read again, and returns which helpers have
 // other names now.
-func (p *helperPool) reload(now time.Time) (renamed []renaming) {
+func (p *helperPool) applyTrust(now time.Time) (renamed []deviceRename) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for key, h := range p.all {
+	for key, h := range p.byKey {
 		if !p.trust.Allowed(identity.RoleHelper)(key) {
-			delete(p.all, key)
-			p.standings.forgetHelper(key)
+			delete(p.byKey, key)
+			p.states.forgetHelper(key)
 			p.log.Info("helper is trusted no longer", "helper", h.currentName())
 			h.revoke()
 			continue
 		}
 		if peer, ok := p.trust.Lookup(key); ok {
-			if from := h.rename(peer.Name); from != peer.Name {
-				renamed = append(renamed, renaming{from, peer.Name})
+			if from := h.setName(peer.Name); from != peer.Name {
+				renamed = append(renamed, deviceRename{from, peer.Name})
 			}
-			p.standings.setHelper(key, peer.Name, peer.Paused, now)
+			p.states.setHelper(key, peer.Name, peer.Paused, now)
 		}
 	}
 	return renamed
 }
 
-// reportServers tells each helper the server's addresses: a pipe of it waits, or will.
-func (p *helperPool) reportServers() {
-	p.forEachPipe((*helper).inReserve, func(w *pipe.Waiting) { w.Tell(p.trust.ServerAddresses) })
+// sendServers tells each helper the server's addresses: a pipe of it waits, or will.
+func (p *helperPool) sendServers() {
+	p.forEachPipe((*helper).reservePipes, func(w *pipe.Waiting) { w.SendServers(p.trust.ServerAddresses) })
 }
 
-// reportTrouble tells waiting helpers why this device has no server, or that it has one
+// sendTrouble tells waiting helpers why this device has no server, or that it has one
 // again.
-func (p *helperPool) reportTrouble() {
-	p.forEachPipe((*helper).waiting, func(w *pipe.Waiting) { w.SendTrouble(p.noServer) })
+func (p *helperPool) sendTrouble() {
+	p.forEachPipe((*helper).waitingPipes, func(w *pipe.Waiting) { w.SendTrouble(p.serverTrouble) })
 }
 
 // forEachPipe does something for each pipe that pipes returns of a helper, in goroutines.
 func (p *helperPool) forEachPipe(pipes func(*helper) []*pipe.Waiting, do func(*pipe.Waiting)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ending {
+	if p.isClosing {
 		return
 	}
-	for _, h := range p.all {
+	for _, h := range p.byKey {
 		for _, w := range pipes(h) {
 			p.wg.Go(func() { do(w) })
 		}
 	}
 }
 
-// list returns the helpers.
-func (p *helperPool) list() []*helper {
+// listHelpers returns the helpers.
+func (p *helperPool) listHelpers() []*helper {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Collect(maps.Values(p.all))
+	return slices.Collect(maps.Values(p.byKey))
 }
 
-// names returns the names of the helpers.
-func (p *helperPool) names() map[string]bool {
+// helperNames returns the names of the helpers.
+func (p *helperPool) helperNames() map[string]bool {
 	names := map[string]bool{}
-	for _, h := range p.list() {
+	for _, h := range p.listHelpers() {
 		names[h.currentName()] = true
 	}
 	return names
 }
 
-// radios returns the radio that each helper reports.
-func (p *helperPool) radios() map[identity.PublicKey]wire.Radio {
+// helperRadios returns the radio that each helper reports.
+func (p *helperPool) helperRadios() map[identity.PublicKey]wire.Radio {
 	radios := map[identity.PublicKey]wire.Radio{}
-	for _, h := range p.list() {
-		radios[h.key] = p.standings.factsOf(h.key).Radio
+	for _, h := range p.listHelpers() {
+		radios[h.key] = p.states.factsOf(h.key).Radio
 	}
 	return radios
 }
 
-// find returns the helper of a key, nil if it is not here.
-func (p *helperPool) find(key identity.PublicKey) *helper {
+// findHelper returns the helper of a key, nil if it is not here.
+func (p *helperPool) findHelper(key identity.PublicKey) *helper {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.all[key]
+	return p.byKey[key]
 }
 
-// findBy returns the helper whose subflow a link carries, nil if none.
-func (p *helperPool) findBy(link *pipe.Link) *helper {
-	for _, h := range p.list() {
+// findByLink returns the helper whose subflow a link carries, nil if none.
+func (p *helperPool) findByLink(link *pipe.Link) *helper {
+	for _, h := range p.listHelpers() {
 		if l, _ := h.currentLink(); l != nil && l == link {
 			return h
 		}
@@ -346,7 +346,7 @@ func (p *helperPool) findBy(link *pipe.Link) *helper {
 // countWaiting returns how many pipes wait beside each link in use.
 func (p *helperPool) countWaiting() map[*pipe.Link]int {
 	n := map[*pipe.Link]int{}
-	for _, h := range p.list() {
+	for _, h := range p.listHelpers() {
 		if l, waiting := h.currentLink(); l != nil {
 			n[l] = waiting
 		}
@@ -356,8 +356,8 @@ func (p *helperPool) countWaiting() map[*pipe.Link]int {
 
 // waitingPipes lists the pipes that wait.
 func (p *helperPool) waitingPipes() (list []api.Pipe) {
-	for _, h := range p.list() {
-		for _, w := range h.waiting() {
+	for _, h := range p.listHelpers() {
+		for _, w := range h.waitingPipes() {
 			if w.Err() == nil {
 				list = append(list, api.Pipe{Device: h.currentName(), Address: w.RemoteAddr().String(), Via: w.Via(), State: api.PipeWaits, RTTms: float64(w.RTT().Microseconds()) / 1000})
 			}
@@ -366,15 +366,15 @@ func (p *helperPool) waitingPipes() (list []api.Pipe) {
 	return list
 }
 
-// noteCall counts a connection to the port for helpers, unless it came from this machine.
-func (p *helperPool) noteCall(from net.Addr, now time.Time) {
+// countCall counts a connection to the port for helpers, unless it came from this machine.
+func (p *helperPool) countCall(from net.Addr, now time.Time) {
 	if a, err := netip.ParseAddrPort(from.String()); err == nil && a.Addr().IsLoopback() {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.calls.Count++
-	p.calls.Last = now
+	p.callCount.Count++
+	p.callCount.Last = now
 }
 
 // callsReceived returns the connections that reached the port for helpers; nil if there is none.
@@ -384,18 +384,18 @@ func (p *helperPool) callsReceived() *api.Calls {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.calls
+	c := p.callCount
 	return &c
 }
 
-// close ends handshakes; nothing is begun from now on. wait returns when nothing is left.
-func (p *helperPool) close() {
+// closeHandshakes ends handshakes; nothing is begun from now on. wait returns when nothing is left.
+func (p *helperPool) closeHandshakes() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ending = true
+	p.isClosing = true
 	for c := range p.conns {
 		c.Close()
 	}
 }
 
-func (p *helperPool) wait() { p.wg.Wait() }
+func (p *helperPool) waitClosed() { p.wg.Wait() }

@@ -20,11 +20,11 @@ import (
 // a helper until its pipe is closed.
 func newPool(t *testing.T, names ...string) (*helperPool, []identity.PublicKey) {
 	t.Helper()
-	trust, keys := trusting(t, names...)
-	p := &helperPool{key: newKey(t), trust: trust, standings: newStandings(t, "", deviceNames{trust: trust}), demand: newDemand(func() bool { return false }),
-		troubles: &troubles{trust: trust}, noServer: func() (none wire.Trouble) { return none }, log: slog.New(slog.DiscardHandler),
-		strangers: loglimit.New(slog.New(slog.DiscardHandler)), all: map[identity.PublicKey]*helper{}, conns: map[net.Conn]bool{}}
-	p.keep = func(ctx context.Context, h *helper, w *pipe.Waiting) {
+	trust, keys := newTrustWith(t, names...)
+	p := &helperPool{key: newKey(t), trust: trust, states: newTestStates(t, "", deviceNames{trust: trust}), demand: newDemand(func() bool { return false }),
+		troubles: &troubleLog{trust: trust}, serverTrouble: func() (none wire.Trouble) { return none }, log: slog.New(slog.DiscardHandler),
+		unknownLog: loglimit.New(slog.New(slog.DiscardHandler)), byKey: map[identity.PublicKey]*helper{}, conns: map[net.Conn]bool{}}
+	p.supervise = func(ctx context.Context, h *helper, w *pipe.Waiting) {
 		for w != nil {
 			select {
 			case <-w.Done():
@@ -36,7 +36,7 @@ func newPool(t *testing.T, names ...string) (*helperPool, []identity.PublicKey) 
 		}
 	}
 	for i, key := range keys {
-		p.all[key] = newHelper(key, names[i], nil)
+		p.byKey[key] = newHelper(key, names[i], nil)
 	}
 	return p, keys
 }
@@ -50,16 +50,16 @@ func TestRename(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	renamed := p.reload(time.Now())
+	renamed := p.applyTrust(time.Now())
 	for i, want := range []string{"tablet", "phone", "watch"} {
-		if got := p.find(keys[i]).currentName(); got != want {
+		if got := p.findHelper(keys[i]).currentName(); got != want {
 			t.Errorf("it is %s now, want %s", got, want)
 		}
 	}
-	l := &troubles{last: map[string]api.Trouble{"phone": {Text: "of the phone"}, "tablet": {Text: "of the tablet"}, "wlan0": {Text: "own"}}}
-	l.rename(renamed)
-	if want := map[string]api.Trouble{"tablet": {Text: "of the phone"}, "phone": {Text: "of the tablet"}, "wlan0": {Text: "own"}}; !maps.Equal(l.list(), want) {
-		t.Errorf("what went wrong last: %v, want %v", l.list(), want)
+	l := &troubleLog{last: map[string]api.Trouble{"phone": {Text: "of the phone"}, "tablet": {Text: "of the tablet"}, "wlan0": {Text: "own"}}}
+	l.renameDevices(renamed)
+	if want := map[string]api.Trouble{"tablet": {Text: "of the phone"}, "phone": {Text: "of the tablet"}, "wlan0": {Text: "own"}}; !maps.Equal(l.listTroubles(), want) {
+		t.Errorf("what went wrong last: %v, want %v", l.listTroubles(), want)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestPoolFollowsTrust(t *testing.T) {
 		w, _ := waitingPipe(t, us, key)
 		pipes = append(pipes, w)
 		p.wg.Go(func() { p.addPipe(ctx, w) })
-		for began := time.Now(); p.find(key.Public()) == nil || len(pipes) == 2 && len(p.find(key.Public()).inReserve()) == 0; time.Sleep(time.Millisecond) {
+		for began := time.Now(); p.findHelper(key.Public()) == nil || len(pipes) == 2 && len(p.findHelper(key.Public()).reservePipes()) == 0; time.Sleep(time.Millisecond) {
 			if time.Since(began) > time.Minute {
 				t.Fatal("the pipe is not taken")
 			}
@@ -91,26 +91,26 @@ func TestPoolFollowsTrust(t *testing.T) {
 	if err := p.trust.Remove("phone"); err != nil {
 		t.Fatal(err)
 	}
-	if renamed := p.reload(time.Now()); len(renamed) > 0 {
+	if renamed := p.applyTrust(time.Now()); len(renamed) > 0 {
 		t.Errorf("renamed are %v", renamed)
 	}
 	<-pipes[0].Done()
 	<-pipes[1].Done()
-	if p.find(phone.Public()) != nil || p.find(tablet.Public()) == nil || !isOpen(pipes[2]) {
+	if p.findHelper(phone.Public()) != nil || p.findHelper(tablet.Public()) == nil || !isOpen(pipes[2]) {
 		t.Error("the wrong helper has gone")
 	}
 	w, _ := waitingPipe(t, us, phone)
 	if p.addPipe(ctx, w); isOpen(w) {
 		t.Error("a pipe of one that is not trusted is taken")
 	}
-	p.close()
+	p.closeHandshakes()
 	w, _ = waitingPipe(t, us, tablet)
 	if p.addPipe(ctx, w); isOpen(w) {
 		t.Error("a pipe is taken after the end")
 	}
 	cancel()
-	p.wait()
-	if names := p.list(); !slices.ContainsFunc(names, func(h *helper) bool { return h.currentName() == "tablet" }) {
+	p.waitClosed()
+	if names := p.listHelpers(); !slices.ContainsFunc(names, func(h *helper) bool { return h.currentName() == "tablet" }) {
 		t.Error("the tablet is gone")
 	}
 }

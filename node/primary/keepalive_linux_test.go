@@ -47,7 +47,7 @@ func keepAliveIn(t *testing.T, local, remote int) time.Duration {
 // end for minutes whether it lives; over others it is each 30 s, so that one knows.
 func TestRadioKeepAlive(t *testing.T) {
 	for radio, want := range map[wire.Radio]time.Duration{wire.RadioCellular: tcp.RadioKeepAlive, wire.RadioWiFi: tcp.DefaultKeepAlive} {
-		k := newKeeper(t)
+		k := newTestSupervisor(t)
 		theirs := newKey(t)
 		trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 		if err == nil {
@@ -66,7 +66,7 @@ func TestRadioKeepAlive(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- s.Run(ctx) }()
 		k.server.peer = identity.Peer{Name: "home", Key: theirs.Public(), Addresses: []string{s.Addr().String()}}
-		k.standings.setOwnFacts(facts.Facts{Links: map[string]facts.Link{"lo": {Radio: radio}}})
+		k.states.setOwnFacts(facts.Facts{Links: map[string]facts.Link{"lo": {Radio: radio}}})
 		l, err := k.openDirect(ctx, "", "laptop", 0)
 		if err != nil {
 			t.Fatal(err)
@@ -86,7 +86,7 @@ func TestRadioKeepAlive(t *testing.T) {
 			t.Errorf("over TCP: %v", got)
 		}
 		cancel()
-		k.sessions.close(ctx)
+		k.sessions.closeBond(ctx)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

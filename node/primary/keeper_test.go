@@ -16,30 +16,30 @@ import (
 	"mpbond/link/wire"
 )
 
-// newKeeper returns a keeper that has no server yet.
-func newKeeper(t *testing.T) *subflowKeeper {
+// newTestSupervisor returns a keeper that has no server yet.
+func newTestSupervisor(t *testing.T) *subflowSupervisor {
 	t.Helper()
 	b := newSessions(t, time.Minute)
-	k := &subflowKeeper{cfg: Default, name: "laptop", key: newKey(t), trust: b.names.trust, sessions: b, demand: b.demand,
-		server:    &serverPeer{peer: identity.Peer{Name: "home", Key: newKey(t).Public(), Addresses: []string{"192.0.2.1:1"}}},
-		standings: newStandings(t, "", b.names), places: &places{where: func() (string, error) { return "", nil }},
+	k := &subflowSupervisor{cfg: Default, name: "laptop", key: newKey(t), trust: b.names.trust, sessions: b, demand: b.demand,
+		server: &serverPeer{peer: identity.Peer{Name: "home", Key: newKey(t).Public(), Addresses: []string{"192.0.2.1:1"}}},
+		states: newTestStates(t, "", b.names), locations: &locationMemory{currentLocation: func() (string, error) { return "", nil }},
 		countSubflow: func(string, int) {}, log: b.log}
-	k.troubles = &troubles{server: k.server, trust: k.trust, log: b.log, changed: func() {}, last: map[string]api.Trouble{}}
+	k.troubles = &troubleLog{server: k.server, trust: k.trust, log: b.log, onChange: func() {}, last: map[string]api.Trouble{}}
 	return k
 }
 
 // TestSpentLink: what is asked about in the end is the link that the connection
 // has, whatever the routes told before; then nothing is sent over it.
 func TestSpentLink(t *testing.T) {
-	k := newKeeper(t)
+	k := newTestSupervisor(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	k.server.peer.Addresses = []string{l.Addr().String()}
-	spent := policy.Caps{Daily: 20e6}.Judge(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
-	k.cfg.Allowed = func(of device.Bounded) policy.Allowance {
+	spent := policy.Caps{Daily: 20e6}.Evaluate(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
+	k.cfg.Allowed = func(of device.CapTarget) policy.Allowance {
 		if of.Link == "" { // of a server on this device no link is told before
 			return policy.Allowance{}
 		}
@@ -58,26 +58,26 @@ func TestSpentLink(t *testing.T) {
 	}
 }
 
-// TestSpentLinkRests: a link that may carry nothing is tried each limitRest, though
+// TestSpentLinkRests: a link that may carry nothing is tried each limitBackoff, though
 // apps want streams: a try that finds out by dialling carries something itself.
 func TestSpentLinkRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeeper(t)
-		k.sessions.giveUp = time.Hour
+		k := newTestSupervisor(t)
+		k.sessions.streamTimeout = time.Hour
 		tries := 0
-		spent := policy.Caps{Daily: 20e6}.Judge(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
-		k.cfg.Allowed = func(device.Bounded) policy.Allowance {
+		spent := policy.Caps{Daily: 20e6}.Evaluate(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 20e6, 20e6)
+		k.cfg.Allowed = func(device.CapTarget) policy.Allowance {
 			tries++
 			return spent
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 6*limitRest-time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 6*limitBackoff-time.Second)
 		defer cancel()
 		wanted := make(chan error)
 		go func() {
-			_, err := k.sessions.dial(ctx, "web:80", wire.Bond, nil)
+			_, err := k.sessions.dialStream(ctx, "web:80", wire.Bond, nil)
 			wanted <- err
 		}()
-		k.keepDirect(ctx, "wwan0")
+		k.superviseDirect(ctx, "wwan0")
 		if err := <-wanted; err == nil {
 			t.Error("a stream was opened")
 		}

@@ -15,17 +15,17 @@ type deviceNames struct {
 	trust      *identity.Trust
 }
 
-// shownName returns what subflows, status and events call this device.
-func (n deviceNames) shownName() string { return cmp.Or(n.configured, "primary") }
+// displayName returns what subflows, status and events call this device.
+func (n deviceNames) displayName() string { return cmp.Or(n.configured, "primary") }
 
-// allNames returns the names by which policy means this device, the first before others:
+// policyNames returns the names by which policy means this device, the first before others:
 // what it is called, what its host is called and, if only that has a name,
 // "primary". What is a helper's name too means the helper, unless this device was
 // called so.
-func (n deviceNames) allNames() (names []string) {
-	for _, name := range []string{n.configured, n.host, n.shownName()} {
+func (n deviceNames) policyNames() (names []string) {
+	for _, name := range []string{n.configured, n.host, n.displayName()} {
 		peer, ok := n.trust.LookupName(name)
-		if name != "" && (name == n.configured || !ok || !peer.Is(identity.RoleHelper)) && !slices.Contains(names, name) {
+		if name != "" && (name == n.configured || !ok || !peer.HasRole(identity.RoleHelper)) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"mpbond/base/identity"
 )
 
-// trusting returns a trust file with helpers of these names, and their keys.
-func trusting(t *testing.T, helpers ...string) (*identity.Trust, []identity.PublicKey) {
+// newTrustWith returns a trust file with helpers of these names, and their keys.
+func newTrustWith(t *testing.T, helpers ...string) (*identity.Trust, []identity.PublicKey) {
 	t.Helper()
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	var keys []identity.PublicKey
@@ -42,24 +42,24 @@ func TestDeviceNames(t *testing.T) {
 		{"desk", "desk", "desk laptop"},
 		{"laptop", "phone", "laptop"},
 	} {
-		trust, keys := trusting(t, c.helper)
+		trust, keys := newTrustWith(t, c.helper)
 		n := deviceNames{c.name, "laptop", trust}
 		own := strings.Fields(c.want)
-		if got := n.allNames(); !slices.Equal(got, own) {
+		if got := n.policyNames(); !slices.Equal(got, own) {
 			t.Errorf("%+v: rules may say %q", c, got)
 		}
 		for _, name := range []string{"", "laptop", "desk", "primary", "phone"} {
-			s := newStandings(t, "[device.'"+name+"']\nbattery_floor = 30\n", n)
+			s := newTestStates(t, "[device.'"+name+"']\nbattery_floor = 30\n", n)
 			means := slices.Contains(own, name)
-			if limited := s.limitsOf(carrier{link: "wlan0"}).BatteryFloor == 30; limited != means {
+			if limited := s.limitsOf(deviceRef{link: "wlan0"}).BatteryFloor == 30; limited != means {
 				t.Errorf("%+v: %q means this device: %v, its limits hold: %v", c, name, means, limited)
 			}
-			s.all[carrier{helper: keys[0]}] = &standing{name: name}
-			if s.limitsOf(carrier{helper: keys[0]}).BatteryFloor != 30 {
+			s.byDevice[deviceRef{helper: keys[0]}] = &deviceState{name: name}
+			if s.limitsOf(deviceRef{helper: keys[0]}).BatteryFloor != 30 {
 				t.Errorf("%+v: %q at a helper", c, name)
 			}
-			s.all[carrier{helper: keys[0]}].name = "other"
-			if s.limitsOf(carrier{helper: keys[0]}).BatteryFloor != 0 {
+			s.byDevice[deviceRef{helper: keys[0]}].name = "other"
+			if s.limitsOf(deviceRef{helper: keys[0]}).BatteryFloor != 0 {
 				t.Errorf("%+v: limits of %q at another helper", c, name)
 			}
 		}

@@ -20,87 +20,87 @@ import (
 // goroutine. It rests after each look, so that it takes a tenth of a processor at
 // most, however many begin; what finds no room to wait stays unknown.
 const (
-	maxQuestions = 256
-	// settled is how long one is left alone first: what it has to do at its
+	maxQueries = 256
+	// settleDelay is how long one is left alone first: what it has to do at its
 	// beginning is done, and many are over.
-	settled      = 20 * time.Millisecond
-	restPerLook  = 9  // times as long as the look took
+	settleDelay  = 20 * time.Millisecond
+	pauseFactor  = 9  // times as long as the look took
 	maxUserNames = 64 // remembered
 )
 
-// owned is a stream or flow.
-type owned interface {
-	SetOwner(endpoint.Owner)
-	Done() bool
+// appCarrier is a stream or flow.
+type appCarrier interface {
+	SetApp(endpoint.AppInfo)
+	IsDone() bool
 }
 
-// ownOwner is whose streams are that are no app's.
-var ownOwner = endpoint.Owner{App: "mpbond"}
+// ownApp is whose streams are that are no app's.
+var ownApp = endpoint.AppInfo{App: "mpbond"}
 
-// question is whose one is.
-type question struct {
-	of      owned
-	at      time.Time // when it was asked
-	app     intercept.App
-	process *policy.Process // that a rule's look has found
-	looked  bool            // a rule has had it looked for
+// appQuery is whose one is.
+type appQuery struct {
+	conn         appCarrier
+	queuedAt     time.Time // when it was asked
+	app          intercept.App
+	process      *policy.Process // that a rule's look has found
+	processKnown bool            // a rule has had it looked for
 }
 
-// owners answers questions.
-type owners struct {
-	questions chan question
-	find      func(intercept.App) *policy.Process
-	here      func(netip.Addr) bool // it is an address of this machine
-	users     map[uint32]string     // names by number; for answer only
+// appFinder answers questions.
+type appFinder struct {
+	queries     chan appQuery
+	findProcess func(intercept.App) *policy.Process
+	isLocal     func(netip.Addr) bool // it is an address of this machine
+	userNames   map[uint32]string     // names by number; for answer only
 }
 
-func newOwners(find func(intercept.App) *policy.Process) *owners {
-	return &owners{questions: make(chan question, maxQuestions), find: find, here: ofThisMachine, users: map[uint32]string{}}
+func newAppFinder(find func(intercept.App) *policy.Process) *appFinder {
+	return &appFinder{queries: make(chan appQuery, maxQueries), findProcess: find, isLocal: isLocalAddress, userNames: map[uint32]string{}}
 }
 
-// ask has a question answered at some time. It does not block.
-func (o *owners) ask(q question) {
-	q.at = time.Now()
+// queueQuery has a question answered at some time. It does not block.
+func (o *appFinder) queueQuery(q appQuery) {
+	q.queuedAt = time.Now()
 	select {
-	case o.questions <- q:
+	case o.queries <- q:
 	default:
-		q.of.SetOwner(endpoint.Owner{App: api.AppUnknown})
+		q.conn.SetApp(endpoint.AppInfo{App: api.AppUnknown})
 	}
 }
 
-// run answers until ctx ends.
-func (o *owners) run(ctx context.Context) {
-	var rested time.Time
+// runQueries answers until ctx ends.
+func (o *appFinder) runQueries(ctx context.Context) {
+	var nextLookup time.Time
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
-		var q question // an old one would keep a stream's memory
+		var q appQuery // an old one would keep a stream's memory
 		select {
 		case <-ctx.Done():
 			return
-		case q = <-o.questions:
+		case q = <-o.queries:
 		}
-		wait.Reset(max(time.Until(rested), time.Until(q.at.Add(settled))))
+		wait.Reset(max(time.Until(nextLookup), time.Until(q.queuedAt.Add(settleDelay))))
 		select {
 		case <-ctx.Done():
 			return
 		case <-wait.C:
 		}
 		began := time.Now()
-		if !q.of.Done() {
-			q.of.SetOwner(o.answer(q))
+		if !q.conn.IsDone() {
+			q.conn.SetApp(o.identifyApp(q))
 		}
-		rested = time.Now().Add(restPerLook * time.Since(began))
+		nextLookup = time.Now().Add(pauseFactor * time.Since(began))
 	}
 }
 
-// answer is whose something is.
-func (o *owners) answer(q question) (a endpoint.Owner) {
-	if !q.looked {
-		q.process = o.find(q.app)
+// identifyApp is whose something is.
+func (o *appFinder) identifyApp(q appQuery) (a endpoint.AppInfo) {
+	if !q.processKnown {
+		q.process = o.findProcess(q.app)
 	}
 	if p := q.process; p != nil {
-		a = endpoint.Owner{Program: p.Exe, Label: p.Label, User: o.user(p.UID)}
+		a = endpoint.AppInfo{Program: p.Exe, Label: p.Label, User: o.userName(p.UID)}
 	}
 	addr := q.app.Addr.Addr()
 	switch {
@@ -110,7 +110,7 @@ func (o *owners) answer(q question) (a endpoint.Owner) {
 		a.App = path.Base(a.Program)
 	case q.process != nil:
 		a.App = "user " + a.User
-	case addr.IsValid() && !o.here(addr):
+	case addr.IsValid() && !o.isLocal(addr):
 		a.App = "from " + addr.String()
 	default:
 		a.App = api.AppUnknown
@@ -121,25 +121,25 @@ func (o *owners) answer(q question) (a endpoint.Owner) {
 	return a
 }
 
-// user is the name of a user.
-func (o *owners) user(uid uint32) string {
-	name, known := o.users[uid]
+// userName is the name of a user.
+func (o *appFinder) userName(uid uint32) string {
+	name, known := o.userNames[uid]
 	if known {
 		return name
 	}
-	if len(o.users) >= maxUserNames {
-		clear(o.users)
+	if len(o.userNames) >= maxUserNames {
+		clear(o.userNames)
 	}
 	name = strconv.FormatUint(uint64(uid), 10)
 	if u, err := user.LookupId(name); err == nil && u.Username != "" {
 		name = u.Username
 	}
-	o.users[uid] = name
+	o.userNames[uid] = name
 	return name
 }
 
-// ofThisMachine reports whether an app with that address runs here.
-func ofThisMachine(a netip.Addr) bool {
+// isLocalAddress reports whether an app with that address runs here.
+func isLocalAddress(a netip.Addr) bool {
 	if a.IsLoopback() {
 		return true
 	}

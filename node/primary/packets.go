@@ -18,34 +18,34 @@ func (p *Primary) DialPackets(ctx context.Context) (intercept.PacketConn, error)
 		return nil, err
 	}
 	app, _ := intercept.AppOf(ctx)
-	return &packetConn{PacketConn: c, policy: p.policy, owners: p.owners, sessions: p.sessions, app: app, verdicts: map[string]error{}}, nil
+	return &packetConn{PacketConn: c, policy: p.policy, appFinder: p.appFinder, sessions: p.sessions, app: app, verdicts: map[string]error{}}, nil
 }
 
 // packetConn is a flow as apps use it. Whether and how datagrams are carried
 // depends on their destination; over how many paths, on the first one's.
 type packetConn struct {
 	*endpoint.PacketConn
-	policy   *Policy
-	owners   *owners
-	sessions *sessions
-	app      intercept.App // of its first datagram
+	policy    *Policy
+	appFinder *appFinder
+	sessions  *sessions
+	app       intercept.App // of its first datagram
 
-	mu       sync.Mutex
-	rules    *inForce        // that verdicts are by
-	process  *policy.Process // that has the socket, once it was looked for
-	looked   bool
-	asked    bool             // whose it is
-	verdicts map[string]error // by destination
+	mu           sync.Mutex
+	rules        *activeRules    // that verdicts are by
+	process      *policy.Process // that has the socket, once it was looked for
+	processKnown bool
+	appQueried   bool             // whose it is
+	verdicts     map[string]error // by destination
 }
 
 // maxVerdicts bounds what a flow remembers of its destinations.
 const maxVerdicts = 1024
 
-// judge is whether a datagram to dest is carried: nil, or what Send returns.
-func (c *packetConn) judge(dest string) error {
+// decideDest is whether a datagram to dest is carried: nil, or what Send returns.
+func (c *packetConn) decideDest(dest string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rules := c.policy.inForce()
+	rules := c.policy.active()
 	if rules != c.rules || len(c.verdicts) >= maxVerdicts {
 		c.rules = rules
 		clear(c.verdicts)
@@ -54,22 +54,22 @@ func (c *packetConn) judge(dest string) error {
 	if known {
 		return err
 	}
-	if rules.AskProcess() && !c.looked {
-		c.looked, c.process = true, c.policy.processOf(c.app)
+	if rules.NeedsProcess() && !c.processKnown {
+		c.processKnown, c.process = true, c.policy.findProcess(c.app)
 	}
-	if !c.asked {
-		c.asked = true
-		c.owners.ask(question{of: c.PacketConn, app: c.app, process: c.process, looked: c.looked})
+	if !c.appQueried {
+		c.appQueried = true
+		c.appFinder.queueQuery(appQuery{conn: c.PacketConn, app: c.app, process: c.process, processKnown: c.processKnown})
 	}
-	v := c.policy.decide(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
+	v := c.policy.decideCounted(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
 	switch v.Mode {
 	case policy.ModeBlock:
-		err = &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: blockedText(dest, v)}
+		err = &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: formatBlocked(dest, v)}
 	case policy.ModeDirect:
 		err = intercept.ErrAround
 	default: // every flow has what mode Latency gives a stream
 		c.SetRedundant(v.Mode == policy.ModeRedundant) // nothing, after the first datagram
-		err = c.sessions.classify(c.PacketConn, v.Treat)
+		err = c.sessions.setFlowClass(c.PacketConn, v.Class)
 	}
 	c.verdicts[dest] = err
 	return err
@@ -81,7 +81,7 @@ func (c *packetConn) Send(b []byte, dest string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.judge(dest); err != nil {
+	if err := c.decideDest(dest); err != nil {
 		return err
 	}
 	return c.PacketConn.Send(b, a)

@@ -12,51 +12,51 @@ import (
 	"mpbond/link/pipe"
 )
 
-// reportAge is how long a helper's report about a pipe holds: on one that has
+// maxReportAge is how long a helper's report about a pipe holds: on one that has
 // become very slow the next one is behind the bytes that it has queued.
-const reportAge = 3 * time.Second
+const maxReportAge = 3 * time.Second
 
-// chooser uses the pipes of a helper as policy.Pipes decides: it moves the
+// pipeChooser uses the pipes of a helper as policy.Pipes decides: it moves the
 // helper's subflow, and keeps second ones while they raise the rate.
-type chooser struct {
-	keeper  *subflowKeeper
-	helper  *helper
-	main    tended
-	decide  policy.Pipes
-	seconds map[string]*second // by link
-	all     sync.WaitGroup
+type pipeChooser struct {
+	supervisor *subflowSupervisor
+	helper     *helper
+	main       activePipe
+	policy     policy.Pipes
+	seconds    map[string]*secondSubflow // by link
+	tasks      sync.WaitGroup
 }
 
-// tended is a helped subflow whose pipe is looked at.
-type tended struct {
-	openSubflow
+// activePipe is a helped subflow whose pipe is looked at.
+type activePipe struct {
+	liveSubflow
 	acked uint64
 }
 
-// second is a further subflow by a helper.
-type second struct {
-	end  context.CancelFunc
-	done chan struct{}
-	up   chan struct{} // closed when t is set
-	t    tended
+// secondSubflow is a further subflow by a helper.
+type secondSubflow struct {
+	end    context.CancelFunc
+	done   chan struct{}
+	up     chan struct{} // closed when t is set
+	active activePipe
 }
 
-func newChooser(k *subflowKeeper, h *helper, main openSubflow) *chooser {
-	return &chooser{keeper: k, helper: h, main: tended{openSubflow: main}, seconds: map[string]*second{}}
+func newPipeChooser(k *subflowSupervisor, h *helper, main liveSubflow) *pipeChooser {
+	return &pipeChooser{supervisor: k, helper: h, main: activePipe{liveSubflow: main}, seconds: map[string]*secondSubflow{}}
 }
 
-// close ends the second subflows.
-func (c *chooser) close() {
+// endSeconds ends the second subflows.
+func (c *pipeChooser) endSeconds() {
 	for link := range c.seconds {
 		c.endSecond(link)
 	}
-	c.all.Wait()
+	c.tasks.Wait()
 }
 
 // applyChoice looks at the pipes and does what policy decides. It takes as long as a
 // move, if it comes to that.
-func (c *chooser) applyChoice(ctx context.Context, now time.Time) {
-	plan := c.decide.Decide(now, c.snapshot(now))
+func (c *pipeChooser) applyChoice(ctx context.Context, now time.Time) {
+	plan := c.policy.Decide(now, c.listPipes(now))
 	if plan.Do == policy.PipesStay {
 		return
 	}
@@ -64,22 +64,22 @@ func (c *chooser) applyChoice(ctx context.Context, now time.Time) {
 		c.endSecond(plan.Link)
 	}
 	if plan.Do == policy.PipesEnd {
-		c.keeper.log.Info("pipe not used any more", "by", c.helper.currentName(), "link", plan.Link, "reason", plan.Reason)
+		c.supervisor.log.Info("pipe not used any more", "by", c.helper.currentName(), "link", plan.Link, "reason", plan.Reason)
 		return
 	}
 	w := c.helper.takeVia(plan.Link)
 	switch {
 	case w == nil:
 	case plan.Do == policy.PipesMove:
-		_ = c.keeper.movePipe(ctx, c.helper, c.main.openSubflow, w, plan.Reason) // policy sees what came of it
+		_ = c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, w, plan.Reason) // policy sees what came of it
 	case plan.Do == policy.PipesTry:
-		c.keeper.log.Info("another pipe is tried", "by", c.helper.currentName(), "link", plan.Link, "reason", plan.Reason)
+		c.supervisor.log.Info("another pipe is tried", "by", c.helper.currentName(), "link", plan.Link, "reason", plan.Reason)
 		c.trySecond(ctx, plan.Link, w)
 	}
 }
 
 // moveTo does what somebody asks for.
-func (c *chooser) moveTo(ctx context.Context, r moveRequest) error {
+func (c *pipeChooser) moveTo(ctx context.Context, r moveRequest) error {
 	if r.path != c.main.id {
 		return fault.New(fault.NotFound, fmt.Errorf("subflow %d has ended", r.path), "see `mpbond status`")
 	}
@@ -88,12 +88,12 @@ func (c *chooser) moveTo(ctx context.Context, r moveRequest) error {
 		return fault.New(fault.NotFound, fmt.Errorf("no pipe of %s waits at %.100q", c.helper.currentName(), r.to), "`mpbond status` lists those that wait")
 	}
 	c.endSecond(to.Via())
-	return fault.New(fault.Unreachable, c.keeper.movePipe(ctx, c.helper, c.main.openSubflow, to, "asked for"), "the subflow stays where it was, as far as that works")
+	return fault.New(fault.Unreachable, c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, to, "asked for"), "the subflow stays where it was, as far as that works")
 }
 
-// snapshot is all pipes of the helper.
-func (c *chooser) snapshot(now time.Time) []policy.Pipe {
-	list := []policy.Pipe{c.main.state(now, policy.PipeMain)}
+// listPipes is all pipes of the helper.
+func (c *pipeChooser) listPipes(now time.Time) []policy.Pipe {
+	list := []policy.Pipe{c.main.describePipe(now, policy.PipeMain)}
 	for link, x := range c.seconds {
 		select {
 		case <-x.done:
@@ -103,12 +103,12 @@ func (c *chooser) snapshot(now time.Time) []policy.Pipe {
 		}
 		select {
 		case <-x.up:
-			list = append(list, x.t.state(now, policy.PipeHelps))
+			list = append(list, x.active.describePipe(now, policy.PipeSecond))
 		default:
-			list = append(list, policy.Pipe{Link: link, Use: policy.PipeJoins})
+			list = append(list, policy.Pipe{Link: link, Use: policy.PipeJoining})
 		}
 	}
-	for _, w := range c.helper.inReserve() {
+	for _, w := range c.helper.reservePipes() {
 		if w.Err() == nil {
 			list = append(list, policy.Pipe{Link: w.Via(), RTT: w.RTT()})
 		}
@@ -116,14 +116,14 @@ func (c *chooser) snapshot(now time.Time) []policy.Pipe {
 	return list
 }
 
-// state is what is known of the pipe in use.
-func (t *tended) state(now time.Time, use policy.PipeUse) policy.Pipe {
+// describePipe is what is known of the pipe in use.
+func (t *activePipe) describePipe(now time.Time, use policy.PipeUse) policy.Pipe {
 	s := policy.Pipe{Link: t.link.Via(), Use: use}
 	if h, err := t.link.Probe(); err == nil {
 		t.acked, s.Waiting, s.RTT = h.Acked, h.Queue, h.MinRTT
 	}
 	s.Moved = t.link.Received() + t.acked
-	if r := t.seen.Load(); r != nil && now.Sub(r.at) <= reportAge {
+	if r := t.lastReport.Load(); r != nil && now.Sub(r.at) <= maxReportAge {
 		s.Waiting = max(s.Waiting, r.waiting)
 	}
 	return s
@@ -131,45 +131,45 @@ func (t *tended) state(now time.Time, use policy.PipeUse) policy.Pipe {
 
 // trySecond makes a second subflow over w, which lasts until its pipe breaks or stalls,
 // or it is ended.
-func (c *chooser) trySecond(ctx context.Context, link string, w *pipe.Waiting) {
+func (c *pipeChooser) trySecond(ctx context.Context, link string, w *pipe.Waiting) {
 	tried, end := context.WithCancel(ctx)
-	x := &second{end: end, done: make(chan struct{}), up: make(chan struct{})}
+	x := &secondSubflow{end: end, done: make(chan struct{}), up: make(chan struct{})}
 	c.seconds[link] = x
 	attempt := c.helper.lastAttempt()
-	c.all.Go(func() {
+	c.tasks.Go(func() {
 		defer close(x.done)
 		defer end()
 		defer w.Close()
-		l, err := c.keeper.openHelped(tried, c.helper, w, attempt, func(*pipe.Link) {})
+		l, err := c.supervisor.openHelped(tried, c.helper, w, attempt, func(*pipe.Link) {})
 		if err == nil {
-			x.t.openSubflow = l
+			x.active.liveSubflow = l
 			close(x.up)
-			err = c.tendSecond(tried, l)
+			err = c.runSecond(tried, l)
 			if ctx.Err() == nil { // else all is about to end, which says goodbye first
-				l.s.e.Detach(l.id)
-				c.keeper.sessions.endSubflow(l.s, l.id, nil)
+				l.session.endpoint.Detach(l.id)
+				c.supervisor.sessions.endSubflow(l.session, l.id, nil)
 			}
 		}
 		if tried.Err() == nil {
-			c.keeper.log.Info("no second subflow", "by", c.helper.currentName(), "link", link, "err", err)
+			c.supervisor.log.Info("no second subflow", "by", c.helper.currentName(), "link", link, "err", err)
 		}
 	})
 }
 
-// tendSecond returns when a second subflow is to end, and why.
-func (c *chooser) tendSecond(ctx context.Context, l openSubflow) error {
-	tick := time.NewTicker(stallCheck)
+// runSecond returns when a second subflow is to end, and why.
+func (c *pipeChooser) runSecond(ctx context.Context, l liveSubflow) error {
+	tick := time.NewTicker(stallCheckInterval)
 	defer tick.Stop()
 	for {
 		select {
-		case err := <-l.down:
+		case err := <-l.ended:
 			return err
-		case <-l.link.Trouble():
+		case <-l.link.ConnNeeded():
 			return errors.New("its pipe broke")
 		case <-ctx.Done():
 			return ctx.Err()
 		case now := <-tick.C:
-			if l.link.Stalled(now) {
+			if l.link.CheckStalled(now) {
 				return errors.New("its pipe stalled")
 			}
 		}
@@ -177,7 +177,7 @@ func (c *chooser) tendSecond(ctx context.Context, l openSubflow) error {
 }
 
 // endSecond ends the second subflow over a link, if there is one.
-func (c *chooser) endSecond(link string) {
+func (c *pipeChooser) endSecond(link string) {
 	if x := c.seconds[link]; x != nil {
 		x.end()
 		delete(c.seconds, link)

@@ -41,9 +41,9 @@ func (c slowConn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// manyPipes is a helper with a pipe over each of several links, and the server
+// pipeWorld is a helper with a pipe over each of several links, and the server
 // behind it, to which its HS-path is without limit.
-type manyPipes struct {
+type pipeWorld struct {
 	t           *testing.T
 	p           *Primary
 	key, server *identity.Key
@@ -57,9 +57,9 @@ type manyPipes struct {
 	links map[wire.Token]*pipe.Link
 }
 
-func newManyPipes(t *testing.T, rates map[string]unit.Rate) *manyPipes {
+func newPipeWorld(t *testing.T, rates map[string]unit.Rate) *pipeWorld {
 	t.Helper()
-	w := &manyPipes{t: t, rates: map[string]*atomic.Int64{}, links: map[wire.Token]*pipe.Link{}}
+	w := &pipeWorld{t: t, rates: map[string]*atomic.Int64{}, links: map[wire.Token]*pipe.Link{}}
 	var keys [3]*identity.Key
 	for i := range keys {
 		var err error
@@ -96,7 +96,7 @@ func newManyPipes(t *testing.T, rates map[string]unit.Rate) *manyPipes {
 	}
 	w.e = endpoint.New(endpoint.Config{Bond: bond.Config{}, Accept: func(c *endpoint.Conn) {
 		c.Opened()
-		_, _ = io.Copy(struct{ io.Writer }{c}, noise())
+		_, _ = io.Copy(struct{ io.Writer }{c}, newNoise())
 		_ = c.CloseWrite()
 		_, _ = io.Copy(io.Discard, c)
 		c.Close()
@@ -106,16 +106,16 @@ func newManyPipes(t *testing.T, rates map[string]unit.Rate) *manyPipes {
 
 const noiseBytes = 12_000_000
 
-func noise() io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{1}), noiseBytes) }
+func newNoise() io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{1}), noiseBytes) }
 
-// offer keeps a pipe waiting over a link.
-func (w *manyPipes) offer(ctx context.Context, link string) {
+// offerPipe keeps a pipe waiting over a link.
+func (w *pipeWorld) offerPipe(ctx context.Context, link string) {
 	for ctx.Err() == nil {
 		conn, err := w.carrier.Dial(ctx, link)
 		if err != nil {
 			return
 		}
-		o, err := pipe.NewOffer(ctx, slowConn{conn, w.rates[link]}, w.key.Client(w.p.keeper.key.Public(), wire.PipeALPN), "phone")
+		o, err := pipe.NewOffer(ctx, slowConn{conn, w.rates[link]}, w.key.ClientConfig(w.p.supervisor.key.Public(), wire.PipeALPN), "phone")
 		if err != nil {
 			return
 		}
@@ -123,16 +123,16 @@ func (w *manyPipes) offer(ctx context.Context, link string) {
 		if err != nil {
 			return
 		}
-		w.all.Go(func() { w.serve(ctx, o, q) })
+		w.all.Go(func() { w.serveRequest(ctx, o, q) })
 	}
 }
 
-func (w *manyPipes) serve(ctx context.Context, o *pipe.Offer, q pipe.Request) {
+func (w *pipeWorld) serveRequest(ctx context.Context, o *pipe.Offer, q pipe.Request) {
 	w.mu.Lock()
 	l := w.links[q.Token]
 	w.mu.Unlock()
 	if q.Resume != nil {
-		if err := l.Continue(o, *q.Resume); err != nil {
+		if err := l.AcceptResume(o, *q.Resume); err != nil {
 			w.t.Error(err)
 		}
 		return
@@ -145,7 +145,7 @@ func (w *manyPipes) serve(ctx context.Context, o *pipe.Offer, q pipe.Request) {
 	w.mu.Lock()
 	w.links[q.Token] = l
 	w.mu.Unlock()
-	sf, _, err := subflow.Accept(ctx, l, w.server.Server(wire.ALPN, func(identity.PublicKey) bool { return true }),
+	sf, _, err := subflow.Accept(ctx, l, w.server.ServerConfig(wire.ALPN, func(identity.PublicKey) bool { return true }),
 		func(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{Instance: 1}, nil })
 	if err == nil {
 		err = w.e.Attach(sf)
@@ -154,7 +154,7 @@ func (w *manyPipes) serve(ctx context.Context, o *pipe.Offer, q pipe.Request) {
 		w.t.Error(err)
 		return
 	}
-	for s := (wire.HopState{OfPipe: true, Stays: true}); ctx.Err() == nil && !l.Ended(); time.Sleep(100 * time.Millisecond) {
+	for s := (wire.HopState{AboutPipe: true, ForPrimary: true}); ctx.Err() == nil && !l.HasEnded(); time.Sleep(100 * time.Millisecond) {
 		s.Received = 1 << 20
 		if s.Forwarded = s.Received; w.busy.Load() {
 			s.Forwarded -= 200_000
@@ -163,26 +163,26 @@ func (w *manyPipes) serve(ctx context.Context, o *pipe.Offer, q pipe.Request) {
 	}
 }
 
-// run does f while the primary takes pipes, and ends everything.
-func (w *manyPipes) run(f func(ctx context.Context)) {
+// runWorld does f while the primary takes pipes, and ends everything.
+func (w *pipeWorld) runWorld(f func(ctx context.Context)) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	w.p.wg.Go(func() {
-		if err := w.p.helpers.run(ctx); err != nil {
+		if err := w.p.helpers.acceptPipes(ctx); err != nil {
 			w.t.Error(err)
 		}
 	})
-	w.all.Go(func() { w.offer(ctx, "a") })
+	w.all.Go(func() { w.offerPipe(ctx, "a") })
 	time.Sleep(100 * time.Millisecond) // so that it is the first
-	w.all.Go(func() { w.offer(ctx, "b") })
+	w.all.Go(func() { w.offerPipe(ctx, "b") })
 	time.Sleep(time.Second)
 	f(ctx)
 	now, over := context.WithCancel(context.Background())
 	over()
 	cancel()
-	w.p.sessions.close(now)
+	w.p.sessions.closeBond(now)
 	w.e.Close(now)
 	w.p.wg.Wait()
-	w.p.helpers.wait()
+	w.p.helpers.waitClosed()
 	w.mu.Lock()
 	for _, l := range w.links {
 		l.Close()
@@ -192,9 +192,9 @@ func (w *manyPipes) run(f func(ctx context.Context)) {
 	time.Sleep(time.Minute) // all timers have fired
 }
 
-// main is the link that the helper's subflow uses, and how often it has moved.
-func (w *manyPipes) main() (via string, c pipe.Counts) {
-	l, _ := w.p.helpers.find(w.key.Public()).currentLink()
+// mainPipe is the link that the helper's subflow uses, and how often it has moved.
+func (w *pipeWorld) mainPipe() (via string, c pipe.Counts) {
+	l, _ := w.p.helpers.findHelper(w.key.Public()).currentLink()
 	return l.Via(), l.Counts()
 }
 
@@ -203,9 +203,9 @@ func (w *manyPipes) main() (via string, c pipe.Counts) {
 // Afterwards there is one subflow, and while nothing waits none is tried.
 func TestPipesAreChosen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newManyPipes(t, map[string]unit.Rate{"a": 5 * unit.Mbps, "b": 3 * unit.Mbps})
-		w.run(func(ctx context.Context) {
-			if via, _ := w.main(); via != "a-caller" {
+		w := newPipeWorld(t, map[string]unit.Rate{"a": 5 * unit.Mbps, "b": 3 * unit.Mbps})
+		w.runWorld(func(ctx context.Context) {
+			if via, _ := w.mainPipe(); via != "a-caller" {
 				t.Fatalf("begins over %s", via)
 			}
 			time.Sleep(10 * time.Second)
@@ -231,21 +231,21 @@ func TestPipesAreChosen(t *testing.T) {
 			}
 			w.rates["a"].Store(int64(100 * unit.Kbps))
 			time.Sleep(8 * time.Second)
-			if via, n := w.main(); via != "b-caller" || n.Migrated+n.Resumed != 1 {
+			if via, n := w.mainPipe(); via != "b-caller" || n.Migrated+n.Resumed != 1 {
 				t.Errorf("8 s after the fall it is over %s, %+v", via, n)
 			}
 			if n := w.e.Subflows(); n != 1 {
 				t.Errorf("%d subflows after the fall", n)
 			}
 			want := sha256.New()
-			_, _ = io.Copy(want, noise())
+			_, _ = io.Copy(want, newNoise())
 			if h := <-got; string(h) != string(want.Sum(nil)) {
 				t.Error("other bytes")
 			}
 			w.busy.Store(false)
 			c.Close()
 			time.Sleep(time.Minute)
-			if _, n := w.main(); n.Migrated+n.Resumed != 1 || w.e.Subflows() != 1 {
+			if _, n := w.mainPipe(); n.Migrated+n.Resumed != 1 || w.e.Subflows() != 1 {
 				t.Errorf("it went on: %+v, %d subflows", n, w.e.Subflows())
 			}
 		})
@@ -276,12 +276,12 @@ func (c numberedConn) RemoteAddr() net.Addr {
 // it does not.
 func TestMoveByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newManyPipes(t, map[string]unit.Rate{"a": 5 * unit.Mbps, "b": 5 * unit.Mbps})
+		w := newPipeWorld(t, map[string]unit.Rate{"a": 5 * unit.Mbps, "b": 5 * unit.Mbps})
 		var calls atomic.Int64
 		for i, l := range w.p.helpers.listeners {
 			w.p.helpers.listeners[i] = numbered{l, &calls}
 		}
-		w.run(func(context.Context) {
+		w.runWorld(func(context.Context) {
 			var used, waits api.Pipe
 			look := func() {
 				for _, p := range w.p.Pipes() {
@@ -294,26 +294,26 @@ func TestMoveByHand(t *testing.T) {
 			}
 			look()
 			look() // by now it is known which is used
-			from, _ := w.main()
+			from, _ := w.mainPipe()
 			move := func(bond string, path uint32, to string) error { return w.p.MoveSubflow(bond, path, to) }
-			if err := move(used.Bond, used.Path, "nowhere:1"); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+			if err := move(used.Bond, used.Subflow, "nowhere:1"); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
 				t.Errorf("to no pipe: %v", err)
 			}
-			if err := move("another", used.Path, waits.Address); !fault.Is(err, fault.NotFound) {
+			if err := move("another", used.Subflow, waits.Address); !fault.Is(err, fault.NotFound) {
 				t.Errorf("of no bond: %v", err)
 			}
-			if err := move(used.Bond, used.Path+7, waits.Address); !fault.Is(err, fault.NotFound) {
+			if err := move(used.Bond, used.Subflow+7, waits.Address); !fault.Is(err, fault.NotFound) {
 				t.Errorf("no subflow: %v", err)
 			}
-			if err := move(used.Bond, used.Path, waits.Address); err != nil {
+			if err := move(used.Bond, used.Subflow, waits.Address); err != nil {
 				t.Error(err)
 			}
-			to, n := w.main()
+			to, n := w.mainPipe()
 			if to == from || n.Migrated+n.Resumed != 1 {
 				t.Errorf("from %s to %s, %+v", from, to, n)
 			}
 			look()
-			if err := move(used.Bond, used.Path, used.Address); err != nil {
+			if err := move(used.Bond, used.Subflow, used.Address); err != nil {
 				t.Errorf("where it is: %v", err)
 			}
 		})

@@ -16,29 +16,29 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// saveEvery is how often what was learnt of places is written to its file.
-const saveEvery = 30 * time.Second
+// saveInterval is how often what was learnt of places is written to its file.
+const saveInterval = 30 * time.Second
 
-// places is the memory of what each device's subflows carried where this device
+// locationMemory is the memory of what each device's subflows carried where this device
 // has been. Safe for concurrent use.
-type places struct {
-	where func() (string, error) // a fake in tests
+type locationMemory struct {
+	currentLocation func() (string, error) // a fake in tests
 
-	mu      sync.Mutex
-	file    string // "": nothing is written
-	memory  policy.Places
-	changed bool
-	saved   time.Time
+	mu         sync.Mutex
+	file       string // "": nothing is written
+	rates      policy.Locations
+	hasChanged bool
+	savedAt    time.Time
 }
 
-// maxPlacesFile bounds the file that is read: several times what policy.Places
+// maxLocationsFile bounds the file that is read: several times what policy.Locations
 // may hold.
-const maxPlacesFile = 4 * unit.MB
+const maxLocationsFile = 4 * unit.MB
 
-// keep reads what was learnt of places from a file, which need not exist,
+// loadFrom reads what was learnt of places from a file, which need not exist,
 // and writes it there while the primary runs. After an error it begins anew. A file that
 // holds something else is kept as FILE.bad, which the error tells.
-func (m *places) keep(file string) error {
+func (m *locationMemory) loadFrom(file string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.file = file
@@ -48,14 +48,14 @@ func (m *places) keep(file string) error {
 	}
 	var data []byte
 	if err == nil {
-		data, err = io.ReadAll(io.LimitReader(f, int64(maxPlacesFile)+1))
+		data, err = io.ReadAll(io.LimitReader(f, int64(maxLocationsFile)+1))
 		_ = f.Close()
 	}
 	if err != nil {
 		return fmt.Errorf("what was learnt of places: %w", err)
 	}
-	var memory policy.Places
-	if err = json.Unmarshal(data, &memory); len(data) > int(maxPlacesFile) {
+	var memory policy.Locations
+	if err = json.Unmarshal(data, &memory); len(data) > int(maxLocationsFile) {
 		err = errors.New("it is too large")
 	}
 	if err != nil {
@@ -66,53 +66,53 @@ func (m *places) keep(file string) error {
 		return fmt.Errorf("what was learnt of places: %s: %w; it is kept as %s", file, err, aside)
 	}
 	memory.Trim()
-	m.memory = memory
+	m.rates = memory
 	return nil
 }
 
-// seenHere returns what a device's subflows were seen to carry at this place; zero if nothing is
+// ratesHere returns what a device's subflows were seen to carry at this place; zero if nothing is
 // known.
-func (m *places) seenHere(name string) (seen policy.Seen) {
-	place, err := m.where()
+func (m *locationMemory) ratesHere(name string) (seen policy.SubflowRecord) {
+	place, err := m.currentLocation()
 	if err != nil || place == "" {
 		return seen
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.memory.Of(place, name)
+	return m.rates.Lookup(place, name)
 }
 
-// note takes what the subflows have carried lately into the memory. It is called
+// recordRates takes what the subflows have carried lately into the memory. It is called
 // each second.
-func (m *places) note(list []endpoint.Steady, log *slog.Logger) {
+func (m *locationMemory) recordRates(list []endpoint.SteadyRate, log *slog.Logger) {
 	if len(list) > 0 {
-		if place, err := m.where(); err == nil && place != "" {
+		if place, err := m.currentLocation(); err == nil && place != "" {
 			m.mu.Lock()
 			for _, r := range list {
-				m.memory.Note(time.Now(), place, r.Device, policy.Seen{Down: r.Rx, Up: r.Tx, RTTms: float64(r.RTT.Microseconds()) / 1e3})
+				m.rates.Record(time.Now(), place, r.Device, policy.SubflowRecord{Down: r.Rx, Up: r.Tx, RTTms: float64(r.RTT.Microseconds()) / 1e3})
 			}
-			m.changed = true
+			m.hasChanged = true
 			m.mu.Unlock()
 		}
 	}
 	m.mu.Lock()
-	due := m.changed && time.Since(m.saved) >= saveEvery
+	due := m.hasChanged && time.Since(m.savedAt) >= saveInterval
 	m.mu.Unlock()
 	if due {
-		m.save(log)
+		m.saveChanges(log)
 	}
 }
 
-// save writes the memory, if it has changed. Whenever the process dies the file
+// saveChanges writes the memory, if it has changed. Whenever the process dies the file
 // is whole: the old one or the new one.
-func (m *places) save(log *slog.Logger) {
+func (m *locationMemory) saveChanges(log *slog.Logger) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.file == "" || !m.changed {
+	if m.file == "" || !m.hasChanged {
 		return
 	}
-	m.changed, m.saved = false, time.Now()
-	data, err := json.Marshal(m.memory)
+	m.hasChanged, m.savedAt = false, time.Now()
+	data, err := json.Marshal(m.rates)
 	if err == nil {
 		err = replaceFile(m.file, data)
 	}

@@ -22,12 +22,12 @@ import (
 // TestPolicy: a file is in force once it is read; a bad one changes nothing and is
 // told of; what it leaves open the primary's own settings decide.
 func TestPolicy(t *testing.T) {
-	usual, err := policy.ParseSettings([]string{"port:22"}, nil)
+	usual, err := policy.CompileSettings([]string{"port:22"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var events []string
-	rec := (*trace.Recorder)(nil).Tell("p", func(e trace.Event) { events = append(events, string(e.Kind)) })
+	rec := (*trace.Recorder)(nil).NotifyChanges("p", func(e trace.Event) { events = append(events, string(e.Kind)) })
 	p := newPolicy(usual, nil, slog.New(slog.DiscardHandler), rec)
 	file := filepath.Join(t.TempDir(), "policy.toml")
 	write := func(text string) {
@@ -37,7 +37,7 @@ func TestPolicy(t *testing.T) {
 		}
 	}
 	judged := func(dest string) string {
-		how, err := p.judge(intercept.App{}, dest)
+		how, err := p.decideConn(intercept.App{}, dest)
 		var r wire.Reset
 		switch {
 		case errors.Is(err, intercept.ErrAround):
@@ -74,28 +74,28 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	write("default='allow'\n[[rule]]\nmod='block'\n")
-	p.File().ReloadFile(true)
+	p.File().Reload(true)
 	expect("with a bad file", "latency", "redundant", "direct", "block")
 	if s := p.Status(); s == nil || !strings.Contains(s.Error, ":3: unknown setting") || !strings.Contains(s.Error, `did you mean "mode"?`) || s.Rules != 3 {
 		t.Errorf("%+v", s)
 	}
 	write("default='allow'\n")
-	p.File().ReloadFile(true)
+	p.File().Reload(true)
 	expect("mended", "latency", "bond", "bond", "bond")
 	if s := p.Status(); s == nil || s.Error != "" {
 		t.Errorf("%+v", s)
 	}
 	write(good)
-	p.File().ReloadFile(true)
+	p.File().Reload(true)
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	p.File().ReloadFile(true)
+	p.File().Reload(true)
 	expect("removed", "latency", "bond", "bond", "bond")
-	p.File().ReloadFile(true)
+	p.File().Reload(true)
 	write("default='allow'\n")
-	p.File().ReloadFile(false)
-	p.File().ReloadFile(false) // as it was
+	p.File().Reload(false)
+	p.File().Reload(false) // as it was
 	if want := []string{"policy_changed", "policy_refused", "policy_changed", "policy_changed", "policy_changed", "policy_changed"}; !slices.Equal(events, want) {
 		t.Errorf("events %q, want %q", events, want)
 	}
@@ -110,11 +110,11 @@ func TestSetPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	const first, second = "[[rule]]\nport=[80]\nmode='block'\n", "default='deny'\n"
-	none, of := "", func(text string) *string { v := versionOf([]byte(text)); return &v }
+	none, of := "", func(text string) *string { v := textVersion([]byte(text)); return &v }
 	expect := func(when, text string, rules int) {
 		t.Helper()
-		if data, _ := os.ReadFile(file); string(data) != text || p.inForce().Len() != rules {
-			t.Errorf("%s: %q and %d rules, want %q and %d", when, data, p.inForce().Len(), text, rules)
+		if data, _ := os.ReadFile(file); string(data) != text || p.active().Len() != rules {
+			t.Errorf("%s: %q and %d rules, want %q and %d", when, data, p.active().Len(), text, rules)
 		}
 	}
 	for _, c := range []struct {
@@ -132,39 +132,39 @@ func TestSetPolicy(t *testing.T) {
 		{"made from what is there", second, of(first), "", second, 0},
 		{"made from whatever", first, nil, "", first, 1},
 	} {
-		err := p.file.write(api.PolicyText{Text: c.text, Version: c.version})
+		err := p.file.writeText(api.PolicyText{Text: c.text, Version: c.version})
 		if fault.KindOf(err) != c.kind {
 			t.Errorf("%s: %v, want %q", c.when, err, c.kind)
 		}
 		expect(c.when, c.after, c.rules)
 	}
-	p.File().ReloadFile(false)
+	p.File().Reload(false)
 	expect("looked at again", first, 1)
 	if err := os.WriteFile(file, []byte("default='allow'"), 0o600); err != nil { // by somebody else, a moment ago
 		t.Fatal(err)
 	}
-	if err := p.file.write(api.PolicyText{Text: second, Version: of(first)}); !fault.Is(err, fault.Exists) {
+	if err := p.file.writeText(api.PolicyText{Text: second, Version: of(first)}); !fault.Is(err, fault.Exists) {
 		t.Errorf("somebody else's change is overwritten: %v", err)
 	}
 	_, err := ParsePolicy("p", []byte("[[rule]]\n[[rule]]\n weight=3\nmode='direct'\n"))
-	if e := RefusedPolicy(err); e.Line != 4 || e.Column != 1 || e.Text == "" {
+	if e := PolicyErrorOf(err); e.Line != 4 || e.Column != 1 || e.Text == "" {
 		t.Errorf("%+v", e)
 	}
 	_, err = ParsePolicy("p", []byte("[[rule]]\nprot=[1]\n"))
-	if e := RefusedPolicy(err); e.Line != 2 || e.Column != 1 || e.Nearest != "port" || !strings.Contains(e.Hint, "port") {
+	if e := PolicyErrorOf(err); e.Line != 2 || e.Column != 1 || e.Nearest != "port" || !strings.Contains(e.Hint, "port") {
 		t.Errorf("%+v", e)
 	}
 }
 
 // TestExplain: what a rule means now is what its group may use.
 func TestExplain(t *testing.T) {
-	now := routing{routes: []policy.Route{
-		{ID: 1, Own: true, Names: []string{"laptop", "wlan0"}, Delay: 2}, {ID: 2, Names: []string{"phone"}, Pipe: "wlan0", Delay: 1},
+	now := routeSnapshot{routes: []policy.ClassSubflow{
+		{ID: 1, Local: true, Names: []string{"laptop", "wlan0"}, Delay: 2}, {ID: 2, Names: []string{"phone"}, Pipe: "wlan0", Delay: 1},
 	}}
-	treat := func(t policy.Treatment) *policy.Treatment { t.Weight = 1; return &t }
+	treat := func(t policy.TrafficClass) *policy.TrafficClass { t.Weight = 1; return &t }
 	for _, c := range []struct {
 		mode  policy.Mode
-		treat *policy.Treatment
+		treat *policy.TrafficClass
 		paths []uint32
 		says  string
 	}{
@@ -172,22 +172,22 @@ func TestExplain(t *testing.T) {
 		{policy.ModeDirect, nil, nil, "around"},
 		{policy.ModeBond, nil, []uint32{1, 2}, "1 by laptop, 2 by phone"},
 		{policy.ModeRedundant, nil, []uint32{1, 2}, "all carry it"},
-		{policy.ModeBond, treat(policy.Treatment{Devices: []string{"phone"}}), []uint32{2}, "2 by phone"},
-		{policy.ModeBond, treat(policy.Treatment{Devices: []string{"wlan0"}}), []uint32{1}, "1 by laptop"},
-		{policy.ModeBond, treat(policy.Treatment{Devices: []string{"tablet"}}), nil, "it waits"},
-		{policy.ModeSingle, treat(policy.Treatment{Single: true}), []uint32{2}, "now 2 by phone"},
+		{policy.ModeBond, treat(policy.TrafficClass{Devices: []string{"phone"}}), []uint32{2}, "2 by phone"},
+		{policy.ModeBond, treat(policy.TrafficClass{Devices: []string{"wlan0"}}), []uint32{1}, "1 by laptop"},
+		{policy.ModeBond, treat(policy.TrafficClass{Devices: []string{"tablet"}}), nil, "it waits"},
+		{policy.ModeSingle, treat(policy.TrafficClass{Single: true}), []uint32{2}, "now 2 by phone"},
 	} {
-		a := now.explain(c.mode, c.treat)
-		if !slices.Equal(a.Paths, c.paths) || !strings.Contains(a.Reason, c.says) || a.Mode != c.mode.String() {
+		a := now.explainClass(c.mode, c.treat)
+		if !slices.Equal(a.Subflows, c.paths) || !strings.Contains(a.Reason, c.says) || a.Mode != c.mode.String() {
 			t.Errorf("%v %+v: %+v, want %v, %q", c.mode, c.treat, a, c.paths, c.says)
 		}
 	}
-	single := treat(policy.Treatment{Single: true})
-	now.single = map[string]wire.PathID{single.Key(): 1}
-	if a := now.explain(policy.ModeSingle, single); !slices.Equal(a.Paths, []uint32{1}) {
+	single := treat(policy.TrafficClass{Single: true})
+	now.single = map[string]wire.SubflowID{single.Key(): 1}
+	if a := now.explainClass(policy.ModeSingle, single); !slices.Equal(a.Subflows, []uint32{1}) {
 		t.Errorf("a single one stays with what it uses: %+v", a)
 	}
-	if a := (routing{}).explain(policy.ModeBond, nil); !strings.Contains(a.Reason, "there is no subflow") {
+	if a := (routeSnapshot{}).explainClass(policy.ModeBond, nil); !strings.Contains(a.Reason, "there is no subflow") {
 		t.Errorf("%+v", a)
 	}
 }
@@ -216,10 +216,10 @@ func BenchmarkJudge(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		p.file.putInForce(rules, nil)
+		p.file.activate(rules, nil)
 		b.Run(strings.Fields(kind)[0], func(b *testing.B) {
 			for b.Loop() {
-				if how, err := p.judge(app, "www.example.net:443"); err != nil || how.mode != wire.Bond {
+				if how, err := p.decideConn(app, "www.example.net:443"); err != nil || how.mode != wire.Bond {
 					b.Fatal(how, err)
 				}
 			}

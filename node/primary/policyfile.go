@@ -30,27 +30,27 @@ func ParsePolicy(name string, text []byte) (*policy.Rules, error) {
 		return rules, nil
 	}
 	at := &config.Error{File: name, Err: err}
-	var m *policy.Misfit
+	var m *policy.FileError
 	if errors.As(err, &m) {
-		at.Line, at.Column = config.NewLocate(text).Table(m.Table, m.N, m.Key)
+		at.Line, at.Column = config.NewLocator(text).FindTable(m.Table, m.Index, m.Key)
 	}
 	return nil, fault.New(fault.Config, at, "")
 }
 
 // PolicyFile is a policy file, and what of it is in force. It is read again when
-// ReloadFile is called, and written by SetText. Safe for concurrent use.
+// Reload is called, and written by SetText. Safe for concurrent use.
 type PolicyFile struct {
-	path   string // "": there is none
-	must   bool   // it must exist
-	tables bool   // only the tables of devices count
-	log    *slog.Logger
-	rec    *trace.Recorder         // nil: nobody is told of changes
-	force  atomic.Pointer[inForce] // never nil
+	path       string // "": there is none
+	isRequired bool   // it must exist
+	tablesOnly bool   // only the tables of devices count
+	log        *slog.Logger
+	rec        *trace.Recorder             // nil: nobody is told of changes
+	active     atomic.Pointer[activeRules] // never nil
 
-	mu     sync.Mutex // guards below
-	text   []byte     // as it was last read, in force or not; nil: it was not
-	loaded time.Time  // when the rules in force were read; zero: none were
-	err    error      // why the file as it is now is not in force, or nil
+	mu       sync.Mutex // guards below
+	text     []byte     // as it was last read, in force or not; nil: it was not
+	loadedAt time.Time  // when the rules in force were read; zero: none were
+	err      error      // why the file as it is now is not in force, or nil
 }
 
 // OpenTables reads the policy file of a role that has no rules for apps: of it only
@@ -58,28 +58,28 @@ type PolicyFile struct {
 // not exist, and may come later. An error is about this first reading; see
 // PolicyFile.Use. Rec is told of changes, nil is nobody.
 func OpenTables(path string, log *slog.Logger, rec *trace.Recorder) (*PolicyFile, error) {
-	f := &PolicyFile{path: path, tables: true, log: log, rec: rec}
-	f.force.Store(newInForce(new(policy.Rules), nil))
+	f := &PolicyFile{path: path, tablesOnly: true, log: log, rec: rec}
+	f.active.Store(newActiveRules(new(policy.Rules), nil))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_, err := f.read()
+	_, err := f.readFile()
 	return f, err
 }
 
 // Use reads the policy file. Unless it must exist it need not, and may come later. An
-// error is about this first reading; afterwards, by ReloadFile, a file that cannot be
+// error is about this first reading; afterwards, by Reload, a file that cannot be
 // used changes nothing, and the log, an event and the status say why.
 func (f *PolicyFile) Use(path string, must bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.path, f.must = path, must
-	f.forget()
-	_, err := f.read()
+	f.path, f.isRequired = path, must
+	f.resetText()
+	_, err := f.readFile()
 	return err
 }
 
 // Rules are those in force, with the tables of devices.
-func (f *PolicyFile) Rules() *policy.Rules { return f.force.Load().Rules }
+func (f *PolicyFile) Rules() *policy.Rules { return f.active.Load().Rules }
 
 // Path is where the file is.
 func (f *PolicyFile) Path() string {
@@ -88,39 +88,39 @@ func (f *PolicyFile) Path() string {
 	return f.path
 }
 
-// ReloadFile reads the policy file again. If it is what it was, nothing happens,
+// Reload reads the policy file again. If it is what it was, nothing happens,
 // and is said only if somebody has asked for it.
-func (f *PolicyFile) ReloadFile(asked bool) {
+func (f *PolicyFile) Reload(requested bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	changed, err := f.read()
+	changed, err := f.readFile()
 	switch {
-	case err != nil && (changed || asked):
+	case err != nil && (changed || requested):
 		f.log.Error("the policy stays as it was", "err", err, "hint", fault.HintOf(err))
 		f.rec.Add(trace.Event{Kind: trace.PolicyRefused, Text: err.Error()})
-	case err == nil && !changed && asked:
+	case err == nil && !changed && requested:
 		f.log.Info("the policy has not changed", "file", f.path)
 	}
 }
 
-// forget is for a file that was never read. mu must be held.
-func (f *PolicyFile) forget() { f.text, f.loaded, f.err = nil, time.Time{}, nil }
+// resetText is for a file that was never read. mu must be held.
+func (f *PolicyFile) resetText() { f.text, f.loadedAt, f.err = nil, time.Time{}, nil }
 
-// read puts the file in force, or keeps why not; changed tells that its text is
+// readFile puts the file in force, or keeps why not; changed tells that its text is
 // another one than the last time, or that it cannot be read for another reason. mu
 // must be held.
-func (f *PolicyFile) read() (changed bool, err error) {
+func (f *PolicyFile) readFile() (changed bool, err error) {
 	if f.path == "" {
 		return false, nil
 	}
-	text, err := config.Read(f.path)
-	if fault.Is(err, fault.NotFound) && !f.must {
+	text, err := config.ReadFile(f.path)
+	if fault.Is(err, fault.NotFound) && !f.isRequired {
 		if changed = f.text != nil || f.err != nil; changed {
 			f.log.Info("the policy file is gone: everything is allowed, and nothing is capped", "file", f.path)
 			f.rec.Add(trace.Event{Kind: trace.PolicyChanged, Text: f.path, Reason: "the file is gone"})
 		}
-		f.force.Store(newInForce(new(policy.Rules), nil))
-		f.forget()
+		f.active.Store(newActiveRules(new(policy.Rules), nil))
+		f.resetText()
 		return changed, nil
 	}
 	if err != nil {
@@ -133,60 +133,60 @@ func (f *PolicyFile) read() (changed bool, err error) {
 	}
 	rules, err := ParsePolicy(f.path, text)
 	if err != nil {
-		f.text, f.err = nonNil(text), err
+		f.text, f.err = orEmpty(text), err
 		return true, err
 	}
-	f.putInForce(rules, text)
+	f.activate(rules, text)
 	return true, nil
 }
 
-// putInForce has rules hold from now on. mu must be held.
-func (f *PolicyFile) putInForce(rules *policy.Rules, text []byte) {
-	f.text, f.err, f.loaded = nonNil(text), nil, time.Now()
-	f.force.Store(newInForce(rules, f.text))
+// activate has rules hold from now on. mu must be held.
+func (f *PolicyFile) activate(rules *policy.Rules, text []byte) {
+	f.text, f.err, f.loadedAt = orEmpty(text), nil, time.Now()
+	f.active.Store(newActiveRules(rules, f.text))
 	f.log.Info("policy in force", "file", f.path, "rules", rules.Len(), "devices", len(rules.Devices()))
-	if f.tables && (rules.Len() > 0 || rules.Default() == policy.Deny) {
+	if f.tablesOnly && (rules.Len() > 0 || rules.Default() == policy.Deny) {
 		f.log.Info("rules and default are for a primary: only the [device] tables count here", "file", f.path)
 	}
 	f.rec.Add(trace.Event{Kind: trace.PolicyChanged, Text: f.path})
 }
 
-// nonNil is text, of a file that is there.
-func nonNil(text []byte) []byte {
+// orEmpty is text, of a file that is there.
+func orEmpty(text []byte) []byte {
 	if text == nil {
 		return []byte{}
 	}
 	return text
 }
 
-// Set writes the policy file, and puts it in force. A text that cannot be used changes
+// SetText writes the policy file, and puts it in force. A text that cannot be used changes
 // nothing, nor does one that was made from another than the file has now.
-func (l *Policy) Set(t api.PolicyText) (api.Policy, error) {
-	if err := l.file.write(t); err != nil {
+func (l *Policy) SetText(t api.PolicyText) (api.Policy, error) {
+	if err := l.file.writeText(t); err != nil {
 		return api.Policy{}, err
 	}
-	return l.Full(), nil
+	return l.View(), nil
 }
 
-// SetTables is Policy.Set for a role that has no rules for apps.
+// SetTables is Policy.SetText for a role that has no rules for apps.
 func (f *PolicyFile) SetTables(t api.PolicyText) (api.Policy, error) {
-	if err := f.write(t); err != nil {
+	if err := f.writeText(t); err != nil {
 		return api.Policy{}, err
 	}
 	return f.Tables(), nil
 }
 
-func (f *PolicyFile) write(t api.PolicyText) error {
+func (f *PolicyFile) writeText(t api.PolicyText) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.path == "" {
 		return fault.New(fault.Unsupported, errors.New("this primary has no policy file"), "")
 	}
-	now, err := config.Read(f.path)
+	now, err := config.ReadFile(f.path)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
-	if t.Version != nil && *t.Version != versionOf(now) {
+	if t.Version != nil && *t.Version != textVersion(now) {
 		return fault.New(fault.Exists, fmt.Errorf("%s has changed meanwhile", f.path), "get it again, and change that")
 	}
 	rules, err := ParsePolicy(f.path, []byte(t.Text))
@@ -196,12 +196,12 @@ func (f *PolicyFile) write(t api.PolicyText) error {
 	if err := config.Write(f.path, []byte(t.Text)); err != nil {
 		return err
 	}
-	f.putInForce(rules, []byte(t.Text))
+	f.activate(rules, []byte(t.Text))
 	return nil
 }
 
-// versionOf names a text, "" for none.
-func versionOf(text []byte) string {
+// textVersion names a text, "" for none.
+func textVersion(text []byte) string {
 	if text == nil {
 		return ""
 	}
@@ -213,7 +213,7 @@ func versionOf(text []byte) string {
 func (l *Policy) Status() *api.PolicyStatus {
 	s := l.file.Status()
 	if s != nil {
-		s.Blocked, s.Direct = l.blocked.Load(), l.around.Load()
+		s.Blocked, s.Direct = l.blockedCount.Load(), l.directCount.Load()
 	}
 	return s
 }
@@ -222,11 +222,11 @@ func (l *Policy) Status() *api.PolicyStatus {
 func (f *PolicyFile) Status() *api.PolicyStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.loaded.IsZero() && f.err == nil {
+	if f.loadedAt.IsZero() && f.err == nil {
 		return nil
 	}
-	s := &api.PolicyStatus{File: f.path, Tables: len(f.Rules().Devices()), Loaded: f.loaded}
-	if !f.tables {
+	s := &api.PolicyStatus{File: f.path, Tables: len(f.Rules().Devices()), Loaded: f.loadedAt}
+	if !f.tablesOnly {
 		s.Rules = f.Rules().Len()
 	}
 	if f.err != nil {

@@ -18,14 +18,14 @@ import (
 	"mpbond/link/wire"
 )
 
-// Full returns the policy file, and what is in force with what it means now.
-func (l *Policy) Full() api.Policy {
-	a, force, places := l.file.tell()
-	a.Default, a.Blocked, a.Direct = force.Default().String(), l.blocked.Load(), l.around.Load()
-	now := l.routes()
+// View returns the policy file, and what is in force with what it means now.
+func (l *Policy) View() api.Policy {
+	a, force, places := l.file.describeFile()
+	a.Default, a.Blocked, a.Direct = force.Default().String(), l.blockedCount.Load(), l.directCount.Load()
+	now := l.currentRoutes()
 	for i, r := range force.List() {
-		rule := api.PolicyRule{Name: r.Name, When: r.When(), PolicyTreatment: now.explain(r.Mode, r.Treat()), Matched: force.matched[i].Load()}
-		rule.Line, _ = places.Table(policy.TableRule, i, "")
+		rule := api.PolicyRule{Name: r.Name, When: r.Conditions(), PolicyClass: now.explainClass(r.Mode, r.TrafficClass()), Matched: force.matchCounts[i].Load()}
+		rule.Line, _ = places.FindTable(policy.TableRule, i, "")
 		a.Rules = append(a.Rules, rule)
 	}
 	return a
@@ -34,37 +34,37 @@ func (l *Policy) Full() api.Policy {
 // Tables is the policy file of a role that has no rules for apps, and what of it is
 // in force.
 func (f *PolicyFile) Tables() api.Policy {
-	a, _, _ := f.tell()
+	a, _, _ := f.describeFile()
 	a.Default = policy.Allow.String()
 	return a
 }
 
-// tell is the file with the tables of devices in force, these with the rules, and
+// describeFile is the file with the tables of devices in force, these with the rules, and
 // where they are in their text.
-func (f *PolicyFile) tell() (api.Policy, *inForce, *config.Locate) {
+func (f *PolicyFile) describeFile() (api.Policy, *activeRules, *config.Locator) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	force := f.force.Load()
-	places := config.NewLocate(force.text)
-	a := api.Policy{File: f.path, Text: string(f.text), Version: versionOf(f.text), ReadOnly: !config.Writable(f.path), Rules: []api.PolicyRule{}, Devices: []api.PolicyDevice{}}
-	if !f.loaded.IsZero() {
-		loaded := f.loaded
+	force := f.active.Load()
+	places := config.NewLocator(force.text)
+	a := api.Policy{File: f.path, Text: string(f.text), Version: textVersion(f.text), ReadOnly: !config.Writable(f.path), Rules: []api.PolicyRule{}, Devices: []api.PolicyDevice{}}
+	if !f.loadedAt.IsZero() {
+		loaded := f.loadedAt
 		a.Loaded = &loaded
 	}
 	if f.err != nil {
-		a.Refused = RefusedPolicy(f.err)
+		a.Refused = PolicyErrorOf(f.err)
 	}
 	devices := force.Devices()
 	for _, name := range slices.Sorted(maps.Keys(devices)) {
 		d := devices[name]
 		t := api.PolicyDevice{Name: name, Metered: d.Metered, BatteryFloorPercent: d.BatteryFloor, MaxTemperatureC: d.MaxTemperature,
 			DailyCapBytes: unit.Bytes(d.Daily), MonthlyCapBytes: unit.Bytes(d.Monthly), ResetDay: d.ResetDay}
-		t.Line, _ = places.Table(policy.TableDevice+name, 0, "")
+		t.Line, _ = places.FindTable(policy.TableDevice+name, 0, "")
 		if d.Tier != nil {
 			t.Tier = d.Tier.String()
 		}
-		if d.Any() {
-			warn, stop := d.Levels()
+		if d.HasCap() {
+			warn, stop := d.Thresholds()
 			t.WarnAtPercent, t.StopAtPercent = warn.Percent(), stop.Percent()
 		}
 		a.Devices = append(a.Devices, t)
@@ -72,8 +72,8 @@ func (f *PolicyFile) tell() (api.Policy, *inForce, *config.Locate) {
 	return a, force, places
 }
 
-// RefusedPolicy tells programs why a text cannot be used.
-func RefusedPolicy(err error) *api.PolicyError {
+// PolicyErrorOf tells programs why a text cannot be used.
+func PolicyErrorOf(err error) *api.PolicyError {
 	e := &api.PolicyError{Text: err.Error(), Hint: fault.HintOf(err)}
 	var at *config.Error
 	if errors.As(err, &at) {
@@ -109,14 +109,14 @@ func (l *Policy) Check(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
 	if c.Flow == nil {
 		return a, nil
 	}
-	v := l.of(rules, flowOf(*c.Flow))
-	t := l.routes().explain(v.Mode, v.Treat)
+	v := l.verdictFor(rules, toPolicyFlow(*c.Flow))
+	t := l.currentRoutes().explainClass(v.Mode, v.Class)
 	t.Reason = v.Reason + "; " + t.Reason
 	a.Rule, a.Verdict = v.Rule, &t
 	return a, nil
 }
 
-func flowOf(f api.PolicyFlow) policy.Flow {
+func toPolicyFlow(f api.PolicyFlow) policy.Flow {
 	flow := policy.Flow{Dest: net.JoinHostPort(strings.Trim(f.Host, "[]"), strconv.Itoa(int(f.Port))), Name: f.Name, DSCP: f.DSCP}
 	if f.App != "" || f.Cgroup != "" || f.Label != "" || f.UID != nil {
 		flow.Process = &policy.Process{Exe: f.App, Cgroup: f.Cgroup, Label: f.Label, UID: policy.NoUID}
@@ -127,15 +127,15 @@ func flowOf(f api.PolicyFlow) policy.Flow {
 	return flow
 }
 
-// routing is what there is to carry something, at one moment.
-type routing struct {
-	routes []policy.Route
-	single map[string]wire.PathID // of groups that use one subflow: which, by key
+// routeSnapshot is what there is to carry something, at one moment.
+type routeSnapshot struct {
+	routes []policy.ClassSubflow
+	single map[string]wire.SubflowID // of groups that use one subflow: which, by key
 }
 
-// explain is what a mode and a treatment, nil for nothing special, mean now.
-func (r routing) explain(m policy.Mode, t *policy.Treatment) api.PolicyTreatment {
-	a := api.PolicyTreatment{Mode: m.String()}
+// explainClass is what a mode and a treatment, nil for nothing special, mean now.
+func (r routeSnapshot) explainClass(m policy.Mode, t *policy.TrafficClass) api.PolicyClass {
+	a := api.PolicyClass{Mode: m.String()}
 	switch m {
 	case policy.ModeBlock:
 		a.Reason = "it is not carried"
@@ -145,16 +145,16 @@ func (r routing) explain(m policy.Mode, t *policy.Treatment) api.PolicyTreatment
 		return a
 	}
 	if t == nil {
-		t = &policy.Treatment{Weight: 1}
+		t = &policy.TrafficClass{Weight: 1}
 	}
-	a.Device, a.Pipe, a.Priority, a.Weight = t.Devices, t.Pipes, t.Class.String(), int(t.Weight)
-	g := t.Group(1, r.routes, r.single[t.Key()])
+	a.Device, a.Pipe, a.Priority, a.Weight = t.Devices, t.Pipes, t.Priority.String(), int(t.Weight)
+	g := t.BuildGroup(1, r.routes, r.single[t.Key()])
 	var by []string
 	for _, one := range r.routes {
-		if g.Limited && !slices.Contains(g.Paths, one.ID) {
+		if g.Limited && !slices.Contains(g.Subflows, one.ID) {
 			continue
 		}
-		a.Paths = append(a.Paths, uint32(one.ID))
+		a.Subflows = append(a.Subflows, uint32(one.ID))
 		by = append(by, fmt.Sprintf("%d by %s", one.ID, cmp.Or(slices.Concat(one.Names, []string{"?"})...)))
 	}
 	switch {

@@ -38,20 +38,20 @@ type Primary struct {
 	log    *slog.Logger
 	memory *endpoint.Memory
 
-	places    places
-	keeper    *subflowKeeper
-	policy    *Policy
-	owners    *owners
-	uplinks   *uplinks // if interfaces are found
-	names     deviceNames
-	server    *serverPeer
-	standings *standings
-	troubles  *troubles
-	demand    *demand
-	sessions  *sessions
-	helpers   *helperPool
-	meters    radioMeters
-	apps      appStreams
+	locations  locationMemory
+	supervisor *subflowSupervisor
+	policy     *Policy
+	appFinder  *appFinder
+	uplinks    *uplinks // if interfaces are found
+	names      deviceNames
+	server     *serverPeer
+	states     *deviceStates
+	troubles   *troubleLog
+	demand     *demand
+	sessions   *sessions
+	helpers    *helperPool
+	meters     radioMeters
+	apps       appStreams
 
 	wg sync.WaitGroup
 }
@@ -59,10 +59,10 @@ type Primary struct {
 // New checks the configuration and opens the port for helpers. Rec, if not
 // nil, is told what happens.
 func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Primary, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	usual, err := policy.ParseSettings(cfg.Latency, cfg.Redundant)
+	usual, err := policy.CompileSettings(cfg.Latency, cfg.Redundant)
 	if err != nil {
 		return nil, fault.New(fault.Config, err, "mend `latency` or `redundant`")
 	}
@@ -71,28 +71,28 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		return nil, err
 	}
 	p := &Primary{cfg: cfg, server: server, log: log,
-		memory: endpoint.NewMemory(0), places: places{where: device.Place},
+		memory: endpoint.NewMemory(0), locations: locationMemory{currentLocation: device.Location},
 		names: deviceNames{configured: cfg.Name, trust: trust}}
 	p.names.host, _ = os.Hostname()
-	p.troubles = &troubles{server: server, trust: trust, log: log, last: map[string]api.Trouble{}}
-	p.sessions = &sessions{names: p.names, giveUp: time.Duration(cfg.GiveUp), log: log, open: bondOpener(cfg, p.memory.Share(), log, rec)}
+	p.troubles = &troubleLog{server: server, trust: trust, log: log, last: map[string]api.Trouble{}}
+	p.sessions = &sessions{names: p.names, streamTimeout: time.Duration(cfg.GiveUp), log: log, open: bondOpener(cfg, p.memory.NewShare(), log, rec)}
 	p.demand = newDemand(p.sessions.isBusy)
 	p.sessions.demand = p.demand
-	p.policy = newPolicy(usual, p.sessions.routing, log, rec)
-	p.standings = &standings{names: p.names, rules: p.policy.Rules, metered: cfg.Metered, allowed: cfg.Allowed, log: log, rec: rec, all: map[carrier]*standing{}}
-	p.uplinks = &uplinks{find: (&uplinkFinder{server: server, mark: cfg.mark()}).find, isMetered: p.standings.costsByDefault, log: log, all: map[string]*uplink{}}
-	p.owners = newOwners(p.policy.processOf)
-	p.helpers = &helperPool{key: key, trust: trust, standings: p.standings, troubles: p.troubles, demand: p.demand, noServer: p.troubles.ownTrouble,
-		log: log, strangers: loglimit.New(log), rec: rec, all: map[identity.PublicKey]*helper{}, conns: map[net.Conn]bool{}}
-	p.keeper = &subflowKeeper{cfg: cfg, name: p.names.shownName(), key: key, trust: trust, server: server, sessions: p.sessions, standings: p.standings,
-		troubles: p.troubles, demand: p.demand, places: &p.places, log: log, rec: rec, countSubflow: p.uplinks.countSubflow, noteFacts: p.helpers.noteFacts,
-		paths: dial.Dialer{UDP: cfg.DialUDP, Over: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect}}
-	p.uplinks.keep, p.helpers.keep = p.keeper.keepUplink, p.keeper.keepHelped
-	p.troubles.changed, p.troubles.names, p.troubles.reached = p.helpers.reportTrouble, p.helpers.names, p.sessions.hasSubflow
-	if p.helpers.listeners, err = listenForPipes(cfg.Pipe, tcp.Options{Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: cfg.mark(), Ledger: cfg.Usage.Ledger(policy.ForPipe)}); err != nil {
+	p.policy = newPolicy(usual, p.sessions.snapshotRoutes, log, rec)
+	p.states = &deviceStates{names: p.names, rules: p.policy.Rules, metered: cfg.Metered, allowed: cfg.Allowed, log: log, rec: rec, byDevice: map[deviceRef]*deviceState{}}
+	p.uplinks = &uplinks{listInterfaces: (&uplinkFinder{server: server, mark: cfg.socketMark()}).findUplinks, isMetered: p.states.isMeteredByDefault, log: log, all: map[string]*uplink{}}
+	p.appFinder = newAppFinder(p.policy.findProcess)
+	p.helpers = &helperPool{key: key, trust: trust, states: p.states, troubles: p.troubles, demand: p.demand, serverTrouble: p.troubles.serverTrouble,
+		log: log, unknownLog: loglimit.New(log), rec: rec, byKey: map[identity.PublicKey]*helper{}, conns: map[net.Conn]bool{}}
+	p.supervisor = &subflowSupervisor{cfg: cfg, name: p.names.displayName(), key: key, trust: trust, server: server, sessions: p.sessions, states: p.states,
+		troubles: p.troubles, demand: p.demand, locations: &p.locations, log: log, rec: rec, countSubflow: p.uplinks.countSubflow, updateFacts: p.helpers.updateFacts,
+		dialer: dial.Dialer{UDP: cfg.DialUDP, UDPLinks: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect}}
+	p.uplinks.supervise, p.helpers.supervise = p.supervisor.superviseUplink, p.supervisor.superviseHelped
+	p.troubles.onChange, p.troubles.helperNames, p.troubles.hasSubflow = p.helpers.sendTrouble, p.helpers.helperNames, p.sessions.hasSubflow
+	if p.helpers.listeners, err = listenForPipes(cfg.Pipe, tcp.Options{Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: cfg.socketMark(), Ledger: cfg.Usage.LedgerFor(policy.ForPipe)}); err != nil {
 		return nil, err
 	}
-	p.sessions.start()
+	p.sessions.openFirst()
 	return p, nil
 }
 
@@ -101,7 +101,7 @@ func bondOpener(cfg Config, share *endpoint.Share, log *slog.Logger, rec *trace.
 	return func(id wire.BondID, down func(*subflow.Subflow, error)) *endpoint.Endpoint {
 		scheduler, _ := sched.New(cfg.Scheduler) // check has tried it
 		return endpoint.New(endpoint.Config{
-			Bond:    bond.Config{Opens: true, Scheduler: scheduler, Eta: cfg.Reinject, Trace: rec.Func(id.String()), ChangesOnly: !rec.On()},
+			Bond:    bond.Config{OpensStreams: true, Scheduler: scheduler, Eta: cfg.Reinject, Trace: rec.AddFunc(id.String()), ChangesOnly: !rec.Enabled()},
 			Chooser: &choice.ByPolicy{Up: true},
 			Share:   share,
 			Down:    down,
@@ -111,7 +111,7 @@ func bondOpener(cfg Config, share *endpoint.Share, log *slog.Logger, rec *trace.
 }
 
 // PipeAddr is where helpers connect, the first of several, nil if nowhere.
-func (p *Primary) PipeAddr() net.Addr { return p.helpers.addr() }
+func (p *Primary) PipeAddr() net.Addr { return p.helpers.listenAddr() }
 
 // Calls returns the connections that reached the port for helpers; nil if there is none.
 func (p *Primary) Calls() *api.Calls { return p.helpers.callsReceived() }
@@ -122,36 +122,36 @@ func (p *Primary) Run(ctx context.Context) error {
 	defer cancel()
 	switch ifaces := p.cfg.Interfaces; {
 	case len(ifaces) == 1 && ifaces[0] == autoInterfaces:
-		p.wg.Go(func() { p.uplinks.run(ctx) })
+		p.wg.Go(func() { p.uplinks.runUplinks(ctx) })
 	case len(ifaces) == 0:
 		ifaces = []string{""}
 		fallthrough
 	default:
 		for _, i := range ifaces {
-			p.wg.Go(func() { p.keeper.keepUplink(ctx, i) })
+			p.wg.Go(func() { p.supervisor.superviseUplink(ctx, i) })
 		}
 	}
-	p.wg.Go(func() { p.watch(ctx) })
-	p.wg.Go(func() { p.sessions.keepClasses(ctx) })
-	p.wg.Go(func() { p.owners.run(ctx) })
-	err := p.helpers.run(ctx)
+	p.wg.Go(func() { p.runMaintenance(ctx) })
+	p.wg.Go(func() { p.sessions.runClassLoop(ctx) })
+	p.wg.Go(func() { p.appFinder.runQueries(ctx) })
+	err := p.helpers.acceptPipes(ctx)
 	cancel()
-	p.helpers.close()
+	p.helpers.closeHandshakes()
 	farewell, done := context.WithTimeout(context.Background(), time.Second)
 	defer done()
-	p.sessions.close(farewell)
-	p.helpers.wait()
+	p.sessions.closeBond(farewell)
+	p.helpers.waitClosed()
 	p.wg.Wait()
-	p.places.save(p.log)
+	p.locations.saveChanges(p.log)
 	return err
 }
 
-// watch gives up what has been without life for long.
-func (p *Primary) watch(ctx context.Context) {
+// runMaintenance gives up what has been without life for long.
+func (p *Primary) runMaintenance(ctx context.Context) {
 	const every = time.Second
 	t := time.NewTicker(every)
 	defer t.Stop()
-	own := newAddresses()
+	own := newAddressTracker()
 	for last := time.Now(); ; {
 		select {
 		case <-ctx.Done():
@@ -159,13 +159,13 @@ func (p *Primary) watch(ctx context.Context) {
 		case <-t.C:
 		}
 		p.memory.Trim()
-		p.places.note(p.sessions.current().e.Steady(), p.log)
-		p.sessions.followAddresses(own.lost())
-		if own.changed() {
+		p.locations.recordRates(p.sessions.currentSession().endpoint.SteadyRates(), p.log)
+		p.sessions.migrateSubflows(own.detectLost())
+		if own.takeChanged() {
 			p.demand.retryRefused()
 		}
-		p.review(time.Now())
-		p.meters.update(time.Now(), p.helpers.radios(), p.sessions.helpedFlows())
+		p.reviewDevices(time.Now())
+		p.meters.updateMeters(time.Now(), p.helpers.helperRadios(), p.sessions.helpedFlows())
 		frozen := time.Since(last) > 2*every
 		if last = time.Now(); frozen {
 			continue // this process, and not its subflows: what they have to say is still to be read
@@ -181,68 +181,68 @@ func (p *Primary) Policy() *Policy { return p.policy }
 // are not in it any more lose their pipes, and a server its subflows.
 func (p *Primary) TrustChanged() {
 	now := time.Now()
-	renamed := p.helpers.reload(now)
+	renamed := p.helpers.applyTrust(now)
 	p.sessions.renameHelpers(renamed)
-	p.troubles.rename(renamed)
-	// A session of after the reload has the new server: see subflowKeeper.join.
-	changed := p.server.reload()
-	s := p.sessions.current()
-	p.helpers.reportServers()
+	p.troubles.renameDevices(renamed)
+	// A session of after the reload has the new server: see subflowKeeper.joinSubflow.
+	changed := p.server.reloadTrust()
+	s := p.sessions.currentSession()
+	p.helpers.sendServers()
 	if changed {
-		p.sessions.restart(s, "the server is trusted no longer")
+		p.sessions.replaceSession(s, "the server is trusted no longer")
 	}
 	p.demand.retryRefused() // whoever wakes finds the new server
-	p.review(now)
+	p.reviewDevices(now)
 }
 
-// Chunk takes an app's word about what it waits for; see api.Chunk.
-func (p *Primary) Chunk(c api.Chunk) error { return p.apps.announceChunk(c) }
+// MarkChunk takes an app's word about what it waits for; see api.Chunk.
+func (p *Primary) MarkChunk(c api.Chunk) error { return p.apps.markChunk(c) }
 
 // Refusals returns who is refused here, or refuses this device.
-func (p *Primary) Refusals() []refusal.Record { return p.troubles.refusals(time.Now()) }
+func (p *Primary) Refusals() []refusal.Record { return p.troubles.listRefusals(time.Now()) }
 
-// Owns reports whether policy means this device, all its interfaces together, by
+// IsOwnName reports whether policy means this device, all its interfaces together, by
 // a name.
-func (p *Primary) Owns(name string) bool { return slices.Contains(p.names.allNames(), name) }
+func (p *Primary) IsOwnName(name string) bool { return slices.Contains(p.names.policyNames(), name) }
 
-// FactsChanged takes what is known of this device itself.
-func (p *Primary) FactsChanged(f facts.Facts) { p.standings.setOwnFacts(f) }
+// SetFacts takes what is known of this device itself.
+func (p *Primary) SetFacts(f facts.Facts) { p.states.setOwnFacts(f) }
 
-// Spent has a helper rest at once whose cap here is used up.
-func (p *Primary) Spent(of device.Bounded, _ policy.Allowance) {
-	if of.By == policy.ForPipe {
-		p.review(time.Now())
+// CapReached has a helper rest at once whose cap here is used up.
+func (p *Primary) CapReached(of device.CapTarget, _ policy.Allowance) {
+	if of.Purpose == policy.ForPipe {
+		p.reviewDevices(time.Now())
 	}
 }
 
-// review lets devices rest, and carry again, as policy says, and has subflows made
+// reviewDevices lets devices rest, and carry again, as policy says, and has subflows made
 // anew whose tier has changed. It is called each second.
-func (p *Primary) review(now time.Time) {
-	p.standings.review(now)
-	p.sessions.endUnwanted(p.standings.endReason)
+func (p *Primary) reviewDevices(now time.Time) {
+	p.states.updateAll(now)
+	p.sessions.endUnwanted(p.states.endReason)
 }
 
-// KeepPlaces reads what was learnt of places from a file, which need not exist, and writes
+// LoadLocations reads what was learnt of places from a file, which need not exist, and writes
 // it there while Run runs. After an error it begins anew. A file that holds something else
 // is kept as FILE.bad, which the error tells.
-func (p *Primary) KeepPlaces(file string) error { return p.places.keep(file) }
+func (p *Primary) LoadLocations(file string) error { return p.locations.loadFrom(file) }
 
-// HelperState is what is known of a helper.
-type HelperState struct {
-	Facts    wire.Facts  // that it has reported
-	Tier     wire.Tier   // when it is used
-	Rests    string      // why it carries nothing, "" if it may
-	LastPipe time.Time   // when a pipe of it last came; zero if none did
-	Radio    wire.Radio  // of its link to the server; wire.RadioNone: not known, or a cable
-	Took     unit.Joules // by that radio for this primary
+// HelperInfo is what is known of a helper.
+type HelperInfo struct {
+	Facts       wire.Facts  // that it has reported
+	Tier        wire.Tier   // when it is used
+	Suspended   string      // why it carries nothing, "" if it may
+	LastPipe    time.Time   // when a pipe of it last came; zero if none did
+	Radio       wire.Radio  // of its link to the server; wire.RadioNone: not known, or a cable
+	RadioEnergy unit.Joules // by that radio for this primary
 }
 
-// HelperOf returns what is known of a helper.
-func (p *Primary) HelperOf(key identity.PublicKey) (h HelperState) {
-	h.Facts = p.standings.factsOf(key)
-	h.Tier, h.Rests = p.standings.stateOf(carrier{helper: key})
-	h.Radio, h.Took = p.meters.energyOf(key)
-	if one := p.helpers.find(key); one != nil {
+// HelperState returns what is known of a helper.
+func (p *Primary) HelperState(key identity.PublicKey) (h HelperInfo) {
+	h.Facts = p.states.factsOf(key)
+	h.Tier, h.Suspended = p.states.stateOf(deviceRef{helper: key})
+	h.Radio, h.RadioEnergy = p.meters.energyOf(key)
+	if one := p.helpers.findHelper(key); one != nil {
 		h.LastPipe = one.lastPipeTime()
 	}
 	return h
@@ -250,18 +250,18 @@ func (p *Primary) HelperOf(key identity.PublicKey) (h HelperState) {
 
 // Status describes the bond. With why it holds the last decisions too.
 func (p *Primary) Status(why bool) api.Bond {
-	s := p.sessions.current()
-	peer, _ := p.server.get()
-	errs := p.troubles.list()
-	b := status.Bond(s.e.Status(why))
+	s := p.sessions.currentSession()
+	peer, _ := p.server.current()
+	errs := p.troubles.listTroubles()
+	b := status.Bond(s.endpoint.Status(why))
 	b.ID, b.Peer = s.id.String(), peer.Name
-	p.sessions.describePaths(s, b.Paths, p.helpers.countWaiting(), p.keeper.whyNotUDP)
-	for _, path := range b.Paths {
+	p.sessions.describeSubflows(s, b.Subflows, p.helpers.countWaiting(), p.supervisor.udpFallbackReason)
+	for _, path := range b.Subflows {
 		delete(errs, path.Device)
 	}
 	for device, t := range errs {
 		if t.Text != "" {
-			b.Paths = append(b.Paths, api.Path{Device: device, State: api.Down, LastError: lastError(t), Trouble: &t})
+			b.Subflows = append(b.Subflows, api.Subflow{Device: device, State: api.Down, LastError: formatTrouble(t), Trouble: &t})
 		}
 	}
 	return b

@@ -92,6 +92,6 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-func noUDP(context.Context, string, tcp.Options) (dial.OverUDP, error) {
+func noUDP(context.Context, string, tcp.Options) (dial.UDPConn, error) {
 	return nil, errors.New("no")
 }

@@ -21,8 +21,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// offline is a primary that has no subflow and does not run.
-func offline(t *testing.T, giveUp time.Duration) *Primary {
+// newOfflinePrimary is a primary that has no subflow and does not run.
+func newOfflinePrimary(t *testing.T, giveUp time.Duration) *Primary {
 	t.Helper()
 	key, err := identity.Generate()
 	if err != nil {
@@ -48,14 +48,14 @@ func offline(t *testing.T, giveUp time.Duration) *Primary {
 // end, though apps want streams; another trust file ends that.
 func TestRefusedRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := offline(t, 3*time.Hour)
+		p := newOfflinePrimary(t, 3*time.Hour)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _, _ = p.DialStream(ctx, "web:80") }()
 		var b backoff.Backoff
 		refusal := wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1}
 		began, tries := time.Now(), 0
 		for ; time.Since(began) < time.Hour; tries++ {
-			p.troubles.set("laptop", refusal)
+			p.troubles.setTrouble("laptop", refusal)
 			p.demand.backOff(t.Context(), refusal, &b, nil)
 		}
 		if tries > 25 {
@@ -66,7 +66,7 @@ func TestRefusedRests(t *testing.T) {
 		if len(list) != 1 || list[0].Device != "home" || list[0].Here || list[0].Reason != want || list[0].Count != tries {
 			t.Errorf("refusals %+v, want %q", list, want)
 		}
-		if paths := p.Status(false).Paths; len(paths) != 1 || paths[0].LastError != "refused: "+want {
+		if paths := p.Status(false).Subflows; len(paths) != 1 || paths[0].LastError != "refused: "+want {
 			t.Errorf("paths %+v", paths)
 		}
 		began = time.Now()
@@ -83,7 +83,7 @@ func TestRefusedRests(t *testing.T) {
 		for range 10 {
 			p.demand.backOff(t.Context(), errors.New("no answer"), &b, nil)
 		}
-		if took := time.Since(began); took > 10*busyBackoff {
+		if took := time.Since(began); took > 10*maxBusyBackoff {
 			t.Errorf("ten attempts without an answer took %v", took)
 		}
 		cancel()
@@ -99,30 +99,30 @@ func TestCallersRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	p.strangers = loglimit.New(slog.New(slog.NewTextHandler(&log, nil)))
+	p.unknownLog = loglimit.New(slog.New(slog.NewTextHandler(&log, nil)))
 	var carrier pipe.Memory
 	l, err := carrier.Listen(t.Context(), "laptop:1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	gate := tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute)
+	gate := tcp.NewAdmissionLimit(maxHandshakes, maxPerSource, maxPerSourceMinute)
 	call := func(key *identity.Key) {
 		var both sync.WaitGroup
 		both.Go(func() {
 			if a, err := l.Accept(); err != nil {
 				t.Error(err)
 			} else {
-				v := gate.Enter(a.RemoteAddr(), func() {})
-				defer v.Leave()
-				p.handshake(t.Context(), a, v)
+				v := gate.AdmitEvicting(a.RemoteAddr(), func() {})
+				defer v.Release()
+				p.authenticate(t.Context(), a, v)
 			}
 		})
 		b, err := carrier.Dial(t.Context(), "laptop:1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := tls.Client(b, key.Client(p.key.Public(), wire.PipeALPN))
+		c := tls.Client(b, key.ClientConfig(p.key.Public(), wire.PipeALPN))
 		_, _ = c.Write(wire.Append(nil, wire.Hello{Version: wire.Version - 1, Name: "phone"}))
 		_, _ = c.Read(make([]byte, 100))
 		b.Close()
@@ -133,7 +133,7 @@ func TestCallersRefused(t *testing.T) {
 		call(stranger)
 	}
 	want := fmt.Sprintf("version %d here, %d there: upgrade mpbond on phone", wire.Version, wire.Version-1)
-	list := p.troubles.refusals(time.Now())
+	list := p.troubles.listRefusals(time.Now())
 	if len(list) != 2 || list[1].Device != "phone" || list[1].Reason != want || list[1].Count != 5 || !strings.HasPrefix(list[0].Reason, "unknown device") {
 		t.Errorf("refusals %+v, want %q", list, want)
 	}

@@ -27,15 +27,15 @@ func newServerPeer(name string, trust *identity.Trust) (*serverPeer, error) {
 	return &serverPeer{name: name, trust: trust, peer: peer}, err
 }
 
-// get returns the server, and why there is none at present, or nil.
-func (s *serverPeer) get() (identity.Peer, error) {
+// current returns the server, and why there is none at present, or nil.
+func (s *serverPeer) current() (identity.Peer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.peer, s.missing
 }
 
-// address returns the server's address for an attempt: each in turn, the best first.
-func (s *serverPeer) address(attempt int) (string, error) {
+// addressFor returns the server's address for an attempt: each in turn, the best first.
+func (s *serverPeer) addressFor(attempt int) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.missing != nil {
@@ -44,13 +44,13 @@ func (s *serverPeer) address(attempt int) (string, error) {
 	return s.peer.Addresses[attempt%len(s.peer.Addresses)], nil
 }
 
-// reload takes what the trust file says now, and reports whether the server is another
+// reloadTrust takes what the trust file says now, and reports whether the server is another
 // one. The one in use stays as long as it is trusted.
-func (s *serverPeer) reload() (changed bool) {
+func (s *serverPeer) reloadTrust() (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.peer.Key
-	if now, ok := s.trust.Lookup(before); ok && now.Is(identity.RoleServer) && len(now.Addresses) > 0 {
+	if now, ok := s.trust.Lookup(before); ok && now.HasRole(identity.RoleServer) && len(now.Addresses) > 0 {
 		s.peer, s.missing = now, nil
 	} else {
 		s.peer, s.missing = findServer(s.name, s.trust)

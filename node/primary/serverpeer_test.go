@@ -10,7 +10,7 @@ import (
 // another name or address, another one takes its place, and where there is none the reason is
 // kept. Addresses are tried in turn.
 func TestServerPeer(t *testing.T) {
-	trust, _ := trusting(t, "phone")
+	trust, _ := newTrustWith(t, "phone")
 	add := func(name string, addrs ...string) {
 		t.Helper()
 		if err := trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleServer}, Key: newKey(t).Public(), Addresses: addrs}); err != nil {
@@ -26,40 +26,40 @@ func TestServerPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for attempt, want := range []string{"192.0.2.1:1", "192.0.2.2:1", "192.0.2.1:1"} {
-		if got, err := s.address(attempt); got != want || err != nil {
+		if got, err := s.addressFor(attempt); got != want || err != nil {
 			t.Errorf("attempt %d: %s, %v", attempt, got, err)
 		}
 	}
-	first, _ := s.get()
+	first, _ := s.current()
 	if err := trust.Rename("home", "house"); err != nil {
 		t.Fatal(err)
 	}
 	add("away", "192.0.2.3:1")
-	if changed := s.reload(); changed {
+	if changed := s.reloadTrust(); changed {
 		t.Error("it is another server by another name")
 	}
-	if now, err := s.get(); now.Name != "house" || now.Key != first.Key || err != nil {
+	if now, err := s.current(); now.Name != "house" || now.Key != first.Key || err != nil {
 		t.Errorf("%+v, %v", now, err)
 	}
 	if err := trust.Remove("house"); err != nil {
 		t.Fatal(err)
 	}
-	if changed := s.reload(); !changed {
+	if changed := s.reloadTrust(); !changed {
 		t.Error("the only one left does not take its place")
 	}
-	if now, err := s.get(); now.Name != "away" || err != nil {
+	if now, err := s.current(); now.Name != "away" || err != nil {
 		t.Errorf("%+v, %v", now, err)
 	}
 	if err := trust.Remove("away"); err != nil {
 		t.Fatal(err)
 	}
-	if changed := s.reload(); !changed {
+	if changed := s.reloadTrust(); !changed {
 		t.Error("one that is gone is the same")
 	}
-	if _, err := s.get(); err == nil {
+	if _, err := s.current(); err == nil {
 		t.Error("nobody says why there is none")
 	}
-	if _, err := s.address(0); err == nil {
+	if _, err := s.addressFor(0); err == nil {
 		t.Error("no server has an address")
 	}
 }

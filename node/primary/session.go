@@ -30,75 +30,75 @@ import (
 // endpoint, of demand and of the trust file are taken, so that a session is not replaced
 // between two steps; none of these calls back.
 type sessions struct {
-	names  deviceNames
-	demand *demand
-	giveUp time.Duration // streams wait so long while there is no subflow
-	log    *slog.Logger
+	names         deviceNames
+	demand        *demand
+	streamTimeout time.Duration // streams wait so long while there is no subflow
+	log           *slog.Logger
 	// open makes the endpoint of a bond, which calls down when a subflow has ended.
 	open func(id wire.BondID, down func(*subflow.Subflow, error)) *endpoint.Endpoint
 
-	mu      sync.Mutex
-	cur     *session
-	classes classTable
-	ending  bool          // close was called
-	closing chan struct{} // closed then
-	wg      sync.WaitGroup
+	mu        sync.Mutex
+	active    *session
+	classes   classTable
+	isClosing bool          // close was called
+	closing   chan struct{} // closed then
+	wg        sync.WaitGroup
 }
 
 // session is the bond with one instance of the server. id and e do not change;
 // sessions.mu guards the rest.
 type session struct {
-	id       wire.BondID
-	e        *endpoint.Endpoint
-	instance uint64 // of the server; 0 until it has told
-	lastPath wire.PathID
-	subflows map[wire.PathID]*member
+	id          wire.BondID
+	endpoint    *endpoint.Endpoint
+	instance    uint64 // of the server; 0 until it has told
+	lastSubflow wire.SubflowID
+	subflows    map[wire.SubflowID]*sessionSubflow
 }
 
-// member is what a session knows of a subflow that has joined. sessions.mu must be held.
-type member struct {
-	by      carrier
-	tier    wire.Tier  // that it joined with
-	link    *pipe.Link // of a helped one, else nil
-	conn    net.Conn   // of a direct one, else nil
-	down    chan error // gets its end, once
-	pipe    string     // the link of this device that the pipe goes by
-	local   string     // address that pipe was found for
-	moves   int        // how many times conn went on from another address
-	lastTry time.Time  // when it did, or lacked one, last
+// sessionSubflow is what a session knows of a subflow that has joined. sessions.mu must be held.
+type sessionSubflow struct {
+	device        deviceRef
+	tier          wire.Tier  // that it joined with
+	link          *pipe.Link // of a helped one, else nil
+	conn          net.Conn   // of a direct one, else nil
+	ended         chan error // gets its end, once
+	pipeInterface string     // the link of this device that the pipe goes by
+	pipeLocal     string     // address that pipe was found for
+	moves         int        // how many times conn went on from another address
+	lastMoveTry   time.Time  // when it did, or lacked one, last
 }
 
 // errRestarted asks for another attempt at once.
 var errRestarted = errors.New("the server has lost the bond, a new one is made")
 
-// start makes the first session.
-func (b *sessions) start() {
+// openFirst makes the first session.
+func (b *sessions) openFirst() {
 	b.closing = make(chan struct{})
-	b.cur = b.newSession()
+	b.active = b.newSession()
 }
 
 func (b *sessions) newSession() *session {
-	s := &session{subflows: map[wire.PathID]*member{}}
+	s := &session{subflows: map[wire.SubflowID]*sessionSubflow{}}
 	_, _ = rand.Read(s.id[:]) // never fails
-	s.e = b.open(s.id, func(sf *subflow.Subflow, err error) {
-		b.endSubflow(s, sf.Path, err)
-		if s.e.ByeSeen() { // new streams shall wait for the server's next life
-			b.restart(s, "the server has ended the bond")
+	s.endpoint = b.open(s.id, func(sf *subflow.Subflow, err error) {
+		b.endSubflow(s, sf.ID, err)
+		if s.endpoint.PeerClosed() { // new streams shall wait for the server's next life
+			b.replaceSession(s, "the server has ended the bond")
 		}
 	})
 	return s
 }
 
-// current returns the session of the moment.
-func (b *sessions) current() *session {
+// currentSession returns the session of the moment.
+func (b *sessions) currentSession() *session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.cur
+	return b.active
 }
 
 // findSession returns the session of that name.
 func (b *sessions) findSession(bond string) (*session, error) {
-	s := b.current()
+	s := b.currentSession()
 	if s.id.String() != bond {
 		return nil, fault.New(fault.NotFound, fmt.Errorf("there is no bond %.40q", bond), "see `mpbond status`")
 	}
@@ -106,97 +106,97 @@ func (b *sessions) findSession(bond string) (*session, error) {
 }
 
 // isBusy reports whether there are open streams.
-func (b *sessions) isBusy() bool { return b.current().e.Streams() > 0 }
+func (b *sessions) isBusy() bool { return b.currentSession().endpoint.Streams() > 0 }
 
 // hasSubflow reports whether there is a subflow.
-func (b *sessions) hasSubflow() bool { return b.current().e.WithoutSubflow() == 0 }
+func (b *sessions) hasSubflow() bool { return b.currentSession().endpoint.NoSubflowFor() == 0 }
 
 // newJoin returns the session of the moment, and the beginning of a JOIN for its next subflow.
 func (b *sessions) newJoin() (*session, wire.Join) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := b.cur
-	s.lastPath++
-	return s, wire.Join{Version: wire.Version, Bond: s.id, Path: s.lastPath, Instance: s.instance}
+	s := b.active
+	s.lastSubflow++
+	return s, wire.Join{Version: wire.Version, Bond: s.id, Subflow: s.lastSubflow, Instance: s.instance}
 }
 
 // addSubflow puts a subflow to use that an instance of the server has accepted, and returns the
 // channel that gets its end. It owns the subflow from now on, also after an error.
-func (b *sessions) addSubflow(s *session, sf *subflow.Subflow, instance uint64, m member) (<-chan error, error) {
-	m.down = make(chan error, 1)
+func (b *sessions) addSubflow(s *session, sf *subflow.Subflow, instance uint64, m sessionSubflow) (<-chan error, error) {
+	m.ended = make(chan error, 1)
 	b.mu.Lock()
 	s.instance = cmp.Or(s.instance, instance)
 	same := s.instance == instance
-	s.subflows[sf.Path] = &m
+	s.subflows[sf.ID] = &m
 	b.mu.Unlock()
 	if !same {
 		sf.Close()
-		b.restart(s, "the server has restarted")
+		b.replaceSession(s, "the server has restarted")
 		return nil, errRestarted
 	}
-	if err := s.e.Attach(sf); err != nil {
+	if err := s.endpoint.Attach(sf); err != nil {
 		return nil, err
 	}
-	b.updatePlan(func() {})
+	b.updateClasses(func() {})
 	b.demand.notifyJoined()
-	return m.down, nil
+	return m.ended, nil
 }
 
 // endSubflow tells the keeper of a subflow that it has ended.
-func (b *sessions) endSubflow(s *session, id wire.PathID, err error) {
-	var m *member
-	b.updatePlan(func() {
+func (b *sessions) endSubflow(s *session, id wire.SubflowID, err error) {
+	var m *sessionSubflow
+	b.updateClasses(func() {
 		m = s.subflows[id]
 		delete(s.subflows, id)
 	})
 	if m != nil {
-		m.down <- err
+		m.ended <- err
 	}
 }
 
 // detachSubflow ends a subflow for a reason, and reports whether there was one of that number.
-func (b *sessions) detachSubflow(s *session, id wire.PathID, why error) bool {
-	found := s.e.Detach(id)
+func (b *sessions) detachSubflow(s *session, id wire.SubflowID, why error) bool {
+	found := s.endpoint.Detach(id)
 	if found {
 		b.endSubflow(s, id, why)
 	}
 	return found
 }
 
-// restart replaces a session for a reason: its streams end with a reset, new ones work.
-func (b *sessions) restart(old *session, why string) {
+// replaceSession replaces a session for a reason: its streams end with a reset, new ones work.
+func (b *sessions) replaceSession(old *session, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.cur != old || b.ending {
+	if b.active != old || b.isClosing {
 		return
 	}
-	b.cur = b.newSession()
-	b.classes.forgetSent()
-	b.replan()
+	b.active = b.newSession()
+	b.classes.resetSent()
+	b.sendClasses()
 	b.log.Warn("open streams end", "reason", why)
 	b.wg.Go(func() {
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
-		old.e.Fail(wire.CodeConnReset, why)
-		old.e.Close(now)
+		old.endpoint.ResetStreams(wire.CodeConnReset, why)
+		old.endpoint.Close(now)
 		b.mu.Lock()
 		ends := old.subflows
-		old.subflows = map[wire.PathID]*member{}
+		old.subflows = map[wire.SubflowID]*sessionSubflow{}
 		b.mu.Unlock()
 		for _, m := range ends {
-			m.down <- errors.New("the bond was replaced")
+			m.ended <- errors.New("the bond was replaced")
 		}
 	})
 }
 
-// close ends the bond, and says goodbye to the server until ctx ends.
-func (b *sessions) close(ctx context.Context) {
+// closeBond ends the bond, and says goodbye to the server until ctx ends.
+func (b *sessions) closeBond(ctx context.Context) {
 	b.mu.Lock()
-	if !b.ending {
-		b.ending = true
+	if !b.isClosing {
+		b.isClosing = true
 		close(b.closing)
 	}
-	e := b.cur.e
+	e := b.active.endpoint
 	b.mu.Unlock()
 	e.Close(ctx)
 	b.wg.Wait()
@@ -204,13 +204,13 @@ func (b *sessions) close(ctx context.Context) {
 
 // Streams.
 
-// leastPatience is how long a new stream waits for a way to the server, if there has
+// minStreamWait is how long a new stream waits for a way to the server, if there has
 // been none for longer than streams wait: time for two attempts.
-const leastPatience = 10 * time.Second
+const minStreamWait = 10 * time.Second
 
-// dial opens a stream of a mode, treated as a rule says, nil for nothing special. It waits
+// dialStream opens a stream of a mode, treated as a rule says, nil for nothing special. It waits
 // until there is a subflow.
-func (b *sessions) dial(ctx context.Context, dest string, mode wire.Mode, treat *policy.Treatment) (*endpoint.Conn, error) {
+func (b *sessions) dialStream(ctx context.Context, dest string, mode wire.Mode, treat *policy.TrafficClass) (*endpoint.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock() // so that the session is not replaced meanwhile
 	if err := b.awaitSubflow(ctx); err != nil {
@@ -221,18 +221,18 @@ func (b *sessions) dial(ctx context.Context, dest string, mode wire.Mode, treat 
 	if err != nil {
 		return nil, err
 	}
-	return b.cur.e.Dial(dest, mode, class)
+	return b.active.endpoint.Dial(dest, mode, class)
 }
 
-// dialPath opens a stream that one subflow alone carries. Rules do not concern it, since
+// dialOnSubflow opens a stream that one subflow alone carries. Rules do not concern it, since
 // nothing but the server ever sees its bytes.
-func (b *sessions) dialPath(ctx context.Context, dest string, path wire.PathID) (*endpoint.Conn, error) {
+func (b *sessions) dialOnSubflow(ctx context.Context, dest string, path wire.SubflowID) (*endpoint.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.awaitSubflow(ctx); err != nil {
 		return nil, err
 	}
-	c, err := b.cur.e.Dial(dest, wire.Bond, 0)
+	c, err := b.active.endpoint.Dial(dest, wire.Bond, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -247,25 +247,25 @@ func (b *sessions) dialPath(ctx context.Context, dest string, path wire.PathID) 
 func (b *sessions) dialPackets() (*endpoint.PacketConn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.cur.e.DialPackets(false)
+	return b.active.endpoint.DialPackets(false)
 }
 
 // awaitSubflow waits until the session has a subflow. mu must be held; it is released while
 // it waits. A stream that is opened without one could turn out to be part of a bond that the
 // server has lost meanwhile, and be reset.
 func (b *sessions) awaitSubflow(ctx context.Context) error {
-	gone := b.cur.e.WithoutSubflow()
+	gone := b.active.endpoint.NoSubflowFor()
 	if gone == 0 {
 		return nil
 	}
-	limit := max(b.giveUp-gone, min(b.giveUp, leastPatience))
+	limit := max(b.streamTimeout-gone, min(b.streamTimeout, minStreamWait))
 	giveUp := time.NewTimer(limit)
 	defer giveUp.Stop()
 	defer b.demand.beginWait()()
 	b.demand.notifyWanted()
 	for {
 		joined := b.demand.nextJoined()
-		if b.cur.e.WithoutSubflow() == 0 {
+		if b.active.endpoint.NoSubflowFor() == 0 {
 			return nil
 		}
 		b.mu.Unlock()
@@ -289,43 +289,43 @@ func (b *sessions) awaitSubflow(ctx context.Context) error {
 
 // The plan.
 
-// classesEvery is how often classes are brought up to date, besides when subflows
+// classInterval is how often classes are brought up to date, besides when subflows
 // come and go: a pipe may have changed, or a subflow fallen silent.
-const classesEvery = 100 * time.Millisecond
+const classInterval = 100 * time.Millisecond
 
 // classOf returns the traffic class of what a rule says. mu must be held.
-func (b *sessions) classOf(t *policy.Treatment) (wire.GroupID, error) {
-	id, added, err := b.classes.assign(t, b.cur.e.Groups)
+func (b *sessions) classOf(t *policy.TrafficClass) (wire.GroupID, error) {
+	id, added, err := b.classes.assignClass(t, b.active.endpoint.ClassesInUse)
 	if added {
-		b.replan()
+		b.sendClasses()
 	}
 	return id, err
 }
 
-// classify puts a flow into the class that a rule wants, unless a datagram was sent
+// setFlowClass puts a flow into the class that a rule wants, unless a datagram was sent
 // before: of a socket with several destinations the first one decides.
-func (b *sessions) classify(c *endpoint.PacketConn, t *policy.Treatment) error {
+func (b *sessions) setFlowClass(c *endpoint.PacketConn, t *policy.TrafficClass) error {
 	b.mu.Lock()
 	defer b.mu.Unlock() // so that the class is not gone meanwhile
 	class, err := b.classOf(t)
 	if err == nil {
-		c.SetGroup(class)
+		c.SetClass(class)
 	}
 	return err
 }
 
-// reclassify changes how a stream is carried. change gets its mode and treatment, and
+// changeStreamClass changes how a stream is carried. change gets its mode and treatment, and
 // returns others. It reports whether there is such a stream.
-func (b *sessions) reclassify(s *session, id wire.StreamID, change func(wire.Mode, policy.Treatment) (wire.Mode, policy.Treatment, error)) (found bool, err error) {
+func (b *sessions) changeStreamClass(s *session, id wire.StreamID, change func(wire.Mode, policy.TrafficClass) (wire.Mode, policy.TrafficClass, error)) (found bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock() // so that the session, and its classes, are not replaced meanwhile
-	mode, class, ok := s.e.TreatmentOf(id)
-	if !ok || b.cur != s {
+	mode, class, ok := s.endpoint.StreamClass(id)
+	if !ok || b.active != s {
 		return false, nil
 	}
-	t := policy.Treatment{Weight: 1}
+	t := policy.TrafficClass{Weight: 1}
 	if class > 0 {
-		if t, ok = b.classes.treatment(class); !ok {
+		if t, ok = b.classes.settingsOf(class); !ok {
 			return false, nil
 		}
 	}
@@ -333,38 +333,38 @@ func (b *sessions) reclassify(s *session, id wire.StreamID, change func(wire.Mod
 		return true, err
 	}
 	treat := &t
-	if !t.Special() {
+	if !t.IsSpecial() {
 		treat = nil
 	}
 	if class, err = b.classOf(treat); err != nil {
 		return true, fault.New(fault.Limit, err, "close some connections, or reset them")
 	}
-	return s.e.TreatStream(id, mode, class), nil
+	return s.endpoint.SetStreamClass(id, mode, class), nil
 }
 
-// updatePlan does f, and brings the plan up to date.
-func (b *sessions) updatePlan(f func()) {
+// updateClasses does f, and brings the plan up to date.
+func (b *sessions) updateClasses(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f()
-	b.replan()
+	b.sendClasses()
 }
 
-// replan sends the bond what has changed about classes. mu must be held.
-func (b *sessions) replan() {
+// sendClasses sends the bond what has changed about classes. mu must be held.
+func (b *sessions) sendClasses() {
 	if b.classes.isEmpty() {
 		return
 	}
-	if plan, changed := b.classes.computePlan(b.routes(), time.Now()); changed {
-		b.cur.e.SetPlan(plan)
+	if table, changed := b.classes.computeTable(b.listRoutes(), time.Now()); changed {
+		b.active.endpoint.SetClasses(table)
 	}
 }
 
-// keepClasses keeps classes up to date until ctx ends, and ends streams whose class
+// runClassLoop keeps classes up to date until ctx ends, and ends streams whose class
 // has had no subflow for too long, but for new ones, which wait a while as others
 // do; see awaitSubflow.
-func (b *sessions) keepClasses(ctx context.Context) {
-	t := time.NewTicker(classesEvery)
+func (b *sessions) runClassLoop(ctx context.Context) {
+	t := time.NewTicker(classInterval)
 	defer t.Stop()
 	for {
 		select {
@@ -372,7 +372,7 @@ func (b *sessions) keepClasses(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		b.updatePlan(func() {})
+		b.updateClasses(func() {})
 		b.failEmptyClasses(time.Now())
 	}
 }
@@ -381,31 +381,31 @@ func (b *sessions) keepClasses(ctx context.Context) {
 func (b *sessions) failEmptyClasses(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, c := range b.classes.emptyFor(now, b.giveUp) {
-		b.cur.e.FailGroup(c.id, min(b.giveUp, leastPatience), wire.Reset{Code: wire.CodeTimeout,
-			Text: fmt.Sprintf("no device that policy allows for it has worked for %v", c.gone.Round(time.Second))})
+	for _, c := range b.classes.listEmpty(now, b.streamTimeout) {
+		b.active.endpoint.FailClass(c.id, min(b.streamTimeout, minStreamWait), wire.Reset{Code: wire.CodeTimeout,
+			Text: fmt.Sprintf("no device that policy allows for it has worked for %v", c.emptyFor.Round(time.Second))})
 	}
 }
 
-// routing returns what there is to carry something now.
-func (b *sessions) routing() routing {
+// snapshotRoutes returns what there is to carry something now.
+func (b *sessions) snapshotRoutes() routeSnapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return routing{b.routes(), b.classes.firstSubflows()}
+	return routeSnapshot{b.listRoutes(), b.classes.firstSubflows()}
 }
 
-// routes returns the subflows as rules name them. mu must be held.
-func (b *sessions) routes() (list []policy.Route) {
-	for _, a := range b.cur.e.Status(false).Subflows {
-		m := b.cur.subflows[a.ID]
+// listRoutes returns the subflows as rules name them. mu must be held.
+func (b *sessions) listRoutes() (list []policy.ClassSubflow) {
+	for _, a := range b.active.endpoint.Status(false).Subflows {
+		m := b.active.subflows[a.ID]
 		if m == nil {
 			continue // it is just joining
 		}
-		r := policy.Route{ID: a.ID, Own: !a.Helped, Names: []string{a.Device}, Tier: m.tier, Silent: a.PathInfo.Silent, Delay: a.PAD}
-		if m.by.isOwnLink() {
-			r.Names = slices.Concat(r.Names, b.names.allNames(), []string{m.by.link})
+		r := policy.ClassSubflow{ID: a.ID, Local: !a.Helped, Names: []string{a.Device}, Tier: m.tier, Silent: a.SubflowInfo.Silent, Delay: a.PAD}
+		if m.device.isOwnLink() {
+			r.Names = slices.Concat(r.Names, b.names.policyNames(), []string{m.device.link})
 		}
-		if m.link != nil && !m.link.Broken() {
+		if m.link != nil && !m.link.IsBroken() {
 			r.Pipe = m.pipeLink()
 		}
 		list = append(list, r)
@@ -414,12 +414,12 @@ func (b *sessions) routes() (list []policy.Route) {
 }
 
 // pipeLink returns the link of this device by which the pipe goes, as rules name it.
-func (m *member) pipeLink() string {
-	if at := m.link.LocalAddr(); at.String() != m.local {
-		m.local = at.String()
-		if m.pipe = device.InterfaceOf(at); m.pipe == "" && m.link.Radio() == wire.RadioBluetooth || strings.HasPrefix(m.link.RemoteAddr().Network(), "rfcomm") {
-			m.pipe = "bluetooth"
+func (m *sessionSubflow) pipeLink() string {
+	if at := m.link.LocalAddr(); at.String() != m.pipeLocal {
+		m.pipeLocal = at.String()
+		if m.pipeInterface = device.InterfaceOf(at); m.pipeInterface == "" && m.link.Radio() == wire.RadioBluetooth || strings.HasPrefix(m.link.RemoteAddr().Network(), "rfcomm") {
+			m.pipeInterface = "bluetooth"
 		}
 	}
-	return m.pipe
+	return m.pipeInterface
 }

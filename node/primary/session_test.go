@@ -18,13 +18,13 @@ import (
 // newSessions returns sessions without a server.
 func newSessions(t *testing.T, giveUp time.Duration) *sessions {
 	t.Helper()
-	trust, _ := trusting(t)
-	b := &sessions{names: deviceNames{configured: "laptop", trust: trust}, giveUp: giveUp, log: slog.New(slog.DiscardHandler),
+	trust, _ := newTrustWith(t)
+	b := &sessions{names: deviceNames{configured: "laptop", trust: trust}, streamTimeout: giveUp, log: slog.New(slog.DiscardHandler),
 		open: func(_ wire.BondID, down func(*subflow.Subflow, error)) *endpoint.Endpoint {
-			return endpoint.New(endpoint.Config{Bond: bond.Config{Opens: true}, Down: down})
+			return endpoint.New(endpoint.Config{Bond: bond.Config{OpensStreams: true}, Down: down})
 		}}
 	b.demand = newDemand(b.isBusy)
-	b.start()
+	b.openFirst()
 	return b
 }
 
@@ -35,7 +35,7 @@ func TestPatience(t *testing.T) {
 		b := newSessions(t, time.Minute)
 		dial := func() time.Duration {
 			began := time.Now()
-			if _, err := b.dial(t.Context(), "web:80", wire.Bond, nil); err == nil {
+			if _, err := b.dialStream(t.Context(), "web:80", wire.Bond, nil); err == nil {
 				t.Fatal("a stream without a subflow")
 			}
 			return time.Since(began)
@@ -45,7 +45,7 @@ func TestPatience(t *testing.T) {
 			t.Errorf("at first %v", d)
 		}
 		time.Sleep(time.Hour)
-		if d := dial(); d != leastPatience {
+		if d := dial(); d != minStreamWait {
 			t.Errorf("after an hour %v", d)
 		}
 		close(b.closing)
@@ -61,18 +61,18 @@ func TestClassPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSessions(t, time.Minute)
 		b.mu.Lock()
-		id, err := b.classOf(&policy.Treatment{Devices: []string{"phone"}, Weight: 1})
+		id, err := b.classOf(&policy.TrafficClass{Devices: []string{"phone"}, Weight: 1})
 		b.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go b.keepClasses(ctx)
+		go b.runClassLoop(ctx)
 		lasts := func(want time.Duration) {
 			t.Helper()
 			began := time.Now()
-			c, err := b.cur.e.Dial("web:80", wire.Bond, id)
+			c, err := b.active.endpoint.Dial("web:80", wire.Bond, id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,13 +80,13 @@ func TestClassPatience(t *testing.T) {
 			if _, err := c.Read(make([]byte, 1)); !errors.As(err, &r) || r.Code != wire.CodeTimeout {
 				t.Errorf("it ended with %v", err)
 			}
-			if d := time.Since(began); d < want || d > want+2*classesEvery {
+			if d := time.Since(began); d < want || d > want+2*classInterval {
 				t.Errorf("it waited %v, want %v", d, want)
 			}
 		}
 		lasts(time.Minute)
 		time.Sleep(time.Hour)
-		lasts(leastPatience)
+		lasts(minStreamWait)
 	})
 }
 
@@ -96,38 +96,38 @@ func TestClassPatience(t *testing.T) {
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSessions(t, time.Minute)
-		old := b.current()
-		c, err := old.e.Dial("web:80", wire.Bond, 0)
+		old := b.currentSession()
+		c, err := old.endpoint.Dial("web:80", wire.Bond, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		treat := &policy.Treatment{Devices: []string{"phone"}, Weight: 1}
+		treat := &policy.TrafficClass{Devices: []string{"phone"}, Weight: 1}
 		b.mu.Lock()
 		class, err := b.classOf(treat)
 		b.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &member{down: make(chan error, 1)}
+		m := &sessionSubflow{ended: make(chan error, 1)}
 		old.subflows[1] = m
-		if _, j := b.newJoin(); j.Path != 1 || j.Bond != old.id || j.Instance != 0 {
+		if _, j := b.newJoin(); j.Subflow != 1 || j.Bond != old.id || j.Instance != 0 {
 			t.Errorf("%+v", j)
 		}
-		b.restart(old, "the server has restarted")
-		if err := <-m.down; err == nil {
+		b.replaceSession(old, "the server has restarted")
+		if err := <-m.ended; err == nil {
 			t.Error("the keeper is told nothing")
 		}
 		var r wire.Reset
 		if _, err := c.Read(make([]byte, 1)); !errors.As(err, &r) || r.Code != wire.CodeConnReset {
 			t.Errorf("the stream ended with %v", err)
 		}
-		now := b.current()
+		now := b.currentSession()
 		if now == old || now.id == old.id {
 			t.Error("it is the same session")
 		}
-		b.restart(old, "again")
+		b.replaceSession(old, "again")
 		b.endSubflow(old, 1, errors.New("again")) // to nobody
-		if b.current() != now {
+		if b.currentSession() != now {
 			t.Error("who speaks of the old session replaces the new one")
 		}
 		if _, err := b.findSession(old.id.String()); err == nil {
@@ -144,9 +144,9 @@ func TestRestart(t *testing.T) {
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		b.close(gone)
-		b.restart(now, "too late")
-		if b.current() != now {
+		b.closeBond(gone)
+		b.replaceSession(now, "too late")
+		if b.currentSession() != now {
 			t.Error("a session is made after the end")
 		}
 	})
@@ -156,14 +156,14 @@ func TestRestart(t *testing.T) {
 // is told why; one that has not been attached yet is left alone.
 func TestReviewSubflows(t *testing.T) {
 	b := newSessions(t, time.Minute)
-	b.cur.subflows[1] = &member{by: carrier{helper: phoneKey}, tier: wire.TierBackup, down: make(chan error, 1)}
-	b.cur.subflows[2] = &member{by: carrier{link: "wlan0"}, down: make(chan error, 1)}
-	seen := map[carrier]wire.Tier{}
-	b.endUnwanted(func(c carrier, tier wire.Tier) error {
+	b.active.subflows[1] = &sessionSubflow{device: deviceRef{helper: phoneKey}, tier: wire.TierBackup, ended: make(chan error, 1)}
+	b.active.subflows[2] = &sessionSubflow{device: deviceRef{link: "wlan0"}, ended: make(chan error, 1)}
+	seen := map[deviceRef]wire.Tier{}
+	b.endUnwanted(func(c deviceRef, tier wire.Tier) error {
 		seen[c] = tier
-		return errStanding
+		return errTierChanged
 	})
-	if len(seen) != 2 || seen[carrier{helper: phoneKey}] != wire.TierBackup || len(b.cur.subflows) != 2 {
-		t.Errorf("%+v, %d are left", seen, len(b.cur.subflows))
+	if len(seen) != 2 || seen[deviceRef{helper: phoneKey}] != wire.TierBackup || len(b.active.subflows) != 2 {
+		t.Errorf("%+v, %d are left", seen, len(b.active.subflows))
 	}
 }

@@ -12,35 +12,35 @@ import (
 
 // DialStream opens a stream of the bond; see intercept.Dialer.
 func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error) {
-	if path, ok := probe.Path(dest); ok {
-		c, err := p.sessions.dialPath(ctx, dest, wire.PathID(path))
+	if path, ok := probe.SubflowOf(dest); ok {
+		c, err := p.sessions.dialOnSubflow(ctx, dest, wire.SubflowID(path))
 		if err != nil {
 			return nil, err
 		}
-		c.SetOwner(ownOwner)
+		c.SetApp(ownApp)
 		return c, nil
 	}
 	app, known := intercept.AppOf(ctx)
-	var how treatment
+	var how flowHandling
 	if known {
 		var err error
-		if how, err = p.policy.judge(app, dest); err != nil {
+		if how, err = p.policy.decideConn(app, dest); err != nil {
 			return nil, err
 		}
 	} else { // it is mpbond's own: a DNS query that it passes on
-		how.mode = p.policy.usualMode(dest)
+		how.mode = p.policy.defaultMode(dest)
 	}
-	c, err := p.sessions.dial(ctx, dest, how.mode, how.treat)
+	c, err := p.sessions.dialStream(ctx, dest, how.mode, how.class)
 	if err != nil {
 		return nil, err
 	}
 	if known {
-		p.apps.addStream(app.Addr, c, p.sessions.current().e.Streams())
-		p.owners.ask(question{of: c, app: app, process: how.process, looked: how.looked})
+		p.apps.addStream(app.Addr, c, p.sessions.currentSession().endpoint.Streams())
+		p.appFinder.queueQuery(appQuery{conn: c, app: app, process: how.process, processKnown: how.processKnown})
 	} else {
-		c.SetOwner(ownOwner)
+		c.SetApp(ownApp)
 	}
-	if t := how.treat; t != nil && len(t.Devices)+len(t.Pipes) > 0 {
+	if t := how.class; t != nil && len(t.Devices)+len(t.Pipes) > 0 {
 		return bondOnly{c}, nil
 	}
 	return c, nil

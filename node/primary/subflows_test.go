@@ -24,7 +24,7 @@ func TestAwaited(t *testing.T) {
 		{"a pipe that came back in the last moments of its window", false, true, time.Hour, time.Second, true},
 		{"a pipe that has been back for long", false, true, time.Hour, silentLimit, false},
 	} {
-		if got := awaitsPipe(c.broken, c.hopeless, c.stalled, c.back); got != c.want {
+		if got := shouldAwaitPipe(c.broken, c.hopeless, c.stalled, c.back); got != c.want {
 			t.Errorf("%s: %v", c.what, got)
 		}
 	}

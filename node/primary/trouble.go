@@ -19,42 +19,42 @@ type helperTrouble struct {
 }
 
 func (e *helperTrouble) Error() string {
-	return fmt.Sprintf("%s has no way to %s at %s: %v", e.helper, e.server, e.at, reachWords[e.code])
+	return fmt.Sprintf("%s has no way to %s at %s: %v", e.helper, e.server, e.at, causeTexts[e.code])
 }
 
 // Unwrap returns what the helper said.
 func (e *helperTrouble) Unwrap() error { return e.err }
 
-// reachWords are the codes by which a helper says that the server was not reached.
-var reachWords = map[wire.Code]string{wire.CodeUnreachable: "no route", wire.CodeTimeout: "no answer",
+// causeTexts are the codes by which a helper says that the server was not reached.
+var causeTexts = map[wire.Code]string{wire.CodeUnreachable: "no route", wire.CodeTimeout: "no answer",
 	wire.CodeConnRefused: "connection refused", wire.CodeNameNotFound: "the name does not resolve there"}
 
-// causes are these codes in the words of package fault.
-var causes = map[wire.Code]fault.Cause{wire.CodeUnreachable: fault.CauseNoRoute, wire.CodeTimeout: fault.CauseNoAnswer,
+// causeByCode are these codes in the words of package fault.
+var causeByCode = map[wire.Code]fault.Cause{wire.CodeUnreachable: fault.CauseNoRoute, wire.CodeTimeout: fault.CauseNoAnswer,
 	wire.CodeConnRefused: fault.CauseRefused, wire.CodeNameNotFound: fault.CauseNoName}
 
-// codes is the reverse of causes.
-var codes = map[fault.Cause]wire.Code{fault.CauseNoRoute: wire.CodeUnreachable, fault.CauseNoAnswer: wire.CodeTimeout,
+// codeByCause is the reverse of causes.
+var codeByCause = map[fault.Cause]wire.Code{fault.CauseNoRoute: wire.CodeUnreachable, fault.CauseNoAnswer: wire.CodeTimeout,
 	fault.CauseRefused: wire.CodeConnRefused, fault.CauseNoName: wire.CodeNameNotFound}
 
-// explainJoin returns what a helper has answered instead of joining a subflow, in words
+// explainJoinError returns what a helper has answered instead of joining a subflow, in words
 // that name both devices. Err is of pipe.Waiting.Join.
-func explainJoin(helper, server, at string, err error) error {
+func explainJoinError(helper, server, at string, err error) error {
 	var f wire.Refuse
-	if !errors.As(err, &f) || reachWords[f.Code] == "" {
+	if !errors.As(err, &f) || causeTexts[f.Code] == "" {
 		return err
 	}
 	hint := map[wire.Code]string{
 		wire.CodeUnreachable:  fmt.Sprintf("connect %s to the Internet: its own line is down, or leads nowhere", helper),
-		wire.CodeTimeout:      fmt.Sprintf("open a web page on %s: if none comes, its own line has no Internet; else the network there lets %s not through", helper, portWords(at)),
-		wire.CodeConnRefused:  fmt.Sprintf("start `mpbond server` on %s, at %s", server, portWords(at)),
+		wire.CodeTimeout:      fmt.Sprintf("open a web page on %s: if none comes, its own line has no Internet; else the network there lets %s not through", helper, formatPort(at)),
+		wire.CodeConnRefused:  fmt.Sprintf("start `mpbond server` on %s, at %s", server, formatPort(at)),
 		wire.CodeNameNotFound: fmt.Sprintf("open a web page on %s: if none comes, its own line has no Internet", helper),
 	}[f.Code]
 	return fault.New(fault.KindOf(err), &helperTrouble{helper, server, at, f.Code, err}, hint)
 }
 
-// portWords returns "TCP port N" of an address.
-func portWords(at string) string {
+// formatPort returns "TCP port N" of an address.
+func formatPort(at string) string {
 	_, port, err := net.SplitHostPort(at)
 	if err != nil {
 		return "its port"
@@ -70,13 +70,13 @@ func troubleOf(err error) api.Trouble {
 	t := api.Trouble{Kind: fault.KindOf(err), Cause: tcp.CauseOf(err), Text: err.Error(), Hint: fault.HintOf(err)}
 	var h *helperTrouble
 	if errors.As(err, &h) {
-		t.By, t.At, t.Cause = h.helper, h.at, causes[h.code]
+		t.By, t.At, t.Cause = h.helper, h.at, causeByCode[h.code]
 	}
 	return t
 }
 
-// lastError returns a trouble as one text.
-func lastError(t api.Trouble) string {
+// formatTrouble returns a trouble as one text.
+func formatTrouble(t api.Trouble) string {
 	if t.Hint == "" {
 		return t.Text
 	}

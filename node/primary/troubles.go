@@ -16,17 +16,17 @@ import (
 	"mpbond/node/refusal"
 )
 
-// troubles keeps why each device has no subflow, by the device's name in the status, and
+// troubleLog keeps why each device has no subflow, by the device's name in the status, and
 // who refuses whom. It logs each change once, a refusal again each hour. Safe for
 // concurrent use; no other lock is taken while its own is held, and its
 // functions are called without it.
-type troubles struct {
-	server  *serverPeer
-	trust   *identity.Trust
-	log     *slog.Logger
-	changed func()                 // a device's trouble is another one now
-	names   func() map[string]bool // of the helpers
-	reached func() bool            // a subflow reaches the server
+type troubleLog struct {
+	server      *serverPeer
+	trust       *identity.Trust
+	log         *slog.Logger
+	onChange    func()                 // a device's trouble is another one now
+	helperNames func() map[string]bool // of the helpers
+	hasSubflow  func() bool            // a subflow reaches the server
 
 	refused refusal.List // who is refused here, or refuses this device
 
@@ -34,11 +34,11 @@ type troubles struct {
 	last map[string]api.Trouble
 }
 
-// set takes why a device has no subflow; nil: it has one, or needs none.
-func (t *troubles) set(device string, err error) {
+// setTrouble takes why a device has no subflow; nil: it has one, or needs none.
+func (t *troubleLog) setTrouble(device string, err error) {
 	now, refused, logAgain := troubleOf(err), refusal.Is(err), false
 	if refused {
-		r := t.recordOf(err)
+		r := t.refusalRecord(err)
 		now.Text, now.Hint, logAgain = "refused: "+r.Reason, r.Hint, t.refused.Note(r, time.Now())
 	}
 	t.mu.Lock()
@@ -49,39 +49,39 @@ func (t *troubles) set(device string, err error) {
 		t.log.Warn("no subflow", "by", device, "err", err, "hint", now.Hint)
 	}
 	if changed {
-		t.changed()
+		t.onChange()
 	}
 }
 
-// ownTrouble returns why no subflow of this device's own reaches the server; one without a text
+// serverTrouble returns why no subflow of this device's own reaches the server; one without a text
 // if one does, or it is not known.
-func (t *troubles) ownTrouble() (f wire.Trouble) {
-	server, missing := t.server.get()
+func (t *troubleLog) serverTrouble() (f wire.Trouble) {
+	server, missing := t.server.current()
 	switch {
 	case missing != nil:
 		return wire.Trouble{Code: wire.CodeUnknown, Text: missing.Error()}
-	case t.reached():
+	case t.hasSubflow():
 		return f
 	}
-	helpers := t.names()
-	for device, last := range t.list() {
+	helpers := t.helperNames()
+	for device, last := range t.listTroubles() {
 		if last.Text != "" && !helpers[device] && (f.Text == "" || last.Text < f.Text) {
-			f = wire.Trouble{Code: codes[last.Cause], Text: last.Text}
+			f = wire.Trouble{Code: codeByCause[last.Cause], Text: last.Text}
 			if len(server.Addresses) > 0 {
-				f.At = server.Addresses[0]
+				f.Address = server.Addresses[0]
 			}
 		}
 	}
 	return f
 }
 
-// refusals returns who is refused here, or refuses this device.
-func (t *troubles) refusals(now time.Time) []refusal.Record { return t.refused.Refusals(now) }
+// listRefusals returns who is refused here, or refuses this device.
+func (t *troubleLog) listRefusals(now time.Time) []refusal.Record { return t.refused.Refusals(now) }
 
 // refusal returns how a subflow was refused: by the helper that err names, else
 // between this device and the server.
-func (t *troubles) recordOf(err error) refusal.Record {
-	by, _ := t.server.get()
+func (t *troubleLog) refusalRecord(err error) refusal.Record {
+	by, _ := t.server.current()
 	if key, ok := identity.FailedPeer(err); ok {
 		by, _ = t.trust.Lookup(key)
 	}
@@ -90,15 +90,15 @@ func (t *troubles) recordOf(err error) refusal.Record {
 	return r
 }
 
-// refuse keeps who could not make a pipe with this device, and reports whether that is
+// recordRefused keeps who could not make a pipe with this device, and reports whether that is
 // worth a line in the log.
-func (t *troubles) refuse(from net.Addr, err error) bool {
+func (t *troubleLog) recordRefused(from net.Addr, err error) bool {
 	if !refusal.Is(err) {
 		return true
 	}
 	key, known := identity.FailedPeer(err)
 	peer, _ := t.trust.Lookup(key)
-	r := refusal.Record{Key: tcp.Source(from).String(), Device: peer.Name, Address: from.String(), Here: true}
+	r := refusal.Record{Key: tcp.SourceOf(from).String(), Device: peer.Name, Address: from.String(), Here: true}
 	if known {
 		r.Key = key.String()
 	}
@@ -107,20 +107,20 @@ func (t *troubles) refuse(from net.Addr, err error) bool {
 }
 
 // forgetRefusedHere drops what was kept of a device that was refused here.
-func (t *troubles) forgetRefusedHere(key identity.PublicKey) { t.refused.Forget(key.String(), true) }
+func (t *troubleLog) forgetRefusedHere(key identity.PublicKey) { t.refused.Forget(key.String(), true) }
 
 // forgetRefusalBy drops what was kept of a device that refused this one.
-func (t *troubles) forgetRefusalBy(key identity.PublicKey) { t.refused.Forget(key.String(), false) }
+func (t *troubleLog) forgetRefusalBy(key identity.PublicKey) { t.refused.Forget(key.String(), false) }
 
-// forget drops what went wrong with a device that is none any more.
-func (t *troubles) forget(device string) {
+// forgetDevice drops what went wrong with a device that is none any more.
+func (t *troubleLog) forgetDevice(device string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.last, device)
 }
 
-// rename gives devices other names, all at once: one may have got what another was called.
-func (t *troubles) rename(list []renaming) {
+// renameDevices gives devices other names, all at once: one may have got what another was called.
+func (t *troubleLog) renameDevices(list []deviceRename) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	renamed := map[string]api.Trouble{}
@@ -133,8 +133,8 @@ func (t *troubles) rename(list []renaming) {
 	maps.Copy(t.last, renamed)
 }
 
-// list returns the last trouble of each device; one without a text is none.
-func (t *troubles) list() map[string]api.Trouble {
+// listTroubles returns the last trouble of each device; one without a text is none.
+func (t *troubleLog) listTroubles() map[string]api.Trouble {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.last)

@@ -12,50 +12,50 @@ import (
 	"mpbond/link/wire"
 )
 
-// newTroubles returns troubles with a server, which nothing reaches, and counts changes.
-func newTroubles(t *testing.T) (l *troubles, log *strings.Builder, changes *int) {
+// newTestTroubles returns troubles with a server, which nothing reaches, and counts changes.
+func newTestTroubles(t *testing.T) (l *troubleLog, log *strings.Builder, changes *int) {
 	t.Helper()
 	log, changes = &strings.Builder{}, new(int)
-	trust, _ := trusting(t, "phone")
-	return &troubles{server: &serverPeer{peer: identity.Peer{Name: "home", Addresses: []string{"192.0.2.1:1"}}}, trust: trust,
-		log: slog.New(slog.NewTextHandler(log, nil)), changed: func() { *changes++ }, last: map[string]api.Trouble{},
-		names: func() map[string]bool { return map[string]bool{"phone": true} }, reached: func() bool { return false }}, log, changes
+	trust, _ := newTrustWith(t, "phone")
+	return &troubleLog{server: &serverPeer{peer: identity.Peer{Name: "home", Addresses: []string{"192.0.2.1:1"}}}, trust: trust,
+		log: slog.New(slog.NewTextHandler(log, nil)), onChange: func() { *changes++ }, last: map[string]api.Trouble{},
+		helperNames: func() map[string]bool { return map[string]bool{"phone": true} }, hasSubflow: func() bool { return false }}, log, changes
 }
 
 // TestTroubles: each change is logged and reported once; nil ends a trouble.
 func TestTroubles(t *testing.T) {
-	l, log, changes := newTroubles(t)
+	l, log, changes := newTestTroubles(t)
 	for i, c := range []struct {
 		err            error
 		changes, lines int // in all, after it
 	}{
 		{errors.New("no route"), 1, 1}, {errors.New("no route"), 1, 1}, {errors.New("no answer"), 2, 2}, {nil, 3, 2}, {nil, 3, 2}, {errors.New("no route"), 4, 3},
 	} {
-		l.set("laptop", c.err)
+		l.setTrouble("laptop", c.err)
 		if n := strings.Count(log.String(), "no subflow"); *changes != c.changes || n != c.lines {
 			t.Errorf("step %d: %d changes, %d lines; want %d and %d", i, *changes, n, c.changes, c.lines)
 		}
 	}
-	if l.forget("laptop"); len(l.list()) > 0 {
-		t.Errorf("left are %v", l.list())
+	if l.forgetDevice("laptop"); len(l.listTroubles()) > 0 {
+		t.Errorf("left are %v", l.listTroubles())
 	}
 }
 
 // TestRefusalInTroubles: a refusal reads as one, is logged once, and is dropped when the
 // device has joined.
 func TestRefusalInTroubles(t *testing.T) {
-	l, log, _ := newTroubles(t)
+	l, log, _ := newTestTroubles(t)
 	for range 5 {
-		l.set("laptop", wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1})
+		l.setTrouble("laptop", wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1})
 	}
-	if text := l.list()["laptop"].Text; !strings.HasPrefix(text, "refused: ") || strings.Count(log.String(), "no subflow") != 1 {
+	if text := l.listTroubles()["laptop"].Text; !strings.HasPrefix(text, "refused: ") || strings.Count(log.String(), "no subflow") != 1 {
 		t.Errorf("%q, log: %s", text, log)
 	}
-	if list := l.refusals(time.Now()); len(list) != 1 || list[0].Count != 5 || list[0].Device != "home" {
+	if list := l.listRefusals(time.Now()); len(list) != 1 || list[0].Count != 5 || list[0].Device != "home" {
 		t.Errorf("%+v", list)
 	}
-	server, _ := l.server.get()
-	if l.forgetRefusalBy(server.Key); len(l.refusals(time.Now())) > 0 {
+	server, _ := l.server.current()
+	if l.forgetRefusalBy(server.Key); len(l.listRefusals(time.Now())) > 0 {
 		t.Error("it is kept after the server has accepted this device")
 	}
 }
@@ -63,25 +63,25 @@ func TestRefusalInTroubles(t *testing.T) {
 // TestOwnTrouble: helpers hear why nothing of this device's own reaches the server, and
 // nothing of what is wrong with other helpers.
 func TestOwnTrouble(t *testing.T) {
-	l, _, _ := newTroubles(t)
-	if f := l.ownTrouble(); f.Text != "" {
+	l, _, _ := newTestTroubles(t)
+	if f := l.serverTrouble(); f.Text != "" {
 		t.Errorf("before anything was tried: %+v", f)
 	}
-	l.set("phone", errors.New("a broken pipe"))
-	if f := l.ownTrouble(); f.Text != "" {
+	l.setTrouble("phone", errors.New("a broken pipe"))
+	if f := l.serverTrouble(); f.Text != "" {
 		t.Errorf("a helper's: %+v", f)
 	}
-	l.set("laptop/wlan0", errors.New("no route"))
-	l.set("laptop/eth0", errors.New("no cable"))
-	if f := l.ownTrouble(); f.Text != "no cable" || f.At != "192.0.2.1:1" {
+	l.setTrouble("laptop/wlan0", errors.New("no route"))
+	l.setTrouble("laptop/eth0", errors.New("no cable"))
+	if f := l.serverTrouble(); f.Text != "no cable" || f.Address != "192.0.2.1:1" {
 		t.Errorf("%+v", f)
 	}
-	l.reached = func() bool { return true }
-	if f := l.ownTrouble(); f.Text != "" {
+	l.hasSubflow = func() bool { return true }
+	if f := l.serverTrouble(); f.Text != "" {
 		t.Errorf("while a subflow reaches the server: %+v", f)
 	}
 	l.server.missing = errors.New("no server is trusted")
-	if f := l.ownTrouble(); f.Text != "no server is trusted" || f.Code != wire.CodeUnknown {
+	if f := l.serverTrouble(); f.Text != "no server is trusted" || f.Code != wire.CodeUnknown {
 		t.Errorf("without a server: %+v", f)
 	}
 }

@@ -16,24 +16,24 @@ import (
 // default route, whichever these are at the time.
 const autoInterfaces = "auto"
 
-// uplinkEvery is how often uplinks are looked at, besides when the system says
+// uplinkInterval is how often uplinks are looked at, besides when the system says
 // that routes have changed.
-const uplinkEvery = time.Second
+const uplinkInterval = time.Second
 
-var errNotWanted = errors.New("the interface is not in use any more")
+var errUplinkUnused = errors.New("the interface is not in use any more")
 
 // uplinks are the interfaces of this device that reach the Internet. run finds them as they
 // come and go, has policy choose, and opens and closes what carries subflows over each: keep
-// is called with a context that ends, with errNotWanted, when the interface is no longer to be
+// is called with a context that ends, with errUplinkUnused, when the interface is no longer to be
 // used. While there is one alone, or none, or none can be listed, the name is "": the system's
 // routes decide. An uplink that is not found any more goes on until another one is up, so that
 // the bond is never without a subflow. Safe for concurrent use; no other lock is taken while
 // its own is held.
 type uplinks struct {
-	find      func() ([]string, error)
-	isMetered func(name string) bool // data over it costs money
-	keep      func(ctx context.Context, name string)
-	log       *slog.Logger
+	listInterfaces func() ([]string, error)
+	isMetered      func(name string) bool // data over it costs money
+	supervise      func(ctx context.Context, name string)
+	log            *slog.Logger
 
 	mu  sync.Mutex
 	all map[string]*uplink
@@ -42,24 +42,24 @@ type uplinks struct {
 
 // uplink is one interface. uplinks.mu must be held.
 type uplink struct {
-	up     int // subflows by it
-	since  time.Time
-	reason string                  // why it is open or not
-	end    context.CancelCauseFunc // closes its subflows; nil while it shall have none
+	subflows int // subflows by it
+	since    time.Time
+	reason   string                  // why it is open or not
+	stop     context.CancelCauseFunc // closes its subflows; nil while it shall have none
 }
 
-// run keeps the uplinks that policy chooses until ctx ends and nothing is left of them.
-func (u *uplinks) run(ctx context.Context) {
+// runUplinks keeps the uplinks that policy chooses until ctx ends and nothing is left of them.
+func (u *uplinks) runUplinks(ctx context.Context) {
 	defer u.wg.Wait()
 	changed, err := device.WatchUplinks(ctx)
 	if err != nil {
 		u.log.Debug("changes of interfaces are noticed late", "err", err)
 	}
-	t := time.NewTicker(uplinkEvery)
+	t := time.NewTicker(uplinkInterval)
 	defer t.Stop()
 	logged := false
 	for {
-		if err := u.update(ctx, time.Now()); err != nil && !logged {
+		if err := u.updateUplinks(ctx, time.Now()); err != nil && !logged {
 			logged = true
 			u.log.Info("interfaces are not found: the system's routes decide", "err", err)
 		}
@@ -72,9 +72,9 @@ func (u *uplinks) run(ctx context.Context) {
 	}
 }
 
-// update looks at the interfaces once, and opens and closes as policy chooses.
-func (u *uplinks) update(ctx context.Context, now time.Time) error {
-	found, err := u.find()
+// updateUplinks looks at the interfaces once, and opens and closes as policy chooses.
+func (u *uplinks) updateUplinks(ctx context.Context, now time.Time) error {
+	found, err := u.listInterfaces()
 	named, any := u.hasUplinks()
 	if len(found) == 0 || len(found) == 1 && !named {
 		found = []string{""}
@@ -106,7 +106,7 @@ func (u *uplinks) applyChoice(ctx context.Context, now time.Time, found []string
 	defer u.mu.Unlock()
 	for name, one := range u.all {
 		if !slices.Contains(found, name) && !u.isAwaited(name, found) {
-			u.close(name, one, "it has no default route any more")
+			u.closeUplink(name, one, "it has no default route any more")
 			delete(u.all, name)
 		}
 	}
@@ -116,23 +116,23 @@ func (u *uplinks) applyChoice(ctx context.Context, now time.Time, found []string
 			one = &uplink{since: now}
 			u.all[name] = one
 		}
-		list[i].Open, list[i].Up, list[i].Since = one.end != nil, one.up > 0, one.since
+		list[i].Open, list[i].Up, list[i].Since = one.stop != nil, one.subflows > 0, one.since
 	}
 	for i, c := range policy.Uplinks(now, list) {
 		name := found[i]
 		one := u.all[name]
 		one.reason = c.Reason
 		switch {
-		case c.Open && one.end == nil && ctx.Err() == nil:
+		case c.Open && one.stop == nil && ctx.Err() == nil:
 			u.log.Info("interface in use", "interface", name, "reason", c.Reason)
 			kept, end := context.WithCancelCause(ctx)
-			one.end = end
+			one.stop = end
 			u.wg.Go(func() {
 				defer end(nil)
-				u.keep(kept, name)
+				u.supervise(kept, name)
 			})
 		case !c.Open:
-			u.close(name, one, c.Reason)
+			u.closeUplink(name, one, c.Reason)
 		}
 	}
 }
@@ -151,15 +151,15 @@ func (u *uplinks) isAwaited(name string, found []string) bool {
 // isUp reports whether a subflow goes by an interface. mu must be held.
 func (u *uplinks) isUp(name string) bool {
 	one := u.all[name]
-	return one != nil && one.up > 0
+	return one != nil && one.subflows > 0
 }
 
-// close has what is kept over an uplink end. mu must be held.
-func (u *uplinks) close(name string, one *uplink, reason string) {
-	if one.end != nil {
+// closeUplink has what is kept over an uplink end. mu must be held.
+func (u *uplinks) closeUplink(name string, one *uplink, reason string) {
+	if one.stop != nil {
 		u.log.Info("interface not in use", "interface", name, "reason", reason)
-		one.end(errNotWanted)
-		one.end = nil
+		one.stop(errUplinkUnused)
+		one.stop = nil
 	}
 }
 
@@ -168,8 +168,8 @@ func (u *uplinks) countSubflow(name string, by int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if one := u.all[name]; one != nil {
-		was := one.up > 0
-		if one.up = max(one.up+by, 0); was != (one.up > 0) {
+		was := one.subflows > 0
+		if one.subflows = max(one.subflows+by, 0); was != (one.subflows > 0) {
 			one.since = time.Now()
 		}
 	}
@@ -182,30 +182,30 @@ type uplinkFinder struct {
 	routes device.Routes
 }
 
-// find lists them without tunnels, whose bytes go by another of these; none if the system
+// findUplinks lists them without tunnels, whose bytes go by another of these; none if the system
 // reaches the server by none of them: it is this device itself, on a local network, or
 // behind a VPN.
-func (f *uplinkFinder) find() ([]string, error) {
+func (f *uplinkFinder) findUplinks() ([]string, error) {
 	found, err := device.Uplinks()
 	if err != nil {
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, device.IsTunnel)
-	if len(found) < 2 || f.reachServer(found) {
+	if len(found) < 2 || f.routesReachServer(found) {
 		return found, nil
 	}
 	return nil, nil
 }
 
-// reachServer reports whether the system's routes lead to an address of the server by
+// routesReachServer reports whether the system's routes lead to an address of the server by
 // one of some interfaces, or to none of its addresses at all.
-func (f *uplinkFinder) reachServer(links []string) bool {
-	server, _ := f.server.get()
-	ctx, cancel := context.WithTimeout(context.Background(), uplinkEvery)
+func (f *uplinkFinder) routesReachServer(links []string) bool {
+	server, _ := f.server.current()
+	ctx, cancel := context.WithTimeout(context.Background(), uplinkInterval)
 	defer cancel()
 	elsewhere := false
 	for _, a := range server.Addresses {
-		link, ok := f.routes.Via(ctx, a, f.mark)
+		link, ok := f.routes.LinkVia(ctx, a, f.mark)
 		if ok && slices.Contains(links, link) {
 			return true
 		}

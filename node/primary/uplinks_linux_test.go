@@ -38,11 +38,11 @@ func TestUplinksJoinFirst(t *testing.T) {
 	go func() { done <- s.Run(ctx) }()
 
 	up, gaps := atomic.Int32{}, atomic.Int32{}
-	rec := (*trace.Recorder)(nil).Tell("laptop", func(e trace.Event) {
+	rec := (*trace.Recorder)(nil).NotifyChanges("laptop", func(e trace.Event) {
 		switch e.Kind {
-		case trace.PathUp:
+		case trace.SubflowUp:
 			up.Add(1)
-		case trace.PathDown:
+		case trace.SubflowDown:
 			if up.Add(-1) == 0 {
 				gaps.Add(1)
 			}
@@ -55,7 +55,7 @@ func TestUplinksJoinFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	var vpn atomic.Bool
-	p.uplinks.find = func() ([]string, error) {
+	p.uplinks.listInterfaces = func() ([]string, error) {
 		if vpn.Load() {
 			return nil, nil
 		}
@@ -64,14 +64,14 @@ func TestUplinksJoinFirst(t *testing.T) {
 	ran := make(chan struct{})
 	go func() {
 		defer close(ran)
-		p.uplinks.run(ctx)
+		p.uplinks.runUplinks(ctx)
 	}()
 	uses := func(want string) {
 		t.Helper()
 		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 			up := ""
-			for _, path := range p.sessions.cur.e.Status(false).Subflows {
-				if !path.PathInfo.Silent {
+			for _, path := range p.sessions.active.endpoint.Status(false).Subflows {
+				if !path.SubflowInfo.Silent {
 					up += path.Device
 				}
 			}
@@ -94,7 +94,7 @@ func TestUplinksJoinFirst(t *testing.T) {
 	cancel()
 	<-ran
 	p.wg.Wait()
-	p.sessions.close(ctx)
+	p.sessions.closeBond(ctx)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}

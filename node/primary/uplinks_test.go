@@ -19,19 +19,19 @@ import (
 func newUplinks(t *testing.T, metered ...string) *uplinks {
 	t.Helper()
 	return &uplinks{
-		find:      func() ([]string, error) { return nil, nil },
-		isMetered: func(name string) bool { return slices.Contains(metered, name) },
-		keep:      func(ctx context.Context, _ string) { <-ctx.Done() },
-		log:       slog.New(slog.DiscardHandler), all: map[string]*uplink{}}
+		listInterfaces: func() ([]string, error) { return nil, nil },
+		isMetered:      func(name string) bool { return slices.Contains(metered, name) },
+		supervise:      func(ctx context.Context, _ string) { <-ctx.Done() },
+		log:            slog.New(slog.DiscardHandler), all: map[string]*uplink{}}
 }
 
-// open returns the interfaces in use, in order.
-func (u *uplinks) open() string {
+// openNames returns the interfaces in use, in order.
+func (u *uplinks) openNames() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	open := map[string]bool{}
 	for name, one := range u.all {
-		if one.end != nil {
+		if one.stop != nil {
 			open[name] = true
 		}
 	}
@@ -58,7 +58,7 @@ func TestUplinksComeAndGo(t *testing.T) {
 	} {
 		now = now.Add(c.after)
 		u.applyChoice(ctx, now, strings.Fields(c.found))
-		if got := u.open(); got != c.open {
+		if got := u.openNames(); got != c.open {
 			t.Errorf("step %d, %s found: %q are open, want %q", i, c.found, got, c.open)
 		}
 	}
@@ -82,12 +82,12 @@ func TestUplinksCannotBeSeen(t *testing.T) {
 		{nil, errors.New("interrupted"), " usb0 wlan0"},
 		{nil, nil, ""},
 	} {
-		u.find = func() ([]string, error) { return look.found, look.err }
-		if err := u.update(ctx, now); err != look.err {
+		u.listInterfaces = func() ([]string, error) { return look.found, look.err }
+		if err := u.updateUplinks(ctx, now); err != look.err {
 			t.Errorf("%v, want %v", err, look.err)
 		}
-		if _, any := u.hasUplinks(); u.open() != look.open || !any {
-			t.Errorf("found %q, %v: in use are %q, want %q", look.found, look.err, u.open(), look.open)
+		if _, any := u.hasUplinks(); u.openNames() != look.open || !any {
+			t.Errorf("found %q, %v: in use are %q, want %q", look.found, look.err, u.openNames(), look.open)
 		}
 		now = now.Add(time.Second)
 	}
@@ -109,9 +109,9 @@ func TestUplinksByDefault(t *testing.T) {
 	see := func(found, want string) {
 		t.Helper()
 		now = now.Add(time.Second)
-		u.find = func() ([]string, error) { return strings.Fields(found), nil }
-		if err := u.update(ctx, now); err != nil || u.open() != want {
-			t.Errorf("found %q: in use are %q, want %q (%v)", found, u.open(), want, err)
+		u.listInterfaces = func() ([]string, error) { return strings.Fields(found), nil }
+		if err := u.updateUplinks(ctx, now); err != nil || u.openNames() != want {
+			t.Errorf("found %q: in use are %q, want %q (%v)", found, u.openNames(), want, err)
 		}
 	}
 	see("wlan0", "")
@@ -155,13 +155,13 @@ func TestUplinksNeverNone(t *testing.T) {
 					found = append(found, name)
 				}
 			}
-			u.find = func() ([]string, error) { return found, nil }
-			if err := u.update(ctx, now); err != nil {
+			u.listInterfaces = func() ([]string, error) { return found, nil }
+			if err := u.updateUplinks(ctx, now); err != nil {
 				t.Fatal(err)
 			}
 			open := 0
 			for _, one := range u.all {
-				if one.end != nil {
+				if one.stop != nil {
 					open++
 				}
 			}
@@ -179,11 +179,11 @@ func TestUplinksNeverNone(t *testing.T) {
 // TestReachServer: links count only if the system reaches the server by one of them.
 func TestReachServer(t *testing.T) {
 	f := &uplinkFinder{server: &serverPeer{peer: identity.Peer{Addresses: []string{"127.0.0.1:1"}}}}
-	if f.reachServer([]string{"wlan0", "wwan0"}) {
+	if f.routesReachServer([]string{"wlan0", "wwan0"}) {
 		t.Error("this device itself is reached by a link")
 	}
 	f.server.peer.Addresses = []string{"[fdff:ffff::1]:1"}
-	if _, ok := f.routes.Via(t.Context(), f.server.peer.Addresses[0], 0); !ok && !f.reachServer([]string{"wlan0", "wwan0"}) {
+	if _, ok := f.routes.LinkVia(t.Context(), f.server.peer.Addresses[0], 0); !ok && !f.routesReachServer([]string{"wlan0", "wwan0"}) {
 		t.Error("a server that cannot be reached at present rules all links out")
 	}
 }

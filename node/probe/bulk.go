@@ -18,62 +18,62 @@ import (
 // take longer than the measurement. So it is what was confirmed within the last
 // second, and at first enough for TCP's slow start to grow by.
 const (
-	firstWindow = 32 * unit.KB
-	windowTime  = time.Second
+	initialWindow = 32 * unit.KB
+	windowTime    = time.Second
 )
 
 const (
-	confirmed   = 1 // the octet for a block
-	sampleEvery = 50 * time.Millisecond
-	// stall is how long no block may come: at 64 kbit/s one takes 2 s.
-	stall = 4 * time.Second
+	confirmation   = 1 // the octet for a block
+	sampleInterval = 50 * time.Millisecond
+	// blockTimeout is how long no block may come: at 64 kbit/s one takes 2 s.
+	blockTimeout = 4 * time.Second
 )
 
-// meter is a rate, of what comes or is confirmed.
-type meter struct {
-	at    []time.Time
-	total []unit.Bytes // at these times
+// rateMeter is a rate, of what comes or is confirmed.
+type rateMeter struct {
+	at     []time.Time
+	totals []unit.Bytes // at these times
 }
 
-// meterStep is how far apart what a meter keeps is.
-const meterStep = 10 * time.Millisecond
+// meterInterval is how far apart what a meter keeps is.
+const meterInterval = 10 * time.Millisecond
 
-func (m *meter) add(now time.Time, n unit.Bytes) {
+func (m *rateMeter) addBytes(now time.Time, n unit.Bytes) {
 	last := len(m.at) - 1
 	if last < 0 {
-		m.at, m.total = append(m.at, now), append(m.total, n)
+		m.at, m.totals = append(m.at, now), append(m.totals, n)
 		return
 	}
-	n += m.total[last]
-	if last > 0 && now.Sub(m.at[last-1]) < meterStep {
-		m.at[last], m.total[last] = now, n
+	n += m.totals[last]
+	if last > 0 && now.Sub(m.at[last-1]) < meterInterval {
+		m.at[last], m.totals[last] = now, n
 		return
 	}
-	m.at, m.total = append(m.at, now), append(m.total, n)
+	m.at, m.totals = append(m.at, now), append(m.totals, n)
 }
 
-func (m *meter) bytes() unit.Bytes {
-	if len(m.total) == 0 {
+func (m *rateMeter) total() unit.Bytes {
+	if len(m.totals) == 0 {
 		return 0
 	}
-	return m.total[len(m.total)-1]
+	return m.totals[len(m.totals)-1]
 }
 
-// since is how much came after a time.
-func (m *meter) since(t time.Time) unit.Bytes {
+// bytesSince is how much came after a time.
+func (m *rateMeter) bytesSince(t time.Time) unit.Bytes {
 	i := len(m.at)
 	for i > 0 && m.at[i-1].After(t) {
 		i--
 	}
 	if i == 0 {
-		return m.bytes()
+		return m.total()
 	}
-	return m.bytes() - m.total[i-1]
+	return m.total() - m.totals[i-1]
 }
 
-// steady is the rate of the last two thirds of the time: slow start is over by
+// steadyRate is the rate of the last two thirds of the time: slow start is over by
 // then, or it is short of the truth.
-func (m *meter) steady() unit.Rate {
+func (m *rateMeter) steadyRate() unit.Rate {
 	last := len(m.at) - 1
 	if last < 1 {
 		return 0
@@ -83,79 +83,79 @@ func (m *meter) steady() unit.Rate {
 	for i < last-1 && m.at[i].Before(from) {
 		i++
 	}
-	return unit.RateOf(m.total[last]-m.total[i], m.at[last].Sub(m.at[i]))
+	return unit.RateOf(m.totals[last]-m.totals[i], m.at[last].Sub(m.at[i]))
 }
 
-// feedback is what a sender learns while it sends.
-type feedback struct {
-	news chan struct{} // something has changed
+// sendState is what a sender learns while it sends.
+type sendState struct {
+	changed chan struct{} // something has changed
 
-	mu   sync.Mutex
-	back meter
-	over bool // no more confirmations come
-	err  error
+	mu                  sync.Mutex
+	confirmed           rateMeter
+	noMoreConfirmations bool // no more confirmations come
+	err                 error
 }
 
-// read takes confirmations until something else comes, which stays in r, or
+// readConfirmations takes confirmations until something else comes, which stays in r, or
 // nothing more.
-func (f *feedback) read(r *bufio.Reader) {
+func (f *sendState) readConfirmations(r *bufio.Reader) {
 	for over := false; !over; {
 		b, err := r.ReadByte()
 		f.mu.Lock()
 		switch {
 		case err != nil:
-			f.err, f.over = err, true
-		case b == confirmed:
-			f.back.add(time.Now(), maxBlock)
+			f.err, f.noMoreConfirmations = err, true
+		case b == confirmation:
+			f.confirmed.addBytes(time.Now(), maxBlock)
 		default:
-			f.err, f.over = r.UnreadByte(), true
+			f.err, f.noMoreConfirmations = r.UnreadByte(), true
 		}
-		over = f.over
+		over = f.noMoreConfirmations
 		f.mu.Unlock()
 		select {
-		case f.news <- struct{}{}:
+		case f.changed <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// may tells whether another block may be sent now, sent bytes having been, and
+// canSend tells whether another block may be sent now, sent bytes having been, and
 // whether all of them are confirmed.
-func (f *feedback) may(sent unit.Bytes) (more, all, over bool) {
+func (f *sendState) canSend(sent unit.Bytes) (more, all, over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	under := sent - f.back.bytes()
-	return under < firstWindow+f.back.since(time.Now().Add(-windowTime)), under == 0, f.over
+	under := sent - f.confirmed.total()
+	return under < initialWindow+f.confirmed.bytesSince(time.Now().Add(-windowTime)), under == 0, f.noMoreConfirmations
 }
 
-// send sends blocks until what was asked is through and confirmed, and returns
+// sendBlocks sends blocks until what was asked is through and confirmed, and returns
 // how much was. Confirmations come by r; upwards a line follows, which is left
 // there. Each is called now and then meanwhile.
-func send(c net.Conn, r *bufio.Reader, a Ask, each func()) (unit.Bytes, error) {
-	f := &feedback{news: make(chan struct{}, 1)}
+func sendBlocks(c net.Conn, r *bufio.Reader, a Request, each func()) (unit.Bytes, error) {
+	f := &sendState{changed: make(chan struct{}, 1)}
 	var reader sync.WaitGroup
-	reader.Go(func() { f.read(r) })
-	err := f.write(c, a, each)
+	reader.Go(func() { f.readConfirmations(r) })
+	err := f.writeBlocks(c, a, each)
 	if err == nil && a.Direction == Up {
 		reader.Wait()
-		return f.back.bytes(), f.err
+		return f.confirmed.total(), f.err
 	}
 	_ = c.SetReadDeadline(time.Unix(1, 0)) // nothing more comes
 	reader.Wait()
 	if err != nil {
 		err = errors.Join(err, f.err)
 	}
-	return f.back.bytes(), err
+	return f.confirmed.total(), err
 }
 
-func (f *feedback) write(c net.Conn, a Ask, each func()) error {
+func (f *sendState) writeBlocks(c net.Conn, a Request, each func()) error {
 	block := make([]byte, 2+maxBlock)
 	binary.BigEndian.PutUint16(block, maxBlock)
 	end := time.Now().Add(time.Duration(a.Ms) * time.Millisecond)
-	tick := time.NewTicker(sampleEvery)
+	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
 	for sent := unit.Bytes(0); ; {
-		more, all, over := f.may(sent)
+		more, all, over := f.canSend(sent)
 		enough := sent >= a.Bytes || !time.Now().Before(end)
 		switch {
 		case over:
@@ -180,17 +180,17 @@ func (f *feedback) write(c net.Conn, a Ask, each func()) error {
 		select {
 		case <-tick.C:
 			each()
-		case <-f.news:
+		case <-f.changed:
 		}
 	}
 }
 
-// receive takes blocks until the last one, confirms each, and measures. It gives
+// receiveBlocks takes blocks until the last one, confirms each, and measures. It gives
 // up when none comes for long.
-func receive(ctx context.Context, c net.Conn, r *bufio.Reader, limit unit.Bytes) (m meter, err error) {
+func receiveBlocks(ctx context.Context, c net.Conn, r *bufio.Reader, limit unit.Bytes) (m rateMeter, err error) {
 	var head [2]byte
 	for {
-		_ = c.SetReadDeadline(time.Now().Add(stall))
+		_ = c.SetReadDeadline(time.Now().Add(blockTimeout))
 		if ctx.Err() != nil {
 			return m, ctx.Err()
 		}
@@ -201,14 +201,14 @@ func receive(ctx context.Context, c net.Conn, r *bufio.Reader, limit unit.Bytes)
 		if n == 0 {
 			return m, nil
 		}
-		if n > maxBlock || m.bytes()+unit.Bytes(n) > limit+maxBlock {
-			return m, fmt.Errorf("a block of %d bytes, after %v of %v", n, m.bytes(), limit)
+		if n > maxBlock || m.total()+unit.Bytes(n) > limit+maxBlock {
+			return m, fmt.Errorf("a block of %d bytes, after %v of %v", n, m.total(), limit)
 		}
 		if _, err := r.Discard(n); err != nil {
 			return m, err
 		}
-		m.add(time.Now(), unit.Bytes(n))
-		if _, err := c.Write([]byte{confirmed}); err != nil {
+		m.addBytes(time.Now(), unit.Bytes(n))
+		if _, err := c.Write([]byte{confirmation}); err != nil {
 			return m, err
 		}
 	}

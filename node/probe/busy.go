@@ -6,42 +6,42 @@ import (
 	"strings"
 )
 
-// Busy measures how busy this system's processors are, all programs together.
-type Busy struct{ work, all uint64 }
+// CPUTimes measures how busy this system's processors are, all programs together.
+type CPUTimes struct{ busy, total uint64 }
 
-// StartBusy begins.
-func StartBusy() Busy {
+// ReadCPUTimes begins.
+func ReadCPUTimes() CPUTimes {
 	b, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(b), "\n")
-	return parseBusy(line)
+	return parseProcStat(line)
 }
 
-// Share is the part of the time since StartBusy, 0 to 1, in which they worked; 0
+// BusyShare is the part of the time since ReadCPUTimes, 0 to 1, in which they worked; 0
 // where the system does not tell.
-func (s Busy) Share() float64 { return s.share(StartBusy()) }
+func (s CPUTimes) BusyShare() float64 { return s.busyUntil(ReadCPUTimes()) }
 
-func (s Busy) share(now Busy) float64 {
-	if now.all <= s.all || now.work < s.work {
+func (s CPUTimes) busyUntil(now CPUTimes) float64 {
+	if now.total <= s.total || now.busy < s.busy {
 		return 0
 	}
-	return min(1, float64(now.work-s.work)/float64(now.all-s.all))
+	return min(1, float64(now.busy-s.busy)/float64(now.total-s.total))
 }
 
-// parseBusy reads the first line of /proc/stat (proc(5)): user, nice, system,
+// parseProcStat reads the first line of /proc/stat (proc(5)): user, nice, system,
 // idle, iowait, irq, softirq and steal, in ticks.
-func parseBusy(line string) (b Busy) {
+func parseProcStat(line string) (b CPUTimes) {
 	f := strings.Fields(line)
 	if len(f) < 9 || f[0] != "cpu" {
-		return Busy{}
+		return CPUTimes{}
 	}
 	for i, text := range f[1:9] {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			return Busy{}
+			return CPUTimes{}
 		}
-		b.all += n
+		b.total += n
 		if i != 3 && i != 4 {
-			b.work += n
+			b.busy += n
 		}
 	}
 	return b

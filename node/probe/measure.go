@@ -35,21 +35,21 @@ import (
 	"mpbond/base/unit"
 )
 
-// suffix of the reserved names. None ever resolves (RFC 6761 section 6.4), so that
+// nameSuffix of the reserved names. None ever resolves (RFC 6761 section 6.4), so that
 // a server which does not know of them says that there is no such name.
-const suffix = ".measure.mpbond.invalid"
+const nameSuffix = ".measure.mpbond.invalid"
 
 // Dest is the destination that measures a subflow.
 func Dest(path uint32) string {
-	return net.JoinHostPort(strconv.FormatUint(uint64(path), 10)+suffix, "1")
+	return net.JoinHostPort(strconv.FormatUint(uint64(path), 10)+nameSuffix, "1")
 }
 
-// Path is the subflow that a destination measures; ok tells whether it is one of
+// SubflowOf is the subflow that a destination measures; ok tells whether it is one of
 // Dest.
-func Path(dest string) (path uint32, ok bool) {
+func SubflowOf(dest string) (path uint32, ok bool) {
 	number, rest, _ := strings.Cut(dest, ".")
 	n, err := strconv.ParseUint(number, 10, 32)
-	return uint32(n), err == nil && n > 0 && "."+rest == suffix+":1"
+	return uint32(n), err == nil && n > 0 && "."+rest == nameSuffix+":1"
 }
 
 // Limits of one measurement. The server cuts what asks for more.
@@ -58,8 +58,8 @@ const (
 	MaxTime  = 10 * time.Second
 	maxLine  = 4 << 10
 	maxBlock = 16 << 10
-	// patience is what everything but the bulk may take.
-	patience = 5 * time.Second
+	// answerTimeout is what everything but the bulk may take.
+	answerTimeout = 5 * time.Second
 )
 
 // Directions of bytes.
@@ -69,8 +69,8 @@ const (
 	Up   = "up"
 )
 
-// Ask is what is asked.
-type Ask struct {
+// Request is what is asked.
+type Request struct {
 	Direction string     `json:"direction,omitempty"`
 	Bytes     unit.Bytes `json:"bytes,omitempty"` // at most
 	Ms        int64      `json:"ms,omitempty"`    // at most
@@ -79,7 +79,7 @@ type Ask struct {
 	Resolve bool `json:"resolve,omitempty"`
 }
 
-func (a Ask) bounded() Ask {
+func (a Request) clamped() Request {
 	a.Bytes = min(max(a.Bytes, 0), MaxBytes)
 	a.Ms = min(max(a.Ms, 0), MaxTime.Milliseconds())
 	return a
@@ -108,8 +108,8 @@ type Report struct {
 	AgeS  float64 `json:"age_s"`
 }
 
-// DoctorName is the device name of subflows of `mpbond doctor` itself.
-const DoctorName = "doctor"
+// DoctorDevice is the device name of subflows of `mpbond doctor` itself.
+const DoctorDevice = "doctor"
 
 // Result is what the server tells at the end.
 type Result struct {
@@ -122,9 +122,9 @@ type Result struct {
 	Busy     float64 `json:"busy"` // part of its processors' time, 0 to 1
 }
 
-// Waits is how long bytes must wait at a helper for its far hop to count as the
+// FarWaitThreshold is how long bytes must wait at a helper for its far hop to count as the
 // limit: more than a segment's turn, less than what a scheduler lets wait.
-const Waits = 40 * time.Millisecond
+const FarWaitThreshold = 40 * time.Millisecond
 
 func writeLine(c net.Conn, v any) error {
 	b, err := json.Marshal(v)

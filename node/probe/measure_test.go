@@ -16,16 +16,16 @@ import (
 func TestDest(t *testing.T) {
 	for dest, want := range map[string]uint32{Dest(7): 7, Dest(1<<32 - 1): 1<<32 - 1, "0.measure.mpbond.invalid:1": 0, "-1.measure.mpbond.invalid:1": 0,
 		"4294967296.measure.mpbond.invalid:1": 0, "7.measure.mpbond.invalid:80": 0, "7.measure.mpbond.example:1": 0, "": 0, "example.org:443": 0} {
-		if got, ok := Path(dest); ok != (want != 0) || ok && got != want {
+		if got, ok := SubflowOf(dest); ok != (want != 0) || ok && got != want {
 			t.Errorf("%q: %d, %v", dest, got, ok)
 		}
 	}
 }
 
 func TestMeter(t *testing.T) {
-	var m meter
+	var m rateMeter
 	start := time.Unix(0, 0)
-	if m.steady() != 0 || m.bytes() != 0 || m.since(start) != 0 {
+	if m.steadyRate() != 0 || m.total() != 0 || m.bytesSince(start) != 0 {
 		t.Error("a rate of nothing")
 	}
 	for i := range 300 { // a second at 0.8 Mbit/s, and then two at 8
@@ -33,40 +33,40 @@ func TestMeter(t *testing.T) {
 		if i >= 100 {
 			n = 10_000
 		}
-		m.add(start.Add(time.Duration(i)*10*time.Millisecond), n)
+		m.addBytes(start.Add(time.Duration(i)*10*time.Millisecond), n)
 	}
-	if r := m.steady(); r < 7900*unit.Kbps || r > 8100*unit.Kbps {
+	if r := m.steadyRate(); r < 7900*unit.Kbps || r > 8100*unit.Kbps {
 		t.Errorf("steady %v", r)
 	}
-	if n := m.since(start.Add(2 * time.Second)); n != 990_000 || m.bytes() != 2_100_000 {
-		t.Errorf("%d in the last second, %d in all", n, m.bytes())
+	if n := m.bytesSince(start.Add(2 * time.Second)); n != 990_000 || m.total() != 2_100_000 {
+		t.Errorf("%d in the last second, %d in all", n, m.total())
 	}
 	for range 10_000 {
-		m.add(start.Add(3*time.Second), 1)
+		m.addBytes(start.Add(3*time.Second), 1)
 	}
-	if len(m.at) > 310 || m.bytes() != 2_110_000 {
-		t.Errorf("%d marks, %d bytes", len(m.at), m.bytes())
+	if len(m.at) > 310 || m.total() != 2_110_000 {
+		t.Errorf("%d marks, %d bytes", len(m.at), m.total())
 	}
 }
 
 func TestParseBusy(t *testing.T) {
-	a, b := parseBusy("cpu  100 0 50 800 50 0 0 0 0 0"), parseBusy("cpu  170 0 70 900 60 0 0 0 0 0")
-	if s := a.share(b); s < 0.44 || s > 0.46 { // 90 of 200
+	a, b := parseProcStat("cpu  100 0 50 800 50 0 0 0 0 0"), parseProcStat("cpu  170 0 70 900 60 0 0 0 0 0")
+	if s := a.busyUntil(b); s < 0.44 || s > 0.46 { // 90 of 200
 		t.Errorf("%v", s)
 	}
 	for _, bad := range []string{"", "cpu 1 2", "cpu a b c d e f g h", "cpu0 1 2 3 4 5 6 7 8"} {
-		if parseBusy(bad) != (Busy{}) {
+		if parseProcStat(bad) != (CPUTimes{}) {
 			t.Errorf("%q was taken", bad)
 		}
 	}
-	if s := b.share(a); s != 0 {
+	if s := b.busyUntil(a); s != 0 {
 		t.Errorf("time went back: %v", s)
 	}
 }
 
-// link is a connection with a rate each way and a deep buffer, in the time of
+// shapedPair is a connection with a rate each way and a deep buffer, in the time of
 // the test's bubble.
-func link(t *testing.T, down, up unit.Rate) (near, far net.Conn) {
+func shapedPair(t *testing.T, down, up unit.Rate) (near, far net.Conn) {
 	near, a := net.Pipe()
 	b, far := net.Pipe()
 	carry := func(to, from net.Conn, r unit.Rate) {
@@ -113,16 +113,16 @@ func TestMeasure(t *testing.T) {
 			direction string
 			want      unit.Rate
 		}{{Down, 8 * unit.Mbps}, {Up, unit.Mbps}} {
-			near, far := link(t, 8*unit.Mbps, unit.Mbps)
+			near, far := shapedPair(t, 8*unit.Mbps, unit.Mbps)
 			waits := 0.0
-			f := Far{Version: "1.2.3", Seen: "192.0.2.1:99", Now: func() time.Time { return time.Now().Add(time.Hour) }, Hop: func() *api.Hop {
+			f := ServerSide{Version: "1.2.3", Seen: "192.0.2.1:99", Now: func() time.Time { return time.Now().Add(time.Hour) }, Hop: func() *api.Hop {
 				waits = 100 - waits // each second sample has a backlog at the helper
 				return &api.Hop{MTU: 1400, FarWaitMs: waits}
 			}}
 			served := make(chan error, 1)
 			go func() { served <- Serve(t.Context(), far, f) }()
 			begin := time.Now()
-			a, err := Do(t.Context(), near, Ask{Direction: c.direction, Bytes: 16 * unit.MB, Ms: 3000}, time.Now)
+			a, err := Measure(t.Context(), near, Request{Direction: c.direction, Bytes: 16 * unit.MB, Ms: 3000}, time.Now)
 			if err != nil {
 				t.Fatal(c.direction, err)
 			}
@@ -135,7 +135,7 @@ func TestMeasure(t *testing.T) {
 			if a.Rate < c.want*95/100 || a.Rate > c.want*101/100 {
 				t.Errorf("%s: %v instead of %v", c.direction, a.Rate, c.want)
 			}
-			if off := a.Ahead - time.Hour; off > a.RTT/2+time.Millisecond || off < -a.RTT/2-time.Millisecond || a.Version != "1.2.3" || a.Seen != "192.0.2.1:99" || a.Hop.MTU != 1400 {
+			if off := a.ClockAhead - time.Hour; off > a.RTT/2+time.Millisecond || off < -a.RTT/2-time.Millisecond || a.Version != "1.2.3" || a.Seen != "192.0.2.1:99" || a.Hop.MTU != 1400 {
 				t.Errorf("%s: %+v", c.direction, a)
 			}
 			if share := a.FarShare; c.direction == Down && (share < 0.4 || share > 0.6) {
@@ -151,9 +151,9 @@ func TestMeasure(t *testing.T) {
 func TestBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, direction := range []string{Down, Up} {
-			near, far := link(t, unit.Gbps, unit.Gbps)
-			go func() { _ = Serve(t.Context(), far, Far{Hop: func() *api.Hop { return nil }}) }()
-			a, err := Do(t.Context(), near, Ask{Direction: direction, Bytes: 200_000, Ms: 5000}, time.Now)
+			near, far := shapedPair(t, unit.Gbps, unit.Gbps)
+			go func() { _ = Serve(t.Context(), far, ServerSide{Hop: func() *api.Hop { return nil }}) }()
+			a, err := Measure(t.Context(), near, Request{Direction: direction, Bytes: 200_000, Ms: 5000}, time.Now)
 			if err != nil || a.Bytes < 200_000 || a.Bytes > 200_000+maxBlock {
 				t.Errorf("%s: %v, %v", direction, a.Bytes, err)
 			}
@@ -166,9 +166,9 @@ func TestBytesAreBounded(t *testing.T) {
 // TestLook: without bytes, and with a resolver's word.
 func TestLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		near, far := link(t, unit.Mbps, unit.Mbps)
-		go func() { _ = Serve(t.Context(), far, Far{Version: "x", Hop: func() *api.Hop { return nil }}) }()
-		if a, err := Do(t.Context(), near, Ask{}, time.Now); err != nil || a.Version != "x" || a.Hop != nil || a.Bytes != 0 {
+		near, far := shapedPair(t, unit.Mbps, unit.Mbps)
+		go func() { _ = Serve(t.Context(), far, ServerSide{Version: "x", Hop: func() *api.Hop { return nil }}) }()
+		if a, err := Measure(t.Context(), near, Request{}, time.Now); err != nil || a.Version != "x" || a.Hop != nil || a.Bytes != 0 {
 			t.Errorf("%+v, %v", a, err)
 		}
 	})
@@ -177,10 +177,10 @@ func TestLook(t *testing.T) {
 // TestHostileAsker: who asks for too much gets less, and who speaks nonsense, or
 // nothing, is left.
 func TestHostileAsker(t *testing.T) {
-	if a := (Ask{Bytes: 1 << 60, Ms: 1 << 60}).bounded(); a.Bytes != MaxBytes || a.Ms != MaxTime.Milliseconds() {
+	if a := (Request{Bytes: 1 << 60, Ms: 1 << 60}).clamped(); a.Bytes != MaxBytes || a.Ms != MaxTime.Milliseconds() {
 		t.Errorf("%+v", a)
 	}
-	if a := (Ask{Bytes: -1, Ms: -1}).bounded(); a.Bytes != 0 || a.Ms != 0 {
+	if a := (Request{Bytes: -1, Ms: -1}).clamped(); a.Bytes != 0 || a.Ms != 0 {
 		t.Errorf("%+v", a)
 	}
 	for name, says := range map[string]string{"nothing": "", "garbage": "GET / HTTP/1.1\r\n\r\n", "a long line": strings.Repeat("x", 9000),
@@ -193,10 +193,10 @@ func TestHostileAsker(t *testing.T) {
 			go func() { _, _ = io.WriteString(near, says) }()
 			go func() { _, _ = io.Copy(io.Discard, near) }()
 			begin := time.Now()
-			if err := Serve(t.Context(), far, Far{Hop: func() *api.Hop { return nil }}); err == nil {
+			if err := Serve(t.Context(), far, ServerSide{Hop: func() *api.Hop { return nil }}); err == nil {
 				t.Errorf("%s was served", name)
 			}
-			if took := time.Since(begin); took > MaxTime+patience {
+			if took := time.Since(begin); took > MaxTime+answerTimeout {
 				t.Errorf("%s took %v", name, took)
 			}
 		})
@@ -206,12 +206,12 @@ func TestHostileAsker(t *testing.T) {
 // TestEnds: both sides end with their context.
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		near, far := link(t, unit.Mbps, unit.Mbps)
+		near, far := shapedPair(t, unit.Mbps, unit.Mbps)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		served := make(chan error, 1)
-		go func() { served <- Serve(ctx, far, Far{Hop: func() *api.Hop { return nil }}) }()
-		if _, err := Do(ctx, near, Ask{Direction: Down, Bytes: MaxBytes, Ms: 10_000}, time.Now); err == nil {
+		go func() { served <- Serve(ctx, far, ServerSide{Hop: func() *api.Hop { return nil }}) }()
+		if _, err := Measure(ctx, near, Request{Direction: Down, Bytes: MaxBytes, Ms: 10_000}, time.Now); err == nil {
 			t.Error("no error")
 		}
 		if err := <-served; err == nil {

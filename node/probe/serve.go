@@ -13,8 +13,8 @@ import (
 	"mpbond/api"
 )
 
-// Far is the server, as far as it is told of.
-type Far struct {
+// ServerSide is the server, as far as it is told of.
+type ServerSide struct {
 	Version string
 	Seen    string // where the subflow comes from
 	Copied  bool   // two mpbond at once use the asker's key
@@ -27,22 +27,22 @@ type Far struct {
 
 // Serve answers on c, whose bytes are bound to the subflow, until the asker has
 // what it wants, or ctx ends. It does not close c.
-func Serve(ctx context.Context, c net.Conn, f Far) error {
+func Serve(ctx context.Context, c net.Conn, f ServerSide) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if f.Now == nil {
 		f.Now = time.Now
 	}
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(answerTimeout))
 	r := bufio.NewReaderSize(c, 2*maxBlock)
-	var a Ask
+	var a Request
 	if err := readLine(r, &a); err != nil {
 		return fmt.Errorf("measurement: %w", err)
 	}
-	a = a.bounded()
+	a = a.clamped()
 	about := About{Version: f.Version, Seen: f.Seen, IPv6: HasIPv6()}
 	if a.Resolve {
-		if err := Resolver(ctx); err != nil {
+		if err := CheckResolver(ctx); err != nil {
 			about.Names = err.Error()
 		}
 	}
@@ -53,35 +53,35 @@ func Serve(ctx context.Context, c net.Conn, f Far) error {
 	if err := writeLine(c, about); err != nil || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
 	}
-	_ = c.SetDeadline(time.Now().Add(time.Duration(a.Ms)*time.Millisecond + patience))
+	_ = c.SetDeadline(time.Now().Add(time.Duration(a.Ms)*time.Millisecond + answerTimeout))
 	var res Result
 	var err error
-	busy := StartBusy()
+	busy := ReadCPUTimes()
 	switch a.Direction {
 	case Down:
 		samples, waits := 0, 0
-		res.Bytes, err = send(c, r, a, func() {
+		res.Bytes, err = sendBlocks(c, r, a, func() {
 			if h := f.Hop(); h != nil {
 				samples++
-				if h.FarWaitMs > ms(Waits) {
+				if h.FarWaitMs > toMilliseconds(FarWaitThreshold) {
 					waits++
 				}
 			}
 		})
 		res.FarShare = float64(waits) / float64(max(samples, 1))
 	case Up:
-		var m meter
-		m, err = receive(ctx, c, r, a.Bytes)
-		res.Bytes, res.RateBps = m.bytes(), m.steady()
+		var m rateMeter
+		m, err = receiveBlocks(ctx, c, r, a.Bytes)
+		res.Bytes, res.RateBps = m.total(), m.steadyRate()
 	}
 	if err != nil {
 		return fmt.Errorf("measurement: %w", err)
 	}
-	res.Busy, res.Hop = busy.Share(), f.Hop()
+	res.Busy, res.Hop = busy.BusyShare(), f.Hop()
 	return writeLine(c, res)
 }
 
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func toMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // HasIPv6 reports whether there is a way out by IPv6. Nothing is sent: to connect
 // a UDP socket is to ask the kernel for a route.
@@ -95,13 +95,13 @@ func HasIPv6() bool {
 	return ok && a.IP.IsGlobalUnicast() && !a.IP.IsPrivate()
 }
 
-// Resolver asks this system's resolvers for the root's name servers, which all of
+// CheckResolver asks this system's resolvers for the root's name servers, which all of
 // them know, and which tells nobody anything. It is nil if one answers.
-func Resolver(ctx context.Context) error {
-	if b, err := os.ReadFile("/etc/resolv.conf"); err == nil && !hasServer(string(b)) {
+func CheckResolver(ctx context.Context) error {
+	if b, err := os.ReadFile("/etc/resolv.conf"); err == nil && !hasNameServer(string(b)) {
 		return ErrNoResolver
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience/2)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout/2)
 	defer cancel()
 	_, err := net.DefaultResolver.LookupNS(ctx, ".")
 	return err
@@ -110,8 +110,8 @@ func Resolver(ctx context.Context) error {
 // ErrNoResolver is Resolver's answer where none is configured.
 var ErrNoResolver = errors.New("no name server is configured")
 
-// hasServer looks for one in the text of resolv.conf(5).
-func hasServer(text string) bool {
+// hasNameServer looks for one in the text of resolv.conf(5).
+func hasNameServer(text string) bool {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
 			return true

@@ -9,11 +9,11 @@ import (
 
 // Bounds of a List.
 const (
-	maxRefusals  = 32
-	maxStrangers = 8 // of them, callers whose key is not trusted
-	// keepRefusal is how long a refusal is listed after it came last: longer than
+	maxRefusals = 32
+	maxUnknown  = 8 // of them, callers whose key is not trusted
+	// refusalLifetime is how long a refusal is listed after it came last: longer than
 	// any wait between two attempts.
-	keepRefusal = 15 * time.Minute
+	refusalLifetime = 15 * time.Minute
 	// maxLogged is how many lines about strangers are logged in a minute.
 	maxLogged = 6
 )
@@ -55,7 +55,7 @@ func (l *List) Note(r Record, now time.Time) (log bool) {
 	i := slices.IndexFunc(l.all, func(o Record) bool { return o.Key == r.Key && o.Here == r.Here })
 	if i < 0 {
 		if !l.makeRoom(r.Device == "") {
-			return l.mayLog(now)
+			return l.countLogLine(now)
 		}
 		r.Since = now
 		l.all = append(l.all, r)
@@ -67,15 +67,15 @@ func (l *List) Note(r Record, now time.Time) (log bool) {
 	}
 	o.Device, o.Address, o.Reason, o.Hint, o.Last = r.Device, r.Address, r.Reason, r.Hint, now
 	o.Count++
-	if now.Sub(o.logged) < LogAgain || r.Device == "" && !l.mayLog(now) {
+	if now.Sub(o.logged) < LogAgain || r.Device == "" && !l.countLogLine(now) {
 		return false
 	}
 	o.logged = now
 	return true
 }
 
-// mayLog counts a line about a stranger. mu must be held.
-func (l *List) mayLog(now time.Time) bool {
+// countLogLine counts a line about a stranger. mu must be held.
+func (l *List) countLogLine(now time.Time) bool {
 	if now.Sub(l.minute) >= time.Minute {
 		l.minute, l.lines = now, 0
 	}
@@ -85,26 +85,26 @@ func (l *List) mayLog(now time.Time) bool {
 
 // dropOld drops what did not come again. mu must be held.
 func (l *List) dropOld(now time.Time) {
-	l.all = slices.DeleteFunc(l.all, func(r Record) bool { return now.Sub(r.Last) > keepRefusal })
+	l.all = slices.DeleteFunc(l.all, func(r Record) bool { return now.Sub(r.Last) > refusalLifetime })
 }
 
 // makeRoom drops the refusal that came longest ago if there is no room for another
 // one: a stranger's, unless only trusted devices are left. It reports whether there is
 // room: a stranger takes none from a trusted device. mu must be held.
-func (l *List) makeRoom(stranger bool) bool {
-	oldest, strangers := -1, 0
+func (l *List) makeRoom(unknown bool) bool {
+	oldest, unknownCount := -1, 0
 	for i, r := range l.all {
 		if r.Device == "" {
-			strangers++
+			unknownCount++
 		}
 		if oldest < 0 || (r.Device == "") != (l.all[oldest].Device == "") && r.Device == "" || (r.Device == "") == (l.all[oldest].Device == "") && r.Last.Before(l.all[oldest].Last) {
 			oldest = i
 		}
 	}
-	if stranger && strangers == 0 && len(l.all) >= maxRefusals {
+	if unknown && unknownCount == 0 && len(l.all) >= maxRefusals {
 		return false
 	}
-	if len(l.all) >= maxRefusals || stranger && strangers >= maxStrangers {
+	if len(l.all) >= maxRefusals || unknown && unknownCount >= maxUnknown {
 		l.all = slices.Delete(l.all, oldest, oldest+1)
 	}
 	return true

@@ -73,7 +73,7 @@ func TestList(t *testing.T) {
 			lines++
 		}
 	}
-	if n := len(l.Refusals(now.Add(4 * time.Minute))); n != maxStrangers+1 || lines > maxLogged {
+	if n := len(l.Refusals(now.Add(4 * time.Minute))); n != maxUnknown+1 || lines > maxLogged {
 		t.Errorf("%d refusals and %d lines", n, lines)
 	}
 	for i := range 100 {

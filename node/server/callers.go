@@ -18,26 +18,26 @@ import (
 	"mpbond/node/refusal"
 )
 
-var errCrowd = fault.New(fault.Limit, errors.New("too many handshakes: connections dropped"), "strangers call, or something here calls without end: a firewall in front of the server can bound it")
+var errTooManyHandshakes = fault.New(fault.Limit, errors.New("too many handshakes: connections dropped"), "strangers call, or something here calls without end: a firewall in front of the server can bound it")
 
 // callerLog keeps what is known of those who call the server's port: how many came, which
 // devices were refused, and lines in the log, which it bounds, since strangers cause them.
 // Methods may be called by any goroutine.
 type callerLog struct {
-	trust   *identity.Trust
-	lines   *loglimit.Limiter
-	refused refusal.List
+	trust      *identity.Trust
+	limitedLog *loglimit.Limiter
+	refused    refusal.List
 
 	mu    sync.Mutex
 	calls api.Calls
 }
 
 func newCallerLog(trust *identity.Trust, log *slog.Logger) *callerLog {
-	return &callerLog{trust: trust, lines: loglimit.New(log)}
+	return &callerLog{trust: trust, limitedLog: loglimit.New(log)}
 }
 
-// noteCall counts a connection to the server's port, unless it came from this machine.
-func (l *callerLog) noteCall(from net.Addr, now time.Time) {
+// countCall counts a connection to the server's port, unless it came from this machine.
+func (l *callerLog) countCall(from net.Addr, now time.Time) {
 	if a, err := netip.ParseAddrPort(from.String()); err == nil && a.Addr().IsLoopback() {
 		return
 	}
@@ -47,39 +47,39 @@ func (l *callerLog) noteCall(from net.Addr, now time.Time) {
 	l.calls.Last = now
 }
 
-// count returns the connections that reached the server's port.
-func (l *callerLog) count() *api.Calls {
+// callCount returns the connections that reached the server's port.
+func (l *callerLog) callCount() *api.Calls {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.calls
 	return &c
 }
 
-// noteFailure logs why a connection became no subflow, and stores a refusal of its device.
+// logFailure logs why a connection became no subflow, and stores a refusal of its device.
 // Evicted connections made room for others; those that ctx ended are no news.
-func (l *callerLog) noteFailure(ctx context.Context, c net.Conn, err error, evicted bool) {
+func (l *callerLog) logFailure(ctx context.Context, c net.Conn, err error, evicted bool) {
 	switch {
-	case evicted || errors.Is(err, errCrowd):
-		l.logCrowd(c)
-	case ctx.Err() == nil && l.noteRefused(c.RemoteAddr(), err, time.Now()):
-		l.lines.Log(slog.LevelInfo, string(fault.KindOf(err)), "connection refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+	case evicted || errors.Is(err, errTooManyHandshakes):
+		l.logTooMany(c)
+	case ctx.Err() == nil && l.recordRefused(c.RemoteAddr(), err, time.Now()):
+		l.limitedLog.Log(slog.LevelInfo, string(fault.KindOf(err)), "connection refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 	}
 }
 
-// logCrowd logs an evicted connection.
-func (l *callerLog) logCrowd(c net.Conn) {
-	l.lines.Log(slog.LevelWarn, "crowd", errCrowd.Error(), "from", c.RemoteAddr(), "over", c.LocalAddr().Network(), "hint", fault.HintOf(errCrowd))
+// logTooMany logs an evicted connection.
+func (l *callerLog) logTooMany(c net.Conn) {
+	l.limitedLog.Log(slog.LevelWarn, "crowd", errTooManyHandshakes.Error(), "from", c.RemoteAddr(), "over", c.LocalAddr().Network(), "hint", fault.HintOf(errTooManyHandshakes))
 }
 
-// noteRefused stores a device that was refused, and reports whether err, why a
+// recordRefused stores a device that was refused, and reports whether err, why a
 // connection became no subflow, is worth a line in the log.
-func (l *callerLog) noteRefused(from net.Addr, err error, now time.Time) bool {
+func (l *callerLog) recordRefused(from net.Addr, err error, now time.Time) bool {
 	if !refusal.Is(err) {
 		return true
 	}
 	key, known := identity.FailedPeer(err)
 	peer, _ := l.trust.Lookup(key)
-	r := refusal.Record{Key: tcp.Source(from).String(), Device: peer.Name, Address: from.String(), Here: true}
+	r := refusal.Record{Key: tcp.SourceOf(from).String(), Device: peer.Name, Address: from.String(), Here: true}
 	if known {
 		r.Key = key.String()
 	}

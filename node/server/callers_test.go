@@ -20,16 +20,16 @@ import (
 // TestRefusals: a device of another version, one that is paused and one that is not
 // known are kept with the reason, and logged once each, until they are let in.
 func TestRefusals(t *testing.T) {
-	s, primary, stop := start(t, time.Minute)
+	s, primary, stop := startServer(t, time.Minute)
 	stranger, err := identity.Generate()
 	if err != nil {
 		t.Fatal(err)
 	}
 	call := func(key *identity.Key, version uint8) {
 		t.Helper()
-		c := tls.Client(dialServer(t, s), key.Client(s.handshakes.key.Public(), wire.ALPN))
+		c := tls.Client(dialServer(t, s), key.ClientConfig(s.handshakes.key.Public(), wire.ALPN))
 		defer c.Close()
-		if _, err := c.Write(wire.Append(nil, wire.Join{Version: version, Path: 1, Device: "laptop"})); err != nil {
+		if _, err := c.Write(wire.Append(nil, wire.Join{Version: version, Subflow: 1, Device: "laptop"})); err != nil {
 			t.Fatal(err)
 		}
 		_, _ = c.Read(make([]byte, 100)) // the answer, or an alert
@@ -52,12 +52,12 @@ func TestRefusals(t *testing.T) {
 	refused("laptop", fmt.Sprintf("version %d here, %d there: upgrade mpbond on this device", wire.Version, wire.Version+1), 3)
 	call(primary, wire.Version-1)
 	refused("laptop", fmt.Sprintf("version %d here, %d there: upgrade mpbond on laptop", wire.Version, wire.Version-1), 1)
-	if err := s.trust.Pause("laptop", true); err != nil {
+	if err := s.trust.SetPaused("laptop", true); err != nil {
 		t.Fatal(err)
 	}
 	call(primary, wire.Version)
-	refused("laptop", pausedHere, 1)
-	if err := s.trust.Pause("laptop", false); err != nil {
+	refused("laptop", textPaused, 1)
+	if err := s.trust.SetPaused("laptop", false); err != nil {
 		t.Fatal(err)
 	}
 	call(primary, wire.Version)
@@ -85,23 +85,23 @@ func TestCallerLog(t *testing.T) {
 	l, now := newCallerLog(trust, slog.New(slog.NewTextHandler(&log, nil))), time.Unix(1e9, 0)
 	from := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 5} }
 	for _, ip := range []string{"127.0.0.1", "::1", "192.0.2.1", "2001:db8::1", "192.0.2.1"} {
-		l.noteCall(from(ip), now)
+		l.countCall(from(ip), now)
 	}
-	if c := l.count(); c.Count != 3 || !c.Last.Equal(now) {
+	if c := l.callCount(); c.Count != 3 || !c.Last.Equal(now) {
 		t.Errorf("calls %+v", c)
 	}
-	paused := wire.Refuse{Code: wire.CodeLimit, Text: pausedHere}
+	paused := wire.Refuse{Code: wire.CodeLimit, Text: textPaused}
 	worth := 0
 	for i := range 100 {
-		if l.noteRefused(from("192.0.2.1"), paused, now.Add(time.Duration(i)*time.Second)) {
+		if l.recordRefused(from("192.0.2.1"), paused, now.Add(time.Duration(i)*time.Second)) {
 			worth++
 		}
 	}
-	if list := l.refused.Refusals(now.Add(100 * time.Second)); len(list) != 1 || list[0].Count != 100 || list[0].Reason != pausedHere || worth != 1 {
+	if list := l.refused.Refusals(now.Add(100 * time.Second)); len(list) != 1 || list[0].Count != 100 || list[0].Reason != textPaused || worth != 1 {
 		t.Errorf("%d lines for refusals %+v", worth, list)
 	}
 	for range 3 {
-		if !l.noteRefused(from("192.0.2.1"), io.EOF, now) {
+		if !l.recordRefused(from("192.0.2.1"), io.EOF, now) {
 			t.Error("a connection that broke is worth no line")
 		}
 	}
@@ -110,12 +110,12 @@ func TestCallerLog(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
 	defer far.Close()
-	l.noteFailure(ctx, near, io.EOF, false)
+	l.logFailure(ctx, near, io.EOF, false)
 	if log.Len() > 0 {
 		t.Errorf("what the end of the server cut off is logged: %s", log.String())
 	}
 	for range 5 {
-		l.noteFailure(t.Context(), near, io.EOF, true)
+		l.logFailure(t.Context(), near, io.EOF, true)
 	}
 	if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "too many handshakes") {
 		t.Errorf("%d lines: %s", n, log.String())

@@ -19,15 +19,15 @@ import (
 	"mpbond/link/wire"
 )
 
-// crowd is an attack: each of many addresses keeps 64 connections to the server, and
+// crowdedServer is an attack: each of many addresses keeps 64 connections to the server, and
 // opens another one for each that the server ends, 500 a second in all.
-type crowd struct {
+type crowdedServer struct {
 	opened, ended atomic.Int64
 	first         []byte // what each sends before it falls silent
 }
 
-// start begins the attack from so many addresses.
-func (a *crowd) start(t *testing.T, s *Server, addresses int) {
+// startCrowd begins the attack from so many addresses.
+func (a *crowdedServer) startCrowd(t *testing.T, s *Server, addresses int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	pace := rate.NewLimiter(500, 1)
 	var all sync.WaitGroup
@@ -64,7 +64,7 @@ func clientHello(t *testing.T, server identity.PublicKey) []byte {
 	}
 	near, far := net.Pipe()
 	defer far.Close()
-	go func() { _ = tls.Client(near, stranger.Client(server, wire.ALPN)).Handshake(); near.Close() }()
+	go func() { _ = tls.Client(near, stranger.ClientConfig(server, wire.ALPN)).Handshake(); near.Close() }()
 	b := make([]byte, 16<<10)
 	n, err := far.Read(b)
 	if err != nil {
@@ -88,9 +88,9 @@ func TestCrowdAtTheServer(t *testing.T) {
 		{"240 with half a handshake", 240, func(k identity.PublicKey) []byte { return clientHello(t, k) }},
 	} {
 		t.Run(a.name, func(t *testing.T) {
-			s, primary, _ := start(t, firstByte)
-			c := crowd{first: a.first(s.handshakes.key.Public())}
-			c.start(t, s, a.addresses)
+			s, primary, _ := startServer(t, firstByteTimeout)
+			c := crowdedServer{first: a.first(s.handshakes.key.Public())}
+			c.startCrowd(t, s, a.addresses)
 			for c.opened.Load() < maxHandshakes+100 {
 				time.Sleep(time.Millisecond)
 			}
@@ -122,7 +122,7 @@ func joinFrom(t *testing.T, s *Server, device *identity.Key, from netip.Addr, bo
 	if err != nil {
 		return err
 	}
-	sf, _, err := subflow.Join(t.Context(), c, device.Client(s.handshakes.key.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{bond}, Path: 1, Device: "test"})
+	sf, _, err := subflow.Join(t.Context(), c, device.ClientConfig(s.handshakes.key.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{bond}, Subflow: 1, Device: "test"})
 	if err == nil {
 		sf.Close()
 	}

@@ -26,16 +26,18 @@ var errForbidden = errors.New("this server does not connect to private addresses
 // addresses, of which some may be allowed. It does not change; methods may be called by any
 // goroutine.
 type destinations struct {
-	allow []netip.Prefix // although they are private
+	allowedPrivate []netip.Prefix // although they are private
 }
 
-// permits reports whether devices may be connected to ip.
-func (d destinations) permits(ip netip.Addr) bool { return dialpolicy.Permitted(ip, d.allow) }
+// permitsAddr reports whether devices may be connected to ip.
+func (d destinations) permitsAddr(ip netip.Addr) bool {
+	return dialpolicy.AllowedNow(ip, d.allowedPrivate)
+}
 
-// dial connects to a destination for a device. The check is made on the
+// dialDest connects to a destination for a device. The check is made on the
 // address that is really connected to, so that no name can lead around it. The
 // connection ends with a reset until splice.CloseInOrder. An error is a wire.Reset.
-func (d destinations) dial(ctx context.Context, dest string) (net.Conn, error) {
+func (d destinations) dialDest(ctx context.Context, dest string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(dest)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
@@ -47,7 +49,7 @@ func (d destinations) dial(ctx context.Context, dest string) (net.Conn, error) {
 	defer cancel()
 	dialer := net.Dialer{ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(address)
-		if err != nil || !d.permits(ap.Addr()) {
+		if err != nil || !d.permitsAddr(ap.Addr()) {
 			return errForbidden
 		}
 		return nil
@@ -76,8 +78,8 @@ func (d destinations) dial(ctx context.Context, dest string) (net.Conn, error) {
 	return nil, r
 }
 
-// dialFor dials the destination of c, as long as its device wants it.
-func (d destinations) dialFor(ctx context.Context, c *endpoint.Conn) (net.Conn, error) {
+// dialForConn dials the destination of c, as long as its device wants it.
+func (d destinations) dialForConn(ctx context.Context, c *endpoint.Conn) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
@@ -87,5 +89,5 @@ func (d destinations) dialFor(ctx context.Context, c *endpoint.Conn) (net.Conn, 
 	})
 	defer watch.Wait()
 	defer cancel()
-	return d.dial(ctx, c.Dest())
+	return d.dialDest(ctx, c.Dest())
 }

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func prefixes(list ...string) (out []netip.Prefix) {
+func parsePrefixes(list ...string) (out []netip.Prefix) {
 	for _, s := range list {
 		out = append(out, netip.MustParsePrefix(s))
 	}
@@ -31,7 +31,7 @@ func TestDialRefusals(t *testing.T) {
 	}
 	defer web.Close()
 	_, port, _ := net.SplitHostPort(web.Addr().String())
-	loopback := prefixes("127.0.0.0/8", "::1/128")
+	loopback := parsePrefixes("127.0.0.0/8", "::1/128")
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestDialRefusals(t *testing.T) {
 		{"0.0.0.0:" + port, loopback, wire.CodeForbidden, "private"},
 		{gone.Addr().String(), loopback, wire.CodeConnRefused, "refused"},
 		{"nowhere.invalid:80", nil, wire.CodeNameNotFound, "no such name"},
-		{full(t), loopback, wire.CodeTimeout, "no answer"},
+		{fullBacklog(t), loopback, wire.CodeTimeout, "no answer"},
 		{"127.0.0.1:http-nonsense", loopback, wire.CodeUnreachable, "number"},
 	} {
 		limit := 10 * time.Second
@@ -60,7 +60,7 @@ func TestDialRefusals(t *testing.T) {
 			limit = 500 * time.Millisecond
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		conn, err := destinations{c.allow}.dial(ctx, c.dest)
+		conn, err := destinations{c.allow}.dialDest(ctx, c.dest)
 		cancel()
 		if err == nil {
 			conn.Close()
@@ -78,16 +78,16 @@ func TestDialRefusals(t *testing.T) {
 			t.Errorf("%s: %v, %q", c.dest, r.Code, r.Text)
 		}
 	}
-	conn, err := destinations{loopback}.dial(t.Context(), "localhost:"+port)
+	conn, err := destinations{loopback}.dialDest(t.Context(), "localhost:"+port)
 	if err != nil {
 		t.Fatal(err)
 	}
 	conn.Close()
 }
 
-// full is the address of a listener that takes no further connection, so that
+// fullBacklog is the address of a listener that takes no further connection, so that
 // a caller gets no answer.
-func full(t *testing.T) string {
+func fullBacklog(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

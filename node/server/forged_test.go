@@ -18,13 +18,13 @@ import (
 	"mpbond/link/wire"
 )
 
-// tape has what a helper writes last.
-type tape struct {
+// recordedConn has what a helper writes last.
+type recordedConn struct {
 	pipe.Conn
 	last []byte
 }
 
-func (c *tape) Write(b []byte) (int, error) {
+func (c *recordedConn) Write(b []byte) (int, error) {
 	c.last = bytes.Clone(b)
 	return c.Conn.Write(b)
 }
@@ -51,19 +51,19 @@ func TestForgedReports(t *testing.T) {
 	var traced notes
 	s.rec = trace.New(&traced, "server", slog.New(slog.DiscardHandler))
 	s.sessions.rec = s.rec
-	s.handshakes.firstByte = time.Minute
+	s.handshakes.firstByteTimeout = time.Minute
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- s.Run(ctx) }()
 
 	report := func(n uint64) wire.HopState { return wire.HopState{Received: n, Forwarded: n, RTT: time.Millisecond} }
-	helped := func(path wire.PathID, joins, helper wire.HopKey) (*pipe.HSPath, *tape, *subflow.Subflow) {
+	helped := func(path wire.SubflowID, joins, helper wire.HopKey) (*pipe.HSPath, *recordedConn, *subflow.Subflow) {
 		t.Helper()
 		c, err := tcp.Dial(ctx, s.Addr().String(), tcp.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := &tape{Conn: c}
+		h := &recordedConn{Conn: c}
 		l, err := pipe.DialHS(ctx, h, "phone", helper)
 		if err == nil {
 			err = l.SendState(report(1000 * uint64(path))) // before the key is known
@@ -71,7 +71,7 @@ func TestForgedReports(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return l, h, joinHelped(t, s, primary, l, wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Path: path, Helped: true, Key: joins, Device: "phone"})
+		return l, h, joinHelped(t, s, primary, l, wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Subflow: path, Helped: true, Key: joins, Device: "phone"})
 	}
 	send := func(l *pipe.HSPath, n uint64) {
 		t.Helper()
@@ -109,7 +109,7 @@ func TestForgedReports(t *testing.T) {
 		}
 	}
 	got := map[uint32]uint64{}
-	for _, p := range s.Status(false)[0].Paths {
+	for _, p := range s.Status(false)[0].Subflows {
 		got[p.ID] = p.Hop.RejectedReports
 	}
 	if want := map[uint32]uint64{1: 2, 2: 2}; !maps.Equal(got, want) {
@@ -140,7 +140,7 @@ func TestForgedReports(t *testing.T) {
 // joinHelped joins a subflow over the HS-path of a helper.
 func joinHelped(t *testing.T, s *Server, primary *identity.Key, l *pipe.HSPath, j wire.Join) *subflow.Subflow {
 	t.Helper()
-	sf, _, err := subflow.Join(t.Context(), l, primary.Client(s.handshakes.key.Public(), wire.ALPN), j)
+	sf, _, err := subflow.Join(t.Context(), l, primary.ClientConfig(s.handshakes.key.Public(), wire.ALPN), j)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,25 +21,25 @@ import (
 	"mpbond/node/dial"
 )
 
-// pairing serves those that call to be paired, and closes their connections.
-type pairing func(context.Context, net.Conn)
+// pairHandler serves those that call to be paired, and closes their connections.
+type pairHandler func(context.Context, net.Conn)
 
 // handshakes makes subflows of connections. It bounds, by gate, how many callers are in a
-// handshake at once, and closes those that say nothing within firstByte, break the protocol,
+// handshake at once, and closes those that say nothing within firstByteTimeout, break the protocol,
 // or are not let in by join, which finds the bond of a device. A subflow is handed to attach,
 // which owns it from then on, or is closed if that returns nil. Each handshake runs in a goroutine of tasks. Methods may be called by any goroutine; greet not
-// after closeAll.
+// after closeConns.
 type handshakes struct {
-	key       *identity.Key
-	trust     *identity.Trust
-	log       *slog.Logger
-	gate      *tcp.Gate
-	firstByte time.Duration // shorter in tests
-	callers   *callerLog
-	reports   *reportStore
-	tasks     *sync.WaitGroup
-	join      func(context.Context, bondKey, wire.Join) (*session, error)
-	attach    func(sf *subflow.Subflow, id wire.BondID) *session
+	key              *identity.Key
+	trust            *identity.Trust
+	log              *slog.Logger
+	admission        *tcp.AdmissionLimit
+	firstByteTimeout time.Duration // shorter in tests
+	callers          *callerLog
+	reports          *reportStore
+	tasks            *sync.WaitGroup
+	join             func(context.Context, bondKey, wire.Join) (*session, error)
+	attach           func(sf *subflow.Subflow, id wire.BondID) *session
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool // in a handshake
@@ -55,28 +55,28 @@ func (h *handshakes) acceptUDP(ctx context.Context, udp Listener, usage *device.
 			}
 			return
 		}
-		h.greet(ctx, dial.Count(c, usage, policy.ForSubflow), nil)
+		h.startHandshake(ctx, dial.Count(c, usage, policy.ForSubflow), nil)
 	}
 }
 
-// greet begins the handshake of a connection, in the place of another one if there is
+// startHandshake begins the handshake of a connection, in the place of another one if there is
 // no other. Pair, if not nil, serves those that call to be paired.
-func (h *handshakes) greet(ctx context.Context, c dial.Conn, pair pairing) {
-	h.callers.noteCall(c.RemoteAddr(), time.Now())
-	v := h.gate.Enter(c.RemoteAddr(), func() { _ = c.Abort() })
-	if v == nil {
-		h.callers.logCrowd(c)
+func (h *handshakes) startHandshake(ctx context.Context, c dial.Conn, pair pairHandler) {
+	h.callers.countCall(c.RemoteAddr(), time.Now())
+	visit := h.admission.AdmitEvicting(c.RemoteAddr(), func() { _ = c.Abort() })
+	if visit == nil {
+		h.callers.logTooMany(c)
 		_ = c.Abort()
 		return
 	}
 	h.tasks.Go(func() {
-		defer v.Leave()
-		h.serve(ctx, c, v, pair)
+		defer visit.Release()
+		h.handleConn(ctx, c, visit, pair)
 	})
 }
 
-// closeAll ends the handshakes that are under way.
-func (h *handshakes) closeAll() {
+// closeConns ends the handshakes that are under way.
+func (h *handshakes) closeConns() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for c := range h.conns {
@@ -86,21 +86,21 @@ func (h *handshakes) closeAll() {
 
 // logForged logs a report or limit of a helper that has no effect.
 func (h *handshakes) logForged(b *session, j wire.Join, from net.Addr, why error) {
-	h.callers.lines.Log(slog.LevelWarn, "forged report", "report of a helper ignored: "+why.Error(), "device", nameOf(h.trust, b), "path", j.Path, "by", j.Device, "from", from,
+	h.callers.limitedLog.Log(slog.LevelWarn, "forged report", "report of a helper ignored: "+why.Error(), "device", currentName(h.trust, b), "path", j.Subflow, "by", j.Device, "from", from,
 		"hint", "somebody between that helper and this server changes what it reports; data are safe, and flow without reports")
 }
 
-// serve turns a connection into a subflow of a bond, or drops it.
-func (h *handshakes) serve(ctx context.Context, c dial.Conn, v *tcp.Visit, pair pairing) {
+// handleConn turns a connection into a subflow of a bond, or drops it.
+func (h *handshakes) handleConn(ctx context.Context, c dial.Conn, visit *tcp.Slot, pair pairHandler) {
 	h.mu.Lock()
 	h.conns[c] = true
 	h.mu.Unlock()
-	sf, j, err := h.accept(ctx, c, v, pair)
+	sf, j, err := h.acceptConn(ctx, c, visit, pair)
 	h.mu.Lock()
 	delete(h.conns, c)
 	h.mu.Unlock()
 	if err != nil {
-		h.callers.noteFailure(ctx, c, err, v.Evicted())
+		h.callers.logFailure(ctx, c, err, visit.IsEvicted())
 		c.Close()
 		return
 	}
@@ -113,23 +113,23 @@ func (h *handshakes) serve(ctx context.Context, c dial.Conn, v *tcp.Visit, pair 
 		return
 	}
 	h.callers.refused.Forget(sf.Peer.String(), true)
-	h.log.Info("subflow joined", "device", nameOf(h.trust, b), "path", sf.Path, "by", sf.Device, "helped", sf.Helped, "from", c.RemoteAddr(), "over", c.LocalAddr().Network())
+	h.log.Info("subflow joined", "device", currentName(h.trust, b), "path", sf.ID, "by", sf.Device, "helped", sf.Helped, "from", c.RemoteAddr(), "over", c.LocalAddr().Network())
 }
 
-// accept makes a subflow of a connection; nil if it was for pairing, or left a report.
-func (h *handshakes) accept(ctx context.Context, c dial.Conn, v *tcp.Visit, pair pairing) (*subflow.Subflow, wire.Join, error) {
-	_ = c.SetDeadline(time.Now().Add(h.firstByte))
+// acceptConn makes a subflow of a connection; nil if it was for pairing, or left a report.
+func (h *handshakes) acceptConn(ctx context.Context, c dial.Conn, visit *tcp.Slot, pair pairHandler) (*subflow.Subflow, wire.Join, error) {
+	_ = c.SetDeadline(time.Now().Add(h.firstByteTimeout))
 	first, err := c.Peek(1)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fault.New(fault.Timeout, fmt.Errorf("nothing came within %v", h.firstByte), "only mpbond's own devices should connect here")
+		err = fault.New(fault.Timeout, fmt.Errorf("nothing came within %v", h.firstByteTimeout), "only mpbond's own devices should connect here")
 	}
 	if err != nil {
 		return nil, wire.Join{}, err
 	}
 	_ = c.SetDeadline(time.Time{})
 	if wire.Type(first[0]) == wire.TypePair && pair != nil {
-		if !v.Spoke() {
-			return nil, wire.Join{}, errCrowd
+		if !visit.AwaitTurn() {
+			return nil, wire.Join{}, errTooManyHandshakes
 		}
 		pair(ctx, c)
 		return nil, wire.Join{}, nil
@@ -144,22 +144,22 @@ func (h *handshakes) accept(ctx context.Context, c dial.Conn, v *tcp.Visit, pair
 			return nil, wire.Join{}, err
 		}
 		t = link
-		left := h.reports.take(link, v)
-		sf, j, err := h.subflow(ctx, c, v, t, link)
+		left := h.reports.acceptReport(link, visit)
+		sf, j, err := h.acceptSubflow(ctx, c, visit, t, link)
 		if err != nil && left() { // all that it came for
 			c.Close()
 			return nil, j, nil
 		}
 		return sf, j, err
 	}
-	return h.subflow(ctx, c, v, t, link)
+	return h.acceptSubflow(ctx, c, visit, t, link)
 }
 
-// subflow makes one over t, which ends at c or, if it is helped, at a helper.
-func (h *handshakes) subflow(ctx context.Context, c dial.Conn, v *tcp.Visit, t subflow.Transport, link *pipe.HSPath) (*subflow.Subflow, wire.Join, error) {
-	cfg := identity.OnHello(h.key.Server(wire.ALPN, h.trust.Allowed(identity.RolePrimary)), func() error {
-		if !v.Spoke() {
-			return errCrowd
+// acceptSubflow makes one over t, which ends at c or, if it is helped, at a helper.
+func (h *handshakes) acceptSubflow(ctx context.Context, c dial.Conn, visit *tcp.Slot, t subflow.Transport, link *pipe.HSPath) (*subflow.Subflow, wire.Join, error) {
+	cfg := identity.OnHello(h.key.ServerConfig(wire.ALPN, h.trust.Allowed(identity.RolePrimary)), func() error {
+		if !visit.AwaitTurn() {
+			return errTooManyHandshakes
 		}
 		return nil
 	})
@@ -167,8 +167,8 @@ func (h *handshakes) subflow(ctx context.Context, c dial.Conn, v *tcp.Visit, t s
 		if j.Helped != (link != nil) {
 			return wire.OK{}, wire.Refuse{Code: wire.CodeMalformed, Text: "a helped subflow must come over a helper, and only that"}
 		}
-		if !v.Prove() {
-			return wire.OK{}, errCrowd
+		if !visit.MarkProved() {
+			return wire.OK{}, errTooManyHandshakes
 		}
 		b, err := h.join(ctx, bondKey{peer, j.Bond}, j)
 		if err != nil {
@@ -184,7 +184,7 @@ func (h *handshakes) subflow(ctx context.Context, c dial.Conn, v *tcp.Visit, t s
 			}
 		}
 		if link != nil {
-			link.OnState(func(st wire.HopState) { b.e.Remote(j.Path, st) })
+			link.OnState(func(st wire.HopState) { b.endpoint.ApplyRemoteHop(j.Subflow, st) })
 			err := link.Authenticate(j.Key, func(why error) { h.logForged(b, j, c.RemoteAddr(), why) })
 			if err != nil {
 				return wire.OK{}, err

@@ -16,75 +16,75 @@ import (
 
 // Tuning of the rate limit. Small pieces let streams take turns.
 const (
-	leastBurst = 64 << 10
-	piece      = 16 << 10
+	minBurst = 64 << 10
+	maxPiece = 16 << 10
 )
 
-// speed bounds what a device moves in each direction, over all its bonds. A
+// deviceRate bounds what a device moves in each direction, over all its bonds. A
 // nil speed is no bound.
-type speed struct{ up, down *rate.Limiter }
+type deviceRate struct{ up, down *rate.Limiter }
 
 // account is what a device takes, over all its bonds.
 type account struct {
-	speed  *speed
+	rate   *deviceRate
 	memory *endpoint.Share
 
 	mu    sync.Mutex // guards sessions' taken and over too
-	taken load       // of the bonds that have not ended for want of room
+	slots slotCounts // of the bonds that have not ended for want of room
 }
 
-// load is how much is being served, by kind.
-type load [kinds]int
+// slotCounts is how much is being served, by kind.
+type slotCounts [slotKinds]int
 
-// kind is of what there is a limit.
-type kind int
+// slotKind is of what there is a limit.
+type slotKind int
 
 const (
-	streams kind = iota
-	flows
-	kinds
+	streamSlots slotKind = iota
+	flowSlots
+	slotKinds
 )
 
-// take counts one more of a kind, which give gives back, unless the device has as
+// takeSlot counts one more of a kind, which give gives back, unless the device has as
 // many as that already.
-func (b *session) take(k kind, limit int) bool {
-	b.of.mu.Lock()
-	defer b.of.mu.Unlock()
-	if b.over || b.of.taken[k] >= limit {
+func (b *session) takeSlot(k slotKind, limit int) bool {
+	b.account.mu.Lock()
+	defer b.account.mu.Unlock()
+	if b.slotsReleased || b.account.slots[k] >= limit {
 		return false
 	}
-	b.of.taken[k]++
-	b.taken[k]++
+	b.account.slots[k]++
+	b.slots[k]++
 	return true
 }
 
-func (b *session) give(k kind) {
-	b.of.mu.Lock()
-	defer b.of.mu.Unlock()
-	b.taken[k]--
-	if !b.over {
-		b.of.taken[k]--
+func (b *session) giveSlot(k slotKind) {
+	b.account.mu.Lock()
+	defer b.account.mu.Unlock()
+	b.slots[k]--
+	if !b.slotsReleased {
+		b.account.slots[k]--
 	}
 }
 
-// giveAll has what the bond still serves count no more: it is being ended.
-func (b *session) giveAll() {
-	b.of.mu.Lock()
-	defer b.of.mu.Unlock()
-	if b.over {
+// releaseSlots has what the bond still serves count no more: it is being ended.
+func (b *session) releaseSlots() {
+	b.account.mu.Lock()
+	defer b.account.mu.Unlock()
+	if b.slotsReleased {
 		return
 	}
-	b.over = true
-	for k, n := range b.taken {
-		b.of.taken[k] -= n
+	b.slotsReleased = true
+	for k, n := range b.slots {
+		b.account.slots[k] -= n
 	}
 }
 
-// taking is how many of a kind the bond, and its device in all, have.
-func (b *session) taking(k kind) (own, all int) {
-	b.of.mu.Lock()
-	defer b.of.mu.Unlock()
-	return b.taken[k], b.of.taken[k]
+// countSlots is how many of a kind the bond, and its device in all, have.
+func (b *session) countSlots(k slotKind) (own, all int) {
+	b.account.mu.Lock()
+	defer b.account.mu.Unlock()
+	return b.slots[k], b.account.slots[k]
 }
 
 // accountTable holds what each device takes over all its bonds: its speed, its share of the
@@ -94,65 +94,65 @@ type accountTable struct {
 	memory *endpoint.Memory
 	rate   unit.Rate // of one device in each direction; 0: no bound
 
-	mu    sync.Mutex
-	all   map[identity.PublicKey]*account
-	joins tcp.Tries[identity.PublicKey] // of subflows
+	mu       sync.Mutex
+	byDevice map[identity.PublicKey]*account
+	joins    tcp.RateLimiter[identity.PublicKey] // of subflows
 }
 
 func newAccountTable(memory *endpoint.Memory, rate unit.Rate) *accountTable {
-	return &accountTable{memory: memory, rate: rate, all: map[identity.PublicKey]*account{}, joins: tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute}}
+	return &accountTable{memory: memory, rate: rate, byDevice: map[identity.PublicKey]*account{}, joins: tcp.RateLimiter[identity.PublicKey]{PerMinute: maxPerMinute}}
 }
 
-// of returns the account of a device.
-func (t *accountTable) of(device identity.PublicKey) *account {
+// accountOf returns the account of a device.
+func (t *accountTable) accountOf(device identity.PublicKey) *account {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	a := t.all[device]
+	a := t.byDevice[device]
 	if a == nil {
-		a = &account{memory: t.memory.Share()}
+		a = &account{memory: t.memory.NewShare()}
 		if t.rate > 0 {
 			bytes := float64(t.rate) / 8
-			burst := max(leastBurst, int(bytes/20)) // 50 ms
-			a.speed = &speed{rate.NewLimiter(rate.Limit(bytes), burst), rate.NewLimiter(rate.Limit(bytes), burst)}
+			burst := max(minBurst, int(bytes/20)) // 50 ms
+			a.rate = &deviceRate{rate.NewLimiter(rate.Limit(bytes), burst), rate.NewLimiter(rate.Limit(bytes), burst)}
 		}
-		t.all[device] = a
+		t.byDevice[device] = a
 	}
 	return a
 }
 
-// takeJoin counts a subflow that a device begins, and reports whether it may.
-func (t *accountTable) takeJoin(device identity.PublicKey, now time.Time) bool {
+// admitJoin counts a subflow that a device begins, and reports whether it may.
+func (t *accountTable) admitJoin(device identity.PublicKey, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.joins.Take(device, now)
+	return t.joins.Allow(device, now)
 }
 
-// carry makes the bytes of a destination count. Streams wait for their turn,
+// limitConn makes the bytes of a destination count. Streams wait for their turn,
 // and so push back to the web server and to the device.
-func (v *speed) carry(ctx context.Context, c net.Conn) net.Conn {
+func (v *deviceRate) limitConn(ctx context.Context, c net.Conn) net.Conn {
 	if v == nil {
 		return c
 	}
-	return &slowed{c, ctx, v}
+	return &limitedConn{c, ctx, v}
 }
 
 // drops tell whether a datagram of n bytes is too much now: it must not wait.
-func (v *speed) dropsUp(n int) bool   { return v != nil && !v.up.AllowN(time.Now(), n) }
-func (v *speed) dropsDown(n int) bool { return v != nil && !v.down.AllowN(time.Now(), n) }
+func (v *deviceRate) exceedsUp(n int) bool   { return v != nil && !v.up.AllowN(time.Now(), n) }
+func (v *deviceRate) exceedsDown(n int) bool { return v != nil && !v.down.AllowN(time.Now(), n) }
 
-// slowed is a destination at a device's speed. It has no more methods than
+// limitedConn is a destination at a device's speed. It has no more methods than
 // package splice needs: those of a *net.TCPConn would lead around it.
-type slowed struct {
+type limitedConn struct {
 	net.Conn
-	ctx context.Context
-	v   *speed
+	ctx  context.Context
+	rate *deviceRate
 }
 
 // Read implements net.Conn.
-func (c *slowed) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p[:min(len(p), piece)])
+func (c *limitedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p[:min(len(p), maxPiece)])
 	if n > 0 {
-		if e := c.v.down.WaitN(c.ctx, n); e != nil {
+		if e := c.rate.down.WaitN(c.ctx, n); e != nil {
 			return 0, e
 		}
 	}
@@ -160,10 +160,10 @@ func (c *slowed) Read(p []byte) (int, error) {
 }
 
 // Write implements net.Conn.
-func (c *slowed) Write(p []byte) (total int, err error) {
+func (c *limitedConn) Write(p []byte) (total int, err error) {
 	for len(p) > 0 && err == nil {
-		part := p[:min(len(p), piece)]
-		if err = c.v.up.WaitN(c.ctx, len(part)); err == nil {
+		part := p[:min(len(p), maxPiece)]
+		if err = c.rate.up.WaitN(c.ctx, len(part)); err == nil {
 			var n int
 			n, err = c.Conn.Write(part)
 			total += n
@@ -174,10 +174,10 @@ func (c *slowed) Write(p []byte) (total int, err error) {
 }
 
 // CloseWrite ends the direction to the destination.
-func (c *slowed) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite() }
+func (c *limitedConn) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite() }
 
 // SetLinger lets splice reset the connection.
-func (c *slowed) SetLinger(sec int) error { return c.Conn.(*net.TCPConn).SetLinger(sec) }
+func (c *limitedConn) SetLinger(sec int) error { return c.Conn.(*net.TCPConn).SetLinger(sec) }
 
-// leastRate is the lowest limit that makes sense.
-const leastRate = 64 * unit.Kbps
+// minRate is the lowest limit that makes sense.
+const minRate = 64 * unit.Kbps

@@ -26,7 +26,7 @@ import (
 // TestOneSourceDoesNotFillTheServer: silent connections from one address leave
 // room for others.
 func TestOneSourceDoesNotFillTheServer(t *testing.T) {
-	s, _, _ := start(t, time.Minute)
+	s, _, _ := startServer(t, time.Minute)
 	from := func(ip string) (net.Conn, error) {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
 		c, err := d.Dial("tcp", s.Addr().String())
@@ -36,7 +36,7 @@ func TestOneSourceDoesNotFillTheServer(t *testing.T) {
 		return c, err
 	}
 	var first net.Conn
-	for range maxFromOne {
+	for range maxPerSource {
 		c, err := from("127.0.0.1")
 		if err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestOneSourceDoesNotFillTheServer(t *testing.T) {
 	}
 	_ = first.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := first.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the first of %d of one address: %v", maxFromOne+1, err)
+		t.Errorf("the first of %d of one address: %v", maxPerSource+1, err)
 	}
 }
 
@@ -67,20 +67,20 @@ func TestOneSourceDoesNotFillTheServer(t *testing.T) {
 // allows. Both directions have their own, and all bonds of a device share one.
 func TestDatagramsBeyondTheRateAreDropped(t *testing.T) {
 	s := newAccountTable(endpoint.NewMemory(0), 8*unit.Mbps)
-	v := s.of(identity.PublicKey{1}).speed
-	if s.of(identity.PublicKey{1}).speed != v || s.of(identity.PublicKey{2}).speed == v {
+	v := s.accountOf(identity.PublicKey{1}).rate
+	if s.accountOf(identity.PublicKey{1}).rate != v || s.accountOf(identity.PublicKey{2}).rate == v {
 		t.Error("a device has not just one")
 	}
 	passed := 0
 	for range 10_000 {
-		if !v.dropsUp(1000) {
+		if !v.exceedsUp(1000) {
 			passed++
 		}
 	}
-	if passed < leastBurst/1000 || passed > 1000 || v.dropsDown(1000) {
+	if passed < minBurst/1000 || passed > 1000 || v.exceedsDown(1000) {
 		t.Errorf("%d KB passed at once", passed)
 	}
-	if (*speed)(nil).dropsUp(1 << 30) {
+	if (*deviceRate)(nil).exceedsUp(1 << 30) {
 		t.Error("no limit drops something")
 	}
 }
@@ -105,7 +105,7 @@ func TestStreamsKeepToTheRate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := s.of(identity.PublicKey{1}).speed.carry(t.Context(), d)
+		c := s.accountOf(identity.PublicKey{1}).rate.limitConn(t.Context(), d)
 		all.Go(func() { _, _ = web.Write(make([]byte, each)) })
 		all.Go(func() { _, _ = io.CopyN(io.Discard, web, each) })
 		all.Go(func() {
@@ -131,7 +131,7 @@ func TestStreamsKeepToTheRate(t *testing.T) {
 // TestJoinsOfOneDevice: a device that is trusted may not begin subflows without
 // end either, from wherever; another one is not kept out by that.
 func TestJoinsOfOneDevice(t *testing.T) {
-	s, primary, _ := start(t, time.Minute)
+	s, primary, _ := startServer(t, time.Minute)
 	other, err := identity.Generate()
 	if err == nil {
 		err = s.trust.Add(identity.Peer{Name: "desktop", Roles: []identity.Role{identity.RolePrimary}, Key: other.Public()})
@@ -140,12 +140,12 @@ func TestJoinsOfOneDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	join := func(k *identity.Key) error {
-		_, err := s.join(t.Context(), bondKey{k.Public(), wire.BondID{1}}, wire.Join{})
+		_, err := s.joinBond(t.Context(), bondKey{k.Public(), wire.BondID{1}}, wire.Join{})
 		return err
 	}
 	now := time.Now()
 	for range maxPerMinute {
-		s.accounts.takeJoin(primary.Public(), now.Add(time.Hour)) // a slow machine does not come to the end of that minute
+		s.accounts.admitJoin(primary.Public(), now.Add(time.Hour)) // a slow machine does not come to the end of that minute
 	}
 	var r wire.Refuse
 	if err := join(primary); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(r.Text, "within a minute") {
@@ -154,7 +154,7 @@ func TestJoinsOfOneDevice(t *testing.T) {
 	if err := join(other); err != nil {
 		t.Error(err)
 	}
-	s.accounts.joins = tcp.Tries[identity.PublicKey]{PerMinute: maxPerMinute} // a minute has passed
+	s.accounts.joins = tcp.RateLimiter[identity.PublicKey]{PerMinute: maxPerMinute} // a minute has passed
 	if err := join(primary); err != nil {
 		t.Error("a minute later:", err)
 	}
@@ -167,12 +167,12 @@ func bondWith(t *testing.T, s *Server, device *identity.Key, id byte) (*endpoint
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := wire.Join{Version: wire.Version, Bond: wire.BondID{id}, Path: 1, Device: "test"}
-	sf, _, err := subflow.Join(t.Context(), c, device.Client(s.handshakes.key.Public(), wire.ALPN), j)
+	j := wire.Join{Version: wire.Version, Bond: wire.BondID{id}, Subflow: 1, Device: "test"}
+	sf, _, err := subflow.Join(t.Context(), c, device.ClientConfig(s.handshakes.key.Public(), wire.ALPN), j)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := endpoint.New(endpoint.Config{Bond: bond.Config{Opens: true}})
+	e := endpoint.New(endpoint.Config{Bond: bond.Config{OpensStreams: true}})
 	if err := e.Attach(sf); err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestLostBondsMakeRoom(t *testing.T) {
 	const most = 3
 	cfg := Default
 	cfg.MaxStreams, cfg.Allow = most, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	s, primary, _ := startWith(t, time.Minute, cfg)
+	s, primary, _ := startServerWith(t, time.Minute, cfg)
 	web, err := net.Listen("tcp", "127.0.0.1:0") // whose queue takes all
 	if err != nil {
 		t.Fatal(err)
@@ -250,17 +250,17 @@ func TestPlacesOfLostBonds(t *testing.T) {
 		const most = 10
 		var bonds []*session
 		for id := range byte(4) {
-			b, err := s.join(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{})
+			b, err := s.joinBond(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			bonds = append(bonds, b)
 			time.Sleep(time.Second)
 		}
-		fill := func(b *session, k kind, n int) {
+		fill := func(b *session, k slotKind, n int) {
 			t.Helper()
 			for range n {
-				if !b.take(k, most) {
+				if !b.takeSlot(k, most) {
 					t.Fatal("no place")
 				}
 			}
@@ -278,28 +278,28 @@ func TestPlacesOfLostBonds(t *testing.T) {
 				t.Errorf("%d bonds are there, want %d", len(s.sessions.bonds), len(want))
 			}
 		}
-		fill(bonds[0], streams, most)
-		fill(bonds[1], flows, 6)
-		fill(bonds[2], flows, 4)
+		fill(bonds[0], streamSlots, most)
+		fill(bonds[1], flowSlots, 6)
+		fill(bonds[2], flowSlots, 4)
 		now := bonds[3]
-		if !s.sessions.admit(now, flows, most) {
+		if !s.sessions.admitSlot(now, flowSlots, most) {
 			t.Error("no place for a flow")
 		}
 		there(bonds[0], bonds[2], now)
-		if own, all := now.taking(flows); own != 1 || all != 5 {
+		if own, all := now.countSlots(flowSlots); own != 1 || all != 5 {
 			t.Errorf("%d of %d", own, all)
 		}
 		for range 6 {
-			bonds[1].give(flows)
+			bonds[1].giveSlot(flowSlots)
 		}
-		if _, all := now.taking(flows); all != 5 {
+		if _, all := now.countSlots(flowSlots); all != 5 {
 			t.Errorf("after the end of what made room %d are taken", all)
 		}
-		if bonds[1].take(flows, most) {
+		if bonds[1].takeSlot(flowSlots, most) {
 			t.Error("a bond that made room has got a place")
 		}
-		fill(now, flows, 5)
-		if !s.sessions.admit(now, flows, most) || s.sessions.admit(now, flows, 7) {
+		fill(now, flowSlots, 5)
+		if !s.sessions.admitSlot(now, flowSlots, most) || s.sessions.admitSlot(now, flowSlots, 7) {
 			t.Error("the second bond, and its own place, made no room, or more than there is")
 		}
 		there(bonds[0], now)
@@ -314,7 +314,7 @@ func TestCrashedPrimaryIsLetIn(t *testing.T) {
 		defer s.ln.Close()
 		defer s.wg.Wait()
 		for id := range byte(3 * Default.MaxBonds) {
-			if _, err := s.join(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{}); err != nil {
+			if _, err := s.joinBond(t.Context(), bondKey{primary.Public(), wire.BondID{id}}, wire.Join{}); err != nil {
 				t.Fatalf("start %d: %v", id, err)
 			}
 			s.sessions.mu.Lock()
@@ -331,7 +331,7 @@ func TestCrashedPrimaryIsLetIn(t *testing.T) {
 // TestStrangersDoNotFillTheLog: whatever strangers send, of each kind of failure the log
 // has one line a minute.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
-	s, _, stop := start(t, time.Minute)
+	s, _, stop := startServer(t, time.Minute)
 	for i := range 60 {
 		c := dialServer(t, s)
 		_, _ = io.WriteString(c, []string{"GET / HTTP/1.0\r\n\r\n", "\x16\x03\x01\x00\x05hello", ""}[i%3])
@@ -347,16 +347,16 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 func TestAccounts(t *testing.T) {
 	table, now := newAccountTable(endpoint.NewMemory(0), 0), time.Unix(1e9, 0)
 	a, b := identity.PublicKey{1}, identity.PublicKey{2}
-	first := table.of(a)
-	if first.speed != nil || table.of(b) == first || table.of(a) != first {
+	first := table.accountOf(a)
+	if first.rate != nil || table.accountOf(b) == first || table.accountOf(a) != first {
 		t.Error("a device has not just one account, or a speed that nobody set")
 	}
 	for range maxPerMinute {
-		if !table.takeJoin(a, now) {
+		if !table.admitJoin(a, now) {
 			t.Fatal("refused too soon")
 		}
 	}
-	if table.takeJoin(a, now) || !table.takeJoin(b, now) || !table.takeJoin(a, now.Add(time.Minute)) {
+	if table.admitJoin(a, now) || !table.admitJoin(b, now) || !table.admitJoin(a, now.Add(time.Minute)) {
 		t.Error("the bound is not each device's own, or does not end")
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// hostile is a device that is enrolled and writes whatever frames it likes.
-type hostile struct {
+// hostileDevice is a device that is enrolled and writes whatever frames it likes.
+type hostileDevice struct {
 	t    *testing.T
 	sf   *subflow.Subflow
 	buf  []byte
@@ -28,17 +28,17 @@ type hostile struct {
 	end  chan error // gets why the server ended the subflow
 }
 
-func newHostile(t *testing.T, s *Server, device *identity.Key, id byte) *hostile {
+func newHostile(t *testing.T, s *Server, device *identity.Key, id byte) *hostileDevice {
 	t.Helper()
 	c, err := tcp.Dial(t.Context(), s.Addr().String(), tcp.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sf, _, err := subflow.Join(t.Context(), c, device.Client(s.handshakes.key.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{id}, Path: 1, Device: "hostile"})
+	sf, _, err := subflow.Join(t.Context(), c, device.ClientConfig(s.handshakes.key.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{id}, Subflow: 1, Device: "hostile"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hostile{t: t, sf: sf, end: make(chan error, 1)}
+	h := &hostileDevice{t: t, sf: sf, end: make(chan error, 1)}
 	done := make(chan bool)
 	go func() {
 		defer close(done)
@@ -56,46 +56,46 @@ func newHostile(t *testing.T, s *Server, device *identity.Key, id byte) *hostile
 	return h
 }
 
-// data sends bytes of a stream; it returns false when the server has ended the subflow.
-func (h *hostile) data(id wire.StreamID, at wire.DataSeq, b string) bool {
+// sendData sends bytes of a stream; it returns false when the server has ended the subflow.
+func (h *hostileDevice) sendData(id wire.StreamID, at wire.DataSeq, b string) bool {
 	h.buf = wire.Append(h.buf, wire.Data{Stream: id, Seq: at, Bytes: []byte(b)})
-	return len(h.buf) < 32<<10 || h.flush()
+	return len(h.buf) < 32<<10 || h.flushFrames()
 }
 
-func (h *hostile) flush() bool {
+func (h *hostileDevice) flushFrames() bool {
 	h.sent += unit.Bytes(len(h.buf))
 	err := h.sf.Write(h.buf)
 	h.buf = h.buf[:0]
 	return err == nil
 }
 
-// finish breaks the protocol, so that the server ends the subflow when it has taken
+// finishJoin breaks the protocol, so that the server ends the subflow when it has taken
 // everything before that; the bond stays.
-func (h *hostile) finish() {
+func (h *hostileDevice) finishJoin() {
 	h.t.Helper()
 	h.buf = wire.Append(h.buf, wire.Data{Stream: 1 << 40, Bytes: []byte("x")})
-	h.flush()
+	h.flushFrames()
 	<-h.end
 }
 
-// heap returns the memory that is in use.
-func heap() unit.Bytes {
+// heapBytes returns the memory that is in use.
+func heapBytes() unit.Bytes {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return unit.Bytes(m.HeapAlloc)
 }
 
-// cpu returns the processor time of this process.
-func cpu() time.Duration {
+// cpuTime returns the processor time of this process.
+func cpuTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// echoes is a stream of another device through the server, to a destination that returns
+// startEchoes is a stream of another device through the server, to a destination that returns
 // what it gets; check moves bytes both ways.
-func echoes(t *testing.T, s *Server) (check func()) {
+func startEchoes(t *testing.T, s *Server) (check func()) {
 	t.Helper()
 	key, err := identity.Generate()
 	if err == nil {
@@ -149,28 +149,28 @@ func TestHostilePages(t *testing.T) {
 	cfg := Default
 	const bonds = 3 // of which each could hold 1 GB
 	cfg.Memory, cfg.Allow = 64*unit.MB, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	s, primary, _ := startWith(t, time.Minute, cfg)
-	check := echoes(t, s)
+	s, primary, _ := startServerWith(t, time.Minute, cfg)
+	check := startEchoes(t, s)
 	check()
-	before, began := heap(), cpu()
+	before, began := heapBytes(), cpuTime()
 	var sent unit.Bytes
 	for id := range byte(bonds) {
 		h := newHostile(t, s, primary, id+1)
 		for n := range 65_536 { // 1 GB of pages
-			if !h.data(wire.StreamID(1+n/32), wire.DataSeq(n%32<<14+1), "x") {
+			if !h.sendData(wire.StreamID(1+n/32), wire.DataSeq(n%32<<14+1), "x") {
 				break
 			}
 		}
-		h.finish()
+		h.finishJoin()
 		sent += h.sent
 		check()
 	}
-	grown := heap() - before
-	t.Logf("%v sent in %d bonds: the heap has grown by %v, %v of processor time", sent, bonds, grown, cpu()-began)
+	grown := heapBytes() - before
+	t.Logf("%v sent in %d bonds: the heap has grown by %v, %v of processor time", sent, bonds, grown, cpuTime()-began)
 	if bound := cfg.Memory + 16*unit.MB; grown > bound { // what is not counted, as of 2,048 streams of each bond
 		t.Errorf("the heap has grown by %v, bound %v", grown, bound)
 	}
-	if used := s.accounts.of(primary.Public()).memory.Used(); used > cfg.Memory*3/4 || used < cfg.Memory/2 {
+	if used := s.accounts.accountOf(primary.Public()).memory.Used(); used > cfg.Memory*3/4 || used < cfg.Memory/2 {
 		t.Errorf("the device has %v of %v", used, cfg.Memory)
 	}
 }
@@ -178,18 +178,18 @@ func TestHostilePages(t *testing.T) {
 // TestHostileGaps: every other byte of a stream, backwards: what is held is the stream's
 // window and a bit for each of its bytes.
 func TestHostileGaps(t *testing.T) {
-	s, primary, _ := start(t, time.Minute)
+	s, primary, _ := startServer(t, time.Minute)
 	h := newHostile(t, s, primary, 1)
-	before, began := heap(), cpu()
+	before, began := heapBytes(), cpuTime()
 	for n := range 131_000 {
-		if !h.data(1, wire.DataSeq(wire.InitialWindow)-1-2*wire.DataSeq(n), "x") {
+		if !h.sendData(1, wire.DataSeq(wire.InitialWindow)-1-2*wire.DataSeq(n), "x") {
 			break
 		}
 	}
-	h.finish()
-	grown := heap() - before
-	t.Logf("%v sent: the heap has grown by %v, %v of processor time", h.sent, grown, cpu()-began)
-	used, want := s.accounts.of(primary.Public()).memory.Used(), unit.Bytes(wire.InitialWindow)*9/8
+	h.finishJoin()
+	grown := heapBytes() - before
+	t.Logf("%v sent: the heap has grown by %v, %v of processor time", h.sent, grown, cpuTime()-began)
+	used, want := s.accounts.accountOf(primary.Public()).memory.Used(), unit.Bytes(wire.InitialWindow)*9/8
 	if used < want/2 || used > want || grown > want+unit.MB {
 		t.Errorf("a stream of gaps has %v, want up to %v; the heap has grown by %v", used, want, grown)
 	}
@@ -206,19 +206,19 @@ func TestMemoryComesBack(t *testing.T) {
 		defer s.wg.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		s.wg.Go(func() { s.reap(ctx) })
+		s.wg.Go(func() { s.runReapLoop(ctx) })
 		var bonds []*session
 		for id := range byte(2) {
 			device := primary.Public()
 			device[0] += id
 			s.sessions.mu.Lock()
-			b := &session{key: bondKey{device, wire.BondID{id}}, of: s.accounts.of(device)}
-			b.e = endpoint.New(endpoint.Config{Share: b.of.memory})
+			b := &session{key: bondKey{device, wire.BondID{id}}, account: s.accounts.accountOf(device)}
+			b.endpoint = endpoint.New(endpoint.Config{Share: b.account.memory})
 			s.sessions.bonds[b.key] = b
 			s.sessions.mu.Unlock()
 			bonds = append(bonds, b)
 		}
-		if m := bonds[0].of.memory; !m.Take(40*unit.MB) || !m.Short() || bonds[1].of.memory.Short() {
+		if m := bonds[0].account.memory; !m.Take(40*unit.MB) || !m.IsShort() || bonds[1].account.memory.IsShort() {
 			t.Fatal("the shares are not as they should be")
 		}
 		time.Sleep(30 * time.Second)

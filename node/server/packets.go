@@ -21,31 +21,31 @@ import (
 // mapping and filtering (RFC 4787, REQ-1 and REQ-8), which is what calls and
 // games need to find each other. ICMP errors are passed on, some per second.
 const (
-	maxVerdicts    = 256 // destinations of a flow whose verdict is kept
-	maxLookups     = 8   // of a flow at once; datagrams to more names are dropped
-	lookupTimeout  = 5 * time.Second
-	nameLife       = 30 * time.Second // how long a flow believes a resolved name
-	refusalsEvery  = 100 * time.Millisecond
-	refusalsAtOnce = 8
+	maxVerdicts     = 256 // destinations of a flow whose verdict is kept
+	maxLookups      = 8   // of a flow at once; datagrams to more names are dropped
+	lookupTimeout   = 5 * time.Second
+	nameLifetime    = 30 * time.Second // how long a flow believes a resolved name
+	refusalInterval = 100 * time.Millisecond
+	maxRefusals     = 8
 )
 
 // packetRelay carries one flow between a device and its destinations, at the device's
 // speed, until either ends it. It owns its socket; one goroutine calls up, another receives.
 type packetRelay struct {
 	dest destinations
-	c    *endpoint.PacketConn
-	v    *speed // of the device
+	flow *endpoint.PacketConn
+	rate *deviceRate // of the device
 	sock *net.UDPConn
 	ctx  context.Context
 
 	verdicts map[netip.Addr]bool // of the goroutine that sends
 
-	mu      sync.Mutex
-	refused time.Time // since when refusals are counted
-	told    int
-	names   map[string]resolved
-	lookups int
-	wg      sync.WaitGroup
+	mu            sync.Mutex
+	refusalsSince time.Time // since when refusals are counted
+	refusalCount  int
+	names         map[string]resolved
+	lookups       int
+	wg            sync.WaitGroup
 }
 
 // resolved is what a name means, until it is looked up again.
@@ -56,37 +56,37 @@ type resolved struct {
 
 // servePackets carries a datagram flow until it ends.
 func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.PacketConn) {
-	if !s.sessions.admit(b, flows, s.cfg.MaxFlows) {
+	if !s.sessions.admitSlot(b, flowSlots, s.cfg.MaxFlows) {
 		c.CloseWith(wire.CodeLimit, fmt.Sprintf("%d datagram flows of the device are open, which is the server's limit", s.cfg.MaxFlows))
 		return
 	}
-	defer b.give(flows)
+	defer b.giveSlot(flowSlots)
 	sock, err := net.ListenUDP("udp", nil)
 	if err != nil {
 		code := wire.CodeInternal
-		if tcp.Exhausted(err) {
+		if tcp.IsResourceExhausted(err) {
 			code = wire.CodeLimit
 		}
-		s.log.Warn("no socket for a datagram flow", "device", nameOf(s.trust, b), "err", err)
+		s.log.Warn("no socket for a datagram flow", "device", currentName(s.trust, b), "err", err)
 		c.CloseWith(code, "the server has no socket for it")
 		return
 	}
-	if err := udpsock.Failing(sock); err != nil {
-		s.log.Warn("ICMP errors are not passed on", "device", nameOf(s.trust, b), "err", err)
+	if err := udpsock.EnableFailures(sock); err != nil {
+		s.log.Warn("ICMP errors are not passed on", "device", currentName(s.trust, b), "err", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &packetRelay{dest: s.dest, c: c, v: b.of.speed, sock: sock, ctx: ctx, verdicts: map[netip.Addr]bool{}, names: map[string]resolved{}}
-	r.wg.Go(r.down)
+	r := &packetRelay{dest: s.dest, flow: c, rate: b.account.rate, sock: sock, ctx: ctx, verdicts: map[netip.Addr]bool{}, names: map[string]resolved{}}
+	r.wg.Go(r.receiveDown)
 	up := 0
 	for {
 		d, err := c.Receive()
 		if err != nil {
-			s.log.Debug("datagram flow ended", "device", nameOf(s.trust, b), "from_device", up, "err", err)
+			s.log.Debug("datagram flow ended", "device", currentName(s.trust, b), "from_device", up, "err", err)
 			break
 		}
 		up++
-		if !r.v.dropsUp(len(d.Bytes)) {
-			r.up(d.Addr, d.Bytes)
+		if !r.rate.exceedsUp(len(d.Bytes)) {
+			r.sendUp(d.Addr, d.Bytes)
 		}
 	}
 	cancel()
@@ -95,40 +95,40 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 	r.wg.Wait()
 }
 
-// up sends one datagram of the device on.
-func (r *packetRelay) up(a wire.Addr, b []byte) {
+// sendUp sends one datagram of the device on.
+func (r *packetRelay) sendUp(a wire.Addr, b []byte) {
 	if !a.IP.IsValid() {
-		r.upToName(a, b)
+		r.sendToName(a, b)
 		return
 	}
 	ok, known := r.verdicts[a.IP]
 	if !known {
-		ok = r.dest.permits(a.IP)
+		ok = r.dest.permitsAddr(a.IP)
 		if len(r.verdicts) >= maxVerdicts {
 			clear(r.verdicts)
 		}
 		r.verdicts[a.IP] = ok
 	}
 	if !ok || a.Port == 0 {
-		r.refuse(a, wire.CodeForbidden, errForbidden)
+		r.refuseDest(a, wire.CodeForbidden, errForbidden)
 		return
 	}
-	r.send(a, a.AddrPort(), b)
+	r.sendDatagram(a, a.AddrPort(), b)
 }
 
-// send sends a datagram that the device addressed to a.
-func (r *packetRelay) send(a wire.Addr, to netip.AddrPort, b []byte) {
+// sendDatagram sends a datagram that the device addressed to a.
+func (r *packetRelay) sendDatagram(a wire.Addr, to netip.AddrPort, b []byte) {
 	err := udpsock.Send(r.sock, b, to)
 	switch {
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EADDRNOTAVAIL):
-		r.refuse(a, wire.CodeUnreachable, err)
+		r.refuseDest(a, wire.CodeUnreachable, err)
 	}
 	// Anything else is a datagram lost, as in any network.
 }
 
-// failed passes an ICMP error on. The device knows the destination by the
+// passFailure passes an ICMP error on. The device knows the destination by the
 // address that it gave.
-func (r *packetRelay) failed(e udpsock.Failure) {
+func (r *packetRelay) passFailure(e udpsock.Failure) {
 	f := wire.FlowRefused{Addr: wire.AddrFrom(e.Dest), Code: wire.CodeUnreachable}
 	switch e.Err {
 	case syscall.ECONNREFUSED:
@@ -143,33 +143,33 @@ func (r *packetRelay) failed(e udpsock.Failure) {
 		}
 	}
 	r.mu.Unlock()
-	r.tell(f, e.Err)
+	r.notifyRefusal(f, e.Err)
 }
 
-func (r *packetRelay) refuse(a wire.Addr, code wire.Code, err error) {
-	r.tell(wire.FlowRefused{Addr: a, Code: code}, err)
+func (r *packetRelay) refuseDest(a wire.Addr, code wire.Code, err error) {
+	r.notifyRefusal(wire.FlowRefused{Addr: a, Code: code}, err)
 }
 
-// tell tells the device, unless it was told much of late.
-func (r *packetRelay) tell(f wire.FlowRefused, err error) {
+// notifyRefusal tells the device, unless it was told much of late.
+func (r *packetRelay) notifyRefusal(f wire.FlowRefused, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := time.Now(); now.Sub(r.refused) > refusalsEvery {
-		r.refused, r.told = now, 0
+	if now := time.Now(); now.Sub(r.refusalsSince) > refusalInterval {
+		r.refusalsSince, r.refusalCount = now, 0
 	}
-	if r.told++; r.told <= refusalsAtOnce {
+	if r.refusalCount++; r.refusalCount <= maxRefusals {
 		f.Text = fmt.Sprintf("%v: %v", f.Addr, err)
-		r.c.Refuse(f)
+		r.flow.Refuse(f)
 	}
 }
 
-// upToName sends to a host by its name, looked up without holding up others.
-func (r *packetRelay) upToName(a wire.Addr, b []byte) {
+// sendToName sends to a host by its name, looked up without holding up others.
+func (r *packetRelay) sendToName(a wire.Addr, b []byte) {
 	r.mu.Lock()
 	n, known := r.names[a.Name]
 	if known && time.Now().Before(n.until) {
 		r.mu.Unlock()
-		r.sendNamed(a, n.ip, b)
+		r.sendResolved(a, n.ip, b)
 		return
 	}
 	busy := r.lookups >= maxLookups
@@ -181,39 +181,39 @@ func (r *packetRelay) upToName(a wire.Addr, b []byte) {
 		return
 	}
 	r.wg.Go(func() {
-		ip, err := r.lookup(a.Name)
+		ip, err := r.lookupName(a.Name)
 		r.mu.Lock()
 		r.lookups--
 		if err == nil {
 			if len(r.names) >= maxVerdicts {
 				clear(r.names)
 			}
-			r.names[a.Name] = resolved{ip, time.Now().Add(nameLife)}
+			r.names[a.Name] = resolved{ip, time.Now().Add(nameLifetime)}
 		}
 		r.mu.Unlock()
 		var dns *net.DNSError
 		switch {
 		case err == nil:
-			r.sendNamed(a, ip, b)
+			r.sendResolved(a, ip, b)
 		case errors.Is(err, errForbidden):
-			r.refuse(a, wire.CodeForbidden, errForbidden)
+			r.refuseDest(a, wire.CodeForbidden, errForbidden)
 		case errors.As(err, &dns) && dns.IsNotFound:
-			r.refuse(a, wire.CodeNameNotFound, errors.New("the server finds no such name"))
+			r.refuseDest(a, wire.CodeNameNotFound, errors.New("the server finds no such name"))
 		}
 	})
 }
 
-// sendNamed sends to a permitted address of a's name.
-func (r *packetRelay) sendNamed(a wire.Addr, ip netip.Addr, b []byte) {
+// sendResolved sends to a permitted address of a's name.
+func (r *packetRelay) sendResolved(a wire.Addr, ip netip.Addr, b []byte) {
 	if a.Port == 0 {
-		r.refuse(a, wire.CodeForbidden, errForbidden)
+		r.refuseDest(a, wire.CodeForbidden, errForbidden)
 		return
 	}
-	r.send(a, netip.AddrPortFrom(ip, a.Port), b)
+	r.sendDatagram(a, netip.AddrPortFrom(ip, a.Port), b)
 }
 
-// lookup finds an address of a name that devices may send to.
-func (r *packetRelay) lookup(name string) (netip.Addr, error) {
+// lookupName finds an address of a name that devices may send to.
+func (r *packetRelay) lookupName(name string) (netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(r.ctx, lookupTimeout)
 	defer cancel()
 	list, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
@@ -221,16 +221,16 @@ func (r *packetRelay) lookup(name string) (netip.Addr, error) {
 		return netip.Addr{}, err
 	}
 	for _, ip := range list {
-		if ip = ip.Unmap(); r.dest.permits(ip) {
+		if ip = ip.Unmap(); r.dest.permitsAddr(ip) {
 			return ip, nil
 		}
 	}
 	return netip.Addr{}, errForbidden
 }
 
-// down hands what comes to the device.
-func (r *packetRelay) down() {
+// receiveDown hands what comes to the device.
+func (r *packetRelay) receiveDown() {
 	udpsock.Receive(r.sock, func(b []byte, from netip.AddrPort) bool {
-		return r.v.dropsDown(len(b)) || r.c.Send(b, wire.AddrFrom(from)) == nil
-	}, r.failed)
+		return r.rate.exceedsDown(len(b)) || r.flow.Send(b, wire.AddrFrom(from)) == nil
+	}, r.passFailure)
 }

@@ -19,94 +19,94 @@ import (
 // knows is whether an enrolled device has joined by the address that a report came from, as
 // it does by its helpers.
 const (
-	mostReports = 6                // for one primary: what fits into the line that tells it of them
-	keepReport  = 30 * time.Minute // a helper repeats it each ten, while it is true
+	maxReports     = 6                // for one primary: what fits into the line that tells it of them
+	reportLifetime = 30 * time.Minute // a helper repeats it each ten, while it is true
 )
 
-// keptReport is a report, when it came and whence.
-type keptReport struct {
+// storedReport is a report, when it came and whence.
+type storedReport struct {
 	wire.Report
-	at     time.Time
-	source netip.Prefix
-	proved bool // a device has proved its identity by that source
+	at              time.Time
+	source          netip.Prefix
+	fromKnownSource bool // a device has proved its identity by that source
 }
 
 // reportStore keeps reports of helpers for enrolled devices: one of each helper, at most
-// mostReports for one device, for keepReport. It owns them; those for devices that are not
+// maxReports for one device, for reportLifetime. It owns them; those for devices that are not
 // enrolled any more stay until the end. Methods may be called by any goroutine.
 type reportStore struct {
 	enrolled func(identity.PublicKey) bool
 
-	mu  sync.Mutex
-	all map[identity.PublicKey][]keptReport // for devices, oldest first
+	mu       sync.Mutex
+	byDevice map[identity.PublicKey][]storedReport // for devices, oldest first
 }
 
 func newReportStore(enrolled func(identity.PublicKey) bool) *reportStore {
-	return &reportStore{enrolled: enrolled, all: map[identity.PublicKey][]keptReport{}}
+	return &reportStore{enrolled: enrolled, byDevice: map[identity.PublicKey][]storedReport{}}
 }
 
-// take keeps the report that comes on an HS-path instead of a subflow. Checking
+// acceptReport keeps the report that comes on an HS-path instead of a subflow. Checking
 // its signature takes the caller's turn, as the work of a handshake does. left reports
 // whether one came.
-func (s *reportStore) take(link *pipe.HSPath, v *tcp.Visit) (left func() bool) {
+func (s *reportStore) acceptReport(link *pipe.HSPath, v *tcp.Slot) (left func() bool) {
 	came := false
 	link.OnReport(func(f wire.Report) {
-		if came || !v.Spoke() {
+		if came || !v.AwaitTurn() {
 			return
 		}
 		came = true
-		s.keep(keptReport{f, time.Now(), v.Source(), v.Proved()})
+		s.storeReport(storedReport{f, time.Now(), v.Source(), v.IsSourceProved()})
 	})
 	return func() bool { return came }
 }
 
-// keep keeps a report for a device that is enrolled.
-func (s *reportStore) keep(r keptReport) {
+// storeReport keeps a report for a device that is enrolled.
+func (s *reportStore) storeReport(r storedReport) {
 	to := identity.PublicKey(r.To)
 	if !s.enrolled(to) || !identity.PublicKey(r.From).Verify(r.Signed(), r.Sig) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := slices.DeleteFunc(s.all[to], func(k keptReport) bool { return r.at.Sub(k.at) > keepReport })
-	if i := slices.IndexFunc(list, func(k keptReport) bool { return k.From == r.From }); i >= 0 {
+	list := slices.DeleteFunc(s.byDevice[to], func(k storedReport) bool { return r.at.Sub(k.at) > reportLifetime })
+	if i := slices.IndexFunc(list, func(k storedReport) bool { return k.From == r.From }); i >= 0 {
 		if r.Unix <= list[i].Unix {
-			s.all[to] = list
+			s.byDevice[to] = list
 			return // a copy of it, sent again by another
 		}
 		list = slices.Delete(list, i, i+1)
 	}
 	list = append(list, r)
-	if len(list) > mostReports {
-		i := leastReport(list)
+	if len(list) > maxReports {
+		i := evictionIndex(list)
 		list = slices.Delete(list, i, i+1)
 	}
-	s.all[to] = list
+	s.byDevice[to] = list
 }
 
-// of returns the reports that are kept for a device.
-func (s *reportStore) of(device identity.PublicKey, now time.Time) (list []probe.Report) {
+// reportsFor returns the reports that are kept for a device.
+func (s *reportStore) reportsFor(device identity.PublicKey, now time.Time) (list []probe.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, k := range s.all[device] {
-		if age := now.Sub(k.at); age <= keepReport {
+	for _, k := range s.byDevice[device] {
+		if age := now.Sub(k.at); age <= reportLifetime {
 			list = append(list, probe.Report{Frame: k.AppendPayload(nil), AgeS: age.Seconds()})
 		}
 	}
 	return list
 }
 
-// leastReport returns the one of a list, the oldest first, that makes room for the others:
+// evictionIndex returns the one of a list, the oldest first, that makes room for the others:
 // one whose source has not proved itself, if there is such a one; of these one of the source
 // that has left most; of these the oldest.
-func leastReport(list []keptReport) (least int) {
+func evictionIndex(list []storedReport) (least int) {
 	from := map[netip.Prefix]int{}
 	for _, k := range list {
 		from[k.source]++
 	}
 	for i, k := range list {
 		l := list[least]
-		if k.proved != l.proved && l.proved || k.proved == l.proved && from[k.source] > from[l.source] {
+		if k.fromKnownSource != l.fromKnownSource && l.fromKnownSource || k.fromKnownSource == l.fromKnownSource && from[k.source] > from[l.source] {
 			least = i
 		}
 	}

@@ -16,13 +16,13 @@ import (
 	"mpbond/node/probe"
 )
 
-func report(by *identity.Key, to identity.PublicKey) wire.Report {
-	f := wire.Report{To: to, From: by.Public(), Unix: 1_800_000_000, Code: wire.CodeTimeout, At: "192.0.2.1:7602"}
+func newReport(by *identity.Key, to identity.PublicKey) wire.Report {
+	f := wire.Report{To: to, From: by.Public(), Unix: 1_800_000_000, Code: wire.CodeTimeout, Address: "192.0.2.1:7602"}
 	f.Sig = by.Sign(f.Signed())
 	return f
 }
 
-func generate(t *testing.T) *identity.Key {
+func newTestKey(t *testing.T) *identity.Key {
 	t.Helper()
 	k, err := identity.Generate()
 	if err != nil {
@@ -39,31 +39,31 @@ func storeFor(primary *identity.Key) *reportStore {
 // TestReports: reports for an enrolled device are kept, one of each helper, a few, for a
 // while; others are not.
 func TestReports(t *testing.T) {
-	primary := generate(t)
+	primary := newTestKey(t)
 	s := storeFor(primary)
-	now, phone, stranger := time.Now(), generate(t), generate(t)
+	now, phone, stranger := time.Now(), newTestKey(t), newTestKey(t)
 	count := func(at time.Time, want int) {
 		t.Helper()
-		if got := s.of(primary.Public(), at); len(got) != want {
+		if got := s.reportsFor(primary.Public(), at); len(got) != want {
 			t.Errorf("%d reports, want %d", len(got), want)
 		}
 	}
-	keep := func(f wire.Report, at time.Time) { s.keep(keptReport{Report: f, at: at}) }
-	keep(report(phone, primary.Public()), now)
-	keep(report(phone, primary.Public()), now.Add(time.Second))
+	keep := func(f wire.Report, at time.Time) { s.storeReport(storedReport{Report: f, at: at}) }
+	keep(newReport(phone, primary.Public()), now)
+	keep(newReport(phone, primary.Public()), now.Add(time.Second))
 	count(now, 1)
-	forged := report(stranger, primary.Public())
+	forged := newReport(stranger, primary.Public())
 	forged.From = phone.Public()
 	keep(forged, now)
-	keep(report(phone, stranger.Public()), now)
+	keep(newReport(phone, stranger.Public()), now)
 	count(now, 1)
-	for range 3 * mostReports {
-		keep(report(generate(t), primary.Public()), now)
+	for range 3 * maxReports {
+		keep(newReport(newTestKey(t), primary.Public()), now)
 	}
-	count(now, mostReports)
-	count(now.Add(keepReport+time.Minute), 0)
-	if len(s.all) != 1 {
-		t.Errorf("reports for %d devices are kept", len(s.all))
+	count(now, maxReports)
+	count(now.Add(reportLifetime+time.Minute), 0)
+	if len(s.byDevice) != 1 {
+		t.Errorf("reports for %d devices are kept", len(s.byDevice))
 	}
 }
 
@@ -74,24 +74,24 @@ func TestReportsOfStrangers(t *testing.T) {
 		name    string
 		proved  bool
 		sources int // of the strangers
-	}{{"a helper's address that is known", true, 100}, {"one that is not", false, mostReports - 1}} {
+	}{{"a helper's address that is known", true, 100}, {"one that is not", false, maxReports - 1}} {
 		t.Run(c.name, func(t *testing.T) {
-			primary := generate(t)
+			primary := newTestKey(t)
 			s := storeFor(primary)
-			phone, now := generate(t), time.Now()
+			phone, now := newTestKey(t), time.Now()
 			at := func(last int) netip.Prefix {
 				return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(last)}), 32)
 			}
-			s.keep(keptReport{report(phone, primary.Public()), now, at(200), c.proved})
+			s.storeReport(storedReport{newReport(phone, primary.Public()), now, at(200), c.proved})
 			for i := range 100 {
-				s.keep(keptReport{report(generate(t), primary.Public()), now.Add(time.Duration(i) * time.Second), at(1 + i%c.sources), false})
+				s.storeReport(storedReport{newReport(newTestKey(t), primary.Public()), now.Add(time.Duration(i) * time.Second), at(1 + i%c.sources), false})
 			}
-			s.keep(keptReport{report(phone, primary.Public()), now.Add(time.Minute), at(1), false}) // said again by a stranger
-			kept := s.all[primary.Public()]
-			if c.proved && !slices.ContainsFunc(kept, func(k keptReport) bool { return k.From == phone.Public() && k.proved }) {
+			s.storeReport(storedReport{newReport(phone, primary.Public()), now.Add(time.Minute), at(1), false}) // said again by a stranger
+			kept := s.byDevice[primary.Public()]
+			if c.proved && !slices.ContainsFunc(kept, func(k storedReport) bool { return k.From == phone.Public() && k.fromKnownSource }) {
 				t.Error("a stranger who said the helper's report again took its protection")
 			}
-			if !slices.ContainsFunc(kept, func(k keptReport) bool { return k.From == phone.Public() }) || len(kept) != mostReports {
+			if !slices.ContainsFunc(kept, func(k storedReport) bool { return k.From == phone.Public() }) || len(kept) != maxReports {
 				t.Errorf("of %d reports none is the helper's", len(kept))
 			}
 		})
@@ -101,16 +101,16 @@ func TestReportsOfStrangers(t *testing.T) {
 // TestReportsFitTheLine: the longest reports fit into the line of 4 KB by which a device is
 // told of them.
 func TestReportsFitTheLine(t *testing.T) {
-	primary := generate(t)
+	primary := newTestKey(t)
 	s := storeFor(primary)
-	for range mostReports {
-		by := generate(t)
-		f := report(by, primary.Public())
-		f.At = strings.Repeat("x", wire.MaxDest)
+	for range maxReports {
+		by := newTestKey(t)
+		f := newReport(by, primary.Public())
+		f.Address = strings.Repeat("x", wire.MaxDest)
 		f.Sig = by.Sign(f.Signed())
-		s.keep(keptReport{Report: f, at: time.Now()})
+		s.storeReport(storedReport{Report: f, at: time.Now()})
 	}
-	b, err := json.Marshal(probe.About{Reports: s.of(primary.Public(), time.Now()), Names: strings.Repeat("x", 200), Seen: "[2001:db8::1]:65535"})
+	b, err := json.Marshal(probe.About{Reports: s.reportsFor(primary.Public(), time.Now()), Names: strings.Repeat("x", 200), Seen: "[2001:db8::1]:65535"})
 	if err != nil || len(b) > 4096 {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
@@ -119,17 +119,17 @@ func TestReportsFitTheLine(t *testing.T) {
 // TestReportIsLeft: a helper leaves a report over a connection of its own, and the log does not
 // call that a refused connection.
 func TestReportIsLeft(t *testing.T) {
-	s, primary, stop := start(t, time.Second)
+	s, primary, stop := startServer(t, time.Second)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	conn, err := tcp.Dial(ctx, s.Addr().String(), tcp.Options{})
 	if err == nil {
-		err = pipe.LeaveReport(ctx, conn, "phone", report(generate(t), primary.Public()))
+		err = pipe.LeaveReport(ctx, conn, "phone", newReport(newTestKey(t), primary.Public()))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for len(s.reports.of(primary.Public(), time.Now())) == 0 {
+	for len(s.reports.reportsFor(primary.Public(), time.Now())) == 0 {
 		if ctx.Err() != nil {
 			t.Fatal("nothing was left")
 		}
@@ -151,22 +151,22 @@ func TestCopied(t *testing.T) {
 	used := map[*session]bool{a: true, b: true}
 	look := func(after time.Duration, want bool) {
 		t.Helper()
-		s.sessions.watchCopies(now.Add(after), func(b *session) bool { return used[b] })
-		if got := s.sessions.copied(key, now.Add(after)); got != want {
+		s.sessions.detectCopies(now.Add(after), func(b *session) bool { return used[b] })
+		if got := s.sessions.isKeyCopied(key, now.Add(after)); got != want {
 			t.Errorf("after %v: %v", after, got)
 		}
 	}
 	look(0, false)
-	look(together-1, false)
+	look(minCopyTime-1, false)
 	used[b] = false // that was a restart
-	look(together, false)
+	look(minCopyTime, false)
 	used[b] = true
-	look(together+time.Second, false)
-	look(2*together+2*time.Second, true)
-	look(3*together, true)
+	look(minCopyTime+time.Second, false)
+	look(2*minCopyTime+2*time.Second, true)
+	look(3*minCopyTime, true)
 	if n := strings.Count(log.String(), "two mpbond use the key"); n != 2 { // of each bond once
 		t.Errorf("it warns %d times", n)
 	}
 	delete(s.sessions.bonds, bondKey{key, wire.BondID{2}})
-	look(4*together, false)
+	look(4*minCopyTime, false)
 }

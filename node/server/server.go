@@ -83,23 +83,23 @@ var Default = Config{Listen: ":7600", Scheduler: sched.Default, MaxStreams: 4096
 
 // Tuning.
 const (
-	// keepBond is how long a bond without any subflow is kept.
-	keepBond = 60 * time.Second
-	// keepLarge is how long it is kept if its device has more than its share of the
+	// bondLifetime is how long a bond without any subflow is kept.
+	bondLifetime = 60 * time.Second
+	// largeBondLifetime is how long it is kept if its device has more than its share of the
 	// memory: with reap's ticks and Memory.Trim all is given back within 30 s.
-	keepLarge = 15 * time.Second
+	largeBondLifetime = 15 * time.Second
 	// UserTimeout ends a subflow whose data nobody acknowledges.
 	UserTimeout = time.Minute
-	// maxHandshakes bounds connections that have not proved who they are, maxFromOne
+	// maxHandshakes bounds connections that have not proved who they are, maxPerSource
 	// those of one source. maxPerMinute bounds the handshakes that one source, and the
 	// subflows that one device, may begin in a minute: some 1 % of a core.
-	maxHandshakes, maxFromOne, maxPerMinute = 512, 64, 600
-	// firstByte is how long a connection may be silent at first.
-	firstByte = 10 * time.Second
-	// overshoot is how many streams beyond the limit are told so by a reset. The
+	maxHandshakes, maxPerSource, maxPerMinute = 512, 64, 600
+	// firstByteTimeout is how long a connection may be silent at first.
+	firstByteTimeout = 10 * time.Second
+	// streamOvershoot is how many streams beyond the limit are told so by a reset. The
 	// device learns of an end later than the server, and its own limit may be
 	// higher.
-	overshoot = 8192
+	streamOvershoot = 8192
 	// streamCost is the memory of a stream that is served, besides its buffers:
 	// goroutines, and the connection to its destination.
 	streamCost = 32 * unit.KB
@@ -108,13 +108,13 @@ const (
 // Server is a running server: it listens, and wires the types of this package. Safe for
 // concurrent use.
 type Server struct {
-	cfg   Config
-	trust *identity.Trust
-	log   *slog.Logger
-	rec   *trace.Recorder // nil: nothing is traced
-	ln    *tcp.Listener
-	udp   Listener // or nil
-	pair  pairing
+	cfg     Config
+	trust   *identity.Trust
+	log     *slog.Logger
+	rec     *trace.Recorder // nil: nothing is traced
+	ln      *tcp.Listener
+	udp     Listener // or nil
+	pairing pairHandler
 	// Version is the program's, for those who measure. To be set before Run.
 	Version string
 
@@ -139,7 +139,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 			return nil, fault.New(fault.Config, fmt.Errorf("%s is %d", name, n), "set it to 1 or more, or leave it out")
 		}
 	}
-	if cfg.Rate != 0 && cfg.Rate < leastRate {
+	if cfg.Rate != 0 && cfg.Rate < minRate {
 		return nil, fault.New(fault.Config, fmt.Errorf("rate is %v", cfg.Rate), "set it to 64kbit/s or more, or leave it out")
 	}
 	if cfg.Reinject == 0 || math.IsNaN(cfg.Reinject) {
@@ -148,7 +148,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	if err := tcp.CheckCongestion(cfg.Congestion, cfg.UDP); err != nil {
 		return nil, err
 	}
-	ln, err := tcp.Listen(context.Background(), cfg.Listen, tcp.Options{Congestion: cfg.Congestion, UserTimeout: UserTimeout, Ledger: cfg.Usage.Ledger(policy.ForSubflow)})
+	ln, err := tcp.Listen(context.Background(), cfg.Listen, tcp.Options{Congestion: cfg.Congestion, UserTimeout: UserTimeout, Ledger: cfg.Usage.LedgerFor(policy.ForSubflow)})
 	if err != nil {
 		return nil, err
 	}
@@ -168,16 +168,18 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	s := &Server{cfg: cfg, trust: trust, log: log, rec: rec, ln: ln, udp: udp,
 		dest: destinations{cfg.Allow}, memory: memory, accounts: newAccountTable(memory, cfg.Rate),
 		reports: newReportStore(trust.Allowed(identity.RolePrimary)), callers: newCallerLog(trust, log)}
-	s.sessions = &sessionTable{limit: cfg.MaxBonds, trust: trust, log: log, rec: rec, enrolled: s.enrolled, retire: s.retire, bonds: map[bondKey]*session{}}
-	s.handshakes = &handshakes{key: key, trust: trust, log: log, gate: tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), firstByte: firstByte,
-		callers: s.callers, reports: s.reports, tasks: &s.wg, join: s.join, conns: map[net.Conn]bool{},
-		attach: func(sf *subflow.Subflow, id wire.BondID) *session { return s.sessions.attach(sf, id, cfg.MaxSubflows) }}
+	s.sessions = &sessionTable{maxBonds: cfg.MaxBonds, trust: trust, log: log, rec: rec, enrolled: s.checkEnrolled, retire: s.retireSession, bonds: map[bondKey]*session{}}
+	s.handshakes = &handshakes{key: key, trust: trust, log: log, admission: tcp.NewAdmissionLimit(maxHandshakes, maxPerSource, maxPerMinute), firstByteTimeout: firstByteTimeout,
+		callers: s.callers, reports: s.reports, tasks: &s.wg, join: s.joinBond, conns: map[net.Conn]bool{},
+		attach: func(sf *subflow.Subflow, id wire.BondID) *session {
+			return s.sessions.attachSubflow(sf, id, cfg.MaxSubflows)
+		}}
 	return s, nil
 }
 
-// PairWith has answer attend to devices that call to be paired; it closes their
+// SetPairing has answer attend to devices that call to be paired; it closes their
 // connections. To be called before Run; without it they are refused.
-func (s *Server) PairWith(answer func(context.Context, net.Conn)) { s.pair = answer }
+func (s *Server) SetPairing(answer func(context.Context, net.Conn)) { s.pairing = answer }
 
 // Addr is where the server listens.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
@@ -189,7 +191,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { s.ln.Close() })
 	defer stop()
-	s.wg.Go(func() { s.reap(ctx) })
+	s.wg.Go(func() { s.runReapLoop(ctx) })
 	if s.udp != nil {
 		s.wg.Go(func() { s.handshakes.acceptUDP(ctx, s.udp, s.cfg.Usage) })
 	}
@@ -202,14 +204,14 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 			break
 		}
-		s.handshakes.greet(ctx, c, s.pair)
+		s.handshakes.startHandshake(ctx, c, s.pairing)
 	}
 	cancel()
-	list := s.sessions.close()
-	s.handshakes.closeAll()
+	list := s.sessions.closeTable()
+	s.handshakes.closeConns()
 	var farewell sync.WaitGroup
 	for _, b := range list {
-		farewell.Go(func() { s.end(b) })
+		farewell.Go(func() { s.endSession(b) })
 	}
 	farewell.Wait()
 	if s.udp != nil {
@@ -219,89 +221,89 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// end takes out a session and closes it.
-func (s *Server) end(b *session) {
-	s.sessions.remove(b)
+// endSession takes out a session and closes it.
+func (s *Server) endSession(b *session) {
+	s.sessions.removeSession(b)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	b.e.Close(ctx)
+	b.endpoint.Close(ctx)
 }
 
-// retire ends a session in a goroutine of its own, and tells its device why, if there is a
+// retireSession ends a session in a goroutine of its own, and tells its device why, if there is a
 // reason.
-func (s *Server) retire(b *session, why wire.Refuse) {
+func (s *Server) retireSession(b *session, why wire.Refuse) {
 	s.wg.Go(func() {
 		if why != (wire.Refuse{}) {
-			b.e.Fail(why.Code, why.Text)
+			b.endpoint.ResetStreams(why.Code, why.Text)
 		}
-		s.end(b)
+		s.endSession(b)
 	})
 }
 
 // What devices are told that may not be here.
 const (
-	distrusted = "the server trusts this device no longer"
-	pausedHere = "this device is paused at the server"
+	textNotTrusted = "the server trusts this device no longer"
+	textPaused     = "this device is paused at the server"
 )
 
 // errShutdown is what devices receive that join while the server ends.
 var errShutdown = wire.Refuse{Code: wire.CodeClosed, Text: "the server is shutting down"}
 
-// enrolled returns why a device may not be here, a wire.Refuse, nil if it may.
-func (s *Server) enrolled(device identity.PublicKey) error {
+// checkEnrolled returns why a device may not be here, a wire.Refuse, nil if it may.
+func (s *Server) checkEnrolled(device identity.PublicKey) error {
 	switch {
 	case !s.trust.Allowed(identity.RolePrimary)(device):
-		return wire.Refuse{Code: wire.CodeUnknown, Text: distrusted}
+		return wire.Refuse{Code: wire.CodeUnknown, Text: textNotTrusted}
 	case s.trust.Paused(device):
-		return wire.Refuse{Code: wire.CodeLimit, Text: pausedHere}
+		return wire.Refuse{Code: wire.CodeLimit, Text: textPaused}
 	}
 	return nil
 }
 
 // TrustChanged ends the bonds of devices that may not be here any more, or are
 // paused, after the trust file was read again.
-func (s *Server) TrustChanged() { s.sessions.retireStrangers() }
+func (s *Server) TrustChanged() { s.sessions.retireUnenrolled() }
 
-// join finds the bond that a subflow belongs to, or makes it. It is nil if the
+// joinBond finds the bond that a subflow belongs to, or makes it. It is nil if the
 // device believes in one that was lost: seeing another instance, the device
 // will make a new one. Errors are wire.Refuse.
-func (s *Server) join(ctx context.Context, key bondKey, j wire.Join) (*session, error) {
+func (s *Server) joinBond(ctx context.Context, key bondKey, j wire.Join) (*session, error) {
 	if ctx.Err() != nil {
 		return nil, errShutdown
 	}
-	if err := s.enrolled(key.device); err != nil { // its tries do not count
+	if err := s.checkEnrolled(key.device); err != nil { // its tries do not count
 		return nil, err
 	}
-	if !s.accounts.takeJoin(key.device, time.Now()) {
+	if !s.accounts.admitJoin(key.device, time.Now()) {
 		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has begun %d subflows within a minute, which is the limit", maxPerMinute)}
 	}
-	b, err := s.sessions.join(key, j.Instance, func(id string) *session { return s.begin(ctx, key, id) })
+	b, err := s.sessions.joinBond(key, j.Instance, func(id string) *session { return s.newSession(ctx, key, id) })
 	if err != nil || b == nil {
 		return nil, err
 	}
-	if b.e.Subflows() >= s.cfg.MaxSubflows {
+	if b.endpoint.Subflows() >= s.cfg.MaxSubflows {
 		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the bond has %d subflows, which is the limit", s.cfg.MaxSubflows)}
 	}
 	return b, nil
 }
 
-// begin makes a bond of that name. It is called with the lock of the sessions held.
-func (s *Server) begin(ctx context.Context, key bondKey, id string) *session {
-	b := &session{key: key, id: id, name: key.device.ID().String(), instance: randomInstance(), of: s.accounts.of(key.device), measures: make(chan bool, 1)}
+// newSession makes a bond of that name. It is called with the lock of the sessions held.
+func (s *Server) newSession(ctx context.Context, key bondKey, id string) *session {
+	b := &session{key: key, id: id, name: key.device.ID().String(), instance: randomInstance(), account: s.accounts.accountOf(key.device), measureSlot: make(chan bool, 1)}
 	if p, ok := s.trust.Lookup(key.device); ok {
 		b.name = p.Name
 	}
 	scheduler, _ := sched.New(s.cfg.Scheduler) // New has checked it
-	b.e = endpoint.New(endpoint.Config{
-		Bond:          bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams + overshoot, MaxFlows: s.cfg.MaxFlows, Eta: s.cfg.Reinject, Trace: s.rec.Func(b.id), ChangesOnly: !s.rec.On()},
+	b.endpoint = endpoint.New(endpoint.Config{
+		Bond:          bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams + streamOvershoot, MaxFlows: s.cfg.MaxFlows, Eta: s.cfg.Reinject, Trace: s.rec.AddFunc(b.id), ChangesOnly: !s.rec.Enabled()},
 		Chooser:       &choice.ByPolicy{},
-		Share:         b.of.memory,
-		Accept:        func(c *endpoint.Conn) { s.serve(ctx, b, c) },
+		Share:         b.account.memory,
+		Accept:        func(c *endpoint.Conn) { s.serveStream(ctx, b, c) },
 		AcceptPackets: func(c *endpoint.PacketConn) { s.servePackets(ctx, b, c) },
 		Down: func(sf *subflow.Subflow, err error) {
-			s.log.Info("subflow ended", "device", nameOf(s.trust, b), "path", sf.Path, "by", sf.Device, "err", err)
-			if b.e.ByeSeen() {
-				s.wg.Go(func() { s.end(b) })
+			s.log.Info("subflow ended", "device", currentName(s.trust, b), "path", sf.ID, "by", sf.Device, "err", err)
+			if b.endpoint.PeerClosed() {
+				s.wg.Go(func() { s.endSession(b) })
 			}
 		},
 		Log: s.log,
@@ -309,38 +311,38 @@ func (s *Server) begin(ctx context.Context, key bondKey, id string) *session {
 	return b
 }
 
-// serve connects a stream to its destination.
-func (s *Server) serve(ctx context.Context, b *session, c *endpoint.Conn) {
-	if !s.sessions.admit(b, streams, s.cfg.MaxStreams) {
+// serveStream connects a stream to its destination.
+func (s *Server) serveStream(ctx context.Context, b *session, c *endpoint.Conn) {
+	if !s.sessions.admitSlot(b, streamSlots, s.cfg.MaxStreams) {
 		c.ResetWith(wire.CodeLimit, fmt.Sprintf("%d streams of the device are open, which is the server's limit", s.cfg.MaxStreams))
 		return
 	}
-	defer b.give(streams)
-	if !b.of.memory.Take(streamCost) {
+	defer b.giveSlot(streamSlots)
+	if !b.account.memory.Take(streamCost) {
 		c.ResetWith(wire.CodeLimit, "the server's memory for this device is used up")
 		return
 	}
-	defer b.of.memory.Give(streamCost)
-	if path, ok := probe.Path(c.Dest()); ok {
-		s.measure(ctx, b, c, wire.PathID(path))
+	defer b.account.memory.Release(streamCost)
+	if path, ok := probe.SubflowOf(c.Dest()); ok {
+		s.serveMeasurement(ctx, b, c, wire.SubflowID(path))
 		return
 	}
-	d, err := s.dest.dialFor(ctx, c)
+	d, err := s.dest.dialForConn(ctx, c)
 	if err != nil {
 		r := wire.Reset{Code: wire.CodeInternal, Text: err.Error()}
 		errors.As(err, &r)
 		c.ResetWith(r.Code, r.Text)
-		s.log.Info("destination failed", "device", nameOf(s.trust, b), "dest", c.Dest(), "err", err)
+		s.log.Info("destination failed", "device", currentName(s.trust, b), "dest", c.Dest(), "err", err)
 		return
 	}
 	c.Opened()
-	up, down, err := splice.Both(b.of.speed.carry(ctx, d), c)
-	s.log.Debug("stream ended", "device", nameOf(s.trust, b), "dest", c.Dest(), "to_device", up, "from_device", down, "err", err)
+	up, down, err := splice.Both(b.account.rate.limitConn(ctx, d), c)
+	s.log.Debug("stream ended", "device", currentName(s.trust, b), "dest", c.Dest(), "to_device", up, "from_device", down, "err", err)
 }
 
-// reap ends bonds whose device has been away for long.
-func (s *Server) reap(ctx context.Context) {
-	t := time.NewTicker(keepBond / 12)
+// runReapLoop ends bonds whose device has been away for long.
+func (s *Server) runReapLoop(ctx context.Context) {
+	t := time.NewTicker(bondLifetime / 12)
 	defer t.Stop()
 	for {
 		select {
@@ -348,11 +350,11 @@ func (s *Server) reap(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		gone := s.sessions.unused()
-		s.sessions.watchCopies(time.Now(), isUsed)
+		gone := s.sessions.listUnused()
+		s.sessions.detectCopies(time.Now(), hasUserSubflow)
 		for _, b := range gone {
-			s.log.Info("bond ended: no subflow for long", "device", nameOf(s.trust, b))
-			s.end(b)
+			s.log.Info("bond ended: no subflow for long", "device", currentName(s.trust, b))
+			s.endSession(b)
 		}
 		s.memory.Trim()
 	}

@@ -19,18 +19,18 @@ import (
 	"mpbond/link/wire"
 )
 
-// start runs a server that trusts one primary and waits only a moment for the
+// startServer runs a server that trusts one primary and waits only a moment for the
 // first byte. Stop ends it and returns what it has logged.
-func start(t *testing.T, patience time.Duration) (s *Server, primary *identity.Key, stop func() string) {
+func startServer(t *testing.T, firstByte time.Duration) (s *Server, primary *identity.Key, stop func() string) {
 	t.Helper()
-	return startWith(t, patience, Default)
+	return startServerWith(t, firstByte, Default)
 }
 
-// startWith is that with another configuration.
-func startWith(t *testing.T, patience time.Duration, cfg Config) (s *Server, primary *identity.Key, stop func() string) {
+// startServerWith is that with another configuration.
+func startServerWith(t *testing.T, firstByte time.Duration, cfg Config) (s *Server, primary *identity.Key, stop func() string) {
 	t.Helper()
 	s, primary, log := newServer(t, cfg)
-	s.handshakes.firstByte = patience
+	s.handshakes.firstByteTimeout = firstByte
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -92,7 +92,7 @@ func tryServer(t *testing.T, s *Server) (net.Conn, error) {
 }
 
 func TestSilentCallerIsDropped(t *testing.T) {
-	s, _, stop := start(t, 50*time.Millisecond)
+	s, _, stop := startServer(t, 50*time.Millisecond)
 	if b, err := io.ReadAll(dialServer(t, s)); err != nil || len(b) > 0 {
 		t.Errorf("%q, %v", b, err)
 	}
@@ -105,7 +105,7 @@ func TestSilentCallerIsDropped(t *testing.T) {
 // and began an HS-path hold nothing up and are cut off.
 func TestEndsWithHalfOpenCallers(t *testing.T) {
 	const patience = 2 * time.Minute
-	s, primary, stop := start(t, patience)
+	s, primary, stop := startServer(t, patience)
 	silent := dialServer(t, s)
 	began := dialServer(t, s)
 	if _, err := began.Write([]byte{22, 3, 1, 2}); err != nil { // the beginning of a TLS record
@@ -115,7 +115,7 @@ func TestEndsWithHalfOpenCallers(t *testing.T) {
 	if _, err := helped.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: "phone"})); err != nil {
 		t.Fatal(err)
 	}
-	joined := tls.Client(dialServer(t, s), primary.Client(s.handshakes.key.Public(), wire.ALPN))
+	joined := tls.Client(dialServer(t, s), primary.ClientConfig(s.handshakes.key.Public(), wire.ALPN))
 	if err := joined.Handshake(); err != nil {
 		t.Fatal(err)
 	}
@@ -133,18 +133,18 @@ func TestEndsWithHalfOpenCallers(t *testing.T) {
 
 // TestRename: a bond is told of by the name that its device has now.
 func TestRename(t *testing.T) {
-	s, primary, _ := start(t, time.Minute)
+	s, primary, _ := startServer(t, time.Minute)
 	b := &session{key: bondKey{device: primary.Public()}, name: "laptop"}
 	if err := s.trust.Rename("laptop", "notebook"); err != nil {
 		t.Fatal(err)
 	}
-	if got := nameOf(s.trust, b); got != "notebook" {
+	if got := currentName(s.trust, b); got != "notebook" {
 		t.Errorf("it is called %s", got)
 	}
 	if err := s.trust.Remove("notebook"); err != nil {
 		t.Fatal(err)
 	}
-	if got := nameOf(s.trust, b); got != "laptop" {
+	if got := currentName(s.trust, b); got != "laptop" {
 		t.Errorf("trusted no longer, it is called %s", got)
 	}
 }
@@ -152,10 +152,10 @@ func TestRename(t *testing.T) {
 // TestHandshakesAreBounded: there are never more at once; a caller who comes when all
 // places are taken gets that of a silent one.
 func TestHandshakesAreBounded(t *testing.T) {
-	s, primary, stop := start(t, time.Minute) // so that none is dropped before all are there
+	s, primary, stop := startServer(t, time.Minute) // so that none is dropped before all are there
 	var crowd []net.Conn
 	for i := range maxHandshakes {
-		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/maxFromOne))}}
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/maxPerSource))}}
 		c, err := from.Dial("tcp", s.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -165,13 +165,13 @@ func TestHandshakesAreBounded(t *testing.T) {
 	began := time.Now()
 	for range 20 { // of which one line in the log a minute tells
 		c := dialServer(t, s)
-		if err := tls.Client(c, primary.Client(s.handshakes.key.Public(), wire.ALPN)).HandshakeContext(t.Context()); err != nil {
+		if err := tls.Client(c, primary.ClientConfig(s.handshakes.key.Public(), wire.ALPN)).HandshakeContext(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// As many have lost their places: the oldest two of each source.
 	for i, c := range crowd {
-		if i%maxFromOne < 2 {
+		if i%maxPerSource < 2 {
 			_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 			if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("silent caller %d: %v", i, err)
@@ -187,29 +187,29 @@ func TestHandshakesAreBounded(t *testing.T) {
 // TestPaused: a device that is paused gets no subflow, and its bonds end, until it is
 // resumed.
 func TestPaused(t *testing.T) {
-	s, primary, _ := start(t, time.Minute)
+	s, primary, _ := startServer(t, time.Minute)
 	key, join := bondKey{device: primary.Public(), id: wire.BondID{1}}, wire.Join{Bond: wire.BondID{1}}
 	pause := func(paused bool) {
 		t.Helper()
-		if err := s.trust.Pause("laptop", paused); err != nil {
+		if err := s.trust.SetPaused("laptop", paused); err != nil {
 			t.Fatal(err)
 		}
 		s.TrustChanged()
 	}
-	before, err := s.join(t.Context(), key, join)
+	before, err := s.joinBond(t.Context(), key, join)
 	if err != nil || before == nil {
 		t.Fatal(before, err)
 	}
 	pause(true)
 	var r wire.Refuse
-	if _, err := s.join(t.Context(), key, join); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(r.Text, "paused") {
+	if _, err := s.joinBond(t.Context(), key, join); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(r.Text, "paused") {
 		t.Errorf("joined: %v", err)
 	}
 	if list := s.Status(false); len(list) > 0 {
 		t.Errorf("%+v", list)
 	}
 	pause(false)
-	if b, err := s.join(t.Context(), key, join); err != nil || b == nil || b == before {
+	if b, err := s.joinBond(t.Context(), key, join); err != nil || b == nil || b == before {
 		t.Errorf("resumed: %v, %v", b, err)
 	}
 }

@@ -25,15 +25,15 @@ func tableOf(t *testing.T, limit int, enrolled func(identity.PublicKey) error, r
 		t.Fatal(err)
 	}
 	accounts := newAccountTable(endpoint.NewMemory(0), 0)
-	table := &sessionTable{limit: limit, trust: trust, log: slog.New(slog.DiscardHandler), enrolled: enrolled, bonds: map[bondKey]*session{},
+	table := &sessionTable{maxBonds: limit, trust: trust, log: slog.New(slog.DiscardHandler), enrolled: enrolled, bonds: map[bondKey]*session{},
 		retire: func(b *session, _ wire.Refuse) {
 			*retired = append(*retired, b)
-			b.e.Close(context.Background())
+			b.endpoint.Close(context.Background())
 		}}
 	return table, func(key bondKey) func(string) *session {
 		return func(id string) *session {
-			b := &session{key: key, id: id, of: accounts.of(key.device)}
-			b.e = endpoint.New(endpoint.Config{Bond: bond.Config{}, Share: b.of.memory})
+			b := &session{key: key, id: id, account: accounts.accountOf(key.device)}
+			b.endpoint = endpoint.New(endpoint.Config{Bond: bond.Config{}, Share: b.account.memory})
 			return b
 		}
 	}
@@ -49,7 +49,7 @@ func TestSessionTable(t *testing.T) {
 		var retired []*session
 		table, begin := tableOf(t, limit, func(k identity.PublicKey) error {
 			if stranger[k] {
-				return wire.Refuse{Code: wire.CodeUnknown, Text: distrusted}
+				return wire.Refuse{Code: wire.CodeUnknown, Text: textNotTrusted}
 			}
 			return nil
 		}, &retired)
@@ -63,21 +63,21 @@ func TestSessionTable(t *testing.T) {
 			case 0:
 				if len(have) > 0 {
 					b := have[rng.IntN(len(have))]
-					table.remove(b)
-					b.e.Close(t.Context())
+					table.removeSession(b)
+					b.endpoint.Close(t.Context())
 					forget(func(o *session) bool { return o == b })
 				}
 			case 1:
 				stranger[key.device] = !stranger[key.device]
-				table.retireStrangers()
+				table.retireUnenrolled()
 				forget(func(o *session) bool { return stranger[o.key.device] })
 			case 2:
-				if b, err := table.join(key, 5, nil); err == nil && b != nil && !slices.Contains(have, b) {
+				if b, err := table.joinBond(key, 5, nil); err == nil && b != nil && !slices.Contains(have, b) {
 					t.Fatal("a bond that the device believes in was made")
 				}
 			default:
 				i := slices.IndexFunc(have, func(o *session) bool { return o.key == key })
-				b, err := table.join(key, 0, begin(key))
+				b, err := table.joinBond(key, 0, begin(key))
 				switch {
 				case stranger[key.device]:
 					if !errors.As(err, new(wire.Refuse)) {
@@ -97,11 +97,11 @@ func TestSessionTable(t *testing.T) {
 				}
 			}
 			names, of := map[string]bool{}, map[identity.PublicKey]int{}
-			list := table.list()
+			list := table.listSessions()
 			for _, b := range list {
 				names[b.id] = true
 				of[b.key.device]++
-				if found, err := table.named(b.id); err != nil || found != b || of[b.key.device] > limit || !slices.Contains(have, b) {
+				if found, err := table.findSession(b.id); err != nil || found != b || of[b.key.device] > limit || !slices.Contains(have, b) {
 					t.Fatalf("bond %s: %v, one of %d of its device", b.id, err, of[b.key.device])
 				}
 			}
@@ -109,16 +109,16 @@ func TestSessionTable(t *testing.T) {
 				t.Fatalf("%d bonds by %d names, want %d", len(list), len(names), len(have))
 			}
 		}
-		for _, b := range table.close() {
-			b.e.Close(t.Context())
+		for _, b := range table.closeTable() {
+			b.endpoint.Close(t.Context())
 		}
 		retired = nil
-		if _, err := table.join(bondKey{}, 0, nil); !errors.Is(err, errShutdown) {
+		if _, err := table.joinBond(bondKey{}, 0, nil); !errors.Is(err, errShutdown) {
 			t.Errorf("joined when closed: %v", err)
 		}
 		clear(stranger)
 		stranger[identity.PublicKey{0}], stranger[identity.PublicKey{1}], stranger[identity.PublicKey{2}] = true, true, true
-		if table.retireStrangers(); len(retired) > 0 {
+		if table.retireUnenrolled(); len(retired) > 0 {
 			t.Error("a bond was retired after the end")
 		}
 	})
@@ -131,21 +131,21 @@ func TestUnusedBonds(t *testing.T) {
 		table, begin := tableOf(t, 9, func(identity.PublicKey) error { return nil }, &retired)
 		for id := range byte(2) {
 			key := bondKey{identity.PublicKey{1}, wire.BondID{id}}
-			b, err := table.join(key, 0, begin(key))
+			b, err := table.joinBond(key, 0, begin(key))
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer b.e.Close(context.Background())
-			if n := len(table.unused()); n != 0 {
+			defer b.endpoint.Close(context.Background())
+			if n := len(table.listUnused()); n != 0 {
 				t.Errorf("%d are unused at once", n)
 			}
-			time.Sleep(keepBond / 2)
+			time.Sleep(bondLifetime / 2)
 		}
-		if n := len(table.unused()); n != 0 {
-			t.Errorf("%d are unused after %v", n, keepBond)
+		if n := len(table.listUnused()); n != 0 {
+			t.Errorf("%d are unused after %v", n, bondLifetime)
 		}
 		time.Sleep(time.Second)
-		if list := table.unused(); len(list) != 1 || list[0].key.id != (wire.BondID{0}) {
+		if list := table.listUnused(); len(list) != 1 || list[0].key.id != (wire.BondID{0}) {
 			t.Errorf("%d are unused", len(list))
 		}
 	})

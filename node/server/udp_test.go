@@ -44,9 +44,9 @@ func TestOtherListener(t *testing.T) {
 	cfg := Default
 	cfg.UDP, cfg.ListenUDP = true, func(string) (Listener, error) { return o, nil }
 	s, _, log := newServer(t, cfg)
-	s.handshakes.firstByte = time.Minute
+	s.handshakes.firstByteTimeout = time.Minute
 	paired := make(chan bool, 2)
-	s.PairWith(func(_ context.Context, c net.Conn) { paired <- true; c.Close() })
+	s.SetPairing(func(_ context.Context, c net.Conn) { paired <- true; c.Close() })
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- s.Run(ctx) }()

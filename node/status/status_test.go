@@ -15,14 +15,14 @@ import (
 
 // TestPath: state, kind, radio and tier are set only where they differ from what is usual.
 func TestPath(t *testing.T) {
-	info := bond.PathInfo{ID: 3, Sent: 7, Received: 9, Numbers: estimate.Numbers{SRTT: 1500 * time.Microsecond}}
-	plain := path(endpoint.Subflow{PathInfo: info, Device: "laptop", Transport: "tcp"})
+	info := bond.SubflowInfo{ID: 3, Sent: 7, Received: 9, Estimate: estimate.Estimate{SRTT: 1500 * time.Microsecond}}
+	plain := describeSubflow(endpoint.Subflow{SubflowInfo: info, Device: "laptop", Transport: "tcp"})
 	if plain.ID != 3 || plain.Kind != api.Direct || plain.State != api.Up || plain.Radio+plain.Tier != "" || plain.Hop != nil ||
 		plain.SRTTms != 1.5 || plain.RxBytes != 9 || plain.TxBytes != 7 || plain.Device != "laptop" || plain.Transport != "tcp" {
 		t.Errorf("%+v", plain)
 	}
 	info.Helped, info.Silent = true, true
-	p := path(endpoint.Subflow{PathInfo: info, Terms: wire.Terms{Radio: wire.RadioCellular, Tier: wire.TierBackup, Metered: true}, Hop: &endpoint.Hop{FarRate: unit.Mbps}})
+	p := describeSubflow(endpoint.Subflow{SubflowInfo: info, Terms: wire.Terms{Radio: wire.RadioCellular, Tier: wire.TierBackup, Metered: true}, Hop: &endpoint.Hop{FarRate: unit.Mbps}})
 	if p.Kind != api.Helped || p.State != api.Silent || p.Radio == "" || p.Tier == "" || !p.Metered || p.Hop.FarRateBps != unit.Mbps || p.Hop.PBE != nil {
 		t.Errorf("%+v", p)
 	}
@@ -39,21 +39,21 @@ func TestEmptyBond(t *testing.T) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		t.Fatal(err)
 	}
-	if list, ok := m["paths"].([]any); !ok || len(list) > 0 || m["stream_list"] != nil || m["flow_list"] != nil || m["decisions"] != nil {
+	if list, ok := m["subflows"].([]any); !ok || len(list) > 0 || m["stream_list"] != nil || m["flow_list"] != nil || m["decisions"] != nil {
 		t.Errorf("%s", b)
 	}
 }
 
 // TestStreams: the owner and both choices come through.
 func TestStreams(t *testing.T) {
-	o := endpoint.Owner{App: "curl", Program: "/usr/bin/curl", Label: "work", User: "me"}
-	s := Streams([]endpoint.Stream{{StreamInfo: bond.StreamInfo{ID: 4, Dest: "web:80", Weight: 2}, Owner: o, DownBytes: 5, UpBytes: 6,
-		Down: wire.Choice{Paths: []wire.PathID{1, 2}, Reason: "both"}}})
-	if len(s) != 1 || s[0].App != "curl" || s[0].User != "me" || s[0].DownBytes != 5 || s[0].UpBytes != 6 || len(s[0].Down.Paths) != 2 || s[0].Up.Paths != nil {
+	o := endpoint.AppInfo{App: "curl", Program: "/usr/bin/curl", Label: "work", User: "me"}
+	s := Streams([]endpoint.Stream{{StreamInfo: bond.StreamInfo{ID: 4, Dest: "web:80", Weight: 2}, App: o, DownBytes: 5, UpBytes: 6,
+		Down: wire.Choice{Subflows: []wire.SubflowID{1, 2}, Reason: "both"}}})
+	if len(s) != 1 || s[0].App != "curl" || s[0].User != "me" || s[0].DownBytes != 5 || s[0].UpBytes != 6 || len(s[0].Down.Subflows) != 2 || s[0].Up.Subflows != nil {
 		t.Errorf("%+v", s)
 	}
-	f := Flows([]endpoint.Flow{{FlowInfo: bond.FlowInfo{ID: 8, Path: 1}, Owner: o, DownBytes: 3}})
-	if len(f) != 1 || f[0].ID != 8 || f[0].Path != 1 || f[0].Label != "work" || f[0].DownBytes != 3 {
+	f := Flows([]endpoint.Flow{{FlowInfo: bond.FlowInfo{ID: 8, Subflow: 1}, App: o, DownBytes: 3}})
+	if len(f) != 1 || f[0].ID != 8 || f[0].Subflow != 1 || f[0].Label != "work" || f[0].DownBytes != 3 {
 		t.Errorf("%+v", f)
 	}
 }
@@ -61,14 +61,14 @@ func TestStreams(t *testing.T) {
 // TestDecision: the delay told is that of the subflow that was chosen.
 func TestDecision(t *testing.T) {
 	d := bond.Decision{Remaining: 10}
-	d.Path = 2
+	d.Subflow = 2
 	d.Seen[0].ID, d.Seen[0].PAD = 1, time.Second
 	d.Seen[1].ID, d.Seen[1].PAD = 2, 3*time.Millisecond
-	if a := decision(d); a.Path != 2 || a.PADms != 3 || a.RemainingBytes != 10 {
+	if a := describeDecision(d); a.Subflow != 2 || a.PADms != 3 || a.RemainingBytes != 10 {
 		t.Errorf("%+v", a)
 	}
 	d.Wait = true
-	if a := decision(d); a.Path != 0 || a.PADms != 0 {
+	if a := describeDecision(d); a.Subflow != 0 || a.PADms != 0 {
 		t.Errorf("waits: %+v", a)
 	}
 }

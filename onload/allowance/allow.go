@@ -72,19 +72,19 @@ func (c Choice) String() string {
 	return ""
 }
 
-// Today is what may be carried in all on a day.
-type Today struct {
+// DayLimit is what may be carried in all on a day.
+type DayLimit struct {
 	// Bytes are the bound of the day; 0 with Free set is none, without it nothing may be
 	// carried.
-	Bytes unit.Bytes
-	Free  bool
-	Why   string // for people
+	Bytes     unit.Bytes
+	Unlimited bool
+	Reason    string // for people
 }
 
-// May is the error that nothing may be carried, if so.
-func (t Today) May() error {
-	if t.Free || t.Bytes > 0 {
+// Err is the error that nothing may be carried, if so.
+func (t DayLimit) Err() error {
+	if t.Unlimited || t.Bytes > 0 {
 		return nil
 	}
-	return errors.New(t.Why)
+	return errors.New(t.Reason)
 }

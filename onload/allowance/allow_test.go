@@ -45,9 +45,9 @@ func at(date string, hour int) time.Time {
 	return d.Add(time.Duration(hour) * time.Hour)
 }
 
-// months is a history of months before that of a day, newest first: what the owner used
+// historyOfMonths is a history of months before that of a day, newest first: what the owner used
 // in each, spread evenly, with as much again for onloading.
-func months(before time.Time, resetDay int, used ...unit.Bytes) History {
+func historyOfMonths(before time.Time, resetDay int, used ...unit.Bytes) History {
 	h := History{}
 	from, _ := policy.Month(before, resetDay)
 	for _, u := range used {
@@ -90,17 +90,17 @@ func TestTrack(t *testing.T) {
 		{"nothing", at("2026-06-10", 9), Plan{Cap: 10 * gb}, nil, nil, 0, "known of 0 months"},
 		{"bills", at("2026-06-10", 9), Plan{Cap: 10 * gb, Bills: []policy.Volume{1 * gb, 6 * gb, 6 * gb, 6 * gb, 6 * gb, 6 * gb}}, nil, nil, 4. / 30, ""},
 		{"bills of those before", at("2026-06-10", 9), Plan{Cap: 10 * gb, Bills: []policy.Volume{5 * gb, 5 * gb, 5 * gb}}, steady[:2], nil, 4.6/30 - 4*math.Sqrt(.3)/30, ""},
-		{"a month that uses more", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {All: 9.95 * gb}}, .05, ""},
-		{"it was onloaded already", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {All: 9.9 * gb}, "2026-06-10": {All: .08 * gb, Onload: .08 * gb}}, .1, ""},
-		{"a month that has used all", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {All: 10 * gb}}, 0, "used up in this month"},
+		{"a month that uses more", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {AllBytes: 9.95 * gb}}, .05, ""},
+		{"it was onloaded already", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {AllBytes: 9.9 * gb}, "2026-06-10": {AllBytes: .08 * gb, OnloadBytes: .08 * gb}}, .1, ""},
+		{"a month that has used all", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {AllBytes: 10 * gb}}, 0, "used up in this month"},
 	} {
-		h := months(c.now, max(c.plan.ResetDay, 1), c.used...)
+		h := historyOfMonths(c.now, max(c.plan.ResetDay, 1), c.used...)
 		for day, d := range c.today {
 			h[day] = d
 		}
-		got := c.plan.Today(c.now, h)
-		if diff := float64(got.Bytes)/gb - max(c.want, 0); math.Abs(diff) > 1e-5 || got.Free || !strings.Contains(got.Why, c.why) || (got.May() == nil) != (c.want > 0) {
-			t.Errorf("%s: %.6f GB instead of %.6f: %s", c.name, float64(got.Bytes)/gb, c.want, got.Why)
+		got := c.plan.DayLimit(c.now, h)
+		if diff := float64(got.Bytes)/gb - max(c.want, 0); math.Abs(diff) > 1e-5 || got.Unlimited || !strings.Contains(got.Reason, c.why) || (got.Err() == nil) != (c.want > 0) {
+			t.Errorf("%s: %.6f GB instead of %.6f: %s", c.name, float64(got.Bytes)/gb, c.want, got.Reason)
 		}
 	}
 }
@@ -110,11 +110,11 @@ func TestTrack(t *testing.T) {
 func TestTrackGaps(t *testing.T) {
 	now, plan := at("2026-06-10", 9), Plan{Cap: 10 * gb}
 	for missing, want := range map[int]float64{0: 4. / 30, 7: 4. / 30, 8: 0, 31: 0} {
-		h := months(now, 1, 6*gb, 6*gb, 6*gb, 6*gb, 6*gb)
+		h := historyOfMonths(now, 1, 6*gb, 6*gb, 6*gb, 6*gb, 6*gb)
 		for d := range missing {
 			delete(h, at("2026-05-01", 0).AddDate(0, 0, d).Format(time.DateOnly))
 		}
-		if got := plan.Today(now, h); math.Abs(float64(got.Bytes)/gb-want) > 1e-5 {
+		if got := plan.DayLimit(now, h); math.Abs(float64(got.Bytes)/gb-want) > 1e-5 {
 			t.Errorf("%d days of May missing: %+v, want %.3f GB", missing, got, want)
 		}
 	}
@@ -136,8 +136,8 @@ func TestTrackYear(t *testing.T) {
 		}
 		own := unit.Bytes(200e6 * (1 + .3*r.NormFloat64())) // 6 GB a month
 		day := now.Format(time.DateOnly)
-		today := plan.Today(now, h).Bytes
-		h[day] = Day{All: own + today, Onload: today}
+		today := plan.DayLimit(now, h).Bytes
+		h[day] = Day{AllBytes: own + today, OnloadBytes: today}
 		lent, month = lent+today, month+own+today
 	}
 	if over > 0 || lent < 40*gb {
@@ -152,38 +152,38 @@ func TestHolder(t *testing.T) {
 	var h Holder
 	check := func(n float64, free bool, next float64, why string) {
 		t.Helper()
-		got := h.Today(sec(n))
-		if got.Free != free || got.Bytes != 0 || (got.May() == nil) != free || !strings.Contains(got.Why, why) || h.Until(sec(n)).IsZero() == free {
+		got := h.DayLimit(sec(n))
+		if got.Unlimited != free || got.Bytes != 0 || (got.Err() == nil) != free || !strings.Contains(got.Reason, why) || h.Expiry(sec(n)).IsZero() == free {
 			t.Errorf("%v s: %+v", n, got)
 		}
-		if next >= 0 && !h.Next().Equal(sec(next)) {
-			t.Errorf("%v s: asks at %v, want %v", n, h.Next(), sec(next))
+		if next >= 0 && !h.NextRequest().Equal(sec(next)) {
+			t.Errorf("%v s: asks at %v, want %v", n, h.NextRequest(), sec(next))
 		}
 	}
 	check(0, false, -1, "not answered yet")
-	if !h.Next().IsZero() {
+	if !h.NextRequest().IsZero() {
 		t.Error("it does not ask at once")
 	}
-	h.Failed(sec(0), errors.New("no route"))
+	h.NoteFailure(sec(0), errors.New("no route"))
 	check(0, false, 5, "no route")
-	h.Failed(sec(5), errors.New("no route"))
+	h.NoteFailure(sec(5), errors.New("no route"))
 	check(5, false, 15, "no route")
-	h.Granted(sec(15), 100*time.Second)
+	h.NoteGrant(sec(15), 100*time.Second)
 	check(15, true, 65, "until 09:01:55")
-	h.Failed(sec(65), errors.New("no route"))
+	h.NoteFailure(sec(65), errors.New("no route"))
 	check(65, true, 70, "no route") // it holds to its end, and no longer
 	check(114.9, true, 70, "")
 	check(115, false, 70, "no route")
-	h.Granted(sec(120), 100*time.Second)
-	h.Refused(sec(170), "the cell is loaded by 90 %", 25*time.Second)
+	h.NoteGrant(sec(120), 100*time.Second)
+	h.NoteRefusal(sec(170), "the cell is loaded by 90 %", 25*time.Second)
 	check(170, false, 195, "loaded by 90 %") // at once
-	h.Refused(sec(195), "again", 0)
+	h.NoteRefusal(sec(195), "again", 0)
 	check(195, false, 205, "again")
 	for range 20 {
-		h.Failed(sec(1000), errors.New("x"))
+		h.NoteFailure(sec(1000), errors.New("x"))
 	}
 	check(1000, false, 1120, "x")
-	h.Granted(sec(2000), 30*24*time.Hour) // whatever it says
+	h.NoteGrant(sec(2000), 30*24*time.Hour) // whatever it says
 	check(2000, true, 3800, "")
 	check(5599, true, 3800, "")
 	check(5600, false, 3800, "")
@@ -195,7 +195,7 @@ func TestHolder(t *testing.T) {
 func TestHolderRestarts(t *testing.T) {
 	now := at("2026-06-10", 9)
 	var h Holder
-	kept := h.Granted(now, 5*time.Minute)
+	kept := h.NoteGrant(now, 5*time.Minute)
 	line, err := json.Marshal(kept)
 	if err != nil {
 		t.Fatal(err)
@@ -207,16 +207,16 @@ func TestHolderRestarts(t *testing.T) {
 		}
 		var again Holder
 		again.Restore(p, now.Add(after))
-		if got := again.Today(now.Add(after)).Free; got != want {
+		if got := again.DayLimit(now.Add(after)).Unlimited; got != want {
 			t.Errorf("%v later: %v", after, got)
 		}
-		if !again.Next().IsZero() {
+		if !again.NextRequest().IsZero() {
 			t.Errorf("%v later: it does not ask at once", after)
 		}
 	}
 	var forged Holder
 	forged.Restore(Permit{now.Add(24 * time.Hour), 48 * time.Hour}, now)
-	if forged.Today(now).Free {
+	if forged.DayLimit(now).Unlimited {
 		t.Error("a permit of two days is taken from the file")
 	}
 }
@@ -225,18 +225,18 @@ func TestHolderRestarts(t *testing.T) {
 // known.
 func TestIssuer(t *testing.T) {
 	now := at("2026-06-10", 9)
-	i := NewIssuer(Rules{Threshold: .7, Life: time.Minute, Most: 2}, "north", "south")
+	i := NewIssuer(Rules{Threshold: .7, Life: time.Minute, MaxPermits: 2}, "north", "south")
 	ask := func(after time.Duration, device, cell string, want bool, why string) {
 		t.Helper()
-		if a := i.Ask(now.Add(after), device, cell); a.Granted != want || !strings.Contains(a.Why, why) || a.Granted == (a.Life == 0) || a.Granted == (a.Again > 0) {
+		if a := i.RequestPermit(now.Add(after), device, cell); a.Granted != want || !strings.Contains(a.Reason, why) || a.Granted == (a.Life == 0) || a.Granted == (a.RetryAfter > 0) {
 			t.Errorf("%v, %s in %q: %+v", after, device, cell, a)
 		}
 	}
 	ask(0, "a", "north", false, "not known")
-	i.Observe("north", .69, now)
-	i.Observe("west", .1, now)
-	i.Observe("north", 1.1, now)
-	i.Observe("north", math.NaN(), now)
+	i.SetLoad("north", .69, now)
+	i.SetLoad("west", .1, now)
+	i.SetLoad("north", 1.1, now)
+	i.SetLoad("north", math.NaN(), now)
 	ask(0, "a", "north", true, "")
 	ask(0, "b", "south", false, "not known")
 	ask(0, "b", "", false, "no such cell")
@@ -244,26 +244,26 @@ func TestIssuer(t *testing.T) {
 	ask(0, "c", "north", false, "2 devices")
 	ask(time.Second, "a", "north", true, "") // renewed
 	ask(31*time.Second, "a", "north", false, "not known")
-	i.Observe("north", .7, now.Add(32*time.Second))
+	i.SetLoad("north", .7, now.Add(32*time.Second))
 	ask(32*time.Second, "b", "north", false, "loaded by 70 %")
-	i.Observe("north", .2, now.Add(40*time.Second))
+	i.SetLoad("north", .2, now.Add(40*time.Second))
 	ask(40*time.Second, "c", "north", false, "2 devices") // b may not have heard that it was refused
 	ask(40*time.Second, "b", "north", true, "")
-	i.Observe("north", .2, now.Add(101*time.Second))
+	i.SetLoad("north", .2, now.Add(101*time.Second))
 	ask(101*time.Second, "a", "north", true, "") // theirs are over
 
-	kept := i.Held(now.Add(101 * time.Second))
+	kept := i.HeldPermits(now.Add(101 * time.Second))
 	if len(kept) != 1 || kept[0].Device != "a" || kept[0].Cell != "north" {
 		t.Errorf("%+v", kept)
 	}
-	again := NewIssuer(Rules{Threshold: .7, Life: time.Minute, Most: 1}, "north")
-	kept = append(kept, Held{"x", "gone", now, now.Add(time.Hour)}, Held{"y", "north", now, now.Add(time.Hour)}, Held{"z", "north", now, now})
+	again := NewIssuer(Rules{Threshold: .7, Life: time.Minute, MaxPermits: 1}, "north")
+	kept = append(kept, HeldPermit{"x", "gone", now, now.Add(time.Hour)}, HeldPermit{"y", "north", now, now.Add(time.Hour)}, HeldPermit{"z", "north", now, now})
 	again.Restore(now.Add(110*time.Second), kept)
-	again.Observe("north", .2, now.Add(110*time.Second))
-	if a := again.Ask(now.Add(110*time.Second), "b", ""); a.Granted || !strings.Contains(a.Why, "1 devices") {
+	again.SetLoad("north", .2, now.Add(110*time.Second))
+	if a := again.RequestPermit(now.Add(110*time.Second), "b", ""); a.Granted || !strings.Contains(a.Reason, "1 devices") {
 		t.Errorf("after a restart: %+v", a)
 	}
-	if a := again.Ask(now.Add(110*time.Second), "a", ""); !a.Granted {
+	if a := again.RequestPermit(now.Add(110*time.Second), "a", ""); !a.Granted {
 		t.Errorf("after a restart: %+v", a)
 	}
 }
@@ -273,7 +273,7 @@ func TestIssuer(t *testing.T) {
 // longer than a life after the cell was loaded, and all of those that ask get some.
 func TestMany(t *testing.T) {
 	const devices, most, life = 12, 4, 40 * time.Second
-	rules := Rules{Threshold: .7, Life: life, Most: most}
+	rules := Rules{Threshold: .7, Life: life, MaxPermits: most}
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		i, zero := NewIssuer(rules, "c"), at("2026-06-10", 9)
@@ -288,13 +288,13 @@ func TestMany(t *testing.T) {
 				load = .9
 			}
 			for d := range hold {
-				if hold[d].Today(now).Free {
+				if hold[d].DayLimit(now).Unlimited {
 					free++
 					had[d]++
 				}
 			}
 			load = min(load+.05*float64(free), 1)
-			i.Observe("c", load, now)
+			i.SetLoad("c", load, now)
 			if load < rules.Threshold {
 				loadedSince = time.Time{}
 			} else if loadedSince.IsZero() {
@@ -308,28 +308,28 @@ func TestMany(t *testing.T) {
 					hold[d] = Holder{}
 					hold[d].Restore(kept[d], now)
 				}
-				if now.Before(hold[d].Next()) {
+				if now.Before(hold[d].NextRequest()) {
 					continue
 				}
 				if r.IntN(5) == 0 {
-					hold[d].Failed(now, errors.New("lost"))
+					hold[d].NoteFailure(now, errors.New("lost"))
 					continue
 				}
-				a := i.Ask(now, fmt.Sprint(d), "")
+				a := i.RequestPermit(now, fmt.Sprint(d), "")
 				switch lost := r.IntN(5) == 0; {
 				case lost: // the answer
-					hold[d].Failed(now, errors.New("lost"))
+					hold[d].NoteFailure(now, errors.New("lost"))
 				case a.Granted:
-					kept[d] = hold[d].Granted(now, a.Life)
+					kept[d] = hold[d].NoteGrant(now, a.Life)
 				default:
-					hold[d].Refused(now, a.Why, a.Again)
+					hold[d].NoteRefusal(now, a.Reason, a.RetryAfter)
 					kept[d] = Permit{}
 				}
 			}
 			if r.IntN(200) == 0 {
 				again := NewIssuer(rules, "c")
-				again.Restore(now, i.Held(now))
-				again.Observe("c", load, now)
+				again.Restore(now, i.HeldPermits(now))
+				again.SetLoad("c", load, now)
 				i = again
 			}
 		}

@@ -10,19 +10,19 @@ const MaxLife = time.Hour
 
 // Between questions that were not answered, or refused without a time to ask again.
 const (
-	askAgainMin = 5 * time.Second
-	askAgainMax = 2 * time.Minute
+	minBackoff = 5 * time.Second
+	maxBackoff = 2 * time.Minute
 )
 
 // Holder holds a helper's permit: when to ask for one, and whether there is one. It
 // fails closed: what is not known to be granted now is not. The zero Holder has none and
 // asks at once.
 type Holder struct {
-	until time.Time // the permit ends
-	life  time.Duration
-	next  time.Time // to ask
-	wait  time.Duration
-	why   string // there is none, or it is not renewed
+	expires     time.Time // the permit ends
+	life        time.Duration
+	nextRequest time.Time // to ask
+	backoff     time.Duration
+	reason      string // there is none, or it is not renewed
 }
 
 // Permit is a permit as it is kept.
@@ -35,62 +35,62 @@ type Permit struct {
 // back would make longer than it was, is none.
 func (h *Holder) Restore(p Permit, now time.Time) {
 	if left := p.Until.Sub(now); left > 0 && left <= p.Life && p.Life <= MaxLife {
-		h.until, h.life = p.Until, p.Life
+		h.expires, h.life = p.Until, p.Life
 	}
 }
 
-// Next is when to ask.
-func (h *Holder) Next() time.Time { return h.next }
+// NextRequest is when to ask.
+func (h *Holder) NextRequest() time.Time { return h.nextRequest }
 
-// Granted takes a permit that holds for life from when it was asked for, and returns it
+// NoteGrant takes a permit that holds for life from when it was asked for, and returns it
 // to be kept. It is renewed at half of its life.
-func (h *Holder) Granted(asked time.Time, life time.Duration) Permit {
+func (h *Holder) NoteGrant(asked time.Time, life time.Duration) Permit {
 	life = min(life, MaxLife)
-	h.until, h.life, h.why, h.wait = asked.Add(life), life, "", 0
-	h.next = asked.Add(max(life/2, time.Second))
-	return Permit{h.until, life}
+	h.expires, h.life, h.reason, h.backoff = asked.Add(life), life, "", 0
+	h.nextRequest = asked.Add(max(life/2, time.Second))
+	return Permit{h.expires, life}
 }
 
-// Refused takes a refusal, which ends a permit that holds: the cell is loaded now. Again
+// NoteRefusal takes a refusal, which ends a permit that holds: the cell is loaded now. Again
 // is when the service wants to be asked again, 0 if it did not say.
-func (h *Holder) Refused(now time.Time, why string, again time.Duration) {
-	h.until, h.why = time.Time{}, why
-	h.later(now, again)
+func (h *Holder) NoteRefusal(now time.Time, why string, again time.Duration) {
+	h.expires, h.reason = time.Time{}, why
+	h.scheduleNext(now, again)
 }
 
-// Failed takes that there was no answer. A permit holds to its end.
-func (h *Holder) Failed(now time.Time, err error) {
-	h.why = fmt.Sprintf("the operator's service cannot be asked: %v", err)
-	h.later(now, 0)
+// NoteFailure takes that there was no answer. A permit holds to its end.
+func (h *Holder) NoteFailure(now time.Time, err error) {
+	h.reason = fmt.Sprintf("the operator's service cannot be asked: %v", err)
+	h.scheduleNext(now, 0)
 }
 
-func (h *Holder) later(now time.Time, again time.Duration) {
-	h.wait = min(max(2*h.wait, askAgainMin), askAgainMax)
-	h.next = now.Add(h.wait)
+func (h *Holder) scheduleNext(now time.Time, again time.Duration) {
+	h.backoff = min(max(2*h.backoff, minBackoff), maxBackoff)
+	h.nextRequest = now.Add(h.backoff)
 	if again > 0 {
-		h.next = now.Add(min(max(again, time.Second), MaxLife))
+		h.nextRequest = now.Add(min(max(again, time.Second), MaxLife))
 	}
 }
 
-// Today is what the permit allows now; of its volume the service says nothing.
-func (h *Holder) Today(now time.Time) Today {
-	if left := h.until.Sub(now); left > 0 && left <= h.life {
-		why := fmt.Sprintf("the operator permits it until %s", h.until.Format(time.TimeOnly))
-		if h.why != "" {
-			why += "; " + h.why
+// DayLimit is what the permit allows now; of its volume the service says nothing.
+func (h *Holder) DayLimit(now time.Time) DayLimit {
+	if left := h.expires.Sub(now); left > 0 && left <= h.life {
+		why := fmt.Sprintf("the operator permits it until %s", h.expires.Format(time.TimeOnly))
+		if h.reason != "" {
+			why += "; " + h.reason
 		}
-		return Today{Free: true, Why: why}
+		return DayLimit{Unlimited: true, Reason: why}
 	}
-	if h.why == "" {
-		return Today{Why: "the operator's service has not answered yet"}
+	if h.reason == "" {
+		return DayLimit{Reason: "the operator's service has not answered yet"}
 	}
-	return Today{Why: h.why}
+	return DayLimit{Reason: h.reason}
 }
 
-// Until is when the permit ends, the zero time without one.
-func (h *Holder) Until(now time.Time) time.Time {
-	if h.Today(now).Free {
-		return h.until
+// Expiry is when the permit ends, the zero time without one.
+func (h *Holder) Expiry(now time.Time) time.Time {
+	if h.DayLimit(now).Unlimited {
+		return h.expires
 	}
 	return time.Time{}
 }

@@ -29,16 +29,16 @@ func newBoard(t *testing.T, name string, paths int, items ...board.Item) *board.
 	}
 	b := board.NewBoard(s, paths)
 	for p := range paths {
-		b.Up(p)
+		b.SetUp(p)
 	}
-	b.Add(items...)
+	b.AddItems(items...)
 	return b
 }
 
-// orders takes all that there are.
-func orders(b *board.Board, now time.Time) (list []board.Order) {
+// drainOrders takes all that there are.
+func drainOrders(b *board.Board, now time.Time) (list []board.Order) {
 	for {
-		o, ok := b.Next(now)
+		o, ok := b.NextOrder(now)
 		if !ok {
 			return list
 		}
@@ -46,7 +46,7 @@ func orders(b *board.Board, now time.Time) (list []board.Order) {
 	}
 }
 
-func show(list []board.Order) string {
+func formatOrders(list []board.Order) string {
 	var s []string
 	for _, o := range list {
 		s = append(s, fmt.Sprintf("%s p%d %d:%d-%d", []string{"start", "shorten", "cancel"}[o.Kind], o.Job.Path, o.Job.Item.Object, o.Job.Item.From, o.Job.Item.To))
@@ -54,92 +54,92 @@ func show(list []board.Order) string {
 	return strings.Join(s, ", ")
 }
 
-func expect(t *testing.T, got []board.Order, want string) {
+func expectOrders(t *testing.T, got []board.Order, want string) {
 	t.Helper()
-	if s := show(got); s != want {
+	if s := formatOrders(got); s != want {
 		t.Errorf("got %s\nwant %s", s, want)
 	}
 }
 
-func items(n int, size unit.Bytes, split bool) (list []board.Item) {
+func makeItems(n int, size unit.Bytes, split bool) (list []board.Item) {
 	for i := range n {
-		list = append(list, board.Item{Object: i, To: size, Split: split})
+		list = append(list, board.Item{Object: i, To: size, Splittable: split})
 	}
 	return list
 }
 
 func TestGreedyCopiesTheOldest(t *testing.T) {
-	b := newBoard(t, "grd", 2, items(3, 100, false)...)
-	first := orders(b, at(0))
-	expect(t, first, "start p0 0:0-100, start p1 1:0-100")
+	b := newBoard(t, "grd", 2, makeItems(3, 100, false)...)
+	first := drainOrders(b, at(0))
+	expectOrders(t, first, "start p0 0:0-100, start p1 1:0-100")
 	b.Finish(first[0].Job.ID, at(1))
-	expect(t, orders(b, at(1)), "start p0 2:0-100")
+	expectOrders(t, drainOrders(b, at(1)), "start p0 2:0-100")
 	b.Finish(first[1].Job.ID, at(2))
-	copied := orders(b, at(2))
-	expect(t, copied, "start p1 2:0-100")
-	if !b.Finish(copied[0].Job.ID, at(3)) || !b.Done() {
+	copied := drainOrders(b, at(2))
+	expectOrders(t, copied, "start p1 2:0-100")
+	if !b.Finish(copied[0].Job.ID, at(3)) || !b.IsDone() {
 		t.Error("the copy did not count")
 	}
-	expect(t, orders(b, at(3)), "cancel p0 2:0-100")
+	expectOrders(t, drainOrders(b, at(3)), "cancel p0 2:0-100")
 }
 
 func TestRoundRobinTurns(t *testing.T) {
-	b := newBoard(t, "rr", 2, items(5, 100, false)...)
-	first := orders(b, at(0))
+	b := newBoard(t, "rr", 2, makeItems(5, 100, false)...)
+	first := drainOrders(b, at(0))
 	b.Finish(first[0].Job.ID, at(1))
-	expect(t, orders(b, at(1)), "start p0 2:0-100")
-	b.Down(1, at(2)) // all are path 0's now, in order
+	expectOrders(t, drainOrders(b, at(1)), "start p0 2:0-100")
+	b.SetDown(1, at(2)) // all are path 0's now, in order
 	for _, want := range []string{"", "start p0 1:0-100", "start p0 3:0-100", "start p0 4:0-100"} {
-		o := orders(b, at(3))
-		expect(t, o, want)
+		o := drainOrders(b, at(3))
+		expectOrders(t, o, want)
 		if len(o) == 0 {
 			b.Finish(first[1].Job.ID+1, at(3)) // item 2's
 			continue
 		}
 		b.Finish(o[0].Job.ID, at(4))
 	}
-	if !b.Done() {
+	if !b.IsDone() {
 		t.Error("something is left")
 	}
 }
 
 func TestLeastTimeQueues(t *testing.T) {
-	b := newBoard(t, "min", 2, items(7, 100, false)...)
-	first := orders(b, at(0))
-	expect(t, first, "start p0 0:0-100, start p1 1:0-100")
+	b := newBoard(t, "min", 2, makeItems(7, 100, false)...)
+	first := drainOrders(b, at(0))
+	expectOrders(t, first, "start p0 0:0-100, start p1 1:0-100")
 	b.Finish(first[0].Job.ID, at(1)) // 100 a second
-	next := orders(b, at(1))
-	expect(t, next, "start p0 2:0-100")
+	next := drainOrders(b, at(1))
+	expectOrders(t, next, "start p0 2:0-100")
 	b.Finish(first[1].Job.ID, at(4)) // 25 a second: items 3, 4, 5 wait for path 0, 6 comes sooner here
-	o := orders(b, at(4))
-	expect(t, o, "start p1 6:0-100")
+	o := drainOrders(b, at(4))
+	expectOrders(t, o, "start p1 6:0-100")
 	if o[0].Reason != board.LeastTime {
 		t.Error(o[0].Reason)
 	}
 }
 
 func TestQueueTakesChunks(t *testing.T) {
-	b := newBoard(t, "queue", 2, board.Item{To: 3 * board.DefaultChunk / 2, Split: true})
-	expect(t, orders(b, at(0)), "start p0 0:0-524288, start p1 0:524288-786432")
+	b := newBoard(t, "queue", 2, board.Item{To: 3 * board.DefaultChunk / 2, Splittable: true})
+	expectOrders(t, drainOrders(b, at(0)), "start p0 0:0-524288, start p1 0:524288-786432")
 }
 
 // TestAutoSplits: the second path takes what lets both end together, nothing more is
 // begun, and nothing is copied.
 func TestAutoSplits(t *testing.T) {
-	b := newBoard(t, "auto", 2, board.Item{To: 8e6, Split: true})
-	first := orders(b, at(0))
-	expect(t, first, "start p0 0:0-8000000, shorten p0 0:0-4000000, start p1 0:4000000-8000000")
+	b := newBoard(t, "auto", 2, board.Item{To: 8e6, Splittable: true})
+	first := drainOrders(b, at(0))
+	expectOrders(t, first, "start p0 0:0-8000000, shorten p0 0:0-4000000, start p1 0:4000000-8000000")
 	a, z := first[0].Job.ID, first[2].Job.ID
 	for s := range 31 { // path 0 with 1 MB/s, path 1 with 0.1
-		b.Progress(a, unit.Bytes(s*1e5), at(0.1+float64(s)/10))
-		b.Progress(z, unit.Bytes(s*1e4), at(0.1+float64(s)/10))
+		b.ReportProgress(a, unit.Bytes(s*1e5), at(0.1+float64(s)/10))
+		b.ReportProgress(z, unit.Bytes(s*1e4), at(0.1+float64(s)/10))
 	}
-	expect(t, orders(b, at(3.1)), "")
-	b.Progress(a, 4e6, at(4))
+	expectOrders(t, drainOrders(b, at(3.1)), "")
+	b.ReportProgress(a, 4e6, at(4))
 	b.Finish(a, at(4))
-	o := orders(b, at(4))
-	if len(o) != 2 || o[0].Kind != board.Shorten || o[1].Reason != board.LastEnd {
-		t.Fatal(show(o))
+	o := drainOrders(b, at(4))
+	if len(o) != 2 || o[0].Kind != board.Shorten || o[1].Reason != board.SplitsLast {
+		t.Fatal(formatOrders(o))
 	}
 	if taken := o[1].Job.Item.Size(); taken < 3e6 || taken > 3.6e6 {
 		t.Errorf("took %v of 3.7 MB", taken)
@@ -150,73 +150,73 @@ func TestAutoSplits(t *testing.T) {
 // no answer for long, and shared as soon as it can be.
 func TestAutoWaitsForSizes(t *testing.T) {
 	b := newBoard(t, "auto", 2, board.Item{To: board.Unknown})
-	first := orders(b, at(0))
-	expect(t, first, "start p0 0:0--1")
-	expect(t, orders(b, at(0.9)), "")
-	c := orders(b, at(1.1))
-	expect(t, c, "start p1 0:0--1")
+	first := drainOrders(b, at(0))
+	expectOrders(t, first, "start p0 0:0--1")
+	expectOrders(t, drainOrders(b, at(0.9)), "")
+	c := drainOrders(b, at(1.1))
+	expectOrders(t, c, "start p1 0:0--1")
 	if c[0].Reason != board.NoAnswer {
 		t.Error(c[0].Reason)
 	}
-	b.Learn(c[0].Job.ID, 1e6, true)
+	b.SetObjectSize(c[0].Job.ID, 1e6, true)
 	// Path 1 waits for its answer as long as path 0 will, if that is new to it.
-	expect(t, orders(b, at(1.2)), "cancel p0 0:0-1000000, shorten p1 0:0-496724, start p0 0:496724-1000000")
+	expectOrders(t, drainOrders(b, at(1.2)), "cancel p0 0:0-1000000, shorten p1 0:0-496724, start p0 0:496724-1000000")
 }
 
 // TestBarredAndDropped: a path that cannot have an object gets others, and one that is
 // dropped can be added again.
 func TestBarredAndDropped(t *testing.T) {
 	for _, name := range board.Names() {
-		b := newBoard(t, name, 2, items(2, 100, true)...)
-		b.Bar(0, 0, at(0))
-		b.Bar(1, 1, at(0))
+		b := newBoard(t, name, 2, makeItems(2, 100, true)...)
+		b.Exclude(0, 0, at(0))
+		b.Exclude(1, 1, at(0))
 		begun := map[string]bool{}
-		for n := 0; !b.Done() && n < 10; n++ {
-			for _, o := range orders(b, at(1)) {
+		for n := 0; !b.IsDone() && n < 10; n++ {
+			for _, o := range drainOrders(b, at(1)) {
 				begun[fmt.Sprintf("p%d %d", o.Job.Path, o.Job.Item.Object)] = true
 				b.Finish(o.Job.ID, at(2))
 			}
 		}
-		if !b.Done() || len(begun) != 2 || !begun["p0 1"] || !begun["p1 0"] {
+		if !b.IsDone() || len(begun) != 2 || !begun["p0 1"] || !begun["p1 0"] {
 			t.Errorf("%s: %v", name, begun)
 		}
 	}
-	b := newBoard(t, "auto", 1, items(1, 100, true)...)
-	orders(b, at(0))
-	b.Bar(0, 0, at(0))
-	expect(t, orders(b, at(0)), "")
-	b.Drop(0)
-	if !b.Done() {
+	b := newBoard(t, "auto", 1, makeItems(1, 100, true)...)
+	drainOrders(b, at(0))
+	b.Exclude(0, 0, at(0))
+	expectOrders(t, drainOrders(b, at(0)), "")
+	b.RemoveObject(0)
+	if !b.IsDone() {
 		t.Error("something is left")
 	}
-	b.Add(items(1, 70, true)...)
-	expect(t, orders(b, at(0)), "start p0 0:0-70")
-	b.Drop(0)
-	expect(t, orders(b, at(0)), "cancel p0 0:0-70")
+	b.AddItems(makeItems(1, 70, true)...)
+	expectOrders(t, drainOrders(b, at(0)), "start p0 0:0-70")
+	b.RemoveObject(0)
+	expectOrders(t, drainOrders(b, at(0)), "cancel p0 0:0-70")
 }
 
 // TestFailuresReturn: what a failed path had waits again, without what it brought of
 // something that can be split, and is not begun twice while a copy goes on.
 func TestFailuresReturn(t *testing.T) {
 	for _, split := range []bool{false, true} {
-		b := newBoard(t, "grd", 1, items(2, 100, split)...)
-		o := orders(b, at(0))
-		b.Progress(o[0].Job.ID, 40, at(1))
-		b.Down(0, at(2))
-		expect(t, orders(b, at(2)), "")
-		b.Up(0)
+		b := newBoard(t, "grd", 1, makeItems(2, 100, split)...)
+		o := drainOrders(b, at(0))
+		b.ReportProgress(o[0].Job.ID, 40, at(1))
+		b.SetDown(0, at(2))
+		expectOrders(t, drainOrders(b, at(2)), "")
+		b.SetUp(0)
 		want := "start p0 0:0-100"
 		if split {
 			want = "start p0 0:40-100"
 		}
-		expect(t, orders(b, at(3)), want)
+		expectOrders(t, drainOrders(b, at(3)), want)
 	}
-	b := newBoard(t, "grd", 2, items(1, 100, false)...)
-	o := orders(b, at(0))
-	expect(t, o, "start p0 0:0-100, start p1 0:0-100")
-	b.Down(0, at(1))
-	expect(t, orders(b, at(1)), "")
-	if b.Done() || !b.Finish(o[1].Job.ID, at(2)) || !b.Done() {
+	b := newBoard(t, "grd", 2, makeItems(1, 100, false)...)
+	o := drainOrders(b, at(0))
+	expectOrders(t, o, "start p0 0:0-100, start p1 0:0-100")
+	b.SetDown(0, at(1))
+	expectOrders(t, drainOrders(b, at(1)), "")
+	if b.IsDone() || !b.Finish(o[1].Job.ID, at(2)) || !b.IsDone() {
 		t.Error("the copy did not count")
 	}
 	if b.Finish(o[0].Job.ID, at(3)) {
@@ -231,11 +231,11 @@ func TestOldestFirst(t *testing.T) {
 		for seed := range 200 {
 			r := rand.New(rand.NewPCG(uint64(seed), 11))
 			n := 1 + r.IntN(20)
-			b := newBoard(t, name, 1+r.IntN(4), items(n, 1000, false)...)
+			b := newBoard(t, name, 1+r.IntN(4), makeItems(n, 1000, false)...)
 			var running []board.Job
 			begun, delivered, newest := map[int]bool{}, map[int]int{}, -1
-			for step := 0; !b.Done(); step++ {
-				for _, o := range orders(b, at(float64(step))) {
+			for step := 0; !b.IsDone(); step++ {
+				for _, o := range drainOrders(b, at(float64(step))) {
 					i := o.Job.Item.Object
 					running = slices.DeleteFunc(running, func(j board.Job) bool { return j.ID == o.Job.ID })
 					if o.Kind != board.Start {
@@ -257,8 +257,8 @@ func TestOldestFirst(t *testing.T) {
 				case 0:
 					b.Fail(j.ID, at2)
 				case 1:
-					b.Down(j.Path, at2)
-					b.Up(j.Path)
+					b.SetDown(j.Path, at2)
+					b.SetUp(j.Path)
 				default:
 					if b.Finish(j.ID, at2) {
 						delivered[j.Item.Object]++
@@ -289,53 +289,53 @@ func TestNames(t *testing.T) {
 // is slow, and somebody fast has nothing to do.
 func TestOnce(t *testing.T) {
 	for _, name := range board.Names() {
-		list := items(3, 1_000_000, false)
+		list := makeItems(3, 1_000_000, false)
 		for i := range list {
-			list[i].Once = true
+			list[i].NoCopies = true
 		}
 		b := newBoard(t, name, 2, list...)
-		first := orders(b, at(0))
+		first := drainOrders(b, at(0))
 		if len(first) != 2 {
 			t.Fatal(name, first)
 		}
-		b.Progress(first[0].Job.ID, 0, at(0))
-		b.Progress(first[1].Job.ID, 0, at(0))
+		b.ReportProgress(first[0].Job.ID, 0, at(0))
+		b.ReportProgress(first[1].Job.ID, 0, at(0))
 		b.Finish(first[1].Job.ID, at(0.5))
-		for _, o := range orders(b, at(0.5)) {
+		for _, o := range drainOrders(b, at(0.5)) {
 			b.Finish(o.Job.ID, at(0.9))
 		}
-		b.Progress(first[0].Job.ID, 10_000, at(0.95))
-		expect(t, orders(b, at(0.95)), "")
-		b.Progress(first[0].Job.ID, 20_000, at(2))
+		b.ReportProgress(first[0].Job.ID, 10_000, at(0.95))
+		expectOrders(t, drainOrders(b, at(0.95)), "")
+		b.ReportProgress(first[0].Job.ID, 20_000, at(2))
 		want := ""
 		if name == "auto" {
 			want = "cancel p0 0:0-1000000, start p1 0:0-1000000"
 		}
-		expect(t, orders(b, at(2)), want)
+		expectOrders(t, drainOrders(b, at(2)), want)
 	}
 }
 
 // TestLeft: what is sent once is left to a device at work that would have it sooner, and
 // begun all the same when nobody is.
 func TestLeft(t *testing.T) {
-	list := items(4, 1_000_000, false)
+	list := makeItems(4, 1_000_000, false)
 	for i := range list {
-		list[i].Once = true
+		list[i].NoCopies = true
 	}
 	b := newBoard(t, "auto", 2, list...)
-	first := orders(b, at(0))
-	b.Progress(first[0].Job.ID, 0, at(0))
-	b.Progress(first[1].Job.ID, 0, at(0))
-	b.Progress(first[0].Job.ID, 900_000, at(9))
+	first := drainOrders(b, at(0))
+	b.ReportProgress(first[0].Job.ID, 0, at(0))
+	b.ReportProgress(first[1].Job.ID, 0, at(0))
+	b.ReportProgress(first[0].Job.ID, 900_000, at(9))
 	b.Finish(first[1].Job.ID, at(9))
-	second := orders(b, at(9))
-	expect(t, second, "start p1 2:0-1000000")
-	b.Progress(second[0].Job.ID, 0, at(9))
-	b.Progress(second[0].Job.ID, 900_000, at(9.9))
+	second := drainOrders(b, at(9))
+	expectOrders(t, second, "start p1 2:0-1000000")
+	b.ReportProgress(second[0].Job.ID, 0, at(9))
+	b.ReportProgress(second[0].Job.ID, 900_000, at(9.9))
 	b.Finish(first[0].Job.ID, at(10))
-	expect(t, orders(b, at(10)), "") // 10 s, where the other one takes 1 for both
-	b.Down(1, at(10))
-	if got := orders(b, at(10)); len(got) != 1 || got[0].Job.Path != 0 {
+	expectOrders(t, drainOrders(b, at(10)), "") // 10 s, where the other one takes 1 for both
+	b.SetDown(1, at(10))
+	if got := drainOrders(b, at(10)); len(got) != 1 || got[0].Job.Path != 0 {
 		t.Errorf("nobody is at work: %v", got)
 	}
 }

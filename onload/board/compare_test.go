@@ -15,17 +15,17 @@ import (
 
 var seeds = flag.Int("seeds", 100, "random cases of each kind")
 
-func between(r *rand.Rand, a, b float64) float64 { return a + r.Float64()*(b-a) }
+func uniform(r *rand.Rand, a, b float64) float64 { return a + r.Float64()*(b-a) }
 
 func milliseconds(r *rand.Rand, a, b float64) time.Duration {
-	return time.Duration(between(r, a, b) * float64(time.Millisecond))
+	return time.Duration(uniform(r, a, b) * float64(time.Millisecond))
 }
 
-// kind is what sort of case: whether items can be split, rates vary, paths fail;
+// caseKind is what sort of case: whether items can be split, rates vary, paths fail;
 // nobody knows sizes; items must not be under way twice; they come in pairs.
-type kind struct{ split, vary, fail, blind, once, pairs bool }
+type caseKind struct{ split, vary, fail, blind, once, pairs bool }
 
-func (k kind) String() (s string) {
+func (k caseKind) String() (s string) {
 	for i, is := range []bool{k.split, k.vary, k.fail, k.blind, k.once, k.pairs} {
 		if is {
 			s += " " + []string{"ranges", "rates vary", "paths fail", "sizes unknown", "once", "pairs"}[i]
@@ -35,18 +35,18 @@ func (k kind) String() (s string) {
 }
 
 // randomCase has 2 to 4 paths of 0.3 to 12 Mbit/s and up to 30 items.
-func randomCase(seed int, k kind) (c simulate.Case) {
+func randomCase(seed int, k caseKind) (c simulate.Case) {
 	r := rand.New(rand.NewPCG(uint64(seed), 7))
 	for range 2 + r.IntN(3) {
 		p := simulate.Path{RTT: milliseconds(r, 5, 150)}
 		if r.IntN(2) == 0 {
 			p.Promotion, p.Tail = milliseconds(r, 100, 2000), 10*time.Second
 		}
-		mean := between(r, 0.3, 12)
+		mean := uniform(r, 0.3, 12)
 		for at := time.Duration(0); at < 10*time.Minute; at += milliseconds(r, 300, 5000) {
 			rate := mean
 			if k.vary {
-				rate *= between(r, 0.2, 1.8)
+				rate *= uniform(r, 0.2, 1.8)
 			}
 			p.Rates = append(p.Rates, simulate.Step{At: at, Rate: unit.Rate(rate * 1e6)})
 			if !k.vary {
@@ -59,29 +59,29 @@ func randomCase(seed int, k kind) (c simulate.Case) {
 		}
 		c.Paths = append(c.Paths, p)
 	}
-	mean := between(r, 0.2e6, 3e6)
+	mean := uniform(r, 0.2e6, 3e6)
 	for i := range 1 + r.IntN(30) {
-		c.Items = append(c.Items, board.Item{Object: i, To: unit.Bytes(mean * between(r, 0.3, 1.7)), Split: k.split, Once: k.once})
+		c.Items = append(c.Items, board.Item{Object: i, To: unit.Bytes(mean * uniform(r, 0.3, 1.7)), Splittable: k.split, NoCopies: k.once})
 		if k.pairs {
-			c.Comes = append(c.Comes, time.Duration(i/2)*4*time.Second)
+			c.Announced = append(c.Announced, time.Duration(i/2)*4*time.Second)
 		}
 	}
-	c.Blind = k.blind
+	c.UnknownSizes = k.blind
 	return c
 }
 
-// late is how long all items took since they came, or the last one of all.
-func late(c simulate.Case, res simulate.Result) (sum time.Duration) {
-	if c.Comes == nil {
+// totalLateness is how long all items took since they came, or the last one of all.
+func totalLateness(c simulate.Case, res simulate.Result) (sum time.Duration) {
+	if c.Announced == nil {
 		return res.Took
 	}
 	for i, at := range res.Completed {
-		sum += at - c.Comes[i]
+		sum += at - c.Announced[i]
 	}
 	return sum
 }
 
-func run(t *testing.T, c simulate.Case, name string) simulate.Result {
+func runCase(t *testing.T, c simulate.Case, name string) simulate.Result {
 	t.Helper()
 	s, err := board.New(name)
 	if err != nil {
@@ -104,26 +104,26 @@ func run(t *testing.T, c simulate.Case, name string) simulate.Result {
 // and so on: greedy wastes up to N(N-1)/2. Auto keeps to N-1.
 func TestCompare(t *testing.T) {
 	for _, c := range []struct {
-		kind
+		caseKind
 		trips  float64 // round trips that auto may be behind in a single case, of the longest
 		behind float64 // and share of the time
 	}{
-		{kind{split: true}, 5, 0},
-		{kind{split: true, vary: true}, 6, 0.04},
-		{kind{split: true, vary: true, fail: true}, 6, 0.1},
-		{kind{}, 0, 1},
-		{kind{vary: true}, 0, 1},
-		{kind{vary: true, fail: true}, 0, 1},
-		{kind{vary: true, blind: true}, 0, 3},
-		{kind{vary: true, fail: true, blind: true}, 0, 3},
-		{kind{vary: true, once: true}, 0, 1.5}, // who gets the larger of two files, where nothing is known of lines, is luck
-		{kind{vary: true, pairs: true}, 0, 1},
-		{kind{vary: true, fail: true, pairs: true}, 0, 2},
-		{kind{split: true, vary: true, pairs: true}, 6, 1},
+		{caseKind{split: true}, 5, 0},
+		{caseKind{split: true, vary: true}, 6, 0.04},
+		{caseKind{split: true, vary: true, fail: true}, 6, 0.1},
+		{caseKind{}, 0, 1},
+		{caseKind{vary: true}, 0, 1},
+		{caseKind{vary: true, fail: true}, 0, 1},
+		{caseKind{vary: true, blind: true}, 0, 3},
+		{caseKind{vary: true, fail: true, blind: true}, 0, 3},
+		{caseKind{vary: true, once: true}, 0, 1.5}, // who gets the larger of two files, where nothing is known of lines, is luck
+		{caseKind{vary: true, pairs: true}, 0, 1},
+		{caseKind{vary: true, fail: true, pairs: true}, 0, 2},
+		{caseKind{split: true, vary: true, pairs: true}, 6, 1},
 	} {
 		sum, wasted, first, over := map[string]time.Duration{}, map[string]unit.Bytes{}, 0, 0
 		for seed := range *seeds {
-			of := randomCase(seed, c.kind)
+			of := randomCase(seed, c.caseKind)
 			took := map[string]time.Duration{}
 			n, largest := unit.Bytes(len(of.Paths)), unit.Bytes(0)
 			for _, i := range of.Items {
@@ -134,15 +134,15 @@ func TestCompare(t *testing.T) {
 			}
 			bound := map[string]unit.Bytes{"grd": n * (n - 1) / 2 * largest, "auto": (n - 1) * largest}
 			for _, name := range board.Names() {
-				res := run(t, of, name)
-				took[name] = late(of, res)
+				res := runCase(t, of, name)
+				took[name] = totalLateness(of, res)
 				sum[name] += took[name]
 				wasted[name] += res.Wasted
 				if c.fail {
 					continue // and what failed paths had brought
 				}
 				if res.Wasted > bound[name] {
-					t.Errorf("%v, seed %d: %s wasted %v with %d paths and items up to %v", c.kind, seed, name, res.Wasted, n, largest)
+					t.Errorf("%v, seed %d: %s wasted %v with %d paths and items up to %v", c.caseKind, seed, name, res.Wasted, n, largest)
 				}
 				if name == "grd" && res.Wasted > bound["auto"] {
 					over++
@@ -157,7 +157,7 @@ func TestCompare(t *testing.T) {
 			}
 			trip := slices.MaxFunc(of.Paths, func(a, b simulate.Path) int { return int(a.RTT - b.RTT) }).RTT
 			if most := best + time.Duration(c.trips*float64(trip)+c.behind*float64(best)); took["auto"] > most {
-				t.Errorf("%v, seed %d: auto took %v, over %v: %v", c.kind, seed, took["auto"], most, took)
+				t.Errorf("%v, seed %d: auto took %v, over %v: %v", c.caseKind, seed, took["auto"], most, took)
 			}
 		}
 		for name, d := range sum {
@@ -165,13 +165,13 @@ func TestCompare(t *testing.T) {
 				d += d / 50
 			}
 			if sum["auto"] > d {
-				t.Errorf("%v: auto takes %v, %s %v", c.kind, sum["auto"], name, d)
+				t.Errorf("%v: auto takes %v, %s %v", c.caseKind, sum["auto"], name, d)
 			}
 		}
 		if !c.once && !c.blind && wasted["auto"]*5 > wasted["grd"]*4 || c.split && wasted["auto"]*20 > wasted["grd"] {
-			t.Errorf("%v: auto wastes %v, grd %v", c.kind, wasted["auto"], wasted["grd"])
+			t.Errorf("%v: auto wastes %v, grd %v", c.caseKind, wasted["auto"], wasted["grd"])
 		}
-		t.Logf("%v: auto first or equal in %d of %d; in all %v; wasted %v, grd over N-1 items in %d", c.kind, first, *seeds, sum, wasted, over)
+		t.Logf("%v: auto first or equal in %d of %d; in all %v; wasted %v, grd over N-1 items in %d", c.caseKind, first, *seeds, sum, wasted, over)
 	}
 }
 
@@ -189,14 +189,14 @@ func TestLost(t *testing.T) {
 	}
 	pairs := simulate.Case{Paths: []simulate.Path{steady(8), steady(0.8)}, Items: whole(120, 500_000)}
 	for i := range pairs.Items {
-		pairs.Comes = append(pairs.Comes, time.Duration(i/2)*4*time.Second)
+		pairs.Announced = append(pairs.Announced, time.Duration(i/2)*4*time.Second)
 	}
 	for name, c := range map[string]simulate.Case{
 		"pairs of segments": pairs,
 		"path fails":        {Paths: []simulate.Path{steady(8, simulate.Gap{From: 2 * time.Second, To: 3 * time.Second}), steady(0.1)}, Items: whole(2, 1_000_000)},
-		"size unknown":      {Paths: []simulate.Path{steady(0.8), steady(80)}, Items: whole(1, 2_000_000), Blind: true},
+		"size unknown":      {Paths: []simulate.Path{steady(0.8), steady(80)}, Items: whole(1, 2_000_000), UnknownSizes: true},
 	} {
-		ours, best := late(c, run(t, c, "auto")), late(c, run(t, c, "grd"))
+		ours, best := totalLateness(c, runCase(t, c, "auto")), totalLateness(c, runCase(t, c, "grd"))
 		if ours > best+best/20+100*time.Millisecond { // when progress is told
 			t.Errorf("%s: auto %v, grd %v", name, ours, best)
 		}
@@ -211,9 +211,9 @@ func TestPublishedOrder(t *testing.T) {
 		for _, kbps := range []float64{200, 311, 484, 738} {
 			row := map[string]time.Duration{}
 			for seed := range 30 {
-				c := video(rand.New(rand.NewPCG(uint64(seed), 3)), phones, kbps)
+				c := videoCase(rand.New(rand.NewPCG(uint64(seed), 3)), phones, kbps)
 				for _, name := range board.Names() {
-					row[name] += run(t, c, name).Took / 30
+					row[name] += runCase(t, c, name).Took / 30
 				}
 			}
 			for name, d := range row {
@@ -235,12 +235,12 @@ func TestPublishedOrder(t *testing.T) {
 	}
 }
 
-// video has phones whose rates vary by the second, about a mean of their own.
-func video(r *rand.Rand, phones int, kbps float64) simulate.Case {
+// videoCase has phones whose rates vary by the second, about a mean of their own.
+func videoCase(r *rand.Rand, phones int, kbps float64) simulate.Case {
 	const spread = 0.3 // of the rate's logarithm
 	c := simulate.Case{Paths: []simulate.Path{{Rates: []simulate.Step{{Rate: 2 * unit.Mbps}}, RTT: 40 * time.Millisecond}}}
 	for range phones {
-		mean := between(r, 1e6, 2.5e6)
+		mean := uniform(r, 1e6, 2.5e6)
 		p := simulate.Path{RTT: 100 * time.Millisecond, Promotion: 2 * time.Second, Tail: 5 * time.Second}
 		for at := time.Duration(0); at < 5*time.Minute; at += time.Second {
 			p.Rates = append(p.Rates, simulate.Step{At: at, Rate: unit.Rate(mean * math.Exp(spread*r.NormFloat64()))})
@@ -248,7 +248,7 @@ func video(r *rand.Rand, phones int, kbps float64) simulate.Case {
 		c.Paths = append(c.Paths, p)
 	}
 	for i := range 20 {
-		c.Items = append(c.Items, board.Item{Object: i, To: unit.Bytes(kbps * 1250 * between(r, 0.7, 1.3))})
+		c.Items = append(c.Items, board.Item{Object: i, To: unit.Bytes(kbps * 1250 * uniform(r, 0.7, 1.3))})
 	}
 	return c
 }

@@ -12,19 +12,19 @@ import (
 	"mpbond/onload/simulate"
 )
 
-// steps are rates that vary by a share around a mean.
-func steps(r *rand.Rand, mbps, share float64) (list []simulate.Step) {
+// varyingRates are rates that vary by a share around a mean.
+func varyingRates(r *rand.Rand, mbps, share float64) (list []simulate.Step) {
 	for at := time.Duration(0); at < 10*time.Minute; at += milliseconds(r, 300, 5000) {
-		list = append(list, simulate.Step{At: at, Rate: unit.Rate(mbps * between(r, 1-share, 1+share) * 1e6)})
+		list = append(list, simulate.Step{At: at, Rate: unit.Rate(mbps * uniform(r, 1-share, 1+share) * 1e6)})
 	}
 	return list
 }
 
-// linesOf are a home line of some rate and up to three phones whose bytes cost money.
-func linesOf(r *rand.Rand, home float64) (list []simulate.Path) {
-	list = append(list, simulate.Path{RTT: milliseconds(r, 5, 60), Rates: steps(r, home, 0.3)})
+// randomPaths are a home line of some rate and up to three phones whose bytes cost money.
+func randomPaths(r *rand.Rand, home float64) (list []simulate.Path) {
+	list = append(list, simulate.Path{RTT: milliseconds(r, 5, 60), Rates: varyingRates(r, home, 0.3)})
 	for range 1 + r.IntN(3) {
-		list = append(list, simulate.Path{RTT: milliseconds(r, 30, 150), Promotion: milliseconds(r, 0, 1000), Tail: 10 * time.Second, Metered: true, Rates: steps(r, between(r, 0.3, 12), 0.5)})
+		list = append(list, simulate.Path{RTT: milliseconds(r, 30, 150), Promotion: milliseconds(r, 0, 1000), Tail: 10 * time.Second, Metered: true, Rates: varyingRates(r, uniform(r, 0.3, 12), 0.5)})
 	}
 	return list
 }
@@ -33,27 +33,27 @@ func linesOf(r *rand.Rand, home float64) (list []simulate.Path) {
 // Mbit/s.
 func wholeFiles(seed int) (c simulate.Case) {
 	r := rand.New(rand.NewPCG(uint64(seed), 12))
-	c.Paths = linesOf(r, between(r, 1, 25))
+	c.Paths = randomPaths(r, uniform(r, 1, 25))
 	for i := range []int{1, 1, 2, 6}[r.IntN(4)] {
-		c.Items = append(c.Items, board.Item{Object: i, To: unit.Bytes(between(r, 0.2e6, 12e6))})
+		c.Items = append(c.Items, board.Item{Object: i, To: unit.Bytes(uniform(r, 0.2e6, 12e6))})
 	}
-	c.Asked = true
+	c.SizesFromResponses = true
 	return c
 }
 
-// ofNoSize are the same, of a server that does not tell sizes.
-func ofNoSize(seed int) simulate.Case {
+// unsizedFiles are the same, of a server that does not tell sizes.
+func unsizedFiles(seed int) simulate.Case {
 	c := wholeFiles(seed)
-	c.Asked, c.Blind = false, true
+	c.SizesFromResponses, c.UnknownSizes = false, true
 	return c
 }
 
-// parts are those of an object that is sent to S3, over a home line of 1 to 10 Mbit/s.
-func parts(seed int) (c simulate.Case) {
+// rangedFiles are those of an object that is sent to S3, over a home line of 1 to 10 Mbit/s.
+func rangedFiles(seed int) (c simulate.Case) {
 	r := rand.New(rand.NewPCG(uint64(seed), 13))
-	c.Paths, c.Sends = linesOf(r, between(r, 1, 10)), true
+	c.Paths, c.Upload = randomPaths(r, uniform(r, 1, 10)), true
 	for i := range c.Paths {
-		c.Paths[i].Buffer = unit.Bytes(between(r, 0, 500e3))
+		c.Paths[i].Buffer = unit.Bytes(uniform(r, 0, 500e3))
 	}
 	for i := range 3 + r.IntN(14) {
 		c.Items = append(c.Items, board.Item{Object: i, To: 5 << 20})
@@ -69,15 +69,15 @@ func TestCopiesCost(t *testing.T) {
 		name string
 		of   func(seed int) simulate.Case
 		most float64 // that phones waste in the mean, as a share of the files
-	}{{"whole files", wholeFiles, 0.06}, {"sizes unknown", ofNoSize, 0.06}, {"parts that are sent", parts, 0.04}} {
+	}{{"whole files", wholeFiles, 0.06}, {"sizes unknown", unsizedFiles, 0.06}, {"parts that are sent", rangedFiles, 0.04}} {
 		var wasted, phones []float64 // shares of the files
 		var took, alone time.Duration
 		for seed := range 5 * *seeds {
 			c := x.of(seed)
-			res := run(t, c, "auto")
+			res := runCase(t, c, "auto")
 			home := c
 			home.Paths = c.Paths[:1]
-			one := run(t, home, "auto").Took
+			one := runCase(t, home, "auto").Took
 			sum, paid := unit.Bytes(0), unit.Bytes(0)
 			for _, i := range c.Items {
 				sum += i.Size()

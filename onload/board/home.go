@@ -17,19 +17,21 @@ import (
 const (
 	// recentMemory is how far back Path.Recent looks: a few round trips.
 	recentMemory = 300 * time.Millisecond
-	// leastSilence is the shortest time without a byte that says something: progress is
+	// minSilence is the shortest time without a byte that says something: progress is
 	// reported each tenth of a second.
-	leastSilence = 150 * time.Millisecond
+	minSilence = 150 * time.Millisecond
 	// partRTTs is how many round trips' time the home line needs at least for a part.
 	partRTTs = 8
 )
 
 // SetHome names the path of the home line. There is none until then. It is to be called after
-// SetLanes.
-func (b *Board) SetHome(path int) { b.home = path * b.lanes }
+// SetConcurrency.
+func (b *Board) SetHome(path int) { b.homePath = path * b.concurrency }
 
-// atHome reports whether a lane is the home line's.
-func (b *Board) atHome(lane int) bool { return b.home >= 0 && lane/b.lanes == b.home/b.lanes }
+// isHomePath reports whether a lane is the home line's.
+func (b *Board) isHomePath(lane int) bool {
+	return b.homePath >= 0 && lane/b.concurrency == b.homePath/b.concurrency
+}
 
 // SetWanted notes whether somebody waits for an object now.
 func (b *Board) SetWanted(object int, wanted bool) {
@@ -40,161 +42,161 @@ func (b *Board) SetWanted(object int, wanted bool) {
 	}
 }
 
-// preempt has the home line drop what it does, if the scheduler finds something more urgent.
-func (b *Board) preempt(now time.Time) {
-	p, ok := b.sched.(interface {
+// preemptHome has the home line drop what it does, if the scheduler finds something more urgent.
+func (b *Board) preemptHome(now time.Time) {
+	p, ok := b.scheduler.(interface {
 		Preempt(v *View) (Decision, bool)
 	})
-	if !ok || b.home < 0 || len(b.wanted) == 0 && !b.whole || len(b.orders) > 0 || !b.paths[b.home].up || b.paths[b.home].job == nil {
+	if !ok || b.homePath < 0 || len(b.wanted) == 0 && !b.unsplittable || len(b.orders) > 0 || !b.paths[b.homePath].up || b.paths[b.homePath].job == nil {
 		return
 	}
-	b.look(b.home, now)
+	b.updateView(b.homePath, now)
 	if d, ok := p.Preempt(&b.view); ok {
-		j := b.paths[b.home].job
+		j := b.paths[b.homePath].job
 		b.Fail(j.ID, now)
-		b.lose(j)
+		b.deductFromLead(j)
 		b.orders = append(b.orders, Order{Cancel, *j, d.Reason})
-		b.apply(d, b.home, now)
+		b.applyDecision(d, b.homePath, now)
 	}
 }
 
-// endCopy ends one of two jobs that bring the same item, which turns out to have parts; other
+// cancelCopy ends one of two jobs that bring the same item, which turns out to have parts; other
 // has brought nothing. The home line goes on.
-func (b *Board) endCopy(j, other *Job) {
-	if b.atHome(other.Path) {
+func (b *Board) cancelCopy(j, other *Job) {
+	if b.isHomePath(other.Path) {
 		j, other = other, j
 	}
-	b.cancel(other, NothingLeft)
-	j.Copy = false
+	b.cancelJob(other, NothingLeft)
+	j.IsCopy = false
 }
 
 // noteSilence takes in that a job is cancelled before it has brought a byte.
 func (b *Board) noteSilence(j *Job) {
-	if j.Got == 0 {
+	if j.Transferred == 0 {
 		p := &b.paths[j.Path]
-		p.silence = max(p.silence, b.view.Now.Sub(j.Began))
+		p.silence = max(p.silence, b.view.Now.Sub(j.StartTime))
 	}
 }
 
-// helps reports whether a path is another one than the home line.
-func (v *View) helps(path int) bool { return v.Home >= 0 && !v.isHome(path) }
+// isHelperPath reports whether a path is another one than the home line.
+func (v *View) isHelperPath(path int) bool { return v.HomePath >= 0 && !v.isHomePath(path) }
 
-// isHome reports whether a path is a connection of the home line.
-func (v *View) isHome(path int) bool {
-	return v.Home >= 0 && v.Paths[path].Line == v.Paths[v.Home].Line
+// isHomePath reports whether a path is a connection of the home line.
+func (v *View) isHomePath(path int) bool {
+	return v.HomePath >= 0 && v.Paths[path].Device == v.Paths[v.HomePath].Device
 }
 
-// late is the time after which an answer, or the next bytes, of a path are late: a round trip
+// latenessLimit is the time after which an answer, or the next bytes, of a path are late: a round trip
 // and a half.
-func (v *View) late(path int) time.Duration {
+func (v *View) latenessLimit(path int) time.Duration {
 	rtt := v.Paths[path].Latency
 	if rtt == 0 {
-		rtt = v.Paths[v.Home].Latency
+		rtt = v.Paths[v.HomePath].Latency
 	}
-	return max(rtt+rtt/2, leastSilence)
+	return max(rtt+rtt/2, minSilence)
 }
 
-// leastShareOf is the least that a path may take of the end of a job; far more than any has
+// minSplitFor is the least that a path may take of the end of a job; far more than any has
 // if it may not. A path that was silent does not leave that to others. And what the home line
 // may have to bring in its place comes in few parts, since each costs a round trip.
-func (v *View) leastShareOf(path int) unit.Bytes {
+func (v *View) minSplitFor(path int) unit.Bytes {
 	switch {
-	case !v.helps(path):
-		return leastShare
+	case !v.isHelperPath(path):
+		return minSplitSize
 	case v.Paths[path].Silence > 0:
 		return math.MaxInt64
 	}
-	home := v.Paths[v.Home]
-	return max(leastShare, home.Rate.Bytes(partRTTs*home.Latency))
+	home := v.Paths[v.HomePath]
+	return max(minSplitSize, home.Rate.Bytes(partRTTs*home.Latency))
 }
 
-// shareCost is what it costs the path of a job that another one takes the end: the home line
+// splitCost is what it costs the path of a job that another one takes the end: the home line
 // needs a new connection, whose window must grow.
-func (v *View) shareCost(j Job) time.Duration {
-	if !v.isHome(j.Path) {
+func (v *View) splitCost(j Job) time.Duration {
+	if !v.isHomePath(j.Path) {
 		return 0
 	}
-	return 3 * v.Paths[v.Home].Latency
+	return 3 * v.Paths[v.HomePath].Latency
 }
 
-// surely returns the least rate of a job, from the recent rate of its path.
-func (v *View) surely(j Job) pace {
+// estimateWorstCase returns the least rate of a job, from the recent rate of its path.
+func (v *View) estimateWorstCase(j Job) deliveryEstimate {
 	p := v.Paths[j.Path]
-	silent := v.Now.Sub(j.Last)
-	switch waited := v.Now.Sub(j.Began); {
-	case j.Last.IsZero() && waited > v.late(j.Path):
-		return pace{}
-	case j.Last.IsZero():
-		return pace{max(0, p.Latency-waited), rateOf(v, p)}
-	case silent > v.late(j.Path):
-		return pace{}
+	silent := v.Now.Sub(j.LastProgress)
+	switch waited := v.Now.Sub(j.StartTime); {
+	case j.LastProgress.IsZero() && waited > v.latenessLimit(j.Path):
+		return deliveryEstimate{}
+	case j.LastProgress.IsZero():
+		return deliveryEstimate{max(0, p.Latency-waited), estimateRate(v, p)}
+	case silent > v.latenessLimit(j.Path):
+		return deliveryEstimate{}
 	case p.Rate == 0:
-		return ongoing(v, j)
+		return estimateJob(v, j)
 	}
-	rate := float64(p.Rate) * math.Exp(silent.Seconds()/memory.Seconds()) // that with the last bytes
-	return pace{rate: min(rate, float64(p.Recent)) / 8}
+	rate := float64(p.Rate) * math.Exp(silent.Seconds()/rateMemory.Seconds()) // that with the last bytes
+	return deliveryEstimate{rate: min(rate, float64(p.RecentRate)) / 8}
 }
 
-// takeLate finds the oldest item that another path has under way, and is late with, before
+// takeOverLate finds the oldest item that another path has under way, and is late with, before
 // any that waits.
-func (v *View) takeLate() (Decision, bool) {
+func (v *View) takeOverLate() (Decision, bool) {
 	for _, j := range v.Running {
-		if len(v.Waiting) > 0 && older(j.Item, v.Waiting[0]) > 0 {
+		if len(v.Waiting) > 0 && compareOrder(j.Item, v.Waiting[0]) > 0 {
 			break
 		}
-		if d, ok := v.takeOver(j, v.Paths[v.Home].Latency); ok {
+		if d, ok := v.planTakeOver(j, v.Paths[v.HomePath].Latency); ok {
 			return d, true
 		}
 	}
 	return Decision{}, false
 }
 
-// takeOver is to have the home line bring what is left of a job, or as much of it that both
+// planTakeOver is to have the home line bring what is left of a job, or as much of it that both
 // end together, if that path is late by over a round trip and a half. Delay is what the home
 // line needs for an answer.
-func (v *View) takeOver(j Job, delay time.Duration) (Decision, bool) {
-	if v.isHome(j.Path) || j.Item.Once || v.onHome(j) {
+func (v *View) planTakeOver(j Job, delay time.Duration) (Decision, bool) {
+	if v.isHomePath(j.Path) || j.Item.NoCopies || v.isOnHomePath(j) {
 		return Decision{}, false
 	}
-	home, its := reckon(v, v.Home), v.surely(j)
+	home, its := estimateDelivery(v, v.HomePath), v.estimateWorstCase(j)
 	home.delay = delay
-	rtt := v.Paths[v.Home].Latency
-	if !j.Item.Split || j.Item.To == Unknown {
-		ends := its.ends(max(0, v.size(j.Item)-j.Got))
-		switch mine := home.ends(v.size(j.Item)); {
-		case ends == far:
+	rtt := v.Paths[v.HomePath].Latency
+	if !j.Item.Splittable || j.Item.To == Unknown {
+		ends := its.transferTime(max(0, v.sizeOrMean(j.Item)-j.Transferred))
+		switch mine := home.transferTime(v.sizeOrMean(j.Item)); {
+		case ends == never:
 			return Decision{Action: Copy, Job: j.ID, Reason: HomeSooner}, true
-		case v.size(j.Item) == 0 || ends <= mine+rtt+rtt/2:
+		case v.sizeOrMean(j.Item) == 0 || ends <= mine+rtt+rtt/2:
 			return Decision{}, false
-		case ends > doubt*mine:
+		case ends > estimateErrorFactor*mine:
 			return Decision{Action: Move, Job: j.ID, Reason: HomeSooner}, true
 		}
 		return Decision{Action: Copy, Job: j.ID, Reason: HomeSooner}, true
 	}
-	left := j.Left()
-	all := its.ends(left)
-	d := Decision{Action: Share, Job: j.ID, Size: left, Reason: HomeSooner}
-	if v.Copies(j) > 1 {
+	left := j.Remaining()
+	all := its.transferTime(left)
+	d := Decision{Action: Split, Job: j.ID, Size: left, Reason: HomeSooner}
+	if v.CopyCount(j) > 1 {
 		d.Action = Copy
-		return d, all > home.ends(left)+rtt+rtt/2
+		return d, all > home.transferTime(left)+rtt+rtt/2
 	}
-	if all == far {
+	if all == never {
 		return d, left > 0
 	}
 	lead := (all - home.delay).Seconds()
 	if lead <= 0 {
 		return Decision{}, false
 	}
-	if n := unit.Bytes(lead / (1/home.rate + 1/its.rate)); left-n >= leastShare {
+	if n := unit.Bytes(lead / (1/home.rate + 1/its.rate)); left-n >= minSplitSize {
 		d.Size = n
 	}
-	return d, all-max(its.ends(left-d.Size), home.ends(d.Size)) > rtt+rtt/2
+	return d, all-max(its.transferTime(left-d.Size), home.transferTime(d.Size)) > rtt+rtt/2
 }
 
-// onHome reports whether the home line brings the item of a job too.
-func (v *View) onHome(j Job) bool {
+// isOnHomePath reports whether the home line brings the item of a job too.
+func (v *View) isOnHomePath(j Job) bool {
 	for _, other := range v.Running {
-		if v.isHome(other.Path) && other.Item.id == j.Item.id {
+		if v.isHomePath(other.Path) && other.Item.piece == j.Item.piece {
 			return true
 		}
 	}
@@ -203,32 +205,32 @@ func (v *View) onHome(j Job) bool {
 
 // Preempt decides whether the home line, which is busy, drops what it does for an item that
 // somebody waits for.
-func (auto) Preempt(v *View) (Decision, bool) {
+func (autoScheduler) Preempt(v *View) (Decision, bool) {
 	var mine Job
 	for _, j := range v.Running {
-		if j.Path == v.Home {
+		if j.Path == v.HomePath {
 			mine = j
 		}
 	}
-	rtt := v.Paths[v.Home].Latency
-	rest := v.left(mine)
-	if d, ok := v.leadEnds(mine); ok {
+	rtt := v.Paths[v.HomePath].Latency
+	rest := v.timeLeftOrMean(mine)
+	if d, ok := v.dropForOlder(mine); ok {
 		return d, rest > 2*rtt
 	}
-	if v.wanted[mine.Item.Object] || mine.Item.Once || rest <= 2*rtt {
+	if v.wanted[mine.Item.Object] || mine.Item.NoCopies || rest <= 2*rtt {
 		return Decision{}, false
 	}
-	if done := ongoing(v, mine); !mine.Item.Split && done.ends(mine.Got) >= rest {
+	if done := estimateJob(v, mine); !mine.Item.Splittable && done.transferTime(mine.Transferred) >= rest {
 		return Decision{}, false // what it has would be lost
 	}
 	for i, item := range v.Waiting {
-		if v.wanted[item.Object] && older(item, mine.Item) < 0 {
+		if v.wanted[item.Object] && compareOrder(item, mine.Item) < 0 {
 			return Decision{Action: Take, Item: i, Reason: HomeWanted}, true
 		}
 	}
 	for _, j := range v.Running {
-		if v.wanted[j.Item.Object] && older(j.Item, mine.Item) < 0 {
-			if d, ok := v.takeOver(j, 2*rtt); ok { // on a new connection
+		if v.wanted[j.Item.Object] && compareOrder(j.Item, mine.Item) < 0 {
+			if d, ok := v.planTakeOver(j, 2*rtt); ok { // on a new connection
 				d.Reason = HomeWanted
 				return d, true
 			}

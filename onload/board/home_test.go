@@ -41,8 +41,8 @@ var troubles = []struct {
 }{
 	{"steady", func(_ *rand.Rand, mean float64) []simulate.Step { return rateSteps(0, mean) }},
 	{"silent from the start", func(*rand.Rand, float64) []simulate.Step { return rateSteps(0, 0) }},
-	{"silent later", func(r *rand.Rand, mean float64) []simulate.Step { return rateSteps(0, mean, between(r, 0, 30), 0) }},
-	{"falls to 50 kbit/s", func(r *rand.Rand, mean float64) []simulate.Step { return rateSteps(0, mean, between(r, 0, 30), 50_000) }},
+	{"silent later", func(r *rand.Rand, mean float64) []simulate.Step { return rateSteps(0, mean, uniform(r, 0, 30), 0) }},
+	{"falls to 50 kbit/s", func(r *rand.Rand, mean float64) []simulate.Step { return rateSteps(0, mean, uniform(r, 0, 30), 50_000) }},
 	{"varies", func(r *rand.Rand, mean float64) (all []simulate.Step) {
 		for at := 0.; at < 600; at++ {
 			all = append(all, rateSteps(at, mean*math.Exp(0.5*r.NormFloat64()))...)
@@ -51,44 +51,44 @@ var troubles = []struct {
 	}},
 	{"spikes", func(r *rand.Rand, mean float64) []simulate.Step {
 		all := rateSteps(0, mean)
-		for at := between(r, 0, 5); at < 600; at += between(r, 1, 10) {
-			all = append(all, rateSteps(at, 0, at+between(r, .2, .9), mean)...)
+		for at := uniform(r, 0, 5); at < 600; at += uniform(r, 1, 10) {
+			all = append(all, rateSteps(at, 0, at+uniform(r, .2, .9), mean)...)
 		}
 		return all
 	}},
 	{"comes and goes", func(r *rand.Rand, mean float64) []simulate.Step {
 		var all []simulate.Step
 		for at := 0.; at < 600; at += 20 {
-			on := between(r, .1, 15)
+			on := uniform(r, .1, 15)
 			all = append(all, rateSteps(at, mean, at+on, 0)...)
 		}
 		return all
 	}},
 }
 
-// atHome is a random video over a home line and phones with one kind of trouble.
-func atHome(r *rand.Rand, trouble int, split bool) simulate.Case {
+// homeCase is a random video over a home line and phones with one kind of trouble.
+func homeCase(r *rand.Rand, trouble int, split bool) simulate.Case {
 	home := logBetween(r, 1, 50) * mbit
-	each := between(r, 2, 10)
-	c := simulate.Case{Asked: true, Most: time.Hour}
-	c.Paths = []simulate.Path{{Rates: rateSteps(0, home), RTT: time.Duration(between(r, 10, 60)) * time.Millisecond}}
+	each := uniform(r, 2, 10)
+	c := simulate.Case{SizesFromResponses: true, TimeLimit: time.Hour}
+	c.Paths = []simulate.Path{{Rates: rateSteps(0, home), RTT: time.Duration(uniform(r, 10, 60)) * time.Millisecond}}
 	for range 1 + r.IntN(3) {
-		c.Paths = append(c.Paths, simulate.Path{Rates: troubles[trouble].make(r, logBetween(r, .3, 30)*mbit), RTT: time.Duration(between(r, 30, 150)) * time.Millisecond, Metered: true,
-			Promotion: time.Duration(between(r, 0, 2000)) * time.Millisecond, Tail: 10 * time.Second})
+		c.Paths = append(c.Paths, simulate.Path{Rates: troubles[trouble].make(r, logBetween(r, .3, 30)*mbit), RTT: time.Duration(uniform(r, 30, 150)) * time.Millisecond, Metered: true,
+			Promotion: time.Duration(uniform(r, 0, 2000)) * time.Millisecond, Tail: 10 * time.Second})
 	}
-	video := home * between(r, .2, 1.1) // bit/s
+	video := home * uniform(r, .2, 1.1) // bit/s
 	for i := range 20 {
-		c.Items = append(c.Items, board.Item{Object: i, To: unit.Bytes(video * each / 8 * between(r, .7, 1.3)), Split: split})
+		c.Items = append(c.Items, board.Item{Object: i, To: unit.Bytes(video * each / 8 * uniform(r, .7, 1.3)), Splittable: split})
 	}
-	c.Player = &simulate.Player{Each: time.Duration(each * float64(time.Second)), Keep: time.Duration(between(r, 5, 30)) * time.Second, Ahead: int(60 / each)}
+	c.Player = &simulate.Player{ItemDuration: time.Duration(each * float64(time.Second)), BufferTarget: time.Duration(uniform(r, 5, 30)) * time.Second, Lookahead: int(60 / each)}
 	return c
 }
 
-// ratios are how a player fares with phones beside without: the time until it has the first
+// slowdownRatios are how a player fares with phones beside without: the time until it has the first
 // fifth, the time until it has played all, and until all is there; each less slack.
-func ratios(with, alone simulate.Result, media, slack time.Duration) [3]float64 {
+func slowdownRatios(with, alone simulate.Result, media, slack time.Duration) [3]float64 {
 	return [3]float64{
-		float64(with.Given[3]-slack) / float64(alone.Given[3]),
+		float64(with.Delivered[3]-slack) / float64(alone.Delivered[3]),
 		float64(media+with.Stalled-slack) / float64(media+alone.Stalled),
 		float64(with.Took-slack) / float64(alone.Took),
 	}
@@ -111,18 +111,18 @@ func TestNeverBehindHome(t *testing.T) {
 			over, stalled, carried, byPhones := 0, 0, unit.Bytes(0), unit.Bytes(0)
 			for i := range *homeCases {
 				at := seed + uint64(i)
-				c := atHome(rand.New(rand.NewPCG(at, uint64(kind))), kind, split)
-				with := run(t, c, "auto")
+				c := homeCase(rand.New(rand.NewPCG(at, uint64(kind))), kind, split)
+				with := runCase(t, c, "auto")
 				paths := c.Paths
 				c.Paths = c.Paths[:1]
-				alone := run(t, c, "auto")
-				media := time.Duration(len(c.Items)) * c.Player.Each
-				for k, ratio := range ratios(with, alone, media, 0) {
+				alone := runCase(t, c, "auto")
+				media := time.Duration(len(c.Items)) * c.Player.ItemDuration
+				for k, ratio := range slowdownRatios(with, alone, media, 0) {
 					all[k] = append(all[k], ratio)
 				}
 				// A path is late after a round trip and a half.
 				slack := paths[0].RTT * 3 / 2
-				late := ratios(with, alone, media, slack)
+				late := slowdownRatios(with, alone, media, slack)
 				if r := slices.Max(late[:]); r > 1.05 {
 					t.Logf("%s, split %v, seed %d: %.3f times as late as over the home line alone", trouble.name, split, at, r)
 					if over++; over > 1+*homeCases/1000 || r > 1.15 {
@@ -146,8 +146,8 @@ func TestNeverBehindHome(t *testing.T) {
 					sum += n
 				}
 				wasted = append(wasted, float64(with.Wasted)/float64(sum))
-				if r := ratios(with, alone, media, 0); testing.Verbose() && slices.Max(r[:]) > 1.05 {
-					t.Logf("%s, split %v, seed %d: %.3f; %v home, RTT %v, %d phones, items %v each %v", trouble.name, split, at, r, paths[0].Rates[0].Rate, paths[0].RTT, len(paths)-1, c.Items[0].To, c.Player.Each)
+				if r := slowdownRatios(with, alone, media, 0); testing.Verbose() && slices.Max(r[:]) > 1.05 {
+					t.Logf("%s, split %v, seed %d: %.3f; %v home, RTT %v, %d phones, items %v each %v", trouble.name, split, at, r, paths[0].Rates[0].Rate, paths[0].RTT, len(paths)-1, c.Items[0].To, c.Player.ItemDuration)
 				}
 			}
 			name := fmt.Sprintf("%s, split %v", trouble.name, split)
@@ -178,34 +178,34 @@ func TestHomeLeads(t *testing.T) {
 	b.SetHome(0)
 	b.SetMetered(1, true)
 	for i := range 6 {
-		b.Add(board.Item{Object: i, To: board.Unknown})
+		b.AddItems(board.Item{Object: i, To: board.Unknown})
 	}
-	begin := orders(b, at(0))
-	expect(t, begin, "start p0 0:0--1, start p1 1:0--1")
+	begin := drainOrders(b, at(0))
+	expectOrders(t, begin, "start p0 0:0--1, start p1 1:0--1")
 	learn := func(o board.Order, s float64) board.JobID {
-		b.Learn(o.Job.ID, size, false)
-		b.Progress(o.Job.ID, 0, at(s))
+		b.SetObjectSize(o.Job.ID, size, false)
+		b.ReportProgress(o.Job.ID, 0, at(s))
 		return o.Job.ID
 	}
 	mine, its := learn(begin[0], .1), learn(begin[1], .1)
 	for s := .2; s < 1; s += .1 { // a megabyte a second by the home line, nine tenths of that by the phone
-		b.Progress(mine, unit.Bytes((s-.1)*size), at(s))
-		b.Progress(its, unit.Bytes((s-.1)*size*.9), at(s))
+		b.ReportProgress(mine, unit.Bytes((s-.1)*size), at(s))
+		b.ReportProgress(its, unit.Bytes((s-.1)*size*.9), at(s))
 	}
 	b.Finish(mine, at(1.1))
-	o := orders(b, at(1.1))
-	expect(t, o, "start p0 1:0-1000000") // though the phone has nine tenths of it
+	o := drainOrders(b, at(1.1))
+	expectOrders(t, o, "start p0 1:0-1000000") // though the phone has nine tenths of it
 	b.Finish(its, at(1.25))
-	o = orders(b, at(1.25))
-	expect(t, o, "cancel p0 1:0-1000000, start p0 2:0--1, start p1 3:0--1")
+	o = drainOrders(b, at(1.25))
+	expectOrders(t, o, "cancel p0 1:0-1000000, start p0 2:0--1, start p1 3:0--1")
 	mine, its = learn(o[1], 1.3), learn(o[2], 1.3)
 	for s := 1.4; s < 2.3; s += .1 {
-		b.Progress(mine, unit.Bytes((s-1.3)*size), at(s))
-		b.Progress(its, unit.Bytes((s-1.3)*size*.9), at(s))
+		b.ReportProgress(mine, unit.Bytes((s-1.3)*size), at(s))
+		b.ReportProgress(its, unit.Bytes((s-1.3)*size*.9), at(s))
 	}
 	b.Finish(mine, at(2.3))
-	o = orders(b, at(2.3)) // almost a segment ahead, and the phone will have its own soon
-	expect(t, o, "start p0 4:0--1")
-	b.Progress(learn(o[0], 2.35), 10_000, at(2.4))
-	expect(t, orders(b, at(3)), "cancel p0 4:0-1000000, start p0 3:0-1000000") // the phone was silent
+	o = drainOrders(b, at(2.3)) // almost a segment ahead, and the phone will have its own soon
+	expectOrders(t, o, "start p0 4:0--1")
+	b.ReportProgress(learn(o[0], 2.35), 10_000, at(2.4))
+	expectOrders(t, drainOrders(b, at(3)), "cancel p0 4:0-1000000, start p0 3:0-1000000") // the phone was silent
 }

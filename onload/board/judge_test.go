@@ -10,52 +10,52 @@ import (
 
 // TestLeastTimeWeighs: the last item counts for three quarters of what MIN thinks of a path.
 func TestLeastTimeWeighs(t *testing.T) {
-	b := newBoard(t, "min", 2, items(7, 100, false)...)
-	first := orders(b, at(0))
+	b := newBoard(t, "min", 2, makeItems(7, 100, false)...)
+	first := drainOrders(b, at(0))
 	b.Finish(first[0].Job.ID, at(1)) // 100 a second
-	orders(b, at(1))
+	drainOrders(b, at(1))
 	b.Finish(first[1].Job.ID, at(4)) // 25
-	o := orders(b, at(4))
-	expect(t, o, "start p1 6:0-100")
+	o := drainOrders(b, at(4))
+	expectOrders(t, o, "start p1 6:0-100")
 	b.Finish(o[0].Job.ID, at(5)) // 100: 81 by now, and 500 bytes wait for path 0
-	b.Add(board.Item{Object: 7, To: 1000})
-	expect(t, orders(b, at(5)), "start p1 7:0-1000")
+	b.AddItems(board.Item{Object: 7, To: 1000})
+	expectOrders(t, drainOrders(b, at(5)), "start p1 7:0-1000")
 }
 
 // TestMoveIsPaid: what was sent of an item that moved was wasted, and no more is than
 // items for all paths but one.
 func TestMoveIsPaid(t *testing.T) {
-	list := items(2, 1_000_000, false)
+	list := makeItems(2, 1_000_000, false)
 	for i := range list {
-		list[i].Once = true
+		list[i].NoCopies = true
 	}
 	b := newBoard(t, "auto", 2, list...)
-	first := orders(b, at(0))
-	b.Progress(first[0].Job.ID, 0, at(0.1))
+	first := drainOrders(b, at(0))
+	b.ReportProgress(first[0].Job.ID, 0, at(0.1))
 	b.Finish(first[1].Job.ID, at(0.5))
-	b.Progress(first[0].Job.ID, 900_000, at(100))
-	moved := orders(b, at(100))
-	expect(t, moved, "cancel p0 0:0-1000000, start p1 0:0-1000000")
-	b.Down(1, at(101))
-	again := orders(b, at(101))
-	expect(t, again, "start p0 0:0-1000000")
-	b.Up(1)
-	b.Progress(again[0].Job.ID, 0, at(101.1))
-	b.Progress(again[0].Job.ID, 500_000, at(300))
-	expect(t, orders(b, at(300)), "")
+	b.ReportProgress(first[0].Job.ID, 900_000, at(100))
+	moved := drainOrders(b, at(100))
+	expectOrders(t, moved, "cancel p0 0:0-1000000, start p1 0:0-1000000")
+	b.SetDown(1, at(101))
+	again := drainOrders(b, at(101))
+	expectOrders(t, again, "start p0 0:0-1000000")
+	b.SetUp(1)
+	b.ReportProgress(again[0].Job.ID, 0, at(101.1))
+	b.ReportProgress(again[0].Job.ID, 500_000, at(300))
+	expectOrders(t, drainOrders(b, at(300)), "")
 }
 
 // TestBeyondItsEnd: what a job brought before it knew that it was shortened is no part of it.
 func TestBeyondItsEnd(t *testing.T) {
-	b := newBoard(t, "auto", 2, board.Item{To: 8e6, Split: true})
-	o := orders(b, at(0))
-	expect(t, o, "start p0 0:0-8000000, shorten p0 0:0-4000000, start p1 0:4000000-8000000")
-	b.Progress(o[0].Job.ID, 0, at(0.1))
-	b.Progress(o[0].Job.ID, 6e6, at(1))
-	b.Down(0, at(1))
+	b := newBoard(t, "auto", 2, board.Item{To: 8e6, Splittable: true})
+	o := drainOrders(b, at(0))
+	expectOrders(t, o, "start p0 0:0-8000000, shorten p0 0:0-4000000, start p1 0:4000000-8000000")
+	b.ReportProgress(o[0].Job.ID, 0, at(0.1))
+	b.ReportProgress(o[0].Job.ID, 6e6, at(1))
+	b.SetDown(0, at(1))
 	b.Finish(o[2].Job.ID, at(2))
-	expect(t, orders(b, at(2)), "")
-	if !b.Done() {
+	expectOrders(t, drainOrders(b, at(2)), "")
+	if !b.IsDone() {
 		t.Error("something is left")
 	}
 }
@@ -65,20 +65,20 @@ func TestBeyondItsEnd(t *testing.T) {
 func TestHelpsOldOnlyIfWorth(t *testing.T) {
 	for size, want := range map[unit.Bytes]board.Reason{
 		960_000:   board.NextItem, // would be there half a second sooner
-		3_500_000: board.OlderEnd,
+		3_500_000: board.SplitsOlder,
 	} {
 		b := newBoard(t, "auto", 2, board.Item{To: 25_000}, board.Item{Object: 1, To: 1e6},
-			board.Item{Object: 2, To: size, Split: true}, board.Item{Object: 3, To: 10_000, Split: true})
-		first := orders(b, at(0))
-		b.Progress(first[0].Job.ID, 0, at(0.05))
+			board.Item{Object: 2, To: size, Splittable: true}, board.Item{Object: 3, To: 10_000, Splittable: true})
+		first := drainOrders(b, at(0))
+		b.ReportProgress(first[0].Job.ID, 0, at(0.05))
 		b.Finish(first[0].Job.ID, at(0.1)) // 500 KB a second
-		old := orders(b, at(0.1))
-		b.Progress(first[1].Job.ID, 0, at(0.1)) // its latency is taken as 50 ms
-		b.Progress(old[0].Job.ID, 0, at(0.15))
-		b.Progress(old[0].Job.ID, 500_000, at(1.1))
+		old := drainOrders(b, at(0.1))
+		b.ReportProgress(first[1].Job.ID, 0, at(0.1)) // its latency is taken as 50 ms
+		b.ReportProgress(old[0].Job.ID, 0, at(0.15))
+		b.ReportProgress(old[0].Job.ID, 500_000, at(1.1))
 		b.Finish(first[1].Job.ID, at(1.1))
-		if o := orders(b, at(1.1)); len(o) == 0 || o[0].Reason != want {
-			t.Errorf("%v: %s", size, show(o))
+		if o := drainOrders(b, at(1.1)); len(o) == 0 || o[0].Reason != want {
+			t.Errorf("%v: %s", size, formatOrders(o))
 		}
 	}
 }
@@ -86,11 +86,11 @@ func TestHelpsOldOnlyIfWorth(t *testing.T) {
 // TestLatency: that of the last two answers which was less; the first one's was the
 // connection's too.
 func TestLatency(t *testing.T) {
-	b, now := newBoard(t, "rr", 1, items(3, 100, false)...), 0.0
+	b, now := newBoard(t, "rr", 1, makeItems(3, 100, false)...), 0.0
 	for _, c := range []struct{ took, want time.Duration }{{200, 100}, {300, 200}, {1000, 300}} {
-		o := orders(b, at(now))
+		o := drainOrders(b, at(now))
 		now += float64(c.took) / 1000
-		b.Progress(o[0].Job.ID, 1, at(now))
+		b.ReportProgress(o[0].Job.ID, 1, at(now))
 		if got := b.Paths(at(now))[0].Latency.Round(time.Millisecond); got != c.want*time.Millisecond {
 			t.Errorf("after one of %d ms it is %v, want %d ms", c.took, got, c.want)
 		}
@@ -106,24 +106,24 @@ func TestLeastTimeBlind(t *testing.T) {
 		list = append(list, board.Item{Object: i, To: board.Unknown})
 	}
 	b := newBoard(t, "min", 2, list...)
-	first := orders(b, at(0))
+	first := drainOrders(b, at(0))
 	for _, o := range first {
-		b.Learn(o.Job.ID, 1000, false)
+		b.SetObjectSize(o.Job.ID, 1000, false)
 	}
 	b.Finish(first[1].Job.ID, at(1))
-	second := orders(b, at(1))
-	expect(t, second, "start p1 2:0--1")
-	b.Learn(second[0].Job.ID, 1000, false)
+	second := drainOrders(b, at(1))
+	expectOrders(t, second, "start p1 2:0--1")
+	b.SetObjectSize(second[0].Job.ID, 1000, false)
 	b.Finish(first[0].Job.ID, at(1.1)) // now both are known, and path 1 has 1000 bytes under way
 	shares, now := map[int]int{}, 1.1
-	under := append(second, orders(b, at(now))...)
+	under := append(second, drainOrders(b, at(now))...)
 	for ; len(under) > 0; now++ {
 		for _, o := range under {
-			b.Learn(o.Job.ID, 1000, false)
+			b.SetObjectSize(o.Job.ID, 1000, false)
 			b.Finish(o.Job.ID, at(now+1))
 			shares[o.Job.Path]++
 		}
-		under = orders(b, at(now+1))
+		under = drainOrders(b, at(now+1))
 	}
 	if shares[0] != 3 || shares[1] != 3 {
 		t.Errorf("of six items the paths had %v", shares)

@@ -16,98 +16,98 @@ import (
 
 // lead is how far the home line is ahead of where it would be alone, in bytes.
 type lead struct {
-	sum  unit.Bytes // of all that is older than what is missing
-	done []whole    // what came before its turn
+	bytes unit.Bytes     // of all that is older than what is missing
+	early []completeItem // what came before its turn
 }
 
-// whole is an item that is there.
-type whole struct {
-	item Item
-	size unit.Bytes
-	home bool // brought by the home line
+// completeItem is an item that is there.
+type completeItem struct {
+	item   Item
+	size   unit.Bytes
+	byHome bool // brought by the home line
 }
 
-// add takes in that a job has brought its item.
-func (l *lead) add(j *Job, home bool) {
-	if !j.Item.Split {
-		l.done = append(l.done, whole{j.Item, j.Got, home})
+// noteComplete takes in that a job has brought its item.
+func (l *lead) noteComplete(j *Job, home bool) {
+	if !j.Item.Splittable {
+		l.early = append(l.early, completeItem{j.Item, j.Transferred, home})
 	}
 }
 
-// at is the lead where next is what is missing first.
-func (l *lead) at(next Item) unit.Bytes {
-	l.done = slices.DeleteFunc(l.done, func(w whole) bool {
-		past := older(w.item, next) < 0
-		if past && !w.home {
-			l.sum += w.size
+// bytesAhead is the lead where next is what is missing first.
+func (l *lead) bytesAhead(next Item) unit.Bytes {
+	l.early = slices.DeleteFunc(l.early, func(w completeItem) bool {
+		past := compareOrder(w.item, next) < 0
+		if past && !w.byHome {
+			l.bytes += w.size
 		}
 		return past
 	})
-	sum := l.sum
-	for _, w := range l.done {
-		if w.home {
+	sum := l.bytes
+	for _, w := range l.early {
+		if w.byHome {
 			sum -= w.size
 		}
 	}
 	return sum
 }
 
-// lose takes in that what a job has brought is of no use, and its connection is gone.
-func (b *Board) lose(j *Job) {
-	if b.atHome(j.Path) && !j.Item.Split {
-		p := b.paths[b.home]
-		b.lead.sum -= j.Got + unit.Bytes(2*p.rate*p.latency.Seconds())
+// deductFromLead takes in that what a job has brought is of no use, and its connection is gone.
+func (b *Board) deductFromLead(j *Job) {
+	if b.isHomePath(j.Path) && !j.Item.Splittable {
+		p := b.paths[b.homePath]
+		b.lead.bytes -= j.Transferred + unit.Bytes(2*p.rate*p.latency.Seconds())
 	}
 }
 
-// oldest is the item that is missing first.
-func (b *Board) oldest() (first Item) {
+// oldestMissing is the item that is missing first.
+func (b *Board) oldestMissing() (first Item) {
 	var found bool
 	for _, j := range b.jobs {
-		if !found || older(j.Item, first) < 0 {
+		if !found || compareOrder(j.Item, first) < 0 {
 			first, found = j.Item, true
 		}
 	}
-	if len(b.waiting) > 0 && (!found || older(b.waiting[0], first) < 0) {
+	if len(b.waiting) > 0 && (!found || compareOrder(b.waiting[0], first) < 0) {
 		first = b.waiting[0]
 	}
 	return first
 }
 
-// takeFirst is to have the home line bring the first item that is missing and that it does not
+// takeFirstMissing is to have the home line bring the first item that is missing and that it does not
 // bring, if it cannot be split and nothing pays for leaving it to others.
-func (v *View) takeFirst() (Decision, bool) {
-	if !v.Whole {
+func (v *View) takeFirstMissing() (Decision, bool) {
+	if !v.Unsplittable {
 		return Decision{}, false
 	}
 	for _, j := range v.Running {
-		if len(v.Waiting) > 0 && older(j.Item, v.Waiting[0]) > 0 {
+		if len(v.Waiting) > 0 && compareOrder(j.Item, v.Waiting[0]) > 0 {
 			break
 		}
-		if !v.isHome(j.Path) && !v.onHome(j) && !j.Item.Once && !v.pays(v.surely(j).ends(max(0, v.size(j.Item)-j.Got)), 0) {
+		if !v.isHomePath(j.Path) && !v.isOnHomePath(j) && !j.Item.NoCopies && !v.leadPaysFor(v.estimateWorstCase(j).transferTime(max(0, v.sizeOrMean(j.Item)-j.Transferred)), 0) {
 			return Decision{Action: Copy, Job: j.ID, Reason: HomeFirst}, true
 		}
 	}
-	if len(v.Waiting) > 0 && !v.Waiting[0].Once && !v.covers(v.size(v.Waiting[0])) {
+	if len(v.Waiting) > 0 && !v.Waiting[0].NoCopies && !v.leadCovers(v.sizeOrMean(v.Waiting[0])) {
 		return Decision{Action: Take, Reason: HomeFirst}, true
 	}
 	return Decision{}, false
 }
 
-// leadEnds is to have the home line drop what it brings for an older item that cannot be split,
+// dropForOlder is to have the home line drop what it brings for an older item that cannot be split,
 // if the lead does not pay any more for leaving that to others.
-func (v *View) leadEnds(mine Job) (Decision, bool) {
-	if !v.Whole || mine.Item.Split || mine.Item.Once || v.covers(v.size(mine.Item)) {
+func (v *View) dropForOlder(mine Job) (Decision, bool) {
+	if !v.Unsplittable || mine.Item.Splittable || mine.Item.NoCopies || v.leadCovers(v.sizeOrMean(mine.Item)) {
 		return Decision{}, false
 	}
-	if len(v.Waiting) > 0 && older(v.Waiting[0], mine.Item) < 0 && !v.Waiting[0].Once {
+	if len(v.Waiting) > 0 && compareOrder(v.Waiting[0], mine.Item) < 0 && !v.Waiting[0].NoCopies {
 		return Decision{Action: Take, Reason: HomeFirst}, true
 	}
 	for _, j := range v.Running {
-		if older(j.Item, mine.Item) >= 0 {
+		if compareOrder(j.Item, mine.Item) >= 0 {
 			break
 		}
-		if j.Item.Once || v.pays(v.surely(j).ends(max(0, v.size(j.Item)-j.Got)), mine.Got) {
+		if j.Item.NoCopies || v.leadPaysFor(v.estimateWorstCase(j).transferTime(max(0, v.sizeOrMean(j.Item)-j.Transferred)), mine.Transferred) {
 			continue
 		}
 		return Decision{Action: Copy, Job: j.ID, Reason: HomeFirst}, true
@@ -115,14 +115,14 @@ func (v *View) leadEnds(mine Job) (Decision, bool) {
 	return Decision{}, false
 }
 
-// pays reports whether the lead, less what was spent of it, is worth the time that the home
+// leadPaysFor reports whether the lead, less what was spent of it, is worth the time that the home
 // line does something else meanwhile, and notices that it was in vain.
-func (v *View) pays(d time.Duration, spent unit.Bytes) bool {
-	return d != far && v.covers(spent+v.Paths[v.Home].Rate.Bytes(d))
+func (v *View) leadPaysFor(d time.Duration, spent unit.Bytes) bool {
+	return d != never && v.leadCovers(spent+v.Paths[v.HomePath].Rate.Bytes(d))
 }
 
-// covers reports whether the lead is that much, and what it takes to begin anew.
-func (v *View) covers(n unit.Bytes) bool {
-	p := v.Paths[v.Home]
+// leadCovers reports whether the lead is that much, and what it takes to begin anew.
+func (v *View) leadCovers(n unit.Bytes) bool {
+	p := v.Paths[v.HomePath]
 	return v.Lead > 0 && n+p.Rate.Bytes(3*p.Latency) <= v.Lead
 }

@@ -29,13 +29,13 @@ type Item struct {
 	Index    int
 	Object   int // the user's number of the object; objects are wanted in this order
 	From, To unit.Bytes
-	// Split tells that any part of it can be had alone.
-	Split bool
-	// Once tells that it must not be under way twice: what is sent, and may be kept
+	// Splittable tells that any part of it can be had alone.
+	Splittable bool
+	// NoCopies tells that it must not be under way twice: what is sent, and may be kept
 	// by the other end each time.
-	Once bool
+	NoCopies bool
 
-	id int // of this piece, on its board
+	piece int // of this piece, on its board
 }
 
 // Size is how much it is, or Unknown.
@@ -46,21 +46,21 @@ func (i Item) Size() unit.Bytes {
 	return i.To - i.From
 }
 
-// older tells which of two items is wanted first.
-func older(a, b Item) int {
+// compareOrder tells which of two items is wanted first.
+func compareOrder(a, b Item) int {
 	return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.From, b.From))
 }
 
 // Path is a device as a scheduler sees it.
 type Path struct {
-	Up, Busy bool
-	Rate     unit.Rate     // as measured lately; 0: not known
-	Recent   unit.Rate     // as measured over recentMemory
-	Latency  time.Duration // from asking to the first byte, the last time; 0: not known
-	Silence  time.Duration // for how long the last jobs have brought no byte, if they were cancelled then
-	Metered  bool          // its bytes cost money, or count against a bound
-	Line     int           // it is a connection of; others have the same
-	Extra    bool          // it is for items so small that answers take longer than their bytes
+	Up, Busy   bool
+	Rate       unit.Rate     // as measured lately; 0: not known
+	RecentRate unit.Rate     // as measured over recentMemory
+	Latency    time.Duration // from asking to the first byte, the last time; 0: not known
+	Silence    time.Duration // for how long the last jobs have brought no byte, if they were cancelled then
+	Metered    bool          // its bytes cost money, or count against a bound
+	Device     int           // it is a connection of; others have the same
+	IsExtra    bool          // it is for items so small that answers take longer than their bytes
 }
 
 // JobID names a job on its board.
@@ -68,64 +68,64 @@ type JobID int
 
 // Job is an item on a path.
 type Job struct {
-	ID    JobID
-	Path  int
-	Item  Item // To becomes less when another path takes the end
-	Got   unit.Bytes
-	Began time.Time
-	Last  time.Time // of its last bytes; zero: none yet
-	Copy  bool      // another path had the item first
+	ID           JobID
+	Path         int
+	Item         Item // To becomes less when another path takes the end
+	Transferred  unit.Bytes
+	StartTime    time.Time
+	LastProgress time.Time // of its last bytes; zero: none yet
+	IsCopy       bool      // another path had the item first
 }
 
-// Left is what it still has to bring, or Unknown.
-func (j Job) Left() unit.Bytes {
+// Remaining is what it still has to bring, or Unknown.
+func (j Job) Remaining() unit.Bytes {
 	if j.Item.To == Unknown {
 		return Unknown
 	}
-	return max(0, j.Item.Size()-j.Got)
+	return max(0, j.Item.Size()-j.Transferred)
 }
 
 // View is what a scheduler decides from. Waiting and Running are in the order in
 // which they are wanted.
 type View struct {
-	Now     time.Time
-	Paths   []Path
-	Waiting []Item
-	Running []Job
-	Copied  unit.Bytes // what copies have wasted since items were added, and those under way may waste
-	Largest unit.Bytes // size of the largest item there was
-	Usual   unit.Bytes // mean size of those whose size was told
-	Home    int        // the path that SetHome has named, or -1
-	Whole   bool       // the last object whose size was learned cannot be split
+	Now            time.Time
+	Paths          []Path
+	Waiting        []Item
+	Running        []Job
+	WastedByCopies unit.Bytes // what copies have wasted since items were added, and those under way may waste
+	LargestSize    unit.Bytes // size of the largest item there was
+	MeanSize       unit.Bytes // mean size of those whose size was told
+	HomePath       int        // the path that SetHome has named, or -1
+	Unsplittable   bool       // the last object whose size was learned cannot be split
 
 	Lead unit.Bytes // what the home line need not bring of what is wanted first, less what it brought in vain
 
-	wanted map[int]bool    // objects that are waited for
-	barred map[[2]int]bool // path and object
+	wanted   map[int]bool    // objects that are waited for
+	excluded map[[2]int]bool // path and object
 }
 
-// Copies tells how many jobs bring the same item.
-func (v *View) Copies(j Job) (n int) {
+// CopyCount tells how many jobs bring the same item.
+func (v *View) CopyCount(j Job) (n int) {
 	for _, other := range v.Running {
-		if other.Item.id == j.Item.id {
+		if other.Item.piece == j.Item.piece {
 			n++
 		}
 	}
 	return n
 }
 
-// lines counts the lines.
-func (v *View) lines() (n int) {
+// countDevices counts the lines.
+func (v *View) countDevices() (n int) {
 	for _, p := range v.Paths {
-		if !p.Extra {
+		if !p.IsExtra {
 			n++
 		}
 	}
 	return n
 }
 
-// up counts the paths that work.
-func (v *View) up() (n int) {
+// countUp counts the paths that work.
+func (v *View) countUp() (n int) {
 	for _, p := range v.Paths {
 		if p.Up {
 			n++
@@ -141,7 +141,7 @@ type Action uint8
 const (
 	Wait  Action = iota // nothing, for now
 	Take                // fetches a waiting item
-	Share               // fetches the end of what another path has under way
+	Split               // fetches the end of what another path has under way
 	Copy                // fetches what another path has under way as well
 	Move                // begins what another path has under way, which gives it up
 )
@@ -168,8 +168,8 @@ const (
 	LeastTime                 // the item was queued here as the soonest place
 	NextChunk                 // work queue: the next chunk
 	Oldest                    // re-fetches the oldest that is unfinished
-	LastEnd                   // takes of what would end last
-	OlderEnd                  // takes of an older item, which would come late beside the next one
+	SplitsLast                // takes of what would end last
+	SplitsOlder               // takes of an older item, which would come late beside the next one
 	EndsSooner                // a copy is reckoned to come sooner
 	NoAnswer                  // a copy, since the other one has not been answered for long
 	NoSize                    // a copy, since nobody knows how long the other one will take
@@ -191,8 +191,8 @@ var reasonTexts = [reasonCount]string{
 	LeastTime:   "queued where it is reckoned to come soonest",
 	NextChunk:   "the next chunk",
 	Oldest:      "copies the oldest unfinished item",
-	LastEnd:     "takes the end of what would be ready last",
-	OlderEnd:    "takes the end of an older item, which would be late",
+	SplitsLast:  "takes the end of what would be ready last",
+	SplitsOlder: "takes the end of an older item, which would be late",
 	EndsSooner:  "a copy is reckoned to come sooner",
 	NoAnswer:    "a copy: the other one has no answer",
 	NoSize:      "a copy: nobody knows the size, and the other one takes long",
@@ -218,8 +218,8 @@ type Scheduler interface {
 	Name() string
 	// Pick decides for a path that is up and idle.
 	Pick(v *View, path int) Decision
-	// Delivered tells that a path has brought n bytes in so much time since it asked.
-	Delivered(path int, n unit.Bytes, took time.Duration)
+	// NoteDelivery tells that a path has brought n bytes in so much time since it asked.
+	NoteDelivery(path int, n unit.Bytes, took time.Duration)
 }
 
 // pruner is a Scheduler that ends copies.
@@ -229,9 +229,9 @@ type pruner interface {
 	FindLoser(v *View) (loser JobID, ok bool)
 }
 
-var makers = map[string]func() Scheduler{
-	"auto":  func() Scheduler { return auto{} },
-	"grd":   func() Scheduler { return greedy{} },
+var constructors = map[string]func() Scheduler{
+	"auto":  func() Scheduler { return autoScheduler{} },
+	"grd":   func() Scheduler { return greedyScheduler{} },
 	"rr":    func() Scheduler { return roundRobin{} },
 	"min":   func() Scheduler { return &leastTime{} },
 	"queue": func() Scheduler { return workQueue{DefaultChunk} },
@@ -242,8 +242,8 @@ const Default = "auto"
 
 // Names lists the schedulers.
 func Names() []string {
-	names := make([]string, 0, len(makers))
-	for name := range makers {
+	names := make([]string, 0, len(constructors))
+	for name := range constructors {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -252,7 +252,7 @@ func Names() []string {
 
 // New makes a scheduler by name. Errors are faults.
 func New(name string) (Scheduler, error) {
-	if m := makers[name]; m != nil {
+	if m := constructors[name]; m != nil {
 		return m(), nil
 	}
 	return nil, fault.New(fault.Usage, fmt.Errorf("no item scheduler is called %q", name), "take one of "+strings.Join(Names(), ", "))

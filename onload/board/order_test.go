@@ -15,27 +15,27 @@ import (
 // buffers are shares of the items that are wanted before any is used, and all.
 var buffers = []float64{0.2, 0.4, 0.6, 0.8, 1}
 
-// buffered is when they are there, from the first item on without a gap.
-func buffered(res simulate.Result) (at []time.Duration) {
+// bufferTimes is when they are there, from the first item on without a gap.
+func bufferTimes(res simulate.Result) (at []time.Duration) {
 	for _, share := range buffers {
 		at = append(at, slices.Max(res.Completed[:int(math.Ceil(share*float64(len(res.Completed))-1e-9))]))
 	}
 	return at
 }
 
-// homeOf is a video of 200 s and 738 kbit/s over a home line and two phones of some 2
+// randomHome is a video of 200 s and 738 kbit/s over a home line and two phones of some 2
 // Mbit/s each, of which nobody knows sizes or whether ranges can be had before answers.
-func homeOf(r *rand.Rand, mbps float64) simulate.Case {
-	c := simulate.Case{Asked: true, Paths: []simulate.Path{{Rates: []simulate.Step{{Rate: unit.Rate(mbps * 1e6)}}, RTT: 40 * time.Millisecond}}}
+func randomHome(r *rand.Rand, mbps float64) simulate.Case {
+	c := simulate.Case{SizesFromResponses: true, Paths: []simulate.Path{{Rates: []simulate.Step{{Rate: unit.Rate(mbps * 1e6)}}, RTT: 40 * time.Millisecond}}}
 	for range 2 {
-		p, mean := simulate.Path{RTT: 100 * time.Millisecond}, between(r, 1.5e6, 2.5e6)
+		p, mean := simulate.Path{RTT: 100 * time.Millisecond}, uniform(r, 1.5e6, 2.5e6)
 		for at := time.Duration(0); at < 5*time.Minute; at += time.Second {
 			p.Rates = append(p.Rates, simulate.Step{At: at, Rate: unit.Rate(mean * math.Exp(0.3*r.NormFloat64()))})
 		}
 		c.Paths = append(c.Paths, p)
 	}
 	for i := range 20 {
-		c.Items = append(c.Items, board.Item{Object: i, To: 922_500, Split: true})
+		c.Items = append(c.Items, board.Item{Object: i, To: 922_500, Splittable: true})
 	}
 	return c
 }
@@ -56,10 +56,10 @@ func TestPrebuffer(t *testing.T) {
 		const n = 20
 		sum := make([]float64, len(buffers))
 		for seed := range n {
-			c := homeOf(rand.New(rand.NewPCG(uint64(seed), 5)), home.mbps)
-			both := buffered(run(t, c, "auto"))
+			c := randomHome(rand.New(rand.NewPCG(uint64(seed), 5)), home.mbps)
+			both := bufferTimes(runCase(t, c, "auto"))
 			c.Paths = c.Paths[:1]
-			for i, alone := range buffered(run(t, c, "auto")) {
+			for i, alone := range bufferTimes(runCase(t, c, "auto")) {
 				sum[i] += 100 * (float64(both[i])/float64(alone) - 1) / n
 				if late := 20 * c.Paths[0].RTT; both[i] > alone+late {
 					t.Errorf("%v Mbit/s, seed %d: %v of the items are there after %v, alone after %v", home.mbps, seed, buffers[i], both[i], alone)
@@ -78,16 +78,16 @@ func TestPrebuffer(t *testing.T) {
 // TestInOrder: in the mean of random cases auto has each share of the items sooner than any
 // other scheduler, or as soon where there are no ranges.
 func TestInOrder(t *testing.T) {
-	for _, k := range []kind{{split: true}, {split: true, vary: true}, {split: true, vary: true, fail: true}, {vary: true, fail: true}} {
+	for _, k := range []caseKind{{split: true}, {split: true, vary: true}, {split: true, vary: true, fail: true}, {vary: true, fail: true}} {
 		sums := map[string][]time.Duration{}
 		for seed := range max(30, *seeds/3) {
 			c := randomCase(seed, k)
-			c.Asked = seed%2 == 1
+			c.SizesFromResponses = seed%2 == 1
 			for _, name := range []string{"auto", "grd", "min", "queue"} {
 				if sums[name] == nil {
 					sums[name] = make([]time.Duration, len(buffers))
 				}
-				for i, at := range buffered(run(t, c, name)) {
+				for i, at := range bufferTimes(runCase(t, c, name)) {
 					sums[name][i] += at
 				}
 			}
@@ -108,17 +108,17 @@ func TestInOrder(t *testing.T) {
 
 // TestKeptFromIt: what one path cannot have is not kept for it.
 func TestKeptFromIt(t *testing.T) {
-	b := newBoard(t, "auto", 2, items(3, 1_000_000, false)...)
-	first := orders(b, at(0))
-	b.Progress(first[0].Job.ID, 0, at(0.1))
-	b.Progress(first[1].Job.ID, 0, at(0.1))
+	b := newBoard(t, "auto", 2, makeItems(3, 1_000_000, false)...)
+	first := drainOrders(b, at(0))
+	b.ReportProgress(first[0].Job.ID, 0, at(0.1))
+	b.ReportProgress(first[1].Job.ID, 0, at(0.1))
 	b.Finish(first[0].Job.ID, at(0.2)) // the quicker one
-	second := orders(b, at(0.2))
-	expect(t, second, "start p0 2:0-1000000")
-	b.Add(board.Item{Object: 3, To: 1_000_000}, board.Item{Object: 4, To: 1_000_000}, board.Item{Object: 5, To: 1_000_000})
-	b.Bar(0, 3, at(0.2))
-	b.Progress(second[0].Job.ID, 0, at(0.9))
-	b.Progress(second[0].Job.ID, 900_000, at(1))
+	second := drainOrders(b, at(0.2))
+	expectOrders(t, second, "start p0 2:0-1000000")
+	b.AddItems(board.Item{Object: 3, To: 1_000_000}, board.Item{Object: 4, To: 1_000_000}, board.Item{Object: 5, To: 1_000_000})
+	b.Exclude(0, 3, at(0.2))
+	b.ReportProgress(second[0].Job.ID, 0, at(0.9))
+	b.ReportProgress(second[0].Job.ID, 900_000, at(1))
 	b.Finish(first[1].Job.ID, at(1))
-	expect(t, orders(b, at(1)), "start p1 3:0-1000000")
+	expectOrders(t, drainOrders(b, at(1)), "start p1 3:0-1000000")
 }

@@ -20,24 +20,24 @@ func TestOverlaps(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := board.NewBoard(s, 1)
-		b.SetLanes(4)
-		b.Up(0)
+		b.SetConcurrency(4)
+		b.SetUp(0)
 		now := at(0)
 		for i := range 2 { // what the line does is measured
-			b.Add(board.Item{Object: i, To: c.size})
-			first := orders(b, now)
+			b.AddItems(board.Item{Object: i, To: c.size})
+			first := drainOrders(b, now)
 			if len(first) != 1 || first[0].Job.Path != 0 {
 				t.Fatal(first)
 			}
 			now = now.Add(40 * time.Millisecond)
-			b.Progress(first[0].Job.ID, 0, now)
+			b.ReportProgress(first[0].Job.ID, 0, now)
 			now = now.Add(time.Duration(c.size) * time.Microsecond)
 			b.Finish(first[0].Job.ID, now)
 		}
 		for i := range 8 {
-			b.Add(board.Item{Object: 2 + i, To: c.size})
+			b.AddItems(board.Item{Object: 2 + i, To: c.size})
 		}
-		if n := len(orders(b, now)); n != c.want {
+		if n := len(drainOrders(b, now)); n != c.want {
 			t.Errorf("items of %v: %d under way, not %d", c.size, n, c.want)
 		}
 	}
@@ -50,17 +50,17 @@ func TestOverlapsAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := board.NewBoard(s, 2)
-	b.SetLanes(4)
-	b.Up(0)
-	b.Up(1)
-	b.Add(items(2, 10_000, false)...)
-	first := orders(b, at(0))
+	b.SetConcurrency(4)
+	b.SetUp(0)
+	b.SetUp(1)
+	b.AddItems(makeItems(2, 10_000, false)...)
+	first := drainOrders(b, at(0))
 	if len(first) != 2 || first[0].Job.Path != 0 || first[1].Job.Path != 1 {
 		t.Fatal(first)
 	}
-	b.Progress(first[0].Job.ID, 1, at(0.05))
+	b.ReportProgress(first[0].Job.ID, 1, at(0.05))
 	b.Finish(first[0].Job.ID, at(0.06))
-	for _, o := range orders(b, at(0.06)) {
+	for _, o := range drainOrders(b, at(0.06)) {
 		if o.Kind == board.Start && o.Job.Path != 0 {
 			t.Error("a copy over the line that has it", o)
 		}
@@ -68,9 +68,9 @@ func TestOverlapsAtTheEnd(t *testing.T) {
 	if list := b.Paths(at(0.06)); len(list) != 2 {
 		t.Errorf("%d paths", len(list))
 	}
-	b.Down(1, at(0.07))
-	b.Bar(0, 1, at(0.07))
-	if b.Up(1); b.Done() {
+	b.SetDown(1, at(0.07))
+	b.Exclude(0, 1, at(0.07))
+	if b.SetUp(1); b.IsDone() {
 		t.Error("what was under way is lost")
 	}
 }
@@ -84,16 +84,16 @@ func TestHomeHasLanes(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := board.NewBoard(s, 2)
-		b.SetLanes(lanes)
+		b.SetConcurrency(lanes)
 		b.SetHome(1)
-		b.Add(board.Item{Object: 0, To: 8e6, Split: true})
-		b.Up(0)
-		first := orders(b, at(0))
-		expect(t, first, "start p0 0:0-8000000")
-		b.Progress(first[0].Job.ID, 0, at(0.1))
-		b.Progress(first[0].Job.ID, 1e6, at(1))
-		b.Up(1)
+		b.AddItems(board.Item{Object: 0, To: 8e6, Splittable: true})
+		b.SetUp(0)
+		first := drainOrders(b, at(0))
+		expectOrders(t, first, "start p0 0:0-8000000")
+		b.ReportProgress(first[0].Job.ID, 0, at(0.1))
+		b.ReportProgress(first[0].Job.ID, 1e6, at(1))
+		b.SetUp(1)
 		// The phone is silent: the home line takes all that is left, and the phone may help.
-		expect(t, orders(b, at(3)), "cancel p0 0:0-1000000, start p1 0:1000000-8000000, shorten p1 0:1000000-4527778, start p0 0:4527778-8000000")
+		expectOrders(t, drainOrders(b, at(3)), "cancel p0 0:0-1000000, start p1 0:1000000-8000000, shorten p1 0:1000000-4527778, start p0 0:4527778-8000000")
 	}
 }

@@ -10,13 +10,13 @@ import (
 // between the cost of a request and the wait for the last chunk.
 const DefaultChunk = 512 * unit.KB
 
-// greedy is 3GOL's GRD: an idle path takes the next item; when none is left it fetches
+// greedyScheduler is 3GOL's GRD: an idle path takes the next item; when none is left it fetches
 // the oldest unfinished one again. The first copy wins.
-type greedy struct{}
+type greedyScheduler struct{}
 
-func (greedy) Name() string                             { return "grd" }
-func (greedy) Delivered(int, unit.Bytes, time.Duration) {}
-func (greedy) Pick(v *View, _ int) Decision {
+func (greedyScheduler) Name() string                                { return "grd" }
+func (greedyScheduler) NoteDelivery(int, unit.Bytes, time.Duration) {}
+func (greedyScheduler) Pick(v *View, _ int) Decision {
 	switch {
 	case len(v.Waiting) > 0:
 		return Decision{Action: Take, Reason: NextItem}
@@ -29,8 +29,8 @@ func (greedy) Pick(v *View, _ int) Decision {
 // roundRobin is 3GOL's RR: item i belongs to path i mod N, of those that are up.
 type roundRobin struct{}
 
-func (roundRobin) Name() string                             { return "rr" }
-func (roundRobin) Delivered(int, unit.Bytes, time.Duration) {}
+func (roundRobin) Name() string                                { return "rr" }
+func (roundRobin) NoteDelivery(int, unit.Bytes, time.Duration) {}
 func (roundRobin) Pick(v *View, path int) Decision {
 	turn := 0 // of this path among those that are up
 	for _, p := range v.Paths[:path] {
@@ -38,25 +38,25 @@ func (roundRobin) Pick(v *View, path int) Decision {
 			turn++
 		}
 	}
-	n := v.up()
+	n := v.countUp()
 	for i, item := range v.Waiting {
 		if item.Index%n == turn {
 			return Decision{Action: Take, Item: i, Reason: ItsTurn}
 		}
 	}
-	return waits(v, NotItsItem)
+	return waitDecision(v, NotItsItem)
 }
 
-// waits is a decision to do nothing.
-func waits(v *View, r Reason) Decision {
+// waitDecision is a decision to do nothing.
+func waitDecision(v *View, r Reason) Decision {
 	if len(v.Waiting) == 0 {
 		r = NothingLeft
 	}
 	return Decision{Reason: r}
 }
 
-// newest is the weight of the last sample in what MIN thinks of a path.
-const newest = 0.75
+// newestWeight is the weight of the last sample in what MIN thinks of a path.
+const newestWeight = 0.75
 
 // leastTime is 3GOL's MIN: the first N items go round; each further one goes to the
 // queue of the path that would have it soonest by (queued + size) / rate, and stays
@@ -70,14 +70,14 @@ type leastTime struct {
 
 func (*leastTime) Name() string { return "min" }
 
-func (m *leastTime) Delivered(path int, n unit.Bytes, took time.Duration) {
+func (m *leastTime) NoteDelivery(path int, n unit.Bytes, took time.Duration) {
 	if took <= 0 {
 		return
 	}
 	m.rates = append(m.rates, make([]float64, max(0, path+1-len(m.rates)))...)
 	sample := float64(n) / took.Seconds()
 	if old := m.rates[path]; old > 0 {
-		sample = newest*sample + (1-newest)*old
+		sample = newestWeight*sample + (1-newestWeight)*old
 	}
 	m.rates[path] = sample
 }
@@ -87,11 +87,11 @@ func (m *leastTime) Pick(v *View, path int) Decision {
 		m.queue = map[int]int{}
 	}
 	m.rates = append(m.rates, make([]float64, max(0, len(v.Paths)-len(m.rates)))...)
-	mine, all := -1, m.known(v)
+	mine, all := -1, m.allRatesKnown(v)
 	for i, item := range v.Waiting {
 		at, queued := m.queue[item.Index]
 		if !queued || !v.Paths[at].Up {
-			at = m.soonest(v, item, path)
+			at = m.findSoonest(v, item, path)
 			m.queue[item.Index] = at
 		}
 		if at == path && mine < 0 {
@@ -102,13 +102,13 @@ func (m *leastTime) Pick(v *View, path int) Decision {
 		}
 	}
 	if mine < 0 {
-		return waits(v, NotItsItem)
+		return waitDecision(v, NotItsItem)
 	}
 	return Decision{Action: Take, Item: mine, Reason: LeastTime}
 }
 
-// known tells whether each path has a rate.
-func (m *leastTime) known(v *View) bool {
+// allRatesKnown tells whether each path has a rate.
+func (m *leastTime) allRatesKnown(v *View) bool {
 	for p, of := range v.Paths {
 		if of.Up && m.rates[p] == 0 {
 			return false
@@ -117,18 +117,18 @@ func (m *leastTime) known(v *View) bool {
 	return true
 }
 
-// soonest is the path that would have an item first; that asks if nothing is known of any.
-func (m *leastTime) soonest(v *View, item Item, idle int) int {
+// findSoonest is the path that would have an item first; that asks if nothing is known of any.
+func (m *leastTime) findSoonest(v *View, item Item, idle int) int {
 	if n := len(v.Paths); item.Index < n && v.Paths[item.Index].Up {
 		return item.Index
 	}
 	queued := make([]unit.Bytes, len(v.Paths))
 	for _, j := range v.Running {
-		queued[j.Path] += v.count(j.Left())
+		queued[j.Path] += v.queuedSize(j.Remaining())
 	}
 	for _, w := range v.Waiting {
 		if at, ok := m.queue[w.Index]; ok {
-			queued[at] += v.count(w.Size())
+			queued[at] += v.queuedSize(w.Size())
 		}
 	}
 	best, soonest := idle, 0.0
@@ -136,17 +136,17 @@ func (m *leastTime) soonest(v *View, item Item, idle int) int {
 		if !of.Up || m.rates[p] == 0 {
 			continue
 		}
-		if t := float64(queued[p]+v.count(item.Size())) / m.rates[p]; soonest == 0 || t < soonest {
+		if t := float64(queued[p]+v.queuedSize(item.Size())) / m.rates[p]; soonest == 0 || t < soonest {
 			best, soonest = p, t
 		}
 	}
 	return best
 }
 
-// count is what an item counts of which so much is left: below 0, nobody knows.
-func (v *View) count(left unit.Bytes) unit.Bytes {
+// queuedSize is what an item counts of which so much is left: below 0, nobody knows.
+func (v *View) queuedSize(left unit.Bytes) unit.Bytes {
 	if left < 0 {
-		left = v.Usual
+		left = v.MeanSize
 	}
 	return max(1, left)
 }
@@ -154,8 +154,8 @@ func (v *View) count(left unit.Bytes) unit.Bytes {
 // workQueue is COMBINE's: an idle path takes the next chunk.
 type workQueue struct{ chunk unit.Bytes }
 
-func (workQueue) Name() string                             { return "queue" }
-func (workQueue) Delivered(int, unit.Bytes, time.Duration) {}
+func (workQueue) Name() string                                { return "queue" }
+func (workQueue) NoteDelivery(int, unit.Bytes, time.Duration) {}
 func (q workQueue) Pick(v *View, _ int) Decision {
 	if len(v.Waiting) == 0 {
 		return Decision{Reason: NothingLeft}

@@ -10,19 +10,19 @@ import (
 	"mpbond/onload/simulate"
 )
 
-// photos are to be sent over a home line and two phones.
-func photos(seed, n int, buffer unit.Bytes) (c simulate.Case, bound time.Duration) {
+// photoCase are to be sent over a home line and two phones.
+func photoCase(seed, n int, buffer unit.Bytes) (c simulate.Case, bound time.Duration) {
 	r := rand.New(rand.NewPCG(uint64(seed), 3))
-	c.Sends = true
+	c.Upload = true
 	all, sum := unit.Rate(0), unit.Bytes(0)
-	for _, kbps := range []float64{between(r, 600, 3000), between(r, 600, 2500), between(r, 600, 2500)} {
+	for _, kbps := range []float64{uniform(r, 600, 3000), uniform(r, 600, 2500), uniform(r, 600, 2500)} {
 		rate := unit.Rate(kbps * 1000)
 		c.Paths = append(c.Paths, simulate.Path{RTT: milliseconds(r, 40, 100), Rates: []simulate.Step{{Rate: rate}}, Buffer: buffer})
 		all += rate
 	}
 	for i := range n {
 		size := unit.Bytes(max(280_000, 2.5e6+0.74e6*r.NormFloat64()))
-		c.Items, sum = append(c.Items, board.Item{Object: i, To: size, Once: true}), sum+size
+		c.Items, sum = append(c.Items, board.Item{Object: i, To: size, NoCopies: true}), sum+size
 	}
 	return c, time.Duration(float64(sum) * 8 / float64(all) * 1e9)
 }
@@ -38,8 +38,8 @@ func TestSendsBehindBuffers(t *testing.T) {
 		sum, least := map[unit.Bytes]time.Duration{}, time.Duration(0)
 		for seed := range *seeds {
 			for _, buffer := range []unit.Bytes{0, 300_000, 1_000_000} {
-				c, bound := photos(seed, x.photos, buffer)
-				sum[buffer] += run(t, c, "auto").Took
+				c, bound := photoCase(seed, x.photos, buffer)
+				sum[buffer] += runCase(t, c, "auto").Took
 				least += bound / 3
 			}
 		}
@@ -61,14 +61,14 @@ func TestSendsFade(t *testing.T) {
 		return list
 	}
 	for _, buffer := range []unit.Bytes{0, 300_000} {
-		c := simulate.Case{Sends: true, Paths: []simulate.Path{
+		c := simulate.Case{Upload: true, Paths: []simulate.Path{
 			{RTT: 40 * time.Millisecond, Rates: steps(1), Buffer: buffer}, {RTT: 100 * time.Millisecond, Rates: steps(2, 0.02), Buffer: buffer}}}
 		for i := range 5 {
-			c.Items = append(c.Items, board.Item{Object: i, To: 1_400_000, Once: true})
+			c.Items = append(c.Items, board.Item{Object: i, To: 1_400_000, NoCopies: true})
 		}
-		took := run(t, c, "auto").Took
+		took := runCase(t, c, "auto").Took
 		c.Paths = c.Paths[:1]
-		if alone := run(t, c, "auto").Took; took > alone {
+		if alone := runCase(t, c, "auto").Took; took > alone {
 			t.Errorf("behind %v: %v with a phone that fades, %v without", buffer, took, alone)
 		}
 	}
@@ -77,42 +77,42 @@ func TestSendsFade(t *testing.T) {
 // TestSendsToIdle: a file is left to a path that is idle and would have it sooner; and one
 // that nothing is known of is tried.
 func TestSendsToIdle(t *testing.T) {
-	list := items(4, 1_000_000, false)
+	list := makeItems(4, 1_000_000, false)
 	for i := range list {
-		list[i].Once = true
+		list[i].NoCopies = true
 	}
 	list[2].To = 3_000_000
 	b := newBoard(t, "auto", 3)
-	b.Sends()
-	b.Add(list...)
-	b.Down(2, at(0))
-	first := orders(b, at(0))
-	expect(t, first, "start p0 2:0-3000000, start p1 0:0-1000000") // the largest first
+	b.SetUpload()
+	b.AddItems(list...)
+	b.SetDown(2, at(0))
+	first := drainOrders(b, at(0))
+	expectOrders(t, first, "start p0 2:0-3000000, start p1 0:0-1000000") // the largest first
 	for _, o := range first {
-		b.Progress(o.Job.ID, 0, at(0))
+		b.ReportProgress(o.Job.ID, 0, at(0))
 	}
 	b.Finish(first[1].Job.ID, at(1))    // 8 Mbit/s
 	b.Finish(first[0].Job.ID, at(3.75)) // 6.4
-	b.Add(board.Item{Object: 9, To: 3_000_000, Once: true})
-	b.Up(2)
-	expect(t, orders(b, at(3.75)), "start p0 3:0-1000000, start p1 9:0-3000000, start p2 1:0-1000000")
+	b.AddItems(board.Item{Object: 9, To: 3_000_000, NoCopies: true})
+	b.SetUp(2)
+	expectOrders(t, drainOrders(b, at(3.75)), "start p0 3:0-1000000, start p1 9:0-3000000, start p2 1:0-1000000")
 }
 
 // TestSendsBarred: what the quickest path may not have is not kept for it.
 func TestSendsBarred(t *testing.T) {
-	list := items(3, 1_000_000, false)
+	list := makeItems(3, 1_000_000, false)
 	for i := range list {
-		list[i].Once = true
+		list[i].NoCopies = true
 	}
 	b := newBoard(t, "auto", 2, list...)
-	b.Sends()
-	first := orders(b, at(0))
+	b.SetUpload()
+	first := drainOrders(b, at(0))
 	for _, o := range first {
-		b.Progress(o.Job.ID, 0, at(0))
+		b.ReportProgress(o.Job.ID, 0, at(0))
 	}
 	b.Finish(first[1].Job.ID, at(1))
 	b.Finish(first[0].Job.ID, at(10))
-	b.Bar(1, 2, at(10))
-	b.Add(board.Item{Object: 3, To: 2_000_000, Once: true})
-	expect(t, orders(b, at(10)), "start p0 2:0-1000000, start p1 3:0-2000000")
+	b.Exclude(1, 2, at(10))
+	b.AddItems(board.Item{Object: 3, To: 2_000_000, NoCopies: true})
+	expectOrders(t, drainOrders(b, at(10)), "start p0 2:0-1000000, start p1 3:0-2000000")
 }

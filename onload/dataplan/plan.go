@@ -29,14 +29,14 @@ import (
 )
 
 const (
-	lookEvery = time.Minute
-	keepDays  = 400
-	// fileWait is how long another process that has the file is waited for.
-	fileWait = time.Second
+	readInterval = time.Minute
+	keepDays     = 400
+	// lockTimeout is how long another process that has the file is waited for.
+	lockTimeout = time.Second
 )
 
-// row is a day of a link: a line of the file. Counters are as they were looked at last.
-type row struct {
+// dayRecord is a day of a link: a line of the file. Counters are as they were looked at last.
+type dayRecord struct {
 	Day  string     `json:"day"`
 	Link string     `json:"link"`
 	All  unit.Bytes `json:"all"`
@@ -51,20 +51,20 @@ type Keeper struct {
 	log  *slog.Logger
 	// fakes in tests
 	counters func() (map[string]device.Counters, error)
-	boot     func() string
+	bootID   func() string
 
-	mu      sync.Mutex
-	journal *store.Journal
-	days    map[[2]string]row // by link and day
-	last    row               // of the link, the latest; without a day before the first
-	problem string            // the last one that was logged
+	mu         sync.Mutex
+	journal    *store.Journal
+	days       map[[2]string]dayRecord // by link and day
+	lastRecord dayRecord               // of the link, the latest; without a day before the first
+	problem    string                  // the last one that was logged
 }
 
 // Open opens the file, or makes one. Errors are faults.
 func Open(path, link string, log *slog.Logger) (*Keeper, error) {
-	k := &Keeper{link: link, log: log, counters: device.ReadCounters, boot: bootID, days: map[[2]string]row{}}
-	j, damage, err := store.Open(path, fileWait, func(line []byte) error {
-		var r row
+	k := &Keeper{link: link, log: log, counters: device.ReadCounters, bootID: bootID, days: map[[2]string]dayRecord{}}
+	j, damage, err := store.Open(path, lockTimeout, func(line []byte) error {
+		var r dayRecord
 		if err := json.Unmarshal(line, &r); err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func Open(path, link string, log *slog.Logger) (*Keeper, error) {
 		}
 		k.days[[2]string{r.Link, r.Day}] = r
 		if r.Link == link {
-			k.last = r
+			k.lastRecord = r
 		}
 		return nil
 	})
@@ -95,73 +95,73 @@ func bootID() string {
 
 // Run looks until ctx ends, and closes the file.
 func (k *Keeper) Run(ctx context.Context) {
-	t := time.NewTicker(lookEvery)
+	t := time.NewTicker(readInterval)
 	defer t.Stop()
-	k.Look(time.Now())
+	k.Update(time.Now())
 	for {
 		select {
 		case <-ctx.Done():
-			k.Look(time.Now())
+			k.Update(time.Now())
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			k.note(k.journal.Close())
+			k.logProblem(k.journal.Close())
 			return
 		case now := <-t.C:
-			k.Look(now)
+			k.Update(now)
 		}
 	}
 }
 
-// Look reads the counters, and keeps what has been carried since the last look. A link
+// Update reads the counters, and keeps what has been carried since the last look. A link
 // that is not there carries nothing; counters that cannot be read tell nothing.
-func (k *Keeper) Look(now time.Time) {
+func (k *Keeper) Update(now time.Time) {
 	all, err := k.counters()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {
-		k.note(fault.New(fault.Unsupported, err, "this system does not tell what links carry"))
+		k.logProblem(fault.New(fault.Unsupported, err, "this system does not tell what links carry"))
 		return
 	}
-	r := row{Day: policy.DayOf(now, k.last.Day), Link: k.link, Boot: k.boot()}
+	r := dayRecord{Day: policy.DayOf(now, k.lastRecord.Day), Link: k.link, Boot: k.bootID()}
 	r.All = k.days[[2]string{r.Link, r.Day}].All
 	switch c, here := all[k.link]; {
 	case !here: // when it comes back it counts from 0
 		r.Rx, r.Tx = 0, 0
-	case k.last.Day == "": // since when it counts is not known
+	case k.lastRecord.Day == "": // since when it counts is not known
 		r.Rx, r.Tx = c.Rx, c.Tx
 	default:
-		before := k.last
+		before := k.lastRecord
 		if before.Boot != r.Boot || c.Rx < before.Rx || c.Tx < before.Tx {
 			before.Rx, before.Tx = 0, 0
 		}
 		r.Rx, r.Tx = c.Rx, c.Tx
 		r.All += unit.Bytes(r.Rx - before.Rx + r.Tx - before.Tx)
 	}
-	if r == k.last {
+	if r == k.lastRecord {
 		return
 	}
 	err = k.journal.Append(r)
-	k.days[[2]string{r.Link, r.Day}], k.last = r, r
-	if err == nil && k.journal.Long() {
-		err = k.journal.Rewrite(k.kept()...)
+	k.days[[2]string{r.Link, r.Day}], k.lastRecord = r, r
+	if err == nil && k.journal.NeedsRewrite() {
+		err = k.journal.Rewrite(k.keptRecords()...)
 	}
-	k.note(err)
+	k.logProblem(err)
 }
 
-// kept are the lines that hold, the latest day of the link last, and the newest days
+// keptRecords are the lines that hold, the latest day of the link last, and the newest days
 // alone; mu is held.
-func (k *Keeper) kept() (lines []any) {
-	rows := slices.SortedFunc(maps.Values(k.days), func(a, b row) int { return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Link, b.Link)) })
+func (k *Keeper) keptRecords() (lines []any) {
+	rows := slices.SortedFunc(maps.Values(k.days), func(a, b dayRecord) int { return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Link, b.Link)) })
 	for _, r := range rows[max(len(rows)-keepDays, 0):] {
-		if r != k.last {
+		if r != k.lastRecord {
 			lines = append(lines, r)
 		}
 	}
-	return append(lines, k.last)
+	return append(lines, k.lastRecord)
 }
 
-// note logs a problem once; mu is held.
-func (k *Keeper) note(err error) {
+// logProblem logs a problem once; mu is held.
+func (k *Keeper) logProblem(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()

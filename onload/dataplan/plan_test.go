@@ -13,21 +13,21 @@ import (
 	"mpbond/control/device"
 )
 
-// system is what a Keeper sees.
-type system struct {
+// fakeSystem is what a Keeper sees.
+type fakeSystem struct {
 	counters map[string]device.Counters
 	err      error
 	boot     string
 }
 
-func (s *system) open(t *testing.T, path, link string) *Keeper {
+func (s *fakeSystem) open(t *testing.T, path, link string) *Keeper {
 	t.Helper()
 	k, err := Open(path, link, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	k.counters = func() (map[string]device.Counters, error) { return s.counters, s.err }
-	k.boot = func() string { return s.boot }
+	k.bootID = func() string { return s.boot }
 	t.Cleanup(func() { k.journal.Close() })
 	return k
 }
@@ -39,12 +39,12 @@ func at(day, hour int) time.Time { return time.Date(2026, 6, day, hour, 0, 0, 0,
 // system, on the days on which it is looked at.
 func TestDays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.jsonl")
-	s := &system{boot: "one"}
+	s := &fakeSystem{boot: "one"}
 	k := s.open(t, path, "wwan0")
 	look := func(day, hour int, rx, tx uint64, want map[string]unit.Bytes) {
 		t.Helper()
 		s.counters = map[string]device.Counters{"wwan0": {Rx: rx, Tx: tx}, "wlan0": {Rx: 1 << 40}}
-		k.Look(at(day, hour))
+		k.Update(at(day, hour))
 		if got := k.Days(); !maps.Equal(got, want) {
 			t.Errorf("June %d: %v, want %v", day, got, want)
 		}
@@ -63,16 +63,16 @@ func TestDays(t *testing.T) {
 
 	before := k.Days()
 	s.counters = nil
-	k.Look(at(5, 1)) // it is not there
+	k.Update(at(5, 1)) // it is not there
 	before["2026-06-05"] = 0
 	if got := k.Days(); !maps.Equal(got, before) {
 		t.Errorf("without the link: %v", got)
 	}
 	s.counters = map[string]device.Counters{"wwan0": {Rx: 70, Tx: 7}}
-	k.Look(at(5, 2))
+	k.Update(at(5, 2))
 	before["2026-06-05"] = 77
 	s.err = errors.New("this system does not tell")
-	k.Look(at(6, 1)) // nothing is known of that day
+	k.Update(at(6, 1)) // nothing is known of that day
 	if got := k.Days(); !maps.Equal(got, before) {
 		t.Errorf("at the end: %v, want %v", got, before)
 	}
@@ -87,7 +87,7 @@ func TestDays(t *testing.T) {
 // TestLong: the file does not grow without end, and keeps what it must.
 func TestLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.jsonl")
-	s := &system{}
+	s := &fakeSystem{}
 	k := s.open(t, path, "wwan0")
 	day := at(1, 12)
 	for n := range 30000 {
@@ -95,7 +95,7 @@ func TestLong(t *testing.T) {
 		if n%50 == 0 {
 			day = day.AddDate(0, 0, 1)
 		}
-		k.Look(day)
+		k.Update(day)
 	}
 	want := k.Days()[day.Format(time.DateOnly)]
 	if err := k.journal.Close(); err != nil {
@@ -106,7 +106,7 @@ func TestLong(t *testing.T) {
 		t.Errorf("%v bytes, %v", st.Size(), err)
 	}
 	k = s.open(t, path, "wwan0")
-	if got := k.Days(); got[day.Format(time.DateOnly)] != want || len(got) < keepDays || k.last.Rx != 299990 {
+	if got := k.Days(); got[day.Format(time.DateOnly)] != want || len(got) < keepDays || k.lastRecord.Rx != 299990 {
 		t.Errorf("%d days, the last of %v instead of %v", len(got), got[day.Format(time.DateOnly)], want)
 	}
 }
@@ -118,7 +118,7 @@ func TestDamage(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := (&system{}).open(t, path, "wwan0").Days(); !maps.Equal(got, map[string]unit.Bytes{"2026-06-01": 5}) {
+	if got := (&fakeSystem{}).open(t, path, "wwan0").Days(); !maps.Equal(got, map[string]unit.Bytes{"2026-06-01": 5}) {
 		t.Error(got)
 	}
 }

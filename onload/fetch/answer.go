@@ -18,11 +18,11 @@ import (
 // version is what tells one state of an object from another. Two that agree are the
 // same, as far as the server says.
 type version struct {
-	Size     unit.Bytes `json:"size"`
-	ETag     string     `json:"etag,omitempty"`     // strong, or ""
-	Modified string     `json:"modified,omitempty"` // strong, or ""
-	Repr     digest     `json:"repr,omitzero"`
-	typ      string
+	Size      unit.Bytes `json:"size"`
+	ETag      string     `json:"etag,omitempty"`     // strong, or ""
+	Modified  string     `json:"modified,omitempty"` // strong, or ""
+	Repr      digest     `json:"repr,omitzero"`
+	mediaType string
 }
 
 // validator is for If-Range; "" is none.
@@ -33,9 +33,9 @@ func (v version) validator() string {
 	return v.Modified
 }
 
-// agrees tells whether another answer is of this version. An ETag says it all; without
+// matches tells whether another answer is of this version. An ETag says it all; without
 // one, whatever both tell must be the same.
-func (v version) agrees(w version) bool {
+func (v version) matches(w version) bool {
 	switch {
 	case v.Size != w.Size && v.Size != board.Unknown && w.Size != board.Unknown,
 		v.Repr.name == w.Repr.name && v.Repr.sum != w.Repr.sum:
@@ -43,7 +43,7 @@ func (v version) agrees(w version) bool {
 	case v.ETag != "" || w.ETag != "":
 		return v.ETag == w.ETag
 	}
-	return (v.Modified == "" || v.Modified == w.Modified) && (v.typ == "" || w.typ == "" || v.typ == w.typ)
+	return (v.Modified == "" || v.Modified == w.Modified) && (v.mediaType == "" || w.mediaType == "" || v.mediaType == w.mediaType)
 }
 
 func (v version) String() string {
@@ -60,67 +60,67 @@ func (v version) String() string {
 	return strings.Join(s, ", ")
 }
 
-// answer is what the head of an answer says.
-type answer struct {
+// response is what the head of an answer says.
+type response struct {
 	version
-	from, to unit.Bytes // what the body has; to may be unknown
-	part     bool       // 206
-	content  digest     // of the body
-	proven   bool       // the end of the body can be told from a break
+	from, to      unit.Bytes // what the body has; to may be unknown
+	partial       bool       // 206
+	contentDigest digest     // of the body
+	endDetectable bool       // the end of the body can be told from a break
 }
 
-func refuse(v transfer.Verdict, format string, args ...any) *transfer.Refusal {
+func newRefusal(v transfer.Verdict, format string, args ...any) *transfer.Refusal {
 	return &transfer.Refusal{Verdict: v, Err: fault.New(fault.Protocol, fmt.Errorf(format, args...), "the server does not do what it should; try `mpbond get` without --onload")}
 }
 
-// wanted is what was asked for.
-type wanted struct {
+// byteRange is what was asked for.
+type byteRange struct {
 	ranged   bool
 	from, to unit.Bytes // to may be unknown
 }
 
-// read judges the head of an answer.
-func read(r *http.Response, w wanted, now time.Time) (a answer, no *transfer.Refusal) {
+// parseResponse judges the head of an answer.
+func parseResponse(r *http.Response, w byteRange, now time.Time) (a response, refusal *transfer.Refusal) {
 	switch {
 	case r.StatusCode == http.StatusPartialContent && w.ranged, r.StatusCode == http.StatusOK:
 	case r.StatusCode == http.StatusRequestedRangeNotSatisfiable && w.ranged:
 		if w.to == board.Unknown {
-			return a, refuse(transfer.NoRange, "the server has no range of it (416)")
+			return a, newRefusal(transfer.NoRange, "the server has no range of it (416)")
 		}
-		return a, refuse(transfer.Restart, "the server does not have bytes %d to %d any more (416)", w.from, w.to)
+		return a, newRefusal(transfer.Restart, "the server does not have bytes %d to %d any more (416)", w.from, w.to)
 	case r.StatusCode == http.StatusPreconditionFailed:
-		return a, refuse(transfer.Restart, "the object has changed (412)")
+		return a, newRefusal(transfer.Restart, "the object has changed (412)")
 	default:
-		return a, byStatus(r, now)
+		return a, refusalByStatus(r, now)
 	}
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") || r.Uncompressed {
-		return a, refuse(transfer.Exclude, "the server sends it encoded as %q, although asked for it as it is", e)
+		return a, newRefusal(transfer.Exclude, "the server sends it encoded as %q, although asked for it as it is", e)
 	}
-	a.ETag, a.Modified, a.typ = Validators(r.Header)
-	a.Repr, a.content = promised(r.Header, "Repr-Digest"), promised(r.Header, "Content-Digest")
+	a.ETag, a.Modified, a.mediaType = Validators(r.Header)
+	a.Repr, a.contentDigest = parseDigest(r.Header, "Repr-Digest"), parseDigest(r.Header, "Content-Digest")
 	if r.StatusCode == http.StatusOK {
 		a.Size, a.to = unit.Bytes(r.ContentLength), unit.Bytes(r.ContentLength)
-		a.proven = r.ContentLength >= 0 || r.ProtoMajor >= 2 || len(r.TransferEncoding) > 0
+		a.endDetectable = r.ContentLength >= 0 || r.ProtoMajor >= 2 || len(r.TransferEncoding) > 0
 		if r.ContentLength < 0 {
 			a.Size, a.to = board.Unknown, board.Unknown
 		}
 		return a, nil
 	}
-	a.part, a.proven = true, true
+	a.partial, a.endDetectable = true, true
 	var err error
-	if a.from, a.to, a.Size, err = Part(r, w.from, w.to); err != nil {
-		return a, refuse(transfer.NoRange, "%w", err)
+	if a.from, a.to, a.Size, err = ParsePartialResponse(r, w.from, w.to); err != nil {
+		return a, newRefusal(transfer.NoRange, "%w", err)
 	}
 	return a, nil
 }
 
-// byStatus says what a status without content means.
-func byStatus(r *http.Response, now time.Time) *transfer.Refusal {
+// refusalByStatus says what a status without content means.
+func refusalByStatus(r *http.Response, now time.Time) *transfer.Refusal {
 	err := fmt.Errorf("the web server answered %s", text.Printable(r.Status))
 	switch c := r.StatusCode; {
 	case c >= 500 && c != http.StatusNotImplemented && c != http.StatusHTTPVersionNotSupported,
 		c == http.StatusTooManyRequests, c == http.StatusRequestTimeout, c == http.StatusTooEarly:
-		return &transfer.Refusal{After: transfer.RetryAfter(r.Header, now), Err: err}
+		return &transfer.Refusal{RetryAfter: transfer.ParseRetryAfter(r.Header, now), Err: err}
 	case c == http.StatusNotFound || c == http.StatusGone:
 		return &transfer.Refusal{Verdict: transfer.Exclude, Err: fault.New(fault.NotFound, err, "")}
 	}
@@ -147,16 +147,16 @@ func mediaType(h http.Header) string {
 	return strings.ToLower(strings.TrimSpace(typ))
 }
 
-// Part reads from the head of a 206 which bytes its body has, one behind the last, and of
+// ParsePartialResponse reads from the head of a 206 which bytes its body has, one behind the last, and of
 // how many. It is an error if they are not of the range that was asked for, up to its end or
 // a part of that, or if the body could turn out to be another one: most of it may be used
 // before its end shows that.
-func Part(r *http.Response, from, to unit.Bytes) (first, end, of unit.Bytes, err error) {
+func ParsePartialResponse(r *http.Response, from, to unit.Bytes) (first, end, of unit.Bytes, err error) {
 	if mediaType(r.Header) == "multipart/byteranges" {
 		return 0, 0, 0, errors.New("asked for one range, the server sends several")
 	}
 	said := r.Header.Get("Content-Range")
-	first, end, of, ok := contentRange(said)
+	first, end, of, ok := parseContentRange(said)
 	switch {
 	case !ok || len(r.Header.Values("Content-Range")) > 1:
 		err = fmt.Errorf("the server sends a part and says %q of which", said)
@@ -170,8 +170,8 @@ func Part(r *http.Response, from, to unit.Bytes) (first, end, of unit.Bytes, err
 	return first, end, of, err
 }
 
-// contentRange reads "bytes 0-99/1000"; to is one behind the last.
-func contentRange(s string) (from, to, size unit.Bytes, ok bool) {
+// parseContentRange reads "bytes 0-99/1000"; to is one behind the last.
+func parseContentRange(s string) (from, to, size unit.Bytes, ok bool) {
 	text, ok := strings.CutPrefix(s, "bytes ")
 	span, total, ok2 := strings.Cut(text, "/")
 	first, last, ok3 := strings.Cut(span, "-")

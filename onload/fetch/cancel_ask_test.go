@@ -17,7 +17,7 @@ import (
 func TestCancelWhileAsking(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		o := &origin{data: random(100_000, 21), etag: `"v1"`}
+		o := &origin{data: randomBytes(100_000, 21), etag: `"v1"`}
 		o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
 			if device != 0 {
 				return false
@@ -30,9 +30,9 @@ func TestCancelWhileAsking(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return true
 		}
-		url := serve(t, o)
+		url := serveOrigin(t, o)
 		file := filepath.Join(t.TempDir(), "file.bin")
-		_, err := Get(ctx, Config{Devices: devices(newLine(t, 0, 8*unit.Mbps), newLine(t, 1, 8*unit.Mbps)), Objects: []Object{{URL: url, File: file}}, times: brisk})
+		_, err := Get(ctx, Config{Devices: testDevices(newTestLine(t, 0, 8*unit.Mbps), newTestLine(t, 1, 8*unit.Mbps)), Objects: []Object{{URL: url, File: file}}, times: fastTimes})
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}

@@ -14,22 +14,22 @@ func TestCopiesOverMetered(t *testing.T) {
 	for name, header := range map[string]string{"no ranges": "none", "no version": "bytes"} {
 		for home, most := range map[unit.Rate]float64{16 * unit.Mbps: 0.02, 12 * unit.Mbps: 0.02, unit.Mbps: 1.2} {
 			inTime(t, name+" "+home.String(), func(t *testing.T) {
-				o := &origin{data: random(2<<20, 1)}
+				o := &origin{data: randomBytes(2<<20, 1)}
 				o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
 					w.Header().Set("Accept-Ranges", header)
 					w.Header().Set("Content-Length", strconv.Itoa(len(o.data)))
 					_, _ = w.Write(o.data)
 					return true
 				}
-				list := devices(newLine(t, 0, home), newLine(t, 1, 8*unit.Mbps), newLine(t, 2, 4*unit.Mbps))
+				list := testDevices(newTestLine(t, 0, home), newTestLine(t, 1, 8*unit.Mbps), newTestLine(t, 2, 4*unit.Mbps))
 				for i := range list[1:] {
 					list[i+1].Metered = func() bool { return true }
 				}
-				r, file, err := get(t, serve(t, o), list, nil)
+				r, file, err := runGet(t, serveOrigin(t, o), list, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				same(t, file, o.data)
+				expectContent(t, file, o.data)
 				paid := float64(r.Devices[1].Wasted+r.Devices[2].Wasted) / float64(len(o.data))
 				if paid > most || home == unit.Mbps && r.Devices[1].Bytes < unit.Bytes(len(o.data)) {
 					t.Errorf("phones wasted %.0f %% of the file: %+v", 100*paid, r.Devices)

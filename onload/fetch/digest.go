@@ -16,20 +16,20 @@ type digest struct {
 	sum  string
 }
 
-var hashes = map[string]func() hash.Hash{"sha-256": sha256.New, "sha-512": sha512.New}
+var digestHashes = map[string]func() hash.Hash{"sha-256": sha256.New, "sha-512": sha512.New}
 
-// promised reads the strongest digest that we know from a field such as Repr-Digest:
+// parseDigest reads the strongest digest that we know from a field such as Repr-Digest:
 // sha-256=:base64:, others are for others. One that makes no sense is none.
-func promised(h http.Header, field string) (d digest) {
+func parseDigest(h http.Header, field string) (d digest) {
 	for _, member := range strings.Split(strings.Join(h.Values(field), ","), ",") {
 		name, value, ok := strings.Cut(strings.TrimSpace(member), "=")
 		value, _, _ = strings.Cut(value, ";")
 		n := len(value)
-		if !ok || hashes[name] == nil || n < 2 || value[0] != ':' || value[n-1] != ':' {
+		if !ok || digestHashes[name] == nil || n < 2 || value[0] != ':' || value[n-1] != ':' {
 			continue
 		}
 		sum, err := base64.StdEncoding.DecodeString(value[1 : n-1])
-		if err == nil && len(sum) == hashes[name]().Size() && name > d.name {
+		if err == nil && len(sum) == digestHashes[name]().Size() && name > d.name {
 			d = digest{name, string(sum)}
 		}
 	}
@@ -42,14 +42,14 @@ func (d digest) MarshalText() ([]byte, error) {
 }
 
 func (d *digest) UnmarshalText(text []byte) error {
-	*d = promised(http.Header{"D": {string(text)}}, "D")
+	*d = parseDigest(http.Header{"D": {string(text)}}, "D")
 	return nil
 }
 
-// start is a hash to be fed, or nil.
-func (d digest) start() hash.Hash {
+// newHash is a hash to be fed, or nil.
+func (d digest) newHash() hash.Hash {
 	if d.name == "" {
 		return nil
 	}
-	return hashes[d.name]()
+	return digestHashes[d.name]()
 }

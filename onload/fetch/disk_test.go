@@ -22,7 +22,7 @@ import (
 func TestNoRoom(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, ranges := range []bool{true, false} {
-			o := &origin{data: random(1000, 30), etag: `"v1"`}
+			o := &origin{data: randomBytes(1000, 30), etag: `"v1"`}
 			o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
 				if ranges {
 					w.Header().Set("ETag", o.etag)
@@ -34,14 +34,14 @@ func TestNoRoom(t *testing.T) {
 					status = http.StatusPartialContent
 				}
 				w.WriteHeader(status)
-				pieces(w, o.data, 100, time.Millisecond)
+				writePieces(w, o.data, 100, time.Millisecond)
 				return true
 			}
-			_, file, err := get(t, serve(t, o), devices(lines(t, 1, 0)...), nil)
+			_, file, err := runGet(t, serveOrigin(t, o), testDevices(testLines(t, 1, 0)...), nil)
 			if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "are free") || !strings.Contains(fault.HintOf(err), "room") {
 				t.Errorf("%v: %v, %s", ranges, err, fault.HintOf(err))
 			}
-			alone(t, file)
+			expectOnlyFile(t, file)
 		}
 	})
 }
@@ -51,12 +51,12 @@ func TestDiskErrors(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for errno, kind := range map[syscall.Errno]fault.Kind{syscall.ENOSPC: fault.Limit, syscall.ENOENT: fault.Usage, syscall.ENAMETOOLONG: fault.Usage,
 			syscall.EACCES: fault.Permission, syscall.ENOTDIR: fault.Usage} {
-			err := explain(transfer.Local(&fs.PathError{Op: "write", Path: "x", Err: errno}))
+			err := classifyError(transfer.NewLocalError(&fs.PathError{Op: "write", Path: "x", Err: errno}))
 			if !fault.Is(err, kind) || fault.HintOf(err) == "" {
 				t.Errorf("%v is of the kind %s", err, fault.KindOf(err))
 			}
 		}
-		_, _, err := get(t, serve(t, &origin{data: random(100, 31), etag: `"v1"`}), devices(lines(t, 1, 0)...), func(c *Config) {
+		_, _, err := runGet(t, serveOrigin(t, &origin{data: randomBytes(100, 31), etag: `"v1"`}), testDevices(testLines(t, 1, 0)...), func(c *Config) {
 			c.Objects[0].File += "/no/such"
 		})
 		if !fault.Is(err, fault.Usage) {
@@ -69,21 +69,21 @@ func TestDiskErrors(t *testing.T) {
 func TestKeptPart(t *testing.T) {
 	for _, older := range []bool{true, false} {
 		o := &object{Object: Object{URL: "http://x/y", File: filepath.Join(t.TempDir(), "y")}}
-		if err := o.open(); err != nil {
+		if err := o.openPartFile(); err != nil {
 			t.Fatal(err)
 		}
-		o.is, o.known, o.have = version{Size: 100, ETag: `"v1"`}, true, span.Set[unit.Bytes]{{To: 50}}
-		if err := o.part.f.Truncate(100); err != nil {
+		o.version, o.versionKnown, o.received = version{Size: 100, ETag: `"v1"`}, true, span.Set[unit.Bytes]{{To: 50}}
+		if err := o.part.file.Truncate(100); err != nil {
 			t.Fatal(err)
 		}
 		if older {
-			if err := o.part.save(o.is, o.have); err != nil {
+			if err := o.part.writeJournal(o.version, o.received); err != nil {
 				t.Fatal(err)
 			}
 		}
 		o.part.dirty = true
-		o.part.f.Close() // so that nothing can be written
-		o.leave()
+		o.part.file.Close() // so that nothing can be written
+		o.closePart()
 		if _, err := os.Stat(o.File + partSuffix); older != (err == nil) || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%v: %v", older, err)
 		}

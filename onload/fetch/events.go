@@ -12,194 +12,194 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// meet returns where the body of an answer goes, or why it cannot be used. The URL is where
+// acceptResponse returns where the body of an answer goes, or why it cannot be used. The URL is where
 // redirects led.
-func (j *job) meet(a answer, url string) (*part, error) {
-	e, o := j.engine, j.object
+func (j *job) acceptResponse(a response, url string) (*part, error) {
+	e, o := j.task, j.object
 	e.loop.Lock()
-	defer e.loop.Settle()
+	defer e.loop.DispatchAndUnlock()
 	if j.IsDropped() {
 		return nil, transfer.ErrDropped
 	}
-	j.Await(false)
-	j.Worker.NoteAnswer()
-	news := !o.known
-	to, err := o.meet(j, a)
+	j.SetAwaitingResponse(false)
+	j.Worker.NoteResponse()
+	news := !o.versionKnown
+	to, err := o.acceptResponse(j, a)
 	if err != nil {
 		return nil, err
 	}
 	j.part = to
-	if j.url != url && j.url == o.URL && !hasUser(o.URL) {
-		o.final[j.Worker] = url
+	if j.url != url && j.url == o.URL && !hasUserinfo(o.URL) {
+		o.finalURL[j.Worker] = url
 	}
 	if news {
-		e.loop.Board.Learn(j.ID, o.is.Size, !o.whole)
-		if o.is.Size != board.Unknown {
-			j.SetEnd(o.is.Size)
+		e.loop.Board.SetObjectSize(j.ID, o.version.Size, !o.wholeOnly)
+		if o.version.Size != board.Unknown {
+			j.SetEnd(o.version.Size)
 		}
 	}
-	e.loop.Board.Progress(j.ID, 0, time.Now())
+	e.loop.Board.ReportProgress(j.ID, 0, time.Now())
 	return to, nil
 }
 
-// hasUser tells whether a URL has a name and a password, which those that redirects lead
+// hasUserinfo tells whether a URL has a name and a password, which those that redirects lead
 // to have not.
-func hasUser(s string) bool {
+func hasUserinfo(s string) bool {
 	u, err := url.Parse(s)
 	return err != nil || u.User != nil
 }
 
-// Ended implements transfer.Carrier.
-func (j *job) Ended(err error) {
-	e, o := j.engine, j.object
-	o.jobs--
-	switch no := (*transfer.Refusal)(nil); {
-	case errors.Is(err, transfer.ErrDropped), e.loop.Closing(), errors.Is(err, errShort):
-	case err == nil && o.whole:
+// OnEnd implements transfer.Carrier.
+func (j *job) OnEnd(err error) {
+	e, o := j.task, j.object
+	o.runningJobs--
+	switch refusal := (*transfer.Refusal)(nil); {
+	case errors.Is(err, transfer.ErrDropped), e.loop.IsClosing(), errors.Is(err, errShortRange):
+	case err == nil && o.wholeOnly:
 		j.Worker.Wasted -= j.Counted() // counted so as long as another one could win
-		o.carried[j.Worker] += j.Counted()
-		e.collected(o, j.part)
+		o.carriedBy[j.Worker] += j.Counted()
+		e.markComplete(o, j.part)
 	case err == nil:
-		if o.have.Contains(0, o.is.Size) {
-			e.collected(o, o.part)
+		if o.received.Contains(0, o.version.Size) {
+			e.markComplete(o, o.part)
 		}
 	case errors.As(err, new(transfer.LocalError)):
-		e.fail(o, err)
-	case errors.As(err, &no):
-		e.refused(j, no)
+		e.failObject(o, err)
+	case errors.As(err, &refusal):
+		e.handleRefusal(j, refusal)
 	case errors.Is(err, errDigest): // what it has brought is not what its sender had
-		if !o.whole {
-			o.lose(j)
-			e.loop.Board.Add(board.Item{Object: o.index, From: j.Item.From, To: j.Item.From + j.Counted(), Split: true})
+		if !o.wholeOnly {
+			o.discardReceived(j)
+			e.loop.Board.AddItems(board.Item{Object: o.index, From: j.Item.From, To: j.Item.From + j.Counted(), Splittable: true})
 		}
-		e.loop.Exclude(o.index, o.bars, j.Worker, err)
+		e.loop.Exclude(o.index, o.excluded, j.Worker, err)
 	default:
-		e.broken(j, err)
+		e.handleBrokenLine(j, err)
 	}
-	if j.part != nil && j.part.temp && j.part != o.right { // another one has won
+	if j.part != nil && j.part.temp && j.part != o.complete { // another one has won
 		j.part.discard()
 	}
 }
 
-// broken takes in that the line of a job broke. An object that is fetched whole begins all
+// handleBrokenLine takes in that the line of a job broke. An object that is fetched whole begins all
 // over again, as long as that may help.
-func (e *engine) broken(j *job, err error) {
+func (e *task) handleBrokenLine(j *job, err error) {
 	o := j.object
-	delete(o.final, j.Worker)
+	delete(o.finalURL, j.Worker)
 	e.loop.Suspend(j.Worker, 0, err)
-	if o.whole && !j.Awaits() {
-		if o.broken++; o.broken > mostBroken {
-			e.fail(o, err)
+	if o.wholeOnly && !j.AwaitsResponse() {
+		if o.brokenTries++; o.brokenTries > maxBroken {
+			e.failObject(o, err)
 		}
 	}
 }
 
-// collected notes that all of an object is in a part file. It is checked when no job of it
+// markComplete notes that all of an object is in a part file. It is checked when no job of it
 // runs any more.
-func (e *engine) collected(o *object, p *part) {
-	o.right = p
-	e.loop.Withdraw(o.index)
+func (e *task) markComplete(o *object, p *part) {
+	o.complete = p
+	e.loop.WithdrawObject(o.index)
 }
 
-// check has an object checked, when nobody writes to its files any more.
-func (e *engine) check(o *object) {
-	o.phase = asking
-	if o.right != o.part && o.part != nil {
+// startCheck has an object checked, when nobody writes to its files any more.
+func (e *task) startCheck(o *object) {
+	o.phase = confirming
+	if o.complete != o.part && o.part != nil {
 		o.part.discard()
 	}
-	if o.host() != "" && o.alone(e.loop.Own()) {
-		e.ask(o)
+	if o.forgeableHost() != "" && o.hasSingleSource(e.loop.LocalWorker()) {
+		e.askOtherDevices(o)
 	} else {
-		e.verify(o)
+		e.verifyObject(o)
 	}
 }
 
-// verify compares what is there with what was promised, and gives it its name.
-func (e *engine) verify(o *object) {
+// verifyObject compares what is there with what was promised, and gives it its name.
+func (e *task) verifyObject(o *object) {
 	o.phase = verifying
 	e.loop.Go(func(context.Context) {
-		err := o.check(&e.Config)
+		err := o.verifyAndPublish(&e.Config)
 		e.loop.Lock()
-		defer e.loop.Settle()
+		defer e.loop.DispatchAndUnlock()
 		if err != nil {
-			e.fail(o, err)
+			e.failObject(o, err)
 			return
 		}
 		o.phase = closed
-		e.reopen(o)
+		e.refetchUnchecked(o)
 	})
 }
 
-// refused acts on an answer that cannot be used.
-func (e *engine) refused(j *job, no *transfer.Refusal) {
+// handleRefusal acts on an answer that cannot be used.
+func (e *task) handleRefusal(j *job, refusal *transfer.Refusal) {
 	o, w := j.object, j.Worker
-	if o.final[w] != "" { // where a redirect led once: perhaps not any more
-		delete(o.final, w)
-		if no.Verdict != transfer.Retry {
+	if o.finalURL[w] != "" { // where a redirect led once: perhaps not any more
+		delete(o.finalURL, w)
+		if refusal.Verdict != transfer.Retry {
 			return
 		}
 	}
-	if no.Verdict == transfer.Restart && e.dispute(o, w, no.Err) {
+	if refusal.Verdict == transfer.Restart && e.settleDisagreement(o, w, refusal.Err) {
 		return
 	}
-	switch no.Verdict {
+	switch refusal.Verdict {
 	case transfer.Retry:
-		e.loop.Suspend(w, no.After, no)
+		e.loop.Suspend(w, refusal.RetryAfter, refusal)
 		return
 	case transfer.Restart:
-		o.differ[w] = j.seen
-		no.Err = fault.New(fault.Integrity, fmt.Errorf("the object changes while it is fetched: %w", no.Err), "try again later")
-		if o.hasChanged(w, e.loop.Own()) {
-			e.again(o, false, no.Err)
+		o.otherVersions[w] = j.seenVersion
+		refusal.Err = fault.New(fault.Integrity, fmt.Errorf("the object changes while it is fetched: %w", refusal.Err), "try again later")
+		if o.hasChanged(w, e.loop.LocalWorker()) {
+			e.restartObject(o, false, refusal.Err)
 			return
 		}
 	case transfer.NoRange:
 		o.noRange = true
-		if !o.known && !o.whole {
-			e.again(o, true, no.Err)
+		if !o.versionKnown && !o.wholeOnly {
+			e.restartObject(o, true, refusal.Err)
 			return
 		}
 	}
-	e.loop.Exclude(o.index, o.bars, w, no.Err)
+	e.loop.Exclude(o.index, o.excluded, w, refusal.Err)
 }
 
-// judge gives an object up that no device can have. One that does not work now is not
+// failIfExcluded gives an object up that no device can have. One that does not work now is not
 // waited for unless there is something to complete, or others are left out as liars.
-func (e *engine) judge(o *object) {
-	if len(o.bars) == 0 || o.phase == closed || o.right != nil || e.loop.Joining() {
+func (e *task) failIfExcluded(o *object) {
+	if len(o.excluded) == 0 || o.phase == closed || o.complete != nil || e.loop.ExpectsDevices() {
 		return
 	}
 	for _, w := range e.loop.Workers() {
-		if o.bars[w] == nil && (w.IsUp() || len(e.liars[o.host()]) > 0 || len(o.have) > 0 && (len(o.differ) == 0 || w.IsOwn())) {
+		if o.excluded[w] == nil && (w.IsUp() || len(e.conflicts[o.forgeableHost()]) > 0 || len(o.received) > 0 && (len(o.otherVersions) == 0 || w.IsLocal())) {
 			return
 		}
 	}
-	err := o.bars.Reasons(e.loop.Workers())
-	if o.noRange && !o.whole || len(o.differ) > 0 { // nobody is left who has what it was
-		e.again(o, o.noRange, err)
+	err := o.excluded.Reasons(e.loop.Workers())
+	if o.noRange && !o.wholeOnly || len(o.otherVersions) > 0 { // nobody is left who has what it was
+		e.restartObject(o, o.noRange, err)
 		return
 	}
-	e.fail(o, err)
+	e.failObject(o, err)
 }
 
-// again begins an object anew.
-func (e *engine) again(o *object, whole bool, why error) {
+// restartObject begins an object anew.
+func (e *task) restartObject(o *object, whole bool, why error) {
 	e.Log.Info("a download begins anew", "url", o.URL, "whole", whole, "err", why)
-	if o.restarts++; o.restarts > mostRestarts {
-		e.fail(o, why)
+	if o.restarts++; o.restarts > maxRestarts {
+		e.failObject(o, why)
 		return
 	}
-	e.anew(o, whole || o.restarts == mostRestarts) // in one go it is of one version
+	e.resetObject(o, whole || o.restarts == maxRestarts) // in one go it is of one version
 }
 
-// fail gives an object up.
-func (e *engine) fail(o *object, err error) {
+// failObject gives an object up.
+func (e *task) failObject(o *object, err error) {
 	if o.phase == closed {
 		return
 	}
-	e.loop.Withdraw(o.index)
-	o.phase, o.err = closed, explain(err)
+	e.loop.WithdrawObject(o.index)
+	o.phase, o.err = closed, classifyError(err)
 	if o.part != nil {
-		o.leave()
+		o.closePart()
 	}
 }

@@ -36,38 +36,38 @@ import (
 
 // What all that moves items over devices has.
 type (
-	Device   = transfer.Device
-	Share    = transfer.Share
-	Progress = transfer.Progress
+	Device      = transfer.Device
+	DeviceUsage = transfer.DeviceUsage
+	Progress    = transfer.Progress
 )
 
 // Object is something to be fetched.
 type Object struct {
 	URL  string
 	File string // where it goes, when it is whole and right
-	// Keep tells that a file that is there must not be replaced.
-	Keep   bool
-	SHA256 []byte // what it must have, or nil
+	// KeepExisting tells that a file that is there must not be replaced.
+	KeepExisting bool
+	SHA256       []byte // what it must have, or nil
 }
 
 // Config is what Get needs.
 type Config struct {
 	Devices []Device // at least one, this device's own line first
-	// Joins, if not nil, brings devices that are found later, and is closed when no more
+	// NewDevices, if not nil, brings devices that are found later, and is closed when no more
 	// will be: until then nothing is given up because no device can have it.
-	Joins   <-chan Device
-	Objects []Object
-	Secrets *Secrets // nil: none
+	NewDevices <-chan Device
+	Objects    []Object
+	Secrets    *Secrets // nil: none
 	// Scheduler is one that no other Get uses; nil is the default.
 	Scheduler board.Scheduler
 	UserAgent string
 	Mode      fs.FileMode // of the files
-	// Progress, if not nil, is called now and then, by one goroutine.
-	Progress func(Progress)
-	// Whole, if not nil, is called of each object that is whole and right, just before it
+	// OnProgress, if not nil, is called now and then, by one goroutine.
+	OnProgress func(Progress)
+	// OnVerified, if not nil, is called of each object that is whole and right, just before it
 	// gets its name, by several goroutines.
-	Whole func(Got)
-	Log   *slog.Logger
+	OnVerified func(Fetched)
+	Log        *slog.Logger
 
 	times times // for tests
 }
@@ -75,14 +75,14 @@ type Config struct {
 // times are how long things may take.
 type times struct {
 	transfer.Times
-	save time.Duration // between entries of the journal
+	saveInterval time.Duration // between entries of the journal
 }
 
-var usual = times{save: 2 * time.Second, Times: transfer.Times{
-	Stall: 15 * time.Second, Answer: 30 * time.Second, Backoff: 500 * time.Millisecond, Patience: time.Minute, Tick: 100 * time.Millisecond}}
+var defaultTimes = times{saveInterval: 2 * time.Second, Times: transfer.Times{
+	StallTimeout: 15 * time.Second, ResponseTimeout: 30 * time.Second, FirstBackoff: 500 * time.Millisecond, IdleTimeout: time.Minute, TickInterval: 100 * time.Millisecond}}
 
-// Got is an object that is there.
-type Got struct {
+// Fetched is an object that is there.
+type Fetched struct {
 	URL     string     `json:"url"`
 	File    string     `json:"file"`
 	Bytes   unit.Bytes `json:"bytes"`
@@ -103,10 +103,10 @@ type Failed struct {
 
 // Result is what came of it.
 type Result struct {
-	Objects []Got
-	Failed  []Failed
-	Devices []Share
-	Took    time.Duration
+	Objects  []Fetched
+	Failed   []Failed
+	Devices  []DeviceUsage
+	Duration time.Duration
 }
 
 // Get downloads. What is not finished stays beside its file, if it can be gone on with,
@@ -114,7 +114,7 @@ type Result struct {
 // them; with several objects, the others are fetched all the same.
 func Get(ctx context.Context, cfg Config) (Result, error) {
 	if cfg.times == (times{}) {
-		cfg.times = usual
+		cfg.times = defaultTimes
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -128,7 +128,7 @@ func Get(ctx context.Context, cfg Config) (Result, error) {
 			return Result{}, fault.New(fault.Usage, fmt.Errorf("%q is no web address", o.URL), "write the URL like https://example.org/file")
 		}
 	}
-	e, err := newEngine(cfg)
+	e, err := newTask(cfg)
 	if err != nil {
 		return Result{}, err
 	}

@@ -22,21 +22,21 @@ import (
 const size = 3 << 20
 
 func TestParts(t *testing.T) {
-	data := random(size, 1)
+	data := randomBytes(size, 1)
 	for n := 1; n <= 3; n++ {
 		for _, name := range board.Names() {
 			inTime(t, fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
-				url := serve(t, &origin{data: data, etag: `"v1"`})
+				url := serveOrigin(t, &origin{data: data, etag: `"v1"`})
 				var last Progress
-				r, file, err := get(t, url, devices(lines(t, n, 24*unit.Mbps)...), func(c *Config) {
+				r, file, err := runGet(t, url, testDevices(testLines(t, n, 24*unit.Mbps)...), func(c *Config) {
 					c.Scheduler, _ = board.New(name)
-					c.Progress = func(p Progress) { last = p }
+					c.OnProgress = func(p Progress) { last = p }
 				})
 				if err != nil {
 					t.Fatal(err)
 				}
-				same(t, file, data)
-				bytes, wasted := total(r)
+				expectContent(t, file, data)
+				bytes, wasted := totalBytes(r)
 				if bytes-wasted != size || r.Objects[0].SHA256 != fmt.Sprintf("%x", sha256.Sum256(data)) || r.Objects[0].Bytes != size {
 					t.Errorf("%d bytes, %d wasted: %+v", bytes, wasted, r)
 				}
@@ -61,7 +61,7 @@ func TestParts(t *testing.T) {
 
 func TestManyObjects(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		data := random(200_000, 2)
+		data := randomBytes(200_000, 2)
 		srv := &origin{data: data, etag: `"v1"`, wrong: func(w http.ResponseWriter, r *http.Request, _ int) bool {
 			if strings.HasSuffix(r.URL.Path, "/7") {
 				http.NotFound(w, r)
@@ -69,8 +69,8 @@ func TestManyObjects(t *testing.T) {
 			}
 			return false
 		}}
-		url, dir := serve(t, srv), t.TempDir()
-		r, _, err := get(t, url, devices(lines(t, 3, 40*unit.Mbps)...), func(c *Config) {
+		url, dir := serveOrigin(t, srv), t.TempDir()
+		r, _, err := runGet(t, url, testDevices(testLines(t, 3, 40*unit.Mbps)...), func(c *Config) {
 			c.Objects = nil
 			for i := range 12 {
 				c.Objects = append(c.Objects, Object{URL: fmt.Sprintf("%s/%d", url, i), File: filepath.Join(dir, fmt.Sprint(i))})
@@ -100,16 +100,16 @@ func TestManyObjects(t *testing.T) {
 // too, and that one's is the file.
 func TestSizeUnknown(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		data := random(1_000_000, 30)
-		url := serve(t, &origin{data: data, wrong: func(w http.ResponseWriter, _ *http.Request, _ int) bool {
-			pieces(w, data, 50_000, time.Millisecond)
+		data := randomBytes(1_000_000, 30)
+		url := serveOrigin(t, &origin{data: data, wrong: func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+			writePieces(w, data, 50_000, time.Millisecond)
 			return true
 		}})
-		r, file, err := get(t, url, devices(newLine(t, 0, 2*unit.Mbps), newLine(t, 1, 80*unit.Mbps)), nil)
+		r, file, err := runGet(t, url, testDevices(newTestLine(t, 0, 2*unit.Mbps), newTestLine(t, 1, 80*unit.Mbps)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, file, data)
+		expectContent(t, file, data)
 		if r.Devices[1].Bytes < unit.Bytes(len(data)) {
 			t.Errorf("%+v", r)
 		}
@@ -119,12 +119,12 @@ func TestSizeUnknown(t *testing.T) {
 // TestHelperComesAndGoes: a device that is cut twice in the middle works again each time.
 func TestHelperComesAndGoes(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		data := random(8<<20, 3)
-		url := serve(t, &origin{data: data, etag: `"v1"`})
-		l := lines(t, 3, 40*unit.Mbps)
+		data := randomBytes(8<<20, 3)
+		url := serveOrigin(t, &origin{data: data, etag: `"v1"`})
+		l := testLines(t, 3, 40*unit.Mbps)
 		downs, back := 0, unit.Bytes(0)
-		r, file, err := get(t, url, devices(l...), func(c *Config) {
-			c.Progress = func(p Progress) {
+		r, file, err := runGet(t, url, testDevices(l...), func(c *Config) {
+			c.OnProgress = func(p Progress) {
 				switch {
 				case !l[2].cut.Load() && downs < 2 && p.Devices[2].Bytes > back+unit.Bytes(len(data)/16):
 					l[2].down(true)
@@ -137,7 +137,7 @@ func TestHelperComesAndGoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, file, data)
+		expectContent(t, file, data)
 		if downs != 2 || r.Devices[2].Bytes <= back {
 			t.Errorf("cut %d times; it brought %v, %v of it before", downs, r.Devices[2].Bytes, back)
 		}
@@ -145,27 +145,27 @@ func TestHelperComesAndGoes(t *testing.T) {
 }
 
 func TestResume(t *testing.T) {
-	data := random(size, 4)
+	data := randomBytes(size, 4)
 	for _, c := range []struct {
 		name    string
 		between func(*origin)
 		resumed bool
 	}{
 		{"same", func(*origin) {}, true},
-		{"changed", func(o *origin) { o.data, o.etag = random(size, 5), `"v2"` }, false},
-		{"changed and smaller", func(o *origin) { o.data, o.etag = random(size/8, 5), `"v2"` }, false},
+		{"changed", func(o *origin) { o.data, o.etag = randomBytes(size, 5), `"v2"` }, false},
+		{"changed and smaller", func(o *origin) { o.data, o.etag = randomBytes(size/8, 5), `"v2"` }, false},
 		{"no ranges any more", func(o *origin) {
 			o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool { r.Header.Del("Range"); return false }
 		}, false},
 	} {
 		inTime(t, c.name, func(t *testing.T) {
 			o := &origin{data: data, etag: `"v1"`}
-			url, dev := serve(t, o), devices(lines(t, 2, 40*unit.Mbps)...)
+			url, dev := serveOrigin(t, o), testDevices(testLines(t, 2, 40*unit.Mbps)...)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			file := filepath.Join(t.TempDir(), "file.bin")
-			cfg := Config{Devices: dev, Objects: []Object{{URL: url, File: file}}, times: brisk}
-			cfg.Progress = func(p Progress) {
+			cfg := Config{Devices: dev, Objects: []Object{{URL: url, File: file}}, times: fastTimes}
+			cfg.OnProgress = func(p Progress) {
 				if p.Bytes > size/2 {
 					cancel()
 				}
@@ -174,12 +174,12 @@ func TestResume(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.between(o)
-			cfg.Progress = nil
+			cfg.OnProgress = nil
 			r, err := Get(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
-			same(t, file, o.data)
+			expectContent(t, file, o.data)
 			if got := r.Objects[0].Resumed; (got >= size/2) != c.resumed {
 				t.Errorf("%v were there", got)
 			}
@@ -187,17 +187,17 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// child fetches until it is killed.
-func child() {
-	cfg := Config{Devices: []Device{{Name: "own", Transport: &http.Transport{}}}, Objects: []Object{{URL: os.Getenv("FETCH_CHILD"), File: os.Getenv("FETCH_FILE")}}, times: brisk}
-	cfg.times.Patience, cfg.times.Stall = time.Hour, time.Hour
+// runChild fetches until it is killed.
+func runChild() {
+	cfg := Config{Devices: []Device{{Name: "own", Transport: &http.Transport{}}}, Objects: []Object{{URL: os.Getenv("FETCH_CHILD"), File: os.Getenv("FETCH_FILE")}}, times: fastTimes}
+	cfg.times.IdleTimeout, cfg.times.StallTimeout = time.Hour, time.Hour
 	_, err := Get(context.Background(), cfg)
 	fmt.Println(err)
 }
 
 // TestKilled: what a process that was killed has written in its journal is used.
 func TestKilled(t *testing.T) {
-	o := &origin{data: random(size, 6), etag: `"v1"`}
+	o := &origin{data: randomBytes(size, 6), etag: `"v1"`}
 	const half = size / 2
 	o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		if from, to, ok := requestRange(r, size); ok && to-from > half { // half of it, and nothing more
@@ -205,7 +205,7 @@ func TestKilled(t *testing.T) {
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
 			w.Header().Set("Content-Length", fmt.Sprint(to-from))
 			w.WriteHeader(http.StatusPartialContent)
-			pieces(w, o.data[from:half], 64<<10, 0)
+			writePieces(w, o.data[from:half], 64<<10, 0)
 			<-r.Context().Done()
 			return true
 		}
@@ -222,7 +222,7 @@ func TestKilled(t *testing.T) {
 	}
 	have := func() (sum unit.Bytes) {
 		p := &part{name: file}
-		j, err := p.read()
+		j, err := p.readJournal()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,11 +236,11 @@ func TestKilled(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	asked, known := o.asked.Load(), have()
-	r, err := Get(t.Context(), Config{Devices: devices(lines(t, 1, 0)...), Objects: []Object{{URL: s.URL, File: file}}})
+	r, err := Get(t.Context(), Config{Devices: testDevices(testLines(t, 1, 0)...), Objects: []Object{{URL: s.URL, File: file}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, file, o.data)
+	expectContent(t, file, o.data)
 	if known != half || r.Objects[0].Resumed != known || o.asked.Load() == asked {
 		t.Errorf("%v were there of %v in the journal", r.Objects[0].Resumed, known)
 	}
@@ -248,7 +248,7 @@ func TestKilled(t *testing.T) {
 
 // TestJournals: one that does not fit is not used.
 func TestJournals(t *testing.T) {
-	data := random(100_000, 7)
+	data := randomBytes(100_000, 7)
 	for name, text := range map[string]string{
 		"no JSON":          `{`,
 		"other URL":        `{"url":"http://other/","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":0,"to":50000}]}`,
@@ -259,9 +259,9 @@ func TestJournals(t *testing.T) {
 		"backwards":        `{"url":"URL","version":{"size":100000,"etag":"\"v1\""},"have":[{"from":9000,"to":5}]}`,
 	} {
 		inTime(t, name, func(t *testing.T) {
-			url := serve(t, &origin{data: data, etag: `"v1"`})
+			url := serveOrigin(t, &origin{data: data, etag: `"v1"`})
 			text := strings.Replace(text, "URL", url, 1)
-			r, file, err := get(t, url, devices(lines(t, 1, 0)...), func(c *Config) {
+			r, file, err := runGet(t, url, testDevices(testLines(t, 1, 0)...), func(c *Config) {
 				file := c.Objects[0].File
 				if err := errors.Join(os.WriteFile(file+journalSuffix, []byte(text), 0o600), os.WriteFile(file+partSuffix, make([]byte, 100_000), 0o600)); err != nil {
 					t.Fatal(err)
@@ -270,7 +270,7 @@ func TestJournals(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			same(t, file, data)
+			expectContent(t, file, data)
 			if r.Objects[0].Resumed != 0 {
 				t.Error("it was used")
 			}
@@ -281,13 +281,13 @@ func TestJournals(t *testing.T) {
 // TestFilesOfOthers: links, and what is there already, are let alone.
 func TestFilesOfOthers(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		url, dev := serve(t, &origin{data: random(1000, 8), etag: `"v1"`}), devices(lines(t, 1, 0)...)
+		url, dev := serveOrigin(t, &origin{data: randomBytes(1000, 8), etag: `"v1"`}), testDevices(testLines(t, 1, 0)...)
 		victim := filepath.Join(t.TempDir(), "victim")
 		if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for _, suffix := range []string{partSuffix, journalSuffix} {
-			_, _, err := get(t, url, dev, func(c *Config) {
+			_, _, err := runGet(t, url, dev, func(c *Config) {
 				if err := os.Symlink(victim, c.Objects[0].File+suffix); err != nil {
 					t.Fatal(err)
 				}
@@ -296,8 +296,8 @@ func TestFilesOfOthers(t *testing.T) {
 				t.Errorf("%s was followed", suffix)
 			}
 		}
-		_, file, err := get(t, url, dev, func(c *Config) {
-			c.Objects[0].Keep = true
+		_, file, err := runGet(t, url, dev, func(c *Config) {
+			c.Objects[0].KeepExisting = true
 			if err := os.WriteFile(c.Objects[0].File, []byte("precious"), 0o600); err != nil {
 				t.Fatal(err)
 			}

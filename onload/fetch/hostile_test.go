@@ -19,11 +19,11 @@ import (
 	"mpbond/onload/board"
 )
 
-// wrong is what a server does wrong: it answers, or returns false.
-type wrong = func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool
+// originFault is what a server does wrong: it answers, or returns false.
+type originFault = func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool
 
-// raw answers in bytes of its own, and hangs up.
-func raw(w http.ResponseWriter, head string, body []byte) bool {
+// writeRaw answers in bytes of its own, and hangs up.
+func writeRaw(w http.ResponseWriter, head string, body []byte) bool {
 	c, _, err := w.(http.Hijacker).Hijack()
 	if err != nil {
 		return false
@@ -34,7 +34,7 @@ func raw(w http.ResponseWriter, head string, body []byte) bool {
 	return true
 }
 
-func field(name, value string) wrong {
+func headerFault(name, value string) originFault {
 	return func(_ *origin, w http.ResponseWriter, _ *http.Request, _ int) bool {
 		w.Header().Set(name, value)
 		return false
@@ -46,8 +46,8 @@ func digestOf(b []byte) string {
 	return "sha-512=:AAAA:, sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
 }
 
-// partOf answers a request for a range with another, or with other words.
-func partOf(change func(h http.Header, from, to int) (int, int)) wrong {
+// rangeFault answers a request for a range with another, or with other words.
+func rangeFault(change func(h http.Header, from, to int) (int, int)) originFault {
 	return func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 		from, to, ok := requestRange(r, len(o.data))
 		if !ok {
@@ -66,9 +66,9 @@ func partOf(change func(h http.Header, from, to int) (int, int)) wrong {
 	}
 }
 
-// within answers a request for a range with something before it: in chunks, or as of
+// bodyFault answers a request for a range with something before it: in chunks, or as of
 // another type, and as long as it should be.
-func within(before, typ string) wrong {
+func bodyFault(before, typ string) originFault {
 	return func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 		from, to, ok := requestRange(r, len(o.data))
 		if !ok {
@@ -83,7 +83,7 @@ func within(before, typ string) wrong {
 			w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 		}
 		w.WriteHeader(http.StatusPartialContent)
-		pieces(w, body, pieceSize, 0)
+		writePieces(w, body, readSize, 0)
 		return true
 	}
 }
@@ -91,12 +91,12 @@ func within(before, typ string) wrong {
 // TestHostile: whatever a server does wrong, there is a right file or an error, and in
 // the latter case no file. Text is of the error; "" is a right file.
 func TestHostile(t *testing.T) {
-	data := random(600_000, 9)
+	data := randomBytes(600_000, 9)
 	size := len(data)
 	for _, c := range []struct {
 		name    string
 		devices int
-		wrong   wrong
+		wrong   originFault
 		text    string
 		kind    fault.Kind
 	}{
@@ -112,61 +112,61 @@ func TestHostile(t *testing.T) {
 			return false
 		}, "", ""},
 		{"no ranges, no length", 2, func(o *origin, w http.ResponseWriter, _ *http.Request, _ int) bool {
-			pieces(w, o.data, 100_000, time.Millisecond)
+			writePieces(w, o.data, 100_000, time.Millisecond)
 			return true
 		}, "", ""},
 		{"neither length nor end", 2, func(o *origin, w http.ResponseWriter, _ *http.Request, _ int) bool {
-			return raw(w, "HTTP/1.0 200 OK", o.data[:size/2])
+			return writeRaw(w, "HTTP/1.0 200 OK", o.data[:size/2])
 		}, "neither how long", fault.Protocol},
-		{"another range", 2, partOf(func(h http.Header, from, to int) (int, int) {
+		{"another range", 2, rangeFault(func(h http.Header, from, to int) (int, int) {
 			h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from+1, to-1, size))
 			return from + 1, to
 		}), "", ""},
-		{"a longer range", 2, partOf(func(h http.Header, from, to int) (int, int) {
+		{"a longer range", 2, rangeFault(func(h http.Header, from, to int) (int, int) {
 			h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", max(0, from-10), size-1, size))
 			return max(0, from-10), size
 		}), "", ""},
-		{"another total", 3, partOf(func(h http.Header, from, to int) (int, int) {
+		{"another total", 3, rangeFault(func(h http.Header, from, to int) (int, int) {
 			if from > 0 {
 				h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size+1))
 			}
 			return from, to
 		}), "", ""},
-		{"a total that is not known", 2, partOf(func(h http.Header, from, to int) (int, int) {
+		{"a total that is not known", 2, rangeFault(func(h http.Header, from, to int) (int, int) {
 			h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/*", from, to-1))
 			return from, to
 		}), "", ""},
-		{"no range told", 2, partOf(func(h http.Header, from, to int) (int, int) { h.Del("Content-Range"); return from, to }), "", ""},
-		{"several parts", 2, partOf(func(h http.Header, from, to int) (int, int) {
+		{"no range told", 2, rangeFault(func(h http.Header, from, to int) (int, int) { h.Del("Content-Range"); return from, to }), "", ""},
+		{"several parts", 2, rangeFault(func(h http.Header, from, to int) (int, int) {
 			h.Del("Content-Range")
 			h.Set("Content-Type", "multipart/byteranges; boundary=x")
 			return from, to
 		}), "", ""},
-		{"parts of the parts", 2, partOf(func(h http.Header, from, to int) (int, int) {
+		{"parts of the parts", 2, rangeFault(func(h http.Header, from, to int) (int, int) {
 			to = min(to, from+70_000)
 			h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
 			return from, to
 		}), "", ""},
-		{"more than the part", 2, partOf(func(h http.Header, from, to int) (int, int) { return from, to + 5000 }), "", ""},
-		{"more than the part, in chunks", 2, within("WARNING: quota exceeded", ""), "", ""},
-		{"several parts told as one", 2, within("--x\r\nContent-Type: text/plain\r\n\r\n", "multipart/byteranges; boundary=x"), "", ""},
-		{"a length that is no part's", 2, partOf(func(h http.Header, from, to int) (int, int) {
+		{"more than the part", 2, rangeFault(func(h http.Header, from, to int) (int, int) { return from, to + 5000 }), "", ""},
+		{"more than the part, in chunks", 2, bodyFault("WARNING: quota exceeded", ""), "", ""},
+		{"several parts told as one", 2, bodyFault("--x\r\nContent-Type: text/plain\r\n\r\n", "multipart/byteranges; boundary=x"), "", ""},
+		{"a length that is no part's", 2, rangeFault(func(h http.Header, from, to int) (int, int) {
 			h.Set("Content-Length", fmt.Sprint(to-from-1))
 			return from, to - 1
 		}), "", ""},
 		{"cut parts", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			from, to, _ := requestRange(r, size)
-			return raw(w, fmt.Sprintf("HTTP/1.1 206 Part\nETag: %s\nContent-Length: %d\nContent-Range: bytes %d-%d/%d", o.etag, to-from, from, to-1, size),
+			return writeRaw(w, fmt.Sprintf("HTTP/1.1 206 Part\nETag: %s\nContent-Length: %d\nContent-Range: bytes %d-%d/%d", o.etag, to-from, from, to-1, size),
 				o.data[from:min(to, from+100_000)])
 		}, "", ""},
 		{"cut, no ranges", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
-			return raw(w, fmt.Sprintf("HTTP/1.1 200 OK\nContent-Length: %d", size), o.data[:size-1])
+			return writeRaw(w, fmt.Sprintf("HTTP/1.1 200 OK\nContent-Length: %d", size), o.data[:size-1])
 		}, "cut short", fault.Integrity},
 		{"length beyond the end", 1, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
-			return raw(w, fmt.Sprintf("HTTP/1.1 200 OK\nContent-Length: %d", size+1), o.data)
+			return writeRaw(w, fmt.Sprintf("HTTP/1.1 200 OK\nContent-Length: %d", size+1), o.data)
 		}, "cut short", fault.Integrity},
 		{"cut chunks", 1, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
-			return raw(w, "HTTP/1.1 200 OK\nTransfer-Encoding: chunked", append([]byte("ffff\r\n"), o.data[:0x8000]...))
+			return writeRaw(w, "HTTP/1.1 200 OK\nTransfer-Encoding: chunked", append([]byte("ffff\r\n"), o.data[:0x8000]...))
 		}, "cut short", fault.Integrity},
 		{"416", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			if _, _, ok := requestRange(r, size); ok {
@@ -187,7 +187,7 @@ func TestHostile(t *testing.T) {
 		}, "", ""},
 		{"no versions", 3, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			from, to, _ := requestRange(r, size)
-			sendPart(blind{w}, o, from, to)
+			sendPart(noLengthWriter{w}, o, from, to)
 			return true
 		}, "", ""},
 		{"weak versions", 3, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
@@ -236,7 +236,7 @@ func TestHostile(t *testing.T) {
 			}
 			return device == 0
 		}, "", ""},
-		{"hangs up", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool { return raw(w, "", nil) }, "", fault.Other},
+		{"hangs up", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool { return writeRaw(w, "", nil) }, "", fault.Other},
 		{"no answer over one", 2, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
 			if device == 0 {
 				<-r.Context().Done()
@@ -252,7 +252,7 @@ func TestHostile(t *testing.T) {
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
 			w.Header().Set("Content-Length", fmt.Sprint(to-from))
 			w.WriteHeader(http.StatusPartialContent)
-			pieces(w, o.data[from:from+300], 1, 10*time.Millisecond)
+			writePieces(w, o.data[from:from+300], 1, 10*time.Millisecond)
 			return true
 		}, "", ""},
 		{"stops over all", 2, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
@@ -265,7 +265,7 @@ func TestHostile(t *testing.T) {
 				return true
 			}
 			if from < 1000 {
-				pieces(w, o.data[from:1000], 1000, 0)
+				writePieces(w, o.data[from:1000], 1000, 0)
 			}
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
@@ -273,14 +273,14 @@ func TestHostile(t *testing.T) {
 		}, "no byte came", fault.Timeout},
 		{"another object over one", 3, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
 			if device == 1 {
-				(&origin{data: random(size, 77), etag: `"portal"`}).serve(w, r)
+				(&origin{data: randomBytes(size, 77), etag: `"portal"`}).serve(w, r)
 			}
 			return device == 1
 		}, "", ""},
 		{"another object over one, If-Range not heeded", 3, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
 			r.Header.Del("If-Range")
 			if device == 1 {
-				(&origin{data: random(size, 77), etag: `"portal"`}).serve(w, r)
+				(&origin{data: randomBytes(size, 77), etag: `"portal"`}).serve(w, r)
 			}
 			return device == 1
 		}, "", ""},
@@ -292,10 +292,10 @@ func TestHostile(t *testing.T) {
 			w.Header().Set("Content-Digest", digestOf(o.data))
 			return false
 		}, "", ""},
-		{"wrong Content-Digest", 1, field("Content-Digest", digestOf([]byte("x"))), "Content-Digest", fault.Integrity},
-		{"Repr-Digest", 3, field("Repr-Digest", digestOf(data)), "", ""},
-		{"wrong Repr-Digest", 3, field("Repr-Digest", digestOf([]byte("x"))), "Repr-Digest", fault.Integrity},
-		{"digests that make no sense", 2, field("Repr-Digest", "sha-256=:x:, md5=:AAAA:, sha-256, =, sha-512=::"), "", ""},
+		{"wrong Content-Digest", 1, headerFault("Content-Digest", digestOf([]byte("x"))), "Content-Digest", fault.Integrity},
+		{"Repr-Digest", 3, headerFault("Repr-Digest", digestOf(data)), "", ""},
+		{"wrong Repr-Digest", 3, headerFault("Repr-Digest", digestOf([]byte("x"))), "Repr-Digest", fault.Integrity},
+		{"digests that make no sense", 2, headerFault("Repr-Digest", "sha-256=:x:, md5=:AAAA:, sha-256, =, sha-512=::"), "", ""},
 		{"turns in circles", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)
 			return true
@@ -329,7 +329,7 @@ func TestHostile(t *testing.T) {
 				w.WriteHeader(http.StatusForbidden)
 				return true
 			}
-			partOf(func(h http.Header, from, to int) (int, int) {
+			rangeFault(func(h http.Header, from, to int) (int, int) {
 				to = min(to, from+70_000)
 				h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
 				return from, to
@@ -340,7 +340,7 @@ func TestHostile(t *testing.T) {
 		inTime(t, c.name, func(t *testing.T) {
 			o := &origin{data: data, etag: `"v1"`}
 			o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool { return c.wrong(o, w, r, device) }
-			r, file, err := get(t, serve(t, o), devices(lines(t, c.devices, 80*unit.Mbps)...), nil)
+			r, file, err := runGet(t, serveOrigin(t, o), testDevices(testLines(t, c.devices, 80*unit.Mbps)...), nil)
 			_, none := os.Stat(file)
 			switch {
 			case c.text == "?" && err != nil && none != nil: // both will do
@@ -348,8 +348,8 @@ func TestHostile(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				same(t, file, data)
-				if got, wasted := total(r); got-wasted != unit.Bytes(size) {
+				expectContent(t, file, data)
+				if got, wasted := totalBytes(r); got-wasted != unit.Bytes(size) {
 					t.Errorf("%v brought, %v wasted: %+v", got, wasted, r.Devices)
 				}
 			case err == nil || !strings.Contains(err.Error(), c.text):
@@ -363,10 +363,10 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// blind drops what would tell versions apart.
-type blind struct{ http.ResponseWriter }
+// noLengthWriter drops what would tell versions apart.
+type noLengthWriter struct{ http.ResponseWriter }
 
-func (b blind) WriteHeader(code int) {
+func (b noLengthWriter) WriteHeader(code int) {
 	b.Header().Del("ETag")
 	b.ResponseWriter.WriteHeader(code)
 }
@@ -374,13 +374,13 @@ func (b blind) WriteHeader(code int) {
 // TestSmall: objects of no byte, of one, and of one more than a piece.
 func TestSmall(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		for _, n := range []int{0, 1, pieceSize + 1} {
-			o := &origin{data: random(n, 10), etag: `"v1"`}
-			_, file, err := get(t, serve(t, o), devices(lines(t, 2, 0)...), nil)
+		for _, n := range []int{0, 1, readSize + 1} {
+			o := &origin{data: randomBytes(n, 10), etag: `"v1"`}
+			_, file, err := runGet(t, serveOrigin(t, o), testDevices(testLines(t, 2, 0)...), nil)
 			if err != nil {
 				t.Fatalf("%d bytes: %v", n, err)
 			}
-			same(t, file, o.data)
+			expectContent(t, file, o.data)
 		}
 	})
 }
@@ -388,8 +388,8 @@ func TestSmall(t *testing.T) {
 // TestChanges: one that changes in the middle is the new one, as a whole.
 func TestChanges(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		o := &origin{data: random(size, 11), etag: `"v1"`}
-		next := &origin{data: random(size+1000, 12), etag: `"v2"`}
+		o := &origin{data: randomBytes(size, 11), etag: `"v1"`}
+		next := &origin{data: randomBytes(size+1000, 12), etag: `"v2"`}
 		var changed atomic.Bool
 		o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
 			if changed.Load() {
@@ -403,8 +403,8 @@ func TestChanges(t *testing.T) {
 			sendPart(w, o, from, min(to, from+300_000)) // so that there are many
 			return true
 		}
-		_, file, err := get(t, serve(t, o), devices(lines(t, 2, 80*unit.Mbps)...), func(c *Config) {
-			c.Progress = func(p Progress) {
+		_, file, err := runGet(t, serveOrigin(t, o), testDevices(testLines(t, 2, 80*unit.Mbps)...), func(c *Config) {
+			c.OnProgress = func(p Progress) {
 				if p.Bytes > size/3 {
 					changed.Store(true)
 				}
@@ -413,64 +413,64 @@ func TestChanges(t *testing.T) {
 		if err != nil || !changed.Load() {
 			t.Fatal(err)
 		}
-		same(t, file, next.data)
+		expectContent(t, file, next.data)
 	})
 }
 
 // TestSHA256: another file than wanted is none; and with a digest parts need no version.
 func TestSHA256(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		data := random(size, 13)
+		data := randomBytes(size, 13)
 		o := &origin{data: data}
 		o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
 			from, to, _ := requestRange(r, size)
-			sendPart(blind{w}, o, from, to)
+			sendPart(noLengthWriter{w}, o, from, to)
 			return true
 		}
-		url := serve(t, o)
+		url := serveOrigin(t, o)
 		sum := sha256.Sum256(data)
-		r, file, err := get(t, url, devices(lines(t, 2, 80*unit.Mbps)...), func(c *Config) { c.Objects[0].SHA256 = sum[:] })
+		r, file, err := runGet(t, url, testDevices(testLines(t, 2, 80*unit.Mbps)...), func(c *Config) { c.Objects[0].SHA256 = sum[:] })
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, file, data)
+		expectContent(t, file, data)
 		if r.Devices[1].Bytes == 0 {
 			t.Error("one device fetched all")
 		}
 		sum[0]++
-		_, file, err = get(t, url, devices(lines(t, 2, 0)...), func(c *Config) { c.Objects[0].SHA256 = sum[:] })
+		_, file, err = runGet(t, url, testDevices(testLines(t, 2, 0)...), func(c *Config) { c.Objects[0].SHA256 = sum[:] })
 		if !fault.Is(err, fault.Integrity) || !strings.Contains(err.Error(), "SHA-256") {
 			t.Error(err)
 		}
 		if _, err := os.Stat(file); err == nil {
 			t.Error("there is a file")
 		}
-		alone(t, file)
+		expectOnlyFile(t, file)
 	})
 }
 
 // TestNobody: devices that are all gone are given up soon, with what is wrong.
 func TestNobody(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		l := lines(t, 2, 0)
+		l := testLines(t, 2, 0)
 		l[0].down(true)
 		l[1].down(true)
 		begun := time.Now()
-		_, file, err := get(t, "http://127.0.0.1:1/x", devices(l...), nil)
+		_, file, err := runGet(t, "http://127.0.0.1:1/x", testDevices(l...), nil)
 		if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "no such helper") || time.Since(begun) > 10*time.Second {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
-		alone(t, file)
+		expectOnlyFile(t, file)
 	})
 }
 
 // TestDowngrade: what is encrypted does not lead to what is not.
 func TestDowngrade(t *testing.T) {
-	plain := httptest.NewServer(&origin{data: random(1000, 14), etag: `"v1"`})
+	plain := httptest.NewServer(&origin{data: randomBytes(1000, 14), etag: `"v1"`})
 	defer plain.Close()
 	s := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound))
 	defer s.Close()
-	_, _, err := get(t, s.URL, []Device{{Name: "own", Transport: s.Client().Transport}}, nil)
+	_, _, err := runGet(t, s.URL, []Device{{Name: "own", Transport: s.Client().Transport}}, nil)
 	if !fault.Is(err, fault.Protocol) || !strings.Contains(err.Error(), "from https to http") {
 		t.Error(err)
 	}
@@ -479,11 +479,11 @@ func TestDowngrade(t *testing.T) {
 func TestContentRange(t *testing.T) {
 	for _, s := range []string{"", "bytes", "bytes 0-9", "bytes 0-9/*", "bytes */10", "bytes 9-0/10", "bytes 0-10/10", "bytes -1-9/10", "bytes 0-9/-1",
 		"octets 0-9/10", "bytes 0-9/99999999999999999999", "bytes  0-9/10", "bytes 0-9 /10", "bytes +0-9/10", "bytes 0-9/10, bytes 0-9/10"} {
-		if _, _, _, ok := contentRange(s); ok {
+		if _, _, _, ok := parseContentRange(s); ok {
 			t.Errorf("%q was believed", s)
 		}
 	}
-	if a, b, n, ok := contentRange("bytes 5-9/10"); !ok || a != 5 || b != 10 || n != 10 {
+	if a, b, n, ok := parseContentRange("bytes 5-9/10"); !ok || a != 5 || b != 10 || n != 10 {
 		t.Error(a, b, n, ok)
 	}
 	if board.Unknown >= 0 {

@@ -15,30 +15,30 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// pieceSize is what is read at a time: a system call for each two or three TCP segments
+// readSize is what is read at a time: a system call for each two or three TCP segments
 // of a fast link would cost more than the rest.
-const pieceSize = 64 << 10
+const readSize = 64 << 10
 
 // Why a job was ended.
 var (
-	errStalled  = fault.New(fault.Timeout, errors.New("no byte came for long"), "")
-	errNoAnswer = fault.New(fault.Timeout, errors.New("no answer came"), "")
-	errShort    = errors.New("the server sent a part of the part")
-	errDigest   = fault.New(fault.Integrity, errors.New("what came does not have the digest that its sender gave (Content-Digest)"), "try again")
+	errStalled    = fault.New(fault.Timeout, errors.New("no byte came for long"), "")
+	errNoResponse = fault.New(fault.Timeout, errors.New("no answer came"), "")
+	errShortRange = errors.New("the server sent a part of the part")
+	errDigest     = fault.New(fault.Integrity, errors.New("what came does not have the digest that its sender gave (Content-Digest)"), "try again")
 )
 
 // job is one request on its way.
 type job struct {
 	*transfer.Job
-	engine *engine
-	object *object
-	url    string
-	want   wanted
-	guard  string // If-Range, or ""
+	task    *task
+	object  *object
+	url     string
+	wanted  byteRange
+	ifRange string // If-Range, or ""
 
 	// The loop's lock guards these.
-	part *part
-	seen version // what it has instead of the object, as far as it is known
+	part        *part
+	seenVersion version // what it has instead of the object, as far as it is known
 }
 
 // Carry implements transfer.Carrier.
@@ -47,28 +47,28 @@ func (j *job) Carry(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	j.want.setHeader(req.Header, j.engine.UserAgent, j.guard)
+	j.wanted.setHeaders(req.Header, j.task.UserAgent, j.ifRange)
 	r, err := j.Worker.Client.Do(req)
 	if err != nil {
 		return err
 	}
 	defer r.Body.Close()
-	a, no := read(r, j.want, time.Now())
-	if no != nil {
-		return no
+	a, refusal := parseResponse(r, j.wanted, time.Now())
+	if refusal != nil {
+		return refusal
 	}
-	to, err := j.meet(a, r.Request.URL.String())
+	to, err := j.acceptResponse(a, r.Request.URL.String())
 	if err != nil {
 		return err
 	}
-	return j.body(r.Body, a, to)
+	return j.readBody(r.Body, a, to)
 }
 
-// Moved implements transfer.Carrier.
-func (j *job) Moved(n unit.Bytes) { j.object.take(j, n) }
+// CountMoved implements transfer.Carrier.
+func (j *job) CountMoved(n unit.Bytes) { j.object.countReceived(j, n) }
 
-// setHeader sets what a request for it has; guard is for If-Range, or "".
-func (w wanted) setHeader(h http.Header, agent, guard string) {
+// setHeaders sets what a request for it has; guard is for If-Range, or "".
+func (w byteRange) setHeaders(h http.Header, agent, guard string) {
 	h.Set("User-Agent", agent)
 	h.Set("Accept-Encoding", "identity") // the file as it is
 	h.Set("Want-Repr-Digest", "sha-256=1")
@@ -85,11 +85,11 @@ func (w wanted) setHeader(h http.Header, agent, guard string) {
 	}
 }
 
-// body writes what comes, up to the end of what the answer has, or to where the job
+// readBody writes what comes, up to the end of what the answer has, or to where the job
 // ends now.
-func (j *job) body(body io.Reader, a answer, to *part) error {
-	buf := make([]byte, pieceSize)
-	digest := a.content.start()
+func (j *job) readBody(body io.Reader, a response, to *part) error {
+	buf := make([]byte, readSize)
+	digest := a.contentDigest.newHash()
 	for at := a.from; ; {
 		end := j.End()
 		if a.to != board.Unknown && (end == board.Unknown || a.to < end) {
@@ -98,23 +98,23 @@ func (j *job) body(body io.Reader, a answer, to *part) error {
 		if end != board.Unknown && at >= end {
 			if at == a.to {
 				_, _ = body.Read(buf[:1]) // the end, so that the connection can be used again
-				if digest != nil && string(digest.Sum(nil)) != a.content.sum {
+				if digest != nil && string(digest.Sum(nil)) != a.contentDigest.sum {
 					return errDigest
 				}
 				if want := j.End(); want != board.Unknown && at < want {
-					return errShort
+					return errShortRange
 				}
 			}
 			return nil
 		}
 		piece := buf
-		if end != board.Unknown && end-at < pieceSize {
+		if end != board.Unknown && end-at < readSize {
 			piece = buf[:end-at]
 		}
 		n, err := body.Read(piece)
 		if n > 0 {
-			if _, err := to.f.WriteAt(piece[:n], int64(at)); err != nil {
-				return transfer.Local(err)
+			if _, err := to.file.WriteAt(piece[:n], int64(at)); err != nil {
+				return transfer.NewLocalError(err)
 			}
 			if digest != nil {
 				digest.Write(piece[:n])
@@ -125,19 +125,19 @@ func (j *job) body(body io.Reader, a answer, to *part) error {
 		}
 		switch {
 		case errors.Is(err, io.EOF) && end == board.Unknown:
-			if digest != nil && string(digest.Sum(nil)) != a.content.sum {
+			if digest != nil && string(digest.Sum(nil)) != a.contentDigest.sum {
 				return errDigest
 			}
 			return nil
 		case errors.Is(err, io.EOF) && at < end:
-			return cutShort(at, io.ErrUnexpectedEOF)
+			return truncatedError(at, io.ErrUnexpectedEOF)
 		case err != nil && !errors.Is(err, io.EOF):
-			return cutShort(at, err)
+			return truncatedError(at, err)
 		}
 	}
 }
 
-func cutShort(at unit.Bytes, err error) error {
+func truncatedError(at unit.Bytes, err error) error {
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
 	}

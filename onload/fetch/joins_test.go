@@ -13,13 +13,13 @@ import (
 // given up before nobody can be found any more.
 func TestJoins(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		o := &origin{data: random(size, 40), etag: `"v1"`}
+		o := &origin{data: randomBytes(size, 40), etag: `"v1"`}
 		var once sync.Once
 		found := make(chan Device)
-		late := Device{Name: "late", Transport: newLine(t, 1, 40*unit.Mbps)}
-		r, file, err := get(t, serve(t, o), devices(newLine(t, 0, 16*unit.Mbps)), func(c *Config) {
-			c.Joins = found
-			c.Progress = func(p Progress) {
+		late := Device{Name: "late", Transport: newTestLine(t, 1, 40*unit.Mbps)}
+		r, file, err := runGet(t, serveOrigin(t, o), testDevices(newTestLine(t, 0, 16*unit.Mbps)), func(c *Config) {
+			c.NewDevices = found
+			c.OnProgress = func(p Progress) {
 				if p.Bytes > 0 {
 					once.Do(func() {
 						go func() {
@@ -33,7 +33,7 @@ func TestJoins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, file, o.data)
+		expectContent(t, file, o.data)
 		if len(r.Devices) != 2 || r.Devices[1].Bytes < size/4 {
 			t.Errorf("%+v", r.Devices)
 		}
@@ -46,9 +46,9 @@ func TestJoins(t *testing.T) {
 		}
 		for _, comes := range []bool{true, false} {
 			found := make(chan Device)
-			_, file, err := get(t, serve(t, o), devices(newLine(t, 0, 0)), func(c *Config) {
-				c.Joins = found
-				c.Progress = func(p Progress) {
+			_, file, err := runGet(t, serveOrigin(t, o), testDevices(newTestLine(t, 0, 0)), func(c *Config) {
+				c.NewDevices = found
+				c.OnProgress = func(p Progress) {
 					if len(p.Devices) == 1 && found != nil {
 						go func(to chan Device) {
 							if comes {
@@ -64,7 +64,7 @@ func TestJoins(t *testing.T) {
 			case comes && err != nil:
 				t.Error(err)
 			case comes:
-				same(t, file, o.data)
+				expectContent(t, file, o.data)
 			case err == nil || fault.Is(err, fault.Timeout):
 				t.Error(err)
 			}

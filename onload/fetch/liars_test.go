@@ -13,9 +13,9 @@ import (
 // host and over plain HTTP alone.
 func TestLiars(t *testing.T) {
 	own, a, b := new(transfer.Worker), new(transfer.Worker), new(transfer.Worker)
-	l := liars{}
-	l.add("h", a, errors.New("another one"))
-	l.add("h", b, errors.New("another one"))
+	l := conflicts{}
+	l.addConflict("h", a, errors.New("another one"))
+	l.addConflict("h", b, errors.New("another one"))
 	for _, c := range []struct {
 		url  string
 		seen []*transfer.Worker
@@ -29,11 +29,11 @@ func TestLiars(t *testing.T) {
 		{"https://h/1", []*transfer.Worker{a}, false},
 	} {
 		o := &object{Object: Object{URL: c.url}}
-		o.forget()
+		o.clearDevices()
 		for _, w := range c.seen {
-			o.seen[w] = true
+			o.seenBy[w] = true
 		}
-		if l.lied(o) != c.want {
+		if l.hasOnlyConflicting(o) != c.want {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -71,7 +71,7 @@ func TestInquirer(t *testing.T) {
 		for _, s := range c.lines {
 			of = append(of, &transfer.Worker{Client: &http.Client{Transport: s}})
 		}
-		by, is, gone := inquirer{"test"}.first(t.Context(), time.Second, of, "http://h/1")
+		by, is, gone := versionProber{"test"}.probeDevices(t.Context(), time.Second, of, "http://h/1")
 		if c.by < 0 && by != nil || c.by >= 0 && by != of[c.by] || (gone != nil) != c.gone || by != nil && gone == nil && is.Size != 7 {
 			t.Errorf("%+v: %v, %v, %v", c, by, is, gone)
 		}

@@ -52,7 +52,7 @@ func nginx(t *testing.T, data []byte) (url, root string) {
 	if err := os.Mkdir(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	put(t, filepath.Join(root, "big"), data)
+	writeFile(t, filepath.Join(root, "big"), data)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func nginx(t *testing.T, data []byte) (url, root string) {
 	}
 	defer socket.Close()
 	conf := filepath.Join(dir, "conf")
-	put(t, conf, fmt.Appendf(nil, nginxConf, dir, l.Addr()))
+	writeFile(t, conf, fmt.Appendf(nil, nginxConf, dir, l.Addr()))
 	cmd := exec.Command(program, "-c", conf, "-e", "stderr")
 	cmd.Env, cmd.ExtraFiles, cmd.Stderr = append(os.Environ(), "NGINX=3;"), []*os.File{socket}, t.Output()
 	if err := cmd.Start(); err != nil {
@@ -77,8 +77,8 @@ func nginx(t *testing.T, data []byte) (url, root string) {
 	return "http://" + l.Addr().String(), root
 }
 
-// put replaces a file, as a whole.
-func put(t *testing.T, file string, data []byte) {
+// writeFile replaces a file, as a whole.
+func writeFile(t *testing.T, file string, data []byte) {
 	t.Helper()
 	if err := os.WriteFile(file+".new", data, 0o644); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func put(t *testing.T, file string, data []byte) {
 }
 
 func TestNginx(t *testing.T) {
-	data := random(size, 20)
+	data := randomBytes(size, 20)
 	url, root := nginx(t, data)
 	for _, c := range []struct {
 		path   string
@@ -105,9 +105,9 @@ func TestNginx(t *testing.T) {
 	} {
 		t.Run(strings.Trim(c.path, "/"), func(t *testing.T) {
 			if c.path == "/blind/big" {
-				fresh(t, filepath.Join(root, "big"))
+				waitFresh(t, filepath.Join(root, "big"))
 			}
-			r, file, err := get(t, url+c.path, devices(lines(t, 3, 80*unit.Mbps)...), nil)
+			r, file, err := runGet(t, url+c.path, testDevices(testLines(t, 3, 80*unit.Mbps)...), nil)
 			if c.text != "" {
 				if err == nil || !strings.Contains(err.Error(), c.text) {
 					t.Error(err)
@@ -117,7 +117,7 @@ func TestNginx(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			same(t, file, data)
+			expectContent(t, file, data)
 			for _, d := range r.Devices {
 				if c.shared && d.Bytes < size/10 {
 					t.Errorf("%s brought %v only", d.Device, d.Bytes)
@@ -127,8 +127,8 @@ func TestNginx(t *testing.T) {
 	}
 }
 
-// fresh makes a file old enough for its date to name a version.
-func fresh(t *testing.T, file string) {
+// waitFresh makes a file old enough for its date to name a version.
+func waitFresh(t *testing.T, file string) {
 	t.Helper()
 	if err := os.Chtimes(file, modified, modified); err != nil {
 		t.Fatal(err)
@@ -137,15 +137,15 @@ func fresh(t *testing.T, file string) {
 
 // TestNginxChanges: a file that is replaced in the middle is the new one, whole.
 func TestNginxChanges(t *testing.T) {
-	url, root := nginx(t, random(size, 21))
-	next := random(size+100, 22)
+	url, root := nginx(t, randomBytes(size, 21))
+	next := randomBytes(size+100, 22)
 	changed := false
-	l := lines(t, 2, 40*unit.Mbps)
-	_, file, err := get(t, url+"/big", devices(l...), func(c *Config) {
-		c.Progress = func(p Progress) {
+	l := testLines(t, 2, 40*unit.Mbps)
+	_, file, err := runGet(t, url+"/big", testDevices(l...), func(c *Config) {
+		c.OnProgress = func(p Progress) {
 			if !changed && p.Bytes > size/4 {
 				changed = true
-				put(t, filepath.Join(root, "big"), next)
+				writeFile(t, filepath.Join(root, "big"), next)
 				l[0].down(true) // what is under way is of the old one, to its end
 				l[0].down(false)
 			}
@@ -154,15 +154,15 @@ func TestNginxChanges(t *testing.T) {
 	if err != nil || !changed {
 		t.Fatal(err)
 	}
-	same(t, file, next)
+	expectContent(t, file, next)
 }
 
 // TestNginxSmall: an empty file, and one of a byte.
 func TestNginxSmall(t *testing.T) {
 	url, root := nginx(t, nil)
-	put(t, filepath.Join(root, "one"), []byte("x"))
+	writeFile(t, filepath.Join(root, "one"), []byte("x"))
 	for name, want := range map[string]string{"big": "", "one": "x"} {
-		_, file, err := get(t, url+"/"+name, devices(lines(t, 2, 0)...), nil)
+		_, file, err := runGet(t, url+"/"+name, testDevices(testLines(t, 2, 0)...), nil)
 		if got, _ := os.ReadFile(file); err != nil || !bytes.Equal(got, []byte(want)) {
 			t.Errorf("%s: %q, %v (%s)", name, got, err, fault.HintOf(err))
 		}

@@ -16,16 +16,16 @@ import (
 func TestSlowHoldUpNothing(t *testing.T) {
 	const files = 20
 	virtual(t, func(t *testing.T) {
-		o := &origin{data: random(500_000, 41), etag: `"v1"`}
+		o := &origin{data: randomBytes(500_000, 41), etag: `"v1"`}
 		o.wrong = func(http.ResponseWriter, *http.Request, int) bool {
 			time.Sleep(40 * time.Millisecond) // there and back
 			return false
 		}
-		url := serve(t, o)
+		url := serveOrigin(t, o)
 		by := func(dev []Device) (first [files]time.Duration) {
 			var mu sync.Mutex
 			at, begun, dir := map[string]time.Duration{}, time.Now(), t.TempDir()
-			cfg := Config{Devices: dev, times: brisk, Whole: func(g Got) {
+			cfg := Config{Devices: dev, times: fastTimes, OnVerified: func(g Fetched) {
 				mu.Lock()
 				defer mu.Unlock()
 				at[g.File] = time.Since(begun)
@@ -45,8 +45,8 @@ func TestSlowHoldUpNothing(t *testing.T) {
 			return first
 		}
 		own, slow := 20*unit.Mbps, 2*unit.Mbps
-		alone := by(devices(newLine(t, 0, own)))
-		all := by(devices(newLine(t, 0, own), newLine(t, 1, slow), newLine(t, 2, slow)))
+		alone := by(testDevices(newTestLine(t, 0, own)))
+		all := by(testDevices(newTestLine(t, 0, own), newTestLine(t, 1, slow), newTestLine(t, 2, slow)))
 		for _, share := range []int{20, 40, 60, 80, 100} {
 			n := files*share/100 - 1
 			if all[n] > alone[n]+alone[0]/2 || share == 100 && all[n] > alone[n]*95/100 {

@@ -18,7 +18,7 @@ import (
 func TestOverlap(t *testing.T) {
 	for _, most := range []int{100, 1} { // that the server answers at once
 		inTime(t, fmt.Sprint(most), func(t *testing.T) {
-			o := &origin{data: random(20_000, 1), etag: `"v1"`}
+			o := &origin{data: randomBytes(20_000, 1), etag: `"v1"`}
 			var mu sync.Mutex
 			now, peak, refused := map[int]int{}, 0, 0
 			o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
@@ -43,8 +43,8 @@ func TestOverlap(t *testing.T) {
 				}
 				return true
 			}
-			url, dir := serve(t, o), t.TempDir()
-			cfg := Config{Devices: devices(newLine(t, 0, 16*unit.Mbps), newLine(t, 1, 8*unit.Mbps)), times: brisk}
+			url, dir := serveOrigin(t, o), t.TempDir()
+			cfg := Config{Devices: testDevices(newTestLine(t, 0, 16*unit.Mbps), newTestLine(t, 1, 8*unit.Mbps)), times: fastTimes}
 			for i := range 40 {
 				cfg.Objects = append(cfg.Objects, Object{URL: fmt.Sprint(url, "?", i), File: filepath.Join(dir, fmt.Sprint(i))})
 			}
@@ -57,12 +57,12 @@ func TestOverlap(t *testing.T) {
 					t.Errorf("file %d: %d bytes, %v", i, len(got), err)
 				}
 			}
-			_, wasted := total(r)
-			t.Logf("%v, %d at once, %d refused, %v wasted", r.Took, peak, refused, wasted)
+			_, wasted := totalBytes(r)
+			t.Logf("%v, %d at once, %d refused, %v wasted", r.Duration, peak, refused, wasted)
 			switch {
-			case most > 1 && (peak < 3 || peak > mostLanes || wasted > 40_000 || r.Took > 1200*time.Millisecond):
+			case most > 1 && (peak < 3 || peak > maxConcurrency || wasted > 40_000 || r.Duration > 1200*time.Millisecond):
 				t.Error("not several at once, or some twice")
-			case most == 1 && refused > 2*mostLanes:
+			case most == 1 && refused > 2*maxConcurrency:
 				t.Error("it goes on to ask for several at once")
 			}
 		})

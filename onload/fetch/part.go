@@ -34,19 +34,19 @@ type journal struct {
 
 // part is the file that an object is collected in. Jobs write to f.
 type part struct {
-	f    *os.File
-	name string // of the object's file
-	url  string
-	temp bool // goes with the job: it cannot be gone on with
-	old  bool // is what an earlier try has left, of something else
+	file     *os.File
+	name     string // of the object's file
+	url      string
+	temp     bool // goes with the job: it cannot be gone on with
+	leftover bool // is what an earlier try has left, of something else
 
 	// The loop's lock guards these.
-	saved  time.Time // the journal was written last
-	saving bool
-	dirty  bool // there is more than the journal says
+	savedAt time.Time // the journal was written last
+	saving  bool
+	dirty   bool // there is more than the journal says
 
-	mu   sync.Mutex // held while a journal is written
-	over bool       // none is written any more: the part has its name, or is gone
+	mu     sync.Mutex // held while a journal is written
+	sealed bool       // none is written any more: the part has its name, or is gone
 }
 
 // openPart takes up the part file that an earlier try has left, if its journal is of the
@@ -54,21 +54,21 @@ type part struct {
 func openPart(o Object) (p *part, j journal, err error) {
 	p = &part{name: o.File, url: o.URL}
 	for there := false; !there; {
-		if there, err = p.lock(); err != nil {
+		if there, err = p.lockFile(); err != nil {
 			return nil, j, err
 		}
 	}
-	p.sweep()
-	st, err := p.f.Stat()
+	p.removeTempFiles()
+	st, err := p.file.Stat()
 	if err == nil {
-		j, err = p.read()
+		j, err = p.readJournal()
 	}
 	if err != nil {
-		p.f.Close()
+		p.file.Close()
 		return nil, j, err
 	}
 	if j.URL != o.URL || unit.Bytes(st.Size()) != j.Version.Size || j.Version.validator() == "" && o.SHA256 == nil {
-		p.old, j = st.Size() > 0, journal{}
+		p.leftover, j = st.Size() > 0, journal{}
 	}
 	if st.Size() == 0 { // it was made just now
 		userfile.Remove(p.name + journalSuffix)
@@ -76,9 +76,9 @@ func openPart(o Object) (p *part, j journal, err error) {
 	return p, j, nil
 }
 
-// lock opens the part file, or makes one, and locks it. It reports false if another
+// lockFile opens the part file, or makes one, and locks it. It reports false if another
 // process has given it another name meanwhile.
-func (p *part) lock() (bool, error) {
+func (p *part) lockFile() (bool, error) {
 	f, err := userfile.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|userfile.NoFollow, 0o600)
 	if err != nil {
 		return false, err
@@ -86,13 +86,13 @@ func (p *part) lock() (bool, error) {
 	st, err := f.Stat()
 	switch {
 	case err != nil:
-	case !st.Mode().IsRegular() || !userfile.Mine(st):
+	case !st.Mode().IsRegular() || !userfile.IsOwn(st):
 		err = fault.New(fault.Permission, fmt.Errorf("%s is not ours", f.Name()), "remove it, or name another file with --output")
 	case userfile.TryLock(f) != nil:
 		err = fault.New(fault.AlreadyRunning, fmt.Errorf("%s is being fetched by another process", p.name), "")
 	default:
 		if now, err := userfile.Lstat(f.Name()); err == nil && os.SameFile(st, now) {
-			p.f = f
+			p.file = f
 			return true, nil
 		}
 	}
@@ -100,22 +100,22 @@ func (p *part) lock() (bool, error) {
 	return false, err
 }
 
-// temporary is the pattern of files that go with their process.
-func temporary(name string) string { return "." + filepath.Base(name) + ".mpbond-*" }
+// tempPattern is the pattern of files that go with their process.
+func tempPattern(name string) string { return "." + filepath.Base(name) + ".mpbond-*" }
 
-// sweep removes those that a process left which was killed. Who uses any has the lock.
-func (p *part) sweep() {
+// removeTempFiles removes those that a process left which was killed. Who uses any has the lock.
+func (p *part) removeTempFiles() {
 	list, _ := userfile.ReadDir(filepath.Dir(p.name))
 	for _, e := range list {
-		number, ok := strings.CutPrefix(e.Name(), strings.TrimSuffix(temporary(p.name), "*"))
+		number, ok := strings.CutPrefix(e.Name(), strings.TrimSuffix(tempPattern(p.name), "*"))
 		if ok && strings.Trim(number, "0123456789") == "" && e.Type().IsRegular() {
 			userfile.Remove(filepath.Join(filepath.Dir(p.name), e.Name()))
 		}
 	}
 }
 
-// read reads the journal. One that makes no sense is none.
-func (p *part) read() (j journal, err error) {
+// readJournal reads the journal. One that makes no sense is none.
+func (p *part) readJournal() (j journal, err error) {
 	f, err := userfile.OpenFile(p.name+journalSuffix, os.O_RDONLY|userfile.NoFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return j, nil
@@ -142,31 +142,31 @@ func (p *part) read() (j journal, err error) {
 	return j, nil
 }
 
-// tempPart makes a file for an object that can only be fetched whole.
-func tempPart(o Object) (*part, error) {
-	f, err := userfile.CreateTemp(filepath.Dir(o.File), temporary(o.File))
+// newTempPart makes a file for an object that can only be fetched whole.
+func newTempPart(o Object) (*part, error) {
+	f, err := userfile.CreateTemp(filepath.Dir(o.File), tempPattern(o.File))
 	if err != nil {
 		return nil, err
 	}
-	return &part{f: f, name: o.File, temp: true}, nil
+	return &part{file: f, name: o.File, temp: true}, nil
 }
 
-// save writes the journal. What it says must be on the disk first: a power cut must not
+// writeJournal writes the journal. What it says must be on the disk first: a power cut must not
 // leave holes that it does not know of.
-func (p *part) save(v version, have span.Set[unit.Bytes]) error {
+func (p *part) writeJournal(v version, have span.Set[unit.Bytes]) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over {
+	if p.sealed {
 		return nil
 	}
-	if err := p.f.Sync(); err != nil {
+	if err := p.file.Sync(); err != nil {
 		return err
 	}
 	data, err := json.Marshal(journal{p.url, v, have})
 	if err != nil {
 		return err
 	}
-	next, err := userfile.CreateTemp(filepath.Dir(p.name), temporary(p.name))
+	next, err := userfile.CreateTemp(filepath.Dir(p.name), tempPattern(p.name))
 	if err != nil {
 		return err
 	}
@@ -180,60 +180,60 @@ func (p *part) save(v version, have span.Set[unit.Bytes]) error {
 	return err
 }
 
-// kept tells whether there is a journal of it.
-func (p *part) kept() bool {
+// hasJournal tells whether there is a journal of it.
+func (p *part) hasJournal() bool {
 	_, err := userfile.Lstat(p.name + journalSuffix)
 	return err == nil && !p.temp
 }
 
-// anew removes the part file, and makes another one: jobs may still write to this one.
-func (p *part) anew() (*part, error) {
+// recreate removes the part file, and makes another one: jobs may still write to this one.
+func (p *part) recreate() (*part, error) {
 	p.discard()
 	f, err := userfile.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL|userfile.NoFollow, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return &part{f: f, name: p.name, url: p.url}, userfile.TryLock(f)
+	return &part{file: f, name: p.name, url: p.url}, userfile.TryLock(f)
 }
 
-// end lets no journal be written any more.
-func (p *part) end() {
+// sealJournal lets no journal be written any more.
+func (p *part) sealJournal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.over = true
+	p.sealed = true
 }
 
 // discard removes the part file and its journal.
 func (p *part) discard() {
-	p.end()
-	p.f.Close()
-	userfile.Remove(p.f.Name())
+	p.sealJournal()
+	p.file.Close()
+	userfile.Remove(p.file.Name())
 	if !p.temp {
 		userfile.Remove(p.name + journalSuffix)
 	}
 }
 
-// finish gives the file its name.
-func (p *part) finish(mode fs.FileMode, keep bool) error {
-	p.end()
-	if err := errors.Join(p.f.Chmod(mode), p.f.Sync()); err != nil {
+// publish gives the file its name.
+func (p *part) publish(mode fs.FileMode, keep bool) error {
+	p.sealJournal()
+	if err := errors.Join(p.file.Chmod(mode), p.file.Sync()); err != nil {
 		return err
 	}
 	var err error
 	if keep {
-		if err = userfile.Link(p.f.Name(), p.name); errors.Is(err, fs.ErrExist) {
+		if err = userfile.Link(p.file.Name(), p.name); errors.Is(err, fs.ErrExist) {
 			return fault.New(fault.Exists, fmt.Errorf("%s is there by now", p.name), "to replace it, name it with --output")
 		}
 		if err == nil {
-			err = userfile.Remove(p.f.Name())
+			err = userfile.Remove(p.file.Name())
 		}
 	} else {
-		err = userfile.Rename(p.f.Name(), p.name)
+		err = userfile.Rename(p.file.Name(), p.name)
 	}
 	if err == nil && !p.temp {
 		if err = userfile.Remove(p.name + journalSuffix); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 	}
-	return errors.Join(err, p.f.Close())
+	return errors.Join(err, p.file.Close())
 }

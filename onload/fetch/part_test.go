@@ -15,13 +15,13 @@ import (
 	"mpbond/base/unit"
 )
 
-// begun fetches until over half is there, and returns how to go on.
-func begun(t *testing.T, o *origin, n int) Config {
+// interruptedConfig fetches until over half is there, and returns how to go on.
+func interruptedConfig(t *testing.T, o *origin, n int) Config {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cfg := Config{Devices: devices(lines(t, n, 40*unit.Mbps)...), Objects: []Object{{URL: serve(t, o), File: filepath.Join(t.TempDir(), "file.bin")}}, times: brisk}
-	cfg.Progress = func(p Progress) {
+	cfg := Config{Devices: testDevices(testLines(t, n, 40*unit.Mbps)...), Objects: []Object{{URL: serveOrigin(t, o), File: filepath.Join(t.TempDir(), "file.bin")}}, times: fastTimes}
+	cfg.OnProgress = func(p Progress) {
 		if p.Bytes > size/2 {
 			cancel()
 		}
@@ -29,7 +29,7 @@ func begun(t *testing.T, o *origin, n int) Config {
 	if _, err := Get(ctx, cfg); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	cfg.Progress = nil
+	cfg.OnProgress = nil
 	return cfg
 }
 
@@ -37,11 +37,11 @@ func begun(t *testing.T, o *origin, n int) Config {
 // or in the middle; and the device is left out.
 func TestOneDissents(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		other := random(size, 32)
+		other := randomBytes(size, 32)
 		for _, middle := range []bool{false, true} {
 			for portal := range 2 {
-				o := &origin{data: random(size, 31), etag: `"v1"`}
-				cfg := begun(t, o, 3)
+				o := &origin{data: randomBytes(size, 31), etag: `"v1"`}
+				cfg := interruptedConfig(t, o, 3)
 				o.asked.Store(0)
 				seen := make(chan struct{})
 				told := sync.OnceFunc(func() { close(seen) })
@@ -65,7 +65,7 @@ func TestOneDissents(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				same(t, cfg.Objects[0].File, o.data)
+				expectContent(t, cfg.Objects[0].File, o.data)
 				if got := r.Objects[0].Resumed; got < size/2 {
 					t.Errorf("device %d, in the middle: %v: %v were there still", portal, middle, got)
 				}
@@ -95,14 +95,14 @@ func TestLock(t *testing.T) {
 					continue
 				}
 				if err == nil {
-					_, err = p.f.WriteAt([]byte("x"), 0)
+					_, err = p.file.WriteAt([]byte("x"), 0)
 				}
-				st, e := os.Stat(p.f.Name())
-				now, e2 := p.f.Stat()
+				st, e := os.Stat(p.file.Name())
+				now, e2 := p.file.Stat()
 				if err = errors.Join(err, e, e2); err != nil || !os.SameFile(st, now) {
 					t.Errorf("another's file is written to (%v)", err)
 				}
-				if err := p.finish(0o600, false); err != nil {
+				if err := p.publish(0o600, false); err != nil {
 					t.Error(err)
 				}
 			}
@@ -116,7 +116,7 @@ func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	names := map[string]bool{".f.mpbond-123": true, ".f.mpbond-": true, ".f.mpbond-1.mpbond-2": false, ".g.mpbond-5": false, ".f.mpbond-x": false}
 	for name := range names {
-		put(t, filepath.Join(dir, name), []byte("x"))
+		writeFile(t, filepath.Join(dir, name), []byte("x"))
 	}
 	p, _, err := openPart(Object{URL: "http://x/", File: filepath.Join(dir, "f")})
 	if err != nil {
@@ -128,12 +128,12 @@ func TestLeftovers(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if temp, err := tempPart(Object{File: filepath.Join(dir, "f")}); err != nil {
+	if temp, err := newTempPart(Object{File: filepath.Join(dir, "f")}); err != nil {
 		t.Error(err)
-	} else if p.sweep(); temp.f.Close() != nil {
+	} else if p.removeTempFiles(); temp.file.Close() != nil {
 		t.Error("closed")
-	} else if _, err := os.Stat(temp.f.Name()); err == nil {
-		t.Errorf("%s would be left", temp.f.Name())
+	} else if _, err := os.Stat(temp.file.Name()); err == nil {
+		t.Errorf("%s would be left", temp.file.Name())
 	}
 }
 
@@ -141,8 +141,8 @@ func TestLeftovers(t *testing.T) {
 // network fails at once; and nothing believes its journal any more once it is written to.
 func TestOthersPart(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		o := &origin{data: random(size, 33), etag: `"v1"`}
-		cfg := begun(t, o, 1)
+		o := &origin{data: randomBytes(size, 33), etag: `"v1"`}
+		cfg := interruptedConfig(t, o, 1)
 		file, mine := cfg.Objects[0].File, cfg.Objects[0].URL
 		cfg.Objects[0].URL = "http://127.0.0.1:1/none"
 		if _, err := Get(t.Context(), cfg); err == nil {
@@ -152,11 +152,11 @@ func TestOthersPart(t *testing.T) {
 		if err != nil || j.Have.Size() < size/2 {
 			t.Fatalf("%v are left, %v", j.Have, err)
 		}
-		p.f.Close()
-		if p, j, err = openPart(Object{URL: "http://x/", File: file}); err != nil || len(j.Have) > 0 || p.grow(size) != nil {
+		p.file.Close()
+		if p, j, err = openPart(Object{URL: "http://x/", File: file}); err != nil || len(j.Have) > 0 || p.resizeFile(size) != nil {
 			t.Fatal(j, err)
 		}
-		p.f.Close() // killed before there was a journal
+		p.file.Close() // killed before there was a journal
 		if p, j, err = openPart(Object{URL: mine, File: file}); err != nil || len(j.Have) > 0 {
 			t.Errorf("the journal is believed of what another has written (%v)", err)
 		}
@@ -167,12 +167,12 @@ func TestOthersPart(t *testing.T) {
 // TestReprDigestResumed: what the server promised for the whole holds after a restart.
 func TestReprDigestResumed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		o := &origin{data: random(size, 34), etag: `"v1"`}
+		o := &origin{data: randomBytes(size, 34), etag: `"v1"`}
 		o.wrong = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
 			w.Header().Set("Repr-Digest", digestOf(o.data))
 			return false
 		}
-		cfg := begun(t, o, 2)
+		cfg := interruptedConfig(t, o, 2)
 		o.wrong = nil
 		f, err := os.OpenFile(cfg.Objects[0].File+partSuffix, os.O_RDWR, 0)
 		if err != nil {
@@ -185,7 +185,7 @@ func TestReprDigestResumed(t *testing.T) {
 		if _, err := Get(t.Context(), cfg); !fault.Is(err, fault.Integrity) {
 			t.Error(err)
 		}
-		alone(t, cfg.Objects[0].File)
+		expectOnlyFile(t, cfg.Objects[0].File)
 	})
 }
 
@@ -193,7 +193,7 @@ func TestReprDigestResumed(t *testing.T) {
 // device; what that one brought stays.
 func TestDirtyDevice(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		o := &origin{data: random(size, 35), etag: `"v1"`}
+		o := &origin{data: randomBytes(size, 35), etag: `"v1"`}
 		o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
 			from, to, ok := requestRange(r, size)
 			if !ok {
@@ -207,12 +207,12 @@ func TestDirtyDevice(t *testing.T) {
 			sendPart(w, o, from, to)
 			return true
 		}
-		r, file, err := get(t, serve(t, o), devices(lines(t, 2, 40*unit.Mbps)...), nil)
+		r, file, err := runGet(t, serveOrigin(t, o), testDevices(testLines(t, 2, 40*unit.Mbps)...), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, file, o.data)
-		if bytes, wasted := total(r); bytes-wasted != size || wasted > 300_000 || r.Devices[1].Wasted < 100_000 {
+		expectContent(t, file, o.data)
+		if bytes, wasted := totalBytes(r); bytes-wasted != size || wasted > 300_000 || r.Devices[1].Wasted < 100_000 {
 			t.Errorf("%+v", r.Devices)
 		}
 	})
@@ -222,7 +222,7 @@ func TestDirtyDevice(t *testing.T) {
 // redirect led is not asked without the name and password that it asked for.
 func TestAsks(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		o := &origin{data: random(size, 36), etag: `"v1"`}
+		o := &origin{data: randomBytes(size, 36), etag: `"v1"`}
 		var asked, there, bare atomic.Int64
 		o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
 			if _, _, ok := r.BasicAuth(); r.URL.Path != "/there" {
@@ -239,12 +239,12 @@ func TestAsks(t *testing.T) {
 			sendPart(w, o, from, min(to, from+300_000))
 			return true
 		}
-		url := strings.Replace(serve(t, o), "http://", "http://anna:secret@", 1)
-		_, file, err := get(t, url, devices(lines(t, 2, 40*unit.Mbps)...), nil)
+		url := strings.Replace(serveOrigin(t, o), "http://", "http://anna:secret@", 1)
+		_, file, err := runGet(t, url, testDevices(testLines(t, 2, 40*unit.Mbps)...), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, file, o.data)
+		expectContent(t, file, o.data)
 		if asked.Load() < there.Load() || bare.Load() > 0 {
 			t.Errorf("%d requests, of which %d without a password; %d where they led", asked.Load(), bare.Load(), there.Load())
 		}

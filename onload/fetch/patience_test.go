@@ -13,7 +13,7 @@ import (
 func TestRetryAfterOfOne(t *testing.T) {
 	for _, there := range []bool{true, false} {
 		virtual(t, func(t *testing.T) {
-			o := &origin{data: random(size, 40), etag: `"v1"`}
+			o := &origin{data: randomBytes(size, 40), etag: `"v1"`}
 			o.wrong = func(w http.ResponseWriter, _ *http.Request, device int) bool {
 				if device == 0 {
 					w.Header().Set("Retry-After", "600")
@@ -21,7 +21,7 @@ func TestRetryAfterOfOne(t *testing.T) {
 				}
 				return device == 0
 			}
-			helper, list := Device{Name: "helper", Transport: newLine(t, 1, 40*unit.Mbps)}, devices(newLine(t, 0, 0))
+			helper, list := Device{Name: "helper", Transport: newTestLine(t, 1, 40*unit.Mbps)}, testDevices(newTestLine(t, 0, 0))
 			if there {
 				list = append(list, helper)
 			}
@@ -36,7 +36,7 @@ func TestRetryAfterOfOne(t *testing.T) {
 					}
 				}
 			}()
-			_, _, err := get(t, serve(t, o), list, func(c *Config) { c.Joins = found })
+			_, _, err := runGet(t, serveOrigin(t, o), list, func(c *Config) { c.NewDevices = found })
 			close(stop)
 			if took := time.Since(begun); err != nil || took > 3*time.Second {
 				t.Errorf("there %v: %v after %v", there, err, took)

@@ -27,26 +27,26 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv("FETCH_CHILD") != "" {
-		child()
+		runChild()
 		return
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// brisk are times for tests.
-var brisk = times{save: 30 * time.Millisecond, Times: transfer.Times{
-	Stall: 300 * time.Millisecond, Answer: time.Second, Backoff: 20 * time.Millisecond, Patience: 1500 * time.Millisecond, Tick: 10 * time.Millisecond}}
+// fastTimes are times for tests.
+var fastTimes = times{saveInterval: 30 * time.Millisecond, Times: transfer.Times{
+	StallTimeout: 300 * time.Millisecond, ResponseTimeout: time.Second, FirstBackoff: 20 * time.Millisecond, IdleTimeout: 1500 * time.Millisecond, TickInterval: 10 * time.Millisecond}}
 
-func random(n int, seed uint64) []byte {
+func randomBytes(n int, seed uint64) []byte {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{byte(seed)})
 	_, _ = r.Read(b)
 	return b
 }
 
-// line is a device's transport: it calls from an address of its own, carries so much,
+// testLine is a device's transport: it calls from an address of its own, carries so much,
 // and can be cut.
-type line struct {
+type testLine struct {
 	*http.Transport
 	rate unit.Rate // 0: no bound
 	cut  atomic.Bool
@@ -56,8 +56,8 @@ type line struct {
 	conns map[net.Conn]bool
 }
 
-func newLine(t *testing.T, i int, rate unit.Rate) *line {
-	l := &line{rate: rate, conns: map[net.Conn]bool{}}
+func newTestLine(t *testing.T, i int, rate unit.Rate) *testLine {
+	l := &testLine{rate: rate, conns: map[net.Conn]bool{}}
 	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i))}}
 	l.Transport = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if l.cut.Load() {
@@ -81,7 +81,7 @@ func newLine(t *testing.T, i int, rate unit.Rate) *line {
 }
 
 // down cuts it, or repairs it.
-func (l *line) down(yes bool) {
+func (l *testLine) down(yes bool) {
 	l.cut.Store(yes)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +93,7 @@ func (l *line) down(yes bool) {
 
 type lineConn struct {
 	net.Conn
-	l *line
+	l *testLine
 }
 
 func (c *lineConn) Read(p []byte) (int, error) {
@@ -108,16 +108,16 @@ func (c *lineConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func devices(lines ...*line) (list []Device) {
+func testDevices(lines ...*testLine) (list []Device) {
 	for i, l := range lines {
 		list = append(list, Device{Name: fmt.Sprintf("device%d", i), Transport: l})
 	}
 	return list
 }
 
-func lines(t *testing.T, n int, rate unit.Rate) (list []*line) {
+func testLines(t *testing.T, n int, rate unit.Rate) (list []*testLine) {
 	for i := range n {
-		list = append(list, newLine(t, i, rate))
+		list = append(list, newTestLine(t, i, rate))
 	}
 	return list
 }
@@ -212,8 +212,8 @@ type pipeFrom struct {
 
 func (c pipeFrom) RemoteAddr() net.Addr { return &net.TCPAddr{IP: c.from.(*net.TCPAddr).IP, Port: 1} }
 
-// serve serves in memory, for tests in virtual time.
-func serve(t *testing.T, o *origin) string {
+// serveOrigin serves in memory, for tests in virtual time.
+func serveOrigin(t *testing.T, o *origin) string {
 	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	host := fmt.Sprintf("web%d.test:80", servers.Add(1))
 	inMemory.Store(host, p)
@@ -226,11 +226,11 @@ func serve(t *testing.T, o *origin) string {
 	return "http://" + host + "/file.bin"
 }
 
-// get fetches one object into a new directory.
-func get(t *testing.T, url string, dev []Device, change func(*Config)) (Result, string, error) {
+// runGet fetches one object into a new directory.
+func runGet(t *testing.T, url string, dev []Device, change func(*Config)) (Result, string, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "file.bin")
-	cfg := Config{Devices: dev, Objects: []Object{{URL: url, File: file}}, times: brisk}
+	cfg := Config{Devices: dev, Objects: []Object{{URL: url, File: file}}, times: fastTimes}
 	if testing.Verbose() {
 		cfg.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
@@ -241,17 +241,17 @@ func get(t *testing.T, url string, dev []Device, change func(*Config)) (Result, 
 	return r, file, err
 }
 
-// same checks that the file is right, and that nothing else is left.
-func same(t *testing.T, file string, want []byte) {
+// expectContent checks that the file is right, and that nothing else is left.
+func expectContent(t *testing.T, file string, want []byte) {
 	t.Helper()
 	got, err := os.ReadFile(file)
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes instead of %d, %v", len(got), len(want), err)
 	}
-	alone(t, file)
+	expectOnlyFile(t, file)
 }
 
-func alone(t *testing.T, file string) {
+func expectOnlyFile(t *testing.T, file string) {
 	t.Helper()
 	list, err := os.ReadDir(filepath.Dir(file))
 	if err != nil {
@@ -264,16 +264,16 @@ func alone(t *testing.T, file string) {
 	}
 }
 
-// total sums what the devices did.
-func total(r Result) (bytes, wasted unit.Bytes) {
+// totalBytes sums what the devices did.
+func totalBytes(r Result) (bytes, wasted unit.Bytes) {
 	for _, d := range r.Devices {
 		bytes, wasted = bytes+d.Bytes, wasted+d.Wasted
 	}
 	return bytes, wasted
 }
 
-// pieces writes in steps, so that the other side sees the beginning before the end.
-func pieces(w io.Writer, b []byte, n int, pause time.Duration) {
+// writePieces writes in steps, so that the other side sees the beginning before the end.
+func writePieces(w io.Writer, b []byte, n int, pause time.Duration) {
 	for len(b) > 0 {
 		k := min(n, len(b))
 		if _, err := w.Write(b[:k]); err != nil {

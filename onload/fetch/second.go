@@ -17,11 +17,11 @@ import (
 // object, or else another helper; and who was given another one gets nothing of that host
 // any more.
 
-// secondTime bounds the wait for a second opinion.
-const secondTime = 5 * time.Second
+// secondTimeout bounds the wait for a second opinion.
+const secondTimeout = 5 * time.Second
 
-// host is that of an object which anybody on the way can change, "" where nobody can.
-func (o *object) host() string {
+// forgeableHost is that of an object which anybody on the way can change, "" where nobody can.
+func (o *object) forgeableHost() string {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Scheme != "http" || o.SHA256 != nil {
 		return ""
@@ -29,51 +29,51 @@ func (o *object) host() string {
 	return u.Host
 }
 
-// alone tells whether only one device was told of an object, and not the own line.
-func (o *object) alone(own *transfer.Worker) bool {
-	return len(o.seen) == 1 && !o.seen[own] && o.resumed == 0
+// hasSingleSource tells whether only one device was told of an object, and not the own line.
+func (o *object) hasSingleSource(own *transfer.Worker) bool {
+	return len(o.seenBy) == 1 && !o.seenBy[own] && o.resumed == 0
 }
 
-// liars are the devices that are given other objects than this device's own line, by host.
-type liars map[string]transfer.Excluded
+// conflicts are the devices that are given other objects than this device's own line, by host.
+type conflicts map[string]transfer.Excluded
 
-// add notes one.
-func (l liars) add(host string, w *transfer.Worker, err error) {
+// addConflict notes one.
+func (l conflicts) addConflict(host string, w *transfer.Worker, err error) {
 	if l[host] == nil {
 		l[host] = transfer.Excluded{}
 	}
 	l[host][w] = err
 }
 
-// lied reports whether only such devices have seen an object.
-func (l liars) lied(o *object) bool {
-	for w := range o.seen {
-		if l[o.host()][w] == nil {
+// hasOnlyConflicting reports whether only such devices have seen an object.
+func (l conflicts) hasOnlyConflicting(o *object) bool {
+	for w := range o.seenBy {
+		if l[o.forgeableHost()][w] == nil {
 			return false
 		}
 	}
-	return len(o.seen) > 0
+	return len(o.seenBy) > 0
 }
 
-// inquirer asks devices what they are told of a URL.
-type inquirer struct{ agent string }
+// versionProber asks devices what they are told of a URL.
+type versionProber struct{ userAgent string }
 
-// head asks one.
-func (q inquirer) head(ctx context.Context, w *transfer.Worker, method, url string) (*http.Response, error) {
+// sendRequest asks one.
+func (q versionProber) sendRequest(ctx context.Context, w *transfer.Worker, method, url string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	wanted{}.setHeader(req.Header, q.agent, "")
+	byteRange{}.setHeaders(req.Header, q.userAgent, "")
 	return w.Client.Do(req)
 }
 
-// first returns the first of several devices that is told anything, and what: that there is
+// probeDevices returns the first of several devices that is told anything, and what: that there is
 // such a version, or that there is no such object. Nil is that none is.
-func (q inquirer) first(ctx context.Context, limit time.Duration, of []*transfer.Worker, url string) (by *transfer.Worker, is version, gone error) {
+func (q versionProber) probeDevices(ctx context.Context, limit time.Duration, of []*transfer.Worker, url string) (by *transfer.Worker, is version, gone error) {
 	for _, w := range of {
 		ctx, cancel := context.WithTimeout(ctx, limit)
-		is, gone, ok := q.one(ctx, w, url)
+		is, gone, ok := q.probeDevice(ctx, w, url)
 		if cancel(); ok {
 			return w, is, gone
 		}
@@ -81,49 +81,49 @@ func (q inquirer) first(ctx context.Context, limit time.Duration, of []*transfer
 	return nil, is, nil
 }
 
-// one asks one, with GET where HEAD is not known. Ok is that its answer says anything.
-func (q inquirer) one(ctx context.Context, w *transfer.Worker, url string) (is version, gone error, ok bool) {
+// probeDevice asks one, with GET where HEAD is not known. Ok is that its answer says anything.
+func (q versionProber) probeDevice(ctx context.Context, w *transfer.Worker, url string) (is version, gone error, ok bool) {
 	for _, method := range []string{http.MethodHead, http.MethodGet} {
-		r, err := q.head(ctx, w, method, url)
+		r, err := q.sendRequest(ctx, w, method, url)
 		if err != nil {
 			return is, nil, false
 		}
 		r.Body.Close()
-		a, no := read(r, wanted{}, time.Now())
+		a, refusal := parseResponse(r, byteRange{}, time.Now())
 		switch {
-		case no == nil:
+		case refusal == nil:
 			return a.version, nil, true
 		case method == http.MethodGet && (r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusGone):
-			return is, no, true
+			return is, refusal, true
 		}
 	}
 	return is, nil, false
 }
 
-// ask asks others what they are told of an object that is there.
-func (e *engine) ask(o *object) {
+// askOtherDevices asks others what they are told of an object that is there.
+func (e *task) askOtherDevices(o *object) {
 	var others []*transfer.Worker
 	for _, w := range e.loop.Workers() {
-		if !o.seen[w] {
+		if !o.seenBy[w] {
 			others = append(others, w)
 		}
 	}
-	right := o.right
+	right := o.complete
 	e.loop.Go(func(ctx context.Context) {
-		by, is, gone := inquirer{e.UserAgent}.first(ctx, min(secondTime, e.times.Answer), others, o.URL)
+		by, is, gone := versionProber{e.UserAgent}.probeDevices(ctx, min(secondTimeout, e.times.ResponseTimeout), others, o.URL)
 		e.loop.Lock()
-		defer e.loop.Settle()
+		defer e.loop.DispatchAndUnlock()
 		// Else it was begun anew meanwhile, or the question was cut off: no answer then says nothing.
-		if !e.loop.Closing() && o.phase == asking && o.right == right {
-			e.compare(o, by, is, gone)
+		if !e.loop.IsClosing() && o.phase == confirming && o.complete == right {
+			e.compareVersions(o, by, is, gone)
 		}
 	})
 }
 
-// compare takes in the second opinion of a device, if there is one.
-func (e *engine) compare(o *object, by *transfer.Worker, told version, gone error) {
-	is := o.is
-	if st, err := o.right.f.Stat(); err == nil {
+// compareVersions takes in the second opinion of a device, if there is one.
+func (e *task) compareVersions(o *object, by *transfer.Worker, told version, gone error) {
+	is := o.version
+	if st, err := o.complete.file.Stat(); err == nil {
 		is.Size = unit.Bytes(st.Size())
 	}
 	if by != nil && !by.IsUp() { // it works
@@ -131,90 +131,90 @@ func (e *engine) compare(o *object, by *transfer.Worker, told version, gone erro
 	}
 	switch {
 	case by == nil:
-		for w := range o.seen {
+		for w := range o.seenBy {
 			o.unchecked = w.Name
 		}
 	case gone != nil:
-		e.expose(o, fmt.Errorf("over %s: %w", by.Name, gone))
+		e.distrustSources(o, fmt.Errorf("over %s: %w", by.Name, gone))
 		return
-	case !is.agrees(told):
-		e.expose(o, fmt.Errorf("over %s there is %v, instead of %v", by.Name, told, is))
+	case !is.matches(told):
+		e.distrustSources(o, fmt.Errorf("over %s there is %v, instead of %v", by.Name, told, is))
 		return
 	}
-	e.verify(o)
+	e.verifyObject(o)
 }
 
-// dispute tells whether it is decided already who is wrong, when a device is told of
+// settleDisagreement tells whether it is decided already who is wrong, when a device is told of
 // another object than those before it.
-func (e *engine) dispute(o *object, d *transfer.Worker, err error) bool {
-	own := e.loop.Own()
+func (e *task) settleDisagreement(o *object, d *transfer.Worker, err error) bool {
+	own := e.loop.LocalWorker()
 	switch {
-	case o.host() == "" || len(o.seen) == 0 || o.seen[d]:
+	case o.forgeableHost() == "" || len(o.seenBy) == 0 || o.seenBy[d]:
 		return false
-	case d == own && o.alone(own):
-		e.expose(o, err)
-	case o.seen[own]:
-		e.distrust(o.host(), d, err)
+	case d == own && o.hasSingleSource(own):
+		e.distrustSources(o, err)
+	case o.seenBy[own]:
+		e.distrustDevice(o.forgeableHost(), d, err)
 	default:
 		return false
 	}
 	return true
 }
 
-// expose takes it that all that has come of an object is another one.
-func (e *engine) expose(o *object, err error) {
-	var liars []*transfer.Worker
-	for d := range o.seen {
-		liars = append(liars, d)
+// distrustSources takes it that all that has come of an object is another one.
+func (e *task) distrustSources(o *object, err error) {
+	var sources []*transfer.Worker
+	for d := range o.seenBy {
+		sources = append(sources, d)
 	}
-	for _, d := range liars {
-		e.distrust(o.host(), d, err)
+	for _, d := range sources {
+		e.distrustDevice(o.forgeableHost(), d, err)
 	}
 }
 
-// distrust keeps a device from a host, and has fetched again what nobody else has seen of
+// distrustDevice keeps a device from a host, and has fetched again what nobody else has seen of
 // it.
-func (e *engine) distrust(host string, d *transfer.Worker, err error) {
-	e.liars.add(host, d, err)
+func (e *task) distrustDevice(host string, d *transfer.Worker, err error) {
+	e.conflicts.addConflict(host, d, err)
 	e.Log.Warn("a device is given other files than this device's own line, and is left out", "device", d.Name, "host", host, "err", err)
 	for _, o := range e.objects {
-		if o.host() != host {
+		if o.forgeableHost() != host {
 			continue
 		}
-		switch alone := e.liars.lied(o); {
+		switch alone := e.conflicts.hasOnlyConflicting(o); {
 		case o.phase == verifying:
 		case o.phase == closed:
-			e.reopen(o)
+			e.refetchUnchecked(o)
 		case alone:
-			e.anew(o, o.whole)
+			e.resetObject(o, o.wholeOnly)
 		default:
-			e.loop.Exclude(o.index, o.bars, d, err)
+			e.loop.Exclude(o.index, o.excluded, d, err)
 		}
 	}
 }
 
-// reopen fetches again what nobody else could be asked about when it came.
-func (e *engine) reopen(o *object) {
-	if o.err != nil || o.unchecked == "" || !e.liars.lied(o) {
+// refetchUnchecked fetches again what nobody else could be asked about when it came.
+func (e *task) refetchUnchecked(o *object) {
+	if o.err != nil || o.unchecked == "" || !e.conflicts.hasOnlyConflicting(o) {
 		return
 	}
 	_ = userfile.Remove(o.File)
-	e.anew(o, false)
+	e.resetObject(o, false)
 }
 
-// anew forgets what there is of an object, and begins again with those who may.
-func (e *engine) anew(o *object, whole bool) {
-	e.loop.Withdraw(o.index)
-	if o.right != nil && o.right != o.part {
-		o.right.discard()
+// resetObject forgets what there is of an object, and begins again with those who may.
+func (e *task) resetObject(o *object, whole bool) {
+	e.loop.WithdrawObject(o.index)
+	if o.complete != nil && o.complete != o.part {
+		o.complete.discard()
 	}
-	o.right, o.phase, o.unchecked = nil, fetching, ""
-	if err := o.anew(whole); err != nil {
-		e.fail(o, err)
+	o.complete, o.phase, o.unchecked = nil, fetching, ""
+	if err := o.resetData(whole); err != nil {
+		e.failObject(o, err)
 		return
 	}
-	for d, why := range e.liars[o.host()] {
-		e.loop.Exclude(o.index, o.bars, d, why)
+	for d, why := range e.conflicts[o.forgeableHost()] {
+		e.loop.Exclude(o.index, o.excluded, d, why)
 	}
-	e.loop.Board.Add(o.items()...)
+	e.loop.Board.AddItems(o.missingItems()...)
 }

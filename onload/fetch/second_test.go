@@ -27,14 +27,14 @@ func behindPortal(o *origin) *origin {
 	return o
 }
 
-// several fetches n objects of a server, and tells which are right.
-func several(t *testing.T, url string, n int, dev []Device, change func(*Config)) (r Result, right int) {
+// getSeveral fetches n objects of a server, and tells which are right.
+func getSeveral(t *testing.T, url string, n int, dev []Device, change func(*Config)) (r Result, right int) {
 	t.Helper()
 	dir := t.TempDir()
-	r, _, err := get(t, url, dev, func(c *Config) {
+	r, _, err := runGet(t, url, dev, func(c *Config) {
 		c.Objects = nil
 		for i := range n {
-			c.Objects = append(c.Objects, Object{URL: fmt.Sprintf("%s/%d.jpg", url, i), File: filepath.Join(dir, fmt.Sprint(i)), Keep: true})
+			c.Objects = append(c.Objects, Object{URL: fmt.Sprintf("%s/%d.jpg", url, i), File: filepath.Join(dir, fmt.Sprint(i)), KeepExisting: true})
 		}
 		if change != nil {
 			change(c)
@@ -58,9 +58,9 @@ func several(t *testing.T, url string, n int, dev []Device, change func(*Config)
 // not of those files that it alone has asked for.
 func TestPortal(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		url := serve(t, behindPortal(&origin{data: random(100_000, 20), etag: `"v1"`}))
-		dev := devices(newLine(t, 0, 8*unit.Mbps), newLine(t, 1, 8*unit.Mbps), newLine(t, 2, 0))
-		r, right := several(t, url, 9, dev, nil)
+		url := serveOrigin(t, behindPortal(&origin{data: randomBytes(100_000, 20), etag: `"v1"`}))
+		dev := testDevices(newTestLine(t, 0, 8*unit.Mbps), newTestLine(t, 1, 8*unit.Mbps), newTestLine(t, 2, 0))
+		r, right := getSeveral(t, url, 9, dev, nil)
 		if right != 9 {
 			t.Errorf("%d of 9 are right", right)
 		}
@@ -79,11 +79,11 @@ func TestPortal(t *testing.T) {
 // taken is fetched again.
 func TestUnchecked(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		o := &origin{data: random(100_000, 21), etag: `"v1"`}
-		url := serve(t, o)
-		own, helper := newLine(t, 0, 0), newLine(t, 1, 0)
+		o := &origin{data: randomBytes(100_000, 21), etag: `"v1"`}
+		url := serveOrigin(t, o)
+		own, helper := newTestLine(t, 0, 0), newTestLine(t, 1, 0)
 		own.down(true)
-		r, right := several(t, url, 3, devices(own, helper), nil)
+		r, right := getSeveral(t, url, 3, testDevices(own, helper), nil)
 		if right != 3 {
 			t.Errorf("%d of 3 are right", right)
 		}
@@ -93,13 +93,13 @@ func TestUnchecked(t *testing.T) {
 			}
 		}
 
-		o = behindPortal(&origin{data: random(100_000, 21), etag: `"v1"`})
-		o.data = random(2_000_000, 22)
-		url = serve(t, o)
-		unused := newLine(t, 1, 0)
+		o = behindPortal(&origin{data: randomBytes(100_000, 21), etag: `"v1"`})
+		o.data = randomBytes(2_000_000, 22)
+		url = serveOrigin(t, o)
+		unused := newTestLine(t, 1, 0)
 		unused.down(true)
 		told := false
-		r, right = several(t, url, 9, devices(own, unused, newLine(t, 2, 0)), func(c *Config) {
+		r, right = getSeveral(t, url, 9, testDevices(own, unused, newTestLine(t, 2, 0)), func(c *Config) {
 			o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
 				if device != 2 {
 					return false
@@ -127,14 +127,14 @@ func TestUnchecked(t *testing.T) {
 // TestOwnWord: what the own line knows not to be there is not taken of a helper.
 func TestOwnWord(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		o := &origin{data: random(100, 23), etag: `"v1"`}
+		o := &origin{data: randomBytes(100, 23), etag: `"v1"`}
 		o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
 			if device == 0 {
 				http.NotFound(w, r)
 			}
 			return device == 0
 		}
-		_, file, err := get(t, serve(t, o), devices(lines(t, 2, 0)...), nil)
+		_, file, err := runGet(t, serveOrigin(t, o), testDevices(testLines(t, 2, 0)...), nil)
 		if _, gone := os.Stat(file); err == nil || gone == nil || !strings.Contains(err.Error(), "404") {
 			t.Errorf("%v, %v", err, gone)
 		}

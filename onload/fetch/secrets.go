@@ -46,8 +46,8 @@ type Netrc map[string]*url.Userinfo
 // maxSecrets bounds a file of cookies or passwords.
 const maxSecrets = 1 << 20
 
-// For has headers and cookies go to the host of a URL.
-func (s *Secrets) For(raw string) {
+// AddOrigin has headers and cookies go to the host of a URL.
+func (s *Secrets) AddOrigin(raw string) {
 	if u, err := url.Parse(raw); err == nil {
 		s.origins = append(s.origins, originOf(u))
 	}
@@ -78,12 +78,12 @@ func (s *Secrets) Exposed(raw string) string {
 			r.AddCookie(c)
 		}
 	}
-	s.apply(r)
-	return s.exposed(r)
+	s.addTo(r)
+	return s.exposedBy(r)
 }
 
-// exposed is Exposed of a request that has all it is to have.
-func (s *Secrets) exposed(r *http.Request) string {
+// exposedBy is Exposed of a request that has all it is to have.
+func (s *Secrets) exposedBy(r *http.Request) string {
 	if r.URL.Scheme == "https" {
 		return ""
 	}
@@ -115,8 +115,8 @@ func (s *Secrets) Jar() http.CookieJar {
 	return jar
 }
 
-// apply adds to a request what its host is to have.
-func (s *Secrets) apply(r *http.Request) {
+// addTo adds to a request what its host is to have.
+func (s *Secrets) addTo(r *http.Request) {
 	if s == nil {
 		return
 	}
@@ -158,8 +158,8 @@ type secretTransport struct {
 // RoundTrip implements http.RoundTripper.
 func (t *secretTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	t.secrets.apply(r)
-	if what := t.secrets.exposed(r); t.helper && what != "" {
+	t.secrets.addTo(r)
+	if what := t.secrets.exposedBy(r); t.helper && what != "" {
 		err := fmt.Errorf("it is not encrypted: a helper would see what the request carries (%s)", what)
 		return nil, &transfer.Refusal{Verdict: transfer.Exclude, Err: fault.New(fault.Permission, err, "take the https:// address, if there is one")}
 	}

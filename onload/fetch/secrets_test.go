@@ -12,16 +12,16 @@ import (
 	"mpbond/base/fault"
 )
 
-// asked is a web server that notes what requests carry, and leads /away elsewhere.
-type asked struct {
+// requestLog is a web server that notes what requests carry, and leads /away elsewhere.
+type requestLog struct {
 	*httptest.Server
 	mu   sync.Mutex
 	seen []http.Header
 	away string
 }
 
-func newAsked(t *testing.T, secure bool) *asked {
-	a := &asked{}
+func newRequestLog(t *testing.T, secure bool) *requestLog {
+	a := &requestLog{}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.mu.Lock()
 		a.seen = append(a.seen, r.Header.Clone())
@@ -43,7 +43,7 @@ func newAsked(t *testing.T, secure bool) *asked {
 }
 
 // with returns how many requests had a header that contains a text.
-func (a *asked) with(name, text string) (n int) {
+func (a *requestLog) with(name, text string) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, h := range a.seen {
@@ -73,7 +73,7 @@ func secretsOf(t *testing.T, url string) *Secrets {
 		t.Fatal(err)
 	}
 	s := &Secrets{Header: header, Cookie: "own=c1", Cookies: cookies, Netrc: netrc}
-	s.For(url)
+	s.AddOrigin(url)
 	return s
 }
 
@@ -81,14 +81,14 @@ func secretsOf(t *testing.T, url string) *Secrets {
 // one that it leads to.
 func TestSecrets(t *testing.T) {
 	for _, secure := range []bool{false, true} {
-		own, other := newAsked(t, secure), newAsked(t, secure)
+		own, other := newRequestLog(t, secure), newRequestLog(t, secure)
 		own.away = strings.Replace(other.URL, "127.0.0.1", "localhost", 1)
 		list := []Device{{Name: "own", Transport: trusting()}}
-		_, file, err := get(t, own.URL+"/away", list, func(c *Config) { c.Secrets = secretsOf(t, own.URL) })
+		_, file, err := runGet(t, own.URL+"/away", list, func(c *Config) { c.Secrets = secretsOf(t, own.URL) })
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, file, []byte("hello"))
+		expectContent(t, file, []byte("hello"))
 		for _, x := range []struct {
 			name, text string
 			n          int
@@ -107,8 +107,8 @@ func TestSecrets(t *testing.T) {
 // out, also with a password in the URL, and after a redirect.
 func TestSecretsOverHelpers(t *testing.T) {
 	helper := func() []Device { return []Device{{Name: "phone", Transport: trusting(), Helper: true}} }
-	secure, plain := newAsked(t, true), newAsked(t, false)
-	if _, _, err := get(t, secure.URL+"/x", helper(), func(c *Config) { c.Secrets = secretsOf(t, secure.URL) }); err != nil || secure.with("X-Key", "k1") == 0 {
+	secure, plain := newRequestLog(t, true), newRequestLog(t, false)
+	if _, _, err := runGet(t, secure.URL+"/x", helper(), func(c *Config) { c.Secrets = secretsOf(t, secure.URL) }); err != nil || secure.with("X-Key", "k1") == 0 {
 		t.Errorf("https: %v", err)
 	}
 	withPassword := strings.Replace(plain.URL, "http://", "http://me:pass@", 1)
@@ -116,11 +116,11 @@ func TestSecretsOverHelpers(t *testing.T) {
 		"secrets": func(c *Config) { c.Secrets = secretsOf(t, plain.URL) },
 		"a header": func(c *Config) {
 			c.Secrets = &Secrets{Header: http.Header{"X-Key": {"k1"}}}
-			c.Secrets.For(plain.URL)
+			c.Secrets.AddOrigin(plain.URL)
 		},
 		"a password in the URL": func(c *Config) { c.Objects[0].URL = withPassword + "/x" },
 	} {
-		if _, _, err := get(t, plain.URL+"/x", helper(), set); !fault.Is(err, fault.Permission) || !strings.Contains(err.Error(), "not encrypted") {
+		if _, _, err := runGet(t, plain.URL+"/x", helper(), set); !fault.Is(err, fault.Permission) || !strings.Contains(err.Error(), "not encrypted") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -128,7 +128,7 @@ func TestSecretsOverHelpers(t *testing.T) {
 		t.Errorf("a helper has carried %v", plain.seen)
 	}
 	both := append([]Device{{Name: "own", Transport: trusting()}}, helper()...)
-	if _, _, err := get(t, plain.URL+"/x", both, func(c *Config) { c.Secrets = secretsOf(t, plain.URL) }); err != nil {
+	if _, _, err := runGet(t, plain.URL+"/x", both, func(c *Config) { c.Secrets = secretsOf(t, plain.URL) }); err != nil {
 		t.Errorf("beside the own line: %v", err)
 	}
 	if what := secretsOf(t, plain.URL).Exposed(plain.URL + "/x"); what != "name and password, cookies, headers" {

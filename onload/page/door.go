@@ -15,45 +15,45 @@ const (
 	maxOpen, maxFromOne, maxPerMinute = 64, 16, 600
 )
 
-// door lets connections of the local network in, so many at once.
-type door struct {
-	l    *tcp.Listener
-	gate *tcp.Gate
-	away string // an interface
+// gatedListener lets connections of the local network in, so many at once.
+type gatedListener struct {
+	listener *tcp.Listener
+	limit    *tcp.AdmissionLimit
+	uplink   string // an interface
 }
 
-func (d *door) Accept() (net.Conn, error) {
+func (d *gatedListener) Accept() (net.Conn, error) {
 	for {
-		c, err := d.l.Accept()
+		c, err := d.listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if near(c.RemoteAddr()) && !(d.away != "" && of(d.away, c.LocalAddr())) {
-			if leave := d.gate.Admit(c.RemoteAddr()); leave != nil {
-				return &guest{Conn: c, leave: sync.OnceFunc(leave)}, nil
+		if isLocalAddr(c.RemoteAddr()) && !(d.uplink != "" && isInterfaceAddr(d.uplink, c.LocalAddr())) {
+			if leave := d.limit.Admit(c.RemoteAddr()); leave != nil {
+				return &admittedConn{Conn: c, release: sync.OnceFunc(leave)}, nil
 			}
 		}
 		_ = c.Abort()
 	}
 }
 
-func (d *door) Addr() net.Addr { return d.l.Addr() }
-func (d *door) Close() error   { return d.l.Close() }
+func (d *gatedListener) Addr() net.Addr { return d.listener.Addr() }
+func (d *gatedListener) Close() error   { return d.listener.Close() }
 
-// mostShown bounds the addresses that are shown.
-const mostShown = 4
+// maxAddresses bounds the addresses that are shown.
+const maxAddresses = 4
 
-// Addresses are those of this device by which browsers of the local network are let in:
+// LocalAddresses are those of this device by which browsers of the local network are let in:
 // none of its own line, which has a private one in many mobile networks. IPv4 comes first,
 // since it is typed.
-func (p *Page) Addresses() (list []netip.Addr) {
+func (p *Page) LocalAddresses() (list []netip.Addr) {
 	all, err := net.Interfaces()
 	if err != nil {
 		return nil
 	}
 	for _, i := range all {
 		addrs, err := i.Addrs()
-		if err != nil || i.Name == p.cfg.Away {
+		if err != nil || i.Name == p.cfg.Uplink {
 			continue
 		}
 		for _, a := range addrs {
@@ -65,22 +65,22 @@ func (p *Page) Addresses() (list []netip.Addr) {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
-	return list[:min(len(list), mostShown)]
+	return list[:min(len(list), maxAddresses)]
 }
 
-// guest gives its place back when it is closed.
-type guest struct {
+// admittedConn gives its place back when it is closed.
+type admittedConn struct {
 	*tcp.Conn
-	leave func()
+	release func()
 }
 
-func (g *guest) Close() error {
-	defer g.leave()
+func (g *admittedConn) Close() error {
+	defer g.release()
 	return g.Conn.Close()
 }
 
-// ipOf is the address of an end.
-func ipOf(a net.Addr) netip.Addr {
+// addrIP is the address of an end.
+func addrIP(a net.Addr) netip.Addr {
 	t, _ := a.(*net.TCPAddr)
 	if t == nil {
 		return netip.Addr{}
@@ -88,15 +88,15 @@ func ipOf(a net.Addr) netip.Addr {
 	return t.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// near tells whether an address can be one of a local network.
-func near(a net.Addr) bool { return local(ipOf(a)) }
+// isLocalAddr tells whether an address can be one of a local network.
+func isLocalAddr(a net.Addr) bool { return isLocalIP(addrIP(a)) }
 
-func local(a netip.Addr) bool { return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() }
+func isLocalIP(a netip.Addr) bool { return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() }
 
-// of tells whether an address is one of an interface, but for loopback, which nobody
+// isInterfaceAddr tells whether an address is one of an interface, but for loopback, which nobody
 // from outside comes by.
-func of(name string, at net.Addr) bool {
-	ip := ipOf(at)
+func isInterfaceAddr(name string, at net.Addr) bool {
+	ip := addrIP(at)
 	if ip.IsLoopback() {
 		return false
 	}

@@ -11,52 +11,52 @@ import (
 
 // Limits of events.
 const (
-	maxReaders = 16
-	tellEvery  = 200 * time.Millisecond
-	sayAfter   = 15 * time.Second // that somebody is still there
+	maxListeners      = 16
+	minEventInterval  = 200 * time.Millisecond
+	keepAliveInterval = 15 * time.Second // that somebody is still there
 )
 
-// view is what browsers are told: all of it, each time.
-type view struct {
-	To    string     `json:"to"`
-	Note  string     `json:"note,omitempty"`
-	Room  unit.Bytes `json:"room"` // left in the spool
-	Files []item     `json:"files"`
-	Now   *sending   `json:"now,omitempty"`
+// pageState is what browsers are told: all of it, each time.
+type pageState struct {
+	To    string       `json:"to"`
+	Note  string       `json:"note,omitempty"`
+	Room  unit.Bytes   `json:"room"` // left in the spool
+	Files []item       `json:"files"`
+	Now   *uploadState `json:"now,omitempty"`
 }
 
-// sending is what goes up now.
-type sending struct {
-	Bytes unit.Bytes `json:"bytes"`
-	Size  unit.Bytes `json:"size"`
-	Lines []line     `json:"lines"`
+// uploadState is what goes up now.
+type uploadState struct {
+	Bytes unit.Bytes  `json:"bytes"`
+	Size  unit.Bytes  `json:"size"`
+	Lines []lineState `json:"lines"`
 }
 
-type line struct {
+type lineState struct {
 	Name  string     `json:"name"`
 	Bytes unit.Bytes `json:"bytes"`
 	Rate  unit.Rate  `json:"rate_bps"`
 	Down  string     `json:"down,omitempty"`
 }
 
-// look is what there is to tell, and what is closed when that changes.
-func (p *Page) look() (v view, changed <-chan struct{}) {
-	if p.cfg.Note != nil {
-		v.Note = p.cfg.Note()
+// snapshot is what there is to tell, and what is closed when that changes.
+func (p *Page) snapshot() (v pageState, changed <-chan struct{}) {
+	if p.cfg.Notice != nil {
+		v.Note = p.cfg.Notice()
 	}
 	if u, err := url.Parse(p.cfg.Target.URL); err == nil {
 		v.To = u.Host
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	v.Room, v.Files = max(0, p.cfg.Room-p.used()), make([]item, 0, len(p.items))
+	v.Room, v.Files = max(0, p.cfg.SpoolLimit-p.usedBytes()), make([]item, 0, len(p.items))
 	for _, i := range p.items {
 		v.Files = append(v.Files, *i)
 	}
-	if p.now != nil {
-		v.Now = &sending{Bytes: p.now.Bytes, Size: p.now.Size}
-		for _, d := range p.now.Devices {
-			l := line{Name: d.Device, Bytes: d.Bytes, Rate: d.Rate}
+	if p.uploadProgress != nil {
+		v.Now = &uploadState{Bytes: p.uploadProgress.Bytes, Size: p.uploadProgress.Size}
+		for _, d := range p.uploadProgress.Devices {
+			l := lineState{Name: d.Device, Bytes: d.Bytes, Rate: d.Rate}
 			if d.Down != nil {
 				l.Down = d.Down.Error()
 			}
@@ -66,40 +66,40 @@ func (p *Page) look() (v view, changed <-chan struct{}) {
 	return v, p.changed
 }
 
-// events tells what there is, and all changes, until nobody listens or the helper ends.
-func (p *Page) events(w http.ResponseWriter, r *http.Request) {
+// serveEvents tells what there is, and all changes, until nobody listens or the helper ends.
+func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
-	full := p.readers >= maxReaders
+	full := p.listeners >= maxListeners
 	if !full {
-		p.readers++
+		p.listeners++
 	}
 	p.mu.Unlock()
 	if full {
-		refuse(w, http.StatusTooManyRequests, "as many look at this page as may")
+		writeError(w, http.StatusTooManyRequests, "as many look at this page as may")
 		return
 	}
-	defer func() { p.mu.Lock(); p.readers--; p.mu.Unlock() }()
+	defer func() { p.mu.Lock(); p.listeners--; p.mu.Unlock() }()
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
 	_ = out.SetReadDeadline(time.Time{}) // nothing more is to come
 	for {
-		v, changed := p.look()
+		v, changed := p.snapshot()
 		text, err := json.Marshal(v)
 		if err != nil {
 			return
 		}
-		_ = out.SetWriteDeadline(time.Now().Add(sayAfter))
+		_ = out.SetWriteDeadline(time.Now().Add(keepAliveInterval))
 		if _, err := w.Write([]byte("data: " + string(text) + "\n\n")); err != nil || out.Flush() != nil {
 			return
 		}
-		if !wait(r, tellEvery, nil) || !wait(r, sayAfter, changed) {
+		if !waitFor(r, minEventInterval, nil) || !waitFor(r, keepAliveInterval, changed) {
 			return
 		}
 	}
 }
 
-// wait waits for so long, or until something is closed; false ends it all.
-func wait(r *http.Request, long time.Duration, until <-chan struct{}) bool {
+// waitFor waits for so long, or until something is closed; false ends it all.
+func waitFor(r *http.Request, long time.Duration, until <-chan struct{}) bool {
 	t := time.NewTimer(long)
 	defer t.Stop()
 	select {

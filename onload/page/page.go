@@ -52,17 +52,17 @@ const (
 
 // Config is what a Page needs.
 type Config struct {
-	Target  upload.Target
-	Devices []upload.Device // the home line first
-	Dir     string          // of the spool, which nobody else uses
-	Room    unit.Bytes      // in it
-	Code    string          // lets in
-	// Names are those that the helper has on the local network.
-	Names []string
-	// Away is the helper's own line, by which nobody is let in; "" is none.
-	Away string
-	// Note is what people should know, if anything.
-	Note      func() string
+	Target     upload.Target
+	Devices    []upload.Device // the home line first
+	Dir        string          // of the spool, which nobody else uses
+	SpoolLimit unit.Bytes      // in it
+	AccessCode string          // lets in
+	// HostNames are those that the helper has on the local network.
+	HostNames []string
+	// Uplink is the helper's own line, by which nobody is let in; "" is none.
+	Uplink string
+	// Notice is what people should know, if anything.
+	Notice    func() string
 	UserAgent string
 	Log       *slog.Logger
 
@@ -71,11 +71,11 @@ type Config struct {
 
 // times are how long things may take.
 type times struct {
-	read   time.Duration // for a piece of a file
-	gather time.Duration // for others, before what waits is sent
+	readTimeout time.Duration // for a piece of a file
+	gatherTime  time.Duration // for others, before what waits is sent
 }
 
-var usual = times{read: 30 * time.Second, gather: 2 * time.Second}
+var defaultTimes = times{readTimeout: 30 * time.Second, gatherTime: 2 * time.Second}
 
 // State is how far a file is.
 type State string
@@ -97,23 +97,23 @@ type item struct {
 	Note  string     `json:"note,omitempty"` // why it failed, or what to know of it
 	Key   string     `json:"key,omitempty"`  // what the browser calls it, which may send it again
 
-	arrived time.Time
-	renamed int
+	receivedAt  time.Time
+	renameCount int
 }
 
 // Page is one. Its methods may be called by any goroutine.
 type Page struct {
-	cfg   Config
-	doors *sessions
-	wake  chan struct{} // to the sender: something waits
+	cfg      Config
+	sessions *sessions
+	wake     chan struct{} // to the sender: something waits
 
-	mu        sync.Mutex
-	items     []*item // oldest first
-	receiving int
-	coming    unit.Bytes // of what is received
-	now       *upload.Progress
-	readers   int
-	changed   chan struct{} // closed when something has
+	mu             sync.Mutex
+	items          []*item // oldest first
+	receiving      int
+	incomingBytes  unit.Bytes // of what is received
+	uploadProgress *upload.Progress
+	listeners      int
+	changed        chan struct{} // closed when something has
 }
 
 // New makes one, which goes on with what its spool has.
@@ -125,20 +125,20 @@ func New(cfg Config) (*Page, error) {
 		return nil, err
 	}
 	if cfg.Target.Method != upload.Post {
-		if !cfg.Target.Place() {
+		if !cfg.Target.IsCollection() {
 			return nil, fault.New(fault.Config, errors.New("photos go to a place, whose URL ends with a slash"), "")
 		}
-		cfg.Target.Keep = true // two phones may both have an IMG_0001.jpg
+		cfg.Target.KeepExisting = true // two phones may both have an IMG_0001.jpg
 	}
 	if cfg.times == (times{}) {
-		cfg.times = usual
+		cfg.times = defaultTimes
 	}
-	p := &Page{cfg: cfg, doors: newSessions(cfg.Code), wake: make(chan struct{}, 1), changed: make(chan struct{})}
-	return p, p.restore()
+	p := &Page{cfg: cfg, sessions: newSessions(cfg.AccessCode), wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	return p, p.restoreSpool()
 }
 
-// touch tells those who look that something has changed. With p.mu.
-func (p *Page) touch() {
+// notifyChange tells those who look that something has changed. With p.mu.
+func (p *Page) notifyChange() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 	select {
@@ -147,9 +147,9 @@ func (p *Page) touch() {
 	}
 }
 
-// used is what of the spool is taken. With p.mu.
-func (p *Page) used() unit.Bytes {
-	n := p.coming
+// usedBytes is what of the spool is taken. With p.mu.
+func (p *Page) usedBytes() unit.Bytes {
+	n := p.incomingBytes
 	for _, i := range p.items {
 		if i.State != Done {
 			n += i.Size
@@ -158,8 +158,8 @@ func (p *Page) used() unit.Bytes {
 	return n
 }
 
-// take reserves a place for a file of a size.
-func (p *Page) take(size unit.Bytes) error {
+// reserveSpace reserves a place for a file of a size.
+func (p *Page) reserveSpace(size unit.Bytes) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	open := p.receiving
@@ -171,32 +171,32 @@ func (p *Page) take(size unit.Bytes) error {
 	switch {
 	case p.receiving >= maxReceiving, open >= maxListed:
 		return fault.New(fault.Limit, fmt.Errorf("the helper has as many files as it takes: %d, %d of them on their way to it", open, p.receiving), "")
-	case size > p.cfg.Room-p.used():
-		return fault.New(fault.Limit, fmt.Errorf("the helper has no room for %v now: it keeps %v at most until they are sent", size, p.cfg.Room), "")
+	case size > p.cfg.SpoolLimit-p.usedBytes():
+		return fault.New(fault.Limit, fmt.Errorf("the helper has no room for %v now: it keeps %v at most until they are sent", size, p.cfg.SpoolLimit), "")
 	}
 	p.receiving++
-	p.coming += size
+	p.incomingBytes += size
 	return nil
 }
 
-// give gives the place back, with the file that came, or nil.
-func (p *Page) give(size unit.Bytes, came *item) {
+// finishReceive gives the place back, with the file that came, or nil.
+func (p *Page) finishReceive(size unit.Bytes, came *item) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.receiving--
-	p.coming -= size
+	p.incomingBytes -= size
 	if came != nil && came.Key != "" && slices.ContainsFunc(p.items, func(o *item) bool { return o.Key == came.Key }) {
-		p.drop(came.ID) // the browser did not hear that it is here
+		p.deleteSpooled(came.ID) // the browser did not hear that it is here
 	} else if came != nil {
 		p.items = append(p.items, came)
-		p.rename(came)
-		p.forget()
+		p.makeNameUnique(came)
+		p.trimDone()
 	}
-	p.touch()
+	p.notifyChange()
 }
 
-// forget takes the oldest that are done from a list that is too long. With p.mu.
-func (p *Page) forget() {
+// trimDone takes the oldest that are done from a list that is too long. With p.mu.
+func (p *Page) trimDone() {
 	for len(p.items) > maxListed {
 		at := slices.IndexFunc(p.items, func(i *item) bool { return i.State == Done })
 		if at < 0 {
@@ -206,8 +206,8 @@ func (p *Page) forget() {
 	}
 }
 
-// find is a file of the list. With p.mu.
-func (p *Page) find(id string) (*item, error) {
+// findFile is a file of the list. With p.mu.
+func (p *Page) findFile(id string) (*item, error) {
 	at := slices.IndexFunc(p.items, func(i *item) bool { return i.ID == id })
 	if at < 0 {
 		return nil, fault.New(fault.NotFound, errors.New("there is no such file in the list any more"), "")
@@ -215,35 +215,35 @@ func (p *Page) find(id string) (*item, error) {
 	return p.items[at], nil
 }
 
-// again has a file that failed sent once more.
-func (p *Page) again(id string) error {
+// retryFile has a file that failed sent once more.
+func (p *Page) retryFile(id string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i, err := p.find(id)
+	i, err := p.findFile(id)
 	if err != nil {
 		return err
 	}
 	if i.State == Failed {
 		i.State, i.Note = Waiting, ""
-		p.touch()
+		p.notifyChange()
 	}
 	return nil
 }
 
-// remove takes a file from the list, and from the spool.
-func (p *Page) remove(id string) error {
+// removeFile takes a file from the list, and from the spool.
+func (p *Page) removeFile(id string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i, err := p.find(id)
+	i, err := p.findFile(id)
 	if err != nil {
 		return err
 	}
 	if i.State == Sending {
 		return fault.New(fault.Exists, errors.New("it is being sent"), "")
 	}
-	p.drop(i.ID)
+	p.deleteSpooled(i.ID)
 	p.items = slices.DeleteFunc(p.items, func(o *item) bool { return o == i })
-	p.touch()
+	p.notifyChange()
 	return nil
 }
 
@@ -259,13 +259,13 @@ func safeName(s string) string {
 	}, s)
 	s = strings.Trim(s, " .")
 	if ext := path.Ext(s); len(s) > maxName && len(ext) < 20 {
-		s = cut(s, maxName-len(ext)) + ext
+		s = truncateText(s, maxName-len(ext)) + ext
 	}
-	return cmp.Or(strings.Trim(cut(s, maxName), "/"), "file")
+	return cmp.Or(strings.Trim(truncateText(s, maxName), "/"), "file")
 }
 
-// cut is a string's first bytes, without half a letter.
-func cut(s string, n int) string {
+// truncateText is a string's first bytes, without half a letter.
+func truncateText(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -275,9 +275,9 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// rename gives a file a name that no other one of the list has: "a.jpg", "a (2).jpg".
+// makeNameUnique gives a file a name that no other one of the list has: "a.jpg", "a (2).jpg".
 // With p.mu.
-func (p *Page) rename(i *item, not ...string) {
+func (p *Page) makeNameUnique(i *item, not ...string) {
 	name, ext := strings.TrimSuffix(i.Name, path.Ext(i.Name)), path.Ext(i.Name)
 	if at := strings.LastIndex(name, " ("); at > 0 && len(not) > 0 && strings.HasSuffix(name, ")") {
 		name = name[:at]
@@ -308,7 +308,7 @@ type Status struct {
 func (p *Page) Status() (s Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.Bytes = p.used()
+	s.Bytes = p.usedBytes()
 	for _, i := range p.items {
 		switch i.State {
 		case Done:

@@ -27,7 +27,7 @@ import (
 // TestArrive: two files of one name arrive both, and are done when the endpoint says so;
 // nothing is left in the spool.
 func TestArrive(t *testing.T) {
-	at := newPlace(t)
+	at := newTestServer(t)
 	held := make(chan struct{})
 	release := sync.OnceFunc(func() { close(held) })
 	t.Cleanup(release)
@@ -37,30 +37,30 @@ func TestArrive(t *testing.T) {
 		}
 		return false
 	})
-	b := serve(t, at, nil)
-	b.give("a.jpg", []byte("one"))
-	b.give(`C:\photos\a.jpg`, bytes.Repeat([]byte("two"), 100_000))
-	b.give("empty", nil)
-	b.until("it is being sent", func(v view) bool { return strings.Contains(states(v), "a.jpg sending") })
-	v := b.until("it is listed", func(v view) bool { return len(v.Files) > 0 })
+	b := startPage(t, at, nil)
+	b.uploadFile("a.jpg", []byte("one"))
+	b.uploadFile(`C:\photos\a.jpg`, bytes.Repeat([]byte("two"), 100_000))
+	b.uploadFile("empty", nil)
+	b.waitState("it is being sent", func(v pageState) bool { return strings.Contains(formatStates(v), "a.jpg sending") })
+	v := b.waitState("it is listed", func(v pageState) bool { return len(v.Files) > 0 })
 	if status, _ := b.ask("DELETE", "/files/"+v.Files[0].ID, nil); status != http.StatusConflict {
 		t.Errorf("removed while it is sent: %d", status)
 	}
-	if v := b.until("all are there", func(v view) bool { return len(v.Files) == 3 }); strings.Contains(states(v), "done") {
-		t.Errorf("done before the endpoint said so: %s", states(v))
+	if v := b.waitState("all are there", func(v pageState) bool { return len(v.Files) == 3 }); strings.Contains(formatStates(v), "done") {
+		t.Errorf("done before the endpoint said so: %s", formatStates(v))
 	}
 	release()
-	v = b.are("a.jpg done, a (2).jpg done, empty done")
+	v = b.expectStates("a.jpg done, a (2).jpg done, empty done")
 	if at.has("/photos/a.jpg") != "one" || len(at.has("/photos/a (2).jpg")) != 300_000 || v.Room != 1<<20 || v.To != strings.TrimPrefix(at.URL, "http://") {
 		t.Errorf("%d bytes, %+v", len(at.has("/photos/a (2).jpg")), v)
 	}
-	if left := spooled(t, b.page.cfg.Dir); len(left) != 0 {
+	if left := spooledFiles(t, b.page.cfg.Dir); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
 	if status, _ := b.ask("DELETE", "/files/"+v.Files[0].ID, nil); status != http.StatusNoContent {
 		t.Error(status)
 	}
-	b.are("a (2).jpg done, empty done")
+	b.expectStates("a (2).jpg done, empty done")
 	if s := b.page.Status(); s != (Status{Done: 2}) {
 		t.Errorf("%+v", s)
 	}
@@ -68,16 +68,16 @@ func TestArrive(t *testing.T) {
 
 // TestFailed: what the endpoint refuses is told and kept, and sent again when asked for.
 func TestFailed(t *testing.T) {
-	at := newPlace(t)
+	at := newTestServer(t)
 	at.set(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut {
 			w.WriteHeader(http.StatusInsufficientStorage)
 		}
 		return r.Method == http.MethodPut
 	})
-	b := serve(t, at, nil)
-	b.give("a.jpg", []byte("one"))
-	v := b.are("a.jpg failed")
+	b := startPage(t, at, nil)
+	b.uploadFile("a.jpg", []byte("one"))
+	v := b.expectStates("a.jpg failed")
 	if !strings.Contains(v.Files[0].Note, "507") || v.Room != 1<<20-3 {
 		t.Errorf("%+v", v)
 	}
@@ -85,7 +85,7 @@ func TestFailed(t *testing.T) {
 	if status, text := b.ask("POST", "/files/"+v.Files[0].ID+"/again", nil); status != http.StatusNoContent {
 		t.Fatal(status, text)
 	}
-	b.are("a.jpg done")
+	b.expectStates("a.jpg done")
 	if at.has("/photos/a.jpg") != "one" {
 		t.Error(at.files)
 	}
@@ -93,11 +93,11 @@ func TestFailed(t *testing.T) {
 
 // TestKept: what the endpoint has already is not replaced.
 func TestKept(t *testing.T) {
-	at := newPlace(t)
+	at := newTestServer(t)
 	at.files["/photos/a.jpg"], at.files["/photos/a (2).jpg"] = "another", "another"
-	b := serve(t, at, nil)
-	b.give("a.jpg", []byte("one"))
-	b.are("a (3).jpg done")
+	b := startPage(t, at, nil)
+	b.uploadFile("a.jpg", []byte("one"))
+	b.expectStates("a (3).jpg done")
 	if at.has("/photos/a.jpg") != "another" || at.has("/photos/a (2).jpg") != "another" || at.has("/photos/a (3).jpg") != "one" {
 		t.Error(at.files)
 	}
@@ -106,7 +106,7 @@ func TestKept(t *testing.T) {
 // TestRestart: what the helper has whole is sent by its next run, also if only its bytes
 // are left; what it does not is gone.
 func TestRestart(t *testing.T) {
-	at := newPlace(t)
+	at := newTestServer(t)
 	asked := make(chan struct{}, 10)
 	at.set(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut {
@@ -116,9 +116,9 @@ func TestRestart(t *testing.T) {
 		}
 		return r.Method == http.MethodPut
 	})
-	b := serve(t, at, nil)
+	b := startPage(t, at, nil)
 	dir := b.page.cfg.Dir
-	b.give("a.jpg", []byte("one"))
+	b.uploadFile("a.jpg", []byte("one"))
 	<-asked
 	b.end()
 	for name, text := range map[string]string{"X.data": "half", "Y.json": `{"id":"Y","name":"y","size":9}`, "Y.json.next": "{",
@@ -128,10 +128,10 @@ func TestRestart(t *testing.T) {
 		}
 	}
 	at.set(nil)
-	b = serve(t, at, func(c *Config) { c.Dir = dir })
-	v := b.until("all is sent or failed", func(v view) bool { return len(v.Files) == 4 && strings.Count(states(v), " done") == 3 })
-	if left := spooled(t, dir); len(left) != 2 || left[0] != "S.data" || at.has("/photos/a.jpg") != "one" || at.has("/photos/file") != "photo" || at.has("/photos/z") != "z" ||
-		len(at.files) != 3 || !strings.Contains(states(v), "s failed") {
+	b = startPage(t, at, func(c *Config) { c.Dir = dir })
+	v := b.waitState("all is sent or failed", func(v pageState) bool { return len(v.Files) == 4 && strings.Count(formatStates(v), " done") == 3 })
+	if left := spooledFiles(t, dir); len(left) != 2 || left[0] != "S.data" || at.has("/photos/a.jpg") != "one" || at.has("/photos/file") != "photo" || at.has("/photos/z") != "z" ||
+		len(at.files) != 3 || !strings.Contains(formatStates(v), "s failed") {
 		t.Errorf("left: %v; %v", left, at.files)
 	}
 }
@@ -141,7 +141,7 @@ func TestRestart(t *testing.T) {
 func TestKilled(t *testing.T) {
 	for _, method := range []string{upload.Put, upload.Post} {
 		t.Run(method, func(t *testing.T) {
-			at := newPlace(t)
+			at := newTestServer(t)
 			asked := make(chan struct{}, 10)
 			at.set(func(_ http.ResponseWriter, r *http.Request) bool {
 				if r.URL.Query().Has("taken") || !strings.EqualFold(r.Method, method) {
@@ -155,17 +155,17 @@ func TestKilled(t *testing.T) {
 				return true
 			})
 			to := at.URL + "/photos/"
-			b := serve(t, at, func(c *Config) { c.Target = upload.Target{Method: method, URL: to, Field: "f"} })
+			b := startPage(t, at, func(c *Config) { c.Target = upload.Target{Method: method, URL: to, Field: "f"} })
 			dir := b.page.cfg.Dir
-			b.give("a.jpg", []byte("one"))
+			b.uploadFile("a.jpg", []byte("one"))
 			<-asked
 			b.end()
 			at.set(nil)
-			b = serve(t, at, func(c *Config) {
+			b = startPage(t, at, func(c *Config) {
 				c.Dir, c.Target = dir, upload.Target{Method: method, URL: to, Field: "f"}
 			})
-			v := b.are("a.jpg done")
-			if left := spooled(t, dir); len(at.files) != 1 || len(left) != 0 {
+			v := b.expectStates("a.jpg done")
+			if left := spooledFiles(t, dir); len(at.files) != 1 || len(left) != 0 {
 				t.Errorf("left %q; there: %v", left, at.files)
 			}
 			if twice := strings.Contains(v.Files[0].Note, "twice"); twice != (method == upload.Post) {
@@ -178,16 +178,16 @@ func TestKilled(t *testing.T) {
 // TestConfirmed: what was confirmed is not sent again, also if the helper is killed before it
 // is out of the spool; nor is what a browser brings again that has not heard that it is here.
 func TestConfirmed(t *testing.T) {
-	at := newPlace(t)
+	at := newTestServer(t)
 	dir, kept, held := "", t.TempDir(), make(chan struct{}, 10)
 	link := func(from, to string) {
-		for _, name := range spooled(t, from) {
+		for _, name := range spooledFiles(t, from) {
 			if err := os.Link(filepath.Join(from, name), filepath.Join(to, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 				t.Error(err)
 			}
 		}
 	}
-	b := serve(t, at, nil)
+	b := startPage(t, at, nil)
 	dir = b.page.cfg.Dir
 	at.set(func(_ http.ResponseWriter, r *http.Request) bool {
 		switch {
@@ -202,7 +202,7 @@ func TestConfirmed(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	})
-	if err := b.page.take(0); err != nil { // so that both are sent together
+	if err := b.page.reserveSpace(0); err != nil { // so that both are sent together
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -210,23 +210,23 @@ func TestConfirmed(t *testing.T) {
 			t.Fatal(status, text)
 		}
 	}
-	b.give("a.jpg", []byte("one"))
-	b.page.give(0, nil)
+	b.uploadFile("a.jpg", []byte("one"))
+	b.page.finishReceive(0, nil)
 	<-held
-	b.are("z.jpg sending, a.jpg done")
+	b.expectStates("z.jpg sending, a.jpg done")
 	b.end()
 	link(kept, dir)
 	at.set(nil)
-	b = serve(t, at, func(c *Config) { c.Dir = dir })
+	b = startPage(t, at, func(c *Config) { c.Dir = dir })
 	if status, text := b.ask("POST", "/files?name=z.jpg&key=1", strings.NewReader("two")); status != http.StatusNoContent {
 		t.Fatal(status, text)
 	}
-	b.until("both done", func(v view) bool { // they came within the clock's step: in any order
-		s := states(v)
+	b.waitState("both done", func(v pageState) bool { // they came within the clock's step: in any order
+		s := formatStates(v)
 		return s == "z.jpg done, a.jpg done" || s == "a.jpg done, z.jpg done"
 	})
-	if at.puts != 2 || len(at.files) != 2 || len(spooled(t, dir)) != 0 {
-		t.Errorf("taken %d times: %v; left: %q", at.puts, at.files, spooled(t, dir))
+	if at.puts != 2 || len(at.files) != 2 || len(spooledFiles(t, dir)) != 0 {
+		t.Errorf("taken %d times: %v; left: %q", at.puts, at.files, spooledFiles(t, dir))
 	}
 	b.end()
 	if text, err := os.ReadFile(dir + ".jsonl"); err != nil || len(text) > 0 {
@@ -236,8 +236,8 @@ func TestConfirmed(t *testing.T) {
 
 // TestBroken: what comes in half, too slowly, or is too large is told and leaves nothing.
 func TestBroken(t *testing.T) {
-	at := newPlace(t)
-	b := serve(t, at, func(c *Config) { c.times = times{read: 100 * time.Millisecond, gather: time.Second} })
+	at := newTestServer(t)
+	b := startPage(t, at, func(c *Config) { c.times = times{readTimeout: 100 * time.Millisecond, gatherTime: time.Second} })
 	if status, text := b.ask("POST", "/files?name=a", bytes.NewReader(make([]byte, 1<<20+1))); status != http.StatusInsufficientStorage || !strings.Contains(text, "no room") {
 		t.Error(status, text)
 	}
@@ -250,55 +250,55 @@ func TestBroken(t *testing.T) {
 		if !slow {
 			_ = c.(*net.TCPConn).CloseWrite()
 		}
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(testTimeout))
 		a, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil || a.StatusCode != http.StatusBadRequest || !a.Close {
 			t.Errorf("%+v, %v", a, err)
 		}
 		c.Close()
 	}
-	if v := b.until("nothing is coming", func(v view) bool { return v.Room == 1<<20 }); len(v.Files) != 0 || len(spooled(t, b.page.cfg.Dir)) != 0 {
+	if v := b.waitState("nothing is coming", func(v pageState) bool { return v.Room == 1<<20 }); len(v.Files) != 0 || len(spooledFiles(t, b.page.cfg.Dir)) != 0 {
 		t.Errorf("%+v", v)
 	}
 }
 
 // TestBounds: files, readers and sessions are bounded.
 func TestBounds(t *testing.T) {
-	p := serve(t, newPlace(t), nil).page
+	p := startPage(t, newTestServer(t), nil).page
 	for range maxReceiving {
-		if err := p.take(1); err != nil {
+		if err := p.reserveSpace(1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if p.take(1) == nil {
+	if p.reserveSpace(1) == nil {
 		t.Error("one more is received")
 	}
 	for range maxListed + 9 {
 		p.mu.Lock()
 		p.items = append(p.items, &item{State: Done})
-		p.forget()
+		p.trimDone()
 		p.mu.Unlock()
 	}
 	if len(p.items) != maxListed {
 		t.Error(len(p.items))
 	}
-	p.readers = maxReaders
+	p.listeners = maxListeners
 	s, now := newSessions("A"), time.Now()
 	for n := range maxSessions + 1 {
-		s.used[fmt.Sprint(n)] = now.Add(time.Duration(n) * time.Second)
+		s.lastUsed[fmt.Sprint(n)] = now.Add(time.Duration(n) * time.Second)
 	}
-	if _, e := s.enter(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, "a", now.Add(time.Hour)); e != welcome || len(s.used) != maxSessions || s.known("0", now) {
-		t.Error(e, len(s.used))
+	if _, e := s.login(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, "a", now.Add(time.Hour)); e != loginOK || len(s.lastUsed) != maxSessions || s.checkToken("0", now) {
+		t.Error(e, len(s.lastUsed))
 	}
-	if s.known(fmt.Sprint(maxSessions), now.Add(sessionTime+2*time.Hour)) {
+	if s.checkToken(fmt.Sprint(maxSessions), now.Add(sessionTime+2*time.Hour)) {
 		t.Error("a session without an end")
 	}
 }
 
 // TestGuard: who may ask for what. The code is guessed five times a minute at most.
 func TestGuard(t *testing.T) {
-	b := serve(t, newPlace(t), nil)
-	b.page.readers = maxReaders
+	b := startPage(t, newTestServer(t), nil)
+	b.page.listeners = maxListeners
 	bearer := []string{"Authorization", "Bearer " + b.token}
 	for _, c := range []struct {
 		method, path, host, body string
@@ -330,7 +330,7 @@ func TestGuard(t *testing.T) {
 		{"POST", "/files", "localhost", "x", bearer, 400},
 		{"GET", "/events", "localhost", "", bearer, 429}, // too many
 		{"POST", "/enter", "localhost", "nothing", nil, 400},
-		{"POST", "/enter", "localhost", `{"code":"` + strings.Repeat("K", maxAsk) + `"}`, nil, 400},
+		{"POST", "/enter", "localhost", `{"code":"` + strings.Repeat("K", maxLoginBody) + `"}`, nil, 400},
 		{"POST", "/enter", "localhost", `{"code":""}`, nil, 403},
 		{"POST", "/enter", "localhost", `{"code":"K7QF-3M2B"}`, nil, 403},
 		{"POST", "/enter", "localhost:1", `{"code":"k7qf 3m2a"}`, []string{"Origin", "http://localhost:1"}, 200},
@@ -354,7 +354,7 @@ func TestGuard(t *testing.T) {
 		if a.StatusCode != c.want {
 			t.Errorf("%s %s of %s with %v: %d: %s", c.method, c.path, c.host, c.headers, a.StatusCode, text)
 		}
-		for name, want := range map[string]string{"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+		for name, want := range map[string]string{"Content-Security-Policy": contentPolicy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
 			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store", "Access-Control-Allow-Origin": ""} {
 			if got := a.Header.Get(name); got != want {
 				t.Errorf("%s %s: %s: %q", c.method, c.path, name, got)
@@ -375,7 +375,7 @@ func TestGuard(t *testing.T) {
 // TestLine: nothing is carried that may not be, and what is carried ends when it may not
 // be any more; the other line goes on.
 func TestLine(t *testing.T) {
-	at := newPlace(t)
+	at := newTestServer(t)
 	var refused error
 	l := NewLine("own", tcp.Options{}, func() error { return refused })
 	held, begun := make(chan struct{}), make(chan struct{})
@@ -401,7 +401,7 @@ func TestLine(t *testing.T) {
 	go func() { ended <- ask() }()
 	<-begun
 	refused = fmt.Errorf("used up")
-	l.review()
+	l.abortForbidden()
 	if err := <-ended; err == nil {
 		t.Error("it went on")
 	}
@@ -409,13 +409,13 @@ func TestLine(t *testing.T) {
 	if err := ask(); err == nil || !strings.Contains(err.Error(), "used up") {
 		t.Error(err)
 	}
-	if len(l.open) != 0 {
-		t.Error(l.open)
+	if len(l.openConns) != 0 {
+		t.Error(l.openConns)
 	}
-	b := serve(t, at, func(c *Config) { c.Devices[1] = l.Device() })
-	b.give("a.jpg", []byte("one"))
-	b.give("b.jpg", []byte("two"))
-	b.are("a.jpg done, b.jpg done")
+	b := startPage(t, at, func(c *Config) { c.Devices[1] = l.Device() })
+	b.uploadFile("a.jpg", []byte("one"))
+	b.uploadFile("b.jpg", []byte("two"))
+	b.expectStates("a.jpg done, b.jpg done")
 }
 
 // TestNew: what cannot be is told at once.
@@ -444,7 +444,7 @@ func TestNear(t *testing.T) {
 	for a, want := range map[string]bool{"127.0.0.1": true, "192.168.1.2": true, "10.1.2.3": true, "::ffff:10.1.2.3": true, "fe80::1%lo": true, "fd00::1": true,
 		"8.8.8.8": false, "100.64.0.1": false, "2001:db8::1": false} {
 		ip := netip.MustParseAddr(a)
-		if got := near(net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 1))); got != want {
+		if got := isLocalAddr(net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 1))); got != want {
 			t.Errorf("%s: %v", a, got)
 		}
 	}
@@ -460,13 +460,13 @@ func TestNear(t *testing.T) {
 		list, _ := net.Interfaces()
 		found := false
 		for _, i := range list {
-			found = found || of(i.Name, &net.TCPAddr{IP: n.IP})
+			found = found || isInterfaceAddr(i.Name, &net.TCPAddr{IP: n.IP})
 		}
 		if !found {
 			t.Errorf("%v is of no interface", a)
 		}
 	}
-	if of("none0", &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}) || of("lo", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}) {
+	if isInterfaceAddr("none0", &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}) || isInterfaceAddr("lo", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}) {
 		t.Error("of an interface that it is not of")
 	}
 }
@@ -494,7 +494,7 @@ func TestAway(t *testing.T) {
 		in := make(chan net.Conn)
 		go func() {
 			defer close(in)
-			d := &door{l: l, gate: tcp.NewGate(maxOpen, maxFromOne, maxPerMinute), away: away}
+			d := &gatedListener{listener: l, limit: tcp.NewAdmissionLimit(maxOpen, maxFromOne, maxPerMinute), uplink: away}
 			if c, err := d.Accept(); err == nil {
 				in <- c
 			}
@@ -544,7 +544,7 @@ func TestFiles(t *testing.T) {
 			asked["page/"+string(m[2])] = true
 		}
 	}
-	if len(asked) != len(all) || strings.Contains(policy, "unsafe") {
+	if len(asked) != len(all) || strings.Contains(contentPolicy, "unsafe") {
 		t.Errorf("%v of %v", asked, all)
 	}
 }

@@ -21,10 +21,10 @@ import (
 	"mpbond/onload/upload"
 )
 
-const patience = 20 * time.Second
+const testTimeout = 20 * time.Second
 
-// place is as much of WebDAV as is needed.
-type place struct {
+// testServer is as much of WebDAV as is needed.
+type testServer struct {
 	*httptest.Server
 	mu    sync.Mutex
 	files map[string]string
@@ -33,14 +33,14 @@ type place struct {
 	odd func(w http.ResponseWriter, r *http.Request) bool
 }
 
-func newPlace(t *testing.T) *place {
-	p := &place{files: map[string]string{}}
+func newTestServer(t *testing.T) *testServer {
+	p := &testServer{files: map[string]string{}}
 	p.Server = httptest.NewServer(p)
 	t.Cleanup(p.Close)
 	return p
 }
 
-func (p *place) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *testServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	odd := p.odd
 	p.mu.Unlock()
@@ -71,13 +71,13 @@ func (p *place) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // set changes what is odd.
-func (p *place) set(odd func(w http.ResponseWriter, r *http.Request) bool) {
+func (p *testServer) set(odd func(w http.ResponseWriter, r *http.Request) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.odd = odd
 }
 
-func (p *place) has(name string) string {
+func (p *testServer) has(name string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.files[name]
@@ -92,10 +92,10 @@ type browser struct {
 	end   func()
 }
 
-// serve serves a page until the test ends, or end is called.
-func serve(t *testing.T, at *place, change func(*Config)) *browser {
+// startPage serves a page until the test ends, or end is called.
+func startPage(t *testing.T, at *testServer, change func(*Config)) *browser {
 	t.Helper()
-	cfg := Config{Target: upload.Target{Method: upload.Put, URL: at.URL + "/photos/"}, Dir: t.TempDir(), Room: 1 << 20, Code: "K7QF-3M2A", Names: []string{"phone"},
+	cfg := Config{Target: upload.Target{Method: upload.Put, URL: at.URL + "/photos/"}, Dir: t.TempDir(), SpoolLimit: 1 << 20, AccessCode: "K7QF-3M2A", HostNames: []string{"phone"},
 		Devices: []upload.Device{NewLine("home", tcp.Options{}, nil).Device(), NewLine("own", tcp.Options{}, nil).Device()}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	if change != nil {
 		change(&cfg)
@@ -119,7 +119,7 @@ func serve(t *testing.T, at *place, change func(*Config)) *browser {
 		}
 	})
 	t.Cleanup(b.end)
-	b.token, _ = p.doors.enter(l.Addr(), "k7qf 3m2a", time.Now())
+	b.token, _ = p.sessions.login(l.Addr(), "k7qf 3m2a", time.Now())
 	return b
 }
 
@@ -140,17 +140,17 @@ func (b *browser) ask(method, path string, body io.Reader) (status int, text str
 	return a.StatusCode, string(all)
 }
 
-func (b *browser) give(name string, data []byte) {
+func (b *browser) uploadFile(name string, data []byte) {
 	b.Helper()
 	if status, text := b.ask("POST", "/files?name="+url.QueryEscape(name), bytes.NewReader(data)); status != http.StatusNoContent {
 		b.Fatal(status, text)
 	}
 }
 
-// until reads events until they tell what is wanted.
-func (b *browser) until(what string, ok func(view) bool) (v view) {
+// waitState reads events until they tell what is wanted.
+func (b *browser) waitState(what string, ok func(pageState) bool) (v pageState) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	ctx, cancel := context.WithTimeout(b.Context(), testTimeout)
 	defer cancel()
 	q, err := http.NewRequestWithContext(ctx, "GET", b.base+"/events", nil)
 	if err != nil {
@@ -163,8 +163,8 @@ func (b *browser) until(what string, ok func(view) bool) (v view) {
 	}
 	defer a.Body.Close()
 	in := json.NewDecoder(&events{r: a.Body})
-	for last := ""; ; last = states(v) {
-		v = view{}
+	for last := ""; ; last = formatStates(v) {
+		v = pageState{}
 		if err := in.Decode(&v); err != nil {
 			b.Fatalf("never: %s: %v; it was %q", what, err, last)
 		}
@@ -182,8 +182,8 @@ func (e *events) Read(p []byte) (int, error) {
 	return copy(p, bytes.ReplaceAll(p[:n], []byte("data: "), nil)), err
 }
 
-// states are those of the list, by name.
-func states(v view) string {
+// formatStates are those of the list, by name.
+func formatStates(v pageState) string {
 	var list []string
 	for _, f := range v.Files {
 		list = append(list, f.Name+" "+string(f.State))
@@ -191,17 +191,17 @@ func states(v view) string {
 	return strings.Join(list, ", ")
 }
 
-// are waits for states.
-func (b *browser) are(want string) view {
+// expectStates waits for states.
+func (b *browser) expectStates(want string) pageState {
 	b.Helper()
-	return b.until(want, func(v view) bool { return states(v) == want })
+	return b.waitState(want, func(v pageState) bool { return formatStates(v) == want })
 }
 
 func writeFile(dir, name, text string) error {
 	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)
 }
 
-func spooled(t *testing.T, dir string) (names []string) {
+func spooledFiles(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	list, err := os.ReadDir(dir)
 	if err != nil {

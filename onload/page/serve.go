@@ -23,18 +23,18 @@ import (
 
 // Limits of requests.
 const (
-	maxHead    = 8 << 10
-	maxAsk     = 1 << 10 // body of what is no file
-	headTime   = 5 * time.Second
-	answerTime = 10 * time.Second
-	endTime    = time.Second
+	maxHeaderBytes  = 8 << 10
+	maxLoginBody    = 1 << 10 // body of what is no file
+	headerTimeout   = 5 * time.Second
+	responseTimeout = 10 * time.Second
+	shutdownTimeout = time.Second
 )
 
 //go:embed page
 var embedded embed.FS
 
-// policy lets the page use its own files, and nothing else.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+// contentPolicy lets the page use its own files, and nothing else.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 var mediaTypes = map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -45,18 +45,18 @@ func (p *Page) Serve(ctx context.Context, l *tcp.Listener) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	all.Go(func() { p.send(ctx) })
-	s := &http.Server{Handler: p, ReadHeaderTimeout: headTime, IdleTimeout: time.Minute, MaxHeaderBytes: maxHead,
+	all.Go(func() { p.runSender(ctx) })
+	s := &http.Server{Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelDebug)}
 	defer context.AfterFunc(ctx, func() {
-		late, stop := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+		late, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer stop()
 		if s.Shutdown(late) != nil {
 			s.Close()
 		}
 	})()
-	err := s.Serve(&door{l: l, gate: tcp.NewGate(maxOpen, maxFromOne, maxPerMinute), away: p.cfg.Away})
+	err := s.Serve(&gatedListener{listener: l, limit: tcp.NewAdmissionLimit(maxOpen, maxFromOne, maxPerMinute), uplink: p.cfg.Uplink})
 	s.Close()
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -67,7 +67,7 @@ func (p *Page) Serve(ctx context.Context, l *tcp.Listener) error {
 // ServeHTTP implements http.Handler.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for k, v := range map[string]string{
-		"Content-Security-Policy":      policy,
+		"Content-Security-Policy":      contentPolicy,
 		"X-Content-Type-Options":       "nosniff",
 		"X-Frame-Options":              "DENY",
 		"Referrer-Policy":              "no-referrer",
@@ -77,61 +77,61 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(k, v)
 	}
 	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Now().Add(answerTime)) // a file's pieces have their own
-	_ = c.SetWriteDeadline(time.Now().Add(answerTime))
+	_ = c.SetReadDeadline(time.Now().Add(responseTimeout)) // a file's pieces have their own
+	_ = c.SetWriteDeadline(time.Now().Add(responseTimeout))
 	switch {
-	case !p.named(r.Host):
-		refuse(w, http.StatusMisdirectedRequest, "this is not what the helper is called here")
+	case !p.isOwnHost(r.Host):
+		writeError(w, http.StatusMisdirectedRequest, "this is not what the helper is called here")
 	case new(http.CrossOriginProtection).Check(r) != nil:
-		refuse(w, http.StatusForbidden, "another site's page asked for this")
+		writeError(w, http.StatusForbidden, "another site's page asked for this")
 	case r.URL.Path == "/enter" && r.Method == http.MethodPost:
-		p.enter(w, r)
-	case r.Method == http.MethodGet && file(r.URL.Path) != "":
-		name := file(r.URL.Path)
+		p.handleLogin(w, r)
+	case r.Method == http.MethodGet && embeddedFile(r.URL.Path) != "":
+		name := embeddedFile(r.URL.Path)
 		text, _ := embedded.ReadFile(name)
 		w.Header().Set("Content-Type", mediaTypes[path.Ext(name)])
 		_, _ = w.Write(text)
-	case !p.doors.known(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), time.Now()):
-		refuse(w, http.StatusUnauthorized, "the code is asked for")
+	case !p.sessions.checkToken(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), time.Now()):
+		writeError(w, http.StatusUnauthorized, "the code is asked for")
 	default:
-		p.inside(w, r)
+		p.serveSession(w, r)
 	}
 }
 
-// inside answers who is known.
-func (p *Page) inside(w http.ResponseWriter, r *http.Request) {
+// serveSession answers who is known.
+func (p *Page) serveSession(w http.ResponseWriter, r *http.Request) {
 	id, again := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/files/"), "/again")
 	switch {
 	case r.URL.Path == "/events" && r.Method == http.MethodGet:
-		p.events(w, r)
+		p.serveEvents(w, r)
 	case r.URL.Path == "/files" && r.Method == http.MethodPost:
-		p.upload(w, r)
+		p.receiveUpload(w, r)
 	case strings.HasPrefix(r.URL.Path, "/files/") && again && r.Method == http.MethodPost:
-		answer(w, p.again(id))
+		writeResult(w, p.retryFile(id))
 	case strings.HasPrefix(r.URL.Path, "/files/") && !again && r.Method == http.MethodDelete:
-		answer(w, p.remove(id))
+		writeResult(w, p.removeFile(id))
 	default:
-		refuse(w, http.StatusNotFound, "there is nothing here")
+		writeError(w, http.StatusNotFound, "there is nothing here")
 	}
 }
 
-// named tells whether a request was sent to the helper by an address, or a name that it
+// isOwnHost tells whether a request was sent to the helper by an address, or a name that it
 // has: a name of somebody else, which may lead here too, is another site's.
-func (p *Page) named(host string) bool {
+func (p *Page) isOwnHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
 	host = strings.Trim(host, "[]")
 	if a, err := netip.ParseAddr(host); err == nil {
-		return local(a.Unmap().WithZone(""))
+		return isLocalIP(a.Unmap().WithZone(""))
 	}
-	return slices.ContainsFunc(append([]string{"localhost"}, p.cfg.Names...), func(n string) bool {
+	return slices.ContainsFunc(append([]string{"localhost"}, p.cfg.HostNames...), func(n string) bool {
 		return n != "" && (strings.EqualFold(host, n) || strings.EqualFold(host, n+".local"))
 	})
 }
 
-// file is that of a path, "" if there is none.
-func file(of string) string {
+// embeddedFile is that of a path, "" if there is none.
+func embeddedFile(of string) string {
 	if of == "/" {
 		of = "/index.html"
 	}
@@ -142,48 +142,48 @@ func file(of string) string {
 	return name
 }
 
-func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
+func (p *Page) handleLogin(w http.ResponseWriter, r *http.Request) {
 	var asked struct{ Code string }
-	if json.NewDecoder(io.LimitReader(r.Body, maxAsk)).Decode(&asked) != nil {
-		refuse(w, http.StatusBadRequest, "that is no code")
+	if json.NewDecoder(io.LimitReader(r.Body, maxLoginBody)).Decode(&asked) != nil {
+		writeError(w, http.StatusBadRequest, "that is no code")
 		return
 	}
 	from, _ := net.ResolveTCPAddr("tcp", r.RemoteAddr) // an address: nobody is asked
-	switch token, e := p.doors.enter(from, asked.Code, time.Now()); e {
-	case welcome:
+	switch token, e := p.sessions.login(from, asked.Code, time.Now()); e {
+	case loginOK:
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]string{"token": token})
-	case wrong:
-		refuse(w, http.StatusForbidden, "that is not the code: the helper shows it when it starts, and at `mpbond status`")
+	case wrongCode:
+		writeError(w, http.StatusForbidden, "that is not the code: the helper shows it when it starts, and at `mpbond status`")
 	default:
 		w.Header().Set("Retry-After", "60")
-		refuse(w, http.StatusTooManyRequests, "too many tries: wait for a minute")
+		writeError(w, http.StatusTooManyRequests, "too many tries: wait for a minute")
 	}
 }
 
-// upload takes a file.
-func (p *Page) upload(w http.ResponseWriter, r *http.Request) {
+// receiveUpload takes a file.
+func (p *Page) receiveUpload(w http.ResponseWriter, r *http.Request) {
 	name, key := r.URL.Query().Get("name"), r.URL.Query().Get("key")
 	switch {
 	case r.ContentLength < 0:
-		refuse(w, http.StatusLengthRequired, "how large is it?")
+		writeError(w, http.StatusLengthRequired, "how large is it?")
 		return
 	case name == "" || len(key) > maxKey:
-		refuse(w, http.StatusBadRequest, "what is it called?")
+		writeError(w, http.StatusBadRequest, "what is it called?")
 		return
 	}
 	c := http.NewResponseController(w)
-	err := p.receive(&item{Name: name, Key: key, Size: unit.Bytes(r.ContentLength)}, r.Body, func() { _ = c.SetReadDeadline(time.Now().Add(p.cfg.times.read)) })
-	_ = c.SetWriteDeadline(time.Now().Add(answerTime))
+	err := p.receiveFile(&item{Name: name, Key: key, Size: unit.Bytes(r.ContentLength)}, r.Body, func() { _ = c.SetReadDeadline(time.Now().Add(p.cfg.times.readTimeout)) })
+	_ = c.SetWriteDeadline(time.Now().Add(responseTimeout))
 	if err != nil {
 		w.Header().Set("Connection", "close") // what is left of it is not read
 		p.cfg.Log.Info("a file of the page was not taken", "from", r.RemoteAddr, "err", err)
 	}
-	answer(w, err)
+	writeResult(w, err)
 }
 
-// answer tells what came of something.
-func answer(w http.ResponseWriter, err error) {
+// writeResult tells what came of something.
+func writeResult(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	switch fault.KindOf(err) {
 	case fault.Limit:
@@ -199,10 +199,10 @@ func answer(w http.ResponseWriter, err error) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	refuse(w, status, err.Error())
+	writeError(w, status, err.Error())
 }
 
-func refuse(w http.ResponseWriter, status int, why string) {
+func writeError(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": why})

@@ -18,58 +18,58 @@ import (
 	"mpbond/base/userfile"
 )
 
-// pieceSize is the most that is read at once, each piece in its time.
-const pieceSize = 64 << 10
+// readSize is the most that is read at once, each piece in its time.
+const readSize = 64 << 10
 
-// data is where a file's bytes are, about what is known of it. That there is the second
+// dataPath is where a file's bytes are, about what is known of it. That there is the second
 // tells that the first is whole.
-func (p *Page) data(id string) string  { return filepath.Join(p.cfg.Dir, id+".data") }
-func (p *Page) about(id string) string { return filepath.Join(p.cfg.Dir, id+".json") }
+func (p *Page) dataPath(id string) string     { return filepath.Join(p.cfg.Dir, id+".data") }
+func (p *Page) metadataPath(id string) string { return filepath.Join(p.cfg.Dir, id+".json") }
 
-// drop removes a file from the spool.
-func (p *Page) drop(id string) {
-	for _, name := range []string{p.about(id), p.data(id)} {
+// deleteSpooled removes a file from the spool.
+func (p *Page) deleteSpooled(id string) {
+	for _, name := range []string{p.metadataPath(id), p.dataPath(id)} {
 		if err := userfile.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			p.cfg.Log.Warn("a file stays in the spool", "err", err)
 		}
 	}
 }
 
-// receive brings a file's bytes from r to the disk, a piece each time that more asks for it.
-func (p *Page) receive(i *item, r io.Reader, more func()) (err error) {
-	if err := p.take(i.Size); err != nil {
+// receiveFile brings a file's bytes from r to the disk, a piece each time that more asks for it.
+func (p *Page) receiveFile(i *item, r io.Reader, more func()) (err error) {
+	if err := p.reserveSpace(i.Size); err != nil {
 		return err
 	}
 	i.ID, i.Name, i.State = rand.Text(), safeName(i.Name), Waiting
 	defer func() {
 		came := i
 		if err != nil {
-			p.drop(i.ID)
+			p.deleteSpooled(i.ID)
 			came = nil
 		}
-		p.give(i.Size, came)
+		p.finishReceive(i.Size, came)
 	}()
-	if err := p.write(i, r, more); err != nil {
+	if err := p.writeData(i, r, more); err != nil {
 		if errors.Is(err, syscall.ENOSPC) {
 			return fault.New(fault.Limit, errors.New("the helper's disk is full"), "")
 		}
 		return err
 	}
-	i.arrived = time.Now()
-	return p.note(i)
+	i.receivedAt = time.Now()
+	return p.writeMetadata(i)
 }
 
-// write writes a file's bytes, to the disk.
-func (p *Page) write(i *item, r io.Reader, more func()) error {
-	f, err := userfile.OpenFile(p.data(i.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// writeData writes a file's bytes, to the disk.
+func (p *Page) writeData(i *item, r io.Reader, more func()) error {
+	f, err := userfile.OpenFile(p.dataPath(i.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	piece := make([]byte, pieceSize)
+	piece := make([]byte, readSize)
 	for left := int64(i.Size); left > 0; {
 		more()
-		n, err := io.ReadFull(r, piece[:min(left, pieceSize)])
+		n, err := io.ReadFull(r, piece[:min(left, readSize)])
 		if err != nil {
 			return fault.New(fault.Protocol, fmt.Errorf("the browser broke off: %w", err), "")
 		}
@@ -84,13 +84,13 @@ func (p *Page) write(i *item, r io.Reader, more func()) error {
 	return f.Close()
 }
 
-// note writes down what is known of a file.
-func (p *Page) note(i *item) error {
+// writeMetadata writes down what is known of a file.
+func (p *Page) writeMetadata(i *item) error {
 	text, err := json.Marshal(item{ID: i.ID, Name: i.Name, Size: i.Size, Key: i.Key})
 	if err != nil {
 		return err
 	}
-	next := p.about(i.ID) + ".next"
+	next := p.metadataPath(i.ID) + ".next"
 	f, err := userfile.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (p *Page) note(i *item) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := userfile.Rename(next, p.about(i.ID)); err != nil {
+	if err := userfile.Rename(next, p.metadataPath(i.ID)); err != nil {
 		return err
 	}
 	if dir, err := userfile.Open(p.cfg.Dir); err == nil { // so that both names survive a power cut
@@ -109,9 +109,9 @@ func (p *Page) note(i *item) error {
 	return nil
 }
 
-// restore takes up what a former run had whole, also if its name cannot be read any more,
+// restoreSpool takes up what a former run had whole, also if its name cannot be read any more,
 // and removes the rest: nobody was told that it is here.
-func (p *Page) restore() error {
+func (p *Page) restoreSpool() error {
 	if err := userfile.MkdirAll(p.cfg.Dir, 0o700); err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (p *Page) restore() error {
 		if !ok {
 			continue
 		}
-		st, err := userfile.Lstat(p.data(id))
+		st, err := userfile.Lstat(p.dataPath(id))
 		if err != nil || !st.Mode().IsRegular() {
 			continue
 		}
@@ -137,19 +137,19 @@ func (p *Page) restore() error {
 			p.cfg.Log.Warn("a file of the spool has lost its name", "file", id, "err", err)
 			i = item{Size: unit.Bytes(st.Size())}
 		}
-		o := &item{ID: id, Name: safeName(i.Name), Size: unit.Bytes(st.Size()), State: Waiting, Key: i.Key, arrived: st.ModTime()}
+		o := &item{ID: id, Name: safeName(i.Name), Size: unit.Bytes(st.Size()), State: Waiting, Key: i.Key, receivedAt: st.ModTime()}
 		if o.Size != i.Size {
 			o.State, o.Note = Failed, fmt.Sprintf("the helper has %v of it instead of %v", o.Size, i.Size)
 		}
 		p.items = append(p.items, o)
 	}
-	slices.SortStableFunc(p.items, func(a, b *item) int { return a.arrived.Compare(b.arrived) })
+	slices.SortStableFunc(p.items, func(a, b *item) int { return a.receivedAt.Compare(b.receivedAt) })
 	for _, i := range p.items {
-		p.rename(i)
+		p.makeNameUnique(i)
 	}
 	for _, e := range list {
 		id, _, _ := strings.Cut(e.Name(), ".")
-		if _, err := p.find(id); err != nil && !e.IsDir() {
+		if _, err := p.findFile(id); err != nil && !e.IsDir() {
 			_ = userfile.Remove(filepath.Join(p.cfg.Dir, e.Name()))
 		}
 	}

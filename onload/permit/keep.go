@@ -23,8 +23,8 @@ import (
 	"mpbond/onload/relay"
 )
 
-// Asker asks a service.
-type Asker struct {
+// Client asks a service.
+type Client struct {
 	Key     *identity.Key
 	Address string
 	Service identity.PublicKey // pinned
@@ -32,30 +32,30 @@ type Asker struct {
 	Options tcp.Options
 }
 
-// Ask asks for a permit. Errors are faults.
-func (a Asker) Ask(ctx context.Context) (allowance.Answer, error) {
+// RequestPermit asks for a permit. Errors are faults.
+func (a Client) RequestPermit(ctx context.Context) (allowance.Answer, error) {
 	body, err := json.Marshal(request{Cell: a.Cell})
 	if err != nil {
 		return allowance.Answer{}, err
 	}
-	status, text, err := a.call(ctx, http.MethodPost, path, body, maxBody)
+	status, text, err := a.doRequest(ctx, http.MethodPost, permitPath, body, maxBody)
 	if err != nil {
 		return allowance.Answer{}, err
 	}
-	return parse(status, text)
+	return parseAnswer(status, text)
 }
 
-// Watch asks for a permit as Ask does. Later, which is not nil if one is granted, has the
+// WatchPermit asks for a permit as Ask does. Later, which is not nil if one is granted, has the
 // service's answer when it takes the permit back, and is closed without one when that can
 // not be known any more. It ends with ctx.
-func (a Asker) Watch(ctx context.Context) (first allowance.Answer, later <-chan allowance.Answer, err error) {
+func (a Client) WatchPermit(ctx context.Context) (first allowance.Answer, later <-chan allowance.Answer, err error) {
 	body, err := json.Marshal(request{a.Cell, true})
 	if err != nil {
 		return first, nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(answerTime, cancel)
-	r, err := a.open(ctx, http.MethodPost, path, body)
+	timeout := time.AfterFunc(responseTimeout, cancel)
+	r, err := a.sendRequest(ctx, http.MethodPost, permitPath, body)
 	if err != nil {
 		cancel()
 		return first, nil, err
@@ -66,14 +66,14 @@ func (a Asker) Watch(ctx context.Context) (first allowance.Answer, later <-chan 
 		if err := in.Decode(&text); err != nil {
 			return allowance.Answer{}, fault.New(fault.Protocol, fmt.Errorf("the service's answer makes no sense: %w", err), "is it the right address?")
 		}
-		return parse(r.StatusCode, text)
+		return parseAnswer(r.StatusCode, text)
 	}
 	if r.StatusCode != http.StatusOK {
-		_, err = parse(r.StatusCode, nil)
+		_, err = parseAnswer(r.StatusCode, nil)
 	} else {
 		first, err = next()
 	}
-	if !late.Stop() && err == nil {
+	if !timeout.Stop() && err == nil {
 		err = fault.New(fault.Timeout, errors.New("the service's answer takes too long"), "")
 	}
 	if err != nil || !first.Granted || r.ContentLength >= 0 { // an older service ends its answer
@@ -93,11 +93,11 @@ func (a Asker) Watch(ctx context.Context) (first allowance.Answer, later <-chan 
 	return first, answers, nil
 }
 
-// call makes one request, whose answer may be so long.
-func (a Asker) call(ctx context.Context, method, path string, body []byte, most int64) (status int, text []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+// doRequest makes one request, whose answer may be so long.
+func (a Client) doRequest(ctx context.Context, method, path string, body []byte, most int64) (status int, text []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
-	r, err := a.open(ctx, method, path, body)
+	r, err := a.sendRequest(ctx, method, path, body)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -108,10 +108,10 @@ func (a Asker) call(ctx context.Context, method, path string, body []byte, most 
 	return r.StatusCode, text, nil
 }
 
-// open makes one request, whose answer is still to be read.
-func (a Asker) open(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+// sendRequest makes one request, whose answer is still to be read.
+func (a Client) sendRequest(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	tr := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxBody, DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return relay.Call(ctx, a.Address, a.Options, a.Key.Client(a.Service, ALPN), answerTime)
+		return relay.DialTLS(ctx, a.Address, a.Options, a.Key.ClientConfig(a.Service, ALPN), responseTimeout)
 	}}
 	q, err := http.NewRequestWithContext(ctx, method, "https://permit"+path, bytes.NewReader(body))
 	if err != nil {
@@ -120,12 +120,12 @@ func (a Asker) open(ctx context.Context, method, path string, body []byte) (*htt
 	q.Header.Set("Content-Type", "application/json")
 	r, err := tr.RoundTrip(q)
 	if err != nil {
-		err = identity.Explain(err)
+		err = identity.ExplainTLS(err)
 		if fault.Is(err, fault.Other) {
 			err = fault.New(fault.Unreachable, err, "is the address right, and does the service run?")
 		}
 		if fault.Is(err, fault.UnknownDevice) {
-			err = fault.New(fault.UnknownDevice, err, hintKnown)
+			err = fault.New(fault.UnknownDevice, err, hintRegisterKey)
 		}
 		return nil, err
 	}
@@ -135,32 +135,32 @@ func (a Asker) open(ctx context.Context, method, path string, body []byte) (*htt
 // Keeper keeps a helper's permit: asks for it, renews it, and keeps it in a file. Safe
 // for concurrent use.
 type Keeper struct {
-	ask     AskFunc
-	log     *slog.Logger
-	now     func() time.Time // a fake in tests
-	changed chan struct{}
+	watchPermit WatchFunc
+	log         *slog.Logger
+	now         func() time.Time // a fake in tests
+	changed     chan struct{}
 
-	mu      sync.Mutex
-	holder  allowance.Holder
-	journal *store.Journal
-	told    string
+	mu            sync.Mutex
+	holder        allowance.Holder
+	journal       *store.Journal
+	loggedProblem string
 }
 
-// AskFunc asks for a permit, as Asker.Watch does.
-type AskFunc func(context.Context) (first allowance.Answer, later <-chan allowance.Answer, err error)
+// WatchFunc asks for a permit, as Asker.WatchPermit does.
+type WatchFunc func(context.Context) (first allowance.Answer, later <-chan allowance.Answer, err error)
 
-// Keep makes one that keeps its permit at path. Errors are faults.
-func Keep(ask AskFunc, path string, log *slog.Logger) (*Keeper, error) {
+// NewKeeper makes one that keeps its permit at path. Errors are faults.
+func NewKeeper(ask WatchFunc, path string, log *slog.Logger) (*Keeper, error) {
 	// Without the monotonic reading, which stands still while this device sleeps: the
 	// permit does not.
-	return keep(ask, path, log, func() time.Time { return time.Now().Round(0) })
+	return newKeeper(ask, path, log, func() time.Time { return time.Now().Round(0) })
 }
 
-// keep is Keep by a clock.
-func keep(ask AskFunc, path string, log *slog.Logger, now func() time.Time) (*Keeper, error) {
-	k := &Keeper{ask: ask, log: log, now: now, changed: make(chan struct{}, 1)}
+// newKeeper is Keep by a clock.
+func newKeeper(ask WatchFunc, path string, log *slog.Logger, now func() time.Time) (*Keeper, error) {
+	k := &Keeper{watchPermit: ask, log: log, now: now, changed: make(chan struct{}, 1)}
 	var kept allowance.Permit
-	j, _, err := store.Open(path, fileWait, func(line []byte) error { // without a permit it asks for one
+	j, _, err := store.Open(path, lockTimeout, func(line []byte) error { // without a permit it asks for one
 		kept = allowance.Permit{}
 		return json.Unmarshal(line, &kept)
 	})
@@ -175,11 +175,11 @@ func keep(ask AskFunc, path string, log *slog.Logger, now func() time.Time) (*Ke
 // Changed has a value after what Today returns may have changed other than by time.
 func (k *Keeper) Changed() <-chan struct{} { return k.changed }
 
-// watchAgain is how soon to ask again after a service has stopped watching a permit.
-const watchAgain = 5 * time.Second
+// rewatchDelay is how soon to ask again after a service has stopped watching a permit.
+const rewatchDelay = 5 * time.Second
 
-// maxWhy bounds what a service says of why it grants nothing.
-const maxWhy = 300
+// maxReason bounds what a service says of why it grants nothing.
+const maxReason = 300
 
 // Run asks until ctx ends, and closes the file.
 func (k *Keeper) Run(ctx context.Context) {
@@ -187,16 +187,16 @@ func (k *Keeper) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		asking, cancel := context.WithCancel(ctx)
 		asked := k.now()
-		a, later, err := k.ask(asking)
+		a, later, err := k.watchPermit(asking)
 		if ctx.Err() == nil {
-			k.await(ctx, k.take(asked, a, err), later)
+			k.waitToAsk(ctx, k.applyAnswer(asked, a, err), later)
 		}
 		cancel()
 	}
 }
 
-// await returns when it is time to ask again, at next or sooner; later is that of AskFunc.
-func (k *Keeper) await(ctx context.Context, next time.Time, later <-chan allowance.Answer) {
+// waitToAsk returns when it is time to ask again, at next or sooner; later is that of WatchFunc.
+func (k *Keeper) waitToAsk(ctx context.Context, next time.Time, later <-chan allowance.Answer) {
 	t := time.NewTimer(next.Sub(k.now()))
 	defer t.Stop()
 	for {
@@ -207,8 +207,8 @@ func (k *Keeper) await(ctx context.Context, next time.Time, later <-chan allowan
 			return
 		case a, ok := <-later:
 			if later = nil; ok {
-				next = k.take(k.now(), a, nil)
-			} else if sooner := k.now().Add(watchAgain); sooner.Before(next) {
+				next = k.applyAnswer(k.now(), a, nil)
+			} else if sooner := k.now().Add(rewatchDelay); sooner.Before(next) {
 				next = sooner
 			}
 			t.Reset(next.Sub(k.now()))
@@ -216,23 +216,23 @@ func (k *Keeper) await(ctx context.Context, next time.Time, later <-chan allowan
 	}
 }
 
-// take takes what came of asking at a time, and returns when to ask again.
-func (k *Keeper) take(asked time.Time, a allowance.Answer, err error) time.Time {
+// applyAnswer takes what came of asking at a time, and returns when to ask again.
+func (k *Keeper) applyAnswer(asked time.Time, a allowance.Answer, err error) time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.now()
 	kept := allowance.Permit{}
 	switch {
 	case err != nil:
-		k.holder.Failed(now, err)
+		k.holder.NoteFailure(now, err)
 	case a.Granted:
-		kept = k.holder.Granted(asked, a.Life)
+		kept = k.holder.NoteGrant(asked, a.Life)
 	default:
-		k.holder.Refused(now, "the operator says: "+cmp.Or(text.Short(a.Why, maxWhy), "nothing is permitted now"), a.Again)
+		k.holder.NoteRefusal(now, "the operator says: "+cmp.Or(text.Short(a.Reason, maxReason), "nothing is permitted now"), a.RetryAfter)
 	}
 	if err == nil {
 		e := k.journal.Append(kept)
-		if e == nil && k.journal.Long() {
+		if e == nil && k.journal.NeedsRewrite() {
 			e = k.journal.Rewrite(kept)
 		}
 		if e != nil {
@@ -240,25 +240,25 @@ func (k *Keeper) take(asked time.Time, a allowance.Answer, err error) time.Time 
 		}
 	}
 	text := ""
-	if t := k.holder.Today(now); !t.Free || err != nil {
-		text = t.Why
+	if t := k.holder.DayLimit(now); !t.Unlimited || err != nil {
+		text = t.Reason
 	}
-	if text != "" && text != k.told {
+	if text != "" && text != k.loggedProblem {
 		k.log.Warn("the operator's permit", "why", text, "hint", fault.HintOf(err))
-	} else if text == "" && k.told != "" {
+	} else if text == "" && k.loggedProblem != "" {
 		k.log.Info("the operator permits onloading again")
 	}
-	k.told = text
+	k.loggedProblem = text
 	select {
 	case k.changed <- struct{}{}:
 	default:
 	}
-	return k.holder.Next()
+	return k.holder.NextRequest()
 }
 
-// Today is what the permit allows now.
-func (k *Keeper) Today() allowance.Today {
+// DayLimit is what the permit allows now.
+func (k *Keeper) DayLimit() allowance.DayLimit {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.holder.Today(k.now())
+	return k.holder.DayLimit(k.now())
 }

@@ -12,8 +12,8 @@ import (
 	"mpbond/base/userfile"
 )
 
-// pageTimeout bounds the wait for a web page with a load.
-const pageTimeout = 2 * time.Second
+// loadPageTimeout bounds the wait for a web page with a load.
+const loadPageTimeout = 2 * time.Second
 
 // maxLoadPage bounds what is read for a number.
 const maxLoadPage = 1 << 10
@@ -21,11 +21,11 @@ const maxLoadPage = 1 << 10
 // ReadLoad reads a load from a file or web page, which must not be older than is of use:
 // 30 s.
 func ReadLoad(ctx context.Context, at string) (float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	ctx, cancel := context.WithTimeout(ctx, loadPageTimeout)
 	defer cancel()
-	open := openFile
+	open := openLoadFile
 	if strings.HasPrefix(at, "http://") || strings.HasPrefix(at, "https://") {
-		open = openPage
+		open = openLoadPage
 	}
 	in, err := open(ctx, at)
 	if err != nil {
@@ -39,8 +39,8 @@ func ReadLoad(ctx context.Context, at string) (float64, error) {
 	return ParseLoad(strings.TrimSpace(string(text)))
 }
 
-// openPage opens a web page with a load.
-func openPage(ctx context.Context, at string) (io.ReadCloser, error) {
+// openLoadPage opens a web page with a load.
+func openLoadPage(ctx context.Context, at string) (io.ReadCloser, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func openPage(ctx context.Context, at string) (io.ReadCloser, error) {
 	if a.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", at, a.Status)
 	} else {
-		err = fresh(at, a.Header)
+		err = checkFresh(at, a.Header)
 	}
 	if err != nil {
 		a.Body.Close()
@@ -61,21 +61,21 @@ func openPage(ctx context.Context, at string) (io.ReadCloser, error) {
 	return a.Body, nil
 }
 
-// openFile opens a file with a load.
-func openFile(_ context.Context, at string) (io.ReadCloser, error) {
+// openLoadFile opens a file with a load.
+func openLoadFile(_ context.Context, at string) (io.ReadCloser, error) {
 	st, err := userfile.Stat(at)
 	if err != nil {
 		return nil, err
 	}
-	if age := time.Since(st.ModTime()); age > freshLoad {
+	if age := time.Since(st.ModTime()); age > maxLoadAge {
 		return nil, fmt.Errorf("%s was written %v ago", at, age.Round(time.Second))
 	}
 	return userfile.Open(at)
 }
 
-// fresh says why a page with a load is too old, by its server's own clock. Of a page
+// checkFresh says why a page with a load is too old, by its server's own clock. Of a page
 // without a date of change nothing is known, and it is taken for one that is made anew.
-func fresh(at string, h http.Header) error {
+func checkFresh(at string, h http.Header) error {
 	changed, err := http.ParseTime(h.Get("Last-Modified"))
 	if err != nil {
 		return nil
@@ -87,14 +87,14 @@ func fresh(at string, h http.Header) error {
 	if seconds, err := strconv.ParseUint(h.Get("Age"), 10, 31); err == nil { // a cache's
 		now = now.Add(time.Duration(seconds) * time.Second)
 	}
-	if age := now.Sub(changed); age > freshLoad {
+	if age := now.Sub(changed); age > maxLoadAge {
 		return fmt.Errorf("%s was written %v ago", at, age)
 	}
 	return nil
 }
 
-// freshLoad is how old a file or page with a load may be.
-const freshLoad = 30 * time.Second
+// maxLoadAge is how old a file or page with a load may be.
+const maxLoadAge = 30 * time.Second
 
 // ParseLoad reads a load like 0.42 or 42%.
 func ParseLoad(text string) (float64, error) {

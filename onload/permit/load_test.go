@@ -46,7 +46,7 @@ func TestLoads(t *testing.T) {
 		}
 	}
 	write(t, path, "0.5")
-	old := time.Now().Add(-freshLoad - time.Second)
+	old := time.Now().Add(-maxLoadAge - time.Second)
 	if err := os.Chtimes(path, old, old); err != nil {
 		t.Fatal(err)
 	}

@@ -30,12 +30,12 @@ const ALPN = "mpbond-permit"
 const Port = 7605
 
 const (
-	path       = "/v1/permit"
-	reportPath = "/v1/permits"
-	maxBody    = 4 << 10
-	maxReport  = 4 << 20
-	answerTime = 10 * time.Second
-	fileWait   = time.Second
+	permitPath      = "/v1/permit"
+	reportPath      = "/v1/permits"
+	maxBody         = 4 << 10
+	maxReport       = 4 << 20
+	responseTimeout = 10 * time.Second
+	lockTimeout     = time.Second
 )
 
 // request asks for a permit, or for the next one.
@@ -46,26 +46,26 @@ type request struct {
 	Watch bool `json:"watch,omitempty"`
 }
 
-// answer is what the service says. Times are lengths, as clocks may differ.
-type answer struct {
-	Granted bool    `json:"granted"`
-	Cell    string  `json:"cell"`
-	Load    float64 `json:"load"`
-	Seconds float64 `json:"seconds,omitempty"`       // for which the permit holds
-	Why     string  `json:"why,omitempty"`           // there is none
-	Again   float64 `json:"again_seconds,omitempty"` // when to ask again
+// wireAnswer is what the service says. Times are lengths, as clocks may differ.
+type wireAnswer struct {
+	Granted    bool    `json:"granted"`
+	Cell       string  `json:"cell"`
+	Load       float64 `json:"load"`
+	Seconds    float64 `json:"seconds,omitempty"`       // for which the permit holds
+	Why        string  `json:"why,omitempty"`           // there is none
+	RetryAfter float64 `json:"again_seconds,omitempty"` // when to ask again
 }
 
-func answerOf(a allowance.Answer) answer {
-	return answer{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Why, a.Again.Seconds()}
+func toWireAnswer(a allowance.Answer) wireAnswer {
+	return wireAnswer{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Reason, a.RetryAfter.Seconds()}
 }
 
-func (a answer) Answer() allowance.Answer {
-	return allowance.Answer{Granted: a.Granted, Cell: a.Cell, Load: a.Load, Life: seconds(a.Seconds), Why: a.Why, Again: seconds(a.Again)}
+func (a wireAnswer) toAnswer() allowance.Answer {
+	return allowance.Answer{Granted: a.Granted, Cell: a.Cell, Load: a.Load, Life: secondsToDuration(a.Seconds), Reason: a.Why, RetryAfter: secondsToDuration(a.RetryAfter)}
 }
 
-// seconds is a length that somebody else says: none if it makes no sense.
-func seconds(s float64) time.Duration {
+// secondsToDuration is a length that somebody else says: none if it makes no sense.
+func secondsToDuration(s float64) time.Duration {
 	if !(s > 0) {
 		return 0
 	}

@@ -48,15 +48,15 @@ func (c *clock) now() time.Time      { return time.Unix(c.at.Load(), 0) }
 func (c *clock) add(d time.Duration) { c.at.Add(int64(d / time.Second)) }
 func newClock() (c *clock)           { c = &clock{}; c.at.Store(1_800_000_000); return c }
 func rules(most int) allowance.Rules {
-	return allowance.Rules{Threshold: .7, Life: time.Minute, Most: most}
+	return allowance.Rules{Threshold: .7, Life: time.Minute, MaxPermits: most}
 }
-func (w *world) asker() Asker {
-	return Asker{Key: keys().phone, Address: w.addr, Service: keys().service.Public()}
+func (w *world) asker() Client {
+	return Client{Key: keys().phone, Address: w.addr, Service: keys().service.Public()}
 }
 func (w *world) restart(path string) { w.stop(); w.serve(path) }
-func ask(t *testing.T, a Asker) (got allowance.Answer) {
+func ask(t *testing.T, a Client) (got allowance.Answer) {
 	t.Helper()
-	got, err := a.Ask(t.Context())
+	got, err := a.RequestPermit(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func (w *world) serve(path string) {
 	s, err := NewService(Identity{keys().service, w.trust}, issuer, "", quiet)
 	s.now, w.s = w.now, s
 	if err == nil && path != "" {
-		err = s.keep(path)
+		err = s.openJournal(path)
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -122,35 +122,35 @@ func TestPermits(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "permits.jsonl")
 	w := newWorld(t, path)
-	if a := ask(t, w.asker()); a.Granted || !strings.Contains(a.Why, "not known") || a.Again == 0 {
+	if a := ask(t, w.asker()); a.Granted || !strings.Contains(a.Reason, "not known") || a.RetryAfter == 0 {
 		t.Errorf("%+v", a)
 	}
-	w.s.Observe("north", .5)
+	w.s.SetLoad("north", .5)
 	if a := ask(t, w.asker()); !a.Granted || a.Life != time.Minute || a.Load != .5 || a.Cell != "north" {
 		t.Errorf("%+v", a)
 	}
-	if held := w.s.Held(); len(held) != 1 || held[0].Device != keys().phone.ID().String() {
+	if held := w.s.HeldPermits(); len(held) != 1 || held[0].Device != keys().phone.ID().String() {
 		t.Errorf("%+v", held)
 	}
 	if err := w.trust.Add(identity.Peer{Name: "other", Roles: []identity.Role{identity.RoleHelper}, Key: keys().other.Public()}); err != nil {
 		t.Fatal(err)
 	}
-	since := w.s.Held()[0].Since
+	since := w.s.HeldPermits()[0].Since
 	w.add(10 * time.Second)
-	w.s.Observe("north", .5)
+	w.s.SetLoad("north", .5)
 	ask(t, w.asker())
 	w.restart(path)
-	if held := w.s.Held(); len(held) != 1 || !held[0].Since.Equal(since) {
+	if held := w.s.HeldPermits(); len(held) != 1 || !held[0].Since.Equal(since) {
 		t.Errorf("what is held since %v was renewed and kept as %+v", since, held)
 	}
-	w.s.Observe("north", .5)
+	w.s.SetLoad("north", .5)
 	second := w.asker()
 	second.Key, second.Cell = keys().other, "north"
-	if a := ask(t, second); a.Granted || !strings.Contains(a.Why, "1 devices") {
+	if a := ask(t, second); a.Granted || !strings.Contains(a.Reason, "1 devices") {
 		t.Errorf("after a restart: %+v", a)
 	}
 	w.add(time.Minute)
-	w.s.Observe("north", .5)
+	w.s.SetLoad("north", .5)
 	if a := ask(t, second); !a.Granted {
 		t.Errorf("when the other one is over: %+v", a)
 	}
@@ -160,34 +160,34 @@ func TestPermits(t *testing.T) {
 // service.
 func TestRefusals(t *testing.T) {
 	w := newWorld(t, "")
-	w.s.Observe("north", .1)
+	w.s.SetLoad("north", .1)
 	for name, c := range map[string]struct {
-		change func(*Asker)
+		change func(*Client)
 		kind   fault.Kind
 	}{
-		"a stranger":      {func(a *Asker) { a.Key = keys().other }, fault.UnknownDevice},
-		"another service": {func(a *Asker) { a.Service = keys().other.Public() }, fault.WrongKey},
-		"nobody":          {func(a *Asker) { a.Address = "127.0.0.1:1" }, fault.Unreachable},
-		"a long cell":     {func(a *Asker) { a.Cell = strings.Repeat("x", 100) }, fault.Protocol},
-		"a huge cell":     {func(a *Asker) { a.Cell = strings.Repeat("x", 2*maxBody) }, fault.Protocol},
+		"a stranger":      {func(a *Client) { a.Key = keys().other }, fault.UnknownDevice},
+		"another service": {func(a *Client) { a.Service = keys().other.Public() }, fault.WrongKey},
+		"nobody":          {func(a *Client) { a.Address = "127.0.0.1:1" }, fault.Unreachable},
+		"a long cell":     {func(a *Client) { a.Cell = strings.Repeat("x", 100) }, fault.Protocol},
+		"a huge cell":     {func(a *Client) { a.Cell = strings.Repeat("x", 2*maxBody) }, fault.Protocol},
 	} {
 		a := w.asker()
 		c.change(&a)
-		if _, err := a.Ask(t.Context()); !fault.Is(err, c.kind) {
+		if _, err := a.RequestPermit(t.Context()); !fault.Is(err, c.kind) {
 			t.Errorf("%s: %v (%s)", name, err, fault.KindOf(err))
 		}
 	}
-	if err := w.trust.Pause("phone", true); err != nil {
+	if err := w.trust.SetPaused("phone", true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.asker().Ask(t.Context()); !fault.Is(err, fault.UnknownDevice) || fault.HintOf(err) == "" {
+	if _, err := w.asker().RequestPermit(t.Context()); !fault.Is(err, fault.UnknownDevice) || fault.HintOf(err) == "" {
 		t.Errorf("paused: %v", err)
 	}
-	if held := w.s.Held(); len(held) != 0 {
+	if held := w.s.HeldPermits(); len(held) != 0 {
 		t.Errorf("%+v", held)
 	}
-	for _, q := range []string{"GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n", "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nx{}", "\x00"} {
-		c, err := tls.Dial("tcp", w.addr, keys().phone.Client(keys().service.Public(), ALPN))
+	for _, q := range []string{"GET " + permitPath + " HTTP/1.1\r\nHost: x\r\n\r\n", "POST " + permitPath + " HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nx{}", "\x00"} {
+		c, err := tls.Dial("tcp", w.addr, keys().phone.ClientConfig(keys().service.Public(), ALPN))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,15 +208,15 @@ func TestLies(t *testing.T) {
 		"": 200, "{": 200, "[]": 200, `{"granted":true}`: 200, `{"granted":true,"seconds":-5}`: 200, `{"granted":true,"seconds":"x"}`: 200,
 		`{"granted":true,"seconds":60}`: 500, `{"granted":true,"seconds":61}`: 403, "<html>": 302,
 	} {
-		if a, err := parse(status, []byte(body)); err == nil {
+		if a, err := parseAnswer(status, []byte(body)); err == nil {
 			t.Errorf("%d %s: %+v", status, body, a)
 		}
 	}
-	a, err := parse(http.StatusOK, []byte(`{"granted":true,"seconds":1e300}`))
+	a, err := parseAnswer(http.StatusOK, []byte(`{"granted":true,"seconds":1e300}`))
 	if err != nil || a.Life != allowance.MaxLife {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if a, err = parse(http.StatusOK, []byte(`{"granted":false,"again_seconds":1e300,"why":"\u001b[2Jno"}`)); err != nil || a.Again > allowance.MaxLife || text.Short(a.Why, maxWhy) != "?[2Jno" {
+	if a, err = parseAnswer(http.StatusOK, []byte(`{"granted":false,"again_seconds":1e300,"why":"\u001b[2Jno"}`)); err != nil || a.RetryAfter > allowance.MaxLife || text.Short(a.Reason, maxReason) != "?[2Jno" {
 		t.Errorf("%+v, %v", a, err)
 	}
 }
@@ -230,17 +230,17 @@ func TestKeeper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k.Today().Free {
+	if k.DayLimit().Unlimited {
 		t.Error("it has a permit before it has asked")
 	}
-	if live, err := Keep(nil, filepath.Join(t.TempDir(), "other.jsonl"), quiet); err != nil || strings.Contains(live.now().String(), "m=") {
+	if live, err := NewKeeper(nil, filepath.Join(t.TempDir(), "other.jsonl"), quiet); err != nil || strings.Contains(live.now().String(), "m=") {
 		t.Errorf("time that stands still while the device sleeps: %v, %v", live.now(), err)
 	} else {
 		live.journal.Close()
 	}
-	next := k.take(c.now(), allowance.Answer{Granted: true, Life: time.Minute}, nil)
-	if !k.Today().Free || next.Sub(c.now()) != 30*time.Second {
-		t.Errorf("%+v, asks again at %v", k.Today(), next)
+	next := k.applyAnswer(c.now(), allowance.Answer{Granted: true, Life: time.Minute}, nil)
+	if !k.DayLimit().Unlimited || next.Sub(c.now()) != 30*time.Second {
+		t.Errorf("%+v, asks again at %v", k.DayLimit(), next)
 	}
 	if err := k.journal.Close(); err != nil {
 		t.Fatal(err)
@@ -249,20 +249,20 @@ func TestKeeper(t *testing.T) {
 	if k, err = keptAt(path, c); err != nil {
 		t.Fatal(err)
 	}
-	if !k.Today().Free {
-		t.Errorf("after a restart: %+v", k.Today())
+	if !k.DayLimit().Unlimited {
+		t.Errorf("after a restart: %+v", k.DayLimit())
 	}
-	k.take(c.now(), allowance.Answer{}, fault.New(fault.Unreachable, errors.New("no route"), ""))
-	if got := k.Today(); !got.Free || !strings.Contains(got.Why, "no route") {
+	k.applyAnswer(c.now(), allowance.Answer{}, fault.New(fault.Unreachable, errors.New("no route"), ""))
+	if got := k.DayLimit(); !got.Unlimited || !strings.Contains(got.Reason, "no route") {
 		t.Errorf("while the service is away: %+v", got)
 	}
 	c.add(30 * time.Second)
-	if got := k.Today(); got.Free || !strings.Contains(got.Why, "no route") {
+	if got := k.DayLimit(); got.Unlimited || !strings.Contains(got.Reason, "no route") {
 		t.Errorf("the service has been away for a life: %+v", got)
 	}
-	k.take(c.now(), allowance.Answer{Granted: true, Life: time.Minute}, nil)
-	k.take(c.now(), allowance.Answer{Why: "the cell is loaded"}, nil)
-	if got := k.Today(); got.Free || !strings.Contains(got.Why, "the operator says: the cell is loaded") {
+	k.applyAnswer(c.now(), allowance.Answer{Granted: true, Life: time.Minute}, nil)
+	k.applyAnswer(c.now(), allowance.Answer{Reason: "the cell is loaded"}, nil)
+	if got := k.DayLimit(); got.Unlimited || !strings.Contains(got.Reason, "the operator says: the cell is loaded") {
 		t.Errorf("refused: %+v", got)
 	}
 	if err := k.journal.Close(); err != nil {
@@ -271,7 +271,7 @@ func TestKeeper(t *testing.T) {
 	if k, err = keptAt(path, c); err != nil {
 		t.Fatal(err)
 	}
-	if k.Today().Free {
+	if k.DayLimit().Unlimited {
 		t.Error("a permit that was taken back is there after a restart")
 	}
 	if err := k.journal.Close(); err != nil {
@@ -283,17 +283,17 @@ func TestKeeper(t *testing.T) {
 // with its context.
 func TestKeeperAsks(t *testing.T) {
 	w := newWorld(t, "")
-	w.s.Observe("north", .1)
-	k, err := Keep(w.asker().Watch, filepath.Join(t.TempDir(), "permit.jsonl"), quiet)
+	w.s.SetLoad("north", .1)
+	k, err := NewKeeper(w.asker().WatchPermit, filepath.Join(t.TempDir(), "permit.jsonl"), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { k.Run(ctx); close(done) }()
-	for end := time.Now().Add(10 * time.Second); !k.Today().Free; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); !k.DayLimit().Unlimited; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal(k.Today().Why)
+			t.Fatal(k.DayLimit().Reason)
 		}
 	}
 	cancel()
@@ -303,17 +303,17 @@ func TestKeeperAsks(t *testing.T) {
 // TestCallers: silent connections hold no more than their part, and are given up.
 func TestCallers(t *testing.T) {
 	w := newWorld(t, "")
-	for range maxCallsOfOne {
+	for range maxConnsPerAddress {
 		c, err := net.Dial("tcp", w.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 	}
-	if _, err := w.asker().Ask(t.Context()); err == nil {
+	if _, err := w.asker().RequestPermit(t.Context()); err == nil {
 		t.Error("there is no bound on callers")
 	}
 }
 
 // keptAt is a Keeper of a file at a clock's time.
-func keptAt(path string, c *clock) (*Keeper, error) { return keep(nil, path, quiet, c.now) }
+func keptAt(path string, c *clock) (*Keeper, error) { return newKeeper(nil, path, quiet, c.now) }

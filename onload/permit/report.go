@@ -16,7 +16,7 @@ import (
 type Report struct {
 	Threshold   float64 `json:"threshold"` // the load from which on nothing is granted
 	LifeSeconds float64 `json:"life_seconds"`
-	Most        int     `json:"most"` // permits of a cell
+	MaxPermits  int     `json:"most"` // permits of a cell
 	Cells       []Cell  `json:"cells"`
 	// NotKept is why a restart would forget who has permits, "" if it would not.
 	NotKept string `json:"not_kept,omitempty"`
@@ -28,12 +28,12 @@ type Cell struct {
 	// Load is from 0 to 1, null where it is not known now.
 	Load *float64 `json:"load"`
 	// Why nothing is granted there, whoever asks; empty: it may be.
-	Why     string    `json:"why,omitempty"`
-	Permits []Granted `json:"permits"` // that hold; never null
+	Why     string       `json:"why,omitempty"`
+	Permits []HeldPermit `json:"permits"` // that hold; never null
 }
 
-// Granted is a permit that holds.
-type Granted struct {
+// HeldPermit is a permit that holds.
+type HeldPermit struct {
 	Device      string  `json:"device"` // its name, "" for one that is not trusted any more
 	DeviceID    string  `json:"device_id"`
 	HeldSeconds float64 `json:"held_seconds"` // without a pause
@@ -50,28 +50,28 @@ func (s *Service) Report() Report {
 	defer s.mu.Unlock()
 	now := s.now()
 	cells, rules := s.issuer.Cells(now)
-	r := Report{Threshold: rules.Threshold, LifeSeconds: rules.Life.Seconds(), Most: rules.Most, NotKept: s.problem}
+	r := Report{Threshold: rules.Threshold, LifeSeconds: rules.Life.Seconds(), MaxPermits: rules.MaxPermits, NotKept: s.problem}
 	for _, c := range cells {
-		one := Cell{Name: c.Name, Why: c.Why, Permits: []Granted{}}
-		if c.Known {
+		one := Cell{Name: c.Name, Why: c.Reason, Permits: []HeldPermit{}}
+		if c.LoadKnown {
 			one.Load = &c.Load
 		}
-		for _, h := range c.Held {
-			one.Permits = append(one.Permits, Granted{names[h.Device], h.Device, now.Sub(h.Since).Seconds(), h.Until.Sub(now).Seconds()})
+		for _, h := range c.Permits {
+			one.Permits = append(one.Permits, HeldPermit{names[h.Device], h.Device, now.Sub(h.Since).Seconds(), h.Until.Sub(now).Seconds()})
 		}
 		r.Cells = append(r.Cells, one)
 	}
 	return r
 }
 
-// admits tells whose calls are taken: helpers', and those of who has the service's own key.
-func (s *Service) admits(key identity.PublicKey) bool {
+// isAdmitted tells whose calls are taken: helpers', and those of who has the service's own key.
+func (s *Service) isAdmitted(key identity.PublicKey) bool {
 	return key == s.key.Public() || s.trust.Allowed(identity.RoleHelper)(key)
 }
 
-// tell gives the operator a report: who has which permit is nobody else's business.
-func (s *Service) tell(w http.ResponseWriter, r *http.Request) {
-	key, err := identity.PeerKey(r.Context().Value(guestKey{}).(*guest).ConnectionState())
+// serveReport gives the operator a report: who has which permit is nobody else's business.
+func (s *Service) serveReport(w http.ResponseWriter, r *http.Request) {
+	key, err := identity.PeerKey(r.Context().Value(connContextKey{}).(*admittedConn).ConnectionState())
 	if err != nil || key != s.key.Public() {
 		http.Error(w, "this is told to the service's own key alone", http.StatusForbidden)
 		return
@@ -80,16 +80,16 @@ func (s *Service) tell(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(s.Report()) // who has gone asks again
 }
 
-// Report asks a service, by its own key, what it grants now. Errors are faults.
-func (a Asker) Report(ctx context.Context) (r Report, err error) {
-	status, text, err := a.call(ctx, http.MethodGet, reportPath, nil, maxReport)
+// FetchReport asks a service, by its own key, what it grants now. Errors are faults.
+func (a Client) FetchReport(ctx context.Context) (r Report, err error) {
+	status, text, err := a.doRequest(ctx, http.MethodGet, reportPath, nil, maxReport)
 	switch {
 	case fault.Is(err, fault.WrongKey), fault.Is(err, fault.UnknownDevice):
-		return r, fault.New(fault.KindOf(err), err, hintOwn)
+		return r, fault.New(fault.KindOf(err), err, hintOwnKey)
 	case err != nil:
 		return r, err
 	case status == http.StatusForbidden:
-		return r, fault.New(fault.Permission, errors.New("what is granted is told to the service's own key alone"), hintOwn)
+		return r, fault.New(fault.Permission, errors.New("what is granted is told to the service's own key alone"), hintOwnKey)
 	case status != http.StatusOK:
 		return r, fault.New(fault.Protocol, fmt.Errorf("the service answers with status %d", status), "does it run an older mpbond?")
 	}
@@ -99,4 +99,4 @@ func (a Asker) Report(ctx context.Context) (r Report, err error) {
 	return r, nil
 }
 
-const hintOwn = "ask where `mpbond-lab permit serve` runs, as the same user and with the same $MPBOND_HOME"
+const hintOwnKey = "ask where `mpbond-lab permit serve` runs, as the same user and with the same $MPBOND_HOME"

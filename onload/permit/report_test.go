@@ -19,8 +19,8 @@ func TestReport(t *testing.T) {
 	own.Key = keys().service
 	report := func() Cell {
 		t.Helper()
-		r, err := own.Report(t.Context())
-		if err != nil || r.Threshold != .7 || r.LifeSeconds != 60 || r.Most != 1 || len(r.Cells) != 1 || r.Cells[0].Name != "north" {
+		r, err := own.FetchReport(t.Context())
+		if err != nil || r.Threshold != .7 || r.LifeSeconds != 60 || r.MaxPermits != 1 || len(r.Cells) != 1 || r.Cells[0].Name != "north" {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		return r.Cells[0]
@@ -28,14 +28,14 @@ func TestReport(t *testing.T) {
 	if c := report(); c.Load != nil || c.Why != "the load of the cell is not known" || len(c.Permits) != 0 || c.Permits == nil {
 		t.Errorf("%+v", c)
 	}
-	w.s.Observe("north", .5)
+	w.s.SetLoad("north", .5)
 	ask(t, w.asker())
 	w.add(10 * time.Second)
-	want := Granted{Device: "phone", DeviceID: keys().phone.ID().String(), HeldSeconds: 10, LeftSeconds: 50}
+	want := HeldPermit{Device: "phone", DeviceID: keys().phone.ID().String(), HeldSeconds: 10, LeftSeconds: 50}
 	if c := report(); c.Load == nil || *c.Load != .5 || c.Why != "" || len(c.Permits) != 1 || c.Permits[0] != want {
 		t.Errorf("%+v", c)
 	}
-	w.s.Observe("north", .8)
+	w.s.SetLoad("north", .8)
 	if err := w.trust.Remove("phone"); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestReport(t *testing.T) {
 	}
 
 	// Who has the key may look, and gets no permit by it.
-	if _, err := own.Ask(t.Context()); !fault.Is(err, fault.UnknownDevice) {
+	if _, err := own.RequestPermit(t.Context()); !fault.Is(err, fault.UnknownDevice) {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
 	if err := w.trust.Add(identity.Peer{Name: "other", Roles: []identity.Role{identity.RoleHelper}, Key: keys().other.Public()}); err != nil {
@@ -65,11 +65,11 @@ func TestReport(t *testing.T) {
 	} {
 		a := own
 		a.Key, a.Service = c.key, c.service.Public()
-		if _, err := a.Report(t.Context()); !fault.Is(err, c.kind) || fault.HintOf(err) != hintOwn {
+		if _, err := a.FetchReport(t.Context()); !fault.Is(err, c.kind) || fault.HintOf(err) != hintOwnKey {
 			t.Errorf("%s: %v (%s), %q", name, err, fault.KindOf(err), fault.HintOf(err))
 		}
 	}
-	if status, _, err := own.call(t.Context(), http.MethodPost, reportPath, nil, maxBody); err != nil || status != http.StatusMethodNotAllowed {
+	if status, _, err := own.doRequest(t.Context(), http.MethodPost, reportPath, nil, maxBody); err != nil || status != http.StatusMethodNotAllowed {
 		t.Error(status, err)
 	}
 }
@@ -79,8 +79,8 @@ func TestPrint(t *testing.T) {
 	load := .456
 	var page bytes.Buffer
 	at := time.Date(2026, 6, 10, 0, 1, 0, 0, time.UTC)
-	if err := (Report{Threshold: .7, LifeSeconds: 300, Most: 1, NotKept: "full", Cells: []Cell{
-		{Name: "a\x1b", Why: "it is not known"}, {Name: "b", Load: &load, Permits: []Granted{{DeviceID: "id", HeldSeconds: 120, LeftSeconds: 60}}}}}).Print(&page, at); err != nil {
+	if err := (Report{Threshold: .7, LifeSeconds: 300, MaxPermits: 1, NotKept: "full", Cells: []Cell{
+		{Name: "a\x1b", Why: "it is not known"}, {Name: "b", Load: &load, Permits: []HeldPermit{{DeviceID: "id", HeldSeconds: 120, LeftSeconds: 60}}}}}).Print(&page, at); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"a load of 70 % on; a permit holds for 5m0s\n", "forget who has permits: full\n", "a?    -     0 of 1   no: it is not known\n",

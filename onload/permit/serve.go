@@ -22,7 +22,7 @@ import (
 // Connections that have not proved who they are count with those that have: helpers ask
 // now and then, and hold a connection for as long as that takes.
 const (
-	maxCalls, maxCallsOfOne, maxCallsPerMinute = 256, 16, 120
+	maxConns, maxConnsPerAddress, maxConnsPerMinute = 256, 16, 120
 )
 
 // Service grants permits. Make one with NewService; its methods may be called by any
@@ -53,14 +53,14 @@ func NewService(id Identity, issuer *allowance.Issuer, path string, log *slog.Lo
 	if path == "" {
 		return s, nil
 	}
-	return s, s.keep(path)
+	return s, s.openJournal(path)
 }
 
-// keep takes what holds from a file, and keeps it there.
-func (s *Service) keep(path string) error {
-	var held []allowance.Held
-	j, damage, err := store.Open(path, fileWait, func(line []byte) error {
-		var h allowance.Held
+// openJournal takes what holds from a file, and keeps it there.
+func (s *Service) openJournal(path string) error {
+	var held []allowance.HeldPermit
+	j, damage, err := store.Open(path, lockTimeout, func(line []byte) error {
+		var h allowance.HeldPermit
 		if err := json.Unmarshal(line, &h); err != nil {
 			return err
 		}
@@ -75,21 +75,21 @@ func (s *Service) keep(path string) error {
 	}
 	s.issuer.Restore(s.now(), held)
 	s.journal = j
-	s.note(s.rewrite())
+	s.logProblem(s.rewriteJournal())
 	return nil
 }
 
-// rewrite keeps what holds now; mu is held, or nobody else is there.
-func (s *Service) rewrite() error {
+// rewriteJournal keeps what holds now; mu is held, or nobody else is there.
+func (s *Service) rewriteJournal() error {
 	var lines []any
-	for _, h := range s.issuer.Held(s.now()) {
+	for _, h := range s.issuer.HeldPermits(s.now()) {
 		lines = append(lines, h)
 	}
 	return s.journal.Rewrite(lines...)
 }
 
-// note logs a problem once; mu is held.
-func (s *Service) note(err error) {
+// logProblem logs a problem once; mu is held.
+func (s *Service) logProblem(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -100,54 +100,56 @@ func (s *Service) note(err error) {
 	s.problem = text
 }
 
-// Observe takes the load of a cell now, 0 to 1. One that is loaded ends its permits.
-func (s *Service) Observe(cell string, load float64) {
+// SetLoad takes the load of a cell now, 0 to 1. One that is loaded ends its permits.
+func (s *Service) SetLoad(cell string, load float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.issuer.Observe(cell, load, s.now())
-	s.revoke(cell)
+	s.issuer.SetLoad(cell, load, s.now())
+	s.revokeLoaded(cell)
 }
 
-// Held are the permits that hold.
-func (s *Service) Held() []allowance.Held {
+// HeldPermits are the permits that hold.
+func (s *Service) HeldPermits() []allowance.HeldPermit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.issuer.Held(s.now())
+	return s.issuer.HeldPermits(s.now())
 }
 
-// ask answers a device. The permit is stored before it is sent. With watch, w is signalled
+// issuePermit answers a device. The permit is stored before it is sent. With watch, w is signalled
 // when the permit is taken back; nil: there is none.
-func (s *Service) ask(p identity.Peer, cell string, watch bool) (_ answer, w *watcher) {
+func (s *Service) issuePermit(p identity.Peer, cell string, watch bool) (_ wireAnswer, w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	a := s.issuer.Ask(now, p.Key.ID().String(), cell)
+	a := s.issuer.RequestPermit(now, p.Key.ID().String(), cell)
 	if a.Granted && watch {
-		w = s.watch(p.Key.ID().String(), a.Cell)
+		w = s.addWatcher(p.Key.ID().String(), a.Cell)
 	}
 	if a.Granted && s.journal != nil {
-		err := s.journal.Append(allowance.Held{Device: p.Key.ID().String(), Cell: a.Cell, Since: a.Since, Until: now.Add(a.Life)})
-		if err == nil && s.journal.Long() {
-			err = s.rewrite()
+		err := s.journal.Append(allowance.HeldPermit{Device: p.Key.ID().String(), Cell: a.Cell, Since: a.Since, Until: now.Add(a.Life)})
+		if err == nil && s.journal.NeedsRewrite() {
+			err = s.rewriteJournal()
 		}
-		s.note(err)
+		s.logProblem(err)
 	}
-	s.log.Info("permit", "device", p.Name, "cell", a.Cell, "granted", a.Granted, "why", a.Why)
-	return answerOf(a), w
+	s.log.Info("permit", "device", p.Name, "cell", a.Cell, "granted", a.Granted, "why", a.Reason)
+	return toWireAnswer(a), w
 }
 
 // Serve answers helpers at l until ctx ends, closes l and returns ctx's error, or that of l.
 func (s *Service) Serve(ctx context.Context, l *tcp.Listener) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+path, s.answer)
-	mux.HandleFunc("GET "+reportPath, s.tell)
+	mux.HandleFunc("POST "+permitPath, s.servePermit)
+	mux.HandleFunc("GET "+reportPath, s.serveReport)
 	// As http.Server knows no application protocol of ours, it must not see the TLS.
-	web := &http.Server{ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, guestKey{}, c) }, Handler: http.MaxBytesHandler(mux, maxBody), ReadTimeout: answerTime, WriteTimeout: answerTime, IdleTimeout: time.Second,
+	web := &http.Server{ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, connContextKey{}, c)
+	}, Handler: http.MaxBytesHandler(mux, maxBody), ReadTimeout: responseTimeout, WriteTimeout: responseTimeout, IdleTimeout: time.Second,
 		MaxHeaderBytes: maxBody, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 	stop := context.AfterFunc(ctx, func() { web.Close() })
 	defer stop()
 	defer web.Close()
-	err := web.Serve(&gated{l, tcp.NewGate(maxCalls, maxCallsOfOne, maxCallsPerMinute), s.key.Server(ALPN, s.admits)})
+	err := web.Serve(&gatedListener{l, tcp.NewAdmissionLimit(maxConns, maxConnsPerAddress, maxConnsPerMinute), s.key.ServerConfig(ALPN, s.isAdmitted)})
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -159,15 +161,15 @@ func (s *Service) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.journal != nil {
-		s.note(s.journal.Close())
+		s.logProblem(s.journal.Close())
 		s.journal = nil
 	}
 }
 
-func (s *Service) answer(w http.ResponseWriter, r *http.Request) {
-	key, err := identity.PeerKey(r.Context().Value(guestKey{}).(*guest).ConnectionState())
+func (s *Service) servePermit(w http.ResponseWriter, r *http.Request) {
+	key, err := identity.PeerKey(r.Context().Value(connContextKey{}).(*admittedConn).ConnectionState())
 	p, ok := s.trust.Lookup(key)
-	if err != nil || !ok || !p.Is(identity.RoleHelper) || p.Paused {
+	if err != nil || !ok || !p.HasRole(identity.RoleHelper) || p.Paused {
 		http.Error(w, "this device is not known here", http.StatusForbidden)
 		return
 	}
@@ -177,65 +179,65 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	a, watched := s.ask(p, q.Cell, q.Watch)
+	a, watched := s.issuePermit(p, q.Cell, q.Watch)
 	_ = json.NewEncoder(w).Encode(a) // who has gone asks again
 	if watched != nil {
-		s.hold(w, r, watched)
+		s.holdResponse(w, r, watched)
 	}
 }
 
-// gated is a listener whose connections, all of them, are bounded by a gate.
-type gated struct {
+// gatedListener is a listener whose connections, all of them, are bounded by a gate.
+type gatedListener struct {
 	*tcp.Listener
-	gate *tcp.Gate
-	tls  *tls.Config
+	limit     *tcp.AdmissionLimit
+	tlsConfig *tls.Config
 }
 
 // Accept implements net.Listener.
-func (g *gated) Accept() (net.Conn, error) {
+func (g *gatedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := g.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if leave := g.gate.Admit(c.RemoteAddr()); leave != nil {
-			return &guest{tls.Server(c, g.tls), sync.OnceFunc(leave)}, nil
+		if leave := g.limit.Admit(c.RemoteAddr()); leave != nil {
+			return &admittedConn{tls.Server(c, g.tlsConfig), sync.OnceFunc(leave)}, nil
 		}
 		_ = c.Abort()
 	}
 }
 
-// guest gives its place back when it closes. Its handshake is a part of its first read.
-type guest struct {
+// admittedConn gives its place back when it closes. Its handshake is a part of its first read.
+type admittedConn struct {
 	*tls.Conn
-	leave func()
+	release func()
 }
 
 // Close implements net.Conn.
-func (g *guest) Close() error {
-	defer g.leave()
+func (g *admittedConn) Close() error {
+	defer g.release()
 	return g.Conn.Close()
 }
 
-// guestKey is the guest of a request's context.
-type guestKey struct{}
+// connContextKey is the guest of a request's context.
+type connContextKey struct{}
 
-// parse reads an answer.
-func parse(status int, body []byte) (a allowance.Answer, err error) {
-	var said answer
+// parseAnswer reads an answer.
+func parseAnswer(status int, body []byte) (a allowance.Answer, err error) {
+	var said wireAnswer
 	switch {
 	case status == http.StatusForbidden:
-		return a, fault.New(fault.UnknownDevice, errors.New("the service does not know this device"), hintKnown)
+		return a, fault.New(fault.UnknownDevice, errors.New("the service does not know this device"), hintRegisterKey)
 	case status != http.StatusOK:
 		return a, fault.New(fault.Protocol, fmt.Errorf("the service answers with status %d", status), "is it the right address?")
 	}
 	if err := json.Unmarshal(body, &said); err != nil {
 		return a, fault.New(fault.Protocol, fmt.Errorf("the service's answer makes no sense: %w", err), "is it the right address?")
 	}
-	if a = said.Answer(); a.Granted && a.Life == 0 {
+	if a = said.toAnswer(); a.Granted && a.Life == 0 {
 		return a, fault.New(fault.Protocol, errors.New("the service grants a permit that does not hold"), "")
 	}
 	return a, nil
 }
 
-const hintKnown = "give the operator this device's key: `mpbond keygen` prints it"
+const hintRegisterKey = "give the operator this device's key: `mpbond keygen` prints it"

@@ -11,7 +11,7 @@ import (
 
 // Print tells people what is granted.
 func (r Report) Print(w io.Writer, now time.Time) error {
-	fmt.Fprintf(w, "nothing is granted from a load of %.0f %% on; a permit holds for %v\n", 100*r.Threshold, seconds(r.LifeSeconds))
+	fmt.Fprintf(w, "nothing is granted from a load of %.0f %% on; a permit holds for %v\n", 100*r.Threshold, secondsToDuration(r.LifeSeconds))
 	if r.NotKept != "" {
 		fmt.Fprintln(w, "a restart would forget who has permits:", text.Printable(r.NotKept))
 	}
@@ -26,11 +26,11 @@ func (r Report) Print(w io.Writer, now time.Time) error {
 		switch {
 		case c.Why != "":
 			grants = "no: " + text.Printable(c.Why)
-		case len(c.Permits) >= r.Most:
+		case len(c.Permits) >= r.MaxPermits:
 			grants = "to who has one: all are taken"
 		}
 		held += len(c.Permits)
-		fmt.Fprintf(t, "%s\t%s\t%d of %d\t%s\n", text.Printable(c.Name), load, len(c.Permits), r.Most, grants)
+		fmt.Fprintf(t, "%s\t%s\t%d of %d\t%s\n", text.Printable(c.Name), load, len(c.Permits), r.MaxPermits, grants)
 	}
 	if held > 0 {
 		_ = t.Flush() // its columns are its own
@@ -42,7 +42,7 @@ func (r Report) Print(w io.Writer, now time.Time) error {
 			if name == "" {
 				name = text.Printable(p.DeviceID) + " (not trusted any more)"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, text.Printable(c.Name), clockTime(now.Add(-seconds(p.HeldSeconds)), now), clockTime(now.Add(seconds(p.LeftSeconds)), now))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, text.Printable(c.Name), clockTime(now.Add(-secondsToDuration(p.HeldSeconds)), now), clockTime(now.Add(secondsToDuration(p.LeftSeconds)), now))
 		}
 	}
 	return t.Flush()

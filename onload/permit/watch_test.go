@@ -16,8 +16,8 @@ import (
 func TestRevokes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "permits.jsonl")
 	w := newWorld(t, path) // whose time stands still: no permit ends by itself
-	w.s.Observe("north", .1)
-	k, err := keep(w.asker().Watch, filepath.Join(t.TempDir(), "permit.jsonl"), quiet, w.now)
+	w.s.SetLoad("north", .1)
+	k, err := newKeeper(w.asker().WatchPermit, filepath.Join(t.TempDir(), "permit.jsonl"), quiet, w.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,26 +27,26 @@ func TestRevokes(t *testing.T) {
 	defer func() { cancel(); <-done }()
 	changes := func(free bool) {
 		t.Helper()
-		for k.Today().Free != free {
+		for k.DayLimit().Unlimited != free {
 			select {
 			case <-k.Changed():
 			case <-time.After(10 * time.Second):
-				t.Fatalf("%+v", k.Today())
+				t.Fatalf("%+v", k.DayLimit())
 			}
 		}
 	}
 	changes(true)
-	w.s.Observe("north", .69)
-	if held := w.s.Held(); len(held) != 1 || !k.Today().Free {
-		t.Errorf("under the threshold: %+v, %+v", held, k.Today())
+	w.s.SetLoad("north", .69)
+	if held := w.s.HeldPermits(); len(held) != 1 || !k.DayLimit().Unlimited {
+		t.Errorf("under the threshold: %+v, %+v", held, k.DayLimit())
 	}
-	w.s.Observe("north", .7)
+	w.s.SetLoad("north", .7)
 	changes(false)
-	if why := k.Today().Why; !strings.Contains(why, "the operator says: the cell is loaded by 70 %") {
+	if why := k.DayLimit().Reason; !strings.Contains(why, "the operator says: the cell is loaded by 70 %") {
 		t.Error(why)
 	}
 	w.restart(path)
-	if held := w.s.Held(); len(held) != 0 {
+	if held := w.s.HeldPermits(); len(held) != 0 {
 		t.Errorf("after a restart: %+v", held)
 	}
 }
@@ -58,7 +58,7 @@ func TestAsksAfterRevocation(t *testing.T) {
 		begin := time.Now()
 		var asked []time.Duration
 		answers := make(chan chan allowance.Answer, 1)
-		k, err := keep(func(context.Context) (allowance.Answer, <-chan allowance.Answer, error) {
+		k, err := newKeeper(func(context.Context) (allowance.Answer, <-chan allowance.Answer, error) {
 			asked = append(asked, time.Since(begin))
 			later := make(chan allowance.Answer, 1)
 			answers <- later
@@ -72,19 +72,19 @@ func TestAsksAfterRevocation(t *testing.T) {
 		go func() { k.Run(ctx); close(done) }()
 		later := <-answers
 		time.Sleep(10 * time.Second)
-		if !k.Today().Free {
+		if !k.DayLimit().Unlimited {
 			t.Error("there is no permit")
 		}
-		later <- allowance.Answer{Why: "loaded", Again: time.Minute} // at 10 s
+		later <- allowance.Answer{Reason: "loaded", RetryAfter: time.Minute} // at 10 s
 		synctest.Wait()
-		if k.Today().Free {
+		if k.DayLimit().Unlimited {
 			t.Error("it is not taken back")
 		}
 		later = <-answers // at 70 s
 		time.Sleep(10 * time.Second)
 		close(later) // at 80 s: nobody watches any more
 		synctest.Wait()
-		if !k.Today().Free {
+		if !k.DayLimit().Unlimited {
 			t.Error("the permit is gone with the connection")
 		}
 		<-answers // at 85 s
@@ -102,8 +102,8 @@ func TestAsksAfterRevocation(t *testing.T) {
 // TestOlderService: one that does not watch permits is asked at half of their life, as ever.
 func TestOlderService(t *testing.T) {
 	w := newWorld(t, "")
-	w.s.Observe("north", .1)
-	if a, err := w.asker().Ask(t.Context()); err != nil || !a.Granted { // asks as an older helper does
+	w.s.SetLoad("north", .1)
+	if a, err := w.asker().RequestPermit(t.Context()); err != nil || !a.Granted { // asks as an older helper does
 		t.Errorf("%+v, %v", a, err)
 	}
 	if len(w.s.watchers) != 0 {

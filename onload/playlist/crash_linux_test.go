@@ -25,7 +25,7 @@ func TestKilledProxyResets(t *testing.T) {
 			c.Close()
 		}
 	}()
-	address := real(t)
+	address := realServer(t)
 	c, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)

@@ -25,8 +25,8 @@ type (
 		BaseURL  []string `xml:"BaseURL"`
 		Periods  []period `xml:"Period"`
 
-		at  *url.URL
-		off time.Duration // its server's clock is ahead of ours by
+		location    *url.URL
+		clockOffset time.Duration // its server's clock is ahead of ours by
 	}
 	period struct {
 		Start    string   `xml:"start,attr"`
@@ -49,10 +49,10 @@ type (
 	// addressing is how segments are named. What has neither (SegmentBase) is fetched by
 	// ranges that the player finds in the file itself.
 	addressing struct {
-		Template *segments `xml:"SegmentTemplate"`
-		List     *segments `xml:"SegmentList"`
+		Template *segmentInfo `xml:"SegmentTemplate"`
+		List     *segmentInfo `xml:"SegmentList"`
 	}
-	segments struct {
+	segmentInfo struct {
 		Timescale   string          `xml:"timescale,attr"`
 		Duration    string          `xml:"duration,attr"`
 		StartNumber string          `xml:"startNumber,attr"`
@@ -80,52 +80,52 @@ type (
 
 // parseMPD reads an MPD; off is how far its server's clock is ahead.
 func parseMPD(at *url.URL, text string, off time.Duration) *mpd {
-	m := &mpd{at: at, off: off}
+	m := &mpd{location: at, clockOffset: off}
 	if xml.Unmarshal([]byte(text), m) != nil {
 		return nil
 	}
 	return m
 }
 
-// dynamic tells whether more segments come with time, without the MPD being loaded anew.
-func (m *mpd) dynamic() bool { return m.Type == "dynamic" }
+// isDynamic tells whether more segments come with time, without the MPD being loaded anew.
+func (m *mpd) isDynamic() bool { return m.Type == "dynamic" }
 
-// list is what there is to be fetched at a time.
-func (m *mpd) list(now time.Time) (l list) {
-	id := identity(m.at)
-	a, tracks := &adder{left: mostSegments}, 0
+// listSegments is what there is to be fetched at a time.
+func (m *mpd) listSegments(now time.Time) (l listing) {
+	id := playlistID(m.location)
+	a, tracks := &collector{remaining: maxSegments}, 0
 	begin, start := time.Time{}, time.Duration(0)
-	if m.dynamic() {
-		begin, _ = time.Parse(time.RFC3339, withZone(m.Start))
+	if m.isDynamic() {
+		begin, _ = time.Parse(time.RFC3339, addUTCZone(m.Start))
 	}
 	for i, p := range m.Periods {
-		if s, ok := duration(p.Start); ok {
+		if s, ok := parseDuration(p.Start); ok {
 			start = s
 		}
-		length, known := duration(p.Duration)
+		length, known := parseDuration(p.Duration)
 		if next := i + 1; !known && next < len(m.Periods) {
-			if s, ok := duration(m.Periods[next].Start); ok {
+			if s, ok := parseDuration(m.Periods[next].Start); ok {
 				length, known = s-start, true
 			}
 		}
-		if whole, ok := duration(m.Duration); !known && ok {
+		if whole, ok := parseDuration(m.Duration); !known && ok {
 			length, known = whole-start, true
 		}
 		if !known {
 			length = -1
 		}
-		w := when{length: length, from: 0, to: length}
-		if m.dynamic() {
-			w.live(now.Add(m.off).Sub(begin)-start, m.Depth)
+		w := availability{length: length, from: 0, to: length}
+		if m.isDynamic() {
+			w.limitToLive(now.Add(m.clockOffset).Sub(begin)-start, m.Depth)
 		}
 		for j, s := range p.Sets {
 			group := fmt.Sprintf("%s %d %d", id, i, j)
 			for k, rep := range s.Representations {
-				if tracks++; tracks > mostTracks || len(rep.ID) > mostURL {
+				if tracks++; tracks > maxTracks || len(rep.ID) > maxURLLength {
 					continue
 				}
 				t := &track{id: fmt.Sprintf("%s %d %s", group, k, rep.ID), group: group}
-				a.base = m.at
+				a.base = m.location
 				for _, b := range [][]string{m.BaseURL, p.BaseURL, s.BaseURL, rep.BaseURL} {
 					if len(b) > 0 {
 						if u, err := a.base.Parse(strings.TrimSpace(b[0])); err == nil {
@@ -133,7 +133,7 @@ func (m *mpd) list(now time.Time) (l list) {
 						}
 					}
 				}
-				a.represent(t, inherit(p.addressing, s.addressing, rep.addressing), rep, w)
+				a.addRepresentation(t, inheritAddressing(p.addressing, s.addressing, rep.addressing), rep, w)
 				if len(t.entries) > 0 {
 					l.tracks = append(l.tracks, t)
 				}
@@ -141,39 +141,39 @@ func (m *mpd) list(now time.Time) (l list) {
 		}
 		start += max(0, length)
 	}
-	l.text = a.text
+	l.urlBytes = a.urlBytes
 	return l
 }
 
-// when is which part of a period can be had, from its beginning on; length and to are
+// availability is which part of a period can be had, from its beginning on; length and to are
 // negative where they are not known.
-type when struct{ length, from, to time.Duration }
+type availability struct{ length, from, to time.Duration }
 
-// live leaves what is there by now and still.
-func (w *when) live(now time.Duration, depth string) {
+// limitToLive leaves what is there by now and still.
+func (w *availability) limitToLive(now time.Duration, depth string) {
 	if w.to < 0 || now < w.to {
 		w.to = max(0, now)
 	}
 	const lately = 10 * time.Minute // a player is hardly further behind
 	back := lately
-	if d, ok := duration(depth); ok {
+	if d, ok := parseDuration(depth); ok {
 		back = min(back, d)
 	}
 	w.from = max(0, now-back)
 }
 
-// withZone is a time in UTC, if it has no zone.
-func withZone(s string) string {
+// addUTCZone is a time in UTC, if it has no zone.
+func addUTCZone(s string) string {
 	if len(s) < 6 || strings.HasSuffix(s, "Z") || strings.ContainsAny(s[len(s)-6:], "+-") {
 		return s
 	}
 	return s + "Z"
 }
 
-// inherit is the addressing of a representation: its own, and what those above say that
+// inheritAddressing is the addressing of a representation: its own, and what those above say that
 // it does not.
-func inherit(all ...addressing) (a addressing) {
-	merge := func(into, s *segments) *segments {
+func inheritAddressing(all ...addressing) (a addressing) {
+	merge := func(into, s *segmentInfo) *segmentInfo {
 		if s == nil || into == nil {
 			return cmp.Or(s, into)
 		}
@@ -200,37 +200,37 @@ func inherit(all ...addressing) (a addressing) {
 	return a
 }
 
-// represent adds the segments of a representation.
-func (a *adder) represent(t *track, by addressing, rep representation, w when) {
+// addRepresentation adds the segments of a representation.
+func (a *collector) addRepresentation(t *track, by addressing, rep representation, w availability) {
 	s := cmp.Or(by.Template, by.List)
 	if s == nil {
 		return
 	}
-	scale := max(1, number(s.Timescale, 1))
+	scale := max(1, parseNumber(s.Timescale, 1))
 	inTicks := func(d time.Duration) uint64 { return uint64(max(0, d.Seconds()) * float64(scale)) }
-	length := func(ticks uint64) time.Duration { return seconds(float64(ticks) / float64(scale)) }
-	first := number(s.StartNumber, 1)
+	length := func(ticks uint64) time.Duration { return secondsToDuration(float64(ticks) / float64(scale)) }
+	first := parseNumber(s.StartNumber, 1)
 	if u := s.InitURL; u != nil {
-		k := key{a.resolve(u.URL), 0, board.Unknown}
+		k := segmentKey{a.resolveURL(u.URL), 0, board.Unknown}
 		if u.Range != "" {
-			k.from, k.to = mediaRange(u.Range)
+			k.from, k.to = parseMediaRange(u.Range)
 		}
-		a.add(t, entry{key: k, init: true})
-	} else if s.Init != "" && len(s.Init) <= mostURL {
-		a.add(t, entry{key: key{a.resolve(fill(s.Init, rep, 0, 0)), 0, board.Unknown}, init: true})
+		a.addEntry(t, entry{segmentKey: k, isInit: true})
+	} else if s.Init != "" && len(s.Init) <= maxURLLength {
+		a.addEntry(t, entry{segmentKey: segmentKey{a.resolveURL(fillTemplate(s.Init, rep, 0, 0)), 0, board.Unknown}, isInit: true})
 	}
-	step := number(s.Duration, 0)
+	step := parseNumber(s.Duration, 0)
 	// one adds the segment of an index, which begins at a time in ticks.
-	one := func(i, at, ticks uint64) bool {
-		if a.left <= 0 {
+	addSegment := func(i, at, ticks uint64) bool {
+		if a.remaining <= 0 {
 			return false
 		}
-		e := entry{number: int64(first + i), length: length(ticks), key: key{to: board.Unknown}}
+		e := entry{number: int64(first + i), duration: length(ticks), segmentKey: segmentKey{to: board.Unknown}}
 		if len(s.Timeline) > 0 {
 			e.number = int64(at) // the same when the MPD is loaded anew
 		}
 		if by.Template != nil {
-			if e.url = a.resolve(fill(s.Media, rep, first+i, at)); e.url == "" {
+			if e.url = a.resolveURL(fillTemplate(s.Media, rep, first+i, at)); e.url == "" {
 				return false // nor are the others
 			}
 		} else {
@@ -238,19 +238,19 @@ func (a *adder) represent(t *track, by addressing, rep representation, w when) {
 				return false
 			}
 			u := s.URLs[i]
-			e.url = a.resolve(u.Media)
+			e.url = a.resolveURL(u.Media)
 			if u.Range != "" {
-				e.from, e.to = mediaRange(u.Range)
+				e.from, e.to = parseMediaRange(u.Range)
 			}
 		}
-		return a.add(t, e)
+		return a.addEntry(t, e)
 	}
-	if by.Template != nil && (s.Media == "" || len(s.Media) > mostURL) {
+	if by.Template != nil && (s.Media == "" || len(s.Media) > maxURLLength) {
 		return
 	}
 	switch {
 	case len(s.Timeline) > 0:
-		s.timeline(w, inTicks, one)
+		s.walkTimeline(w, inTicks, addSegment)
 	case step > 0:
 		from := inTicks(w.from) / step
 		to := inTicks(w.to) / step // those that are there whole
@@ -262,20 +262,20 @@ func (a *adder) represent(t *track, by addressing, rep representation, w when) {
 		} else if w.to < 0 {
 			return // nobody knows how many there are
 		}
-		for i := from; i < to && one(i, i*step, step); i++ {
+		for i := from; i < to && addSegment(i, i*step, step); i++ {
 		}
 	default:
 		for i := range uint64(len(s.URLs)) {
-			one(i, 0, 0)
+			addSegment(i, 0, 0)
 		}
 	}
 }
 
-// timeline gives the segments of a SegmentTimeline to one, until that says no.
-func (s *segments) timeline(w when, inTicks func(time.Duration) uint64, one func(i, at, ticks uint64) bool) {
+// walkTimeline gives the segments of a SegmentTimeline to one, until that says no.
+func (s *segmentInfo) walkTimeline(w availability, inTicks func(time.Duration) uint64, addSegment func(i, at, ticks uint64) bool) {
 	end := uint64(0)
 	if w.to >= 0 {
-		end = number(s.Offset, 0) + inTicks(w.to)
+		end = parseNumber(s.Offset, 0) + inTicks(w.to)
 	}
 	at, i := uint64(0), uint64(0)
 	for n, x := range s.Timeline {
@@ -290,7 +290,7 @@ func (s *segments) timeline(w when, inTicks func(time.Duration) uint64, one func
 			if n+1 < len(s.Timeline) && s.Timeline[n+1].T != nil {
 				until = *s.Timeline[n+1].T
 			}
-			if x.R < 0 && at >= until || !one(i, at, x.D) || at+x.D < at {
+			if x.R < 0 && at >= until || !addSegment(i, at, x.D) || at+x.D < at {
 				break
 			}
 			at, i = at+x.D, i+1
@@ -298,8 +298,8 @@ func (s *segments) timeline(w when, inTicks func(time.Duration) uint64, one func
 	}
 }
 
-// mediaRange reads "0-99"; what is none is empty.
-func mediaRange(s string) (from, to unit.Bytes) {
+// parseMediaRange reads "0-99"; what is none is empty.
+func parseMediaRange(s string) (from, to unit.Bytes) {
 	first, last, _ := strings.Cut(s, "-")
 	a, err := strconv.ParseUint(first, 10, 48)
 	b, err2 := strconv.ParseUint(last, 10, 48)
@@ -309,25 +309,25 @@ func mediaRange(s string) (from, to unit.Bytes) {
 	return unit.Bytes(a), unit.Bytes(b + 1)
 }
 
-func number(s string, otherwise uint64) uint64 {
+func parseNumber(s string, otherwise uint64) uint64 {
 	if n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 48); err == nil {
 		return n
 	}
 	return otherwise
 }
 
-var variable = regexp.MustCompile(`\$(RepresentationID|Number|Time|Bandwidth|)(%0([0-9]{1,2})d)?\$`)
+var templateVariable = regexp.MustCompile(`\$(RepresentationID|Number|Time|Bandwidth|)(%0([0-9]{1,2})d)?\$`)
 
-// fill puts what is known into a template.
-func fill(template string, rep representation, num, at uint64) string {
-	return variable.ReplaceAllStringFunc(template, func(v string) string {
-		m := variable.FindStringSubmatch(v)
+// fillTemplate puts what is known into a template.
+func fillTemplate(template string, rep representation, num, at uint64) string {
+	return templateVariable.ReplaceAllStringFunc(template, func(v string) string {
+		m := templateVariable.FindStringSubmatch(v)
 		width, _ := strconv.Atoi(m[3])
 		switch m[1] {
 		case "RepresentationID":
 			return rep.ID
 		case "Bandwidth":
-			return fmt.Sprintf("%0*d", width, number(rep.Bandwidth, 0))
+			return fmt.Sprintf("%0*d", width, parseNumber(rep.Bandwidth, 0))
 		case "Number":
 			return fmt.Sprintf("%0*d", width, num)
 		case "Time":
@@ -339,8 +339,8 @@ func fill(template string, rep representation, num, at uint64) string {
 
 var isoDuration = regexp.MustCompile(`^P(?:([0-9.]+)D)?(?:T(?:([0-9.]+)H)?(?:([0-9.]+)M)?(?:([0-9.]+)S)?)?$`)
 
-// duration reads a length of XML Schema, of days and less: "PT1H2.5S".
-func duration(s string) (time.Duration, bool) {
+// parseDuration reads a length of XML Schema, of days and less: "PT1H2.5S".
+func parseDuration(s string) (time.Duration, bool) {
 	m := isoDuration.FindStringSubmatch(strings.TrimSpace(s))
 	if m == nil || len(s) < 3 {
 		return 0, false

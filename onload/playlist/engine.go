@@ -13,83 +13,83 @@ import (
 // errStalled ends jobs.
 var errStalled = fault.New(fault.Timeout, errors.New("nothing came for long"), "")
 
-// Next implements transfer.Task. A segment that no device can have now is left to the
+// Schedule implements transfer.Task. A segment that no device can have now is left to the
 // player who waits for it.
-func (p *shelf) Next() (more bool) {
+func (p *prefetcher) Schedule() (more bool) {
 	for _, s := range p.queue.segments {
 		if s.isHopeless(p.loop.Workers()) {
-			p.leave(s, s.bars.Reasons(p.loop.Workers()))
+			p.leaveToPlayer(s, s.excluded.Reasons(p.loop.Workers()))
 		}
 	}
 	return true
 }
 
-// Start implements transfer.Task.
-func (p *shelf) Start(of *transfer.Job) transfer.Carrier {
+// StartJob implements transfer.Task.
+func (p *prefetcher) StartJob(of *transfer.Job) transfer.Carrier {
 	s := p.queue.segments[of.Item.Object]
-	j := &job{Job: of, shelf: p, seg: s, header: s.request.Clone(), from: of.Item.From, to: of.Item.To, ranged: s.split || s.to != board.Unknown}
+	j := &job{Job: of, prefetcher: p, segment: s, header: s.requestHeader.Clone(), from: of.Item.From, to: of.Item.To, ranged: s.split || s.to != board.Unknown}
 	if s.split {
-		j.guard = s.answer.validator()
+		j.ifRange = s.response.validator()
 	}
 	return j
 }
 
-// Report implements transfer.Task.
-func (p *shelf) Report(now time.Time) {
-	for _, r := range p.library.playing {
-		if !r.asked.IsZero() && now.Sub(r.asked) > idle {
-			p.rest(r)
+// ReportProgress implements transfer.Task.
+func (p *prefetcher) ReportProgress(now time.Time) {
+	for _, r := range p.library.playbacks {
+		if !r.lastRequest.IsZero() && now.Sub(r.lastRequest) > playerIdleTimeout {
+			p.stopPlayback(r)
 		}
 	}
 }
 
 // GiveUp implements transfer.Task: players decide when they have waited for long enough.
-func (p *shelf) GiveUp() {}
+func (p *prefetcher) GiveUp() {}
 
-// Ended implements transfer.Carrier.
-func (j *job) Ended(err error) {
-	p, s := j.shelf, j.seg
-	switch no := (*transfer.Refusal)(nil); {
+// OnEnd implements transfer.Carrier.
+func (j *job) OnEnd(err error) {
+	p, s := j.prefetcher, j.segment
+	switch refusal := (*transfer.Refusal)(nil); {
 	case errors.Is(err, transfer.ErrDropped):
 	case err == nil:
-		j.finished()
-	case errors.As(err, &no) && no.Verdict == transfer.Redirect && (s.answer != nil || s.left): // it was not for others
-		p.leave(s, err)
-	case errors.As(err, &no) && no.Verdict == transfer.Redirect:
-		p.moved(s, time.Now())
-	case errors.As(err, &no):
-		if no.After > 0 {
-			p.loop.Suspend(j.Worker, min(longest, no.After), err) // there are other servers
+		j.finishItem()
+	case errors.As(err, &refusal) && refusal.Verdict == transfer.Redirect && (s.response != nil || s.leftToPlayer): // it was not for others
+		p.leaveToPlayer(s, err)
+	case errors.As(err, &refusal) && refusal.Verdict == transfer.Redirect:
+		p.handleRedirect(s, time.Now())
+	case errors.As(err, &refusal):
+		if refusal.RetryAfter > 0 {
+			p.loop.Suspend(j.Worker, min(maxBackoff, refusal.RetryAfter), err) // there are other servers
 		}
-		p.loop.Exclude(s.object, s.bars, j.Worker, err)
+		p.loop.Exclude(s.object, s.excluded, j.Worker, err)
 	default:
 		p.loop.Suspend(j.Worker, 0, err)
 	}
-	if s.lead == j && !s.whole {
-		s.lead = nil
-		s.signal()
+	if s.leadJob == j && !s.complete {
+		s.leadJob = nil
+		s.notifyReaders()
 	}
 	if !s.split && len(s.buf) == 0 && len(j.buf) > 0 { // it is not kept, unless somebody is given it
-		n := min(s.mem, unit.Bytes(len(j.buf)))
-		s.mem, p.held = s.mem-n, p.held-n
+		n := min(s.heldBytes, unit.Bytes(len(j.buf)))
+		s.heldBytes, p.heldBytes = s.heldBytes-n, p.heldBytes-n
 	}
-	j.Worker.Wasted += j.Carried() - j.fresh
+	j.Worker.Wasted += j.Carried() - j.newBytes
 }
 
-// finished takes in that a job has brought its item.
-func (j *job) finished() {
-	p, s := j.shelf, j.seg
+// finishItem takes in that a job has brought its item.
+func (j *job) finishItem() {
+	p, s := j.prefetcher, j.segment
 	if !s.split {
 		s.buf, s.size = j.buf, unit.Bytes(len(j.buf))
-		s.answer, j.fresh = j.answer, j.Carried()
-		if n := unit.Bytes(len(j.buf)); n != s.mem { // copies are not counted any more
-			p.held, s.mem = p.held-s.mem+n, n
+		s.response, j.newBytes = j.response, j.Carried()
+		if n := unit.Bytes(len(j.buf)); n != s.heldBytes { // copies are not counted any more
+			p.heldBytes, s.heldBytes = p.heldBytes-s.heldBytes+n, n
 		}
-	} else if !s.have.Contains(0, s.size) {
+	} else if !s.received.Contains(0, s.size) {
 		return
 	}
-	s.whole = true
-	s.reel.size = s.size
-	p.queue.remove(s)
-	s.signal()
+	s.complete = true
+	s.playback.lastSize = s.size
+	p.queue.removeSegment(s)
+	s.notifyReaders()
 }

@@ -9,34 +9,34 @@ import (
 	"mpbond/onload/board"
 )
 
-// readHLS reads a playlist of HTTP Live Streaming (RFC 8216), as far as it says which
+// parseHLS reads a playlist of HTTP Live Streaming (RFC 8216), as far as it says which
 // segments there are. A tag that is not known changes nothing; nor does one that is wrong,
 // but for its own segment.
-func readHLS(at *url.URL, text string) (list, bool) {
+func parseHLS(at *url.URL, text string) (listing, bool) {
 	if text = strings.TrimPrefix(text, "\ufeff"); !strings.HasPrefix(text, "#EXTM3U") {
-		return list{}, false
+		return listing{}, false
 	}
-	r := hlsReader{adder: adder{base: at, left: mostSegments}, list: list{groups: map[string]string{}}, track: &track{id: identity(at)}, id: identity(at)}
+	r := hlsParser{collector: collector{base: at, remaining: maxSegments}, listing: listing{groups: map[string]string{}}, track: &track{id: playlistID(at)}, id: playlistID(at)}
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
 		if tag, ok := strings.CutPrefix(line, "#"); ok {
-			r.tag(tag)
-		} else if !r.uri(line) {
+			r.readTag(tag)
+		} else if !r.readURI(line) {
 			break
 		}
 	}
 	if len(r.track.entries) > 0 {
 		r.tracks = []*track{r.track}
 	}
-	r.list.text = r.adder.text
-	return r.list, true
+	r.listing.urlBytes = r.collector.urlBytes
+	return r.listing, true
 }
 
-// identity is the URL of a playlist without what a player adds to ask for a reload
+// playlistID is the URL of a playlist without what a player adds to ask for a reload
 // (_HLS_msn and others).
-func identity(u *url.URL) string {
+func playlistID(u *url.URL) string {
 	v := *u
 	v.Fragment = ""
 	if strings.Contains(v.RawQuery, "_HLS_") {
@@ -51,52 +51,52 @@ func identity(u *url.URL) string {
 	return v.String()
 }
 
-type hlsReader struct {
-	adder
-	list
+type hlsParser struct {
+	collector
+	listing
 	track *track
 	id    string
 
 	next    entry // what was said of the segment to come
 	number  int64
-	init    key // the last EXT-X-MAP
+	init    segmentKey // the last EXT-X-MAP
 	variant bool
-	end     key // where the last byte range ended
+	end     segmentKey // where the last byte range ended
 }
 
-func (r *hlsReader) tag(tag string) {
+func (r *hlsParser) readTag(tag string) {
 	name, value, _ := strings.Cut(tag, ":")
 	switch name {
 	case "EXTINF":
 		text, _, _ := strings.Cut(value, ",")
 		s, _ := strconv.ParseFloat(strings.TrimSpace(text), 64)
-		r.next.length = seconds(s)
+		r.next.duration = secondsToDuration(s)
 	case "EXT-X-BYTERANGE":
-		r.next.from, r.next.to = byteRange(value)
+		r.next.from, r.next.to = parseByteRange(value)
 	case "EXT-X-MEDIA-SEQUENCE":
 		r.number, _ = strconv.ParseInt(value, 10, 64)
 	case "EXT-X-MAP":
-		a := attributes(value)
-		k := key{r.resolve(a["URI"]), 0, board.Unknown}
+		a := parseAttributes(value)
+		k := segmentKey{r.resolveURL(a["URI"]), 0, board.Unknown}
 		if a["BYTERANGE"] != "" {
-			if k.from, k.to = byteRange(a["BYTERANGE"]); k.from < 0 {
+			if k.from, k.to = parseByteRange(a["BYTERANGE"]); k.from < 0 {
 				k.from = 0 // it is the beginning
 			}
 		}
 		if a["URI"] != "" && k != r.init {
 			r.init = k
-			r.add(r.track, entry{key: k, number: r.number, init: true})
+			r.addEntry(r.track, entry{segmentKey: k, number: r.number, isInit: true})
 		}
 	case "EXT-X-STREAM-INF":
 		r.variant = true
 	case "EXT-X-MEDIA":
-		a := attributes(value)
-		r.name(a["URI"], a["TYPE"])
+		a := parseAttributes(value)
+		r.noteGroup(a["URI"], a["TYPE"])
 	}
 }
 
-// byteRange reads "LENGTH@FROM"; from is -1 where it is not said, and to the length then.
-func byteRange(s string) (from, to unit.Bytes) {
+// parseByteRange reads "LENGTH@FROM"; from is -1 where it is not said, and to the length then.
+func parseByteRange(s string) (from, to unit.Bytes) {
 	length, offset, said := strings.Cut(strings.TrimSpace(s), "@")
 	n, err := strconv.ParseUint(length, 10, 48)
 	at, err2 := strconv.ParseUint(offset, 10, 48)
@@ -109,16 +109,16 @@ func byteRange(s string) (from, to unit.Bytes) {
 	return unit.Bytes(at), unit.Bytes(at + n)
 }
 
-// uri takes in what is no tag: a segment or, in a master playlist, another playlist.
-func (r *hlsReader) uri(ref string) bool {
+// readURI takes in what is no tag: a segment or, in a master playlist, another playlist.
+func (r *hlsParser) readURI(ref string) bool {
 	if r.variant {
 		r.variant = false
-		r.name(ref, "variants")
+		r.noteGroup(ref, "variants")
 		return true
 	}
 	e := r.next
 	r.next = entry{}
-	e.url, e.number = r.resolve(ref), r.number
+	e.url, e.number = r.resolveURL(ref), r.number
 	r.number++
 	switch {
 	case e.from == -1 && r.end.url == e.url: // goes on where the last one ended
@@ -128,19 +128,19 @@ func (r *hlsReader) uri(ref string) bool {
 	case e.from == 0 && e.to == 0:
 		e.to = board.Unknown
 	}
-	r.end = e.key
-	return r.add(r.track, e)
+	r.end = e.segmentKey
+	return r.addEntry(r.track, e)
 }
 
-// name notes of which group another playlist is.
-func (r *hlsReader) name(ref, group string) {
-	if u, err := url.Parse(r.resolve(ref)); ref != "" && err == nil && u.Host != "" && len(r.groups) < mostTracks && len(group) < mostURL {
-		r.groups[identity(u)] = r.id + " " + group
+// noteGroup notes of which group another playlist is.
+func (r *hlsParser) noteGroup(ref, group string) {
+	if u, err := url.Parse(r.resolveURL(ref)); ref != "" && err == nil && u.Host != "" && len(r.groups) < maxTracks && len(group) < maxURLLength {
+		r.groups[playlistID(u)] = r.id + " " + group
 	}
 }
 
-// attributes reads NAME=VALUE,NAME="VALUE".
-func attributes(s string) map[string]string {
+// parseAttributes reads NAME=VALUE,NAME="VALUE".
+func parseAttributes(s string) map[string]string {
 	all := map[string]string{}
 	for s != "" {
 		name, rest, ok := strings.Cut(s, "=")

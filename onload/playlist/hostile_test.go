@@ -17,7 +17,7 @@ import (
 // ahead of the player; those of SegmentBase are its own requests.
 func TestRanges(t *testing.T) {
 	const n, size, head = 8, 150_000, 700
-	all := noise(head+n*size, 3)
+	all := randomBytes(head+n*size, 3)
 	hls := fmt.Sprintf("#EXTM3U\n#EXT-X-MAP:URI=\"all.mp4\",BYTERANGE=\"%d@0\"\n#EXTINF:4,\n#EXT-X-BYTERANGE:%d@%d\nall.mp4\n", head, size, head)
 	hls += strings.Repeat(fmt.Sprintf("#EXTINF:4,\n#EXT-X-BYTERANGE:%d\nall.mp4\n", size), n-1)
 	mpd := func(by string) string {
@@ -81,7 +81,7 @@ func TestStorms(t *testing.T) {
 	}{
 		"another range": {func(w http.ResponseWriter, r *http.Request, _ int) bool {
 			if second(r) {
-				raw(w, "206 OK\r\nContent-Length: 1000\r\nContent-Range: bytes 5-1004/300000\r\nETag: \"x\"", noise(1000, 99))
+				raw(w, "206 OK\r\nContent-Length: 1000\r\nContent-Range: bytes 5-1004/300000\r\nETag: \"x\"", randomBytes(1000, 99))
 			}
 			return second(r)
 		}, 10},
@@ -189,11 +189,11 @@ func TestEndless(t *testing.T) {
 				if most := min(maxPlaylist+500_000, int(min(size, 1<<30))+8); err != nil || len(got) != most || string(got) != want[:len(got)] {
 					t.Errorf("%d bytes, %v", len(got), err)
 				}
-				r.proxy.shelf.loop.Lock()
-				if len(r.proxy.shelf.library.docs) > 0 {
+				r.proxy.prefetcher.loop.Lock()
+				if len(r.proxy.prefetcher.library.documents) > 0 {
 					t.Error("it was read")
 				}
-				r.proxy.shelf.loop.Unlock()
+				r.proxy.prefetcher.loop.Unlock()
 				r.stop()
 			})
 		})

@@ -73,9 +73,9 @@ func TestMeteredNow(t *testing.T) {
 		for _, want := range []bool{true, false, true} {
 			metered.Store(want)
 			time.Sleep(time.Second) // virtual
-			r.proxy.shelf.loop.Lock()
-			list := slices.Clone(r.proxy.shelf.loop.Board.Paths(time.Now())) // which is the board's own
-			r.proxy.shelf.loop.Unlock()
+			r.proxy.prefetcher.loop.Lock()
+			list := slices.Clone(r.proxy.prefetcher.loop.Board.Paths(time.Now())) // which is the board's own
+			r.proxy.prefetcher.loop.Unlock()
 			if len(list) != 2 || list[0].Metered || list[1].Metered != want {
 				t.Errorf("metered %v: %+v", want, list)
 			}

@@ -14,59 +14,61 @@ import (
 
 // Bounds of what is kept of playlists.
 const (
-	mostDocuments = 16
-	mostEntries   = 150_000  // of all
-	mostTexts     = 32 << 20 // bytes of their URLs
-	freshList     = 500 * time.Millisecond
+	maxDocuments   = 16
+	maxEntries     = 150_000  // of all
+	maxAllURLBytes = 32 << 20 // bytes of their URLs
+	relistInterval = 500 * time.Millisecond
 )
 
 // document is a playlist that a player has loaded.
 type document struct {
-	id    string
-	mpd   *mpd // of one from which more segments follow with time
-	at    time.Time
-	used  time.Time
-	reels []*reel
-	index map[key]place
-	text  int // bytes of its URLs
+	id        string
+	mpd       *mpd // of one from which more segments follow with time
+	listedAt  time.Time
+	usedAt    time.Time
+	playbacks []*playback
+	index     map[segmentKey]location
+	urlBytes  int // bytes of its URLs
 }
 
-// place is where a segment is.
-type place struct {
-	reel *reel
-	at   int
+// location is where a segment is.
+type location struct {
+	playback *playback
+	index    int
 }
 
-// reel is a track, and how far its player is.
-type reel struct {
+// playback is a track, and how far its player is.
+type playback struct {
 	*track
-	asked   time.Time // when it was used last; zero: it is not
-	number  int64     // that was asked for last
-	request http.Header
-	host    string     // that request is for
-	size    unit.Bytes // of its last segment
-	misfits int
-	moves   bool   // its segments were redirected lately
-	file    string // that its segments are ranges of, and of which version of it
-	version *answer
-	looking int // of how many it is asked where they are
+	lastRequest   time.Time // when it was used last; zero: it is not
+	lastNumber    int64     // that was asked for last
+	requestHeader http.Header
+	requestHost   string     // that request is for
+	lastSize      unit.Bytes // of its last segment
+	mismatches    int
+	isRedirected  bool   // its segments were redirected lately
+	rangeFile     string // that its segments are ranges of, and of which version of it
+	fileVersion   *response
+	lookUps       int // of how many it is asked where they are
 }
 
 // library has the playlists that players have loaded, and where the players are. It is not
 // safe for concurrent use.
 type library struct {
-	docs    []*document       // the last used one last
-	playing map[string]*reel  // tracks, by id
-	groups  map[string]string // of playlists that a master playlist has named
+	documents []*document          // the last used one last
+	playbacks map[string]*playback // tracks, by id
+	groups    map[string]string    // of playlists that a master playlist has named
 }
 
-func newLibrary() *library { return &library{playing: map[string]*reel{}, groups: map[string]string{}} }
+func newLibrary() *library {
+	return &library{playbacks: map[string]*playback{}, groups: map[string]string{}}
+}
 
-// parse reads a playlist; nil is that it is none.
-func parse(at *url.URL, kind, text string, off time.Duration, now time.Time) (*document, list) {
-	d := &document{id: identity(at), used: now}
+// parsePlaylist reads a playlist; nil is that it is none.
+func parsePlaylist(at *url.URL, kind, text string, off time.Duration, now time.Time) (*document, listing) {
+	d := &document{id: playlistID(at), usedAt: now}
 	if kind != "dash" {
-		l, ok := readHLS(at, text)
+		l, ok := parseHLS(at, text)
 		if !ok {
 			return nil, l
 		}
@@ -74,92 +76,92 @@ func parse(at *url.URL, kind, text string, off time.Duration, now time.Time) (*d
 	}
 	m := parseMPD(at, text, off)
 	if m == nil {
-		return nil, list{}
+		return nil, listing{}
 	}
-	if m.dynamic() {
+	if m.isDynamic() {
 		d.mpd = m
 	}
-	return d, m.list(now)
+	return d, m.listSegments(now)
 }
 
-// add takes in a playlist, in the place of an older one of its URL.
-func (y *library) add(d *document, l list, now time.Time) {
+// addDocument takes in a playlist, in the place of an older one of its URL.
+func (y *library) addDocument(d *document, l listing, now time.Time) {
 	maps.Copy(y.groups, l.groups)
-	y.docs = slices.DeleteFunc(y.docs, func(old *document) bool { return old.id == d.id })
-	y.docs = append(y.docs, d)
-	y.relist(d, l, now)
+	y.documents = slices.DeleteFunc(y.documents, func(old *document) bool { return old.id == d.id })
+	y.documents = append(y.documents, d)
+	y.updateDocument(d, l, now)
 }
 
-// relist takes in what a playlist says now.
-func (y *library) relist(d *document, l list, now time.Time) {
-	d.reels, d.index, d.text, d.at = nil, map[key]place{}, l.text, now
+// updateDocument takes in what a playlist says now.
+func (y *library) updateDocument(d *document, l listing, now time.Time) {
+	d.playbacks, d.index, d.urlBytes, d.listedAt = nil, map[segmentKey]location{}, l.urlBytes, now
 	for _, t := range l.tracks {
-		r := y.playing[t.id]
+		r := y.playbacks[t.id]
 		if r == nil {
-			r = &reel{}
-			y.playing[t.id] = r
+			r = &playback{}
+			y.playbacks[t.id] = r
 		}
 		if r.track = t; t.group == "" {
 			t.group = y.groups[t.id]
 		}
-		d.reels = append(d.reels, r)
+		d.playbacks = append(d.playbacks, r)
 		for i, e := range t.entries {
-			d.index[e.key] = place{r, i}
+			d.index[e.segmentKey] = location{r, i}
 		}
 	}
 }
 
-// use notes that a player uses a playlist now.
-func (y *library) use(d *document, now time.Time) {
-	d.used = now
-	y.docs = append(slices.DeleteFunc(y.docs, func(o *document) bool { return o == d }), d)
+// markUsed notes that a player uses a playlist now.
+func (y *library) markUsed(d *document, now time.Time) {
+	d.usedAt = now
+	y.documents = append(slices.DeleteFunc(y.documents, func(o *document) bool { return o == d }), d)
 }
 
-// bound forgets playlists that were not used for longest, and returns the tracks that go
+// evictOld forgets playlists that were not used for longest, and returns the tracks that go
 // with them.
-func (y *library) bound() (gone []*reel) {
-	sum, text, last := 0, 0, make(map[*reel]bool)
-	for i := len(y.docs) - 1; i >= 0; i-- {
-		d := y.docs[i]
-		sum, text = sum+len(d.index), text+d.text
-		if i == len(y.docs)-1 || len(y.docs)-i <= mostDocuments && sum <= mostEntries && text <= mostTexts {
-			for _, r := range d.reels {
+func (y *library) evictOld() (gone []*playback) {
+	sum, text, last := 0, 0, make(map[*playback]bool)
+	for i := len(y.documents) - 1; i >= 0; i-- {
+		d := y.documents[i]
+		sum, text = sum+len(d.index), text+d.urlBytes
+		if i == len(y.documents)-1 || len(y.documents)-i <= maxDocuments && sum <= maxEntries && text <= maxAllURLBytes {
+			for _, r := range d.playbacks {
 				last[r] = true
 			}
 			continue
 		}
-		y.docs = y.docs[i+1:]
+		y.documents = y.documents[i+1:]
 		break
 	}
 	maps.DeleteFunc(y.groups, func(_, group string) bool { // they begin with the playlist that names them
 		by, _, _ := strings.Cut(group, " ")
-		return !slices.ContainsFunc(y.docs, func(d *document) bool { return d.id == by })
+		return !slices.ContainsFunc(y.documents, func(d *document) bool { return d.id == by })
 	})
-	for id, r := range y.playing {
+	for id, r := range y.playbacks {
 		if !last[r] {
 			gone = append(gone, r)
-			delete(y.playing, id)
+			delete(y.playbacks, id)
 		}
 	}
 	return gone
 }
 
-// find finds an entry: just those bytes, or the whole that they are of.
-func (y *library) find(name string, from, to unit.Bytes) (place, *document) {
-	for i := len(y.docs) - 1; i >= 0; i-- {
-		for _, k := range []key{{name, from, to}, {name, 0, board.Unknown}} {
-			if at, ok := y.docs[i].index[k]; ok {
-				return at, y.docs[i]
+// findEntry finds an entry: just those bytes, or the whole that they are of.
+func (y *library) findEntry(name string, from, to unit.Bytes) (location, *document) {
+	for i := len(y.documents) - 1; i >= 0; i-- {
+		for _, k := range []segmentKey{{name, from, to}, {name, 0, board.Unknown}} {
+			if at, ok := y.documents[i].index[k]; ok {
+				return at, y.documents[i]
 			}
 		}
 	}
-	return place{}, nil
+	return location{}, nil
 }
 
-// redirect has a playlist that is redirected be of the group of the one that was named.
-func (y *library) redirect(from *url.URL, to string) {
+// noteRedirect has a playlist that is redirected be of the group of the one that was named.
+func (y *library) noteRedirect(from *url.URL, to string) {
 	u, err := url.Parse(to)
-	if group := y.groups[identity(from)]; err == nil && group != "" && len(y.groups) < mostSegments {
-		y.groups[identity(u)] = group
+	if group := y.groups[playlistID(from)]; err == nil && group != "" && len(y.groups) < maxSegments {
+		y.groups[playlistID(u)] = group
 	}
 }

@@ -71,7 +71,7 @@ func TestLies(t *testing.T) {
 					r := newRig(t, 0, 4*mbit, 8*mbit)
 					data, paths, list := r.vod("/v", n, size), hlsPaths("/v", n), "/v/list.m3u8"
 					if oneFile {
-						all, text := noise(n*size, 7), "#EXTM3U\n"
+						all, text := randomBytes(n*size, 7), "#EXTM3U\n"
 						for i := range n {
 							text += fmt.Sprintf("#EXTINF:4,\n#EXT-X-BYTERANGE:%d@%d\nall.ts\n", size, i*size)
 							data[i], paths[i] = all[i*size:(i+1)*size], "/v/all.ts"
@@ -128,7 +128,7 @@ func TestFileEach(t *testing.T) {
 		const n, size = 4, 100_000
 		data, text := make([][]byte, n), "#EXTM3U\n"
 		for i := range n {
-			data[i] = r.web.put(fmt.Sprintf("/v/%d.mp4", i), noise(size, i))
+			data[i] = r.web.put(fmt.Sprintf("/v/%d.mp4", i), randomBytes(size, i))
 			text += fmt.Sprintf("#EXTINF:4,\n#EXT-X-BYTERANGE:%d@0\n%d.mp4\n", size/2, i)
 		}
 		r.web.put("/v/list.m3u8", []byte(text))

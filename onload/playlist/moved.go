@@ -20,82 +20,82 @@ import (
 
 // Tuning.
 const (
-	mostHops    = 3 // redirects that are followed, one after the other
-	mostLookUps = 4 // of a track, at once
+	maxHops    = 3 // redirects that are followed, one after the other
+	maxLookUps = 4 // of a track, at once
 )
 
-// redirected tells whether an answer leads elsewhere.
-func redirected(status int) bool { return status/100 == 3 }
+// isRedirect tells whether an answer leads elsewhere.
+func isRedirect(status int) bool { return status/100 == 3 }
 
-// mayStay tells whether a segment that was redirected to is still near to where its
+// isNearPlayer tells whether a segment that was redirected to is still near to where its
 // player is: the player asks for it after that which led there.
-func (s *segment) mayStay(wanted map[key]int64) bool {
-	if n, ok := wanted[s.of]; s.hops > 0 && ok && n == s.number {
+func (s *segment) isNearPlayer(wanted map[segmentKey]int64) bool {
+	if n, ok := wanted[s.listedKey]; s.hops > 0 && ok && n == s.number {
 		return true
 	}
-	back := s.reel.number - s.number
+	back := s.playback.lastNumber - s.number
 	return s.hops > 0 && back >= 0 && back <= 2
 }
 
-// moved takes in that a device was redirected.
-func (p *shelf) moved(s *segment, now time.Time) {
-	p.drop(s)
-	if !s.looking {
-		p.lookUp(s)
+// handleRedirect takes in that a device was redirected.
+func (p *prefetcher) handleRedirect(s *segment, now time.Time) {
+	p.freeSegment(s)
+	if !s.lookingUp {
+		p.lookUpLocation(s)
 	}
-	if s.hops > 0 || s.reel.moves {
+	if s.hops > 0 || s.playback.isRedirected {
 		return
 	}
-	s.reel.moves = true
+	s.playback.isRedirected = true
 	for _, o := range p.segments { // helpers need not ask for these
-		if o.reel == s.reel && o != s && o.answer == nil && o.readers == 0 && !o.looking && !o.left && !p.queue.isUnderWay(o) {
-			p.forget(o)
+		if o.playback == s.playback && o != s && o.response == nil && o.readers == 0 && !o.lookingUp && !o.leftToPlayer && !p.queue.isUnderWay(o) {
+			p.removeSegment(o)
 		}
 	}
-	p.plan(s.reel, now)
+	p.prefetchNext(s.playback, now)
 }
 
-// lookUp asks by the own line where a segment is.
-func (p *shelf) lookUp(s *segment) {
-	if p.loop.Closing() {
+// lookUpLocation asks by the own line where a segment is.
+func (p *prefetcher) lookUpLocation(s *segment) {
+	if p.loop.IsClosing() {
 		return
 	}
-	s.looking = true
-	s.reel.looking++
+	s.lookingUp = true
+	s.playback.lookUps++
 	p.loop.Go(func(ctx context.Context) {
-		a, err := s.whereIs(ctx, p.loop.Own())
+		a, err := s.fetchRedirect(ctx, p.loop.LocalWorker())
 		p.loop.Lock()
-		defer p.loop.Settle()
-		s.looking = false
-		s.reel.looking--
+		defer p.loop.DispatchAndUnlock()
+		s.lookingUp = false
+		s.playback.lookUps--
 		switch {
-		case s.left, p.segments[s.key] != s && s.readers == 0: // not wanted any more
+		case s.leftToPlayer, p.segments[s.segmentKey] != s && s.readers == 0: // not wanted any more
 			return
 		case err != nil:
-			s.reel.misfits++
-			p.leave(s, err)
+			s.playback.mismatches++
+			p.leaveToPlayer(s, err)
 		case a == nil: // it is here
-			s.reel.moves = false
-			p.queue.add(s, s.due)
+			s.playback.isRedirected = false
+			p.queue.addSegment(s, s.dueTime)
 		default:
-			if err := p.lead(s, a); err != nil {
-				s.reel.misfits++
-				p.leave(s, err)
+			if err := p.followRedirect(s, a); err != nil {
+				s.playback.mismatches++
+				p.leaveToPlayer(s, err)
 			}
 		}
-		p.plan(s.reel, time.Now())
+		p.prefetchNext(s.playback, time.Now())
 	})
 }
 
-// whereIs asks, and returns what redirects, or nil.
-func (s *segment) whereIs(ctx context.Context, own *transfer.Worker) (*answer, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
+// fetchRedirect asks, and returns what redirects, or nil.
+func (s *segment) fetchRedirect(ctx context.Context, own *transfer.Worker) (*response, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, stallTimeout, errStalled)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
 		return nil, err
 	}
-	r.Header = s.request.Clone()
+	r.Header = s.requestHeader.Clone()
 	if s.to != board.Unknown {
 		r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", s.from, s.to-1))
 	}
@@ -104,46 +104,46 @@ func (s *segment) whereIs(ctx context.Context, own *transfer.Worker) (*answer, e
 		return nil, err
 	}
 	defer a.Body.Close()
-	if !redirected(a.StatusCode) {
+	if !isRedirect(a.StatusCode) {
 		return nil, nil
 	}
 	_, _ = io.CopyN(io.Discard, a.Body, 4<<10) // so that the connection can be used again
-	return &answer{status: a.StatusCode, header: a.Header.Clone()}, nil
+	return &response{status: a.StatusCode, header: a.Header.Clone()}, nil
 }
 
-// lead has what an answer leads to fetched ahead.
-func (p *shelf) lead(s *segment, a *answer) error {
+// followRedirect has what an answer leads to fetched ahead.
+func (p *prefetcher) followRedirect(s *segment, a *response) error {
 	from, err := url.Parse(s.url)
 	if err != nil {
 		return err
 	}
-	to := key{resolve(from, a.header.Get("Location")), s.from, s.to}
+	to := segmentKey{resolveURL(from, a.header.Get("Location")), s.from, s.to}
 	u, err := url.Parse(to.url)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || a.header.Get("Location") == "":
 		return fault.New(fault.Protocol, errors.New("it leads to where only the player may ask"), "")
-	case s.hops+1 > mostHops:
-		return fault.New(fault.Protocol, fmt.Errorf("over %d redirects", mostHops), "")
+	case s.hops+1 > maxHops:
+		return fault.New(fault.Protocol, fmt.Errorf("over %d redirects", maxHops), "")
 	case p.segments[to] != nil:
 		return fault.New(fault.Protocol, errors.New("it leads to what is there already"), "")
 	}
-	s.answer, s.size, s.whole = a, 0, true
-	s.signal()
+	s.response, s.size, s.complete = a, 0, true
+	s.notifyReaders()
 	e := s.entry
-	e.key = to
-	t := p.newSegment(s.reel, e, s.due)
-	t.of, t.hops = s.of, s.hops+1
+	e.segmentKey = to
+	t := p.newSegment(s.playback, e, s.dueTime)
+	t.listedKey, t.hops = s.listedKey, s.hops+1
 	if s.hops == 0 {
-		t.of = s.key
+		t.listedKey = s.segmentKey
 	}
-	p.queue.add(t, t.due)
+	p.queue.addSegment(t, t.dueTime)
 	return nil
 }
 
-// ledTo finds what a player was redirected to; nil if it is none.
-func (p *shelf) ledTo(k key) *segment {
-	for _, k := range []key{k, {k.url, 0, board.Unknown}} {
-		if s := p.segments[k]; s != nil && s.hops > 0 && s.reel.misfits < misfits {
+// findRedirected finds what a player was redirected to; nil if it is none.
+func (p *prefetcher) findRedirected(k segmentKey) *segment {
+	for _, k := range []segmentKey{k, {k.url, 0, board.Unknown}} {
+		if s := p.segments[k]; s != nil && s.hops > 0 && s.playback.mismatches < maxMismatches {
 			return s
 		}
 	}

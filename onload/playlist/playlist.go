@@ -41,48 +41,48 @@ import (
 // Config is what a Proxy needs.
 type Config struct {
 	Devices []fetch.Device // at least one, this device's own line first
-	// Joins, if not nil, brings devices that are found later.
-	Joins <-chan fetch.Device
+	// NewDevices, if not nil, brings devices that are found later.
+	NewDevices <-chan fetch.Device
 	// Dial connects by the own line, for what is encrypted.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Scheduler is one that nobody else uses; nil is the default.
 	Scheduler board.Scheduler
-	// Rests, if not nil, is told each time that a device fails; it must be quick.
-	Rests func(device string, err error)
-	Log   *slog.Logger
+	// OnSuspend, if not nil, is told each time that a device fails; it must be quick.
+	OnSuspend func(device string, err error)
+	Log       *slog.Logger
 
 	memory unit.Bytes // for tests
 }
 
 // Tuning.
 const (
-	window    = 60 * time.Second // of media that is fetched ahead: what players keep themselves
-	memory    = 64 * unit.MB     // of segments that are held
-	idle      = 2 * time.Minute  // after which a player is taken to be gone
-	stall     = 10 * time.Second // without an answer, or leastPace
-	leastPace = 4 * unit.KB      // 3 kbit/s: less is nothing
-	backoff   = 500 * time.Millisecond
-	misfits   = 3                // answers that are of no use, after which none is fetched ahead
-	longest   = 20 * time.Second // that a device is left alone
-	tick      = 100 * time.Millisecond
-	leastPart = 64 * unit.KB // less is not worth to be split
+	prefetchWindow    = 60 * time.Second // of media that is fetched ahead: what players keep themselves
+	defaultMemory     = 64 * unit.MB     // of segments that are held
+	playerIdleTimeout = 2 * time.Minute  // after which a player is taken to be gone
+	stallTimeout      = 10 * time.Second // without an answer, or minProgress
+	minProgress       = 4 * unit.KB      // 3 kbit/s: less is nothing
+	firstBackoff      = 500 * time.Millisecond
+	maxMismatches     = 3                // answers that are of no use, after which none is fetched ahead
+	maxBackoff        = 20 * time.Second // that a device is left alone
+	tickInterval      = 100 * time.Millisecond
+	minSplitSize      = 64 * unit.KB // less is not worth to be split
 )
 
 // Result is what a proxy has done.
 type Result struct {
-	Segments int           `json:"segments"` // served of what was fetched over all devices
-	Bytes    unit.Bytes    `json:"bytes"`    // of these
-	Passed   int           `json:"passed"`   // segments that were left to the player and its own line
-	Unused   unit.Bytes    `json:"unused"`   // fetched ahead, and not asked for
-	Tunnels  int           `json:"tunnels"`  // encrypted connections, by the own line alone
-	Devices  []fetch.Share `json:"devices"`
+	Segments int                 `json:"segments"` // served of what was fetched over all devices
+	Bytes    unit.Bytes          `json:"bytes"`    // of these
+	Passed   int                 `json:"passed"`   // segments that were left to the player and its own line
+	Unused   unit.Bytes          `json:"unused"`   // fetched ahead, and not asked for
+	Tunnels  int                 `json:"tunnels"`  // encrypted connections, by the own line alone
+	Devices  []fetch.DeviceUsage `json:"devices"`
 }
 
 // Proxy is one.
 type Proxy struct {
 	Config
-	forward *httputil.ReverseProxy
-	shelf   *shelf
+	forward    *httputil.ReverseProxy
+	prefetcher *prefetcher
 }
 
 // New makes a proxy.
@@ -91,26 +91,28 @@ func New(cfg Config) (*Proxy, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.memory == 0 {
-		cfg.memory = memory
+		cfg.memory = defaultMemory
 	}
 	loop, err := transfer.New(transfer.Config{
-		Devices: cfg.Devices, Joins: cfg.Joins, Scheduler: cfg.Scheduler, Suspended: cfg.Rests, Log: cfg.Log,
-		Client:  func(d fetch.Device) *http.Client { return &http.Client{Transport: d.Transport, CheckRedirect: stay} },
-		Times:   transfer.Times{Stall: stall, Answer: stall, Backoff: backoff, Tick: tick},
-		Stalled: errStalled, NoAnswer: errStalled, Recovery: leastPace})
+		Devices: cfg.Devices, NewDevices: cfg.NewDevices, Scheduler: cfg.Scheduler, OnSuspend: cfg.OnSuspend, Log: cfg.Log,
+		NewClient: func(d fetch.Device) *http.Client {
+			return &http.Client{Transport: d.Transport, CheckRedirect: keepRedirect}
+		},
+		Times:      transfer.Times{StallTimeout: stallTimeout, ResponseTimeout: stallTimeout, FirstBackoff: firstBackoff, TickInterval: tickInterval},
+		ErrStalled: errStalled, ErrNoResponse: errStalled, RecoveryBytes: minProgress})
 	if err != nil {
 		return nil, err
 	}
 	loop.Board.SetHome(0)
-	p := &Proxy{Config: cfg, shelf: &shelf{loop: loop, log: cfg.Log, memory: cfg.memory, library: newLibrary(), segments: map[key]*segment{},
+	p := &Proxy{Config: cfg, prefetcher: &prefetcher{loop: loop, log: cfg.Log, memoryLimit: cfg.memory, library: newLibrary(), segments: map[segmentKey]*segment{},
 		queue: queue{loop, time.Now(), map[int]*segment{}}}}
-	p.forward = &httputil.ReverseProxy{Rewrite: rewrite, Transport: cfg.Devices[0].Transport, FlushInterval: -1, ModifyResponse: p.look,
-		ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug), ErrorHandler: p.unreachable}
+	p.forward = &httputil.ReverseProxy{Rewrite: rewriteRequest, Transport: cfg.Devices[0].Transport, FlushInterval: -1, ModifyResponse: p.inspectResponse,
+		ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug), ErrorHandler: p.replyUnreachable}
 	return p, nil
 }
 
-// stay follows no redirect.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// keepRedirect follows no redirect.
+func keepRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Serve serves players until ctx ends. The listener must be of this device alone:
 // whoever reaches a proxy uses its lines.
@@ -121,29 +123,29 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) (Result, error) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	s := &http.Server{Handler: p.handler(l.Addr().String()), ReadHeaderTimeout: stall, IdleTimeout: idle, MaxHeaderBytes: 64 << 10,
+	s := &http.Server{Handler: p.newHandler(l.Addr().String()), ReadHeaderTimeout: stallTimeout, IdleTimeout: playerIdleTimeout, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: splice.WithWebConn,
 		ErrorLog: slog.NewLogLogger(p.Log.Handler(), slog.LevelDebug)}
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = p.shelf.loop.Run(ctx, p.shelf) // until ctx ends
+		_ = p.prefetcher.loop.Run(ctx, p.prefetcher) // until ctx ends
 	}()
 	err := s.Serve(splice.WebListener(l))
 	stop()
 	<-ended
-	p.shelf.running.Wait()
-	p.shelf.loop.CloseIdle()
+	p.prefetcher.activeReplies.Wait()
+	p.prefetcher.loop.CloseIdleConnections()
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}
-	p.shelf.loop.Lock()
-	defer p.shelf.loop.Unlock()
-	res := p.shelf.result
-	for _, s := range p.shelf.segments {
-		res.Unused += s.unused()
+	p.prefetcher.loop.Lock()
+	defer p.prefetcher.loop.Unlock()
+	res := p.prefetcher.result
+	for _, s := range p.prefetcher.segments {
+		res.Unused += s.unusedBytes()
 	}
-	res.Devices = p.shelf.loop.Shares(time.Now())
+	res.Devices = p.prefetcher.loop.Usage(time.Now())
 	return res, err
 }

@@ -131,7 +131,7 @@ func TestWindow(t *testing.T) {
 		if r.web.asked("/v/seg51.ts") > 2 {
 			t.Error(r.web.log)
 		}
-		time.Sleep(idle + time.Second)
+		time.Sleep(playerIdleTimeout + time.Second)
 		if held, urls := r.held(); held != 0 || len(urls) != 0 {
 			t.Errorf("%v held for a player that is gone", held)
 		}
@@ -184,7 +184,7 @@ func TestLive(t *testing.T) {
 			for i := first; i <= last; i++ {
 				text += fmt.Sprintf("#EXTINF:2,\nring%d.ts\n", i%4)
 				for len(all) <= i {
-					all = append(all, noise(200_000, len(all)))
+					all = append(all, randomBytes(200_000, len(all)))
 				}
 				r.web.put(fmt.Sprintf("/l/ring%d.ts", i%4), all[i])
 			}
@@ -245,14 +245,14 @@ func TestHostile(t *testing.T) {
 		{"no ranges, no length", func(w http.ResponseWriter, r *http.Request) bool {
 			if is(r, 2) {
 				_ = http.NewResponseController(w).Flush()
-				_, _ = w.Write(noise(300_000, 2))
+				_, _ = w.Write(randomBytes(300_000, 2))
 			}
 			return is(r, 2)
 		}, []int{200, 200, 200, 200}},
 		{"cut", func(w http.ResponseWriter, r *http.Request) bool {
 			if is(r, 2) {
 				w.Header().Set("Content-Length", "300000")
-				_, _ = w.Write(noise(300_000, 2)[:1000])
+				_, _ = w.Write(randomBytes(300_000, 2)[:1000])
 				_ = http.NewResponseController(w).Flush()
 				panic(http.ErrAbortHandler)
 			}
@@ -263,7 +263,7 @@ func TestHostile(t *testing.T) {
 			if part {
 				r.Header.Del("If-Range")
 				w.Header().Set("ETag", `"other"`)
-				http.ServeContent(w, r, "x.ts", time.Time{}, bytes.NewReader(noise(300_000, 99)))
+				http.ServeContent(w, r, "x.ts", time.Time{}, bytes.NewReader(randomBytes(300_000, 99)))
 			}
 			return part
 		}, []int{200, 200, 200, 200}},
@@ -340,9 +340,9 @@ func TestDash(t *testing.T) {
 </Period></MPD>`))
 		var v1, v2, s [][]byte
 		for i := range 10 {
-			v1 = append(v1, r.web.put(fmt.Sprintf("/d/v1/%03d.m4s", i+1), noise(100_000, i)))
-			v2 = append(v2, r.web.put(fmt.Sprintf("/d/v2/%03d.m4s", i+1), noise(200_000, i+100)))
-			s = append(s, r.web.put(fmt.Sprintf("/d/t%d.m4s", 7+4*i), noise(50_000, i+200)))
+			v1 = append(v1, r.web.put(fmt.Sprintf("/d/v1/%03d.m4s", i+1), randomBytes(100_000, i)))
+			v2 = append(v2, r.web.put(fmt.Sprintf("/d/v2/%03d.m4s", i+1), randomBytes(200_000, i+100)))
+			s = append(s, r.web.put(fmt.Sprintf("/d/t%d.m4s", 7+4*i), randomBytes(50_000, i+200)))
 		}
 		r.get("/d/a.mpd", nil)
 		r.get("/d/v1/i.mp4", nil)
@@ -374,7 +374,7 @@ func TestDashLive(t *testing.T) {
 <AdaptationSet><Representation id="v"><SegmentTemplate duration="4" media="$Number$"/></Representation></AdaptationSet></Period></MPD>`))
 		var data [][]byte
 		for i := range 20 {
-			data = append(data, noise(200_000, i))
+			data = append(data, randomBytes(200_000, i))
 			r.web.put(fmt.Sprintf("/d/%d", i+1), data[i])
 		}
 		time.Sleep(25 * time.Second) // six are there

@@ -20,24 +20,24 @@ import (
 	"mpbond/onload/board"
 )
 
-// handler answers players; own is the address that it listens at.
-func (p *Proxy) handler(own string) http.Handler {
-	return splice.GuardAnswers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// newHandler answers players; own is the address that it listens at.
+func (p *Proxy) newHandler(own string) http.Handler {
+	return splice.GuardResponses(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodConnect:
-			p.tunnel(w, r, own)
+			p.serveTunnel(w, r, own)
 		case r.URL.Scheme != "http" || r.URL.Host == "":
 			http.Error(w, "mpbond: this is a proxy: set it as the HTTP proxy of a player", http.StatusBadRequest)
 		case r.URL.Host == own:
 			http.Error(w, "mpbond: this is the proxy itself", http.StatusLoopDetected)
-		case r.Method != http.MethodGet || conditional(r.Header) || r.ContentLength != 0 || !p.offer(w, r):
+		case r.Method != http.MethodGet || isConditional(r.Header) || r.ContentLength != 0 || !p.serveSegment(w, r):
 			p.forward.ServeHTTP(w, r)
 		}
 	}))
 }
 
-// rewrite leaves a request as it is, but for codings that look cannot read.
-func rewrite(r *httputil.ProxyRequest) {
+// rewriteRequest leaves a request as it is, but for codings that look cannot read.
+func rewriteRequest(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	coding := "identity" // without one the transport would ask for gzip, and unpack it
 	if acceptsGzip(r.In.Header) {
@@ -57,22 +57,22 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
-func (p *Proxy) unreachable(w http.ResponseWriter, r *http.Request, err error) {
+func (p *Proxy) replyUnreachable(w http.ResponseWriter, r *http.Request, err error) {
 	p.Log.Debug("a server cannot be reached", "url", r.URL.Redacted(), "err", err)
 	w.WriteHeader(http.StatusBadGateway)
 }
 
-// tunnel carries what is encrypted, by the own line.
-func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, own string) {
+// serveTunnel carries what is encrypted, by the own line.
+func (p *Proxy) serveTunnel(w http.ResponseWriter, r *http.Request, own string) {
 	if r.Host == own || p.Dial == nil {
 		w.WriteHeader(http.StatusLoopDetected)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), stall)
+	ctx, cancel := context.WithTimeout(r.Context(), stallTimeout)
 	defer cancel()
 	up, err := p.Dial(ctx, "tcp", r.Host)
 	if err != nil {
-		p.unreachable(w, r, err)
+		p.replyUnreachable(w, r, err)
 		return
 	}
 	splice.ResetOnExit(up)
@@ -86,10 +86,10 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, own string) {
 		down = c.Conn
 	}
 	defer down.Close() // as with up
-	if !p.shelf.enter() {
+	if !p.prefetcher.startTunnel() {
 		return
 	}
-	defer p.shelf.running.Done()
+	defer p.prefetcher.activeReplies.Done()
 	early := make([]byte, buffered.Reader.Buffered())
 	_, _ = io.ReadFull(buffered, early)
 	if _, err := io.WriteString(down, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
@@ -102,24 +102,24 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, own string) {
 	_, _, _ = splice.Both(down, up)
 }
 
-// conditional tells whether an answer depends on what the player has already. If-Range is
+// isConditional tells whether an answer depends on what the player has already. If-Range is
 // looked at when there is one: browsers send it with each range but the first.
-func conditional(h http.Header) bool {
+func isConditional(h http.Header) bool {
 	return slices.ContainsFunc([]string{"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"},
 		func(name string) bool { return h.Get(name) != "" })
 }
 
-// look reads playlists that pass by.
-func (p *Proxy) look(r *http.Response) error {
-	if to := resolve(r.Request.URL, r.Header.Get("Location")); redirected(r.StatusCode) && to != "" {
-		p.shelf.redirected(r.Request.URL, to)
+// inspectResponse reads playlists that pass by.
+func (p *Proxy) inspectResponse(r *http.Response) error {
+	if to := resolveURL(r.Request.URL, r.Header.Get("Location")); isRedirect(r.StatusCode) && to != "" {
+		p.prefetcher.noteRedirect(r.Request.URL, to)
 	}
 	kind := playlistKind(r)
 	if kind == "" {
 		return nil
 	}
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxPlaylist+1))
-	r.Body = &again{bytes.NewReader(data), r.Body, err}
+	r.Body = &replayBody{bytes.NewReader(data), r.Body, err}
 	if err != nil || len(data) > maxPlaylist {
 		return nil // the player sees it
 	}
@@ -136,7 +136,7 @@ func (p *Proxy) look(r *http.Response) error {
 	if date, err := http.ParseTime(r.Header.Get("Date")); err == nil {
 		off = time.Until(date)
 	}
-	p.shelf.learn(r.Request.URL, kind, string(data), off)
+	p.prefetcher.addPlaylist(r.Request.URL, kind, string(data), off)
 	return nil
 }
 
@@ -172,14 +172,14 @@ func hasWhole(r *http.Response) bool {
 	return n == 2 && last == size-1 && (r.ContentLength < 0 || r.ContentLength == size)
 }
 
-// again is a body of which a part was read, and how that ended.
-type again struct {
+// replayBody is a body of which a part was read, and how that ended.
+type replayBody struct {
 	read *bytes.Reader
 	rest io.ReadCloser
 	err  error
 }
 
-func (a *again) Read(b []byte) (int, error) {
+func (a *replayBody) Read(b []byte) (int, error) {
 	if a.read.Len() > 0 {
 		return a.read.Read(b)
 	}
@@ -189,10 +189,10 @@ func (a *again) Read(b []byte) (int, error) {
 	return a.rest.Read(b)
 }
 
-func (a *again) Close() error { return a.rest.Close() }
+func (a *replayBody) Close() error { return a.rest.Close() }
 
-// asked is the range of a request; ok is false for what is none of one span.
-func asked(h http.Header) (from, to unit.Bytes, ok bool) {
+// parseRange is the range of a request; ok is false for what is none of one span.
+func parseRange(h http.Header) (from, to unit.Bytes, ok bool) {
 	all := h.Values("Range")
 	if len(all) == 0 {
 		return 0, board.Unknown, true
@@ -210,46 +210,46 @@ func asked(h http.Header) (from, to unit.Bytes, ok bool) {
 	return unit.Bytes(a), unit.Bytes(b + 1), err == nil && a <= b
 }
 
-// offer serves a request with what was fetched ahead or is fetched now, over all devices.
+// serveSegment serves a request with what was fetched ahead or is fetched now, over all devices.
 // If it reports false nothing was said yet.
-func (p *Proxy) offer(w http.ResponseWriter, r *http.Request) bool {
-	from, to, ok := asked(r.Header)
+func (p *Proxy) serveSegment(w http.ResponseWriter, r *http.Request) bool {
+	from, to, ok := parseRange(r.Header)
 	if !ok {
 		return false
 	}
-	s := p.shelf.want(r, from, to)
+	s := p.prefetcher.requestSegment(r, from, to)
 	if s == nil {
 		return false
 	}
-	served := reply{p: p.shelf, s: s, r: r, w: w, from: 0, to: board.Unknown}
+	served := reply{prefetcher: p.prefetcher, segment: s, request: r, writer: w, from: 0, to: board.Unknown}
 	if s.to == board.Unknown && r.Header.Get("Range") != "" {
 		served.ranged, served.from, served.to = true, from, to
 	}
-	defer func() { p.shelf.release(s, served.whole) }()
-	return served.run()
+	defer func() { p.prefetcher.releaseSegment(s, served.complete) }()
+	return served.serve()
 }
 
 // reply is an answer to a player.
 type reply struct {
-	p        *shelf
-	s        *segment
-	r        *http.Request
-	w        http.ResponseWriter
-	ranged   bool // the player wants from and to of a segment that is listed as a whole
-	from, to unit.Bytes
-	whole    bool // the player has it
+	prefetcher *prefetcher
+	segment    *segment
+	request    *http.Request
+	writer     http.ResponseWriter
+	ranged     bool // the player wants from and to of a segment that is listed as a whole
+	from, to   unit.Bytes
+	complete   bool // the player has it
 }
 
-func (y *reply) run() bool {
+func (y *reply) serve() bool {
 	var begun bool
-	var of *answer
+	var of *response
 	var sent []byte // all that the player was given, from the beginning of the segment on
 	at := y.from
 	for {
-		y.p.loop.Lock()
-		have, more := y.s.view()
-		now, left, whole := y.s.answer, y.s.left, y.s.whole
-		y.p.loop.Unlock()
+		y.prefetcher.loop.Lock()
+		have, more := y.segment.receivedPrefix()
+		now, left, whole := y.segment.response, y.segment.leftToPlayer, y.segment.complete
+		y.prefetcher.loop.Unlock()
 		switch {
 		case left && !begun:
 			return false
@@ -260,47 +260,47 @@ func (y *reply) run() bool {
 			if whole {
 				size = unit.Bytes(len(have))
 			}
-			if !y.suits(now, size) {
-				y.p.misfit(y.s)
+			if !y.matchesRequest(now, size) {
+				y.prefetcher.noteMismatch(y.segment)
 				return false
 			}
-			y.head(now, size)
+			y.writeHead(now, size)
 			begun, of, at = true, now, y.from
 		}
 		if begun {
-			if now.size != of.size || !continues(sent, have, whole) {
+			if now.size != of.size || !continuesSent(sent, have, whole) {
 				panic(http.ErrAbortHandler) // another device brings something else
 			}
 			if to := min(unit.Bytes(len(have)), y.to); to > at {
-				if _, err := y.w.Write(have[at:to]); err != nil {
+				if _, err := y.writer.Write(have[at:to]); err != nil {
 					return true
 				}
 				at, sent = to, have[:to]
-				_ = http.NewResponseController(y.w).Flush()
+				_ = http.NewResponseController(y.writer).Flush()
 				continue
 			}
 			if at >= y.to {
-				y.whole = true
+				y.complete = true
 				return true
 			}
 		}
 		select {
 		case <-more:
-		case <-y.r.Context().Done():
+		case <-y.request.Context().Done():
 			return true
 		}
 	}
 }
 
-// continues tells whether what there is begins with what was sent. Where it is the same
+// continuesSent tells whether what there is begins with what was sent. Where it is the same
 // memory, it does.
-func continues(sent, have []byte, whole bool) bool {
+func continuesSent(sent, have []byte, whole bool) bool {
 	n := min(len(sent), len(have))
 	return n == 0 || (n == len(sent) || !whole) && (&sent[0] == &have[0] || bytes.Equal(sent[:n], have[:n]))
 }
 
-// suits tells whether an answer is one to this request.
-func (y *reply) suits(a *answer, size unit.Bytes) bool {
+// matchesRequest tells whether an answer is one to this request.
+func (y *reply) matchesRequest(a *response, size unit.Bytes) bool {
 	names := []string{"Cookie", "Authorization"}
 	for _, v := range a.header.Values("Vary") {
 		for name := range strings.SplitSeq(v, ",") {
@@ -308,20 +308,20 @@ func (y *reply) suits(a *answer, size unit.Bytes) bool {
 		}
 	}
 	for _, name := range names {
-		if name == "*" || !strings.EqualFold(name, "Accept-Encoding") && !slices.Equal(y.s.request.Values(name), y.r.Header.Values(name)) {
+		if name == "*" || !strings.EqualFold(name, "Accept-Encoding") && !slices.Equal(y.segment.requestHeader.Values(name), y.request.Header.Values(name)) {
 			return false
 		}
 	}
-	switch of := y.r.Header.Get("If-Range"); {
-	case redirected(a.status):
+	switch of := y.request.Header.Get("If-Range"); {
+	case isRedirect(a.status):
 		y.ranged, y.from, y.to = false, 0, 0
 	case of != "" && of != a.etag && of != a.modified:
 		return false
 	case !y.ranged:
 		y.from, y.to = 0, size
-	case !a.ranges && y.from == 0: // then the server gives all
+	case !a.acceptsRanges && y.from == 0: // then the server gives all
 		y.ranged, y.to = false, size
-	case !a.ranges || y.from >= size:
+	case !a.acceptsRanges || y.from >= size:
 		return false
 	case y.to == board.Unknown || y.to > size:
 		y.to = size
@@ -329,16 +329,16 @@ func (y *reply) suits(a *answer, size unit.Bytes) bool {
 	return true
 }
 
-// head writes the head of the answer, as the server does.
-func (y *reply) head(a *answer, size unit.Bytes) {
-	h := y.w.Header()
+// writeHead writes the head of the answer, as the server does.
+func (y *reply) writeHead(a *response, size unit.Bytes) {
+	h := y.writer.Header()
 	for name, v := range a.header {
 		h[name] = slices.Clone(v)
 	}
-	dropHops(h)
+	removeHopHeaders(h)
 	h.Set("Content-Length", strconv.FormatInt(int64(y.to-y.from), 10))
 	status := a.status
-	if redirected(status) { // without its page
+	if isRedirect(status) { // without its page
 		h.Del("Content-Encoding")
 		h.Del("Content-Digest")
 	}
@@ -347,11 +347,11 @@ func (y *reply) head(a *answer, size unit.Bytes) {
 		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", y.from, y.to-1, size))
 		h.Del("Content-Digest")
 	}
-	y.w.WriteHeader(status)
+	y.writer.WriteHeader(status)
 }
 
-// dropHops removes what is of a connection.
-func dropHops(h http.Header) {
+// removeHopHeaders removes what is of a connection.
+func removeHopHeaders(h http.Header) {
 	for _, v := range h.Values("Connection") {
 		for name := range strings.SplitSeq(v, ",") {
 			h.Del(textproto.TrimString(name))
@@ -362,10 +362,10 @@ func dropHops(h http.Header) {
 	}
 }
 
-// requestFor is what a player's request for one segment makes of a request for another.
-func requestFor(player http.Header, sameHost bool) http.Header {
+// prefetchHeader is what a player's request for one segment makes of a request for another.
+func prefetchHeader(player http.Header, sameHost bool) http.Header {
 	h := player.Clone()
-	dropHops(h)
+	removeHopHeaders(h)
 	h.Del("Range")
 	h.Del("If-Range")
 	h.Set("Accept-Encoding", "identity")

@@ -26,18 +26,18 @@ func mustParse(t testing.TB, s string) *url.URL {
 	return u
 }
 
-// brief writes a track as "number:url from-to length", i for what initialises.
-func brief(l list) (all []string) {
+// formatEntries writes a track as "number:url from-to length", i for what initialises.
+func formatEntries(l listing) (all []string) {
 	for _, t := range l.tracks {
 		for _, e := range t.entries {
 			s := fmt.Sprintf("%d:%s", e.number, strings.TrimPrefix(e.url, "http://tv.test/"))
 			if e.to >= 0 {
 				s += fmt.Sprintf(" %d-%d", int64(e.from), int64(e.to))
 			}
-			if e.init {
+			if e.isInit {
 				s = "i" + s
 			}
-			all = append(all, fmt.Sprintf("%s %v", s, e.length))
+			all = append(all, fmt.Sprintf("%s %v", s, e.duration))
 		}
 	}
 	return all
@@ -53,18 +53,18 @@ func TestReadHLS(t *testing.T) {
 		{"\ufeff#EXTM3U\n#EXTINF:1,\nhttps://tv.test/s.ts\n#EXTINF:1,\n#EXT-X-BYTERANGE:x@1\nbad.ts\n#EXT-X-PART:URI=\"p\"\n#EXTINF:1,\nhttp://o.test/z.ts#f\n", "1:a/bad.ts 1s|2:http://o.test/z.ts 1s"},
 		{"#EXTM3U\n", ""},
 	} {
-		l, ok := readHLS(at, c.text)
-		if got := strings.Join(brief(l), "|"); !ok || got != c.want {
+		l, ok := parseHLS(at, c.text)
+		if got := strings.Join(formatEntries(l), "|"); !ok || got != c.want {
 			t.Errorf("%q:\n got %s\nwant %s", c.text, got, c.want)
 		}
 		if len(l.tracks) > 0 && l.tracks[0].id != "http://tv.test/a/list.m3u8?t=1" {
 			t.Error(l.tracks[0].id)
 		}
 	}
-	if _, ok := readHLS(at, "<html>"); ok {
+	if _, ok := parseHLS(at, "<html>"); ok {
 		t.Error("a page is taken for a playlist")
 	}
-	l, _ := readHLS(at, "#EXTM3U\n#EXT-X-MEDIA:TYPE=AUDIO,NAME=\"a,URI=x\",URI=\"b.m3u8\"\n#EXT-X-STREAM-INF:BANDWIDTH=1\nc.m3u8?_HLS_x=1\n")
+	l, _ := parseHLS(at, "#EXTM3U\n#EXT-X-MEDIA:TYPE=AUDIO,NAME=\"a,URI=x\",URI=\"b.m3u8\"\n#EXT-X-STREAM-INF:BANDWIDTH=1\nc.m3u8?_HLS_x=1\n")
 	if len(l.tracks) != 0 || l.groups["http://tv.test/a/b.m3u8"] == "" || l.groups["http://tv.test/a/c.m3u8"] == "" || len(l.groups) != 2 {
 		t.Errorf("%+v", l)
 	}
@@ -93,7 +93,7 @@ func TestReadDASH(t *testing.T) {
 		if m == nil {
 			t.Fatalf("%s is not read", c.text)
 		}
-		if got := strings.Join(brief(m.list(now)), "|"); got != c.want {
+		if got := strings.Join(formatEntries(m.listSegments(now)), "|"); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.text, got, c.want)
 		}
 	}
@@ -101,7 +101,7 @@ func TestReadDASH(t *testing.T) {
 		t.Error("what is no MPD is read")
 	}
 	for s, want := range map[string]time.Duration{"PT1H2M3.5S": time.Hour + 2*time.Minute + 3500*time.Millisecond, "P1DT1S": 24*time.Hour + time.Second, "": -1, "P": -1, "1": -1} {
-		if d, ok := duration(s); ok != (want >= 0) || ok && d != want {
+		if d, ok := parseDuration(s); ok != (want >= 0) || ok && d != want {
 			t.Errorf("%q: %v, %v", s, d, ok)
 		}
 	}
@@ -115,23 +115,23 @@ func FuzzRead(f *testing.F) {
 	at := mustParse(f, "http://tv.test/a/x")
 	now := time.Date(2030, 1, 1, 0, 1, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, text string) {
-		l, _ := readHLS(at, text)
+		l, _ := parseHLS(at, text)
 		if m := parseMPD(at, text, 0); m != nil {
-			l = m.list(now)
+			l = m.listSegments(now)
 		}
 		n := 0
 		for _, tr := range l.tracks {
 			n += len(tr.entries)
 			for _, e := range tr.entries {
-				if e.from < 0 || e.to >= 0 && e.to <= e.from || e.length < 0 || !strings.HasPrefix(e.url, "http://") {
+				if e.from < 0 || e.to >= 0 && e.to <= e.from || e.duration < 0 || !strings.HasPrefix(e.url, "http://") {
 					t.Errorf("%+v", e)
 				}
 			}
-			if len(tr.after(0, window)) > mostAhead {
+			if len(tr.entriesAfter(0, prefetchWindow)) > maxAhead {
 				t.Error("too much ahead")
 			}
 		}
-		if n > mostSegments {
+		if n > maxSegments {
 			t.Errorf("%d segments", n)
 		}
 	})
@@ -163,11 +163,11 @@ func TestPlaylistBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var l list
+		var l listing
 		if strings.HasPrefix(c.text, "#") {
-			l, _ = readHLS(u, c.text)
+			l, _ = parseHLS(u, c.text)
 		} else {
-			l = parseMPD(u, c.text, 0).list(time.Now())
+			l = parseMPD(u, c.text, 0).listSegments(time.Now())
 		}
 		sum := 0
 		for _, tr := range l.tracks {
@@ -175,14 +175,14 @@ func TestPlaylistBounds(t *testing.T) {
 				sum += len(e.url)
 			}
 		}
-		if sum > mostText || sum != l.text || len(l.tracks) < min(c.tracks, 1) || len(l.tracks) > mostTracks || c.tracks == 0 && sum > 0 {
-			t.Errorf("%s: %d tracks, %d bytes of URLs, told as %d", c.name, len(l.tracks), sum, l.text)
+		if sum > maxURLBytes || sum != l.urlBytes || len(l.tracks) < min(c.tracks, 1) || len(l.tracks) > maxTracks || c.tracks == 0 && sum > 0 {
+			t.Errorf("%s: %d tracks, %d bytes of URLs, told as %d", c.name, len(l.tracks), sum, l.urlBytes)
 		}
 	}
 }
 
-// real is a proxy at a real socket.
-func real(t *testing.T) (address string) {
+// realServer is a proxy at a real socket.
+func realServer(t *testing.T) (address string) {
 	t.Helper()
 	own := &http.Transport{}
 	p, err := New(Config{Devices: []fetch.Device{{Name: "own", Transport: own}}, Dial: (&net.Dialer{}).DialContext, memory: unit.MB})
@@ -209,7 +209,7 @@ func real(t *testing.T) (address string) {
 func TestTunnel(t *testing.T) {
 	site := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "#EXTM3U\n") }))
 	defer site.Close()
-	address := real(t)
+	address := realServer(t)
 	through := site.Client().Transport.(*http.Transport).Clone()
 	through.Proxy = http.ProxyURL(mustParse(t, "http://"+address))
 	defer through.CloseIdleConnections()

@@ -54,20 +54,20 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	}
 }
 
-// slow carries so much, over all of its connections, to whoever reads.
-type slow struct {
+// slowBody carries so much, over all of its connections, to whoever reads.
+type slowBody struct {
 	net.Conn
 	l      *testLine
 	closed chan struct{}
 	once   *sync.Once
 }
 
-func (s slow) Close() error {
+func (s slowBody) Close() error {
 	s.once.Do(func() { close(s.closed) })
 	return s.Conn.Close()
 }
 
-func (s slow) Read(b []byte) (int, error) {
+func (s slowBody) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b[:min(len(b), 8<<10)])
 	s.l.mu.Lock()
 	s.l.free = s.l.after(slices.MaxFunc([]time.Time{s.l.free, time.Now()}, time.Time.Compare), unit.Bytes(n))
@@ -140,22 +140,22 @@ func (l *testLine) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.Transport.RoundTrip(r)
 }
 
-// web is a web server with files, that keeps who asked for what.
-type web struct {
+// webServer is a web server with files, that keeps who asked for what.
+type webServer struct {
 	mu    sync.Mutex
 	files map[string][]byte
 	log   []string // "path range"
 	wrong func(w http.ResponseWriter, r *http.Request) bool
 }
 
-func (s *web) put(name string, data []byte) []byte {
+func (s *webServer) put(name string, data []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.files[name] = data
 	return data
 }
 
-func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *webServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	name := r.URL.RequestURI()
 	data, ok := s.files[name]
@@ -175,7 +175,7 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // asked counts requests whose line begins so.
-func (s *web) asked(begin string) (n int) {
+func (s *webServer) asked(begin string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.log {
@@ -190,7 +190,7 @@ type rig struct {
 	t      *testing.T
 	origin *pipes
 	joins  chan fetch.Device
-	web    *web
+	web    *webServer
 	lines  []*testLine
 	proxy  *Proxy
 	player *http.Client
@@ -199,10 +199,10 @@ type rig struct {
 
 // newRig makes a server, a proxy with a line for each rate, and a player, in memory.
 func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
-	r := &rig{t: t, web: &web{files: map[string][]byte{}}, origin: newPipes(), joins: make(chan fetch.Device)}
+	r := &rig{t: t, web: &webServer{files: map[string][]byte{}}, origin: newPipes(), joins: make(chan fetch.Device)}
 	server := &http.Server{Handler: r.web}
 	go func() { _ = server.Serve(r.origin) }()
-	cfg := Config{memory: memory, Joins: r.joins}
+	cfg := Config{memory: memory, NewDevices: r.joins}
 	for _, rate := range rates {
 		cfg.Devices = append(cfg.Devices, r.device(rate))
 	}
@@ -222,7 +222,7 @@ func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
 		ended <- res
 	}()
 	through := &http.Transport{DialContext: at.dial, Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy"}), DisableCompression: true}
-	r.player = &http.Client{Transport: through, CheckRedirect: stay}
+	r.player = &http.Client{Transport: through, CheckRedirect: keepRedirect}
 	r.stop = func() Result {
 		through.CloseIdleConnections()
 		cancel()
@@ -232,7 +232,7 @@ func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
 		}
 		server.Close()
 		time.Sleep(time.Minute) // virtual: what is on its way arrives
-		if !p.shelf.loop.Board.Done() && len(p.shelf.queue.segments) == 0 {
+		if !p.prefetcher.loop.Board.IsDone() && len(p.prefetcher.queue.segments) == 0 {
 			t.Error("the board has something that nobody knows")
 		}
 		return res
@@ -246,7 +246,7 @@ func (r *rig) device(rate unit.Rate) fetch.Device {
 	l.Transport = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		time.Sleep(l.rtt)
 		c, err := r.origin.dial(ctx, network, addr)
-		return slow{c, l, make(chan struct{}), new(sync.Once)}, err
+		return slowBody{c, l, make(chan struct{}), new(sync.Once)}, err
 	}}
 	r.lines = append(r.lines, l)
 	return fetch.Device{Name: l.name, Transport: l}
@@ -277,19 +277,19 @@ func (r *rig) get(path string, want []byte, headers ...string) (*http.Response, 
 
 // held is what the proxy holds, and of which segments.
 func (r *rig) held() (n unit.Bytes, urls []string) {
-	r.proxy.shelf.loop.Lock()
-	defer r.proxy.shelf.loop.Unlock()
-	for k, s := range r.proxy.shelf.segments {
-		n += s.mem
+	r.proxy.prefetcher.loop.Lock()
+	defer r.proxy.prefetcher.loop.Unlock()
+	for k, s := range r.proxy.prefetcher.segments {
+		n += s.heldBytes
 		urls = append(urls, k.url)
 	}
-	if n != r.proxy.shelf.held {
-		r.t.Errorf("%v held, %v counted", n, r.proxy.shelf.held)
+	if n != r.proxy.prefetcher.heldBytes {
+		r.t.Errorf("%v held, %v counted", n, r.proxy.prefetcher.heldBytes)
 	}
 	return n, urls
 }
 
-func noise(n int, seed int) []byte {
+func randomBytes(n int, seed int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(b)
 	return b
@@ -300,7 +300,7 @@ func (r *rig) vod(dir string, n, size int) (all [][]byte) {
 	text := "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-MEDIA-SEQUENCE:5\n"
 	for i := range n {
 		text += fmt.Sprintf("#EXTINF:4.0,\nseg%d.ts?k=%d\n", i, i)
-		all = append(all, r.web.put(fmt.Sprintf("%s/seg%d.ts?k=%d", dir, i, i), noise(size, i)))
+		all = append(all, r.web.put(fmt.Sprintf("%s/seg%d.ts?k=%d", dir, i, i), randomBytes(size, i)))
 	}
 	r.web.put(dir+"/list.m3u8", []byte(text+"#EXT-X-ENDLIST\n"))
 	return all

@@ -13,350 +13,350 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// guess is the size of a segment of which nobody knows it.
-const guess = 512 * unit.KB
+// defaultSegmentSize is the size of a segment of which nobody knows it.
+const defaultSegmentSize = 512 * unit.KB
 
-// shelf has what is fetched ahead of what players ask for. It is the task of a loop, whose
+// prefetcher has what is fetched ahead of what players ask for. It is the task of a loop, whose
 // lock guards it.
-type shelf struct {
-	loop    *transfer.Loop
-	log     *slog.Logger
-	running sync.WaitGroup // players that are given something
+type prefetcher struct {
+	loop          *transfer.Loop
+	log           *slog.Logger
+	activeReplies sync.WaitGroup // players that are given something
 
-	library  *library
-	segments map[key]*segment
-	queue    queue
-	memory   unit.Bytes // that may be held
-	held     unit.Bytes
-	result   Result
+	library     *library
+	segments    map[segmentKey]*segment
+	queue       queue
+	memoryLimit unit.Bytes // that may be held
+	heldBytes   unit.Bytes
+	result      Result
 }
 
 // segment is one that is fetched, or there.
 type segment struct {
 	entry
-	reel    *reel
-	object  int // on the board
-	due     time.Time
-	request http.Header
-	of      key  // what the playlist has, if this was redirected to
-	hops    int  // how often
-	looking bool // it is asked where it is
+	playback      *playback
+	object        int // on the board
+	dueTime       time.Time
+	requestHeader http.Header
+	listedKey     segmentKey // what the playlist has, if this was redirected to
+	hops          int        // how often
+	lookingUp     bool       // it is asked where it is
 
-	answer  *answer
-	size    unit.Bytes // or board.Unknown
-	split   bool       // several devices bring parts of it
-	buf     []byte
-	have    span.Set[unit.Bytes] // if split
-	lead    *job                 // if not: who brings what the player is given
-	whole   bool
-	left    bool // to the player itself
-	bars    transfer.Excluded
-	mem     unit.Bytes // counted as held
-	readers int
-	wanted  bool // the player has asked for it
-	changed chan struct{}
+	response     *response
+	size         unit.Bytes // or board.Unknown
+	split        bool       // several devices bring parts of it
+	buf          []byte
+	received     span.Set[unit.Bytes] // if split
+	leadJob      *job                 // if not: who brings what the player is given
+	complete     bool
+	leftToPlayer bool // to the player itself
+	excluded     transfer.Excluded
+	heldBytes    unit.Bytes // counted as held
+	readers      int
+	wanted       bool // the player has asked for it
+	changed      chan struct{}
 }
 
-// unused is what was fetched of it in vain.
-func (s *segment) unused() unit.Bytes {
+// unusedBytes is what was fetched of it in vain.
+func (s *segment) unusedBytes() unit.Bytes {
 	if s.wanted {
 		return 0
 	}
-	return s.mem
+	return s.heldBytes
 }
 
 // isHopeless reports whether no device can have it now: while nobody waits for it, one that
 // does not work now still may.
 func (s *segment) isHopeless(devices []*transfer.Worker) bool {
 	for _, w := range devices {
-		if s.bars[w] == nil && w.IsUp() {
+		if s.excluded[w] == nil && w.IsUp() {
 			return false
 		}
 	}
-	return len(s.bars) == len(devices) || s.readers > 0
+	return len(s.excluded) == len(devices) || s.readers > 0
 }
 
-func (s *segment) signal() {
+func (s *segment) notifyReaders() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// view is what there is from the beginning on, and who tells of more.
-func (s *segment) view() ([]byte, <-chan struct{}) {
+// receivedPrefix is what there is from the beginning on, and who tells of more.
+func (s *segment) receivedPrefix() ([]byte, <-chan struct{}) {
 	switch {
-	case s.whole:
+	case s.complete:
 		return s.buf, s.changed
-	case s.split && s.have.Has(0):
-		return s.buf[:s.have.EndOf(0)], s.changed
-	case s.lead != nil:
-		return s.lead.buf, s.changed
+	case s.split && s.received.Has(0):
+		return s.buf[:s.received.EndOf(0)], s.changed
+	case s.leadJob != nil:
+		return s.leadJob.buf, s.changed
 	}
 	return nil, s.changed
 }
 
-// learn takes in a playlist that a player has loaded.
-func (p *shelf) learn(at *url.URL, kind, text string, off time.Duration) {
+// addPlaylist takes in a playlist that a player has loaded.
+func (p *prefetcher) addPlaylist(at *url.URL, kind, text string, off time.Duration) {
 	now := time.Now()
-	d, l := parse(at, kind, text, off, now)
+	d, l := parsePlaylist(at, kind, text, off, now)
 	if d == nil {
 		return
 	}
 	p.loop.Lock()
-	defer p.loop.Settle()
-	p.library.add(d, l, now)
-	p.relisted(d, now)
-	for _, r := range p.library.bound() {
-		p.rest(r)
+	defer p.loop.DispatchAndUnlock()
+	p.library.addDocument(d, l, now)
+	p.updateSegments(d, now)
+	for _, r := range p.library.evictOld() {
+		p.stopPlayback(r)
 	}
 }
 
-// redirected notes that a playlist was redirected.
-func (p *shelf) redirected(from *url.URL, to string) {
+// noteRedirect notes that a playlist was redirected.
+func (p *prefetcher) noteRedirect(from *url.URL, to string) {
 	p.loop.Lock()
 	defer p.loop.Unlock()
-	p.library.redirect(from, to)
+	p.library.noteRedirect(from, to)
 }
 
-// relisted goes on where the player of a playlist is, which has changed.
-func (p *shelf) relisted(d *document, now time.Time) {
-	for _, r := range d.reels {
+// updateSegments goes on where the player of a playlist is, which has changed.
+func (p *prefetcher) updateSegments(d *document, now time.Time) {
+	for _, r := range d.playbacks {
 		for _, e := range r.entries {
-			if s := p.segments[e.key]; s != nil && s.reel == r && s.number != e.number && !e.init {
-				p.forget(s) // the name stands for another segment now
+			if s := p.segments[e.segmentKey]; s != nil && s.playback == r && s.number != e.number && !e.isInit {
+				p.removeSegment(s) // the name stands for another segment now
 			}
 		}
-		p.plan(r, now)
+		p.prefetchNext(r, now)
 	}
 }
 
-// enter counts a tunnel, whose end Serve waits for; false: nothing is begun any more.
-func (p *shelf) enter() bool {
+// startTunnel counts a tunnel, whose end Serve waits for; false: nothing is begun any more.
+func (p *prefetcher) startTunnel() bool {
 	p.loop.Lock()
 	defer p.loop.Unlock()
-	if p.loop.Closing() {
+	if p.loop.IsClosing() {
 		return false
 	}
 	p.result.Tunnels++
-	p.running.Add(1)
+	p.activeReplies.Add(1)
 	return true
 }
 
-// want finds the segment that a player asks for, and has it fetched; nil if it is none.
-func (p *shelf) want(q *http.Request, from, to unit.Bytes) *segment {
+// requestSegment finds the segment that a player asks for, and has it fetched; nil if it is none.
+func (p *prefetcher) requestSegment(q *http.Request, from, to unit.Bytes) *segment {
 	now := time.Now()
 	p.loop.Lock()
-	defer p.loop.Settle()
-	for _, d := range p.library.docs {
-		if d.mpd != nil && now.Sub(d.at) > freshList {
-			p.library.relist(d, d.mpd.list(now), now)
-			p.relisted(d, now)
+	defer p.loop.DispatchAndUnlock()
+	for _, d := range p.library.documents {
+		if d.mpd != nil && now.Sub(d.listedAt) > relistInterval {
+			p.library.updateDocument(d, d.mpd.listSegments(now), now)
+			p.updateSegments(d, now)
 		}
 	}
-	at, d := p.library.find(q.URL.String(), from, to)
-	if s := p.ledTo(key{q.URL.String(), from, to}); d == nil && s != nil && !p.loop.Closing() {
-		s.reel.asked = now
-		return p.handOut(s, now)
+	at, d := p.library.findEntry(q.URL.String(), from, to)
+	if s := p.findRedirected(segmentKey{q.URL.String(), from, to}); d == nil && s != nil && !p.loop.IsClosing() {
+		s.playback.lastRequest = now
+		return p.giveToPlayer(s, now)
 	}
-	if d == nil || p.loop.Closing() || at.reel.misfits >= misfits {
+	if d == nil || p.loop.IsClosing() || at.playback.mismatches >= maxMismatches {
 		return nil
 	}
-	p.library.use(d, now)
-	r, e := at.reel, at.reel.entries[at.at]
+	p.library.markUsed(d, now)
+	r, e := at.playback, at.playback.entries[at.index]
 	if r.group != "" { // the player has switched to this one
-		for _, other := range p.library.playing {
+		for _, other := range p.library.playbacks {
 			if other != r && other.group == r.group {
-				p.rest(other)
+				p.stopPlayback(other)
 			}
 		}
 	}
-	r.request, r.host = q.Header, q.URL.Host
-	if !e.init {
-		if back := r.number - e.number; r.asked.IsZero() || back < 0 || back > 2 { // those asked for at once may come in any order
-			r.number = e.number
+	r.requestHeader, r.requestHost = q.Header, q.URL.Host
+	if !e.isInit {
+		if back := r.lastNumber - e.number; r.lastRequest.IsZero() || back < 0 || back > 2 { // those asked for at once may come in any order
+			r.lastNumber = e.number
 		}
-		r.asked = now
+		r.lastRequest = now
 	}
-	s := p.segments[e.key]
+	s := p.segments[e.segmentKey]
 	if s == nil {
 		s = p.fetchAhead(r, e, now)
 	}
-	return p.handOut(s, now)
+	return p.giveToPlayer(s, now)
 }
 
-// handOut has a segment given to the player who asks for it; nil if it is left to the
+// giveToPlayer has a segment given to the player who asks for it; nil if it is left to the
 // player.
-func (p *shelf) handOut(s *segment, now time.Time) *segment {
-	if s.left {
-		p.forget(s)
+func (p *prefetcher) giveToPlayer(s *segment, now time.Time) *segment {
+	if s.leftToPlayer {
+		p.removeSegment(s)
 		p.result.Passed++
 		return nil
 	}
-	if len(s.have) == 0 && s.answer == nil && !s.looking && !p.queue.isUnderWay(s) { // before all that can wait
-		p.queue.remove(s)
-		p.queue.add(s, now)
+	if len(s.received) == 0 && s.response == nil && !s.lookingUp && !p.queue.isUnderWay(s) { // before all that can wait
+		p.queue.removeSegment(s)
+		p.queue.addSegment(s, now)
 	}
 	s.readers++
-	p.running.Add(1)
+	p.activeReplies.Add(1)
 	s.wanted = true
-	p.queue.note(s)
+	p.queue.updateWanted(s)
 	if s.isHopeless(p.loop.Workers()) {
-		p.leave(s, s.bars.Reasons(p.loop.Workers()))
+		p.leaveToPlayer(s, s.excluded.Reasons(p.loop.Workers()))
 	}
-	p.plan(s.reel, now)
+	p.prefetchNext(s.playback, now)
 	return s
 }
 
-// misfit tells that what was fetched is no answer to what the player has asked.
-func (p *shelf) misfit(s *segment) {
+// noteMismatch tells that what was fetched is no answer to what the player has asked.
+func (p *prefetcher) noteMismatch(s *segment) {
 	p.loop.Lock()
-	defer p.loop.Settle()
-	s.reel.misfits++
-	p.forget(s)
+	defer p.loop.DispatchAndUnlock()
+	s.playback.mismatches++
+	p.removeSegment(s)
 }
 
-// release tells that a player has a segment, or has gone away.
-func (p *shelf) release(s *segment, served bool) {
+// releaseSegment tells that a player has a segment, or has gone away.
+func (p *prefetcher) releaseSegment(s *segment, served bool) {
 	p.loop.Lock()
-	defer p.running.Done()
-	defer p.loop.Settle()
+	defer p.activeReplies.Done()
+	defer p.loop.DispatchAndUnlock()
 	s.readers--
-	p.queue.note(s)
-	if served && !redirected(s.answer.status) {
+	p.queue.updateWanted(s)
+	if served && !isRedirect(s.response.status) {
 		p.result.Segments++
 		p.result.Bytes += unit.Bytes(len(s.buf))
 	}
-	if s.readers == 0 && (served || s.left || p.segments[s.key] != s) { // a segment is served once: this is no cache
-		if s.left && !served {
+	if s.readers == 0 && (served || s.leftToPlayer || p.segments[s.segmentKey] != s) { // a segment is served once: this is no cache
+		if s.leftToPlayer && !served {
 			p.result.Passed++
 		}
-		p.forget(s)
+		p.removeSegment(s)
 	}
 }
 
 // fetchAhead has a segment fetched, to be there at a time.
-func (p *shelf) fetchAhead(r *reel, e entry, due time.Time) *segment {
+func (p *prefetcher) fetchAhead(r *playback, e entry, due time.Time) *segment {
 	s := p.newSegment(r, e, due)
-	if r.moves {
-		p.lookUp(s)
+	if r.isRedirected {
+		p.lookUpLocation(s)
 	} else {
-		p.queue.add(s, due)
+		p.queue.addSegment(s, due)
 	}
 	return s
 }
 
 // newSegment puts a segment on the shelf.
-func (p *shelf) newSegment(r *reel, e entry, due time.Time) *segment {
+func (p *prefetcher) newSegment(r *playback, e entry, due time.Time) *segment {
 	same := false
 	if u, err := url.Parse(e.url); err == nil {
-		same = u.Host == r.host
+		same = u.Host == r.requestHost
 	}
-	s := &segment{entry: e, reel: r, due: due, request: requestFor(r.request, same), size: board.Unknown, bars: transfer.Excluded{}, changed: make(chan struct{})}
+	s := &segment{entry: e, playback: r, dueTime: due, requestHeader: prefetchHeader(r.requestHeader, same), size: board.Unknown, excluded: transfer.Excluded{}, changed: make(chan struct{})}
 	if e.to != board.Unknown {
 		s.size = e.to - e.from
 	}
-	p.segments[e.key] = s
+	p.segments[e.segmentKey] = s
 	return s
 }
 
-// plan has the next segments of a track fetched, and forgets others: those that a player
+// prefetchNext has the next segments of a track fetched, and forgets others: those that a player
 // has left behind, or jumped away from.
-func (p *shelf) plan(r *reel, now time.Time) {
-	if r.asked.IsZero() || r.misfits >= misfits {
+func (p *prefetcher) prefetchNext(r *playback, now time.Time) {
+	if r.lastRequest.IsZero() || r.mismatches >= maxMismatches {
 		return
 	}
-	next := r.after(r.number, window)
-	wanted := make(map[key]int64, len(next))
+	next := r.entriesAfter(r.lastNumber, prefetchWindow)
+	wanted := make(map[segmentKey]int64, len(next))
 	for _, e := range next {
-		wanted[e.key] = e.number
+		wanted[e.segmentKey] = e.number
 	}
-	room := p.memory - p.held
+	room := p.memoryLimit - p.heldBytes
 	for _, s := range p.segments {
-		if _, ok := wanted[s.key]; s.reel == r && s.readers == 0 && !ok && !s.mayStay(wanted) {
-			room += s.mem
-			p.forget(s)
-		} else if !s.whole && !s.left {
-			room -= max(0, s.expected()-s.mem)
+		if _, ok := wanted[s.segmentKey]; s.playback == r && s.readers == 0 && !ok && !s.isNearPlayer(wanted) {
+			room += s.heldBytes
+			p.removeSegment(s)
+		} else if !s.complete && !s.leftToPlayer {
+			room -= max(0, s.expectedSize()-s.heldBytes)
 		}
 	}
 	due := now
 	for _, e := range next {
-		if p.segments[e.key] == nil {
-			if room -= max(r.size, guess); room < 0 || r.moves && r.looking >= mostLookUps {
+		if p.segments[e.segmentKey] == nil {
+			if room -= max(r.lastSize, defaultSegmentSize); room < 0 || r.isRedirected && r.lookUps >= maxLookUps {
 				return
 			}
 			p.fetchAhead(r, e, due)
 		}
-		due = due.Add(e.length)
+		due = due.Add(e.duration)
 	}
 }
 
-// expected is how large it is, or may be.
-func (s *segment) expected() unit.Bytes {
+// expectedSize is how large it is, or may be.
+func (s *segment) expectedSize() unit.Bytes {
 	if s.size != board.Unknown {
 		return s.size
 	}
-	return max(s.reel.size, guess)
+	return max(s.playback.lastSize, defaultSegmentSize)
 }
 
-// rest forgets what was fetched of a track whose player is gone.
-func (p *shelf) rest(r *reel) {
-	r.asked = time.Time{}
+// stopPlayback forgets what was fetched of a track whose player is gone.
+func (p *prefetcher) stopPlayback(r *playback) {
+	r.lastRequest = time.Time{}
 	for _, s := range p.segments {
-		if s.reel == r && s.readers == 0 {
-			p.forget(s)
+		if s.playback == r && s.readers == 0 {
+			p.removeSegment(s)
 		}
 	}
 }
 
-// forget takes a segment from the shelf. Who is served with it goes on.
-func (p *shelf) forget(s *segment) {
-	if p.segments[s.key] == s {
-		delete(p.segments, s.key)
+// removeSegment takes a segment from the shelf. Who is served with it goes on.
+func (p *prefetcher) removeSegment(s *segment) {
+	if p.segments[s.segmentKey] == s {
+		delete(p.segments, s.segmentKey)
 	}
 	if s.readers > 0 {
 		return
 	}
-	p.result.Unused += s.unused()
-	p.drop(s)
+	p.result.Unused += s.unusedBytes()
+	p.freeSegment(s)
 }
 
-// drop frees what there is of a segment.
-func (p *shelf) drop(s *segment) {
-	p.queue.remove(s)
-	p.held -= s.mem
-	s.mem = 0
+// freeSegment frees what there is of a segment.
+func (p *prefetcher) freeSegment(s *segment) {
+	p.queue.removeSegment(s)
+	p.heldBytes -= s.heldBytes
+	s.heldBytes = 0
 }
 
-// leave leaves a segment to the player itself.
-func (p *shelf) leave(s *segment, why error) {
-	if s.left || s.whole {
+// leaveToPlayer leaves a segment to the player itself.
+func (p *prefetcher) leaveToPlayer(s *segment, why error) {
+	if s.leftToPlayer || s.complete {
 		return
 	}
 	p.log.Debug("a segment is left to the player", "url", s.url, "err", why)
-	p.drop(s)
-	s.left, s.split, s.buf, s.have, s.lead = true, false, nil, nil, nil
-	s.signal()
+	p.freeSegment(s)
+	s.leftToPlayer, s.split, s.buf, s.received, s.leadJob = true, false, nil, nil, nil
+	s.notifyReaders()
 }
 
-// reserve counts memory for a segment; segments that nobody waits for yet make room for
+// reserveMemory counts memory for a segment; segments that nobody waits for yet make room for
 // one that somebody does.
-func (p *shelf) reserve(s *segment, n unit.Bytes) bool {
-	for p.held+n > p.memory && s.readers > 0 {
+func (p *prefetcher) reserveMemory(s *segment, n unit.Bytes) bool {
+	for p.heldBytes+n > p.memoryLimit && s.readers > 0 {
 		var last *segment
 		for _, o := range p.segments {
-			if o.readers == 0 && o.mem > 0 && (last == nil || o.object > last.object) {
+			if o.readers == 0 && o.heldBytes > 0 && (last == nil || o.object > last.object) {
 				last = o
 			}
 		}
 		if last == nil {
 			break
 		}
-		p.forget(last)
+		p.removeSegment(last)
 	}
-	if p.held+n > p.memory {
+	if p.heldBytes+n > p.memoryLimit {
 		return false
 	}
-	p.held += n
-	s.mem += n
+	p.heldBytes += n
+	s.heldBytes += n
 	return true
 }

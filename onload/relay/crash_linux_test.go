@@ -12,7 +12,7 @@ import (
 // TestKilledRelayResets: a helper that is killed resets its connections to servers.
 func TestKilledRelayResets(t *testing.T) {
 	w := newWorld(t)
-	server := echo(t)
+	server := echoServer(t)
 	_, port, _ := net.SplitHostPort(server)
 	n, _ := strconv.Atoi(port)
 	c, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", server)

@@ -19,12 +19,12 @@ import (
 	"mpbond/link/tcp"
 )
 
-// tryTime is how long one address of a helper is tried while there are others.
-const tryTime = 3 * time.Second
+// addressTimeout is how long one address of a helper is tried while there are others.
+const addressTimeout = 3 * time.Second
 
-// keepIdle is how long a connection that nothing is asked over stays open, for others
+// idleConnTimeout is how long a connection that nothing is asked over stays open, for others
 // may want its place at the helper.
-const keepIdle = 30 * time.Second
+const idleConnTimeout = 30 * time.Second
 
 // Dialer connects through one helper. Its fields are not changed once it is used; its
 // methods may be called by any goroutine.
@@ -37,8 +37,8 @@ type Dialer struct {
 	// Options are how the helper is called.
 	Options tcp.Options
 
-	good      atomic.Int32 // index of the address that answered last
-	unmetered atomic.Bool
+	lastGoodAddress atomic.Int32 // index of the address that answered last
+	unmetered       atomic.Bool
 }
 
 // DialContext connects to addr, "host:port", from the helper: it is the helper that
@@ -48,13 +48,13 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
 		return nil, fault.New(fault.Unsupported, fmt.Errorf("a helper connects by TCP alone, not %q", network), "")
 	}
-	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isPort(port) || text.Short(addr, maxText) != addr || strings.Contains(addr, " ") {
+	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isValidPort(port) || text.Short(addr, maxErrorText) != addr || strings.Contains(addr, " ") {
 		return nil, fault.New(fault.Usage, fmt.Errorf("%q is no host:port", addr), "")
 	}
-	c, err := d.call(ctx)
+	c, err := d.dialHelper(ctx)
 	if err == nil {
 		var through net.Conn
-		if through, err = d.ask(ctx, c, addr); err == nil {
+		if through, err = d.requestTunnel(ctx, c, addr); err == nil {
 			return through, nil
 		}
 	}
@@ -64,21 +64,21 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 // Transport is an http.Transport whose connections all go through the helper, and are
 // used again. Its CloseIdleConnections closes those that nobody uses.
 func (d *Dialer) Transport() *http.Transport {
-	return &http.Transport{DialContext: d.DialContext, IdleConnTimeout: keepIdle, MaxIdleConnsPerHost: maxOfOne,
-		TLSHandshakeTimeout: 2 * greetTime, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: 1 << 20}
+	return &http.Transport{DialContext: d.DialContext, IdleConnTimeout: idleConnTimeout, MaxIdleConnsPerHost: maxPerPrimary,
+		TLSHandshakeTimeout: 2 * handshakeTimeout, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: 1 << 20}
 }
 
-// call connects to the helper, at the first address that has it.
-func (d *Dialer) call(ctx context.Context) (c *tls.Conn, err error) {
+// dialHelper connects to the helper, at the first address that has it.
+func (d *Dialer) dialHelper(ctx context.Context) (c *tls.Conn, err error) {
 	if len(d.Addresses) == 0 {
 		return nil, fault.New(fault.NotFound, errors.New("no address of the helper is known"), "is it on the same network, with `mpbond helper --onload`?")
 	}
-	first := int(d.good.Load())
+	first := int(d.lastGoodAddress.Load())
 	for k := range d.Addresses {
 		i := (first + k) % len(d.Addresses)
-		c, e := d.callAt(ctx, d.Addresses[i], tryTime)
+		c, e := d.dialAddress(ctx, d.Addresses[i], addressTimeout)
 		if e == nil {
-			d.good.Store(int32(i))
+			d.lastGoodAddress.Store(int32(i))
 			return c, nil
 		}
 		if err == nil {
@@ -91,8 +91,8 @@ func (d *Dialer) call(ctx context.Context) (c *tls.Conn, err error) {
 	return nil, err
 }
 
-func (d *Dialer) callAt(ctx context.Context, addr string, within time.Duration) (*tls.Conn, error) {
-	c, err := Call(ctx, addr, d.Options, d.Key.Client(d.Helper.Key, ALPN), within)
+func (d *Dialer) dialAddress(ctx context.Context, addr string, within time.Duration) (*tls.Conn, error) {
+	c, err := DialTLS(ctx, addr, d.Options, d.Key.ClientConfig(d.Helper.Key, ALPN), within)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +102,8 @@ func (d *Dialer) callAt(ctx context.Context, addr string, within time.Duration) 
 	return c, nil
 }
 
-// Call connects to addr, and does the handshake of cfg within a time. Errors are faults.
-func Call(ctx context.Context, addr string, opt tcp.Options, cfg *tls.Config, within time.Duration) (*tls.Conn, error) {
+// DialTLS connects to addr, and does the handshake of cfg within a time. Errors are faults.
+func DialTLS(ctx context.Context, addr string, opt tcp.Options, cfg *tls.Config, within time.Duration) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	c, err := tcp.Dial(ctx, addr, opt)
@@ -116,7 +116,7 @@ func Call(ctx context.Context, addr string, opt tcp.Options, cfg *tls.Config, wi
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = fault.New(fault.Timeout, fmt.Errorf("%s does not answer: %w", addr, err), "is mpbond running there, and is the link good?")
 		}
-		return nil, identity.Explain(err)
+		return nil, identity.ExplainTLS(err)
 	}
 	return sec, nil
 }
@@ -125,8 +125,8 @@ func Call(ctx context.Context, addr string, opt tcp.Options, cfg *tls.Config, wi
 // owner, or may: until it has answered nothing is known of that.
 func (d *Dialer) Metered() bool { return !d.unmetered.Load() }
 
-// ask has the helper at c connect to addr, and closes c if it does not.
-func (d *Dialer) ask(ctx context.Context, c *tls.Conn, addr string) (_ net.Conn, err error) {
+// requestTunnel has the helper at c connect to addr, and closes c if it does not.
+func (d *Dialer) requestTunnel(ctx context.Context, c *tls.Conn, addr string) (_ net.Conn, err error) {
 	stop := context.AfterFunc(ctx, func() { c.NetConn().Close() })
 	defer func() {
 		if !stop() {
@@ -136,35 +136,35 @@ func (d *Dialer) ask(ctx context.Context, c *tls.Conn, addr string) (_ net.Conn,
 			c.NetConn().Close()
 		}
 	}()
-	_ = c.SetDeadline(time.Now().Add(dialTime + greetTime)) // the helper gives up before
+	_ = c.SetDeadline(time.Now().Add(dialTimeout + handshakeTimeout)) // the helper gives up before
 	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", addr); err != nil {
-		return nil, identity.Explain(err)
+		return nil, identity.ExplainTLS(err)
 	}
-	head := &io.LimitedReader{R: c, N: maxHead}
+	head := &io.LimitedReader{R: c, N: maxHeaderBytes}
 	in := bufio.NewReader(head)
 	a, err := http.ReadResponse(in, &http.Request{Method: http.MethodConnect})
-	switch explained := identity.Explain(err); {
+	switch explained := identity.ExplainTLS(err); {
 	case fault.KindOf(explained) != "" && fault.KindOf(explained) != fault.Other:
 		return nil, explained
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, fault.New(fault.Protocol, errors.New("the helper hung up"), "its log says why")
 	case err != nil && head.N == 0:
-		return nil, fault.New(fault.Protocol, fmt.Errorf("the helper's answer is over %d bytes", maxHead), "")
+		return nil, fault.New(fault.Protocol, fmt.Errorf("the helper's answer is over %d bytes", maxHeaderBytes), "")
 	case err != nil:
 		return nil, fault.New(fault.Protocol, fmt.Errorf("the helper's answer makes no sense: %w", err), "install the same release of mpbond on both devices")
 	case a.StatusCode != http.StatusOK:
-		return nil, refusal(a)
+		return nil, parseRefusal(a)
 	}
 	head.N = 1<<63 - 1
 	d.unmetered.Store(a.Header.Get(unmeteredHeader) == "yes")
-	return &carried{c, in}, c.SetDeadline(time.Time{})
+	return &tunnelConn{c, in}, c.SetDeadline(time.Time{})
 }
 
-// carried is a connection through a helper.
-type carried struct {
+// tunnelConn is a connection through a helper.
+type tunnelConn struct {
 	*tls.Conn
-	in *bufio.Reader // of Conn, with what came behind the answer
+	reader *bufio.Reader // of Conn, with what came behind the answer
 }
 
 // Read implements net.Conn.
-func (c *carried) Read(p []byte) (int, error) { return c.in.Read(p) }
+func (c *tunnelConn) Read(p []byte) (int, error) { return c.reader.Read(p) }

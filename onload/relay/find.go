@@ -18,8 +18,8 @@ import (
 type Finder struct {
 	Key   *identity.Key
 	Trust *identity.Trust
-	// Look asks the local networks who offers discovery.Onload; nil asks nobody.
-	Look func(context.Context) ([]discovery.Found, error)
+	// Discover asks the local networks who offers discovery.Onload; nil asks nobody.
+	Discover func(context.Context) ([]discovery.Found, error)
 	// Options are how helpers are called.
 	Options tcp.Options
 }
@@ -30,8 +30,8 @@ type Finder struct {
 // dialling tells. Err is that of the networks, if no helper was found.
 func (f Finder) Find(ctx context.Context) (list []*Dialer, err error) {
 	var found []discovery.Found
-	if f.Look != nil {
-		found, err = f.Look(ctx)
+	if f.Discover != nil {
+		found, err = f.Discover(ctx)
 	}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -39,7 +39,7 @@ func (f Finder) Find(ctx context.Context) (list []*Dialer, err error) {
 	for _, one := range found { // of which there are not many: see package discovery
 		asking.Go(func() {
 			addr := one.Addr.String()
-			key, ok := f.whoIs(ctx, addr)
+			key, ok := f.fetchPeerKey(ctx, addr)
 			mu.Lock()
 			defer mu.Unlock()
 			if ok && at[key] == nil {
@@ -54,7 +54,7 @@ func (f Finder) Find(ctx context.Context) (list []*Dialer, err error) {
 	for _, p := range f.Trust.ByRole(identity.RoleHelper) {
 		addrs := slices.Sorted(maps.Keys(at[p.Key]))
 		for _, a := range p.Addresses {
-			if a, ok := onloadAt(a); ok && !slices.Contains(addrs, a) {
+			if a, ok := onloadAddress(a); ok && !slices.Contains(addrs, a) {
 				addrs = append(addrs, a)
 			}
 		}
@@ -69,9 +69,9 @@ func (f Finder) Find(ctx context.Context) (list []*Dialer, err error) {
 	return list, err
 }
 
-// whoIs tells whose key somebody shows at an address.
-func (f Finder) whoIs(ctx context.Context, addr string) (key identity.PublicKey, ok bool) {
-	c, err := Call(ctx, addr, f.Options, f.Key.Stranger(ALPN), tryTime)
+// fetchPeerKey tells whose key somebody shows at an address.
+func (f Finder) fetchPeerKey(ctx context.Context, addr string) (key identity.PublicKey, ok bool) {
+	c, err := DialTLS(ctx, addr, f.Options, f.Key.UnverifiedConfig(ALPN), addressTimeout)
 	if err != nil {
 		return key, false
 	}
@@ -80,9 +80,9 @@ func (f Finder) whoIs(ctx context.Context, addr string) (key identity.PublicKey,
 	return key, err == nil
 }
 
-// onloadAt is where the helper at an address of the trust file listens: at Port, as the
+// onloadAddress is where the helper at an address of the trust file listens: at Port, as the
 // file may have the port at which it was paired.
-func onloadAt(addr string) (string, bool) {
+func onloadAddress(addr string) (string, bool) {
 	host, _, err := net.SplitHostPort(addr)
 	return net.JoinHostPort(host, strconv.Itoa(Port)), err == nil
 }

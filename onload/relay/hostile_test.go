@@ -22,8 +22,8 @@ import (
 	"mpbond/link/tcp"
 )
 
-// open is a tunnel that carries, between a connection of laptop's and a server.
-func open(t testing.TB, w *world, at string) net.Conn {
+// dialWorld is a tunnel that carries, between a connection of laptop's and a server.
+func dialWorld(t testing.TB, w *world, at string) net.Conn {
 	t.Helper()
 	c, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", at)
 	if err != nil {
@@ -39,8 +39,8 @@ func open(t testing.TB, w *world, at string) net.Conn {
 	return c
 }
 
-// cut expects that a tunnel ends soon, as one that was broken off.
-func cut(t testing.TB, c net.Conn, why string) {
+// expectClosed expects that a tunnel ends soon, as one that was broken off.
+func expectClosed(t testing.TB, c net.Conn, why string) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	n, err := io.Copy(io.Discard, c)
@@ -53,31 +53,31 @@ func cut(t testing.TB, c net.Conn, why string) {
 // TestRevoked: who is revoked, or paused, in the middle is cut off at once, and so that
 // it cannot take what it has for all; others go on.
 func TestRevoked(t *testing.T) {
-	w, at := newWorld(t, func(r *Relay) { r.every = time.Hour }), echo(t)
+	w, at := newWorld(t, func(r *Relay) { r.reviewInterval = time.Hour }), echoServer(t)
 	d := w.dialer(keys().other)
 	kept, err := d.DialContext(t.Context(), "tcp", at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer kept.Close()
-	c := open(t, w, at)
-	if err := w.trust.Pause("laptop", true); err != nil {
+	c := dialWorld(t, w, at)
+	if err := w.trust.SetPaused("laptop", true); err != nil {
 		t.Fatal(err)
 	}
 	w.r.TrustChanged()
-	cut(t, c, "paused")
+	expectClosed(t, c, "paused")
 	if _, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", at); !fault.Is(err, fault.Limit) {
 		t.Error("paused:", err)
 	}
-	if err := w.trust.Pause("laptop", false); err != nil {
+	if err := w.trust.SetPaused("laptop", false); err != nil {
 		t.Fatal(err)
 	}
-	c = open(t, w, at)
+	c = dialWorld(t, w, at)
 	if err := w.trust.Remove("laptop"); err != nil {
 		t.Fatal(err)
 	}
 	w.r.TrustChanged()
-	cut(t, c, "revoked")
+	expectClosed(t, c, "revoked")
 	if _, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", at); !fault.Is(err, fault.UnknownDevice) {
 		t.Error("revoked:", err)
 	}
@@ -92,17 +92,17 @@ func TestRevoked(t *testing.T) {
 // TestNoMore: what may be carried no more ends without anybody's word, and what waits
 // for a server is given up.
 func TestNoMore(t *testing.T) {
-	w, at := newWorld(t), echo(t)
-	c := open(t, w, at)
+	w, at := newWorld(t), echoServer(t)
+	c := dialWorld(t, w, at)
 	w.forbid(fault.New(fault.Limit, errors.New("nothing is left today"), ""))
-	cut(t, c, "no allowance")
+	expectClosed(t, c, "no allowance")
 	eventually(t, "its place is free", func() bool { return len(w.r.Status().Tunnels) == 0 })
 }
 
 // TestIdle: what carries nothing gives its place back.
 func TestIdle(t *testing.T) {
-	w, at := newWorld(t, func(r *Relay) { r.idle = time.Second }), echo(t)
-	cut(t, open(t, w, at), "idle")
+	w, at := newWorld(t, func(r *Relay) { r.idleTimeout = time.Second }), echoServer(t)
+	expectClosed(t, dialWorld(t, w, at), "idle")
 }
 
 // TestBrokenOff: whoever breaks off, the other end never takes what came for all.
@@ -114,26 +114,26 @@ func TestBrokenOff(t *testing.T) {
 		_, _ = io.ReadFull(c, make([]byte, 1))
 		_ = c.SetLinger(0)
 	})
-	c := open(t, w, reset)
+	c := dialWorld(t, w, reset)
 	if _, err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	cut(t, c, "the server resets")
+	expectClosed(t, c, "the server resets")
 
 	ended := make(chan error, 1)
 	at := listen(t, func(c *net.TCPConn) {
 		_, err := io.Copy(c, c)
 		ended <- err
 	})
-	c = open(t, w, at)
-	_ = c.(*carried).NetConn().(*tcp.Conn).Abort()
+	c = dialWorld(t, w, at)
+	_ = c.(*tunnelConn).NetConn().(*tcp.Conn).Abort()
 	if err := <-ended; err == nil {
 		t.Error("the primary broke off, and the server saw an end in order")
 	}
 
-	c = open(t, w, at)
+	c = dialWorld(t, w, at)
 	w.stop()
-	cut(t, c, "the helper ends")
+	expectClosed(t, c, "the helper ends")
 	if err := <-ended; err == nil {
 		t.Error("the helper ended, and the server saw an end in order")
 	}
@@ -142,15 +142,15 @@ func TestBrokenOff(t *testing.T) {
 // TestLimits: a device takes no more than its part of the places, nor all together more
 // than there are.
 func TestLimits(t *testing.T) {
-	w, at := newWorld(t), echo(t)
+	w, at := newWorld(t), echoServer(t)
 	for _, key := range []*identity.Key{keys().laptop, keys().other} {
 		d := w.dialer(key)
-		for n := range maxOfOne + 1 {
+		for n := range maxPerPrimary + 1 {
 			c, err := d.DialContext(t.Context(), "tcp", at)
 			if err == nil {
 				defer c.Close()
 			}
-			if full := n == maxOfOne; full != fault.Is(err, fault.Limit) || !full && err != nil {
+			if full := n == maxPerPrimary; full != fault.Is(err, fault.Limit) || !full && err != nil {
 				t.Fatalf("%d: %v", n, err)
 			}
 		}
@@ -160,10 +160,10 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// shaken is a connection of laptop's after the handshake.
-func shaken(t testing.TB, w *world) *tls.Conn {
+// openHandshaken is a connection of laptop's after the handshake.
+func openHandshaken(t testing.TB, w *world) *tls.Conn {
 	t.Helper()
-	c, err := Call(t.Context(), w.addr, tcp.Options{}, keys().laptop.Client(keys().helper.Public(), ALPN), tryTime)
+	c, err := DialTLS(t.Context(), w.addr, tcp.Options{}, keys().laptop.ClientConfig(keys().helper.Public(), ALPN), addressTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func shaken(t testing.TB, w *world) *tls.Conn {
 // TestSlowLoris: who does not say in time what it wants holds no place, whether it is
 // known or not.
 func TestSlowLoris(t *testing.T) {
-	w := newWorld(t, func(r *Relay) { r.greet = 300 * time.Millisecond })
+	w := newWorld(t, func(r *Relay) { r.handshakeTimeout = 300 * time.Millisecond })
 	silent, err := net.Dial("tcp", w.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestSlowLoris(t *testing.T) {
 	if late := (net.Error)(nil); errors.As(err, &late) && late.Timeout() {
 		t.Error("a silent stranger is kept")
 	}
-	slow := shaken(t, w)
+	slow := openHandshaken(t, w)
 	_ = slow.SetDeadline(time.Now().Add(10 * time.Second))
 	ended := make(chan error, 1)
 	go func() { _, err := io.Copy(io.Discard, slow); ended <- err }()
@@ -219,8 +219,8 @@ func TestBadRequests(t *testing.T) {
 		"CONNECT 127.0.0.1:0 HTTP/1.1\r\nHost: x\r\n\r\n",
 		"CONNECT 127.0.0.1:99999 HTTP/1.1\r\nHost: x\r\n\r\n",
 		"CONNECT " + at + "\r\n\r\n",
-		"CONNECT " + at + " HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", maxHead) + "\r\n",
-		strings.Repeat("x", 2*maxHead),
+		"CONNECT " + at + " HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", maxHeaderBytes) + "\r\n",
+		strings.Repeat("x", 2*maxHeaderBytes),
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 		"\x16\x03\x01\x00\x00", "\r\n\r\n", "\x00",
 	}
@@ -236,7 +236,7 @@ func TestBadRequests(t *testing.T) {
 		bad = append(bad, good[:n])
 	}
 	for _, text := range bad {
-		c := shaken(t, w)
+		c := openHandshaken(t, w)
 		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 		go func() { // it may be answered before all is read
 			_, _ = io.WriteString(c, text)
@@ -252,7 +252,7 @@ func TestBadRequests(t *testing.T) {
 		if a.StatusCode != http.StatusBadRequest {
 			t.Errorf("%.60q: %s", text, a.Status)
 		}
-		if err := refusal(a); !fault.Is(err, fault.Protocol) {
+		if err := parseRefusal(a); !fault.Is(err, fault.Protocol) {
 			t.Errorf("%.60q: %v", text, err)
 		}
 	}
@@ -267,7 +267,7 @@ func TestBadAnswers(t *testing.T) {
 	trust := func(key identity.PublicKey) bool { return key == keys().laptop.Public() }
 	answer := ""
 	at := listen(t, func(c *net.TCPConn) {
-		sec := tls.Server(c, keys().helper.Server(ALPN, trust))
+		sec := tls.Server(c, keys().helper.ServerConfig(ALPN, trust))
 		if _, err := http.ReadRequest(bufio.NewReader(sec)); err == nil {
 			_, _ = io.WriteString(sec, answer)
 		}
@@ -276,7 +276,7 @@ func TestBadAnswers(t *testing.T) {
 	d := &Dialer{Key: keys().laptop, Helper: identity.Peer{Name: "phone", Key: keys().helper.Public()}, Addresses: []string{at}}
 	for _, answer = range []string{
 		"", "H", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\n", "SSH-2.0-x\r\n\r\n", "HTTP/1.1 ten\r\n\r\n", "\x00\x01\x02",
-		"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", maxHead) + "\r\n",
+		"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", maxHeaderBytes) + "\r\n",
 		"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
 		"HTTP/1.1 503 \x1b[2Jgone\r\nContent-Length: 99999999\r\n\r\n" + strings.Repeat("\x1b[31mred\n", 10000),
 		"HTTP/1.1 503 No\r\nMpbond-Fault: usage\r\n\r\nlie",
@@ -290,7 +290,7 @@ func TestBadAnswers(t *testing.T) {
 			continue
 		}
 		kind := fault.KindOf(err)
-		if !slices.Contains([]fault.Kind{fault.Protocol, fault.Limit}, kind) || len(err.Error()) > 2*maxText || strings.ContainsAny(err.Error(), "\x1b\n") || time.Since(begin) > 5*time.Second {
+		if !slices.Contains([]fault.Kind{fault.Protocol, fault.Limit}, kind) || len(err.Error()) > 2*maxErrorText || strings.ContainsAny(err.Error(), "\x1b\n") || time.Since(begin) > 5*time.Second {
 			t.Errorf("%.60q: %v (%s)", answer, err, kind)
 		}
 	}
@@ -304,12 +304,12 @@ func TestStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, cfg := range map[string]*tls.Config{
-		"another role":     keys().stranger.Client(keys().helper.Public(), ALPN),
-		"another protocol": keys().laptop.Client(keys().helper.Public(), "mpbond-pipe"),
+		"another role":     keys().stranger.ClientConfig(keys().helper.Public(), ALPN),
+		"another protocol": keys().laptop.ClientConfig(keys().helper.Public(), "mpbond-pipe"),
 		"no key":           {InsecureSkipVerify: true, NextProtos: []string{ALPN}},
 		"old TLS":          {InsecureSkipVerify: true, NextProtos: []string{ALPN}, MaxVersion: tls.VersionTLS12},
 	} {
-		c, err := Call(t.Context(), w.addr, tcp.Options{}, cfg, tryTime)
+		c, err := DialTLS(t.Context(), w.addr, tcp.Options{}, cfg, addressTimeout)
 		if err == nil {
 			_, _ = io.WriteString(c, "CONNECT 127.0.0.1:80 HTTP/1.1\r\nHost: x\r\n\r\n")
 			_, err = c.Read(make([]byte, 1))
@@ -320,7 +320,7 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	var silent []net.Conn
-	for range maxFromOne {
+	for range maxPerAddress {
 		c, err := net.Dial("tcp", w.addr)
 		if err != nil {
 			t.Fatal(err)
@@ -343,14 +343,14 @@ func FuzzRequest(f *testing.F) {
 	f.Add("GET / HTTP/1.1\r\n\r\n")
 	f.Add("CONNECT [::1]:80 HTTP/1.0\r\n\r\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		server, err := readRequest(bufio.NewReader(io.LimitReader(strings.NewReader(text), maxHead)))
+		server, err := readConnectRequest(bufio.NewReader(io.LimitReader(strings.NewReader(text), maxHeaderBytes)))
 		if err != nil {
 			if server != "" || !fault.Is(err, fault.Protocol) {
 				t.Errorf("%q, %v", server, err)
 			}
 			return
 		}
-		if host, port, err := net.SplitHostPort(server); err != nil || host == "" || !isPort(port) {
+		if host, port, err := net.SplitHostPort(server); err != nil || host == "" || !isValidPort(port) {
 			t.Errorf("%q", server)
 		}
 	})

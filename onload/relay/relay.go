@@ -48,52 +48,52 @@ const Port = 7604
 // Limits. A primary that fetches items has a few connections; what is more is a
 // mistake, or wants the helper's memory.
 const (
-	maxTunnels, maxOfOne                    = 64, 32
-	maxHandshakes, maxFromOne, maxPerMinute = 64, 32, 1200
-	maxHead                                 = 8 << 10 // of a request, and of an answer
-	greetTime                               = 5 * time.Second
-	dialTime                                = 20 * time.Second
-	idleTime                                = 5 * time.Minute
-	reviewEvery                             = time.Second
-	userTimeout                             = time.Minute
+	maxTunnels, maxPerPrimary                  = 64, 32
+	maxHandshakes, maxPerAddress, maxPerMinute = 64, 32, 1200
+	maxHeaderBytes                             = 8 << 10 // of a request, and of an answer
+	handshakeTimeout                           = 5 * time.Second
+	dialTimeout                                = 20 * time.Second
+	idleTimeout                                = 5 * time.Minute
+	reviewInterval                             = time.Second
+	userTimeout                                = time.Minute
 )
 
 // Config is what a Relay needs.
 type Config struct {
 	Key   *identity.Key
 	Trust *identity.Trust
-	// Line is how servers are connected to: by which interface, with which mark, and
+	// Uplink is how servers are connected to: by which interface, with which mark, and
 	// who counts it.
-	Line tcp.Options
-	// Allow lists addresses that are connected to although they are not public.
-	Allow []netip.Prefix
+	Uplink tcp.Options
+	// AllowedPrefixes lists addresses that are connected to although they are not public.
+	AllowedPrefixes []netip.Prefix
 	// Unmetered reports to primaries that the owner sets no bound on what is carried, so that
 	// they need not spare it.
 	Unmetered bool
-	// May tells why nothing is carried for a primary to a server, "host:port", nil if it
+	// CheckAllowed tells why nothing is carried for a primary to a server, "host:port", nil if it
 	// is. It is asked before each connection, and again now and then, with no server,
 	// for as long as it lasts. Its errors are faults, which the primary is told.
-	May func(ctx context.Context, p identity.Peer, server string) error
-	Log *slog.Logger
+	CheckAllowed func(ctx context.Context, p identity.Peer, server string) error
+	Log          *slog.Logger
 }
 
 // Relay is a helper's end. Its methods may be called by any goroutine.
 type Relay struct {
-	cfg      Config
-	gate     *tcp.Gate
-	refusals *loglimit.Limiter // the log, for what strangers cause
-	greet    time.Duration     // greetTime; less in tests
-	idle     time.Duration     // idleTime; less in tests
-	every    time.Duration     // reviewEvery; other in tests
+	cfg              Config
+	handshakeLimit   *tcp.AdmissionLimit
+	refusalLog       *loglimit.Limiter // the log, for what strangers cause
+	handshakeTimeout time.Duration     // handshakeTimeout; less in tests
+	idleTimeout      time.Duration     // idleTimeout; less in tests
+	reviewInterval   time.Duration     // reviewInterval; other in tests
 
-	mu      sync.Mutex
-	tunnels map[*tunnel]bool
-	carried atomic.Uint64 // by those that have ended
+	mu         sync.Mutex
+	tunnels    map[*tunnel]bool
+	endedBytes atomic.Uint64 // by those that have ended
 }
 
 // New makes one; Serve has it listen.
 func New(cfg Config) *Relay {
-	return &Relay{cfg: cfg, gate: tcp.NewGate(maxHandshakes, maxFromOne, maxPerMinute), refusals: loglimit.New(cfg.Log), greet: greetTime, idle: idleTime, every: reviewEvery, tunnels: map[*tunnel]bool{}}
+	return &Relay{cfg: cfg, handshakeLimit: tcp.NewAdmissionLimit(maxHandshakes, maxPerAddress, maxPerMinute), refusalLog: loglimit.New(cfg.Log), handshakeTimeout: handshakeTimeout, idleTimeout: idleTimeout, reviewInterval: reviewInterval, tunnels: map[*tunnel]bool{}}
 }
 
 // Serve takes connections at l until ctx ends, closes all that it has, and returns
@@ -105,7 +105,7 @@ func (r *Relay) Serve(ctx context.Context, l *tcp.Listener) error {
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
-	all.Go(func() { r.keepReviewing(ctx) })
+	all.Go(func() { r.runReviewLoop(ctx) })
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -113,52 +113,52 @@ func (r *Relay) Serve(ctx context.Context, l *tcp.Listener) error {
 			l.Close()
 			return context.Cause(ctx)
 		}
-		v := r.gate.Enter(c.RemoteAddr(), func() { _ = c.Abort() })
+		v := r.handshakeLimit.AdmitEvicting(c.RemoteAddr(), func() { _ = c.Abort() })
 		if v == nil {
 			_ = c.Abort()
 			continue
 		}
-		all.Go(func() { r.attend(ctx, c, v) })
+		all.Go(func() { r.serveConn(ctx, c, v) })
 	}
 }
 
-// attend serves one connection to its end. The visit leaves when the peer is authenticated.
-func (r *Relay) attend(ctx context.Context, c *tcp.Conn, v *tcp.Visit) {
+// serveConn serves one connection to its end. The visit leaves when the peer is authenticated.
+func (r *Relay) serveConn(ctx context.Context, c *tcp.Conn, v *tcp.Slot) {
 	stop := context.AfterFunc(ctx, func() { _ = c.Abort() })
 	defer stop()
 	defer c.Close()
-	t, err := r.hear(ctx, c, v)
-	v.Leave()
+	t, err := r.acceptTunnel(ctx, c, v)
+	v.Release()
 	if t == nil || errors.Is(err, io.EOF) {
-		if v.Evicted() || errors.Is(err, errCrowd) {
+		if v.IsEvicted() || errors.Is(err, errTooManyHandshakes) {
 			r.cfg.Log.Debug("connection for onloading dropped: too many handshakes", "from", c.RemoteAddr())
 		} else if errors.Is(err, io.EOF) { // somebody looked who is here
 			r.cfg.Log.Debug("connection for onloading without a word", "from", c.RemoteAddr())
 		} else if ctx.Err() == nil {
-			r.refusals.Log(slog.LevelInfo, string(fault.KindOf(err)), "connection for onloading refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+			r.refusalLog.Log(slog.LevelInfo, string(fault.KindOf(err)), "connection for onloading refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		}
 		return
 	}
 	if err == nil {
-		err = r.carry(ctx, t)
+		err = r.runTunnel(ctx, t)
 	}
 	if err != nil && ctx.Err() == nil {
 		r.cfg.Log.Info("not carried for onloading", "device", t.peer.Name, "err", err)
 	}
 }
 
-// hear does the handshake and reads the request, within r.greet together. A tunnel
+// acceptTunnel does the handshake and reads the request, within r.greet together. A tunnel
 // without its server comes with an error where the caller is known, and was told.
-func (r *Relay) hear(ctx context.Context, c *tcp.Conn, v *tcp.Visit) (*tunnel, error) {
-	_ = c.SetDeadline(time.Now().Add(r.greet))
-	sec := tls.Server(c, identity.OnHello(r.cfg.Key.Server(ALPN, r.cfg.Trust.Allowed(identity.RolePrimary)), func() error {
-		if !v.Spoke() {
-			return errCrowd
+func (r *Relay) acceptTunnel(ctx context.Context, c *tcp.Conn, v *tcp.Slot) (*tunnel, error) {
+	_ = c.SetDeadline(time.Now().Add(r.handshakeTimeout))
+	sec := tls.Server(c, identity.OnHello(r.cfg.Key.ServerConfig(ALPN, r.cfg.Trust.Allowed(identity.RolePrimary)), func() error {
+		if !v.AwaitTurn() {
+			return errTooManyHandshakes
 		}
 		return nil
 	}))
 	if err := sec.HandshakeContext(ctx); err != nil {
-		return nil, identity.Explain(err)
+		return nil, identity.ExplainTLS(err)
 	}
 	key, err := identity.PeerKey(sec.ConnectionState())
 	if err != nil {
@@ -169,33 +169,33 @@ func (r *Relay) hear(ctx context.Context, c *tcp.Conn, v *tcp.Visit) (*tunnel, e
 		return nil, errDistrusted
 	}
 	c.For(peer.Key.ID().String())
-	head := &io.LimitedReader{R: sec, N: maxHead}
+	head := &io.LimitedReader{R: sec, N: maxHeaderBytes}
 	in := bufio.NewReader(head)
-	t := &tunnel{peer: peer, near: near{Conn: sec, tcp: c, in: in}, since: time.Now()}
-	t.near.t = t
-	t.server, err = readRequest(in)
+	t := &tunnel{peer: peer, primary: primaryConn{Conn: sec, tcp: c, reader: in}, since: time.Now()}
+	t.primary.tunnel = t
+	t.server, err = readConnectRequest(in)
 	if err != nil {
 		if head.N == 0 {
-			err = fault.New(fault.Protocol, fmt.Errorf("a request of over %d bytes", maxHead), "")
+			err = fault.New(fault.Protocol, fmt.Errorf("a request of over %d bytes", maxHeaderBytes), "")
 		}
-		t.near.refuse(err)
+		t.primary.writeRefusal(err)
 		return t, err
 	}
-	if !v.Prove() {
-		return nil, errCrowd
+	if !v.MarkProved() {
+		return nil, errTooManyHandshakes
 	}
 	head.N = 1<<63 - 1
 	return t, c.SetDeadline(time.Time{})
 }
 
-// readRequest reads a CONNECT and returns its host:port.
-func readRequest(in *bufio.Reader) (string, error) {
+// readConnectRequest reads a CONNECT and returns its host:port.
+func readConnectRequest(in *bufio.Reader) (string, error) {
 	q, err := http.ReadRequest(in)
 	if err == nil {
 		switch host, port, e := net.SplitHostPort(q.RequestURI); {
 		case q.Method != http.MethodConnect:
 			err = fmt.Errorf("%.16q instead of a CONNECT", q.Method)
-		case e != nil || host == "" || !isPort(port):
+		case e != nil || host == "" || !isValidPort(port):
 			err = fmt.Errorf("%.100q is no host:port", q.RequestURI)
 		case q.ContentLength != 0 || len(q.TransferEncoding) > 0:
 			err = errors.New("a CONNECT with a body")
@@ -206,27 +206,27 @@ func readRequest(in *bufio.Reader) (string, error) {
 	return "", fault.New(fault.Protocol, fmt.Errorf("no request for a connection: %w", err), "only mpbond's own primaries should connect here")
 }
 
-// carry connects a tunnel to its server and carries it to its end. An error is that it
+// runTunnel connects a tunnel to its server and carries it to its end. An error is that it
 // was not begun, of which the primary was told.
-func (r *Relay) carry(ctx context.Context, t *tunnel) (err error) {
+func (r *Relay) runTunnel(ctx context.Context, t *tunnel) (err error) {
 	defer func() {
 		if err != nil {
-			t.near.refuse(err)
+			t.primary.writeRefusal(err)
 		}
 	}()
-	ctx, t.drop = context.WithCancelCause(ctx)
-	defer t.drop(nil)
-	if err := r.take(t); err != nil {
+	ctx, t.cancelDial = context.WithCancelCause(ctx)
+	defer t.cancelDial(nil)
+	if err := r.addTunnel(t); err != nil {
 		return err
 	}
-	defer r.give(t)
-	if err := r.may(ctx, t, t.server); err != nil {
+	defer r.removeTunnel(t)
+	if err := r.checkAllowed(ctx, t, t.server); err != nil {
 		return err
 	}
-	dial, cancel := context.WithTimeout(ctx, dialTime)
+	dial, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	opt := r.cfg.Line
-	opt.UserTimeout, opt.Judge = cmp.Or(opt.UserTimeout, userTimeout), r.judge
+	opt := r.cfg.Uplink
+	opt.UserTimeout, opt.CheckAddress = cmp.Or(opt.UserTimeout, userTimeout), r.checkAddress
 	c, err := tcp.Dial(dial, t.server, opt)
 	if err != nil {
 		return cmp.Or(context.Cause(ctx), err)
@@ -234,27 +234,27 @@ func (r *Relay) carry(ctx context.Context, t *tunnel) (err error) {
 	splice.ResetOnExit(c)
 	defer c.Close() // a reset, unless it has ended in order
 	c.For(t.peer.Key.ID().String())
-	return t.run(c, r.cfg.Unmetered)
+	return t.relayData(c, r.cfg.Unmetered)
 }
 
-// judge refuses addresses that are not for others.
-func (r *Relay) judge(to netip.AddrPort) error {
-	if !dialpolicy.Permitted(to.Addr(), r.cfg.Allow) {
+// checkAddress refuses addresses that are not for others.
+func (r *Relay) checkAddress(to netip.AddrPort) error {
+	if !dialpolicy.AllowedNow(to.Addr(), r.cfg.AllowedPrefixes) {
 		return errForbidden
 	}
 	return nil
 }
 
 var (
-	errForbidden  = fault.New(fault.Permission, errors.New("the helper does not connect to private addresses (its owner may allow some)"), "")
-	errDistrusted = fault.New(fault.UnknownDevice, errors.New("this device is trusted no longer there"), "")
-	errPaused     = fault.New(fault.Limit, errors.New("this device is paused there"), "on the helper run `mpbond resume NAME`")
-	errCrowd      = fault.New(fault.Limit, errors.New("too many connections wait for their handshake"), "")
-	errIdle       = errors.New("nothing was carried for a long time")
+	errForbidden         = fault.New(fault.Permission, errors.New("the helper does not connect to private addresses (its owner may allow some)"), "")
+	errDistrusted        = fault.New(fault.UnknownDevice, errors.New("this device is trusted no longer there"), "")
+	errPaused            = fault.New(fault.Limit, errors.New("this device is paused there"), "on the helper run `mpbond resume NAME`")
+	errTooManyHandshakes = fault.New(fault.Limit, errors.New("too many connections wait for their handshake"), "")
+	errIdle              = errors.New("nothing was carried for a long time")
 )
 
-// take gives a tunnel its place.
-func (r *Relay) take(t *tunnel) error {
+// addTunnel gives a tunnel its place.
+func (r *Relay) addTunnel(t *tunnel) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	own := 0
@@ -263,63 +263,63 @@ func (r *Relay) take(t *tunnel) error {
 			own++
 		}
 	}
-	if len(r.tunnels) >= maxTunnels || own >= maxOfOne {
+	if len(r.tunnels) >= maxTunnels || own >= maxPerPrimary {
 		return fault.New(fault.Limit, fmt.Errorf("the helper carries %d connections already, %d of them for this device", len(r.tunnels), own), "")
 	}
-	t.touch()
+	t.markActive()
 	r.tunnels[t] = true
 	return nil
 }
 
-func (r *Relay) give(t *tunnel) {
+func (r *Relay) removeTunnel(t *tunnel) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.tunnels, t)
-	r.carried.Add(t.up.Load() + t.down.Load())
+	r.endedBytes.Add(t.up.Load() + t.down.Load())
 }
 
-// may is why a tunnel is not to be, or to be any more.
-func (r *Relay) may(ctx context.Context, t *tunnel, server string) error {
+// checkAllowed is why a tunnel is not to be, or to be any more.
+func (r *Relay) checkAllowed(ctx context.Context, t *tunnel, server string) error {
 	switch p, ok := r.cfg.Trust.Lookup(t.peer.Key); {
-	case !ok || !p.Is(identity.RolePrimary):
+	case !ok || !p.HasRole(identity.RolePrimary):
 		return errDistrusted
 	case p.Paused:
 		return errPaused
 	}
-	return r.cfg.May(ctx, t.peer, server)
+	return r.cfg.CheckAllowed(ctx, t.peer, server)
 }
 
 // TrustChanged ends, after the trust file was read again, what is carried for those who
 // are not in it any more, or are paused.
-func (r *Relay) TrustChanged() { r.review(context.Background(), time.Now()) }
+func (r *Relay) TrustChanged() { r.reviewTunnels(context.Background(), time.Now()) }
 
-func (r *Relay) keepReviewing(ctx context.Context) {
-	tick := time.NewTicker(r.every)
+func (r *Relay) runReviewLoop(ctx context.Context) {
+	tick := time.NewTicker(r.reviewInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			r.review(ctx, now)
+			r.reviewTunnels(ctx, now)
 		}
 	}
 }
 
-// review ends what may not be carried any more, or carries nothing.
-func (r *Relay) review(ctx context.Context, now time.Time) {
-	for _, t := range r.list() {
-		err := r.may(ctx, t, "")
-		if err == nil && t.idle(now) > r.idle {
+// reviewTunnels ends what may not be carried any more, or carries nothing.
+func (r *Relay) reviewTunnels(ctx context.Context, now time.Time) {
+	for _, t := range r.listTunnels() {
+		err := r.checkAllowed(ctx, t, "")
+		if err == nil && t.idleTime(now) > r.idleTimeout {
 			err = errIdle
 		}
 		if err != nil {
-			t.end(err)
+			t.abort(err)
 		}
 	}
 }
 
-func (r *Relay) list() (list []*tunnel) {
+func (r *Relay) listTunnels() (list []*tunnel) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for t := range r.tunnels {
@@ -344,8 +344,8 @@ type Tunnel struct {
 
 // Status may be called at any time.
 func (r *Relay) Status() (s Status) {
-	s.Bytes = r.carried.Load()
-	for _, t := range r.list() {
+	s.Bytes = r.endedBytes.Load()
+	for _, t := range r.listTunnels() {
 		one := Tunnel{t.peer.Name, t.server, t.since, t.up.Load(), t.down.Load()}
 		s.Tunnels = append(s.Tunnels, one)
 		s.Bytes += one.Up + one.Down

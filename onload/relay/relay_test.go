@@ -61,14 +61,14 @@ func newWorld(t testing.TB, prepare ...func(*Relay)) *world {
 		}
 	}
 	w := &world{t: t, trust: trust}
-	w.r = New(Config{Key: keys().helper, Trust: trust, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Log: slog.New(slog.DiscardHandler),
-		May: func(context.Context, identity.Peer, string) error {
+	w.r = New(Config{Key: keys().helper, Trust: trust, AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Log: slog.New(slog.DiscardHandler),
+		CheckAllowed: func(context.Context, identity.Peer, string) error {
 			if err := w.may.Load(); err != nil {
 				return *err
 			}
 			return nil
 		}})
-	w.r.every = 10 * time.Millisecond
+	w.r.reviewInterval = 10 * time.Millisecond
 	for _, p := range prepare {
 		p(w.r)
 	}
@@ -108,8 +108,8 @@ func (w *world) client() *http.Client {
 	return &http.Client{Transport: tr, Timeout: 20 * time.Second}
 }
 
-// echo answers each connection with what it gets, and ends when that ends.
-func echo(t testing.TB) string {
+// echoServer answers each connection with what it gets, and ends when that ends.
+func echoServer(t testing.TB) string {
 	t.Helper()
 	return listen(t, func(c *net.TCPConn) {
 		_, _ = io.Copy(c, c)
@@ -153,7 +153,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-func body(t testing.TB, c *http.Client, url string) []byte {
+func getBody(t testing.TB, c *http.Client, url string) []byte {
 	t.Helper()
 	a, err := c.Get(url)
 	if err != nil {
@@ -199,7 +199,7 @@ func TestRoundTrips(t *testing.T) {
 			site.Start()
 		}
 		for range 4 {
-			if got := body(t, c, site.URL); !bytes.Equal(got, big) {
+			if got := getBody(t, c, site.URL); !bytes.Equal(got, big) {
 				t.Fatalf("%d bytes came, or others", len(got))
 			}
 		}
@@ -232,7 +232,7 @@ func TestRoundTrips(t *testing.T) {
 // TestHalfClose: one direction may end before the other.
 func TestHalfClose(t *testing.T) {
 	w := newWorld(t)
-	c, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", echo(t))
+	c, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", echoServer(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,9 +302,9 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %v (%s; %q)", c.name, err, fault.KindOf(err), fault.HintOf(err))
 		}
 	}
-	w.forbid(fault.New(fault.Limit, errors.New("it rests: 9 %\x1b[31m of its battery\nare left"), ""))
+	w.forbid(fault.New(fault.Limit, errors.New("suspended: 9 %\x1b[31m of its battery\nare left"), ""))
 	_, err = w.dialer(keys().laptop).DialContext(t.Context(), "tcp", gone)
-	if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "it rests: 9 %?[31m of its battery?are left") {
+	if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "suspended: 9 %?[31m of its battery?are left") {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
 	if n := len(w.r.Status().Tunnels); n != 0 {
@@ -335,7 +335,7 @@ func TestAddresses(t *testing.T) {
 	defer l.Close()
 	d := w.dialer(keys().laptop)
 	d.Addresses = []string{l.Addr().String(), w.addr}
-	at := echo(t)
+	at := echoServer(t)
 	for range 3 {
 		c, err := d.DialContext(t.Context(), "tcp", at)
 		if err != nil {
@@ -356,12 +356,12 @@ func TestCancel(t *testing.T) {
 	why := errors.New("enough")
 	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
 	begin := time.Now()
-	if _, err := d.DialContext(ctx, "tcp", "192.0.2.1:80"); err == nil || time.Since(begin) > tryTime-time.Second {
+	if _, err := d.DialContext(ctx, "tcp", "192.0.2.1:80"); err == nil || time.Since(begin) > addressTimeout-time.Second {
 		t.Errorf("%v after %v", err, time.Since(begin))
 	}
 
 	w := newWorld(t, func(r *Relay) {
-		r.cfg.May = func(ctx context.Context, _ identity.Peer, server string) error {
+		r.cfg.CheckAllowed = func(ctx context.Context, _ identity.Peer, server string) error {
 			<-ctx.Done() // as a name server that does not answer
 			return ctx.Err()
 		}
@@ -388,8 +388,8 @@ func TestFind(t *testing.T) {
 		}
 	}
 	at := netip.MustParseAddrPort
-	found := []discovery.Found{{Addr: at(w.addr)}, {Addr: at(echo(t))}, {ID: "lies", Addr: at("127.0.0.1:1")}}
-	f := Finder{Key: keys().laptop, Trust: trust, Look: func(context.Context) ([]discovery.Found, error) { return found, nil }}
+	found := []discovery.Found{{Addr: at(w.addr)}, {Addr: at(echoServer(t))}, {ID: "lies", Addr: at("127.0.0.1:1")}}
+	f := Finder{Key: keys().laptop, Trust: trust, Discover: func(context.Context) ([]discovery.Found, error) { return found, nil }}
 	find := func(want string) {
 		t.Helper()
 		list, err := f.Find(t.Context())
@@ -406,9 +406,9 @@ func TestFind(t *testing.T) {
 	add("vps", keys().stranger, identity.RoleServer, "192.0.2.8:7600")
 	add("phone", keys().helper, identity.RoleHelper)
 	find("phone[found] old[192.0.2.7:7604]")
-	f.Look = func(context.Context) ([]discovery.Found, error) { return nil, errors.New("no network") }
+	f.Discover = func(context.Context) ([]discovery.Found, error) { return nil, errors.New("no network") }
 	find("old[192.0.2.7:7604]")
-	if err := trust.Pause("old", true); err != nil {
+	if err := trust.SetPaused("old", true); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.Find(t.Context()); err == nil {

@@ -15,25 +15,25 @@ import (
 	"mpbond/link/tcp"
 )
 
-func isPort(s string) bool {
+func isValidPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return err == nil && n > 0
 }
 
 // tunnel is one connection that is carried, or about to be.
 type tunnel struct {
-	peer   identity.Peer
-	server string
-	since  time.Time
-	near   near
-	drop   context.CancelCauseFunc // gives the connecting up
+	peer       identity.Peer
+	server     string
+	since      time.Time
+	primary    primaryConn
+	cancelDial context.CancelCauseFunc // gives the connecting up
 
-	up, down atomic.Uint64 // bytes carried
-	last     atomic.Int64  // time since `since` when one was
+	up, down     atomic.Uint64 // bytes carried
+	lastActivity atomic.Int64  // time since `since` when one was
 
-	mu    sync.Mutex // guards below
-	far   *far       // nil before the server is connected to
-	ended error      // why it was ended
+	mu       sync.Mutex  // guards below
+	upstream *serverConn // nil before the server is connected to
+	endErr   error       // why it was ended
 }
 
 // established answers a request that was granted. unmeteredHeader is there if the owner
@@ -43,82 +43,82 @@ const (
 	unmeteredHeader = "Mpbond-Unmetered"
 )
 
-// run carries to the end over c. An error is that it was not begun.
-func (t *tunnel) run(c *tcp.Conn, unmetered bool) error {
+// relayData carries to the end over c. An error is that it was not begun.
+func (t *tunnel) relayData(c *tcp.Conn, unmetered bool) error {
 	t.mu.Lock()
-	if err := t.ended; err != nil {
+	if err := t.endErr; err != nil {
 		t.mu.Unlock()
 		return err
 	}
-	t.far = &far{c, t}
+	t.upstream = &serverConn{c, t}
 	t.mu.Unlock()
-	t.touch()
+	t.markActive()
 	head := established
 	if unmetered {
 		head += unmeteredHeader + ": yes\r\n"
 	}
-	if _, err := io.WriteString(t.near.Conn, head+"\r\n"); err != nil {
+	if _, err := io.WriteString(t.primary.Conn, head+"\r\n"); err != nil {
 		return err
 	}
-	_, _, _ = splice.Both(&t.near, t.far) // either end has seen how it ended
+	_, _, _ = splice.Both(&t.primary, t.upstream) // either end has seen how it ended
 	return nil
 }
 
-// end ends it, so that both ends see that it was cut off; a primary that waits for its
+// abort ends it, so that both ends see that it was cut off; a primary that waits for its
 // server is told why.
-func (t *tunnel) end(err error) {
+func (t *tunnel) abort(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended == nil {
-		t.ended = err
+	if t.endErr == nil {
+		t.endErr = err
 	}
-	t.drop(err)
-	if t.far != nil {
-		t.near.Reset()
-		t.far.Reset()
+	t.cancelDial(err)
+	if t.upstream != nil {
+		t.primary.Reset()
+		t.upstream.Reset()
 	}
 }
 
-func (t *tunnel) touch() { t.last.Store(int64(time.Since(t.since))) }
+func (t *tunnel) markActive() { t.lastActivity.Store(int64(time.Since(t.since))) }
 
-func (t *tunnel) idle(now time.Time) time.Duration {
-	return now.Sub(t.since) - time.Duration(t.last.Load())
+func (t *tunnel) idleTime(now time.Time) time.Duration {
+	return now.Sub(t.since) - time.Duration(t.lastActivity.Load())
 }
 
-// near is the primary's end of a tunnel.
-type near struct {
+// primaryConn is the primary's end of a tunnel.
+type primaryConn struct {
 	*tls.Conn
-	tcp *tcp.Conn
-	in  *bufio.Reader // of Conn, with what came behind the request
-	t   *tunnel
+	tcp    *tcp.Conn
+	reader *bufio.Reader // of Conn, with what came behind the request
+	tunnel *tunnel
 }
 
 // Read implements net.Conn.
-func (n *near) Read(p []byte) (int, error) {
-	k, err := n.in.Read(p)
-	n.t.touch()
+func (n *primaryConn) Read(p []byte) (int, error) {
+	k, err := n.reader.Read(p)
+	n.tunnel.markActive()
 	return k, err
 }
 
 // Write implements net.Conn.
-func (n *near) Write(p []byte) (int, error) {
-	k, err := writeCounted(n.Conn, &n.t.down, p)
-	n.t.touch()
+func (n *primaryConn) Write(p []byte) (int, error) {
+	k, err := writeCounted(n.Conn, &n.tunnel.down, p)
+	n.tunnel.markActive()
 	return k, err
 }
 
 // Reset has the primary see that it was cut off.
-func (n *near) Reset() { _ = n.tcp.Abort() }
+func (n *primaryConn) Reset() { _ = n.tcp.Abort() }
 
-// far is the server's end.
-type far struct {
+// serverConn is the server's end.
+type serverConn struct {
 	*tcp.Conn
-	t *tunnel
+	tunnel *tunnel
 }
 
 // Write implements net.Conn.
-func (f *far) Write(p []byte) (int, error) {
-	return writeCounted(f.Conn, &f.t.up, p)
+func (f *serverConn) Write(p []byte) (int, error) {
+	return writeCounted(f.Conn, &f.tunnel.up, p)
 }
 
 // writeCounted writes p to w and adds to carried what w took. The bytes are counted before
@@ -131,4 +131,4 @@ func writeCounted(w io.Writer, carried *atomic.Uint64, p []byte) (int, error) {
 }
 
 // Reset has the server see it too.
-func (f *far) Reset() { _ = f.Abort() }
+func (f *serverConn) Reset() { _ = f.Abort() }

@@ -5,45 +5,45 @@ import "time"
 // Player asks for one item after the other, as players of videos do, when less than Keep of
 // media is left to play.
 type Player struct {
-	Each  time.Duration // of media in an item
-	Keep  time.Duration
-	Ahead int // items that the board has beyond the one that the player asked for
+	ItemDuration time.Duration // of media in an item
+	BufferTarget time.Duration
+	Lookahead    int // items that the board has beyond the one that the player asked for
 }
 
-// viewer is a Player, and where it is.
-type viewer struct {
+// playerState is a Player, and where it is.
+type playerState struct {
 	Player
-	next  int           // item
-	asks  time.Duration // when it asks for that
-	plays time.Duration // until when it can play
+	nextItem    int           // item
+	nextRequest time.Duration // when it asks for that
+	playsUntil  time.Duration // until when it can play
 }
 
-// watch moves the player on.
-func (r *run) watch() {
-	for v := r.viewer; v != nil && v.next < len(r.items) && v.asks <= r.now; v.next++ {
-		r.add()
-		object := r.items[v.next].Object
-		if r.res.Completed[v.next] == 0 {
+// advancePlayer moves the player on.
+func (r *simulation) advancePlayer() {
+	for v := r.player; v != nil && v.nextItem < len(r.items) && v.nextRequest <= r.now; v.nextItem++ {
+		r.addDueItems()
+		object := r.items[v.nextItem].Object
+		if r.result.Completed[v.nextItem] == 0 {
 			r.board.SetWanted(object, true)
 			return
 		}
 		r.board.SetWanted(object, false)
-		if v.next > 0 && r.now > v.plays {
-			r.res.Stalled += r.now - v.plays
+		if v.nextItem > 0 && r.now > v.playsUntil {
+			r.result.Stalled += r.now - v.playsUntil
 		}
-		r.res.Given = append(r.res.Given, r.now)
-		v.plays = max(v.plays, r.now) + v.Each
-		v.asks = max(r.now, v.plays-v.Keep)
+		r.result.Delivered = append(r.result.Delivered, r.now)
+		v.playsUntil = max(v.playsUntil, r.now) + v.ItemDuration
+		v.nextRequest = max(r.now, v.playsUntil-v.BufferTarget)
 	}
 }
 
-// isTold reports whether the board may have an item now.
-func (r *run) isTold(i int) bool {
-	if v := r.viewer; v != nil {
-		return v.asks <= r.now && i <= v.next+v.Ahead || i < v.next+v.Ahead
+// isAnnounced reports whether the board may have an item now.
+func (r *simulation) isAnnounced(i int) bool {
+	if v := r.player; v != nil {
+		return v.nextRequest <= r.now && i <= v.nextItem+v.Lookahead || i < v.nextItem+v.Lookahead
 	}
-	return r.comes == nil || r.comes[i] <= r.now
+	return r.announced == nil || r.announced[i] <= r.now
 }
 
-// watches reports whether the player has not everything yet.
-func (r *run) watches() bool { return r.viewer != nil && r.viewer.next < len(r.items) }
+// playerWaits reports whether the player has not everything yet.
+func (r *simulation) playerWaits() bool { return r.player != nil && r.player.nextItem < len(r.items) }

@@ -42,19 +42,19 @@ type Path struct {
 type Case struct {
 	Paths []Path
 	Items []board.Item // each from byte 0
-	// Comes is when each item is told of; nil: at the start.
-	Comes []time.Duration
-	// Blind tells that nobody knows the sizes of items before their end.
-	Blind bool
-	// Sends tells that items are sent: progress is what paths took, and not what arrived.
-	Sends bool
-	// Asked is that nobody knows sizes, and whether items can be split, before an answer.
-	Asked bool
+	// Announced is when each item is told of; nil: at the start.
+	Announced []time.Duration
+	// UnknownSizes tells that nobody knows the sizes of items before their end.
+	UnknownSizes bool
+	// Upload tells that items are sent: progress is what paths took, and not what arrived.
+	Upload bool
+	// SizesFromResponses is that nobody knows sizes, and whether items can be split, before an answer.
+	SizesFromResponses bool
 	// Player, if not nil, asks for the items one after the other, and Paths[0] is the home
 	// line. Comes is not used then.
 	Player *Player
-	// Most is when to give up; 0: after a day.
-	Most time.Duration
+	// TimeLimit is when to give up; 0: after a day.
+	TimeLimit time.Duration
 }
 
 // Result tells what happened.
@@ -65,231 +65,231 @@ type Result struct {
 	Wasted    unit.Bytes
 	Carried   []unit.Bytes    // by each path, with what was wasted
 	Useful    []unit.Bytes    // of these
-	Given     []time.Duration // when the player had each item
+	Delivered []time.Duration // when the player had each item
 	Stalled   time.Duration   // for how long the player stood still after the first item
 	Requests  int
 	Reasons   map[board.Reason]int
 }
 
-// tick is how often progress is told, as live.
-const tick = 100 * time.Millisecond
+// reportInterval is how often progress is told, as live.
+const reportInterval = 100 * time.Millisecond
 
-type lane struct {
+type pathState struct {
 	Path
-	job    *board.Job
-	begins time.Duration // of its bytes
-	told   bool          // that they have begun
-	got    float64
-	used   time.Duration // when it last was
-	woken  bool
-	fresh  bool // needs a new connection
-	down   bool
-	sum    float64
-	step   int // of its rates, the next one
+	job       *board.Job
+	firstByte time.Duration // of its bytes
+	started   bool          // that they have begun
+	received  float64
+	lastUsed  time.Duration // when it last was
+	isAwake   bool
+	needsConn bool // needs a new connection
+	down      bool
+	carried   float64
+	nextStep  int // of its rates, the next one
 }
 
-type run struct {
-	board  *board.Board
-	lanes  []lane
-	items  []board.Item
-	comes  []time.Duration
-	blind  bool
-	asked  bool
-	added  int // of the items
-	viewer *viewer
-	have   []span.Set[unit.Bytes] // of each item
-	now    time.Duration
-	res    Result
+type simulation struct {
+	board              *board.Board
+	paths              []pathState
+	items              []board.Item
+	announced          []time.Duration
+	unknownSizes       bool
+	sizesFromResponses bool
+	addedItems         int // of the items
+	player             *playerState
+	received           []span.Set[unit.Bytes] // of each item
+	now                time.Duration
+	result             Result
 }
 
 var epoch = time.Unix(0, 0)
 
 // Run moves the items as a scheduler decides.
 func Run(c Case, s board.Scheduler) (Result, error) {
-	if c.Most == 0 {
-		c.Most = 24 * time.Hour
+	if c.TimeLimit == 0 {
+		c.TimeLimit = 24 * time.Hour
 	}
-	r := &run{board: board.NewBoard(s, len(c.Paths)), lanes: make([]lane, len(c.Paths))}
-	r.res = Result{Completed: make([]time.Duration, len(c.Items)), Carried: make([]unit.Bytes, len(c.Paths)), Useful: make([]unit.Bytes, len(c.Paths)), Ended: make([]time.Duration, len(c.Paths)), Reasons: map[board.Reason]int{}}
-	if c.Sends {
-		r.board.Sends()
+	r := &simulation{board: board.NewBoard(s, len(c.Paths)), paths: make([]pathState, len(c.Paths))}
+	r.result = Result{Completed: make([]time.Duration, len(c.Items)), Carried: make([]unit.Bytes, len(c.Paths)), Useful: make([]unit.Bytes, len(c.Paths)), Ended: make([]time.Duration, len(c.Paths)), Reasons: map[board.Reason]int{}}
+	if c.Upload {
+		r.board.SetUpload()
 	}
 	for i, p := range c.Paths {
-		r.lanes[i] = lane{Path: p, fresh: true}
+		r.paths[i] = pathState{Path: p, needsConn: true}
 		r.board.SetMetered(i, p.Metered)
-		r.board.Up(i)
+		r.board.SetUp(i)
 	}
-	r.items, r.comes, r.blind, r.asked, r.have = c.Items, c.Comes, c.Blind, c.Asked, make([]span.Set[unit.Bytes], len(c.Items))
+	r.items, r.announced, r.unknownSizes, r.sizesFromResponses, r.received = c.Items, c.Announced, c.UnknownSizes, c.SizesFromResponses, make([]span.Set[unit.Bytes], len(c.Items))
 	if c.Player != nil {
 		r.board.SetHome(0)
-		r.viewer = &viewer{Player: *c.Player}
+		r.player = &playerState{Player: *c.Player}
 	}
 	for {
-		r.faults()
-		r.watch()
-		r.add()
-		r.orders()
-		if r.board.Done() && r.added == len(r.items) && !r.watches() {
+		r.applyFaults()
+		r.advancePlayer()
+		r.addDueItems()
+		r.executeOrders()
+		if r.board.IsDone() && r.addedItems == len(r.items) && !r.playerWaits() {
 			break
 		}
-		if r.now >= c.Most {
-			return r.res, fmt.Errorf("%s is not ready after %v", s.Name(), r.now)
+		if r.now >= c.TimeLimit {
+			return r.result, fmt.Errorf("%s is not ready after %v", s.Name(), r.now)
 		}
-		r.advance(r.next())
+		r.advanceTo(r.nextEvent())
 	}
-	r.res.Took = r.now
-	if r.viewer != nil {
-		r.res.Took = slices.Max(r.res.Completed)
+	r.result.Took = r.now
+	if r.player != nil {
+		r.result.Took = slices.Max(r.result.Completed)
 	}
-	for i := range r.lanes {
-		r.res.Carried[i] = unit.Bytes(math.Round(r.lanes[i].sum))
-		r.res.Wasted += r.res.Carried[i]
-		r.res.Ended[i] = r.lanes[i].used
+	for i := range r.paths {
+		r.result.Carried[i] = unit.Bytes(math.Round(r.paths[i].carried))
+		r.result.Wasted += r.result.Carried[i]
+		r.result.Ended[i] = r.paths[i].lastUsed
 	}
 	for i, item := range r.items {
-		r.res.Wasted -= item.Size()
-		if r.res.Completed[i] == 0 {
-			return r.res, fmt.Errorf("%s says it is ready, and of item %d it has %v", s.Name(), i, r.have[i])
+		r.result.Wasted -= item.Size()
+		if r.result.Completed[i] == 0 {
+			return r.result, fmt.Errorf("%s says it is ready, and of item %d it has %v", s.Name(), i, r.received[i])
 		}
 	}
-	return r.res, nil
+	return r.result, nil
 }
 
-func (r *run) at() time.Time { return epoch.Add(r.now) }
+func (r *simulation) clockTime() time.Time { return epoch.Add(r.now) }
 
-// add tells of the items that there are by now.
-func (r *run) add() {
+// addDueItems tells of the items that there are by now.
+func (r *simulation) addDueItems() {
 	var news []board.Item
-	for ; r.added < len(r.items) && r.isTold(r.added); r.added++ {
-		item := r.items[r.added]
-		if r.blind || r.asked {
+	for ; r.addedItems < len(r.items) && r.isAnnounced(r.addedItems); r.addedItems++ {
+		item := r.items[r.addedItems]
+		if r.unknownSizes || r.sizesFromResponses {
 			item.To = board.Unknown
-			item.Split = item.Split && r.blind
+			item.Splittable = item.Splittable && r.unknownSizes
 		}
 		news = append(news, item)
 	}
 	if len(news) > 0 {
-		r.board.Add(news...)
+		r.board.AddItems(news...)
 	}
 }
 
-// size is how much a job is to bring, whoever knows.
-func (r *run) size(j *board.Job) unit.Bytes {
+// jobSize is how much a job is to bring, whoever knows.
+func (r *simulation) jobSize(j *board.Job) unit.Bytes {
 	if j.Item.To == board.Unknown {
 		return r.items[j.Item.Index].To
 	}
 	return j.Item.Size()
 }
 
-// faults takes paths down and up.
-func (r *run) faults() {
-	for i := range r.lanes {
-		l := &r.lanes[i]
+// applyFaults takes paths down and up.
+func (r *simulation) applyFaults() {
+	for i := range r.paths {
+		l := &r.paths[i]
 		down := false
 		for _, g := range l.Down {
 			down = down || r.now >= g.From && r.now < g.To
 		}
 		switch {
 		case down && !l.down:
-			r.drop(l)
-			r.board.Down(i, r.at())
+			r.dropJob(l)
+			r.board.SetDown(i, r.clockTime())
 		case !down && l.down:
-			r.board.Up(i)
+			r.board.SetUp(i)
 		}
 		l.down = down
 	}
 }
 
-// drop ends a lane's job before its end. What it brought of one that can be split
+// dropJob ends a lane's job before its end. What it brought of one that can be split
 // stays, if the board asks for the rest only.
-func (r *run) drop(l *lane) {
+func (r *simulation) dropJob(l *pathState) {
 	if l.job == nil {
 		return
 	}
-	r.report(l)
-	r.keep(l)
-	l.job, l.fresh, l.used = nil, true, r.now
+	r.reportProgress(l)
+	r.countJob(l)
+	l.job, l.needsConn, l.lastUsed = nil, true, r.now
 }
 
-// keep counts what a lane has brought of its job.
-func (r *run) keep(l *lane) {
+// countJob counts what a lane has brought of its job.
+func (r *simulation) countJob(l *pathState) {
 	j := l.job
-	if got := min(unit.Bytes(l.got), r.size(j)); j.Item.Split || got == r.size(j) {
+	if got := min(unit.Bytes(l.received), r.jobSize(j)); j.Item.Splittable || got == r.jobSize(j) {
 		i := j.Item.Index
-		r.res.Useful[j.Path] += r.have[i].Add(j.Item.From, j.Item.From+got)
-		if r.res.Completed[i] == 0 && r.have[i].Contains(0, r.items[i].To) {
-			r.res.Completed[i] = r.now
+		r.result.Useful[j.Path] += r.received[i].Add(j.Item.From, j.Item.From+got)
+		if r.result.Completed[i] == 0 && r.received[i].Contains(0, r.items[i].To) {
+			r.result.Completed[i] = r.now
 		}
 	}
 }
 
-// report tells the board how far a lane is.
-func (r *run) report(l *lane) {
-	if l.job != nil && l.told {
-		r.board.Progress(l.job.ID, min(unit.Bytes(l.got)+l.Buffer, max(unit.Bytes(l.got), r.size(l.job)-1)), r.at())
+// reportProgress tells the board how far a lane is.
+func (r *simulation) reportProgress(l *pathState) {
+	if l.job != nil && l.started {
+		r.board.ReportProgress(l.job.ID, min(unit.Bytes(l.received)+l.Buffer, max(unit.Bytes(l.received), r.jobSize(l.job)-1)), r.clockTime())
 	}
 }
 
-func (r *run) orders() {
+func (r *simulation) executeOrders() {
 	for {
-		o, ok := r.board.Next(r.at())
+		o, ok := r.board.NextOrder(r.clockTime())
 		if !ok {
 			return
 		}
-		l := &r.lanes[o.Job.Path]
-		r.res.Reasons[o.Reason]++
+		l := &r.paths[o.Job.Path]
+		r.result.Reasons[o.Reason]++
 		switch o.Kind {
 		case board.Start:
-			r.start(l, o.Job)
+			r.startJob(l, o.Job)
 		case board.Shorten:
 			j := o.Job
-			l.job, l.fresh = &j, true // to end it early costs the connection
+			l.job, l.needsConn = &j, true // to end it early costs the connection
 		case board.Cancel:
-			r.keep(l)
-			l.job, l.fresh, l.used = nil, true, r.now
+			r.countJob(l)
+			l.job, l.needsConn, l.lastUsed = nil, true, r.now
 		}
 	}
 }
 
-func (r *run) start(l *lane, j board.Job) {
-	r.res.Requests++
+func (r *simulation) startJob(l *pathState, j board.Job) {
+	r.result.Requests++
 	wait := l.RTT
-	if l.fresh {
+	if l.needsConn {
 		wait += l.RTT
 	}
-	if !l.woken || l.Tail > 0 && r.now-l.used > l.Tail {
+	if !l.isAwake || l.Tail > 0 && r.now-l.lastUsed > l.Tail {
 		wait += l.Promotion
 	}
-	l.job, l.begins, l.told, l.got, l.woken, l.fresh = &j, r.now+wait, false, 0, true, false
+	l.job, l.firstByte, l.started, l.received, l.isAwake, l.needsConn = &j, r.now+wait, false, 0, true, false
 }
 
-// rate is a lane's rate now, in bytes a second, and when it changes. Time goes on
+// rateAt is a lane's rate now, in bytes a second, and when it changes. Time goes on
 // from call to call.
-func (l *lane) rate(now time.Duration) (float64, time.Duration) {
-	for l.step < len(l.Rates) && l.Rates[l.step].At <= now {
-		l.step++
+func (l *pathState) rateAt(now time.Duration) (float64, time.Duration) {
+	for l.nextStep < len(l.Rates) && l.Rates[l.nextStep].At <= now {
+		l.nextStep++
 	}
 	rate, until := 0.0, time.Duration(math.MaxInt64)
-	if l.step > 0 {
-		rate = float64(l.Rates[l.step-1].Rate) / 8
+	if l.nextStep > 0 {
+		rate = float64(l.Rates[l.nextStep-1].Rate) / 8
 	}
-	if l.step < len(l.Rates) {
-		until = l.Rates[l.step].At
+	if l.nextStep < len(l.Rates) {
+		until = l.Rates[l.nextStep].At
 	}
 	return rate, until
 }
 
-// next is when something happens.
-func (r *run) next() time.Duration {
-	at := r.now - r.now%tick + tick
-	if r.comes != nil && r.added < len(r.items) {
-		at = min(at, r.comes[r.added])
+// nextEvent is when something happens.
+func (r *simulation) nextEvent() time.Duration {
+	at := r.now - r.now%reportInterval + reportInterval
+	if r.announced != nil && r.addedItems < len(r.items) {
+		at = min(at, r.announced[r.addedItems])
 	}
-	if r.viewer != nil && r.viewer.asks > r.now {
-		at = min(at, r.viewer.asks)
+	if r.player != nil && r.player.nextRequest > r.now {
+		at = min(at, r.player.nextRequest)
 	}
-	for i := range r.lanes {
-		l := &r.lanes[i]
+	for i := range r.paths {
+		l := &r.paths[i]
 		for _, g := range l.Down {
 			if g.From > r.now {
 				at = min(at, g.From)
@@ -301,60 +301,60 @@ func (r *run) next() time.Duration {
 		if l.job == nil {
 			continue
 		}
-		if l.begins > r.now {
-			at = min(at, l.begins)
+		if l.firstByte > r.now {
+			at = min(at, l.firstByte)
 			continue
 		}
-		rate, until := l.rate(r.now)
+		rate, until := l.rateAt(r.now)
 		at = min(at, until)
 		if rate > 0 {
-			rest := (float64(r.size(l.job)) - l.got) / rate
+			rest := (float64(r.jobSize(l.job)) - l.received) / rate
 			at = min(at, r.now+max(time.Microsecond, time.Duration(math.Ceil(min(rest, 1e6)*1e9))))
 		}
 	}
 	return at
 }
 
-// advance moves time on, and bytes with it.
-func (r *run) advance(to time.Duration) {
-	for i := range r.lanes {
-		if l := &r.lanes[i]; l.job != nil && r.now >= l.begins {
-			rate, _ := l.rate(r.now)
-			n := min(rate*(to-r.now).Seconds(), max(0, float64(r.size(l.job))-l.got))
-			l.got += n
-			l.sum += n
+// advanceTo moves time on, and bytes with it.
+func (r *simulation) advanceTo(to time.Duration) {
+	for i := range r.paths {
+		if l := &r.paths[i]; l.job != nil && r.now >= l.firstByte {
+			rate, _ := l.rateAt(r.now)
+			n := min(rate*(to-r.now).Seconds(), max(0, float64(r.jobSize(l.job))-l.received))
+			l.received += n
+			l.carried += n
 		}
 	}
 	r.now = to
-	for i := range r.lanes {
-		l := &r.lanes[i]
-		if l.job == nil || r.now < l.begins {
+	for i := range r.paths {
+		l := &r.paths[i]
+		if l.job == nil || r.now < l.firstByte {
 			continue
 		}
-		size := r.size(l.job)
+		size := r.jobSize(l.job)
 		switch {
-		case l.got >= float64(size)-1e-3:
-			l.got = float64(size)
-			if r.blind {
-				r.report(l)
+		case l.received >= float64(size)-1e-3:
+			l.received = float64(size)
+			if r.unknownSizes {
+				r.reportProgress(l)
 			}
-			r.keep(l)
+			r.countJob(l)
 			id := l.job.ID
-			l.job, l.used = nil, r.now
-			if !r.board.Finish(id, r.at()) {
+			l.job, l.lastUsed = nil, r.now
+			if !r.board.Finish(id, r.clockTime()) {
 				panic("simulate: a job that was cancelled goes on")
 			}
-			r.orders() // what others bring of it is cancelled before they go on
-		case !l.told && r.asked && l.job.Item.To == board.Unknown:
-			l.told = true
+			r.executeOrders() // what others bring of it is cancelled before they go on
+		case !l.started && r.sizesFromResponses && l.job.Item.To == board.Unknown:
+			l.started = true
 			item := r.items[l.job.Item.Index]
-			l.job.Item.To, l.job.Item.Split = item.To, item.Split
-			r.board.Learn(l.job.ID, item.To, item.Split)
-			r.report(l)
-			r.orders()
-		case !l.told || r.now%tick == 0:
-			l.told = true
-			r.report(l)
+			l.job.Item.To, l.job.Item.Splittable = item.To, item.Splittable
+			r.board.SetObjectSize(l.job.ID, item.To, item.Splittable)
+			r.reportProgress(l)
+			r.executeOrders()
+		case !l.started || r.now%reportInterval == 0:
+			l.started = true
+			r.reportProgress(l)
 		}
 	}
 }

@@ -17,26 +17,26 @@ import (
 // nothing runs any more.
 type Loop struct {
 	Config
-	task    Task
-	ctx     context.Context // of all that runs
-	caller  context.Context // of Run, whose end counts at once; nil before Run
-	stop    context.CancelCauseFunc
-	running sync.WaitGroup
-	done    chan struct{} // closed when the task has nothing left
+	task      Task
+	ctx       context.Context // of all that runs
+	callerCtx context.Context // of Run, whose end counts at once; nil before Run
+	cancel    context.CancelCauseFunc
+	running   sync.WaitGroup
+	done      chan struct{} // closed when the task has nothing left
 
 	mu sync.Mutex
 	// Board is that of the task's items. The lock must be held.
 	Board *board.Board
-	// LongStep lengthens Times.Patience as long as something runs that moves no bytes.
-	LongStep time.Duration
+	// PatienceExtension lengthens Times.Patience as long as something runs that moves no bytes.
+	PatienceExtension time.Duration
 
-	workers  []*Worker
-	jobs     map[board.JobID]*Job
-	started  bool
-	closing  bool // nothing is begun any more
-	over     bool // done is closed
-	lastMove time.Time
-	reported time.Time
+	workers      []*Worker
+	jobs         map[board.JobID]*Job
+	started      bool
+	closing      bool // nothing is begun any more
+	finished     bool // done is closed
+	lastProgress time.Time
+	lastReport   time.Time
 }
 
 // Lock takes the lock. Unlock or Settle gives it back.
@@ -45,16 +45,16 @@ func (l *Loop) Lock() { l.mu.Lock() }
 // Unlock gives the lock back, where nothing was changed that the board must know of.
 func (l *Loop) Unlock() { l.mu.Unlock() }
 
-// Settle carries out what the board orders now, and gives the lock back.
-func (l *Loop) Settle() {
+// DispatchAndUnlock carries out what the board orders now, and gives the lock back.
+func (l *Loop) DispatchAndUnlock() {
 	defer l.mu.Unlock()
-	for l.started && !l.Closing() && !l.over {
-		if !l.task.Next() {
-			l.over = true
+	for l.started && !l.IsClosing() && !l.finished {
+		if !l.task.Schedule() {
+			l.finished = true
 			close(l.done)
 			return
 		}
-		if !l.carryOut() {
+		if !l.executeOrders() {
 			return
 		}
 	}
@@ -63,43 +63,43 @@ func (l *Loop) Settle() {
 // Go runs f in a goroutine that the end of Run waits for. The context ends with the loop.
 func (l *Loop) Go(f func(ctx context.Context)) { l.running.Go(func() { f(l.ctx) }) }
 
-// Closing reports whether the loop begins nothing any more: what fails from then on says
+// IsClosing reports whether the loop begins nothing any more: what fails from then on says
 // nothing about devices, servers or items. The lock must be held.
-func (l *Loop) Closing() bool {
-	return l.closing || l.ctx.Err() != nil || l.caller != nil && l.caller.Err() != nil
+func (l *Loop) IsClosing() bool {
+	return l.closing || l.ctx.Err() != nil || l.callerCtx != nil && l.callerCtx.Err() != nil
 }
 
-// Joining reports whether more devices may be found. The lock must be held.
-func (l *Loop) Joining() bool { return l.Joins != nil }
+// ExpectsDevices reports whether more devices may be found. The lock must be held.
+func (l *Loop) ExpectsDevices() bool { return l.NewDevices != nil }
 
 // Run works on a task until nothing of it is left, or ctx ends: then it returns the cause.
 // What is on its way then is ended before it returns.
 func (l *Loop) Run(ctx context.Context, task Task) error {
-	defer context.AfterFunc(ctx, func() { l.stop(context.Cause(ctx)) })()
+	defer context.AfterFunc(ctx, func() { l.cancel(context.Cause(ctx)) })()
 	l.Lock()
-	l.task, l.started, l.caller = task, true, ctx
+	l.task, l.started, l.callerCtx = task, true, ctx
 	for _, w := range l.workers {
-		l.admit(w)
+		l.admitWorker(w)
 	}
-	l.Settle()
-	err := l.loop(ctx)
+	l.DispatchAndUnlock()
+	err := l.runLoop(ctx)
 	l.Lock()
 	l.closing = true
 	l.Unlock()
-	l.stop(ErrDropped)
+	l.cancel(ErrDropped)
 	l.running.Wait()
 	return err
 }
 
-// CloseIdle closes connections that are kept.
-func (l *Loop) CloseIdle() {
+// CloseIdleConnections closes connections that are kept.
+func (l *Loop) CloseIdleConnections() {
 	for _, w := range l.workers {
 		w.Client.CloseIdleConnections()
 	}
 }
 
-func (l *Loop) loop(ctx context.Context) error {
-	tick := time.NewTicker(l.Times.Tick)
+func (l *Loop) runLoop(ctx context.Context) error {
+	tick := time.NewTicker(l.Times.TickInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -107,57 +107,57 @@ func (l *Loop) loop(ctx context.Context) error {
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case d, ok := <-l.Joins:
+		case d, ok := <-l.NewDevices:
 			l.Lock()
 			if w := (*Worker)(nil); !ok {
-				l.Joins = nil // no more will be found
+				l.NewDevices = nil // no more will be found
 			} else if w = l.addWorker(d); w != nil {
-				l.admit(w)
+				l.admitWorker(w)
 			}
-			l.Settle()
+			l.DispatchAndUnlock()
 		case <-tick.C:
 			l.Lock()
-			l.passTime(time.Now())
-			l.Settle()
+			l.checkTimeouts(time.Now())
+			l.DispatchAndUnlock()
 		}
 	}
 }
 
-// carryOut does what the board orders, and reports whether it was anything.
-func (l *Loop) carryOut() (any bool) {
+// executeOrders does what the board orders, and reports whether it was anything.
+func (l *Loop) executeOrders() (any bool) {
 	for {
-		o, ok := l.Board.Next(time.Now())
+		o, ok := l.Board.NextOrder(time.Now())
 		if !ok {
 			return any
 		}
 		any = true
 		switch j := l.jobs[o.Job.ID]; {
 		case o.Kind == board.Start:
-			l.start(o.Job)
+			l.startJob(o.Job)
 		case j == nil:
 		case o.Kind == board.Shorten:
 			j.Item.To = o.Job.Item.To
 			j.SetEnd(j.Item.To)
 		default:
-			l.drop(j)
+			l.dropJob(j)
 		}
 		l.Log.Debug("onload", "order", o.Kind, "device", l.workers[o.Job.Path].Name, "object", o.Job.Item.Object,
 			"from", o.Job.Item.From, "to", o.Job.Item.To, "reason", o.Reason.String())
 	}
 }
 
-// start has a job carried.
-func (l *Loop) start(of board.Job) {
+// startJob has a job carried.
+func (l *Loop) startJob(of board.Job) {
 	j := &Job{Job: of, Worker: l.workers[of.Path]}
 	j.SetEnd(of.Item.To)
-	j.Await(!l.Sends)
-	if j.carrier = l.task.Start(j); j.carrier == nil {
+	j.SetAwaitingResponse(!l.Upload)
+	if j.carrier = l.task.StartJob(j); j.carrier == nil {
 		return
 	}
 	l.jobs[j.ID] = j
 	j.Worker.jobs++
-	if l.Sends {
-		l.Board.Progress(j.ID, 0, time.Now()) // no answer is waited for: it is sent at once
+	if l.Upload {
+		l.Board.ReportProgress(j.ID, 0, time.Now()) // no answer is waited for: it is sent at once
 	}
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	j.cancel = cancel
@@ -168,77 +168,77 @@ func (l *Loop) start(of board.Job) {
 		}
 		cancel(nil)
 		l.Lock()
-		defer l.Settle()
-		l.ended(j, err, time.Now())
+		defer l.DispatchAndUnlock()
+		l.finishJob(j, err, time.Now())
 	})
 }
 
-// drop ends a job that the board has forgotten.
-func (l *Loop) drop(j *Job) {
-	l.Count(j)
+// dropJob ends a job that the board has forgotten.
+func (l *Loop) dropJob(j *Job) {
+	l.CountProgress(j)
 	j.dropped = true
-	l.forget(j)
+	l.releaseJob(j)
 	j.cancel(ErrDropped)
-	if d, ok := j.carrier.(dropper); ok {
-		d.Dropped()
+	if d, ok := j.carrier.(dropObserver); ok {
+		d.OnDrop()
 	}
 }
 
-// forget frees the device of a job.
-func (l *Loop) forget(j *Job) {
+// releaseJob frees the device of a job.
+func (l *Loop) releaseJob(j *Job) {
 	if l.jobs[j.ID] == j {
 		delete(l.jobs, j.ID)
 		j.Worker.jobs--
 	}
 }
 
-// ended takes in how a job went. Of one that the end of the loop broke off nothing is known.
-func (l *Loop) ended(j *Job, err error, now time.Time) {
-	l.Count(j)
-	l.forget(j)
+// finishJob takes in how a job went. Of one that the end of the loop broke off nothing is known.
+func (l *Loop) finishJob(j *Job, err error, now time.Time) {
+	l.CountProgress(j)
+	l.releaseJob(j)
 	switch {
-	case j.dropped, err != nil && l.Closing():
+	case j.dropped, err != nil && l.IsClosing():
 		j.dropped, err = true, ErrDropped
 	case err != nil:
 		l.Board.Fail(j.ID, now)
 	default:
-		if l.Recovered(j.Worker); !l.Board.Finish(j.ID, now) {
+		if l.NoteRecovery(j.Worker); !l.Board.Finish(j.ID, now) {
 			err = ErrDropped
 		}
 	}
-	j.carrier.Ended(err)
+	j.carrier.OnEnd(err)
 }
 
-// Count takes in what a job has carried by now. The lock must be held.
-func (l *Loop) Count(j *Job) {
+// CountProgress takes in what a job has carried by now. The lock must be held.
+func (l *Loop) CountProgress(j *Job) {
 	got, now := j.Carried(), time.Now()
 	n := got - j.counted
 	if n == 0 {
 		return
 	}
-	j.counted, l.lastMove = got, now
+	j.counted, l.lastProgress = got, now
 	j.Worker.bytes += max(0, n)
-	if got >= l.Recovery && !l.Sends { // what is sent may be in buffers
+	if got >= l.RecoveryBytes && !l.Upload { // what is sent may be in buffers
 		j.Worker.failures, j.Worker.lastError = 0, nil
 	}
-	if c, ok := j.carrier.(counter); ok {
-		c.Moved(n)
+	if c, ok := j.carrier.(progressCounter); ok {
+		c.CountMoved(n)
 	}
 	if j.dropped {
 		return
 	}
-	if size := j.Item.Size(); l.Sends && size > 0 {
+	if size := j.Item.Size(); l.Upload && size > 0 {
 		got = min(got, size-1) // all is there when it is confirmed
 	}
-	l.Board.Progress(j.ID, got, now)
+	l.Board.ReportProgress(j.ID, got, now)
 }
 
-// Withdraw has the board forget an object, and ends its jobs. The lock must be held.
-func (l *Loop) Withdraw(object int) {
-	l.Board.Drop(object)
+// WithdrawObject has the board forget an object, and ends its jobs. The lock must be held.
+func (l *Loop) WithdrawObject(object int) {
+	l.Board.RemoveObject(object)
 	for _, j := range l.jobs {
 		if j.Item.Object == object {
-			l.drop(j)
+			l.dropJob(j)
 		}
 	}
 }
@@ -256,25 +256,25 @@ func (l *Loop) IsUnderWay(object int) bool {
 	return false
 }
 
-// passTime does what time asks for.
-func (l *Loop) passTime(now time.Time) {
+// checkTimeouts does what time asks for.
+func (l *Loop) checkTimeouts(now time.Time) {
 	for _, j := range l.jobs {
-		l.Count(j)
-		switch quiet, waits := now.Sub(time.Unix(0, j.touched.Load())), j.Awaits(); {
-		case waits && quiet > l.Times.Answer:
-			j.cancel(l.NoAnswer)
-		case !waits && quiet > l.Times.Stall:
-			j.cancel(l.Stalled)
+		l.CountProgress(j)
+		switch quiet, waits := now.Sub(time.Unix(0, j.lastActivity.Load())), j.AwaitsResponse(); {
+		case waits && quiet > l.Times.ResponseTimeout:
+			j.cancel(l.ErrNoResponse)
+		case !waits && quiet > l.Times.StallTimeout:
+			j.cancel(l.ErrStalled)
 		}
 	}
 	back, hopeless := l.reviewWorkers(now)
-	if limit := l.lastMove.Add(l.Times.Patience + l.LongStep); l.Times.Patience > 0 &&
-		(now.After(limit) || !l.Joining() && (back.After(limit) || hopeless)) {
+	if limit := l.lastProgress.Add(l.Times.IdleTimeout + l.PatienceExtension); l.Times.IdleTimeout > 0 &&
+		(now.After(limit) || !l.ExpectsDevices() && (back.After(limit) || hopeless)) {
 		l.task.GiveUp()
 		return
 	}
-	if now.Sub(l.reported) >= 2*l.Times.Tick {
-		l.reported = now
-		l.task.Report(now)
+	if now.Sub(l.lastReport) >= 2*l.Times.TickInterval {
+		l.lastReport = now
+		l.task.ReportProgress(now)
 	}
 }

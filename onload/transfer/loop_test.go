@@ -15,11 +15,11 @@ import (
 
 const second = unit.Bytes(1_000_000) // what a line of 8 Mbit/s carries in one
 
-// good is a line of 8 Mbit/s.
-func good() *line { return &line{latency: 20 * time.Millisecond, rate: second} }
+// goodLine is a line of 8 Mbit/s.
+func goodLine() *fakeLine { return &fakeLine{latency: 20 * time.Millisecond, rate: second} }
 
-// all checks that all objects are there, within a time.
-func (r *fake) all(err error, within time.Duration) {
+// expectAll checks that all objects are there, within a time.
+func (r *fakeTask) expectAll(err error, within time.Duration) {
 	r.t.Helper()
 	for i, at := range r.whole {
 		if err != nil || at == 0 || r.have[i].Size() != r.size {
@@ -33,14 +33,14 @@ func (r *fake) all(err error, within time.Duration) {
 
 // TestShared: two lines bring the parts of one object, and whole ones that have none.
 func TestShared(t *testing.T) {
-	run(t, items{1, 10 * second, true}, []*line{good(), good()}, nil, func(r *fake) {
-		r.all(r.Run(r.t.Context(), r), 6*time.Second)
+	runTask(t, itemSpec{1, 10 * second, true}, []*fakeLine{goodLine(), goodLine()}, nil, func(r *fakeTask) {
+		r.expectAll(r.Run(r.t.Context(), r), 6*time.Second)
 		if r.reports < 20 {
 			t.Errorf("%d reports", r.reports)
 		}
 	})
-	run(t, items{10, second, false}, []*line{good(), good()}, nil, func(r *fake) {
-		r.all(r.Run(r.t.Context(), r), 6*time.Second)
+	runTask(t, itemSpec{10, second, false}, []*fakeLine{goodLine(), goodLine()}, nil, func(r *fakeTask) {
+		r.expectAll(r.Run(r.t.Context(), r), 6*time.Second)
 		if a, b := r.lines[0].jobs, r.lines[1].jobs; a < 4 || b < 4 {
 			t.Errorf("%d and %d jobs", a, b)
 		}
@@ -50,11 +50,11 @@ func TestShared(t *testing.T) {
 // TestComesBack: a device that fails is left alone, longer each time, and used again when
 // it works; what it had goes on over another one.
 func TestComesBack(t *testing.T) {
-	flaky, told := good(), 0
-	run(t, items{1, 20 * second, true}, []*line{good(), flaky}, func(c *Config) { c.Suspended = func(string, error) { told++ } }, func(r *fake) {
-		r.at(2*time.Second, func() { flaky.err = errLine })
-		r.at(7*time.Second, func() {
-			if s := r.Shares(time.Now())[1]; !errors.Is(s.Down, errLine) {
+	flaky, told := goodLine(), 0
+	runTask(t, itemSpec{1, 20 * second, true}, []*fakeLine{goodLine(), flaky}, func(c *Config) { c.OnSuspend = func(string, error) { told++ } }, func(r *fakeTask) {
+		r.runAfter(2*time.Second, func() { flaky.err = errLine })
+		r.runAfter(7*time.Second, func() {
+			if s := r.Usage(time.Now())[1]; !errors.Is(s.Down, errLine) {
 				t.Errorf("it is used: %v", s.Down)
 			}
 			// tries at about 2, 2.5, 3.5 and 5.5 s
@@ -63,8 +63,8 @@ func TestComesBack(t *testing.T) {
 			}
 			flaky.err = nil
 		})
-		r.all(r.Run(r.t.Context(), r), 14250*time.Millisecond) // it is tried again at about 9.5 s
-		if s := r.Shares(time.Now())[1]; s.Down != nil || s.Bytes < 5*second {
+		r.expectAll(r.Run(r.t.Context(), r), 14250*time.Millisecond) // it is tried again at about 9.5 s
+		if s := r.Usage(time.Now())[1]; s.Down != nil || s.Bytes < 5*second {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -73,11 +73,11 @@ func TestComesBack(t *testing.T) {
 // TestSlow: what has no parts and comes slowly is fetched over another device too; the
 // loser is dropped, and counts as wasted.
 func TestSlow(t *testing.T) {
-	slow := good()
+	slow := goodLine()
 	slow.rate = second / 50
-	run(t, items{2, 2 * second, false}, []*line{good(), slow}, nil, func(r *fake) {
-		r.all(r.Run(r.t.Context(), r), 6*time.Second)
-		list := r.Shares(time.Now())
+	runTask(t, itemSpec{2, 2 * second, false}, []*fakeLine{goodLine(), slow}, nil, func(r *fakeTask) {
+		r.expectAll(r.Run(r.t.Context(), r), 6*time.Second)
+		list := r.Usage(time.Now())
 		if r.dropped != 1 || list[1].Wasted != list[1].Bytes || list[1].Bytes == 0 || list[0].Wasted > 0 {
 			t.Errorf("%d dropped, %+v", r.dropped, list)
 		}
@@ -86,11 +86,11 @@ func TestSlow(t *testing.T) {
 
 // TestShortened: a part that comes slowly ends where another device has taken its end.
 func TestShortened(t *testing.T) {
-	slow := good()
+	slow := goodLine()
 	slow.rate = second / 10
-	run(t, items{1, 10 * second, true}, []*line{slow, good()}, nil, func(r *fake) {
-		r.all(r.Run(r.t.Context(), r), 10500*time.Millisecond)
-		if list := r.Shares(time.Now()); list[0].Bytes > 2*second || list[0].Wasted+list[1].Wasted > second {
+	runTask(t, itemSpec{1, 10 * second, true}, []*fakeLine{slow, goodLine()}, nil, func(r *fakeTask) {
+		r.expectAll(r.Run(r.t.Context(), r), 10500*time.Millisecond)
+		if list := r.Usage(time.Now()); list[0].Bytes > 2*second || list[0].Wasted+list[1].Wasted > second {
 			t.Errorf("%+v", list)
 		}
 	})
@@ -98,11 +98,11 @@ func TestShortened(t *testing.T) {
 
 // TestQuiet: a job without an answer, or without bytes, is given up and tried elsewhere.
 func TestQuiet(t *testing.T) {
-	for want, silent := range map[error]*line{errNoAnswer: {latency: time.Hour}, errStalled: {latency: time.Millisecond}} {
+	for want, silent := range map[error]*fakeLine{errNoAnswer: {latency: time.Hour}, errStalled: {latency: time.Millisecond}} {
 		var why error
-		run(t, items{1, second, true}, []*line{silent}, func(c *Config) { c.Suspended = func(_ string, err error) { why = err } }, func(r *fake) {
-			r.at(10200*time.Millisecond, func() { *silent = *good() })
-			r.all(r.Run(r.t.Context(), r), 13*time.Second)
+		runTask(t, itemSpec{1, second, true}, []*fakeLine{silent}, func(c *Config) { c.OnSuspend = func(_ string, err error) { why = err } }, func(r *fakeTask) {
+			r.runAfter(10200*time.Millisecond, func() { *silent = *goodLine() })
+			r.expectAll(r.Run(r.t.Context(), r), 13*time.Second)
 			if !errors.Is(why, want) {
 				t.Errorf("%v instead of %v", why, want)
 			}
@@ -112,10 +112,10 @@ func TestQuiet(t *testing.T) {
 
 // TestCancel: what is on its way ends with the loop, and Run says why.
 func TestCancel(t *testing.T) {
-	run(t, items{3, 100 * second, true}, []*line{good(), good()}, nil, func(r *fake) {
+	runTask(t, itemSpec{3, 100 * second, true}, []*fakeLine{goodLine(), goodLine()}, nil, func(r *fakeTask) {
 		ctx, cancel := context.WithCancelCause(r.t.Context())
-		r.at(3*time.Second, func() { // with the lock
-			if cancel(errTest); !r.Closing() {
+		r.runAfter(3*time.Second, func() { // with the lock
+			if cancel(errTest); !r.IsClosing() {
 				r.t.Error("what fails right after the end of the caller's context would count")
 			}
 		})
@@ -128,7 +128,7 @@ func TestCancel(t *testing.T) {
 				t.Errorf("job %d: %v", id, err)
 			}
 		}
-		if list := r.Shares(time.Now()); list[0].Down != nil || list[0].Bytes < 2*second || !r.Closing() {
+		if list := r.Usage(time.Now()); list[0].Down != nil || list[0].Bytes < 2*second || !r.IsClosing() {
 			t.Errorf("%+v", list)
 		}
 	})
@@ -148,16 +148,16 @@ func TestAllFail(t *testing.T) {
 		"unreachable": {errLine, false, time.Second, 3 * time.Second, "no line"},
 		"may join":    {errLine, true, time.Minute, 65 * time.Second, "no line"},
 		"busy":        {busy, false, 40 * time.Second, 65 * time.Second, "503"},
-		"for long":    {&Refusal{After: 10 * time.Minute, Err: errors.New("503")}, false, 0, time.Second, "asks to be left alone for 10m0s"},
+		"for long":    {&Refusal{RetryAfter: 10 * time.Minute, Err: errors.New("503")}, false, 0, time.Second, "asks to be left alone for 10m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := good(), good()
+			a, b := goodLine(), goodLine()
 			a.err, b.err = c.err, c.err
-			run(t, items{2, second, false}, []*line{a, b}, func(cfg *Config) {
+			runTask(t, itemSpec{2, second, false}, []*fakeLine{a, b}, func(cfg *Config) {
 				if c.join {
-					cfg.Joins = make(chan Device)
+					cfg.NewDevices = make(chan Device)
 				}
-			}, func(r *fake) {
+			}, func(r *fakeTask) {
 				err := r.Run(r.t.Context(), r)
 				if took := time.Since(r.begun); err != nil || took < c.least || took > c.most {
 					t.Errorf("%v after %v", err, took)
@@ -175,48 +175,48 @@ func TestAllFail(t *testing.T) {
 // TestExcluded: an object that one device cannot have comes over another; one that none can
 // is given up with the reason, though not while devices may join.
 func TestExcluded(t *testing.T) {
-	no, busy := good(), good()
+	no, busy := goodLine(), goodLine()
 	no.err = &Refusal{Verdict: Exclude, Err: errors.New("404")}
-	run(t, items{3, second, false}, []*line{no, good()}, nil, func(r *fake) { r.all(r.Run(r.t.Context(), r), 4*time.Second) })
-	run(t, items{1, second, false}, []*line{no}, nil, func(r *fake) {
+	runTask(t, itemSpec{3, second, false}, []*fakeLine{no, goodLine()}, nil, func(r *fakeTask) { r.expectAll(r.Run(r.t.Context(), r), 4*time.Second) })
+	runTask(t, itemSpec{1, second, false}, []*fakeLine{no}, nil, func(r *fakeTask) {
 		if err := r.Run(r.t.Context(), r); err != nil || r.failed[0] == nil || r.failed[0].Error() != "404" {
 			t.Errorf("%v, %v", err, r.failed)
 		}
 	})
-	run(t, items{1, second, false}, []*line{no, busy}, func(c *Config) {
+	runTask(t, itemSpec{1, second, false}, []*fakeLine{no, busy}, func(c *Config) {
 		joins := make(chan Device)
-		c.Joins, c.Devices = joins, c.Devices[:1]
+		c.NewDevices, c.Devices = joins, c.Devices[:1]
 		go func() {
 			time.Sleep(10 * time.Second)
-			joins <- device(1)
+			joins <- testDevice(1)
 			close(joins)
 		}()
-	}, func(r *fake) { r.all(r.Run(r.t.Context(), r), 12*time.Second) })
+	}, func(r *fakeTask) { r.expectAll(r.Run(r.t.Context(), r), 12*time.Second) })
 }
 
 // TestWarm: a device that must be warm is used when it is; one whose warming fails is
 // suspended first; one that has no client is not used.
 func TestWarm(t *testing.T) {
-	run(t, items{4, second, false}, []*line{good(), good(), good()}, func(c *Config) {
-		c.Client = func(d Device) *http.Client {
+	runTask(t, itemSpec{4, second, false}, []*fakeLine{goodLine(), goodLine(), goodLine()}, func(c *Config) {
+		c.NewClient = func(d Device) *http.Client {
 			if d.Name == "c" {
 				return nil
 			}
 			return &http.Client{}
 		}
-		c.Warm = func(w *Worker) func(context.Context) error {
-			if w.IsOwn() {
+		c.WarmUp = func(w *Worker) func(context.Context) error {
+			if w.IsLocal() {
 				return nil
 			}
 			return func(context.Context) error { time.Sleep(time.Second); return errLine }
 		}
-	}, func(r *fake) {
-		r.at(1200*time.Millisecond, func() {
+	}, func(r *fakeTask) {
+		r.runAfter(1200*time.Millisecond, func() {
 			if r.lines[1].jobs > 0 || r.Workers()[1].IsUp() {
 				t.Error("it is used")
 			}
 		})
-		r.all(r.Run(r.t.Context(), r), 4*time.Second)
+		r.expectAll(r.Run(r.t.Context(), r), 4*time.Second)
 		if len(r.Workers()) != 2 || r.lines[1].jobs == 0 {
 			t.Errorf("%d devices, %d jobs", len(r.Workers()), r.lines[1].jobs)
 		}
@@ -226,23 +226,23 @@ func TestWarm(t *testing.T) {
 // TestSends: of what is sent, nothing is taken to have arrived before it is confirmed, and
 // bytes that were handed over do not make a device good.
 func TestSends(t *testing.T) {
-	bad := good()
+	bad := goodLine()
 	bad.breaks = second / 2
 	var waits []time.Duration
 	last := time.Duration(0)
 	begun := time.Now()
-	run(t, items{1, second, false}, []*line{bad}, func(c *Config) {
+	runTask(t, itemSpec{1, second, false}, []*fakeLine{bad}, func(c *Config) {
 		begun = time.Now()
-		c.Sends = true
-		c.Suspended = func(string, error) {
+		c.Upload = true
+		c.OnSuspend = func(string, error) {
 			now := time.Since(begun)
 			waits = append(waits, now-last)
 			last = now
 		}
-	}, func(r *fake) {
-		r.Workers()[0].NoteAnswer()
-		r.at(8*time.Second, func() { bad.breaks = 0 })
-		r.all(r.Run(r.t.Context(), r), 13*time.Second)
+	}, func(r *fakeTask) {
+		r.Workers()[0].NoteResponse()
+		r.runAfter(8*time.Second, func() { bad.breaks = 0 })
+		r.expectAll(r.Run(r.t.Context(), r), 13*time.Second)
 		for i := 1; i < len(waits); i++ {
 			if waits[i] < waits[i-1]+300*time.Millisecond {
 				t.Errorf("it is left alone no longer each time: %v", waits)
@@ -256,22 +256,22 @@ func TestSends(t *testing.T) {
 func TestRandom(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 7))
-		lines := make([]*line, 1+rng.IntN(4))
+		lines := make([]*fakeLine, 1+rng.IntN(4))
 		for i := range lines {
-			lines[i] = &line{latency: time.Duration(rng.IntN(300)) * time.Millisecond, rate: second/20 + unit.Bytes(rng.Int64N(int64(second)))}
+			lines[i] = &fakeLine{latency: time.Duration(rng.IntN(300)) * time.Millisecond, rate: second/20 + unit.Bytes(rng.Int64N(int64(second)))}
 		}
-		run(t, items{1 + rng.IntN(8), second/4 + unit.Bytes(rng.Int64N(int64(second))), rng.IntN(2) == 0}, lines, func(c *Config) {
-			c.Lanes = 1 + rng.IntN(4)
+		runTask(t, itemSpec{1 + rng.IntN(8), second/4 + unit.Bytes(rng.Int64N(int64(second))), rng.IntN(2) == 0}, lines, func(c *Config) {
+			c.Concurrency = 1 + rng.IntN(4)
 			c.Scheduler, _ = board.New(board.Names()[rng.IntN(len(board.Names()))])
-		}, func(r *fake) {
+		}, func(r *fakeTask) {
 			for range rng.IntN(10) {
 				l := lines[rng.IntN(len(lines))]
-				r.at(time.Duration(rng.IntN(20_000))*time.Millisecond, func() {
+				r.runAfter(time.Duration(rng.IntN(20_000))*time.Millisecond, func() {
 					switch rng.IntN(4) {
 					case 0:
 						l.err = errLine
 					case 1:
-						l.err = &Refusal{After: time.Second, Err: errors.New("503")}
+						l.err = &Refusal{RetryAfter: time.Second, Err: errors.New("503")}
 					case 2:
 						l.breaks = second / 10
 					case 3:
@@ -279,25 +279,25 @@ func TestRandom(t *testing.T) {
 					}
 				})
 			}
-			r.at(21*time.Second, func() {
+			r.runAfter(21*time.Second, func() {
 				for _, l := range lines {
 					l.err, l.breaks, l.rate = nil, 0, max(l.rate, second/4)
 				}
 			})
-			r.Loop.Times.Patience = time.Hour
-			r.Workers()[0].NoteAnswer()
+			r.Loop.Times.IdleTimeout = time.Hour
+			r.Workers()[0].NoteResponse()
 			ctx, cancel := context.WithTimeout(r.t.Context(), 3*time.Minute)
 			defer cancel()
-			r.all(r.Run(ctx, r), 3*time.Minute)
+			r.expectAll(r.Run(ctx, r), 3*time.Minute)
 			sum := unit.Bytes(0)
-			for _, s := range r.Shares(time.Now()) {
+			for _, s := range r.Usage(time.Now()) {
 				sum += s.Bytes - s.Wasted
 			}
 			if want := r.size * unit.Bytes(len(r.whole)); sum != want {
 				t.Errorf("%v of use, instead of %v", sum, want)
 			}
 			if t.Failed() {
-				t.Fatalf("seed %d: %d lines, %s, split %v, %d lanes", seed, len(lines), r.Scheduler.Name(), r.split, r.Lanes)
+				t.Fatalf("seed %d: %d lines, %s, split %v, %d lanes", seed, len(lines), r.Scheduler.Name(), r.split, r.Concurrency)
 			}
 		})
 	}

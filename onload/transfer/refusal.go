@@ -31,11 +31,11 @@ const (
 
 // Refusal is an answer that cannot be used.
 type Refusal struct {
-	Verdict Verdict
-	After   time.Duration // the server asks to be left alone for
-	Err     error
-	// Stored is that the server may have kept what it was sent.
-	Stored bool
+	Verdict    Verdict
+	RetryAfter time.Duration // the server asks to be left alone for
+	Err        error
+	// MaybeStored is that the server may have kept what it was sent.
+	MaybeStored bool
 }
 
 // Error implements error.
@@ -44,8 +44,8 @@ func (r *Refusal) Error() string { return r.Err.Error() }
 // Unwrap returns what was wrong with the answer.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// RetryAfter reads the header of that name, seconds or a date; 0 is that there is none.
-func RetryAfter(h http.Header, now time.Time) time.Duration {
+// ParseRetryAfter reads the header of that name, seconds or a date; 0 is that there is none.
+func ParseRetryAfter(h http.Header, now time.Time) time.Duration {
 	s := h.Get("Retry-After")
 	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
 		return time.Duration(n) * time.Second
@@ -56,9 +56,9 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// Explain gives errors of networks a kind, with a hint for those that were late and those
+// ClassifyNetworkError gives errors of networks a kind, with a hint for those that were late and those
 // that did not come through.
-func Explain(err error, late, unreachable string) error {
+func ClassifyNetworkError(err error, late, unreachable string) error {
 	var op net.Error
 	switch {
 	case fault.KindOf(err) != fault.Other, errors.Is(err, context.Canceled):
@@ -70,28 +70,28 @@ func Explain(err error, late, unreachable string) error {
 	return err
 }
 
-func networkKind(err error) fault.Kind { return fault.KindOf(Explain(err, "", "")) }
+func networkKind(err error) fault.Kind { return fault.KindOf(ClassifyNetworkError(err, "", "")) }
 
 // Reasons returns why none of the devices can have the object, as far as that is known: what
 // excludes each, or its last failure. The lock must be held.
 func (x Excluded) Reasons(of []*Worker) error {
-	var list []Reason
+	var list []DeviceError
 	for _, w := range of {
 		if err := cmp.Or(x[w], w.lastError); err != nil {
-			list = append(list, Reason{w.Name, err})
+			list = append(list, DeviceError{w.Name, err})
 		}
 	}
-	return None(len(of), list)
+	return NoDeviceError(len(of), list)
 }
 
-// Reason is why a device cannot do something.
-type Reason struct {
+// DeviceError is why a device cannot do something.
+type DeviceError struct {
 	Device string
 	Err    error
 }
 
 // String is that for people: without the URL, which all have, and the device.
-func (r Reason) String() string {
+func (r DeviceError) String() string {
 	err := r.Err
 	if of := (*url.Error)(nil); errors.As(err, &of) {
 		err = of.Err
@@ -99,20 +99,20 @@ func (r Reason) String() string {
 	return strings.TrimPrefix(err.Error(), "over "+r.Device+": ")
 }
 
-// None is the error that none of so many devices can do something: with the reason that
+// NoDeviceError is the error that none of so many devices can do something: with the reason that
 // all have, or that of each as far as it is known. Nil is that none is known.
-func None(devices int, list []Reason) error {
+func NoDeviceError(devices int, list []DeviceError) error {
 	if len(list) == 0 {
 		return nil
 	}
 	if devices == 1 {
 		return list[0].Err
 	}
-	n := &none{text: fmt.Sprintf("over none of %d devices: ", devices)}
+	n := &noDeviceError{text: fmt.Sprintf("over none of %d devices: ", devices)}
 	common, offline, as := len(list) == devices, true, networkKind(list[0].Err)
 	var each []string
 	for _, r := range list {
-		n.all = append(n.all, r.Err)
+		n.errs = append(n.errs, r.Err)
 		each = append(each, r.Device+": "+r.String())
 		common = common && r.String() == list[0].String()
 		kind := networkKind(r.Err)
@@ -130,14 +130,14 @@ func None(devices int, list []Reason) error {
 	return n
 }
 
-// none has what all of them have met.
-type none struct {
+// noDeviceError has what all of them have met.
+type noDeviceError struct {
 	text string
-	all  []error
+	errs []error
 }
 
 // Error implements error.
-func (n *none) Error() string { return n.text }
+func (n *noDeviceError) Error() string { return n.text }
 
 // Unwrap lists them, that of the first device first.
-func (n *none) Unwrap() []error { return n.all }
+func (n *noDeviceError) Unwrap() []error { return n.errs }

@@ -20,23 +20,23 @@ func TestNone(t *testing.T) {
 	late := fault.New(fault.Timeout, errors.New("late"), "wait")
 	for name, c := range map[string]struct {
 		devices    int
-		list       []Reason
+		list       []DeviceError
 		text, hint string
 		kind       fault.Kind
 	}{
-		"one":          {1, []Reason{{"a", gone}}, "404", "look", fault.NotFound},
-		"the same":     {2, []Reason{{"a", refused}, {"b", over("b")}}, "over none of 2 devices: connection refused", "", fault.Other},
-		"others":       {2, []Reason{{"a", gone}, {"b", over("b")}}, "over none of 2 devices: a: 404; b: connection refused", "look", fault.NotFound},
-		"one is quiet": {3, []Reason{{"a", gone}, {"b", gone}}, "over none of 3 devices: a: 404; b: 404", "look", fault.NotFound},
-		"all late":     {2, []Reason{{"a", late}, {"b", late}}, "over none of 2 devices: late", "the server there", fault.Timeout},
-		"offline":      {2, []Reason{{"a", late}, {"b", io.EOF}}, "over none of 2 devices: a: late; b: EOF", "the server there", fault.Unreachable},
+		"one":          {1, []DeviceError{{"a", gone}}, "404", "look", fault.NotFound},
+		"the same":     {2, []DeviceError{{"a", refused}, {"b", over("b")}}, "over none of 2 devices: connection refused", "", fault.Other},
+		"others":       {2, []DeviceError{{"a", gone}, {"b", over("b")}}, "over none of 2 devices: a: 404; b: connection refused", "look", fault.NotFound},
+		"one is quiet": {3, []DeviceError{{"a", gone}, {"b", gone}}, "over none of 3 devices: a: 404; b: 404", "look", fault.NotFound},
+		"all late":     {2, []DeviceError{{"a", late}, {"b", late}}, "over none of 2 devices: late", "the server there", fault.Timeout},
+		"offline":      {2, []DeviceError{{"a", late}, {"b", io.EOF}}, "over none of 2 devices: a: late; b: EOF", "the server there", fault.Unreachable},
 	} {
-		err := None(c.devices, c.list)
+		err := NoDeviceError(c.devices, c.list)
 		if err.Error() != c.text || fault.KindOf(err) != c.kind || !strings.Contains(fault.HintOf(err), c.hint) || !errors.Is(err, c.list[0].Err) {
 			t.Errorf("%s: %v, %v, %q", name, err, fault.KindOf(err), fault.HintOf(err))
 		}
 	}
-	if None(2, nil) != nil {
+	if NoDeviceError(2, nil) != nil {
 		t.Error("an error of nothing")
 	}
 }

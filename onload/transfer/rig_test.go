@@ -25,12 +25,12 @@ var (
 	errTest     = errors.New("the test ends it")
 )
 
-// times are those of the tests, in virtual time.
-var times = Times{Stall: 5 * time.Second, Answer: 10 * time.Second, Backoff: 500 * time.Millisecond, Patience: time.Minute, Tick: 100 * time.Millisecond}
+// testTimes are those of the tests, in virtual time.
+var testTimes = Times{StallTimeout: 5 * time.Second, ResponseTimeout: 10 * time.Second, FirstBackoff: 500 * time.Millisecond, IdleTimeout: time.Minute, TickInterval: 100 * time.Millisecond}
 
-// line is how a device carries: an answer after latency, then bytes at a rate. The fields
+// fakeLine is how a device carries: an answer after latency, then bytes at a rate. The fields
 // may change while the loop's lock is held.
-type line struct {
+type fakeLine struct {
 	latency time.Duration
 	rate    unit.Bytes // a second; 0: nothing comes
 	err     error      // instead of an answer
@@ -38,11 +38,11 @@ type line struct {
 	jobs    int
 }
 
-// fake is a task of objects with one item each, over lines.
-type fake struct {
+// fakeTask is a task of objects with one item each, over lines.
+type fakeTask struct {
 	*Loop
 	t       *testing.T
-	lines   []*line
+	lines   []*fakeLine
 	size    unit.Bytes
 	split   bool
 	added   bool
@@ -57,25 +57,25 @@ type fake struct {
 	reports int
 }
 
-// items are the objects of a test: their number and size, and whether parts may be asked for.
-type items struct {
+// itemSpec are the objects of a test: their number and size, and whether parts may be asked for.
+type itemSpec struct {
 	objects int
 	size    unit.Bytes
 	split   bool
 }
 
-// run runs f in virtual time, on items over lines. Change, if set, prepares the loop.
-func run(t *testing.T, of items, lines []*line, change func(*Config), f func(r *fake)) {
+// runTask runs f in virtual time, on items over lines. Change, if set, prepares the loop.
+func runTask(t *testing.T, of itemSpec, lines []*fakeLine, change func(*Config), f func(r *fakeTask)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &fake{t: t, lines: lines, size: of.size, split: of.split, ended: map[board.JobID]error{}, begun: time.Now(),
+		r := &fakeTask{t: t, lines: lines, size: of.size, split: of.split, ended: map[board.JobID]error{}, begun: time.Now(),
 			have: make([]span.Set[unit.Bytes], of.objects), whole: make([]time.Duration, of.objects), failed: make([]error, of.objects)}
 		for range of.objects {
 			r.bars = append(r.bars, Excluded{})
 		}
-		cfg := Config{Times: times, Stalled: errStalled, NoAnswer: errNoAnswer, Client: func(Device) *http.Client { return &http.Client{} }}
+		cfg := Config{Times: testTimes, ErrStalled: errStalled, ErrNoResponse: errNoAnswer, NewClient: func(Device) *http.Client { return &http.Client{} }}
 		for i := range lines {
-			cfg.Devices = append(cfg.Devices, device(i))
+			cfg.Devices = append(cfg.Devices, testDevice(i))
 		}
 		if testing.Verbose() {
 			cfg.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -91,7 +91,7 @@ func run(t *testing.T, of items, lines []*line, change func(*Config), f func(r *
 		if r.started != len(r.ended) {
 			t.Errorf("%d jobs were started, and %d have ended", r.started, len(r.ended))
 		}
-		for _, s := range r.Shares(time.Now()) {
+		for _, s := range r.Usage(time.Now()) {
 			if s.Wasted > s.Bytes {
 				t.Errorf("%s: %v wasted of %v", s.Device, s.Wasted, s.Bytes)
 			}
@@ -99,16 +99,16 @@ func run(t *testing.T, of items, lines []*line, change func(*Config), f func(r *
 	})
 }
 
-func device(i int) Device { return Device{Name: string(rune('a' + i))} }
+func testDevice(i int) Device { return Device{Name: string(rune('a' + i))} }
 
-// Next implements Task.
-func (r *fake) Next() (more bool) {
+// Schedule implements Task.
+func (r *fakeTask) Schedule() (more bool) {
 	for i := range r.whole {
 		if !r.added {
-			r.Board.Add(board.Item{Object: i, To: r.size, Split: r.split})
+			r.Board.AddItems(board.Item{Object: i, To: r.size, Splittable: r.split})
 		}
-		if r.isOpen(i) && !r.Joining() && len(r.bars[i]) == len(r.Workers()) {
-			r.fail(i, r.bars[i].Reasons(r.Workers()))
+		if r.isOpen(i) && !r.ExpectsDevices() && len(r.bars[i]) == len(r.Workers()) {
+			r.failObject(i, r.bars[i].Reasons(r.Workers()))
 		}
 		more = more || r.isOpen(i)
 	}
@@ -116,54 +116,54 @@ func (r *fake) Next() (more bool) {
 	return more
 }
 
-func (r *fake) isOpen(object int) bool { return r.whole[object] == 0 && r.failed[object] == nil }
+func (r *fakeTask) isOpen(object int) bool { return r.whole[object] == 0 && r.failed[object] == nil }
 
-func (r *fake) fail(object int, err error) {
-	r.Withdraw(object)
+func (r *fakeTask) failObject(object int, err error) {
+	r.WithdrawObject(object)
 	r.failed[object] = err
 }
 
-// Start implements Task.
-func (r *fake) Start(j *Job) Carrier {
+// StartJob implements Task.
+func (r *fakeTask) StartJob(j *Job) Carrier {
 	r.started++
 	l := r.lines[j.Worker.Path()]
 	l.jobs++
-	return &carrier{Job: j, r: r, line: l}
+	return &fakeCarrier{Job: j, r: r, line: l}
 }
 
-// Report implements Task.
-func (r *fake) Report(time.Time) { r.reports++ }
+// ReportProgress implements Task.
+func (r *fakeTask) ReportProgress(time.Time) { r.reports++ }
 
 // GiveUp implements Task.
-func (r *fake) GiveUp() {
+func (r *fakeTask) GiveUp() {
 	for i := range r.whole {
 		if r.isOpen(i) {
-			r.fail(i, r.bars[i].Reasons(r.Workers()))
+			r.failObject(i, r.bars[i].Reasons(r.Workers()))
 		}
 	}
 }
 
-// at runs f after a time, with the lock held.
-func (r *fake) at(after time.Duration, f func()) {
+// runAfter runs f after a time, with the lock held.
+func (r *fakeTask) runAfter(after time.Duration, f func()) {
 	r.Go(func(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(after):
 			r.Lock()
-			defer r.Settle()
+			defer r.DispatchAndUnlock()
 			f()
 		}
 	})
 }
 
-type carrier struct {
+type fakeCarrier struct {
 	*Job
-	r    *fake
-	line *line
+	r    *fakeTask
+	line *fakeLine
 }
 
 // Carry implements Carrier.
-func (c *carrier) Carry(ctx context.Context) error {
+func (c *fakeCarrier) Carry(ctx context.Context) error {
 	const step = 20 * time.Millisecond
 	c.r.Lock()
 	wait := c.line.latency
@@ -180,8 +180,8 @@ func (c *carrier) Carry(ctx context.Context) error {
 		if l.err != nil {
 			return l.err
 		}
-		if c.Awaits() && !c.r.Sends {
-			c.Await(false)
+		if c.AwaitsResponse() && !c.r.Upload {
+			c.SetAwaitingResponse(false)
 			continue
 		}
 		n := c.Carried() + unit.Bytes(float64(l.rate)*step.Seconds())
@@ -202,11 +202,11 @@ func (c *carrier) Carry(ctx context.Context) error {
 	}
 }
 
-// Dropped counts.
-func (c *carrier) Dropped() { c.r.dropped++ }
+// OnDrop counts.
+func (c *fakeCarrier) OnDrop() { c.r.dropped++ }
 
-// Ended implements Carrier.
-func (c *carrier) Ended(err error) {
+// OnEnd implements Carrier.
+func (c *fakeCarrier) OnEnd(err error) {
 	r, i := c.r, c.Item.Object
 	if _, twice := r.ended[c.ID]; twice {
 		r.t.Error("a job has ended twice")
@@ -219,14 +219,14 @@ func (c *carrier) Ended(err error) {
 	c.Worker.Wasted += c.Counted() - (r.have[i].Size() - before)
 	if r.have[i].Size() == r.size && r.isOpen(i) {
 		r.whole[i] = time.Since(r.begun)
-		r.Withdraw(i)
+		r.WithdrawObject(i)
 	}
 	switch no := (*Refusal)(nil); {
 	case errors.Is(err, ErrDropped), err == nil:
 	case errors.As(err, &no) && no.Verdict == Exclude:
 		r.Exclude(i, r.bars[i], c.Worker, err)
 	case errors.As(err, &no):
-		r.Suspend(c.Worker, no.After, no)
+		r.Suspend(c.Worker, no.RetryAfter, no)
 	default:
 		r.Suspend(c.Worker, 0, err)
 	}

@@ -30,14 +30,14 @@ import (
 
 // Tuning.
 const (
-	// defaultRecovery is that of a Config without one.
-	defaultRecovery = 64 * unit.KB
-	// mostFailures of each device, before any server has answered, end the transfer.
-	mostFailures = 3
-	// mostBackoff bounds the time for which a device is left alone, unless the server asks
+	// defaultRecoveryBytes is that of a Config without one.
+	defaultRecoveryBytes = 64 * unit.KB
+	// maxFailures of each device, before any server has answered, end the transfer.
+	maxFailures = 3
+	// maxBackoff bounds the time for which a device is left alone, unless the server asks
 	// for more.
-	mostBackoff = 20 * time.Second
-	warmTime    = 5 * time.Second
+	maxBackoff    = 20 * time.Second
+	warmUpTimeout = 5 * time.Second
 )
 
 // ErrDropped is how a job ends that the board does not need any more.
@@ -57,8 +57,8 @@ type Device struct {
 // IsMetered reports whether bytes of the device's line are to be spared.
 func (d Device) IsMetered() bool { return d.Metered != nil && d.Metered() }
 
-// Share is what a device has carried.
-type Share struct {
+// DeviceUsage is what a device has carried.
+type DeviceUsage struct {
 	Device string     `json:"device"`
 	Bytes  unit.Bytes `json:"bytes"`  // of bodies, with those that were wasted
 	Wasted unit.Bytes `json:"wasted"` // carried twice, of an object that changed, or not confirmed
@@ -70,58 +70,58 @@ type Share struct {
 type Progress struct {
 	Bytes, Size unit.Bytes // of all objects; Size is board.Unknown until all are known
 	Done        int        // objects
-	Devices     []Share
+	Devices     []DeviceUsage
 }
 
 // Times bound how long things may take.
 type Times struct {
-	Stall    time.Duration // without a byte, before a job is given up
-	Answer   time.Duration // without an answer
-	Backoff  time.Duration // of a device that failed, the first time; twice that the next time
-	Patience time.Duration // without a byte over any device, before all is given up; 0: for ever
-	Tick     time.Duration
+	StallTimeout    time.Duration // without a byte, before a job is given up
+	ResponseTimeout time.Duration // without an answer
+	FirstBackoff    time.Duration // of a device that failed, the first time; twice that the next time
+	IdleTimeout     time.Duration // without a byte over any device, before all is given up; 0: for ever
+	TickInterval    time.Duration
 }
 
-// Pause returns how long to wait after so many failures: twice as long each time.
-func (t Times) Pause(failures int) time.Duration {
-	return backoff.After(failures, t.Backoff, mostBackoff)
+// BackoffAfter returns how long to wait after so many failures: twice as long each time.
+func (t Times) BackoffAfter(failures int) time.Duration {
+	return backoff.After(failures, t.FirstBackoff, maxBackoff)
 }
 
 // Config is what a Loop needs.
 type Config struct {
 	Devices []Device // at least one, this device's own line first
-	// Joins, if not nil, brings devices that are found later, and is closed when no more
+	// NewDevices, if not nil, brings devices that are found later, and is closed when no more
 	// will be.
-	Joins <-chan Device
-	// Client makes the client of a device; nil: the device is not used.
-	Client func(Device) *http.Client
-	// Warm, if not nil, returns what has a new device meet the server before it is used; nil:
+	NewDevices <-chan Device
+	// NewClient makes the client of a device; nil: the device is not used.
+	NewClient func(Device) *http.Client
+	// WarmUp, if not nil, returns what has a new device meet the server before it is used; nil:
 	// it is used at once. An error of that suspends the device. The lock is held.
-	Warm      func(*Worker) func(ctx context.Context) error
-	Scheduler board.Scheduler // one that no other loop uses; nil is the default
-	Lanes     int             // items that a device may carry at once; 0: one
-	Sends     bool            // the items are sent, and count when they are confirmed
-	// Recovery is how much a device must bring of an item for its earlier failures not to
+	WarmUp      func(*Worker) func(ctx context.Context) error
+	Scheduler   board.Scheduler // one that no other loop uses; nil is the default
+	Concurrency int             // items that a device may carry at once; 0: one
+	Upload      bool            // the items are sent, and count when they are confirmed
+	// RecoveryBytes is how much a device must bring of an item for its earlier failures not to
 	// count; 0: 64 KB.
-	Recovery unit.Bytes
-	Times    Times
-	// Stalled and NoAnswer end jobs, and are what failed then.
-	Stalled, NoAnswer error
-	// Suspended, if not nil, is called each time that a device fails; it must be quick.
-	Suspended func(device string, err error)
+	RecoveryBytes unit.Bytes
+	Times         Times
+	// ErrStalled and ErrNoResponse end jobs, and are what failed then.
+	ErrStalled, ErrNoResponse error
+	// OnSuspend, if not nil, is called each time that a device fails; it must be quick.
+	OnSuspend func(device string, err error)
 	Log       *slog.Logger // nil: none
 }
 
 // Task is what a loop works on. Its methods are called with the loop's lock held, and must
 // not block.
 type Task interface {
-	// Next puts on the board what is due, and gives up what no device can have. It reports
+	// Schedule puts on the board what is due, and gives up what no device can have. It reports
 	// whether anything is left to be done.
-	Next() (more bool)
-	// Start returns what carries a job; nil: its object was given up.
-	Start(j *Job) Carrier
-	// Report is called now and then.
-	Report(now time.Time)
+	Schedule() (more bool)
+	// StartJob returns what carries a job; nil: its object was given up.
+	StartJob(j *Job) Carrier
+	// ReportProgress is called now and then.
+	ReportProgress(now time.Time)
 	// GiveUp fails all that is open: nothing moves, and no device will be used soon.
 	GiveUp()
 }
@@ -132,18 +132,18 @@ type Carrier interface {
 	// without the lock. Its error is the cause of ctx's end if that came first, but for a
 	// LocalError.
 	Carry(ctx context.Context) error
-	// Ended is called once, when Carry has returned: nil tells that the item is complete and
+	// OnEnd is called once, when Carry has returned: nil tells that the item is complete and
 	// the board had wanted it still, ErrDropped that nobody needs it. The lock is held.
-	Ended(err error)
+	OnEnd(err error)
 }
 
-// counter is a Carrier that takes in, now and then, that n more bytes have been carried. The
+// progressCounter is a Carrier that takes in, now and then, that n more bytes have been carried. The
 // lock is held.
-type counter interface{ Moved(n unit.Bytes) }
+type progressCounter interface{ CountMoved(n unit.Bytes) }
 
-// dropper is a Carrier that is called at once when its job is dropped, with the lock held;
+// dropObserver is a Carrier that is called at once when its job is dropped, with the lock held;
 // Ended follows.
-type dropper interface{ Dropped() }
+type dropObserver interface{ OnDrop() }
 
 // Job is an item on its way over a device. The board's fields and Worker are guarded by the
 // loop's lock; the methods may be called by any goroutine.
@@ -156,10 +156,10 @@ type Job struct {
 	dropped bool
 	counted unit.Bytes // of carried, by the loop
 
-	carried atomic.Int64 // bytes of the item
-	end     atomic.Int64 // Item.To
-	touched atomic.Int64 // when it last did something, Unix time in ns
-	waits   atomic.Bool  // for an answer
+	carried          atomic.Int64 // bytes of the item
+	end              atomic.Int64 // Item.To
+	lastActivity     atomic.Int64 // when it last did something, Unix time in ns
+	awaitingResponse atomic.Bool  // for an answer
 }
 
 // IsDropped reports whether the board does not need the job any more. The lock must be held.
@@ -181,23 +181,23 @@ func (j *Job) SetCarried(n unit.Bytes) { j.carried.Store(int64(n)) }
 func (j *Job) Carried() unit.Bytes { return unit.Bytes(j.carried.Load()) }
 
 // Touch notes that the job has done something.
-func (j *Job) Touch() { j.touched.Store(time.Now().UnixNano()) }
+func (j *Job) Touch() { j.lastActivity.Store(time.Now().UnixNano()) }
 
-// Await notes whether the job waits for an answer now, for which Times.Answer holds instead
+// SetAwaitingResponse notes whether the job waits for an answer now, for which Times.Answer holds instead
 // of Times.Stall. A job that begins does, unless the loop sends.
-func (j *Job) Await(yes bool) {
-	j.waits.Store(yes)
+func (j *Job) SetAwaitingResponse(yes bool) {
+	j.awaitingResponse.Store(yes)
 	j.Touch()
 }
 
-// Awaits reports whether the job waits for an answer.
-func (j *Job) Awaits() bool { return j.waits.Load() }
+// AwaitsResponse reports whether the job waits for an answer.
+func (j *Job) AwaitsResponse() bool { return j.awaitingResponse.Load() }
 
 // LocalError is one of this device's own files, which no other device can do better.
 type LocalError struct{ error }
 
-// Local makes a LocalError.
-func Local(err error) error { return LocalError{err} }
+// NewLocalError makes a LocalError.
+func NewLocalError(err error) error { return LocalError{err} }
 
 // Unwrap returns the error itself.
 func (e LocalError) Unwrap() error { return e.error }
@@ -218,14 +218,14 @@ func New(cfg Config) (*Loop, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Recovery == 0 {
-		cfg.Recovery = defaultRecovery
+	if cfg.RecoveryBytes == 0 {
+		cfg.RecoveryBytes = defaultRecoveryBytes
 	}
-	l := &Loop{Config: cfg, Board: board.NewBoard(cfg.Scheduler, 0), jobs: map[board.JobID]*Job{}, done: make(chan struct{}), lastMove: time.Now()}
-	l.ctx, l.stop = context.WithCancelCause(context.Background())
-	l.Board.SetLanes(max(1, cfg.Lanes))
-	if cfg.Sends {
-		l.Board.Sends()
+	l := &Loop{Config: cfg, Board: board.NewBoard(cfg.Scheduler, 0), jobs: map[board.JobID]*Job{}, done: make(chan struct{}), lastProgress: time.Now()}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	l.Board.SetConcurrency(max(1, cfg.Concurrency))
+	if cfg.Upload {
+		l.Board.SetUpload()
 	}
 	for _, d := range cfg.Devices {
 		l.addWorker(d)

@@ -12,7 +12,7 @@ import (
 // asks; an answer, also one that refuses, clears what counts against the line.
 func TestDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &Worker{times: times}
+		w := &Worker{times: testTimes}
 		busy := &Refusal{Err: errors.New("503")}
 		for i, c := range []struct {
 			atLeast, want time.Duration
@@ -25,10 +25,10 @@ func TestDelay(t *testing.T) {
 			{time.Second, 4 * time.Second, errLine, 1},
 			{time.Minute, time.Minute, busy, 0},
 			{0, 16 * time.Second, errLine, 1},
-			{0, mostBackoff, errLine, 2},
+			{0, maxBackoff, errLine, 2},
 		} {
-			got := w.Delay(c.atLeast, c.err)
-			if got != c.want || w.unanswered != c.unanswered || !errors.Is(w.lastError, c.err) || w.answered != (i >= 2) {
+			got := w.BackOff(c.atLeast, c.err)
+			if got != c.want || w.unanswered != c.unanswered || !errors.Is(w.lastError, c.err) || w.responded != (i >= 2) {
 				t.Errorf("%d: left alone for %v: %+v", i, got, w)
 			}
 			if strings.Contains(w.lastError.Error(), "alone") != (c.atLeast > 0) {
@@ -43,7 +43,7 @@ func TestDelay(t *testing.T) {
 
 // TestReasons: what excludes a device goes before its last failure; nothing known is nil.
 func TestReasons(t *testing.T) {
-	a, b := &Worker{Device: device(0)}, &Worker{Device: device(1), lastError: errLine}
+	a, b := &Worker{Device: testDevice(0)}, &Worker{Device: testDevice(1), lastError: errLine}
 	x := Excluded{}
 	if err := x.Reasons([]*Worker{a}); err != nil {
 		t.Error(err)

@@ -22,12 +22,12 @@ import (
 func TestChanging(t *testing.T) {
 	for _, method := range []string{Post, Put} {
 		for _, often := range []int{1, 1000} {
-			s := newSeen()
-			files, _ := photos(t, 2_000_000)
+			s := newTestServer()
+			files, _ := testPhotos(t, 2_000_000)
 			var mu sync.Mutex
 			n := 0
 			wrote := make(chan bool, 100) // one for each time that it is sent
-			cfg := config(t, method, server(t, func(w http.ResponseWriter, r *http.Request) {
+			cfg := testConfig(t, method, startServer(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodHead {
 					s.place(w, r)
 					return
@@ -50,7 +50,7 @@ func TestChanging(t *testing.T) {
 				}
 			})+"/", files)
 			cfg.Devices = cfg.Devices[:1]
-			cfg.Devices[0].Transport = slowed{cfg.Devices[0].Transport, wrote}
+			cfg.Devices[0].Transport = slowTransport{cfg.Devices[0].Transport, wrote}
 			_, err := Send(t.Context(), cfg)
 			if often > 1 {
 				if !fault.Is(err, fault.Integrity) || len(s.files) != 0 {
@@ -71,13 +71,13 @@ func TestChanging(t *testing.T) {
 	}
 }
 
-// slowed has the second half of a body wait until the server has written to the file.
-type slowed struct {
+// slowTransport has the second half of a body wait until the server has written to the file.
+type slowTransport struct {
 	http.RoundTripper
 	wrote <-chan bool
 }
 
-func (s slowed) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s slowTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
 		r.Body = &slowBody{r.Body, r.Context(), s.wrote, 0}
 	}
@@ -104,9 +104,9 @@ func (b *slowBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func journal(t *testing.T, path string) (*store.Journal, *Known) {
-	k := NewKnown()
-	j, damage, err := store.Open(path, time.Second, k.Take)
+func openJournal(t *testing.T, path string) (*store.Journal, *KnownUploads) {
+	k := NewKnownUploads()
+	j, damage, err := store.Open(path, time.Second, k.LoadEntry)
 	if err != nil || damage != nil {
 		t.Fatal(err, damage)
 	}
@@ -117,8 +117,8 @@ func journal(t *testing.T, path string) (*store.Journal, *Known) {
 // done nothing is left of it.
 func TestGoesOn(t *testing.T) {
 	for _, method := range []string{Post, Put} {
-		s := newSeen()
-		files, sums := photos(t, 1000, 2000, 3000, 4000, 5000)
+		s := newTestServer()
+		files, sums := testPhotos(t, 1000, 2000, 3000, 4000, 5000)
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0
 		var mu sync.Mutex
@@ -143,12 +143,12 @@ func TestGoesOn(t *testing.T) {
 				s.place(w, r)
 			}
 		}
-		url := server(t, handler) + "/"
+		url := startServer(t, handler) + "/"
 		path := filepath.Join(t.TempDir(), "put.jsonl")
-		cfg := config(t, method, url, files)
+		cfg := testConfig(t, method, url, files)
 		cfg.Devices = cfg.Devices[:1]
-		cfg.Journal, cfg.Known = journal(t, path)
-		cfg.Progress = func(p Progress) {
+		cfg.Journal, cfg.Known = openJournal(t, path)
+		cfg.OnProgress = func(p Progress) {
 			if p.Done > 0 {
 				once.Do(func() { close(some) })
 			}
@@ -158,7 +158,7 @@ func TestGoesOn(t *testing.T) {
 			t.Fatal(err, res)
 		}
 		cfg.Journal.Close()
-		cfg.Journal, cfg.Known = journal(t, path)
+		cfg.Journal, cfg.Known = openJournal(t, path)
 		res, err = Send(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -176,7 +176,7 @@ func TestGoesOn(t *testing.T) {
 			if n := s.times[prefix+name]; n != 1 && (f.Earlier || method == Post) {
 				t.Errorf("%s %s was taken %d times", method, name, n)
 			}
-			if f.Twice {
+			if f.MaybeDuplicate {
 				twice++
 			}
 		}
@@ -184,7 +184,7 @@ func TestGoesOn(t *testing.T) {
 			t.Errorf("%s: %+v", method, res.Files)
 		}
 		cfg.Journal.Close()
-		if _, k := journal(t, path); !k.Empty() {
+		if _, k := openJournal(t, path); !k.IsEmpty() {
 			t.Errorf("%s: something is left in the journal", method)
 		}
 	}
@@ -193,38 +193,38 @@ func TestGoesOn(t *testing.T) {
 // TestSlowDevice: what a slow device has is moved to a fast one that has nothing to do,
 // and is taken once.
 func TestSlowDevice(t *testing.T) {
-	s := newSeen()
-	files, sums := photos(t, 900_000, 300_000, 300_000)
-	cfg := config(t, Post, server(t, s.form), files)
-	cfg.times.Patience, cfg.times.Stall = 10*time.Second, 5*time.Second
-	cfg.Devices[0].Transport = slowed2{cfg.Devices[0].Transport}
+	s := newTestServer()
+	files, sums := testPhotos(t, 900_000, 300_000, 300_000)
+	cfg := testConfig(t, Post, startServer(t, s.form), files)
+	cfg.times.IdleTimeout, cfg.times.StallTimeout = 10*time.Second, 5*time.Second
+	cfg.Devices[0].Transport = trickleTransport{cfg.Devices[0].Transport}
 	res, err := Send(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	check(t, s, sums, "")
-	if d := res.Devices; d[0].Wasted == 0 || d[0].Bytes != d[0].Wasted || d[1].Bytes != 1_500_000 || res.Took > 8*time.Second { // the slow one alone needs nine
-		t.Errorf("%+v in %v", d, res.Took)
+	expectFiles(t, s, sums, "")
+	if d := res.Devices; d[0].Wasted == 0 || d[0].Bytes != d[0].Wasted || d[1].Bytes != 1_500_000 || res.Duration > 8*time.Second { // the slow one alone needs nine
+		t.Errorf("%+v in %v", d, res.Duration)
 	}
 }
 
-// slowed2 gives 10 kB in 20 ms.
-type slowed2 struct{ http.RoundTripper }
+// trickleTransport gives 10 kB in 20 ms.
+type trickleTransport struct{ http.RoundTripper }
 
-func (s slowed2) RoundTrip(r *http.Request) (*http.Response, error) {
-	r.Body = trickle{r.Body}
+func (s trickleTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Body = trickleBody{r.Body}
 	return s.RoundTripper.RoundTrip(r)
 }
 
-type trickle struct{ io.ReadCloser }
+type trickleBody struct{ io.ReadCloser }
 
-func (b trickle) Read(p []byte) (int, error) {
+func (b trickleBody) Read(p []byte) (int, error) {
 	time.Sleep(20 * time.Millisecond)
 	return b.ReadCloser.Read(p[:min(len(p), 2000)])
 }
 
 func TestRefusals(t *testing.T) {
-	files, _ := photos(t, 1, 2)
+	files, _ := testPhotos(t, 1, 2)
 	same := []File{files[0], {files[1].Path, files[0].Name}}
 	for _, c := range []struct {
 		method, url string
@@ -234,7 +234,7 @@ func TestRefusals(t *testing.T) {
 		{S3, "http://x/", files}, {"fax", "http://x/", files}, {Put, "http://x/", []File{{files[0].Path, "../p"}}},
 		{Put, "http://x/", []File{{t.TempDir(), "dir"}}},
 	} {
-		if _, err := Send(t.Context(), config(t, c.method, c.url, c.files)); !fault.Is(err, fault.Usage) {
+		if _, err := Send(t.Context(), testConfig(t, c.method, c.url, c.files)); !fault.Is(err, fault.Usage) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

@@ -15,37 +15,37 @@ import (
 // errChanged is why a file begins anew.
 var errChanged = errors.New("the file changes while it is sent")
 
-// pieceSize is the most that is read at once.
-const pieceSize = 64 << 10
+// readSize is the most that is read at once.
+const readSize = 64 << 10
 
 // source is a file that is open for one request.
 type source struct {
-	f       *os.File
+	file    *os.File
 	size    unit.Bytes
-	changed time.Time
+	modTime time.Time
 }
 
-func (f *file) open() (*source, error) {
+func (f *file) openSource() (*source, error) {
 	o, err := userfile.Open(f.Path)
 	if err != nil {
-		return nil, transfer.Local(err)
+		return nil, transfer.NewLocalError(err)
 	}
-	s := &source{o, f.size, f.changed}
-	if err := s.check(); err != nil {
+	s := &source{o, f.size, f.modTime}
+	if err := s.checkUnchanged(); err != nil {
 		o.Close()
-		return nil, transfer.Local(err)
+		return nil, transfer.NewLocalError(err)
 	}
 	return s, nil
 }
 
-// check tells whether the file is what it was. Who writes to it without changing its
+// checkUnchanged tells whether the file is what it was. Who writes to it without changing its
 // size nor its time is not noticed.
-func (s *source) check() error {
-	st, err := s.f.Stat()
+func (s *source) checkUnchanged() error {
+	st, err := s.file.Stat()
 	switch {
 	case err != nil:
 		return err
-	case unit.Bytes(st.Size()) != s.size || !st.ModTime().Equal(s.changed):
+	case unit.Bytes(st.Size()) != s.size || !st.ModTime().Equal(s.modTime):
 		return errChanged
 	}
 	return nil
@@ -56,13 +56,13 @@ func (s *source) check() error {
 // is given only if it has not, so that no server has all of a mixture.
 type body struct {
 	*source
-	before, after []byte
-	at, to        int64 // of the file
-	sent          *job
+	prefix, suffix []byte
+	offset, end    int64 // of the file
+	job            *job
 }
 
-// broken is why the file could not be read, or nil.
-func (j *job) broken() error {
+// readError is why the file could not be read, or nil.
+func (j *job) readError() error {
 	err, _ := j.readErr.Load().(error)
 	return err
 }
@@ -70,48 +70,48 @@ func (j *job) broken() error {
 func (b *body) Read(p []byte) (n int, err error) {
 	defer func() {
 		if err != nil && !errors.Is(err, io.EOF) {
-			b.sent.readErr.Store(transfer.Local(err))
+			b.job.readErr.Store(transfer.NewLocalError(err))
 		}
 	}()
-	b.sent.Touch()
+	b.job.Touch()
 	if len(p) == 0 {
 		return 0, nil
 	}
-	switch left := b.to - b.at; {
-	case len(b.before) > 0:
-		n = copy(p, b.before)
-		b.before = b.before[n:]
+	switch left := b.end - b.offset; {
+	case len(b.prefix) > 0:
+		n = copy(p, b.prefix)
+		b.prefix = b.prefix[n:]
 	case left > 0:
-		p = p[:min(int64(len(p)), left, pieceSize)]
-		if n, err = b.f.ReadAt(p, b.at); n < len(p) {
+		p = p[:min(int64(len(p)), left, readSize)]
+		if n, err = b.file.ReadAt(p, b.offset); n < len(p) {
 			if errors.Is(err, io.EOF) {
 				err = errChanged
 			}
-			return 0, fmt.Errorf("%s: %w", b.f.Name(), err)
+			return 0, fmt.Errorf("%s: %w", b.file.Name(), err)
 		}
-		if b.at += int64(n); b.at == b.to {
-			if err := b.check(); err != nil {
+		if b.offset += int64(n); b.offset == b.end {
+			if err := b.checkUnchanged(); err != nil {
 				return 0, err
 			}
 		}
-		b.sent.SetCarried(b.sent.Carried() + unit.Bytes(n))
+		b.job.SetCarried(b.job.Carried() + unit.Bytes(n))
 	default:
-		n = copy(p, b.after)
-		b.after = b.after[n:]
+		n = copy(p, b.suffix)
+		b.suffix = b.suffix[n:]
 	}
-	if b.at == b.to && len(b.before) == 0 && len(b.after) == 0 {
-		b.sent.Await(true)
+	if b.offset == b.end && len(b.prefix) == 0 && len(b.suffix) == 0 {
+		b.job.SetAwaitingResponse(true)
 		return n, io.EOF
 	}
 	return n, nil
 }
 
-func (b *body) Close() error { return b.f.Close() }
+func (b *body) Close() error { return b.file.Close() }
 
-// body is what a job sends: its bytes, between others.
-func (j *job) body(before, after []byte) func() (io.ReadCloser, error) {
+// newBody is what a job sends: its bytes, between others.
+func (j *job) newBody(before, after []byte) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) {
-		s, err := j.of.open()
+		s, err := j.snapshot.openSource()
 		if err != nil {
 			return nil, err
 		}

@@ -15,216 +15,216 @@ import (
 // job is one item on its way. It awaits an answer when its body has been handed over.
 type job struct {
 	*transfer.Job
-	engine  *engine
-	file    *file        // the loop's
-	of      *file        // what it was when the job began
-	readErr atomic.Value // what reading the file said
-	expect  bool
-	part    part // S3: what the server called it
-	proof   Proof
+	task           *task
+	file           *file        // the loop's
+	snapshot       *file        // what it was when the job began
+	readErr        atomic.Value // what reading the file said
+	expectContinue bool
+	part           part // S3: what the server called it
+	proof          Proof
 }
 
 // Carry implements transfer.Carrier.
-func (j *job) Carry(ctx context.Context) error { return j.engine.how.send(ctx, j) }
+func (j *job) Carry(ctx context.Context) error { return j.task.protocol.sendItem(ctx, j) }
 
-// Dropped takes in that another device sends the item instead.
-func (j *job) Dropped() {
-	if t := j.engine.Target; j.Awaits() && (t.Method == Post || t.Keep) {
-		j.file.lost, j.file.twice = true, t.Method == Post
+// OnDrop takes in that another device sends the item instead.
+func (j *job) OnDrop() {
+	if t := j.task.Target; j.AwaitsResponse() && (t.Method == Post || t.KeepExisting) {
+		j.file.maybeStored, j.file.maybeDuplicate = true, t.Method == Post
 	}
 }
 
-// Ended implements transfer.Carrier.
-func (j *job) Ended(err error) {
-	e, f := j.engine, j.file
+// OnEnd implements transfer.Carrier.
+func (j *job) OnEnd(err error) {
+	e, f := j.task, j.file
 	if err == nil {
-		e.taken = true
-		e.confirmed(f, j)
+		e.accepted = true
+		e.markConfirmed(f, j)
 		return
 	}
 	j.Worker.Wasted += j.Counted()
-	var no *transfer.Refusal
+	var refusal *transfer.Refusal
 	switch dropped := errors.Is(err, transfer.ErrDropped); {
-	case dropped && j.Awaits() && e.Target.Method == Post:
-		f.lost, f.twice = true, true
-	case !dropped && j.Awaits() && (!errors.As(err, &no) || no.Stored):
-		f.lost = true
+	case dropped && j.AwaitsResponse() && e.Target.Method == Post:
+		f.maybeStored, f.maybeDuplicate = true, true
+	case !dropped && j.AwaitsResponse() && (!errors.As(err, &refusal) || refusal.MaybeStored):
+		f.maybeStored = true
 	}
 	if !errors.Is(err, transfer.ErrDropped) {
-		e.refused(f, j.Worker, j.Counted(), err)
+		e.handleFailure(f, j.Worker, j.Counted(), err)
 	}
 }
 
-// stepped takes in how a step of a file went.
-func (e *engine) stepped(f *file, w *transfer.Worker, err error) {
-	f.step = false
-	e.under[w]--
+// finishStep takes in how a step of a file went.
+func (e *task) finishStep(f *file, w *transfer.Worker, err error) {
+	f.stepRunning = false
+	e.runningSteps[w]--
 	switch {
 	case f.state == failed: // meanwhile
-		if f.over {
-			e.abandon(f)
+		if f.permanent {
+			e.abandonFile(f)
 		}
-	case errors.Is(err, errAwaited): // the step is tried again
+	case errors.Is(err, errCollectionPending): // the step is tried again
 	case err != nil:
-		e.refused(f, w, 0, err)
-	case f.state == fresh:
-		e.begin(f)
+		e.handleFailure(f, w, 0, err)
+	case f.state == unprepared:
+		e.startSending(f)
 	default:
-		e.loop.Recovered(w)
-		e.arrived(f)
+		e.loop.NoteRecovery(w)
+		e.markDone(f)
 	}
 }
 
-// arrived takes in that the server has confirmed a file.
-func (e *engine) arrived(f *file) {
+// markDone takes in that the server has confirmed a file.
+func (e *task) markDone(f *file) {
 	f.state = done
-	x := e.notes.entry(f)
-	x.Done, x.Twice = f.proof, f.twice
-	e.notes.put(x)
-	if e.Confirmed != nil {
-		e.Confirmed(f.sent())
+	x := e.journaled.newEntry(f)
+	x.Done, x.Twice = f.proof, f.maybeDuplicate
+	e.journaled.saveEntry(x)
+	if e.OnConfirmed != nil {
+		e.OnConfirmed(f.sentInfo())
 	}
 }
 
-// begin puts what is to be sent of a file on the board.
-func (e *engine) begin(f *file) {
-	if f.parts.id != "" {
-		x := e.notes.entry(f)
-		x.Upload, x.Part, x.Parts = f.parts.id, f.parts.size, f.parts.have
-		e.notes.put(x)
+// startSending puts what is to be sent of a file on the board.
+func (e *task) startSending(f *file) {
+	if f.multipart.uploadID != "" {
+		x := e.journaled.newEntry(f)
+		x.Upload, x.Part, x.Parts = f.multipart.uploadID, f.multipart.partSize, f.multipart.confirmed
+		e.journaled.saveEntry(x)
 	}
-	items := e.how.items(f)
-	f.state, f.left = sending, len(items)
+	items := e.protocol.remainingItems(f)
+	f.state, f.unconfirmedItems = sending, len(items)
 	if len(items) == 0 {
-		f.state = finishing
+		f.state = confirming
 	}
-	e.loop.Board.Add(items...)
+	e.loop.Board.AddItems(items...)
 }
 
-// confirmed takes in that the server has an item.
-func (e *engine) confirmed(f *file, j *job) {
-	f.left--
-	f.proof, f.until, f.asked = j.proof, time.Time{}, 0
-	if f.parts.id != "" {
-		if f.parts.have == nil {
-			f.parts.have = map[int]part{}
+// markConfirmed takes in that the server has an item.
+func (e *task) markConfirmed(f *file, j *job) {
+	f.unconfirmedItems--
+	f.proof, f.retryTime, f.stepAttempts = j.proof, time.Time{}, 0
+	if f.multipart.uploadID != "" {
+		if f.multipart.confirmed == nil {
+			f.multipart.confirmed = map[int]part{}
 		}
-		n := f.parts.number(j.Item.From)
-		f.parts.have[n] = j.part
-		x := e.notes.entry(f)
-		x.Upload, x.Part, x.Parts = f.parts.id, f.parts.size, map[int]part{n: j.part}
-		e.notes.put(x)
+		n := f.multipart.partNumber(j.Item.From)
+		f.multipart.confirmed[n] = j.part
+		x := e.journaled.newEntry(f)
+		x.Upload, x.Part, x.Parts = f.multipart.uploadID, f.multipart.partSize, map[int]part{n: j.part}
+		e.journaled.saveEntry(x)
 	}
-	if f.left > 0 {
+	if f.unconfirmedItems > 0 {
 		return
 	}
-	f.state = finishing
+	f.state = confirming
 	if e.Target.Method == Post { // nothing else can be asked
-		e.arrived(f)
+		e.markDone(f)
 	}
 }
 
-// refused acts on what went wrong, after so much was sent.
-func (e *engine) refused(f *file, w *transfer.Worker, got unit.Bytes, err error) {
-	if e.loop.Closing() {
+// handleFailure acts on what went wrong, after so much was sent.
+func (e *task) handleFailure(f *file, w *transfer.Worker, got unit.Bytes, err error) {
+	if e.loop.IsClosing() {
 		return // it is not known what did
 	}
-	no, answered := (*transfer.Refusal)(nil), true
+	refusal, answered := (*transfer.Refusal)(nil), true
 	switch {
-	case errors.As(err, &no):
+	case errors.As(err, &refusal):
 	case errors.Is(err, errChanged):
-		no = &transfer.Refusal{Verdict: transfer.Restart, Err: fault.New(fault.Integrity, err, "send it when nobody writes to it")}
+		refusal = &transfer.Refusal{Verdict: transfer.Restart, Err: fault.New(fault.Integrity, err, "send it when nobody writes to it")}
 	case errors.As(err, new(transfer.LocalError)):
-		no = &transfer.Refusal{Verdict: transfer.Final, Err: err}
+		refusal = &transfer.Refusal{Verdict: transfer.Final, Err: err}
 	default:
-		no, answered = &transfer.Refusal{Err: explain(err)}, false
+		refusal, answered = &transfer.Refusal{Err: classifyError(err)}, false
 	}
 	e.Log.Debug("a file could not be sent", "file", f.Path, "device", w.Name, "err", err)
-	switch no.Verdict {
+	switch refusal.Verdict {
 	case transfer.Exclude:
-		e.loop.Exclude(f.index, f.bars, w, no.Err)
+		e.loop.Exclude(f.index, f.excluded, w, refusal.Err)
 	case transfer.Final:
-		if fault.Is(no.Err, fault.Exists) {
-			f.lost = false // it has another one
+		if fault.Is(refusal.Err, fault.Exists) {
+			f.maybeStored = false // it has another one
 		}
-		e.fail(f, no.Err, true)
+		e.failFile(f, refusal.Err, true)
 	case transfer.Restart:
-		e.again(f, no.Err)
+		e.restartFile(f, refusal.Err)
 	default:
-		e.retry(f, w, no, answered, answered || got > 0)
+		e.scheduleRetry(f, w, refusal, answered, answered || got > 0)
 	}
 }
 
-// retry has a file tried again, later if a server has answered, and rather over another
+// scheduleRetry has a file tried again, later if a server has answered, and rather over another
 // device. It counts unless that was the device's fault, and others may do better.
-func (e *engine) retry(f *file, w *transfer.Worker, no *transfer.Refusal, answered, counts bool) {
-	err := no.Err
-	if f.until, f.last = (time.Time{}), w; answered {
-		f.until, err = time.Now().Add(e.loop.Times.Pause(f.tries+1)), no
+func (e *task) scheduleRetry(f *file, w *transfer.Worker, refusal *transfer.Refusal, answered, counts bool) {
+	err := refusal.Err
+	if f.retryTime, f.lastFailed = (time.Time{}), w; answered {
+		f.retryTime, err = time.Now().Add(e.loop.Times.BackoffAfter(f.tries+1)), refusal
 	}
 	if w.IsBusy() { // it was a step of another file that failed
-		w.Delay(no.After, err)
+		w.BackOff(refusal.RetryAfter, err)
 	} else {
-		e.loop.Suspend(w, no.After, err)
+		e.loop.Suspend(w, refusal.RetryAfter, err)
 	}
 	if counts {
 		f.tries++
 	}
-	if f.tries >= mostTries {
-		e.fail(f, no.Err, false)
+	if f.tries >= maxTries {
+		e.failFile(f, refusal.Err, false)
 	}
 }
 
-// again begins a file anew.
-func (e *engine) again(f *file, why error) {
-	if f.restarts++; f.restarts > mostRestarts {
-		e.fail(f, why, true)
+// restartFile begins a file anew.
+func (e *task) restartFile(f *file, why error) {
+	if f.restarts++; f.restarts > maxRestarts {
+		e.failFile(f, why, true)
 		return
 	}
-	e.withdraw(f)
-	e.abandon(f)
-	if err := f.look(); err != nil {
-		e.fail(f, err, true)
+	e.withdrawFile(f)
+	e.abandonFile(f)
+	if err := f.readAttributes(); err != nil {
+		e.failFile(f, err, true)
 		return
 	}
-	f.state, f.parts, f.proof = fresh, partsOf{}, ""
+	f.state, f.multipart, f.proof = unprepared, multipartUpload{}, ""
 }
 
-// withdraw takes a file from the board, and ends its jobs.
-func (e *engine) withdraw(f *file) {
-	e.loop.Withdraw(f.index)
-	for w, err := range f.bars { // the board has forgotten them
-		e.loop.Exclude(f.index, f.bars, w, err)
+// withdrawFile takes a file from the board, and ends its jobs.
+func (e *task) withdrawFile(f *file) {
+	e.loop.WithdrawObject(f.index)
+	for w, err := range f.excluded { // the board has forgotten them
+		e.loop.Exclude(f.index, f.excluded, w, err)
 	}
 }
 
-// fail gives a file up: for good, or so that another run may go on.
-func (e *engine) fail(f *file, err error, forGood bool) {
+// failFile gives a file up: for good, or so that another run may go on.
+func (e *task) failFile(f *file, err error, forGood bool) {
 	if !f.isOpen() {
 		return
 	}
-	e.withdraw(f)
-	f.state, f.err = failed, explain(err)
-	f.over = forGood || e.Journal == nil
-	if f.over && !f.lost {
-		x := e.notes.entry(f)
+	e.withdrawFile(f)
+	f.state, f.err = failed, classifyError(err)
+	f.permanent = forGood || e.Journal == nil
+	if f.permanent && !f.maybeStored {
+		x := e.journaled.newEntry(f)
 		x.Gone = true
-		e.notes.put(x)
+		e.journaled.saveEntry(x)
 	}
-	if f.over && !f.step {
-		e.abandon(f)
+	if f.permanent && !f.stepRunning {
+		e.abandonFile(f)
 	}
 }
 
-// abandon removes from the server what there is of a file, if it can be reached.
-func (e *engine) abandon(f *file) {
+// abandonFile removes from the server what there is of a file, if it can be reached.
+func (e *task) abandonFile(f *file) {
 	left := *f
-	left.bars = nil
+	left.excluded = nil
 	all := e.loop.Workers()
 	w := all[max(0, slices.IndexFunc(all, (*transfer.Worker).IsUp))]
 	e.loop.Go(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 		defer cancel()
-		e.how.abandon(ctx, w, &left)
+		e.protocol.abandonFile(ctx, w, &left)
 	})
 }

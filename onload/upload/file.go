@@ -18,46 +18,46 @@ import (
 type state uint8
 
 const (
-	fresh     state = iota // its first step is to be done
-	sending                // its items are on the board
-	finishing              // all is sent; its last step is to be done
+	unprepared state = iota // its first step is to be done
+	sending                 // its items are on the board
+	confirming              // all is sent; its last step is to be done
 	done
 	failed
 )
 
 // Limits of what is tried for a file.
 const (
-	mostTries    = 8 // requests that might have gone better
-	mostRestarts = 3 // begun anew, since it changed or did not arrive right
+	maxTries    = 8 // requests that might have gone better
+	maxRestarts = 3 // begun anew, since it changed or did not arrive right
 )
 
 // file is one upload.
 type file struct {
 	File
-	index   int
-	full    string // absolute path, for the journal
-	url     string // where it goes
-	size    unit.Bytes
-	changed time.Time
-	key     string // names this file to a server that forgets a second copy
+	index          int
+	absPath        string // absolute path, for the journal
+	url            string // where it goes
+	size           unit.Bytes
+	modTime        time.Time
+	idempotencyKey string // names this file to a server that forgets a second copy
 
-	state    state
-	step     bool // a step is under way
-	err      error
-	proof    Proof
-	earlier  bool
-	lost     bool             // an answer to all of it was lost: it may be there
-	twice    bool             // and it was sent again
-	over     bool             // failed, and nothing is kept of it
-	last     *transfer.Worker // that failed
-	until    time.Time        // when its step is tried again
-	asked    int              // steps since something went well
-	tries    int
-	restarts int
-	bars     transfer.Excluded
-	left     int // items that are not confirmed
+	state            state
+	stepRunning      bool // a step is under way
+	err              error
+	proof            Proof
+	earlier          bool
+	maybeStored      bool             // an answer to all of it was lost: it may be there
+	maybeDuplicate   bool             // and it was sent again
+	permanent        bool             // failed, and nothing is kept of it
+	lastFailed       *transfer.Worker // that failed
+	retryTime        time.Time        // when its step is tried again
+	stepAttempts     int              // steps since something went well
+	tries            int
+	restarts         int
+	excluded         transfer.Excluded
+	unconfirmedItems int // items that are not confirmed
 
-	parts partsOf // S3
+	multipart multipartUpload // S3
 }
 
 // newFile looks at a file.
@@ -66,15 +66,15 @@ func newFile(f File, t Target, index int) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &file{File: f, index: index, full: full, key: rand.Text(), bars: transfer.Excluded{}}
-	if o.url, err = address(t, f.Name); err != nil {
+	o := &file{File: f, index: index, absPath: full, idempotencyKey: rand.Text(), excluded: transfer.Excluded{}}
+	if o.url, err = targetURL(t, f.Name); err != nil {
 		return nil, err
 	}
-	return o, o.look()
+	return o, o.readAttributes()
 }
 
-// look notes what the file is now.
-func (f *file) look() error {
+// readAttributes notes what the file is now.
+func (f *file) readAttributes() error {
 	st, err := userfile.Stat(f.Path)
 	if err == nil && !st.Mode().IsRegular() {
 		err = fault.New(fault.Usage, fmt.Errorf("%s is no plain file", f.Path), "")
@@ -82,18 +82,20 @@ func (f *file) look() error {
 	if err != nil {
 		return err
 	}
-	f.size, f.changed = unit.Bytes(st.Size()), st.ModTime()
+	f.size, f.modTime = unit.Bytes(st.Size()), st.ModTime()
 	return nil
 }
 
 // isOpen reports whether it is neither done nor failed.
 func (f *file) isOpen() bool { return f.state != done && f.state != failed }
 
-// sent is what to say of a file that is there.
-func (f *file) sent() Sent { return Sent{f.Path, f.url, f.size, f.proof, f.earlier, f.twice} }
+// sentInfo is what to say of a file that is there.
+func (f *file) sentInfo() Sent {
+	return Sent{f.Path, f.url, f.size, f.proof, f.earlier, f.maybeDuplicate}
+}
 
-// address is where a file goes.
-func address(t Target, name string) (string, error) {
+// targetURL is where a file goes.
+func targetURL(t Target, name string) (string, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil {
 		return "", err

@@ -12,29 +12,29 @@ import (
 	"mpbond/base/unit"
 )
 
-// direct is a line of so much to a server in the same process, without a socket, so that
+// directTransport is a line of so much to a server in the same process, without a socket, so that
 // time can be virtual.
-type direct struct {
+type directTransport struct {
 	to   http.HandlerFunc
 	rate unit.Rate
 }
 
-func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+func (d directTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	w, in := httptest.NewRecorder(), r.Clone(r.Context())
 	if r.Body != nil {
-		in.Body = paced{r.Body, d.rate}
+		in.Body = pacedReader{r.Body, d.rate}
 		defer r.Body.Close()
 	}
 	d.to(w, in)
 	return w.Result(), r.Context().Err()
 }
 
-type paced struct {
+type pacedReader struct {
 	io.ReadCloser
 	rate unit.Rate
 }
 
-func (p paced) Read(b []byte) (int, error) {
+func (p pacedReader) Read(b []byte) (int, error) {
 	n, err := p.ReadCloser.Read(b[:min(len(b), 4<<10)])
 	time.Sleep(p.rate.Time(unit.Bytes(n)))
 	return n, err
@@ -45,28 +45,28 @@ func (p paced) Read(b []byte) (int, error) {
 func TestJoins(t *testing.T) {
 	for _, method := range []string{Post, Put} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSeen()
+			s := newTestServer()
 			handler, prefix := s.form, ""
 			if method == Put {
 				handler, prefix = s.place, "/"
 			}
-			files, sums := photos(t, 125_000, 125_000, 125_000, 125_000, 125_000, 125_000, 125_000, 125_000)
-			cfg := config(t, method, "http://photos.test/", files)
-			cfg.times = usual
-			cfg.Devices = []Device{{Name: "own", Transport: direct{handler, unit.Mbps}}}
+			files, sums := testPhotos(t, 125_000, 125_000, 125_000, 125_000, 125_000, 125_000, 125_000, 125_000)
+			cfg := testConfig(t, method, "http://photos.test/", files)
+			cfg.times = defaultTimes
+			cfg.Devices = []Device{{Name: "own", Transport: directTransport{handler, unit.Mbps}}}
 			found := make(chan Device)
-			cfg.Joins = found
+			cfg.NewDevices = found
 			began := time.Now()
 			go func() {
 				time.Sleep(2500 * time.Millisecond)
-				found <- Device{Name: "late", Transport: direct{handler, 4 * unit.Mbps}}
+				found <- Device{Name: "late", Transport: directTransport{handler, 4 * unit.Mbps}}
 				close(found)
 			}()
 			res, err := Send(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
-			check(t, s, sums, prefix)
+			expectFiles(t, s, sums, prefix)
 			// Alone it takes 8 s. Two are sent when the other one comes; both have the rest within a quarter of theirs.
 			if took := time.Since(began); took > 5*time.Second || len(res.Devices) != 2 || res.Devices[1].Bytes < 500_000 {
 				t.Errorf("%s: within %v, %+v", method, took, res.Devices)
@@ -79,24 +79,24 @@ func TestJoins(t *testing.T) {
 // says or does not; when nobody will come it is, at once.
 func TestJoinsLast(t *testing.T) {
 	for name, own := range map[string]http.RoundTripper{
-		"refused": direct{func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, unit.Mbps},
+		"refused": directTransport{func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, unit.Mbps},
 		"dead":    faulty{nil, func(*http.Request) error { return errors.New("no such line") }},
 	} {
 		for _, comes := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := newSeen()
-					files, sums := photos(t, 125_000, 125_000)
-					cfg := config(t, Put, "http://photos.test/", files)
-					cfg.times = usual
+					s := newTestServer()
+					files, sums := testPhotos(t, 125_000, 125_000)
+					cfg := testConfig(t, Put, "http://photos.test/", files)
+					cfg.times = defaultTimes
 					cfg.Devices = []Device{{Name: "own", Transport: own}}
 					found := make(chan Device)
-					cfg.Joins = found
+					cfg.NewDevices = found
 					began := time.Now()
 					go func() {
 						time.Sleep(time.Minute)
 						if comes {
-							found <- Device{Name: "late", Transport: direct{s.place, 4 * unit.Mbps}}
+							found <- Device{Name: "late", Transport: directTransport{s.place, 4 * unit.Mbps}}
 						}
 						close(found)
 					}()
@@ -106,7 +106,7 @@ func TestJoinsLast(t *testing.T) {
 					case comes && err != nil:
 						t.Fatal(err)
 					case comes:
-						check(t, s, sums, "/")
+						expectFiles(t, s, sums, "/")
 						if took > 70*time.Second || res.Devices[1].Bytes != 250_000 {
 							t.Errorf("within %v: %+v", took, res.Devices)
 						}

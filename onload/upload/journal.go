@@ -31,17 +31,17 @@ type entry struct {
 	Gone   bool         `json:"gone,omitempty"`   // nothing is known any more
 }
 
-// place is what an entry is about.
-type place struct{ target, path, url string }
+// entryKey is what an entry is about.
+type entryKey struct{ target, path, url string }
 
-// Known is what a journal had.
-type Known struct{ entries map[place]entry }
+// KnownUploads is what a journal had.
+type KnownUploads struct{ entries map[entryKey]entry }
 
-// NewKnown is nothing.
-func NewKnown() *Known { return &Known{map[place]entry{}} }
+// NewKnownUploads is nothing.
+func NewKnownUploads() *KnownUploads { return &KnownUploads{map[entryKey]entry{}} }
 
-// Take takes in a line of a journal.
-func (k *Known) Take(line []byte) error {
+// LoadEntry takes in a line of a journal.
+func (k *KnownUploads) LoadEntry(line []byte) error {
 	var e entry
 	if err := json.Unmarshal(line, &e); err != nil {
 		return err
@@ -49,12 +49,12 @@ func (k *Known) Take(line []byte) error {
 	if e.Path == "" || e.URL == "" || e.Size < 0 {
 		return errors.New("no file")
 	}
-	k.put(e)
+	k.putEntry(e)
 	return nil
 }
 
-func (k *Known) put(e entry) {
-	at := place{e.Target, e.Path, e.URL}
+func (k *KnownUploads) putEntry(e entry) {
+	at := entryKey{e.Target, e.Path, e.URL}
 	if e.Gone {
 		delete(k.entries, at)
 		return
@@ -72,9 +72,9 @@ func (k *Known) put(e entry) {
 	k.entries[at] = e
 }
 
-// Keep forgets what is of other files than those at these absolute paths, in a journal too,
+// KeepOnly forgets what is of other files than those at these absolute paths, in a journal too,
 // if there is one.
-func (k *Known) Keep(paths map[string]bool, j *store.Journal) error {
+func (k *KnownUploads) KeepOnly(paths map[string]bool, j *store.Journal) error {
 	var lines []any
 	all := len(k.entries)
 	for at, e := range k.entries {
@@ -90,25 +90,25 @@ func (k *Known) Keep(paths map[string]bool, j *store.Journal) error {
 	return j.Rewrite(lines...)
 }
 
-// Empty tells whether nothing is known.
-func (k *Known) Empty() bool { return len(k.entries) == 0 }
+// IsEmpty tells whether nothing is known.
+func (k *KnownUploads) IsEmpty() bool { return len(k.entries) == 0 }
 
-// notes keeps what is confirmed at a target: in Known, and in a journal if there is one.
-type notes struct {
+// fileJournal keeps what is confirmed at a target: in Known, and in a journal if there is one.
+type fileJournal struct {
 	target  string // its ID
-	known   *Known
+	known   *KnownUploads
 	journal *store.Journal
 	log     *slog.Logger
 }
 
-// entry is the line of a file of which nothing is known.
-func (n *notes) entry(f *file) entry {
-	return entry{Target: n.target, Path: f.full, URL: f.url, Size: f.size, Changed: f.changed}
+// newEntry is the line of a file of which nothing is known.
+func (n *fileJournal) newEntry(f *file) entry {
+	return entry{Target: n.target, Path: f.absPath, URL: f.url, Size: f.size, Changed: f.modTime}
 }
 
-// put writes a line. What cannot be written is told, and sent all the same.
-func (n *notes) put(x entry) {
-	n.known.put(x)
+// saveEntry writes a line. What cannot be written is told, and sent all the same.
+func (n *fileJournal) saveEntry(x entry) {
+	n.known.putEntry(x)
 	if n.journal == nil {
 		return
 	}
@@ -117,36 +117,36 @@ func (n *notes) put(x entry) {
 	}
 }
 
-// recall takes up what an earlier run knew of a file.
-func (n *notes) recall(f *file) {
-	x := n.entry(f)
-	old, ok := n.known.entries[place{x.Target, x.Path, x.URL}]
-	if !ok || old.Size != f.size || !old.Changed.Equal(f.changed) {
+// restoreFile takes up what an earlier run knew of a file.
+func (n *fileJournal) restoreFile(f *file) {
+	x := n.newEntry(f)
+	old, ok := n.known.entries[entryKey{x.Target, x.Path, x.URL}]
+	if !ok || old.Size != f.size || !old.Changed.Equal(f.modTime) {
 		return
 	}
 	switch {
 	case old.Done != "":
-		f.state, f.proof, f.earlier, f.twice = done, old.Done, true, old.Twice
+		f.state, f.proof, f.earlier, f.maybeDuplicate = done, old.Done, true, old.Twice
 	case old.Begun:
-		f.lost = true
+		f.maybeStored = true
 		if old.Key != "" {
-			f.key = old.Key
+			f.idempotencyKey = old.Key
 		}
 	case old.Upload != "" && old.Part > 0:
-		f.parts = partsOf{id: old.Upload, size: old.Part, have: old.Parts}
-		f.lost = f.unsent() == 0
+		f.multipart = multipartUpload{uploadID: old.Upload, partSize: old.Part, confirmed: old.Parts}
+		f.maybeStored = f.unconfirmedBytes() == 0
 	}
 }
 
-// clear has the journal forget the files once all are confirmed: the next run sends them
+// clearConfirmed has the journal forget the files once all are confirmed: the next run sends them
 // again, as it was told.
-func (n *notes) clear(files []*file) {
+func (n *fileJournal) clearConfirmed(files []*file) {
 	if slices.ContainsFunc(files, func(f *file) bool { return f.state != done }) {
 		return
 	}
 	for _, f := range files {
-		x := n.entry(f)
-		delete(n.known.entries, place{x.Target, x.Path, x.URL})
+		x := n.newEntry(f)
+		delete(n.known.entries, entryKey{x.Target, x.Path, x.URL})
 	}
 	if n.journal == nil {
 		return

@@ -17,8 +17,8 @@ import (
 	"mpbond/onload/board"
 )
 
-// lose has the first answer to a PUT lost, after the server has taken it.
-func lose(h http.HandlerFunc) http.HandlerFunc {
+// dropResponse has the first answer to a PUT lost, after the server has taken it.
+func dropResponse(h http.HandlerFunc) http.HandlerFunc {
 	var once sync.Once
 	return func(w http.ResponseWriter, r *http.Request) {
 		lost := false
@@ -29,7 +29,7 @@ func lose(h http.HandlerFunc) http.HandlerFunc {
 			h(w, r)
 			return
 		}
-		h(discard{http.Header{}}, r)
+		h(discardWriter{http.Header{}}, r)
 		c, _, _ := http.NewResponseController(w).Hijack()
 		c.Close()
 	}
@@ -40,8 +40,8 @@ func lose(h http.HandlerFunc) http.HandlerFunc {
 func TestKeepFight(t *testing.T) {
 	b := newBucket(t)
 	var once sync.Once
-	files, sums := photos(t, 3000, 2000, 1000)
-	cfg := s3Config(t, server(t, func(w http.ResponseWriter, r *http.Request) {
+	files, sums := testPhotos(t, 3000, 2000, 1000)
+	cfg := s3Config(t, startServer(t, func(w http.ResponseWriter, r *http.Request) {
 		conflict := false
 		if r.Method == http.MethodPut {
 			once.Do(func() { conflict = true })
@@ -62,7 +62,7 @@ func TestKeepFight(t *testing.T) {
 		w.WriteHeader(a.Code)
 		_, _ = w.Write(a.Body.Bytes())
 	})+"/bucket/", files)
-	cfg.Target.Keep = true
+	cfg.Target.KeepExisting = true
 	cfg.Scheduler, _ = board.New("grd") // copies what it may
 	if _, err := Send(t.Context(), cfg); err != nil || b.taken != 3 {
 		t.Errorf("%v, %d taken", err, b.taken)
@@ -79,8 +79,8 @@ func TestKeepFight(t *testing.T) {
 func TestKeepLost(t *testing.T) {
 	for _, method := range []string{Put, S3} {
 		for _, other := range []string{"", "shorter", "as long"} {
-			b, s := newBucket(t), newSeen()
-			files, sums := photos(t, 1000)
+			b, s := newBucket(t), newTestServer()
+			files, sums := testPhotos(t, 1000)
 			theirs := map[string][]byte{"shorter": []byte("theirs"), "as long": make([]byte, 1000)}[other]
 			inner := map[string]http.HandlerFunc{Put: s.place, S3: b.ServeHTTP}[method]
 			get := func() []byte {
@@ -89,7 +89,7 @@ func TestKeepLost(t *testing.T) {
 				}
 				return s.files["/bucket/p00.jpg"]
 			}
-			cfg := config(t, method, server(t, lose(func(w http.ResponseWriter, r *http.Request) {
+			cfg := testConfig(t, method, startServer(t, dropResponse(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method != http.MethodPut || theirs == nil {
 					inner(w, r)
 					return
@@ -98,14 +98,14 @@ func TestKeepLost(t *testing.T) {
 				b.objects["/bucket/p00.jpg"], b.etags["/bucket/p00.jpg"], s.files["/bucket/p00.jpg"] = theirs, etag(theirs), theirs
 				w.WriteHeader(http.StatusPreconditionFailed)
 			}))+"/bucket/", files)
-			cfg.Target.Region, cfg.Target.Key, cfg.Target.Secret, cfg.Target.Keep = "eu-test-1", "key", "secret", true
+			cfg.Target.Region, cfg.Target.Key, cfg.Target.Secret, cfg.Target.KeepExisting = "eu-test-1", "key", "secret", true
 			res, err := Send(t.Context(), cfg)
 			switch {
 			case other == "" || other == "as long" && method == Put: // which nobody can tell apart
 				if err != nil || other == "" && sha256.Sum256(get()) != sums["p00.jpg"] {
 					t.Errorf("%s: %v", method, err)
 				}
-			case !fault.Is(err, fault.Exists) || res.Failed[0].There || string(get()) != string(theirs):
+			case !fault.Is(err, fault.Exists) || res.Failed[0].MaybeStored || string(get()) != string(theirs):
 				t.Errorf("%s, another one that is %s: %v, %+v", method, other, err, res)
 			}
 		}
@@ -116,26 +116,26 @@ func TestKeepLost(t *testing.T) {
 func TestKeepGoesOn(t *testing.T) {
 	for _, size := range []int{1000, large} {
 		b := newBucket(t)
-		files, sums := photos(t, size)
+		files, sums := testPhotos(t, size)
 		ctx, cancel := context.WithCancel(t.Context())
-		cfg := s3Config(t, server(t, func(w http.ResponseWriter, r *http.Request) {
+		cfg := s3Config(t, startServer(t, func(w http.ResponseWriter, r *http.Request) {
 			if q := r.URL.Query(); ctx.Err() != nil || r.Method == http.MethodGet || r.Method == http.MethodHead || q.Has("partNumber") || q.Has("uploads") {
 				b.ServeHTTP(w, r)
 				return
 			}
-			b.ServeHTTP(discard{http.Header{}}, r) // it is there, and nobody knows
+			b.ServeHTTP(discardWriter{http.Header{}}, r) // it is there, and nobody knows
 			cancel()
 			<-r.Context().Done()
 		})+"/bucket/", files)
-		cfg.Target.Keep = true
+		cfg.Target.KeepExisting = true
 		path := filepath.Join(t.TempDir(), "put.jsonl")
-		cfg.Journal, cfg.Known = journal(t, path)
+		cfg.Journal, cfg.Known = openJournal(t, path)
 		if res, err := Send(ctx, cfg); !errors.Is(err, context.Canceled) || len(res.Files) != 0 {
 			t.Fatal(err, res)
 		}
 		cfg.Journal.Close()
 		parts := b.parts
-		cfg.Journal, cfg.Known = journal(t, path)
+		cfg.Journal, cfg.Known = openJournal(t, path)
 		res, err := Send(t.Context(), cfg)
 		cfg.Journal.Close()
 		if err != nil || b.taken > 1 || b.parts != parts || sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
@@ -148,16 +148,16 @@ func TestKeepGoesOn(t *testing.T) {
 func TestETags(t *testing.T) {
 	for _, how := range []string{"unquoted", "another object", "another object, and parts forgotten"} {
 		b := newBucket(t)
-		files, sums := photos(t, large)
-		cfg := s3Config(t, server(t, func(w http.ResponseWriter, r *http.Request) {
+		files, sums := testPhotos(t, large)
+		cfg := s3Config(t, startServer(t, func(w http.ResponseWriter, r *http.Request) {
 			done := r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
 			switch {
 			case how == "unquoted" && done:
 				body, _ := io.ReadAll(r.Body)
 				b.mu.Lock()
-				b.complete(discard{http.Header{}}, r.URL.Path, r.URL.Query().Get("uploadId"), body)
+				b.complete(discardWriter{http.Header{}}, r.URL.Path, r.URL.Query().Get("uploadId"), body)
 				b.mu.Unlock()
-				fmt.Fprintf(w, "<CompleteMultipartUploadResult><ETag>%s</ETag></CompleteMultipartUploadResult>", bare(b.etags[r.URL.Path]))
+				fmt.Fprintf(w, "<CompleteMultipartUploadResult><ETag>%s</ETag></CompleteMultipartUploadResult>", trimQuotes(b.etags[r.URL.Path]))
 			case how == "another object, and parts forgotten" && done:
 				b.objects[r.URL.Path], b.etags[r.URL.Path] = make([]byte, large), `"another-3"`
 				b.fail(w, http.StatusNotFound, "NoSuchUpload")

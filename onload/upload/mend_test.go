@@ -19,15 +19,15 @@ import (
 
 // TestDowngrade: nobody leads a file from https to where it can be read on the way.
 func TestDowngrade(t *testing.T) {
-	s := newSeen()
-	plain := server(t, s.place)
+	s := newTestServer()
+	plain := startServer(t, s.place)
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", plain+r.URL.Path)
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	}))
 	defer secure.Close()
-	files, _ := photos(t, 1000)
-	cfg := config(t, Put, secure.URL+"/", files)
+	files, _ := testPhotos(t, 1000)
+	cfg := testConfig(t, Put, secure.URL+"/", files)
 	cfg.Devices = []Device{{Name: "d", Transport: secure.Client().Transport}}
 	if _, err := Send(t.Context(), cfg); !fault.Is(err, fault.Protocol) || len(s.files) != 0 {
 		t.Errorf("%v, %d files", err, len(s.files))
@@ -36,20 +36,20 @@ func TestDowngrade(t *testing.T) {
 
 // TestKnown: what a journal knows is of a file as it was, and of its target.
 func TestKnown(t *testing.T) {
-	files, _ := photos(t, 1000)
-	cfg := config(t, Post, "http://localhost/", files)
-	cfg.Known = NewKnown()
-	look := func() (*engine, *file) {
-		e, err := newEngine(cfg)
+	files, _ := testPhotos(t, 1000)
+	cfg := testConfig(t, Post, "http://localhost/", files)
+	cfg.Known = NewKnownUploads()
+	look := func() (*task, *file) {
+		e, err := newTask(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e, e.files[0]
 	}
 	e, f := look()
-	x := e.notes.entry(f)
-	x.Done = ByAnswer
-	e.notes.put(x)
+	x := e.journaled.newEntry(f)
+	x.Done = ByResponse
+	e.journaled.saveEntry(x)
 	if _, f := look(); f.state != done || !f.earlier {
 		t.Error("forgotten")
 	}
@@ -60,7 +60,7 @@ func TestKnown(t *testing.T) {
 		func(t *Target) { t.Header = http.Header{"Authorization": {"Bearer other"}} },
 	} {
 		change(&cfg.Target)
-		if _, f := look(); f.state != fresh {
+		if _, f := look(); f.state != unprepared {
 			t.Errorf("there, with %+v", cfg.Target)
 		}
 		cfg.Target = before
@@ -68,7 +68,7 @@ func TestKnown(t *testing.T) {
 	if err := os.Chtimes(files[0].Path, time.Time{}, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if _, f := look(); f.state != fresh {
+	if _, f := look(); f.state != unprepared {
 		t.Error("another file of that name is there")
 	}
 }
@@ -76,23 +76,23 @@ func TestKnown(t *testing.T) {
 // TestDropped: a form that was taken from a device after it had sent all may be there twice,
 // also if that is seen late.
 func TestDropped(t *testing.T) {
-	files, _ := photos(t, 10, 10)
-	cfg := config(t, Post, "http://localhost/", files)
-	cfg.Known = NewKnown()
-	e, err := newEngine(cfg)
+	files, _ := testPhotos(t, 10, 10)
+	cfg := testConfig(t, Post, "http://localhost/", files)
+	cfg.Known = NewKnownUploads()
+	e, err := newTask(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, late := range []bool{false, true} {
-		j := &job{Job: &transfer.Job{Worker: e.loop.Workers()[0]}, engine: e, file: e.files[i]}
-		j.Await(!late)
-		j.Dropped()
-		if f := e.files[i]; f.twice == late {
-			t.Errorf("late %v: %v", late, f.twice)
+		j := &job{Job: &transfer.Job{Worker: e.loop.Workers()[0]}, task: e, file: e.files[i]}
+		j.SetAwaitingResponse(!late)
+		j.OnDrop()
+		if f := e.files[i]; f.maybeDuplicate == late {
+			t.Errorf("late %v: %v", late, f.maybeDuplicate)
 		}
-		j.Await(true)
-		j.Ended(transfer.ErrDropped)
-		if f := e.files[i]; !f.twice || !f.lost {
+		j.SetAwaitingResponse(true)
+		j.OnEnd(transfer.ErrDropped)
+		if f := e.files[i]; !f.maybeDuplicate || !f.maybeStored {
 			t.Errorf("late %v: not told", late)
 		}
 	}
@@ -100,9 +100,9 @@ func TestDropped(t *testing.T) {
 
 // TestFlaps: a device that fails now and then rests shortly each time.
 func TestFlaps(t *testing.T) {
-	s := newSeen()
-	files, sums := photos(t, make([]int, 14)...)
-	cfg := config(t, Put, server(t, s.place)+"/", files)
+	s := newTestServer()
+	files, sums := testPhotos(t, make([]int, 14)...)
+	cfg := testConfig(t, Put, startServer(t, s.place)+"/", files)
 	var n atomic.Int32
 	cfg.Devices[0].Transport = faulty{cfg.Devices[0].Transport, func(r *http.Request) error {
 		if r.Method == http.MethodPut && n.Add(1)%2 == 1 {
@@ -112,25 +112,25 @@ func TestFlaps(t *testing.T) {
 	}}
 	cfg.Devices = cfg.Devices[:1]
 	res, err := Send(t.Context(), cfg)
-	if err != nil || res.Took > 5*time.Second {
-		t.Errorf("%v in %v", err, res.Took)
+	if err != nil || res.Duration > 5*time.Second {
+		t.Errorf("%v in %v", err, res.Duration)
 	}
-	check(t, s, sums, "/")
+	expectFiles(t, s, sums, "/")
 }
 
 // TestStaysBarred: a device that may not send a file may not send it anew.
 func TestStaysBarred(t *testing.T) {
-	s := newSeen()
+	s := newTestServer()
 	var refused, n atomic.Int32
-	files, sums := photos(t, 1000)
-	cfg := config(t, Put, server(t, func(w http.ResponseWriter, r *http.Request) {
+	files, sums := testPhotos(t, 1000)
+	cfg := testConfig(t, Put, startServer(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPut && r.Header.Get("X-Device") == "0":
 			refused.Add(1)
 			w.WriteHeader(http.StatusForbidden)
 		case r.Method == http.MethodPut && n.Add(1) == 1:
 			data, _ := io.ReadAll(r.Body)
-			s.add(r.URL.Path, data[:10])
+			s.addFile(r.URL.Path, data[:10])
 			s.times[r.URL.Path] = 0
 			w.WriteHeader(http.StatusCreated)
 		default:
@@ -142,22 +142,22 @@ func TestStaysBarred(t *testing.T) {
 	if _, err := Send(t.Context(), cfg); err != nil || refused.Load() != 1 {
 		t.Errorf("%v, refused %d times", err, refused.Load())
 	}
-	check(t, s, sums, "/")
+	expectFiles(t, s, sums, "/")
 }
 
 // TestJoinTakesLong: S3 may take its time to make an object of parts.
 func TestJoinTakesLong(t *testing.T) {
 	b := newBucket(t)
 	var joins atomic.Int32
-	files, sums := photos(t, large)
-	cfg := s3Config(t, server(t, func(w http.ResponseWriter, r *http.Request) {
+	files, sums := testPhotos(t, large)
+	cfg := s3Config(t, startServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && strings.Contains(r.URL.RawQuery, "uploadId") {
 			joins.Add(1)
 			time.Sleep(700 * time.Millisecond) // it does take long
 		}
 		b.ServeHTTP(w, r)
 	})+"/bucket/", files)
-	cfg.times.Answer, cfg.times.Patience = 300*time.Millisecond, 300*time.Millisecond
+	cfg.times.ResponseTimeout, cfg.times.IdleTimeout = 300*time.Millisecond, 300*time.Millisecond
 	if _, err := Send(t.Context(), cfg); err != nil || joins.Load() != 1 || sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
 		t.Errorf("%v, %d times", err, joins.Load())
 	}

@@ -11,8 +11,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// busy is a server that wants to be left alone for so many seconds, by one line.
-func busy(seconds string) http.HandlerFunc {
+// replyBusy is a server that wants to be left alone for so many seconds, by one line.
+func replyBusy(seconds string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if seconds != "" {
 			w.Header().Set("Retry-After", seconds)
@@ -21,14 +21,14 @@ func busy(seconds string) http.HandlerFunc {
 	}
 }
 
-// sends sends two files over lines in virtual time, and expects them to be there soon.
-func sends(t *testing.T, soon time.Duration, change func(*Config, *seen)) {
+// expectRetries sends two files over lines in virtual time, and expects them to be there soon.
+func expectRetries(t *testing.T, soon time.Duration, change func(*Config, *testServer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s, begun := newSeen(), time.Now()
-		files, sums := photos(t, 125_000, 125_000)
-		cfg := config(t, Put, "http://photos.test/", files)
-		cfg.times = usual
+		s, begun := newTestServer(), time.Now()
+		files, sums := testPhotos(t, 125_000, 125_000)
+		cfg := testConfig(t, Put, "http://photos.test/", files)
+		cfg.times = defaultTimes
 		change(&cfg, s)
 		if _, err := Send(t.Context(), cfg); err != nil {
 			t.Fatal(err)
@@ -54,19 +54,19 @@ func sends(t *testing.T, soon time.Duration, change func(*Config, *seen)) {
 func TestRetryAfter(t *testing.T) {
 	for _, seconds := range []string{"", "100", "600"} {
 		for _, keep := range []bool{false, true} {
-			sends(t, 3*time.Second, func(cfg *Config, s *seen) {
-				cfg.Target.Keep = keep
-				cfg.Devices = []Device{{Name: "own", Transport: direct{busy(seconds), unit.Mbps}}, {Name: "helper", Transport: direct{s.place, 4 * unit.Mbps}}}
+			expectRetries(t, 3*time.Second, func(cfg *Config, s *testServer) {
+				cfg.Target.KeepExisting = keep
+				cfg.Devices = []Device{{Name: "own", Transport: directTransport{replyBusy(seconds), unit.Mbps}}, {Name: "helper", Transport: directTransport{s.place, 4 * unit.Mbps}}}
 			})
 		}
-		sends(t, 5*time.Second, func(cfg *Config, s *seen) {
-			cfg.Devices = []Device{{Name: "own", Transport: direct{busy(seconds), unit.Mbps}}}
+		expectRetries(t, 5*time.Second, func(cfg *Config, s *testServer) {
+			cfg.Devices = []Device{{Name: "own", Transport: directTransport{replyBusy(seconds), unit.Mbps}}}
 			found := make(chan Device)
-			cfg.Joins = found
+			cfg.NewDevices = found
 			go func() {
 				defer close(found)
 				time.Sleep(time.Second)
-				found <- Device{Name: "late", Transport: direct{s.place, 4 * unit.Mbps}}
+				found <- Device{Name: "late", Transport: directTransport{s.place, 4 * unit.Mbps}}
 			}()
 		})
 	}
@@ -74,7 +74,7 @@ func TestRetryAfter(t *testing.T) {
 
 // TestSilentLine: a line that never answers holds up no file for long.
 func TestSilentLine(t *testing.T) {
-	sends(t, 3*usual.ask, func(cfg *Config, s *seen) {
+	expectRetries(t, 3*defaultTimes.stepTimeout, func(cfg *Config, s *testServer) {
 		silent := roundTrip(func(r *http.Request) (*http.Response, error) {
 			if r.Body != nil {
 				defer r.Body.Close()
@@ -85,7 +85,7 @@ func TestSilentLine(t *testing.T) {
 		for i := range cfg.Files {
 			cfg.Files[i].Name = "dir/" + cfg.Files[i].Name
 		}
-		cfg.Devices = []Device{{Name: "silent", Transport: silent}, {Name: "good", Transport: direct{func(w http.ResponseWriter, r *http.Request) {
+		cfg.Devices = []Device{{Name: "silent", Transport: silent}, {Name: "good", Transport: directTransport{func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == "MKCOL" {
 				w.WriteHeader(http.StatusCreated)
 				return
@@ -98,24 +98,24 @@ func TestSilentLine(t *testing.T) {
 // TestAsksWhoAnswered: what is asked goes over a line that was answered before, however
 // often one that never was is idle.
 func TestAsksWhoAnswered(t *testing.T) {
-	cfg := config(t, Post, "http://photos.test/", nil)
+	cfg := testConfig(t, Post, "http://photos.test/", nil)
 	cfg.Devices = []Device{{Name: "a"}, {Name: "b"}}
-	e, err := newEngine(cfg)
+	e, err := newTask(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := e.loop.Workers()
-	e.under[w[1]] = 1
-	w[1].NoteAnswer()
-	if d, more := e.idle(&file{}, time.Now()); d != w[1] || !more {
+	e.runningSteps[w[1]] = 1
+	w[1].NoteResponse()
+	if d, more := e.pickDevice(&file{}, time.Now()); d != w[1] || !more {
 		t.Error("asks who never answered")
 	}
-	w[0].Delay(time.Hour, errNoAnswer)
-	if d, more := e.idle(&file{}, time.Now()); d != w[1] || more {
+	w[0].BackOff(time.Hour, errNoResponse)
+	if d, more := e.pickDevice(&file{}, time.Now()); d != w[1] || more {
 		t.Error("asks who is to be left alone")
 	}
-	e.loop.Recovered(w[0])
-	if !w[0].HasAnswered() {
+	e.loop.NoteRecovery(w[0])
+	if !w[0].HasResponded() {
 		t.Error("it is not noted who answered")
 	}
 }
@@ -129,13 +129,13 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // cannot be read fails alone.
 func TestMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, begun := newSeen(), time.Now()
-		files, _ := photos(t, 1_250_000, 1_250_000, 125_000, 125_000) // 10 s, 10 s, 1 s, 1 s
+		s, begun := newTestServer(), time.Now()
+		files, _ := testPhotos(t, 1_250_000, 1_250_000, 125_000, 125_000) // 10 s, 10 s, 1 s, 1 s
 		later := [][]File{files[1:2], files[2:], {{Path: files[0].Path + ".gone", Name: "gone"}}}
-		cfg := config(t, Put, "http://photos.test/", files[:1])
-		cfg.times = usual
-		cfg.Devices = []Device{{Name: "a", Transport: direct{s.place, unit.Mbps}}, {Name: "b", Transport: direct{s.place, unit.Mbps}}}
-		cfg.More = func() (list []File) {
+		cfg := testConfig(t, Put, "http://photos.test/", files[:1])
+		cfg.times = defaultTimes
+		cfg.Devices = []Device{{Name: "a", Transport: directTransport{s.place, unit.Mbps}}, {Name: "b", Transport: directTransport{s.place, unit.Mbps}}}
+		cfg.MoreFiles = func() (list []File) {
 			if len(later) > 0 && time.Since(begun) > time.Duration(4-len(later))*time.Second {
 				list, later = later[0], later[1:]
 			}

@@ -15,29 +15,29 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// putting sends files by PUT, and asks by HEAD whether all has arrived. Collections are
+// putProtocol sends files by PUT, and asks by HEAD whether all has arrived. Collections are
 // made before any file goes out (RFC 4918, 9.3): a server may read a whole file before it
 // answers that its collection is missing.
-type putting struct {
-	*asker
+type putProtocol struct {
+	*requester
 	mu          sync.Mutex
 	collections map[string]*collection // by path
 }
 
 // collection is one that was asked for, or is being asked for.
-type collection struct{ asked chan struct{} } // closed when it was
+type collection struct{ done chan struct{} } // closed when it was
 
-// errAwaited reports that another device's request for a collection took too long: it is
+// errCollectionPending reports that another device's request for a collection took too long: it is
 // no fault of the device that waited.
-var errAwaited = errors.New("another device has not made the collection yet")
+var errCollectionPending = errors.New("another device has not made the collection yet")
 
-func (*putting) abandon(context.Context, *transfer.Worker, *file) {}
-func (*putting) items(f *file) []board.Item                       { return f.whole() }
+func (*putProtocol) abandonFile(context.Context, *transfer.Worker, *file) {}
+func (*putProtocol) remainingItems(f *file) []board.Item                  { return f.wholeItem() }
 
-// first checks that there is no such file yet, if that is to be kept, and makes the
+// prepareFile checks that there is no such file yet, if that is to be kept, and makes the
 // collections that the file is in.
-func (p *putting) first(ctx context.Context, d *transfer.Worker, f *file) error {
-	if err := p.keep(ctx, d, f, nil); err != nil {
+func (p *putProtocol) prepareFile(ctx context.Context, d *transfer.Worker, f *file) error {
+	if err := p.checkAbsent(ctx, d, f, nil); err != nil {
 		return err
 	}
 	u, err := url.Parse(f.url)
@@ -47,53 +47,53 @@ func (p *putting) first(ctx context.Context, d *transfer.Worker, f *file) error 
 	return p.makeCollection(ctx, d, u)
 }
 
-// keep refuses to replace what is there already, if that is wanted. What is as long as a
+// checkAbsent refuses to replace what is there already, if that is wanted. What is as long as a
 // file that was sent without an answer is most likely that: whether it is, is seen when
 // the server refuses to take it again.
-func (a *asker) keep(ctx context.Context, d *transfer.Worker, f *file, sign func(*http.Request) error) error {
-	if !a.target.Keep {
+func (a *requester) checkAbsent(ctx context.Context, d *transfer.Worker, f *file, sign func(*http.Request) error) error {
+	if !a.target.KeepExisting {
 		return nil
 	}
-	r, err := a.ask(ctx, d, request{method: http.MethodHead, url: f.url, sign: sign})
+	r, err := a.sendRequest(ctx, d, request{method: http.MethodHead, url: f.url, sign: sign})
 	switch {
 	case err != nil:
 		return err
-	case r.StatusCode == http.StatusOK && !(f.lost && r.ContentLength == int64(f.size)):
-		return exists(f.url)
+	case r.StatusCode == http.StatusOK && !(f.maybeStored && r.ContentLength == int64(f.size)):
+		return existsError(f.url)
 	case r.StatusCode != http.StatusOK:
-		if no := judge(r.Response, time.Now()); no.Verdict == transfer.Retry {
+		if no := refusalByStatus(r.Response, time.Now()); no.Verdict == transfer.Retry {
 			return no
 		}
 	}
 	return nil
 }
 
-func exists(where string) error {
-	return refuse(transfer.Final, fault.Exists, "to replace it, leave --keep away", "%s is there already", redacted(where))
+func existsError(where string) error {
+	return newRefusal(transfer.Final, fault.Exists, "to replace it, leave --keep away", "%s is there already", redactURL(where))
 }
 
-func (p *putting) send(ctx context.Context, j *job) error {
-	q := request{method: http.MethodPut, url: j.of.url, header: http.Header{"Content-Type": {typeOf(j.of.Name)}},
-		length: int64(j.of.size), body: j.body(nil, nil), sent: j, expect: j.expect}
-	if p.target.Keep {
+func (p *putProtocol) sendItem(ctx context.Context, j *job) error {
+	q := request{method: http.MethodPut, url: j.snapshot.url, header: http.Header{"Content-Type": {mediaType(j.snapshot.Name)}},
+		length: int64(j.snapshot.size), body: j.newBody(nil, nil), job: j, expectContinue: j.expectContinue}
+	if p.target.KeepExisting {
 		q.header.Set("If-None-Match", "*")
 	}
-	r, err := p.ask(ctx, j.Worker, q)
+	r, err := p.sendRequest(ctx, j.Worker, q)
 	if err != nil {
 		return err
 	}
 	switch {
-	case r.StatusCode == http.StatusPreconditionFailed && j.of.lost:
+	case r.StatusCode == http.StatusPreconditionFailed && j.snapshot.maybeStored:
 		return nil // its size tells whether it is this one
-	case !taken(r.StatusCode):
-		return judge(r.Response, time.Now())
+	case !isAccepted(r.StatusCode):
+		return refusalByStatus(r.Response, time.Now())
 	}
 	return nil
 }
 
 // makeCollection makes the collection that a URL is in, once for all devices.
-func (p *putting) makeCollection(ctx context.Context, d *transfer.Worker, of *url.URL) error {
-	u, ok := collectionOf(*of)
+func (p *putProtocol) makeCollection(ctx context.Context, d *transfer.Worker, of *url.URL) error {
+	u, ok := parentCollection(*of)
 	if !ok {
 		return nil
 	}
@@ -107,19 +107,19 @@ func (p *putting) makeCollection(ctx context.Context, d *transfer.Worker, of *ur
 		}
 		p.mu.Unlock()
 		if mine {
-			err := p.askForCollection(ctx, d, &u)
+			err := p.requestCollection(ctx, d, &u)
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if err != nil { // the next one tries
 				delete(p.collections, u.Path)
 			}
-			close(c.asked)
+			close(c.done)
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return errAwaited
-		case <-c.asked:
+			return errCollectionPending
+		case <-c.done:
 		}
 		p.mu.Lock()
 		made := p.collections[u.Path] == c
@@ -130,8 +130,8 @@ func (p *putting) makeCollection(ctx context.Context, d *transfer.Worker, of *ur
 	}
 }
 
-// collectionOf returns the collection that a URL is in; not ok is the root.
-func collectionOf(u url.URL) (_ url.URL, ok bool) {
+// parentCollection returns the collection that a URL is in; not ok is the root.
+func parentCollection(u url.URL) (_ url.URL, ok bool) {
 	u.Path, u.RawPath = path.Dir(strings.TrimSuffix(u.Path, "/")), ""
 	if u.Path == "/" || u.Path == "." {
 		return u, false
@@ -140,12 +140,12 @@ func collectionOf(u url.URL) (_ url.URL, ok bool) {
 	return u, true
 }
 
-// askForCollection makes a collection, and those above if the server answers that they are
+// requestCollection makes a collection, and those above if the server answers that they are
 // missing. Any other answer is fine: 405 and 301 mean that it exists, and what a server
 // without collections answers is no reason not to send the file. Errors are of the network.
-func (p *putting) askForCollection(ctx context.Context, d *transfer.Worker, u *url.URL) error {
+func (p *putProtocol) requestCollection(ctx context.Context, d *transfer.Worker, u *url.URL) error {
 	q := request{method: "MKCOL", url: u.String()}
-	r, err := p.ask(ctx, d, q)
+	r, err := p.sendRequest(ctx, d, q)
 	if err != nil {
 		return err
 	}
@@ -155,29 +155,29 @@ func (p *putting) askForCollection(ctx context.Context, d *transfer.Worker, u *u
 	if err := p.makeCollection(ctx, d, u); err != nil {
 		return err
 	}
-	_, err = p.ask(ctx, d, q)
+	_, err = p.sendRequest(ctx, d, q)
 	return err
 }
 
-// last asks how long the file is there.
-func (p *putting) last(ctx context.Context, d *transfer.Worker, f *file) error {
-	r, err := p.ask(ctx, d, request{method: http.MethodHead, url: f.url})
+// confirmFile asks how long the file is there.
+func (p *putProtocol) confirmFile(ctx context.Context, d *transfer.Worker, f *file) error {
+	r, err := p.sendRequest(ctx, d, request{method: http.MethodHead, url: f.url})
 	if err != nil {
 		return err
 	}
 	switch c := r.StatusCode; {
 	case c == http.StatusOK && r.ContentLength == int64(f.size):
 		f.proof = BySize
-	case c == http.StatusOK && r.ContentLength >= 0 && p.target.Keep && f.lost:
-		return exists(f.url)
+	case c == http.StatusOK && r.ContentLength >= 0 && p.target.KeepExisting && f.maybeStored:
+		return existsError(f.url)
 	case c == http.StatusOK && r.ContentLength >= 0:
-		return refuse(transfer.Restart, fault.Integrity, "does somebody else write there?", "the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
+		return newRefusal(transfer.Restart, fault.Integrity, "does somebody else write there?", "the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
 	case c == http.StatusNotFound || c == http.StatusGone:
-		return refuse(transfer.Restart, fault.Integrity, "is this the URL of a place for files?", "the server took the file, and does not have it")
+		return newRefusal(transfer.Restart, fault.Integrity, "is this the URL of a place for files?", "the server took the file, and does not have it")
 	case c >= 500 && c != http.StatusNotImplemented || c == http.StatusTooManyRequests:
-		return judge(r.Response, time.Now())
+		return refusalByStatus(r.Response, time.Now())
 	default: // it cannot be asked
-		f.proof = ByAnswer
+		f.proof = ByResponse
 	}
 	return nil
 }

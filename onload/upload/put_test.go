@@ -17,7 +17,7 @@ import (
 
 // davServer has collections, and reads all of a file before it refuses it.
 type davServer struct {
-	seen
+	testServer
 	exists int // answer to MKCOL of what exists, or is being made
 
 	collections sync.Map // path to whether it is complete
@@ -25,7 +25,7 @@ type davServer struct {
 }
 
 func newDAVServer(exists int) *davServer {
-	d := &davServer{seen: *newSeen(), exists: exists}
+	d := &davServer{testServer: *newTestServer(), exists: exists}
 	d.collections.Store("/", true)
 	return d
 }
@@ -67,12 +67,12 @@ func TestCollections(t *testing.T) {
 				d.collections.Store("/photos/2026", true)
 			}
 			site := httptest.NewServer(d)
-			files, sums := photos(t, 90_000, 80_000, 70_000, 60_000, 50_000, 40_000)
+			files, sums := testPhotos(t, 90_000, 80_000, 70_000, 60_000, 50_000, 40_000)
 			for i := range files {
 				files[i].Name = fmt.Sprintf("day %d/%s", i%2, files[i].Name)
 			}
-			cfg := config(t, Put, site.URL+"/photos/2026/", files)
-			cfg.Devices = devices(t, 3)
+			cfg := testConfig(t, Put, site.URL+"/photos/2026/", files)
+			cfg.Devices = testDevices(t, 3)
 			if _, err := Send(t.Context(), cfg); err != nil {
 				t.Errorf("%d, %v: %v", exists, there, err)
 			}
@@ -116,11 +116,11 @@ func TestRealApache(t *testing.T) {
 	if err := os.WriteFile(dir+"/conf", []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	daemon(t, exec.Command(apache, "-X", "-f", dir+"/conf"), addr)
+	startDaemon(t, exec.Command(apache, "-X", "-f", dir+"/conf"), addr)
 	for run := range 20 {
-		files, sums := photos(t, 50_000, 40_000, 30_000, 20_000, 10_000, 5000)
-		cfg := config(t, Put, fmt.Sprintf("http://%s/a%d/b/", addr, run), files)
-		cfg.Devices = devices(t, 3)
+		files, sums := testPhotos(t, 50_000, 40_000, 30_000, 20_000, 10_000, 5000)
+		cfg := testConfig(t, Put, fmt.Sprintf("http://%s/a%d/b/", addr, run), files)
+		cfg.Devices = testDevices(t, 3)
 		res, err := Send(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -130,6 +130,6 @@ func TestRealApache(t *testing.T) {
 				t.Errorf("run %d: %s sent %v for nothing", run, d.Device, d.Wasted)
 			}
 		}
-		same(t, fmt.Sprintf("%s/a%d/b", root, run), sums)
+		expectSameFiles(t, fmt.Sprintf("%s/a%d/b", root, run), sums)
 	}
 }

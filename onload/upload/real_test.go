@@ -25,8 +25,8 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// daemon runs a program until the test ends, and waits until it listens.
-func daemon(t *testing.T, cmd *exec.Cmd, addr string) {
+// startDaemon runs a program until the test ends, and waits until it listens.
+func startDaemon(t *testing.T, cmd *exec.Cmd, addr string) {
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func daemon(t *testing.T, cmd *exec.Cmd, addr string) {
 	t.Fatal("does not listen at", addr)
 }
 
-func same(t *testing.T, dir string, sums map[string][32]byte) {
+func expectSameFiles(t *testing.T, dir string, sums map[string][32]byte) {
 	t.Helper()
 	for name, sum := range sums {
 		data, err := os.ReadFile(filepath.Join(dir, name))
@@ -77,29 +77,29 @@ server { listen %[2]s; root %[1]s/www; client_max_body_size 3m; dav_methods PUT 
 	if err := os.WriteFile(dir+"/conf", []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	daemon(t, exec.Command(nginx, "-e", "stderr", "-c", dir+"/conf"), addr)
-	files, sums := photos(t, 2_500_000, 1000, 0, 700_000)
-	cfg := config(t, Put, "http://"+addr+"/2026/summer/", files)
+	startDaemon(t, exec.Command(nginx, "-e", "stderr", "-c", dir+"/conf"), addr)
+	files, sums := testPhotos(t, 2_500_000, 1000, 0, 700_000)
+	cfg := testConfig(t, Put, "http://"+addr+"/2026/summer/", files)
 	res, err := Send(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, root+"/2026/summer", sums)
+	expectSameFiles(t, root+"/2026/summer", sums)
 	for i := range files {
 		files[i].Name = "by day/21/" + files[i].Name
 	}
-	cfg.Target.Keep = true
+	cfg.Target.KeepExisting = true
 	for range 2 {
 		if res, err = Send(t.Context(), cfg); err != nil {
 			break
 		}
-		same(t, root+"/2026/summer/by day/21", sums)
+		expectSameFiles(t, root+"/2026/summer/by day/21", sums)
 	}
 	if !fault.Is(err, fault.Exists) || len(res.Failed) != len(files) {
 		t.Errorf("the second time: %v, %+v", err, res)
 	}
-	many, _ := photos(t, 4_000_000)
-	cfg = config(t, Put, "http://"+addr+"/", many)
+	many, _ := testPhotos(t, 4_000_000)
+	cfg = testConfig(t, Put, "http://"+addr+"/", many)
 	if _, err = Send(t.Context(), cfg); !fault.Is(err, fault.Limit) {
 		t.Errorf("too large: %v", err)
 	}
@@ -119,10 +119,10 @@ func TestRealS3(t *testing.T) {
 	}
 	cmd := exec.Command(gateway, "--quiet", "--port", addr, "--region", "eu-test-1", "posix", "--sidecar", meta, dir)
 	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY=key", "ROOT_SECRET_KEY=secret")
-	daemon(t, cmd, addr)
-	files, sums := photos(t, 2*leastPart+1000, 3_000_000, 0, 10)
+	startDaemon(t, cmd, addr)
+	files, sums := testPhotos(t, 2*minPartSize+1000, 3_000_000, 0, 10)
 	cfg := s3Config(t, "http://"+addr+"/photos/2026 summer/", files)
-	cfg.times = usual
+	cfg.times = defaultTimes
 	var failed atomic.Bool
 	cfg.Devices[1].Transport = faulty{cfg.Devices[1].Transport, func(r *http.Request) error {
 		if r.Method == http.MethodPut && failed.CompareAndSwap(false, true) {
@@ -134,23 +134,23 @@ func TestRealS3(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, dir+"/photos/2026 summer", sums)
+	expectSameFiles(t, dir+"/photos/2026 summer", sums)
 	for _, f := range res.Files {
 		if f.Proof != ByDigest {
 			t.Errorf("%+v", f)
 		}
 	}
-	cfg.Target.Keep = true
+	cfg.Target.KeepExisting = true
 	if res, err = Send(t.Context(), cfg); !fault.Is(err, fault.Exists) || len(res.Failed) != len(files) {
 		t.Errorf("the second time: %v, %+v", err, res)
 	}
-	named, sums := photos(t, oddSizes...)
-	sums = oddly(named, sums)
+	named, sums := testPhotos(t, oddSizes...)
+	sums = renameOddly(named, sums)
 	cfg.Files = named
 	if _, err = Send(t.Context(), cfg); err != nil {
 		t.Errorf("odd names: %v", err)
 	}
-	same(t, dir+"/photos/2026 summer", sums)
+	expectSameFiles(t, dir+"/photos/2026 summer", sums)
 	cfg.Target.Secret = "wrong"
 	if _, err = Send(t.Context(), cfg); !fault.Is(err, fault.Permission) {
 		t.Errorf("with a wrong secret: %v", err)

@@ -39,8 +39,8 @@ func newBucket(t *testing.T) *bucket {
 	return &bucket{t: t, objects: map[string][]byte{}, etags: map[string]string{}, uploads: map[string]map[int][]byte{}}
 }
 
-// strict is a path as S3 signs it: AWS's "UriEncode".
-func strict(path string) (s string) {
+// escapeStrictly is a path as S3 signs it: AWS's "UriEncode".
+func escapeStrictly(path string) (s string) {
 	for _, c := range []byte(path) {
 		if c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.IndexByte("-._~/", c) >= 0 {
 			s += string(rune(c))
@@ -66,7 +66,7 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	if path, _, _ := strings.Cut(r.RequestURI, "?"); path != strict(r.URL.Path) {
+	if path, _, _ := strings.Cut(r.RequestURI, "?"); path != escapeStrictly(r.URL.Path) {
 		b.fail(w, http.StatusForbidden, "SignatureDoesNotMatch")
 		return
 	}
@@ -123,7 +123,7 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (b *bucket) complete(w http.ResponseWriter, name, id string, body []byte) {
 	var list struct {
-		Parts []completed `xml:"Part"`
+		Parts []completedPart `xml:"Part"`
 	}
 	if err := xml.Unmarshal(body, &list); err != nil {
 		b.t.Error(err)
@@ -147,7 +147,7 @@ func s3Config(t *testing.T, url string, files []File) Config {
 	if !hasS3 {
 		t.Skip("the build for routers has no S3")
 	}
-	cfg := config(t, S3, url, files)
+	cfg := testConfig(t, S3, url, files)
 	cfg.Target.Region, cfg.Target.Key, cfg.Target.Secret = "eu-test-1", "key", "secret"
 	return cfg
 }
@@ -195,7 +195,7 @@ func TestS3(t *testing.T) {
 			}
 			body, _ := io.ReadAll(r.Body)
 			b.mu.Lock()
-			b.complete(discard{http.Header{}}, r.URL.Path, r.URL.Query().Get("uploadId"), body)
+			b.complete(discardWriter{http.Header{}}, r.URL.Path, r.URL.Query().Get("uploadId"), body)
 			b.mu.Unlock()
 			c, _, _ := http.NewResponseController(w).Hijack()
 			c.Close()
@@ -239,8 +239,8 @@ func TestS3(t *testing.T) {
 			if c.kind != "" {
 				sizes = sizes[:1]
 			}
-			files, sums := photos(t, sizes...)
-			cfg := s3Config(t, server(t, b.ServeHTTP)+"/bucket/a b/", files)
+			files, sums := testPhotos(t, sizes...)
+			cfg := s3Config(t, startServer(t, b.ServeHTTP)+"/bucket/a b/", files)
 
 			res, err := Send(t.Context(), cfg)
 			if c.kind != "" {
@@ -266,18 +266,18 @@ func TestS3(t *testing.T) {
 	}
 }
 
-type discard struct{ h http.Header }
+type discardWriter struct{ h http.Header }
 
-func (d discard) Header() http.Header       { return d.h }
-func (discard) WriteHeader(int)             {}
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d discardWriter) Header() http.Header       { return d.h }
+func (discardWriter) WriteHeader(int)             {}
+func (discardWriter) Write(p []byte) (int, error) { return len(p), nil }
 
 // TestS3GoesOn: parts that are confirmed are not sent again by another run; without a
 // journal nothing is left at the server.
 func TestS3GoesOn(t *testing.T) {
 	for _, kept := range []bool{true, false} {
 		b := newBucket(t)
-		files, sums := photos(t, large)
+		files, sums := testPhotos(t, large)
 		ctx, cancel := context.WithCancel(t.Context())
 		b.odd = func(b *bucket, _ http.ResponseWriter, r *http.Request) bool {
 			b.mu.Lock()
@@ -288,11 +288,11 @@ func TestS3GoesOn(t *testing.T) {
 			}
 			return stop
 		}
-		cfg := s3Config(t, server(t, b.ServeHTTP)+"/bucket/", files)
+		cfg := s3Config(t, startServer(t, b.ServeHTTP)+"/bucket/", files)
 		cfg.Devices = cfg.Devices[:1]
 		path := filepath.Join(t.TempDir(), "put.jsonl")
 		if kept {
-			cfg.Journal, cfg.Known = journal(t, path)
+			cfg.Journal, cfg.Known = openJournal(t, path)
 		}
 		if _, err := Send(ctx, cfg); !errors.Is(err, context.Canceled) || b.parts != 1 {
 			t.Fatal(err, b.parts)
@@ -304,7 +304,7 @@ func TestS3GoesOn(t *testing.T) {
 			continue
 		}
 		cfg.Journal.Close()
-		cfg.Journal, cfg.Known = journal(t, path)
+		cfg.Journal, cfg.Known = openJournal(t, path)
 		if _, err := Send(t.Context(), cfg); err != nil {
 			t.Fatal(err)
 		}
@@ -318,9 +318,9 @@ func TestS3GoesOn(t *testing.T) {
 // TestS3Names: all that a name may have is signed as S3 does.
 func TestS3Names(t *testing.T) {
 	b := newBucket(t)
-	files, sums := photos(t, oddSizes...)
-	sums = oddly(files, sums)
-	cfg := s3Config(t, server(t, b.ServeHTTP)+"/bucket/a+b@c/", files)
+	files, sums := testPhotos(t, oddSizes...)
+	sums = renameOddly(files, sums)
+	cfg := s3Config(t, startServer(t, b.ServeHTTP)+"/bucket/a+b@c/", files)
 	if _, err := Send(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -335,15 +335,15 @@ func TestS3Names(t *testing.T) {
 	}
 }
 
-// odd are names that servers might sign in more than one way.
-var odd = []string{"logo@2x.png", "a+b.jpg", "12:30:05.jpg", "a,b.jpg", "a&b=c.jpg", "$x;y.jpg", "a (2)*'!~.jpg", "50%2B.jpg", "Größe.jpg", "[x].jpg"}
+// oddNames are names that servers might sign in more than one way.
+var oddNames = []string{"logo@2x.png", "a+b.jpg", "12:30:05.jpg", "a,b.jpg", "a&b=c.jpg", "$x;y.jpg", "a (2)*'!~.jpg", "50%2B.jpg", "Größe.jpg", "[x].jpg"}
 
 var oddSizes = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 2*smallPart + 10}
 
-// oddly gives files these names.
-func oddly(files []File, sums map[string][32]byte) map[string][32]byte {
+// renameOddly gives files these names.
+func renameOddly(files []File, sums map[string][32]byte) map[string][32]byte {
 	named := map[string][32]byte{}
-	for i, name := range odd {
+	for i, name := range oddNames {
 		named[name] = sums[files[i].Name]
 		files[i].Name = name
 	}
@@ -353,10 +353,10 @@ func oddly(files []File, sums map[string][32]byte) map[string][32]byte {
 func TestJoined(t *testing.T) {
 	a, b := md5.Sum([]byte("a")), md5.Sum([]byte("b"))
 	want := fmt.Sprintf("%x-2", md5.Sum(bytes.Join([][]byte{a[:], b[:]}, nil)))
-	if got := joined(map[int]part{2: {ETag: etag([]byte("b"))}, 1: {ETag: etag([]byte("a"))}}); got != want {
+	if got := multipartETag(map[int]part{2: {ETag: etag([]byte("b"))}, 1: {ETag: etag([]byte("a"))}}); got != want {
 		t.Error(got, want)
 	}
-	if got := joined(map[int]part{1: {ETag: `"other"`}}); got != "" {
+	if got := multipartETag(map[int]part{1: {ETag: `"other"`}}); got != "" {
 		t.Error(got)
 	}
 }

@@ -30,17 +30,17 @@ func TestSecretsOverHelpers(t *testing.T) {
 		for _, late := range []bool{false, true} {
 			t.Run(c.what, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s, helped := newSeen(), atomic.Int32{}
-					files, sums := photos(t, 125_000, 125_000, 125_000)
-					cfg := config(t, Put, c.url, files)
-					cfg.times, cfg.Target.Header = usual, c.header
-					cfg.Devices = []Device{{Name: "own", Transport: direct{s.place, unit.Mbps}}}
-					phone := Device{Name: "phone", Helper: true, Transport: faulty{direct{s.place, unit.Mbps}, func(*http.Request) error { helped.Add(1); return nil }}}
+					s, helped := newTestServer(), atomic.Int32{}
+					files, sums := testPhotos(t, 125_000, 125_000, 125_000)
+					cfg := testConfig(t, Put, c.url, files)
+					cfg.times, cfg.Target.Header = defaultTimes, c.header
+					cfg.Devices = []Device{{Name: "own", Transport: directTransport{s.place, unit.Mbps}}}
+					phone := Device{Name: "phone", Helper: true, Transport: faulty{directTransport{s.place, unit.Mbps}, func(*http.Request) error { helped.Add(1); return nil }}}
 					if !late {
 						cfg.Devices = append(cfg.Devices, phone)
 					} else {
 						found := make(chan Device)
-						cfg.Joins = found
+						cfg.NewDevices = found
 						go func() {
 							time.Sleep(100 * time.Millisecond)
 							found <- phone
@@ -51,7 +51,7 @@ func TestSecretsOverHelpers(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					check(t, s, sums, "/")
+					expectFiles(t, s, sums, "/")
 					if helps := helped.Load() > 0; helps != c.helps || len(res.Devices) != 1+map[bool]int{true: 1}[c.helps] {
 						t.Errorf("late %v: the helper carried %d requests: %+v", late, helped.Load(), res.Devices)
 					}
@@ -59,8 +59,8 @@ func TestSecretsOverHelpers(t *testing.T) {
 			})
 		}
 	}
-	files, _ := photos(t, 1000)
-	cfg := config(t, Put, "http://photos.test/", files)
+	files, _ := testPhotos(t, 1000)
+	cfg := testConfig(t, Put, "http://photos.test/", files)
 	cfg.Target.Header = key
 	for i := range cfg.Devices {
 		cfg.Devices[i].Helper = true

@@ -69,9 +69,9 @@ type Target struct {
 	Method string
 	// URL is that of a form; or of a place, which ends with a slash, to which names are
 	// added; or, for one file, its own.
-	URL    string
-	Header http.Header // of each request to the URL's host
-	Keep   bool        // Put, S3: what is there already must not be replaced
+	URL          string
+	Header       http.Header // of each request to the URL's host
+	KeepExisting bool        // Put, S3: what is there already must not be replaced
 
 	Field  string  // Post: of the file
 	Fields []Field // Post: others, before it
@@ -82,26 +82,26 @@ type Target struct {
 // Config is what Send needs.
 type Config struct {
 	Devices []Device // at least one, this device's own line first
-	// Joins, if not nil, brings devices that are found later, and is closed when no more
+	// NewDevices, if not nil, brings devices that are found later, and is closed when no more
 	// will be.
-	Joins  <-chan Device
-	Target Target
-	Files  []File
-	// More, if not nil, is called now and then, and returns what else is to be sent:
+	NewDevices <-chan Device
+	Target     Target
+	Files      []File
+	// MoreFiles, if not nil, is called now and then, and returns what else is to be sent:
 	// Send ends when all is there and nothing comes. Names must differ.
-	More func() []File
+	MoreFiles func() []File
 	// Scheduler is one of its own; nil is the default.
 	Scheduler board.Scheduler
 	// Journal keeps what is confirmed, or is nil: then nothing is left at the server of
 	// what was not finished.
 	Journal   *store.Journal
-	Known     *Known // what it had
+	Known     *KnownUploads // what it had
 	UserAgent string
-	// Progress, if not nil, is called now and then; and Confirmed of each file when it is
+	// OnProgress, if not nil, is called now and then; and Confirmed of each file when it is
 	// there, but for those of former runs. Of all three one runs at a time.
-	Progress  func(Progress)
-	Confirmed func(Sent)
-	Log       *slog.Logger
+	OnProgress  func(Progress)
+	OnConfirmed func(Sent)
+	Log         *slog.Logger
 
 	times times // for tests
 }
@@ -109,17 +109,17 @@ type Config struct {
 // times are how long things may take.
 type times struct {
 	transfer.Times
-	ask  time.Duration // without an answer to what brings nothing, before another device asks; twice that the next time
-	join time.Duration // of S3, to make an object of its parts: "several minutes"
-	part unit.Bytes    // the least that S3 takes, but for the last
+	stepTimeout     time.Duration // without an answer to what brings nothing, before another device asks; twice that the next time
+	completeTimeout time.Duration // of S3, to make an object of its parts: "several minutes"
+	minPartSize     unit.Bytes    // the least that S3 takes, but for the last
 }
 
-var usual = times{ask: 5 * time.Second, join: 10 * time.Minute, part: leastPart, Times: transfer.Times{
-	Stall: 30 * time.Second, Answer: time.Minute, Backoff: 500 * time.Millisecond, Patience: 2 * time.Minute, Tick: 100 * time.Millisecond}}
+var defaultTimes = times{stepTimeout: 5 * time.Second, completeTimeout: 10 * time.Minute, minPartSize: minPartSize, Times: transfer.Times{
+	StallTimeout: 30 * time.Second, ResponseTimeout: time.Minute, FirstBackoff: 500 * time.Millisecond, IdleTimeout: 2 * time.Minute, TickInterval: 100 * time.Millisecond}}
 
-// Share is what a device did: the bytes of files that it sent, and of these what was not
+// DeviceUsage is what a device did: the bytes of files that it sent, and of these what was not
 // confirmed.
-type Share = transfer.Share
+type DeviceUsage = transfer.DeviceUsage
 
 // Progress is how far it is. Bytes of what is under way are those that have left.
 type Progress = transfer.Progress
@@ -129,9 +129,9 @@ type Proof string
 
 // Proofs.
 const (
-	ByAnswer Proof = "answer" // it said so, and cannot be asked
-	BySize   Proof = "size"   // and told its size when it was asked
-	ByDigest Proof = "sha256" // and compared each byte's digest, as S3 does
+	ByResponse Proof = "answer" // it said so, and cannot be asked
+	BySize     Proof = "size"   // and told its size when it was asked
+	ByDigest   Proof = "sha256" // and compared each byte's digest, as S3 does
 )
 
 // Sent is a file that is there.
@@ -142,17 +142,17 @@ type Sent struct {
 	Proof Proof      `json:"proof"`
 	// Earlier tells that a former run sent it, whose journal says so.
 	Earlier bool `json:"earlier,omitempty"`
-	// Twice tells that the server may have it twice: an answer was lost.
-	Twice bool `json:"maybe_twice,omitempty"`
+	// MaybeDuplicate tells that the server may have it twice: an answer was lost.
+	MaybeDuplicate bool `json:"maybe_duplicate,omitempty"`
 }
 
 // Failed is a file that is not.
 type Failed struct {
 	File  string `json:"file"`
 	Error string `json:"error"`
-	// There tells that the server may have it all the same.
-	There bool `json:"maybe_there,omitempty"`
-	err   error
+	// MaybeStored tells that the server may have it all the same.
+	MaybeStored bool `json:"maybe_stored,omitempty"`
+	err         error
 }
 
 // Kind is what sort of error it is.
@@ -160,28 +160,28 @@ func (f Failed) Kind() fault.Kind { return fault.KindOf(f.err) }
 
 // Result is what came of it.
 type Result struct {
-	Files   []Sent
-	Failed  []Failed
-	Devices []Share
-	Took    time.Duration
+	Files    []Sent
+	Failed   []Failed
+	Devices  []DeviceUsage
+	Duration time.Duration
 }
 
 // Send sends files. Errors are faults as far as somebody can do something about them;
 // with several files, the others are sent all the same.
 func Send(ctx context.Context, cfg Config) (Result, error) {
 	if cfg.times == (times{}) {
-		cfg.times = usual
+		cfg.times = defaultTimes
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Known == nil {
-		cfg.Known = NewKnown()
+		cfg.Known = NewKnownUploads()
 	}
-	if err := cfg.check(); err != nil {
+	if err := cfg.checkFiles(); err != nil {
 		return Result{}, err
 	}
-	e, err := newEngine(cfg)
+	e, err := newTask(cfg)
 	if err != nil {
 		return Result{}, err
 	}
@@ -235,19 +235,19 @@ func (t Target) ID() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Place tells whether files go below the target, each with its name.
-func (t Target) Place() bool {
+// IsCollection tells whether files go below the target, each with its name.
+func (t Target) IsCollection() bool {
 	u, err := url.Parse(t.URL)
 	return err == nil && t.Method != Post && (u.Path == "" || strings.HasSuffix(u.Path, "/"))
 }
 
-// check refuses what cannot be meant.
-func (c *Config) check() error {
+// checkFiles refuses what cannot be meant.
+func (c *Config) checkFiles() error {
 	if err := c.Target.Check(); err != nil || c.Target.Method == Post {
 		return err
 	}
-	if !c.Target.Place() && len(c.Files) > 1 {
-		return fault.New(fault.Usage, fmt.Errorf("%d files cannot all become %s", len(c.Files), redacted(c.Target.URL)), "a place for several files ends with a slash")
+	if !c.Target.IsCollection() && len(c.Files) > 1 {
+		return fault.New(fault.Usage, fmt.Errorf("%d files cannot all become %s", len(c.Files), redactURL(c.Target.URL)), "a place for several files ends with a slash")
 	}
 	seen := map[string]string{}
 	for _, f := range c.Files {

@@ -30,11 +30,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const smallPart = 100_000
 
-var quick = times{ask: 2 * time.Second, join: 5 * time.Second, part: smallPart, Times: transfer.Times{
-	Stall: 5 * time.Second, Answer: 5 * time.Second, Backoff: 2 * time.Millisecond, Patience: 10 * time.Second, Tick: 5 * time.Millisecond}}
+var fastTimes = times{stepTimeout: 2 * time.Second, completeTimeout: 5 * time.Second, minPartSize: smallPart, Times: transfer.Times{
+	StallTimeout: 5 * time.Second, ResponseTimeout: 5 * time.Second, FirstBackoff: 2 * time.Millisecond, IdleTimeout: 10 * time.Second, TickInterval: 5 * time.Millisecond}}
 
-// seen is what a server was sent.
-type seen struct {
+// testServer is what a server was sent.
+type testServer struct {
 	mu     sync.Mutex
 	files  map[string][]byte // whole ones
 	times  map[string]int    // how often each
@@ -43,9 +43,11 @@ type seen struct {
 	order  []string
 }
 
-func newSeen() *seen { return &seen{files: map[string][]byte{}, times: map[string]int{}} }
+func newTestServer() *testServer {
+	return &testServer{files: map[string][]byte{}, times: map[string]int{}}
+}
 
-func (s *seen) add(name string, data []byte) {
+func (s *testServer) addFile(name string, data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.files[name] = data
@@ -54,7 +56,7 @@ func (s *seen) add(name string, data []byte) {
 }
 
 // form takes files as a web page's script would.
-func (s *seen) form(w http.ResponseWriter, r *http.Request) {
+func (s *testServer) form(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.bodies++
 	s.keys = append(s.keys, r.Header.Get("Idempotency-Key"))
@@ -70,12 +72,12 @@ func (s *seen) form(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no", http.StatusBadRequest)
 		return
 	}
-	s.add(h.Filename, data)
+	s.addFile(h.Filename, data)
 	w.WriteHeader(http.StatusCreated)
 }
 
 // place takes files by PUT, and has collections if dav is true.
-func (s *seen) place(w http.ResponseWriter, r *http.Request) {
+func (s *testServer) place(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodPut:
 		data, err := io.ReadAll(r.Body)
@@ -89,7 +91,7 @@ func (s *seen) place(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusPreconditionFailed)
 			return
 		}
-		s.add(r.URL.Path, data)
+		s.addFile(r.URL.Path, data)
 		w.WriteHeader(http.StatusCreated)
 	case http.MethodHead:
 		s.mu.Lock()
@@ -121,9 +123,9 @@ func (f faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.RoundTripper.RoundTrip(r)
 }
 
-func devices(t *testing.T, n int) (list []Device) {
+func testDevices(t *testing.T, n int) (list []Device) {
 	for i := range n {
-		tr := transfer.NewLine(new(net.Dialer).DialContext)
+		tr := transfer.NewTransport(new(net.Dialer).DialContext)
 		tr.ExpectContinueTimeout = 100 * time.Millisecond
 		t.Cleanup(tr.CloseIdleConnections)
 		list = append(list, Device{Name: fmt.Sprint("d", i), Transport: tr})
@@ -131,8 +133,8 @@ func devices(t *testing.T, n int) (list []Device) {
 	return list
 }
 
-// photos makes files of random bytes.
-func photos(t *testing.T, sizes ...int) (list []File, sums map[string][32]byte) {
+// testPhotos makes files of random bytes.
+func testPhotos(t *testing.T, sizes ...int) (list []File, sums map[string][32]byte) {
 	dir, rng := t.TempDir(), rand.NewChaCha8([32]byte{1})
 	sums = map[string][32]byte{}
 	for i, n := range sizes {
@@ -148,13 +150,13 @@ func photos(t *testing.T, sizes ...int) (list []File, sums map[string][32]byte) 
 	return list, sums
 }
 
-func config(t *testing.T, method, url string, files []File) Config {
-	return Config{Devices: devices(t, 2), Files: files, times: quick, UserAgent: "test",
+func testConfig(t *testing.T, method, url string, files []File) Config {
+	return Config{Devices: testDevices(t, 2), Files: files, times: fastTimes, UserAgent: "test",
 		Target: Target{Method: method, URL: url, Field: "photo", Fields: []Field{{"album", "summer"}}},
 		Log:    slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))}
 }
 
-func server(t *testing.T, h http.HandlerFunc) string {
+func startServer(t *testing.T, h http.HandlerFunc) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := httptest.NewUnstartedServer(h)
 	s.Config.BaseContext = func(net.Listener) context.Context { return ctx }
@@ -163,7 +165,7 @@ func server(t *testing.T, h http.HandlerFunc) string {
 	return s.URL
 }
 
-func check(t *testing.T, s *seen, sums map[string][32]byte, prefix string) {
+func expectFiles(t *testing.T, s *testServer, sums map[string][32]byte, prefix string) {
 	t.Helper()
 	for name, sum := range sums {
 		if sha256.Sum256(s.files[prefix+name]) != sum {
@@ -179,21 +181,21 @@ func check(t *testing.T, s *seen, sums map[string][32]byte, prefix string) {
 func TestAllSchedulers(t *testing.T) {
 	for _, name := range board.Names() {
 		for _, method := range []string{Post, Put} {
-			s := newSeen()
-			handler, prefix, proof := s.form, "", ByAnswer
+			s := newTestServer()
+			handler, prefix, proof := s.form, "", ByResponse
 			if method == Put {
 				handler, prefix, proof = s.place, "/", BySize
 			}
-			files, sums := photos(t, 300_000, 0, 1, 200_000, 70_000, 65_536, 400_000)
-			cfg := config(t, method, server(t, handler)+"/", files)
+			files, sums := testPhotos(t, 300_000, 0, 1, 200_000, 70_000, 65_536, 400_000)
+			cfg := testConfig(t, method, startServer(t, handler)+"/", files)
 			cfg.Scheduler, _ = board.New(name)
 			var last Progress
-			cfg.Progress = func(p Progress) { last = p }
+			cfg.OnProgress = func(p Progress) { last = p }
 			res, err := Send(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(name, method, err)
 			}
-			check(t, s, sums, prefix)
+			expectFiles(t, s, sums, prefix)
 			if len(res.Files) != len(files) || res.Files[0].Proof != proof || last.Done != len(files) || last.Bytes != last.Size {
 				t.Errorf("%s %s: %+v, %+v", name, method, res, last)
 			}
@@ -214,10 +216,10 @@ func TestServers(t *testing.T) {
 		says   string
 		twice  bool // it may be there twice
 		there  bool // it may be there, although it failed
-		serve  func(s *seen, n int) http.HandlerFunc
+		serve  func(s *testServer, n int) http.HandlerFunc
 	}
-	each := func(h func(s *seen, n int, w http.ResponseWriter, r *http.Request)) func(*seen, int) http.HandlerFunc {
-		return func(s *seen, _ int) http.HandlerFunc {
+	each := func(h func(s *testServer, n int, w http.ResponseWriter, r *http.Request)) func(*testServer, int) http.HandlerFunc {
+		return func(s *testServer, _ int) http.HandlerFunc {
 			var mu sync.Mutex
 			n := 0
 			return func(w http.ResponseWriter, r *http.Request) {
@@ -233,8 +235,8 @@ func TestServers(t *testing.T) {
 			}
 		}
 	}
-	status := func(code int, header ...string) func(*seen, int) http.HandlerFunc {
-		return each(func(_ *seen, _ int, w http.ResponseWriter, _ *http.Request) {
+	status := func(code int, header ...string) func(*testServer, int) http.HandlerFunc {
+		return each(func(_ *testServer, _ int, w http.ResponseWriter, _ *http.Request) {
 			for i := 0; i+1 < len(header); i += 2 {
 				w.Header().Set(header[i], header[i+1])
 			}
@@ -245,8 +247,8 @@ func TestServers(t *testing.T) {
 		c, _, _ := http.NewResponseController(w).Hijack()
 		c.Close()
 	}
-	first := func(n int, bad http.HandlerFunc) func(*seen, int) http.HandlerFunc {
-		return each(func(s *seen, now int, w http.ResponseWriter, r *http.Request) {
+	first := func(n int, bad http.HandlerFunc) func(*testServer, int) http.HandlerFunc {
+		return each(func(s *testServer, now int, w http.ResponseWriter, r *http.Request) {
 			switch {
 			case now <= n:
 				bad(w, r)
@@ -260,7 +262,7 @@ func TestServers(t *testing.T) {
 	read := func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 	for _, c := range []try{
 		{name: "storm of 503 that ends", method: Put, serve: first(5, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })},
-		{name: "storm of 500 that does not", method: Put, kind: fault.Other, says: "500", there: true, serve: each(func(_ *seen, _ int, w http.ResponseWriter, r *http.Request) { read(r); w.WriteHeader(500) })},
+		{name: "storm of 500 that does not", method: Put, kind: fault.Other, says: "500", there: true, serve: each(func(_ *testServer, _ int, w http.ResponseWriter, r *http.Request) { read(r); w.WriteHeader(500) })},
 		{name: "429 and Retry-After", method: Post, serve: first(2, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(429)
@@ -273,7 +275,7 @@ func TestServers(t *testing.T) {
 		{name: "404", method: Post, kind: fault.NotFound, says: "404", serve: status(404)},
 		{name: "405", method: Put, kind: fault.Unsupported, says: "405", serve: status(405)},
 		{name: "507", method: Put, kind: fault.Limit, says: "507", serve: status(507)},
-		{name: "302 to a login", method: Post, kind: fault.Protocol, says: "/login", there: true, serve: each(func(_ *seen, _ int, w http.ResponseWriter, r *http.Request) {
+		{name: "302 to a login", method: Post, kind: fault.Protocol, says: "/login", there: true, serve: each(func(_ *testServer, _ int, w http.ResponseWriter, r *http.Request) {
 			read(r)
 			w.Header().Set("Location", "/login")
 			w.WriteHeader(302)
@@ -297,36 +299,36 @@ func TestServers(t *testing.T) {
 		})},
 		{name: "an answer lost", method: Post, twice: true, serve: first(1, func(w http.ResponseWriter, r *http.Request) { read(r); cut(w) })},
 		{name: "an answer lost, of PUT", method: Put, serve: first(1, func(w http.ResponseWriter, r *http.Request) { read(r); cut(w) })},
-		{name: "an answer without an end", method: Post, serve: each(func(s *seen, _ int, w http.ResponseWriter, r *http.Request) { // its status is what counts
+		{name: "an answer without an end", method: Post, serve: each(func(s *testServer, _ int, w http.ResponseWriter, r *http.Request) { // its status is what counts
 			s.form(w, r)
 			for err := error(nil); err == nil && r.Context().Err() == nil; time.Sleep(10 * time.Millisecond) { // a drip
 				_, _ = w.Write([]byte("x"))
 				err = http.NewResponseController(w).Flush()
 			}
 		})},
-		{name: "no answer", method: Post, kind: fault.Timeout, says: "does not answer", there: true, serve: each(func(_ *seen, _ int, _ http.ResponseWriter, r *http.Request) {
+		{name: "no answer", method: Post, kind: fault.Timeout, says: "does not answer", there: true, serve: each(func(_ *testServer, _ int, _ http.ResponseWriter, r *http.Request) {
 			read(r)
 			<-r.Context().Done()
 		})},
-		{name: "takes nothing", method: Put, kind: fault.Timeout, says: "", serve: each(func(_ *seen, _ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })},
-		{name: "keeps a part only", method: Put, kind: fault.Integrity, says: "1000 bytes of it instead of", serve: each(func(s *seen, _ int, w http.ResponseWriter, r *http.Request) {
+		{name: "takes nothing", method: Put, kind: fault.Timeout, says: "", serve: each(func(_ *testServer, _ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })},
+		{name: "keeps a part only", method: Put, kind: fault.Integrity, says: "1000 bytes of it instead of", serve: each(func(s *testServer, _ int, w http.ResponseWriter, r *http.Request) {
 			data, _ := io.ReadAll(r.Body)
-			s.add(r.URL.Path, data[:1000])
+			s.addFile(r.URL.Path, data[:1000])
 			w.WriteHeader(201)
 		})},
-		{name: "keeps nothing", method: Put, kind: fault.Integrity, says: "does not have it", serve: each(func(_ *seen, _ int, w http.ResponseWriter, r *http.Request) { read(r); w.WriteHeader(201) })},
+		{name: "keeps nothing", method: Put, kind: fault.Integrity, says: "does not have it", serve: each(func(_ *testServer, _ int, w http.ResponseWriter, r *http.Request) { read(r); w.WriteHeader(201) })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := newSeen()
+			s := newTestServer()
 			size := 300_000
 			if c.name == "takes nothing" || strings.HasPrefix(c.name, "broken") { // more than systems keep for a while
 				size = 15_000_000
 			}
-			files, sums := photos(t, size)
-			cfg := config(t, c.method, server(t, c.serve(s, 1))+"/", files)
+			files, sums := testPhotos(t, size)
+			cfg := testConfig(t, c.method, startServer(t, c.serve(s, 1))+"/", files)
 			if c.kind == fault.Timeout {
-				cfg.times.Answer, cfg.times.Stall = 100*time.Millisecond, 100*time.Millisecond
+				cfg.times.ResponseTimeout, cfg.times.StallTimeout = 100*time.Millisecond, 100*time.Millisecond
 			}
 			res, err := Send(t.Context(), cfg)
 			if c.kind == "" {
@@ -337,16 +339,16 @@ func TestServers(t *testing.T) {
 				if c.method == Put {
 					prefix = "/"
 				}
-				check(t, s, sums, prefix)
-				if res.Files[0].Twice != c.twice {
+				expectFiles(t, s, sums, prefix)
+				if res.Files[0].MaybeDuplicate != c.twice {
 					t.Errorf("%+v", res.Files)
 				}
 				return
 			}
 			if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.says) || len(res.Files) != 0 || len(res.Failed) != 1 {
 				t.Errorf("%q (%s), %+v", err, fault.KindOf(err), res)
-			} else if res.Failed[0].There != c.there {
-				t.Errorf("maybe there: %v", res.Failed[0].There)
+			} else if res.Failed[0].MaybeStored != c.there {
+				t.Errorf("maybe there: %v", res.Failed[0].MaybeStored)
 			}
 		})
 	}
@@ -354,26 +356,26 @@ func TestServers(t *testing.T) {
 
 // TestKeepsSecrets: who is sent elsewhere gets no credentials; passwords are in no message.
 func TestKeepsSecrets(t *testing.T) {
-	s := newSeen()
+	s := newTestServer()
 	leaked := make(chan string, 9)
-	other := server(t, func(w http.ResponseWriter, r *http.Request) {
+	other := startServer(t, func(w http.ResponseWriter, r *http.Request) {
 		leaked <- r.Header.Get("Authorization") + r.Header.Get("X-Token")
 		s.place(w, r)
 	})
 	var got string
-	files, sums := photos(t, 1000)
-	here := server(t, func(w http.ResponseWriter, r *http.Request) {
+	files, sums := testPhotos(t, 1000)
+	here := startServer(t, func(w http.ResponseWriter, r *http.Request) {
 		user, pass, _ := r.BasicAuth()
 		got = user + pass + r.Header.Get("X-Token")
 		w.Header().Set("Location", other+r.URL.Path)
 		w.WriteHeader(307)
 	})
-	cfg := config(t, Put, strings.Replace(here, "//", "//me:hidden@", 1)+"/", files)
+	cfg := testConfig(t, Put, strings.Replace(here, "//", "//me:hidden@", 1)+"/", files)
 	cfg.Target.Header = http.Header{"X-Token": {"tok"}}
 	if _, err := Send(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	check(t, s, sums, "/")
+	expectFiles(t, s, sums, "/")
 	if got != "mehiddentok" || <-leaked != "" {
 		t.Errorf("%q here", got)
 	}
@@ -387,9 +389,9 @@ func TestKeepsSecrets(t *testing.T) {
 // TestAnotherDevice: what one device cannot send, another one does.
 func TestAnotherDevice(t *testing.T) {
 	for _, how := range []string{"fails", "forbidden", "dies"} {
-		s := newSeen()
-		files, sums := photos(t, 100_000, 200_000, 300_000)
-		cfg := config(t, Put, server(t, func(w http.ResponseWriter, r *http.Request) {
+		s := newTestServer()
+		files, sums := testPhotos(t, 100_000, 200_000, 300_000)
+		cfg := testConfig(t, Put, startServer(t, func(w http.ResponseWriter, r *http.Request) {
 			if how == "forbidden" && r.Method == http.MethodPut && r.Header.Get("X-Device") == "0" {
 				w.WriteHeader(http.StatusForbidden)
 				return
@@ -408,7 +410,7 @@ func TestAnotherDevice(t *testing.T) {
 		if err != nil {
 			t.Fatal(how, err)
 		}
-		check(t, s, sums, "/")
+		expectFiles(t, s, sums, "/")
 		if len(res.Files) != 3 {
 			t.Errorf("%s: %+v", how, res)
 		}
@@ -417,16 +419,16 @@ func TestAnotherDevice(t *testing.T) {
 
 // TestKeep: what is there is not replaced, if that is wanted.
 func TestKeep(t *testing.T) {
-	s := newSeen()
+	s := newTestServer()
 	s.files["/p00.jpg"] = []byte("mine")
-	files, sums := photos(t, 1000, 2000)
-	cfg := config(t, Put, server(t, s.place)+"/", files)
-	cfg.Target.Keep = true
+	files, sums := testPhotos(t, 1000, 2000)
+	cfg := testConfig(t, Put, startServer(t, s.place)+"/", files)
+	cfg.Target.KeepExisting = true
 	res, err := Send(t.Context(), cfg)
 	if !fault.Is(err, fault.Exists) || len(res.Files) != 1 || string(s.files["/p00.jpg"]) != "mine" {
 		t.Errorf("%v, %+v", err, res)
 	}
-	cfg.Target.Keep = false
+	cfg.Target.KeepExisting = false
 	if _, err := Send(t.Context(), cfg); err != nil || sha256.Sum256(s.files["/p00.jpg"]) != sums["p00.jpg"] {
 		t.Error(err)
 	}

@@ -22,24 +22,24 @@ type errorXML struct {
 	Message string `xml:"Message"`
 }
 
-// said is what an answer that is no success means, with S3's words.
-func said(r *answer) *transfer.Refusal {
-	no := judge(r.Response, time.Now())
+// refusalFromXML is what an answer that is no success means, with S3's words.
+func refusalFromXML(r *response) *transfer.Refusal {
+	refusal := refusalByStatus(r.Response, time.Now())
 	var x struct {
 		XMLName xml.Name `xml:"Error"`
 		errorXML
 	}
-	if xml.Unmarshal(r.text, &x) != nil || x.Code == "" {
-		return no
+	if xml.Unmarshal(r.body, &x) != nil || x.Code == "" {
+		return refusal
 	}
-	hint := fault.HintOf(no.Err)
+	hint := fault.HintOf(refusal.Err)
 	switch x.Code {
 	case "SlowDown", "ConditionalRequestConflict", "RequestTimeout", "InternalError", "ServiceUnavailable":
-		no.Verdict = transfer.Retry
+		refusal.Verdict = transfer.Retry
 	case "XAmzContentSHA256Mismatch", "BadDigest":
-		no.Verdict = transfer.Restart // it changed meanwhile
+		refusal.Verdict = transfer.Restart // it changed meanwhile
 	case "NoSuchUpload":
-		no.Verdict = transfer.Restart
+		refusal.Verdict = transfer.Restart
 	case "PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException":
 		hint = "is this the bucket's region, and its endpoint?"
 	case "SignatureDoesNotMatch", "InvalidAccessKeyId":
@@ -52,17 +52,17 @@ func said(r *answer) *transfer.Refusal {
 		return &transfer.Refusal{Verdict: transfer.Final, Err: fault.New(fault.Exists, errors.New("there is an object of that name already"), hint)}
 	}
 	if r.StatusCode == http.StatusForbidden {
-		no.Verdict = transfer.Final
+		refusal.Verdict = transfer.Final
 	}
-	no.Err = fault.New(fault.KindOf(no.Err), fmt.Errorf("%w: %s: %s", no.Err, text.Printable(x.Code), text.Printable(x.Message)), hint)
-	return no
+	refusal.Err = fault.New(fault.KindOf(refusal.Err), fmt.Errorf("%w: %s: %s", refusal.Err, text.Printable(x.Code), text.Printable(x.Message)), hint)
+	return refusal
 }
 
-// joined is the ETag of an object in parts: the digest of their digests, and how many.
-func joined(parts map[int]part) string {
+// multipartETag is the ETag of an object in parts: the digest of their digests, and how many.
+func multipartETag(parts map[int]part) string {
 	sum := md5.New()
 	for _, n := range slices.Sorted(maps.Keys(parts)) {
-		b, err := hex.DecodeString(bare(parts[n].ETag))
+		b, err := hex.DecodeString(trimQuotes(parts[n].ETag))
 		if err != nil {
 			return ""
 		}

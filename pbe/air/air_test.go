@@ -22,8 +22,8 @@ import (
 
 const shared = "../../../shared/data/lte/"
 
-// given is a recording with truth, if it is here.
-func given(t *testing.T, name string) string {
+// vectorFile is a recording with truth, if it is here.
+func vectorFile(t *testing.T, name string) string {
 	t.Helper()
 	if _, err := os.Stat(shared + name); err != nil {
 		t.Skip("the given recordings are not here:", err)
@@ -33,7 +33,7 @@ func given(t *testing.T, name string) string {
 
 // truth are users and PRBs of the messages of a vector, by number of subframe.
 func truth(t *testing.T, name string) map[int64][]string {
-	f, err := os.Open(given(t, name+".dci.csv"))
+	f, err := os.Open(vectorFile(t, name+".dci.csv"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestTogether(t *testing.T) {
 				got = append(got, fmt.Sprintf("%d %v %d", g.RNTI, g.Format, g.PRB))
 			}
 			slices.Sort(got)
-			if !r.Told[c] || r.Cells[c].PRB != [...]uint8{50, 25}[c] || !slices.Equal(got, truths[c][r.Number]) {
+			if !r.Received[c] || r.Cells[c].PRB != [...]uint8{50, 25}[c] || !slices.Equal(got, truths[c][r.Number]) {
 				t.Errorf("row %d, cell %d: %v, want %v", r.Number, c, got, truths[c][r.Number])
 			}
 		}
@@ -77,11 +77,11 @@ func TestTogether(t *testing.T) {
 	const subframes = 13
 	var inputs []Input
 	for i, name := range names { // the beginning of each, which is enough
-		raw, err := os.ReadFile(given(t, name+".cf32"))
+		raw, err := os.ReadFile(vectorFile(t, name+".cf32"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		inputs = append(inputs, Input{Source: write(t, name+".cf32", raw[:subframes*8*[]int{15_360, 7_680}[i]])})
+		inputs = append(inputs, Input{Source: writeSamples(t, name+".cf32", raw[:subframes*8*[]int{15_360, 7_680}[i]])})
 	}
 	l, err := Open(t.Context(), Config{Inputs: inputs})
 	if err != nil {
@@ -100,17 +100,17 @@ func TestTogether(t *testing.T) {
 		t.Error(err, rows)
 	}
 	for i, s := range l.State() {
-		if s.Rate != []int{15_360_000, 7_680_000}[i] || !s.Guessed || s.Format != CF32 || s.Live || !s.Heard || s.Cell.ID != []int{150, 301}[i] || s.Subframes != subframes ||
-			s.Messages == 0 || s.Samples != int64(s.Rate/1000*subframes) || s.Lost+s.Gaps != 0 || s.Resyncs != 0 || s.SNR < 20 || s.Clipped > clipMuch || s.Rest != 0 {
+		if s.Rate != []int{15_360_000, 7_680_000}[i] || !s.RateDetected || s.Format != CF32 || s.IsLive || !s.HasCell || s.Cell.ID != []int{150, 301}[i] || s.Subframes != subframes ||
+			s.Messages == 0 || s.Samples != int64(s.Rate/1000*subframes) || s.Lost+s.Gaps != 0 || s.Resyncs != 0 || s.SNR < 20 || s.Clipped > clippingWarning || s.ExtraBytes != 0 {
 			t.Errorf("%+v", s)
 		}
 	}
 }
 
-// signal is n subframes of a cell of 1.4 MHz, with two messages in each.
-func signal(t *testing.T, n int) (out []complex64) {
+// testSignal is n subframes of a cell of 1.4 MHz, with two messages in each.
+func testSignal(t *testing.T, n int) (out []complex64) {
 	t.Helper()
-	tx, err := lte.NewTransmitter(lte.Cell{ID: 77, PRB: 6, Ports: 1, Sixths: 6}, 1_920_000, lte.Channel{SNR: 25, Offset: 700}, 1)
+	tx, err := lte.NewTransmitter(lte.Cell{ID: 77, PRB: 6, Ports: 1, PHICHSixths: 6}, 1_920_000, lte.Channel{SNR: 25, Offset: 700}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,13 +119,13 @@ func signal(t *testing.T, n int) (out []complex64) {
 		for who := range 2 {
 			grants = append(grants, cell.Grant{RNTI: cell.RNTI(500 + 1000*who), Format: cell.Format1, PRB: 2, HARQ: uint8(i % 8), N: 1, Blocks: [2]cell.Block{{MCS: 15, NDI: i/8%2 == 0, Size: 552}}})
 		}
-		out = append(out, tx.Subframe(10230+i, grants)...)
+		out = append(out, tx.SendGrants(10230+i, grants)...)
 	}
 	return out
 }
 
-// as writes samples.
-func as(f Format, samples []complex64) (out []byte) {
+// encodeSamples writes samples.
+func encodeSamples(f Format, samples []complex64) (out []byte) {
 	for _, s := range samples {
 		for _, v := range []float32{real(s), imag(s)} {
 			switch f {
@@ -141,8 +141,8 @@ func as(f Format, samples []complex64) (out []byte) {
 	return out
 }
 
-// write makes a file.
-func write(t *testing.T, name string, raw []byte) string {
+// writeSamples makes a file.
+func writeSamples(t *testing.T, name string, raw []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, raw, 0o600); err != nil {
@@ -172,9 +172,9 @@ func heardIn(t *testing.T, cfg Config) map[string]int {
 // TestSources: the same is heard of a file, of standard input, of a socket, paced, and
 // in whatever format.
 func TestSources(t *testing.T) {
-	samples := signal(t, 30)
-	raw := as(CF32, samples)
-	name := write(t, "x.cf32", raw)
+	samples := testSignal(t, 30)
+	raw := encodeSamples(CF32, samples)
+	name := writeSamples(t, "x.cf32", raw)
 	const rate = 1_920_000
 	want := heardIn(t, Config{Inputs: []Input{{Source: name}}})
 	if len(want) < 30 {
@@ -195,8 +195,8 @@ func TestSources(t *testing.T) {
 		{Inputs: []Input{{Source: "-", Format: CF32, Rate: rate}}, Stdin: bytes.NewReader(raw)},
 		{Inputs: []Input{{Source: "tcp:" + ln.Addr().String(), Format: CF32, Rate: rate}}},
 		{Inputs: []Input{{Source: name, Rate: rate}}, Paced: true},
-		{Inputs: []Input{{Source: write(t, "x.sc16", as(SC16, samples))}}},
-		{Inputs: []Input{{Source: write(t, "x.cu8", as(CU8, samples))}}},
+		{Inputs: []Input{{Source: writeSamples(t, "x.sc16", encodeSamples(SC16, samples))}}},
+		{Inputs: []Input{{Source: writeSamples(t, "x.cu8", encodeSamples(CU8, samples))}}},
 	} {
 		begin := time.Now()
 		if got := heardIn(t, c); !maps.Equal(got, want) {
@@ -224,8 +224,8 @@ func TestNumbers(t *testing.T) {
 	} {
 		l := &Listener{carriers: []*carrier{{State: State{Rate: 1_920_000}}, {State: State{Rate: 1_920_000}}}}
 		for _, x := range all {
-			h := &heard{Subframe: Subframe{Subframe: &lte.Subframe{SFN: int(x.tti / 10), Index: int(x.tti % 10), Start: x.start * 1920}}}
-			if l.number(l.carriers[x.c], h); h.Number != x.want {
+			h := &receivedSubframe{Subframe: Subframe{Subframe: &lte.Subframe{SFN: int(x.tti / 10), Index: int(x.tti % 10), Start: x.start * 1920}}}
+			if l.assignNumber(l.carriers[x.c], h); h.Number != x.want {
 				t.Errorf("%+v: %d", x, h.Number)
 			}
 		}
@@ -235,29 +235,29 @@ func TestNumbers(t *testing.T) {
 // TestDue: subframes of files go on in order, and wait for a carrier that may tell
 // earlier ones, but not for ever.
 func TestDue(t *testing.T) {
-	a, b := &carrier{State: State{Heard: true}}, &carrier{}
+	a, b := &carrier{State: State{HasCell: true}}, &carrier{}
 	l := &Listener{carriers: []*carrier{a, b}}
 	add := func(c *carrier, n int64) {
-		c.held, c.last = append(c.held, &heard{Subframe: Subframe{Number: n}}), n
+		c.held, c.lastNumber = append(c.held, &receivedSubframe{Subframe: Subframe{Number: n}}), n
 	}
 	for n := range int64(maxHeld - 1) {
 		add(a, n)
 	}
-	if out := l.due(); len(out) != 0 {
+	if out := l.takeDue(); len(out) != 0 {
 		t.Errorf("%d are not waited with", len(out))
 	}
 	add(a, maxHeld-1)
-	if out := l.due(); len(out) != 1 || out[0].Number != 0 {
+	if out := l.takeDue(); len(out) != 1 || out[0].Number != 0 {
 		t.Errorf("%v", out)
 	}
-	b.Heard = true
+	b.HasCell = true
 	add(b, 50)
-	out := l.due()
-	if len(out) != 51 || !slices.IsSortedFunc(out, func(x, y *heard) int { return int(x.Number - y.Number) }) {
+	out := l.takeDue()
+	if len(out) != 51 || !slices.IsSortedFunc(out, func(x, y *receivedSubframe) int { return int(x.Number - y.Number) }) {
 		t.Errorf("%d", len(out))
 	}
 	b.ended = true
-	if out := l.due(); len(out) != maxHeld-51 {
+	if out := l.takeDue(); len(out) != maxHeld-51 {
 		t.Errorf("%d", len(out))
 	}
 }
@@ -265,17 +265,17 @@ func TestDue(t *testing.T) {
 // TestDrop: what comes too fast is dropped and counted if it comes from a radio, and
 // waited with if not.
 func TestDrop(t *testing.T) {
-	const pieces, rate = 5 * waiting, 1_920_000
+	const pieces, rate = 5 * maxQueuedChunks, 1_920_000
 	for name, late := range map[string]time.Duration{"radio": time.Hour, "no radio": 0} {
 		raw := make([]byte, pieces*rate/500*2)
 		end := atEnd{make(chan struct{})}
-		c := &carrier{State: State{Format: CU8, Rate: rate}, in: io.NopCloser(io.MultiReader(bytes.NewReader(raw), end))}
-		in := &inlet{c: c, out: make(chan chunk, waiting), free: make(chan []byte, waiting+2)}
+		c := &carrier{State: State{Format: CU8, Rate: rate}, input: io.NopCloser(io.MultiReader(bytes.NewReader(raw), end))}
+		in := &liveReader{carrier: c, out: make(chan chunk, maxQueuedChunks), free: make(chan []byte, maxQueuedChunks+2)}
 		if late > 0 {
-			in.begin = time.Now().Add(-late)
+			in.startTime = time.Now().Add(-late)
 		}
 		done := make(chan struct{})
-		go func() { in.run(t.Context()); close(done) }()
+		go func() { in.readLoop(t.Context()); close(done) }()
 		if late > 0 {
 			<-end.reached // all is read though nobody takes it
 		}
@@ -285,12 +285,12 @@ func TestDrop(t *testing.T) {
 			x := <-in.out
 			n += int64(len(x.raw) / 2)
 			lost += x.lost
-			in.back(x.raw)
+			in.recycleBuffer(x.raw)
 			if x.err != nil {
 				break
 			}
 		}
-		if n+lost != pieces*rate/500 || most > waiting || (lost > 0) != (late > 0) {
+		if n+lost != pieces*rate/500 || most > maxQueuedChunks || (lost > 0) != (late > 0) {
 			t.Errorf("%s: %d samples, %d lost, %d pieces held", name, n, lost, most)
 		}
 		<-done

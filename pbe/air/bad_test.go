@@ -18,7 +18,7 @@ import (
 // can be found out.
 func TestBad(t *testing.T) {
 	const rate, few = 1_920_000, 6000 // of noise and the like a few tell as much
-	good := signal(t, 13)
+	good := testSignal(t, 13)
 	rnd := rand.New(rand.NewPCG(1, 1))
 	noise, tone, loud := make([]complex64, few), make([]complex64, few), make([]complex64, few)
 	for i := range noise {
@@ -46,22 +46,22 @@ func TestBad(t *testing.T) {
 		says   string
 		hint   string
 	}{
-		{"wrong rate.cf32", as(CF32, good), AnyFormat, 3_840_000, fault.Usage, "but one at 1.92M", "--rate 1.92M"},
-		{"no rate of LTE's.cf32", as(CF32, good), AnyFormat, 2_000_000, fault.Usage, "no cell is heard at 2M samples a second, but one at 1.92M", "1.92"},
-		{"wrong format.sc16", as(CF32, good), AnyFormat, rate, fault.Usage, "as cf32 there is a cell, at 1.92M", "--format cf32 --rate 1.92M"},
-		{"wrong format.cf32", as(SC16, good), AnyFormat, 0, fault.Usage, "as sc16 there is a cell, at 1.92M", "--format sc16"},
-		{"wrong format.cu8", as(SC16, good), AnyFormat, 0, fault.Usage, "as sc16 there is a cell", "--format sc16"},
-		{"bytes.sc16", as(CU8, good), AnyFormat, 0, fault.Usage, "as cu8 there is a cell", "--format cu8"},
-		{"no format.bin", as(SC16, good), AnyFormat, 0, fault.Usage, "does not say how", "--format"},
+		{"wrong rate.cf32", encodeSamples(CF32, good), AnyFormat, 3_840_000, fault.Usage, "but one at 1.92M", "--rate 1.92M"},
+		{"no rate of LTE's.cf32", encodeSamples(CF32, good), AnyFormat, 2_000_000, fault.Usage, "no cell is heard at 2M samples a second, but one at 1.92M", "1.92"},
+		{"wrong format.sc16", encodeSamples(CF32, good), AnyFormat, rate, fault.Usage, "as cf32 there is a cell, at 1.92M", "--format cf32 --rate 1.92M"},
+		{"wrong format.cf32", encodeSamples(SC16, good), AnyFormat, 0, fault.Usage, "as sc16 there is a cell, at 1.92M", "--format sc16"},
+		{"wrong format.cu8", encodeSamples(SC16, good), AnyFormat, 0, fault.Usage, "as sc16 there is a cell", "--format sc16"},
+		{"bytes.sc16", encodeSamples(CU8, good), AnyFormat, 0, fault.Usage, "as cu8 there is a cell", "--format cu8"},
+		{"no format.bin", encodeSamples(SC16, good), AnyFormat, 0, fault.Usage, "does not say how", "--format"},
 		{"empty.cf32", nil, AnyFormat, 0, fault.Integrity, "empty", "write anything"},
-		{"short.cf32", as(CF32, good[:1500]), AnyFormat, 0, fault.NotFound, "1500 samples are too few", "0.1 s"},
+		{"short.cf32", encodeSamples(CF32, good[:1500]), AnyFormat, 0, fault.NotFound, "1500 samples are too few", "0.1 s"},
 		{"silence.cf32", make([]byte, 400_000), AnyFormat, rate, fault.NotFound, "silence", "gain"},
 		{"silence.cu8", bytes.Repeat([]byte{128}, 200_000), AnyFormat, 0, fault.NotFound, "alike", "gain"},
 		{"square.sc16", bytes.Repeat([]byte{0xff, 0x7f, 0xff, 0x7f, 0x01, 0x80, 0x01, 0x80}, 3000), AnyFormat, rate, fault.NotFound, "all samples are cut off", "gain"},
-		{"noise.cf32", as(CF32, noise), AnyFormat, 0, fault.NotFound, "no LTE cell is heard; the level is 3 dB", "FDD"},
-		{"noise.sc16", as(SC16, noise), AnyFormat, rate, fault.NotFound, "no LTE cell is heard at 1.92M", "FDD"},
-		{"tone.cf32", as(CF32, tone), AnyFormat, 0, fault.NotFound, "no LTE cell", "FDD"},
-		{"saturated.cf32", as(CF32, loud), AnyFormat, 0, fault.NotFound, "are cut off", "gain"},
+		{"noise.cf32", encodeSamples(CF32, noise), AnyFormat, 0, fault.NotFound, "no LTE cell is heard; the level is 3 dB", "FDD"},
+		{"noise.sc16", encodeSamples(SC16, noise), AnyFormat, rate, fault.NotFound, "no LTE cell is heard at 1.92M", "FDD"},
+		{"tone.cf32", encodeSamples(CF32, tone), AnyFormat, 0, fault.NotFound, "no LTE cell", "FDD"},
+		{"saturated.cf32", encodeSamples(CF32, loud), AnyFormat, 0, fault.NotFound, "are cut off", "gain"},
 		{"random.sc16", random, AnyFormat, 0, fault.Integrity, "do not look like samples as sc16", "which format"},
 		{"random.cf32", random, AnyFormat, 0, fault.Integrity, "do not look like samples as cf32", "which format"},
 		{"text.cf32", []byte(strings.Repeat("Zu Köln, a walk\n", 10_000)), AnyFormat, 0, fault.Integrity, "this is text", "file of samples"},
@@ -72,16 +72,16 @@ func TestBad(t *testing.T) {
 	} {
 		path := filepath.Join(dir, c.name)
 		if c.raw != nil || c.name == "empty.cf32" {
-			path = write(t, c.name, c.raw)
+			path = writeSamples(t, c.name, c.raw)
 		}
 		err := Listen(t.Context(), []Input{{Source: path, Format: c.format, Rate: c.rate}}, func(*Subframe) { t.Errorf("%s: something was heard", c.name) })
 		if fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.says) || !strings.Contains(fault.HintOf(err), c.hint) {
 			t.Errorf("%s: %v: %v (%s)", c.name, fault.KindOf(err), err, fault.HintOf(err))
 		}
 	}
-	for reason, hint := range obstacles {
-		raw := as(CF32, noise)
-		err := explain(t.Context(), io.NewSectionReader(bytes.NewReader(raw), 0, int64(len(raw))), CF32, rate, lte.Obstacle{Reason: reason, Cell: lte.Cell{ID: 77}})
+	for reason, hint := range obstacleHints {
+		raw := encodeSamples(CF32, noise)
+		err := explainFailure(t.Context(), io.NewSectionReader(bytes.NewReader(raw), 0, int64(len(raw))), CF32, rate, lte.Obstacle{Reason: reason, Cell: lte.Cell{ID: 77}})
 		if fault.KindOf(err) != fault.Unsupported || !strings.Contains(err.Error(), "cell 77") || fault.HintOf(err) != hint {
 			t.Errorf("%v: %v", reason, err)
 		}
@@ -96,8 +96,8 @@ func TestBad(t *testing.T) {
 		{Input{Source: "-", Format: CF32}, nil, "how many samples"},
 		{Input{Source: "tcp:nowhere"}, nil, "missing port"},
 		{Input{Source: "unix:" + dir + "/none"}, nil, "no such file"},
-		{Input{Source: "-", Format: CF32, Rate: 3_840_000}, as(CF32, good), "but one at 1.92M"},
-		{Input{Source: "-", Format: CF32, Rate: rate}, as(SC16, good), "as sc16 there is a cell"},
+		{Input{Source: "-", Format: CF32, Rate: 3_840_000}, encodeSamples(CF32, good), "but one at 1.92M"},
+		{Input{Source: "-", Format: CF32, Rate: rate}, encodeSamples(SC16, good), "as sc16 there is a cell"},
 		{Input{Source: "-", Format: SC16, Rate: rate}, nil, "empty"},
 	} {
 		l, err := Open(t.Context(), Config{Inputs: []Input{c.in}, Stdin: bytes.NewReader(c.raw)})
@@ -112,13 +112,13 @@ func TestBad(t *testing.T) {
 
 // TestDoubts: what can be heard all the same is told with what was odd.
 func TestDoubts(t *testing.T) {
-	samples := signal(t, 25)
+	samples := testSignal(t, 25)
 	for i, s := range samples {
 		cut := func(v float32) float32 { return min(max(v, -0.8), 0.8) }
 		samples[i] = complex(cut(real(s)), cut(imag(s)))
 	}
-	raw := as(CF32, samples)
-	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: write(t, "x.cf32", raw[:len(raw)-3])}}})
+	raw := encodeSamples(CF32, samples)
+	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: writeSamples(t, "x.cf32", raw[:len(raw)-3])}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestDoubts(t *testing.T) {
 	}
 	s := l.State()[0]
 	s.Lost, s.Gaps = 1_920_000, 3
-	words := strings.Join(s.Doubts(), "; ")
+	words := strings.Join(s.Warnings(), "; ")
 	for _, want := range []string{"are cut off", "5 bytes", "1.000 s of samples were dropped in 3 pieces"} {
 		if !strings.Contains(words, want) {
 			t.Errorf("%q lacks %q", words, want)

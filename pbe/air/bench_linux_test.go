@@ -63,7 +63,7 @@ func BenchmarkListen(b *testing.B) {
 
 // BenchmarkInput takes a subframe's samples, and measures them.
 func BenchmarkInput(b *testing.B) {
-	for f := CF32; int(f) < len(formats); f++ {
+	for f := CF32; int(f) < len(formatTable); f++ {
 		for _, rate := range []int{15_360_000, 30_720_000} {
 			raw := make([]byte, rate/1000*f.Size())
 			for i := range raw {
@@ -78,7 +78,7 @@ func BenchmarkInput(b *testing.B) {
 			var m levelMeter
 			b.Run(fmt.Sprint("meter/", rate), func(b *testing.B) {
 				for b.Loop() {
-					m.add(out)
+					m.addSamples(out)
 				}
 			})
 		}

@@ -22,7 +22,7 @@ const (
 	CU8                     // bytes, 127.5 for zero
 )
 
-var formats = [...]struct {
+var formatTable = [...]struct {
 	name    string
 	size    int // of a sample, in bytes
 	endings []string
@@ -40,8 +40,8 @@ func ParseFormat(text string) (Format, error) {
 	if text == "" {
 		return AnyFormat, nil
 	}
-	for f := CF32; int(f) < len(formats); f++ {
-		if formats[f].name == text {
+	for f := CF32; int(f) < len(formatTable); f++ {
+		if formatTable[f].name == text {
 			return f, nil
 		}
 	}
@@ -51,8 +51,8 @@ func ParseFormat(text string) (Format, error) {
 // FormatOf is the format that the ending of a name says, AnyFormat if it says none.
 func FormatOf(name string) Format {
 	ending := strings.ToLower(filepath.Ext(name))
-	for f := CF32; int(f) < len(formats); f++ {
-		for _, e := range formats[f].endings {
+	for f := CF32; int(f) < len(formatTable); f++ {
+		for _, e := range formatTable[f].endings {
 			if e == ending {
 				return f
 			}
@@ -62,10 +62,10 @@ func FormatOf(name string) Format {
 }
 
 // String is what ParseFormat reads.
-func (f Format) String() string { return formats[f].name }
+func (f Format) String() string { return formatTable[f].name }
 
 // Size is how many bytes a sample has.
-func (f Format) Size() int { return formats[f].size }
+func (f Format) Size() int { return formatTable[f].size }
 
 // Decode adds the samples of whole b, of which it takes as many as are there, to out.
 func (f Format) Decode(out []complex64, b []byte) []complex64 {

@@ -15,9 +15,9 @@ import (
 
 // Tuning.
 const (
-	// round is what each carrier of files decodes before the others go on: several are
+	// decodeRound is what each carrier of files decodes before the others go on: several are
 	// lined up so, and no one is far ahead.
-	round = 20 * time.Millisecond
+	decodeRound = 20 * time.Millisecond
 	// maxHeld is for how many subframes that one carrier has told another is waited for
 	// that may still tell earlier ones: what a receiver looks through for a cell.
 	maxHeld = 100
@@ -29,30 +29,30 @@ type Config struct {
 	Inputs []Input
 	// Paced reads files at the rate of their samples, as from a radio.
 	Paced bool
-	// All asks for all cells of files, not only the strongest: State has them.
-	All bool
-	// Fresh drops what comes faster than it is decoded of pipes, too: for who wants to
+	// AllCells asks for all cells of files, not only the strongest: State has them.
+	AllCells bool
+	// DropLate drops what comes faster than it is decoded of pipes, too: for who wants to
 	// know of now.
-	Fresh bool
+	DropLate bool
 	// Stdin is what "-" reads.
 	Stdin io.Reader
-	// Tell, if not nil, is told what somebody should know meanwhile: samples that were
+	// OnWarning, if not nil, is told what somebody should know meanwhile: samples that were
 	// lost, silence, doubts. It is called by any goroutine.
-	Tell func(error)
+	OnWarning func(error)
 }
 
 // Listener decodes carriers. Make one with Open.
 type Listener struct {
 	cfg      Config
 	carriers []*carrier
-	live     bool // samples come as they come
+	isLive   bool // samples come as they come
 
-	turn sync.Mutex // of who calls each
-	each func(*Subframe)
+	eachMu     sync.Mutex // of who calls each
+	onSubframe func(*Subframe)
 
-	mu     sync.Mutex
-	newest int64 // of all carriers
-	begun  bool
+	mu           sync.Mutex
+	newestNumber int64 // of all carriers
+	hasNumber    bool
 }
 
 // Open opens the inputs, and finds out what is not said of files. Whoever opens a
@@ -61,15 +61,15 @@ func Open(ctx context.Context, cfg Config) (*Listener, error) {
 	if len(cfg.Inputs) == 0 || len(cfg.Inputs) > cell.MaxCells {
 		return nil, fault.New(fault.Usage, fmt.Errorf("%d inputs", len(cfg.Inputs)), fmt.Sprintf("1 to %d carriers are listened to", cell.MaxCells))
 	}
-	l := &Listener{cfg: cfg, live: cfg.Paced}
+	l := &Listener{cfg: cfg, isLive: cfg.Paced}
 	for i, in := range cfg.Inputs {
-		c, err := l.open(ctx, cell.ID(i), in)
+		c, err := l.openCarrier(ctx, cell.ID(i), in)
 		if err != nil {
 			l.Close()
 			return nil, fmt.Errorf("%s: %w", in.Source, err)
 		}
 		l.carriers = append(l.carriers, c)
-		l.live = l.live || !c.kept
+		l.isLive = l.isLive || !c.isFile
 	}
 	return l, nil
 }
@@ -77,7 +77,7 @@ func Open(ctx context.Context, cfg Config) (*Listener, error) {
 // Close closes the inputs of a Listener that is not run.
 func (l *Listener) Close() {
 	for _, c := range l.carriers {
-		c.in.Close()
+		c.input.Close()
 	}
 }
 
@@ -97,16 +97,16 @@ func Listen(ctx context.Context, inputs []Input, each func(*Subframe)) error {
 // socket, samples are dropped and counted; files and pipes are kept waiting. It is an error if a carrier ends, and nothing was
 // heard of it.
 func (l *Listener) Run(ctx context.Context, each func(*Subframe)) error {
-	l.each = each
+	l.onSubframe = each
 	defer l.Close()
-	if l.live {
-		l.apart(ctx)
+	if l.isLive {
+		l.decodeLive(ctx)
 	} else {
-		l.together(ctx)
+		l.decodeFiles(ctx)
 	}
 	var all []error
 	for _, c := range l.carriers {
-		if err := c.verdict(ctx); err != nil {
+		if err := c.finalError(ctx); err != nil {
 			all = append(all, fmt.Errorf("%s: %w", c.Source, err))
 		}
 	}
@@ -127,21 +127,21 @@ func (l *Listener) State() []State {
 	return all
 }
 
-func (l *Listener) tell(c *carrier, err error) {
-	if l.cfg.Tell != nil {
-		l.cfg.Tell(fmt.Errorf("%s: %w", c.Source, err))
+func (l *Listener) warn(c *carrier, err error) {
+	if l.cfg.OnWarning != nil {
+		l.cfg.OnWarning(fmt.Errorf("%s: %w", c.Source, err))
 	}
 }
 
-// together decodes files, each a round at a time.
-func (l *Listener) together(ctx context.Context) {
+// decodeFiles decodes files, each a round at a time.
+func (l *Listener) decodeFiles(ctx context.Context) {
 	for ctx.Err() == nil {
 		var running sync.WaitGroup
 		going := false
 		for _, c := range l.carriers {
 			if !c.ended {
 				going = true
-				running.Go(func() { c.step(int(round / time.Millisecond)) })
+				running.Go(func() { c.decodeSubframes(int(decodeRound / time.Millisecond)) })
 			}
 		}
 		running.Wait()
@@ -150,24 +150,24 @@ func (l *Listener) together(ctx context.Context) {
 		}
 		l.mu.Lock()
 		for _, c := range l.carriers {
-			for _, h := range c.fresh {
-				l.number(c, h)
+			for _, h := range c.pending {
+				l.assignNumber(c, h)
 				c.held = append(c.held, h)
 			}
-			clear(c.fresh)
-			c.fresh = c.fresh[:0]
-			c.update()
+			clear(c.pending)
+			c.pending = c.pending[:0]
+			c.updateState()
 		}
-		out := l.due()
+		out := l.takeDue()
 		l.mu.Unlock()
 		for _, h := range out {
-			l.each(&h.Subframe)
+			l.onSubframe(&h.Subframe)
 		}
 	}
 }
 
-// due takes those of the held subframes that no earlier one can come before.
-func (l *Listener) due() (out []*heard) {
+// takeDue takes those of the held subframes that no earlier one can come before.
+func (l *Listener) takeDue() (out []*receivedSubframe) {
 	for {
 		var first *carrier
 		for _, c := range l.carriers {
@@ -180,7 +180,7 @@ func (l *Listener) due() (out []*heard) {
 		}
 		n := first.held[0].Number
 		for _, c := range l.carriers {
-			waits := !c.ended && len(c.held) == 0 && (!c.Heard || c.last < n)
+			waits := !c.ended && len(c.held) == 0 && (!c.HasCell || c.lastNumber < n)
 			if waits && len(first.held) < maxHeld {
 				return out
 			}
@@ -190,24 +190,24 @@ func (l *Listener) due() (out []*heard) {
 	}
 }
 
-// number makes the number of a subframe that was heard: nearest to what the samples
+// assignNumber makes the number of a subframe that was heard: nearest to what the samples
 // since the last one say, at first to what the other carriers are at.
-func (l *Listener) number(c *carrier, h *heard) {
+func (l *Listener) assignNumber(c *carrier, h *receivedSubframe) {
 	sub := int64(c.Rate / 1000)
 	switch {
 	case c.Subframes > 0:
-		c.clock.Expect(c.last + (h.Start-c.lastStart+sub/2)/sub)
-	case l.begun:
-		c.clock.Expect(l.newest)
+		c.clock.Expect(c.lastNumber + (h.Start-c.lastStart+sub/2)/sub)
+	case l.hasNumber:
+		c.clock.Expect(l.newestNumber)
 	}
 	h.Number = c.clock.Number(uint16(h.SFN), uint8(h.Index))
-	if c.Subframes > 0 && (h.Subframe.Subframe.Cell != c.Cell || !h.skipped && h.Start-c.lastStart > sub+sub/2) {
-		h.again = true
+	if c.Subframes > 0 && (h.Subframe.Subframe.Cell != c.Cell || !h.afterLoss && h.Start-c.lastStart > sub+sub/2) {
+		h.resynced = true
 	}
-	if c.Subframes > 0 && h.Number != c.last+(h.Start-c.lastStart+sub/2)/sub {
-		h.again = true // samples were missing that nobody has told of
+	if c.Subframes > 0 && h.Number != c.lastNumber+(h.Start-c.lastStart+sub/2)/sub {
+		h.resynced = true // samples were missing that nobody has told of
 	}
-	c.last, c.lastStart = h.Number, h.Start
-	l.begun, l.newest = true, max(l.newest, h.Number)
-	c.count(h)
+	c.lastNumber, c.lastStart = h.Number, h.Start
+	l.hasNumber, l.newestNumber = true, max(l.newestNumber, h.Number)
+	c.countSubframe(h)
 }

@@ -11,18 +11,18 @@ import (
 
 // Tuning of live sources.
 const (
-	// piece is what is read at once.
-	piece = 2 * time.Millisecond
-	// waiting is how many pieces are held at most: what is later by more is of no use
+	// chunkDuration is what is read at once.
+	chunkDuration = 2 * time.Millisecond
+	// maxQueuedChunks is how many pieces are held at most: what is later by more is of no use
 	// to whoever paces by it.
-	waiting = 100
-	// quietFor is for how long nothing may come before that is told.
-	quietFor = 5 * time.Second
-	// tellEvery is how often losses are told.
-	tellEvery = time.Second
-	// bursts are what pipes and sockets hold: so much may come faster than a radio
+	maxQueuedChunks = 100
+	// quietTimeout is for how long nothing may come before that is told.
+	quietTimeout = 5 * time.Second
+	// lossReportInterval is how often losses are told.
+	lossReportInterval = time.Second
+	// burstBytes are what pipes and sockets hold: so much may come faster than a radio
 	// writes it.
-	bursts = 16 << 20
+	burstBytes = 16 << 20
 )
 
 // chunk is a piece of samples, lost of which are missing before it.
@@ -32,43 +32,43 @@ type chunk struct {
 	err  error // after raw
 }
 
-// inlet brings samples from a live source to who decodes them.
-type inlet struct {
-	c    *carrier
-	out  chan chunk
-	free chan []byte
+// liveReader brings samples from a live source to who decodes them.
+type liveReader struct {
+	carrier *carrier
+	out     chan chunk
+	free    chan []byte
 	// paced: a file, as if it were live.
 	paced bool
-	// patient: nothing is dropped. A file can wait, and who writes into a pipe is told
+	// lossless: nothing is dropped. A file can wait, and who writes into a pipe is told
 	// that it is full: a radio's program drops what it must by itself.
-	patient bool
+	lossless bool
 
-	begin time.Time
-	got   int64 // samples
-	waits bool  // the source is no radio: it can wait
+	startTime   time.Time
+	samplesRead int64 // samples
+	sourceWaits bool  // the source is no radio: it can wait
 }
 
-// apart decodes each carrier as its samples come.
-func (l *Listener) apart(ctx context.Context) {
+// decodeLive decodes each carrier as its samples come.
+func (l *Listener) decodeLive(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var all sync.WaitGroup
 	for _, c := range l.carriers {
-		in := l.inlet(c)
-		go in.run(ctx) // ends with its source, which may be a pipe that says nothing
-		all.Go(func() { l.follow(ctx, c, in) })
+		in := l.newLiveReader(c)
+		go in.readLoop(ctx) // ends with its source, which may be a pipe that says nothing
+		all.Go(func() { l.decodeLoop(ctx, c, in) })
 	}
 	all.Wait()
 }
 
-// inlet is that of a carrier.
-func (l *Listener) inlet(c *carrier) *inlet {
-	return &inlet{c: c, out: make(chan chunk, waiting), free: make(chan []byte, waiting+2), paced: c.kept, patient: c.kept || c.pipe && !l.cfg.Fresh}
+// newLiveReader is that of a carrier.
+func (l *Listener) newLiveReader(c *carrier) *liveReader {
+	return &liveReader{carrier: c, out: make(chan chunk, maxQueuedChunks), free: make(chan []byte, maxQueuedChunks+2), paced: c.isFile, lossless: c.isFile || c.isPipe && !l.cfg.DropLate}
 }
 
-// run reads the source until it or ctx ends.
-func (in *inlet) run(ctx context.Context) {
-	size := in.c.Format.Size() * in.c.Rate * int(piece/time.Millisecond) / 1000
+// readLoop reads the source until it or ctx ends.
+func (in *liveReader) readLoop(ctx context.Context) {
+	size := in.carrier.Format.Size() * in.carrier.Rate * int(chunkDuration/time.Millisecond) / 1000
 	var lost int64
 	for {
 		var buf []byte
@@ -77,15 +77,15 @@ func (in *inlet) run(ctx context.Context) {
 		default:
 			buf = make([]byte, size)
 		}
-		n, err := io.ReadFull(in.c.in, buf[:size])
-		if in.begin.IsZero() {
-			in.begin = time.Now()
+		n, err := io.ReadFull(in.carrier.input, buf[:size])
+		if in.startTime.IsZero() {
+			in.startTime = time.Now()
 		}
-		in.got += int64(n / in.c.Format.Size())
+		in.samplesRead += int64(n / in.carrier.Format.Size())
 		if err == io.ErrUnexpectedEOF {
 			err = io.EOF
 		}
-		if in.paced && !in.pause(ctx) {
+		if in.paced && !in.waitForRealTime(ctx) {
 			return
 		}
 		item := chunk{buf[:n], lost, err}
@@ -94,8 +94,8 @@ func (in *inlet) run(ctx context.Context) {
 			case in.out <- item:
 				sent, lost = true, 0
 			default:
-				if err == nil && !in.patient && !in.canWait() {
-					lost += in.drop()
+				if err == nil && !in.lossless && !in.canWait() {
+					lost += in.dropQueued()
 					item.lost = lost
 					continue
 				}
@@ -113,9 +113,9 @@ func (in *inlet) run(ctx context.Context) {
 	}
 }
 
-// pause waits until the samples that were read would have come from a radio.
-func (in *inlet) pause(ctx context.Context) bool {
-	t := time.NewTimer(time.Until(in.begin.Add(in.time(in.got))))
+// waitForRealTime waits until the samples that were read would have come from a radio.
+func (in *liveReader) waitForRealTime(ctx context.Context) bool {
+	t := time.NewTimer(time.Until(in.startTime.Add(in.sampleDuration(in.samplesRead))))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -125,49 +125,49 @@ func (in *inlet) pause(ctx context.Context) bool {
 	}
 }
 
-// time is how long so many samples take.
-func (in *inlet) time(samples int64) time.Duration {
-	return time.Duration(float64(samples) / float64(in.c.Rate) * float64(time.Second))
+// sampleDuration is how long so many samples take.
+func (in *liveReader) sampleDuration(samples int64) time.Duration {
+	return time.Duration(float64(samples) / float64(in.carrier.Rate) * float64(time.Second))
 }
 
 // canWait tells whether the source is ahead of its own time: then it is no radio, or
 // one that is not late, and is read when there is room. One that was far ahead once
 // can wait for ever.
-func (in *inlet) canWait() bool {
-	since := time.Since(in.begin)
-	has := in.time(in.got)
-	if has > since*3/2 && in.got*int64(in.c.Format.Size()) > bursts {
-		in.waits = true
+func (in *liveReader) canWait() bool {
+	since := time.Since(in.startTime)
+	has := in.sampleDuration(in.samplesRead)
+	if has > since*3/2 && in.samplesRead*int64(in.carrier.Format.Size()) > burstBytes {
+		in.sourceWaits = true
 	}
-	return in.waits || has > since
+	return in.sourceWaits || has > since
 }
 
-// drop throws all away that waits, and tells how many samples.
-func (in *inlet) drop() (lost int64) {
+// dropQueued throws all away that waits, and tells how many samples.
+func (in *liveReader) dropQueued() (lost int64) {
 	for {
 		select {
 		case old := <-in.out:
-			lost += old.lost + int64(len(old.raw)/in.c.Format.Size())
-			in.back(old.raw)
+			lost += old.lost + int64(len(old.raw)/in.carrier.Format.Size())
+			in.recycleBuffer(old.raw)
 		default:
 			return lost
 		}
 	}
 }
 
-// back takes memory back.
-func (in *inlet) back(raw []byte) {
+// recycleBuffer takes memory back.
+func (in *liveReader) recycleBuffer(raw []byte) {
 	select {
 	case in.free <- raw[:cap(raw)]:
 	default:
 	}
 }
 
-// follow decodes what comes until it or ctx ends.
-func (l *Listener) follow(ctx context.Context, c *carrier, in *inlet) {
-	quiet := time.NewTimer(quietFor)
+// decodeLoop decodes what comes until it or ctx ends.
+func (l *Listener) decodeLoop(ctx context.Context, c *carrier, in *liveReader) {
+	quiet := time.NewTimer(quietTimeout)
 	defer quiet.Stop()
-	defer c.spread.wait()
+	defer c.decoder.finishAll()
 	var lost int64 // not yet told
 	var told time.Time
 	doubted := false
@@ -177,64 +177,64 @@ func (l *Listener) follow(ctx context.Context, c *carrier, in *inlet) {
 		case <-ctx.Done():
 			return
 		case <-quiet.C:
-			l.tell(c, errQuiet)
+			l.warn(c, errNoSamples)
 			continue
 		case next = <-in.out:
 		}
-		quiet.Reset(quietFor)
+		quiet.Reset(quietTimeout)
 		before := c.receiver.Counts()
-		c.feed(next.raw, next.lost)
-		in.back(next.raw)
+		c.feedSamples(next.raw, next.lost)
+		in.recycleBuffer(next.raw)
 		if len(in.out) == 0 {
-			c.spread.wait()
+			c.decoder.finishAll()
 		}
 		if next.err != nil {
-			c.end(next.err)
+			c.closeReceiver(next.err)
 		}
-		if !c.kept {
-			c.doubt(before)
+		if !c.isFile {
+			c.checkTrial(before)
 		}
-		if lost += next.lost; lost > 0 && time.Since(told) > tellEvery {
-			l.tell(c, loss(lost, c.Rate))
+		if lost += next.lost; lost > 0 && time.Since(told) > lossReportInterval {
+			l.warn(c, lossError(lost, c.Rate))
 			lost, told = 0, time.Now()
 		}
-		l.pass(c, next.lost)
+		l.deliverPending(c, next.lost)
 		if next.err != nil {
 			return
 		}
-		if !c.sure && !doubted && (c.taken > int64(c.Rate) || len(c.early) >= earlyBytes) {
+		if !c.confirmed && !doubted && (c.samplesRead > int64(c.Rate) || len(c.early) >= maxEarlyBytes) {
 			doubted = true
-			why := c.why(ctx)
+			why := c.explainNoCell(ctx)
 			if ctx.Err() != nil {
 				return
 			}
-			quiet.Reset(quietFor) // that took seconds
-			l.tell(c, fault.New(fault.KindOf(why), why, "it is searched for further; "+fault.HintOf(why)))
+			quiet.Reset(quietTimeout) // that took seconds
+			l.warn(c, fault.New(fault.KindOf(why), why, "it is searched for further; "+fault.HintOf(why)))
 		}
 	}
 }
 
-// pass hands on what a carrier has heard.
-func (l *Listener) pass(c *carrier, lost int64) {
-	l.turn.Lock()
-	defer l.turn.Unlock()
+// deliverPending hands on what a carrier has heard.
+func (l *Listener) deliverPending(c *carrier, lost int64) {
+	l.eachMu.Lock()
+	defer l.eachMu.Unlock()
 	l.mu.Lock()
 	if lost > 0 {
 		c.Lost += lost
 		c.Gaps++
 	}
-	var out []*heard
-	if !c.trial {
-		out = c.fresh
+	var out []*receivedSubframe
+	if !c.onTrial {
+		out = c.pending
 	}
 	for _, h := range out {
-		l.number(c, h)
+		l.assignNumber(c, h)
 	}
-	c.update()
+	c.updateState()
 	l.mu.Unlock()
 	for _, h := range out {
-		l.each(&h.Subframe)
+		l.onSubframe(&h.Subframe)
 	}
 	clear(out)
-	c.fresh = c.fresh[:len(c.fresh)-len(out)]
+	c.pending = c.pending[:len(c.pending)-len(out)]
 }

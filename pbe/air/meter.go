@@ -5,14 +5,14 @@ import "math"
 // levelMeter measures samples as they come: one in eight, as all of them would take as long
 // as to transform those that are looked at.
 type levelMeter struct {
-	n     int64
-	power float64
-	top   float32 // the largest part of a sample
-	atTop int64   // samples with a part as large
+	n      int64
+	power  float64
+	peak   float32 // the largest part of a sample
+	atPeak int64   // samples with a part as large
 }
 
-func (m *levelMeter) add(samples []complex64) {
-	top, at, power := m.top, m.atTop, 0.0
+func (m *levelMeter) addSamples(samples []complex64) {
+	top, at, power := m.peak, m.atPeak, 0.0
 	for i := 0; i < len(samples); i += 8 {
 		s := samples[i]
 		m.n++
@@ -29,21 +29,21 @@ func (m *levelMeter) add(samples []complex64) {
 			at++
 		}
 	}
-	m.top, m.atTop, m.power = top, at, m.power+power
+	m.peak, m.atPeak, m.power = top, at, m.power+power
 }
 
 func abs(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ (1 << 31)) }
 
-// level is the power in dB of 1.
-func (m *levelMeter) level() float64 {
+// levelDB is the power in dB of 1.
+func (m *levelMeter) levelDB() float64 {
 	return 10 * math.Log10(max(m.power/float64(max(m.n, 1)), 1e-30))
 }
 
-// clipped is the part of samples that are as large as any is. Of noise one in many
+// clippedPart is the part of samples that are as large as any is. Of noise one in many
 // thousands is; where more are, a converter had no larger values.
-func (m *levelMeter) clipped() float64 {
-	if m.top == 0 || m.n == 0 {
+func (m *levelMeter) clippedPart() float64 {
+	if m.peak == 0 || m.n == 0 {
 		return 0
 	}
-	return float64(m.atTop) / float64(m.n)
+	return float64(m.atPeak) / float64(m.n)
 }

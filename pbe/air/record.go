@@ -8,41 +8,41 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// maxWait is for how many subframes of the others a recording waits with its head for
+// maxHeadWait is for how many subframes of the others a recording waits with its head for
 // a carrier of which nothing was heard yet.
-const maxWait = 1000
+const maxHeadWait = 1000
 
 // Recorder writes what is heard as a recording of control messages (package cell). Its
 // head says how wide each cell is, so that it waits with it until all were heard, or
-// one has told maxWait subframes. It is not safe for concurrent use.
+// one has told maxHeadWait subframes. It is not safe for concurrent use.
 type Recorder struct {
 	// Self is what the device that listens is called in its cells, 0 if that is not known.
 	Self cell.RNTI
-	// Odd counts subframes that are not in the recording: of cells that were heard too
+	// Omitted counts subframes that are not in the recording: of cells that were heard too
 	// late, or are of another width than before.
-	Odd int
+	Omitted int
 
-	to     func(prb [cell.MaxCells]uint8, self cell.RNTI) (recordTo, error)
-	cells  int
-	prb    [cell.MaxCells]uint8
-	told   [cell.MaxCells]int
-	held   []cell.Subframe
-	writer recordTo
-	grants []cell.Grant
+	openWriter func(prb [cell.MaxCells]uint8, self cell.RNTI) (recordWriter, error)
+	cells      int
+	prb        [cell.MaxCells]uint8
+	received   [cell.MaxCells]int
+	held       []cell.Subframe
+	writer     recordWriter
+	grants     []cell.Grant
 }
 
-// recordTo is where whole recordings go: a file, or all who call.
-type recordTo interface {
+// recordWriter is where whole recordings go: a file, or all who call.
+type recordWriter interface {
 	Write(cell.Subframe) error
 	Flush() error
 }
 
 // NewRecorder records so many carriers into w.
 func NewRecorder(w io.Writer, carriers int) *Recorder {
-	return &Recorder{cells: carriers, to: func(prb [cell.MaxCells]uint8, self cell.RNTI) (recordTo, error) {
+	return &Recorder{cells: carriers, openWriter: func(prb [cell.MaxCells]uint8, self cell.RNTI) (recordWriter, error) {
 		o, err := cell.NewWriter(w, prb)
 		if err == nil && self != 0 {
-			err = o.Self(self)
+			err = o.WriteSelf(self)
 		}
 		return o, err
 	}}
@@ -53,44 +53,44 @@ func (r *Recorder) Add(s *Subframe) error {
 	m := s.Message(r.grants)
 	r.grants = m.Grants
 	if r.writer != nil {
-		return r.write(m)
+		return r.writeSubframe(m)
 	}
-	if r.told[s.Cell] == 0 {
+	if r.received[s.Cell] == 0 {
 		r.prb[s.Cell] = s.PRB
 	}
-	r.told[s.Cell]++
+	r.received[s.Cell]++
 	m.Grants = append([]cell.Grant(nil), m.Grants...)
 	r.held = append(r.held, m)
 	heard := 0
-	for _, n := range r.told {
+	for _, n := range r.received {
 		if n > 0 {
 			heard++
 		}
 	}
-	if heard < r.cells && r.told[s.Cell] < maxWait {
+	if heard < r.cells && r.received[s.Cell] < maxHeadWait {
 		return nil
 	}
-	return r.begin()
+	return r.writeHead()
 }
 
-// begin writes the head and what was held.
-func (r *Recorder) begin() (err error) {
-	if r.writer, err = r.to(r.prb, r.Self); err != nil {
+// writeHead writes the head and what was held.
+func (r *Recorder) writeHead() (err error) {
+	if r.writer, err = r.openWriter(r.prb, r.Self); err != nil {
 		return err
 	}
 	for _, m := range r.held {
 		if err != nil {
 			return err
 		}
-		err = r.write(m)
+		err = r.writeSubframe(m)
 	}
 	r.held = nil
 	return err
 }
 
-func (r *Recorder) write(m cell.Subframe) error {
+func (r *Recorder) writeSubframe(m cell.Subframe) error {
 	if r.prb[m.Cell] != m.PRB {
-		r.Odd++
+		r.Omitted++
 		return nil
 	}
 	return r.writer.Write(m)
@@ -99,15 +99,15 @@ func (r *Recorder) write(m cell.Subframe) error {
 // Close writes what is held. A recording of nothing has a head without cells.
 func (r *Recorder) Close() error {
 	if r.writer == nil {
-		if err := r.begin(); err != nil {
+		if err := r.writeHead(); err != nil {
 			return err
 		}
 	}
 	if err := r.writer.Flush(); err != nil {
 		return err
 	}
-	if r.Odd > 0 {
-		return fault.New(fault.Integrity, fmt.Errorf("%d subframes are not in the recording: their cell was heard too late, or became another one", r.Odd), "record carriers that are heard from the beginning")
+	if r.Omitted > 0 {
+		return fault.New(fault.Integrity, fmt.Errorf("%d subframes are not in the recording: their cell was heard too late, or became another one", r.Omitted), "record carriers that are heard from the beginning")
 	}
 	return nil
 }

@@ -15,13 +15,13 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// sub is a subframe of a carrier, where somebody has two blocks.
-func sub(c cell.ID, number int64, prb uint8) *Subframe {
+// testSubframe is a subframe of a carrier, where somebody has two blocks.
+func testSubframe(c cell.ID, number int64, prb uint8) *Subframe {
 	return &Subframe{Cell: c, Number: number, PRB: prb, Subframe: &lte.Subframe{DCIs: []lte.DCI{{RNTI: 500, Format: cell.Format1, PRB: 2}}}}
 }
 
-// recorded reads a recording to its end.
-func recorded(t *testing.T, in io.Reader) (prb [cell.MaxCells]uint8, numbers [2][]int64) {
+// readRecording reads a recording to its end.
+func readRecording(t *testing.T, in io.Reader) (prb [cell.MaxCells]uint8, numbers [2][]int64) {
 	t.Helper()
 	r, err := cell.NewReader(in)
 	if err != nil {
@@ -50,23 +50,23 @@ func TestRecorder(t *testing.T) {
 	}{
 		"both": {func(add func(*Subframe)) {
 			for i := range int64(100) {
-				if add(sub(0, i, 50)); i > 40 {
-					add(sub(1, i, 25))
+				if add(testSubframe(0, i, 50)); i > 40 {
+					add(testSubframe(1, i, 25))
 				}
 			}
 		}, [2]uint8{50, 25}, [2]int{100, 59}, false},
 		"one is late": {func(add func(*Subframe)) {
-			for i := range int64(maxWait + 10) {
-				add(sub(0, i, 50))
+			for i := range int64(maxHeadWait + 10) {
+				add(testSubframe(0, i, 50))
 			}
-			add(sub(1, maxWait+10, 25))
-		}, [2]uint8{50}, [2]int{maxWait + 10}, true},
+			add(testSubframe(1, maxHeadWait+10, 25))
+		}, [2]uint8{50}, [2]int{maxHeadWait + 10}, true},
 		"another cell": {func(add func(*Subframe)) {
-			add(sub(0, 1, 50))
-			add(sub(1, 1, 25))
-			add(sub(1, 2, 6))
+			add(testSubframe(0, 1, 50))
+			add(testSubframe(1, 1, 25))
+			add(testSubframe(1, 2, 6))
 		}, [2]uint8{50, 25}, [2]int{1, 1}, true},
-		"few of one": {func(add func(*Subframe)) { add(sub(0, 1, 50)) }, [2]uint8{50}, [2]int{1}, false},
+		"few of one": {func(add func(*Subframe)) { add(testSubframe(0, 1, 50)) }, [2]uint8{50}, [2]int{1}, false},
 		"nothing":    {func(func(*Subframe)) {}, [2]uint8{}, [2]int{}, false},
 	} {
 		var out bytes.Buffer
@@ -80,7 +80,7 @@ func TestRecorder(t *testing.T) {
 		if err := r.Close(); (err != nil) != c.odd || c.odd && fault.HintOf(err) == "" {
 			t.Errorf("%s: %v", name, err)
 		}
-		prb, numbers := recorded(t, &out)
+		prb, numbers := readRecording(t, &out)
 		if [2]uint8(prb[:2]) != c.prb || len(numbers[0]) != c.n[0] || len(numbers[1]) != c.n[1] {
 			t.Errorf("%s: %v, %d and %d subframes", name, prb, len(numbers[0]), len(numbers[1]))
 		}
@@ -88,7 +88,7 @@ func TestRecorder(t *testing.T) {
 	full := NewRecorder(fullDisk{}, 1)
 	var err error
 	for i := int64(0); i < 10_000 && err == nil; i++ {
-		err = full.Add(sub(0, i, 50))
+		err = full.Add(testSubframe(0, i, 50))
 	}
 	if err == nil {
 		t.Error("a full disk is not noticed")
@@ -118,7 +118,7 @@ func TestServer(t *testing.T) {
 	callers := func() int {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.callers)
+		return len(s.clients)
 	}
 	until := func(n int) {
 		t.Helper()
@@ -132,9 +132,9 @@ func TestServer(t *testing.T) {
 	r.Self = 7000
 	first := call()
 	until(1)
-	var fast *caller
+	var fast *client
 	s.mu.Lock()
-	for c := range s.callers {
+	for c := range s.clients {
 		fast = c
 	}
 	s.mu.Unlock()
@@ -147,14 +147,14 @@ func TestServer(t *testing.T) {
 	results := make(chan result, 2)
 	listen := func(c net.Conn) {
 		go func() {
-			prb, numbers := recorded(t, c)
+			prb, numbers := readRecording(t, c)
 			results <- result{prb, numbers[0]}
 		}()
 	}
 	listen(first)
 	number := int64(0)
 	for ; callers() == 2; number++ { // until the one who does not read is out
-		if err := r.Add(sub(0, number, 50)); err != nil {
+		if err := r.Add(testSubframe(0, number, 50)); err != nil {
 			t.Fatal(err)
 		}
 		for number%500 == 0 && len(fast.out) > 0 { // the one who reads does so
@@ -165,7 +165,7 @@ func TestServer(t *testing.T) {
 	until(2)
 	listen(later)
 	for range 100 {
-		if err := r.Add(sub(0, number, 50)); err != nil {
+		if err := r.Add(testSubframe(0, number, 50)); err != nil {
 			t.Fatal(err)
 		}
 		number++
@@ -204,7 +204,7 @@ func TestServer(t *testing.T) {
 	early := call() // who calls before anything was heard
 	for again.Recorder(1); ; time.Sleep(time.Millisecond) {
 		again.mu.Lock()
-		n := len(again.callers)
+		n := len(again.clients)
 		again.mu.Unlock()
 		if n == 2 { // and the one who looked whether somebody serves
 			break
@@ -225,24 +225,24 @@ func TestServer(t *testing.T) {
 
 // TestAll: both cells at one frequency are named, and the stronger one is decoded.
 func TestAll(t *testing.T) {
-	samples := signal(t, 20)
-	tx, err := lte.NewTransmitter(lte.Cell{ID: 300, PRB: 6, Ports: 1, Sixths: 6}, 1_920_000, lte.Channel{SNR: 30, Offset: 700}, 1)
+	samples := testSignal(t, 20)
+	tx, err := lte.NewTransmitter(lte.Cell{ID: 300, PRB: 6, Ports: 1, PHICHSixths: 6}, 1_920_000, lte.Channel{SNR: 30, Offset: 700}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range int64(20) {
-		for k, s := range tx.Subframe(i, nil) {
+		for k, s := range tx.SendGrants(i, nil) {
 			samples[i*1920+int64(k)] += 0.7 * s
 		}
 	}
-	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: write(t, "x.cf32", as(CF32, samples)), Rate: 1_920_000}}, All: true})
+	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: writeSamples(t, "x.cf32", encodeSamples(CF32, samples)), Rate: 1_920_000}}, AllCells: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Run(t.Context(), func(s *Subframe) {}); err != nil {
 		t.Error(err)
 	}
-	if s := l.State()[0]; len(s.There) != 2 || s.There[0].ID != 77 || s.There[1].ID != 300 || s.Cell.ID != 77 || s.Guessed {
+	if s := l.State()[0]; len(s.AllCells) != 2 || s.AllCells[0].ID != 77 || s.AllCells[1].ID != 300 || s.Cell.ID != 77 || s.RateDetected {
 		t.Errorf("%+v", s)
 	}
 }

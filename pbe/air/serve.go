@@ -17,15 +17,15 @@ import (
 
 // Tuning of serving.
 const (
-	// callerHolds is how many subframes wait for a caller at most: who is later is
+	// clientQueueLen is how many subframes wait for a caller at most: who is later is
 	// dropped, and calls again.
-	callerHolds = 1024
-	// maxCallers bounds who is served at a time.
-	maxCallers = 64
-	// maxPath is how long the path of a socket may be, on the strictest system.
-	maxPath = 103
-	// callerWrite is how long a caller may take to read something.
-	callerWrite = 2 * time.Second
+	clientQueueLen = 1024
+	// maxClients bounds who is served at a time.
+	maxClients = 64
+	// maxSocketPath is how long the path of a socket may be, on the strictest system.
+	maxSocketPath = 103
+	// clientWriteTimeout is how long a caller may take to read something.
+	clientWriteTimeout = 2 * time.Second
 )
 
 // Server serves what is heard as live recordings: each caller gets the head, and what
@@ -36,15 +36,15 @@ type Server struct {
 
 	mu      sync.Mutex
 	prb     [cell.MaxCells]uint8
-	begun   bool
+	hasHead bool
 	self    cell.RNTI
-	callers map[*caller]bool
+	clients map[*client]bool
 	closed  bool
 	all     sync.WaitGroup
 }
 
-// caller is one who listens.
-type caller struct {
+// client is one who listens.
+type client struct {
 	conn net.Conn
 	out  chan cell.Subframe // nobody changes their grants
 }
@@ -57,10 +57,10 @@ func Serve(address string) (*Server, error) {
 		return nil, fault.New(fault.Usage, fmt.Errorf("%q is no place to serve at", address), "write unix:PATH or tcp:HOST:PORT")
 	}
 	if network == "unix" {
-		if len(at) > maxPath {
-			return nil, fault.New(fault.Usage, fmt.Errorf("the path of a socket has %d bytes at most, this one %d", maxPath, len(at)), "serve at a shorter one")
+		if len(at) > maxSocketPath {
+			return nil, fault.New(fault.Usage, fmt.Errorf("the path of a socket has %d bytes at most, this one %d", maxSocketPath, len(at)), "serve at a shorter one")
 		}
-		if err := vacant(at); err != nil {
+		if err := removeStaleSocket(at); err != nil {
 			return nil, err
 		}
 	}
@@ -72,13 +72,13 @@ func Serve(address string) (*Server, error) {
 		}
 		return nil, fault.New(kind, fmt.Errorf("serve messages: %w", err), "is the place free, and may this user serve there?")
 	}
-	s := &Server{ln: ln, callers: map[*caller]bool{}}
-	s.all.Go(s.accept)
+	s := &Server{ln: ln, clients: map[*client]bool{}}
+	s.all.Go(s.acceptLoop)
 	return s, nil
 }
 
-// vacant removes what a server before has left at path.
-func vacant(path string) error {
+// removeStaleSocket removes what a server before has left at path.
+func removeStaleSocket(path string) error {
 	st, err := os.Lstat(path)
 	if err != nil {
 		return nil // Listen says what is wrong, if anything
@@ -101,18 +101,18 @@ func (s *Server) Dropped() int64 { return s.dropped.Load() }
 
 // Recorder records so many carriers for all who call.
 func (s *Server) Recorder(carriers int) *Recorder {
-	return &Recorder{cells: carriers, to: func(prb [cell.MaxCells]uint8, self cell.RNTI) (recordTo, error) {
+	return &Recorder{cells: carriers, openWriter: func(prb [cell.MaxCells]uint8, self cell.RNTI) (recordWriter, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.prb, s.self, s.begun = prb, self, true
-		for c := range s.callers {
-			s.all.Go(func() { s.talk(c) })
+		s.prb, s.self, s.hasHead = prb, self, true
+		for c := range s.clients {
+			s.all.Go(func() { s.serveClient(c) })
 		}
 		return s, nil
 	}}
 }
 
-func (s *Server) accept() {
+func (s *Server) acceptLoop() {
 	for {
 		conn, err := s.ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -122,26 +122,26 @@ func (s *Server) accept() {
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
-		c := &caller{conn, make(chan cell.Subframe, callerHolds)}
+		c := &client{conn, make(chan cell.Subframe, clientQueueLen)}
 		s.mu.Lock()
-		if s.closed || len(s.callers) >= maxCallers {
+		if s.closed || len(s.clients) >= maxClients {
 			conn.Close()
-		} else if s.callers[c] = true; s.begun {
-			s.all.Go(func() { s.talk(c) })
+		} else if s.clients[c] = true; s.hasHead {
+			s.all.Go(func() { s.serveClient(c) })
 		}
 		s.mu.Unlock()
 	}
 }
 
-// talk writes a recording to a caller until he is gone or out is closed.
-func (s *Server) talk(c *caller) {
-	defer s.gone(c)
+// serveClient writes a recording to a caller until he is gone or out is closed.
+func (s *Server) serveClient(c *client) {
+	defer s.removeClient(c)
 	s.mu.Lock()
 	prb, self := s.prb, s.self
 	s.mu.Unlock()
-	w, err := cell.NewWriter(timely{c.conn}, prb)
+	w, err := cell.NewWriter(deadlineConn{c.conn}, prb)
 	if err == nil && self != 0 {
-		err = w.Self(self)
+		err = w.WriteSelf(self)
 	}
 	for err == nil {
 		if len(c.out) == 0 {
@@ -158,18 +158,18 @@ func (s *Server) talk(c *caller) {
 	}
 }
 
-func (s *Server) gone(c *caller) {
+func (s *Server) removeClient(c *client) {
 	s.mu.Lock()
-	delete(s.callers, c)
+	delete(s.clients, c)
 	s.mu.Unlock()
 	c.conn.Close()
 }
 
-// timely is a connection whose other end must read.
-type timely struct{ net.Conn }
+// deadlineConn is a connection whose other end must read.
+type deadlineConn struct{ net.Conn }
 
-func (t timely) Write(b []byte) (int, error) {
-	if err := t.SetWriteDeadline(time.Now().Add(callerWrite)); err != nil {
+func (t deadlineConn) Write(b []byte) (int, error) {
+	if err := t.SetWriteDeadline(time.Now().Add(clientWriteTimeout)); err != nil {
 		return 0, err
 	}
 	return t.Conn.Write(b)
@@ -180,12 +180,12 @@ func (s *Server) Write(m cell.Subframe) error {
 	m.Grants = slices.Clone(m.Grants)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for c := range s.callers {
+	for c := range s.clients {
 		select {
 		case c.out <- m:
 		default:
 			s.dropped.Add(1)
-			delete(s.callers, c)
+			delete(s.clients, c)
 			close(c.out)
 			c.conn.Close()
 		}
@@ -201,10 +201,10 @@ func (s *Server) Close() error {
 	err := s.ln.Close()
 	s.mu.Lock()
 	s.closed = true
-	for c := range s.callers {
-		delete(s.callers, c)
+	for c := range s.clients {
+		delete(s.clients, c)
 		close(c.out)
-		if !s.begun {
+		if !s.hasHead {
 			c.conn.Close()
 		}
 	}

@@ -2,52 +2,52 @@ package air
 
 import "mpbond/pbe/lte"
 
-// spread decodes subframes of one receiver at the same time, on goroutines of their
+// parallelDecoder decodes subframes of one receiver at the same time, on goroutines of their
 // own, and hands them on in order. It belongs to the goroutine that feeds the receiver.
-type spread struct {
+type parallelDecoder struct {
 	receiver *lte.Receiver
-	most     int // subframes at a time
-	going    []going
+	maxJobs  int // subframes at a time
+	jobs     []decodeJob
 }
 
-// going is a subframe that is being decoded.
-type going struct {
-	work *lte.Work
+// decodeJob is a subframe that is being decoded.
+type decodeJob struct {
+	task *lte.DecodeTask
 	done chan struct{}
 }
 
-// newSpread makes r decode so many subframes at a time, if that is more than one.
-func newSpread(r *lte.Receiver, most int) *spread {
-	s := &spread{receiver: r, most: most}
+// newParallelDecoder makes r decode so many subframes at a time, if that is more than one.
+func newParallelDecoder(r *lte.Receiver, most int) *parallelDecoder {
+	s := &parallelDecoder{receiver: r, maxJobs: most}
 	if most > 1 {
-		r.Spread = s.add
+		r.Dispatch = s.startJob
 	}
 	return s
 }
 
-func (s *spread) add(w *lte.Work) {
-	for len(s.going) >= s.most {
-		s.first()
+func (s *parallelDecoder) startJob(w *lte.DecodeTask) {
+	for len(s.jobs) >= s.maxJobs {
+		s.finishOldest()
 	}
-	g := going{w, make(chan struct{})}
-	s.going = append(s.going, g)
+	g := decodeJob{w, make(chan struct{})}
+	s.jobs = append(s.jobs, g)
 	go func() {
 		w.Decode()
 		close(g.done)
 	}()
 }
 
-// first waits for the first one.
-func (s *spread) first() {
-	g := s.going[0]
+// finishOldest waits for the first one.
+func (s *parallelDecoder) finishOldest() {
+	g := s.jobs[0]
 	<-g.done
-	s.going = s.going[:copy(s.going, s.going[1:])]
-	s.receiver.Done(g.work)
+	s.jobs = s.jobs[:copy(s.jobs, s.jobs[1:])]
+	s.receiver.Finish(g.task)
 }
 
-// wait waits for all.
-func (s *spread) wait() {
-	for len(s.going) > 0 {
-		s.first()
+// finishAll waits for all.
+func (s *parallelDecoder) finishAll() {
+	for len(s.jobs) > 0 {
+		s.finishOldest()
 	}
 }

@@ -13,7 +13,7 @@ import (
 // onAir are subframes of a cell with some users.
 func onAir(tb testing.TB, prb, rate, subframes int, snr float64) []complex64 {
 	tb.Helper()
-	t, err := lte.NewTransmitter(lte.Cell{ID: 44, PRB: prb, Ports: 2, Sixths: 6}, rate, lte.EPA(5, 400, snr, 1), 1)
+	t, err := lte.NewTransmitter(lte.Cell{ID: 44, PRB: prb, Ports: 2, PHICHSixths: 6}, rate, lte.NewEPAChannel(5, 400, snr, 1), 1)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func onAir(tb testing.TB, prb, rate, subframes int, snr float64) []complex64 {
 			g.Blocks[0] = cell.Block{MCS: 12, Size: cell.Bits(tbs.Size(tbs.Downlink(12).Index, 4)), NDI: n%2 == 0}
 			grants = append(grants, g)
 		}
-		out = append(out, t.Subframe(int64(n), grants)...)
+		out = append(out, t.SendGrants(int64(n), grants)...)
 	}
 	return out
 }
@@ -45,16 +45,16 @@ func TestSpread(t *testing.T) {
 		}
 		var got []lte.Subframe
 		messages := 0
-		r.Heard = func(s *lte.Subframe) {
+		r.OnSubframe = func(s *lte.Subframe) {
 			messages += len(s.DCIs)
 			got = append(got, *s)
 		}
-		s := newSpread(r, most)
+		s := newParallelDecoder(r, most)
 		for piece := range slices.Chunk(samples, 3*rate/1000+77) {
 			r.Feed(piece)
 		}
 		r.Close()
-		s.wait()
+		s.finishAll()
 		if want == nil {
 			want = got
 		}

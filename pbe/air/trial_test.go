@@ -11,8 +11,8 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// live hears what is read from standard input.
-func live(t *testing.T, in Input, raw []byte) (heard int, err error) {
+// listenLive hears what is read from standard input.
+func listenLive(t *testing.T, in Input, raw []byte) (heard int, err error) {
 	t.Helper()
 	in.Source = "-"
 	l, err := Open(t.Context(), Config{Inputs: []Input{in}, Stdin: bytes.NewReader(raw)})
@@ -27,17 +27,17 @@ func live(t *testing.T, in Input, raw []byte) (heard int, err error) {
 // with zeros are found.
 func TestLiveNonsense(t *testing.T) {
 	const rate = 1_920_000
-	raw, piece := as(SC16, signal(t, 40)), rate/500*CF32.Size()
+	raw, piece := encodeSamples(SC16, testSignal(t, 40)), rate/500*CF32.Size()
 	c := &carrier{State: State{Format: CF32, Rate: rate}}
-	if err := c.begin(); err != nil {
+	if err := c.startReceiver(); err != nil {
 		t.Fatal(err)
 	}
 	for range 6 {
 		for at := 0; at+piece <= len(raw); at += piece {
 			before := c.receiver.Counts()
-			c.feed(raw[at:][:piece], 0)
-			if c.doubt(before); c.sure || !c.trial && len(c.fresh) > 0 || len(c.fresh) > maxHeld {
-				t.Fatalf("%d subframes of no cell", len(c.fresh))
+			c.feedSamples(raw[at:][:piece], 0)
+			if c.checkTrial(before); c.confirmed || !c.onTrial && len(c.pending) > 0 || len(c.pending) > maxHeld {
+				t.Fatalf("%d subframes of no cell", len(c.pending))
 			}
 		}
 	}
@@ -50,11 +50,11 @@ func TestLiveNonsense(t *testing.T) {
 // one frame is none.
 func TestLiveTrial(t *testing.T) {
 	const rate = 1_920_000
-	samples := signal(t, 45)
-	if heard, err := live(t, Input{Format: SC16, Rate: rate}, as(SC16, samples[:45*1920])); heard != 45 || err != nil {
+	samples := testSignal(t, 45)
+	if heard, err := listenLive(t, Input{Format: SC16, Rate: rate}, encodeSamples(SC16, samples[:45*1920])); heard != 45 || err != nil {
 		t.Errorf("%d subframes, %v", heard, err)
 	}
-	heard, err := live(t, Input{Format: SC16, Rate: rate}, as(SC16, samples[2*1920:][:17*1920]))
+	heard, err := listenLive(t, Input{Format: SC16, Rate: rate}, encodeSamples(SC16, samples[2*1920:][:17*1920]))
 	if heard != 0 || !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "once only") {
 		t.Errorf("a frame: %d subframes, %v", heard, err)
 	}
@@ -65,18 +65,18 @@ func TestLiveTrial(t *testing.T) {
 func TestTrialOfAnother(t *testing.T) {
 	const rate = 1_920_000
 	c := &carrier{State: State{Format: SC16, Rate: rate}}
-	if err := c.begin(); err != nil {
+	if err := c.startReceiver(); err != nil {
 		t.Fatal(err)
 	}
-	good, none := lte.Cell{ID: 77, PRB: 6, Ports: 1, Sixths: 6}, lte.Cell{ID: 3, PRB: 6, Ports: 1, Sixths: 1}
-	c.sure, c.cell, c.trial = true, good, true
+	good, none := lte.Cell{ID: 77, PRB: 6, Ports: 1, PHICHSixths: 6}, lte.Cell{ID: 3, PRB: 6, Ports: 1, PHICHSixths: 1}
+	c.confirmed, c.confirmedCell, c.onTrial = true, good, true
 	for i := range 7 {
 		of := []lte.Cell{good, none}[i%2]
-		c.fresh = append(c.fresh, &heard{Subframe: Subframe{Subframe: &lte.Subframe{Cell: of}}})
+		c.pending = append(c.pending, &receivedSubframe{Subframe: Subframe{Subframe: &lte.Subframe{Cell: of}}})
 	}
-	c.doubt(c.receiver.Counts()) // none is followed any more
-	if len(c.fresh) != 4 || c.trial {
-		t.Errorf("%d are left, trial %v", len(c.fresh), c.trial)
+	c.checkTrial(c.receiver.Counts()) // none is followed any more
+	if len(c.pending) != 4 || c.onTrial {
+		t.Errorf("%d are left, trial %v", len(c.pending), c.onTrial)
 	}
 }
 
@@ -84,16 +84,16 @@ func TestTrialOfAnother(t *testing.T) {
 // Fresh as of sockets.
 func TestPipeWaits(t *testing.T) {
 	for _, fresh := range []bool{false, true} {
-		const pieces, rate = 3 * waiting, 1_920_000
+		const pieces, rate = 3 * maxQueuedChunks, 1_920_000
 		end := atEnd{make(chan struct{})}
 		raw := make([]byte, pieces*rate/500*2)
-		l, err := Open(t.Context(), Config{Inputs: []Input{{Source: "-", Format: CU8, Rate: rate}}, Fresh: fresh, Stdin: io.MultiReader(bytes.NewReader(raw), end)})
+		l, err := Open(t.Context(), Config{Inputs: []Input{{Source: "-", Format: CU8, Rate: rate}}, DropLate: fresh, Stdin: io.MultiReader(bytes.NewReader(raw), end)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := l.inlet(l.carriers[0])
-		in.begin = time.Now().Add(-time.Hour) // long late
-		go in.run(t.Context())
+		in := l.newLiveReader(l.carriers[0])
+		in.startTime = time.Now().Add(-time.Hour) // long late
+		go in.readLoop(t.Context())
 		if fresh {
 			<-end.reached
 		}
@@ -110,12 +110,12 @@ func TestPipeWaits(t *testing.T) {
 
 // TestPacedKeepsAll: a file at the rate of its samples is late rather than cut.
 func TestPacedKeepsAll(t *testing.T) {
-	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: write(t, "x.sc16", as(SC16, signal(t, 30)))}}, Paced: true})
+	l, err := Open(t.Context(), Config{Inputs: []Input{{Source: writeSamples(t, "x.sc16", encodeSamples(SC16, testSignal(t, 30)))}}, Paced: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if in := l.inlet(l.carriers[0]); !in.paced || !in.patient {
+	if in := l.newLiveReader(l.carriers[0]); !in.paced || !in.lossless {
 		t.Errorf("%+v", in)
 	}
 }

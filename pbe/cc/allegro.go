@@ -5,53 +5,53 @@ import "mpbond/base/unit"
 // Specification of PCC Allegro: Dong and others: PCC: Re-architecting Congestion
 // Control for Consistent High Performance, NSDI 2015, sections 3.1 and 3.2.
 const (
-	allegroLoss  = 0.05 // where the sigmoid cuts off
-	allegroSteep = 100  // α of the sigmoid
-	allegroLeast = 0.01 // ε_min
-	allegroMost  = 0.05 // ε_max
-	allegroRTTs  = 1.7  // an interval lasts 1.7 to 2.2 round trips
-	allegroMore  = 0.5
-	allegroPairs = 2
+	allegroLoss      = 0.05 // where the sigmoid cuts off
+	allegroSteep     = 100  // α of the sigmoid
+	allegroMinStep   = 0.01 // ε_min
+	allegroMaxStep   = 0.05 // ε_max
+	allegroRTTs      = 1.7  // an interval lasts 1.7 to 2.2 round trips
+	allegroRTTSpread = 0.5
+	allegroPairs     = 2
 )
 
 // Allegro tries rates and goes on where the utility is higher: throughput, as
 // long as less than a twentieth is lost.
 type Allegro struct {
 	pcc
-	dir   float64
-	steps int
-	back  unit.Rate // the rate before the last step
+	direction    float64
+	steps        int
+	previousRate unit.Rate // the rate before the last step
 }
 
 // NewAllegro starts with ten packets in 100 ms; seed orders its trials.
 func NewAllegro(seed uint64) *Allegro {
 	c := &Allegro{pcc: newPCC(seed)}
-	c.pairs, c.eps = allegroPairs, allegroLeast
-	c.rtts = func() float64 { return allegroRTTs + allegroMore*c.rnd.Float64() }
-	c.utility = func(m *interval) float64 {
-		x, l := m.throughput(), m.loss()
+	c.pairs, c.epsilon = allegroPairs, allegroMinStep
+	c.intervalRTTs = func() float64 { return allegroRTTs + allegroRTTSpread*c.random.Float64() }
+	c.utility = func(m *monitorInterval) float64 {
+		x, l := m.sendingRate(), m.lossRate()
 		return x*(1-l)*sigmoid(allegroSteep*(l-allegroLoss)) - x*l
 	}
-	c.learn = c.step
+	c.applyOutcomes = c.stepRate
 	return c
 }
 
-// step is section 3.2: both pairs must agree on a direction; then steps of 1, 2, 3
+// stepRate is section 3.2: both pairs must agree on a direction; then steps of 1, 2, 3
 // … ε_min that way while the utility grows, and back by one when it falls.
-func (c *Allegro) step(list []outcome) {
-	if c.state == pccMove {
+func (c *Allegro) stepRate(list []intervalOutcome) {
+	if c.state == pccMoving {
 		o := list[0]
-		if o.utility < c.last.utility {
-			c.state, c.rate = pccProbe, c.back
+		if o.utility < c.lastOutcome.utility {
+			c.state, c.rate = pccProbing, c.previousRate
 			return
 		}
-		c.last, c.back = o, c.rate
+		c.lastOutcome, c.previousRate = o, c.rate
 		c.steps++
-		c.rate = scale(c.rate, 1+c.dir*float64(c.steps)*allegroLeast)
+		c.rate = scaleRate(c.rate, 1+c.direction*float64(c.steps)*allegroMinStep)
 		return
 	}
 	votes := 0
-	var best outcome
+	var best intervalOutcome
 	for i := 0; i < len(list); i += 2 {
 		o := list[i]
 		if list[i+1].utility > o.utility {
@@ -63,15 +63,15 @@ func (c *Allegro) step(list []outcome) {
 		best = o
 	}
 	if votes != 0 && votes != c.pairs {
-		c.eps = min(c.eps+allegroLeast, allegroMost)
+		c.epsilon = min(c.epsilon+allegroMinStep, allegroMaxStep)
 		return
 	}
-	c.dir = -1
+	c.direction = -1
 	if votes > 0 {
-		c.dir = 1
+		c.direction = 1
 	}
-	c.last, c.steps = best, 1
-	c.back = scale(c.rate, 1+c.dir*c.eps)
-	c.rate = scale(c.back, 1+c.dir*allegroLeast)
-	c.state, c.eps = pccMove, allegroLeast
+	c.lastOutcome, c.steps = best, 1
+	c.previousRate = scaleRate(c.rate, 1+c.direction*c.epsilon)
+	c.rate = scaleRate(c.previousRate, 1+c.direction*allegroMinStep)
+	c.state, c.epsilon = pccMoving, allegroMinStep
 }

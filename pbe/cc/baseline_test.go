@@ -31,8 +31,8 @@ func TestBBRProbesRTT(t *testing.T) {
 	for _, trip := range []time.Duration{5 * ms, 10 * ms, 20 * ms, 50 * ms} {
 		for _, r := range []unit.Rate{16 * unit.Mbps, 100 * unit.Mbps} {
 			s := &spy{Controller: cc.NewBBR(1)}
-			res := virtual.Run(virtual.NewWire(virtual.Steady(r), r.Bytes(2*trip)+2*cc.MSS), 40*sec, 1,
-				virtual.Flow{Controller: s, Before: trip / 4, After: trip / 4, Back: trip / 2})[0]
+			res := virtual.Run(virtual.NewWire(virtual.SteadyRate(r), r.Bytes(2*trip)+2*cc.MSS), 40*sec, 1,
+				virtual.Flow{Controller: s, DelayToLink: trip / 4, DelayFromLink: trip / 4, AckDelay: trip / 2})[0]
 			probes := 0
 			for i := 5; i < 39; i++ {
 				switch w := s.least[i]; {
@@ -63,7 +63,7 @@ func TestBBRProbesRTT(t *testing.T) {
 // more than the nothing that its default mode would get.
 func TestCopaCompetes(t *testing.T) {
 	const r = 16 * unit.Mbps
-	res := virtual.Run(link(virtual.Steady(r), r), 60*sec, 1, way(cc.NewCopa(0)), way(cc.NewCUBIC()))
+	res := virtual.Run(link(virtual.SteadyRate(r), r), 60*sec, 1, defaultFlow(cc.NewCopa(0)), defaultFlow(cc.NewCUBIC()))
 	part := float64(res[0].Rate(20*sec, 60*sec)) / float64(r)
 	t.Logf("%.3f", part)
 	if part < 0.2 || part > 0.8 {

@@ -8,9 +8,9 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// told feeds a BBR with acknowledgements by hand, a packet each millisecond: 12
+// feedbackSequence feeds a BBR with acknowledgements by hand, a packet each millisecond: 12
 // Mbit/s, of which 40 packets are in flight.
-type told struct {
+type feedbackSequence struct {
 	*cc.BBR
 	now, round time.Duration
 	delivered  unit.Bytes
@@ -19,7 +19,7 @@ type told struct {
 	queue      time.Duration // of all but the first packets
 }
 
-func (b *told) run(acks int) cc.Limits {
+func (b *feedbackSequence) run(acks int) cc.Limits {
 	const trip = 40 * ms
 	for range acks {
 		b.now += ms
@@ -41,19 +41,19 @@ func (b *told) run(acks int) cc.Limits {
 // first window in a guessed millisecond, then in the round trip that was seen,
 // then what samples say if that is more.
 func TestBBRStartupPace(t *testing.T) {
-	b := &told{BBR: cc.NewBBR(1), rate: mbps}
-	within(t, "nothing known", b.Limits(0).Rate, 342*mbps, 343*mbps)
-	within(t, "a low first sample", b.run(1).Rate, 8350*unit.Kbps, 8370*unit.Kbps) // 0.99 · 2.885 · 10 packets in 41 ms
+	b := &feedbackSequence{BBR: cc.NewBBR(1), rate: mbps}
+	expectRate(t, "nothing known", b.Limits(0).Rate, 342*mbps, 343*mbps)
+	expectRate(t, "a low first sample", b.run(1).Rate, 8350*unit.Kbps, 8370*unit.Kbps) // 0.99 · 2.885 · 10 packets in 41 ms
 	b.rate = 2 * mbps
-	within(t, "still lower than at first", b.run(41).Rate, 8350*unit.Kbps, 8370*unit.Kbps)
+	expectRate(t, "still lower than at first", b.run(41).Rate, 8350*unit.Kbps, 8370*unit.Kbps)
 	b.rate = 4 * mbps
-	within(t, "higher", b.run(1).Rate, 11420*unit.Kbps, 11430*unit.Kbps)
+	expectRate(t, "higher", b.run(1).Rate, 11420*unit.Kbps, 11430*unit.Kbps)
 }
 
 // TestBBRAppLimited: samples of an app that has little to send neither lower the
 // bandwidth nor age it.
 func TestBBRAppLimited(t *testing.T) {
-	b := &told{BBR: cc.NewBBR(1), rate: 12 * mbps}
+	b := &feedbackSequence{BBR: cc.NewBBR(1), rate: 12 * mbps}
 	b.run(1000)
 	b.rate, b.limited = mbps, true
 	b.run(1000) // 25 rounds
@@ -61,10 +61,10 @@ func TestBBRAppLimited(t *testing.T) {
 	for range 400 { // all phases
 		slowest = min(slowest, b.run(1).Rate)
 	}
-	within(t, "app-limited", slowest, 8910*unit.Kbps, 15*mbps)
+	expectRate(t, "app-limited", slowest, 8910*unit.Kbps, 15*mbps)
 	b.limited = false
 	b.run(1000)
-	within(t, "not app-limited", b.run(1).Rate, 740*unit.Kbps, 1250*unit.Kbps)
+	expectRate(t, "not app-limited", b.run(1).Rate, 740*unit.Kbps, 1250*unit.Kbps)
 }
 
 // TestBBRIdle: after a pause of over ten seconds there is no ProbeRTT, and the
@@ -72,13 +72,13 @@ func TestBBRAppLimited(t *testing.T) {
 // trip was longer for as long, there is one.
 func TestBBRIdle(t *testing.T) {
 	for _, pause := range []bool{true, false} {
-		b := &told{BBR: cc.NewBBR(1), rate: 12 * mbps}
+		b := &feedbackSequence{BBR: cc.NewBBR(1), rate: 12 * mbps}
 		b.run(1000)
 		b.OnSent(b.now, cc.MSS, 2*cc.MSS)
 		b.now += 10 * sec
 		if pause {
 			b.OnSent(b.now, cc.MSS, cc.MSS)
-			within(t, "after the pause", b.Limits(b.now).Rate, 11880*unit.Kbps, 11880*unit.Kbps)
+			expectRate(t, "after the pause", b.Limits(b.now).Rate, 11880*unit.Kbps, 11880*unit.Kbps)
 		} else {
 			b.OnSent(b.now, cc.MSS, 2*cc.MSS)
 		}
@@ -103,7 +103,7 @@ func TestBBRIdle(t *testing.T) {
 // sent after it is acknowledged; a timeout brings it to one packet, from which it
 // grows, until as much has arrived as was lost.
 func TestBBRRecovers(t *testing.T) {
-	b := &told{BBR: cc.NewBBR(1), rate: 12 * mbps}
+	b := &feedbackSequence{BBR: cc.NewBBR(1), rate: 12 * mbps}
 	before := b.run(1000).Window
 	b.OnLoss(cc.Loss{Now: b.now, Bytes: cc.MSS, Sent: b.now - 40*ms, InFlight: 39 * cc.MSS})
 	if w := b.Limits(b.now).Window; w != 40*cc.MSS {

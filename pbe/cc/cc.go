@@ -33,7 +33,7 @@ type Ack struct {
 	// Sent is when that packet left.
 	Sent time.Duration
 	// Rate is the delivery-rate sample (draft-cheng-iccrg-delivery-rate-estimation),
-	// 0 if there is none. AppLimited says that the app, not the network, bounded it.
+	// 0 if there is none. SetAppLimited says that the app, not the network, bounded it.
 	Rate       unit.Rate
 	AppLimited bool
 	// Round says that a round trip has passed: the newest packet was sent after
@@ -94,5 +94,5 @@ type Controller interface {
 	Limits(now time.Duration) Limits
 }
 
-// scale is r times a factor.
-func scale(r unit.Rate, by float64) unit.Rate { return unit.Rate(float64(r) * by) }
+// scaleRate is r times a factor.
+func scaleRate(r unit.Rate, by float64) unit.Rate { return unit.Rate(float64(r) * by) }

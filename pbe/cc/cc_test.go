@@ -14,9 +14,9 @@ const (
 	sec = time.Second
 )
 
-// way is 50 ms there and back.
-func way(c cc.Controller) virtual.Flow {
-	return virtual.Flow{Controller: c, Before: 20 * ms, After: 5 * ms, Back: 25 * ms}
+// defaultFlow is 50 ms there and back.
+func defaultFlow(c cc.Controller) virtual.Flow {
+	return virtual.Flow{Controller: c, DelayToLink: 20 * ms, DelayFromLink: 5 * ms, AckDelay: 25 * ms}
 }
 
 const (
@@ -24,8 +24,8 @@ const (
 	oneWay = 25 * ms
 )
 
-// promise is what the design of a controller says of simple links.
-type promise struct {
+// controllerBounds is what the design of a controller says of simple links.
+type controllerBounds struct {
 	name string
 	make func(seed uint64) cc.Controller
 	// told says that it gets feedback: its part of the rate of the moment.
@@ -51,7 +51,7 @@ type promise struct {
 	from time.Duration
 }
 
-var promises = []promise{
+var boundsByController = []controllerBounds{
 	// Two cycles out of fifty are ProbeRTT; the probing phase queues a quarter of
 	// a bandwidth-delay product and three quanta of two packets, and the next phase drains it; the filter forgets
 	// a rate after ten rounds, and 1.25 in every eight doubles in 25 of them.
@@ -93,7 +93,7 @@ var promises = []promise{
 }
 
 // upTo is a rate that is no faster than p knows.
-func (p promise) upTo(r unit.Rate) unit.Rate {
+func (p controllerBounds) upTo(r unit.Rate) unit.Rate {
 	if p.most > 0 {
 		return min(r, p.most)
 	}
@@ -101,10 +101,10 @@ func (p promise) upTo(r unit.Rate) unit.Rate {
 }
 
 // flow is one of n on a link.
-func (p promise) flow(seed uint64, rate func(time.Duration) unit.Rate, n unit.Rate) virtual.Flow {
-	f := way(p.make(seed))
+func (p controllerBounds) flow(seed uint64, rate func(time.Duration) unit.Rate, n unit.Rate) virtual.Flow {
+	f := defaultFlow(p.make(seed))
 	if p.told {
-		f.Radio = feedback(func(now time.Duration) cc.Capacity {
+		f.Feedback = feedback(func(now time.Duration) cc.Capacity {
 			return cc.Capacity{Transport: rate(now) / n, Fair: rate(now) / n}
 		})
 	}
@@ -123,15 +123,15 @@ func link(rate func(time.Duration) unit.Rate, r unit.Rate) *virtual.Wire {
 }
 
 // link has the buffer that p needs, else of a delay.
-func (p promise) link(rate func(time.Duration) unit.Rate, r unit.Rate, delay time.Duration) *virtual.Wire {
+func (p controllerBounds) link(rate func(time.Duration) unit.Rate, r unit.Rate, delay time.Duration) *virtual.Wire {
 	return virtual.NewWire(rate, r.Bytes(max(delay, p.deep))+2*cc.MSS)
 }
 
 // TestConverge: alone on a steady link each controller does what its design says.
 func TestConverge(t *testing.T) {
-	for _, p := range promises {
+	for _, p := range boundsByController {
 		for _, r := range []unit.Rate{4 * unit.Mbps, p.upTo(30 * unit.Mbps)} {
-			res := virtual.Run(p.link(virtual.Steady(r), r, 2*rtt), 20*sec, 1, p.flow(1, virtual.Steady(r), 1))[0]
+			res := virtual.Run(p.link(virtual.SteadyRate(r), r, 2*rtt), 20*sec, 1, p.flow(1, virtual.SteadyRate(r), 1))[0]
 			fill := float64(res.Rate(3*sec, 20*sec)) / float64(r)
 			queue := res.Delay(3*sec, 20*sec, 0.95) - oneWay
 			lost := res.Loss(10*sec, 20*sec)
@@ -151,7 +151,7 @@ func TestConverge(t *testing.T) {
 
 // TestFollow: the rate is halved after 10 s and doubled after 20.
 func TestFollow(t *testing.T) {
-	for _, p := range promises {
+	for _, p := range boundsByController {
 		r := p.upTo(16 * unit.Mbps)
 		rate := func(now time.Duration) unit.Rate {
 			if now >= 10*sec && now < 20*sec {
@@ -176,14 +176,14 @@ func TestFollow(t *testing.T) {
 // TestFair: a second flow that comes 3 s later gets its half. The buffer is
 // shorter than elsewhere, so that a loss-based flow has many losses in the time.
 func TestFair(t *testing.T) {
-	for _, p := range promises {
+	for _, p := range boundsByController {
 		if p.jain == 0 {
 			continue // it makes none
 		}
 		const r = 12 * unit.Mbps
-		a, b := p.flow(1, virtual.Steady(r), 2), p.flow(2, virtual.Steady(r), 2)
+		a, b := p.flow(1, virtual.SteadyRate(r), 2), p.flow(2, virtual.SteadyRate(r), 2)
 		b.Start = 3 * sec
-		res := virtual.Run(p.link(virtual.Steady(r), r, rtt*2/3), p.from+40*sec, 1, a, b)
+		res := virtual.Run(p.link(virtual.SteadyRate(r), r, rtt*2/3), p.from+40*sec, 1, a, b)
 		x, y := float64(res[0].Rate(p.from, p.from+40*sec)), float64(res[1].Rate(p.from, p.from+40*sec))
 		jain := (x + y) * (x + y) / (2 * (x*x + y*y))
 		t.Logf("%s: %.2f and %.2f Mbit/s, Jain %.4f", p.name, x/1e6, y/1e6, jain)

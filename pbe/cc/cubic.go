@@ -11,38 +11,38 @@ import (
 // increase as in Ha, Rhee: Hybrid Slow Start (2011) with Linux' constants
 // (net/ipv4/tcp_cubic.c), since RFC 9406 has HyStart++ with other ones.
 const (
-	cubicC        = 0.4
-	cubicBeta     = 0.7
-	cubicMin      = 2 * MSS
-	cubicStart    = 10 * MSS // RFC 6928
-	hystartLow    = 16       // packets: below, slow start goes on
-	hystartMin    = 4 * time.Millisecond
-	hystartMax    = 16 * time.Millisecond
-	hystartSample = 8
+	cubicC             = 0.4
+	cubicBeta          = 0.7
+	cubicMinWindow     = 2 * MSS
+	cubicInitialWindow = 10 * MSS // RFC 6928
+	hystartLowWindow   = 16       // packets: below, slow start goes on
+	hystartMinDelay    = 4 * time.Millisecond
+	hystartMaxDelay    = 16 * time.Millisecond
+	hystartSamples     = 8
 )
 
 // CUBIC is the loss-based controller that Linux uses by default.
 type CUBIC struct {
-	window    float64 // packets
-	threshold float64
-	max       float64 // W_max
-	prior     float64 // window before the last loss
-	k         float64 // seconds
-	epoch     time.Duration
-	inEpoch   bool
-	est       float64 // W_est of the Reno-friendly region
-	rtt       smooth
-	minRTT    time.Duration
-	reacted   time.Duration // what was sent up to then is answered for
-	hasLoss   bool
+	window             float64 // packets
+	slowStartThreshold float64
+	maxWindow          float64 // W_max
+	priorWindow        float64 // window before the last loss
+	k                  float64 // seconds
+	epoch              time.Duration
+	inEpoch            bool
+	renoWindow         float64 // W_est of the Reno-friendly region
+	rtt                ewma
+	minRTT             time.Duration
+	recoveryTime       time.Duration // what was sent up to then is answered for
+	hasLoss            bool
 
-	roundMin time.Duration // of the first samples of this round
-	samples  int
+	roundMinRTT time.Duration // of the first samples of this round
+	samples     int
 }
 
 // NewCUBIC starts with ten packets in slow start.
 func NewCUBIC() *CUBIC {
-	return &CUBIC{window: float64(cubicStart / MSS), threshold: math.Inf(1)}
+	return &CUBIC{window: float64(cubicInitialWindow / MSS), slowStartThreshold: math.Inf(1)}
 }
 
 // OnSent implements Controller.
@@ -51,13 +51,13 @@ func (c *CUBIC) OnSent(now time.Duration, size, inFlight unit.Bytes) {}
 // OnAck implements Controller.
 func (c *CUBIC) OnAck(a Ack) {
 	if a.RTT > 0 {
-		c.rtt.add(a.RTT, 0.125)
+		c.rtt.addSample(a.RTT, 0.125)
 		if c.minRTT == 0 || a.RTT < c.minRTT {
 			c.minRTT = a.RTT
 		}
 	}
 	if a.Round {
-		c.roundMin, c.samples = 0, 0
+		c.roundMinRTT, c.samples = 0, 0
 	}
 	acked := float64(a.Bytes) / float64(MSS)
 	// A window that was not used is not grown (RFC 9438 section 5.8).
@@ -65,48 +65,48 @@ func (c *CUBIC) OnAck(a Ack) {
 		c.inEpoch = false
 		return
 	}
-	if c.window < c.threshold {
-		c.hystart(a)
+	if c.window < c.slowStartThreshold {
+		c.updateHystart(a)
 		c.window += acked
 		return
 	}
-	c.avoid(a.Now, acked)
+	c.growInAvoidance(a.Now, acked)
 }
 
-// hystart leaves slow start when the first delays of a round have grown.
-func (c *CUBIC) hystart(a Ack) {
-	if a.RTT == 0 || c.window < hystartLow || c.samples >= hystartSample {
+// updateHystart leaves slow start when the first delays of a round have grown.
+func (c *CUBIC) updateHystart(a Ack) {
+	if a.RTT == 0 || c.window < hystartLowWindow || c.samples >= hystartSamples {
 		return
 	}
-	if c.samples == 0 || a.RTT < c.roundMin {
-		c.roundMin = a.RTT
+	if c.samples == 0 || a.RTT < c.roundMinRTT {
+		c.roundMinRTT = a.RTT
 	}
-	if c.samples++; c.samples == hystartSample {
-		if c.roundMin > c.minRTT+min(max(c.minRTT/8, hystartMin), hystartMax) {
-			c.threshold = c.window
+	if c.samples++; c.samples == hystartSamples {
+		if c.roundMinRTT > c.minRTT+min(max(c.minRTT/8, hystartMinDelay), hystartMaxDelay) {
+			c.slowStartThreshold = c.window
 		}
 	}
 }
 
-func (c *CUBIC) avoid(now time.Duration, acked float64) {
+func (c *CUBIC) growInAvoidance(now time.Duration, acked float64) {
 	if !c.inEpoch {
-		c.inEpoch, c.epoch, c.est = true, now, c.window
-		if c.window < c.max {
-			c.k = math.Cbrt((c.max - c.window) / cubicC)
+		c.inEpoch, c.epoch, c.renoWindow = true, now, c.window
+		if c.window < c.maxWindow {
+			c.k = math.Cbrt((c.maxWindow - c.window) / cubicC)
 		} else {
-			c.k, c.max = 0, c.window
+			c.k, c.maxWindow = 0, c.window
 		}
 	}
-	cubic := func(t time.Duration) float64 { return cubicC*math.Pow(t.Seconds()-c.k, 3) + c.max }
-	target := min(max(cubic(now-c.epoch+c.rtt.v), c.window), 1.5*c.window) // section 4.2
+	cubic := func(t time.Duration) float64 { return cubicC*math.Pow(t.Seconds()-c.k, 3) + c.maxWindow }
+	target := min(max(cubic(now-c.epoch+c.rtt.value), c.window), 1.5*c.window) // section 4.2
 	// Section 4.3: as fast as Reno at least.
 	alpha := 3 * (1 - cubicBeta) / (1 + cubicBeta)
-	if c.est >= c.prior {
+	if c.renoWindow >= c.priorWindow {
 		alpha = 1
 	}
-	c.est += alpha * acked / c.window
-	if cubic(now-c.epoch) < c.est {
-		c.window = max(c.window, c.est)
+	c.renoWindow += alpha * acked / c.window
+	if cubic(now-c.epoch) < c.renoWindow {
+		c.window = max(c.window, c.renoWindow)
 		return
 	}
 	c.window += (target - c.window) / c.window * acked
@@ -114,20 +114,20 @@ func (c *CUBIC) avoid(now time.Duration, acked float64) {
 
 // OnLoss implements Controller.
 func (c *CUBIC) OnLoss(l Loss) {
-	if c.hasLoss && l.Sent <= c.reacted && !l.Timeout {
+	if c.hasLoss && l.Sent <= c.recoveryTime && !l.Timeout {
 		return // of the same round
 	}
-	c.hasLoss, c.reacted, c.inEpoch, c.prior = true, l.Now, false, c.window
-	if c.window < c.max {
-		c.max = c.window * (1 + cubicBeta) / 2 // fast convergence, section 4.7
+	c.hasLoss, c.recoveryTime, c.inEpoch, c.priorWindow = true, l.Now, false, c.window
+	if c.window < c.maxWindow {
+		c.maxWindow = c.window * (1 + cubicBeta) / 2 // fast convergence, section 4.7
 	} else {
-		c.max = c.window
+		c.maxWindow = c.window
 	}
-	c.window = max(c.window*cubicBeta, float64(cubicMin/MSS))
-	c.threshold = c.window
+	c.window = max(c.window*cubicBeta, float64(cubicMinWindow/MSS))
+	c.slowStartThreshold = c.window
 	if l.Timeout {
 		// The next epoch begins where slow start ends, with K = 0 (section 4.8).
-		c.window, c.max = 1, 0
+		c.window, c.maxWindow = 1, 0
 	}
 }
 
@@ -137,12 +137,12 @@ func (c *CUBIC) OnLoss(l Loss) {
 // transport.
 func (c *CUBIC) Limits(time.Duration) Limits {
 	l := Limits{Window: unit.Bytes(c.window * float64(MSS))}
-	if c.rtt.set {
+	if c.rtt.valid {
 		gain := 1.2
-		if c.window < c.threshold/2 {
+		if c.window < c.slowStartThreshold/2 {
 			gain = 2
 		}
-		l.Rate = scale(unit.RateOf(l.Window, c.rtt.v), gain)
+		l.Rate = scaleRate(unit.RateOf(l.Window, c.rtt.value), gain)
 	}
 	return l
 }

@@ -8,27 +8,27 @@ import (
 func TestExtreme(t *testing.T) {
 	for _, less := range []bool{false, true} {
 		r := rand.New(rand.NewPCG(1, 2))
-		e := extreme{less: less}
-		var list []point
+		e := windowedExtreme{keepsLeast: less}
+		var list []extremeSample
 		at := int64(0)
 		for range 5000 {
 			at += r.Int64N(4)
-			p := point{at, r.Int64N(100)}
+			p := extremeSample{at, r.Int64N(100)}
 			list = append(list, p)
-			e.add(p.at, p.v, 20)
-			want := p.v
+			e.addSample(p.position, p.value, 20)
+			want := p.value
 			for _, q := range list {
-				if q.at >= at-20 && (q.v < want) == less && q.v != want {
-					want = q.v
+				if q.position >= at-20 && (q.value < want) == less && q.value != want {
+					want = q.value
 				}
 			}
-			if e.get() != want {
-				t.Fatalf("less %v at %d: %d, want %d", less, at, e.get(), want)
+			if e.value() != want {
+				t.Fatalf("less %v at %d: %d, want %d", less, at, e.value(), want)
 			}
 		}
 	}
-	var e extreme
-	if !e.empty() || e.get() != 0 {
+	var e windowedExtreme
+	if !e.isEmpty() || e.value() != 0 {
 		t.Error("an empty one has a value")
 	}
 }

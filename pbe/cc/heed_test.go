@@ -13,13 +13,13 @@ import (
 // first feedback on it is PBE-CC, and BBR when that fails.
 func TestHeed(t *testing.T) {
 	const r = 16 * mbps
-	a := virtual.Run(link(virtual.Steady(r), r), 5*sec, 1, way(cc.NewCUBIC()))[0]
-	b := virtual.Run(link(virtual.Steady(r), r), 5*sec, 1, way(cc.NewHeed(cc.NewCUBIC(), 1)))[0]
+	a := virtual.Run(link(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewCUBIC()))[0]
+	b := virtual.Run(link(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewFeedbackFollower(cc.NewCUBIC(), 1)))[0]
 	if a.Delivered != b.Delivered || a.Delay(0, 5*sec, 0.9) != b.Delay(0, 5*sec, 0.9) {
 		t.Errorf("%v and %v", a.Delivered, b.Delivered)
 	}
-	h := cc.NewHeed(cc.NewCUBIC(), 1)
-	x := &acks{PBE: h.PBE, rtt: 100 * ms, rate: 10 * mbps}
+	h := cc.NewFeedbackFollower(cc.NewCUBIC(), 1)
+	x := &ackSequence{PBE: h.PBE, rtt: 100 * ms, rate: 10 * mbps}
 	run := func(n int) unit.Rate {
 		for range n {
 			x.now += ms
@@ -29,16 +29,16 @@ func TestHeed(t *testing.T) {
 		return h.Limits(x.now).Rate
 	}
 	run(500)
-	if st := h.Status(); st.Fresh || st.Told.Capacity > 0 {
+	if st := h.Status(); st.Fresh || st.Feedback.Capacity > 0 {
 		t.Errorf("before feedback: %+v", st)
 	}
 	x.radio = cc.Radio{Capacity: 30 * mbps, Fair: 30 * mbps}
-	within(t, "told", run(400), 30*mbps, 30*mbps)
-	if st := h.Status(); !st.Fresh || st.Told != x.radio || st.State != cc.Wireless {
+	expectRate(t, "told", run(400), 30*mbps, 30*mbps)
+	if st := h.Status(); !st.Fresh || st.Feedback != x.radio || st.State != cc.Wireless {
 		t.Errorf("told: %+v", st)
 	}
 	x.radio = cc.Radio{}
-	within(t, "BBR", run(600), 5*mbps, 29*mbps)
+	expectRate(t, "BBR", run(600), 5*mbps, 29*mbps)
 	if h.Status().Fresh {
 		t.Error("feedback of long ago is followed")
 	}
@@ -47,7 +47,7 @@ func TestHeed(t *testing.T) {
 // TestHeedMeasures: where the first controller keeps a queue for longer than BBR
 // believes a round trip, what BBR measures is still of now when feedback comes.
 func TestHeedMeasures(t *testing.T) {
-	h := cc.NewHeed(cc.NewCUBIC(), 1)
+	h := cc.NewFeedbackFollower(cc.NewCUBIC(), 1)
 	now := time.Duration(0)
 	run := func(n int, rate unit.Rate, rtt time.Duration, radio cc.Radio) unit.Rate {
 		for range n {
@@ -60,5 +60,5 @@ func TestHeedMeasures(t *testing.T) {
 	run(1000, 40*mbps, 50*ms, cc.Radio{})
 	run(14_000, 40*mbps, 100*ms, cc.Radio{})
 	run(15_000, 10*mbps, 100*ms, cc.Radio{})
-	within(t, "the beginning of the approach", run(10, 10*mbps, 100*ms, cc.Radio{Capacity: 40 * mbps, Fair: 40 * mbps}), 9*mbps, 12*mbps)
+	expectRate(t, "the beginning of the approach", run(10, 10*mbps, 100*ms, cc.Radio{Capacity: 40 * mbps, Fair: 40 * mbps}), 9*mbps, 12*mbps)
 }

@@ -9,8 +9,8 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// acks feeds a PBE with acknowledgements by hand, one each millisecond.
-type acks struct {
+// ackSequence feeds a PBE with acknowledgements by hand, one each millisecond.
+type ackSequence struct {
 	*cc.PBE
 	now   time.Duration
 	radio cc.Radio
@@ -19,7 +19,7 @@ type acks struct {
 	round time.Duration
 }
 
-func (a *acks) run(length time.Duration) cc.Limits {
+func (a *ackSequence) run(length time.Duration) cc.Limits {
 	for end := a.now + length; a.now < end; {
 		a.now += ms
 		x := cc.Ack{Now: a.now, Bytes: cc.MSS, Packets: 1, RTT: a.rtt, Sent: a.now - a.rtt, Rate: a.rate, InFlight: a.rate.Bytes(a.rtt), Radio: a.radio}
@@ -31,14 +31,14 @@ func (a *acks) run(length time.Duration) cc.Limits {
 	return a.Limits(a.now)
 }
 
-func (a *acks) is(t *testing.T, want cc.PBEState) {
+func (a *ackSequence) expectState(t *testing.T, want cc.PBEState) {
 	t.Helper()
 	if s, _ := a.State(); s != want {
 		t.Errorf("at %v: %v, want %v", a.now, s, want)
 	}
 }
 
-func within(t *testing.T, what string, got, low, high unit.Rate) {
+func expectRate(t *testing.T, what string, got, low, high unit.Rate) {
 	t.Helper()
 	if got < low || got > high {
 		t.Errorf("%s: %v, want %v to %v", what, got, low, high)
@@ -49,68 +49,68 @@ const mbps = unit.Mbps
 
 // TestPBEStates walks through all states by hand.
 func TestPBEStates(t *testing.T) {
-	a := &acks{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: mbps, radio: cc.Radio{Capacity: 30 * mbps, Fair: 20 * mbps}}
+	a := &ackSequence{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: mbps, radio: cc.Radio{Capacity: 30 * mbps, Fair: 20 * mbps}}
 	// To the fair share linearly in three round trips, then to all that is free.
-	within(t, "after half of the approach", a.run(150*ms).Rate, 9*mbps, 12*mbps)
-	a.is(t, cc.Approach)
-	within(t, "at the end of the approach", a.run(140*ms).Rate, 18*mbps, 20*mbps)
+	expectRate(t, "after half of the approach", a.run(150*ms).Rate, 9*mbps, 12*mbps)
+	a.expectState(t, cc.Approach)
+	expectRate(t, "at the end of the approach", a.run(140*ms).Rate, 18*mbps, 20*mbps)
 	l := a.run(20 * ms)
-	a.is(t, cc.Wireless)
-	within(t, "wireless", l.Rate, 30*mbps, 30*mbps)
+	a.expectState(t, cc.Wireless)
+	expectRate(t, "wireless", l.Rate, 30*mbps, 30*mbps)
 	if w := unit.RateOf(l.Window, 124*ms); w < 29*mbps || w > 31*mbps {
 		t.Errorf("window %v", l.Window)
 	}
 	a.rate, a.radio.Capacity = 30*mbps, 15*mbps
-	within(t, "at once, what is told", a.run(ms).Rate, 15*mbps, 15*mbps)
+	expectRate(t, "at once, what is told", a.run(ms).Rate, 15*mbps, 15*mbps)
 	// Another carrier: to its fair share in three round trips again.
 	a.radio = cc.Radio{Capacity: 45 * mbps, Fair: 40 * mbps, Activated: 1}
 	a.run(ms)
-	a.is(t, cc.Approach)
-	within(t, "half way to the new share", a.run(150*ms).Rate, 36*mbps, 44*mbps)
+	a.expectState(t, cc.Approach)
+	expectRate(t, "half way to the new share", a.run(150*ms).Rate, 36*mbps, 44*mbps)
 	a.run(200 * ms)
-	a.is(t, cc.Wireless)
+	a.expectState(t, cc.Wireless)
 	// The bottleneck is elsewhere, at 12 Mbit/s: half of what BBR has measured for
 	// a round trip, then its cycle, which asks for no more than the fair share.
 	a.radio.Internet, a.radio.Fair, a.rate = true, 14*mbps, 12*mbps
 	a.run(3 * sec) // of BBR's filter, in Drain and Internet
-	a.is(t, cc.Internet)
+	a.expectState(t, cc.Internet)
 	most := unit.Rate(0)
 	for range 2000 {
 		most = max(most, a.run(ms).Rate)
 	}
-	within(t, "probing", most, 14*mbps, 14*mbps)
+	expectRate(t, "probing", most, 14*mbps, 14*mbps)
 	// No queue any more, but less than the fair share: not yet.
 	a.radio.Internet = false
 	a.run(sec)
-	a.is(t, cc.Internet)
+	a.expectState(t, cc.Internet)
 	a.rate = 14 * mbps
 	a.run(sec)
-	a.is(t, cc.Wireless)
+	a.expectState(t, cc.Wireless)
 	a.radio.Internet = true
 	l = a.run(ms)
-	a.is(t, cc.Drain)
-	within(t, "drain", l.Rate, 7*mbps, 7*mbps)
+	a.expectState(t, cc.Drain)
+	expectRate(t, "drain", l.Rate, 7*mbps, 7*mbps)
 	a.run(101 * ms)
-	a.is(t, cc.Internet)
+	a.expectState(t, cc.Internet)
 }
 
 // TestPBEWithoutFeedback: it is BBR before feedback comes, when it has not come
 // for half a second, and after a timeout; then it begins again from what it has.
 func TestPBEWithoutFeedback(t *testing.T) {
 	const r = 16 * mbps
-	a := virtual.Run(link(virtual.Steady(r), r), 5*sec, 1, way(cc.NewBBR(1)))[0]
-	b := virtual.Run(link(virtual.Steady(r), r), 5*sec, 1, way(cc.NewPBE(1)))[0]
+	a := virtual.Run(link(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewBBR(1)))[0]
+	b := virtual.Run(link(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewPBE(1)))[0]
 	if a.Delivered != b.Delivered || a.Delay(0, 5*sec, 0.9) != b.Delay(0, 5*sec, 0.9) {
 		t.Errorf("%v and %v", a.Delivered, b.Delivered)
 	}
-	x := &acks{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: 10 * mbps, radio: cc.Radio{Capacity: 90 * mbps, Fair: 90 * mbps}}
-	within(t, "told", x.run(sec).Rate, 90*mbps, 90*mbps)
+	x := &ackSequence{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: 10 * mbps, radio: cc.Radio{Capacity: 90 * mbps, Fair: 90 * mbps}}
+	expectRate(t, "told", x.run(sec).Rate, 90*mbps, 90*mbps)
 	told := x.radio
 	x.radio = cc.Radio{}
-	within(t, "told lately", x.run(400*ms).Rate, 90*mbps, 90*mbps)
-	within(t, "not told", x.run(200*ms).Rate, 5*mbps, 30*mbps)
+	expectRate(t, "told lately", x.run(400*ms).Rate, 90*mbps, 90*mbps)
+	expectRate(t, "not told", x.run(200*ms).Rate, 5*mbps, 30*mbps)
 	x.radio = told
-	within(t, "told again", x.run(ms).Rate, 10*mbps, 11*mbps)
+	expectRate(t, "told again", x.run(ms).Rate, 10*mbps, 11*mbps)
 	x.run(sec)
 	x.OnLoss(cc.Loss{Now: x.now, Bytes: cc.MSS, Timeout: true})
 	if w := x.Limits(x.now).Window; w != cc.MSS {
@@ -125,11 +125,11 @@ func TestPBEDoubts(t *testing.T) {
 	for _, trip := range []time.Duration{20 * ms, 50 * ms} {
 		for _, lie := range []unit.Rate{1, 2, 3, 10} {
 			p := cc.NewPBE(1)
-			f := virtual.Flow{Controller: p, Before: trip / 4, After: trip / 4, Back: trip / 2}
-			f.Radio = func(time.Duration, *virtual.Packet) cc.Radio {
+			f := virtual.Flow{Controller: p, DelayToLink: trip / 4, DelayFromLink: trip / 4, AckDelay: trip / 2}
+			f.Feedback = func(time.Duration, *virtual.Packet) cc.Radio {
 				return cc.Radio{Capacity: lie * r, Fair: lie * r}
 			}
-			res := virtual.Run(virtual.NewWire(virtual.Steady(r), r.Bytes(6*rtt)), 30*sec, 1, f)[0]
+			res := virtual.Run(virtual.NewWire(virtual.SteadyRate(r), r.Bytes(6*rtt)), 30*sec, 1, f)[0]
 			queue := res.Delay(5*sec, 30*sec, 0.5) - trip/2
 			t.Logf("%v, %d×: %v, queue %v, doubted %v", trip, lie, res.Rate(5*sec, 30*sec), queue, p.Doubted())
 			if p.Doubted() != (lie > 1) || queue > trip || res.Rate(5*sec, 30*sec) < r*9/10 {
@@ -146,11 +146,11 @@ func TestPBELossy(t *testing.T) {
 	for _, trip := range []time.Duration{20 * ms, 50 * ms} {
 		for _, lie := range []unit.Rate{1, 2, 3, 10} {
 			p := cc.NewPBE(1)
-			f := virtual.Flow{Controller: p, Before: trip / 4, After: trip / 4, Back: trip / 2}
-			f.Radio = func(time.Duration, *virtual.Packet) cc.Radio {
+			f := virtual.Flow{Controller: p, DelayToLink: trip / 4, DelayFromLink: trip / 4, AckDelay: trip / 2}
+			f.Feedback = func(time.Duration, *virtual.Packet) cc.Radio {
 				return cc.Radio{Capacity: lie * r, Fair: lie * r}
 			}
-			res := virtual.Run(virtual.NewWire(virtual.Steady(r), r.Bytes(10*ms)), 30*sec, 1, f)[0]
+			res := virtual.Run(virtual.NewWire(virtual.SteadyRate(r), r.Bytes(10*ms)), 30*sec, 1, f)[0]
 			rate, lost, start := res.Rate(5*sec, 30*sec), res.Loss(5*sec, 30*sec), res.Loss(0, 2*sec)
 			t.Logf("%v, %d×: %v, %.1f %% lost, %.0f %% in the first 2 s, doubted %v", trip, lie, rate, 100*lost, 100*start, p.Doubted())
 			// BBR asks for 1.25 of what there is in one of eight round trips.
@@ -166,10 +166,10 @@ func TestPBERandomLoss(t *testing.T) {
 	const r = 16 * mbps
 	for seed := range uint64(3) {
 		p := cc.NewPBE(seed)
-		f := way(p)
+		f := defaultFlow(p)
 		f.Loss = 0.02
-		f.Radio = feedback(func(time.Duration) cc.Capacity { return cc.Capacity{Transport: r, Fair: r} })
-		res := virtual.Run(virtual.NewWire(virtual.Steady(r), r.Bytes(10*ms)), 20*sec, seed, f)[0]
+		f.Feedback = feedback(func(time.Duration) cc.Capacity { return cc.Capacity{Transport: r, Fair: r} })
+		res := virtual.Run(virtual.NewWire(virtual.SteadyRate(r), r.Bytes(10*ms)), 20*sec, seed, f)[0]
 		if got := res.Rate(sec, 20*sec); p.Doubted() || got < r*97/100 {
 			t.Errorf("seed %d: %v of %v, doubted %v", seed, got, r, p.Doubted())
 		}

@@ -9,21 +9,21 @@ import (
 
 // What both generations of PCC have in common.
 const (
-	pccLeast  = 500 * unit.Kbps // kMinSendingRate of the authors' code
-	pccWindow = 2.5             // round trips' worth in flight at most (its bytes_in_flight_gain)
-	pccGuess  = 100 * time.Millisecond
+	pccMinRate      = 500 * unit.Kbps // kMinSendingRate of the authors' code
+	pccInFlightGain = 2.5             // round trips' worth in flight at most (its bytes_in_flight_gain)
+	pccInitialRTT   = 100 * time.Millisecond
 )
 
 type pccState uint8
 
 const (
-	pccStart pccState = iota // doubles while the utility grows
-	pccProbe                 // pairs of intervals, one at a rate ε above, one ε below, in random order
-	pccMove                  // steps while the utility grows
+	pccStarting pccState = iota // doubles while the utility grows
+	pccProbing                  // pairs of intervals, one at a rate ε above, one ε below, in random order
+	pccMoving                   // steps while the utility grows
 )
 
-// outcome is what came of one interval.
-type outcome struct {
+// intervalOutcome is what came of one interval.
+type intervalOutcome struct {
 	up      bool    // of a pair: the one above
 	rate    float64 // Mbit/s
 	utility float64
@@ -35,33 +35,33 @@ type outcome struct {
 // in the authors' code, github.com/PCCproject/PCC-Uspace, of which no line is
 // here).
 type pcc struct {
-	v     intervals
-	rnd   *rand.Rand
-	rate  unit.Rate // central rate of pairs
-	state pccState
-	pairs int
-	eps   float64
-	begun int    // useful intervals of this state
-	up    []bool // of those
-	out   []outcome
-	last  outcome // the one before, while it starts or moves
+	intervals        intervalList
+	random           *rand.Rand
+	rate             unit.Rate // central rate of pairs
+	state            pccState
+	pairs            int
+	epsilon          float64
+	startedIntervals int    // useful intervals of this state
+	up               []bool // of those
+	outcomes         []intervalOutcome
+	lastOutcome      intervalOutcome // the one before, while it starts or moves
 
-	// rtts is how many round trips an interval lasts.
-	rtts func() float64
+	// intervalRTTs is how many round trips an interval lasts.
+	intervalRTTs func() float64
 	// utility judges an interval.
-	utility func(m *interval) float64
-	// learn takes what came of a whole probe, or of the interval of a move, and
+	utility func(m *monitorInterval) float64
+	// applyOutcomes takes what came of a whole probe, or of the interval of a move, and
 	// sets rate and state. The first utility that does not grow ends the start.
-	learn func(list []outcome)
+	applyOutcomes func(list []intervalOutcome)
 }
 
 func newPCC(seed uint64) pcc {
-	return pcc{rnd: rand.New(rand.NewPCG(seed, 2)), rate: unit.RateOf(10*MSS, pccGuess)} // RFC 6928's window
+	return pcc{random: rand.New(rand.NewPCG(seed, 2)), rate: unit.RateOf(10*MSS, pccInitialRTT)} // RFC 6928's window
 }
 
-// wanted is how many useful intervals the state has.
-func (c *pcc) wanted() int {
-	if c.state == pccProbe {
+// intervalsNeeded is how many useful intervals the state has.
+func (c *pcc) intervalsNeeded() int {
+	if c.state == pccProbing {
 		return 2 * c.pairs
 	}
 	return 1
@@ -69,83 +69,83 @@ func (c *pcc) wanted() int {
 
 // OnSent implements Controller.
 func (c *pcc) OnSent(now time.Duration, size, inFlight unit.Bytes) {
-	if m := c.v.newest(); m == nil || now >= m.end {
-		c.begin(now)
+	if m := c.intervals.current(); m == nil || now >= m.end {
+		c.startInterval(now)
 	}
-	c.v.sent(now)
+	c.intervals.onSent(now)
 }
 
-func (c *pcc) begin(now time.Duration) {
-	r, useful := c.rate, c.begun < c.wanted() && c.v.rtt.set
+func (c *pcc) startInterval(now time.Duration) {
+	r, useful := c.rate, c.startedIntervals < c.intervalsNeeded() && c.intervals.smoothedRTT.valid
 	if useful {
-		if c.state == pccProbe {
-			if c.begun%2 == 0 {
-				c.up = append(c.up, c.rnd.IntN(2) == 0)
+		if c.state == pccProbing {
+			if c.startedIntervals%2 == 0 {
+				c.up = append(c.up, c.random.IntN(2) == 0)
 			} else {
-				c.up = append(c.up, !c.up[c.begun-1])
+				c.up = append(c.up, !c.up[c.startedIntervals-1])
 			}
-			by := -c.eps
-			if c.up[c.begun] {
-				by = c.eps
+			by := -c.epsilon
+			if c.up[c.startedIntervals] {
+				by = c.epsilon
 			}
-			r = scale(r, 1+by)
+			r = scaleRate(r, 1+by)
 		}
-		c.begun++
+		c.startedIntervals++
 	}
-	c.v.begin(now, max(r, pccLeast), c.rtts()).useful = useful
+	c.intervals.start(now, max(r, pccMinRate), c.intervalRTTs()).useful = useful
 }
 
 // OnAck implements Controller.
 func (c *pcc) OnAck(a Ack) {
-	c.v.acked(a)
-	c.judge(a.Now)
+	c.intervals.onAcked(a)
+	c.evaluateIntervals(a.Now)
 }
 
 // OnLoss implements Controller.
 func (c *pcc) OnLoss(l Loss) {
-	c.v.lost(l)
+	c.intervals.onLost(l)
 	if l.Timeout {
-		c.enter(l.Now, pccProbe, c.rate/2) // as the code that the paper of 2018 comes with
+		c.enterState(l.Now, pccProbing, c.rate/2) // as the code that the paper of 2018 comes with
 	}
-	c.judge(l.Now)
+	c.evaluateIntervals(l.Now)
 }
 
-func (c *pcc) judge(now time.Duration) {
-	for m := c.v.take(now); m != nil; m = c.v.take(now) {
+func (c *pcc) evaluateIntervals(now time.Duration) {
+	for m := c.intervals.takeComplete(now); m != nil; m = c.intervals.takeComplete(now) {
 		if !m.useful {
 			continue
 		}
-		o := outcome{rate: m.throughput(), utility: c.utility(m)}
-		if c.state == pccProbe {
-			o.up = c.up[len(c.out)]
+		o := intervalOutcome{rate: m.sendingRate(), utility: c.utility(m)}
+		if c.state == pccProbing {
+			o.up = c.up[len(c.outcomes)]
 		}
-		c.out = append(c.out, o)
-		if len(c.out) < c.wanted() {
+		c.outcomes = append(c.outcomes, o)
+		if len(c.outcomes) < c.intervalsNeeded() {
 			continue
 		}
-		if c.state != pccStart {
-			c.learn(c.out)
-			c.enter(now, c.state, c.rate)
+		if c.state != pccStarting {
+			c.applyOutcomes(c.outcomes)
+			c.enterState(now, c.state, c.rate)
 			continue
 		}
-		if c.last.rate == 0 || o.utility > c.last.utility {
-			c.last = o
-			c.enter(now, pccStart, 2*c.rate)
+		if c.lastOutcome.rate == 0 || o.utility > c.lastOutcome.utility {
+			c.lastOutcome = o
+			c.enterState(now, pccStarting, 2*c.rate)
 		} else {
-			c.enter(now, pccProbe, c.rate/2)
+			c.enterState(now, pccProbing, c.rate/2)
 		}
 	}
 }
 
-// enter begins a state, or the same one again, at a rate, at once: what is being
+// enterState begins a state, or the same one again, at a rate, at once: what is being
 // sent is of no use any more.
-func (c *pcc) enter(now time.Duration, s pccState, r unit.Rate) {
-	c.state, c.rate = s, max(r, pccLeast)
-	c.begun, c.up, c.out = 0, c.up[:0], c.out[:0]
-	for _, m := range c.v.list {
+func (c *pcc) enterState(now time.Duration, s pccState, r unit.Rate) {
+	c.state, c.rate = s, max(r, pccMinRate)
+	c.startedIntervals, c.up, c.outcomes = 0, c.up[:0], c.outcomes[:0]
+	for _, m := range c.intervals.list {
 		m.useful = false
 	}
-	if m := c.v.newest(); m != nil && now < m.end {
+	if m := c.intervals.current(); m != nil && now < m.end {
 		m.end = now
 	}
 }
@@ -153,12 +153,12 @@ func (c *pcc) enter(now time.Duration, s pccState, r unit.Rate) {
 // Limits implements Controller.
 func (c *pcc) Limits(now time.Duration) Limits {
 	r := c.rate
-	if m := c.v.newest(); m != nil && now < m.end {
+	if m := c.intervals.current(); m != nil && now < m.end {
 		r = m.rate
 	}
 	w := 100 * MSS
-	if c.v.rtt.set {
-		w = max(unit.Bytes(pccWindow*float64(r.Bytes(c.v.rtt.v))), pccPackets*MSS)
+	if c.intervals.smoothedRTT.valid {
+		w = max(unit.Bytes(pccInFlightGain*float64(r.Bytes(c.intervals.smoothedRTT.value))), pccMinPackets*MSS)
 	}
 	return Limits{Rate: r, Window: w}
 }

@@ -8,25 +8,25 @@ import (
 	"mpbond/base/unit"
 )
 
-// sentAt makes an interval of ten packets at a rate, with round trips that grow by
+// lastSentTime makes an interval of ten packets at a rate, with round trips that grow by
 // slope, of which some are lost.
-func sentAt(r unit.Rate, slope float64, lost int) *interval {
-	v := &intervals{}
-	v.rtt.add(50*time.Millisecond, 1)
-	m := v.begin(time.Second, r, 1)
+func sentAt(r unit.Rate, slope float64, lost int) *monitorInterval {
+	v := &intervalList{}
+	v.smoothedRTT.addSample(50*time.Millisecond, 1)
+	m := v.start(time.Second, r, 1)
 	for now := time.Second; now < m.end; now += r.Time(MSS) {
-		v.sent(now)
+		v.onSent(now)
 	}
 	for now := time.Second; now < m.end; now += r.Time(MSS) {
 		if lost > 0 {
 			lost--
-			v.lost(Loss{Now: now + time.Second, Bytes: MSS, Sent: now})
+			v.onLost(Loss{Now: now + time.Second, Bytes: MSS, Sent: now})
 			continue
 		}
 		rtt := 50*time.Millisecond + time.Duration(slope*float64(now-time.Second))
-		v.acked(Ack{Now: now + rtt, Bytes: MSS, Packets: 1, RTT: rtt, Sent: now})
+		v.onAcked(Ack{Now: now + rtt, Bytes: MSS, Packets: 1, RTT: rtt, Sent: now})
 	}
-	if got := v.take(m.end + time.Millisecond); got != m {
+	if got := v.takeComplete(m.end + time.Millisecond); got != m {
 		return nil // not all of it is answered for
 	}
 	return m
@@ -34,21 +34,21 @@ func sentAt(r unit.Rate, slope float64, lost int) *interval {
 
 func TestIntervals(t *testing.T) {
 	m := sentAt(12*unit.Mbps, 0.25, 5)
-	if m == nil || m.sent != 50 || m.lost != 5 || m.acked != 45 || m.loss() != 0.1 || math.Abs(m.slope()-0.25) > 1e-6 || math.Abs(m.throughput()-12) > 1e-6 {
+	if m == nil || m.sent != 50 || m.lost != 5 || m.acked != 45 || m.lossRate() != 0.1 || math.Abs(m.rttGradient()-0.25) > 1e-6 || math.Abs(m.sendingRate()-12) > 1e-6 {
 		t.Fatalf("%+v", m)
 	}
 	// A few packets tell the rate as well as many.
-	if m := sentAt(400*unit.Kbps, 0, 0); m.sent != pccPackets || math.Abs(m.throughput()-0.4) > 1e-6 {
-		t.Errorf("%d packets, %.3f Mbit/s", m.sent, m.throughput())
+	if m := sentAt(400*unit.Kbps, 0, 0); m.sent != pccMinPackets || math.Abs(m.sendingRate()-0.4) > 1e-6 {
+		t.Errorf("%d packets, %.3f Mbit/s", m.sent, m.sendingRate())
 	}
 	// One that is never answered for is lost, after two round trips and a second.
-	v := &intervals{}
-	v.rtt.add(50*time.Millisecond, 1)
-	m = v.begin(0, unit.Mbps, 1)
-	v.sent(0)
-	v.sent(time.Millisecond)
-	v.acked(Ack{Now: 50 * time.Millisecond, Packets: 1, RTT: 50 * time.Millisecond})
-	if v.take(m.end+time.Second) != nil || v.take(m.end+1100*time.Millisecond) != m || m.lost != 1 {
+	v := &intervalList{}
+	v.smoothedRTT.addSample(50*time.Millisecond, 1)
+	m = v.start(0, unit.Mbps, 1)
+	v.onSent(0)
+	v.onSent(time.Millisecond)
+	v.onAcked(Ack{Now: 50 * time.Millisecond, Packets: 1, RTT: 50 * time.Millisecond})
+	if v.takeComplete(m.end+time.Second) != nil || v.takeComplete(m.end+1100*time.Millisecond) != m || m.lost != 1 {
 		t.Errorf("%+v", m)
 	}
 }
@@ -56,18 +56,18 @@ func TestIntervals(t *testing.T) {
 // TestIntervalsOfSeveral: packets that are answered for at once belong to the
 // interval under way and to those before it.
 func TestIntervalsOfSeveral(t *testing.T) {
-	v := &intervals{}
-	v.rtt.add(10*time.Millisecond, 1)
-	var list []*interval
+	v := &intervalList{}
+	v.smoothedRTT.addSample(10*time.Millisecond, 1)
+	var list []*monitorInterval
 	for now := time.Duration(0); now < 36*time.Millisecond; now += time.Millisecond {
-		if m := v.newest(); m == nil || now >= m.end {
-			list = append(list, v.begin(now, 12*unit.Mbps, 1.2))
+		if m := v.current(); m == nil || now >= m.end {
+			list = append(list, v.start(now, 12*unit.Mbps, 1.2))
 		}
-		v.sent(now)
+		v.onSent(now)
 	}
-	v.acked(Ack{Now: 50 * time.Millisecond, Packets: 10, RTT: 40 * time.Millisecond, Sent: 9 * time.Millisecond})
-	v.lost(Loss{Now: 50 * time.Millisecond, Bytes: 5 * MSS, Sent: 14 * time.Millisecond})
-	v.acked(Ack{Now: 50 * time.Millisecond, Packets: 21, RTT: 15 * time.Millisecond, Sent: 35 * time.Millisecond})
+	v.onAcked(Ack{Now: 50 * time.Millisecond, Packets: 10, RTT: 40 * time.Millisecond, Sent: 9 * time.Millisecond})
+	v.onLost(Loss{Now: 50 * time.Millisecond, Bytes: 5 * MSS, Sent: 14 * time.Millisecond})
+	v.onAcked(Ack{Now: 50 * time.Millisecond, Packets: 21, RTT: 15 * time.Millisecond, Sent: 35 * time.Millisecond})
 	for i, want := range [][2]int{{10, 2}, {9, 3}, {12, 0}} {
 		if m := list[i]; m.acked != want[0] || m.lost != want[1] {
 			t.Errorf("interval %d: %d acknowledged, %d lost, want %v", i, m.acked, m.lost, want)
@@ -78,9 +78,9 @@ func TestIntervalsOfSeveral(t *testing.T) {
 // TestUtilities has utilities by hand.
 func TestUtilities(t *testing.T) {
 	a, v := NewAllegro(1), NewVivace(1)
-	v.state = pccProbe
+	v.state = pccProbing
 	for _, c := range []struct {
-		m               *interval
+		m               *monitorInterval
 		allegro, vivace float64
 	}{
 		{sentAt(12*unit.Mbps, 0, 0), 12 / (1 + math.Exp(-5)), math.Pow(12, 0.9)},
@@ -99,9 +99,9 @@ func TestUtilities(t *testing.T) {
 }
 
 // probe makes outcomes of pairs whose utility has a gradient.
-func probe(rate float64, gradients ...float64) (list []outcome) {
+func probe(rate float64, gradients ...float64) (list []intervalOutcome) {
 	for _, g := range gradients {
-		list = append(list, outcome{true, rate * 1.05, g * rate * 0.05}, outcome{false, rate * 0.95, -g * rate * 0.05})
+		list = append(list, intervalOutcome{true, rate * 1.05, g * rate * 0.05}, intervalOutcome{false, rate * 0.95, -g * rate * 0.05})
 	}
 	return list
 }
@@ -110,22 +110,22 @@ func probe(rate float64, gradients ...float64) (list []outcome) {
 // taken back.
 func TestAllegroSteps(t *testing.T) {
 	c := NewAllegro(1)
-	c.state, c.rate = pccProbe, 100*unit.Mbps
-	c.step(probe(100, 1, -1))
-	if c.state != pccProbe || c.rate != 100*unit.Mbps || c.eps != 0.02 {
-		t.Errorf("pairs disagree: %v, ε %v", c.rate, c.eps)
+	c.state, c.rate = pccProbing, 100*unit.Mbps
+	c.stepRate(probe(100, 1, -1))
+	if c.state != pccProbing || c.rate != 100*unit.Mbps || c.epsilon != 0.02 {
+		t.Errorf("pairs disagree: %v, ε %v", c.rate, c.epsilon)
 	}
-	c.step(probe(100, 1, 1))
+	c.stepRate(probe(100, 1, 1))
 	want := 100 * 1.02 * 1.01
 	for n := 2; n < 5; n++ {
-		if c.state != pccMove || math.Abs(float64(c.rate)/1e6-want) > 1e-3 {
+		if c.state != pccMoving || math.Abs(float64(c.rate)/1e6-want) > 1e-3 {
 			t.Errorf("step %d: %v, want %.3f", n, c.rate, want)
 		}
-		c.step([]outcome{{rate: want, utility: 100 + want}})
+		c.stepRate([]intervalOutcome{{rate: want, utility: 100 + want}})
 		want *= 1 + 0.01*float64(n)
 	}
-	c.step([]outcome{{rate: want, utility: 0}})
-	if want /= 1.04; c.state != pccProbe || math.Abs(float64(c.rate)/1e6-want) > 1e-3 || c.eps != 0.01 {
+	c.stepRate([]intervalOutcome{{rate: want, utility: 0}})
+	if want /= 1.04; c.state != pccProbing || math.Abs(float64(c.rate)/1e6-want) > 1e-3 || c.epsilon != 0.01 {
 		t.Errorf("after a fall: %v, want %.3f", c.rate, want)
 	}
 }
@@ -134,26 +134,26 @@ func TestAllegroSteps(t *testing.T) {
 // 5 % of the rate, then 15, 25 …
 func TestVivaceSteps(t *testing.T) {
 	c := NewVivace(1)
-	c.state, c.rate = pccProbe, 100*unit.Mbps
+	c.state, c.rate = pccProbing, 100*unit.Mbps
 	want := 100.0
 	for _, by := range []float64{0.5, 1, 1.5, 2.5, 3.5} {
-		c.climb(probe(float64(c.rate)/1e6, 0.5, 0.5, 0.5))
+		c.climbGradient(probe(float64(c.rate)/1e6, 0.5, 0.5, 0.5))
 		if want += by; math.Abs(float64(c.rate)/1e6-want) > 1e-3 {
 			t.Fatalf("%v, want %.3f", c.rate, want)
 		}
 	}
 	for _, part := range []float64{0.05, 0.15, 0.25, 0.35} {
-		c.climb(probe(float64(c.rate)/1e6, -1e3, -1e3, -1e3))
+		c.climbGradient(probe(float64(c.rate)/1e6, -1e3, -1e3, -1e3))
 		if want *= 1 - part; math.Abs(float64(c.rate)/1e6-want) > 1e-3 {
 			t.Fatalf("down: %v, want %.3f", c.rate, want)
 		}
 	}
 	at := c.rate
-	c.climb(probe(float64(c.rate)/1e6, 1, -1, -1))
+	c.climbGradient(probe(float64(c.rate)/1e6, 1, -1, -1))
 	if c.rate != at {
 		t.Errorf("one of three for more, two for less: %v after %v", c.rate, at)
 	}
-	c.climb(probe(float64(c.rate)/1e6, 1, 1, -1))
+	c.climbGradient(probe(float64(c.rate)/1e6, 1, 1, -1))
 	if c.rate <= at {
 		t.Errorf("two of three for more: %v after %v", c.rate, at)
 	}

@@ -9,12 +9,12 @@ import (
 
 // Specification: section 4.2.3 of the paper.
 const (
-	// Threshold is what a one-way delay may be over the least one: three
+	// DelayThreshold is what a one-way delay may be over the least one: three
 	// retransmissions of 8 ms, and 3 ms of jitter.
-	Threshold = 3*8*time.Millisecond + 3*time.Millisecond
-	// switchSubframes times the bits of a subframe, in packets, is how many
+	DelayThreshold = 3*8*time.Millisecond + 3*time.Millisecond
+	// switchPackets times the bits of a subframe, in packets, is how many
 	// packets in turn must be over it (or under it).
-	switchSubframes = 6
+	switchPackets = 6
 )
 
 // Device is what the receivers of one device have in common: its capacity is
@@ -25,25 +25,25 @@ type Device struct {
 	receivers []*Receiver
 }
 
-// deviceIdle is how long a flow counts after its last packet.
-const deviceIdle = 500 * time.Millisecond
+// flowIdleTimeout is how long a flow counts after its last packet.
+const flowIdleTimeout = 500 * time.Millisecond
 
-// Receiver adds one to the device.
-func (d *Device) Receiver() *Receiver {
+// AddReceiver adds one to the device.
+func (d *Device) AddReceiver() *Receiver {
 	r := &Receiver{device: d}
 	d.receivers = append(d.receivers, r)
 	return r
 }
 
-// Remove takes one out whose flow has ended.
-func (d *Device) Remove(r *Receiver) {
+// RemoveReceiver takes one out whose flow has ended.
+func (d *Device) RemoveReceiver(r *Receiver) {
 	d.receivers = slices.DeleteFunc(d.receivers, func(x *Receiver) bool { return x == r })
 }
 
-// active counts flows that had a packet of late.
-func (d *Device) active(now time.Duration) (n unit.Rate) {
+// countActiveFlows counts flows that had a packet of late.
+func (d *Device) countActiveFlows(now time.Duration) (n unit.Rate) {
 	for _, r := range d.receivers {
-		if r.begun && now-r.heard <= deviceIdle {
+		if r.started && now-r.lastPacketTime <= flowIdleTimeout {
 			n++
 		}
 	}
@@ -54,13 +54,13 @@ func (d *Device) active(now time.Duration) (n unit.Rate) {
 // the network before it is the bottleneck. The zero value is ready, and the only
 // one of its device.
 type Receiver struct {
-	device   *Device
-	least    extreme
-	begun    bool
-	heard    time.Duration
-	over     int
-	under    int
-	internet bool
+	device         *Device
+	minDelay       windowedExtreme
+	started        bool
+	lastPacketTime time.Duration
+	packetsOver    int
+	packetsUnder   int
+	internet       bool
 }
 
 // Capacity is what a Receiver needs to know of the cells.
@@ -76,24 +76,24 @@ type Capacity struct {
 // OnPacket takes a packet that arrives with a one-way delay, by clocks that need
 // not agree, and returns the feedback for its acknowledgement.
 func (r *Receiver) OnPacket(now, oneWay time.Duration, c Capacity) Radio {
-	if !r.begun {
-		r.least.less, r.begun = true, true
+	if !r.started {
+		r.minDelay.keepsLeast, r.started = true, true
 	}
-	r.heard = now
+	r.lastPacketTime = now
 	if r.device != nil {
-		n := r.device.active(now)
+		n := r.device.countActiveFlows(now)
 		c.Transport, c.Fair = c.Transport/n, c.Fair/n
 	}
-	r.least.add(int64(now), int64(oneWay), int64(pbeMinDelay))
-	if oneWay > time.Duration(r.least.get())+Threshold && !c.Full {
-		r.over, r.under = r.over+1, 0
+	r.minDelay.addSample(int64(now), int64(oneWay), int64(pbeMinRTTWindow))
+	if oneWay > time.Duration(r.minDelay.value())+DelayThreshold && !c.Full {
+		r.packetsOver, r.packetsUnder = r.packetsOver+1, 0
 	} else {
-		r.over, r.under = 0, r.under+1
+		r.packetsOver, r.packetsUnder = 0, r.packetsUnder+1
 	}
-	need := max(1, int(switchSubframes*c.Transport.Bytes(time.Millisecond)/MSS))
-	if r.over >= need {
+	need := max(1, int(switchPackets*c.Transport.Bytes(time.Millisecond)/MSS))
+	if r.packetsOver >= need {
 		r.internet = true
-	} else if r.under >= need {
+	} else if r.packetsUnder >= need {
 		r.internet = false
 	}
 	return Radio{Capacity: c.Transport, Fair: c.Fair, Internet: r.internet, Activated: uint8(c.Activated)}

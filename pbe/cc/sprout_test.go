@@ -28,7 +28,7 @@ func TestSproutTables(t *testing.T) {
 			for range sproutHorizon {
 				x, p := r.Float64(), 0.0
 				to := -1
-				s.steps(at, func(j int, q float64) {
+				s.forEachStep(at, func(j int, q float64) {
 					if p += q; to < 0 && p >= x {
 						to = j
 					}
@@ -41,10 +41,10 @@ func TestSproutTables(t *testing.T) {
 			counts[sum]++
 		}
 		below := 0.0
-		for k := range sproutCounts {
+		for k := range sproutMaxCount {
 			below += float64(counts[k]) / runs
-			if d := math.Abs(below - s.surely[from][k]); d > 0.02 {
-				t.Errorf("from bin %d: %d at most with %.3f, want %.3f", from, k, s.surely[from][k], below)
+			if d := math.Abs(below - s.deliveryCDF[from][k]); d > 0.02 {
+				t.Errorf("from bin %d: %d at most with %.3f, want %.3f", from, k, s.deliveryCDF[from][k], below)
 				break
 			}
 		}

@@ -13,16 +13,16 @@ func TestVerusCurve(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		v := NewVerus()
-		v.least = 20 * ms
+		v.minDelay = 20 * ms
 		n := 2 + r.IntN(300)
 		for w := 1; w <= n; w++ {
 			if r.IntN(3) > 0 || w == n {
-				v.learn(w, 20*ms+time.Duration(w)*ms/4+time.Duration(r.IntN(int(8*ms))))
+				v.recordDelay(w, 20*ms+time.Duration(w)*ms/4+time.Duration(r.IntN(int(8*ms))))
 			}
 		}
-		v.fit(0)
+		v.fitCurve(0)
 		for w := 1; w < 2*n; w++ {
-			a, b := v.delay(float64(w-1)), v.delay(float64(w))
+			a, b := v.delayFor(float64(w-1)), v.delayFor(float64(w))
 			if b < a || w > n && b == a {
 				t.Fatalf("seed %d: %v for %d packets after %v", seed, b, w, a)
 			}
@@ -30,21 +30,21 @@ func TestVerusCurve(t *testing.T) {
 				t.Fatalf("seed %d: %v for %d packets", seed, b, w)
 			}
 		}
-		for d := 20 * ms; d < v.delay(float64(2*n)); d += ms / 3 {
+		for d := 20 * ms; d < v.delayFor(float64(2*n)); d += ms / 3 {
 			w := v.windowFor(d)
-			if w > 1 && v.delay(w) > d+time.Microsecond || v.delay(w+1.01) <= d {
-				t.Fatalf("seed %d: %v is %.1f packets, which is %v, and one more %v", seed, d, w, v.delay(w), v.delay(w+1))
+			if w > 1 && v.delayFor(w) > d+time.Microsecond || v.delayFor(w+1.01) <= d {
+				t.Fatalf("seed %d: %v is %.1f packets, which is %v, and one more %v", seed, d, w, v.delayFor(w), v.delayFor(w+1))
 			}
 		}
 	}
 	v := NewVerus()
-	v.least = 10 * ms
+	v.minDelay = 10 * ms
 	for w, d := range map[int]time.Duration{2: 10, 4: 20, 5: 40, 6: 30, 8: 50} {
-		v.learn(w, d*ms)
+		v.recordDelay(w, d*ms)
 	}
-	v.fit(0)
+	v.fitCurve(0)
 	for w, want := range []time.Duration{10, 10, 10, 15, 20, 35, 35, 42, 50} {
-		if got := v.delay(float64(w)).Round(ms); (got - want*ms).Abs() > ms {
+		if got := v.delayFor(float64(w)).Round(ms); (got - want*ms).Abs() > ms {
 			t.Errorf("%d packets: %v, want %v", w, got, want*ms)
 		}
 	}
@@ -68,29 +68,29 @@ func TestVerusTarget(t *testing.T) {
 	v := NewVerus()
 	v.run(0, 100*ms, 20*ms)
 	v.OnLoss(Loss{Now: 100 * ms, Bytes: MSS, Sent: 99 * ms})
-	if v.slow || !v.losing {
+	if v.slowStart || !v.inRecovery {
 		t.Fatal("a loss did not end slow start")
 	}
 	v.run(100*ms, 200*ms, 20*ms)
-	if v.losing {
+	if v.inRecovery {
 		t.Fatal("still losing after five round trips")
 	}
-	was := v.target
+	was := v.targetDelay
 	v.run(200*ms, 250*ms, 20*ms)
-	if d := v.target - was; d != 20*ms {
+	if d := v.targetDelay - was; d != 20*ms {
 		t.Errorf("in ten epochs of even delays by %v", d)
 	}
-	was = v.target
+	was = v.targetDelay
 	for i := range time.Duration(10) {
 		v.run(250*ms+5*i*ms, 255*ms+5*i*ms, 21*ms+i*ms)
 	}
-	if d := v.target - was; d < -12*ms || d > -6*ms {
+	if d := v.targetDelay - was; d < -12*ms || d > -6*ms {
 		t.Errorf("in ten epochs of growing delays by %v", d)
 	}
-	was = v.target
+	was = v.targetDelay
 	v.run(300*ms, 350*ms, 130*ms)
-	if d := v.target - was; v.target != v.least && (d < -20*ms || d > -14*ms) {
-		t.Errorf("in ten epochs of long delays by %v to %v", d, v.target)
+	if d := v.targetDelay - was; v.targetDelay != v.minDelay && (d < -20*ms || d > -14*ms) {
+		t.Errorf("in ten epochs of long delays by %v to %v", d, v.targetDelay)
 	}
 }
 
@@ -101,13 +101,13 @@ func TestVerusLoss(t *testing.T) {
 	const ms = time.Millisecond
 	v := NewVerus()
 	v.run(0, 100*ms, 20*ms)
-	w := v.with(95 * ms)
+	w := v.windowAt(95 * ms)
 	if w < 60 || w > 90 {
 		t.Fatalf("window in slow start: %.1f", w)
 	}
 	v.OnLoss(Loss{Now: 101 * ms, Bytes: MSS, Sent: 95 * ms, InFlight: 20 * MSS})
 	cut := v.window
-	if cut != verusLoss*w {
+	if cut != verusLossFactor*w {
 		t.Errorf("%.1f after a loss at %.1f", cut, w)
 	}
 	v.OnLoss(Loss{Now: 102 * ms, Bytes: MSS, Sent: 96 * ms, InFlight: 20 * MSS})

@@ -5,47 +5,47 @@ import "math"
 // Specification of PCC Vivace: Dong and others: PCC Vivace: Online-Learning
 // Congestion Control, NSDI 2018, sections 4 and 5.
 const (
-	vivacePower = 0.9
-	vivaceRTT   = 900.0 // b
-	vivaceLoss  = 11.35 // c
-	vivaceEps   = 0.05
-	vivaceStep  = 1.0  // θ0: Mbit/s for a gradient of 1
-	vivaceBound = 0.05 // ω0: of the rate
-	vivaceMore  = 0.1  // δ of the boundary
-	vivaceSlope = 0.01 // below it a slope is noise
-	vivaceFlat  = 0.2  // the same before the first probe, as in the authors' code of 2018
-	vivacePairs = 3    // of the authors' later code: the paper has one
+	vivacePower         = 0.9
+	vivaceRTT           = 900.0 // b
+	vivaceLoss          = 11.35 // c
+	vivaceEpsilon       = 0.05
+	vivaceStep          = 1.0  // θ0: Mbit/s for a gradient of 1
+	vivaceBound         = 0.05 // ω0: of the rate
+	vivaceBoundaryStep  = 0.1  // δ of the boundary
+	vivaceNoiseGradient = 0.01 // below it a slope is noise
+	vivaceStartNoise    = 0.2  // the same before the first probe, as in the authors' code of 2018
+	vivacePairs         = 3    // of the authors' later code: the paper has one
 )
 
 // Vivace climbs the gradient of its utility.
 type Vivace struct {
 	pcc
-	dir      float64
-	same     int // steps in turn in one direction: the confidence amplifier
-	boundary int // k
+	direction float64
+	sameSteps int // steps in turn in one direction: the confidence amplifier
+	boundary  int // k
 }
 
 // NewVivace starts with ten packets in 100 ms; seed orders its trials.
 func NewVivace(seed uint64) *Vivace {
 	c := &Vivace{pcc: newPCC(seed)}
-	c.pairs, c.eps = vivacePairs, vivaceEps
-	c.rtts = func() float64 { return 1 + 0.1*c.rnd.Float64() }
-	c.utility = func(m *interval) float64 {
-		x, s, flat := m.throughput(), m.slope(), vivaceSlope
-		if c.state == pccStart {
-			flat = vivaceFlat
+	c.pairs, c.epsilon = vivacePairs, vivaceEpsilon
+	c.intervalRTTs = func() float64 { return 1 + 0.1*c.random.Float64() }
+	c.utility = func(m *monitorInterval) float64 {
+		x, s, flat := m.sendingRate(), m.rttGradient(), vivaceNoiseGradient
+		if c.state == pccStarting {
+			flat = vivaceStartNoise
 		}
 		if math.Abs(s) < flat {
 			s = 0
 		}
-		return math.Pow(x, vivacePower) - vivaceRTT*x*s - vivaceLoss*x*m.loss()
+		return math.Pow(x, vivacePower) - vivaceRTT*x*s - vivaceLoss*x*m.lossRate()
 	}
-	c.learn = c.climb
+	c.applyOutcomes = c.climbGradient
 	return c
 }
 
-// climb makes one step of section 5.
-func (c *Vivace) climb(list []outcome) {
+// climbGradient makes one step of section 5.
+func (c *Vivace) climbGradient(list []intervalOutcome) {
 	votes, gradient := 0, [2]float64{}
 	for i := 0; i < len(list); i += 2 {
 		up, down := list[i], list[i+1]
@@ -68,19 +68,19 @@ func (c *Vivace) climb(list []outcome) {
 	case votes == 0:
 		dir, step = -1, gradient[0]
 	case 2*votes <= vivacePairs:
-		c.same = 0
+		c.sameSteps = 0
 		return // the pairs disagree
 	}
-	if dir != c.dir {
-		c.dir, c.same, c.boundary = dir, 0, 0
+	if dir != c.direction {
+		c.direction, c.sameSteps, c.boundary = dir, 0, 0
 	}
-	c.same++
-	amplifier := float64(c.same)
-	if c.same > 3 {
-		amplifier = float64(2*c.same - 3)
+	c.sameSteps++
+	amplifier := float64(c.sameSteps)
+	if c.sameSteps > 3 {
+		amplifier = float64(2*c.sameSteps - 3)
 	}
 	step *= amplifier * vivaceStep
-	bound := func() float64 { return (vivaceBound + vivaceMore*float64(c.boundary)) * float64(c.rate) / 1e6 }
+	bound := func() float64 { return (vivaceBound + vivaceBoundaryStep*float64(c.boundary)) * float64(c.rate) / 1e6 }
 	if step > bound() {
 		step = bound()
 		c.boundary++
@@ -89,5 +89,5 @@ func (c *Vivace) climb(list []outcome) {
 			c.boundary--
 		}
 	}
-	c.rate += scale(1e6, dir*step)
+	c.rate += scaleRate(1e6, dir*step)
 }

@@ -8,7 +8,7 @@ import (
 func TestClock(t *testing.T) {
 	var c Clock
 	n := c.Number(1020, 0)
-	for i := int64(1); i < 3*cycle; i += 37 {
+	for i := int64(1); i < 3*frameCycle; i += 37 {
 		at := 10200 + i
 		if got := c.Number(uint16(at/10%1024), uint8(at%10)); got != n+i {
 			t.Fatalf("after %d subframes: %d, want %d", i, got, n+i)
@@ -40,9 +40,9 @@ func TestFusionOrder(t *testing.T) {
 				}
 				want[n][c] = true
 				s := Subframe{Cell: ID(c), Number: int64(n), PRB: 50, Grants: []Grant{{RNTI: RNTI(1000 + n), PRB: uint8(c), Format: Format1}}}
-				list = append(list, told{s, n + r.IntN(inTurn)})
+				list = append(list, told{s, n + r.IntN(maxDisorder)})
 				if r.IntN(20) == 0 {
-					list = append(list, told{s, n + r.IntN(inTurn)})
+					list = append(list, told{s, n + r.IntN(maxDisorder)})
 				}
 			}
 		}
@@ -58,10 +58,10 @@ func TestFusionOrder(t *testing.T) {
 			}
 			next++
 			for c := range 3 {
-				if row.Told[c] != want[row.Number][c] {
-					t.Fatalf("seed %d: row %d: cell %d told %v, want %v", seed, row.Number, c, row.Told[c], want[row.Number][c])
+				if row.Received[c] != want[row.Number][c] {
+					t.Fatalf("seed %d: row %d: cell %d told %v, want %v", seed, row.Number, c, row.Received[c], want[row.Number][c])
 				}
-				if !row.Told[c] {
+				if !row.Received[c] {
 					missing++
 				} else if s := row.Cells[c]; s.Number != row.Number || len(s.Grants) != 1 || s.Grants[0].RNTI != RNTI(1000+row.Number) || s.Grants[0].PRB != uint8(c) {
 					t.Fatalf("seed %d: row %d has %+v of cell %d", seed, row.Number, s, c)
@@ -116,7 +116,7 @@ func TestFusionGaps(t *testing.T) {
 		if n%7 != 3 {
 			f.Add(Subframe{Cell: 0, Number: n, PRB: 25}, func(r *Row) { rows++ })
 		}
-		if rows < n-inTurn {
+		if rows < n-maxDisorder {
 			t.Fatalf("after subframe %d: %d rows", n, rows)
 		}
 	}
@@ -158,7 +158,7 @@ func TestFusionRefuses(t *testing.T) {
 		"far number": {PRB: 50, Number: 1<<63 - 1},
 		"grants":     {PRB: 50, Grants: make([]Grant, MaxGrants+1)},
 		"prb":        {PRB: 50, Grants: []Grant{func() Grant { g := good; g.PRB = 51; return g }()}},
-		"format":     {PRB: 50, Grants: []Grant{func() Grant { g := good; g.Format = formats; return g }()}},
+		"format":     {PRB: 50, Grants: []Grant{func() Grant { g := good; g.Format = formatCount; return g }()}},
 		"mcs":        {PRB: 50, Grants: []Grant{func() Grant { g := good; g.Blocks[0].MCS = 32; return g }()}},
 		"rv":         {PRB: 50, Grants: []Grant{func() Grant { g := good; g.Blocks[0].RV = 4; return g }()}},
 		"size":       {PRB: 50, Grants: []Grant{func() Grant { g := good; g.Blocks[0].Size = maxTBS + 1; return g }()}},

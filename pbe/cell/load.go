@@ -1,7 +1,7 @@
 package cell
 
-// loadOver is how many subframes a Load averages over: ten seconds.
-const loadOver = 10_000
+// loadWindow is how many subframes a Load averages over: ten seconds.
+const loadWindow = 10_000
 
 // Load is what part of one cell's resource blocks is given to anybody, downlink, on
 // average over the last ten seconds, the newest counting most. Subframes that were not
@@ -15,14 +15,14 @@ type Load struct {
 func (l *Load) Add(s Subframe) {
 	used := 0
 	for _, g := range s.Grants {
-		if !g.Uplink() {
+		if !g.IsUplink() {
 			used += int(g.PRB)
 		}
 	}
 	if s.PRB == 0 {
 		return
 	}
-	l.seen = min(l.seen+1, loadOver)
+	l.seen = min(l.seen+1, loadWindow)
 	l.share += (min(float64(used)/float64(s.PRB), 1) - l.share) / float64(l.seen)
 }
 

@@ -22,12 +22,12 @@ type RNTI uint16
 
 // Values of RNTI that are nobody's own (36.321 table 7.1-1).
 const (
-	minUser RNTI = 0x000B // below: answers to random access, in FDD
-	maxUser RNTI = 0xFFF3 // above: reserved, paging and system information
+	minUserRNTI RNTI = 0x000B // below: answers to random access, in FDD
+	maxUserRNTI RNTI = 0xFFF3 // above: reserved, paging and system information
 )
 
-// User tells whether r can be the C-RNTI of a device.
-func (r RNTI) User() bool { return r >= minUser && r <= maxUser }
+// IsUser tells whether r can be the C-RNTI of a device.
+func (r RNTI) IsUser() bool { return r >= minUserRNTI && r <= maxUserRNTI }
 
 // Format is a DCI format (36.212 section 5.3.3.1).
 type Format uint8
@@ -40,14 +40,14 @@ const (
 	Format1C               // one block, very compact: system information, paging, answers
 	Format2                // two blocks, closed loop
 	Format2A               // two blocks, open loop
-	formats
+	formatCount
 )
 
-var formatNames = [formats]string{"0", "1A", "1", "1C", "2", "2A"}
+var formatNames = [formatCount]string{"0", "1A", "1", "1C", "2", "2A"}
 
 // String is the name that 36.212 uses, as "1A".
 func (f Format) String() string {
-	if f < formats {
+	if f < formatCount {
 		return formatNames[f]
 	}
 	return "?"
@@ -77,12 +77,12 @@ type Block struct {
 	Size Bits
 }
 
-// Sized tells whether the grant itself names the block's size.
-func (b Block) Sized() bool { return b.MCS < 29 && b.Size > 0 }
+// HasSize tells whether the grant itself names the block's size.
+func (b Block) HasSize() bool { return b.MCS < 29 && b.Size > 0 }
 
-// Disabled tells whether the grant says that there is no such block (36.212 section
+// IsDisabled tells whether the grant says that there is no such block (36.212 section
 // 5.3.3.1.5).
-func (b Block) Disabled() bool { return b.Size == 0 && b.MCS == 0 && b.RV == 1 }
+func (b Block) IsDisabled() bool { return b.Size == 0 && b.MCS == 0 && b.RV == 1 }
 
 // maxHARQ bounds the processes: 8 with FDD, up to 15 with TDD (36.213 table 7-1).
 const maxHARQ = 16
@@ -101,8 +101,8 @@ type Grant struct {
 	N      uint8
 }
 
-// Uplink tells whether the grant is for sending to the cell.
-func (g Grant) Uplink() bool { return g.Format == Format0 }
+// IsUplink tells whether the grant is for sending to the cell.
+func (g Grant) IsUplink() bool { return g.Format == Format0 }
 
 // Subframe holds all that was decoded in one subframe of one cell.
 type Subframe struct {
@@ -125,14 +125,14 @@ const MaxGrants = 88
 // do not overflow.
 const maxNumber = 1 << 53
 
-// valid tells whether the fields of s are within their ranges, so that nothing
+// isValid tells whether the fields of s are within their ranges, so that nothing
 // behind divides by zero or indexes too far.
-func (s Subframe) valid() bool {
+func (s Subframe) isValid() bool {
 	if s.Cell >= MaxCells || s.PRB == 0 || s.PRB > MaxPRB || len(s.Grants) > MaxGrants || s.Number < 0 || s.Number > maxNumber {
 		return false
 	}
 	for _, g := range s.Grants {
-		if g.Format >= formats || g.PRB > s.PRB || g.HARQ >= maxHARQ || g.N > 2 {
+		if g.Format >= formatCount || g.PRB > s.PRB || g.HARQ >= maxHARQ || g.N > 2 {
 			return false
 		}
 		for _, b := range g.Blocks[:g.N] {
@@ -144,9 +144,9 @@ func (s Subframe) valid() bool {
 	return true
 }
 
-// cycle is the number of subframes after which system frame number and subframe
+// frameCycle is the number of subframes after which system frame number and subframe
 // index come again (36.331 section 6.2.2, MIB: 1024 frames).
-const cycle = 10240
+const frameCycle = 10240
 
 // Clock makes numbers that do not wrap of SFN and subframe index. The zero
 // value is ready.
@@ -162,11 +162,11 @@ type Clock struct {
 func (c *Clock) Number(sfn uint16, sf uint8) int64 {
 	t := int64(sfn%1024)*10 + int64(sf%10)
 	if !c.set {
-		c.set, c.last = true, cycle+t
+		c.set, c.last = true, frameCycle+t
 		return c.last
 	}
-	d := (t - c.last%cycle + cycle + cycle/2) % cycle
-	c.last = max(0, c.last+d-cycle/2)
+	d := (t - c.last%frameCycle + frameCycle + frameCycle/2) % frameCycle
+	c.last = max(0, c.last+d-frameCycle/2)
 	return c.last
 }
 

@@ -12,27 +12,27 @@ import (
 // (section 3 of the paper).
 const ActiveFor = 1000
 
-// Silent is after how many subframes at least a cell that nothing was heard of counts
+// SilentAfter is after how many subframes at least a cell that nothing was heard of counts
 // for nothing: what it gave then says little about now.
-const Silent = 100
+const SilentAfter = 100
 
-// fitBlocks is the number of own blocks from which on p is fitted to what was
-// retransmitted, fitBy how much p must differ for a new table.
+// minFitBlocks is the number of own blocks from which on p is fitted to what was
+// retransmitted, minFitChange how much p must differ for a new table.
 const (
-	fitBlocks = 200
-	fitBy     = 0.2
+	minFitBlocks = 200
+	minFitChange = 0.2
 )
 
-// keepRate is for how many subframes R_w of the device's own blocks is taken for what
+// ownRateMemory is for how many subframes R_w of the device's own blocks is taken for what
 // it would be given now, rather than what others are. Fading is over within tens of
 // milliseconds; what stays is the mean, which others say nothing of. It changes with
 // the shadows of buildings, every 50 m (36.814, annex A): 36 s on foot, 3.6 s in a car at
 // 50 km/h.
-const keepRate = 4000
+const ownRateMemory = 4000
 
-// fullPart is the part of what a device could have from which on it has all. Blocks
+// fullThreshold is the part of what a device could have from which on it has all. Blocks
 // that come again leave some of their subframe idle, a few percent of all.
-const fullPart = 0.9
+const fullThreshold = 0.9
 
 // Estimate is the capacity that one device has now.
 type Estimate struct {
@@ -48,9 +48,9 @@ type Estimate struct {
 	Full bool
 	// Cells counts the active cells, Activated how often one was added.
 	Cells, Activated int
-	// Facts are those of each active cell, Active says which are: of those only
+	// Usage are those of each active cell, Active says which are: of those only
 	// that were heard in the last max(Silent, window) subframes.
-	Facts  [MaxCells]Facts
+	Usage  [MaxCells]Usage
 	Active [MaxCells]bool
 	// Age counts the subframes since the last that was heard of each cell, MaxAge if none
 	// was, 0 if it is not listened to. While no cell is heard none pass: whoever adds rows
@@ -61,46 +61,46 @@ type Estimate struct {
 // MaxAge is the Age of a cell that was never heard.
 const MaxAge = math.MaxInt64
 
-// own is one cell as one device sees it.
-type own struct {
-	window  *Window
-	primary bool
-	active  bool
-	heard   bool
-	at      int64 // the last subframe heard
-	granted int64 // number of the last subframe with a grant
-	ever    bool
-	rate    float64 // R_w of own blocks, the last that was known
-	rated   int64   // the subframe that it is of
-	table   *Table
+// cellState is one cell as one device sees it.
+type cellState struct {
+	window        *Window
+	primary       bool
+	active        bool
+	received      bool
+	lastReceived  int64 // the last subframe heard
+	lastGrant     int64 // number of the last subframe with a grant
+	hasGrant      bool
+	ownRate       float64 // R_w of own blocks, the last that was known
+	ownRateNumber int64   // the subframe that it is of
+	table         *CapacityTable
 	// Decaying counts for the fit of p: own blocks, those that came again,
 	// subframes whose blocks all told their size, and the bits of those.
-	blocks, again, sized, bits float64
+	blocks, retransmitted, sized, bits float64
 }
 
 // Monitor estimates the capacity of one device from the rows of a Fusion. The
 // first cell that is added is the primary one, which is always active.
 type Monitor struct {
-	// Fit lets p follow the retransmissions seen; else it is what was given.
-	Fit bool
+	// FitErrorRate lets p follow the retransmissions seen; else it is what was given.
+	FitErrorRate bool
 	// Strict has estimates as the paper has them: C_p from what the device has now
 	// and its part of what is idle, and no Full. Ours lets who has less than an even
 	// part count on that: who asks for a little too little would else lose his part
 	// to who asks for more (docs/pbe.md).
 	Strict bool
 
-	cells     [MaxCells]*own
+	cells     [MaxCells]*cellState
 	window    int
 	activated int
 	last      int64
 }
 
 // NewMonitor has no cells yet, and fits p.
-func NewMonitor() *Monitor { return &Monitor{Fit: true, window: 40} }
+func NewMonitor() *Monitor { return &Monitor{FitErrorRate: true, window: 40} }
 
-// Listen adds a cell where the device is self, with p to begin with. It is false
+// AddCell adds a cell where the device is self, with p to begin with. It is false
 // if there is no such cell or it is there already.
-func (m *Monitor) Listen(c ID, self RNTI, p float64) bool {
+func (m *Monitor) AddCell(c ID, self RNTI, p float64) bool {
 	if c >= MaxCells || m.cells[c] != nil {
 		return false
 	}
@@ -108,7 +108,7 @@ func (m *Monitor) Listen(c ID, self RNTI, p float64) bool {
 	for _, o := range m.cells {
 		primary = primary && o == nil
 	}
-	m.cells[c] = &own{window: NewWindow(self), primary: primary, active: primary, table: NewTable(p)}
+	m.cells[c] = &cellState{window: NewWindow(self), primary: primary, active: primary, table: NewCapacityTable(p)}
 	return true
 }
 
@@ -118,7 +118,7 @@ func (m *Monitor) Listen(c ID, self RNTI, p float64) bool {
 func (m *Monitor) SetSelf(self RNTI) {
 	for _, o := range m.cells {
 		if o != nil {
-			o.window.setSelf(self)
+			o.window.changeSelf(self)
 		}
 	}
 }
@@ -127,13 +127,13 @@ func (m *Monitor) SetSelf(self RNTI) {
 func (m *Monitor) SetErrorRate(p float64) {
 	for _, o := range m.cells {
 		if o != nil {
-			o.table = NewTable(p)
+			o.table = NewCapacityTable(p)
 		}
 	}
 }
 
-// Unfiltered switches the user filter of all cells off (an ablation).
-func (m *Monitor) Unfiltered() {
+// DisableUserFilter switches the user filter of all cells off (an ablation).
+func (m *Monitor) DisableUserFilter() {
 	for _, o := range m.cells {
 		if o != nil {
 			o.window.Unfiltered = true
@@ -158,16 +158,16 @@ func (m *Monitor) Add(r *Row) {
 			continue
 		}
 		if again {
-			o.ever, o.heard = false, false
-			o.rated = r.Number - keepRate - 1 // how long ago nobody knows
+			o.hasGrant, o.received = false, false
+			o.ownRateNumber = r.Number - ownRateMemory - 1 // how long ago nobody knows
 		}
-		if r.Told[c] {
+		if r.Received[c] {
 			s := r.Cells[c]
-			o.heard, o.at = true, s.Number
+			o.received, o.lastReceived = true, s.Number
 			o.window.Add(s, m.window)
-			o.hear(s, m.Fit)
+			o.noteOwnBlocks(s, m.FitErrorRate)
 		}
-		active := o.primary || o.ever && r.Number-o.granted <= ActiveFor
+		active := o.primary || o.hasGrant && r.Number-o.lastGrant <= ActiveFor
 		if active && !o.active {
 			m.activated++
 		}
@@ -175,44 +175,44 @@ func (m *Monitor) Add(r *Row) {
 	}
 }
 
-// hear notes what the subframe says about the device itself.
-func (o *own) hear(s Subframe, fit bool) {
-	t := o.window.newest()
+// noteOwnBlocks notes what the subframe says about the device itself.
+func (o *cellState) noteOwnBlocks(s Subframe, fit bool) {
+	t := o.window.newestShares()
 	for _, h := range t {
 		if h.user != o.window.self {
 			continue
 		}
-		o.granted, o.ever = s.Number, true
-		// Halved every 2·fitBlocks blocks, so that p follows the signal.
-		decay := 1 - float64(h.blocks)/(2.885*fitBlocks)
+		o.lastGrant, o.hasGrant = s.Number, true
+		// Halved every 2·minFitBlocks blocks, so that p follows the signal.
+		decay := 1 - float64(h.blocks)/(2.885*minFitBlocks)
 		o.blocks = o.blocks*decay + float64(h.blocks)
-		o.again = o.again*decay + float64(h.again)
-		if h.sized > 0 {
+		o.retransmitted = o.retransmitted*decay + float64(h.retransmitted)
+		if h.sizedPRB > 0 {
 			o.sized = o.sized*decay + 1
-			o.bits = o.bits*decay + float64(h.bits)
-			o.rate, o.rated = o.window.ownRate(), s.Number
+			o.bits = o.bits*decay + float64(h.sizedBits)
+			o.ownRate, o.ownRateNumber = o.window.ownRate(), s.Number
 		}
 	}
-	if fit && o.blocks >= fitBlocks && o.sized > 0 {
+	if fit && o.blocks >= minFitBlocks && o.sized > 0 {
 		// Of blocks sent, new and again, a part was wrong: those that came again.
 		// The table takes the bits of a subframe for one block; so does the fit.
-		p := errorRateOf(o.again/o.blocks, o.bits/o.sized)
-		if math.Abs(p-o.table.p) > fitBy*max(o.table.p, 1e-8) {
-			o.table = NewTable(p)
+		p := bitErrorRate(o.retransmitted/o.blocks, o.bits/o.sized)
+		if math.Abs(p-o.table.p) > minFitChange*max(o.table.p, 1e-8) {
+			o.table = NewCapacityTable(p)
 		}
 	}
 }
 
-// rateOf is R_w: of own blocks, in the window or not long before; else of others who
+// bitsPerPRB is R_w: of own blocks, in the window or not long before; else of others who
 // share the cell; else the last of own blocks; 0 if nothing is known.
-func (o *own) rateOf(f Facts, now int64) float64 {
+func (o *cellState) bitsPerPRB(f Usage, now int64) float64 {
 	if f.Rate > 0 {
 		return f.Rate
 	}
-	if o.rate > 0 && (now-o.rated <= keepRate || f.Shared == 0) {
-		return o.rate
+	if o.ownRate > 0 && (now-o.ownRateNumber <= ownRateMemory || f.OthersRate == 0) {
+		return o.ownRate
 	}
-	return f.Shared
+	return f.OthersRate
 }
 
 // Estimate is the capacity as of the last row.
@@ -224,34 +224,34 @@ func (m *Monitor) Estimate() Estimate {
 			continue
 		}
 		e.Age[c] = MaxAge
-		if o.heard {
-			e.Age[c] = m.last - o.at
+		if o.received {
+			e.Age[c] = m.last - o.lastReceived
 		}
-		if !o.active || e.Age[c] > int64(max(Silent, m.window)) {
+		if !o.active || e.Age[c] > int64(max(SilentAfter, m.window)) {
 			continue
 		}
-		f := o.window.Facts()
-		f.Rate = o.rateOf(f, m.last)
-		e.Active[c], e.Facts[c] = true, f
+		f := o.window.Usage()
+		f.Rate = o.bitsPerPRB(f, m.last)
+		e.Active[c], e.Usage[c] = true, f
 		e.Cells++
 		n := float64(f.Users)
 		cf := f.Rate * f.PRB / n
-		even := max(f.Own, f.Even)
-		cp := f.Rate * (even + f.Idle/n)
-		had += f.Rate * f.Own
+		even := max(f.OwnPRB, f.EvenPRB)
+		cp := f.Rate * (even + f.IdlePRB/n)
+		had += f.Rate * f.OwnPRB
 		could += cp
 		if m.Strict {
-			cp = f.Rate * (f.Own + f.Idle/n)
+			cp = f.Rate * (f.OwnPRB + f.IdlePRB/n)
 		}
 		fair += cf
 		physical += cp
 		transport += o.table.Transport(cp)
 		fairTransport += o.table.Transport(cf)
 	}
-	e.Full = had > fullPart*could && !m.Strict
-	e.Fair, e.Physical, e.Transport, e.FairTransport = rate(fair), rate(physical), rate(transport), rate(fairTransport)
+	e.Full = had > fullThreshold*could && !m.Strict
+	e.Fair, e.Physical, e.Transport, e.FairTransport = perSecond(fair), perSecond(physical), perSecond(transport), perSecond(fairTransport)
 	return e
 }
 
-// rate turns bits per subframe into bits per second.
-func rate(bits float64) unit.Rate { return unit.Rate(math.Round(bits * 1000)) }
+// perSecond turns bits per subframe into bits per second.
+func perSecond(bits float64) unit.Rate { return unit.Rate(math.Round(bits * 1000)) }

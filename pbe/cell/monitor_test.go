@@ -12,13 +12,13 @@ import (
 
 const self RNTI = 500
 
-// give is a grant of prb blocks at bits per PRB.
-func give(who RNTI, prb uint8, perPRB int) Grant {
+// newTestGrant is a grant of prb blocks at bits per PRB.
+func newTestGrant(who RNTI, prb uint8, perPRB int) Grant {
 	return Grant{RNTI: who, Format: Format1, PRB: prb, N: 1, Blocks: [2]Block{{MCS: 10, Size: Bits(int(prb) * perPRB)}}}
 }
 
-// play feeds n subframes of cell 0 (50 PRB), toggling NDI, from number from.
-func play(m *Monitor, from, n int64, grants func(i int64) []Grant) Estimate {
+// runRows feeds n subframes of cell 0 (50 PRB), toggling NDI, from number from.
+func runRows(m *Monitor, from, n int64, grants func(i int64) []Grant) Estimate {
 	for i := range n {
 		s := Subframe{Number: from + i, PRB: 50, Grants: grants(i)}
 		for j := range s.Grants {
@@ -27,12 +27,12 @@ func play(m *Monitor, from, n int64, grants func(i int64) []Grant) Estimate {
 				s.Grants[j].Blocks[b].NDI = (from+i)/8%2 == 0
 			}
 		}
-		m.Add(&Row{Number: s.Number, Told: [MaxCells]bool{true}, Cells: [MaxCells]Subframe{s}})
+		m.Add(&Row{Number: s.Number, Received: [MaxCells]bool{true}, Cells: [MaxCells]Subframe{s}})
 	}
 	return m.Estimate()
 }
 
-func near(t *testing.T, what string, got, want, part float64) {
+func checkNear(t *testing.T, what string, got, want, part float64) {
 	t.Helper()
 	if math.Abs(got-want) > part*math.Abs(want)+1e-9 {
 		t.Errorf("%s is %.6g, want %.6g", what, got, want)
@@ -46,28 +46,40 @@ func TestCapacity(t *testing.T) {
 		fair, physical float64 // Mbit/s
 		users          int
 	}{
-		"alone, all of it": {func(int64) []Grant { return []Grant{give(self, 50, 600)} }, 30, 30, 1},
-		"alone, a fifth":   {func(int64) []Grant { return []Grant{give(self, 10, 600)} }, 30, 30, 1},
-		"two, full":        {func(int64) []Grant { return []Grant{give(self, 25, 600), give(700, 25, 300)} }, 15, 15, 2},
-		"two, half idle":   {func(int64) []Grant { return []Grant{give(self, 10, 600), give(700, 15, 300)} }, 15, 600 * (12.5 + 12.5) / 1000, 2},
+		"alone, all of it": {func(int64) []Grant { return []Grant{newTestGrant(self, 50, 600)} }, 30, 30, 1},
+		"alone, a fifth":   {func(int64) []Grant { return []Grant{newTestGrant(self, 10, 600)} }, 30, 30, 1},
+		"two, full":        {func(int64) []Grant { return []Grant{newTestGrant(self, 25, 600), newTestGrant(700, 25, 300)} }, 15, 15, 2},
+		"two, half idle":   {func(int64) []Grant { return []Grant{newTestGrant(self, 10, 600), newTestGrant(700, 15, 300)} }, 15, 600 * (12.5 + 12.5) / 1000, 2},
 		"two by turns": {func(i int64) []Grant {
 			if i%2 == 0 {
-				return []Grant{give(self, 50, 600)}
+				return []Grant{newTestGrant(self, 50, 600)}
 			}
-			return []Grant{give(700, 50, 300)}
+			return []Grant{newTestGrant(700, 50, 300)}
 		}, 15, 15, 2},
 		"control users": {func(i int64) []Grant {
-			return []Grant{give(self, 30, 600), give(RNTI(1000+i), 20, 100)}
+			return []Grant{newTestGrant(self, 30, 600), newTestGrant(RNTI(1000+i), 20, 100)}
 		}, 30, 18, 1},
-		"four PRB at most is control": {func(int64) []Grant { return []Grant{give(self, 30, 600), give(900, 4, 100)} }, 30, 600 * 46 / 1000.0, 1},
-		"five PRB is data":            {func(int64) []Grant { return []Grant{give(self, 30, 600), give(900, 5, 100)} }, 15, 600 * 37.5 / 1000, 2},
-		"paging is nobody":            {func(int64) []Grant { return []Grant{give(self, 30, 600), give(0xFFFE, 10, 100)} }, 30, 600 * 40 / 1000.0, 1},
-		"never scheduled: the cell's": {func(int64) []Grant { return []Grant{give(700, 25, 400)} }, 10, 400 * (12.5 + 12.5) / 1000, 2},
-		"uplink takes nothing of it":  {func(int64) []Grant { g := give(700, 50, 1); g.Format = Format0; return []Grant{give(self, 50, 600), g} }, 30, 30, 1},
-		"two blocks":                  {func(int64) []Grant { g := give(self, 50, 300); g.N, g.Blocks[1] = 2, g.Blocks[0]; return []Grant{g} }, 30, 30, 1},
-		"second block off":            {func(int64) []Grant { g := give(self, 50, 600); g.N, g.Blocks[1] = 2, Block{RV: 1}; return []Grant{g} }, 30, 30, 1},
+		"four PRB at most is control": {func(int64) []Grant { return []Grant{newTestGrant(self, 30, 600), newTestGrant(900, 4, 100)} }, 30, 600 * 46 / 1000.0, 1},
+		"five PRB is data":            {func(int64) []Grant { return []Grant{newTestGrant(self, 30, 600), newTestGrant(900, 5, 100)} }, 15, 600 * 37.5 / 1000, 2},
+		"paging is nobody":            {func(int64) []Grant { return []Grant{newTestGrant(self, 30, 600), newTestGrant(0xFFFE, 10, 100)} }, 30, 600 * 40 / 1000.0, 1},
+		"never scheduled: the cell's": {func(int64) []Grant { return []Grant{newTestGrant(700, 25, 400)} }, 10, 400 * (12.5 + 12.5) / 1000, 2},
+		"uplink takes nothing of it": {func(int64) []Grant {
+			g := newTestGrant(700, 50, 1)
+			g.Format = Format0
+			return []Grant{newTestGrant(self, 50, 600), g}
+		}, 30, 30, 1},
+		"two blocks": {func(int64) []Grant {
+			g := newTestGrant(self, 50, 300)
+			g.N, g.Blocks[1] = 2, g.Blocks[0]
+			return []Grant{g}
+		}, 30, 30, 1},
+		"second block off": {func(int64) []Grant {
+			g := newTestGrant(self, 50, 600)
+			g.N, g.Blocks[1] = 2, Block{RV: 1}
+			return []Grant{g}
+		}, 30, 30, 1},
 		"own again without a size": {func(i int64) []Grant {
-			g := give(self, 50, 600)
+			g := newTestGrant(self, 50, 600)
 			if i%10 == 9 {
 				g.Blocks[0].MCS, g.Blocks[0].Size = 29, 0
 			}
@@ -75,15 +87,15 @@ func TestCapacity(t *testing.T) {
 		}, 30, 30, 1},
 	} {
 		m := NewMonitor()
-		m.Fit = false
-		m.Listen(0, self, 0)
+		m.FitErrorRate = false
+		m.AddCell(0, self, 0)
 		m.SetWindow(40 * time.Millisecond)
-		e := play(m, 0, 200, c.grants)
-		near(t, name+": C_f", float64(e.Fair)/1e6, c.fair, 1e-9)
-		near(t, name+": C_p", float64(e.Physical)/1e6, c.physical, 1e-9)
-		near(t, name+": C_t", float64(e.Transport), float64(e.Physical)*(1-Overhead), 1e-6)
-		if e.Facts[0].Users != c.users {
-			t.Errorf("%s: %d users, want %d", name, e.Facts[0].Users, c.users)
+		e := runRows(m, 0, 200, c.grants)
+		checkNear(t, name+": C_f", float64(e.Fair)/1e6, c.fair, 1e-9)
+		checkNear(t, name+": C_p", float64(e.Physical)/1e6, c.physical, 1e-9)
+		checkNear(t, name+": C_t", float64(e.Transport), float64(e.Physical)*(1-Overhead), 1e-6)
+		if e.Usage[0].Users != c.users {
+			t.Errorf("%s: %d users, want %d", name, e.Usage[0].Users, c.users)
 		}
 	}
 }
@@ -107,15 +119,15 @@ func TestEvenPart(t *testing.T) {
 	} {
 		for _, strict := range []bool{false, true} {
 			m := NewMonitor()
-			m.Fit, m.Strict = false, strict
-			m.Listen(0, self, 0)
-			e := play(m, 0, 100, func(int64) []Grant {
+			m.FitErrorRate, m.Strict = false, strict
+			m.AddCell(0, self, 0)
+			e := runRows(m, 0, 100, func(int64) []Grant {
 				list := []Grant{}
 				if x.own > 0 {
-					list = append(list, give(self, x.own, 1000))
+					list = append(list, newTestGrant(self, x.own, 1000))
 				}
 				for i, o := range x.others {
-					list = append(list, give(RNTI(700+i), o, 1000))
+					list = append(list, newTestGrant(RNTI(700+i), o, 1000))
 				}
 				return list
 			})
@@ -123,7 +135,7 @@ func TestEvenPart(t *testing.T) {
 			if strict {
 				want = x.strict
 			}
-			near(t, fmt.Sprint(x.own, " beside ", x.others, ", strict ", strict), float64(e.Physical)/1e6, want, 1e-6)
+			checkNear(t, fmt.Sprint(x.own, " beside ", x.others, ", strict ", strict), float64(e.Physical)/1e6, want, 1e-6)
 			if full := !strict && float64(x.own) > 0.9*x.even; e.Full != full {
 				t.Errorf("%d beside %d, strict %v: full %v", x.own, x.others, strict, e.Full)
 			}
@@ -135,58 +147,58 @@ func TestEvenPart(t *testing.T) {
 // holds the new state only, and what was not heard is no silence of the cell.
 func TestWindowSlides(t *testing.T) {
 	m := NewMonitor()
-	m.Listen(0, self, 0)
+	m.AddCell(0, self, 0)
 	m.SetWindow(50 * time.Millisecond)
-	play(m, 0, 300, func(int64) []Grant { return []Grant{give(self, 50, 600)} })
-	e := play(m, 300, 25, func(int64) []Grant { return []Grant{give(self, 25, 600), give(700, 25, 600)} })
-	near(t, "half changed: P_a", e.Facts[0].Own, 37.5, 1e-9)
-	e = play(m, 325, 25, func(int64) []Grant { return []Grant{give(self, 25, 600), give(700, 25, 600)} })
-	near(t, "changed: C_p", float64(e.Physical), 15e6, 1e-9)
-	e = play(m, 380, 20, func(int64) []Grant { return []Grant{give(self, 25, 600), give(700, 25, 600)} })
-	near(t, "30 subframes not heard: C_p", float64(e.Physical), 15e6, 1e-9)
-	if e.Facts[0].Heard != 20 {
-		t.Errorf("%d heard, want 20", e.Facts[0].Heard)
+	runRows(m, 0, 300, func(int64) []Grant { return []Grant{newTestGrant(self, 50, 600)} })
+	e := runRows(m, 300, 25, func(int64) []Grant { return []Grant{newTestGrant(self, 25, 600), newTestGrant(700, 25, 600)} })
+	checkNear(t, "half changed: P_a", e.Usage[0].OwnPRB, 37.5, 1e-9)
+	e = runRows(m, 325, 25, func(int64) []Grant { return []Grant{newTestGrant(self, 25, 600), newTestGrant(700, 25, 600)} })
+	checkNear(t, "changed: C_p", float64(e.Physical), 15e6, 1e-9)
+	e = runRows(m, 380, 20, func(int64) []Grant { return []Grant{newTestGrant(self, 25, 600), newTestGrant(700, 25, 600)} })
+	checkNear(t, "30 subframes not heard: C_p", float64(e.Physical), 15e6, 1e-9)
+	if e.Usage[0].Received != 20 {
+		t.Errorf("%d heard, want 20", e.Usage[0].Received)
 	}
-	e = play(m, 400, 50, func(int64) []Grant { return nil })
-	near(t, "silence: C_p by the last R_w", float64(e.Physical), 30e6, 1e-9)
+	e = runRows(m, 400, 50, func(int64) []Grant { return nil })
+	checkNear(t, "silence: C_p by the last R_w", float64(e.Physical), 30e6, 1e-9)
 }
 
-// TestIdleDevice: while it is given nothing its own last R_w counts for keepRate
+// TestIdleDevice: while it is given nothing its own last R_w counts for ownRateMemory
 // subframes, then that of data users, if there are any. Control users' never does.
 func TestIdleDevice(t *testing.T) {
 	control := func(i int64) []Grant {
-		list := []Grant{give(RNTI(1000+i), 20, 40), give(900, 4, 40)}
+		list := []Grant{newTestGrant(RNTI(1000+i), 20, 40), newTestGrant(900, 4, 40)}
 		if i%20 == 3 { // passes the filter
-			list = append(list, give(800, 15, 40))
+			list = append(list, newTestGrant(800, 15, 40))
 		}
 		return list
 	}
-	beside := func(i int64) []Grant { return append(control(i), give(700, 10, 300)) }
+	beside := func(i int64) []Grant { return append(control(i), newTestGrant(700, 10, 300)) }
 	own := func(i int64) []Grant {
 		if i%10 == 9 { // one that comes again and names no size says nothing of R_w
 			return []Grant{{RNTI: self, Format: Format1, PRB: 20, N: 1, Blocks: [2]Block{{MCS: 29}}}}
 		}
-		return append(control(i), give(self, 10, 500+int(i%2)*200)) // 600 in the mean of a window
+		return append(control(i), newTestGrant(self, 10, 500+int(i%2)*200)) // 600 in the mean of a window
 	}
 	m := NewMonitor()
-	m.Fit = false
-	m.Listen(0, self, 0)
+	m.FitErrorRate = false
+	m.AddCell(0, self, 0)
 	m.SetWindow(40 * time.Millisecond)
-	if e := play(m, 0, 100, control); e.Physical != 0 || e.Fair != 0 {
+	if e := runRows(m, 0, 100, control); e.Physical != 0 || e.Fair != 0 {
 		t.Errorf("of control users alone: %+v", e)
 	}
-	near(t, "never given anything: others' R_w", play(m, 100, 40, beside).Facts[0].Rate, (300*10*40+40*15*2)/(10*40+15*2.0), 1e-9)
-	r := play(m, 200, 80, own).Facts[0].Rate
-	near(t, "own", r, 600, 0.02)
-	e := play(m, 280, 100, control)
-	near(t, "idle: R_w", e.Facts[0].Rate, r, 0.02)
-	near(t, "idle: C_f", float64(e.Fair), e.Facts[0].Rate*50/2*1000, 1e-6)
-	r = e.Facts[0].Rate
-	near(t, "idle beside others", play(m, 380, keepRate-101, beside).Facts[0].Rate, r, 1e-9)
-	near(t, "idle for long, beside others", play(m, 280+keepRate, 10, beside).Facts[0].Rate, 300, 0.1)
-	near(t, "idle for long", play(m, 300+keepRate, 100, control).Facts[0].Rate, r, 1e-9)
-	play(m, 400+keepRate, 80, own)
-	near(t, "the count began again, beside others", play(m, 10, 40, beside).Facts[0].Rate, 300, 0.1)
+	checkNear(t, "never given anything: others' R_w", runRows(m, 100, 40, beside).Usage[0].Rate, (300*10*40+40*15*2)/(10*40+15*2.0), 1e-9)
+	r := runRows(m, 200, 80, own).Usage[0].Rate
+	checkNear(t, "own", r, 600, 0.02)
+	e := runRows(m, 280, 100, control)
+	checkNear(t, "idle: R_w", e.Usage[0].Rate, r, 0.02)
+	checkNear(t, "idle: C_f", float64(e.Fair), e.Usage[0].Rate*50/2*1000, 1e-6)
+	r = e.Usage[0].Rate
+	checkNear(t, "idle beside others", runRows(m, 380, ownRateMemory-101, beside).Usage[0].Rate, r, 1e-9)
+	checkNear(t, "idle for long, beside others", runRows(m, 280+ownRateMemory, 10, beside).Usage[0].Rate, 300, 0.1)
+	checkNear(t, "idle for long", runRows(m, 300+ownRateMemory, 100, control).Usage[0].Rate, r, 1e-9)
+	runRows(m, 400+ownRateMemory, 80, own)
+	checkNear(t, "the count began again, beside others", runRows(m, 10, 40, beside).Usage[0].Rate, 300, 0.1)
 }
 
 // TestWindowAgainstSums compares the window with sums over a list, at random.
@@ -202,7 +214,7 @@ func TestWindowAgainstSums(t *testing.T) {
 		for range r.IntN(6) {
 			prb := r.IntN(min(30, left) + 1)
 			left -= prb
-			s.Grants = append(s.Grants, give(self+RNTI(r.IntN(8)), uint8(prb), 1+r.IntN(700)))
+			s.Grants = append(s.Grants, newTestGrant(self+RNTI(r.IntN(8)), uint8(prb), 1+r.IntN(700)))
 		}
 		list = append(list, s)
 		length := 1 + r.IntN(MaxWindow)
@@ -235,11 +247,11 @@ func TestWindowAgainstSums(t *testing.T) {
 				users++
 			}
 		}
-		f := w.Facts()
-		near(t, "own", f.Own, own/heard, 1e-9)
-		near(t, "idle", f.Idle, idle/heard, 1e-9)
+		f := w.Usage()
+		checkNear(t, "own", f.OwnPRB, own/heard, 1e-9)
+		checkNear(t, "idle", f.IdlePRB, idle/heard, 1e-9)
 		if own > 0 {
-			near(t, "rate", f.Rate, bits/own, 1e-9)
+			checkNear(t, "rate", f.Rate, bits/own, 1e-9)
 		}
 		if f.Users != int(users) || w.slots[w.head].number <= n-MaxWindow {
 			t.Fatalf("subframe %d: %d users, want %.0f; oldest %d", n, f.Users, users, w.slots[w.head].number)
@@ -262,7 +274,7 @@ func TestErrorRateIsFitted(t *testing.T) {
 		for _, wrong := range []float64{0.03, 0.1, 0.15} {
 			r := rand.New(rand.NewPCG(7, uint64(wrong*100)))
 			m := NewMonitor()
-			m.Listen(0, self, DefaultErrorRate)
+			m.AddCell(0, self, DefaultErrorRate)
 			var ndi [8][2]bool
 			var again [8][2]int
 			for n := range int64(20000) {
@@ -284,11 +296,11 @@ func TestErrorRateIsFitted(t *testing.T) {
 						again[h][b] = 0
 					}
 				}
-				m.Add(&Row{Number: n, Told: [MaxCells]bool{c.misses == 0 || n%c.misses > 0}, Cells: [MaxCells]Subframe{{Number: n, PRB: 50, Grants: []Grant{g}}}})
+				m.Add(&Row{Number: n, Received: [MaxCells]bool{c.misses == 0 || n%c.misses > 0}, Cells: [MaxCells]Subframe{{Number: n, PRB: 50, Grants: []Grant{g}}}})
 			}
-			near(t, "fitted p", m.cells[0].table.p, errorRateOf(wrong, bits), 0.5)
+			checkNear(t, "fitted p", m.cells[0].table.p, bitErrorRate(wrong, bits), 0.5)
 			e := m.Estimate()
-			near(t, "C_t", float64(e.Transport), 30e6*(1-Overhead)/(1+wrong), 0.05)
+			checkNear(t, "C_t", float64(e.Transport), 30e6*(1-Overhead)/(1+wrong), 0.05)
 		}
 	}
 }
@@ -297,14 +309,14 @@ func TestErrorRateIsFitted(t *testing.T) {
 // is believed as before, and what it said of activations is not.
 func TestCountBeginsAgain(t *testing.T) {
 	m := NewMonitor()
-	m.Listen(0, self, 0)
-	m.Listen(1, self, 0)
+	m.AddCell(0, self, 0)
+	m.AddCell(1, self, 0)
 	f := NewFusion(0, 1)
 	add := func(n int64, prb uint8) {
-		f.Add(Subframe{Number: n, PRB: 50, Grants: []Grant{give(self, prb, 600)}}, m.Add)
+		f.Add(Subframe{Number: n, PRB: 50, Grants: []Grant{newTestGrant(self, prb, 600)}}, m.Add)
 		s := Subframe{Cell: 1, Number: n, PRB: 50}
 		if prb == 50 {
-			s.Grants = []Grant{give(self, 50, 600)}
+			s.Grants = []Grant{newTestGrant(self, 50, 600)}
 		}
 		f.Add(s, m.Add)
 	}
@@ -318,7 +330,7 @@ func TestCountBeginsAgain(t *testing.T) {
 		add(1000+n, 25)
 	}
 	e := m.Estimate()
-	if e.Number != 1000+2*MaxLate-1 || e.Cells != 1 || e.Facts[0].Own != 25 {
+	if e.Number != 1000+2*MaxLate-1 || e.Cells != 1 || e.Usage[0].OwnPRB != 25 {
 		t.Errorf("after: %+v", e)
 	}
 }
@@ -327,19 +339,19 @@ func TestCountBeginsAgain(t *testing.T) {
 // and each activation is told.
 func TestCarriers(t *testing.T) {
 	m := NewMonitor()
-	m.Listen(0, self, 0)
-	m.Listen(1, self+1, 0)
-	if m.Listen(1, 5, 0) || m.Listen(MaxCells, 5, 0) {
+	m.AddCell(0, self, 0)
+	m.AddCell(1, self+1, 0)
+	if m.AddCell(1, 5, 0) || m.AddCell(MaxCells, 5, 0) {
 		t.Error("a cell was taken twice, or one that cannot be")
 	}
 	at := int64(0)
 	run := func(n int64, second bool) Estimate {
 		for range n {
-			r := &Row{Number: at, Told: [MaxCells]bool{true, true}}
-			r.Cells[0] = Subframe{Number: at, PRB: 50, Grants: []Grant{give(self, 50, 600)}}
+			r := &Row{Number: at, Received: [MaxCells]bool{true, true}}
+			r.Cells[0] = Subframe{Number: at, PRB: 50, Grants: []Grant{newTestGrant(self, 50, 600)}}
 			r.Cells[1] = Subframe{Cell: 1, Number: at, PRB: 25}
 			if second {
-				r.Cells[1].Grants = []Grant{give(self+1, 10, 400)}
+				r.Cells[1].Grants = []Grant{newTestGrant(self+1, 10, 400)}
 			}
 			m.Add(r)
 			at++
@@ -366,7 +378,7 @@ func TestCarriers(t *testing.T) {
 // TestTable checks the equation itself, and that the table is even.
 func TestTable(t *testing.T) {
 	for _, p := range []float64{0, 1e-6, 2e-6, 5e-6, 1e-4, 2} {
-		table := NewTable(p)
+		table := NewCapacityTable(p)
 		p = table.ErrorRate()
 		last := -1.0
 		for cp := 0.0; cp < 500e3; cp += 333 {
@@ -383,26 +395,26 @@ func TestTable(t *testing.T) {
 			if p > 5e-6 {
 				within = 0.06 // bends more between two rows than any cell's p makes it
 			}
-			near(t, "the right side", back, cp, within)
+			checkNear(t, "the right side", back, cp, within)
 		}
 	}
 	for _, bad := range []float64{0, -1, math.NaN(), math.Inf(-1)} {
-		if got := NewTable(0).Transport(bad); got != 0 {
+		if got := NewCapacityTable(0).Transport(bad); got != 0 {
 			t.Errorf("C_t(%g) = %g", bad, got)
 		}
 	}
-	near(t, "p of 3 % at 20,000 bits", errorRateOf(0.03, 20000), 1.523e-6, 0.001)
+	checkNear(t, "p of 3 % at 20,000 bits", bitErrorRate(0.03, 20000), 1.523e-6, 0.001)
 }
 
 func BenchmarkAdd(b *testing.B) {
 	m := NewMonitor()
-	m.Listen(0, self, DefaultErrorRate)
+	m.AddCell(0, self, DefaultErrorRate)
 	m.SetWindow(100 * time.Millisecond)
 	grants := make([]Grant, 8)
 	for i := range grants {
-		grants[i] = give(self+RNTI(i), 6, 500)
+		grants[i] = newTestGrant(self+RNTI(i), 6, 500)
 	}
-	r := &Row{Told: [MaxCells]bool{true}}
+	r := &Row{Received: [MaxCells]bool{true}}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		r.Number = int64(i)
@@ -419,9 +431,9 @@ func BenchmarkAdd(b *testing.B) {
 // subframes, and again from when it is heard; the other goes on meanwhile.
 func TestSilentCell(t *testing.T) {
 	m := NewMonitor()
-	m.Fit = false
-	m.Listen(0, self, 0)
-	m.Listen(1, self, 0)
+	m.FitErrorRate = false
+	m.AddCell(0, self, 0)
+	m.AddCell(1, self, 0)
 	m.SetWindow(40 * time.Millisecond)
 	if e := m.Estimate(); e.Age[0] != MaxAge || e.Transport != 0 || e.Cells != 0 {
 		t.Errorf("before anything was heard: %+v", e)
@@ -432,7 +444,7 @@ func TestSilentCell(t *testing.T) {
 			number++
 			r := &Row{Number: number}
 			for _, c := range told {
-				r.Told[c], r.Cells[c] = true, Subframe{Cell: ID(c), Number: number, PRB: 50, Grants: []Grant{give(self, 50, 600)}}
+				r.Received[c], r.Cells[c] = true, Subframe{Cell: ID(c), Number: number, PRB: 50, Grants: []Grant{newTestGrant(self, 50, 600)}}
 			}
 			m.Add(r)
 		}
@@ -465,11 +477,11 @@ func TestSilentCell(t *testing.T) {
 // TestSetSelf: the device has another name from a moment on.
 func TestSetSelf(t *testing.T) {
 	m := NewMonitor()
-	m.Fit = false
-	m.Listen(0, self, 0)
+	m.FitErrorRate = false
+	m.AddCell(0, self, 0)
 	m.SetWindow(40 * time.Millisecond)
-	grants := func(int64) []Grant { return []Grant{give(self, 10, 600), give(700, 40, 300)} }
-	near(t, "as one", float64(play(m, 0, 200, grants).Physical), 15e6, 0)
+	grants := func(int64) []Grant { return []Grant{newTestGrant(self, 10, 600), newTestGrant(700, 40, 300)} }
+	checkNear(t, "as one", float64(runRows(m, 0, 200, grants).Physical), 15e6, 0)
 	m.SetSelf(700)
-	near(t, "as the other", float64(play(m, 200, 1, grants).Physical), 12e6, 0)
+	checkNear(t, "as the other", float64(runRows(m, 200, 1, grants).Physical), 12e6, 0)
 }

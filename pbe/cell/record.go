@@ -70,7 +70,7 @@ func NewWriter(w io.Writer, prb [MaxCells]uint8) (*Writer, error) {
 
 // Write adds one subframe, of a cell that the head names.
 func (o *Writer) Write(s Subframe) error {
-	if !s.valid() || o.prb[s.Cell] != s.PRB {
+	if !s.isValid() || o.prb[s.Cell] != s.PRB {
 		return fmt.Errorf("subframe %d of cell %d cannot be recorded: a value is out of range, or the cell is not in the head", s.Number, s.Cell)
 	}
 	n := len(s.Grants)
@@ -82,9 +82,9 @@ func (o *Writer) Write(s Subframe) error {
 	o.last[s.Cell] = s.Number
 	for _, g := range s.Grants {
 		b = binary.BigEndian.AppendUint16(b, uint16(g.RNTI))
-		b = append(b, byte(g.Format)<<5|g.HARQ<<1|bit(g.N > 0), g.PRB<<1|bit(g.N > 1))
+		b = append(b, byte(g.Format)<<5|g.HARQ<<1|boolBit(g.N > 0), g.PRB<<1|boolBit(g.N > 1))
 		for _, t := range g.Blocks[:g.N] {
-			b = append(b, t.MCS<<3|bit(t.NDI)<<2|t.RV)
+			b = append(b, t.MCS<<3|boolBit(t.NDI)<<2|t.RV)
 			b = binary.AppendUvarint(b, uint64(t.Size))
 		}
 	}
@@ -93,9 +93,9 @@ func (o *Writer) Write(s Subframe) error {
 	return err
 }
 
-// Self says what the device that listens is called from the next subframe on, 0 for
+// WriteSelf says what the device that listens is called from the next subframe on, 0 for
 // not connected.
-func (o *Writer) Self(r RNTI) error {
+func (o *Writer) WriteSelf(r RNTI) error {
 	_, err := o.w.Write([]byte{recordSelf, byte(r >> 8), byte(r)})
 	return err
 }
@@ -103,7 +103,7 @@ func (o *Writer) Self(r RNTI) error {
 // Flush writes what is held.
 func (o *Writer) Flush() error { return o.w.Flush() }
 
-func bit(v bool) byte {
+func boolBit(v bool) byte {
 	if v {
 		return 1
 	}
@@ -116,8 +116,8 @@ type Reader struct {
 	PRB [MaxCells]uint8
 	// Self is what the device that listens was called when the subframe that was
 	// read last was heard. Told says that the recording has told it so far; else it is 0.
-	Self RNTI
-	Told bool
+	Self      RNTI
+	SelfKnown bool
 
 	r      *bufio.Reader
 	last   [MaxCells]int64
@@ -129,7 +129,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	i := &Reader{r: bufio.NewReader(r)}
 	head := make([]byte, len(recordMagic)+1)
 	if _, err := io.ReadFull(i.r, head); err != nil || string(head[:len(recordMagic)-1]) != recordMagic[:len(recordMagic)-1] {
-		if err != nil && !short(err) {
+		if err != nil && !isTruncated(err) {
 			return nil, err
 		}
 		return nil, fault.New(fault.Integrity, errors.New("this is no recording of control messages"), "is it the right file? of samples cellwatch watch makes one; docs/pbe.md has the format")
@@ -139,15 +139,15 @@ func NewReader(r io.Reader) (*Reader, error) {
 	}
 	count := head[len(recordMagic)]
 	if count > MaxCells {
-		return nil, bad("%d cells", count)
+		return nil, damagedError("%d cells", count)
 	}
 	for range count {
 		var c [2]byte
 		if _, err := io.ReadFull(i.r, c[:]); err != nil {
-			return nil, cut(err)
+			return nil, truncatedError(err)
 		}
 		if c[0] >= MaxCells || c[1] == 0 || c[1] > MaxPRB || i.PRB[c[0]] != 0 {
-			return nil, bad("cell %d of %d resource blocks", c[0], c[1])
+			return nil, damagedError("cell %d of %d resource blocks", c[0], c[1])
 		}
 		i.PRB[c[0]] = c[1]
 	}
@@ -161,9 +161,9 @@ func (i *Reader) Read() (Subframe, error) {
 	for err == nil && first == recordSelf {
 		var r [2]byte
 		if _, err := io.ReadFull(i.r, r[:]); err != nil {
-			return Subframe{}, cut(err)
+			return Subframe{}, truncatedError(err)
 		}
-		i.Self, i.Told = RNTI(binary.BigEndian.Uint16(r[:])), true
+		i.Self, i.SelfKnown = RNTI(binary.BigEndian.Uint16(r[:])), true
 		first, err = i.r.ReadByte()
 	}
 	if err != nil {
@@ -171,81 +171,83 @@ func (i *Reader) Read() (Subframe, error) {
 	}
 	s := Subframe{Cell: ID(first >> 4)}
 	if s.Cell >= MaxCells || i.PRB[s.Cell] == 0 {
-		return Subframe{}, bad("a cell %d that the head does not name", s.Cell)
+		return Subframe{}, damagedError("a cell %d that the head does not name", s.Cell)
 	}
 	s.PRB = i.PRB[s.Cell]
 	n := uint64(first & 15)
 	if n == 15 {
 		more, err := binary.ReadUvarint(i.r)
 		if err != nil {
-			return Subframe{}, cut(err)
+			return Subframe{}, truncatedError(err)
 		}
 		n += min(more, MaxGrants+1)
 	}
 	if n > MaxGrants {
-		return Subframe{}, bad("more than %d grants in one subframe", MaxGrants)
+		return Subframe{}, damagedError("more than %d grants in one subframe", MaxGrants)
 	}
 	step, err := binary.ReadVarint(i.r)
 	if err != nil {
-		return Subframe{}, cut(err)
+		return Subframe{}, truncatedError(err)
 	}
 	s.Number = i.last[s.Cell] + step
 	if s.Number < 0 || s.Number > maxNumber {
-		return Subframe{}, bad("the number %d of a subframe", s.Number)
+		return Subframe{}, damagedError("the number %d of a subframe", s.Number)
 	}
 	i.last[s.Cell] = s.Number
 	i.grants = i.grants[:0]
 	for range n {
-		g, err := i.grant()
+		g, err := i.readGrant()
 		if err != nil {
 			return Subframe{}, err
 		}
 		i.grants = append(i.grants, g)
 	}
 	s.Grants = i.grants
-	if !s.valid() {
-		return Subframe{}, bad("a grant that no cell of %d resource blocks gives", s.PRB)
+	if !s.isValid() {
+		return Subframe{}, damagedError("a grant that no cell of %d resource blocks gives", s.PRB)
 	}
 	return s, nil
 }
 
-func (i *Reader) grant() (Grant, error) {
+func (i *Reader) readGrant() (Grant, error) {
 	var h [4]byte
 	if _, err := io.ReadFull(i.r, h[:]); err != nil {
-		return Grant{}, cut(err)
+		return Grant{}, truncatedError(err)
 	}
 	g := Grant{RNTI: RNTI(binary.BigEndian.Uint16(h[:])), Format: Format(h[2] >> 5), HARQ: h[2] >> 1 & 15, PRB: h[3] >> 1,
 		N: h[2]&1 + h[2]&1*(h[3]&1)}
 	if h[2]&1 == 0 && h[3]&1 == 1 {
-		return Grant{}, bad("a second block without a first")
+		return Grant{}, damagedError("a second block without a first")
 	}
 	for b := range g.N {
 		c, err := i.r.ReadByte()
 		if err != nil {
-			return Grant{}, cut(err)
+			return Grant{}, truncatedError(err)
 		}
 		size, err := binary.ReadUvarint(i.r)
 		if err != nil {
-			return Grant{}, cut(err)
+			return Grant{}, truncatedError(err)
 		}
 		if size > uint64(maxTBS) {
-			return Grant{}, bad("a block of %d bits", size)
+			return Grant{}, damagedError("a block of %d bits", size)
 		}
 		g.Blocks[b] = Block{MCS: c >> 3, NDI: c>>2&1 == 1, RV: c & 3, Size: Bits(size)}
 	}
 	return g, nil
 }
 
-func short(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+func isTruncated(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
 
-// cut is the error of a recording that ends within something.
-func cut(err error) error {
-	if !short(err) {
+// truncatedError is the error of a recording that ends within something.
+func truncatedError(err error) error {
+	if !isTruncated(err) {
 		return fmt.Errorf("the recording cannot be read on: %w", err)
 	}
 	return fault.New(fault.Integrity, fmt.Errorf("the recording is cut off: %w", io.ErrUnexpectedEOF), "what came before the end is whole")
 }
 
-func bad(format string, args ...any) error {
+func damagedError(format string, args ...any) error {
 	return fault.New(fault.Integrity, fmt.Errorf("the recording says "+format, args...), "it is damaged; what came before is whole")
 }

@@ -31,7 +31,7 @@ func record(t testing.TB, n int) ([]byte, []Subframe) {
 			grants = 20
 		}
 		for range grants {
-			g := Grant{RNTI: RNTI(r.IntN(1 << 16)), Format: Format(r.IntN(int(formats))), PRB: uint8(r.IntN(51)), HARQ: uint8(r.IntN(8)), N: uint8(r.IntN(3))}
+			g := Grant{RNTI: RNTI(r.IntN(1 << 16)), Format: Format(r.IntN(int(formatCount))), PRB: uint8(r.IntN(51)), HARQ: uint8(r.IntN(8)), N: uint8(r.IntN(3))}
 			for b := range g.N {
 				g.Blocks[b] = Block{MCS: uint8(r.IntN(32)), NDI: r.IntN(2) == 0, RV: uint8(r.IntN(4)), Size: Bits(r.IntN(150000))}
 			}
@@ -149,8 +149,8 @@ func FuzzRecording(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, err := readAll(data)
 		m, fu := NewMonitor(), NewFusion(0, 1, 2)
-		m.Listen(0, self, DefaultErrorRate)
-		m.Listen(2, self, DefaultErrorRate)
+		m.AddCell(0, self, DefaultErrorRate)
+		m.AddCell(2, self, DefaultErrorRate)
 		for _, s := range list {
 			fu.Add(s, m.Add)
 		}
@@ -195,11 +195,11 @@ func TestRecordingOfSelf(t *testing.T) {
 		}
 	}
 	write(1)
-	w.Self(7)
-	w.Self(700)
+	w.WriteSelf(7)
+	w.WriteSelf(700)
 	write(2)
 	write(3)
-	w.Self(0)
+	w.WriteSelf(0)
 	write(4)
 	w.Flush()
 	data := buf.Bytes()
@@ -214,7 +214,7 @@ func TestRecordingOfSelf(t *testing.T) {
 			} else if err != nil {
 				return list, told, err
 			}
-			list, told = append(list, r.Self), append(told, r.Told)
+			list, told = append(list, r.Self), append(told, r.SelfKnown)
 		}
 	}
 	list, told, err := names(data)

@@ -20,61 +20,61 @@ const (
 	tableMax  = 400
 )
 
-// Table turns physical capacity into the rate that a transport can have, both
+// CapacityTable turns physical capacity into the rate that a transport can have, both
 // in bits per subframe of one cell:
 //
 //	C_p = C_t + C_t·(1 − (1−p)^C_t) + γ·C_p
 //
 // (section 4.2.2; a transport block of a subframe holds C_t bits, so L = C_t.)
 // It has no solution in closed form, hence a table with linear interpolation.
-type Table struct {
-	p    float64
-	rows [tableMax + 1]float64
+type CapacityTable struct {
+	p         float64
+	transport [tableMax + 1]float64
 }
 
-// NewTable is for bit error rate p. Beyond 1e-4, where hardly any block is right,
+// NewCapacityTable is for bit error rate p. Beyond 1e-4, where hardly any block is right,
 // it is as for 1e-4.
-func NewTable(p float64) *Table {
-	t := &Table{p: min(max(p, 0), 1e-4)}
-	for i := range t.rows {
-		t.rows[i] = solve(t.p, float64(i)*tableStep)
+func NewCapacityTable(p float64) *CapacityTable {
+	t := &CapacityTable{p: min(max(p, 0), 1e-4)}
+	for i := range t.transport {
+		t.transport[i] = solveTransport(t.p, float64(i)*tableStep)
 	}
 	return t
 }
 
 // ErrorRate is the p that the table is for.
-func (t *Table) ErrorRate() float64 { return t.p }
+func (t *CapacityTable) ErrorRate() float64 { return t.p }
 
 // Transport is C_t for C_p.
-func (t *Table) Transport(physical float64) float64 {
+func (t *CapacityTable) Transport(physical float64) float64 {
 	if !(physical > 0) {
 		return 0
 	}
 	x := physical / tableStep
 	i := int(x)
 	if i >= tableMax {
-		return t.rows[tableMax] * x / tableMax
+		return t.transport[tableMax] * x / tableMax
 	}
-	return t.rows[i] + (t.rows[i+1]-t.rows[i])*(x-float64(i))
+	return t.transport[i] + (t.transport[i+1]-t.transport[i])*(x-float64(i))
 }
 
-// solve finds C_t as the fixed point of x = C_p·(1−γ) / (2 − (1−p)^x): a step
+// solveTransport finds C_t as the fixed point of x = C_p·(1−γ) / (2 − (1−p)^x): a step
 // leaves less than a quarter of the error, for every p, so sixteen leave none.
-func solve(p, physical float64) float64 {
+func solveTransport(p, physical float64) float64 {
 	have := physical * (1 - Overhead)
 	x := have
 	for range 16 {
-		x = have / (2 - right(p, x))
+		x = have / (2 - successProbability(p, x))
 	}
 	return x
 }
 
-// right is (1−p)^bits, the probability that a block of so many bits is right.
-func right(p, bits float64) float64 { return math.Exp(bits * math.Log1p(-p)) }
+// successProbability is (1−p)^bits, the probability that a block of so many bits is right.
+func successProbability(p, bits float64) float64 { return math.Exp(bits * math.Log1p(-p)) }
 
-// errorRateOf is the p at which a part wrong of blocks of the given bits has to
+// bitErrorRate is the p at which a part wrong of blocks of the given bits has to
 // be sent again.
-func errorRateOf(wrong, bits float64) float64 {
+func bitErrorRate(wrong, bits float64) float64 {
 	if bits <= 0 || wrong <= 0 {
 		return 0
 	}

@@ -10,52 +10,52 @@ const (
 	controlPRB       = 4
 )
 
-// sharedPart is the part of the cell that data users must have for their R_w to tell
+// minSharedPart is the part of the cell that data users must have for their R_w to tell
 // what it gives to data. Control traffic passes the filter now and then, and is less.
-const sharedPart = 0.1
+const minSharedPart = 0.1
 
 // MaxWindow is the longest window in subframes: a round trip of a second.
 const MaxWindow = 1000
 
 // share is what one user was given in one subframe, downlink.
 type share struct {
-	user   RNTI
-	prb    uint16
-	sized  uint16 // PRBs whose blocks name their sizes
-	bits   uint32 // of those
-	blocks uint8
-	again  uint8 // blocks of them that are retransmissions, of this device
+	user          RNTI
+	prb           uint16
+	sizedPRB      uint16 // PRBs whose blocks name their sizes
+	sizedBits     uint32 // of those
+	blocks        uint8
+	retransmitted uint8 // blocks of them that are retransmissions, of this device
 }
 
-// sum is what one user, or several, were given within the window.
-type sum struct {
+// usageSum is what one user, or several, were given within the window.
+type usageSum struct {
 	subframes int
 	prb       int
-	sized     int
-	bits      int64
+	sizedPRB  int
+	sizedBits int64
 }
 
-func (s *sum) add(h share, sign int) {
+func (s *usageSum) addShare(h share, sign int) {
 	s.subframes += sign
 	s.prb += sign * int(h.prb)
-	s.sized += sign * int(h.sized)
-	s.bits += int64(sign) * int64(h.bits)
+	s.sizedPRB += sign * int(h.sizedPRB)
+	s.sizedBits += int64(sign) * int64(h.sizedBits)
 }
 
-// rate is R_w: bits of one resource block, 0 where no block named its size.
-func (s sum) rate() float64 {
-	if s.sized == 0 {
+// bitsPerPRB is R_w: bits of one resource block, 0 where no block named its size.
+func (s usageSum) bitsPerPRB() float64 {
+	if s.sizedPRB == 0 {
 		return 0
 	}
-	return float64(s.bits) / float64(s.sized)
+	return float64(s.sizedBits) / float64(s.sizedPRB)
 }
 
-// data tells whether a user counts among those who share the cell.
-func (s sum) data() bool { return Data(s.subframes, s.prb) }
+// isDataUser tells whether a user counts among those who share the cell.
+func (s usageSum) isDataUser() bool { return IsDataUser(s.subframes, s.prb) }
 
-// Data is the user filter: whether who was given so many resource blocks, in so many
+// IsDataUser is the user filter: whether who was given so many resource blocks, in so many
 // subframes of a window, shares the cell, and does not only exchange control traffic.
-func Data(subframes, prb int) bool {
+func IsDataUser(subframes, prb int) bool {
 	return subframes > controlSubframes && prb > controlPRB*subframes
 }
 
@@ -79,35 +79,35 @@ type Window struct {
 	slots []slot // ring: head is the oldest of n
 	head  int
 	n     int
-	users map[RNTI]*sum
+	users map[RNTI]*usageSum
 	idle  int
 	// others is for Facts.
 	others []int
-	// process has the NDI of this device's blocks, by HARQ process and block: an
+	// lastNDI has the NDI of this device's blocks, by HARQ process and block: an
 	// equal one is a retransmission.
-	process [maxHARQ][2]heard
+	lastNDI [maxHARQ][2]ndiRecord
 }
 
-// heard is an NDI and the subframe of it.
-type heard struct {
-	ndi, ever bool
-	at        int64
+// ndiRecord is an NDI and the subframe of it.
+type ndiRecord struct {
+	ndi, known bool
+	number     int64
 }
 
-// ForgetNDI is how many subframes an NDI is remembered: a block comes again 8
+// NDIMemory is how many subframes an NDI is remembered: a block comes again 8
 // subframes later, or a little after. An equal one that is older may be of the
 // next block but one, if one was missed.
-const ForgetNDI = 12
+const NDIMemory = 12
 
 // NewWindow is for the cell where this device is self.
 func NewWindow(self RNTI) *Window {
-	return &Window{self: self, slots: make([]slot, MaxWindow), users: map[RNTI]*sum{}}
+	return &Window{self: self, slots: make([]slot, MaxWindow), users: map[RNTI]*usageSum{}}
 }
 
-// setSelf changes who this device is.
-func (w *Window) setSelf(self RNTI) {
+// changeSelf changes who this device is.
+func (w *Window) changeSelf(self RNTI) {
 	if self != w.self {
-		w.self, w.process = self, [maxHARQ][2]heard{}
+		w.self, w.lastNDI = self, [maxHARQ][2]ndiRecord{}
 	}
 }
 
@@ -117,94 +117,94 @@ func (w *Window) setSelf(self RNTI) {
 func (w *Window) Add(s Subframe, length int) {
 	if s.Number <= w.last {
 		for w.n > 0 {
-			w.drop()
+			w.dropOldest()
 		}
-		w.process = [maxHARQ][2]heard{}
+		w.lastNDI = [maxHARQ][2]ndiRecord{}
 	}
 	length = min(max(length, 1), MaxWindow)
 	w.last, w.prb = s.Number, s.PRB
-	w.evict(s.Number - int64(length))
+	w.evictUntil(s.Number - int64(length))
 	if w.n == len(w.slots) {
-		w.drop()
+		w.dropOldest()
 	}
 	t := &w.slots[(w.head+w.n)%len(w.slots)]
 	w.n++
 	t.number, t.shares = s.Number, t.shares[:0]
 	used := 0
 	for _, g := range s.Grants {
-		if g.Uplink() {
+		if g.IsUplink() {
 			continue
 		}
-		h := w.share(s.Number, g)
+		h := w.newShare(s.Number, g)
 		used += int(h.prb)
-		t.shares = merge(t.shares, h)
+		t.shares = mergeShare(t.shares, h)
 	}
 	t.idle = uint16(max(0, int(s.PRB)-used))
 	w.idle += int(t.idle)
 	for _, h := range t.shares {
 		u := w.users[h.user]
 		if u == nil {
-			u = &sum{}
+			u = &usageSum{}
 			w.users[h.user] = u
 		}
-		u.add(h, 1)
+		u.addShare(h, 1)
 	}
 }
 
-// share is what grant g gives to its user, and, of this device, whether again.
-func (w *Window) share(now int64, g Grant) share {
+// newShare is what grant g gives to its user, and, of this device, whether again.
+func (w *Window) newShare(now int64, g Grant) share {
 	h := share{user: g.RNTI, prb: uint16(g.PRB)}
 	sized := g.N > 0
 	for i, b := range g.Blocks[:g.N] {
-		if b.Disabled() {
+		if b.IsDisabled() {
 			continue
 		}
 		h.blocks++
 		if g.RNTI == w.self {
-			p := &w.process[g.HARQ][i]
-			if p.ever && p.ndi == b.NDI && now-p.at <= ForgetNDI {
-				h.again++
+			p := &w.lastNDI[g.HARQ][i]
+			if p.known && p.ndi == b.NDI && now-p.number <= NDIMemory {
+				h.retransmitted++
 			}
-			*p = heard{b.NDI, true, now}
+			*p = ndiRecord{b.NDI, true, now}
 		}
-		if !b.Sized() {
+		if !b.HasSize() {
 			sized = false
 		}
-		h.bits += uint32(b.Size)
+		h.sizedBits += uint32(b.Size)
 	}
 	if sized && h.blocks > 0 {
-		h.sized = h.prb
+		h.sizedPRB = h.prb
 	} else {
-		h.bits = 0
+		h.sizedBits = 0
 	}
 	return h
 }
 
-// merge joins grants of one user in one subframe.
-func merge(list []share, h share) []share {
+// mergeShare joins grants of one user in one subframe.
+func mergeShare(list []share, h share) []share {
 	for i := range list {
 		if list[i].user == h.user {
 			l := &list[i]
-			l.prb, l.sized, l.bits = l.prb+h.prb, l.sized+h.sized, l.bits+h.bits
-			l.blocks, l.again = l.blocks+h.blocks, l.again+h.again
+			l.prb, l.sizedPRB, l.sizedBits = l.prb+h.prb, l.sizedPRB+h.sizedPRB, l.sizedBits+h.sizedBits
+			l.blocks, l.retransmitted = l.blocks+h.blocks, l.retransmitted+h.retransmitted
 			return list
 		}
 	}
 	return append(list, h)
 }
 
-// evict drops what is not after number.
-func (w *Window) evict(number int64) {
+// evictUntil drops what is not after number.
+func (w *Window) evictUntil(number int64) {
 	for w.n > 0 && w.slots[w.head].number <= number {
-		w.drop()
+		w.dropOldest()
 	}
 }
 
-func (w *Window) drop() {
+func (w *Window) dropOldest() {
 	t := &w.slots[w.head]
 	for _, h := range t.shares {
 		u := w.users[h.user]
-		u.add(h, -1)
+		u.addShare(h, -1)
 		if u.subframes == 0 {
 			delete(w.users, h.user)
 		}
@@ -214,67 +214,67 @@ func (w *Window) drop() {
 	w.n--
 }
 
-// Facts are the inputs of the capacity of one cell, each a mean over the
+// Usage are the inputs of the capacity of one cell, each a mean over the
 // subframes of the window that were heard.
-type Facts struct {
-	// Heard counts those subframes.
-	Heard int
+type Usage struct {
+	// Received counts those subframes.
+	Received int
 	// PRB is the width of the cell, Own what this device was given (P_a), Idle
 	// what nobody was given (P_idle).
-	PRB, Own, Idle float64
-	// Even is what the device would have of what those who share the cell have, if
+	PRB, OwnPRB, IdlePRB float64
+	// EvenPRB is what the device would have of what those who share the cell have, if
 	// it were shared alike (max-min: who has less than that keeps what he has).
-	Even float64
+	EvenPRB float64
 	// Users counts those who share the cell, this device among them (N, at least 1).
 	Users int
-	// All counts everybody who was given anything downlink.
-	All int
+	// AllUsers counts everybody who was given anything downlink.
+	AllUsers int
 	// Rate is R_w in bits per PRB, of own grants: 0 if there were none. In an Estimate
 	// it is the one that counted.
 	Rate float64
-	// Shared is the same of the others who share the cell, 0 while they have less than
+	// OthersRate is the same of the others who share the cell, 0 while they have less than
 	// a tenth of it: control users, who send few bits a block, say nothing of data.
-	Shared float64
+	OthersRate float64
 }
 
-// Facts looks at the window as it is now.
-func (w *Window) Facts() Facts {
-	f := Facts{Heard: w.n, PRB: float64(w.prb), Users: 1}
+// Usage looks at the window as it is now.
+func (w *Window) Usage() Usage {
+	f := Usage{Received: w.n, PRB: float64(w.prb), Users: 1}
 	if w.n == 0 {
 		return f
 	}
-	f.Idle = float64(w.idle) / float64(w.n)
+	f.IdlePRB = float64(w.idle) / float64(w.n)
 	others := w.others[:0]
-	var data sum
+	var data usageSum
 	for r, u := range w.users {
-		if !r.User() {
+		if !r.IsUser() {
 			continue
 		}
-		f.All++
-		if r != w.self && (w.Unfiltered || u.data()) {
+		f.AllUsers++
+		if r != w.self && (w.Unfiltered || u.isDataUser()) {
 			f.Users++
 			others = append(others, u.prb)
 			data.prb += u.prb
-			data.sized += u.sized
-			data.bits += u.bits
+			data.sizedPRB += u.sizedPRB
+			data.sizedBits += u.sizedBits
 		}
 	}
 	w.others = others
 	left := 0
 	if own := w.users[w.self]; own != nil {
-		f.Own = float64(own.prb) / float64(w.n)
-		f.Rate = own.rate()
+		f.OwnPRB = float64(own.prb) / float64(w.n)
+		f.Rate = own.bitsPerPRB()
 		left = own.prb
 	}
-	f.Even = even(left, others) / float64(w.n)
-	if float64(data.prb) >= sharedPart*f.PRB*float64(w.n) {
-		f.Shared = data.rate()
+	f.EvenPRB = evenShare(left, others) / float64(w.n)
+	if float64(data.prb) >= minSharedPart*f.PRB*float64(w.n) {
+		f.OthersRate = data.bitsPerPRB()
 	}
 	return f
 }
 
-// even is the level to which own rises if all is shared alike. It sorts others.
-func even(own int, others []int) float64 {
+// evenShare is the level to which own rises if all is shared alike. It sorts others.
+func evenShare(own int, others []int) float64 {
 	slices.Sort(others)
 	all := own
 	for _, x := range others {
@@ -289,8 +289,8 @@ func even(own int, others []int) float64 {
 	return float64(all)
 }
 
-// newest is what was given in the last subframe.
-func (w *Window) newest() []share {
+// newestShares is what was given in the last subframe.
+func (w *Window) newestShares() []share {
 	if w.n == 0 {
 		return nil
 	}
@@ -301,7 +301,7 @@ func (w *Window) newest() []share {
 // size.
 func (w *Window) ownRate() float64 {
 	if own := w.users[w.self]; own != nil {
-		return own.rate()
+		return own.bitsPerPRB()
 	}
 	return 0
 }

@@ -2,10 +2,10 @@ package census
 
 import "mpbond/pbe/cell"
 
-// quiet is how many subframes end an activity: a user who was given nothing for so long
+// activityTimeout is how many subframes end an activity: a user who was given nothing for so long
 // and is heard again is another one, or begins another one. Networks turn further
 // cells off after as long (section 3 of the paper).
-const quiet = 1000
+const activityTimeout = 1000
 
 // activity is what one user was given between two silences.
 type activity struct {
@@ -14,32 +14,32 @@ type activity struct {
 	prb         int
 	sized       int
 	bits        int64
-	data        bool // it passed the user filter
+	isDataUser  bool // it passed the user filter
 }
 
-// activities are those of one cell.
-type activities struct {
-	open  map[cell.RNTI]*activity
-	spare []*activity
-	swept int64
+// activityTracker are those of one cell.
+type activityTracker struct {
+	open      map[cell.RNTI]*activity
+	spare     []*activity
+	lastSweep int64
 
-	once, four, both int64 // heard in one subframe only; with four PRBs a subframe; both
-	subframes        spread
-	span             spread // ms
-	prb              spread // a subframe
+	oneSubframe, fourPRB, both int64 // heard in one subframe only; with four PRBs a subframe; both
+	subframes                  histogram
+	span                       histogram // ms
+	prb                        histogram // a subframe
 	// Of those who passed the filter.
-	perPRB, rate spread // Mbit/s
+	perPRB, rate histogram // Mbit/s
 }
 
-func newActivities() activities {
-	return activities{open: map[cell.RNTI]*activity{}, subframes: wide(5), span: wide(8), prb: numbers(cell.MaxPRB), perPRB: steps(0.02, 150), rate: ratios(0.01, 5)}
+func newActivityTracker() activityTracker {
+	return activityTracker{open: map[cell.RNTI]*activity{}, subframes: newLogIntegerHistogram(5), span: newLogIntegerHistogram(8), prb: newIntegerHistogram(cell.MaxPRB), perPRB: newLinearHistogram(0.02, 150), rate: newLogHistogram(0.01, 5)}
 }
 
-// add takes what a user was given at a time.
-func (a *activities) add(now int64, h share) {
+// addShare takes what a user was given at a time.
+func (a *activityTracker) addShare(now int64, h share) {
 	x := a.open[h.user]
-	if x != nil && now-x.last > quiet {
-		a.end(h.user, x)
+	if x != nil && now-x.last > activityTimeout {
+		a.endActivity(h.user, x)
 		x = nil
 	}
 	if x == nil {
@@ -54,56 +54,56 @@ func (a *activities) add(now int64, h share) {
 	x.last = now
 	x.subframes++
 	x.prb += h.prb
-	x.sized += h.sized
-	x.bits += h.bits
+	x.sized += h.sizedPRB
+	x.bits += h.sizedBits
 }
 
-// passed says that a user shares the cell.
-func (a *activities) passed(user cell.RNTI) {
+// markDataUser says that a user shares the cell.
+func (a *activityTracker) markDataUser(user cell.RNTI) {
 	if x := a.open[user]; x != nil {
-		x.data = true
+		x.isDataUser = true
 	}
 }
 
-// sweep ends what has ended, now and then.
-func (a *activities) sweep(now int64) {
-	if now-a.swept < quiet {
+// endExpired ends what has ended, now and then.
+func (a *activityTracker) endExpired(now int64) {
+	if now-a.lastSweep < activityTimeout {
 		return
 	}
-	a.swept = now
+	a.lastSweep = now
 	for user, x := range a.open {
-		if now-x.last > quiet {
-			a.end(user, x)
+		if now-x.last > activityTimeout {
+			a.endActivity(user, x)
 		}
 	}
 }
 
-// close ends all.
-func (a *activities) close() {
+// endAll ends all.
+func (a *activityTracker) endAll() {
 	for user, x := range a.open {
-		a.end(user, x)
+		a.endActivity(user, x)
 	}
 }
 
-func (a *activities) end(user cell.RNTI, x *activity) {
+func (a *activityTracker) endActivity(user cell.RNTI, x *activity) {
 	delete(a.open, user)
 	a.spare = append(a.spare, x)
 	one, four := x.subframes == 1, x.prb == 4*x.subframes
 	if one {
-		a.once++
+		a.oneSubframe++
 	}
 	if four {
-		a.four++
+		a.fourPRB++
 	}
 	if one && four {
 		a.both++
 	}
 	span := float64(x.last - x.first + 1)
-	a.subframes.add(float64(x.subframes))
-	a.span.add(span)
-	a.prb.add(float64(x.prb) / float64(x.subframes))
-	if x.data && x.sized > 0 {
-		a.perPRB.add(float64(x.bits) / float64(x.sized) / 1000)
-		a.rate.add(float64(x.bits) / max(span, Window) / 1000)
+	a.subframes.addValue(float64(x.subframes))
+	a.span.addValue(span)
+	a.prb.addValue(float64(x.prb) / float64(x.subframes))
+	if x.isDataUser && x.sized > 0 {
+		a.perPRB.addValue(float64(x.bits) / float64(x.sized) / 1000)
+		a.rate.addValue(float64(x.bits) / max(span, Window) / 1000)
 	}
 }

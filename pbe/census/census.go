@@ -31,17 +31,17 @@ type Subframe struct {
 	DCIs []lte.DCI
 }
 
-// Recorded is a subframe of a recording. Its DCIs are appended to list, and hold as
+// FromRecording is a subframe of a recording. Its DCIs are appended to list, and hold as
 // long as that.
-func Recorded(s cell.Subframe, list []lte.DCI) Subframe {
+func FromRecording(s cell.Subframe, list []lte.DCI) Subframe {
 	for _, g := range s.Grants {
 		list = append(list, lte.DCI{RNTI: g.RNTI, Format: g.Format, PRB: int(g.PRB), HARQ: g.HARQ, Blocks: g.Blocks, N: int(g.N)})
 	}
 	return Subframe{Cell: s.Cell, Number: s.Number, PRB: s.PRB, DCIs: list}
 }
 
-// valid tells whether values are in the ranges that tables are made for.
-func (s Subframe) valid() bool {
+// isValid tells whether values are in the ranges that tables are made for.
+func (s Subframe) isValid() bool {
 	if s.Cell >= cell.MaxCells || s.PRB == 0 || s.PRB > cell.MaxPRB || s.Number < 0 {
 		return false
 	}
@@ -53,55 +53,55 @@ func (s Subframe) valid() bool {
 	return true
 }
 
-// downlink tells whether d grants something for receiving.
-func downlink(d *lte.DCI) bool { return d.Format != cell.Format0 }
+// isDownlink tells whether d grants something for receiving.
+func isDownlink(d *lte.DCI) bool { return d.Format != cell.Format0 }
 
 // share is what one user was given in one subframe.
 type share struct {
-	user   cell.RNTI
-	format cell.Format
-	mcs    uint8 // of its first block
-	prb    int   // downlink
-	sized  int   // PRBs of those whose blocks name their sizes
-	bits   int64 // of these
-	blocks int   // transport blocks, downlink
-	again  int   // of them that came again
-	up     int   // PRBs to send on
+	user          cell.RNTI
+	format        cell.Format
+	mcs           uint8 // of its first block
+	prb           int   // downlink
+	sizedPRB      int   // PRBs of those whose blocks name their sizes
+	sizedBits     int64 // of these
+	blocks        int   // transport blocks, downlink
+	retransmitted int   // of them that came again
+	uplinkPRB     int   // PRBs to send on
 }
 
-func (s *share) add(o share, sign int) {
+func (s *share) addSigned(o share, sign int) {
 	s.prb += sign * o.prb
-	s.sized += sign * o.sized
-	s.bits += int64(sign) * o.bits
+	s.sizedPRB += sign * o.sizedPRB
+	s.sizedBits += int64(sign) * o.sizedBits
 	s.blocks += sign * o.blocks
-	s.again += sign * o.again
-	s.up += sign * o.up
+	s.retransmitted += sign * o.retransmitted
+	s.uplinkPRB += sign * o.uplinkPRB
 }
 
-// shareOf is d as a share; what came again is left to others.
-func shareOf(d *lte.DCI) share {
+// newShare is d as a share; what came again is left to others.
+func newShare(d *lte.DCI) share {
 	h := share{user: d.RNTI, format: d.Format, mcs: noMCS}
-	if !downlink(d) {
-		h.up = d.PRB
+	if !isDownlink(d) {
+		h.uplinkPRB = d.PRB
 		return h
 	}
 	h.prb = d.PRB
 	sized := true
 	for _, b := range d.Blocks[:d.N] {
-		if b.Disabled() {
+		if b.IsDisabled() {
 			continue
 		}
 		if h.blocks == 0 {
 			h.mcs = b.MCS
 		}
 		h.blocks++
-		h.bits += int64(b.Size)
-		sized = sized && b.Sized()
+		h.sizedBits += int64(b.Size)
+		sized = sized && b.HasSize()
 	}
 	if sized && h.blocks > 0 {
-		h.sized = h.prb
+		h.sizedPRB = h.prb
 	} else {
-		h.bits = 0
+		h.sizedBits = 0
 	}
 	return h
 }
@@ -109,11 +109,11 @@ func shareOf(d *lte.DCI) share {
 // noMCS is of who was given nothing to receive.
 const noMCS = 255
 
-// merge joins what one user was given in one subframe.
-func merge(list []share, h share) []share {
+// mergeShare joins what one user was given in one subframe.
+func mergeShare(list []share, h share) []share {
 	for i := range list {
 		if l := &list[i]; l.user == h.user {
-			l.add(h, 1)
+			l.addSigned(h, 1)
 			if h.mcs != noMCS {
 				l.format, l.mcs = h.format, h.mcs
 			}
@@ -123,10 +123,10 @@ func merge(list []share, h share) []share {
 	return append(list, h)
 }
 
-// Colour is the colour of a user, the same wherever it is drawn: red, green and blue.
+// UserColour is the colour of a user, the same wherever it is drawn: red, green and blue.
 // What is for all is grey.
-func Colour(r cell.RNTI) (red, green, blue uint8) {
-	if !r.User() {
+func UserColour(r cell.RNTI) (red, green, blue uint8) {
+	if !r.IsUser() {
 		return 150, 150, 150
 	}
 	// Steps of the golden ratio keep names that follow each other apart.

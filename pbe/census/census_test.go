@@ -27,12 +27,12 @@ func modelled(subframes int, hear func(cell.Subframe)) {
 	n := lab.New(lab.Config{Cells: []lab.CellConfig{{PRB: 100, Layers: 2, Control: 0.4}}, Seed: 4,
 		Users: []lab.UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: func(int64) float64 { return 18 }, ErrorRate: 2e-6}}})
 	source := lab.Source{Rate: 40 * unit.Mbps}
-	var out []lab.Out
+	var out []lab.Delivery
 	for i := range subframes {
 		source.Offer(n, 0, time.Duration(i)*time.Millisecond)
 		out = n.Step(out[:0], hear)
 		for _, o := range out {
-			source.Back(o.Item)
+			source.Recycle(o.Item)
 		}
 	}
 }
@@ -45,13 +45,13 @@ func TestModelledCell(t *testing.T) {
 	var all, filtered, count float64
 	var list []lte.DCI
 	modelled(20000, func(s cell.Subframe) {
-		x := Recorded(s, list[:0])
+		x := FromRecording(s, list[:0])
 		list = x.DCIs
 		c.Add(x)
 		w.Add(s, Window)
 		if s.Number >= Window-1 {
-			f := w.Facts()
-			all, filtered, count = all+float64(f.All), filtered+float64(f.Users-1), count+1
+			f := w.Usage()
+			all, filtered, count = all+float64(f.AllUsers), filtered+float64(f.Users-1), count+1
 		}
 	})
 	f := c.Close()[0]
@@ -59,7 +59,7 @@ func TestModelledCell(t *testing.T) {
 		t.Errorf("%.3f and %.3f users in %d windows; the estimate has %.3f and %.3f in %.0f", f.Users.Mean, f.DataUsers.Mean, f.Users.Count, all/count, filtered/count, count)
 	}
 	t.Logf("%.1f users in 40 ms, %v at most; after the filter %.2f, %v at most; one subframe %.2f, four PRB %.2f, both %.2f; %.2f came again, %.2f Mbit/s per PRB", f.Users.Mean, f.Users.Max,
-		f.DataUsers.Mean, f.DataUsers.Max, f.Activity.OneSubframe, f.Activity.FourPRB, f.Activity.Both, f.Again, f.PerPRB)
+		f.DataUsers.Mean, f.DataUsers.Max, f.Activity.OneSubframe, f.Activity.FourPRB, f.Activity.Both, f.Retransmitted, f.PerPRB)
 	if f.Users.Mean < 13.4 || f.Users.Mean > 18.2 || f.Users.Max < 24 || f.Users.Max > 36 || math.Abs(f.DataUsers.Mean-1.3) > 0.3 || f.DataUsers.Max > 8 {
 		t.Errorf("%+v and %+v", f.Users, f.DataUsers)
 	}
@@ -74,7 +74,7 @@ func TestModelledCell(t *testing.T) {
 // BenchmarkSubframe is one subframe of that cell.
 func BenchmarkSubframe(b *testing.B) {
 	var list []Subframe
-	modelled(10000, func(s cell.Subframe) { list = append(list, Recorded(s, nil)) })
+	modelled(10000, func(s cell.Subframe) { list = append(list, FromRecording(s, nil)) })
 	for name, add := range map[string]func(Subframe){"census": New(0).Add, "users": NewUsers().Add, "grid": NewGrid(4000).Add} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -123,7 +123,7 @@ func TestFigures(t *testing.T) {
 		got, want, part float64
 	}{
 		{"used", f.Used, 26.0 / 50, 0.001}, {"idle", f.Idle, 24.0 / 50, 0.001}, {"uplink", f.Uplink, 0.1, 0},
-		{"rate of a block", f.PerPRB, 0.6, 0}, {"again", f.Again, 1.0 / 4, 0.02}, {"in 40 ms", f.Users.Mean, 1.04, 0.005}, {"data in 40 ms", f.DataUsers.Mean, 1, 1e-9},
+		{"rate of a block", f.PerPRB, 0.6, 0}, {"again", f.Retransmitted, 1.0 / 4, 0.02}, {"in 40 ms", f.Users.Mean, 1.04, 0.005}, {"data in 40 ms", f.DataUsers.Mean, 1, 1e-9},
 		{"one subframe", f.Activity.OneSubframe, 40.0 / 41, 1e-9}, {"both", f.Activity.Both, 40.0 / 41, 1e-9},
 		{"activity", f.Activity.Subframes.Max, all * 99 / 100, 0}, {"span", f.Activity.Span.Max, all - 1, 0}, {"rate of data users", f.Activity.Rate.Mean, 12 * 0.99, 0.001}, {"per PRB", f.Activity.PerPRB.P50, 0.6, 0.001},
 	} {
@@ -161,14 +161,14 @@ func TestMemory(t *testing.T) {
 		u.Add(s)
 	}
 	w := c.cells[0]
-	if len(w.window.users) > 2*Window || len(w.activities.open) > 4*quiet || len(u.window.users) > 2*(usersKept+usersOver) {
+	if len(w.window.users) > 2*Window || len(w.activities.open) > 4*activityTimeout || len(u.window.users) > 2*(userTableMemory+userTableWindow) {
 		t.Errorf("%d, %d and %d users are kept", len(w.window.users), len(w.activities.open), len(u.window.users))
 	}
-	for i := range int64(mostHours + 5) {
-		c.Add(sub(n + i*longestGap))
+	for i := range int64(maxHours + 5) {
+		c.Add(sub(n + i*maxGap))
 	}
 	f := c.Close()[0]
-	if len(f.Hours) != mostHours || f.DroppedHours < 4 || f.Hours[1].Number != f.Hours[0].Number+1 {
+	if len(f.Hours) != maxHours || f.DroppedHours < 4 || f.Hours[1].Number != f.Hours[0].Number+1 {
 		t.Errorf("%d hours, %d dropped", len(f.Hours), f.DroppedHours)
 	}
 }
@@ -182,7 +182,7 @@ func TestCountBeginsAgain(t *testing.T) {
 		}
 	}
 	f := c.Close()[0]
-	if f.Restarts != 2 || f.Subframes != 300 || f.Missed != 0 || f.Again != 0 || f.Users.Count != 3*(100-Window+1) || f.Activity.Span.Max != 300 {
+	if f.Restarts != 2 || f.Subframes != 300 || f.Missed != 0 || f.Retransmitted != 0 || f.Users.Count != 3*(100-Window+1) || f.Activity.Span.Max != 300 {
 		t.Errorf("%+v", f)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// Figures are what was counted of one cell. Users are counted by downlink messages.
-type Figures struct {
+// Summary are what was counted of one cell. Users are counted by downlink messages.
+type Summary struct {
 	Cell cell.ID `json:"cell"`
 	PRB  uint8   `json:"prb"`
 	// Subframes were heard, Missed were not, as the numbers of those tell; Late came
@@ -45,8 +45,8 @@ type Load struct {
 	Uplink float64 `json:"uplink"`
 	// Blocks are transport blocks that were sent to users; Again is the part of them
 	// that came again.
-	Blocks int64   `json:"blocks"`
-	Again  float64 `json:"retransmitted"`
+	Blocks        int64   `json:"blocks"`
+	Retransmitted float64 `json:"retransmitted"`
 	// MeanUsers and MeanDataUsers were there in 40 ms; nil where none were whole.
 	MeanUsers     *float64 `json:"mean_users_40ms"`
 	MeanDataUsers *float64 `json:"mean_data_users_40ms"`
@@ -89,32 +89,32 @@ type Count struct {
 // MCS is what became of blocks with one MCS.
 type MCS struct {
 	// MCS is that of the first time. 29 to 31: that was missed.
-	MCS   int     `json:"mcs"`
-	Sent  int64   `json:"sent"` // for the first time
-	Again int64   `json:"again"`
-	Part  float64 `json:"retransmitted"` // Again of both
+	MCS             int     `json:"mcs"`
+	Sent            int64   `json:"sent"` // for the first time
+	Retransmissions int64   `json:"again"`
+	Retransmitted   float64 `json:"retransmitted"` // Again of both
 }
 
-func (l load) load() Load {
-	o := Load{Used: l.part(l.down), Uplink: l.part(l.up), Blocks: l.blocks, Again: part(l.again, l.blocks)}
+func (l loadSums) averages() Load {
+	o := Load{Used: l.partOfPRB(l.down), Uplink: l.partOfPRB(l.up), Blocks: l.blocks, Retransmitted: ratio(l.retransmitted, l.blocks)}
 	if l.prb > 0 {
 		o.Idle = 1 - o.Used
 	}
 	if l.windows > 0 {
-		users, data := part(l.users, l.windows), part(l.dataUsers, l.windows)
+		users, data := ratio(l.users, l.windows), ratio(l.dataUsers, l.windows)
 		o.MeanUsers, o.MeanDataUsers = &users, &data
 	}
 	return o
 }
 
-func (l *load) plus(o load) {
+func (l *loadSums) addSums(o loadSums) {
 	l.heard, l.missed = l.heard+o.heard, l.missed+o.missed
 	l.prb, l.down, l.up = l.prb+o.prb, l.down+o.down, l.up+o.up
-	l.blocks, l.again = l.blocks+o.blocks, l.again+o.again
+	l.blocks, l.retransmitted = l.blocks+o.blocks, l.retransmitted+o.retransmitted
 	l.windows, l.users, l.dataUsers = l.windows+o.windows, l.users+o.users, l.dataUsers+o.dataUsers
 }
 
-func part(a, of int64) float64 {
+func ratio(a, of int64) float64 {
 	if of == 0 {
 		return 0
 	}
@@ -122,27 +122,27 @@ func part(a, of int64) float64 {
 }
 
 // Close ends the count and tells its figures, those of each cell by number.
-func (c *Census) Close() (all []Figures) {
+func (c *Census) Close() (all []Summary) {
 	for id, t := range c.cells {
 		if t != nil {
-			t.activities.close()
+			t.activities.endAll()
 			t.endHour()
-			all = append(all, t.figures(cell.ID(id)))
+			all = append(all, t.summarize(cell.ID(id)))
 		}
 	}
-	c.cells = [cell.MaxCells]*tally{}
+	c.cells = [cell.MaxCells]*cellTally{}
 	return all
 }
 
-func (t *tally) figures(id cell.ID) Figures {
-	f := Figures{Cell: id, PRB: t.prb, Subframes: t.all.heard, Missed: t.all.missed, Late: t.late, Restarts: t.again, Load: t.all.load(), PerPRB: part(t.bits, t.sized) / 1000,
-		Users: t.windowed.distribution(), DataUsers: t.windowedData.distribution(), DroppedHours: t.dropped}
+func (t *cellTally) summarize(id cell.ID) Summary {
+	f := Summary{Cell: id, PRB: t.prb, Subframes: t.all.heard, Missed: t.all.missed, Late: t.late, Restarts: t.restarts, Load: t.all.averages(), PerPRB: ratio(t.bits, t.sized) / 1000,
+		Users: t.userHistogram.distribution(), DataUsers: t.dataUserHistogram.distribution(), DroppedHours: t.dropped}
 	for _, h := range t.hours {
-		f.Hours = append(f.Hours, Hour{Number: h.number, Subframes: h.heard, Users: h.names, DataUsers: h.dataNames, Load: h.load.load()})
+		f.Hours = append(f.Hours, Hour{Number: h.number, Subframes: h.heard, Users: h.userCount, DataUsers: h.dataUserCount, Load: h.loadSums.averages()})
 	}
 	a := &t.activities
-	n := a.subframes.n
-	f.Activity = Activity{OneSubframe: part(a.once, n), FourPRB: part(a.four, n), Both: part(a.both, n), Subframes: a.subframes.distribution(), Span: a.span.distribution(),
+	n := a.subframes.count
+	f.Activity = Activity{OneSubframe: ratio(a.oneSubframe, n), FourPRB: ratio(a.fourPRB, n), Both: ratio(a.both, n), Subframes: a.subframes.distribution(), Span: a.span.distribution(),
 		PRB: a.prb.distribution(), PerPRB: a.perPRB.distribution(), Rate: a.rate.distribution()}
 	for who, what := range []string{" for all", ""} {
 		for i, n := range t.formats[who] {
@@ -158,7 +158,7 @@ func (t *tally) figures(id cell.ID) Figures {
 	}
 	for i, m := range t.mcs {
 		if m.sent+m.again > 0 {
-			f.MCS = append(f.MCS, MCS{i, m.sent, m.again, part(m.again, m.sent+m.again)})
+			f.MCS = append(f.MCS, MCS{i, m.sent, m.again, ratio(m.again, m.sent+m.again)})
 		}
 	}
 	return f

@@ -5,11 +5,11 @@ import "mpbond/pbe/cell"
 // Column is one subframe of a Grid.
 type Column struct {
 	Number int64
-	// Heard is false of a subframe that was missed.
-	Heard bool
-	// Placed says that the messages named their resource blocks. Else blocks are stacked
+	// Received is false of a subframe that was missed.
+	Received bool
+	// HasPositions says that the messages named their resource blocks. Else blocks are stacked
 	// from the first on, in the order of messages: how many they are is right.
-	Placed bool
+	HasPositions bool
 	// Users has who was given each resource block for receiving, 0 for nobody; in the
 	// first slot, of those who have others in the second.
 	Users [cell.MaxPRB]cell.RNTI
@@ -36,7 +36,7 @@ func (g *Grid) At(i int) *Column { return &g.ring[(g.head+i)%len(g.ring)] }
 // Add takes the next subframe. With one that is not after the last, or further ahead
 // than the grid is long, or of another width, it begins anew.
 func (g *Grid) Add(s Subframe) {
-	if !s.valid() {
+	if !s.isValid() {
 		return
 	}
 	if g.n > 0 {
@@ -45,20 +45,20 @@ func (g *Grid) Add(s Subframe) {
 			g.head, g.n = 0, 0
 		}
 		for n := last + 1; g.n > 0 && n < s.Number; n++ {
-			*g.push() = Column{Number: n}
+			*g.pushColumn() = Column{Number: n}
 		}
 	}
 	g.PRB = int(s.PRB)
-	c := g.push()
-	*c = Column{Number: s.Number, Heard: true, Placed: true}
+	c := g.pushColumn()
+	*c = Column{Number: s.Number, Received: true, HasPositions: true}
 	next := 0
 	for i := range s.DCIs {
 		d := &s.DCIs[i]
-		if !downlink(d) {
+		if !isDownlink(d) {
 			continue
 		}
 		if d.Level == 0 {
-			c.Placed = false
+			c.HasPositions = false
 			for end := min(next+d.PRB, g.PRB); next < end; next++ {
 				c.Users[next] = d.RNTI
 			}
@@ -72,7 +72,7 @@ func (g *Grid) Add(s Subframe) {
 	}
 }
 
-func (g *Grid) push() *Column {
+func (g *Grid) pushColumn() *Column {
 	if g.n < len(g.ring) {
 		g.n++
 	} else {

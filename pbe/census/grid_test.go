@@ -22,7 +22,7 @@ func TestGrid(t *testing.T) {
 	g := NewGrid(10)
 	at := func(i int) (number int64, heard bool, users []cell.RNTI) {
 		c := g.At(i)
-		return c.Number, c.Heard, c.Users[:g.PRB]
+		return c.Number, c.Received, c.Users[:g.PRB]
 	}
 	up := lte.DCI{RNTI: 700, Format: cell.Format0, Level: 1, PRB: 50, N: 1}
 	up.PRBs[0] = math.MaxUint64
@@ -44,7 +44,7 @@ func TestGrid(t *testing.T) {
 			t.Errorf("PRB %d of subframe %d is %d's, want %d", prb, n, who, want)
 		}
 	}
-	if n != 5 || !heard || !g.At(0).Placed {
+	if n != 5 || !heard || !g.At(0).HasPositions {
 		t.Errorf("subframe %d, heard: %v", n, heard)
 	}
 	for i, want := range []bool{true, false, false, true} {
@@ -71,9 +71,9 @@ func TestGrid(t *testing.T) {
 		t.Error("no cell is as wide")
 	}
 	// Of a recording only how many is known.
-	g.Add(Recorded(cell.Subframe{Number: 2000, PRB: 25, Grants: []cell.Grant{{RNTI: 600, Format: cell.Format1, PRB: 4}, {RNTI: 601, Format: cell.Format2, PRB: 30}, {RNTI: 602, Format: cell.Format0, PRB: 9}}}, nil))
+	g.Add(FromRecording(cell.Subframe{Number: 2000, PRB: 25, Grants: []cell.Grant{{RNTI: 600, Format: cell.Format1, PRB: 4}, {RNTI: 601, Format: cell.Format2, PRB: 30}, {RNTI: 602, Format: cell.Format0, PRB: 9}}}, nil))
 	c := g.At(g.Len() - 1)
-	if c.Placed || c.Users[3] != 600 || c.Users[4] != 601 || c.Users[24] != 601 || c.Users[25] != 0 {
+	if c.HasPositions || c.Users[3] != 600 || c.Users[4] != 601 || c.Users[24] != 601 || c.Users[25] != 0 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -92,9 +92,9 @@ func TestUsers(t *testing.T) {
 	}
 	got := u.List(nil)
 	want := []User{
-		{RNTI: 500, Part: 0.4, Rate: 12 * unit.Mbps, MCS: 10, Format: cell.Format1, Data: true},
-		{RNTI: 600, Part: 0.05, Rate: 250 * 21_000, MCS: 20, Format: cell.Format2A, Data: true, Ago: 501},
-		{RNTI: 700, Uplink: 0.001, MCS: -1},
+		{RNTI: 500, PRBPart: 0.4, Rate: 12 * unit.Mbps, MCS: 10, Format: cell.Format1, IsDataUser: true},
+		{RNTI: 600, PRBPart: 0.05, Rate: 250 * 21_000, MCS: 20, Format: cell.Format2A, IsDataUser: true, SinceHeard: 501},
+		{RNTI: 700, UplinkPart: 0.001, MCS: -1},
 	}
 	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
 		t.Errorf("%+v,\nwant %+v", got, want)
@@ -107,7 +107,7 @@ func TestUsers(t *testing.T) {
 	}
 	u.Add(sub(20_000, grant(500, 20, 0, true)))
 	u.Add(sub(30_000, grant(500, 20, 0, true))) // nothing was heard for 10 s
-	if got := u.List(nil); len(got) != 1 || got[0].Part != 0.4 || got[0].Data {
+	if got := u.List(nil); len(got) != 1 || got[0].PRBPart != 0.4 || got[0].IsDataUser {
 		t.Errorf("%+v", got)
 	}
 	u.Add(sub(1, grant(501, 20, 0, true)))
@@ -119,7 +119,7 @@ func TestUsers(t *testing.T) {
 // TestAgain: what comes again is told by its NDI, also where it names no size, and of
 // a grant for one of two blocks.
 func TestAgain(t *testing.T) {
-	var h harq
+	var h harqTracker
 	two := func(n int, blocks ...cell.Block) *lte.DCI {
 		d := &lte.DCI{RNTI: 500, Format: cell.Format2, N: n, HARQ: 5}
 		copy(d.Blocks[:], blocks)
@@ -139,9 +139,9 @@ func TestAgain(t *testing.T) {
 		{140, two(1, cell.Block{MCS: 12, Size: 700}), []uint8{12}},
 		{153, two(1, cell.Block{MCS: 31, RV: 2}), []uint8{31}}, // too late to tell
 	} {
-		h.begin(c.number)
+		h.startSubframe(c.number)
 		var got []uint8
-		n := h.add(c.number, c.d, func(mcs uint8, again bool) {
+		n := h.addGrant(c.number, c.d, func(mcs uint8, again bool) {
 			if again {
 				mcs += 100
 			}
@@ -163,11 +163,11 @@ func TestAgain(t *testing.T) {
 func TestColours(t *testing.T) {
 	near := 0
 	for r := cell.RNTI(0x100); r < 0x200; r++ {
-		a, b, c := Colour(r)
+		a, b, c := UserColour(r)
 		if int(a)+int(b)+int(c) < 200 {
 			t.Errorf("%d is dark: %d %d %d", r, a, b, c)
 		}
-		x, y, z := Colour(r + 1)
+		x, y, z := UserColour(r + 1)
 		if d := math.Abs(float64(a)-float64(x)) + math.Abs(float64(b)-float64(y)) + math.Abs(float64(c)-float64(z)); d < 60 {
 			near++
 		}
@@ -175,35 +175,35 @@ func TestColours(t *testing.T) {
 	if near > 10 {
 		t.Errorf("%d of 256 have the colour of the next", near)
 	}
-	if a, b, c := Colour(0xFFFF); a != b || b != c {
+	if a, b, c := UserColour(0xFFFF); a != b || b != c {
 		t.Error("what is for all is coloured")
 	}
 }
 
 func TestSpread(t *testing.T) {
 	for name, c := range map[string]struct {
-		s              spread
+		s              histogram
 		values         []float64
 		p50, p95, most float64
 	}{
-		"numbers":    {numbers(10), []float64{3, 1, 2, 2}, 2, 3, 3},
-		"over":       {numbers(10), []float64{1, 50}, 1, 50, 50},
-		"steps":      {steps(0.5, 10), []float64{0.1, 0.6, 0.7}, 0.7, 0.7, 0.7},
-		"wide":       {wide(5), []float64{1, 1, 1, 2}, 1, 2, 2},
-		"nothing":    {wide(5), nil, 0, 0, 0},
-		"below zero": {ratios(1, 2), []float64{0, 0.5}, 0.5, 0.5, 0.5},
+		"numbers":    {newIntegerHistogram(10), []float64{3, 1, 2, 2}, 2, 3, 3},
+		"over":       {newIntegerHistogram(10), []float64{1, 50}, 1, 50, 50},
+		"steps":      {newLinearHistogram(0.5, 10), []float64{0.1, 0.6, 0.7}, 0.7, 0.7, 0.7},
+		"wide":       {newLogIntegerHistogram(5), []float64{1, 1, 1, 2}, 1, 2, 2},
+		"nothing":    {newLogIntegerHistogram(5), nil, 0, 0, 0},
+		"below zero": {newLogHistogram(1, 2), []float64{0, 0.5}, 0.5, 0.5, 0.5},
 	} {
 		for _, v := range c.values {
-			c.s.add(v)
+			c.s.addValue(v)
 		}
 		d := c.s.distribution()
 		if d.P50 != c.p50 || d.P95 != c.p95 || d.Max != c.most || d.Count != int64(len(c.values)) || d.Count > 0 && d.CDF[len(d.CDF)-1] != (Point{c.most, 1}) {
 			t.Errorf("%s: %+v", name, d)
 		}
 	}
-	s := ratios(0.01, 5)
+	s := newLogHistogram(0.01, 5)
 	for i := range 1000 {
-		s.add(float64(i) / 10)
+		s.addValue(float64(i) / 10)
 	}
 	if d := s.distribution(); math.Abs(d.P50/50-1) > 0.13 || math.Abs(d.P95/95-1) > 0.13 {
 		t.Errorf("%+v", d)

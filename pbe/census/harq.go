@@ -5,45 +5,45 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// sent is what one grant named, for one user and process.
-type sent struct {
+// sentGrant is what one grant named, for one user and process.
+type sentGrant struct {
 	user   cell.RNTI
 	harq   uint8
 	n      int
 	blocks [2]cell.Block // MCS is that of the first time, or 29 to 31 if that was missed
 }
 
-// harq tells blocks that come again from new ones: the NDI is as it was in the last
+// harqTracker tells blocks that come again from new ones: the NDI is as it was in the last
 // grant of the same user and process.
-type harq struct {
-	ring [cell.ForgetNDI + 1][]sent
-	at   [cell.ForgetNDI + 1]int64
+type harqTracker struct {
+	ring    [cell.NDIMemory + 1][]sentGrant
+	numbers [cell.NDIMemory + 1]int64
 }
 
-// begin makes room for subframe number.
-func (h *harq) begin(number int64) {
+// startSubframe makes room for subframe number.
+func (h *harqTracker) startSubframe(number int64) {
 	i := number % int64(len(h.ring))
-	h.ring[i], h.at[i] = h.ring[i][:0], number
+	h.ring[i], h.numbers[i] = h.ring[i][:0], number
 }
 
-// add takes a downlink grant of subframe number, and tells of each block whether it
+// addGrant takes a downlink grant of subframe number, and tells of each block whether it
 // came again and the MCS with which it came first, 29 to 31 if that is not known.
-func (h *harq) add(number int64, d *lte.DCI, each func(mcs uint8, again bool)) (again int) {
-	was := h.last(number, d)
-	now := sent{user: d.RNTI, harq: d.HARQ, n: d.N, blocks: d.Blocks}
+func (h *harqTracker) addGrant(number int64, d *lte.DCI, each func(mcs uint8, again bool)) (again int) {
+	was := h.lastGrant(number, d)
+	now := sentGrant{user: d.RNTI, harq: d.HARQ, n: d.N, blocks: d.Blocks}
 	for k := range d.N {
 		b := &now.blocks[k]
-		if b.Disabled() {
+		if b.IsDisabled() {
 			if was != nil && was.n == d.N {
 				*b = was.blocks[k] // it may come again later
 			}
 			continue
 		}
 		repeat := false
-		if before := was.match(k, d.N, *b); before != nil && !before.Disabled() && before.NDI == b.NDI {
+		if before := was.matchBlock(k, d.N, *b); before != nil && !before.IsDisabled() && before.NDI == b.NDI {
 			repeat = true
 			again++
-			if !b.Sized() {
+			if !b.HasSize() {
 				b.MCS, b.Size = before.MCS, before.Size
 			}
 		}
@@ -56,11 +56,11 @@ func (h *harq) add(number int64, d *lte.DCI, each func(mcs uint8, again bool)) (
 	return again
 }
 
-// last is the last grant of the same user and process, if it is not too old.
-func (h *harq) last(number int64, d *lte.DCI) *sent {
-	for back := int64(1); back <= cell.ForgetNDI && back <= number; back++ {
+// lastGrant is the last grant of the same user and process, if it is not too old.
+func (h *harqTracker) lastGrant(number int64, d *lte.DCI) *sentGrant {
+	for back := int64(1); back <= cell.NDIMemory && back <= number; back++ {
 		i := (number - back) % int64(len(h.ring))
-		if h.at[i] != number-back {
+		if h.numbers[i] != number-back {
 			continue
 		}
 		for k := range h.ring[i] {
@@ -72,9 +72,9 @@ func (h *harq) last(number int64, d *lte.DCI) *sent {
 	return nil
 }
 
-// match is the block of s that block b, the k-th of n, may be again. A grant for one
+// matchBlock is the block of s that block b, the k-th of n, may be again. A grant for one
 // of two blocks does not always say which.
-func (s *sent) match(k, n int, b cell.Block) *cell.Block {
+func (s *sentGrant) matchBlock(k, n int, b cell.Block) *cell.Block {
 	if s == nil {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (s *sent) match(k, n int, b cell.Block) *cell.Block {
 		return &s.blocks[k]
 	}
 	for i := range s.blocks[:s.n] {
-		if x := &s.blocks[i]; !b.Sized() || x.Size == b.Size {
+		if x := &s.blocks[i]; !b.HasSize() || x.Size == b.Size {
 			return x
 		}
 	}

@@ -2,61 +2,65 @@ package census
 
 import "math"
 
-// spread counts values in bins, of equal steps, or of equal ratios from low on. What
+// histogram counts values in bins, of equal steps, or of equal ratios from low on. What
 // is over the last bin counts there.
-type spread struct {
-	low   float64 // lower end of the first bin
-	step  float64 // width, or of ratios the logarithm of one
-	ratio bool
-	whole bool // values are whole numbers
-	bins  []int64
-	n     int64
-	sum   float64
-	most  float64
+type histogram struct {
+	low           float64 // lower end of the first bin
+	step          float64 // width, or of ratios the logarithm of one
+	isLogarithmic bool
+	isInteger     bool // values are whole numbers
+	bins          []int64
+	count         int64
+	sum           float64
+	max           float64
 }
 
-// perDecade is how many bins of ratios there are for each power of ten.
-const perDecade = 20
+// binsPerDecade is how many bins of ratios there are for each power of ten.
+const binsPerDecade = 20
 
-func numbers(most int) spread { return spread{step: 1, whole: true, bins: make([]int64, most+1)} }
-
-func steps(step float64, bins int) spread { return spread{step: step, bins: make([]int64, bins)} }
-
-func ratios(low float64, decades int) spread {
-	return spread{low: low, step: math.Ln10 / perDecade, ratio: true, bins: make([]int64, perDecade*decades)}
+func newIntegerHistogram(most int) histogram {
+	return histogram{step: 1, isInteger: true, bins: make([]int64, most+1)}
 }
 
-// wide is for whole numbers from 1 on.
-func wide(decades int) spread {
-	s := ratios(0.95, decades)
-	s.whole = true
+func newLinearHistogram(step float64, bins int) histogram {
+	return histogram{step: step, bins: make([]int64, bins)}
+}
+
+func newLogHistogram(low float64, decades int) histogram {
+	return histogram{low: low, step: math.Ln10 / binsPerDecade, isLogarithmic: true, bins: make([]int64, binsPerDecade*decades)}
+}
+
+// newLogIntegerHistogram is for whole numbers from 1 on.
+func newLogIntegerHistogram(decades int) histogram {
+	s := newLogHistogram(0.95, decades)
+	s.isInteger = true
 	return s
 }
 
-func (s *spread) add(v float64) {
+func (s *histogram) addValue(v float64) {
 	i := 0
 	switch {
-	case !s.ratio:
+	case !s.isLogarithmic:
 		i = int(v / s.step)
 	case v > s.low:
 		i = int(math.Log(v/s.low) / s.step)
 	}
 	s.bins[min(max(i, 0), len(s.bins)-1)]++
-	s.n++
+	s.count++
 	s.sum += v
-	s.most = max(s.most, v)
+	s.max = max(s.max, v)
 }
 
-// value stands for bin i: its upper end, or the greatest whole number under it.
-func (s *spread) value(i int) float64 {
+// binValue stands for bin i: its upper end, or the greatest whole number under it.
+func (s *histogram) binValue(i int) float64 {
 	v := float64(i+1) * s.step
-	if s.ratio {
+	if s.isLogarithmic {
 		v = s.low * math.Exp(v)
 	}
-	if s.whole {
+	if s.isInteger {
 		v = math.Ceil(v) - 1
 	}
-	return min(v, s.most)
+	return min(v, s.max)
 }
 
 // Distribution is how values are spread.
@@ -76,20 +80,20 @@ type Point struct {
 	Part  float64 `json:"part"`
 }
 
-func (s *spread) distribution() Distribution {
-	d := Distribution{Count: s.n}
-	if s.n == 0 {
+func (s *histogram) distribution() Distribution {
+	d := Distribution{Count: s.count}
+	if s.count == 0 {
 		return d
 	}
-	d.Mean, d.Max = s.sum/float64(s.n), s.most
+	d.Mean, d.Max = s.sum/float64(s.count), s.max
 	sum := int64(0)
 	for i, n := range s.bins {
 		if n == 0 {
 			continue
 		}
-		v := s.value(i)
+		v := s.binValue(i)
 		if i == len(s.bins)-1 {
-			v = s.most
+			v = s.max
 		}
 		before := sum
 		sum += n
@@ -97,11 +101,11 @@ func (s *spread) distribution() Distribution {
 			part float64
 			to   *float64
 		}{{0.5, &d.P50}, {0.95, &d.P95}} {
-			if at := q.part * float64(s.n); float64(before) < at && at <= float64(sum) {
+			if at := q.part * float64(s.count); float64(before) < at && at <= float64(sum) {
 				*q.to = v
 			}
 		}
-		d.CDF = append(d.CDF, Point{v, float64(sum) / float64(s.n)})
+		d.CDF = append(d.CDF, Point{v, float64(sum) / float64(s.count)})
 	}
 	return d
 }

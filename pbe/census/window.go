@@ -2,143 +2,143 @@ package census
 
 import "mpbond/pbe/cell"
 
-// member is one user of a window.
-type member struct {
-	share           // sums within the window
-	subframes int   // with something downlink
-	heard     int64 // last
-	data      bool  // it passed the user filter when that was last asked
+// windowUser is one user of a window.
+type windowUser struct {
+	share            // sums within the window
+	subframes  int   // with something downlink
+	lastHeard  int64 // last
+	isDataUser bool  // it passed the user filter when that was last asked
 }
 
-// window is what users were given in the last subframes of one cell.
-type window struct {
-	length int64 // in subframes
-	keep   int64 // for how many subframes who is heard no more stays, with nothing
-	ring   [][]share
-	users  map[cell.RNTI]*member
-	data   int   // members that pass the user filter
-	first  int64 // since the count began or began again
-	last   int64
-	heard  int // subframes within the window, heard
-	was    []bool
-	begun  bool
-	swept  int64
+// userWindow is what users were given in the last subframes of one cell.
+type userWindow struct {
+	length        int64 // in subframes
+	retention     int64 // for how many subframes who is heard no more stays, with nothing
+	ring          [][]share
+	users         map[cell.RNTI]*windowUser
+	dataUsers     int   // members that pass the user filter
+	first         int64 // since the count began or began again
+	last          int64
+	receivedCount int // subframes within the window, heard
+	received      []bool
+	started       bool
+	lastSweep     int64
 
-	// passed is told who begins to pass the filter, if it is set.
-	passed func(cell.RNTI)
+	// onDataUser is told who begins to pass the filter, if it is set.
+	onDataUser func(cell.RNTI)
 }
 
-func newWindow(length, keep int64) *window {
-	return &window{length: length, keep: keep, ring: make([][]share, length), was: make([]bool, length), users: map[cell.RNTI]*member{}}
+func newUserWindow(length, keep int64) *userWindow {
+	return &userWindow{length: length, retention: keep, ring: make([][]share, length), received: make([]bool, length), users: map[cell.RNTI]*windowUser{}}
 }
 
-// reset forgets all.
-func (w *window) reset() {
-	w.empty()
+// resetWindow forgets all.
+func (w *userWindow) resetWindow() {
+	w.clearShares()
 	clear(w.users)
-	w.begun = false
+	w.started = false
 }
 
-// empty takes everything out of the window; who is kept stays.
-func (w *window) empty() {
+// clearShares takes everything out of the window; who is kept stays.
+func (w *userWindow) clearShares() {
 	for i := range w.ring {
-		w.ring[i], w.was[i] = w.ring[i][:0], false
+		w.ring[i], w.received[i] = w.ring[i][:0], false
 	}
 	for _, m := range w.users {
-		m.share, m.subframes, m.data = share{user: m.user, format: m.format, mcs: m.mcs}, 0, false
+		m.share, m.subframes, m.isDataUser = share{user: m.user, format: m.format, mcs: m.mcs}, 0, false
 	}
-	if w.keep == 0 {
+	if w.retention == 0 {
 		clear(w.users)
 	}
-	w.data, w.heard = 0, 0
+	w.dataUsers, w.receivedCount = 0, 0
 }
 
-// add takes what users were given in the next subframe, a share for each. With a
+// addShares takes what users were given in the next subframe, a share for each. With a
 // number that is not after the last the count has begun again, and so does the window.
-func (w *window) add(number int64, shares []share) {
-	if w.begun && number <= w.last {
-		w.reset()
+func (w *userWindow) addShares(number int64, shares []share) {
+	if w.started && number <= w.last {
+		w.resetWindow()
 	}
-	if !w.begun {
-		w.begun, w.first, w.last, w.swept = true, number, number-1, number
+	if !w.started {
+		w.started, w.first, w.last, w.lastSweep = true, number, number-1, number
 	}
 	if number-w.last >= w.length {
-		w.empty()
+		w.clearShares()
 		w.last = number - 1
 	}
 	for w.last < number {
 		w.last++
-		w.drop(w.last)
+		w.dropSlot(w.last)
 	}
 	i := number % w.length
-	w.ring[i], w.was[i] = append(w.ring[i][:0], shares...), true
-	w.heard++
+	w.ring[i], w.received[i] = append(w.ring[i][:0], shares...), true
+	w.receivedCount++
 	for _, h := range shares {
 		m := w.users[h.user]
 		if m == nil {
-			m = &member{share: share{user: h.user, mcs: noMCS}}
+			m = &windowUser{share: share{user: h.user, mcs: noMCS}}
 			w.users[h.user] = m
 		}
-		m.heard = number
+		m.lastHeard = number
 		if h.mcs != noMCS || m.mcs == noMCS {
 			m.mcs, m.format = h.mcs, h.format
 		}
-		w.count(m, h, 1)
+		w.applyShare(m, h, 1)
 	}
-	if w.keep > 0 && number-w.swept >= w.length {
-		w.sweep(number)
+	if w.retention > 0 && number-w.lastSweep >= w.length {
+		w.forgetSilent(number)
 	}
 }
 
-// drop empties the slot that subframe number takes.
-func (w *window) drop(number int64) {
+// dropSlot empties the slot that subframe number takes.
+func (w *userWindow) dropSlot(number int64) {
 	i := number % w.length
-	if !w.was[i] {
+	if !w.received[i] {
 		return
 	}
-	w.was[i] = false
-	w.heard--
+	w.received[i] = false
+	w.receivedCount--
 	for _, h := range w.ring[i] {
 		m := w.users[h.user]
-		w.count(m, h, -1)
-		if w.keep == 0 && m.heard <= number-w.length {
+		w.applyShare(m, h, -1)
+		if w.retention == 0 && m.lastHeard <= number-w.length {
 			delete(w.users, h.user)
 		}
 	}
 	w.ring[i] = w.ring[i][:0]
 }
 
-func (w *window) count(m *member, h share, sign int) {
-	m.add(h, sign)
+func (w *userWindow) applyShare(m *windowUser, h share, sign int) {
+	m.addSigned(h, sign)
 	if h.prb > 0 {
 		m.subframes += sign
 	}
-	is := cell.Data(m.subframes, m.prb)
-	if is == m.data {
+	is := cell.IsDataUser(m.subframes, m.prb)
+	if is == m.isDataUser {
 		return
 	}
-	if m.data = is; !is {
-		w.data--
+	if m.isDataUser = is; !is {
+		w.dataUsers--
 		return
 	}
-	w.data++
-	if w.passed != nil {
-		w.passed(m.user)
+	w.dataUsers++
+	if w.onDataUser != nil {
+		w.onDataUser(m.user)
 	}
 }
 
-// sweep forgets who was not heard for long.
-func (w *window) sweep(now int64) {
-	w.swept = now
+// forgetSilent forgets who was not heard for long.
+func (w *userWindow) forgetSilent(now int64) {
+	w.lastSweep = now
 	for r, m := range w.users {
-		if now-m.heard > w.keep {
+		if now-m.lastHeard > w.retention {
 			delete(w.users, r)
 		}
 	}
 }
 
-// whole tells whether the window says how many were there: it lies after its
+// isComplete tells whether the window says how many were there: it lies after its
 // beginning, and nine tenths of it were heard.
-func (w *window) whole() bool {
-	return w.begun && w.last-w.first >= w.length-1 && int64(w.heard) >= w.length*9/10
+func (w *userWindow) isComplete() bool {
+	return w.started && w.last-w.first >= w.length-1 && int64(w.receivedCount) >= w.length*9/10
 }

@@ -15,14 +15,14 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// Kernel is what names of the kernel's controllers begin with.
-const Kernel = "kernel:"
+// KernelPrefix is what names of the kernel's controllers begin with.
+const KernelPrefix = "kernel:"
 
 // maxFlows bounds what a Sink remembers.
 const maxFlows = 256
 
-// Slot is the length of the slots in which a Sink counts.
-const Slot = 100 * time.Millisecond
+// SlotLength is the length of the slots in which a Sink counts.
+const SlotLength = 100 * time.Millisecond
 
 // Job is what a Source is to do.
 type Job struct {
@@ -44,16 +44,16 @@ type Flow struct {
 
 // Outcome is what came of one flow.
 type Outcome struct {
-	// Each is the payload that was read in each slot since the beginning.
-	Each []unit.Bytes
+	// SlotBytes is the payload that was read in each slot since the beginning.
+	SlotBytes []unit.Bytes
 	// Resent counts packets that the sender sent again.
 	Resent int64
 }
 
-// Check says what is wrong with a controller's name, if anything. Whether the
+// CheckController says what is wrong with a controller's name, if anything. Whether the
 // kernel has one is only known when it is used.
-func Check(name string) error {
-	if strings.HasPrefix(name, Kernel) && len(name) > len(Kernel) {
+func CheckController(name string) error {
+	if strings.HasPrefix(name, KernelPrefix) && len(name) > len(KernelPrefix) {
 		return nil
 	}
 	if cc.New(name, 0) == nil {
@@ -62,15 +62,15 @@ func Check(name string) error {
 	return nil
 }
 
-// Read puts flows that are written as CONTROLLER@ADDRESS into the job, each with a
+// ParseFlows puts flows that are written as CONTROLLER@ADDRESS into the job, each with a
 // seed of its own.
-func (j *Job) Read(seed uint64, flows []string) error {
+func (j *Job) ParseFlows(seed uint64, flows []string) error {
 	for i, text := range flows {
 		name, addr, ok := strings.Cut(text, "@")
 		if !ok || addr == "" {
 			return fmt.Errorf("flow %q: write CONTROLLER@ADDRESS", text)
 		}
-		if err := Check(name); err != nil {
+		if err := CheckController(name); err != nil {
 			return err
 		}
 		j.Flows = append(j.Flows, Flow{name, addr, seed + uint64(i)})

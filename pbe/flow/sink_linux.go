@@ -27,21 +27,21 @@ const (
 // maxSlots bounds what a Sink remembers of a flow: an hour.
 const maxSlots = 36_000
 
-// sink counts what arrives.
-type sink struct {
+// flowCounter counts what arrives.
+type flowCounter struct {
 	mu    sync.Mutex
 	flows [maxFlows][]unit.Bytes
 }
 
-// Hear is what a Sink hears of the cells on its link: with a Source, its flows have
+// CellListener is what a Sink hears of the cells on its link: with a Source, its flows have
 // feedback of them.
-type Hear struct {
+type CellListener struct {
 	Source string // as in listen.ParseSource; empty: nothing
 	RNTI   uint16 // what the device is called there
 }
 
-// options are those of the Sink's endpoint; it listens to the cells until ctx ends.
-func (h Hear) options(ctx context.Context) (opt transport.Options, err error) {
+// endpointOptions are those of the Sink's endpoint; it listens to the cells until ctx ends.
+func (h CellListener) endpointOptions(ctx context.Context) (opt transport.Options, err error) {
 	if h.Source == "" {
 		return opt, nil
 	}
@@ -56,29 +56,29 @@ func (h Hear) options(ctx context.Context) (opt transport.Options, err error) {
 }
 
 // Sink takes flows at all addresses until ctx ends.
-func Sink(ctx context.Context, hear Hear) error {
-	s := &sink{}
-	opt, err := hear.options(ctx)
+func Sink(ctx context.Context, cells CellListener) error {
+	s := &flowCounter{}
+	opt, err := cells.endpointOptions(ctx)
 	if err != nil {
 		return err
 	}
-	ep, err := transport.Listen(port("", udpPort), opt)
+	ep, err := transport.Listen(joinHostPort("", udpPort), opt)
 	if err != nil {
 		return err
 	}
 	defer ep.Close()
-	streams, err := net.Listen("tcp", port("", tcpPort))
+	streams, err := net.Listen("tcp", joinHostPort("", tcpPort))
 	if err != nil {
 		return err
 	}
 	defer streams.Close()
-	reports, err := net.Listen("tcp", port("", ReportPort))
+	reports, err := net.Listen("tcp", joinHostPort("", ReportPort))
 	if err != nil {
 		return err
 	}
 	defer reports.Close()
 	ended := make(chan error, 3)
-	each := func(accept func() (net.Conn, error), f func(net.Conn)) {
+	acceptAll := func(accept func() (net.Conn, error), f func(net.Conn)) {
 		for {
 			c, err := accept()
 			if err != nil {
@@ -91,9 +91,9 @@ func Sink(ctx context.Context, hear Hear) error {
 			}()
 		}
 	}
-	go each(func() (net.Conn, error) { return ep.Accept() }, s.take)
-	go each(streams.Accept, s.take)
-	go each(reports.Accept, s.report)
+	go acceptAll(func() (net.Conn, error) { return ep.Accept() }, s.countFlow)
+	go acceptAll(streams.Accept, s.countFlow)
+	go acceptAll(reports.Accept, s.sendReport)
 	select {
 	case err := <-ended:
 		return err
@@ -102,8 +102,8 @@ func Sink(ctx context.Context, hear Hear) error {
 	}
 }
 
-// take counts one flow until it ends.
-func (s *sink) take(c net.Conn) {
+// countFlow counts one flow until it ends.
+func (s *flowCounter) countFlow(c net.Conn) {
 	head := make([]byte, 9)
 	if _, err := io.ReadFull(c, head); err != nil {
 		return
@@ -112,15 +112,15 @@ func (s *sink) take(c net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := c.Read(buf)
-		s.count(int(flow), time.Since(begin), n)
+		s.addBytes(int(flow), time.Since(begin), n)
 		if err != nil {
 			return
 		}
 	}
 }
 
-func (s *sink) count(flow int, at time.Duration, n int) {
-	slot := int(at / Slot)
+func (s *flowCounter) addBytes(flow int, at time.Duration, n int) {
+	slot := int(at / SlotLength)
 	if slot < 0 || slot >= maxSlots || n == 0 {
 		return
 	}
@@ -132,8 +132,8 @@ func (s *sink) count(flow int, at time.Duration, n int) {
 	s.flows[flow][slot] += unit.Bytes(n)
 }
 
-// report answers a byte, the number of a flow, with what was counted of it.
-func (s *sink) report(c net.Conn) {
+// sendReport answers a byte, the number of a flow, with what was counted of it.
+func (s *flowCounter) sendReport(c net.Conn) {
 	var flow [1]byte
 	if _, err := io.ReadFull(c, flow[:]); err != nil {
 		return
@@ -143,11 +143,11 @@ func (s *sink) report(c net.Conn) {
 	_ = json.NewEncoder(c).Encode(s.flows[flow[0]])
 }
 
-// ask fetches what a sink counted of a flow.
-func ask(ctx context.Context, addr string, flow int) (each []unit.Bytes, err error) {
+// fetchCounts fetches what a sink counted of a flow.
+func fetchCounts(ctx context.Context, addr string, flow int) (slots []unit.Bytes, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", port(addr, ReportPort))
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", joinHostPort(addr, ReportPort))
 	if err != nil {
 		return nil, err
 	}
@@ -158,10 +158,10 @@ func ask(ctx context.Context, addr string, flow int) (each []unit.Bytes, err err
 		_, err = c.Write([]byte{byte(flow)})
 	}
 	if err == nil {
-		err = json.NewDecoder(io.LimitReader(c, 1<<22)).Decode(&each)
+		err = json.NewDecoder(io.LimitReader(c, 1<<22)).Decode(&slots)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("what the sink counted: %w", err)
 	}
-	return each, nil
+	return slots, nil
 }

@@ -22,8 +22,8 @@ import (
 	"mpbond/pbe/transport"
 )
 
-// stream is what a flow is sent by.
-type stream interface {
+// flowStream is what a flow is sent by.
+type flowStream interface {
 	io.Writer
 	// WaitWritable blocks while enough waits to be sent.
 	WaitWritable() error
@@ -40,9 +40,9 @@ const dialTimeout = 10 * time.Second
 // to begin, in Unix nanoseconds on a line. At the end it prints an Outcome of each
 // flow, as JSON.
 func Source(ctx context.Context, job Job, in io.Reader, out io.Writer) error {
-	streams := make([]stream, len(job.Flows))
+	streams := make([]flowStream, len(job.Flows))
 	for i, f := range job.Flows {
-		s, err := f.dial(ctx)
+		s, err := f.dialStream(ctx)
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Controller, err)
 		}
@@ -63,7 +63,7 @@ func Source(ctx context.Context, job Job, in io.Reader, out io.Writer) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(streams))
 	for i, s := range streams {
-		all.Go(func() { errs[i] = send(s, i, begin, job.Length) })
+		all.Go(func() { errs[i] = sendFor(s, i, begin, job.Length) })
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -75,15 +75,15 @@ func Source(ctx context.Context, job Job, in io.Reader, out io.Writer) error {
 		_ = s.Abort()
 	}
 	for i, f := range job.Flows {
-		if outcomes[i].Each, err = ask(ctx, f.To, i); err != nil {
+		if outcomes[i].SlotBytes, err = fetchCounts(ctx, f.To, i); err != nil {
 			return err
 		}
 	}
 	return json.NewEncoder(out).Encode(outcomes)
 }
 
-// send sends for a time: what the sink must know, then zeros.
-func send(s stream, flow int, begin int64, length time.Duration) error {
+// sendFor sends for a time: what the sink must know, then zeros.
+func sendFor(s flowStream, flow int, begin int64, length time.Duration) error {
 	buf := make([]byte, 16<<10)
 	buf[0] = byte(flow)
 	binary.BigEndian.PutUint64(buf[1:], uint64(begin))
@@ -99,40 +99,40 @@ func send(s stream, flow int, begin int64, length time.Duration) error {
 	return nil
 }
 
-func (f Flow) dial(ctx context.Context) (stream, error) {
+func (f Flow) dialStream(ctx context.Context) (flowStream, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if name, ok := strings.CutPrefix(f.Controller, Kernel); ok {
+	if name, ok := strings.CutPrefix(f.Controller, KernelPrefix); ok {
 		return dialTCP(ctx, f.To, name)
 	}
-	if err := Check(f.Controller); err != nil {
+	if err := CheckController(f.Controller); err != nil {
 		return nil, err
 	}
-	c, err := transport.Dial(ctx, port(f.To, udpPort), transport.Options{Controller: func() cc.Controller { return cc.New(f.Controller, f.Seed) }})
+	c, err := transport.Dial(ctx, joinHostPort(f.To, udpPort), transport.Options{Controller: func() cc.Controller { return cc.New(f.Controller, f.Seed) }})
 	if err != nil {
 		return nil, err
 	}
-	return ours{c}, nil
+	return udpStream{c}, nil
 }
 
-// port is an address with a port.
-func port(addr string, n int) string { return net.JoinHostPort(addr, strconv.Itoa(n)) }
+// joinHostPort is an address with a port.
+func joinHostPort(addr string, n int) string { return net.JoinHostPort(addr, strconv.Itoa(n)) }
 
-// ours is a flow over pbe/transport.
-type ours struct{ *transport.Conn }
+// udpStream is a flow over pbe/transport.
+type udpStream struct{ *transport.Conn }
 
-func (o ours) Resent() int64 {
+func (o udpStream) Resent() int64 {
 	h, _ := o.Probe()
-	return int64(h.Resent)
+	return int64(h.Retransmitted)
 }
 
-// kernels is a flow over the kernel's TCP.
-type kernels struct {
+// tcpStream is a flow over the kernel's TCP.
+type tcpStream struct {
 	*net.TCPConn
 	raw syscall.RawConn
 }
 
-func dialTCP(ctx context.Context, addr, controller string) (stream, error) {
+func dialTCP(ctx context.Context, addr, controller string) (flowStream, error) {
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
 		if e := raw.Control(func(fd uintptr) {
@@ -145,7 +145,7 @@ func dialTCP(ctx context.Context, addr, controller string) (stream, error) {
 		}
 		return nil
 	}}
-	c, err := d.DialContext(ctx, "tcp", port(addr, tcpPort))
+	c, err := d.DialContext(ctx, "tcp", joinHostPort(addr, tcpPort))
 	if err != nil {
 		return nil, err
 	}
@@ -153,13 +153,13 @@ func dialTCP(ctx context.Context, addr, controller string) (stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kernels{c.(*net.TCPConn), raw}, nil
+	return tcpStream{c.(*net.TCPConn), raw}, nil
 }
 
 // WaitWritable implements stream: a write blocks while the kernel has enough.
-func (kernels) WaitWritable() error { return nil }
+func (tcpStream) WaitWritable() error { return nil }
 
-func (k kernels) Resent() (n int64) {
+func (k tcpStream) Resent() (n int64) {
 	_ = k.raw.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			n = int64(info.Total_retrans)
@@ -169,7 +169,7 @@ func (k kernels) Resent() (n int64) {
 }
 
 // Abort implements stream.
-func (k kernels) Abort() error {
+func (k tcpStream) Abort() error {
 	_ = k.SetLinger(0)
 	return k.Close()
 }

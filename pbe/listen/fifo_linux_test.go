@@ -14,8 +14,8 @@ import (
 // patience is for what other goroutines and the system do, on a busy machine too.
 const patience = time.Minute
 
-// until waits until a listener is so far, while a station goes on.
-func until(t *testing.T, l *Listener, is func(silent error) bool, meanwhile func() error) {
+// waitUntil waits until a listener is so far, while a station goes on.
+func waitUntil(t *testing.T, l *Listener, is func(silent error) bool, meanwhile func() error) {
 	t.Helper()
 	for end := time.Now().Add(patience); !is(l.State().Silent); time.Sleep(ms) {
 		if time.Now().After(end) {
@@ -49,23 +49,23 @@ func TestRealSources(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := New(Config{Source: src, RNTI: me})
-		running(t, l)
+		runListener(t, l)
 		for range 2 {
 			w, err := next()
 			if err != nil {
 				t.Fatal(err)
 			}
-			st, begin := newStation(t, w), time.Now()
-			until(t, l, func(silent error) bool { return silent == nil }, func() error {
+			st, begin := newTestDecoder(t, w), time.Now()
+			waitUntil(t, l, func(silent error) bool { return silent == nil }, func() error {
 				for st.number <= int64(time.Since(begin)/ms) {
-					if err := st.say(me); err != nil {
+					if err := st.writeSelf(me); err != nil {
 						return err
 					}
 				}
 				return nil
 			})
 			w.Close()
-			until(t, l, func(silent error) bool { // and has closed its end
+			waitUntil(t, l, func(silent error) bool { // and has closed its end
 				return silent != nil && strings.Contains(silent.Error(), "ended")
 			}, func() error { return nil })
 		}

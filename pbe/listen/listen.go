@@ -26,28 +26,28 @@ import (
 // Tuning.
 const (
 	// What a decoder says of a moment is too old when the moment is longer ago than
-	// freshFor, or than what is averaged over.
-	freshFor = cell.Silent * time.Millisecond
-	// flowIdle is how long a flow has a say in what is averaged over.
-	flowIdle = 500 * time.Millisecond
-	// drift is by how much the clocks of cell and device may differ: 100 ppm. By more
+	// maxEstimateAge, or than what is averaged over.
+	maxEstimateAge = cell.SilentAfter * time.Millisecond
+	// flowIdleTimeout is how long a flow has a say in what is averaged over.
+	flowIdleTimeout = 500 * time.Millisecond
+	// maxClockDrift is by how much the clocks of cell and device may differ: 100 ppm. By more
 	// they do while a clock is set, see steady.
-	drift = 10_000
-	// Silence is told of after silentFor, and looked for each lookEvery.
-	silentFor = time.Second
-	lookEvery = 250 * time.Millisecond
+	maxClockDrift = 10_000
+	// Silence is told of after silenceTimeout, and looked for each silenceCheckInterval.
+	silenceTimeout       = time.Second
+	silenceCheckInterval = 250 * time.Millisecond
 	// Between attempts to open the source.
 	backoffMin = 250 * time.Millisecond
 	backoffMax = 5 * time.Second
-	// maxRate bounds the subframes taken in a second, and maxRows the rows that they
+	// maxSubframesPerSecond bounds the subframes taken in a second, and maxRowsPerSecond the rows that they
 	// make, as one subframe ends all rows before it: four times what cells say, which
 	// is enough to catch up.
-	maxRate = maxRows * cell.MaxCells
-	maxRows = 4 * 1000
-	// firstWindow is averaged over until a flow says what its round trip is.
-	firstWindow = 40 * time.Millisecond
-	// subframe is what a cell's numbers count.
-	subframe = time.Millisecond
+	maxSubframesPerSecond = maxRowsPerSecond * cell.MaxCells
+	maxRowsPerSecond      = 4 * 1000
+	// initialWindow is averaged over until a flow says what its round trip is.
+	initialWindow = 40 * time.Millisecond
+	// subframeDuration is what a cell's numbers count.
+	subframeDuration = time.Millisecond
 )
 
 // Config is what a Listener listens to.
@@ -58,9 +58,9 @@ type Config struct {
 	// Cells are those of the source that may be given to this device, the primary one
 	// first; empty: all, by number.
 	Cells []cell.ID
-	// Tell, if not nil, is told why nothing is heard of the cells any more, or nil: that
+	// OnSilence, if not nil, is told why nothing is heard of the cells any more, or nil: that
 	// something is again, or for the first time. It is called by the goroutine of Run.
-	Tell func(why error)
+	OnSilence func(why error)
 }
 
 // Listener listens to the cells of one link. Make one with New; its methods are for
@@ -70,46 +70,46 @@ type Listener struct {
 	open  func(context.Context) (r io.ReadCloser, kept bool, err error) // the source; a fake in tests
 	epoch time.Time
 
-	mu       sync.Mutex
-	device   cc.Device
-	flows    map[*Flow]bool
-	prb      [cell.MaxCells]uint8
-	fusion   *cell.Fusion // nil before the first head was read
-	monitor  *cell.Monitor
-	self     cell.RNTI
-	window   time.Duration
-	estimate cell.Estimate // as of row
-	row      int64         // the newest; valid if rows > 0
-	rows     int
-	asOf     int           // rows that estimate knows
-	base     time.Duration // the least of (arrival of a row − its number), a little rising
-	based    time.Duration // when base was looked at
-	steady   steady
-	primary  cell.ID
-	why      error // why the source is not read, or nil
+	mu           sync.Mutex
+	device       cc.Device
+	flows        map[*Flow]bool
+	prb          [cell.MaxCells]uint8
+	fusion       *cell.Fusion // nil before the first head was read
+	monitor      *cell.Monitor
+	self         cell.RNTI
+	window       time.Duration
+	estimate     cell.Estimate // as of row
+	newestRow    int64         // the newest; valid if rows > 0
+	rows         int
+	estimateRows int           // rows that estimate knows
+	baseDelay    time.Duration // the least of (arrival of a row − its number), a little rising
+	baseUpdated  time.Duration // when base was looked at
+	steadyDelay  steadyDelay
+	primary      cell.ID
+	sourceErr    error // sourceErr the source is not read, or nil
 }
 
 // New makes a Listener, which hears nothing until it runs.
 func New(cfg Config) *Listener {
-	return &Listener{cfg: cfg, open: cfg.Source.Open, epoch: time.Now(), flows: map[*Flow]bool{}, self: cfg.RNTI, window: firstWindow}
+	return &Listener{cfg: cfg, open: cfg.Source.Open, epoch: time.Now(), flows: map[*Flow]bool{}, self: cfg.RNTI, window: initialWindow}
 }
 
-// errOver is why nothing is heard after a recording.
-var errOver = fault.New(fault.NotFound, errors.New("the recording is over"), "a file is played once; live messages come from a socket or FIFO")
+// errRecordingEnded is why nothing is heard after a recording.
+var errRecordingEnded = fault.New(fault.NotFound, errors.New("the recording is over"), "a file is played once; live messages come from a socket or FIFO")
 
 // Run reads the source until ctx ends, again whenever it ends; a recording that is a
 // file is played once, in the time that it took.
 func (l *Listener) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	all.Go(func() { l.look(ctx) })
+	all.Go(func() { l.watchSilence(ctx) })
 	var wait backoff.Backoff
 	for ctx.Err() == nil {
-		heard, err := l.follow(ctx)
+		heard, err := l.readSource(ctx)
 		l.mu.Lock()
-		l.why = err
+		l.sourceErr = err
 		l.mu.Unlock()
-		if errors.Is(err, errOver) {
+		if errors.Is(err, errRecordingEnded) {
 			return
 		}
 		if heard {
@@ -122,8 +122,8 @@ func (l *Listener) Run(ctx context.Context) {
 	}
 }
 
-// follow reads the source until it ends, and tells whether anything came.
-func (l *Listener) follow(ctx context.Context) (heard bool, err error) {
+// readSource reads the source until it ends, and tells whether anything came.
+func (l *Listener) readSource(ctx context.Context) (heard bool, err error) {
 	in, kept, err := l.open(ctx)
 	if err != nil {
 		return false, err
@@ -133,60 +133,60 @@ func (l *Listener) follow(ctx context.Context) (heard bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := l.begin(r); err != nil {
+	if err := l.startRecording(r); err != nil {
 		return false, err
 	}
-	p := pace{kept: kept}
+	p := pacer{isFile: kept}
 	for {
 		s, err := r.Read()
 		switch {
 		case err == io.EOF && kept:
-			return heard, errOver
+			return heard, errRecordingEnded
 		case err == io.EOF:
 			return heard, fault.New(fault.Unreachable, errors.New("the source has ended"), "does whoever decodes messages still run?")
 		case err != nil && kept && ctx.Err() == nil: // what it said is of the past: never again
-			return heard, fmt.Errorf("%w, early: %w", errOver, err)
+			return heard, fmt.Errorf("%w, early: %w", errRecordingEnded, err)
 		case err != nil:
 			return heard, err
 		}
-		if err := p.wait(ctx, s.Number); err != nil {
+		if err := p.waitForSubframe(ctx, s.Number); err != nil {
 			return heard, err
 		}
 		heard = true
-		p.rows += l.add(r, s)
+		p.rows += l.addSubframe(r, s)
 	}
 }
 
-// pace holds back what comes too fast.
-type pace struct {
-	kept  bool // a recording: each subframe at its time
-	begun bool
-	start time.Time // of number from
-	from  int64
-	last  int64
-	taken int // subframes since start, of a source that is live
-	rows  int // that they made
+// pacer holds back what comes too fast.
+type pacer struct {
+	isFile  bool // a recording: each subframe at its time
+	started bool
+	start   time.Time // of number from
+	from    int64
+	last    int64
+	taken   int // subframes since start, of a source that is live
+	rows    int // that they made
 }
 
-func (p *pace) wait(ctx context.Context, number int64) error {
+func (p *pacer) waitForSubframe(ctx context.Context, number int64) error {
 	now := time.Now()
-	const second = int64(time.Second / subframe)
+	const second = int64(time.Second / subframeDuration)
 	var hold time.Duration
-	if p.kept {
-		if !p.begun || number < p.last-second || number > p.last+second { // the decoder's count began again
+	if p.isFile {
+		if !p.started || number < p.last-second || number > p.last+second { // the decoder's count began again
 			p.start, p.from = now, number
 		}
 		p.last = number
-		hold = p.start.Add(time.Duration(number-p.from) * subframe).Sub(now)
+		hold = p.start.Add(time.Duration(number-p.from) * subframeDuration).Sub(now)
 	} else {
 		if now.Sub(p.start) >= time.Second {
 			p.start, p.taken, p.rows = now, 0, 0
 		}
-		if p.taken++; p.taken > maxRate || p.rows >= maxRows {
+		if p.taken++; p.taken > maxSubframesPerSecond || p.rows >= maxRowsPerSecond {
 			hold = p.start.Add(time.Second).Sub(now)
 		}
 	}
-	p.begun = true
+	p.started = true
 	if hold <= 0 {
 		return ctx.Err()
 	}
@@ -200,8 +200,8 @@ func (p *pace) wait(ctx context.Context, number int64) error {
 	}
 }
 
-// begin is told of a recording that begins.
-func (l *Listener) begin(r *cell.Reader) error {
+// startRecording is told of a recording that begins.
+func (l *Listener) startRecording(r *cell.Reader) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	cells := l.cfg.Cells
@@ -214,20 +214,20 @@ func (l *Listener) begin(r *cell.Reader) error {
 	}
 	m := cell.NewMonitor()
 	for _, c := range cells {
-		if int(c) >= len(r.PRB) || r.PRB[c] == 0 || !m.Listen(c, l.self, cell.DefaultErrorRate) {
+		if int(c) >= len(r.PRB) || r.PRB[c] == 0 || !m.AddCell(c, l.self, cell.DefaultErrorRate) {
 			return fault.New(fault.Config, fmt.Errorf("the source of control messages has no cell %d, or it is named twice", c), "name the cells that it has, the primary one first")
 		}
 	}
 	if len(cells) == 0 {
 		return fault.New(fault.Config, errors.New("the source of control messages has no cells"), "does whoever decodes them hear any?")
 	}
-	l.prb, l.fusion, l.monitor, l.rows, l.asOf, l.why = r.PRB, cell.NewFusion(cells...), m, 0, 0, nil
+	l.prb, l.fusion, l.monitor, l.rows, l.estimateRows, l.sourceErr = r.PRB, cell.NewFusion(cells...), m, 0, 0, nil
 	l.estimate, l.primary = cell.Estimate{}, cells[0]
 	return nil
 }
 
-// add takes a subframe, and counts the rows that it makes.
-func (l *Listener) add(r *cell.Reader, s cell.Subframe) (rows int) {
+// addSubframe takes a subframe, and counts the rows that it makes.
+func (l *Listener) addSubframe(r *cell.Reader, s cell.Subframe) (rows int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cfg.RNTI == 0 && r.Self != l.self {
@@ -235,32 +235,32 @@ func (l *Listener) add(r *cell.Reader, s cell.Subframe) (rows int) {
 		l.monitor.SetSelf(r.Self)
 	}
 	now := time.Since(l.epoch)
-	l.monitor.SetWindow(l.average(now))
+	l.monitor.SetWindow(l.averagingWindow(now))
 	l.fusion.Add(s, func(row *cell.Row) {
 		l.monitor.Add(row)
-		at := now - time.Duration(row.Number)*subframe
-		if again := row.Number <= l.row || row.Number > l.row+int64(time.Second/subframe); l.rows == 0 || again {
-			l.base, l.steady = at, steady{} // the decoder found its cells anew
+		at := now - time.Duration(row.Number)*subframeDuration
+		if again := row.Number <= l.newestRow || row.Number > l.newestRow+int64(time.Second/subframeDuration); l.rows == 0 || again {
+			l.baseDelay, l.steadyDelay = at, steadyDelay{} // the decoder found its cells anew
 		} else {
-			l.base = min(l.base+(now-l.based)/drift, at)
+			l.baseDelay = min(l.baseDelay+(now-l.baseUpdated)/maxClockDrift, at)
 		}
-		if row.Told != [cell.MaxCells]bool{} {
-			if least, ok := l.steady.add(now, at); ok {
-				l.base = max(l.base, least)
+		if row.Received != [cell.MaxCells]bool{} {
+			if least, ok := l.steadyDelay.addRow(now, at); ok {
+				l.baseDelay = max(l.baseDelay, least)
 			}
 		}
-		l.based, l.row = now, row.Number
+		l.baseUpdated, l.newestRow = now, row.Number
 		l.rows++
 		rows++
 	})
 	return rows
 }
 
-// average is over what is averaged: the least round trip of the flows in use.
-func (l *Listener) average(now time.Duration) time.Duration {
+// averagingWindow is over what is averaged: the least round trip of the flows in use.
+func (l *Listener) averagingWindow(now time.Duration) time.Duration {
 	least := time.Duration(0)
 	for f := range l.flows {
-		if f.rtprop > 0 && now-f.heard <= flowIdle && (least == 0 || f.rtprop < least) {
+		if f.rtprop > 0 && now-f.lastPacket <= flowIdleTimeout && (least == 0 || f.rtprop < least) {
 			least = f.rtprop
 		}
 	}
@@ -270,43 +270,43 @@ func (l *Listener) average(now time.Duration) time.Duration {
 	return l.window
 }
 
-// age is how long ago the newest moment was that all cells were heard of, beyond the
+// estimateAge is how long ago the newest moment was that all cells were heard of, beyond the
 // time that it always takes to tell.
-func (l *Listener) age(now time.Duration) time.Duration {
-	return now - l.base - time.Duration(l.row)*subframe
+func (l *Listener) estimateAge(now time.Duration) time.Duration {
+	return now - l.baseDelay - time.Duration(l.newestRow)*subframeDuration
 }
 
-// fresh tells whether what is known is of now; else why not.
-func (l *Listener) fresh(now time.Duration) error {
-	switch age := l.age(now); {
-	case l.rows == 0 && l.why != nil:
-		return l.why
+// checkFreshness tells whether what is known is of now; else why not.
+func (l *Listener) checkFreshness(now time.Duration) error {
+	switch age := l.estimateAge(now); {
+	case l.rows == 0 && l.sourceErr != nil:
+		return l.sourceErr
 	case l.rows == 0:
 		return fault.New(fault.Timeout, errors.New("nothing was heard yet"), "does whoever decodes messages hear the cells?")
-	case !l.self.User():
+	case !l.self.IsUser():
 		return fault.New(fault.Config, errors.New("it is not known what this device is called in its cells (RNTI)"), "set rnti, or have the source say it")
-	case age > max(freshFor, l.window) && l.why != nil:
-		return l.why
-	case age > max(freshFor, l.window):
+	case age > max(maxEstimateAge, l.window) && l.sourceErr != nil:
+		return l.sourceErr
+	case age > max(maxEstimateAge, l.window):
 		return fault.New(fault.Timeout, fmt.Errorf("what is heard is %v old", age.Round(10*time.Millisecond)), "is whoever decodes messages late, or silent?")
-	case l.newest().Cells == 0:
+	case l.newestEstimate().Cells == 0:
 		return fault.New(fault.Timeout, fmt.Errorf("cell %d, the primary one, is not heard", l.primary), "does whoever decodes messages hear it, and is the primary cell named first?")
 	default:
 		return nil
 	}
 }
 
-// newest is what is known as of the last row.
-func (l *Listener) newest() cell.Estimate {
-	if l.asOf != l.rows {
-		l.estimate, l.asOf = l.monitor.Estimate(), l.rows
+// newestEstimate is what is known as of the last row.
+func (l *Listener) newestEstimate() cell.Estimate {
+	if l.estimateRows != l.rows {
+		l.estimate, l.estimateRows = l.monitor.Estimate(), l.rows
 	}
 	return l.estimate
 }
 
-// look tells of silence and of its end.
-func (l *Listener) look(ctx context.Context) {
-	t := time.NewTicker(lookEvery)
+// watchSilence tells of silence and of its end.
+func (l *Listener) watchSilence(ctx context.Context) {
+	t := time.NewTicker(silenceCheckInterval)
 	defer t.Stop()
 	const unknown, heard, silent = 0, 1, 2
 	told, last := unknown, time.Now() // what was told last, and when something was heard
@@ -316,25 +316,25 @@ func (l *Listener) look(ctx context.Context) {
 			return
 		case now := <-t.C:
 			l.mu.Lock()
-			why := l.fresh(time.Since(l.epoch))
+			why := l.checkFreshness(time.Since(l.epoch))
 			l.mu.Unlock()
 			switch {
 			case why == nil:
 				if last = now; told != heard {
 					told = heard
-					l.tell(nil)
+					l.reportSilence(nil)
 				}
-			case told != silent && now.Sub(last) >= silentFor:
+			case told != silent && now.Sub(last) >= silenceTimeout:
 				told = silent
-				l.tell(why)
+				l.reportSilence(why)
 			}
 		}
 	}
 }
 
-func (l *Listener) tell(why error) {
-	if l.cfg.Tell != nil {
-		l.cfg.Tell(why)
+func (l *Listener) reportSilence(why error) {
+	if l.cfg.OnSilence != nil {
+		l.cfg.OnSilence(why)
 	}
 }
 
@@ -358,12 +358,12 @@ func (l *Listener) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Since(l.epoch)
-	s := State{Source: l.cfg.Source, Silent: l.fresh(now), Self: l.self, PRB: l.prb}
+	s := State{Source: l.cfg.Source, Silent: l.checkFreshness(now), Self: l.self, PRB: l.prb}
 	if l.rows > 0 {
-		s.Estimate = l.newest()
+		s.Estimate = l.newestEstimate()
 	}
 	for f := range l.flows {
-		if f.heard > 0 && now-f.heard <= flowIdle {
+		if f.lastPacket > 0 && now-f.lastPacket <= flowIdleTimeout {
 			s.Flows++
 		}
 	}
@@ -372,17 +372,17 @@ func (l *Listener) State() State {
 
 // Flow is one connection over the link, as one to which the capacity is told.
 type Flow struct {
-	l      *Listener
-	r      *cc.Receiver
-	rtprop time.Duration
-	heard  time.Duration // its last packet; 0: none yet
+	listener   *Listener
+	receiver   *cc.Receiver
+	rtprop     time.Duration
+	lastPacket time.Duration // its last packet; 0: none yet
 }
 
 // Flow adds a connection. The flows of a device split its capacity (cc.Device).
 func (l *Listener) Flow() *Flow {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := &Flow{l: l, r: l.device.Receiver()}
+	f := &Flow{listener: l, receiver: l.device.AddReceiver()}
 	l.flows[f] = true
 	return f
 }
@@ -393,23 +393,23 @@ func (l *Listener) Flow() *Flow {
 // first argument is of the connection's clock, which the flows of a device do not
 // share. While nothing is heard of the cells it says a Capacity of 0.
 func (f *Flow) OnPacket(_, oneWay, rtprop time.Duration) cc.Radio {
-	l := f.l
+	l := f.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Since(l.epoch)
-	f.heard, f.rtprop = now, min(rtprop, cell.MaxWindow*subframe)
+	f.lastPacket, f.rtprop = now, min(rtprop, cell.MaxWindow*subframeDuration)
 	var c cc.Capacity
-	if l.fresh(now) == nil {
-		e := l.newest()
+	if l.checkFreshness(now) == nil {
+		e := l.newestEstimate()
 		c = cc.Capacity{Transport: e.Transport, Fair: e.FairTransport, Activated: e.Activated, Full: e.Full}
 	}
-	return f.r.OnPacket(now, oneWay, c)
+	return f.receiver.OnPacket(now, oneWay, c)
 }
 
 // Close takes the connection out.
 func (f *Flow) Close() {
-	f.l.mu.Lock()
-	defer f.l.mu.Unlock()
-	f.l.device.Remove(f.r)
-	delete(f.l.flows, f)
+	f.listener.mu.Lock()
+	defer f.listener.mu.Unlock()
+	f.listener.device.RemoveReceiver(f.receiver)
+	delete(f.listener.flows, f)
 }

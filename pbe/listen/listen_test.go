@@ -26,24 +26,24 @@ const (
 	me = cell.RNTI(500)
 )
 
-// station writes a recording as a decoder does: a cell of 50 PRB, where the device
+// testDecoder writes a recording as a decoder does: a cell of 50 PRB, where the device
 // has 25 of them and the rest is idle, each of 600 bits: C_p is 30 Mbit/s.
-type station struct {
+type testDecoder struct {
 	w      *cell.Writer
 	number int64
 	prb    uint8 // that the device has, if not 25
 }
 
-func newStation(t *testing.T, to io.Writer) *station {
+func newTestDecoder(t *testing.T, to io.Writer) *testDecoder {
 	t.Helper()
 	w, err := cell.NewWriter(to, [cell.MaxCells]uint8{50})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &station{w: w, number: 1}
+	return &testDecoder{w: w, number: 1}
 }
 
-func (s *station) say(self cell.RNTI) error {
+func (s *testDecoder) writeSelf(self cell.RNTI) error {
 	prb := max(s.prb, 25)
 	g := cell.Grant{RNTI: self, Format: cell.Format1, PRB: prb, HARQ: uint8(s.number % 8), N: 1, Blocks: [2]cell.Block{{MCS: 10, NDI: s.number/8%2 == 0, Size: cell.Bits(prb) * 600}}}
 	err := s.w.Write(cell.Subframe{Number: s.number, PRB: 50, Grants: []cell.Grant{g}})
@@ -51,14 +51,14 @@ func (s *station) say(self cell.RNTI) error {
 	return errors.Join(err, s.w.Flush())
 }
 
-// source is a fake: each time that it is opened its test gets the other end.
-type source struct {
+// testSource is a fake: each time that it is opened its test gets the other end.
+type testSource struct {
 	opened chan net.Conn
 	fails  error
 	tries  int
 }
 
-func (s *source) open(context.Context) (io.ReadCloser, bool, error) {
+func (s *testSource) open(context.Context) (io.ReadCloser, bool, error) {
 	s.tries++
 	if s.fails != nil {
 		return nil, false, s.fails
@@ -68,27 +68,27 @@ func (s *source) open(context.Context) (io.ReadCloser, bool, error) {
 	return a, false, nil
 }
 
-// start runs a listener to a fake source until the test ends.
-func start(t *testing.T, cfg Config) (*Listener, *source) {
-	s := &source{opened: make(chan net.Conn, 1)}
+// startListener runs a listener to a fake source until the test ends.
+func startListener(t *testing.T, cfg Config) (*Listener, *testSource) {
+	s := &testSource{opened: make(chan net.Conn, 1)}
 	l := New(cfg)
 	l.open = s.open
-	running(t, l)
+	runListener(t, l)
 	return l, s
 }
 
-func running(t *testing.T, l *Listener) {
+func runListener(t *testing.T, l *Listener) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { l.Run(ctx) })
 	t.Cleanup(func() { cancel(); done.Wait() })
 }
 
-// talk lets a cell say something each millisecond.
-func talk(t *testing.T, s *station, self cell.RNTI, length time.Duration, each func()) {
+// writeSubframes lets a cell say something each millisecond.
+func writeSubframes(t *testing.T, s *testDecoder, self cell.RNTI, length time.Duration, each func()) {
 	t.Helper()
 	for range length / ms {
-		if err := s.say(self); err != nil {
+		if err := s.writeSelf(self); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(ms)
@@ -103,7 +103,7 @@ func talk(t *testing.T, s *station, self cell.RNTI, length time.Duration, each f
 func TestChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var news []string
-		l, src := start(t, Config{RNTI: me, Tell: func(why error) { news = append(news, fmt.Sprint(why)) }})
+		l, src := startListener(t, Config{RNTI: me, OnSilence: func(why error) { news = append(news, fmt.Sprint(why)) }})
 		f := l.Flow()
 		defer f.Close()
 		p := cc.NewPBE(1)
@@ -113,11 +113,11 @@ func TestChain(t *testing.T) {
 			p.OnAck(cc.Ack{Now: now, Bytes: cc.MSS, Packets: 1, RTT: 40 * ms, Sent: now - 40*ms, Rate: 5 * unit.Mbps, InFlight: 30 * unit.KB, Radio: f.OnPacket(now, 0, 40*ms)})
 		}
 		conn := <-src.opened
-		st := newStation(t, conn)
-		talk(t, st, me, time.Second, ack)
+		st := newTestDecoder(t, conn)
+		writeSubframes(t, st, me, time.Second, ack)
 		got := p.Status()
 		// C_p without the overhead of 6.8 %; no block came again, so that p goes to 0.
-		if want := 30 * unit.Mbps * 932 / 1000; !got.Fresh || got.State != cc.Wireless || got.Told.Capacity < want*98/100 || got.Told.Capacity > want*101/100 || got.Told.Fair != got.Told.Capacity {
+		if want := 30 * unit.Mbps * 932 / 1000; !got.Fresh || got.State != cc.Wireless || got.Feedback.Capacity < want*98/100 || got.Feedback.Capacity > want*101/100 || got.Feedback.Fair != got.Feedback.Capacity {
 			t.Errorf("after a second: %+v, want %v", got, want)
 		}
 		silent := func(length time.Duration) cc.PBEStatus {
@@ -138,7 +138,7 @@ func TestChain(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		st.number += 1610 // it counts on
-		talk(t, st, me, 300*ms, ack)
+		writeSubframes(t, st, me, 300*ms, ack)
 		if got := p.Status(); !got.Fresh || l.State().Silent != nil {
 			t.Errorf("after the first messages: %+v", got)
 		}
@@ -153,32 +153,32 @@ func TestChain(t *testing.T) {
 // TestLate: messages that come later than they used to are of the past.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, src := start(t, Config{RNTI: me})
+		l, src := startListener(t, Config{RNTI: me})
 		conn := <-src.opened
 		defer conn.Close()
-		st := newStation(t, conn)
-		talk(t, st, me, 500*ms, nil)
+		st := newTestDecoder(t, conn)
+		writeSubframes(t, st, me, 500*ms, nil)
 		time.Sleep(90 * ms)
-		talk(t, st, me, 100*ms, nil)
+		writeSubframes(t, st, me, 100*ms, nil)
 		if err := l.State().Silent; err != nil {
 			t.Errorf("90 ms late: %v", err)
 		}
 		time.Sleep(20 * ms)
-		talk(t, st, me, 100*ms, nil)
+		writeSubframes(t, st, me, 100*ms, nil)
 		if err := l.State().Silent; err == nil {
 			t.Error("110 ms late counts as now")
 		}
 		for range 100 { // it catches up
-			if err := st.say(me); err != nil {
+			if err := st.writeSelf(me); err != nil {
 				t.Fatal(err)
 			}
 		}
-		talk(t, st, me, 10*ms, nil)
+		writeSubframes(t, st, me, 10*ms, nil)
 		if err := l.State().Silent; err != nil {
 			t.Errorf("it has caught up: %v", err)
 		}
 		st.number += 5000 // counts anew
-		talk(t, st, me, 50*ms, nil)
+		writeSubframes(t, st, me, 50*ms, nil)
 		if s := l.State(); s.Silent != nil || s.Estimate.Physical == 0 {
 			t.Errorf("with other numbers: %+v", s)
 		}
@@ -189,19 +189,19 @@ func TestLate(t *testing.T) {
 // nor after the device has left its cell.
 func TestSelf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, src := start(t, Config{})
+		l, src := startListener(t, Config{})
 		f := l.Flow()
 		conn := <-src.opened
 		defer conn.Close()
-		st := newStation(t, conn)
+		st := newTestDecoder(t, conn)
 		tell := func(self cell.RNTI) cc.Radio {
-			if err := st.w.Self(self); err != nil {
+			if err := st.w.WriteSelf(self); err != nil {
 				t.Fatal(err)
 			}
-			talk(t, st, me, 100*ms, nil)
+			writeSubframes(t, st, me, 100*ms, nil)
 			return f.OnPacket(0, 0, 40*ms)
 		}
-		talk(t, st, me, 100*ms, nil)
+		writeSubframes(t, st, me, 100*ms, nil)
 		if r := f.OnPacket(0, 0, 40*ms); r.Capacity != 0 || l.State().Silent == nil {
 			t.Errorf("not told who it is: %+v", r)
 		}
@@ -218,11 +218,11 @@ func TestSelf(t *testing.T) {
 // TestFlows: the flows in use share the capacity.
 func TestFlows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, src := start(t, Config{RNTI: me})
+		l, src := startListener(t, Config{RNTI: me})
 		conn := <-src.opened
 		defer conn.Close()
-		st := newStation(t, conn)
-		talk(t, st, me, 100*ms, nil)
+		st := newTestDecoder(t, conn)
+		writeSubframes(t, st, me, 100*ms, nil)
 		a, b := l.Flow(), l.Flow()
 		one := a.OnPacket(0, 0, 40*ms).Capacity
 		two := b.OnPacket(0, 0, 40*ms).Capacity
@@ -245,16 +245,16 @@ func TestFlows(t *testing.T) {
 func TestFull(t *testing.T) {
 	for prb, want := range map[uint8]bool{25: true, 50: false} {
 		synctest.Test(t, func(t *testing.T) {
-			l, src := start(t, Config{RNTI: me})
+			l, src := startListener(t, Config{RNTI: me})
 			f := l.Flow()
 			defer f.Close()
 			conn := <-src.opened
 			defer conn.Close()
-			st := newStation(t, conn)
+			st := newTestDecoder(t, conn)
 			st.prb = prb
 			var got cc.Radio
 			oneWay := time.Duration(0)
-			talk(t, st, me, time.Second, func() { got, oneWay = f.OnPacket(0, oneWay, 40*ms), 50*ms })
+			writeSubframes(t, st, me, time.Second, func() { got, oneWay = f.OnPacket(0, oneWay, 40*ms), 50*ms })
 			if got.Capacity == 0 || got.Internet != want {
 				t.Errorf("%d of 50 blocks: %+v", prb, got)
 			}
@@ -266,9 +266,9 @@ func TestFull(t *testing.T) {
 // again, less and less often; its cells may be others then.
 func TestSourceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, src := start(t, Config{RNTI: me})
+		l, src := startListener(t, Config{RNTI: me})
 		conn := <-src.opened
-		talk(t, newStation(t, conn), me, 100*ms, nil)
+		writeSubframes(t, newTestDecoder(t, conn), me, 100*ms, nil)
 		conn.Close()
 		time.Sleep(150 * ms)
 		synctest.Wait()
@@ -282,7 +282,7 @@ func TestSourceEnds(t *testing.T) {
 			t.Errorf("something else: %v", err)
 		}
 		conn = <-src.opened
-		talk(t, newStation(t, conn), me, 100*ms, nil)
+		writeSubframes(t, newTestDecoder(t, conn), me, 100*ms, nil)
 		if err := l.State().Silent; err != nil {
 			t.Errorf("it is there again: %v", err)
 		}
@@ -308,12 +308,12 @@ func TestCells(t *testing.T) {
 		ok    bool
 	}{{nil, true}, {[]cell.ID{0}, true}, {[]cell.ID{1}, false}, {[]cell.ID{0, 0}, false}, {[]cell.ID{200}, false}} {
 		synctest.Test(t, func(t *testing.T) {
-			l, src := start(t, Config{RNTI: me, Cells: c.cells})
+			l, src := startListener(t, Config{RNTI: me, Cells: c.cells})
 			conn := <-src.opened
 			defer conn.Close()
-			st := newStation(t, conn)
+			st := newTestDecoder(t, conn)
 			conn.SetWriteDeadline(time.Now().Add(50 * ms))
-			for st.say(me) == nil && st.number < 50 {
+			for st.writeSelf(me) == nil && st.number < 50 {
 			}
 			synctest.Wait()
 			if err := l.State().Silent; (err == nil) != c.ok {
@@ -327,9 +327,9 @@ func TestCells(t *testing.T) {
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		p := pace{}
-		for i := range int64(5*maxRate + 1) {
-			if err := p.wait(t.Context(), i); err != nil {
+		p := pacer{}
+		for i := range int64(5*maxSubframesPerSecond + 1) {
+			if err := p.waitForSubframe(t.Context(), i); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -342,9 +342,9 @@ func TestFlood(t *testing.T) {
 // TestRecordingIsPlayed: a file is played in the time that it took, once.
 func TestRecordingIsPlayed(t *testing.T) {
 	var buf bytes.Buffer
-	st := newStation(t, &buf)
+	st := newTestDecoder(t, &buf)
 	for range 1000 {
-		if err := st.say(me); err != nil {
+		if err := st.writeSelf(me); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -358,13 +358,13 @@ func TestRecordingIsPlayed(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Config{Source: src, RNTI: me})
-		running(t, l)
+		runListener(t, l)
 		time.Sleep(500*ms + ms/2)
 		if s := l.State(); s.Silent != nil || s.Estimate.Number < 499 || s.Estimate.Number > 502 {
 			t.Errorf("after half of it: number %d, %v", s.Estimate.Number, s.Silent)
 		}
 		time.Sleep(time.Second)
-		if s := l.State(); s.Silent != errOver {
+		if s := l.State(); s.Silent != errRecordingEnded {
 			t.Errorf("after its end: %v", s.Silent)
 		}
 	})
@@ -374,9 +374,9 @@ func TestRecordingIsPlayed(t *testing.T) {
 // again, and says what is wrong.
 func TestCutOffIsOver(t *testing.T) {
 	var buf bytes.Buffer
-	st := newStation(t, &buf)
+	st := newTestDecoder(t, &buf)
 	for range 1000 {
-		if err := st.say(me); err != nil {
+		if err := st.writeSelf(me); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -391,11 +391,11 @@ func TestCutOffIsOver(t *testing.T) {
 				opened++
 				return io.NopCloser(bytes.NewReader(data)), true, nil
 			}
-			running(t, l)
+			runListener(t, l)
 			for range 3 {
 				time.Sleep(1500 * ms)
 				synctest.Wait()
-				if err := l.State().Silent; fault.KindOf(err) != fault.NotFound || !errors.Is(err, errOver) || err == errOver || opened != 1 {
+				if err := l.State().Silent; fault.KindOf(err) != fault.NotFound || !errors.Is(err, errRecordingEnded) || err == errRecordingEnded || opened != 1 {
 					t.Errorf("%s: opened %d times, %v", what, opened, err)
 				}
 			}
@@ -407,40 +407,40 @@ func TestCutOffIsOver(t *testing.T) {
 // seconds, and a clock that runs a little off is never noticed.
 func TestClockIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, src := start(t, Config{RNTI: me})
+		l, src := startListener(t, Config{RNTI: me})
 		conn := <-src.opened
 		defer conn.Close()
-		st := newStation(t, conn)
-		talk(t, st, me, time.Second, nil)
+		st := newTestDecoder(t, conn)
+		writeSubframes(t, st, me, time.Second, nil)
 		time.Sleep(300 * ms)
-		talk(t, st, me, 5*time.Second, nil)
+		writeSubframes(t, st, me, 5*time.Second, nil)
 		if err := l.State().Silent; err == nil {
 			t.Error("300 ms late counts as now at once")
 		}
-		talk(t, st, me, 10*time.Second, nil)
+		writeSubframes(t, st, me, 10*time.Second, nil)
 		if err := l.State().Silent; err != nil {
 			t.Errorf("late by the same for 15 s: %v", err)
 		}
 		// It was no clock, and what waited comes: what was late is so again.
 		for range 300 {
-			if err := st.say(me); err != nil {
+			if err := st.writeSelf(me); err != nil {
 				t.Fatal(err)
 			}
 		}
-		talk(t, st, me, time.Second, nil)
+		writeSubframes(t, st, me, time.Second, nil)
 		time.Sleep(300 * ms)
-		talk(t, st, me, time.Second, nil)
+		writeSubframes(t, st, me, time.Second, nil)
 		if err := l.State().Silent; err == nil {
 			t.Error("300 ms late counts as now, as it once was so")
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // 800 ppm
-		l, src := start(t, Config{RNTI: me})
+		l, src := startListener(t, Config{RNTI: me})
 		conn := <-src.opened
 		defer conn.Close()
-		st := newStation(t, conn)
+		st := newTestDecoder(t, conn)
 		for range 200 {
-			talk(t, st, me, time.Second, nil)
+			writeSubframes(t, st, me, time.Second, nil)
 			if time.Sleep(800 * time.Microsecond); l.State().Silent != nil {
 				t.Fatalf("at %d: %v", st.number, l.State().Silent)
 			}
@@ -455,14 +455,14 @@ func TestQueueIsNoClock(t *testing.T) {
 		"one in five is missing":      func(n int) (int64, time.Duration) { return int64(1 - min(n%5, 1)), time.Duration(1-min(n%5, 1)) * ms },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l, src := start(t, Config{RNTI: me})
+			l, src := startListener(t, Config{RNTI: me})
 			conn := <-src.opened
 			defer conn.Close()
-			st := newStation(t, conn)
-			talk(t, st, me, time.Second, nil)
+			st := newTestDecoder(t, conn)
+			writeSubframes(t, st, me, time.Second, nil)
 			time.Sleep(150 * ms)
 			for n := range 15_000 {
-				talk(t, st, me, ms, nil)
+				writeSubframes(t, st, me, ms, nil)
 				missed, pause := gap(n)
 				st.number += missed
 				if time.Sleep(pause); n > 1000 && l.State().Silent == nil {
@@ -477,7 +477,7 @@ func TestQueueIsNoClock(t *testing.T) {
 // is heard.
 func TestPrimaryUnheard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, src := start(t, Config{RNTI: me, Cells: []cell.ID{1, 0}})
+		l, src := startListener(t, Config{RNTI: me, Cells: []cell.ID{1, 0}})
 		conn := <-src.opened
 		defer conn.Close()
 		w, err := cell.NewWriter(conn, [cell.MaxCells]uint8{50, 50})
@@ -507,12 +507,12 @@ func TestPrimaryUnheard(t *testing.T) {
 // what is old count as new.
 func TestLongRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, src := start(t, Config{RNTI: me})
+		l, src := startListener(t, Config{RNTI: me})
 		f := l.Flow()
 		defer f.Close()
 		conn := <-src.opened
 		defer conn.Close()
-		talk(t, newStation(t, conn), me, time.Second, func() { f.OnPacket(0, 0, 10*time.Second) })
+		writeSubframes(t, newTestDecoder(t, conn), me, time.Second, func() { f.OnPacket(0, 0, 10*time.Second) })
 		if time.Sleep(900 * ms); f.OnPacket(0, 0, 10*time.Second).Capacity == 0 {
 			t.Error("0.9 s are less than a round trip of a second")
 		}
@@ -526,12 +526,12 @@ func TestLongRoundTrip(t *testing.T) {
 // either.
 func TestJumps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, src := start(t, Config{RNTI: me})
+		l, src := startListener(t, Config{RNTI: me})
 		conn := <-src.opened
 		defer conn.Close()
-		st, begin := newStation(t, conn), time.Now()
+		st, begin := newTestDecoder(t, conn), time.Now()
 		for range 41 {
-			if err := st.say(me); err != nil {
+			if err := st.writeSelf(me); err != nil {
 				t.Fatal(err)
 			}
 			st.number += 999

@@ -8,10 +8,10 @@ import (
 	"mpbond/pbe/cell"
 )
 
-var beliefCell = Cell{ID: 302, PRB: 50, Ports: 2, Sixths: 6}
+var beliefCell = Cell{ID: 302, PRB: 50, Ports: 2, PHICHSixths: 6}
 
-// drawn are n subframes of random messages to some users, and what tells these apart.
-func drawn(c Cell, size, n int, seed uint64, users int) (*transmitter, map[string]int) {
+// randomStream are n subframes of random messages to some users, and what tells these apart.
+func randomStream(c Cell, size, n int, seed uint64, users int) (*transmitter, map[string]int) {
 	tx := newTransmitter(c, size, seed)
 	for len(tx.rntis) < users {
 		tx.rntis = append(tx.rntis, cell.RNTI(0x100+tx.rnd.IntN(0xF000)))
@@ -26,9 +26,9 @@ func drawn(c Cell, size, n int, seed uint64, users int) (*transmitter, map[strin
 	return tx, truth
 }
 
-// drawing is how many subframes are drawn, and by what seed: with -seeds, as many as for
+// sweepSize is how many subframes are drawn, and by what seed: with -seeds, as many as for
 // the table of docs/pbe.md.
-func drawing() (subframes int, seed uint64) {
+func sweepSize() (subframes int, seed uint64) {
 	if *seeds > 0 {
 		return 200, 5 + uint64(*seeds)
 	}
@@ -38,16 +38,16 @@ func drawing() (subframes int, seed uint64) {
 // TestPower: a PDCCH that is weaker or stronger than the reference signals is heard as
 // well as by the plain search, which does not know these.
 func TestPower(t *testing.T) {
-	n, seed := drawing()
+	n, seed := sweepSize()
 	snrs := []float64{15}
 	if *seeds > 0 {
 		snrs = []float64{10, 15, 20, 25}
 	}
 	for _, snr := range snrs {
 		for _, db := range []float64{3, -3, -6} {
-			tx, truth := drawn(beliefCell, 1024, n, seed, 4)
+			tx, truth := randomStream(beliefCell, 1024, n, seed, 4)
 			tx.gain = db
-			s := scored(t, beliefCell, 1024, truth, tx.through(t, EPA(5, 500, snr, 3)))
+			s := scoreAgainst(t, beliefCell, 1024, truth, tx.transmitThrough(t, NewEPAChannel(5, 500, snr, 3)))
 			if t.Logf("SNR %v dB, PDCCH %+v dB: %+v", snr, db, s); snr >= 15 && (s.ours < s.theirs || s.oursFalse > 0) {
 				t.Error("worse than the plain search")
 			}
@@ -58,21 +58,21 @@ func TestPower(t *testing.T) {
 // TestNeighbour: under a second cell of the same timing, which is not as even as noise,
 // more is heard than by the plain search, and hardly anything that was not sent.
 func TestNeighbour(t *testing.T) {
-	n, seed := drawing()
+	n, seed := sweepSize()
 	dbs := []float64{-8}
 	if *seeds > 0 {
 		dbs = []float64{-6, -10, -15}
 	}
 	for _, id := range []int{303, 308} { // with reference signals elsewhere, and there
 		for _, db := range dbs {
-			other, _ := drawn(Cell{ID: id, PRB: 50, Ports: 2, Sixths: 6}, 1024, n, 77, 4)
-			tx, truth := drawn(beliefCell, 1024, n, seed, 4)
-			x, y := tx.through(t, EPA(5, 500, 25, 3)), other.through(t, EPA(5, 500, 40, 9))
+			other, _ := randomStream(Cell{ID: id, PRB: 50, Ports: 2, PHICHSixths: 6}, 1024, n, 77, 4)
+			tx, truth := randomStream(beliefCell, 1024, n, seed, 4)
+			x, y := tx.transmitThrough(t, NewEPAChannel(5, 500, 25, 3)), other.transmitThrough(t, NewEPAChannel(5, 500, 40, 9))
 			g := complex64(complex(math.Pow(10, db/20), 0))
 			for i := range x {
 				x[i] += g * y[i]
 			}
-			s := scored(t, beliefCell, 1024, truth, x)
+			s := scoreAgainst(t, beliefCell, 1024, truth, x)
 			if t.Logf("cell %d at %v dB: %+v", id, db, s); s.ours < s.theirs || s.oursFalse > s.all/100 {
 				t.Error("worse than the plain search")
 			}
@@ -82,16 +82,16 @@ func TestNeighbour(t *testing.T) {
 
 // TestStrangers: all who come once are heard from 15 dB on, at level 1 as well.
 func TestStrangers(t *testing.T) {
-	n, seed := drawing()
+	n, seed := sweepSize()
 	snrs, sizes := []float64{15}, map[int]int{25: 512}
 	if *seeds > 0 {
 		snrs, sizes = []float64{10, 15, 20, 30}, map[int]int{25: 512, 50: 1024, 100: 2048}
 	}
 	for prb, size := range sizes {
 		for _, snr := range snrs {
-			c := Cell{ID: 302, PRB: prb, Ports: 2, Sixths: 6}
-			tx, truth := drawn(c, size, n, seed, 3000)
-			s := scored(t, c, size, truth, tx.through(t, EPA(5, 500, snr, 3)))
+			c := Cell{ID: 302, PRB: prb, Ports: 2, PHICHSixths: 6}
+			tx, truth := randomStream(c, size, n, seed, 3000)
+			s := scoreAgainst(t, c, size, truth, tx.transmitThrough(t, NewEPAChannel(5, 500, snr, 3)))
 			if t.Logf("%d PRB at %v dB: %+v", prb, snr, s); snr >= 15 && s.ours < s.all || s.oursFalse > s.all/100 {
 				t.Error("not all heard")
 			}
@@ -106,28 +106,28 @@ func TestEvidence(t *testing.T) {
 	if *seeds > 0 {
 		n = 400
 	}
-	b := newBlind(beliefCell, newAttempts(beliefCell))
+	b := newBlindDecoder(beliefCell, newCandidateSizes(beliefCell))
 	for _, kind := range []string{"noise", "others"} {
-		for _, a := range b.attempts {
-			for _, level := range levels {
+		for _, a := range b.candidateSizes {
+			for _, level := range aggregationLevels {
 				rnd := rand.New(rand.NewPCG(4, 4))
 				var sum, squares float64
 				most := math.Inf(-1)
 				for range n {
-					soft := make([]float32, level*cceBits)
-					elements := make([]element, level)
+					soft := make([]float32, level*bitsPerCCE)
+					elements := make([]cceStats, level)
 					for i := range soft {
 						soft[i] = float32(rnd.NormFloat64())
 						if kind == "others" {
 							soft[i] = float32(math.Copysign(1, float64(soft[i])))
 						}
 					}
-					for i := range level * cceREGs {
-						elements[i/cceREGs].add(1, soft[8*i:][:8])
+					for i := range level * regsPerCCE {
+						elements[i/regsPerCCE].addGroup(1, soft[8*i:][:8])
 					}
-					see := see(elements)
-					agreement := b.decode(soft, float32(2*see.weight), &a, 0)
-					odds := see.evidence(soft, b.coded, a.order, agreement) - float64(a.size+crcBits)*math.Ln2
+					see := measureLocation(elements)
+					agreement := b.decodeWord(soft, float32(2*see.weight), &a, 0)
+					odds := see.likelihoodGain(soft, b.coded, a.rateMatching, agreement) - float64(a.size+crcBits)*math.Ln2
 					sum, squares, most = sum+odds, squares+odds*odds, max(most, odds)
 				}
 				mean := sum / float64(n)
@@ -142,29 +142,29 @@ func TestEvidence(t *testing.T) {
 
 // TestHalf: a word beside something else is none of the place of both, however clear.
 func TestHalf(t *testing.T) {
-	b := newBlind(beliefCell, newAttempts(beliefCell))
+	b := newBlindDecoder(beliefCell, newCandidateSizes(beliefCell))
 	rnd := rand.New(rand.NewPCG(1, 1))
-	a := b.attempts[0]
+	a := b.candidateSizes[0]
 	payload := make([]byte, a.size)
-	coded := encode(addCRC(payload, 100), nil)
-	soft := make([]float32, 8*cceBits)
-	elements := make([]element, 8)
+	coded := encodeTailBiting(appendCRC(payload, 100), nil)
+	soft := make([]float32, 8*bitsPerCCE)
+	elements := make([]cceStats, 8)
 	for i := range soft {
-		soft[i] = 1 - 2*float32(coded[a.order[i%len(a.order)]])
+		soft[i] = 1 - 2*float32(coded[a.rateMatching[i%len(a.rateMatching)]])
 	}
 	evidence := func() float64 {
 		clear(elements)
-		for i := range 8 * cceREGs {
-			elements[i/cceREGs].add(1, soft[8*i:][:8])
+		for i := range 8 * regsPerCCE {
+			elements[i/regsPerCCE].addGroup(1, soft[8*i:][:8])
 		}
-		see := see(elements)
-		return see.evidence(soft, coded, a.order, b.decode(soft, float32(2*see.weight), &a, 0))
+		see := measureLocation(elements)
+		return see.likelihoodGain(soft, coded, a.rateMatching, b.decodeWord(soft, float32(2*see.weight), &a, 0))
 	}
-	if all := evidence(); all < 8*cceBits*math.Ln2*0.99 {
+	if all := evidence(); all < 8*bitsPerCCE*math.Ln2*0.99 {
 		t.Errorf("%v for a clear word", all)
 	}
-	for i := range soft[4*cceBits:] {
-		soft[4*cceBits+i] = 1 - 2*float32(rnd.IntN(2))
+	for i := range soft[4*bitsPerCCE:] {
+		soft[4*bitsPerCCE+i] = 1 - 2*float32(rnd.IntN(2))
 	}
 	if half := evidence(); half != 0 {
 		t.Errorf("%v for half a word", half)
@@ -179,18 +179,18 @@ func TestAlike(t *testing.T) {
 		under := 0
 		const n = 1000
 		for range n {
-			soft := make([]float32, cceBits)
+			soft := make([]float32, bitsPerCCE)
 			var fit, all float64
 			for i := range soft {
 				x := 2*gamma + 2*math.Sqrt(gamma)*rnd.NormFloat64()
 				soft[i], fit, all = float32(x), fit+x, all+math.Abs(x)
 			}
-			elements := make([]element, 1)
-			for g := range cceREGs {
-				elements[0].add(4*gamma, soft[8*g:][:8]) // 6 dB less than the reference signals say
+			elements := make([]cceStats, 1)
+			for g := range regsPerCCE {
+				elements[0].addGroup(4*gamma, soft[8*g:][:8]) // 6 dB less than the reference signals say
 			}
-			see := see(elements)
-			if expected := see.expect(elements); fit/all < expected {
+			see := measureLocation(elements)
+			if expected := see.expectedFit(elements); fit/all < expected {
 				under++
 			} else if gamma == 1000 && expected < 0.9 {
 				t.Errorf("%v expected of what is clear", expected)
@@ -206,28 +206,28 @@ func TestAlike(t *testing.T) {
 // while.
 func TestHistory(t *testing.T) {
 	word := func(r cell.RNTI, odds float64) *finding {
-		return &finding{dci: DCI{RNTI: r}, odds: odds, sure: odds >= enough}
+		return &finding{dci: DCI{RNTI: r}, logOdds: odds, isCertain: odds >= acceptOdds}
 	}
-	h := newHistory()
-	h.next()
-	h.heard[100] = h.now
-	if !h.believes(word(100, -5)) || h.believes(word(200, -1)) || h.believes(word(200, -1)) || !h.believes(word(300, 3)) {
+	h := newUserHistory()
+	h.advanceSubframe()
+	h.acceptedAt[100] = h.now
+	if !h.acceptFinding(word(100, -5)) || h.acceptFinding(word(200, -1)) || h.acceptFinding(word(200, -1)) || !h.acceptFinding(word(300, 3)) {
 		t.Error("at once")
 	}
-	h.next()
-	if !h.believes(word(200, 0)) || h.believes(word(200, -8)) {
+	h.advanceSubframe()
+	if !h.acceptFinding(word(200, 0)) || h.acceptFinding(word(200, -8)) {
 		t.Error("a guess is not remembered for what it is")
 	}
-	for range rememberGuess {
-		h.next()
+	for range guessMemory {
+		h.advanceSubframe()
 	}
-	if h.believes(word(200, -1)) || !h.believes(word(100, -5)) {
+	if h.acceptFinding(word(200, -1)) || !h.acceptFinding(word(100, -5)) {
 		t.Error("after 20 subframes")
 	}
-	for range 3 * rememberUser {
-		h.next()
+	for range 3 * userMemory {
+		h.advanceSubframe()
 	}
-	if h.believes(word(100, -5)) || len(h.heard) > 0 || len(h.guessed) > 1 {
+	if h.acceptFinding(word(100, -5)) || len(h.acceptedAt) > 0 || len(h.guesses) > 1 {
 		t.Error("remembered for ever")
 	}
 }

@@ -7,173 +7,175 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// leastFill is how strong a CCE must be, of what the channel makes of a full one;
+// minOccupiedWeight is how strong a CCE must be, of what the channel makes of a full one;
 // less is an empty one (from srsRAN 4G's recordings, where it costs no message). One of
-// mostFill is looked at whatever the noise may be.
+// surelyOccupiedWeight is looked at whatever the noise may be.
 const (
-	leastFill = 0.3
-	mostFill  = 0.7
+	minOccupiedWeight    = 0.3
+	surelyOccupiedWeight = 0.7
 )
 
-// attempt is one size that a candidate may have.
-type attempt struct {
-	size        int
-	own, common []cell.Format // formats of that size in both search spaces
-	order       []int         // of the rate matching
+// candidateSize is one size that a candidate may have.
+type candidateSize struct {
+	size                       int
+	userFormats, commonFormats []cell.Format // formats of that size in both search spaces
+	rateMatching               []int         // of the rate matching
 }
 
-// newAttempts are all sizes in a cell.
-func newAttempts(c Cell) (all []attempt) {
-	add := func(f cell.Format, size int, common bool) {
-		i := slices.IndexFunc(all, func(a attempt) bool { return a.size == size })
+// newCandidateSizes are all sizes in a cell.
+func newCandidateSizes(c Cell) (all []candidateSize) {
+	addFormat := func(f cell.Format, size int, commonSizes bool) {
+		i := slices.IndexFunc(all, func(a candidateSize) bool { return a.size == size })
 		if i < 0 {
 			i = len(all)
-			all = append(all, attempt{size: size, order: matching(size + crcBits)})
+			all = append(all, candidateSize{size: size, rateMatching: rateMatchingOrder(size + crcBits)})
 		}
-		to := &all[i].own
-		if common {
-			to = &all[i].common
+		to := &all[i].userFormats
+		if commonSizes {
+			to = &all[i].commonFormats
 		}
 		if !slices.Contains(*to, f) {
 			*to = append(*to, f)
 		}
 	}
-	common := c.dciSizes(false)
+	commonSizes := c.dciSizes(false)
 	for _, f := range []cell.Format{cell.Format0, cell.Format1A, cell.Format1C} {
-		add(f, common[f], true)
+		addFormat(f, commonSizes[f], true)
 	}
 	for _, twoBits := range []bool{false, true} {
 		if twoBits && c.PRB == 15 {
 			continue // the same two sizes the other way round: it is taken that nobody has it
 		}
-		own := c.dciSizes(twoBits)
+		userSizes := c.dciSizes(twoBits)
 		for _, f := range []cell.Format{cell.Format0, cell.Format1A, cell.Format1} {
-			add(f, own[f], false)
+			addFormat(f, userSizes[f], false)
 		}
 		if c.Ports == 2 {
-			add(cell.Format2, own[cell.Format2], false)
-			add(cell.Format2A, own[cell.Format2A], false)
+			addFormat(cell.Format2, userSizes[cell.Format2], false)
+			addFormat(cell.Format2A, userSizes[cell.Format2A], false)
 		}
 	}
 	return all
 }
 
-// blind finds what can be DCIs in a subframe of one cell without knowing its
+// blindDecoder finds what can be DCIs in a subframe of one cell without knowing its
 // users.
-type blind struct {
-	cell     Cell
-	attempts []attempt
-	viterbi  viterbi
-	sum      [maxSpread]float32
-	whole    [maxSpread]int32
-	word     [maxCoded]byte
-	coded    []byte
-	free     []bool // CCEs that can hold a word and hold no other
-	// found are the words that can be messages, in the order of places.
-	found []finding
-	// words counts those that were decoded.
-	words int
+type blindDecoder struct {
+	cell           Cell
+	candidateSizes []candidateSize
+	viterbi        viterbiDecoder
+	combined       [maxCodedBits]float32
+	quantised      [maxCodedBits]int32
+	word           [maxWordBits]byte
+	coded          []byte
+	freeCCEs       []bool // CCEs that can hold a word and hold no other
+	// findings are the words that can be messages, in the order of places.
+	findings []finding
+	// decodedWords counts those that were decoded.
+	decodedWords int
 }
 
 // finding is a word that was found.
 type finding struct {
 	dci  DCI // without Payload
-	word [maxCoded]byte
+	word [maxWordBits]byte
 	size int
-	// odds are those of a message to somebody unknown; sure, that they are enough.
-	odds float64
-	sure bool
+	// logOdds are those of a message to somebody unknown; sure, that they are enough.
+	logOdds   float64
+	isCertain bool
 }
 
-func newBlind(c Cell, attempts []attempt) *blind { return &blind{cell: c, attempts: attempts} }
+func newBlindDecoder(c Cell, attempts []candidateSize) *blindDecoder {
+	return &blindDecoder{cell: c, candidateSizes: attempts}
+}
 
-// search looks through a subframe: soft has the descrambled bits of all CCEs,
+// searchSubframe looks through a subframe: soft has the descrambled bits of all CCEs,
 // elements what is known of each. Larger places go first: what a word took that is
 // believed in any case is not looked at again.
-func (b *blind) search(soft []float32, elements []element, subframe int) {
-	b.found, b.free, b.words = b.found[:0], b.free[:0], 0
+func (b *blindDecoder) searchSubframe(soft []float32, elements []cceStats, subframe int) {
+	b.findings, b.freeCCEs, b.decodedWords = b.findings[:0], b.freeCCEs[:0], 0
 	for i := range elements {
-		b.free = append(b.free, elements[i].full())
+		b.freeCCEs = append(b.freeCCEs, elements[i].isOccupied())
 	}
 	cces := len(elements)
-	for _, level := range levels {
+	for _, level := range aggregationLevels {
 		for first := 0; first+level <= cces; first += level {
-			if slices.Contains(b.free[first:first+level], false) {
+			if slices.Contains(b.freeCCEs[first:first+level], false) {
 				continue
 			}
-			if b.place(soft[first*cceBits:(first+level)*cceBits], elements[first:first+level], where{first, level, cces, subframe}) {
-				clear(b.free[first : first+level])
+			if b.tryLocation(soft[first*bitsPerCCE:(first+level)*bitsPerCCE], elements[first:first+level], cceLocation{first, level, cces, subframe}) {
+				clear(b.freeCCEs[first : first+level])
 			}
 		}
 	}
 }
 
-// where is a place in a subframe.
-type where struct{ first, level, cces, subframe int }
+// cceLocation is a place in a subframe.
+type cceLocation struct{ first, level, cces, subframe int }
 
-// place adds the words of each size that can be at a place and may be believed. It
+// tryLocation adds the words of each size that can be at a place and may be believed. It
 // tells whether one of them is sure.
-func (b *blind) place(soft []float32, elements []element, at where) bool {
-	see := see(elements)
-	all, expected := float32(2*see.weight), see.expect(elements)
-	best := 0.0 // agreement of a sure one
-	for i := range b.attempts {
-		a := &b.attempts[i]
-		common := len(a.common) > 0 && mayBeCommon(at.level, at.first, at.cces)
-		if len(a.own) == 0 && !common {
+func (b *blindDecoder) tryLocation(soft []float32, elements []cceStats, at cceLocation) bool {
+	stats := measureLocation(elements)
+	all, expected := float32(2*stats.weight), stats.expectedFit(elements)
+	bestAgreement := 0.0 // agreement of a sure one
+	for i := range b.candidateSizes {
+		a := &b.candidateSizes[i]
+		common := len(a.commonFormats) > 0 && inCommonSpace(at.level, at.first, at.cces)
+		if len(a.userFormats) == 0 && !common {
 			continue
 		}
-		chance := b.chance(a.size+crcBits, at)
-		least := max(expected, see.needs(chance+slight))
-		agreement := b.decode(soft, all, a, max(least, best))
-		if !(agreement >= least && agreement > best) { // so that what is no number is refused
+		chanceOdds := b.logAlternatives(a.size+crcBits, at)
+		minAgreement := max(expected, stats.requiredFit(chanceOdds+minCandidateOdds))
+		agreement := b.decodeWord(soft, all, a, max(minAgreement, bestAgreement))
+		if !(agreement >= minAgreement && agreement > bestAgreement) { // so that what is no number is refused
 			continue
 		}
 		c := finding{size: a.size}
 		var ok bool
-		if c.dci, ok = b.can(a, at, common); !ok {
+		if c.dci, ok = b.interpretWord(a, at, common); !ok {
 			continue
 		}
-		c.odds = see.evidence(soft, b.coded, a.order, agreement) - chance
-		if !c.dci.RNTI.User() {
-			c.odds += rntiOdds - math.Log(userless)
+		c.logOdds = stats.likelihoodGain(soft, b.coded, a.rateMatching, agreement) - chanceOdds
+		if !c.dci.RNTI.IsUser() {
+			c.logOdds += rntiLogOdds - math.Log(reservedRNTIs)
 		}
-		if !(c.odds >= slight) {
+		if !(c.logOdds >= minCandidateOdds) {
 			continue
 		}
 		copy(c.word[:], b.word[:a.size])
 		c.dci.Agreement = agreement
-		if c.sure = c.odds >= enough; c.sure {
-			best = agreement
+		if c.isCertain = c.logOdds >= acceptOdds; c.isCertain {
+			bestAgreement = agreement
 		}
-		b.found = append(b.found, c)
+		b.findings = append(b.findings, c)
 	}
-	return best > 0
+	return bestAgreement > 0
 }
 
-// decode decodes soft, whose weight is all, as a word of the attempt's size into
+// decodeWord decodes soft, whose weight is all, as a word of the attempt's size into
 // b.word. It returns what part of the weight the word explains; 0 if it is seen
 // early that it would be less than least.
-func (b *blind) decode(soft []float32, all float32, a *attempt, least float64) float64 {
-	b.words++
+func (b *blindDecoder) decodeWord(soft []float32, all float32, a *candidateSize, least float64) float64 {
+	b.decodedWords++
 	n := a.size + crcBits
-	sum := b.sum[:streams*n]
+	sum := b.combined[:codeStreams*n]
 	clear(sum)
 	for len(soft) > 0 {
-		m := min(len(soft), len(a.order))
+		m := min(len(soft), len(a.rateMatching))
 		for i, s := range soft[:m] {
-			sum[a.order[i]] += s
+			sum[a.rateMatching[i]] += s
 		}
 		soft = soft[m:]
 	}
-	whole := b.whole[:len(sum)]
-	scale, lost := quantise(sum, whole)
+	whole := b.quantised[:len(sum)]
+	scale, lost := quantiseSoftBits(sum, whole)
 	// Quantised, a word may explain more than it does by what was lost, and by what
 	// sums of float32 are wrong.
-	if !b.viterbi.decode(whole, b.word[:n], int32(least*float64(all*scale)-float64(lost)-8)) {
+	if !b.viterbi.decodeBits(whole, b.word[:n], int32(least*float64(all*scale)-float64(lost)-8)) {
 		return 0
 	}
-	b.coded = encode(b.word[:n], b.coded[:0])
+	b.coded = encodeTailBiting(b.word[:n], b.coded[:0])
 	var fit float32
 	for i, s := range sum {
 		if b.coded[i] == 1 {
@@ -184,37 +186,37 @@ func (b *blind) decode(soft []float32, all float32, a *attempt, least float64) f
 	return min(float64(fit/all), 1)
 }
 
-// can tells whether b.word can have been sent there, and as what.
-func (b *blind) can(a *attempt, at where, common bool) (DCI, bool) {
-	r := crcMask(b.word[:a.size+crcBits])
+// interpretWord tells whether b.word can have been sent there, and as what.
+func (b *blindDecoder) interpretWord(a *candidateSize, at cceLocation, common bool) (DCI, bool) {
+	r := recoverCRCMask(b.word[:a.size+crcBits])
 	switch {
-	case r.User():
-		if mayBe(r, at.subframe, at.level, at.first, at.cces) {
-			if d, is := b.read(r, a.own, a.size, at); is {
+	case r.IsUser():
+		if inUserSpace(r, at.subframe, at.level, at.first, at.cces) {
+			if d, is := b.parseWordAs(r, a.userFormats, a.size, at); is {
 				return d, true
 			}
 		}
-	case r != rntiSI && r != rntiP && (r < 1 || r > maxRA):
+	case r != rntiSI && r != rntiP && (r < 1 || r > maxRARNTI):
 		return DCI{}, false
 	}
 	if !common {
 		return DCI{}, false
 	}
-	return b.read(r, a.common, a.size, at)
+	return b.parseWordAs(r, a.commonFormats, a.size, at)
 }
 
-// read reads b.word, of so many bits, as the first of the formats that it can be.
-func (b *blind) read(r cell.RNTI, formats []cell.Format, size int, at where) (DCI, bool) {
+// parseWordAs reads b.word, of so many bits, as the first of the formats that it can be.
+func (b *blindDecoder) parseWordAs(r cell.RNTI, formats []cell.Format, size int, at cceLocation) (DCI, bool) {
 	flag := cell.Format0
 	if b.word[0] == 1 {
 		flag = cell.Format1A
 	}
 	for _, f := range formats {
-		if (f == cell.Format0 || f == cell.Format1A) && f != flag || f == cell.Format1C && r.User() || f == cell.Format0 && !r.User() {
+		if (f == cell.Format0 || f == cell.Format1A) && f != flag || f == cell.Format1C && r.IsUser() || f == cell.Format0 && !r.IsUser() {
 			continue
 		}
 		d := DCI{RNTI: r, Format: f, CCE: at.first, Level: at.level, Payload: b.word[:size]}
-		if b.cell.parse(&d) {
+		if b.cell.parseDCI(&d) {
 			d.Payload = nil
 			return d, true
 		}

@@ -9,15 +9,15 @@ import (
 // alone is one; noise is none.
 func TestCells(t *testing.T) {
 	const n = 40
-	mixed := short(9, n, 30)
-	for i, s := range short(301, n, 30) {
+	mixed := shortSignalOf(9, n, 30)
+	for i, s := range shortSignalOf(301, n, 30) {
 		mixed[i] += 0.6 * s // 4.4 dB less
 	}
 	for name, c := range map[string]struct {
 		samples []complex64
 		want    []int
-	}{"two": {mixed, []int{9, 301}}, "one": {short(9, n, 20), []int{9}}, "noise": {noiseOf(n*subframeLen(128), 1), nil}, "nothing": {nil, nil}} {
-		all, err := Cells(1_920_000, c.samples)
+	}{"two": {mixed, []int{9, 301}}, "one": {shortSignalOf(9, n, 20), []int{9}}, "noise": {gaussianNoise(n*subframeLen(128), 1), nil}, "nothing": {nil, nil}} {
+		all, err := FindCells(1_920_000, c.samples)
 		var got []int
 		for _, x := range all {
 			got = append(got, x.ID)
@@ -26,7 +26,7 @@ func TestCells(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, all, err)
 		}
 	}
-	if _, err := Cells(1_000_000, nil); err == nil {
+	if _, err := FindCells(1_000_000, nil); err == nil {
 		t.Error("at a rate that is none of LTE's")
 	}
 }

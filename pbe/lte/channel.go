@@ -7,24 +7,24 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// reference are the reference signals of one cell (36.211 section 6.10.1): the
+// referenceSignals are the reference signals of one cell (36.211 section 6.10.1): the
 // values at symbols 0 and 4 of each slot, the same for all ports.
-type reference [20][2][]complex128
+type referenceSignals [20][2][]complex128
 
-// maxReference is the widest cell of the standard, in whose middle narrower ones
+// maxReferencePRB is the widest cell of the standard, in whose middle narrower ones
 // lie.
-const maxReference = 110
+const maxReferencePRB = 110
 
-func newReference(c Cell) *reference {
-	r := new(reference)
-	bits := make([]byte, 4*maxReference)
+func newReferenceSignals(c Cell) *referenceSignals {
+	r := new(referenceSignals)
+	bits := make([]byte, 4*maxReferencePRB)
 	for slot := range r {
 		for i, l := range []int{0, 4} {
-			gold(crsInit(c.ID, slot, l), bits)
+			goldSequence(crsInit(c.ID, slot, l), bits)
 			values := make([]complex128, 2*c.PRB)
 			for m := range values {
-				at := 2 * (m + maxReference - c.PRB)
-				values[m] = qpsk(bits[at], bits[at+1])
+				at := 2 * (m + maxReferencePRB - c.PRB)
+				values[m] = qpskSymbol(bits[at], bits[at+1])
 			}
 			r[slot][i] = values
 		}
@@ -32,71 +32,71 @@ func newReference(c Cell) *reference {
 	return r
 }
 
-// qpsk is the symbol of two bits (36.211 section 7.1.2).
-func qpsk(a, b byte) complex128 {
+// qpskSymbol is the symbol of two bits (36.211 section 7.1.2).
+func qpskSymbol(a, b byte) complex128 {
 	return complex((1-2*float64(a))*math.Sqrt2/2, (1-2*float64(b))*math.Sqrt2/2)
 }
 
-// crsAt is the first subcarrier with a reference signal of port in symbol 0 or 4
+// firstCRS is the first subcarrier with a reference signal of port in symbol 0 or 4
 // of a slot; each sixth after it has one too.
-func (c Cell) crsAt(port, l int) int {
+func (c Cell) firstCRS(port, l int) int {
 	if (port == 1) != (l > 0) {
-		return (3 + c.shift()) % 6
+		return (3 + c.crsShift()) % 6
 	}
-	return c.shift()
+	return c.crsShift()
 }
 
 // The channel between reference signals is what fits best to the nearest of them,
 // if its echoes come within delaySpread seconds, all delays alike, and the noise
-// is as assumed (Wiener filter). The echoes of the 3GPP's channels EPA and EVA do
+// is as assumed (Wiener filter). The echoes of the 3GPP's channels NewEPAChannel and EVA do
 // (36.101 annex B.2); of an 18 dB better or worse signal the filter is still
 // nearly the best.
 const (
-	taps         = 12
+	filterTaps   = 12
 	delaySpread  = 3e-6
 	assumedNoise = 0.05
 )
 
-// estimator estimates the channel of one cell.
-type estimator struct {
-	cell Cell
-	ref  *reference
+// channelEstimator estimates the channel of one cell.
+type channelEstimator struct {
+	cell      Cell
+	reference *referenceSignals
 	// weights are of the taps, by the distance from the first of them, plus two.
-	weights [3*taps + 2][taps]float64
-	pilots  []complex128
-	raw     [2][]complex128 // estimates at symbols 0 and 7 of port 0, for noise and tracking
-	short   bool            // of the subframe that was tracked only symbol 0 has reference signals
+	weights      [3*filterTaps + 2][filterTaps]float64
+	pilots       []complex128
+	rawEstimates [2][]complex128 // estimates at symbols 0 and 7 of port 0, for noise and tracking
+	isMulticast  bool            // of the subframe that was tracked only symbol 0 has reference signals
 }
 
-func newEstimator(c Cell) *estimator {
-	e := &estimator{cell: c, ref: newReference(c), pilots: make([]complex128, 4*c.PRB)}
-	e.raw[0], e.raw[1] = make([]complex128, 2*c.PRB), make([]complex128, 2*c.PRB)
-	like := func(distance int) float64 {
-		x := math.Pi * float64(distance) * spacing * delaySpread
+func newChannelEstimator(c Cell) *channelEstimator {
+	e := &channelEstimator{cell: c, reference: newReferenceSignals(c), pilots: make([]complex128, 4*c.PRB)}
+	e.rawEstimates[0], e.rawEstimates[1] = make([]complex128, 2*c.PRB), make([]complex128, 2*c.PRB)
+	correlation := func(distance int) float64 {
+		x := math.Pi * float64(distance) * subcarrierSpacing * delaySpread
 		if x == 0 {
 			return 1
 		}
 		return math.Sin(x) / x
 	}
-	r := mat.NewSymDense(taps, nil)
-	for i := range taps {
+	r := mat.NewSymDense(filterTaps, nil)
+	for i := range filterTaps {
 		for j := range i + 1 {
-			r.SetSym(i, j, like(3*(i-j)))
+			r.SetSym(i, j, correlation(3*(i-j)))
 		}
 		r.SetSym(i, i, 1+assumedNoise)
 	}
 	var chol mat.Cholesky
 	chol.Factorize(r)
 	for d := range e.weights {
-		v := mat.NewVecDense(taps, nil)
-		for i := range taps {
-			v.SetVec(i, like(d-2-3*i))
+		v := mat.NewVecDense(filterTaps, nil)
+		for i := range filterTaps {
+			v.SetVec(i, correlation(d-2-3*i))
 		}
-		w := mat.NewVecDense(taps, nil)
+		w := mat.NewVecDense(filterTaps, nil)
 		if chol.SolveVecTo(w, v) != nil {
 			panic("lte: the filter's matrix is positive definite by construction")
 		}
-		for i := range taps {
+		for i := range filterTaps {
 			e.weights[d][i] = w.AtVec(i) / mat.Sum(w)
 		}
 	}
@@ -104,48 +104,48 @@ func newEstimator(c Cell) *estimator {
 }
 
 // clone is e for use at the same time as e.
-func (e *estimator) clone() *estimator {
+func (e *channelEstimator) clone() *channelEstimator {
 	c := *e
 	c.pilots = make([]complex128, len(e.pilots))
-	for s := range c.raw {
-		c.raw[s] = make([]complex128, len(e.raw[s]))
+	for s := range c.rawEstimates {
+		c.rawEstimates[s] = make([]complex128, len(e.rawEstimates[s]))
 	}
 	return &c
 }
 
-// later is the weight of the reference signals half a millisecond later in the
+// laterWeight is the weight of the reference signals half a millisecond later in the
 // estimate for the control symbols.
-const later = 0.3
+const laterWeight = 0.3
 
-// estimate fills out with the channel from port to each subcarrier in the first
+// estimateChannel fills out with the channel from port to each subcarrier in the first
 // symbols of a slot of g, from the reference signals in symbols base and base+4,
 // and base+7 if g has it; of a short subframe from those of base alone.
-func (e *estimator) estimate(g *grid, port, base, slot int, out []complex128) {
+func (e *channelEstimator) estimateChannel(g *grid, port, base, slot int, out []complex128) {
 	c := e.cell
-	first := c.shift() % 3
-	set := func(l int, ref []complex128, weight, keep float64) {
-		at := c.crsAt(port, l%perSlot)
+	first := c.crsShift() % 3
+	setPilots := func(l int, ref []complex128, weight, keep float64) {
+		at := c.firstCRS(port, l%symbolsPerSlot)
 		for m, v := range ref {
 			k := at + 6*m
 			j := (k - first) / 3
 			e.pilots[j] = e.pilots[j]*complex(keep, 0) + g[l][k]*cmplx.Conj(v)*complex(weight, 0)
 		}
 	}
-	set(base, e.ref[slot][0], 1, 0)
-	if e.short {
-		e.between((c.crsAt(port, 0) - first) / 3)
+	setPilots(base, e.reference[slot][0], 1, 0)
+	if e.isMulticast {
+		e.interpolatePilots((c.firstCRS(port, 0) - first) / 3)
 	} else {
-		if next := base + perSlot; next < perSubframe && g[next] != nil {
-			set(next, e.ref[(slot+1)%20][0], later, 1-later)
+		if next := base + symbolsPerSlot; next < symbolsPerSubframe && g[next] != nil {
+			setPilots(next, e.reference[(slot+1)%20][0], laterWeight, 1-laterWeight)
 		}
-		set(base+4, e.ref[slot][1], 1, 0)
+		setPilots(base+4, e.reference[slot][1], 1, 0)
 	}
-	last := len(e.pilots) - taps
+	last := len(e.pilots) - filterTaps
 	for k := range out {
-		j := min(max((k-first)/3-taps/2+1, 0), last)
+		j := min(max((k-first)/3-filterTaps/2+1, 0), last)
 		w := &e.weights[k-first-3*j+2]
 		var re, im float64
-		for i, p := range e.pilots[j : j+taps] {
+		for i, p := range e.pilots[j : j+filterTaps] {
 			re += real(p) * w[i]
 			im += imag(p) * w[i]
 		}
@@ -153,9 +153,9 @@ func (e *estimator) estimate(g *grid, port, base, slot int, out []complex128) {
 	}
 }
 
-// between sets each second one of the pilots by its neighbours, of which the first is
+// interpolatePilots sets each second one of the pilots by its neighbours, of which the first is
 // at from, 0 or 1: by a curve of third degree through four, at the ends by two or one.
-func (e *estimator) between(from int) {
+func (e *channelEstimator) interpolatePilots(from int) {
 	p := e.pilots
 	for j := 1 - from; j < len(p); j += 2 {
 		switch {
@@ -176,12 +176,12 @@ func (e *estimator) between(from int) {
 // 6.3.7). What symbol 7 has instead agrees with symbol 0 by chance: mostly by less than
 // .6 of what it would.
 const (
-	shortAgreement = 0.6
-	shortSignal    = 3 // least power over that of the noise
+	multicastAgreement = 0.6
+	minMulticastSNR    = 3 // least power over that of the noise
 )
 
-// tracking is what the reference signals say besides the channel.
-type tracking struct {
+// trackingResult is what the reference signals say besides the channel.
+type trackingResult struct {
 	// signal and noise are the power of one element.
 	signal, noise float64
 	// delay is how much later the subframe begins than was thought, in seconds.
@@ -190,48 +190,48 @@ type tracking struct {
 	offset float64
 }
 
-// track looks at port 0 in symbols 0 and 7 of a subframe.
-func (e *estimator) track(g *grid, subframe int) (t tracking) {
-	at := e.cell.crsAt(0, 0)
-	for s := range e.raw {
-		for m, v := range e.ref[2*subframe+s][0] {
-			e.raw[s][m] = g[perSlot*s][at+6*m] * cmplx.Conj(v)
+// trackReference looks at port 0 in symbols 0 and 7 of a subframe.
+func (e *channelEstimator) trackReference(g *grid, subframe int) (t trackingResult) {
+	at := e.cell.firstCRS(0, 0)
+	for s := range e.rawEstimates {
+		for m, v := range e.reference[2*subframe+s][0] {
+			e.rawEstimates[s][m] = g[symbolsPerSlot*s][at+6*m] * cmplx.Conj(v)
 		}
 	}
 	var turn complex128
 	var power [2]float64
-	for m, v := range e.raw[0] {
-		turn += e.raw[1][m] * cmplx.Conj(v)
-		power[0] += norm(v)
-		power[1] += norm(e.raw[1][m])
+	for m, v := range e.rawEstimates[0] {
+		turn += e.rawEstimates[1][m] * cmplx.Conj(v)
+		power[0] += squaredNorm(v)
+		power[1] += squaredNorm(e.rawEstimates[1][m])
 	}
-	first, second := e.look(0), e.look(1)
-	n := 2 * float64(len(e.raw[0])-1)
+	first, second := e.measureSymbol(0), e.measureSymbol(1)
+	n := 2 * float64(len(e.rawEstimates[0])-1)
 	t.noise = (first.noise + second.noise) / 2
 	t.signal = max((first.signal+second.signal)/n-t.noise, 0)
 	slope := first.slope + second.slope
-	e.short = false
+	e.isMulticast = false
 	if subframe%5 != 0 && subframe%5 != 4 {
 		signal := max(first.signal/(n/2)-first.noise, 0)
 		wanted := signal / (signal + first.noise + 1e-30)
-		if e.short = signal > shortSignal*first.noise && cmplx.Abs(turn) < shortAgreement*wanted*math.Sqrt(power[0]*power[1]); e.short {
+		if e.isMulticast = signal > minMulticastSNR*first.noise && cmplx.Abs(turn) < multicastAgreement*wanted*math.Sqrt(power[0]*power[1]); e.isMulticast {
 			t.noise, t.signal, slope, turn = first.noise, signal, first.slope, 0
 		}
 	}
-	t.delay = -cmplx.Phase(slope) / (2 * math.Pi * 6 * spacing)
+	t.delay = -cmplx.Phase(slope) / (2 * math.Pi * 6 * subcarrierSpacing)
 	t.offset = cmplx.Phase(turn) / (2 * math.Pi * 0.5e-3)
 	return t
 }
 
-// looked is what the reference signals of one symbol say: the power of all but the
+// symbolStats is what the reference signals of one symbol say: the power of all but the
 // first, the noise's of one, and how they turn from one to the next.
-type looked struct {
+type symbolStats struct {
 	signal, noise float64
 	slope         complex128
 }
 
-func (e *estimator) look(symbol int) (l looked) {
-	h := e.raw[symbol]
+func (e *channelEstimator) measureSymbol(symbol int) (l symbolStats) {
+	h := e.rawEstimates[symbol]
 	for m := 1; m < len(h); m++ {
 		// Across 0 Hz the distance is seven subcarriers.
 		if m != e.cell.PRB {

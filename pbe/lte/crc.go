@@ -17,8 +17,8 @@ func crc16(bits []byte) uint16 {
 	return r
 }
 
-// addCRC appends the CRC of bits, masked (36.212 sections 5.3.1.1 and 5.3.3.2).
-func addCRC(bits []byte, mask uint16) []byte {
+// appendCRC appends the CRC of bits, masked (36.212 sections 5.3.1.1 and 5.3.3.2).
+func appendCRC(bits []byte, mask uint16) []byte {
 	r := crc16(bits) ^ mask
 	for i := crcBits - 1; i >= 0; i-- {
 		bits = append(bits, byte(r>>i&1))
@@ -26,9 +26,9 @@ func addCRC(bits []byte, mask uint16) []byte {
 	return bits
 }
 
-// crcMask is the mask with which the CRC at the end of bits was made: of a DCI
+// recoverCRCMask is the mask with which the CRC at the end of bits was made: of a DCI
 // the RNTI that it is for.
-func crcMask(bits []byte) cell.RNTI {
+func recoverCRCMask(bits []byte) cell.RNTI {
 	n := len(bits) - crcBits
 	r := crc16(bits[:n])
 	var got uint16

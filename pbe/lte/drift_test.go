@@ -31,7 +31,7 @@ func resample(samples []complex64, ppm float64) []complex64 {
 
 // TestDrift: a clock that is off by 40 ppm, and a terminal that moves, are followed.
 func TestDrift(t *testing.T) {
-	c := Cell{ID: 301, PRB: 6, Ports: 2, Sixths: 1}
+	c := Cell{ID: 301, PRB: 6, Ports: 2, PHICHSixths: 1}
 	const subframes = 150
 	tx := newTransmitter(c, 128, 5)
 	truth := map[string]int{}
@@ -42,15 +42,15 @@ func TestDrift(t *testing.T) {
 		truth[s.d.key(&Subframe{SFN: 700 + s.subframe/10, Index: s.subframe % 10})] = s.subframe
 	}
 	for _, ppm := range []float64{-40, 40} {
-		samples := tx.through(t, EPA(70, 100*ppm, 22, 4))
-		a := hear(t, 128, 20_000, truth, resample(samples, ppm))
+		samples := tx.transmitThrough(t, NewEPAChannel(70, 100*ppm, 22, 4))
+		a := receiveStream(t, 128, 20_000, truth, resample(samples, ppm))
 		heard := 0
 		for _, n := range a.heard {
 			heard += n
 		}
 		counts := a.r.Counts()
 		t.Logf("%v ppm: %d of %d heard, %d wrong, %+v, %.0f Hz", ppm, heard, len(truth), len(a.wrong), counts, a.r.Offset())
-		if heard < len(truth)*97/100 || len(a.wrong) > len(truth)/500 || counts.Found != 1 || counts.Regained+counts.Jumps+counts.Lost > 0 || a.subframes < subframes-2 {
+		if heard < len(truth)*97/100 || len(a.wrong) > len(truth)/500 || counts.Found != 1 || counts.Reacquired+counts.SFNJumps+counts.Lost > 0 || a.subframes < subframes-2 {
 			t.Errorf("%v ppm: %d of %d heard, %d subframes, %v wrong, %+v", ppm, heard, len(truth), a.subframes, a.wrong, counts)
 		}
 	}
@@ -64,7 +64,7 @@ func TestOffsets(t *testing.T) {
 			if c.prb > 25 && j != i-2 {
 				continue // the search is the same for all widths
 			}
-			want := Cell{ID: 83*i + j, PRB: c.prb, Ports: 1 + (i+j)%2, Sixths: 6}
+			want := Cell{ID: 83*i + j, PRB: c.prb, Ports: 1 + (i+j)%2, PHICHSixths: 6}
 			tx := newTransmitter(want, c.size, uint64(i))
 			truth := map[string]int{}
 			for k := range 14 {
@@ -74,7 +74,7 @@ func TestOffsets(t *testing.T) {
 				truth[s.d.key(&Subframe{SFN: 700 + s.subframe/10, Index: s.subframe % 10})] = s.subframe
 			}
 			cut := (3*i + j) % 4 * subframeLen(c.size) * 3 / 10
-			a := hear(t, c.size, 50_000, truth, tx.through(t, Channel{Offset: offset, SNR: 20})[cut:])
+			a := receiveStream(t, c.size, 50_000, truth, tx.transmitThrough(t, Channel{Offset: offset, SNR: 20})[cut:])
 			for k, sf := range a.missing {
 				if sf > 0 || cut == 0 {
 					t.Errorf("%+v at %v Hz: not heard: %s", want, offset, k)
@@ -87,13 +87,13 @@ func TestOffsets(t *testing.T) {
 	}
 }
 
-// through is what a receiver gets of all that was drawn through a channel.
-func (t *transmitter) through(tb testing.TB, ch Channel) (out []complex64) {
-	tx, err := NewTransmitter(t.cell, t.size*spacing, ch, t.seed)
+// transmitThrough is what a receiver gets of all that was drawn through a channel.
+func (t *transmitter) transmitThrough(tb testing.TB, ch Channel) (out []complex64) {
+	tx, err := NewTransmitter(t.cell, t.size*subcarrierSpacing, ch, t.seed)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tx.gain *= math.Pow(10, t.gain/20)
+	tx.pdcchGain *= math.Pow(10, t.gain/20)
 	next := 0
 	tx.multicast = t.multicast
 	for i, number := range t.numbers {
@@ -101,7 +101,7 @@ func (t *transmitter) through(tb testing.TB, ch Channel) (out []complex64) {
 		for ; next < len(t.sent) && t.sent[next].subframe == i; next++ {
 			messages = append(messages, t.sent[next].d)
 		}
-		out = append(out, tx.Send(number, t.cfis[i], messages)...)
+		out = append(out, tx.SendMessages(number, t.cfis[i], messages)...)
 	}
 	return out
 }
@@ -109,12 +109,12 @@ func (t *transmitter) through(tb testing.TB, ch Channel) (out []complex64) {
 // TestTruncated: whatever part of a cell is heard, in whatever pieces, it ends well, and
 // what is told is true.
 func TestTruncated(t *testing.T) {
-	c := Cell{ID: 301, PRB: 6, Ports: 1, Sixths: 1}
-	samples, truth := stream(c, 128, 26, air{gain: [2]complex128{1}, snr: 25})
+	c := Cell{ID: 301, PRB: 6, Ports: 1, PHICHSixths: 1}
+	samples, truth := transmitStream(c, 128, 26, air{gain: [2]complex128{1}, snr: 25})
 	sub := subframeLen(128)
 	for n := 0; n <= len(samples); n += 3*sub + 77 {
 		for _, from := range []int{0, n / 3} {
-			a := hear(t, 128, n+1, truth, samples[from:n])
+			a := receiveStream(t, 128, n+1, truth, samples[from:n])
 			if len(a.wrong) > 0 || a.subframes > (n-from+sub/4)/sub {
 				t.Errorf("samples %d to %d: %d subframes, wrong %v", from, n, a.subframes, a.wrong)
 			}
@@ -126,7 +126,7 @@ func TestTruncated(t *testing.T) {
 	// In pieces of any size the same is heard.
 	want := ""
 	for _, piece := range []int{len(samples), 1, 12_345} {
-		a := hear(t, 128, piece, truth, samples)
+		a := receiveStream(t, 128, piece, truth, samples)
 		if got := fmt.Sprint(a.heard, a.subframes, a.r.Counts()); want == "" {
 			want = got
 		} else if got != want {
@@ -138,17 +138,17 @@ func TestTruncated(t *testing.T) {
 // TestClipped: what a radio that is far too loud leaves of a cell still has its
 // messages: samples cut at .3 of their mean weight.
 func TestClipped(t *testing.T) {
-	samples, truth := stream(Cell{ID: 77, PRB: 25, Ports: 2, Sixths: 6}, 512, 40, air{gain: [2]complex128{1, 0.8i}, offset: 1700, snr: 25})
+	samples, truth := transmitStream(Cell{ID: 77, PRB: 25, Ports: 2, PHICHSixths: 6}, 512, 40, air{gain: [2]complex128{1, 0.8i}, offset: 1700, snr: 25})
 	var power float64
 	for _, s := range samples {
-		power += norm(complex128(s))
+		power += squaredNorm(complex128(s))
 	}
 	most := float32(0.3 * math.Sqrt(power/float64(len(samples))))
 	clipped := slices.Clone(samples)
 	for i, s := range clipped {
 		clipped[i] = complex(min(max(real(s), -most), most), min(max(imag(s), -most), most))
 	}
-	a := hear(t, 512, 10_000, truth, clipped)
+	a := receiveStream(t, 512, 10_000, truth, clipped)
 	heard := 0
 	for _, n := range a.heard {
 		heard += n

@@ -12,7 +12,7 @@ import (
 // truth are the messages of a vector, by what tells them apart.
 func (v vector) truth(t testing.TB) map[string][]string {
 	m := map[string][]string{}
-	for _, r := range given(t, v.name+".dci.csv") {
+	for _, r := range readRows(t, v.name+".dci.csv") {
 		m[fmt.Sprint(r[1], " rnti ", r[7], " format ", r[9], " level ", r[10], " at ", r[11], " ", r[14])] = r
 	}
 	return m
@@ -50,7 +50,7 @@ func (d *DCI) compare(t *testing.T, row []string) {
 		}
 		b := d.Blocks[n]
 		n++
-		if fmt.Sprint(b.MCS) != mcs || b.Size > 0 && fmt.Sprint(b.Size) != size || d.RNTI.User() && b.NDI != (ndi == "1") || d.Format != cell.Format1C && fmt.Sprint(b.RV) != rv {
+		if fmt.Sprint(b.MCS) != mcs || b.Size > 0 && fmt.Sprint(b.Size) != size || d.RNTI.IsUser() && b.NDI != (ndi == "1") || d.Format != cell.Format1C && fmt.Sprint(b.RV) != rv {
 			t.Errorf("%v: block %+v", row, b)
 		}
 	}
@@ -61,13 +61,13 @@ func (d *DCI) compare(t *testing.T, row []string) {
 
 // TestGivenVectors: all of the given vectors, with neither time nor offset given.
 func TestGivenVectors(t *testing.T) {
-	for _, v := range vectors(t) {
+	for _, v := range readVectors(t) {
 		t.Run(v.name, func(t *testing.T) {
 			truth := v.truth(t)
 			cfis := map[int]int{}
-			for _, r := range given(t, v.name+".sf.csv") {
-				if number(t, r[1]) >= 0 {
-					cfis[number(t, r[2])] = number(t, r[5])
+			for _, r := range readRows(t, v.name+".sf.csv") {
+				if parseNumber(t, r[1]) >= 0 {
+					cfis[parseNumber(t, r[2])] = parseNumber(t, r[5])
 				} else {
 					for k, d := range truth {
 						if d[1] == r[2] {
@@ -77,12 +77,12 @@ func TestGivenVectors(t *testing.T) {
 				}
 			}
 			all := len(truth)
-			r, err := NewReceiver(v.size * spacing)
+			r, err := NewReceiver(v.size * subcarrierSpacing)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var hits, wrong, wrongCFI, subframes int
-			r.Heard = func(s *Subframe) {
+			r.OnSubframe = func(s *Subframe) {
 				subframes++
 				tti := s.SFN*10 + s.Index
 				if cfis[tti] != s.CFI {
@@ -105,7 +105,7 @@ func TestGivenVectors(t *testing.T) {
 			r.Feed(v.samples)
 			r.Close()
 			t.Logf("%s: %d subframes, %d missed, %d CFI wrong; %d of %d DCIs, %d false; %.1f decodes a subframe; offset %.1f Hz", v.name, subframes, len(cfis), wrongCFI, hits, all, wrong,
-				float64(r.decoder.words)/float64(subframes), r.Offset())
+				float64(r.decoder.decodedWords)/float64(subframes), r.Offset())
 			for k := range truth {
 				if v.snr >= 15 {
 					t.Error("missed:", k)
@@ -115,8 +115,8 @@ func TestGivenVectors(t *testing.T) {
 				t.Error("not all right")
 			}
 			// What a plain search finds that is given time and carrier.
-			for _, r := range given(t, "reference_results.csv") {
-				if r[0] == v.name && (hits < number(t, r[5]) || wrong > number(t, r[7])) {
+			for _, r := range readRows(t, "reference_results.csv") {
+				if r[0] == v.name && (hits < parseNumber(t, r[5]) || wrong > parseNumber(t, r[7])) {
 					t.Errorf("worse than the reference: %v", r)
 				}
 			}
@@ -132,14 +132,14 @@ func TestEnd(t *testing.T) {
 		twoBits bool
 		first   int // SFN·10 + subframe
 	}{
-		{cell: Cell{ID: 3, PRB: 6, Ports: 1, Sixths: 1}, size: 128},
-		{cell: Cell{ID: 500, PRB: 6, Ports: 2, Sixths: 12}, size: 128, first: 10233},
-		{cell: Cell{ID: 41, PRB: 15, Ports: 2, Sixths: 6, Extended: true}, size: 256, first: 777},
-		{cell: Cell{ID: 123, PRB: 15, Ports: 1, Sixths: 3}, size: 512, first: 5},
-		{cell: Cell{ID: 200, PRB: 25, Ports: 2, Sixths: 3}, size: 512, first: 4321},
-		{cell: Cell{ID: 77, PRB: 50, Ports: 1, Sixths: 6}, size: 1024, first: 9},
-		{cell: Cell{ID: 319, PRB: 75, Ports: 2, Sixths: 1}, size: 1536, twoBits: true, first: 6004},
-		{cell: Cell{ID: 444, PRB: 100, Ports: 2, Sixths: 12}, size: 2048, twoBits: true, first: 2009},
+		{cell: Cell{ID: 3, PRB: 6, Ports: 1, PHICHSixths: 1}, size: 128},
+		{cell: Cell{ID: 500, PRB: 6, Ports: 2, PHICHSixths: 12}, size: 128, first: 10233},
+		{cell: Cell{ID: 41, PRB: 15, Ports: 2, PHICHSixths: 6, ExtendedPHICH: true}, size: 256, first: 777},
+		{cell: Cell{ID: 123, PRB: 15, Ports: 1, PHICHSixths: 3}, size: 512, first: 5},
+		{cell: Cell{ID: 200, PRB: 25, Ports: 2, PHICHSixths: 3}, size: 512, first: 4321},
+		{cell: Cell{ID: 77, PRB: 50, Ports: 1, PHICHSixths: 6}, size: 1024, first: 9},
+		{cell: Cell{ID: 319, PRB: 75, Ports: 2, PHICHSixths: 1}, size: 1536, twoBits: true, first: 6004},
+		{cell: Cell{ID: 444, PRB: 100, Ports: 2, PHICHSixths: 12}, size: 2048, twoBits: true, first: 2009},
 	} {
 		t.Run(fmt.Sprint(c.cell), func(t *testing.T) {
 			tx := newTransmitter(c.cell, c.size, uint64(i))
@@ -147,15 +147,15 @@ func TestEnd(t *testing.T) {
 			for k := range 14 {
 				tti := (c.first + k) % 10240
 				cfi := 1 + tx.rnd.IntN(3)
-				if c.cell.Extended {
+				if c.cell.ExtendedPHICH {
 					cfi = 3
 				}
 				tx.subframe(tti/10, tti%10, cfi)
 			}
 			a := air{gain: [2]complex128{complex(0.8, 0.3), complex(-0.1, 0.7)}, echo: 0.3, delay: c.size / 200, offset: 4500 - 1000*float64(i), snr: 20}
-			samples := tx.over(a)
+			samples := tx.transmitOver(a)
 			cut := 1000 * i * c.size / 2048
-			r, err := NewReceiver(c.size * spacing)
+			r, err := NewReceiver(c.size * subcarrierSpacing)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestEnd(t *testing.T) {
 				}
 			}
 			all, subframes := len(want), 0
-			r.Heard = func(s *Subframe) {
+			r.OnSubframe = func(s *Subframe) {
 				if got := tx.cfis[skip+subframes]; got != s.CFI {
 					t.Errorf("%d.%d: CFI %d, want %d", s.SFN, s.Index, s.CFI, got)
 				}

@@ -14,8 +14,8 @@ type fft struct {
 
 // fftStep makes one transform of radix neighbouring ones.
 type fftStep struct {
-	radix int
-	turns [3][]complex128 // of all but the first of them
+	radix    int
+	twiddles [3][]complex128 // of all but the first of them
 }
 
 func newFFT(size int) *fft {
@@ -28,7 +28,7 @@ func newFFT(size int) *fft {
 		s := fftStep{radix: r}
 		for p := 1; p < r; p++ {
 			for q := range n {
-				s.turns[p-1] = append(s.turns[p-1], cmplx.Rect(1, -2*math.Pi*float64(p*q)/float64(n*r)))
+				s.twiddles[p-1] = append(s.twiddles[p-1], cmplx.Rect(1, -2*math.Pi*float64(p*q)/float64(n*r)))
 			}
 		}
 		f.steps = append(f.steps, s)
@@ -62,19 +62,19 @@ func (f *fft) transform(x []complex128) {
 			part := x[at:][:s.radix*n]
 			switch s.radix {
 			case 2:
-				s.two(part[:n], part[n:])
+				s.radix2(part[:n], part[n:])
 			case 3:
-				s.three(part[:n], part[n:][:n], part[2*n:])
+				s.radix3(part[:n], part[n:][:n], part[2*n:])
 			case 4:
-				s.four(part[:n], part[n:][:n], part[2*n:][:n], part[3*n:])
+				s.radix4(part[:n], part[n:][:n], part[2*n:][:n], part[3*n:])
 			}
 		}
 		n *= s.radix
 	}
 }
 
-func (s *fftStep) two(a, b []complex128) {
-	t := s.turns[0]
+func (s *fftStep) radix2(a, b []complex128) {
+	t := s.twiddles[0]
 	b, t = b[:len(a)], t[:len(a)]
 	for q, u := range a {
 		v := b[q] * t[q]
@@ -82,9 +82,9 @@ func (s *fftStep) two(a, b []complex128) {
 	}
 }
 
-func (s *fftStep) three(a, b, c []complex128) {
+func (s *fftStep) radix3(a, b, c []complex128) {
 	const sin = 0.86602540378443864676
-	t1, t2 := s.turns[0][:len(a)], s.turns[1][:len(a)]
+	t1, t2 := s.twiddles[0][:len(a)], s.twiddles[1][:len(a)]
 	b, c = b[:len(a)], c[:len(a)]
 	for q, u := range a {
 		v, w := b[q]*t1[q], c[q]*t2[q]
@@ -95,8 +95,8 @@ func (s *fftStep) three(a, b, c []complex128) {
 	}
 }
 
-func (s *fftStep) four(a, b, c, d []complex128) {
-	t1, t2, t3 := s.turns[0][:len(a)], s.turns[1][:len(a)], s.turns[2][:len(a)]
+func (s *fftStep) radix4(a, b, c, d []complex128) {
+	t1, t2, t3 := s.twiddles[0][:len(a)], s.twiddles[1][:len(a)], s.twiddles[2][:len(a)]
 	b, c, d = b[:len(a)], c[:len(a)], d[:len(a)]
 	for q, u := range a {
 		v, w, x := b[q]*t1[q], c[q]*t2[q], d[q]*t3[q]

@@ -8,8 +8,8 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// sound tells what a DCI of a cell must be, whatever was in the air.
-func (d *DCI) sound(t *testing.T, c Cell) {
+// checkFields tells what a DCI of a cell must be, whatever was in the air.
+func (d *DCI) checkFields(t *testing.T, c Cell) {
 	t.Helper()
 	held := 0
 	for prb := range 128 {
@@ -43,16 +43,16 @@ func FuzzParse(f *testing.F) {
 					d.Payload[i] = bits[i/8] >> (i % 8) & 1
 				}
 			}
-			if c.parse(&d) {
-				d.sound(t, c)
+			if c.parseDCI(&d) {
+				d.checkFields(t, c)
 			}
 		}
 	})
 }
 
-// harm makes of samples what a bad radio may: something is cut out, louder, fainter,
+// damageSamples makes of samples what a bad radio may: something is cut out, louder, fainter,
 // said again, silent, or no number. Each five bytes of edits say what, where and how much.
-func harm(samples []complex64, edits []byte) []complex64 {
+func damageSamples(samples []complex64, edits []byte) []complex64 {
 	samples = slices.Clone(samples)
 	for ; len(edits) >= 5 && len(samples) > 0; edits = edits[5:] {
 		from := (int(edits[1])*100 + int(edits[2])) % len(samples)
@@ -86,24 +86,24 @@ var harms = [][]byte{
 	{4, 3, 0, 200, 0},
 }
 
-// harmed is a cell of six blocks for as many subframes.
-func harmed(subframes int) (Cell, []complex64) {
-	c := Cell{ID: 3, PRB: 6, Ports: 2, Sixths: 1}
+// damagedSample is a cell of six blocks for as many subframes.
+func damagedSample(subframes int) (Cell, []complex64) {
+	c := Cell{ID: 3, PRB: 6, Ports: 2, PHICHSixths: 1}
 	tx := newTransmitter(c, 128, 1)
 	for k := range subframes {
 		tx.subframe(0, k%10, 2)
 	}
-	return c, tx.over(air{gain: [2]complex128{1, 0.5i}, offset: 900, snr: 25})
+	return c, tx.transmitOver(air{gain: [2]complex128{1, 0.5i}, offset: 900, snr: 25})
 }
 
-// sound is a Receiver that holds what it hears to be possible.
-func sound(t *testing.T) *Receiver {
-	r, err := NewReceiver(128 * spacing)
+// newCheckedReceiver is a Receiver that holds what it hears to be possible.
+func newCheckedReceiver(t *testing.T) *Receiver {
+	r, err := NewReceiver(128 * subcarrierSpacing)
 	if err != nil {
 		t.Fatal(err)
 	}
 	last := int64(math.MinInt64)
-	r.Heard = func(s *Subframe) {
+	r.OnSubframe = func(s *Subframe) {
 		if s.Start <= last || s.SFN < 0 || s.SFN > 1023 || s.Index < 0 || s.Index > 9 {
 			t.Errorf("%d.%d begins at %d, after one at %d", s.SFN, s.Index, s.Start, last)
 		}
@@ -114,7 +114,7 @@ func sound(t *testing.T) *Receiver {
 			if !(d.Agreement > 0 && d.Agreement <= 1) {
 				t.Errorf("%+v", d)
 			}
-			d.sound(t, c)
+			d.checkFields(t, c)
 		}
 	}
 	return r
@@ -122,10 +122,10 @@ func sound(t *testing.T) *Receiver {
 
 // TestHarmedSearch looks for a cell in what is harmed; of what is not it is found.
 func TestHarmedSearch(t *testing.T) {
-	c, clean := harmed(12)
+	c, clean := damagedSample(12)
 	for i, edits := range harms {
-		r := sound(t)
-		r.Feed(harm(clean, edits))
+		r := newCheckedReceiver(t)
+		r.Feed(damageSamples(clean, edits))
 		r.Close()
 		if got, ok := r.Cell(); i == 0 && (!ok || got != c) {
 			t.Errorf("%+v", got)
@@ -135,14 +135,14 @@ func TestHarmedSearch(t *testing.T) {
 
 // FuzzReceiver hears a cell, that it has found somewhere, in what is harmed.
 func FuzzReceiver(f *testing.F) {
-	c, clean := harmed(4)
+	c, clean := damagedSample(4)
 	for i, edits := range harms {
 		f.Add(uint16(i*700), edits)
 	}
 	f.Fuzz(func(t *testing.T, start uint16, edits []byte) {
-		r := sound(t)
-		r.Feed(harm(clean, edits))
-		r.lock(found{mib: mib{cell: c}, start: int(start) % (2 * subframeLen(128)), offset: 900}, 1)
+		r := newCheckedReceiver(t)
+		r.Feed(damageSamples(clean, edits))
+		r.lockToCell(foundCell{mib: mib{cell: c}, start: int(start) % (2 * subframeLen(128)), offset: 900}, 1)
 		r.Close()
 	})
 }

@@ -7,19 +7,19 @@ func (r *Receiver) Skip(n int64) {
 	if n <= 0 {
 		return
 	}
-	r.at += int64(len(r.samples)) + n
-	r.samples, r.tried = r.samples[:0], 0
+	r.firstSample += int64(len(r.samples)) + n
+	r.samples, r.searchedSamples = r.samples[:0], 0
 	if r.decoder == nil {
 		return
 	}
-	if n > int64(r.size*spacing) {
+	if n > int64(r.fftSize*subcarrierSpacing) {
 		r.decoder = nil
 		return
 	}
-	sub := int64(subframeLen(r.size))
-	if missing := r.at - r.next; missing > 0 {
+	sub := int64(subframeLen(r.fftSize))
+	if missing := r.firstSample - r.nextStart; missing > 0 {
 		k := (missing + sub - 1) / sub
-		r.next += k * sub
-		r.number = int((int64(r.number) + k) % 10240)
+		r.nextStart += k * sub
+		r.nextNumber = int((int64(r.nextNumber) + k) % 10240)
 	}
 }

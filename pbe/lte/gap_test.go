@@ -5,7 +5,7 @@ import "testing"
 // TestSkip: a cell is followed over samples that are known to be missing, with the
 // right numbers, and found again after more than a second.
 func TestSkip(t *testing.T) {
-	all := short(77, 120, 25)
+	all := shortSignalOf(77, 120, 25)
 	sub := subframeLen(128)
 	for _, missing := range []int{1, sub - 1, sub, 7*sub + 100, 31 * sub} {
 		r, err := NewReceiver(1_920_000)
@@ -13,7 +13,7 @@ func TestSkip(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, next := 0, 0
-		r.Heard = func(s *Subframe) {
+		r.OnSubframe = func(s *Subframe) {
 			tti := s.SFN*10 + s.Index
 			if got := int(s.Start) / sub; len(s.DCIs) > 0 && (tti != got || tti < next) {
 				t.Errorf("%d missing: subframe %d is called %d", missing, got, tti)
@@ -43,7 +43,7 @@ func TestSkip(t *testing.T) {
 		t.Error("followed over more than a second")
 	}
 	n := 0
-	r.Heard = func(s *Subframe) {
+	r.OnSubframe = func(s *Subframe) {
 		if n++; n == 1 && (s.Start < int64(len(all))+1_920_001 || s.SFN*10+s.Index != 0) {
 			t.Errorf("%+v", s)
 		}

@@ -9,9 +9,9 @@ import (
 
 const shared = "../../../shared/data/lte/"
 
-// given reads a table of the test vectors, without its head. It skips where the
+// readRows reads a table of the test vectors, without its head. It skips where the
 // vectors are not.
-func given(t testing.TB, name string) [][]string {
+func readRows(t testing.TB, name string) [][]string {
 	t.Helper()
 	f, err := os.Open(shared + name)
 	if err != nil {
@@ -27,7 +27,7 @@ func given(t testing.TB, name string) [][]string {
 	return rows[1:]
 }
 
-func number(t testing.TB, s string) int {
+func parseNumber(t testing.TB, s string) int {
 	t.Helper()
 	n, err := strconv.Atoi(s)
 	if err != nil {
@@ -36,8 +36,8 @@ func number(t testing.TB, s string) int {
 	return n
 }
 
-// sixths is N_g as the vectors write it.
-func sixths(s string) int {
+// parseSixths is N_g as the vectors write it.
+func parseSixths(s string) int {
 	return map[string]int{"1/6": 1, "1/2": 3, "1": 6, "2": 12}[s]
 }
 

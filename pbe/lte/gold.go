@@ -1,10 +1,10 @@
 package lte
 
-// goldSkip is N_C of 36.211 section 7.2.
-const goldSkip = 1600
+// goldDiscard is N_C of 36.211 section 7.2.
+const goldDiscard = 1600
 
-// gold fills out with the pseudo-random sequence of 36.211 section 7.2.
-func gold(init uint32, out []byte) {
+// goldSequence fills out with the pseudo-random sequence of 36.211 section 7.2.
+func goldSequence(init uint32, out []byte) {
 	x1, x2 := uint32(1), init
 	step := func() byte {
 		bit := byte((x1 ^ x2) & 1)
@@ -13,7 +13,7 @@ func gold(init uint32, out []byte) {
 		x1, x2 = x1>>1, x2>>1
 		return bit
 	}
-	for range goldSkip {
+	for range goldDiscard {
 		step()
 	}
 	for i := range out {

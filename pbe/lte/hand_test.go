@@ -9,7 +9,7 @@ import (
 )
 
 // blocks are those of m, in order.
-func (m Map) blocks() (out []int) {
+func (m PRBSet) blocks() (out []int) {
 	for prb := range cell.MaxPRB {
 		if m.Has(prb) {
 			out = append(out, prb)
@@ -30,7 +30,7 @@ func TestSecondGap(t *testing.T) {
 		{100, 0, 5, []int{0, 1, 8, 16, 24}}, {100, 30, 5, []int{23, 31, 32, 40, 48}}, {100, 93, 3, []int{79, 87, 95}},
 	} {
 		var d DCI
-		if (Cell{PRB: r.prb}).spread(&d, r.first, r.n, true); !slices.Equal(d.PRBs.blocks(), r.want) {
+		if (Cell{PRB: r.prb}).setDistributed(&d, r.first, r.n, true); !slices.Equal(d.PRBs.blocks(), r.want) {
 			t.Errorf("%d PRB, %d from %d on: %v, want %v", r.prb, r.n, r.first, d.PRBs.blocks(), r.want)
 		}
 	}
@@ -42,11 +42,11 @@ func TestExtendedPHICH(t *testing.T) {
 		cell Cell
 		want []reg
 	}{
-		{Cell{ID: 301, PRB: 25, Sixths: 6, Extended: true}, []reg{{168, 0}, {260, 1}, {60, 2}, {174, 0}, {264, 1}, {64, 2}, {180, 0}, {268, 1}, {68, 2}, {186, 0}, {272, 1}, {72, 2}}},
-		{Cell{ID: 18, PRB: 50, Sixths: 3, Extended: true}, []reg{{114, 0}, {312, 1}, {512, 2}, {120, 0}, {316, 1}, {516, 2}, {126, 0}, {320, 1}, {520, 2}, {132, 0}, {324, 1}, {524, 2}}},
-		{Cell{ID: 503, PRB: 6, Sixths: 1, Extended: true}, []reg{{60, 0}, {12, 1}, {36, 2}}},
+		{Cell{ID: 301, PRB: 25, PHICHSixths: 6, ExtendedPHICH: true}, []reg{{168, 0}, {260, 1}, {60, 2}, {174, 0}, {264, 1}, {64, 2}, {180, 0}, {268, 1}, {68, 2}, {186, 0}, {272, 1}, {72, 2}}},
+		{Cell{ID: 18, PRB: 50, PHICHSixths: 3, ExtendedPHICH: true}, []reg{{114, 0}, {312, 1}, {512, 2}, {120, 0}, {316, 1}, {516, 2}, {126, 0}, {320, 1}, {520, 2}, {132, 0}, {324, 1}, {524, 2}}},
+		{Cell{ID: 503, PRB: 6, PHICHSixths: 1, ExtendedPHICH: true}, []reg{{60, 0}, {12, 1}, {36, 2}}},
 	} {
-		if got := r.cell.phich(); !slices.Equal(got, r.want) {
+		if got := r.cell.phichREGs(); !slices.Equal(got, r.want) {
 			t.Errorf("%+v: %v, want %v", r.cell, got, r.want)
 		}
 	}
@@ -96,7 +96,7 @@ func TestFields(t *testing.T) {
 			t.Fatalf("%s: %d bits, want %d", r.name, len(payload), want)
 		}
 		got := ""
-		if c.parse(&d) {
+		if c.parseDCI(&d) {
 			if got = fmt.Sprint(d.PRBs.blocks()); r.name == "news" {
 				got += fmt.Sprint(" ", d.Blocks[0].Size)
 			}
@@ -109,7 +109,7 @@ func TestFields(t *testing.T) {
 		}
 	}
 	for r, want := range map[cell.RNTI]bool{10: false, 11: true, 0x3C: true, 0xFFF3: true, 0xFFF4: false} {
-		if r.User() != want {
+		if r.IsUser() != want {
 			t.Errorf("%#x", uint16(r))
 		}
 	}

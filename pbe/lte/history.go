@@ -9,75 +9,75 @@ import (
 // How long users are remembered, in subframes: those that were believed, and those
 // that were heard but not believed.
 const (
-	rememberUser  = 200
-	rememberGuess = 20
+	userMemory  = 200
+	guessMemory = 20
 )
 
-// history remembers the users of a cell: a word by chance has the RNTI of somebody
+// userHistory remembers the users of a cell: a word by chance has the RNTI of somebody
 // known, or of an earlier guess, as seldom as there are few of them.
-type history struct {
-	now     int
-	heard   map[cell.RNTI]int   // when believed
-	guessed map[cell.RNTI]guess // that were not
-	chosen  []*finding          // of a subframe
+type userHistory struct {
+	now        int
+	acceptedAt map[cell.RNTI]int   // when believed
+	guesses    map[cell.RNTI]guess // that were not
+	accepted   []*finding          // of a subframe
 }
 
 // guess is when a word was heard that was not believed, and its odds.
 type guess struct {
-	at   int
-	odds float64
+	at      int
+	logOdds float64
 }
 
-func newHistory() *history {
-	return &history{heard: map[cell.RNTI]int{}, guessed: map[cell.RNTI]guess{}}
+func newUserHistory() *userHistory {
+	return &userHistory{acceptedAt: map[cell.RNTI]int{}, guesses: map[cell.RNTI]guess{}}
 }
 
-// next goes on to the next subframe.
-func (h *history) next() {
-	if h.now++; h.now%rememberUser == 0 {
-		for r, at := range h.heard {
-			if h.now-at > rememberUser {
-				delete(h.heard, r)
+// advanceSubframe goes on to the next subframe.
+func (h *userHistory) advanceSubframe() {
+	if h.now++; h.now%userMemory == 0 {
+		for r, at := range h.acceptedAt {
+			if h.now-at > userMemory {
+				delete(h.acceptedAt, r)
 			}
 		}
-		for r, g := range h.guessed {
-			if h.now-g.at > rememberGuess {
-				delete(h.guessed, r)
+		for r, g := range h.guesses {
+			if h.now-g.at > guessMemory {
+				delete(h.guesses, r)
 			}
 		}
 	}
 }
 
-// believes tells whether a word is believed, and remembers it if not.
-func (h *history) believes(c *finding) bool {
+// acceptFinding tells whether a word is believed, and remembers it if not.
+func (h *userHistory) acceptFinding(c *finding) bool {
 	r := c.dci.RNTI
-	if c.sure {
+	if c.isCertain {
 		return true
 	}
-	if !r.User() {
+	if !r.IsUser() {
 		return false
 	}
-	if at, ok := h.heard[r]; ok && h.now-at <= rememberUser {
-		return c.odds+rntiOdds-math.Log(float64(len(h.heard))) >= enough
+	if at, ok := h.acceptedAt[r]; ok && h.now-at <= userMemory {
+		return c.logOdds+rntiLogOdds-math.Log(float64(len(h.acceptedAt))) >= acceptOdds
 	}
-	g, ok := h.guessed[r]
-	if ok && h.now-g.at > rememberGuess {
+	g, ok := h.guesses[r]
+	if ok && h.now-g.at > guessMemory {
 		ok = false
 	}
-	if ok && g.at != h.now && c.odds+g.odds+rntiOdds-math.Log(rememberGuess) >= enough {
+	if ok && g.at != h.now && c.logOdds+g.logOdds+rntiLogOdds-math.Log(guessMemory) >= acceptOdds {
 		return true
 	}
-	if !ok || c.odds > g.odds {
-		h.guessed[r] = guess{h.now, c.odds}
+	if !ok || c.logOdds > g.logOdds {
+		h.guesses[r] = guess{h.now, c.logOdds}
 	}
 	return false
 }
 
-// believe makes messages of those of a subframe's words that are believed: of each
+// acceptFindings makes messages of those of a subframe's words that are believed: of each
 // place the likeliest one, if no larger one holds another.
-func (h *history) believe(found []finding) []DCI {
-	h.next()
-	h.chosen = h.chosen[:0]
+func (h *userHistory) acceptFindings(found []finding) []DCI {
+	h.advanceSubframe()
+	h.accepted = h.accepted[:0]
 	size := 0
 	for len(found) > 0 {
 		// The words of one place.
@@ -85,10 +85,10 @@ func (h *history) believe(found []finding) []DCI {
 		for n < len(found) && found[n].dci.CCE == first.CCE && found[n].dci.Level == first.Level {
 			n++
 		}
-		if best := h.best(found[:n]); best != nil {
-			h.chosen = append(h.chosen, best)
-			if best.dci.RNTI.User() {
-				h.heard[best.dci.RNTI] = h.now
+		if best := h.bestFinding(found[:n]); best != nil {
+			h.accepted = append(h.accepted, best)
+			if best.dci.RNTI.IsUser() {
+				h.acceptedAt[best.dci.RNTI] = h.now
 			}
 			size += best.size
 		}
@@ -97,8 +97,8 @@ func (h *history) believe(found []finding) []DCI {
 	if size == 0 {
 		return nil
 	}
-	out, payloads := make([]DCI, len(h.chosen)), make([]byte, 0, size)
-	for i, c := range h.chosen {
+	out, payloads := make([]DCI, len(h.accepted)), make([]byte, 0, size)
+	for i, c := range h.accepted {
 		from := len(payloads)
 		payloads = append(payloads, c.word[:c.size]...)
 		out[i] = c.dci
@@ -107,16 +107,16 @@ func (h *history) believe(found []finding) []DCI {
 	return out
 }
 
-// best is the word that is believed of those of one place: the one with the best odds.
-func (h *history) best(found []finding) (best *finding) {
-	for _, c := range h.chosen {
+// bestFinding is the word that is believed of those of one place: the one with the best odds.
+func (h *userHistory) bestFinding(found []finding) (best *finding) {
+	for _, c := range h.accepted {
 		// Places of one size do not overlap, and smaller ones lie in larger ones.
 		if at := found[0].dci.CCE; at >= c.dci.CCE && at < c.dci.CCE+c.dci.Level {
 			return nil
 		}
 	}
 	for i := range found {
-		if c := &found[i]; h.believes(c) && (best == nil || c.odds > best.odds) {
+		if c := &found[i]; h.acceptFinding(c) && (best == nil || c.logOdds > best.logOdds) {
 			best = c
 		}
 	}

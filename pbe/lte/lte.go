@@ -25,48 +25,48 @@ type Cell struct {
 	PRB int
 	// Ports is the number of antenna ports with reference signals, 1 or 2.
 	Ports int
-	// Sixths is N_g of the PHICH times six: 1, 3, 6 or 12.
-	Sixths int
-	// Extended says that the PHICH takes three symbols instead of one.
-	Extended bool
+	// PHICHSixths is N_g of the PHICH times six: 1, 3, 6 or 12.
+	PHICHSixths int
+	// ExtendedPHICH says that the PHICH takes three symbols instead of one.
+	ExtendedPHICH bool
 }
 
 // Specification.
 const (
-	perPRB      = 12 // subcarriers of a resource block (36.211 section 6.2.3)
-	perSlot     = 7  // symbols
-	perSubframe = 2 * perSlot
-	cceBits     = 72 // bits of a control channel element: nine quadruplets of QPSK
-	cceREGs     = 9
-	maxID       = 503
+	subcarriersPerPRB  = 12 // subcarriers of a resource block (36.211 section 6.2.3)
+	symbolsPerSlot     = 7  // symbols
+	symbolsPerSubframe = 2 * symbolsPerSlot
+	bitsPerCCE         = 72 // bits of a control channel element: nine quadruplets of QPSK
+	regsPerCCE         = 9
+	maxCellID          = 503
 )
 
-// valid tells whether c is a cell that can be listened to.
-func (c Cell) valid() bool {
+// isValid tells whether c is a cell that can be listened to.
+func (c Cell) isValid() bool {
 	switch c.PRB {
 	case 6, 15, 25, 50, 75, 100:
 	default:
 		return false
 	}
-	switch c.Sixths {
+	switch c.PHICHSixths {
 	case 1, 3, 6, 12:
 	default:
 		return false
 	}
-	return c.ID >= 0 && c.ID <= maxID && (c.Ports == 1 || c.Ports == 2)
+	return c.ID >= 0 && c.ID <= maxCellID && (c.Ports == 1 || c.Ports == 2)
 }
 
-// subcarriers is the width of the cell.
-func (c Cell) subcarriers() int { return c.PRB * perPRB }
+// subcarrierCount is the width of the cell.
+func (c Cell) subcarrierCount() int { return c.PRB * subcarriersPerPRB }
 
-// shift is the place of the reference signals (36.211 section 6.10.1.2).
-func (c Cell) shift() int { return c.ID % 6 }
+// crsShift is the place of the reference signals (36.211 section 6.10.1.2).
+func (c Cell) crsShift() int { return c.ID % 6 }
 
 // RNTIs of no single user (36.321 table 7.1-1).
 const (
 	rntiSI = cell.RNTI(0xFFFF)
 	rntiP  = cell.RNTI(0xFFFE)
-	// maxRA is the highest that FDD uses for answers to random access (36.321
+	// maxRARNTI is the highest that FDD uses for answers to random access (36.321
 	// section 5.1.4: 1 + t_id, and f_id is 0).
-	maxRA = cell.RNTI(10)
+	maxRARNTI = cell.RNTI(10)
 )

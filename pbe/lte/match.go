@@ -1,21 +1,21 @@
 package lte
 
-// columns is the order of the columns in the sub-block interleaver of
+// interleaverColumns is the order of the columns in the sub-block interleaver of
 // convolutional codes (36.212 table 5.1.4-2).
-var columns = [32]int{
+var interleaverColumns = [32]int{
 	1, 17, 9, 25, 5, 21, 13, 29, 3, 19, 11, 27, 7, 23, 15, 31,
 	0, 16, 8, 24, 4, 20, 12, 28, 2, 18, 10, 26, 6, 22, 14, 30,
 }
 
-// interleave is the sub-block interleaver (36.212 section 5.1.4.2.1) of n
+// interleaveOrder is the sub-block interleaver (36.212 section 5.1.4.2.1) of n
 // elements: the element at each place of its output.
-func interleave(n int) []int {
-	rows := (n + len(columns) - 1) / len(columns)
-	empty := rows*len(columns) - n
+func interleaveOrder(n int) []int {
+	rows := (n + len(interleaverColumns) - 1) / len(interleaverColumns)
+	empty := rows*len(interleaverColumns) - n
 	order := make([]int, 0, n)
-	for _, c := range columns {
+	for _, c := range interleaverColumns {
 		for r := range rows {
-			if e := r*len(columns) + c - empty; e >= 0 {
+			if e := r*len(interleaverColumns) + c - empty; e >= 0 {
 				order = append(order, e)
 			}
 		}
@@ -23,13 +23,13 @@ func interleave(n int) []int {
 	return order
 }
 
-// matching is the rate matching of a code word of d bits (36.212 section
+// rateMatchingOrder is the rate matching of a code word of d bits (36.212 section
 // 5.1.4.2.2): the element of the streams, one after the other, that is sent at
 // each place of the circular buffer.
-func matching(d int) []int {
-	one := interleave(d)
-	order := make([]int, 0, streams*d)
-	for s := range streams {
+func rateMatchingOrder(d int) []int {
+	one := interleaveOrder(d)
+	order := make([]int, 0, codeStreams*d)
+	for s := range codeStreams {
 		for _, e := range one {
 			order = append(order, s*d+e)
 		}

@@ -15,7 +15,7 @@ func TestMulticast(t *testing.T) {
 		snr       float64
 	}{{25, 512, 15}, {15, 256, 25}} {
 		for _, which := range [][]int{nil, {1}, {1, 2, 3, 6, 7, 8}} {
-			tx := newTransmitter(Cell{ID: 302, PRB: c.prb, Ports: 2, Sixths: 6}, c.size, 5)
+			tx := newTransmitter(Cell{ID: 302, PRB: c.prb, Ports: 2, PHICHSixths: 6}, c.size, 5)
 			truth := map[string]int{}
 			for i := range subframes {
 				tx.subframe(500+i/10, i%10, 1+i%2)
@@ -27,12 +27,12 @@ func TestMulticast(t *testing.T) {
 				tx.multicast[index] = true
 			}
 			short, snr := 0, 0.0
-			r, err := NewReceiver(c.size * spacing)
+			r, err := NewReceiver(c.size * subcarrierSpacing)
 			if err != nil {
 				t.Fatal(err)
 			}
 			heard, wrong := 0, 0
-			r.Heard = func(s *Subframe) {
+			r.OnSubframe = func(s *Subframe) {
 				snr += s.SNR / subframes
 				for i := range s.DCIs {
 					if _, ok := truth[s.DCIs[i].key(s)]; ok {
@@ -42,14 +42,14 @@ func TestMulticast(t *testing.T) {
 					}
 				}
 			}
-			r.Spread = func(w *Work) {
-				if w.est.short {
+			r.Dispatch = func(w *DecodeTask) {
+				if w.estimator.isMulticast {
 					short++
 				}
 				w.Decode()
-				r.Done(w)
+				r.Finish(w)
 			}
-			r.Feed(tx.through(t, EPA(5, 500, c.snr, 3)))
+			r.Feed(tx.transmitThrough(t, NewEPAChannel(5, 500, c.snr, 3)))
 			r.Close()
 			t.Logf("%d PRB, %v dB, %v: %d of %d heard, %d wrong, %d short, mean %.1f dB, %.0f Hz", c.prb, c.snr, which, heard, len(truth), wrong, short, snr, r.Offset())
 			if heard < len(truth)*98/100 || wrong > 1 || short < len(which)*subframes/10*98/100 || len(which) == 0 && short > 0 || math.Abs(r.Offset()-500) > 20 {

@@ -12,13 +12,13 @@ const (
 	pbchWidth   = 72
 )
 
-// mibAgreement is what part of the soft bits' weight a MIB must explain, so that
+// minMIBAgreement is what part of the soft bits' weight a MIB must explain, so that
 // silence, which decodes to zeros, is none.
-const mibAgreement = 0.6
+const minMIBAgreement = 0.6
 
-// mibMasks are what the CRC of the MIB is turned by, for each number of ports
+// mibCRCMasks are what the CRC of the MIB is turned by, for each number of ports
 // (36.212 table 5.3.1.1-1).
-var mibMasks = map[int]uint16{1: 0x0000, 2: 0xFFFF, 4: 0x5555}
+var mibCRCMasks = map[int]uint16{1: 0x0000, 2: 0xFFFF, 4: 0x5555}
 
 // mib is what the broadcast channel says (36.331 section 6.2.2).
 type mib struct {
@@ -33,33 +33,33 @@ func (c Cell) pbchElements() []reg {
 	for l := range pbchSymbols {
 		for k := range pbchWidth {
 			if l > 1 || k%3 != c.ID%3 {
-				out = append(out, reg{k, perSlot + l})
+				out = append(out, reg{k, symbolsPerSlot + l})
 			}
 		}
 	}
 	return out
 }
 
-// broadcast decodes the MIB.
-type broadcast struct {
-	viterbi  viterbi
+// pbchDecoder decodes the MIB.
+type pbchDecoder struct {
+	viterbi  viterbiDecoder
 	scramble []byte
 	order    []int
 	word     [mibBits + crcBits]byte
 }
 
-func newBroadcast(id int) *broadcast {
-	b := &broadcast{scramble: make([]byte, 4*pbchBits), order: matching(mibBits + crcBits)}
-	gold(uint32(id), b.scramble)
+func newPBCHDecoder(id int) *pbchDecoder {
+	b := &pbchDecoder{scramble: make([]byte, 4*pbchBits), order: rateMatchingOrder(mibBits + crcBits)}
+	goldSequence(uint32(id), b.scramble)
 	return b
 }
 
-// decode reads the MIB from the soft bits of one frame, made for ports. It tries
+// decodeMIB reads the MIB from the soft bits of one frame, made for ports. It tries
 // each of the four frames that it could be (36.211 section 6.6.1), one of them first.
-func (b *broadcast) decode(soft []float32, id, ports, first int) (mib, bool) {
+func (b *pbchDecoder) decodeMIB(soft []float32, id, ports, first int) (mib, bool) {
 	for i := range 4 {
 		part := (first + i) % 4
-		var sum [streams * (mibBits + crcBits)]float32
+		var sum [codeStreams * (mibBits + crcBits)]float32
 		for i, s := range soft {
 			// 480 bits are four times round the circular buffer of 120.
 			at := b.order[i%len(b.order)]
@@ -69,29 +69,29 @@ func (b *broadcast) decode(soft []float32, id, ports, first int) (mib, bool) {
 			sum[at] += s
 		}
 		var whole [len(sum)]int32
-		quantise(sum[:], whole[:])
-		b.viterbi.decode(whole[:], b.word[:], math.MinInt32)
-		if uint16(crcMask(b.word[:])) != mibMasks[ports] || explained(sum[:], encode(b.word[:], nil)) < mibAgreement {
+		quantiseSoftBits(sum[:], whole[:])
+		b.viterbi.decodeBits(whole[:], b.word[:], math.MinInt32)
+		if uint16(recoverCRCMask(b.word[:])) != mibCRCMasks[ports] || explainedWeight(sum[:], encodeTailBiting(b.word[:], nil)) < minMIBAgreement {
 			continue
 		}
-		f := fields(b.word[:mibBits])
+		f := bitReader(b.word[:mibBits])
 		m := mib{cell: Cell{ID: id, Ports: ports}}
-		width := f.take(3)
+		width := f.readBits(3)
 		if width > 5 {
 			continue
 		}
 		m.cell.PRB = [...]int{6, 15, 25, 50, 75, 100}[width]
-		m.cell.Extended = f.take(1) == 1
-		m.cell.Sixths = [...]int{1, 3, 6, 12}[f.take(2)]
-		m.sfn = f.take(8)<<2 | part
+		m.cell.ExtendedPHICH = f.readBits(1) == 1
+		m.cell.PHICHSixths = [...]int{1, 3, 6, 12}[f.readBits(2)]
+		m.sfn = f.readBits(8)<<2 | part
 		return m, true
 	}
 	return mib{}, false
 }
 
-// quantise scales soft bits to whole numbers. It returns the scale, and how much
+// quantiseSoftBits scales soft bits to whole numbers. It returns the scale, and how much
 // of what was scaled was lost.
-func quantise(soft []float32, out []int32) (scale, lost float32) {
+func quantiseSoftBits(soft []float32, out []int32) (scale, lost float32) {
 	var sum float32
 	for _, s := range soft {
 		sum += max(s, -s)
@@ -109,8 +109,8 @@ func quantise(soft []float32, out []int32) (scale, lost float32) {
 	return scale, lost
 }
 
-// explained is the part of the weight of soft that coded explains.
-func explained(soft []float32, coded []byte) float32 {
+// explainedWeight is the part of the weight of soft that coded explains.
+func explainedWeight(soft []float32, coded []byte) float32 {
 	var fit, all float32
 	for i, s := range soft {
 		all += max(s, -s)
@@ -125,39 +125,39 @@ func explained(soft []float32, coded []byte) float32 {
 // mibReader reads the MIBs of one cell.
 type mibReader struct {
 	// grid are the middle subcarriers of symbols 7 to 11 of subframe 0.
-	grid     *grid
-	est      *estimator
-	soft     softener
-	code     *broadcast
-	elements []reg
-	bits     []float32
-	second   []complex128 // reference signals of ports 2 and 3
+	grid        *grid
+	estimator   *channelEstimator
+	softener    softener
+	pbch        *pbchDecoder
+	elements    []reg
+	bits        []float32
+	lateSignals []complex128 // reference signals of ports 2 and 3
 }
 
 func newMIBReader(id int) *mibReader {
-	view := Cell{ID: id, PRB: 6, Ports: 2, Sixths: 1}
-	return &mibReader{grid: newGrid(pbchWidth, 7, 8, 9, 10, 11), est: newEstimator(view), code: newBroadcast(id), elements: view.pbchElements(),
-		soft: softener{cell: view, channel: [2][]complex128{make([]complex128, pbchWidth), make([]complex128, pbchWidth)}}}
+	view := Cell{ID: id, PRB: 6, Ports: 2, PHICHSixths: 1}
+	return &mibReader{grid: newGrid(pbchWidth, 7, 8, 9, 10, 11), estimator: newChannelEstimator(view), pbch: newPBCHDecoder(id), elements: view.pbchElements(),
+		softener: softener{cell: view, channel: [2][]complex128{make([]complex128, pbchWidth), make([]complex128, pbchWidth)}}}
 }
 
-// read reads the MIB in the grid, of a cell with one of these numbers of ports. It
+// readMIB reads the MIB in the grid, of a cell with one of these numbers of ports. It
 // tries one of the four frames that it could be first.
-func (r *mibReader) read(first int, ports ...int) (mib, bool) {
-	for port := range r.soft.channel {
-		r.est.estimate(r.grid, port, 7, 1, r.soft.channel[port])
+func (r *mibReader) readMIB(first int, ports ...int) (mib, bool) {
+	for port := range r.softener.channel {
+		r.estimator.estimateChannel(r.grid, port, 7, 1, r.softener.channel[port])
 	}
 	for _, n := range ports {
 		if n == 4 {
-			return r.readFour()
+			return r.readFourPorts()
 		}
-		r.soft.cell.Ports = n
-		r.soft.measure()
+		r.softener.cell.Ports = n
+		r.softener.measurePower()
 		r.bits = r.bits[:0]
 		for i := 0; i < len(r.elements); i += 2 {
 			a, b := r.elements[i], r.elements[i+1]
-			r.bits = r.soft.pair(r.grid[a.l], a.k, b.k, r.bits)
+			r.bits = r.softener.appendPairBits(r.grid[a.l], a.k, b.k, r.bits)
 		}
-		if m, ok := r.code.decode(r.bits, r.soft.cell.ID, n, first); ok {
+		if m, ok := r.pbch.decodeMIB(r.bits, r.softener.cell.ID, n, first); ok {
 			return m, true
 		}
 	}

@@ -1,27 +1,27 @@
 package lte
 
-// cfiWord is the code word of a CFI (36.212 table 5.3.4-1): 011, 101 or 110
+// cfiCodeBit is the code word of a CFI (36.212 table 5.3.4-1): 011, 101 or 110
 // again and again.
-func cfiWord(cfi, i int) byte {
+func cfiCodeBit(cfi, i int) byte {
 	if i%3 == cfi-1 {
 		return 0
 	}
 	return 1
 }
 
-// cfiLen is the number of bits of the PCFICH.
-const cfiLen = 32
+// pcfichBits is the number of bits of the PCFICH.
+const pcfichBits = 32
 
-// cfi is the likeliest CFI by the soft bits of the PCFICH. If it is wrong all words of
+// decodeCFI is the likeliest CFI by the soft bits of the PCFICH. If it is wrong all words of
 // the subframe are by chance, and so are their odds.
-func cfi(soft []float32, scramble []byte) int {
+func decodeCFI(soft []float32, scramble []byte) int {
 	var fit [4]float64
 	for i, s := range soft {
 		if scramble[i] == 1 {
 			s = -s
 		}
 		for c := 1; c <= 3; c++ {
-			fit[c] += float64(s) * (1 - 2*float64(cfiWord(c, i)))
+			fit[c] += float64(s) * (1 - 2*float64(cfiCodeBit(c, i)))
 		}
 	}
 	best := 1

@@ -11,16 +11,16 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// short is n subframes of a 1.4 MHz cell.
-func short(id, n int, snr float64) []complex64 {
-	tx := newTransmitter(Cell{ID: id, PRB: 6, Ports: 1, Sixths: 6}, 128, uint64(id))
+// shortSignalOf is n subframes of a 1.4 MHz cell.
+func shortSignalOf(id, n int, snr float64) []complex64 {
+	tx := newTransmitter(Cell{ID: id, PRB: 6, Ports: 1, PHICHSixths: 6}, 128, uint64(id))
 	for i := range n {
 		tx.subframe(i/10, i%10, 2)
 	}
-	return tx.over(air{gain: [2]complex128{1}, snr: snr})
+	return tx.transmitOver(air{gain: [2]complex128{1}, snr: snr})
 }
 
-func noiseOf(n int, level float64) []complex64 {
+func gaussianNoise(n int, level float64) []complex64 {
 	rnd := rand.New(rand.NewPCG(3, 3))
 	out := make([]complex64, n)
 	for i := range out {
@@ -36,15 +36,15 @@ func TestFoundAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	heard := map[int]int{}
-	r.Heard = func(s *Subframe) {
+	r.OnSubframe = func(s *Subframe) {
 		if c, _ := r.Cell(); len(s.DCIs) > 0 {
 			heard[c.ID]++
 		}
 	}
 	var all []complex64
-	all = append(all, short(9, 30, 20)...)
-	all = append(all, noiseOf(110*subframeLen(128), 0.3)...)
-	all = append(all, short(300, 60, 20)...)
+	all = append(all, shortSignalOf(9, 30, 20)...)
+	all = append(all, gaussianNoise(110*subframeLen(128), 0.3)...)
+	all = append(all, shortSignalOf(300, 60, 20)...)
 	for len(all) > 0 { // in pieces of no use
 		n := min(len(all), 777)
 		r.Feed(all[:n])
@@ -63,23 +63,23 @@ func TestNoCell(t *testing.T) {
 	for i := range tone {
 		tone[i] = complex64(complex(math.Cos(float64(i)/7), math.Sin(float64(i)/7)))
 	}
-	broken := noiseOf(n, 1)
+	broken := gaussianNoise(n, 1)
 	for i := range broken {
 		if i%3 == 0 {
 			broken[i] = complex64(complex(math.NaN(), math.Inf(1)))
 		}
 	}
 	for name, samples := range map[string][]complex64{
-		"silence": make([]complex64, n), "noise": noiseOf(n, 1), "loud": noiseOf(n, 1e30), "tone": tone, "no numbers": broken, "short": noiseOf(100, 1), "nothing": nil,
+		"silence": make([]complex64, n), "noise": gaussianNoise(n, 1), "loud": gaussianNoise(n, 1e30), "tone": tone, "no numbers": broken, "short": gaussianNoise(100, 1), "nothing": nil,
 	} {
 		r, err := NewReceiver(1_920_000)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Heard = func(*Subframe) { t.Errorf("%s: heard something", name) }
+		r.OnSubframe = func(*Subframe) { t.Errorf("%s: heard something", name) }
 		r.Feed(samples)
 		r.Close()
-		if c, ok := r.Cell(); ok || len(r.samples) > searchMost*subframeLen(128) {
+		if c, ok := r.Cell(); ok || len(r.samples) > maxSearchBuffer*subframeLen(128) {
 			t.Errorf("%s: cell %v, %d samples kept", name, c, len(r.samples))
 		}
 	}
@@ -105,7 +105,7 @@ func TestDamaged(t *testing.T) {
 			return s
 		},
 	} {
-		samples := short(77, 40, 25)
+		samples := shortSignalOf(77, 40, 25)
 		for i := range samples {
 			samples[i] = damage(i, samples[i])
 		}
@@ -114,7 +114,7 @@ func TestDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, dcis := 0, 0
-		r.Heard = func(s *Subframe) { n++; dcis += len(s.DCIs) }
+		r.OnSubframe = func(s *Subframe) { n++; dcis += len(s.DCIs) }
 		r.Feed(samples)
 		r.Close()
 		if n != 40 || dcis < 40 || math.IsNaN(r.Offset()) {
@@ -134,8 +134,8 @@ func TestWrongRate(t *testing.T) {
 // TestChance: of what is no message, noise and words of others, little is believed of
 // strangers, and of messages most.
 func TestChance(t *testing.T) {
-	c := Cell{PRB: 50, Ports: 2, Sixths: 6}
-	b := newBlind(c, newAttempts(c))
+	c := Cell{PRB: 50, Ports: 2, PHICHSixths: 6}
+	b := newBlindDecoder(c, newCandidateSizes(c))
 	rnd := rand.New(rand.NewPCG(1, 1))
 	const (
 		cces      = 40
@@ -146,20 +146,20 @@ func TestChance(t *testing.T) {
 		most  int
 	}{{3, 4}, {10, 1}, {100, 0}} {
 		chance := 0
-		soft := make([]float32, cces*cceBits)
+		soft := make([]float32, cces*bitsPerCCE)
 		for sf := range subframes {
-			elements := make([]element, cces)
+			elements := make([]cceStats, cces)
 			for i := range soft {
 				soft[i] = float32(2*want.gamma*float64(1-2*rnd.IntN(2)) + 2*math.Sqrt(want.gamma)*rnd.NormFloat64())
 			}
 			for i := range elements {
-				for g := range cceREGs {
-					elements[i].add(want.gamma, soft[i*cceBits+8*g:][:8])
+				for g := range regsPerCCE {
+					elements[i].addGroup(want.gamma, soft[i*bitsPerCCE+8*g:][:8])
 				}
 			}
-			b.search(soft, elements, sf%10)
-			for _, f := range b.found {
-				if f.sure && f.dci.RNTI.User() {
+			b.searchSubframe(soft, elements, sf%10)
+			for _, f := range b.findings {
+				if f.isCertain && f.dci.RNTI.IsUser() {
 					chance++
 				}
 			}
@@ -172,7 +172,7 @@ func TestChance(t *testing.T) {
 
 // TestGrant: what was heard can be recorded, and comes back the same.
 func TestGrant(t *testing.T) {
-	tx := newTransmitter(Cell{ID: 1, PRB: 50, Ports: 2, Sixths: 6}, 1024, 1)
+	tx := newTransmitter(Cell{ID: 1, PRB: 50, Ports: 2, PHICHSixths: 6}, 1024, 1)
 	sub := cell.Subframe{PRB: 50, Number: 1}
 	for i := range 10 {
 		tx.subframe(0, i, 3)
@@ -199,30 +199,30 @@ func TestGrant(t *testing.T) {
 
 // TestAllocations: a subframe takes memory for its messages only.
 func TestAllocations(t *testing.T) {
-	tx := newTransmitter(Cell{ID: 44, PRB: 15, Ports: 2, Sixths: 6}, 256, 1)
+	tx := newTransmitter(Cell{ID: 44, PRB: 15, Ports: 2, PHICHSixths: 6}, 256, 1)
 	for i := range 40 {
 		tx.subframe(i/10, i%10, 3)
 	}
-	samples := tx.over(air{gain: [2]complex128{1, 0.5i}, snr: 20})
-	r, err := NewReceiver(256 * spacing)
+	samples := tx.transmitOver(air{gain: [2]complex128{1, 0.5i}, snr: 20})
+	r, err := NewReceiver(256 * subcarrierSpacing)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Feed(samples) // in which the cell is found
 	messages := 0
-	r.Heard = func(s *Subframe) { messages += len(s.DCIs) }
-	var works []*Work
-	r.Spread = func(w *Work) { works = append(works, w) }
+	r.OnSubframe = func(s *Subframe) { messages += len(s.DCIs) }
+	var works []*DecodeTask
+	r.Dispatch = func(w *DecodeTask) { works = append(works, w) }
 	r.Feed(samples)
 	for _, w := range works { // which makes room
 		w.Decode()
 	}
 	runs := len(works) - 1 // and one before them
-	each := func(do func(*Work)) float64 {
+	each := func(do func(*DecodeTask)) float64 {
 		i := 0
 		return testing.AllocsPerRun(runs, func() { do(works[i]); i++ })
 	}
-	if decode, done := each((*Work).Decode), each(r.Done); messages < runs || decode > 0 || done > 2 {
+	if decode, done := each((*DecodeTask).Decode), each(r.Finish); messages < runs || decode > 0 || done > 2 {
 		t.Errorf("%v allocations to decode, %v in the end, with %d messages in %d", decode, done, messages, len(works))
 	}
 }

@@ -15,35 +15,35 @@ var seeds = options.Int("seeds", 0, "how often TestReference adds noise to each 
 // the reference, by level.
 var referenceAgreement = map[int]float64{1: .92, 2: .85, 4: .75, 8: .70}
 
-// reference is the plain search that the results that came with the vectors were made
+// searchExhaustively is the plain search that the results that came with the vectors were made
 // with: of one subframe at a time, knowing neither noise nor users. soft has bits that
 // weigh 1 in the mean of a full CCE without noise.
-func (b *blind) reference(soft []float32, cces, subframe int) (out []DCI) {
+func (b *blindDecoder) searchExhaustively(soft []float32, cces, subframe int) (out []DCI) {
 	var all []DCI
-	for _, level := range levels {
+	for _, level := range aggregationLevels {
 		for first := 0; first+level <= cces; first += level {
-			bits := soft[first*cceBits : (first+level)*cceBits]
+			bits := soft[first*bitsPerCCE : (first+level)*bitsPerCCE]
 			var weight float32
 			full := true
 			for i := range level {
 				var one float32
-				for _, s := range bits[i*cceBits : (i+1)*cceBits] {
+				for _, s := range bits[i*bitsPerCCE : (i+1)*bitsPerCCE] {
 					one += max(s, -s)
 				}
-				full = full && one/cceBits >= 0.3
+				full = full && one/bitsPerCCE >= 0.3
 				weight += one
 			}
-			for i := range b.attempts {
-				a := &b.attempts[i]
-				common := len(a.common) > 0 && mayBeCommon(level, first, cces)
-				if !full || len(a.own) == 0 && !common {
+			for i := range b.candidateSizes {
+				a := &b.candidateSizes[i]
+				common := len(a.commonFormats) > 0 && inCommonSpace(level, first, cces)
+				if !full || len(a.userFormats) == 0 && !common {
 					continue
 				}
-				agreement := b.decode(bits, weight, a, 0)
+				agreement := b.decodeWord(bits, weight, a, 0)
 				if agreement < referenceAgreement[level] {
 					continue
 				}
-				if d, ok := b.can(a, where{first, level, cces, subframe}, common); ok {
+				if d, ok := b.interpretWord(a, cceLocation{first, level, cces, subframe}, common); ok {
 					d.Agreement, d.Payload = agreement, slices.Clone(b.word[:a.size])
 					all = append(all, d)
 				}
@@ -65,10 +65,10 @@ func (b *blind) reference(soft []float32, cces, subframe int) (out []DCI) {
 	return out
 }
 
-// noisy is the vector with noise added so that it has an SNR. Its elements have a
+// addNoise is the vector with noise added so that it has an SNR. Its elements have a
 // power of .04; what all of two faded ports have is taken from the noise of those
 // vectors that differ in nothing else.
-func (v vector) noisy(snr float64, seed uint64) []complex64 {
+func (v vector) addNoise(snr float64, seed uint64) []complex64 {
 	power := 0.04
 	if v.cell.Ports == 2 {
 		power = 0.05128
@@ -92,35 +92,35 @@ func (s *score) add(o score) {
 	s.theirs, s.theirsFalse = s.theirs+o.theirs, s.theirsFalse+o.theirsFalse
 }
 
-// score has both searches look through the same soft bits.
-func (v vector) score(t *testing.T, samples []complex64) (s score) {
-	return scored(t, v.cell, v.size, v.truth(t), samples)
+// scoreSamples has both searches look through the same soft bits.
+func (v vector) scoreSamples(t *testing.T, samples []complex64) (s score) {
+	return scoreAgainst(t, v.cell, v.size, v.truth(t), samples)
 }
 
-// scored is the score of both where truth was sent.
-func scored[M any](t *testing.T, c Cell, size int, truth map[string]M, samples []complex64) (s score) {
+// scoreAgainst is the score of both where truth was sent.
+func scoreAgainst[M any](t *testing.T, c Cell, size int, truth map[string]M, samples []complex64) (s score) {
 	s.all = len(truth)
-	r, err := NewReceiver(size * spacing)
+	r, err := NewReceiver(size * subcarrierSpacing)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var plain *blind
+	var plain *blindDecoder
 	var ours []DCI
-	r.Heard = func(sub *Subframe) { ours = sub.DCIs }
-	r.Spread = func(w *Work) {
+	r.OnSubframe = func(sub *Subframe) { ours = sub.DCIs }
+	r.Dispatch = func(w *DecodeTask) {
 		w.Decode()
-		r.Done(w)
+		r.Finish(w)
 		if plain == nil {
-			plain = newBlind(c, w.decoder.attempts)
+			plain = newBlindDecoder(c, w.decoder.candidateSizes)
 		}
-		noise := float64(c.Ports)*w.noise/w.soft.mean*1.2 + 0.005 // as soften scales them
+		noise := float64(c.Ports)*w.noise/w.softener.meanPower*1.2 + 0.005 // as soften scales them
 		soft := slices.Clone(w.bits)
 		for i := range soft {
 			soft[i] *= float32(noise / 2)
 		}
 		count := func(dcis []DCI, right, wrong *int) {
 			for i := range dcis {
-				if _, ok := truth[dcis[i].key(&w.sub)]; ok {
+				if _, ok := truth[dcis[i].key(&w.subframe)]; ok {
 					*right++
 				} else {
 					*wrong++
@@ -128,7 +128,7 @@ func scored[M any](t *testing.T, c Cell, size int, truth map[string]M, samples [
 			}
 		}
 		count(ours, &s.ours, &s.oursFalse)
-		count(plain.reference(soft, w.sub.CCEs, w.sub.Index), &s.theirs, &s.theirsFalse)
+		count(plain.searchExhaustively(soft, w.subframe.CCEs, w.subframe.Index), &s.theirs, &s.theirsFalse)
 	}
 	r.Feed(samples)
 	r.Close()
@@ -138,10 +138,10 @@ func scored[M any](t *testing.T, c Cell, size int, truth map[string]M, samples [
 // TestReference: where there is much noise as much is found as by the reference's
 // search at least, and far less that nobody sent.
 func TestReference(t *testing.T) {
-	all := vectors(t)
+	all := readVectors(t)
 	for _, v := range all {
 		if v.snr == 10 {
-			t.Logf("%s: %+v", v.name, v.score(t, v.samples))
+			t.Logf("%s: %+v", v.name, v.scoreSamples(t, v.samples))
 		}
 	}
 	for _, snr := range []float64{10, 5} {
@@ -152,7 +152,7 @@ func TestReference(t *testing.T) {
 			}
 			var of score
 			for seed := range max(*seeds, 1) {
-				of.add(v.score(t, v.noisy(snr, uint64(seed))))
+				of.add(v.scoreSamples(t, v.addNoise(snr, uint64(seed))))
 			}
 			t.Logf("%s at %v dB: %+v", v.name, snr, of)
 			sum.add(of)

@@ -5,9 +5,9 @@ package lte
 // reference signals the group has six subcarriers, two of them for these.
 type reg struct{ k, l int }
 
-// elements are the subcarriers of r that carry data. Those of the second port
+// dataSubcarriers are the subcarriers of r that carry data. Those of the second port
 // are left out even if there is one port only.
-func (c Cell) elements(r reg) [4]int {
+func (c Cell) dataSubcarriers(r reg) [4]int {
 	if r.l > 0 {
 		return [4]int{r.k, r.k + 1, r.k + 2, r.k + 3}
 	}
@@ -22,53 +22,53 @@ func (c Cell) elements(r reg) [4]int {
 	return e
 }
 
-// width is the number of subcarriers of a group in symbol l, of cells with up to
+// regWidth is the number of subcarriers of a group in symbol l, of cells with up to
 // two ports.
-func width(l int) int {
+func regWidth(l int) int {
 	if l == 0 {
 		return 6
 	}
 	return 4
 }
 
-// symbols is how many symbols the control channels take. Narrow cells have one
+// controlSymbols is how many symbols the control channels take. Narrow cells have one
 // more (36.211 table 6.7-1).
-func (c Cell) symbols(cfi int) int {
+func (c Cell) controlSymbols(cfi int) int {
 	if c.PRB <= 10 {
 		return cfi + 1
 	}
 	return cfi
 }
 
-// pcfich are the groups of the PCFICH (36.211 section 6.7.4).
-func (c Cell) pcfich() (r [4]reg) {
-	start := perPRB / 2 * (c.ID % (2 * c.PRB))
+// pcfichREGs are the groups of the PCFICH (36.211 section 6.7.4).
+func (c Cell) pcfichREGs() (r [4]reg) {
+	start := subcarriersPerPRB / 2 * (c.ID % (2 * c.PRB))
 	for i := range r {
-		r[i] = reg{(start + i*c.PRB/2*perPRB/2) % c.subcarriers(), 0}
+		r[i] = reg{(start + i*c.PRB/2*subcarriersPerPRB/2) % c.subcarrierCount(), 0}
 	}
 	return r
 }
 
-// phichGroups is how many groups of PHICHs there are (section 6.9).
-func (c Cell) phichGroups() int { return (c.Sixths*c.PRB + 47) / 48 }
+// phichGroupCount is how many groups of PHICHs there are (section 6.9).
+func (c Cell) phichGroupCount() int { return (c.PHICHSixths*c.PRB + 47) / 48 }
 
-// phich are the groups of elements that the PHICHs take (section 6.9.3), three
+// phichREGs are the groups of elements that the PHICHs take (section 6.9.3), three
 // for each of theirs.
-func (c Cell) phich() []reg {
-	taken := c.pcfich()
+func (c Cell) phichREGs() []reg {
+	taken := c.pcfichREGs()
 	var free [3][]reg
 	for l := range free {
-		for k := 0; k < c.subcarriers(); k += width(l) {
+		for k := 0; k < c.subcarrierCount(); k += regWidth(l) {
 			if r := (reg{k, l}); l > 0 || r != taken[0] && r != taken[1] && r != taken[2] && r != taken[3] {
 				free[l] = append(free[l], r)
 			}
 		}
 	}
 	var out []reg
-	for m := range c.phichGroups() {
+	for m := range c.phichGroupCount() {
 		for i := range 3 {
 			l := 0
-			if c.Extended {
+			if c.ExtendedPHICH {
 				l = i
 			}
 			n := len(free[l])
@@ -78,28 +78,28 @@ func (c Cell) phich() []reg {
 	return out
 }
 
-// pdcch are the groups of the PDCCH in the order of the CCE's quadruplets, nine
+// pdcchREGs are the groups of the PDCCH in the order of the CCE's quadruplets, nine
 // each (section 6.8.5). What is left over at the end belongs to no CCE.
-func (c Cell) pdcch(cfi int) []reg {
+func (c Cell) pdcchREGs(cfi int) []reg {
 	used := map[reg]bool{}
-	for _, r := range c.pcfich() {
+	for _, r := range c.pcfichREGs() {
 		used[r] = true
 	}
-	for _, r := range c.phich() {
+	for _, r := range c.phichREGs() {
 		used[r] = true
 	}
 	var all []reg
-	for k := range c.subcarriers() {
-		for l := range c.symbols(cfi) {
-			if r := (reg{k, l}); k%width(l) == 0 && !used[r] {
+	for k := range c.subcarrierCount() {
+		for l := range c.controlSymbols(cfi) {
+			if r := (reg{k, l}); k%regWidth(l) == 0 && !used[r] {
 				all = append(all, r)
 			}
 		}
 	}
-	order := interleave(len(all))
+	order := interleaveOrder(len(all))
 	out := make([]reg, len(all))
 	for i, r := range all {
 		out[order[(i+c.ID)%len(all)]] = r
 	}
-	return out[:len(all)/cceREGs*cceREGs]
+	return out[:len(all)/regsPerCCE*regsPerCCE]
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// stream are n subframes from the SFN 700 on, and what is sent in them.
-func stream(c Cell, size, n int, a air) (samples []complex64, truth map[string]int) {
+// transmitStream are n subframes from the SFN 700 on, and what is sent in them.
+func transmitStream(c Cell, size, n int, a air) (samples []complex64, truth map[string]int) {
 	tx := newTransmitter(c, size, 9)
 	truth = map[string]int{}
 	for i := range n {
@@ -18,7 +18,7 @@ func stream(c Cell, size, n int, a air) (samples []complex64, truth map[string]i
 	for _, s := range tx.sent {
 		truth[s.d.key(&Subframe{SFN: 700 + s.subframe/10, Index: s.subframe % 10})] = s.subframe
 	}
-	return tx.over(a), truth
+	return tx.transmitOver(a), truth
 }
 
 // account is what became of a stream.
@@ -30,16 +30,16 @@ type account struct {
 	r               *Receiver
 }
 
-func hear(t *testing.T, size, piece int, truth map[string]int, samples []complex64) *account {
+func receiveStream(t *testing.T, size, piece int, truth map[string]int, samples []complex64) *account {
 	t.Helper()
-	r, err := NewReceiver(size * spacing)
+	r, err := NewReceiver(size * subcarrierSpacing)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := &account{heard: map[int]int{}, missing: maps.Clone(truth), r: r}
-	r.Heard = func(s *Subframe) {
+	r.OnSubframe = func(s *Subframe) {
 		a.subframes++
-		if s.Gap {
+		if s.AfterGap {
 			a.gaps++
 		}
 		for i := range s.DCIs {
@@ -66,9 +66,9 @@ func TestGap(t *testing.T) {
 	for _, c := range []struct {
 		cell Cell
 		size int
-	}{{Cell{ID: 301, PRB: 6, Ports: 1, Sixths: 1}, 128}, {Cell{ID: 77, PRB: 25, Ports: 2, Sixths: 6}, 512}} {
+	}{{Cell{ID: 301, PRB: 6, Ports: 1, PHICHSixths: 1}, 128}, {Cell{ID: 77, PRB: 25, Ports: 2, PHICHSixths: 6}, 512}} {
 		const n, at = 95, 37 // subframes, and the one in which the gap begins
-		samples, truth := stream(c.cell, c.size, n, air{gain: [2]complex128{1, 0.8i}, offset: 1700, snr: 20})
+		samples, truth := transmitStream(c.cell, c.size, n, air{gain: [2]complex128{1, 0.8i}, offset: 1700, snr: 20})
 		sub := subframeLen(c.size)
 		gaps := []int{1, c.size / 32, c.size / 8, c.size, sub, 7*sub + 100, 10 * sub, 20*sub + 1, -sub / 3}
 		if c.size > 128 {
@@ -77,7 +77,7 @@ func TestGap(t *testing.T) {
 		for _, missing := range gaps {
 			from := at*sub + sub/3
 			cut := slices.Concat(samples[:from], samples[from+missing:])
-			a := hear(t, c.size, 777*c.size/128, truth, cut)
+			a := receiveStream(t, c.size, 777*c.size/128, truth, cut)
 			first := at + 1 // that must be heard again
 			if missing > 0 {
 				first = (from+missing)/sub + 1
@@ -94,7 +94,7 @@ func TestGap(t *testing.T) {
 				}
 			}
 			counts, far := a.r.Counts(), max(missing, -missing) > c.size/16
-			if lost > 0 || counts.Found != 1 || counts.Lost > 0 || far != (counts.Regained+counts.Jumps == 1) || far != (a.gaps == 2) {
+			if lost > 0 || counts.Found != 1 || counts.Lost > 0 || far != (counts.Reacquired+counts.SFNJumps == 1) || far != (a.gaps == 2) {
 				t.Errorf("%d samples missing of %d a subframe: %d gaps, %d lost, %+v", missing, sub, a.gaps, lost, counts)
 			}
 			// What the subframe with the gap held may have become something else.
@@ -110,16 +110,16 @@ func TestGap(t *testing.T) {
 // TestFade: a cell that is not heard for some time, or not as well as another, is the
 // same one after it, with the count gone on.
 func TestFade(t *testing.T) {
-	c := Cell{ID: 301, PRB: 6, Ports: 1, Sixths: 1}
-	samples, truth := stream(c, 128, 120, air{gain: [2]complex128{1}, snr: 20})
+	c := Cell{ID: 301, PRB: 6, Ports: 1, PHICHSixths: 1}
+	samples, truth := transmitStream(c, 128, 120, air{gain: [2]complex128{1}, snr: 20})
 	sub := subframeLen(128)
-	other := short(205, 120, 20)
-	noise := noiseOf(len(samples), 0.07)
+	other := shortSignalOf(205, 120, 20)
+	noise := gaussianNoise(len(samples), 0.07)
 	for _, silent := range []int{2, 9, 30} {
 		for name, instead := range map[string][]complex64{"noise": noise, "another cell": other} {
 			faded := slices.Clone(samples)
 			copy(faded[40*sub:(40+silent)*sub], instead)
-			a := hear(t, 128, 5000, truth, faded)
+			a := receiveStream(t, 128, 5000, truth, faded)
 			got, want := 0, 0
 			for _, at := range truth {
 				if at < 40 || at >= 40+silent {
@@ -139,10 +139,10 @@ func TestFade(t *testing.T) {
 // TestStronger: another cell that is stronger from some time on does not end the one
 // that is heard as long as that can be heard, and is found when it cannot.
 func TestStronger(t *testing.T) {
-	c := Cell{ID: 301, PRB: 6, Ports: 1, Sixths: 1}
-	samples, truth := stream(c, 128, 150, air{gain: [2]complex128{1}, snr: 20})
+	c := Cell{ID: 301, PRB: 6, Ports: 1, PHICHSixths: 1}
+	samples, truth := transmitStream(c, 128, 150, air{gain: [2]complex128{1}, snr: 20})
 	sub := subframeLen(128)
-	for i, s := range short(205, 110, 30) {
+	for i, s := range shortSignalOf(205, 110, 30) {
 		switch at := 40*sub + sub/3 + i; {
 		case at >= len(samples):
 		case i < 30*sub:
@@ -151,7 +151,7 @@ func TestStronger(t *testing.T) {
 			samples[at] = 0.001*samples[at] + 2*s
 		}
 	}
-	a := hear(t, 128, 10000, truth, samples)
+	a := receiveStream(t, 128, 10000, truth, samples)
 	if now, _ := a.r.Cell(); now.ID != 205 || a.r.Counts().Lost != 1 || a.r.Counts().Found != 2 {
 		t.Errorf("%v, %+v", now, a.r.Counts())
 	}

@@ -37,15 +37,15 @@ var shipped = []struct {
 	subframes int
 	cut       int // samples
 }{
-	{"narrow", Cell{ID: 9, PRB: 6, Ports: 1, Sixths: 6}, 128, Channel{SNR: math.Inf(1)}, 2000, 20, 0},
-	{"faded", Cell{ID: 77, PRB: 15, Ports: 2, Sixths: 1}, 256, EPA(20, -1800, 20, 3), 10222, 24, 1000},
+	{"narrow", Cell{ID: 9, PRB: 6, Ports: 1, PHICHSixths: 6}, 128, Channel{SNR: math.Inf(1)}, 2000, 20, 0},
+	{"faded", Cell{ID: 77, PRB: 15, Ports: 2, PHICHSixths: 1}, 256, NewEPAChannel(20, -1800, 20, 3), 10222, 24, 1000},
 }
 
 // head of the truth. Blocks of format 1C, and those that come again, may have no size.
 var head = []string{"sfn", "subframe", "cfi", "rnti", "format", "level", "cce", "payload", "prb", "harq", "blocks", "mcs0", "ndi0", "rv0", "bits0", "mcs1", "ndi1", "rv1", "bits1"}
 
-// row is d as a row of the truth.
-func (d *DCI) row(number int64, cfi int) []string {
+// csvRow is d as a row of the truth.
+func (d *DCI) csvRow(number int64, cfi int) []string {
 	r := []string{fmt.Sprint(number / 10 % 1024), fmt.Sprint(number % 10), fmt.Sprint(cfi), fmt.Sprint(d.RNTI), fmt.Sprint(d.Format), fmt.Sprint(d.Level), fmt.Sprint(d.CCE),
 		fromBits(d.Payload), fmt.Sprint(d.PRB), fmt.Sprint(d.HARQ), fmt.Sprint(d.N)}
 	for _, b := range d.Blocks {
@@ -58,10 +58,10 @@ func (d *DCI) row(number int64, cfi int) []string {
 	return r
 }
 
-// traffic is what a cell gives in one subframe: to three users, in turn, who have data,
+// randomGrants is what a cell gives in one subframe: to three users, in turn, who have data,
 // to one who comes once, and news to all.
-func traffic(c Cell, number int64, rnd *rand.Rand) (grants []cell.Grant) {
-	p := c.groupSize()
+func randomGrants(c Cell, number int64, rnd *rand.Rand) (grants []cell.Grant) {
+	p := c.rbgSize()
 	formats := []cell.Format{cell.Format1, cell.Format2A, cell.Format2}
 	for i, r := range []cell.RNTI{0x1234, 0x4601, 0xA0B1} {
 		f := formats[i]
@@ -70,10 +70,10 @@ func traffic(c Cell, number int64, rnd *rand.Rand) (grants []cell.Grant) {
 		}
 		prb, mcs := p*(1+rnd.IntN(c.PRB/p/3)), 4+rnd.IntN(20)
 		g := cell.Grant{RNTI: r, Format: f, PRB: uint8(prb), HARQ: uint8(number % 8), N: 1}
-		g.Blocks[0] = block(mcs, int(number/8)%2, 0, prb)
+		g.Blocks[0] = newDownlinkBlock(mcs, int(number/8)%2, 0, prb)
 		if f != cell.Format1 {
 			g.N = 2
-			g.Blocks[1] = block(mcs-2, int(number/8)%2, 0, prb)
+			g.Blocks[1] = newDownlinkBlock(mcs-2, int(number/8)%2, 0, prb)
 		}
 		if rnd.IntN(3) > 0 {
 			grants = append(grants, g)
@@ -86,12 +86,12 @@ func traffic(c Cell, number int64, rnd *rand.Rand) (grants []cell.Grant) {
 	}
 	if rnd.IntN(4) == 0 {
 		g := cell.Grant{RNTI: cell.RNTI(0x2000 + rnd.IntN(0x8000)), Format: cell.Format1A, PRB: 2, N: 1}
-		g.Blocks[0] = block(5, 0, 0, 2)
+		g.Blocks[0] = newDownlinkBlock(5, 0, 0, 2)
 		grants = append(grants, g)
 	}
 	if number%20 == 5 {
 		g := cell.Grant{RNTI: rntiSI, Format: cell.Format1A, PRB: 3, N: 1}
-		g.Blocks[0] = cell.Block{MCS: 7, Size: block(7, 0, 0, 2).Size}
+		g.Blocks[0] = cell.Block{MCS: 7, Size: newDownlinkBlock(7, 0, 0, 2).Size}
 		grants = append(grants, g)
 	}
 	return grants
@@ -100,7 +100,7 @@ func traffic(c Cell, number int64, rnd *rand.Rand) (grants []cell.Grant) {
 // writeShipped makes the vectors.
 func writeShipped(t *testing.T) {
 	for i, v := range shipped {
-		tx, err := NewTransmitter(v.cell, v.size*spacing, v.channel, uint64(i))
+		tx, err := NewTransmitter(v.cell, v.size*subcarrierSpacing, v.channel, uint64(i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,13 +110,13 @@ func writeShipped(t *testing.T) {
 		w := csv.NewWriter(&truth)
 		w.Write(head)
 		for n := v.first; n < v.first+int64(v.subframes); n++ {
-			all, _ := v.cell.Messages(traffic(v.cell, n, rnd), nil) // what there is room for
+			all, _ := v.cell.EncodeGrants(randomGrants(v.cell, n, rnd), nil) // what there is room for
 			cfi := 2 + rnd.IntN(2)
-			placed := v.cell.place(all, int(n%10), len(v.cell.pdcch(cfi))/cceREGs, []float64{0.75, 0.4, 0.2}[n%3])
-			samples = append(samples, tx.Send(n, cfi, placed)...)
+			placed := v.cell.placeMessages(all, int(n%10), len(v.cell.pdcchREGs(cfi))/regsPerCCE, []float64{0.75, 0.4, 0.2}[n%3])
+			samples = append(samples, tx.SendMessages(n, cfi, placed)...)
 			for j := range placed {
 				if n > v.first || v.cut == 0 {
-					w.Write(placed[j].row(n, cfi))
+					w.Write(placed[j].csvRow(n, cfi))
 				}
 			}
 		}
@@ -164,15 +164,15 @@ func TestShipped(t *testing.T) {
 			want[fmt.Sprint(r)] = true
 		}
 		all := len(want)
-		r, err := NewReceiver(v.size * spacing)
+		r, err := NewReceiver(v.size * subcarrierSpacing)
 		if err != nil {
 			t.Fatal(err)
 		}
 		subframes := 0
-		r.Heard = func(s *Subframe) {
+		r.OnSubframe = func(s *Subframe) {
 			subframes++
 			for i := range s.DCIs {
-				k := fmt.Sprint(s.DCIs[i].row(int64(s.SFN*10+s.Index), s.CFI))
+				k := fmt.Sprint(s.DCIs[i].csvRow(int64(s.SFN*10+s.Index), s.CFI))
 				if !want[k] {
 					t.Errorf("%s: nobody sent %s", v.name, k)
 				}

@@ -7,8 +7,8 @@ import (
 	"mpbond/pbe/lte/tbs"
 )
 
-// ambiguous are the sizes that no DCI has (36.212 table 5.3.3.1.2-1).
-func ambiguous(n int) bool {
+// isAmbiguousSize are the sizes that no DCI has (36.212 table 5.3.3.1.2-1).
+func isAmbiguousSize(n int) bool {
 	switch n {
 	case 12, 14, 16, 20, 24, 26, 32, 40, 44, 56:
 		return true
@@ -16,33 +16,33 @@ func ambiguous(n int) bool {
 	return false
 }
 
-// log2 is how many bits tell n values apart.
-func log2(n int) int { return bits.Len(uint(n - 1)) }
+// bitsFor is how many bits tell n values apart.
+func bitsFor(n int) int { return bits.Len(uint(n - 1)) }
 
 // rivBits is the size of a resource indication value for n blocks.
-func rivBits(n int) int { return log2(n * (n + 1) / 2) }
+func rivBits(n int) int { return bitsFor(n * (n + 1) / 2) }
 
-// groupSize is P, the resource blocks of a group.
-func (c Cell) groupSize() int { return tbs.Group(c.PRB) }
+// rbgSize is P, the resource blocks of a group.
+func (c Cell) rbgSize() int { return tbs.RBGSize(c.PRB) }
 
-// groups is the number of groups, and of bits of a map of them.
-func (c Cell) groups() int { p := c.groupSize(); return (c.PRB + p - 1) / p }
+// rbgCount is the number of groups, and of bits of a map of them.
+func (c Cell) rbgCount() int { p := c.rbgSize(); return (c.PRB + p - 1) / p }
 
-// header is the bit that tells type 0 from type 1, which narrow cells have not.
-func (c Cell) header() int {
+// headerBits is the bit that tells type 0 from type 1, which narrow cells have not.
+func (c Cell) headerBits() int {
 	if c.PRB > 10 {
 		return 1
 	}
 	return 0
 }
 
-// sizes are those of all formats in one search space.
-type sizes [6]int
+// formatSizes are those of all formats in one search space.
+type formatSizes [6]int
 
 // dciSizes are the sizes of DCIs without CRC (36.212 section 5.3.3.1), where the
 // uplink is as wide as the downlink. twoBits says that format 0 asks for channel
 // state with two bits, as in the user's space of those with several cells.
-func (c Cell) dciSizes(twoBits bool) sizes {
+func (c Cell) dciSizes(twoBits bool) formatSizes {
 	riv := rivBits(c.PRB)
 	csi := 1
 	if twoBits {
@@ -53,45 +53,45 @@ func (c Cell) dciSizes(twoBits bool) sizes {
 	// Flag, distributed, RIV, MCS, HARQ, NDI, RV, TPC.
 	compact := 1 + 1 + riv + 5 + 3 + 1 + 2 + 2
 	compact = max(compact, zero)
-	if ambiguous(compact) {
+	if isAmbiguousSize(compact) {
 		compact++
 	}
-	one := c.header() + c.groups() + 5 + 3 + 1 + 2 + 2
-	for one == compact || ambiguous(one) {
+	one := c.headerBits() + c.rbgCount() + 5 + 3 + 1 + 2 + 2
+	for one == compact || isAmbiguousSize(one) {
 		one++
 	}
-	step := c.step()
-	rows := c.virtual(false) / step
+	step := c.format1CStep()
+	rows := c.virtualBlockCount(false) / step
 	veryCompact := rivBits(rows) + 5
 	if c.PRB >= 50 {
 		veryCompact++
 	}
 	// TPC, HARQ, swap, two times MCS, NDI, RV.
-	two := c.header() + c.groups() + 2 + 3 + 1 + 2*(5+1+2)
+	two := c.headerBits() + c.rbgCount() + 2 + 3 + 1 + 2*(5+1+2)
 	closed, open := two+3, two
-	if ambiguous(closed) {
+	if isAmbiguousSize(closed) {
 		closed++
 	}
-	if ambiguous(open) {
+	if isAmbiguousSize(open) {
 		open++
 	}
-	var s sizes
+	var s formatSizes
 	s[cell.Format0], s[cell.Format1A], s[cell.Format1], s[cell.Format1C] = compact, compact, one, veryCompact
 	s[cell.Format2], s[cell.Format2A] = closed, open
 	return s
 }
 
-// step is N_RB^step of format 1C (36.213 table 7.1.6.3-1).
-func (c Cell) step() int {
+// format1CStep is N_RB^step of format 1C (36.213 table 7.1.6.3-1).
+func (c Cell) format1CStep() int {
 	if c.PRB < 50 {
 		return 2
 	}
 	return 4
 }
 
-// gap is N_gap of distributed blocks, the first or the second, which only wide
+// virtualBlockGap is N_gap of distributed blocks, the first or the second, which only wide
 // cells have (36.211 table 6.2.3.2-1).
-func (c Cell) gap(second bool) int {
+func (c Cell) virtualBlockGap(second bool) int {
 	switch n := c.PRB; {
 	case n <= 10:
 		return (n + 1) / 2
@@ -117,9 +117,9 @@ func (c Cell) gap(second bool) int {
 	return 48
 }
 
-// virtual is N_VRB, the number of distributed blocks (36.211 section 6.2.3.2).
-func (c Cell) virtual(second bool) int {
-	g := c.gap(second)
+// virtualBlockCount is N_VRB, the number of distributed blocks (36.211 section 6.2.3.2).
+func (c Cell) virtualBlockCount(second bool) int {
+	g := c.virtualBlockGap(second)
 	if second {
 		return c.PRB / (2 * g) * 2 * g
 	}

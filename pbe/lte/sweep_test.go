@@ -15,7 +15,7 @@ func TestSweep(t *testing.T) {
 	if *seeds == 0 {
 		subframes, snrs = 60, []float64{2, 15}
 	}
-	c := Cell{ID: 302, PRB: 25, Ports: 2, Sixths: 6}
+	c := Cell{ID: 302, PRB: 25, Ports: 2, PHICHSixths: 6}
 	for _, snr := range snrs {
 		sent, heard := map[int]int{}, map[int]int{}
 		wrong, gone := 0, 0
@@ -29,7 +29,7 @@ func TestSweep(t *testing.T) {
 				truth[s.d.key(&Subframe{SFN: 500 + s.subframe/10, Index: s.subframe % 10})] = s.d.Level
 				sent[s.d.Level]++
 			}
-			a := hear(t, 512, 100_000, truth, tx.through(t, EPA(5, 1500, snr, uint64(seed))))
+			a := receiveStream(t, 512, 100_000, truth, tx.transmitThrough(t, NewEPAChannel(5, 1500, snr, uint64(seed))))
 			for level, n := range a.heard {
 				heard[level] += n
 			}
@@ -50,7 +50,7 @@ func TestSweep(t *testing.T) {
 // It is taken that nobody has them: those three formats of such a user are read as each
 // other, or not at all, and all else is heard.
 func TestFifteen(t *testing.T) {
-	c := Cell{ID: 41, PRB: 15, Ports: 2, Sixths: 6}
+	c := Cell{ID: 41, PRB: 15, Ports: 2, PHICHSixths: 6}
 	one, two := c.dciSizes(false), c.dciSizes(true)
 	if one[cell.Format1A] != two[cell.Format1] || one[cell.Format1] != two[cell.Format1A] {
 		t.Fatalf("%v, %v", one, two)
@@ -64,13 +64,13 @@ func TestFifteen(t *testing.T) {
 	other := 0
 	for _, s := range tx.sent {
 		k := s.d.key(&Subframe{SFN: 500 + s.subframe/10, Index: s.subframe % 10})
-		if s.d.Format == cell.Format2 || s.d.Format == cell.Format2A || !s.d.RNTI.User() || len(s.d.Payload) == one[cell.Format1A] && s.d.Format != cell.Format1 {
+		if s.d.Format == cell.Format2 || s.d.Format == cell.Format2A || !s.d.RNTI.IsUser() || len(s.d.Payload) == one[cell.Format1A] && s.d.Format != cell.Format1 {
 			truth[k] = s.subframe
 		} else {
 			other++
 		}
 	}
-	a := hear(t, 256, 100_000, truth, tx.through(t, Channel{SNR: 25}))
+	a := receiveStream(t, 256, 100_000, truth, tx.transmitThrough(t, Channel{SNR: 25}))
 	t.Logf("%d of %d others heard; %d of two bits, of which %d were read as something else", len(truth)-len(a.missing), len(truth), other, len(a.wrong))
 	if len(a.missing) > len(truth)/50 || len(a.wrong) > other {
 		t.Errorf("not heard: %v; wrong: %v", a.missing, a.wrong)

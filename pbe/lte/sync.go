@@ -8,18 +8,18 @@ import (
 // Cells are searched for in their middle 1.92 MHz, where everything that is
 // needed for it is, whatever their width.
 const (
-	searchSize  = 128 // samples of a symbol there
-	searchSlot  = 15 * searchSize / 2
-	halfFrame   = 10 * searchSlot
-	syncLen     = 62 // subcarriers of PSS and SSS
-	pssSymbol   = 6  // in slots 0 and 10 (36.211 section 6.11.1.2)
-	sssSymbol   = 5
-	syncSpread  = 8 // samples around the slot's boundary where PSS is looked for
-	maxAttempts = 3 // candidates of PSS and SSS that are tried
+	searchSize        = 128 // samples of a symbol there
+	searchSlot        = 15 * searchSize / 2
+	halfFrame         = 10 * searchSlot
+	syncLen           = 62 // subcarriers of PSS and SSS
+	pssSymbol         = 6  // in slots 0 and 10 (36.211 section 6.11.1.2)
+	sssSymbol         = 5
+	pssSearchRadius   = 8 // samples around the slot's boundary where PSS is looked for
+	maxSyncCandidates = 3 // candidates of PSS and SSS that are tried
 )
 
-// pss is the primary synchronisation signal (36.211 section 6.11.1).
-func pss(id2 int) (d [syncLen]complex128) {
+// pssSequence is the primary synchronisation signal (36.211 section 6.11.1).
+func pssSequence(id2 int) (d [syncLen]complex128) {
 	u := float64([]int{25, 29, 34}[id2])
 	for n := range d {
 		m := float64(n)
@@ -31,9 +31,9 @@ func pss(id2 int) (d [syncLen]complex128) {
 	return d
 }
 
-// sss is the secondary synchronisation signal of subframe 0 or 5 (36.211 section
+// sssSequence is the secondary synchronisation signal of subframe 0 or 5 (36.211 section
 // 6.11.2).
-func sss(id int, second bool) (d [syncLen]float64) {
+func sssSequence(id int, second bool) (d [syncLen]float64) {
 	sequence := func(taps ...int) (x [31]int) {
 		x[4] = 1
 		for i := 0; i < 26; i++ {
@@ -100,11 +100,11 @@ func decimate(in []complex64, factor int) []complex128 {
 	return out
 }
 
-// prefixes finds the carrier's offset in Hz and where slots begin, by the cyclic
+// locatePrefixes finds the carrier's offset in Hz and where slots begin, by the cyclic
 // prefixes: each is what the symbol ends with (36.211 section 6.12). As the first
 // is hardly longer than the others, it may be that a later symbol of the slot
 // begins there.
-func prefixes(y []complex128) (offset float64, slot int) {
+func locatePrefixes(y []complex128) (offset float64, slot int) {
 	var fold [searchSlot]complex128
 	for n := 0; n+searchSize < len(y); n++ {
 		fold[n%searchSlot] += y[n] * conj(y[n+searchSize])
@@ -112,41 +112,41 @@ func prefixes(y []complex128) (offset float64, slot int) {
 	var best complex128
 	for o := range searchSlot {
 		var sum complex128
-		for l := range perSlot {
-			at := o + symbolAt(searchSize, l) - prefix
-			for i := range prefix {
+		for l := range symbolsPerSlot {
+			at := o + symbolStart(searchSize, l) - prefixLen
+			for i := range prefixLen {
 				sum += fold[(at+i)%searchSlot]
 			}
 		}
-		if norm(sum) > norm(best) {
+		if squaredNorm(sum) > squaredNorm(best) {
 			best, slot = sum, o
 		}
 	}
-	return -cmplx.Phase(best) / (2 * math.Pi) * spacing, slot
+	return -cmplx.Phase(best) / (2 * math.Pi) * subcarrierSpacing, slot
 }
 
-// found is a cell whose MIB was read.
-type found struct {
-	mib    mib
-	start  int     // sample at searchSize where the frame of the MIB begins
-	offset float64 // of the carrier, in Hz
-	sure   bool    // PSS and SSS are such as no noise or tone has
+// foundCell is a cell whose MIB was read.
+type foundCell struct {
+	mib        mib
+	start      int     // sample at searchSize where the frame of the MIB begins
+	offset     float64 // of the carrier, in Hz
+	isReliable bool    // PSS and SSS are such as no noise or tone has
 }
 
 // searcher looks for a cell in a stretch of samples.
 type searcher struct {
-	fft  *fft
-	time [3][]complex128 // PSS, conjugated
+	fft        *fft
+	pssSignals [3][]complex128 // PSS, conjugated
 }
 
 func newSearcher() *searcher {
 	s := &searcher{fft: newFFT(searchSize)}
-	for id2 := range s.time {
-		s.time[id2] = make([]complex128, searchSize)
-		for n, v := range pss(id2) {
-			s.time[id2][s.fft.order[syncBin(n)]] = conj(v)
+	for id2 := range s.pssSignals {
+		s.pssSignals[id2] = make([]complex128, searchSize)
+		for n, v := range pssSequence(id2) {
+			s.pssSignals[id2][s.fft.order[syncBin(n)]] = conj(v)
 		}
-		s.fft.transform(s.time[id2])
+		s.fft.transform(s.pssSignals[id2])
 	}
 	return s
 }
@@ -154,82 +154,82 @@ func newSearcher() *searcher {
 // anyCell is the identity of the strongest one.
 const anyCell = -1
 
-// straighten takes the carrier's offset out of y, and tells it and where slots begin.
-func straighten(y []complex128) (offset float64, slot int) {
-	offset, slot = prefixes(y)
-	turn(y, offset)
+// removeCarrierOffset takes the carrier's offset out of y, and tells it and where slots begin.
+func removeCarrierOffset(y []complex128) (offset float64, slot int) {
+	offset, slot = locatePrefixes(y)
+	rotateCarrier(y, offset)
 	return offset, slot
 }
 
-// turn takes an offset of the carrier out of y.
-func turn(y []complex128, offset float64) {
-	turn, now := cmplx.Rect(1, -2*math.Pi*offset/(searchSize*spacing)), complex(1, 0)
+// rotateCarrier takes an offset of the carrier out of y.
+func rotateCarrier(y []complex128, offset float64) {
+	turn, now := cmplx.Rect(1, -2*math.Pi*offset/(searchSize*subcarrierSpacing)), complex(1, 0)
 	for i := range y {
 		y[i] *= now
 		now *= turn
 	}
 }
 
-// beyond searches y, in which nothing was found and out of which offset was taken, for
+// searchFarOffsets searches y, in which nothing was found and out of which offset was taken, for
 // carriers that are off by more than half of a subcarrier, which prefixes does not see.
-func (s *searcher) beyond(y []complex128, offset float64) (found, bool) {
-	for _, more := range [...]float64{spacing, -2 * spacing} {
-		turn(y, more)
-		f, ok := s.search(y, anyCell)
+func (s *searcher) searchFarOffsets(y []complex128, offset float64) (foundCell, bool) {
+	for _, more := range [...]float64{subcarrierSpacing, -2 * subcarrierSpacing} {
+		rotateCarrier(y, more)
+		f, ok := s.searchCell(y, anyCell)
 		offset += more + f.offset
-		if f.offset = offset; ok && f.sure { // a tone may have a MIB
+		if f.offset = offset; ok && f.isReliable { // a tone may have a MIB
 			return f, true
 		}
 	}
-	turn(y, spacing)
-	return found{}, false
+	rotateCarrier(y, subcarrierSpacing)
+	return foundCell{}, false
 }
 
-// search finds the cell of an identity in y, which is at searchSize and longer than a
+// searchCell finds the cell of an identity in y, which is at searchSize and longer than a
 // frame. It takes the carrier's offset out of y, and tells it also if there is no cell.
-func (s *searcher) search(y []complex128, only int) (found, bool) {
-	offset, slot := straighten(y)
+func (s *searcher) searchCell(y []complex128, only int) (foundCell, bool) {
+	offset, slot := removeCarrierOffset(y)
 	tried := map[int]bool{}
-	for range maxAttempts {
-		at, id2, peak := s.primary(y, slot, only, tried)
-		if id2 < 0 || peak < tonePSS {
+	for range maxSyncCandidates {
+		at, id2, peak := s.findPSS(y, slot, only, tried)
+		if id2 < 0 || peak < tonePSSFit {
 			break
 		}
 		for d := -1; d <= 1; d++ {
 			tried[(at+d)*3+id2] = true
 		}
-		id, second, fit := s.secondary(y, at, id2, only, symbolAt(searchSize, pssSymbol)-symbolAt(searchSize, sssSymbol))
-		start := at - symbolAt(searchSize, pssSymbol)
+		id, second, fit := s.findSSS(y, at, id2, only, symbolStart(searchSize, pssSymbol)-symbolStart(searchSize, sssSymbol))
+		start := at - symbolStart(searchSize, pssSymbol)
 		if second {
 			start -= halfFrame
 		}
-		if m, frames, ok := readMIB(y, start, id, 1, 2); ok {
-			return found{mib: m, start: start + frames*2*halfFrame, offset: offset, sure: peak >= leastPSS && fit >= leastSSS}, true
+		if m, frames, ok := readFirstMIB(y, start, id, 1, 2); ok {
+			return foundCell{mib: m, start: start + frames*2*halfFrame, offset: offset, isReliable: peak >= minPSSFit && fit >= minSSSFit}, true
 		}
 	}
-	return found{offset: offset}, false
+	return foundCell{offset: offset}, false
 }
 
-// primary finds where the useful part of a symbol with PSS begins, within the first
+// findPSS finds where the useful part of a symbol with PSS begins, within the first
 // half frame, which it is, −1 if none, and how well it fits, up to 1.
-func (s *searcher) primary(y []complex128, slot, only int, tried map[int]bool) (at, id2 int, peak float64) {
+func (s *searcher) findPSS(y []complex128, slot, only int, tried map[int]bool) (at, id2 int, peak float64) {
 	best := 0.0
 	id2 = -1
-	for sym := range 10 * perSlot {
-		for d := -syncSpread; d <= syncSpread; d++ {
-			begin := (slot + symbolAt(searchSize, sym) + d + halfFrame) % halfFrame
-			for root := range s.time {
+	for sym := range 10 * symbolsPerSlot {
+		for d := -pssSearchRadius; d <= pssSearchRadius; d++ {
+			begin := (slot + symbolStart(searchSize, sym) + d + halfFrame) % halfFrame
+			for root := range s.pssSignals {
 				if tried[begin*3+root] || only >= 0 && root != only%3 {
 					continue
 				}
 				var fit, energy float64
 				for n := begin; n+searchSize <= len(y); n += halfFrame {
 					var sum complex128
-					for i, v := range s.time[root] {
+					for i, v := range s.pssSignals[root] {
 						sum += y[n+i] * v
-						energy += norm(y[n+i])
+						energy += squaredNorm(y[n+i])
 					}
-					fit += norm(sum)
+					fit += squaredNorm(sum)
 				}
 				if energy > 0 && fit/energy > best {
 					best, at, id2 = fit/energy, begin, root
@@ -240,11 +240,11 @@ func (s *searcher) primary(y []complex128, slot, only int, tried map[int]bool) (
 	return at, id2, best / (searchSize * syncLen)
 }
 
-// secondary finds the cell identity by SSS, which is so many samples before PSS,
+// findSSS finds the cell identity by SSS, which is so many samples before PSS,
 // whether the first half frame is a frame's second, and how well it fits, up to 1.
-func (s *searcher) secondary(y []complex128, at, id2, only, back int) (id int, second bool, fit float64) {
+func (s *searcher) findSSS(y []complex128, at, id2, only, back int) (id int, second bool, fit float64) {
 	one, two := make([]complex128, searchSize), make([]complex128, searchSize)
-	primary := pss(id2)
+	primary := pssSequence(id2)
 	var even, odd [syncLen]float64
 	for h, n := 0, at; n+searchSize <= len(y); h, n = h+1, n+halfFrame {
 		if n < back {
@@ -274,7 +274,7 @@ func (s *searcher) secondary(y []complex128, at, id2, only, back int) (id int, s
 		if only >= 0 && n != only {
 			continue
 		}
-		first, last := sss(n, false), sss(n, true)
+		first, last := sssSequence(n, false), sssSequence(n, true)
 		var straight, crossed float64
 		for i := range syncLen {
 			straight += even[i]*first[i] + odd[i]*last[i]
@@ -290,9 +290,9 @@ func (s *searcher) secondary(y []complex128, at, id2, only, back int) (id int, s
 	return id, second, best / all
 }
 
-// readMIB reads the MIB of the first frame in y that has one, of a cell with one of
+// readFirstMIB reads the MIB of the first frame in y that has one, of a cell with one of
 // these numbers of ports, when frames begin at start and each frame after it.
-func readMIB(y []complex128, start, id int, ports ...int) (m mib, frames int, ok bool) {
+func readFirstMIB(y []complex128, start, id int, ports ...int) (m mib, frames int, ok bool) {
 	d, r := newDemodulator(searchSize, pbchWidth), newMIBReader(id)
 	samples := make([]complex64, subframeLen(searchSize))
 	for ; ; frames++ {
@@ -307,9 +307,9 @@ func readMIB(y []complex128, start, id int, ports ...int) (m mib, frames int, ok
 			samples[i] = complex64(y[begin+i])
 		}
 		for l := 7; l <= 11; l++ {
-			d.symbol(samples, l, r.grid[l])
+			d.demodulateSymbol(samples, l, r.grid[l])
 		}
-		if m, ok = r.read(0, ports...); ok {
+		if m, ok = r.readMIB(0, ports...); ok {
 			return m, frames, true
 		}
 	}

@@ -15,16 +15,16 @@ import (
 var formatOf = map[string]cell.Format{"0": cell.Format0, "1A": cell.Format1A, "1": cell.Format1, "1C": cell.Format1C, "2": cell.Format2, "2A": cell.Format2A}
 
 func TestGivenSizes(t *testing.T) {
-	for _, r := range given(t, "tables/dci_sizes.csv") {
-		c := Cell{PRB: number(t, r[0]), Ports: number(t, r[1])}
+	for _, r := range readRows(t, "tables/dci_sizes.csv") {
+		c := Cell{PRB: parseNumber(t, r[0]), Ports: parseNumber(t, r[1])}
 		if c.Ports == 4 {
 			continue
 		}
 		f := formatOf[r[3]]
-		if got, want := c.dciSizes(r[2] == "1")[f], number(t, r[4]); got != want {
+		if got, want := c.dciSizes(r[2] == "1")[f], parseNumber(t, r[4]); got != want {
 			t.Errorf("%v: %d in the user's space", r, got)
 		}
-		if got, want := c.dciSizes(false)[f], number(t, r[5]); got != want {
+		if got, want := c.dciSizes(false)[f], parseNumber(t, r[5]); got != want {
 			t.Errorf("%v: %d in the common space", r, got)
 		}
 	}
@@ -32,7 +32,7 @@ func TestGivenSizes(t *testing.T) {
 
 // TestSizes holds what two ports have by the standard's own arithmetic.
 func TestSizes(t *testing.T) {
-	for prb, want := range map[int]sizes{
+	for prb, want := range map[int]formatSizes{
 		6: {21, 21, 19, 8, 31, 28}, 15: {22, 22, 23, 10, 34, 31}, 25: {25, 25, 27, 12, 39, 36},
 		50: {27, 27, 31, 13, 43, 41}, 75: {27, 27, 33, 14, 45, 42}, 100: {28, 28, 39, 15, 51, 48},
 	} {
@@ -43,11 +43,11 @@ func TestSizes(t *testing.T) {
 }
 
 func TestGivenCoding(t *testing.T) {
-	var v viterbi
-	for _, r := range given(t, "tables/dci_coding_vectors.csv") {
-		coded := encode(addCRC(toBits(r[0]), uint16(number(t, r[1]))), nil)
-		order := matching(len(coded) / streams)
-		e := number(t, r[3])
+	var v viterbiDecoder
+	for _, r := range readRows(t, "tables/dci_coding_vectors.csv") {
+		coded := encodeTailBiting(appendCRC(toBits(r[0]), uint16(parseNumber(t, r[1]))), nil)
+		order := rateMatchingOrder(len(coded) / codeStreams)
+		e := parseNumber(t, r[3])
 		sent := make([]byte, e)
 		for i := range sent {
 			sent[i] = coded[order[i%len(order)]]
@@ -59,10 +59,10 @@ func TestGivenCoding(t *testing.T) {
 		for i, b := range sent {
 			soft[order[i%len(order)]] += 1 - 2*int32(b)
 		}
-		out := make([]byte, len(coded)/streams)
-		v.decode(soft, out, math.MinInt32)
-		if got := fromBits(out[:len(out)-crcBits]); got != r[0] || int(crcMask(out)) != number(t, r[1]) {
-			t.Errorf("%s for %s: decoded %s for %d", r[0], r[1], got, crcMask(out))
+		out := make([]byte, len(coded)/codeStreams)
+		v.decodeBits(soft, out, math.MinInt32)
+		if got := fromBits(out[:len(out)-crcBits]); got != r[0] || int(recoverCRCMask(out)) != parseNumber(t, r[1]) {
+			t.Errorf("%s for %s: decoded %s for %d", r[0], r[1], got, recoverCRCMask(out))
 		}
 	}
 }
@@ -70,20 +70,20 @@ func TestGivenCoding(t *testing.T) {
 // TestViterbi: at half of the soft bits' weight in noise every word comes back.
 func TestViterbi(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	var v viterbi
+	var v viterbiDecoder
 	wrong := 0
 	for range 300 {
-		word := make([]byte, 24+rnd.IntN(maxCoded-23))
+		word := make([]byte, 24+rnd.IntN(maxWordBits-23))
 		for i := range word {
 			word[i] = byte(rnd.IntN(2))
 		}
-		coded := encode(word, nil)
+		coded := encodeTailBiting(word, nil)
 		soft := make([]int32, len(coded))
 		for i, b := range coded {
 			soft[i] = int32((1-2*float64(b))*16 + rnd.NormFloat64()*12)
 		}
 		out := make([]byte, len(word))
-		if v.decode(soft, out, math.MinInt32); !bytes.Equal(out, word) {
+		if v.decodeBits(soft, out, math.MinInt32); !bytes.Equal(out, word) {
 			wrong++
 		}
 	}
@@ -94,13 +94,13 @@ func TestViterbi(t *testing.T) {
 
 // TestCRCMask: the mask comes back, and any wrong bit changes it.
 func TestCRCMask(t *testing.T) {
-	word := addCRC(toBits("0110101100111010101"), 0xBEEF)
-	if got := crcMask(word); got != 0xBEEF {
+	word := appendCRC(toBits("0110101100111010101"), 0xBEEF)
+	if got := recoverCRCMask(word); got != 0xBEEF {
 		t.Fatalf("%#x", got)
 	}
 	for i := range word {
 		word[i] ^= 1
-		if crcMask(word) == 0xBEEF {
+		if recoverCRCMask(word) == 0xBEEF {
 			t.Errorf("bit %d does not count", i)
 		}
 		word[i] ^= 1
@@ -108,26 +108,26 @@ func TestCRCMask(t *testing.T) {
 }
 
 func TestGivenScrambling(t *testing.T) {
-	for _, r := range given(t, "tables/pdcch_scrambling.csv") {
-		init := pdcchInit(number(t, r[0]), number(t, r[1]))
+	for _, r := range readRows(t, "tables/pdcch_scrambling.csv") {
+		init := pdcchInit(parseNumber(t, r[0]), parseNumber(t, r[1]))
 		out := make([]byte, len(r[3]))
-		if gold(init, out); int(init) != number(t, r[2]) || fromBits(out) != r[3] {
+		if goldSequence(init, out); int(init) != parseNumber(t, r[2]) || fromBits(out) != r[3] {
 			t.Errorf("cell %s subframe %s: %d %s", r[0], r[1], init, fromBits(out))
 		}
 	}
 }
 
 func TestGivenSearchSpace(t *testing.T) {
-	for _, r := range given(t, "tables/search_space.csv") {
-		cces, sf, rnti, level := number(t, r[0]), number(t, r[1]), cell.RNTI(number(t, r[2])), number(t, r[3])
+	for _, r := range readRows(t, "tables/search_space.csv") {
+		cces, sf, rnti, level := parseNumber(t, r[0]), parseNumber(t, r[1]), cell.RNTI(parseNumber(t, r[2])), parseNumber(t, r[3])
 		want := map[int]bool{}
 		for _, s := range strings.Split(r[4], ";") {
 			if s != "" {
-				want[number(t, s)] = true
+				want[parseNumber(t, s)] = true
 			}
 		}
 		for first := 0; first+level <= cces; first++ {
-			if mayBe(rnti, sf, level, first, cces) != want[first] {
+			if inUserSpace(rnti, sf, level, first, cces) != want[first] {
 				t.Errorf("%v: CCE %d", r, first)
 			}
 		}
@@ -135,13 +135,13 @@ func TestGivenSearchSpace(t *testing.T) {
 }
 
 func TestGivenElements(t *testing.T) {
-	for _, r := range given(t, "tables/nof_cce.csv") {
-		c := Cell{PRB: number(t, r[0]), Ports: number(t, r[1]), Sixths: sixths(r[2])}
+	for _, r := range readRows(t, "tables/nof_cce.csv") {
+		c := Cell{PRB: parseNumber(t, r[0]), Ports: parseNumber(t, r[1]), PHICHSixths: parseSixths(r[2])}
 		if c.Ports == 4 {
 			continue
 		}
-		cfi := number(t, r[3])
-		if got := len(c.pdcch(cfi)) / cceREGs; c.symbols(cfi) != number(t, r[4]) || got != number(t, r[6]) {
+		cfi := parseNumber(t, r[3])
+		if got := len(c.pdcchREGs(cfi)) / regsPerCCE; c.controlSymbols(cfi) != parseNumber(t, r[4]) || got != parseNumber(t, r[6]) {
 			t.Errorf("%v: %d CCE", r, got)
 		}
 	}
@@ -149,33 +149,33 @@ func TestGivenElements(t *testing.T) {
 
 func TestGivenGroups(t *testing.T) {
 	phich := map[Cell]int{}
-	for _, r := range given(t, "tables/pcfich_phich_regs.csv") {
-		c := Cell{PRB: number(t, r[0]), Ports: number(t, r[1]), ID: number(t, r[2]), Sixths: sixths(r[3])}
-		i, want := number(t, r[6]), reg{number(t, r[7]), number(t, r[8])}
+	for _, r := range readRows(t, "tables/pcfich_phich_regs.csv") {
+		c := Cell{PRB: parseNumber(t, r[0]), Ports: parseNumber(t, r[1]), ID: parseNumber(t, r[2]), PHICHSixths: parseSixths(r[3])}
+		i, want := parseNumber(t, r[6]), reg{parseNumber(t, r[7]), parseNumber(t, r[8])}
 		if r[4] == "PHICH" {
-			i += 3 * number(t, r[5])
+			i += 3 * parseNumber(t, r[5])
 			phich[c]++
-			if got := c.phich()[i]; got != want {
+			if got := c.phichREGs()[i]; got != want {
 				t.Errorf("%v: %v", r, got)
 			}
-		} else if got := c.pcfich()[i]; got != want {
+		} else if got := c.pcfichREGs()[i]; got != want {
 			t.Errorf("%v: %v", r, got)
 		}
 	}
 	for c, n := range phich {
-		if got := len(c.phich()); got != n {
+		if got := len(c.phichREGs()); got != n {
 			t.Errorf("%v: %d groups of elements for PHICHs, want %d", c, got, n)
 		}
 	}
 	orders := map[Cell][4][]reg{}
-	for _, r := range given(t, "tables/pdcch_reg_order.csv") {
-		c := Cell{PRB: number(t, r[0]), Ports: number(t, r[1]), ID: number(t, r[2]), Sixths: sixths(r[3])}
+	for _, r := range readRows(t, "tables/pdcch_reg_order.csv") {
+		c := Cell{PRB: parseNumber(t, r[0]), Ports: parseNumber(t, r[1]), ID: parseNumber(t, r[2]), PHICHSixths: parseSixths(r[3])}
 		o, ok := orders[c]
 		if !ok {
-			o = [4][]reg{nil, c.pdcch(1), c.pdcch(2), c.pdcch(3)}
+			o = [4][]reg{nil, c.pdcchREGs(1), c.pdcchREGs(2), c.pdcchREGs(3)}
 			orders[c] = o
 		}
-		if got, want := o[number(t, r[4])][number(t, r[5])], (reg{number(t, r[7]), number(t, r[8])}); got != want {
+		if got, want := o[parseNumber(t, r[4])][parseNumber(t, r[5])], (reg{parseNumber(t, r[7]), parseNumber(t, r[8])}); got != want {
 			t.Errorf("%v: %v", r, got)
 		}
 	}
@@ -187,8 +187,8 @@ func TestDistributed(t *testing.T) {
 	for _, prb := range []int{6, 15, 25, 50, 75, 100} {
 		c := Cell{PRB: prb, Ports: 2}
 		for _, second := range []bool{false, true}[:min(1+prb/50, 2)] {
-			for n := 1; n <= c.virtual(second); n++ {
-				first := (c.virtual(second) - n) / 2
+			for n := 1; n <= c.virtualBlockCount(second); n++ {
+				first := (c.virtualBlockCount(second) - n) / 2
 				riv := prb*(n-1) + first // 36.213 section 7.1.6.3
 				if n-1 > prb/2 {
 					riv = prb*(prb-n+1) + prb - 1 - first
@@ -201,8 +201,8 @@ func TestDistributed(t *testing.T) {
 				d := DCI{RNTI: rntiSI, Format: cell.Format1A, Payload: make([]byte, c.dciSizes(false)[cell.Format1A])}
 				copy(d.Payload, toBits(bits))
 				var want DCI
-				c.spread(&want, first, n, second)
-				if !c.parse(&d) || d.PRB != n || d.PRBs != want.PRBs {
+				c.setDistributed(&want, first, n, second)
+				if !c.parseDCI(&d) || d.PRB != n || d.PRBs != want.PRBs {
 					t.Errorf("%d PRB, gap %d: %d from %d read as %d", prb, gap, n, first, d.PRB)
 				}
 			}
@@ -214,23 +214,23 @@ func TestDistributed(t *testing.T) {
 // numbers.
 func TestNoNumber(t *testing.T) {
 	c := Cell{PRB: 25, Ports: 1}
-	b := newBlind(c, newAttempts(c))
+	b := newBlindDecoder(c, newCandidateSizes(c))
 	best := func(soft []float32, gamma float64) []DCI {
-		b.found = b.found[:0]
-		var elements [8]element
-		for i := range 8 * cceREGs {
-			elements[i/cceREGs].add(gamma, soft[8*i:][:8])
+		b.findings = b.findings[:0]
+		var elements [8]cceStats
+		for i := range 8 * regsPerCCE {
+			elements[i/regsPerCCE].addGroup(gamma, soft[8*i:][:8])
 		}
-		b.place(soft, elements[:], where{0, 8, 8, 0})
-		return newHistory().believe(b.found)
+		b.tryLocation(soft, elements[:], cceLocation{0, 8, 8, 0})
+		return newUserHistory().acceptFindings(b.findings)
 	}
 	d := DCI{RNTI: rntiSI, Format: cell.Format1A, Payload: toBits("1000000000000001000000000")}
-	if !c.parse(&d) {
+	if !c.parseDCI(&d) {
 		t.Fatal("no message")
 	}
-	coded := encode(addCRC(slices.Clone(d.Payload), uint16(d.RNTI)), nil)
-	order := matching(len(coded) / streams)
-	soft := make([]float32, 8*cceBits)
+	coded := encodeTailBiting(appendCRC(slices.Clone(d.Payload), uint16(d.RNTI)), nil)
+	order := rateMatchingOrder(len(coded) / codeStreams)
+	soft := make([]float32, 8*bitsPerCCE)
 	for i := range soft {
 		soft[i] = 1 - 2*float32(coded[order[i%len(order)]])
 	}
@@ -252,17 +252,17 @@ func TestNoNumber(t *testing.T) {
 func TestElements(t *testing.T) {
 	for _, prb := range []int{6, 15, 25, 50, 75, 100} {
 		for _, six := range []int{1, 3, 6, 12} {
-			for id := 0; id <= maxID; id += 7 {
-				c := Cell{ID: id, PRB: prb, Ports: 2, Sixths: six, Extended: id%2 == 1}
-				if !c.valid() {
+			for id := 0; id <= maxCellID; id += 7 {
+				c := Cell{ID: id, PRB: prb, Ports: 2, PHICHSixths: six, ExtendedPHICH: id%2 == 1}
+				if !c.isValid() {
 					t.Fatal(c)
 				}
 				seen := map[[2]int]bool{}
-				pcfich := c.pcfich()
-				for _, r := range append(append(pcfich[:], c.phich()...), c.pdcch(3)...) {
-					for _, k := range c.elements(r) {
+				pcfich := c.pcfichREGs()
+				for _, r := range append(append(pcfich[:], c.phichREGs()...), c.pdcchREGs(3)...) {
+					for _, k := range c.dataSubcarriers(r) {
 						at := [2]int{k, r.l}
-						if seen[at] || k < 0 || k >= c.subcarriers() || r.l >= c.symbols(3) {
+						if seen[at] || k < 0 || k >= c.subcarrierCount() || r.l >= c.controlSymbols(3) {
 							t.Fatalf("%+v: element %v", c, at)
 						}
 						seen[at] = true

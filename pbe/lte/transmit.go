@@ -18,65 +18,65 @@ import (
 // it has in common with the Receiver; all else goes the other way round. The same
 // seed and the same grants give the same samples.
 type Transmitter struct {
-	// Said counts grants that were told, Unsaid those for which there is no message, and
+	// Sent counts grants that were told, Unsaid those for which there is no message, and
 	// Unplaced those for which there was no room, as a real cell would not have given them.
-	Said, Unsaid, Unplaced int
+	Sent, Unencodable, Unplaced int
 
-	cell    Cell
-	size    int // samples of a symbol
-	rnd     *rand.Rand
-	fft     *fft
-	channel *channel
-	rate    float64 // of codes, at most
-	gain    float64 // of the PDCCH over the reference signals
+	cell      Cell
+	fftSize   int // samples of a symbol
+	rnd       *rand.Rand
+	fft       *fft
+	emulator  *channelEmulator
+	codeRate  float64 // of codes, at most
+	pdcchGain float64 // of the PDCCH over the reference signals
 
-	ports      [2][perSubframe][]complex128
-	row        []complex128
-	time       []complex128
-	samples    []complex64
-	ref        *reference
-	pdcch      [4][]reg // single elements, by CFI
-	pcfich     []reg
-	pbch       []reg
-	scramble   [10][]byte // of the PDCCH
-	indicators [10][4][]byte
-	orders     map[int][]int // of the rate matching, by bits of a stream
-	messages   []DCI
-	multicast  [10]bool // subframes that have reference signals in symbol 0 only
+	ports     [2][symbolsPerSubframe][]complex128
+	row       []complex128
+	time      []complex128
+	samples   []complex64
+	reference *referenceSignals
+	pdcch     [4][]reg // single elements, by CFI
+	pcfich    []reg
+	pbch      []reg
+	scramble  [10][]byte // of the PDCCH
+	cfiBits   [10][4][]byte
+	orders    map[int][]int // of the rate matching, by bits of a stream
+	messages  []DCI
+	multicast [10]bool // subframes that have reference signals in symbol 0 only
 }
 
 // NewTransmitter sends rate samples a second, as a Receiver takes them, through a
 // channel.
 func NewTransmitter(c Cell, rate int, ch Channel, seed uint64) (*Transmitter, error) {
-	size := rate / spacing
-	if _, err := NewReceiver(rate); err != nil || !c.valid() || c.subcarriers() >= size {
+	size := rate / subcarrierSpacing
+	if _, err := NewReceiver(rate); err != nil || !c.isValid() || c.subcarrierCount() >= size {
 		return nil, fault.New(fault.Usage, fmt.Errorf("%+v at %d samples per second: there is no such cell", c, rate), "")
 	}
-	t := &Transmitter{gain: 1, cell: c, size: size, rnd: rand.New(rand.NewPCG(seed, 7)), fft: newFFT(size), ref: newReference(c), orders: map[int][]int{},
-		row: make([]complex128, c.subcarriers()), time: make([]complex128, size), samples: make([]complex64, subframeLen(size))}
-	t.channel = newChannel(ch, c, size, t.rnd)
-	t.rate = codeRate(ch.SNR)
+	t := &Transmitter{pdcchGain: 1, cell: c, fftSize: size, rnd: rand.New(rand.NewPCG(seed, 7)), fft: newFFT(size), reference: newReferenceSignals(c), orders: map[int][]int{},
+		row: make([]complex128, c.subcarrierCount()), time: make([]complex128, size), samples: make([]complex64, subframeLen(size))}
+	t.emulator = newChannelEmulator(ch, c, size, t.rnd)
+	t.codeRate = codeRateForSNR(ch.SNR)
 	for p := range c.Ports {
-		for l := range perSubframe {
-			t.ports[p][l] = make([]complex128, c.subcarriers())
+		for l := range symbolsPerSubframe {
+			t.ports[p][l] = make([]complex128, c.subcarrierCount())
 		}
 	}
 	for cfi := 1; cfi <= 3; cfi++ {
-		t.pdcch[cfi] = c.single(c.pdcch(cfi))
+		t.pdcch[cfi] = c.singleElements(c.pdcchREGs(cfi))
 	}
-	pcfich := c.pcfich()
-	t.pcfich, t.pbch = c.single(pcfich[:]), c.pbchElements()
+	pcfich := c.pcfichREGs()
+	t.pcfich, t.pbch = c.singleElements(pcfich[:]), c.pbchElements()
 	for i := range t.pbch {
-		t.pbch[i].k += c.subcarriers()/2 - pbchWidth/2
+		t.pbch[i].k += c.subcarrierCount()/2 - pbchWidth/2
 	}
-	scramble := make([]byte, cfiLen)
+	scramble := make([]byte, pcfichBits)
 	for sf := range 10 {
 		t.scramble[sf] = make([]byte, 2*len(t.pdcch[3]))
-		gold(pdcchInit(c.ID, sf), t.scramble[sf])
-		gold(pcfichInit(c.ID, sf), scramble)
+		goldSequence(pdcchInit(c.ID, sf), t.scramble[sf])
+		goldSequence(pcfichInit(c.ID, sf), scramble)
 		for cfi := 1; cfi <= 3; cfi++ {
 			for i, s := range scramble {
-				t.indicators[sf][cfi] = append(t.indicators[sf][cfi], cfiWord(cfi, i)^s)
+				t.cfiBits[sf][cfi] = append(t.cfiBits[sf][cfi], cfiCodeBit(cfi, i)^s)
 			}
 		}
 	}
@@ -86,44 +86,44 @@ func NewTransmitter(c Cell, rate int, ch Channel, seed uint64) (*Transmitter, er
 // Cell is what it sends.
 func (t *Transmitter) Cell() Cell { return t.cell }
 
-// single are the elements of groups, one by one.
-func (c Cell) single(groups []reg) (out []reg) {
+// singleElements are the elements of groups, one by one.
+func (c Cell) singleElements(groups []reg) (out []reg) {
 	for _, r := range groups {
-		for _, k := range c.elements(r) {
+		for _, k := range c.dataSubcarriers(r) {
 			out = append(out, reg{k, r.l})
 		}
 	}
 	return out
 }
 
-// Subframe makes the samples of the subframe of a number, SFN·10 and its index, or
+// SendGrants makes the samples of the subframe of a number, SFN·10 and its index, or
 // one that goes on without wrapping. Its grants are told in as few symbols as there
 // is room in. The samples are the Transmitter's again with the next call.
-func (t *Transmitter) Subframe(number int64, grants []cell.Grant) []complex64 {
+func (t *Transmitter) SendGrants(number int64, grants []cell.Grant) []complex64 {
 	index := int(number % 10)
-	all, unsaid := t.cell.Messages(grants, t.messages[:0])
+	all, unsaid := t.cell.EncodeGrants(grants, t.messages[:0])
 	t.messages = all
 	least := 1
-	if t.cell.Extended {
+	if t.cell.ExtendedPHICH {
 		least = 3
 	}
 	var placed []DCI
 	for cfi := least; ; cfi++ {
-		placed = t.cell.place(all, index, 2*len(t.pdcch[cfi])/cceBits, t.rate)
+		placed = t.cell.placeMessages(all, index, 2*len(t.pdcch[cfi])/bitsPerCCE, t.codeRate)
 		if len(placed) == len(all) || cfi == 3 {
-			t.Said += len(placed)
-			t.Unsaid += unsaid
+			t.Sent += len(placed)
+			t.Unencodable += unsaid
 			t.Unplaced += len(all) - len(placed)
-			return t.Send(number, cfi, placed)
+			return t.SendMessages(number, cfi, placed)
 		}
 	}
 }
 
-// Send makes the samples of a subframe whose messages have their places: CCE and
+// SendMessages makes the samples of a subframe whose messages have their places: CCE and
 // Level, of which none may overlap, RNTI and Payload are what is sent of each.
-func (t *Transmitter) Send(number int64, cfi int, messages []DCI) []complex64 {
+func (t *Transmitter) SendMessages(number int64, cfi int, messages []DCI) []complex64 {
 	index := int(number % 10)
-	t.fill()
+	t.fillWithNoise()
 	pdcch := t.pdcch[cfi]
 	for p := range t.cell.Ports {
 		for _, r := range pdcch {
@@ -132,40 +132,40 @@ func (t *Transmitter) Send(number int64, cfi int, messages []DCI) []complex64 {
 	}
 	for i := range messages {
 		d := &messages[i]
-		coded := encode(addCRC(slices.Clone(d.Payload), uint16(d.RNTI)), nil)
-		bits, scramble := make([]byte, d.Level*cceBits), t.scramble[index][d.CCE*cceBits:]
-		order := t.order(len(coded) / streams)
+		coded := encodeTailBiting(appendCRC(slices.Clone(d.Payload), uint16(d.RNTI)), nil)
+		bits, scramble := make([]byte, d.Level*bitsPerCCE), t.scramble[index][d.CCE*bitsPerCCE:]
+		order := t.rateMatching(len(coded) / codeStreams)
 		for i := range bits {
 			bits[i] = coded[order[i%len(order)]] ^ scramble[i]
 		}
-		t.put(pdcch[d.CCE*cceBits/2:][:d.Level*cceBits/2], bits)
+		t.mapBits(pdcch[d.CCE*bitsPerCCE/2:][:d.Level*bitsPerCCE/2], bits)
 	}
 	for p := range t.cell.Ports {
 		for _, r := range pdcch {
-			t.ports[p][r.l][r.k] *= complex(t.gain, 0)
+			t.ports[p][r.l][r.k] *= complex(t.pdcchGain, 0)
 		}
 	}
-	t.put(t.pcfich, t.indicators[index][cfi])
+	t.mapBits(t.pcfich, t.cfiBits[index][cfi])
 	if index == 0 {
-		t.broadcast(int(number / 10 % 1024))
+		t.sendMIB(int(number / 10 % 1024))
 	}
 	if index%5 == 0 {
-		t.synchronise(index == 5)
+		t.sendSyncSignals(index == 5)
 	}
-	t.reference(index)
-	t.modulate()
+	t.sendReferenceSignals(index)
+	t.modulateSubframe()
 	return t.samples
 }
 
-func (t *Transmitter) order(bits int) []int {
+func (t *Transmitter) rateMatching(bits int) []int {
 	if t.orders[bits] == nil {
-		t.orders[bits] = matching(bits)
+		t.orders[bits] = rateMatchingOrder(bits)
 	}
 	return t.orders[bits]
 }
 
-// fill sends something everywhere.
-func (t *Transmitter) fill() {
+// fillWithNoise sends something everywhere.
+func (t *Transmitter) fillWithNoise() {
 	f := math.Sqrt(0.5 / float64(t.cell.Ports))
 	points := [4]complex128{complex(f, f), complex(f, -f), complex(-f, f), complex(-f, -f)}
 	for p := range t.cell.Ports {
@@ -182,13 +182,13 @@ func (t *Transmitter) fill() {
 	}
 }
 
-// put sends bits over pairs of elements, with transmit diversity if there are two
+// mapBits sends bits over pairs of elements, with transmit diversity if there are two
 // ports.
-func (t *Transmitter) put(at []reg, bits []byte) {
+func (t *Transmitter) mapBits(at []reg, bits []byte) {
 	g := &t.ports
 	for i := 0; i < len(at); i += 2 {
 		a, b := at[i], at[i+1]
-		x, y := qpsk(bits[2*i], bits[2*i+1]), qpsk(bits[2*i+2], bits[2*i+3])
+		x, y := qpskSymbol(bits[2*i], bits[2*i+1]), qpskSymbol(bits[2*i+2], bits[2*i+3])
 		if t.cell.Ports == 1 {
 			g[0][a.l][a.k], g[0][b.l][b.k] = x, y
 			continue
@@ -199,31 +199,31 @@ func (t *Transmitter) put(at []reg, bits []byte) {
 	}
 }
 
-// broadcast sends a part of the MIB.
-func (t *Transmitter) broadcast(sfn int) {
+// sendMIB sends a part of the MIB.
+func (t *Transmitter) sendMIB(sfn int) {
 	c := t.cell
 	var w bitWriter
-	w.put(slices.Index([]int{6, 15, 25, 50, 75, 100}, c.PRB), 3)
-	w.flag(c.Extended)
-	w.put(slices.Index([]int{1, 3, 6, 12}, c.Sixths), 2)
-	w.put(sfn>>2, 8)
-	w.put(0, 10)
-	coded := encode(addCRC(w, mibMasks[c.Ports]), nil)
-	order := t.order(len(coded) / streams)
+	w.writeBits(slices.Index([]int{6, 15, 25, 50, 75, 100}, c.PRB), 3)
+	w.writeFlag(c.ExtendedPHICH)
+	w.writeBits(slices.Index([]int{1, 3, 6, 12}, c.PHICHSixths), 2)
+	w.writeBits(sfn>>2, 8)
+	w.writeBits(0, 10)
+	coded := encodeTailBiting(appendCRC(w, mibCRCMasks[c.Ports]), nil)
+	order := t.rateMatching(len(coded) / codeStreams)
 	scramble := make([]byte, 4*pbchBits)
-	gold(uint32(c.ID), scramble)
+	goldSequence(uint32(c.ID), scramble)
 	part := make([]byte, pbchBits)
 	for i := range part {
 		part[i] = coded[order[i%len(order)]] ^ scramble[sfn%4*pbchBits+i]
 	}
-	t.put(t.pbch, part)
+	t.mapBits(t.pbch, part)
 }
 
-// synchronise sends PSS and SSS, of the first port only.
-func (t *Transmitter) synchronise(second bool) {
-	primary, secondary := pss(t.cell.ID%3), sss(t.cell.ID, second)
+// sendSyncSignals sends PSS and SSS, of the first port only.
+func (t *Transmitter) sendSyncSignals(second bool) {
+	primary, secondary := pssSequence(t.cell.ID%3), sssSequence(t.cell.ID, second)
 	for i := range syncLen {
-		k := t.cell.subcarriers()/2 - syncLen/2 + i
+		k := t.cell.subcarrierCount()/2 - syncLen/2 + i
 		for p := range t.cell.Ports {
 			t.ports[p][pssSymbol][k], t.ports[p][sssSymbol][k] = 0, 0
 		}
@@ -231,15 +231,15 @@ func (t *Transmitter) synchronise(second bool) {
 	}
 }
 
-// reference sends the reference signals: where one port does the other is silent.
-func (t *Transmitter) reference(index int) {
+// sendReferenceSignals sends the reference signals: where one port does the other is silent.
+func (t *Transmitter) sendReferenceSignals(index int) {
 	for _, l := range []int{0, 4, 7, 11} {
 		if l > 0 && t.multicast[index] {
 			continue
 		}
 		for port := range t.cell.Ports {
-			for m, v := range t.ref[2*index+l/perSlot][l%perSlot/4] {
-				k := t.cell.crsAt(port, l%perSlot) + 6*m
+			for m, v := range t.reference[2*index+l/symbolsPerSlot][l%symbolsPerSlot/4] {
+				k := t.cell.firstCRS(port, l%symbolsPerSlot) + 6*m
 				for p := range t.cell.Ports {
 					t.ports[p][l][k] = 0
 				}
@@ -249,32 +249,32 @@ func (t *Transmitter) reference(index int) {
 	}
 }
 
-// modulate makes samples of all subcarriers, as they are heard.
-func (t *Transmitter) modulate() {
+// modulateSubframe makes samples of all subcarriers, as they are heard.
+func (t *Transmitter) modulateSubframe() {
 	n := len(t.row)
-	scale := complex(1/math.Sqrt(float64(t.size)), 0)
-	for l := range perSubframe {
-		t.channel.pass(l, &t.ports, t.row)
+	scale := complex(1/math.Sqrt(float64(t.fftSize)), 0)
+	for l := range symbolsPerSubframe {
+		t.emulator.applyResponse(l, &t.ports, t.row)
 		clear(t.time)
 		for k, v := range t.row[:n/2] {
-			t.time[t.fft.order[t.size-n/2+k]] = v * scale
+			t.time[t.fft.order[t.fftSize-n/2+k]] = v * scale
 		}
 		for k, v := range t.row[n/2:] {
 			t.time[t.fft.order[k+1]] = v * scale
 		}
 		t.fft.transform(t.time) // the other way round is the same backwards
-		at := symbolAt(t.size, l)
-		guard := prefix
-		if l%perSlot == 0 {
-			guard = firstPrefix
+		at := symbolStart(t.fftSize, l)
+		guard := prefixLen
+		if l%symbolsPerSlot == 0 {
+			guard = firstPrefixLen
 		}
-		guard = guard * t.size / 128
-		useful := t.samples[at:][:t.size]
+		guard = guard * t.fftSize / 128
+		useful := t.samples[at:][:t.fftSize]
 		useful[0] = complex64(t.time[0])
 		for i, v := range t.time[1:] {
-			useful[t.size-1-i] = complex64(v)
+			useful[t.fftSize-1-i] = complex64(v)
 		}
-		copy(t.samples[at-guard:at], useful[t.size-guard:])
+		copy(t.samples[at-guard:at], useful[t.fftSize-guard:])
 	}
-	t.channel.disturb(t.samples)
+	t.emulator.addImpairments(t.samples)
 }

@@ -51,22 +51,22 @@ func (t *transmitter) bits(n int) []byte {
 }
 
 // message makes a DCI of random fields that can be sent at a place.
-func (t *transmitter) message(at where) (DCI, bool) {
+func (t *transmitter) message(at cceLocation) (DCI, bool) {
 	r := t.rntis[t.rnd.IntN(len(t.rntis))]
 	formats := []cell.Format{cell.Format0, cell.Format1A, cell.Format1, cell.Format2, cell.Format2A}[:1+2*t.cell.Ports]
 	sizes := t.cell.dciSizes(t.twoBits)
-	if t.rnd.IntN(4) == 0 && mayBeCommon(at.level, at.first, at.cces) {
+	if t.rnd.IntN(4) == 0 && inCommonSpace(at.level, at.first, at.cces) {
 		sizes = t.cell.dciSizes(false)
 		formats = formats[:2]
 		if t.rnd.IntN(2) == 0 {
 			r = []cell.RNTI{rntiSI, rntiP, 3}[t.rnd.IntN(3)]
 			formats = []cell.Format{cell.Format1A, cell.Format1C}
 		}
-	} else if !mayBe(r, at.subframe, at.level, at.first, at.cces) {
+	} else if !inUserSpace(r, at.subframe, at.level, at.first, at.cces) {
 		return DCI{}, false
 	}
 	f := formats[t.rnd.IntN(len(formats))]
-	if (sizes[f]+crcBits)*4 > at.level*cceBits*3 {
+	if (sizes[f]+crcBits)*4 > at.level*bitsPerCCE*3 {
 		return DCI{}, false // a rate over 3/4 needs more than 15 dB
 	}
 	for range 1000 {
@@ -77,7 +77,7 @@ func (t *transmitter) message(at where) (DCI, bool) {
 			d.Payload[0] = 1
 		}
 		clear(d.Payload[sizes[f]-4:])
-		if t.cell.parse(&d) && (f != cell.Format0 || transformable(d.PRB)) {
+		if t.cell.parseDCI(&d) && (f != cell.Format0 || isUplinkSize(d.PRB)) {
 			return d, true
 		}
 	}
@@ -86,15 +86,15 @@ func (t *transmitter) message(at where) (DCI, bool) {
 
 // subframe draws the messages of the next one.
 func (t *transmitter) subframe(sfn, index, cfi int) {
-	cces := len(t.cell.pdcch(cfi)) / cceREGs
+	cces := len(t.cell.pdcchREGs(cfi)) / regsPerCCE
 	used := make([]bool, cces)
 	for range 6 {
-		level := levels[t.rnd.IntN(len(levels))]
+		level := aggregationLevels[t.rnd.IntN(len(aggregationLevels))]
 		if level > cces {
 			continue
 		}
 		first := t.rnd.IntN(cces/level) * level
-		d, ok := t.message(where{first, level, cces, index})
+		d, ok := t.message(cceLocation{first, level, cces, index})
 		if !ok || slices.Contains(used[first:first+level], true) {
 			continue
 		}
@@ -116,13 +116,13 @@ type air struct {
 	snr    float64 // dB; of a full element
 }
 
-// over is what a receiver gets.
-func (t *transmitter) over(a air) (out []complex64) {
+// transmitOver is what a receiver gets.
+func (t *transmitter) transmitOver(a air) (out []complex64) {
 	ch := Channel{Offset: a.offset, SNR: a.snr}
 	for p, g := range a.gain {
-		ch.Ways[p] = []Way{{Gain: g}, {Gain: g * complex(0, a.echo), Delay: float64(a.delay) / float64(t.size*spacing)}}
+		ch.Taps[p] = []Tap{{Gain: g}, {Gain: g * complex(0, a.echo), Delay: float64(a.delay) / float64(t.size*subcarrierSpacing)}}
 	}
-	tx, err := NewTransmitter(t.cell, t.size*spacing, ch, t.seed)
+	tx, err := NewTransmitter(t.cell, t.size*subcarrierSpacing, ch, t.seed)
 	if err != nil {
 		panic(err)
 	}
@@ -133,14 +133,14 @@ func (t *transmitter) over(a air) (out []complex64) {
 				messages = append(messages, s.d)
 			}
 		}
-		out = append(out, tx.Send(number, t.cfis[i], messages)...)
+		out = append(out, tx.SendMessages(number, t.cfis[i], messages)...)
 	}
 	return out
 }
 
-// forget clears the fields of a payload that a DCI does not keep.
-func (c Cell) forget(d *DCI) {
-	at, riv := c.header()+c.groups(), rivBits(c.PRB)
+// clearUnsentFields clears the fields of a payload that a DCI does not keep.
+func (c Cell) clearUnsentFields(d *DCI) {
+	at, riv := c.headerBits()+c.rbgCount(), rivBits(c.PRB)
 	zero := func(from, n int) { clear(d.Payload[from:min(from+n, len(d.Payload))]) }
 	switch d.Format {
 	case cell.Format0:
@@ -148,7 +148,7 @@ func (c Cell) forget(d *DCI) {
 		zero(2+riv+6, 99)
 	case cell.Format1A:
 		zero(2+riv+5+3+1+2, 1)
-		if d.RNTI.User() {
+		if d.RNTI.IsUser() {
 			zero(2+riv+5+3+1+2, 2) // power
 			break
 		}
@@ -175,39 +175,39 @@ func TestWrite(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, prb := range widths {
 		for ports := 1; ports <= 2; ports++ {
-			c := Cell{PRB: prb, Ports: ports, Sixths: 6}
+			c := Cell{PRB: prb, Ports: ports, PHICHSixths: 6}
 			for f := cell.Format0; f <= cell.Format2A; f++ {
 				read, same := 0, 0
 				for range 800 {
 					rnti := []cell.RNTI{0x4601, 0x1234, rntiSI, 5}[rnd.IntN(4)]
-					if f == cell.Format1C == rnti.User() || f != cell.Format1A && f != cell.Format1C && !rnti.User() {
+					if f == cell.Format1C == rnti.IsUser() || f != cell.Format1A && f != cell.Format1C && !rnti.IsUser() {
 						continue
 					}
 					d := DCI{RNTI: rnti, Format: f, Payload: make([]byte, c.dciSizes(false)[f])}
 					for i := range d.Payload {
 						d.Payload[i] = byte(rnd.IntN(2))
 					}
-					d.Payload[0] &^= byte(flag(f == cell.Format0))
-					d.Payload[0] |= byte(flag(f == cell.Format1A))
+					d.Payload[0] &^= byte(ndiBit(f == cell.Format0))
+					d.Payload[0] |= byte(ndiBit(f == cell.Format1A))
 					clear(d.Payload[len(d.Payload)-4:])
-					c.forget(&d)
-					if !c.parse(&d) {
+					c.clearUnsentFields(&d)
+					if !c.parseDCI(&d) {
 						continue
 					}
 					read++
 					again := d
-					if !c.write(&again, len(d.Payload)) {
+					if !c.encodeDCI(&again, len(d.Payload)) {
 						t.Fatalf("%d PRB, format %v: %+v cannot be written", prb, f, d)
 					}
 					back := DCI{RNTI: rnti, Format: f, Payload: again.Payload}
-					if !c.parse(&back) || !equal(&back, &d) {
+					if !c.parseDCI(&back) || !equalContent(&back, &d) {
 						t.Fatalf("%d PRB: %+v written and read is %+v", prb, d, back)
 					}
 					third := back
-					if !c.write(&third, len(d.Payload)) || !slices.Equal(third.Payload, again.Payload) {
+					if !c.encodeDCI(&third, len(d.Payload)) || !slices.Equal(third.Payload, again.Payload) {
 						t.Fatalf("%d PRB: %+v written again is %v", prb, again, third.Payload)
 					}
-					typeOne := f >= cell.Format1 && f != cell.Format1C && c.header() == 1 && d.Payload[0] == 1
+					typeOne := f >= cell.Format1 && f != cell.Format1C && c.headerBits() == 1 && d.Payload[0] == 1
 					if typeOne || slices.Equal(again.Payload, d.Payload) {
 						same++
 					}
@@ -228,11 +228,11 @@ func TestTransmitter(t *testing.T) {
 		rate int
 		snr  float64
 	}{
-		{Cell{ID: 7, PRB: 6, Ports: 1, Sixths: 6}, 1_920_000, 20},
-		{Cell{ID: 301, PRB: 25, Ports: 2, Sixths: 6}, 7_680_000, 10},
-		{Cell{ID: 18, PRB: 50, Ports: 2, Sixths: 3, Extended: true}, 15_360_000, 20},
+		{Cell{ID: 7, PRB: 6, Ports: 1, PHICHSixths: 6}, 1_920_000, 20},
+		{Cell{ID: 301, PRB: 25, Ports: 2, PHICHSixths: 6}, 7_680_000, 10},
+		{Cell{ID: 18, PRB: 50, Ports: 2, PHICHSixths: 3, ExtendedPHICH: true}, 15_360_000, 20},
 	} {
-		tx, err := NewTransmitter(c.cell, c.rate, EPA(5, 1200, c.snr, 1), 1)
+		tx, err := NewTransmitter(c.cell, c.rate, NewEPAChannel(5, 1200, c.snr, 1), 1)
 		r, err2 := NewReceiver(c.rate)
 		if err != nil || err2 != nil {
 			t.Fatal(err, err2)
@@ -240,7 +240,7 @@ func TestTransmitter(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(9, 9))
 		want := map[int][]cell.Grant{}
 		heard, said, false := 0, 0, 0
-		r.Heard = func(s *Subframe) {
+		r.OnSubframe = func(s *Subframe) {
 			for i := range s.DCIs {
 				g := s.DCIs[i].Grant()
 				k := slices.Index(want[s.SFN*10+s.Index], g)
@@ -251,7 +251,7 @@ func TestTransmitter(t *testing.T) {
 				heard++
 			}
 		}
-		p := c.cell.groupSize()
+		p := c.cell.rbgSize()
 		for n := range 40 {
 			var all []cell.Grant
 			control, user := 1+rnd.IntN(3), cell.RNTI(0x100+rnd.IntN(0xF000))
@@ -264,17 +264,17 @@ func TestTransmitter(t *testing.T) {
 				g.Format, g.N = cell.Format2, 2
 				g.Blocks[1] = cell.Block{MCS: 30, RV: 2}
 				if n%5 == 0 {
-					g.Blocks[0] = disabled
+					g.Blocks[0] = disabledBlock
 				}
 			}
 			all = append(all, g)
 			want[n] = all
-			r.Feed(tx.Subframe(int64(n), all))
+			r.Feed(tx.SendGrants(int64(n), all))
 		}
 		r.Close()
 		said = 80
-		if tx.Said != said || heard < said*95/100 || false > 0 {
-			t.Errorf("%+v: %d said, %d not, %d heard, %d wrong", c, tx.Said, tx.Unsaid, heard, false)
+		if tx.Sent != said || heard < said*95/100 || false > 0 {
+			t.Errorf("%+v: %d said, %d not, %d heard, %d wrong", c, tx.Sent, tx.Unencodable, heard, false)
 		}
 		// Part of a group, a wrong size, more than there is room for, too many blocks.
 		odd := cell.Grant{RNTI: 0x4601, Format: cell.Format1, PRB: 1, N: 1, Blocks: [2]cell.Block{{MCS: 3, Size: 1}}}
@@ -284,10 +284,10 @@ func TestTransmitter(t *testing.T) {
 		for i := range cell.MaxGrants {
 			many = append(many, cell.Grant{RNTI: cell.RNTI(0x4000 + i), Format: cell.Format0, PRB: 1, N: 1, Blocks: [2]cell.Block{{MCS: 29, RV: 1}}})
 		}
-		before := tx.Said
-		tx.Subframe(40, many)
-		if tx.Unsaid < 2 || tx.Said == before || tx.Unplaced == 0 && c.cell.PRB > 6 || tx.Said-before+tx.Unsaid+tx.Unplaced != len(many) {
-			t.Errorf("%+v: %d said of %d, %d not, %d without a place", c, tx.Said-before, len(many), tx.Unsaid, tx.Unplaced)
+		before := tx.Sent
+		tx.SendGrants(40, many)
+		if tx.Unencodable < 2 || tx.Sent == before || tx.Unplaced == 0 && c.cell.PRB > 6 || tx.Sent-before+tx.Unencodable+tx.Unplaced != len(many) {
+			t.Errorf("%+v: %d said of %d, %d not, %d without a place", c, tx.Sent-before, len(many), tx.Unencodable, tx.Unplaced)
 		}
 	}
 }

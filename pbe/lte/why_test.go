@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// foreign are 24 ms, at searchSize, of a cell of 1.4 MHz with identity 205 that is not
+// foreignSignal are 24 ms, at searchSize, of a cell of 1.4 MHz with identity 205 that is not
 // understood.
-func foreign(of Reason, snr float64) (out []complex64) {
+func foreignSignal(of Reason, snr float64) (out []complex64) {
 	rnd := rand.New(rand.NewPCG(uint64(of), 3))
-	c := Cell{ID: 205, PRB: 6, Ports: 2, Sixths: 6}
+	c := Cell{ID: 205, PRB: 6, Ports: 2, PHICHSixths: 6}
 	fft, time := newFFT(searchSize), make([]complex128, searchSize)
-	symbols, other := perSlot, prefix
+	symbols, other := symbolsPerSlot, prefixLen
 	if of == ExtendedPrefix {
 		symbols, other = 6, searchSize/4
 	}
@@ -22,7 +22,7 @@ func foreign(of Reason, snr float64) (out []complex64) {
 		rows := newGrid(pbchWidth, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
 		for _, row := range rows {
 			for k := range row {
-				row[k] = qpsk(byte(rnd.IntN(2)), byte(rnd.IntN(2)))
+				row[k] = qpskSymbol(byte(rnd.IntN(2)), byte(rnd.IntN(2)))
 			}
 		}
 		at := [2]int{-1, -1} // symbols of PSS and SSS
@@ -34,7 +34,7 @@ func foreign(of Reason, snr float64) (out []complex64) {
 		case of != TDD && sf%5 == 0:
 			at = [2]int{symbols - 1, symbols - 2}
 		}
-		primary, secondary := pss(c.ID%3), sss(c.ID, sf%10 == 5)
+		primary, secondary := pssSequence(c.ID%3), sssSequence(c.ID, sf%10 == 5)
 		for i := range syncLen {
 			if k := pbchWidth/2 - syncLen/2 + i; at[0] >= 0 {
 				rows[at[0]][k] = primary[i]
@@ -58,7 +58,7 @@ func foreign(of Reason, snr float64) (out []complex64) {
 			fft.transform(time)
 			guard := other
 			if l%symbols == 0 && of != ExtendedPrefix {
-				guard = firstPrefix
+				guard = firstPrefixLen
 			}
 			for i := -guard; i < searchSize; i++ {
 				level := math.Pow(10, -snr/20) * math.Sqrt2 / 2
@@ -74,47 +74,47 @@ func fourPorts(c Cell, sfn int, rows *grid) {
 	h := [4]complex128{1, cmplx.Rect(0.8, 1), cmplx.Rect(1.1, 2), cmplx.Rect(0.7, -2)}
 	r := newMIBReader(c.ID)
 	var w bitWriter
-	w.put(3, 3) // 10 MHz
-	w.put(0, 1)
-	w.put(2, 2)
-	w.put(sfn>>2, 8)
-	w.put(0, 10)
-	coded := encode(addCRC(w, mibMasks[4]), nil)
-	bit := func(i int) byte { return coded[r.code.order[i%len(r.code.order)]] ^ r.code.scramble[sfn%4*pbchBits+i] }
+	w.writeBits(3, 3) // 10 MHz
+	w.writeBits(0, 1)
+	w.writeBits(2, 2)
+	w.writeBits(sfn>>2, 8)
+	w.writeBits(0, 10)
+	coded := encodeTailBiting(appendCRC(w, mibCRCMasks[4]), nil)
+	bit := func(i int) byte { return coded[r.pbch.order[i%len(r.pbch.order)]] ^ r.pbch.scramble[sfn%4*pbchBits+i] }
 	f := complex(math.Sqrt2/2, 0)
 	for i := 0; i < len(r.elements); i += 2 {
 		a, b := r.elements[i], r.elements[i+1]
-		x, y := qpsk(bit(2*i), bit(2*i+1)), qpsk(bit(2*i+2), bit(2*i+3))
+		x, y := qpskSymbol(bit(2*i), bit(2*i+1)), qpskSymbol(bit(2*i+2), bit(2*i+3))
 		one, two := h[i/2%2], h[i/2%2+2]
 		rows[a.l][a.k] = f * (one*x - two*conj(y))
 		rows[b.l][b.k] = f * (one*y + two*conj(x))
 	}
-	ref := newReference(c)
+	ref := newReferenceSignals(c)
 	for port := range 2 {
 		for i, l := range []int{7, 11} {
 			for m, v := range ref[1][i] {
-				rows[l][c.crsAt(port, l%perSlot)+6*m] = h[port] * v
+				rows[l][c.firstCRS(port, l%symbolsPerSlot)+6*m] = h[port] * v
 			}
 		}
 		for m := range pbchWidth / 6 {
-			rows[8][c.lateAt(port+2)+6*m] = h[port+2] * r.late(m)
+			rows[8][c.firstLateCRS(port+2)+6*m] = h[port+2] * r.lateSignal(m)
 		}
 	}
 }
 
 // TestWhy: of what is not understood is told what it is, and nothing of it is heard.
 func TestWhy(t *testing.T) {
-	wide := newTransmitter(Cell{ID: 8, PRB: 25, Ports: 1, Sixths: 6}, 512, 1)
+	wide := newTransmitter(Cell{ID: 8, PRB: 25, Ports: 1, PHICHSixths: 6}, 512, 1)
 	for i := range 25 {
 		wide.subframe(0, i%10, 2)
 	}
 	var narrow []complex64
-	for _, s := range decimate(wide.over(air{gain: [2]complex128{1}, snr: 30}), 4) {
+	for _, s := range decimate(wide.transmitOver(air{gain: [2]complex128{1}, snr: 30}), 4) {
 		narrow = append(narrow, complex64(s))
 	}
-	mute := short(205, 24, 20) // no broadcast, but all else
+	mute := shortSignalOf(205, 24, 20) // no broadcast, but all else
 	for i := range mute {
-		if at := i % (10 * subframeLen(searchSize)); at > symbolAt(searchSize, 7)-prefix && at < symbolAt(searchSize, 11)-prefix {
+		if at := i % (10 * subframeLen(searchSize)); at > symbolStart(searchSize, 7)-prefixLen && at < symbolStart(searchSize, 11)-prefixLen {
 			mute[i] = 0
 		}
 	}
@@ -123,23 +123,23 @@ func TestWhy(t *testing.T) {
 		want    Obstacle
 		text    string
 	}{
-		{foreign(FourPorts, 5), Obstacle{FourPorts, Cell{ID: 205, PRB: 50, Sixths: 6, Ports: 4}}, "four antenna ports"},
-		{foreign(ExtendedPrefix, 3), Obstacle{ExtendedPrefix, Cell{ID: 205}}, "extended cyclic prefix"},
-		{foreign(TDD, 3), Obstacle{TDD, Cell{ID: 205}}, "TDD"},
-		{narrow, Obstacle{TooWide, Cell{ID: 8, PRB: 25, Ports: 1, Sixths: 6}}, "25 resource blocks"},
-		{mute, Obstacle{Unread, Cell{ID: 205}}, "broadcast"},
-		{noiseOf(42_000, 1), Obstacle{Reason: NoSignal}, "no cell"},
+		{foreignSignal(FourPorts, 5), Obstacle{FourPorts, Cell{ID: 205, PRB: 50, PHICHSixths: 6, Ports: 4}}, "four antenna ports"},
+		{foreignSignal(ExtendedPrefix, 3), Obstacle{ExtendedPrefix, Cell{ID: 205}}, "extended cyclic prefix"},
+		{foreignSignal(TDD, 3), Obstacle{TDD, Cell{ID: 205}}, "TDD"},
+		{narrow, Obstacle{TooWide, Cell{ID: 8, PRB: 25, Ports: 1, PHICHSixths: 6}}, "25 resource blocks"},
+		{mute, Obstacle{UnreadableMIB, Cell{ID: 205}}, "broadcast"},
+		{gaussianNoise(42_000, 1), Obstacle{Reason: NoSignal}, "no cell"},
 		{make([]complex64, 42_000), Obstacle{Reason: NoSignal}, "no cell"},
 		{nil, Obstacle{}, "not enough"},
 	} {
-		r, err := NewReceiver(searchSize * spacing)
+		r, err := NewReceiver(searchSize * subcarrierSpacing)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Heard = func(s *Subframe) { t.Errorf("%+v: heard %d.%d", c.want, s.SFN, s.Index) }
+		r.OnSubframe = func(s *Subframe) { t.Errorf("%+v: heard %d.%d", c.want, s.SFN, s.Index) }
 		r.Feed(c.samples)
 		r.Close()
-		if got := r.Why(); got != c.want || !strings.Contains(got.String(), c.text) {
+		if got := r.Obstacle(); got != c.want || !strings.Contains(got.String(), c.text) {
 			t.Errorf("%+v (%s), want %+v", got, got, c.want)
 		}
 	}
@@ -147,10 +147,10 @@ func TestWhy(t *testing.T) {
 
 // BenchmarkNoCell searches 21 ms in vain.
 func BenchmarkNoCell(b *testing.B) {
-	samples := noiseOf(searchFirst*subframeLen(2048), 1)
+	samples := gaussianNoise(searchInterval*subframeLen(2048), 1)
 	for b.Loop() {
-		r, _ := NewReceiver(2048 * spacing)
-		r.failed = 3 // as mostly: it is not asked why
+		r, _ := NewReceiver(2048 * subcarrierSpacing)
+		r.failedSearches = 3 // as mostly: it is not asked why
 		r.Feed(samples)
 	}
 }

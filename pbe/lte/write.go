@@ -11,69 +11,69 @@ import (
 // bitWriter is the other way round of fields.
 type bitWriter []byte
 
-func (w *bitWriter) put(v, n int) {
+func (w *bitWriter) writeBits(v, n int) {
 	for i := n - 1; i >= 0; i-- {
 		*w = append(*w, byte(v>>i&1))
 	}
 }
 
-func (w *bitWriter) flag(v bool) {
+func (w *bitWriter) writeFlag(v bool) {
 	if v {
-		w.put(1, 1)
+		w.writeBits(1, 1)
 	} else {
-		w.put(0, 1)
+		w.writeBits(0, 1)
 	}
 }
 
-// write sets d.Payload, of size bits, to what parse reads as the rest of d. Fields that
+// encodeDCI sets d.Payload, of size bits, to what parse reads as the rest of d. Fields that
 // a DCI does not keep, as those of power, are zero. It is false if there is no such
 // message: the blocks cannot be said, or a size is not that of the MCS.
-func (c Cell) write(d *DCI, size int) bool {
+func (c Cell) encodeDCI(d *DCI, size int) bool {
 	var w bitWriter
 	ok := false
 	switch d.Format {
 	case cell.Format0:
-		ok = c.write0(d, &w)
+		ok = c.encodeFormat0(d, &w)
 	case cell.Format1A:
-		ok = c.write1A(d, &w)
+		ok = c.encodeFormat1A(d, &w)
 	case cell.Format1C:
-		ok = c.write1C(d, &w)
+		ok = c.encodeFormat1C(d, &w)
 	default:
-		ok = c.writeMap(d, &w)
+		ok = c.encodeGroupFormat(d, &w)
 	}
 	if !ok || len(w) > size {
 		return false
 	}
-	w.put(0, size-len(w))
+	w.writeBits(0, size-len(w))
 	// Whatever it was asked for, what was written says the same.
 	back := DCI{RNTI: d.RNTI, Format: d.Format, CCE: d.CCE, Level: d.Level, Payload: w, Agreement: d.Agreement}
 	d.Payload = w
-	if !c.parse(&back) {
+	if !c.parseDCI(&back) {
 		return false
 	}
 	back.Payload = nil
 	same := *d
 	same.Payload = nil
-	return equal(&back, &same)
+	return equalContent(&back, &same)
 }
 
-// equal tells whether a and b say the same, but for their payloads.
-func equal(a, b *DCI) bool {
+// equalContent tells whether a and b say the same, but for their payloads.
+func equalContent(a, b *DCI) bool {
 	return a.RNTI == b.RNTI && a.Format == b.Format && a.PRBs == b.PRBs && a.PRB == b.PRB && a.Distributed == b.Distributed && a.HARQ == b.HARQ &&
 		a.N == b.N && a.Blocks == b.Blocks && a.Second == b.Second
 }
 
-// riv is the resource indication value of n contiguous blocks of all (36.213 section
+// encodeRIV is the resource indication value of n contiguous blocks of all (36.213 section
 // 7.1.6.3).
-func riv(first, n, all int) int {
+func encodeRIV(first, n, all int) int {
 	if n-1 <= all/2 {
 		return all*(n-1) + first
 	}
 	return all*(all-n+1) + all - 1 - first
 }
 
-// run is the first of the blocks of d, if they are contiguous.
-func (d *DCI) run() (first int, ok bool) {
+// contiguousStart is the first of the blocks of d, if they are contiguous.
+func (d *DCI) contiguousStart() (first int, ok bool) {
 	for first < cell.MaxPRB && !d.PRBs.Has(first) {
 		first++
 	}
@@ -85,88 +85,88 @@ func (d *DCI) run() (first int, ok bool) {
 	return first, d.PRB > 0
 }
 
-// flag is a block's NDI as a field.
-func flag(ndi bool) int {
+// ndiBit is a block's NDI as a field.
+func ndiBit(ndi bool) int {
 	if ndi {
 		return 1
 	}
 	return 0
 }
 
-func (c Cell) write0(d *DCI, w *bitWriter) bool {
-	first, ok := d.run()
+func (c Cell) encodeFormat0(d *DCI, w *bitWriter) bool {
+	first, ok := d.contiguousStart()
 	if !ok || d.N != 1 {
 		return false
 	}
-	w.put(0, 2) // format 0, no hopping
-	w.put(riv(first, d.PRB, c.PRB), rivBits(c.PRB))
-	w.put(int(d.Blocks[0].MCS), 5)
-	w.flag(d.Blocks[0].NDI)
+	w.writeBits(0, 2) // format 0, no hopping
+	w.writeBits(encodeRIV(first, d.PRB, c.PRB), rivBits(c.PRB))
+	w.writeBits(int(d.Blocks[0].MCS), 5)
+	w.writeFlag(d.Blocks[0].NDI)
 	return true
 }
 
-func (c Cell) write1A(d *DCI, w *bitWriter) bool {
-	own := d.RNTI.User()
+func (c Cell) encodeFormat1A(d *DCI, w *bitWriter) bool {
+	own := d.RNTI.IsUser()
 	bits := rivBits(c.PRB)
-	w.put(1, 1)
-	w.flag(d.Distributed)
+	w.writeBits(1, 1)
+	w.writeFlag(d.Distributed)
 	if d.N == 0 { // an order to begin random access
-		w.put(1<<bits-1, bits)
+		w.writeBits(1<<bits-1, bits)
 		return own && !d.Distributed && d.PRB == 0
 	}
-	first, ok := d.run()
+	first, ok := d.contiguousStart()
 	second := false
 	if d.Distributed {
-		first, second, ok = c.gather(d, 1)
+		first, second, ok = c.findVirtualBlocks(d, 1)
 	}
 	if !ok {
 		return false
 	}
 	if d.Distributed && c.PRB >= 50 && own {
-		w.flag(second)
+		w.writeFlag(second)
 		bits--
 	}
-	w.put(riv(first, d.PRB, c.PRB), bits)
+	w.writeBits(encodeRIV(first, d.PRB, c.PRB), bits)
 	b := d.Blocks[0]
-	ndi, tpc := flag(b.NDI), 0
+	ndi, tpc := ndiBit(b.NDI), 0
 	if !own {
-		ndi = flag(second)
+		ndi = ndiBit(second)
 		if int(b.Size) == tbs.Size(int(b.MCS), 3) {
 			tpc = 1
 		}
 	}
-	w.put(int(b.MCS), 5)
-	w.put(int(d.HARQ), 3)
-	w.put(ndi, 1)
-	w.put(int(b.RV), 2)
-	w.put(tpc, 2)
+	w.writeBits(int(b.MCS), 5)
+	w.writeBits(int(d.HARQ), 3)
+	w.writeBits(ndi, 1)
+	w.writeBits(int(b.RV), 2)
+	w.writeBits(tpc, 2)
 	return true
 }
 
-func (c Cell) write1C(d *DCI, w *bitWriter) bool {
-	first, second, ok := c.gather(d, c.step())
+func (c Cell) encodeFormat1C(d *DCI, w *bitWriter) bool {
+	first, second, ok := c.findVirtualBlocks(d, c.format1CStep())
 	if !ok || d.N != 1 {
 		return false
 	}
 	if c.PRB >= 50 {
-		w.flag(second)
+		w.writeFlag(second)
 	}
-	step := c.step()
-	w.put(riv(first/step, d.PRB/step, c.virtual(second)/step), rivBits(c.virtual(false)/step))
-	w.put(int(d.Blocks[0].MCS), 5)
+	step := c.format1CStep()
+	w.writeBits(encodeRIV(first/step, d.PRB/step, c.virtualBlockCount(second)/step), rivBits(c.virtualBlockCount(false)/step))
+	w.writeBits(int(d.Blocks[0].MCS), 5)
 	return true
 }
 
-// gather finds the distributed virtual blocks, from a multiple of step on, that
+// findVirtualBlocks finds the distributed virtual blocks, from a multiple of step on, that
 // spread to those of d.
-func (c Cell) gather(d *DCI, step int) (first int, second, ok bool) {
+func (c Cell) findVirtualBlocks(d *DCI, step int) (first int, second, ok bool) {
 	for _, second := range []bool{false, true} {
 		if second && c.PRB < 50 {
 			break
 		}
-		for first := 0; d.PRB > 0 && first+d.PRB <= c.virtual(second); first += step {
+		for first := 0; d.PRB > 0 && first+d.PRB <= c.virtualBlockCount(second); first += step {
 			var is DCI
-			if c.spread(&is, first, d.PRB, second); is.PRBs == d.PRBs {
+			if c.setDistributed(&is, first, d.PRB, second); is.PRBs == d.PRBs {
 				return first, second, true
 			}
 		}
@@ -174,70 +174,70 @@ func (c Cell) gather(d *DCI, step int) (first int, second, ok bool) {
 	return 0, false, false
 }
 
-// writeMap writes formats 1, 2 and 2A.
-func (c Cell) writeMap(d *DCI, w *bitWriter) bool {
-	bits, typeOne, ok := c.mapOf(d.PRBs)
+// encodeGroupFormat writes formats 1, 2 and 2A.
+func (c Cell) encodeGroupFormat(d *DCI, w *bitWriter) bool {
+	bits, typeOne, ok := c.allocationBits(d.PRBs)
 	if !ok {
 		return false
 	}
-	if c.header() == 1 {
-		w.flag(typeOne)
+	if c.headerBits() == 1 {
+		w.writeFlag(typeOne)
 	}
-	w.put(bits, c.groups())
+	w.writeBits(bits, c.rbgCount())
 	if d.Format == cell.Format1 {
 		b := d.Blocks[0]
-		w.put(int(b.MCS), 5)
-		w.put(int(d.HARQ), 3)
-		w.flag(b.NDI)
-		w.put(int(b.RV), 2)
-		w.put(0, 2) // TPC
+		w.writeBits(int(b.MCS), 5)
+		w.writeBits(int(d.HARQ), 3)
+		w.writeFlag(b.NDI)
+		w.writeBits(int(b.RV), 2)
+		w.writeBits(0, 2) // TPC
 		return d.N == 1
 	}
-	w.put(0, 2)
-	w.put(int(d.HARQ), 3)
-	w.put(0, 1)
+	w.writeBits(0, 2)
+	w.writeBits(int(d.HARQ), 3)
+	w.writeBits(0, 1)
 	g := d.Grant()
 	for k, b := range g.Blocks {
 		if k >= int(g.N) {
-			b = disabled
+			b = disabledBlock
 		}
-		w.put(int(b.MCS), 5)
-		w.flag(b.NDI)
-		w.put(int(b.RV), 2)
+		w.writeBits(int(b.MCS), 5)
+		w.writeFlag(b.NDI)
+		w.writeBits(int(b.RV), 2)
 	}
 	if d.Format == cell.Format2 {
-		w.put(0, 3) // precoding
+		w.writeBits(0, 3) // precoding
 	}
 	return d.N > 0
 }
 
-// mapOf are the bits that tell blocks, in whole groups if that is possible.
-func (c Cell) mapOf(m Map) (bits int, typeOne, ok bool) {
-	p, n := c.groupSize(), c.groups()
+// allocationBits are the bits that tell blocks, in whole groups if that is possible.
+func (c Cell) allocationBits(m PRBSet) (bits int, typeOne, ok bool) {
+	p, n := c.rbgSize(), c.rbgCount()
 	for g := range n {
 		if m.Has(g * p) {
 			bits |= 1 << (n - 1 - g)
 		}
 	}
 	var d DCI
-	if c.allocate(&d, false, bits); d.PRBs == m {
+	if c.setAllocation(&d, false, bits); d.PRBs == m {
 		return bits, false, true
 	}
-	if c.header() == 0 {
+	if c.headerBits() == 0 {
 		return 0, false, false
 	}
-	shift := log2(p)
+	shift := bitsFor(p)
 	size := n - shift - 1
 	for subset := range p {
 		for late := range 2 {
 			bits = subset<<(size+1) | late<<size
 			for i := range size {
-				if prb := c.ofSubset(subset, late == 1, i); prb < c.PRB && m.Has(prb) {
+				if prb := c.subsetBlock(subset, late == 1, i); prb < c.PRB && m.Has(prb) {
 					bits |= 1 << (size - 1 - i)
 				}
 			}
 			d = DCI{}
-			if c.allocate(&d, true, bits) && d.PRBs == m {
+			if c.setAllocation(&d, true, bits) && d.PRBs == m {
 				return bits, true, true
 			}
 		}
@@ -245,12 +245,12 @@ func (c Cell) mapOf(m Map) (bits int, typeOne, ok bool) {
 	return 0, false, false
 }
 
-// Messages appends to out what tells grants, which are given blocks here: those of
+// EncodeGrants appends to out what tells grants, which are given blocks here: those of
 // format 1A from the first block on, others whole groups from the last one on. Those
 // for which there is no message are counted: their number of blocks is not one of
 // whole groups, or a size is not that of the MCS.
-func (c Cell) Messages(grants []cell.Grant, out []DCI) (messages []DCI, unsaid int) {
-	p := c.groupSize()
+func (c Cell) EncodeGrants(grants []cell.Grant, out []DCI) (messages []DCI, unsaid int) {
+	p := c.rbgSize()
 	rest, low, uplink := c.PRB%p, 0, 0
 	whole := c.PRB / p // whole groups that are free begin below this one
 	out = slices.Grow(out, len(grants))[:len(grants)]
@@ -259,10 +259,10 @@ func (c Cell) Messages(grants []cell.Grant, out []DCI) (messages []DCI, unsaid i
 		*d = DCI{RNTI: g.RNTI, Format: g.Format, HARQ: g.HARQ, Blocks: g.Blocks, N: int(g.N), PRB: int(g.PRB)}
 		switch {
 		case g.Format == cell.Format0 && uplink+d.PRB <= c.PRB:
-			d.local(uplink, d.PRB)
+			d.setLocalized(uplink, d.PRB)
 			uplink += d.PRB
 		case g.Format == cell.Format1A && low+d.PRB <= c.PRB:
-			d.local(low, d.PRB)
+			d.setLocalized(low, d.PRB)
 			low += d.PRB
 		}
 	}
@@ -271,17 +271,17 @@ func (c Cell) Messages(grants []cell.Grant, out []DCI) (messages []DCI, unsaid i
 	for _, d := range out {
 		if d.Format == cell.Format1 || d.Format == cell.Format2 || d.Format == cell.Format2A {
 			if last := d.PRB % p; last > 0 && last == rest {
-				d.PRBs.fill(c.PRB-rest, c.PRB)
+				d.PRBs.addRange(c.PRB-rest, c.PRB)
 				rest = 0
 			}
 			n := d.PRB / p
 			whole -= n
 			if whole >= low {
-				d.PRBs.fill(whole*p, (whole+n)*p)
+				d.PRBs.addRange(whole*p, (whole+n)*p)
 			}
-			d.compact()
+			d.compactBlocks()
 		}
-		if d.PRBs.count() != d.PRB || !c.write(&d, c.dciSizes(false)[d.Format]) {
+		if d.PRBs.count() != d.PRB || !c.encodeDCI(&d, c.dciSizes(false)[d.Format]) {
 			unsaid++
 			continue
 		}
@@ -290,40 +290,40 @@ func (c Cell) Messages(grants []cell.Grant, out []DCI) (messages []DCI, unsaid i
 	return keep, unsaid
 }
 
-// compact puts the one block that is not disabled to the front, as parse does.
-func (d *DCI) compact() {
-	if d.N == 2 && d.Blocks[1] == disabled {
+// compactBlocks puts the one block that is not disabled to the front, as parse does.
+func (d *DCI) compactBlocks() {
+	if d.N == 2 && d.Blocks[1] == disabledBlock {
 		d.N, d.Blocks[1] = 1, cell.Block{}
-	} else if d.N == 2 && d.Blocks[0] == disabled {
+	} else if d.N == 2 && d.Blocks[0] == disabledBlock {
 		d.N, d.Blocks[0], d.Blocks[1], d.Second = 1, d.Blocks[1], cell.Block{}, true
 	}
 }
 
-// mostRate is how many bits of a message there are at most for each that is sent.
-const mostRate = 0.75
+// maxCodeRate is how many bits of a message there are at most for each that is sent.
+const maxCodeRate = 0.75
 
-// codeRate is the highest rate of a code that is sent over a channel of some SNR:
+// codeRateForSNR is the highest rate of a code that is sent over a channel of some SNR:
 // what the PDCCH's two bits an element could carry there at the best, with 9 dB to
 // spare, of which a decoder needs some three and fading the others.
-func codeRate(snr float64) float64 {
-	return min(mostRate, math.Log2(1+math.Pow(10, (snr-9)/10))/2)
+func codeRateForSNR(snr float64) float64 {
+	return min(maxCodeRate, math.Log2(1+math.Pow(10, (snr-9)/10))/2)
 }
 
-// place gives messages places, each in the search space of its RNTI, at the lowest
+// placeMessages gives messages places, each in the search space of its RNTI, at the lowest
 // level with that rate, or a lower one if there is no room, the largest first. It
 // returns those that have found one.
-func (c Cell) place(messages []DCI, subframe, cces int, rate float64) []DCI {
+func (c Cell) placeMessages(messages []DCI, subframe, cces int, rate float64) []DCI {
 	used := make([]bool, cces)
 	out := make([]DCI, 0, len(messages))
-	for _, wanted := range levels { // the largest first
+	for _, wanted := range aggregationLevels { // the largest first
 		for _, d := range messages {
 			bits := float64(len(d.Payload) + crcBits)
-			fits := func(level int, rate float64) bool { return bits <= rate*float64(level*cceBits) }
+			fits := func(level int, rate float64) bool { return bits <= rate*float64(level*bitsPerCCE) }
 			if wanted < 8 && !fits(wanted, rate) || wanted > 1 && fits(wanted/2, rate) {
 				continue
 			}
-			for level := wanted; level > 0 && fits(level, mostRate); level /= 2 {
-				if first, ok := free(d.RNTI, subframe, level, used); ok {
+			for level := wanted; level > 0 && fits(level, maxCodeRate); level /= 2 {
+				if first, ok := reserveCCEs(d.RNTI, subframe, level, used); ok {
 					d.CCE, d.Level = first, level
 					out = append(out, d)
 					break
@@ -334,8 +334,8 @@ func (c Cell) place(messages []DCI, subframe, cces int, rate float64) []DCI {
 	return out
 }
 
-// free takes a place of r's search space that is not used.
-func free(r cell.RNTI, subframe, level int, used []bool) (first int, ok bool) {
+// reserveCCEs takes a place of r's search space that is not used.
+func reserveCCEs(r cell.RNTI, subframe, level int, used []bool) (first int, ok bool) {
 	taken := func(first int) bool {
 		for _, u := range used[first : first+level] {
 			if u {
@@ -345,7 +345,7 @@ func free(r cell.RNTI, subframe, level int, used []bool) (first int, ok bool) {
 		return false
 	}
 	for first = 0; first+level <= len(used); first += level {
-		if (r.User() && mayBe(r, subframe, level, first, len(used)) || !r.User() && mayBeCommon(level, first, len(used))) && !taken(first) {
+		if (r.IsUser() && inUserSpace(r, subframe, level, first, len(used)) || !r.IsUser() && inCommonSpace(level, first, len(used))) && !taken(first) {
 			for i := range level {
 				used[first+i] = true
 			}

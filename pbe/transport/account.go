@@ -7,11 +7,11 @@ import (
 )
 
 // For names whom the connection is for, once that is known; Peer tells who counts it.
-func (c *Conn) For(peer string) { c.whose.Store(&peer) }
+func (c *Conn) For(peer string) { c.peerName.Store(&peer) }
 
 // Peer is what For was told last, or "".
 func (c *Conn) Peer() string {
-	if p := c.whose.Load(); p != nil {
+	if p := c.peerName.Load(); p != nil {
 		return *p
 	}
 	return ""
@@ -23,10 +23,10 @@ func (c *Conn) Peer() string {
 func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.e
+	e := c.engine
 	if e.closing.err == nil {
 		each := unit.Bytes(e.mtu.size - overhead)
-		pending = e.send.unsent() + (e.send.unsent()+each-1)/each*(overhead+e.header)
+		pending = e.sender.unsentBytes() + (e.sender.unsentBytes()+each-1)/each*(overhead+e.headerSize)
 	}
 	return unit.Bytes(e.counts.wireIn), unit.Bytes(e.counts.wireOut), pending, nil
 }
@@ -37,13 +37,13 @@ func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 func (c *Conn) LimitWindow(n unit.Bytes) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.e.recv.limitWindow(uint64(max(n, 2*minPayload)))
+	c.engine.receiver.limitWindow(uint64(max(n, 2*minPayload)))
 	return nil
 }
 
-// leads is this device's own address on the way to another one, as bind has a socket
+// localAddrFor is this device's own address on the way to another one, as bind has a socket
 // go there, without a packet.
-func leads(to net.Addr, opt Options) (net.Addr, error) {
+func localAddrFor(to net.Addr, opt Options) (net.Addr, error) {
 	d := net.Dialer{Control: opt.Control}
 	c, err := d.Dial("udp", to.String())
 	if err != nil {

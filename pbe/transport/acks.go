@@ -14,9 +14,9 @@ const (
 
 // Tuning.
 const (
-	maxKept     = 256         // ranges of packets received that are remembered; of older ones each counts as received
-	repeatFor   = time.Second // a range is in acknowledgements, and in repeatOften at least
-	repeatOften = 8
+	maxReceivedRanges = 256         // ranges of packets received that are remembered; of older ones each counts as received
+	repeatDuration    = time.Second // a range is in acknowledgements, and in minRepeats at least
+	minRepeats        = 8
 )
 
 // ackTracker remembers which packets of the peer have arrived, when the peer must get an
@@ -42,14 +42,14 @@ type ackTracker struct {
 	repeats     int           // acknowledgements since
 }
 
-// isOld reports whether nothing is remembered of a number any more.
-func (a *ackTracker) isOld(number uint64) bool { return number < a.floor }
+// isTooOld reports whether nothing is remembered of a number any more.
+func (a *ackTracker) isTooOld(number uint64) bool { return number < a.floor }
 
 // isDuplicate reports whether a packet of that number has arrived before.
 func (a *ackTracker) isDuplicate(number uint64) bool { return a.received.Has(number) }
 
-// expected returns the number after the highest that arrived.
-func (a *ackTracker) expected() uint64 {
+// nextExpected returns the number after the highest that arrived.
+func (a *ackTracker) nextExpected() uint64 {
 	if n := len(a.received); n > 0 {
 		return a.received[n-1].To
 	}
@@ -59,14 +59,14 @@ func (a *ackTracker) expected() uint64 {
 // onPacket notes a packet that is neither old nor a duplicate. One that elicits an ACK
 // gets it with the next such packet, or a little later; at once if it is out of order.
 func (a *ackTracker) onPacket(now time.Duration, number uint64, eliciting bool) {
-	expected := a.expected()
+	expected := a.nextExpected()
 	if number >= expected {
 		a.largestTime = now
 	}
 	a.received.Add(number, number+1)
-	if n := len(a.received); n > maxKept {
-		a.floor = a.received[n-maxKept].From
-		a.received.KeepLast(maxKept)
+	if n := len(a.received); n > maxReceivedRanges {
+		a.floor = a.received[n-maxReceivedRanges].From
+		a.received.KeepLast(maxReceivedRanges)
 	}
 	a.repeatFrom = min(a.repeatFrom, number)
 	if !eliciting {
@@ -81,8 +81,8 @@ func (a *ackTracker) onPacket(now time.Duration, number uint64, eliciting bool) 
 	}
 }
 
-// onTime makes an ACK due whose time has come.
-func (a *ackTracker) onTime(now time.Duration) {
+// onTimer makes an ACK due whose time has come.
+func (a *ackTracker) onTimer(now time.Duration) {
 	a.ackNow = a.ackNow || a.ackTime > 0 && now >= a.ackTime
 }
 
@@ -90,26 +90,26 @@ func (a *ackTracker) onTime(now time.Duration) {
 // asked for one.
 func (a *ackTracker) onConfirmed(eliciting uint64) { a.confirmed = max(a.confirmed, eliciting) }
 
-// isUseful reports whether an ACK is due, or goes with what leaves anyway as none of the
+// shouldSend reports whether an ACK is due, or goes with what leaves anyway as none of the
 // same packets is known to have arrived.
-func (a *ackTracker) isUseful(anyway bool) bool {
-	return len(a.received) > 0 && (a.ackNow || anyway && a.eliciting > a.confirmed)
+func (a *ackTracker) shouldSend(piggyback bool) bool {
+	return len(a.received) > 0 && (a.ackNow || piggyback && a.eliciting > a.confirmed)
 }
 
 // appendAck appends an ACK frame that lets the peer send its stream up to maxData. At
 // least one packet has arrived.
 func (a *ackTracker) appendAck(now time.Duration, b []byte, maxData uint64) []byte {
-	if a.repeats++; now >= a.repeatSince+repeatFor && a.repeats > repeatOften {
-		a.repeatSince, a.repeats, a.repeatFrom, a.nextFrom = now, 0, a.nextFrom, a.expected()-1
+	if a.repeats++; now >= a.repeatSince+repeatDuration && a.repeats > minRepeats {
+		a.repeatSince, a.repeats, a.repeatFrom, a.nextFrom = now, 0, a.nextFrom, a.nextExpected()-1
 	}
-	f := ackFrame{delay: now - a.largestTime, oneWay: a.oneWayDelay, window: maxData}
-	for i := len(a.received) - 1; i >= 0 && f.n < maxRanges; i-- {
-		if f.n > 0 && a.received[i].To <= a.repeatFrom {
+	f := ackFrame{delay: now - a.largestTime, oneWayDelay: a.oneWayDelay, maxData: maxData}
+	for i := len(a.received) - 1; i >= 0 && f.count < maxAckRanges; i-- {
+		if f.count > 0 && a.received[i].To <= a.repeatFrom {
 			break
 		}
-		f.spans[f.n] = ackRange{a.received[i].From, a.received[i].To - 1}
-		f.n++
+		f.ranges[f.count] = ackRange{a.received[i].From, a.received[i].To - 1}
+		f.count++
 	}
 	a.pending, a.ackNow, a.ackTime = 0, false, 0
-	return f.append(b)
+	return f.appendTo(b)
 }

@@ -11,8 +11,8 @@ import (
 func ackOf(t *testing.T, a *ackTracker, now time.Duration) ackFrame {
 	t.Helper()
 	var f frame
-	in := reader{b: a.appendAck(now, nil, 77)}
-	if err := in.next(&f); err != nil || len(in.b) > 0 || f.kind != frameAck || f.ack.window != 77 {
+	in := frameReader{buf: a.appendAck(now, nil, 77)}
+	if err := in.readFrame(&f); err != nil || len(in.buf) > 0 || f.kind != frameAck || f.ack.maxData != 77 {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	return f.ack
@@ -41,16 +41,16 @@ func TestAckTimes(t *testing.T) {
 		if a.ackNow != c.due || a.ackTime != c.at {
 			t.Errorf("%s: due %v, at %v", what, a.ackNow, a.ackTime)
 		}
-		if a.onTime(now + ackDelay); a.ackNow != (c.due || c.at > 0) {
+		if a.onTimer(now + ackDelay); a.ackNow != (c.due || c.at > 0) {
 			t.Errorf("%s: due later: %v", what, a.ackNow)
 		}
 		if ackOf(t, &a, now); a.ackNow || a.ackTime > 0 || a.pending > 0 {
 			t.Errorf("%s: due again", what)
 		}
-		if a.isUseful(false) || a.isUseful(true) != c.eliciting {
-			t.Errorf("%s: useful: %v", what, a.isUseful(true))
+		if a.shouldSend(false) || a.shouldSend(true) != c.eliciting {
+			t.Errorf("%s: useful: %v", what, a.shouldSend(true))
 		}
-		if a.onConfirmed(a.eliciting); a.isUseful(true) {
+		if a.onConfirmed(a.eliciting); a.shouldSend(true) {
 			t.Errorf("%s: useful though it is known to have arrived", what)
 		}
 	}
@@ -71,28 +71,28 @@ func TestAckRanges(t *testing.T) {
 			if r.IntN(4) == 0 && next > 0 {
 				n = next - min(next, uint64(r.IntN(200)))
 			}
-			if a.isOld(n) != (n < a.floor) || !a.isOld(n) && a.isDuplicate(n) != arrived[n] {
-				t.Fatalf("seed %d: %d: old %v, duplicate %v", seed, n, a.isOld(n), a.isDuplicate(n))
+			if a.isTooOld(n) != (n < a.floor) || !a.isTooOld(n) && a.isDuplicate(n) != arrived[n] {
+				t.Fatalf("seed %d: %d: old %v, duplicate %v", seed, n, a.isTooOld(n), a.isDuplicate(n))
 			}
-			if a.isOld(n) || arrived[n] {
+			if a.isTooOld(n) || arrived[n] {
 				continue
 			}
-			if n >= a.expected() {
+			if n >= a.nextExpected() {
 				largest, at, a.oneWayDelay = n, now, uint32(n)
 			}
 			a.onPacket(now, n, r.IntN(2) == 0)
 			arrived[n], next = true, max(next, n+1)
-			if len(a.received) > maxKept || a.expected() != largest+1 {
-				t.Fatalf("seed %d: %d ranges, %d is expected", seed, len(a.received), a.expected())
+			if len(a.received) > maxReceivedRanges || a.nextExpected() != largest+1 {
+				t.Fatalf("seed %d: %d ranges, %d is expected", seed, len(a.received), a.nextExpected())
 			}
 			if r.IntN(4) > 0 {
 				continue
 			}
 			f := ackOf(t, &a, now)
-			if f.spans[0].hi != largest || f.oneWay != uint32(largest) || f.delay != (now-at).Truncate(time.Microsecond) {
-				t.Fatalf("seed %d: %+v of %d", seed, f.spans[0], largest)
+			if f.ranges[0].hi != largest || f.oneWayDelay != uint32(largest) || f.delay != (now-at).Truncate(time.Microsecond) {
+				t.Fatalf("seed %d: %+v of %d", seed, f.ranges[0], largest)
 			}
-			for _, s := range f.spans[:f.n] {
+			for _, s := range f.ranges[:f.count] {
 				for n := s.lo; n <= s.hi; n++ {
 					if !arrived[n] {
 						t.Fatalf("seed %d: %d is acknowledged", seed, n)
@@ -103,10 +103,10 @@ func TestAckRanges(t *testing.T) {
 	}
 }
 
-// TestAckRepeats: a range is in the acknowledgements of a second, and of repeatOften at
+// TestAckRepeats: a range is in the acknowledgements of a second, and of minRepeats at
 // least, and then no more.
 func TestAckRepeats(t *testing.T) {
-	for each, least := range map[time.Duration]int{10 * time.Millisecond: 100, 500 * time.Millisecond: repeatOften} {
+	for each, least := range map[time.Duration]int{10 * time.Millisecond: 100, 500 * time.Millisecond: minRepeats} {
 		var a ackTracker
 		a.onPacket(time.Second, 0, true)
 		now, in := time.Second, 0
@@ -114,12 +114,12 @@ func TestAckRepeats(t *testing.T) {
 			now += each
 			a.onPacket(now, n, true)
 			f := ackOf(t, &a, now)
-			if !slices.Contains(f.spans[:f.n], ackRange{0, 0}) {
+			if !slices.Contains(f.ranges[:f.count], ackRange{0, 0}) {
 				break
 			}
 			in++
 		}
-		if in < least || in > 2*least+repeatOften {
+		if in < least || in > 2*least+minRepeats {
 			t.Errorf("every %v: in %d acknowledgements", each, in)
 		}
 	}

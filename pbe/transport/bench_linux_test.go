@@ -19,10 +19,10 @@ import (
 func BenchmarkLoopback(b *testing.B) {
 	sized := func(size int) func(b *testing.B) (c, s net.Conn) {
 		return func(b *testing.B) (net.Conn, net.Conn) {
-			c, s := two(b, Options{})
+			c, s := connectPair(b, Options{})
 			for _, x := range []*Conn{c, s} {
 				x.mu.Lock()
-				x.e.mtu = mtuSearch{size: size, fixed: true}
+				x.engine.mtu = mtuSearch{size: size, fixed: true}
 				x.mu.Unlock()
 			}
 			return c, s
@@ -34,12 +34,12 @@ func BenchmarkLoopback(b *testing.B) {
 	}{{"UDP 1472", sized(1472)}, {"UDP 8952", sized(maxPayload)}, {"TCP", overTCP}} {
 		b.Run(x.name, func(b *testing.B) {
 			c, s := x.make(b)
-			pour(b, c, s, c, s)
+			pumpBytes(b, c, s, c, s)
 		})
 		b.Run(x.name+" TLS", func(b *testing.B) {
 			c, s := x.make(b)
 			a, z := insideTLS(b, c, s)
-			pour(b, c, s, a, z)
+			pumpBytes(b, c, s, a, z)
 		})
 	}
 }
@@ -70,18 +70,18 @@ func insideTLS(b *testing.B, c, s net.Conn) (client, server net.Conn) {
 			b.Fatal(err)
 		}
 	}
-	t := tls.Server(s, keys[1].Server(wire.ALPN, func(identity.PublicKey) bool { return true }))
+	t := tls.Server(s, keys[1].ServerConfig(wire.ALPN, func(identity.PublicKey) bool { return true }))
 	done := make(chan error, 1)
 	go func() { done <- t.Handshake() }()
-	u := tls.Client(c, keys[0].Client(keys[1].Public(), wire.ALPN))
+	u := tls.Client(c, keys[0].ClientConfig(keys[1].Public(), wire.ALPN))
 	if err := errors.Join(u.Handshake(), <-done); err != nil {
 		b.Fatal(err)
 	}
 	return u, t
 }
 
-// pour writes to one end and reads from the other, inside a connection from c to s.
-func pour(b *testing.B, c, s, w, r net.Conn) {
+// pumpBytes writes to one end and reads from the other, inside a connection from c to s.
+func pumpBytes(b *testing.B, c, s, w, r net.Conn) {
 	buf := make([]byte, 64<<10)
 	over := make(chan struct{})
 	go func() {
@@ -97,18 +97,18 @@ func pour(b *testing.B, c, s, w, r net.Conn) {
 	}()
 	in := make([]byte, len(buf))
 	b.SetBytes(int64(len(buf)))
-	before := cpu()
+	before := cpuTime()
 	for b.Loop() {
 		if _, err := io.ReadFull(r, in); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.StopTimer()
-	b.ReportMetric(float64(b.N)*float64(len(buf))*8/1e9/(cpu()-before).Seconds(), "Gbit/cpu-s")
+	b.ReportMetric(float64(b.N)*float64(len(buf))*8/1e9/(cpuTime()-before).Seconds(), "Gbit/cpu-s")
 	b.ReportMetric(float64(b.N)*float64(len(buf))*8/1e9/b.Elapsed().Seconds(), "Gbit/s")
 	if u, ok := c.(*Conn); ok {
 		u.mu.Lock()
-		b.ReportMetric(float64(u.e.loss.lost)/float64(u.e.counts.packets)*100, "%lost")
+		b.ReportMetric(float64(u.engine.loss.lostCount)/float64(u.engine.counts.packets)*100, "%lost")
 		u.mu.Unlock()
 		u.Abort()
 	}
@@ -117,8 +117,8 @@ func pour(b *testing.B, c, s, w, r net.Conn) {
 	<-over
 }
 
-// cpu is the processor time of this process.
-func cpu() time.Duration {
+// cpuTime is the processor time of this process.
+func cpuTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())

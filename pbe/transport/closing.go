@@ -3,9 +3,9 @@ package transport
 import "time"
 
 const (
-	closingFor = 3                // probe timeouts in which a CLOSE goes again (RFC 9000 section 10.2)
-	keepAlive  = 15 * time.Second // under the 30 s after which many NATs forget (RFC 4787 asks for 2 minutes)
-	idleProbes = 3                // keep-alive intervals of silence are the end
+	closingTimeouts  = 3                // probe timeouts in which a CLOSE goes again (RFC 9000 section 10.2)
+	defaultKeepAlive = 15 * time.Second // under the 30 s after which many NATs forget (RFC 4787 asks for 2 minutes)
+	idleKeepAlives   = 3                // keep-alive intervals of silence are the end
 )
 
 // closing is the end of a connection: why it is over, and what of it the peer must still
@@ -19,15 +19,15 @@ type closing struct {
 	closeNow     bool          // nobody is waited for
 }
 
-// close ends the connection at this end: the peer is sent a CLOSE.
-func (c *closing) close(err error) {
+// closeLocally ends the connection at this end: the peer is sent a CLOSE.
+func (c *closing) closeLocally(err error) {
 	if c.err == nil {
 		c.err, c.sendClose = err, true
 	}
 }
 
-// end ends the connection as the other end already did.
-func (c *closing) end(err error) {
+// closeByPeer ends the connection as the other end already did.
+func (c *closing) closeByPeer(err error) {
 	if c.err == nil {
 		c.err = err
 	}
@@ -45,7 +45,7 @@ func (c *closing) takeClose(now, probeTimeout time.Duration) bool {
 	}
 	c.sendClose = false
 	if c.drainUntil == 0 {
-		c.drainUntil = now + closingFor*probeTimeout
+		c.drainUntil = now + closingTimeouts*probeTimeout
 	}
 	return true
 }
@@ -73,16 +73,16 @@ type liveness struct {
 }
 
 // idleTimeout returns how long the peer may be silent.
-func (l *liveness) idleTimeout() time.Duration { return idleProbes * l.keepAliveInterval }
+func (l *liveness) idleTimeout() time.Duration { return idleKeepAlives * l.keepAliveInterval }
 
-// check returns why the peer is given up, nil while it is not. Unacked is since when
+// checkTimeouts returns why the peer is given up, nil while it is not. Unacked is since when
 // something waits to be acknowledged without progress, 0 if nothing does.
-func (l *liveness) check(now, unacked time.Duration) error {
+func (l *liveness) checkTimeouts(now, unacked time.Duration) error {
 	switch {
 	case now >= l.lastReceived+l.idleTimeout():
-		return errDead
+		return errIdleTimeout
 	case l.userTimeout > 0 && unacked > 0 && now >= unacked+l.userTimeout:
-		return errUnanswered
+		return errUserTimeout
 	}
 	return nil
 }

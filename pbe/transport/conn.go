@@ -20,91 +20,91 @@ import (
 // defaultLowat is the low-water mark of WaitWritable until SetNotSentLowat.
 const defaultLowat = 32 * unit.KB
 
-// linger is how long a closed connection goes on sending what was written.
-const linger = 10 * time.Second
+// lingerTimeout is how long a closed connection goes on sending what was written.
+const lingerTimeout = 10 * time.Second
 
 // Conn is one connection. It is a net.Conn, and a Transport of package subflow:
 // Write, WaitWritable, Cork and Flush are for one goroutine, Read for another,
 // all others for any.
 type Conn struct {
 	id connID // by which the peer's packets are told
-	// follows says that this end was dialled: it goes where the other one is.
-	follows bool
-	keys    *keys
-	peer    connID
-	reset   [tokenSize]byte // of who dialled: the other end's word that it has forgotten the connection
-	epoch   time.Time
-	wake    signal        // run: there may be something to send
-	gone    chan struct{} // closed when run has ended
+	// isServer says that this end was dialled: it goes where the other one is.
+	isServer       bool
+	keys           *keys
+	peerID         connID
+	peerResetToken [resetTokenLen]byte // of who dialled: the other end's word that it has forgotten the connection
+	epoch          time.Time
+	wake           signal        // run: there may be something to send
+	finished       chan struct{} // closed when run has ended
 
 	confirmed bool // a dialled connection was given to Accept; for the goroutine that reads the endpoint
 	running   bool // guarded by the endpoint's mu
 
-	whose atomic.Pointer[string] // see For
-	cork  cork                   // for the writing goroutine
-	ahead []byte                 // of Peek; for the reading goroutine
+	peerName atomic.Pointer[string] // see For
+	cork     writeCork              // for the writing goroutine
+	peeked   []byte                 // of Peek; for the reading goroutine
 
-	mu       sync.Mutex // guards the rest
-	e        *engine
-	route    route
-	local    ownAddr // see LocalAddr
-	reporter reporter
-	lowat    unit.Bytes
-	closed   bool
-	closeBy  time.Duration
-	readers  waiters
-	writers  waiters // for room in the buffer
-	movers   waiters // until less than lowat has not left
+	mu            sync.Mutex // guards the rest
+	engine        *engine
+	route         route
+	localAddr     localAddress // see LocalAddr
+	reporter      feedbackReporter
+	notSentLowat  unit.Bytes
+	closed        bool
+	closeDeadline time.Duration
+	readWaiters   waiters
+	writeWaiters  waiters // for room in the buffer
+	lowatWaiters  waiters // until less than lowat has not left
 }
 
 func newConn(ep *Endpoint, id connID, remote netip.AddrPort) *Conn {
-	c := &Conn{id: id, route: newRoute(ep, remote), epoch: time.Now(), lowat: defaultLowat,
-		e: newEngine(ep.opt.Controller(), header(remote)), wake: make(signal, 1), gone: make(chan struct{})}
-	for _, w := range []*waiters{&c.readers, &c.writers, &c.movers} {
+	c := &Conn{id: id, route: newRoute(ep, remote), epoch: time.Now(), notSentLowat: defaultLowat,
+		engine: newEngine(ep.opt.Controller(), headerSizeFor(remote)), wake: make(signal, 1), finished: make(chan struct{})}
+	for _, w := range []*waiters{&c.readWaiters, &c.writeWaiters, &c.lowatWaiters} {
 		w.L = &c.mu
 	}
-	c.e.mtu.fixed = !ep.sock.whole
+	c.engine.mtu.fixed = !ep.socket.dontFragment
 	now := c.now()
-	c.e.live.lastReceived, c.e.live.lastSent = now, now
-	c.e.live.userTimeout = ep.opt.UserTimeout
+	c.engine.liveness.lastReceived, c.engine.liveness.lastSent = now, now
+	c.engine.liveness.userTimeout = ep.opt.UserTimeout
 	return c
 }
 
 // now is the engine's time: over 0, as it wants it.
 func (c *Conn) now() time.Duration { return time.Since(c.epoch) + time.Second }
 
-// path returns by which endpoint and to which address packets go.
-func (c *Conn) path() (*Endpoint, netip.AddrPort) {
+// currentPath returns by which endpoint and to which address packets go.
+func (c *Conn) currentPath() (*Endpoint, netip.AddrPort) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.route.ep, c.route.remote
 }
 
-// receive takes DATA packets of one size, until one that is not for this
+// receiveTrain takes DATA packets of one size, until one that is not for this
 // connection, and returns how many bytes they had; the first is. Opened: a packet was
 // found to be the peer's, now or before. b is the caller's again afterwards.
-func (c *Conn) receive(ep *Endpoint, b []byte, size int, from netip.AddrPort) (taken int, opened bool) {
+func (c *Conn) receiveTrain(ep *Endpoint, b []byte, size int, from netip.AddrPort) (consumed int, authenticated bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for taken < len(b) {
-		p := b[taken:min(taken+size, len(b))]
-		if len(p) < overhead || p[0] != typeData || connID(p[1:1+idLen]) != c.id {
+	for consumed < len(b) {
+		p := b[consumed:min(consumed+size, len(b))]
+		if len(p) < overhead || p[0] != typeData || connID(p[1:1+connIDLen]) != c.id {
 			break
 		}
-		taken += len(p)
-		c.packet(p, ep, from)
+		consumed += len(p)
+		c.handlePacket(p, ep, from)
 	}
-	if c.e.recv.readable() > 0 || c.e.recv.ended {
-		c.readers.Broadcast()
+	if c.engine.receiver.readableBytes() > 0 || c.engine.receiver.finReceived {
+		c.readWaiters.Broadcast()
 	}
 	c.wakeWaiters(false)
 	c.wake.raise()
-	return taken, c.route.opened
+	return consumed, c.route.authenticated
 }
 
-// packet takes one of them.
-func (c *Conn) packet(p []byte, ep *Endpoint, from netip.AddrPort) {
-	frames, number, err := c.keys.open(p, c.route.largest)
+// handlePacket takes one of them.
+func (c *Conn) handlePacket(p []byte, ep *Endpoint, from netip.AddrPort) {
+	frames, number, err := c.keys.openPacket(p, c.route.largestNumber)
 	if err != nil {
 		return // spoofed or damaged
 	}
@@ -113,20 +113,20 @@ func (c *Conn) packet(p []byte, ep *Endpoint, from netip.AddrPort) {
 		c.resetFeedback()
 	}
 	now := c.now()
-	if err := c.e.handle(now, number, frames); err != nil {
-		c.e.closing.close(fault.New(fault.Protocol, err, "install the same release of mpbond on all devices"))
+	if err := c.engine.handlePacket(now, number, frames); err != nil {
+		c.engine.closing.closeLocally(fault.New(fault.Protocol, err, "install the same release of mpbond on all devices"))
 	}
-	if newest && c.follows && from != c.route.remote {
-		c.route.attempt.begin(from, now)
+	if newest && c.isServer && from != c.route.remote {
+		c.route.validation.start(from, now)
 	}
-	if len(c.e.response) > 0 {
-		if moved, elsewhere := c.route.onResponse(from, c.e.response); moved {
-			c.e.header = header(from)
-			if elsewhere {
-				c.e.reroute(now, c.route.ep.opt.Controller())
+	if len(c.engine.pathResponse) > 0 {
+		if moved, newHost := c.route.onResponse(from, c.engine.pathResponse); moved {
+			c.engine.headerSize = headerSizeFor(from)
+			if newHost {
+				c.engine.switchPath(now, c.route.ep.opt.Controller())
 			}
 		}
-		c.e.response = c.e.response[:0]
+		c.engine.pathResponse = c.engine.pathResponse[:0]
 	}
 }
 
@@ -137,111 +137,111 @@ func (c *Conn) resetFeedback() {
 	if ep := c.route.arrival.ep; ep != nil {
 		listen = ep.opt.Feedback
 	}
-	c.e.radio.resetReceiving(c.reporter.switchTo(listen))
+	c.engine.radio.resetReceiving(c.reporter.switchTo(listen))
 }
 
 // wakeWaiters wakes those that have something to do, and all at the end, or if all is set.
 // mu must be held.
 func (c *Conn) wakeWaiters(all bool) {
-	all = all || c.e.closing.err != nil
+	all = all || c.engine.closing.err != nil
 	if all {
-		c.readers.Broadcast()
+		c.readWaiters.Broadcast()
 	}
 	// Not for each packet that leaves a full buffer.
-	if all || c.e.send.unacked() <= maxSendBuffer-defaultLowat {
-		c.writers.Broadcast()
+	if all || c.engine.sender.unackedBytes() <= maxSendBuffer-defaultLowat {
+		c.writeWaiters.Broadcast()
 	}
-	if all || c.e.send.unsent() < c.lowat {
-		c.movers.Broadcast()
+	if all || c.engine.sender.unsentBytes() < c.notSentLowat {
+		c.lowatWaiters.Broadcast()
 	}
 }
 
 // Read implements net.Conn.
 func (c *Conn) Read(p []byte) (int, error) {
-	if len(c.ahead) > 0 {
-		n := copy(p, c.ahead)
-		c.ahead = c.ahead[n:]
+	if len(c.peeked) > 0 {
+		n := copy(p, c.peeked)
+		c.peeked = c.peeked[n:]
 		return n, nil
 	}
-	return c.next(p)
+	return c.readStream(p)
 }
 
 // Peek returns the next n bytes without taking them, few: they are copied. They are
 // valid until the next Read. It is for the goroutine that reads.
 func (c *Conn) Peek(n int) ([]byte, error) {
-	for len(c.ahead) < n {
-		b := make([]byte, n-len(c.ahead))
-		k, err := c.next(b)
+	for len(c.peeked) < n {
+		b := make([]byte, n-len(c.peeked))
+		k, err := c.readStream(b)
 		if err != nil {
 			return nil, err
 		}
-		c.ahead = append(c.ahead, b[:k]...)
+		c.peeked = append(c.peeked, b[:k]...)
 	}
-	return c.ahead[:n], nil
+	return c.peeked[:n], nil
 }
 
-// next reads what no Peek has seen.
-func (c *Conn) next(p []byte) (int, error) {
+// readStream reads what no Peek has seen.
+func (c *Conn) readStream(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		n, err := c.e.take(c.now(), p)
+		n, err := c.engine.readStream(c.now(), p)
 		switch {
 		case n > 0 || err != nil:
 		case c.closed:
 			err = net.ErrClosed
-		case c.readers.isLate():
+		case c.readWaiters.deadlinePassed():
 			err = os.ErrDeadlineExceeded
 		}
 		if n > 0 || err != nil {
-			if c.e.acks.ackNow {
+			if c.engine.acks.ackNow {
 				c.wake.raise() // there is room again
 			}
-			return n, explain(err)
+			return n, explainError(err)
 		}
-		c.readers.Wait()
+		c.readWaiters.Wait()
 	}
 }
 
 // Write implements net.Conn. It blocks while 16 MB wait to be acknowledged.
 func (c *Conn) Write(p []byte) (n int, err error) {
-	if c.cork.hold(p) {
+	if c.cork.holdBack(p) {
 		return len(p), nil
 	}
-	return c.write(p)
+	return c.writeStream(p)
 }
 
-func (c *Conn) write(p []byte) (n int, err error) {
+func (c *Conn) writeStream(p []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
 		switch {
-		case c.closed || c.e.send.fin:
+		case c.closed || c.engine.sender.fin:
 			err = net.ErrClosed
-		case c.e.closing.err != nil:
-			err = c.e.closing.err
-		case c.writers.isLate():
+		case c.engine.closing.err != nil:
+			err = c.engine.closing.err
+		case c.writeWaiters.deadlinePassed():
 			err = os.ErrDeadlineExceeded
 		default:
-			n += c.e.send.write(p[n:])
+			n += c.engine.sender.write(p[n:])
 		}
 		c.wake.raise()
 		if n == len(p) || err != nil {
-			return n, explain(err)
+			return n, explainError(err)
 		}
-		c.writers.Wait()
+		c.writeWaiters.Wait()
 	}
 }
 
 // Cork gathers writes until Flush.
-func (c *Conn) Cork() { c.cork.closed = true }
+func (c *Conn) Cork() { c.cork.corked = true }
 
 // Flush writes what was gathered.
 func (c *Conn) Flush() error {
-	_, err := c.write(c.cork.release())
+	_, err := c.writeStream(c.cork.takeHeld())
 	return err
 }
 
@@ -251,14 +251,14 @@ func (c *Conn) WaitWritable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		err := c.e.closing.err
+		err := c.engine.closing.err
 		if c.closed {
 			err = net.ErrClosed
 		}
-		if err != nil || c.e.send.unsent() < c.lowat {
-			return explain(err)
+		if err != nil || c.engine.sender.unsentBytes() < c.notSentLowat {
+			return explainError(err)
 		}
-		c.movers.Wait()
+		c.lowatWaiters.Wait()
 	}
 }
 
@@ -266,7 +266,7 @@ func (c *Conn) WaitWritable() error {
 func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lowat = max(n, 2*minPayload)
+	c.notSentLowat = max(n, 2*minPayload)
 	c.wakeWaiters(false)
 	return nil
 }
@@ -278,7 +278,7 @@ func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 func (c *Conn) SetKeepAlive(idle time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.e.live.keepAliveInterval = max(idle, time.Second)
+	c.engine.liveness.keepAliveInterval = max(idle, time.Second)
 	c.wake.raise()
 	return nil
 }
@@ -287,7 +287,7 @@ func (c *Conn) SetKeepAlive(idle time.Duration) error {
 func (c *Conn) Pace(r unit.Rate) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.e.pacer.maxRate = r
+	c.engine.pacer.maxRate = r
 	c.wake.raise()
 	return nil
 }
@@ -296,23 +296,23 @@ func (c *Conn) Pace(r unit.Rate) error {
 func (c *Conn) Probe() (estimate.Hop, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.e
-	h := estimate.Hop{SRTT: e.loss.rtt.smoothed, MinRTT: e.loss.rtt.min, RTTVar: e.loss.rtt.variation, Rate: e.rate, AppLimited: e.appLimited, Limit: e.pacer.maxRate, Cwnd: e.ctl.Limits(c.now()).Window,
-		MSS: unit.Bytes(e.mtu.size - overhead), Queue: e.send.unacked(), Unsent: e.send.unsent(), Acked: e.send.ackedBytes(), Received: e.recv.received(),
-		WireIn: e.counts.wireIn, WireOut: e.counts.wireOut, PathMTU: e.packetSize(), Packets: e.counts.packets, Resent: e.send.resent}
-	if p, ok := e.ctl.(interface{ Status() cc.PBEStatus }); ok {
-		if st := p.Status(); st.Told.Capacity > 0 {
-			h.Cells = estimate.Cells{State: st.State.String(), Capacity: st.Told.Capacity, Fair: st.Told.Fair, Fresh: st.Fresh, Doubted: st.Doubted}
+	e := c.engine
+	h := estimate.Hop{SRTT: e.loss.rtt.smoothed, MinRTT: e.loss.rtt.min, RTTVar: e.loss.rtt.rttVar, Rate: e.rate, AppLimited: e.appLimited, PacingLimit: e.pacer.maxRate, Cwnd: e.controller.Limits(c.now()).Window,
+		MSS: unit.Bytes(e.mtu.size - overhead), Queue: e.sender.unackedBytes(), Unsent: e.sender.unsentBytes(), Acked: e.sender.ackedBytes(), Received: e.receiver.receivedBytes(),
+		WireIn: e.counts.wireIn, WireOut: e.counts.wireOut, PathMTU: e.packetSize(), Packets: e.counts.packets, Retransmitted: e.sender.resentSegments}
+	if p, ok := e.controller.(interface{ Status() cc.PBEStatus }); ok {
+		if st := p.Status(); st.Feedback.Capacity > 0 {
+			h.Cells = estimate.Cells{State: st.State.String(), Capacity: st.Feedback.Capacity, Fair: st.Feedback.Fair, Followed: st.Fresh, Doubted: st.Doubted}
 		}
 	}
-	return h, explain(e.closing.err)
+	return h, explainError(e.closing.err)
 }
 
 // Radio is the newest feedback of the peer.
 func (c *Conn) Radio() cc.Radio {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.e.radio.incoming
+	return c.engine.radio.incoming
 }
 
 // CloseWrite ends this side of the stream: the peer reads what was written, then
@@ -320,7 +320,7 @@ func (c *Conn) Radio() cc.Radio {
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.e.send.fin = true
+	c.engine.sender.fin = true
 	c.wakeWaiters(true)
 	c.wake.raise()
 	return nil
@@ -331,8 +331,8 @@ func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
-		c.closed, c.e.send.fin = true, true
-		c.closeBy = c.now() + linger
+		c.closed, c.engine.sender.fin = true, true
+		c.closeDeadline = c.now() + lingerTimeout
 		c.wakeWaiters(true)
 		c.wake.raise()
 	}
@@ -345,7 +345,7 @@ func (c *Conn) Abort() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	c.e.closing.close(net.ErrClosed)
+	c.engine.closing.closeLocally(net.ErrClosed)
 	c.wakeWaiters(true)
 	c.wake.raise()
 	return nil
@@ -356,16 +356,16 @@ func (c *Conn) Abort() error {
 func (c *Conn) closeNow() (closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.e.closing.closeNow = true
+	c.engine.closing.closeNow = true
 	c.wake.raise()
 	return c.closed
 }
 
-// forgotten ends the connection as one of which the peer knows nothing.
-func (c *Conn) forgotten() {
+// handleReset ends the connection as one of which the peer knows nothing.
+func (c *Conn) handleReset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.e.closing.end(errForgotten)
+	c.engine.closing.closeByPeer(errStatelessReset)
 	c.wakeWaiters(true)
 	c.wake.raise()
 }
@@ -373,22 +373,22 @@ func (c *Conn) forgotten() {
 // LocalAddr implements net.Conn. Where the endpoint is at all addresses it is the
 // one on the way to the peer, as it was when that was last found at its address.
 func (c *Conn) LocalAddr() net.Addr {
-	ep, to := c.path()
+	ep, to := c.currentPath()
 	at, ok := ep.Addr().(*net.UDPAddr)
 	if !ok || !at.IP.IsUnspecified() {
 		return ep.Addr()
 	}
 	c.mu.Lock()
-	known := c.local
+	known := c.localAddr
 	c.mu.Unlock()
-	if known.ep != ep || known.to != to {
-		way, err := leads(net.UDPAddrFromAddrPort(to), ep.opt)
+	if known.ep != ep || known.remote != to {
+		local, err := localAddrFor(net.UDPAddrFromAddrPort(to), ep.opt)
 		if err != nil {
 			return ep.Addr()
 		}
-		known = ownAddr{ep, to, &net.UDPAddr{IP: way.(*net.UDPAddr).IP, Port: at.Port}}
+		known = localAddress{ep, to, &net.UDPAddr{IP: local.(*net.UDPAddr).IP, Port: at.Port}}
 		c.mu.Lock()
-		c.local = known
+		c.localAddr = known
 		c.mu.Unlock()
 	}
 	return known.addr
@@ -396,7 +396,7 @@ func (c *Conn) LocalAddr() net.Addr {
 
 // RemoteAddr implements net.Conn.
 func (c *Conn) RemoteAddr() net.Addr {
-	_, to := c.path()
+	_, to := c.currentPath()
 	return net.UDPAddrFromAddrPort(to)
 }
 
@@ -406,10 +406,10 @@ func (c *Conn) SetDeadline(t time.Time) error {
 }
 
 // SetReadDeadline implements net.Conn.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.readers, t) }
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.readWaiters, t) }
 
 // SetWriteDeadline implements net.Conn.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writers, t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writeWaiters, t) }
 
 func (c *Conn) setDeadline(w *waiters, t time.Time) error {
 	c.mu.Lock()
@@ -421,19 +421,19 @@ func (c *Conn) setDeadline(w *waiters, t time.Time) error {
 	return nil
 }
 
-// errDead is for a peer that is not heard of any more, errUnanswered for one that
-// acknowledges nothing, errPeer for one that closed, errForgotten for one that has, say,
+// errIdleTimeout is for a peer that is not heard of any more, errUserTimeout for one that
+// acknowledges nothing, errClosedByPeer for one that closed, errStatelessReset for one that has, say,
 // started again.
 var (
-	errDead       = errors.New("the other end does not answer any more")
-	errFollows    = errors.New("only the end that dialled can migrate")
-	errUnanswered = errors.New("the other end acknowledges nothing any more")
-	errForgotten  = fmt.Errorf("the other end knows nothing of this connection: %w", syscall.ECONNRESET)
-	errPeer       = fmt.Errorf("the other end closed the connection: %w", syscall.ECONNRESET)
+	errIdleTimeout    = errors.New("the other end does not answer any more")
+	errNotClient      = errors.New("only the end that dialled can migrate")
+	errUserTimeout    = errors.New("the other end acknowledges nothing any more")
+	errStatelessReset = fmt.Errorf("the other end knows nothing of this connection: %w", syscall.ECONNRESET)
+	errClosedByPeer   = fmt.Errorf("the other end closed the connection: %w", syscall.ECONNRESET)
 )
 
-func explain(err error) error {
-	if errors.Is(err, errDead) || errors.Is(err, errUnanswered) {
+func explainError(err error) error {
+	if errors.Is(err, errIdleTimeout) || errors.Is(err, errUserTimeout) {
 		return fault.New(fault.Timeout, err, "is its link up?")
 	}
 	return err

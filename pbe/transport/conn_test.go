@@ -27,10 +27,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what must happen, on however busy a machine.
-const patience = time.Minute
+// testTimeout bounds what must happen, on however busy a machine.
+const testTimeout = time.Minute
 
-func listen(t testing.TB, opt Options) *Endpoint {
+func listenLocal(t testing.TB, opt Options) *Endpoint {
 	t.Helper()
 	ep, err := Listen("127.0.0.1:0", opt)
 	if err != nil {
@@ -40,24 +40,24 @@ func listen(t testing.TB, opt Options) *Endpoint {
 	return ep
 }
 
-func dial(t testing.TB, to net.Addr, opt Options) *Conn {
+func dialLocal(t testing.TB, to net.Addr, opt Options) *Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	c, err := Dial(ctx, to.String(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Abort(); <-c.gone })
+	t.Cleanup(func() { c.Abort(); <-c.finished })
 	return c
 }
 
-// through are both ends of a connection, by way of what via makes of the server's
+// connectVia are both ends of a connection, by way of what via makes of the server's
 // address.
-func through(t testing.TB, opt Options, via func(net.Addr) net.Addr) (client, server *Conn) {
+func connectVia(t testing.TB, opt Options, via func(net.Addr) net.Addr) (client, server *Conn) {
 	t.Helper()
-	ep := listen(t, opt)
-	c := dial(t, via(ep.Addr()), opt)
+	ep := listenLocal(t, opt)
+	c := dialLocal(t, via(ep.Addr()), opt)
 	s, err := ep.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -65,17 +65,17 @@ func through(t testing.TB, opt Options, via func(net.Addr) net.Addr) (client, se
 	return c, s
 }
 
-func two(t testing.TB, opt Options) (client, server *Conn) {
-	return through(t, opt, func(a net.Addr) net.Addr { return a })
+func connectPair(t testing.TB, opt Options) (client, server *Conn) {
+	return connectVia(t, opt, func(a net.Addr) net.Addr { return a })
 }
 
 // steady is a controller that nothing slows down, so that how long it takes is not a matter
 // of how busy the machine is.
-var steady = Options{Controller: func() cc.Controller { return fixed{cc.NewCUBIC(), 100 * unit.KB} }}
+var steady = Options{Controller: func() cc.Controller { return fixedWindow{cc.NewCUBIC(), 100 * unit.KB} }}
 
-// shimmed are both ends with a shim between them.
-func shimmed(t testing.TB, mangle func(dir int, p []byte) [][]byte) (client, server *Conn, s *shim) {
-	client, server = through(t, steady, func(a net.Addr) net.Addr {
+// connectViaShim are both ends with a shim between them.
+func connectViaShim(t testing.TB, mangle func(dir int, p []byte) [][]byte) (client, server *Conn, s *shim) {
+	client, server = connectVia(t, steady, func(a net.Addr) net.Addr {
 		s = newShim(t, a, mangle)
 		return s.front.LocalAddr()
 	})
@@ -96,7 +96,7 @@ func exchangeStreams(t testing.TB, a, b *Conn, n int) {
 		})
 		all.Go(func() {
 			got := make([]byte, n)
-			d[1].SetReadDeadline(time.Now().Add(patience))
+			d[1].SetReadDeadline(time.Now().Add(testTimeout))
 			if k, err := io.ReadFull(d[1], got); err != nil || !bytes.Equal(got, data) {
 				t.Errorf("direction %d: %d of %d bytes, equal: %v, %v", i, k, n, bytes.Equal(got[:k], data[:k]), err)
 			}
@@ -105,25 +105,25 @@ func exchangeStreams(t testing.TB, a, b *Conn, n int) {
 	all.Wait()
 }
 
-// counted are the counts of a connection that goes on.
-func (c *Conn) counted() counts {
+// snapshotCounts are the counts of a connection that goes on.
+func (c *Conn) snapshotCounts() packetCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.e.counts
+	return c.engine.counts
 }
 
 // eventually waits for what other goroutines do.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", testTimeout, what)
 		}
 	}
 }
 
 func TestLoopback(t *testing.T) {
-	c, s := two(t, Options{})
+	c, s := connectPair(t, Options{})
 	exchangeStreams(t, c, s, 2<<20)
 	c.CloseWrite()
 	if got, err := io.ReadAll(s); err != nil || len(got) > 0 {
@@ -152,7 +152,7 @@ func TestIPv6(t *testing.T) {
 	defer ep.Close()
 	_, port, _ := net.SplitHostPort(ep.Addr().String())
 	for _, host := range []string{"127.0.0.1", "::1"} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		if l, err := net.ListenPacket("udp", net.JoinHostPort(host, "0")); err != nil {
 			t.Log("no ", host)
@@ -170,7 +170,7 @@ func TestIPv6(t *testing.T) {
 		}
 		exchangeStreams(t, c, s, 100_000)
 		c.Abort()
-		<-c.gone
+		<-c.finished
 	}
 }
 
@@ -178,7 +178,7 @@ func TestIPv6(t *testing.T) {
 // neither do its own when they come again.
 func TestStrangers(t *testing.T) {
 	var seen [2][][]byte
-	c, s, sh := shimmed(t, nil)
+	c, s, sh := connectViaShim(t, nil)
 	sh.do(func() {
 		sh.mangle = func(dir int, p []byte) [][]byte {
 			if len(seen[dir]) < 200 {
@@ -206,8 +206,8 @@ func TestStrangers(t *testing.T) {
 			q[r.IntN(len(q))] ^= byte(1 + r.IntN(255))
 			inject(dir, q)
 			// A number that is new, and an end.
-			q = append(head(nil, connID(p[1:1+idLen])), frameClose, 0)
-			q[dataHeader-2] = 0x77
+			q = append(appendDataHeader(nil, connID(p[1:1+connIDLen])), frameClose, 0)
+			q[dataHeaderLen-2] = 0x77
 			inject(dir, append(q, make([]byte, tagLen)...))
 			for i := range q {
 				q[i] = byte(r.Uint32())
@@ -217,7 +217,7 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	exchangeStreams(t, c, s, 200_000)
-	if a, b := c.counted(), s.counted(); a.duplicate < 20 || b.duplicate < 20 {
+	if a, b := c.snapshotCounts(), s.snapshotCounts(); a.duplicate < 20 || b.duplicate < 20 {
 		t.Errorf("nothing was replayed: %+v, %+v", a, b)
 	}
 	if now := s.RemoteAddr().String(); now != remote {
@@ -228,7 +228,7 @@ func TestStrangers(t *testing.T) {
 // TestFollowsWhoAnswers: who repeats the client's newest packet from elsewhere gets
 // some short questions, and the connection stays where it is.
 func TestFollowsWhoAnswers(t *testing.T) {
-	c, s, sh := shimmed(t, nil)
+	c, s, sh := connectViaShim(t, nil)
 	exchangeStreams(t, c, s, 100_000)
 	eventually(t, "all is acknowledged", func() bool { h, _ := c.Probe(); return h.Queue == 0 })
 	elsewhere := loopback(t)
@@ -251,8 +251,8 @@ func TestFollowsWhoAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 2000)
-	elsewhere.SetReadDeadline(time.Now().Add(patience))
-	for range challenges {
+	elsewhere.SetReadDeadline(time.Now().Add(testTimeout))
+	for range maxChallenges {
 		n, _, err := elsewhere.ReadFromUDPAddrPort(buf)
 		if err != nil {
 			t.Fatal(err)
@@ -263,7 +263,7 @@ func TestFollowsWhoAnswers(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "the attempt ends", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.route.attempt.left == 0 })
+	eventually(t, "the attempt ends", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.route.validation.remaining == 0 })
 	if addrOf(s.RemoteAddr()) != sh.address() {
 		t.Error("the server follows who has not answered")
 	}
@@ -276,7 +276,7 @@ func TestFollowsWhoAnswers(t *testing.T) {
 
 // TestRebinding: a NAT that forgets the client's address on the way ends nothing.
 func TestRebinding(t *testing.T) {
-	c, s, sh := shimmed(t, nil)
+	c, s, sh := connectViaShim(t, nil)
 	exchangeStreams(t, c, s, 500_000)
 	before := s.RemoteAddr().String()
 	sh.rebind()
@@ -289,13 +289,13 @@ func TestRebinding(t *testing.T) {
 // TestMigrate changes the client's socket in the middle, over a network that loses
 // packets.
 func TestMigrate(t *testing.T) {
-	c, s, sh := shimmed(t, lossy(9))
+	c, s, sh := connectViaShim(t, mangleAll(9))
 	done := make(chan bool)
 	go func() {
 		exchangeStreams(t, c, s, 256<<10)
 		close(done)
 	}()
-	other := listen(t, c.route.ep.opt)
+	other := listenLocal(t, c.route.ep.opt)
 	before := s.RemoteAddr().String()
 	if err := c.Migrate(other); err != nil {
 		t.Fatal(err)
@@ -316,8 +316,8 @@ func TestMigrate(t *testing.T) {
 
 // TestServerFollows: without anything between, the server sends to the new address.
 func TestServerFollows(t *testing.T) {
-	c, s := two(t, Options{})
-	other := listen(t, Options{})
+	c, s := connectPair(t, Options{})
+	other := listenLocal(t, Options{})
 	if err := c.Migrate(other); err != nil {
 		t.Fatal(err)
 	}
@@ -328,27 +328,27 @@ func TestServerFollows(t *testing.T) {
 // TestClose: what was written before arrives, and then the end; afterwards neither
 // side can go on.
 func TestClose(t *testing.T) {
-	c, s := two(t, steady)
+	c, s := connectPair(t, steady)
 	data := bytes.Repeat([]byte("0123456789"), 200_000)
 	c.Write(data)
 	c.Close()
 	if got, err := io.ReadAll(s); err != nil || !bytes.Equal(got, data) {
 		t.Fatalf("%d of %d bytes, %v", len(got), len(data), err)
 	}
-	<-c.gone
-	for what, err := range map[string]error{"read": second(c.Read(make([]byte, 1))), "write": second(c.Write(data)), "wait": c.WaitWritable(), "deadline": c.SetDeadline(time.Now())} {
+	<-c.finished
+	for what, err := range map[string]error{"read": errorOf(c.Read(make([]byte, 1))), "write": errorOf(c.Write(data)), "wait": c.WaitWritable(), "deadline": c.SetDeadline(time.Now())} {
 		if !errors.Is(err, net.ErrClosed) {
 			t.Errorf("%s after Close: %v", what, err)
 		}
 	}
 	eventually(t, "the peer learns that nobody reads", func() bool { return errors.Is(s.WaitWritable(), syscall.ECONNRESET) })
-	<-s.gone
+	<-s.finished
 }
 
 // TestCloseWhileLost: the end of the stream may be known to have arrived before all
 // of it has.
 func TestCloseWhileLost(t *testing.T) {
-	c, s, sh := shimmed(t, nil)
+	c, s, sh := connectViaShim(t, nil)
 	lost := 0
 	sh.do(func() {
 		sh.mangle = func(dir int, p []byte) [][]byte {
@@ -371,47 +371,47 @@ func TestCloseWhileLost(t *testing.T) {
 // comes from elsewhere meanwhile does not end it.
 func TestAttempt(t *testing.T) {
 	here, there := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:1")
-	var a attempt
-	if a.answered(here, a.data[:]) || a.isDue(time.Second) {
+	var a pathValidation
+	if a.acceptResponse(here, a.data[:]) || a.isDue(time.Second) {
 		t.Error("an answer to no question counts")
 	}
-	a.begin(here, time.Second)
+	a.start(here, time.Second)
 	data := a.data
-	a.begin(there, time.Second)
-	if a.to != here || !a.isDue(time.Second) {
-		t.Errorf("the attempt is at %v", a.to)
+	a.start(there, time.Second)
+	if a.addr != here || !a.isDue(time.Second) {
+		t.Errorf("the attempt is at %v", a.addr)
 	}
-	a.onAsked(time.Second)
-	if a.isDue(time.Second + challengeEvery - 1) {
+	a.onChallengeSent(time.Second)
+	if a.isDue(time.Second + challengeInterval - 1) {
 		t.Error("the next question is too early")
 	}
-	if a.answered(there, data[:]) || a.answered(here, []byte("whatever")) {
+	if a.acceptResponse(there, data[:]) || a.acceptResponse(here, []byte("whatever")) {
 		t.Error("another answer counts")
 	}
-	for range challenges - 1 {
-		a.onAsked(2 * time.Second)
+	for range maxChallenges - 1 {
+		a.onChallengeSent(2 * time.Second)
 	}
-	a.begin(there, 2*time.Second)
-	if a.to != here {
+	a.start(there, 2*time.Second)
+	if a.addr != here {
 		t.Error("the last question is not waited for")
 	}
-	if !a.answered(here, data[:]) || a.answered(here, data[:]) {
+	if !a.acceptResponse(here, data[:]) || a.acceptResponse(here, data[:]) {
 		t.Error("the answer does not count once")
 	}
-	a.begin(there, time.Minute)
-	if a.to != there || a.data == data {
+	a.start(there, time.Minute)
+	if a.addr != there || a.data == data {
 		t.Error("no other attempt is made")
 	}
 }
 
-func second(_ int, err error) error { return err }
+func errorOf(_ int, err error) error { return err }
 
 // TestAbort ends both ends at once, and who waits there.
 func TestAbort(t *testing.T) {
-	c, s := two(t, Options{})
+	c, s := connectPair(t, Options{})
 	errs := make(chan error, 2)
 	for _, x := range []*Conn{c, s} {
-		go func() { errs <- second(x.Read(make([]byte, 1))) }()
+		go func() { errs <- errorOf(x.Read(make([]byte, 1))) }()
 	}
 	c.Abort()
 	a, b := <-errs, <-errs
@@ -425,8 +425,8 @@ func TestAbort(t *testing.T) {
 
 // TestEndpointClose ends Accept and all connections.
 func TestEndpointClose(t *testing.T) {
-	ep := listen(t, Options{})
-	c := dial(t, ep.Addr(), Options{})
+	ep := listenLocal(t, Options{})
+	c := dialLocal(t, ep.Addr(), Options{})
 	s, err := ep.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -449,7 +449,7 @@ func TestEndpointClose(t *testing.T) {
 
 // TestDeadlines are those of net.Conn.
 func TestDeadlines(t *testing.T) {
-	c, s := two(t, Options{})
+	c, s := connectPair(t, Options{})
 	c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error(err)
@@ -466,19 +466,22 @@ func TestDeadlines(t *testing.T) {
 	}
 	done := make(chan result)
 	go func() {
-		n, err := c.Write(make([]byte, maxSendBuffer+firstWindow+1))
+		n, err := c.Write(make([]byte, maxSendBuffer+initialWindow+1))
 		done <- result{n, err}
 	}()
-	eventually(t, "nothing goes on", func() bool { h, _ := c.Probe(); return h.Queue > maxSendBuffer-defaultLowat && h.Acked == firstWindow })
+	eventually(t, "nothing goes on", func() bool {
+		h, _ := c.Probe()
+		return h.Queue > maxSendBuffer-defaultLowat && h.Acked == initialWindow
+	})
 	c.SetWriteDeadline(time.Now())
-	if r := <-done; !errors.Is(r.err, os.ErrDeadlineExceeded) || r.n <= maxSendBuffer+firstWindow-int(defaultLowat) || r.n > maxSendBuffer+firstWindow {
+	if r := <-done; !errors.Is(r.err, os.ErrDeadlineExceeded) || r.n <= maxSendBuffer+initialWindow-int(defaultLowat) || r.n > maxSendBuffer+initialWindow {
 		t.Errorf("%d, %v", r.n, r.err)
 	}
 }
 
 // TestCork: what is written between Cork and Flush leaves together.
 func TestCork(t *testing.T) {
-	c, s := two(t, Options{})
+	c, s := connectPair(t, Options{})
 	c.Cork()
 	for range 100 {
 		c.Write([]byte("0123456789"))
@@ -497,29 +500,29 @@ func TestCork(t *testing.T) {
 // TestRadio: the receiver's feedback is with the sender.
 func TestRadio(t *testing.T) {
 	want := cc.Radio{Capacity: 50 * unit.Mbps, Fair: 10 * unit.Mbps, Internet: true, Activated: 2}
-	ep := listen(t, Options{Feedback: func() Feedback { return &says{radio: want} }})
-	c := dial(t, ep.Addr(), Options{})
+	ep := listenLocal(t, Options{Feedback: func() Feedback { return &fixedFeedback{radio: want} }})
+	c := dialLocal(t, ep.Addr(), Options{})
 	eventually(t, "the feedback arrives", func() bool {
 		c.Write([]byte("x"))
 		return c.Radio() == want
 	})
 }
 
-// says is a Feedback that always says the same.
-type says struct {
+// fixedFeedback is a Feedback that always says the same.
+type fixedFeedback struct {
 	radio  cc.Radio
 	closed atomic.Bool
 }
 
-func (s *says) OnPacket(now, oneWay, rtprop time.Duration) cc.Radio { return s.radio }
-func (s *says) Close()                                              { s.closed.Store(true) }
+func (s *fixedFeedback) OnPacket(now, oneWay, rtprop time.Duration) cc.Radio { return s.radio }
+func (s *fixedFeedback) Close()                                              { s.closed.Store(true) }
 
 // TestFeedbackMoves: who goes on over another endpoint tells of the cells there, and
 // of none any more when it has ended.
 func TestFeedbackMoves(t *testing.T) {
-	here, there := &says{radio: cc.Radio{Capacity: 10 * unit.Mbps}}, &says{radio: cc.Radio{Capacity: 20 * unit.Mbps}}
-	ep := listen(t, Options{})
-	c := dial(t, ep.Addr(), Options{Feedback: func() Feedback { return here }})
+	here, there := &fixedFeedback{radio: cc.Radio{Capacity: 10 * unit.Mbps}}, &fixedFeedback{radio: cc.Radio{Capacity: 20 * unit.Mbps}}
+	ep := listenLocal(t, Options{})
+	c := dialLocal(t, ep.Addr(), Options{Feedback: func() Feedback { return here }})
 	s, err := ep.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -555,18 +558,18 @@ func TestSubflow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b, _ := shimmed(t, lossy(3))
+	a, b, _ := connectViaShim(t, mangleAll(3))
 	type result struct {
 		s   *subflow.Subflow
 		err error
 	}
 	accepted := make(chan result, 1)
 	go func() {
-		s, _, err := subflow.Accept(t.Context(), b, server.Server(wire.ALPN, func(k identity.PublicKey) bool { return k == primary.Public() }),
+		s, _, err := subflow.Accept(t.Context(), b, server.ServerConfig(wire.ALPN, func(k identity.PublicKey) bool { return k == primary.Public() }),
 			func(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{Instance: 7}, nil })
 		accepted <- result{s, err}
 	}()
-	p, ok, err := subflow.Join(t.Context(), a, primary.Client(server.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Path: 3, Device: "laptop"})
+	p, ok, err := subflow.Join(t.Context(), a, primary.ClientConfig(server.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Subflow: 3, Device: "laptop"})
 	r := <-accepted
 	if err := errors.Join(err, r.err); err != nil || ok.Instance != 7 {
 		t.Fatal(ok, err)

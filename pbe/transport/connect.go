@@ -14,9 +14,9 @@ import (
 	"mpbond/base/fault"
 )
 
-// A HELLO is repeated after firstTry, each time in turn after twice as long, longestTry
+// A HELLO is repeated after firstHelloTimeout, each time in turn after twice as long, maxHelloTimeout
 // at most.
-const firstTry, longestTry = 100 * time.Millisecond, 3 * time.Second
+const firstHelloTimeout, maxHelloTimeout = 100 * time.Millisecond, 3 * time.Second
 
 // Dial connects to a server's HOST:PORT over a socket of its own. It tries all
 // addresses of that name until ctx ends.
@@ -37,12 +37,12 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 		ip = ip.Unmap()
 		to := netip.AddrPortFrom(ip, uint16(port))
 		var ep *Endpoint
-		if ep, err = openTowards(to, opt); err != nil {
+		if ep, err = openEndpointTo(to, opt); err != nil {
 			continue
 		}
 		one, cancel := ctx, context.CancelFunc(func() {})
 		if left := len(ips) - i; left > 1 {
-			one, cancel = share(ctx, left)
+			one, cancel = shareDeadline(ctx, left)
 		}
 		var c *Conn
 		c, err = ep.Dial(one, to)
@@ -55,13 +55,13 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 	return nil, err
 }
 
-// noRoute explains why no address of this device leads somewhere.
-func noRoute(err error) error {
+// noRouteError explains why no address of this device leads somewhere.
+func noRouteError(err error) error {
 	return fault.New(fault.Unreachable, err, "this device has no route there: is the network up?")
 }
 
-// share is ctx with the part of its time that one of so many tries has.
-func share(ctx context.Context, tries int) (context.Context, context.CancelFunc) {
+// shareDeadline is ctx with the part of its time that one of so many tries has.
+func shareDeadline(ctx context.Context, tries int) (context.Context, context.CancelFunc) {
 	t := 5 * time.Second
 	if end, ok := ctx.Deadline(); ok {
 		t = time.Until(end) / time.Duration(tries)
@@ -76,23 +76,23 @@ func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) 
 		return nil, err
 	}
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	id, answers := newID(), make(chan []byte, 4)
+	id, replies := newConnID(), make(chan []byte, 4)
 	ep.mu.Lock()
-	over := ep.over
-	ep.dialing[id] = answers
+	closed := ep.isClosing
+	ep.pendingDials[id] = replies
 	ep.mu.Unlock()
 	defer func() {
 		ep.mu.Lock()
-		delete(ep.dialing, id)
+		delete(ep.pendingDials, id)
 		ep.mu.Unlock()
 	}()
-	if over {
+	if closed {
 		return nil, net.ErrClosed
 	}
-	token, asked, prompt, busy := make([]byte, tokenLen), false, false, false
+	token, retried, immediate, busy := make([]byte, addressTokenLen), false, false, false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var repeat backoff.Backoff
+	var helloBackoff backoff.Backoff
 	for {
 		select {
 		case <-ctx.Done():
@@ -103,119 +103,119 @@ func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) 
 		case <-ep.closed:
 			return nil, net.ErrClosed
 		case <-timer.C:
-			ep.reply(appendHello(nil, id, secret.PublicKey().Bytes(), token), to)
-			timer.Reset(repeat.Double(firstTry, longestTry))
-			asked, prompt = prompt, false
-		case p := <-answers:
+			ep.sendStateless(appendHello(nil, id, secret.PublicKey().Bytes(), token), to)
+			timer.Reset(helloBackoff.Double(firstHelloTimeout, maxHelloTimeout))
+			retried, immediate = immediate, false
+		case p := <-replies:
 			switch p[0] {
 			case typeBusy:
 				busy = true
 				continue
 			case typeRetry:
 				// One at once, as who sees the HELLO can make them; others wait their time.
-				if string(token) != string(p[2+idLen:retryLen]) {
-					copy(token, p[2+idLen:])
-					if !asked {
+				if string(token) != string(p[2+connIDLen:retryLen]) {
+					copy(token, p[2+connIDLen:])
+					if !retried {
 						timer.Reset(0)
-						prompt = true
+						immediate = true
 					}
-					asked = true
+					retried = true
 				}
 				continue
 			}
 			hello := appendHello(nil, id, secret.PublicKey().Bytes(), token)
-			k, key, err := exchange(secret, p[2+2*idLen:bareLen], hello[:helloLen-tokenLen], p[:bareLen], true)
+			k, key, err := deriveKeys(secret, p[2+2*connIDLen:welcomeBareLen], hello[:helloLen-addressTokenLen], p[:welcomeBareLen], true)
 			if err != nil {
 				continue
 			}
-			reset, ok := key.open(p)
+			reset, ok := key.openWelcome(p)
 			if !ok {
 				continue
 			}
 			c := newConn(ep, id, to)
-			c.keys, c.reset = k, reset
-			copy(c.peer[:], p[2+idLen:])
-			c.e.ping = true // confirms the connection
-			return c, ep.start(c)
+			c.keys, c.peerResetToken = k, reset
+			copy(c.peerID[:], p[2+connIDLen:])
+			c.engine.pendingPing = true // confirms the connection
+			return c, ep.startConn(c)
 		}
 	}
 }
 
-// start makes a dialled connection run.
-func (ep *Endpoint) start(c *Conn) error {
+// startConn makes a dialled connection run.
+func (ep *Endpoint) startConn(c *Conn) error {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if ep.over {
+	if ep.isClosing {
 		return net.ErrClosed
 	}
 	c.running, c.confirmed = true, true
-	ep.take(c)
-	go c.run()
+	ep.addConn(c)
+	go c.runSendLoop()
 	return nil
 }
 
-// hello answers who wants to connect.
-func (ep *Endpoint) hello(p []byte, from netip.AddrPort) {
+// handleHello answers who wants to connect.
+func (ep *Endpoint) handleHello(p []byte, from netip.AddrPort) {
 	k := halfKey{from: from}
 	copy(k.id[:], p[2:])
-	copy(k.share[:], p[2+idLen:])
+	copy(k.share[:], p[2+connIDLen:])
 	now := time.Now()
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if h := ep.half[k]; h != nil {
-		ep.reply(h.welcome, from)
+	if h := ep.halfOpen[k]; h != nil {
+		ep.sendStateless(h.welcome, from)
 		return
 	}
-	if ep.over {
+	if ep.isClosing {
 		return
 	}
-	if now.Sub(ep.swept) > halfOpenFor/20 { // not for each of a flood
-		ep.swept = now
-		for k, h := range ep.half {
-			if now.Sub(h.since) > halfOpenFor {
-				h.leave()
-				delete(ep.half, k)
-				delete(ep.conns, h.c.id)
+	if now.Sub(ep.sweptAt) > halfOpenTimeout/20 { // not for each of a flood
+		ep.sweptAt = now
+		for k, h := range ep.halfOpen {
+			if now.Sub(h.since) > halfOpenTimeout {
+				h.release()
+				delete(ep.halfOpen, k)
+				delete(ep.conns, h.conn.id)
 			}
 		}
 	}
 	if len(ep.conns) >= maxConns {
-		ep.busy(k, now)
+		ep.sendBusy(k, now)
 		return
 	}
-	token := p[helloLen-tokenLen : helloLen]
-	gate, proved := ep.unproved, !allZero(token) && stamped(ep.secret, now, from.String(), token)
-	if proved {
-		gate = ep.proved
+	token := p[helloLen-addressTokenLen : helloLen]
+	limit, validated := ep.unvalidatedLimit, !isZero(token) && isValidAddressToken(ep.tokenKey, now, from.String(), token)
+	if validated {
+		limit = ep.validatedLimit
 	}
-	leave := gate.Admit(net.UDPAddrFromAddrPort(from))
-	if leave == nil {
-		if proved {
-			ep.busy(k, now)
-		} else if ep.answers.take(now, maxAnswers) {
+	release := limit.Admit(net.UDPAddrFromAddrPort(from))
+	if release == nil {
+		if validated {
+			ep.sendBusy(k, now)
+		} else if ep.replyBudget.allow(now, maxRepliesPerSecond) {
 			b := append([]byte{typeRetry, version}, k.id[:]...)
-			ep.reply(append(b, stamp(ep.secret, now, from.String())...), from)
+			ep.sendStateless(append(b, newAddressToken(ep.tokenKey, now, from.String())...), from)
 		}
 		return
 	}
-	c, welcome, err := ep.welcome(p, k)
+	c, welcome, err := ep.createWelcome(p, k)
 	if err != nil {
-		leave()
+		release()
 		return
 	}
-	ep.half[k] = &halfOpen{c, welcome, now, leave}
+	ep.halfOpen[k] = &halfOpen{c, welcome, now, release}
 	ep.conns[c.id] = c
-	ep.reply(welcome, from)
+	ep.sendStateless(welcome, from)
 }
 
-// busy answers a HELLO for which there is no room.
-func (ep *Endpoint) busy(k halfKey, now time.Time) {
-	if ep.answers.take(now, maxAnswers) {
-		ep.reply(append([]byte{typeBusy, version}, k.id[:]...), k.from)
+// sendBusy answers a HELLO for which there is no room.
+func (ep *Endpoint) sendBusy(k halfKey, now time.Time) {
+	if ep.replyBudget.allow(now, maxRepliesPerSecond) {
+		ep.sendStateless(append([]byte{typeBusy, version}, k.id[:]...), k.from)
 	}
 }
 
-func allZero(b []byte) bool {
+func isZero(b []byte) bool {
 	for _, x := range b {
 		if x != 0 {
 			return false
@@ -224,44 +224,44 @@ func allZero(b []byte) bool {
 	return true
 }
 
-// welcome makes the connection that a HELLO asks for, and its answer.
-func (ep *Endpoint) welcome(hello []byte, k halfKey) (*Conn, []byte, error) {
+// createWelcome makes the connection that a HELLO asks for, and its answer.
+func (ep *Endpoint) createWelcome(hello []byte, k halfKey) (*Conn, []byte, error) {
 	secret, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, nil, err
 	}
-	c := newConn(ep, newID(), k.from)
-	c.peer, c.follows = k.id, true
+	c := newConn(ep, newConnID(), k.from)
+	c.peerID, c.isServer = k.id, true
 	w := append([]byte{typeWelcome, version}, k.id[:]...)
 	w = append(w, c.id[:]...)
 	w = append(w, secret.PublicKey().Bytes()...)
-	keys, key, err := exchange(secret, k.share[:], hello[:helloLen-tokenLen], w, false)
+	keys, key, err := deriveKeys(secret, k.share[:], hello[:helloLen-addressTokenLen], w, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	c.keys = keys
-	token := ep.resetOf(c.id)
-	return c, key.end(w, token[:]), nil
+	token := ep.resetTokenFor(c.id)
+	return c, key.sealWelcome(w, token[:]), nil
 }
 
-// confirm hands a half-open connection to Accept once its client has shown that it
+// confirmConn hands a half-open connection to Accept once its client has shown that it
 // has the keys. While nobody accepts, it stays half open.
-func (ep *Endpoint) confirm(c *Conn) {
+func (ep *Endpoint) confirmConn(c *Conn) {
 	if c.confirmed {
 		return
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	for k, h := range ep.half {
-		if h.c != c || ep.over {
+	for k, h := range ep.halfOpen {
+		if h.conn != c || ep.isClosing {
 			continue
 		}
 		select {
 		case ep.accepted <- c:
-			h.leave()
-			delete(ep.half, k)
+			h.release()
+			delete(ep.halfOpen, k)
 			c.confirmed, c.running = true, true
-			go c.run()
+			go c.runSendLoop()
 		default:
 		}
 	}

@@ -15,30 +15,30 @@ import (
 // it receives; and no source takes all the places, nor, with false addresses, those
 // of another.
 func TestRetry(t *testing.T) {
-	ep := listen(t, Options{})
+	ep := listenLocal(t, Options{})
 	// hello asks for a connection and returns the kind of answer.
 	hello := func(from *net.UDPConn, token []byte) (answer []byte) {
 		t.Helper()
-		p := appendHello(nil, newID(), bytes.Repeat([]byte{9}, shareLen), token)
+		p := appendHello(nil, newConnID(), bytes.Repeat([]byte{9}, shareLen), token)
 		if _, err := from.WriteToUDPAddrPort(p, addrOf(ep.Addr())); err != nil {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 2000)
-		from.SetReadDeadline(time.Now().Add(patience))
+		from.SetReadDeadline(time.Now().Add(testTimeout))
 		n, _, err := from.ReadFromUDPAddrPort(buf)
 		if err != nil || n >= len(p) {
 			t.Fatalf("%d bytes, %v", n, err)
 		}
 		return buf[:n]
 	}
-	none := make([]byte, tokenLen)
-	for i := range maxHalfOpen / maxOfOne {
+	none := make([]byte, addressTokenLen)
+	for i := range maxHalfOpen / maxPerSource {
 		from, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))})
 		if err != nil {
 			t.Skip("no other loopback addresses: ", err)
 		}
 		defer from.Close()
-		for range maxOfOne {
+		for range maxPerSource {
 			if a := hello(from, none); a[0] != typeWelcome {
 				t.Fatalf("the answer is %d", a[0])
 			}
@@ -48,7 +48,7 @@ func TestRetry(t *testing.T) {
 			t.Fatal("one source has more places than it may")
 		}
 		// All that may have been others with its address.
-		if a := hello(from, retry[2+idLen:]); a[0] != typeWelcome {
+		if a := hello(from, retry[2+connIDLen:]); a[0] != typeWelcome {
 			t.Error("false addresses take the place of the true one")
 		}
 	}
@@ -62,7 +62,7 @@ func TestRetry(t *testing.T) {
 		}
 		return [][]byte{p}
 	})
-	c := dial(t, sh.front.LocalAddr(), Options{})
+	c := dialLocal(t, sh.front.LocalAddr(), Options{})
 	s, err := ep.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestRetry(t *testing.T) {
 func TestHandshakeLosses(t *testing.T) {
 	for _, at := range []int{0, 9, 10, 39, 41, 58} { // of HELLO's id and share, and of WELCOME's
 		n := [2]int{}
-		c, s, _ := shimmed(t, func(dir int, p []byte) [][]byte {
+		c, s, _ := connectViaShim(t, func(dir int, p []byte) [][]byte {
 			if n[dir]++; n[dir] == 1 {
 				p[2+at] ^= 1
 			}
@@ -88,7 +88,7 @@ func TestHandshakeLosses(t *testing.T) {
 		exchangeStreams(t, c, s, 1000)
 	}
 	n := 0
-	c, s, _ := shimmed(t, func(dir int, p []byte) [][]byte {
+	c, s, _ := connectViaShim(t, func(dir int, p []byte) [][]byte {
 		if n++; n == 1 || n == 3 { // the HELLO; the first answer
 			return nil
 		}
@@ -100,10 +100,10 @@ func TestHandshakeLosses(t *testing.T) {
 // TestOtherVersion: a HELLO of another version, or a short one, gets no answer, and
 // takes no place.
 func TestOtherVersion(t *testing.T) {
-	ep := listen(t, Options{})
+	ep := listenLocal(t, Options{})
 	from := loopback(t)
 	defer from.Close()
-	good := appendHello(nil, newID(), bytes.Repeat([]byte{9}, shareLen), make([]byte, tokenLen))
+	good := appendHello(nil, newConnID(), bytes.Repeat([]byte{9}, shareLen), make([]byte, addressTokenLen))
 	other := bytes.Clone(good)
 	other[1] = version + 1
 	for _, p := range [][]byte{other, good[:minPayload-1], good} {
@@ -111,14 +111,14 @@ func TestOtherVersion(t *testing.T) {
 	}
 	// The only answer is to the last.
 	buf := make([]byte, 2000)
-	from.SetReadDeadline(time.Now().Add(patience))
+	from.SetReadDeadline(time.Now().Add(testTimeout))
 	if n, _, err := from.ReadFromUDPAddrPort(buf); err != nil || n != welcomeLen {
 		t.Fatal(n, err)
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if len(ep.half) != 1 {
-		t.Errorf("%d connections", len(ep.half))
+	if len(ep.halfOpen) != 1 {
+		t.Errorf("%d connections", len(ep.halfOpen))
 	}
 }
 

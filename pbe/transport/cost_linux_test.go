@@ -15,91 +15,91 @@ import (
 func BenchmarkCost(b *testing.B) {
 	for name, perMille := range map[string]int{"loss 0": 0, "loss 0.1 %": 1, "loss 1 %": 10} {
 		b.Run(name, func(b *testing.B) {
-			l := newLine(perMille)
+			l := newLossyLine(perMille)
 			for l.at < 2*time.Second {
 				l.step() // until all memory is there
 			}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			from := l.e[0].counts.packets
-			used := cpu()
+			used := cpuTime()
 			for l.e[0].counts.packets-from < uint64(b.N) {
 				l.step()
 			}
-			used = cpu() - used
+			used = cpuTime() - used
 			runtime.ReadMemStats(&after)
 			n := float64(l.e[0].counts.packets - from)
 			b.ReportMetric(float64(used)/n, "ns/packet")
 			b.ReportMetric(float64(after.Mallocs-before.Mallocs)/n, "allocs/packet")
 			b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/n, "B/packet")
 			b.ReportMetric(0, "ns/op")
-			if got := unit.RateOf(unit.Bytes(l.e[1].recv.read), l.at-time.Second); got < 300*unit.Mbps {
+			if got := unit.RateOf(unit.Bytes(l.e[1].receiver.readOffset), l.at-time.Second); got < 300*unit.Mbps {
 				b.Errorf("%v only", got)
 			}
 		})
 	}
 }
 
-// line is two engines and a link of 1 Gbit/s between them, in steps of a tenth of a
+// lossyLine is two engines and a link of 1 Gbit/s between them, in steps of a tenth of a
 // millisecond, whose own cost is a copy of each packet.
-type line struct {
+type lossyLine struct {
 	e      [2]*engine
 	at     time.Duration
 	ms     int
 	count  int
-	lose   int           // of a thousand
-	pipes  [2][][]parcel // by step, modulo the delay
+	lose   int               // of a thousand
+	pipes  [2][][]linePacket // by step, modulo the delay
 	buf    []byte
 	stream []byte
 	free   [][]byte // memory of packets that arrived
 }
 
-// parcel is a packet on its way.
-type parcel struct {
+// linePacket is a packet on its way.
+type linePacket struct {
 	number uint64
 	frames []byte
 }
 
-func newLine(perMille int) *line {
-	l := &line{at: time.Second, lose: perMille, stream: make([]byte, 1<<20), buf: make([]byte, 0, 2000)}
+func newLossyLine(perMille int) *lossyLine {
+	l := &lossyLine{at: time.Second, lose: perMille, stream: make([]byte, 1<<20), buf: make([]byte, 0, 2000)}
 	for i := range l.e {
-		l.e[i] = newEngine(paced{fixed{cc.NewCUBIC(), 13 * unit.MB}}, 28)
+		l.e[i] = newEngine(pacedWindow{fixedWindow{cc.NewCUBIC(), 13 * unit.MB}}, 28)
 		l.e[i].mtu = mtuSearch{size: 1472, fixed: true}
-		l.e[i].live.lastReceived, l.e[i].live.lastSent = l.at, l.at
-		l.e[i].recv.window, l.e[i].recv.maxData, l.e[i].send.maxData = maxWindow, maxWindow, maxWindow
-		l.pipes[i] = make([][]parcel, 500)
+		l.e[i].liveness.lastReceived, l.e[i].liveness.lastSent = l.at, l.at
+		l.e[i].receiver.window, l.e[i].receiver.maxData, l.e[i].sender.maxData = maxWindow, maxWindow, maxWindow
+		l.pipes[i] = make([][]linePacket, 500)
 	}
 	return l
 }
 
-// paced is at the rate of the link.
-type paced struct{ fixed }
+// pacedWindow is at the rate of the link.
+type pacedWindow struct{ fixedWindow }
 
-func (p paced) Limits(now time.Duration) cc.Limits {
+func (p pacedWindow) Limits(now time.Duration) cc.Limits {
 	return cc.Limits{Window: p.window, Rate: 990 * unit.Mbps}
 }
 
-func (l *line) step() {
+func (l *lossyLine) step() {
 	l.at += 100 * time.Microsecond
 	l.ms++
 	for i, e := range l.e {
 		due := &l.pipes[1-i][l.ms%500] // sent 50 ms ago
 		for _, p := range *due {
-			if err := e.handle(l.at, p.number, p.frames); err != nil {
+			if err := e.handlePacket(l.at, p.number, p.frames); err != nil {
 				panic(err)
 			}
 			l.free = append(l.free, p.frames)
 		}
-		e.tick(l.at)
+		e.handleTimers(l.at)
 	}
-	l.e[0].send.write(l.stream[:max(0, 1<<20-int(l.e[0].send.unsent()))])
+	l.e[0].sender.write(l.stream[:max(0, 1<<20-int(l.e[0].sender.unsentBytes()))])
 	for n := 1; n > 0; {
-		n, _ = l.e[1].take(l.at, l.stream)
+		n, _ = l.e[1].readStream(l.at, l.stream)
 	}
 	for i, e := range l.e {
 		to := l.pipes[i][l.ms%500][:0]
 		for {
-			b, number, ok := e.poll(l.at, l.buf[:0])
+			b, number, ok := e.appendPacket(l.at, l.buf[:0])
 			if !ok {
 				break
 			}
@@ -110,7 +110,7 @@ func (l *line) step() {
 			if n := len(l.free); n > 0 {
 				frames, l.free = l.free[n-1], l.free[:n-1]
 			}
-			to = append(to, parcel{number, append(frames[:0], b...)})
+			to = append(to, linePacket{number, append(frames[:0], b...)})
 		}
 		l.pipes[i][l.ms%500] = to
 	}

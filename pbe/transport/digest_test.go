@@ -31,8 +31,8 @@ var (
 	digestsFlag   = flag.String("digests", "", "a file of digests: TestDigests writes it if it is missing, and compares with it otherwise")
 )
 
-// mostListed bounds the differing seeds that TestDigests prints.
-const mostListed = 5
+// maxListed bounds the differing seeds that TestDigests prints.
+const maxListed = 5
 
 // TestDigests guards changes of structure: all that two engines send, receive, report to
 // their controllers and return to their apps in a transfer of a seed must stay the same,
@@ -70,7 +70,7 @@ func TestDigests(t *testing.T) {
 		if got[seed] == want[seed] {
 			continue
 		}
-		if different++; different <= mostListed {
+		if different++; different <= maxListed {
 			t.Errorf("seed %d: %s, not %s", seed, got[seed], want[seed])
 		}
 	}
@@ -101,18 +101,18 @@ func digests(t *testing.T, n uint64) []string {
 
 // digestRun is one transfer: two engines, a network, and a script of what happens to them.
 type digestRun struct {
-	w        *world
-	rnd      *rand.Rand // of the script
-	hash     hash.Hash
-	line     []byte
-	events   int
-	script   []action // in the order of time
-	app      [2]digestApp
-	recent   []flight // some packets that were sent, to be replayed
-	outage   time.Duration
-	held     [2]time.Duration
-	liar     float64 // part of the packets whose frames are changed on the way
-	vanishes bool    // at the end nothing arrives any more
+	w          *world
+	rnd        *rand.Rand // of the script
+	hash       hash.Hash
+	line       []byte
+	events     int
+	script     []action // in the order of time
+	app        [2]digestApp
+	recent     []flight // some packets that were sent, to be replayed
+	outage     time.Duration
+	held       [2]time.Duration
+	corruption float64 // part of the packets whose frames are changed on the way
+	vanishes   bool    // at the end nothing arrives any more
 }
 
 // action is one line of a script.
@@ -136,15 +136,15 @@ func newDigestRun(t *testing.T, seed uint64) *digestRun {
 	d.w = newWorld(t, d.somePath(), seed)
 	d.w.trace, d.w.refuse, d.w.drop = d.packet, d.refuse, d.drop
 	if r.IntN(12) == 0 {
-		d.liar = 0.01
+		d.corruption = 0.01
 	}
-	for i, e := range d.w.e {
-		e.ctl = d.controller(i)
+	for i, e := range d.w.engines {
+		e.controller = d.controller(i)
 		if r.IntN(3) == 0 {
 			e.radio.report = d.feedback(i)
 		}
 		if r.IntN(4) == 0 {
-			e.live.userTimeout = time.Duration(1+r.IntN(20)) * time.Second
+			e.liveness.userTimeout = time.Duration(1+r.IntN(20)) * time.Second
 		}
 		a := &d.app[i]
 		*a = digestApp{left: r.IntN(200_000), atOnce: 64 << 10, buf: make([]byte, 64<<10)}
@@ -158,26 +158,26 @@ func newDigestRun(t *testing.T, seed uint64) *digestRun {
 			a.ready = 0
 			for range 1 + r.IntN(40) {
 				n := r.IntN(20_000)
-				d.at(time.Duration(r.Int64N(int64(4*time.Second))), func() { a.ready += n })
+				d.schedule(time.Duration(r.Int64N(int64(4*time.Second))), func() { a.ready += n })
 			}
-			d.at(4*time.Second, func() { a.ready = a.left })
+			d.schedule(4*time.Second, func() { a.ready = a.left })
 		}
 	}
 	for range r.IntN(12) {
-		d.at(time.Duration(r.Int64N(int64(3*time.Second))), d.someAction())
+		d.schedule(time.Duration(r.Int64N(int64(3*time.Second))), d.someAction())
 	}
 	slices.SortStableFunc(d.script, func(a, b action) int { return cmp.Compare(a.at, b.at) })
 	return d
 }
 
-func (d *digestRun) at(after time.Duration, do func()) {
+func (d *digestRun) schedule(after time.Duration, do func()) {
 	d.script = append(d.script, action{time.Second + after, do})
 }
 
 // somePath returns a path as the script's next.
-func (d *digestRun) somePath() path {
+func (d *digestRun) somePath() testPath {
 	r := d.rnd
-	p := path{delay: time.Duration(200+r.IntN(80_000)) * time.Microsecond, rate: unit.Rate(1+r.IntN(100)) * unit.Mbps,
+	p := testPath{delay: time.Duration(200+r.IntN(80_000)) * time.Microsecond, rate: unit.Rate(1+r.IntN(100)) * unit.Mbps,
 		queue: time.Duration(10+r.IntN(300)) * time.Millisecond, mtu: []int{1200, 1399, 1452, 1472, 9000}[r.IntN(5)]}
 	if r.IntN(10) == 0 {
 		p.rate = 0
@@ -199,10 +199,10 @@ func (d *digestRun) someAction() func() {
 	w, r := d.w, d.rnd
 	i, other, n := r.IntN(2), d.somePath(), r.IntN(1<<20)
 	long := time.Duration(r.Int64N(int64(1500 * time.Millisecond)))
-	e, a := w.e[i], &d.app[i]
+	e, a := w.engines[i], &d.app[i]
 	switch r.IntN(14) {
 	case 0, 1:
-		return func() { w.p = other }
+		return func() { w.path = other }
 	case 2, 3:
 		return func() { d.move(other) }
 	case 4:
@@ -211,7 +211,7 @@ func (d *digestRun) someAction() func() {
 		return func() { d.held[i] = w.now + long }
 	case 6:
 		return func() {
-			e.recv.limitWindow(uint64(max(n, 2*minPayload)))
+			e.receiver.limitWindow(uint64(max(n, 2*minPayload)))
 		}
 	case 7:
 		return func() { e.pacer.maxRate = unit.Rate(n/1000) * unit.Kbps * 8 }
@@ -220,20 +220,20 @@ func (d *digestRun) someAction() func() {
 	case 9:
 		return func() { a.atOnce = 1 + n/100 }
 	case 10:
-		return func() { e.ping = true }
+		return func() { e.pendingPing = true }
 	case 11:
 		return func() { d.challenge(i) }
 	case 12:
-		return func() { e.refused(1, payloads[n%len(payloads)]) }
+		return func() { e.onSendRefused(1, probeSizes[n%len(probeSizes)]) }
 	}
 	return d.replay
 }
 
 // move has both engines go on over another path.
-func (d *digestRun) move(p path) {
-	d.w.p = p
-	for i, e := range d.w.e {
-		e.reroute(d.w.now, d.controller(i))
+func (d *digestRun) move(p testPath) {
+	d.w.path = p
+	for i, e := range d.w.engines {
+		e.switchPath(d.w.now, d.controller(i))
 		e.radio.resetReceiving(nil)
 		if d.rnd.IntN(2) == 0 {
 			e.radio.resetReceiving(d.feedback(i))
@@ -243,9 +243,9 @@ func (d *digestRun) move(p path) {
 
 // challenge has an engine ask whether the other is there.
 func (d *digestRun) challenge(i int) {
-	b, number := d.w.e[i].appendChallenge(d.w.now, nil, []byte("12345678"))
+	b, number := d.w.engines[i].appendChallenge(d.w.now, nil, []byte("12345678"))
 	d.packet('s', i, number, b)
-	d.w.push(flight{at: d.w.now + d.w.p.delay, to: 1 - i, number: number, frames: b})
+	d.w.push(flight{at: d.w.now + d.w.path.delay, to: 1 - i, number: number, frames: b})
 }
 
 // replay has packets that were sent before arrive once more.
@@ -266,14 +266,14 @@ func (d *digestRun) drop(from int, f flight) bool {
 	if w.now < d.outage {
 		return true
 	}
-	if d.liar > 0 && d.rnd.Float64() < d.liar {
-		f.at, f.frames = w.now+w.p.delay, bytes.Clone(f.frames)
+	if d.corruption > 0 && d.rnd.Float64() < d.corruption {
+		f.at, f.frames = w.now+w.path.delay, bytes.Clone(f.frames)
 		f.frames[d.rnd.IntN(min(40, len(f.frames)))] ^= byte(1 << d.rnd.IntN(8))
 		w.push(f)
 		return true
 	}
 	if w.now < d.held[from] {
-		f.at = d.held[from] + w.p.delay
+		f.at = d.held[from] + w.path.delay
 		w.push(f)
 		return true
 	}
@@ -282,19 +282,19 @@ func (d *digestRun) drop(from int, f flight) bool {
 
 // packet is the trace of the world.
 func (d *digestRun) packet(what byte, end int, number uint64, frames []byte) {
-	d.note(what, end, number, uint64(len(frames)))
+	d.record(what, end, number, uint64(len(frames)))
 	d.hash.Write(frames)
 }
 
 // refuse ends an engine whose peer sent what no peer of ours sends, as Conn does.
 func (d *digestRun) refuse(end int, err error) {
-	d.note('!', end)
+	d.record('!', end)
 	io.WriteString(d.hash, err.Error())
-	d.w.e[end].closing.close(err)
+	d.w.engines[end].closing.closeLocally(err)
 }
 
-// note puts an event into the digest.
-func (d *digestRun) note(what byte, end int, values ...uint64) {
+// record puts an event into the digest.
+func (d *digestRun) record(what byte, end int, values ...uint64) {
 	d.events++
 	d.line = append(d.line[:0], what, byte(end))
 	d.line = binary.BigEndian.AppendUint64(d.line, uint64(d.w.now))
@@ -306,25 +306,25 @@ func (d *digestRun) note(what byte, end int, values ...uint64) {
 
 // run plays the script, ends the connection and waits until both ends are over.
 func (d *digestRun) run() {
-	if d.steps(2*time.Minute, func() bool { return d.finished() && len(d.script) == 0 }); d.vanishes {
+	if d.stepUntil(2*time.Minute, func() bool { return d.finished() && len(d.script) == 0 }); d.vanishes {
 		d.outage = time.Hour
-		d.w.e[0].send.write(make([]byte, 3000))
+		d.w.engines[0].sender.write(make([]byte, 3000))
 	} else {
 		i := d.rnd.IntN(2)
-		d.w.e[i].closing.close(net.ErrClosed)
+		d.w.engines[i].closing.closeLocally(net.ErrClosed)
 	}
-	d.steps(5*time.Minute, func() bool { return d.w.e[0].closing.isOver(d.w.now) && d.w.e[1].closing.isOver(d.w.now) })
+	d.stepUntil(5*time.Minute, func() bool { return d.w.engines[0].closing.isOver(d.w.now) && d.w.engines[1].closing.isOver(d.w.now) })
 }
 
 // finished reports whether both streams have arrived, or can no longer.
 func (d *digestRun) finished() bool {
-	over := d.w.e[0].closing.err != nil || d.w.e[1].closing.err != nil
-	return over || d.app[0].ended && d.app[1].ended && d.w.e[0].send.isFlushed() && d.w.e[1].send.isFlushed()
+	over := d.w.engines[0].closing.err != nil || d.w.engines[1].closing.err != nil
+	return over || d.app[0].ended && d.app[1].ended && d.w.engines[0].sender.isFlushed() && d.w.engines[1].sender.isFlushed()
 }
 
-// steps runs the world until done, so long at most. A transfer of very many steps is cut
+// stepUntil runs the world until done, so long at most. A transfer of very many steps is cut
 // short.
-func (d *digestRun) steps(long time.Duration, done func() bool) {
+func (d *digestRun) stepUntil(long time.Duration, done func() bool) {
 	const most = 40_000
 	w := d.w
 	end := w.now + long
@@ -336,33 +336,33 @@ func (d *digestRun) steps(long time.Duration, done func() bool) {
 		if w.alarm = end; len(d.script) > 0 {
 			w.alarm = d.script[0].at
 		}
-		for i := range w.e {
-			d.use(i)
+		for i := range w.engines {
+			d.runApp(i)
 			w.send(i)
 		}
 		w.step()
-		for i := range w.e {
-			d.state(i)
+		for i := range w.engines {
+			d.recordState(i)
 		}
 	}
 }
 
-// use lets an app write and read.
-func (d *digestRun) use(i int) {
-	e, a := d.w.e[i], &d.app[i]
+// runApp lets an app write and read.
+func (d *digestRun) runApp(i int) {
+	e, a := d.w.engines[i], &d.app[i]
 	if e.closing.err == nil && a.ready > 0 {
-		n := e.send.write(a.buf[:min(len(a.buf), a.ready)])
+		n := e.sender.write(a.buf[:min(len(a.buf), a.ready)])
 		a.left, a.ready = a.left-n, a.ready-n
-		d.note('w', i, uint64(n))
+		d.record('w', i, uint64(n))
 	}
 	if a.left <= 0 {
-		e.send.fin = true
+		e.sender.fin = true
 	}
 	for a.atOnce > 0 || d.w.now > 10*time.Second {
-		n, err := e.take(d.w.now, a.buf[:min(len(a.buf), max(a.atOnce, 1000))])
+		n, err := e.readStream(d.w.now, a.buf[:min(len(a.buf), max(a.atOnce, 1000))])
 		a.ended = a.ended || err == io.EOF
 		if n > 0 || err != nil {
-			d.note('t', i, uint64(n))
+			d.record('t', i, uint64(n))
 		}
 		if n == 0 || a.atOnce < len(a.buf) {
 			return
@@ -370,16 +370,16 @@ func (d *digestRun) use(i int) {
 	}
 }
 
-// state notes what an engine's owner can see of it.
-func (d *digestRun) state(i int) {
-	e := d.w.e[i]
+// recordState notes what an engine's owner can see of it.
+func (d *digestRun) recordState(i int) {
+	e := d.w.engines[i]
 	c := e.counts
-	d.note('=', i, uint64(e.wait(d.w.now)), uint64(e.loss.rtt.smoothed), uint64(e.loss.rtt.variation), uint64(e.loss.rtt.min), uint64(e.loss.bytesInFlight), uint64(e.rate), flagOf(e.appLimited),
-		e.recv.read, uint64(e.recv.readable()), uint64(e.send.unsent()), e.send.buf.base, e.send.acked.Size(), uint64(e.mtu.size), flagOf(e.closing.err != nil), flagOf(e.send.isFlushed()), uint64(e.radio.incoming.Capacity),
-		c.packets, e.send.resent, e.loss.lost, e.loss.spurious, c.wireOut, c.wireIn, c.duplicate, c.old)
+	d.record('=', i, uint64(e.nextWakeTime(d.w.now)), uint64(e.loss.rtt.smoothed), uint64(e.loss.rtt.rttVar), uint64(e.loss.rtt.min), uint64(e.loss.bytesInFlight), uint64(e.rate), boolValue(e.appLimited),
+		e.receiver.readOffset, uint64(e.receiver.readableBytes()), uint64(e.sender.unsentBytes()), e.sender.buf.base, e.sender.acked.Size(), uint64(e.mtu.size), boolValue(e.closing.err != nil), boolValue(e.sender.isFlushed()), uint64(e.radio.incoming.Capacity),
+		c.packets, e.sender.resentSegments, e.loss.lostCount, e.loss.spuriousCount, c.wireOut, c.wireIn, c.duplicate, c.tooOld)
 }
 
-func flagOf(b bool) uint64 {
+func boolValue(b bool) uint64 {
 	if b {
 		return 1
 	}
@@ -388,35 +388,35 @@ func flagOf(b bool) uint64 {
 
 // String returns the digest, with a few figures that help to see what differs.
 func (d *digestRun) String() string {
-	return fmt.Sprintf("%x %d %v %d %d", d.hash.Sum(nil), d.events, d.w.now, d.w.e[0].counts.packets, d.w.e[1].counts.packets)
+	return fmt.Sprintf("%x %d %v %d %d", d.hash.Sum(nil), d.events, d.w.now, d.w.engines[0].counts.packets, d.w.engines[1].counts.packets)
 }
 
 // controller makes one of several kinds, of which every call is noted.
 func (d *digestRun) controller(end int) cc.Controller {
 	name := []string{"cubic", "cubic", "bbr", "copa", "pbe", "verus", "sprout"}[d.rnd.IntN(7)]
-	return &noted{cc.New(name, d.rnd.Uint64()), d, end}
+	return &recordedController{cc.New(name, d.rnd.Uint64()), d, end}
 }
 
-// noted is a Controller that notes all calls but those of Limits.
-type noted struct {
+// recordedController is a Controller that notes all calls but those of Limits.
+type recordedController struct {
 	cc.Controller
 	d   *digestRun
 	end int
 }
 
-func (c *noted) OnSent(now time.Duration, size, inFlight unit.Bytes) {
-	c.d.note('S', c.end, uint64(now), uint64(size), uint64(inFlight))
+func (c *recordedController) OnSent(now time.Duration, size, inFlight unit.Bytes) {
+	c.d.record('S', c.end, uint64(now), uint64(size), uint64(inFlight))
 	c.Controller.OnSent(now, size, inFlight)
 }
 
-func (c *noted) OnAck(a cc.Ack) {
-	c.d.note('A', c.end)
+func (c *recordedController) OnAck(a cc.Ack) {
+	c.d.record('A', c.end)
 	fmt.Fprintf(c.d.hash, "%+v", a)
 	c.Controller.OnAck(a)
 }
 
-func (c *noted) OnLoss(l cc.Loss) {
-	c.d.note('L', c.end)
+func (c *recordedController) OnLoss(l cc.Loss) {
+	c.d.record('L', c.end)
 	fmt.Fprintf(c.d.hash, "%+v", l)
 	c.Controller.OnLoss(l)
 }
@@ -424,7 +424,7 @@ func (c *noted) OnLoss(l cc.Loss) {
 // feedback returns reports that change with time.
 func (d *digestRun) feedback(end int) func(now, oneWay, rtprop time.Duration) cc.Radio {
 	return func(now, oneWay, rtprop time.Duration) cc.Radio {
-		d.note('F', end, uint64(now), uint64(oneWay), uint64(rtprop))
+		d.record('F', end, uint64(now), uint64(oneWay), uint64(rtprop))
 		return cc.Radio{Capacity: unit.Rate(1+now.Milliseconds()%50) * unit.Mbps, Fair: unit.Mbps, Internet: oneWay > 30*time.Millisecond, Activated: uint8(now / time.Second)}
 	}
 }

@@ -18,9 +18,9 @@ import (
 // there to do so.
 func TestCloseAgain(t *testing.T) {
 	for lost := range 3 {
-		w := newWorld(t, path{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 3)
-		w.forever(0)
-		w.until(2*time.Second, never)
+		w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 3)
+		w.keepSending(0)
+		w.runUntil(2*time.Second, neverDone)
 		closes := 0
 		w.drop = func(from int, f flight) bool {
 			if from == 1 && len(f.frames) == 2 && f.frames[0] == frameClose {
@@ -29,17 +29,17 @@ func TestCloseAgain(t *testing.T) {
 			}
 			return false
 		}
-		w.e[1].closing.close(net.ErrClosed)
+		w.engines[1].closing.closeLocally(net.ErrClosed)
 		begun := w.now
-		w.until(time.Second, func() bool { return w.e[0].closing.err != nil })
-		if took := w.now - begun; w.e[0].closing.err != errPeer || took > 200*time.Millisecond {
-			t.Errorf("%d lost: %v after %v, %d CLOSE", lost, w.e[0].closing.err, took, closes)
+		w.runUntil(time.Second, func() bool { return w.engines[0].closing.err != nil })
+		if took := w.now - begun; w.engines[0].closing.err != errClosedByPeer || took > 200*time.Millisecond {
+			t.Errorf("%d lost: %v after %v, %d CLOSE", lost, w.engines[0].closing.err, took, closes)
 		}
 		if closes > lost+8 {
 			t.Errorf("%d lost: %d CLOSE", lost, closes)
 		}
-		w.until(time.Second, never)
-		if !w.e[1].closing.isOver(w.now) || !w.e[0].closing.isOver(w.now) {
+		w.runUntil(time.Second, neverDone)
+		if !w.engines[1].closing.isOver(w.now) || !w.engines[0].closing.isOver(w.now) {
 			t.Error("it never ends")
 		}
 	}
@@ -48,58 +48,58 @@ func TestCloseAgain(t *testing.T) {
 // TestUserTimeout: who is heard but acknowledges nothing is given up, told so, and not
 // who only does not read.
 func TestUserTimeout(t *testing.T) {
-	p := path{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}
+	p := testPath{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}
 	w := newWorld(t, p, 3)
-	w.e[0].live.userTimeout = 5 * time.Second
-	w.forever(1)
-	w.until(2*time.Second, never)
-	w.e[0].send.write(make([]byte, 1000))
+	w.engines[0].liveness.userTimeout = 5 * time.Second
+	w.keepSending(1)
+	w.runUntil(2*time.Second, neverDone)
+	w.engines[0].sender.write(make([]byte, 1000))
 	deaf := w.now
 	w.drop = func(from int, f flight) bool { return from == 0 }
-	w.until(time.Minute, func() bool { return w.e[0].closing.err != nil })
-	if took := w.now - deaf; w.e[0].closing.err != errUnanswered || took < 5*time.Second || took > 6*time.Second {
-		t.Errorf("%v after %v", w.e[0].closing.err, took)
+	w.runUntil(time.Minute, func() bool { return w.engines[0].closing.err != nil })
+	if took := w.now - deaf; w.engines[0].closing.err != errUserTimeout || took < 5*time.Second || took > 6*time.Second {
+		t.Errorf("%v after %v", w.engines[0].closing.err, took)
 	}
-	if err := explain(w.e[0].closing.err); !fault.Is(err, fault.Timeout) {
+	if err := explainError(w.engines[0].closing.err); !fault.Is(err, fault.Timeout) {
 		t.Error(err)
 	}
 
 	w = newWorld(t, p, 4) // nobody reads
-	w.e[0].live.userTimeout = 5 * time.Second
-	w.e[0].send.write(make([]byte, 2*firstWindow))
-	w.until(2*time.Minute, func() bool { return w.e[0].closing.err != nil })
-	if w.e[0].closing.err != nil || w.e[0].send.buf.base != firstWindow {
-		t.Errorf("%v, %d acknowledged", w.e[0].closing.err, w.e[0].send.buf.base)
+	w.engines[0].liveness.userTimeout = 5 * time.Second
+	w.engines[0].sender.write(make([]byte, 2*initialWindow))
+	w.runUntil(2*time.Minute, func() bool { return w.engines[0].closing.err != nil })
+	if w.engines[0].closing.err != nil || w.engines[0].sender.buf.base != initialWindow {
+		t.Errorf("%v, %d acknowledged", w.engines[0].closing.err, w.engines[0].sender.buf.base)
 	}
 }
 
-// crash ends an endpoint as the end of its process does: nobody is told.
-func crash(ep *Endpoint) { ep.sock.UDPConn.Close() }
+// crashEndpoint ends an endpoint as the end of its process does: nobody is told.
+func crashEndpoint(ep *Endpoint) { ep.socket.UDPConn.Close() }
 
 // TestRestart: the other ends of a server that was started again learn at once that
 // their connections are over, if it has the same secret.
 func TestRestart(t *testing.T) {
 	secret := []byte("nobody else knows it")
-	ep := listen(t, Options{Secret: secret})
+	ep := listenLocal(t, Options{ResetKey: secret})
 	at := ep.Addr().String()
-	c := dial(t, ep.Addr(), Options{})
+	c := dialLocal(t, ep.Addr(), Options{})
 	s, err := ep.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	exchangeStreams(t, c, s, 1000)
-	crash(ep)
-	for _, opt := range []Options{{}, {Secret: []byte("another")}, {Secret: secret}} {
+	crashEndpoint(ep)
+	for _, opt := range []Options{{}, {ResetKey: []byte("another")}, {ResetKey: secret}} {
 		var again *Endpoint
 		eventually(t, "the address is free", func() bool { again, err = Listen(at, opt); return err == nil })
 		c.Write([]byte("are you there?"))
-		if bytes.Equal(opt.Secret, secret) {
-			c.SetReadDeadline(time.Now().Add(patience))
+		if bytes.Equal(opt.ResetKey, secret) {
+			c.SetReadDeadline(time.Now().Add(testTimeout))
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 				t.Error(err)
 			}
 		} else {
-			eventually(t, "it was told", func() bool { again.mu.Lock(); defer again.mu.Unlock(); return again.resets.used > 0 })
+			eventually(t, "it was told", func() bool { again.mu.Lock(); defer again.mu.Unlock(); return again.resetBudget.used > 0 })
 			if _, err := c.Probe(); err != nil {
 				t.Error("somebody else's word ends it: ", err)
 			}
@@ -111,14 +111,14 @@ func TestRestart(t *testing.T) {
 // TestForgottenID: one that an endpoint has given up, as it does with those that it
 // could not give to Accept, is answered with a RESET.
 func TestForgottenID(t *testing.T) {
-	c, s := two(t, Options{})
-	s.route.ep.forget(s)
+	c, s := connectPair(t, Options{})
+	s.route.ep.removeConn(s)
 	c.Write([]byte("x"))
-	c.SetReadDeadline(time.Now().Add(patience))
+	c.SetReadDeadline(time.Now().Add(testTimeout))
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Error(err)
 	}
-	s.route.ep.adopt(s) // so that the test can end it
+	s.route.ep.adoptConn(s) // so that the test can end it
 }
 
 // TestResetOfStrangers: nothing that was seen on the way ends a connection, but the true
@@ -126,7 +126,7 @@ func TestForgottenID(t *testing.T) {
 func TestResetOfStrangers(t *testing.T) {
 	var welcome []byte
 	var sh *shim
-	c, _ := through(t, Options{}, func(a net.Addr) net.Addr {
+	c, _ := connectVia(t, Options{}, func(a net.Addr) net.Addr {
 		sh = newShim(t, a, func(dir int, p []byte) [][]byte {
 			if p[0] == typeWelcome {
 				welcome = bytes.Clone(p)
@@ -136,14 +136,14 @@ func TestResetOfStrangers(t *testing.T) {
 		return sh.front.LocalAddr()
 	})
 	sh.do(func() {})
-	for at := 0; at+tokenSize <= welcomeLen; at++ {
-		c.route.ep.reset(append(append([]byte{typeReset}, c.peer[:]...), welcome[at:at+tokenSize]...))
+	for at := 0; at+resetTokenLen <= welcomeLen; at++ {
+		c.route.ep.handleReset(append(append([]byte{typeReset}, c.peerID[:]...), welcome[at:at+resetTokenLen]...))
 	}
-	c.route.ep.reset(append(append([]byte{typeReset}, c.id[:]...), c.reset[:]...))
+	c.route.ep.handleReset(append(append([]byte{typeReset}, c.id[:]...), c.peerResetToken[:]...))
 	if _, err := c.Probe(); err != nil {
 		t.Fatal(err)
 	}
-	c.route.ep.reset(append(append([]byte{typeReset}, c.peer[:]...), c.reset[:]...))
+	c.route.ep.handleReset(append(append([]byte{typeReset}, c.peerID[:]...), c.peerResetToken[:]...))
 	if _, err := c.Probe(); !errors.Is(err, syscall.ECONNRESET) {
 		t.Error(err)
 	}
@@ -151,10 +151,10 @@ func TestResetOfStrangers(t *testing.T) {
 
 // TestBusy: who finds no room is told so, briefly.
 func TestBusy(t *testing.T) {
-	ep := listen(t, Options{})
+	ep := listenLocal(t, Options{})
 	ep.mu.Lock()
 	for range maxConns {
-		ep.conns[newID()] = &Conn{}
+		ep.conns[newConnID()] = &Conn{}
 	}
 	ep.mu.Unlock()
 	eventually(t, "the client knows why", func() bool {
@@ -173,7 +173,7 @@ func TestBusy(t *testing.T) {
 func TestManyRetries(t *testing.T) {
 	server := loopback(t)
 	defer server.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	begun, done := time.Now(), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -186,11 +186,11 @@ func TestManyRetries(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 3 {
-			b := append([]byte{typeRetry, version}, buf[2:2+idLen]...)
-			server.WriteToUDPAddrPort(append(b, bytes.Repeat([]byte{byte(10*n + i)}, tokenLen)...), from)
+			b := append([]byte{typeRetry, version}, buf[2:2+connIDLen]...)
+			server.WriteToUDPAddrPort(append(b, bytes.Repeat([]byte{byte(10*n + i)}, addressTokenLen)...), from)
 		}
 	}
-	if took := time.Since(begun); took < 2*firstTry { // the second came at once, and the fourth after the third
+	if took := time.Since(begun); took < 2*firstHelloTimeout { // the second came at once, and the fourth after the third
 		t.Errorf("four within %v", took)
 	}
 	cancel()
@@ -199,10 +199,10 @@ func TestManyRetries(t *testing.T) {
 
 // TestBudget: so much in each second.
 func TestBudget(t *testing.T) {
-	var b budget
+	var b rateBudget
 	now, took := time.Now(), 0
 	for range 3000 {
-		if b.take(now, 1000) {
+		if b.allow(now, 1000) {
 			took++
 		}
 		now = now.Add(time.Millisecond)
@@ -211,7 +211,7 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d of 3000", took)
 	}
 	for range 1500 {
-		if b.take(now, 1000) {
+		if b.allow(now, 1000) {
 			took++
 		}
 	}
@@ -222,10 +222,10 @@ func TestBudget(t *testing.T) {
 
 // TestManyMigrations: a connection is known at the endpoints that it was at last only.
 func TestManyMigrations(t *testing.T) {
-	c, s := two(t, Options{})
+	c, s := connectPair(t, Options{})
 	var all []*Endpoint
 	for range 8 {
-		ep := listen(t, Options{})
+		ep := listenLocal(t, Options{})
 		all = append(all, ep)
 		for range 2 { // the second time it is there already
 			if err := c.Migrate(ep); err != nil {
@@ -236,7 +236,7 @@ func TestManyMigrations(t *testing.T) {
 	exchangeStreams(t, c, s, 10_000)
 	for i, ep := range all {
 		ep.mu.Lock()
-		if known := ep.conns[c.id] == c; known != (i >= len(all)-maxWays) {
+		if known := ep.conns[c.id] == c; known != (i >= len(all)-maxEndpoints) {
 			t.Errorf("endpoint %d: %v", i, known)
 		}
 		ep.mu.Unlock()
@@ -255,7 +255,7 @@ func TestLocalAddr(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := dial(t, to, Options{})
+	c := dialLocal(t, to, Options{})
 	s, err := ep.Accept()
 	if err != nil {
 		t.Fatal(err)

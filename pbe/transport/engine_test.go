@@ -12,8 +12,8 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// path is what happens to packets between two engines.
-type path struct {
+// testPath is what happens to packets between two engines.
+type testPath struct {
 	loss, duplicate, overtake float64
 	delay                     time.Duration
 	rate                      unit.Rate // 0: any
@@ -31,14 +31,14 @@ type flight struct {
 
 // world runs two engines in virtual time.
 type world struct {
-	t    testing.TB
-	e    [2]*engine
-	p    path
-	rnd  *rand.Rand
-	q    event.Queue[flight]
-	busy [2]time.Duration // of the link in each direction
-	now  time.Duration
-	buf  []byte
+	t       testing.TB
+	engines [2]*engine
+	path    testPath
+	random  *rand.Rand
+	packets event.Queue[flight]
+	busy    [2]time.Duration // of the link in each direction
+	now     time.Duration
+	buf     []byte
 	// drop, if set, says which packets of a direction are lost.
 	drop func(from int, f flight) bool
 	each func() // in each step
@@ -49,12 +49,12 @@ type world struct {
 	alarm  time.Duration // step goes no further than this; 0: as far as the next event
 }
 
-func newWorld(t testing.TB, p path, seed uint64) *world {
-	w := &world{t: t, p: p, rnd: rand.New(rand.NewPCG(seed, 9)), now: time.Second}
-	for i := range w.e {
-		w.e[i] = newEngine(cc.NewCUBIC(), 28)
-		w.e[i].live.lastReceived, w.e[i].live.lastSent = time.Second, time.Second
-		w.e[i].loss.numbers.draw, w.e[i].loss.numbers.skipAt = w.rnd.Uint64N, skipEvery/2
+func newWorld(t testing.TB, p testPath, seed uint64) *world {
+	w := &world{t: t, path: p, random: rand.New(rand.NewPCG(seed, 9)), now: time.Second}
+	for i := range w.engines {
+		w.engines[i] = newEngine(cc.NewCUBIC(), 28)
+		w.engines[i].liveness.lastReceived, w.engines[i].liveness.lastSent = time.Second, time.Second
+		w.engines[i].loss.numbers.randomBelow, w.engines[i].loss.numbers.skipAt = w.random.Uint64N, skipEvery/2
 	}
 	return w
 }
@@ -62,7 +62,7 @@ func newWorld(t testing.TB, p path, seed uint64) *world {
 // send lets engine i send what it may.
 func (w *world) send(i int) {
 	for {
-		b, number, ok := w.e[i].poll(w.now, w.buf[:0])
+		b, number, ok := w.engines[i].appendPacket(w.now, w.buf[:0])
 		w.buf = b
 		if !ok {
 			return
@@ -71,41 +71,41 @@ func (w *world) send(i int) {
 			w.trace('s', i, number, b)
 		}
 		f := flight{to: 1 - i, number: number, frames: bytes.Clone(b), size: unit.Bytes(len(b)+overhead) + 28}
-		if len(b)+overhead > max(w.p.mtu, minPayload) || w.rnd.Float64() < w.p.loss || w.drop != nil && w.drop(i, f) {
+		if len(b)+overhead > max(w.path.mtu, minPayload) || w.random.Float64() < w.path.loss || w.drop != nil && w.drop(i, f) {
 			continue
 		}
 		at := w.now
-		if w.p.rate > 0 {
-			if w.busy[i] > w.now+w.p.queue {
+		if w.path.rate > 0 {
+			if w.busy[i] > w.now+w.path.queue {
 				continue
 			}
-			w.busy[i] = max(w.busy[i], w.now) + w.p.rate.Time(f.size)
+			w.busy[i] = max(w.busy[i], w.now) + w.path.rate.Time(f.size)
 			at = w.busy[i]
 		}
-		f.at = at + w.p.delay
-		if w.rnd.Float64() < w.p.overtake {
-			f.at += time.Duration(w.rnd.Int64N(int64(20 * time.Millisecond)))
+		f.at = at + w.path.delay
+		if w.random.Float64() < w.path.overtake {
+			f.at += time.Duration(w.random.Int64N(int64(20 * time.Millisecond)))
 		}
 		w.push(f)
-		if w.rnd.Float64() < w.p.duplicate {
-			f.at += time.Duration(w.rnd.Int64N(int64(50 * time.Millisecond)))
+		if w.random.Float64() < w.path.duplicate {
+			f.at += time.Duration(w.random.Int64N(int64(50 * time.Millisecond)))
 			w.push(f)
 		}
 	}
 }
 
-func (w *world) push(f flight) { w.q.Push(f.at, f) }
+func (w *world) push(f flight) { w.packets.Push(f.at, f) }
 
 // step goes to the next moment at which something happens.
 func (w *world) step() bool {
 	at := time.Duration(-1)
-	for _, e := range w.e {
-		if t := e.wait(w.now); t >= 0 && (at < 0 || t < at) {
+	for _, e := range w.engines {
+		if t := e.nextWakeTime(w.now); t >= 0 && (at < 0 || t < at) {
 			at = t
 		}
 	}
-	if w.q.Len() > 0 && (at < 0 || w.q.Next() < at) {
-		at = w.q.Next()
+	if w.packets.Len() > 0 && (at < 0 || w.packets.Next() < at) {
+		at = w.packets.Next()
 	}
 	if w.alarm > 0 && (at < 0 || w.alarm < at) {
 		at = w.alarm
@@ -114,12 +114,12 @@ func (w *world) step() bool {
 		return false
 	}
 	w.now = max(w.now, at)
-	for w.q.Len() > 0 && w.q.Next() <= w.now {
-		_, f := w.q.Pop()
+	for w.packets.Len() > 0 && w.packets.Next() <= w.now {
+		_, f := w.packets.Pop()
 		if w.trace != nil {
 			w.trace('r', f.to, f.number, f.frames)
 		}
-		switch err := w.e[f.to].handle(w.now, f.number, f.frames); {
+		switch err := w.engines[f.to].handlePacket(w.now, f.number, f.frames); {
 		case err == nil:
 		case w.refuse != nil:
 			w.refuse(f.to, err)
@@ -130,8 +130,8 @@ func (w *world) step() bool {
 	if w.each != nil {
 		w.each()
 	}
-	for i, e := range w.e {
-		e.tick(w.now)
+	for i, e := range w.engines {
+		e.handleTimers(w.now)
 		w.send(i)
 	}
 	return true
@@ -150,13 +150,13 @@ func (w *world) transfer(n, m int) time.Duration {
 	var over [2]bool
 	buf := make([]byte, 64<<10)
 	for !over[0] || !over[1] {
-		for i, e := range w.e {
-			wrote[i] += e.send.write(data[i][wrote[i]:])
+		for i, e := range w.engines {
+			wrote[i] += e.sender.write(data[i][wrote[i]:])
 			if wrote[i] == len(data[i]) {
-				e.send.fin = true
+				e.sender.fin = true
 			}
 			for {
-				k, err := e.take(w.now, buf)
+				k, err := e.readStream(w.now, buf)
 				got[1-i] = append(got[1-i], buf[:k]...)
 				if err == io.EOF {
 					over[1-i] = true
@@ -171,7 +171,7 @@ func (w *world) transfer(n, m int) time.Duration {
 		}
 		if !over[0] || !over[1] {
 			if w.now > time.Hour || !w.step() {
-				w.t.Fatalf("stuck at %v: %d of %d and %d of %d; %+v", w.now, len(got[0]), n, len(got[1]), m, w.e[0].counts)
+				w.t.Fatalf("stuck at %v: %d of %d and %d of %d; %+v", w.now, len(got[0]), n, len(got[1]), m, w.engines[0].counts)
 			}
 		}
 	}
@@ -187,20 +187,20 @@ func (w *world) transfer(n, m int) time.Duration {
 // lost: its tag is wrong.
 func TestStreamIsRight(t *testing.T) {
 	for seed := range uint64(24) {
-		w := newWorld(t, path{loss: 0.02 * float64(seed%4), duplicate: 0.02, overtake: 0.1 * float64(seed%3), delay: 20 * time.Millisecond,
+		w := newWorld(t, testPath{loss: 0.02 * float64(seed%4), duplicate: 0.02, overtake: 0.1 * float64(seed%3), delay: 20 * time.Millisecond,
 			rate: 20 * unit.Mbps, mtu: 1452, queue: 100 * time.Millisecond}, seed)
 		if took := w.transfer(400_000+int(seed), 100_000); took > 20*time.Second {
 			t.Errorf("seed %d: it took %v", seed, took)
 		}
-		w.until(time.Minute, func() bool {
-			return w.e[0].send.isFlushed() && w.e[1].send.isFlushed() && w.e[0].loss.bytesInFlight+w.e[1].loss.bytesInFlight == 0
+		w.runUntil(time.Minute, func() bool {
+			return w.engines[0].sender.isFlushed() && w.engines[1].sender.isFlushed() && w.engines[0].loss.bytesInFlight+w.engines[1].loss.bytesInFlight == 0
 		})
-		for i, e := range w.e {
-			if e.mtu.size != 1452 && e.mtu.at == 0 {
+		for i, e := range w.engines {
+			if e.mtu.size != 1452 && e.mtu.nextProbeTime == 0 {
 				t.Errorf("seed %d: the payloads of %d are %d, the path takes 1452", seed, i, e.mtu.size)
 			}
-			if e.loss.bytesInFlight != 0 || len(e.send.lost) > 0 || !e.send.isFlushed() {
-				t.Errorf("seed %d: %d in flight, %d to resend at the end", seed, e.loss.bytesInFlight, len(e.send.lost))
+			if e.loss.bytesInFlight != 0 || len(e.sender.lost) > 0 || !e.sender.isFlushed() {
+				t.Errorf("seed %d: %d in flight, %d to resend at the end", seed, e.loss.bytesInFlight, len(e.sender.lost))
 			}
 		}
 	}
@@ -210,16 +210,16 @@ func TestStreamIsRight(t *testing.T) {
 // acknowledgements, nothing waits for long.
 func TestNoStall(t *testing.T) {
 	for seed := range uint64(60) {
-		w := newWorld(t, path{loss: 0.04, duplicate: 0.02, overtake: 0.03, delay: time.Duration(20+seed%7*300) * time.Microsecond, mtu: 1472}, 1200+seed)
+		w := newWorld(t, testPath{loss: 0.04, duplicate: 0.02, overtake: 0.03, delay: time.Duration(20+seed%7*300) * time.Microsecond, mtu: 1472}, 1200+seed)
 		var held [2][]flight // until others have gone
 		w.drop = func(from int, f flight) bool {
-			switch x := w.rnd.Float64(); {
+			switch x := w.random.Float64(); {
 			case x < 0.03 && len(held[from]) < 4:
 				held[from] = append(held[from], f)
 				return true
 			case x < 0.2:
 				for _, h := range held[from] {
-					h.at = w.now + w.p.delay
+					h.at = w.now + w.path.delay
 					w.push(h)
 				}
 				held[from] = nil
@@ -227,7 +227,7 @@ func TestNoStall(t *testing.T) {
 			return false
 		}
 		if took := w.transfer(300_000, 300_000); took > 2*time.Second {
-			t.Errorf("seed %d: it took %v, %+v", seed, took, w.e[1].counts)
+			t.Errorf("seed %d: it took %v, %+v", seed, took, w.engines[1].counts)
 		}
 	}
 }
@@ -235,49 +235,49 @@ func TestNoStall(t *testing.T) {
 // TestRate: without loss of its own a transfer has the rate of the link.
 func TestRate(t *testing.T) {
 	for r, long := range map[unit.Rate]time.Duration{500 * unit.Kbps: 20 * time.Second, 5 * unit.Mbps: 5 * time.Second, 30 * unit.Mbps: 2 * time.Second} {
-		w := newWorld(t, path{delay: 25 * time.Millisecond, rate: r, mtu: 1472, queue: 100 * time.Millisecond}, 1)
+		w := newWorld(t, testPath{delay: 25 * time.Millisecond, rate: r, mtu: 1472, queue: 100 * time.Millisecond}, 1)
 		n := int(r.Bytes(long))
 		took := w.transfer(n, 0)
 		// 1472 of 1500 bytes are payload, and 1434 of the stream at least; the first
 		// round trips are slow start.
 		got := float64(unit.RateOf(unit.Bytes(n), took)) / float64(r)
 		if got < 0.85 {
-			t.Errorf("%v: %.3f of the rate, %+v", r, got, w.e[0].counts)
+			t.Errorf("%v: %.3f of the rate, %+v", r, got, w.engines[0].counts)
 		}
 	}
 }
 
 // TestOvertaking: where packets overtake each other nothing is resent for long.
 func TestOvertaking(t *testing.T) {
-	w := newWorld(t, path{delay: 25 * time.Millisecond, rate: 50 * unit.Mbps, overtake: 0.05, mtu: 1472, queue: 200 * time.Millisecond}, 1)
+	w := newWorld(t, testPath{delay: 25 * time.Millisecond, rate: 50 * unit.Mbps, overtake: 0.05, mtu: 1472, queue: 200 * time.Millisecond}, 1)
 	w.transfer(4<<20, 0)
-	if l, packets := &w.e[0].loss, w.e[0].counts.packets; l.spurious > packets/50 {
-		t.Errorf("%d of %d packets were resent without need", l.spurious, packets)
+	if l, packets := &w.engines[0].loss, w.engines[0].counts.packets; l.spuriousCount > packets/50 {
+		t.Errorf("%d of %d packets were resent without need", l.spuriousCount, packets)
 	}
 }
 
 // TestSilence: the far end vanishes; it is given up after three keep-alive intervals, and little is
 // sent until then. Without that the connection lives, though nobody says anything.
 func TestSilence(t *testing.T) {
-	w := newWorld(t, path{delay: 10 * time.Millisecond, mtu: 1472}, 1)
-	w.e[0].send.write(make([]byte, 100_000))
+	w := newWorld(t, testPath{delay: 10 * time.Millisecond, mtu: 1472}, 1)
+	w.engines[0].sender.write(make([]byte, 100_000))
 	gone := false
 	w.drop = func(int, flight) bool { return gone }
-	for w.now < 10*w.e[0].live.idleTimeout() {
-		if !w.step() || w.e[0].closing.err != nil || w.e[1].closing.err != nil {
-			t.Fatalf("at %v: %v, %v", w.now, w.e[0].closing.err, w.e[1].closing.err)
+	for w.now < 10*w.engines[0].liveness.idleTimeout() {
+		if !w.step() || w.engines[0].closing.err != nil || w.engines[1].closing.err != nil {
+			t.Fatalf("at %v: %v, %v", w.now, w.engines[0].closing.err, w.engines[1].closing.err)
 		}
 	}
-	heard := w.e[0].live.lastReceived
+	heard := w.engines[0].liveness.lastReceived
 	gone = true
-	w.e[0].send.write(make([]byte, 100_000))
-	sent := w.e[0].counts.packets
-	for w.e[0].closing.err == nil && w.step() {
+	w.engines[0].sender.write(make([]byte, 100_000))
+	sent := w.engines[0].counts.packets
+	for w.engines[0].closing.err == nil && w.step() {
 	}
-	if w.e[0].closing.err != errDead || w.now < heard+w.e[0].live.idleTimeout() || w.now > w.e[0].live.lastReceived+w.e[0].live.idleTimeout()+time.Second {
-		t.Errorf("%v at %v, heard at %v", w.e[0].closing.err, w.now, w.e[0].live.lastReceived)
+	if w.engines[0].closing.err != errIdleTimeout || w.now < heard+w.engines[0].liveness.idleTimeout() || w.now > w.engines[0].liveness.lastReceived+w.engines[0].liveness.idleTimeout()+time.Second {
+		t.Errorf("%v at %v, heard at %v", w.engines[0].closing.err, w.now, w.engines[0].liveness.lastReceived)
 	}
-	if n := w.e[0].counts.packets - sent; n > 200 {
+	if n := w.engines[0].counts.packets - sent; n > 200 {
 		t.Errorf("%d packets into silence", n)
 	}
 }
@@ -288,29 +288,29 @@ func TestSilence(t *testing.T) {
 func TestMTU(t *testing.T) {
 	for _, c := range []struct{ path, want int }{{1200, 1200}, {1399, 1200}, {1400, 1400}, {1464, 1452}, {1472, 1472}, {9000, maxPayload}} {
 		for _, loss := range []float64{0, 0.1} {
-			w := newWorld(t, path{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: c.path, loss: loss}, 3)
-			w.forever(0)
-			w.until(10*time.Second, func() bool { return w.e[0].mtu.size == c.want && w.e[0].mtu.at > w.now })
-			if got := w.e[0].mtu.size; got != c.want && loss == 0 {
+			w := newWorld(t, testPath{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: c.path, loss: loss}, 3)
+			w.keepSending(0)
+			w.runUntil(10*time.Second, func() bool { return w.engines[0].mtu.size == c.want && w.engines[0].mtu.nextProbeTime > w.now })
+			if got := w.engines[0].mtu.size; got != c.want && loss == 0 {
 				t.Errorf("on a path of %d: %d", c.path, got)
 			}
-			w.until(20*time.Minute, func() bool { return w.e[0].mtu.size == c.want })
-			if got := w.e[0].mtu.size; got != c.want {
+			w.runUntil(20*time.Minute, func() bool { return w.engines[0].mtu.size == c.want })
+			if got := w.engines[0].mtu.size; got != c.want {
 				t.Errorf("on a path of %d that loses %v: %d", c.path, loss, got)
 			}
 		}
 	}
-	w := newWorld(t, path{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 4)
-	w.forever(0)
+	w := newWorld(t, testPath{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 4)
+	w.keepSending(0)
 	for _, c := range []struct {
 		path, want int
 		within     time.Duration
 	}{{1472, 1472, time.Second}, {1300, minPayload, 3 * time.Second}, {1472, 1472, 30 * time.Second}} {
-		w.p.mtu = c.path
-		begun, had := w.now, w.e[1].recv.read
-		w.until(c.within, func() bool { return w.e[0].mtu.size == c.want && w.e[1].recv.read > had })
-		if got := w.e[0].mtu.size; got != c.want || w.e[1].recv.read == had {
-			t.Errorf("path %d for %v: packets of %d, %d bytes arrived", c.path, w.now-begun, got, w.e[1].recv.read-had)
+		w.path.mtu = c.path
+		begun, had := w.now, w.engines[1].receiver.readOffset
+		w.runUntil(c.within, func() bool { return w.engines[0].mtu.size == c.want && w.engines[1].receiver.readOffset > had })
+		if got := w.engines[0].mtu.size; got != c.want || w.engines[1].receiver.readOffset == had {
+			t.Errorf("path %d for %v: packets of %d, %d bytes arrived", c.path, w.now-begun, got, w.engines[1].receiver.readOffset-had)
 		}
 	}
 }
@@ -318,43 +318,43 @@ func TestMTU(t *testing.T) {
 // TestRefused: what this device does not take is not counted, and a probe not tried
 // again soon.
 func TestRefused(t *testing.T) {
-	w := newWorld(t, path{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 3)
+	w := newWorld(t, testPath{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 3)
 	tried := 0
 	w.drop = func(from int, f flight) bool {
 		if from == 0 && f.size == maxPayload+28 {
 			tried++
-			before := w.e[0].counts.wireOut
-			w.e[0].refused(1, maxPayload)
-			if got := before - w.e[0].counts.wireOut; got != maxPayload+28 {
+			before := w.engines[0].counts.wireOut
+			w.engines[0].onSendRefused(1, maxPayload)
+			if got := before - w.engines[0].counts.wireOut; got != maxPayload+28 {
 				t.Errorf("%d bytes are not counted", got)
 			}
 			return true
 		}
 		return false
 	}
-	w.p.mtu = maxPayload
-	w.forever(0)
-	w.until(4*time.Second, func() bool { return false })
-	if e := w.e[0]; tried != 1 || e.mtu.size != 1472 {
+	w.path.mtu = maxPayload
+	w.keepSending(0)
+	w.runUntil(4*time.Second, func() bool { return false })
+	if e := w.engines[0]; tried != 1 || e.mtu.size != 1472 {
 		t.Errorf("it was tried %d times; packets are of %d", tried, e.mtu.size)
 	}
 }
 
-// forever lets engine i write, and the other read, without end.
-func (w *world) forever(i int) {
+// keepSending lets engine i write, and the other read, without end.
+func (w *world) keepSending(i int) {
 	buf := make([]byte, 64<<10)
 	w.each = func() {
-		w.e[i].send.write(buf[:min(len(buf), max(0, 1<<20-int(w.e[i].send.unsent())))])
+		w.engines[i].sender.write(buf[:min(len(buf), max(0, 1<<20-int(w.engines[i].sender.unsentBytes())))])
 		for n := 1; n > 0; {
-			n, _ = w.e[1-i].take(w.now, buf)
+			n, _ = w.engines[1-i].readStream(w.now, buf)
 		}
 	}
 	w.each()
 	w.send(i)
 }
 
-// until steps until ok, or for so long.
-func (w *world) until(long time.Duration, ok func() bool) {
+// runUntil steps until ok, or for so long.
+func (w *world) runUntil(long time.Duration, ok func() bool) {
 	for end := w.now + long; w.now < end && !ok() && w.step(); {
 	}
 }
@@ -363,26 +363,26 @@ func (w *world) until(long time.Duration, ok func() bool) {
 func TestReplay(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
 	ping := []byte{framePing}
-	if err := e.handle(time.Second, 0, ping); err != nil {
+	if err := e.handlePacket(time.Second, 0, ping); err != nil {
 		t.Fatal(err)
 	}
-	for i := range uint64(maxKept + 3) { // each a range of its own: 0 is forgotten
-		e.handle(time.Second, 10+2*i, ping)
+	for i := range uint64(maxReceivedRanges + 3) { // each a range of its own: 0 is forgotten
+		e.handlePacket(time.Second, 10+2*i, ping)
 	}
 	for i := range uint64(20) { // which are joined again, so that there are few
-		e.handle(time.Second, 10+2*maxKept-2*i+1, ping)
+		e.handlePacket(time.Second, 10+2*maxReceivedRanges-2*i+1, ping)
 	}
-	before := e.counts.duplicate + e.counts.old
-	for _, number := range []uint64{0, 1, 10, 10 + 2*maxKept} {
-		if err := e.handle(time.Second, number, []byte{frameClose, 0}); err != nil || e.closing.err != nil {
+	before := e.counts.duplicate + e.counts.tooOld
+	for _, number := range []uint64{0, 1, 10, 10 + 2*maxReceivedRanges} {
+		if err := e.handlePacket(time.Second, number, []byte{frameClose, 0}); err != nil || e.closing.err != nil {
 			t.Fatalf("packet %d is taken again: %v, %v", number, err, e.closing.err)
 		}
 	}
-	if got := e.counts.duplicate + e.counts.old - before; got != 4 {
+	if got := e.counts.duplicate + e.counts.tooOld - before; got != 4 {
 		t.Errorf("%d of 4 are known", got)
 	}
-	e.handle(time.Second, 1000, []byte{frameClose, 0})
-	if e.closing.err != errPeer {
+	e.handlePacket(time.Second, 1000, []byte{frameClose, 0})
+	if e.closing.err != errClosedByPeer {
 		t.Error("the CLOSE of a new packet is not taken")
 	}
 }
@@ -392,23 +392,23 @@ func TestReplay(t *testing.T) {
 func TestGaps(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
 	stream := func(at uint64) []byte { return []byte{frameStream, byte(at&127 | 128), byte(at >> 7), 1, byte(at)} }
-	const n = maxGaps + 10
+	const n = maxReceiveRanges + 10
 	for i := range uint64(n) {
-		if err := e.handle(time.Second, i, stream(2*i+1)); err != nil {
+		if err := e.handlePacket(time.Second, i, stream(2*i+1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(e.recv.got) < maxGaps || e.acks.received.Has(n-1) {
-		t.Fatalf("%d gaps; the last packet is received: %v", len(e.recv.got), e.acks.received.Has(n-1))
+	if len(e.receiver.receivedRanges) < maxReceiveRanges || e.acks.received.Has(n-1) {
+		t.Fatalf("%d gaps; the last packet is received: %v", len(e.receiver.receivedRanges), e.acks.received.Has(n-1))
 	}
 	for i := range uint64(n) {
-		e.handle(time.Second, n+i, stream(2*i))
+		e.handlePacket(time.Second, n+i, stream(2*i))
 	}
 	for i := range uint64(n) {
-		e.handle(time.Second, 2*n+i, stream(2*i+1))
+		e.handlePacket(time.Second, 2*n+i, stream(2*i+1))
 	}
 	buf := make([]byte, 3*n)
-	k, _ := e.take(time.Second, buf)
+	k, _ := e.readStream(time.Second, buf)
 	for i, b := range buf[:k] {
 		if b != byte(i) {
 			t.Fatalf("byte %d is %d", i, b)
@@ -438,13 +438,13 @@ func TestBreaches(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: packet %d is refused already", what, i-1)
 			}
-			err = e.handle(time.Second, uint64(i), p)
+			err = e.handlePacket(time.Second, uint64(i), p)
 		}
 		if err == nil {
 			t.Errorf("%s is taken", what)
 		}
-		if len(e.recv.buf.b) > firstWindow {
-			t.Errorf("%s: %d bytes of memory", what, len(e.recv.buf.b))
+		if len(e.receiver.buf.buf) > initialWindow {
+			t.Errorf("%s: %d bytes of memory", what, len(e.receiver.buf.buf))
 		}
 	}
 }
@@ -452,37 +452,37 @@ func TestBreaches(t *testing.T) {
 // TestLyingAck: an acknowledgement of what was never sent changes nothing.
 func TestLyingAck(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
-	e.send.write(make([]byte, 5000))
+	e.sender.write(make([]byte, 5000))
 	for ok := true; ok; {
-		_, _, ok = e.poll(time.Second, nil)
+		_, _, ok = e.appendPacket(time.Second, nil)
 	}
-	flying, room := e.loss.bytesInFlight, e.send.maxData
-	a := ackFrame{window: 1 << 30, n: 1, spans: [maxRanges]ackRange{{0, e.loss.numbers.next}}}
-	if err := e.handle(time.Second, 0, a.append(nil)); err != nil || e.loss.bytesInFlight != flying || e.send.maxData != room || flying == 0 {
-		t.Errorf("%v, %d in flight of %d, room to %d", err, e.loss.bytesInFlight, flying, e.send.maxData)
+	flying, room := e.loss.bytesInFlight, e.sender.maxData
+	a := ackFrame{maxData: 1 << 30, count: 1, ranges: [maxAckRanges]ackRange{{0, e.loss.numbers.next}}}
+	if err := e.handlePacket(time.Second, 0, a.appendTo(nil)); err != nil || e.loss.bytesInFlight != flying || e.sender.maxData != room || flying == 0 {
+		t.Errorf("%v, %d in flight of %d, room to %d", err, e.loss.bytesInFlight, flying, e.sender.maxData)
 	}
 }
 
-// fixed is a controller whose window stays, whatever is lost.
-type fixed struct {
+// fixedWindow is a controller whose window stays, whatever is lost.
+type fixedWindow struct {
 	cc.Controller
 	window unit.Bytes
 }
 
-func (f fixed) Limits(time.Duration) cc.Limits { return cc.Limits{Window: f.window} }
+func (f fixedWindow) Limits(time.Duration) cc.Limits { return cc.Limits{Window: f.window} }
 
 // TestSmallWindow: one packet may always be in flight, though it is longer than the
 // window.
 func TestSmallWindow(t *testing.T) {
-	e := newEngine(fixed{cc.NewCUBIC(), cc.MSS}, 28)
+	e := newEngine(fixedWindow{cc.NewCUBIC(), cc.MSS}, 28)
 	e.mtu = mtuSearch{size: maxPayload, fixed: true}
-	e.send.write(make([]byte, 20_000))
-	e.live.lastReceived, e.live.lastSent = time.Second, time.Second
-	if at := e.wait(time.Second); at != time.Second {
+	e.sender.write(make([]byte, 20_000))
+	e.liveness.lastReceived, e.liveness.lastSent = time.Second, time.Second
+	if at := e.nextWakeTime(time.Second); at != time.Second {
 		t.Errorf("it waits until %v", at)
 	}
 	for i, want := range []bool{true, false} {
-		if _, _, ok := e.poll(time.Second, nil); ok != want {
+		if _, _, ok := e.appendPacket(time.Second, nil); ok != want {
 			t.Errorf("packet %d leaves: %v", i, ok)
 		}
 	}
@@ -490,21 +490,21 @@ func TestSmallWindow(t *testing.T) {
 
 // TestReroute: on another path nothing of the old one holds, and nothing is lost.
 func TestReroute(t *testing.T) {
-	w := newWorld(t, path{delay: 100 * time.Millisecond, rate: 10 * unit.Mbps, queue: time.Second, mtu: 1472}, 5)
-	w.forever(0)
-	w.until(3*time.Second, func() bool { return false })
+	w := newWorld(t, testPath{delay: 100 * time.Millisecond, rate: 10 * unit.Mbps, queue: time.Second, mtu: 1472}, 5)
+	w.keepSending(0)
+	w.runUntil(3*time.Second, func() bool { return false })
 	w.drop = func(int, flight) bool { return w.now < 3100*time.Millisecond } // what is still on the old one
-	w.q.Clear()
-	w.p = path{delay: 5 * time.Millisecond, rate: 50 * unit.Mbps, queue: 50 * time.Millisecond, mtu: 1300}
-	for _, e := range w.e {
-		e.reroute(w.now, cc.NewCUBIC())
+	w.packets.Clear()
+	w.path = testPath{delay: 5 * time.Millisecond, rate: 50 * unit.Mbps, queue: 50 * time.Millisecond, mtu: 1300}
+	for _, e := range w.engines {
+		e.switchPath(w.now, cc.NewCUBIC())
 	}
-	had := w.e[1].recv.read
-	w.until(3*time.Second, func() bool { return false })
-	if e := w.e[0]; e.loss.rtt.min > 20*time.Millisecond || e.mtu.size != minPayload || e.closing.err != nil {
+	had := w.engines[1].receiver.readOffset
+	w.runUntil(3*time.Second, func() bool { return false })
+	if e := w.engines[0]; e.loss.rtt.min > 20*time.Millisecond || e.mtu.size != minPayload || e.closing.err != nil {
 		t.Errorf("least round trip %v, packets of %d, %v", e.loss.rtt.min, e.mtu.size, e.closing.err)
 	}
-	if got := w.e[1].recv.read - had; got < 8<<20 {
+	if got := w.engines[1].receiver.readOffset - had; got < 8<<20 {
 		t.Errorf("%d bytes in 3 s of 50 Mbit/s", got)
 	}
 }
@@ -512,17 +512,17 @@ func TestReroute(t *testing.T) {
 // TestFeedback: what the receiver says of its cells is in each acknowledgement, and
 // it is told each packet's one-way delay and the sender's least round trip.
 func TestFeedback(t *testing.T) {
-	w := newWorld(t, path{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 50 * time.Millisecond, mtu: 1472}, 6)
+	w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 50 * time.Millisecond, mtu: 1472}, 6)
 	var least, most, rtprop time.Duration
 	told := 0
-	w.e[1].radio.report = func(now, oneWay, rt time.Duration) cc.Radio {
+	w.engines[1].radio.report = func(now, oneWay, rt time.Duration) cc.Radio {
 		told++
 		least, most, rtprop = min(least, oneWay), max(most, oneWay), rt
 		return cc.Radio{Capacity: unit.Rate(told) * unit.Mbps, Activated: 3}
 	}
 	w.transfer(2<<20, 0)
-	w.until(time.Second, w.e[0].send.isFlushed)
-	if got := w.e[0].radio.incoming; got.Capacity != unit.Rate(told)*unit.Mbps || got.Activated != 3 {
+	w.runUntil(time.Second, w.engines[0].sender.isFlushed)
+	if got := w.engines[0].radio.incoming; got.Capacity != unit.Rate(told)*unit.Mbps || got.Activated != 3 {
 		t.Errorf("%+v after %d packets", got, told)
 	}
 	// The queue is 50 ms; the first packet found it empty.
@@ -540,23 +540,23 @@ func TestFeedbackAge(t *testing.T) {
 		number uint64
 		radio  cc.Radio
 	}{{5, second}, {4, first}} {
-		if err := e.handle(time.Second, p.number, appendRadio(nil, p.radio)); err != nil {
+		if err := e.handlePacket(time.Second, p.number, appendRadio(nil, p.radio)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if e.radio.incoming != second || e.radio.current.Capacity != 0 {
 		t.Errorf("after a packet that was overtaken: %+v, and of itself %+v", e.radio.incoming, e.radio.current)
 	}
-	if e.reroute(time.Second, cc.NewCUBIC()); e.radio.incoming.Capacity != 0 {
+	if e.switchPath(time.Second, cc.NewCUBIC()); e.radio.incoming.Capacity != 0 {
 		t.Errorf("on another path still %+v", e.radio.incoming)
 	}
 	e.radio.report = func(now, oneWay, rtprop time.Duration) cc.Radio { return first }
-	if err := e.handle(2*time.Second, 6, append(appendStamp(nil, time.Second, 0), framePing)); err != nil {
+	if err := e.handlePacket(2*time.Second, 6, append(appendStamp(nil, time.Second, 0), framePing)); err != nil {
 		t.Fatal(err)
 	}
 	says := func(at time.Duration) bool {
-		for r := (reader{b: e.appendAck(at, nil)}); len(r.b) > 0; {
-			if err := r.next(&e.frame); err != nil {
+		for r := (frameReader{buf: e.appendAck(at, nil)}); len(r.buf) > 0; {
+			if err := r.readFrame(&e.frame); err != nil {
 				t.Fatal(err)
 			}
 			if e.frame.kind == frameRadio {
@@ -565,7 +565,7 @@ func TestFeedbackAge(t *testing.T) {
 		}
 		return false
 	}
-	if !says(2*time.Second+reportFor) || says(2*time.Second+reportFor+1) {
+	if !says(2*time.Second+reportLifetime) || says(2*time.Second+reportLifetime+1) {
 		t.Error("news of cells are repeated when they are old, or not when they are not")
 	}
 	if e.radio.resetReceiving(e.radio.report); says(2 * time.Second) {

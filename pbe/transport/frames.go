@@ -41,8 +41,8 @@ const (
 	frameResponse  = 0x09
 )
 
-// maxRanges bounds the ranges of an ACK; older gaps are then not told again.
-const maxRanges = 32
+// maxAckRanges bounds the ranges of an ACK; older gaps are then not told again.
+const maxAckRanges = 32
 
 // maxOffset bounds offsets of the stream and numbers of packets.
 const maxOffset = 1 << 60
@@ -52,24 +52,24 @@ type ackRange struct{ lo, hi uint64 }
 
 // ackFrame is an ACK.
 type ackFrame struct {
-	delay  time.Duration // between receiving the largest and sending this
-	oneWay uint32        // µs
-	window uint64
-	spans  [maxRanges]ackRange // from the largest downwards
-	n      int                 // of them, 1 at least
+	delay       time.Duration // between receiving the largest and sending this
+	oneWayDelay uint32        // µs
+	maxData     uint64
+	ranges      [maxAckRanges]ackRange // from the largest downwards
+	count       int                    // of them, 1 at least
 }
 
-func (a *ackFrame) append(b []byte) []byte {
+func (a *ackFrame) appendTo(b []byte) []byte {
 	b = append(b, frameAck)
-	b = binary.AppendUvarint(b, a.spans[0].hi)
+	b = binary.AppendUvarint(b, a.ranges[0].hi)
 	b = binary.AppendUvarint(b, uint64(max(0, a.delay.Microseconds())))
-	b = binary.BigEndian.AppendUint32(b, a.oneWay)
-	b = binary.AppendUvarint(b, a.window)
-	b = binary.AppendUvarint(b, uint64(a.n-1))
-	b = binary.AppendUvarint(b, a.spans[0].hi-a.spans[0].lo)
-	for i := 1; i < a.n; i++ {
-		b = binary.AppendUvarint(b, a.spans[i-1].lo-a.spans[i].hi-2)
-		b = binary.AppendUvarint(b, a.spans[i].hi-a.spans[i].lo)
+	b = binary.BigEndian.AppendUint32(b, a.oneWayDelay)
+	b = binary.AppendUvarint(b, a.maxData)
+	b = binary.AppendUvarint(b, uint64(a.count-1))
+	b = binary.AppendUvarint(b, a.ranges[0].hi-a.ranges[0].lo)
+	for i := 1; i < a.count; i++ {
+		b = binary.AppendUvarint(b, a.ranges[i-1].lo-a.ranges[i].hi-2)
+		b = binary.AppendUvarint(b, a.ranges[i].hi-a.ranges[i].lo)
 	}
 	return b
 }
@@ -101,107 +101,107 @@ type frame struct {
 	radio cc.Radio
 }
 
-// asks tells whether its sender wants to know that it arrived.
-func (f *frame) asks() bool {
+// elicitsAck tells whether its sender wants to know that it arrived.
+func (f *frame) elicitsAck() bool {
 	return f.kind == framePing || f.kind == frameStream || f.kind == frameFin
 }
 
-// reader takes frames apart; after the first error all it reads is zero.
-type reader struct {
-	b   []byte
-	bad bool
+// frameReader takes frames apart; after the first error all it reads is zero.
+type frameReader struct {
+	buf    []byte
+	failed bool
 }
 
-// next reads a frame into f. It may be called while r.b is not empty. No value it
+// readFrame reads a frame into f. It may be called while r.b is not empty. No value it
 // gives is over maxOffset.
-func (r *reader) next(f *frame) error {
-	f.kind = r.byte()
+func (r *frameReader) readFrame(f *frame) error {
+	f.kind = r.readByte()
 	switch f.kind {
 	case framePadding, framePing:
 	case frameAck:
-		r.ack(&f.ack)
+		r.readAck(&f.ack)
 	case frameRadio:
-		f.radio = r.radio()
+		f.radio = r.readRadio()
 	case frameStream:
-		f.value = r.u()
-		f.data = r.bytes(r.u())
+		f.value = r.readUvarint()
+		f.data = r.readBytes(r.readUvarint())
 	case frameFin, frameClose:
-		f.value = r.u()
+		f.value = r.readUvarint()
 	case frameStamp:
-		f.sent, f.value = r.u32(), r.u()
+		f.sent, f.value = r.readUint32(), r.readUvarint()
 	case frameChallenge, frameResponse:
-		f.data = r.bytes(8)
+		f.data = r.readBytes(8)
 	default:
 		return fmt.Errorf("%w: frame %#x", errMalformed, f.kind)
 	}
-	if r.bad {
+	if r.failed {
 		return fmt.Errorf("%w: in frame %#x", errMalformed, f.kind)
 	}
 	return nil
 }
 
-func (r *reader) fail() { r.bad, r.b = true, nil }
+func (r *frameReader) fail() { r.failed, r.buf = true, nil }
 
-func (r *reader) u() uint64 {
-	v, n := binary.Uvarint(r.b)
+func (r *frameReader) readUvarint() uint64 {
+	v, n := binary.Uvarint(r.buf)
 	if n <= 0 || v > maxOffset {
 		r.fail()
 		return 0
 	}
-	r.b = r.b[n:]
+	r.buf = r.buf[n:]
 	return v
 }
 
-func (r *reader) bytes(n uint64) []byte {
-	if n > uint64(len(r.b)) {
+func (r *frameReader) readBytes(n uint64) []byte {
+	if n > uint64(len(r.buf)) {
 		r.fail()
 		return nil
 	}
-	p := r.b[:n]
-	r.b = r.b[n:]
+	p := r.buf[:n]
+	r.buf = r.buf[n:]
 	return p
 }
 
-func (r *reader) u32() uint32 {
-	if p := r.bytes(4); p != nil {
+func (r *frameReader) readUint32() uint32 {
+	if p := r.readBytes(4); p != nil {
 		return binary.BigEndian.Uint32(p)
 	}
 	return 0
 }
 
-func (r *reader) byte() byte {
-	if p := r.bytes(1); p != nil {
+func (r *frameReader) readByte() byte {
+	if p := r.readBytes(1); p != nil {
 		return p[0]
 	}
 	return 0
 }
 
-func (r *reader) ack(a *ackFrame) {
-	hi := r.u()
-	a.delay = time.Duration(min(r.u(), 1e9)) * time.Microsecond
-	a.oneWay, a.window = r.u32(), r.u()
-	more, first := r.u(), r.u()
-	if r.bad || more >= maxRanges || first > hi {
+func (r *frameReader) readAck(a *ackFrame) {
+	hi := r.readUvarint()
+	a.delay = time.Duration(min(r.readUvarint(), 1e9)) * time.Microsecond
+	a.oneWayDelay, a.maxData = r.readUint32(), r.readUvarint()
+	more, first := r.readUvarint(), r.readUvarint()
+	if r.failed || more >= maxAckRanges || first > hi {
 		r.fail()
 		return
 	}
-	a.spans[0], a.n = ackRange{hi - first, hi}, 1
+	a.ranges[0], a.count = ackRange{hi - first, hi}, 1
 	for range more {
-		gap, length := r.u(), r.u()
-		lo := a.spans[a.n-1].lo
-		if r.bad || gap+2 > lo || length > lo-gap-2 {
+		gap, length := r.readUvarint(), r.readUvarint()
+		lo := a.ranges[a.count-1].lo
+		if r.failed || gap+2 > lo || length > lo-gap-2 {
 			r.fail()
 			return
 		}
 		hi := lo - gap - 2
-		a.spans[a.n] = ackRange{hi - length, hi}
-		a.n++
+		a.ranges[a.count] = ackRange{hi - length, hi}
+		a.count++
 	}
 }
 
-func (r *reader) radio() cc.Radio {
+func (r *frameReader) readRadio() cc.Radio {
 	const most = 1e9 // kbit/s: a terabit
-	capacity, fair := min(r.u(), most), min(r.u(), most)
-	flags, activated := r.byte(), r.byte()
+	capacity, fair := min(r.readUvarint(), most), min(r.readUvarint(), most)
+	flags, activated := r.readByte(), r.readByte()
 	return cc.Radio{Capacity: unit.Rate(capacity) * unit.Kbps, Fair: unit.Rate(fair) * unit.Kbps, Internet: flags&1 != 0, Activated: activated}
 }

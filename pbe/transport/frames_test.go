@@ -12,13 +12,13 @@ import (
 
 // someFrames are one of each kind, and what they mean.
 func someFrames() (list []frame, b [][]byte) {
-	ack := ackFrame{delay: 3 * time.Millisecond, oneWay: 1 << 31, window: 1 << 40, n: 3}
-	copy(ack.spans[:], []ackRange{{90, 1 << 35}, {70, 88}, {0, 3}})
+	ack := ackFrame{delay: 3 * time.Millisecond, oneWayDelay: 1 << 31, maxData: 1 << 40, count: 3}
+	copy(ack.ranges[:], []ackRange{{90, 1 << 35}, {70, 88}, {0, 3}})
 	radio := cc.Radio{Capacity: 77 * unit.Mbps, Fair: 3 * unit.Kbps, Internet: true, Activated: 200}
 	add := func(f frame, bytes []byte) { list, b = append(list, f), append(b, bytes) }
 	add(frame{kind: framePadding}, []byte{framePadding})
 	add(frame{kind: framePing}, []byte{framePing})
-	add(frame{kind: frameAck, ack: ack}, ack.append(nil))
+	add(frame{kind: frameAck, ack: ack}, ack.appendTo(nil))
 	add(frame{kind: frameRadio, radio: radio}, appendRadio(nil, radio))
 	var out sender
 	out.write([]byte("what the stream says"))
@@ -38,21 +38,21 @@ func TestFrames(t *testing.T) {
 	for i, want := range frames {
 		all = append(all, bytes[i]...)
 		var got frame
-		r := reader{b: bytes[i]}
-		if err := r.next(&got); err != nil || len(r.b) > 0 || !reflect.DeepEqual(got, want) {
-			t.Errorf("frame %d: %+v, %v, %d bytes are left; want %+v", want.kind, got, err, len(r.b), want)
+		r := frameReader{buf: bytes[i]}
+		if err := r.readFrame(&got); err != nil || len(r.buf) > 0 || !reflect.DeepEqual(got, want) {
+			t.Errorf("frame %d: %+v, %v, %d bytes are left; want %+v", want.kind, got, err, len(r.buf), want)
 		}
 		for n := 1; n < len(bytes[i]); n++ {
-			r := reader{b: bytes[i][:n]}
-			if err := r.next(&got); err == nil && len(r.b) == 0 {
+			r := frameReader{buf: bytes[i][:n]}
+			if err := r.readFrame(&got); err == nil && len(r.buf) == 0 {
 				t.Errorf("frame %d: the first %d of %d bytes are one", want.kind, n, len(bytes[i]))
 			}
 		}
 	}
-	r := reader{b: all}
+	r := frameReader{buf: all}
 	for i := range frames {
 		var got frame
-		if err := r.next(&got); err != nil || got.kind != frames[i].kind {
+		if err := r.readFrame(&got); err != nil || got.kind != frames[i].kind {
 			t.Fatalf("frame %d of several: %v, %v", i, got.kind, err)
 		}
 	}
@@ -79,12 +79,12 @@ func TestBadFrames(t *testing.T) {
 		"a range below zero":             ack(5, 0, 6),
 		"a second range below zero":      ack(5, 1, 2, 2, 0),
 		"a range that begins nowhere":    ack(5, 1, 2, 0, 2),
-		"more ranges than are ever told": ack(1<<20, maxRanges, 0),
+		"more ranges than are ever told": ack(1<<20, maxAckRanges, 0),
 		"a challenge of 7 bytes":         append([]byte{frameChallenge}, make([]byte, 7)...),
 	} {
-		r := reader{b: b}
+		r := frameReader{buf: b}
 		var f frame
-		if err := r.next(&f); err == nil {
+		if err := r.readFrame(&f); err == nil {
 			t.Errorf("%s is taken: %+v", what, f)
 		}
 	}
@@ -103,42 +103,42 @@ func FuzzPacket(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		e := newEngine(cc.NewCUBIC(), 28)
 		now := time.Second
-		e.live.lastReceived, e.live.lastSent = now, now
-		e.send.write(make([]byte, 20_000))
+		e.liveness.lastReceived, e.liveness.lastSent = now, now
+		e.sender.write(make([]byte, 20_000))
 		for i, p := range [][]byte{a, b} {
 			now += time.Millisecond
-			e.tick(now)
+			e.handleTimers(now)
 			for range 20 {
-				if _, _, ok := e.poll(now, nil); !ok {
+				if _, _, ok := e.appendPacket(now, nil); !ok {
 					break
 				}
 			}
-			if e.handle(now, uint64(2*i), p) != nil {
+			if e.handlePacket(now, uint64(2*i), p) != nil {
 				return
 			}
 		}
-		if len(e.recv.buf.b) > maxWindow || len(e.recv.got) > maxGaps || len(e.acks.received) > maxKept || e.loss.sent.n > maxSent || e.loss.bytesInFlight < 0 {
-			t.Fatalf("%d bytes, %d gaps, %d numbers, %d in flight", len(e.recv.buf.b), len(e.recv.got), len(e.acks.received), e.loss.bytesInFlight)
+		if len(e.receiver.buf.buf) > maxWindow || len(e.receiver.receivedRanges) > maxReceiveRanges || len(e.acks.received) > maxReceivedRanges || e.loss.sent.count > maxSentPackets || e.loss.bytesInFlight < 0 {
+			t.Fatalf("%d bytes, %d gaps, %d numbers, %d in flight", len(e.receiver.buf.buf), len(e.receiver.receivedRanges), len(e.acks.received), e.loss.bytesInFlight)
 		}
-		e.take(now, make([]byte, 1<<20))
+		e.readStream(now, make([]byte, 1<<20))
 		for range 50 {
-			if now = max(now, e.wait(now)); e.closing.err != nil {
+			if now = max(now, e.nextWakeTime(now)); e.closing.err != nil {
 				return
 			}
-			e.tick(now)
-			e.poll(now, nil)
+			e.handleTimers(now)
+			e.appendPacket(now, nil)
 		}
 	})
 }
 
 // FuzzDatagram: whatever arrives as a datagram opens nothing.
 func FuzzDatagram(f *testing.F) {
-	c, s, _ := exchanged(f, nil)
-	good := c.finish(append(head(nil, connID{}), framePing), 0, 1)
+	c, s, _ := deriveBothKeys(f, nil)
+	good := c.sealPacket(append(appendDataHeader(nil, connID{}), framePing), 0, 1)
 	f.Add(good, uint64(0))
 	f.Add([]byte{typeData}, uint64(1<<62))
 	f.Fuzz(func(t *testing.T, p []byte, high uint64) {
-		if _, _, err := s.open(p, high); err == nil && string(p) != string(good) {
+		if _, _, err := s.openPacket(p, high); err == nil && string(p) != string(good) {
 			t.Fatalf("%x is taken for the peer's", p)
 		}
 	})

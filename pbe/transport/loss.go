@@ -11,16 +11,16 @@ import (
 
 // Specification.
 const (
-	packetThreshold = 3 // RFC 9002 section 6.1.1; grows where packets overtake each other
-	persistent      = 3 // probe timeouts of nothing but losses (RFC 9002 section 7.6.1)
+	packetThreshold               = 3 // RFC 9002 section 6.1.1; grows where packets overtake each other
+	persistentCongestionThreshold = 3 // probe timeouts of nothing but losses (RFC 9002 section 7.6.1)
 )
 
 // Tuning.
 const (
-	maxThreshold    = 300         // as Linux' tcp_max_reordering
-	maxTimeout      = time.Second // if the round trip is not longer
-	maxSent         = 1 << 16     // packets sent that are remembered
-	maxNonEliciting = 1 << 12     // of them, those that ask for no ACK
+	maxReorderThreshold = 300         // as Linux' tcp_max_reordering
+	maxProbeTimeout     = time.Second // if the round trip is not longer
+	maxSentPackets      = 1 << 16     // packets sent that are remembered
+	maxNonEliciting     = 1 << 12     // of them, those that ask for no ACK
 )
 
 // lossDetector follows the packets that were sent until they are acknowledged or lost
@@ -31,7 +31,7 @@ const (
 // connection. Its memory is bounded. It is not safe for concurrent use.
 type lossDetector struct {
 	numbers       packetNumbers
-	sent          sentPackets // maxSent at most, maxNonEliciting of them
+	sent          sentPackets // maxSentPackets at most, maxNonEliciting of them
 	rtt           rttEstimator
 	bytesInFlight unit.Bytes
 
@@ -44,12 +44,12 @@ type lossDetector struct {
 	progressTime      time.Duration // when one was acknowledged last, or the first was sent that is not
 	lossTime          time.Duration // then packets may be lost; 0: none
 	ptoCount          int           // probe timeouts in turn
-	losses            cc.Loss       // not reported yet
+	unreportedLoss    cc.Loss       // not reported yet
 
-	ackedPackets []numberedPacket // of this call
-	lostPackets  []numberedPacket
-	lost         uint64 // packets, since the beginning
-	spurious     uint64 // of them, those that had arrived
+	ackedPackets  []numberedPacket // of this call
+	lostPackets   []numberedPacket
+	lostCount     uint64 // packets, since the beginning
+	spuriousCount uint64 // of them, those that had arrived
 }
 
 // numberedPacket is a copy of a packet.
@@ -76,19 +76,19 @@ func (d *lossDetector) onPacketSent(p sentPacket) (number uint64, lost []numbere
 	d.lostPackets = d.lostPackets[:0]
 	if p.nonEliciting = p.size == 0; !p.nonEliciting {
 		if d.bytesInFlight == 0 {
-			d.progressTime = p.sent
+			d.progressTime = p.sentTime
 		}
 		d.bytesInFlight += p.size
-		d.lastElicitingSent = p.sent
+		d.lastElicitingSent = p.sentTime
 	}
 	if d.numbers.next == d.numbers.skipAt {
 		d.makeRoom()
 	}
-	if n, skipped := d.numbers.skip(d.sent.n + 1); skipped {
+	if n, skipped := d.numbers.skipIfDue(d.sent.count + 1); skipped {
 		d.sent.add(n, sentPacket{})
 	}
 	d.makeRoom()
-	number = d.numbers.take()
+	number = d.numbers.allocate()
 	d.sent.add(number, p)
 	return number, d.lostPackets
 }
@@ -101,62 +101,62 @@ func (d *lossDetector) onPacketSent(p sentPacket) (number uint64, lost []numbere
 func (d *lossDetector) makeRoom() {
 	for {
 		d.sent.dropWhile(func(p *sentPacket) bool { return p.size == 0 && !p.lost })
-		if d.sent.n < maxSent && d.sent.nonEliciting < maxNonEliciting {
+		if d.sent.count < maxSentPackets && d.sent.nonEliciting < maxNonEliciting {
 			return
 		}
-		if p := d.sent.at(d.sent.first); p.size > 0 {
-			d.lose(d.sent.first, p)
+		if p := d.sent.lookup(d.sent.first); p.size > 0 {
+			d.declareLost(d.sent.first, p)
 		}
 		d.sent.dropFirst()
 	}
 }
 
-// checkAck reports whether an ACK is to be taken: it is not if it names a packet that was
+// validateAck reports whether an ACK is to be taken: it is not if it names a packet that was
 // never sent. An error says that it names a number that was left out, which only who
 // acknowledges what it has not received does.
-func (d *lossDetector) checkAck(a *ackFrame) (ok bool, err error) {
-	if a.spans[0].hi >= d.numbers.next {
+func (d *lossDetector) validateAck(a *ackFrame) (ok bool, err error) {
+	if a.ranges[0].hi >= d.numbers.next {
 		return false, nil
 	}
-	if n, found := d.numbers.skippedIn(a.spans[:a.n]); found {
+	if n, found := d.numbers.skippedIn(a.ranges[:a.count]); found {
 		return false, fmt.Errorf("%w: packet %d is acknowledged, which was left out", errMalformed, n)
 	}
 	return true, nil
 }
 
-// onAck takes an ACK that checkAck has passed, and says which packets it shows to have
+// onAck takes an ACK that validateAck has passed, and says which packets it shows to have
 // arrived, and to be lost.
 func (d *lossDetector) onAck(now time.Duration, a *ackFrame) (r ackResult) {
 	d.lostPackets = d.lostPackets[:0]
-	r.acked = d.takeAcked(a)
+	r.acked = d.collectAcked(a)
 	eliciting := false
 	for i := range r.acked {
 		eliciting = eliciting || r.acked[i].size > 0
 	}
 	if !eliciting {
-		d.trim(now) // what is known of those that asked for nothing is bounded too
+		d.forgetOldPackets(now) // what is known of those that asked for nothing is bounded too
 		return r
 	}
-	if largest := a.spans[0].hi; largest >= d.largestAcked {
-		r.rtt = d.onLargest(now, largest, a.delay)
+	if largest := a.ranges[0].hi; largest >= d.largestAcked {
+		r.rtt = d.onLargestAcked(now, largest, a.delay)
 	}
 	d.ptoCount, d.progressTime = 0, now
-	r.lost = d.detect(now)
+	r.lost = d.detectLosses(now)
 	return r
 }
 
-// takeAcked takes the packets that an ACK names out of flight, and returns those of them
+// collectAcked takes the packets that an ACK names out of flight, and returns those of them
 // that were in flight, or taken for lost, from the lowest to the highest, so that samples
 // see the order of sending.
-func (d *lossDetector) takeAcked(a *ackFrame) []numberedPacket {
+func (d *lossDetector) collectAcked(a *ackFrame) []numberedPacket {
 	d.ackedPackets = d.ackedPackets[:0]
 	d.findNewlyAcked(a)
 	for i := len(d.newlyAcked) - 1; i >= 0; i-- {
 		s := d.newlyAcked[i]
 		for n := s.lo; n <= s.hi; n++ {
-			p := d.sent.at(n)
+			p := d.sent.lookup(n)
 			if p.lost {
-				d.onSpurious(n, p)
+				d.onSpuriousLoss(n, p)
 			} else if p.size == 0 {
 				continue
 			}
@@ -174,9 +174,9 @@ func (d *lossDetector) takeAcked(a *ackFrame) []numberedPacket {
 // before, so that what it costs is not a matter of how much is in flight.
 func (d *lossDetector) findNewlyAcked(a *ackFrame) {
 	d.newlyAcked = d.newlyAcked[:0]
-	end := d.sent.end()
+	end := d.sent.endNumber()
 	j := len(d.acked) - 1
-	for _, s := range a.spans[:a.n] {
+	for _, s := range a.ranges[:a.count] {
 		lo, hi := max(s.lo, d.sent.first), s.hi
 		if hi < lo || end == 0 {
 			return
@@ -201,52 +201,52 @@ func (d *lossDetector) findNewlyAcked(a *ackFrame) {
 	}
 }
 
-// onSpurious takes the acknowledgement of what was taken for lost: packets overtake each
+// onSpuriousLoss takes the acknowledgement of what was taken for lost: packets overtake each
 // other on this path, so that the threshold grows.
-func (d *lossDetector) onSpurious(number uint64, p *sentPacket) {
+func (d *lossDetector) onSpuriousLoss(number uint64, p *sentPacket) {
 	p.lost = false
-	d.spurious++
-	if by := d.largestAcked - number; by > d.reorderThreshold && by < d.largestAcked {
-		d.reorderThreshold = min(by, maxThreshold)
+	d.spuriousCount++
+	if distance := d.largestAcked - number; distance > d.reorderThreshold && distance < d.largestAcked {
+		d.reorderThreshold = min(distance, maxReorderThreshold)
 	}
 }
 
-// onLargest takes the highest number acknowledged so far. The round trip is that of its
+// onLargestAcked takes the highest number acknowledged so far. The round trip is that of its
 // packet, which may be one that asked for nothing, if it is known only now (RFC 9002
 // section 5.1).
-func (d *lossDetector) onLargest(now time.Duration, largest uint64, delay time.Duration) (rtt time.Duration) {
+func (d *lossDetector) onLargestAcked(now time.Duration, largest uint64, delay time.Duration) (rtt time.Duration) {
 	for n := max(d.largestAcked, d.sent.first); n < largest; n++ {
-		if p := d.sent.at(n); p != nil && p.size > 0 {
+		if p := d.sent.lookup(n); p != nil && p.size > 0 {
 			d.missing = append(d.missing, n)
 		}
 	}
 	d.largestAcked = largest + 1
-	p := d.sent.at(largest)
+	p := d.sent.lookup(largest)
 	if p == nil {
 		return 0
 	}
 	// An ACK that is told again is older than any that was only held back.
 	const held = ackDelay + granularity
-	full := now - p.sent
+	full := now - p.sentTime
 	rtt = max(full-max(delay-held, 0), min(full, d.rtt.min), time.Microsecond)
-	d.rtt.sample(now, rtt-min(delay, held), rtt)
+	d.rtt.addSample(now, rtt-min(delay, held), rtt)
 	return rtt
 }
 
-// onTime takes the passing of time, and returns the packets that are lost by it.
-func (d *lossDetector) onTime(now time.Duration) (lost []numberedPacket) {
+// onLossTimer takes the passing of time, and returns the packets that are lost by it.
+func (d *lossDetector) onLossTimer(now time.Duration) (lost []numberedPacket) {
 	if d.lossTime == 0 || now < d.lossTime {
 		return nil
 	}
 	d.lostPackets = d.lostPackets[:0]
-	return d.detect(now)
+	return d.detectLosses(now)
 }
 
-// detect takes packets for lost that later ones have overtaken by far, or long ago
+// detectLosses takes packets for lost that later ones have overtaken by far, or long ago
 // (RFC 9002 section 6.1). Where packets overtake each other time counts twice. Where
 // those lost in a row left over more than three probe timeouts, which is as long as
 // no probe came through, a timeout is reported (section 7.6: persistent congestion).
-func (d *lossDetector) detect(now time.Duration) (lost []numberedPacket) {
+func (d *lossDetector) detectLosses(now time.Duration) (lost []numberedPacket) {
 	d.lossTime = 0
 	delay := d.rtt.lossDelay()
 	if d.reorderThreshold > packetThreshold {
@@ -259,65 +259,65 @@ func (d *lossDetector) detect(now time.Duration) (lost []numberedPacket) {
 	}
 	kept := d.missing[:0]
 	for _, n := range d.missing {
-		p := d.sent.at(n)
+		p := d.sent.lookup(n)
 		if p == nil || p.size == 0 {
 			continue // it came late
 		}
-		if d.overtaken(n) < d.reorderThreshold && p.sent+delay > now {
-			if d.lossTime == 0 || p.sent+delay < d.lossTime {
-				d.lossTime = p.sent + delay
+		if d.reorderDistance(n) < d.reorderThreshold && p.sentTime+delay > now {
+			if d.lossTime == 0 || p.sentTime+delay < d.lossTime {
+				d.lossTime = p.sentTime + delay
 			}
 			kept = append(kept, n)
 			continue
 		}
-		if d.lose(n, p); !p.probe { // else it says nothing about a queue
-			d.losses.Bytes += d.lostPackets[len(d.lostPackets)-1].size
-			d.losses.Sent = max(d.losses.Sent, p.sent)
+		if d.declareLost(n, p); !p.probe { // else it says nothing about a queue
+			d.unreportedLoss.Bytes += d.lostPackets[len(d.lostPackets)-1].size
+			d.unreportedLoss.Sent = max(d.unreportedLoss.Sent, p.sentTime)
 		}
-		if p.probe || d.rtt.firstSample == 0 || p.sent <= d.rtt.firstSample {
+		if p.probe || d.rtt.firstSample == 0 || p.sentTime <= d.rtt.firstSample {
 			continue
 		}
 		if !row.any || d.acked.Overlaps(row.last, n+1) {
-			row.begun, row.any = p.sent, true
+			row.begun, row.any = p.sentTime, true
 		}
 		row.last = n
-		if p.sent-row.begun >= persistent*d.rtt.probeTimeout() {
-			d.losses.Timeout = true
+		if p.sentTime-row.begun >= persistentCongestionThreshold*d.rtt.probeTimeout() {
+			d.unreportedLoss.Timeout = true
 		}
 	}
 	d.missing = kept
-	d.trim(now)
+	d.forgetOldPackets(now)
 	return d.lostPackets
 }
 
-// overtaken returns by how many packets one was.
-func (d *lossDetector) overtaken(number uint64) uint64 {
+// reorderDistance returns by how many packets one was.
+func (d *lossDetector) reorderDistance(number uint64) uint64 {
 	return d.largestAcked - 1 - number - d.numbers.skippedBetween(number, d.largestAcked)
 }
 
-// lose takes a packet in flight for lost.
-func (d *lossDetector) lose(number uint64, p *sentPacket) {
+// declareLost takes a packet in flight for lost.
+func (d *lossDetector) declareLost(number uint64, p *sentPacket) {
 	d.lostPackets = append(d.lostPackets, numberedPacket{number, *p})
 	d.bytesInFlight -= p.size
 	p.size, p.lost = 0, true
-	d.lost++
+	d.lostCount++
 }
 
-// takeLosses returns what was lost since it was called last, but for probes and what was
+// takeLossReport returns what was lost since it was called last, but for probes and what was
 // given up to make room. False: nothing was.
-func (d *lossDetector) takeLosses(now time.Duration) (l cc.Loss, ok bool) {
-	if d.losses.Bytes == 0 {
+func (d *lossDetector) takeLossReport(now time.Duration) (l cc.Loss, ok bool) {
+	if d.unreportedLoss.Bytes == 0 {
 		return l, false
 	}
-	l, d.losses = d.losses, cc.Loss{}
+	l, d.unreportedLoss = d.unreportedLoss, cc.Loss{}
 	l.Now, l.InFlight = now, d.bytesInFlight
 	return l, true
 }
 
-// trim forgets packets that are answered for; lost ones are remembered for as
+// forgetOldPackets forgets packets that are answered for; lost ones are remembered for as
 // long as their acknowledgements may still come.
-func (d *lossDetector) trim(now time.Duration) {
-	d.sent.dropWhile(func(p *sentPacket) bool { return p.size == 0 && !(p.lost && p.sent+2*d.rtt.smoothed > now) })
+func (d *lossDetector) forgetOldPackets(now time.Duration) {
+	d.sent.dropWhile(func(p *sentPacket) bool { return p.size == 0 && !(p.lost && p.sentTime+2*d.rtt.smoothed > now) })
 	if f := d.sent.first; f > 0 {
 		d.acked.Remove(0, f)
 	}
@@ -333,10 +333,10 @@ func (d *lossDetector) waitingSince() time.Duration {
 }
 
 // probeTime returns when a probe must ask for an acknowledgement: each time after twice
-// as long, but not over maxTimeout, so that the end of an outage is soon found.
+// as long, but not over maxProbeTimeout, so that the end of an outage is soon found.
 func (d *lossDetector) probeTime() time.Duration {
 	t := d.rtt.probeTimeout()
-	return d.lastElicitingSent + max(t, min(t<<min(d.ptoCount, 6), maxTimeout))
+	return d.lastElicitingSent + max(t, min(t<<min(d.ptoCount, 6), maxProbeTimeout))
 }
 
 // onProbeTimeout begins the next wait. That nothing was heard says nothing of what is in
@@ -350,13 +350,13 @@ func (d *lossDetector) onProbeTimeout(now time.Duration) {
 // are not waited for.
 func (d *lossDetector) resetPath() (lost []numberedPacket) {
 	d.lostPackets = d.lostPackets[:0]
-	for n := d.sent.first; n < d.sent.end(); n++ {
-		if p := d.sent.at(n); p.size > 0 {
-			d.lose(n, p)
+	for n := d.sent.first; n < d.sent.endNumber(); n++ {
+		if p := d.sent.lookup(n); p.size > 0 {
+			d.declareLost(n, p)
 			p.lost = false // what is heard of it late says nothing of the new path
 		}
 	}
-	d.missing, d.losses = d.missing[:0], cc.Loss{}
+	d.missing, d.unreportedLoss = d.missing[:0], cc.Loss{}
 	d.rtt, d.reorderThreshold = rttEstimator{}, packetThreshold
 	d.lossTime, d.ptoCount = 0, 0
 	return d.lostPackets

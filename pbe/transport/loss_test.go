@@ -8,28 +8,28 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// cell is a path of 20 Mbit/s, 50 ms there and back.
-var cell = path{delay: 25 * time.Millisecond, rate: 20 * unit.Mbps, mtu: 1472, queue: 100 * time.Millisecond}
+// cellPath is a path of 20 Mbit/s, 50 ms there and back.
+var cellPath = testPath{delay: 25 * time.Millisecond, rate: 20 * unit.Mbps, mtu: 1472, queue: 100 * time.Millisecond}
 
-// loads is a world with engine 0 sending without end, after five seconds, of which it
+// newLoadedWorld is a world with engine 0 sending without end, after five seconds, of which it
 // returns the rate of the last two.
-func loads(t *testing.T, ctl func() cc.Controller) (*world, unit.Rate) {
-	w := newWorld(t, cell, 21)
-	for _, e := range w.e {
-		e.ctl = ctl()
+func newLoadedWorld(t *testing.T, ctl func() cc.Controller) (*world, unit.Rate) {
+	w := newWorld(t, cellPath, 21)
+	for _, e := range w.engines {
+		e.controller = ctl()
 	}
-	w.forever(0)
-	w.until(3*time.Second, never)
+	w.keepSending(0)
+	w.runUntil(3*time.Second, neverDone)
 	return w, w.measure(2 * time.Second)
 }
 
-func never() bool { return false }
+func neverDone() bool { return false }
 
 // measure is the rate of the stream to engine 1 in the time to come.
 func (w *world) measure(long time.Duration) unit.Rate {
-	had, from := w.e[1].recv.read, w.now
-	w.until(long, never)
-	return unit.RateOf(unit.Bytes(w.e[1].recv.read-had), w.now-from)
+	had, from := w.engines[1].receiver.readOffset, w.now
+	w.runUntil(long, neverDone)
+	return unit.RateOf(unit.Bytes(w.engines[1].receiver.readOffset-had), w.now-from)
 }
 
 var controllers = map[string]func() cc.Controller{
@@ -44,11 +44,11 @@ var controllers = map[string]func() cc.Controller{
 func TestHeldBack(t *testing.T) {
 	for name, ctl := range controllers {
 		for what, held := range map[string][2]bool{"both": {true, true}, "data": {true, false}, "acknowledgements": {false, true}} {
-			w, before := loads(t, ctl)
-			resent, mtu, until := w.e[0].send.resent, w.e[0].mtu.size, w.now+700*time.Millisecond
+			w, before := newLoadedWorld(t, ctl)
+			resent, mtu, until := w.engines[0].sender.resentSegments, w.engines[0].mtu.size, w.now+700*time.Millisecond
 			var flying []flight // what is on the way already waits too
-			for w.q.Len() > 0 {
-				_, f := w.q.Pop()
+			for w.packets.Len() > 0 {
+				_, f := w.packets.Pop()
 				flying = append(flying, f)
 			}
 			for _, f := range flying {
@@ -61,16 +61,16 @@ func TestHeldBack(t *testing.T) {
 				if w.now >= until || !held[from] {
 					return false
 				}
-				f.at = until + cell.delay
+				f.at = until + cellPath.delay
 				w.push(f)
 				return true
 			}
-			w.until(700*time.Millisecond+time.Second, never)
+			w.runUntil(700*time.Millisecond+time.Second, neverDone)
 			after := w.measure(2 * time.Second)
-			e := w.e[0]
-			t.Logf("%s, %s: %v before, %v after, %d sent again", name, what, before, after, e.send.resent-resent)
-			if float64(after) < 0.9*float64(before) || e.send.resent != resent {
-				t.Errorf("%s, %s: %v, %v before; %d sent again", name, what, after, before, e.send.resent-resent)
+			e := w.engines[0]
+			t.Logf("%s, %s: %v before, %v after, %d sent again", name, what, before, after, e.sender.resentSegments-resent)
+			if float64(after) < 0.9*float64(before) || e.sender.resentSegments != resent {
+				t.Errorf("%s, %s: %v, %v before; %d sent again", name, what, after, before, e.sender.resentSegments-resent)
 			}
 			if e.mtu.size != mtu || mtu != 1472 {
 				t.Errorf("%s, %s: packets of %d, %d before", name, what, e.mtu.size, mtu)
@@ -84,30 +84,30 @@ func TestHeldBack(t *testing.T) {
 // before; packets are as long as before.
 func TestOutage(t *testing.T) {
 	for name, ctl := range controllers {
-		w, before := loads(t, ctl)
-		mtu, end := w.e[0].mtu.size, w.now+10*time.Second
-		w.q.Clear()
+		w, before := newLoadedWorld(t, ctl)
+		mtu, end := w.engines[0].mtu.size, w.now+10*time.Second
+		w.packets.Clear()
 		w.drop = func(int, flight) bool { return w.now < end }
-		w.until(10*time.Second, never)
-		had, timeouts := w.e[1].recv.read, w.e[0].loss.ptoCount
-		w.until(10*time.Second, func() bool { return w.e[1].recv.read > had })
+		w.runUntil(10*time.Second, neverDone)
+		had, timeouts := w.engines[1].receiver.readOffset, w.engines[0].loss.ptoCount
+		w.runUntil(10*time.Second, func() bool { return w.engines[1].receiver.readOffset > had })
 		first := w.now - end
-		w.until(3*time.Second, never)
+		w.runUntil(3*time.Second, neverDone)
 		after := w.measure(2 * time.Second)
 		t.Logf("%s: first byte after %v, then %v, %v before; %d probes", name, first, after, before, timeouts)
-		if first > maxTimeout+100*time.Millisecond || float64(after) < 0.9*float64(before) || w.e[0].mtu.size != mtu || timeouts < 8 {
-			t.Errorf("%s: first byte after %v, then %v, %v before; packets of %d, %d before; %d probes", name, first, after, before, w.e[0].mtu.size, mtu, timeouts)
+		if first > maxProbeTimeout+100*time.Millisecond || float64(after) < 0.9*float64(before) || w.engines[0].mtu.size != mtu || timeouts < 8 {
+			t.Errorf("%s: first byte after %v, then %v, %v before; packets of %d, %d before; %d probes", name, first, after, before, w.engines[0].mtu.size, mtu, timeouts)
 		}
 	}
 }
 
-// watcher is told what a controller is.
-type watcher struct {
+// lossCounter is told what a controller is.
+type lossCounter struct {
 	cc.Controller
 	losses, timeouts int
 }
 
-func (w *watcher) OnLoss(l cc.Loss) {
+func (w *lossCounter) OnLoss(l cc.Loss) {
 	w.losses++
 	if l.Timeout {
 		w.timeouts++
@@ -119,12 +119,12 @@ func (w *watcher) OnLoss(l cc.Loss) {
 // timeout to the controller (RFC 9002 section 7.6), and that once.
 func TestPersistent(t *testing.T) {
 	for long, want := range map[time.Duration]int{50 * time.Millisecond: 0, 3 * time.Second: 1} {
-		var seen watcher
-		w, _ := loads(t, func() cc.Controller { return &watcher{Controller: cc.NewCUBIC()} })
-		w.e[0].ctl, seen.Controller = &seen, w.e[0].ctl
+		var seen lossCounter
+		w, _ := newLoadedWorld(t, func() cc.Controller { return &lossCounter{Controller: cc.NewCUBIC()} })
+		w.engines[0].controller, seen.Controller = &seen, w.engines[0].controller
 		begun := w.now
 		w.drop = func(int, flight) bool { return w.now < begun+long }
-		w.until(long+2*time.Second, never)
+		w.runUntil(long+2*time.Second, neverDone)
 		if seen.timeouts != want || seen.losses == 0 {
 			t.Errorf("%v: %d timeouts of %d losses", long, seen.timeouts, seen.losses)
 		}
@@ -134,24 +134,24 @@ func TestPersistent(t *testing.T) {
 // TestLatest: where round trips grow, packets are late by the latest, not by the mean
 // (RFC 9002 section 6.1.2).
 func TestLatest(t *testing.T) {
-	e := newEngine(fixed{cc.NewCUBIC(), unit.MB}, 28)
-	e.live.lastReceived, e.live.lastSent = time.Second, time.Second
-	e.send.write(make([]byte, 20_000))
-	e.loss.rtt.sample(time.Second, 50*time.Millisecond, 50*time.Millisecond)
+	e := newEngine(fixedWindow{cc.NewCUBIC(), unit.MB}, 28)
+	e.liveness.lastReceived, e.liveness.lastSent = time.Second, time.Second
+	e.sender.write(make([]byte, 20_000))
+	e.loss.rtt.addSample(time.Second, 50*time.Millisecond, 50*time.Millisecond)
 	now, n := time.Second, 0
 	for ok := true; ok; n++ {
-		_, _, ok = e.poll(now, nil)
+		_, _, ok = e.appendPacket(now, nil)
 	}
 	now += 200 * time.Millisecond
-	a := ackFrame{window: maxWindow, n: 1, spans: [maxRanges]ackRange{{1, 1}}} // not 0
-	if err := e.handle(now, 0, a.append(nil)); err != nil || e.loss.lost != 0 {
-		t.Fatalf("%d lost, %v", e.loss.lost, err)
+	a := ackFrame{maxData: maxWindow, count: 1, ranges: [maxAckRanges]ackRange{{1, 1}}} // not 0
+	if err := e.handlePacket(now, 0, a.appendTo(nil)); err != nil || e.loss.lostCount != 0 {
+		t.Fatalf("%d lost, %v", e.loss.lostCount, err)
 	}
 	if want := time.Second + 225*time.Millisecond; e.loss.lossTime != want {
 		t.Errorf("packet 0 is late at %v, not %v", e.loss.lossTime, want)
 	}
-	if e.tick(e.loss.lossTime); e.loss.lost != 1 {
-		t.Errorf("%d are lost then", e.loss.lost)
+	if e.handleTimers(e.loss.lossTime); e.loss.lostCount != 1 {
+		t.Errorf("%d are lost then", e.loss.lostCount)
 	}
 }
 
@@ -159,19 +159,19 @@ func TestLatest(t *testing.T) {
 // in an outage, though its end is noticed by a short one, do not.
 func TestBlackHole(t *testing.T) {
 	m := mtuSearch{size: 1472}
-	m.arrived(10, 1472, false)
+	m.onAcked(10, 1472, false)
 	for n := range uint64(20) {
-		m.lost(time.Second, 11+n, 1472, false)
+		m.onLost(time.Second, 11+n, 1472, false)
 	}
-	m.arrived(40, 300, false) // later than all that was lost
+	m.onAcked(40, 300, false) // later than all that was lost
 	if m.size != 1472 || m.longLost != 0 {
 		t.Errorf("packets of %d after an outage, %d lost", m.size, m.longLost)
 	}
-	for n := range uint64(blackHole) {
+	for n := range uint64(blackHoleLosses) {
 		if m.size != 1472 {
 			t.Errorf("%d are enough", n)
 		}
-		m.lost(time.Second, 41+n, 1472, false)
+		m.onLost(time.Second, 41+n, 1472, false)
 	}
 	if m.size != minPayload {
 		t.Errorf("packets of %d where short ones arrive only", m.size)
@@ -182,11 +182,11 @@ func TestBlackHole(t *testing.T) {
 // a controller what the path has, and a first one that was long is not the least for ever.
 func TestQuestionsShowNoRate(t *testing.T) {
 	for name, ctl := range controllers {
-		w := newWorld(t, path{delay: 20 * time.Millisecond, rate: 8 * unit.Mbps, mtu: 1472, queue: 80 * time.Millisecond}, 1)
-		w.e[0].ctl = ctl()
+		w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 8 * unit.Mbps, mtu: 1472, queue: 80 * time.Millisecond}, 1)
+		w.engines[0].controller = ctl()
 		w.drop = func(from int, f flight) bool { // the first answer comes late
 			w.drop = func(_ int, f flight) bool {
-				f.at = w.now + w.p.delay + 40*time.Millisecond
+				f.at = w.now + w.path.delay + 40*time.Millisecond
 				w.push(f)
 				w.drop = nil
 				return true
@@ -194,13 +194,13 @@ func TestQuestionsShowNoRate(t *testing.T) {
 			return false
 		}
 		for range 6 {
-			w.e[0].ping = true
+			w.engines[0].pendingPing = true
 			w.send(0)
-			for w.until(50*time.Millisecond, func() bool { return w.e[0].loss.bytesInFlight == 0 }); w.q.Len() > 0; {
+			for w.runUntil(50*time.Millisecond, func() bool { return w.engines[0].loss.bytesInFlight == 0 }); w.packets.Len() > 0; {
 				w.step()
 			}
 		}
-		if rtt := w.e[0].loss.rtt.min; rtt > 45*time.Millisecond {
+		if rtt := w.engines[0].loss.rtt.min; rtt > 45*time.Millisecond {
 			t.Errorf("%s: the least round trip is %v, of 40 ms", name, rtt)
 		}
 		begun := w.now

@@ -16,7 +16,7 @@ func testDetector(t *testing.T) (*lossDetector, func(now time.Duration, size uni
 	d := newLossDetector()
 	d.numbers.skipAt = 1 << 40
 	return &d, func(now time.Duration, size unit.Bytes) uint64 {
-		number, lost := d.onPacketSent(sentPacket{sent: now, size: size})
+		number, lost := d.onPacketSent(sentPacket{sentTime: now, size: size})
 		if len(lost) > 0 {
 			t.Fatalf("%d packets are given up", len(lost))
 		}
@@ -26,8 +26,8 @@ func testDetector(t *testing.T) (*lossDetector, func(now time.Duration, size uni
 
 // acks returns an ACK of ranges, from the highest downwards.
 func acks(ranges ...ackRange) *ackFrame {
-	a := &ackFrame{n: len(ranges)}
-	copy(a.spans[:], ranges)
+	a := &ackFrame{count: len(ranges)}
+	copy(a.ranges[:], ranges)
 	return a
 }
 
@@ -38,7 +38,7 @@ func TestDetectorAccounts(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		d := newLossDetector()
-		d.numbers.draw, d.numbers.skipAt = r.Uint64N, 50
+		d.numbers.randomBelow, d.numbers.skipAt = r.Uint64N, 50
 		flying, lost := map[uint64]unit.Bytes{}, map[uint64]bool{}
 		var arrived span.Set[uint64]
 		now := time.Second
@@ -72,7 +72,7 @@ func TestDetectorAccounts(t *testing.T) {
 			switch x := r.IntN(10); {
 			case x < 6:
 				size := unit.Bytes(r.IntN(2) * (100 + r.IntN(1400)))
-				number, given := d.onPacketSent(sentPacket{sent: now, size: size, probe: r.IntN(20) == 0})
+				number, given := d.onPacketSent(sentPacket{sentTime: now, size: size, probe: r.IntN(20) == 0})
 				if size > 0 {
 					flying[number] = size
 				}
@@ -82,11 +82,11 @@ func TestDetectorAccounts(t *testing.T) {
 				}
 			case x < 9 && len(arrived) > 0:
 				a := &ackFrame{}
-				for i := len(arrived) - 1; i >= 0 && a.n < maxRanges; i-- {
-					a.spans[a.n] = ackRange{arrived[i].From, arrived[i].To - 1}
-					a.n++
+				for i := len(arrived) - 1; i >= 0 && a.count < maxAckRanges; i-- {
+					a.ranges[a.count] = ackRange{arrived[i].From, arrived[i].To - 1}
+					a.count++
 				}
-				if ok, err := d.checkAck(a); !ok || err != nil {
+				if ok, err := d.validateAck(a); !ok || err != nil {
 					t.Fatalf("seed %d: %v, %v", seed, ok, err)
 				}
 				check(d.onAck(now, a))
@@ -94,11 +94,11 @@ func TestDetectorAccounts(t *testing.T) {
 				check(ackResult{lost: d.resetPath()})
 				clear(lost) // nothing more is said of them
 			default:
-				check(ackResult{lost: d.onTime(now)})
+				check(ackResult{lost: d.onLossTimer(now)})
 			}
 		}
-		if d.lost == 0 || len(d.numbers.skipped) == 0 {
-			t.Errorf("seed %d: %d lost, %d left out", seed, d.lost, len(d.numbers.skipped))
+		if d.lostCount == 0 || len(d.numbers.skipped) == 0 {
+			t.Errorf("seed %d: %d lost, %d left out", seed, d.lostCount, len(d.numbers.skipped))
 		}
 	}
 }
@@ -119,13 +119,13 @@ func TestDetectorThresholds(t *testing.T) {
 		if want > 0 {
 			continue
 		}
-		if at := time.Second + rtt*9/8; d.lossTime != at || len(d.onTime(at-1)) > 0 || len(d.onTime(at)) != 1 {
+		if at := time.Second + rtt*9/8; d.lossTime != at || len(d.onLossTimer(at-1)) > 0 || len(d.onLossTimer(at)) != 1 {
 			t.Errorf("%d have arrived: lost at %v, not %v", arrived, d.lossTime, at)
 		}
-		if l, ok := d.takeLosses(time.Minute); !ok || l.Bytes != 1000 || l.Sent != time.Second || l.Now != time.Minute || l.Timeout {
+		if l, ok := d.takeLossReport(time.Minute); !ok || l.Bytes != 1000 || l.Sent != time.Second || l.Now != time.Minute || l.Timeout {
 			t.Errorf("%+v is reported", l)
 		}
-		if l, ok := d.takeLosses(time.Minute); ok {
+		if l, ok := d.takeLossReport(time.Minute); ok {
 			t.Errorf("%+v is reported again", l)
 		}
 	}
@@ -142,7 +142,7 @@ func TestDetectorSpurious(t *testing.T) {
 		t.Fatalf("%d are lost", len(r.lost))
 	}
 	r := d.onAck(1060*time.Millisecond, acks(ackRange{0, 10}))
-	if len(r.acked) != 1 || r.acked[0].size != 0 || r.rtt != 0 || d.spurious != 1 || d.reorderThreshold != 10 {
+	if len(r.acked) != 1 || r.acked[0].size != 0 || r.rtt != 0 || d.spuriousCount != 1 || d.reorderThreshold != 10 {
 		t.Errorf("%d acknowledged, threshold %d", len(r.acked), d.reorderThreshold)
 	}
 	if d.resetPath(); d.reorderThreshold != packetThreshold || d.bytesInFlight != 0 || d.rtt != (rttEstimator{}) {
@@ -150,13 +150,13 @@ func TestDetectorSpurious(t *testing.T) {
 	}
 }
 
-// TestDetectorProbeTime: each wait in turn is twice as long as the last, up to maxTimeout,
+// TestDetectorProbeTime: each wait in turn is twice as long as the last, up to maxProbeTimeout,
 // and an acknowledgement makes the next one short again.
 func TestDetectorProbeTime(t *testing.T) {
 	d, send := testDetector(t)
 	now := time.Second
 	send(now, 1000)
-	for _, want := range []time.Duration{firstTimeout, maxTimeout, maxTimeout} {
+	for _, want := range []time.Duration{initialTimeout, maxProbeTimeout, maxProbeTimeout} {
 		if got := d.probeTime() - now; got != want {
 			t.Fatalf("probe %d after %v, not %v", d.ptoCount, got, want)
 		}
@@ -189,8 +189,8 @@ func TestDetectorChecksAcks(t *testing.T) {
 		{acks(ackRange{0, 5}), false, true},
 		{acks(ackRange{5, 5}, ackRange{3, 3}), false, true},
 	} {
-		if ok, err := d.checkAck(c.ack); ok != c.ok || errors.Is(err, errMalformed) != c.lie {
-			t.Errorf("%v: %v, %v", c.ack.spans[:c.ack.n], ok, err)
+		if ok, err := d.validateAck(c.ack); ok != c.ok || errors.Is(err, errMalformed) != c.lie {
+			t.Errorf("%v: %v, %v", c.ack.ranges[:c.ack.count], ok, err)
 		}
 	}
 	if d.numbers.skippedBetween(0, 5) != 1 || d.numbers.skippedBetween(3, 5) != 0 || d.numbers.skippedBetween(0, 3) != 0 {
@@ -201,18 +201,18 @@ func TestDetectorChecksAcks(t *testing.T) {
 // TestDetectorMemory: a peer that acknowledges nothing costs bounded memory; what is given
 // up for that is returned, and reported to no controller.
 func TestDetectorMemory(t *testing.T) {
-	for size, most := range map[unit.Bytes]int{1000: maxSent, 0: maxNonEliciting} {
+	for size, most := range map[unit.Bytes]int{1000: maxSentPackets, 0: maxNonEliciting} {
 		d := newLossDetector()
 		given := 0
-		d.onPacketSent(sentPacket{sent: time.Second, size: 1000})
-		for range maxSent + 1000 {
-			_, lost := d.onPacketSent(sentPacket{sent: time.Second, size: size})
+		d.onPacketSent(sentPacket{sentTime: time.Second, size: 1000})
+		for range maxSentPackets + 1000 {
+			_, lost := d.onPacketSent(sentPacket{sentTime: time.Second, size: size})
 			given += len(lost)
 		}
-		if d.sent.n > most || given == 0 || given != int(d.lost) {
-			t.Errorf("%d packets are remembered, %d given up", d.sent.n, given)
+		if d.sent.count > most || given == 0 || given != int(d.lostCount) {
+			t.Errorf("%d packets are remembered, %d given up", d.sent.count, given)
 		}
-		if l, ok := d.takeLosses(time.Second); ok {
+		if l, ok := d.takeLossReport(time.Second); ok {
 			t.Errorf("%+v is reported", l)
 		}
 	}
@@ -223,7 +223,7 @@ func TestDetectorMemory(t *testing.T) {
 func TestRTTEstimator(t *testing.T) {
 	const ms = time.Millisecond
 	var r rttEstimator
-	if r.probeTimeout() != firstTimeout {
+	if r.probeTimeout() != initialTimeout {
 		t.Errorf("%v before any", r.probeTimeout())
 	}
 	for i, c := range []struct{ adjusted, full, smoothed, variation, min time.Duration }{
@@ -231,12 +231,12 @@ func TestRTTEstimator(t *testing.T) {
 		{90 * ms, 98 * ms, 83 * ms, 32750 * time.Microsecond, 82 * ms},
 		{59 * ms, 59 * ms, 80 * ms, 30562500, 59 * ms},
 	} {
-		r.sample(time.Second, c.adjusted, c.full)
-		if r.smoothed != c.smoothed || r.variation != c.variation || r.min != c.min || r.latest != c.full {
+		r.addSample(time.Second, c.adjusted, c.full)
+		if r.smoothed != c.smoothed || r.rttVar != c.variation || r.min != c.min || r.latest != c.full {
 			t.Errorf("sample %d: %+v", i, r)
 		}
 	}
-	if r.firstSample != time.Second || r.probeTimeout() != 80*ms+4*r.variation+ackDelay || r.lossDelay() != 90*ms {
+	if r.firstSample != time.Second || r.probeTimeout() != 80*ms+4*r.rttVar+ackDelay || r.lossDelay() != 90*ms {
 		t.Errorf("%v, %v", r.probeTimeout(), r.lossDelay())
 	}
 }

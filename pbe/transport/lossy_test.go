@@ -13,7 +13,7 @@ import (
 // ended, though the network loses 2 % of the packets, doubles some, lets some
 // overtake others, damages some, or all of that.
 func TestLossy(t *testing.T) {
-	for name, h := range map[string]harms{
+	for name, h := range map[string]networkFaults{
 		"loss":        {lose: 0.02},
 		"duplication": {double: 0.05},
 		"reordering":  {overtake: 0.05},
@@ -21,8 +21,8 @@ func TestLossy(t *testing.T) {
 		"all":         {0.02, 0.05, 0.05, 0.02},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var n harmed
-			c, s, sh := shimmed(t, h.mangle(1, &n))
+			var n faultCounts
+			c, s, sh := connectViaShim(t, h.mangle(1, &n))
 			var all sync.WaitGroup
 			for i, d := range [][2]*Conn{{c, s}, {s, c}} {
 				sums := make(chan [sha256.Size]byte, 2)
@@ -36,7 +36,7 @@ func TestLossy(t *testing.T) {
 					sums <- sha256.Sum256(data)
 				})
 				all.Go(func() {
-					d[1].SetReadDeadline(time.Now().Add(patience))
+					d[1].SetReadDeadline(time.Now().Add(testTimeout))
 					got, err := io.ReadAll(d[1])
 					if err != nil || len(got) != 512<<10+i {
 						t.Errorf("direction %d: %d bytes, %v", i, len(got), err)
@@ -47,7 +47,7 @@ func TestLossy(t *testing.T) {
 				})
 			}
 			all.Wait()
-			a, b := c.counted(), s.counted()
+			a, b := c.snapshotCounts(), s.snapshotCounts()
 			first, _ := c.Probe()
 			second, _ := s.Probe()
 			sh.do(func() {
@@ -55,7 +55,7 @@ func TestLossy(t *testing.T) {
 					t.Errorf("the network did %+v", n)
 				}
 			})
-			if h.lose+h.damage > 0 && first.Resent+second.Resent == 0 || h.double > 0 && a.duplicate+b.duplicate == 0 {
+			if h.lose+h.damage > 0 && first.Retransmitted+second.Retransmitted == 0 || h.double > 0 && a.duplicate+b.duplicate == 0 {
 				t.Errorf("nobody noticed: %+v, %+v, %+v, %+v", a, b, first, second)
 			}
 		})

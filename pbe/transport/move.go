@@ -10,11 +10,11 @@ import (
 // another address; see Migrate. Only a connection that Dial made can do so. If it
 // fails, as while there is no address, nothing has changed.
 func (c *Conn) Move() error {
-	old, to := c.path()
-	if c.follows || !old.own {
-		return errFollows
+	old, to := c.currentPath()
+	if c.isServer || !old.closesWithLast {
+		return errNotClient
 	}
-	ep, err := openTowards(to, old.opt)
+	ep, err := openEndpointTo(to, old.opt)
 	if err != nil {
 		return err
 	}
@@ -23,20 +23,20 @@ func (c *Conn) Move() error {
 		return err
 	}
 	c.mu.Lock()
-	dropped := c.route.dropOwn(ep)
+	dropped := c.route.dropOwned(ep)
 	c.mu.Unlock()
 	for _, before := range dropped {
-		before.forget(c) // closes it
+		before.removeConn(c) // closes it
 	}
 	return nil
 }
 
-// openTowards opens a socket for one connection, at this device's own address on the
+// openEndpointTo opens a socket for one connection, at this device's own address on the
 // way there, so that it is known by which interface it goes.
-func openTowards(to netip.AddrPort, opt Options) (*Endpoint, error) {
-	local, err := leads(net.UDPAddrFromAddrPort(to), opt)
+func openEndpointTo(to netip.AddrPort, opt Options) (*Endpoint, error) {
+	local, err := localAddrFor(net.UDPAddrFromAddrPort(to), opt)
 	if err != nil {
-		return nil, noRoute(err)
+		return nil, noRouteError(err)
 	}
 	at := local.(*net.UDPAddr)
 	at.Port = 0
@@ -44,10 +44,10 @@ func openTowards(to netip.AddrPort, opt Options) (*Endpoint, error) {
 	if to.Addr().Is4() {
 		network = "udp4"
 	}
-	ep, err := open(network, at.String(), opt)
+	ep, err := openEndpoint(network, at.String(), opt)
 	if err != nil {
 		return nil, err
 	}
-	ep.own = true
+	ep.closesWithLast = true
 	return ep, nil
 }

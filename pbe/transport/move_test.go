@@ -12,8 +12,8 @@ import (
 // TestMove changes the client's socket again and again in the middle; each one before
 // is closed, and forgotten.
 func TestMove(t *testing.T) {
-	c, s := two(t, Options{})
-	first, _ := c.path()
+	c, s := connectPair(t, Options{})
+	first, _ := c.currentPath()
 	done := make(chan bool)
 	go func() {
 		exchangeStreams(t, c, s, 1<<20)
@@ -36,7 +36,7 @@ func TestMove(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d endpoints know of it", n)
 	}
-	if _, err := first.sock.Write(nil); !errors.Is(err, net.ErrClosed) {
+	if _, err := first.socket.Write(nil); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the first socket is open: %v", err)
 	}
 	if err := s.Move(); err == nil {
@@ -50,7 +50,7 @@ func TestMove(t *testing.T) {
 
 // TestPeek looks at what is read afterwards.
 func TestPeek(t *testing.T) {
-	c, s := two(t, Options{})
+	c, s := connectPair(t, Options{})
 	c.Write([]byte("ab"))
 	if b, err := s.Peek(1); string(b) != "a" || err != nil {
 		t.Fatalf("%q, %v", b, err)
@@ -76,25 +76,25 @@ func TestPeek(t *testing.T) {
 // told, and ends after three times that alone.
 func TestKeepAlive(t *testing.T) {
 	const idle = 110 * time.Second
-	w := newWorld(t, path{delay: 10 * time.Millisecond, mtu: minPayload}, 1)
-	for _, e := range w.e {
-		e.live.keepAliveInterval = idle
+	w := newWorld(t, testPath{delay: 10 * time.Millisecond, mtu: minPayload}, 1)
+	for _, e := range w.engines {
+		e.liveness.keepAliveInterval = idle
 		e.mtu.fixed = true
 	}
 	w.transfer(1000, 0)
 	gone := false
 	w.drop = func(int, flight) bool { return gone }
-	began, before := w.now, w.e[0].counts.packets+w.e[1].counts.packets
+	began, before := w.now, w.engines[0].counts.packets+w.engines[1].counts.packets
 	for w.now < began+10*idle {
 		w.step()
 	}
-	if n := w.e[0].counts.packets + w.e[1].counts.packets - before; n < 10 || n > 50 {
+	if n := w.engines[0].counts.packets + w.engines[1].counts.packets - before; n < 10 || n > 50 {
 		t.Errorf("%d packets in ten times the time", n)
 	}
 	gone = true
-	for w.e[0].closing.err == nil && w.step() {
+	for w.engines[0].closing.err == nil && w.step() {
 	}
-	if took := w.now - w.e[0].live.lastReceived; took < 3*idle || took > 3*idle+time.Second {
+	if took := w.now - w.engines[0].liveness.lastReceived; took < 3*idle || took > 3*idle+time.Second {
 		t.Errorf("given up after %v", took)
 	}
 }
@@ -103,8 +103,8 @@ func TestKeepAlive(t *testing.T) {
 func TestPaced(t *testing.T) {
 	const n = 2_000_000
 	takes := func(pace unit.Rate) time.Duration {
-		w := newWorld(t, path{delay: 10 * time.Millisecond, mtu: 1472, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond}, 1)
-		w.e[0].pacer.maxRate = pace
+		w := newWorld(t, testPath{delay: 10 * time.Millisecond, mtu: 1472, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond}, 1)
+		w.engines[0].pacer.maxRate = pace
 		return w.transfer(n, 0)
 	}
 	least := (4 * unit.Mbps).Time(n)
@@ -118,12 +118,12 @@ func TestPaced(t *testing.T) {
 
 // TestBrokenSocket: an endpoint whose socket fails for good says so.
 func TestBrokenSocket(t *testing.T) {
-	ep := listen(t, Options{})
-	c := dial(t, ep.Addr(), Options{})
+	ep := listenLocal(t, Options{})
+	c := dialLocal(t, ep.Addr(), Options{})
 	if _, err := ep.Accept(); err != nil {
 		t.Fatal(err)
 	}
-	ep.sock.SetReadDeadline(time.Now().Add(-time.Hour)) // each read fails
+	ep.socket.SetReadDeadline(time.Now().Add(-time.Hour)) // each read fails
 	if _, err := ep.Accept(); err == nil || errors.Is(err, net.ErrClosed) {
 		t.Errorf("accepting: %v", err)
 	}

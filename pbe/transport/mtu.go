@@ -4,92 +4,92 @@ import "time"
 
 // Tuning of the search.
 const (
-	probeTries   = 3 // of one length, one after the other
-	blackHole    = 6 // long packets lost in turn, after a short one arrived
-	firstPause   = 5 * time.Second
-	longestPause = 10 * time.Minute // RFC 8899 section 5.1.1: PMTU_RAISE_TIMER
+	maxProbeTries   = 3 // of one length, one after the other
+	blackHoleLosses = 6 // long packets lost in turn, after a short one arrived
+	minSearchPause  = 5 * time.Second
+	maxSearchPause  = 10 * time.Minute // RFC 8899 section 5.1.1: PMTU_RAISE_TIMER
 )
 
-// payloads are the UDP payloads that are tried, in this order: what is left in
+// probeSizes are the UDP payloads that are tried, in this order: what is left in
 // tunnels and mobile networks, of Ethernet with IPv6 and with IPv4, of jumbo frames.
-var payloads = [...]int{1400, 1452, 1472, maxPayload}
+var probeSizes = [...]int{1400, 1452, 1472, maxPayload}
 
 // mtuSearch finds which packets the path carries, by sending longer ones that carry
 // nothing (RFC 8899; no ICMP is believed).
 type mtuSearch struct {
-	size  int // that of packets now
-	fixed bool
-	next  int // index in payloads
-	tries int
-	out   bool          // a probe is in flight
-	at    time.Duration // not before
-	pause time.Duration // after the next failure
+	size          int // that of packets now
+	fixed         bool
+	nextIndex     int // index in payloads
+	tries         int
+	probeInFlight bool          // a probe is in flight
+	nextProbeTime time.Duration // not before
+	pause         time.Duration // after the next failure
 
-	longAcked uint64 // highest number of a long packet that arrived, + 1
-	short     uint64 // number of one later that was short and arrived, + 1; 0: none is known
-	longLost  int    // long ones after that that were lost
+	longAcked  uint64 // highest number of a long packet that arrived, + 1
+	shortAcked uint64 // number of one later that was short and arrived, + 1; 0: none is known
+	longLost   int    // long ones after that that were lost
 }
 
-// probe is the length of packet to try now, 0 for none.
-func (m *mtuSearch) probe(now time.Duration) int {
-	for m.next < len(payloads) && payloads[m.next] <= m.size {
-		m.next++
+// nextProbeSize is the length of packet to try now, 0 for none.
+func (m *mtuSearch) nextProbeSize(now time.Duration) int {
+	for m.nextIndex < len(probeSizes) && probeSizes[m.nextIndex] <= m.size {
+		m.nextIndex++
 	}
-	if m.fixed || m.out || now < m.at || m.next >= len(payloads) {
+	if m.fixed || m.probeInFlight || now < m.nextProbeTime || m.nextIndex >= len(probeSizes) {
 		return 0
 	}
-	m.out = true
-	return payloads[m.next]
+	m.probeInFlight = true
+	return probeSizes[m.nextIndex]
 }
 
-// arrived is told of each packet's payload that arrived for the first time, and
+// onAcked is told of each packet's payload that arrived for the first time, and
 // whether it was a probe.
-func (m *mtuSearch) arrived(number uint64, size int, probe bool) {
+func (m *mtuSearch) onAcked(number uint64, size int, probe bool) {
 	if probe {
-		m.out, m.tries, m.pause = false, 0, 0
+		m.probeInFlight, m.tries, m.pause = false, 0, 0
 		m.size = max(m.size, size)
 	}
 	switch {
 	case size > minPayload:
 		m.longAcked, m.longLost = max(m.longAcked, number+1), 0
-		if m.short <= m.longAcked {
-			m.short = 0
+		if m.shortAcked <= m.longAcked {
+			m.shortAcked = 0
 		}
-	case m.short == 0 && number >= m.longAcked:
-		m.short = number + 1
+	case m.shortAcked == 0 && number >= m.longAcked:
+		m.shortAcked = number + 1
 	}
 }
 
-// lost is told of each packet that was lost.
-func (m *mtuSearch) lost(now time.Duration, number uint64, size int, probe bool) {
+// onLost is told of each packet that was lost.
+func (m *mtuSearch) onLost(now time.Duration, number uint64, size int, probe bool) {
 	switch {
 	case probe:
 		// Any packet may be lost: only several in turn say something, and not for
 		// ever.
-		m.out = false
-		if m.tries++; m.tries >= probeTries {
-			m.rest(now)
+		m.probeInFlight = false
+		if m.tries++; m.tries >= maxProbeTries {
+			m.pauseSearch(now)
 		}
-	case size > minPayload && m.short > 0 && number >= m.short:
+	case size > minPayload && m.shortAcked > 0 && number >= m.shortAcked:
 		// Where short ones arrive and long ones do not; an outage takes both.
-		if m.longLost++; m.longLost >= blackHole && m.size > minPayload {
+		if m.longLost++; m.longLost >= blackHoleLosses && m.size > minPayload {
 			m.size = minPayload
-			m.rest(now)
+			m.pauseSearch(now)
 		}
 	}
 }
 
-// refused is told that the device did not take packets of so many bytes. If that was
+// onSendRefused is told that the device did not take packets of so many bytes. If that was
 // a probe, another try is of no use.
-func (m *mtuSearch) refused(bytes int) {
-	if m.out && m.next < len(payloads) && bytes == payloads[m.next] {
-		m.tries = probeTries - 1
+func (m *mtuSearch) onSendRefused(bytes int) {
+	if m.probeInFlight && m.nextIndex < len(probeSizes) && bytes == probeSizes[m.nextIndex] {
+		m.tries = maxProbeTries - 1
 	}
 }
 
-// rest ends the search for a while.
-func (m *mtuSearch) rest(now time.Duration) {
-	m.tries, m.longLost, m.next = 0, 0, 0
-	m.pause = min(max(2*m.pause, firstPause), longestPause)
-	m.at = now + m.pause
+// pauseSearch ends the search for a while.
+func (m *mtuSearch) pauseSearch(now time.Duration) {
+	m.tries, m.longLost, m.nextIndex = 0, 0, 0
+	m.pause = min(max(2*m.pause, minSearchPause), maxSearchPause)
+	m.nextProbeTime = now + m.pause
 }

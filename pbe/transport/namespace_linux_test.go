@@ -108,7 +108,7 @@ func TestNamespaces(t *testing.T) {
 	}
 	route("10.1.0.2")
 	at, lte, lan := open(server, to.String()), open(client, "10.1.0.1:0"), open(client, "10.2.0.1:0")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	c, err := lte.Dial(ctx, to)
 	if err != nil {
@@ -118,7 +118,7 @@ func TestNamespaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mtu := func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.e.mtu.size }
+	mtu := func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.engine.mtu.size }
 	eventually(t, "packets are as long as the link's", func() bool { exchangeStreams(t, c, s, 100_000); return mtu() == 1472 || t.Failed() })
 
 	client(func() {
@@ -140,7 +140,7 @@ func TestNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 1000)
-	s.SetReadDeadline(time.Now().Add(patience))
+	s.SetReadDeadline(time.Now().Add(testTimeout))
 	for n := 0; n < len(buf); {
 		k, err := s.Read(buf[n:])
 		if err != nil {
@@ -161,5 +161,5 @@ func TestNamespaces(t *testing.T) {
 	lte.Close() // nothing needs the old socket any more
 	exchangeStreams(t, c, s, 100_000)
 	c.Abort()
-	<-c.gone
+	<-c.finished
 }

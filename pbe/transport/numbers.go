@@ -11,31 +11,31 @@ const (
 // out now and then that nobody can foretell, so that a peer that acknowledges what it has
 // not received is found out (RFC 9000 section 21.4). It is not safe for concurrent use.
 type packetNumbers struct {
-	next    uint64                // number of the next packet
-	skipAt  uint64                // this number is left out
-	skipped []uint64              // the last numbers left out, ascending
-	draw    func(n uint64) uint64 // returns a random number below n
+	next        uint64                // number of the next packet
+	skipAt      uint64                // this number is left out
+	skipped     []uint64              // the last numbers left out, ascending
+	randomBelow func(n uint64) uint64 // returns a random number below n
 }
 
 func newPacketNumbers() packetNumbers {
-	return packetNumbers{draw: rand.Uint64N, skipAt: skipEvery/2 + rand.Uint64N(skipEvery)}
+	return packetNumbers{randomBelow: rand.Uint64N, skipAt: skipEvery/2 + rand.Uint64N(skipEvery)}
 }
 
-// skip leaves the next number out if it is time, and returns whether it is, and which.
+// skipIfDue leaves the next number out if it is time, and returns whether it is, and which.
 // More numbers are used until the next one where more packets are in flight.
-func (n *packetNumbers) skip(inFlight int) (number uint64, skipped bool) {
+func (n *packetNumbers) skipIfDue(inFlight int) (number uint64, skipped bool) {
 	if n.next != n.skipAt {
 		return 0, false
 	}
 	number = n.next
 	n.skipped = append(n.skipped[max(0, len(n.skipped)-maxSkipped+1):], number)
 	n.next++
-	n.skipAt = n.next + skipEvery/2 + n.draw(max(skipEvery, uint64(inFlight)))
+	n.skipAt = n.next + skipEvery/2 + n.randomBelow(max(skipEvery, uint64(inFlight)))
 	return number, true
 }
 
-// take returns the number of a packet.
-func (n *packetNumbers) take() uint64 {
+// allocate returns the number of a packet.
+func (n *packetNumbers) allocate() uint64 {
 	n.next++
 	return n.next - 1
 }

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	burst    = 2 * time.Millisecond // what the pacer lets go at once, to make up for late wakings
+	maxBurst = 2 * time.Millisecond // what the pacer lets go at once, to make up for late wakings
 	maxPause = time.Second          // no controller knows a path so well that it may be silent for longer
 )
 
@@ -19,13 +19,13 @@ type pacer struct {
 	maxRate      unit.Rate // set by the app; 0: none
 }
 
-// isOpen reports whether a packet may leave now.
-func (p *pacer) isOpen(now time.Duration) bool { return now >= p.nextSendTime }
+// canSend reports whether a packet may leave now.
+func (p *pacer) canSend(now time.Duration) bool { return now >= p.nextSendTime }
 
 // onSent counts a packet against the controller's rate, 0 for none, and maxRate. Only
 // maxRate can ask for a pause over maxPause.
 func (p *pacer) onSent(now time.Duration, size unit.Bytes, rate unit.Rate) {
-	from := max(p.nextSendTime, now-burst)
+	from := max(p.nextSendTime, now-maxBurst)
 	if rate > 0 {
 		p.nextSendTime = min(from+rate.Time(size), now+maxPause)
 	}

@@ -45,46 +45,46 @@ const (
 	typeReset   = 5
 	typeBusy    = 6
 
-	version    = 2
-	idLen      = 8
-	shareLen   = 32
-	tokenLen   = 8 + sha256.Size // time, HMAC
-	proofLen   = 16
-	helloLen   = 2 + idLen + shareLen + tokenLen
-	retryLen   = 2 + idLen + tokenLen
-	bareLen    = 2 + idLen + idLen + shareLen // a WELCOME without its last two fields
-	tokenSize  = 16                           // of RESET
-	resetLen   = 1 + idLen + tokenSize
-	busyLen    = 2 + idLen
-	proofAt    = bareLen + tokenSize
-	welcomeLen = proofAt + proofLen
-	dataHeader = 1 + idLen + 4
-	tagLen     = 16
-	overhead   = dataHeader + tagLen
+	version         = 2
+	connIDLen       = 8
+	shareLen        = 32
+	addressTokenLen = 8 + sha256.Size // time, HMAC
+	proofLen        = 16
+	helloLen        = 2 + connIDLen + shareLen + addressTokenLen
+	retryLen        = 2 + connIDLen + addressTokenLen
+	welcomeBareLen  = 2 + connIDLen + connIDLen + shareLen // a WELCOME without its last two fields
+	resetTokenLen   = 16                                   // of RESET
+	resetLen        = 1 + connIDLen + resetTokenLen
+	busyLen         = 2 + connIDLen
+	proofOffset     = welcomeBareLen + resetTokenLen
+	welcomeLen      = proofOffset + proofLen
+	dataHeaderLen   = 1 + connIDLen + 4
+	tagLen          = 16
+	overhead        = dataHeaderLen + tagLen
 
-	minPayload  = 1200 // UDP payload that every path must carry (RFC 9000 section 14)
-	maxPayload  = 8952 // of an Ethernet frame of 9000 bytes, IPv6
-	tokenWindow = 10 * time.Second
+	minPayload    = 1200 // UDP payload that every path must carry (RFC 9000 section 14)
+	maxPayload    = 8952 // of an Ethernet frame of 9000 bytes, IPv6
+	tokenLifetime = 10 * time.Second
 )
 
-type connID [idLen]byte
+type connID [connIDLen]byte
 
 // errMalformed is for what no peer of ours sends.
 var errMalformed = errors.New("malformed packet")
 
 // keys are those of one end, for one goroutine at a time.
 type keys struct {
-	own, peer     cipher.AEAD
-	ownIV, peerIV [12]byte
-	nonce         [12]byte // here, so that it takes no memory each time
+	localAEAD, peerAEAD cipher.AEAD
+	localIV, peerIV     [12]byte
+	nonce               [12]byte // here, so that it takes no memory each time
 }
 
-// welcomeKey is of one WELCOME.
-type welcomeKey struct{ proof, mask []byte }
+// welcomeKeys is of one WELCOME.
+type welcomeKeys struct{ proof, mask []byte }
 
-// exchange derives the keys of an end, and those of WELCOME, from its own
+// deriveKeys derives the keys of an end, and those of WELCOME, from its own
 // secret and the other's share; hello and bare are what both have seen.
-func exchange(secret *ecdh.PrivateKey, share, hello, bare []byte, client bool) (k *keys, w welcomeKey, err error) {
+func deriveKeys(secret *ecdh.PrivateKey, share, hello, bare []byte, client bool) (k *keys, w welcomeKeys, err error) {
 	pub, err := ecdh.X25519().NewPublicKey(share)
 	if err != nil {
 		return nil, w, fmt.Errorf("%w: %w", errMalformed, err)
@@ -97,7 +97,7 @@ func exchange(secret *ecdh.PrivateKey, share, hello, bare []byte, client bool) (
 	salt.Write(hello)
 	salt.Write(bare)
 	const each = 16 + 12
-	all, err := hkdf.Key(sha256.New, common, salt.Sum(nil), "mpbond udp 2", 2*each+32+tokenSize)
+	all, err := hkdf.Key(sha256.New, common, salt.Sum(nil), "mpbond udp 2", 2*each+32+resetTokenLen)
 	if err != nil {
 		return nil, w, err
 	}
@@ -106,15 +106,15 @@ func exchange(secret *ecdh.PrivateKey, share, hello, bare []byte, client bool) (
 	if !client {
 		own, peer = peer, own
 	}
-	if k.own, err = gcm(own[:16]); err == nil {
-		k.peer, err = gcm(peer[:16])
+	if k.localAEAD, err = newGCM(own[:16]); err == nil {
+		k.peerAEAD, err = newGCM(peer[:16])
 	}
-	copy(k.ownIV[:], own[16:])
+	copy(k.localIV[:], own[16:])
 	copy(k.peerIV[:], peer[16:])
-	return k, welcomeKey{all[2*each : 2*each+32], all[2*each+32:]}, err
+	return k, welcomeKeys{all[2*each : 2*each+32], all[2*each+32:]}, err
 }
 
-func gcm(key []byte) (cipher.AEAD, error) {
+func newGCM(key []byte) (cipher.AEAD, error) {
 	c, err := aes.NewCipher(key)
 	if err != nil {
 		return nil, err
@@ -122,46 +122,46 @@ func gcm(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(c)
 }
 
-// nonceOf is the nonce of a packet's number, which no other packet of this key has
+// nonceFor is the nonce of a packet's number, which no other packet of this key has
 // (RFC 9001 section 5.3), until it is asked again.
-func (k *keys) nonceOf(iv *[12]byte, number uint64) []byte {
+func (k *keys) nonceFor(iv *[12]byte, number uint64) []byte {
 	k.nonce = *iv
 	binary.BigEndian.PutUint64(k.nonce[4:], binary.BigEndian.Uint64(iv[4:])^number)
 	return k.nonce[:]
 }
 
-// head begins a DATA packet at the end of b; finish ends it.
-func head(b []byte, id connID) []byte {
+// appendDataHeader begins a DATA packet at the end of b; finish ends it.
+func appendDataHeader(b []byte, id connID) []byte {
 	b = append(b, typeData)
 	b = append(b, id[:]...)
 	return append(b, 0, 0, 0, 0)
 }
 
-// finish gives the DATA packet that begins at start, and ends b, its number and
+// sealPacket gives the DATA packet that begins at start, and ends b, its number and
 // its tag.
-func (k *keys) finish(b []byte, start int, number uint64) []byte {
-	binary.BigEndian.PutUint32(b[start+1+idLen:], uint32(number))
-	return k.own.Seal(b, k.nonceOf(&k.ownIV, number), nil, b[start:])
+func (k *keys) sealPacket(b []byte, start int, number uint64) []byte {
+	binary.BigEndian.PutUint32(b[start+1+connIDLen:], uint32(number))
+	return k.localAEAD.Seal(b, k.nonceFor(&k.localIV, number), nil, b[start:])
 }
 
-// open returns the frames of a DATA packet, in its own memory, and its number; high
+// openPacket returns the frames of a DATA packet, in its own memory, and its number; high
 // is the highest number opened so far. An error says that the packet is not the
 // peer's.
-func (k *keys) open(p []byte, high uint64) (frames []byte, number uint64, err error) {
+func (k *keys) openPacket(p []byte, high uint64) (frames []byte, number uint64, err error) {
 	if len(p) < overhead || p[0] != typeData {
 		return nil, 0, errMalformed
 	}
-	number = widen(binary.BigEndian.Uint32(p[1+idLen:]), high)
+	number = decodePacketNumber(binary.BigEndian.Uint32(p[1+connIDLen:]), high)
 	end := len(p) - tagLen
-	if _, err := k.peer.Open(nil, k.nonceOf(&k.peerIV, number), p[end:], p[:end]); err != nil {
+	if _, err := k.peerAEAD.Open(nil, k.nonceFor(&k.peerIV, number), p[end:], p[:end]); err != nil {
 		return nil, 0, err
 	}
-	return p[dataHeader:end], number, nil
+	return p[dataHeaderLen:end], number, nil
 }
 
-// widen is the number with these low bits that is nearest to what follows high
+// decodePacketNumber is the number with these low bits that is nearest to what follows high
 // (RFC 9000 appendix A.3).
-func widen(low uint32, high uint64) uint64 {
+func decodePacketNumber(low uint32, high uint64) uint64 {
 	want := high + 1
 	n := want&^0xFFFFFFFF | uint64(low)
 	switch {
@@ -183,29 +183,29 @@ func appendHello(b []byte, id connID, share, token []byte) []byte {
 	return append(b, make([]byte, minPayload-(len(b)-start))...)
 }
 
-// end appends the last two fields to a WELCOME.
-func (k welcomeKey) end(bare, token []byte) []byte {
+// sealWelcome appends the last two fields to a WELCOME.
+func (k welcomeKeys) sealWelcome(bare, token []byte) []byte {
 	w := append(bare, token...)
-	subtle.XORBytes(w[bareLen:], w[bareLen:], k.mask)
-	return append(w, k.proofOf(w)...)
+	subtle.XORBytes(w[welcomeBareLen:], w[welcomeBareLen:], k.mask)
+	return append(w, k.computeProof(w)...)
 }
 
-// open returns the token of a WELCOME; false: it is not of who has received the HELLO.
-func (k welcomeKey) open(w []byte) (token [tokenSize]byte, ok bool) {
-	subtle.XORBytes(token[:], w[bareLen:proofAt], k.mask)
-	return token, hmac.Equal(k.proofOf(w[:proofAt]), w[proofAt:welcomeLen])
+// openWelcome returns the token of a WELCOME; false: it is not of who has received the HELLO.
+func (k welcomeKeys) openWelcome(w []byte) (token [resetTokenLen]byte, ok bool) {
+	subtle.XORBytes(token[:], w[welcomeBareLen:proofOffset], k.mask)
+	return token, hmac.Equal(k.computeProof(w[:proofOffset]), w[proofOffset:welcomeLen])
 }
 
-func (k welcomeKey) proofOf(w []byte) []byte {
+func (k welcomeKeys) computeProof(w []byte) []byte {
 	m := hmac.New(sha256.New, k.proof)
 	m.Write(w)
 	return m.Sum(nil)[:proofLen]
 }
 
-// resetToken is that of the connection of an id at the endpoint of that address. The
+// computeResetToken is that of the connection of an id at the endpoint of that address. The
 // secret is no other endpoint's of that address, so that nobody can ask another one for the token of a connection
 // that is alive.
-func resetToken(secret []byte, addr string, id connID) (t [tokenSize]byte) {
+func computeResetToken(secret []byte, addr string, id connID) (t [resetTokenLen]byte) {
 	m := hmac.New(sha256.New, secret)
 	m.Write(id[:])
 	io.WriteString(m, addr)
@@ -213,9 +213,9 @@ func resetToken(secret []byte, addr string, id connID) (t [tokenSize]byte) {
 	return t
 }
 
-// stamp makes the token of an address: whoever returns it within tokenWindow
+// newAddressToken makes the token of an address: whoever returns it within tokenLifetime
 // receives there.
-func stamp(secret []byte, now time.Time, addr string) []byte {
+func newAddressToken(secret []byte, now time.Time, addr string) []byte {
 	b := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMilli()))
 	m := hmac.New(sha256.New, secret)
 	m.Write(b)
@@ -223,13 +223,13 @@ func stamp(secret []byte, now time.Time, addr string) []byte {
 	return m.Sum(b)
 }
 
-// stamped tells whether token is one of stamp's for that address, and not too old.
-func stamped(secret []byte, now time.Time, addr string, token []byte) bool {
+// isValidAddressToken tells whether token is one of stamp's for that address, and not too old.
+func isValidAddressToken(secret []byte, now time.Time, addr string, token []byte) bool {
 	at := time.UnixMilli(int64(binary.BigEndian.Uint64(token)))
-	return now.Sub(at).Abs() <= tokenWindow && hmac.Equal(token, stamp(secret, at, addr))
+	return now.Sub(at).Abs() <= tokenLifetime && hmac.Equal(token, newAddressToken(secret, at, addr))
 }
 
-func newID() (id connID) {
+func newConnID() (id connID) {
 	rand.Read(id[:])
 	return id
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// exchanged are the keys of both ends; meddle may change what the client sees of the
+// deriveBothKeys are the keys of both ends; meddle may change what the client sees of the
 // server's answer.
-func exchanged(t testing.TB, meddle func(bare []byte)) (client, server *keys, same bool) {
+func deriveBothKeys(t testing.TB, meddle func(bare []byte)) (client, server *keys, same bool) {
 	t.Helper()
 	a, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
@@ -20,81 +20,81 @@ func exchanged(t testing.TB, meddle func(bare []byte)) (client, server *keys, sa
 	if err != nil {
 		t.Fatal(err)
 	}
-	hello := appendHello(nil, newID(), a.PublicKey().Bytes(), make([]byte, tokenLen))[:helloLen-tokenLen]
-	bare := append([]byte{typeWelcome, version}, make([]byte, 2*idLen)...)
+	hello := appendHello(nil, newConnID(), a.PublicKey().Bytes(), make([]byte, addressTokenLen))[:helloLen-addressTokenLen]
+	bare := append([]byte{typeWelcome, version}, make([]byte, 2*connIDLen)...)
 	bare = append(bare, b.PublicKey().Bytes()...)
-	server, serverKey, err := exchange(b, a.PublicKey().Bytes(), hello, bare, false)
+	server, serverKey, err := deriveKeys(b, a.PublicKey().Bytes(), hello, bare, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := [tokenSize]byte{1, 2, 3}
-	w := serverKey.end(bare, token[:])
+	token := [resetTokenLen]byte{1, 2, 3}
+	w := serverKey.sealWelcome(bare, token[:])
 	if bytes.Contains(w, token[:3]) {
 		t.Error("the token of RESET can be read on the way")
 	}
 	if meddle != nil {
 		meddle(w)
 	}
-	client, clientKey, err := exchange(a, w[bareLen-shareLen:bareLen], hello, w[:bareLen], true)
+	client, clientKey, err := deriveKeys(a, w[welcomeBareLen-shareLen:welcomeBareLen], hello, w[:welcomeBareLen], true)
 	if err != nil {
 		return nil, server, false
 	}
-	got, ok := clientKey.open(w)
+	got, ok := clientKey.openWelcome(w)
 	return client, server, ok && got == token
 }
 
 // TestExchange: both ends have the same keys, and none if anything of the first
 // packets was changed on the way, such as the version.
 func TestExchange(t *testing.T) {
-	if _, _, same := exchanged(t, nil); !same {
+	if _, _, same := deriveBothKeys(t, nil); !same {
 		t.Fatal("the ends do not agree")
 	}
 	for i := range welcomeLen {
-		if i == bareLen-1 {
+		if i == welcomeBareLen-1 {
 			continue // X25519 looks at all but the top bit of its last byte
 		}
-		if _, _, same := exchanged(t, func(b []byte) { b[i] ^= 4 }); same {
+		if _, _, same := deriveBothKeys(t, func(b []byte) { b[i] ^= 4 }); same {
 			t.Errorf("byte %d of WELCOME may be changed", i)
 		}
 	}
-	if _, _, same := exchanged(t, func(b []byte) { clear(b[bareLen-shareLen : bareLen]) }); same {
+	if _, _, same := deriveBothKeys(t, func(b []byte) { clear(b[welcomeBareLen-shareLen : welcomeBareLen]) }); same {
 		t.Error("a share of no order makes keys that everybody knows")
 	}
 }
 
 // TestPacket: packets are the peer's as they left, and in no other form.
 func TestPacket(t *testing.T) {
-	c, s, _ := exchanged(t, nil)
-	id := newID()
+	c, s, _ := deriveBothKeys(t, nil)
+	id := newConnID()
 	whole := func(number uint64, frames string) []byte {
-		return c.finish(append(head(nil, id), frames...), 0, number)
+		return c.sealPacket(append(appendDataHeader(nil, id), frames...), 0, number)
 	}
 	for _, number := range []uint64{0, 1, 1<<32 - 1, 1 << 32, 1<<40 + 5} {
 		p := whole(number, "frames")
-		frames, got, err := s.open(p, max(number, 3)-3)
+		frames, got, err := s.openPacket(p, max(number, 3)-3)
 		if err != nil || got != number || string(frames) != "frames" {
 			t.Errorf("packet %d: %q of %d, %v", number, frames, got, err)
 		}
-		if _, _, err := c.open(p, 0); err == nil {
+		if _, _, err := c.openPacket(p, 0); err == nil {
 			t.Errorf("packet %d is taken by its own sender", number)
 		}
 	}
 	p := whole(7, "frames")
 	for n := range p {
-		if _, _, err := s.open(p[:n], 6); err == nil {
+		if _, _, err := s.openPacket(p[:n], 6); err == nil {
 			t.Errorf("the first %d of %d bytes are a packet", n, len(p))
 		}
 		q := bytes.Clone(p)
 		q[n] ^= 1
-		if _, _, err := s.open(q, 6); err == nil {
+		if _, _, err := s.openPacket(q, 6); err == nil {
 			t.Errorf("byte %d may be changed", n)
 		}
 	}
-	if _, _, err := s.open(append(bytes.Clone(p), 0), 6); err == nil {
+	if _, _, err := s.openPacket(append(bytes.Clone(p), 0), 6); err == nil {
 		t.Error("a packet may be longer")
 	}
-	other, _, _ := exchanged(t, nil)
-	if _, _, err := s.open(other.finish(append(head(nil, id), "frames"...), 0, 7), 6); err == nil {
+	other, _, _ := deriveBothKeys(t, nil)
+	if _, _, err := s.openPacket(other.sealPacket(append(appendDataHeader(nil, id), "frames"...), 0, 7), 6); err == nil {
 		t.Error("a packet of another connection is taken")
 	}
 }
@@ -107,7 +107,7 @@ func TestWiden(t *testing.T) {
 		{0, 0, 0}, {5, 4, 5}, {0, 1<<32 - 1, 1 << 32}, {1<<32 - 1, 1 << 32, 1<<32 - 1}, {1 << 31, 1, 1 << 31},
 		{3, 1<<33 + 7, 1<<33 + 3}, {1<<32 - 2, 1<<33 + 7, 1<<33 - 2}, {7, 7<<32 | 1<<31 | 8, 8<<32 | 7},
 	} {
-		if got := widen(c.low, c.high); got != c.want {
+		if got := decodePacketNumber(c.low, c.high); got != c.want {
 			t.Errorf("%#x after %#x is %#x, not %#x", c.low, c.high, got, c.want)
 		}
 	}
@@ -115,23 +115,23 @@ func TestWiden(t *testing.T) {
 
 func TestToken(t *testing.T) {
 	secret, now := []byte("secret"), time.UnixMilli(1_000_000_000_000)
-	token := stamp(secret, now, "192.0.2.1:7")
+	token := newAddressToken(secret, now, "192.0.2.1:7")
 	for _, c := range []struct {
 		why  string
 		good bool
 		ok   bool
 	}{
-		{"as it was given", true, stamped(secret, now.Add(tokenWindow), "192.0.2.1:7", token)},
-		{"too old", false, stamped(secret, now.Add(tokenWindow+time.Second), "192.0.2.1:7", token)},
-		{"of another address", false, stamped(secret, now, "192.0.2.1:8", token)},
-		{"of another server", false, stamped([]byte("other"), now, "192.0.2.1:7", token)},
-		{"none", false, stamped(secret, now, "192.0.2.1:7", make([]byte, tokenLen))},
+		{"as it was given", true, isValidAddressToken(secret, now.Add(tokenLifetime), "192.0.2.1:7", token)},
+		{"too old", false, isValidAddressToken(secret, now.Add(tokenLifetime+time.Second), "192.0.2.1:7", token)},
+		{"of another address", false, isValidAddressToken(secret, now, "192.0.2.1:8", token)},
+		{"of another server", false, isValidAddressToken([]byte("other"), now, "192.0.2.1:7", token)},
+		{"none", false, isValidAddressToken(secret, now, "192.0.2.1:7", make([]byte, addressTokenLen))},
 	} {
 		if c.ok != c.good {
 			t.Errorf("%s: %v", c.why, c.ok)
 		}
 	}
-	if len(token) != tokenLen || retryLen >= minPayload || welcomeLen >= minPayload {
+	if len(token) != addressTokenLen || retryLen >= minPayload || welcomeLen >= minPayload {
 		t.Error("an answer is longer than what it answers")
 	}
 }

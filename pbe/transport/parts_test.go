@@ -19,12 +19,12 @@ func TestPacer(t *testing.T) {
 		p := pacer{maxRate: c.most}
 		n := 0
 		for now := time.Second; now < 2*time.Second; now += 100 * time.Microsecond {
-			for p.isOpen(now) {
+			for p.canSend(now) {
 				p.onSent(now, size, c.rate)
 				n++
 			}
 		}
-		want := int((c.want.Bytes(time.Second) + c.want.Bytes(burst)) / size)
+		want := int((c.want.Bytes(time.Second) + c.want.Bytes(maxBurst)) / size)
 		if n < want || n > want+1 {
 			t.Errorf("%v and %v: %d packets in a second, not %d", c.rate, c.most, n, want)
 		}
@@ -33,11 +33,11 @@ func TestPacer(t *testing.T) {
 	if p.onSent(time.Second, unit.MB, unit.Kbps); p.nextSendTime != time.Second+maxPause {
 		t.Fatalf("a pause until %v", p.nextSendTime)
 	}
-	if p.reset(time.Second); !p.isOpen(time.Second) {
+	if p.reset(time.Second); !p.canSend(time.Second) {
 		t.Error("a reset does not open it")
 	}
 	p.maxRate = unit.Kbps
-	if p.onSent(time.Second, unit.MB, unit.Kbps); p.isOpen(time.Minute) {
+	if p.onSent(time.Second, unit.MB, unit.Kbps); p.canSend(time.Minute) {
 		t.Error("the app's rate does not hold")
 	}
 }
@@ -50,10 +50,10 @@ func TestClosing(t *testing.T) {
 	if c.isOver(time.Second) || c.takeClose(time.Second, pto) {
 		t.Error("over before the end")
 	}
-	c.close(errDead)
-	c.close(net.ErrClosed)
-	c.end(errPeer)
-	if c.err != errDead || c.isOver(time.Second) || !c.takeClose(time.Second, pto) || c.takeClose(time.Second, pto) {
+	c.closeLocally(errIdleTimeout)
+	c.closeLocally(net.ErrClosed)
+	c.closeByPeer(errClosedByPeer)
+	if c.err != errIdleTimeout || c.isOver(time.Second) || !c.takeClose(time.Second, pto) || c.takeClose(time.Second, pto) {
 		t.Errorf("%v; the CLOSE does not go, or goes twice", c.err)
 	}
 	again := 0
@@ -72,11 +72,11 @@ func TestClosing(t *testing.T) {
 		t.Error("not over though both ends know")
 	}
 	told := closing{}
-	if told.end(errPeer); !told.isOver(0) {
+	if told.closeByPeer(errClosedByPeer); !told.isOver(0) {
 		t.Error("who was told waits for somebody")
 	}
 	quick := closing{}
-	quick.close(net.ErrClosed)
+	quick.closeLocally(net.ErrClosed)
 	quick.closeNow = true
 	if quick.takeClose(time.Second, pto); !quick.isOver(time.Second) {
 		t.Error("somebody is waited for")
@@ -97,13 +97,13 @@ func TestLiveness(t *testing.T) {
 		{time.Second + interval - 1, 0, 0, false, nil},
 		{time.Second + interval, 0, 0, true, nil},
 		{time.Second + 3*interval - 1, 2 * time.Second, 0, true, nil},
-		{time.Second + 3*interval, 0, 0, true, errDead},
+		{time.Second + 3*interval, 0, 0, true, errIdleTimeout},
 		{7*time.Second - 1, 2 * time.Second, 5 * time.Second, false, nil},
-		{7 * time.Second, 2 * time.Second, 5 * time.Second, false, errUnanswered},
+		{7 * time.Second, 2 * time.Second, 5 * time.Second, false, errUserTimeout},
 		{8 * time.Second, 0, 5 * time.Second, false, nil},
 	} {
 		l.userTimeout = c.userTimeout
-		err := l.check(c.now, c.unacked)
+		err := l.checkTimeouts(c.now, c.unacked)
 		if ping := l.needsPing(c.now); err != c.err || ping != c.ping {
 			t.Errorf("at %v: %v, PING %v", c.now, err, ping)
 		}
@@ -129,18 +129,18 @@ func TestRadioFeedback(t *testing.T) {
 	if len(delays) != 3 || delays[0] != 0 || delays[1] != 5*time.Millisecond || delays[2] != -2*time.Millisecond || f.peerMinRTT != 30*time.Millisecond {
 		t.Errorf("delays %v, round trip %v", delays, f.peerMinRTT)
 	}
-	if len(f.appendReport(time.Second+reportFor, nil)) == 0 || len(f.appendReport(time.Second+reportFor+1, nil)) > 0 {
+	if len(f.appendReport(time.Second+reportLifetime, nil)) == 0 || len(f.appendReport(time.Second+reportLifetime+1, nil)) > 0 {
 		t.Error("the report is not repeated, or when it is old")
 	}
 	f.onRadio(said)
 	if f.beginPacket(); f.incoming != said || f.current != (cc.Radio{}) {
 		t.Errorf("%+v, of the packet itself %+v", f.incoming, f.current)
 	}
-	f.toPeer.of(7)
-	if f.resetSending(); f.incoming != (cc.Radio{}) || f.toPeer.known || !f.toHere.known {
+	f.delayToPeer.sinceFirst(7)
+	if f.resetSending(); f.incoming != (cc.Radio{}) || f.delayToPeer.known || !f.delayFromPeer.known {
 		t.Error("the path to the peer is remembered, or that from it forgotten")
 	}
-	if f.resetReceiving(nil); len(f.appendReport(time.Second, nil)) > 0 || f.toHere.known {
+	if f.resetReceiving(nil); len(f.appendReport(time.Second, nil)) > 0 || f.delayFromPeer.known {
 		t.Error("the path from the peer is remembered")
 	}
 	if f.onArrival(2*time.Second, 5, 0); len(delays) != 3 || f.reportTime != 0 {

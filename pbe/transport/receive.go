@@ -2,51 +2,51 @@ package transport
 
 import "time"
 
-// handle takes the frames of one packet of the peer. It does nothing if its number
+// handlePacket takes the frames of one packet of the peer. It does nothing if its number
 // was there before. An error says what no peer of ours sends.
-func (e *engine) handle(now time.Duration, number uint64, frames []byte) error {
-	e.counts.wireIn += uint64(len(frames)+overhead) + uint64(e.header)
+func (e *engine) handlePacket(now time.Duration, number uint64, frames []byte) error {
+	e.counts.wireIn += uint64(len(frames)+overhead) + uint64(e.headerSize)
 	if e.closing.err != nil {
-		e.closing.onLatePacket(now, e.closes(frames))
+		e.closing.onLatePacket(now, e.needsNoReply(frames))
 		return nil
 	}
-	if e.acks.isOld(number) {
-		e.counts.old++ // if it had not arrived it is lost
+	if e.acks.isTooOld(number) {
+		e.counts.tooOld++ // if it had not arrived it is lost
 		return nil
 	}
-	if e.acks.isDuplicate(number) || e.full(frames) {
+	if e.acks.isDuplicate(number) || e.lacksRoomFor(frames) {
 		e.counts.duplicate++
 		return nil
 	}
-	e.live.lastReceived = now
+	e.liveness.lastReceived = now
 	e.radio.beginPacket()
-	newest := number >= e.acks.expected()
-	asks := false
-	for r := (reader{b: frames}); len(r.b) > 0; {
-		err := r.next(&e.frame)
+	newest := number >= e.acks.nextExpected()
+	eliciting := false
+	for r := (frameReader{buf: frames}); len(r.buf) > 0; {
+		err := r.readFrame(&e.frame)
 		if err == nil {
 			err = e.onFrame(now, newest)
 		}
 		if err != nil {
 			return err
 		}
-		asks = asks || e.frame.asks()
+		eliciting = eliciting || e.frame.elicitsAck()
 	}
-	e.acks.onPacket(now, number, asks)
+	e.acks.onPacket(now, number, eliciting)
 	return nil
 }
 
-// full reports whether a packet has data for which there is no room, as there are too many
+// lacksRoomFor reports whether a packet has data for which there is no room, as there are too many
 // gaps: it counts as not received, and nothing in it as said.
-func (e *engine) full(frames []byte) bool {
-	if !e.recv.isFragmented() {
+func (e *engine) lacksRoomFor(frames []byte) bool {
+	if !e.receiver.isFragmented() {
 		return false
 	}
-	for r := (reader{b: frames}); len(r.b) > 0; {
-		if r.next(&e.frame) != nil {
+	for r := (frameReader{buf: frames}); len(r.buf) > 0; {
+		if r.readFrame(&e.frame) != nil {
 			return false
 		}
-		if e.frame.kind == frameStream && e.frame.value > e.recv.received() {
+		if e.frame.kind == frameStream && e.frame.value > e.receiver.receivedBytes() {
 			return true
 		}
 	}
@@ -63,17 +63,17 @@ func (e *engine) onFrame(now time.Duration, newest bool) error {
 			e.radio.onRadio(f.radio)
 		}
 	case frameStream:
-		return e.recv.onStream(f.value, f.data)
+		return e.receiver.onStream(f.value, f.data)
 	case frameStamp:
 		e.onStamp(now, newest)
 	case frameFin:
-		return e.recv.onFin(f.value)
+		return e.receiver.onFin(f.value)
 	case frameClose:
-		e.closing.end(errPeer)
+		e.closing.closeByPeer(errClosedByPeer)
 	case frameChallenge:
-		e.challenge = append(e.challenge[:0], f.data...)
+		e.pendingChallenge = append(e.pendingChallenge[:0], f.data...)
 	case frameResponse:
-		e.response = append(e.response[:0], f.data...)
+		e.pathResponse = append(e.pathResponse[:0], f.data...)
 	}
 	return nil
 }
@@ -87,11 +87,11 @@ func (e *engine) onStamp(now time.Duration, newest bool) {
 	e.radio.onArrival(now, oneWay, time.Duration(min(e.frame.value, 1e7))*time.Microsecond)
 }
 
-// closes reports whether a packet that came after the end needs no answer: its sender has
+// needsNoReply reports whether a packet that came after the end needs no answer: its sender has
 // ended the connection too, or is none of ours.
-func (e *engine) closes(frames []byte) bool {
-	for r := (reader{b: frames}); len(r.b) > 0; {
-		if r.next(&e.frame) != nil || e.frame.kind == frameClose {
+func (e *engine) needsNoReply(frames []byte) bool {
+	for r := (frameReader{buf: frames}); len(r.buf) > 0; {
+		if r.readFrame(&e.frame) != nil || e.frame.kind == frameClose {
 			return true
 		}
 	}
@@ -100,5 +100,5 @@ func (e *engine) closes(frames []byte) bool {
 
 // appendAck appends what is reported of the cells, and an ACK.
 func (e *engine) appendAck(now time.Duration, b []byte) []byte {
-	return e.acks.appendAck(now, e.radio.appendReport(now, b), e.recv.advertise())
+	return e.acks.appendAck(now, e.radio.appendReport(now, b), e.receiver.advertiseMaxData())
 }

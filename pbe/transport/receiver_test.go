@@ -20,11 +20,11 @@ func TestReceiverOrders(t *testing.T) {
 		now := time.Second
 		for !r.isFinished() {
 			now += time.Duration(rnd.IntN(5)) * time.Millisecond
-			base, limit := r.received(), min(int(r.maxData), len(data))
+			base, limit := r.receivedBytes(), min(int(r.maxData), len(data))
 			for range 1 + rnd.IntN(8) {
 				lo := int(base) - 100 + rnd.IntN(6000)
 				if rnd.IntN(3) == 0 {
-					lo = int(r.received())
+					lo = int(r.receivedBytes())
 				}
 				lo = min(max(lo, 0), limit)
 				if err := r.onStream(uint64(lo), data[lo:min(limit, lo+rnd.IntN(1500))]); err != nil {
@@ -36,16 +36,16 @@ func TestReceiverOrders(t *testing.T) {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
 			}
-			had := r.readable()
-			n := r.take(now, 50*time.Millisecond, p[:rnd.IntN(len(p))])
-			if got = append(got, p[:n]...); n > had || r.readable() != had-n || int(r.read) != len(got) {
-				t.Fatalf("seed %d: %d of %d bytes are read, %d are left", seed, n, had, r.readable())
+			had := r.readableBytes()
+			n := r.readInto(now, 50*time.Millisecond, p[:rnd.IntN(len(p))])
+			if got = append(got, p[:n]...); n > had || r.readableBytes() != had-n || int(r.readOffset) != len(got) {
+				t.Fatalf("seed %d: %d of %d bytes are read, %d are left", seed, n, had, r.readableBytes())
 			}
-			if r.needsUpdate() {
-				r.advertise()
+			if r.needsWindowUpdate() {
+				r.advertiseMaxData()
 			}
-			if len(r.buf.b) > maxWindow || r.maxData > r.read+2*r.window {
-				t.Fatalf("seed %d: %d bytes of memory, %d to %d advertised", seed, len(r.buf.b), r.read, r.maxData)
+			if len(r.buf.buf) > maxWindow || r.maxData > r.readOffset+2*r.window {
+				t.Fatalf("seed %d: %d bytes of memory, %d to %d advertised", seed, len(r.buf.buf), r.readOffset, r.maxData)
 			}
 		}
 		if !bytes.Equal(got, data) {
@@ -57,12 +57,12 @@ func TestReceiverOrders(t *testing.T) {
 // TestReceiverRefuses: what no peer of ours sends is an error.
 func TestReceiverRefuses(t *testing.T) {
 	for what, breach := range map[string]func(r *receiver) error{
-		"over what was advertised": func(r *receiver) error { return r.onStream(firstWindow-1, []byte("ab")) },
+		"over what was advertised": func(r *receiver) error { return r.onStream(initialWindow-1, []byte("ab")) },
 		"after the end":            func(r *receiver) error { r.onFin(3); return r.onStream(2, []byte("ab")) },
 		"an end before data":       func(r *receiver) error { r.onStream(2, []byte("ab")); return r.onFin(3) },
 		"an end before what was read": func(r *receiver) error {
 			r.onStream(0, []byte("ab"))
-			r.take(time.Second, 0, make([]byte, 2))
+			r.readInto(time.Second, 0, make([]byte, 2))
 			return r.onFin(1)
 		},
 		"two ends": func(r *receiver) error { r.onFin(3); return r.onFin(4) },
@@ -84,29 +84,29 @@ func TestReceiverWindow(t *testing.T) {
 		now := time.Second
 		for range 20 {
 			now += each
-			r.onStream(r.read, make([]byte, r.maxData-r.read))
-			r.take(now, rtt, make([]byte, maxWindow))
-			r.advertise()
+			r.onStream(r.readOffset, make([]byte, r.maxData-r.readOffset))
+			r.readInto(now, rtt, make([]byte, maxWindow))
+			r.advertiseMaxData()
 		}
 	}
 	fast, slow, limited := newReceiver(), newReceiver(), newReceiver()
 	fill(&fast, rtt)
 	fill(&slow, 3*rtt)
-	if fast.window != maxWindow || slow.window != firstWindow {
+	if fast.window != maxWindow || slow.window != initialWindow {
 		t.Errorf("windows of %d and %d", fast.window, slow.window)
 	}
-	limited.limitWindow(4 * firstWindow)
-	if fill(&limited, rtt); limited.window != 4*firstWindow {
-		t.Errorf("a window of %d, limited to %d", limited.window, 4*firstWindow)
+	limited.limitWindow(4 * initialWindow)
+	if fill(&limited, rtt); limited.window != 4*initialWindow {
+		t.Errorf("a window of %d, limited to %d", limited.window, 4*initialWindow)
 	}
-	limited.limitWindow(firstWindow / 2)
-	if limited.window != firstWindow/2 || limited.advertise() != limited.read+4*firstWindow {
-		t.Errorf("a window of %d, advertised to %d of %d", limited.window, limited.maxData, limited.read)
+	limited.limitWindow(initialWindow / 2)
+	if limited.window != initialWindow/2 || limited.advertiseMaxData() != limited.readOffset+4*initialWindow {
+		t.Errorf("a window of %d, advertised to %d of %d", limited.window, limited.maxData, limited.readOffset)
 	}
 	lossy := newReceiver()
 	lossy.onStream(0, make([]byte, 10))
-	lossy.onStream(20, make([]byte, firstWindow-20))
-	if lossy.take(time.Second, rtt, make([]byte, 10)); lossy.window != 2*firstWindow {
+	lossy.onStream(20, make([]byte, initialWindow-20))
+	if lossy.readInto(time.Second, rtt, make([]byte, 10)); lossy.window != 2*initialWindow {
 		t.Errorf("a window of %d behind a gap", lossy.window)
 	}
 }

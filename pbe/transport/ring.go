@@ -1,46 +1,46 @@
 package transport
 
-// ring holds the bytes of a stream from offset base on, in memory that grows in
+// ringBuffer holds the bytes of a stream from offset base on, in memory that grows in
 // steps up to a limit that the caller keeps to.
-type ring struct {
-	b    []byte // length a power of two, or none
+type ringBuffer struct {
+	buf  []byte // length a power of two, or none
 	base uint64
 }
 
 // grow makes room for the bytes up to offset end.
-func (r *ring) grow(end uint64) {
+func (r *ringBuffer) grow(end uint64) {
 	need := int(end - r.base)
-	if need <= len(r.b) {
+	if need <= len(r.buf) {
 		return
 	}
-	size := max(16<<10, len(r.b))
+	size := max(16<<10, len(r.buf))
 	for size < need {
 		size *= 2
 	}
 	b := make([]byte, size)
-	if n := len(r.b); n > 0 {
+	if n := len(r.buf); n > 0 {
 		for i := 0; i < n; {
 			at := r.base + uint64(i)
-			from := r.b[int(at)&(n-1):]
+			from := r.buf[int(at)&(n-1):]
 			to := b[int(at)&(size-1):]
 			i += copy(to, from[:min(len(from), n-i)])
 		}
 	}
-	r.b = b
+	r.buf = b
 }
 
-// put copies p to offset at; grow was called for its end.
-func (r *ring) put(at uint64, p []byte) {
+// copyIn copies p to offset at; grow was called for its end.
+func (r *ringBuffer) copyIn(at uint64, p []byte) {
 	for len(p) > 0 {
-		n := copy(r.b[int(at)&(len(r.b)-1):], p)
+		n := copy(r.buf[int(at)&(len(r.buf)-1):], p)
 		p, at = p[n:], at+uint64(n)
 	}
 }
 
-// get copies from offset at to p.
-func (r *ring) get(at uint64, p []byte) {
+// copyOut copies from offset at to p.
+func (r *ringBuffer) copyOut(at uint64, p []byte) {
 	for len(p) > 0 {
-		n := copy(p, r.b[int(at)&(len(r.b)-1):])
+		n := copy(p, r.buf[int(at)&(len(r.buf)-1):])
 		p, at = p[n:], at+uint64(n)
 	}
 }

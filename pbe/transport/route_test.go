@@ -29,7 +29,7 @@ func TestRouteArrivals(t *testing.T) {
 			t.Errorf("packet %d: newest %v, moved %v", i, newest, moved)
 		}
 	}
-	if r.largest != 10 || !r.opened || r.arrival.from != there {
+	if r.largestNumber != 10 || !r.authenticated || r.arrival.from != there {
 		t.Errorf("%+v", r.arrival)
 	}
 }
@@ -37,9 +37,9 @@ func TestRouteArrivals(t *testing.T) {
 // TestRouteEndpoints: packets may arrive at the endpoint of now and the last ones before
 // it, each once, and at no own one of before when it is dropped.
 func TestRouteEndpoints(t *testing.T) {
-	eps := make([]*Endpoint, maxWays+2)
+	eps := make([]*Endpoint, maxEndpoints+2)
 	for i := range eps {
-		eps[i] = &Endpoint{own: i%2 == 0}
+		eps[i] = &Endpoint{closesWithLast: i%2 == 0}
 	}
 	r := newRoute(eps[0], netip.AddrPort{})
 	var dropped []*Endpoint
@@ -50,7 +50,7 @@ func TestRouteEndpoints(t *testing.T) {
 	if r.ep != eps[len(eps)-1] || !slices.Equal(dropped, eps[:2]) || !slices.Equal(before, eps[2:]) {
 		t.Errorf("%d endpoints, %d dropped", len(before), len(dropped))
 	}
-	if own := r.dropOwn(eps[4]); !slices.Equal(own, eps[2:3]) || len(r.endpoints) != maxWays-1 || len(before) != maxWays || before[0] != eps[2] {
+	if own := r.dropOwned(eps[4]); !slices.Equal(own, eps[2:3]) || len(r.endpoints) != maxEndpoints-1 || len(before) != maxEndpoints || before[0] != eps[2] {
 		t.Errorf("%d own ones are dropped", len(own))
 	}
 }
@@ -63,8 +63,8 @@ func TestRouteFollows(t *testing.T) {
 		to        string
 		elsewhere bool
 	}{{"192.0.2.1:2", false}, {"192.0.2.2:2", true}} {
-		r.attempt.begin(at(c.to), time.Minute)
-		data := r.attempt.data
+		r.validation.start(at(c.to), time.Minute)
+		data := r.validation.data
 		if moved, _ := r.onResponse(r.remote, data[:]); moved {
 			t.Error("an answer from where it is counts")
 		}
@@ -95,7 +95,7 @@ func TestWaiters(t *testing.T) {
 		go func() {
 			mu.Lock()
 			defer mu.Unlock()
-			for !w.isLate() {
+			for !w.deadlinePassed() {
 				w.Wait()
 			}
 			took <- time.Since(begun)
@@ -108,7 +108,7 @@ func TestWaiters(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if w.setDeadline(time.Time{}); w.isLate() {
+		if w.setDeadline(time.Time{}); w.deadlinePassed() {
 			t.Error("late without a deadline")
 		}
 	})
@@ -116,9 +116,9 @@ func TestWaiters(t *testing.T) {
 
 // TestReporter: there is one listener at a time, and none while it is not enabled.
 func TestReporter(t *testing.T) {
-	first, second := &says{radio: cc.Radio{Capacity: 1}}, &says{radio: cc.Radio{Capacity: 2}}
-	var r reporter
-	listen := func(s *says) func() Feedback { return func() Feedback { return s } }
+	first, second := &fixedFeedback{radio: cc.Radio{Capacity: 1}}, &fixedFeedback{radio: cc.Radio{Capacity: 2}}
+	var r feedbackReporter
+	listen := func(s *fixedFeedback) func() Feedback { return func() Feedback { return s } }
 	if r.switchTo(listen(first)) != nil {
 		t.Error("it reports before it is enabled")
 	}

@@ -3,8 +3,8 @@ package transport
 import "time"
 
 const (
-	granularity  = time.Millisecond       // RFC 9002 section 6.1.2
-	firstTimeout = 500 * time.Millisecond // until a round trip is known
+	granularity    = time.Millisecond       // RFC 9002 section 6.1.2
+	initialTimeout = 500 * time.Millisecond // until a round trip is known
 )
 
 // rttEstimator estimates the round trip time of a path (RFC 9002 section 5). The zero
@@ -12,14 +12,14 @@ const (
 type rttEstimator struct {
 	latest      time.Duration
 	smoothed    time.Duration
-	variation   time.Duration
+	rttVar      time.Duration
 	min         time.Duration
 	firstSample time.Duration // when it was; 0: there is none
 }
 
-// sample takes a round trip, with and without the time that the peer held its
+// addSample takes a round trip, with and without the time that the peer held its
 // acknowledgement back.
-func (r *rttEstimator) sample(now, adjusted, full time.Duration) {
+func (r *rttEstimator) addSample(now, adjusted, full time.Duration) {
 	r.latest = full
 	if r.min == 0 || full < r.min {
 		r.min = full
@@ -28,10 +28,10 @@ func (r *rttEstimator) sample(now, adjusted, full time.Duration) {
 		adjusted = full
 	}
 	if r.smoothed == 0 {
-		r.smoothed, r.variation, r.firstSample = adjusted, adjusted/2, now
+		r.smoothed, r.rttVar, r.firstSample = adjusted, adjusted/2, now
 		return
 	}
-	r.variation += ((r.smoothed - adjusted).Abs() - r.variation) / 4
+	r.rttVar += ((r.smoothed - adjusted).Abs() - r.rttVar) / 4
 	r.smoothed += (adjusted - r.smoothed) / 8
 }
 
@@ -39,9 +39,9 @@ func (r *rttEstimator) sample(now, adjusted, full time.Duration) {
 // section 6.2.1).
 func (r *rttEstimator) probeTimeout() time.Duration {
 	if r.smoothed == 0 {
-		return firstTimeout
+		return initialTimeout
 	}
-	return r.smoothed + max(4*r.variation, granularity) + ackDelay
+	return r.smoothed + max(4*r.rttVar, granularity) + ackDelay
 }
 
 // lossDelay returns how much later than a packet that has arrived another one may have

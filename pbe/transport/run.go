@@ -6,51 +6,51 @@ import (
 )
 
 // Bounds of what is made before it is sent together: packets and bytes.
-const atOnce, bytesAtOnce = 64, 128 << 10
+const maxBatchPackets, maxBatchBytes = 64, 128 << 10
 
 // outbox is a batch of packets, one after the other, for one address.
 type outbox struct {
-	buf   []byte
-	ends  []int // of the packets in buf
-	alone int   // index + 1 of the one that is no part of a train; 0: none
-	messages
+	buf       []byte
+	ends      []int // of the packets in buf
+	soloIndex int   // index + 1 of the one that is no part of a train; 0: none
+	messageBatch
 }
 
-func (o *outbox) empty() { o.buf, o.ends, o.alone = o.buf[:0], o.ends[:0], 0 }
+func (o *outbox) reset() { o.buf, o.ends, o.soloIndex = o.buf[:0], o.ends[:0], 0 }
 
-// add takes buf, which another packet was appended to. One that is longer than size
+// addPacket takes buf, which another packet was appended to. One that is longer than size
 // is an MTU probe, which the link of this device may not take: it goes alone, so that
 // no other is lost with it.
-func (o *outbox) add(buf []byte, size int) {
+func (o *outbox) addPacket(buf []byte, size int) {
 	if len(buf)-len(o.buf) > size {
-		o.alone = len(o.ends) + 1
+		o.soloIndex = len(o.ends) + 1
 	}
 	o.buf = buf
 	o.ends = append(o.ends, len(buf))
 }
 
-// run sends until the connection is over.
-func (c *Conn) run() {
-	defer close(c.gone)
-	c.setReporting(true)
-	defer c.setReporting(false)
+// runSendLoop sends until the connection is over.
+func (c *Conn) runSendLoop() {
+	defer close(c.finished)
+	c.setFeedbackEnabled(true)
+	defer c.setFeedbackEnabled(false)
 	defer func() {
 		c.mu.Lock()
 		all := c.route.endpoints
 		c.mu.Unlock()
 		for _, ep := range all {
-			ep.forget(c)
+			ep.removeConn(c)
 		}
 	}()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	var o, side outbox
+	var o, challengeBox outbox
 	for {
-		over, wait := c.fill(&o, &side)
+		over, wait := c.sendBatch(&o, &challengeBox)
 		if over && len(o.ends) == 0 {
 			return
 		}
-		if len(o.ends) > 0 || len(side.ends) > 0 || wait <= 0 {
+		if len(o.ends) > 0 || len(challengeBox.ends) > 0 || wait <= 0 {
 			continue
 		}
 		timer.Reset(wait)
@@ -61,56 +61,56 @@ func (c *Conn) run() {
 	}
 }
 
-// setReporting has the cells here reported on while run goes on.
-func (c *Conn) setReporting(on bool) {
+// setFeedbackEnabled has the cells here reported on while run goes on.
+func (c *Conn) setFeedbackEnabled(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reporter.enabled = on
 	c.resetFeedback()
 }
 
-// fill makes and sends a batch, in o, and the packet of an attempt, in side. It
+// sendBatch makes and sends a batch, in o, and the packet of an attempt, in side. It
 // returns whether the connection is over, else how long there is nothing to do.
-func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
-	o.empty()
-	side.empty()
+func (c *Conn) sendBatch(o, challengeBox *outbox) (over bool, wait time.Duration) {
+	o.reset()
+	challengeBox.reset()
 	c.mu.Lock()
 	now := c.now()
-	if c.closed && (c.e.send.isFlushed() || now >= c.closeBy) {
-		c.e.closing.close(net.ErrClosed)
+	if c.closed && (c.engine.sender.isFlushed() || now >= c.closeDeadline) {
+		c.engine.closing.closeLocally(net.ErrClosed)
 	}
-	c.e.tick(now)
-	for len(o.ends) < atOnce && len(o.buf) < bytesAtOnce {
+	c.engine.handleTimers(now)
+	for len(o.ends) < maxBatchPackets && len(o.buf) < maxBatchBytes {
 		start := len(o.buf)
-		b, number, ok := c.e.poll(now, head(o.buf, c.peer))
+		b, number, ok := c.engine.appendPacket(now, appendDataHeader(o.buf, c.peerID))
 		if !ok {
 			o.buf = b[:start]
 			break
 		}
-		o.add(c.keys.finish(b, start, number), c.e.mtu.size)
+		o.addPacket(c.keys.sealPacket(b, start, number), c.engine.mtu.size)
 	}
-	if c.route.attempt.isDue(now) && c.e.closing.err == nil {
-		b, number := c.e.appendChallenge(now, head(side.buf, c.peer), c.route.attempt.data[:])
-		side.add(c.keys.finish(b, 0, number), c.e.mtu.size)
-		c.route.attempt.onAsked(now)
+	if c.route.validation.isDue(now) && c.engine.closing.err == nil {
+		b, number := c.engine.appendChallenge(now, appendDataHeader(challengeBox.buf, c.peerID), c.route.validation.data[:])
+		challengeBox.addPacket(c.keys.sealPacket(b, 0, number), c.engine.mtu.size)
+		c.route.validation.onChallengeSent(now)
 	}
-	over = c.e.closing.isOver(now)
+	over = c.engine.closing.isOver(now)
 	c.wakeWaiters(false)
-	at := c.e.wait(now)
-	if c.route.attempt.left > 0 {
-		at = min(at, c.route.attempt.at)
+	at := c.engine.nextWakeTime(now)
+	if c.route.validation.remaining > 0 {
+		at = min(at, c.route.validation.nextTime)
 	}
-	ep, to, aside := c.route.ep, c.route.remote, c.route.attempt.to
+	ep, to, challengeAddr := c.route.ep, c.route.remote, c.route.validation.addr
 	c.mu.Unlock()
 	if len(o.ends) > 0 {
-		if packets, bytes := ep.sock.send(o, to); packets > 0 {
+		if packets, bytes := ep.socket.sendBatch(o, to); packets > 0 {
 			c.mu.Lock()
-			c.e.refused(packets, bytes)
+			c.engine.onSendRefused(packets, bytes)
 			c.mu.Unlock()
 		}
 	}
-	if len(side.ends) > 0 {
-		ep.sock.send(side, aside)
+	if len(challengeBox.ends) > 0 {
+		ep.socket.sendBatch(challengeBox, challengeAddr)
 	}
 	return over, at - c.now()
 }
@@ -120,26 +120,26 @@ func (c *Conn) fill(o, side *outbox) (over bool, wait time.Duration) {
 // has answered it from there; what it sends until then still arrives at the old
 // endpoint. Only the end that dialled can do so.
 func (c *Conn) Migrate(to *Endpoint) error {
-	old, err := c.migrate(to)
+	old, err := c.switchEndpoint(to)
 	for _, ep := range old {
-		ep.forget(c)
+		ep.removeConn(c)
 	}
 	return err
 }
 
-// migrate returns the endpoints where packets are no longer waited for.
-func (c *Conn) migrate(to *Endpoint) (old []*Endpoint, err error) {
+// switchEndpoint returns the endpoints where packets are no longer waited for.
+func (c *Conn) switchEndpoint(to *Endpoint) (old []*Endpoint, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.follows {
-		return nil, errFollows
+	if c.isServer {
+		return nil, errNotClient
 	}
-	if c.e.closing.err != nil || c.closed || !to.adopt(c) {
+	if c.engine.closing.err != nil || c.closed || !to.adoptConn(c) {
 		return nil, net.ErrClosed
 	}
 	old = c.route.moveTo(to)
-	c.e.mtu.fixed = !to.sock.whole
-	c.e.reroute(c.now(), to.opt.Controller())
+	c.engine.mtu.fixed = !to.socket.dontFragment
+	c.engine.switchPath(c.now(), to.opt.Controller())
 	c.wake.raise()
 	return old, nil
 }

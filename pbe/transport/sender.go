@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	maxSendBuffer = 16 << 20
-	firstWindow   = 64 << 10 // which strangers have too
-	maxAhead      = 1 << 32  // bytes over what is acknowledged that a peer's window may allow
+	maxSendBuffer  = 16 << 20
+	initialWindow  = 64 << 10 // which strangers have too
+	maxWindowAhead = 1 << 32  // bytes over what is acknowledged that a peer's window may allow
 )
 
 // sender is the sending side of the stream: the bytes that the app wrote and the peer has
@@ -20,16 +20,16 @@ const (
 // It knows neither packets nor times, copies what is written, keeps it until it is
 // acknowledged, and is not safe for concurrent use.
 type sender struct {
-	buf      ring             // from the first byte that is not acknowledged
-	written  uint64           // end of what the app wrote
-	next     uint64           // first byte never sent
-	lost     span.Set[uint64] // to be sent again
-	acked    span.Set[uint64] // above buf.base
-	maxData  uint64           // the peer takes up to here
-	fin      bool             // the app has closed its side
-	finSent  bool
-	finAcked bool
-	resent   uint64 // segments that were sent again
+	buf            ringBuffer       // from the first byte that is not acknowledged
+	written        uint64           // end of what the app wrote
+	next           uint64           // first byte never sent
+	lost           span.Set[uint64] // to be sent again
+	acked          span.Set[uint64] // above buf.base
+	maxData        uint64           // the peer takes up to here
+	fin            bool             // the app has closed its side
+	finSent        bool
+	finAcked       bool
+	resentSegments uint64 // segments that were sent again
 }
 
 // segment is what one packet carries of the stream: the bytes from lo up to hi, none if
@@ -41,22 +41,22 @@ type segment struct {
 
 // write copies as much of p as there is room for, and returns how much.
 func (s *sender) write(p []byte) int {
-	n := min(len(p), maxSendBuffer-int(s.unacked()))
+	n := min(len(p), maxSendBuffer-int(s.unackedBytes()))
 	if n <= 0 {
 		return 0
 	}
 	s.buf.grow(s.written + uint64(n))
-	s.buf.put(s.written, p[:n])
+	s.buf.copyIn(s.written, p[:n])
 	s.written += uint64(n)
 	return n
 }
 
-// unsent returns how much was written and never sent.
-func (s *sender) unsent() unit.Bytes { return unit.Bytes(s.written - s.next) }
+// unsentBytes returns how much was written and never sent.
+func (s *sender) unsentBytes() unit.Bytes { return unit.Bytes(s.written - s.next) }
 
-// unacked returns how much was written and lies at or behind the first byte that is not
+// unackedBytes returns how much was written and lies at or behind the first byte that is not
 // acknowledged.
-func (s *sender) unacked() unit.Bytes { return unit.Bytes(s.written - s.buf.base) }
+func (s *sender) unackedBytes() unit.Bytes { return unit.Bytes(s.written - s.buf.base) }
 
 // ackedBytes returns how much is acknowledged.
 func (s *sender) ackedBytes() uint64 { return s.buf.base + s.acked.Size() }
@@ -75,9 +75,9 @@ func (s *sender) hasPendingData() bool {
 	return len(s.lost) > 0 || s.next < s.written && s.next < s.maxData || s.fin && !s.finSent && s.next == s.written
 }
 
-// raiseLimit lets the stream go up to offset maxData. Limits are never taken back.
-func (s *sender) raiseLimit(maxData uint64) {
-	s.maxData = max(s.maxData, min(maxData, s.buf.base+maxAhead))
+// raiseMaxData lets the stream go up to offset maxData. Limits are never taken back.
+func (s *sender) raiseMaxData(maxData uint64) {
+	s.maxData = max(s.maxData, min(maxData, s.buf.base+maxWindowAhead))
 }
 
 // appendData appends frames with what was lost, else what is new, and with the end of
@@ -90,7 +90,7 @@ func (s *sender) appendData(b []byte, room int) ([]byte, segment) {
 	case len(s.lost) > 0:
 		first := s.lost.TakeFirst(n)
 		seg.lo, seg.hi = first.From, first.To
-		s.resent++
+		s.resentSegments++
 	case s.next < s.written && s.next < s.maxData:
 		seg.lo = s.next
 		seg.hi = min(s.written, s.maxData, s.next+n)
@@ -129,7 +129,7 @@ func (s *sender) appendStream(b []byte, seg segment) []byte {
 	b = binary.AppendUvarint(b, seg.hi-seg.lo)
 	at, n := len(b), int(seg.hi-seg.lo)
 	b = slices.Grow(b, n)[:at+n]
-	s.buf.get(seg.lo, b[at:])
+	s.buf.copyOut(seg.lo, b[at:])
 	return b
 }
 

@@ -29,12 +29,12 @@ func TestSenderDelivers(t *testing.T) {
 				s.write(data[n:min(len(data), n+r.IntN(5000))])
 			}
 			s.fin = int(s.written) == len(data)
-			s.raiseLimit(s.buf.base + uint64(r.IntN(20_000)))
+			s.raiseMaxData(s.buf.base + uint64(r.IntN(20_000)))
 			if s.hasPendingData() {
 				b, seg := s.appendData(nil, 100+r.IntN(1400))
 				var f frame
-				for in := (reader{b: b}); len(in.b) > 0; {
-					if err := in.next(&f); err != nil {
+				for in := (frameReader{buf: b}); len(in.buf) > 0; {
+					if err := in.readFrame(&f); err != nil {
 						t.Fatal(err)
 					}
 					switch f.kind {
@@ -53,7 +53,7 @@ func TestSenderDelivers(t *testing.T) {
 				}
 				flying = append(flying, seg)
 			} else if s.isBlocked() != (s.next < s.written) {
-				t.Fatalf("seed %d: blocked: %v, with %v unsent", seed, s.isBlocked(), s.unsent())
+				t.Fatalf("seed %d: blocked: %v, with %v unsent", seed, s.isBlocked(), s.unsentBytes())
 			}
 			for len(flying) > 0 && r.IntN(3) > 0 {
 				i := r.IntN(len(flying))
@@ -77,8 +77,8 @@ func TestSenderDelivers(t *testing.T) {
 				}
 			}
 		}
-		if !bytes.Equal(got, data) || !ended || s.unacked() != 0 || acked == 0 {
-			t.Fatalf("seed %d: ended %v, %v wait", seed, ended, s.unacked())
+		if !bytes.Equal(got, data) || !ended || s.unackedBytes() != 0 || acked == 0 {
+			t.Fatalf("seed %d: ended %v, %v wait", seed, ended, s.unackedBytes())
 		}
 		if sent > len(data)+lost {
 			t.Errorf("seed %d: %d bytes sent of %d and %d lost", seed, sent, len(data), lost)
@@ -93,17 +93,17 @@ func TestSenderBounds(t *testing.T) {
 	if n := s.write(make([]byte, maxSendBuffer+1)); n != maxSendBuffer || s.write([]byte("x")) != 0 {
 		t.Errorf("%d bytes are taken", n)
 	}
-	s.raiseLimit(1000)
-	s.raiseLimit(500)
+	s.raiseMaxData(1000)
+	s.raiseMaxData(500)
 	if s.maxData != 1000 {
 		t.Errorf("a limit of %d", s.maxData)
 	}
-	if s.raiseLimit(1 << 50); s.maxData != maxAhead {
+	if s.raiseMaxData(1 << 50); s.maxData != maxWindowAhead {
 		t.Errorf("a limit of %d", s.maxData)
 	}
 	s.onAcked(segment{lo: 0, hi: 1 << 20})
-	if s.write(make([]byte, 2<<20)) != 1<<20 || s.unacked() != unit.Bytes(maxSendBuffer) {
-		t.Errorf("%v wait", s.unacked())
+	if s.write(make([]byte, 2<<20)) != 1<<20 || s.unackedBytes() != unit.Bytes(maxSendBuffer) {
+		t.Errorf("%v wait", s.unackedBytes())
 	}
 }
 

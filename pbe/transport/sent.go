@@ -9,7 +9,7 @@ import (
 
 // sentPacket is one that was sent.
 type sentPacket struct {
-	sent         time.Duration
+	sentTime     time.Duration
 	size         unit.Bytes // on the wire while it is in flight, else 0
 	mark         cc.Mark
 	lo, hi       uint64 // of the stream, lo == hi for none
@@ -20,8 +20,8 @@ type sentPacket struct {
 	acks         uint64 // its ACK is of so many packets that ask for one
 }
 
-// carry notes what of the stream the packet carries; segment returns it.
-func (p *sentPacket) carry(seg segment) { p.lo, p.hi, p.fin = seg.lo, seg.hi, seg.fin }
+// setSegment notes what of the stream the packet carries; segment returns it.
+func (p *sentPacket) setSegment(seg segment) { p.lo, p.hi, p.fin = seg.lo, seg.hi, seg.fin }
 
 func (p *sentPacket) segment() segment { return segment{p.lo, p.hi, p.fin} }
 
@@ -29,18 +29,18 @@ func (p *sentPacket) segment() segment { return segment{p.lo, p.hi, p.fin} }
 // gaps. The zero value is empty. It is not safe for concurrent use.
 type sentPackets struct {
 	first        uint64
-	n            int
+	count        int
 	nonEliciting int          // of them
 	ring         []sentPacket // length a power of two, or none
 }
 
-// end returns the number after the highest.
-func (s *sentPackets) end() uint64 { return s.first + uint64(s.n) }
+// endNumber returns the number after the highest.
+func (s *sentPackets) endNumber() uint64 { return s.first + uint64(s.count) }
 
-// at returns the packet of a number, nil if it is not remembered. It is valid until the
+// lookup returns the packet of a number, nil if it is not remembered. It is valid until the
 // next add.
-func (s *sentPackets) at(number uint64) *sentPacket {
-	if number < s.first || number-s.first >= uint64(s.n) {
+func (s *sentPackets) lookup(number uint64) *sentPacket {
+	if number < s.first || number-s.first >= uint64(s.count) {
 		return nil
 	}
 	return &s.ring[number&uint64(len(s.ring)-1)]
@@ -48,35 +48,35 @@ func (s *sentPackets) at(number uint64) *sentPacket {
 
 // add remembers the packet of the number after the highest.
 func (s *sentPackets) add(number uint64, p sentPacket) {
-	if s.n == 0 {
+	if s.count == 0 {
 		s.first = number
 	}
-	if s.n == len(s.ring) {
+	if s.count == len(s.ring) {
 		old := *s
 		s.ring = make([]sentPacket, max(16, 2*len(old.ring)))
-		for i := range uint64(old.n) {
-			*s.at(old.first + i) = *old.at(old.first + i)
+		for i := range uint64(old.count) {
+			*s.lookup(old.first + i) = *old.lookup(old.first + i)
 		}
 	}
-	s.n++
+	s.count++
 	if p.nonEliciting {
 		s.nonEliciting++
 	}
-	*s.at(number) = p
+	*s.lookup(number) = p
 }
 
 // dropFirst forgets the lowest.
 func (s *sentPackets) dropFirst() {
-	if s.at(s.first).nonEliciting {
+	if s.lookup(s.first).nonEliciting {
 		s.nonEliciting--
 	}
 	s.first++
-	s.n--
+	s.count--
 }
 
 // dropWhile forgets the lowest ones that are done.
 func (s *sentPackets) dropWhile(done func(p *sentPacket) bool) {
-	for s.n > 0 && done(s.at(s.first)) {
+	for s.count > 0 && done(s.lookup(s.first)) {
 		s.dropFirst()
 	}
 }

@@ -13,32 +13,35 @@ import (
 func checkFlying(t *testing.T, e *engine) int {
 	t.Helper()
 	quiet, size := 0, unit.Bytes(0)
-	for i := range uint64(e.loss.sent.n) {
-		p := e.loss.sent.at(e.loss.sent.first + i)
+	for i := range uint64(e.loss.sent.count) {
+		p := e.loss.sent.lookup(e.loss.sent.first + i)
 		if p.nonEliciting {
 			quiet++
 		}
 		size += p.size
 	}
-	if quiet != e.loss.sent.nonEliciting || size != e.loss.bytesInFlight || e.loss.sent.n > 0 && e.loss.sent.first+uint64(e.loss.sent.n) != e.loss.numbers.next {
-		t.Fatalf("%d of %d quiet, %d bytes of %d in flight, %d from %d to %d", quiet, e.loss.sent.nonEliciting, size, e.loss.bytesInFlight, e.loss.sent.n, e.loss.sent.first, e.loss.numbers.next)
+	if quiet != e.loss.sent.nonEliciting || size != e.loss.bytesInFlight || e.loss.sent.count > 0 && e.loss.sent.first+uint64(e.loss.sent.count) != e.loss.numbers.next {
+		t.Fatalf("%d of %d quiet, %d bytes of %d in flight, %d from %d to %d", quiet, e.loss.sent.nonEliciting, size, e.loss.bytesInFlight, e.loss.sent.count, e.loss.sent.first, e.loss.numbers.next)
 	}
-	return e.loss.sent.n
+	return e.loss.sent.count
 }
 
 // TestOnlyReceives: who sends nothing but acknowledgements, which nobody
 // acknowledges, remembers none of them; once it has sent anything else, few.
 func TestOnlyReceives(t *testing.T) {
 	for first, bound := range []int{1, maxNonEliciting + 10} {
-		w := newWorld(t, path{delay: 20 * time.Millisecond, rate: 200 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 8)
-		w.e[1].send.write(make([]byte, first))
-		w.forever(0)
+		w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 200 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 8)
+		w.engines[1].sender.write(make([]byte, first))
+		w.keepSending(0)
 		most := 0
-		w.until(time.Minute, func() bool { most = max(most, w.e[1].loss.sent.n); return w.e[1].recv.read > 100<<20 })
-		if got := w.e[1]; most > bound || got.recv.read < 100<<20 || got.counts.packets < 10*maxNonEliciting/2 {
-			t.Errorf("%d packets remembered of %d, after %d bytes", most, got.counts.packets, got.recv.read)
+		w.runUntil(time.Minute, func() bool {
+			most = max(most, w.engines[1].loss.sent.count)
+			return w.engines[1].receiver.readOffset > 100<<20
+		})
+		if got := w.engines[1]; most > bound || got.receiver.readOffset < 100<<20 || got.counts.packets < 10*maxNonEliciting/2 {
+			t.Errorf("%d packets remembered of %d, after %d bytes", most, got.counts.packets, got.receiver.readOffset)
 		}
-		checkFlying(t, w.e[1])
+		checkFlying(t, w.engines[1])
 	}
 }
 
@@ -46,18 +49,18 @@ func TestOnlyReceives(t *testing.T) {
 // stranger can do before TLS, costs little memory.
 func TestAsksOnly(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
-	e.send.write(make([]byte, 5000))
+	e.sender.write(make([]byte, 5000))
 	now, most := time.Second, 0
-	e.live.lastReceived, e.live.lastSent = now, now
+	e.liveness.lastReceived, e.liveness.lastSent = now, now
 	for i := range uint64(200_000) {
-		if err := e.handle(now, i, []byte{framePing}); err != nil {
+		if err := e.handlePacket(now, i, []byte{framePing}); err != nil {
 			t.Fatal(err)
 		}
-		e.tick(now)
+		e.handleTimers(now)
 		for ok := true; ok; {
-			_, _, ok = e.poll(now, nil)
+			_, _, ok = e.appendPacket(now, nil)
 		}
-		most = max(most, e.loss.sent.n)
+		most = max(most, e.loss.sent.count)
 		now += 50 * time.Microsecond
 	}
 	if checkFlying(t, e); most > maxNonEliciting+100 || e.counts.packets < 90_000 || e.closing.err != nil {
@@ -69,20 +72,20 @@ func TestAsksOnly(t *testing.T) {
 func TestFewAcksKept(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
 	now, most := time.Second, 0
-	e.live.lastReceived, e.live.lastSent = now, now
+	e.liveness.lastReceived, e.liveness.lastSent = now, now
 	for i := range uint64(20_000) {
 		b := []byte{framePing}
 		if n := e.loss.numbers.next; n > 2 && !slices.Contains(e.loss.numbers.skipped, (n-1)&^1) {
 			n = (n - 1) &^ 1
-			a := ackFrame{window: 1 << 20, n: 1, spans: [maxRanges]ackRange{{n, n}}}
-			b = append(b, a.append(nil)...)
+			a := ackFrame{maxData: 1 << 20, count: 1, ranges: [maxAckRanges]ackRange{{n, n}}}
+			b = append(b, a.appendTo(nil)...)
 		}
-		if err := e.handle(now, 2*i, b); err != nil {
+		if err := e.handlePacket(now, 2*i, b); err != nil {
 			t.Fatal(err)
 		}
-		e.tick(now)
+		e.handleTimers(now)
 		for ok := true; ok; {
-			_, _, ok = e.poll(now, nil)
+			_, _, ok = e.appendPacket(now, nil)
 		}
 		most = max(most, len(e.loss.acked))
 		now += 50 * time.Microsecond
@@ -94,17 +97,17 @@ func TestFewAcksKept(t *testing.T) {
 
 // TestForgotten: what was forgotten before it was acknowledged is sent again.
 func TestForgotten(t *testing.T) {
-	w := newWorld(t, path{delay: 20 * time.Millisecond, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 9)
-	w.e[0].send.write(make([]byte, 5000))
+	w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 9)
+	w.engines[0].sender.write(make([]byte, 5000))
 	w.drop = func(from int, f flight) bool { return from == 0 && w.now < 8*time.Second && f.size > 300 } // only ACKs get through
 	most := 0
-	w.forever(1)
-	w.until(7*time.Second, func() bool { most = max(most, w.e[0].loss.sent.n); return false })
-	if checkFlying(t, w.e[0]); w.e[0].loss.sent.first == 0 || w.e[1].recv.readable() > 0 || most > maxNonEliciting+100 || w.e[0].counts.packets < 2*maxNonEliciting {
-		t.Fatalf("all from packet %d on is remembered, %d at most; %d bytes arrived", w.e[0].loss.sent.first, most, w.e[1].recv.readable())
+	w.keepSending(1)
+	w.runUntil(7*time.Second, func() bool { most = max(most, w.engines[0].loss.sent.count); return false })
+	if checkFlying(t, w.engines[0]); w.engines[0].loss.sent.first == 0 || w.engines[1].receiver.readableBytes() > 0 || most > maxNonEliciting+100 || w.engines[0].counts.packets < 2*maxNonEliciting {
+		t.Fatalf("all from packet %d on is remembered, %d at most; %d bytes arrived", w.engines[0].loss.sent.first, most, w.engines[1].receiver.readableBytes())
 	}
-	w.until(20*time.Second, func() bool { return w.e[1].recv.readable() == 5000 })
-	if got := w.e[1].recv.readable(); got != 5000 {
+	w.runUntil(20*time.Second, func() bool { return w.engines[1].receiver.readableBytes() == 5000 })
+	if got := w.engines[1].receiver.readableBytes(); got != 5000 {
 		t.Errorf("%d bytes arrived", got)
 	}
 }

@@ -116,19 +116,19 @@ func (s *shim) rebind() {
 	s.done.Go(func() { s.carry(back, toClient) })
 }
 
-// harms are what a network does to packets, each to a part of them.
-type harms struct{ lose, double, overtake, damage float64 }
+// networkFaults are what a network does to packets, each to a part of them.
+type networkFaults struct{ lose, double, overtake, damage float64 }
 
-// lossy does all of it.
-func lossy(seed uint64) func(dir int, p []byte) [][]byte {
-	return harms{0.02, 0.02, 0.03, 0.02}.mangle(seed, new(harmed))
+// mangleAll does all of it.
+func mangleAll(seed uint64) func(dir int, p []byte) [][]byte {
+	return networkFaults{0.02, 0.02, 0.03, 0.02}.mangle(seed, new(faultCounts))
 }
 
-// harmed is to how many it was done; guarded by the shim's mu.
-type harmed struct{ lost, doubled, overtaken, damaged int }
+// faultCounts is to how many it was done; guarded by the shim's mu.
+type faultCounts struct{ lost, doubled, overtaken, damaged int }
 
 // mangle carries no packet longer than Ethernet does.
-func (h harms) mangle(seed uint64, n *harmed) func(dir int, p []byte) [][]byte {
+func (h networkFaults) mangle(seed uint64, n *faultCounts) func(dir int, p []byte) [][]byte {
 	r := rand.New(rand.NewPCG(seed, 7))
 	var late [2][][]byte
 	return func(dir int, p []byte) (out [][]byte) {

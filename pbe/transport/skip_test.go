@@ -12,8 +12,8 @@ import (
 // TestSkipped: numbers are left out now and then, more of them where less is in flight,
 // and honest ends do not mind.
 func TestSkipped(t *testing.T) {
-	w, _ := loads(t, func() cc.Controller { return cc.NewCUBIC() })
-	seen, last, out := 0, w.e[0].loss.numbers.next-1, 0
+	w, _ := newLoadedWorld(t, func() cc.Controller { return cc.NewCUBIC() })
+	seen, last, out := 0, w.engines[0].loss.numbers.next-1, 0
 	w.drop = func(from int, f flight) bool {
 		if from == 0 {
 			seen++
@@ -22,11 +22,11 @@ func TestSkipped(t *testing.T) {
 		}
 		return false
 	}
-	w.until(10*time.Second, never)
+	w.runUntil(10*time.Second, neverDone)
 	if each := seen / max(out, 1); each < skipEvery/2 || each > 2*skipEvery {
 		t.Errorf("%d of %d were left out", out, seen)
 	}
-	if e := w.e[0]; e.closing.err != nil || e.loss.spurious > 0 {
+	if e := w.engines[0]; e.closing.err != nil || e.loss.spuriousCount > 0 {
 		t.Errorf("%v, %+v", e.closing.err, e.counts)
 	}
 }
@@ -38,18 +38,18 @@ func TestAheadAck(t *testing.T) {
 	total := uint64(0)
 	for range seeds {
 		e := newEngine(cc.NewCUBIC(), 28)
-		e.live.lastReceived, e.live.lastSent = time.Second, time.Second
-		e.send.maxData = 1 << 40
+		e.liveness.lastReceived, e.liveness.lastSent = time.Second, time.Second
+		e.sender.maxData = 1 << 40
 		now, number := time.Second, uint64(0)
 		var err error
 		for err == nil && e.loss.numbers.next < 100_000 {
 			now += 10 * time.Millisecond
-			e.send.write(make([]byte, 1<<20))
+			e.sender.write(make([]byte, 1<<20))
 			for ok := true; ok; {
-				_, _, ok = e.poll(now, nil)
+				_, _, ok = e.appendPacket(now, nil)
 			}
-			a := ackFrame{window: 1 << 40, n: 1, spans: [maxRanges]ackRange{{0, e.loss.numbers.next - 1}}}
-			err = e.handle(now, number, a.append(nil))
+			a := ackFrame{maxData: 1 << 40, count: 1, ranges: [maxAckRanges]ackRange{{0, e.loss.numbers.next - 1}}}
+			err = e.handlePacket(now, number, a.appendTo(nil))
 			number++
 		}
 		if !errors.Is(err, errMalformed) {
@@ -65,21 +65,21 @@ func TestAheadAck(t *testing.T) {
 // TestFewRanges: without loss an acknowledgement stays short, though numbers are left
 // out.
 func TestFewRanges(t *testing.T) {
-	w, _ := loads(t, func() cc.Controller { return cc.NewCUBIC() })
+	w, _ := newLoadedWorld(t, func() cc.Controller { return cc.NewCUBIC() })
 	most := 0
 	w.drop = func(from int, f flight) bool {
 		if from == 1 {
-			r := reader{b: f.frames}
+			r := frameReader{buf: f.frames}
 			var fr frame
-			for len(r.b) > 0 && r.next(&fr) == nil {
+			for len(r.buf) > 0 && r.readFrame(&fr) == nil {
 				if fr.kind == frameAck {
-					most = max(most, fr.ack.n)
+					most = max(most, fr.ack.count)
 				}
 			}
 		}
 		return false
 	}
-	w.until(20*time.Second, never)
+	w.runUntil(20*time.Second, neverDone)
 	// 20 Mbit/s are 1700 packets a second; what is two seconds old is told no more.
 	if most < 2 || most > 2+2*2*1700/skipEvery {
 		t.Errorf("%d ranges", most)
@@ -89,11 +89,11 @@ func TestFewRanges(t *testing.T) {
 // TestWindowGrows: where one packet in a hundred is lost, at 100 ms there and back, the
 // receiver's window is no limit.
 func TestWindowGrows(t *testing.T) {
-	w := newWorld(t, path{delay: 50 * time.Millisecond, rate: 100 * unit.Mbps, queue: time.Second, mtu: 1472, loss: 0.01}, 4)
-	w.e[0].ctl = fixed{cc.NewCUBIC(), 4 * unit.MB}
-	w.forever(0)
-	w.until(5*time.Second, never)
+	w := newWorld(t, testPath{delay: 50 * time.Millisecond, rate: 100 * unit.Mbps, queue: time.Second, mtu: 1472, loss: 0.01}, 4)
+	w.engines[0].controller = fixedWindow{cc.NewCUBIC(), 4 * unit.MB}
+	w.keepSending(0)
+	w.runUntil(5*time.Second, neverDone)
 	if got := w.measure(5 * time.Second); got < 80*unit.Mbps {
-		t.Errorf("%v, a window of %d", got, w.e[1].recv.window)
+		t.Errorf("%v, a window of %d", got, w.engines[1].receiver.window)
 	}
 }

@@ -15,9 +15,9 @@ import (
 // Bounds of one system call. Linux cuts a buffer of 64 KB at most into 64 packets
 // at most (UDP_MAX_SEGMENTS).
 const (
-	maxSegments = 64
-	maxTrain    = 65000
-	readAtOnce  = 8 // trains
+	maxSegments   = 64
+	maxTrainBytes = 65000
+	readBatchSize = 8 // trains
 )
 
 // socket sends and receives batches of packets: several in one system call
@@ -26,17 +26,17 @@ const (
 // any goroutine, receive for one.
 type socket struct {
 	*net.UDPConn
-	pc       *ipv4.PacketConn
-	whole    bool // no packet is cut up on the way, so that its length can be tried
-	segments atomic.Bool
-	in       []ipv4.Message
+	pc           *ipv4.PacketConn
+	dontFragment bool // no packet is cut up on the way, so that its length can be tried
+	gsoEnabled   atomic.Bool
+	readBuffers  []ipv4.Message
 }
 
-// messages is what a batch needs to be sent.
-type messages struct {
-	list   []ipv4.Message
-	counts []int // of packets
-	to     net.UDPAddr
+// messageBatch is what a batch needs to be sent.
+type messageBatch struct {
+	list         []ipv4.Message
+	packetCounts []int // of packets
+	to           net.UDPAddr
 }
 
 func newSocket(c *net.UDPConn) (*socket, error) {
@@ -52,84 +52,84 @@ func newSocket(c *net.UDPConn) (*socket, error) {
 		_ = set(unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer) || set(unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer)
 		v4 := set(unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
 		domain, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN)
-		s.whole = v4 && (domain == unix.AF_INET || set(unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE))
+		s.dontFragment = v4 && (domain == unix.AF_INET || set(unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE))
 		_, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT)
-		s.segments.Store(err == nil)
+		s.gsoEnabled.Store(err == nil)
 		_ = set(unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	})
-	for range readAtOnce {
-		s.in = append(s.in, ipv4.Message{Buffers: [][]byte{make([]byte, 1<<16)}, OOB: make([]byte, unix.CmsgSpace(4))})
+	for range readBatchSize {
+		s.readBuffers = append(s.readBuffers, ipv4.Message{Buffers: [][]byte{make([]byte, 1<<16)}, OOB: make([]byte, unix.CmsgSpace(4))})
 	}
 	return s, err
 }
 
-// send sends the packets of o. What the kernel does not take is lost, as in the
+// sendBatch sends the packets of o. What the kernel does not take is lost, as in the
 // network; it returns how many packets that were, and their bytes.
-func (s *socket) send(o *outbox, to netip.AddrPort) (packets, bytes int) {
-	m := &o.messages
+func (s *socket) sendBatch(o *outbox, to netip.AddrPort) (packets, bytes int) {
+	m := &o.messageBatch
 	m.to = net.UDPAddr{IP: append(m.to.IP[:0], to.Addr().AsSlice()...), Port: int(to.Port()), Zone: to.Addr().Zone()}
-	together := s.segments.Load()
+	useTrains := s.gsoEnabled.Load()
 	for done := 0; done < len(o.ends); {
-		o.trains(done, together)
+		o.buildMessages(done, useTrains)
 		n, err := s.pc.WriteBatch(m.list, 0)
 		n = max(n, 0)
-		for _, c := range m.counts[:n] {
+		for _, c := range m.packetCounts[:n] {
 			done += c
 		}
 		switch {
 		case err == nil:
 		case errors.Is(err, net.ErrClosed):
 			return packets, bytes
-		case m.counts[n] > 1 && (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EINVAL)):
-			together = false
+		case m.packetCounts[n] > 1 && (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EINVAL)):
+			useTrains = false
 			// The device cannot; or it carries shorter packets now than it did, which
 			// Linux before 6.14 says in the same way.
-			if errors.Is(err, syscall.EIO) || o.length(done) <= minPayload {
-				s.segments.Store(false)
+			if errors.Is(err, syscall.EIO) || o.packetLen(done) <= minPayload {
+				s.gsoEnabled.Store(false)
 			}
 		default:
-			done += m.counts[n]
-			packets += m.counts[n]
+			done += m.packetCounts[n]
+			packets += m.packetCounts[n]
 			bytes += len(m.list[n].Buffers[0])
 		}
 	}
 	return packets, bytes
 }
 
-// length is that of packet i.
-func (o *outbox) length(i int) int {
+// packetLen is that of packet i.
+func (o *outbox) packetLen(i int) int {
 	if i == 0 {
 		return o.ends[0]
 	}
 	return o.ends[i] - o.ends[i-1]
 }
 
-// trains makes the messages of the packets from the one of that index on. If
+// buildMessages makes the messages of the packets from the one of that index on. If
 // together, packets of one length go as one message, the last of which may be
 // shorter.
-func (o *outbox) trains(first int, together bool) {
-	m := &o.messages
-	m.list, m.counts = m.list[:0], m.counts[:0]
+func (o *outbox) buildMessages(first int, useTrains bool) {
+	m := &o.messageBatch
+	m.list, m.packetCounts = m.list[:0], m.packetCounts[:0]
 	start := 0
 	if first > 0 {
 		start = o.ends[first-1]
 	}
 	for i := first; i < len(o.ends); {
 		size, j := o.ends[i]-start, i+1
-		for together && i+1 != o.alone && j+1 != o.alone && j < len(o.ends) && j-i < maxSegments && o.length(j) <= size && o.ends[j]-start <= maxTrain {
+		for useTrains && i+1 != o.soloIndex && j+1 != o.soloIndex && j < len(o.ends) && j-i < maxSegments && o.packetLen(j) <= size && o.ends[j]-start <= maxTrainBytes {
 			j++
-			if o.length(j-1) < size {
+			if o.packetLen(j-1) < size {
 				break
 			}
 		}
-		m.add(o.buf[start:o.ends[j-1]], size, j-i)
+		m.addTrain(o.buf[start:o.ends[j-1]], size, j-i)
 		start, i = o.ends[j-1], j
 	}
 }
 
-// add appends a message of so many packets, whose control message tells their
+// addTrain appends a message of so many packets, whose control message tells their
 // length (udp(7)).
-func (m *messages) add(train []byte, size, packets int) {
+func (m *messageBatch) addTrain(train []byte, size, packets int) {
 	if n := len(m.list); n < cap(m.list) {
 		m.list = m.list[:n+1]
 	} else {
@@ -140,7 +140,7 @@ func (m *messages) add(train []byte, size, packets int) {
 		msg.Buffers, msg.OOB = make([][]byte, 1), make([]byte, unix.CmsgSpace(2))
 	}
 	msg.Buffers[0], msg.Addr, msg.OOB = train, &m.to, msg.OOB[:0]
-	m.counts = append(m.counts, packets)
+	m.packetCounts = append(m.packetCounts, packets)
 	if packets == 1 {
 		return
 	}
@@ -157,15 +157,15 @@ func (m *messages) add(train []byte, size, packets int) {
 	msg.OOB = b
 }
 
-// receive waits for packets and hands them on, as trains of packets of one size,
+// receiveBatch waits for packets and hands them on, as trains of packets of one size,
 // the last of which may be shorter. The memory is its own again afterwards.
-func (s *socket) receive(take func(train []byte, size int, from netip.AddrPort)) error {
-	n, err := s.pc.ReadBatch(s.in, 0)
+func (s *socket) receiveBatch(handle func(train []byte, size int, from netip.AddrPort)) error {
+	n, err := s.pc.ReadBatch(s.readBuffers, 0)
 	if err != nil {
 		return err
 	}
 	for i := range n {
-		m := &s.in[i]
+		m := &s.readBuffers[i]
 		from, ok := m.Addr.(*net.UDPAddr)
 		if !ok || m.N == 0 || m.Flags&unix.MSG_TRUNC != 0 {
 			continue
@@ -177,7 +177,7 @@ func (s *socket) receive(take func(train []byte, size int, from netip.AddrPort))
 			}
 		}
 		a := from.AddrPort()
-		take(m.Buffers[0][:m.N], size, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
+		handle(m.Buffers[0][:m.N], size, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
 	}
 	return nil
 }

@@ -13,24 +13,24 @@ import (
 // receive for one.
 type socket struct {
 	*net.UDPConn
-	whole bool // never
-	v6    bool
-	in    []byte
+	dontFragment bool // never
+	v6           bool
+	readBuffers  []byte
 }
 
-// messages is what a batch needs to be sent: nothing.
-type messages struct{}
+// messageBatch is what a batch needs to be sent: nothing.
+type messageBatch struct{}
 
 func newSocket(c *net.UDPConn) (*socket, error) {
 	_ = c.SetReadBuffer(socketBuffer)
 	_ = c.SetWriteBuffer(socketBuffer)
 	local, _ := c.LocalAddr().(*net.UDPAddr)
-	return &socket{UDPConn: c, v6: local != nil && local.IP.To4() == nil, in: make([]byte, 1<<16)}, nil
+	return &socket{UDPConn: c, v6: local != nil && local.IP.To4() == nil, readBuffers: make([]byte, 1<<16)}, nil
 }
 
-// send sends the packets of o. What the system does not take is lost, as in the
+// sendBatch sends the packets of o. What the system does not take is lost, as in the
 // network; it returns how many packets that were, and their bytes.
-func (s *socket) send(o *outbox, to netip.AddrPort) (packets, bytes int) {
+func (s *socket) sendBatch(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	if a := to.Addr(); s.v6 && a.Is4() {
 		to = netip.AddrPortFrom(netip.AddrFrom16(a.As16()), to.Port())
 	}
@@ -46,12 +46,12 @@ func (s *socket) send(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	return packets, bytes
 }
 
-// receive waits for a packet and hands it on. The memory is its own again
+// receiveBatch waits for a packet and hands it on. The memory is its own again
 // afterwards.
-func (s *socket) receive(take func(train []byte, size int, from netip.AddrPort)) error {
-	n, a, err := s.ReadFromUDPAddrPort(s.in)
+func (s *socket) receiveBatch(handle func(train []byte, size int, from netip.AddrPort)) error {
+	n, a, err := s.ReadFromUDPAddrPort(s.readBuffers)
 	if err == nil && n > 0 {
-		take(s.in[:n], n, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
+		handle(s.readBuffers[:n], n, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
 	}
 	return err
 }

@@ -26,25 +26,25 @@ func TestTrains(t *testing.T) {
 	} {
 		var o outbox
 		for range 2 { // what a batch leaves behind does not matter to the next
-			o.empty()
+			o.reset()
 			for _, n := range c.lengths {
-				o.add(append(o.buf, make([]byte, n)...), minPayload)
+				o.addPacket(append(o.buf, make([]byte, n)...), minPayload)
 			}
-			o.trains(0, c.together)
+			o.buildMessages(0, c.together)
 			bytes := 0
 			for i, msg := range o.list {
 				bytes += len(msg.Buffers[0])
-				if (len(msg.OOB) > 0) != (o.counts[i] > 1) {
-					t.Errorf("%v: message %d of %d packets has %d bytes of control", c.lengths, i, o.counts[i], len(msg.OOB))
+				if (len(msg.OOB) > 0) != (o.packetCounts[i] > 1) {
+					t.Errorf("%v: message %d of %d packets has %d bytes of control", c.lengths, i, o.packetCounts[i], len(msg.OOB))
 				}
 			}
-			if !slices.Equal(o.counts, c.want) || bytes != len(o.buf) {
-				t.Errorf("%v go as %v, %d bytes of %d", c.lengths, o.counts, bytes, len(o.buf))
+			if !slices.Equal(o.packetCounts, c.want) || bytes != len(o.buf) {
+				t.Errorf("%v go as %v, %d bytes of %d", c.lengths, o.packetCounts, bytes, len(o.buf))
 			}
 		}
-		o.trains(len(c.lengths)-1, c.together) // what is left when the rest has gone
+		o.buildMessages(len(c.lengths)-1, c.together) // what is left when the rest has gone
 		if last := c.lengths[len(c.lengths)-1]; len(o.list) != 1 || len(o.list[0].Buffers[0]) != last {
-			t.Errorf("%v: the last packet goes as %v", c.lengths, o.counts)
+			t.Errorf("%v: the last packet goes as %v", c.lengths, o.packetCounts)
 		}
 	}
 }

@@ -23,8 +23,10 @@ type waiters struct {
 	timer    *time.Timer
 }
 
-// isLate reports whether the deadline is over.
-func (w *waiters) isLate() bool { return !w.deadline.IsZero() && !time.Now().Before(w.deadline) }
+// deadlinePassed reports whether the deadline is over.
+func (w *waiters) deadlinePassed() bool {
+	return !w.deadline.IsZero() && !time.Now().Before(w.deadline)
+}
 
 // setDeadline sets another deadline, zero for none, and wakes all.
 func (w *waiters) setDeadline(t time.Time) {
@@ -42,23 +44,23 @@ func (w *waiters) setDeadline(t time.Time) {
 	}
 }
 
-// cork gathers writes while it is closed. It is for one goroutine.
-type cork struct {
-	closed bool
+// writeCork gathers writes while it is closed. It is for one goroutine.
+type writeCork struct {
+	corked bool
 	held   []byte
 }
 
-// hold keeps p if the cork is closed.
-func (c *cork) hold(p []byte) bool {
-	if c.closed {
+// holdBack keeps p if the cork is closed.
+func (c *writeCork) holdBack(p []byte) bool {
+	if c.corked {
 		c.held = append(c.held, p...)
 	}
-	return c.closed
+	return c.corked
 }
 
-// release opens the cork and returns what was held, valid until hold.
-func (c *cork) release() []byte {
+// takeHeld opens the cork and returns what was held, valid until hold.
+func (c *writeCork) takeHeld() []byte {
 	b := c.held
-	c.closed, c.held = false, b[:0]
+	c.corked, c.held = false, b[:0]
 	return b
 }

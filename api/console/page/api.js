@@ -53,7 +53,7 @@ export const post = async (path, body) => {
 
 // events hands on changes as they happen, until signal says so or mpbond ends.
 export async function events(after, take, signal) {
-  const answer = await request("GET", "/v1/events" + (after === undefined ? "" : "?after=" + after), undefined, signal);
+  const answer = await request("GET", "/v2/events" + (after === undefined ? "" : "?after=" + after), undefined, signal);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "", kind = "", data = "";
   for (;;) {

@@ -13,23 +13,23 @@ function words(e) {
     case "device_up": return `${e.device} has come`;
     case "device_down": return `${e.device} has gone`;
     case "pipe_up": return `pipe with ${e.device}${at} is ready`;
-    case "pipe_down": return `pipe with ${e.device}${at} has ended${e.path ? ", under subflow " + e.path : ""}${e.reason ? ": " + e.reason : ""}`;
-    case "pipe_moved": return `subflow ${e.path}${by} goes on over the pipe${at} (${e.reason || "better"})`;
-    case "path_up": return `subflow ${e.path}${by} joined (${e.reason})`;
-    case "path_down": return `subflow ${e.path}${by} has ended${e.reason ? ": " + e.reason : ""}`;
-    case "path_silent": return `subflow ${e.path}${by} makes no progress; others take over`;
+    case "pipe_down": return `pipe with ${e.device}${at} has ended${e.subflow ? ", under subflow " + e.subflow : ""}${e.reason ? ": " + e.reason : ""}`;
+    case "pipe_moved": return `subflow ${e.subflow}${by} goes on over the pipe${at} (${e.reason || "better"})`;
+    case "subflow_up": return `subflow ${e.subflow}${by} joined (${e.reason})`;
+    case "subflow_down": return `subflow ${e.subflow}${by} has ended${e.reason ? ": " + e.reason : ""}`;
+    case "subflow_silent": return `subflow ${e.subflow}${by} makes no progress; others take over`;
     case "relay_up": return `relays subflow ${e.relay ?? ""}`;
     case "relay_down": return `relays subflow ${e.relay ?? ""} no more`;
     case "stream_open": return `stream ${e.stream} with ${e.text} opened`;
     case "stream_close": return `stream ${e.stream} closed${e.reason ? ": " + e.reason : ""}`;
     case "flow_open": return `flow ${e.flow} opened`;
-    case "flow_move": return `flow ${e.flow} goes by subflow ${e.path}`;
+    case "flow_move": return `flow ${e.flow} goes by subflow ${e.subflow}`;
     case "flow_close": return `flow ${e.flow} closed`;
   }
   return [e.kind.replaceAll("_", " "), e.device, e.text, e.reason].filter(Boolean).join(": ");
 }
 
-const bad = ["device_down", "path_down", "path_silent", "pipe_down", "error"];
+const bad = ["device_down", "subflow_down", "subflow_silent", "pipe_down", "error"];
 const isApp = (e) => /^(stream|flow)_/.test(e.kind);
 
 export function changes() {

@@ -28,7 +28,7 @@ export function chart(title, plots) {
   const files = fileButtons("This plot as a file", {
     SVG: () => saveSVG(svg, file()),
     PNG: () => savePNG(svg, file()),
-    CSV: async () => save(await (await request("GET", `/v1/plots/${plot.value}/csv${query()}`)).blob(), file() + ".csv"),
+    CSV: async () => save(await (await request("GET", `/v2/plots/${plot.value}/csv${query()}`)).blob(), file() + ".csv"),
   });
   const el = h("figure", null,
     h("div", { class: "tools" }, plots.length > 1 && plotLabel, directionLabel, spanLabel), h("div", { class: "plot" }, svg), problem, files, details);
@@ -39,7 +39,7 @@ export function chart(title, plots) {
     busy = true;
     directionLabel.hidden = plot.value === "pad";
     try {
-      const seconds = spans[span.value], p = await get(`/v1/plots/${plot.value}${query()}`);
+      const seconds = spans[span.value], p = await get(`/v2/plots/${plot.value}${query()}`);
       svg.show((width) => lineChart(p, seconds, width));
       if (details.open) list(p);
       problem.hidden = true;

@@ -50,8 +50,8 @@ async function look() {
   if (!asking) {
     asking = true;
     try {
-      const st = await get("/v1/status?why=1");
-      st.subflows = st.helper ? await get("/v1/subflows") : [];
+      const st = await get("/v2/status?why=1");
+      st.subflows = st.helper ? await get("/v2/subflows") : [];
       relayed(st);
       put(whoami, `${st.name} · ${st.role}`);
       live(true, "live");
@@ -90,7 +90,7 @@ async function listen() {
         if (kind === "position") return changes.position(e);
         const fresh = changes.take(e, last);
         if (fresh && e.kind !== "stream_open" && e.kind !== "stream_close" && e.kind !== "flow_open" && e.kind !== "flow_close") {
-          if (["device_up", "device_down", "path_down", "path_silent"].includes(e.kind)) say(changes.words(e));
+          if (["device_up", "device_down", "subflow_down", "subflow_silent"].includes(e.kind)) say(changes.words(e));
           look();
         }
       }, end.signal);

@@ -18,19 +18,19 @@ export function devices({ ask }) {
   }
   const rename = async (d) => {
     const name = await confirm({ title: `Rename ${d.name}`, field: "New name", value: d.name, yes: "Rename" });
-    if (name && name !== d.name) await change(() => request("PATCH", "/v1/devices/" + encodeURIComponent(d.name), { name }), `${d.name} is called ${name} now`);
+    if (name && name !== d.name) await change(() => request("PATCH", "/v2/devices/" + encodeURIComponent(d.name), { name }), `${d.name} is called ${name} now`);
   };
-  const pause = (d) => change(() => request("PATCH", "/v1/devices/" + encodeURIComponent(d.name), { paused: !d.paused }), d.paused ? `${d.name} may be used again` : `${d.name} is paused`);
+  const pause = (d) => change(() => request("PATCH", "/v2/devices/" + encodeURIComponent(d.name), { paused: !d.paused }), d.paused ? `${d.name} may be used again` : `${d.name} is paused`);
   const revoke = async (d) => {
     const sure = await confirm({ title: `Revoke ${d.name}?`, text: "It is trusted no longer and cut off at once. To have it back, pair it again.", yes: "Revoke " + d.name, danger: true });
-    if (sure) await change(() => request("DELETE", "/v1/devices/" + encodeURIComponent(d.name)), `${d.name} is trusted no longer`);
+    if (sure) await change(() => request("DELETE", "/v2/devices/" + encodeURIComponent(d.name)), `${d.name} is trusted no longer`);
   };
   const list = table("This device and those that it trusts. An ID is short for a device's key, to compare.", [
     { title: "Name", of: (d) => d.name },
     { title: "Roles", of: (d) => d.roles.join(", ") + (d.tier && d.tier !== "primary" ? ", " + d.tier : "") },
     { title: "State", of: (d) => (d.self ? badge("this device", "off") : d.paused ? badge("paused", "warn") : d.online ? badge("there", "good") : badge("away", "warn")) },
-    { title: "Rests", class: "why wide", of: (d) => d.rests ?? "" },
-    { title: "Key", class: "why wide", of: (d) => (d.copied ? "two mpbond use it at once: revoke this device, and pair each with a key of its own" : "") },
+    { title: "Suspended", class: "why wide", of: (d) => d.suspended ?? "" },
+    { title: "Key", class: "why wide", of: (d) => (d.key_copied ? "two mpbond use it at once: revoke this device, and pair each with a key of its own" : "") },
     { title: "ID", class: "mono wide", of: (d) => d.id },
     { title: "Pipes", number: true, of: (d) => String(d.pipes) },
     { title: "Subflows", number: true, of: (d) => String(d.subflows) },
@@ -60,7 +60,7 @@ export function devices({ ask }) {
     { title: "State", of: (p) => badge(p.state, p.state === "carries" || p.state === "waits" ? "good" : p.state === "retrying" ? "bad" : "off") },
     { title: "Round trip", number: true, of: (p) => (p.rtt_ms ? p.rtt_ms.toFixed(1) + " ms" : "–") },
     { title: "What is wrong", class: "why", of: (p) => [p.error, p.hint].filter(Boolean).join(": ") },
-  ], (p) => p.device + " " + p.address + " " + (p.path ?? ""), "There is no pipe.");
+  ], (p) => p.device + " " + p.address + " " + (p.subflow ?? ""), "There is no pipe.");
   const told = facts();
   const pair = pairing(change, problem);
   const pipeCard = h("section", { class: "card", "aria-labelledby": "h-pipes" }, h("h2", { id: "h-pipes" }, "Pipes"), pipes);
@@ -109,7 +109,7 @@ function enter(change) {
     await change(async () => {
       const body = { codes: field.value.trim().split(/[\s,]+/) };
       if (as.value) body.as = as.value;
-      await post("/v1/pair", body);
+      await post("/v2/pair", body);
       field.value = "";
       wait = true;
       put(button, "Pairing…");
@@ -119,7 +119,7 @@ function enter(change) {
   h("p", { class: "soft", id: "code-help" }, "Server and helper show one when they start, or by mpbond accept. On one local network a helper needs no part behind the @. Several codes: with spaces between."), became);
   form.update = async () => {
     if (!wait) return;
-    const p = await get("/v1/pair").catch(() => null);
+    const p = await get("/v2/pair").catch(() => null);
     if (!p) return;
     wait = p.state === "running";
     put(button, wait ? "Pairing…" : "Pair");
@@ -135,7 +135,7 @@ function invite() {
   const problem = h("p", { role: "alert", hidden: true });
   const button = h("button", { class: "main", type: "button", onclick: async () => {
     try {
-      await post("/v1/invitation");
+      await post("/v2/invitation");
       notice(problem, "bad", "");
       el.update();
     } catch (e) { notice(problem, "bad", e.message, e.hint); }
@@ -143,14 +143,14 @@ function invite() {
   const el = h("div", { class: "stackof" }, h("p", { class: "row" }, button, h("span", { class: "soft" }, "for mpbond pair on a primary, or its console")), problem, shown);
   let now = "";
   el.update = async () => {
-    const i = await get("/v1/invitation").catch(() => ({ state: "" }));
+    const i = await get("/v2/invitation").catch(() => ({ state: "" }));
     const key = i.state + i.code;
     if (key === now) return;
     now = key;
     put(button, i.state === "open" ? "Show another code" : "Show a code");
     shown.hidden = !i.state;
     if (i.state === "open") {
-      const picture = await request("GET", "/v1/invitation/svg").then((a) => a.blob(), () => null);
+      const picture = await request("GET", "/v2/invitation/svg").then((a) => a.blob(), () => null);
       const img = picture && h("img", { alt: "QR code of " + i.code, src: URL.createObjectURL(picture) });
       shown.replaceChildren(img ? h("p", { class: "qr" }, img) : "", h("p", { class: "code", id: "invitation" }, i.code), h("p", { class: "soft" }, "It holds until " + clock(i.until) + ", for one device."));
     } else {

@@ -14,7 +14,7 @@ function duration(seconds) {
 
 // totals are the rates down and up of all that a mpbond carries.
 export function totals(st) {
-  const paths = st.bonds.flatMap((b) => b.paths);
+  const paths = st.bonds.flatMap((b) => b.subflows);
   const rx = sum(paths, (p) => p.rx_rate_bps), tx = sum(paths, (p) => p.tx_rate_bps);
   const [down, up] = st.role === "server" ? [tx, rx] : [rx, tx];
   return { down: down + (st.relayed?.down ?? 0), up: up + (st.relayed?.up ?? 0) };
@@ -24,9 +24,9 @@ export function totals(st) {
 // pause or a rest by policy, is none.
 export function alarms(st) {
   const found = new Map(), known = new Map(st.devices.map((d) => [d.name, d]));
-  const wanted = (name, text) => known.get(name)?.paused || known.get(name)?.rests || known.get(name)?.facts?.refuses || /\bpaused\b|^it rests: /.test(text);
+  const wanted = (name, text) => known.get(name)?.paused || known.get(name)?.suspended || known.get(name)?.facts?.refuses || /\bpaused\b|^suspended: /.test(text);
   const add = (who, what, hint) => { if (!found.has(who) && !wanted(who, what)) found.set(who, { who, what, hint }); };
-  const paths = st.bonds.flatMap((b) => b.paths);
+  const paths = st.bonds.flatMap((b) => b.subflows);
   for (const p of paths) {
     if (!p.last_error || p.state === "up" || paths.some((o) => o.device === p.device && o.state === "up")) continue;
     add(p.device, p.trouble?.text ?? p.last_error, p.trouble?.hint);
@@ -36,7 +36,7 @@ export function alarms(st) {
     if (p.error && !works) add(p.device, `no pipe at ${p.address}: ${p.error}`, p.hint);
     else if (!p.error && p.trouble) add(p.device, "it has no way to its server: " + p.trouble.text, p.trouble.hint);
   }
-  for (const d of st.devices) if (d.copied) add(d.name, "two mpbond use its key at once", "revoke it, and pair each device with a key of its own");
+  for (const d of st.devices) if (d.key_copied) add(d.name, "two mpbond use its key at once", "revoke it, and pair each device with a key of its own");
   if (st.policy?.error) add("policy", st.policy.error);
   return [...found.values()];
 }
@@ -56,7 +56,7 @@ export function overview() {
     const t = totals(st);
     put(cells.down, rate(t.down));
     put(cells.up, rate(t.up));
-    put(cells.paths, String(sum(st.bonds, (b) => b.paths.filter((p) => p.id && p.state === "up").length) + (st.helper?.subflows ?? 0)));
+    put(cells.paths, String(sum(st.bonds, (b) => b.subflows.filter((p) => p.id && p.state === "up").length) + (st.helper?.subflows ?? 0)));
     put(cells.streams, String(sum(st.bonds, (b) => b.streams)));
     put(cells.memory, bytes(st.memory_bytes));
     put(cells.uptime, duration(st.uptime_seconds));

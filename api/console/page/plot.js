@@ -93,7 +93,7 @@ function axes({ title, unit, top, right }, ticks) {
   return { x, y, marks };
 }
 
-// lineChart draws an answer to /v1/plots/NAME over the last span seconds. A value that is
+// lineChart draws an answer to /v2/plots/NAME over the last span seconds. A value that is
 // null is a gap.
 export function lineChart(p, span, width) {
   const ago = p.times.map((t) => (Date.parse(p.times.at(-1)) - Date.parse(t)) / 1000);

@@ -64,7 +64,7 @@ export function policy({ ask }) {
   async function check() {
     const n = ++asked;
     try {
-      const a = await post("/v1/policy/check", { text: text.value });
+      const a = await post("/v2/policy/check", { text: text.value });
       if (n === asked) showVerdict(null, dirty() ? `It can be used: ${a.rules} ${a.rules === 1 ? "rule" : "rules"}. Not in force yet.` : "");
     } catch (e) {
       if (n === asked) showVerdict(broken(e));
@@ -74,7 +74,7 @@ export function policy({ ask }) {
     clearTimeout(timer);
     asked++;
     try {
-      const p = await (await request("PUT", "/v1/policy", { text: text.value, version: known.version })).json();
+      const p = await (await request("PUT", "/v2/policy", { text: text.value, version: known.version })).json();
       load(p);
       showVerdict(null, `In force: ${p.rules.length} ${p.rules.length === 1 ? "rule" : "rules"}.`);
       say("the policy is in force");
@@ -119,7 +119,7 @@ export function policy({ ask }) {
       const body = { flow: { host: host.value.trim(), port: Number(port.value) } };
       if (app.value.trim()) body.flow.app = app.value.trim();
       if (dirty()) body.text = text.value;
-      const a = await post("/v1/policy/check", body);
+      const a = await post("/v2/policy/check", body);
       notice(answer, "good", `${a.rule ? `Rule “${a.rule}”` : "No rule"}: ${a.verdict.mode}. ${a.verdict.reason}`, dirty() ? "by the text above, which is not in force" : "");
     } catch (e) { notice(answer, "bad", e.message, e.hint); }
   } }, h("p", { class: "row" }, 
@@ -143,7 +143,7 @@ export function policy({ ask }) {
     if (!here) return;
     let p;
     try {
-      p = await get("/v1/policy");
+      p = await get("/v2/policy");
     } catch (e) {
       return notice(refused, "bad", e.message, e.hint);
     }

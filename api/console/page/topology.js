@@ -27,7 +27,7 @@ export function model(st) {
   };
   const bond = (b, primary, server, self) => {
     const by = new Map();
-    for (const p of b.paths) {
+    for (const p of b.subflows) {
       const k = p.kind === "helped" ? p.device : "";
       by.set(k, [...(by.get(k) ?? []), p]);
     }
@@ -49,7 +49,7 @@ export function model(st) {
   }
   if (st.role === "primary" || st.role === "dual") {
     const me = node("primary", st.name, { self: true });
-    for (const b of st.bonds) bond(b, me, node("server", b.peer || "server", { online: b.paths.some((p) => p.state === "up") }));
+    for (const b of st.bonds) bond(b, me, node("server", b.peer || "server", { online: b.subflows.some((p) => p.state === "up") }));
   }
   if (lends && st.helper) {
     const me = st.role === "dual" ? node("primary", st.name) : node("helper", st.name, { self: true });

@@ -35,13 +35,13 @@ export function traffic({ ask }) {
   const plot = chart("Rates", ["subflows", "devices", "apps", "destinations", "pad"]);
   const cut = async (p) => {
     if (await confirm({ title: `Cut subflow ${p.id} by ${p.device}?`, text: "What it carries goes over the others, and a new one is made.", yes: "Cut it", danger: true })) {
-      await end(`/v1/subflows/${encodeURIComponent(p.bond || "-")}/${p.id}`, `subflow ${p.id} by ${p.device} is cut`);
+      await end(`/v2/subflows/${encodeURIComponent(p.bond || "-")}/${p.id}`, `subflow ${p.id} by ${p.device} is cut`);
       ask();
     }
   };
   const reset = async (s) => {
     if (await confirm({ title: `Reset the connection with ${s.dest}?`, text: "The app's connection ends.", yes: "Reset it", danger: true })) {
-      await end(`/v1/streams/${encodeURIComponent(s.bond)}/${s.id}`, `the connection with ${s.dest} is reset`);
+      await end(`/v2/streams/${encodeURIComponent(s.bond)}/${s.id}`, `the connection with ${s.dest} is reset`);
       ask();
     }
   };
@@ -89,17 +89,17 @@ export function traffic({ ask }) {
     plot.update();
     const lanes = [], conns = [], packets = [];
     for (const b of st.bonds) {
-      const name = new Map(b.paths.map((p) => [p.id, `${p.device} ${p.id}`]));
-      const why = new Map((b.decisions ?? []).map((d) => [d.path ?? 0, d.reason]));
+      const name = new Map(b.subflows.map((p) => [p.id, `${p.device} ${p.id}`]));
+      const why = new Map((b.decisions ?? []).map((d) => [d.subflow ?? 0, d.reason]));
       const toPrimary = st.role === "server";
-      for (const p of b.paths) lanes.push({ ...p, bond: b.id, peer: b.peer, why: why.get(p.id), down: toPrimary ? p.tx_rate_bps : p.rx_rate_bps, up: toPrimary ? p.rx_rate_bps : p.tx_rate_bps });
+      for (const p of b.subflows) lanes.push({ ...p, bond: b.id, peer: b.peer, why: why.get(p.id), down: toPrimary ? p.tx_rate_bps : p.rx_rate_bps, up: toPrimary ? p.rx_rate_bps : p.tx_rate_bps });
       const all = "any subflow";
       for (const s of b.stream_list ?? []) {
-        const by = (c) => (c?.paths?.length ? c.paths.map((i) => name.get(i) ?? i).join(", ") : all);
+        const by = (c) => (c?.subflows?.length ? c.subflows.map((i) => name.get(i) ?? i).join(", ") : all);
         const down = by(s.down), up = by(s.up);
         conns.push({ ...s, bond: b.id, by: down === up ? down : `down ${down}; up ${up}`, why: [...new Set([s.down?.reason, s.up?.reason].filter(Boolean))].join("; ") });
       }
-      for (const f of b.flow_list ?? []) packets.push({ ...f, bond: b.id, by: f.path ? [f.path, f.second].filter(Boolean).map((i) => name.get(i) ?? i).join(", ") : "–" });
+      for (const f of b.flow_list ?? []) packets.push({ ...f, bond: b.id, by: f.subflow ? [f.subflow, f.second_subflow].filter(Boolean).map((i) => name.get(i) ?? i).join(", ") : "–" });
     }
     for (const f of st.subflows) if (f.bond === "") lanes.push({ ...f, relay: true, why: "relayed for " + f.peer });
     paths.show(lanes);

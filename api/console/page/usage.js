@@ -50,7 +50,7 @@ export function usage() {
   const files = fileButtons("Usage as a file", {
     SVG: () => saveSVG(svg, "mpbond-usage"),
     PNG: () => savePNG(svg, "mpbond-usage"),
-    CSV: async () => save(await (await request("GET", "/v1/usage", undefined, undefined, "text/csv")).blob(), "mpbond-usage.csv"),
+    CSV: async () => save(await (await request("GET", "/v2/usage", undefined, undefined, "text/csv")).blob(), "mpbond-usage.csv"),
   });
   const columns = [
     { title: "From", of: (u) => u.from },
@@ -89,7 +89,7 @@ export function usage() {
     busy = true;
     last = performance.now();
     try {
-      const u = await get("/v1/usage");
+      const u = await get("/v2/usage");
       const links = [...new Set(u.days.map((d) => d.link))].sort();
       if ([...link.options].slice(1).map((o) => o.value).join("/") !== links.join("/")) {
         const chosen = link.value;
@@ -100,7 +100,7 @@ export function usage() {
       caps.show(u.caps ?? []);
       months.show([...u.months].reverse());
       days.show([...u.days].reverse().slice(0, 200));
-      notice(problem, "bad", u.not_kept ? "A restart would forget it: " + u.not_kept : "");
+      notice(problem, "bad", u.not_saved ? "A restart would forget it: " + u.not_saved : "");
       const bars = usageBars(u, { period: period.value, of: what.value, link: link.value });
       svg.show((width) => barChart(bars, width));
     } catch (e) {

@@ -38,10 +38,10 @@ func ReasonFor(c wire.Code) Reason {
 // Header lengths, and what all packets made here carry as time to live
 // (RFC 1700).
 const (
-	len4, len6 = 20, 40
-	udpLen     = 8
-	headLen    = 8 // of an ICMP error
-	hopLimit   = 64
+	ipv4HeaderLen, ipv6HeaderLen = 20, 40
+	udpHeaderLen                 = 8
+	icmpHeaderLen                = 8 // of an ICMP error
+	hopLimit                     = 64
 )
 
 // Protocol numbers.
@@ -53,12 +53,12 @@ const (
 
 // Error messages are no longer than this (RFC 1812, section 4.3.2.3; RFC 4443,
 // section 2.4).
-const most4, most6 = 576, 1280
+const maxICMPv4Error, maxICMPv6Error = 576, 1280
 
 // types are the type and code of each reason (RFC 792, RFC 1191, RFC 1812
 // section 5.2.7.1; RFC 4443 sections 3.1 and 3.2).
-var types4 = map[Reason][2]byte{HostUnreachable: {3, 1}, PortUnreachable: {3, 3}, Prohibited: {3, 13}, TooBig: {3, 4}}
-var types6 = map[Reason][2]byte{HostUnreachable: {1, 3}, PortUnreachable: {1, 4}, Prohibited: {1, 1}, TooBig: {2, 0}}
+var icmpv4Types = map[Reason][2]byte{HostUnreachable: {3, 1}, PortUnreachable: {3, 3}, Prohibited: {3, 13}, TooBig: {3, 4}}
+var icmpv6Types = map[Reason][2]byte{HostUnreachable: {1, 3}, PortUnreachable: {1, 4}, Prohibited: {1, 1}, TooBig: {2, 0}}
 
 // Unreachable makes the ICMP packet that tells the sender of packet why it does
 // not arrive, in the name of its destination. Mtu counts for TooBig only. It
@@ -69,35 +69,35 @@ func Unreachable(packet []byte, why Reason, mtu int) []byte {
 	}
 	switch packet[0] >> 4 {
 	case 4:
-		if len(packet) < len4 {
+		if len(packet) < ipv4HeaderLen {
 			return nil
 		}
-		packet = packet[:min(len(packet), most4-len4-headLen)]
-		b := make([]byte, len4+headLen+len(packet))
-		m := b[len4:]
-		m[0], m[1] = types4[why][0], types4[why][1]
+		packet = packet[:min(len(packet), maxICMPv4Error-ipv4HeaderLen-icmpHeaderLen)]
+		b := make([]byte, ipv4HeaderLen+icmpHeaderLen+len(packet))
+		m := b[ipv4HeaderLen:]
+		m[0], m[1] = icmpv4Types[why][0], icmpv4Types[why][1]
 		if why == TooBig {
 			binary.BigEndian.PutUint16(m[6:], uint16(min(max(mtu, 0), 65535)))
 		}
-		copy(m[headLen:], packet)
-		binary.BigEndian.PutUint16(m[2:], ^sum(0, m))
-		header4(b, protoICMP4, netip.AddrFrom4([4]byte(packet[16:20])), netip.AddrFrom4([4]byte(packet[12:16])))
+		copy(m[icmpHeaderLen:], packet)
+		binary.BigEndian.PutUint16(m[2:], ^addChecksum(0, m))
+		putIPv4Header(b, protoICMP4, netip.AddrFrom4([4]byte(packet[16:20])), netip.AddrFrom4([4]byte(packet[12:16])))
 		return b
 	case 6:
-		if len(packet) < len6 {
+		if len(packet) < ipv6HeaderLen {
 			return nil
 		}
-		packet = packet[:min(len(packet), most6-len6-headLen)]
-		b := make([]byte, len6+headLen+len(packet))
-		m := b[len6:]
-		m[0], m[1] = types6[why][0], types6[why][1]
+		packet = packet[:min(len(packet), maxICMPv6Error-ipv6HeaderLen-icmpHeaderLen)]
+		b := make([]byte, ipv6HeaderLen+icmpHeaderLen+len(packet))
+		m := b[ipv6HeaderLen:]
+		m[0], m[1] = icmpv6Types[why][0], icmpv6Types[why][1]
 		if why == TooBig {
 			binary.BigEndian.PutUint32(m[4:], uint32(max(mtu, 0)))
 		}
-		copy(m[headLen:], packet)
+		copy(m[icmpHeaderLen:], packet)
 		src, dst := netip.AddrFrom16([16]byte(packet[24:40])), netip.AddrFrom16([16]byte(packet[8:24]))
-		binary.BigEndian.PutUint16(m[2:], ^sum(pseudo(src, dst, protoICMP6, len(m)), m))
-		header6(b, protoICMP6, src, dst)
+		binary.BigEndian.PutUint16(m[2:], ^addChecksum(pseudoHeaderSum(src, dst, protoICMP6, len(m)), m))
+		putIPv6Header(b, protoICMP6, src, dst)
 		return b
 	}
 	return nil
@@ -107,15 +107,15 @@ func Unreachable(packet []byte, why Reason, mtu int) []byte {
 // length: it never meets a link. It returns nil if the payload is too long for
 // any, or the addresses are of two families.
 func Datagram(src, dst netip.AddrPort, payload []byte) []byte {
-	ip, put := len4, header4
+	ip, put := ipv4HeaderLen, putIPv4Header
 	switch {
 	case src.Addr().BitLen() != dst.Addr().BitLen():
 		return nil
 	case src.Addr().Is6():
-		ip, put = len6, header6
+		ip, put = ipv6HeaderLen, putIPv6Header
 	}
-	n := udpLen + len(payload)
-	if n > 65535 || ip == len4 && ip+n > 65535 {
+	n := udpHeaderLen + len(payload)
+	if n > 65535 || ip == ipv4HeaderLen && ip+n > 65535 {
 		return nil
 	}
 	b := make([]byte, ip+n)
@@ -123,8 +123,8 @@ func Datagram(src, dst netip.AddrPort, payload []byte) []byte {
 	binary.BigEndian.PutUint16(u, src.Port())
 	binary.BigEndian.PutUint16(u[2:], dst.Port())
 	binary.BigEndian.PutUint16(u[4:], uint16(n))
-	copy(u[udpLen:], payload)
-	s := ^sum(pseudo(src.Addr(), dst.Addr(), protoUDP, n), u)
+	copy(u[udpHeaderLen:], payload)
+	s := ^addChecksum(pseudoHeaderSum(src.Addr(), dst.Addr(), protoUDP, n), u)
 	if s == 0 {
 		s = 0xffff // 0 would mean none (RFC 768)
 	}
@@ -133,27 +133,27 @@ func Datagram(src, dst netip.AddrPort, payload []byte) []byte {
 	return b
 }
 
-// header4 writes the IPv4 header of b, whose payload is in place (RFC 791).
-func header4(b []byte, proto byte, src, dst netip.Addr) {
-	b[0] = 4<<4 | len4/4
+// putIPv4Header writes the IPv4 header of b, whose payload is in place (RFC 791).
+func putIPv4Header(b []byte, proto byte, src, dst netip.Addr) {
+	b[0] = 4<<4 | ipv4HeaderLen/4
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 	b[8], b[9] = hopLimit, proto
 	copy(b[12:], src.AsSlice())
 	copy(b[16:], dst.AsSlice())
-	binary.BigEndian.PutUint16(b[10:], ^sum(0, b[:len4]))
+	binary.BigEndian.PutUint16(b[10:], ^addChecksum(0, b[:ipv4HeaderLen]))
 }
 
-// header6 writes the IPv6 header of b, whose payload is in place (RFC 8200).
-func header6(b []byte, proto byte, src, dst netip.Addr) {
+// putIPv6Header writes the IPv6 header of b, whose payload is in place (RFC 8200).
+func putIPv6Header(b []byte, proto byte, src, dst netip.Addr) {
 	b[0] = 6 << 4
-	binary.BigEndian.PutUint16(b[4:], uint16(len(b)-len6))
+	binary.BigEndian.PutUint16(b[4:], uint16(len(b)-ipv6HeaderLen))
 	b[6], b[7] = proto, hopLimit
 	copy(b[8:], src.AsSlice())
 	copy(b[24:], dst.AsSlice())
 }
 
-// sum adds b to a ones' complement sum (RFC 1071).
-func sum(s uint32, b []byte) uint16 {
+// addChecksum adds b to a ones' complement sum (RFC 1071).
+func addChecksum(s uint32, b []byte) uint16 {
 	for ; len(b) > 1; b = b[2:] {
 		s += uint32(b[0])<<8 | uint32(b[1])
 	}
@@ -166,7 +166,7 @@ func sum(s uint32, b []byte) uint16 {
 	return uint16(s)
 }
 
-// pseudo is the sum of the pseudo header (RFC 768; RFC 8200 section 8.1).
-func pseudo(src, dst netip.Addr, proto byte, n int) uint32 {
-	return uint32(sum(uint32(proto)+uint32(n), append(src.AsSlice(), dst.AsSlice()...)))
+// pseudoHeaderSum is the sum of the pseudo header (RFC 768; RFC 8200 section 8.1).
+func pseudoHeaderSum(src, dst netip.Addr, proto byte, n int) uint32 {
+	return uint32(addChecksum(uint32(proto)+uint32(n), append(src.AsSlice(), dst.AsSlice()...)))
 }

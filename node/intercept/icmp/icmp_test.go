@@ -108,8 +108,8 @@ func FuzzUnreachable(f *testing.F) {
 			b := Unreachable(packet, why, mtu)
 			switch {
 			case b == nil:
-			case b[0]>>4 == 4 && len(b) <= most4 && header.IPv4(b).IsValid(len(b)) && string(b[16:20]) == string(packet[12:16]):
-			case b[0]>>4 == 6 && len(b) <= most6 && header.IPv6(b).IsValid(len(b)) && string(b[24:40]) == string(packet[8:24]):
+			case b[0]>>4 == 4 && len(b) <= maxICMPv4Error && header.IPv4(b).IsValid(len(b)) && string(b[16:20]) == string(packet[12:16]):
+			case b[0]>>4 == 6 && len(b) <= maxICMPv6Error && header.IPv6(b).IsValid(len(b)) && string(b[24:40]) == string(packet[8:24]):
 			default:
 				t.Errorf("%x is answered by %x", packet, b)
 			}

@@ -15,43 +15,43 @@ const (
 	// maxFlows bounds the UDP flows, to half of what a bond carries. A new one
 	// then takes the place of the one unused for longest.
 	maxFlows = 512
-	// flowIdle is how long an unused flow is kept (RFC 4787, section 4.3: not
+	// flowIdleTimeout is how long an unused flow is kept (RFC 4787, section 4.3: not
 	// less than two minutes).
-	flowIdle = 2 * time.Minute
+	flowIdleTimeout = 2 * time.Minute
 )
 
 // flows maps the UDP sockets of apps to datagram flows of the edge, one each,
 // whatever their destinations (RFC 4787, REQ-1).
 type flows struct {
-	edge   edge
-	answer func(from, app netip.AddrPort, payload []byte)
-	tell   func(app, dest netip.AddrPort, r *intercept.PacketRefusal)
-	quit   chan struct{} // closed by close
-	wg     sync.WaitGroup
+	edge          edge
+	sendToApp     func(from, app netip.AddrPort, payload []byte)
+	reportRefusal func(app, dest netip.AddrPort, r *intercept.PacketRefusal)
+	quit          chan struct{} // closed by close
+	wg            sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
-	m      map[netip.AddrPort]*flow
+	byApp  map[netip.AddrPort]*flow
 }
 
 type flow struct {
 	*intercept.Flow
-	app  netip.AddrPort
-	used atomic.Int64 // UnixNano
+	app      netip.AddrPort
+	lastUsed atomic.Int64 // UnixNano
 }
 
-func newFlows(e edge, answer func(from, app netip.AddrPort, payload []byte), tell func(app, dest netip.AddrPort, r *intercept.PacketRefusal)) *flows {
-	f := &flows{edge: e, answer: answer, tell: tell, quit: make(chan struct{}), m: map[netip.AddrPort]*flow{}}
-	f.wg.Go(f.clean)
+func newFlows(e edge, sendToApp func(from, app netip.AddrPort, payload []byte), reportRefusal func(app, dest netip.AddrPort, r *intercept.PacketRefusal)) *flows {
+	f := &flows{edge: e, sendToApp: sendToApp, reportRefusal: reportRefusal, quit: make(chan struct{}), byApp: map[netip.AddrPort]*flow{}}
+	f.wg.Go(f.expireFlows)
 	return f
 }
 
-// close closes all flows and waits until nothing of them runs any more.
-func (f *flows) close() {
+// closeAll closes all flows and waits until nothing of them runs any more.
+func (f *flows) closeAll() {
 	f.mu.Lock()
 	f.closed = true
-	old := f.m
-	f.m = nil
+	old := f.byApp
+	f.byApp = nil
 	f.mu.Unlock()
 	close(f.quit)
 	for _, fl := range old {
@@ -60,56 +60,56 @@ func (f *flows) close() {
 	f.wg.Wait()
 }
 
-// send sends a datagram of an app, whose DSCP counts when the flow is opened. It
+// sendDatagram sends a datagram of an app, whose DSCP counts when the flow is opened. It
 // does not block.
-func (f *flows) send(app intercept.App, dest netip.AddrPort, payload []byte) {
+func (f *flows) sendDatagram(app intercept.App, dest netip.AddrPort, payload []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return
 	}
-	fl := f.m[app.Addr]
+	fl := f.byApp[app.Addr]
 	if fl == nil {
-		fl = f.open(app)
+		fl = f.openFlow(app)
 	}
-	fl.used.Store(time.Now().UnixNano())
+	fl.lastUsed.Store(time.Now().UnixNano())
 	fl.Send(payload, dest)
 }
 
-// open makes the flow of an app's socket. The caller holds mu.
-func (f *flows) open(app intercept.App) *flow {
-	if len(f.m) >= maxFlows {
+// openFlow makes the flow of an app's socket. The caller holds mu.
+func (f *flows) openFlow(app intercept.App) *flow {
+	if len(f.byApp) >= maxFlows {
 		var oldest *flow
-		for _, fl := range f.m {
-			if oldest == nil || fl.used.Load() < oldest.used.Load() {
+		for _, fl := range f.byApp {
+			if oldest == nil || fl.lastUsed.Load() < oldest.lastUsed.Load() {
 				oldest = fl
 			}
 		}
-		f.drop(oldest)
+		f.dropFlow(oldest)
 	}
 	fl := &flow{app: app.Addr}
-	fl.Flow = f.edge.Flow(app, func(b []byte, from netip.AddrPort) {
-		fl.used.Store(time.Now().UnixNano())
-		f.answer(from, app.Addr, b)
+	fl.Flow = f.edge.NewFlow(app, func(b []byte, from netip.AddrPort) {
+		fl.lastUsed.Store(time.Now().UnixNano())
+		f.sendToApp(from, app.Addr, b)
 	}, func(r *intercept.PacketRefusal) {
 		if dest, err := netip.ParseAddrPort(r.Dest); err == nil {
-			f.tell(app.Addr, dest, r)
+			f.reportRefusal(app.Addr, dest, r)
 		}
 	})
-	f.m[app.Addr] = fl
+	f.byApp[app.Addr] = fl
 	return fl
 }
 
-// drop ends a flow. The next datagram of its app opens another. The caller
+// dropFlow ends a flow. The next datagram of its app opens another. The caller
 // holds mu.
-func (f *flows) drop(fl *flow) {
-	delete(f.m, fl.app)
+func (f *flows) dropFlow(fl *flow) {
+	delete(f.byApp, fl.app)
 	f.wg.Go(fl.Close)
 }
 
-// clean drops flows that are unused for long, until close.
-func (f *flows) clean() {
-	t := time.NewTicker(flowIdle / 8)
+// expireFlows drops flows that are unused for long, until close.
+func (f *flows) expireFlows() {
+	t := time.NewTicker(flowIdleTimeout / 8)
 	defer t.Stop()
 	for {
 		select {
@@ -117,9 +117,9 @@ func (f *flows) clean() {
 			return
 		case now := <-t.C:
 			f.mu.Lock()
-			for _, fl := range f.m {
-				if now.UnixNano()-fl.used.Load() >= int64(flowIdle) {
-					f.drop(fl)
+			for _, fl := range f.byApp {
+				if now.UnixNano()-fl.lastUsed.Load() >= int64(flowIdleTimeout) {
+					f.dropFlow(fl)
 				}
 			}
 			f.mu.Unlock()

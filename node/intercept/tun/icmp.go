@@ -7,16 +7,16 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// verdict is what becomes of a packet from an app.
-type verdict int
+// packetAction is what becomes of a packet from an app.
+type packetAction int
 
 const (
-	deliver verdict = iota // to the stack
-	ignore
-	refuse // with icmp.Prohibited
+	actionDeliver packetAction = iota // to the stack
+	actionIgnore
+	actionRefuse // with icmp.Prohibited
 )
 
-// judge decides about a packet by its headers. TCP and UDP go to the stack,
+// classifyPacket decides about a packet by its headers. TCP and UDP go to the stack,
 // fragments too, which it joins.
 //
 // An echo request is refused, so that ping says at once that it cannot be told:
@@ -25,43 +25,43 @@ const (
 // cannot carry it. Other ICMP, which speaks of packets of the stack, and
 // multicast, which no other machine would hear, are ignored: errors must not
 // answer them (RFC 1122, section 3.2.2; RFC 4443, section 2.4).
-func judge(packet []byte) verdict {
+func classifyPacket(packet []byte) packetAction {
 	switch header.IPVersion(packet) {
 	case header.IPv4Version:
 		h := header.IPv4(packet)
-		if !h.IsValid(len(packet)) || multicast(h.DestinationAddress()) {
-			return ignore
+		if !h.IsValid(len(packet)) || isMulticast(h.DestinationAddress()) {
+			return actionIgnore
 		}
 		switch h.TransportProtocol() {
 		case header.TCPProtocolNumber, header.UDPProtocolNumber:
-			return deliver
+			return actionDeliver
 		case header.ICMPv4ProtocolNumber:
 			if h.FragmentOffset() > 0 || len(h.Payload()) < header.ICMPv4MinimumSize || header.ICMPv4(h.Payload()).Type() != header.ICMPv4Echo {
-				return ignore
+				return actionIgnore
 			}
 		}
 		if h.FragmentOffset() > 0 {
-			return ignore
+			return actionIgnore
 		}
-		return refuse
+		return actionRefuse
 	case header.IPv6Version:
 		h := header.IPv6(packet)
-		if !h.IsValid(len(packet)) || multicast(h.DestinationAddress()) {
-			return ignore
+		if !h.IsValid(len(packet)) || isMulticast(h.DestinationAddress()) {
+			return actionIgnore
 		}
 		switch h.TransportProtocol() {
 		case header.TCPProtocolNumber, header.UDPProtocolNumber, header.IPv6FragmentHeader:
-			return deliver
+			return actionDeliver
 		case header.ICMPv6ProtocolNumber:
 			if len(h.Payload()) < header.ICMPv6MinimumSize || header.ICMPv6(h.Payload()).Type() != header.ICMPv6EchoRequest {
-				return ignore
+				return actionIgnore
 			}
 		}
-		return refuse
+		return actionRefuse
 	}
-	return ignore
+	return actionIgnore
 }
 
-func multicast(a tcpip.Address) bool {
+func isMulticast(a tcpip.Address) bool {
 	return header.IsV4MulticastAddress(a) || header.IsV6MulticastAddress(a) || a == header.IPv4Broadcast
 }

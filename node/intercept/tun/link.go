@@ -34,15 +34,15 @@ const (
 // out: they never see a wire. It carries a packet per read and write, so a
 // SOCK_SEQPACKET socket does as well, in tests.
 type link struct {
-	f    *os.File
-	raw  writer
-	mtu  uint32
-	to   atomic.Pointer[stack.NetworkDispatcher] // nil until attached
-	seen func(packet []byte) bool                // whether the stack shall have it; it does not keep packet
+	f            *os.File
+	raw          rawWriter
+	mtu          uint32
+	dispatcher   atomic.Pointer[stack.NetworkDispatcher] // nil until attached
+	acceptPacket func(packet []byte) bool                // whether the stack shall have it; it does not keep packet
 }
 
-// writer is the part of syscall.RawConn that link uses.
-type writer interface {
+// rawWriter is the part of syscall.RawConn that link uses.
+type rawWriter interface {
 	Write(func(fd uintptr) bool) error
 }
 
@@ -56,8 +56,8 @@ func newLink(f *os.File, mtu uint32) (*link, error) {
 	return &link{f: f, raw: raw, mtu: mtu}, nil
 }
 
-// run delivers packets until Close, after which it returns nil.
-func (l *link) run() error {
+// readPackets delivers packets until Close, after which it returns nil.
+func (l *link) readPackets() error {
 	b := make([]byte, vnetLen+maxPacket)
 	for {
 		n, err := l.f.Read(b)
@@ -68,13 +68,13 @@ func (l *link) run() error {
 			return fmt.Errorf("reading from the TUN device: %w", err)
 		}
 		if n > vnetLen {
-			l.receive(b[vnetLen:n])
+			l.deliverPacket(b[vnetLen:n])
 		}
 	}
 }
 
-// receive hands one packet to the stack. It copies it.
-func (l *link) receive(packet []byte) {
+// deliverPacket hands one packet to the stack. It copies it.
+func (l *link) deliverPacket(packet []byte) {
 	var proto tcpip.NetworkProtocolNumber
 	switch header.IPVersion(packet) {
 	case header.IPv4Version:
@@ -84,8 +84,8 @@ func (l *link) receive(packet []byte) {
 	default:
 		return
 	}
-	d := l.to.Load()
-	if d == nil || l.seen != nil && !l.seen(packet) {
+	d := l.dispatcher.Load()
+	if d == nil || l.acceptPacket != nil && !l.acceptPacket(packet) {
 		return
 	}
 	p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})
@@ -98,8 +98,8 @@ func (l *link) receive(packet []byte) {
 func (l *link) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	n := 0
 	for _, p := range list.AsSlice() {
-		h := vnetHeader(p)
-		if err := l.write(append([][]byte{h[:]}, p.AsSlices()...)); err != nil {
+		h := buildVnetHeader(p)
+		if err := l.writeParts(append([][]byte{h[:]}, p.AsSlices()...)); err != nil {
 			return n, &tcpip.ErrClosedForSend{}
 		}
 		n++
@@ -107,10 +107,12 @@ func (l *link) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	return n, nil
 }
 
-// send writes one whole packet with all its checksums.
-func (l *link) send(packet []byte) error { return l.write([][]byte{make([]byte, vnetLen), packet}) }
+// writePacket writes one whole packet with all its checksums.
+func (l *link) writePacket(packet []byte) error {
+	return l.writeParts([][]byte{make([]byte, vnetLen), packet})
+}
 
-func (l *link) write(parts [][]byte) error {
+func (l *link) writeParts(parts [][]byte) error {
 	var werr error
 	err := l.raw.Write(func(fd uintptr) bool {
 		for {
@@ -123,9 +125,9 @@ func (l *link) write(parts [][]byte) error {
 	return errors.Join(err, werr)
 }
 
-// vnetHeader tells the kernel which checksum it has to complete, and how to
+// buildVnetHeader tells the kernel which checksum it has to complete, and how to
 // segment the packet where an app looks at single segments.
-func vnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
+func buildVnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
 	gso := p.GSOOptions
 	if gso.Type == stack.GSONone {
 		return h
@@ -153,12 +155,12 @@ func (l *link) Close() { l.f.Close() }
 
 func (l *link) Attach(d stack.NetworkDispatcher) {
 	if d == nil {
-		l.to.Store(nil)
+		l.dispatcher.Store(nil)
 		return
 	}
-	l.to.Store(&d)
+	l.dispatcher.Store(&d)
 }
-func (l *link) IsAttached() bool { return l.to.Load() != nil }
+func (l *link) IsAttached() bool { return l.dispatcher.Load() != nil }
 func (l *link) MTU() uint32      { return l.mtu }
 
 // Capabilities: what comes in was made on this machine.

@@ -23,9 +23,9 @@ import (
 const (
 	deviceName = "mpbond0"
 	deviceMTU  = 1500
-	table      = 7600
-	// protocol is not in use by others (iproute2's rt_protos).
-	protocol = 76
+	routeTable = 7600
+	// routeProtocol is not in use by others (iproute2's rt_protos).
+	routeProtocol = 76
 	// Before the rules of the main table (32766), and of other tunnels, which
 	// by custom stand just before it.
 	priorityLocal, priorityAll = 7600, 7601
@@ -40,9 +40,9 @@ var (
 	address6 = netip.MustParsePrefix("fd6d:7062:6f6e:64::1/128")
 )
 
-// ways are destinations that go by the other tables as before: no other
+// bypassPrefixes are destinations that go by the other tables as before: no other
 // machine would hear multicast and broadcast through the bond.
-var ways = []netip.Prefix{
+var bypassPrefixes = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"), netip.MustParsePrefix("169.254.0.0/16"),
 }
 
@@ -53,7 +53,7 @@ func openDevice(name string) (*os.File, error) {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return nil, fault.New(fault.Unsupported, fmt.Errorf("opening /dev/net/tun: %w", err), "load the kernel module with `modprobe tun`; in a container, pass the device to it")
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return nil, fault.New(fault.Permission, fmt.Errorf("opening /dev/net/tun: %w", err), rightsHint)
+		return nil, fault.New(fault.Permission, fmt.Errorf("opening /dev/net/tun: %w", err), permissionHint)
 	case err != nil:
 		return nil, fmt.Errorf("opening /dev/net/tun: %w", err)
 	}
@@ -62,7 +62,7 @@ func openDevice(name string) (*os.File, error) {
 		err = fmt.Errorf("making TUN device %s: %w", name, err)
 		switch {
 		case errors.Is(err, unix.EPERM):
-			return nil, fault.New(fault.Permission, err, rightsHint)
+			return nil, fault.New(fault.Permission, err, permissionHint)
 		case errors.Is(err, unix.EBUSY):
 			return nil, fault.New(fault.AlreadyRunning, err, "another mpbond takes this machine's traffic: stop it first")
 		}
@@ -82,7 +82,7 @@ func openDevice(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/dev/net/tun"), nil
 }
 
-const rightsHint = "run it as root; without rights use `mpbond primary` without --tun, and the proxy"
+const permissionHint = "run it as root; without rights use `mpbond primary` without --tun, and the proxy"
 
 // routes is what sends traffic to the device:
 //
@@ -104,10 +104,10 @@ type routes struct {
 func newRoutes(device string, mark uint32, log *slog.Logger) (_ *routes, err error) {
 	defer func() {
 		if errors.Is(err, unix.EPERM) {
-			err = fault.New(fault.Permission, err, rightsHint)
+			err = fault.New(fault.Permission, err, permissionHint)
 		}
 	}()
-	removed, err := repair(func() bool { return false }) // this process has the device
+	removed, err := removeStale(func() bool { return false }) // this process has the device
 	if err != nil {
 		return nil, err
 	}
@@ -137,24 +137,24 @@ func newRoutes(device string, mark uint32, log *slog.Logger) (_ *routes, err err
 	r := &routes{}
 	defer func() {
 		if err != nil {
-			r.close()
+			r.removeAll()
 		}
 	}()
 	for _, f := range families {
-		if err := r.add(l, f, mark); err != nil {
+		if err := r.addFamily(l, f, mark); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
 }
 
-// add sets up one address family.
-func (r *routes) add(l netlink.Link, family int, mark uint32) error {
+// addFamily sets up one address family.
+func (r *routes) addFamily(l netlink.Link, family int, mark uint32) error {
 	address, all := address4, netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if family == unix.AF_INET6 {
 		address, all = address6, netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
-	a := &netlink.Addr{IPNet: ipnet(address)}
+	a := &netlink.Addr{IPNet: toIPNet(address)}
 	if family == unix.AF_INET6 {
 		a.Flags = unix.IFA_F_NODAD
 	}
@@ -162,21 +162,21 @@ func (r *routes) add(l netlink.Link, family int, mark uint32) error {
 		return fmt.Errorf("giving %s the address %v: %w", l.Attrs().Name, address, err)
 	}
 	if family == unix.AF_INET {
-		for _, w := range ways {
-			throw := &netlink.Route{Dst: ipnet(w), Table: table, Type: unix.RTN_THROW, Protocol: protocol, Family: family}
+		for _, w := range bypassPrefixes {
+			throw := &netlink.Route{Dst: toIPNet(w), Table: routeTable, Type: unix.RTN_THROW, Protocol: routeProtocol, Family: family}
 			if err := netlink.RouteReplace(throw); err != nil {
 				return fmt.Errorf("route to %v: %w", w, err)
 			}
 			r.throws = append(r.throws, throw)
 		}
 	}
-	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipnet(all), Table: table, Protocol: protocol, Family: family}); err != nil {
+	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: toIPNet(all), Table: routeTable, Protocol: routeProtocol, Family: family}); err != nil {
 		return fmt.Errorf("default route by %s: %w", l.Attrs().Name, err)
 	}
 	local := netlink.NewRule()
-	local.Family, local.Priority, local.Table, local.SuppressPrefixlen, local.Protocol = family, priorityLocal, unix.RT_TABLE_MAIN, 0, protocol
+	local.Family, local.Priority, local.Table, local.SuppressPrefixlen, local.Protocol = family, priorityLocal, unix.RT_TABLE_MAIN, 0, routeProtocol
 	rest := netlink.NewRule()
-	rest.Family, rest.Priority, rest.Table, rest.Mark, rest.Invert, rest.Protocol = family, priorityAll, table, mark, true, protocol
+	rest.Family, rest.Priority, rest.Table, rest.Mark, rest.Invert, rest.Protocol = family, priorityAll, routeTable, mark, true, routeProtocol
 	for _, rule := range []*netlink.Rule{local, rest} {
 		if err := netlink.RuleAdd(rule); err != nil {
 			return fault.New(fault.Unsupported, fmt.Errorf("rule %d: %w", rule.Priority, err), "this takes Linux 4.17 with policy routing")
@@ -186,8 +186,8 @@ func (r *routes) add(l netlink.Link, family int, mark uint32) error {
 	return nil
 }
 
-// close removes rules and routes. What goes with the device stays until then.
-func (r *routes) close() error {
+// removeAll removes rules and routes. What goes with the device stays until then.
+func (r *routes) removeAll() error {
 	var errs []error
 	for _, rule := range r.rules {
 		if err := netlink.RuleDel(rule); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -205,13 +205,13 @@ func (r *routes) close() error {
 // RemoveLeftovers removes what a killed process has left, unless another one has the
 // device. It returns what it removed, for people.
 func RemoveLeftovers() ([]string, error) {
-	return repair(Present)
+	return removeStale(Present)
 }
 
-// repair removes rules and routes that a killed process has left, and aborts apps'
+// removeStale removes rules and routes that a killed process has left, and aborts apps'
 // connections, of which nobody knows any more. It does nothing if the device is in use by
 // another process once the rules are listed: those may be the rules of that process.
-func repair(inUse func() bool) (removed []string, err error) {
+func removeStale(inUse func() bool) (removed []string, err error) {
 	left := &routes{}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		rules, err := netlink.RuleList(family)
@@ -222,12 +222,12 @@ func repair(inUse func() bool) (removed []string, err error) {
 			return nil, fmt.Errorf("listing rules: %w", err)
 		}
 		for _, rule := range rules {
-			if rule.Protocol == protocol && (rule.Priority == priorityLocal || rule.Priority == priorityAll) {
+			if rule.Protocol == routeProtocol && (rule.Priority == priorityLocal || rule.Priority == priorityAll) {
 				rule.Family = family
 				left.rules = append(left.rules, &rule)
 			}
 		}
-		list, err := netlink.RouteListFiltered(family, &netlink.Route{Table: table, Protocol: protocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+		list, err := netlink.RouteListFiltered(family, &netlink.Route{Table: routeTable, Protocol: routeProtocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
 		if err != nil {
 			return nil, fmt.Errorf("listing routes: %w", err)
 		}
@@ -242,7 +242,7 @@ func repair(inUse func() bool) (removed []string, err error) {
 	if n := len(left.rules); n > 0 {
 		removed = append(removed, fmt.Sprintf("%d ip rules of a TUN device, and its routes", n))
 	}
-	if err := left.close(); err != nil {
+	if err := left.removeAll(); err != nil {
 		return removed, err
 	}
 	n, err := abortConnections()
@@ -280,6 +280,6 @@ func enableIPv6(device string) (bool, error) {
 	return true, nil
 }
 
-func ipnet(p netip.Prefix) *net.IPNet {
+func toIPNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

@@ -46,9 +46,9 @@ const (
 // An edge is what carries connections, datagrams and DNS queries:
 // *intercept.Edge.
 type edge interface {
-	Attempt(a intercept.Attempt, app intercept.App, dest netip.AddrPort)
-	Flow(app intercept.App, deliver func(b []byte, from netip.AddrPort), refused func(*intercept.PacketRefusal)) *intercept.Flow
-	AskDNS(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
+	ServeAttempt(a intercept.Attempt, app intercept.App, dest netip.AddrPort)
+	NewFlow(app intercept.App, deliver func(b []byte, from netip.AddrPort), refused func(*intercept.PacketRefusal)) *intercept.Flow
+	QueryDNS(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
 }
 
 // netstack ends the apps' TCP, UDP and IP: it is every host of the Internet.
@@ -59,9 +59,9 @@ type netstack struct {
 	link  *link
 	stack *stack.Stack
 
-	ctx     context.Context // ends with close
-	cancel  context.CancelFunc
-	queries chan struct{} // a place for each DNS query under way
+	ctx        context.Context // ends with close
+	cancel     context.CancelFunc
+	querySlots chan struct{} // a place for each DNS query under way
 
 	mu       sync.Mutex
 	closed   bool
@@ -71,21 +71,21 @@ type netstack struct {
 
 // newStack makes a stack on l, which it owns. Run starts it.
 func newStack(l *link, e edge, log *slog.Logger) (*netstack, error) {
-	n := &netstack{edge: e, log: log, link: l, queries: make(chan struct{}, maxQueries), attempts: map[stack.TransportEndpointID][]byte{}}
-	n.flows = newFlows(e, n.answer, n.tell)
+	n := &netstack{edge: e, log: log, link: l, querySlots: make(chan struct{}, maxQueries), attempts: map[stack.TransportEndpointID][]byte{}}
+	n.flows = newFlows(e, n.sendDatagram, n.sendUnreachable)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.stack = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
 	})
-	if err := n.configure(); err != nil {
+	if err := n.configureStack(); err != nil {
 		n.close()
 		return nil, errors.New("setting up the TCP/IP stack: " + err.String())
 	}
 	return n, nil
 }
 
-func (n *netstack) configure() tcpip.Error {
+func (n *netstack) configureStack() tcpip.Error {
 	sack, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false)
 	for _, o := range []tcpip.SettableTransportProtocolOption{
 		&sack, &moderate,
@@ -97,13 +97,13 @@ func (n *netstack) configure() tcpip.Error {
 		}
 	}
 	// Twice as many: it must never be the forwarder that ignores an attempt.
-	f := tcp.NewForwarder(n.stack, tcpBuffer, 2*maxAttempts, n.attempt)
+	f := tcp.NewForwarder(n.stack, tcpBuffer, 2*maxAttempts, n.handleAttempt)
 	n.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, func(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
-		n.remember(id, p)
+		n.rememberSYN(id, p)
 		return f.HandlePacket(id, p)
 	})
-	n.stack.SetTransportProtocolHandler(udp.ProtocolNumber, n.datagram)
-	n.link.seen = n.see
+	n.stack.SetTransportProtocolHandler(udp.ProtocolNumber, n.handleDatagram)
+	n.link.acceptPacket = n.acceptPacket
 	if err := n.stack.CreateNIC(nicID, n.link); err != nil {
 		return err
 	}
@@ -118,8 +118,8 @@ func (n *netstack) configure() tcpip.Error {
 	return nil
 }
 
-// run carries packets until close.
-func (n *netstack) run() error { return n.link.run() }
+// carryPackets carries packets until close.
+func (n *netstack) carryPackets() error { return n.link.readPackets() }
 
 // close ends run and all connections with a reset, and waits until nothing of
 // the stack runs any more. The edge ends what it carries itself.
@@ -128,16 +128,16 @@ func (n *netstack) close() {
 	n.closed = true
 	n.cancel()
 	n.mu.Unlock()
-	n.flows.close()
+	n.flows.closeAll()
 	n.stack.Close() // its resets still leave
 	n.wg.Wait()
 	n.link.Close()
 	n.stack.Wait()
 }
 
-// begin counts one more handler, to be ended by wg.Done. It reports false after
+// beginHandler counts one more handler, to be ended by wg.Done. It reports false after
 // close.
-func (n *netstack) begin() bool {
+func (n *netstack) beginHandler() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -147,27 +147,27 @@ func (n *netstack) begin() bool {
 	return true
 }
 
-// see decides whether the stack shall have a packet.
-func (n *netstack) see(packet []byte) bool {
-	switch judge(packet) {
-	case deliver:
+// acceptPacket decides whether the stack shall have a packet.
+func (n *netstack) acceptPacket(packet []byte) bool {
+	switch classifyPacket(packet) {
+	case actionDeliver:
 		return true
-	case refuse:
-		n.send(icmp.Unreachable(packet, icmp.Prohibited, 0))
+	case actionRefuse:
+		n.sendToApps(icmp.Unreachable(packet, icmp.Prohibited, 0))
 	}
 	return false
 }
 
-// send sends a packet to the apps; it may be lost. nil is none.
-func (n *netstack) send(packet []byte) {
+// sendToApps sends a packet to the apps; it may be lost. nil is none.
+func (n *netstack) sendToApps(packet []byte) {
 	if packet != nil {
-		n.link.send(packet) //nolint:errcheck // as good as lost
+		n.link.writePacket(packet) //nolint:errcheck // as good as lost
 	}
 }
 
-// remember keeps the headers of a connection attempt for an ICMP error about
+// rememberSYN keeps the headers of a connection attempt for an ICMP error about
 // it. One that is not remembered will be ignored.
-func (n *netstack) remember(id stack.TransportEndpointID, p *stack.PacketBuffer) {
+func (n *netstack) rememberSYN(id stack.TransportEndpointID, p *stack.PacketBuffer) {
 	h := header.TCP(p.TransportHeader().Slice())
 	if len(h) < header.TCPMinimumSize || h.Flags()&(header.TCPFlagSyn|header.TCPFlagAck) != header.TCPFlagSyn {
 		return
@@ -179,19 +179,19 @@ func (n *netstack) remember(id stack.TransportEndpointID, p *stack.PacketBuffer)
 	}
 }
 
-// attempt handles a connection attempt, in its own goroutine.
-func (n *netstack) attempt(r *tcp.ForwarderRequest) {
+// handleAttempt handles a connection attempt, in its own goroutine.
+func (n *netstack) handleAttempt(r *tcp.ForwarderRequest) {
 	id := r.ID()
 	n.mu.Lock()
 	syn := n.attempts[id]
 	n.mu.Unlock()
-	if syn == nil || !n.begin() {
+	if syn == nil || !n.beginHandler() {
 		r.Complete(false)
 		return
 	}
 	defer n.wg.Done()
 	a := &attempt{n: n, r: r, syn: syn}
-	n.edge.Attempt(a, intercept.App{Addr: addrPort(id.RemoteAddress, id.RemotePort), DSCP: intercept.HeaderDSCP(syn)}, addrPort(id.LocalAddress, id.LocalPort))
+	n.edge.ServeAttempt(a, intercept.App{Addr: toAddrPort(id.RemoteAddress, id.RemotePort), DSCP: intercept.HeaderDSCP(syn)}, toAddrPort(id.LocalAddress, id.LocalPort))
 	if !a.done {
 		a.Refuse(wire.CodeInternal)
 	}
@@ -206,8 +206,8 @@ type attempt struct {
 	done bool
 }
 
-// complete lets the next SYN of these addresses be another attempt.
-func (a *attempt) complete(reset bool) {
+// completeAttempt lets the next SYN of these addresses be another attempt.
+func (a *attempt) completeAttempt(reset bool) {
 	a.done = true
 	id := a.r.ID()
 	a.n.mu.Lock()
@@ -220,7 +220,7 @@ func (a *attempt) complete(reset bool) {
 func (a *attempt) Accept() (net.Conn, error) {
 	var wq waiter.Queue
 	ep, err := a.r.CreateEndpoint(&wq)
-	a.complete(false)
+	a.completeAttempt(false)
 	if err != nil {
 		return nil, errors.New(err.String())
 	}
@@ -232,10 +232,10 @@ func (a *attempt) Accept() (net.Conn, error) {
 func (a *attempt) Refuse(why wire.Code) {
 	switch why {
 	case wire.CodeUnreachable, wire.CodeForbidden, wire.CodeTimeout:
-		a.n.send(icmp.Unreachable(a.syn, icmp.ReasonFor(why), 0))
-		a.complete(false)
+		a.n.sendToApps(icmp.Unreachable(a.syn, icmp.ReasonFor(why), 0))
+		a.completeAttempt(false)
 	default:
-		a.complete(true)
+		a.completeAttempt(true)
 	}
 }
 
@@ -252,52 +252,52 @@ func (c *conn) SetLinger(seconds int) error {
 	return nil
 }
 
-// datagram handles a datagram from an app, by the goroutine of run.
-func (n *netstack) datagram(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
-	app, dest := addrPort(id.RemoteAddress, id.RemotePort), addrPort(id.LocalAddress, id.LocalPort)
+// handleDatagram handles a datagram from an app, by the goroutine of run.
+func (n *netstack) handleDatagram(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
+	app, dest := toAddrPort(id.RemoteAddress, id.RemotePort), toAddrPort(id.LocalAddress, id.LocalPort)
 	payload := p.Data().AsRange().ToSlice()
 	if dest.Port() == dnsPort {
-		n.query(app, dest, payload)
+		n.forwardQuery(app, dest, payload)
 		return true
 	}
-	n.flows.send(intercept.App{Addr: app, Peer: dest, DSCP: intercept.HeaderDSCP(p.NetworkHeader().Slice())}, dest, payload)
+	n.flows.sendDatagram(intercept.App{Addr: app, Peer: dest, DSCP: intercept.HeaderDSCP(p.NetworkHeader().Slice())}, dest, payload)
 	return true
 }
 
-// query has a DNS query answered. It keeps q.
-func (n *netstack) query(app, resolver netip.AddrPort, q []byte) {
+// forwardQuery has a DNS query answered. It keeps q.
+func (n *netstack) forwardQuery(app, resolver netip.AddrPort, q []byte) {
 	select {
-	case n.queries <- struct{}{}:
+	case n.querySlots <- struct{}{}:
 	default:
 		return
 	}
-	if !n.begin() {
+	if !n.beginHandler() {
 		return
 	}
 	go func() {
 		defer n.wg.Done()
-		defer func() { <-n.queries }()
-		a, err := n.edge.AskDNS(n.ctx, resolver, q)
+		defer func() { <-n.querySlots }()
+		a, err := n.edge.QueryDNS(n.ctx, resolver, q)
 		if err != nil {
 			n.log.Debug("DNS query not answered", "resolver", resolver, "err", err)
 			return
 		}
-		n.answer(resolver, app, a)
+		n.sendDatagram(resolver, app, a)
 	}()
 }
 
-// answer sends a datagram to an app. Payload is not kept.
-func (n *netstack) answer(from, app netip.AddrPort, payload []byte) {
-	n.send(icmp.Datagram(from, app, payload))
+// sendDatagram sends a datagram to an app. Payload is not kept.
+func (n *netstack) sendDatagram(from, app netip.AddrPort, payload []byte) {
+	n.sendToApps(icmp.Datagram(from, app, payload))
 }
 
-// tell tells an app why its datagrams do not reach dest.
-func (n *netstack) tell(app, dest netip.AddrPort, r *intercept.PacketRefusal) {
+// sendUnreachable tells an app why its datagrams do not reach dest.
+func (n *netstack) sendUnreachable(app, dest netip.AddrPort, r *intercept.PacketRefusal) {
 	// All that its kernel looks at in what an error quotes.
-	n.send(icmp.Unreachable(icmp.Datagram(app, dest, nil), icmp.ReasonFor(r.Code), r.MTU))
+	n.sendToApps(icmp.Unreachable(icmp.Datagram(app, dest, nil), icmp.ReasonFor(r.Code), r.MTU))
 }
 
-func addrPort(a tcpip.Address, port uint16) netip.AddrPort {
+func toAddrPort(a tcpip.Address, port uint16) netip.AddrPort {
 	ip, _ := netip.AddrFromSlice(a.AsSlice())
 	return netip.AddrPortFrom(ip, port)
 }

@@ -52,11 +52,11 @@ type Config struct {
 
 // TUN is a device that takes all traffic from Open to Close.
 type TUN struct {
-	edge   *intercept.Edge
-	stack  *netstack
-	routes *routes
-	once   sync.Once // Close
-	err    error     // its
+	edge      *intercept.Edge
+	stack     *netstack
+	routes    *routes
+	closeOnce sync.Once // Close
+	closeErr  error     // its
 }
 
 // Open makes the device mpbond0 in the network namespace of this process and
@@ -89,7 +89,7 @@ func Open(cfg Config) (_ *TUN, err error) {
 // Run carries traffic until ctx ends or the device fails, and then closes it.
 func (t *TUN) Run(ctx context.Context) error {
 	done := make(chan error, 1)
-	go func() { done <- t.stack.run() }()
+	go func() { done <- t.stack.carryPackets() }()
 	select {
 	case <-ctx.Done():
 		err := t.Close()
@@ -102,10 +102,10 @@ func (t *TUN) Run(ctx context.Context) error {
 // Close restores rules and routes, so that new connections go as before, then
 // closes the Edge and the device, which vanishes. Only the first call does.
 func (t *TUN) Close() error {
-	t.once.Do(func() {
-		t.err = t.routes.close()
+	t.closeOnce.Do(func() {
+		t.closeErr = t.routes.removeAll()
 		t.edge.Close()
 		t.stack.close()
 	})
-	return t.err
+	return t.closeErr
 }

@@ -21,14 +21,14 @@ type Config struct {
 // TUN cannot be had here.
 type TUN struct{}
 
-var errNone = fault.New(fault.Unsupported, errors.New("mpbond cannot carry a whole machine "+where),
+var errUnsupported = fault.New(fault.Unsupported, errors.New("mpbond cannot carry a whole machine "+unsupportedWhere),
 	"leave tun out, and tell apps or the system's settings of the proxy")
 
 // Open fails.
-func Open(Config) (*TUN, error) { return nil, errNone }
+func Open(Config) (*TUN, error) { return nil, errUnsupported }
 
 // Run fails.
-func (*TUN) Run(context.Context) error { return errNone }
+func (*TUN) Run(context.Context) error { return errUnsupported }
 
 // Close does nothing.
 func (*TUN) Close() error { return nil }

@@ -37,12 +37,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait.
-const patience = time.Minute
+// testTimeout bounds every wait.
+const testTimeout = time.Minute
 
-// world is a machine, whose kernel another stack plays, with all its traffic
+// testNet is a machine, whose kernel another stack plays, with all its traffic
 // taken; and the Internet, for which this machine's loopback stands in.
-type world struct {
+type testNet struct {
 	*testing.T
 	kernel *stack.Stack
 	n      *netstack
@@ -62,7 +62,7 @@ var (
 	site6 = netip.MustParseAddrPort("[2001:db8::7]:80")
 )
 
-func newWorld(t *testing.T, packets intercept.PacketDialer) *world {
+func newTestNet(t *testing.T, packets intercept.PacketDialer) *testNet {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -74,8 +74,8 @@ func newWorld(t *testing.T, packets intercept.PacketDialer) *world {
 			t.Fatal(err)
 		}
 	}
-	w := &world{T: t, at: map[string]string{}, refuse: map[string]wire.Code{}, icmp: make(chan []byte, 64), around: make(chan string, 64)}
-	links[1].seen = func(p []byte) bool {
+	w := &testNet{T: t, at: map[string]string{}, refuse: map[string]wire.Code{}, icmp: make(chan []byte, 64), around: make(chan string, 64)}
+	links[1].acceptPacket = func(p []byte) bool {
 		if header.IPVersion(p) == 4 && p[9] == byte(header.ICMPv4ProtocolNumber) || header.IPVersion(p) == 6 && p[6] == byte(header.ICMPv6ProtocolNumber) {
 			w.icmp <- bytes.Clone(p)
 		}
@@ -113,7 +113,7 @@ func newWorld(t *testing.T, packets intercept.PacketDialer) *world {
 	for _, l := range links {
 		wg.Go(func() {
 			// The other end closed first, perhaps with packets that it had not read.
-			if err := l.run(); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+			if err := l.readPackets(); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
 				t.Error(err)
 			}
 		})
@@ -130,7 +130,7 @@ func newWorld(t *testing.T, packets intercept.PacketDialer) *world {
 }
 
 // DialStream implements intercept.Dialer.
-func (w *world) DialStream(ctx context.Context, dest string) (net.Conn, error) {
+func (w *testNet) DialStream(ctx context.Context, dest string) (net.Conn, error) {
 	w.mu.Lock()
 	addr, known := w.at[dest]
 	code, refused := w.refuse[dest]
@@ -145,22 +145,22 @@ func (w *world) DialStream(ctx context.Context, dest string) (net.Conn, error) {
 		}
 		a, b := net.Pipe()
 		b.Close()
-		return refusal{a, wire.Reset{Code: code}}, nil
+		return refusedConn{a, wire.Reset{Code: code}}, nil
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// refusal is a stream that the far end refuses.
-type refusal struct {
+// refusedConn is a stream that the far end refuses.
+type refusedConn struct {
 	net.Conn
 	why error
 }
 
-func (r refusal) WaitOpen(context.Context) error { return r.why }
+func (r refusedConn) WaitOpen(context.Context) error { return r.why }
 
-// serve has handle serve the connections to dest.
-func (w *world) serve(dest netip.AddrPort, handle func(*net.TCPConn)) {
+// serveAt has handle serve the connections to dest.
+func (w *testNet) serveAt(dest netip.AddrPort, handle func(*net.TCPConn)) {
 	w.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -182,24 +182,24 @@ func (w *world) serve(dest netip.AddrPort, handle func(*net.TCPConn)) {
 	w.Cleanup(func() { l.Close(); wg.Wait() })
 }
 
-// dial connects as an app would.
-func (w *world) dial(ctx context.Context, dest netip.AddrPort) (*gonet.TCPConn, error) {
+// dialFrom connects as an app would.
+func (w *testNet) dialFrom(ctx context.Context, dest netip.AddrPort) (*gonet.TCPConn, error) {
 	proto := ipv4.ProtocolNumber
 	if dest.Addr().Is6() {
 		proto = ipv6.ProtocolNumber
 	}
-	c, err := gonet.DialContextTCP(ctx, w.kernel, full(dest), proto)
+	c, err := gonet.DialContextTCP(ctx, w.kernel, toFullAddress(dest), proto)
 	if err != nil {
 		return nil, err
 	}
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(testTimeout))
 	w.Cleanup(func() { c.Close() })
 	return c, nil
 }
 
-func noise(n int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{7}), n) }
+func randomReader(n int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{7}), n) }
 
-func hash(t *testing.T, r io.Reader) string {
+func hashOf(t *testing.T, r io.Reader) string {
 	t.Helper()
 	h := sha256.New()
 	if _, err := io.Copy(h, r); err != nil {
@@ -214,29 +214,29 @@ func TestConnections(t *testing.T) {
 	const size = 4 << 20
 	for _, site := range []netip.AddrPort{site4, site6} {
 		t.Run(site.String(), func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newTestNet(t, nil)
 			got := make(chan string, 1)
-			w.serve(site, func(c *net.TCPConn) {
+			w.serveAt(site, func(c *net.TCPConn) {
 				var wg sync.WaitGroup
-				wg.Go(func() { got <- hash(t, c) }) // until the app's half-close
-				_, _ = io.Copy(c, noise(size))
+				wg.Go(func() { got <- hashOf(t, c) }) // until the app's half-close
+				_, _ = io.Copy(c, randomReader(size))
 				wg.Wait()
 				_, _ = io.WriteString(c, "bye")
 			})
-			c, err := w.dial(t.Context(), site)
+			c, err := w.dialFrom(t.Context(), site)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				if _, err := io.Copy(struct{ io.Writer }{c}, noise(size)); err != nil {
+				if _, err := io.Copy(struct{ io.Writer }{c}, randomReader(size)); err != nil {
 					t.Error(err)
 				}
 				if err := c.CloseWrite(); err != nil {
 					t.Error(err)
 				}
 			})
-			if down := hash(t, io.LimitReader(c, size)); down != hash(t, noise(size)) {
+			if down := hashOf(t, io.LimitReader(c, size)); down != hashOf(t, randomReader(size)) {
 				t.Error("the download is damaged")
 			}
 			rest, err := io.ReadAll(c)
@@ -244,16 +244,16 @@ func TestConnections(t *testing.T) {
 				t.Errorf("after half-close: %q, %v", rest, err)
 			}
 			wg.Wait()
-			if <-got != hash(t, noise(size)) {
+			if <-got != hashOf(t, randomReader(size)) {
 				t.Error("the upload is damaged")
 			}
 		})
 	}
 }
 
-// told waits for an ICMP error and checks that the machine can tell what it is
+// awaitICMP waits for an ICMP error and checks that the machine can tell what it is
 // about: it comes from dest and quotes a packet from the machine to there.
-func (w *world) told(dest netip.AddrPort) (icmpType, code byte) {
+func (w *testNet) awaitICMP(dest netip.AddrPort) (icmpType, code byte) {
 	w.Helper()
 	select {
 	case p := <-w.icmp:
@@ -274,11 +274,11 @@ func (w *world) told(dest netip.AddrPort) (icmpType, code byte) {
 			}
 		}
 		port := netip.AddrPortFrom(dest.Addr(), header.UDP(p[ip+8+quoted:]).DestinationPort())
-		if from != dst || to != src || addrPort(dst, port.Port()) != dest {
+		if from != dst || to != src || toAddrPort(dst, port.Port()) != dest {
 			w.Errorf("from %v to %v, about a packet from %v to %v; want %v", from, to, src, port, dest)
 		}
 		return p[ip], p[ip+1]
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		w.Errorf("no ICMP error about %v", dest)
 		return 0, 0
 	}
@@ -303,23 +303,23 @@ func TestRefusals(t *testing.T) {
 		{"203.0.113.7:80", wire.CodeInternal, 0, 0, false},
 	} {
 		t.Run(fmt.Sprintf("%s code %v", c.dest, c.code), func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newTestNet(t, nil)
 			w.mu.Lock()
 			w.refuse[c.dest] = c.code
 			w.mu.Unlock()
 			dest := netip.MustParseAddrPort(c.dest)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 			defer cancel()
 			failed := make(chan error, 1)
 			go func() {
-				conn, err := w.dial(ctx, dest)
+				conn, err := w.dialFrom(ctx, dest)
 				if err == nil {
 					conn.Close()
 				}
 				failed <- err
 			}()
 			if c.icmpType != 0 {
-				if typ, code := w.told(dest); typ != c.icmpType || code != c.icmp {
+				if typ, code := w.awaitICMP(dest); typ != c.icmpType || code != c.icmp {
 					t.Errorf("ICMP %d %d", typ, code)
 				}
 				cancel()
@@ -339,9 +339,9 @@ func TestRefusals(t *testing.T) {
 // TestReset: a stream that breaks resets the app's connection, and the other
 // way round.
 func TestReset(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newTestNet(t, nil)
 	broken := make(chan error, 1)
-	w.serve(site4, func(c *net.TCPConn) {
+	w.serveAt(site4, func(c *net.TCPConn) {
 		b := make([]byte, 1)
 		_, _ = c.Read(b)
 		if b[0] == 'r' {
@@ -352,7 +352,7 @@ func TestReset(t *testing.T) {
 		_, err := c.Read(b)
 		broken <- err
 	})
-	c, err := w.dial(t.Context(), site4)
+	c, err := w.dialFrom(t.Context(), site4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func TestReset(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err == nil || err == io.EOF {
 		t.Errorf("the app sees %v", err)
 	}
-	if c, err = w.dial(t.Context(), site4); err != nil {
+	if c, err = w.dialFrom(t.Context(), site4); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = c.Write([]byte("x"))
@@ -373,10 +373,10 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// listen opens a UDP socket of an app.
-func (w *world) listen(remote netip.AddrPort) *gonet.UDPConn {
+// listenUDP opens a UDP socket of an app.
+func (w *testNet) listenUDP(remote netip.AddrPort) *gonet.UDPConn {
 	w.Helper()
-	proto, r := ipv4.ProtocolNumber, full(remote)
+	proto, r := ipv4.ProtocolNumber, toFullAddress(remote)
 	if remote.Addr().Is6() {
 		proto = ipv6.ProtocolNumber
 	}
@@ -384,7 +384,7 @@ func (w *world) listen(remote netip.AddrPort) *gonet.UDPConn {
 	if err != nil {
 		w.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(testTimeout))
 	w.Cleanup(func() { c.Close() })
 	return c
 }
@@ -394,11 +394,11 @@ func (w *world) listen(remote netip.AddrPort) *gonet.UDPConn {
 func TestDatagrams(t *testing.T) {
 	refused := netip.MustParseAddrPort("203.0.113.8:9")
 	bond := &fakePackets{refuse: refused.String(), code: wire.CodeConnRefused}
-	w := newWorld(t, bond)
+	w := newTestNet(t, bond)
 	for i, site := range []netip.AddrPort{site4, site6} {
-		c := w.listen(site)
+		c := w.listenUDP(site)
 		for _, n := range []int{0, 1, 1400, 9000, 60000} {
-			want, _ := io.ReadAll(noise(int64(n)))
+			want, _ := io.ReadAll(randomReader(int64(n)))
 			if _, err := c.Write(want); err != nil {
 				t.Fatal(err)
 			}
@@ -415,11 +415,11 @@ func TestDatagrams(t *testing.T) {
 			t.Errorf("%d flows", flows)
 		}
 	}
-	c := w.listen(refused)
+	c := w.listenUDP(refused)
 	if _, err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if typ, code := w.told(refused); typ != 3 || code != 3 {
+	if typ, code := w.awaitICMP(refused); typ != 3 || code != 3 {
 		t.Errorf("ICMP %d %d", typ, code)
 	}
 }
@@ -438,11 +438,11 @@ func TestDatagramErrors(t *testing.T) {
 		{"203.0.113.8:9", wire.CodeTooBig, 3, 4}, {"[2001:db8::8]:9", wire.CodeTooBig, 2, 0},
 	} {
 		dest := netip.MustParseAddrPort(c.dest)
-		w := newWorld(t, &fakePackets{refuse: c.dest, code: c.code})
-		if _, err := w.listen(dest).Write([]byte("x")); err != nil {
+		w := newTestNet(t, &fakePackets{refuse: c.dest, code: c.code})
+		if _, err := w.listenUDP(dest).Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		if typ, code := w.told(dest); typ != c.typ || code != c.want {
+		if typ, code := w.awaitICMP(dest); typ != c.typ || code != c.want {
 			t.Errorf("%s, %v: ICMP %d %d, want %d %d", c.dest, c.code, typ, code, c.typ, c.want)
 		}
 	}
@@ -452,13 +452,13 @@ func TestDatagramErrors(t *testing.T) {
 // directly.
 func TestDatagramsAround(t *testing.T) {
 	for dest, around := range map[string]bool{"192.168.9.9:123": true, "[fd00::9]:123": true, "203.0.113.8:123": false, "[2001:db8::9]:123": false} {
-		w := newWorld(t, &fakePackets{refuse: dest, code: wire.CodeUnreachable})
+		w := newTestNet(t, &fakePackets{refuse: dest, code: wire.CodeUnreachable})
 		to := netip.MustParseAddrPort(dest)
-		if _, err := w.listen(to).Write([]byte("x")); err != nil {
+		if _, err := w.listenUDP(to).Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}
 		if !around {
-			w.told(to)
+			w.awaitICMP(to)
 			w.mu.Lock()
 			if len(w.direct) > 0 {
 				t.Errorf("%s: tried directly", dest)
@@ -471,7 +471,7 @@ func TestDatagramsAround(t *testing.T) {
 			if got != dest {
 				t.Errorf("tried %s directly, want %s", got, dest)
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Errorf("%s: not tried directly", dest)
 		}
 	}
@@ -483,7 +483,7 @@ func TestDSCP(t *testing.T) {
 	for _, site := range []netip.AddrPort{site4, site6} {
 		const dscp = 46
 		apps := make(chan intercept.App, 2)
-		w := newWorld(t, &fakePackets{asked: apps})
+		w := newTestNet(t, &fakePackets{asked: apps})
 		w.mu.Lock()
 		w.asked = apps
 		w.mu.Unlock()
@@ -501,7 +501,7 @@ func TestDSCP(t *testing.T) {
 			if e := ep.SetSockOptInt(opt, dscp<<2); e != nil {
 				t.Fatal(e)
 			}
-			if e := ep.Connect(full(site)); e != nil && transport == udp.ProtocolNumber {
+			if e := ep.Connect(toFullAddress(site)); e != nil && transport == udp.ProtocolNumber {
 				t.Fatal(e)
 			}
 			if transport == udp.ProtocolNumber {
@@ -515,7 +515,7 @@ func TestDSCP(t *testing.T) {
 				if app.DSCP != dscp || app.Addr.Port() != local.Port {
 					t.Errorf("%v, protocol %d: %+v, want DSCP %d and port %d", site, transport, app, dscp, local.Port)
 				}
-			case <-time.After(patience):
+			case <-time.After(testTimeout):
 				t.Fatalf("%v, protocol %d: nobody dials", site, transport)
 			}
 		}
@@ -525,17 +525,17 @@ func TestDSCP(t *testing.T) {
 // TestDNS: a query over UDP goes through the bond over TCP.
 func TestDNS(t *testing.T) {
 	resolver := netip.MustParseAddrPort("203.0.113.53:53")
-	w := newWorld(t, nil)
+	w := newTestNet(t, nil)
 	query := append([]byte{0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, "\x07example\x03org\x00\x00\x01\x00\x01"...)
 	answer := bytes.Clone(query)
 	answer[2] |= 0x80
-	w.serve(resolver, func(c *net.TCPConn) {
+	w.serveAt(resolver, func(c *net.TCPConn) {
 		b := make([]byte, 2+len(query))
 		if _, err := io.ReadFull(c, b); err == nil {
 			_, _ = c.Write(append(b[:2:2], answer...))
 		}
 	})
-	c := w.listen(resolver)
+	c := w.listenUDP(resolver)
 	if _, err := c.Write(query); err != nil {
 		t.Fatal(err)
 	}
@@ -545,6 +545,6 @@ func TestDNS(t *testing.T) {
 		t.Errorf("%x, %v", b[:n], err)
 	}
 }
-func full(a netip.AddrPort) tcpip.FullAddress {
+func toFullAddress(a netip.AddrPort) tcpip.FullAddress {
 	return tcpip.FullAddress{Addr: tcpip.AddrFromSlice(a.Addr().AsSlice()), Port: a.Port()}
 }

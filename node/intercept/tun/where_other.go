@@ -4,4 +4,4 @@ package tun
 
 import "runtime"
 
-const where = "on " + runtime.GOOS
+const unsupportedWhere = "on " + runtime.GOOS

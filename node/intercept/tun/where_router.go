@@ -2,4 +2,4 @@
 
 package tun
 
-const where = "in the build for routers: the one without the build tag router can"
+const unsupportedWhere = "in the build for routers: the one without the build tag router can"

@@ -15,9 +15,9 @@ const (
 	Indices = 34
 	// MaxPRB is the most resource blocks of a grant.
 	MaxPRB = 110
-	// Sized is the number of I_MCS that name a size without 256QAM; those above
+	// SizedMCS is the number of I_MCS that name a size without 256QAM; those above
 	// say that it is that of the first transmission of the same block.
-	Sized = 29
+	SizedMCS = 29
 )
 
 // Size is the size in bits of a block with index on prb resource blocks; 0 if
@@ -47,10 +47,10 @@ func Downlink(mcs int) Coding {
 		return Coding{2, mcs}
 	case mcs <= 16:
 		return Coding{4, mcs - 1}
-	case mcs < Sized:
+	case mcs < SizedMCS:
 		return Coding{6, mcs - 2}
 	}
-	return Coding{2 * (mcs - Sized + 1), -1}
+	return Coding{2 * (mcs - SizedMCS + 1), -1}
 }
 
 // Downlink256 is table 7.1.7.1-1A, for devices that are told to use 256QAM.
@@ -76,7 +76,7 @@ func Downlink256(mcs int) Coding {
 // 29 to 31 say a redundancy version only; their order is 0.
 func Uplink(mcs int) Coding {
 	switch {
-	case mcs < 0 || mcs >= Sized:
+	case mcs < 0 || mcs >= SizedMCS:
 		return Coding{0, -1}
 	case mcs <= 10:
 		return Coding{2, mcs}
@@ -86,8 +86,8 @@ func Uplink(mcs int) Coding {
 	return Coding{6, mcs - 2}
 }
 
-// compact is table 7.1.7.2.3-1.
-var compact = [32]uint16{
+// compactSizes is table 7.1.7.2.3-1.
+var compactSizes = [32]uint16{
 	40, 56, 72, 120, 136, 144, 176, 208, 224, 256, 280, 296, 328, 336, 392, 488,
 	552, 600, 632, 696, 776, 840, 904, 1000, 1064, 1128, 1224, 1288, 1384, 1480, 1608, 1736,
 }
@@ -95,15 +95,15 @@ var compact = [32]uint16{
 // Compact is the size in bits of a block that format 1C grants, by its five bits
 // (section 7.1.7.2.3); 0 if index is none.
 func Compact(index int) int {
-	if index < 0 || index >= len(compact) {
+	if index < 0 || index >= len(compactSizes) {
 		return 0
 	}
-	return int(compact[index])
+	return int(compactSizes[index])
 }
 
-// Group is P, the resource blocks of a group in a cell of prb, in which formats 1, 2
+// RBGSize is P, the resource blocks of a group in a cell of prb, in which formats 1, 2
 // and 2A grant them (36.213 table 7.1.6.1-1).
-func Group(prb int) int {
+func RBGSize(prb int) int {
 	switch {
 	case prb <= 10:
 		return 1
