@@ -202,7 +202,7 @@ type Hop struct {
 	PBE *PBE `json:"pbe,omitempty"`
 }
 
-// PBE is the state of PBE-CC (docs/pbe.md) at a sender.
+// PBE is the state of PBE-CC (docs/explanation/pbe.md) at a sender.
 type PBE struct {
 	State           string    `json:"state"`            // approach, wireless, drain or internet
 	CapacityBps     unit.Rate `json:"capacity_bps"`     // that the receiver has told last, for this subflow

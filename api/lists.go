@@ -157,7 +157,7 @@ type StreamChange struct {
 type Event struct {
 	Seq  uint64    `json:"seq"` // counts the changes since this mpbond began, from 1
 	T    time.Time `json:"t"`
-	Kind string    `json:"kind"` // such as subflow_up; docs/api.md has the list
+	Kind string    `json:"kind"` // such as subflow_up; docs/reference/api.md has the list
 	Bond string    `json:"bond,omitempty"`
 	// Device that came or left, or that carries the subflow.
 	Device  string     `json:"device,omitempty"`

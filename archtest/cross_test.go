@@ -38,7 +38,7 @@ func TestOtherMachines(t *testing.T) {
 }
 
 // TestLeftOut: what makes a program large without use there is not in it: plots in the
-// product, and in the build for routers what docs/install.md says.
+// product, and in the build for routers what docs/howto/install.md says.
 func TestLeftOut(t *testing.T) {
 	for tags, out := range map[string][]string{
 		"":       {"gonum.org/v1/plot", "google.golang.org/protobuf", "go/parser"},

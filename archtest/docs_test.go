@@ -128,7 +128,7 @@ func frameTypes(t *testing.T, code string) (list []wire.Type) {
 	return list
 }
 
-// TestFramesAreDocumented: the table of docs/wire.md has each frame of package
+// TestFramesAreDocumented: the table of docs/reference/wire.md has each frame of package
 // wire with its number and its name, and no other.
 func TestFramesAreDocumented(t *testing.T) {
 	want := frameTypes(t, readFile(t, "link/wire/wire.go"))
@@ -136,7 +136,7 @@ func TestFramesAreDocumented(t *testing.T) {
 		t.Fatalf("found %v: this test looks in the wrong place", want)
 	}
 	var got []string
-	for _, m := range regexp.MustCompile(`(?m)^\| (0x[0-9a-f]{2}) \| (\S+) \| \S.* \|$`).FindAllStringSubmatch(readFile(t, "docs/wire.md"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| (0x[0-9a-f]{2}) \| (\S+) \| \S.* \|$`).FindAllStringSubmatch(readFile(t, "docs/reference/wire.md"), -1) {
 		got = append(got, m[1]+" "+m[2])
 	}
 	var names []string
@@ -144,17 +144,17 @@ func TestFramesAreDocumented(t *testing.T) {
 		name := fmt.Sprintf("0x%02x %v", uint8(typ), typ)
 		names = append(names, name)
 		if !slices.Contains(got, name) {
-			t.Errorf("docs/wire.md does not tell of %s", name)
+			t.Errorf("docs/reference/wire.md does not tell of %s", name)
 		}
 	}
 	for _, name := range got {
 		if !slices.Contains(names, name) {
-			t.Errorf("docs/wire.md tells of %s, which package wire does not have", name)
+			t.Errorf("docs/reference/wire.md tells of %s, which package wire does not have", name)
 		}
 	}
 }
 
-// TestNamedTestsExist: docs/security.md names a test for what it promises, and
+// TestNamedTestsExist: docs/explanation/security.md names a test for what it promises, and
 // that is there.
 func TestNamedTestsExist(t *testing.T) {
 	have := map[string]bool{}
@@ -169,10 +169,10 @@ func TestNamedTestsExist(t *testing.T) {
 			return true
 		})
 	}
-	named := regexp.MustCompile("`([a-z0-9/]+\\.(?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(readFile(t, "docs/security.md"), -1)
+	named := regexp.MustCompile("`([a-z0-9/]+\\.(?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(readFile(t, "docs/explanation/security.md"), -1)
 	for _, m := range named {
 		if !have[m[1]] {
-			t.Errorf("docs/security.md names %s, which is not there", m[1])
+			t.Errorf("docs/explanation/security.md names %s, which is not there", m[1])
 		}
 	}
 	if len(named) < 20 {
@@ -183,20 +183,20 @@ func TestNamedTestsExist(t *testing.T) {
 // TestTroubleshooting: each kind of error is in the document, and each command that
 // it names exists.
 func TestTroubleshooting(t *testing.T) {
-	text := readFile(t, "docs/troubleshooting.md")
+	text := readFile(t, "docs/howto/troubleshoot.md")
 	kinds := regexp.MustCompile(`Kind += "([a-z_]+)"`).FindAllStringSubmatch(readFile(t, "base/fault/fault.go"), -1)
 	if len(kinds) < 10 {
 		t.Fatalf("found kinds %q: this test looks in the wrong place", kinds)
 	}
 	for _, m := range kinds {
 		if !strings.Contains(text, "`"+m[1]+"`") {
-			t.Errorf("docs/troubleshooting.md does not tell of errors of the kind %s", m[1])
+			t.Errorf("docs/howto/troubleshoot.md does not tell of errors of the kind %s", m[1])
 		}
 	}
-	reference := readFile(t, "docs/reference.md")
+	reference := readFile(t, "docs/reference/mpbond.md")
 	for _, m := range regexp.MustCompile("`(?:sudo )?mpbond ([a-z]+)").FindAllStringSubmatch(text, -1) {
 		if !strings.Contains(reference, "### mpbond "+m[1]+"\n") {
-			t.Errorf("docs/troubleshooting.md names `mpbond %s`, which docs/reference.md does not have", m[1])
+			t.Errorf("docs/howto/troubleshoot.md names `mpbond %s`, which docs/reference/mpbond.md does not have", m[1])
 		}
 	}
 }

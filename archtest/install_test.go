@@ -56,24 +56,24 @@ func listFiles(t *testing.T, root string) (list []string) {
 	return list
 }
 
-// documentedFiles lists the files that docs/install.md names, for a PREFIX.
+// documentedFiles lists the files that docs/howto/install.md names, for a PREFIX.
 func documentedFiles(t *testing.T, prefix string) (list []string) {
 	t.Helper()
-	for _, m := range regexp.MustCompile("(?m)^\\| `(PREFIX)?(/[^`]+)` \\|").FindAllStringSubmatch(readFile(t, "docs/install.md"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(PREFIX)?(/[^`]+)` \\|").FindAllStringSubmatch(readFile(t, "docs/howto/install.md"), -1) {
 		if m[1] != "" {
 			m[2] = prefix + m[2]
 		}
 		list = append(list, m[2])
 	}
 	if len(list) < 5 {
-		t.Fatalf("docs/install.md names %q: this test looks in the wrong place", list)
+		t.Fatalf("docs/howto/install.md names %q: this test looks in the wrong place", list)
 	}
 	slices.Sort(list)
 	return list
 }
 
-// TestInstall: make install puts what docs/install.md lists, and make deb packs
-// that, and the program pairs three devices, as docs/quickstart.md says, and carries
+// TestInstall: make install puts what docs/howto/install.md lists, and make deb packs
+// that, and the program pairs three devices, as docs/tutorial/first-bond.md says, and carries
 // a file; all from one build.
 func TestInstall(t *testing.T) {
 	requirePrograms(t, "make")
@@ -93,7 +93,7 @@ func TestInstall(t *testing.T) {
 		runTool(t, "make", "install", "MPBOND="+mpbond, "DESTDIR="+dest)
 		got := listFiles(t, dest)
 		if want := documentedFiles(t, "/usr/local"); !slices.Equal(got, want) {
-			t.Errorf("installed are\n%s\nand listed in docs/install.md\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			t.Errorf("installed are\n%s\nand listed in docs/howto/install.md\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		for _, name := range got {
 			text, err := os.ReadFile(dest + name)

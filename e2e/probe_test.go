@@ -58,7 +58,7 @@ func TestWhatIsHeard(t *testing.T) {
 			t.Errorf("the key of %s was heard", d.name)
 		}
 	}
-	for _, b := range []string{"mpbond", "pocketphone"} { // as docs/security.md says
+	for _, b := range []string{"mpbond", "pocketphone"} { // as docs/explanation/security.md says
 		if !bytes.Contains(said, []byte(b)) {
 			t.Errorf("%q was not heard", b)
 		}

@@ -58,7 +58,7 @@ type LTELink struct {
 }
 
 // defaultAirQueue is what a base station keeps for a device: as long as the one of
-// docs/pbe.md's default cell, 125 ms of it.
+// docs/explanation/pbe.md's default cell, 125 ms of it.
 const defaultAirQueue = 750 * unit.KB
 
 // User is a device of which only the traffic is modelled.

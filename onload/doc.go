@@ -1,5 +1,5 @@
 // Package onload is the layer that moves whole items over several devices without a
-// bonding server, as 3GOL and COMBINE do (docs/onload.md).
+// bonding server, as 3GOL and COMBINE do (docs/howto/onload.md).
 //
 //	mpbond get, play, put ─▶ fetch, playlist, upload: what is wanted, and how one item is carried
 //	                              │ Task

@@ -1,5 +1,5 @@
 // Package pbe is the layer of PBE-CC: congestion control from measurements of the
-// control channel of mobile cells (docs/pbe.md). It can be deleted without touching the
+// control channel of mobile cells (docs/explanation/pbe.md). It can be deleted without touching the
 // bond, which uses its transport like any other.
 //
 //	antenna or modem ─▶ source, air ─▶ lte ─▶ listen ─▶ cell ─▶ cc ─▶ transport ═ UDP ═▶

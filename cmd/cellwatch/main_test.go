@@ -39,7 +39,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestReference: docs/reference-cellwatch.md is what the commands say.
+// TestReference: docs/reference/cellwatch.md is what the commands say.
 func TestReference(t *testing.T) {
-	clitest.CheckCommandReference(t, "../../docs/reference-cellwatch.md", thisProgram())
+	clitest.CheckCommandReference(t, "../../docs/reference/cellwatch.md", thisProgram())
 }

@@ -36,7 +36,7 @@ they come, until interrupted; of standard input, "-"; or from samples of the air
 the ending of a name (.cf32, .sc16, .cu8) or --format. Each source counts by itself.
 
 It tells users by the hour; users in each 40 ms, all and those who pass the user filter
-(docs/pbe.md); rates, activities, what comes again, formats and levels. Users are told
+(docs/explanation/pbe.md); rates, activities, what comes again, formats and levels. Users are told
 apart by RNTI, which a network gives anew with each connection. A recording does not
 say what time it was: hours count from its beginning, or from --start.`,
 		Example: `  cellwatch stats walk.cells

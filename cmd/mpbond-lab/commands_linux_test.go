@@ -75,7 +75,7 @@ func TestMisusedLab(t *testing.T) {
 	}
 }
 
-// TestReference: docs/reference-lab.md is what the commands say.
+// TestReference: docs/reference/mpbond-lab.md is what the commands say.
 func TestReference(t *testing.T) {
-	clitest.CheckCommandReference(t, "../../docs/reference-lab.md", thisProgram())
+	clitest.CheckCommandReference(t, "../../docs/reference/mpbond-lab.md", thisProgram())
 }

@@ -164,7 +164,7 @@ to be found out.`,
 	o.StringVar(&r.Options.Only, "only", "", "only cells whose names contain `TEXT`")
 	o.IntVar(&r.Options.Reps, "reps", 0, "repetitions of each cell (0: the row's own)")
 	o.Uint64Var(&r.Options.Seed, "seed", 1, "of the files' content, and of networks that vary")
-	o.StringVar(&r.Options.Traces, "traces", "", "make networks that vary of recordings in `DIR` (docs/exp.md); none: by --seed")
+	o.StringVar(&r.Options.Traces, "traces", "", "make networks that vary of recordings in `DIR` (docs/reference/experiments.md); none: by --seed")
 	o.IntVar(&r.Jobs, "jobs", 0, "cells at once (0: as many as this machine can)")
 	o.DurationVar(&r.Limit, "for", 0, "begin no transfer that would end later (0: no limit; with --quick "+quickTime.String()+")")
 	o.BoolVar(&asJSON, "json", false, "print one JSON object for each row")

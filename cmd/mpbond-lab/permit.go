@@ -31,7 +31,7 @@ func permitCommand() *cobra.Command {
 		Use: "permit", Short: "grant permits for onloading, as the operator of cells",
 		Long: `Grant permits for onloading, as the operator of mobile cells: helpers whose owners
 pay for no volume then carry for others only while their cell has room
-(docs/onload.md).`,
+(docs/howto/onload.md).`,
 		Example: `  mpbond-lab permit serve --cell north=load:/run/north.load
   mpbond-lab permit status
   mpbond-lab permit ask permits.example.org:7605 --key mpb1…`,

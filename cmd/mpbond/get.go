@@ -72,7 +72,7 @@ With --onload neither a server nor a running primary is needed: parts of a file,
 or several files, are fetched by each helper over its own line, and by this
 device, at once. Helpers take part that were started with --onload, too. What
 was interrupted goes on when the same command is given again. See
-docs/onload.md.
+docs/howto/onload.md.
 
 Headers, cookies and passwords go to the hosts that they are for, not to where
 these redirect to. Helpers that onload carry them inside https:// only; for
@@ -121,7 +121,7 @@ http:// they are left out.`,
 	o.addFlags(cmd)
 	cmd.Flags().StringSliceVar(&o.interfaces, "interface", nil, "with --onload: a network interface of this device to use; may be repeated")
 	cmd.Flags().StringVar(&o.scheduler, "scheduler", "", "with --onload: the item scheduler, for comparisons")
-	_ = cmd.Flags().MarkHidden("scheduler") // none is better than the default: see docs/onload.md
+	_ = cmd.Flags().MarkHidden("scheduler") // none is better than the default: see docs/howto/onload.md
 	cmd.Flags().StringVar(&o.socket, "socket", "", "use the primary at this `PATH`")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result as JSON (to standard error with -o -)")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")

@@ -43,7 +43,7 @@ mpbond pair there; mpbond accept shows further ones. While a code holds, and ten
 minutes more to say what became of it, TCP port 7603 is open.
 
 With --onload=ALLOWANCE, or with [onload] in helper.toml, it also takes connections of
-primaries that onload (docs/onload.md), at TCP port 7604, as far as its allowance
+primaries that onload (docs/howto/onload.md), at TCP port 7604, as far as its allowance
 lasts.`,
 		Example: `  mpbond helper
   mpbond helper --onload=200MB

@@ -96,7 +96,7 @@ func (c *onloadConfig) applyFlag(given bool, text string) error {
 // validate tells what cannot be.
 func (c onloadConfig) validate() error {
 	bad := func(format string, args ...any) error {
-		return fault.New(fault.Config, fmt.Errorf("[onload]: "+format, args...), "see docs/onload.md")
+		return fault.New(fault.Config, fmt.Errorf("[onload]: "+format, args...), "see docs/howto/onload.md")
 	}
 	switch {
 	case c.Allowance.Caps && (c.Interface == "" || c.Plan == 0):

@@ -66,7 +66,7 @@ type onloadPage struct {
 // validate tells what cannot be.
 func (c pageConfig) validate(of onloadConfig) error {
 	bad := func(text string) error {
-		return fault.New(fault.Config, errors.New("[onload.page]: "+text), "see docs/onload.md")
+		return fault.New(fault.Config, errors.New("[onload.page]: "+text), "see docs/howto/onload.md")
 	}
 	switch {
 	case c.To == "" && !reflect.ValueOf(c).IsZero():

@@ -57,7 +57,7 @@ func playCommand() *cobra.Command {
 and live streams that the player loads by playlists of HLS or DASH, the segments
 that come next are fetched ahead over this device's line and those of helpers that
 were started with --onload, at once. Neither a server of mpbond nor a running
-primary is needed. See docs/onload.md.
+primary is needed. See docs/howto/onload.md.
 
 This is for http:// alone. What is encrypted, as most sites are, passes through this
 device's own line, and nobody looks in: for that there is the bond (mpbond primary).`,

@@ -53,7 +53,7 @@ func putCommand() *cobra.Command {
 		Long: `Upload files, or all that directories have, to a web server: each file as a
 whole by one device, several at once, by this device and by helpers that were
 started with --onload. Neither a server of mpbond nor a running primary is
-needed. See docs/onload.md.
+needed. See docs/howto/onload.md.
 
 A file is done when the server has confirmed it; what is confirmed is kept, so
 that the same command goes on after an interruption. Methods:

@@ -29,10 +29,10 @@ import (
 	"mpbond/node/server"
 )
 
-// TestReference: docs/reference.md is what the types and commands say.
+// TestReference: docs/reference/mpbond.md is what the types and commands say.
 func TestReference(t *testing.T) {
 	t.Setenv("MPBOND_HOME", "/nowhere") // whatever is there must not show
-	clitest.CheckReference(t, "../../docs/reference.md", buildReference(t))
+	clitest.CheckReference(t, "../../docs/reference/mpbond.md", buildReference(t))
 }
 
 // settingsFile is a struct that a file of configuration fills.

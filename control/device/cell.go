@@ -2,7 +2,7 @@ package device
 
 // Cell is where the control messages of the mobile cells of an interface are heard,
 // so that senders to this device are told how much it can have now (PBE-CC,
-// docs/pbe.md).
+// docs/explanation/pbe.md).
 type Cell struct {
 	// Messages is where they come from: "unix:PATH", "tcp:HOST:PORT", or the path of a FIFO
 	// or a recording, which is played once. Whoever is there is believed.

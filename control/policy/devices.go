@@ -18,7 +18,7 @@ type Limits struct {
 	// money.
 	Tier *wire.Tier `toml:"tier"`
 	// Metered tells whether its data costs money; left out, what is known of it does
-	// (docs/facts.md).
+	// (docs/reference/facts.md).
 	Metered *bool `toml:"metered"`
 	// BatteryFloor is the battery, in percent, below which it rests unless it is
 	// plugged in; 0 is none.

@@ -58,7 +58,7 @@ type RuleSpec struct {
 	// is as primary.toml says, else "bond".
 	Mode Mode `toml:"mode"`
 	// Device and Pipe limit what carries it: own interfaces and helpers, and local
-	// links of helpers; see docs/policy.md.
+	// links of helpers; see docs/reference/policy.md.
 	Device []string `toml:"device"`
 	Pipe   []string `toml:"pipe"`
 	// Priority is "high", "normal" or "low", Weight 1 to 100, against other

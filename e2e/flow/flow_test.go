@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	long    = flag.Bool("long", false, "run the cases of docs/pbe.md in full, and print their table")
+	long    = flag.Bool("long", false, "run the cases of docs/explanation/pbe.md in full, and print their table")
 	repeats = flag.Int("repeats", 1, "runs of each case with -long")
 	tries   = flag.Int("tries", 1, "how often a run is made that is disturbed, with -long")
 )
@@ -293,7 +293,7 @@ func run(t *testing.T, trip time.Duration, p lab.FlowSpec) runs {
 }
 
 // TestKernel: BBR and CUBIC over pbe/transport do what the kernel's do on the same link,
-// and what they do in virtual time. With -long all cases of docs/pbe.md, with the
+// and what they do in virtual time. With -long all cases of docs/explanation/pbe.md, with the
 // bounds stated there; else one, with loose bounds.
 func TestKernel(t *testing.T) {
 	needLab(t)
@@ -325,7 +325,7 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// Bounds of docs/pbe.md.
+// Bounds of docs/explanation/pbe.md.
 var (
 	likeKernel  = bound{0.05, 0.25, 10 * time.Millisecond}
 	likeVirtual = bound{0.05, 0.25, 10 * time.Millisecond}

@@ -154,7 +154,7 @@ type Options struct {
 	Reps  int // of each cell; 0: the cell's own
 	Seed  uint64
 	Only  string // cells whose names have this text
-	// Traces is where recordings are: a directory for each source, as docs/exp.md has
+	// Traces is where recordings are: a directory for each source, as docs/reference/experiments.md has
 	// them. Empty: all networks are made here.
 	Traces string
 	// Drives is where other drives are than those of the program; those of the rows.

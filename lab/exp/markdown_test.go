@@ -74,7 +74,7 @@ func checkResults(t *testing.T, text string) {
 
 // TestResults: the documents of the latest full run, if they are there.
 func TestResults(t *testing.T) {
-	for _, name := range []string{"../../docs/results.md", "../../docs/results-pbe.md", "../../docs/results-onload.md"} {
+	for _, name := range []string{"../../docs/evidence/bonding.md", "../../docs/evidence/pbe.md", "../../docs/evidence/onload.md"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Skip("no results are kept")

@@ -20,7 +20,7 @@ const (
 	// pbeReps is how often the paper's flows ran.
 	pbeReps   = 5
 	pbeLength = 20 * time.Second
-	pbeSetup  = "In virtual time, over the model cells of lab/lte (docs/pbe.md says what these leave out): the same seed makes the same figures. Delays are one way and of packets; those of a flow that is judged from later on are too. Absolute figures are the model's; what can be compared are orders and ratios. pbe:paper is PBE-CC whose device estimates its capacity, and where the bottleneck is, as the paper has it; docs/pbe.md tells what pbe has otherwise."
+	pbeSetup  = "In virtual time, over the model cells of lab/lte (docs/explanation/pbe.md says what these leave out): the same seed makes the same figures. Delays are one way and of packets; those of a flow that is judged from later on are too. Absolute figures are the model's; what can be compared are orders and ratios. pbe:paper is PBE-CC whose device estimates its capacity, and where the bottleneck is, as the paper has it; docs/explanation/pbe.md tells what pbe has otherwise."
 )
 
 // pbeRow begins one.

@@ -6,7 +6,7 @@
 //
 // It is pure: the same seed and the same offers give the same subframes. It
 // embodies assumptions of PBE-CC itself (a share of blocks, a rate per block,
-// what is idle shows): docs/pbe.md.
+// what is idle shows): docs/explanation/pbe.md.
 package lte
 
 import (

@@ -27,7 +27,7 @@ var fortyLocations = map[string]struct{ rate, delay float64 }{
 // TestPlaces goes through places with each controller, as often as -seeds says, and
 // compares PBE-CC's rate and p95 of the one-way delay with theirs, place by place.
 // It is long enough for the 10 s after which BBR and others probe the round trip.
-// All forty places have to come to what docs/pbe.md says of them, within a tenth
+// All forty places have to come to what docs/explanation/pbe.md says of them, within a tenth
 // (minutes; row p1 of mpbond-lab exp has them too):
 //
 //	go test -run TestPlaces -v -timeout 30m ./lab/virtual -places 40 -place 20s -seeds 5

@@ -41,7 +41,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// Limits, part of what docs/wire.md promises.
+// Limits, part of what docs/reference/wire.md promises.
 const (
 	// stepTimeout bounds TLS and the key exchange, and each message after it.
 	stepTimeout = 10 * time.Second

@@ -1,5 +1,5 @@
 // Package wire is every byte that mpbond puts on a network: the specification
-// in code. docs/wire.md tells the same for people. One file holds one group of
+// in code. docs/reference/wire.md tells the same for people. One file holds one group of
 // frames with its layout; nothing here opens a socket or keeps state.
 //
 // Three protocols share one frame format:

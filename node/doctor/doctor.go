@@ -291,7 +291,7 @@ type SubflowReport struct {
 
 // Verdict names what limits most.
 type Verdict struct {
-	// What is a word that stays the same: see docs/doctor.md.
+	// What is a word that stays the same: see docs/howto/doctor.md.
 	What    string `json:"what"`
 	Subject string `json:"subject,omitempty"`
 	Level   Level  `json:"level"`

@@ -60,7 +60,7 @@ type Config struct {
 	PipeInterface string `toml:"pipe_interface"`
 	HSInterface   string `toml:"hs_interface"`
 	// UDP are interfaces by which what is carried to and from servers goes over UDP
-	// instead of TCP, where it gets through and the server serves it (docs/pbe.md); "any"
+	// instead of TCP, where it gets through and the server serves it (docs/explanation/pbe.md); "any"
 	// is each.
 	UDP []string `toml:"udp"`
 	// Cell tells, for interfaces of UDP, where the control messages of their mobile cells
@@ -75,7 +75,7 @@ type Config struct {
 	// Pair is where a primary calls while a code for pairing holds, "host:port";
 	// empty is ":7603".
 	Pair string `toml:"pair"`
-	// API is where requests over TCP and the web console (docs/console.md) are answered, a loopback "host:port"; empty is none.
+	// API is where requests over TCP and the web console (docs/howto/console.md) are answered, a loopback "host:port"; empty is none.
 	API string `toml:"api"`
 	// Mark is the firewall mark of all sockets, 0 for none: with a TUN device in
 	// the same process they must go around it.

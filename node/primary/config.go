@@ -44,7 +44,7 @@ type Config struct {
 	// subflow goes by the system's routes. Empty is always that.
 	Interfaces []string `toml:"interfaces"`
 	// UDP are interfaces whose direct subflows go over UDP instead of TCP, where it gets
-	// through and the server serves it (docs/pbe.md); "any" is each.
+	// through and the server serves it (docs/explanation/pbe.md); "any" is each.
 	UDP []string `toml:"udp"`
 	// Cell tells, for interfaces of UDP, where the control messages of their mobile cells
 	// are heard: a table for each, like [cell.wwan0].
@@ -54,14 +54,14 @@ type Config struct {
 	Metered []string `toml:"metered"`
 	// Subflows is how many direct subflows each interface carries, 32 at most.
 	Subflows int `toml:"subflows"`
-	// Scheduler chooses the subflow for bytes to the server; see docs/schedulers.md.
+	// Scheduler chooses the subflow for bytes to the server; see docs/explanation/schedulers.md.
 	Scheduler string `toml:"scheduler"`
 	// Latency and Redundant are rules for connections that must not wait, or go
 	// over every subflow: "port:N", "port:N-M", "host:PATTERN", or "dscp:N" of the
 	// first packet (of datagrams only with TUN). See docs/explanation/datapath.md.
 	Latency   []string `toml:"latency"`
 	Redundant []string `toml:"redundant"`
-	// Policy is a file with rules for apps and destinations (docs/policy.md); empty
+	// Policy is a file with rules for apps and destinations (docs/reference/policy.md); empty
 	// is policy.toml beside this one.
 	Policy string `toml:"policy"` // for the caller to read: PolicyFile.Use
 	// Congestion is the congestion control of direct subflows and pipes, "pbe" that of those over UDP alone; empty
@@ -77,9 +77,9 @@ type Config struct {
 	// be over 0.
 	GiveUp Duration `toml:"give_up"`
 	// TUN carries the whole machine, apps of all users: it needs rights of root
-	// (docs/install.md).
+	// (docs/howto/install.md).
 	TUN bool `toml:"tun"` // who starts a primary makes the device; its own sockets have tcp.OwnMark, to go around it
-	// API is where requests over TCP and the web console (docs/console.md) are answered, a loopback "host:port"; empty is none.
+	// API is where requests over TCP and the web console (docs/howto/console.md) are answered, a loopback "host:port"; empty is none.
 	API string `toml:"api"`
 	// Usage counts what direct subflows and pipes carry; nil: nothing is counted.
 	Usage *device.Usage `toml:"-"`

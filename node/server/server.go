@@ -38,9 +38,9 @@ type Config struct {
 	// Public is where they reach it from elsewhere, "host:port" or "host", as
 	// codes for pairing tell it; empty: at the addresses of its interfaces.
 	Public string `toml:"public"`
-	// Scheduler chooses the subflow for bytes to the devices; see docs/schedulers.md.
+	// Scheduler chooses the subflow for bytes to the devices; see docs/explanation/schedulers.md.
 	Scheduler string `toml:"scheduler"`
-	// Congestion is the congestion control of every subflow, "pbe" that of those over UDP alone (docs/pbe.md); empty is the
+	// Congestion is the congestion control of every subflow, "pbe" that of those over UDP alone (docs/explanation/pbe.md); empty is the
 	// system's default.
 	Congestion string `toml:"congestion"`
 	// Allow lists address prefixes that devices may be connected to although
@@ -58,9 +58,9 @@ type Config struct {
 	// Reinject is the threshold η of reinjection (docs/explanation/datapath.md); negative
 	// switches it off. It must not be 0.
 	Reinject float64 `toml:"reinject"`
-	// API is where requests over TCP and the web console (docs/console.md) are answered, a loopback "host:port"; empty is none.
+	// API is where requests over TCP and the web console (docs/howto/console.md) are answered, a loopback "host:port"; empty is none.
 	API string `toml:"api"`
-	// UDP serves subflows over UDP too (docs/pbe.md), at the same address.
+	// UDP serves subflows over UDP too (docs/explanation/pbe.md), at the same address.
 	UDP bool `toml:"udp"`
 	// ListenUDP opens that; nil: it cannot.
 	ListenUDP func(addr string) (Listener, error) `toml:"-"`

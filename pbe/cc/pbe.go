@@ -19,7 +19,7 @@ const (
 const (
 	// pbeReorderingDelay is how much longer than RTprop bytes may be in flight (the paper has
 	// RTprop alone): the cell hands on in order, so all is held back while a block
-	// comes again, up to three times, after 8 ms each. docs/pbe.md has what less, and
+	// comes again, up to three times, after 8 ms each. docs/explanation/pbe.md has what less, and
 	// more, comes to.
 	pbeReorderingDelay = 3 * 8 * time.Millisecond
 	// pbeFeedbackTimeout is how long the last feedback counts when none comes: the decoder

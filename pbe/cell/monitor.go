@@ -86,7 +86,7 @@ type Monitor struct {
 	// Strict has estimates as the paper has them: C_p from what the device has now
 	// and its part of what is idle, and no Full. Ours lets who has less than an even
 	// part count on that: who asks for a little too little would else lose his part
-	// to who asks for more (docs/pbe.md).
+	// to who asks for more (docs/explanation/pbe.md).
 	Strict bool
 
 	cells     [MaxCells]*cellState

@@ -132,7 +132,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 		if err != nil && !isTruncated(err) {
 			return nil, err
 		}
-		return nil, fault.New(fault.Integrity, errors.New("this is no recording of control messages"), "is it the right file? of samples cellwatch watch makes one; docs/pbe.md has the format")
+		return nil, fault.New(fault.Integrity, errors.New("this is no recording of control messages"), "is it the right file? of samples cellwatch watch makes one; docs/explanation/pbe.md has the format")
 	}
 	if v, most := head[len(recordMagic)-1], recordMagic[len(recordMagic)-1]; v == 0 || v > most {
 		return nil, fault.New(fault.Unsupported, fmt.Errorf("the recording has version %d, this mpbond reads 1 to %d", v, most), "use a newer mpbond")

@@ -6,7 +6,7 @@
 //
 //	source ─ cell.Reader ─ Fusion ─ Monitor ─ Listener ─ Flow of each connection (cc.Receiver) ─ RADIO ─ cc.PBE
 //
-// A source is believed: see docs/security.md for what a false one can do.
+// A source is believed: see docs/explanation/security.md for what a false one can do.
 package listen
 
 import (

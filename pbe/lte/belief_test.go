@@ -27,7 +27,7 @@ func randomStream(c Cell, size, n int, seed uint64, users int) (*transmitter, ma
 }
 
 // sweepSize is how many subframes are drawn, and by what seed: with -seeds, as many as for
-// the table of docs/pbe.md.
+// the table of docs/explanation/pbe.md.
 func sweepSize() (subframes int, seed uint64) {
 	if *seeds > 0 {
 		return 200, 5 + uint64(*seeds)

@@ -8,7 +8,7 @@ import (
 
 // TestSweep: what part of messages is heard, by level and signal: of four users who
 // are sent much over a channel for pedestrians, at levels that nobody fits to the
-// signal. With -seeds it prints the table of docs/pbe.md.
+// signal. With -seeds it prints the table of docs/explanation/pbe.md.
 func TestSweep(t *testing.T) {
 	subframes := 400
 	snrs := []float64{-2, 0, 2, 5, 10, 15}

@@ -55,5 +55,5 @@
 //
 // A client that vanishes without a word is noticed by its server only when it has been
 // silent for long. Each WELCOME costs who dials an X25519, so that who sees the HELLO can
-// make work. See docs/pbe.md.
+// make work. See docs/explanation/pbe.md.
 package transport
