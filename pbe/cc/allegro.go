@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import "mpbond/base/unit"
@@ -5,7 +7,7 @@ import "mpbond/base/unit"
 // Specification of PCC Allegro: Dong and others: PCC: Re-architecting Congestion
 // Control for Consistent High Performance, NSDI 2015, sections 3.1 and 3.2.
 const (
-	allegroLoss      = 0.05 // where the sigmoid cuts off
+	allegroLoss      = 0.05 // center of the sigmoid
 	allegroSteep     = 100  // α of the sigmoid
 	allegroMinStep   = 0.01 // ε_min
 	allegroMaxStep   = 0.05 // ε_max
@@ -14,16 +16,16 @@ const (
 	allegroPairs     = 2
 )
 
-// Allegro tries rates and goes on where the utility is higher: throughput, as
-// long as less than a twentieth is lost.
+// Allegro is PCC Allegro. It tries rates and moves towards higher utility: throughput, as long as
+// less than a twentieth of the packets is lost.
 type Allegro struct {
 	pcc
 	direction    float64
 	steps        int
-	previousRate unit.Rate // the rate before the last step
+	previousRate unit.Rate // rate before the last step
 }
 
-// NewAllegro starts with ten packets in 100 ms; seed orders its trials.
+// NewAllegro returns a controller that starts with ten packets in 100 ms. seed orders its trials.
 func NewAllegro(seed uint64) *Allegro {
 	c := &Allegro{pcc: newPCC(seed)}
 	c.pairs, c.epsilon = allegroPairs, allegroMinStep
@@ -36,8 +38,8 @@ func NewAllegro(seed uint64) *Allegro {
 	return c
 }
 
-// stepRate is section 3.2: both pairs must agree on a direction; then steps of 1, 2, 3
-// … ε_min that way while the utility grows, and back by one when it falls.
+// stepRate implements section 3.2. If both pairs agree on a direction, the rate moves that way by
+// steps of 1, 2, 3 … ε_min. When the utility falls, it returns to the previous rate.
 func (c *Allegro) stepRate(list []intervalOutcome) {
 	if c.state == pccMoving {
 		o := list[0]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import (
@@ -7,9 +9,9 @@ import (
 	"mpbond/base/unit"
 )
 
-// Specification of BBR, version 1: draft-cardwell-iccrg-bbr-congestion-control-00,
-// sections 4.1 to 4.4, whose names are in parentheses below. The same constants are
-// in Linux (net/ipv4/tcp_bbr.c); where the two differ the draft is followed, but for bbrPacingMargin.
+// Specification of BBR version 1: draft-cardwell-iccrg-bbr-congestion-control-00, sections 4.1 to
+// 4.4. Comments have its names in parentheses. Linux has the same constants (net/ipv4/tcp_bbr.c).
+// Where the two differ, this follows the draft, except for bbrPacingMargin.
 const (
 	bbrHighGain       = 2.885 // 2/ln 2: fills a pipe of unknown size in log2 BDP rounds
 	bbrDrainGain      = 1 / bbrHighGain
@@ -22,21 +24,22 @@ const (
 	bbrFullRounds     = 3
 	bbrInitialCwnd    = 10 * MSS // RFC 6928
 
-	// bbrPacingMargin is Linux', not the draft's: paced is 1 % less than the bandwidth. The
-	// largest of many samples over real sockets is half a percent to one more than the
-	// link has, and as the queue that this makes is emptied for one round trip in eight
-	// only, it came to 40 ms at 50 ms there and back.
+	// bbrPacingMargin is from Linux: the pacing rate is 1 % below the bandwidth. Over real sockets
+	// the maximum of many samples is 0.5 to 1 % above the link's rate. The draft empties the
+	// resulting queue only one round trip in eight: it grew to 40 ms at an RTT of 50 ms.
 	bbrPacingMargin = 0.99
 
-	// BBRSetSendQuantum: one packet, from bbrQuantum2 on two, from bbrQuantumMs on
-	// what leaves in a millisecond.
+	// BBRSetSendQuantum: one packet; two from rate bbrQuantum2 on; the bytes of a millisecond from
+	// rate bbrQuantumMs on.
 	bbrQuantum2   = 1200 * unit.Kbps
 	bbrQuantumMs  = 24 * unit.Mbps
 	bbrMaxQuantum = 64 << 10
 )
 
+// bbrGainCycle are the pacing gains of ProbeBW.
 var bbrGainCycle = [8]float64{1.25, 0.75, 1, 1, 1, 1, 1, 1}
 
+// bbrState is a state of BBR.
 type bbrState uint8
 
 const (
@@ -46,17 +49,17 @@ const (
 	bbrProbingRTT
 )
 
-// BBR is version 1 of that controller.
+// BBR is BBR version 1.
 type BBR struct {
 	state bbrState
 	rnd   *rand.Rand
 
-	bwFilter    windowedExtreme // by round
+	bwFilter    windowedExtreme // BtlBw: maximum by round
 	roundCount  int64
 	rtProp      time.Duration // RTprop
 	rtPropTime  time.Duration
 	hasRTProp   bool
-	startupRate unit.Rate // least pacing rate of Startup
+	startupRate unit.Rate // minimum pacing rate in Startup
 
 	fullBW      unit.Rate
 	fullBWCount int
@@ -64,47 +67,47 @@ type BBR struct {
 
 	cycleIndex int
 	cycleTime  time.Duration
-	lost       unit.Bytes // told since the last acknowledgement
+	lost       unit.Bytes // bytes lost since the last acknowledgement
 
-	probeRTTEnd       time.Duration // end of ProbeRTT, 0 while in flight is too much
-	probeRTTStart     time.Duration // then in flight was little enough
+	probeRTTEnd       time.Duration // end of ProbeRTT; 0 while too much is in flight
+	probeRTTStart     time.Duration // when little enough was in flight
 	probeRTTRoundDone bool
 	probeRTTSamples   sampleRange
 
 	cwnd          unit.Bytes
 	priorCwnd     unit.Bytes
 	recovery      bbrRecovery
-	recoveryStart time.Duration // sending time of the newest loss at the beginning of recovery
-	timeoutLoss   unit.Bytes    // after a timeout: what of that lost then has not arrived
+	recoveryStart time.Duration // the acknowledgement of a packet sent later ends recovery
+	timeoutLoss   unit.Bytes    // after a timeout: lost bytes that have not arrived yet
 
 	lastSentTime time.Duration // of the newest packet
-	idleRestart  bool          // nothing was in flight, and no acknowledgement came since
+	idleRestart  bool          // nothing was in flight, and no acknowledgement has arrived since
 
-	// probeRateCap bounds the probing rate from above, 0 for not: PBE-CC's probe in its
-	// internet-bottleneck state. led says that PBE-CC or another decides and BBR only
-	// measures: then there is no ProbeRTT, which waits for a window that is not BBR's.
+	// probeRateCap bounds the probing rate, 0 for no bound: the cap of PBE-CC's internet-bottleneck
+	// state. With measureOnly another controller decides, and BBR only measures. It then skips
+	// ProbeRTT, which would wait for a window that is not BBR's.
 	probeRateCap unit.Rate
 	measureOnly  bool
 }
 
-// bbrRecovery is what BBR does about losses.
+// bbrRecovery is the reaction to losses.
 type bbrRecovery uint8
 
 const (
 	bbrNoRecovery      bbrRecovery = iota
-	bbrConservation                // a round of no more than is delivered
-	bbrTimeoutRecovery             // after a timeout, from one packet on
+	bbrConservation                // packet conservation for one round
+	bbrTimeoutRecovery             // grows from one packet after a timeout
 )
 
-// sampleRange are those that ProbeRTT makes low: the draft marks them as
-// app-limited. They begin with what is sent in it, and end with what is sent when
-// all that was in flight at its end has arrived.
+// sampleRange marks the delivery-rate samples that ProbeRTT lowers. The draft marks them as
+// app-limited. The range begins with packets sent in ProbeRTT. It ends with packets sent when all
+// that was in flight at the end of ProbeRTT has arrived.
 type sampleRange struct {
-	until    unit.Bytes // marks are made until so much is delivered, 0 for none
+	until    unit.Bytes // extend the range until so many bytes are delivered; 0: no
 	from, to time.Duration
 }
 
-// extend is told of each acknowledgement of ProbeRTT.
+// extend handles an acknowledgement in ProbeRTT.
 func (l *sampleRange) extend(a Ack) {
 	if l.until == 0 {
 		l.from = a.Now
@@ -112,7 +115,7 @@ func (l *sampleRange) extend(a Ack) {
 	l.until, l.to = max(a.Delivered+a.InFlight, 1), 0
 }
 
-// contains tells whether the sample of an acknowledgement is one of them.
+// contains reports whether the sample of an acknowledgement is in the range.
 func (l *sampleRange) contains(a Ack) bool {
 	if l.until > 0 && a.Delivered > l.until {
 		l.until, l.to = 0, a.Now
@@ -120,23 +123,24 @@ func (l *sampleRange) contains(a Ack) bool {
 	return (l.until > 0 || l.to > 0) && a.Sent >= l.from && (l.to == 0 || a.Sent < l.to)
 }
 
-// NewBBR starts as for a new flow; seed chooses the first phase of its cycle, and
-// should be another one for each flow, so that flows do not probe together.
+// NewBBR returns a controller of a new flow. seed chooses the first phase of its cycle. It should
+// differ between flows, so that they do not probe together.
 func NewBBR(seed uint64) *BBR {
 	return &BBR{rnd: rand.New(rand.NewPCG(seed, 0)), cwnd: bbrInitialCwnd, bwFilter: windowedExtreme{}}
 }
 
-// OnSent implements Controller. Sending again after a pause (BBRHandleRestartFromIdle)
-// is what finds nothing in flight though the pacer would have let a packet go.
+// OnSent implements Controller. A packet after a pause, with nothing else in flight although the
+// pacer would have allowed packets, restarts from idle (BBRHandleRestartFromIdle).
 func (b *BBR) OnSent(now time.Duration, size, inFlight unit.Bytes) {
-	if inFlight <= size && b.recovery != bbrTimeoutRecovery && b.hasRTProp && now > b.lastSentTime+max(2*b.Limits(now).Rate.Time(size), time.Millisecond) {
+	if inFlight <= size && b.recovery != bbrTimeoutRecovery && b.hasRTProp &&
+		now > b.lastSentTime+max(2*b.Limits(now).Rate.Time(size), time.Millisecond) {
 		b.idleRestart = true
 	}
 	b.lastSentTime = now
 }
 
-// OnLoss implements Controller. BBR takes a loss for no sign of a full queue: what
-// is in flight keeps to what is delivered for a round (BBRModulateCwndForRecovery).
+// OnLoss implements Controller. BBR does not take a loss for a full queue. For one round it sends
+// no more than is delivered (BBRModulateCwndForRecovery).
 func (b *BBR) OnLoss(l Loss) {
 	b.lost += l.Bytes
 	if l.Timeout {
@@ -162,8 +166,7 @@ func (b *BBR) OnAck(a Ack) {
 	if a.Round {
 		b.roundCount++
 	}
-	// Samples of less than the network has neither raise the maximum nor let it age
-	// (BBRUpdateBtlBw).
+	// Samples below the capacity neither raise the maximum nor let it expire (BBRUpdateBtlBw).
 	low := b.probeRTTSamples.contains(a)
 	if a.Rate > 0 && (!a.AppLimited && !low || int64(a.Rate) >= b.bwFilter.value()) {
 		b.bwFilter.addSample(b.roundCount, int64(a.Rate), bbrFilterRounds-1)
@@ -177,6 +180,7 @@ func (b *BBR) OnAck(a Ack) {
 	b.idleRestart, b.lost = false, 0
 }
 
+// checkFullPipe is BBRCheckFullPipe.
 func (b *BBR) checkFullPipe(a Ack, low bool) {
 	if b.filledPipe || !a.Round || a.AppLimited || low {
 		return
@@ -190,6 +194,7 @@ func (b *BBR) checkFullPipe(a Ack, low bool) {
 	}
 }
 
+// checkDrain is BBRCheckDrain.
 func (b *BBR) checkDrain(a Ack) {
 	if b.state == bbrStartup && b.filledPipe {
 		b.state = bbrDraining
@@ -199,6 +204,7 @@ func (b *BBR) checkDrain(a Ack) {
 	}
 }
 
+// checkCyclePhase is BBRCheckCyclePhase.
 func (b *BBR) checkCyclePhase(a Ack) {
 	if b.state == bbrProbeBW && b.isNextPhase(a) {
 		b.cycleIndex = (b.cycleIndex + 1) % len(bbrGainCycle)
@@ -206,19 +212,21 @@ func (b *BBR) checkCyclePhase(a Ack) {
 	}
 }
 
+// enterProbeBW is BBREnterProbeBW. It starts in any phase but the one that drains.
 func (b *BBR) enterProbeBW(now time.Duration) {
 	b.state = bbrProbeBW
-	// Any phase but the one that drains (BBREnterProbeBW).
 	b.cycleIndex = (len(bbrGainCycle) - b.rnd.IntN(len(bbrGainCycle)-1)) % len(bbrGainCycle)
 	b.cycleTime = now
 }
 
+// isNextPhase is BBRIsNextCyclePhase.
 func (b *BBR) isNextPhase(a Ack) bool {
 	passed := a.Now-b.cycleTime > b.rtProp
 	prior := a.InFlight + a.Bytes + b.lost
 	switch gain := bbrGainCycle[b.cycleIndex]; {
 	case gain > 1:
-		return passed && (b.lost > 0 || prior >= b.inflightTarget(gain) || b.probeRateCap > 0 && scaleRate(b.bottleneckRate(), gain) > b.probeRateCap)
+		capped := b.probeRateCap > 0 && scaleRate(b.bottleneckRate(), gain) > b.probeRateCap
+		return passed && (b.lost > 0 || prior >= b.inflightTarget(gain) || capped)
 	case gain < 1:
 		return passed || prior <= b.inflightTarget(1)
 	}
@@ -230,7 +238,8 @@ func (b *BBR) checkProbeRTT(a Ack) {
 	expired := b.hasRTProp && a.Now > b.rtPropTime+bbrRTPropLifetime
 	if a.RTT > 0 && (!b.hasRTProp || a.RTT <= b.rtProp || expired) {
 		if !b.hasRTProp {
-			b.startupRate = scaleRate(unit.RateOf(bbrInitialCwnd, a.RTT), bbrPacingMargin*bbrHighGain) // BBRInitPacingRate
+			// BBRInitPacingRate
+			b.startupRate = scaleRate(unit.RateOf(bbrInitialCwnd, a.RTT), bbrPacingMargin*bbrHighGain)
 		}
 		b.rtProp, b.rtPropTime, b.hasRTProp = a.RTT, a.Now, true
 	}
@@ -270,7 +279,7 @@ func (b *BBR) exitProbeRTT(now time.Duration) {
 	}
 }
 
-// updateStartupRate has the rate never fall before the pipe was filled
+// updateStartupRate raises the minimum pacing rate until the pipe is full
 // (BBRSetPacingRateWithGain).
 func (b *BBR) updateStartupRate() {
 	if !b.filledPipe {
@@ -304,7 +313,7 @@ func (b *BBR) setCwnd(a Ack) {
 	}
 }
 
-// restoreCwnd ends recovery (BBRRestoreCwnd). In ProbeRTT the window waits for its end.
+// restoreCwnd ends recovery (BBRRestoreCwnd). ProbeRTT restores the window at its own end.
 func (b *BBR) restoreCwnd() {
 	b.recovery = bbrNoRecovery
 	if b.state != bbrProbingRTT {
@@ -312,8 +321,8 @@ func (b *BBR) restoreCwnd() {
 	}
 }
 
-// inflightTarget is BBRInflight: gain times the BDP, with three quanta for what is sent,
-// received and acknowledged at once.
+// inflightTarget is BBRInflight: gain times the BDP, plus three quanta for packets sent, received
+// and acknowledged at once.
 func (b *BBR) inflightTarget(gain float64) unit.Bytes {
 	if !b.hasRTProp || b.bwFilter.isEmpty() {
 		return bbrInitialCwnd
@@ -321,8 +330,8 @@ func (b *BBR) inflightTarget(gain float64) unit.Bytes {
 	return unit.Bytes(gain*float64(b.bottleneckRate().Bytes(b.rtProp))) + 3*b.sendQuantum()
 }
 
-// sendQuantum is what is sent at once by the draft. Our transports send packet by packet,
-// or what a pacer lets go within 2 ms.
+// sendQuantum is the quantum of the draft. Our transports send single packets, or what a pacer
+// releases within 2 ms.
 func (b *BBR) sendQuantum() unit.Bytes {
 	switch r := b.pacingRate(); {
 	case r < bbrQuantum2:
@@ -334,6 +343,7 @@ func (b *BBR) sendQuantum() unit.Bytes {
 	}
 }
 
+// cwndGain returns cwnd_gain of the state.
 func (b *BBR) cwndGain() float64 {
 	switch b.state {
 	case bbrProbeBW:
@@ -344,6 +354,7 @@ func (b *BBR) cwndGain() float64 {
 	return bbrHighGain
 }
 
+// pacingGain returns pacing_gain of the state.
 func (b *BBR) pacingGain() float64 {
 	switch b.state {
 	case bbrStartup:
@@ -352,20 +363,20 @@ func (b *BBR) pacingGain() float64 {
 		return bbrDrainGain
 	case bbrProbeBW:
 		if b.idleRestart {
-			return 1 // no queue is there to drain, and none to be made
+			return 1 // no queue to drain, and none to create
 		}
 		return bbrGainCycle[b.cycleIndex]
 	}
 	return 1
 }
 
-// bottleneckRate is BtlBw.
+// bottleneckRate returns BtlBw.
 func (b *BBR) bottleneckRate() unit.Rate { return unit.Rate(b.bwFilter.value()) }
 
-// pacingRate is the pacing rate.
+// pacingRate returns the pacing rate.
 func (b *BBR) pacingRate() unit.Rate {
 	if !b.hasRTProp {
-		// Nothing is measured: the first window in a guessed round of 1 ms.
+		// Without an RTT sample: the initial window in an assumed RTT of 1 ms.
 		return scaleRate(unit.RateOf(bbrInitialCwnd, time.Millisecond), bbrPacingMargin*bbrHighGain)
 	}
 	r := scaleRate(b.bottleneckRate(), bbrPacingMargin*b.pacingGain())

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc_test
 
 import (
@@ -43,7 +45,8 @@ func (b *feedbackSequence) run(acks int) cc.Limits {
 func TestBBRStartupPace(t *testing.T) {
 	b := &feedbackSequence{BBR: cc.NewBBR(1), rate: mbps}
 	expectRate(t, "nothing known", b.Limits(0).Rate, 342*mbps, 343*mbps)
-	expectRate(t, "a low first sample", b.run(1).Rate, 8350*unit.Kbps, 8370*unit.Kbps) // 0.99 · 2.885 · 10 packets in 41 ms
+	// 0.99 · 2.885 · 10 packets in 41 ms
+	expectRate(t, "a low first sample", b.run(1).Rate, 8350*unit.Kbps, 8370*unit.Kbps)
 	b.rate = 2 * mbps
 	expectRate(t, "still lower than at first", b.run(41).Rate, 8350*unit.Kbps, 8370*unit.Kbps)
 	b.rate = 4 * mbps

@@ -1,11 +1,12 @@
-// Package cc decides how fast a sender may send: PBE-CC's sender and those that
-// it is compared with. Before it stands the acknowledgement side of a transport,
-// which tells what was sent, acknowledged and lost; behind it that transport's
-// pacer, which asks for rate and window. Everything is pure: times are durations
-// since any fixed moment, the same for all calls, and never go back.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cc has congestion controllers: the sender of PBE-CC and those that it is compared with. A
+// transport reports what it sends, what is acknowledged and what is lost. Its pacer asks for rate
+// and window. The package is pure: times are durations since any fixed moment, the same for all
+// calls, and never decrease.
 //
-// Controllers run beside each other in virtual time in lab/virtual; they cannot
-// tell that from real sockets.
+// Package lab/virtual runs controllers side by side in virtual time. Controllers cannot distinguish
+// that from real sockets.
 package cc
 
 import (
@@ -14,52 +15,53 @@ import (
 	"mpbond/base/unit"
 )
 
-// MSS is the size of a full packet, headers of UDP and IP included: the rates of
-// controllers count those too, as the link does.
+// MSS is the size of a full packet with the headers of UDP and IP. Rates of controllers include
+// headers, as those of links do.
 const MSS unit.Bytes = 1500
 
-// Ack tells of one arrived acknowledgement.
+// Ack describes the packets that one acknowledgement newly acknowledges.
 type Ack struct {
 	Now time.Duration
-	// Bytes are newly acknowledged; Packets are how many packets those were.
+	// Bytes and Packets count what is newly acknowledged.
 	Bytes   unit.Bytes
 	Packets int
-	// RTT is of the newest packet acknowledged, 0 if it cannot be told (that
-	// packet was sent twice).
+	// RTT is the round trip time of the newest acknowledged packet, 0 if unknown (that packet was
+	// sent twice).
 	RTT time.Duration
-	// OneWay is its one-way delay by the two clocks, which differ by a constant
-	// that nobody knows: only differences mean something.
+	// OneWay is the one-way delay of that packet by two unsynchronized clocks. Only differences are
+	// meaningful.
 	OneWay time.Duration
-	// Sent is when that packet left.
+	// Sent is when the newest of them was sent. A controller ignores losses of packets sent before
+	// its last reaction.
 	Sent time.Duration
-	// Rate is the delivery-rate sample (draft-cheng-iccrg-delivery-rate-estimation),
-	// 0 if there is none. SetAppLimited says that the app, not the network, bounded it.
+	// Rate is the delivery-rate sample (draft-cheng-iccrg-delivery-rate-estimation), 0 if there is
+	// none. AppLimited reports that the application, not the network, limited it.
 	Rate       unit.Rate
 	AppLimited bool
-	// Round says that a round trip has passed: the newest packet was sent after
-	// the last round had ended.
+	// Round reports the end of a round trip: the newest packet was sent after the previous round
+	// had ended.
 	Round bool
-	// InFlight is what is not acknowledged yet, and not lost.
+	// InFlight counts the bytes that are neither acknowledged nor lost.
 	InFlight unit.Bytes
-	// Delivered is all that was acknowledged since the beginning.
+	// Delivered counts all bytes acknowledged since the beginning.
 	Delivered unit.Bytes
-	// Radio is what the receiver knows of its cells. The zero value says: nothing.
+	// Radio is the receiver's feedback on its cells. The zero value means that there is none.
 	Radio Radio
 }
 
-// Radio is PBE-CC's feedback, in each acknowledgement (section 4.2.3 of the
-// paper; it sends the spacing of two packets there, which is the same).
+// Radio is PBE-CC's feedback in an acknowledgement (section 4.2.3 of the paper, which sends the
+// spacing of two packets instead of a rate).
 type Radio struct {
-	// Capacity is C_t and Fair the transport's part of C_f; 0 for no feedback.
+	// Capacity is C_t, and Fair the transport's part of C_f. A Capacity of 0 means no feedback.
 	Capacity, Fair unit.Rate
-	// Internet says that the bottleneck is not the cell: one-way delays are over
-	// the threshold, so that packets wait somewhere before it.
+	// Internet reports that the bottleneck is not the cell: one-way delays exceed the threshold, so
+	// packets wait somewhere before the cell.
 	Internet bool
-	// Activated counts how often the network gave another carrier.
+	// Activated counts how often the network has activated another carrier.
 	Activated uint8
 }
 
-// Loss tells of packets that are taken for lost, one or several at once.
+// Loss describes packets declared lost at one time.
 type Loss struct {
 	Now   time.Duration
 	Bytes unit.Bytes
@@ -67,32 +69,31 @@ type Loss struct {
 	// for no other one.
 	Sent     time.Duration
 	InFlight unit.Bytes
-	// Timeout says that nothing came through for several probe timeouts, as is
-	// known now that something does (RFC 9002 section 7.6, persistent congestion), and
-	// that what was in flight meanwhile is lost.
+	// Timeout reports persistent congestion (RFC 9002 section 7.6): all packets of several probe
+	// timeouts were lost. It is known when a packet arrives again.
 	Timeout bool
 }
 
-// Limits is what a sender may do now.
+// Limits are the current limits for a sender.
 type Limits struct {
-	// Rate paces packets, 0 for not at all. Window bounds the bytes in flight.
+	// Rate is the pacing rate, 0 for none. Window bounds the bytes in flight.
 	Rate   unit.Rate
 	Window unit.Bytes
-	// Until is when the window may grow by time alone, 0 for only with what is
-	// told: who is held by the window asks again then.
+	// Until is when the window may grow by itself. A sender limited by the window asks again then.
+	// Zero means that only an acknowledgement or a loss changes the window.
 	Until time.Duration
 }
 
-// Controller is one congestion controller of one flow. It is told everything in
-// the order in which it happens, by one goroutine.
+// Controller is the congestion controller of one flow. Its methods are called in the order of
+// events. It is not safe for concurrent use.
 type Controller interface {
-	// OnSent tells that a packet left; inFlight counts it.
+	// OnSent reports a sent packet. inFlight includes it.
 	OnSent(now time.Duration, size, inFlight unit.Bytes)
 	OnAck(Ack)
 	OnLoss(Loss)
-	// Limits may be asked at any time.
+	// Limits may be called at any time.
 	Limits(now time.Duration) Limits
 }
 
-// scaleRate is r times a factor.
+// scaleRate returns r multiplied by a factor.
 func scaleRate(r unit.Rate, by float64) unit.Rate { return unit.Rate(float64(r) * by) }

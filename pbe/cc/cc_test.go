@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc_test
 
 import (
@@ -52,9 +54,9 @@ type controllerBounds struct {
 }
 
 var boundsByController = []controllerBounds{
-	// Two cycles out of fifty are ProbeRTT; the probing phase queues a quarter of
-	// a bandwidth-delay product and three quanta of two packets, and the next phase drains it; the filter forgets
-	// a rate after ten rounds, and 1.25 in every eight doubles in 25 of them.
+	// Two cycles out of fifty are ProbeRTT; the probing phase queues a quarter of a bandwidth-delay
+	// product and three quanta of two packets, and the next phase drains it; the filter forgets a
+	// rate after ten rounds, and 1.25 in every eight doubles in 25 of them.
 	{"bbr", func(s uint64) cc.Controller { return cc.NewBBR(s) }, false, 0, 0, 0.95, func(p time.Duration) time.Duration { return rtt/4 + 8*p },
 		// The window of two products fills one, until ProbeRTT.
 		func(p time.Duration) time.Duration { return rtt + 8*p }, 0.01, 2 * sec, 0.93, 20 * sec},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import (
@@ -12,15 +14,14 @@ import (
 const (
 	copaDelta        = 0.5 // default mode, 2.1
 	copaMinRTTWindow = 10 * time.Second
-	copaEmptyShare   = 0.1 // of RTTmax−RTTmin: a queue that is nearly empty, 2.2
-	copaEmptyRTTs    = 5   // without one: somebody else fills the queue
-	copaMaxRTTs      = 4   // RTTmax is over so many
+	copaEmptyShare   = 0.1 // share of RTTmax−RTTmin; below it the queue counts as nearly empty, 2.2
+	copaEmptyRTTs    = 5   // round trips without a nearly empty queue show competing flows
+	copaMaxRTTs      = 4   // round trips over which RTTmax is taken
 	copaSameRTTs     = 3   // round trips in one direction before the velocity doubles
 	copaMinWindow    = 2   // packets
 )
 
-// Copa keeps the queue at 1/δ packets of each flow. Delta 0 is the default 0.5;
-// the paper's figures for bulk flows have 0.1 too.
+// Copa keeps about 1/δ packets of each flow in the queue.
 type Copa struct {
 	baseDelta     float64 // δ of the default mode
 	delta         float64
@@ -28,24 +29,29 @@ type Copa struct {
 	velocity      float64
 	up            bool
 	sameDirection int
-	roundWindow   float64 // window when the round began
+	roundWindow   float64 // window at the beginning of the round
 	slowStart     bool
 	srtt          ewma
 	standingRTT   windowedExtreme
 	minRTT        windowedExtreme
 	maxRTT        windowedExtreme
-	emptyTime     time.Duration // when the queue was nearly empty last
+	emptyTime     time.Duration // when the queue was last nearly empty
 	competing     bool
 	reactionTime  time.Duration
-	lostInRound   bool // in this round
+	lostInRound   bool // a packet was lost in this round
 }
 
-// NewCopa has δ, 0 for the default.
+// NewCopa returns a controller with that δ. Zero selects the default, 0.5; the paper also evaluates
+// bulk flows with 0.1.
 func NewCopa(delta float64) *Copa {
 	if delta <= 0 {
 		delta = copaDelta
 	}
-	return &Copa{baseDelta: delta, delta: delta, window: 10, velocity: 1, up: true, slowStart: true, standingRTT: windowedExtreme{keepsLeast: true}, minRTT: windowedExtreme{keepsLeast: true}}
+	least := windowedExtreme{keepsLeast: true}
+	return &Copa{
+		baseDelta: delta, delta: delta, window: 10, velocity: 1, up: true, slowStart: true,
+		standingRTT: least, minRTT: least,
+	}
 }
 
 // OnSent implements Controller.
@@ -62,8 +68,8 @@ func (c *Copa) OnAck(a Ack) {
 	c.minRTT.addSample(now, rtt, int64(copaMinRTTWindow))
 	c.maxRTT.addSample(now, rtt, int64(copaMaxRTTs*c.srtt.value))
 	queue := time.Duration(c.standingRTT.value() - c.minRTT.value())
-	// Less than a packet (ours): where one takes long, a tenth is less than can be
-	// seen, and the mode would change for nothing.
+	// Our change: a queue below one packet also counts as nearly empty. On slow links a tenth of
+	// the range is too short to measure, and the mode would change at random.
 	packet := time.Duration(float64(c.standingRTT.value()) / c.window)
 	if queue <= max(time.Duration(copaEmptyShare*float64(c.maxRTT.value()-c.minRTT.value())), packet) || c.emptyTime == 0 {
 		c.emptyTime = a.Now
@@ -79,14 +85,14 @@ func (c *Copa) OnAck(a Ack) {
 	rate := c.window / time.Duration(c.standingRTT.value()).Seconds()
 	if c.slowStart {
 		if rate < target {
-			c.window += acked // doubles in a round trip
+			c.window += acked // doubles each round trip
 			return
 		}
 		c.slowStart = false
 	}
 	if up := rate <= target; up != c.up && c.velocity > 1 {
-		// A velocity made for the other direction would shoot far over the target;
-		// the paper says only at the end of the window that it ends.
+		// A velocity gained in the other direction would overshoot the target. The paper resets it
+		// only at the end of the window.
 		c.velocity, c.sameDirection, c.up, c.roundWindow = 1, 0, up, c.window
 	}
 	step := c.velocity / (c.delta * c.window) * acked
@@ -97,7 +103,7 @@ func (c *Copa) OnAck(a Ack) {
 	}
 }
 
-// updateRound is done once in a round trip: mode and velocity.
+// updateRound updates mode and velocity once each round trip.
 func (c *Copa) updateRound(now time.Duration) {
 	c.competing = now-c.emptyTime > copaEmptyRTTs*c.srtt.value
 	if !c.competing {
@@ -114,12 +120,12 @@ func (c *Copa) updateRound(now time.Duration) {
 	} else {
 		c.velocity, c.sameDirection, c.up = 1, 0, up
 	}
-	// More than twice the window within a round trip would be no probing.
+	// More than twice the window in a round trip would not be probing.
 	c.velocity = min(c.velocity, max(1, c.window*c.delta))
 	c.roundWindow = c.window
 }
 
-// OnLoss implements Controller: losses matter where others fill the queue (2.2).
+// OnLoss implements Controller. Losses count when other flows fill the queue (2.2).
 func (c *Copa) OnLoss(l Loss) {
 	if l.Timeout {
 		c.window, c.velocity, c.slowStart = copaMinWindow, 1, false
@@ -134,7 +140,7 @@ func (c *Copa) OnLoss(l Loss) {
 	}
 }
 
-// Limits implements Controller: paced at twice the rate (2.1).
+// Limits implements Controller. Packets are paced at twice the rate (2.1).
 func (c *Copa) Limits(time.Duration) Limits {
 	l := Limits{Window: unit.Bytes(c.window * float64(MSS))}
 	if !c.standingRTT.isEmpty() {

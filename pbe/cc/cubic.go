@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import (
@@ -15,13 +17,13 @@ const (
 	cubicBeta          = 0.7
 	cubicMinWindow     = 2 * MSS
 	cubicInitialWindow = 10 * MSS // RFC 6928
-	hystartLowWindow   = 16       // packets: below, slow start goes on
+	hystartLowWindow   = 16       // packets; below it slow start continues
 	hystartMinDelay    = 4 * time.Millisecond
 	hystartMaxDelay    = 16 * time.Millisecond
 	hystartSamples     = 8
 )
 
-// CUBIC is the loss-based controller that Linux uses by default.
+// CUBIC is Linux's default controller, which reacts to losses.
 type CUBIC struct {
 	window             float64 // packets
 	slowStartThreshold float64
@@ -33,14 +35,14 @@ type CUBIC struct {
 	renoWindow         float64 // W_est of the Reno-friendly region
 	rtt                ewma
 	minRTT             time.Duration
-	recoveryTime       time.Duration // what was sent up to then is answered for
+	recoveryTime       time.Duration // losses of packets sent before it are ignored
 	hasLoss            bool
 
-	roundMinRTT time.Duration // of the first samples of this round
+	roundMinRTT time.Duration // minimum of the first samples of this round
 	samples     int
 }
 
-// NewCUBIC starts with ten packets in slow start.
+// NewCUBIC returns a controller that starts with ten packets in slow start.
 func NewCUBIC() *CUBIC {
 	return &CUBIC{window: float64(cubicInitialWindow / MSS), slowStartThreshold: math.Inf(1)}
 }
@@ -60,7 +62,7 @@ func (c *CUBIC) OnAck(a Ack) {
 		c.roundMinRTT, c.samples = 0, 0
 	}
 	acked := float64(a.Bytes) / float64(MSS)
-	// A window that was not used is not grown (RFC 9438 section 5.8).
+	// A window that is not used does not grow (RFC 9438 section 5.8).
 	if float64(a.InFlight+a.Bytes) < c.window*float64(MSS)/2 {
 		c.inEpoch = false
 		return
@@ -73,7 +75,7 @@ func (c *CUBIC) OnAck(a Ack) {
 	c.growInAvoidance(a.Now, acked)
 }
 
-// updateHystart leaves slow start when the first delays of a round have grown.
+// updateHystart ends slow start when the first RTT samples of a round have increased.
 func (c *CUBIC) updateHystart(a Ack) {
 	if a.RTT == 0 || c.window < hystartLowWindow || c.samples >= hystartSamples {
 		return
@@ -88,6 +90,7 @@ func (c *CUBIC) updateHystart(a Ack) {
 	}
 }
 
+// growInAvoidance grows the window in congestion avoidance.
 func (c *CUBIC) growInAvoidance(now time.Duration, acked float64) {
 	if !c.inEpoch {
 		c.inEpoch, c.epoch, c.renoWindow = true, now, c.window
@@ -99,7 +102,7 @@ func (c *CUBIC) growInAvoidance(now time.Duration, acked float64) {
 	}
 	cubic := func(t time.Duration) float64 { return cubicC*math.Pow(t.Seconds()-c.k, 3) + c.maxWindow }
 	target := min(max(cubic(now-c.epoch+c.rtt.value), c.window), 1.5*c.window) // section 4.2
-	// Section 4.3: as fast as Reno at least.
+	// Section 4.3: at least as fast as Reno.
 	alpha := 3 * (1 - cubicBeta) / (1 + cubicBeta)
 	if c.renoWindow >= c.priorWindow {
 		alpha = 1
@@ -126,15 +129,14 @@ func (c *CUBIC) OnLoss(l Loss) {
 	c.window = max(c.window*cubicBeta, float64(cubicMinWindow/MSS))
 	c.slowStartThreshold = c.window
 	if l.Timeout {
-		// The next epoch begins where slow start ends, with K = 0 (section 4.8).
+		// The next epoch begins with K = 0 when slow start ends (section 4.8).
 		c.window, c.maxWindow = 1, 0
 	}
 }
 
-// Limits implements Controller. Packets are paced as Linux does where it paces
-// CUBIC at all (under the queueing discipline fq), at twice the rate of the window
-// in slow start and 1.2 times after it, so that a burst is no property of the
-// transport.
+// Limits implements Controller. Packets are paced as by Linux with the queueing discipline fq: at
+// twice the rate of the window in slow start, and at 1.2 times the rate after it. So bursts of a
+// transport do not affect comparisons.
 func (c *CUBIC) Limits(time.Duration) Limits {
 	l := Limits{Window: unit.Bytes(c.window * float64(MSS))}
 	if c.rtt.valid {

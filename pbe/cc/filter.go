@@ -1,22 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import "time"
 
-// windowedExtreme keeps the largest (or smallest, if less) of the values of a window
-// whose position is a time or a count of rounds: a queue of those that may still
-// become the extreme. The zero value is empty and keeps the largest.
+// windowedExtreme keeps the maximum (or minimum, with keepsLeast) of values in a sliding window. A
+// position is a time or a number of rounds. It stores only values that can still become the
+// extreme. The zero value is empty and keeps the maximum.
 type windowedExtreme struct {
 	keepsLeast bool
 	samples    []extremeSample
 }
 
+// extremeSample is a value and its position.
 type extremeSample struct {
 	position int64
 	value    int64
 }
 
-// addSample puts in v at a position that never goes back, and drops what is more than
-// span behind it.
+// addSample adds a value and drops those more than span behind it. Positions must not decrease.
 func (e *windowedExtreme) addSample(at, v, span int64) {
 	n := len(e.samples)
 	for n > 0 && (e.samples[n-1].value == v || (e.samples[n-1].value < v) != e.keepsLeast) {
@@ -26,7 +28,7 @@ func (e *windowedExtreme) addSample(at, v, span int64) {
 	e.dropOld(at, span)
 }
 
-// dropOld drops what is more than span behind at; the newest stays.
+// dropOld drops values more than span behind position at. It keeps the newest.
 func (e *windowedExtreme) dropOld(at, span int64) {
 	i := 0
 	for i < len(e.samples)-1 && e.samples[i].position < at-span {
@@ -37,7 +39,7 @@ func (e *windowedExtreme) dropOld(at, span int64) {
 	}
 }
 
-// value is the extreme, 0 if there is none yet.
+// value returns the extreme, 0 if there is none.
 func (e *windowedExtreme) value() int64 {
 	if len(e.samples) == 0 {
 		return 0
@@ -45,14 +47,16 @@ func (e *windowedExtreme) value() int64 {
 	return e.samples[0].value
 }
 
+// isEmpty reports whether no value was added.
 func (e *windowedExtreme) isEmpty() bool { return len(e.samples) == 0 }
 
-// ewma is an exponentially weighted mean of delays; the zero value has none.
+// ewma is an exponentially weighted moving average of delays. The zero value has no sample.
 type ewma struct {
 	value time.Duration
 	valid bool
 }
 
+// addSample adds a delay with a weight from 0 to 1.
 func (s *ewma) addSample(v time.Duration, weight float64) {
 	if !s.valid {
 		s.value, s.valid = v, true

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import (
@@ -6,15 +8,15 @@ import (
 	"mpbond/base/unit"
 )
 
-// FeedbackFollower is another controller until feedback comes for the first time, and PBE-CC
-// from then on, which is BBR whenever feedback fails (see PBE). So who does not know
-// whether a receiver listens to cells loses nothing.
+// FeedbackFollower uses another controller until the first feedback arrives, and PBE-CC from then
+// on. PBE-CC falls back to BBR when feedback fails (see PBE). It suits senders that do not know
+// whether the receiver measures its cells.
 type FeedbackFollower struct {
 	*PBE
-	initial Controller // nil from then on
+	initial Controller // nil after the first feedback
 }
 
-// NewFeedbackFollower begins as first; seed is for BBR's cycle.
+// NewFeedbackFollower returns a controller that starts as initial. seed is for BBR's cycle.
 func NewFeedbackFollower(initial Controller, seed uint64) *FeedbackFollower {
 	h := &FeedbackFollower{NewPBE(seed), initial}
 	h.passive = true
@@ -29,8 +31,8 @@ func (h *FeedbackFollower) OnSent(now time.Duration, size, inFlight unit.Bytes) 
 	}
 }
 
-// OnAck implements Controller. Both measure, so that PBE-CC begins with what the
-// flow has shown.
+// OnAck implements Controller. PBE-CC measures from the beginning, so it starts with the flow's
+// measurements.
 func (h *FeedbackFollower) OnAck(a Ack) {
 	h.PBE.OnAck(a)
 	switch {

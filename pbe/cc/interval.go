@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import (
@@ -7,25 +9,24 @@ import (
 	"mpbond/base/unit"
 )
 
-// monitorInterval is one monitor interval of PCC: what is sent at one rate, and what
-// becomes of it.
+// monitorInterval is one monitor interval of PCC: packets sent at one rate, and their outcome.
 type monitorInterval struct {
 	rate       unit.Rate
 	begin, end time.Duration // of sending
-	useful     bool          // its utility is asked for
+	useful     bool          // its utility is needed
 	sent       int           // packets
-	firstSent  time.Duration // when the first of them left, and the last
+	firstSent  time.Duration // when the first and the last packet were sent
 	lastSent   time.Duration
 	acked      int
 	lost       int
-	// Sums for the regression of round trips over sending times, in seconds since
-	// begin.
+	// Sums for the regression of round trips over sending times, in seconds since begin.
 	n, x, y, xx, xy float64
 }
 
+// isComplete reports whether every packet is acknowledged or lost.
 func (m *monitorInterval) isComplete() bool { return m.acked+m.lost >= m.sent }
 
-// lossRate is the part that was lost.
+// lossRate returns the share of lost packets.
 func (m *monitorInterval) lossRate() float64 {
 	if m.acked+m.lost == 0 {
 		return 0
@@ -33,7 +34,7 @@ func (m *monitorInterval) lossRate() float64 {
 	return float64(m.lost) / float64(m.acked+m.lost)
 }
 
-// rttGradient is how much round trips grow in a second.
+// rttGradient returns the increase of the round trip time, in seconds a second.
 func (m *monitorInterval) rttGradient() float64 {
 	d := m.n*m.xx - m.x*m.x
 	if m.n < 2 || d <= 0 {
@@ -42,9 +43,9 @@ func (m *monitorInterval) rttGradient() float64 {
 	return (m.n*m.xy - m.x*m.y) / d
 }
 
-// sendingRate is what was sent, in Mbit/s: a sender that had nothing to send, or no
-// window, sends less than the rate. Each packet has its share of the time, so
-// that few packets tell the rate as exactly as many.
+// sendingRate returns the rate of the sent packets in Mbit/s. A sender without data or window sends
+// less than the rate of the interval. Each packet counts with its own transmission time, so the
+// result is as exact for few packets as for many.
 func (m *monitorInterval) sendingRate() float64 {
 	if m.sent == 0 {
 		return 0
@@ -52,17 +53,17 @@ func (m *monitorInterval) sendingRate() float64 {
 	return float64(unit.RateOf(unit.Bytes(m.sent)*MSS, m.lastSent-m.firstSent+m.rate.Time(MSS))) / 1e6
 }
 
-// intervalList are the monitor intervals of a flow, the oldest first; the newest is
-// being sent. Packets are told apart by their sending times.
+// intervalList has the monitor intervals of a flow, oldest first. Packets are sent in the newest.
+// The sending time of a packet identifies its interval.
 type intervalList struct {
 	list        []*monitorInterval
 	smoothedRTT ewma
 }
 
-// pccMinPackets are in an interval at least.
+// pccMinPackets is the minimum number of packets in an interval.
 const pccMinPackets = 10
 
-// start starts an interval of a rate that lasts for some round trips.
+// start begins an interval with that rate, which lasts for a number of round trips.
 func (v *intervalList) start(now time.Duration, r unit.Rate, rtts float64) *monitorInterval {
 	length := time.Duration(rtts * float64(v.smoothedRTT.value))
 	if !v.smoothedRTT.valid {
@@ -73,7 +74,7 @@ func (v *intervalList) start(now time.Duration, r unit.Rate, rtts float64) *moni
 	return m
 }
 
-// current is the interval that is being sent, nil before the first.
+// current returns the interval in which packets are sent, nil before the first.
 func (v *intervalList) current() *monitorInterval {
 	if len(v.list) == 0 {
 		return nil
@@ -81,7 +82,7 @@ func (v *intervalList) current() *monitorInterval {
 	return v.list[len(v.list)-1]
 }
 
-// intervalAt is the interval in which a packet was sent, nil if it is judged already.
+// intervalAt returns the interval in which a packet was sent, or nil if it was evaluated already.
 func (v *intervalList) intervalAt(sent time.Duration) *monitorInterval {
 	for i := len(v.list) - 1; i >= 0; i-- {
 		if m := v.list[i]; sent >= m.begin {
@@ -94,6 +95,7 @@ func (v *intervalList) intervalAt(sent time.Duration) *monitorInterval {
 	return nil
 }
 
+// onSent counts a sent packet.
 func (v *intervalList) onSent(now time.Duration) {
 	if m := v.intervalAt(now); m != nil {
 		if m.sent == 0 {
@@ -103,6 +105,7 @@ func (v *intervalList) onSent(now time.Duration) {
 	}
 }
 
+// onAcked counts acknowledged packets.
 func (v *intervalList) onAcked(a Ack) {
 	if a.RTT > 0 {
 		v.smoothedRTT.addSample(a.RTT, 0.125)
@@ -114,6 +117,7 @@ func (v *intervalList) onAcked(a Ack) {
 	}
 }
 
+// onLost counts lost packets.
 func (v *intervalList) onLost(l Loss) {
 	if l.Timeout {
 		for _, m := range v.list {
@@ -124,9 +128,9 @@ func (v *intervalList) onLost(l Loss) {
 	v.attributePackets(l.Sent, max(1, int((l.Bytes+MSS/2)/MSS)), func(m *monitorInterval, n int) { m.lost += n })
 }
 
-// attributePackets tells to which intervals n packets belong that are answered for at
-// once, the newest of them sent at a time: one to its own; several to the oldest
-// intervals that miss some, since they are in order.
+// attributePackets distributes n acknowledged or lost packets over intervals. The newest was sent
+// at that time. A single packet belongs to its own interval. Several belong to the oldest
+// incomplete intervals, because they are in order.
 func (v *intervalList) attributePackets(sent time.Duration, n int, add func(m *monitorInterval, n int)) {
 	if n == 1 {
 		if m := v.intervalAt(sent); m != nil && !m.isComplete() {
@@ -142,8 +146,8 @@ func (v *intervalList) attributePackets(sent time.Duration, n int, add func(m *m
 	}
 }
 
-// takeComplete returns the oldest interval if all of it is answered for, at now: also
-// when it has been over for two round trips and a second, whatever was heard.
+// takeComplete removes and returns the oldest interval if it is complete, or if it ended two round
+// trips and a second ago. Packets still missing then count as lost. Otherwise it returns nil.
 func (v *intervalList) takeComplete(now time.Duration) *monitorInterval {
 	if len(v.list) == 0 {
 		return nil
@@ -159,5 +163,5 @@ func (v *intervalList) takeComplete(now time.Duration) *monitorInterval {
 	return m
 }
 
-// sigmoid is 1/(1+e^x).
+// sigmoid returns 1/(1+e^x).
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(x)) }

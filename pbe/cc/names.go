@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
-// Names are all controllers, PBE-CC first, as in cc.New.
+// Names lists the controllers that New knows, PBE-CC first.
 var Names = []string{"pbe", "bbr", "cubic", "copa", "allegro", "vivace", "sprout", "verus"}
 
-// New makes the controller of a name, nil if there is none; seed is for those that
-// draw. PBE-CC's is a *PBE. "copa:0.1" is Copa with that δ, which is not among Names.
+// New returns a new controller, or nil if the name is unknown. seed is for controllers with random
+// choices. For PBE-CC the result is a *PBE. "copa:0.1" is Copa with that δ; it is not in Names.
 func New(name string, seed uint64) Controller {
 	switch name {
 	case "pbe":

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import (
@@ -9,120 +11,122 @@ import (
 // Specification of PBE-CC's sender (Xie, Yi, Jamieson: PBE-CC, SIGCOMM 2020,
 // section 4).
 const (
-	pbeApproachRTTs = 3   // round trips to the fair share, linearly (4.1)
+	pbeApproachRTTs = 3   // round trips of linear growth to the fair share (4.1)
 	pbeDrainGain    = 0.5 // of BtlBw, for one RTprop, when the bottleneck moves (4.2.3)
 	pbeMinRTTWindow = 10 * time.Second
-	pbeMinInFlight  = 2 * MSS // in flight, whatever the capacity
+	pbeMinInFlight  = 2 * MSS // whatever the capacity
 )
 
-// Choices of ours, by experiment.
+// Our choices, from experiments.
 const (
-	// pbeReorderingDelay is how much longer than RTprop bytes may be in flight (the paper has
-	// RTprop alone): the cell hands on in order, so all is held back while a block
-	// comes again, up to three times, after 8 ms each. docs/explanation/pbe.md has what less, and
-	// more, comes to.
+	// pbeReorderingDelay is added to RTprop for the window (the paper uses RTprop alone). A cell
+	// delivers in order: it holds all packets back while a block is retransmitted, up to three
+	// times and 8 ms each. docs/pbe.md compares other values.
 	pbeReorderingDelay = 3 * 8 * time.Millisecond
-	// pbeFeedbackTimeout is how long the last feedback counts when none comes: the decoder
-	// has lost its cells.
+	// pbeFeedbackTimeout is how long the last feedback stays valid. Without newer feedback the
+	// decoder has lost its cells.
 	pbeFeedbackTimeout = 500 * time.Millisecond
-	// pbeFairShareReached is the part of the fair share from which on the sender has come to
-	// it: acknowledgements of a cell never show all of it.
+	// pbeFairShareReached is the part of the fair share that counts as reached. Acknowledgements
+	// never show all that a cell delivers.
 	pbeFairShareReached = 0.95
-	// A receiver that reports more than gets through is not believed: for pbeDoubtRounds
-	// round trips the rate delivered stays under pbeMinDeliveredShare of what is reported, while
-	// round trips are longer than any retransmission makes them; or more than pbeMaxLoss
-	// is lost, where what is too much is dropped instead of waiting (a policer, a short
-	// queue). A cell itself loses far less: HARQ and RLC bring over what comes wrong.
+	// Feedback is doubted if a receiver reports more than is delivered. For pbeDoubtRounds rounds
+	// the delivered rate stays below pbeMinDeliveredShare of the reported one, while round trips
+	// are longer than retransmissions explain. Or more than pbeMaxLoss is lost: a policer or a
+	// short queue drops the excess. A cell loses far less, because HARQ and RLC retransmit.
 	pbeMinDeliveredShare = 0.85
 	pbeMaxLoss           = 0.1
 	pbeDoubtRounds       = 5
-	// pbeMinEvidence is what must have come or be lost before that is judged; where it
-	// is more than a round trip has, several count as one.
+	// pbeMinEvidence is the number of acknowledged and lost bytes needed for such a decision.
+	// Several short rounds count as one.
 	pbeMinEvidence = 20 * MSS
 )
 
-// PBEState is where PBE-CC's sender stands.
+// PBEState is a state of PBE-CC's sender.
 type PBEState uint8
 
 // States.
 const (
-	// Approach goes linearly to the fair share.
+	// Approach grows linearly to the fair share.
 	Approach PBEState = iota
 	// Wireless sends at the capacity that the receiver reports.
 	Wireless
-	// Drain lets the queue before the cell run empty.
+	// Drain empties the queue before the cell.
 	Drain
-	// Internet is BBR's ProbeBW, which probes no further than the fair share.
+	// Internet is BBR's ProbeBW limited to the fair share.
 	Internet
 )
 
 var pbeStateNames = [...]string{"approach", "wireless", "drain", "internet"}
 
-// String is a word for the state.
+// String returns the name of the state.
 func (s PBEState) String() string { return pbeStateNames[s] }
 
 // PBE is PBE-CC's sender. Without feedback it is BBR.
 type PBE struct {
 	bbr          *BBR
-	passive      bool // another controller decides: BBR measures, and does not probe
+	passive      bool // another controller decides: BBR measures and does not probe
 	state        PBEState
 	radio        Radio
-	hasFeedback  bool          // radio is true
-	feedbackTime time.Duration // when it came
+	hasFeedback  bool          // radio is valid
+	feedbackTime time.Duration // when radio arrived
 
-	minRTTFilter windowedExtreme // RTprop: the least of 10 s
+	minRTTFilter windowedExtreme // RTprop: the minimum of 10 s
 	minRTT       time.Duration
 
-	approachFrom  unit.Rate // Approach: from here, since then
+	approachFrom  unit.Rate // rate and time at which Approach began
 	approachStart time.Duration
 	drainEnd      time.Duration // end of Drain
 	activated     uint8
 
 	doubtRounds int
-	doubted     bool      // the receiver reported more than gets through
-	bestRate    unit.Rate // delivered, this round
-	// Acknowledged and lost, this round.
+	doubted     bool      // feedback was once doubted
+	bestRate    unit.Rate // maximum delivered rate in this round
+	// acked and lost count bytes in this round.
 	acked, lost unit.Bytes
 
 	timeInState [4]time.Duration // in each state
 	lastAckTime time.Duration
 }
 
-// NewPBE starts as for a new flow; seed is for BBR's cycle.
+// NewPBE returns a controller of a new flow. seed is for BBR's cycle.
 func NewPBE(seed uint64) *PBE {
 	return &PBE{bbr: NewBBR(seed), minRTTFilter: windowedExtreme{keepsLeast: true}}
 }
 
-// State is where the sender stands, and how long it has stood in each state.
+// State returns the sender's state and the time spent in each state.
 func (p *PBE) State() (now PBEState, timeInState [4]time.Duration) { return p.state, p.timeInState }
 
-// Doubted tells whether the receiver once reported a capacity that did not get
-// through.
+// Doubted reports whether feedback was ever doubted because the reported capacity was not
+// delivered.
 func (p *PBE) Doubted() bool { return p.doubted }
 
-// PBEStatus is what PBE-CC's sender goes by.
+// PBEStatus is the state of PBE-CC's sender.
 type PBEStatus struct {
 	// Feedback is the newest feedback, zero before the first.
 	Feedback Radio
-	// Fresh says that it is followed; else the sender is BBR.
+	// Fresh reports that feedback is used. Otherwise the sender is BBR.
 	Fresh bool
-	// Doubted says that what is reported does not get through, so that it is
-	// followed no further than BBR's own measurements.
+	// Doubted reports that the reported capacity is not delivered. Feedback then only bounds BBR's
+	// own measurements.
 	Doubted bool
 	State   PBEState
 }
 
-// Status tells what the sender goes by now.
+// Status returns the current status.
 func (p *PBE) Status() PBEStatus {
-	return PBEStatus{Feedback: p.radio, Fresh: p.hasFeedback, Doubted: p.hasFeedback && p.doubtRounds >= pbeDoubtRounds, State: p.state}
+	return PBEStatus{
+		Feedback: p.radio,
+		Fresh:    p.hasFeedback,
+		Doubted:  p.hasFeedback && p.doubtRounds >= pbeDoubtRounds,
+		State:    p.state,
+	}
 }
 
 // OnSent implements Controller.
 func (p *PBE) OnSent(now time.Duration, size, inFlight unit.Bytes) { p.bbr.OnSent(now, size, inFlight) }
 
-// OnLoss implements Controller. In the states that know the capacity losses are
-// none of its signs, but where they are so many that there is reason to doubt it; and
-// where nothing comes back, neither does feedback.
+// OnLoss implements Controller. In states that know the capacity, a loss is no sign of congestion.
+// Many losses make the feedback doubtful. After a timeout the feedback is invalid.
 func (p *PBE) OnLoss(l Loss) {
 	p.bbr.OnLoss(l)
 	if l.Timeout {
@@ -132,7 +136,7 @@ func (p *PBE) OnLoss(l Loss) {
 	p.lost += l.Bytes
 }
 
-// fallBackToBBR goes on as BBR, with what that has measured.
+// fallBackToBBR continues as BBR with its own measurements.
 func (p *PBE) fallBackToBBR() { p.hasFeedback, p.bbr.probeRateCap = false, 0 }
 
 // OnAck implements Controller.
@@ -179,8 +183,7 @@ func (p *PBE) OnAck(a Ack) {
 			p.bbr.enterProbeBW(a.Now)
 		}
 	case Internet:
-		// Back when there is no queue and the rate has come to the fair share
-		// (4.2.3).
+		// Section 4.2.3: return when the queue is gone and the rate has reached the fair share.
 		if !internet && p.bbr.bottleneckRate() >= scaleRate(p.radio.Fair, pbeFairShareReached) {
 			p.state = Wireless
 		}
@@ -188,12 +191,12 @@ func (p *PBE) OnAck(a Ack) {
 	p.activated = a.Radio.Activated
 }
 
-// beginApproach begins to go from a rate to the fair share.
+// beginApproach starts to grow from a rate to the fair share.
 func (p *PBE) beginApproach(now time.Duration, from unit.Rate) {
 	p.state, p.approachStart, p.approachFrom = Approach, now, from
 }
 
-// checkFeedback compares what is delivered with what is reported, by round trips.
+// checkFeedback compares the delivered with the reported rate once a round.
 func (p *PBE) checkFeedback(a Ack) {
 	p.bestRate = max(p.bestRate, a.Rate)
 	if !a.Round || p.acked+p.lost < pbeMinEvidence {
@@ -205,7 +208,7 @@ func (p *PBE) checkFeedback(a Ack) {
 	case lossy, short && late && p.state != Approach && !a.AppLimited:
 		if p.doubtRounds = min(p.doubtRounds+1, 4*pbeDoubtRounds); p.doubtRounds == pbeDoubtRounds {
 			p.doubted = true
-			p.doubtRounds = 4 * pbeDoubtRounds // believed again only after as many good rounds
+			p.doubtRounds = 4 * pbeDoubtRounds // trusted again only after as many good rounds
 		}
 	case !short:
 		p.doubtRounds = max(0, p.doubtRounds-1)
@@ -215,7 +218,7 @@ func (p *PBE) checkFeedback(a Ack) {
 	p.bestRate, p.acked, p.lost = 0, 0, 0
 }
 
-// targetRate is what is paced to in the states that know the capacity.
+// targetRate returns the pacing rate in states that know the capacity.
 func (p *PBE) targetRate(now time.Duration) unit.Rate {
 	if p.state != Approach {
 		return p.radio.Capacity
@@ -229,8 +232,8 @@ func (p *PBE) Limits(now time.Duration) Limits {
 	if !p.hasFeedback {
 		return p.bbr.Limits(now)
 	}
-	// What BBR measured may be of a time when the cell had more: then the queue
-	// that changed the state was the cell's.
+	// BBR may have measured at a time when the cell had more capacity. Then the queue that changed
+	// the state was in the cell.
 	most := max(p.radio.Capacity, p.radio.Fair)
 	switch p.state {
 	case Internet:
@@ -238,7 +241,10 @@ func (p *PBE) Limits(now time.Duration) Limits {
 		return Limits{Rate: min(l.Rate, most), Window: min(l.Window, max(2*most.Bytes(p.minRTT), 2*pbeMinInFlight))}
 	case Drain:
 		r := min(p.bbr.bottleneckRate(), most)
-		return Limits{Rate: max(scaleRate(r, pbeDrainGain), unit.RateOf(pbeMinInFlight, p.minRTT)), Window: max(r.Bytes(p.minRTT), pbeMinInFlight)}
+		return Limits{
+			Rate:   max(scaleRate(r, pbeDrainGain), unit.RateOf(pbeMinInFlight, p.minRTT)),
+			Window: max(r.Bytes(p.minRTT), pbeMinInFlight),
+		}
 	}
 	r := max(p.targetRate(now), unit.RateOf(pbeMinInFlight, p.minRTT))
 	return Limits{Rate: r, Window: max(r.Bytes(p.minRTT+pbeReorderingDelay), 2*pbeMinInFlight)}

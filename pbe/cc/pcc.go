@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import (
@@ -7,33 +9,33 @@ import (
 	"mpbond/base/unit"
 )
 
-// What both generations of PCC have in common.
+// Common to both generations of PCC.
 const (
-	pccMinRate      = 500 * unit.Kbps // kMinSendingRate of the authors' code
-	pccInFlightGain = 2.5             // round trips' worth in flight at most (its bytes_in_flight_gain)
+	pccMinRate      = 500 * unit.Kbps // kMinSendingRate in the authors' code
+	pccInFlightGain = 2.5             // maximum round trips' worth in flight (bytes_in_flight_gain there)
 	pccInitialRTT   = 100 * time.Millisecond
 )
 
+// pccState is a state of PCC.
 type pccState uint8
 
 const (
 	pccStarting pccState = iota // doubles while the utility grows
-	pccProbing                  // pairs of intervals, one at a rate ε above, one ε below, in random order
-	pccMoving                   // steps while the utility grows
+	pccProbing                  // pairs of intervals at rates ε above and ε below, in random order
+	pccMoving                   // changes the rate in one direction while the utility grows
 )
 
-// intervalOutcome is what came of one interval.
+// intervalOutcome is the result of one interval.
 type intervalOutcome struct {
-	up      bool    // of a pair: the one above
+	up      bool    // the interval with the higher rate of a pair
 	rate    float64 // Mbit/s
 	utility float64
 }
 
-// pcc is the machine: it sends monitor intervals, judges them, and hands what
-// came of them to who learns from it. An interval is useful if the state waits for
-// it; between useful ones go others at the same rate, until these are judged (as
-// in the authors' code, github.com/PCCproject/PCC-Uspace, of which no line is
-// here).
+// pcc is the common state machine. It sends monitor intervals, evaluates them and passes their
+// outcomes to applyOutcomes. An interval is useful if the state needs its outcome. Between useful
+// intervals others are sent at the same rate until the useful ones are complete. The authors' code
+// does the same (github.com/PCCproject/PCC-Uspace; no line of it is used).
 type pcc struct {
 	intervals        intervalList
 	random           *rand.Rand
@@ -41,25 +43,27 @@ type pcc struct {
 	state            pccState
 	pairs            int
 	epsilon          float64
-	startedIntervals int    // useful intervals of this state
-	up               []bool // of those
+	startedIntervals int    // useful intervals started in this state
+	up               []bool // of each useful interval
 	outcomes         []intervalOutcome
-	lastOutcome      intervalOutcome // the one before, while it starts or moves
+	lastOutcome      intervalOutcome // previous outcome in pccStarting and pccMoving
 
-	// intervalRTTs is how many round trips an interval lasts.
+	// intervalRTTs returns the length of an interval in round trips.
 	intervalRTTs func() float64
-	// utility judges an interval.
+	// utility evaluates an interval.
 	utility func(m *monitorInterval) float64
-	// applyOutcomes takes what came of a whole probe, or of the interval of a move, and
-	// sets rate and state. The first utility that does not grow ends the start.
+	// applyOutcomes handles the outcomes of a whole probe, or of one interval of pccMoving. It sets
+	// rate and state.
 	applyOutcomes func(list []intervalOutcome)
 }
 
+// newPCC returns the initial state. seed orders trials.
 func newPCC(seed uint64) pcc {
-	return pcc{random: rand.New(rand.NewPCG(seed, 2)), rate: unit.RateOf(10*MSS, pccInitialRTT)} // RFC 6928's window
+	// initial window of RFC 6928
+	return pcc{random: rand.New(rand.NewPCG(seed, 2)), rate: unit.RateOf(10*MSS, pccInitialRTT)}
 }
 
-// intervalsNeeded is how many useful intervals the state has.
+// intervalsNeeded returns the number of useful intervals of the state.
 func (c *pcc) intervalsNeeded() int {
 	if c.state == pccProbing {
 		return 2 * c.pairs
@@ -75,6 +79,7 @@ func (c *pcc) OnSent(now time.Duration, size, inFlight unit.Bytes) {
 	c.intervals.onSent(now)
 }
 
+// startInterval starts the next interval.
 func (c *pcc) startInterval(now time.Duration) {
 	r, useful := c.rate, c.startedIntervals < c.intervalsNeeded() && c.intervals.smoothedRTT.valid
 	if useful {
@@ -105,11 +110,12 @@ func (c *pcc) OnAck(a Ack) {
 func (c *pcc) OnLoss(l Loss) {
 	c.intervals.onLost(l)
 	if l.Timeout {
-		c.enterState(l.Now, pccProbing, c.rate/2) // as the code that the paper of 2018 comes with
+		c.enterState(l.Now, pccProbing, c.rate/2) // as in the authors' code of 2018
 	}
 	c.evaluateIntervals(l.Now)
 }
 
+// evaluateIntervals handles all complete intervals.
 func (c *pcc) evaluateIntervals(now time.Duration) {
 	for m := c.intervals.takeComplete(now); m != nil; m = c.intervals.takeComplete(now) {
 		if !m.useful {
@@ -137,8 +143,8 @@ func (c *pcc) evaluateIntervals(now time.Duration) {
 	}
 }
 
-// enterState begins a state, or the same one again, at a rate, at once: what is being
-// sent is of no use any more.
+// enterState begins a state, or the same state again, with a rate. The current interval ends and
+// becomes useless.
 func (c *pcc) enterState(now time.Duration, s pccState, r unit.Rate) {
 	c.state, c.rate = s, max(r, pccMinRate)
 	c.startedIntervals, c.up, c.outcomes = 0, c.up[:0], c.outcomes[:0]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import (
@@ -9,38 +11,37 @@ import (
 
 // Specification: section 4.2.3 of the paper.
 const (
-	// DelayThreshold is what a one-way delay may be over the least one: three
-	// retransmissions of 8 ms, and 3 ms of jitter.
+	// DelayThreshold bounds how much a one-way delay exceeds the minimum without a queue before the
+	// cell: three retransmissions of 8 ms, and 3 ms of jitter.
 	DelayThreshold = 3*8*time.Millisecond + 3*time.Millisecond
-	// switchPackets times the bits of a subframe, in packets, is how many
-	// packets in turn must be over it (or under it).
+	// switchPackets, times the packets of a subframe, is the number of consecutive packets over or
+	// under DelayThreshold that change the state.
 	switchPackets = 6
 )
 
-// Device is what the receivers of one device have in common: its capacity is
-// split equally among the flows that had a packet of late. (Each of two flows that
-// were told all of it would send that.) It and its receivers are not safe for
-// concurrent use. The zero value is ready.
+// Device is the common state of the receivers of one device. It divides the capacity equally among
+// the active flows. Otherwise each of them would use all of it. The zero value is ready. A Device
+// and its receivers are not safe for concurrent use.
 type Device struct {
 	receivers []*Receiver
 }
 
-// flowIdleTimeout is how long a flow counts after its last packet.
+// flowIdleTimeout is how long a flow counts as active after its last packet.
 const flowIdleTimeout = 500 * time.Millisecond
 
-// AddReceiver adds one to the device.
+// AddReceiver adds the receiver of a new flow.
 func (d *Device) AddReceiver() *Receiver {
 	r := &Receiver{device: d}
 	d.receivers = append(d.receivers, r)
 	return r
 }
 
-// RemoveReceiver takes one out whose flow has ended.
+// RemoveReceiver removes the receiver of a flow that has ended.
 func (d *Device) RemoveReceiver(r *Receiver) {
 	d.receivers = slices.DeleteFunc(d.receivers, func(x *Receiver) bool { return x == r })
 }
 
-// countActiveFlows counts flows that had a packet of late.
+// countActiveFlows counts flows that received a packet within flowIdleTimeout.
 func (d *Device) countActiveFlows(now time.Duration) (n unit.Rate) {
 	for _, r := range d.receivers {
 		if r.started && now-r.lastPacketTime <= flowIdleTimeout {
@@ -50,9 +51,8 @@ func (d *Device) countActiveFlows(now time.Duration) (n unit.Rate) {
 	return n
 }
 
-// Receiver is PBE-CC's receiver: it tells by one-way delays whether the cell or
-// the network before it is the bottleneck. The zero value is ready, and the only
-// one of its device.
+// Receiver is PBE-CC's receiver. By one-way delays it decides whether the cell or the network
+// before it is the bottleneck. The zero value is ready and the only receiver of its device.
 type Receiver struct {
 	device         *Device
 	minDelay       windowedExtreme
@@ -63,18 +63,18 @@ type Receiver struct {
 	internet       bool
 }
 
-// Capacity is what a Receiver needs to know of the cells.
+// Capacity is the state of the cells that a Receiver needs.
 type Capacity struct {
 	Transport, Fair unit.Rate
 	Activated       int
-	// Full says that the cells gave the device nearly all that it could have, so
-	// that a queue is theirs. It is ours: the paper goes by delays alone, and takes a
-	// neighbour who comes, or blocks that come again, for a bottleneck elsewhere.
+	// Full reports that the cells gave the device nearly all it could get, so the queue is in the
+	// cells. This is our addition: the paper uses delays alone and takes new neighbors or
+	// retransmitted blocks for a bottleneck elsewhere.
 	Full bool
 }
 
-// OnPacket takes a packet that arrives with a one-way delay, by clocks that need
-// not agree, and returns the feedback for its acknowledgement.
+// OnPacket handles an arriving packet and returns the feedback for its acknowledgement. The clocks
+// of the one-way delay need not be synchronized.
 func (r *Receiver) OnPacket(now, oneWay time.Duration, c Capacity) Radio {
 	if !r.started {
 		r.minDelay.keepsLeast, r.started = true, true

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import (
@@ -6,18 +8,18 @@ import (
 	"mpbond/base/unit"
 )
 
-// Sampler makes delivery-rate samples and rounds of what a transport sees
-// (draft-cheng-iccrg-delivery-rate-estimation-02). A transport keeps one Mark
-// with each packet in flight. The zero value is ready.
+// Sampler computes delivery-rate samples and rounds from a transport's events
+// (draft-cheng-iccrg-delivery-rate-estimation-02). The transport stores a Mark with each packet in
+// flight. The zero value is ready.
 type Sampler struct {
 	delivered       unit.Bytes
-	deliveredTime   time.Duration // when delivered was last changed
-	firstSentTime   time.Duration // sending time of the newest packet delivered
-	appLimitedUntil unit.Bytes    // app-limited until so much is delivered; 0 for not
+	deliveredTime   time.Duration // when delivered last changed
+	firstSentTime   time.Duration // sending time of the newest delivered packet
+	appLimitedUntil unit.Bytes    // app-limited until so many bytes are delivered; 0: not
 	roundUntil      unit.Bytes
 }
 
-// Mark is what was true when a packet left.
+// Mark is the state of a Sampler when a packet was sent.
 type Mark struct {
 	Sent          time.Duration
 	delivered     unit.Bytes
@@ -26,7 +28,7 @@ type Mark struct {
 	appLimited    bool
 }
 
-// OnSent marks a packet that leaves; inFlight is what was in flight before it.
+// OnSent returns the mark of a packet that is sent. inFlight excludes it.
 func (s *Sampler) OnSent(now time.Duration, inFlight unit.Bytes) Mark {
 	if inFlight == 0 {
 		s.firstSentTime, s.deliveredTime = now, now
@@ -34,14 +36,14 @@ func (s *Sampler) OnSent(now time.Duration, inFlight unit.Bytes) Mark {
 	return Mark{now, s.delivered, s.deliveredTime, s.firstSentTime, s.appLimitedUntil > 0}
 }
 
-// SetAppLimited says that there is nothing to send: what is sent until all in
-// flight now is delivered may show a lower rate than the network has.
+// SetAppLimited records that the application has nothing to send. Samples of packets sent until the
+// bytes in flight are delivered may be lower than the capacity of the network.
 func (s *Sampler) SetAppLimited(inFlight unit.Bytes) {
 	s.appLimitedUntil = max(s.delivered+inFlight, 1)
 }
 
-// OnDelivered counts bytes of one packet as delivered. The packets of one
-// acknowledgement are told one by one; the newest of them is told last.
+// OnDelivered counts one delivered packet. Call it for each packet of an acknowledgement, for the
+// newest one last.
 func (s *Sampler) OnDelivered(now time.Duration, size unit.Bytes) {
 	s.delivered += size
 	s.deliveredTime = now
@@ -50,9 +52,9 @@ func (s *Sampler) OnDelivered(now time.Duration, size unit.Bytes) {
 	}
 }
 
-// FillAck puts the sample of the newest packet of an acknowledgement into a, after
-// Delivered was told of all of them. A sample over less than minRTT is none: the
-// acknowledgements were held back and came at once.
+// FillAck sets the sample of an acknowledgement from the mark of its newest packet. Call it after
+// OnDelivered. A sample over less than minRTT is dropped: acknowledgements were delayed and arrived
+// together.
 func (s *Sampler) FillAck(a *Ack, m Mark, minRTT time.Duration) {
 	a.Delivered, a.Sent, a.AppLimited = s.delivered, m.Sent, m.appLimited
 	if m.delivered >= s.roundUntil {

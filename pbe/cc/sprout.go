@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import (
@@ -13,43 +15,43 @@ import (
 const (
 	sproutTick       = 20 * time.Millisecond
 	sproutBins       = 256
-	sproutMaxRate    = 1000.0 // packets a second: it knows no link of more than 12 Mbit/s
+	sproutMaxRate    = 1000.0 // packets a second, about 12 Mbit/s
 	sproutSigma      = 200.0  // packets a second, by the square root of a second
 	sproutEscapeRate = 1.0    // λz: rate of leaving an outage, a second
-	sproutHorizon    = 5      // ticks: what is sent now shall have left in 100 ms
-	sproutPercentile = 0.05   // the percentile of the forecast
+	sproutHorizon    = 5      // ticks: packets sent now must leave the queue within 100 ms
+	sproutPercentile = 0.05   // percentile of the forecast
 )
 
-// Choices of ours.
+// Our choices.
 const (
-	sproutInitialWindow = 10 // packets, before anything is known (RFC 6928)
+	sproutInitialWindow = 10 // packets, before any forecast (RFC 6928)
 	sproutMaxCount      = 160
-	// sproutQueueFactor is how much longer than the least a round trip is of packets that
-	// have waited in a queue.
+	// sproutQueueFactor times the minimum RTT is the RTT from which on a packet has waited in a
+	// queue.
 	sproutQueueFactor = 1.05
 )
 
-// Sprout forecasts how much a varying link delivers surely, and has no more in
-// flight. The inference is the receiver's in the paper; here it runs where the
-// acknowledgements come, which tell the same counts a way back later.
+// Sprout forecasts how much a varying link delivers with 95 % probability, and keeps no more in
+// flight. In the paper the receiver makes the forecast. Here the sender makes it from
+// acknowledgements, which show the same counts one return delay later.
 type Sprout struct {
 	probability [sproutBins]float64 // distribution of the rate
 	scratch     [sproutBins]float64
-	kernel      []float64 // of one tick's Brownian step, by distance
-	// deliveryCDF[i][k] is the probability that k packets at most are delivered within
-	// the horizon, if the rate is that of bin i now.
+	kernel      []float64 // Brownian step of one tick, by distance
+	// deliveryCDF[i][k] is the probability that at most k packets are delivered within the horizon
+	// if the rate is that of bin i now.
 	deliveryCDF   [][sproutMaxCount]float64
 	started       bool
 	tickEnd       time.Duration // end of the current tick
-	count         float64       // packets in it
-	queued        bool          // the last acknowledgement had waited in a queue
-	hadEmptyQueue bool          // there was none at a moment of the tick: the count is a lower bound
+	count         float64       // packets acknowledged in the tick
+	queued        bool          // the last acknowledged packet had waited in a queue
+	hadEmptyQueue bool          // the queue was empty at times: count is a lower bound
 	window        unit.Bytes
 	minRTT        time.Duration
 }
 
-// NewSprout knows nothing of the link: all rates are as likely. It takes some
-// 50 ms to make its tables.
+// NewSprout returns a controller for which all rates are equally likely. It takes about 50 ms to
+// compute its tables.
 func NewSprout() *Sprout {
 	s := &Sprout{window: sproutInitialWindow * MSS}
 	for i := range s.probability {
@@ -63,8 +65,8 @@ func NewSprout() *Sprout {
 	return s
 }
 
-// forEachStep calls f with where the rate of bin i is a tick later, and how probably: a
-// Brownian step, but from an outage, bin 0, only at λz.
+// forEachStep calls f with each possible bin one tick after bin i, and its probability. A step is
+// Brownian, but bin 0, an outage, is left only at rate λz.
 func (s *Sprout) forEachStep(i int, f func(j int, p float64)) {
 	stay := 0.0
 	if i == 0 {
@@ -81,9 +83,8 @@ func (s *Sprout) forEachStep(i int, f func(j int, p float64)) {
 	}
 }
 
-// buildTables makes surely, from the end of the horizon to its beginning: what t+1
-// ticks deliver from a rate is what the rate a tick later delivers in that tick,
-// and then in t more.
+// buildTables computes deliveryCDF backwards from the end of the horizon. Deliveries of t+1 ticks
+// are those of the next tick at its rate plus those of t more ticks.
 func (s *Sprout) buildTables() {
 	after := make([][sproutMaxCount]float64, sproutBins) // probabilities of counts in t ticks
 	for i := range after {
@@ -140,24 +141,23 @@ func (s *Sprout) OnAck(a Ack) {
 	if a.RTT > 0 && (s.minRTT == 0 || a.RTT < s.minRTT) {
 		s.minRTT = a.RTT
 	}
-	// A flow that keeps less in flight than the link holds without a queue hears
-	// less than the link could do: a lower bound only. (In the paper the sender says
-	// so in its packets, and such ticks are left out.)
+	// A flow without a queue sees fewer packets than the link could deliver. Its count is a lower
+	// bound. (In the paper the sender marks such ticks, and the receiver skips them.)
 	s.queued = float64(a.RTT) > sproutQueueFactor*float64(s.minRTT)
 	s.hadEmptyQueue = s.hadEmptyQueue || !s.queued
 }
 
-// OnLoss implements Controller: losses say nothing to Sprout.
+// OnLoss implements Controller. Sprout ignores losses.
 func (s *Sprout) OnLoss(Loss) {}
 
-// advanceTo ends the ticks that are over.
+// advanceTo completes the ticks up to now.
 func (s *Sprout) advanceTo(now time.Duration) {
 	for s.started && now >= s.tickEnd {
 		s.evolveRate()
 		s.observeCount(s.count, s.hadEmptyQueue)
 		s.count, s.hadEmptyQueue = 0, !s.queued
 		s.tickEnd += sproutTick
-		if now-s.tickEnd > time.Second { // long silence: one forecast is enough
+		if now-s.tickEnd > time.Second { // one forecast is enough after a long silence
 			s.tickEnd = now
 		}
 		if now < s.tickEnd {
@@ -166,12 +166,12 @@ func (s *Sprout) advanceTo(now time.Duration) {
 	}
 }
 
-// binRate is the rate of bin i in packets a tick.
+// binRate returns the rate of bin i in packets a tick.
 func binRate(i int) float64 {
 	return (float64(i) + 0.5) * sproutMaxRate / sproutBins * sproutTick.Seconds()
 }
 
-// evolveRate is a tick without knowing more.
+// evolveRate advances the distribution by one tick without an observation.
 func (s *Sprout) evolveRate() {
 	clear(s.scratch[:])
 	for i, v := range s.probability {
@@ -182,8 +182,8 @@ func (s *Sprout) evolveRate() {
 	s.probability = s.scratch
 }
 
-// observeCount multiplies by the likelihood of k packets in a tick (Poisson), or of k
-// at least.
+// observeCount multiplies the distribution by the likelihood of k packets in a tick (Poisson), or
+// of at least k.
 func (s *Sprout) observeCount(k float64, atLeast bool) {
 	sum := 0.0
 	lg, _ := math.Lgamma(k + 1)
@@ -203,7 +203,7 @@ func (s *Sprout) observeCount(k float64, atLeast bool) {
 	}
 }
 
-// poissonBelow is the probability of less than k at mean m.
+// poissonBelow returns the probability of less than k at mean m.
 func poissonBelow(k, m float64) float64 {
 	sum, term := 0.0, math.Exp(-m)
 	for i := 0.0; i < k; i++ {
@@ -213,8 +213,7 @@ func poissonBelow(k, m float64) float64 {
 	return min(sum, 1)
 }
 
-// forecastWindow sets the window to what is delivered within the horizon with a
-// probability of 95 %.
+// forecastWindow sets the window to the packets delivered within the horizon with 95 % probability.
 func (s *Sprout) forecastWindow() {
 	lo, hi := 0, sproutMaxCount-1
 	for lo < hi {
@@ -231,8 +230,7 @@ func (s *Sprout) forecastWindow() {
 	s.window = max(unit.Bytes(lo), 1) * MSS
 }
 
-// Limits implements Controller. Packets are not paced: the window is 100 ms of
-// what the link surely does.
+// Limits implements Controller. Packets are not paced: the window covers 100 ms.
 func (s *Sprout) Limits(now time.Duration) Limits {
 	s.advanceTo(now)
 	return Limits{Window: s.window, Until: s.tickEnd}

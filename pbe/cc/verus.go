@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import (
@@ -8,47 +10,46 @@ import (
 	"mpbond/base/unit"
 )
 
-// Specification of Verus: Zaki and others: Adaptive Congestion Control for
-// Unpredictable Cellular Networks, SIGCOMM 2015, sections 4 and 5. Where the paper
-// and the authors' code (github.com/yzaki/verus, of which no line is here) differ,
-// the code is followed, as this says.
+// Specification of Verus: Zaki and others: Adaptive Congestion Control for Unpredictable Cellular
+// Networks, SIGCOMM 2015, sections 4 and 5. Where the paper and the authors' code
+// (github.com/yzaki/verus; no line of it is used) differ, this follows the code, as marked.
 const (
 	verusEpoch         = 5 * time.Millisecond
 	verusMaxDelayRatio = 6.0                  // R of D_max/D_min; the paper evaluates 2, 4 and 6
 	verusDown          = time.Millisecond     // δ1
 	verusUp            = 2 * time.Millisecond // δ2
-	verusSmooth        = 0.2                  // of the old D_max (code)
-	verusDelayWeight   = 0.875                // of the old delay of a window
+	verusSmooth        = 0.2                  // weight of the old D_max (code)
+	verusDelayWeight   = 0.875                // weight of the old delay of a window
 	verusFitInterval   = time.Second
-	verusLossFactor    = 0.7                    // M, of the window at which packets were lost (code; 0.5 in the paper)
-	verusSlowStartRTT  = 500 * time.Millisecond // a round trip that ends slow start (code)
-	verusMinLossWindow = 20                     // packets: below, a loss does not end it (code)
-	verusMinDelayStep  = 10 * time.Millisecond  // of D_min when nothing is in flight and delays are still too long (code)
-	verusMaxWindow     = 40000
+	verusLossFactor    = 0.7                    // M, of the window in which packets were lost (code; 0.5 in the paper)
+	verusSlowStartRTT  = 500 * time.Millisecond // an RTT above it ends slow start (code)
+	verusMinLossWindow = 20                     // packets; a loss at a smaller window does not end slow start (code)
+	// added to D_min if nothing is in flight and delays are still too long (code)
+	verusMinDelayStep = 10 * time.Millisecond
+	verusMaxWindow    = 40000
 )
 
-// Verus learns which window has which delay and goes by that curve: a target
-// delay that rises and falls with what is observed, and the window that the
-// curve has for it.
+// Verus learns the delay of each window as a curve. Its target delay rises and falls with observed
+// delays. The window is the curve's value for the target delay.
 type Verus struct {
 	window     float64 // W
 	slowStart  bool
-	inRecovery bool // from a loss until what was sent with a smaller window is acknowledged
+	inRecovery bool // from a loss until packets sent with a smaller window are acknowledged
 
-	epochEnd    time.Duration // end of the current one, 0 before the first packet
+	epochEnd    time.Duration // of the current epoch; 0 before the first packet
 	lastAckTime time.Duration // last acknowledgement
-	epochMaxRTT time.Duration // longest round trip in this epoch, 0 for none
+	epochMaxRTT time.Duration // longest RTT in this epoch; 0: none
 	maxDelay    time.Duration // D_max, smoothed
 	minDelay    time.Duration // D_min
 	srtt        ewma
 	targetDelay time.Duration // D_est
-	sendCredit  float64       // packets that may still be sent
+	sendCredit  float64       // packets that may still be sent in this epoch
 	inFlight    unit.Bytes
-	sentWindows []sentWindow // of what is in flight, the oldest first
+	sentWindows []sentWindow // of packets in flight, oldest first
 
-	delayProfile []time.Duration // by window in packets, 0 unknown
-	curve        []float64       // fitted to it, in seconds, never falling
-	slope        float64         // of it beyond its end
+	delayProfile []time.Duration // by window in packets; 0: unknown
+	curve        []float64       // fitted to delayProfile, in seconds, never falling
+	slope        float64         // of the curve beyond its end
 	fitTime      time.Duration
 }
 
@@ -58,7 +59,7 @@ type sentWindow struct {
 	window   float64
 }
 
-// NewVerus starts in slow start.
+// NewVerus returns a controller in slow start.
 func NewVerus() *Verus { return &Verus{window: 1, slowStart: true} }
 
 // OnSent implements Controller.
@@ -72,14 +73,14 @@ func (v *Verus) OnSent(now time.Duration, size, inFlight unit.Bytes) {
 	v.sentWindows = append(v.sentWindows, sentWindow{now, v.window})
 }
 
-// windowAt is the window with which a packet was sent; older ones are not asked for
-// any more.
+// windowAt returns the window with which a packet was sent. Later calls must not ask for older
+// packets.
 func (v *Verus) windowAt(sent time.Duration) float64 {
 	i := 0
 	for i < len(v.sentWindows)-1 && v.sentWindows[i].sentTime < sent {
 		i++
 	}
-	if i > 64 || i == len(v.sentWindows)-1 { // not each time
+	if i > 64 || i == len(v.sentWindows)-1 { // not in each call
 		v.sentWindows = append(v.sentWindows[:0], v.sentWindows[i:]...)
 		i = 0
 	}
@@ -119,19 +120,18 @@ func (v *Verus) OnAck(a Ack) {
 	}
 }
 
-// leaveSlowStart ends slow start at a loss, or a long delay, of a packet that was sent with
-// a window.
+// leaveSlowStart ends slow start after a loss, or a long delay, of a packet sent with window w.
 func (v *Verus) leaveSlowStart(now time.Duration, w float64) {
 	v.slowStart, v.inRecovery, v.sendCredit = false, true, 0
 	if n := max(100, int(w)) + 1; n < len(v.delayProfile) {
-		v.delayProfile = v.delayProfile[:n] // what came after is of a queue that was full
+		v.delayProfile = v.delayProfile[:n] // larger windows filled the queue
 	}
 	v.fitCurve(now)
 	v.window = max(1, min(v.window, verusLossFactor*w))
 	v.maxDelay = 0
 }
 
-// recordDelay notes the delay of a window.
+// recordDelay adds a delay of window w to the profile.
 func (v *Verus) recordDelay(w int, d time.Duration) {
 	if w < 1 || w > verusMaxWindow {
 		return
@@ -145,9 +145,8 @@ func (v *Verus) recordDelay(w int, d time.Duration) {
 	v.delayProfile[w] = d
 }
 
-// fitCurve draws the curve: the best one that never falls (neighbours that would are
-// pooled), straight between windows that are known. The authors fit a smooth
-// spline, which falls here and there.
+// fitCurve fits the best curve that never falls: neighbors that would fall are pooled. Between
+// known windows it is straight. The authors fit a smooth spline, which may fall.
 func (v *Verus) fitCurve(now time.Duration) {
 	type pool struct {
 		from, to int // windows
@@ -180,13 +179,13 @@ func (v *Verus) fitCurve(now time.Duration) {
 		}
 		last = d
 	}
-	// Beyond what is known: as steep as it was from the beginning.
+	// Beyond the known windows the curve continues with its mean slope.
 	if n := len(v.curve); n > 0 {
 		v.slope = max((v.curve[n-1]-v.minDelay.Seconds())/float64(n), v.minDelay.Seconds()/float64(2*n))
 	}
 }
 
-// delayFor is what the curve has for a window.
+// delayFor returns the curve's delay for a window.
 func (v *Verus) delayFor(w float64) time.Duration {
 	n := len(v.curve)
 	if n == 0 {
@@ -199,7 +198,7 @@ func (v *Verus) delayFor(w float64) time.Duration {
 	return time.Duration(d * float64(time.Second))
 }
 
-// windowFor is the largest window whose delay is no more than d, 1 at least.
+// windowFor returns the largest window, at least 1, whose delay is at most d.
 func (v *Verus) windowFor(d time.Duration) float64 {
 	n := len(v.curve)
 	if n == 0 {
@@ -218,7 +217,7 @@ func (v *Verus) windowFor(d time.Duration) float64 {
 	return max(1, float64(i-1))
 }
 
-// advanceTo ends epochs that are over (section 4.3).
+// advanceTo ends the epochs up to now (section 4.3).
 func (v *Verus) advanceTo(now time.Duration) {
 	for v.epochEnd > 0 && now >= v.epochEnd {
 		at := v.epochEnd
@@ -232,7 +231,7 @@ func (v *Verus) advanceTo(now time.Duration) {
 	}
 }
 
-// endEpoch is one epoch.
+// endEpoch sets target delay, window and credit at the end of an epoch.
 func (v *Verus) endEpoch(now time.Duration) {
 	worst := v.epochMaxRTT
 	if worst == 0 {
@@ -247,7 +246,7 @@ func (v *Verus) endEpoch(now time.Duration) {
 	}
 	stop := false
 	switch {
-	case v.inRecovery: // section 4.5: the window grows with acknowledgements only
+	case v.inRecovery: // section 4.5: only acknowledgements grow the window
 	case float64(v.maxDelay) > verusMaxDelayRatio*float64(v.minDelay):
 		v.targetDelay = max(v.minDelay, v.targetDelay-verusUp)
 		if stop = v.targetDelay == v.minDelay; stop && v.inFlight < 2*MSS {
@@ -266,7 +265,7 @@ func (v *Verus) endEpoch(now time.Duration) {
 	if stop {
 		return
 	}
-	// Equation 5, with what is in flight for the last window (code).
+	// Equation 5, with the bytes in flight as the last window (code).
 	flight := float64(v.inFlight) / float64(MSS)
 	s := v.window - flight
 	if n := math.Ceil(v.srtt.value.Seconds() / verusEpoch.Seconds()); n > 1 {
@@ -305,6 +304,6 @@ func (v *Verus) Limits(now time.Duration) Limits {
 	if v.slowStart {
 		return Limits{Window: unit.Bytes(v.window) * MSS}
 	}
-	// What this epoch may still send, on top of what is in flight.
+	// The credit of this epoch, in addition to the bytes in flight.
 	return Limits{Window: v.inFlight + unit.Bytes(v.sendCredit)*MSS, Until: v.epochEnd}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cc
 
 import "math"
@@ -12,20 +14,20 @@ const (
 	vivaceStep          = 1.0  // θ0: Mbit/s for a gradient of 1
 	vivaceBound         = 0.05 // ω0: of the rate
 	vivaceBoundaryStep  = 0.1  // δ of the boundary
-	vivaceNoiseGradient = 0.01 // below it a slope is noise
+	vivaceNoiseGradient = 0.01 // smaller RTT gradients count as noise
 	vivaceStartNoise    = 0.2  // the same before the first probe, as in the authors' code of 2018
-	vivacePairs         = 3    // of the authors' later code: the paper has one
+	vivacePairs         = 3    // as in the authors' later code; the paper has one
 )
 
-// Vivace climbs the gradient of its utility.
+// Vivace is PCC Vivace. It follows the gradient of its utility.
 type Vivace struct {
 	pcc
 	direction float64
-	sameSteps int // steps in turn in one direction: the confidence amplifier
+	sameSteps int // consecutive steps in one direction: the confidence amplifier
 	boundary  int // k
 }
 
-// NewVivace starts with ten packets in 100 ms; seed orders its trials.
+// NewVivace returns a controller that starts with ten packets in 100 ms. seed orders its trials.
 func NewVivace(seed uint64) *Vivace {
 	c := &Vivace{pcc: newPCC(seed)}
 	c.pairs, c.epsilon = vivacePairs, vivaceEpsilon
@@ -53,7 +55,7 @@ func (c *Vivace) climbGradient(list []intervalOutcome) {
 			up, down = down, up
 		}
 		if up.rate <= down.rate {
-			return // what was sent was not what the rates were: nothing is learnt
+			return // the sending rates differ from the intended ones
 		}
 		g := (up.utility - down.utility) / (up.rate - down.rate) / vivacePairs
 		if g > 0 {

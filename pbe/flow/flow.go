@@ -1,9 +1,10 @@
-// Package flow runs bulk flows between two programs: over pbe/transport with any of our
-// congestion controllers, and over the kernel's TCP with any of its own, so that
-// both can be compared on the same links. Before it stands the lab, which runs the
-// two programs in nodes of an emulated network; behind it pbe/transport or the kernel.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package flow runs bulk flows between two programs for comparisons on the same links: over
+// pbe/transport with any controller of pbe/cc, and over the kernel's TCP with any of its
+// controllers. The lab runs the two programs in nodes of an emulated network.
 //
-//	Source ─ one connection for each flow ─ Sink, which counts what arrives in slots of time
+//	Source ─ one connection for each flow ─ Sink, which counts bytes in slots of time
 package flow
 
 import (
@@ -15,16 +16,16 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// KernelPrefix is what names of the kernel's controllers begin with.
+// KernelPrefix begins the names of the kernel's controllers.
 const KernelPrefix = "kernel:"
 
-// maxFlows bounds what a Sink remembers.
+// maxFlows bounds the flows that a Sink counts.
 const maxFlows = 256
 
 // SlotLength is the length of the slots in which a Sink counts.
 const SlotLength = 100 * time.Millisecond
 
-// Job is what a Source is to do.
+// Job describes the flows of a Source.
 type Job struct {
 	Flows []Flow
 	// Length is how long each flow sends.
@@ -33,37 +34,36 @@ type Job struct {
 
 // Flow is one flow of a Job.
 type Flow struct {
-	// Controller is a name of cc.Names, or kernel:NAME for the kernel's TCP with its
-	// controller of that name.
+	// Controller is one of cc.Names, or kernel:NAME for the kernel's TCP with that controller.
 	Controller string
 	// To is the address of the Sink.
 	To string
-	// Seed is of what the controller draws.
+	// Seed is for controllers with random choices.
 	Seed uint64
 }
 
-// Outcome is what came of one flow.
+// Outcome is the result of one flow.
 type Outcome struct {
-	// SlotBytes is the payload that was read in each slot since the beginning.
+	// SlotBytes is the payload received in each slot since the beginning.
 	SlotBytes []unit.Bytes
-	// Resent counts packets that the sender sent again.
+	// Resent counts packets sent again.
 	Resent int64
 }
 
-// CheckController says what is wrong with a controller's name, if anything. Whether the
-// kernel has one is only known when it is used.
+// CheckController returns an error if no controller has that name. It does not check whether the
+// kernel has a controller.
 func CheckController(name string) error {
 	if strings.HasPrefix(name, KernelPrefix) && len(name) > len(KernelPrefix) {
 		return nil
 	}
 	if cc.New(name, 0) == nil {
-		return fmt.Errorf("no controller %q: write %s, or kernel:NAME for one of the kernel's (kernel:bbr, kernel:cubic)", name, strings.Join(cc.Names, ", "))
+		return fmt.Errorf("unknown controller %q: write %s, or kernel:NAME for one of the kernel (kernel:bbr, kernel:cubic)",
+			name, strings.Join(cc.Names, ", "))
 	}
 	return nil
 }
 
-// ParseFlows puts flows that are written as CONTROLLER@ADDRESS into the job, each with a
-// seed of its own.
+// ParseFlows adds flows written as CONTROLLER@ADDRESS to the job, each with its own seed.
 func (j *Job) ParseFlows(seed uint64, flows []string) error {
 	for i, text := range flows {
 		name, addr, ok := strings.Cut(text, "@")
@@ -76,7 +76,7 @@ func (j *Job) ParseFlows(seed uint64, flows []string) error {
 		j.Flows = append(j.Flows, Flow{name, addr, seed + uint64(i)})
 	}
 	if len(j.Flows) > maxFlows || j.Length <= 0 {
-		return fmt.Errorf("%d flows for %v: at most %d, for some time", len(j.Flows), j.Length, maxFlows)
+		return fmt.Errorf("%d flows for %v: write at most %d flows and a length over 0", len(j.Flows), j.Length, maxFlows)
 	}
 	return nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package flow
 
 import (
@@ -21,26 +23,27 @@ import (
 const (
 	udpPort    = 94
 	tcpPort    = 94
-	ReportPort = 93 // over TCP; it is open when the others are
+	ReportPort = 93 // over TCP; it opens after the other ports
 )
 
-// maxSlots bounds what a Sink remembers of a flow: an hour.
+// maxSlots bounds the slots of a flow: one hour.
 const maxSlots = 36_000
 
-// flowCounter counts what arrives.
+// flowCounter counts the bytes of each flow.
 type flowCounter struct {
 	mu    sync.Mutex
 	flows [maxFlows][]unit.Bytes
 }
 
-// CellListener is what a Sink hears of the cells on its link: with a Source, its flows have
-// feedback of them.
+// CellListener selects the mobile cells on a Sink's link. With a Source, flows get feedback from
+// them.
 type CellListener struct {
-	Source string // as in listen.ParseSource; empty: nothing
-	RNTI   uint16 // what the device is called there
+	Source string // as for listen.ParseSource; empty: no feedback
+	RNTI   uint16 // the device's name in the cells
 }
 
-// endpointOptions are those of the Sink's endpoint; it listens to the cells until ctx ends.
+// endpointOptions returns the options of the Sink's endpoint. It listens to the cells until ctx
+// ends.
 func (h CellListener) endpointOptions(ctx context.Context) (opt transport.Options, err error) {
 	if h.Source == "" {
 		return opt, nil
@@ -55,7 +58,7 @@ func (h CellListener) endpointOptions(ctx context.Context) (opt transport.Option
 	return opt, nil
 }
 
-// Sink takes flows at all addresses until ctx ends.
+// Sink receives flows at all local addresses until ctx ends.
 func Sink(ctx context.Context, cells CellListener) error {
 	s := &flowCounter{}
 	opt, err := cells.endpointOptions(ctx)
@@ -119,6 +122,7 @@ func (s *flowCounter) countFlow(c net.Conn) {
 	}
 }
 
+// addBytes counts n bytes of a flow that arrived at a time since its beginning.
 func (s *flowCounter) addBytes(flow int, at time.Duration, n int) {
 	slot := int(at / SlotLength)
 	if slot < 0 || slot >= maxSlots || n == 0 {
@@ -132,7 +136,7 @@ func (s *flowCounter) addBytes(flow int, at time.Duration, n int) {
 	s.flows[flow][slot] += unit.Bytes(n)
 }
 
-// sendReport answers a byte, the number of a flow, with what was counted of it.
+// sendReport reads a flow's number, one byte, and answers with its slots as JSON.
 func (s *flowCounter) sendReport(c net.Conn) {
 	var flow [1]byte
 	if _, err := io.ReadFull(c, flow[:]); err != nil {
@@ -143,7 +147,7 @@ func (s *flowCounter) sendReport(c net.Conn) {
 	_ = json.NewEncoder(c).Encode(s.flows[flow[0]])
 }
 
-// fetchCounts fetches what a sink counted of a flow.
+// fetchCounts fetches the slots of a flow from a Sink.
 func fetchCounts(ctx context.Context, addr string, flow int) (slots []unit.Bytes, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -161,7 +165,7 @@ func fetchCounts(ctx context.Context, addr string, flow int) (slots []unit.Bytes
 		err = json.NewDecoder(io.LimitReader(c, 1<<22)).Decode(&slots)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("what the sink counted: %w", err)
+		return nil, fmt.Errorf("reading the sink's report: %w", err)
 	}
 	return slots, nil
 }

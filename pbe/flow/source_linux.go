@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package flow
 
 import (
@@ -22,23 +24,22 @@ import (
 	"mpbond/pbe/transport"
 )
 
-// flowStream is what a flow is sent by.
+// flowStream is the connection of a flow.
 type flowStream interface {
 	io.Writer
-	// WaitWritable blocks while enough waits to be sent.
+	// WaitWritable blocks while enough bytes wait to be sent.
 	WaitWritable() error
-	// Resent counts packets that were sent again.
+	// Resent returns the number of packets sent again.
 	Resent() int64
-	// Abort ends it at once.
+	// Abort ends the connection at once.
 	Abort() error
 }
 
-// dialTimeout bounds how long a connection may take.
+// dialTimeout bounds how long connecting may take.
 const dialTimeout = 10 * time.Second
 
-// Source connects all flows of a job, says "ready" on out, and reads from in when
-// to begin, in Unix nanoseconds on a line. At the end it prints an Outcome of each
-// flow, as JSON.
+// Source connects all flows of a job and prints "ready" on out. It then reads the time to begin
+// from in, a line with Unix nanoseconds. At the end it prints an Outcome of each flow as JSON.
 func Source(ctx context.Context, job Job, in io.Reader, out io.Writer) error {
 	streams := make([]flowStream, len(job.Flows))
 	for i, f := range job.Flows {
@@ -82,7 +83,7 @@ func Source(ctx context.Context, job Job, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(outcomes)
 }
 
-// sendFor sends for a time: what the sink must know, then zeros.
+// sendFor sends for length: first the header for the Sink, then zeros.
 func sendFor(s flowStream, flow int, begin int64, length time.Duration) error {
 	buf := make([]byte, 16<<10)
 	buf[0] = byte(flow)
@@ -99,6 +100,7 @@ func sendFor(s flowStream, flow int, begin int64, length time.Duration) error {
 	return nil
 }
 
+// dialStream connects a flow to its Sink.
 func (f Flow) dialStream(ctx context.Context) (flowStream, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -108,14 +110,16 @@ func (f Flow) dialStream(ctx context.Context) (flowStream, error) {
 	if err := CheckController(f.Controller); err != nil {
 		return nil, err
 	}
-	c, err := transport.Dial(ctx, joinHostPort(f.To, udpPort), transport.Options{Controller: func() cc.Controller { return cc.New(f.Controller, f.Seed) }})
+	c, err := transport.Dial(ctx, joinHostPort(f.To, udpPort), transport.Options{
+		Controller: func() cc.Controller { return cc.New(f.Controller, f.Seed) },
+	})
 	if err != nil {
 		return nil, err
 	}
 	return udpStream{c}, nil
 }
 
-// joinHostPort is an address with a port.
+// joinHostPort returns an address with a port.
 func joinHostPort(addr string, n int) string { return net.JoinHostPort(addr, strconv.Itoa(n)) }
 
 // udpStream is a flow over pbe/transport.
@@ -132,6 +136,7 @@ type tcpStream struct {
 	raw syscall.RawConn
 }
 
+// dialTCP connects over TCP with a congestion controller of the kernel.
 func dialTCP(ctx context.Context, addr, controller string) (flowStream, error) {
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
@@ -141,7 +146,8 @@ func dialTCP(ctx context.Context, addr, controller string) (flowStream, error) {
 			return e
 		}
 		if err != nil {
-			return fault.New(fault.Config, fmt.Errorf("the kernel's controller %s: %w", controller, err), "see sysctl net.ipv4.tcp_available_congestion_control")
+			return fault.New(fault.Config, fmt.Errorf("setting the kernel's controller %s: %w", controller, err),
+				"choose one that `sysctl net.ipv4.tcp_available_congestion_control` lists")
 		}
 		return nil
 	}}
@@ -156,7 +162,7 @@ func dialTCP(ctx context.Context, addr, controller string) (flowStream, error) {
 	return tcpStream{c.(*net.TCPConn), raw}, nil
 }
 
-// WaitWritable implements stream: a write blocks while the kernel has enough.
+// WaitWritable implements flowStream. Writes to the kernel block by themselves.
 func (tcpStream) WaitWritable() error { return nil }
 
 func (k tcpStream) Resent() (n int64) {
