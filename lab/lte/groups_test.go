@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -54,7 +56,8 @@ func TestGroups(t *testing.T) {
 					}
 					for range 1500 {
 						for u := range cfg.Users {
-							for n.Waiting(u) < []unit.Bytes{100_000, 100_000, 1}[u] { // the third seldom needs all of its share
+							// the third seldom needs all of its share
+							for n.Waiting(u) < []unit.Bytes{100_000, 100_000, 1}[u] {
 								n.Offer(u, &Item{Size: packet})
 							}
 						}

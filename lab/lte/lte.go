@@ -1,12 +1,12 @@
-// Package lte is the model of mobile cells in the lab: base station, users with
-// their queues, retransmissions, carriers, and the control messages that PBE-CC
-// listens to, in steps of one subframe of 1 ms. Before it stands who brings
-// packets, as lab/virtual does; behind it who takes them away, and whoever reads
-// the messages.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lte models mobile cells for the lab: base stations, users with queues, retransmissions,
+// carriers, and the control messages that PBE-CC reads. It advances in subframes of 1 ms. Package
+// lab/virtual and the lab's emulator offer packets and take delivered ones.
 //
-// It is pure: the same seed and the same offers give the same subframes. It
-// embodies assumptions of PBE-CC itself (a share of blocks, a rate per block,
-// what is idle shows): docs/explanation/pbe.md.
+// The package is pure: the same seed and offers give the same subframes. It shares assumptions with
+// PBE-CC itself (shares of blocks, a rate per block, that idle blocks are visible); see
+// docs/pbe.md.
 package lte
 
 import (
@@ -17,94 +17,90 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// Choices of the model. A network of the paper's authors turned a carrier on
-// 130 ms after the first was full, and off about a second after it was not
-// needed (section 3).
+// Choices of the model. In section 3 of the paper, a network activates a carrier 130 ms after the
+// first one is full, and deactivates it about a second after it was last needed.
 const (
 	carrierOnDelay  = 130
 	carrierOffDelay = 1000
 )
 
-// Scheduler shares the blocks of a subframe.
+// Scheduler is the method of sharing the blocks of a subframe.
 type Scheduler uint8
 
 const (
-	// EqualShare gives all who have something to send the same number of blocks.
+	// EqualShare gives all users with data the same number of blocks.
 	EqualShare Scheduler = iota
-	// ProportionalFair gives what it needs to whose rate is best compared with what
-	// that user had of late (100 ms) in this cell, then to the next.
+	// ProportionalFair serves users one after the other, each in full. First is the user with the
+	// best rate relative to its recent rate (100 ms) in this cell.
 	ProportionalFair
 )
 
-// Config is one network.
+// Config describes a network.
 type Config struct {
 	Cells     []CellConfig // at most cell.MaxCells
-	Users     []UserConfig // at most 40, so that all find room among the messages of a subframe
+	Users     []UserConfig // at most 40, so that the messages of a subframe have room for all
 	Scheduler Scheduler
-	// Overhead is γ of PBE-CC section 4.2.2: the part of a transport block that is
-	// not the users' packets, in parts of 1. 0 stands for cell.Overhead, what the
-	// estimate takes.
+	// Overhead is γ of PBE-CC section 4.2.2: the share of a transport block that carries no user
+	// packets. 0 selects cell.Overhead, which the estimate uses.
 	Overhead float64
 	Seed     uint64
 }
 
-// CellConfig is one carrier.
+// CellConfig describes one carrier.
 type CellConfig struct {
 	// PRB is its width: 6, 15, 25, 50, 75 or 100.
 	PRB int
-	// Layers are 1 or 2. With two each grant is of two transport blocks, which are
-	// right or wrong by themselves; a PRB then carries 1.5 Mbit/s at most.
+	// Layers is 1 or 2. With two, each grant has two transport blocks with independent errors. A
+	// PRB then carries 1.5 Mbit/s at most.
 	Layers int
-	// Control is the mean number of users per subframe who exchange control
-	// traffic only: most of them four blocks in one subframe.
+	// Control is the mean number of users per subframe with control traffic only. Most take four
+	// blocks in one subframe.
 	Control float64
-	// Groups gives users whole groups of blocks (tbs.RBGSize), as networks do, so that
-	// each grant is one that a message can tell. Else they are given single ones.
+	// Groups grants whole groups of blocks (tbs.Group), as real networks do, so that a message can
+	// represent each grant. Otherwise single blocks are granted.
 	Groups bool
 }
 
-// UserConfig is one device.
+// UserConfig describes one device.
 type UserConfig struct {
 	RNTI cell.RNTI // the same in all its cells
-	// Cells are indices of Config.Cells; the first is the primary one.
+	// Cells has indices of Config.Cells. The first is the primary cell.
 	Cells []int
-	// SINR is the signal in dB at a subframe, in every cell. It is asked once for
-	// each, in order.
+	// SINR returns the signal in dB at a subframe, in every cell. It is called once for each
+	// subframe, in order.
 	SINR func(number int64) float64
-	// ErrorRate is the probability that one bit is wrong; a block of L bits is
-	// with 1−(1−p)^L, each time it is sent.
+	// ErrorRate is the probability p of a wrong bit. A block of L bits is wrong with probability
+	// 1−(1−p)^L each time it is sent.
 	ErrorRate float64
-	// Buffer bounds the bytes that wait, 0 for no bound.
+	// Buffer bounds the waiting bytes, 0 for no bound.
 	Buffer unit.Bytes
 }
 
-// Delivery is an item that has come over, in the order in which the user's came.
+// Delivery is an item that has left the cell. Items of a user leave in their order.
 type Delivery struct {
 	User int
 	Item *Item
-	// Lost says that a block with a part of it was given up. RLC repeats what HARQ
-	// could not bring over, so that only who hears hardly anything loses.
+	// Lost reports that a block with a part of the item was given up. RLC repeats what HARQ could
+	// not deliver, so only users with very poor reception lose items.
 	Lost bool
 }
 
-// Truth is what the network knows of a user in one subframe, to compare estimates
-// with.
+// Truth is the network's own state of a user in one subframe, to evaluate estimates.
 type Truth struct {
-	// Physical is what the user could have beside what others want, and at least
-	// an equal part of what control traffic leaves; Fair is an equal part of the
-	// whole. In bits, over its active carriers, at the rate of a PRB when all of the
-	// width is one grant.
+	// Physical is the user's possible capacity beside other users' demand, and at least an equal
+	// share of what control traffic leaves. Fair is an equal share of the whole cell. Both are in
+	// bits over its active carriers, at the rate of a PRB in a grant of the full width.
 	Physical, Fair float64
-	// Waiting are bytes in its queue.
+	// Waiting counts the bytes in its queue.
 	Waiting unit.Bytes
-	// Delivered is what has come over since the beginning.
+	// Delivered counts the bytes delivered since the beginning.
 	Delivered unit.Bytes
-	// Carriers are active.
+	// Carriers counts its active carriers.
 	Carriers int
 }
 
-// Network is a Config at work. It is not safe for concurrent use. Once queues
-// have been as long as they get it takes no memory.
+// Network is the running model of a Config. It is not safe for concurrent use. It allocates no
+// memory once its queues have reached their maximum length.
 type Network struct {
 	cfg    Config
 	random *rand.Rand
@@ -116,26 +112,31 @@ type Network struct {
 
 type user struct {
 	UserConfig
-	queue          itemQueue // all that is not released
-	firstUnsent    int64     // the first of it that is not wholly in blocks
-	unsentBits     int       // bits that are not in blocks
+	queue          itemQueue // items not yet delivered
+	firstUnsent    int64     // first item not entirely in blocks
+	unsentBits     int       // bits not in blocks
 	waiting        unit.Bytes
-	delivered      unit.Bytes // has come over, not lost
+	delivered      unit.Bytes // without lost items
 	active         []bool     // by index of Cells
-	fullSubframes  int        // subframes in turn in which the active carriers left something waiting
-	spareSubframes int        // subframes in turn in which the last carrier was not needed
+	fullSubframes  int        // consecutive subframes in which the active carriers left data waiting
+	spareSubframes int        // consecutive subframes in which the last carrier was not needed
 	cqi            int        // in this subframe
 	logBitRight    float64    // log of the probability that a bit is right
 }
 
-// New begins at subframe 0 with empty queues.
+// New returns a network at subframe 0 with empty queues.
 func New(cfg Config) *Network {
 	if cfg.Overhead == 0 {
 		cfg.Overhead = cell.Overhead
 	}
 	n := &Network{cfg: cfg, random: rand.New(rand.NewPCG(cfg.Seed, 77)), truth: make([]Truth, len(cfg.Users))}
 	for i, c := range cfg.Cells {
-		n.cells = append(n.cells, carrier{CellConfig: c, id: cell.ID(i), noControlProbability: math.Exp(-c.Control), links: make([]userLink, len(cfg.Users))})
+		n.cells = append(n.cells, carrier{
+			CellConfig:           c,
+			id:                   cell.ID(i),
+			noControlProbability: math.Exp(-c.Control),
+			links:                make([]userLink, len(cfg.Users)),
+		})
 	}
 	for _, u := range cfg.Users {
 		x := user{UserConfig: u, active: make([]bool, len(u.Cells)), logBitRight: math.Log1p(-u.ErrorRate)}
@@ -145,7 +146,7 @@ func New(cfg Config) *Network {
 	return n
 }
 
-// Offer brings an item for a user. False says that its buffer is full.
+// Offer adds an item to a user's queue. It returns false if the buffer is full.
 func (n *Network) Offer(u int, it *Item) bool {
 	x := &n.users[u]
 	if x.Buffer > 0 && x.waiting+it.Size > x.Buffer {
@@ -158,10 +159,10 @@ func (n *Network) Offer(u int, it *Item) bool {
 	return true
 }
 
-// Waiting is what waits for user u, or is on the air.
+// Waiting returns the bytes of user u that are waiting or on the air.
 func (n *Network) Waiting(u int) unit.Bytes { return n.users[u].waiting }
 
-// Busy tells whether anything waits or is on the air for anybody.
+// Busy reports whether any item is waiting or on the air.
 func (n *Network) Busy() bool {
 	for i := range n.users {
 		if !n.users[i].queue.isEmpty() {
@@ -171,7 +172,7 @@ func (n *Network) Busy() bool {
 	return false
 }
 
-// Truth is of user u as of the last subframe.
+// Truth returns the state of user u in the last subframe.
 func (n *Network) Truth(u int) Truth {
 	t := n.truth[u]
 	t.Waiting, t.Delivered = n.users[u].waiting, n.users[u].delivered
@@ -183,13 +184,12 @@ func (n *Network) Truth(u int) Truth {
 	return t
 }
 
-// Number is that of the next subframe.
+// Number returns the number of the next subframe.
 func (n *Network) Number() int64 { return n.number }
 
-// Step makes the next subframe. What has come over is appended to out; the
-// control messages of each cell are told to hear, if that is not nil, and hold
-// until it returns. A block that is right comes over in its own subframe: what
-// decoding takes (some 3 ms) is part of the delay behind the cell.
+// Step runs the next subframe. It appends delivered items to out. onSubframe, if not nil, is called
+// with the control messages of each cell, which are valid until it returns. A correct block is
+// delivered in its own subframe. Decoding (some 3 ms) counts as delay behind the cell.
 func (n *Network) Step(out []Delivery, onSubframe func(cell.Subframe)) []Delivery {
 	clear(n.truth)
 	for i := range n.users {
@@ -222,7 +222,7 @@ func (n *Network) Step(out []Delivery, onSubframe func(cell.Subframe)) []Deliver
 	return out
 }
 
-// isServedBy tells whether the user is served by cell c now.
+// isServedBy reports whether cell c is an active carrier of the user.
 func (u *user) isServedBy(c cell.ID) bool {
 	for i, x := range u.Cells {
 		if cell.ID(x) == c {
@@ -232,7 +232,7 @@ func (u *user) isServedBy(c cell.ID) bool {
 	return false
 }
 
-// updateCarriers turns secondary carriers of a user on and off.
+// updateCarriers activates and deactivates secondary carriers of a user.
 func (u *user) updateCarriers() {
 	active := 0
 	for _, a := range u.active {

@@ -1,22 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import "mpbond/base/unit"
 
-// Item is a packet that waits for, or is on, the air. It is the network's from
-// Offer until the Out that names it; then it may be offered again.
+// Item is a packet. The network owns it from Offer until the Delivery that names it. Then it may be
+// offered again.
 type Item struct {
 	Size unit.Bytes
-	// Tag is the caller's.
+	// Tag belongs to the caller.
 	Tag any
 
-	bitsLeft int  // bits not yet given to a block
-	blocks   int  // blocks that hold a part and are not right yet
-	lost     bool // one of these was given up
+	bitsLeft int  // not yet in a block
+	blocks   int  // blocks with a part of it that are not yet correct
+	lost     bool // one of its blocks was given up
 }
 
-// itemQueue holds the items of a user in order, by numbers that go on.
+// itemQueue holds the items of a user in order, by consecutive numbers.
 type itemQueue struct {
-	ring        []*Item // by number; the length is a power of two
+	ring        []*Item // by number; its length is a power of two
 	first, next int64
 }
 

@@ -1,20 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import "mpbond/pbe/lte/tbs"
 
-// cqiThresholds are the SINR in dB from which on a CQI leaves one block of ten wrong
-// in additive noise; as simulated by Mehlführer and others, "Simulating the Long
-// Term Evolution physical layer", EUSIPCO 2009.
-var cqiThresholds = [16]float64{-100, -6.7, -4.7, -2.3, 0.2, 2.4, 4.3, 5.9, 8.1, 10.3, 11.7, 14.1, 16.3, 18.7, 21.0, 22.7}
+// cqiThresholds are the minimum SINR in dB at which a CQI has one wrong block in ten in additive
+// noise. Simulated by Mehlführer and others, "Simulating the Long Term Evolution physical layer",
+// EUSIPCO 2009.
+var cqiThresholds = [16]float64{
+	-100, -6.7, -4.7, -2.3, 0.2, 2.4, 4.3, 5.9, 8.1, 10.3, 11.7, 14.1, 16.3, 18.7, 21.0, 22.7,
+}
 
-// cqiMCS is the MCS that a cell uses at a CQI: the highest whose block of 50 PRB
-// is of no more bits than the CQI's efficiency lets through (36.213 table
-// 7.2.3-1), or 0. Elements that carry data are 132 of a PRB and layer: 12
-// subcarriers of 14 symbols, without two symbols of control and 12 of reference
-// signals (36.211 section 6.10.1.2, two ports).
+// cqiMCS is the MCS that a cell uses at a CQI: the highest one whose block of 50 PRB has no more
+// bits than the CQI's efficiency allows (36.213 table 7.2.3-1), or 0. A PRB and layer has 132 data
+// elements: 12 subcarriers of 14 symbols, without two symbols of control and 12 reference signals
+// (36.211 section 6.10.1.2, two ports).
 var cqiMCS = [16]uint8{0, 0, 0, 2, 4, 6, 8, 11, 13, 16, 18, 21, 23, 25, 27, 28}
 
-// CQI is the channel quality that a device reports at a SINR, 0 for out of range.
+// CQI returns the channel quality that a device reports at a SINR, 0 for out of range.
 func CQI(sinr float64) int {
 	q := 0
 	for q < 15 && sinr >= cqiThresholds[q+1] {
@@ -23,12 +26,11 @@ func CQI(sinr float64) int {
 	return q
 }
 
-// SINROfSignal is the SINR at a received power, for a cell limited by noise and
-// neighbours at −110 dBm per 180 kHz in all: −85 dBm is 25 dB, −105 dBm is 5.
+// SINROfSignal returns the SINR at a received power. Noise and neighbors are −110 dBm per 180 kHz:
+// −85 dBm is 25 dB, −105 dBm is 5 dB.
 func SINROfSignal(dBm float64) float64 { return dBm + 110 }
 
-// blockBits is what one block of prb carries at a CQI, in bits, 0 if that is out of
-// range.
+// blockBits returns the bits of one block of prb at a CQI, 0 if that is out of range.
 func blockBits(cqi, prb int) int {
 	if cqi == 0 {
 		return 0
@@ -36,14 +38,13 @@ func blockBits(cqi, prb int) int {
 	return tbs.Size(tbs.Downlink(int(cqiMCS[cqi])).Index, prb)
 }
 
-// Bits is what all of the width of a cell carries in one subframe at a SINR, with
-// headers.
+// Bits returns the bits, with headers, that a cell of full width carries in one subframe at a SINR.
 func (c CellConfig) Bits(sinr float64) float64 {
 	return float64(c.Layers * blockBits(CQI(sinr), c.PRB))
 }
 
-// retransmissionMCS is the MCS of a block that comes again without its size: 29 to 31 tell
-// only its modulation (36.213 table 7.1.7.1-1).
+// retransmissionMCS returns the MCS of a retransmission without its size: 29 to 31 encode only the
+// modulation (36.213 table 7.1.7.1-1).
 func retransmissionMCS(mcs uint8) uint8 {
 	return uint8(tbs.SizedMCS + tbs.Downlink(int(mcs)).Order/2 - 1)
 }

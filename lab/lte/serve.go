@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -9,27 +11,26 @@ import (
 
 // Specification.
 const (
-	harqDelay          = 8 // subframes until a block comes again (36.213 section 8)
+	harqDelay          = 8 // subframes until a retransmission (36.213 section 8)
 	harqProcesses      = 8
-	maxRetransmissions = 3 // retransmissions of one block
-	// A block that HARQ has given up is sent anew by RLC in acknowledged mode,
-	// after t-Reordering of 35 ms from its first transmission (36.331 section
-	// 9.2.1.1) and a status report: so many subframes after its last. After
-	// rlcRounds of that it is lost (maxRetxThreshold there; a real device would
-	// begin its connection anew).
+	maxRetransmissions = 3 // HARQ retransmissions of one block
+	// RLC in acknowledged mode repeats a block that HARQ has given up. That is after t-Reordering
+	// of 35 ms from the first transmission (36.331 section 9.2.1.1) and a status report: rlcDelay
+	// subframes after the last transmission. After rlcRounds the block is lost (maxRetxThreshold
+	// there; a real device would reconnect).
 	rlcDelay  = 20
 	rlcRounds = 4
 )
 
-// sizelessShare is the part of retransmissions that name no size (MCS 29 to 31):
-// networks do it now and then, for the size is that of the first transmission
-// (36.213 section 7.1.7.2). Ours.
+// sizelessShare is the share of retransmissions without a size (MCS 29 to 31). Networks send them
+// sometimes, because the size is that of the first transmission (36.213 section 7.1.7.2). The value
+// is our choice.
 const sizelessShare = 0.3
 
-// meanSubframes is over how many subframes proportional fair averages.
+// meanSubframes is the averaging period of proportional fair.
 const meanSubframes = 100
 
-// carrier is one cell at work.
+// carrier is the state of one cell.
 type carrier struct {
 	CellConfig
 	id                   cell.ID
@@ -37,56 +38,55 @@ type carrier struct {
 	grants               []cell.Grant
 	demands              []demand
 	controls             []controlUser
-	noControlProbability float64 // probability that no control user comes in a subframe
-	firstShare           int     // where equal shares begin, so that the remainder goes round
+	noControlProbability float64 // that no control user arrives in a subframe
+	firstShare           int     // index of the first equal share, so that the remainder rotates
 }
 
-// userLink is one user in one cell.
+// userLink is the state of one user in one cell.
 type userLink struct {
 	processes        [harqProcesses]harqProcess
-	busyProcesses    uint8   // bits of the processes that hold a block which is not right yet
-	retransmittedPRB int     // PRB of what comes again in this subframe; there is no other grant then
-	meanBits         float64 // bits of a subframe, for proportional fair
+	busyProcesses    uint8   // bits of the processes with a block that is not yet correct
+	retransmittedPRB int     // PRB of the retransmission in this subframe, which excludes other grants
+	meanBits         float64 // mean bits a subframe, for proportional fair
 }
 
-// harqProcess is one HARQ process: the blocks of one grant.
+// harqProcess has the blocks of one grant.
 type harqProcess struct {
 	prb    int
 	blocks [2]transportBlock
 }
 
-// transportBlock is a transport block.
+// transportBlock is one transport block.
 type transportBlock struct {
-	pending         bool  // it is not right yet
-	due             int64 // when it comes again
+	pending         bool  // not yet correct
+	due             int64 // subframe of the next retransmission
 	bits            int
 	mcs             uint8
 	ndi             bool
-	retransmissions int // times that HARQ repeated it
-	rlcRepeats      int // times that RLC began it anew
-	// from and to are the numbers of items of which a part is in it, without to.
+	retransmissions int // by HARQ
+	rlcRepeats      int // repetitions by RLC
+	// from and to bound the numbers of the items with a part in the block; to is excluded.
 	from, to int64
 }
 
-// controlUser is a user who exchanges control traffic.
+// controlUser is a user with control traffic.
 type controlUser struct {
 	rnti cell.RNTI
 	prb  int
 	left int
 }
 
-// demand is a user who has something to send in a subframe of one cell.
+// demand is a user with data in a subframe of one cell.
 type demand struct {
 	user int
-	need int // PRB that would carry all of it, at most the width of the cell
-	prb  int // PRB given
+	need int // PRB for all its data, at most the width of the cell
+	prb  int // PRB granted
 }
 
-// freeBlocks is what is free of a carrier's blocks: whole groups, and the rest of the
-// width, if that is none.
+// freeBlocks has the free blocks of a carrier: whole groups, and the incomplete last group (rest).
 type freeBlocks struct{ groupSize, groups, rest int }
 
-// allBlocks is all of the carrier. Where single blocks are given each is a group.
+// allBlocks returns all blocks of the carrier. If single blocks are granted, each is a group.
 func (c *carrier) allBlocks() freeBlocks {
 	g := 1
 	if c.Groups {
@@ -97,10 +97,11 @@ func (c *carrier) allBlocks() freeBlocks {
 
 func (r freeBlocks) count() int { return r.groups*r.groupSize + r.rest }
 
-// groupsFor is how many groups hold so many blocks.
+// groupsFor returns the number of groups that hold so many blocks.
 func (r freeBlocks) groupsFor(prb int) int { return (prb + r.groupSize - 1) / r.groupSize }
 
-// reserve takes as many blocks as were once given together, or none.
+// reserve takes the blocks of an earlier grant. It returns false and takes none if they are not
+// free.
 func (r *freeBlocks) reserve(prb int) bool {
 	rest := prb % r.groupSize
 	if prb/r.groupSize > r.groups || rest > 0 && rest != r.rest {
@@ -111,14 +112,14 @@ func (r *freeBlocks) reserve(prb int) bool {
 	return true
 }
 
-// assignGroups gives w up to so many groups more, as far as it needs them.
+// assignGroups grants w up to so many more groups, as far as it needs them.
 func (r *freeBlocks) assignGroups(w *demand, groups int) {
 	groups = min(groups, r.groupsFor(w.need-w.prb), r.groups)
 	w.prb += groups * r.groupSize
 	r.groups -= groups
 }
 
-// assignRest gives w the rest of the width, if it needs more than it has.
+// assignRest grants w the incomplete last group if w needs more blocks.
 func (r *freeBlocks) assignRest(w *demand) {
 	if w.prb < w.need {
 		w.prb += r.rest
@@ -126,14 +127,13 @@ func (r *freeBlocks) assignRest(w *demand) {
 	}
 }
 
-// grantBits is what the blocks of a grant carry.
+// grantBits returns the bits of a grant.
 func (c *carrier) grantBits(cqi, prb int) int { return blockBits(cqi, prb) * c.Layers }
 
-// payloadBits is what packets have of bits.
+// payloadBits returns the part of bits that carries packets.
 func (n *Network) payloadBits(bits int) int { return int(float64(bits) * (1 - n.cfg.Overhead)) }
 
-// serveCell makes one subframe of one cell: first what comes again, then control
-// traffic, then new blocks.
+// serveCell runs one subframe of one cell: retransmissions, then control traffic, then new blocks.
 func (n *Network) serveCell(c *carrier) {
 	c.grants, c.demands = c.grants[:0], c.demands[:0]
 	free := c.allBlocks()
@@ -147,7 +147,7 @@ func (n *Network) serveCell(c *carrier) {
 		}
 	}
 	n.recordTruth(c, free.count())
-	// One grant for each user in a subframe, and a free process to put it in.
+	// A user gets one grant in a subframe and needs a free process.
 	eligible := c.demands[:0]
 	for _, w := range c.demands {
 		if l := &c.links[w.user]; l.retransmittedPRB == 0 && l.busyProcesses != 1<<harqProcesses-1 {
@@ -169,7 +169,7 @@ func (n *Network) serveCell(c *carrier) {
 	}
 }
 
-// prbNeeded is how many PRB carry what waits for u, in whole groups, at most all.
+// prbNeeded returns how many PRB carry the data of u: whole groups, at most the whole width.
 func (n *Network) prbNeeded(c *carrier, u *user) int {
 	all := n.payloadBits(c.grantBits(u.cqi, c.PRB))
 	if u.unsentBits >= all {
@@ -183,7 +183,7 @@ func (n *Network) prbNeeded(c *carrier, u *user) int {
 	return min(r.groupsFor(need)*r.groupSize, c.PRB)
 }
 
-// shareEqually gives all the same, and what one does not need to the others.
+// shareEqually gives all users the same share. What one does not need goes to the others.
 func (c *carrier) shareEqually(wants []demand, free freeBlocks) {
 	open := len(wants)
 	for free.groups > 0 && open > 0 {
@@ -202,7 +202,7 @@ func (c *carrier) shareEqually(wants []demand, free freeBlocks) {
 	c.firstShare++
 }
 
-// shareProportionally gives one after the other what it needs.
+// shareProportionally gives users what they need, in the order of priority.
 func (n *Network) shareProportionally(c *carrier, wants []demand, free freeBlocks) {
 	priority := func(w demand) float64 {
 		return float64(c.grantBits(n.users[w.user].cqi, c.PRB)) / (1 + c.links[w.user].meanBits)
@@ -225,7 +225,7 @@ func (n *Network) shareProportionally(c *carrier, wants []demand, free freeBlock
 	}
 }
 
-// sendNewBlocks makes blocks of what waits for a user.
+// sendNewBlocks fills a free process with a user's data and sends it.
 func (n *Network) sendNewBlocks(c *carrier, w demand) {
 	l := &c.links[w.user]
 	h := int(n.number) % harqProcesses
@@ -236,8 +236,7 @@ func (n *Network) sendNewBlocks(c *carrier, w demand) {
 	n.transmitBlocks(c, w.user, h)
 }
 
-// retransmitDue serves what is due of user i, at most one process, if it fits into
-// free. What does not fit waits.
+// retransmitDue sends one due process of user i if it fits into free. Other due processes wait.
 func (n *Network) retransmitDue(c *carrier, i int, free *freeBlocks) {
 	l := &c.links[i]
 	l.retransmittedPRB = 0
@@ -264,8 +263,8 @@ func (n *Network) retransmitDue(c *carrier, i int, free *freeBlocks) {
 	n.transmitBlocks(c, i, first)
 }
 
-// transmitBlocks sends the blocks of process h that are due, and fills those that are
-// free; it decides which are right: these have come over.
+// transmitBlocks sends the due blocks of process h, and fills and sends its free blocks. It draws
+// which of them arrive correctly.
 func (n *Network) transmitBlocks(c *carrier, i, h int) {
 	u, l := &n.users[i], &c.links[i]
 	p := &l.processes[h]
@@ -294,7 +293,7 @@ func (n *Network) transmitBlocks(c *carrier, i, h int) {
 	c.grants = append(c.grants, g)
 }
 
-// fillBlock makes b a new block of what waits for u.
+// fillBlock makes b a new block of a user's data.
 func (n *Network) fillBlock(u *user, b *transportBlock, prb int) {
 	bits := blockBits(u.cqi, prb)
 	*b = transportBlock{bits: bits, mcs: cqiMCS[u.cqi], ndi: b.ndi, from: u.firstUnsent, to: u.firstUnsent}
@@ -313,7 +312,7 @@ func (n *Network) fillBlock(u *user, b *transportBlock, prb int) {
 	}
 }
 
-// describeBlock is b as its grant tells it, this time.
+// describeBlock returns b as its grant describes it this time.
 func (n *Network) describeBlock(b *transportBlock) cell.Block {
 	if b.retransmissions == 0 {
 		b.ndi = !b.ndi
@@ -325,7 +324,7 @@ func (n *Network) describeBlock(b *transportBlock) cell.Block {
 	return t
 }
 
-// drawOutcome decides whether b is right this time; if not, when it comes again.
+// drawOutcome draws whether b is correct this time. If not, it sets the next transmission.
 func (n *Network) drawOutcome(u *user, b *transportBlock) {
 	wrong := n.random.Float64() < -math.Expm1(float64(b.bits)*u.logBitRight)
 	if wrong {
@@ -346,10 +345,9 @@ func (n *Network) drawOutcome(u *user, b *transportBlock) {
 	}
 }
 
-// serveControlUsers come and go, and take their blocks, one after the other. 68 % of them
-// are given four, the others one to eight, and one in ten stays for a
-// second subframe: with 0.4 a subframe about 16 are seen in 40 ms, and one after
-// the filter (figure 7 of the paper).
+// serveControlUsers adds control users and grants them blocks. 68 % of them get four blocks and the
+// others one to eight. One in ten stays for a second subframe. With 0.4 a subframe about 16 are
+// seen in 40 ms, and one after the filter (figure 7 of the paper).
 func (n *Network) serveControlUsers(c *carrier, free *freeBlocks) {
 	for k := n.drawPoisson(c.noControlProbability); k > 0; k-- {
 		x := controlUser{rnti: cell.RNTI(0x100 + n.random.IntN(0xF000)), prb: 4, left: 1}
@@ -378,7 +376,7 @@ func (n *Network) serveControlUsers(c *carrier, free *freeBlocks) {
 	free.groups -= free.groupsFor(used)
 }
 
-// drawPoisson draws a count, of which none is the probability of 0.
+// drawPoisson draws a Poisson count. none is the probability of 0.
 func (n *Network) drawPoisson(none float64) int {
 	k, p := 0, 1.0
 	for {
@@ -390,14 +388,14 @@ func (n *Network) drawPoisson(none float64) int {
 	}
 }
 
-// recordTruth keeps the truth of this subframe: free is what control traffic and
-// retransmissions left.
+// recordTruth records the truth of this subframe. free counts the blocks left by control traffic
+// and retransmissions.
 func (n *Network) recordTruth(c *carrier, free int) {
 	all := 0
 	for _, w := range c.demands {
 		all += w.need
 	}
-	k := 0 // c.wants[k] is of user i, or of one after
+	k := 0 // c.demands[k] belongs to user i or a later one
 	for i := range n.users {
 		u := &n.users[i]
 		others, with := all, len(c.demands)+1

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -10,15 +12,14 @@ import (
 	"time"
 )
 
-// maxSignalPoints bounds what a trace of signals may take of memory: 24 hours of
-// a sample each 100 ms.
+// maxSignalPoints bounds the memory of a signal trace: 24 hours with a sample each 100 ms.
 const maxSignalPoints = 864_000
 
-// Signal is how well a device hears its cells, over time: points with straight
-// lines between them, the first before, the last after.
+// Signal is a device's reception over time. It is linear between points and constant before the
+// first and after the last one.
 type Signal struct {
 	points []signalPoint
-	loop   time.Duration // 0: once
+	loop   time.Duration // 0: no repetition
 }
 
 type signalPoint struct {
@@ -26,11 +27,11 @@ type signalPoint struct {
 	sinr float64
 }
 
-// Steady is a signal that does not change.
+// Steady returns a constant signal.
 func Steady(sinr float64) *Signal { return &Signal{points: []signalPoint{{sinr: sinr}}} }
 
-// ParseLevel reads a signal as SINR, "18dB", or as received power, "-85dBm"
-// (SINROfSignal), and returns the SINR in dB.
+// ParseLevel parses a SINR, "18dB", or a received power, "-85dBm" (SINROfSignal), and returns the
+// SINR in dB.
 func ParseLevel(s string) (sinr float64, err error) {
 	s = strings.TrimSpace(s)
 	number, power := strings.CutSuffix(s, "dBm")
@@ -50,8 +51,8 @@ func ParseLevel(s string) (sinr float64, err error) {
 	return v, nil
 }
 
-// ParseWalk reads points like "5s: -105dBm", in order of time. With a loop over
-// zero they begin again after so long.
+// ParseWalk parses points like "5s: -105dBm" in order of time. With a loop over zero they repeat
+// after that time.
 func ParseWalk(points []string, loop time.Duration) (*Signal, error) {
 	s := &Signal{loop: loop}
 	for _, text := range points {
@@ -67,8 +68,8 @@ func ParseWalk(points []string, loop time.Duration) (*Signal, error) {
 	return s, s.validate()
 }
 
-// ReadSignal reads lines "seconds,level" in order of time; a level without a unit
-// is dBm, one of a hash is a comment.
+// ReadSignal reads lines "seconds,level" in order of time. A level without a unit is in dBm. Lines
+// beginning with # are comments.
 func ReadSignal(r io.Reader, loop time.Duration) (*Signal, error) {
 	s := &Signal{loop: loop}
 	in := bufio.NewScanner(r)
@@ -95,32 +96,34 @@ func ReadSignal(r io.Reader, loop time.Duration) (*Signal, error) {
 	return s, s.validate()
 }
 
+// addPoint appends a point.
 func (s *Signal) addPoint(at time.Duration, level string) error {
 	v, err := ParseLevel(level)
 	if err != nil {
 		return err
 	}
 	if n := len(s.points); at < 0 || n > 0 && s.points[n-1].at >= at {
-		return fmt.Errorf("signal at %v: times must ascend", at)
+		return fmt.Errorf("signal point at %v: times must ascend", at)
 	}
 	if len(s.points) == maxSignalPoints {
-		return fmt.Errorf("a signal has %d points at most", maxSignalPoints)
+		return fmt.Errorf("signal has more than %d points", maxSignalPoints)
 	}
 	s.points = append(s.points, signalPoint{at, v})
 	return nil
 }
 
+// validate reports whether the signal has points and they fit into its loop.
 func (s *Signal) validate() error {
 	switch n := len(s.points); {
 	case n == 0:
-		return fmt.Errorf("a signal without any point")
+		return fmt.Errorf("signal has no points")
 	case s.loop < 0 || s.loop > 0 && s.points[n-1].at > s.loop:
-		return fmt.Errorf("a signal at %v never comes in a loop of %v", s.points[n-1].at, s.loop)
+		return fmt.Errorf("signal has a point at %v, after its loop of %v", s.points[n-1].at, s.loop)
 	}
 	return nil
 }
 
-// At is the SINR in dB at a time. It takes no memory.
+// At returns the SINR in dB at a time. It allocates no memory.
 func (s *Signal) At(t time.Duration) float64 {
 	if s.loop > 0 && t > 0 {
 		t %= s.loop
@@ -136,7 +139,7 @@ func (s *Signal) At(t time.Duration) float64 {
 	return a.sinr + (b.sinr-a.sinr)*float64(t-a.at)/float64(b.at-a.at)
 }
 
-// Best is the greatest SINR that the signal ever has.
+// Best returns the maximum SINR of the signal.
 func (s *Signal) Best() float64 {
 	best := s.points[0].sinr
 	for _, p := range s.points {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lte
 
 import (
@@ -6,34 +8,31 @@ import (
 	"mpbond/base/unit"
 )
 
-// sourceItem is the size of packets that a Source sends, fullQueueBytes what it keeps
-// waiting for each carrier if it is always full: more than one gives in the nine
-// subframes in which it may wait for blocks to come again.
+// sourceItem is the size of a Source's packets. fullQueueBytes is what a Source without Rate keeps
+// waiting for each carrier. It exceeds what one carrier grants in nine subframes, the longest wait
+// for retransmissions.
 const (
 	sourceItem     unit.Bytes = 1500
 	fullQueueBytes            = 200 * unit.KB
 )
 
-// Source sends as a user of the model does whose packets nobody wants. It belongs
-// to who steps the network.
+// Source is background traffic to a user of the model. It belongs to the caller of Network.Step.
 type Source struct {
-	// Rate is what it sends while it is on; 0: it has always something to send.
+	// Rate is the sending rate while on. With 0 it always has data to send.
 	Rate unit.Rate
-	// On and Off take turns, beginning with on at time zero; without On it is
-	// always on.
+	// On and Off alternate, beginning with On at time zero. Without On the source is always on.
 	On, Off time.Duration
 
-	dueBytes  float64 // bytes to be sent
+	dueBytes  float64 // bytes to send
 	freeItems []*Item
 }
 
-// isOn tells whether it sends at a time; before time zero only who is always on
-// does.
+// isOn reports whether the source sends at a time. Before time zero only a source without On does.
 func (s *Source) isOn(at time.Duration) bool {
 	return s.On == 0 || at >= 0 && at%(s.On+s.Off) < s.On
 }
 
-// Offer brings user u what it sends in the subframe that begins at a time.
+// Offer offers user u the packets of the subframe that begins at a time.
 func (s *Source) Offer(n *Network, u int, at time.Duration) {
 	if !s.isOn(at) {
 		s.dueBytes = 0
@@ -49,6 +48,7 @@ func (s *Source) Offer(n *Network, u int, at time.Duration) {
 	}
 }
 
+// offerItem offers one packet. It returns false if the user's buffer is full.
 func (s *Source) offerItem(n *Network, u int) bool {
 	if len(s.freeItems) == 0 {
 		s.freeItems = append(s.freeItems, &Item{Size: sourceItem})
@@ -62,5 +62,5 @@ func (s *Source) offerItem(n *Network, u int) bool {
 	return true
 }
 
-// Recycle takes an item that has come over, to be sent again.
+// Recycle takes a delivered item, to use it again.
 func (s *Source) Recycle(it *Item) { s.freeItems = append(s.freeItems, it) }

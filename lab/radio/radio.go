@@ -1,8 +1,9 @@
-// Package radio computes what a transfer costs the batteries of the devices
-// that made it: a model of each radio's power over the times and sizes of its
-// packets. It stands behind the lab, which provides the packets, and before the
-// reports. It has no clock and does no I/O: the same packets can be judged again
-// with other constants, without a new run.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package radio computes the energy that a transfer takes from the batteries of its devices. It
+// models the power of each radio over the times and sizes of its packets. The lab provides the
+// packets. The package has no clock and does no I/O: the same packets can be evaluated again with
+// other constants.
 //
 //	cold ─ promotion ─▶ burst ─ gap over Model.Inactivity ─▶ tail ─ its phases in turn ─▶ idle
 //	                      ▲────────── next packet ─────────────┘                          │
@@ -12,10 +13,9 @@
 //
 //	E = Σ [cold·P_promo·T_promo + (α_u·U + α_d·D + β)·d + tail(g) + P_idle·rest]
 //
-// which is the model of Huang et al., "A Close Examination of Performance and
-// Power Characteristics of 4G LTE Networks", MobiSys 2012, with constants by
-// radio. Beside radios there is a processor: one power, for as long as programs
-// were busy.
+// This is the model of Huang et al., "A Close Examination of Performance and Power Characteristics
+// of 4G LTE Networks", MobiSys 2012, with constants for each radio. A processor is modeled as one
+// power while programs are busy.
 package radio
 
 import (
@@ -26,10 +26,10 @@ import (
 	"mpbond/base/unit"
 )
 
-// Kind of a radio.
+// Kind is a kind of radio.
 type Kind string
 
-// Kinds.
+// Kinds of radios.
 const (
 	LTE       Kind = "LTE"
 	UMTS      Kind = "3G"
@@ -38,22 +38,22 @@ const (
 	Bluetooth Kind = "Bluetooth"
 )
 
-// Phase is a part of what a radio does in order, for some time at some power.
+// Phase is a period of a radio with one power.
 type Phase struct {
 	Name  string
-	Power unit.Milliwatts // while it sleeps, if it has a cycle
+	Power unit.Milliwatts // while asleep, if the phase has a cycle
 	Time  time.Duration
 	Cycle Cycle
 }
 
-// Cycle is discontinuous reception: in each Every the radio is awake for On, at
-// Power. The zero value is none.
+// Cycle is discontinuous reception: the radio is awake for On in each Every, at Power. The zero
+// value is no cycle.
 type Cycle struct {
 	Every, On time.Duration
 	Power     unit.Milliwatts
 }
 
-// meanPower is the mean power of a phase.
+// meanPower returns the mean power of a phase.
 func (p Phase) meanPower() unit.Milliwatts {
 	if p.Cycle.Every <= 0 {
 		return p.Power
@@ -61,7 +61,7 @@ func (p Phase) meanPower() unit.Milliwatts {
 	return p.Power + (p.Cycle.Power-p.Power)*unit.Milliwatts(p.Cycle.On.Seconds()/p.Cycle.Every.Seconds())
 }
 
-// Model is one radio's constants.
+// Model has the constants of one radio.
 type Model struct {
 	Kind      Kind
 	Promotion Phase           // from idle to the first packet
@@ -69,57 +69,55 @@ type Model struct {
 	Up, Down  float64         // α, mW for each Mbit/s of a burst
 	// Inactivity is the longest gap within a burst.
 	Inactivity time.Duration
-	// Tail follows a burst, from its last packet on, until it ends or the next
-	// packet cuts it off.
+	// Tail follows the last packet of a burst until it ends or the next packet is sent or received.
 	Tail []Phase
-	Idle Phase // without end: its Time counts nothing
-	// Source says where the constants are from, Lacks which of them are not
-	// known and count as zero, or are assumed.
+	Idle Phase // its Time is ignored
+	// Source names the source of the constants. Lacks names constants that are unknown and count as
+	// zero, or are assumed.
 	Source, Lacks string
 }
 
-// Packet is one IP packet that a radio sent (Up) or received.
+// Packet is an IP packet that a radio sent (Up) or received.
 type Packet struct {
-	At   time.Duration // from any zero that all packets share
+	At   time.Duration // from a zero common to all packets
 	Size unit.Bytes
 	Up   bool
 }
 
-// Energy is what a radio took, by component.
+// Energy is the energy of a radio by component.
 type Energy struct {
 	Promotion unit.Joules `json:"promotion_j"`
-	Base      unit.Joules `json:"base_j"` // β, for as long as bursts lasted
+	Base      unit.Joules `json:"base_j"` // β, while bursts lasted
 	Data      unit.Joules `json:"data_j"` // α, for each byte
 	Tail      unit.Joules `json:"tail_j"`
 	Idle      unit.Joules `json:"idle_j"`
 }
 
-// Active is E_active: what the bytes took, with promotions, without what comes
-// after them.
+// Active returns E_active: promotions and bursts, without tails and idle times.
 func (e Energy) Active() unit.Joules { return e.Promotion + e.Base + e.Data }
 
-// Full is E_full: with tails, and idle times between bursts.
+// Full returns E_full: E_active with tails and with idle times between bursts.
 func (e Energy) Full() unit.Joules { return e.Active() + e.Tail + e.Idle }
 
-// Component is one part of an energy, by name.
+// Component is a named part of an energy.
 type Component struct {
 	Name   string
 	Energy unit.Joules
 }
 
-// Components are the parts of which Full is the sum, in a fixed order.
+// Components returns the parts whose sum is Full, in a fixed order.
 func (e Energy) Components() []Component {
 	return []Component{{"promotion", e.Promotion}, {"base", e.Base}, {"data", e.Data}, {"tail", e.Tail}, {"idle", e.Idle}}
 }
 
-// Add is the sum by component.
+// Add returns the sum by component.
 func (e Energy) Add(o Energy) Energy {
 	return Energy{e.Promotion + o.Promotion, e.Base + o.Base, e.Data + o.Data, e.Tail + o.Tail, e.Idle + o.Idle}
 }
 
-// EnergyOf is the energy of packets over a radio that was idle before them. Their
-// order does not matter. The last tail counts in full, however soon somebody
-// stopped to look: the transfer causes it. No packets take no energy.
+// EnergyOf returns the energy of packets over a radio that was idle before them. The packets may be
+// in any order. The last tail counts in full, because the transfer causes it. Without packets the
+// energy is zero.
 func (m Model) EnergyOf(packets []Packet) (e Energy) {
 	if len(packets) == 0 {
 		return e
@@ -156,11 +154,12 @@ func (m Model) EnergyOf(packets []Packet) (e Energy) {
 	return e
 }
 
+// promotionEnergy returns the energy of one promotion.
 func (m Model) promotionEnergy() unit.Joules {
 	return m.Promotion.meanPower().EnergyOver(m.Promotion.Time.Seconds())
 }
 
-// tailDuration is how long a tail takes that nothing cuts off.
+// tailDuration returns the length of an uninterrupted tail.
 func (m Model) tailDuration() (sum time.Duration) {
 	for _, p := range m.Tail {
 		sum += p.Time
@@ -168,8 +167,8 @@ func (m Model) tailDuration() (sum time.Duration) {
 	return sum
 }
 
-// tailEnergy is the energy of the tail in a gap, and how long the radio is idle
-// after it. A gap that ends with the tail ends in time: the radio is not cold.
+// tailEnergy returns the energy of the tail in a gap, and how long the radio is idle after the
+// tail. A gap exactly as long as the tail needs no promotion.
 func (m Model) tailEnergy(gap time.Duration) (tail unit.Joules, rest time.Duration) {
 	for _, p := range m.Tail {
 		d := min(gap, p.Time)
@@ -179,22 +178,22 @@ func (m Model) tailEnergy(gap time.Duration) (tail unit.Joules, rest time.Durati
 	return tail, gap
 }
 
-// Trace is what one radio of a device carried.
+// Trace has the packets of one radio of a device.
 type Trace struct {
 	Device  string
 	Radio   Kind
 	Packets []Packet
 }
 
-// Item is what one radio of a device took.
+// Item is the energy of one radio of a device.
 type Item struct {
 	Device string `json:"device"`
 	Radio  Kind   `json:"radio"`
 	Energy
 }
 
-// Account is the energy of traces, one item for each device and radio, in the
-// order in which they first come. Traces of the same radio are one.
+// Account returns the energy of traces: one item for each device and radio, in order of first
+// appearance. Traces of the same radio are merged.
 func (s Set) Account(traces []Trace) (items []Item, err error) {
 	merged := map[[2]string]*Trace{}
 	var order []*Trace
@@ -217,7 +216,7 @@ func (s Set) Account(traces []Trace) (items []Item, err error) {
 	return items, nil
 }
 
-// SumEnergy adds up the items of a device, or of all with "".
+// SumEnergy returns the sum of the items of a device, or of all items with "".
 func SumEnergy(items []Item, device string) (e Energy) {
 	for _, i := range items {
 		if device == "" || i.Device == device {

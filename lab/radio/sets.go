@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package radio
 
 import (
@@ -8,26 +10,26 @@ import (
 	"mpbond/base/unit"
 )
 
-// Set is the constants of one phone or study. Radios that it does not have are
-// taken from the first of Sets.
+// Set has the constants of one phone or study. Radios missing from it are taken from the first of
+// Sets.
 type Set struct {
 	Name   string
 	Models []Model
-	CPU    Core // the zero value: that of the first of Sets
+	CPU    Core // zero value: that of the first of Sets
 }
 
 // Core is one core of a phone's processor.
 type Core struct {
-	Power unit.Milliwatts // one core busy at its highest clock, without what idling takes
-	// Source says where the power is from, Lacks what it does not tell.
+	Power unit.Milliwatts // busy at the highest clock, without idle power
+	// Source names the source of the power. Lacks names what it does not cover.
 	Source, Lacks string
 }
 
-// EnergyOf is what a core takes that is busy for so many seconds.
+// EnergyOf returns the energy of a core that is busy for so many seconds.
 func (c Core) EnergyOf(seconds float64) unit.Joules { return c.Power.EnergyOver(seconds) }
 
-// coreNotScaled holds for all of Core: how much slower a phone's core is depends on
-// what it does, and no measurement of ours tells.
+// coreNotScaled applies to every Core. The speed of a phone's core relative to ours depends on the
+// work and is not measured.
 const coreNotScaled = "a second of a processor of the machine that measures counts as a second of this core, which is slower: energies are too low, by the same factor for all schemes"
 
 // Processors of phones.
@@ -36,18 +38,16 @@ var (
 	pixel2 = Core{415.5 * 3.85, "large core at 2.46 GHz in power_profile.xml of oneplus_msm8998 (Snapdragon 835, that of the Pixel 2), 415.5 mA at 3.85 V", coreNotScaled}
 )
 
-// Sources, each in full once. "Recalled" values were not read again in the
-// paper when they were written down.
+// Sources of constants. Values marked "recalled" were not checked against the paper again.
 const (
 	huang = "Huang et al., MobiSys 2012, tables 3 and 4 (recalled)"
 	s20u  = "least-squares fit to MN-Transfer_combined.csv of the artifact of Narayanan et al., SIGCOMM 2021 (Galaxy S20 Ultra)"
-	// wholePhonePower holds for all powers of s20u.
+	// wholePhonePower applies to all powers of s20u.
 	wholePhonePower = "the base power is that of the whole phone with its screen on"
 )
 
-// lteTail is Huang's RRC_CONNECTED after the last packet: continuous reception
-// for 100 ms, short DRX for 20 ms, then long DRX; 11.576 s in all, 1060 mW
-// between the wake-ups.
+// lteTail returns Huang's RRC_CONNECTED after the last packet: continuous reception for 100 ms,
+// short DRX for 20 ms, then long DRX; 11.576 s in all. Between wake-ups the power is 1060 mW.
 func lteTail() []Phase {
 	const total, base = 11576 * time.Millisecond, 1060
 	const reception, short = 100 * time.Millisecond, 20 * time.Millisecond
@@ -58,11 +58,11 @@ func lteTail() []Phase {
 	}
 }
 
-// lteInactivity ends a burst: the timer after which LTE leaves continuous reception
-// (Huang, T_i). It stands for other radios of which no such timer is known.
+// lteInactivity ends a burst: the timer after which LTE leaves continuous reception (Huang, T_i).
+// It also stands for radios whose timer is unknown.
 const lteInactivity = 100 * time.Millisecond
 
-// Sets are all constants that --set chooses among; the first is the default.
+// Sets are the constants that --set selects. The first is the default.
 var Sets = []Set{
 	{Name: "huang12", CPU: nexus5, Models: []Model{
 		{Kind: LTE, Promotion: Phase{Power: 1210.7, Time: 260100 * time.Microsecond}, Base: 1288.04, Up: 438.39, Down: 51.97, Inactivity: lteInactivity,
@@ -86,7 +86,7 @@ var Sets = []Set{
 		{Kind: LTE, Base: 2719, Up: 79.5, Down: 15, Inactivity: lteInactivity, Source: s20u + ", LTE", Lacks: "promotion, idle and tail power (10.2 s at Verizon, 5 s at T-Mobile); " + wholePhonePower},
 		{Kind: NR, Base: 2883, Up: 32.2, Down: 15.4, Inactivity: lteInactivity, Source: s20u + ", 5G low band", Lacks: "power of the switch from 4G (1.6 s), of the tail (10.6 s) and idle; " + wholePhonePower},
 	}},
-	{Name: "mpbond-s5", CPU: nexus5, Models: []Model{ // a Galaxy S5 has cores of the same kind
+	{Name: "mpbond-s5", CPU: nexus5, Models: []Model{ // the Galaxy S5 has cores of the same kind
 		{Kind: LTE, Base: 750, Down: 15, Inactivity: lteInactivity, Source: fittedByUs, Lacks: "promotion, tail, idle power, uplink"},
 		{Kind: WiFi, Base: 133, Up: 37.6, Inactivity: lteInactivity, Source: fittedByUs, Lacks: "promotion, tail, idle power, downlink"},
 	}},
@@ -94,7 +94,7 @@ var Sets = []Set{
 
 const fittedByUs = "fitted by us, so that a helper takes the 1.9 J that MPBond (MobiSys 2020) tells of 4 MB at 8/10/5 Mbit/s"
 
-// SetNames lists the sets.
+// SetNames returns the names of Sets.
 func SetNames() (names []string) {
 	for _, s := range Sets {
 		names = append(names, s.Name)
@@ -102,17 +102,17 @@ func SetNames() (names []string) {
 	return names
 }
 
-// FindSet returns a set by its name, the default with "".
+// FindSet returns a set by its name, and the default for "".
 func FindSet(name string) (Set, error) {
 	for _, s := range Sets {
 		if s.Name == name || name == "" {
 			return s, nil
 		}
 	}
-	return Set{}, fmt.Errorf("no set of radio constants is called %q (there are %s)", name, strings.Join(SetNames(), ", "))
+	return Set{}, fmt.Errorf("unknown set of radio constants %q: choose one of %s", name, strings.Join(SetNames(), ", "))
 }
 
-// Core is the set's processor.
+// Core returns the set's processor.
 func (s Set) Core() Core {
 	if s.CPU == (Core{}) {
 		return Sets[0].CPU
@@ -120,7 +120,7 @@ func (s Set) Core() Core {
 	return s.CPU
 }
 
-// Model is the constants of a radio.
+// Model returns the constants of a radio.
 func (s Set) Model(k Kind) (Model, error) {
 	for _, set := range []Set{s, Sets[0]} {
 		for _, m := range set.Models {
@@ -129,5 +129,5 @@ func (s Set) Model(k Kind) (Model, error) {
 			}
 		}
 	}
-	return Model{}, fmt.Errorf("no constants of a radio %q are known", k)
+	return Model{}, fmt.Errorf("no constants for radio %q", k)
 }

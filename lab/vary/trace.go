@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vary
 
 import (
@@ -12,8 +14,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// ReadMahimahi reads a trace of which each line tells, in ms, when 1500 bytes could
-// pass (mahimahi's mm-link): rates in samples of Step, of Longest at most.
+// ReadMahimahi reads a trace with one time in ms a line, at which 1500 bytes may pass (mahimahi's
+// mm-link). The profile has samples of Step and MaxLength at most.
 func ReadMahimahi(r io.Reader) (Profile, error) {
 	p := Profile{Step: Step}
 	const bits = 1500 * 8
@@ -37,8 +39,8 @@ func ReadMahimahi(r io.Reader) (Profile, error) {
 	})
 }
 
-// ReadPerSecond reads a trace of lines "second,bytes in this second", from second 1
-// on. Seconds that are not there had nothing.
+// ReadPerSecond reads a trace of lines "second,bytes in this second", from second 1 on. Missing
+// seconds have rate 0.
 func ReadPerSecond(r io.Reader) (Profile, error) {
 	p := Profile{Step: time.Second}
 	return p, p.readLines(r, func(line string) error {
@@ -59,8 +61,8 @@ func ReadPerSecond(r io.Reader) (Profile, error) {
 	})
 }
 
-// ReadTimed reads a trace of lines "second Mbit/s", in ascending order: rates in samples
-// of Step, each of which has the last rate told before its end.
+// ReadTimed reads a trace of lines "second Mbit/s" in ascending order. The profile has samples of
+// Step. Each has the last rate given before its end.
 func ReadTimed(r io.Reader) (Profile, error) {
 	p := Profile{Step: Step}
 	last := -1.0
@@ -91,7 +93,7 @@ func ReadTimed(r io.Reader) (Profile, error) {
 	})
 }
 
-// readLines gives each line to take, and wants at least one sample.
+// readLines passes each line to take. It returns an error if the profile then has no sample.
 func (p *Profile) readLines(r io.Reader, take func(string) error) error {
 	in := bufio.NewScanner(r)
 	for n := 1; in.Scan(); n++ {
@@ -105,7 +107,7 @@ func (p *Profile) readLines(r io.Reader, take func(string) error) error {
 		return err
 	}
 	if len(p.Rates) == 0 {
-		return fmt.Errorf("the trace is empty")
+		return fmt.Errorf("trace is empty")
 	}
 	return nil
 }

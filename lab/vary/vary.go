@@ -1,12 +1,14 @@
-// Package vary makes links that vary as mobile ones do: rates of LTE over time, of
-// a WLAN between people who walk, handoffs; and it reads recorded ones. It stands
-// before the lab: a Profile becomes a schedule and outages of one of its links.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vary generates links that vary as mobile ones do: LTE rates over time, a WLAN between
+// people who walk, and handoffs. It also reads recorded links. A Profile becomes a schedule and
+// outages of a link in the lab.
 //
-//	LTE, WLAN (+ Handoffs) ─┐
-//	Mahimahi, ReadPerSecond ────┴─▶ Profile ─▶ schedule, outages of a lab.LinkSettings
+//	LTE, WLAN (+ Handoffs) ────────────┐
+//	ReadMahimahi, ReadPerSecond, ReadTimed ─▶ Profile ─▶ schedule, outages of a lab.LinkDir
 //
-// All is pure: the same generator of random numbers, in the same state, gives the
-// same profile. Memory is bounded by Longest.
+// The package is pure: a random generator in the same state gives the same profile. MaxLength
+// bounds memory.
 package vary
 
 import (
@@ -21,31 +23,31 @@ import (
 	"mpbond/base/unit"
 )
 
-// MaxLength is the most time that a profile spans: longer ones are cut.
+// MaxLength bounds the time of a profile. Longer profiles are cut.
 const MaxLength = time.Hour
 
-// Step is that of generated profiles.
+// Step is the step of generated profiles.
 const Step = 100 * time.Millisecond
 
-// Profile is how a link varies from a time zero on.
+// Profile describes how a link varies from time zero on.
 type Profile struct {
 	Step  time.Duration
 	Rates []unit.Rate // of IP bytes; each holds for Step, the last one for ever
-	Gaps  []Gap       // in order, none within another
+	Gaps  []Gap       // in order, without overlap
 }
 
-// Gap is a time in which all that is sent is lost, as in a handoff.
+// Gap is a time in which all packets are lost, as in a handoff.
 type Gap struct{ From, Length time.Duration }
 
-// Rand is the random numbers of a name under a seed: links that have names of
-// their own do not depend on each other, nor on the order in which they are made.
+// Rand returns the random generator of a name under a seed. Links with different names do not
+// depend on each other, nor on the order in which they are generated.
 func Rand(seed uint64, name string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // never fails
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
-// Mean is the mean rate of the first length, gaps counted as if all passed.
+// Mean returns the mean rate of the first length. It ignores gaps.
 func (p Profile) Mean(length time.Duration) unit.Rate {
 	n := min(len(p.Rates), stepCount(length, p.Step))
 	if n == 0 {
@@ -58,7 +60,7 @@ func (p Profile) Mean(length time.Duration) unit.Rate {
 	return unit.Rate(sum / float64(n))
 }
 
-// Clipped returns the profile with rates above most taken as most.
+// Clipped returns the profile with rates limited to most.
 func (p Profile) Clipped(most unit.Rate) Profile {
 	p.Rates = slices.Clone(p.Rates)
 	for i := range p.Rates {
@@ -67,8 +69,8 @@ func (p Profile) Clipped(most unit.Rate) Profile {
 	return p
 }
 
-// Rotated returns so many steps' time of the profile, without gaps, from a step on: after
-// its end it begins again.
+// Rotated returns a profile of the given length that begins at step from and repeats. It has no
+// gaps.
 func (p Profile) Rotated(from int, length time.Duration) Profile {
 	all := make([]unit.Rate, stepCount(length, p.Step))
 	for i := range all {
@@ -77,8 +79,8 @@ func (p Profile) Rotated(from int, length time.Duration) Profile {
 	return Profile{Step: p.Step, Rates: all}
 }
 
-// Downsampled returns the profile in steps of n of its own, with their mean rates, without
-// gaps. What is left over at its end is left out.
+// Downsampled returns the profile in steps of n times its own, with their mean rates. It has no
+// gaps. An incomplete step at the end is dropped.
 func (p Profile) Downsampled(n int) Profile {
 	all := Profile{Step: time.Duration(n) * p.Step}
 	for i := range len(p.Rates) / n {
@@ -88,8 +90,8 @@ func (p Profile) Downsampled(n int) Profile {
 	return all
 }
 
-// Scaled returns the profile with all rates changed by one factor, to a mean; one
-// without any stays as it is.
+// Scaled returns the profile with all rates multiplied by one factor, so that their mean is the
+// given one. A profile of zeros stays as it is.
 func (p Profile) Scaled(mean unit.Rate) Profile {
 	now := p.Mean(MaxLength)
 	p.Rates = slices.Clone(p.Rates)
@@ -101,16 +103,16 @@ func (p Profile) Scaled(mean unit.Rate) Profile {
 	return p
 }
 
-// After a handoff, until the routes inside the network have settled, each way
-// takes handoffExtraDelay longer for handoffExtraTime: 40 ms of round trip for 1 s, an assumption as
-// those of Handoffs.
+// After a handoff, each direction has handoffExtraDelay for handoffExtraTime while routes in the
+// network settle: 40 ms of round trip for 1 s. This is an assumption, as are the values of
+// Handoffs.
 const (
 	handoffExtraDelay = 20 * time.Millisecond
 	handoffExtraTime  = time.Second
 )
 
-// Schedule is the profile as a lab.LinkSettings's Schedule, of a link with a one-way
-// delay: its rates, and the delays after gaps.
+// Schedule returns the profile as the Schedule of a lab.LinkDir with a one-way delay: its rates,
+// and the delays after gaps.
 func (p Profile) Schedule(delay time.Duration) (changes []string) {
 	type change struct {
 		at   time.Duration
@@ -139,7 +141,7 @@ func (p Profile) Schedule(delay time.Duration) (changes []string) {
 	return changes
 }
 
-// Outages are the gaps as a lab.LinkSettings's Outages.
+// Outages returns the gaps as the Outages of a lab.LinkDir.
 func (p Profile) Outages() (all []string) {
 	for _, g := range p.Gaps {
 		all = append(all, fmt.Sprintf("%v+%v", g.From, g.Length))
@@ -147,7 +149,7 @@ func (p Profile) Outages() (all []string) {
 	return all
 }
 
-// stepCount is how many steps of a length there are in a time, a part counted whole.
+// stepCount returns the number of steps in a time, rounded up.
 func stepCount(length, step time.Duration) int {
 	if step <= 0 || length <= 0 {
 		return 0
@@ -155,16 +157,16 @@ func stepCount(length, step time.Duration) int {
 	return int((min(length, MaxLength) + step - 1) / step)
 }
 
-// drawExponential is a random time of a mean.
+// drawExponential draws an exponentially distributed time.
 func drawExponential(rng *rand.Rand, mean time.Duration) time.Duration {
 	return time.Duration(rng.ExpFloat64() * float64(mean))
 }
 
-// Handoffs between base stations, at 280 to 310 km/h: from the end of one to the
-// next Exp(handoffInterval); of them handoffFailureShare fail and take U(handoffFailureMin,
-// handoffFailureMax), the others LogNormal with median handoffMedian and handoffSigma.
-// Assumptions, for what Li et al. measured ("A Measurement Study on Multi-path TCP
-// with Multiple Cellular Carriers on High Speed Rails", SIGCOMM 2018).
+// Handoffs between base stations at 280 to 310 km/h. The time from the end of one to the next is
+// Exp(handoffInterval). The share handoffFailureShare fails and takes U(handoffFailureMin,
+// handoffFailureMax). The others take LogNormal with median handoffMedian and handoffSigma. These
+// values are assumptions, guided by Li et al., "A Measurement Study on Multi-path TCP with Multiple
+// Cellular Carriers on High Speed Rails", SIGCOMM 2018.
 const (
 	handoffInterval     = 11 * time.Second
 	handoffFailureShare = 0.12
@@ -174,7 +176,7 @@ const (
 	handoffSigma        = 0.8
 )
 
-// Handoffs are the gaps of a time.
+// Handoffs draws the gaps of a time.
 func Handoffs(rng *rand.Rand, length time.Duration) (all []Gap) {
 	length = min(length, MaxLength)
 	for at := drawExponential(rng, handoffInterval); at < length; at += drawExponential(rng, handoffInterval) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vary
 
 import (
@@ -8,23 +10,23 @@ import (
 	"mpbond/base/unit"
 )
 
-// Walk is how two people with devices stand to each other: one walks about the
-// other, from one distance to another one, drawn between both, and rests there.
+// Walk describes two people with devices. One walks between random distances from Near to Far and
+// pauses at each.
 type Walk struct{ Near, Far float64 } // metres, above 0
 
-// The walk: assumptions, and so are what a body, a door or a thin wall takes, and
-// how long it is in the way.
+// The walk. Its values are assumptions, and so are the loss of a body, door or thin wall and how
+// long it is in the way.
 const (
 	walkSpeed      = 1.3             // m/s
 	walkPause      = 3 * time.Second // mean, exponential
-	inSightTime    = 8 * time.Second // mean time in sight, exponential
-	outOfSightTime = 3 * time.Second // mean time out of sight, exponential
+	inSightTime    = 8 * time.Second // mean, exponential
+	outOfSightTime = 3 * time.Second // mean, exponential
 	outOfSightLoss = 10.0            // dB
 )
 
-// Path loss: model D of IEEE 802.11-03/940r4 ("TGn Channel Models"): free space up
-// to the breakpoint, a slope of 3.5 behind it, shadowing of 3 dB before and 5 dB
-// behind. That shadows last about a second is an assumption.
+// Path loss: model D of IEEE 802.11-03/940r4 ("TGn Channel Models"). Free space up to the
+// breakpoint, slope 3.5 beyond it; shadowing of 3 dB before and 5 dB beyond. The duration of
+// shadows, about a second, is an assumption.
 const (
 	lossAt1m    = 40.05 // dB, free space at 2.4 GHz
 	breakpoint  = 10.0  // m
@@ -35,19 +37,18 @@ const (
 	shadowTime  = time.Second
 )
 
-// Radio. Phones send at about 15 dBm; rate control stays some 10 dB above the least
-// that a receiver needs, for fading: assumptions. Of the rate of the air TCP gets
-// about 60 %: an assumption, for aggregated frames on a channel that others use
-// little.
+// Radio. Assumptions: phones send at about 15 dBm, and rate control stays some 10 dB above the
+// receiver's minimum because of fading. TCP gets about 60 % of the air rate, for aggregated frames
+// on a channel with little other traffic.
 const (
 	transmitPower = 15.0 // dBm
 	rateMargin    = 10.0 // dB
 	efficiency    = 0.6
 )
 
-// wlanRates are those of one spatial stream in 20 MHz with the long guard interval,
-// and the least power at which a receiver must take them: IEEE 802.11-2016, clause
-// 19 (HT), MCS 0 to 7 and receiver minimum input sensitivity.
+// wlanRates are the rates of one spatial stream in 20 MHz with the long guard interval, and the
+// minimum power that a receiver needs: IEEE 802.11-2016, clause 19 (HT), MCS 0 to 7 and receiver
+// minimum input sensitivity.
 var wlanRates = []struct {
 	dBm  float64
 	rate unit.Rate
@@ -55,8 +56,7 @@ var wlanRates = []struct {
 	{-64, 65e6}, {-65, 585e5}, {-66, 52e6}, {-70, 39e6}, {-74, 26e6}, {-77, 195e5}, {-79, 13e6}, {-82, 65e5},
 }
 
-// WLANRate is what TCP gets at a distance (metres), with so much loss besides
-// (dB): 0 out of range.
+// WLANRate returns the TCP rate at a distance (metres) with an extra loss (dB), 0 out of range.
 func WLANRate(distance, loss float64) unit.Rate {
 	distance = max(distance, 1)
 	path := lossAt1m + 10*slopeBefore*math.Log10(min(distance, breakpoint))
@@ -72,8 +72,8 @@ func WLANRate(distance, loss float64) unit.Rate {
 	return 0
 }
 
-// WLAN is the rate between two devices of which one walks, in samples of Step.
-// Where they are out of range, nothing passes, and the queue waits.
+// WLAN returns the rate between two devices, one of which moves, in samples of Step. Out of range
+// the rate is 0, and the queue stays.
 func WLAN(rng *rand.Rand, w Walk, length time.Duration) Profile {
 	p := Profile{Step: Step, Rates: make([]unit.Rate, stepCount(length, Step))}
 	randomDistance := func() float64 { return w.Near + rng.Float64()*(w.Far-w.Near) }
@@ -107,7 +107,7 @@ func WLAN(rng *rand.Rand, w Walk, length time.Duration) Profile {
 	return p
 }
 
-// meanSightTime is how long they see each other in the mean, or do not.
+// meanSightTime returns the mean time in sight or out of sight.
 func meanSightTime(inSight bool) time.Duration {
 	if inSight {
 		return inSightTime
