@@ -94,7 +94,7 @@ func TestBadTopologies(t *testing.T) {
 		{"[node.a]\nroutes=[\"default by l\"]\n[node.b]\n[link.l]\nends=[\"a\",\"b\"]\n", "default via LINK"},
 		{"[node.a]\nroutes=[\"default via m\"]\n", `no link "m"`},
 		{"[node.a]\nnat=[\"m\"]\n", `no link "m"`},
-		{two + "schedule=[\"at 2s: others 1\"]\n", "others are of a cell"},
+		{two + "schedule=[\"at 2s: others 1\"]\n", "others: only a cell has other users"},
 		{two + "promotion=\"600ms\"\n", "tail \"\": promotion and tail belong together"},
 		{two + "promotion=\"0s\"\ntail=\"9s\"\n", "promotion \"0s\""},
 		{two + "promotion=\"1s\"\ntail=\"9s\"\ncell=\"c\"\nqueue=\"1MB\"\n[cell.c]\nrate=\"1Mbit/s\"\n", "not where the link is in a cell"},

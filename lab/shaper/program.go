@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package shaper
 
 import (
@@ -11,33 +13,32 @@ import (
 	"mpbond/base/unit"
 )
 
-// Unlimited is the rate of a line that does not shape. (A rate of zero lets
-// nothing pass and keeps the queue.)
+// Unlimited is the rate of a line that does not shape. (With a rate of zero nothing passes, and the
+// queue stays.)
 const Unlimited = unit.Rate(math.MaxInt64)
 
-// maxOthers is ours: more users than a cell schedules at once.
+// maxOthers bounds Setting.Others: more users than a cell schedules at once. The value is our
+// choice.
 const maxOthers = 1000
 
-// GrantBytes is what one line of a mahimahi trace lets pass.
-// Source: mahimahi's mm-link manual, "each line is one MTU-sized (1500 byte)
-// packet delivery opportunity".
+// GrantBytes is what one line of a mahimahi trace lets pass. Source: mahimahi's mm-link manual,
+// "each line is one MTU-sized (1500 byte) packet delivery opportunity".
 const GrantBytes unit.Bytes = 1500
 
-// Setting is how a line behaves at one moment.
+// Setting is the behavior of a line at one moment.
 type Setting struct {
 	Rate   unit.Rate     // of IP bytes; Unlimited, or 0 to hold the queue
 	Delay  time.Duration // one way, after the last bit has left the queue
-	Jitter time.Duration // each packet waits up to this much more, uniformly
+	Jitter time.Duration // maximum extra delay of a packet, uniformly distributed
 	Loss   float64       // share of packets lost after the queue, 0 to 1
-	// Reorder is the share of packets, 0 to 1, that overtake up to reorderBy of
-	// those before them, where so many are under way.
+	// Reorder is the share of packets, 0 to 1, that overtake up to reorderBy packets in flight.
 	Reorder float64
-	Queue   unit.Bytes // drop-tail limit, with the packet being sent
-	Outage  bool       // black hole: everything sent is lost, silently
-	Others  int        // of a cell alone: users besides its lines
+	Queue   unit.Bytes // drop-tail limit, including the packet being sent
+	Outage  bool       // black hole: all packets are lost silently
+	Others  int        // only of a cell: users besides its lines
 }
 
-// Change is a partial Setting that takes effect at a moment; nil keeps.
+// Change changes some fields of a Setting at a time. Nil fields keep their value.
 type Change struct {
 	At      time.Duration
 	Rate    *unit.Rate
@@ -50,7 +51,7 @@ type Change struct {
 	Others  *int
 }
 
-// Apply returns s with the change made.
+// Apply returns s with the change.
 func (c Change) Apply(s Setting) Setting {
 	setIfGiven(&s.Rate, c.Rate)
 	setIfGiven(&s.Delay, c.Delay)
@@ -63,14 +64,15 @@ func (c Change) Apply(s Setting) Setting {
 	return s
 }
 
+// setIfGiven assigns *v unless v is nil.
 func setIfGiven[T any](dst *T, v *T) {
 	if v != nil {
 		*dst = *v
 	}
 }
 
-// Set parses one property into the change: key is rate, delay, jitter, loss,
-// reorder, queue or outage, or a cell's others.
+// Set parses one property into the change. key is rate, delay, jitter, loss, reorder, queue or
+// outage, or others of a cell.
 func (c *Change) Set(key, value string) error {
 	value = strings.TrimSpace(value)
 	switch strings.TrimSpace(key) {
@@ -133,7 +135,7 @@ func setShare(dst **float64, key, value string) error {
 	return nil
 }
 
-// parseShare reads a share of packets, "0.01" or "1%".
+// parseShare parses a share of packets, "0.01" or "1%".
 func parseShare(s string) (float64, error) {
 	num, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
 	v, err := strconv.ParseFloat(num, 64)
@@ -146,8 +148,8 @@ func parseShare(s string) (float64, error) {
 	return v, nil
 }
 
-// ParseChange reads "at 2s: rate 1Mbit/s, delay 40ms" ("=" may stand for the
-// space after a property's name).
+// ParseChange parses "at 2s: rate 1Mbit/s, delay 40ms". A "=" may follow the name of a property
+// instead of the space.
 func ParseChange(s string) (Change, error) {
 	at, rest, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(s), "at "), ":")
 	d, err := time.ParseDuration(strings.TrimSpace(at))
@@ -168,72 +170,79 @@ func ParseChange(s string) (Change, error) {
 	return c, nil
 }
 
-// Track is a list of changes in order of time. With a Loop above zero it
-// starts again whenever that much time has passed.
+// Track is a list of changes in order of time. With a Loop above zero it repeats after that time.
 type Track struct {
 	Changes []Change
 	Loop    time.Duration
 }
 
-// Outage is the track of one black hole.
+// Outage returns the track of one black hole.
 func Outage(from, length time.Duration) Track {
 	on, off := true, false
 	return Track{Changes: []Change{{At: from, Outage: &on}, {At: from + length, Outage: &off}}}
 }
 
-// Program is everything a line will do. Times in tracks and grants count from
-// the line's time zero (Line.Start). Before it, Base holds, except that grants
-// run from time 0 of the line's clock.
+// Program is the behavior of a line over time. Times of tracks and grants count from the line's
+// time zero (Line.Start). Before it, Base applies, except that grants run from time 0 of the line's
+// clock.
 type Program struct {
 	Base   Setting
 	Tracks []Track
-	// Grants, if any, replace the rate: at each of these times (ascending, less
-	// than GrantLoop, repeated every GrantLoop) GrantBytes may leave the queue.
+	// Grants, if any, replace the rate. At each of these times GrantBytes may leave the queue. They
+	// ascend, are less than GrantLoop, and repeat every GrantLoop.
 	Grants    []time.Duration
 	GrantLoop time.Duration
 }
 
-// Check says what is wrong with the program as a line's, if anything.
+// Check returns an error if the program does not suit a line.
 func (p Program) Check() error {
 	for _, t := range p.Tracks {
 		if slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Others != nil }) {
-			return fmt.Errorf("others are of a cell")
+			return fmt.Errorf("others: only a cell has other users")
 		}
 	}
 	return p.checkTimes()
 }
 
+// checkTimes returns an error if times are not in order or exceed a loop.
 func (p Program) checkTimes() error {
 	for _, t := range p.Tracks {
 		if !slices.IsSortedFunc(t.Changes, func(a, b Change) int { return int(a.At - b.At) }) {
 			return fmt.Errorf("changes must be in order of time")
 		}
 		if n := len(t.Changes); t.Loop > 0 && n > 0 && t.Changes[n-1].At >= t.Loop {
-			return fmt.Errorf("a change at %v never comes in a loop of %v", t.Changes[n-1].At, t.Loop)
+			return fmt.Errorf("change at %v is after its loop of %v", t.Changes[n-1].At, t.Loop)
 		}
 	}
 	if n := len(p.Grants); n > 0 && p.Grants[n-1] >= p.GrantLoop {
-		return fmt.Errorf("a trace must last longer than its last grant")
+		return fmt.Errorf("a trace must be longer than the time of its last grant")
 	}
 	return nil
 }
 
 const never = time.Duration(math.MaxInt64)
 
-// programPlayer walks a program in time. Times are relative to its zero.
+// programPlayer plays a program. Times are relative to its zero.
 type programPlayer struct {
 	program    *Program
 	setting    Setting
-	nextChange []int           // per track: index of its next change
-	loopStart  []time.Duration // per track: when its current loop began
+	nextChange []int           // by track: index of its next change
+	loopStart  []time.Duration // by track: when its current loop began
 	playing    bool
 }
 
+// newPlayer returns a stopped player.
 func newPlayer(p *Program) programPlayer {
-	return programPlayer{program: p, setting: p.Base, nextChange: make([]int, len(p.Tracks)), loopStart: make([]time.Duration, len(p.Tracks))}
+	return programPlayer{
+		program:    p,
+		setting:    p.Base,
+		nextChange: make([]int, len(p.Tracks)),
+		loopStart:  make([]time.Duration, len(p.Tracks)),
+	}
 }
 
-// peekChange returns the time and track of the next change, or never.
+// peekChange returns the time and track of the next change. Without one the time is never and the
+// track -1.
 func (pl *programPlayer) peekChange() (time.Duration, int) {
 	at, track := never, -1
 	if !pl.playing {
@@ -269,7 +278,7 @@ func (p *Program) grantAfter(t time.Duration) time.Duration {
 	return turn + p.Grants[i]
 }
 
-// grantsAt counts the grants at time t, which grantAfter returned.
+// grantsAt returns the number of grants at time t, which must be from grantAfter.
 func (p *Program) grantsAt(t time.Duration) (n int) {
 	i, _ := slices.BinarySearch(p.Grants, t%p.GrantLoop)
 	for ; i < len(p.Grants) && p.Grants[i] == t%p.GrantLoop; i++ {
@@ -278,13 +287,13 @@ func (p *Program) grantsAt(t time.Duration) (n int) {
 	return n
 }
 
-// Capacity adds up what a program lets pass, for bounds.
+// Capacity adds up the bytes that a program allows, for bounds.
 type Capacity struct {
 	player     programPlayer
 	doneUntil  time.Duration
 	total      float64
-	grantIndex int // grants taken so far
-	lines      int // of a cell, which share its rate with others; 0: it is a line's
+	grantIndex int // grants counted so far
+	lines      int // lines of a cell that share its rate with others; 0: a line's program
 }
 
 // NewCapacity starts at the program's time zero.
@@ -294,8 +303,8 @@ func NewCapacity(p *Program) *Capacity {
 	return c
 }
 
-// BytesUntil returns how many bytes can have been delivered by time t after time
-// zero, with no queue limit and no delay. t must not decrease from call to call.
+// BytesUntil returns how many bytes can be delivered by t after time zero, without queue limit and
+// delay. t must not decrease from call to call.
 func (c *Capacity) BytesUntil(t time.Duration) float64 {
 	for {
 		at, track := c.player.peekChange()
@@ -309,6 +318,7 @@ func (c *Capacity) BytesUntil(t time.Duration) float64 {
 	return c.total
 }
 
+// addUntil adds the bytes of the current setting up to t.
 func (c *Capacity) addUntil(t time.Duration) {
 	s, p := c.player.setting, c.player.program
 	share := 1 - s.Loss
@@ -325,6 +335,7 @@ func (c *Capacity) addUntil(t time.Duration) {
 	c.doneUntil = max(c.doneUntil, t)
 }
 
+// nextGrantTime returns the time of the next grant to count.
 func (c *Capacity) nextGrantTime() time.Duration {
 	p := c.player.program
 	n := len(p.Grants)

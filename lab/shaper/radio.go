@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package shaper
 
 import (
@@ -5,23 +7,22 @@ import (
 	"time"
 )
 
-// Radio is what both lines of a link share that goes by a radio: when neither has
-// anything to send for longer than the tail, it sleeps; the next packet, in either
-// direction, has it wake first, which takes the promotion, and waits in its queue meanwhile,
-// as do those that follow. It is asleep when its lines begin or rewind. It has
-// no clock, and its lines must be used with the same one.
+// Radio is shared by both lines of a radio link. It sleeps when neither line has sent for longer
+// than the tail. The next packet in either direction wakes it, which takes the promotion time.
+// Packets wait in their queue meanwhile. The radio sleeps when its lines start or rewind. It has no
+// clock. Its lines must use the same clock.
 type Radio struct {
 	promotion, tail time.Duration
 	lines           []*Line
-	lastActivity    time.Duration // what came last, or left last; or never
-	awakeTime       time.Duration // it is awake, or will be, from then on
+	lastActivity    time.Duration // last arrival or departure; never if asleep
+	awakeTime       time.Duration // when it is or will be awake
 }
 
-// NewRadio makes a radio that sleeps, with the lines of a link, on which nothing may be
-// yet, and which may be in no cell.
+// NewRadio returns a sleeping radio with the lines of a link. The lines must be empty and in no
+// cell.
 func NewRadio(promotion, tail time.Duration, lines ...*Line) (*Radio, error) {
 	if promotion <= 0 || tail <= 0 {
-		return nil, fmt.Errorf("promotion and tail are times over 0, and belong together")
+		return nil, fmt.Errorf("promotion and tail must both be over 0")
 	}
 	r := &Radio{promotion: promotion, tail: tail, lines: lines, lastActivity: never}
 	for _, l := range lines {
@@ -30,11 +31,11 @@ func NewRadio(promotion, tail time.Duration, lines ...*Line) (*Radio, error) {
 	return r, nil
 }
 
-// wakeFor takes in that something is to be sent, and returns from when it can be.
+// wakeFor wakes the radio for a packet and returns when sending can begin.
 func (r *Radio) wakeFor(now time.Duration) time.Duration {
 	busy := false
 	for _, l := range r.lines {
-		l.advanceTo(now) // it may have sent until lately
+		l.advanceTo(now) // it may have sent recently
 		busy = busy || l.queue.len() > 0
 	}
 	if !busy && (r.lastActivity == never || now > r.lastActivity+r.tail) {
@@ -44,12 +45,12 @@ func (r *Radio) wakeFor(now time.Duration) time.Duration {
 	return max(now, r.awakeTime)
 }
 
-// noteActivity takes in that something came or left.
+// noteActivity records an arrival or departure.
 func (r *Radio) noteActivity(at time.Duration) {
 	if r.lastActivity == never || at > r.lastActivity {
 		r.lastActivity = at
 	}
 }
 
-// fallAsleep has it asleep, unless something is under way.
+// fallAsleep puts the radio to sleep.
 func (r *Radio) fallAsleep() { r.lastActivity = never }

@@ -1,15 +1,16 @@
-// Package shaper is the pure core of the lab's emulator: one direction of one
-// emulated link. Before it stands the node that sends (its packets are read
-// from a TUN device), after it the node that receives. It has no clock, no
-// goroutine and no socket: every method takes the time, as a duration on the
-// emulator's own clock, and times must not decrease from call to call.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package shaper is the pure core of the lab's emulator: one direction of one emulated link. It
+// takes packets from the sending node (read from a TUN device) and delivers them to the receiving
+// node. It has no clock, no goroutine and no socket. Every method takes the time as a duration on
+// the emulator's clock. Times must not decrease from call to call.
 //
 //	Enqueue ─ drop-tail queue ─ serve at the rate ─ loss ─ delay, jitter ─ Deliver
 //
-// Lines may share the capacity of a Cell, or a Radio that sleeps, besides.
+// Lines may share the capacity of a Cell, or a Radio that sleeps.
 //
-// All departures are ideal times, computed from the arrivals and the rate.
-// How late the caller wakes up does not move them.
+// All departures are ideal times, computed from the arrivals and the rate. A late caller does not
+// delay them.
 package shaper
 
 import (
@@ -20,22 +21,22 @@ import (
 	"mpbond/base/unit"
 )
 
-// Packet is one IP packet; Data is the caller's and is not looked at.
+// Packet is one IP packet. Data belongs to the caller and is not read.
 type Packet struct {
 	Size unit.Bytes
 	Data []byte
-	// At is when it was offered to a line, which sets it.
+	// At is when it was offered. The line sets it.
 	At time.Duration
 }
 
-// Counters add up what happened to packets since the line began.
+// Counters count the packets of a line since its beginning.
 type Counters struct {
 	Sent        Count      `json:"sent"`         // offered by the sender
 	Delivered   Count      `json:"delivered"`    // given to the receiver
 	QueueDrops  Count      `json:"queue_drops"`  // no room in the queue
 	LossDrops   Count      `json:"loss_drops"`   // random loss
 	OutageDrops Count      `json:"outage_drops"` // black hole
-	MaxQueued   unit.Bytes `json:"max_queued"`   // the fullest the queue has been
+	MaxQueued   unit.Bytes `json:"max_queued"`   // maximum length of the queue
 }
 
 // Count is a number of packets and their IP bytes.
@@ -50,8 +51,8 @@ func (c *Count) Add(n unit.Bytes) { c.Packets++; c.Bytes += n }
 // Line is one direction of a link. It is not safe for concurrent use.
 type Line struct {
 	Counters Counters
-	// Drop, if set, is told of each packet that will not be delivered after
-	// it had been accepted (loss, outage), so that its buffer can be reused.
+	// Drop, if set, is called for each accepted packet that will not be delivered (loss, outage),
+	// so that its buffer can be reused.
 	Drop func(Packet)
 
 	player          programPlayer
@@ -60,41 +61,40 @@ type Line struct {
 	random          *rand.Rand
 	queue           fifo[Packet]
 	queuedBytes     unit.Bytes
-	headSince       time.Duration // the head of the queue is being sent since then, or will be,
-	headBitsLeft    float64       // and had this many bits left at that time
-	grantsUsedUntil time.Duration // grants up to here have been used or missed
+	headSince       time.Duration // when sending of the first packet began, or will begin
+	headBitsLeft    float64       // bits of it left at that time
+	grantsUsedUntil time.Duration // earlier grants were used or missed
 	inFlight        fifo[flyingPacket]
-	lastDue         time.Duration // latest due time given out: no overtaking
+	lastDue         time.Duration // latest due time so far: packets keep their order
 	radio           *Radio        // or nil
 	cell            *Cell         // or nil
-	cellShare       float64       // bit/s that the cell gives it now, while there is a queue; at most the line's own rate
+	cellShare       float64       // bit/s from the cell while packets are queued, at most the line's own rate
 }
 
+// flyingPacket arrives when due.
 type flyingPacket struct {
 	Packet
 	due time.Duration
 }
 
-// New makes a line that follows p. The seed decides its losses and jitter.
+// New returns a line that follows p. seed decides its losses and jitter.
 func New(p Program, seed uint64) *Line {
 	l := &Line{random: rand.New(rand.NewPCG(seed, 0x6d70626f6e64))}
 	l.player = newPlayer(&p)
 	return l
 }
 
-// Start makes now the time zero of the program and plays it from there.
+// Start starts the program at time now.
 func (l *Line) Start(now time.Duration) { l.StartAt(now, 0) }
 
-// StartAt is Start so far into the program: what it does before that happens at
-// once.
+// StartAt starts the program so far into it. Earlier changes are made at once.
 func (l *Line) StartAt(now, into time.Duration) {
 	l.Rewind(now)
 	l.player.playing, l.startTime, l.grantStartTime = true, now-into, now-into
 	l.advanceTo(now)
 }
 
-// Rewind returns to the program's base and stops playing it. Packets under
-// way stay.
+// Rewind stops the program and returns to its base. Packets on the line stay.
 func (l *Line) Rewind(now time.Duration) {
 	l.advanceTo(now)
 	l.applyChange(now, func() { l.player = newPlayer(l.player.program) })
@@ -109,7 +109,7 @@ func (l *Line) Apply(now time.Duration, c Change) {
 	l.applyChange(now, func() { l.player.setting = c.Apply(l.player.setting) })
 }
 
-// applyChange makes a change to a line that has come to now, and to what it sends with.
+// applyChange makes a change at time now. The line must have advanced to now.
 func (l *Line) applyChange(now time.Duration, change func()) {
 	if l.cell != nil {
 		l.cell.changeAndDivide(now, change)
@@ -119,16 +119,16 @@ func (l *Line) applyChange(now time.Duration, change func()) {
 	change()
 }
 
-// Setting is the line's behaviour at the last time it was told.
+// Setting returns the setting at the last time passed to the line.
 func (l *Line) Setting() Setting { return l.player.setting }
 
-// Pending is what is on the line: bytes in the queue and packets in flight.
+// Pending returns the bytes in the queue and the packets in flight.
 func (l *Line) Pending() (queued unit.Bytes, inFlight int) { return l.queuedBytes, l.inFlight.len() }
 
-// Enqueue offers a packet. It returns false if the packet was dropped; its
-// buffer is then the caller's again.
+// Enqueue offers a packet. It returns false if the packet was dropped. The caller then owns its
+// buffer again.
 func (l *Line) Enqueue(now time.Duration, p Packet) bool {
-	l.advanceTo(now) // what has left by now makes room
+	l.advanceTo(now) // earlier departures make room
 	l.Counters.Sent.Add(p.Size)
 	p.At = now
 	s := &l.player.setting
@@ -159,26 +159,25 @@ func (l *Line) Enqueue(now time.Duration, p Packet) bool {
 	return true
 }
 
-// Due returns when Deliver should next be called: something arrives then, or
-// the line must look again. ok is false while nothing is on the line.
+// Due returns when Deliver must be called next, because a packet arrives or the line must be
+// updated. ok is false while the line is empty.
 func (l *Line) Due() (at time.Duration, ok bool) {
 	if l.inFlight.len() > 0 {
-		return l.inFlight.head().due, true // nothing overtakes it
+		return l.inFlight.head().due, true // no packet overtakes it
 	}
 	if l.queue.len() == 0 {
 		return 0, false
 	}
 	if l.cell != nil {
-		at, _, _ = l.cell.nextEvent() // on another line, it may change this one's share
+		at, _, _ = l.cell.nextEvent() // an event on another line may change the share
 	} else {
 		at, _ = l.nextEvent()
 	}
 	return at, at != never
 }
 
-// Deliver takes out the next packet that has arrived by now, with the time at
-// which it should have arrived. Call it until ok is false. Its now may be before
-// what other methods were told.
+// Deliver removes the next packet that has arrived by now, and returns it with its ideal arrival
+// time. Call it until ok is false. now may be earlier than the times passed to other methods.
 func (l *Line) Deliver(now time.Duration) (p Packet, due time.Duration, ok bool) {
 	l.advanceTo(now)
 	if l.inFlight.len() == 0 || l.inFlight.head().due > now {
@@ -189,6 +188,7 @@ func (l *Line) Deliver(now time.Duration) (p Packet, due time.Duration, ok bool)
 	return f.Packet, f.due, true
 }
 
+// eventKind is a kind of event of a line.
 type eventKind int
 
 const (
@@ -197,12 +197,13 @@ const (
 	grantEvent
 )
 
+// isUnshaped reports whether packets pass without delay by a rate.
 func (l *Line) isUnshaped() bool {
 	return l.currentRate() == math.Inf(1) && len(l.player.program.Grants) == 0
 }
 
-// currentRate is what the line sends with, in bit/s: in a cell a share, which is no whole
-// number.
+// currentRate returns the sending rate in bit/s. In a cell it is a share and need not be an
+// integer.
 func (l *Line) currentRate() float64 {
 	switch {
 	case l.cell != nil:
@@ -213,8 +214,8 @@ func (l *Line) currentRate() float64 {
 	return float64(l.player.setting.Rate)
 }
 
-// nextEvent says when and what happens next. A packet that is through when a
-// change comes is through.
+// nextEvent returns the time and kind of the next event. A departure precedes a change at the same
+// time.
 func (l *Line) nextEvent() (time.Duration, eventKind) {
 	at, what := l.nextChangeTime(), changeEvent
 	if l.queue.len() == 0 {
@@ -230,6 +231,7 @@ func (l *Line) nextEvent() (time.Duration, eventKind) {
 	return at, what
 }
 
+// nextChangeTime returns the time of the program's next change, or never.
 func (l *Line) nextChangeTime() time.Duration {
 	if at, track := l.player.peekChange(); track >= 0 {
 		return l.startTime + at
@@ -237,17 +239,17 @@ func (l *Line) nextChangeTime() time.Duration {
 	return never
 }
 
-// headDeparture is when the head will have left at the present rate.
+// headDeparture returns when the first packet leaves at the current rate.
 func (l *Line) headDeparture() time.Duration {
 	ns := math.Round(l.headBitsLeft / l.currentRate() * 1e9)
-	if !(ns <= math.MaxInt64/4) { // the rate is 0, or nearly
+	if !(ns <= math.MaxInt64/4) { // the rate is 0 or tiny
 		return never
 	}
 	return l.headSince + time.Duration(ns)
 }
 
-// accountSent accounts for what the present rate has sent of the head, before the
-// rate changes at time now.
+// accountSent subtracts the bits of the first packet sent at the current rate. It must be called
+// before the rate changes.
 func (l *Line) accountSent(now time.Duration) {
 	if l.queue.len() == 0 || now <= l.headSince {
 		return
@@ -258,7 +260,7 @@ func (l *Line) accountSent(now time.Duration) {
 	l.headSince = now
 }
 
-// advanceTo makes everything happen that happens up to now, in order.
+// advanceTo handles all events up to now in order.
 func (l *Line) advanceTo(now time.Duration) {
 	if l.cell != nil {
 		l.cell.advanceTo(now)
@@ -273,7 +275,7 @@ func (l *Line) advanceTo(now time.Duration) {
 	}
 }
 
-// handleEvent makes the next event happen, at its time.
+// handleEvent handles an event at its time.
 func (l *Line) handleEvent(at time.Duration, what eventKind) {
 	switch what {
 	case changeEvent:
@@ -295,7 +297,7 @@ func (l *Line) handleEvent(at time.Duration, what eventKind) {
 	}
 }
 
-// departHead moves the head of the queue into flight, or loses it.
+// departHead moves the first packet of the queue into flight, or loses it.
 func (l *Line) departHead(at time.Duration) {
 	p, s := l.queue.pop(), &l.player.setting
 	l.queuedBytes -= p.Size
@@ -328,11 +330,10 @@ func (l *Line) departHead(at time.Duration) {
 	}
 }
 
-// reorderBy is how many packets one overtakes: three make TCP take the first for
-// lost (RFC 5681).
+// reorderBy is how many packets one overtakes. With three, TCP takes the first for lost (RFC 5681).
 const reorderBy = 3
 
-// overtakeOthers moves the last packet forward. Times of arrival stay as they are.
+// overtakeOthers moves the last packet forward. Arrival times stay in their places.
 func (l *Line) overtakeOthers() {
 	for i := l.inFlight.len() - 1; i > max(0, l.inFlight.len()-1-reorderBy); i-- {
 		a, b := l.inFlight.at(i-1), l.inFlight.at(i)
@@ -340,7 +341,7 @@ func (l *Line) overtakeOthers() {
 	}
 }
 
-// fifo is a growing ring.
+// fifo is a growing ring buffer.
 type fifo[T any] struct {
 	buf        []T
 	first, num int

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package shaper
 
 import (
@@ -12,13 +14,13 @@ import (
 	"mpbond/base/unit"
 )
 
-// maxTraceLines bounds the memory a trace can take.
+// maxTraceLines bounds the memory of a trace.
 const maxTraceLines = 4_000_000
 
-// AddTrace reads a trace and lets it govern the program's rate. Two formats
-// are told apart by the first line that is no comment (#):
+// AddTrace reads a trace that sets the program's rate. The first line that is no comment (#)
+// determines the format:
 //
-//	mahimahi: one whole number a line, ascending: at this many milliseconds
+//	mahimahi: one integer a line, ascending: at this many milliseconds
 //	          1500 bytes may pass; it repeats after the last one.
 //	CSV:      "seconds,rate" a line (rate as 8Mbit/s or plain bit/s; a header
 //	          line is skipped). A rate holds until the next line. The last one
@@ -66,7 +68,7 @@ func (p *Program) AddTrace(r io.Reader) error {
 		if p.GrantLoop <= 0 {
 			return fmt.Errorf("a mahimahi trace must last longer than 0 ms")
 		}
-		// What comes at the end comes at the beginning of the next turn.
+		// Grants at the end belong to the beginning of the next loop.
 		for i := len(p.Grants) - 1; i >= 0 && p.Grants[i] == p.GrantLoop; i-- {
 			p.Grants[i] = 0
 		}
@@ -77,6 +79,7 @@ func (p *Program) AddTrace(r io.Reader) error {
 	return nil
 }
 
+// addRow adds a line of a CSV trace.
 func (t *Track) addRow(at, rate string) error {
 	sec, err := strconv.ParseFloat(strings.TrimSpace(at), 64)
 	if err != nil || !(sec >= 0 && sec < 1e9) {
@@ -88,7 +91,7 @@ func (t *Track) addRow(at, rate string) error {
 	}
 	c := Change{At: time.Duration(sec * 1e9), Rate: &v}
 	if n := len(t.Changes); n > 0 && t.Changes[n-1].At >= c.At {
-		return fmt.Errorf("time %q does not come after the line before", at)
+		return fmt.Errorf("time %q is not after the previous line", at)
 	} else if n == 0 {
 		c.At = 0 // the first rate holds from the start
 	}
@@ -96,6 +99,7 @@ func (t *Track) addRow(at, rate string) error {
 	return nil
 }
 
+// addGrant adds a line of a mahimahi trace.
 func (p *Program) addGrant(line string) error {
 	ms, err := strconv.ParseInt(line, 10, 64)
 	if err != nil || ms < 0 || ms > 1e9 {
@@ -103,7 +107,7 @@ func (p *Program) addGrant(line string) error {
 	}
 	at := time.Duration(ms) * time.Millisecond
 	if n := len(p.Grants); n > 0 && p.Grants[n-1] > at {
-		return fmt.Errorf("time %q comes before the line before", line)
+		return fmt.Errorf("time %q is before the previous line", line)
 	}
 	p.Grants = append(p.Grants, at)
 	return nil
