@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package virtual
 
 import (
@@ -12,14 +14,13 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// besideBusyDevice is the default cell, beside a device that always has data.
+// besideBusyDevice returns the default cell, beside a device that always has data.
 var besideBusyDevice = besideRate(SteadyRate(60 * unit.Mbps))
 
-// Ablations take away from PBE-CC, beside a device that always has data, what the
-// model gives to it: what it takes for granted is true there, all messages are
-// heard, feedback comes at once, shares are equal. They begin with none, and end
-// with many at once.
-// Case.Strict says which C_p meets them.
+// Ablations remove assumptions of PBE-CC that the model satisfies: exact constants, complete and
+// timely messages, immediate feedback, equal shares. Each case is the default cell beside a device
+// that always has data. The first removes nothing, the last several at once. Case.Strict selects
+// the estimate of C_p.
 var Ablations = []NamedCase{
 	{"as it is", nil, besideBusyDevice},
 	{"p is taken for a fifth", assumeErrorRate(4e-7), besideBusyDevice},
@@ -34,11 +35,18 @@ var Ablations = []NamedCase{
 	{"feedback is 100 ms late", delayFeedback(100 * ms), besideBusyDevice},
 	{"jitter of the wired part", addJitter, besideBusyDevice},
 	{"proportional fair", useProportionalFair, besideBusyDevice},
-	{"proportional fair, signals of 12 and 20 dB that fade", combineChanges(useProportionalFair, addFading), besideBusyDevice},
+	{
+		"proportional fair, signals of 12 and 20 dB that fade",
+		combineChanges(useProportionalFair, addFading), besideBusyDevice,
+	},
 	{"equal shares, signals of 12 and 20 dB that fade", addFading, besideBusyDevice},
-	{"γ 9 %, blocks 5 % too large, a third missed, 3 ms and 100 ms late, jitter, fading", combineChanges(setOverhead(0.09), scaleBlockSizes(1.05), missSubframes, delayMessages(3), delayFeedback(100*ms), addJitter, addFading), besideBusyDevice},
+	{"γ 9 %, blocks 5 % too large, a third missed, 3 ms and 100 ms late, jitter, fading", combineChanges(
+		setOverhead(0.09), scaleBlockSizes(1.05), missSubframes,
+		delayMessages(3), delayFeedback(100*ms), addJitter, addFading,
+	), besideBusyDevice},
 }
 
+// combineChanges returns a change that makes all changes of the list.
 func combineChanges(list ...func(*Case)) func(*Case) {
 	return func(c *Case) {
 		for _, f := range list {
@@ -47,7 +55,7 @@ func combineChanges(list ...func(*Case)) func(*Case) {
 	}
 }
 
-// changeMonitor changes what the first user hears with, if it listens.
+// changeMonitor changes the first user's monitor, if it has one.
 func changeMonitor(change func(*cell.Monitor)) func(*Case) {
 	return func(c *Case) {
 		c.addChange(func(c *Cell, _ []Flow) {
@@ -60,7 +68,7 @@ func changeMonitor(change func(*cell.Monitor)) func(*Case) {
 
 var disableUserFilter = changeMonitor((*cell.Monitor).DisableUserFilter)
 
-// assumeErrorRate has it believe that bits are wrong with p.
+// assumeErrorRate sets the bit error rate that the first user assumes.
 func assumeErrorRate(p float64) func(*Case) {
 	return changeMonitor(func(m *cell.Monitor) {
 		m.FitErrorRate = false
@@ -68,12 +76,12 @@ func assumeErrorRate(p float64) func(*Case) {
 	})
 }
 
-// setOverhead is γ of the cell; the estimate goes on with its own.
+// setOverhead sets γ of the cell. The estimate keeps its own value.
 func setOverhead(part float64) func(*Case) {
 	return func(c *Case) { c.Network.Overhead = part }
 }
 
-// scaleBlockSizes has blocks told with wrong sizes.
+// scaleBlockSizes multiplies the block sizes in control messages by a factor.
 func scaleBlockSizes(by float64) func(*Case) {
 	return func(c *Case) {
 		c.filterSubframes(func(s *cell.Subframe) bool {
@@ -88,12 +96,12 @@ func scaleBlockSizes(by float64) func(*Case) {
 	}
 }
 
+// missSubframes drops three of ten subframes.
 func missSubframes(c *Case) {
 	c.filterSubframes(func(s *cell.Subframe) bool { return s.Number*7%10 > 2 })
 }
 
-// delayMessages tells each subframe later than it was, by a number of them; at the end of the
-// case as many were not told.
+// delayMessages delays control messages by a number of subframes. The last ones of a case are lost.
 func delayMessages(by int) func(*Case) {
 	return func(c *Case) {
 		var held [cell.MaxCells][]cell.Subframe
@@ -111,7 +119,7 @@ func delayMessages(by int) func(*Case) {
 	}
 }
 
-// delayFeedback is feedback that comes so much later.
+// delayFeedback delays the feedback of the first flow.
 func delayFeedback(by time.Duration) func(*Case) {
 	return func(c *Case) {
 		c.addChange(func(_ *Cell, flows []Flow) {
@@ -132,22 +140,24 @@ func delayFeedback(by time.Duration) func(*Case) {
 	}
 }
 
+// addJitter adds jitter before the cells.
 func addJitter(c *Case) {
 	c.Wire = func() Link { return NewJitter(3*ms, 0.94, c.Seed) }
 }
 
+// useProportionalFair selects the proportional fair scheduler.
 func useProportionalFair(c *Case) { c.Network.Scheduler = lte.ProportionalFair }
 
-// addFading has signals that go up and down by some decibels every few milliseconds,
-// about means that differ.
+// addFading gives users signals that vary by some decibels within milliseconds, about different
+// means.
 func addFading(c *Case) {
 	for i, mean := range []float64{12, 20} {
 		c.Network.Users[i].SINR = Fading(c.Seed+uint64(i)<<32, mean, 3)
 	}
 }
 
-// Fading is a signal that keeps half of its distance from the mean for 20 ms, with
-// a standard deviation in dB.
+// Fading returns a signal that keeps half of its distance from the mean for 20 ms. deviation is its
+// standard deviation in dB.
 func Fading(seed uint64, mean, deviation float64) func(int64) float64 {
 	r := rand.New(rand.NewPCG(seed, 11))
 	keep := math.Exp(-math.Ln2 / 20)

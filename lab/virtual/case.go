@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package virtual
 
 import (
@@ -10,33 +12,33 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// Case is a network of cells and the flows that meet in it, but for their
-// controllers: who compares these runs the same case with each. It is not safe for
-// concurrent use: the signal of some devices is drawn as it is asked for.
+// Case is a network of cells with its flows, but without congestion controllers: comparisons run
+// the same case with each controller. It is not safe for concurrent use, because signals may be
+// drawn on demand.
 type Case struct {
 	Network lte.Config
 	Flows   []Flow
-	Users   []int // to whom each flow goes; nil: flow i to user i
+	Users   []int // user of each flow; nil: flow i goes to user i
 	Length  time.Duration
-	Seed    uint64 // of network, controllers and losses
-	// Strict has devices estimate C_p as the paper has it (cell.Monitor.Strict).
+	Seed    uint64 // for network, controllers and losses
+	// Strict selects the paper's estimate of C_p (cell.Monitor.Strict).
 	Strict bool
-	// Wire, if set, makes a link that all flows pass before the cells.
+	// Wire, if set, creates a link that all flows pass before the cells.
 	Wire func() Link
-	// Change, if set, changes cells and flows when all else is ready.
+	// Change, if set, changes cells and flows just before a run.
 	Change func(c *Cell, flows []Flow)
 }
 
-// Outcome is what came of a Case.
+// Outcome is the result of a Case.
 type Outcome struct {
 	Flows []Result
 	Names []string  // of the flows' controllers
-	PBE   []*cc.PBE // the controllers of flows that have PBE-CC, else nil
+	PBE   []*cc.PBE // controllers of the flows with PBE-CC, else nil
 	Cell  *Cell
 }
 
-// Run gives the flows that have no Rate controllers by name (cc.New), in turn; the
-// last name is for all that follow.
+// Run runs the case. Flows without Rate get controllers by name (cc.New) in turn. The last name
+// applies to all remaining flows.
 func (c Case) Run(names ...string) Outcome {
 	flows, chosen := slices.Clone(c.Flows), make([]string, len(c.Flows))
 	listens := make([]bool, len(c.Network.Users))
@@ -77,7 +79,7 @@ func (c Case) Run(names ...string) Outcome {
 	return o
 }
 
-// UserOf is the user whom a flow goes to.
+// UserOf returns the user of a flow.
 func (c Case) UserOf(flow int) int {
 	if c.Users == nil {
 		return flow
@@ -85,7 +87,7 @@ func (c Case) UserOf(flow int) int {
 	return c.Users[flow]
 }
 
-// addChange adds to what changes cells and flows.
+// addChange appends to Change.
 func (c *Case) addChange(change func(*Cell, []Flow)) {
 	before := c.Change
 	c.Change = func(cell *Cell, flows []Flow) {
@@ -96,7 +98,7 @@ func (c *Case) addChange(change func(*Cell, []Flow)) {
 	}
 }
 
-// filterSubframes changes, last, what is heard of each subframe.
+// filterSubframes adds a filter of the subframes that monitors get. It runs after earlier filters.
 func (c *Case) filterSubframes(change func(*cell.Subframe) bool) {
 	c.addChange(func(x *Cell, _ []Flow) {
 		before := x.Filter
@@ -104,7 +106,7 @@ func (c *Case) filterSubframes(change func(*cell.Subframe) bool) {
 	})
 }
 
-// OnSubframe has each called after each subframe.
+// OnSubframe adds a function that is called after each subframe.
 func (c *Case) OnSubframe(each func(*Cell)) {
 	c.addChange(func(cell *Cell, _ []Flow) {
 		stepped := cell.AfterStep
@@ -117,13 +119,11 @@ func (c *Case) OnSubframe(each func(*Cell)) {
 	})
 }
 
-// Available is what the cells carry for user u if it alone has something to send,
-// always: the same network with the same seed, and a queue that is never empty.
-// (As what waits decides what is drawn, it is the same cell, not the same
-// subframes.)
+// Available returns the rate of user u if it alone always has data. Network and seed are the same,
+// but the demand changes the random draws: the subframes differ.
 func (c Case) Available(u int) unit.Rate { return c.carriedRate(u, u) }
 
-// Share is what the cells carry for user u if all always have something to send.
+// Share returns the rate of user u if all users always have data.
 func (c Case) Share(u int) unit.Rate {
 	all := make([]int, len(c.Network.Users))
 	for i := range all {
@@ -132,7 +132,7 @@ func (c Case) Share(u int) unit.Rate {
 	return c.carriedRate(u, all...)
 }
 
-// carriedRate is what user u gets if these have queues that are never empty.
+// carriedRate returns the rate of user u if the busy users always have data.
 func (c Case) carriedRate(u int, busy ...int) unit.Rate {
 	c.Network.Seed = c.Seed
 	n := lte.New(c.Network)
@@ -154,7 +154,7 @@ func (c Case) carriedRate(u int, busy ...int) unit.Rate {
 	return unit.RateOf(got, c.Length)
 }
 
-// Jain is Jain's fairness index of rates, 1 where all are equal.
+// Jain returns Jain's fairness index of rates. It is 1 if all are equal.
 func Jain(rates ...float64) float64 {
 	sum, squares := 0.0, 0.0
 	for _, r := range rates {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package virtual
 
 import (
@@ -12,29 +14,35 @@ import (
 
 const ms = time.Millisecond
 
-// DefaultDelay is the one-way delay of the wired part, where a case says no other.
+// DefaultDelay is the default one-way delay of the wired part.
 const DefaultDelay = 25 * ms
 
-// Default is the default cell: 10 MHz with two layers and control traffic,
-// devices at 18 dB, each with a queue of 750 KB, and a flow to each, 50 ms there
-// and back.
+// Default returns the default cell: 10 MHz with two layers and control traffic. Each device has 18
+// dB, a queue of 750 KB, and one flow with an RTT of 50 ms.
 func Default(seed uint64, users int) Case {
-	c := Case{Seed: seed, Length: 10 * time.Second, Network: lte.Config{Cells: []lte.CellConfig{{PRB: 50, Layers: 2, Control: 0.4}}}}
+	c := Case{Seed: seed, Length: 10 * time.Second}
+	c.Network.Cells = []lte.CellConfig{{PRB: 50, Layers: 2, Control: 0.4}}
 	for u := range users {
-		c.Network.Users = append(c.Network.Users, lte.UserConfig{RNTI: cell.RNTI(0x4000 + u), Cells: []int{0}, SINR: SteadySignal(18), ErrorRate: 2e-6, Buffer: 750_000})
+		c.Network.Users = append(c.Network.Users, lte.UserConfig{
+			RNTI:      cell.RNTI(0x4000 + u),
+			Cells:     []int{0},
+			SINR:      SteadySignal(18),
+			ErrorRate: 2e-6,
+			Buffer:    750_000,
+		})
 		c.Flows = append(c.Flows, Flow{DelayToLink: DefaultDelay - 2*ms, DelayFromLink: 2 * ms, AckDelay: DefaultDelay})
 	}
 	return c
 }
 
-// NamedCase is one of several cases that are alike but for something.
+// NamedCase is one of several variants of a case.
 type NamedCase struct {
 	Name   string
 	change func(*Case)
 	base   func(seed uint64) Case
 }
 
-// Case makes it.
+// Case returns the case.
 func (n NamedCase) Case(seed uint64) Case {
 	c := n.base(seed)
 	if n.change != nil {
@@ -43,10 +51,10 @@ func (n NamedCase) Case(seed uint64) Case {
 	return c
 }
 
-// defaultCase is the default cell with one device.
+// defaultCase returns the default cell with one device.
 func defaultCase(seed uint64) Case { return Default(seed, 1) }
 
-// Variants are the default cell with one device, and others beside it.
+// Variants are the default cell with one device, and variations of it.
 var Variants = []NamedCase{
 	{"default", nil, defaultCase},
 	{"5 dB", func(c *Case) { c.Network.Users[0].SINR = SteadySignal(5) }, defaultCase},
@@ -60,7 +68,7 @@ var Variants = []NamedCase{
 	}, defaultCase},
 }
 
-// Neighbours are what else a cell may have to do while a device estimates it.
+// Neighbours are the traffic of a second device while the first estimates its capacity.
 var Neighbours = []NamedCase{
 	{"none", nil, besideRate(SteadyRate(0))},
 	{"60 Mbit/s", nil, besideRate(SteadyRate(60 * unit.Mbps))},
@@ -71,14 +79,15 @@ var Neighbours = []NamedCase{
 	}, besideRate(SteadyRate(10 * unit.Mbps))},
 }
 
+// besideRate returns Beside with that rate.
 func besideRate(rate func(time.Duration) unit.Rate) func(uint64) Case {
 	return func(seed uint64) Case { return Beside(seed, rate) }
 }
 
-// SteadySignal is a signal that does not change.
+// SteadySignal returns a constant signal.
 func SteadySignal(dB float64) func(int64) float64 { return func(int64) float64 { return dB } }
 
-// OnOff is a rate that begins with a pause and comes and goes.
+// OnOff returns a rate that alternates between 0 and r, beginning with 0.
 func OnOff(r unit.Rate, off, on time.Duration) func(time.Duration) unit.Rate {
 	return func(now time.Duration) unit.Rate {
 		if now%(off+on) < off {
@@ -88,15 +97,15 @@ func OnOff(r unit.Rate, off, on time.Duration) func(time.Duration) unit.Rate {
 	}
 }
 
-// Beside is the default cell with a second device that is sent a given rate.
+// Beside returns the default cell with a second device that receives data at a given rate.
 func Beside(seed uint64, rate func(time.Duration) unit.Rate) Case {
 	c := Default(seed, 2)
 	c.Flows[1] = Flow{Rate: rate, DelayToLink: 5 * ms}
 	return c
 }
 
-// Walk is a device that goes from −85 to −105 dBm in half of the length and soon
-// comes back; alone in the cell.
+// Walk returns a case with one device. Its signal falls from −85 to −105 dBm during half of the
+// length and soon recovers.
 func Walk(seed uint64, length time.Duration) Case {
 	c := Default(seed, 1)
 	c.Length = length
@@ -114,8 +123,8 @@ func Walk(seed uint64, length time.Duration) Case {
 	return c
 }
 
-// Competitor is a device beside another one that is sent 60 Mbit/s, and is not, in
-// turns of the given length; both have a good signal.
+// Competitor returns a case with a second device that alternately receives nothing and 60 Mbit/s,
+// in turns of the given length. Both devices have a good signal.
 func Competitor(seed uint64, length, turn time.Duration) Case {
 	c := Beside(seed, OnOff(60*unit.Mbps, turn, turn))
 	c.Length = length
@@ -125,8 +134,8 @@ func Competitor(seed uint64, length, turn time.Duration) Case {
 	return c
 }
 
-// Users are devices of the default cell with the given round trips, of which each
-// begins a second after the one before.
+// Users returns the default cell with a device for each RTT. Each starts a second after the one
+// before.
 func Users(seed uint64, rtts ...time.Duration) Case {
 	c := Default(seed, len(rtts))
 	for i, rtt := range rtts {
@@ -135,9 +144,9 @@ func Users(seed uint64, rtts ...time.Duration) Case {
 	return c
 }
 
-// Staggered are devices as Users has them, of which each begins a turn after the
-// one before and ends a turn before it: with three there are one, two, three, two,
-// one at once, and three for two turns.
+// Staggered returns the devices of Users, each of which starts a turn after the one before and ends
+// a turn before it. With three devices, one, two, three, two and one are active; three for two
+// turns.
 func Staggered(seed uint64, turn time.Duration, rtts ...time.Duration) Case {
 	c := Users(seed, rtts...)
 	c.Length = time.Duration(2*len(rtts)) * turn
@@ -147,7 +156,7 @@ func Staggered(seed uint64, turn time.Duration, rtts ...time.Duration) Case {
 	return c
 }
 
-// OneDevice has two flows to one device: the second from 2 s to its end.
+// OneDevice returns a case with two flows to one device. The second starts after 2 s.
 func OneDevice(seed uint64, length, end time.Duration) Case {
 	c := Default(seed, 1)
 	c.Length = length
@@ -157,20 +166,20 @@ func OneDevice(seed uint64, length, end time.Duration) Case {
 	return c
 }
 
-// EstimateErrors are how wrong a device's estimates are, in parts of what the cell knows.
+// EstimateErrors has the relative errors of a device's estimates.
 type EstimateErrors struct {
-	Physical, Fair []float64 // C_p and C_f
+	Physical, Fair []float64 // of C_p and C_f
 }
 
-// errorWindow is over how many subframes truth is averaged, as estimates are; each
-// errorEvery of them is compared.
+// Truth is averaged over errorWindow subframes, as estimates are. Every errorEvery subframes one
+// pair is compared.
 const (
 	errorWindow = 50
 	errorEvery  = 20
 )
 
-// CompareEstimates has the case compare what user u, who listens, estimates with the truth,
-// from a time on; what is found is there after Run.
+// CompareEstimates compares the estimates of user u, who must listen, with the truth, beginning at
+// a time. Run fills the result.
 func (c *Case) CompareEstimates(u int, from time.Duration) *EstimateErrors {
 	e := &EstimateErrors{}
 	var truth []lte.Truth
@@ -191,10 +200,10 @@ func (c *Case) CompareEstimates(u int, from time.Duration) *EstimateErrors {
 	return e
 }
 
-// Location is somewhere, by its number: 5 to 20 MHz, with a second cell in two of
-// three, a signal that wanders, none to three other devices that come and go, and
-// the way to the server. Runs of the same place differ in how its signal wanders
-// and in all that cells draw.
+// Location returns a case with random properties that depend on its number: 5 to 20 MHz, with a
+// second cell in two of three locations; a wandering signal; up to three other devices with on-off
+// traffic; and the delay to the server. Runs of one location differ in the signal and in random
+// draws of the cells.
 func Location(number, run uint64) Case {
 	r := rand.New(rand.NewPCG(number, 9))
 	widths := []int{25, 50, 75, 100}
@@ -206,13 +215,27 @@ func Location(number, run uint64) Case {
 		n.Cells = append(n.Cells, lte.CellConfig{PRB: widths[r.IntN(4)], Layers: 1 + r.IntN(2), Control: 0.4 * r.Float64()})
 		cells = []int{0, 1}
 	}
-	n.Users = []lte.UserConfig{{RNTI: 0x4000, Cells: cells, SINR: wanderingSignal(c.Seed, 6+16*r.Float64()), ErrorRate: 1e-6 + 3e-6*r.Float64(), Buffer: 2_000_000}}
+	n.Users = []lte.UserConfig{{
+		RNTI:      0x4000,
+		Cells:     cells,
+		SINR:      wanderingSignal(c.Seed, 6+16*r.Float64()),
+		ErrorRate: 1e-6 + 3e-6*r.Float64(),
+		Buffer:    2_000_000,
+	}}
 	way := 10*ms + time.Duration(r.Int64N(int64(30*ms)))
 	c.Flows = []Flow{{DelayToLink: way - 2*ms, DelayFromLink: 2 * ms, AckDelay: way}}
 	const second = int64(time.Second)
 	for u := range r.IntN(4) {
-		n.Users = append(n.Users, lte.UserConfig{RNTI: cell.RNTI(0x5000 + u), Cells: cells[:1], SINR: SteadySignal(8 + 14*r.Float64()), ErrorRate: 2e-6, Buffer: 300_000})
-		rate, on, off := unit.Rate(2+r.IntN(30))*unit.Mbps, 200*ms+time.Duration(r.Int64N(3*second)), 200*ms+time.Duration(r.Int64N(5*second))
+		n.Users = append(n.Users, lte.UserConfig{
+			RNTI:      cell.RNTI(0x5000 + u),
+			Cells:     cells[:1],
+			SINR:      SteadySignal(8 + 14*r.Float64()),
+			ErrorRate: 2e-6,
+			Buffer:    300_000,
+		})
+		rate := unit.Rate(2+r.IntN(30)) * unit.Mbps
+		on := 200*ms + time.Duration(r.Int64N(3*second))
+		off := 200*ms + time.Duration(r.Int64N(5*second))
 		at := time.Duration(r.Int64N(int64(on + off)))
 		c.Flows = append(c.Flows, Flow{DelayToLink: 10 * ms, Rate: func(now time.Duration) unit.Rate {
 			if (now+at)%(on+off) < on {
@@ -224,8 +247,8 @@ func Location(number, run uint64) Case {
 	return c
 }
 
-// wanderingSignal is a signal that goes half a decibel up or down every 50 ms, and back
-// towards its mean.
+// wanderingSignal returns a signal that changes by up to half a decibel every 50 ms and returns to
+// its mean.
 func wanderingSignal(seed uint64, mean float64) func(int64) float64 {
 	r := rand.New(rand.NewPCG(seed, 10))
 	var list []float64

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package virtual
 
 import (
@@ -8,19 +10,18 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// Cell is a network of package lte as a Link, with the monitors of those of its
-// users who listen.
+// Cell is a network of package lte as a Link, with the monitors of its listening users.
 type Cell struct {
 	*lte.Network
-	// UserOf says which user a flow sends to.
+	// UserOf returns the user of a flow.
 	UserOf func(flow int) int
-	// Filter, if set, is given each subframe before the monitors, and may change it
-	// or say that it was missed.
+	// Filter, if set, gets each subframe before the monitors. It may change the subframe, or return
+	// false to drop it.
 	Filter func(s *cell.Subframe) bool
 	// AfterStep, if set, is called after each subframe.
 	AfterStep func(now time.Duration)
 
-	monitors     []*cell.Monitor // by user; nil for who does not listen
+	monitors     []*cell.Monitor // by user; nil for users that do not listen
 	devices      []cc.Device     // by user
 	fusions      []*cell.Fusion
 	capacities   []cachedCapacity // by user
@@ -28,15 +29,21 @@ type Cell struct {
 	deliveries   []lte.Delivery
 }
 
-// cachedCapacity is a capacity before the subframe at a time.
+// cachedCapacity is the capacity computed for a subframe.
 type cachedCapacity struct {
 	subframe time.Duration
 	capacity cc.Capacity
 }
 
-// NewCell makes the link; listens[u] says that user u monitors its cells.
+// NewCell creates the link. listens[u] reports whether user u monitors its cells.
 func NewCell(cfg lte.Config, user func(flow int) int, listens ...bool) *Cell {
-	c := &Cell{Network: lte.New(cfg), UserOf: user, nextSubframe: time.Millisecond, devices: make([]cc.Device, len(cfg.Users)), capacities: make([]cachedCapacity, len(cfg.Users))}
+	c := &Cell{
+		Network:      lte.New(cfg),
+		UserOf:       user,
+		nextSubframe: time.Millisecond,
+		devices:      make([]cc.Device, len(cfg.Users)),
+		capacities:   make([]cachedCapacity, len(cfg.Users)),
+	}
 	for i, u := range cfg.Users {
 		if i >= len(listens) || !listens[i] {
 			c.monitors, c.fusions = append(c.monitors, nil), append(c.fusions, nil)
@@ -53,7 +60,7 @@ func NewCell(cfg lte.Config, user func(flow int) int, listens ...bool) *Cell {
 	return c
 }
 
-// Monitor is that of user u, nil if it does not listen.
+// Monitor returns the monitor of user u, nil if the user does not listen.
 func (c *Cell) Monitor(u int) *cell.Monitor { return c.monitors[u] }
 
 // Offer implements Link.
@@ -61,8 +68,7 @@ func (c *Cell) Offer(now time.Duration, p *Packet) bool {
 	return c.Network.Offer(c.UserOf(p.Flow), &lte.Item{Size: p.Size, Tag: p})
 }
 
-// Next implements Link: cells give grants, and are listened to, in every
-// subframe.
+// Next implements Link. Every subframe has grants and control messages.
 func (c *Cell) Next() time.Duration { return c.nextSubframe }
 
 // Leave implements Link.
@@ -80,13 +86,14 @@ func (c *Cell) Leave(now time.Duration, out []*Packet) []*Packet {
 	return out
 }
 
+// onSubframe passes a subframe through Filter to the monitors.
 func (c *Cell) onSubframe(s cell.Subframe) {
 	if c.Filter == nil || c.Filter(&s) {
 		c.FeedMonitors(s)
 	}
 }
 
-// FeedMonitors gives the monitors a subframe.
+// FeedMonitors passes a subframe to the monitors.
 func (c *Cell) FeedMonitors(s cell.Subframe) {
 	for i, f := range c.fusions {
 		if f != nil {
@@ -95,8 +102,8 @@ func (c *Cell) FeedMonitors(s cell.Subframe) {
 	}
 }
 
-// FlowFeedback makes the feedback of a flow to user u that is sent by PBE-CC. The window
-// of its monitor is the round trip that the flow's packets tell.
+// FlowFeedback returns the feedback function of a PBE-CC flow to user u. It sets the window of the
+// user's monitor to the RTT in the flow's packets.
 func (c *Cell) FlowFeedback(u int) func(time.Duration, *Packet) cc.Radio {
 	r := c.devices[u].AddReceiver()
 	return func(now time.Duration, p *Packet) cc.Radio {
@@ -107,11 +114,16 @@ func (c *Cell) FlowFeedback(u int) func(time.Duration, *Packet) cc.Radio {
 	}
 }
 
-// capacityOf is what user u hears, made once for each subframe.
+// capacityOf returns the capacity of user u, computed once for each subframe.
 func (c *Cell) capacityOf(u int) cc.Capacity {
 	if k := &c.capacities[u]; k.subframe != c.nextSubframe {
 		e := c.monitors[u].Estimate()
-		*k = cachedCapacity{c.nextSubframe, cc.Capacity{Transport: e.Transport, Fair: e.FairTransport, Activated: e.Activated, Full: e.Full}}
+		*k = cachedCapacity{c.nextSubframe, cc.Capacity{
+			Transport: e.Transport,
+			Fair:      e.FairTransport,
+			Activated: e.Activated,
+			Full:      e.Full,
+		}}
 	}
 	return c.capacities[u].capacity
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package virtual
 
 import (
@@ -9,7 +11,7 @@ import (
 // chain is two links in a row.
 type chain struct{ first, second Link }
 
-// Chain makes one link of two: what leaves the first comes to the second at once.
+// Chain joins two links. Packets that leave the first arrive at the second at once.
 func Chain(first, second Link) Link { return &chain{first, second} }
 
 // Offer implements Link.
@@ -31,21 +33,22 @@ func (c *chain) Leave(now time.Duration, out []*Packet) []*Packet {
 	return out
 }
 
-// jitter is a part of the way that holds packets back for a little.
+// jitter is a link that delays packets randomly.
 type jitter struct {
 	mean time.Duration
 	rnd  *rand.Rand
 	held []delayedPacket
 }
 
+// delayedPacket leaves at a time.
 type delayedPacket struct {
 	at time.Duration
 	p  *Packet
 }
 
-// NewJitter is a link that delays each packet by a time drawn anew, exponentially,
-// so that the part within has most at most; none overtakes another. In 94 % of
-// the cases of PBE-CC's authors wired parts had 3 ms at most (section 4.2.3).
+// NewJitter returns a link with exponentially distributed delays. The share within of the delays is
+// at most most. Packets keep their order. In 94 % of the authors' cases wired parts had 3 ms at
+// most (section 4.2.3 of PBE-CC).
 func NewJitter(most time.Duration, within float64, seed uint64) Link {
 	return &jitter{mean: time.Duration(float64(most) / -math.Log(1-within)), rnd: rand.New(rand.NewPCG(seed, 12))}
 }

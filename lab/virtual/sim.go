@@ -1,9 +1,9 @@
-// Package virtual runs congestion controllers over model links in virtual time:
-// thousands of seconds in seconds, each run repeatable. Before it stand the
-// controllers of pbe/cc and a Link; behind it whoever judges them by what Run
-// returns. What it simplifies beside real transports: every packet is
-// full, every packet is acknowledged at once, and acknowledgements are never
-// lost.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package virtual runs congestion controllers over model links in virtual time. It simulates
+// thousands of seconds in seconds, and each run is repeatable. It connects the controllers of
+// pbe/cc to a Link. In contrast to real transports every packet is full and acknowledged at once,
+// and acknowledgements are never lost.
 package virtual
 
 import (
@@ -17,29 +17,29 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// Never is a time that does not come.
+// Never is a time that is not reached.
 const Never = time.Duration(math.MaxInt64)
 
 // Packet is one packet of a flow.
 type Packet struct {
 	Flow int
 	Size unit.Bytes
-	// Sent is when it left its sender, Arrived when it came to the link.
+	// Sent is when it left its sender, Arrived when it reached the link.
 	Sent, Arrived time.Duration
-	// RTprop is the least round trip that its sender knew when it left, 0 at first.
+	// RTprop is the sender's minimum RTT at that time, 0 at first.
 	RTprop time.Duration
 
 	seq   int64
 	mark  cc.Mark
-	radio cc.Radio // what its acknowledgement tells
+	radio cc.Radio // feedback in its acknowledgement
 }
 
 // Link is a bottleneck in virtual time.
 type Link interface {
-	// Offer brings a packet to the link, which owns it from then on. False says
-	// that it is dropped.
+	// Offer passes a packet to the link, which then owns it. It returns false if the packet is
+	// dropped.
 	Offer(now time.Duration, p *Packet) bool
-	// Next is when Leave must be called next, Never for not before an Offer.
+	// Next returns when Leave must be called next, Never if not before an Offer.
 	Next() time.Duration
 	// Leave appends the packets that leave the link at now.
 	Leave(now time.Duration, out []*Packet) []*Packet
@@ -49,48 +49,49 @@ type Link interface {
 type Flow struct {
 	Controller cc.Controller
 	Start, End time.Duration
-	// DelayToLink and After are the delays between sender and link, and between link
-	// and receiver; Back is that of acknowledgements.
+	// DelayToLink is the delay from the sender to the link, DelayFromLink from the link to the
+	// receiver. AckDelay is the delay of acknowledgements.
 	DelayToLink, DelayFromLink, AckDelay time.Duration
-	// Feedback, if set, is asked for feedback when a packet arrives at the receiver.
+	// Feedback, if set, returns the feedback for a packet that reaches the receiver.
 	Feedback func(now time.Duration, p *Packet) cc.Radio
-	// Loss drops packets at random before the link, in parts of 1.
+	// Loss is the share of packets dropped at random before the link, 0 to 1.
 	Loss float64
-	// Rate, if set, makes the flow send at this rate whatever its controller
-	// would say (which may be nil): a competitor.
+	// Rate, if set, is the sending rate whatever the controller (which may be nil) allows: a
+	// competitor.
 	Rate func(now time.Duration) unit.Rate
 }
 
-// Result is what came of one flow.
+// Result is the result of one flow.
 type Result struct {
 	Sent, Lost, Delivered unit.Bytes
-	// Arrivals are the packets that arrived, in order.
+	// Arrivals has the packets that arrived, in order.
 	Arrivals []Arrival
-	// SlotBytes is what was delivered in each slot of SlotLength since the beginning,
-	// SlotLost what was taken for lost.
+	// SlotBytes are the bytes delivered in each slot of SlotLength since the beginning, SlotLost
+	// the bytes declared lost.
 	SlotBytes, SlotLost []unit.Bytes
 }
 
-// Arrival is one packet that came to its receiver.
+// Arrival is a packet that reached its receiver.
 type Arrival struct {
 	At    time.Duration
-	Delay time.Duration // one way
+	Delay time.Duration // one-way delay
 }
 
-// SlotLength is the length of a slot of Result.Each.
+// SlotLength is the length of a slot of Result.
 const SlotLength = 100 * time.Millisecond
 
-// Rate is the mean rate between two times.
+// Rate returns the mean rate between two times.
 func (r Result) Rate(from, to time.Duration) unit.Rate {
 	return unit.RateOf(sumSlots(r.SlotBytes, from, to), to-from)
 }
 
-// Loss is the part that was lost between two times.
+// Loss returns the share of bytes lost between two times.
 func (r Result) Loss(from, to time.Duration) float64 {
 	lost, came := sumSlots(r.SlotLost, from, to), sumSlots(r.SlotBytes, from, to)
 	return float64(lost) / float64(max(lost+came, 1))
 }
 
+// sumSlots returns the sum of the slots between two times.
 func sumSlots(each []unit.Bytes, from, to time.Duration) (n unit.Bytes) {
 	for i := int(from / SlotLength); i < int(to/SlotLength) && i < len(each); i++ {
 		n += each[i]
@@ -98,8 +99,8 @@ func sumSlots(each []unit.Bytes, from, to time.Duration) (n unit.Bytes) {
 	return n
 }
 
-// Delay is the quantile q (0 to 1) of the one-way delays of the packets that
-// arrived between two times, 0 if there were none.
+// Delay returns quantile q (0 to 1) of the one-way delays of packets that arrived between two
+// times, 0 if there are none.
 func (r Result) Delay(from, to time.Duration, q float64) time.Duration {
 	var d []time.Duration
 	for _, a := range r.Arrivals {
@@ -114,24 +115,26 @@ func (r Result) Delay(from, to time.Duration, q float64) time.Duration {
 	return d[min(int(q*float64(len(d))), len(d)-1)]
 }
 
-// threshold is how many later packets must be acknowledged before one counts as
-// lost (RFC 9002 section 6.1.1), minTimeout the least time until all do
-// (RFC 6298 as Linux has it).
+// reorderThreshold is how many later packets must be acknowledged before one is declared lost (RFC
+// 9002 section 6.1.1). minTimeout is the minimum timeout that declares all lost (RFC 6298 as in
+// Linux).
 const (
 	reorderThreshold = 3
 	minTimeout       = 200 * time.Millisecond
 )
 
+// eventKind is a kind of event.
 type eventKind uint8
 
 const (
 	wakeEvent    eventKind = iota // a flow may send
-	arriveEvent                   // a packet comes to the link
-	receiveEvent                  // a packet comes to its receiver
-	ackEvent                      // an acknowledgement comes to its sender
+	arriveEvent                   // a packet reaches the link
+	receiveEvent                  // a packet reaches its receiver
+	ackEvent                      // an acknowledgement reaches its sender
 	timeoutEvent
 )
 
+// simEvent is an event of a flow.
 type simEvent struct {
 	at   time.Duration
 	kind eventKind
@@ -139,17 +142,17 @@ type simEvent struct {
 	p    *Packet
 }
 
-// flowState is a Flow that runs.
+// flowState is the state of a running Flow.
 type flowState struct {
 	Flow
 	sampler          cc.Sampler
-	nextSeq          int64     // sequence of the next packet
-	unacked          []*Packet // in order of seq; nil where acknowledged or lost
-	firstSeq         int64     // seq of flying[0]
+	nextSeq          int64     // sequence number of the next packet
+	unacked          []*Packet // by sequence number; nil where acknowledged or lost
+	firstSeq         int64     // sequence number of unacked[0]
 	inFlight         unit.Bytes
-	nextSendTime     time.Duration // when the pacer lets the next one go
-	wakeTime         time.Duration // a wake is in the queue for then
-	timeoutScheduled bool          // a timeout is in the queue
+	nextSendTime     time.Duration // when the pacer allows the next packet
+	wakeTime         time.Duration // time of the scheduled wakeEvent
+	timeoutScheduled bool          // a timeoutEvent is scheduled
 	srtt             time.Duration
 	minRTT           time.Duration
 	lastAckTime      time.Duration // last acknowledgement
@@ -165,7 +168,7 @@ type simulation struct {
 	out    []*Packet
 }
 
-// Run runs the flows over the link for length; seed decides losses.
+// Run simulates the flows over the link for length. seed decides losses.
 func Run(link Link, length time.Duration, seed uint64, flows ...Flow) []Result {
 	w := &simulation{link: link, random: rand.New(rand.NewPCG(seed, 1))}
 	for i, f := range flows {
@@ -204,14 +207,16 @@ func Run(link Link, length time.Duration, seed uint64, flows ...Flow) []Result {
 	return results
 }
 
+// schedule adds an event.
 func (w *simulation) schedule(e simEvent) { w.events.Push(e.at, e) }
 
+// handleEvent handles an event at its time.
 func (w *simulation) handleEvent(e simEvent) {
 	f := w.flows[e.flow]
 	switch e.kind {
 	case wakeEvent:
 		if e.at != f.wakeTime {
-			return // an earlier one has taken its place
+			return // replaced by an earlier one
 		}
 		f.wakeTime = Never
 		w.sendAllowed(e.at, e.flow, f)
@@ -237,7 +242,7 @@ func (w *simulation) handleEvent(e simEvent) {
 	}
 }
 
-// sendAllowed lets go what pacer and window allow, and asks to be woken for the next.
+// sendAllowed sends what pacer and window allow, and schedules the next attempt.
 func (w *simulation) sendAllowed(now time.Duration, i int, f *flowState) {
 	if f.Rate != nil {
 		w.sendAtRate(now, i, f)
@@ -262,7 +267,7 @@ func (w *simulation) sendAllowed(now time.Duration, i int, f *flowState) {
 	}
 }
 
-// scheduleWake asks for a wake of flow i at a time, if none comes before.
+// scheduleWake schedules a wakeEvent of flow i unless an earlier one is scheduled.
 func (w *simulation) scheduleWake(at time.Duration, i int, f *flowState) {
 	if f.wakeTime > at {
 		f.wakeTime = at
@@ -270,7 +275,7 @@ func (w *simulation) scheduleWake(at time.Duration, i int, f *flowState) {
 	}
 }
 
-// sendAtRate is for flows of a given rate: no window.
+// sendAtRate sends the packets of a flow with a given rate, without a window.
 func (w *simulation) sendAtRate(now time.Duration, i int, f *flowState) {
 	if now >= f.End || f.wakeTime != Never {
 		return
@@ -284,8 +289,16 @@ func (w *simulation) sendAtRate(now time.Duration, i int, f *flowState) {
 	w.scheduleWake(next, i, f)
 }
 
+// sendPacket sends one packet of flow i.
 func (w *simulation) sendPacket(now time.Duration, i int, f *flowState) {
-	p := &Packet{Flow: i, Size: cc.MSS, Sent: now, RTprop: f.minRTT, seq: f.nextSeq, mark: f.sampler.OnSent(now, f.inFlight)}
+	p := &Packet{
+		Flow:   i,
+		Size:   cc.MSS,
+		Sent:   now,
+		RTprop: f.minRTT,
+		seq:    f.nextSeq,
+		mark:   f.sampler.OnSent(now, f.inFlight),
+	}
 	if len(f.unacked) == 0 {
 		f.firstSeq = f.nextSeq
 		f.lastAckTime = now
@@ -304,6 +317,7 @@ func (w *simulation) sendPacket(now time.Duration, i int, f *flowState) {
 	w.schedule(simEvent{at: now + f.DelayToLink, kind: arriveEvent, flow: i, p: p})
 }
 
+// timeoutDelay returns the retransmission timeout.
 func (f *flowState) timeoutDelay() time.Duration {
 	if f.srtt == 0 {
 		return time.Second
@@ -311,7 +325,7 @@ func (f *flowState) timeoutDelay() time.Duration {
 	return max(2*f.srtt, minTimeout)
 }
 
-// handleTimeout takes all for lost if nothing was heard for long.
+// handleTimeout declares all packets lost if no acknowledgement has arrived for a timeout.
 func (w *simulation) handleTimeout(now time.Duration, i int, f *flowState) {
 	if len(f.unacked) == 0 {
 		return
@@ -335,6 +349,7 @@ func (w *simulation) handleTimeout(now time.Duration, i int, f *flowState) {
 	w.sendAllowed(now, i, f)
 }
 
+// recordLost counts n lost bytes.
 func (f *flowState) recordLost(now time.Duration, n unit.Bytes) {
 	f.result.Lost += n
 	f.result.SlotLost[min(int(now/SlotLength), len(f.result.SlotLost)-1)] += n
@@ -345,7 +360,7 @@ func (f *flowState) handleAck(e simEvent) {
 	f.lastAckTime = e.at
 	i := e.p.seq - f.firstSeq
 	if i < 0 || int(i) >= len(f.unacked) || f.unacked[i] == nil {
-		return // taken for lost before
+		return // declared lost before
 	}
 	p := f.unacked[i]
 	f.unacked[i] = nil
@@ -381,21 +396,22 @@ func (f *flowState) handleAck(e simEvent) {
 	}
 }
 
-// Wire is a link of a rate that may change, with a queue of bounded bytes.
+// Wire is a link with a variable rate and a bounded queue.
 type Wire struct {
 	rate          func(now time.Duration) unit.Rate
 	buffer        unit.Bytes
 	queue         []*Packet
 	queued        unit.Bytes
-	headDeparture time.Duration // when the head has left
+	headDeparture time.Duration // when the first packet leaves
 }
 
-// NewWire serves packets one by one at the rate of the moment when each begins.
+// NewWire returns a link that sends packets one by one, each at the rate when its transmission
+// begins.
 func NewWire(rate func(now time.Duration) unit.Rate, buffer unit.Bytes) *Wire {
 	return &Wire{rate: rate, buffer: buffer, headDeparture: Never}
 }
 
-// SteadyRate is a rate that does not change.
+// SteadyRate returns a constant rate.
 func SteadyRate(r unit.Rate) func(time.Duration) unit.Rate {
 	return func(time.Duration) unit.Rate { return r }
 }
