@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package replay
 
 import (
@@ -10,13 +12,12 @@ import (
 // Hop is one direction of one hop.
 type Hop struct {
 	RTT time.Duration `json:"rtt_ns"` // with empty queues
-	// Rates are in order of time; the first one counts from the beginning.
+	// Rates are in order of time. The first one applies from the beginning.
 	Rates []Step `json:"rates"`
-	// Measured is the part of the time in which the hop was at its limit, so
-	// that its rate is known and no guess.
+	// Measured is the share of time in which the hop was the limit, so its rate is measured.
 	Measured float64 `json:"measured"`
-	// FirstWindow is the congestion window at first, Window what TCP and the
-	// network's queue hold at most.
+	// FirstWindow is the initial congestion window. Window is the maximum that TCP and the queue of
+	// the network hold.
 	FirstWindow unit.Bytes `json:"first_window,omitempty"`
 	Window      unit.Bytes `json:"window,omitempty"`
 }
@@ -30,33 +31,33 @@ type Step struct {
 // Tuning.
 const (
 	segment = 1448
-	// minBin is the shortest time over which a rate is taken; two round trips
-	// where that is more, since acknowledgements come in bursts.
+	// minBin is the shortest time over which a rate is measured. Two round trips are used if
+	// longer, because acknowledgements arrive in bursts.
 	minBin = 100 * time.Millisecond
-	// A pause in the samples tells nothing about the hop.
+	// maxSampleGap is the longest gap between samples that still shows the rate.
 	maxSampleGap = 250 * time.Millisecond
-	// notSentLowat is what a socket holds unsent, besides its window: about as much
-	// as TCP_NOTSENT_LOWAT leaves.
+	// notSentLowat is what a socket holds unsent in addition to its window, about
+	// TCP_NOTSENT_LOWAT.
 	notSentLowat = 16 << 10
 )
 
-// subflowHistory collects what the trace tells about a path.
+// subflowHistory has the events of one subflow.
 type subflowHistory struct {
 	Subflow
 	firstHop, secondHop   []hopSample
-	minSRTT, minSecondRTT time.Duration // the least
-	maxReportedRate       unit.Rate     // that a helper reported of the far hop
+	minSRTT, minSecondRTT time.Duration // of the whole subflow, and of the second hop
+	maxReportedRate       unit.Rate     // of the second hop, reported by the helper
 	firstWindow, maxQueue unit.Bytes
 }
 
-// hopSample is a hop at an instant: bytes that it has carried, and those that are
-// waiting or on their way.
+// hopSample is the state of a hop: bytes carried, and bytes waiting or in flight.
 type hopSample struct {
 	at    time.Duration
 	done  uint64
 	queue unit.Bytes
 }
 
+// addState adds a state of the subflow.
 func (h *subflowHistory) addState(at time.Duration, e *trace.Event) {
 	if e.SRTT > 0 && (h.minSRTT == 0 || e.SRTT < h.minSRTT) {
 		h.minSRTT = e.SRTT
@@ -68,6 +69,7 @@ func (h *subflowHistory) addState(at time.Duration, e *trace.Event) {
 	h.firstHop = append(h.firstHop, hopSample{at, e.Count, e.Length})
 }
 
+// addReport adds a helper's report of the second hop.
 func (h *subflowHistory) addReport(at time.Duration, e *trace.Event) {
 	if e.SRTT > 0 && (h.minSecondRTT == 0 || e.SRTT < h.minSecondRTT) {
 		h.minSecondRTT = e.SRTT
@@ -77,10 +79,10 @@ func (h *subflowHistory) addReport(at time.Duration, e *trace.Event) {
 	h.secondHop = append(h.secondHop, hopSample{at, e.Offset - min(e.Offset, uint64(e.Backlog)), e.Backlog})
 }
 
-// buildSubflow makes the hops. It reports false if nothing is known of one.
+// buildSubflow computes the hops. It returns false if one of them has no known rate.
 func (h *subflowHistory) buildSubflow() (Subflow, bool) {
 	p := h.Subflow
-	// Path states tell the round trip of both hops.
+	// States of a helped subflow have the RTT of both hops.
 	p.FirstHop.RTT = max(h.minSRTT-h.minSecondRTT, time.Millisecond)
 	p.FirstHop.FirstWindow = max(h.firstWindow, 2*segment)
 	p.FirstHop.Window = max(h.maxQueue-notSentLowat, 10*segment)
@@ -95,14 +97,14 @@ func (h *subflowHistory) buildSubflow() (Subflow, bool) {
 	return p, len(p.FirstHop.Rates) > 0 && (!p.Helped || len(p.SecondHop.Rates) > 0)
 }
 
-// rateBin is a piece of time with what was carried in it.
+// rateBin is a period with its rate.
 type rateBin struct {
 	start, duration time.Duration
 	rate            unit.Rate
-	atLimit         bool // the hop was at its limit
+	atLimit         bool // the hop was the limit
 }
 
-// estimateRates finds the hop's rates from samples, which the sender has got late.
+// estimateRates computes the hop's rates from samples. late is their delay at the sender.
 func (h *Hop) estimateRates(samples []hopSample, late time.Duration) {
 	bins := splitBins(samples, max(minBin, 2*h.RTT))
 	for i := range bins {
@@ -114,8 +116,7 @@ func (h *Hop) estimateRates(samples []hopSample, late time.Duration) {
 			}
 		}
 	}
-	// While the rate still grows by a quarter from bin to bin, TCP's slow start
-	// is what limits it.
+	// While the rate grows by a quarter from bin to bin, TCP's slow start is the limit.
 	for i := 0; i+1 < len(bins) && bins[i+1].rate > bins[i].rate*5/4; i++ {
 		bins[i].atLimit = false
 	}
@@ -153,8 +154,7 @@ func (h *Hop) estimateRates(samples []hopSample, late time.Duration) {
 	}
 }
 
-// splitBins divides samples into bins of at least a length. A bin over a pause is not
-// at the limit.
+// splitBins divides samples into bins of at least a length. A bin with a gap is not at the limit.
 func splitBins(samples []hopSample, length time.Duration) (bins []rateBin) {
 	for i := 0; i < len(samples); {
 		gap := false

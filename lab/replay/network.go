@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package replay
 
 import (
@@ -23,25 +25,32 @@ import (
 //	       ══ near ═ helper ═ far ════              helped
 //	       ←─────────── back ─────────              acknowledgements
 
-// Constants of the model.
+// The virtual network has a sender and a receiver, which are real bonds, and subflows of one or two
+// hops between them.
+//
+//	sender ══ first hop ═══════════════════════ receiver     direct
+//	       ══ first hop ═ helper ═ second hop ══             helped
+//	       ←─────────── back ──────────────────              acknowledgements
 const (
-	helperBuffer = 4 * unit.MB // what a helper holds for a subflow
+	helperBuffer = 4 * unit.MB // buffer of a helper for one subflow
 	reportEvery  = 20 * time.Millisecond
 	backRate     = unit.Gbps
 )
 
-// epoch is when a replay begins: any time will do.
+// epoch is the arbitrary time at which a replay begins.
 var epoch = time.Unix(1e9, 0)
 
+// virtualNet is the running network.
 type virtualNet struct {
 	now      time.Time
-	events   event.Queue[func()] // by the time since epoch
+	events   event.Queue[func()] // by time since epoch
 	ends     [2]*bond.Bond       // sender, receiver
-	ticks    [2]time.Time        // when the next one is planned
+	ticks    [2]time.Time        // next scheduled tick of each end
 	subflows []*subflow
 	err      error
 }
 
+// schedule calls do at time t.
 func (n *virtualNet) schedule(t time.Time, do func()) {
 	n.events.Push(t.Sub(epoch), do)
 }
@@ -53,16 +62,17 @@ type tcpHop struct {
 	freeAt   time.Time
 	cwnd     unit.Bytes
 	srtt     time.Duration
-	pending  [][]byte   // given, not yet allowed to leave
-	unsent   unit.Bytes // their size
+	pending  [][]byte   // not yet sent
+	unsent   unit.Bytes // bytes in pending
 	inFlight unit.Bytes
 	written  uint64
 	acked    uint64
-	peerRoom func() unit.Bytes // at the other end; nil: without limit
-	deliver  func([]byte)
-	onAcked  func() // something was acknowledged
+	peerRoom func() unit.Bytes // buffer space at the other end; nil: no limit
+	deliver  func([]byte)      // called when a segment arrives
+	onAcked  func()            // called when bytes are acknowledged
 }
 
+// newTCPHop returns an idle hop.
 func newTCPHop(n *virtualNet, h Hop) *tcpHop {
 	h.Window = max(h.Window, 10*segment)
 	if h.FirstWindow == 0 {
@@ -71,6 +81,7 @@ func newTCPHop(n *virtualNet, h Hop) *tcpHop {
 	return &tcpHop{net: n, Hop: h, freeAt: n.now, cwnd: min(h.FirstWindow, h.Window), srtt: h.RTT}
 }
 
+// writeSegment queues a segment.
 func (l *tcpHop) writeSegment(seg []byte) {
 	l.written += uint64(len(seg))
 	l.pending = append(l.pending, seg)
@@ -78,7 +89,7 @@ func (l *tcpHop) writeSegment(seg []byte) {
 	l.sendAllowed()
 }
 
-// sendAllowed lets go what the window allows.
+// sendAllowed sends what the window allows.
 func (l *tcpHop) sendAllowed() {
 	for len(l.pending) > 0 && l.inFlight < l.cwnd && (l.peerRoom == nil || l.inFlight < l.peerRoom()) {
 		seg := l.pending[0]
@@ -100,7 +111,7 @@ func (l *tcpHop) sendAllowed() {
 	}
 }
 
-// departureTime is when size bytes that are ready now have left.
+// departureTime returns when size bytes that are ready now have left.
 func (l *tcpHop) departureTime(size int) time.Time {
 	t := l.net.now
 	if l.freeAt.After(t) {
@@ -129,27 +140,29 @@ func (l *tcpHop) departureTime(size int) time.Time {
 	return l.freeAt
 }
 
+// queuedBytes returns the bytes written and not acknowledged.
 func (l *tcpHop) queuedBytes() unit.Bytes { return unit.Bytes(l.written - l.acked) }
 
+// sampleHop returns the state that TCP reports.
 func (l *tcpHop) sampleHop() estimate.Hop {
 	return estimate.Hop{SRTT: l.srtt, MinRTT: l.RTT, Cwnd: l.cwnd, SlowStart: l.cwnd < l.Window, MSS: segment,
 		Queue: l.queuedBytes(), Unsent: l.unsent, Acked: l.acked, AppLimited: l.queuedBytes() == 0}
 }
 
-// isWritable is what the kernel reports with TCP_NOTSENT_LOWAT.
+// isWritable reports whether the kernel would report the socket writable with TCP_NOTSENT_LOWAT.
 func (l *tcpHop) isWritable() bool { return l.unsent < notSentLowat }
 
-// subflow is a subflow: first[d] is the line that end d writes to.
+// subflow connects both ends. hops[d] is the hop to which end d writes.
 type subflow struct {
 	id           wire.SubflowID
 	hops         [2]*tcpHop
-	secondHop    *tcpHop // beyond the helper, or nil
+	secondHop    *tcpHop // behind the helper, or nil
 	meter        estimate.Meter
-	lastReported uint64 // what the newest report told, to see whether there is news
+	lastReported uint64 // state of the newest report, to skip reports without change
 	up           bool
 }
 
-// addSubflow puts a lane to use at both ends.
+// addSubflow adds a subflow to both ends.
 func (n *virtualNet) addSubflow(p Subflow) {
 	l := &subflow{id: p.ID, up: true}
 	near := newTCPHop(n, p.FirstHop)
@@ -179,6 +192,7 @@ func (n *virtualNet) addSubflow(p Subflow) {
 	}
 }
 
+// removeSubflow removes a subflow from both ends.
 func (n *virtualNet) removeSubflow(id wire.SubflowID) {
 	for _, l := range n.subflows {
 		if l.id == id && l.up {
@@ -189,13 +203,15 @@ func (n *virtualNet) removeSubflow(id wire.SubflowID) {
 	}
 }
 
+// notifyIdle notifies end d if the subflow is writable.
 func (n *virtualNet) notifyIdle(l *subflow, d int) {
 	if l.up && l.hops[d].isWritable() {
 		n.ends[d].MarkIdle(l.id)
 	}
 }
 
-// sendReport tells the sender of the helper's state, if there is news.
+// sendReport sends the helper's state to the sender if it has changed, and schedules the next
+// report.
 func (n *virtualNet) sendReport(l *subflow) {
 	if !l.up {
 		return
@@ -211,7 +227,7 @@ func (n *virtualNet) sendReport(l *subflow) {
 	n.schedule(n.now.Add(reportEvery), func() { n.sendReport(l) })
 }
 
-// deliverSegment hands a segment to end d.
+// deliverSegment passes a segment to end d.
 func (n *virtualNet) deliverSegment(l *subflow, d int, seg []byte) {
 	r := wire.NewReader(bytes.NewReader(seg))
 	for l.up && n.err == nil {
@@ -223,12 +239,12 @@ func (n *virtualNet) deliverSegment(l *subflow, d int, seg []byte) {
 			err = n.ends[d].ReceiveFrame(l.id, t, payload, n.now)
 		}
 		if err != nil {
-			n.err = fmt.Errorf("path %d: %w", l.id, err)
+			n.err = fmt.Errorf("subflow %d: %w", l.id, err)
 		}
 	}
 }
 
-// dispatchSegments hands out segments and plans ticks.
+// dispatchSegments sends the segments that the ends have ready, and schedules their ticks.
 func (n *virtualNet) dispatchSegments() {
 	for d, b := range n.ends {
 		for {
@@ -263,15 +279,15 @@ func (n *virtualNet) dispatchSegments() {
 	}
 }
 
-// Options of a replay. The zero value is a bond's default.
+// Options configure a replay. The zero value has the defaults of a bond.
 type Options struct {
 	Eta float64 // reinjection threshold; negative: off
-	// Trace, if set, is told the virtual sender's events.
+	// Trace, if set, is called with the events of the virtual sender.
 	Trace func(trace.Event)
 }
 
-// Run replays with a scheduler. It fails if that does not bring all bytes over
-// within 20 times the recorded time.
+// Run replays with a scheduler. It fails if not all bytes are delivered within a minute plus 20
+// times the recorded time.
 func (r *Recording) Run(s sched.Scheduler, o Options) (Result, error) {
 	n := &virtualNet{now: epoch}
 	t := newTally(r)
@@ -288,7 +304,10 @@ func (r *Recording) Run(s sched.Scheduler, o Options) (Result, error) {
 	}})
 	emit := func(k trace.Kind, p Subflow, reason string) {
 		if o.Trace != nil {
-			o.Trace(trace.Event{T: n.now.UnixNano(), Who: r.Sender, Bond: r.Bond, Kind: k, Subflow: uint32(p.ID), Device: p.Device, Reason: reason})
+			o.Trace(trace.Event{
+				T: n.now.UnixNano(), Who: r.Sender, Bond: r.Bond, Kind: k,
+				Subflow: uint32(p.ID), Device: p.Device, Reason: reason,
+			})
 		}
 	}
 	for _, p := range r.Subflows {
@@ -313,7 +332,8 @@ func (r *Recording) Run(s sched.Scheduler, o Options) (Result, error) {
 			return Result{}, n.err
 		}
 		if n.events.Len() == 0 || n.events.Next() > limit {
-			return Result{}, fmt.Errorf("%s leaves %v undelivered after %v", s.Name(), t.bytesLeft, n.now.Sub(epoch).Round(time.Second))
+			return Result{}, fmt.Errorf("scheduler %s left %v undelivered after %v", s.Name(), t.bytesLeft,
+				n.now.Sub(epoch).Round(time.Second))
 		}
 		at, do := n.events.Pop()
 		n.now = epoch.Add(at)
@@ -324,13 +344,14 @@ func (r *Recording) Run(s sched.Scheduler, o Options) (Result, error) {
 	return t.finishResult(s.Name()), nil
 }
 
-// streamApps write and read the streams.
+// streamApps writes and reads the streams at both ends.
 type streamApps struct {
 	net       *virtualNet
 	bytesLeft map[*bond.Stream]unit.Bytes
 	buf       [64 << 10]byte
 }
 
+// openStream opens a stream of that size and writes to it.
 func (a *streamApps) openStream(size unit.Bytes) {
 	s, err := a.net.ends[0].OpenStream("replay:1")
 	if err != nil {
@@ -344,6 +365,7 @@ func (a *streamApps) openStream(size unit.Bytes) {
 	a.writeStream(s)
 }
 
+// writeStream writes what the stream accepts, and closes it at the end.
 func (a *streamApps) writeStream(s *bond.Stream) {
 	left, ok := a.bytesLeft[s]
 	if !ok {
@@ -363,7 +385,7 @@ func (a *streamApps) writeStream(s *bond.Stream) {
 	}
 }
 
-// serveStreams does what streams that have changed need.
+// serveStreams reads and writes streams that have changed.
 func (a *streamApps) serveStreams() {
 	for s := a.net.ends[0].NextChangedStream(); s != nil; s = a.net.ends[0].NextChangedStream() {
 		a.writeStream(s)
@@ -377,8 +399,8 @@ func (a *streamApps) serveStreams() {
 	}
 }
 
-// readStream takes what there is, and the end once: a stream that has ended tells so
-// each time.
+// readStream reads all available bytes. It sets Stream.User at the end, which Read reports each
+// time.
 func (a *streamApps) readStream(s *bond.Stream) {
 	for s.User == nil {
 		k, err := s.Read(a.buf[:])

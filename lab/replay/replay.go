@@ -1,16 +1,16 @@
-// Package replay runs a recorded transfer again, offline and in virtual time,
-// with any scheduler. It stands beside the data path: from the events of
-// package trace it rebuilds what each hop could carry (capacity.go), lets the
-// real core, package bond, send the same bytes over a virtual network of those
-// hops (network.go), and tells recording and replay in the same words
-// (tally.go). It is pure: events and a scheduler in, a result out.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package replay repeats a recorded transfer offline and in virtual time with any scheduler. From
+// the events of package trace it estimates the capacity of each hop (capacity.go). The real core,
+// package bond, sends the same bytes over a virtual network of those hops (network.go). Recording
+// and replay are described by the same results (tally.go). The package is pure: its inputs are
+// events and a scheduler, its output is a result.
 //
-// What a hop could carry is known where it was at its limit. Elsewhere the
-// replay takes the nearest known rate, or, where a hop never was at its limit,
-// what it did carry: see Hop.Measured. TCP is modelled by its window: slow start
-// from the recorded window, up to the most that was recorded in the socket;
-// losses only show as the rate they led to. What the other direction carries
-// (acknowledgements) is taken as unhindered, and the source as never slow.
+// The capacity of a hop is known where it limited the transfer. Elsewhere the replay uses the
+// nearest known rate. For a hop that never was the limit it uses the rate carried: see
+// Hop.Measured. TCP is modeled by its window: slow start from the recorded window up to the maximum
+// recorded in the socket. Losses appear only as the resulting rate. The reverse direction
+// (acknowledgements) is not limited, and the source is never slow.
 package replay
 
 import (
@@ -27,16 +27,15 @@ import (
 	"mpbond/link/wire"
 )
 
-// Recording is what a trace tells about all that one sender sent in one bond.
-// Times count from its first segment.
+// Recording describes all that one sender sent in one bond. Times count from its first segment.
 type Recording struct {
-	Sender   string    `json:"sender"` // as the trace calls it
+	Sender   string    `json:"sender"` // its name in the trace
 	Bond     string    `json:"bond"`
-	Subflows []Subflow `json:"paths"`
+	Subflows []Subflow `json:"subflows"`
 	Streams  []Stream  `json:"streams"`
-	// Notes say, for people, what makes a replay less true.
+	// Notes tell users what makes a replay less accurate.
 	Notes []string `json:"notes,omitempty"`
-	// Recorded is what happened.
+	// Recorded is the result of the recorded transfer.
 	Recorded Result `json:"recorded"`
 }
 
@@ -46,23 +45,23 @@ type Subflow struct {
 	Device    string         `json:"device"`
 	Helped    bool           `json:"helped"`
 	Up        time.Duration  `json:"up_ns"`
-	Down      time.Duration  `json:"down_ns,omitempty"` // 0: it stayed
-	FirstHop  Hop            `json:"near"`              // the sender's own
-	SecondHop Hop            `json:"far"`               // a helped subflow's second
+	Down      time.Duration  `json:"down_ns,omitempty"` // 0: it stayed up
+	FirstHop  Hop            `json:"first_hop"`         // from the sender
+	SecondHop Hop            `json:"second_hop"`        // only of a helped subflow
 }
 
-// Stream is what an app was sent.
+// Stream is the data of one application stream.
 type Stream struct {
 	ID   uint64        `json:"id"`
 	At   time.Duration `json:"at_ns"` // its first segment
 	Size unit.Bytes    `json:"size"`
 }
 
-// maxEvents bounds the memory for a trace: about 1 GB.
+// maxEvents bounds the memory of a trace to about 1 GB.
 const maxEvents = 4 << 20
 
-// Read takes the events of a trace, as package trace reads them. If there are
-// several senders or bonds it takes the one that sent most.
+// Read builds a recording from the events of a trace, as package trace reads them. Of several
+// senders or bonds it selects the one that sent most.
 func Read(events iter.Seq2[trace.Event, error]) (*Recording, error) {
 	type key struct{ who, bond string }
 	bySender := map[key][]trace.Event{}
@@ -70,10 +69,12 @@ func Read(events iter.Seq2[trace.Event, error]) (*Recording, error) {
 	n, known := 0, false
 	for e, err := range events {
 		if err != nil {
-			return nil, fault.New(fault.Integrity, err, "name a file that `mpbond-lab run --trace DIR` or `--trace FILE` wrote: events.jsonl or SENDER-trace.jsonl")
+			return nil, fault.New(fault.Integrity, err, "give a file that `mpbond-lab run --trace DIR` or "+
+				"`--trace FILE` wrote: events.jsonl or SENDER-trace.jsonl")
 		}
 		if n++; n > maxEvents {
-			return nil, fault.New(fault.Limit, fmt.Errorf("the trace has over %d events", maxEvents), "record a shorter transfer")
+			return nil, fault.New(fault.Limit, fmt.Errorf("trace has over %d events", maxEvents),
+				"record a shorter transfer")
 		}
 		known = known || slices.Contains(trace.Kinds(), e.Kind)
 		k := key{e.Who, e.Bond}
@@ -83,8 +84,8 @@ func Read(events iter.Seq2[trace.Event, error]) (*Recording, error) {
 		}
 	}
 	if !known {
-		return nil, fault.New(fault.Integrity, errors.New("this is no trace: it has no event of a known kind"),
-			"name a file that `mpbond-lab run --trace DIR` wrote: events.jsonl or SENDER-trace.jsonl")
+		return nil, fault.New(fault.Integrity, errors.New("not a trace: no event has a known kind"),
+			"give a file that `mpbond-lab run --trace DIR` wrote: events.jsonl or SENDER-trace.jsonl")
 	}
 	best := key{}
 	for k, size := range sent {
@@ -93,19 +94,23 @@ func Read(events iter.Seq2[trace.Event, error]) (*Recording, error) {
 		}
 	}
 	if sent[best] == 0 {
-		return nil, fault.New(fault.NotFound, errors.New("no event of this trace tells of bytes sent"),
-			"take the trace of the end that sends: the server's for a download, the primary's for an upload, or events.jsonl, which has both")
+		return nil, fault.New(fault.NotFound, errors.New("trace has no sent segments"),
+			"take the trace of the sender (the server for a download, the primary for an upload), or events.jsonl")
 	}
 	r := &Recording{Sender: best.who, Bond: best.bond}
 	return r, r.collect(bySender[best])
 }
 
-// collect makes the recording from the sender's events.
+// collect builds the recording from the sender's events.
 func (r *Recording) collect(events []trace.Event) error {
-	// Goroutines that write a trace overtake each other by microseconds.
+	// Goroutines that write a trace may reorder events by microseconds.
 	slices.SortStableFunc(events, func(a, b trace.Event) int { return cmp.Compare(a.T, b.T) })
 	first := slices.IndexFunc(events, func(e trace.Event) bool { return e.Kind == trace.Segment })
-	g := eventCollector{start: events[first].Time(), streams: map[uint64]*Stream{}, histories: map[wire.SubflowID]*subflowHistory{}}
+	g := eventCollector{
+		start:     events[first].Time(),
+		streams:   map[uint64]*Stream{},
+		histories: map[wire.SubflowID]*subflowHistory{},
+	}
 	g.lastSegment = g.start
 	for i := range events {
 		if err := g.addEvent(&events[i]); err != nil {
@@ -114,7 +119,7 @@ func (r *Recording) collect(events []trace.Event) error {
 	}
 	r.Notes = g.notes
 	if g.lostEvents > 0 {
-		r.addNote("the recorder lost %d events", g.lostEvents)
+		r.addNote("recorder lost %d events", g.lostEvents)
 	}
 	for _, s := range g.streams {
 		r.Streams = append(r.Streams, *s)
@@ -124,45 +129,47 @@ func (r *Recording) collect(events []trace.Event) error {
 		if p, ok := h.buildSubflow(); ok {
 			r.Subflows = append(r.Subflows, p)
 		} else {
-			r.addNote("path %d (%s) is left out: nothing was measured on it", h.ID, h.Device)
+			r.addNote("subflow %d (%s) is left out: it has no measurements", h.ID, h.Device)
 		}
 	}
 	if len(r.Subflows) == 0 {
-		return fault.New(fault.NotFound, errors.New("no subflow's rate can be told from this trace"), "record a longer transfer")
+		return fault.New(fault.NotFound, errors.New("trace does not show the rate of any subflow"), "record a longer transfer")
 	}
 	slices.SortFunc(r.Subflows, func(a, b Subflow) int { return cmp.Compare(a.ID, b.ID) })
 	r.tallyEvents(events, g.pauseTime)
 	return nil
 }
 
-// tallyEvents says what happened in the recording, which paused for still in all.
-func (r *Recording) tallyEvents(events []trace.Event, still time.Duration) {
+// tallyEvents computes the result of the recording. pauses is the sum of its pauses.
+func (r *Recording) tallyEvents(events []trace.Event, pauses time.Duration) {
 	t := newTally(r)
 	for _, e := range events {
 		t.addEvent(e)
 	}
 	r.Recorded = t.finishResult("recorded")
-	// Programs that were ended after the transfer did it no harm.
+	// Subflows that ended after the transfer did not affect it.
 	for i := range r.Subflows {
 		if p := &r.Subflows[i]; p.Down.Seconds() > r.Recorded.Seconds {
 			p.Down = 0
 		}
 	}
 	if !t.isComplete() {
-		r.addNote("the recording ends before all bytes had arrived")
+		r.addNote("recording ends before all bytes have arrived")
 	}
-	if all := r.Recorded.Seconds; still.Seconds() > all/10 {
-		r.addNote("for %.1f of %.1f s nothing was sent: if the source was slow then, the replay is too quick", still.Seconds(), all)
+	if all := r.Recorded.Seconds; pauses.Seconds() > all/10 {
+		r.addNote("nothing was sent for %.1f of %.1f s: if the source was slow, the replay is too fast",
+			pauses.Seconds(), all)
 	}
 }
 
+// addNote adds a note.
 func (r *Recording) addNote(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// eventCollector is what the events of a sender tell, one after the other in order of time.
+// eventCollector collects a sender's events in order of time.
 type eventCollector struct {
-	start       time.Time // of the first segment
+	start       time.Time // time of the first segment
 	streams     map[uint64]*Stream
 	histories   map[wire.SubflowID]*subflowHistory
 	notes       []string
@@ -171,7 +178,7 @@ type eventCollector struct {
 	pauseTime   time.Duration // sum of the pauses between segments
 }
 
-// historyOf is the history of one, which is new if there is none.
+// historyOf returns the history of a subflow, a new one if there is none.
 func (g *eventCollector) historyOf(id uint32) *subflowHistory {
 	h := g.histories[wire.SubflowID(id)]
 	if h == nil {
@@ -181,7 +188,7 @@ func (g *eventCollector) historyOf(id uint32) *subflowHistory {
 	return h
 }
 
-// addEvent takes in an event.
+// addEvent adds an event.
 func (g *eventCollector) addEvent(e *trace.Event) error {
 	at := e.Time().Sub(g.start)
 	switch e.Kind {
@@ -192,7 +199,7 @@ func (g *eventCollector) addEvent(e *trace.Event) error {
 		h.Device, h.Helped, h.Up = e.Device, e.Reason == "helped", max(at, 0)
 		if h.Down != 0 {
 			h.Down = 0
-			g.notes = append(g.notes, fmt.Sprintf("path %d left and came back; in a replay it is dead between", e.Subflow))
+			g.notes = append(g.notes, fmt.Sprintf("subflow %d left and came back: in a replay it is silent in between", e.Subflow))
 		}
 	case trace.SubflowDown:
 		g.historyOf(e.Subflow).Down = max(at, 1)
@@ -206,10 +213,11 @@ func (g *eventCollector) addEvent(e *trace.Event) error {
 	return nil
 }
 
-// addSegment takes in one that was sent.
+// addSegment adds a sent segment.
 func (g *eventCollector) addSegment(at time.Duration, e *trace.Event) error {
 	if e.Count == 0 {
-		return fault.New(fault.Unsupported, errors.New("this trace was recorded by an earlier mpbond, without what a replay needs"), "record it again")
+		return fault.New(fault.Unsupported, errors.New("trace of an earlier mpbond lacks data for a replay"),
+			"record it again")
 	}
 	s := g.streams[e.Stream]
 	if s == nil {
@@ -225,5 +233,5 @@ func (g *eventCollector) addSegment(at time.Duration, e *trace.Event) error {
 	return nil
 }
 
-// minPause between segments is no sign that there was nothing to send.
+// minPause is the shortest gap between segments that counts as a pause of the source.
 const minPause = 250 * time.Millisecond

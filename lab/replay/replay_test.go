@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package replay
 
 import (
@@ -207,11 +209,11 @@ func TestBadTraces(t *testing.T) {
 		name, in, says string
 		kind           fault.Kind
 	}{
-		{"empty", "", "no trace", fault.Integrity},
+		{"empty", "", "not a trace", fault.Integrity},
 		{"text", "hello\nworld\n", "line 1", fault.Integrity},
-		{"other JSON", `{"t":1,"name":"x"}` + "\n", "no trace", fault.Integrity},
+		{"other JSON", `{"t":1,"name":"x"}` + "\n", "not a trace", fault.Integrity},
 		{"a line cut in the middle", seg[:40] + "\n" + seg, "line 1", fault.Integrity},
-		{"no sender", `{"t":1,"who":"primary","kind":"deliver","bond":"b","stream":1,"len":5}` + "\n", "bytes sent", fault.NotFound},
+		{"no sender", `{"t":1,"who":"primary","kind":"deliver","bond":"b","stream":1,"len":5}` + "\n", "no sent segments", fault.NotFound},
 		{"of an earlier version", strings.Replace(seg, `,"count":1010`, "", 1), "earlier", fault.Unsupported},
 		{"too little", seg, "rate", fault.NotFound},
 	} {

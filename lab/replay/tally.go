@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package replay
 
 import (
@@ -8,43 +10,42 @@ import (
 	"mpbond/core/trace"
 )
 
-// Result tells a transfer by the sender's events, a recorded one as a replayed
-// one.
+// Result describes a recorded or replayed transfer by the sender's events.
 type Result struct {
 	Scheduler string `json:"scheduler"` // "recorded" for the recording
-	// Seconds from the first segment until the sender knew that the last byte
-	// had arrived.
+	// Seconds count from the first segment until the sender knew that the last byte had arrived.
 	Seconds  float64         `json:"seconds"`
-	Subflows []SubflowResult `json:"paths"`
-	// EndedApart is the time between the ends of the subflows that brought anything.
+	Subflows []SubflowResult `json:"subflows"`
+	// EndedApart is the time between the ends of the subflows that delivered new bytes.
 	EndedApart float64 `json:"ended_apart_seconds"`
-	// Wasted bytes were sent again, by cause: eta, silent, lost, copy.
+	// Wasted counts bytes sent again, by cause: eta, silent, lost, copy.
 	Wasted map[string]unit.Bytes `json:"wasted_bytes"`
-	// Decisions counts the scheduler's decisions by their reasons.
+	// Decisions counts the scheduler's decisions by reason.
 	Decisions map[string]int `json:"decisions"`
 }
 
-// SubflowResult is the part of a path.
+// SubflowResult is the part of one subflow.
 type SubflowResult struct {
-	ID     uint32     `json:"path"`
+	ID     uint32     `json:"subflow"`
 	Device string     `json:"device"`
 	Bytes  unit.Bytes `json:"bytes"` // given to it
 	Share  float64    `json:"share"`
-	// Ended is when its last bytes that were new to the other end were
-	// acknowledged, 0 if there were none.
+	// Ended is when its last bytes that were new to the peer were acknowledged, 0 if there were
+	// none.
 	Ended float64 `json:"ended_seconds"`
 }
 
-// transferTally follows a sender's events.
+// transferTally computes a Result from a sender's events.
 type transferTally struct {
-	start      time.Time // of the first segment
-	lastNewAck time.Time // the newest acknowledgement of new bytes
+	start      time.Time // time of the first segment
+	lastNewAck time.Time // newest acknowledgement of new bytes
 	bytesLeft  unit.Bytes
 	received   map[uint64]*byteRanges
-	inFlight   map[uint32][]trace.Event // segments not acknowledged
+	inFlight   map[uint32][]trace.Event // unacknowledged segments by subflow
 	result     Result
 }
 
+// newTally returns an empty tally for a recording.
 func newTally(r *Recording) *transferTally {
 	t := &transferTally{received: map[uint64]*byteRanges{}, inFlight: map[uint32][]trace.Event{},
 		result: Result{Wasted: map[string]unit.Bytes{}, Decisions: map[string]int{}}}
@@ -57,6 +58,7 @@ func newTally(r *Recording) *transferTally {
 	return t
 }
 
+// subflowResult returns the result of a subflow, a new one if there is none.
 func (t *transferTally) subflowResult(id uint32) *SubflowResult {
 	for i := range t.result.Subflows {
 		if t.result.Subflows[i].ID == id {
@@ -67,6 +69,7 @@ func (t *transferTally) subflowResult(id uint32) *SubflowResult {
 	return &t.result.Subflows[len(t.result.Subflows)-1]
 }
 
+// addEvent adds an event.
 func (t *transferTally) addEvent(e trace.Event) {
 	switch e.Kind {
 	case trace.Segment:
@@ -92,7 +95,7 @@ func (t *transferTally) addEvent(e trace.Event) {
 	}
 }
 
-// recordArrival notes a segment as acknowledged by e.
+// recordArrival records that e acknowledges segment s.
 func (t *transferTally) recordArrival(s, e trace.Event) {
 	p := t.received[s.Stream]
 	if p == nil {
@@ -106,9 +109,10 @@ func (t *transferTally) recordArrival(s, e trace.Event) {
 	}
 }
 
-// isComplete tells that all bytes have arrived.
+// isComplete reports whether all bytes have arrived.
 func (t *transferTally) isComplete() bool { return t.bytesLeft <= 0 }
 
+// finishResult returns the result.
 func (t *transferTally) finishResult(scheduler string) Result {
 	r := t.result
 	r.Scheduler = scheduler
@@ -133,10 +137,10 @@ func (t *transferTally) finishResult(scheduler string) Result {
 	return r
 }
 
-// byteRanges are the pieces of a stream that have arrived, in order and apart.
+// byteRanges are the ranges of a stream that have arrived, in order and disjoint.
 type byteRanges struct{ ranges [][2]uint64 }
 
-// addRange adds a piece and returns how much of it is new.
+// addRange adds a range and returns how many of its bytes are new.
 func (p *byteRanges) addRange(from, to uint64) unit.Bytes {
 	if from >= to {
 		return 0
