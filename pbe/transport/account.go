@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -6,10 +8,10 @@ import (
 	"mpbond/base/unit"
 )
 
-// For names whom the connection is for, once that is known; Peer tells who counts it.
+// For sets the name of the peer for which traffic is counted.
 func (c *Conn) For(peer string) { c.peerName.Store(&peer) }
 
-// Peer is what For was told last, or "".
+// Peer returns the name that For set, or "".
 func (c *Conn) Peer() string {
 	if p := c.peerName.Load(); p != nil {
 		return *p
@@ -17,9 +19,9 @@ func (c *Conn) Peer() string {
 	return ""
 }
 
-// Carried tells what the network has carried for it, as IP packets, each time that
-// one left or arrived; pending is the same of what was written and has not left. The
-// packets before the first DATA packet are not counted.
+// Carried returns the bytes of IP packets that the network has received and sent for this
+// connection. pending estimates the same for written bytes that are unsent. Packets before the
+// first DATA packet are not counted.
 func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,9 +33,8 @@ func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 	return unit.Bytes(e.counts.wireIn), unit.Bytes(e.counts.wireOut), pending, nil
 }
 
-// LimitWindow bounds what the other end may have on its way to here, from when it
-// has used up what it was told it may; a packet is the least. A large limit takes it
-// back.
+// LimitWindow limits the peer's flow control window. The limit takes effect when the peer has used
+// the credit it already has. The minimum is two packets. A large n removes the limit.
 func (c *Conn) LimitWindow(n unit.Bytes) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,8 +42,7 @@ func (c *Conn) LimitWindow(n unit.Bytes) error {
 	return nil
 }
 
-// localAddrFor is this device's own address on the way to another one, as bind has a socket
-// go there, without a packet.
+// localAddrFor returns the local address of the route to another address. It sends nothing.
 func localAddrFor(to net.Addr, opt Options) (net.Addr, error) {
 	d := net.Dialer{Control: opt.Control}
 	c, err := d.Dial("udp", to.String())

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -8,47 +10,45 @@ import (
 
 // Specification.
 const (
-	ackDelay = 2 * time.Millisecond // a lone packet is acknowledged then
-	ackEvery = 2                    // packets, else (RFC 9000 section 13.2.2)
+	ackDelay = 2 * time.Millisecond // delay before a single packet is acknowledged
+	ackEvery = 2                    // ack-eliciting packets (RFC 9000 section 13.2.2)
 )
 
 // Tuning.
 const (
-	maxReceivedRanges = 256         // ranges of packets received that are remembered; of older ones each counts as received
-	repeatDuration    = time.Second // a range is in acknowledgements, and in minRepeats at least
+	maxReceivedRanges = 256         // remembered ranges of packet numbers; older numbers count as received
+	repeatDuration    = time.Second // a range is repeated for so long and in at least minRepeats ACKs
 	minRepeats        = 8
 )
 
-// ackTracker remembers which packets of the peer have arrived, when the peer must get an
-// acknowledgement of them (RFC 9000 section 13.2), and which ranges that repeats. It
-// counts packets by their numbers; times are those of the connection. It remembers a
-// bounded number of ranges: what is older counts as received. It is not safe for
-// concurrent use.
+// ackTracker records which packets of the peer have arrived, when an ACK is due (RFC 9000 section
+// 13.2), and which ranges the ACK repeats. Times are those of the connection. It keeps a bounded
+// number of ranges: older numbers count as received. It is not safe for concurrent use.
 type ackTracker struct {
-	received    span.Set[uint64] // numbers, from floor on
-	floor       uint64           // what is below counts as received
-	largestTime time.Duration    // when the packet of the highest number arrived
-	oneWayDelay uint32           // its one-way delay, µs by the two clocks
+	received    span.Set[uint64] // packet numbers, from floor up
+	floor       uint64           // numbers below count as received
+	largestTime time.Duration    // arrival of the packet with the largest number
+	oneWayDelay uint32           // one-way delay of that packet in µs, by two unsynchronized clocks
 
-	eliciting uint64        // packets that asked for an ACK
-	confirmed uint64        // of them, those whose ACK the peer is known to have
-	pending   int           // of them, since the last ACK
+	eliciting uint64        // ack-eliciting packets received
+	confirmed uint64        // ack-eliciting packets whose ACK the peer has received
+	pending   int           // ack-eliciting packets since the last ACK
 	ackNow    bool          // an ACK is due now
-	ackTime   time.Duration // an ACK is due then; 0: none
+	ackTime   time.Duration // when a delayed ACK is due; 0: none
 
-	repeatFrom  uint64        // ranges below were repeated for long enough
-	nextFrom    uint64        // those below will have been
-	repeatSince time.Duration // nextFrom was set then
-	repeats     int           // acknowledgements since
+	repeatFrom  uint64        // ranges below have been repeated often enough
+	nextFrom    uint64        // next value of repeatFrom
+	repeatSince time.Duration // when nextFrom was set
+	repeats     int           // ACKs since then
 }
 
-// isTooOld reports whether nothing is remembered of a number any more.
+// isTooOld reports whether the tracker no longer knows if that number has arrived.
 func (a *ackTracker) isTooOld(number uint64) bool { return number < a.floor }
 
-// isDuplicate reports whether a packet of that number has arrived before.
+// isDuplicate reports whether a packet with that number has already arrived.
 func (a *ackTracker) isDuplicate(number uint64) bool { return a.received.Has(number) }
 
-// nextExpected returns the number after the highest that arrived.
+// nextExpected returns the number after the largest that arrived.
 func (a *ackTracker) nextExpected() uint64 {
 	if n := len(a.received); n > 0 {
 		return a.received[n-1].To
@@ -56,8 +56,8 @@ func (a *ackTracker) nextExpected() uint64 {
 	return 0
 }
 
-// onPacket notes a packet that is neither old nor a duplicate. One that elicits an ACK
-// gets it with the next such packet, or a little later; at once if it is out of order.
+// onPacket records a packet that is neither too old nor a duplicate. An ack-eliciting packet is
+// acknowledged with the next one or after ackDelay, and at once if it is out of order.
 func (a *ackTracker) onPacket(now time.Duration, number uint64, eliciting bool) {
 	expected := a.nextExpected()
 	if number >= expected {
@@ -81,23 +81,23 @@ func (a *ackTracker) onPacket(now time.Duration, number uint64, eliciting bool) 
 	}
 }
 
-// onTimer makes an ACK due whose time has come.
+// onTimer makes a delayed ACK due when its time has come.
 func (a *ackTracker) onTimer(now time.Duration) {
 	a.ackNow = a.ackNow || a.ackTime > 0 && now >= a.ackTime
 }
 
-// onConfirmed notes that the peer has the ACK that was appended when so many packets had
-// asked for one.
+// onConfirmed records that the peer has received an ACK that covered the first eliciting
+// ack-eliciting packets.
 func (a *ackTracker) onConfirmed(eliciting uint64) { a.confirmed = max(a.confirmed, eliciting) }
 
-// shouldSend reports whether an ACK is due, or goes with what leaves anyway as none of the
-// same packets is known to have arrived.
+// shouldSend reports whether to send an ACK: one is due, or a packet leaves anyway (piggyback) and
+// the peer may lack the newest ACK.
 func (a *ackTracker) shouldSend(piggyback bool) bool {
 	return len(a.received) > 0 && (a.ackNow || piggyback && a.eliciting > a.confirmed)
 }
 
-// appendAck appends an ACK frame that lets the peer send its stream up to maxData. At
-// least one packet has arrived.
+// appendAck appends an ACK frame that allows the peer to send its stream up to maxData. At least
+// one packet must have arrived.
 func (a *ackTracker) appendAck(now time.Duration, b []byte, maxData uint64) []byte {
 	if a.repeats++; now >= a.repeatSince+repeatDuration && a.repeats > minRepeats {
 		a.repeatSince, a.repeats, a.repeatFrom, a.nextFrom = now, 0, a.nextFrom, a.nextExpected()-1

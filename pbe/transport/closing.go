@@ -1,44 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import "time"
 
 const (
-	closingTimeouts  = 3                // probe timeouts in which a CLOSE goes again (RFC 9000 section 10.2)
-	defaultKeepAlive = 15 * time.Second // under the 30 s after which many NATs forget (RFC 4787 asks for 2 minutes)
-	idleKeepAlives   = 3                // keep-alive intervals of silence are the end
+	closingTimeouts  = 3                // length of the closing period in probe timeouts (RFC 9000 section 10.2)
+	defaultKeepAlive = 15 * time.Second // many NATs drop a mapping after 30 s (RFC 4787 asks for 2 minutes)
+	idleKeepAlives   = 3                // keep-alive intervals without a packet before the connection ends
 )
 
-// closing is the end of a connection: why it is over, and what of it the peer must still
-// be sent (RFC 9000 section 10.2). The zero value is that of a connection that goes on.
-// Times are those of the connection. It is not safe for concurrent use.
+// closing is the end of a connection: the reason, and the CLOSE packets still to be sent (RFC 9000
+// section 10.2). The zero value is an open connection. Times are those of the connection. It is not
+// safe for concurrent use.
 type closing struct {
-	err          error         // the connection is over; the first reason stays
-	sendClose    bool          // a CLOSE is to be sent
-	drainUntil   time.Duration // who still sends gets another CLOSE until then; 0: none was sent
-	lateRequests int           // packets that came meanwhile
-	closeNow     bool          // nobody is waited for
+	err          error         // reason of the end, set once; nil while open
+	sendClose    bool          // a CLOSE must be sent
+	drainUntil   time.Duration // end of the closing period; 0 before the first CLOSE
+	lateRequests int           // packets received in the closing period
+	closeNow     bool          // skip the closing period
 }
 
-// closeLocally ends the connection at this end: the peer is sent a CLOSE.
+// closeLocally ends the connection at this end. The peer is sent a CLOSE.
 func (c *closing) closeLocally(err error) {
 	if c.err == nil {
 		c.err, c.sendClose = err, true
 	}
 }
 
-// closeByPeer ends the connection as the other end already did.
+// closeByPeer ends the connection after the peer has ended it. No CLOSE is sent.
 func (c *closing) closeByPeer(err error) {
 	if c.err == nil {
 		c.err = err
 	}
 }
 
-// isOver reports whether the connection has ended and the peer need not be told any more.
+// isOver reports whether the connection has ended and no CLOSE needs to be sent any more.
 func (c *closing) isOver(now time.Duration) bool {
 	return c.err != nil && !c.sendClose && (c.closeNow || now >= c.drainUntil)
 }
 
-// takeClose reports whether a CLOSE is to be sent now, for the first time or again.
+// takeClose reports whether to send a CLOSE now. The first call begins the closing period.
 func (c *closing) takeClose(now, probeTimeout time.Duration) bool {
 	if !c.sendClose {
 		return false
@@ -50,9 +52,9 @@ func (c *closing) takeClose(now, probeTimeout time.Duration) bool {
 	return true
 }
 
-// onLatePacket takes a packet that came after the end. The CLOSE may have been lost: it
-// goes again, for the first, second, fourth, eighth packet and so on (RFC 9000 section
-// 10.2.1), unless the packet says that the connection has ended there too.
+// onLatePacket handles a packet that arrives after the end. The CLOSE may have been lost, so it is
+// sent again for the first, second, fourth, eighth packet and so on (RFC 9000 section 10.2.1). If
+// the peer has ended the connection too, the closing period ends.
 func (c *closing) onLatePacket(now time.Duration, endedToo bool) {
 	switch {
 	case endedToo:
@@ -63,20 +65,21 @@ func (c *closing) onLatePacket(now time.Duration, endedToo bool) {
 	}
 }
 
-// liveness watches over silence: when a PING keeps a NAT's memory alive, and when the
-// peer is given up. Times are those of the connection. It is not safe for concurrent use.
+// liveness watches for silence. It decides when to send a PING, which also keeps NAT mappings
+// alive, and when to give up the peer. Times are those of the connection. It is not safe for
+// concurrent use.
 type liveness struct {
 	lastReceived      time.Duration
 	lastSent          time.Duration
-	keepAliveInterval time.Duration // silence until a PING
-	userTimeout       time.Duration // that something is acknowledged; 0: any
+	keepAliveInterval time.Duration // silence before a PING
+	userTimeout       time.Duration // time without acknowledgement before the end; 0: no limit
 }
 
 // idleTimeout returns how long the peer may be silent.
 func (l *liveness) idleTimeout() time.Duration { return idleKeepAlives * l.keepAliveInterval }
 
-// checkTimeouts returns why the peer is given up, nil while it is not. Unacked is since when
-// something waits to be acknowledged without progress, 0 if nothing does.
+// checkTimeouts returns why the peer must be given up, or nil. unacked is the time since which sent
+// packets wait for an acknowledgement without progress, 0 if none do.
 func (l *liveness) checkTimeouts(now, unacked time.Duration) error {
 	switch {
 	case now >= l.lastReceived+l.idleTimeout():
@@ -87,10 +90,10 @@ func (l *liveness) checkTimeouts(now, unacked time.Duration) error {
 	return nil
 }
 
-// needsPing reports whether nothing was sent for so long that a PING must be.
+// needsPing reports whether to send a PING because nothing was sent for keepAliveInterval.
 func (l *liveness) needsPing(now time.Duration) bool { return now >= l.lastSent+l.keepAliveInterval }
 
-// nextTime returns when check or needsPing may have another answer.
+// nextTime returns when the result of checkTimeouts or needsPing may change.
 func (l *liveness) nextTime(unacked time.Duration) time.Duration {
 	at := min(l.lastReceived+l.idleTimeout(), l.lastSent+l.keepAliveInterval)
 	if l.userTimeout > 0 && unacked > 0 {

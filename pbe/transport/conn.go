@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -17,44 +19,44 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// defaultLowat is the low-water mark of WaitWritable until SetNotSentLowat.
+// defaultLowat is the low-water mark of WaitWritable before SetNotSentLowat.
 const defaultLowat = 32 * unit.KB
 
-// lingerTimeout is how long a closed connection goes on sending what was written.
+// lingerTimeout bounds how long a closed connection goes on sending written bytes.
 const lingerTimeout = 10 * time.Second
 
-// Conn is one connection. It is a net.Conn, and a Transport of package subflow:
-// Write, WaitWritable, Cork and Flush are for one goroutine, Read for another,
-// all others for any.
+// Conn is one connection. It implements net.Conn and the Transport of package subflow. One
+// goroutine may call Write, WaitWritable, Cork and Flush, another one Read and Peek. All other
+// methods are safe for concurrent use.
 type Conn struct {
-	id connID // by which the peer's packets are told
-	// isServer says that this end was dialled: it goes where the other one is.
+	id connID // in the header of the peer's packets
+	// isServer reports that the peer dialed. A server follows its client to new addresses.
 	isServer       bool
 	keys           *keys
 	peerID         connID
-	peerResetToken [resetTokenLen]byte // of who dialled: the other end's word that it has forgotten the connection
+	peerResetToken [resetTokenLen]byte // at a client: proves that a RESET is from the server
 	epoch          time.Time
-	wake           signal        // run: there may be something to send
-	finished       chan struct{} // closed when run has ended
+	wake           signal        // wakes runSendLoop when there may be something to send
+	finished       chan struct{} // closed when runSendLoop has ended
 
-	confirmed bool // a dialled connection was given to Accept; for the goroutine that reads the endpoint
-	running   bool // guarded by the endpoint's mu
+	confirmed bool // accepted by the application, or dialed; only for the endpoint's receive loop
+	running   bool // guarded by Endpoint.mu
 
-	peerName atomic.Pointer[string] // see For
+	peerName atomic.Pointer[string] // set by For
 	cork     writeCork              // for the writing goroutine
-	peeked   []byte                 // of Peek; for the reading goroutine
+	peeked   []byte                 // read by Peek but not by Read; for the reading goroutine
 
-	mu            sync.Mutex // guards the rest
+	mu            sync.Mutex // guards the fields below
 	engine        *engine
 	route         route
-	localAddr     localAddress // see LocalAddr
+	localAddr     localAddress // cached result of LocalAddr
 	reporter      feedbackReporter
 	notSentLowat  unit.Bytes
 	closed        bool
 	closeDeadline time.Duration
 	readWaiters   waiters
-	writeWaiters  waiters // for room in the buffer
-	lowatWaiters  waiters // until less than lowat has not left
+	writeWaiters  waiters // wait for room in the send buffer
+	lowatWaiters  waiters // wait until less than notSentLowat is unsent
 }
 
 func newConn(ep *Endpoint, id connID, remote netip.AddrPort) *Conn {
@@ -70,19 +72,20 @@ func newConn(ep *Endpoint, id connID, remote netip.AddrPort) *Conn {
 	return c
 }
 
-// now is the engine's time: over 0, as it wants it.
+// now returns the engine's time. It is never zero.
 func (c *Conn) now() time.Duration { return time.Since(c.epoch) + time.Second }
 
-// currentPath returns by which endpoint and to which address packets go.
+// currentPath returns the endpoint and the remote address to which packets are sent.
 func (c *Conn) currentPath() (*Endpoint, netip.AddrPort) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.route.ep, c.route.remote
 }
 
-// receiveTrain takes DATA packets of one size, until one that is not for this
-// connection, and returns how many bytes they had; the first is. Opened: a packet was
-// found to be the peer's, now or before. b is the caller's again afterwards.
+// receiveTrain handles DATA packets of one size that arrived back to back in b. It stops at the
+// first packet of another connection and returns the number of bytes handled. The first packet must
+// be for this connection. authenticated reports whether any packet so far had a valid tag. b may be
+// reused after the call.
 func (c *Conn) receiveTrain(ep *Endpoint, b []byte, size int, from netip.AddrPort) (consumed int, authenticated bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +105,7 @@ func (c *Conn) receiveTrain(ep *Endpoint, b []byte, size int, from netip.AddrPor
 	return consumed, c.route.authenticated
 }
 
-// handlePacket takes one of them.
+// handlePacket handles one DATA packet. mu must be held.
 func (c *Conn) handlePacket(p []byte, ep *Endpoint, from netip.AddrPort) {
 	frames, number, err := c.keys.openPacket(p, c.route.largestNumber)
 	if err != nil {
@@ -130,8 +133,8 @@ func (c *Conn) handlePacket(p []byte, ep *Endpoint, from netip.AddrPort) {
 	}
 }
 
-// resetFeedback switches radio feedback to the listener of the endpoint by which packets
-// come now. mu must be held.
+// resetFeedback switches radio feedback to the listener of the endpoint at which packets arrive
+// now. mu must be held.
 func (c *Conn) resetFeedback() {
 	var listen func() Feedback
 	if ep := c.route.arrival.ep; ep != nil {
@@ -140,14 +143,14 @@ func (c *Conn) resetFeedback() {
 	c.engine.radio.resetReceiving(c.reporter.switchTo(listen))
 }
 
-// wakeWaiters wakes those that have something to do, and all at the end, or if all is set.
-// mu must be held.
+// wakeWaiters wakes the goroutines that can make progress. It wakes all if all is set or the
+// connection has ended. mu must be held.
 func (c *Conn) wakeWaiters(all bool) {
 	all = all || c.engine.closing.err != nil
 	if all {
 		c.readWaiters.Broadcast()
 	}
-	// Not for each packet that leaves a full buffer.
+	// Writers wait for a block of free space, not for each packet.
 	if all || c.engine.sender.unackedBytes() <= maxSendBuffer-defaultLowat {
 		c.writeWaiters.Broadcast()
 	}
@@ -166,8 +169,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return c.readStream(p)
 }
 
-// Peek returns the next n bytes without taking them, few: they are copied. They are
-// valid until the next Read. It is for the goroutine that reads.
+// Peek returns the next n bytes and keeps them for Read. n should be small, because the bytes are
+// copied. They are valid until the next Read. Only the reading goroutine may call it.
 func (c *Conn) Peek(n int) ([]byte, error) {
 	for len(c.peeked) < n {
 		b := make([]byte, n-len(c.peeked))
@@ -180,7 +183,7 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	return c.peeked[:n], nil
 }
 
-// readStream reads what no Peek has seen.
+// readStream reads bytes that Peek has not read.
 func (c *Conn) readStream(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -198,7 +201,7 @@ func (c *Conn) readStream(p []byte) (int, error) {
 		}
 		if n > 0 || err != nil {
 			if c.engine.acks.ackNow {
-				c.wake.raise() // there is room again
+				c.wake.raise() // advertise the free space
 			}
 			return n, explainError(err)
 		}
@@ -206,7 +209,7 @@ func (c *Conn) readStream(p []byte) (int, error) {
 	}
 }
 
-// Write implements net.Conn. It blocks while 16 MB wait to be acknowledged.
+// Write implements net.Conn. It blocks while 16 MB are unacknowledged.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	if c.cork.holdBack(p) {
 		return len(p), nil
@@ -236,17 +239,16 @@ func (c *Conn) writeStream(p []byte) (n int, err error) {
 	}
 }
 
-// Cork gathers writes until Flush.
+// Cork holds writes back until Flush.
 func (c *Conn) Cork() { c.cork.corked = true }
 
-// Flush writes what was gathered.
+// Flush writes the bytes held back since Cork.
 func (c *Conn) Flush() error {
 	_, err := c.writeStream(c.cork.takeHeld())
 	return err
 }
 
-// WaitWritable blocks until what is written would leave soon: until less than the
-// low-water mark of what was written has not left.
+// WaitWritable blocks until fewer unsent bytes than the low-water mark are buffered.
 func (c *Conn) WaitWritable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -262,7 +264,7 @@ func (c *Conn) WaitWritable() error {
 	}
 }
 
-// SetNotSentLowat sets the low-water mark of WaitWritable.
+// SetNotSentLowat sets the low-water mark of WaitWritable, two packets at least.
 func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,10 +273,10 @@ func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 	return nil
 }
 
-// SetKeepAlive changes after how much silence a PING is sent, 15 s at first; three
-// times that without a word of the peer is the end. Both ends should have the same.
-// A NAT that forgets sooner drops what the peer sends, until this end sends
-// something.
+// SetKeepAlive sets the silence after which a PING is sent, initially 15 s. The connection ends
+// after three such intervals without a packet from the peer. Both ends should use the same
+// interval. A NAT that forgets its mapping sooner drops the peer's packets until this end sends
+// again.
 func (c *Conn) SetKeepAlive(idle time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,7 +285,7 @@ func (c *Conn) SetKeepAlive(idle time.Duration) error {
 	return nil
 }
 
-// Pace lets this end send no faster than r from now on; 0 ends that.
+// Pace limits the sending rate to r. Zero removes the limit.
 func (c *Conn) Pace(r unit.Rate) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -292,31 +294,49 @@ func (c *Conn) Pace(r unit.Rate) error {
 	return nil
 }
 
-// Probe tells the state of the sending direction. After the end it returns why.
+// Probe returns the state of the sending direction and, after the end, why it ended.
 func (c *Conn) Probe() (estimate.Hop, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.engine
-	h := estimate.Hop{SRTT: e.loss.rtt.smoothed, MinRTT: e.loss.rtt.min, RTTVar: e.loss.rtt.rttVar, Rate: e.rate, AppLimited: e.appLimited, PacingLimit: e.pacer.maxRate, Cwnd: e.controller.Limits(c.now()).Window,
-		MSS: unit.Bytes(e.mtu.size - overhead), Queue: e.sender.unackedBytes(), Unsent: e.sender.unsentBytes(), Acked: e.sender.ackedBytes(), Received: e.receiver.receivedBytes(),
-		WireIn: e.counts.wireIn, WireOut: e.counts.wireOut, PathMTU: e.packetSize(), Packets: e.counts.packets, Retransmitted: e.sender.resentSegments}
+	h := estimate.Hop{
+		SRTT:          e.loss.rtt.smoothed,
+		MinRTT:        e.loss.rtt.min,
+		RTTVar:        e.loss.rtt.rttVar,
+		Rate:          e.rate,
+		AppLimited:    e.appLimited,
+		PacingLimit:   e.pacer.maxRate,
+		Cwnd:          e.controller.Limits(c.now()).Window,
+		MSS:           unit.Bytes(e.mtu.size - overhead),
+		Queue:         e.sender.unackedBytes(),
+		Unsent:        e.sender.unsentBytes(),
+		Acked:         e.sender.ackedBytes(),
+		Received:      e.receiver.receivedBytes(),
+		WireIn:        e.counts.wireIn,
+		WireOut:       e.counts.wireOut,
+		PathMTU:       e.packetSize(),
+		Packets:       e.counts.packets,
+		Retransmitted: e.sender.resentSegments,
+	}
 	if p, ok := e.controller.(interface{ Status() cc.PBEStatus }); ok {
 		if st := p.Status(); st.Feedback.Capacity > 0 {
-			h.Cells = estimate.Cells{State: st.State.String(), Capacity: st.Feedback.Capacity, Fair: st.Feedback.Fair, Followed: st.Fresh, Doubted: st.Doubted}
+			h.Cells = estimate.Cells{
+				State: st.State.String(), Capacity: st.Feedback.Capacity, Fair: st.Feedback.Fair,
+				Followed: st.Fresh, Doubted: st.Doubted,
+			}
 		}
 	}
 	return h, explainError(e.closing.err)
 }
 
-// Radio is the newest feedback of the peer.
+// Radio returns the newest feedback from the peer.
 func (c *Conn) Radio() cc.Radio {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.engine.radio.incoming
 }
 
-// CloseWrite ends this side of the stream: the peer reads what was written, then
-// io.EOF.
+// CloseWrite ends this side of the stream. The peer reads what was written, then io.EOF.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -326,7 +346,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Close ends the connection. What was written is still sent, for 10 s at most.
+// Close ends the connection. Written bytes are still sent, for 10 s at most.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -339,8 +359,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Abort ends the connection at once; what was written may be lost. The peer is
-// told, if that packet arrives.
+// Abort ends the connection at once and sends the peer one CLOSE. Written bytes may be lost.
 func (c *Conn) Abort() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -351,8 +370,8 @@ func (c *Conn) Abort() error {
 	return nil
 }
 
-// closeNow has the connection wait for nobody when it has told its end. It reports whether
-// it was closed before.
+// closeNow makes the connection end as soon as its CLOSE is sent, without the closing period. It
+// reports whether Close was called before.
 func (c *Conn) closeNow() (closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -361,7 +380,7 @@ func (c *Conn) closeNow() (closed bool) {
 	return c.closed
 }
 
-// handleReset ends the connection as one of which the peer knows nothing.
+// handleReset ends the connection because the peer has no state of it.
 func (c *Conn) handleReset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -370,8 +389,9 @@ func (c *Conn) handleReset() {
 	c.wake.raise()
 }
 
-// LocalAddr implements net.Conn. Where the endpoint is at all addresses it is the
-// one on the way to the peer, as it was when that was last found at its address.
+// LocalAddr implements net.Conn. If the endpoint is bound to the unspecified address, it returns
+// the local address of the route to the peer. The address is looked up again only when the endpoint
+// or the peer's address has changed.
 func (c *Conn) LocalAddr() net.Addr {
 	ep, to := c.currentPath()
 	at, ok := ep.Addr().(*net.UDPAddr)
@@ -421,20 +441,19 @@ func (c *Conn) setDeadline(w *waiters, t time.Time) error {
 	return nil
 }
 
-// errIdleTimeout is for a peer that is not heard of any more, errUserTimeout for one that
-// acknowledges nothing, errClosedByPeer for one that closed, errStatelessReset for one that has, say,
-// started again.
+// Reasons for which a connection ends, and errNotClient for a call that only a client may make.
 var (
-	errIdleTimeout    = errors.New("the other end does not answer any more")
-	errNotClient      = errors.New("only the end that dialled can migrate")
-	errUserTimeout    = errors.New("the other end acknowledges nothing any more")
-	errStatelessReset = fmt.Errorf("the other end knows nothing of this connection: %w", syscall.ECONNRESET)
-	errClosedByPeer   = fmt.Errorf("the other end closed the connection: %w", syscall.ECONNRESET)
+	errIdleTimeout    = errors.New("peer stopped responding")
+	errNotClient      = errors.New("only the end that dialed can migrate")
+	errUserTimeout    = errors.New("peer stopped acknowledging")
+	errStatelessReset = fmt.Errorf("peer has no state of this connection: %w", syscall.ECONNRESET)
+	errClosedByPeer   = fmt.Errorf("peer closed the connection: %w", syscall.ECONNRESET)
 )
 
+// explainError adds a hint to errors of timeouts.
 func explainError(err error) error {
 	if errors.Is(err, errIdleTimeout) || errors.Is(err, errUserTimeout) {
-		return fault.New(fault.Timeout, err, "is its link up?")
+		return fault.New(fault.Timeout, err, "check that its link is up")
 	}
 	return err
 }

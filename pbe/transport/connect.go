@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -14,12 +16,12 @@ import (
 	"mpbond/base/fault"
 )
 
-// A HELLO is repeated after firstHelloTimeout, each time in turn after twice as long, maxHelloTimeout
-// at most.
+// firstHelloTimeout is the first interval between repetitions of a HELLO. It doubles up to
+// maxHelloTimeout.
 const firstHelloTimeout, maxHelloTimeout = 100 * time.Millisecond, 3 * time.Second
 
-// Dial connects to a server's HOST:PORT over a socket of its own. It tries all
-// addresses of that name until ctx ends.
+// Dial connects to a server's HOST:PORT over a new socket, which closes with the connection. It
+// tries the addresses of the name in turn until one answers or ctx ends.
 func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 	host, p, err := net.SplitHostPort(addr)
 	var port uint64
@@ -27,11 +29,12 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 		port, err = strconv.ParseUint(p, 10, 16)
 	}
 	if err != nil {
-		return nil, fault.New(fault.Config, fmt.Errorf("%s is no address: %w", addr, err), "write an address as HOST:PORT")
+		return nil, fault.New(fault.Config, fmt.Errorf("invalid address %s: %w", addr, err), "write an address as HOST:PORT")
 	}
 	ips, err := new(net.Resolver).LookupNetIP(ctx, "ip", host)
 	if err != nil {
-		return nil, fault.New(fault.Unreachable, fmt.Errorf("resolving %s: %w", addr, err), "is the name right, and does this device have DNS?")
+		return nil, fault.New(fault.Unreachable, fmt.Errorf("resolving %s: %w", addr, err),
+			"check the name and this device's DNS")
 	}
 	for i, ip := range ips {
 		ip = ip.Unmap()
@@ -55,12 +58,13 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 	return nil, err
 }
 
-// noRouteError explains why no address of this device leads somewhere.
+// noRouteError explains that this device has no address with a route to the destination.
 func noRouteError(err error) error {
-	return fault.New(fault.Unreachable, err, "this device has no route there: is the network up?")
+	return fault.New(fault.Unreachable, err, "this device has no route to that address: check that its network is up")
 }
 
-// shareDeadline is ctx with the part of its time that one of so many tries has.
+// shareDeadline returns ctx limited to an equal share of its remaining time for each of the
+// remaining tries.
 func shareDeadline(ctx context.Context, tries int) (context.Context, context.CancelFunc) {
 	t := 5 * time.Second
 	if end, ok := ctx.Deadline(); ok {
@@ -69,7 +73,7 @@ func shareDeadline(ctx context.Context, tries int) (context.Context, context.Can
 	return context.WithTimeout(ctx, t)
 }
 
-// Dial connects from this endpoint's socket, until ctx ends.
+// Dial connects to a server over this endpoint's socket. It gives up when ctx ends.
 func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 	secret, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
@@ -97,9 +101,11 @@ func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) 
 		select {
 		case <-ctx.Done():
 			if busy {
-				return nil, fault.New(fault.Unreachable, fmt.Errorf("%s has no room for another connection: %w", to, ctx.Err()), "try again later")
+				return nil, fault.New(fault.Unreachable, fmt.Errorf("%s accepts no more connections: %w", to, ctx.Err()),
+					"try again later")
 			}
-			return nil, fault.New(fault.Unreachable, fmt.Errorf("%s does not answer over UDP: %w", to, ctx.Err()), "is its UDP port open, and not blocked by a firewall on the way?")
+			return nil, fault.New(fault.Unreachable, fmt.Errorf("%s does not answer over UDP: %w", to, ctx.Err()),
+				"check that its UDP port is open and that no firewall blocks it")
 		case <-ep.closed:
 			return nil, net.ErrClosed
 		case <-timer.C:
@@ -112,7 +118,8 @@ func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) 
 				busy = true
 				continue
 			case typeRetry:
-				// One at once, as who sees the HELLO can make them; others wait their time.
+				// Answer one RETRY at once and later ones when the timer expires: anyone who sees
+				// the HELLO can forge them.
 				if string(token) != string(p[2+connIDLen:retryLen]) {
 					copy(token, p[2+connIDLen:])
 					if !retried {
@@ -124,7 +131,8 @@ func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) 
 				continue
 			}
 			hello := appendHello(nil, id, secret.PublicKey().Bytes(), token)
-			k, key, err := deriveKeys(secret, p[2+2*connIDLen:welcomeBareLen], hello[:helloLen-addressTokenLen], p[:welcomeBareLen], true)
+			k, key, err := deriveKeys(secret, p[2+2*connIDLen:welcomeBareLen], hello[:helloLen-addressTokenLen],
+				p[:welcomeBareLen], true)
 			if err != nil {
 				continue
 			}
@@ -135,13 +143,13 @@ func (ep *Endpoint) Dial(ctx context.Context, to netip.AddrPort) (*Conn, error) 
 			c := newConn(ep, id, to)
 			c.keys, c.peerResetToken = k, reset
 			copy(c.peerID[:], p[2+connIDLen:])
-			c.engine.pendingPing = true // confirms the connection
+			c.engine.pendingPing = true // confirms the connection to the server
 			return c, ep.startConn(c)
 		}
 	}
 }
 
-// startConn makes a dialled connection run.
+// startConn starts a dialed connection.
 func (ep *Endpoint) startConn(c *Conn) error {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -154,7 +162,7 @@ func (ep *Endpoint) startConn(c *Conn) error {
 	return nil
 }
 
-// handleHello answers who wants to connect.
+// handleHello answers a client's HELLO with WELCOME, RETRY or BUSY.
 func (ep *Endpoint) handleHello(p []byte, from netip.AddrPort) {
 	k := halfKey{from: from}
 	copy(k.id[:], p[2:])
@@ -169,7 +177,7 @@ func (ep *Endpoint) handleHello(p []byte, from netip.AddrPort) {
 	if ep.isClosing {
 		return
 	}
-	if now.Sub(ep.sweptAt) > halfOpenTimeout/20 { // not for each of a flood
+	if now.Sub(ep.sweptAt) > halfOpenTimeout/20 { // bounds the cost under a flood
 		ep.sweptAt = now
 		for k, h := range ep.halfOpen {
 			if now.Sub(h.since) > halfOpenTimeout {
@@ -208,13 +216,14 @@ func (ep *Endpoint) handleHello(p []byte, from netip.AddrPort) {
 	ep.sendStateless(welcome, from)
 }
 
-// sendBusy answers a HELLO for which there is no room.
+// sendBusy answers a HELLO when no connection can be added. mu must be held.
 func (ep *Endpoint) sendBusy(k halfKey, now time.Time) {
 	if ep.replyBudget.allow(now, maxRepliesPerSecond) {
 		ep.sendStateless(append([]byte{typeBusy, version}, k.id[:]...), k.from)
 	}
 }
 
+// isZero reports whether all bytes are zero.
 func isZero(b []byte) bool {
 	for _, x := range b {
 		if x != 0 {
@@ -224,7 +233,7 @@ func isZero(b []byte) bool {
 	return true
 }
 
-// createWelcome makes the connection that a HELLO asks for, and its answer.
+// createWelcome creates the connection that a HELLO asks for, and the WELCOME packet.
 func (ep *Endpoint) createWelcome(hello []byte, k halfKey) (*Conn, []byte, error) {
 	secret, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
@@ -244,8 +253,8 @@ func (ep *Endpoint) createWelcome(hello []byte, k halfKey) (*Conn, []byte, error
 	return c, key.sealWelcome(w, token[:]), nil
 }
 
-// confirmConn hands a half-open connection to Accept once its client has shown that it
-// has the keys. While nobody accepts, it stays half open.
+// confirmConn passes a half-open connection to Accept when its client has proved that it has the
+// keys. The connection stays half open while the queue of Accept is full.
 func (ep *Endpoint) confirmConn(c *Conn) {
 	if c.confirmed {
 		return

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -289,7 +291,6 @@ func (d *digestRun) packet(what byte, end int, number uint64, frames []byte) {
 // refuse ends an engine whose peer sent what no peer of ours sends, as Conn does.
 func (d *digestRun) refuse(end int, err error) {
 	d.record('!', end)
-	io.WriteString(d.hash, err.Error())
 	d.w.engines[end].closing.closeLocally(err)
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -161,7 +163,7 @@ func TestBusy(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, err := Dial(ctx, ep.Addr().String(), Options{})
-		return fault.Is(err, fault.Unreachable) && strings.Contains(err.Error(), "no room")
+		return fault.Is(err, fault.Unreachable) && strings.Contains(err.Error(), "accepts no more connections")
 	})
 	if busyLen >= retryLen {
 		t.Error("it is long")
@@ -190,7 +192,8 @@ func TestManyRetries(t *testing.T) {
 			server.WriteToUDPAddrPort(append(b, bytes.Repeat([]byte{byte(10*n + i)}, addressTokenLen)...), from)
 		}
 	}
-	if took := time.Since(begun); took < 2*firstHelloTimeout { // the second came at once, and the fourth after the third
+	// the second came at once, and the fourth after the third
+	if took := time.Since(begun); took < 2*firstHelloTimeout {
 		t.Errorf("four within %v", took)
 	}
 	cancel()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -18,67 +20,64 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// Options are those of an endpoint and all its connections. Their functions are
-// called by several goroutines.
+// Options configure an endpoint and all its connections. Their functions must be safe for
+// concurrent use.
 type Options struct {
-	// Controller makes the congestion controller of each connection, and a new one
-	// when it goes on over another path; CUBIC if nil.
+	// Controller creates the congestion controller of each connection, and a new one after a change
+	// of path. Nil selects CUBIC.
 	Controller func() cc.Controller
-	// Feedback makes, for each connection, who says what goes back with the
-	// acknowledgements, and another one when the peer's packets come another way.
-	// Nil: nothing goes back.
+	// Feedback creates the source of a connection's radio feedback, and a new one when packets
+	// arrive at another endpoint or from another address. Nil sends no feedback.
 	Feedback func() Feedback
-	// UserTimeout ends a connection when nothing of what it sends is acknowledged for so
-	// long, though it hears of the other end; 0: only silence does, after 45 s.
+	// UserTimeout ends a connection if nothing that it sends is acknowledged for so long, even
+	// though the peer sends packets. With zero, only 45 s of silence end it.
 	UserTimeout time.Duration
-	// ResetKey, if set, is one that nobody else knows, and the same when the program runs
-	// again: then a new endpoint of the same address tells the other ends of connections that its
-	// predecessor had that they are over, and else only those of its own.
+	// ResetKey is a secret from which reset tokens are derived (RFC 9000 section 10.3.2). If it
+	// stays the same after a restart, a new endpoint with the same address can end connections of
+	// its predecessor. If it is empty, the endpoint uses a random key.
 	ResetKey []byte
-	// Control, if set, is called for the socket before it is bound.
+	// Control, if set, is called with the socket before it is bound.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
-// Feedback is what one connection tells its sender of the cells here. Its methods
-// are called by one goroutine at a time, and must not call the connection.
+// Feedback reports the state of local mobile cells to the sender of one connection. Its methods are
+// not called concurrently and must not call the connection.
 type Feedback interface {
-	// OnPacket is told the one-way delay of each packet that arrives (now and oneWayDelay by
-	// clocks of the connection, of which only differences mean something) with the
-	// least round trip that the sender knows, 0 if it knows none yet. What it says goes back
-	// for 100 ms at most, so that it is for OnPacket alone to know how old its
-	// news are: of cells that it has heard nothing of for long it says a Capacity of 0.
+	// OnPacket is called for each packet that arrives and returns the feedback for the next
+	// acknowledgements. now and oneWay use the connection's clocks, of which only differences are
+	// meaningful. rtprop is the sender's minimum RTT, 0 while unknown. The feedback is repeated for
+	// 100 ms at most. OnPacket must return a Capacity of 0 when its own measurements are too old.
 	OnPacket(now, oneWay, rtprop time.Duration) cc.Radio
 	// Close is called last.
 	Close()
 }
 
-// Limits of an endpoint that listens.
+// Limits of a listening endpoint.
 const (
-	maxHalfOpen         = 64   // connections that are not confirmed, of addresses that have not shown that they receive
-	maxValidated        = 192  // of those that have
-	maxPerSource        = 16   // of either, of one tcp.SourceOf
-	maxPerMinute        = 200  // of either, of one tcp.SourceOf in a minute
-	maxConns            = 4096 // of one endpoint
+	maxHalfOpen         = 64   // unconfirmed connections from unvalidated addresses
+	maxValidated        = 192  // unconfirmed connections from validated addresses
+	maxPerSource        = 16   // unconfirmed connections of one tcp.Source, for each kind of address
+	maxPerMinute        = 200  // new connections of one tcp.Source in a minute, for each kind of address
+	maxConns            = 4096 // connections of one endpoint
 	halfOpenTimeout     = 5 * time.Second
 	acceptBacklog       = 64
-	socketBuffer        = 4 << 20 // asked of the system, which may give less
-	maxSocketErrors     = 1000    // of the socket in turn, until it is given up
-	maxRepliesPerSecond = 10000   // in a second that ask for a token, or say that there is no room
-	maxResetsPerSecond  = 2000    // in a second
+	socketBuffer        = 4 << 20 // requested bytes; the system may give less
+	maxSocketErrors     = 1000    // consecutive receive errors before the endpoint closes
+	maxRepliesPerSecond = 10000   // RETRY and BUSY packets
+	maxResetsPerSecond  = 2000    // RESET packets
 )
 
-// closeGrace is how long Close waits for connections that were closed before.
+// closeGrace bounds how long Endpoint.Close waits for connections that were closed before.
 const closeGrace = time.Second
 
-// Endpoint is one UDP socket and its connections. Its methods are for any
-// goroutine.
+// Endpoint is one UDP socket and its connections. It is safe for concurrent use.
 type Endpoint struct {
 	opt              Options
 	socket           *socket
-	closesWithLast   bool                // closed with its last connection
-	tokenKey         []byte              // of tokens of addresses
-	unvalidatedLimit *tcp.AdmissionLimit // of addresses that may be false: what is refused there may ask again with a token
-	validatedLimit   *tcp.AdmissionLimit // of addresses that returned one, so that false ones take nobody's place
+	closesWithLast   bool                // closes with its last connection
+	tokenKey         []byte              // authenticates address tokens
+	unvalidatedLimit *tcp.AdmissionLimit // for addresses that may be forged; a refused client gets a RETRY
+	validatedLimit   *tcp.AdmissionLimit // for clients that returned a token; forged addresses cannot exhaust it
 	accepted         chan *Conn
 	closed           chan struct{}
 
@@ -86,16 +85,16 @@ type Endpoint struct {
 	conns        map[connID]*Conn
 	pendingDials map[connID]chan []byte
 	halfOpen     map[halfKey]*halfOpen
-	// connsByPeerID are those of conns that were dialled, by the other end's id.
+	// connsByPeerID has the dialed connections, by the peer's ID.
 	connsByPeerID map[connID]*Conn
 	replyBudget   rateBudget
 	resetBudget   rateBudget
-	sweptAt       time.Time // when half was last looked through
+	sweptAt       time.Time // last removal of expired half-open connections
 	isClosing     bool
-	closeErr      error // it was closed for; nil: Close was called
+	closeErr      error // socket error that closed the endpoint; nil after Close
 }
 
-// rateBudget is how much may still be done in this second.
+// rateBudget limits events in a second.
 type rateBudget struct {
 	since time.Time
 	used  int
@@ -109,7 +108,7 @@ func (b *rateBudget) allow(now time.Time, limit int) bool {
 	return b.used <= limit
 }
 
-// halfKey names a HELLO: one that was damaged on the way is another one.
+// halfKey identifies a HELLO. A HELLO damaged on the way has another key.
 type halfKey struct {
 	from  netip.AddrPort
 	id    connID
@@ -124,8 +123,8 @@ type halfOpen struct {
 	release func()
 }
 
-// Listen opens an endpoint at a local address such as ":7443" or "192.0.2.1:7443",
-// which accepts connections, and can dial too.
+// Listen opens an endpoint at a local address such as ":7443" or "192.0.2.1:7443". The endpoint
+// accepts connections and can dial.
 func Listen(addr string, opt Options) (*Endpoint, error) {
 	a, err := net.ResolveUDPAddr("udp", addr)
 	if err != nil {
@@ -145,16 +144,27 @@ func openEndpoint(network, addr string, opt Options) (*Endpoint, error) {
 	lc := net.ListenConfig{Control: opt.Control}
 	pc, err := lc.ListenPacket(context.Background(), network, addr)
 	if err != nil {
-		return nil, fault.New(fault.Unreachable, fmt.Errorf("opening a UDP socket: %w", err), "is the address one of this device, and its port free?")
+		return nil, fault.New(fault.Unreachable, fmt.Errorf("opening a UDP socket: %w", err),
+			"check that the address belongs to this device and that its port is free")
 	}
 	sock, err := newSocket(pc.(*net.UDPConn))
 	if err != nil {
 		pc.Close()
 		return nil, fmt.Errorf("preparing a UDP socket: %w", err)
 	}
-	ep := &Endpoint{opt: opt, socket: sock, tokenKey: make([]byte, 32), unvalidatedLimit: tcp.NewAdmissionLimit(maxHalfOpen, maxPerSource, maxPerMinute), validatedLimit: tcp.NewAdmissionLimit(maxValidated, maxPerSource, maxPerMinute),
-		accepted: make(chan *Conn, acceptBacklog), closed: make(chan struct{}),
-		conns: map[connID]*Conn{}, connsByPeerID: map[connID]*Conn{}, pendingDials: map[connID]chan []byte{}, halfOpen: map[halfKey]*halfOpen{}}
+	ep := &Endpoint{
+		opt:              opt,
+		socket:           sock,
+		tokenKey:         make([]byte, 32),
+		unvalidatedLimit: tcp.NewAdmissionLimit(maxHalfOpen, maxPerSource, maxPerMinute),
+		validatedLimit:   tcp.NewAdmissionLimit(maxValidated, maxPerSource, maxPerMinute),
+		accepted:         make(chan *Conn, acceptBacklog),
+		closed:           make(chan struct{}),
+		conns:            map[connID]*Conn{},
+		connsByPeerID:    map[connID]*Conn{},
+		pendingDials:     map[connID]chan []byte{},
+		halfOpen:         map[halfKey]*halfOpen{},
+	}
 	rand.Read(ep.tokenKey)
 	if len(opt.ResetKey) == 0 {
 		ep.opt.ResetKey = make([]byte, 32)
@@ -164,11 +174,11 @@ func openEndpoint(network, addr string, opt Options) (*Endpoint, error) {
 	return ep, nil
 }
 
-// Addr is the socket's own address.
+// Addr returns the local address of the socket.
 func (ep *Endpoint) Addr() net.Addr { return ep.socket.LocalAddr() }
 
-// Accept returns the next connection whose client has shown that it has the keys.
-// After Close it returns net.ErrClosed, and when the socket has failed for good why.
+// Accept returns the next connection whose client has proved that it has the keys. After Close it
+// returns net.ErrClosed, and after a failure of the socket the reason.
 func (ep *Endpoint) Accept() (*Conn, error) {
 	select {
 	case c := <-ep.accepted:
@@ -183,8 +193,8 @@ func (ep *Endpoint) Accept() (*Conn, error) {
 	}
 }
 
-// Close ends the endpoint with all connections that use it: those that were closed
-// before within a second, others at once.
+// Close closes the endpoint and all connections that send over it. Connections that were closed
+// before get up to a second to send their bytes. The others are aborted.
 func (ep *Endpoint) Close() error {
 	ep.mu.Lock()
 	if ep.isClosing {
@@ -206,7 +216,7 @@ func (ep *Endpoint) Close() error {
 			continue
 		}
 		if c.closeNow() {
-			select { // what was written before may still arrive
+			select { // written bytes may still arrive
 			case <-c.finished:
 			case <-timer.C:
 				timer.Reset(0)
@@ -219,8 +229,8 @@ func (ep *Endpoint) Close() error {
 	return ep.socket.Close()
 }
 
-// runReceiveLoop reads the socket until it is closed, or has failed so often in turn that it
-// is closed here.
+// runReceiveLoop reads the socket until it is closed. After maxSocketErrors consecutive errors it
+// closes the endpoint.
 func (ep *Endpoint) runReceiveLoop() {
 	var err error
 	for failed := 0; failed < maxSocketErrors; {
@@ -229,16 +239,16 @@ func (ep *Endpoint) runReceiveLoop() {
 		} else if errors.Is(err, net.ErrClosed) {
 			return
 		} else {
-			failed++ // some systems tell here of ICMP, which anybody can send
+			failed++ // some systems report ICMP here, which anyone can send
 		}
 	}
 	ep.mu.Lock()
-	ep.closeErr = fmt.Errorf("a UDP socket that failed %d times in turn: %w", maxSocketErrors, err)
+	ep.closeErr = fmt.Errorf("UDP socket failed %d times in a row: %w", maxSocketErrors, err)
 	ep.mu.Unlock()
 	ep.Close()
 }
 
-// handleTrain takes packets of one size that came together.
+// handleTrain handles packets of one size that arrived back to back. The last may be shorter.
 func (ep *Endpoint) handleTrain(b []byte, size int, from netip.AddrPort) {
 	for len(b) > 0 {
 		n := min(size, len(b))
@@ -254,7 +264,7 @@ func (ep *Endpoint) handleTrain(b []byte, size int, from netip.AddrPort) {
 	}
 }
 
-// findConn is the connection that a DATA packet is for, nil if there is none.
+// findConn returns the connection of a DATA packet, or nil.
 func (ep *Endpoint) findConn(p []byte) *Conn {
 	if len(p) < overhead || p[0] != typeData {
 		return nil
@@ -266,7 +276,7 @@ func (ep *Endpoint) findConn(p []byte) *Conn {
 	return ep.conns[id]
 }
 
-// handleUnmatched takes a packet of no connection.
+// handleUnmatched handles a packet that belongs to no connection.
 func (ep *Endpoint) handleUnmatched(p []byte, from netip.AddrPort) {
 	switch {
 	case p[0] == typeData && len(p) >= overhead:
@@ -276,7 +286,9 @@ func (ep *Endpoint) handleUnmatched(p []byte, from netip.AddrPort) {
 	case len(p) < 2 || p[1] != version:
 	case p[0] == typeHello && len(p) >= minPayload:
 		ep.handleHello(p[:helloLen], from)
-	case p[0] == typeRetry && len(p) >= retryLen, p[0] == typeWelcome && len(p) >= welcomeLen, p[0] == typeBusy && len(p) >= busyLen:
+	case p[0] == typeRetry && len(p) >= retryLen,
+		p[0] == typeWelcome && len(p) >= welcomeLen,
+		p[0] == typeBusy && len(p) >= busyLen:
 		var id connID
 		copy(id[:], p[2:])
 		ep.mu.Lock()
@@ -285,18 +297,18 @@ func (ep *Endpoint) handleUnmatched(p []byte, from netip.AddrPort) {
 		if replies != nil {
 			select {
 			case replies <- append([]byte(nil), p...):
-			default: // the client asks again
+			default: // the client repeats its HELLO
 			}
 		}
 	}
 }
 
-// resetTokenFor is the token that says that the connection of an id here is over.
+// resetTokenFor returns the reset token of a local connection ID.
 func (ep *Endpoint) resetTokenFor(id connID) [resetTokenLen]byte {
 	return computeResetToken(ep.opt.ResetKey, ep.Addr().String(), id)
 }
 
-// sendReset tells whoever still sends to an id that there is no connection of it.
+// sendReset answers a DATA packet with an unknown connection ID.
 func (ep *Endpoint) sendReset(id connID, from netip.AddrPort) {
 	ep.mu.Lock()
 	allowed := !ep.isClosing && ep.resetBudget.allow(time.Now(), maxResetsPerSecond)
@@ -307,7 +319,7 @@ func (ep *Endpoint) sendReset(id connID, from netip.AddrPort) {
 	}
 }
 
-// handleReset takes a RESET.
+// handleReset handles a RESET packet. It ends the connection if the token is valid.
 func (ep *Endpoint) handleReset(p []byte) {
 	ep.mu.Lock()
 	c := ep.connsByPeerID[connID(p[1:1+connIDLen])]
@@ -317,7 +329,7 @@ func (ep *Endpoint) handleReset(p []byte) {
 	}
 }
 
-// addConn has packets of c, of whose endpoint mu is held, arrive.
+// addConn registers c to receive packets. mu must be held.
 func (ep *Endpoint) addConn(c *Conn) {
 	ep.conns[c.id] = c
 	if !c.isServer {
@@ -325,12 +337,13 @@ func (ep *Endpoint) addConn(c *Conn) {
 	}
 }
 
-// sendStateless sends a packet outside any connection.
+// sendStateless sends a packet that belongs to no connection.
 func (ep *Endpoint) sendStateless(p []byte, to netip.AddrPort) {
 	ep.socket.sendBatch(&outbox{buf: p, ends: []int{len(p)}}, to)
 }
 
-// adoptConn lets packets for c arrive at this endpoint. False: it is closed.
+// adoptConn registers a connection that migrates to this endpoint. It returns false if the endpoint
+// is closed.
 func (ep *Endpoint) adoptConn(c *Conn) bool {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -341,7 +354,8 @@ func (ep *Endpoint) adoptConn(c *Conn) bool {
 	return true
 }
 
-// removeConn ends what is known of a connection.
+// removeConn removes a connection. It closes the endpoint if this was its last one and the endpoint
+// was opened for a single connection.
 func (ep *Endpoint) removeConn(c *Conn) {
 	ep.mu.Lock()
 	delete(ep.conns, c.id)
@@ -351,11 +365,11 @@ func (ep *Endpoint) removeConn(c *Conn) {
 	last := ep.closesWithLast && len(ep.conns) == 0
 	ep.mu.Unlock()
 	if last {
-		_ = ep.Close() // it has no connection to wait for
+		_ = ep.Close() // no connection is left to wait for
 	}
 }
 
-// headerSizeFor is what IP and UDP add to a payload for that address.
+// headerSizeFor returns the size of the IP and UDP headers of a packet to that address.
 func headerSizeFor(to netip.AddrPort) unit.Bytes {
 	if to.Addr().Is4() {
 		return 28

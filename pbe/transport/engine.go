@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -8,9 +10,9 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// engine is one end of a connection without sockets and clocks: packets and the
-// time go in, packets come out. Times are those since any fixed moment, over 0, and
-// never go back. It is not safe for concurrent use.
+// engine is one end of a connection without sockets or clocks. Its inputs are packets and times,
+// its outputs packets. Times count from any fixed moment, are over 0 and never decrease. It is not
+// safe for concurrent use.
 type engine struct {
 	controller cc.Controller
 	sampler    cc.Sampler
@@ -26,27 +28,35 @@ type engine struct {
 	mtu   mtuSearch
 	acks  ackTracker
 	radio radioFeedback
-	frame frame // that is being handled
+	frame frame // the frame being handled
 
 	liveness         liveness
 	closing          closing
-	pendingPing      bool      // something that asks for an ACK must leave
-	pendingChallenge []byte    // data of a CHALLENGE, to be returned
+	pendingPing      bool      // an ack-eliciting packet must be sent
+	pendingChallenge []byte    // data of a CHALLENGE to be answered
 	pathResponse     []byte    // data of the newest RESPONSE
-	rate             unit.Rate // newest sample
-	appLimited       bool      // it was taken while the app set the pace
+	rate             unit.Rate // newest delivery rate sample
+	appLimited       bool      // the application, not the network, limited that sample
 	counts           packetCounts
 }
 
-// packetCounts are of packets, and of bytes on the wire.
+// packetCounts counts packets, and bytes on the wire.
 type packetCounts struct{ packets, wireOut, wireIn, duplicate, tooOld uint64 }
 
 func newEngine(ctl cc.Controller, headerSize unit.Bytes) *engine {
-	return &engine{controller: ctl, headerSize: headerSize, sender: sender{maxData: initialWindow}, receiver: newReceiver(), loss: newLossDetector(),
-		mtu: mtuSearch{size: minPayload}, liveness: liveness{keepAliveInterval: defaultKeepAlive}}
+	return &engine{
+		controller: ctl,
+		headerSize: headerSize,
+		sender:     sender{maxData: initialWindow},
+		receiver:   newReceiver(),
+		loss:       newLossDetector(),
+		mtu:        mtuSearch{size: minPayload},
+		liveness:   liveness{keepAliveInterval: defaultKeepAlive},
+	}
 }
 
-// readStream reads into p: 0 bytes mean to wait, io.EOF the end of the stream.
+// readStream reads into p. It returns 0 bytes if none are available yet, and io.EOF at the end of
+// the stream.
 func (e *engine) readStream(now time.Duration, p []byte) (int, error) {
 	n := e.receiver.readInto(now, max(e.radio.peerMinRTT, e.loss.rtt.smoothed), p)
 	switch {
@@ -59,8 +69,8 @@ func (e *engine) readStream(now time.Duration, p []byte) (int, error) {
 	return 0, e.closing.err
 }
 
-// switchPath forgets what was learned of a path: packets take another one from now
-// on, and those in flight on the old one are not waited for.
+// switchPath resets all state of the path when packets take another one. Packets in flight on the
+// old path count as lost.
 func (e *engine) switchPath(now time.Duration, ctl cc.Controller) {
 	for _, p := range e.loss.resetPath() {
 		e.sender.onLost(p.segment())
@@ -71,8 +81,8 @@ func (e *engine) switchPath(now time.Duration, ctl cc.Controller) {
 	e.pendingPing = true
 }
 
-// nextWakeTime returns when tick and poll have something to do though nothing arrives; never is
-// negative.
+// nextWakeTime returns when handleTimers and appendPacket must be called next if no packet arrives.
+// A negative time means never.
 func (e *engine) nextWakeTime(now time.Duration) time.Duration {
 	switch {
 	case e.closing.isOver(now):
@@ -105,17 +115,17 @@ func (e *engine) nextWakeTime(now time.Duration) time.Duration {
 
 func (e *engine) packetSize() unit.Bytes { return unit.Bytes(e.mtu.size) + e.headerSize }
 
-// fitsWindow reports whether a window lets another packet go. A single one always goes: it
-// may be longer than the least window of a controller.
+// fitsWindow reports whether the congestion window allows another packet. A single packet is always
+// allowed, because it may be longer than a controller's minimum window.
 func (e *engine) fitsWindow(window unit.Bytes) bool {
 	return e.loss.bytesInFlight == 0 || e.loss.bytesInFlight+e.packetSize() <= window
 }
 
-// expectsAck reports whether something is in flight, or only the peer can say that its
-// window is open again.
+// expectsAck reports whether packets are in flight, or the stream waits for the peer's flow control
+// window.
 func (e *engine) expectsAck() bool { return e.loss.bytesInFlight > 0 || e.sender.isBlocked() }
 
-// handleTimers does what is due by time.
+// handleTimers runs the timers that have expired.
 func (e *engine) handleTimers(now time.Duration) {
 	if e.closing.err != nil {
 		return
@@ -133,8 +143,8 @@ func (e *engine) handleTimers(now time.Duration) {
 	e.pendingPing = e.pendingPing || e.liveness.needsPing(now)
 }
 
-// appendPacket appends the frames of the next packet to b, at most mtu.size bytes with
-// overhead, and returns its number. False: nothing is to be sent now.
+// appendPacket appends the frames of the next packet to b and returns the packet's number. With
+// overhead the packet is at most mtu.size bytes long. It returns false if nothing can be sent now.
 func (e *engine) appendPacket(now time.Duration, b []byte) (out []byte, number uint64, ok bool) {
 	start := len(b)
 	p := sentPacket{sentTime: now}
@@ -147,7 +157,7 @@ func (e *engine) appendPacket(now time.Duration, b []byte) (out []byte, number u
 	}
 	lim := e.controller.Limits(now)
 	payload := e.choosePayload(now, lim.Window)
-	// What may be lost goes with all that leaves anyway, until it has arrived.
+	// An ACK may be lost. It is repeated in packets that leave anyway until one has arrived.
 	if e.acks.shouldSend(payload.data || payload.ping) {
 		b = e.appendAck(now, b)
 		p.acks = e.acks.eliciting
@@ -157,8 +167,8 @@ func (e *engine) appendPacket(now time.Duration, b []byte) (out []byte, number u
 		e.pendingChallenge = e.pendingChallenge[:0]
 	}
 	if !e.sender.hasPendingData() && e.fitsWindow(lim.Window) {
-		// Also of a question, of which there are few in a round trip: what it shows is
-		// not what the path has.
+		// A probe also counts as app-limited: a few packets in a round trip do not show what the
+		// path can carry.
 		e.sampler.SetAppLimited(e.loss.bytesInFlight)
 	}
 	if payload.elicitsAck() {
@@ -175,16 +185,16 @@ func (e *engine) appendPacket(now time.Duration, b []byte) (out []byte, number u
 	return b, e.recordSent(p, len(b)-start), true
 }
 
-// packetPayload is what a packet carries that asks for an acknowledgement, the first of these.
+// packetPayload selects the ack-eliciting content of a packet. The first field that is set decides.
 type packetPayload struct {
-	probeSize int // of the MTU, of that length; 0: none
+	probeSize int // length of an MTU probe packet; 0: none
 	data      bool
 	ping      bool
 }
 
 func (p packetPayload) elicitsAck() bool { return p.probeSize > 0 || p.data || p.ping }
 
-// choosePayload returns what the next packet is to carry.
+// choosePayload returns the payload of the next packet.
 func (e *engine) choosePayload(now time.Duration, window unit.Bytes) packetPayload {
 	payload := packetPayload{ping: e.pendingPing}
 	if e.fitsWindow(window) && e.pacer.canSend(now) {
@@ -196,7 +206,7 @@ func (e *engine) choosePayload(now time.Duration, window unit.Bytes) packetPaylo
 	return payload
 }
 
-// appendPayload appends it to a packet whose frames begin at start.
+// appendPayload appends the payload to a packet whose frames begin at start.
 func (e *engine) appendPayload(b []byte, start int, payload packetPayload, p *sentPacket) []byte {
 	var seg segment
 	switch {
@@ -215,15 +225,15 @@ func (e *engine) appendPayload(b []byte, start int, payload packetPayload, p *se
 	return b
 }
 
-// appendChallenge appends the frames of a packet that asks the peer to show that it
-// receives where this one is sent to, apart from all others.
+// appendChallenge appends the frames of a packet that validates a new address of the peer. The
+// packet is sent separately from all others.
 func (e *engine) appendChallenge(now time.Duration, b, data []byte) (out []byte, number uint64) {
 	start := len(b)
 	b = append(append(b, frameChallenge), data...)
 	return b, e.recordSent(sentPacket{sentTime: now}, len(b)-start)
 }
 
-// recordSent notes a packet with so many bytes of frames, and returns its number.
+// recordSent records a sent packet with frameBytes bytes of frames and returns its number.
 func (e *engine) recordSent(p sentPacket, frameBytes int) (number uint64) {
 	number, lost := e.loss.onPacketSent(p)
 	e.requeueLost(p.sentTime, lost)
@@ -233,15 +243,14 @@ func (e *engine) recordSent(p sentPacket, frameBytes int) (number uint64) {
 	return number
 }
 
-// onSendRefused takes packets back that this device itself did not take, such as those
-// longer than its own link carries: they went nowhere, and are lost.
+// onSendRefused corrects the counters for packets that the local system refused, for example
+// because they exceed the MTU of the link. Loss detection finds that they are lost.
 func (e *engine) onSendRefused(packets, bytes int) {
 	e.counts.wireOut -= uint64(bytes) + uint64(packets)*uint64(e.headerSize)
 	e.mtu.onSendRefused(bytes)
 }
 
-// onAck takes an acknowledgement. What it says of packets never sent is no reason to
-// believe the rest.
+// onAck handles an ACK frame. It ignores a frame that names a packet never sent.
 func (e *engine) onAck(now time.Duration, f *ackFrame) error {
 	if ok, err := e.loss.validateAck(f); !ok {
 		return err
@@ -277,7 +286,7 @@ func (e *engine) onAck(now time.Duration, f *ackFrame) error {
 	return nil
 }
 
-// onLost has what was lost sent again, and reports it to the controller.
+// onLost queues the content of lost packets again and reports the losses to the controller.
 func (e *engine) onLost(now time.Duration, lost []numberedPacket) {
 	e.requeueLost(now, lost)
 	if l, ok := e.loss.takeLossReport(now); ok {
@@ -288,7 +297,7 @@ func (e *engine) onLost(now time.Duration, lost []numberedPacket) {
 	}
 }
 
-// requeueLost has what packets carried sent again.
+// requeueLost queues the content of lost packets again.
 func (e *engine) requeueLost(now time.Duration, lost []numberedPacket) {
 	for i := range lost {
 		p := &lost[i]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -9,25 +11,23 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// Frames within a DATA packet, one after the other. u is an unsigned varint
-// (LEB128).
+// The frames of a DATA packet follow each other. u is an unsigned varint (LEB128).
 //
 //	PADDING    0x00
-//	PING       0x01                                     asks for an acknowledgement
+//	PING       0x01                                     elicits an acknowledgement
 //	ACK        0x02 largest(u) delay_us(u) oneway_us(4) window_end(u) ranges(u) first(u) { gap(u) length(u) }
 //	RADIO      0x03 capacity(u, kbit/s) fair(u, kbit/s) flags(1: bit 0 internet) activated(1)
-//	STREAM     0x04 offset(u) length(u) data            asks for an acknowledgement
-//	FIN        0x05 offset(u)                           the stream ends there; asks for an acknowledgement
-//	CLOSE      0x06 code(u)                             the connection is over; the code is 0 and says nothing
-//	STAMP      0x07 sent_us(4) rtprop_us(u)             when this packet left, and the least round trip
-//	CHALLENGE  0x08 data(8)                             to be returned from where it arrives
-//	RESPONSE   0x09 data(8)
+//	STREAM     0x04 offset(u) length(u) data            elicits an acknowledgement
+//	FIN        0x05 offset(u)                           final size of the stream; elicits an acknowledgement
+//	CLOSE      0x06 code(u)                             ends the connection; the code is 0 and has no meaning
+//	STAMP      0x07 sent_us(4) rtprop_us(u)             when this packet was sent, and the sender's minimum RTT
+//	CHALLENGE  0x08 data(8)                             must be answered from where it arrives
+//	RESPONSE   0x09 data(8)                             answers a CHALLENGE with the same data
 //
-// ACK: packets largest−first to largest were received, then, downwards, gap+1
-// were not and length+1 were. oneway_us is the one-way delay of the largest by
-// the two clocks, modulo 2^32. window_end is up to which offset of the stream
-// there is room. RADIO is PBE-CC's feedback (cc.Radio), and belongs to the ACK that
-// follows.
+// An ACK says that packets largest−first to largest were received. Then, downwards, gap+1 packets
+// were not received and length+1 were. oneway_us is the one-way delay of the largest by two
+// unsynchronized clocks, modulo 2^32. window_end is the stream offset up to which the peer may
+// send. A RADIO frame is PBE-CC's feedback (cc.Radio) and belongs to the ACK that follows.
 const (
 	framePadding   = 0x00
 	framePing      = 0x01
@@ -41,22 +41,22 @@ const (
 	frameResponse  = 0x09
 )
 
-// maxAckRanges bounds the ranges of an ACK; older gaps are then not told again.
+// maxAckRanges bounds the ranges of an ACK. Older ranges are not repeated.
 const maxAckRanges = 32
 
-// maxOffset bounds offsets of the stream and numbers of packets.
+// maxOffset bounds stream offsets and packet numbers.
 const maxOffset = 1 << 60
 
-// ackRange is the numbers of packets from lo up to and with hi.
+// ackRange is a range of packet numbers from lo to hi, both included.
 type ackRange struct{ lo, hi uint64 }
 
-// ackFrame is an ACK.
+// ackFrame is an ACK frame.
 type ackFrame struct {
-	delay       time.Duration // between receiving the largest and sending this
+	delay       time.Duration // between the arrival of the largest packet and this ACK
 	oneWayDelay uint32        // µs
 	maxData     uint64
-	ranges      [maxAckRanges]ackRange // from the largest downwards
-	count       int                    // of them, 1 at least
+	ranges      [maxAckRanges]ackRange // from the largest number downwards
+	count       int                    // used elements of ranges, 1 at least
 }
 
 func (a *ackFrame) appendTo(b []byte) []byte {
@@ -91,29 +91,29 @@ func appendStamp(b []byte, now, rtprop time.Duration) []byte {
 	return binary.AppendUvarint(b, uint64(rtprop.Microseconds()))
 }
 
-// frame is one that was read; which fields count its kind says.
+// frame is a decoded frame. kind determines which fields are valid.
 type frame struct {
 	kind  byte
-	value uint64 // offset, code, or least round trip in µs
+	value uint64 // offset, code, or minimum RTT in µs
 	sent  uint32 // µs
-	data  []byte // in the packet's memory
+	data  []byte // refers to the packet's memory
 	ack   ackFrame
 	radio cc.Radio
 }
 
-// elicitsAck tells whether its sender wants to know that it arrived.
+// elicitsAck reports whether the peer must acknowledge the packet that contains f.
 func (f *frame) elicitsAck() bool {
 	return f.kind == framePing || f.kind == frameStream || f.kind == frameFin
 }
 
-// frameReader takes frames apart; after the first error all it reads is zero.
+// frameReader decodes frames. After the first error it reads only zeros.
 type frameReader struct {
 	buf    []byte
 	failed bool
 }
 
-// readFrame reads a frame into f. It may be called while r.b is not empty. No value it
-// gives is over maxOffset.
+// readFrame decodes the next frame into f. r.buf must not be empty. No decoded value exceeds
+// maxOffset.
 func (r *frameReader) readFrame(f *frame) error {
 	f.kind = r.readByte()
 	switch f.kind {
@@ -203,5 +203,10 @@ func (r *frameReader) readRadio() cc.Radio {
 	const most = 1e9 // kbit/s: a terabit
 	capacity, fair := min(r.readUvarint(), most), min(r.readUvarint(), most)
 	flags, activated := r.readByte(), r.readByte()
-	return cc.Radio{Capacity: unit.Rate(capacity) * unit.Kbps, Fair: unit.Rate(fair) * unit.Kbps, Internet: flags&1 != 0, Activated: activated}
+	return cc.Radio{
+		Capacity:  unit.Rate(capacity) * unit.Kbps,
+		Fair:      unit.Rate(fair) * unit.Kbps,
+		Internet:  flags&1 != 0,
+		Activated: activated,
+	}
 }

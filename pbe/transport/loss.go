@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -11,56 +13,55 @@ import (
 
 // Specification.
 const (
-	packetThreshold               = 3 // RFC 9002 section 6.1.1; grows where packets overtake each other
-	persistentCongestionThreshold = 3 // probe timeouts of nothing but losses (RFC 9002 section 7.6.1)
+	packetThreshold               = 3 // RFC 9002 section 6.1.1; grows with reordering
+	persistentCongestionThreshold = 3 // probe timeouts in which all packets are lost (RFC 9002 section 7.6.1)
 )
 
 // Tuning.
 const (
-	maxReorderThreshold = 300         // as Linux' tcp_max_reordering
-	maxProbeTimeout     = time.Second // if the round trip is not longer
-	maxSentPackets      = 1 << 16     // packets sent that are remembered
-	maxNonEliciting     = 1 << 12     // of them, those that ask for no ACK
+	maxReorderThreshold = 300         // as Linux's tcp_max_reordering
+	maxProbeTimeout     = time.Second // unless the round trip is longer
+	maxSentPackets      = 1 << 16     // remembered packets
+	maxNonEliciting     = 1 << 12     // remembered packets that elicit no ACK
 )
 
-// lossDetector follows the packets that were sent until they are acknowledged or lost
-// (RFC 9002): which are in flight, how long a round trip takes, which are lost as later
-// ones have arrived, and when a probe must ask for an acknowledgement. What it finds it
-// returns, as lists that are valid until its next call; what to do about it, and what the
-// packets carry, is its owner's business. Sizes are bytes on the wire, times those of the
-// connection. Its memory is bounded. It is not safe for concurrent use.
+// lossDetector tracks sent packets until they are acknowledged or lost (RFC 9002). It knows the
+// packets in flight and the round trip time, detects losses, and decides when to send a probe. It
+// returns lists that are valid until its next call. The caller handles their content and the
+// congestion controller. Sizes are bytes on the wire, times those of the connection. Memory is
+// bounded. It is not safe for concurrent use.
 type lossDetector struct {
 	numbers       packetNumbers
-	sent          sentPackets // maxSentPackets at most, maxNonEliciting of them
+	sent          sentPackets // at most maxSentPackets, of which maxNonEliciting elicit no ACK
 	rtt           rttEstimator
 	bytesInFlight unit.Bytes
 
-	acked             span.Set[uint64] // numbers that were acknowledged, of those in sent
-	newlyAcked        []ackRange       // of them, those that the newest ACK named first, from the highest downwards
-	missing           []uint64         // in flight though a later one was acknowledged, ascending; and some that came late
-	largestAcked      uint64           // + 1
+	acked             span.Set[uint64] // acknowledged numbers that are in sent
+	newlyAcked        []ackRange       // numbers that the newest ACK acknowledges first, highest range first
+	missing           []uint64         // ascending numbers in flight below largestAcked; may include ones acknowledged late
+	largestAcked      uint64           // largest acknowledged number + 1
 	reorderThreshold  uint64
 	lastElicitingSent time.Duration
-	progressTime      time.Duration // when one was acknowledged last, or the first was sent that is not
-	lossTime          time.Duration // then packets may be lost; 0: none
-	ptoCount          int           // probe timeouts in turn
-	unreportedLoss    cc.Loss       // not reported yet
+	progressTime      time.Duration // last acknowledgement, or when the first packet in flight was sent
+	lossTime          time.Duration // when the loss timer expires; 0: not set
+	ptoCount          int           // consecutive probe timeouts
+	unreportedLoss    cc.Loss       // losses not yet passed to the controller
 
-	ackedPackets  []numberedPacket // of this call
+	ackedPackets  []numberedPacket // result of the current call
 	lostPackets   []numberedPacket
-	lostCount     uint64 // packets, since the beginning
-	spuriousCount uint64 // of them, those that had arrived
+	lostCount     uint64 // packets declared lost since the beginning
+	spuriousCount uint64 // packets declared lost that had arrived
 }
 
-// numberedPacket is a copy of a packet.
+// numberedPacket is a copy of a sent packet with its number.
 type numberedPacket struct {
 	number uint64
 	sentPacket
 }
 
-// ackResult is what an ACK says. Acked are the packets that it names first, from the
-// lowest to the highest; those of size 0 were not in flight: they had been taken for lost.
-// RTT is the round trip that it shows, 0 if it shows none.
+// ackResult is the result of an ACK. acked has the newly acknowledged packets in ascending order. A
+// packet of size 0 was not in flight: it had been declared lost. rtt is the RTT sample of the ACK,
+// 0 if there is none.
 type ackResult struct {
 	acked, lost []numberedPacket
 	rtt         time.Duration
@@ -70,8 +71,8 @@ func newLossDetector() lossDetector {
 	return lossDetector{numbers: newPacketNumbers(), reorderThreshold: packetThreshold}
 }
 
-// onPacketSent follows a packet from now on, of p.size bytes if it asks for an ACK, else 0.
-// It returns its number, and those that are given up to make room.
+// onPacketSent starts to track a packet. p.size is 0 if the packet elicits no ACK. It returns the
+// packet's number and the packets declared lost to make room.
 func (d *lossDetector) onPacketSent(p sentPacket) (number uint64, lost []numberedPacket) {
 	d.lostPackets = d.lostPackets[:0]
 	if p.nonEliciting = p.size == 0; !p.nonEliciting {
@@ -93,11 +94,10 @@ func (d *lossDetector) onPacketSent(p sentPacket) (number uint64, lost []numbere
 	return number, d.lostPackets
 }
 
-// makeRoom forgets what is answered for, so that there is room for another packet.
-// It keeps those taken for lost, whatever their age: the ACK of all of them may come.
-// Where there are too many, as behind a packet that a peer never
-// acknowledges while it has all of its own acknowledged, the oldest is taken for
-// lost, which says nothing about a queue, and forgotten.
+// makeRoom forgets acknowledged packets so that another one can be tracked. It keeps packets
+// declared lost, because their ACK may still arrive. If too many remain, it declares the oldest
+// lost and forgets it. That happens behind a packet that the peer never acknowledges. Such a loss
+// says nothing about a queue and is not reported to the controller.
 func (d *lossDetector) makeRoom() {
 	for {
 		d.sent.dropWhile(func(p *sentPacket) bool { return p.size == 0 && !p.lost })
@@ -111,21 +111,21 @@ func (d *lossDetector) makeRoom() {
 	}
 }
 
-// validateAck reports whether an ACK is to be taken: it is not if it names a packet that was
-// never sent. An error says that it names a number that was left out, which only who
-// acknowledges what it has not received does.
+// validateAck reports whether to handle an ACK. It returns false if the ACK names a packet that was
+// never sent. It returns an error if the ACK names a skipped number: the peer acknowledges packets
+// that it has not received.
 func (d *lossDetector) validateAck(a *ackFrame) (ok bool, err error) {
 	if a.ranges[0].hi >= d.numbers.next {
 		return false, nil
 	}
 	if n, found := d.numbers.skippedIn(a.ranges[:a.count]); found {
-		return false, fmt.Errorf("%w: packet %d is acknowledged, which was left out", errMalformed, n)
+		return false, fmt.Errorf("%w: packet %d was acknowledged but never sent", errMalformed, n)
 	}
 	return true, nil
 }
 
-// onAck takes an ACK that validateAck has passed, and says which packets it shows to have
-// arrived, and to be lost.
+// onAck handles an ACK that validateAck has accepted. It returns the newly acknowledged packets and
+// the packets that are lost.
 func (d *lossDetector) onAck(now time.Duration, a *ackFrame) (r ackResult) {
 	d.lostPackets = d.lostPackets[:0]
 	r.acked = d.collectAcked(a)
@@ -134,7 +134,7 @@ func (d *lossDetector) onAck(now time.Duration, a *ackFrame) (r ackResult) {
 		eliciting = eliciting || r.acked[i].size > 0
 	}
 	if !eliciting {
-		d.forgetOldPackets(now) // what is known of those that asked for nothing is bounded too
+		d.forgetOldPackets(now) // bounds packets that elicit no ACK
 		return r
 	}
 	if largest := a.ranges[0].hi; largest >= d.largestAcked {
@@ -145,9 +145,8 @@ func (d *lossDetector) onAck(now time.Duration, a *ackFrame) (r ackResult) {
 	return r
 }
 
-// collectAcked takes the packets that an ACK names out of flight, and returns those of them
-// that were in flight, or taken for lost, from the lowest to the highest, so that samples
-// see the order of sending.
+// collectAcked removes the packets that an ACK names from flight. It returns those that were in
+// flight or declared lost, in the order of sending.
 func (d *lossDetector) collectAcked(a *ackFrame) []numberedPacket {
 	d.ackedPackets = d.ackedPackets[:0]
 	d.findNewlyAcked(a)
@@ -169,9 +168,9 @@ func (d *lossDetector) collectAcked(a *ackFrame) []numberedPacket {
 	return d.ackedPackets
 }
 
-// findNewlyAcked puts into newlyAcked, from the highest to the lowest, the numbers that are
-// remembered and that no acknowledgement before this one named: most of it was told
-// before, so that what it costs is not a matter of how much is in flight.
+// findNewlyAcked fills newlyAcked with the remembered numbers that no earlier ACK named, highest
+// range first. An ACK mostly repeats older ranges: the cost does not depend on the number of
+// packets in flight.
 func (d *lossDetector) findNewlyAcked(a *ackFrame) {
 	d.newlyAcked = d.newlyAcked[:0]
 	end := d.sent.endNumber()
@@ -201,19 +200,19 @@ func (d *lossDetector) findNewlyAcked(a *ackFrame) {
 	}
 }
 
-// onSpuriousLoss takes the acknowledgement of what was taken for lost: packets overtake each
-// other on this path, so that the threshold grows.
+// onSpuriousLoss handles the acknowledgement of a packet that was declared lost. The path reorders
+// packets, so the reordering threshold grows.
 func (d *lossDetector) onSpuriousLoss(number uint64, p *sentPacket) {
-	p.lost = false
+	p.lost = false // a late ACK says nothing about the new path
 	d.spuriousCount++
 	if distance := d.largestAcked - number; distance > d.reorderThreshold && distance < d.largestAcked {
 		d.reorderThreshold = min(distance, maxReorderThreshold)
 	}
 }
 
-// onLargestAcked takes the highest number acknowledged so far. The round trip is that of its
-// packet, which may be one that asked for nothing, if it is known only now (RFC 9002
-// section 5.1).
+// onLargestAcked handles an ACK with a new largest number. It returns the RTT sample of that
+// packet, or 0 if the packet is not remembered. The sample may come from a packet that elicits no
+// ACK (RFC 9002 section 5.1).
 func (d *lossDetector) onLargestAcked(now time.Duration, largest uint64, delay time.Duration) (rtt time.Duration) {
 	for n := max(d.largestAcked, d.sent.first); n < largest; n++ {
 		if p := d.sent.lookup(n); p != nil && p.size > 0 {
@@ -225,7 +224,7 @@ func (d *lossDetector) onLargestAcked(now time.Duration, largest uint64, delay t
 	if p == nil {
 		return 0
 	}
-	// An ACK that is told again is older than any that was only held back.
+	// A repeated ACK is older than any delayed ACK: its delay is subtracted from the RTT.
 	const held = ackDelay + granularity
 	full := now - p.sentTime
 	rtt = max(full-max(delay-held, 0), min(full, d.rtt.min), time.Microsecond)
@@ -233,7 +232,7 @@ func (d *lossDetector) onLargestAcked(now time.Duration, largest uint64, delay t
 	return rtt
 }
 
-// onLossTimer takes the passing of time, and returns the packets that are lost by it.
+// onLossTimer returns the packets that are lost if the loss timer has expired.
 func (d *lossDetector) onLossTimer(now time.Duration) (lost []numberedPacket) {
 	if d.lossTime == 0 || now < d.lossTime {
 		return nil
@@ -242,10 +241,10 @@ func (d *lossDetector) onLossTimer(now time.Duration) (lost []numberedPacket) {
 	return d.detectLosses(now)
 }
 
-// detectLosses takes packets for lost that later ones have overtaken by far, or long ago
-// (RFC 9002 section 6.1). Where packets overtake each other time counts twice. Where
-// those lost in a row left over more than three probe timeouts, which is as long as
-// no probe came through, a timeout is reported (section 7.6: persistent congestion).
+// detectLosses declares packets lost that were sent long before an acknowledged one, by number or
+// by time (RFC 9002 section 6.1). The time threshold doubles on paths that reorder packets. If all
+// packets over more than three probe timeouts are lost, it reports persistent congestion (section
+// 7.6).
 func (d *lossDetector) detectLosses(now time.Duration) (lost []numberedPacket) {
 	d.lossTime = 0
 	delay := d.rtt.lossDelay()
@@ -261,7 +260,7 @@ func (d *lossDetector) detectLosses(now time.Duration) (lost []numberedPacket) {
 	for _, n := range d.missing {
 		p := d.sent.lookup(n)
 		if p == nil || p.size == 0 {
-			continue // it came late
+			continue // acknowledged late
 		}
 		if d.reorderDistance(n) < d.reorderThreshold && p.sentTime+delay > now {
 			if d.lossTime == 0 || p.sentTime+delay < d.lossTime {
@@ -270,7 +269,7 @@ func (d *lossDetector) detectLosses(now time.Duration) (lost []numberedPacket) {
 			kept = append(kept, n)
 			continue
 		}
-		if d.declareLost(n, p); !p.probe { // else it says nothing about a queue
+		if d.declareLost(n, p); !p.probe { // lost probes do not indicate congestion
 			d.unreportedLoss.Bytes += d.lostPackets[len(d.lostPackets)-1].size
 			d.unreportedLoss.Sent = max(d.unreportedLoss.Sent, p.sentTime)
 		}
@@ -290,12 +289,12 @@ func (d *lossDetector) detectLosses(now time.Duration) (lost []numberedPacket) {
 	return d.lostPackets
 }
 
-// reorderDistance returns by how many packets one was.
+// reorderDistance returns how many packets with larger numbers were sent up to largestAcked.
 func (d *lossDetector) reorderDistance(number uint64) uint64 {
 	return d.largestAcked - 1 - number - d.numbers.skippedBetween(number, d.largestAcked)
 }
 
-// declareLost takes a packet in flight for lost.
+// declareLost declares a packet in flight lost.
 func (d *lossDetector) declareLost(number uint64, p *sentPacket) {
 	d.lostPackets = append(d.lostPackets, numberedPacket{number, *p})
 	d.bytesInFlight -= p.size
@@ -303,8 +302,8 @@ func (d *lossDetector) declareLost(number uint64, p *sentPacket) {
 	d.lostCount++
 }
 
-// takeLossReport returns what was lost since it was called last, but for probes and what was
-// given up to make room. False: nothing was.
+// takeLossReport returns the losses since the last call, without MTU probes and packets dropped to
+// make room. It returns false if there are none.
 func (d *lossDetector) takeLossReport(now time.Duration) (l cc.Loss, ok bool) {
 	if d.unreportedLoss.Bytes == 0 {
 		return l, false
@@ -314,8 +313,8 @@ func (d *lossDetector) takeLossReport(now time.Duration) (l cc.Loss, ok bool) {
 	return l, true
 }
 
-// forgetOldPackets forgets packets that are answered for; lost ones are remembered for as
-// long as their acknowledgements may still come.
+// forgetOldPackets forgets acknowledged packets. It keeps lost packets while their ACK may still
+// arrive.
 func (d *lossDetector) forgetOldPackets(now time.Duration) {
 	d.sent.dropWhile(func(p *sentPacket) bool { return p.size == 0 && !(p.lost && p.sentTime+2*d.rtt.smoothed > now) })
 	if f := d.sent.first; f > 0 {
@@ -323,8 +322,7 @@ func (d *lossDetector) forgetOldPackets(now time.Duration) {
 	}
 }
 
-// waitingSince returns since when something in flight waits for an acknowledgement without
-// any progress, 0 if nothing is in flight.
+// waitingSince returns since when packets in flight wait without progress, 0 if none are in flight.
 func (d *lossDetector) waitingSince() time.Duration {
 	if d.bytesInFlight == 0 {
 		return 0
@@ -332,22 +330,22 @@ func (d *lossDetector) waitingSince() time.Duration {
 	return d.progressTime
 }
 
-// probeTime returns when a probe must ask for an acknowledgement: each time after twice
-// as long, but not over maxProbeTimeout, so that the end of an outage is soon found.
+// probeTime returns when the probe timer expires. The timeout doubles each time up to
+// maxProbeTimeout, so that the end of an outage is noticed soon.
 func (d *lossDetector) probeTime() time.Duration {
 	t := d.rtt.probeTimeout()
 	return d.lastElicitingSent + max(t, min(t<<min(d.ptoCount, 6), maxProbeTimeout))
 }
 
-// onProbeTimeout begins the next wait. That nothing was heard says nothing of what is in
-// flight, which may only have been held back (RFC 9002 section 6.2): the answer will tell.
+// onProbeTimeout restarts the probe timer with twice the timeout. It declares nothing lost, because
+// packets in flight may only be delayed (RFC 9002 section 6.2).
 func (d *lossDetector) onProbeTimeout(now time.Duration) {
 	d.ptoCount++
 	d.lastElicitingSent = now
 }
 
-// resetPath forgets what was learned of a path, and returns the packets in flight, which
-// are not waited for.
+// resetPath forgets all measurements of a path. It returns the packets in flight, which count as
+// lost.
 func (d *lossDetector) resetPath() (lost []numberedPacket) {
 	d.lostPackets = d.lostPackets[:0]
 	for n := d.sent.first; n < d.sent.endNumber(); n++ {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -5,10 +7,9 @@ import (
 	"net/netip"
 )
 
-// Move goes on from the address that this device has now on the way to the peer, over
-// a socket of its own in the place of those before, as after the interface got
-// another address; see Migrate. Only a connection that Dial made can do so. If it
-// fails, as while there is no address, nothing has changed.
+// Move continues the connection over a new socket on the current route to the peer, for example
+// after the interface got another address. It closes the old sockets. Only connections of Dial can
+// move. After an error nothing has changed. See Migrate.
 func (c *Conn) Move() error {
 	old, to := c.currentPath()
 	if c.isServer || !old.closesWithLast {
@@ -31,8 +32,8 @@ func (c *Conn) Move() error {
 	return nil
 }
 
-// openEndpointTo opens a socket for one connection, at this device's own address on the
-// way there, so that it is known by which interface it goes.
+// openEndpointTo opens a socket for one connection at the local address of the route to its peer.
+// That address identifies the interface.
 func openEndpointTo(to netip.AddrPort, opt Options) (*Endpoint, error) {
 	local, err := localAddrFor(net.UDPAddrFromAddrPort(to), opt)
 	if err != nil {

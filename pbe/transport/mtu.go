@@ -1,36 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import "time"
 
 // Tuning of the search.
 const (
-	maxProbeTries   = 3 // of one length, one after the other
-	blackHoleLosses = 6 // long packets lost in turn, after a short one arrived
+	maxProbeTries   = 3 // consecutive tries of one length
+	blackHoleLosses = 6 // consecutive losses of long packets after a short one arrived
 	minSearchPause  = 5 * time.Second
-	maxSearchPause  = 10 * time.Minute // RFC 8899 section 5.1.1: PMTU_RAISE_TIMER
+	maxSearchPause  = 10 * time.Minute // PMTU_RAISE_TIMER of RFC 8899 section 5.1.1
 )
 
-// probeSizes are the UDP payloads that are tried, in this order: what is left in
-// tunnels and mobile networks, of Ethernet with IPv6 and with IPv4, of jumbo frames.
+// probeSizes are the UDP payload sizes to try, in order: for tunnels and mobile networks, for
+// Ethernet with IPv6 and with IPv4, and for jumbo frames.
 var probeSizes = [...]int{1400, 1452, 1472, maxPayload}
 
-// mtuSearch finds which packets the path carries, by sending longer ones that carry
-// nothing (RFC 8899; no ICMP is believed).
+// mtuSearch finds the longest packets that the path carries. It sends padded probes (RFC 8899) and
+// ignores ICMP. It is not safe for concurrent use.
 type mtuSearch struct {
-	size          int // that of packets now
+	size          int // current size of packets
 	fixed         bool
-	nextIndex     int // index in payloads
+	nextIndex     int // index in probeSizes
 	tries         int
 	probeInFlight bool          // a probe is in flight
-	nextProbeTime time.Duration // not before
-	pause         time.Duration // after the next failure
+	nextProbeTime time.Duration // earliest time of the next probe
+	pause         time.Duration // pause after the last failure
 
-	longAcked  uint64 // highest number of a long packet that arrived, + 1
-	shortAcked uint64 // number of one later that was short and arrived, + 1; 0: none is known
-	longLost   int    // long ones after that that were lost
+	longAcked  uint64 // largest number of a long packet that arrived, + 1
+	shortAcked uint64 // number of a later short packet that arrived, + 1; 0: none
+	longLost   int    // long packets lost since that short one
 }
 
-// nextProbeSize is the length of packet to try now, 0 for none.
+// nextProbeSize returns the length of the probe to send now, 0 for none.
 func (m *mtuSearch) nextProbeSize(now time.Duration) int {
 	for m.nextIndex < len(probeSizes) && probeSizes[m.nextIndex] <= m.size {
 		m.nextIndex++
@@ -42,8 +44,7 @@ func (m *mtuSearch) nextProbeSize(now time.Duration) int {
 	return probeSizes[m.nextIndex]
 }
 
-// onAcked is told of each packet's payload that arrived for the first time, and
-// whether it was a probe.
+// onAcked handles the first acknowledgement of a packet. size is its UDP payload.
 func (m *mtuSearch) onAcked(number uint64, size int, probe bool) {
 	if probe {
 		m.probeInFlight, m.tries, m.pause = false, 0, 0
@@ -60,18 +61,17 @@ func (m *mtuSearch) onAcked(number uint64, size int, probe bool) {
 	}
 }
 
-// onLost is told of each packet that was lost.
+// onLost handles a lost packet. size is its UDP payload.
 func (m *mtuSearch) onLost(now time.Duration, number uint64, size int, probe bool) {
 	switch {
 	case probe:
-		// Any packet may be lost: only several in turn say something, and not for
-		// ever.
+		// Any packet may be lost: several consecutive losses end the search for a while.
 		m.probeInFlight = false
 		if m.tries++; m.tries >= maxProbeTries {
 			m.pauseSearch(now)
 		}
 	case size > minPayload && m.shortAcked > 0 && number >= m.shortAcked:
-		// Where short ones arrive and long ones do not; an outage takes both.
+		// Short packets arrive and long ones do not. An outage would lose both.
 		if m.longLost++; m.longLost >= blackHoleLosses && m.size > minPayload {
 			m.size = minPayload
 			m.pauseSearch(now)
@@ -79,15 +79,15 @@ func (m *mtuSearch) onLost(now time.Duration, number uint64, size int, probe boo
 	}
 }
 
-// onSendRefused is told that the device did not take packets of so many bytes. If that was
-// a probe, another try is of no use.
+// onSendRefused handles packets that the local system refused. If one was a probe, another try is
+// useless.
 func (m *mtuSearch) onSendRefused(bytes int) {
 	if m.probeInFlight && m.nextIndex < len(probeSizes) && bytes == probeSizes[m.nextIndex] {
 		m.tries = maxProbeTries - 1
 	}
 }
 
-// pauseSearch ends the search for a while.
+// pauseSearch stops the search for a while. The pause doubles with each failure.
 func (m *mtuSearch) pauseSearch(now time.Duration) {
 	m.tries, m.longLost, m.nextIndex = 0, 0, 0
 	m.pause = min(max(2*m.pause, minSearchPause), maxSearchPause)

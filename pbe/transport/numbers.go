@@ -1,19 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import "math/rand/v2"
 
 const (
-	skipEvery  = 256 // packets or so; then a number is left out
-	maxSkipped = 16  // numbers left out that are remembered
+	skipEvery  = 256 // mean number of packets between skipped numbers
+	maxSkipped = 16  // remembered skipped numbers
 )
 
-// packetNumbers draws the numbers of the packets that are sent: ascending, with one left
-// out now and then that nobody can foretell, so that a peer that acknowledges what it has
-// not received is found out (RFC 9000 section 21.4). It is not safe for concurrent use.
+// packetNumbers allocates ascending packet numbers. It skips random numbers, so that a peer that
+// acknowledges packets it has not received is detected (RFC 9000 section 21.4). It is not safe for
+// concurrent use.
 type packetNumbers struct {
 	next        uint64                // number of the next packet
-	skipAt      uint64                // this number is left out
-	skipped     []uint64              // the last numbers left out, ascending
+	skipAt      uint64                // next number to skip
+	skipped     []uint64              // last skipped numbers, ascending
 	randomBelow func(n uint64) uint64 // returns a random number below n
 }
 
@@ -21,8 +23,8 @@ func newPacketNumbers() packetNumbers {
 	return packetNumbers{randomBelow: rand.Uint64N, skipAt: skipEvery/2 + rand.Uint64N(skipEvery)}
 }
 
-// skipIfDue leaves the next number out if it is time, and returns whether it is, and which.
-// More numbers are used until the next one where more packets are in flight.
+// skipIfDue skips the next number if it is due and returns it. The distance to the next skipped
+// number grows with the number of packets in flight.
 func (n *packetNumbers) skipIfDue(inFlight int) (number uint64, skipped bool) {
 	if n.next != n.skipAt {
 		return 0, false
@@ -34,13 +36,13 @@ func (n *packetNumbers) skipIfDue(inFlight int) (number uint64, skipped bool) {
 	return number, true
 }
 
-// allocate returns the number of a packet.
+// allocate returns the number of a new packet.
 func (n *packetNumbers) allocate() uint64 {
 	n.next++
 	return n.next - 1
 }
 
-// skippedIn returns a number left out that is in one of the ranges, which go downwards.
+// skippedIn returns a skipped number within the ranges, which must be in descending order.
 func (n *packetNumbers) skippedIn(ranges []ackRange) (number uint64, found bool) {
 	for i := len(n.skipped) - 1; i >= 0 && len(ranges) > 0; {
 		switch number = n.skipped[i]; {
@@ -55,7 +57,7 @@ func (n *packetNumbers) skippedIn(ranges []ackRange) (number uint64, found bool)
 	return 0, false
 }
 
-// skippedBetween returns how many numbers above lo and below hi were left out.
+// skippedBetween returns how many numbers above lo and below hi were skipped.
 func (n *packetNumbers) skippedBetween(lo, hi uint64) (count uint64) {
 	for i := len(n.skipped) - 1; i >= 0 && n.skipped[i] > lo; i-- {
 		if n.skipped[i] < hi {

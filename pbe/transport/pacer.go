@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -7,23 +9,22 @@ import (
 )
 
 const (
-	maxBurst = 2 * time.Millisecond // what the pacer lets go at once, to make up for late wakings
-	maxPause = time.Second          // no controller knows a path so well that it may be silent for longer
+	maxBurst = 2 * time.Millisecond // allowed burst, which makes up for late wake-ups
+	maxPause = time.Second          // no controller knows a path well enough to pause for longer
 )
 
-// pacer spreads packets over time (RFC 9002 section 7.7): it says when the next one may
-// leave. Times are those of the connection, sizes bytes on the wire. It is not safe for
-// concurrent use.
+// pacer spreads packets over time (RFC 9002 section 7.7). Times are those of the connection, sizes
+// bytes on the wire. It is not safe for concurrent use.
 type pacer struct {
 	nextSendTime time.Duration
-	maxRate      unit.Rate // set by the app; 0: none
+	maxRate      unit.Rate // set by the application; 0: no limit
 }
 
-// canSend reports whether a packet may leave now.
+// canSend reports whether a packet may be sent now.
 func (p *pacer) canSend(now time.Duration) bool { return now >= p.nextSendTime }
 
-// onSent counts a packet against the controller's rate, 0 for none, and maxRate. Only
-// maxRate can ask for a pause over maxPause.
+// onSent computes nextSendTime after a packet. rate is the controller's pacing rate, 0 for none.
+// Only maxRate can cause a pause over maxPause.
 func (p *pacer) onSent(now time.Duration, size unit.Bytes, rate unit.Rate) {
 	from := max(p.nextSendTime, now-maxBurst)
 	if rate > 0 {
@@ -34,5 +35,5 @@ func (p *pacer) onSent(now time.Duration, size unit.Bytes, rate unit.Rate) {
 	}
 }
 
-// reset lets a packet leave now.
+// reset allows a packet to be sent now.
 func (p *pacer) reset(now time.Duration) { p.nextSendTime = now }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -16,7 +18,7 @@ import (
 	"time"
 )
 
-// Packets. Numbers are big-endian; an id is chosen by who is reached by it.
+// Packet formats. Numbers are big-endian. Each end chooses the ID by which it is reached.
 //
 //	HELLO    0x01 version(1) id(8) share(32) token(40), zeros to 1200 bytes
 //	RETRY    0x02 version(1) id(8, of the HELLO) token(40)
@@ -25,18 +27,17 @@ import (
 //	RESET    0x05 id(8, of the DATA) token(16)
 //	BUSY     0x06 version(1) id(8, of the HELLO)
 //
-// HELLO asks for a connection. It is as long as what a path must carry anyway, so
-// that every answer is shorter. RETRY asks for the same with a token that only who
-// receives at that address can know; a server answers so while many connections, or
-// many of that source, wait to be confirmed. WELCOME's proof is an HMAC of its other bytes, so that the
-// client knows that the server saw its HELLO as it was. The keys are HKDF-SHA256 of
-// the X25519 secret, with the hash of HELLO (to its token) and WELCOME (to its share)
-// as salt. The first DATA packet confirms the connection.
+// HELLO asks for a connection. It is padded to the size that every path carries, so every answer is
+// shorter. RETRY asks for another HELLO with a token, which only the owner of the source address
+// can receive. A server sends it while many connections, or many of that source, are unconfirmed.
+// The proof in WELCOME is an HMAC of its other bytes. It shows the client that the server received
+// an unmodified HELLO. The keys are HKDF-SHA256 of the X25519 secret; the salt is the hash of HELLO
+// (up to its token) and WELCOME (up to its share). The first DATA packet confirms the connection.
 //
-// RESET says that whoever is reached by this id has forgotten the connection (RFC 9000
-// section 10.3): its token is what WELCOME had as reset, which is masked with bytes of
-// the same HKDF, so that nobody who looks on knows it. BUSY says that there is no room for another connection. It can be
-// forged, and is no reason to give up; but it is in the error of who does.
+// RESET says that the sender has no state of the connection (RFC 9000 section 10.3). Its token is
+// the reset field of WELCOME, which is masked with bytes of the same HKDF to keep it secret from
+// observers. BUSY says that the server has no room for another connection. It can be forged, so the
+// client keeps trying and only mentions it in its error.
 const (
 	typeHello   = 1
 	typeRetry   = 2
@@ -52,8 +53,8 @@ const (
 	proofLen        = 16
 	helloLen        = 2 + connIDLen + shareLen + addressTokenLen
 	retryLen        = 2 + connIDLen + addressTokenLen
-	welcomeBareLen  = 2 + connIDLen + connIDLen + shareLen // a WELCOME without its last two fields
-	resetTokenLen   = 16                                   // of RESET
+	welcomeBareLen  = 2 + connIDLen + connIDLen + shareLen // WELCOME without reset and proof
+	resetTokenLen   = 16                                   // token of a RESET
 	resetLen        = 1 + connIDLen + resetTokenLen
 	busyLen         = 2 + connIDLen
 	proofOffset     = welcomeBareLen + resetTokenLen
@@ -63,27 +64,28 @@ const (
 	overhead        = dataHeaderLen + tagLen
 
 	minPayload    = 1200 // UDP payload that every path must carry (RFC 9000 section 14)
-	maxPayload    = 8952 // of an Ethernet frame of 9000 bytes, IPv6
+	maxPayload    = 8952 // UDP payload of a 9000-byte Ethernet frame with IPv6
 	tokenLifetime = 10 * time.Second
 )
 
+// connID identifies a connection at the end that chose it.
 type connID [connIDLen]byte
 
-// errMalformed is for what no peer of ours sends.
+// errMalformed reports a packet that no valid peer sends.
 var errMalformed = errors.New("malformed packet")
 
-// keys are those of one end, for one goroutine at a time.
+// keys are the packet keys of one end. They are not safe for concurrent use.
 type keys struct {
 	localAEAD, peerAEAD cipher.AEAD
 	localIV, peerIV     [12]byte
-	nonce               [12]byte // here, so that it takes no memory each time
+	nonce               [12]byte // a field to avoid an allocation for each packet
 }
 
-// welcomeKeys is of one WELCOME.
+// welcomeKeys protect one WELCOME.
 type welcomeKeys struct{ proof, mask []byte }
 
-// deriveKeys derives the keys of an end, and those of WELCOME, from its own
-// secret and the other's share; hello and bare are what both have seen.
+// deriveKeys derives the packet keys of one end and the keys of WELCOME. Its inputs are the local
+// secret, the peer's share, and the bytes of HELLO and WELCOME that both ends have seen.
 func deriveKeys(secret *ecdh.PrivateKey, share, hello, bare []byte, client bool) (k *keys, w welcomeKeys, err error) {
 	pub, err := ecdh.X25519().NewPublicKey(share)
 	if err != nil {
@@ -114,6 +116,7 @@ func deriveKeys(secret *ecdh.PrivateKey, share, hello, bare []byte, client bool)
 	return k, welcomeKeys{all[2*each : 2*each+32], all[2*each+32:]}, err
 }
 
+// newGCM returns AES-GCM with that key.
 func newGCM(key []byte) (cipher.AEAD, error) {
 	c, err := aes.NewCipher(key)
 	if err != nil {
@@ -122,31 +125,29 @@ func newGCM(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(c)
 }
 
-// nonceFor is the nonce of a packet's number, which no other packet of this key has
-// (RFC 9001 section 5.3), until it is asked again.
+// nonceFor returns the nonce of a packet number, which is unique for each key (RFC 9001 section
+// 5.3). It is valid until the next call.
 func (k *keys) nonceFor(iv *[12]byte, number uint64) []byte {
 	k.nonce = *iv
 	binary.BigEndian.PutUint64(k.nonce[4:], binary.BigEndian.Uint64(iv[4:])^number)
 	return k.nonce[:]
 }
 
-// appendDataHeader begins a DATA packet at the end of b; finish ends it.
+// appendDataHeader appends the header of a DATA packet. sealPacket completes the packet.
 func appendDataHeader(b []byte, id connID) []byte {
 	b = append(b, typeData)
 	b = append(b, id[:]...)
 	return append(b, 0, 0, 0, 0)
 }
 
-// sealPacket gives the DATA packet that begins at start, and ends b, its number and
-// its tag.
+// sealPacket writes the number and appends the tag of the DATA packet that begins at start.
 func (k *keys) sealPacket(b []byte, start int, number uint64) []byte {
 	binary.BigEndian.PutUint32(b[start+1+connIDLen:], uint32(number))
 	return k.localAEAD.Seal(b, k.nonceFor(&k.localIV, number), nil, b[start:])
 }
 
-// openPacket returns the frames of a DATA packet, in its own memory, and its number; high
-// is the highest number opened so far. An error says that the packet is not the
-// peer's.
+// openPacket authenticates a DATA packet and returns its frames, which refer to p, and its number.
+// high is the largest number opened so far. An error means that the packet is not from the peer.
 func (k *keys) openPacket(p []byte, high uint64) (frames []byte, number uint64, err error) {
 	if len(p) < overhead || p[0] != typeData {
 		return nil, 0, errMalformed
@@ -159,8 +160,8 @@ func (k *keys) openPacket(p []byte, high uint64) (frames []byte, number uint64, 
 	return p[dataHeaderLen:end], number, nil
 }
 
-// decodePacketNumber is the number with these low bits that is nearest to what follows high
-// (RFC 9000 appendix A.3).
+// decodePacketNumber returns the packet number with these low bits that is closest to high + 1 (RFC
+// 9000 appendix A.3).
 func decodePacketNumber(low uint32, high uint64) uint64 {
 	want := high + 1
 	n := want&^0xFFFFFFFF | uint64(low)
@@ -173,7 +174,7 @@ func decodePacketNumber(low uint32, high uint64) uint64 {
 	return n
 }
 
-// appendHello makes a client's first packet.
+// appendHello appends a client's first packet.
 func appendHello(b []byte, id connID, share, token []byte) []byte {
 	start := len(b)
 	b = append(b, typeHello, version)
@@ -183,28 +184,30 @@ func appendHello(b []byte, id connID, share, token []byte) []byte {
 	return append(b, make([]byte, minPayload-(len(b)-start))...)
 }
 
-// sealWelcome appends the last two fields to a WELCOME.
+// sealWelcome appends the masked reset token and the proof to a WELCOME.
 func (k welcomeKeys) sealWelcome(bare, token []byte) []byte {
 	w := append(bare, token...)
 	subtle.XORBytes(w[welcomeBareLen:], w[welcomeBareLen:], k.mask)
 	return append(w, k.computeProof(w)...)
 }
 
-// openWelcome returns the token of a WELCOME; false: it is not of who has received the HELLO.
+// openWelcome returns the reset token of a WELCOME. It returns false if its sender has not received
+// the HELLO.
 func (k welcomeKeys) openWelcome(w []byte) (token [resetTokenLen]byte, ok bool) {
 	subtle.XORBytes(token[:], w[welcomeBareLen:proofOffset], k.mask)
 	return token, hmac.Equal(k.computeProof(w[:proofOffset]), w[proofOffset:welcomeLen])
 }
 
+// computeProof returns the proof of a WELCOME's other bytes.
 func (k welcomeKeys) computeProof(w []byte) []byte {
 	m := hmac.New(sha256.New, k.proof)
 	m.Write(w)
 	return m.Sum(nil)[:proofLen]
 }
 
-// computeResetToken is that of the connection of an id at the endpoint of that address. The
-// secret is no other endpoint's of that address, so that nobody can ask another one for the token of a connection
-// that is alive.
+// computeResetToken returns the reset token of a connection ID at an endpoint. The secret must
+// belong to that address alone: otherwise another endpoint could be asked for the token of an open
+// connection.
 func computeResetToken(secret []byte, addr string, id connID) (t [resetTokenLen]byte) {
 	m := hmac.New(sha256.New, secret)
 	m.Write(id[:])
@@ -213,8 +216,8 @@ func computeResetToken(secret []byte, addr string, id connID) (t [resetTokenLen]
 	return t
 }
 
-// newAddressToken makes the token of an address: whoever returns it within tokenLifetime
-// receives there.
+// newAddressToken returns a token for an address. A client that returns it within tokenLifetime
+// receives packets at that address.
 func newAddressToken(secret []byte, now time.Time, addr string) []byte {
 	b := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMilli()))
 	m := hmac.New(sha256.New, secret)
@@ -223,12 +226,14 @@ func newAddressToken(secret []byte, now time.Time, addr string) []byte {
 	return m.Sum(b)
 }
 
-// isValidAddressToken tells whether token is one of stamp's for that address, and not too old.
+// isValidAddressToken reports whether newAddressToken made the token for that address and it has
+// not expired.
 func isValidAddressToken(secret []byte, now time.Time, addr string, token []byte) bool {
 	at := time.UnixMilli(int64(binary.BigEndian.Uint64(token)))
 	return now.Sub(at).Abs() <= tokenLifetime && hmac.Equal(token, newAddressToken(secret, at, addr))
 }
 
+// newConnID returns a random connection ID.
 func newConnID() (id connID) {
 	rand.Read(id[:])
 	return id

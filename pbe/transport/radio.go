@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -6,36 +8,35 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// reportLifetime is how long a report of the cells goes with acknowledgements that repeat it.
+// reportLifetime bounds how long ACKs repeat a report of the cells.
 const reportLifetime = 100 * time.Millisecond
 
-// radioFeedback is PBE-CC's feedback in both directions: it has the cells here report on
-// each packet that arrives, adds the newest report to acknowledgements, and keeps the
-// newest that the peer sent. Both depend on the path: a report of another path is
-// forgotten. Times are those of the connection; one-way delays are in µs by the two
-// clocks, modulo 2^32, and made relative to the first on the path. It is not safe for
-// concurrent use.
+// radioFeedback is PBE-CC's feedback in both directions. It asks for a report of the local cells
+// for each packet that arrives, adds the newest report to ACKs, and keeps the newest report of the
+// peer. Reports of another path are forgotten. Times are those of the connection. One-way delays
+// are in µs by two unsynchronized clocks, modulo 2^32, and made relative to the first one on the
+// path. It is not safe for concurrent use.
 type radioFeedback struct {
-	// report returns what goes back when a packet of that one-way delay has arrived,
-	// where the sender knows that least round trip. Nil: nothing goes back.
+	// report returns the feedback for a packet that arrived with that one-way delay. minRTT is the
+	// sender's minimum RTT. Nil sends no feedback.
 	report        func(now, oneWay, minRTT time.Duration) cc.Radio
 	outgoing      cc.Radio
-	reportTime    time.Duration // of outgoing; 0: there is none
+	reportTime    time.Duration // when outgoing was made; 0: there is no report
 	delayFromPeer relativeDelay
-	peerMinRTT    time.Duration // the least round trip that the peer knows
+	peerMinRTT    time.Duration // minimum RTT measured by the peer
 
-	incoming    cc.Radio // of the newest packet that had one
-	current     cc.Radio // of the packet that is being handled, if it is the newest
+	incoming    cc.Radio // newest report of the peer
+	current     cc.Radio // report in the packet being handled, if that is the newest packet
 	delayToPeer relativeDelay
 }
 
-// relativeDelay makes one-way delays by clocks that differ relative to the first.
+// relativeDelay makes one-way delays by unsynchronized clocks relative to the first one.
 type relativeDelay struct {
 	first uint32 // µs
 	known bool
 }
 
-// sinceFirst returns how much a delay is over the first.
+// sinceFirst returns by how much a delay exceeds the first one.
 func (r *relativeDelay) sinceFirst(oneWay uint32) time.Duration {
 	if !r.known {
 		r.first, r.known = oneWay, true
@@ -43,14 +44,14 @@ func (r *relativeDelay) sinceFirst(oneWay uint32) time.Duration {
 	return time.Duration(int32(oneWay-r.first)) * time.Microsecond
 }
 
-// beginPacket forgets the report of the packet before.
+// beginPacket clears the report of the previous packet.
 func (f *radioFeedback) beginPacket() { f.current = cc.Radio{} }
 
-// onRadio takes a report of the newest packet.
+// onRadio handles a RADIO frame in the newest packet.
 func (f *radioFeedback) onRadio(r cc.Radio) { f.incoming, f.current = r, r }
 
-// onArrival takes the one-way delay of a packet that has arrived, and the least round
-// trip that its sender knows.
+// onArrival handles the one-way delay of a packet that has arrived. minRTT is its sender's minimum
+// RTT.
 func (f *radioFeedback) onArrival(now time.Duration, oneWay uint32, minRTT time.Duration) {
 	f.peerMinRTT = minRTT
 	delay := f.delayFromPeer.sinceFirst(oneWay)
@@ -59,7 +60,7 @@ func (f *radioFeedback) onArrival(now time.Duration, oneWay uint32, minRTT time.
 	}
 }
 
-// appendReport appends a RADIO frame with the newest report, unless that is old.
+// appendReport appends a RADIO frame with the newest report unless that has expired.
 func (f *radioFeedback) appendReport(now time.Duration, b []byte) []byte {
 	if f.reportTime > 0 && now <= f.reportTime+reportLifetime {
 		return appendRadio(b, f.outgoing)
@@ -72,20 +73,19 @@ func (f *radioFeedback) resetSending() {
 	f.incoming, f.current, f.delayToPeer = cc.Radio{}, cc.Radio{}, relativeDelay{}
 }
 
-// resetReceiving forgets the path on which packets arrive; report is that of another.
+// resetReceiving forgets the path on which packets arrive and sets the source of new reports.
 func (f *radioFeedback) resetReceiving(report func(now, oneWay, minRTT time.Duration) cc.Radio) {
 	f.report, f.reportTime, f.delayFromPeer = report, 0, relativeDelay{}
 }
 
-// feedbackReporter has the cells here reported on by one listener at a time. It is not safe for
-// concurrent use.
+// feedbackReporter keeps one open source of feedback at a time. It is not safe for concurrent use.
 type feedbackReporter struct {
 	enabled  bool
 	feedback Feedback // nil: none
 }
 
-// switchTo closes the listener and, if it is enabled, begins with the one that listen
-// makes, nil for none. It returns its reports, nil if there is none.
+// switchTo closes the source and, if enabled, opens the one that listen creates; nil opens none. It
+// returns the function that makes reports, or nil.
 func (r *feedbackReporter) switchTo(listen func() Feedback) (report func(now, oneWay, minRTT time.Duration) cc.Radio) {
 	if r.feedback != nil {
 		r.feedback.Close()

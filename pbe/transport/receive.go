@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import "time"
 
-// handlePacket takes the frames of one packet of the peer. It does nothing if its number
-// was there before. An error says what no peer of ours sends.
+// handlePacket handles the frames of one packet from the peer. It ignores duplicates. An error
+// means that no valid peer sends such a packet.
 func (e *engine) handlePacket(now time.Duration, number uint64, frames []byte) error {
 	e.counts.wireIn += uint64(len(frames)+overhead) + uint64(e.headerSize)
 	if e.closing.err != nil {
@@ -11,7 +13,7 @@ func (e *engine) handlePacket(now time.Duration, number uint64, frames []byte) e
 		return nil
 	}
 	if e.acks.isTooOld(number) {
-		e.counts.tooOld++ // if it had not arrived it is lost
+		e.counts.tooOld++ // if it had not arrived, it is lost
 		return nil
 	}
 	if e.acks.isDuplicate(number) || e.lacksRoomFor(frames) {
@@ -36,8 +38,8 @@ func (e *engine) handlePacket(now time.Duration, number uint64, frames []byte) e
 	return nil
 }
 
-// lacksRoomFor reports whether a packet has data for which there is no room, as there are too many
-// gaps: it counts as not received, and nothing in it as said.
+// lacksRoomFor reports whether a packet must be dropped because the stream has too many gaps for
+// its data. Such a packet counts as not received, and none of its frames is handled.
 func (e *engine) lacksRoomFor(frames []byte) bool {
 	if !e.receiver.isFragmented() {
 		return false
@@ -53,13 +55,13 @@ func (e *engine) lacksRoomFor(frames []byte) bool {
 	return false
 }
 
-// onFrame takes e.frame, of the newest packet or not.
+// onFrame handles e.frame. newest reports whether it is in the newest packet.
 func (e *engine) onFrame(now time.Duration, newest bool) error {
 	switch f := &e.frame; f.kind {
 	case frameAck:
 		return e.onAck(now, &f.ack)
 	case frameRadio:
-		if newest { // else there was newer news before
+		if newest { // otherwise a newer report has arrived
 			e.radio.onRadio(f.radio)
 		}
 	case frameStream:
@@ -78,7 +80,7 @@ func (e *engine) onFrame(now time.Duration, newest bool) error {
 	return nil
 }
 
-// onStamp takes the time at which the packet was sent.
+// onStamp handles the sending time of a packet.
 func (e *engine) onStamp(now time.Duration, newest bool) {
 	oneWay := uint32(now.Microseconds()) - e.frame.sent
 	if newest {
@@ -87,8 +89,8 @@ func (e *engine) onStamp(now time.Duration, newest bool) {
 	e.radio.onArrival(now, oneWay, time.Duration(min(e.frame.value, 1e7))*time.Microsecond)
 }
 
-// needsNoReply reports whether a packet that came after the end needs no answer: its sender has
-// ended the connection too, or is none of ours.
+// needsNoReply reports whether to ignore a packet that arrives after the end: the peer has ended
+// the connection too, or the packet is malformed.
 func (e *engine) needsNoReply(frames []byte) bool {
 	for r := (frameReader{buf: frames}); len(r.buf) > 0; {
 		if r.readFrame(&e.frame) != nil || e.frame.kind == frameClose {
@@ -98,7 +100,7 @@ func (e *engine) needsNoReply(frames []byte) bool {
 	return false
 }
 
-// appendAck appends what is reported of the cells, and an ACK.
+// appendAck appends radio feedback and an ACK.
 func (e *engine) appendAck(now time.Duration, b []byte) []byte {
 	return e.acks.appendAck(now, e.radio.appendReport(now, b), e.receiver.advertiseMaxData())
 }

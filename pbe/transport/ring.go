@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
-// ringBuffer holds the bytes of a stream from offset base on, in memory that grows in
-// steps up to a limit that the caller keeps to.
+// ringBuffer holds the bytes of a stream from offset base. Its memory grows in powers of two. The
+// caller bounds it. It is not safe for concurrent use.
 type ringBuffer struct {
-	buf  []byte // length a power of two, or none
+	buf  []byte // its length is a power of two, or 0
 	base uint64
 }
 
@@ -29,7 +31,7 @@ func (r *ringBuffer) grow(end uint64) {
 	r.buf = b
 }
 
-// copyIn copies p to offset at; grow was called for its end.
+// copyIn copies p to offset at. grow must have made room for it.
 func (r *ringBuffer) copyIn(at uint64, p []byte) {
 	for len(p) > 0 {
 		n := copy(r.buf[int(at)&(len(r.buf)-1):], p)
@@ -37,7 +39,7 @@ func (r *ringBuffer) copyIn(at uint64, p []byte) {
 	}
 }
 
-// copyOut copies from offset at to p.
+// copyOut fills p with the bytes from offset at.
 func (r *ringBuffer) copyOut(at uint64, p []byte) {
 	for len(p) > 0 {
 		n := copy(p, r.buf[int(at)&(len(r.buf)-1):])

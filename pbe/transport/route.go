@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -7,37 +9,37 @@ import (
 	"time"
 )
 
-// maxEndpoints is at how many endpoints packets may arrive: that of now, and those before.
+// maxEndpoints bounds the endpoints at which packets may arrive: the current and previous ones.
 const maxEndpoints = 4
 
-// route is where the packets of a connection go, and where they come from: by which
-// endpoint and to which address it sends, at which endpoints the peer's packets may
-// arrive, and whether the peer is about to be believed to be elsewhere. It sends nothing
-// itself, and is not safe for concurrent use.
+// route knows where packets of a connection are sent and where they may arrive: the endpoint and
+// remote address for sending, the endpoints for receiving, and the validation of a new address of
+// the peer. It sends nothing itself. It is not safe for concurrent use.
 type route struct {
-	ep            *Endpoint   // that sends
-	endpoints     []*Endpoint // all that packets may arrive at; the slice is never changed
+	ep            *Endpoint   // endpoint for sending
+	endpoints     []*Endpoint // endpoints for receiving; the slice is never modified
 	remote        netip.AddrPort
 	validation    pathValidation
 	arrival       arrival // of the newest packet
-	largestNumber uint64  // highest number of the peer's packets
-	authenticated bool    // there was one
+	largestNumber uint64  // largest packet number of the peer
+	authenticated bool    // a packet of the peer has arrived
 }
 
-// arrival is by which endpoint, and from which address, a packet comes. (A NAT may have
-// forgotten the port.)
+// arrival is the endpoint at which a packet arrived and the address from which it came. It has no
+// port, because a NAT may change the port.
 type arrival struct {
 	ep   *Endpoint
 	from netip.Addr
 }
 
+// newRoute returns the route of a new connection.
 func newRoute(ep *Endpoint, remote netip.AddrPort) route {
 	return route{ep: ep, endpoints: []*Endpoint{ep}, remote: remote}
 }
 
-// onPacket notes a packet of the peer. It reports whether it is the newest so far, and
-// whether such packets come another way than before. A packet that asks whether this way
-// is one does not count for that: all else goes another still.
+// onPacket records an authenticated packet. newest reports whether its number is the largest so
+// far; moved, whether such packets now arrive at another endpoint or from another address. A
+// CHALLENGE does not change the arrival, because other packets still take the previous path.
 func (r *route) onPacket(number uint64, from arrival, isChallenge bool) (newest, moved bool) {
 	if r.authenticated && number <= r.largestNumber {
 		return false, false
@@ -50,9 +52,8 @@ func (r *route) onPacket(number uint64, from arrival, isChallenge bool) (newest,
 	return true, true
 }
 
-// onResponse takes the answer to a question. It reports whether packets go to another
-// address from now on, and whether that is of another device or network: else a NAT has
-// only forgotten the port.
+// onResponse handles a RESPONSE. moved reports whether packets go to another address from now on;
+// newHost, whether its IP address differs. If only the port differs, a NAT has changed its mapping.
 func (r *route) onResponse(from netip.AddrPort, data []byte) (moved, newHost bool) {
 	if !r.validation.acceptResponse(from, data) {
 		return false, false
@@ -62,8 +63,8 @@ func (r *route) onResponse(from netip.AddrPort, data []byte) (moved, newHost boo
 	return true, newHost
 }
 
-// moveTo sends by another endpoint from now on, and returns those where packets are no
-// longer waited for.
+// moveTo sends over another endpoint from now on. It returns the endpoints that no longer receive
+// packets of this connection.
 func (r *route) moveTo(to *Endpoint) (dropped []*Endpoint) {
 	r.endpoints = append(slices.DeleteFunc(slices.Clone(r.endpoints), func(ep *Endpoint) bool { return ep == to }), to)
 	if n := len(r.endpoints) - maxEndpoints; n > 0 {
@@ -73,8 +74,8 @@ func (r *route) moveTo(to *Endpoint) (dropped []*Endpoint) {
 	return dropped
 }
 
-// dropOwned waits for packets at no endpoint that was made for this connection but for one,
-// and returns those others.
+// dropOwned stops receiving at all endpoints opened for this connection, except for one. It returns
+// the dropped endpoints.
 func (r *route) dropOwned(except *Endpoint) (dropped []*Endpoint) {
 	r.endpoints = slices.DeleteFunc(slices.Clone(r.endpoints), func(ep *Endpoint) bool {
 		if ep != except && ep.closesWithLast {
@@ -86,46 +87,47 @@ func (r *route) dropOwned(except *Endpoint) (dropped []*Endpoint) {
 	return dropped
 }
 
-// localAddress is the address of an endpoint on the way to another one.
+// localAddress is the local address of the route from an endpoint to a remote address.
 type localAddress struct {
 	ep     *Endpoint
 	remote netip.AddrPort
 	addr   net.Addr
 }
 
-// An attempt asks so often, so far apart.
+// A path validation sends up to maxChallenges, challengeInterval apart.
 const maxChallenges, challengeInterval = 5, 200 * time.Millisecond
 
-// pathValidation is the question whether the peer is at another address, from where its
-// newest packet came: it is believed when it answers from there (RFC 9000 section
-// 9.3). Until then nothing else is sent there.
+// pathValidation checks whether the peer receives at the address from which its newest packet came
+// (RFC 9000 sections 8.2 and 9.3). Until it answers from there, only CHALLENGE frames are sent
+// there.
 type pathValidation struct {
 	addr      netip.AddrPort
 	data      connID
 	remaining int
-	nextTime  time.Duration // of the next question
+	nextTime  time.Duration // when to send the next CHALLENGE
 }
 
-// start starts one, unless one goes on: who can repeat the peer's packets from
-// elsewhere must not end the true one.
+// start begins a validation unless one is running. A running one is kept, because an attacker can
+// replay packets of the peer from other addresses.
 func (a *pathValidation) start(to netip.AddrPort, now time.Duration) {
 	if a.remaining == 0 && now >= a.nextTime {
 		*a = pathValidation{addr: to, data: newConnID(), remaining: maxChallenges, nextTime: now}
 	}
 }
 
-// isDue reports whether it is time to ask; onChallengeSent notes that it was done.
+// isDue reports whether to send a CHALLENGE now.
 func (a *pathValidation) isDue(now time.Duration) bool { return a.remaining > 0 && now >= a.nextTime }
 
+// onChallengeSent records that a CHALLENGE was sent.
 func (a *pathValidation) onChallengeSent(now time.Duration) {
 	a.remaining, a.nextTime = a.remaining-1, now+challengeInterval
 }
 
-// acceptResponse takes an answer, and reports whether it is the one waited for.
+// acceptResponse reports whether a RESPONSE proves that the peer receives at the new address.
 func (a *pathValidation) acceptResponse(from netip.AddrPort, data []byte) bool {
 	if from != a.addr || string(data) != string(a.data[:]) {
 		return false
 	}
-	a.remaining, a.data = 0, newConnID() // holds once
+	a.remaining, a.data = 0, newConnID() // a response is accepted once
 	return true
 }

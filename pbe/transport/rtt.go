@@ -1,24 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import "time"
 
 const (
 	granularity    = time.Millisecond       // RFC 9002 section 6.1.2
-	initialTimeout = 500 * time.Millisecond // until a round trip is known
+	initialTimeout = 500 * time.Millisecond // before the first RTT sample
 )
 
-// rttEstimator estimates the round trip time of a path (RFC 9002 section 5). The zero
-// value knows none. It is not safe for concurrent use.
+// rttEstimator estimates the round trip time of a path (RFC 9002 section 5). The zero value has no
+// sample. It is not safe for concurrent use.
 type rttEstimator struct {
 	latest      time.Duration
 	smoothed    time.Duration
 	rttVar      time.Duration
 	min         time.Duration
-	firstSample time.Duration // when it was; 0: there is none
+	firstSample time.Duration // time of the first sample; 0: there is none
 }
 
-// addSample takes a round trip, with and without the time that the peer held its
-// acknowledgement back.
+// addSample adds an RTT sample. adjusted is the sample without the peer's acknowledgement delay.
 func (r *rttEstimator) addSample(now, adjusted, full time.Duration) {
 	r.latest = full
 	if r.min == 0 || full < r.min {
@@ -35,8 +36,7 @@ func (r *rttEstimator) addSample(now, adjusted, full time.Duration) {
 	r.smoothed += (adjusted - r.smoothed) / 8
 }
 
-// probeTimeout returns how long to wait for an acknowledgement the first time (RFC 9002
-// section 6.2.1).
+// probeTimeout returns the probe timeout without backoff (RFC 9002 section 6.2.1).
 func (r *rttEstimator) probeTimeout() time.Duration {
 	if r.smoothed == 0 {
 		return initialTimeout
@@ -44,8 +44,7 @@ func (r *rttEstimator) probeTimeout() time.Duration {
 	return r.smoothed + max(4*r.rttVar, granularity) + ackDelay
 }
 
-// lossDelay returns how much later than a packet that has arrived another one may have
-// been sent before it is lost (RFC 9002 section 6.1.2).
+// lossDelay returns the time threshold of loss detection (RFC 9002 section 6.1.2).
 func (r *rttEstimator) lossDelay() time.Duration {
 	d := max(r.smoothed, r.latest)
 	return max(d+d/8, granularity)

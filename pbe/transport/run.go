@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -5,22 +7,22 @@ import (
 	"time"
 )
 
-// Bounds of what is made before it is sent together: packets and bytes.
+// Limits of packets that are built before they are sent together.
 const maxBatchPackets, maxBatchBytes = 64, 128 << 10
 
-// outbox is a batch of packets, one after the other, for one address.
+// outbox is a batch of packets for one address, stored back to back.
 type outbox struct {
 	buf       []byte
-	ends      []int // of the packets in buf
-	soloIndex int   // index + 1 of the one that is no part of a train; 0: none
+	ends      []int // end of each packet in buf
+	soloIndex int   // index + 1 of a packet that must not be part of a train; 0: none
 	messageBatch
 }
 
+// reset removes all packets.
 func (o *outbox) reset() { o.buf, o.ends, o.soloIndex = o.buf[:0], o.ends[:0], 0 }
 
-// addPacket takes buf, which another packet was appended to. One that is longer than size
-// is an MTU probe, which the link of this device may not take: it goes alone, so that
-// no other is lost with it.
+// addPacket adds the packet that was appended to buf. A packet longer than size is an MTU probe,
+// which the local link may refuse. It is sent alone, so that no other packet is lost with it.
 func (o *outbox) addPacket(buf []byte, size int) {
 	if len(buf)-len(o.buf) > size {
 		o.soloIndex = len(o.ends) + 1
@@ -29,7 +31,7 @@ func (o *outbox) addPacket(buf []byte, size int) {
 	o.ends = append(o.ends, len(buf))
 }
 
-// runSendLoop sends until the connection is over.
+// runSendLoop sends packets until the connection is over.
 func (c *Conn) runSendLoop() {
 	defer close(c.finished)
 	c.setFeedbackEnabled(true)
@@ -61,7 +63,8 @@ func (c *Conn) runSendLoop() {
 	}
 }
 
-// setFeedbackEnabled has the cells here reported on while run goes on.
+// setFeedbackEnabled opens or closes the source of radio feedback. It is open while runSendLoop
+// runs.
 func (c *Conn) setFeedbackEnabled(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,8 +72,8 @@ func (c *Conn) setFeedbackEnabled(on bool) {
 	c.resetFeedback()
 }
 
-// sendBatch makes and sends a batch, in o, and the packet of an attempt, in side. It
-// returns whether the connection is over, else how long there is nothing to do.
+// sendBatch builds and sends a batch of packets in o, and the CHALLENGE of a path validation in
+// challengeBox. It returns whether the connection is over, and how long there is nothing to do.
 func (c *Conn) sendBatch(o, challengeBox *outbox) (over bool, wait time.Duration) {
 	o.reset()
 	challengeBox.reset()
@@ -115,10 +118,10 @@ func (c *Conn) sendBatch(o, challengeBox *outbox) (over bool, wait time.Duration
 	return over, at - c.now()
 }
 
-// Migrate goes on over another endpoint, such as one of another interface, which
-// the caller closes some time after the connection. The peer follows when this end
-// has answered it from there; what it sends until then still arrives at the old
-// endpoint. Only the end that dialled can do so.
+// Migrate continues the connection over another endpoint, for example one of another interface. The
+// caller closes that endpoint some time after the connection. The peer follows when path validation
+// succeeds. Packets that it sends before still arrive at the old endpoint. Only connections of Dial
+// can migrate.
 func (c *Conn) Migrate(to *Endpoint) error {
 	old, err := c.switchEndpoint(to)
 	for _, ep := range old {
@@ -127,7 +130,8 @@ func (c *Conn) Migrate(to *Endpoint) error {
 	return err
 }
 
-// switchEndpoint returns the endpoints where packets are no longer waited for.
+// switchEndpoint moves the connection to another endpoint. It returns the endpoints that no longer
+// receive packets of this connection.
 func (c *Conn) switchEndpoint(to *Endpoint) (old []*Endpoint, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -10,36 +12,35 @@ import (
 
 const (
 	maxSendBuffer  = 16 << 20
-	initialWindow  = 64 << 10 // which strangers have too
-	maxWindowAhead = 1 << 32  // bytes over what is acknowledged that a peer's window may allow
+	initialWindow  = 64 << 10 // also for peers that are not authenticated yet
+	maxWindowAhead = 1 << 32  // bytes beyond the acknowledged ones that a peer's window may allow
 )
 
-// sender is the sending side of the stream: the bytes that the app wrote and the peer has
-// not acknowledged, which of them must be sent again, and how far the peer lets us send.
-// It cuts them into STREAM and FIN frames. All offsets are those of the stream, in bytes.
-// It knows neither packets nor times, copies what is written, keeps it until it is
-// acknowledged, and is not safe for concurrent use.
+// sender is the sending side of the stream. It keeps the bytes that the application wrote until the
+// peer has acknowledged them, knows which must be sent again, and obeys the peer's flow control
+// window. It builds STREAM and FIN frames. Offsets are in bytes of the stream. It knows neither
+// packets nor times. It copies its input. It is not safe for concurrent use.
 type sender struct {
-	buf            ringBuffer       // from the first byte that is not acknowledged
-	written        uint64           // end of what the app wrote
-	next           uint64           // first byte never sent
-	lost           span.Set[uint64] // to be sent again
-	acked          span.Set[uint64] // above buf.base
-	maxData        uint64           // the peer takes up to here
-	fin            bool             // the app has closed its side
+	buf            ringBuffer       // from the first unacknowledged byte
+	written        uint64           // offset after the last written byte
+	next           uint64           // offset of the first byte never sent
+	lost           span.Set[uint64] // ranges to send again
+	acked          span.Set[uint64] // acknowledged ranges above buf.base
+	maxData        uint64           // the peer accepts bytes below this offset
+	fin            bool             // the application has closed its side
 	finSent        bool
 	finAcked       bool
-	resentSegments uint64 // segments that were sent again
+	resentSegments uint64 // segments sent again
 }
 
-// segment is what one packet carries of the stream: the bytes from lo up to hi, none if
-// these are equal, and with fin its end.
+// segment is the part of the stream in one packet: bytes from lo up to hi (none if they are equal),
+// and the end of the stream if fin is set.
 type segment struct {
 	lo, hi uint64
 	fin    bool
 }
 
-// write copies as much of p as there is room for, and returns how much.
+// write copies as much of p as fits into the buffer and returns the number of bytes.
 func (s *sender) write(p []byte) int {
 	n := min(len(p), maxSendBuffer-int(s.unackedBytes()))
 	if n <= 0 {
@@ -51,39 +52,38 @@ func (s *sender) write(p []byte) int {
 	return n
 }
 
-// unsentBytes returns how much was written and never sent.
+// unsentBytes returns how many written bytes were never sent.
 func (s *sender) unsentBytes() unit.Bytes { return unit.Bytes(s.written - s.next) }
 
-// unackedBytes returns how much was written and lies at or behind the first byte that is not
-// acknowledged.
+// unackedBytes returns how many bytes were written from the first unacknowledged one on.
 func (s *sender) unackedBytes() unit.Bytes { return unit.Bytes(s.written - s.buf.base) }
 
-// ackedBytes returns how much is acknowledged.
+// ackedBytes returns how many bytes are acknowledged.
 func (s *sender) ackedBytes() uint64 { return s.buf.base + s.acked.Size() }
 
-// isFlushed reports whether the peer has all that was written, and its end.
+// isFlushed reports whether the peer has acknowledged all bytes and the end of the stream.
 func (s *sender) isFlushed() bool { return s.finAcked && s.buf.base == s.written }
 
-// isBlocked reports whether nothing but the peer's window holds the stream.
+// isBlocked reports whether only the peer's flow control window prevents sending.
 func (s *sender) isBlocked() bool {
 	return s.next < s.written && s.next >= s.maxData && len(s.lost) == 0
 }
 
-// hasPendingData reports whether bytes, or the end of the stream, wait to be sent and the
-// peer takes them.
+// hasPendingData reports whether bytes, or the end of the stream, can be sent within the peer's
+// window.
 func (s *sender) hasPendingData() bool {
 	return len(s.lost) > 0 || s.next < s.written && s.next < s.maxData || s.fin && !s.finSent && s.next == s.written
 }
 
-// raiseMaxData lets the stream go up to offset maxData. Limits are never taken back.
+// raiseMaxData raises the peer's flow control limit. Lower limits are ignored.
 func (s *sender) raiseMaxData(maxData uint64) {
 	s.maxData = max(s.maxData, min(maxData, s.buf.base+maxWindowAhead))
 }
 
-// appendData appends frames with what was lost, else what is new, and with the end of
-// the stream where it follows, in room bytes at most.
+// appendData appends frames with lost bytes, or else with new ones, and with the end of the stream
+// if it follows. It uses room bytes at most.
 func (s *sender) appendData(b []byte, room int) ([]byte, segment) {
-	const head = 1 + 9 + 3 // of STREAM
+	const head = 1 + 9 + 3 // STREAM frame header
 	var seg segment
 	n := uint64(max(room-head, 1))
 	switch {
@@ -97,7 +97,8 @@ func (s *sender) appendData(b []byte, room int) ([]byte, segment) {
 		s.next = seg.hi
 	}
 	b = s.appendStream(b, seg)
-	if s.fin && !s.finSent && s.next == s.written && len(s.lost) == 0 && (seg.hi == seg.lo || room-int(seg.hi-seg.lo)-head > 10) {
+	finFits := seg.hi == seg.lo || room-int(seg.hi-seg.lo)-head > 10
+	if s.fin && !s.finSent && s.next == s.written && len(s.lost) == 0 && finFits {
 		b = append(b, frameFin)
 		b = binary.AppendUvarint(b, s.written)
 		s.finSent, seg.fin = true, true
@@ -105,8 +106,8 @@ func (s *sender) appendData(b []byte, room int) ([]byte, segment) {
 	return b, seg
 }
 
-// appendOldest appends the oldest bytes that the peer lacks, if any were sent: a probe
-// with them tells most (RFC 9002 section 6.2.4).
+// appendOldest appends the oldest unacknowledged bytes, if any were sent. They make the most useful
+// probe (RFC 9002 section 6.2.4).
 func (s *sender) appendOldest(b []byte, room int) ([]byte, segment) {
 	var seg segment
 	if n := room - 20; n > 0 && s.buf.base < s.next {
@@ -133,7 +134,7 @@ func (s *sender) appendStream(b []byte, seg segment) []byte {
 	return b
 }
 
-// onAcked notes that the peer has a segment.
+// onAcked records that the peer has received a segment.
 func (s *sender) onAcked(seg segment) {
 	s.finAcked = s.finAcked || seg.fin
 	lo, hi := max(seg.lo, s.buf.base), seg.hi
@@ -148,7 +149,7 @@ func (s *sender) onAcked(seg segment) {
 	}
 }
 
-// onLost has what the peer lacks of a segment sent again.
+// onLost queues the unacknowledged bytes of a lost segment again.
 func (s *sender) onLost(seg segment) {
 	if lo := max(seg.lo, s.buf.base); seg.hi > lo {
 		for from, to := range s.acked.Missing(lo, seg.hi) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -7,38 +9,38 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// sentPacket is one that was sent.
+// sentPacket is the record of a sent packet.
 type sentPacket struct {
 	sentTime     time.Duration
-	size         unit.Bytes // on the wire while it is in flight, else 0
+	size         unit.Bytes // bytes on the wire while in flight; 0 if not
 	mark         cc.Mark
-	lo, hi       uint64 // of the stream, lo == hi for none
+	lo, hi       uint64 // bytes of the stream; equal if it has none
 	fin          bool
-	probe        bool   // of the path's MTU
-	lost         bool   // and nothing was heard of it since
+	probe        bool   // MTU probe
+	lost         bool   // declared lost and not acknowledged since
 	nonEliciting bool   // it asks for no ACK, so that none may ever come
-	acks         uint64 // its ACK is of so many packets that ask for one
+	acks         uint64 // ack-eliciting packets of the peer that its ACK covers
 }
 
-// setSegment notes what of the stream the packet carries; segment returns it.
+// setSegment records the part of the stream in the packet.
 func (p *sentPacket) setSegment(seg segment) { p.lo, p.hi, p.fin = seg.lo, seg.hi, seg.fin }
 
+// segment returns the part of the stream in the packet.
 func (p *sentPacket) segment() segment { return segment{p.lo, p.hi, p.fin} }
 
-// sentPackets are the packets sent that are remembered, by their numbers, which have no
-// gaps. The zero value is empty. It is not safe for concurrent use.
+// sentPackets stores consecutive sent packets by number. The zero value is empty. It is not safe
+// for concurrent use.
 type sentPackets struct {
 	first        uint64
 	count        int
-	nonEliciting int          // of them
-	ring         []sentPacket // length a power of two, or none
+	nonEliciting int          // packets that elicit no ACK
+	ring         []sentPacket // its length is a power of two, or 0
 }
 
-// endNumber returns the number after the highest.
+// endNumber returns the number after the largest one.
 func (s *sentPackets) endNumber() uint64 { return s.first + uint64(s.count) }
 
-// lookup returns the packet of a number, nil if it is not remembered. It is valid until the
-// next add.
+// lookup returns the packet with that number, or nil. It is valid until the next add.
 func (s *sentPackets) lookup(number uint64) *sentPacket {
 	if number < s.first || number-s.first >= uint64(s.count) {
 		return nil
@@ -46,7 +48,7 @@ func (s *sentPackets) lookup(number uint64) *sentPacket {
 	return &s.ring[number&uint64(len(s.ring)-1)]
 }
 
-// add remembers the packet of the number after the highest.
+// add stores a packet. Its number must be endNumber, unless the store is empty.
 func (s *sentPackets) add(number uint64, p sentPacket) {
 	if s.count == 0 {
 		s.first = number
@@ -65,7 +67,7 @@ func (s *sentPackets) add(number uint64, p sentPacket) {
 	*s.lookup(number) = p
 }
 
-// dropFirst forgets the lowest.
+// dropFirst removes the packet with the smallest number.
 func (s *sentPackets) dropFirst() {
 	if s.lookup(s.first).nonEliciting {
 		s.nonEliciting--
@@ -74,7 +76,7 @@ func (s *sentPackets) dropFirst() {
 	s.count--
 }
 
-// dropWhile forgets the lowest ones that are done.
+// dropWhile removes packets in ascending order while done returns true.
 func (s *sentPackets) dropWhile(done func(p *sentPacket) bool) {
 	for s.count > 0 && done(s.lookup(s.first)) {
 		s.dropFirst()

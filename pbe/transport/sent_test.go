@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -99,7 +101,8 @@ func TestFewAcksKept(t *testing.T) {
 func TestForgotten(t *testing.T) {
 	w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 9)
 	w.engines[0].sender.write(make([]byte, 5000))
-	w.drop = func(from int, f flight) bool { return from == 0 && w.now < 8*time.Second && f.size > 300 } // only ACKs get through
+	// only ACKs get through
+	w.drop = func(from int, f flight) bool { return from == 0 && w.now < 8*time.Second && f.size > 300 }
 	most := 0
 	w.keepSending(1)
 	w.runUntil(7*time.Second, func() bool { most = max(most, w.engines[0].loss.sent.count); return false })

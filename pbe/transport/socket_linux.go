@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -12,33 +14,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of one system call. Linux cuts a buffer of 64 KB at most into 64 packets
-// at most (UDP_MAX_SEGMENTS).
+// Limits of one system call. Linux splits a buffer of up to 64 KB into up to 64 packets
+// (UDP_MAX_SEGMENTS).
 const (
 	maxSegments   = 64
 	maxTrainBytes = 65000
 	readBatchSize = 8 // trains
 )
 
-// socket sends and receives batches of packets: several in one system call
-// (sendmmsg, recvmmsg), and trains of packets as one where the kernel can cut them
-// (UDP_SEGMENT, Linux 4.18) and put them together (UDP_GRO, Linux 5.0). send is for
-// any goroutine, receive for one.
+// socket sends and receives batches of packets. One system call handles several messages (sendmmsg,
+// recvmmsg). A message is a train of packets if the kernel can split it (UDP_SEGMENT, Linux 4.18)
+// and join it (UDP_GRO, Linux 5.0). sendBatch is safe for concurrent use, receiveBatch is not.
 type socket struct {
 	*net.UDPConn
 	pc           *ipv4.PacketConn
-	dontFragment bool // no packet is cut up on the way, so that its length can be tried
+	dontFragment bool // the network does not fragment packets, so MTU probes work
 	gsoEnabled   atomic.Bool
 	readBuffers  []ipv4.Message
 }
 
-// messageBatch is what a batch needs to be sent.
+// messageBatch holds the messages of one batch. Its memory is reused.
 type messageBatch struct {
 	list         []ipv4.Message
-	packetCounts []int // of packets
+	packetCounts []int // packets of each message
 	to           net.UDPAddr
 }
 
+// newSocket configures a UDP socket.
 func newSocket(c *net.UDPConn) (*socket, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -47,24 +49,28 @@ func newSocket(c *net.UDPConn) (*socket, error) {
 	s := &socket{UDPConn: c, pc: ipv4.NewPacketConn(c)} // IPv6 sockets too: the calls are the same
 	err = raw.Control(func(fd uintptr) {
 		set := func(level, option, value int) bool { return unix.SetsockoptInt(int(fd), level, option, value) == nil }
-		// More than the system's limit, for root.
+		// Root may exceed the system's limit.
 		_ = set(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer) || set(unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer)
 		_ = set(unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer) || set(unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer)
 		v4 := set(unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
 		domain, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN)
-		s.dontFragment = v4 && (domain == unix.AF_INET || set(unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE))
+		s.dontFragment = v4 && (domain == unix.AF_INET ||
+			set(unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE))
 		_, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT)
 		s.gsoEnabled.Store(err == nil)
 		_ = set(unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	})
 	for range readBatchSize {
-		s.readBuffers = append(s.readBuffers, ipv4.Message{Buffers: [][]byte{make([]byte, 1<<16)}, OOB: make([]byte, unix.CmsgSpace(4))})
+		s.readBuffers = append(s.readBuffers, ipv4.Message{
+			Buffers: [][]byte{make([]byte, 1<<16)},
+			OOB:     make([]byte, unix.CmsgSpace(4)),
+		})
 	}
 	return s, err
 }
 
-// sendBatch sends the packets of o. What the kernel does not take is lost, as in the
-// network; it returns how many packets that were, and their bytes.
+// sendBatch sends the packets of o. It returns the number and the bytes of the packets that the
+// kernel refused. They are lost, as in the network.
 func (s *socket) sendBatch(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	m := &o.messageBatch
 	m.to = net.UDPAddr{IP: append(m.to.IP[:0], to.Addr().AsSlice()...), Port: int(to.Port()), Zone: to.Addr().Zone()}
@@ -82,8 +88,8 @@ func (s *socket) sendBatch(o *outbox, to netip.AddrPort) (packets, bytes int) {
 			return packets, bytes
 		case m.packetCounts[n] > 1 && (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EINVAL)):
 			useTrains = false
-			// The device cannot; or it carries shorter packets now than it did, which
-			// Linux before 6.14 says in the same way.
+			// Either the device does not support segmentation, or it now carries only shorter
+			// packets. Linux before 6.14 reports both in the same way.
 			if errors.Is(err, syscall.EIO) || o.packetLen(done) <= minPayload {
 				s.gsoEnabled.Store(false)
 			}
@@ -96,7 +102,7 @@ func (s *socket) sendBatch(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	return packets, bytes
 }
 
-// packetLen is that of packet i.
+// packetLen returns the length of packet i.
 func (o *outbox) packetLen(i int) int {
 	if i == 0 {
 		return o.ends[0]
@@ -104,9 +110,8 @@ func (o *outbox) packetLen(i int) int {
 	return o.ends[i] - o.ends[i-1]
 }
 
-// buildMessages makes the messages of the packets from the one of that index on. If
-// together, packets of one length go as one message, the last of which may be
-// shorter.
+// buildMessages builds the messages of the packets from index first on. With useTrains, packets of
+// one length share a message; its last packet may be shorter.
 func (o *outbox) buildMessages(first int, useTrains bool) {
 	m := &o.messageBatch
 	m.list, m.packetCounts = m.list[:0], m.packetCounts[:0]
@@ -116,7 +121,8 @@ func (o *outbox) buildMessages(first int, useTrains bool) {
 	}
 	for i := first; i < len(o.ends); {
 		size, j := o.ends[i]-start, i+1
-		for useTrains && i+1 != o.soloIndex && j+1 != o.soloIndex && j < len(o.ends) && j-i < maxSegments && o.packetLen(j) <= size && o.ends[j]-start <= maxTrainBytes {
+		for useTrains && i+1 != o.soloIndex && j+1 != o.soloIndex && j < len(o.ends) && j-i < maxSegments &&
+			o.packetLen(j) <= size && o.ends[j]-start <= maxTrainBytes {
 			j++
 			if o.packetLen(j-1) < size {
 				break
@@ -127,8 +133,7 @@ func (o *outbox) buildMessages(first int, useTrains bool) {
 	}
 }
 
-// addTrain appends a message of so many packets, whose control message tells their
-// length (udp(7)).
+// addTrain appends a message with that many packets. Its control message has their length (udp(7)).
 func (m *messageBatch) addTrain(train []byte, size, packets int) {
 	if n := len(m.list); n < cap(m.list) {
 		m.list = m.list[:n+1]
@@ -157,8 +162,8 @@ func (m *messageBatch) addTrain(train []byte, size, packets int) {
 	msg.OOB = b
 }
 
-// receiveBatch waits for packets and hands them on, as trains of packets of one size,
-// the last of which may be shorter. The memory is its own again afterwards.
+// receiveBatch waits for packets and passes them to handle as trains of packets of one size. The
+// last packet of a train may be shorter. The memory is reused after handle returns.
 func (s *socket) receiveBatch(handle func(train []byte, size int, from netip.AddrPort)) error {
 	n, err := s.pc.ReadBatch(s.readBuffers, 0)
 	if err != nil {
@@ -172,7 +177,8 @@ func (s *socket) receiveBatch(handle func(train []byte, size int, from netip.Add
 		}
 		size := m.N
 		if m.NN >= unix.CmsgLen(4) {
-			if h, data, _, err := unix.ParseOneSocketControlMessage(m.OOB[:m.NN]); err == nil && h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO {
+			h, data, _, err := unix.ParseOneSocketControlMessage(m.OOB[:m.NN])
+			if err == nil && h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO {
 				size = max(int(binary.NativeEndian.Uint32(data)), 1)
 			}
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !linux
 
 package transport
@@ -8,19 +10,19 @@ import (
 	"net/netip"
 )
 
-// socket sends and receives packets one by one. It does not forbid the network to
-// cut them up, so that their length cannot be tried. send is for any goroutine,
-// receive for one.
+// socket sends and receives packets one by one. The network may fragment them, so MTU probes do not
+// work. sendBatch is safe for concurrent use, receiveBatch is not.
 type socket struct {
 	*net.UDPConn
-	dontFragment bool // never
+	dontFragment bool // always false
 	v6           bool
 	readBuffers  []byte
 }
 
-// messageBatch is what a batch needs to be sent: nothing.
+// messageBatch is empty: packets are sent one by one.
 type messageBatch struct{}
 
+// newSocket configures a UDP socket.
 func newSocket(c *net.UDPConn) (*socket, error) {
 	_ = c.SetReadBuffer(socketBuffer)
 	_ = c.SetWriteBuffer(socketBuffer)
@@ -28,8 +30,8 @@ func newSocket(c *net.UDPConn) (*socket, error) {
 	return &socket{UDPConn: c, v6: local != nil && local.IP.To4() == nil, readBuffers: make([]byte, 1<<16)}, nil
 }
 
-// sendBatch sends the packets of o. What the system does not take is lost, as in the
-// network; it returns how many packets that were, and their bytes.
+// sendBatch sends the packets of o. It returns the number and the bytes of the packets that the
+// system refused. They are lost, as in the network.
 func (s *socket) sendBatch(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	if a := to.Addr(); s.v6 && a.Is4() {
 		to = netip.AddrPortFrom(netip.AddrFrom16(a.As16()), to.Port())
@@ -46,8 +48,8 @@ func (s *socket) sendBatch(o *outbox, to netip.AddrPort) (packets, bytes int) {
 	return packets, bytes
 }
 
-// receiveBatch waits for a packet and hands it on. The memory is its own again
-// afterwards.
+// receiveBatch waits for a packet and passes it to handle. The memory is reused after handle
+// returns.
 func (s *socket) receiveBatch(handle func(train []byte, size int, from netip.AddrPort)) error {
 	n, a, err := s.ReadFromUDPAddrPort(s.readBuffers)
 	if err == nil && n > 0 {

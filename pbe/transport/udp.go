@@ -1,59 +1,56 @@
-// Package transport is a reliable, ordered byte stream over UDP whose congestion
-// controller can be exchanged (pbe/cc), so that a receiver that knows its cells
-// tells the sender in every acknowledgement. It is made to stand under subflow, in
-// the place of package tcp: end-to-end TLS runs inside it as inside TCP.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package transport is a reliable, ordered byte stream over UDP with an exchangeable congestion
+// controller (pbe/cc). A receiver that measures its mobile cells reports their capacity in every
+// acknowledgement. Package subflow uses it in place of package tcp: end-to-end TLS runs inside it
+// as inside TCP.
 //
 //	subflow ─ Conn ─ engine (no I/O) ─ Endpoint (one socket, batches) ─ network
 //
-// The engine is made of parts that know nothing of each other:
+// The engine consists of parts that are independent of each other:
 //
-//	sender         bytes written and not acknowledged, and the peer's window
-//	receiver       bytes put in order, and our window
+//	sender         unacknowledged bytes of the stream, and the peer's window
+//	receiver       reassembly of the stream, and our window
 //	lossDetector   packets in flight, round trips, losses, probe timeouts (RFC 9002)
 //	ackTracker     packets received, and when an ACK is due (RFC 9000 section 13.2)
 //	radioFeedback  reports of the cells in both directions
-//	pacer          when the next packet may leave
-//	mtuSearch      how long packets may be (RFC 8899)
-//	liveness       silence: keep-alives, and giving the peer up
-//	closing        the end, and who must still be sent it (RFC 9000 section 10.2)
+//	pacer          when the next packet may be sent
+//	mtuSearch      length of packets (RFC 8899)
+//	liveness       keep-alives, and timeouts for a silent peer
+//	closing        the end of the connection, and its CLOSE packets (RFC 9000 section 10.2)
 //
-// # What is protected, and what is not
+// # Security
 //
-// What the stream says and who the ends are is the business of the TLS inside, and
-// is not done twice. TLS cannot protect the packets: a single one with a false
-// acknowledgement, a false end or a byte of the stream that is not the sender's
-// would end the connection. So each packet after the first two is authenticated,
-// and not encrypted: a tag over all of it (AES-128-GMAC, the tag of AES-GCM over
-// nothing but additional data; half the work of encrypting, which TLS has done),
-// with keys of an X25519 exchange made for this connection alone. Who looks on
-// sees what is seen of TCP too, offsets and acknowledgements, and besides, with
-// PBE-CC, the capacity of the receiver's cells.
+// The TLS inside encrypts the stream and authenticates the ends. This package does neither again.
+// TLS cannot protect packets: one forged acknowledgement, end or byte of the stream would end the
+// connection. So every packet after the first two is authenticated but not encrypted. A tag covers
+// the whole packet: AES-128-GMAC, the tag of AES-GCM over additional data only, which costs half of
+// encryption. Its keys come from an X25519 exchange for this connection alone. An observer sees
+// what TCP shows too, offsets and acknowledgements. With PBE-CC it also sees the capacity of the
+// receiver's cells.
 //
-//   - Spoofed, damaged and malformed packets fail at their tag, before anything
-//     else is looked at.
-//   - Replayed packets have numbers that were there already, or that are too old to
-//     tell, which count as the same.
-//   - No packet of a stranger ends a connection: ICMP is not listened to, and a RESET of
-//     who has forgotten it counts only with a token that was masked when it was told.
-//   - Nobody who does not receive at an address makes us send much to it: each answer
-//     to a stranger is shorter than what it answers, a connection follows its peer to
-//     another address only when that has answered from there, and connections that
-//     nobody has confirmed are few, and fewer for one address.
-//   - There is one version, and no negotiation to meddle with: other versions get no
-//     answer, and the first packets are part of the keys.
+//   - Spoofed, damaged and malformed packets fail at their tag before anything else is read.
+//   - Replayed packets have duplicate numbers, or numbers too old to check, which count as
+//     duplicates.
+//   - A third party cannot end a connection. ICMP is ignored. A RESET needs a token that was masked
+//     when it was sent.
+//   - A forged source address attracts little traffic. Every answer to an unknown sender is shorter
+//     than its packet. A connection follows its peer to another address only after path validation.
+//     Unconfirmed connections are few, and fewer for one address.
+//   - There is one version and no negotiation to attack. Other versions get no answer, and the
+//     first packets are part of the keys.
 //
-// The exchange itself is of strangers: whoever can take packets off the path while
-// it is made can stand in between. He then can do what who is on the path of a TCP
-// connection can always do, delay, drop, end; TLS finds out that he is not the peer,
-// or else carries through him what he can neither read nor alter.
+// The exchange itself is unauthenticated: an attacker who can intercept packets during the exchange
+// can stay in between. It can then do what anyone on the path of a TCP connection can do: delay,
+// drop and end. TLS detects that the attacker is not the peer. Otherwise the attacker only relays
+// what it can neither read nor modify.
 //
-// An end is told by CLOSE, again for three probe timeouts. Who sends to a server that has lost
-// its state is told by RESET; a client that vanishes is given up after 45 s of silence,
-// or Options.UserTimeout of no acknowledgement.
+// CLOSE ends a connection and is repeated for three probe timeouts. A server that has lost its
+// state answers with RESET. A client that vanishes is given up after 45 s of silence, or after
+// Options.UserTimeout without an acknowledgement.
 //
 // # Limits
 //
-// A client that vanishes without a word is noticed by its server only when it has been
-// silent for long. Each WELCOME costs who dials an X25519, so that who sees the HELLO can
-// make work. See docs/explanation/pbe.md.
+// A server notices only by silence that a client has vanished. Each WELCOME costs a client an
+// X25519 computation, so an observer of the HELLO can cause work with forged ones. See docs/pbe.md.
 package transport

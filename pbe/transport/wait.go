@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transport
 
 import (
@@ -5,9 +7,10 @@ import (
 	"time"
 )
 
-// signal wakes one goroutine that waits for it: it is a channel of one place.
+// signal wakes one waiting goroutine. It is a channel with a buffer of one.
 type signal chan struct{}
 
+// raise wakes the waiting goroutine, or lets its next wait return at once.
 func (s signal) raise() {
 	select {
 	case s <- struct{}{}:
@@ -15,20 +18,20 @@ func (s signal) raise() {
 	}
 }
 
-// waiters are goroutines that wait for a condition, until a deadline. All methods, as those
-// of sync.Cond, are called with L held.
+// waiters are goroutines that wait for a condition or a deadline. As for sync.Cond, L must be held
+// for all methods.
 type waiters struct {
 	sync.Cond
 	deadline time.Time // zero: none
 	timer    *time.Timer
 }
 
-// deadlinePassed reports whether the deadline is over.
+// deadlinePassed reports whether the deadline has passed.
 func (w *waiters) deadlinePassed() bool {
 	return !w.deadline.IsZero() && !time.Now().Before(w.deadline)
 }
 
-// setDeadline sets another deadline, zero for none, and wakes all.
+// setDeadline sets the deadline, zero for none, and wakes all waiters.
 func (w *waiters) setDeadline(t time.Time) {
 	if w.timer != nil {
 		w.timer.Stop()
@@ -44,13 +47,13 @@ func (w *waiters) setDeadline(t time.Time) {
 	}
 }
 
-// writeCork gathers writes while it is closed. It is for one goroutine.
+// writeCork gathers writes while it is corked. It is not safe for concurrent use.
 type writeCork struct {
 	corked bool
 	held   []byte
 }
 
-// holdBack keeps p if the cork is closed.
+// holdBack reports whether the cork is closed, and if so keeps a copy of p.
 func (c *writeCork) holdBack(p []byte) bool {
 	if c.corked {
 		c.held = append(c.held, p...)
@@ -58,7 +61,7 @@ func (c *writeCork) holdBack(p []byte) bool {
 	return c.corked
 }
 
-// takeHeld opens the cork and returns what was held, valid until hold.
+// takeHeld opens the cork and returns the gathered bytes, valid until the next holdBack.
 func (c *writeCork) takeHeld() []byte {
 	b := c.held
 	c.corked, c.held = false, b[:0]
