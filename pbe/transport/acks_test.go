@@ -20,8 +20,8 @@ func ackOf(t *testing.T, a *ackTracker, now time.Duration) ackFrame {
 	return f.ack
 }
 
-// TestAckTimes: an ACK is due with the second packet that asks for one, at once for one
-// out of order, and after ackDelay for a lone one; packets that ask for nothing wait.
+// TestAckTimes: an ACK is due with the second ack-eliciting packet, at once for one out of order,
+// and after ackDelay for a single one. Packets that elicit no ACK wait.
 func TestAckTimes(t *testing.T) {
 	const now = time.Second
 	for what, c := range map[string]struct {
@@ -58,9 +58,8 @@ func TestAckTimes(t *testing.T) {
 	}
 }
 
-// TestAckRanges: whatever arrives in whatever order, an ACK has only numbers that
-// arrived, the highest first, with when that was and its one-way delay; the memory is
-// bounded, and what is forgotten counts as received.
+// TestAckRanges: an ACK has only numbers that arrived, the largest first, with the arrival time and
+// one-way delay of that packet. Memory is bounded. Forgotten numbers count as received.
 func TestAckRanges(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -105,8 +104,7 @@ func TestAckRanges(t *testing.T) {
 	}
 }
 
-// TestAckRepeats: a range is in the acknowledgements of a second, and of minRepeats at
-// least, and then no more.
+// TestAckRepeats: a range is repeated for a second and in at least minRepeats ACKs, then no more.
 func TestAckRepeats(t *testing.T) {
 	for each, least := range map[time.Duration]int{10 * time.Millisecond: 100, 500 * time.Millisecond: minRepeats} {
 		var a ackTracker

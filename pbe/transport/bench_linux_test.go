@@ -15,9 +15,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// BenchmarkLoopback sends as fast as it goes, in packets as Ethernet has them and in
-// those of the loopback, and beside it over the kernel's TCP; each also inside TLS, as in a bond.
-// Gbit/cpu-s is by the processor time of both ends together, the kernel's part included.
+// BenchmarkLoopback sends at full speed in Ethernet-sized and loopback-sized packets, and over the
+// kernel's TCP for comparison. Each also runs inside TLS, as in a bond. Gbit/cpu-s uses the
+// processor time of both ends, including the kernel's part.
 func BenchmarkLoopback(b *testing.B) {
 	sized := func(size int) func(b *testing.B) (c, s net.Conn) {
 		return func(b *testing.B) (net.Conn, net.Conn) {
@@ -46,7 +46,7 @@ func BenchmarkLoopback(b *testing.B) {
 	}
 }
 
-// overTCP is a connection of the kernel.
+// overTCP returns a connection of the kernel.
 func overTCP(b *testing.B) (c, s net.Conn) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -63,7 +63,7 @@ func overTCP(b *testing.B) (c, s net.Conn) {
 	return c, s
 }
 
-// insideTLS puts what a bond has into it.
+// insideTLS runs TLS as a bond does inside a connection.
 func insideTLS(b *testing.B, c, s net.Conn) (client, server net.Conn) {
 	var keys [2]*identity.Key
 	for i := range keys {
@@ -119,7 +119,7 @@ func pumpBytes(b *testing.B, c, s, w, r net.Conn) {
 	<-over
 }
 
-// cpuTime is the processor time of this process.
+// cpuTime returns the processor time of this process.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)

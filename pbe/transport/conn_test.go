@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testTimeout bounds what must happen, on however busy a machine.
+// testTimeout bounds waiting, however busy the machine is.
 const testTimeout = time.Minute
 
 func listenLocal(t testing.TB, opt Options) *Endpoint {
@@ -54,8 +54,8 @@ func dialLocal(t testing.TB, to net.Addr, opt Options) *Conn {
 	return c
 }
 
-// connectVia are both ends of a connection, by way of what via makes of the server's
-// address.
+// connectVia returns both ends of a connection. The client dials the address that via returns for
+// the server's address.
 func connectVia(t testing.TB, opt Options, via func(net.Addr) net.Addr) (client, server *Conn) {
 	t.Helper()
 	ep := listenLocal(t, opt)
@@ -71,11 +71,11 @@ func connectPair(t testing.TB, opt Options) (client, server *Conn) {
 	return connectVia(t, opt, func(a net.Addr) net.Addr { return a })
 }
 
-// steady is a controller that nothing slows down, so that how long it takes is not a matter
-// of how busy the machine is.
+// steady uses a controller with a constant window, so that results do not depend on the load of the
+// machine.
 var steady = Options{Controller: func() cc.Controller { return fixedWindow{cc.NewCUBIC(), 100 * unit.KB} }}
 
-// connectViaShim are both ends with a shim between them.
+// connectViaShim returns both ends of a connection with a shim between them.
 func connectViaShim(t testing.TB, mangle func(dir int, p []byte) [][]byte) (client, server *Conn, s *shim) {
 	client, server = connectVia(t, steady, func(a net.Addr) net.Addr {
 		s = newShim(t, a, mangle)
@@ -84,7 +84,7 @@ func connectViaShim(t testing.TB, mangle func(dir int, p []byte) [][]byte) (clie
 	return client, server, s
 }
 
-// exchangeStreams sends n bytes each way at once and checks what arrives.
+// exchangeStreams sends n bytes in both directions at once and checks what arrives.
 func exchangeStreams(t testing.TB, a, b *Conn, n int) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -107,14 +107,14 @@ func exchangeStreams(t testing.TB, a, b *Conn, n int) {
 	all.Wait()
 }
 
-// snapshotCounts are the counts of a connection that goes on.
+// snapshotCounts returns the counts of a running connection.
 func (c *Conn) snapshotCounts() packetCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.engine.counts
 }
 
-// eventually waits for what other goroutines do.
+// eventually waits for other goroutines until ok returns true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(testTimeout); !ok(); time.Sleep(time.Millisecond) {
@@ -145,7 +145,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestIPv6: over IPv6, and IPv4 to a socket for both.
+// TestIPv6 connects over IPv6, and over IPv4 to a dual-stack socket.
 func TestIPv6(t *testing.T) {
 	ep, err := Listen(":0", Options{})
 	if err != nil {
@@ -176,8 +176,8 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// TestStrangers: packets that are not the peer's change nothing, from wherever, and
-// neither do its own when they come again.
+// TestStrangers: injected packets change nothing, wherever they come from. Neither do repeated
+// packets of the peer.
 func TestStrangers(t *testing.T) {
 	var seen [2][][]byte
 	c, s, sh := connectViaShim(t, nil)
@@ -202,7 +202,7 @@ func TestStrangers(t *testing.T) {
 	sh.do(func() { sh.mangle = nil })
 	for dir := range seen {
 		for _, p := range seen[dir] {
-			inject(dir, p) // again
+			inject(dir, p) // a duplicate
 			inject(dir, p[:r.IntN(len(p))])
 			q := bytes.Clone(p)
 			q[r.IntN(len(q))] ^= byte(1 + r.IntN(255))
@@ -227,8 +227,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestFollowsWhoAnswers: who repeats the client's newest packet from elsewhere gets
-// some short questions, and the connection stays where it is.
+// TestFollowsWhoAnswers: an attacker who repeats the client's newest packet from another address
+// gets only a few short CHALLENGE packets. The connection stays at its address.
 func TestFollowsWhoAnswers(t *testing.T) {
 	c, s, sh := connectViaShim(t, nil)
 	exchangeStreams(t, c, s, 100_000)
@@ -237,7 +237,7 @@ func TestFollowsWhoAnswers(t *testing.T) {
 	defer elsewhere.Close()
 	var sent int
 	pass := func(dir int, p []byte) [][]byte { return [][]byte{p} }
-	sh.do(func() { // the next packet goes out from elsewhere, and others not yet
+	sh.do(func() { // the next packet is sent from elsewhere, others not yet
 		sh.mangle = func(dir int, p []byte) [][]byte {
 			if dir == toClient {
 				return pass(dir, p)
@@ -276,7 +276,7 @@ func TestFollowsWhoAnswers(t *testing.T) {
 	exchangeStreams(t, c, s, 100_000)
 }
 
-// TestRebinding: a NAT that forgets the client's address on the way ends nothing.
+// TestRebinding: the connection survives a NAT that changes the client's address.
 func TestRebinding(t *testing.T) {
 	c, s, sh := connectViaShim(t, nil)
 	exchangeStreams(t, c, s, 500_000)
@@ -288,8 +288,7 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// TestMigrate changes the client's socket in the middle, over a network that loses
-// packets.
+// TestMigrate changes the client's socket during a transfer over a lossy network.
 func TestMigrate(t *testing.T) {
 	c, s, sh := connectViaShim(t, mangleAll(9))
 	done := make(chan bool)
@@ -316,7 +315,7 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// TestServerFollows: without anything between, the server sends to the new address.
+// TestServerFollows: on a direct path the server sends to the client's new address.
 func TestServerFollows(t *testing.T) {
 	c, s := connectPair(t, Options{})
 	other := listenLocal(t, Options{})
@@ -327,8 +326,7 @@ func TestServerFollows(t *testing.T) {
 	eventually(t, "the server follows", func() bool { return s.RemoteAddr().String() == other.Addr().String() })
 }
 
-// TestClose: what was written before arrives, and then the end; afterwards neither
-// side can go on.
+// TestClose: written bytes arrive before the end. Afterwards neither side can read or write.
 func TestClose(t *testing.T) {
 	c, s := connectPair(t, steady)
 	data := bytes.Repeat([]byte("0123456789"), 200_000)
@@ -347,8 +345,7 @@ func TestClose(t *testing.T) {
 	<-s.finished
 }
 
-// TestCloseWhileLost: the end of the stream may be known to have arrived before all
-// of it has.
+// TestCloseWhileLost: the end of the stream may be acknowledged before all its bytes.
 func TestCloseWhileLost(t *testing.T) {
 	c, s, sh := connectViaShim(t, nil)
 	lost := 0
@@ -369,9 +366,9 @@ func TestCloseWhileLost(t *testing.T) {
 	}
 }
 
-// TestAttempt: only what was asked counts, from where it was asked, once; and who
-// comes from elsewhere meanwhile does not end it.
-func TestAttempt(t *testing.T) {
+// TestPathValidation: only the answer to a CHALLENGE from the challenged address counts, once. A
+// packet from another address does not replace a running validation.
+func TestPathValidation(t *testing.T) {
 	here, there := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:1")
 	var a pathValidation
 	if a.acceptResponse(here, a.data[:]) || a.isDue(time.Second) {
@@ -408,7 +405,7 @@ func TestAttempt(t *testing.T) {
 
 func errorOf(_ int, err error) error { return err }
 
-// TestAbort ends both ends at once, and who waits there.
+// TestAbort ends both ends at once and wakes waiting goroutines.
 func TestAbort(t *testing.T) {
 	c, s := connectPair(t, Options{})
 	errs := make(chan error, 2)
@@ -449,7 +446,7 @@ func TestEndpointClose(t *testing.T) {
 	}
 }
 
-// TestDeadlines are those of net.Conn.
+// TestDeadlines checks the deadlines of net.Conn.
 func TestDeadlines(t *testing.T) {
 	c, s := connectPair(t, Options{})
 	c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
@@ -481,7 +478,7 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestCork: what is written between Cork and Flush leaves together.
+// TestCork: bytes written between Cork and Flush are sent together.
 func TestCork(t *testing.T) {
 	c, s := connectPair(t, Options{})
 	c.Cork()
@@ -499,7 +496,7 @@ func TestCork(t *testing.T) {
 	}
 }
 
-// TestRadio: the receiver's feedback is with the sender.
+// TestRadio: the receiver's feedback reaches the sender.
 func TestRadio(t *testing.T) {
 	want := cc.Radio{Capacity: 50 * unit.Mbps, Fair: 10 * unit.Mbps, Internet: true, Activated: 2}
 	ep := listenLocal(t, Options{Feedback: func() Feedback { return &fixedFeedback{radio: want} }})
@@ -510,7 +507,7 @@ func TestRadio(t *testing.T) {
 	})
 }
 
-// fixedFeedback is a Feedback that always says the same.
+// fixedFeedback is a Feedback with constant reports.
 type fixedFeedback struct {
 	radio  cc.Radio
 	closed atomic.Bool
@@ -519,8 +516,8 @@ type fixedFeedback struct {
 func (s *fixedFeedback) OnPacket(now, oneWay, rtprop time.Duration) cc.Radio { return s.radio }
 func (s *fixedFeedback) Close()                                              { s.closed.Store(true) }
 
-// TestFeedbackMoves: who goes on over another endpoint tells of the cells there, and
-// of none any more when it has ended.
+// TestFeedbackMoves: after a migration the feedback of the new endpoint is used. At the end it is
+// closed.
 func TestFeedbackMoves(t *testing.T) {
 	here, there := &fixedFeedback{radio: cc.Radio{Capacity: 10 * unit.Mbps}}, &fixedFeedback{radio: cc.Radio{Capacity: 20 * unit.Mbps}}
 	ep := listenLocal(t, Options{})
@@ -549,7 +546,7 @@ func TestFeedbackMoves(t *testing.T) {
 	eventually(t, "nobody tells", there.closed.Load)
 }
 
-// TestSubflow: a subflow runs over it as over any transport.
+// TestSubflow runs a subflow over a connection.
 func TestSubflow(t *testing.T) {
 	var _ subflow.Transport = (*Conn)(nil)
 	primary, err := identity.Generate()

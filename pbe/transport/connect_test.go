@@ -13,9 +13,8 @@ import (
 	"mpbond/base/fault"
 )
 
-// TestRetry: while many connections wait to be confirmed, an address must show that
-// it receives; and no source takes all the places, nor, with false addresses, those
-// of another.
+// TestRetry: while many connections are unconfirmed, an address must prove that it receives. A
+// source cannot take all slots, nor with forged addresses those of another source.
 func TestRetry(t *testing.T) {
 	ep := listenLocal(t, Options{})
 	// hello asks for a connection and returns the kind of answer.
@@ -77,7 +76,7 @@ func TestRetry(t *testing.T) {
 	})
 }
 
-// TestHandshakeLosses: the first packets may be lost, doubled and damaged.
+// TestHandshakeLosses: the first packets may be lost, duplicated and damaged.
 func TestHandshakeLosses(t *testing.T) {
 	for _, at := range []int{0, 9, 10, 39, 41, 58} { // of HELLO's id and share, and of WELCOME's
 		n := [2]int{}
@@ -99,8 +98,7 @@ func TestHandshakeLosses(t *testing.T) {
 	exchangeStreams(t, c, s, 1000)
 }
 
-// TestOtherVersion: a HELLO of another version, or a short one, gets no answer, and
-// takes no place.
+// TestOtherVersion: a HELLO of another version, or a short one, gets no answer and no slot.
 func TestOtherVersion(t *testing.T) {
 	ep := listenLocal(t, Options{})
 	from := loopback(t)
@@ -124,7 +122,7 @@ func TestOtherVersion(t *testing.T) {
 	}
 }
 
-// TestNobodyAnswers: dialling ends with its context, and says why.
+// TestNobodyAnswers: dialing ends with its context and explains why.
 func TestNobodyAnswers(t *testing.T) {
 	silent := loopback(t)
 	defer silent.Close()

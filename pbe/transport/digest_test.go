@@ -36,14 +36,15 @@ var (
 // maxListed bounds the differing seeds that TestDigests prints.
 const maxListed = 5
 
-// TestDigests guards changes of structure: all that two engines send, receive, report to
-// their controllers and return to their apps in a transfer of a seed must stay the same,
-// with its times. Write the digests before a change and compare after it:
+// TestDigests guards refactorings. All that two engines send, receive, report to their controllers
+// and return to their applications must stay the same for each seed, including times. Error texts
+// are not part of a digest, but names of fields of cc.Ack and cc.Loss are. Write the digests before
+// a change and compare after it:
 //
 //	go test ./pbe/transport -run '^TestDigests$' -transfers 2000 -digests FILE
 //
-// Without -digests it checks that a transfer that is run again has the same digest, and
-// that one with another seed has another.
+// Without -digests it checks that repeated transfers have the same digest and that different seeds
+// have different ones.
 func TestDigests(t *testing.T) {
 	got := digests(t, *transfersFlag)
 	if *digestsFlag == "" {
@@ -101,33 +102,33 @@ func digests(t *testing.T, n uint64) []string {
 	return list
 }
 
-// digestRun is one transfer: two engines, a network, and a script of what happens to them.
+// digestRun is one transfer: two engines, a network, and a script of actions.
 type digestRun struct {
 	w          *world
-	rnd        *rand.Rand // of the script
+	rnd        *rand.Rand // for the script
 	hash       hash.Hash
 	line       []byte
 	events     int
-	script     []action // in the order of time
+	script     []action // in order of time
 	app        [2]digestApp
-	recent     []flight // some packets that were sent, to be replayed
+	recent     []flight // some sent packets, for replays
 	outage     time.Duration
 	held       [2]time.Duration
-	corruption float64 // part of the packets whose frames are changed on the way
-	vanishes   bool    // at the end nothing arrives any more
+	corruption float64 // share of packets with modified frames
+	vanishes   bool    // at the end no packet arrives any more
 }
 
-// action is one line of a script.
+// action is one step of a script.
 type action struct {
 	at time.Duration
 	do func()
 }
 
-// digestApp is what writes to an engine and reads from it.
+// digestApp writes to an engine and reads from it.
 type digestApp struct {
-	left   int // to be written
-	ready  int // of it, now
-	atOnce int // bytes that are read in a step
+	left   int // bytes still to write
+	ready  int // bytes that may be written now
+	atOnce int // bytes read in a step
 	ended  bool
 	buf    []byte
 }
@@ -176,7 +177,7 @@ func (d *digestRun) schedule(after time.Duration, do func()) {
 	d.script = append(d.script, action{time.Second + after, do})
 }
 
-// somePath returns a path as the script's next.
+// somePath returns the script's next random path.
 func (d *digestRun) somePath() testPath {
 	r := d.rnd
 	p := testPath{delay: time.Duration(200+r.IntN(80_000)) * time.Microsecond, rate: unit.Rate(1+r.IntN(100)) * unit.Mbps,
@@ -196,7 +197,7 @@ func (d *digestRun) somePath() testPath {
 	return p
 }
 
-// someAction returns something that happens in the middle.
+// someAction returns the script's next random action.
 func (d *digestRun) someAction() func() {
 	w, r := d.w, d.rnd
 	i, other, n := r.IntN(2), d.somePath(), r.IntN(1<<20)
@@ -231,7 +232,7 @@ func (d *digestRun) someAction() func() {
 	return d.replay
 }
 
-// move has both engines go on over another path.
+// move makes both engines continue over another path.
 func (d *digestRun) move(p testPath) {
 	d.w.path = p
 	for i, e := range d.w.engines {
@@ -243,14 +244,14 @@ func (d *digestRun) move(p testPath) {
 	}
 }
 
-// challenge has an engine ask whether the other is there.
+// challenge sends a CHALLENGE from an engine.
 func (d *digestRun) challenge(i int) {
 	b, number := d.w.engines[i].appendChallenge(d.w.now, nil, []byte("12345678"))
 	d.packet('s', i, number, b)
 	d.w.push(flight{at: d.w.now + d.w.path.delay, to: 1 - i, number: number, frames: b})
 }
 
-// replay has packets that were sent before arrive once more.
+// replay delivers earlier packets again.
 func (d *digestRun) replay() {
 	for range min(len(d.recent), 3) {
 		f := d.recent[d.rnd.IntN(len(d.recent))]
@@ -259,7 +260,7 @@ func (d *digestRun) replay() {
 	}
 }
 
-// drop loses, holds back and changes packets as the script says.
+// drop drops, delays and modifies packets as the script demands.
 func (d *digestRun) drop(from int, f flight) bool {
 	w := d.w
 	if len(d.recent) < 64 || d.rnd.IntN(50) == 0 {
@@ -282,19 +283,19 @@ func (d *digestRun) drop(from int, f flight) bool {
 	return false
 }
 
-// packet is the trace of the world.
+// packet records a packet that the world traces.
 func (d *digestRun) packet(what byte, end int, number uint64, frames []byte) {
 	d.record(what, end, number, uint64(len(frames)))
 	d.hash.Write(frames)
 }
 
-// refuse ends an engine whose peer sent what no peer of ours sends, as Conn does.
+// refuse closes an engine after an error of handlePacket, as Conn does.
 func (d *digestRun) refuse(end int, err error) {
 	d.record('!', end)
 	d.w.engines[end].closing.closeLocally(err)
 }
 
-// record puts an event into the digest.
+// record adds an event to the digest.
 func (d *digestRun) record(what byte, end int, values ...uint64) {
 	d.events++
 	d.line = append(d.line[:0], what, byte(end))
@@ -317,14 +318,13 @@ func (d *digestRun) run() {
 	d.stepUntil(5*time.Minute, func() bool { return d.w.engines[0].closing.isOver(d.w.now) && d.w.engines[1].closing.isOver(d.w.now) })
 }
 
-// finished reports whether both streams have arrived, or can no longer.
+// finished reports whether both streams have arrived or the connection has ended.
 func (d *digestRun) finished() bool {
 	over := d.w.engines[0].closing.err != nil || d.w.engines[1].closing.err != nil
 	return over || d.app[0].ended && d.app[1].ended && d.w.engines[0].sender.isFlushed() && d.w.engines[1].sender.isFlushed()
 }
 
-// stepUntil runs the world until done, so long at most. A transfer of very many steps is cut
-// short.
+// stepUntil runs the world until done returns true, or for long. It stops after very many steps.
 func (d *digestRun) stepUntil(long time.Duration, done func() bool) {
 	const most = 40_000
 	w := d.w
@@ -348,7 +348,7 @@ func (d *digestRun) stepUntil(long time.Duration, done func() bool) {
 	}
 }
 
-// runApp lets an app write and read.
+// runApp lets an application write and read.
 func (d *digestRun) runApp(i int) {
 	e, a := d.w.engines[i], &d.app[i]
 	if e.closing.err == nil && a.ready > 0 {
@@ -371,7 +371,7 @@ func (d *digestRun) runApp(i int) {
 	}
 }
 
-// recordState notes what an engine's owner can see of it.
+// recordState records the visible state of an engine.
 func (d *digestRun) recordState(i int) {
 	e := d.w.engines[i]
 	c := e.counts
@@ -387,18 +387,18 @@ func boolValue(b bool) uint64 {
 	return 0
 }
 
-// String returns the digest, with a few figures that help to see what differs.
+// String returns the digest and a few figures that help to find differences.
 func (d *digestRun) String() string {
 	return fmt.Sprintf("%x %d %v %d %d", d.hash.Sum(nil), d.events, d.w.now, d.w.engines[0].counts.packets, d.w.engines[1].counts.packets)
 }
 
-// controller makes one of several kinds, of which every call is noted.
+// controller returns a random controller that records its calls.
 func (d *digestRun) controller(end int) cc.Controller {
 	name := []string{"cubic", "cubic", "bbr", "copa", "pbe", "verus", "sprout"}[d.rnd.IntN(7)]
 	return &recordedController{cc.New(name, d.rnd.Uint64()), d, end}
 }
 
-// recordedController is a Controller that notes all calls but those of Limits.
+// recordedController is a Controller that records all calls except Limits.
 type recordedController struct {
 	cc.Controller
 	d   *digestRun
@@ -422,7 +422,7 @@ func (c *recordedController) OnLoss(l cc.Loss) {
 	c.Controller.OnLoss(l)
 }
 
-// feedback returns reports that change with time.
+// feedback returns reports that vary with time.
 func (d *digestRun) feedback(end int) func(now, oneWay, rtprop time.Duration) cc.Radio {
 	return func(now, oneWay, rtprop time.Duration) cc.Radio {
 		d.record('F', end, uint64(now), uint64(oneWay), uint64(rtprop))

@@ -16,8 +16,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestCloseAgain: who goes on after the CLOSE was lost is told again, while anybody is
-// there to do so.
+// TestCloseAgain: if the CLOSE was lost, it is repeated in reply to further packets during the
+// closing period.
 func TestCloseAgain(t *testing.T) {
 	for lost := range 3 {
 		w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 3)
@@ -47,8 +47,8 @@ func TestCloseAgain(t *testing.T) {
 	}
 }
 
-// TestUserTimeout: who is heard but acknowledges nothing is given up, told so, and not
-// who only does not read.
+// TestUserTimeout: a peer that sends but acknowledges nothing is given up and sent a CLOSE. A peer
+// that only does not read is kept.
 func TestUserTimeout(t *testing.T) {
 	p := testPath{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}
 	w := newWorld(t, p, 3)
@@ -66,7 +66,7 @@ func TestUserTimeout(t *testing.T) {
 		t.Error(err)
 	}
 
-	w = newWorld(t, p, 4) // nobody reads
+	w = newWorld(t, p, 4) // the peer does not read
 	w.engines[0].liveness.userTimeout = 5 * time.Second
 	w.engines[0].sender.write(make([]byte, 2*initialWindow))
 	w.runUntil(2*time.Minute, func() bool { return w.engines[0].closing.err != nil })
@@ -75,11 +75,11 @@ func TestUserTimeout(t *testing.T) {
 	}
 }
 
-// crashEndpoint ends an endpoint as the end of its process does: nobody is told.
+// crashEndpoint closes the socket of an endpoint like the end of its process. No CLOSE is sent.
 func crashEndpoint(ep *Endpoint) { ep.socket.UDPConn.Close() }
 
-// TestRestart: the other ends of a server that was started again learn at once that
-// their connections are over, if it has the same secret.
+// TestRestart: clients of a server that was restarted with the same secret learn at once that their
+// connections are over.
 func TestRestart(t *testing.T) {
 	secret := []byte("nobody else knows it")
 	ep := listenLocal(t, Options{ResetKey: secret})
@@ -110,8 +110,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestForgottenID: one that an endpoint has given up, as it does with those that it
-// could not give to Accept, is answered with a RESET.
+// TestForgottenID: packets for a connection that the endpoint has dropped, such as one that Accept
+// did not take, are answered with RESET.
 func TestForgottenID(t *testing.T) {
 	c, s := connectPair(t, Options{})
 	s.route.ep.removeConn(s)
@@ -123,8 +123,8 @@ func TestForgottenID(t *testing.T) {
 	s.route.ep.adoptConn(s) // so that the test can end it
 }
 
-// TestResetOfStrangers: nothing that was seen on the way ends a connection, but the true
-// token does.
+// TestResetOfStrangers: only a RESET with the true token ends a connection. Nothing else that an
+// observer sees does.
 func TestResetOfStrangers(t *testing.T) {
 	var welcome []byte
 	var sh *shim
@@ -151,7 +151,7 @@ func TestResetOfStrangers(t *testing.T) {
 	}
 }
 
-// TestBusy: who finds no room is told so, briefly.
+// TestBusy: a client that finds no room gets a short BUSY packet.
 func TestBusy(t *testing.T) {
 	ep := listenLocal(t, Options{})
 	ep.mu.Lock()
@@ -170,8 +170,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestManyRetries: who answers each HELLO with ever new tokens does not make the client
-// send more than it does anyway.
+// TestManyRetries: a server that answers each HELLO with a new token does not make the client send
+// more.
 func TestManyRetries(t *testing.T) {
 	server := loopback(t)
 	defer server.Close()
@@ -192,7 +192,7 @@ func TestManyRetries(t *testing.T) {
 			server.WriteToUDPAddrPort(append(b, bytes.Repeat([]byte{byte(10*n + i)}, addressTokenLen)...), from)
 		}
 	}
-	// the second came at once, and the fourth after the third
+	// the second HELLO was sent at once, the fourth after the third timeout
 	if took := time.Since(begun); took < 2*firstHelloTimeout {
 		t.Errorf("four within %v", took)
 	}
@@ -200,7 +200,7 @@ func TestManyRetries(t *testing.T) {
 	<-done
 }
 
-// TestBudget: so much in each second.
+// TestBudget checks the limit of each second.
 func TestBudget(t *testing.T) {
 	var b rateBudget
 	now, took := time.Now(), 0
@@ -223,14 +223,14 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestManyMigrations: a connection is known at the endpoints that it was at last only.
+// TestManyMigrations: a connection is registered only at its last endpoints.
 func TestManyMigrations(t *testing.T) {
 	c, s := connectPair(t, Options{})
 	var all []*Endpoint
 	for range 8 {
 		ep := listenLocal(t, Options{})
 		all = append(all, ep)
-		for range 2 { // the second time it is there already
+		for range 2 { // the second time it is already registered
 			if err := c.Migrate(ep); err != nil {
 				t.Fatal(err)
 			}
@@ -246,7 +246,7 @@ func TestManyMigrations(t *testing.T) {
 	}
 }
 
-// TestLocalAddr is the one on the way, without a socket each time it is asked for.
+// TestLocalAddr: the result is the address of the route, and is cached.
 func TestLocalAddr(t *testing.T) {
 	ep, err := Listen(":0", Options{})
 	if err != nil {

@@ -14,15 +14,16 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// testPath is what happens to packets between two engines.
+// testPath describes the network between two engines.
 type testPath struct {
 	loss, duplicate, overtake float64
 	delay                     time.Duration
 	rate                      unit.Rate // 0: any
-	mtu                       int       // of payloads
+	mtu                       int       // of UDP payloads
 	queue                     time.Duration
 }
 
+// flight is a packet in flight.
 type flight struct {
 	at     time.Duration
 	to     int
@@ -41,14 +42,14 @@ type world struct {
 	busy    [2]time.Duration // of the link in each direction
 	now     time.Duration
 	buf     []byte
-	// drop, if set, says which packets of a direction are lost.
+	// drop, if set, reports whether a packet from an engine is lost.
 	drop func(from int, f flight) bool
-	each func() // in each step
+	each func() // called in each step
 	// trace, if set, is called with each packet that an engine sends ('s') or receives ('r').
 	trace func(what byte, end int, number uint64, frames []byte)
-	// refuse, if set, is called with an error of handle, which else fails the test.
+	// refuse, if set, is called with errors of handlePacket, which otherwise fail the test.
 	refuse func(end int, err error)
-	alarm  time.Duration // step goes no further than this; 0: as far as the next event
+	alarm  time.Duration // step stops at this time; 0: at the next event
 }
 
 func newWorld(t testing.TB, p testPath, seed uint64) *world {
@@ -61,7 +62,7 @@ func newWorld(t testing.TB, p testPath, seed uint64) *world {
 	return w
 }
 
-// send lets engine i send what it may.
+// send lets engine i send what it can.
 func (w *world) send(i int) {
 	for {
 		b, number, ok := w.engines[i].appendPacket(w.now, w.buf[:0])
@@ -98,7 +99,7 @@ func (w *world) send(i int) {
 
 func (w *world) push(f flight) { w.packets.Push(f.at, f) }
 
-// step goes to the next moment at which something happens.
+// step advances to the next event.
 func (w *world) step() bool {
 	at := time.Duration(-1)
 	for _, e := range w.engines {
@@ -139,8 +140,7 @@ func (w *world) step() bool {
 	return true
 }
 
-// transfer moves n bytes from engine 0 to 1 and m back, and returns how long it
-// took.
+// transfer moves n bytes from engine 0 to 1 and m bytes back. It returns how long that took.
 func (w *world) transfer(n, m int) time.Duration {
 	w.t.Helper()
 	data := [2][]byte{make([]byte, n), make([]byte, m)}
@@ -185,8 +185,8 @@ func (w *world) transfer(n, m int) time.Duration {
 	return w.now - time.Second
 }
 
-// TestStreamIsRight: loss, duplication and overtaking at once. What is damaged is
-// lost: its tag is wrong.
+// TestStreamIsRight: loss, duplication and reordering at once. Damage equals loss, because the tag
+// is wrong.
 func TestStreamIsRight(t *testing.T) {
 	for seed := range uint64(24) {
 		w := newWorld(t, testPath{loss: 0.02 * float64(seed%4), duplicate: 0.02, overtake: 0.1 * float64(seed%3), delay: 20 * time.Millisecond,
@@ -208,12 +208,12 @@ func TestStreamIsRight(t *testing.T) {
 	}
 }
 
-// TestNoStall: whatever is lost or held back on a short path, even the first
-// acknowledgements, nothing waits for long.
+// TestNoStall: nothing waits for long on a short path, whatever is lost or delayed, including the
+// first acknowledgements.
 func TestNoStall(t *testing.T) {
 	for seed := range uint64(60) {
 		w := newWorld(t, testPath{loss: 0.04, duplicate: 0.02, overtake: 0.03, delay: time.Duration(20+seed%7*300) * time.Microsecond, mtu: 1472}, 1200+seed)
-		var held [2][]flight // until others have gone
+		var held [2][]flight // delayed until others have arrived
 		w.drop = func(from int, f flight) bool {
 			switch x := w.random.Float64(); {
 			case x < 0.03 && len(held[from]) < 4:
@@ -234,7 +234,7 @@ func TestNoStall(t *testing.T) {
 	}
 }
 
-// TestRate: without loss of its own a transfer has the rate of the link.
+// TestRate: a transfer without random loss uses the rate of the link.
 func TestRate(t *testing.T) {
 	for r, long := range map[unit.Rate]time.Duration{500 * unit.Kbps: 20 * time.Second, 5 * unit.Mbps: 5 * time.Second, 30 * unit.Mbps: 2 * time.Second} {
 		w := newWorld(t, testPath{delay: 25 * time.Millisecond, rate: r, mtu: 1472, queue: 100 * time.Millisecond}, 1)
@@ -249,7 +249,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestOvertaking: where packets overtake each other nothing is resent for long.
+// TestOvertaking: on a path that reorders packets, needless retransmissions end soon.
 func TestOvertaking(t *testing.T) {
 	w := newWorld(t, testPath{delay: 25 * time.Millisecond, rate: 50 * unit.Mbps, overtake: 0.05, mtu: 1472, queue: 200 * time.Millisecond}, 1)
 	w.transfer(4<<20, 0)
@@ -258,8 +258,8 @@ func TestOvertaking(t *testing.T) {
 	}
 }
 
-// TestSilence: the far end vanishes; it is given up after three keep-alive intervals, and little is
-// sent until then. Without that the connection lives, though nobody says anything.
+// TestSilence: a peer that vanishes is given up after three keep-alive intervals, with few packets
+// until then. Otherwise an idle connection stays open.
 func TestSilence(t *testing.T) {
 	w := newWorld(t, testPath{delay: 10 * time.Millisecond, mtu: 1472}, 1)
 	w.engines[0].sender.write(make([]byte, 100_000))
@@ -284,9 +284,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestMTU: the longest packets that the path carries are found, whatever else is
-// lost; when it becomes shorter, too, though nothing says so; and when it becomes
-// longer again.
+// TestMTU: the search finds the longest packets of the path despite losses. It also adapts when the
+// path changes to shorter or longer packets.
 func TestMTU(t *testing.T) {
 	for _, c := range []struct{ path, want int }{{1200, 1200}, {1399, 1200}, {1400, 1400}, {1464, 1452}, {1472, 1472}, {9000, maxPayload}} {
 		for _, loss := range []float64{0, 0.1} {
@@ -317,8 +316,8 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// TestRefused: what this device does not take is not counted, and a probe not tried
-// again soon.
+// TestRefused: packets that the local system refuses are not counted, and a refused probe is not
+// repeated soon.
 func TestRefused(t *testing.T) {
 	w := newWorld(t, testPath{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 3)
 	tried := 0
@@ -355,13 +354,13 @@ func (w *world) keepSending(i int) {
 	w.send(i)
 }
 
-// runUntil steps until ok, or for so long.
+// runUntil steps until ok returns true, or for long.
 func (w *world) runUntil(long time.Duration, ok func() bool) {
 	for end := w.now + long; w.now < end && !ok() && w.step(); {
 	}
 }
 
-// TestReplay: a packet whose number is older than what is remembered does nothing.
+// TestReplay: a packet with a number too old to check does nothing.
 func TestReplay(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
 	ping := []byte{framePing}
@@ -389,8 +388,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestGaps: who sends every other byte is made to send again what there is no room
-// for, and nothing is lost.
+// TestGaps: a peer that sends every other byte must send again what exceeds the limit of gaps.
+// Nothing is lost.
 func TestGaps(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
 	stream := func(at uint64) []byte { return []byte{frameStream, byte(at&127 | 128), byte(at >> 7), 1, byte(at)} }
@@ -421,7 +420,7 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// TestBreaches: what no peer of ours sends is refused, before it costs memory.
+// TestBreaches: packets that no valid peer sends are refused before they take memory.
 func TestBreaches(t *testing.T) {
 	fin := func(at byte) []byte { return []byte{frameFin, at} }
 	data := func(at byte) []byte { return []byte{frameStream, at, 2, 'a', 'b'} }
@@ -451,7 +450,7 @@ func TestBreaches(t *testing.T) {
 	}
 }
 
-// TestLyingAck: an acknowledgement of what was never sent changes nothing.
+// TestLyingAck: an acknowledgement of packets never sent changes nothing.
 func TestLyingAck(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
 	e.sender.write(make([]byte, 5000))
@@ -465,7 +464,7 @@ func TestLyingAck(t *testing.T) {
 	}
 }
 
-// fixedWindow is a controller whose window stays, whatever is lost.
+// fixedWindow is a controller with a constant window.
 type fixedWindow struct {
 	cc.Controller
 	window unit.Bytes
@@ -473,8 +472,7 @@ type fixedWindow struct {
 
 func (f fixedWindow) Limits(time.Duration) cc.Limits { return cc.Limits{Window: f.window} }
 
-// TestSmallWindow: one packet may always be in flight, though it is longer than the
-// window.
+// TestSmallWindow: one packet may always be in flight, even if it is longer than the window.
 func TestSmallWindow(t *testing.T) {
 	e := newEngine(fixedWindow{cc.NewCUBIC(), cc.MSS}, 28)
 	e.mtu = mtuSearch{size: maxPayload, fixed: true}
@@ -490,12 +488,12 @@ func TestSmallWindow(t *testing.T) {
 	}
 }
 
-// TestReroute: on another path nothing of the old one holds, and nothing is lost.
-func TestReroute(t *testing.T) {
+// TestSwitchPath: a new path starts without state of the old one, and no bytes are lost.
+func TestSwitchPath(t *testing.T) {
 	w := newWorld(t, testPath{delay: 100 * time.Millisecond, rate: 10 * unit.Mbps, queue: time.Second, mtu: 1472}, 5)
 	w.keepSending(0)
 	w.runUntil(3*time.Second, func() bool { return false })
-	w.drop = func(int, flight) bool { return w.now < 3100*time.Millisecond } // what is still on the old one
+	w.drop = func(int, flight) bool { return w.now < 3100*time.Millisecond } // packets still on the old path are lost
 	w.packets.Clear()
 	w.path = testPath{delay: 5 * time.Millisecond, rate: 50 * unit.Mbps, queue: 50 * time.Millisecond, mtu: 1300}
 	for _, e := range w.engines {
@@ -511,8 +509,8 @@ func TestReroute(t *testing.T) {
 	}
 }
 
-// TestFeedback: what the receiver says of its cells is in each acknowledgement, and
-// it is told each packet's one-way delay and the sender's least round trip.
+// TestFeedback: each ACK has the receiver's feedback. The receiver gets the one-way delay of each
+// packet and the sender's minimum RTT.
 func TestFeedback(t *testing.T) {
 	w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 50 * time.Millisecond, mtu: 1472}, 6)
 	var least, most, rtprop time.Duration
@@ -533,8 +531,8 @@ func TestFeedback(t *testing.T) {
 	}
 }
 
-// TestFeedbackAge: news of cells are those of the newest packet, however late others
-// come; they are not repeated when they are old, and are not those of another path.
+// TestFeedbackAge: feedback of the newest packet counts, however late others arrive. Old feedback
+// and that of another path is not repeated.
 func TestFeedbackAge(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
 	first, second := cc.Radio{Capacity: unit.Mbps}, cc.Radio{Capacity: 2 * unit.Mbps}

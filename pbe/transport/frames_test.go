@@ -12,7 +12,7 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// someFrames are one of each kind, and what they mean.
+// someFrames returns one frame of each kind, decoded and encoded.
 func someFrames() (list []frame, b [][]byte) {
 	ack := ackFrame{delay: 3 * time.Millisecond, oneWayDelay: 1 << 31, maxData: 1 << 40, count: 3}
 	copy(ack.ranges[:], []ackRange{{90, 1 << 35}, {70, 88}, {0, 3}})
@@ -33,7 +33,7 @@ func someFrames() (list []frame, b [][]byte) {
 	return list, b
 }
 
-// TestFrames: each frame is read as it was written, and no part of one is.
+// TestFrames: each frame is decoded as it was encoded. An incomplete frame is an error.
 func TestFrames(t *testing.T) {
 	frames, bytes := someFrames()
 	var all []byte
@@ -60,7 +60,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestBadFrames: what cannot be is refused.
+// TestBadFrames: impossible frames are refused.
 func TestBadFrames(t *testing.T) {
 	uv := func(kind byte, v ...uint64) []byte {
 		b := []byte{kind}
@@ -92,8 +92,8 @@ func TestBadFrames(t *testing.T) {
 	}
 }
 
-// FuzzPacket: whatever the frames of a packet are, an engine takes them or refuses
-// them, without panic, with bounded memory, and goes on afterwards.
+// FuzzPacket: an engine handles or refuses any frames without panic and with bounded memory, and
+// goes on.
 func FuzzPacket(f *testing.F) {
 	_, frames := someFrames()
 	var all []byte
@@ -133,7 +133,7 @@ func FuzzPacket(f *testing.F) {
 	})
 }
 
-// FuzzDatagram: whatever arrives as a datagram opens nothing.
+// FuzzDatagram: no datagram from outside opens a connection.
 func FuzzDatagram(f *testing.F) {
 	c, s, _ := deriveBothKeys(f, nil)
 	good := c.sealPacket(append(appendDataHeader(nil, connID{}), framePing), 0, 1)

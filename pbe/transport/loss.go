@@ -36,10 +36,11 @@ type lossDetector struct {
 	rtt           rttEstimator
 	bytesInFlight unit.Bytes
 
-	acked             span.Set[uint64] // acknowledged numbers that are in sent
-	newlyAcked        []ackRange       // numbers that the newest ACK acknowledges first, highest range first
-	missing           []uint64         // ascending numbers in flight below largestAcked; may include ones acknowledged late
-	largestAcked      uint64           // largest acknowledged number + 1
+	acked      span.Set[uint64] // acknowledged numbers that are in sent
+	newlyAcked []ackRange       // numbers that the newest ACK acknowledges first, highest range first
+	// ascending numbers in flight below largestAcked; may include ones acknowledged late
+	missing           []uint64
+	largestAcked      uint64 // largest acknowledged number + 1
 	reorderThreshold  uint64
 	lastElicitingSent time.Duration
 	progressTime      time.Duration // last acknowledgement, or when the first packet in flight was sent
@@ -203,7 +204,7 @@ func (d *lossDetector) findNewlyAcked(a *ackFrame) {
 // onSpuriousLoss handles the acknowledgement of a packet that was declared lost. The path reorders
 // packets, so the reordering threshold grows.
 func (d *lossDetector) onSpuriousLoss(number uint64, p *sentPacket) {
-	p.lost = false // a late ACK says nothing about the new path
+	p.lost = false
 	d.spuriousCount++
 	if distance := d.largestAcked - number; distance > d.reorderThreshold && distance < d.largestAcked {
 		d.reorderThreshold = min(distance, maxReorderThreshold)
@@ -351,7 +352,7 @@ func (d *lossDetector) resetPath() (lost []numberedPacket) {
 	for n := d.sent.first; n < d.sent.endNumber(); n++ {
 		if p := d.sent.lookup(n); p.size > 0 {
 			d.declareLost(n, p)
-			p.lost = false // what is heard of it late says nothing of the new path
+			p.lost = false // a late ACK says nothing about the new path
 		}
 	}
 	d.missing, d.unreportedLoss = d.missing[:0], cc.Loss{}

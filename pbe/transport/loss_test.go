@@ -10,11 +10,11 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// cellPath is a path of 20 Mbit/s, 50 ms there and back.
+// cellPath is a path of 20 Mbit/s with an RTT of 50 ms.
 var cellPath = testPath{delay: 25 * time.Millisecond, rate: 20 * unit.Mbps, mtu: 1472, queue: 100 * time.Millisecond}
 
-// newLoadedWorld is a world with engine 0 sending without end, after five seconds, of which it
-// returns the rate of the last two.
+// newLoadedWorld returns a world in which engine 0 sends without end, after five seconds, and the
+// rate of the last two.
 func newLoadedWorld(t *testing.T, ctl func() cc.Controller) (*world, unit.Rate) {
 	w := newWorld(t, cellPath, 21)
 	for _, e := range w.engines {
@@ -27,7 +27,7 @@ func newLoadedWorld(t *testing.T, ctl func() cc.Controller) (*world, unit.Rate) 
 
 func neverDone() bool { return false }
 
-// measure is the rate of the stream to engine 1 in the time to come.
+// measure returns the rate of the stream to engine 1 in the next time.
 func (w *world) measure(long time.Duration) unit.Rate {
 	had, from := w.engines[1].receiver.readOffset, w.now
 	w.runUntil(long, neverDone)
@@ -40,15 +40,14 @@ var controllers = map[string]func() cc.Controller{
 	"PBE":   func() cc.Controller { return cc.NewPBE(1) },
 }
 
-// TestHeldBack: a handover that holds all packets of one direction, or of both, back
-// for 700 ms loses none: none is taken for lost, and a second later the rate and the
-// length of packets are as before.
+// TestHeldBack: a handover that delays all packets of one or both directions by 700 ms loses none.
+// No packet is declared lost. A second later the rate and the length of packets are as before.
 func TestHeldBack(t *testing.T) {
 	for name, ctl := range controllers {
 		for what, held := range map[string][2]bool{"both": {true, true}, "data": {true, false}, "acknowledgements": {false, true}} {
 			w, before := newLoadedWorld(t, ctl)
 			resent, mtu, until := w.engines[0].sender.resentSegments, w.engines[0].mtu.size, w.now+700*time.Millisecond
-			var flying []flight // what is on the way already waits too
+			var flying []flight // packets in flight are delayed too
 			for w.packets.Len() > 0 {
 				_, f := w.packets.Pop()
 				flying = append(flying, f)
@@ -81,9 +80,8 @@ func TestHeldBack(t *testing.T) {
 	}
 }
 
-// TestOutage: after ten seconds in which all is lost, the first byte arrives within the
-// longest probe timeout and a round trip, and three seconds later the rate is that of
-// before; packets are as long as before.
+// TestOutage: after ten seconds without any packet, the first byte arrives within maxProbeTimeout
+// and a round trip. Three seconds later the rate and the length of packets are as before.
 func TestOutage(t *testing.T) {
 	for name, ctl := range controllers {
 		w, before := newLoadedWorld(t, ctl)
@@ -103,7 +101,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// lossCounter is told what a controller is.
+// lossCounter counts the reports to a controller.
 type lossCounter struct {
 	cc.Controller
 	losses, timeouts int
@@ -117,8 +115,8 @@ func (w *lossCounter) OnLoss(l cc.Loss) {
 	w.Controller.OnLoss(l)
 }
 
-// TestPersistent: only losses in a row over more than three probe timeouts are a
-// timeout to the controller (RFC 9002 section 7.6), and that once.
+// TestPersistent: only consecutive losses over more than three probe timeouts are reported as
+// persistent congestion (RFC 9002 section 7.6), once.
 func TestPersistent(t *testing.T) {
 	for long, want := range map[time.Duration]int{50 * time.Millisecond: 0, 3 * time.Second: 1} {
 		var seen lossCounter
@@ -133,8 +131,8 @@ func TestPersistent(t *testing.T) {
 	}
 }
 
-// TestLatest: where round trips grow, packets are late by the latest, not by the mean
-// (RFC 9002 section 6.1.2).
+// TestLatest: when round trips grow, the latest one determines the time threshold (RFC 9002 section
+// 6.1.2).
 func TestLatest(t *testing.T) {
 	e := newEngine(fixedWindow{cc.NewCUBIC(), unit.MB}, 28)
 	e.liveness.lastReceived, e.liveness.lastSent = time.Second, time.Second
@@ -157,8 +155,8 @@ func TestLatest(t *testing.T) {
 	}
 }
 
-// TestBlackHole: long packets that are lost while short ones arrive end them; those lost
-// in an outage, though its end is noticed by a short one, do not.
+// TestBlackHole: long packets lost while short ones arrive end the use of long packets. Losses in
+// an outage do not.
 func TestBlackHole(t *testing.T) {
 	m := mtuSearch{size: 1472}
 	m.onAcked(10, 1472, false)
@@ -180,9 +178,9 @@ func TestBlackHole(t *testing.T) {
 	}
 }
 
-// TestQuestionsShowNoRate: round trips of which each had one small question do not tell
-// a controller what the path has, and a first one that was long is not the least for ever.
-func TestQuestionsShowNoRate(t *testing.T) {
+// TestProbesShowNoRate: round trips with a single small probe do not show the capacity. A long
+// first round trip does not stay the minimum.
+func TestProbesShowNoRate(t *testing.T) {
 	for name, ctl := range controllers {
 		w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 8 * unit.Mbps, mtu: 1472, queue: 80 * time.Millisecond}, 1)
 		w.engines[0].controller = ctl()

@@ -12,8 +12,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// testDetector returns a detector whose numbers are the same each time, and a function that
-// sends a packet of so many bytes.
+// testDetector returns a detector with the same numbers each time, and a function that sends a
+// packet of a size.
 func testDetector(t *testing.T) (*lossDetector, func(now time.Duration, size unit.Bytes) uint64) {
 	d := newLossDetector()
 	d.numbers.skipAt = 1 << 40
@@ -26,16 +26,15 @@ func testDetector(t *testing.T) (*lossDetector, func(now time.Duration, size uni
 	}
 }
 
-// acks returns an ACK of ranges, from the highest downwards.
+// acks returns an ACK of ranges in descending order.
 func acks(ranges ...ackRange) *ackFrame {
 	a := &ackFrame{count: len(ranges)}
 	copy(a.ranges[:], ranges)
 	return a
 }
 
-// TestDetectorAccounts: whatever is acknowledged or lost, each packet in flight is returned
-// once as either, at most once more as acknowledged after it was lost, and what is in
-// flight is the sum of the others.
+// TestDetectorAccounts: each packet in flight is returned once as acknowledged or lost, and at most
+// once more as acknowledged after it was declared lost. bytesInFlight is the sum of the others.
 func TestDetectorAccounts(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -105,8 +104,8 @@ func TestDetectorAccounts(t *testing.T) {
 	}
 }
 
-// TestDetectorThresholds: a packet is lost when three later ones have arrived, or after
-// 9/8 of a round trip.
+// TestDetectorThresholds: a packet is lost when three later ones have arrived, or after 9/8 of a
+// round trip.
 func TestDetectorThresholds(t *testing.T) {
 	const rtt = 80 * time.Millisecond
 	for arrived, want := range map[uint64]int{1: 0, 2: 0, 3: 1} {
@@ -133,8 +132,8 @@ func TestDetectorThresholds(t *testing.T) {
 	}
 }
 
-// TestDetectorSpurious: the acknowledgement of a packet that was taken for lost raises
-// the threshold to how far it was overtaken.
+// TestDetectorSpurious: the ACK of a packet declared lost raises the threshold to its reordering
+// distance.
 func TestDetectorSpurious(t *testing.T) {
 	d, send := testDetector(t)
 	for range 12 {
@@ -152,8 +151,8 @@ func TestDetectorSpurious(t *testing.T) {
 	}
 }
 
-// TestDetectorProbeTime: each wait in turn is twice as long as the last, up to maxProbeTimeout,
-// and an acknowledgement makes the next one short again.
+// TestDetectorProbeTime: the probe timeout doubles up to maxProbeTimeout. An acknowledgement resets
+// it.
 func TestDetectorProbeTime(t *testing.T) {
 	d, send := testDetector(t)
 	now := time.Second
@@ -172,8 +171,8 @@ func TestDetectorProbeTime(t *testing.T) {
 	}
 }
 
-// TestDetectorChecksAcks: an ACK of what was never sent is not taken, and that of a number
-// that was left out is a lie.
+// TestDetectorChecksAcks: an ACK of a packet never sent is ignored. An ACK of a skipped number is
+// an error.
 func TestDetectorChecksAcks(t *testing.T) {
 	d, send := testDetector(t)
 	d.numbers.skipAt = 3
@@ -200,8 +199,8 @@ func TestDetectorChecksAcks(t *testing.T) {
 	}
 }
 
-// TestDetectorMemory: a peer that acknowledges nothing costs bounded memory; what is given
-// up for that is returned, and reported to no controller.
+// TestDetectorMemory: a peer that acknowledges nothing costs bounded memory. Dropped packets are
+// returned but not reported to the controller.
 func TestDetectorMemory(t *testing.T) {
 	for size, most := range map[unit.Bytes]int{1000: maxSentPackets, 0: maxNonEliciting} {
 		d := newLossDetector()
@@ -220,8 +219,8 @@ func TestDetectorMemory(t *testing.T) {
 	}
 }
 
-// TestRTTEstimator: the mean and the variation are those of RFC 9002, and the least round
-// trip counts without what the peer held back.
+// TestRTTEstimator: mean and variation are those of RFC 9002. The minimum RTT ignores the peer's
+// acknowledgement delay.
 func TestRTTEstimator(t *testing.T) {
 	const ms = time.Millisecond
 	var r rttEstimator

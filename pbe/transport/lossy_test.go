@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// TestLossy: over real sockets, the stream has the SHA-256 that it had, and ends where it
-// ended, though the network loses 2 % of the packets, doubles some, lets some
-// overtake others, damages some, or all of that.
+// TestLossy: over real sockets, the stream arrives with the same SHA-256 and end, although the
+// network loses, duplicates, reorders or damages packets, or all of that.
 func TestLossy(t *testing.T) {
 	for name, h := range map[string]networkFaults{
 		"loss":        {lose: 0.02},

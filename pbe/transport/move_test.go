@@ -11,8 +11,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestMove changes the client's socket again and again in the middle; each one before
-// is closed, and forgotten.
+// TestMove changes the client's socket repeatedly during a transfer. Each old one is closed.
 func TestMove(t *testing.T) {
 	c, s := connectPair(t, Options{})
 	first, _ := c.currentPath()
@@ -50,7 +49,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestPeek looks at what is read afterwards.
+// TestPeek: Read returns the bytes that Peek has returned.
 func TestPeek(t *testing.T) {
 	c, s := connectPair(t, Options{})
 	c.Write([]byte("ab"))
@@ -74,8 +73,8 @@ func TestPeek(t *testing.T) {
 	}
 }
 
-// TestKeepAlive: a connection over which nothing goes sends a PING as often as it was
-// told, and ends after three times that alone.
+// TestKeepAlive: an idle connection sends PING at the configured interval, and ends after three
+// intervals without the peer.
 func TestKeepAlive(t *testing.T) {
 	const idle = 110 * time.Second
 	w := newWorld(t, testPath{delay: 10 * time.Millisecond, mtu: minPayload}, 1)
@@ -101,7 +100,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// TestPaced: no more is sent than was told, until that ends.
+// TestPaced: the rate stays below Pace's limit until the limit is removed.
 func TestPaced(t *testing.T) {
 	const n = 2_000_000
 	takes := func(pace unit.Rate) time.Duration {
@@ -118,7 +117,7 @@ func TestPaced(t *testing.T) {
 	}
 }
 
-// TestBrokenSocket: an endpoint whose socket fails for good says so.
+// TestBrokenSocket: Accept returns the error of a socket that fails for good.
 func TestBrokenSocket(t *testing.T) {
 	ep := listenLocal(t, Options{})
 	c := dialLocal(t, ep.Addr(), Options{})

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNamespaces makes two network namespaces with two links between them and runs
-// client in one and server in the other.
+// inNamespaces creates two network namespaces with two links between them. The returned functions
+// run a function in one of them.
 //
 //	client  lte0 10.1.0.1 ─── 10.1.0.2  server
 //	        lan0 10.2.0.1 ─── 10.2.0.2          packets of 1300 bytes at most
@@ -82,8 +82,8 @@ func inNamespaces(t *testing.T) (client, server func(f func())) {
 	return client, server
 }
 
-// TestNamespaces: over real links, the length of packets that each carries is found;
-// when one breaks the connection goes on over the other, from another address.
+// TestNamespaces: over real links, the MTU search finds the length of packets on each. When one
+// link fails, the connection migrates to the other.
 func TestNamespaces(t *testing.T) {
 	client, server := inNamespaces(t)
 	to := netip.MustParseAddrPort("10.9.0.1:7443")

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// deriveBothKeys are the keys of both ends; meddle may change what the client sees of the
-// server's answer.
+// deriveBothKeys returns the keys of both ends. meddle may modify the server's answer on the way.
 func deriveBothKeys(t testing.TB, meddle func(bare []byte)) (client, server *keys, same bool) {
 	t.Helper()
 	a, err := ecdh.X25519().GenerateKey(rand.Reader)
@@ -45,8 +44,8 @@ func deriveBothKeys(t testing.TB, meddle func(bare []byte)) (client, server *key
 	return client, server, ok && got == token
 }
 
-// TestExchange: both ends have the same keys, and none if anything of the first
-// packets was changed on the way, such as the version.
+// TestExchange: both ends derive the same keys, and none if any of the first packets was modified,
+// for example its version.
 func TestExchange(t *testing.T) {
 	if _, _, same := deriveBothKeys(t, nil); !same {
 		t.Fatal("the ends do not agree")
@@ -64,7 +63,7 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestPacket: packets are the peer's as they left, and in no other form.
+// TestPacket: packets open as they were sealed, and in no other form.
 func TestPacket(t *testing.T) {
 	c, s, _ := deriveBothKeys(t, nil)
 	id := newConnID()
@@ -101,7 +100,7 @@ func TestPacket(t *testing.T) {
 	}
 }
 
-func TestWiden(t *testing.T) {
+func TestDecodePacketNumber(t *testing.T) {
 	for _, c := range []struct {
 		low        uint32
 		high, want uint64

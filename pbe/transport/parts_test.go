@@ -11,8 +11,8 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// TestPacer: over a second as much leaves as the lower rate allows, and a burst; a pause
-// is bounded where only the controller asks for it.
+// TestPacer: in a second the pacer allows the lower of both rates and a burst. The controller's
+// rate causes only bounded pauses.
 func TestPacer(t *testing.T) {
 	const size = 1000
 	for _, c := range []struct{ rate, most, want unit.Rate }{
@@ -44,8 +44,8 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// TestClosing: the CLOSE goes once, and again for the first, second, fourth packet and so on
-// that comes within three probe timeouts, until the other end has ended too.
+// TestClosing: the CLOSE is sent once, and again for the first, second, fourth packet and so on
+// within three probe timeouts, until the peer has ended too.
 func TestClosing(t *testing.T) {
 	const pto = 100 * time.Millisecond
 	var c closing
@@ -85,9 +85,8 @@ func TestClosing(t *testing.T) {
 	}
 }
 
-// TestLiveness: silence asks for a PING after one interval and is the end after three;
-// the user timeout counts from the last progress while anything waits. nextTime is never
-// later than any of it.
+// TestLiveness: silence causes a PING after one interval and the end after three. The user timeout
+// counts from the last progress while packets wait. nextTime is never later than any of them.
 func TestLiveness(t *testing.T) {
 	const interval = 10 * time.Second
 	l := liveness{lastReceived: time.Second, lastSent: time.Second, keepAliveInterval: interval}
@@ -115,8 +114,8 @@ func TestLiveness(t *testing.T) {
 	}
 }
 
-// TestRadioFeedback: delays are relative to the first on a path, though clocks wrap; a
-// report goes back until it is old, and is forgotten on another path.
+// TestRadioFeedback: delays are relative to the first on a path, even if clocks wrap. A report is
+// repeated until it expires, and forgotten on another path.
 func TestRadioFeedback(t *testing.T) {
 	var delays []time.Duration
 	said := cc.Radio{Capacity: 3 * unit.Mbps}

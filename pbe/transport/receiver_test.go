@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestReceiverOrders: pieces in any order, again and overlapping, are read as the stream
-// that they were cut from, and never more than the window is kept.
+// TestReceiverOrders: segments in any order, repeated and overlapping, are read as the original
+// stream. Memory stays within the window.
 func TestReceiverOrders(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -56,7 +56,7 @@ func TestReceiverOrders(t *testing.T) {
 	}
 }
 
-// TestReceiverRefuses: what no peer of ours sends is an error.
+// TestReceiverRefuses: data that no valid peer sends is an error.
 func TestReceiverRefuses(t *testing.T) {
 	for what, breach := range map[string]func(r *receiver) error{
 		"over what was advertised": func(r *receiver) error { return r.onStream(initialWindow-1, []byte("ab")) },
@@ -76,12 +76,11 @@ func TestReceiverRefuses(t *testing.T) {
 	}
 }
 
-// TestReceiverWindow: the window doubles for an app that is fast, or whose packets are
-// lost, up to its limit, and not for a slow one; a limit counts from when the peer has
-// used up what was advertised.
+// TestReceiverWindow: the window doubles up to its limit if the application is fast or packets are
+// lost, but not for a slow application. A new limit applies when the advertised credit is used.
 func TestReceiverWindow(t *testing.T) {
 	const rtt = 50 * time.Millisecond
-	// fill has the peer send all that it may and the app read it, each time after so long.
+	// fill lets the peer use its credit and the application read it, at intervals of that length.
 	fill := func(r *receiver, each time.Duration) {
 		now := time.Second
 		for range 20 {

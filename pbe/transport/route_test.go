@@ -13,8 +13,7 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// TestRouteArrivals: the newest packet alone says which way packets come, unless it only
-// asks whether its way is one.
+// TestRouteArrivals: only the newest packet determines the arrival, unless it is a CHALLENGE.
 func TestRouteArrivals(t *testing.T) {
 	ep, here, there := &Endpoint{}, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	var r route
@@ -36,8 +35,8 @@ func TestRouteArrivals(t *testing.T) {
 	}
 }
 
-// TestRouteEndpoints: packets may arrive at the endpoint of now and the last ones before
-// it, each once, and at no own one of before when it is dropped.
+// TestRouteEndpoints: packets may arrive at the current and the last endpoints, each listed once,
+// but not at dropped ones.
 func TestRouteEndpoints(t *testing.T) {
 	eps := make([]*Endpoint, maxEndpoints+2)
 	for i := range eps {
@@ -57,7 +56,7 @@ func TestRouteEndpoints(t *testing.T) {
 	}
 }
 
-// TestRouteFollows: the peer is believed where it answers, once.
+// TestRouteFollows: the peer's address changes when it answers from there, once.
 func TestRouteFollows(t *testing.T) {
 	at := netip.MustParseAddrPort
 	r := newRoute(nil, at("192.0.2.1:1"))
@@ -79,8 +78,8 @@ func TestRouteFollows(t *testing.T) {
 	}
 }
 
-// TestWaiters: who waits is woken at the deadline, by an earlier one that is set, and not
-// by one that was taken back.
+// TestWaiters: a waiter wakes at the deadline, and at an earlier one set later, but not at a
+// removed one.
 func TestWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -116,7 +115,7 @@ func TestWaiters(t *testing.T) {
 	})
 }
 
-// TestReporter: there is one listener at a time, and none while it is not enabled.
+// TestReporter: one listener is open at a time, and none while the reporter is disabled.
 func TestReporter(t *testing.T) {
 	first, second := &fixedFeedback{radio: cc.Radio{Capacity: 1}}, &fixedFeedback{radio: cc.Radio{Capacity: 2}}
 	var r feedbackReporter

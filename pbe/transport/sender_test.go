@@ -11,9 +11,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestSenderDelivers: whatever is lost, acknowledged late or twice, each byte reaches a
-// peer that puts segments together, none over its window, and nothing but what was lost
-// is sent again.
+// TestSenderDelivers: whatever is lost or acknowledged late or twice, each byte reaches the peer
+// within its window. Only lost bytes are sent again.
 func TestSenderDelivers(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -88,8 +87,8 @@ func TestSenderDelivers(t *testing.T) {
 	}
 }
 
-// TestSenderBounds: the buffer is bounded, limits are not taken back, and those far over
-// what is acknowledged count as less.
+// TestSenderBounds: the buffer is bounded. Limits never decrease and are capped relative to the
+// acknowledged bytes.
 func TestSenderBounds(t *testing.T) {
 	var s sender
 	if n := s.write(make([]byte, maxSendBuffer+1)); n != maxSendBuffer || s.write([]byte("x")) != 0 {
@@ -109,8 +108,7 @@ func TestSenderBounds(t *testing.T) {
 	}
 }
 
-// TestSenderOldest: a probe carries the first bytes that the peer lacks, and none that
-// were never sent.
+// TestSenderOldest: a probe carries the first unacknowledged bytes, and none that were never sent.
 func TestSenderOldest(t *testing.T) {
 	s := sender{maxData: 10_000}
 	s.write(make([]byte, 5000))

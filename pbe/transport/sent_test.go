@@ -11,7 +11,7 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// checkFlying tells how many packets e remembers, which are as it counts them.
+// checkFlying checks an engine's counts of remembered packets and returns their number.
 func checkFlying(t *testing.T, e *engine) int {
 	t.Helper()
 	quiet, size := 0, unit.Bytes(0)
@@ -28,8 +28,8 @@ func checkFlying(t *testing.T, e *engine) int {
 	return e.loss.sent.count
 }
 
-// TestOnlyReceives: who sends nothing but acknowledgements, which nobody
-// acknowledges, remembers none of them; once it has sent anything else, few.
+// TestOnlyReceives: an end that sends only ACKs, which are never acknowledged, remembers none of
+// them. After other packets it remembers few.
 func TestOnlyReceives(t *testing.T) {
 	for first, bound := range []int{1, maxNonEliciting + 10} {
 		w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 200 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 8)
@@ -47,8 +47,8 @@ func TestOnlyReceives(t *testing.T) {
 	}
 }
 
-// TestAsksOnly: a peer that has all acknowledged and acknowledges nothing, as a
-// stranger can do before TLS, costs little memory.
+// TestAsksOnly: a peer that acknowledges nothing but has everything acknowledged costs little
+// memory. Any client can do that before TLS.
 func TestAsksOnly(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
 	e.sender.write(make([]byte, 5000))
@@ -70,7 +70,7 @@ func TestAsksOnly(t *testing.T) {
 	}
 }
 
-// TestFewAcksKept: nor does one who acknowledges every second of what asks for nothing.
+// TestFewAcksKept: the same for a peer that acknowledges every second non-eliciting packet.
 func TestFewAcksKept(t *testing.T) {
 	e := newEngine(cc.NewCUBIC(), 28)
 	now, most := time.Second, 0
@@ -97,7 +97,7 @@ func TestFewAcksKept(t *testing.T) {
 	}
 }
 
-// TestForgotten: what was forgotten before it was acknowledged is sent again.
+// TestForgotten: packets forgotten before their acknowledgement are sent again.
 func TestForgotten(t *testing.T) {
 	w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 9)
 	w.engines[0].sender.write(make([]byte, 5000))

@@ -25,8 +25,8 @@ type shim struct {
 	mu     sync.Mutex
 	back   *net.UDPConn
 	client netip.AddrPort
-	// mangle says what becomes of a packet, which it may keep; nil: it goes on as it
-	// is. It is called under mu, so that it needs no lock of its own.
+	// mangle returns the packets to forward for one packet, which it may keep; nil forwards all. It
+	// is called with mu held.
 	mangle func(dir int, p []byte) [][]byte
 	done   sync.WaitGroup
 }
@@ -46,7 +46,7 @@ func addrOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }
 
-// newShim stands before a server. The test ends it.
+// newShim starts a shim before a server. It ends with the test.
 func newShim(t testing.TB, server net.Addr, mangle func(dir int, p []byte) [][]byte) *shim {
 	s := &shim{t: t, front: loopback(t), back: loopback(t), server: addrOf(server), mangle: mangle}
 	s.done.Go(func() { s.carry(s.front, toServer) })
@@ -84,7 +84,7 @@ func (s *shim) carry(from *net.UDPConn, dir int) {
 	}
 }
 
-// send is called under mu.
+// send forwards a packet. mu must be held.
 func (s *shim) send(dir int, p []byte) {
 	if dir == toServer {
 		_, _ = s.back.WriteToUDPAddrPort(p, s.server)
@@ -93,22 +93,21 @@ func (s *shim) send(dir int, p []byte) {
 	}
 }
 
-// do runs f while no packet is carried.
+// do runs f while no packet is forwarded.
 func (s *shim) do(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 }
 
-// address is the client's, as the server sees it.
+// address returns the client's address as the server sees it.
 func (s *shim) address() netip.AddrPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return addrOf(s.back.LocalAddr())
 }
 
-// rebind gives the client another address at the server, as a NAT does that forgot
-// it.
+// rebind changes the client's address at the server, like a NAT that has lost its mapping.
 func (s *shim) rebind() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,18 +117,18 @@ func (s *shim) rebind() {
 	s.done.Go(func() { s.carry(back, toClient) })
 }
 
-// networkFaults are what a network does to packets, each to a part of them.
+// networkFaults are the shares of packets with each fault.
 type networkFaults struct{ lose, double, overtake, damage float64 }
 
-// mangleAll does all of it.
+// mangleAll causes all kinds of faults.
 func mangleAll(seed uint64) func(dir int, p []byte) [][]byte {
 	return networkFaults{0.02, 0.02, 0.03, 0.02}.mangle(seed, new(faultCounts))
 }
 
-// faultCounts is to how many it was done; guarded by the shim's mu.
+// faultCounts counts faults. It is guarded by the shim's mu.
 type faultCounts struct{ lost, doubled, overtaken, damaged int }
 
-// mangle carries no packet longer than Ethernet does.
+// mangle returns a function for a shim. It drops packets longer than those of Ethernet.
 func (h networkFaults) mangle(seed uint64, n *faultCounts) func(dir int, p []byte) [][]byte {
 	r := rand.New(rand.NewPCG(seed, 7))
 	var late [2][][]byte

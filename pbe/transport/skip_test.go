@@ -11,8 +11,8 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// TestSkipped: numbers are left out now and then, more of them where less is in flight,
-// and honest ends do not mind.
+// TestSkipped: numbers are skipped at random, more often when less is in flight. Valid peers are
+// not affected.
 func TestSkipped(t *testing.T) {
 	w, _ := newLoadedWorld(t, func() cc.Controller { return cc.NewCUBIC() })
 	seen, last, out := 0, w.engines[0].loss.numbers.next-1, 0
@@ -33,8 +33,7 @@ func TestSkipped(t *testing.T) {
 	}
 }
 
-// TestAheadAck: who acknowledges all that was sent, whether it has arrived or not, is
-// found out before it has gained much.
+// TestAheadAck: a peer that acknowledges packets before they arrive is detected soon.
 func TestAheadAck(t *testing.T) {
 	const seeds = 40
 	total := uint64(0)
@@ -64,8 +63,7 @@ func TestAheadAck(t *testing.T) {
 	}
 }
 
-// TestFewRanges: without loss an acknowledgement stays short, though numbers are left
-// out.
+// TestFewRanges: without loss an ACK stays short although numbers are skipped.
 func TestFewRanges(t *testing.T) {
 	w, _ := newLoadedWorld(t, func() cc.Controller { return cc.NewCUBIC() })
 	most := 0
@@ -82,14 +80,14 @@ func TestFewRanges(t *testing.T) {
 		return false
 	}
 	w.runUntil(20*time.Second, neverDone)
-	// 20 Mbit/s are 1700 packets a second; what is two seconds old is told no more.
+	// 20 Mbit/s are 1700 packets a second; ranges two seconds old are not repeated.
 	if most < 2 || most > 2+2*2*1700/skipEvery {
 		t.Errorf("%d ranges", most)
 	}
 }
 
-// TestWindowGrows: where one packet in a hundred is lost, at 100 ms there and back, the
-// receiver's window is no limit.
+// TestWindowGrows: with a loss of one in a hundred and an RTT of 100 ms, the receive window is no
+// limit.
 func TestWindowGrows(t *testing.T) {
 	w := newWorld(t, testPath{delay: 50 * time.Millisecond, rate: 100 * unit.Mbps, queue: time.Second, mtu: 1472, loss: 0.01}, 4)
 	w.engines[0].controller = fixedWindow{cc.NewCUBIC(), 4 * unit.MB}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTrains: packets of one length go together, the last may be shorter; an MTU
-// probe, which the link may not take, goes alone.
+// TestTrains: packets of one length share a message, the last may be shorter. An MTU probe is sent
+// alone.
 func TestTrains(t *testing.T) {
 	for _, c := range []struct {
 		lengths  []int
@@ -44,7 +44,7 @@ func TestTrains(t *testing.T) {
 				t.Errorf("%v go as %v, %d bytes of %d", c.lengths, o.packetCounts, bytes, len(o.buf))
 			}
 		}
-		o.buildMessages(len(c.lengths)-1, c.together) // what is left when the rest has gone
+		o.buildMessages(len(c.lengths)-1, c.together) // the last packet alone
 		if last := c.lengths[len(c.lengths)-1]; len(o.list) != 1 || len(o.list[0].Buffers[0]) != last {
 			t.Errorf("%v: the last packet goes as %v", c.lengths, o.packetCounts)
 		}
