@@ -11,7 +11,7 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// spy notes the smallest window asked for in each second.
+// spy records the smallest window in each second.
 type spy struct {
 	cc.Controller
 	least [40]unit.Bytes
@@ -25,10 +25,9 @@ func (s *spy) Limits(now time.Duration) cc.Limits {
 	return l
 }
 
-// TestBBRProbesRTT: every 10 s, if nothing lower was seen meanwhile, the window is
-// four packets for 200 ms and a round, and then what it was. What is sent in those
-// is no measure of the bandwidth: at a short round trip they are twice the rounds
-// that the filter remembers.
+// TestBBRProbesRTT: every 10 s, unless a lower RTT was seen meanwhile, the window is four packets
+// for 200 ms and a round, and then returns. Packets sent meanwhile do not lower the bandwidth. At a
+// short RTT they take twice as many rounds as the filter remembers.
 func TestBBRProbesRTT(t *testing.T) {
 	for _, trip := range []time.Duration{5 * ms, 10 * ms, 20 * ms, 50 * ms} {
 		for _, r := range []unit.Rate{16 * unit.Mbps, 100 * unit.Mbps} {
@@ -61,8 +60,8 @@ func TestBBRProbesRTT(t *testing.T) {
 	}
 }
 
-// TestCopaCompetes: beside CUBIC, which fills the queue, Copa finds so and gets
-// more than the nothing that its default mode would get.
+// TestCopaCompetes: beside CUBIC, which fills the queue, Copa changes its mode and gets more than
+// its default mode would get.
 func TestCopaCompetes(t *testing.T) {
 	const r = 16 * unit.Mbps
 	res := virtual.Run(link(virtual.SteadyRate(r), r), 60*sec, 1, defaultFlow(cc.NewCopa(0)), defaultFlow(cc.NewCUBIC()))
@@ -108,9 +107,9 @@ func TestCUBICGrows(t *testing.T) {
 	}
 }
 
-// TestCUBICAfterTimeout: congestion avoidance after a timeout begins a new curve
-// where slow start ends, not on the way to the window of before (RFC 9438 section
-// 4.8): 280 packets, and in two seconds what Reno's part gives.
+// TestCUBICAfterTimeout: after a timeout, congestion avoidance begins a new curve where slow start
+// ends, not on the way to the previous window (RFC 9438 section 4.8): 280 packets, and Reno's
+// growth in two seconds.
 func TestCUBICAfterTimeout(t *testing.T) {
 	c := cc.NewCUBIC()
 	now := time.Duration(0)

@@ -10,8 +10,8 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// feedbackSequence feeds a BBR with acknowledgements by hand, a packet each millisecond: 12
-// Mbit/s, of which 40 packets are in flight.
+// feedbackSequence passes acknowledgements to a BBR, a packet each millisecond: 12 Mbit/s with 40
+// packets in flight.
 type feedbackSequence struct {
 	*cc.BBR
 	now, round time.Duration
@@ -39,9 +39,8 @@ func (b *feedbackSequence) run(acks int) cc.Limits {
 	return b.Limits(b.now)
 }
 
-// TestBBRStartupPace: before the pipe is filled the pace never falls: first the
-// first window in a guessed millisecond, then in the round trip that was seen,
-// then what samples say if that is more.
+// TestBBRStartupPace: before the pipe is full the pacing rate never falls. It is first the initial
+// window in an assumed millisecond, then in the measured RTT, then the samples if they are higher.
 func TestBBRStartupPace(t *testing.T) {
 	b := &feedbackSequence{BBR: cc.NewBBR(1), rate: mbps}
 	expectRate(t, "nothing known", b.Limits(0).Rate, 342*mbps, 343*mbps)
@@ -53,8 +52,7 @@ func TestBBRStartupPace(t *testing.T) {
 	expectRate(t, "higher", b.run(1).Rate, 11420*unit.Kbps, 11430*unit.Kbps)
 }
 
-// TestBBRAppLimited: samples of an app that has little to send neither lower the
-// bandwidth nor age it.
+// TestBBRAppLimited: app-limited samples neither lower the bandwidth nor let it expire.
 func TestBBRAppLimited(t *testing.T) {
 	b := &feedbackSequence{BBR: cc.NewBBR(1), rate: 12 * mbps}
 	b.run(1000)
@@ -70,9 +68,8 @@ func TestBBRAppLimited(t *testing.T) {
 	expectRate(t, "not app-limited", b.run(1).Rate, 740*unit.Kbps, 1250*unit.Kbps)
 }
 
-// TestBBRIdle: after a pause of over ten seconds there is no ProbeRTT, and the
-// first packets go at the rate that was known. Without the pause, where the round
-// trip was longer for as long, there is one.
+// TestBBRIdle: after a pause of over ten seconds there is no ProbeRTT, and the first packets use
+// the known rate. Without the pause, if the RTT was longer for as long, there is one.
 func TestBBRIdle(t *testing.T) {
 	for _, pause := range []bool{true, false} {
 		b := &feedbackSequence{BBR: cc.NewBBR(1), rate: 12 * mbps}
@@ -102,9 +99,9 @@ func TestBBRIdle(t *testing.T) {
 	}
 }
 
-// TestBBRRecovers: a loss holds the window to what is delivered, until what was
-// sent after it is acknowledged; a timeout brings it to one packet, from which it
-// grows, until as much has arrived as was lost.
+// TestBBRRecovers: a loss limits the window to what is delivered until a packet sent later is
+// acknowledged. A timeout reduces the window to one packet. It grows until as much has arrived as
+// was lost.
 func TestBBRRecovers(t *testing.T) {
 	b := &feedbackSequence{BBR: cc.NewBBR(1), rate: 12 * mbps}
 	before := b.run(1000).Window

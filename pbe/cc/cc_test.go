@@ -16,7 +16,7 @@ const (
 	sec = time.Second
 )
 
-// defaultFlow is 50 ms there and back.
+// defaultFlow returns a flow with an RTT of 50 ms.
 func defaultFlow(c cc.Controller) virtual.Flow {
 	return virtual.Flow{Controller: c, DelayToLink: 20 * ms, DelayFromLink: 5 * ms, AckDelay: 25 * ms}
 }
@@ -26,29 +26,28 @@ const (
 	oneWay = 25 * ms
 )
 
-// controllerBounds is what the design of a controller says of simple links.
+// controllerBounds are the results on simple links that a controller's design promises.
 type controllerBounds struct {
 	name string
 	make func(seed uint64) cc.Controller
-	// told says that it gets feedback: its part of the rate of the moment.
+	// told reports that the controller gets feedback: its share of the current rate.
 	told bool
-	// most is the fastest link that it knows, 0 for any.
+	// most is the fastest link that it supports, 0 for any.
 	most unit.Rate
-	// deep is the queueing delay that the buffer must have room for by its design,
-	// 0 for any.
+	// deep is the queueing delay that the buffer must hold by design, 0 for any.
 	deep time.Duration
-	// fill is the part of a steady link that is used, at least.
+	// fill is the minimum use of a steady link.
 	fill float64
-	// queue is the p95 of the queueing delay there, at most, where the buffer is
-	// of twice the bandwidth-delay product and a packet takes some time.
+	// queue is the maximum p95 of the queueing delay there, with a buffer of twice the
+	// bandwidth-delay product.
 	queue func(packet time.Duration) time.Duration
 	// after is the same at half the rate, after settling, in the same buffer.
 	after func(packet time.Duration) time.Duration
-	// lost is the part of packets that may be lost there.
+	// lost is the maximum share of lost packets there.
 	lost float64
-	// settle is how long it takes to come to a rate halved or doubled.
+	// settle bounds the time to reach a rate that was halved or doubled.
 	settle time.Duration
-	// jain is the fairness of two flows from a time on, for 40 s.
+	// jain is the minimum fairness of two flows from a time on, for 40 s.
 	jain float64
 	from time.Duration
 }
@@ -80,11 +79,11 @@ var boundsByController = []controllerBounds{
 		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.03, 5 * sec, 0.85, 60 * sec},
 	// The higher rate of a pair, 5 % above, must not make a queue that grows: the
 	// rate stays under 0.96 of the link's. A slope of less than a hundredth is none.
-	// What the start queues goes slowly, since few packets tell slopes badly.
+	// The queue of the start drains slowly, because few packets measure slopes badly.
 	{"vivace", func(s uint64) cc.Controller { return cc.NewVivace(s) }, false, 0, 0, 0.9, func(p time.Duration) time.Duration { return 2*rtt + 3*p },
 		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.01, 4 * sec, 0.97, 20 * sec},
 	// In flight is what leaves surely within 100 ms: at most half of it waits, at 50
-	// ms there and back. It takes for granted that nobody else is in the queue.
+	// ms there and back. It assumes that no other flow is in the queue.
 	{"sprout", func(uint64) cc.Controller { return cc.NewSprout() }, false, 10 * unit.Mbps, 0, 0.99, func(p time.Duration) time.Duration { return 100*ms - rtt },
 		func(p time.Duration) time.Duration { return 100*ms - rtt }, 0.001, sec, 0, 0},
 	// Delays go up to R = 6 times the least, where the buffer has room for it; else
@@ -94,7 +93,7 @@ var boundsByController = []controllerBounds{
 		func(p time.Duration) time.Duration { return 8*rtt + 2*p }, 0, 6 * sec, 0.9, 20 * sec},
 }
 
-// upTo is a rate that is no faster than p knows.
+// upTo limits a rate to the fastest link that the controller supports.
 func (p controllerBounds) upTo(r unit.Rate) unit.Rate {
 	if p.most > 0 {
 		return min(r, p.most)
@@ -102,7 +101,7 @@ func (p controllerBounds) upTo(r unit.Rate) unit.Rate {
 	return r
 }
 
-// flow is one of n on a link.
+// flow returns one of n flows on a link.
 func (p controllerBounds) flow(seed uint64, rate func(time.Duration) unit.Rate, n unit.Rate) virtual.Flow {
 	f := defaultFlow(p.make(seed))
 	if p.told {
@@ -113,23 +112,23 @@ func (p controllerBounds) flow(seed uint64, rate func(time.Duration) unit.Rate, 
 	return f
 }
 
-// feedback is that of a receiver who knows the capacity.
+// feedback returns the feedback of a receiver that knows the capacity.
 func feedback(c func(now time.Duration) cc.Capacity) func(time.Duration, *virtual.Packet) cc.Radio {
 	var r cc.Receiver
 	return func(now time.Duration, p *virtual.Packet) cc.Radio { return r.OnPacket(now, now-p.Sent, c(now)) }
 }
 
-// link has a buffer of twice the bandwidth-delay product.
+// link returns a link with a buffer of twice the bandwidth-delay product.
 func link(rate func(time.Duration) unit.Rate, r unit.Rate) *virtual.Wire {
 	return virtual.NewWire(rate, r.Bytes(2*rtt)+2*cc.MSS)
 }
 
-// link has the buffer that p needs, else of a delay.
+// link returns a link with the buffer that the controller needs, or else with that of a delay.
 func (p controllerBounds) link(rate func(time.Duration) unit.Rate, r unit.Rate, delay time.Duration) *virtual.Wire {
 	return virtual.NewWire(rate, r.Bytes(max(delay, p.deep))+2*cc.MSS)
 }
 
-// TestConverge: alone on a steady link each controller does what its design says.
+// TestConverge: alone on a steady link each controller meets its bounds.
 func TestConverge(t *testing.T) {
 	for _, p := range boundsByController {
 		for _, r := range []unit.Rate{4 * unit.Mbps, p.upTo(30 * unit.Mbps)} {
@@ -151,7 +150,7 @@ func TestConverge(t *testing.T) {
 	}
 }
 
-// TestFollow: the rate is halved after 10 s and doubled after 20.
+// TestFollow: controllers follow a rate that is halved after 10 s and doubled after 20 s.
 func TestFollow(t *testing.T) {
 	for _, p := range boundsByController {
 		r := p.upTo(16 * unit.Mbps)
@@ -175,8 +174,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFair: a second flow that comes 3 s later gets its half. The buffer is
-// shorter than elsewhere, so that a loss-based flow has many losses in the time.
+// TestFair: a second flow that starts 3 s later gets half of the rate. The buffer is shorter than
+// in other tests, so that a loss-based flow has enough losses.
 func TestFair(t *testing.T) {
 	for _, p := range boundsByController {
 		if p.jain == 0 {

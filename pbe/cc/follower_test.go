@@ -11,9 +11,9 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// TestHeed: without feedback it is the other controller, packet by packet; from the
-// first feedback on it is PBE-CC, and BBR when that fails.
-func TestHeed(t *testing.T) {
+// TestFeedbackFollower: without feedback the result is that of the initial controller, packet by
+// packet. From the first feedback on it is PBE-CC, and BBR when feedback fails.
+func TestFeedbackFollower(t *testing.T) {
 	const r = 16 * mbps
 	a := virtual.Run(link(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewCUBIC()))[0]
 	b := virtual.Run(link(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewFeedbackFollower(cc.NewCUBIC(), 1)))[0]
@@ -46,9 +46,9 @@ func TestHeed(t *testing.T) {
 	}
 }
 
-// TestHeedMeasures: where the first controller keeps a queue for longer than BBR
-// believes a round trip, what BBR measures is still of now when feedback comes.
-func TestHeedMeasures(t *testing.T) {
+// TestFeedbackFollowerMeasures: the initial controller keeps a queue for longer than BBR remembers
+// an RTT. BBR's measurements must still be current when feedback arrives.
+func TestFeedbackFollowerMeasures(t *testing.T) {
 	h := cc.NewFeedbackFollower(cc.NewCUBIC(), 1)
 	now := time.Duration(0)
 	run := func(n int, rate unit.Rate, rtt time.Duration, radio cc.Radio) unit.Rate {

@@ -9,7 +9,7 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// TestNames: each name makes a controller of its own, and others make none.
+// TestNames: each name gives a different controller, other names none.
 func TestNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, name := range cc.Names {

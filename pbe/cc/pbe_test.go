@@ -11,7 +11,7 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// ackSequence feeds a PBE with acknowledgements by hand, one each millisecond.
+// ackSequence passes acknowledgements to a PBE, one each millisecond.
 type ackSequence struct {
 	*cc.PBE
 	now   time.Duration
@@ -49,7 +49,7 @@ func expectRate(t *testing.T, what string, got, low, high unit.Rate) {
 
 const mbps = unit.Mbps
 
-// TestPBEStates walks through all states by hand.
+// TestPBEStates visits all states.
 func TestPBEStates(t *testing.T) {
 	a := &ackSequence{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: mbps, radio: cc.Radio{Capacity: 30 * mbps, Fair: 20 * mbps}}
 	// To the fair share linearly in three round trips, then to all that is free.
@@ -96,8 +96,8 @@ func TestPBEStates(t *testing.T) {
 	a.expectState(t, cc.Internet)
 }
 
-// TestPBEWithoutFeedback: it is BBR before feedback comes, when it has not come
-// for half a second, and after a timeout; then it begins again from what it has.
+// TestPBEWithoutFeedback: the controller is BBR before the first feedback, half a second after the
+// last, and after a timeout. New feedback starts an approach from BBR's rate.
 func TestPBEWithoutFeedback(t *testing.T) {
 	const r = 16 * mbps
 	a := virtual.Run(link(virtual.SteadyRate(r), r), 5*sec, 1, defaultFlow(cc.NewBBR(1)))[0]
@@ -120,8 +120,8 @@ func TestPBEWithoutFeedback(t *testing.T) {
 	}
 }
 
-// TestPBEDoubts: who reports three times what gets through, and never that there
-// is a queue elsewhere, gets what BBR would get him, and the queue stays BBR's.
+// TestPBEDoubts: a receiver that reports three times what is delivered, and never a queue
+// elsewhere, gets the rate and the queue of BBR.
 func TestPBEDoubts(t *testing.T) {
 	const r = 16 * mbps
 	for _, trip := range []time.Duration{20 * ms, 50 * ms} {
@@ -141,8 +141,8 @@ func TestPBEDoubts(t *testing.T) {
 	}
 }
 
-// TestPBELossy: where what is too much is dropped instead of waiting, who reports
-// more than gets through gets what BBR would get him, and as little is lost.
+// TestPBELossy: where the excess is dropped instead of queued, a receiver that reports too much
+// gets the rate and the loss of BBR.
 func TestPBELossy(t *testing.T) {
 	const r = 16 * mbps
 	for _, trip := range []time.Duration{20 * ms, 50 * ms} {
@@ -163,7 +163,7 @@ func TestPBELossy(t *testing.T) {
 	}
 }
 
-// TestPBERandomLoss: losses that have nothing to do with the rate do not change it.
+// TestPBERandomLoss: losses independent of the rate do not change it.
 func TestPBERandomLoss(t *testing.T) {
 	const r = 16 * mbps
 	for seed := range uint64(3) {
@@ -178,9 +178,9 @@ func TestPBERandomLoss(t *testing.T) {
 	}
 }
 
-// TestPBELossByHand: a tenth is no reason to doubt, nor is more for less than five
-// rounds, or of so few packets that it is chance; five of more than a tenth are, in
-// each state, and it is believed again after twenty good ones.
+// TestPBELossByHand: a loss of a tenth is no reason to doubt feedback. Neither is more loss for
+// less than five rounds, nor of too few packets. Five rounds with more than a tenth are, in each
+// state. Twenty good rounds end the doubt.
 func TestPBELossByHand(t *testing.T) {
 	for _, x := range []struct {
 		acks, lost int // of each round trip of 100 ms
@@ -216,8 +216,8 @@ func TestPBELossByHand(t *testing.T) {
 	}
 }
 
-// TestReceiver: over the threshold of 27 ms for as many packets as six subframes
-// hold, and back for as many under it; one on the other side begins anew.
+// TestReceiver: the state changes after as many packets over the threshold of 27 ms as six
+// subframes hold, and back after as many under it. One packet on the other side restarts the count.
 func TestReceiver(t *testing.T) {
 	c := cc.Capacity{Transport: 24 * mbps, Fair: 20 * mbps, Activated: 3} // two packets a subframe
 	var r cc.Receiver

@@ -10,8 +10,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// lastSentTime makes an interval of ten packets at a rate, with round trips that grow by
-// slope, of which some are lost.
+// sentAt returns an interval of ten packets at a rate. Round trips grow by slope, and some packets
+// are lost.
 func sentAt(r unit.Rate, slope float64, lost int) *monitorInterval {
 	v := &intervalList{}
 	v.smoothedRTT.addSample(50*time.Millisecond, 1)
@@ -39,7 +39,7 @@ func TestIntervals(t *testing.T) {
 	if m == nil || m.sent != 50 || m.lost != 5 || m.acked != 45 || m.lossRate() != 0.1 || math.Abs(m.rttGradient()-0.25) > 1e-6 || math.Abs(m.sendingRate()-12) > 1e-6 {
 		t.Fatalf("%+v", m)
 	}
-	// A few packets tell the rate as well as many.
+	// A few packets measure the rate as well as many.
 	if m := sentAt(400*unit.Kbps, 0, 0); m.sent != pccMinPackets || math.Abs(m.sendingRate()-0.4) > 1e-6 {
 		t.Errorf("%d packets, %.3f Mbit/s", m.sent, m.sendingRate())
 	}
@@ -55,8 +55,8 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
-// TestIntervalsOfSeveral: packets that are answered for at once belong to the
-// interval under way and to those before it.
+// TestIntervalsOfSeveral: packets acknowledged together belong to the current interval and earlier
+// ones.
 func TestIntervalsOfSeveral(t *testing.T) {
 	v := &intervalList{}
 	v.smoothedRTT.addSample(10*time.Millisecond, 1)
@@ -77,7 +77,7 @@ func TestIntervalsOfSeveral(t *testing.T) {
 	}
 }
 
-// TestUtilities has utilities by hand.
+// TestUtilities compares utilities with values worked out by hand.
 func TestUtilities(t *testing.T) {
 	a, v := NewAllegro(1), NewVivace(1)
 	v.state = pccProbing
@@ -100,7 +100,7 @@ func TestUtilities(t *testing.T) {
 	}
 }
 
-// probe makes outcomes of pairs whose utility has a gradient.
+// probe returns outcomes of pairs whose utility has a gradient.
 func probe(rate float64, gradients ...float64) (list []intervalOutcome) {
 	for _, g := range gradients {
 		list = append(list, intervalOutcome{true, rate * 1.05, g * rate * 0.05}, intervalOutcome{false, rate * 0.95, -g * rate * 0.05})
@@ -108,8 +108,7 @@ func probe(rate float64, gradients ...float64) (list []intervalOutcome) {
 	return list
 }
 
-// TestAllegroSteps: both pairs must agree, steps grow by 1 %, and the last one is
-// taken back.
+// TestAllegroSteps: both pairs must agree, steps grow by 1 %, and the last one is reverted.
 func TestAllegroSteps(t *testing.T) {
 	c := NewAllegro(1)
 	c.state, c.rate = pccProbing, 100*unit.Mbps

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// poisson draws a count by its mean.
+// poisson draws a Poisson count.
 func poisson(r *rand.Rand, mean float64) (k int) {
 	for p := r.Float64(); p > math.Exp(-mean); k++ {
 		p *= r.Float64()
@@ -17,8 +17,8 @@ func poisson(r *rand.Rand, mean float64) (k int) {
 	return k
 }
 
-// TestSproutTables plays the model ten thousand times from some rates, and
-// compares how often how much is delivered.
+// TestSproutTables simulates the model ten thousand times from some rates and compares the
+// distribution of deliveries.
 func TestSproutTables(t *testing.T) {
 	s := NewSprout()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -53,8 +53,8 @@ func TestSproutTables(t *testing.T) {
 	}
 }
 
-// TestSproutForecast: the rate of a link that is always full is found in half a
-// second; of one that is not, it is known that it is no less.
+// TestSproutForecast: the rate of a link that is always full is found in half a second. For a link
+// that is not full, the forecast is no less than the rate.
 func TestSproutForecast(t *testing.T) {
 	play := func(perTick int, queued bool, from, to time.Duration, s *Sprout) float64 {
 		for now := from; now < to; now += sproutTick / 20 {

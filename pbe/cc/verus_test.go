@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestVerusCurve: the curve never falls, goes through what is even already, and
-// windowFor is the inverse of delay.
+// TestVerusCurve: the curve never falls, keeps a profile that never falls, and windowFor inverts
+// delayFor.
 func TestVerusCurve(t *testing.T) {
 	const ms = time.Millisecond
 	for seed := range uint64(200) {
@@ -52,8 +52,8 @@ func TestVerusCurve(t *testing.T) {
 	}
 }
 
-// run feeds a Verus with acknowledgements, one each millisecond, of packets sent a
-// round trip before.
+// run passes acknowledgements to a Verus, one each millisecond, of packets sent a round trip
+// before.
 func (v *Verus) run(from, to, rtt time.Duration) {
 	for now := from; now < to; now += time.Millisecond {
 		v.OnSent(now, MSS, 20*MSS)
@@ -63,8 +63,8 @@ func (v *Verus) run(from, to, rtt time.Duration) {
 	}
 }
 
-// TestVerusTarget: delays that do not grow raise the target by 2 ms in 5, those
-// that grow lower it by 1, those over six times the least by 2.
+// TestVerusTarget: constant delays raise the target by 2 ms each 5 ms. Growing delays lower it by 1
+// ms, and delays over six times the minimum by 2 ms.
 func TestVerusTarget(t *testing.T) {
 	const ms = time.Millisecond
 	v := NewVerus()
@@ -96,9 +96,8 @@ func TestVerusTarget(t *testing.T) {
 	}
 }
 
-// TestVerusLoss: the window at which a packet was lost, times 0.7, once in a round
-// trip; a timeout begins with
-// the window of the least delay.
+// TestVerusLoss: a loss reduces the window at which it happened to 0.7, once a round trip. A
+// timeout starts with the window of the minimum delay.
 func TestVerusLoss(t *testing.T) {
 	const ms = time.Millisecond
 	v := NewVerus()
