@@ -12,9 +12,8 @@ import (
 	phy "mpbond/pbe/lte"
 )
 
-// TestGroups: where whole groups are given there is a message for each grant, which
-// says the same; users get as much as where single blocks are, and what is free is
-// less than a group.
+// TestGroups: where whole groups are granted, a message represents each grant exactly. Users get as
+// much as with single blocks, and less than a group stays free.
 func TestGroups(t *testing.T) {
 	for _, prb := range []int{6, 15, 25, 50, 75, 100} {
 		for _, scheduler := range []Scheduler{EqualShare, ProportionalFair} {

@@ -18,8 +18,8 @@ func steady(v float64) func(int64) float64 { return func(int64) float64 { return
 
 func cellOf(prb int) CellConfig { return CellConfig{PRB: prb, Layers: 2} }
 
-// saturate keeps the queues of users full for a number of subframes, and returns
-// what came over for each, checking order and what grants may be.
+// saturate keeps the queues of users full for a number of subframes. It returns the delivered and
+// lost bytes of each, and checks order and grants.
 func saturate(t *testing.T, n *Network, subframes int, users ...int) (got, lost []unit.Bytes) {
 	t.Helper()
 	got, lost = make([]unit.Bytes, len(n.users)), make([]unit.Bytes, len(n.users))
@@ -74,8 +74,7 @@ func expectNear(t *testing.T, what string, got, want, part float64) {
 	}
 }
 
-// TestCodings: each CQI has the MCS that its efficiency lets through, and no
-// higher one.
+// TestCodings: each CQI has the highest MCS that its efficiency allows.
 func TestCodings(t *testing.T) {
 	efficiency := [16]float64{0, 0.1523, 0.2344, 0.3770, 0.6016, 0.8770, 1.1758, 1.4766, 1.9141, 2.4063, 2.7305, 3.3223, 3.9023, 4.5234, 5.1152, 5.5547}
 	for q := 1; q < 16; q++ {
@@ -97,8 +96,8 @@ func TestCodings(t *testing.T) {
 	}
 }
 
-// TestRate: alone, without errors, a user gets the whole width at the rate of its
-// CQI, without headers; sizes by hand from 36.213 table 7.1.7.2.1-1.
+// TestRate: alone and without errors, a user gets the whole width at the rate of its CQI, less
+// headers. Sizes are from 36.213 table 7.1.7.2.1-1.
 func TestRate(t *testing.T) {
 	for sinr, size := range map[float64]int{25: 36696, 18: 25456, 5: 6968, -6.5: 1384} {
 		for layers := 1; layers <= 2; layers++ {
@@ -119,8 +118,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestRetransmissions: a block is wrong with probability w each time, by itself,
-// comes again after 8 subframes with its own NDI, and after four times anew.
+// TestRetransmissions: a block is wrong with probability w each time. It is repeated after 8
+// subframes with its own NDI, and by RLC after four times.
 func TestRetransmissions(t *testing.T) {
 	const w, size = 0.3, 25456
 	p := -math.Expm1(math.Log1p(-w) / size)
@@ -172,7 +171,7 @@ func TestRetransmissions(t *testing.T) {
 	}
 
 	// One packet on an idle cell comes in its first subframe, or 8, 16 or 24 later.
-	// After that RLC begins it anew.
+	// After that RLC repeats it.
 	seen := map[int64]int{}
 	for seed := range uint64(3000) {
 		n := New(Config{Cells: []CellConfig{cellOf(50)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(18), ErrorRate: 5e-5}}, Seed: seed})
@@ -191,8 +190,8 @@ func TestRetransmissions(t *testing.T) {
 	}
 }
 
-// TestLoss: nothing is lost where a third of blocks are wrong; where hardly one
-// is right a block is given up after four times four, and in order.
+// TestLoss: nothing is lost when a third of the blocks are wrong. When hardly any is right, a block
+// is given up after four times four transmissions, and order is kept.
 func TestLoss(t *testing.T) {
 	for _, x := range []struct{ wrong, lost float64 }{{0.3, 0}, {0.95, math.Pow(0.95, 16)}} {
 		n := New(Config{Cells: []CellConfig{{PRB: 50, Layers: 1}}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(18), ErrorRate: -math.Expm1(math.Log1p(-x.wrong) / 25456)}}})
@@ -204,8 +203,8 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestShares: equal shares are of blocks, whatever the signal; what one does not
-// need the other gets. Proportional fair comes to equal times too.
+// TestShares: equal shares are of blocks, whatever the signal. What one user does not need goes to
+// the other. Proportional fair gives equal times too.
 func TestShares(t *testing.T) {
 	for _, s := range []Scheduler{EqualShare, ProportionalFair} {
 		cfg := Config{Cells: []CellConfig{cellOf(50)}, Scheduler: s}
@@ -241,8 +240,8 @@ func TestShares(t *testing.T) {
 	expectNear(t, "little", float64(first), 500*1500, 0.02)
 }
 
-// TestFading: where signals change quickly, proportional fair serves each when it
-// is good, and both have more than equal shares of the time give.
+// TestFading: with quickly changing signals, proportional fair serves each user when its signal is
+// good, and both get more than from equal times.
 func TestFading(t *testing.T) {
 	total := map[Scheduler]float64{}
 	for _, s := range []Scheduler{EqualShare, ProportionalFair} {
@@ -261,7 +260,7 @@ func TestFading(t *testing.T) {
 	}
 }
 
-// TestBuffer: what does not fit is refused.
+// TestBuffer: a full buffer refuses items.
 func TestBuffer(t *testing.T) {
 	n := New(Config{Cells: []CellConfig{cellOf(25)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(-20), Buffer: 10 * packet}}})
 	for i := range 20 {
@@ -271,8 +270,8 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
-// TestCarriers: the second cell is given after 130 ms of a full first one and
-// taken a second after the queue stays empty.
+// TestCarriers: the second cell is activated after 130 ms of a full first one, and deactivated a
+// second after the queue stays empty.
 func TestCarriers(t *testing.T) {
 	n := New(Config{Cells: []CellConfig{cellOf(50), cellOf(25)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0, 1}, SINR: steady(18)}}})
 	saturate(t, n, carrierOnDelay-1, 0)
@@ -296,7 +295,7 @@ func TestCarriers(t *testing.T) {
 	}
 }
 
-// saturateOn goes on with packets of which the numbers do not matter.
+// saturateOn continues with packets whose numbers do not matter.
 func saturateOn(t *testing.T, n *Network, subframes int, hear func(cell.Subframe)) {
 	t.Helper()
 	for range subframes {
@@ -307,8 +306,8 @@ func saturateOn(t *testing.T, n *Network, subframes int, hear func(cell.Subframe
 	}
 }
 
-// TestControlUsers: figure 7 of the paper has 15.8 users in 40 ms in the mean,
-// 28 at most, and 1.3, 7 at most, after the filter, data users included.
+// TestControlUsers: figure 7 of the paper has a mean of 15.8 users in 40 ms and at most 28; after
+// the filter 1.3 and at most 7, including data users.
 func TestControlUsers(t *testing.T) {
 	n := New(Config{Cells: []CellConfig{{PRB: 100, Layers: 2, Control: 0.4}}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(18)}}, Seed: 4})
 	w := cell.NewWindow(0x4000)
@@ -332,7 +331,7 @@ func TestControlUsers(t *testing.T) {
 	}
 }
 
-// TestSignals: CQI falls with the signal and the two are each other's inverse.
+// TestSignals: CQI falls with the signal, and sinrOf inverts it.
 func TestSignals(t *testing.T) {
 	for q := range 16 {
 		if q > 0 && CQI(sinrOf(q)) != q {
@@ -344,8 +343,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestStepTakesNoMemory: the lab steps networks in a thread that may not wait for
-// the collector.
+// TestStepTakesNoMemory: the lab steps networks in a thread that must not wait for garbage
+// collection.
 func TestStepTakesNoMemory(t *testing.T) {
 	users := []UserConfig{}
 	for i := range 3 {
@@ -377,7 +376,7 @@ func TestStepTakesNoMemory(t *testing.T) {
 	}
 }
 
-// BenchmarkStep is one subframe of a busy 20 MHz cell.
+// BenchmarkStep runs one subframe of a busy 20 MHz cell.
 func BenchmarkStep(b *testing.B) {
 	for _, users := range []int{1, 8} {
 		b.Run(fmt.Sprint(users, " users"), func(b *testing.B) {
@@ -411,5 +410,5 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// sinrOf is a SINR at which the CQI is q.
+// sinrOf returns a SINR at which the CQI is q.
 func sinrOf(q int) float64 { return cqiThresholds[q] + 0.05 }

@@ -10,8 +10,8 @@ import (
 	"mpbond/pbe/cell"
 )
 
-// TestSource: what a user of the model gets through, beside its times and a cell
-// that gives 50 Mbit/s and more.
+// TestSource compares the rate of a source with its on and off times, in a cell of 50 Mbit/s and
+// more.
 func TestSource(t *testing.T) {
 	full := unit.Rate(cellOf(50).Bits(18) * (1 - cell.Overhead) * 1000)
 	// (What waits when a full user goes off still comes: 33 ms more.)

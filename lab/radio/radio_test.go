@@ -34,7 +34,7 @@ func modelOf(t *testing.T, set string, k Kind) Model {
 	return m
 }
 
-// TestByHand: sums worked out on paper from the published constants.
+// TestByHand compares energies with values worked out by hand from the published constants.
 func TestByHand(t *testing.T) {
 	const packet = 1500 // 0.012 Mbit
 	at := func(times ...time.Duration) (p []Packet) {
@@ -82,7 +82,7 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// packetStream is n bytes at an even rate.
+// packetStream returns n bytes at a constant rate.
 func packetStream(n unit.Bytes, rate unit.Rate, up bool) (p []Packet) {
 	for sent := unit.Bytes(0); sent < n; sent += 1000 {
 		p = append(p, Packet{At: rate.Time(sent), Size: 1000, Up: up})
@@ -90,9 +90,9 @@ func packetStream(n unit.Bytes, rate unit.Rate, up bool) (p []Packet) {
 	return p
 }
 
-// TestHelper: the helper of MPBond (MobiSys 2020) takes 1.9 J for its part of 4
-// million bytes at 8/10/5: 5/13 of them, from LTE at 10 and over WiFi at 5
-// Mbit/s. Huang's constants come to 6.0 J without promotion and tail.
+// TestHelper: the helper of MPBond (MobiSys 2020) takes 1.9 J for its part of 4 million bytes at
+// 8/10/5 Mbit/s: 5/13 of them, from LTE at 10 and over WiFi at 5 Mbit/s. Huang's constants give 6.0
+// J without promotion and tail.
 func TestHelper(t *testing.T) {
 	const part = 4_000_000 * 5 / 13
 	traces := []Trace{
@@ -115,9 +115,8 @@ func TestHelper(t *testing.T) {
 	expectEnergy(t, "huang12, base and data", huang.Base+huang.Data, 6.0, 0.01)
 }
 
-// TestMeasuredPhone: mean powers of a Galaxy S20 Ultra by rate, from
-// s20u_power_vs_rate, beside the fit to all of them. Single ones lie up to 6 %
-// off it.
+// TestMeasuredPhone compares the fit with mean powers of a Galaxy S20 Ultra by rate, from
+// s20u_power_vs_rate. Single values differ by up to 6 %.
 func TestMeasuredPhone(t *testing.T) {
 	for _, c := range []struct {
 		kind Kind
@@ -209,7 +208,7 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// TestAccount: by device and radio, traces of one radio together.
+// TestAccount: one item for each device and radio; traces of one radio are merged.
 func TestAccount(t *testing.T) {
 	s := Sets[0]
 	p := packetStream(100_000, 8*unit.Mbps, false)
@@ -225,8 +224,7 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// TestSets: all say where they are from; radios that a set lacks are those of
-// the first.
+// TestSets: all sets name their sources. Radios missing from a set are those of the first.
 func TestSets(t *testing.T) {
 	for _, s := range Sets {
 		for _, m := range s.Models {

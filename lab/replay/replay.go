@@ -133,7 +133,8 @@ func (r *Recording) collect(events []trace.Event) error {
 		}
 	}
 	if len(r.Subflows) == 0 {
-		return fault.New(fault.NotFound, errors.New("trace does not show the rate of any subflow"), "record a longer transfer")
+		return fault.New(fault.NotFound, errors.New("trace does not show the rate of any subflow"),
+			"record a longer transfer")
 	}
 	slices.SortFunc(r.Subflows, func(a, b Subflow) int { return cmp.Compare(a.ID, b.ID) })
 	r.tallyEvents(events, g.pauseTime)
@@ -199,7 +200,8 @@ func (g *eventCollector) addEvent(e *trace.Event) error {
 		h.Device, h.Helped, h.Up = e.Device, e.Reason == "helped", max(at, 0)
 		if h.Down != 0 {
 			h.Down = 0
-			g.notes = append(g.notes, fmt.Sprintf("subflow %d left and came back: in a replay it is silent in between", e.Subflow))
+			g.notes = append(g.notes,
+				fmt.Sprintf("subflow %d left and came back: in a replay it is silent in between", e.Subflow))
 		}
 	case trace.SubflowDown:
 		g.historyOf(e.Subflow).Down = max(at, 1)

@@ -24,7 +24,7 @@ const ms = time.Millisecond
 
 func fixedRate(r unit.Rate) []Step { return []Step{{0, r}} }
 
-// newTriangle is a download of the published setup, as if it had been recorded.
+// newTriangle returns a download in the published setup, as if recorded.
 func newTriangle(size unit.Bytes) *Recording {
 	return &Recording{Sender: "server", Bond: "b", Streams: []Stream{{ID: 1, Size: size}}, Subflows: []Subflow{
 		{ID: 1, Device: "primary", FirstHop: Hop{RTT: 50 * ms, Rates: fixedRate(8 * unit.Mbps), FirstWindow: 10 * segment, Window: 150_000}},
@@ -48,7 +48,7 @@ func replayRun(t *testing.T, r *Recording, scheduler string, o Options) Result {
 	return res
 }
 
-// recordTrace replays with a scheduler and reads the trace of that.
+// recordTrace replays with a scheduler and reads the trace of that replay.
 func recordTrace(t *testing.T, r *Recording, scheduler string, o Options) *Recording {
 	t.Helper()
 	var file bytes.Buffer
@@ -71,9 +71,9 @@ func recordTrace(t *testing.T, r *Recording, scheduler string, o Options) *Recor
 
 func near(a, b float64) bool { return a > b*0.95 && a < b*1.05 }
 
-// TestHouse: what a trace of PAMS tells is enough to know what PAMS takes, and
-// what minRTT would have taken: the published gap of 4.5 s at 10 MB.
-func TestHouse(t *testing.T) {
+// TestTriangle: a trace of PAMS is enough to compute the time of PAMS and of minRTT: the published
+// gap of 4.5 s at 10 MB.
+func TestTriangle(t *testing.T) {
 	truth := newTriangle(10 * unit.MB)
 	off := Options{Eta: -1}
 	recording := recordTrace(t, truth, "pams", off)
@@ -101,8 +101,8 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// TestChangesAreRebuilt: a hop that becomes slow, one that is dead for a
-// moment, and a path that leaves.
+// TestChangesAreRebuilt: a hop that becomes slow, a hop with a short outage, and a subflow that
+// leaves.
 func TestChangesAreRebuilt(t *testing.T) {
 	for name, change := range map[string]func(*Recording){
 		"pipe slow from 1 s": func(r *Recording) {
@@ -122,8 +122,8 @@ func TestChangesAreRebuilt(t *testing.T) {
 	}
 }
 
-// TestRealRecording: a download of 2 MB in the lab (8/10/5, PAMS), with real
-// TCP, is replayed in about the recorded time.
+// TestRealRecording: a download of 2 MB in the lab (8/10/5, PAMS) with real TCP is replayed in
+// about the recorded time.
 func TestRealRecording(t *testing.T) {
 	r := realRecording(t)
 	if len(r.Subflows) != 2 || r.Subflows[0].Helped || !r.Subflows[1].Helped || r.Streams[0].Size < 2*unit.MB || len(r.Notes) > 0 {
@@ -153,8 +153,8 @@ func realRecording(t *testing.T) *Recording {
 	return r
 }
 
-// TestEveryScheduler: each one, by name, carries a real recording again, deciding
-// for reasons of its own, and the same way each time.
+// TestEveryScheduler: each scheduler, by name, replays a real recording with its own reasons, and
+// the same way each time.
 func TestEveryScheduler(t *testing.T) {
 	r := realRecording(t)
 	size := unit.Bytes(0)
@@ -202,7 +202,7 @@ func TestEveryScheduler(t *testing.T) {
 	}
 }
 
-// TestBadTraces: each says what is wrong and what to do.
+// TestBadTraces: each error has its reason and a hint.
 func TestBadTraces(t *testing.T) {
 	const seg = `{"t":1,"who":"server","kind":"segment","bond":"b","subflow":1,"stream":1,"len":1000,"count":1010}` + "\n"
 	for _, c := range []struct {
@@ -224,8 +224,7 @@ func TestBadTraces(t *testing.T) {
 	}
 }
 
-// TestCutAnywhere: a trace of which the end is missing is read as far as it
-// goes, and no cut does harm.
+// TestCutAnywhere: a trace without its end is read as far as possible. No cut does harm.
 func TestCutAnywhere(t *testing.T) {
 	var file bytes.Buffer
 	enc := json.NewEncoder(&file)
@@ -241,7 +240,7 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// TestParts against a model.
+// TestParts compares byteRanges with a model.
 func TestParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -277,8 +276,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// makeSamples makes what a hop of 8 Mbit/s and 50 ms tells each 10 ms, while it
-// carries at a rate with some bytes under way.
+// makeSamples returns samples each 10 ms of a hop of 8 Mbit/s and 50 ms that carries at a rate with
+// some bytes in flight.
 func makeSamples(pieces ...struct {
 	took  time.Duration
 	rate  unit.Rate
@@ -294,7 +293,7 @@ func makeSamples(pieces ...struct {
 	return list
 }
 
-// TestMeasure: only what a hop did at its limit tells its rate.
+// TestMeasure: only what a hop carried at its limit determines its rate.
 func TestMeasure(t *testing.T) {
 	type piece = struct {
 		took  time.Duration

@@ -13,12 +13,12 @@ import (
 	"mpbond/base/unit"
 )
 
-// testCell is a cell with lines that are looked at in virtual time.
+// testCell is a cell with lines in virtual time.
 type testCell struct {
 	*Cell
 	lines []*Line
 	now   time.Duration
-	got   []float64 // bits, by line, of what arrived
+	got   []float64 // arrived bits by line
 	late  time.Duration
 }
 
@@ -32,8 +32,8 @@ func newTestCell(cell Setting, lines ...Setting) *testCell {
 	return c
 }
 
-// run moves time on, waking when a line asks for it; feed, if not nil, is called
-// at each wake-up.
+// run advances time to each wake-up that a line asks for. feed, if not nil, is called at each of
+// them.
 func (c *testCell) run(t *testing.T, until time.Duration, feed func()) {
 	t.Helper()
 	for guard := 0; ; guard++ {
@@ -64,7 +64,7 @@ func (c *testCell) run(t *testing.T, until time.Duration, feed func()) {
 	}
 }
 
-// backlog keeps lines backlogged.
+// backlog returns a function that keeps lines backlogged.
 func (c *testCell) backlog(lines ...int) func() {
 	return func() {
 		for _, i := range lines {
@@ -111,7 +111,7 @@ func TestCellShares(t *testing.T) {
 	c.run(t, 6*time.Second, c.backlog(0, 1))
 	wantRates(t, c, 2, 2, 28.0/3)
 
-	free.Delay = 0 // what is under way while a rate changes was sent before
+	free.Delay = 0 // packets in flight during a change were sent before it
 	c = newTestCell(Setting{Rate: 30 * unit.Mbps}, free, free)
 	c.player.program.Tracks = []Track{{Changes: []Change{{At: time.Second, Others: &two}, {At: 2 * time.Second, Rate: &six}}}}
 	c.StartAt(0, 0)
@@ -131,8 +131,8 @@ func TestCellShares(t *testing.T) {
 	wantRates(t, c, 1, 6, 0)
 }
 
-// One packet in each of two lines, the second while the first is being sent:
-// 1000 bytes at 8 Mbit/s take 1 ms alone.
+// TestCellTimes has one packet in each of two lines, the second while the first is being sent: 1000
+// bytes at 8 Mbit/s take 1 ms alone.
 func TestCellTimes(t *testing.T) {
 	line := Setting{Rate: Unlimited, Queue: unit.MB}
 	c := newTestCell(Setting{Rate: 8 * unit.Mbps}, line, line)
@@ -155,10 +155,9 @@ func TestCellTimes(t *testing.T) {
 	}
 }
 
-// Whatever lines are offered, a cell carries no more than its rate in any time, and
-// a line no more than its own; when it is woken does not matter; and as long as
-// somebody has something to send, nothing is left unused: all has left when one
-// queue of the cell's rate would have sent it.
+// TestCellProperties: whatever is offered, a cell carries no more than its rate in any time, and a
+// line no more than its own. The times of wake-ups do not matter. While any line has data, the cell
+// is fully used: all packets have left when one queue of the cell's rate would have sent them.
 func TestCellProperties(t *testing.T) {
 	type offer struct {
 		at   time.Duration

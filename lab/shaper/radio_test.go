@@ -9,8 +9,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestRadio: packets of 1000 bytes at 8 Mbit/s, 1 ms each, arrive when they should: after
-// the promotion where the radio slept, as on any line where it did not.
+// TestRadio: packets of 1000 bytes at 8 Mbit/s, 1 ms each, arrive after the promotion if the radio
+// slept, and as on any line otherwise.
 func TestRadio(t *testing.T) {
 	const up, down = 0, 1
 	type step struct {
@@ -63,8 +63,8 @@ func TestRadio(t *testing.T) {
 	}
 }
 
-// TestRadioBusy: a line that has something to send does not sleep, however slow it is; one
-// that begins anew does.
+// TestRadioBusy: a line with data keeps the radio awake, however slow it is. After a restart the
+// radio sleeps.
 func TestRadioBusy(t *testing.T) {
 	l := New(Program{Base: Setting{Rate: 1000, Queue: unit.MB}}, 1) // 8 s for a packet of 1000 bytes
 	if _, err := NewRadio(time.Second, time.Second, l); err != nil {
@@ -92,7 +92,7 @@ func TestRadioBusy(t *testing.T) {
 	}
 }
 
-// TestRadioGrants: where a trace says when packets may leave, those before it is awake are missed.
+// TestRadioGrants: grants of a trace before the radio is awake are missed.
 func TestRadioGrants(t *testing.T) {
 	l := New(Program{Base: Setting{Queue: unit.MB}, Grants: []time.Duration{0, 30 * time.Millisecond}, GrantLoop: 50 * time.Millisecond}, 1)
 	if _, err := NewRadio(100*time.Millisecond, time.Second, l); err != nil {

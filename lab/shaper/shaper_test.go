@@ -16,15 +16,15 @@ import (
 
 const ms = time.Millisecond
 
-// sent is one packet put on a line, arrived when it came out (-1: never).
+// sent is a packet put on a line. arrived is when it came out (-1: never).
 type sent struct {
 	at   time.Duration
 	size unit.Bytes
 }
 
-// playLine sends packets over a line in virtual time, waking only when the line
-// or the sender asks for it, plus at extra times that must not matter. It
-// returns the ideal arrival of each delivered packet, and which one it was.
+// playLine sends packets over a line in virtual time. It wakes only when the line or the sender
+// needs it, and at extra times that must not matter. It returns the ideal arrival and the index of
+// each delivered packet.
 func playLine(t *testing.T, l *Line, packets []sent, start time.Duration, extra []time.Duration) (arrivals []time.Duration, ids []int) {
 	t.Helper()
 	started := start < 0
@@ -175,8 +175,8 @@ func TestNothingBeforeStart(t *testing.T) {
 	}
 }
 
-// TestStartAt: a line that starts in the middle is as it would be by then, for each
-// of its tracks and turns.
+// TestStartAt: a line that starts in the middle of its program has the state of that time, for each
+// track and loop.
 func TestStartAt(t *testing.T) {
 	rate := func(r unit.Rate) *unit.Rate { return &r }
 	p := Program{Base: Setting{Rate: 1e6, Queue: unit.MB}, Tracks: []Track{
@@ -195,10 +195,9 @@ func TestStartAt(t *testing.T) {
 	}
 }
 
-// TestRandomLines drives lines with random programs and traffic. Whatever
-// happens: nothing is delivered twice, out of order, before its delay, or
-// faster than the rate; every packet is accounted for; and waking at other
-// times changes nothing.
+// TestRandomLines drives lines with random programs and traffic. Nothing is delivered twice, out of
+// order, before its delay, or faster than the rate. Every packet is accounted for. Other wake-up
+// times change nothing.
 func TestRandomLines(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -266,8 +265,7 @@ func TestRandomLines(t *testing.T) {
 	}
 }
 
-// TestReorder: a packet overtakes those before it that are under way, and takes
-// the earliest time of arrival of them.
+// TestReorder: a packet overtakes earlier packets in flight and takes their earliest arrival time.
 func TestReorder(t *testing.T) {
 	p := Program{Base: Setting{Rate: Unlimited, Delay: 10 * ms, Queue: unit.MB}}
 	half, none := .5, 0.0

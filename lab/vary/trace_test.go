@@ -59,8 +59,7 @@ func TestBadTraces(t *testing.T) {
 	}
 }
 
-// FuzzTraces: no text takes more memory than Longest has samples, nor gives a
-// negative rate.
+// FuzzTraces: no text takes more memory than MaxLength allows, nor gives a negative rate.
 func FuzzTraces(f *testing.F) {
 	f.Add("0\n50\n99\n")
 	f.Add("1,1000\n2,3\n")

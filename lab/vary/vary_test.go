@@ -23,8 +23,8 @@ func allKinds(seed uint64, length time.Duration) map[string]Profile {
 	}
 }
 
-// TestSeed: the same seed and name give the same, others something else; a shorter
-// walk, or time of handoffs, is the beginning of a longer one.
+// TestSeed: the same seed and name give the same profile, others a different one. A shorter walk or
+// time of handoffs is the beginning of a longer one.
 func TestSeed(t *testing.T) {
 	a, b, c := allKinds(5, time.Minute), allKinds(5, time.Minute), allKinds(6, time.Minute)
 	for name := range a {
@@ -47,8 +47,8 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// moments of rates, as shares of their mean: deviation, and correlation with what
-// comes after a lag.
+// moments returns the mean of rates, their coefficient of variation, and their autocorrelation at a
+// lag.
 func moments(rates []unit.Rate, lag int) (mean, cv, acf float64) {
 	for _, r := range rates {
 		mean += float64(r) / float64(len(rates))
@@ -64,7 +64,7 @@ func moments(rates []unit.Rate, lag int) (mean, cv, acf float64) {
 	return mean, math.Sqrt(square/float64(len(rates))) / mean, product / square
 }
 
-// TestLTE: mean, spread and memory are those that the package claims.
+// TestLTE: mean, spread and autocorrelation are as documented.
 func TestLTE(t *testing.T) {
 	for seed := range uint64(5) {
 		p := LTE(Rand(seed, "x"), 8*unit.Mbps, long)
@@ -90,7 +90,7 @@ func TestLTE(t *testing.T) {
 	}
 }
 
-// TestHandoffs: how often, how long, how many are bad.
+// TestHandoffs checks frequency, length and share of failures.
 func TestHandoffs(t *testing.T) {
 	var all []Gap
 	times, bad := 0.0, 0
@@ -131,7 +131,7 @@ func TestHandoffs(t *testing.T) {
 	}
 }
 
-// TestWLANRate: never more farther away, or behind more; the table's ends.
+// TestWLANRate: the rate never grows with distance or loss, and matches the ends of the table.
 func TestWLANRate(t *testing.T) {
 	last := WLANRate(0.1, 0)
 	if last != 39*unit.Mbps {
@@ -153,8 +153,7 @@ func TestWLANRate(t *testing.T) {
 	}
 }
 
-// TestWLAN: near is better than far, and out of sight is out of sight as often as
-// claimed.
+// TestWLAN: near is better than far, and the share of time out of sight is as documented.
 func TestWLAN(t *testing.T) {
 	near, far := WLAN(Rand(1, "x"), Walk{1, 5}, long), WLAN(Rand(1, "x"), Walk{25, 40}, long)
 	if a, b := near.Mean(long), far.Mean(long); a < 36*unit.Mbps || b > a/2 || b < a/10 {
@@ -173,7 +172,7 @@ func TestWLAN(t *testing.T) {
 	}
 }
 
-// TestBounds: no length takes more than Longest's memory.
+// TestBounds: no length takes more memory than MaxLength allows.
 func TestBounds(t *testing.T) {
 	for name, p := range allKinds(1, 1000*time.Hour) {
 		if len(p.Rates) > int(MaxLength/Step) || len(p.Gaps) > int(MaxLength/time.Second) {
@@ -189,15 +188,14 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestSchedule: what the emulator reads is the profile: rates in time, delays
-// after gaps.
+// TestSchedule: the emulator reads the profile as it is: rates over time, delays after gaps.
 func TestSchedule(t *testing.T) {
 	p := Profile{Step: time.Second, Rates: []unit.Rate{1e6, 1e6, 2e6, 0},
 		Gaps: []Gap{{500 * time.Millisecond, 100 * time.Millisecond}, {time.Second, 200 * time.Millisecond}, {2 * time.Second, time.Second}}}
 	want := []string{"at 0s: rate 1000000", "at 600ms: delay 45ms", "at 1.2s: delay 45ms", "at 1.6s: delay 25ms",
 		"at 2s: rate 2000000", "at 2.2s: delay 25ms", "at 3s: rate 0", "at 3s: delay 45ms", "at 4s: delay 25ms"}
 	got := p.Schedule(25 * time.Millisecond)
-	// The second gap ends 0.6 s after the first: what is slow ends with the later one.
+	// The second gap ends 0.6 s after the first: the extra delay ends with the later one.
 	want = slices.Delete(want, 3, 4)
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
@@ -218,8 +216,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// TestReshaped: what is turned begins elsewhere and goes round; what is coarser or scaled
-// has the mean that it should.
+// TestReshaped checks Rotated, Downsampled and Scaled.
 func TestReshaped(t *testing.T) {
 	p := Profile{Step: Step, Rates: []unit.Rate{1000, 2000, 3000, 6000, 8000}, Gaps: []Gap{{0, time.Second}}}
 	for _, c := range []struct {

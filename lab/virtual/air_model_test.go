@@ -9,49 +9,49 @@ import (
 	"mpbond/pbe/lte"
 )
 
-// Air has devices hear their cells by samples instead of being told: each subframe of
-// each cell goes through an lte.Transmitter, a channel and an lte.Receiver. Grants must
-// be such as messages can tell (lab/lte.CellConfig.Groups).
+// Air lets devices decode control messages from samples: each subframe of each cell passes through
+// an lte.Transmitter, a channel and an lte.Receiver. Grants must be representable by messages
+// (lab/lte.CellConfig.Groups).
 type Air struct {
-	// Channel is that of a cell.
+	// Channel returns the channel of a cell.
 	Channel func(cell.ID) lte.Channel
-	// DecodingDelay is how many subframes decoding takes.
+	// DecodingDelay is the decoding time in subframes.
 	DecodingDelay int64
 	Seed          uint64
 
 	cells [cell.MaxCells]*cellOnAir
 }
 
-// cellOnAir is one cell on the air.
+// cellOnAir is the radio chain of one cell.
 type cellOnAir struct {
 	tx    *lte.Transmitter
 	rx    *lte.Receiver
 	clock cell.Clock
-	heard []delayedSubframe // not yet told
+	heard []delayedSubframe // decoded but not yet passed on
 	now   int64
 	wants [][]cell.Grant // what was granted, by number
 	AirCounts
 }
 
-// delayedSubframe is a subframe that is told at a time.
+// delayedSubframe is passed on at a subframe.
 type delayedSubframe struct {
 	at int64
 	s  cell.Subframe
 }
 
-// AirCounts are of all cells.
+// AirCounts are sums over all cells.
 type AirCounts struct {
-	Subframes   int // heard
+	Subframes   int // decoded
 	Granted     int // grants in them
-	Received    int // of which as many were heard
-	Wrong       int // nobody was given that
-	NotSendable int // no message can tell them, or there was no room
+	Received    int // grants decoded correctly
+	Wrong       int // decoded but not granted
+	NotSendable int // grants without a message or without room for it
 }
 
 // rates are samples a second by width.
 var rates = map[int]int{6: 1_920_000, 15: 3_840_000, 25: 7_680_000, 50: 15_360_000, 75: 23_040_000, 100: 30_720_000}
 
-// UseBlockGroups changes c so that its cells give whole groups of blocks.
+// UseBlockGroups makes the cells grant whole groups of blocks.
 func (c *Case) UseBlockGroups() {
 	c.Network.Cells = slices.Clone(c.Network.Cells)
 	for i := range c.Network.Cells {
@@ -59,7 +59,7 @@ func (c *Case) UseBlockGroups() {
 	}
 }
 
-// ListenOverAir changes c so that its devices hear by the air.
+// ListenOverAir makes devices decode samples.
 func (c *Case) ListenOverAir(a *Air) {
 	c.UseBlockGroups()
 	c.addChange(func(x *Cell, _ []Flow) {
@@ -73,7 +73,7 @@ func (c *Case) ListenOverAir(a *Air) {
 	})
 }
 
-// Counts are of all cells so far.
+// Counts returns the counts of all cells so far.
 func (a *Air) Counts() (sum AirCounts) {
 	for _, x := range a.cells {
 		if x != nil {
@@ -87,7 +87,7 @@ func (a *Air) Counts() (sum AirCounts) {
 	return sum
 }
 
-// sendSubframe sends a subframe, and tells those that were decoded by now.
+// sendSubframe sends a subframe and passes on those decoded by now.
 func (a *Air) sendSubframe(s cell.Subframe, tell func(cell.Subframe)) {
 	x := a.cells[s.Cell]
 	if x == nil {
@@ -126,7 +126,7 @@ func (a *Air) addCell(s cell.Subframe) *cellOnAir {
 	return x
 }
 
-// compareGrants holds what was heard in a subframe since the first against what was granted.
+// compareGrants compares the grants decoded in a subframe with those sent.
 func (x *cellOnAir) compareGrants(since int64, got []cell.Grant) {
 	x.Subframes++
 	wants := x.wants[since]
@@ -134,7 +134,7 @@ func (x *cellOnAir) compareGrants(since int64, got []cell.Grant) {
 	right := 0
 	for _, w := range wants {
 		if w.N == 2 && w.Blocks[1] == (cell.Block{RV: 1}) {
-			w.N, w.Blocks[1] = 1, cell.Block{} // disabled, as who hears it says it
+			w.N, w.Blocks[1] = 1, cell.Block{} // disabled: decoded as one block
 		}
 		if slices.Contains(got, w) {
 			right++

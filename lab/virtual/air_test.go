@@ -17,13 +17,13 @@ import (
 
 var longFlag = flag.Bool("long", false, "PBE-CC over samples of the air for long: minutes")
 
-// airedRun is what came of a case heard by the air, and told.
+// airedRun has the results of a case with messages from the emulator and from samples.
 type airedRun struct {
 	told, heard []float64 // rate, p95 of the delay
 	counts      AirCounts
 }
 
-// overAir runs a case twice: its devices are told messages, and hear them.
+// overAir runs a case twice: its devices get messages from the emulator, then decode samples.
 func overAir(of func() Case, channel lte.Channel) (r airedRun) {
 	for i := range 2 {
 		c := of()
@@ -67,10 +67,9 @@ var longAir = []airCase{
 	}},
 }
 
-// TestAir: PBE-CC, from the first packet on, has within 5 % the rate and the delay that
-// it has where the emulator tells it the messages if it hears these by their samples,
-// 3 ms later, through fading, noise and with the carrier off. At 5 dB, where messages
-// are missed, the rate is within 5 %, and the delay not over.
+// TestAir: PBE-CC that decodes samples has the rate and delay, within 5 %, of PBE-CC that gets
+// messages from the emulator. Messages are 3 ms later; the channel has fading, noise and a carrier
+// offset. At 5 dB, where messages are missed, the rate is within 5 % and the delay is not higher.
 func TestAir(t *testing.T) {
 	cases := []airCase{{"5 MHz", 3 * sec, 20, 1, nil}}
 	if *longFlag {

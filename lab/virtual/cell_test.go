@@ -23,7 +23,7 @@ const sec = time.Second
 
 var seedsFlag = flag.Int("seeds", 1, "runs of each case; with three their median is judged too, else the worst only")
 
-// runSeeds makes figures of a case with one seed after the other.
+// runSeeds computes figures of a case for several seeds.
 func runSeeds(figures func(seed uint64) []float64) [][]float64 {
 	var all [][]float64
 	for seed := range uint64(*seedsFlag) {
@@ -42,7 +42,7 @@ func runSeeds(figures func(seed uint64) []float64) [][]float64 {
 
 func median(v []float64) float64 { return v[len(v)/2] }
 
-// formatSpread is the median and the range of sorted values.
+// formatSpread returns the median and range of sorted values.
 func formatSpread(v []float64) string {
 	if len(v) == 1 {
 		return fmt.Sprintf("%.3f", v[0])
@@ -50,8 +50,8 @@ func formatSpread(v []float64) string {
 	return fmt.Sprintf("%.3f (%.3f to %.3f)", median(v), v[0], v[len(v)-1])
 }
 
-// expectAtLeast judges sorted values that should be high: the worst, and of three or more
-// their median.
+// expectAtLeast checks sorted values that should be high: the worst, and the median of three or
+// more.
 func expectAtLeast(t *testing.T, what string, v []float64, mid, worst float64) {
 	t.Helper()
 	if v[0] < worst || len(v) >= 3 && median(v) < mid {
@@ -59,7 +59,7 @@ func expectAtLeast(t *testing.T, what string, v []float64, mid, worst float64) {
 	}
 }
 
-// expectAtMost judges those that should be low.
+// expectAtMost checks sorted values that should be low.
 func expectAtMost(t *testing.T, what string, v []float64, mid, worst float64) {
 	t.Helper()
 	if v[len(v)-1] > worst || len(v) >= 3 && median(v) > mid {
@@ -67,16 +67,16 @@ func expectAtMost(t *testing.T, what string, v []float64, mid, worst float64) {
 	}
 }
 
-// milliseconds is a time in ms.
+// milliseconds returns a time in ms.
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
 
-// limit is Prop and 30 ms, what the p95 of a one-way delay may be.
+// limit bounds the p95 of a one-way delay: DefaultDelay and 30 ms.
 const limit = 55.0
 
-// TestPBEUsesTheCell: at least 95 % of what the default cell has, from the first
-// packet on, with a p95 of the one-way delay of at most 30 ms over the
-// propagation; other signals, widths and schedulers too. Without the user filter
-// each who exchanges control traffic counts as one who shares.
+// TestPBEUsesTheCell: PBE-CC uses at least 95 % of the default cell from the first packet on. The
+// p95 of the one-way delay is at most 30 ms over the propagation delay. Other signals, widths and
+// schedulers are tested too. Without the user filter, users with control traffic count as sharing
+// the cell.
 func TestPBEUsesTheCell(t *testing.T) {
 	bounds := map[string][2]float64{"default": {0.975, 0.97}, "two carriers": {0.96, 0.95}, "no user filter": {0.84, 0.8}}
 	for _, x := range Variants {
@@ -99,9 +99,9 @@ func TestPBEUsesTheCell(t *testing.T) {
 	}
 }
 
-// TestEstimate compares what a device hears with what the cell knows: alone with
-// little to do, with a busy neighbour, and with one that comes and goes. C_f is wrong
-// by half for a window when control traffic passes the user filter.
+// TestEstimate compares a device's estimates with the truth: alone, with a busy neighbor, and with
+// one that comes and goes. C_f is wrong by half for a window when control traffic passes the user
+// filter.
 func TestEstimate(t *testing.T) {
 	for _, x := range Neighbours {
 		v := runSeeds(func(seed uint64) []float64 {
@@ -119,16 +119,16 @@ func TestEstimate(t *testing.T) {
 		expectAtMost(t, x.Name+", p95 of C_p", v[1], 0.06, 0.1)
 		fair := 0.03
 		if strings.HasPrefix(x.Name, "10 Mbit/s") {
-			fair = 0.18 // who needs a part of his share counts as one who needs all
+			fair = 0.18 // a user that needs a part of its share counts as one that needs all
 		}
 		expectAtMost(t, x.Name+", C_f", v[2], fair, 1.2*fair)
 		expectAtMost(t, x.Name+", p95 of C_f", v[3], 0.55, 0.7)
 	}
 }
 
-// TestUsersShare: two and three devices of a cell share it alike, at round trips
-// of 52, 64 and 297 ms too, each within 30 ms of its own propagation; and where
-// the last of them has BBR or CUBIC.
+// TestUsersShare: two and three devices of a cell get equal shares, also with round trips of 52, 64
+// and 297 ms, each within 30 ms of its propagation delay; and also if the last one uses BBR or
+// CUBIC.
 func TestUsersShare(t *testing.T) {
 	for _, x := range []struct {
 		name  string
@@ -169,8 +169,8 @@ func TestUsersShare(t *testing.T) {
 	}
 }
 
-// TestTwoFlowsOfOneDevice: they split what the device has, without a queue; a flow
-// that ends leaves its part to the other.
+// TestTwoFlowsOfOneDevice: two flows split the device's capacity without a queue. When one ends,
+// the other gets all.
 func TestTwoFlowsOfOneDevice(t *testing.T) {
 	v := runSeeds(func(seed uint64) []float64 {
 		c := OneDevice(seed, 15*sec, 10*sec)
@@ -186,11 +186,10 @@ func TestTwoFlowsOfOneDevice(t *testing.T) {
 	expectAtMost(t, "p95 of the delay", v[3], limit-10, limit)
 }
 
-// TestHonesty takes away what the model gives to PBE-CC, one by one and many at
-// once. None of it takes more than a sixth of an equal share, and none but signals
-// that fade makes queues. As the paper has estimates, a rate that is a
-// little too low loses most of the share.
-func TestHonesty(t *testing.T) {
+// TestAblations removes assumptions that the model satisfies, one by one and several at once. None
+// costs more than a sixth of an equal share, and only fading signals cause queues. With the paper's
+// estimates, a rate slightly too low loses most of the share.
+func TestAblations(t *testing.T) {
 	for _, x := range Ablations {
 		figures := func(strict bool) func(uint64) []float64 {
 			return func(seed uint64) []float64 {
@@ -221,9 +220,9 @@ func TestHonesty(t *testing.T) {
 	}
 }
 
-// TestBottleneckElsewhere: at first the wired part is slower than the cell, then
-// not any more. PBE-CC finds both, and keeps the queue short; also where it is only a
-// little slower, which delays alone do not tell.
+// TestBottleneckElsewhere: the wired part is slower than the cell at first, later not. PBE-CC
+// detects both and keeps the queue short. It also does so if the wired part is only slightly
+// slower, which delays alone do not show.
 func TestBottleneckElsewhere(t *testing.T) {
 	const slow = 15 * unit.Mbps
 	v := runSeeds(func(seed uint64) []float64 {
@@ -263,9 +262,9 @@ func TestBottleneckElsewhere(t *testing.T) {
 	}
 }
 
-// TestWiredLosses: losses before the cell that have nothing to do with the rate change
-// nothing, also where one block in ten comes again; but where what is over a quarter of
-// what the cell has is dropped, by a policer or a short queue, PBE-CC finds that.
+// TestWiredLosses: losses before the cell that are independent of the rate change nothing, even if
+// one block in ten is retransmitted. If a policer or a short queue drops the excess over a quarter
+// of the cell's capacity, PBE-CC detects it.
 func TestWiredLosses(t *testing.T) {
 	for _, p := range []float64{2e-6, 5e-6} {
 		v := runSeeds(func(seed uint64) []float64 {
@@ -298,7 +297,7 @@ func TestWiredLosses(t *testing.T) {
 	}
 }
 
-// policer lets a rate through, and drops the rest at once.
+// policer passes a rate and drops the excess.
 type policer struct {
 	Link
 	rate           unit.Rate
@@ -321,9 +320,9 @@ func (l *policer) Offer(now time.Duration, p *Packet) bool {
 	return l.Link.Offer(now, p)
 }
 
-// TestOrder: on a walk from −85 to −105 dBm and back, and beside a competitor who
-// comes and goes, PBE-CC has about the rate of the fastest of the others, and
-// shorter queues than those who come near it.
+// TestOrder: on a walk from −85 to −105 dBm and back, and beside a competitor that comes and goes,
+// PBE-CC has about the rate of the fastest other controller, and shorter queues than those with
+// similar rates.
 func TestOrder(t *testing.T) {
 	for name, make := range map[string]func(uint64) Case{
 		"walk":       func(seed uint64) Case { return Walk(seed, 14*sec) },

@@ -20,17 +20,16 @@ var (
 	lossFlag      = flag.Float64("loss", 0, "part of the packets that TestPlaces loses before the cells: then it judges nothing")
 )
 
-// fortyLocations are the figures of forty places of 20 s: in the median of all runs, times
-// the rate and of the delay that PBE-CC has of another, place by place.
+// fortyLocations are the results of forty locations with 20 s each: the median over all runs of
+// PBE-CC's rate and delay relative to another controller.
 var fortyLocations = map[string]struct{ rate, delay float64 }{
 	"bbr": {1.01, 0.37}, "cubic": {0.99, 0.11}, "copa": {1.23, 1.12}, "allegro": {1.01, 0.1}, "vivace": {1.15, 0.12}, "sprout": {2.39, 1.24}, "verus": {0.99, 0.15},
 }
 
-// TestPlaces goes through places with each controller, as often as -seeds says, and
-// compares PBE-CC's rate and p95 of the one-way delay with theirs, place by place.
-// It is long enough for the 10 s after which BBR and others probe the round trip.
-// All forty places have to come to what docs/explanation/pbe.md says of them, within a tenth
-// (minutes; row p1 of mpbond-lab exp has them too):
+// TestPlaces runs locations with each controller, as often as -seeds says. It compares PBE-CC's
+// rate and p95 of the one-way delay with theirs, location by location. Flows are long enough for
+// the RTT probes of BBR and others every 10 s. All forty locations must match docs/pbe.md within a
+// tenth (minutes; row p1 of mpbond-lab exp has them too):
 //
 //	go test -run TestPlaces -v -timeout 30m ./lab/virtual -places 40 -place 20s -seeds 5
 func TestPlaces(t *testing.T) {
@@ -84,7 +83,7 @@ func TestPlaces(t *testing.T) {
 		case name == "pbe":
 			high = 1
 		case name == "copa", name == "sprout":
-			high = 1.4 // who leaves much of the cell has no queue there
+			high = 1.4 // these leave much of the cell unused and have no queue
 		}
 		if *lossFlag == 0 && (middle(rate) < low || middle(delay) > high) {
 			t.Errorf("%s (at least %.2f, at most %.2f)", line, low, high)

@@ -11,8 +11,8 @@ import (
 	"mpbond/pbe/cc"
 )
 
-// TestWire: packets leave in order, each a transmission time after the one
-// before; the rate is that of the moment, and what does not fit is dropped.
+// TestWire: packets leave in order, each a transmission time after the previous one, at the current
+// rate. A full queue drops packets.
 func TestWire(t *testing.T) {
 	w := NewWire(func(now time.Duration) unit.Rate {
 		if now >= 5*ms {
@@ -42,7 +42,7 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// fixedWindow keeps a window, and nothing else.
+// fixedWindow is a controller with a constant window.
 type fixedWindow struct {
 	packets unit.Bytes
 	losses  []cc.Loss
@@ -60,8 +60,8 @@ func (w *fixedWindow) Limits(now time.Duration) cc.Limits {
 	return cc.Limits{Window: w.packets * cc.MSS}
 }
 
-// TestRunByHand has cases that can be counted: rate, delay, rounds and
-// delivery-rate samples of a window under and over the bandwidth-delay product.
+// TestRunByHand has cases with known results: rate, delay, rounds and delivery-rate samples of a
+// window below and above the bandwidth-delay product.
 func TestRunByHand(t *testing.T) {
 	// 12 Mbit/s, 50 ms there and back, 1 ms a packet: 51 ms for a window of 1.
 	flow := Flow{DelayToLink: 20 * ms, DelayFromLink: 5 * ms, AckDelay: 25 * ms}
@@ -102,8 +102,8 @@ func TestRunByHand(t *testing.T) {
 	}
 }
 
-// TestRunLoses: lost packets are told once each, by what came after or by time,
-// and what is sent is delivered, lost or under way.
+// TestRunLoses: each lost packet is reported once, by later packets or by timeout. Sent packets are
+// delivered, lost or in flight.
 func TestRunLoses(t *testing.T) {
 	w := &fixedWindow{packets: 20}
 	r := Run(NewWire(SteadyRate(12*unit.Mbps), 100*cc.MSS), 10*time.Second, 3, Flow{Controller: w, DelayToLink: 25 * ms, AckDelay: 25 * ms, Loss: 0.1})[0]
@@ -123,7 +123,7 @@ func TestRunLoses(t *testing.T) {
 	}
 }
 
-// TestRunAsksAgain: a controller whose window grows by time is asked again then.
+// TestRunAsksAgain: Limits is called again at Limits.Until.
 func TestRunAsksAgain(t *testing.T) {
 	w := &fixedWindow{packets: 1, until: 3 * time.Second}
 	r := Run(NewWire(SteadyRate(12*unit.Mbps), 100*cc.MSS), 4*time.Second, 3, Flow{Controller: w})[0]
@@ -132,7 +132,7 @@ func TestRunAsksAgain(t *testing.T) {
 	}
 }
 
-// TestRunIsRepeatable: the same seed gives the same run, another one another.
+// TestRunIsRepeatable: the same seed gives the same run, another seed a different one.
 func TestRunIsRepeatable(t *testing.T) {
 	run := func(seed uint64) []Arrival {
 		return Run(NewWire(SteadyRate(5*unit.Mbps), 30*cc.MSS), 3*time.Second, seed, Flow{Controller: cc.NewBBR(1), DelayToLink: 20 * ms, AckDelay: 20 * ms, Loss: 0.02})[0].Arrivals
@@ -142,7 +142,7 @@ func TestRunIsRepeatable(t *testing.T) {
 	}
 }
 
-// TestCaseIsRepeatable: so it is with cells and what is heard of them.
+// TestCaseIsRepeatable: the same holds for cases with cells.
 func TestCaseIsRepeatable(t *testing.T) {
 	run := func(seed uint64) []Arrival {
 		c := Location(3, seed)
@@ -154,7 +154,7 @@ func TestCaseIsRepeatable(t *testing.T) {
 	}
 }
 
-// TestJitter: delays are as long as asked in as many cases, and none overtakes.
+// TestJitter: delays are as long as configured in as many cases, and packets keep their order.
 func TestJitter(t *testing.T) {
 	j := NewJitter(3*ms, 0.94, 1)
 	var within, all, seq int
