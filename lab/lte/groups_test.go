@@ -20,9 +20,11 @@ func TestGroups(t *testing.T) {
 			t.Run(fmt.Sprint(prb, scheduler), func(t *testing.T) {
 				var rates [2]float64
 				for i := range rates {
-					cfg := Config{Seed: 3, Scheduler: scheduler, Cells: []CellConfig{{PRB: prb, Layers: 2, Control: 0.4, Groups: i == 0}}}
+					cfg := Config{Seed: 3, Scheduler: scheduler,
+						Cells: []CellConfig{{PRB: prb, Layers: 2, Control: 0.4, Groups: i == 0}}}
 					for u := range 3 {
-						cfg.Users = append(cfg.Users, UserConfig{RNTI: cell.RNTI(0x4000 + u), Cells: []int{0}, SINR: steady(15), ErrorRate: 1e-5})
+						cfg.Users = append(cfg.Users, UserConfig{RNTI: cell.RNTI(0x4000 + u), Cells: []int{0},
+							SINR: steady(15), ErrorRate: 1e-5})
 					}
 					n := New(cfg)
 					c := phy.Cell{PRB: prb, Ports: 2, PHICHSixths: 6}

@@ -76,7 +76,8 @@ func expectNear(t *testing.T, what string, got, want, part float64) {
 
 // TestCodings: each CQI has the highest MCS that its efficiency allows.
 func TestCodings(t *testing.T) {
-	efficiency := [16]float64{0, 0.1523, 0.2344, 0.3770, 0.6016, 0.8770, 1.1758, 1.4766, 1.9141, 2.4063, 2.7305, 3.3223, 3.9023, 4.5234, 5.1152, 5.5547}
+	efficiency := [16]float64{0, 0.1523, 0.2344, 0.3770, 0.6016, 0.8770, 1.1758, 1.4766, 1.9141, 2.4063, 2.7305, 3.3223,
+		3.9023, 4.5234, 5.1152, 5.5547}
 	for q := 1; q < 16; q++ {
 		want, most := 0, 0
 		for mcs := range tbs.SizedMCS {
@@ -102,7 +103,8 @@ func TestRate(t *testing.T) {
 	for sinr, size := range map[float64]int{25: 36696, 18: 25456, 5: 6968, -6.5: 1384} {
 		for layers := 1; layers <= 2; layers++ {
 			for _, overhead := range []float64{0, 0.09} {
-				n := New(Config{Cells: []CellConfig{{PRB: 50, Layers: layers}}, Overhead: overhead, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(sinr)}}})
+				n := New(Config{Cells: []CellConfig{{PRB: 50, Layers: layers}}, Overhead: overhead,
+					Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(sinr)}}})
 				got, _ := saturate(t, n, 2000, 0)
 				if overhead == 0 {
 					overhead = 0.068
@@ -112,7 +114,8 @@ func TestRate(t *testing.T) {
 			}
 		}
 	}
-	n := New(Config{Cells: []CellConfig{cellOf(50)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(-20)}}})
+	n := New(Config{Cells: []CellConfig{cellOf(50)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0},
+		SINR: steady(-20)}}})
 	if got, _ := saturate(t, n, 100, 0); got[0] != 0 {
 		t.Errorf("out of reach, %v came", got[0])
 	}
@@ -123,7 +126,8 @@ func TestRate(t *testing.T) {
 func TestRetransmissions(t *testing.T) {
 	const w, size = 0.3, 25456
 	p := -math.Expm1(math.Log1p(-w) / size)
-	n := New(Config{Cells: []CellConfig{cellOf(50)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(18), ErrorRate: p}}})
+	n := New(Config{Cells: []CellConfig{cellOf(50)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0},
+		SINR: steady(18), ErrorRate: p}}})
 	type sent struct {
 		b    cell.Block
 		at   int64
@@ -174,7 +178,8 @@ func TestRetransmissions(t *testing.T) {
 	// After that RLC repeats it.
 	seen := map[int64]int{}
 	for seed := range uint64(3000) {
-		n := New(Config{Cells: []CellConfig{cellOf(50)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(18), ErrorRate: 5e-5}}, Seed: seed})
+		n := New(Config{Cells: []CellConfig{cellOf(50)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0},
+			SINR: steady(18), ErrorRate: 5e-5}}, Seed: seed})
 		n.Offer(0, &Item{Size: packet})
 		for len(n.Step(nil, nil)) == 0 {
 		}
@@ -194,7 +199,9 @@ func TestRetransmissions(t *testing.T) {
 // is given up after four times four transmissions, and order is kept.
 func TestLoss(t *testing.T) {
 	for _, x := range []struct{ wrong, lost float64 }{{0.3, 0}, {0.95, math.Pow(0.95, 16)}} {
-		n := New(Config{Cells: []CellConfig{{PRB: 50, Layers: 1}}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(18), ErrorRate: -math.Expm1(math.Log1p(-x.wrong) / 25456)}}})
+		n := New(Config{Cells: []CellConfig{{PRB: 50, Layers: 1}},
+			Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(18),
+				ErrorRate: -math.Expm1(math.Log1p(-x.wrong) / 25456)}}})
 		got, lost := saturate(t, n, 60000, 0)
 		// A packet may be in two blocks.
 		if part := float64(lost[0]) / float64(lost[0]+got[0]); part < 0.9*x.lost || part > 1.9*x.lost {
@@ -247,9 +254,10 @@ func TestFading(t *testing.T) {
 	for _, s := range []Scheduler{EqualShare, ProportionalFair} {
 		cfg := Config{Cells: []CellConfig{cellOf(50)}, Scheduler: s}
 		for i := range 2 {
-			cfg.Users = append(cfg.Users, UserConfig{RNTI: cell.RNTI(0x4000 + i), Cells: []int{0}, SINR: func(n int64) float64 {
-				return 14 + 8*math.Sin(float64(n)/30+math.Pi*float64(i))
-			}})
+			cfg.Users = append(cfg.Users, UserConfig{RNTI: cell.RNTI(0x4000 + i), Cells: []int{0},
+				SINR: func(n int64) float64 {
+					return 14 + 8*math.Sin(float64(n)/30+math.Pi*float64(i))
+				}})
 		}
 		got, _ := saturate(t, New(cfg), 5000, 0, 1)
 		total[s] = float64(got[0] + got[1])
@@ -262,7 +270,8 @@ func TestFading(t *testing.T) {
 
 // TestBuffer: a full buffer refuses items.
 func TestBuffer(t *testing.T) {
-	n := New(Config{Cells: []CellConfig{cellOf(25)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(-20), Buffer: 10 * packet}}})
+	n := New(Config{Cells: []CellConfig{cellOf(25)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0},
+		SINR: steady(-20), Buffer: 10 * packet}}})
 	for i := range 20 {
 		if got := n.Offer(0, &Item{Size: packet}); got != (i < 10) {
 			t.Errorf("packet %d: %v", i, got)
@@ -273,7 +282,8 @@ func TestBuffer(t *testing.T) {
 // TestCarriers: the second cell is activated after 130 ms of a full first one, and deactivated a
 // second after the queue stays empty.
 func TestCarriers(t *testing.T) {
-	n := New(Config{Cells: []CellConfig{cellOf(50), cellOf(25)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0, 1}, SINR: steady(18)}}})
+	n := New(Config{Cells: []CellConfig{cellOf(50), cellOf(25)},
+		Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0, 1}, SINR: steady(18)}}})
 	saturate(t, n, carrierOnDelay-1, 0)
 	if c := n.Truth(0).Carriers; c != 1 {
 		t.Errorf("%d carriers before", c)
@@ -309,7 +319,8 @@ func saturateOn(t *testing.T, n *Network, subframes int, hear func(cell.Subframe
 // TestControlUsers: figure 7 of the paper has a mean of 15.8 users in 40 ms and at most 28; after
 // the filter 1.3 and at most 7, including data users.
 func TestControlUsers(t *testing.T) {
-	n := New(Config{Cells: []CellConfig{{PRB: 100, Layers: 2, Control: 0.4}}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(18)}}, Seed: 4})
+	n := New(Config{Cells: []CellConfig{{PRB: 100, Layers: 2, Control: 0.4}},
+		Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(18)}}, Seed: 4})
 	w := cell.NewWindow(0x4000)
 	var all, filtered, most, count float64
 	for i := range 20000 {
@@ -348,9 +359,11 @@ func TestSignals(t *testing.T) {
 func TestStepTakesNoMemory(t *testing.T) {
 	users := []UserConfig{}
 	for i := range 3 {
-		users = append(users, UserConfig{RNTI: cell.RNTI(0x4000 + i), Cells: []int{0, 1}, SINR: steady(18), ErrorRate: 5e-6, Buffer: 300_000})
+		users = append(users, UserConfig{RNTI: cell.RNTI(0x4000 + i), Cells: []int{0, 1}, SINR: steady(18),
+			ErrorRate: 5e-6, Buffer: 300_000})
 	}
-	n := New(Config{Cells: []CellConfig{{PRB: 50, Layers: 2, Control: 0.4}, {PRB: 100, Layers: 2, Control: 0.4}}, Users: users, Seed: 1})
+	n := New(Config{Cells: []CellConfig{{PRB: 50, Layers: 2, Control: 0.4}, {PRB: 100, Layers: 2, Control: 0.4}},
+		Users: users, Seed: 1})
 	free := make([]*Item, 0, 4096)
 	for range cap(free) {
 		free = append(free, &Item{Size: packet})
@@ -382,7 +395,8 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(fmt.Sprint(users, " users"), func(b *testing.B) {
 			cfg := Config{Cells: []CellConfig{{PRB: 100, Layers: 2, Control: 0.4}}}
 			for u := range users {
-				cfg.Users = append(cfg.Users, UserConfig{RNTI: cell.RNTI(0x4000 + u), Cells: []int{0}, SINR: steady(24), ErrorRate: 2e-6})
+				cfg.Users = append(cfg.Users, UserConfig{RNTI: cell.RNTI(0x4000 + u), Cells: []int{0}, SINR: steady(24),
+					ErrorRate: 2e-6})
 			}
 			n := New(cfg)
 			items := make([]Item, users*300)

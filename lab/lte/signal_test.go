@@ -41,7 +41,8 @@ func TestBadSignals(t *testing.T) {
 	for _, c := range []struct {
 		points []string
 		loop   time.Duration
-	}{{nil, 0}, {[]string{"-85dBm"}, 0}, {[]string{"2s: 1dB", "1s: 2dB"}, 0}, {[]string{"-1s: 1dB"}, 0}, {[]string{"2s: 1dB"}, time.Second}} {
+	}{{nil, 0}, {[]string{"-85dBm"}, 0}, {[]string{"2s: 1dB", "1s: 2dB"}, 0}, {[]string{"-1s: 1dB"}, 0},
+		{[]string{"2s: 1dB"}, time.Second}} {
 		if _, err := ParseWalk(c.points, c.loop); err == nil {
 			t.Errorf("walk %q was taken", c.points)
 		}

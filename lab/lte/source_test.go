@@ -28,7 +28,8 @@ func TestSource(t *testing.T) {
 		{Source{}, 0, full},
 		{Source{On: time.Second, Off: 3 * time.Second}, 0, full / 4},
 	} {
-		n := New(Config{Cells: []CellConfig{cellOf(50)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0}, SINR: steady(18)}}})
+		n := New(Config{Cells: []CellConfig{cellOf(50)}, Users: []UserConfig{{RNTI: 0x4000, Cells: []int{0},
+			SINR: steady(18)}}})
 		var got unit.Bytes
 		var out []Delivery
 		for i := range 4000 {
@@ -41,7 +42,8 @@ func TestSource(t *testing.T) {
 		}
 		rate := unit.RateOf(got, 4*time.Second)
 		if off := rate - c.want; off > c.want/25 || off < -c.want/25 {
-			t.Errorf("%v, %v on, %v off, from %v on: %v, want %v", c.source.Rate, c.source.On, c.source.Off, c.from, rate, c.want)
+			t.Errorf("%v, %v on, %v off, from %v on: %v, want %v", c.source.Rate, c.source.On, c.source.Off, c.from,
+				rate, c.want)
 		}
 	}
 }

@@ -59,16 +59,22 @@ func TestByHand(t *testing.T) {
 	}{
 		{"nothing", modelOf(t, "", LTE), nil, Energy{}},
 		{"one packet", modelOf(t, "", LTE), at(0), Energy{Promotion: promotion, Data: data, Tail: tail}},
-		{"a burst", modelOf(t, "", LTE), at(0, 60*ms, 160*ms), Energy{Promotion: promotion, Base: 1.28804 * 0.16, Data: 3 * data, Tail: tail}},
-		{"a tail cut off", modelOf(t, "", LTE), at(0, time.Second), Energy{Promotion: promotion, Data: 2 * data, Tail: tail + 1.06 + 0.0006202 + 0.0155025*0.88}},
+		{"a burst", modelOf(t, "", LTE), at(0, 60*ms, 160*ms),
+			Energy{Promotion: promotion, Base: 1.28804 * 0.16, Data: 3 * data, Tail: tail}},
+		{"a tail cut off", modelOf(t, "", LTE), at(0, time.Second),
+			Energy{Promotion: promotion, Data: 2 * data, Tail: tail + 1.06 + 0.0006202 + 0.0155025*0.88}},
 		{"cold again", modelOf(t, "", LTE), at(0, 20*time.Second),
 			Energy{Promotion: 2 * promotion, Data: 2 * data, Tail: 2 * tail, Idle: idle * (20 - 11.576 - 0.2601)}},
-		{"no time to be idle", modelOf(t, "", LTE), at(0, 11700*ms), Energy{Promotion: 2 * promotion, Data: 2 * data, Tail: 2 * tail}},
-		{"up", modelOf(t, "", LTE), []Packet{{Size: packet, Up: true}}, Energy{Promotion: promotion, Data: 438.39e-3 * 0.012, Tail: tail}},
+		{"no time to be idle", modelOf(t, "", LTE), at(0, 11700*ms),
+			Energy{Promotion: 2 * promotion, Data: 2 * data, Tail: 2 * tail}},
+		{"up", modelOf(t, "", LTE), []Packet{{Size: packet, Up: true}},
+			Energy{Promotion: promotion, Data: 438.39e-3 * 0.012, Tail: tail}},
 		{"3G", modelOf(t, "", UMTS), at(0, 8500*ms), Energy{Promotion: 0.6594 * 0.5821, Data: 2 * 122.12e-3 * 0.012,
 			Tail: 2*0.8039*8.0882 + 0.6013*(8.5-8.0882) + 0.6013*0.8242}},
-		{"WiFi", modelOf(t, "", WiFi), at(0, 150*ms), Energy{Promotion: 0.1244 * 0.0791, Data: 2 * 137.01e-3 * 0.012, Tail: 0.1193 * (0.15 + 0.2381)}},
-		{"Bluetooth", modelOf(t, "", Bluetooth), at(0, 100*ms, 10100*ms), Energy{Base: 0.196 * 0.1, Tail: 2 * 0.196 * 5, Idle: 0.003 * 5}},
+		{"WiFi", modelOf(t, "", WiFi), at(0, 150*ms), Energy{Promotion: 0.1244 * 0.0791, Data: 2 * 137.01e-3 * 0.012,
+			Tail: 0.1193 * (0.15 + 0.2381)}},
+		{"Bluetooth", modelOf(t, "", Bluetooth), at(0, 100*ms, 10100*ms),
+			Energy{Base: 0.196 * 0.1, Tail: 2 * 0.196 * 5, Idle: 0.003 * 5}},
 		{"5G", modelOf(t, "", NR), at(0), Energy{Promotion: 1.494 * 1.6, Data: 1.76e-3 * 0.012, Tail: 1.092 * 10.6}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -124,7 +130,8 @@ func TestMeasuredPhone(t *testing.T) {
 		mbps float64
 		want unit.Milliwatts
 	}{
-		{LTE, false, 1.04, 2693.91}, {LTE, false, 10.36, 2806.55}, {LTE, false, 31.07, 3085.91}, {LTE, false, 51.78, 3420.97},
+		{LTE, false, 1.04, 2693.91}, {LTE, false, 10.36, 2806.55}, {LTE, false, 31.07, 3085.91},
+		{LTE, false, 51.78, 3420.97},
 		{LTE, true, 5.10, 3149.47}, {LTE, true, 10.20, 3604.04}, {LTE, true, 15.31, 4139.14},
 	} {
 		rate := unit.Rate(c.mbps * 1e6)
@@ -188,7 +195,8 @@ func TestProperties(t *testing.T) {
 				x.At += shift
 				both = append(both, x)
 			}
-			expectEnergy(t, "of two transfers", m.EnergyOf(both).Full(), m.EnergyOf(p).Full()+m.EnergyOf(q).Full(), 1e-9)
+			expectEnergy(t, "of two transfers", m.EnergyOf(both).Full(), m.EnergyOf(p).Full()+m.EnergyOf(q).Full(),
+				1e-9)
 
 			// A packet that comes during the tail cuts it: two tails never take more
 			// than one and the time between.
@@ -201,7 +209,8 @@ func TestProperties(t *testing.T) {
 					most = max(most, e.Tail+ph.meanPower().EnergyOver(soon.Seconds()))
 				}
 				if cut.Tail > most+1e-9 || cut.Promotion != e.Promotion {
-					t.Fatalf("%s: a packet %v after the last: tail %v, was %v; promotion %v, was %v", m.Kind, soon, cut.Tail, e.Tail, cut.Promotion, e.Promotion)
+					t.Fatalf("%s: a packet %v after the last: tail %v, was %v; promotion %v, was %v", m.Kind, soon,
+						cut.Tail, e.Tail, cut.Promotion, e.Promotion)
 				}
 			}
 		}

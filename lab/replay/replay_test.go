@@ -27,8 +27,10 @@ func fixedRate(r unit.Rate) []Step { return []Step{{0, r}} }
 // newTriangle returns a download in the published setup, as if recorded.
 func newTriangle(size unit.Bytes) *Recording {
 	return &Recording{Sender: "server", Bond: "b", Streams: []Stream{{ID: 1, Size: size}}, Subflows: []Subflow{
-		{ID: 1, Device: "primary", FirstHop: Hop{RTT: 50 * ms, Rates: fixedRate(8 * unit.Mbps), FirstWindow: 10 * segment, Window: 150_000}},
-		{ID: 2, Device: "helper1", Helped: true, FirstHop: Hop{RTT: 70 * ms, Rates: fixedRate(10 * unit.Mbps), FirstWindow: 10 * segment, Window: 210_000},
+		{ID: 1, Device: "primary", FirstHop: Hop{RTT: 50 * ms, Rates: fixedRate(8 * unit.Mbps),
+			FirstWindow: 10 * segment, Window: 150_000}},
+		{ID: 2, Device: "helper1", Helped: true, FirstHop: Hop{RTT: 70 * ms, Rates: fixedRate(10 * unit.Mbps),
+			FirstWindow: 10 * segment, Window: 210_000},
 			SecondHop: Hop{RTT: 5 * ms, Rates: fixedRate(5 * unit.Mbps)}},
 	}, Recorded: Result{Seconds: 10}}
 }
@@ -63,7 +65,8 @@ func recordTrace(t *testing.T, r *Recording, scheduler string, o Options) *Recor
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Recorded.Seconds != want.Seconds || got.Recorded.EndedApart != want.EndedApart || got.Sender != r.Sender || len(got.Notes) > 0 {
+	if got.Recorded.Seconds != want.Seconds || got.Recorded.EndedApart != want.EndedApart || got.Sender != r.Sender ||
+		len(got.Notes) > 0 {
 		t.Errorf("recorded %+v, read %+v", want, got)
 	}
 	return got
@@ -77,7 +80,8 @@ func TestTriangle(t *testing.T) {
 	truth := newTriangle(10 * unit.MB)
 	off := Options{Eta: -1}
 	recording := recordTrace(t, truth, "pams", off)
-	for i, h := range []Hop{recording.Subflows[0].FirstHop, recording.Subflows[1].FirstHop, recording.Subflows[1].SecondHop} {
+	for i, h := range []Hop{recording.Subflows[0].FirstHop, recording.Subflows[1].FirstHop,
+		recording.Subflows[1].SecondHop} {
 		want := []unit.Rate{8 * unit.Mbps, 10 * unit.Mbps, 5 * unit.Mbps}[i]
 		for _, s := range h.Rates {
 			if !near(float64(s.Rate), float64(want)) {
@@ -116,7 +120,8 @@ func TestChangesAreRebuilt(t *testing.T) {
 		truth := newTriangle(4 * unit.MB)
 		change(truth)
 		recording := recordTrace(t, truth, "pams", Options{})
-		if is := replayRun(t, recording, "pams", Options{}); is.Seconds < recording.Recorded.Seconds*.9 || is.Seconds > recording.Recorded.Seconds*1.1 {
+		if is := replayRun(t, recording, "pams", Options{}); is.Seconds < recording.Recorded.Seconds*.9 ||
+			is.Seconds > recording.Recorded.Seconds*1.1 {
 			t.Errorf("%s: %.3f s, recorded %.3f", name, is.Seconds, recording.Recorded.Seconds)
 		}
 	}
@@ -126,7 +131,8 @@ func TestChangesAreRebuilt(t *testing.T) {
 // about the recorded time.
 func TestRealRecording(t *testing.T) {
 	r := realRecording(t)
-	if len(r.Subflows) != 2 || r.Subflows[0].Helped || !r.Subflows[1].Helped || r.Streams[0].Size < 2*unit.MB || len(r.Notes) > 0 {
+	if len(r.Subflows) != 2 || r.Subflows[0].Helped || !r.Subflows[1].Helped || r.Streams[0].Size < 2*unit.MB ||
+		len(r.Notes) > 0 {
 		t.Fatalf("%+v", r)
 	}
 	if is := replayRun(t, r, "pams", Options{}); !near(is.Seconds, r.Recorded.Seconds) {
@@ -161,8 +167,10 @@ func TestEveryScheduler(t *testing.T) {
 	for _, s := range r.Streams {
 		size += s.Size
 	}
-	own := map[string]sched.Reason{"auto": sched.BudgetSpent, "blest": sched.LeastIdlePAD, "ecf": sched.FasterIsSoon, "minpad": sched.LeastIdlePAD,
-		"minrtt": sched.LeastRTT, "minrtt-windows": sched.WindowFull, "pams": sched.FasterIsSoon, "ratio": sched.BehindShare,
+	own := map[string]sched.Reason{"auto": sched.BudgetSpent, "blest": sched.LeastIdlePAD, "ecf": sched.FasterIsSoon,
+		"minpad": sched.LeastIdlePAD,
+		"minrtt": sched.LeastRTT, "minrtt-windows": sched.WindowFull, "pams": sched.FasterIsSoon,
+		"ratio":     sched.BehindShare,
 		"redundant": sched.OnEverySubflow, "roundrobin": sched.NextInTurn}
 	if len(r.Recorded.Decisions) == 0 {
 		t.Error("the recording has no decisions")
@@ -180,8 +188,10 @@ func TestEveryScheduler(t *testing.T) {
 			t.Errorf("%s never decides because %q: %v", name, own[base], one.Decisions)
 		}
 		for other, reason := range own {
-			foreign := reason == sched.LeastRTT || reason == sched.BehindShare || reason == sched.OnEverySubflow || reason == sched.NextInTurn || reason == sched.WindowFull
-			if foreign && other != base && !(reason == sched.LeastRTT && base == "minrtt-windows") && one.Decisions[reason.String()] > 0 {
+			foreign := reason == sched.LeastRTT || reason == sched.BehindShare || reason == sched.OnEverySubflow ||
+				reason == sched.NextInTurn || reason == sched.WindowFull
+			if foreign && other != base && !(reason == sched.LeastRTT && base == "minrtt-windows") &&
+				one.Decisions[reason.String()] > 0 {
 				t.Errorf("%s decides as %s: %v", name, other, one.Decisions)
 			}
 		}
@@ -213,7 +223,8 @@ func TestBadTraces(t *testing.T) {
 		{"text", "hello\nworld\n", "line 1", fault.Integrity},
 		{"other JSON", `{"t":1,"name":"x"}` + "\n", "not a trace", fault.Integrity},
 		{"a line cut in the middle", seg[:40] + "\n" + seg, "line 1", fault.Integrity},
-		{"no sender", `{"t":1,"who":"primary","kind":"deliver","bond":"b","stream":1,"len":5}` + "\n", "no sent segments", fault.NotFound},
+		{"no sender", `{"t":1,"who":"primary","kind":"deliver","bond":"b","stream":1,"len":5}` + "\n",
+			"no sent segments", fault.NotFound},
 		{"of an earlier version", strings.Replace(seg, `,"count":1010`, "", 1), "earlier", fault.Unsupported},
 		{"too little", seg, "rate", fault.NotFound},
 	} {
@@ -308,10 +319,14 @@ func TestMeasure(t *testing.T) {
 		measured    float64
 	}{
 		{"steady", []piece{{time.Second, 8 * m, 100_000}}, 8 * m, 8 * m, 1},
-		{"slow source in the middle", []piece{{time.Second, 8 * m, 100_000}, {time.Second, m, 6_000}, {time.Second, 8 * m, 100_000}}, 8 * m, 8 * m, .67},
-		{"slow link in the middle", []piece{{time.Second, 8 * m, 100_000}, {time.Second, m, 100_000}, {time.Second, 8 * m, 100_000}}, m, 8 * m, 1},
-		{"dead in the middle", []piece{{time.Second, 8 * m, 100_000}, {time.Second, 0, 100_000}, {time.Second, 8 * m, 100_000}}, 0, 8 * m, 1},
-		{"slow start", []piece{{100 * ms, m, 30_000}, {100 * ms, 2 * m, 60_000}, {100 * ms, 4 * m, 120_000}, {time.Second, 8 * m, 120_000}}, 8 * m, 8 * m, .75},
+		{"slow source in the middle", []piece{{time.Second, 8 * m, 100_000}, {time.Second, m, 6_000},
+			{time.Second, 8 * m, 100_000}}, 8 * m, 8 * m, .67},
+		{"slow link in the middle", []piece{{time.Second, 8 * m, 100_000}, {time.Second, m, 100_000},
+			{time.Second, 8 * m, 100_000}}, m, 8 * m, 1},
+		{"dead in the middle", []piece{{time.Second, 8 * m, 100_000}, {time.Second, 0, 100_000},
+			{time.Second, 8 * m, 100_000}}, 0, 8 * m, 1},
+		{"slow start", []piece{{100 * ms, m, 30_000}, {100 * ms, 2 * m, 60_000}, {100 * ms, 4 * m, 120_000},
+			{time.Second, 8 * m, 120_000}}, 8 * m, 8 * m, .75},
 		{"never at its limit", []piece{{time.Second, 3 * m, 18_000}}, 3 * m, 3 * m, 0},
 	} {
 		h := Hop{RTT: 50 * ms}
@@ -321,9 +336,11 @@ func TestMeasure(t *testing.T) {
 			least, most = min(least, s.Rate), max(most, s.Rate)
 		}
 		// A bin may span a change.
-		if least > c.least+c.least/50 || least < c.least-c.least/50 || most > c.most+c.most/50 || most < c.most-c.most/50 ||
+		if least > c.least+c.least/50 || least < c.least-c.least/50 || most > c.most+c.most/50 ||
+			most < c.most-c.most/50 ||
 			h.Measured > c.measured+.12 || h.Measured < c.measured-.12 {
-			t.Errorf("%s: %v to %v, known for %.2f; want %v to %v, %.2f: %+v", c.name, least, most, h.Measured, c.least, c.most, c.measured, h.Rates)
+			t.Errorf("%s: %v to %v, known for %.2f; want %v to %v, %.2f: %+v", c.name, least, most, h.Measured, c.least,
+				c.most, c.measured, h.Rates)
 		}
 	}
 }
@@ -331,7 +348,8 @@ func TestMeasure(t *testing.T) {
 // TestHelperPushesBack: no more than its buffer waits at a helper.
 func TestHelperPushesBack(t *testing.T) {
 	r := newTriangle(16 * unit.MB)
-	r.Subflows[0].FirstHop.Rates, r.Subflows[1].FirstHop.Rates, r.Subflows[1].SecondHop.Rates = fixedRate(2*unit.Mbps), fixedRate(50*unit.Mbps), fixedRate(2*unit.Mbps)
+	r.Subflows[0].FirstHop.Rates, r.Subflows[1].FirstHop.Rates, r.Subflows[1].SecondHop.Rates = fixedRate(2*unit.Mbps),
+		fixedRate(50*unit.Mbps), fixedRate(2*unit.Mbps)
 	r.Recorded.Seconds = 40
 	most := unit.Bytes(0)
 	replayRun(t, r, "minrtt", Options{Eta: -1, Trace: func(e trace.Event) {

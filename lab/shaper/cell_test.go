@@ -113,7 +113,8 @@ func TestCellShares(t *testing.T) {
 
 	free.Delay = 0 // packets in flight during a change were sent before it
 	c = newTestCell(Setting{Rate: 30 * unit.Mbps}, free, free)
-	c.player.program.Tracks = []Track{{Changes: []Change{{At: time.Second, Others: &two}, {At: 2 * time.Second, Rate: &six}}}}
+	c.player.program.Tracks = []Track{{Changes: []Change{{At: time.Second, Others: &two},
+		{At: 2 * time.Second, Rate: &six}}}}
 	c.StartAt(0, 0)
 	c.run(t, time.Second, c.backlog(0))
 	wantRates(t, c, 1, 30, 0)
@@ -230,7 +231,8 @@ func TestCellProperties(t *testing.T) {
 		}
 		for n, i := range order {
 			if due[i] != again[n] {
-				t.Fatalf("seed %d: packet %d is due at %v, or %v when the cell is woken more often", seed, n, due[i], again[n])
+				t.Fatalf("seed %d: packet %d is due at %v, or %v when the cell is woken more often", seed, n, due[i],
+					again[n])
 			}
 			sum := 0.0
 			for m := n; m > max(0, n-200); m-- {

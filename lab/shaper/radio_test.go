@@ -28,10 +28,13 @@ func TestRadio(t *testing.T) {
 		{"within the tail", []step{{0, up, 101 * ms, 1}, {1101 * ms, up, 1102 * ms, 1}}},
 		{"after the tail", []step{{0, up, 101 * ms, 1}, {1101*ms + 1, up, 1202*ms + 1, 1}}},
 		{"the tail begins with what left last", []step{{0, up, 101 * ms, 50}, {1150 * ms, up, 1151 * ms, 1}}},
-		{"the other direction wakes it too", []step{{0, up, 101 * ms, 1}, {40 * ms, down, 101 * ms, 1}, {700 * ms, down, 701 * ms, 1}, {1600 * ms, up, 1601 * ms, 1}}},
-		{"and is not awake by itself", []step{{0, down, 101 * ms, 1}, {1200 * ms, up, 1301 * ms, 1}, {1250 * ms, down, 1301 * ms, 3}}},
+		{"the other direction wakes it too", []step{{0, up, 101 * ms, 1}, {40 * ms, down, 101 * ms, 1},
+			{700 * ms, down, 701 * ms, 1}, {1600 * ms, up, 1601 * ms, 1}}},
+		{"and is not awake by itself", []step{{0, down, 101 * ms, 1}, {1200 * ms, up, 1301 * ms, 1},
+			{1250 * ms, down, 1301 * ms, 3}}},
 	} {
-		lines := [2]*Line{New(Program{Base: Setting{Rate: 8 * unit.Mbps, Queue: unit.MB}}, 1), New(Program{Base: Setting{Rate: 8 * unit.Mbps, Queue: unit.MB}}, 2)}
+		lines := [2]*Line{New(Program{Base: Setting{Rate: 8 * unit.Mbps, Queue: unit.MB}}, 1),
+			New(Program{Base: Setting{Rate: 8 * unit.Mbps, Queue: unit.MB}}, 2)}
 		if _, err := NewRadio(100*ms, time.Second, lines[:]...); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +97,8 @@ func TestRadioBusy(t *testing.T) {
 
 // TestRadioGrants: grants of a trace before the radio is awake are missed.
 func TestRadioGrants(t *testing.T) {
-	l := New(Program{Base: Setting{Queue: unit.MB}, Grants: []time.Duration{0, 30 * time.Millisecond}, GrantLoop: 50 * time.Millisecond}, 1)
+	l := New(Program{Base: Setting{Queue: unit.MB}, Grants: []time.Duration{0, 30 * time.Millisecond},
+		GrantLoop: 50 * time.Millisecond}, 1)
 	if _, err := NewRadio(100*time.Millisecond, time.Second, l); err != nil {
 		t.Fatal(err)
 	}

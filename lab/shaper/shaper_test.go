@@ -25,7 +25,8 @@ type sent struct {
 // playLine sends packets over a line in virtual time. It wakes only when the line or the sender
 // needs it, and at extra times that must not matter. It returns the ideal arrival and the index of
 // each delivered packet.
-func playLine(t *testing.T, l *Line, packets []sent, start time.Duration, extra []time.Duration) (arrivals []time.Duration, ids []int) {
+func playLine(t *testing.T, l *Line, packets []sent, start time.Duration,
+	extra []time.Duration) (arrivals []time.Duration, ids []int) {
 	t.Helper()
 	started := start < 0
 	for now, i, guard := time.Duration(0), 0, 0; ; guard++ {
@@ -111,26 +112,38 @@ func TestLine(t *testing.T) {
 		{"unlimited", Setting{Rate: Unlimited, Delay: ms}, nil, "", burst(3, 1000), []time.Duration{ms, ms, ms}},
 		{"rate falls inside a packet", base, []Track{parseTrack(t, "at 500us: rate 800kbit/s")}, "", burst(2, 1000),
 			[]time.Duration{10*ms + ms/2 + 5*ms, 10*ms + ms/2 + 5*ms + 10*ms}},
-		{"rate rises inside a packet", Setting{Rate: 800 * unit.Kbps, Queue: 9000}, []Track{parseTrack(t, "at 5ms: rate=8Mbit/s")}, "", burst(2, 1000),
+		{"rate rises inside a packet", Setting{Rate: 800 * unit.Kbps, Queue: 9000},
+			[]Track{parseTrack(t, "at 5ms: rate=8Mbit/s")}, "", burst(2, 1000),
 			[]time.Duration{5*ms + ms/2, 6*ms + ms/2}},
-		{"rate 0 holds the queue", base, []Track{parseTrack(t, "at 1ms: rate 0", "at 21ms: rate 8Mbit/s")}, "", burst(2, 1000),
+		{"rate 0 holds the queue", base, []Track{parseTrack(t, "at 1ms: rate 0", "at 21ms: rate 8Mbit/s")}, "",
+			burst(2, 1000),
 			[]time.Duration{11 * ms, 32 * ms}},
-		{"drop-tail counts bytes and the packet being sent", Setting{Rate: 8 * unit.Mbps, Queue: 2500}, nil, "", burst(4, 1000),
+		{"drop-tail counts bytes and the packet being sent", Setting{Rate: 8 * unit.Mbps, Queue: 2500}, nil, "",
+			burst(4, 1000),
 			[]time.Duration{1 * ms, 2 * ms}},
 		{"room again after a departure", Setting{Rate: 8 * unit.Mbps, Queue: 2000}, nil, "",
 			[]sent{{0, 1000}, {0, 1000}, {ms - 1, 1000}, {ms, 1000}}, []time.Duration{ms, 2 * ms, 3 * ms}},
-		{"a queue smaller than a packet passes it alone", Setting{Rate: 8 * unit.Mbps, Queue: 10}, nil, "", burst(2, 1000), []time.Duration{ms}},
-		{"less delay does not overtake", base, []Track{parseTrack(t, "at 1ms: delay 0s")}, "", burst(2, 1000), []time.Duration{11 * ms, 11 * ms}},
-		{"outage loses what is sent and what was queued", base, []Track{parseTrack(t, "at 1500us: outage on", "at 4ms: outage off")}, "",
-			append(burst(3, 1000), sent{3900 * time.Microsecond, 1000}, sent{4 * ms, 1000}), []time.Duration{11 * ms, 15 * ms}},
-		{"a schedule that loops", Setting{Rate: 8 * unit.Mbps, Queue: 1e6}, []Track{{Loop: 4 * ms, Changes: parseTrack(t, "at 0s: rate 8Mbit/s", "at 2ms: rate 0").Changes}}, "",
+		{"a queue smaller than a packet passes it alone", Setting{Rate: 8 * unit.Mbps, Queue: 10}, nil, "",
+			burst(2, 1000), []time.Duration{ms}},
+		{"less delay does not overtake", base, []Track{parseTrack(t, "at 1ms: delay 0s")}, "", burst(2, 1000),
+			[]time.Duration{11 * ms, 11 * ms}},
+		{"outage loses what is sent and what was queued", base,
+			[]Track{parseTrack(t, "at 1500us: outage on", "at 4ms: outage off")}, "",
+			append(burst(3, 1000), sent{3900 * time.Microsecond, 1000}, sent{4 * ms, 1000}),
+			[]time.Duration{11 * ms, 15 * ms}},
+		{"a schedule that loops", Setting{Rate: 8 * unit.Mbps, Queue: 1e6},
+			[]Track{{Loop: 4 * ms, Changes: parseTrack(t, "at 0s: rate 8Mbit/s", "at 2ms: rate 0").Changes}}, "",
 			burst(5, 1000), []time.Duration{1 * ms, 2 * ms, 5 * ms, 6 * ms, 9 * ms}},
 		{"loss of everything", Setting{Rate: Unlimited, Loss: 1}, nil, "", burst(3, 1000), nil},
-		{"grants of 1500 bytes", Setting{Queue: 1e6}, nil, "2\n4\n10", burst(4, 1500), []time.Duration{0, 2 * ms, 4 * ms, 10 * ms}},
-		{"small packets share a grant, big ones span", Setting{Queue: 1e6}, nil, "5", []sent{{1, 700}, {1, 800}, {1, 1600}},
+		{"grants of 1500 bytes", Setting{Queue: 1e6}, nil, "2\n4\n10", burst(4, 1500),
+			[]time.Duration{0, 2 * ms, 4 * ms, 10 * ms}},
+		{"small packets share a grant, big ones span", Setting{Queue: 1e6}, nil, "5",
+			[]sent{{1, 700}, {1, 800}, {1, 1600}},
 			[]time.Duration{5 * ms, 5 * ms, 15 * ms}},
-		{"unused grants are lost", Setting{Queue: 1e6}, nil, "1\n2\n3\n20", []sent{{10 * ms, 1500}, {10 * ms, 1500}}, []time.Duration{20 * ms, 21 * ms}},
-		{"several grants at once", Setting{Queue: 1e6}, nil, "1\n5\n5\n9", []sent{{2 * ms, 1500}, {2 * ms, 1500}, {2 * ms, 1500}},
+		{"unused grants are lost", Setting{Queue: 1e6}, nil, "1\n2\n3\n20", []sent{{10 * ms, 1500}, {10 * ms, 1500}},
+			[]time.Duration{20 * ms, 21 * ms}},
+		{"several grants at once", Setting{Queue: 1e6}, nil, "1\n5\n5\n9",
+			[]sent{{2 * ms, 1500}, {2 * ms, 1500}, {2 * ms, 1500}},
 			[]time.Duration{5 * ms, 5 * ms, 9 * ms}},
 		{"CSV", Setting{Queue: 1e6}, nil, "seconds,rate\n0,8Mbit/s\n0.002,800kbit/s\n", burst(4, 1000),
 			[]time.Duration{1 * ms, 2 * ms, 4*ms + 800*time.Microsecond, 5*ms + 800*time.Microsecond}},
@@ -151,7 +164,8 @@ func TestLine(t *testing.T) {
 }
 
 func TestNothingBeforeStart(t *testing.T) {
-	l := New(Program{Base: Setting{Rate: 8 * unit.Mbps, Queue: 1e6}, Tracks: []Track{parseTrack(t, "at 1ms: rate 0")}}, 1)
+	l := New(Program{Base: Setting{Rate: 8 * unit.Mbps, Queue: 1e6}, Tracks: []Track{parseTrack(t, "at 1ms: rate 0")}},
+		1)
 	got, _ := playLine(t, l, burst(4, 1000), 3*ms, nil)
 	if want := []time.Duration{1 * ms, 2 * ms, 3 * ms, 4 * ms}; !slices.Equal(got, want) {
 		t.Errorf("arrivals %v, want %v", got, want)
@@ -180,12 +194,14 @@ func TestNothingBeforeStart(t *testing.T) {
 func TestStartAt(t *testing.T) {
 	rate := func(r unit.Rate) *unit.Rate { return &r }
 	p := Program{Base: Setting{Rate: 1e6, Queue: unit.MB}, Tracks: []Track{
-		{Changes: []Change{{At: 0, Rate: rate(2e6)}, {At: 100 * ms, Rate: rate(3e6)}}, Loop: 200 * ms}, Outage(250*ms, 100*ms)}}
+		{Changes: []Change{{At: 0, Rate: rate(2e6)}, {At: 100 * ms, Rate: rate(3e6)}}, Loop: 200 * ms},
+		Outage(250*ms, 100*ms)}}
 	for _, c := range []struct {
 		into, later time.Duration
 		rate        unit.Rate
 		outage      bool
-	}{{0, 0, 2e6, false}, {150 * ms, 0, 3e6, false}, {150 * ms, 50 * ms, 2e6, false}, {260 * ms, 0, 2e6, true}, {260 * ms, 90 * ms, 3e6, false}, {1100 * ms, 0, 3e6, false}} {
+	}{{0, 0, 2e6, false}, {150 * ms, 0, 3e6, false}, {150 * ms, 50 * ms, 2e6, false}, {260 * ms, 0, 2e6, true},
+		{260 * ms, 90 * ms, 3e6, false}, {1100 * ms, 0, 3e6, false}} {
 		l := New(p, 1)
 		l.StartAt(7*ms, c.into)
 		l.Deliver(7*ms + c.later)
@@ -202,7 +218,8 @@ func TestRandomLines(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
-			p := Program{Base: Setting{Rate: unit.Rate(1+rng.IntN(100)) * unit.Mbps, Delay: time.Duration(rng.IntN(50)) * ms,
+			p := Program{Base: Setting{Rate: unit.Rate(1+rng.IntN(100)) * unit.Mbps,
+				Delay: time.Duration(rng.IntN(50)) * ms,
 				Queue: unit.Bytes(2000 + rng.IntN(100_000)), Jitter: time.Duration(rng.IntN(3)) * ms}}
 			if rng.IntN(3) == 0 {
 				p.Base.Loss = rng.Float64() / 5
@@ -308,12 +325,14 @@ func TestExactRate(t *testing.T) {
 }
 
 func TestCapacity(t *testing.T) {
-	p := Program{Base: Setting{Rate: 8 * unit.Mbps}, Tracks: []Track{parseTrack(t, "at 1s: rate 80kbit/s"), Outage(3*time.Second, time.Second)}}
+	p := Program{Base: Setting{Rate: 8 * unit.Mbps}, Tracks: []Track{parseTrack(t, "at 1s: rate 80kbit/s"),
+		Outage(3*time.Second, time.Second)}}
 	c := NewCapacity(&p)
 	for _, w := range []struct {
 		at   time.Duration
 		want float64
-	}{{0, 0}, {time.Second / 2, 5e5}, {time.Second, 1e6}, {2 * time.Second, 1.01e6}, {4 * time.Second, 1.02e6}, {5 * time.Second, 1.03e6}} {
+	}{{0, 0}, {time.Second / 2, 5e5}, {time.Second, 1e6}, {2 * time.Second, 1.01e6}, {4 * time.Second, 1.02e6},
+		{5 * time.Second, 1.03e6}} {
 		if got := c.BytesUntil(w.at); math.Abs(got-w.want) > 1 {
 			t.Errorf("by %v: %.0f bytes, want %.0f", w.at, got, w.want)
 		}
@@ -329,13 +348,15 @@ func TestCapacity(t *testing.T) {
 }
 
 func TestBadTraces(t *testing.T) {
-	for _, bad := range []string{"", "# nothing\n", "0\n", "5\n3\n", "x\n", "-1\n", "1\n0.5,8\n", "0,8Mbit/s\n0,9Mbit/s\n", "0,8 parsecs\n", "1,8\nx,9\n", "seconds,rate\n", "99999999999999999999\n"} {
+	for _, bad := range []string{"", "# nothing\n", "0\n", "5\n3\n", "x\n", "-1\n", "1\n0.5,8\n",
+		"0,8Mbit/s\n0,9Mbit/s\n", "0,8 parsecs\n", "1,8\nx,9\n", "seconds,rate\n", "99999999999999999999\n"} {
 		var p Program
 		if err := p.AddTrace(strings.NewReader(bad)); err == nil {
 			t.Errorf("trace %q was taken", bad)
 		}
 	}
-	for _, bad := range []string{"", "2s", "at 2s", "at x: rate 1Mbit/s", "at 2s: rate", "at 2s: speed 1", "at -2s: rate 1", "at 2s: loss 2", "at 2s: loss NaN", "at 2s: outage maybe", "at 2s: delay -1s"} {
+	for _, bad := range []string{"", "2s", "at 2s", "at x: rate 1Mbit/s", "at 2s: rate", "at 2s: speed 1",
+		"at -2s: rate 1", "at 2s: loss 2", "at 2s: loss NaN", "at 2s: outage maybe", "at 2s: delay -1s"} {
 		if c, err := ParseChange(bad); err == nil {
 			t.Errorf("change %q was taken: %+v", bad, c)
 		}

@@ -34,7 +34,8 @@ func TestPerSecond(t *testing.T) {
 
 func TestTimed(t *testing.T) {
 	p, err := ReadTimed(strings.NewReader("0.25 1\n0.31 2.5\n0.34 3\n\n0.62 0\n"))
-	if want := []unit.Rate{1e6, 1e6, 1e6, 3e6, 3e6, 3e6, 0}; err != nil || p.Step != Step || !slices.Equal(p.Rates, want) {
+	if want := []unit.Rate{1e6, 1e6, 1e6, 3e6, 3e6, 3e6, 0}; err != nil || p.Step != Step ||
+		!slices.Equal(p.Rates, want) {
 		t.Errorf("%+v %v", p, err)
 	}
 	if p, err := ReadTimed(strings.NewReader("0 1\n99999999 5\n")); err != nil || len(p.Rates) != 1 {
@@ -47,9 +48,12 @@ func TestBadTraces(t *testing.T) {
 		f   func(io.Reader) (Profile, error)
 		bad []string
 	}{
-		"mahimahi":  {ReadMahimahi, []string{"", "\n", "x", "-1", "500\n100", "1.5", "1,2", strings.Repeat("1", 70_000)}},
-		"Timed":     {ReadTimed, []string{"", "1", "1 2 3", "x 1", "1 x", "-1 1", "1 -1", "1 NaN", "NaN 1", "1 1e300", "2 1\n2 1", "2 1\n1 1"}},
-		"PerSecond": {ReadPerSecond, []string{"", "0,5", "1", "1,", "x,1", "1,-1", "1,NaN", "1,1e300", "2,1\n2,1", "2,1\n1,1"}},
+		"mahimahi": {ReadMahimahi, []string{"", "\n", "x", "-1", "500\n100", "1.5", "1,2",
+			strings.Repeat("1", 70_000)}},
+		"Timed": {ReadTimed, []string{"", "1", "1 2 3", "x 1", "1 x", "-1 1", "1 -1", "1 NaN", "NaN 1", "1 1e300",
+			"2 1\n2 1", "2 1\n1 1"}},
+		"PerSecond": {ReadPerSecond, []string{"", "0,5", "1", "1,", "x,1", "1,-1", "1,NaN", "1,1e300", "2,1\n2,1",
+			"2,1\n1,1"}},
 	} {
 		for _, text := range read.bad {
 			if p, err := read.f(strings.NewReader(text)); err == nil {

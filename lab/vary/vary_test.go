@@ -191,7 +191,8 @@ func TestBounds(t *testing.T) {
 // TestSchedule: the emulator reads the profile as it is: rates over time, delays after gaps.
 func TestSchedule(t *testing.T) {
 	p := Profile{Step: time.Second, Rates: []unit.Rate{1e6, 1e6, 2e6, 0},
-		Gaps: []Gap{{500 * time.Millisecond, 100 * time.Millisecond}, {time.Second, 200 * time.Millisecond}, {2 * time.Second, time.Second}}}
+		Gaps: []Gap{{500 * time.Millisecond, 100 * time.Millisecond}, {time.Second, 200 * time.Millisecond},
+			{2 * time.Second, time.Second}}}
 	want := []string{"at 0s: rate 1000000", "at 600ms: delay 45ms", "at 1.2s: delay 45ms", "at 1.6s: delay 25ms",
 		"at 2s: rate 2000000", "at 2.2s: delay 25ms", "at 3s: rate 0", "at 3s: delay 45ms", "at 4s: delay 25ms"}
 	got := p.Schedule(25 * time.Millisecond)
@@ -227,7 +228,8 @@ func TestReshaped(t *testing.T) {
 		{"turned", p.Rotated(3, 4*Step), Profile{Step: Step, Rates: []unit.Rate{6000, 8000, 1000, 2000}}},
 		{"coarser", p.Downsampled(2), Profile{Step: 2 * Step, Rates: []unit.Rate{1500, 4500}}},
 		{"scaled", p.Scaled(2000), Profile{Step: Step, Rates: []unit.Rate{500, 1000, 1500, 3000, 4000}, Gaps: p.Gaps}},
-		{"scaled from nothing", Profile{Step: Step, Rates: []unit.Rate{0, 0}}.Scaled(5), Profile{Step: Step, Rates: []unit.Rate{0, 0}}},
+		{"scaled from nothing", Profile{Step: Step, Rates: []unit.Rate{0, 0}}.Scaled(5),
+			Profile{Step: Step, Rates: []unit.Rate{0, 0}}},
 	} {
 		if !reflect.DeepEqual(c.got, c.want) {
 			t.Errorf("%s: %+v", c.what, c.got)

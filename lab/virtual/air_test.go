@@ -86,11 +86,14 @@ func TestAir(t *testing.T) {
 				return c
 			}, lte.NewEPAChannel(5, 1200, x.snr, seed))
 			c := r.counts
-			t.Logf("%s, %.0f dB, seed %d: %.2f Mbit/s, p95 %.1f ms; told %.2f Mbit/s, %.1f ms; of %d subframes %d of %d messages heard, %d wrong, %d could not be said", x.name, x.snr, seed,
-				r.heard[0], r.heard[1], r.told[0], r.told[1], c.Subframes, c.Received, c.Granted, c.Wrong, c.NotSendable)
+			t.Logf("%s, %.0f dB, seed %d: %.2f Mbit/s, p95 %.1f ms; with messages %.2f Mbit/s, %.1f ms; "+
+				"in %d subframes %d of %d grants decoded, %d wrong, %d not sendable", x.name, x.snr, seed,
+				r.heard[0], r.heard[1], r.told[0], r.told[1], c.Subframes, c.Received, c.Granted, c.Wrong,
+				c.NotSendable)
 			rate, delay := r.heard[0]/r.told[0], r.heard[1]/r.told[1]
 			if rate < 0.95 || rate > 1.05 || delay > 1.05 || delay < 0.95 && x.snr > 5 {
-				t.Errorf("%s, %.0f dB: %.3f of the rate and %.3f of the delay with messages", x.name, x.snr, rate, delay)
+				t.Errorf("%s, %.0f dB: %.3f of the rate and %.3f of the delay with messages", x.name, x.snr, rate,
+					delay)
 			}
 		}
 	}

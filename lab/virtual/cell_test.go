@@ -78,7 +78,8 @@ const limit = 55.0
 // schedulers are tested too. Without the user filter, users with control traffic count as sharing
 // the cell.
 func TestPBEUsesTheCell(t *testing.T) {
-	bounds := map[string][2]float64{"default": {0.975, 0.97}, "two carriers": {0.96, 0.95}, "no user filter": {0.84, 0.8}}
+	bounds := map[string][2]float64{"default": {0.975, 0.97}, "two carriers": {0.96, 0.95},
+		"no user filter": {0.84, 0.8}}
 	for _, x := range Variants {
 		v := runSeeds(func(seed uint64) []float64 {
 			c := x.Case(seed)
@@ -87,7 +88,8 @@ func TestPBEUsesTheCell(t *testing.T) {
 				t.Errorf("%s: an honest receiver was doubted", x.Name)
 			}
 			r := o.Flows[0]
-			return []float64{float64(r.Rate(0, c.Length)) / float64(c.Available(0)), milliseconds(r.Delay(0, c.Length, 0.95))}
+			return []float64{float64(r.Rate(0, c.Length)) / float64(c.Available(0)),
+				milliseconds(r.Delay(0, c.Length, 0.95))}
 		})
 		t.Logf("%s: %s of the cell, p95 %s ms", x.Name, formatSpread(v[0]), formatSpread(v[1]))
 		b, given := bounds[x.Name]
@@ -114,7 +116,8 @@ func TestEstimate(t *testing.T) {
 			n := len(e.Physical)
 			return []float64{e.Physical[n/2], e.Physical[n*95/100], e.Fair[n/2], e.Fair[n*95/100]}
 		})
-		t.Logf("%s: C_p %s, p95 %s; C_f %s, p95 %s", x.Name, formatSpread(v[0]), formatSpread(v[1]), formatSpread(v[2]), formatSpread(v[3]))
+		t.Logf("%s: C_p %s, p95 %s; C_f %s, p95 %s", x.Name, formatSpread(v[0]), formatSpread(v[1]), formatSpread(v[2]),
+			formatSpread(v[3]))
 		expectAtMost(t, x.Name+", C_p", v[0], 0.02, 0.03)
 		expectAtMost(t, x.Name+", p95 of C_p", v[1], 0.06, 0.1)
 		fair := 0.03
@@ -163,7 +166,8 @@ func TestUsersShare(t *testing.T) {
 			}
 			return []float64{Jain(rates...), ours, others}
 		})
-		t.Logf("%s: Jain %s, p95 of the queue %s ms, of the other %s", x.name, formatSpread(v[0]), formatSpread(v[1]), formatSpread(v[2]))
+		t.Logf("%s: Jain %s, p95 of the queue %s ms, of the other %s", x.name, formatSpread(v[0]), formatSpread(v[1]),
+			formatSpread(v[2]))
 		expectAtLeast(t, x.name+", Jain", v[0], 0.999, 0.995)
 		expectAtMost(t, x.name+", p95 of the queue", v[1], 25, 30)
 	}
@@ -177,9 +181,11 @@ func TestTwoFlowsOfOneDevice(t *testing.T) {
 		r := c.Run("pbe").Flows
 		all := float64(c.Available(0))
 		x, y := float64(r[0].Rate(4*sec, 10*sec))/all, float64(r[1].Rate(4*sec, 10*sec))/all
-		return []float64{x + y, Jain(x, y), float64(r[0].Rate(11*sec, 15*sec)) / all, milliseconds(r[0].Delay(4*sec, 10*sec, 0.95))}
+		return []float64{x + y, Jain(x, y), float64(r[0].Rate(11*sec, 15*sec)) / all,
+			milliseconds(r[0].Delay(4*sec, 10*sec, 0.95))}
 	})
-	t.Logf("%s of the cell, Jain %s, alone again %s, p95 %s ms", formatSpread(v[0]), formatSpread(v[1]), formatSpread(v[2]), formatSpread(v[3]))
+	t.Logf("%s of the cell, Jain %s, alone again %s, p95 %s ms", formatSpread(v[0]), formatSpread(v[1]),
+		formatSpread(v[2]), formatSpread(v[3]))
 	expectAtLeast(t, "both", v[0], 0.98, 0.95)
 	expectAtLeast(t, "Jain", v[1], 0.999, 0.99)
 	expectAtLeast(t, "alone again", v[2], 0.98, 0.95)
@@ -196,7 +202,8 @@ func TestAblations(t *testing.T) {
 				c := x.Case(seed)
 				c.Strict = strict
 				r := c.Run("pbe").Flows[0]
-				return []float64{float64(r.Rate(sec, c.Length)) / float64(c.Share(0)), milliseconds(r.Delay(sec, c.Length, 0.95))}
+				return []float64{float64(r.Rate(sec, c.Length)) / float64(c.Share(0)),
+					milliseconds(r.Delay(sec, c.Length, 0.95))}
 			}
 		}
 		v := runSeeds(figures(false))
@@ -239,10 +246,12 @@ func TestBottleneckElsewhere(t *testing.T) {
 		o := c.Run("pbe")
 		r := o.Flows[0]
 		_, spent := o.PBE[0].State()
-		return []float64{float64(r.Rate(2*sec, 10*sec)) / float64(slow), milliseconds(r.Delay(2*sec, 10*sec, 0.95)), spent[cc.Internet].Seconds(),
+		return []float64{float64(r.Rate(2*sec, 10*sec)) / float64(slow), milliseconds(r.Delay(2*sec, 10*sec, 0.95)),
+			spent[cc.Internet].Seconds(),
 			float64(r.Rate(13*sec, 20*sec)) / float64(c.Available(0)), milliseconds(r.Delay(13*sec, 20*sec, 0.95))}
 	})
-	t.Logf("%s of the wire, p95 %s ms, %s s in internet; then %s of the cell, p95 %s ms", formatSpread(v[0]), formatSpread(v[1]), formatSpread(v[2]), formatSpread(v[3]), formatSpread(v[4]))
+	t.Logf("%s of the wire, p95 %s ms, %s s in internet; then %s of the cell, p95 %s ms", formatSpread(v[0]),
+		formatSpread(v[1]), formatSpread(v[2]), formatSpread(v[3]), formatSpread(v[4]))
 	expectAtLeast(t, "of the wire", v[0], 0.97, 0.9)
 	expectAtMost(t, "p95 of its delay", v[1], 95, 110)
 	expectAtLeast(t, "s in internet", v[2], 6, 5)
@@ -254,7 +263,8 @@ func TestBottleneckElsewhere(t *testing.T) {
 			wire := unit.Rate(part * float64(c.Available(0)))
 			c.Wire = func() Link { return NewWire(SteadyRate(wire), wire.Bytes(200*ms)) }
 			r := c.Run("pbe").Flows[0]
-			return []float64{float64(r.Rate(2*sec, c.Length)) / float64(wire), milliseconds(r.Delay(2*sec, c.Length, 0.95))}
+			return []float64{float64(r.Rate(2*sec, c.Length)) / float64(wire),
+				milliseconds(r.Delay(2*sec, c.Length, 0.95))}
 		})
 		t.Logf("a wire of %.2f of the cell: %s, p95 %s ms", part, formatSpread(v[0]), formatSpread(v[1]))
 		expectAtLeast(t, "of the wire", v[0], 0.95, 0.9)
@@ -335,7 +345,8 @@ func TestOrder(t *testing.T) {
 				r := c.Run(controller).Flows[0]
 				return []float64{float64(r.Rate(0, c.Length)) / 1e6, milliseconds(r.Delay(0, c.Length, 0.95))}
 			})
-			t.Logf("%s: %s %s Mbit/s, p95 %s ms", name, controller, formatSpread(of[controller][0]), formatSpread(of[controller][1]))
+			t.Logf("%s: %s %s Mbit/s, p95 %s ms", name, controller, formatSpread(of[controller][0]),
+				formatSpread(of[controller][1]))
 		}
 		rate, delay := median(of["pbe"][0]), median(of["pbe"][1])
 		for _, other := range cc.Names[1:] {

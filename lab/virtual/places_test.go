@@ -17,13 +17,15 @@ import (
 var (
 	locationsFlag = flag.Int("places", 3, "places of TestPlaces; the paper has 40")
 	lengthFlag    = flag.Duration("place", 12*time.Second, "time of each flow of TestPlaces; the paper has 20s")
-	lossFlag      = flag.Float64("loss", 0, "part of the packets that TestPlaces loses before the cells: then it judges nothing")
+	lossFlag      = flag.Float64("loss", 0,
+		"part of the packets that TestPlaces loses before the cells: then it judges nothing")
 )
 
 // fortyLocations are the results of forty locations with 20 s each: the median over all runs of
 // PBE-CC's rate and delay relative to another controller.
 var fortyLocations = map[string]struct{ rate, delay float64 }{
-	"bbr": {1.01, 0.37}, "cubic": {0.99, 0.11}, "copa": {1.23, 1.12}, "allegro": {1.01, 0.1}, "vivace": {1.15, 0.12}, "sprout": {2.39, 1.24}, "verus": {0.99, 0.15},
+	"bbr": {1.01, 0.37}, "cubic": {0.99, 0.11}, "copa": {1.23, 1.12}, "allegro": {1.01, 0.1}, "vivace": {1.15, 0.12},
+	"sprout": {2.39, 1.24}, "verus": {0.99, 0.15},
 }
 
 // TestPlaces runs locations with each controller, as often as -seeds says. It compares PBE-CC's
@@ -74,8 +76,10 @@ func TestPlaces(t *testing.T) {
 			runs[0] = append(runs[0], middle(rate[i:i+*locationsFlag]))
 			runs[1] = append(runs[1], middle(delay[i:i+*locationsFlag]))
 		}
-		line := fmt.Sprintf("%-8s median %.1f Mbit/s, p95 %.0f ms; PBE-CC has %.2f (%.2f to %.2f) times the rate, %.2f (%.2f to %.2f) of the delay", name, middle(rates[name]), middle(delays[name]),
-			middle(rate), slices.Min(runs[0]), slices.Max(runs[0]), middle(delay), slices.Min(runs[1]), slices.Max(runs[1]))
+		line := fmt.Sprintf("%-8s median %.1f Mbit/s, p95 %.0f ms; PBE-CC has %.2f (%.2f to %.2f) times the rate, "+
+			"%.2f (%.2f to %.2f) of the delay", name, middle(rates[name]), middle(delays[name]),
+			middle(rate), slices.Min(runs[0]), slices.Max(runs[0]), middle(delay), slices.Min(runs[1]),
+			slices.Max(runs[1]))
 		low, high := 0.9, 0.9 // of a few places
 		switch x, ok := fortyLocations[name]; {
 		case *locationsFlag >= 40 && ok:
@@ -91,7 +95,8 @@ func TestPlaces(t *testing.T) {
 			t.Log(line)
 		}
 	}
-	t.Logf("a second carrier was activated at %d of %d places that have one; %.1f %% of the time in drain and internet", activated, second, 100*internet.Seconds()/all.Seconds())
+	t.Logf("a second carrier was activated at %d of %d places that have one; %.1f %% of the time in drain and internet",
+		activated, second, 100*internet.Seconds()/all.Seconds())
 	if activated != second {
 		t.Errorf("a second carrier was activated at %d of %d places", activated, second)
 	}

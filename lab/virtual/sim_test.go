@@ -37,7 +37,8 @@ func TestWire(t *testing.T) {
 			at = append(at, now)
 		}
 	}
-	if want := []time.Duration{ms, 2 * ms, 3 * ms, 4 * ms, 5 * ms, 7 * ms, 9 * ms}; kept != 7 || !slices.Equal(at, want) {
+	if want := []time.Duration{ms, 2 * ms, 3 * ms, 4 * ms, 5 * ms, 7 * ms, 9 * ms}; kept != 7 ||
+		!slices.Equal(at, want) {
 		t.Errorf("%d kept; left at %v, want %v", kept, at, want)
 	}
 }
@@ -82,7 +83,8 @@ func TestRunByHand(t *testing.T) {
 			t.Errorf("window %d: %.3g, want %v", packets, got, want.rate)
 		}
 		// Of a burst of ten the last waits for nine.
-		if d := r.Delay(time.Second, 10*time.Second, 0); d > want.oneWay || r.Delay(time.Second, 10*time.Second, 1) < want.oneWay || r.Lost > 0 {
+		if d := r.Delay(time.Second, 10*time.Second, 0); d > want.oneWay ||
+			r.Delay(time.Second, 10*time.Second, 1) < want.oneWay || r.Lost > 0 {
 			t.Errorf("window %d: one-way delay %v, want %v; %v lost", packets, d, want.oneWay, r.Lost)
 		}
 		rounds := 0
@@ -106,7 +108,8 @@ func TestRunByHand(t *testing.T) {
 // delivered, lost or in flight.
 func TestRunLoses(t *testing.T) {
 	w := &fixedWindow{packets: 20}
-	r := Run(NewWire(SteadyRate(12*unit.Mbps), 100*cc.MSS), 10*time.Second, 3, Flow{Controller: w, DelayToLink: 25 * ms, AckDelay: 25 * ms, Loss: 0.1})[0]
+	r := Run(NewWire(SteadyRate(12*unit.Mbps), 100*cc.MSS), 10*time.Second, 3,
+		Flow{Controller: w, DelayToLink: 25 * ms, AckDelay: 25 * ms, Loss: 0.1})[0]
 	var told unit.Bytes
 	for _, l := range w.losses {
 		told += l.Bytes
@@ -118,7 +121,8 @@ func TestRunLoses(t *testing.T) {
 	// All are lost: a timeout after a second, then after the least time.
 	w = &fixedWindow{packets: 2}
 	r = Run(NewWire(SteadyRate(12*unit.Mbps), 0), 5*time.Second, 3, Flow{Controller: w})[0]
-	if len(w.losses) != 5 && len(w.losses) != 4 || !w.losses[0].Timeout || w.losses[0].Now != time.Second || r.Delivered != 0 {
+	if len(w.losses) != 5 && len(w.losses) != 4 || !w.losses[0].Timeout || w.losses[0].Now != time.Second ||
+		r.Delivered != 0 {
 		t.Errorf("%d losses: %+v", len(w.losses), w.losses)
 	}
 }
@@ -135,7 +139,8 @@ func TestRunAsksAgain(t *testing.T) {
 // TestRunIsRepeatable: the same seed gives the same run, another seed a different one.
 func TestRunIsRepeatable(t *testing.T) {
 	run := func(seed uint64) []Arrival {
-		return Run(NewWire(SteadyRate(5*unit.Mbps), 30*cc.MSS), 3*time.Second, seed, Flow{Controller: cc.NewBBR(1), DelayToLink: 20 * ms, AckDelay: 20 * ms, Loss: 0.02})[0].Arrivals
+		return Run(NewWire(SteadyRate(5*unit.Mbps), 30*cc.MSS), 3*time.Second, seed,
+			Flow{Controller: cc.NewBBR(1), DelayToLink: 20 * ms, AckDelay: 20 * ms, Loss: 0.02})[0].Arrivals
 	}
 	if a := run(1); !slices.Equal(a, run(1)) || slices.Equal(a, run(2)) {
 		t.Error("runs differ with one seed, or are the same with two")

@@ -64,7 +64,8 @@ func TestBBRProbesRTT(t *testing.T) {
 // its default mode would get.
 func TestCopaCompetes(t *testing.T) {
 	const r = 16 * unit.Mbps
-	res := virtual.Run(link(virtual.SteadyRate(r), r), 60*sec, 1, defaultFlow(cc.NewCopa(0)), defaultFlow(cc.NewCUBIC()))
+	res := virtual.Run(link(virtual.SteadyRate(r), r), 60*sec, 1, defaultFlow(cc.NewCopa(0)),
+		defaultFlow(cc.NewCUBIC()))
 	part := float64(res[0].Rate(20*sec, 60*sec)) / float64(r)
 	t.Logf("%.3f", part)
 	if part < 0.2 || part > 0.8 {
@@ -115,7 +116,8 @@ func TestCUBICAfterTimeout(t *testing.T) {
 	now := time.Duration(0)
 	ack := func() {
 		now += ms
-		c.OnAck(cc.Ack{Now: now, Bytes: cc.MSS, Packets: 1, RTT: 100 * ms, Sent: now - 100*ms, InFlight: c.Limits(now).Window - cc.MSS})
+		c.OnAck(cc.Ack{Now: now, Bytes: cc.MSS, Packets: 1, RTT: 100 * ms, Sent: now - 100*ms,
+			InFlight: c.Limits(now).Window - cc.MSS})
 	}
 	for c.Limits(now).Window < 400*cc.MSS {
 		ack()

@@ -27,7 +27,8 @@ func (b *feedbackSequence) run(acks int) cc.Limits {
 		b.now += ms
 		b.delivered += cc.MSS
 		b.OnSent(b.now, cc.MSS, 41*cc.MSS)
-		a := cc.Ack{Now: b.now, Bytes: cc.MSS, Packets: 1, RTT: trip + ms + b.queue, Sent: b.now - trip - ms - b.queue, Rate: b.rate, AppLimited: b.limited, InFlight: 40 * cc.MSS, Delivered: b.delivered}
+		a := cc.Ack{Now: b.now, Bytes: cc.MSS, Packets: 1, RTT: trip + ms + b.queue, Sent: b.now - trip - ms - b.queue,
+			Rate: b.rate, AppLimited: b.limited, InFlight: 40 * cc.MSS, Delivered: b.delivered}
 		if b.now >= trip+ms && b.now < trip+2*ms {
 			a.RTT = trip // the least
 		}

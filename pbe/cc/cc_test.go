@@ -56,40 +56,49 @@ var boundsByController = []controllerBounds{
 	// Two cycles out of fifty are ProbeRTT; the probing phase queues a quarter of a bandwidth-delay
 	// product and three quanta of two packets, and the next phase drains it; the filter forgets a
 	// rate after ten rounds, and 1.25 in every eight doubles in 25 of them.
-	{"bbr", func(s uint64) cc.Controller { return cc.NewBBR(s) }, false, 0, 0, 0.95, func(p time.Duration) time.Duration { return rtt/4 + 8*p },
+	{"bbr", func(s uint64) cc.Controller { return cc.NewBBR(s) }, false, 0, 0, 0.95,
+		func(p time.Duration) time.Duration { return rtt/4 + 8*p },
 		// The window of two products fills one, until ProbeRTT.
 		func(p time.Duration) time.Duration { return rtt + 8*p }, 0.01, 2 * sec, 0.93, 20 * sec},
 	// The buffer is never empty where it holds more than (1−β)/β of the product.
-	{"cubic", func(uint64) cc.Controller { return cc.NewCUBIC() }, false, 0, 0, 0.99, func(p time.Duration) time.Duration { return 2*rtt + 2*p },
+	{"cubic", func(uint64) cc.Controller { return cc.NewCUBIC() }, false, 0, 0, 0.99,
+		func(p time.Duration) time.Duration { return 2*rtt + 2*p },
 		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.01, 2 * sec, 0.9, 20 * sec},
 	// The window goes up and down by 2.5/δ packets around the target (section 3).
-	{"copa", func(uint64) cc.Controller { return cc.NewCopa(0) }, false, 0, 0, 0.97, func(p time.Duration) time.Duration { return 8 * p },
+	{"copa", func(uint64) cc.Controller { return cc.NewCopa(0) }, false, 0, 0, 0.97,
+		func(p time.Duration) time.Duration { return 8 * p },
 		func(p time.Duration) time.Duration { return 8 * p }, 0.001, 2 * sec, 0.95, 20 * sec},
 	// Ten packets and a swing of 25 are more than the buffer of 33 at 4 Mbit/s holds.
-	{"copa:0.1", func(s uint64) cc.Controller { return cc.New("copa:0.1", s) }, false, 0, 0, 0.97, func(p time.Duration) time.Duration { return 40 * p },
+	{"copa:0.1", func(s uint64) cc.Controller { return cc.New("copa:0.1", s) }, false, 0, 0, 0.97,
+		func(p time.Duration) time.Duration { return 40 * p },
 		func(p time.Duration) time.Duration { return 40 * p }, 0.002, 2 * sec, 0.95, 20 * sec},
 	// It knows the rate, a way back and forth late, and has 24 ms more in flight than
 	// RTprop holds.
-	{"pbe", func(s uint64) cc.Controller { return cc.NewPBE(s) }, true, 0, 0, 0.99, func(p time.Duration) time.Duration { return 24*ms + 3*p },
+	{"pbe", func(s uint64) cc.Controller { return cc.NewPBE(s) }, true, 0, 0, 0.99,
+		func(p time.Duration) time.Duration { return 24*ms + 3*p },
 		func(p time.Duration) time.Duration { return 24*ms + 3*p }, 0.001, 3 * rtt, 0.99, 20 * sec},
 	// Its utility has losses of a part of the rate for a part more of it, so it fills
 	// the buffer and goes a little beyond, in steps of 1 %. Flows become equal by
 	// what these differ in loss, which takes minutes.
-	{"allegro", func(s uint64) cc.Controller { return cc.NewAllegro(s) }, false, 0, 0, 0.99, func(p time.Duration) time.Duration { return 2*rtt + 3*p },
+	{"allegro", func(s uint64) cc.Controller { return cc.NewAllegro(s) }, false, 0, 0, 0.99,
+		func(p time.Duration) time.Duration { return 2*rtt + 3*p },
 		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.03, 5 * sec, 0.85, 60 * sec},
 	// The higher rate of a pair, 5 % above, must not make a queue that grows: the
 	// rate stays under 0.96 of the link's. A slope of less than a hundredth is none.
 	// The queue of the start drains slowly, because few packets measure slopes badly.
-	{"vivace", func(s uint64) cc.Controller { return cc.NewVivace(s) }, false, 0, 0, 0.9, func(p time.Duration) time.Duration { return 2*rtt + 3*p },
+	{"vivace", func(s uint64) cc.Controller { return cc.NewVivace(s) }, false, 0, 0, 0.9,
+		func(p time.Duration) time.Duration { return 2*rtt + 3*p },
 		func(p time.Duration) time.Duration { return 4*rtt + 4*p }, 0.01, 4 * sec, 0.97, 20 * sec},
 	// In flight is what leaves surely within 100 ms: at most half of it waits, at 50
 	// ms there and back. It assumes that no other flow is in the queue.
-	{"sprout", func(uint64) cc.Controller { return cc.NewSprout() }, false, 10 * unit.Mbps, 0, 0.99, func(p time.Duration) time.Duration { return 100*ms - rtt },
+	{"sprout", func(uint64) cc.Controller { return cc.NewSprout() }, false, 10 * unit.Mbps, 0, 0.99,
+		func(p time.Duration) time.Duration { return 100*ms - rtt },
 		func(p time.Duration) time.Duration { return 100*ms - rtt }, 0.001, sec, 0, 0},
 	// Delays go up to R = 6 times the least, where the buffer has room for it; else
 	// packets are lost. What a target that was too high has sent is a round trip late,
 	// and at half the rate the curve is the faster link's, until a window is used again.
-	{"verus", func(uint64) cc.Controller { return cc.NewVerus() }, false, 0, 12 * rtt, 0.98, func(p time.Duration) time.Duration { return 5*rtt + rtt/2 + 2*p },
+	{"verus", func(uint64) cc.Controller { return cc.NewVerus() }, false, 0, 12 * rtt, 0.98,
+		func(p time.Duration) time.Duration { return 5*rtt + rtt/2 + 2*p },
 		func(p time.Duration) time.Duration { return 8*rtt + 2*p }, 0, 6 * sec, 0.9, 20 * sec},
 }
 
@@ -132,7 +141,8 @@ func (p controllerBounds) link(rate func(time.Duration) unit.Rate, r unit.Rate, 
 func TestConverge(t *testing.T) {
 	for _, p := range boundsByController {
 		for _, r := range []unit.Rate{4 * unit.Mbps, p.upTo(30 * unit.Mbps)} {
-			res := virtual.Run(p.link(virtual.SteadyRate(r), r, 2*rtt), 20*sec, 1, p.flow(1, virtual.SteadyRate(r), 1))[0]
+			res := virtual.Run(p.link(virtual.SteadyRate(r), r, 2*rtt), 20*sec, 1,
+				p.flow(1, virtual.SteadyRate(r), 1))[0]
 			fill := float64(res.Rate(3*sec, 20*sec)) / float64(r)
 			queue := res.Delay(3*sec, 20*sec, 0.95) - oneWay
 			lost := res.Loss(10*sec, 20*sec)

@@ -26,7 +26,8 @@ func TestFeedbackFollower(t *testing.T) {
 		for range n {
 			x.now += ms
 			h.OnSent(x.now, cc.MSS, x.rate.Bytes(x.rtt))
-			h.OnAck(cc.Ack{Now: x.now, Bytes: cc.MSS, Packets: 1, RTT: x.rtt, Sent: x.now - x.rtt, Rate: x.rate, InFlight: x.rate.Bytes(x.rtt), Radio: x.radio, Round: x.now%x.rtt == 0})
+			h.OnAck(cc.Ack{Now: x.now, Bytes: cc.MSS, Packets: 1, RTT: x.rtt, Sent: x.now - x.rtt, Rate: x.rate,
+				InFlight: x.rate.Bytes(x.rtt), Radio: x.radio, Round: x.now%x.rtt == 0})
 		}
 		return h.Limits(x.now).Rate
 	}
@@ -55,12 +56,14 @@ func TestFeedbackFollowerMeasures(t *testing.T) {
 		for range n {
 			now += ms
 			h.OnSent(now, cc.MSS, rate.Bytes(rtt))
-			h.OnAck(cc.Ack{Now: now, Bytes: cc.MSS, Packets: 1, RTT: rtt, Sent: now - rtt, Rate: rate, InFlight: rate.Bytes(rtt), Radio: radio, Round: now%rtt == 0})
+			h.OnAck(cc.Ack{Now: now, Bytes: cc.MSS, Packets: 1, RTT: rtt, Sent: now - rtt, Rate: rate,
+				InFlight: rate.Bytes(rtt), Radio: radio, Round: now%rtt == 0})
 		}
 		return h.Limits(now).Rate
 	}
 	run(1000, 40*mbps, 50*ms, cc.Radio{})
 	run(14_000, 40*mbps, 100*ms, cc.Radio{})
 	run(15_000, 10*mbps, 100*ms, cc.Radio{})
-	expectRate(t, "the beginning of the approach", run(10, 10*mbps, 100*ms, cc.Radio{Capacity: 40 * mbps, Fair: 40 * mbps}), 9*mbps, 12*mbps)
+	expectRate(t, "the beginning of the approach", run(10, 10*mbps, 100*ms,
+		cc.Radio{Capacity: 40 * mbps, Fair: 40 * mbps}), 9*mbps, 12*mbps)
 }

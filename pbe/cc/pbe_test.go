@@ -24,7 +24,8 @@ type ackSequence struct {
 func (a *ackSequence) run(length time.Duration) cc.Limits {
 	for end := a.now + length; a.now < end; {
 		a.now += ms
-		x := cc.Ack{Now: a.now, Bytes: cc.MSS, Packets: 1, RTT: a.rtt, Sent: a.now - a.rtt, Rate: a.rate, InFlight: a.rate.Bytes(a.rtt), Radio: a.radio}
+		x := cc.Ack{Now: a.now, Bytes: cc.MSS, Packets: 1, RTT: a.rtt, Sent: a.now - a.rtt, Rate: a.rate,
+			InFlight: a.rate.Bytes(a.rtt), Radio: a.radio}
 		if a.now >= a.round {
 			x.Round, a.round = true, a.now+a.rtt
 		}
@@ -51,7 +52,8 @@ const mbps = unit.Mbps
 
 // TestPBEStates visits all states.
 func TestPBEStates(t *testing.T) {
-	a := &ackSequence{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: mbps, radio: cc.Radio{Capacity: 30 * mbps, Fair: 20 * mbps}}
+	a := &ackSequence{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: mbps,
+		radio: cc.Radio{Capacity: 30 * mbps, Fair: 20 * mbps}}
 	// To the fair share linearly in three round trips, then to all that is free.
 	expectRate(t, "after half of the approach", a.run(150*ms).Rate, 9*mbps, 12*mbps)
 	a.expectState(t, cc.Approach)
@@ -105,7 +107,8 @@ func TestPBEWithoutFeedback(t *testing.T) {
 	if a.Delivered != b.Delivered || a.Delay(0, 5*sec, 0.9) != b.Delay(0, 5*sec, 0.9) {
 		t.Errorf("%v and %v", a.Delivered, b.Delivered)
 	}
-	x := &ackSequence{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: 10 * mbps, radio: cc.Radio{Capacity: 90 * mbps, Fair: 90 * mbps}}
+	x := &ackSequence{PBE: cc.NewPBE(1), rtt: 100 * ms, rate: 10 * mbps,
+		radio: cc.Radio{Capacity: 90 * mbps, Fair: 90 * mbps}}
 	expectRate(t, "told", x.run(sec).Rate, 90*mbps, 90*mbps)
 	told := x.radio
 	x.radio = cc.Radio{}
@@ -154,7 +157,8 @@ func TestPBELossy(t *testing.T) {
 			}
 			res := virtual.Run(virtual.NewWire(virtual.SteadyRate(r), r.Bytes(10*ms)), 30*sec, 1, f)[0]
 			rate, lost, start := res.Rate(5*sec, 30*sec), res.Loss(5*sec, 30*sec), res.Loss(0, 2*sec)
-			t.Logf("%v, %d×: %v, %.1f %% lost, %.0f %% in the first 2 s, doubted %v", trip, lie, rate, 100*lost, 100*start, p.Doubted())
+			t.Logf("%v, %d×: %v, %.1f %% lost, %.0f %% in the first 2 s, doubted %v", trip, lie, rate, 100*lost,
+				100*start, p.Doubted())
 			// BBR asks for 1.25 of what there is in one of eight round trips.
 			if p.Doubted() != (lie > 1) || lost > 0.04 || rate < r*85/100 {
 				t.Errorf("%v, %d×: %v, %.1f %% lost, doubted %v", trip, lie, rate, 100*lost, p.Doubted())
@@ -186,7 +190,8 @@ func TestPBELossByHand(t *testing.T) {
 		acks, lost int // of each round trip of 100 ms
 		rounds     int
 		want       bool
-	}{{90, 9, 100, false}, {90, 12, 4, false}, {90, 12, 8, true}, {10, 1, 30, false}, {10, 3, 8, false}, {10, 3, 14, true}} {
+	}{{90, 9, 100, false}, {90, 12, 4, false}, {90, 12, 8, true}, {10, 1, 30, false}, {10, 3, 8, false},
+		{10, 3, 14, true}} {
 		p, now := cc.NewPBE(1), time.Duration(0)
 		round := func(lost int) {
 			for i := range x.acks {
@@ -194,7 +199,8 @@ func TestPBELossByHand(t *testing.T) {
 				if i < lost {
 					p.OnLoss(cc.Loss{Now: now, Bytes: cc.MSS, Sent: now - 100*ms})
 				}
-				p.OnAck(cc.Ack{Now: now, Bytes: cc.MSS, Packets: 1, RTT: 100 * ms, Sent: now - 100*ms, Rate: 10 * mbps, Round: i == 0,
+				p.OnAck(cc.Ack{Now: now, Bytes: cc.MSS, Packets: 1, RTT: 100 * ms, Sent: now - 100*ms, Rate: 10 * mbps,
+					Round: i == 0,
 					Radio: cc.Radio{Capacity: 11 * mbps, Fair: 11 * mbps}})
 			}
 		}
@@ -211,7 +217,8 @@ func TestPBELossByHand(t *testing.T) {
 			round(0)
 		}
 		if s := p.Status(); s.Doubted || p.Doubted() != x.want {
-			t.Errorf("%d lost of %d for %d rounds: doubted %v after 50 good ones", x.lost, x.acks+x.lost, x.rounds, s.Doubted)
+			t.Errorf("%d lost of %d for %d rounds: doubted %v after 50 good ones", x.lost, x.acks+x.lost, x.rounds,
+				s.Doubted)
 		}
 	}
 }
@@ -236,7 +243,8 @@ func TestReceiver(t *testing.T) {
 		delay time.Duration
 		n     int
 		want  bool
-	}{{67 * ms, 50, false}, {68 * ms, 11, false}, {67 * ms, 1, false}, {68 * ms, 11, false}, {68 * ms, 1, true}, {41 * ms, 11, true}, {80 * ms, 1, true}, {41 * ms, 12, false}} {
+	}{{67 * ms, 50, false}, {68 * ms, 11, false}, {67 * ms, 1, false}, {68 * ms, 11, false}, {68 * ms, 1, true},
+		{41 * ms, 11, true}, {80 * ms, 1, true}, {41 * ms, 12, false}} {
 		if got := tell(x.delay, x.n); got.Internet != x.want {
 			t.Errorf("%d packets at %v: %v", x.n, x.delay, got.Internet)
 		}

@@ -36,7 +36,8 @@ func sentAt(r unit.Rate, slope float64, lost int) *monitorInterval {
 
 func TestIntervals(t *testing.T) {
 	m := sentAt(12*unit.Mbps, 0.25, 5)
-	if m == nil || m.sent != 50 || m.lost != 5 || m.acked != 45 || m.lossRate() != 0.1 || math.Abs(m.rttGradient()-0.25) > 1e-6 || math.Abs(m.sendingRate()-12) > 1e-6 {
+	if m == nil || m.sent != 50 || m.lost != 5 || m.acked != 45 || m.lossRate() != 0.1 ||
+		math.Abs(m.rttGradient()-0.25) > 1e-6 || math.Abs(m.sendingRate()-12) > 1e-6 {
 		t.Fatalf("%+v", m)
 	}
 	// A few packets measure the rate as well as many.
@@ -103,7 +104,8 @@ func TestUtilities(t *testing.T) {
 // probe returns outcomes of pairs whose utility has a gradient.
 func probe(rate float64, gradients ...float64) (list []intervalOutcome) {
 	for _, g := range gradients {
-		list = append(list, intervalOutcome{true, rate * 1.05, g * rate * 0.05}, intervalOutcome{false, rate * 0.95, -g * rate * 0.05})
+		list = append(list, intervalOutcome{true, rate * 1.05, g * rate * 0.05},
+			intervalOutcome{false, rate * 0.95, -g * rate * 0.05})
 	}
 	return list
 }

@@ -35,7 +35,8 @@ func TestVerusCurve(t *testing.T) {
 		for d := 20 * ms; d < v.delayFor(float64(2*n)); d += ms / 3 {
 			w := v.windowFor(d)
 			if w > 1 && v.delayFor(w) > d+time.Microsecond || v.delayFor(w+1.01) <= d {
-				t.Fatalf("seed %d: %v is %.1f packets, which is %v, and one more %v", seed, d, w, v.delayFor(w), v.delayFor(w+1))
+				t.Fatalf("seed %d: %v is %.1f packets, which is %v, and one more %v", seed, d, w, v.delayFor(w),
+					v.delayFor(w+1))
 			}
 		}
 	}

@@ -9,7 +9,8 @@ import (
 
 func TestRead(t *testing.T) {
 	j := Job{Length: time.Second}
-	if err := j.ParseFlows(7, []string{"bbr@10.0.0.1", "kernel:cubic@fd00::1"}); err != nil || len(j.Flows) != 2 || j.Flows[1] != (Flow{"kernel:cubic", "fd00::1", 8}) {
+	if err := j.ParseFlows(7, []string{"bbr@10.0.0.1", "kernel:cubic@fd00::1"}); err != nil || len(j.Flows) != 2 ||
+		j.Flows[1] != (Flow{"kernel:cubic", "fd00::1", 8}) {
 		t.Errorf("%v, %+v", err, j)
 	}
 	for _, bad := range []string{"", "bbr", "bbr@", "nothing@10.0.0.1", "kernel:@10.0.0.1", "@10.0.0.1"} {

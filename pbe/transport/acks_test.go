@@ -90,7 +90,8 @@ func TestAckRanges(t *testing.T) {
 				continue
 			}
 			f := ackOf(t, &a, now)
-			if f.ranges[0].hi != largest || f.oneWayDelay != uint32(largest) || f.delay != (now-at).Truncate(time.Microsecond) {
+			if f.ranges[0].hi != largest || f.oneWayDelay != uint32(largest) ||
+				f.delay != (now-at).Truncate(time.Microsecond) {
 				t.Fatalf("seed %d: %+v of %d", seed, f.ranges[0], largest)
 			}
 			for _, s := range f.ranges[:f.count] {

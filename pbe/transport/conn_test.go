@@ -140,7 +140,8 @@ func TestLoopback(t *testing.T) {
 		t.Fatalf("%q, %v", got, err)
 	}
 	h, _ := c.Probe()
-	if h.SRTT <= 0 || h.MinRTT <= 0 || h.Cwnd <= 0 || h.Acked != 2<<20 || h.Received != 2<<20+6 || h.Queue != 0 || h.WireOut < 2<<20 || h.WireIn < 2<<20 {
+	if h.SRTT <= 0 || h.MinRTT <= 0 || h.Cwnd <= 0 || h.Acked != 2<<20 || h.Received != 2<<20+6 || h.Queue != 0 ||
+		h.WireOut < 2<<20 || h.WireIn < 2<<20 {
 		t.Errorf("%+v", h)
 	}
 }
@@ -265,7 +266,8 @@ func TestFollowsWhoAnswers(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "the attempt ends", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.route.validation.remaining == 0 })
+	eventually(t, "the attempt ends",
+		func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.route.validation.remaining == 0 })
 	if addrOf(s.RemoteAddr()) != sh.address() {
 		t.Error("the server follows who has not answered")
 	}
@@ -336,12 +338,15 @@ func TestClose(t *testing.T) {
 		t.Fatalf("%d of %d bytes, %v", len(got), len(data), err)
 	}
 	<-c.finished
-	for what, err := range map[string]error{"read": errorOf(c.Read(make([]byte, 1))), "write": errorOf(c.Write(data)), "wait": c.WaitWritable(), "deadline": c.SetDeadline(time.Now())} {
+	for what, err := range map[string]error{"read": errorOf(c.Read(make([]byte, 1))), "write": errorOf(c.Write(data)),
+		"wait": c.WaitWritable(), "deadline": c.SetDeadline(time.Now())} {
 		if !errors.Is(err, net.ErrClosed) {
 			t.Errorf("%s after Close: %v", what, err)
 		}
 	}
-	eventually(t, "the peer learns that nobody reads", func() bool { return errors.Is(s.WaitWritable(), syscall.ECONNRESET) })
+	eventually(t, "the peer learns that nobody reads", func() bool {
+		return errors.Is(s.WaitWritable(), syscall.ECONNRESET)
+	})
 	<-s.finished
 }
 
@@ -473,7 +478,8 @@ func TestDeadlines(t *testing.T) {
 		return h.Queue > maxSendBuffer-defaultLowat && h.Acked == initialWindow
 	})
 	c.SetWriteDeadline(time.Now())
-	if r := <-done; !errors.Is(r.err, os.ErrDeadlineExceeded) || r.n <= maxSendBuffer+initialWindow-int(defaultLowat) || r.n > maxSendBuffer+initialWindow {
+	if r := <-done; !errors.Is(r.err, os.ErrDeadlineExceeded) || r.n <= maxSendBuffer+initialWindow-int(defaultLowat) ||
+		r.n > maxSendBuffer+initialWindow {
 		t.Errorf("%d, %v", r.n, r.err)
 	}
 }
@@ -519,7 +525,8 @@ func (s *fixedFeedback) Close()                                              { s
 // TestFeedbackMoves: after a migration the feedback of the new endpoint is used. At the end it is
 // closed.
 func TestFeedbackMoves(t *testing.T) {
-	here, there := &fixedFeedback{radio: cc.Radio{Capacity: 10 * unit.Mbps}}, &fixedFeedback{radio: cc.Radio{Capacity: 20 * unit.Mbps}}
+	here, there := &fixedFeedback{radio: cc.Radio{Capacity: 10 * unit.Mbps}},
+		&fixedFeedback{radio: cc.Radio{Capacity: 20 * unit.Mbps}}
 	ep := listenLocal(t, Options{})
 	c := dialLocal(t, ep.Addr(), Options{Feedback: func() Feedback { return here }})
 	s, err := ep.Accept()
@@ -564,11 +571,13 @@ func TestSubflow(t *testing.T) {
 	}
 	accepted := make(chan result, 1)
 	go func() {
-		s, _, err := subflow.Accept(t.Context(), b, server.ServerConfig(wire.ALPN, func(k identity.PublicKey) bool { return k == primary.Public() }),
+		s, _, err := subflow.Accept(t.Context(), b, server.ServerConfig(wire.ALPN,
+			func(k identity.PublicKey) bool { return k == primary.Public() }),
 			func(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{Instance: 7}, nil })
 		accepted <- result{s, err}
 	}()
-	p, ok, err := subflow.Join(t.Context(), a, primary.ClientConfig(server.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Subflow: 3, Device: "laptop"})
+	p, ok, err := subflow.Join(t.Context(), a, primary.ClientConfig(server.Public(), wire.ALPN),
+		wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Subflow: 3, Device: "laptop"})
 	r := <-accepted
 	if err := errors.Join(err, r.err); err != nil || ok.Instance != 7 {
 		t.Fatal(ok, err)

@@ -30,7 +30,8 @@ import (
 
 var (
 	transfersFlag = flag.Uint64("transfers", 100, "how many transfers TestDigests runs")
-	digestsFlag   = flag.String("digests", "", "a file of digests: TestDigests writes it if it is missing, and compares with it otherwise")
+	digestsFlag   = flag.String("digests", "",
+		"a file of digests: TestDigests writes it if it is missing, and compares with it otherwise")
 )
 
 // maxListed bounds the differing seeds that TestDigests prints.
@@ -180,7 +181,8 @@ func (d *digestRun) schedule(after time.Duration, do func()) {
 // somePath returns the script's next random path.
 func (d *digestRun) somePath() testPath {
 	r := d.rnd
-	p := testPath{delay: time.Duration(200+r.IntN(80_000)) * time.Microsecond, rate: unit.Rate(1+r.IntN(100)) * unit.Mbps,
+	p := testPath{delay: time.Duration(200+r.IntN(80_000)) * time.Microsecond,
+		rate:  unit.Rate(1+r.IntN(100)) * unit.Mbps,
 		queue: time.Duration(10+r.IntN(300)) * time.Millisecond, mtu: []int{1200, 1399, 1452, 1472, 9000}[r.IntN(5)]}
 	if r.IntN(10) == 0 {
 		p.rate = 0
@@ -315,13 +317,17 @@ func (d *digestRun) run() {
 		i := d.rnd.IntN(2)
 		d.w.engines[i].closing.closeLocally(net.ErrClosed)
 	}
-	d.stepUntil(5*time.Minute, func() bool { return d.w.engines[0].closing.isOver(d.w.now) && d.w.engines[1].closing.isOver(d.w.now) })
+	d.stepUntil(5*time.Minute, func() bool {
+		return d.w.engines[0].closing.isOver(d.w.now) &&
+			d.w.engines[1].closing.isOver(d.w.now)
+	})
 }
 
 // finished reports whether both streams have arrived or the connection has ended.
 func (d *digestRun) finished() bool {
 	over := d.w.engines[0].closing.err != nil || d.w.engines[1].closing.err != nil
-	return over || d.app[0].ended && d.app[1].ended && d.w.engines[0].sender.isFlushed() && d.w.engines[1].sender.isFlushed()
+	return over || d.app[0].ended && d.app[1].ended && d.w.engines[0].sender.isFlushed() &&
+		d.w.engines[1].sender.isFlushed()
 }
 
 // stepUntil runs the world until done returns true, or for long. It stops after very many steps.
@@ -375,9 +381,13 @@ func (d *digestRun) runApp(i int) {
 func (d *digestRun) recordState(i int) {
 	e := d.w.engines[i]
 	c := e.counts
-	d.record('=', i, uint64(e.nextWakeTime(d.w.now)), uint64(e.loss.rtt.smoothed), uint64(e.loss.rtt.rttVar), uint64(e.loss.rtt.min), uint64(e.loss.bytesInFlight), uint64(e.rate), boolValue(e.appLimited),
-		e.receiver.readOffset, uint64(e.receiver.readableBytes()), uint64(e.sender.unsentBytes()), e.sender.buf.base, e.sender.acked.Size(), uint64(e.mtu.size), boolValue(e.closing.err != nil), boolValue(e.sender.isFlushed()), uint64(e.radio.incoming.Capacity),
-		c.packets, e.sender.resentSegments, e.loss.lostCount, e.loss.spuriousCount, c.wireOut, c.wireIn, c.duplicate, c.tooOld)
+	d.record('=', i, uint64(e.nextWakeTime(d.w.now)), uint64(e.loss.rtt.smoothed), uint64(e.loss.rtt.rttVar),
+		uint64(e.loss.rtt.min), uint64(e.loss.bytesInFlight), uint64(e.rate), boolValue(e.appLimited),
+		e.receiver.readOffset, uint64(e.receiver.readableBytes()), uint64(e.sender.unsentBytes()), e.sender.buf.base,
+		e.sender.acked.Size(), uint64(e.mtu.size), boolValue(e.closing.err != nil), boolValue(e.sender.isFlushed()),
+		uint64(e.radio.incoming.Capacity),
+		c.packets, e.sender.resentSegments, e.loss.lostCount, e.loss.spuriousCount, c.wireOut, c.wireIn, c.duplicate,
+		c.tooOld)
 }
 
 func boolValue(b bool) uint64 {
@@ -389,7 +399,8 @@ func boolValue(b bool) uint64 {
 
 // String returns the digest and a few figures that help to find differences.
 func (d *digestRun) String() string {
-	return fmt.Sprintf("%x %d %v %d %d", d.hash.Sum(nil), d.events, d.w.now, d.w.engines[0].counts.packets, d.w.engines[1].counts.packets)
+	return fmt.Sprintf("%x %d %v %d %d", d.hash.Sum(nil), d.events, d.w.now, d.w.engines[0].counts.packets,
+		d.w.engines[1].counts.packets)
 }
 
 // controller returns a random controller that records its calls.
@@ -426,7 +437,8 @@ func (c *recordedController) OnLoss(l cc.Loss) {
 func (d *digestRun) feedback(end int) func(now, oneWay, rtprop time.Duration) cc.Radio {
 	return func(now, oneWay, rtprop time.Duration) cc.Radio {
 		d.record('F', end, uint64(now), uint64(oneWay), uint64(rtprop))
-		return cc.Radio{Capacity: unit.Rate(1+now.Milliseconds()%50) * unit.Mbps, Fair: unit.Mbps, Internet: oneWay > 30*time.Millisecond, Activated: uint8(now / time.Second)}
+		return cc.Radio{Capacity: unit.Rate(1+now.Milliseconds()%50) * unit.Mbps, Fair: unit.Mbps,
+			Internet: oneWay > 30*time.Millisecond, Activated: uint8(now / time.Second)}
 	}
 }
 

@@ -20,7 +20,8 @@ import (
 // closing period.
 func TestCloseAgain(t *testing.T) {
 	for lost := range 3 {
-		w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 3)
+		w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond,
+			mtu: 1472}, 3)
 		w.keepSending(0)
 		w.runUntil(2*time.Second, neverDone)
 		closes := 0
@@ -59,7 +60,8 @@ func TestUserTimeout(t *testing.T) {
 	deaf := w.now
 	w.drop = func(from int, f flight) bool { return from == 0 }
 	w.runUntil(time.Minute, func() bool { return w.engines[0].closing.err != nil })
-	if took := w.now - deaf; w.engines[0].closing.err != errUserTimeout || took < 5*time.Second || took > 6*time.Second {
+	if took := w.now - deaf; w.engines[0].closing.err != errUserTimeout || took < 5*time.Second ||
+		took > 6*time.Second {
 		t.Errorf("%v after %v", w.engines[0].closing.err, took)
 	}
 	if err := explainError(w.engines[0].closing.err); !fault.Is(err, fault.Timeout) {
@@ -101,7 +103,8 @@ func TestRestart(t *testing.T) {
 				t.Error(err)
 			}
 		} else {
-			eventually(t, "it was told", func() bool { again.mu.Lock(); defer again.mu.Unlock(); return again.resetBudget.used > 0 })
+			eventually(t, "it was told",
+				func() bool { again.mu.Lock(); defer again.mu.Unlock(); return again.resetBudget.used > 0 })
 			if _, err := c.Probe(); err != nil {
 				t.Error("somebody else's word ends it: ", err)
 			}

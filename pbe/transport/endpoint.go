@@ -56,8 +56,8 @@ type Feedback interface {
 const (
 	maxHalfOpen         = 64   // unconfirmed connections from unvalidated addresses
 	maxValidated        = 192  // unconfirmed connections from validated addresses
-	maxPerSource        = 16   // unconfirmed connections of one tcp.Source, for each kind of address
-	maxPerMinute        = 200  // new connections of one tcp.Source in a minute, for each kind of address
+	maxPerSource        = 16   // unconfirmed connections of one source (tcp.SourceOf), for each kind of address
+	maxPerMinute        = 200  // new connections of one source in a minute, for each kind of address
 	maxConns            = 4096 // connections of one endpoint
 	halfOpenTimeout     = 5 * time.Second
 	acceptBacklog       = 64

@@ -74,7 +74,8 @@ func (w *world) send(i int) {
 			w.trace('s', i, number, b)
 		}
 		f := flight{to: 1 - i, number: number, frames: bytes.Clone(b), size: unit.Bytes(len(b)+overhead) + 28}
-		if len(b)+overhead > max(w.path.mtu, minPayload) || w.random.Float64() < w.path.loss || w.drop != nil && w.drop(i, f) {
+		if len(b)+overhead > max(w.path.mtu, minPayload) || w.random.Float64() < w.path.loss || w.drop != nil &&
+			w.drop(i, f) {
 			continue
 		}
 		at := w.now
@@ -173,7 +174,8 @@ func (w *world) transfer(n, m int) time.Duration {
 		}
 		if !over[0] || !over[1] {
 			if w.now > time.Hour || !w.step() {
-				w.t.Fatalf("stuck at %v: %d of %d and %d of %d; %+v", w.now, len(got[0]), n, len(got[1]), m, w.engines[0].counts)
+				w.t.Fatalf("stuck at %v: %d of %d and %d of %d; %+v", w.now, len(got[0]), n, len(got[1]), m,
+					w.engines[0].counts)
 			}
 		}
 	}
@@ -189,20 +191,23 @@ func (w *world) transfer(n, m int) time.Duration {
 // is wrong.
 func TestStreamIsRight(t *testing.T) {
 	for seed := range uint64(24) {
-		w := newWorld(t, testPath{loss: 0.02 * float64(seed%4), duplicate: 0.02, overtake: 0.1 * float64(seed%3), delay: 20 * time.Millisecond,
-			rate: 20 * unit.Mbps, mtu: 1452, queue: 100 * time.Millisecond}, seed)
+		w := newWorld(t, testPath{loss: 0.02 * float64(seed%4), duplicate: 0.02, overtake: 0.1 * float64(seed%3),
+			delay: 20 * time.Millisecond,
+			rate:  20 * unit.Mbps, mtu: 1452, queue: 100 * time.Millisecond}, seed)
 		if took := w.transfer(400_000+int(seed), 100_000); took > 20*time.Second {
 			t.Errorf("seed %d: it took %v", seed, took)
 		}
 		w.runUntil(time.Minute, func() bool {
-			return w.engines[0].sender.isFlushed() && w.engines[1].sender.isFlushed() && w.engines[0].loss.bytesInFlight+w.engines[1].loss.bytesInFlight == 0
+			return w.engines[0].sender.isFlushed() && w.engines[1].sender.isFlushed() &&
+				w.engines[0].loss.bytesInFlight+w.engines[1].loss.bytesInFlight == 0
 		})
 		for i, e := range w.engines {
 			if e.mtu.size != 1452 && e.mtu.nextProbeTime == 0 {
 				t.Errorf("seed %d: the payloads of %d are %d, the path takes 1452", seed, i, e.mtu.size)
 			}
 			if e.loss.bytesInFlight != 0 || len(e.sender.lost) > 0 || !e.sender.isFlushed() {
-				t.Errorf("seed %d: %d in flight, %d to resend at the end", seed, e.loss.bytesInFlight, len(e.sender.lost))
+				t.Errorf("seed %d: %d in flight, %d to resend at the end", seed, e.loss.bytesInFlight,
+					len(e.sender.lost))
 			}
 		}
 	}
@@ -212,7 +217,8 @@ func TestStreamIsRight(t *testing.T) {
 // first acknowledgements.
 func TestNoStall(t *testing.T) {
 	for seed := range uint64(60) {
-		w := newWorld(t, testPath{loss: 0.04, duplicate: 0.02, overtake: 0.03, delay: time.Duration(20+seed%7*300) * time.Microsecond, mtu: 1472}, 1200+seed)
+		w := newWorld(t, testPath{loss: 0.04, duplicate: 0.02, overtake: 0.03,
+			delay: time.Duration(20+seed%7*300) * time.Microsecond, mtu: 1472}, 1200+seed)
 		var held [2][]flight // delayed until others have arrived
 		w.drop = func(from int, f flight) bool {
 			switch x := w.random.Float64(); {
@@ -236,7 +242,8 @@ func TestNoStall(t *testing.T) {
 
 // TestRate: a transfer without random loss uses the rate of the link.
 func TestRate(t *testing.T) {
-	for r, long := range map[unit.Rate]time.Duration{500 * unit.Kbps: 20 * time.Second, 5 * unit.Mbps: 5 * time.Second, 30 * unit.Mbps: 2 * time.Second} {
+	for r, long := range map[unit.Rate]time.Duration{500 * unit.Kbps: 20 * time.Second, 5 * unit.Mbps: 5 * time.Second,
+		30 * unit.Mbps: 2 * time.Second} {
 		w := newWorld(t, testPath{delay: 25 * time.Millisecond, rate: r, mtu: 1472, queue: 100 * time.Millisecond}, 1)
 		n := int(r.Bytes(long))
 		took := w.transfer(n, 0)
@@ -251,7 +258,8 @@ func TestRate(t *testing.T) {
 
 // TestOvertaking: on a path that reorders packets, needless retransmissions end soon.
 func TestOvertaking(t *testing.T) {
-	w := newWorld(t, testPath{delay: 25 * time.Millisecond, rate: 50 * unit.Mbps, overtake: 0.05, mtu: 1472, queue: 200 * time.Millisecond}, 1)
+	w := newWorld(t, testPath{delay: 25 * time.Millisecond, rate: 50 * unit.Mbps, overtake: 0.05, mtu: 1472,
+		queue: 200 * time.Millisecond}, 1)
 	w.transfer(4<<20, 0)
 	if l, packets := &w.engines[0].loss, w.engines[0].counts.packets; l.spuriousCount > packets/50 {
 		t.Errorf("%d of %d packets were resent without need", l.spuriousCount, packets)
@@ -276,7 +284,8 @@ func TestSilence(t *testing.T) {
 	sent := w.engines[0].counts.packets
 	for w.engines[0].closing.err == nil && w.step() {
 	}
-	if w.engines[0].closing.err != errIdleTimeout || w.now < heard+w.engines[0].liveness.idleTimeout() || w.now > w.engines[0].liveness.lastReceived+w.engines[0].liveness.idleTimeout()+time.Second {
+	if w.engines[0].closing.err != errIdleTimeout || w.now < heard+w.engines[0].liveness.idleTimeout() ||
+		w.now > w.engines[0].liveness.lastReceived+w.engines[0].liveness.idleTimeout()+time.Second {
 		t.Errorf("%v at %v, heard at %v", w.engines[0].closing.err, w.now, w.engines[0].liveness.lastReceived)
 	}
 	if n := w.engines[0].counts.packets - sent; n > 200 {
@@ -287,11 +296,16 @@ func TestSilence(t *testing.T) {
 // TestMTU: the search finds the longest packets of the path despite losses. It also adapts when the
 // path changes to shorter or longer packets.
 func TestMTU(t *testing.T) {
-	for _, c := range []struct{ path, want int }{{1200, 1200}, {1399, 1200}, {1400, 1400}, {1464, 1452}, {1472, 1472}, {9000, maxPayload}} {
+	for _, c := range []struct{ path, want int }{{1200, 1200}, {1399, 1200}, {1400, 1400}, {1464, 1452}, {1472, 1472},
+		{9000, maxPayload}} {
 		for _, loss := range []float64{0, 0.1} {
-			w := newWorld(t, testPath{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: c.path, loss: loss}, 3)
+			w := newWorld(t, testPath{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond,
+				mtu: c.path, loss: loss}, 3)
 			w.keepSending(0)
-			w.runUntil(10*time.Second, func() bool { return w.engines[0].mtu.size == c.want && w.engines[0].mtu.nextProbeTime > w.now })
+			w.runUntil(10*time.Second, func() bool {
+				return w.engines[0].mtu.size == c.want &&
+					w.engines[0].mtu.nextProbeTime > w.now
+			})
 			if got := w.engines[0].mtu.size; got != c.want && loss == 0 {
 				t.Errorf("on a path of %d: %d", c.path, got)
 			}
@@ -301,7 +315,8 @@ func TestMTU(t *testing.T) {
 			}
 		}
 	}
-	w := newWorld(t, testPath{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 4)
+	w := newWorld(t, testPath{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond,
+		mtu: 1472}, 4)
 	w.keepSending(0)
 	for _, c := range []struct {
 		path, want int
@@ -309,9 +324,13 @@ func TestMTU(t *testing.T) {
 	}{{1472, 1472, time.Second}, {1300, minPayload, 3 * time.Second}, {1472, 1472, 30 * time.Second}} {
 		w.path.mtu = c.path
 		begun, had := w.now, w.engines[1].receiver.readOffset
-		w.runUntil(c.within, func() bool { return w.engines[0].mtu.size == c.want && w.engines[1].receiver.readOffset > had })
+		w.runUntil(c.within, func() bool {
+			return w.engines[0].mtu.size == c.want &&
+				w.engines[1].receiver.readOffset > had
+		})
 		if got := w.engines[0].mtu.size; got != c.want || w.engines[1].receiver.readOffset == had {
-			t.Errorf("path %d for %v: packets of %d, %d bytes arrived", c.path, w.now-begun, got, w.engines[1].receiver.readOffset-had)
+			t.Errorf("path %d for %v: packets of %d, %d bytes arrived", c.path, w.now-begun, got,
+				w.engines[1].receiver.readOffset-had)
 		}
 	}
 }
@@ -319,7 +338,8 @@ func TestMTU(t *testing.T) {
 // TestRefused: packets that the local system refuses are not counted, and a refused probe is not
 // repeated soon.
 func TestRefused(t *testing.T) {
-	w := newWorld(t, testPath{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 3)
+	w := newWorld(t, testPath{delay: 10 * time.Millisecond, rate: 10 * unit.Mbps, queue: 100 * time.Millisecond,
+		mtu: 1472}, 3)
 	tried := 0
 	w.drop = func(from int, f flight) bool {
 		if from == 0 && f.size == maxPayload+28 {
@@ -459,7 +479,8 @@ func TestLyingAck(t *testing.T) {
 	}
 	flying, room := e.loss.bytesInFlight, e.sender.maxData
 	a := ackFrame{maxData: 1 << 30, count: 1, ranges: [maxAckRanges]ackRange{{0, e.loss.numbers.next}}}
-	if err := e.handlePacket(time.Second, 0, a.appendTo(nil)); err != nil || e.loss.bytesInFlight != flying || e.sender.maxData != room || flying == 0 {
+	if err := e.handlePacket(time.Second, 0, a.appendTo(nil)); err != nil || e.loss.bytesInFlight != flying ||
+		e.sender.maxData != room || flying == 0 {
 		t.Errorf("%v, %d in flight of %d, room to %d", err, e.loss.bytesInFlight, flying, e.sender.maxData)
 	}
 }
@@ -512,7 +533,8 @@ func TestSwitchPath(t *testing.T) {
 // TestFeedback: each ACK has the receiver's feedback. The receiver gets the one-way delay of each
 // packet and the sender's minimum RTT.
 func TestFeedback(t *testing.T) {
-	w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 50 * time.Millisecond, mtu: 1472}, 6)
+	w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 10 * unit.Mbps, queue: 50 * time.Millisecond,
+		mtu: 1472}, 6)
 	var least, most, rtprop time.Duration
 	told := 0
 	w.engines[1].radio.report = func(now, oneWay, rt time.Duration) cc.Radio {
@@ -526,7 +548,8 @@ func TestFeedback(t *testing.T) {
 		t.Errorf("%+v after %d packets", got, told)
 	}
 	// The queue is 50 ms; the first packet found it empty.
-	if least < -time.Millisecond || most < 30*time.Millisecond || most > 60*time.Millisecond || rtprop < 40*time.Millisecond || rtprop > 60*time.Millisecond {
+	if least < -time.Millisecond || most < 30*time.Millisecond || most > 60*time.Millisecond ||
+		rtprop < 40*time.Millisecond || rtprop > 60*time.Millisecond {
 		t.Errorf("one-way delays from %v to %v, round trip %v", least, most, rtprop)
 	}
 }

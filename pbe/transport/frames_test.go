@@ -119,8 +119,10 @@ func FuzzPacket(f *testing.F) {
 				return
 			}
 		}
-		if len(e.receiver.buf.buf) > maxWindow || len(e.receiver.receivedRanges) > maxReceiveRanges || len(e.acks.received) > maxReceivedRanges || e.loss.sent.count > maxSentPackets || e.loss.bytesInFlight < 0 {
-			t.Fatalf("%d bytes, %d gaps, %d numbers, %d in flight", len(e.receiver.buf.buf), len(e.receiver.receivedRanges), len(e.acks.received), e.loss.bytesInFlight)
+		if len(e.receiver.buf.buf) > maxWindow || len(e.receiver.receivedRanges) > maxReceiveRanges ||
+			len(e.acks.received) > maxReceivedRanges || e.loss.sent.count > maxSentPackets || e.loss.bytesInFlight < 0 {
+			t.Fatalf("%d bytes, %d gaps, %d numbers, %d in flight", len(e.receiver.buf.buf),
+				len(e.receiver.receivedRanges), len(e.acks.received), e.loss.bytesInFlight)
 		}
 		e.readStream(now, make([]byte, 1<<20))
 		for range 50 {

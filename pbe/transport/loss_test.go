@@ -44,7 +44,8 @@ var controllers = map[string]func() cc.Controller{
 // No packet is declared lost. A second later the rate and the length of packets are as before.
 func TestHeldBack(t *testing.T) {
 	for name, ctl := range controllers {
-		for what, held := range map[string][2]bool{"both": {true, true}, "data": {true, false}, "acknowledgements": {false, true}} {
+		for what, held := range map[string][2]bool{"both": {true, true}, "data": {true, false},
+			"acknowledgements": {false, true}} {
 			w, before := newLoadedWorld(t, ctl)
 			resent, mtu, until := w.engines[0].sender.resentSegments, w.engines[0].mtu.size, w.now+700*time.Millisecond
 			var flying []flight // packets in flight are delayed too
@@ -69,9 +70,11 @@ func TestHeldBack(t *testing.T) {
 			w.runUntil(700*time.Millisecond+time.Second, neverDone)
 			after := w.measure(2 * time.Second)
 			e := w.engines[0]
-			t.Logf("%s, %s: %v before, %v after, %d sent again", name, what, before, after, e.sender.resentSegments-resent)
+			t.Logf("%s, %s: %v before, %v after, %d sent again", name, what, before, after,
+				e.sender.resentSegments-resent)
 			if float64(after) < 0.9*float64(before) || e.sender.resentSegments != resent {
-				t.Errorf("%s, %s: %v, %v before; %d sent again", name, what, after, before, e.sender.resentSegments-resent)
+				t.Errorf("%s, %s: %v, %v before; %d sent again", name, what, after, before,
+					e.sender.resentSegments-resent)
 			}
 			if e.mtu.size != mtu || mtu != 1472 {
 				t.Errorf("%s, %s: packets of %d, %d before", name, what, e.mtu.size, mtu)
@@ -95,8 +98,10 @@ func TestOutage(t *testing.T) {
 		w.runUntil(3*time.Second, neverDone)
 		after := w.measure(2 * time.Second)
 		t.Logf("%s: first byte after %v, then %v, %v before; %d probes", name, first, after, before, timeouts)
-		if first > maxProbeTimeout+100*time.Millisecond || float64(after) < 0.9*float64(before) || w.engines[0].mtu.size != mtu || timeouts < 8 {
-			t.Errorf("%s: first byte after %v, then %v, %v before; packets of %d, %d before; %d probes", name, first, after, before, w.engines[0].mtu.size, mtu, timeouts)
+		if first > maxProbeTimeout+100*time.Millisecond || float64(after) < 0.9*float64(before) ||
+			w.engines[0].mtu.size != mtu || timeouts < 8 {
+			t.Errorf("%s: first byte after %v, then %v, %v before; packets of %d, %d before; %d probes", name, first,
+				after, before, w.engines[0].mtu.size, mtu, timeouts)
 		}
 	}
 }
@@ -182,7 +187,8 @@ func TestBlackHole(t *testing.T) {
 // first round trip does not stay the minimum.
 func TestProbesShowNoRate(t *testing.T) {
 	for name, ctl := range controllers {
-		w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 8 * unit.Mbps, mtu: 1472, queue: 80 * time.Millisecond}, 1)
+		w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 8 * unit.Mbps, mtu: 1472,
+			queue: 80 * time.Millisecond}, 1)
 		w.engines[0].controller = ctl()
 		w.drop = func(from int, f flight) bool { // the first answer comes late
 			w.drop = func(_ int, f flight) bool {
@@ -196,7 +202,8 @@ func TestProbesShowNoRate(t *testing.T) {
 		for range 6 {
 			w.engines[0].pendingPing = true
 			w.send(0)
-			for w.runUntil(50*time.Millisecond, func() bool { return w.engines[0].loss.bytesInFlight == 0 }); w.packets.Len() > 0; {
+			w.runUntil(50*time.Millisecond, func() bool { return w.engines[0].loss.bytesInFlight == 0 })
+			for w.packets.Len() > 0 {
 				w.step()
 			}
 		}

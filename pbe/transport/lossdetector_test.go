@@ -115,15 +115,18 @@ func TestDetectorThresholds(t *testing.T) {
 		}
 		r := d.onAck(time.Second+rtt, acks(ackRange{1, arrived}))
 		if len(r.lost) != want || r.rtt != rtt || d.bytesInFlight != unit.Bytes(4-int(arrived)-want)*1000 {
-			t.Errorf("%d have arrived: %d are lost, round trip %v, %v in flight", arrived, len(r.lost), r.rtt, d.bytesInFlight)
+			t.Errorf("%d have arrived: %d are lost, round trip %v, %v in flight", arrived, len(r.lost), r.rtt,
+				d.bytesInFlight)
 		}
 		if want > 0 {
 			continue
 		}
-		if at := time.Second + rtt*9/8; d.lossTime != at || len(d.onLossTimer(at-1)) > 0 || len(d.onLossTimer(at)) != 1 {
+		if at := time.Second + rtt*9/8; d.lossTime != at || len(d.onLossTimer(at-1)) > 0 ||
+			len(d.onLossTimer(at)) != 1 {
 			t.Errorf("%d have arrived: lost at %v, not %v", arrived, d.lossTime, at)
 		}
-		if l, ok := d.takeLossReport(time.Minute); !ok || l.Bytes != 1000 || l.Sent != time.Second || l.Now != time.Minute || l.Timeout {
+		if l, ok := d.takeLossReport(time.Minute); !ok || l.Bytes != 1000 || l.Sent != time.Second ||
+			l.Now != time.Minute || l.Timeout {
 			t.Errorf("%+v is reported", l)
 		}
 		if l, ok := d.takeLossReport(time.Minute); ok {
@@ -139,7 +142,8 @@ func TestDetectorSpurious(t *testing.T) {
 	for range 12 {
 		send(time.Second, 1000)
 	}
-	if r := d.onAck(1050*time.Millisecond, acks(ackRange{2, 10}, ackRange{0, 0})); len(r.lost) != 1 || r.lost[0].number != 1 {
+	if r := d.onAck(1050*time.Millisecond, acks(ackRange{2, 10}, ackRange{0, 0})); len(r.lost) != 1 ||
+		r.lost[0].number != 1 {
 		t.Fatalf("%d are lost", len(r.lost))
 	}
 	r := d.onAck(1060*time.Millisecond, acks(ackRange{0, 10}))
@@ -194,7 +198,8 @@ func TestDetectorChecksAcks(t *testing.T) {
 			t.Errorf("%v: %v, %v", c.ack.ranges[:c.ack.count], ok, err)
 		}
 	}
-	if d.numbers.skippedBetween(0, 5) != 1 || d.numbers.skippedBetween(3, 5) != 0 || d.numbers.skippedBetween(0, 3) != 0 {
+	if d.numbers.skippedBetween(0, 5) != 1 || d.numbers.skippedBetween(3, 5) != 0 ||
+		d.numbers.skippedBetween(0, 3) != 0 {
 		t.Error("what was left out is counted wrong")
 	}
 }

@@ -52,11 +52,13 @@ func TestLossy(t *testing.T) {
 			first, _ := c.Probe()
 			second, _ := s.Probe()
 			sh.do(func() {
-				if (h.lose > 0) != (n.lost > 0) || (h.double > 0) != (n.doubled > 0) || (h.overtake > 0) != (n.overtaken > 0) || (h.damage > 0) != (n.damaged > 0) {
+				if (h.lose > 0) != (n.lost > 0) || (h.double > 0) != (n.doubled > 0) ||
+					(h.overtake > 0) != (n.overtaken > 0) || (h.damage > 0) != (n.damaged > 0) {
 					t.Errorf("the network did %+v", n)
 				}
 			})
-			if h.lose+h.damage > 0 && first.Retransmitted+second.Retransmitted == 0 || h.double > 0 && a.duplicate+b.duplicate == 0 {
+			if h.lose+h.damage > 0 && first.Retransmitted+second.Retransmitted == 0 || h.double > 0 &&
+				a.duplicate+b.duplicate == 0 {
 				t.Errorf("nobody noticed: %+v, %+v, %+v, %+v", a, b, first, second)
 			}
 		})

@@ -104,7 +104,8 @@ func TestKeepAlive(t *testing.T) {
 func TestPaced(t *testing.T) {
 	const n = 2_000_000
 	takes := func(pace unit.Rate) time.Duration {
-		w := newWorld(t, testPath{delay: 10 * time.Millisecond, mtu: 1472, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond}, 1)
+		w := newWorld(t, testPath{delay: 10 * time.Millisecond, mtu: 1472, rate: 50 * unit.Mbps,
+			queue: 100 * time.Millisecond}, 1)
 		w.engines[0].pacer.maxRate = pace
 		return w.transfer(n, 0)
 	}

@@ -62,7 +62,8 @@ func inNamespaces(t *testing.T) (client, server func(f func())) {
 	server(func() { there = unix.Gettid() })
 	client(func() {
 		for name, mtu := range map[string]int{"lte0": 1500, "lan0": 1300} {
-			must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: mtu}, PeerName: name, PeerMTU: uint32(mtu), PeerNamespace: netlink.NsPid(there)}))
+			must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: mtu}, PeerName: name,
+				PeerMTU: uint32(mtu), PeerNamespace: netlink.NsPid(there)}))
 		}
 		up("lte0", "10.1.0.1/24")
 		up("lan0", "10.2.0.1/24")
@@ -90,7 +91,8 @@ func TestNamespaces(t *testing.T) {
 	route := func(via string) {
 		client(func() {
 			gw := net.ParseIP(via)
-			if err := netlink.RouteReplace(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 9, 0, 1), Mask: net.CIDRMask(32, 32)}, Gw: gw}); err != nil {
+			if err := netlink.RouteReplace(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 9, 0, 1),
+				Mask: net.CIDRMask(32, 32)}, Gw: gw}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -121,7 +123,11 @@ func TestNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	mtu := func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.engine.mtu.size }
-	eventually(t, "packets are as long as the link's", func() bool { exchangeStreams(t, c, s, 100_000); return mtu() == 1472 || t.Failed() })
+	eventually(t, "packets are as long as the link's", func() bool {
+		exchangeStreams(t, c, s,
+			100_000)
+		return mtu() == 1472 || t.Failed()
+	})
 
 	client(func() {
 		l, err := netlink.LinkByName("lte0")

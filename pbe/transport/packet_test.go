@@ -21,7 +21,8 @@ func deriveBothKeys(t testing.TB, meddle func(bare []byte)) (client, server *key
 	if err != nil {
 		t.Fatal(err)
 	}
-	hello := appendHello(nil, newConnID(), a.PublicKey().Bytes(), make([]byte, addressTokenLen))[:helloLen-addressTokenLen]
+	hello := appendHello(nil, newConnID(), a.PublicKey().Bytes(),
+		make([]byte, addressTokenLen))[:helloLen-addressTokenLen]
 	bare := append([]byte{typeWelcome, version}, make([]byte, 2*connIDLen)...)
 	bare = append(bare, b.PublicKey().Bytes()...)
 	server, serverKey, err := deriveKeys(b, a.PublicKey().Bytes(), hello, bare, false)

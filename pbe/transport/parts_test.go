@@ -16,7 +16,8 @@ import (
 func TestPacer(t *testing.T) {
 	const size = 1000
 	for _, c := range []struct{ rate, most, want unit.Rate }{
-		{8 * unit.Mbps, 0, 8 * unit.Mbps}, {8 * unit.Mbps, 4 * unit.Mbps, 4 * unit.Mbps}, {2 * unit.Mbps, 4 * unit.Mbps, 2 * unit.Mbps}, {0, 4 * unit.Mbps, 4 * unit.Mbps},
+		{8 * unit.Mbps, 0, 8 * unit.Mbps}, {8 * unit.Mbps, 4 * unit.Mbps, 4 * unit.Mbps},
+		{2 * unit.Mbps, 4 * unit.Mbps, 2 * unit.Mbps}, {0, 4 * unit.Mbps, 4 * unit.Mbps},
 	} {
 		p := pacer{maxRate: c.most}
 		n := 0
@@ -55,7 +56,8 @@ func TestClosing(t *testing.T) {
 	c.closeLocally(errIdleTimeout)
 	c.closeLocally(net.ErrClosed)
 	c.closeByPeer(errClosedByPeer)
-	if c.err != errIdleTimeout || c.isOver(time.Second) || !c.takeClose(time.Second, pto) || c.takeClose(time.Second, pto) {
+	if c.err != errIdleTimeout || c.isOver(time.Second) || !c.takeClose(time.Second, pto) ||
+		c.takeClose(time.Second, pto) {
 		t.Errorf("%v; the CLOSE does not go, or goes twice", c.err)
 	}
 	again := 0
@@ -127,10 +129,12 @@ func TestRadioFeedback(t *testing.T) {
 	for _, oneWay := range []uint32{1<<32 - 1000, 4000, 1<<32 - 3000} {
 		f.onArrival(time.Second, oneWay, 30*time.Millisecond)
 	}
-	if len(delays) != 3 || delays[0] != 0 || delays[1] != 5*time.Millisecond || delays[2] != -2*time.Millisecond || f.peerMinRTT != 30*time.Millisecond {
+	if len(delays) != 3 || delays[0] != 0 || delays[1] != 5*time.Millisecond || delays[2] != -2*time.Millisecond ||
+		f.peerMinRTT != 30*time.Millisecond {
 		t.Errorf("delays %v, round trip %v", delays, f.peerMinRTT)
 	}
-	if len(f.appendReport(time.Second+reportLifetime, nil)) == 0 || len(f.appendReport(time.Second+reportLifetime+1, nil)) > 0 {
+	if len(f.appendReport(time.Second+reportLifetime, nil)) == 0 ||
+		len(f.appendReport(time.Second+reportLifetime+1, nil)) > 0 {
 		t.Error("the report is not repeated, or when it is old")
 	}
 	f.onRadio(said)

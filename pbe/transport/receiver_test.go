@@ -47,7 +47,8 @@ func TestReceiverOrders(t *testing.T) {
 				r.advertiseMaxData()
 			}
 			if len(r.buf.buf) > maxWindow || r.maxData > r.readOffset+2*r.window {
-				t.Fatalf("seed %d: %d bytes of memory, %d to %d advertised", seed, len(r.buf.buf), r.readOffset, r.maxData)
+				t.Fatalf("seed %d: %d bytes of memory, %d to %d advertised", seed, len(r.buf.buf), r.readOffset,
+					r.maxData)
 			}
 		}
 		if !bytes.Equal(got, data) {

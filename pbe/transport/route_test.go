@@ -23,7 +23,8 @@ func TestRouteArrivals(t *testing.T) {
 		asks          bool
 		newest, moved bool
 	}{
-		{5, here, false, true, true}, {6, here, false, true, false}, {6, there, false, false, false}, {3, there, false, false, false},
+		{5, here, false, true, true}, {6, here, false, true, false}, {6, there, false, false, false},
+		{3, there, false, false, false},
 		{9, there, true, true, false}, {10, there, false, true, true}, {7, here, false, false, false},
 	} {
 		if newest, moved := r.onPacket(c.number, arrival{ep, c.from}, c.asks); newest != c.newest || moved != c.moved {
@@ -51,7 +52,8 @@ func TestRouteEndpoints(t *testing.T) {
 	if r.ep != eps[len(eps)-1] || !slices.Equal(dropped, eps[:2]) || !slices.Equal(before, eps[2:]) {
 		t.Errorf("%d endpoints, %d dropped", len(before), len(dropped))
 	}
-	if own := r.dropOwned(eps[4]); !slices.Equal(own, eps[2:3]) || len(r.endpoints) != maxEndpoints-1 || len(before) != maxEndpoints || before[0] != eps[2] {
+	if own := r.dropOwned(eps[4]); !slices.Equal(own, eps[2:3]) || len(r.endpoints) != maxEndpoints-1 ||
+		len(before) != maxEndpoints || before[0] != eps[2] {
 		t.Errorf("%d own ones are dropped", len(own))
 	}
 }
@@ -69,7 +71,8 @@ func TestRouteFollows(t *testing.T) {
 		if moved, _ := r.onResponse(r.remote, data[:]); moved {
 			t.Error("an answer from where it is counts")
 		}
-		if moved, elsewhere := r.onResponse(at(c.to), data[:]); !moved || elsewhere != c.elsewhere || r.remote != at(c.to) {
+		if moved, elsewhere := r.onResponse(at(c.to), data[:]); !moved || elsewhere != c.elsewhere ||
+			r.remote != at(c.to) {
 			t.Errorf("%s: moved %v, elsewhere %v", c.to, moved, elsewhere)
 		}
 		if moved, _ := r.onResponse(at(c.to), data[:]); moved {

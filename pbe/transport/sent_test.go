@@ -22,8 +22,10 @@ func checkFlying(t *testing.T, e *engine) int {
 		}
 		size += p.size
 	}
-	if quiet != e.loss.sent.nonEliciting || size != e.loss.bytesInFlight || e.loss.sent.count > 0 && e.loss.sent.first+uint64(e.loss.sent.count) != e.loss.numbers.next {
-		t.Fatalf("%d of %d quiet, %d bytes of %d in flight, %d from %d to %d", quiet, e.loss.sent.nonEliciting, size, e.loss.bytesInFlight, e.loss.sent.count, e.loss.sent.first, e.loss.numbers.next)
+	if quiet != e.loss.sent.nonEliciting || size != e.loss.bytesInFlight || e.loss.sent.count > 0 &&
+		e.loss.sent.first+uint64(e.loss.sent.count) != e.loss.numbers.next {
+		t.Fatalf("%d of %d quiet, %d bytes of %d in flight, %d from %d to %d", quiet, e.loss.sent.nonEliciting, size,
+			e.loss.bytesInFlight, e.loss.sent.count, e.loss.sent.first, e.loss.numbers.next)
 	}
 	return e.loss.sent.count
 }
@@ -32,7 +34,8 @@ func checkFlying(t *testing.T, e *engine) int {
 // them. After other packets it remembers few.
 func TestOnlyReceives(t *testing.T) {
 	for first, bound := range []int{1, maxNonEliciting + 10} {
-		w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 200 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 8)
+		w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 200 * unit.Mbps, queue: 100 * time.Millisecond,
+			mtu: 1472}, 8)
 		w.engines[1].sender.write(make([]byte, first))
 		w.keepSending(0)
 		most := 0
@@ -40,7 +43,8 @@ func TestOnlyReceives(t *testing.T) {
 			most = max(most, w.engines[1].loss.sent.count)
 			return w.engines[1].receiver.readOffset > 100<<20
 		})
-		if got := w.engines[1]; most > bound || got.receiver.readOffset < 100<<20 || got.counts.packets < 10*maxNonEliciting/2 {
+		if got := w.engines[1]; most > bound || got.receiver.readOffset < 100<<20 ||
+			got.counts.packets < 10*maxNonEliciting/2 {
 			t.Errorf("%d packets remembered of %d, after %d bytes", most, got.counts.packets, got.receiver.readOffset)
 		}
 		checkFlying(t, w.engines[1])
@@ -99,15 +103,18 @@ func TestFewAcksKept(t *testing.T) {
 
 // TestForgotten: packets forgotten before their acknowledgement are sent again.
 func TestForgotten(t *testing.T) {
-	w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond, mtu: 1472}, 9)
+	w := newWorld(t, testPath{delay: 20 * time.Millisecond, rate: 50 * unit.Mbps, queue: 100 * time.Millisecond,
+		mtu: 1472}, 9)
 	w.engines[0].sender.write(make([]byte, 5000))
 	// only ACKs get through
 	w.drop = func(from int, f flight) bool { return from == 0 && w.now < 8*time.Second && f.size > 300 }
 	most := 0
 	w.keepSending(1)
 	w.runUntil(7*time.Second, func() bool { most = max(most, w.engines[0].loss.sent.count); return false })
-	if checkFlying(t, w.engines[0]); w.engines[0].loss.sent.first == 0 || w.engines[1].receiver.readableBytes() > 0 || most > maxNonEliciting+100 || w.engines[0].counts.packets < 2*maxNonEliciting {
-		t.Fatalf("all from packet %d on is remembered, %d at most; %d bytes arrived", w.engines[0].loss.sent.first, most, w.engines[1].receiver.readableBytes())
+	if checkFlying(t, w.engines[0]); w.engines[0].loss.sent.first == 0 || w.engines[1].receiver.readableBytes() > 0 ||
+		most > maxNonEliciting+100 || w.engines[0].counts.packets < 2*maxNonEliciting {
+		t.Fatalf("all from packet %d on is remembered, %d at most; %d bytes arrived", w.engines[0].loss.sent.first,
+			most, w.engines[1].receiver.readableBytes())
 	}
 	w.runUntil(20*time.Second, func() bool { return w.engines[1].receiver.readableBytes() == 5000 })
 	if got := w.engines[1].receiver.readableBytes(); got != 5000 {

@@ -89,7 +89,8 @@ func TestFewRanges(t *testing.T) {
 // TestWindowGrows: with a loss of one in a hundred and an RTT of 100 ms, the receive window is no
 // limit.
 func TestWindowGrows(t *testing.T) {
-	w := newWorld(t, testPath{delay: 50 * time.Millisecond, rate: 100 * unit.Mbps, queue: time.Second, mtu: 1472, loss: 0.01}, 4)
+	w := newWorld(t, testPath{delay: 50 * time.Millisecond, rate: 100 * unit.Mbps, queue: time.Second, mtu: 1472,
+		loss: 0.01}, 4)
 	w.engines[0].controller = fixedWindow{cc.NewCUBIC(), 4 * unit.MB}
 	w.keepSending(0)
 	w.runUntil(5*time.Second, neverDone)

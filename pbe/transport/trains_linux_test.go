@@ -37,7 +37,8 @@ func TestTrains(t *testing.T) {
 			for i, msg := range o.list {
 				bytes += len(msg.Buffers[0])
 				if (len(msg.OOB) > 0) != (o.packetCounts[i] > 1) {
-					t.Errorf("%v: message %d of %d packets has %d bytes of control", c.lengths, i, o.packetCounts[i], len(msg.OOB))
+					t.Errorf("%v: message %d of %d packets has %d bytes of control", c.lengths, i, o.packetCounts[i],
+						len(msg.OOB))
 				}
 			}
 			if !slices.Equal(o.packetCounts, c.want) || bytes != len(o.buf) {
