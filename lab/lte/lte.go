@@ -110,6 +110,7 @@ type Network struct {
 	truth  []Truth
 }
 
+// user is the state of one device.
 type user struct {
 	UserConfig
 	queue          itemQueue // items not yet delivered

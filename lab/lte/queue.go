@@ -22,6 +22,7 @@ type itemQueue struct {
 	first, next int64
 }
 
+// at returns the item with that number.
 func (q *itemQueue) at(number int64) *Item { return q.ring[number&int64(len(q.ring)-1)] }
 
 func (q *itemQueue) isEmpty() bool { return q.first == q.next }

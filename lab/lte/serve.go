@@ -95,6 +95,7 @@ func (c *carrier) allBlocks() freeBlocks {
 	return freeBlocks{groupSize: g, groups: c.PRB / g, rest: c.PRB % g}
 }
 
+// count returns the number of free blocks.
 func (r freeBlocks) count() int { return r.groups*r.groupSize + r.rest }
 
 // groupsFor returns the number of groups that hold so many blocks.

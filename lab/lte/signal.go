@@ -22,6 +22,7 @@ type Signal struct {
 	loop   time.Duration // 0: no repetition
 }
 
+// signalPoint is the SINR in dB at a time.
 type signalPoint struct {
 	at   time.Duration
 	sinr float64

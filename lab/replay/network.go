@@ -18,13 +18,6 @@ import (
 	"mpbond/link/wire"
 )
 
-// A virtual network: a sender and a receiver, which are real bonds, and lanes
-// of one or two lines between them.
-//
-//	sender ══ near ══════════════════ receiver     direct
-//	       ══ near ═ helper ═ far ════              helped
-//	       ←─────────── back ─────────              acknowledgements
-
 // The virtual network has a sender and a receiver, which are real bonds, and subflows of one or two
 // hops between them.
 //

@@ -117,6 +117,7 @@ func (c *Change) Set(key, value string) error {
 	return nil
 }
 
+// setDuration parses the duration of a property into dst.
 func setDuration(dst **time.Duration, key, value string) error {
 	d, err := time.ParseDuration(value)
 	if err != nil || d < 0 {
@@ -126,6 +127,7 @@ func setDuration(dst **time.Duration, key, value string) error {
 	return nil
 }
 
+// setShare parses the share of a property into dst.
 func setShare(dst **float64, key, value string) error {
 	v, err := parseShare(value)
 	if err != nil {

@@ -125,6 +125,7 @@ func joinHostPort(addr string, n int) string { return net.JoinHostPort(addr, str
 // udpStream is a flow over pbe/transport.
 type udpStream struct{ *transport.Conn }
 
+// Resent implements flowStream.
 func (o udpStream) Resent() int64 {
 	h, _ := o.Probe()
 	return int64(h.Retransmitted)
@@ -165,6 +166,7 @@ func dialTCP(ctx context.Context, addr, controller string) (flowStream, error) {
 // WaitWritable implements flowStream. Writes to the kernel block by themselves.
 func (tcpStream) WaitWritable() error { return nil }
 
+// Resent implements flowStream.
 func (k tcpStream) Resent() (n int64) {
 	_ = k.raw.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {

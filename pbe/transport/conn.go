@@ -59,6 +59,7 @@ type Conn struct {
 	lowatWaiters  waiters // wait until less than notSentLowat is unsent
 }
 
+// newConn returns a connection that is not running yet.
 func newConn(ep *Endpoint, id connID, remote netip.AddrPort) *Conn {
 	c := &Conn{id: id, route: newRoute(ep, remote), epoch: time.Now(), notSentLowat: defaultLowat,
 		engine: newEngine(ep.opt.Controller(), headerSizeFor(remote)), wake: make(signal, 1), finished: make(chan struct{})}
@@ -217,6 +218,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	return c.writeStream(p)
 }
 
+// writeStream writes p to the stream. It blocks while the send buffer is full.
 func (c *Conn) writeStream(p []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -431,6 +433,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.read
 // SetWriteDeadline implements net.Conn.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writeWaiters, t) }
 
+// setDeadline sets the deadline of waiting readers or writers.
 func (c *Conn) setDeadline(w *waiters, t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

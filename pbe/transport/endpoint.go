@@ -100,6 +100,7 @@ type rateBudget struct {
 	used  int
 }
 
+// allow reports whether another event is within the limit of this second, and counts it.
 func (b *rateBudget) allow(now time.Time, limit int) bool {
 	if now.Sub(b.since).Abs() >= time.Second {
 		b.since, b.used = now, 0
@@ -137,6 +138,7 @@ func Listen(addr string, opt Options) (*Endpoint, error) {
 	return openEndpoint(network, a.String(), opt)
 }
 
+// openEndpoint opens a socket at a local address and starts its receive loop.
 func openEndpoint(network, addr string, opt Options) (*Endpoint, error) {
 	if opt.Controller == nil {
 		opt.Controller = func() cc.Controller { return cc.NewCUBIC() }

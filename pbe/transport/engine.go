@@ -43,6 +43,7 @@ type engine struct {
 // packetCounts counts packets, and bytes on the wire.
 type packetCounts struct{ packets, wireOut, wireIn, duplicate, tooOld uint64 }
 
+// newEngine returns the engine of a new connection.
 func newEngine(ctl cc.Controller, headerSize unit.Bytes) *engine {
 	return &engine{
 		controller: ctl,
@@ -113,6 +114,7 @@ func (e *engine) nextWakeTime(now time.Duration) time.Duration {
 	return at
 }
 
+// packetSize returns the current size of full packets on the wire.
 func (e *engine) packetSize() unit.Bytes { return unit.Bytes(e.mtu.size) + e.headerSize }
 
 // fitsWindow reports whether the congestion window allows another packet. A single packet is always
@@ -192,6 +194,7 @@ type packetPayload struct {
 	ping      bool
 }
 
+// elicitsAck reports whether the payload elicits an ACK.
 func (p packetPayload) elicitsAck() bool { return p.probeSize > 0 || p.data || p.ping }
 
 // choosePayload returns the payload of the next packet.

@@ -59,6 +59,7 @@ type ackFrame struct {
 	count       int                    // used elements of ranges, 1 at least
 }
 
+// appendTo appends the encoded frame.
 func (a *ackFrame) appendTo(b []byte) []byte {
 	b = append(b, frameAck)
 	b = binary.AppendUvarint(b, a.ranges[0].hi)
@@ -74,6 +75,7 @@ func (a *ackFrame) appendTo(b []byte) []byte {
 	return b
 }
 
+// appendRadio appends a RADIO frame.
 func appendRadio(b []byte, r cc.Radio) []byte {
 	b = append(b, frameRadio)
 	b = binary.AppendUvarint(b, uint64(max(0, r.Capacity/unit.Kbps)))
@@ -85,6 +87,7 @@ func appendRadio(b []byte, r cc.Radio) []byte {
 	return append(b, flags, r.Activated)
 }
 
+// appendStamp appends a STAMP frame.
 func appendStamp(b []byte, now, rtprop time.Duration) []byte {
 	b = append(b, frameStamp)
 	b = binary.BigEndian.AppendUint32(b, uint32(now.Microseconds()))
@@ -140,8 +143,10 @@ func (r *frameReader) readFrame(f *frame) error {
 	return nil
 }
 
+// fail records an error and drops the rest of the packet.
 func (r *frameReader) fail() { r.failed, r.buf = true, nil }
 
+// readUvarint reads an unsigned varint of at most maxOffset.
 func (r *frameReader) readUvarint() uint64 {
 	v, n := binary.Uvarint(r.buf)
 	if n <= 0 || v > maxOffset {
@@ -152,6 +157,7 @@ func (r *frameReader) readUvarint() uint64 {
 	return v
 }
 
+// readBytes reads n bytes. They refer to the packet's memory.
 func (r *frameReader) readBytes(n uint64) []byte {
 	if n > uint64(len(r.buf)) {
 		r.fail()
@@ -176,6 +182,7 @@ func (r *frameReader) readByte() byte {
 	return 0
 }
 
+// readAck reads the fields of an ACK frame. Its ranges are in descending order and do not overlap.
 func (r *frameReader) readAck(a *ackFrame) {
 	hi := r.readUvarint()
 	a.delay = time.Duration(min(r.readUvarint(), 1e9)) * time.Microsecond
@@ -199,6 +206,7 @@ func (r *frameReader) readAck(a *ackFrame) {
 	}
 }
 
+// readRadio reads the fields of a RADIO frame.
 func (r *frameReader) readRadio() cc.Radio {
 	const most = 1e9 // kbit/s: a terabit
 	capacity, fair := min(r.readUvarint(), most), min(r.readUvarint(), most)

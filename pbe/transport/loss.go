@@ -68,6 +68,7 @@ type ackResult struct {
 	rtt         time.Duration
 }
 
+// newLossDetector returns a detector without packets.
 func newLossDetector() lossDetector {
 	return lossDetector{numbers: newPacketNumbers(), reorderThreshold: packetThreshold}
 }

@@ -19,6 +19,7 @@ type packetNumbers struct {
 	randomBelow func(n uint64) uint64 // returns a random number below n
 }
 
+// newPacketNumbers starts at number 0.
 func newPacketNumbers() packetNumbers {
 	return packetNumbers{randomBelow: rand.Uint64N, skipAt: skipEvery/2 + rand.Uint64N(skipEvery)}
 }
