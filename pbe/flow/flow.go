@@ -45,7 +45,7 @@ type Flow struct {
 // Outcome is the result of one flow.
 type Outcome struct {
 	// SlotBytes is the payload received in each slot since the beginning.
-	SlotBytes []unit.Bytes
+	SlotBytes []unit.Bytes `json:"Each"`
 	// Resent counts packets sent again.
 	Resent int64
 }
