@@ -7,54 +7,52 @@ import (
 	"mpbond/base/unit"
 )
 
-// arrivals measures what arrives end to end, from the acknowledgements of the far
-// end. No device in between can forge these: a helper can only report. So arrivals
-// bound a helper's reports: the subflow carries no more than what arrived while
-// bytes were waiting, and a byte takes at least as long as the oldest one that has
-// not arrived has waited already. They also show which bytes are late, against what
-// was estimated when they were sent.
+// arrivals measures what arrives at the far end, from its own acknowledgements. A helper can only
+// report, it cannot forge acknowledgements. So arrivals limit what a helper's reports may claim:
+// the subflow carries no more than what arrived while bytes were waiting, and a new byte takes at
+// least as long as the oldest missing byte has taken so far. arrivals also detect acknowledgements
+// that are late compared with the estimate made when the bytes were sent.
 //
 // The zero value is ready. Not safe for concurrent use.
 type arrivals struct {
-	pending   []pendingAck // what was sent and has not arrived, oldest first
+	pending   []pendingAck // bytes sent that have not arrived, oldest first
 	points    []samplePoint
 	rate      unit.Rate
-	rateKnown bool          // rate was once measured while bytes were waiting
-	minRTT    time.Duration // the least seen, 0 before any
+	rateKnown bool          // rate was measured at least once while bytes were waiting
+	minRTT    time.Duration // the smallest seen, 0 before the first
 }
 
 // Tuning.
 const (
-	// Acknowledgements that are delayed by so much are not counted as late.
+	// ackSlack is how much acknowledgements may be delayed before they count as late.
 	ackSlack = 40 * time.Millisecond
-	// A longer pause of acknowledgements is not part of a measurement: they were lost,
-	// perhaps, with the subflow that carried them.
+	// maxAckGap is the longest pause between acknowledgements within one measurement. After a
+	// longer pause they were probably lost with the subflow that carried them.
 	maxAckGap = 250 * time.Millisecond
-	// headroom is how much more than what arrived a helper's report may claim:
-	// measurements vary.
+	// headroom is how far a helper's report may exceed what arrived, since measurements vary.
 	headroom = 5.0 / 4
 )
 
-// pendingAck is a mark of bytes sent at about one time, with the time when the
-// acknowledgement of the first of them is due by the estimates of that moment.
+// pendingAck marks bytes sent at about the same time. due is when the acknowledgement of the first
+// of them is expected, by the estimates at that time.
 type pendingAck struct {
 	arrivalMark
 	due time.Time
 }
 
-// needsMark reports whether bytes that are sent now get a mark of their own.
+// needsMark reports whether bytes sent now need a mark of their own.
 func (a *arrivals) needsMark(now time.Time) bool {
 	n := len(a.pending)
 	return n == 0 || n < maxMarks && now.Sub(a.pending[n-1].at) >= pointInterval
 }
 
-// recordSent notes that bytes from a position on were given to the subflow, and that their
-// acknowledgement is expected within a time.
+// recordSent records that bytes from position from on were given to the subflow and that their
+// acknowledgement is expected after within.
 func (a *arrivals) recordSent(now time.Time, from uint64, within time.Duration) {
 	a.pending = append(a.pending, pendingAck{arrivalMark{now, from}, now.Add(within)})
 }
 
-// overdueBy returns how long the oldest acknowledgement has been due.
+// overdueBy returns how long the oldest acknowledgement has been overdue, 0 if none is.
 func (a *arrivals) overdueBy(now time.Time) time.Duration {
 	if len(a.pending) == 0 {
 		return 0
@@ -62,41 +60,41 @@ func (a *arrivals) overdueBy(now time.Time) time.Duration {
 	return max(0, now.Sub(a.pending[0].due))
 }
 
-// postponeDue makes each acknowledgement due later by d.
+// postponeDue delays the due time of each acknowledgement by d.
 func (a *arrivals) postponeDue(d time.Duration) {
 	for i := range a.pending {
 		a.pending[i].due = a.pending[i].due.Add(d)
 	}
 }
 
-// dropUnsent forgets bytes from a position on.
+// dropUnsent removes bytes from position from on.
 func (a *arrivals) dropUnsent(from uint64) {
 	for n := len(a.pending); n > 0 && a.pending[n-1].received >= from; n-- {
 		a.pending = a.pending[:n-1]
 	}
 }
 
-// recordAcked notes that the bytes up to a position have arrived. The news left the far
-// end at a time.
+// recordAcked records that the bytes before position to have arrived. The acknowledgement left the
+// far end at time at.
 func (a *arrivals) recordAcked(at time.Time, to uint64, sent uint64) {
 	i := 0
 	for i < len(a.pending) && a.pending[i].received < to {
 		i++
 	}
 	if i > 0 {
-		// The byte of the newest mark that is covered has arrived.
+		// The first byte of the newest covered mark has arrived.
 		if rtt := max(at.Sub(a.pending[i-1].at), time.Millisecond); a.minRTT == 0 || rtt < a.minRTT {
 			a.minRTT = rtt
 		}
 		if to < sent && (i == len(a.pending) || to < a.pending[i].received) {
-			i-- // its bytes go on up to the next mark
+			i-- // the mark also covers bytes that have not arrived
 		}
 		a.pending = a.pending[:copy(a.pending, a.pending[i:])]
 	}
 }
 
-// endToEndRTT is the shortest round trip that was seen end to end, that of the handshake
-// included if it is known.
+// endToEndRTT returns the smallest round trip seen end to end, including that of the handshake
+// (join, 0 if unknown).
 func (a *arrivals) endToEndRTT(join time.Duration) time.Duration {
 	if a.minRTT == 0 || join > 0 && join < a.minRTT {
 		return join
@@ -104,7 +102,7 @@ func (a *arrivals) endToEndRTT(join time.Duration) time.Duration {
 	return a.minRTT
 }
 
-// oldestAge is how long the oldest byte that has not arrived has been under way.
+// oldestAge returns how long the oldest byte that has not arrived has been in flight.
 func (a *arrivals) oldestAge(now time.Time) time.Duration {
 	if len(a.pending) == 0 {
 		return 0
@@ -112,7 +110,7 @@ func (a *arrivals) oldestAge(now time.Time) time.Duration {
 	return now.Sub(a.pending[0].at)
 }
 
-// addSample takes a sample of what has arrived and of what is under way.
+// addSample adds a sample of the bytes acknowledged and the bytes in flight.
 func (a *arrivals) addSample(now time.Time, acked uint64, outstanding unit.Bytes) {
 	n := len(a.points)
 	if n > 0 && now.Sub(a.points[n-1].at) > maxAckGap {
@@ -134,16 +132,16 @@ func (a *arrivals) addSample(now time.Time, acked uint64, outstanding unit.Bytes
 		return
 	}
 	r := unit.RateOf(unit.Bytes(acked-min(first.acked, acked)), took)
-	// What was under way two round trips ago and has not arrived has waited: so all
-	// that the subflow carries is what came meanwhile.
+	// Bytes that were in flight two round trips ago and have not arrived have waited. So the bytes
+	// that arrived since then are all that the subflow can carry.
 	waited := acked < first.acked+uint64(first.queue)
 	if waited && r > 0 || r > a.rate {
 		a.rate, a.rateKnown = r, a.rateKnown || waited
 	}
 }
 
-// rateBound is the most that the subflow is believed to carry. Until bytes have waited
-// that is what doubles with each round trip, as in TCP's slow start.
+// rateBound returns the highest rate that the subflow is believed to carry. Until bytes have
+// waited, this bound doubles with each round trip, like TCP's slow start.
 func (a *arrivals) rateBound(acked uint64, rtt time.Duration) unit.Rate {
 	window := unit.RateOf(initialWindow+unit.Bytes(acked), cmp.Or(a.minRTT, max(rtt, time.Millisecond)))
 	if !a.rateKnown {

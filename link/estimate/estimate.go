@@ -1,15 +1,14 @@
-// Package estimate turns what is measured about a subflow's hops into the
-// numbers that schedulers compare: throughput, one-way delay, backlog and,
-// from them, the pipe-aware delay PAD. It stands between the probes of package
-// tcp and the choices of package sched, and is pure: no clock, no sockets.
+// Package estimate turns measurements of a subflow's hops into the numbers that schedulers compare:
+// throughput, one-way delay, backlog and, from these, the pipe-aware delay (PAD). It stands between
+// the probes of package tcp and the choices of package sched. It is pure: no clock, no sockets.
 //
-// With hop 1 nearest the sender and hop 2 the far one, B the bytes waiting
-// before a hop, Th its throughput and OWD its one-way delay:
+// With hop 1 nearest the sender and hop 2 the far one, B the bytes waiting before a hop, Th its
+// throughput and OWD its one-way delay:
 //
 //	direct:  PAD = OWD1 + B1/Th1
 //	helped:  PAD = OWD1 + OWD2 + max(B1/Th1, (B1+B2)/Th2)
 //
-// (MPBond, MobiSys 2020, section 4.2, whose two cases are one line here.)
+// Source: MPBond, MobiSys 2020, section 4.2; its two cases are one formula here.
 package estimate
 
 import (
@@ -19,73 +18,72 @@ import (
 	"mpbond/link/wire"
 )
 
-// Tuning. Each value is ours and was chosen in the lab at 1 to 50 Mbit/s.
+// Tuning. The values are ours, chosen in the lab at 1 to 50 Mbit/s.
 const (
-	// The far queue is dead-reckoned for at most this long after the newest
-	// acknowledgement, so that a path that fell silent does not look empty.
+	// maxExtrapolation bounds how long after the newest acknowledgement the far queue is assumed to
+	// drain, so that a silent subflow does not look empty.
 	maxExtrapolation = 200 * time.Millisecond
-	// Before anything is known a hop counts as one of 10 segments per 100 ms.
+	// Before the first measurement a hop is assumed to carry 10 segments per 100 ms.
 	guessRate = 10 * guessMSS * 8 * 10 * unit.Rate(1)
 	guessMSS  = 1448
 	guessRTT  = 100 * time.Millisecond
-	// initialWindow of a TCP (RFC 6928).
+	// initialWindow is TCP's initial window (RFC 6928).
 	initialWindow = 10 * 1448
 )
 
-// Estimate are a subflow's estimates at an instant. Th is end to end: the
-// smaller of Th1 and Th2, where Th2 is 0 for a direct subflow or while the far
-// hop was never seen at its limit.
+// Estimate holds a subflow's estimates at one time. Th is the end-to-end throughput: the smaller of
+// Th1 and Th2. Th2 is 0 for a direct subflow, and until the far hop was seen at its limit.
 type Estimate struct {
 	PAD          time.Duration
-	OWD          time.Duration // both hops
-	SRTT         time.Duration // both hops
+	OWD          time.Duration // of both hops together
+	SRTT         time.Duration // of both hops together
 	Th, Th1, Th2 unit.Rate
-	RateKnown    bool // Th was measured while the network was the limit, else it is a guess
+	RateKnown    bool // Th was measured while the network was the limit; otherwise Th is a guess
 	B1, B2       unit.Bytes
-	FarQueueTime time.Duration // how long B2 lasts at the far hop
-	// PastPAD is PAD with the time that bytes were last measured to wait at the
-	// helper in place of that which its backlog will take; see held.
+	FarQueueTime time.Duration // time that the far hop needs for B2
+	// PastPAD is PAD computed from the wait last measured at the helper instead of its present
+	// backlog; see helperDelay.
 	PastPAD time.Duration
-	// Overdue is how much longer than a round trip the oldest byte that has not
-	// arrived has been under way: what follows it will take no less.
+	// Overdue is how much longer than a round trip the oldest missing byte has been in flight.
+	// Bytes sent after it take at least that much longer too.
 	Overdue time.Duration
-	// TimeToAck is how long it takes until the acknowledgement of a byte given to it now is
-	// due. Late is how long the oldest one that is due has not come.
+	// TimeToAck is the time until the acknowledgement of a byte sent now is due. AckLate is how
+	// long the oldest due acknowledgement has been missing.
 	TimeToAck, AckLate time.Duration
-	// ArrivalsMeasured reports that it is known how much arrives while bytes are waiting.
+	// ArrivalsMeasured reports whether the arrival rate was measured while bytes were waiting.
 	ArrivalsMeasured bool
-	// Acked is all that the far end has acknowledged of this subflow.
+	// Acked counts the bytes of this subflow that the far end has acknowledged.
 	Acked unit.Bytes
-	// FarFlight is what has left hop 1 and is not received, and FarCwnd the
-	// window of the far hop, of which the helper tells rate and round trip only:
-	// their product, or TCP's initial window where that is more.
+	// FarFlight is the number of bytes that have left hop 1 and have not been received. FarCwnd is
+	// the window of the far hop. The helper reports only rate and round trip, so FarCwnd is their
+	// product, but at least TCP's initial window.
 	FarFlight, FarCwnd unit.Bytes
-	// QueueTime is how long a byte given to it now would wait in queues, when hop 1
-	// is fed no faster than the whole subflow carries: then less of what is under
-	// way is on the air of hop 1 than PAD takes for it.
+	// QueueTime is how long a byte sent now would wait in queues if hop 1 is fed no faster than the
+	// whole subflow carries. Then fewer of the bytes in flight are in transit on hop 1 than PAD
+	// assumes.
 	QueueTime time.Duration
 }
 
-// Subflow estimates one subflow in its sending direction. Byte counts are those
-// of the subflow's own stream. Not safe for concurrent use.
+// Subflow computes the estimates of one subflow in its sending direction. Byte counts are those of
+// the subflow's own stream. Not safe for concurrent use.
 type Subflow struct {
 	Helped bool
-	// JoinRTT is the round trip end to end that the handshake took, 0 where it
-	// is not known. It stands for the far hop's until that one is reported:
-	// without it a helped subflow would look as quick as its first hop.
+	// JoinRTT is the end-to-end round trip of the handshake, 0 if unknown. It replaces the round
+	// trip of the far hop until the helper reports that one. Without it a helped subflow would look
+	// as fast as its first hop.
 	JoinRTT time.Duration
 
 	lastHop      Hop
 	nearMeter    Meter
 	farState     wire.HopState
 	helperDelay  helperDelay
-	farLimitSeen bool // far.Rate was once measured at the hop's limit
+	farLimitSeen bool // far.Rate was measured at least once at the hop's limit
 	arrivals     arrivals
 
 	sent       uint64
-	acked      uint64 // or taken for acknowledged
+	acked      uint64 // or assumed to be acknowledged
 	ackedAt    time.Time
-	ackedBytes unit.Bytes // that was acknowledged
+	ackedBytes unit.Bytes // bytes that were really acknowledged
 }
 
 // OnSent records that n more bytes were given to the subflow.
@@ -102,17 +100,18 @@ func (p *Subflow) OnUnsent(n unit.Bytes) {
 	p.arrivals.dropUnsent(p.sent)
 }
 
-// OnPause records that this process did not run for d: nothing is late for that.
+// OnPause records that this process did not run for d, so that no acknowledgement is late because
+// of it.
 func (p *Subflow) OnPause(d time.Duration) { p.arrivals.postponeDue(d) }
 
-// BytesInFlight is what was sent and is not known to have been received.
+// BytesInFlight returns the bytes that were sent and are not known to have arrived.
 func (p *Subflow) BytesInFlight() unit.Bytes { return unit.Bytes(p.sent - p.acked) }
 
-// LastHop is the newest local sample.
+// LastHop returns the newest local sample.
 func (p *Subflow) LastHop() Hop { return p.lastHop }
 
-// OnAcked records that the far end had received total bytes at the given time, and
-// how long the acknowledgement travelled.
+// OnAcked records that the far end had received total bytes at time at, and that the
+// acknowledgement travelled for the given time.
 func (p *Subflow) OnAcked(total uint64, at time.Time, travelled time.Duration) {
 	if total >= p.acked {
 		total = min(total, p.sent)
@@ -125,15 +124,15 @@ func (p *Subflow) OnAcked(total uint64, at time.Time, travelled time.Duration) {
 	}
 }
 
-// AssumeAllReceived takes all that was sent for received.
+// AssumeAllReceived treats all sent bytes as received.
 func (p *Subflow) AssumeAllReceived(at time.Time) {
 	p.acked, p.ackedAt = p.sent, at
 	p.arrivals.pending = p.arrivals.pending[:0]
 }
 
-// FillBlindHop is a sample of hop 1 that is blind, made of what the far end
-// acknowledges instead: for a helped subflow hop 1 then stands for both. Others
-// stay as they are.
+// FillBlindHop replaces a blind sample of hop 1 by values derived from the far end's
+// acknowledgements. For a helped subflow hop 1 then represents both hops. Other samples are
+// returned unchanged.
 func (p *Subflow) FillBlindHop(h Hop) Hop {
 	if !h.Blind {
 		return h
@@ -141,15 +140,15 @@ func (p *Subflow) FillBlindHop(h Hop) Hop {
 	return Hop{Blind: true, SRTT: p.JoinRTT, MinRTT: p.JoinRTT, MSS: guessMSS, Queue: p.BytesInFlight(), Acked: p.acked}
 }
 
-// AddLocalSample takes a sample of hop 1.
+// AddLocalSample adds a sample of hop 1.
 func (p *Subflow) AddLocalSample(now time.Time, h Hop) {
 	p.lastHop = h
 	p.nearMeter.Add(now, h)
 }
 
-// AddHelperReport takes a helper's report about hop 2, which came at the time now. A rate that the helper had too
-// little data to reach only ever raises the estimate. Reports go different ways: one that a newer one
-// has overtaken is left out.
+// AddHelperReport adds a helper's report about hop 2 that arrived at time now. A rate measured
+// while the helper had too little data only ever raises the estimate. Reports may be reordered: a
+// report older than the newest one is ignored.
 func (p *Subflow) AddHelperReport(now time.Time, s wire.HopState) {
 	if s.Received < p.farState.Received || s.Forwarded < p.farState.Forwarded {
 		return
@@ -165,7 +164,7 @@ func (p *Subflow) AddHelperReport(now time.Time, s wire.HopState) {
 	p.helperDelay.addReport(now, s)
 }
 
-// EstimateAt is the estimate at the time now.
+// EstimateAt returns the estimate for time now.
 func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	h := p.lastHop
 	if h.SRTT == 0 {
@@ -178,7 +177,7 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	if farRTT == 0 && p.Helped {
 		farRTT = max(0, p.JoinRTT-h.MinRTT)
 	}
-	if p.JoinRTT > 0 && p.Helped { // no report makes it shorter than what has been seen end to end
+	if p.JoinRTT > 0 && p.Helped { // never below the round trip seen end to end
 		farRTT = max(farRTT, p.arrivals.endToEndRTT(p.JoinRTT)-h.MinRTT)
 	}
 	th1, limited := p.nearMeter.Rate()
@@ -192,8 +191,8 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	if h.PacingLimit > 0 {
 		n.Th1 = min(n.Th1, h.PacingLimit)
 	}
-	// What TCP has in flight at an empty queue does not wait: it is what the
-	// propagation delay accounts for.
+	// What TCP keeps in flight with an empty queue does not wait: the propagation delay accounts
+	// for it.
 	n.B1 = max(0, h.Queue-n.Th1.Bytes(h.MinRTT))
 	owd1 := h.MinRTT / 2
 	n.Th, n.OWD, n.RateKnown = n.Th1, owd1, !limited
@@ -209,17 +208,17 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	if p.farLimitSeen {
 		n.Th2 = th2
 	} else {
-		// A hop never seen at its limit is not taken for one, but its TCP begins
-		// with a small window, which grows by what is acknowledged.
+		// A hop never seen at its limit is not taken as the limit. But its TCP begins with a small
+		// window, which grows with the acknowledged bytes.
 		window := unit.RateOf(initialWindow+unit.Bytes(p.acked), max(farRTT, time.Millisecond))
 		th2 = max(th2, min(n.Th1, window))
 	}
 	th2 = min(th2, p.arrivals.rateBound(p.acked, max(p.JoinRTT, h.MinRTT)))
 	n.Th = min(n.Th1, th2)
-	// The slower hop is: the other one carries as much at least.
+	// The slower hop must be known. The other one carries at least as much.
 	n.RateKnown = p.farLimitSeen && (!limited || th2 <= n.Th1) || !limited && p.farState.Rate >= n.Th1
-	// All bytes ahead of a new one, less those that are on the air of a hop: of
-	// hop 1 half of what its TCP has unacknowledged, when the hop is not full.
+	// Count all bytes ahead of a new one, except those in transit on a hop. On hop 1 that is at
+	// most half of what its TCP has unacknowledged.
 	air1 := min(n.Th1.Bytes(owd1), h.Queue/2)
 	ahead := unit.Bytes(p.sent - p.estimateReceived(now, th2))
 	n.FarFlight = max(0, ahead-n.B1-air1)
@@ -239,8 +238,8 @@ func (p *Subflow) EstimateAt(now time.Time) Estimate {
 	return n
 }
 
-// estimateReceived dead-reckons how much the far end has by now: it keeps receiving at
-// the far hop's rate while anything is on its way.
+// estimateReceived extrapolates how much the far end has received by now. It assumes that the far
+// hop delivers at its rate while anything is in flight.
 func (p *Subflow) estimateReceived(now time.Time, th2 unit.Rate) uint64 {
 	if p.ackedAt.IsZero() {
 		return p.acked

@@ -6,54 +6,53 @@ import (
 	"mpbond/base/unit"
 )
 
-// Hop is what the kernel at its sending end tells about one TCP hop at an
-// instant (TCP_INFO and SIOCOUTQ on Linux). A field that is not known is zero.
+// Hop is the kernel's view of one TCP hop at its sending end at one time (TCP_INFO and SIOCOUTQ on
+// Linux). An unknown field is zero.
 type Hop struct {
-	// Blind tells that the system, or the carrier, knows nothing of the hop but
-	// Queue and Unsent, if these: others reckon from what the far end acknowledges.
+	// Blind reports that the system or carrier knows nothing but Queue and Unsent, and perhaps not
+	// even these. The rest is then estimated from the far end's acknowledgements.
 	Blind        bool
 	SRTT, MinRTT time.Duration
 	RTTVar       time.Duration // mean deviation of SRTT (RFC 6298)
-	// Rate is the newest delivery-rate sample. AppLimited tells that it was
-	// taken while the application, and not the network, set the pace: the hop
-	// may be faster.
+	// Rate is the newest delivery-rate sample. AppLimited reports that the application, not the
+	// network, limited it: the hop may be faster.
 	Rate       unit.Rate
 	AppLimited bool
-	// Cwnd is the congestion window; SlowStart tells that it still doubles.
+	// Cwnd is the congestion window. SlowStart reports that it still doubles.
 	Cwnd      unit.Bytes
 	SlowStart bool
 	MSS       unit.Bytes
-	// Queue is what was written to the socket and is not acknowledged in order
-	// by the hop's other end: the reader there cannot have it. Unsent is the part of it that has never left the kernel.
+	// Queue counts bytes written to the socket that the hop's other end has not acknowledged in
+	// order, so its reader cannot have them. Unsent is the part of Queue that has never left the
+	// kernel.
 	Queue, Unsent unit.Bytes
-	// Acked counts all bytes that the hop's other end is known to have,
-	// selectively acknowledged ones included. It may fall a little.
+	// Acked counts all bytes that the hop's other end is known to have, including selectively
+	// acknowledged ones. It may fall a little.
 	Acked uint64
-	// Received counts what this end has of the other direction, in order.
+	// Received counts the bytes received in order from the other direction.
 	Received uint64
-	// WireIn and WireOut count what came and left as IP packets, headers included,
-	// a packet each time that it left; 0 where the system does not tell. They may
-	// be some percent too much, and what came behind a gap is counted later.
+	// WireIn and WireOut count the bytes of IP packets in each direction, with headers and with
+	// every retransmission; 0 if the system does not report them. They may be some percent too
+	// high. Bytes behind a gap are counted later.
 	WireIn, WireOut uint64
-	// PathMTU is the longest packet that the way to the hop's other end is known
-	// to take. Packets counts those with data that left, Resent those of them that
-	// had left before.
+	// PathMTU is the longest packet known to fit the path to the hop's other end. Packets counts
+	// data packets sent. Retransmitted counts those of them that had been sent before.
 	PathMTU                unit.Bytes
 	Packets, Retransmitted uint64
-	// PacingLimit is the pace that the sending direction was told to keep to, 0 if
-	// none. What is measured under it says nothing about the network.
+	// PacingLimit is the pace set for the sending direction, 0 for none. Measurements under it say
+	// nothing about the network.
 	PacingLimit unit.Rate
-	// Cells is what the hop's other end tells of its cells (PBE-CC), if it ever did.
+	// Cells is what the receiver reports about its cells (PBE-CC); zero if it never did.
 	Cells Cells
 }
 
-// Cells is what a receiver tells of its cells, and what the sender makes of it.
+// Cells is a receiver's report about its cells, and how the sender uses it.
 type Cells struct {
-	// State is a word for where the sender stands, "" if nothing was told yet.
+	// State names the sender's state; "" before the first report.
 	State string
-	// Capacity is what the receiver could have now, Fair its fair share, both as told last.
+	// Capacity is what the receiver could have now, Fair is its fair share, both as last reported.
 	Capacity, Fair unit.Rate
-	// Followed says that this is followed; else the sender goes by its own measurements,
-	// as it does in part if it doubts what is told, as that does not get through.
+	// Followed reports that the sender follows the report; otherwise it uses its own measurements.
+	// With Doubted it does so in part, because less arrives than was reported.
 	Followed, Doubted bool
 }

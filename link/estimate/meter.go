@@ -6,18 +6,17 @@ import (
 	"mpbond/base/unit"
 )
 
-// Meter measures the throughput of one TCP hop at its sending end from
-// successive samples of Hop: the bytes acknowledged within about a round trip.
-// The kernel's own delivery rate is no good here: it counts packets, so that
-// small ones inflate it, and takes a hop for limited by the application as long
-// as the window is not full, however long the queue in the network has become
-// (measured on a pipe of 5 Mbit/s fed with 10: "9.7 Mbit/s, app-limited").
+// Meter measures the throughput of one TCP hop at its sending end, from successive samples of Hop:
+// the bytes acknowledged within about one round trip. The kernel's own delivery rate does not serve
+// here. It counts packets, so that small ones inflate it. It also reports a hop as limited by the
+// application while the window is not full, however long the queue in the network is. On a pipe of
+// 5 Mbit/s fed with 10 it reported "9.7 Mbit/s, app-limited".
 //
 // The zero Meter is ready. Not safe for concurrent use.
 type Meter struct {
 	points    []samplePoint
 	rate      unit.Rate // the estimate
-	limitSeen bool      // rate was once measured while the hop was the limit
+	limitSeen bool      // rate was measured at least once while the hop was the limit
 }
 
 type samplePoint struct {
@@ -29,16 +28,16 @@ type samplePoint struct {
 
 // Tuning.
 const (
-	// A measurement spans a round trip, within these bounds: shorter ones are
-	// spoilt by delayed acknowledgements, longer ones believe a drop too late.
+	// A measurement spans one round trip within these bounds. Shorter spans suffer from delayed
+	// acknowledgements, longer ones notice a drop too late.
 	minSpan, maxSpan = 40 * time.Millisecond, 250 * time.Millisecond
-	// A pause in the samples is not part of a measurement.
+	// maxSampleGap is the longest pause between samples within one measurement.
 	maxSampleGap = 100 * time.Millisecond
-	// pointInterval thins the samples out.
+	// pointInterval is the least time between samples that are kept.
 	pointInterval = 4 * time.Millisecond
 )
 
-// Add takes a sample.
+// Add adds a sample.
 func (m *Meter) Add(now time.Time, h Hop) {
 	n := len(m.points)
 	if n > 0 && now.Sub(m.points[n-1].at) > maxSampleGap {
@@ -68,10 +67,9 @@ func (m *Meter) Add(now time.Time, h Hop) {
 	}
 }
 
-// isHopLimited reports whether the hop, and not what fed it, set the pace r for as
-// long as the points span: TCP always had bytes that it could not send yet, or
-// clearly more was under way than fits a round trip without queue. A pace that
-// we keep to is none of the hop's doing.
+// isHopLimited reports whether the hop limited the rate r during all points. Either TCP always had
+// bytes that it could not send yet, or clearly more was in flight than fits a round trip with an
+// empty queue. A pace that we set does not count as the hop's limit.
 func (m *Meter) isHopLimited(r unit.Rate, h Hop) bool {
 	full := max(r, m.rate).Bytes(h.MinRTT)*5/4 + 2*h.MSS
 	for _, p := range m.points {
@@ -82,7 +80,7 @@ func (m *Meter) isHopLimited(r unit.Rate, h Hop) bool {
 	return r > 0
 }
 
-// Rate is the estimate, 0 before the first. Limited tells that it is a lower
-// bound only: the hop was never seen at its limit. An estimate at the limit
-// stays until a later one, or until more than it was carried.
+// Rate returns the estimate, 0 before the first. limited reports that it is only a lower bound,
+// because the hop was never seen at its limit. An estimate at the limit remains until a later one,
+// or until more was carried.
 func (m *Meter) Rate() (r unit.Rate, limited bool) { return m.rate, !m.limitSeen }
