@@ -8,8 +8,8 @@ import (
 	"mpbond/base/fault"
 )
 
-// Any makes connections of several kinds. An address begins with the name of
-// its carrier and "://"; without, it is of the first one.
+// Any combines several carriers. An address begins with the name of its carrier and "://". An
+// address without this prefix belongs to the first carrier.
 type Any []Carrier
 
 // Name implements Carrier.
@@ -45,5 +45,5 @@ func (a Any) selectCarrier(addr string) (Carrier, string, error) {
 		}
 		names = append(names, c.Name()+"://")
 	}
-	return nil, "", fault.New(fault.Config, fmt.Errorf("address %q: no carrier is called %q", addr, name), "there are "+strings.Join(names, ", "))
+	return nil, "", fault.New(fault.Config, fmt.Errorf("address %q: unknown carrier %q", addr, name), "use one of "+strings.Join(names, ", "))
 }

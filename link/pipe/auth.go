@@ -11,20 +11,20 @@ import (
 	"mpbond/link/wire"
 )
 
-// Why a server ignores a HOP_AUTH.
+// Reasons why a server ignores a HOP_AUTH frame.
 var (
-	ErrForged   = errors.New("its tag is wrong")
-	ErrRepeated = errors.New("its counter has not risen")
+	ErrForged   = errors.New("the tag is wrong")
+	ErrRepeated = errors.New("the counter did not increase")
 )
 
-// signer makes the HOP_AUTH frames of one HS-path, at the helper.
+// signer builds the HOP_AUTH frames of one HS-path at the helper.
 type signer struct {
 	tagger  tagger
 	counter uint64
 	scratch []byte // scratch
 }
 
-// appendAuth appends f in a HOP_AUTH to b.
+// appendAuth appends f, wrapped in a HOP_AUTH frame, to b.
 func (s *signer) appendAuth(b []byte, f wire.Frame) []byte {
 	s.counter++
 	s.scratch = f.AppendPayload(s.scratch[:0])
@@ -33,24 +33,24 @@ func (s *signer) appendAuth(b []byte, f wire.Frame) []byte {
 	return wire.Append(b, a)
 }
 
-// verifier checks the HOP_AUTH frames of one HS-path, at the server.
+// verifier checks the HOP_AUTH frames of one HS-path at the server.
 type verifier struct {
 	tagger     tagger
-	hasKey     bool   // tags has the key
-	maxCounter uint64 // highest counter taken
-	earlyLimit []byte // newest limit that came before the key, a HOP_AUTH's payload; nil: none
+	hasKey     bool   // tagger has the key
+	maxCounter uint64 // highest counter accepted
+	earlyLimit []byte // payload of the newest HOP_AUTH with a limit that came before the key; nil: none
 	onReject   func(error)
 	rejected   atomic.Uint64
 }
 
-// verify returns the frame that a HOP_AUTH carries. ok is false for one that has no effect:
-// forged, repeated, or before the key is known. An error is of one that is malformed.
+// verify returns the frame inside a HOP_AUTH. ok is false if the frame has no effect: it is forged
+// or repeated, or the key is not known yet. A malformed frame is an error.
 func (v *verifier) verify(payload []byte) (f wire.HopAuth, ok bool, err error) {
 	if f, err = wire.ParseHopAuth(payload); err != nil {
 		return f, false, err
 	}
 	if !v.hasKey {
-		if f.Of == wire.TypeHopLimit { // it is not sent again, as a report is
+		if f.Of == wire.TypeHopLimit { // unlike a report, a limit is not sent again
 			v.earlyLimit = bytes.Clone(payload)
 		}
 		return f, false, nil
@@ -72,7 +72,7 @@ func (v *verifier) verify(payload []byte) (f wire.HopAuth, ok bool, err error) {
 	return f, false, nil
 }
 
-// tagger computes tags by one key.
+// tagger computes tags with one key.
 type tagger struct {
 	mac     hash.Hash
 	scratch []byte // scratch
@@ -89,10 +89,11 @@ func (t *tagger) computeTag(f wire.HopAuth) (tag [wire.HopTagLen]byte) {
 	return tag
 }
 
-// Authenticate has the server's end of an HS-path take those reports and limits of the helper
-// that have a tag by key and do not come again. Others are counted, and onReject, unless nil,
-// is called with the reason; else they have no effect. Of what came before, reports are lost and
-// the newest limit is checked now. Call it, and expect onReject, in the goroutine that reads.
+// Authenticate makes the server's end of an HS-path accept only those reports and limits of the
+// helper that have a valid tag by key and a new counter. Others are counted and otherwise ignored;
+// onReject, if not nil, is called with the reason. Reports that arrived earlier are lost. The
+// newest limit that arrived earlier is checked now. Authenticate must be called by the goroutine
+// that reads, which also calls onReject.
 func (h *HSPath) Authenticate(key wire.HopKey, onReject func(error)) error {
 	v := h.auth
 	v.tagger, v.hasKey, v.onReject = newTagger(key), true, onReject
@@ -104,8 +105,7 @@ func (h *HSPath) Authenticate(key wire.HopKey, onReject func(error)) error {
 	return h.handleAuth(early)
 }
 
-// Rejected counts the reports and limits that were ignored because they were forged or
-// repeated.
+// Rejected returns how many reports and limits were ignored because they were forged or repeated.
 func (h *HSPath) Rejected() uint64 {
 	if h.auth == nil {
 		return 0
@@ -113,7 +113,7 @@ func (h *HSPath) Rejected() uint64 {
 	return h.auth.rejected.Load()
 }
 
-// handleAuth handles a HOP_AUTH.
+// handleAuth handles a HOP_AUTH frame.
 func (h *HSPath) handleAuth(payload []byte) error {
 	f, ok, err := h.auth.verify(payload)
 	if !ok || err != nil {

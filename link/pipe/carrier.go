@@ -1,7 +1,6 @@
-// Package pipe is the hop between primary and helper, and the framing that a
-// helped subflow's ciphertext has on both of its hops. It stands between
-// package subflow, which runs end-to-end TLS over a Hop as it would over a TCP
-// connection, and the carriers: TCP and Bluetooth's RFCOMM.
+// Package pipe implements the hop between primary and helper, and the framing of a helped subflow's
+// ciphertext on both of its hops. Package subflow, above it, runs end-to-end TLS over a Hop as over
+// a TCP connection. The carriers are below it: TCP and Bluetooth's RFCOMM.
 //
 //	primary                        helper                       server
 //	Accept   <-- TLS, HELLO ------- Offer
@@ -10,24 +9,26 @@
 //	Link     <-- INIT_MP_OK ------- Accept
 //	Link     <== HOP_DATA =======> Link | HSPath <== HOP_DATA ==> HSPath
 //
-// The helper connects the pipe, so that it can come back by itself; the pipe
-// then waits, silent, until the primary wants a subflow, or wants a subflow
-// whose pipe broke to go on over this one (docs/adr/0005-pipes-are-sessions.md).
+// The helper connects the pipe, so that it can reconnect by itself. The pipe then waits in silence.
+// The primary uses it for a new subflow, or to resume a subflow whose pipe broke
+// (docs/adr/0005-pipes-are-sessions.md).
 //
-//	carrier.go    what a hop runs over; TCP
-//	rfcomm.go     the same over Bluetooth
-//	memory.go     the same in memory, for tests
-//	address.go    carriers by the name that an address begins with
-//	handshake.go  from a connection to a Link, at each of the three devices
-//	hop.go        Hop: what a Link on a pipe and an HSPath have in common
-//	framing.go    how both read and write frames
+//	carrier.go    interface of carriers; TCP
+//	rfcomm.go     Bluetooth
+//	memory.go     connections in memory, for tests
+//	address.go    selection of the carrier by the prefix of an address
+//	handshake.go  from a connection to a Link or HSPath, at primary and server
+//	offer.go      the same at the helper
+//	hop.go        Hop: the interface of Link and HSPath
+//	framing.go    reading and writing of frames, for both
+//	auth.go       tags of a helper's reports to the server
 //	hspath.go     a hop of one connection, whose reports have tags
 //	link.go       a hop that outlives its connections
-//	session.go    how it reads and writes over the connection of the moment
-//	resume.go     the change from one connection to another
-//	slot.go       the connection of the moment
-//	kept.go       what is kept until it is confirmed, and when to confirm
-//	ring.go       a bounded buffer that keeps what is not confirmed
+//	session.go    reading and writing over the current connection of a Link
+//	resume.go     change of a Link to another connection
+//	slot.go       the current connection of a Link
+//	kept.go       unconfirmed bytes, and when to confirm received ones
+//	ring.go       a bounded buffer that keeps unconfirmed bytes
 package pipe
 
 import (
@@ -38,28 +39,27 @@ import (
 	"mpbond/link/tcp"
 )
 
-// Conn is a connection of a carrier: reliable and ordered, with a sending side
-// that can be watched. Write, WaitWritable, Cork and Flush are called by one
-// goroutine at a time, Read by another, everything else by any. A tcp.Conn is
-// one.
+// Conn is a connection of a carrier: reliable and ordered, with a sending side that can be
+// observed. One goroutine at a time may call Write, WaitWritable, Cork and Flush, another one Read,
+// any one the rest. *tcp.Conn implements Conn.
 type Conn interface {
 	net.Conn
-	// CloseWrite ends the sending direction; the peer reads what was written
-	// and then io.EOF. A carrier that cannot returns errors.ErrUnsupported.
+	// CloseWrite ends the sending direction: the peer reads what was written and then io.EOF. A
+	// carrier without half-close returns errors.ErrUnsupported.
 	CloseWrite() error
 	// WaitWritable blocks until a segment written now would leave soon. It
 	// returns an error after Close.
 	WaitWritable() error
-	// Probe tells the state of the sending direction.
+	// Probe returns the state of the sending direction.
 	Probe() (estimate.Hop, error)
-	// Cork makes writes gather until Flush.
+	// Cork makes writes accumulate until Flush.
 	Cork()
 	Flush() error
 }
 
 // Listener accepts connections of a carrier.
 type Listener interface {
-	// Accept waits for the next one; after Close it returns net.ErrClosed.
+	// Accept waits for the next connection. After Close it returns net.ErrClosed.
 	Accept() (Conn, error)
 	Addr() net.Addr
 	Close() error
@@ -67,16 +67,16 @@ type Listener interface {
 
 // Carrier makes connections of one kind.
 type Carrier interface {
-	// Name is what configuration and logs call it.
+	// Name returns the carrier's name in configuration and logs.
 	Name() string
-	// Dial makes a connection. A fault of kind Exists means that there is one
-	// from here to addr, and that the carrier can have no second.
+	// Dial connects to addr. A fault of kind Exists means that a connection to addr already exists
+	// and that the carrier allows only one.
 	Dial(ctx context.Context, addr string) (Conn, error)
 	Listen(ctx context.Context, addr string) (Listener, error)
 }
 
-// TCP carries hops over IP: WiFi, USB and Ethernet alike. Its fields are the
-// socket options of every connection it makes.
+// TCP carries hops over IP: WiFi, USB or Ethernet. Its fields are the socket options of each
+// connection.
 type TCP tcp.Options
 
 // Name implements Carrier.
@@ -86,7 +86,7 @@ func (TCP) Name() string { return "tcp" }
 func (o TCP) Dial(ctx context.Context, addr string) (Conn, error) {
 	c, err := tcp.Dial(ctx, addr, tcp.Options(o))
 	if err != nil {
-		return nil, err // not a nil *tcp.Conn in an interface
+		return nil, err // avoids a nil *tcp.Conn in the interface
 	}
 	return c, nil
 }

@@ -11,21 +11,21 @@ import (
 
 // Tuning.
 const (
-	// maxDataPayload is the most that one HOP_DATA carries here: with its header it
-	// fills four TLS records of 16 KB exactly.
+	// maxDataPayload bounds one HOP_DATA frame: with its header it fills exactly four TLS records
+	// of 16 KB.
 	maxDataPayload = 64<<10 - wire.HeaderLen
-	// gatherLimit is how much a corked hop holds before it writes by itself.
+	// gatherLimit is how many bytes a corked hop accumulates before it writes by itself.
 	gatherLimit = 128 << 10
 )
 
 // hopConn is a connection that carries a hop.
 type hopConn struct {
 	raw Conn     // the carrier's connection
-	rw  net.Conn // TLS over hop on a pipe, hop itself on an HS-path
+	rw  net.Conn // TLS over raw on a pipe, raw itself on an HS-path
 	r   *wire.Reader
 }
 
-// writeFrames writes b in one system call, even where TLS cuts it into records.
+// writeFrames writes b in one system call, even if TLS splits it into records.
 func (c *hopConn) writeFrames(b []byte) error {
 	c.raw.Cork()
 	_, err := c.rw.Write(b)
@@ -35,7 +35,7 @@ func (c *hopConn) writeFrames(b []byte) error {
 	return err
 }
 
-// sendRefusal tells the peer why the connection ends, and closes it.
+// sendRefusal sends the peer the reason why the connection ends, and closes it.
 func (c *hopConn) sendRefusal(code wire.Code, text string) error {
 	err := c.writeFrames(wire.Append(nil, newRefusal(code, text)))
 	return errors.Join(err, c.rw.Close())
@@ -45,31 +45,32 @@ func newRefusal(code wire.Code, text string) wire.Refuse {
 	return wire.Refuse{Code: code, Version: wire.Version, Text: text}
 }
 
-// frameReader is the reading side that both kinds of hop share. It has the ciphertext
-// that was received and not returned yet, and the functions that are called with the
-// helper's reports. It reads no connection itself: its owner hands it frames. One
-// goroutine reads; OnState, OnFacts and Received are for any.
+// frameReader is the reading side of both kinds of hop. It holds the ciphertext received but not
+// yet read, and the callbacks for the helper's reports. It does not read the connection itself: its
+// owner passes it frames. One goroutine reads; any goroutine may call OnState, OnFacts and
+// Received.
 type frameReader struct {
-	unread   []byte // what Read has not returned yet of the newest HOP_DATA
-	readErr  error  // why no more comes
+	unread   []byte // rest of the newest HOP_DATA
+	readErr  error  // why reading has ended
 	received atomic.Uint64
 	onState  atomic.Pointer[func(wire.HopState)]
 	onFacts  atomic.Pointer[func(wire.Facts)]
 }
 
-// OnState has f called with each report of the helper, by the goroutine that
-// reads, which f must not hold up. Reports that came before are lost. On an HS-path
-// those alone count that Authenticate lets through.
+// OnState sets the function that is called with each report of the helper. It is called by the
+// goroutine that reads and must not block. Earlier reports are lost. On an HS-path only
+// authenticated reports are passed on.
 func (r *frameReader) OnState(f func(wire.HopState)) { r.onState.Store(&f) }
 
-// OnFacts has f called with what the helper tells of itself, as OnState does.
+// OnFacts sets the function that is called with the facts that the helper sends about itself, under
+// the same rules as OnState.
 func (r *frameReader) OnFacts(f func(wire.Facts)) { r.onFacts.Store(&f) }
 
 // Received returns how many bytes of ciphertext Read has returned.
 func (r *frameReader) Received() uint64 { return r.received.Load() }
 
-// readData copies ciphertext to p. When there is none it calls next, which returns that of the
-// next frame, nil if it has none, or why no more comes.
+// readData copies ciphertext to p. When none is left it calls next, which returns the ciphertext of
+// the next frame, nil if that frame has none, or the error that ends reading.
 func (r *frameReader) readData(p []byte, next func() ([]byte, error)) (int, error) {
 	for len(r.unread) == 0 && r.readErr == nil {
 		r.unread, r.readErr = next()
@@ -83,8 +84,8 @@ func (r *frameReader) readData(p []byte, next func() ([]byte, error)) (int, erro
 	return n, nil
 }
 
-// handleCommonFrame handles a frame that any hop may carry, and returns its ciphertext if it is
-// HOP_DATA. A REFUSE is an error: the wire.Refuse.
+// handleCommonFrame handles a frame that is valid on any hop. It returns the ciphertext of
+// HOP_DATA. A REFUSE is returned as error, a wire.Refuse.
 func (r *frameReader) handleCommonFrame(t wire.Type, payload []byte) ([]byte, error) {
 	switch {
 	case t == wire.TypeHopData:
@@ -108,10 +109,10 @@ func (r *frameReader) handleCommonFrame(t wire.Type, payload []byte) ([]byte, er
 }
 
 func unexpectedFrame(t wire.Type) error {
-	return fmt.Errorf("%w: %v has no place here", wire.ErrMalformed, t)
+	return fmt.Errorf("%w: unexpected %v frame", wire.ErrMalformed, t)
 }
 
-// handleState handles a report of the helper.
+// handleState handles a HOP_STATE report of the helper.
 func (r *frameReader) handleState(payload []byte) error {
 	s, err := wire.ParseHopState(payload)
 	if f := r.onState.Load(); err == nil && f != nil {
@@ -120,37 +121,35 @@ func (r *frameReader) handleState(payload []byte) error {
 	return err
 }
 
-// frameWriter is the writing side that both kinds of hop share. It gathers ciphertext in
-// HOP_DATA frames until its owner writes them to a connection, and has the newest reports
-// that have not left. Methods want wmu to be held, by the owner while it writes, but for
-// Cork, Sent and setReport, which are for any goroutine.
+// frameWriter is the writing side of both kinds of hop. It gathers ciphertext in HOP_DATA frames
+// until its owner writes them to a connection, and holds the newest unsent reports. wmu must be
+// held for its methods and is held by the owner while it writes. Any goroutine may call Cork, Sent
+// and setReport without it.
 type frameWriter struct {
-	// The newest reports that have not left: about the hop beyond, and about the
-	// pipe itself.
+	// The newest unsent reports: about the hop beyond the helper, and about the pipe itself.
 	reports [2]atomic.Pointer[wire.HopState]
 	sent    atomic.Uint64
 
-	wmu           writeLock // guards below
+	wmu           writeLock // guards the fields below
 	corked        bool
-	buf           []byte // whole frames, except that the last may be open
-	openFrame     int    // where the open HOP_DATA begins in buf, or -1
-	gatheredBytes uint64 // ciphertext in buf
+	buf           []byte // whole frames; only the last may be open
+	openFrame     int    // start of the open HOP_DATA in buf, or -1
+	gatheredBytes uint64 // bytes of ciphertext in buf
 }
 
 func newFrameWriter() frameWriter { return frameWriter{openFrame: -1, wmu: make(writeLock, 1)} }
 
-// writeLock is a mutex that may be held for as long as a hop takes nothing. It
-// is a channel, so that time passes in a test of package synctest while
-// somebody waits for it.
+// writeLock is a mutex that may be held as long as a hop accepts no data. It is a channel, so that
+// virtual time advances in tests of package synctest while a goroutine waits for it.
 type writeLock chan struct{}
 
-// Lock and the others do what those of a sync.Mutex do.
+// Lock acquires the lock.
 func (w writeLock) Lock() { w <- struct{}{} }
 
 // Unlock releases the lock.
 func (w writeLock) Unlock() { <-w }
 
-// TryLock takes the lock if it is free.
+// TryLock acquires the lock if it is free, and reports whether it did.
 func (w writeLock) TryLock() bool {
 	select {
 	case w <- struct{}{}:
@@ -160,19 +159,18 @@ func (w writeLock) TryLock() bool {
 	}
 }
 
-// Sent returns how many bytes of ciphertext the carrier has taken. It falls when a Link
-// goes on over another connection, by what is sent again.
+// Sent returns how many bytes of ciphertext the carrier has accepted. When a Link changes to
+// another connection it falls by the bytes to be sent again.
 func (w *frameWriter) Sent() uint64 { return w.sent.Load() }
 
-// Cork makes writes gather until Flush, so that they leave in one system call.
+// Cork makes writes accumulate until Flush, so that they leave in one system call.
 func (w *frameWriter) Cork() {
 	w.wmu.Lock()
 	w.corked = true
 	w.wmu.Unlock()
 }
 
-// setReport has a report leave with the next write, unless a newer one about the same hop
-// replaces it.
+// setReport queues a report for the next write. A newer report about the same hop replaces it.
 func (w *frameWriter) setReport(s wire.HopState) {
 	i := 0
 	if s.AboutPipe {
@@ -181,7 +179,7 @@ func (w *frameWriter) setReport(s wire.HopState) {
 	w.reports[i].Store(&s)
 }
 
-// takeUnsentReports returns the reports that have not left.
+// takeUnsentReports removes and returns the unsent reports.
 func (w *frameWriter) takeUnsentReports() (list []*wire.HopState) {
 	for i := range w.reports {
 		if s := w.reports[i].Swap(nil); s != nil {
@@ -191,8 +189,8 @@ func (w *frameWriter) takeUnsentReports() (list []*wire.HopState) {
 	return list
 }
 
-// tryFlush calls flush with wmu held, unless a write is under way, or gathering, which will
-// flush.
+// tryFlush calls flush with wmu held. If a write is in progress or corked, it does nothing: that
+// write flushes.
 func (w *frameWriter) tryFlush(flush func() error) error {
 	if !w.wmu.TryLock() {
 		return nil
@@ -204,7 +202,7 @@ func (w *frameWriter) tryFlush(flush func() error) error {
 	return flush()
 }
 
-// uncorkAndFlush ends the gathering and calls flush with wmu held.
+// uncorkAndFlush ends corking and calls flush with wmu held.
 func (w *frameWriter) uncorkAndFlush(flush func() error) error {
 	w.wmu.Lock()
 	defer w.wmu.Unlock()
@@ -212,8 +210,8 @@ func (w *frameWriter) uncorkAndFlush(flush func() error) error {
 	return flush()
 }
 
-// gatherData puts p into frames. It calls flush whenever enough is gathered and, unless
-// writes are corked, at the end.
+// gatherData puts p into frames. It calls flush whenever gatherLimit is reached and, unless corked,
+// at the end.
 func (w *frameWriter) gatherData(p []byte, flush func() error) (n int, err error) {
 	for n < len(p) {
 		if w.openFrame < 0 {
@@ -240,7 +238,7 @@ func (w *frameWriter) gatherData(p []byte, flush func() error) (n int, err error
 	return n, flush()
 }
 
-// closeFrame completes the open HOP_DATA.
+// closeFrame completes the open HOP_DATA frame.
 func (w *frameWriter) closeFrame() {
 	if w.openFrame >= 0 {
 		wire.AppendHeader(w.buf[:w.openFrame], wire.TypeHopData, len(w.buf)-w.openFrame-wire.HeaderLen)
@@ -248,16 +246,16 @@ func (w *frameWriter) closeFrame() {
 	}
 }
 
-// appendDataFrame puts another frame behind what is gathered.
+// appendFrame appends f to the gathered frames.
 func (w *frameWriter) appendFrame(f wire.Frame) {
 	w.closeFrame()
 	w.buf = wire.Append(w.buf, f)
 }
 
-// discardGathered forgets what is gathered.
+// discardGathered drops the gathered frames.
 func (w *frameWriter) discardGathered() { w.buf, w.openFrame, w.gatheredBytes = w.buf[:0], -1, 0 }
 
-// writeGathered writes what is gathered, and forgets it.
+// writeGathered writes the gathered frames and drops them.
 func (w *frameWriter) writeGathered(c *hopConn) error {
 	defer w.discardGathered()
 	err := c.writeFrames(w.buf)

@@ -17,19 +17,17 @@ import (
 	"mpbond/link/wire"
 )
 
-// Time-outs.
+// Timeouts.
 const (
-	// HandshakeTimeout bounds TLS and HELLO together: a caller that connects
-	// and says nothing is not waited for.
+	// HandshakeTimeout bounds TLS and HELLO together, so that a silent caller is cut off.
 	HandshakeTimeout = 5 * time.Second
-	// JoinTimeout bounds INIT_MP_JOIN: the helper needs up to
-	// HandshakeTimeout to reach the server.
+	// JoinTimeout bounds INIT_MP_JOIN: the helper needs up to HandshakeTimeout to reach the server.
 	JoinTimeout = 2 * HandshakeTimeout
 )
 
 const hintUpdate = "install the same release of mpbond on both devices"
 
-// runWithin runs f and closes c if that takes longer than ctx or d, or fails.
+// runWithin runs f. It closes c if f fails, or takes longer than ctx or d.
 func runWithin(ctx context.Context, d time.Duration, c io.Closer, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -43,23 +41,23 @@ func runWithin(ctx context.Context, d time.Duration, c io.Closer, f func(context
 	}
 	c.Close()
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", d), "is mpbond running there, and is the link good?")
+		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", d), "check that mpbond runs there and that the link works")
 	}
 	return identity.ExplainTLS(err)
 }
 
-// expectFrame reads the next frame, which must be of type t. A refusal becomes a
-// fault that wraps the wire.Refuse.
+// expectFrame reads the next frame, which must be of type t. A refusal is returned as a fault that
+// wraps the wire.Refuse.
 func expectFrame(r *wire.Reader, t wire.Type) ([]byte, error) {
 	got, payload, err := r.Next()
 	return checkFrame(got, payload, err, t)
 }
 
-// checkFrame is expect for a frame that was read.
+// checkFrame is expectFrame for a frame that was already read.
 func checkFrame(got wire.Type, payload []byte, err error, t wire.Type) ([]byte, error) {
 	switch {
 	case errors.Is(err, io.EOF):
-		return nil, fault.New(fault.Protocol, errors.New("the other end hung up"), "its log says why")
+		return nil, fault.New(fault.Protocol, errors.New("the other end closed the connection"), "its log shows the reason")
 	case errors.Is(err, wire.ErrMalformed):
 		return nil, notMpbondError(err)
 	case err != nil:
@@ -77,10 +75,10 @@ func checkFrame(got wire.Type, payload []byte, err error, t wire.Type) ([]byte, 
 }
 
 func notMpbondError(err error) error {
-	return fault.New(fault.Protocol, err, "check address and port: something else than mpbond seems to be there")
+	return fault.New(fault.Protocol, err, "check address and port: something other than mpbond answers there")
 }
 
-// refusalFault makes a refusal a fault.
+// refusalFault turns a refusal into a fault.
 func refusalFault(f wire.Refuse) error {
 	switch f.Code {
 	case wire.CodeVersion:
@@ -97,7 +95,7 @@ func refusalFault(f wire.Refuse) error {
 	return fault.New(fault.Protocol, f, "")
 }
 
-// readHello reads a HELLO from r and answers one of another version on w.
+// readHello reads a HELLO from r. If its version differs it answers with a REFUSE on w.
 func readHello(r *wire.Reader, w io.Writer) (name string, err error) {
 	payload, err := expectFrame(r, wire.TypeHello)
 	if err != nil {
@@ -116,8 +114,8 @@ func readHello(r *wire.Reader, w io.Writer) (name string, err error) {
 	return h.Name, nil
 }
 
-// Waiting is the primary's end of a pipe that no subflow uses yet. Its methods
-// may be called by any goroutine.
+// Waiting is the primary's end of a pipe that no subflow uses yet. Any goroutine may call its
+// methods.
 type Waiting struct {
 	raw  Conn
 	tls  *tls.Conn
@@ -129,31 +127,31 @@ type Waiting struct {
 	replies chan reply
 	done    chan struct{}
 
-	writeMu     sync.Mutex   // of who writes while it waits; taken before mu
-	sentServers []string     // the newest SERVERS, nil before the first; guarded by wmu
-	sentTrouble wire.Trouble // the newest TROUBLE; guarded by wmu
+	writeMu     sync.Mutex   // held while writing on the waiting pipe; locked before mu
+	sentServers []string     // last SERVERS sent, nil before the first; guarded by writeMu
+	sentTrouble wire.Trouble // last TROUBLE sent; guarded by writeMu
 
-	mu             sync.Mutex // guards below
+	mu             sync.Mutex // guards the fields below
 	ended          bool       // done is closed
 	err            error
-	awaitedType    wire.Type // the answer that somebody waits for, 0 for none
+	awaitedType    wire.Type // type of the awaited answer, 0 for none
 	onStalled      func(wire.Token)
-	pendingStalled *wire.Token // that came before onStalled
+	pendingStalled *wire.Token // came before onStalled was set
 	onFacts        func(wire.Facts)
-	lastFacts      *wire.Facts // that came last
+	lastFacts      *wire.Facts // the newest
 
-	factsMu sync.Mutex // held while facts are handed over, so that the newest are last; taken before mu
+	factsMu sync.Mutex // held while facts are passed on, so that the newest come last; locked before mu
 }
 
-// reply is the frame that was asked for, or why it does not come.
+// reply is the awaited frame, or the error that replaces it.
 type reply struct {
 	payload []byte
 	err     error
 }
 
-// Accept makes a pipe of a connection that a helper has made. Cfg is of
-// identity.Key.ServerConfig with wire.PipeALPN. Accept owns conn from now on. It
-// fails after HandshakeTimeout; its errors are faults.
+// Accept accepts a pipe over a connection that a helper has made. cfg is from identity.Key.Server
+// with wire.PipeALPN. Accept owns conn from now on. It fails after HandshakeTimeout. Its errors are
+// faults.
 func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
 	w := &Waiting{raw: conn, tls: tls.Server(conn, cfg), replies: make(chan reply, 1), done: make(chan struct{})}
 	err := runWithin(ctx, HandshakeTimeout, conn, func(ctx context.Context) (err error) {
@@ -179,8 +177,8 @@ func Accept(ctx context.Context, conn Conn, cfg *tls.Config) (*Waiting, error) {
 	return w, nil
 }
 
-// readFrames reads what a waiting pipe may get: STALLED, FACTS, and the answer to what is
-// asked of it; and it notices a break while nobody asks.
+// readFrames reads the frames that a waiting pipe may get: STALLED, FACTS and the answer to a
+// request. It also notices a break while no request is open.
 func (w *Waiting) readFrames() {
 	payload, err := w.nextReply()
 	err = identity.ExplainTLS(err)
@@ -230,14 +228,13 @@ func (w *Waiting) nextReply() ([]byte, error) {
 		awaited := w.awaitedType
 		w.mu.Unlock()
 		if err == nil && awaited == 0 && t != wire.TypeRefuse {
-			return nil, notMpbondError(unexpectedFrame(t)) // nobody asked
+			return nil, notMpbondError(unexpectedFrame(t)) // no request was sent
 		}
 		return checkFrame(t, payload, err, awaited)
 	}
 }
 
-// OnStalled has f called with each STALLED, by a goroutine that f must not hold
-// up.
+// OnStalled sets the function that is called with each STALLED. The function must not block.
 func (w *Waiting) OnStalled(f func(wire.Token)) {
 	w.mu.Lock()
 	w.onStalled = f
@@ -248,8 +245,8 @@ func (w *Waiting) OnStalled(f func(wire.Token)) {
 	}
 }
 
-// OnFacts has f called with each FACTS, the newest of those that came before
-// included, by a goroutine that f must not hold up.
+// OnFacts sets the function that is called with each FACTS, including the newest that came before.
+// The function must not block.
 func (w *Waiting) OnFacts(f func(wire.Facts)) {
 	w.mu.Lock()
 	w.onFacts = f
@@ -257,7 +254,7 @@ func (w *Waiting) OnFacts(f func(wire.Facts)) {
 	w.deliverFacts()
 }
 
-// deliverFacts hands over what came last.
+// deliverFacts passes on the newest facts.
 func (w *Waiting) deliverFacts() {
 	w.factsMu.Lock()
 	defer w.factsMu.Unlock()
@@ -269,7 +266,7 @@ func (w *Waiting) deliverFacts() {
 	}
 }
 
-// markEnded closes done. It is called with mu held.
+// markEnded closes done. mu must be held.
 func (w *Waiting) markEnded(err error) {
 	if !w.ended {
 		w.ended, w.err = true, err
@@ -277,36 +274,35 @@ func (w *Waiting) markEnded(err error) {
 	}
 }
 
-// Peer is the helper, as TLS proved it.
+// Peer returns the helper's key, as proved by TLS.
 func (w *Waiting) Peer() identity.PublicKey { return w.peer }
 
-// Name is what the helper calls itself: for display, not for trust.
+// Name returns the name that the helper gives itself. It is for display only, not for trust.
 func (w *Waiting) Name() string { return w.name }
 
-// RemoteAddr is the helper's address on this pipe.
+// RemoteAddr returns the helper's address on this pipe.
 func (w *Waiting) RemoteAddr() net.Addr { return w.raw.RemoteAddr() }
 
-// Via names the local link that the pipe goes over, as Link.Via does.
+// Via returns a name for the local link of the pipe, as Link.Via does.
 func (w *Waiting) Via() string { return localLinkName(w.raw) }
 
-// RTT is the least round trip that the handshake saw, 0 if the carrier tells
-// none.
+// RTT returns the smallest round trip seen in the handshake, 0 if the carrier does not report it.
 func (w *Waiting) RTT() time.Duration { return w.rtt }
 
-// Done is closed when the pipe no longer waits: it broke, was closed, or Join
-// has begun to use it. Err then tells which.
+// Done returns a channel that is closed when the pipe no longer waits: it broke or was closed, or
+// Join or Link.Resume has taken it. See Err.
 func (w *Waiting) Done() <-chan struct{} { return w.done }
 
-// Err is why the pipe broke, net.ErrClosed after Close, and nil while it waits
-// and when Join has taken it.
+// Err returns why the pipe broke, net.ErrClosed after Close, and nil while it waits or after Join
+// has taken it.
 func (w *Waiting) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// Close hangs up, unless Join has taken the pipe: who joined ends by its
-// context or closes the Link.
+// Close closes the pipe, unless Join has taken it: Join ends with its context, and later the Link
+// is closed.
 func (w *Waiting) Close() error {
 	w.mu.Lock()
 	ended := w.ended
@@ -318,10 +314,10 @@ func (w *Waiting) Close() error {
 	return w.tls.Close()
 }
 
-// Join asks the helper to connect the pipe to server, "host:port". It can be
-// called once; when it fails the pipe is closed. It takes at most JoinTimeout.
-// A refusal is a fault that wraps the wire.Refuse. The Link is a session that
-// waits for window, if a pipe of it breaks, for another one.
+// Join asks the helper to connect the pipe to server, "host:port". It may be called once and takes
+// at most JoinTimeout. When it fails the pipe is closed. A refusal is a fault that wraps the
+// wire.Refuse. If a pipe of the returned Link breaks, the Link waits for another one for
+// resumeWindow.
 func (w *Waiting) Join(ctx context.Context, server string, resumeWindow time.Duration) (*Link, error) {
 	var token wire.Token
 	var key wire.HopKey
@@ -329,29 +325,28 @@ func (w *Waiting) Join(ctx context.Context, server string, resumeWindow time.Dur
 	_, _ = rand.Read(key[:])
 	payload, err := w.request(ctx, JoinTimeout, wire.InitJoin{Token: token, Key: key, Window: resumeWindow, Server: server}, wire.TypeInitOK)
 	if err != nil {
-		return nil, fmt.Errorf("joining by %s: %w", w.name, err)
+		return nil, fmt.Errorf("joining through %s: %w", w.name, err)
 	}
 	ok, err := wire.ParseInitOK(payload)
 	if err != nil {
 		w.tls.Close()
-		return nil, fmt.Errorf("joining by %s: %w", w.name, notMpbondError(err))
+		return nil, fmt.Errorf("joining through %s: %w", w.name, notMpbondError(err))
 	}
 	l := newLink(w.newLinkConn(), token, resumeWindow)
 	l.radio, l.key = ok.Radio, key
 	return l, nil
 }
 
-// SendServers tells the helper which servers it may connect to from now on, by what list
-// returns, unless it was told just that over this pipe, or the pipe does not wait
-// any more: then the next one tells. It takes up to HandshakeTimeout. A pipe to
-// which nothing can be written is closed.
+// SendServers sends the helper the list of servers that it may connect to. list returns it. Nothing
+// is sent if the list has not changed, or if the pipe no longer waits; then the next waiting pipe
+// sends it. It takes up to HandshakeTimeout. If writing fails the pipe is closed.
 func (w *Waiting) SendServers(list func() []string) {
 	w.writeMu.Lock()
 	defer w.writeMu.Unlock()
 	w.mu.Lock()
 	ended := w.ended
 	w.mu.Unlock()
-	servers := list() // now, so that of several the newest is the last
+	servers := list() // read under writeMu, so that the last call sends the newest list
 	if ended || w.sentServers != nil && slices.Equal(w.sentServers, servers) {
 		return
 	}
@@ -359,10 +354,9 @@ func (w *Waiting) SendServers(list func() []string) {
 	w.writeFrame(wire.Servers{Addresses: servers})
 }
 
-// SendTrouble reports to the helper why the primary does not use it, unless that was
-// the last report over this pipe, or the pipe does not wait any more. It takes up to
-// HandshakeTimeout. current returns the report; it is called when it is this one's turn to
-// be written, so that of several calls the last report is the newest.
+// SendTrouble sends the helper the reason why the primary does not use it. Nothing is sent if the
+// reason has not changed, or if the pipe no longer waits. It takes up to HandshakeTimeout. current
+// returns the report. It is called in the order of writing, so that the newest report is sent last.
 func (w *Waiting) SendTrouble(current func() wire.Trouble) {
 	w.writeMu.Lock()
 	defer w.writeMu.Unlock()
@@ -377,8 +371,8 @@ func (w *Waiting) SendTrouble(current func() wire.Trouble) {
 	w.writeFrame(f)
 }
 
-// writeFrame sends a frame while the pipe waits, which wmu guards. A pipe to which nothing can
-// be written is closed.
+// writeFrame sends a frame while the pipe waits. writeMu must be held. If writing fails the pipe is
+// closed.
 func (w *Waiting) writeFrame(f wire.Frame) {
 	_ = w.raw.SetWriteDeadline(time.Now().Add(HandshakeTimeout))
 	_, err := w.tls.Write(wire.Append(nil, f))
@@ -391,17 +385,17 @@ func (w *Waiting) writeFrame(f wire.Frame) {
 	}
 }
 
-// request ends the waiting: it sends f and returns the payload of the answer, which
-// must be of type t. When it fails the pipe is closed.
+// request ends the waiting. It sends f and returns the payload of the answer, which must be of type
+// t. When it fails the pipe is closed.
 func (w *Waiting) request(ctx context.Context, timeout time.Duration, f wire.Frame, t wire.Type) (payload []byte, err error) {
-	w.writeMu.Lock() // what Tell writes comes before
+	w.writeMu.Lock() // after what SendServers writes
 	defer w.writeMu.Unlock()
 	w.mu.Lock()
 	if w.ended {
 		err := w.err
 		w.mu.Unlock()
 		if err == nil {
-			err = errors.New("it is in use already")
+			err = errors.New("the pipe is already in use")
 		}
 		return nil, err
 	}
@@ -423,9 +417,9 @@ func (w *Waiting) newLinkConn() *linkConn {
 	return &linkConn{hopConn: hopConn{raw: w.raw, rw: w.tls, r: w.r}}
 }
 
-// DialHS makes an HS-path of a connection to a server, at the helper. It owns
-// conn from now on. Key is the subflow's, of its Request. The server does not
-// answer: a refusal is what the first Read returns.
+// DialHS makes an HS-path of a connection from helper to server. It owns conn from now on. key is
+// the key of the subflow, from its Request. The server does not answer: a refusal appears as the
+// error of the first Read.
 func DialHS(ctx context.Context, conn Conn, name string, key wire.HopKey) (*HSPath, error) {
 	err := runWithin(ctx, HandshakeTimeout, conn, func(context.Context) error {
 		_, err := conn.Write(wire.Append(nil, wire.Hello{Version: wire.Version, Name: name}))
@@ -439,7 +433,7 @@ func DialHS(ctx context.Context, conn Conn, name string, key wire.HopKey) (*HSPa
 	return h, nil
 }
 
-// LeaveReport leaves a report at a server, over a connection of its own, which it owns.
+// LeaveReport leaves a report at a server, over a connection made for this report. It owns conn.
 func LeaveReport(ctx context.Context, conn Conn, name string, f wire.Report) error {
 	err := runWithin(ctx, HandshakeTimeout, conn, func(context.Context) error {
 		_, err := conn.Write(wire.Append(wire.Append(nil, wire.Hello{Version: wire.Version, Name: name}), f))
@@ -452,12 +446,11 @@ func LeaveReport(ctx context.Context, conn Conn, name string, f wire.Report) err
 	return nil
 }
 
-// AcceptHS makes an HS-path of a connection whose first byte was peeked as
-// wire.TypeHello, at the server, and returns what the helper calls itself.
-// Nothing proves who the helper is: it only carries ciphertext of a subflow
-// whose ends prove themselves. Its reports and limits have no effect before
-// Authenticate. AcceptHS owns conn from now on and fails after
-// HandshakeTimeout; its errors are faults.
+// AcceptHS makes an HS-path of a connection at the server, whose first byte was peeked as
+// wire.TypeHello. It returns the name that the helper gives itself. Nothing proves the helper's
+// identity: it only carries ciphertext of a subflow whose ends authenticate each other. Its reports
+// and limits have no effect before Authenticate. AcceptHS owns conn from now on and fails after
+// HandshakeTimeout. Its errors are faults.
 func AcceptHS(ctx context.Context, conn Conn) (h *HSPath, name string, err error) {
 	r := wire.NewReader(conn)
 	err = runWithin(ctx, HandshakeTimeout, conn, func(context.Context) (err error) {

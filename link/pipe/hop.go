@@ -6,21 +6,21 @@ import (
 	"mpbond/link/wire"
 )
 
-// Hop carries one subflow's ciphertext between two devices: a Link between primary and
-// helper, an HSPath between helper and server. End-to-end TLS runs over it, as it is a
-// Transport of package subflow. One goroutine may read and another write; SendState, Probe
-// and Close may be called by any.
+// Hop carries one subflow's ciphertext between two devices: a Link between primary and helper, an
+// HSPath between helper and server. It is a Transport of package subflow, which runs end-to-end TLS
+// over it. One goroutine may read and another write. Any goroutine may call SendState, Probe and
+// Close.
 type Hop interface {
-	// Conn is of ciphertext here. Probe's byte counts include framing and, on a pipe, TLS.
+	// Conn reads and writes ciphertext. The byte counts of Probe include framing and, on a pipe,
+	// TLS.
 	Conn
-	// Refuse tells the peer why the subflow ends, and closes.
+	// Refuse sends the peer the reason why the subflow ends, and closes.
 	Refuse(code wire.Code, text string) error
-	// SendState sends a report. If a write is under way it does not wait: the
-	// report leaves with the next write, unless a newer one about the same hop has
-	// replaced it.
+	// SendState sends a report. It does not wait for a write in progress: the report then leaves
+	// with the next write, unless a newer one about the same hop has replaced it.
 	SendState(s wire.HopState) error
-	// Received and Sent count bytes of ciphertext: those that Read has returned,
-	// and those that the carrier has taken.
+	// Received returns how many bytes of ciphertext Read has returned. Sent returns how many bytes
+	// the carrier has accepted.
 	Received() uint64
 	Sent() uint64
 }
@@ -30,8 +30,8 @@ var (
 	_ Hop = (*HSPath)(nil)
 )
 
-// localLinkName names a local link by both its ends' addresses, without ports: two
-// connections between the same addresses go the same way.
+// localLinkName names a local link by the addresses of both ends, without ports: connections
+// between the same addresses use the same link.
 func localLinkName(c net.Conn) string {
 	host := func(a net.Addr) string {
 		if h, _, err := net.SplitHostPort(a.String()); err == nil {

@@ -12,34 +12,35 @@ import (
 	"mpbond/link/wire"
 )
 
-// HSPath is a Hop between a helper and a server: one connection, without TLS of its own,
-// whose end is the end of the hop. What the helper says on it beside the ciphertext has a
-// tag by the subflow's key (HOP_AUTH), as nothing else proves who said it.
+// HSPath is a Hop between a helper and a server. It is one connection without TLS of its own, and
+// ends with that connection. The helper's reports and limits carry a tag made with the subflow's
+// key (HOP_AUTH), because nothing else proves their origin.
 type HSPath struct {
 	frameReader
 	frameWriter
 	conn hopConn
 
 	onReport func(wire.Report) // or nil
-	auth     *verifier         // at the server's end, else nil
+	auth     *verifier         // at the server's end, otherwise nil
 
-	limit     atomic.Int64 // the pace that the far end shall keep to, bit/s
-	signer    *signer      // at the helper's end, else nil; guarded by wmu
-	limitSent int64        // the limit that the far end knows; guarded by wmu
+	limit     atomic.Int64 // pace requested from the far end, bit/s
+	signer    *signer      // at the helper's end, otherwise nil; guarded by wmu
+	limitSent int64        // the limit last sent; guarded by wmu
 }
 
 func newHSPath(conn Conn, r *wire.Reader) *HSPath {
 	return &HSPath{frameWriter: newFrameWriter(), conn: hopConn{raw: conn, rw: conn, r: r}}
 }
 
-// OnReport has f called with reports that a helper leaves. It is set before the first Read.
+// OnReport sets the function that is called with reports left by a helper. It must be set before
+// the first Read.
 func (h *HSPath) OnReport(f func(wire.Report)) { h.onReport = f }
 
-// Read implements net.Conn. It returns io.EOF when the peer ended its
-// direction in order, and a wire.Refuse when it gave the reason for its end.
+// Read implements net.Conn. It returns io.EOF when the peer ended its direction in order, and a
+// wire.Refuse when the peer gave a reason.
 func (h *HSPath) Read(p []byte) (int, error) { return h.readData(p, h.nextData) }
 
-// nextData handles the next frame and returns its ciphertext, if it is HOP_DATA.
+// nextData handles the next frame and returns its ciphertext if it is HOP_DATA.
 func (h *HSPath) nextData() ([]byte, error) {
 	t, payload, err := h.conn.r.Next()
 	switch {
@@ -53,7 +54,8 @@ func (h *HSPath) nextData() ([]byte, error) {
 	return h.handleCommonFrame(t, payload)
 }
 
-// handleReport handles a report that a helper leaves: the connection was for this alone.
+// handleReport handles a report left by a helper. It ends the connection, which was made for this
+// report.
 func (h *HSPath) handleReport(payload []byte) error {
 	if len(payload) > wire.MaxReport {
 		return wire.ErrTooLarge
@@ -73,10 +75,10 @@ func (h *HSPath) Write(p []byte) (n int, err error) {
 	return h.gatherData(p, h.flushLocked)
 }
 
-// Flush writes what was gathered and ends the gathering.
+// Flush ends corking and writes the gathered data.
 func (h *HSPath) Flush() error { return h.uncorkAndFlush(h.flushLocked) }
 
-// flushLocked writes what is gathered, and what is due. wmu must be held.
+// flushLocked writes the gathered data, unsent reports and a changed limit. wmu must be held.
 func (h *HSPath) flushLocked() error {
 	h.closeFrame()
 	for _, s := range h.takeUnsentReports() {
@@ -92,7 +94,7 @@ func (h *HSPath) flushLocked() error {
 	return h.writeGathered(&h.conn)
 }
 
-// appendSigned appends a report or limit, in a HOP_AUTH.
+// appendSigned appends a report or limit in a HOP_AUTH frame. wmu must be held.
 func (h *HSPath) appendSigned(f wire.Frame) {
 	if h.signer == nil {
 		h.appendFrame(f)
@@ -107,9 +109,9 @@ func (h *HSPath) SendState(s wire.HopState) error {
 	return h.tryFlush(h.flushLocked)
 }
 
-// SendLimit asks the server at the far end to send no faster than r; 0 ends that. As
-// SendState it does not wait: to be sure that a limit has left, say it again; only what the
-// far end does not know is sent.
+// SendLimit asks the server to send no faster than r; 0 removes the limit. Like SendState it does
+// not wait. Repeat it to be sure that the limit has left: it is sent only if the far end does not
+// have it.
 func (h *HSPath) SendLimit(r unit.Rate) error {
 	if r > 0 {
 		r = max(r, wire.MinHopLimit)
@@ -118,8 +120,8 @@ func (h *HSPath) SendLimit(r unit.Rate) error {
 	return h.tryFlush(h.flushLocked)
 }
 
-// Pace limits how fast this end sends; 0 is no limit. It does nothing on a
-// carrier that has no pace.
+// Pace limits the sending rate of this end; 0 is no limit. It does nothing if the carrier has no
+// pacing.
 func (h *HSPath) Pace(r unit.Rate) error {
 	if p, ok := h.conn.raw.(interface{ Pace(unit.Rate) error }); ok {
 		return p.Pace(r)
@@ -139,7 +141,7 @@ func (h *HSPath) Refuse(code wire.Code, text string) error {
 // WaitWritable blocks until a segment written now would soon leave this device.
 func (h *HSPath) WaitWritable() error { return h.conn.raw.WaitWritable() }
 
-// Probe tells the state of this hop's sending direction; its byte counts include framing.
+// Probe returns the state of this hop's sending direction. Byte counts include framing.
 func (h *HSPath) Probe() (estimate.Hop, error) { return h.conn.raw.Probe() }
 
 // CloseWrite implements Hop.
@@ -155,7 +157,7 @@ func (h *HSPath) CloseWrite() error {
 // Close implements net.Conn.
 func (h *HSPath) Close() error { return h.conn.rw.Close() }
 
-// Abort closes with a reset, so that nothing more is carried.
+// Abort closes with a reset and drops unsent data.
 func (h *HSPath) Abort() error {
 	if c, ok := h.conn.raw.(interface{ Abort() error }); ok {
 		return c.Abort()
@@ -172,8 +174,8 @@ func (h *HSPath) LocalAddr() net.Addr { return h.conn.raw.LocalAddr() }
 // RemoteAddr implements net.Conn.
 func (h *HSPath) RemoteAddr() net.Addr { return h.conn.raw.RemoteAddr() }
 
-// SetDeadline implements net.Conn. A read that fails by its deadline is the
-// last.
+// SetDeadline implements net.Conn. After a read has failed by its deadline, no further read may
+// follow.
 func (h *HSPath) SetDeadline(t time.Time) error { return h.conn.rw.SetDeadline(t) }
 
 // SetReadDeadline implements net.Conn.

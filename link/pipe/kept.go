@@ -10,34 +10,34 @@ import (
 
 // Tuning.
 const (
-	// RECEIVED is sent after so many bytes, or so long after the first of
-	// them: below 1 % of what it confirms.
+	// A RECEIVED frame is sent after confirmBytes, or confirmAfter after the first of them. This
+	// costs below 1 % of the bytes that it confirms.
 	confirmBytes = 128 << 10
 	confirmAfter = 20 * time.Millisecond
-	// confirmWithData is how many bytes are confirmed together with data that is
+	// confirmWithData is the least number of bytes that are confirmed together with data that is
 	// sent anyway.
 	confirmWithData = 16 << 10
 	// maxReplay bounds what a primary keeps of its uplink.
 	maxReplay = 4 << 20
 )
 
-// replay is what one end of a Link must be able to send again: the bytes of ciphertext
-// that were written and that the peer has not confirmed. Positions count bytes from the
-// start of the subflow. The ring is its own, filled by store, or the caller's, which fills
-// it before it writes. Its fields are guarded by the mutex of the Link, but for written and
-// the ring, which guard themselves; store is for the goroutine that writes.
+// replay holds what one end of a Link must be able to send again: ciphertext that was written and
+// that the peer has not confirmed. Positions count bytes from the start of the subflow. The ring is
+// its own, filled by storeWritten, or belongs to the caller, which fills it before it writes. The
+// mutex of the Link guards the fields, except written and the ring, which guard themselves.
+// storeWritten is for the goroutine that writes.
 type replay struct {
 	ring          *Ring
-	ownsRing      bool          // the ring is filled here; else by its owner
-	written       atomic.Uint64 // bytes given to Write
-	confirmed     uint64        // bytes that the peer has
-	holdConfirmed bool          // what was confirmed is dropped later: it is being sent again
+	ownsRing      bool          // the ring is filled here, otherwise by its owner
+	written       atomic.Uint64 // bytes passed to Write
+	confirmed     uint64        // bytes that the peer has confirmed
+	holdConfirmed bool          // confirmed bytes are kept for now, because they are being sent again
 }
 
 func newReplay() replay { return replay{ring: NewRing(maxReplay), ownsRing: true} }
 
-// storeWritten keeps the beginning of p, as much as fits at once, and returns how much
-// that is: 0 when the ring is dead. It blocks while there is no room.
+// storeWritten stores the beginning of p, as much as fits, and returns its length: 0 when the ring
+// is closed. It blocks while the ring is full.
 func (r *replay) storeWritten(p []byte) int {
 	n := copy(r.ring.WaitSpace(), p)
 	r.ring.CommitFilled(n)
@@ -45,10 +45,10 @@ func (r *replay) storeWritten(p []byte) int {
 	return n
 }
 
-// waitRoom blocks until store would not, and reports whether the ring lives.
+// waitRoom blocks until storeWritten would not block. It reports false if the ring is closed.
 func (r *replay) waitRoom() bool { return !r.ownsRing || r.ring.WaitRoom() }
 
-// onReceived takes a RECEIVED. An error says what no peer of ours sends.
+// onReceived handles a RECEIVED frame. An error means that the frame is impossible.
 func (r *replay) onReceived(payload []byte) error {
 	f, err := wire.ParseReceived(payload)
 	if err == nil && (f.Count < r.confirmed || f.Count > r.written.Load()) {
@@ -64,34 +64,33 @@ func (r *replay) onReceived(payload []byte) error {
 	return nil
 }
 
-// restartAt has the peer confirmed all before a position, from which on all is sent again:
-// nothing is dropped until unpin.
+// restartAt sets the confirmed position to from. Everything after it will be sent again; nothing is
+// dropped until releaseConfirmed.
 func (r *replay) restartAt(from uint64) { r.confirmed, r.holdConfirmed = from, true }
 
-// releaseConfirmed drops what was confirmed meanwhile.
+// releaseConfirmed drops the bytes that were confirmed meanwhile.
 func (r *replay) releaseConfirmed() {
 	r.holdConfirmed = false
 	r.ring.Confirm(r.confirmed)
 }
 
-// appendDataFrame appends a HOP_DATA with the n bytes from a position on.
+// appendDataFrame appends a HOP_DATA frame with n bytes from position at.
 func (r *replay) appendDataFrame(b []byte, at uint64, n int) []byte {
 	return r.ring.AppendAt(wire.AppendHeader(b, wire.TypeHopData, n), at, n)
 }
 
-// receivedSender says when the peer is sent RECEIVED, by which it may forget what it keeps: soon
-// after something has come, at once when that is much. Positions are those of replay. The
-// timer's function must call onTimer, and flush. All else is guarded by the mutex of the
-// Link.
+// receivedSender decides when to send RECEIVED frames, which let the peer drop the bytes that it
+// keeps: soon after data has come, at once if much has come. Positions are those of replay. The
+// timer's function must call onTimer and flush. The mutex of the Link guards all fields.
 type receivedSender struct {
-	received  uint64 // bytes that came
-	confirmed uint64 // of them, those that the peer was sent RECEIVED of
-	scheduled bool   // the timer runs
-	due       bool   // the next flush carries RECEIVED
+	received  uint64 // bytes received
+	confirmed uint64 // the part of them that RECEIVED frames have confirmed
+	scheduled bool   // the timer is running
+	due       bool   // the next flush sends RECEIVED
 	timer     *time.Timer
 }
 
-// onData counts bytes that came.
+// onData counts n received bytes.
 func (r *receivedSender) onData(n int) {
 	r.received += uint64(n)
 	if r.received-r.confirmed >= confirmBytes && !r.due {
@@ -102,7 +101,7 @@ func (r *receivedSender) onData(n int) {
 	r.scheduleSend()
 }
 
-// scheduleSend has RECEIVED leave soon.
+// scheduleSend starts the timer, unless it is running.
 func (r *receivedSender) scheduleSend() {
 	if !r.scheduled {
 		r.scheduled = true
@@ -110,19 +109,19 @@ func (r *receivedSender) scheduleSend() {
 	}
 }
 
-// onTimer makes it due.
+// onTimer marks RECEIVED as due.
 func (r *receivedSender) onTimer() { r.due, r.scheduled = true, false }
 
-// restartAt notes that the peer knows of the bytes before a position, from another
-// connection. If more came, over the one before, it learns of them soon: nothing more may
-// come.
+// restartAt records that the peer knows about the bytes before position known, from another
+// connection. If more came over the previous connection, a RECEIVED is scheduled, since no further
+// data may come.
 func (r *receivedSender) restartAt(known uint64) {
 	if r.confirmed = known; r.received > known {
 		r.scheduleSend()
 	}
 }
 
-// appendReceived appends RECEIVED to b, if it is due or comes for nothing.
+// appendReceived appends a RECEIVED frame to b if it is due, or if it can share a write with data.
 func (r *receivedSender) appendReceived(b []byte) []byte {
 	if n := r.received - r.confirmed; n > 0 && (r.due || n >= confirmWithData && len(b) > 0) {
 		b = wire.Append(b, wire.Received{Count: r.received})
@@ -131,23 +130,23 @@ func (r *receivedSender) appendReceived(b []byte) []byte {
 	return b
 }
 
-// rttEstimator estimates round trips from confirmations, where the carrier tells none: up to
-// confirmAfter too much. One position at a time is watched. It is guarded by the mutex of
-// the Link.
+// rttEstimator estimates round trips from confirmations, for carriers that do not report them. The
+// result is up to confirmAfter too high. It watches one position at a time. The mutex of the Link
+// guards it.
 type rttEstimator struct {
 	sentPos   uint64
-	sentTime  time.Time // of pos; zero: none is watched
+	sentTime  time.Time // of sentPos; zero: none is watched
 	srtt, min time.Duration
 }
 
-// onSent notes that all before a position was sent.
+// onSent records that all bytes before pos were sent.
 func (t *rttEstimator) onSent(pos uint64, now time.Time) {
 	if t.sentTime.IsZero() {
 		t.sentPos, t.sentTime = pos, now
 	}
 }
 
-// onConfirmed notes that the peer has all before a position.
+// onConfirmed records that the peer has all bytes before pos.
 func (t *rttEstimator) onConfirmed(pos uint64, now time.Time) {
 	if t.sentTime.IsZero() || pos < t.sentPos {
 		return

@@ -12,13 +12,12 @@ import (
 )
 
 // Link is a Hop on a pipe. It outlives the connections that carry it
-// (docs/adr/0005-pipes-are-sessions.md): each end keeps what it sent until the other
-// confirms it by RECEIVED. When a connection breaks, or a better one is there, the primary
-// sends RESUME on a pipe that waits, the helper answers RESUMED, and each end sends again
-// what the other has not got. Positions count bytes of ciphertext from the start of the
-// subflow.
+// (docs/adr/0005-pipes-are-sessions.md): each end keeps what it sent until the other end confirms
+// it with RECEIVED. When a connection breaks, or a better one is available, the primary sends
+// RESUME on a waiting pipe. The helper answers RESUMED, and each end sends again what the other has
+// not received. Positions count bytes of ciphertext from the start of the subflow.
 //
-// It locks wmu, held while writing, before slot.mu.
+// Lock order: wmu, which is held while writing, before slot.mu.
 type Link struct {
 	frameReader
 	frameWriter
@@ -26,38 +25,38 @@ type Link struct {
 
 	token           wire.Token
 	resumeWindow    time.Duration
-	radio           wire.Radio                 // of the helper's link to the server, at the primary
-	key             wire.HopKey                // of the subflow, at the primary
-	facts           atomic.Pointer[wire.Facts] // the newest that have not left
-	hasReadDeadline atomic.Bool                // there is a read deadline
-	connNeeded      chan struct{}              // see Trouble
-	endSent         bool                       // HOP_END, or REFUSE; guarded by wmu
+	radio           wire.Radio                 // type of the helper's link to the server; at the primary
+	key             wire.HopKey                // key of the subflow; at the primary
+	facts           atomic.Pointer[wire.Facts] // newest unsent facts
+	hasReadDeadline atomic.Bool                // a read deadline is set
+	connNeeded      chan struct{}              // see ConnNeeded
+	endSent         bool                       // HOP_END or REFUSE was sent; guarded by wmu
 
 	// Guarded by slot.mu.
 	replay         replay
 	receivedSender receivedSender
-	lastAttempt    uint64 // of the newest RESUME
-	readEnded      bool   // HOP_END came: a break is final from now on
+	lastAttempt    uint64 // number of the newest RESUME
+	readEnded      bool   // HOP_END came: a break is now final
 	expiryTimer    *time.Timer
 	brokenSince    time.Time
 	counts         Counts
 	roundTrips     rttEstimator
 	stallDetector  stallDetector
-	// For Probe: what hops acknowledged before this one, and with it.
+	// For Probe: bytes acknowledged by earlier connections, and by the current one.
 	ackedBefore, acked uint64
 }
 
-// DefaultWindow is how long a Link waits for a connection after a break.
+// DefaultWindow is how long a Link waits for a new connection after a break.
 const DefaultWindow = 10 * time.Second
 
-// Counts tell what happened to a Link.
+// Counts describes what happened to a Link.
 type Counts struct {
-	Resumed       int        // times it went on after a break
-	Migrated      int        // times it changed while the old connection still carried
-	Retransmitted unit.Bytes // sent a second time for that
+	Resumed       int        // how often it resumed after a break
+	Migrated      int        // how often it changed connections while the old one still worked
+	Retransmitted unit.Bytes // bytes sent again because of this
 	Downtime      time.Duration
-	LastChange    time.Time // when it last went on; zero if it never did
-	LastStalled   time.Time // when Stalled last found it so; zero if it never did
+	LastChange    time.Time // time of the last resumption or change; zero: none
+	LastStalled   time.Time // when CheckStalled last found it stalled; zero: never
 }
 
 func newLink(c *linkConn, token wire.Token, window time.Duration) *Link {
@@ -69,25 +68,24 @@ func newLink(c *linkConn, token wire.Token, window time.Duration) *Link {
 	return l
 }
 
-// SetReplayRing has the Link keep what it sends in r, which the caller has filled
-// before it calls Write, and from which it gives. It is called before the first
-// Write.
+// SetReplayRing makes the Link keep sent data in r. The caller fills r before it calls Write, and
+// marks bytes as sent. It must be called before the first Write.
 func (l *Link) SetReplayRing(r *Ring) { l.replay.ring, l.replay.ownsRing = r, false }
 
-// Token names the session.
+// Token returns the token that identifies the session.
 func (l *Link) Token() wire.Token { return l.token }
 
-// Radio is that of the helper's link to the server, at the primary's end.
+// Radio returns the radio of the helper's link to the server, at the primary's end.
 func (l *Link) Radio() wire.Radio { return l.radio }
 
-// HopKey is the key by which the server recognises what the helper of this subflow says, at
-// the primary's end.
+// HopKey returns the key that authenticates the helper's reports to the server, at the primary's
+// end.
 func (l *Link) HopKey() wire.HopKey { return l.key }
 
-// ConnNeeded gets a value when the Link needs another connection.
+// ConnNeeded returns a channel that gets a value when the Link needs another connection.
 func (l *Link) ConnNeeded() <-chan struct{} { return l.connNeeded }
 
-// RequestConn makes Trouble speak.
+// RequestConn sends a value to the channel of ConnNeeded.
 func (l *Link) RequestConn() {
 	select {
 	case l.connNeeded <- struct{}{}:
@@ -95,20 +93,19 @@ func (l *Link) RequestConn() {
 	}
 }
 
-// IsBroken reports whether nothing carries the Link now.
+// IsBroken reports whether the Link has no working connection now.
 func (l *Link) IsBroken() bool {
 	l.slot.mu.Lock()
 	defer l.slot.mu.Unlock()
 	return l.slot.conn.breakErr != nil && l.slot.endErr == nil
 }
 
-// HasEnded reports whether the Link is over.
+// HasEnded reports whether the Link has ended.
 func (l *Link) HasEnded() bool { return l.slot.endError() != nil }
 
-// AbandonConn gives up the connection in use, if it is the one from that local
-// address: the caller knows what the carrier does not, that nothing comes or
-// goes there any more. The Link then waits for another, as after any break.
-// It reports whether there was one to give up.
+// AbandonConn gives up the current connection if its local address is local. Use it when the caller
+// knows, unlike the carrier, that this address no longer works. As after any break, the Link then
+// waits for another connection. It reports whether a connection was given up.
 func (l *Link) AbandonConn(local net.Addr, err error) bool {
 	c := l.slot.currentConn()
 	if c.raw.LocalAddr().String() != local.String() || l.IsBroken() || !l.handleBreak(c, err) {
@@ -118,15 +115,15 @@ func (l *Link) AbandonConn(local net.Addr, err error) bool {
 	return true
 }
 
-// Counts may be called at any time.
+// Counts returns the counters. It may be called at any time.
 func (l *Link) Counts() Counts {
 	l.slot.mu.Lock()
 	defer l.slot.mu.Unlock()
 	return l.counts
 }
 
-// CheckStalled reports whether bytes are on the way to the other end and none has
-// been acknowledged for long. It is to be called every now and then.
+// CheckStalled reports whether bytes are in flight and none has been acknowledged for long. Call it
+// regularly.
 func (l *Link) CheckStalled(now time.Time) bool {
 	h, err := l.Probe()
 	if err != nil {
@@ -147,32 +144,31 @@ func (l *Link) SendState(s wire.HopState) error {
 	return l.tryFlush(l.flushLocked)
 }
 
-// SendFacts tells the primary what is known of this device. As SendState it does
-// not wait.
+// SendFacts sends the primary the facts about this device. Like SendState it does not wait.
 func (l *Link) SendFacts(f wire.Facts) error {
 	l.facts.Store(&f)
 	return l.tryFlush(l.flushLocked)
 }
 
-// Flush writes what was gathered and ends the gathering.
+// Flush ends corking and writes the gathered data.
 func (l *Link) Flush() error { return l.uncorkAndFlush(l.flushLocked) }
 
 // Refuse implements Hop.
 func (l *Link) Refuse(code wire.Code, text string) error {
 	l.wmu.Lock()
 	l.appendFrame(newRefusal(code, text))
-	l.endSent = true // REFUSE says it all
+	l.endSent = true // REFUSE replaces HOP_END
 	err := l.flushLocked()
 	l.wmu.Unlock()
 	return errors.Join(err, l.Close())
 }
 
-// Probe returns the state of this hop's sending direction; its byte counts include framing
-// and TLS. While nothing carries the Link it is an error.
+// Probe returns the state of this hop's sending direction. Byte counts include framing and TLS. It
+// fails while the Link has no working connection.
 func (l *Link) Probe() (estimate.Hop, error) {
 	c := l.slot.usableConn()
 	if c == nil {
-		return estimate.Hop{}, errors.New("nothing carries the pipe now")
+		return estimate.Hop{}, errors.New("the pipe has no connection now")
 	}
 	h, err := c.raw.Probe()
 	if err != nil {
@@ -181,8 +177,8 @@ func (l *Link) Probe() (estimate.Hop, error) {
 	l.slot.mu.Lock()
 	defer l.slot.mu.Unlock()
 	if h.Blind {
-		// What is confirmed has arrived, and what was sent and is not may lie
-		// anywhere, in the kernel or on the air.
+		// Confirmed bytes have arrived. Other sent bytes may be anywhere: in the kernel or in
+		// transit.
 		confirmed := l.replay.confirmed
 		queue := unit.Bytes(max(l.sent.Load(), confirmed) - confirmed)
 		return estimate.Hop{SRTT: l.roundTrips.srtt, MinRTT: l.roundTrips.min, Queue: queue, Unsent: min(h.Unsent, queue), Acked: confirmed}, nil
@@ -191,12 +187,12 @@ func (l *Link) Probe() (estimate.Hop, error) {
 		l.acked = h.Acked
 	}
 	h.Acked += l.ackedBefore
-	h.WireIn, h.WireOut = 0, 0 // of this connection alone
+	h.WireIn, h.WireOut = 0, 0 // they count this connection only
 	return h, nil
 }
 
-// SetDeadline implements net.Conn. A read that fails by its deadline is the
-// last.
+// SetDeadline implements net.Conn. After a read has failed by its deadline, no further read may
+// follow.
 func (l *Link) SetDeadline(t time.Time) error {
 	return errors.Join(l.SetReadDeadline(t), l.SetWriteDeadline(t))
 }

@@ -14,14 +14,14 @@ import (
 	"mpbond/link/estimate"
 )
 
-// Memory is a carrier within the process, for tests: no sockets, so that it
-// runs in virtual time. Addresses are any strings. The zero value is ready.
+// Memory is a carrier within the process, for tests. It uses no sockets and so runs in virtual
+// time. Any string is an address. The zero value is ready.
 type Memory struct {
 	mu        sync.Mutex
 	listeners map[string]*memoryListener
 }
 
-// memoryBufferSize bounds what a direction holds, as a send buffer would.
+// memoryBufferSize bounds the data in one direction, like a send buffer.
 const memoryBufferSize = 64 << 10
 
 // Name implements Carrier.
@@ -96,7 +96,7 @@ func (l *memoryListener) Close() error {
 	return nil
 }
 
-// MemoryPipe is a connection in memory, as seen from both ends.
+// MemoryPipe returns both ends of a connection in memory.
 func MemoryPipe() (a, b Conn) {
 	ab, ba := newMemoryQueue(), newMemoryQueue()
 	return &memoryConn{ba, ab, "memory", "memory"}, &memoryConn{ab, ba, "memory", "memory"}
@@ -144,16 +144,16 @@ func (c *memoryConn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// memoryQueue is one direction.
+// memoryQueue is one direction of a connection.
 type memoryQueue struct {
 	mu    sync.Mutex
 	cond  sync.Cond
 	buf   []byte
 	taken uint64
 
-	writerEnded  bool // the writer has ended: EOF after buf
-	writerClosed bool // the writer has closed: writes fail with net.ErrClosed
-	readerClosed bool // the reader has closed: writes fail, reads too
+	writerEnded  bool // EOF follows buf
+	writerClosed bool // writes fail with net.ErrClosed
+	readerClosed bool // reads and writes fail
 
 	readDeadline, writeDeadline deadline
 }
@@ -171,7 +171,7 @@ func newMemoryQueue() *memoryQueue {
 	return q
 }
 
-// raiseFlags raises flags together, so that nobody who waits sees one without the other.
+// raiseFlags sets flags together, so that a waiting goroutine never sees only some of them.
 func (q *memoryQueue) raiseFlags(flags ...*bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -221,7 +221,7 @@ func (q *memoryQueue) read(p []byte) (int, error) {
 	}
 }
 
-// waitRoom waits until at most limit bytes are held.
+// waitRoom waits until buf holds at most limit bytes. mu must be held.
 func (q *memoryQueue) waitRoom(limit int) error {
 	for {
 		switch {
@@ -259,5 +259,5 @@ func (q *memoryQueue) waitWritable() error {
 	if err := q.waitRoom(memoryBufferSize / 4); err != io.ErrClosedPipe {
 		return err
 	}
-	return nil // as with a kernel, the write tells
+	return nil // as with a kernel, the write reports it
 }

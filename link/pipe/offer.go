@@ -17,22 +17,21 @@ type Offer struct {
 	tls *tls.Conn
 	r   *wire.Reader
 
-	// OnServers, set before Wait, is called with the primary's own servers, as it
-	// announces them. An error that it returns ends the pipe.
+	// OnServers is called with the list of servers that the primary announces. Its error ends the
+	// pipe. Set it before Wait.
 	OnServers func([]string) error
-	// OnTrouble, set before Wait, is called with each report of what keeps the primary
-	// from using this device.
+	// OnTrouble is called with each report of why the primary does not use this device. Set it
+	// before Wait.
 	OnTrouble func(wire.Trouble)
 }
 
-// maxServersFrames bounds how often a primary may name its servers over one pipe, and
-// maxHints the hints that it may send over it besides.
+// maxServersFrames bounds the SERVERS frames on one pipe, maxHints all other frames that carry
+// hints.
 const maxServersFrames, maxHints = 16, 4096
 
-// NewOffer makes a pipe of a connection to a primary. Cfg is of
-// identity.Key.ClientConfig with wire.PipeALPN, name is for display. It owns conn
-// from now on and fails after HandshakeTimeout; its errors are faults. That the
-// primary refuses this device's key is known only when Wait returns.
+// NewOffer makes a pipe of a connection to a primary. cfg is from identity.Key.Client with
+// wire.PipeALPN; name is for display. It owns conn from now on and fails after HandshakeTimeout.
+// Its errors are faults. If the primary refuses this device's key, only Wait reports it.
 func NewOffer(ctx context.Context, conn Conn, cfg *tls.Config, name string) (*Offer, error) {
 	o := &Offer{raw: conn, tls: tls.Client(conn, cfg)}
 	err := runWithin(ctx, HandshakeTimeout, conn, func(ctx context.Context) error {
@@ -43,8 +42,7 @@ func NewOffer(ctx context.Context, conn Conn, cfg *tls.Config, name string) (*Of
 		if err == nil {
 			return nil
 		}
-		// The primary may have hung up on our key already: what it said is there
-		// to be read.
+		// The primary may have refused our key and hung up already: its reason can still be read.
 		if _, readErr := o.tls.Read(make([]byte, 1)); fault.Is(identity.ExplainTLS(readErr), fault.UnknownDevice) {
 			return readErr
 		}
@@ -57,19 +55,19 @@ func NewOffer(ctx context.Context, conn Conn, cfg *tls.Config, name string) (*Of
 	return o, nil
 }
 
-// Request is what a primary asks of a pipe that waits: a subflow to Server, or
-// to resume another pipe's.
+// Request is a primary's request on a waiting pipe: a new subflow to Server, or the resumption of a
+// subflow of another pipe.
 type Request struct {
 	Token  wire.Token
-	Key    wire.HopKey // of the subflow, for DialHS
+	Key    wire.HopKey // key of the subflow, for DialHS
 	Server string
-	Window time.Duration // how long the subflow shall outlive a break
-	Resume *wire.Resume  // nil when a new subflow is asked for
+	Window time.Duration // how long the subflow outlives a break
+	Resume *wire.Resume  // nil for a new subflow
 }
 
-// Wait blocks until the primary asks for something. The caller must then call
-// Accept, Refuse or Link.AcceptResume. When ctx ends, or the pipe breaks, the pipe is
-// closed. Errors are faults where a person can do something.
+// Wait blocks until the primary sends a request. The caller must then call Accept, Refuse or
+// Link.AcceptResume. When ctx ends or the pipe breaks, the pipe is closed. Errors that a user can
+// act on are faults.
 func (o *Offer) Wait(ctx context.Context) (req Request, err error) {
 	stop := context.AfterFunc(ctx, func() { o.Close() })
 	t, payload, err := o.nextRequest()
@@ -96,7 +94,7 @@ func (o *Offer) Wait(ctx context.Context) (req Request, err error) {
 	return Request{Token: f.Token, Key: f.Key, Server: f.Server, Window: f.Window}, nil
 }
 
-// nextRequest reads up to the next frame that asks for something.
+// nextRequest reads frames until one that is a request.
 func (o *Offer) nextRequest() (wire.Type, []byte, error) {
 	for servers, hints := 0, 0; servers < maxServersFrames && hints < maxHints; {
 		t, payload, err := o.r.Next()
@@ -128,8 +126,8 @@ func (o *Offer) nextRequest() (wire.Type, []byte, error) {
 	return 0, nil, fmt.Errorf("%w: more than %d times %v, or %d hints", wire.ErrMalformed, maxServersFrames-1, wire.TypeServers, maxHints)
 }
 
-// SendStalled reports to the primary that the session of that token needs a pipe. It
-// must be called before Wait.
+// SendStalled reports to the primary that session t needs another pipe. It must be called before
+// Wait.
 func (o *Offer) SendStalled(t wire.Token) error {
 	_ = o.raw.SetWriteDeadline(time.Now().Add(HandshakeTimeout))
 	_, err := o.tls.Write(wire.Append(nil, wire.Stalled{Token: t}))
@@ -137,16 +135,15 @@ func (o *Offer) SendStalled(t wire.Token) error {
 	return err
 }
 
-// SendFacts sends the primary the facts about this device. It may be called by
-// any goroutine while the pipe waits; a call that is late does no harm.
+// SendFacts sends the primary the facts about this device. Any goroutine may call it while the pipe
+// waits. A late call does no harm.
 func (o *Offer) SendFacts(f wire.Facts) error {
 	_, err := o.tls.Write(wire.Append(nil, f))
 	return err
 }
 
-// Accept answers INIT_MP_OK to q: the HS-path is connected, over a link of that
-// radio. The Link is a session that waits for window, if a pipe of it breaks,
-// for another one.
+// Accept answers req with INIT_MP_OK: the HS-path is connected, over a link of the given radio. If
+// a pipe of the returned Link breaks, the Link waits for another one for window.
 func (o *Offer) Accept(req Request, window time.Duration, radio wire.Radio) (*Link, error) {
 	if _, err := o.tls.Write(wire.Append(nil, wire.InitOK{Radio: radio})); err != nil {
 		o.Close()
@@ -159,10 +156,10 @@ func (o *Offer) newLinkConn() *linkConn {
 	return &linkConn{hopConn: hopConn{raw: o.raw, rw: o.tls, r: o.r}}
 }
 
-// Refuse answers REFUSE and closes.
+// Refuse answers REFUSE and closes the pipe.
 func (o *Offer) Refuse(code wire.Code, text string) error {
 	return o.newLinkConn().sendRefusal(code, text)
 }
 
-// Close hangs up.
+// Close closes the pipe.
 func (o *Offer) Close() error { return o.tls.Close() }

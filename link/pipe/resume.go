@@ -12,16 +12,16 @@ import (
 
 // Tuning.
 const (
-	// oldConnLinger is how long a helper leaves the old connection open, so that
-	// the primary can read it until it has changed too.
+	// oldConnLinger is how long a helper keeps the old connection open, so that the primary can
+	// read from it until it has changed too.
 	oldConnLinger = 2 * time.Second
-	// resumeTimeout bounds RESUME until RESUMED.
+	// resumeTimeout bounds the wait for RESUMED.
 	resumeTimeout = 2 * time.Second
 )
 
-// Resume moves the Link of a subflow to w, at the primary: after a break,
-// or because w is better. One goroutine calls it at a time. When it fails w is
-// closed, and the Link goes on as it was, unless the helper refused.
+// Resume moves the Link of a subflow to w, at the primary: after a break, or because w is better.
+// One goroutine may call it at a time. When it fails w is closed. The Link then continues as
+// before, unless the helper refused.
 func (l *Link) Resume(ctx context.Context, w *Waiting) error {
 	l.slot.mu.Lock()
 	err := l.slot.endErr
@@ -65,8 +65,8 @@ func (l *Link) Resume(ctx context.Context, w *Waiting) error {
 	return err
 }
 
-// AcceptResume is the helper's part of Resume: what o asked for, f, is l. Who called checks that it is the same primary. An error was answered
-// with REFUSE.
+// AcceptResume is the helper's side of Resume. f, which came over o, asks for l. The caller must
+// have checked that both have the same primary. Errors were answered with REFUSE.
 func (l *Link) AcceptResume(o *Offer, f wire.Resume) error {
 	refuse := func(code wire.Code, text string) error {
 		_ = o.Refuse(code, text)
@@ -84,15 +84,15 @@ func (l *Link) AcceptResume(o *Offer, f wire.Resume) error {
 	case ended:
 		return refuse(wire.CodeClosed, "the subflow has ended")
 	case stale:
-		return refuse(wire.CodeMalformed, "an attempt that comes after a later one")
+		return refuse(wire.CodeMalformed, "a newer attempt exists")
 	case wrong:
-		return refuse(wire.CodeMalformed, "it has more than was sent")
+		return refuse(wire.CodeMalformed, "the peer claims more data than was sent")
 	}
 	err := l.switchConn(o.newLinkConn(), func() (uint64, wire.Frame, error) {
 		if f.Attempt != l.lastAttempt {
-			return 0, nil, errors.New("a later attempt came")
+			return 0, nil, errors.New("a newer attempt exists")
 		}
-		// The primary may have confirmed more over the old pipe since it asked.
+		// The primary may have confirmed more over the old pipe after its request.
 		from := max(f.Received, l.replay.confirmed)
 		l.receivedSender.restartAt(l.receivedSender.received)
 		return from, wire.Resumed{Received: l.receivedSender.received, From: from}, nil
@@ -105,16 +105,16 @@ func (l *Link) AcceptResume(o *Offer, f wire.Resume) error {
 
 var errEnding = errors.New("the subflow is ending")
 
-// switchConn has the Link go on over c, from the position that agree returns,
-// after a first frame if it is not nil. Agree is called with wmu and slot.mu held;
-// its error leaves everything as it was.
+// switchConn makes the Link continue over c. agreeStart returns the position to continue from, and
+// a first frame or nil. It is called with wmu and slot.mu held; its error leaves everything
+// unchanged.
 func (l *Link) switchConn(c *linkConn, agreeStart func() (from uint64, first wire.Frame, err error)) error {
-	_ = l.slot.currentConn().raw.SetWriteDeadline(time.Now().Add(handOverTimeout)) // who writes there lets us in
+	_ = l.slot.currentConn().raw.SetWriteDeadline(time.Now().Add(handOverTimeout)) // makes a blocked writer release wmu
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	l.slot.mu.Lock()
 	err := l.slot.endErr
-	if err == nil && l.readEnded { // meanwhile: what was kept is let go
+	if err == nil && l.readEnded { // ended meanwhile: the kept bytes were dropped
 		err = errEnding
 	}
 	var from uint64
@@ -133,15 +133,15 @@ func (l *Link) switchConn(c *linkConn, agreeStart func() (from uint64, first wir
 	if l.replay.ownsRing || old.breakErr != nil {
 		old.raw.Close()
 	} else {
-		_ = old.raw.SetReadDeadline(time.Now()) // who reads there comes over
+		_ = old.raw.SetReadDeadline(time.Now()) // moves the reader to the new connection
 		time.AfterFunc(oldConnLinger, func() { old.raw.Close() })
 	}
 	l.retransmit(c, from, end, first)
 	return nil
 }
 
-// replaceConn puts c in the place of the connection before: what lies between two positions
-// is to be sent again. wmu and slot.mu must be held.
+// replaceConn makes c the current connection. Bytes from position from to end will be sent again.
+// wmu and slot.mu must be held.
 func (l *Link) replaceConn(c *linkConn, from, end uint64) {
 	if l.slot.conn.breakErr != nil {
 		l.expiryTimer.Stop()
@@ -155,17 +155,17 @@ func (l *Link) replaceConn(c *linkConn, from, end uint64) {
 	l.counts.Retransmitted += unit.Bytes(end - from)
 	l.ackedBefore, l.acked, l.stallDetector = l.ackedBefore+l.acked, 0, stallDetector{}
 	l.replay.restartAt(from)
-	l.roundTrips = rttEstimator{} // another hop
+	l.roundTrips = rttEstimator{} // c is another hop
 	select {
-	case <-l.connNeeded: // about the old one
+	case <-l.connNeeded: // it concerned the old connection
 	default:
 	}
 	l.slot.cond.Broadcast()
 }
 
-// retransmit sends what lies between two positions over c, after a first frame, and the
-// end if that was sent before. What was gathered is kept, and is part of it. A connection
-// that breaks meanwhile leaves it to the next one. wmu must be held.
+// retransmit sends the bytes from position from to end over c, after the frame first unless that is
+// nil, and HOP_END if it was sent before. Gathered data is part of these bytes. If c breaks, the
+// next connection retransmits. wmu must be held.
 func (l *Link) retransmit(c *linkConn, from, end uint64, first wire.Frame) {
 	l.discardGathered()
 	l.sent.Store(from)
@@ -178,10 +178,10 @@ func (l *Link) retransmit(c *linkConn, from, end uint64, first wire.Frame) {
 		l.gatheredBytes += uint64(n)
 		at += uint64(n)
 		if err := l.flushLocked(); err != nil {
-			return // it has ended: who reads learns
+			return // the Link has ended; the reader gets the error
 		}
 		if l.slot.usableConn() != c {
-			break // the next one begins again
+			break // the next connection starts over
 		}
 	}
 	if l.endSent {

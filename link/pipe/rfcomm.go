@@ -8,21 +8,19 @@ import (
 	"mpbond/base/fault"
 )
 
-// RFCOMM carries hops over Bluetooth, on Linux. An address is
-// "AA:BB:CC:DD:EE:FF/CHANNEL", channels being 1 to 30; to listen on all
-// adapters it is the channel alone. Pairing and encryption of the radio link
-// are the system's; what mpbond sends is in TLS anyway. Between two devices there
-// is one connection for each channel.
+// RFCOMM carries hops over Bluetooth, on Linux. An address is "AA:BB:CC:DD:EE:FF/CHANNEL" with a
+// channel from 1 to 30. The channel alone listens on all adapters. The system pairs the devices and
+// encrypts the radio link; mpbond also uses TLS. Two devices have at most one connection for each
+// channel.
 //
-// The kernel tells of RFCOMM only how much it still holds, and a connection
-// cannot be ended in one direction: CloseWrite fails with errors.ErrUnsupported,
-// and nothing on a pipe needs it.
+// The kernel reports only how much data it still holds. Half-close does not exist: CloseWrite fails
+// with errors.ErrUnsupported, and pipes do not need it.
 type RFCOMM struct{}
 
 // Name implements Carrier.
 func (RFCOMM) Name() string { return "rfcomm" }
 
-// rfcommAddr is an address; it is little-endian, as the kernel has it.
+// rfcommAddr is an address, little-endian as in the kernel.
 type rfcommAddr struct {
 	device  [6]byte
 	channel uint8
@@ -39,10 +37,10 @@ func (a rfcommAddr) String() string {
 	return fmt.Sprintf("rfcomm://%02X:%02X:%02X:%02X:%02X:%02X/%d", d[5], d[4], d[3], d[2], d[1], d[0], a.channel)
 }
 
-// parseRFCOMM reads an address with or without "rfcomm://". Any is whether the
-// device may be left out.
+// parseRFCOMM parses an address with or without "rfcomm://". If any is true the device may be left
+// out.
 func parseRFCOMM(s string, any bool) (a rfcommAddr, err error) {
-	bad := fault.New(fault.Config, fmt.Errorf("address %q of Bluetooth", s), "write it as AA:BB:CC:DD:EE:FF/CHANNEL, with a channel from 1 to 30; `bluetoothctl list` shows a device's own")
+	bad := fault.New(fault.Config, fmt.Errorf("invalid Bluetooth address %q", s), "write it as AA:BB:CC:DD:EE:FF/CHANNEL, with a channel from 1 to 30; `bluetoothctl list` shows the addresses of this device")
 	device, channel, ok := strings.Cut(strings.TrimPrefix(s, "rfcomm://"), "/")
 	if !ok {
 		if !any {

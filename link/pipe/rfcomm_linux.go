@@ -19,12 +19,10 @@ import (
 	"mpbond/link/estimate"
 )
 
-// rfcommBuffer bounds what the kernel holds of what we send, its own overhead
-// included: about 25 ms at 10 Mbit/s.
+// rfcommBuffer bounds the kernel's send buffer, including its overhead: about 25 ms at 10 Mbit/s.
 const rfcommBuffer = 32 << 10
 
-// dialTries bounds how often a connection is tried that is reset while it is
-// made.
+// dialTries bounds how often a connection is retried that is reset while it is being made.
 const dialTries = 3
 
 func rfcommSocket() (int, error) {
@@ -45,14 +43,14 @@ func explainRFCOMM(err error) error {
 		hint string
 	}{
 		{unix.EADDRINUSE, fault.AlreadyRunning, "is mpbond already running here? Or choose another channel"},
-		{unix.EBUSY, fault.Exists, "RFCOMM has one connection for each channel between two devices, and that is open"},
+		{unix.EBUSY, fault.Exists, "RFCOMM allows one connection per channel between two devices, and it is open"},
 		{unix.ECONNREFUSED, fault.Unreachable, "the device answers, but nothing listens on that channel: is mpbond running on it?"},
-		{unix.ECONNRESET, fault.Unreachable, "the device answers, and ends the connection: is it going off?"},
-		{unix.EHOSTDOWN, fault.Unreachable, "is the device on, and is its Bluetooth?"},
-		{unix.EHOSTUNREACH, fault.Unreachable, "is Bluetooth on here? `bluetoothctl power on`"},
+		{unix.ECONNRESET, fault.Unreachable, "the device answers and ends the connection: is it shutting down?"},
+		{unix.EHOSTDOWN, fault.Unreachable, "check that the device is on and its Bluetooth is enabled"},
+		{unix.EHOSTUNREACH, fault.Unreachable, "enable Bluetooth here: `bluetoothctl power on`"},
 		{unix.EADDRNOTAVAIL, fault.Config, "no Bluetooth adapter here has that address: `bluetoothctl list` shows them"},
 		{unix.EACCES, fault.Permission, "pair the devices first: `bluetoothctl pair`"},
-		{unix.ETIMEDOUT, fault.Timeout, "is the device near?"},
+		{unix.ETIMEDOUT, fault.Timeout, "check that the device is near"},
 	} {
 		if errors.Is(err, h.is) {
 			return fault.New(h.kind, err, h.hint)
@@ -61,9 +59,9 @@ func explainRFCOMM(err error) error {
 	return err
 }
 
-// Dial implements Carrier. Linux has one session between two devices; it goes
-// with its last channel, and resets one that is opened meanwhile. Such a reset
-// means try again.
+// Dial implements Carrier. Linux has one session between two devices. The session ends with its
+// last channel, and then resets a channel that is just being opened. Dial therefore retries after a
+// reset.
 func (RFCOMM) Dial(ctx context.Context, addr string) (Conn, error) {
 	to, err := parseRFCOMM(addr, false)
 	if err != nil {
@@ -140,7 +138,7 @@ func (RFCOMM) Listen(_ context.Context, addr string) (Listener, error) {
 }
 
 type rfcommListener struct {
-	conn *rfcommConn // of which only descriptor and end are used
+	conn *rfcommConn // only its descriptor and its closing are used
 	addr rfcommAddr
 }
 
@@ -172,22 +170,22 @@ func (l *rfcommListener) Addr() net.Addr { return l.addr }
 // Close implements Listener.
 func (l *rfcommListener) Close() error { return l.conn.Close() }
 
-// rfcommConn is a connection, or what listens for them.
+// rfcommConn is a connection or a listening socket.
 type rfcommConn struct {
 	file   *os.File
 	raw    syscall.RawConn
 	peer   rfcommAddr
 	closed atomic.Bool
 
-	mu      sync.Mutex // guards below; held while writing
+	mu      sync.Mutex // guards the fields below; held while writing
 	corked  bool
 	buf     []byte
 	written uint64
 }
 
-// newRFCOMM takes over fd.
+// newRFCOMM makes a connection of fd and owns it.
 func newRFCOMM(fd int, peer rfcommAddr) (*rfcommConn, error) {
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, rfcommBuffer) // a wish: late binding
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, rfcommBuffer) // optional: keeps decisions late
 	f := os.NewFile(uintptr(fd), peer.String())
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -197,7 +195,7 @@ func newRFCOMM(fd int, peer rfcommAddr) (*rfcommConn, error) {
 	return &rfcommConn{file: f, raw: raw, peer: peer}, nil
 }
 
-// mapCloseError makes an error of package os one of package net.
+// mapCloseError returns net.ErrClosed for errors after Close.
 func (c *rfcommConn) mapCloseError(err error) error {
 	if err != nil && c.closed.Load() {
 		return net.ErrClosed
@@ -212,9 +210,8 @@ func (c *rfcommConn) controlFD(f func(fd int) error) (err error) {
 	return err
 }
 
-// Read implements net.Conn. Linux tells of the end once, as a reset, to whoever
-// reads or writes next; from then on reading finds nothing, and the socket's
-// state alone tells that nothing will come.
+// Read implements net.Conn. Linux reports the end once, as a reset, to the next read or write. From
+// then on reads find nothing, and only the socket's state shows that nothing will come.
 func (c *rfcommConn) Read(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -232,7 +229,7 @@ func (c *rfcommConn) Read(p []byte) (n int, err error) {
 				if _, err := unix.Poll(state[:], 0); err == nil && state[0].Revents&unix.POLLHUP == 0 {
 					return false
 				}
-				over = true // what came before the end is read first
+				over = true // first read what came before the end
 			}
 		}
 	})
@@ -281,7 +278,7 @@ func (c *rfcommConn) Flush() error {
 	return c.mapCloseError(err)
 }
 
-// WaitWritable implements Conn: until half the send buffer is free.
+// WaitWritable implements Conn. It waits until half the send buffer is free.
 func (c *rfcommConn) WaitWritable() error {
 	return c.mapCloseError(c.raw.Write(func(fd uintptr) bool {
 		p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
@@ -290,16 +287,15 @@ func (c *rfcommConn) WaitWritable() error {
 	}))
 }
 
-// Probe implements Conn. Queue is what the kernel holds, in its memory, which
-// is more than the bytes that are in it; Acked is what it holds no longer. There
-// is no round trip: it knows nothing of the other end.
+// Probe implements Conn. Queue is the kernel memory in use, which exceeds the bytes in it. Acked
+// counts the bytes that the kernel no longer holds. Round trips are unknown.
 func (c *rfcommConn) Probe() (h estimate.Hop, err error) {
 	err = c.controlFD(func(fd int) error {
 		size, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
 		if err != nil {
 			return err
 		}
-		room, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ) // Bluetooth sockets tell what is free
+		room, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ) // for Bluetooth sockets this is the free space
 		h.Queue = unit.Bytes(max(0, size-room))
 		return err
 	})
@@ -311,7 +307,7 @@ func (c *rfcommConn) Probe() (h estimate.Hop, err error) {
 	return h, err
 }
 
-// CloseWrite implements Conn: it cannot be done.
+// CloseWrite implements Conn. It always fails.
 func (c *rfcommConn) CloseWrite() error {
 	return fmt.Errorf("half-closing RFCOMM: %w", errors.ErrUnsupported)
 }

@@ -10,7 +10,7 @@ import (
 	"mpbond/base/fault"
 )
 
-var errNoRFCOMM = fault.New(fault.Unreachable, errors.New("mpbond has no Bluetooth on "+runtime.GOOS), "use tcp://")
+var errNoRFCOMM = fault.New(fault.Unreachable, errors.New("Bluetooth is not supported on "+runtime.GOOS), "use tcp://")
 
 // Dial implements Carrier.
 func (RFCOMM) Dial(context.Context, string) (Conn, error) { return nil, errNoRFCOMM }

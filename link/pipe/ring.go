@@ -2,37 +2,36 @@ package pipe
 
 import "sync"
 
-// Ring is a bounded buffer between one goroutine that fills it and one that
-// empties it, which keeps what was taken out until it is confirmed: bytes are
-// waiting, then given, then dropped. It takes memory as it is needed, up to its
-// limit; a full ring blocks the filler, which is the push-back: who does not
-// read lets TCP close the window. All methods may be called by any goroutine,
-// Space and Fill by the filler only, Ready, Next and Give by the emptier only.
+// Ring is a bounded buffer between a goroutine that fills it and one that empties it. It keeps
+// bytes that were sent until they are confirmed: bytes wait, are sent, are dropped. It grows on
+// demand up to its limit. A full ring blocks the filler, which provides back-pressure: TCP's window
+// closes towards a sender whose data is not read. Any goroutine may call the methods, but only the
+// filler WaitSpace and CommitFilled, only the emptier WaitReady, Peek and MarkSent.
 type Ring struct {
 	mu       sync.Mutex
 	cond     sync.Cond
 	buf      []byte
-	base     uint64 // position of the oldest byte: how many were dropped before
-	start    int    // where the oldest byte is
+	base     uint64 // position of the oldest byte: the number of bytes dropped
+	start    int    // index of the oldest byte in buf
 	held     int    // bytes held
-	sent     int    // the oldest of them, which were given and are not confirmed
+	sent     int    // how many of them, the oldest, were sent and are not confirmed
 	limit    int
-	peakHeld int  // the largest n there was
-	ended    bool // nothing more is filled in
-	dead     bool // nothing more is taken out
+	peakHeld int  // the largest value of held so far
+	ended    bool // no more bytes are filled in
+	dead     bool // no more bytes are taken out
 }
 
 const initialRingSize = 128 << 10
 
-// NewRing makes a ring of at most limit bytes.
+// NewRing returns a ring of at most limit bytes.
 func NewRing(limit int) *Ring {
 	r := &Ring{buf: make([]byte, min(limit, initialRingSize)), limit: limit}
 	r.cond.L = &r.mu
 	return r
 }
 
-// WaitSpace blocks until there is room and returns a part of it to be filled; Fill
-// then tells how much was. It returns nil once the ring is dead.
+// WaitSpace blocks until there is space and returns a part of it. CommitFilled must then report how
+// much of it was filled. WaitSpace returns nil after Kill.
 func (r *Ring) WaitSpace() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,7 +46,7 @@ func (r *Ring) WaitSpace() []byte {
 		return nil
 	}
 	if r.held == 0 {
-		r.start = 0 // the start again: memory that is never needed is never touched
+		r.start = 0 // restart at 0, so that unneeded memory is never touched
 	}
 	at := (r.start + r.held) % len(r.buf)
 	if at < r.start {
@@ -56,7 +55,7 @@ func (r *Ring) WaitSpace() []byte {
 	return r.buf[at:]
 }
 
-// WaitRoom blocks until Space would not, and reports whether the ring lives.
+// WaitRoom blocks until WaitSpace would not block. It reports false after Kill.
 func (r *Ring) WaitRoom() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,8 +65,8 @@ func (r *Ring) WaitRoom() bool {
 	return !r.dead
 }
 
-// growBuffer is called when the ring is full, by the filler, who thus holds no part
-// of it. The emptier may: its part of the old memory stays as it is.
+// growBuffer doubles the buffer. The filler calls it when the ring is full, so it holds no space.
+// The emptier may hold a part of the old memory, which stays unchanged.
 func (r *Ring) growBuffer() {
 	b := make([]byte, min(r.limit, 2*len(r.buf)))
 	n := copy(b, r.buf[r.start:])
@@ -75,7 +74,7 @@ func (r *Ring) growBuffer() {
 	r.buf, r.start = b, 0
 }
 
-// CommitFilled tells that n bytes of what Space returned are filled.
+// CommitFilled records that n bytes of the space from WaitSpace are filled.
 func (r *Ring) CommitFilled(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +83,7 @@ func (r *Ring) CommitFilled(n int) {
 	r.cond.Broadcast()
 }
 
-// EndFill tells that nothing more will be filled in.
+// EndFill records that no more bytes will be filled in.
 func (r *Ring) EndFill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +91,7 @@ func (r *Ring) EndFill() {
 	r.cond.Broadcast()
 }
 
-// Kill drops what is held and ends both sides' waiting.
+// Kill drops the content and wakes both sides.
 func (r *Ring) Kill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,8 +99,8 @@ func (r *Ring) Kill() {
 	r.cond.Broadcast()
 }
 
-// WaitReady blocks until bytes wait, and reports whether there are: false after
-// End, when all were given, and after Kill.
+// WaitReady blocks until bytes wait and reports whether any do: false after Kill, and after EndFill
+// once all were sent.
 func (r *Ring) WaitReady() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,14 +110,14 @@ func (r *Ring) WaitReady() bool {
 	return r.held > r.sent && !r.dead
 }
 
-// AllSent reports whether the filler ended and all was given.
+// AllSent reports whether filling has ended and all bytes were sent.
 func (r *Ring) AllSent() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ended && r.held == r.sent && !r.dead
 }
 
-// Peek returns up to n of the oldest bytes that wait, without giving them.
+// Peek returns up to n of the oldest waiting bytes without marking them as sent.
 func (r *Ring) Peek(n int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,14 +125,15 @@ func (r *Ring) Peek(n int) []byte {
 	return r.buf[at:min(at+min(n, r.held-r.sent), len(r.buf))]
 }
 
-// MarkSent tells that the n oldest bytes that wait are on their way.
+// MarkSent marks the n oldest waiting bytes as sent.
 func (r *Ring) MarkSent(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sent += n
 }
 
-// MarkDropped is Give for bytes that will not be asked for again.
+// MarkDropped marks the n oldest waiting bytes as sent and drops them: they will not be needed
+// again.
 func (r *Ring) MarkDropped(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,8 +141,8 @@ func (r *Ring) MarkDropped(n int) {
 	r.dropOldest(r.sent)
 }
 
-// Confirm drops given bytes before a position, counted from the first byte that
-// the ring ever held.
+// Confirm drops sent bytes before position to. Positions count from the first byte that the ring
+// ever held.
 func (r *Ring) Confirm(to uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +159,7 @@ func (r *Ring) dropOldest(n int) {
 	r.cond.Broadcast()
 }
 
-// AppendAt appends n bytes from a position on, all of which are held.
+// AppendAt appends n bytes from position at, all of which must be held.
 func (r *Ring) AppendAt(b []byte, at uint64, n int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,8 +168,7 @@ func (r *Ring) AppendAt(b []byte, at uint64, n int) []byte {
 	return append(append(b, r.buf[i:i+m]...), r.buf[:n-m]...)
 }
 
-// Held is how many bytes are held now, given ones included, and the most there
-// ever were.
+// Held returns how many bytes are held now, including sent ones, and the largest number so far.
 func (r *Ring) Held() (now, most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

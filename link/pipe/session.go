@@ -12,25 +12,24 @@ import (
 	"mpbond/link/wire"
 )
 
-// This file reads and writes a Link over the connection of the moment, and ends it.
+// This file reads and writes a Link over its current connection, and ends it.
 
 // Tuning.
 const (
-	// handOverTimeout bounds how long a write under way on the old connection holds
-	// up a change to the new one.
+	// handOverTimeout bounds how long a blocked write on the old connection delays the change to
+	// the new one.
 	handOverTimeout = 50 * time.Millisecond
-	// lastReadTime is how long a connection that cannot be written to any more is
-	// read, for a reason that the other end may have given.
+	// lastReadTime is how long a connection is still read after writing to it has failed, because
+	// the other end may have given a reason.
 	lastReadTime = 200 * time.Millisecond
 )
 
-// Read implements net.Conn. It returns io.EOF when the peer ended its
-// direction in order, and a wire.Refuse when it gave the reason for its end.
+// Read implements net.Conn. It returns io.EOF when the peer ended its direction in order, and a
+// wire.Refuse when the peer gave a reason.
 func (l *Link) Read(p []byte) (int, error) { return l.readData(p, l.nextData) }
 
-// nextData returns the ciphertext of the next HOP_DATA that is new. It
-// waits through breaks, and its error is the end of the Link or of the
-// direction.
+// nextData returns the ciphertext of the next new HOP_DATA. It waits while the connection is
+// broken. Its error means the end of the Link or of the direction.
 func (l *Link) nextData() ([]byte, error) {
 	var failed *linkConn
 	for {
@@ -67,13 +66,13 @@ func (l *Link) nextData() ([]byte, error) {
 
 func explainBreak(err error) error {
 	if err == io.EOF {
-		return errors.New("the other end hung up")
+		return errors.New("the other end closed the connection")
 	}
 	return err
 }
 
-// handleFrame handles a frame that came over c; what comes over a connection that
-// was replaced meanwhile does not count.
+// handleFrame handles a frame that came over c. It ignores frames from a connection that was
+// replaced meanwhile.
 func (l *Link) handleFrame(c *linkConn, t wire.Type, payload []byte) ([]byte, error) {
 	l.slot.mu.Lock()
 	if l.slot.conn != c {
@@ -94,7 +93,7 @@ func (l *Link) handleFrame(c *linkConn, t wire.Type, payload []byte) ([]byte, er
 			return nil, fmt.Errorf("%w: %v out of place", wire.ErrMalformed, t)
 		}
 		l.readEnded = true
-		l.replay.ring.Confirm(l.sent.Load()) // nobody reads RECEIVED any more
+		l.replay.ring.Confirm(l.sent.Load()) // the peer does not read RECEIVED any more
 		return nil, io.EOF
 	case wire.TypeReceived:
 		defer l.slot.mu.Unlock()
@@ -111,8 +110,8 @@ func (l *Link) handleFrame(c *linkConn, t wire.Type, payload []byte) ([]byte, er
 	return l.handleCommonFrame(t, payload)
 }
 
-// Write implements net.Conn. It takes what it may have to send again
-// even while nothing carries it; it blocks when it can keep no more.
+// Write implements net.Conn. It accepts data even while no connection works, and keeps it for
+// retransmission. It blocks when the buffer is full.
 func (l *Link) Write(p []byte) (n int, err error) {
 	if !l.replay.ownsRing {
 		return l.writeStored(p)
@@ -137,8 +136,8 @@ func (l *Link) writeStored(p []byte) (n int, err error) {
 	return l.gatherData(p, l.flushLocked)
 }
 
-// flushLocked writes what is gathered, and what is due. While nothing carries the Link, replay
-// has it. wmu must be held.
+// flushLocked writes the gathered frames, unsent reports and a due RECEIVED. While no connection
+// works, replay keeps the data. wmu must be held.
 func (l *Link) flushLocked() error {
 	l.closeFrame()
 	for _, s := range l.takeUnsentReports() {
@@ -160,19 +159,19 @@ func (l *Link) flushLocked() error {
 	return l.afterWrite(c, hasData, l.writeGathered(&c.hopConn))
 }
 
-// appendReceived appends RECEIVED, if it is due or comes for nothing.
+// appendReceived appends a RECEIVED frame if it is due, or if it can share a write.
 func (l *Link) appendReceived() {
 	l.slot.mu.Lock()
 	defer l.slot.mu.Unlock()
-	// After HOP_END the peer does not read any more: it would close its
-	// connection with bytes unread, and the reset cut off what it has sent.
+	// After HOP_END the peer reads no more. It would close its connection with unread bytes, and
+	// the reset would cut off data that it has sent.
 	if !l.endSent {
 		l.buf = l.receivedSender.appendReceived(l.buf)
 	}
 	l.receivedSender.due = false
 }
 
-// sendReceived is what the timer of receipts does.
+// sendReceived sends RECEIVED when the timer fires.
 func (l *Link) sendReceived() {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
@@ -181,11 +180,11 @@ func (l *Link) sendReceived() {
 	ended := l.slot.endErr != nil
 	l.slot.mu.Unlock()
 	if !ended && !l.corked {
-		_ = l.flushLocked() // who reads learns
+		_ = l.flushLocked() // the reader gets the error
 	}
 }
 
-// afterWrite takes what a write to c returned. A break is no error of a Link.
+// afterWrite handles the result of a write to c. A broken connection is not an error of the Link.
 func (l *Link) afterWrite(c *linkConn, hasData bool, err error) error {
 	if err != nil && l.handleBreak(c, err) {
 		_ = c.raw.SetReadDeadline(time.Now().Add(lastReadTime))
@@ -213,7 +212,7 @@ func (l *Link) WaitWritable() error {
 			continue
 		}
 		if !l.replay.waitRoom() {
-			continue // which finds err
+			continue // the loop then finds the error
 		}
 		if l.slot.usableConn() == c {
 			return nil
@@ -221,15 +220,15 @@ func (l *Link) WaitWritable() error {
 	}
 }
 
-// handleBreak notes that c is broken, and starts the wait for another one. It reports
-// whether the Link had used it.
+// handleBreak records that c is broken and starts the wait for another connection. It reports
+// whether c was the current connection.
 func (l *Link) handleBreak(c *linkConn, err error) bool {
 	l.slot.mu.Lock()
 	if l.slot.conn != c || l.slot.endErr != nil {
 		l.slot.mu.Unlock()
 		return false
 	}
-	if l.readEnded { // a break is final now: see HOP_END
+	if l.readEnded { // after HOP_END a break is final
 		l.slot.mu.Unlock()
 		l.endWith(err)
 		return true
@@ -238,19 +237,19 @@ func (l *Link) handleBreak(c *linkConn, err error) bool {
 		c.breakErr, l.brokenSince = err, time.Now()
 		l.expiryTimer = time.AfterFunc(l.resumeWindow, func() {
 			if l.slot.currentConn() != c {
-				return // it has just come back
+				return // it was resumed just now
 			}
-			l.endWith(fault.New(fault.Unreachable, fmt.Errorf("the pipe broke and was not back within %v: %w", l.resumeWindow, err),
-				"are both devices still on one network?"))
+			l.endWith(fault.New(fault.Unreachable, fmt.Errorf("the pipe broke and did not return within %v: %w", l.resumeWindow, err),
+				"check that both devices are on the same network"))
 		})
 		l.slot.cond.Broadcast()
 	}
-	l.RequestConn() // before who changes to another connection holds mu: see change
+	l.RequestConn() // before switchConn can get mu
 	l.slot.mu.Unlock()
 	return true
 }
 
-// endWith ends the Link; the first reason counts.
+// endWith ends the Link. Only the first reason counts.
 func (l *Link) endWith(err error) {
 	l.slot.mu.Lock()
 	if l.slot.endErr == nil {
@@ -277,7 +276,7 @@ func (l *Link) CloseWrite() error {
 	return l.sendEnd()
 }
 
-// sendEnd sends HOP_END, once. wmu must be held.
+// sendEnd sends HOP_END once. wmu must be held.
 func (l *Link) sendEnd() error {
 	if l.endSent {
 		return l.slot.endError()
@@ -287,11 +286,11 @@ func (l *Link) sendEnd() error {
 	return l.flushLocked()
 }
 
-// Close implements net.Conn. It ends the Link for good, and tells the peer if that can be
-// done at once.
+// Close implements net.Conn. It ends the Link for good and notifies the peer if it can do so at
+// once.
 func (l *Link) Close() error {
 	if l.HasEnded() {
-		l.endWith(net.ErrClosed) // close what a break has left
+		l.endWith(net.ErrClosed) // close what a break has left open
 		return nil
 	}
 	if l.wmu.TryLock() {

@@ -11,20 +11,20 @@ import (
 // linkConn is one connection that carries a Link.
 type linkConn struct {
 	hopConn
-	skipBytes uint64 // ciphertext to come that was received over another one already
-	breakErr  error  // why it carries nothing any more
+	skipBytes uint64 // ciphertext still to come that was already received over another connection
+	breakErr  error  // why it no longer works
 }
 
-// skipReceived returns what is new of the ciphertext that came.
+// skipReceived returns the part of b that is new.
 func (c *linkConn) skipReceived(b []byte) []byte {
 	n := min(c.skipBytes, uint64(len(b)))
 	c.skipBytes -= n
 	return b[n:]
 }
 
-// slot has the connection that carries a Link now, broken or not, and why the Link has
-// ended. Mu guards its fields and those of the connection, and is never held for long; cond
-// is signalled when at, its brokenness, or err change. Methods take mu themselves.
+// slot holds the current connection of a Link, broken or not, and the reason why the Link has
+// ended. mu guards its fields and those of the connection, and is only held briefly. cond is
+// signalled when conn, its breakErr or endErr change. The methods lock mu.
 type slot struct {
 	mu     sync.Mutex
 	cond   sync.Cond
@@ -32,7 +32,7 @@ type slot struct {
 	endErr error
 }
 
-// currentConn returns the connection.
+// currentConn returns the current connection.
 func (s *slot) currentConn() *linkConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *slot) endError() error {
 	return s.endErr
 }
 
-// usableConn returns the connection to write to, or nil while there is none.
+// usableConn returns the connection to write to, or nil if there is none now.
 func (s *slot) usableConn() *linkConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *slot) usableConn() *linkConn {
 	return s.conn
 }
 
-// awaitOtherConn waits until the connection is another one than failed, or the Link has ended.
+// awaitOtherConn waits until the current connection is not failed, or the Link has ended.
 func (s *slot) awaitOtherConn(failed *linkConn) (*linkConn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *slot) awaitOtherConn(failed *linkConn) (*linkConn, error) {
 	return s.conn, s.endErr
 }
 
-// awaitUsableConn waits until the connection is not broken, or the Link has ended.
+// awaitUsableConn waits until the current connection works, or the Link has ended.
 func (s *slot) awaitUsableConn() (*linkConn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,32 +79,31 @@ func (s *slot) awaitUsableConn() (*linkConn, error) {
 // LocalAddr implements net.Conn.
 func (s *slot) LocalAddr() net.Addr { return s.currentConn().raw.LocalAddr() }
 
-// RemoteAddr implements net.Conn: of the connection in use.
+// RemoteAddr implements net.Conn. It returns the address of the current connection.
 func (s *slot) RemoteAddr() net.Addr { return s.currentConn().raw.RemoteAddr() }
 
-// Via names the local link that the connection in use goes over.
+// Via returns a name for the local link of the current connection.
 func (s *slot) Via() string { return localLinkName(s.currentConn().raw) }
 
 // SetWriteDeadline implements net.Conn.
 func (s *slot) SetWriteDeadline(t time.Time) error { return s.currentConn().rw.SetWriteDeadline(t) }
 
-// A hop is stalled that has bytes on the air and none acknowledged for so
-// many of its round trips, and at least so long.
+// A hop is stalled if bytes are in flight and none has been acknowledged for stallRTTs of its round
+// trips, and at least for minStallTime.
 const (
 	stallRTTs    = 3
 	minStallTime = 250 * time.Millisecond
 )
 
-// stallDetector watches a hop for bytes that are not acknowledged. It is not safe for concurrent
-// use.
+// stallDetector watches a hop for missing acknowledgements. Not safe for concurrent use.
 type stallDetector struct {
-	inFlight     bool      // at the last look something was on the way
-	acked        uint64    // when it last moved
-	lastProgress time.Time // when that was, or when nothing was on the way
+	inFlight     bool      // bytes were in flight at the last update
+	acked        uint64    // value of Acked at lastProgress
+	lastProgress time.Time // when Acked last changed, or nothing was in flight
 }
 
-// update takes in what a hop tells. What was sent after a look that found nothing on
-// the way may have been sent just now: time counts from this look on then.
+// update adds a sample and reports whether the hop is stalled. Time counts from the first sample
+// that finds bytes in flight: these may have been sent just before it.
 func (s *stallDetector) update(now time.Time, h estimate.Hop) bool {
 	before := s.inFlight
 	s.inFlight = h.Queue > h.Unsent
