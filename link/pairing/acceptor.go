@@ -21,65 +21,64 @@ import (
 	"mpbond/link/wire"
 )
 
-// What a code endures. A stranger who tries all of it is right once in 2^33.
+// Limits of a code. An attacker who uses up all tries guesses it with a chance of 1 in 2^33.
 const (
-	// Lifetime is how long a code holds.
+	// Lifetime is how long a code is valid.
 	Lifetime = 10 * time.Minute
-	// maxTries is how often a code may be tried in vain, maxTriesPerSource how often
-	// from one tcp.SourceOf, so that who tries all it can leaves some to the owner.
+	// maxTries bounds the failed tries of a code. maxTriesPerSource bounds those from one
+	// tcp.SourceOf, so that one attacker leaves tries to the owner.
 	maxTries, maxTriesPerSource = 100, 5
-	// maxCalls bounds the calls that Serve attends to at once, maxCallsPerSource those
-	// from one source, and maxCallsPerMinute those that one source may begin in a
-	// minute.
+	// maxCalls bounds the concurrent calls of Serve, maxCallsPerSource those from one source.
+	// maxCallsPerMinute bounds the calls that one source may begin in a minute.
 	maxCalls, maxCallsPerSource, maxCallsPerMinute = 16, 4, 60
 )
 
-// State is what has become of a code.
+// State is the state of a code.
 type State string
 
 // States.
 const (
-	None     State = ""         // there never was one
-	Open     State = "open"     // may be used
-	Paired   State = "paired"   // was used
-	Expired  State = "expired"  // its time is over
-	UsedUp   State = "used_up"  // was tried in vain too often
-	Replaced State = "replaced" // by another one, or by the end of the program
+	None     State = ""         // no code was made yet
+	Open     State = "open"     // valid
+	Paired   State = "paired"   // used
+	Expired  State = "expired"  // its lifetime is over
+	UsedUp   State = "used_up"  // too many failed tries
+	Replaced State = "replaced" // replaced by another code, or the program has ended
 )
 
-// Invitation is a code and what has become of it.
+// Invitation is a code and its state.
 type Invitation struct {
 	Secret string
 	Until  time.Time
 	State  State
-	// Peer is the device that was paired, in state Paired.
+	// Peer is the device that was paired. Set in state Paired.
 	Peer identity.Peer
 }
 
-// Acceptor is the device that shows a code. One code holds at a time. Safe for
+// Acceptor is the device that shows a code. At most one code is valid at a time. Safe for
 // concurrent use.
 type Acceptor struct {
 	self     Self
 	log      *slog.Logger
-	refusals *loglimit.Limiter // the log, for what strangers cause
+	refusals *loglimit.Limiter // rate-limited log for events that strangers cause
 
 	mu            sync.Mutex
 	invitation    Invitation
-	triesLeft     int                  // left
-	triesBySource map[netip.Prefix]int // of them, in vain or under way, by source
-	triesRunning  int                  // under way
-	codeTaken     bool                 // by a caller that has proved to know the code
+	triesLeft     int                  // remaining tries
+	triesBySource map[netip.Prefix]int // tries by source, failed or running
+	triesRunning  int                  // running tries
+	codeTaken     bool                 // a caller has proved that it knows the code
 	timer         *time.Timer
-	ended         chan struct{} // closed when the code holds no longer
+	ended         chan struct{} // closed when the code is no longer valid
 }
 
-// NewAcceptor makes one without a code.
+// NewAcceptor returns an Acceptor without a code.
 func NewAcceptor(self Self, log *slog.Logger) *Acceptor {
 	return &Acceptor{self: self, log: log, refusals: loglimit.New(log)}
 }
 
-// NewCode makes a new code; one that holds is replaced. Ended is closed when it
-// holds no longer.
+// NewCode makes a new code and replaces a valid one. ended is closed when the new code is no longer
+// valid.
 func (a *Acceptor) NewCode() (inv Invitation, ended <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,21 +96,21 @@ func (a *Acceptor) NewCode() (inv Invitation, ended <-chan struct{}) {
 	return a.invitation, a.ended
 }
 
-// Close ends the code.
+// Close ends the validity of the code.
 func (a *Acceptor) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.endCode(Replaced)
 }
 
-// Invitation is the last code.
+// Invitation returns the last code.
 func (a *Acceptor) Invitation() Invitation {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.invitation
 }
 
-// endCode ends a code that holds. It is called with mu held.
+// endCode sets the state of a valid code to s. mu must be held.
 func (a *Acceptor) endCode(s State) {
 	if a.invitation.State != Open {
 		return
@@ -121,8 +120,8 @@ func (a *Acceptor) endCode(s State) {
 	close(a.ended)
 }
 
-// Serve attends to calls at l until ctx ends, or until l is closed: then it
-// returns when the calls under way have ended. It closes l.
+// Serve handles calls at l until ctx ends or l is closed. It then waits for the running calls. It
+// closes l.
 func (a *Acceptor) Serve(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
@@ -150,13 +149,13 @@ func (a *Acceptor) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// ServeConn attends to one call, whose first frame is a PAIR, and closes conn.
+// ServeConn handles one call, which begins with a PAIR frame, and closes conn.
 func (a *Acceptor) ServeConn(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	p, err := a.pairWith(ctx, conn)
-	if err == io.EOF { // a caller has found a quicker way
+	if err == io.EOF { // the caller has connected by another address
 		return
 	}
 	if err != nil {
@@ -200,12 +199,12 @@ func (a *Acceptor) pairWith(ctx context.Context, conn net.Conn) (p identity.Peer
 		return p, err
 	}
 	if err := c.sendFrame(wire.PairDone{}); err != nil {
-		a.log.Warn("the other device may not know that it is paired", "device", p.Name, "err", err, "hint", "if so pair the two again")
+		a.log.Warn("the other device may not know that it is paired", "device", p.Name, "err", err, "hint", "if so, pair the two again")
 	}
 	return p, nil
 }
 
-// readPair reads a PAIR and nothing of what follows it.
+// readPair reads a PAIR frame and no byte more.
 func readPair(r io.Reader) (f wire.Pair, err error) {
 	var h [wire.HeaderLen]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
@@ -213,7 +212,7 @@ func readPair(r io.Reader) (f wire.Pair, err error) {
 	}
 	n := binary.BigEndian.Uint32(h[:]) & 0xffffff
 	if wire.Type(h[0]) != wire.TypePair || n > 64 {
-		return f, fault.New(fault.Protocol, fmt.Errorf("%v of %d bytes came instead of a %v", wire.Type(h[0]), n, wire.TypePair), "only mpbond pair should call here")
+		return f, fault.New(fault.Protocol, fmt.Errorf("%v of %d bytes came instead of a %v", wire.Type(h[0]), n, wire.TypePair), "only `mpbond pair` should connect here")
 	}
 	b := make([]byte, n)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -230,15 +229,16 @@ type codeTry struct {
 }
 
 var (
-	errNoCode       = errors.New("no code holds")
-	errTooManyTries = errors.New("the code was tried too often from there")
-	errCodeTaken    = errors.New("another device is being paired by the code")
+	errNoCode       = errors.New("no code is valid")
+	errTooManyTries = errors.New("the code was tried too often from this address")
+	errCodeTaken    = errors.New("another device is being paired with this code")
 )
 
-// noCodeError is why no code holds, by what became of the last one. It is shown to the caller.
+// noCodeError returns the error for a caller when no code is valid. last is the state of the last
+// code.
 func noCodeError(last State) error {
 	text := map[State]string{
-		Expired: fmt.Sprintf("the code has expired: it held for %d minutes", int(Lifetime.Minutes())),
+		Expired: fmt.Sprintf("the code has expired: it was valid for %d minutes", int(Lifetime.Minutes())),
 		Paired:  "the code was used already, for another device",
 		UsedUp:  "the code was tried in vain too often",
 	}[last]
@@ -248,7 +248,7 @@ func noCodeError(last State) error {
 	return &endedCodeError{text}
 }
 
-// endedCodeError is an errNoCode in words of its own.
+// endedCodeError is errNoCode with its own text.
 type endedCodeError struct{ text string }
 
 func (e *endedCodeError) Error() string { return e.text }
@@ -256,11 +256,11 @@ func (e *endedCodeError) Error() string { return e.text }
 // Is reports whether target is errNoCode.
 func (e *endedCodeError) Is(target error) bool { return target == errNoCode }
 
-// beginTry uses one try up.
+// beginTry counts a try.
 func (a *Acceptor) beginTry(from netip.Prefix, peer identity.PublicKey) (codeTry, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if time.Now().Round(0).After(a.invitation.Until) { // the timer stands still while this device sleeps
+	if time.Now().Round(0).After(a.invitation.Until) { // the timer stops while this device sleeps
 		a.endCode(Expired)
 	}
 	switch {
@@ -268,7 +268,7 @@ func (a *Acceptor) beginTry(from netip.Prefix, peer identity.PublicKey) (codeTry
 		return codeTry{}, noCodeError(a.invitation.State)
 	case a.codeTaken:
 		return codeTry{}, errCodeTaken
-	case a.triesLeft == 0 || a.triesBySource[from] >= maxTriesPerSource: // of 0 some are under way
+	case a.triesLeft == 0 || a.triesBySource[from] >= maxTriesPerSource: // some of the tries are still running
 		return codeTry{}, errTooManyTries
 	}
 	a.triesLeft--
@@ -277,12 +277,12 @@ func (a *Acceptor) beginTry(from netip.Prefix, peer identity.PublicKey) (codeTry
 	return codeTry{a.invitation.Secret, from, peer}, nil
 }
 
-// finishTry ends a try. A right one is given back, and takes the code.
+// finishTry ends a try. A successful try is given back and reserves the code.
 func (a *Acceptor) finishTry(t codeTry, right bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.invitation.State != Open || a.invitation.Secret != t.secret {
-		return errNoCode // any more
+		return errNoCode // the code has changed
 	}
 	a.triesRunning--
 	if right {
@@ -300,9 +300,8 @@ func (a *Acceptor) finishTry(t codeTry, right bool) error {
 	return errWrongCode
 }
 
-// finishPairing ends what a right try has begun: who was met is written down, unless
-// the code has ended meanwhile. If that fails, or none was met (nil), the code
-// holds on.
+// finishPairing ends a successful try: it stores the peer, unless the code is no longer valid. If
+// m is nil or storing fails, the code remains valid.
 func (a *Acceptor) finishPairing(t codeTry, m *peerInfo) (p identity.Peer, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -320,10 +319,10 @@ func (a *Acceptor) finishPairing(t codeTry, m *peerInfo) (p identity.Peer, err e
 	return p, err
 }
 
-var errCodeEnded = fault.New(fault.UnknownDevice, errors.New("the code has ended meanwhile"), "pair with the new one")
+var errCodeEnded = fault.New(fault.UnknownDevice, errors.New("the code is no longer valid"), "pair with the new one")
 
-// verifyCaller lets the caller prove that it knows the code. After it without an error
-// settle must be called.
+// verifyCaller lets the caller prove that it knows the code. If it returns no error, finishPairing
+// must be called.
 func (a *Acceptor) verifyCaller(c *channel, from netip.Prefix) (codeTry, error) {
 	if c.peer == a.self.Key.Public() {
 		return codeTry{}, errOwnCode
@@ -343,13 +342,13 @@ func (a *Acceptor) verifyCaller(c *channel, from netip.Prefix) (codeTry, error) 
 	}
 	right, err := a.exchangeKeys(c, t, ke1)
 	if codeErr := a.finishTry(t, right); codeErr != nil {
-		c.sendRefusal(wire.CodeForbidden, "the code is wrong, or holds no longer")
+		c.sendRefusal(wire.CodeForbidden, "the code is wrong or no longer valid")
 		return t, cmp.Or(err, codeErr)
 	}
 	return t, nil
 }
 
-// exchangeKeys is the key exchange from the acceptor's first message on.
+// exchangeKeys runs the key exchange, beginning with the acceptor's first message.
 func (a *Acceptor) exchangeKeys(c *channel, t codeTry, ke1 []byte) (right bool, err error) {
 	proof, ke2, err := answerProof(proofContext{c.peer, a.self.Key.Public(), c.binding}, t.secret, ke1)
 	if err != nil {
@@ -360,15 +359,15 @@ func (a *Acceptor) exchangeKeys(c *channel, t codeTry, ke1 []byte) (right bool, 
 	}
 	ke3, err := c.readStep(3)
 	if err != nil {
-		return false, fmt.Errorf("the caller does not prove that it knows the code: %w", err)
+		return false, fmt.Errorf("the caller has not proved that it knows the code: %w", err)
 	}
 	return proof.verifyProof(ke3) == nil, nil
 }
 
-// exchangeIdentities tells the caller who this is, and learns who it is.
+// exchangeIdentities sends our identity to the caller and receives theirs.
 func (a *Acceptor) exchangeIdentities(c *channel) (wire.PairIdentity, error) {
-	// Its roles are not known yet; servers are for helpers, and no device needs
-	// to be told them for nothing.
+	// The caller's roles are not known yet. Only helpers need the list of servers, so it is sent
+	// only if the caller can be one.
 	if err := c.sendFrame(a.self.aboutFor(rolesOfUse(a.self.About().Roles))); err != nil {
 		return wire.PairIdentity{}, err
 	}

@@ -14,11 +14,11 @@ import (
 	"mpbond/base/fault"
 )
 
-// maxShownAddrs bounds the addresses that a code shows.
+// maxShownAddrs bounds the addresses in a shown code.
 const maxShownAddrs = 4
 
-// Addresses are those at which others may reach a listener of this device at
-// port: public ones first, IPv4 before IPv6.
+// Addresses returns the addresses at which others may reach a listener of this device at port:
+// public ones first, IPv4 before IPv6.
 func Addresses(port int) []string {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -42,7 +42,7 @@ func Addresses(port int) []string {
 	return out
 }
 
-// bestAddresses are the addresses of a device that a code shows. It sorts list.
+// bestAddresses returns the addresses to show in a code. It sorts list.
 func bestAddresses(list []netip.Addr) []netip.Addr {
 	list = slices.DeleteFunc(list, func(a netip.Addr) bool { return !a.IsGlobalUnicast() })
 	rank := func(a netip.Addr) (r int) {
@@ -58,8 +58,8 @@ func bestAddresses(list []netip.Addr) []netip.Addr {
 	return list[:min(len(list), maxShownAddrs)]
 }
 
-// CallAny calls the device of a code at all of its addresses at once. Of several
-// that answer the first that proves to know the code counts.
+// CallAny calls the device of a code at all its addresses at once. The first connection that proves
+// that the device knows the code is used.
 func CallAny(ctx context.Context, code Code, self Self) (*PendingPairing, error) {
 	type result struct {
 		m        *PendingPairing
@@ -69,8 +69,8 @@ func CallAny(ctx context.Context, code Code, self Self) (*PendingPairing, error)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	caller := newCaller(self, code.Secret)
-	var failed []error // at addresses where nobody answers
-	refused := 0       // of them, those that refused the call
+	var failed []error // errors of addresses that did not answer
+	refused := 0       // how many of them refused the connection
 	results := make(chan result, len(code.Addrs))
 	for _, addr := range code.Addrs {
 		go func() {
@@ -112,9 +112,9 @@ func CallAny(ctx context.Context, code Code, self Self) (*PendingPairing, error)
 	case worst.answered:
 		return nil, worst.err
 	}
-	if refused > 0 && refused == len(code.Addrs) { // a helper's port is open while there is a code, and a while longer
+	if refused > 0 && refused == len(code.Addrs) { // a helper's port is open while a code is valid, and a little longer
 		return nil, fault.New(fault.Unreachable, fmt.Errorf("%s refused the call: the code has expired or was used long ago, or mpbond does not run there", strings.Join(code.Addrs, " and ")),
-			"have that device show a new code: `mpbond accept` there, while `mpbond helper` or `mpbond server` runs; if it has another address, write that: CODE@ADDRESS")
+			"run `mpbond accept` there for a new code, while `mpbond helper` or `mpbond server` runs; if its address has changed, use CODE@ADDRESS")
 	}
 	if len(failed) == 0 {
 		failed = append(failed, worst.err)
@@ -125,13 +125,13 @@ func CallAny(ctx context.Context, code Code, self Self) (*PendingPairing, error)
 		list[i] = err.Error()
 	}
 	return nil, fault.New(fault.Unreachable, fmt.Errorf("the device that shows the code cannot be reached: %s", strings.Join(list, "; ")),
-		fmt.Sprintf("check the address behind @, and that a server's port %d, or a helper's %d, is open; if the device has another address, write that: CODE@ADDRESS", ServerPort, HelperPort))
+		fmt.Sprintf("check the address after @, and that a server's port %d or a helper's port %d is open; if the device's address has changed, use CODE@ADDRESS", ServerPort, HelperPort))
 }
 
 var errConnRefused = errors.New("connection refused: nothing listens there")
 
-// plainDialError returns an error of net.Dial in plain words, without the address, which is named
-// before it.
+// plainDialError returns the cause of an error of net.Dial without the address, which the caller
+// names.
 func plainDialError(err error) error {
 	var op *net.OpError
 	var dns *net.DNSError
@@ -139,7 +139,7 @@ func plainDialError(err error) error {
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return errors.New("no such name")
 	case errors.As(err, &op) && op.Timeout():
-		return errors.New("no answer: a firewall may be in between")
+		return errors.New("no answer: a firewall may block it")
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return errConnRefused
 	case errors.As(err, &op):

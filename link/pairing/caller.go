@@ -15,21 +15,20 @@ import (
 	"mpbond/link/wire"
 )
 
-// PendingPairing is a device that has proved to know the code, and has been shown that
-// this one does. It waits, for up to a minute, to be told who calls.
+// PendingPairing is a pairing in which both devices have proved that they know the code. The other
+// device waits for up to a minute for our identity; see Finish.
 type PendingPairing struct {
 	self    Self
 	channel *channel
 	peer    peerInfo
 }
 
-// Call calls the device at the far end of conn, which was dialled at addr and
-// which Call owns from now on. Errors are faults.
+// Call pairs over conn, which was dialled at addr. It owns conn from now on. Errors are faults.
 func Call(ctx context.Context, conn net.Conn, addr string, self Self, secret string) (*PendingPairing, error) {
 	return newCaller(self, secret).callAt(ctx, conn, addr)
 }
 
-// caller tries one code, at several addresses at once perhaps.
+// caller tries one code, possibly at several addresses at once.
 type caller struct {
 	self   Self
 	secret string
@@ -41,10 +40,10 @@ func newCaller(self Self, secret string) *caller {
 	return &caller{self: self, secret: secret, turns: map[identity.PublicKey]chan error{}}
 }
 
-// turnFor is whose turn it is, of those that have reached one device at several of
-// its addresses: who takes the value out may try the code there if it is nil, and
-// puts back nil if that came to nothing, else what is known since. So a wrong code
-// is tried once, and not as often as the device has addresses.
+// turnFor returns the turn of connections that reached one device at several addresses. A
+// connection takes the value from the channel. If it is nil, the connection may try the code. It
+// puts back nil if the try had no result, otherwise the result. So a wrong code is tried once per
+// device, not once per address.
 func (a *caller) turnFor(device identity.PublicKey) chan error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -55,7 +54,7 @@ func (a *caller) turnFor(device identity.PublicKey) chan error {
 	return a.turns[device]
 }
 
-// errAlreadyReached is what is known when the code was right.
+// errAlreadyReached is the result after a correct code.
 var errAlreadyReached = errors.New("the device was reached at another address")
 
 func (a *caller) callAt(ctx context.Context, conn net.Conn, addr string) (*PendingPairing, error) {
@@ -74,7 +73,7 @@ func (a *caller) callAt(ctx context.Context, conn net.Conn, addr string) (*Pendi
 	return m, nil
 }
 
-// receiveIdentity goes as far as the other device's PAIR_IDENTITY.
+// receiveIdentity runs the protocol up to the other device's PAIR_ABOUT.
 func (a *caller) receiveIdentity(ctx context.Context, conn net.Conn, m *PendingPairing) error {
 	if _, err := conn.Write(wire.Append(nil, wire.Pair{Version: wire.Version})); err != nil {
 		return err
@@ -102,8 +101,8 @@ func (a *caller) receiveIdentity(ctx context.Context, conn net.Conn, m *PendingP
 	}
 }
 
-// proveCode is the part in which the code is tried. Known is what it means for other
-// connections with this device; nil if they may try.
+// proveCode tries the code. known is the result for other connections to this device, nil if they
+// may still try.
 func (a *caller) proveCode(m *PendingPairing) (known, err error) {
 	c := m.channel
 	proof, ke1, err := beginProof(proofContext{a.self.Key.Public(), c.peer, c.binding}, a.secret)
@@ -119,7 +118,7 @@ func (a *caller) proveCode(m *PendingPairing) (known, err error) {
 	}
 	ke3, err := proof.finishProof(ke2)
 	if err != nil {
-		return errWrongCode, errWrongCode // the reasons are all this one, or an attack
+		return errWrongCode, errWrongCode // every cause means a wrong code, or an attack
 	}
 	if err := c.sendFrame(wire.PairStep{Number: 3, Bytes: ke3}); err != nil {
 		return nil, err
@@ -133,14 +132,14 @@ func (a *caller) proveCode(m *PendingPairing) (known, err error) {
 	return errAlreadyReached, nil
 }
 
-// ID is the key's short name of the device that was called.
+// ID returns the short form of the other device's key.
 func (m *PendingPairing) ID() identity.ID { return m.peer.key.ID() }
 
-// IsHelper tells whether it offers its link.
+// IsHelper reports whether the other device is a helper.
 func (m *PendingPairing) IsHelper() bool { return m.peer.about.Roles&wire.PairHelper != 0 }
 
-// Finish tells it who calls, waits until it has written that down, and writes
-// down who it is. Servers that self trusts by now are told to a helper.
+// Finish sends our identity, waits until the peer has stored it, then stores the peer's. A helper
+// also receives the servers that self trusts now.
 func (m *PendingPairing) Finish(ctx context.Context) (identity.Peer, error) {
 	defer m.Close()
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
@@ -156,22 +155,22 @@ func (m *PendingPairing) Finish(ctx context.Context) (identity.Peer, error) {
 	return m.self.storePeer(m.peer)
 }
 
-// Close ends a meeting that shall not be finished.
+// Close ends a pairing that is not finished.
 func (m *PendingPairing) Close() { m.channel.tls.NetConn().Close() }
 
-var errOwnCode = fault.New(fault.Usage, errors.New("this is the code of this device itself"), "run `mpbond pair` on the other device")
+var errOwnCode = fault.New(fault.Usage, errors.New("this code belongs to this device itself"), "run `mpbond pair` on the other device")
 
-// callFault makes a fault of what a person can act on.
+// callFault makes err a fault with a hint for the user.
 func callFault(ctx context.Context, err error) error {
 	var done *fault.Error
 	if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) && !errors.As(err, &done) {
 		return cause
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
-		return fault.New(fault.Timeout, fmt.Errorf("the other device does not answer within %v", stepTimeout), "is mpbond running there, and is the link good?")
+		return fault.New(fault.Timeout, fmt.Errorf("the other device does not answer within %v", stepTimeout), "check that mpbond runs there and that the link works")
 	}
 	if errors.As(err, &done) {
 		return err
 	}
-	return fault.New(fault.Unreachable, fmt.Errorf("the connection broke: %w", err), "its log says why")
+	return fault.New(fault.Unreachable, fmt.Errorf("the connection broke: %w", err), "its log shows the reason")
 }

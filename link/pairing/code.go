@@ -11,21 +11,21 @@ import (
 	"mpbond/base/fault"
 )
 
-// Code is what a person carries from the device that shows it to the one that
-// calls: a secret, and where to call.
+// Code is what a user copies from the device that shows it to the device that calls: a secret and
+// the addresses to call.
 //
 //	K7QF-3M2A@vps.example.org:7600
 type Code struct {
-	// Secret has 40 random bits, as 8 characters. Few tries are allowed, so that
-	// a guess is right once in 200 billion times.
+	// Secret has 40 random bits, as 8 characters. With the few tries allowed, an attacker guesses
+	// it with a chance of 1 in 2^33.
 	Secret string
-	// Addrs are "host:port", where the device may be; none for one of the local
-	// network that is to be found.
+	// Addrs are the addresses of the device, "host:port". None means that the device is found on
+	// the local network.
 	Addrs []string
 }
 
-// Ports of devices that show a code: a server's own, and that which a helper
-// opens while its code holds.
+// Ports of devices that show a code: a server's own port, and the port that a helper opens while
+// its code is valid.
 const (
 	ServerPort = 7600
 	HelperPort = 7603
@@ -34,13 +34,13 @@ const (
 // maxCodeAddrs bounds the addresses of a code.
 const maxCodeAddrs = 8
 
-// alphabet is Crockford's base32: no letter that looks like a digit.
+// alphabet is Crockford's base32, without letters that look like digits.
 const (
 	alphabet  = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	secretLen = 8
 )
 
-// NewSecret draws the secret of a code.
+// NewSecret returns a random secret.
 func NewSecret() string {
 	var b [secretLen]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -50,7 +50,7 @@ func NewSecret() string {
 	return string(b[:])
 }
 
-// String is how a code is shown.
+// String returns the code as it is shown.
 func (c Code) String() string {
 	s := c.Secret
 	if len(s) == secretLen {
@@ -64,15 +64,15 @@ func (c Code) String() string {
 
 const codeHint = "write it as the other device shows it, like K7QF-3M2A@vps.example.org:7600"
 
-// codeScheme begins the text of a QR code.
+// codeScheme is the prefix of the text in a QR code.
 const codeScheme = "mpbond:"
 
-// QR is the text of the code's picture.
+// QR returns the text of the QR code.
 func (c Code) QR() string { return codeScheme + c.String() }
 
-// ParseCode reads a code as people write it: upper and lower case are the same,
-// as are O and 0, I, L and 1; spaces and dashes do not count. An address without
-// a port may be that of a server or of a helper. Errors are faults of kind Usage.
+// ParseCode parses a code as users write it. Case does not matter; O and 0 are equal, as are I, L
+// and 1; spaces and dashes are ignored. An address without a port gets the ports of a server and of
+// a helper. Errors are faults of kind Usage.
 func ParseCode(s string) (Code, error) {
 	c, err := parseCode(s)
 	return c, fault.New(fault.Usage, err, codeHint)
@@ -91,7 +91,7 @@ func parseCode(s string) (c Code, err error) {
 			r = '1'
 		}
 		if !strings.ContainsRune(alphabet, r) {
-			return c, fmt.Errorf("no code has the character %q", r)
+			return c, fmt.Errorf("a code cannot contain %q", r)
 		}
 		b.WriteRune(r)
 	}
@@ -103,7 +103,7 @@ func parseCode(s string) (c Code, err error) {
 		return c, nil
 	}
 	if strings.Trim(list, ", ") == "" {
-		return c, errors.New("no address is behind the @")
+		return c, errors.New("there is no address after the @")
 	}
 	for addr := range strings.SplitSeq(list, ",") {
 		host, port, err := net.SplitHostPort(addr)
@@ -111,10 +111,10 @@ func parseCode(s string) (c Code, err error) {
 			host, port = strings.Trim(addr, "[]"), ""
 		}
 		if host == "" || len(host) > 253 || strings.ContainsAny(host, " @/[]") {
-			return c, fmt.Errorf("%.60q is no address", addr)
+			return c, fmt.Errorf("%.60q is not an address", addr)
 		}
 		if n, err := strconv.ParseUint(port, 10, 16); port != "" && (err != nil || n == 0) {
-			return c, fmt.Errorf("%.60q is no address: %.20q is no port from 1 to 65535", addr, port)
+			return c, fmt.Errorf("%.60q is not an address: %.20q is not a port from 1 to 65535", addr, port)
 		}
 		ports := []string{port}
 		if port == "" {
@@ -125,7 +125,7 @@ func parseCode(s string) (c Code, err error) {
 		}
 	}
 	if len(c.Addrs) > maxCodeAddrs {
-		return c, fmt.Errorf("over %d addresses", maxCodeAddrs)
+		return c, fmt.Errorf("more than %d addresses", maxCodeAddrs)
 	}
 	return c, nil
 }

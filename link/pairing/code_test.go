@@ -24,9 +24,9 @@ func TestCodes(t *testing.T) {
 		}
 	}
 	for in, text := range map[string]string{
-		"": "0 characters", "K7QF": "4 characters", "K7QF-3M2AX": "9 characters", "K7QF-3M2U": "'U'", "K7QF-3M2A@": "no address", "K7QF-3M2A@a:1,": "no address", "K7QF-3M2A@1,2,3,4,5": "over 8",
-		"K7QF-3M2A@a b": "no address", "K7QF-3M2A@a@b": "no address", "日本": "character",
-		"K7QF-3M2A@" + strings.Repeat("x", 300): "no address",
+		"": "0 characters", "K7QF": "4 characters", "K7QF-3M2AX": "9 characters", "K7QF-3M2U": "'U'", "K7QF-3M2A@": "no address", "K7QF-3M2A@a:1,": "not an address", "K7QF-3M2A@1,2,3,4,5": "more than 8",
+		"K7QF-3M2A@a b": "not an address", "K7QF-3M2A@a@b": "not an address", "日本": "cannot contain",
+		"K7QF-3M2A@" + strings.Repeat("x", 300): "not an address",
 	} {
 		if _, err := ParseCode(in); !fault.Is(err, fault.Usage) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%q: %v, want %q", in, err, text)

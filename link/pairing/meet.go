@@ -11,12 +11,12 @@ import (
 	"mpbond/link/wire"
 )
 
-// Self is the device that pairs.
+// Self is this device.
 type Self struct {
 	Key   *identity.Key
 	Trust *identity.Trust
-	// About tells who it is. It is called for each pairing, and Servers are
-	// filled in from Trust: the addresses of its own.
+	// About returns this device's identity. It is called for each pairing. Its Servers are filled
+	// in from Trust.
 	About func() wire.PairIdentity
 }
 
@@ -29,7 +29,7 @@ var roleBits = []struct {
 	{wire.PairPrimary, identity.RolePrimary},
 }
 
-// rolesOfUse are the roles that others can have towards a device of roles own.
+// rolesOfUse returns the roles that a peer of a device with roles own can have.
 func rolesOfUse(own wire.PairRoles) (useful wire.PairRoles) {
 	if own&(wire.PairServer|wire.PairHelper) != 0 {
 		useful |= wire.PairPrimary
@@ -40,8 +40,8 @@ func rolesOfUse(own wire.PairRoles) (useful wire.PairRoles) {
 	return useful
 }
 
-// aboutFor is what self tells a device of roles theirs: servers only to who
-// will carry subflows to them.
+// aboutFor returns our identity for a device with roles theirs. It contains servers only if that
+// device will carry subflows to them.
 func (s Self) aboutFor(theirs wire.PairRoles) wire.PairIdentity {
 	about := s.About()
 	about.Servers = nil
@@ -52,30 +52,29 @@ func (s Self) aboutFor(theirs wire.PairRoles) wire.PairIdentity {
 	return about
 }
 
-// peerInfo is a device that has proved to know the code.
+// peerInfo is a device that has proved that it knows the code.
 type peerInfo struct {
 	key        identity.PublicKey
 	about      wire.PairIdentity
-	dialedAddr string   // where it was called; "" if it called
-	remoteAddr net.Addr // its end of the connection
+	dialedAddr string   // address that we dialled; "" if the peer called
+	remoteAddr net.Addr // the peer's end of the connection
 }
 
-// usableRoles tells whether the two can be of use to each other.
+// usableRoles returns the peer's roles that a device with roles own can use.
 func (m peerInfo) usableRoles(own wire.PairRoles) (wire.PairRoles, error) {
 	if m.about.Roles&wire.PairServer != 0 && m.about.Roles != wire.PairServer {
-		return 0, fault.New(fault.Protocol, errors.New("the other device says that it is a server and something else"), "no mpbond does: do not pair with it")
+		return 0, fault.New(fault.Protocol, errors.New("the other device claims to be a server and something else"), "mpbond never does this: do not pair with it")
 	}
 	take := m.about.Roles & rolesOfUse(own)
 	if take == 0 {
-		return 0, fault.New(fault.Usage, errors.New("these two devices have no roles in which they meet"),
-			"a primary is paired with a server or with a helper")
+		return 0, fault.New(fault.Usage, errors.New("the roles of these two devices do not match"),
+			"pair a primary with a server or a helper")
 	}
 	return take, nil
 }
 
-// storePeer writes down who was met: in the roles that are of use, with the address
-// where it was reached, and with the servers that self shall carry its subflows
-// to.
+// storePeer stores the peer in the trust file: its usable roles, the address at which it was
+// reached, and, on a helper, the servers to which self carries the peer's subflows.
 func (s Self) storePeer(m peerInfo) (identity.Peer, error) {
 	own := s.About().Roles
 	take, err := m.usableRoles(own)
@@ -92,7 +91,7 @@ func (s Self) storePeer(m peerInfo) (identity.Peer, error) {
 	switch host := hostOf(m.remoteAddr); {
 	case take&wire.PairServer != 0 && m.dialedAddr != "":
 		p.Addresses = []string{m.dialedAddr}
-	case take&wire.PairHelper != 0 && take&wire.PairPrimary == 0 && m.dialedAddr != "": // for onloading, where multicast does not pass
+	case take&wire.PairHelper != 0 && take&wire.PairPrimary == 0 && m.dialedAddr != "": // for onloading in networks without multicast
 		p.Addresses = []string{m.dialedAddr}
 	case helps && m.about.Port != 0 && host != "":
 		p.Addresses = []string{net.JoinHostPort(host, strconv.Itoa(int(m.about.Port)))}
@@ -103,7 +102,7 @@ func (s Self) storePeer(m peerInfo) (identity.Peer, error) {
 	return s.Trust.AddPaired(p)
 }
 
-// parseIP is the address that a host is written as; the zero one if that is a name.
+// parseIP returns the address that host spells, or the zero address if host is a name.
 func parseIP(host string) netip.Addr {
 	a, _ := netip.ParseAddr(host)
 	return a.Unmap()

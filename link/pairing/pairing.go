@@ -1,30 +1,29 @@
-// Package pairing makes two devices known to each other by a short code that a
-// person carries from one to the other. It stands on the control path, before
-// package identity's trust file, which is all that is left of it afterwards:
-// from then on the two prove the keys that they learnt here.
+// Package pairing introduces two devices to each other with a short code, which the user copies
+// from one to the other. It belongs to the control path and comes before package identity's trust
+// file. Only the entry in this file remains of a pairing: from then on both devices prove the keys
+// that they exchanged here.
 //
 //	caller: mpbond pair CODE          acceptor: shows CODE
 //	PAIR (in the clear)  ---------->
 //	TLS 1.3, both show their keys; neither is known yet
-//	PAIR_STEP 1 (KE1)    ---------->  one try of the code is used up
+//	PAIR_STEP 1 (KE1)    ---------->  one try of the code is counted
 //	                     <----------  PAIR_STEP 2 (KE2), proves the code
 //	PAIR_STEP 3 (KE3)    ---------->  proves the code; the try is given back
-//	                     <----------  PAIR_IDENTITY
-//	PAIR_IDENTITY           ---------->  is written down
-//	                     <----------  PAIR_DONE; is written down
+//	                     <----------  PAIR_ABOUT
+//	PAIR_ABOUT           ---------->  is stored
+//	                     <----------  PAIR_DONE; is stored
 //
-// The proof is OPAQUE (RFC 9807), in which who does not know the code learns
-// nothing to guess it by but whether one guess was right. Its transcript holds
-// both device keys and what TLS exports (RFC 9266, "channel binding"), so that
-// nobody in between, who has two connections with other keys, can pass messages
-// on. The caller finds a wrong acceptor out before it has told anything.
+// The proof is OPAQUE (RFC 9807). An attacker without the code learns only whether one guess was
+// right. The transcript includes both device keys and the TLS exporter (RFC 9266, "channel
+// binding"). So a man in the middle, whose two connections have other keys, cannot relay messages.
+// The caller detects a wrong acceptor before it has sent anything about itself.
 //
-//	code.go      codes as people write them
-//	proof.go     OPAQUE with a code of one use
-//	acceptor.go  the device that shows a code: tries, time, one at once
-//	caller.go    the device that is told it
-//	meet.go      what is written down
-//	address.go   where a device may be called
+//	code.go      codes as users write them
+//	proof.go     OPAQUE with a one-time code
+//	acceptor.go  the device that shows a code: tries, lifetime
+//	caller.go    the device on which the code is entered
+//	peer.go      roles, and what is stored about the peer
+//	address.go   addresses of a device that shows a code
 package pairing
 
 import (
@@ -41,26 +40,26 @@ import (
 	"mpbond/link/wire"
 )
 
-// Limits, part of what docs/reference/wire.md promises.
+// Limits; docs/wire.md documents them.
 const (
-	// stepTimeout bounds TLS and the key exchange, and each message after it.
+	// stepTimeout bounds TLS and the key exchange together, and each message after it.
 	stepTimeout = 10 * time.Second
-	// identityTimeout is how long the acceptor waits for the caller's PAIR_IDENTITY:
-	// it may have further devices to call first.
+	// identityTimeout is how long the acceptor waits for the caller's PAIR_ABOUT. The caller may
+	// have other devices to call first.
 	identityTimeout = time.Minute
 )
 
 const hintVersion = "install the same release of mpbond on both devices"
 
-// channel is one pairing connection, past TLS.
+// channel is a pairing connection after the TLS handshake.
 type channel struct {
 	tls     *tls.Conn
 	r       *wire.Reader
 	peer    identity.PublicKey
-	binding []byte // of the TLS connection
+	binding []byte // exported from the TLS connection
 }
 
-// newChannel shakes hands over a TLS connection that has not begun.
+// newChannel runs the TLS handshake.
 func newChannel(ctx context.Context, c *tls.Conn) (*channel, error) {
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, identity.ExplainTLS(err)
@@ -82,7 +81,7 @@ func (c *channel) sendFrame(f wire.Frame) error {
 	return identity.ExplainTLS(err)
 }
 
-// sendRefusal tells the other end why not, as far as it still listens.
+// sendRefusal sends the reason for a refusal to the peer, if it still listens.
 func (c *channel) sendRefusal(code wire.Code, text string) {
 	_ = c.sendFrame(wire.Refuse{Code: code, Version: wire.Version, Text: text})
 }
@@ -98,7 +97,7 @@ func (c *channel) expectFrame(t wire.Type) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.Text = text.Printable(f.Text) // that device has proved nothing yet
+		f.Text = text.Printable(f.Text) // the peer is not authenticated yet
 		return nil, refusalFault(f)
 	case got != t:
 		return nil, fault.New(fault.Protocol, fmt.Errorf("%v came instead of %v", got, t), hintVersion)
@@ -106,7 +105,7 @@ func (c *channel) expectFrame(t wire.Type) ([]byte, error) {
 	return payload, nil
 }
 
-// readStep reads a message of the key exchange.
+// readStep reads message number of the key exchange.
 func (c *channel) readStep(number uint8) ([]byte, error) {
 	payload, err := c.expectFrame(wire.TypePairStep)
 	if err != nil {
@@ -128,7 +127,7 @@ func (c *channel) readAbout() (wire.PairIdentity, error) {
 	return f, fault.New(fault.Protocol, err, hintVersion)
 }
 
-// refusalFault makes a fault of the other end's refusal.
+// refusalFault makes a peer's refusal a fault.
 func refusalFault(f wire.Refuse) error {
 	switch f.Code {
 	case wire.CodeVersion:
@@ -136,17 +135,17 @@ func refusalFault(f wire.Refuse) error {
 	case wire.CodeForbidden:
 		return errWrongCode
 	case wire.CodeLimit:
-		return fault.New(fault.Limit, f, "wait a while, or have the other device show a new code: mpbond accept")
+		return fault.New(fault.Limit, f, "wait a while, or run `mpbond accept` on the other device for a new code")
 	case wire.CodeClosed:
-		return fault.New(fault.UnknownDevice, f, "have that device show a code: mpbond accept")
+		return fault.New(fault.UnknownDevice, f, "run `mpbond accept` on the other device for a code")
 	}
 	return fault.New(fault.Protocol, f, "")
 }
 
 var errWrongCode = fault.New(fault.UnknownDevice, errors.New("the code is wrong"),
-	"compare it with what the other device shows; a code holds for a few tries and minutes, then `mpbond accept` there shows a new one")
+	"compare it with the other device's display; a code is valid for a few tries and minutes, then run `mpbond accept` there for a new one")
 
-// hostOf is the host of an address.
+// hostOf returns the host of an address.
 func hostOf(a net.Addr) string {
 	host, _, err := net.SplitHostPort(a.String())
 	if err != nil {

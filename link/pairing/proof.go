@@ -10,9 +10,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// opaqueConfig is the first recommended one of RFC 9807 section 7, but for its key
-// stretching: that slows down guesses by who has stolen a server's records. Ours
-// is made for one connection and never stored, and a code is random.
+// opaqueConfig returns the first configuration that RFC 9807 section 7 recommends, but without key
+// stretching. Stretching slows down guesses by an attacker who has stolen a server's records. Our
+// record is made for one connection and never stored, and the code is random.
 func opaqueConfig(binding []byte) *opaque.Configuration {
 	return &opaque.Configuration{
 		Context: append([]byte{'m', 'p', 'b', 'o', 'n', 'd', ' ', 'p', 'a', 'i', 'r', wire.Version}, binding...),
@@ -21,14 +21,14 @@ func opaqueConfig(binding []byte) *opaque.Configuration {
 	}
 }
 
-// proofContext are the identities that both ends put into the proof, and what binds
-// it to their connection.
+// proofContext holds the identities of both ends and the channel binding, which both put into the
+// proof.
 type proofContext struct {
 	caller, acceptor identity.PublicKey
 	binding          []byte
 }
 
-// callerProof is the side of the caller.
+// callerProof is the caller's side.
 type callerProof struct {
 	proofContext
 	client *opaque.Client
@@ -47,8 +47,8 @@ func beginProof(p proofContext, secret string) (*callerProof, []byte, error) {
 	return &callerProof{p, client}, ke1.Serialize(), nil
 }
 
-// finishProof checks the acceptor's message and returns the caller's second one. An
-// error means that the acceptor does not know the code, or not these keys.
+// finishProof checks the acceptor's message and returns the caller's second message. An error means
+// that the acceptor knows another code, or sees other keys.
 func (c *callerProof) finishProof(ke2 []byte) ([]byte, error) {
 	defer c.client.ClearState()
 	m, err := c.client.Deserialize.KE2(ke2)
@@ -62,14 +62,14 @@ func (c *callerProof) finishProof(ke2 []byte) ([]byte, error) {
 	return ke3.Serialize(), nil
 }
 
-// acceptorProof is the side of the acceptor.
+// acceptorProof is the acceptor's side.
 type acceptorProof struct {
 	server *opaque.Server
-	mac    []byte // that the caller must show
+	mac    []byte // expected from the caller
 }
 
-// answerProof returns the acceptor's message to a caller's first one. The acceptor
-// knows the code and so is both sides of OPAQUE's registration.
+// answerProof returns the acceptor's answer to the caller's first message. The acceptor knows the
+// code, so it runs both sides of OPAQUE's registration.
 func answerProof(p proofContext, secret string, ke1 []byte) (*acceptorProof, []byte, error) {
 	conf := opaqueConfig(p.binding)
 	client, err := conf.Client()
@@ -111,7 +111,7 @@ func answerProof(p proofContext, secret string, ke1 []byte) (*acceptorProof, []b
 	return &acceptorProof{server, out.ClientMAC}, ke2.Serialize(), nil
 }
 
-// verifyProof tells by an error that the caller does not know the code.
+// verifyProof returns an error if the caller does not know the code.
 func (a *acceptorProof) verifyProof(ke3 []byte) error {
 	m, err := a.server.Deserialize.KE3(ke3)
 	if err != nil {

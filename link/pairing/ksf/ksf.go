@@ -1,32 +1,32 @@
-// Package ksf stands in for the module of that name, which opaque imports for
-// functions that stretch passwords. A code is proved without (see suite in
-// pairing), and v0.5.0 of that module, the one which opaque wants, does not
-// compile where an int has 32 bits: on arm and mips. So there are none here, and
-// an opaque that is asked for one refuses. It can go when a release compiles there.
+// Package ksf replaces the module of that name, which opaque imports for password stretching. The
+// code is proved without stretching (see opaqueConfig in package pairing). Version 0.5.0 of that
+// module, which opaque requires, does not compile where an int has 32 bits (arm, mips). This
+// package therefore has no stretching functions, and opaque refuses configurations that need one.
+// It can be removed once a release compiles there.
 package ksf
 
 import "errors"
 
-// Identifier names a function that stretches passwords.
+// Identifier names a stretching function.
 type Identifier byte
 
-// Argon2id is what opaque takes by default, which pairing does not.
+// Argon2id is opaque's default. pairing does not use it.
 const Argon2id Identifier = 1
 
-// ErrNone is what each function fails with.
+// ErrNone is the error of each function.
 var ErrNone = errors.New("mpbond has no function that stretches passwords")
 
-// Available tells opaque that it has to refuse the function.
+// Available reports false, so that opaque refuses the function.
 func (Identifier) Available() bool { return false }
 
-// Harden fails.
+// Harden returns ErrNone.
 func (Identifier) Harden(_, _ []byte, _ int, _ ...uint64) ([]byte, error) { return nil, ErrNone }
 
-// UnsafeHarden panics, as it does for functions that are not available.
+// UnsafeHarden panics, as in the original for unavailable functions.
 func (Identifier) UnsafeHarden(_, _ []byte, _ int, _ ...uint64) []byte { panic(ErrNone) }
 
-// VerifyParameters fails.
+// VerifyParameters returns ErrNone.
 func (Identifier) VerifyParameters(...uint64) error { return ErrNone }
 
-// DefaultParameters are none.
+// DefaultParameters returns nil.
 func (Identifier) DefaultParameters() []uint64 { return nil }
