@@ -10,8 +10,7 @@ import (
 	"mpbond/base/fault"
 )
 
-// CauseOf returns the cause of err, fault.CauseUnknown for one that is about something
-// else than reaching an address.
+// CauseOf returns why an address could not be reached, or fault.CauseUnknown for any other error.
 func CauseOf(err error) fault.Cause {
 	var name *net.DNSError
 	var late net.Error

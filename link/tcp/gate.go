@@ -9,63 +9,63 @@ import (
 	"time"
 )
 
-// AdmissionLimit bounds the callers that have not proved their identity: at once, in all and from
-// one Source, and in a minute from one Source, so that coming again and again does not
-// take the processor. Safe for concurrent use.
+// AdmissionLimit bounds the callers that have not proved their identity: how many at once, in total
+// and from one source, and how many from one source in a minute. So repeated calls do not use up
+// the processor. Safe for concurrent use.
 //
-// A caller that Enters never finds the gate full: it takes the place of another one.
-// That is one of the source with the most places. So a source that has few places keeps
-// them, whatever others do. Of the callers that are alike in this, silent ones go first if
-// they are the greater part, else those that have spoken; the oldest first. So neither a
-// flood of silent callers nor one of half handshakes takes the places of the other kind.
+// AdmitEvicting admits a caller even if all slots are taken: the caller replaces another one, of
+// the source with the most slots. So a source with few slots keeps them, whatever others do. Among
+// the callers of that source, either the silent ones or those that have spoken go first, whichever
+// kind is the larger part; then the oldest. So neither a flood of silent callers nor one of half
+// handshakes takes the slots of the other kind.
 //
-// The work of a handshake is done at once for sources of which a caller has proved its
-// identity. Others take turns, the source first that had the fewest in this minute; of
-// four turns one is for sources that had one before, so that those whose handshake was
-// broken off are not behind newcomers for ever.
+// Handshakes of sources with a caller that has proved its identity run at once. Other sources take
+// turns: the source with the fewest turns in this minute comes first. Every fourth turn goes to a
+// source that already had one, so that sources with an interrupted handshake do not wait behind
+// newcomers for ever.
 type AdmissionLimit struct {
 	maxSlots, maxPerSource int
 
 	mu            sync.Mutex
-	slotFreed     sync.Cond // on mu: evicted has fallen
+	slotFreed     sync.Cond // uses mu; signalled when evictedCount falls
 	used          int
-	silentCount   int // of those
-	evictedCount  int // visits without a place that have not left yet
+	silentCount   int // how many of used have not spoken
+	evictedCount  int // evicted slots that were not released yet
 	lastNumber    uint64
 	sources       map[netip.Prefix]*slotSource
-	provedSources map[netip.Prefix]time.Time // sources of which a caller has proved its identity, and when
+	provedSources map[netip.Prefix]time.Time // sources with an authenticated caller, and when it proved its identity
 	rate          RateLimiter[netip.Prefix]
 
-	waiting   []*Slot // for their turn
+	waiting   []*Slot // waiting for their turn
 	nextTurn  time.Time
-	turns     int         // given, of those in which a handshake was answered
-	turnTimer *time.Timer // that gives it; nil: none runs
+	turns     int         // turns given to callers whose handshake was answered
+	turnTimer *time.Timer // gives the next turn; nil: not running
 }
 
-// slotSource holds the places of the callers from one Source.
+// slotSource holds the slots of one source.
 type slotSource struct {
 	slots    []*Slot // oldest first
-	reserved int     // places that count last
+	reserved int     // slots that count last
 }
 
-// Slot is a caller's place at a Gate.
+// Slot is a caller's place in an AdmissionLimit.
 type Slot struct {
 	limit  *AdmissionLimit
 	source netip.Prefix
 	number uint64
 	evict  func() // ends the connection; nil: it cannot be evicted
 
-	// Guarded by g.mu.
+	// Guarded by limit.mu.
 	spoken   bool
 	evicted  bool
 	released bool
 	turn     chan bool // gets whether the caller may be answered; nil: it does not wait
 }
 
-// Tuning: a source that has proved itself has reservedSlots, which others get only when
-// there is nothing else left; maxProved sources are remembered. A turn comes each
-// turnInterval, while a handshake takes some 0.5 ms of a processor; each repeatTurnEvery-th is for
-// a source that had one before.
+// Tuning. A source with an authenticated caller has reservedSlots, which others get only if nothing
+// else is left. maxProved sources are remembered. A turn comes every turnInterval; a handshake
+// takes about 0.5 ms of a processor. Every repeatTurnEvery-th turn is for a source that already had
+// one.
 const (
 	reservedSlots   = 4
 	maxProved       = 4096
@@ -73,16 +73,16 @@ const (
 	repeatTurnEvery = 4
 )
 
-// NewAdmissionLimit makes one for so many callers at once, so many of them from one
-// source, and so many of one source in a minute.
+// NewAdmissionLimit returns a limit of maxSlots callers at once, perSource of them from one source,
+// and perMinute from one source in a minute.
 func NewAdmissionLimit(maxSlots, perSource, perMinute int) *AdmissionLimit {
 	g := &AdmissionLimit{maxSlots: maxSlots, maxPerSource: perSource, sources: map[netip.Prefix]*slotSource{}, provedSources: map[netip.Prefix]time.Time{}, rate: RateLimiter[netip.Prefix]{PerMinute: perMinute}}
 	g.slotFreed.L = &g.mu
 	return g
 }
 
-// Admit takes a place for a caller, which leave gives back; to be called once.
-// It is nil if there is none for that source: Admit evicts nobody, and its caller is not evicted.
+// Admit takes a slot for a caller. release gives it back and must be called once. Admit returns nil
+// if no slot is free for that source: it evicts no other caller, and its caller is not evicted.
 func (g *AdmissionLimit) Admit(from net.Addr) (release func()) {
 	prefix := SourceOf(from)
 	g.mu.Lock()
@@ -93,10 +93,10 @@ func (g *AdmissionLimit) Admit(from net.Addr) (release func()) {
 	return g.addSlot(prefix, nil).Release
 }
 
-// AdmitEvicting takes a place for a caller, in place of another one if there is none. Drop ends a
-// caller's connection, so that Leave follows soon: it is called without locks held, once,
-// if another caller gets the place. Enter waits while too many of those have not left.
-// It returns nil if all places are taken by callers that cannot be evicted.
+// AdmitEvicting takes a slot for a caller and evicts another caller if necessary. evict must end
+// the caller's connection, so that Release follows soon. It is called at most once, without locks
+// held, when another caller gets the slot. AdmitEvicting waits while too many evicted callers have
+// not released their slots. It returns nil if all slots belong to callers that cannot be evicted.
 func (g *AdmissionLimit) AdmitEvicting(from net.Addr, evict func()) *Slot {
 	prefix := SourceOf(from)
 	g.mu.Lock()
@@ -128,7 +128,7 @@ func (g *AdmissionLimit) AdmitEvicting(from net.Addr, evict func()) *Slot {
 	return v
 }
 
-// slotsOf returns how many a source has. mu must be held.
+// slotsOf returns how many slots a source has. mu must be held.
 func (g *AdmissionLimit) slotsOf(from netip.Prefix) int {
 	if s := g.sources[from]; s != nil {
 		return len(s.slots)
@@ -136,7 +136,7 @@ func (g *AdmissionLimit) slotsOf(from netip.Prefix) int {
 	return 0
 }
 
-// addSlot adds a visit. mu must be held.
+// addSlot adds a slot. mu must be held.
 func (g *AdmissionLimit) addSlot(from netip.Prefix, drop func()) *Slot {
 	s := g.sources[from]
 	if s == nil {
@@ -154,7 +154,7 @@ func (g *AdmissionLimit) addSlot(from netip.Prefix, drop func()) *Slot {
 	return v
 }
 
-// removeSlot takes a visit's place away. mu must be held.
+// removeSlot removes a slot. mu must be held.
 func (g *AdmissionLimit) removeSlot(v *Slot) {
 	s := g.sources[v.source]
 	s.slots = slices.DeleteFunc(s.slots, func(o *Slot) bool { return o == v })
@@ -167,8 +167,8 @@ func (g *AdmissionLimit) removeSlot(v *Slot) {
 	}
 }
 
-// pickVictim returns the visit that a newcomer replaces: of the source with the most places
-// beyond its reserved ones, the newcomer counted. mu must be held.
+// pickVictim returns the slot that a newcomer replaces. It belongs to the source with the most
+// slots beyond its reserved ones, counting the newcomer. mu must be held.
 func (g *AdmissionLimit) pickVictim(newcomer netip.Prefix) (out *Slot) {
 	silent := 2*g.silentCount >= g.used
 	var most int
@@ -185,8 +185,8 @@ func (g *AdmissionLimit) pickVictim(newcomer netip.Prefix) (out *Slot) {
 	return out
 }
 
-// pickVictim returns the caller of the source that goes first, nil if none can be evicted.
-// mu must be held.
+// pickVictim returns the source's slot to evict first, or nil if none can be evicted. mu must be
+// held.
 func (s *slotSource) pickVictim(silent bool) (out *Slot) {
 	for _, v := range s.slots {
 		if v.evict != nil && (out == nil || v.isEvictedBefore(out, silent)) {
@@ -206,8 +206,8 @@ func (s *slotSource) countSilent() (n int) {
 	return n
 }
 
-// isEvictedBefore reports whether v is evicted before o: silent callers first, or those that
-// have spoken. mu must be held.
+// isEvictedBefore reports whether v is evicted before o. silent selects whether silent callers or
+// those that have spoken go first. mu must be held.
 func (v *Slot) isEvictedBefore(o *Slot, silent bool) bool {
 	if v.spoken != o.spoken {
 		return v.spoken != silent
@@ -215,9 +215,9 @@ func (v *Slot) isEvictedBefore(o *Slot, silent bool) bool {
 	return v.number < o.number
 }
 
-// AwaitTurn notes that the caller has sent its whole first flight, and waits until it is its
-// turn to be answered: for a second or two at most. It reports whether it is: not for a
-// visit that was evicted, nor for one too many of its source in a minute.
+// AwaitTurn records that the caller has sent its whole first flight, and waits for its turn to be
+// answered, at most a second or two. It reports whether the caller may be answered. It may not if
+// it was evicted, or if its source has used up this minute.
 func (v *Slot) AwaitTurn() bool {
 	g := v.limit
 	g.mu.Lock()
@@ -243,8 +243,7 @@ func (v *Slot) AwaitTurn() bool {
 	return <-turn
 }
 
-// grantTurns lets those go on whose turn it is, and comes again for the others. mu must be
-// held.
+// grantTurns gives the next turn and starts the timer if more callers wait. mu must be held.
 func (g *AdmissionLimit) grantTurns() {
 	now := time.Now()
 	g.turnTimer = nil
@@ -259,7 +258,7 @@ func (g *AdmissionLimit) grantTurns() {
 		}
 		v := slices.MinFunc(g.waiting, g.compareTurns)
 		ok := g.rate.Allow(v.source, now)
-		if ok { // a refusal is no work
+		if ok { // a refusal costs no work
 			g.nextTurn = laterOf(now, g.nextTurn).Add(turnInterval)
 			g.turns++
 		}
@@ -269,8 +268,7 @@ func (g *AdmissionLimit) grantTurns() {
 	}
 }
 
-// compareTurns returns a negative number if the next turn is rather v's than o's. mu must
-// be held.
+// compareTurns returns a negative number if v gets a turn before o. mu must be held.
 func (g *AdmissionLimit) compareTurns(v, o *Slot) int {
 	mine, other := g.rate.counts[v.source], g.rate.counts[o.source]
 	if g.turns%repeatTurnEvery == repeatTurnEvery-1 && (mine > 0) != (other > 0) {
@@ -286,7 +284,7 @@ func laterOf(a, b time.Time) time.Time {
 	return b
 }
 
-// cancelTurn ends a wait for a turn. mu must be held.
+// cancelTurn ends the wait of v for a turn. mu must be held.
 func (g *AdmissionLimit) cancelTurn(v *Slot) {
 	if v.turn != nil {
 		v.turn <- false
@@ -295,8 +293,8 @@ func (g *AdmissionLimit) cancelTurn(v *Slot) {
 	}
 }
 
-// MarkProved notes that the caller has proved its identity, and gives its place back. It
-// reports false for a visit that was evicted before.
+// MarkProved records that the caller has proved its identity, and releases its slot. It reports
+// false if the slot was evicted before.
 func (v *Slot) MarkProved() bool {
 	g := v.limit
 	g.mu.Lock()
@@ -313,7 +311,7 @@ func (v *Slot) MarkProved() bool {
 	return !evicted
 }
 
-// Source returns where the caller comes from.
+// Source returns the source of the caller.
 func (v *Slot) Source() netip.Prefix { return v.source }
 
 // IsSourceProved reports whether a caller from the same source has proved its identity.
@@ -324,7 +322,7 @@ func (v *Slot) IsSourceProved() bool {
 	return ok
 }
 
-// oldestProvedSource returns the source that proved itself longest ago. mu must be held.
+// oldestProvedSource returns the source whose proof is the oldest. mu must be held.
 func (g *AdmissionLimit) oldestProvedSource() (oldest netip.Prefix) {
 	first := true
 	for from, at := range g.provedSources {
@@ -335,15 +333,15 @@ func (g *AdmissionLimit) oldestProvedSource() (oldest netip.Prefix) {
 	return oldest
 }
 
-// IsEvicted reports whether another caller has the visit's place.
+// IsEvicted reports whether another caller has taken the slot.
 func (v *Slot) IsEvicted() bool {
 	v.limit.mu.Lock()
 	defer v.limit.mu.Unlock()
 	return v.evicted
 }
 
-// Release gives the place back, if it is still the visit's. Each visit must leave; after the
-// first time it does nothing.
+// Release gives the slot back unless it was evicted. It must be called for each slot; further calls
+// do nothing.
 func (v *Slot) Release() {
 	g := v.limit
 	g.mu.Lock()
@@ -360,22 +358,22 @@ func (v *Slot) Release() {
 	v.released = true
 }
 
-// maxLimitedKeys bounds who is remembered by Tries: some MB.
+// maxLimitedKeys bounds the keys that a RateLimiter remembers: some MB.
 const maxLimitedKeys = 1 << 15
 
-// RateLimiter bounds how often each of some may do something in a minute. Minutes
-// begin with the first try after the last one; the memory of all ends with them. Of
-// more than maxLimitedKeys in one minute those that come last share what one may do. Not
-// safe for concurrent use.
+// RateLimiter bounds how often each key may do something in a minute. A minute begins with the
+// first request after the last minute; then all counts are cleared. Keys beyond maxLimitedKeys in
+// one minute share the limit of one key. Not safe for concurrent use.
 type RateLimiter[K comparable] struct {
 	PerMinute int
 
 	minuteStart time.Time
 	counts      map[K]int
-	overflow    int // of those for whom there was no place in made
+	overflow    int // requests of keys that did not fit in counts
 }
 
-// Allow counts a try, if it is not one too many; what is refused counts nothing.
+// Allow counts a request of key, and reports whether it is within the limit. A refused request is
+// not counted.
 func (t *RateLimiter[K]) Allow(key K, now time.Time) bool {
 	if t.counts == nil || now.Sub(t.minuteStart) >= time.Minute {
 		t.counts, t.overflow, t.minuteStart = map[K]int{}, 0, now
@@ -392,8 +390,8 @@ func (t *RateLimiter[K]) Allow(key K, now time.Time) bool {
 	return true
 }
 
-// SourceOf is what counts as one caller: an address (IPv4) or network (IPv6, /64);
-// all that is neither TCP nor UDP together.
+// SourceOf returns the network that counts as one caller: an IPv4 address or an IPv6 /64 network.
+// Addresses that are neither TCP nor UDP share the zero prefix.
 func SourceOf(a net.Addr) netip.Prefix {
 	t, ok := a.(interface{ AddrPort() netip.AddrPort })
 	if !ok {

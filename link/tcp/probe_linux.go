@@ -18,9 +18,8 @@ import (
 	"mpbond/link/estimate"
 )
 
-// Probe reads the state of the sending direction from the kernel (TCP_INFO,
-// SIOCOUTQ; together under 1 µs). Acked counts bytes of ours, no
-// SYN or FIN.
+// Probe reads the state of the sending direction from the kernel (TCP_INFO and SIOCOUTQ; together
+// under 1 µs). Acked counts bytes of data, without SYN and FIN.
 func (c *Conn) Probe() (h estimate.Hop, err error) {
 	err = controlFD(c.raw, func(fd int) error { h, err = readHop(fd, c.ipv6); return err })
 	h.Acked = min(h.Acked-min(h.Acked, c.ackedBefore), c.written.Load())
@@ -28,7 +27,7 @@ func (c *Conn) Probe() (h estimate.Hop, err error) {
 	return h, err
 }
 
-// readAckedBytes is the kernel's own count, in which a SYN is a byte.
+// readAckedBytes returns the kernel's count of acknowledged bytes, which includes the SYN.
 func readAckedBytes(raw syscall.RawConn) (n uint64) {
 	_ = controlFD(raw, func(fd int) error {
 		h, err := readHop(fd, false)
@@ -47,9 +46,9 @@ func readHop(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	if err != nil {
 		return h, fmt.Errorf("SIOCOUTQ: %w", err)
 	}
-	unsent := min(int(i.Notsent_bytes), queue) // Linux 4.6 on
-	// What the other end holds beyond a gap has arrived, though TCP does not
-	// count it as acknowledged: without it a single loss looks like a stall.
+	unsent := min(int(i.Notsent_bytes), queue) // since Linux 4.6
+	// Data beyond a gap has arrived, though TCP does not count it as acknowledged. Without it a
+	// single loss would look like a stall.
 	sacked := min(unit.Bytes(i.Sacked)*unit.Bytes(i.Snd_mss), unit.Bytes(queue-unsent))
 	h = estimate.Hop{
 		SRTT:          time.Duration(i.Rtt) * time.Microsecond,
@@ -67,7 +66,7 @@ func readHop(fd int, ipv6 bool) (h estimate.Hop, err error) {
 		Packets:       uint64(i.Data_segs_out),
 		Retransmitted: uint64(i.Total_retrans),
 	}
-	if i.Bytes_sent > 0 { // Linux 4.19 on
+	if i.Bytes_sent > 0 { // since Linux 4.19
 		headers, ack := uint64(dataHeaders), uint64(ackPacketSize)
 		if ipv6 {
 			headers, ack = headers+ipv6ExtraHeader, ack+ipv6ExtraHeader
@@ -81,19 +80,16 @@ func readHop(fd int, ipv6 bool) (h estimate.Hop, err error) {
 	return h, nil
 }
 
-// CarriedSupported is whether Carried tells anything.
+// CarriedSupported reports whether Carried works on this system.
 const CarriedSupported = true
 
-// Carried tells what the connection has had the network carry, each way, since
-// it was made: bytes of IP packets, with the headers of IP and TCP, and each
-// time that data were sent again. Pending is the same of what the kernel holds
-// and has not sent once.
+// Carried returns how many bytes the network has carried for the connection in each direction: IP
+// packets with IP and TCP headers, including retransmissions. pending is the same for data that the
+// kernel holds and has not sent yet.
 //
-// What this device's own queue drops after TCP gave it away counts as sent: some 6 % more
-// than an interface tells behind a shaper with fq_codel. What came a second time, and
-// options of acknowledgements while packets are missing, are not told by the kernel and
-// reckoned: see TestCarried in package
-// e2e for how well that agrees with an interface's own counters.
+// Packets dropped by this device's own queue after TCP sent them are included: with fq_codel behind
+// a shaper, out is up to 6 % above the interface's counter. The kernel does not report received
+// duplicates, nor the options of acknowledgements during losses; these are estimated.
 func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 	err = controlFD(c.raw, func(fd int) error {
 		i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -103,7 +99,7 @@ func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 		refused := refusedBytes(i)
 		if i.State != tcpClose {
 			c.unsentBytes.Store(uint64(refused))
-		} else { // and has forgotten what was on its way
+		} else { // the kernel has forgotten what was in flight
 			refused = unit.Bytes(c.unsentBytes.Load())
 		}
 		in, out, pending = carriedBytes(i, refused, c.ipv6)
@@ -115,20 +111,20 @@ func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 	return in, out, pending, err
 }
 
-// Sizes of headers (RFC 791, RFC 8200, RFC 9293, RFC 7323, RFC 2018).
+// Sizes of headers and options (RFC 791, RFC 8200, RFC 9293, RFC 7323, RFC 2018).
 const (
 	ipv4Header, tcpHeader = 20, 20
 	timestampOption       = 12
-	sackOption            = 12 // 2 of padding, 2, and a range of 8; each further range 8
-	synOptions            = 8  // MSS and window scale, besides those of every packet
+	sackOption            = 12 // 2 bytes of padding, 2 of header, 8 for one range; 8 for each further range
+	synOptions            = 8  // MSS and window scale, in addition to those of every packet
 )
 
-// tcpClose is the state of a connection that is over (net/tcp_states.h).
+// tcpClose is the state of a closed connection (net/tcp_states.h).
 const tcpClose = 7
 
-// refusedBytes is how much of what TCP counts as sent never left: what the interface's own
-// queue did not take (a shaper of this device's, say), TCP offers again, and counts each
-// time. No more can have left than has arrived, is on its way, or was sent again.
+// refusedBytes returns how many bytes TCP counts as sent although they never left: the interface's
+// own queue (such as a shaper) refused them. TCP offers them again and counts each attempt. Bytes
+// that left have arrived, are in flight or were retransmitted.
 func refusedBytes(i *unix.TCPInfo) unit.Bytes {
 	left := i.Bytes_acked + uint64(i.Unacked)*uint64(i.Snd_mss) + i.Bytes_retrans
 	return unit.Bytes(i.Bytes_sent - min(i.Bytes_sent, left))
@@ -154,9 +150,9 @@ func carriedBytes(i *unix.TCPInfo, refused unit.Bytes, ipv6 bool) (in, out, pend
 	return in, out, pending
 }
 
-// sentBytes is how many bytes of data were sent, each time. Before Linux 4.19 that is
-// reckoned, with packets as if they were full. What a kernel counts as acknowledged
-// has a SYN and a FIN in it, a byte each.
+// sentBytes returns how many bytes of data were sent, including retransmissions. Before Linux 4.19
+// it is estimated from full-sized packets. The kernel's count of acknowledged bytes includes one
+// byte each for SYN and FIN.
 func sentBytes(i *unix.TCPInfo) unit.Bytes {
 	if i.Bytes_sent > 0 || i.Bytes_acked <= 2 {
 		return unit.Bytes(i.Bytes_sent)
@@ -164,18 +160,17 @@ func sentBytes(i *unix.TCPInfo) unit.Bytes {
 	return unit.Bytes(i.Bytes_acked) + unit.Bytes(i.Total_retrans+i.Unacked)*unit.Bytes(i.Snd_mss)
 }
 
-// What a packet of TCP takes besides its data, and one without data: IPv4 and
-// TCP headers with time stamps are 52 bytes. Interfaces may count those of
-// Ethernet too, and an acknowledgement has 28 more while packets are missing
-// (RFC 2018). What is too much here is 1 % of the data at most.
+// Estimated sizes of a TCP packet without its data, and of an acknowledgement. IPv4 and TCP headers
+// with timestamps are 52 bytes. Interfaces may also count Ethernet headers. An acknowledgement has
+// up to 28 bytes more during losses (RFC 2018). The error is at most 1 % of the data.
 const dataHeaders, ackPacketSize = 66, 80
 
-// ipv6ExtraHeader is what IPv6's header has more than IPv4's.
+// ipv6ExtraHeader is how much longer IPv6's header is than IPv4's.
 const ipv6ExtraHeader = 20
 
-// appLimited reads tcpi_delivery_rate_app_limited: the first bit of the eighth
-// byte of struct tcp_info (linux/tcp.h), which golang.org/x/sys leaves in the
-// padding after Options, since C does not say where bit fields lie.
+// appLimited reads tcpi_delivery_rate_app_limited: the first bit of the eighth byte of struct
+// tcp_info (linux/tcp.h). In golang.org/x/sys it lies in the padding after Options, because C does
+// not define the layout of bit fields.
 func appLimited(i *unix.TCPInfo) bool {
 	const offset = unsafe.Offsetof(i.Options) + 2
 	b := (*[offset + 1]byte)(unsafe.Pointer(i))[offset]
@@ -187,9 +182,9 @@ func appLimited(i *unix.TCPInfo) bool {
 
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
-// isWritable asks whether the kernel would report POLLOUT, which looks at the
-// unsent bytes, unlike write, which looks at the send buffer. Asking also arms
-// the edge that wakes the runtime's poller when the answer is no.
+// isWritable reports whether the kernel would signal POLLOUT. POLLOUT depends on the unsent bytes,
+// whereas write depends on the send buffer. If the answer is no, the call also arms the edge that
+// wakes the runtime's poller.
 func isWritable(fd int) bool {
 	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	for {
@@ -204,15 +199,14 @@ func setNotSentLowat(fd, n int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, n)
 }
 
-// setWindowClamp sets TCP_WINDOW_CLAMP. TCP never takes back what it has said may
-// be sent (RFC 9293 section 3.8.6), and raises the clamp again when it gives the
-// connection more memory.
+// setWindowClamp sets TCP_WINDOW_CLAMP. TCP never shrinks a window that it has announced (RFC 9293
+// section 3.8.6), and raises the clamp again when it gives the connection more memory.
 func setWindowClamp(fd, n int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, n)
 }
 
-// setPace sets SO_MAX_PACING_RATE, which TCP keeps to by itself where there is
-// no fq qdisc (Linux 4.13 on).
+// setPace sets SO_MAX_PACING_RATE. TCP paces by itself where there is no fq qdisc (since Linux
+// 4.13).
 func setPace(fd int, r unit.Rate) error {
 	v := uint64(math.MaxUint64)
 	if r > 0 {
@@ -243,7 +237,7 @@ func setCongestion(fd int, name string) error {
 	return fault.New(fault.Config, fmt.Errorf("congestion control %q: %w", name, err), have)
 }
 
-// checkCongestion is CheckCongestion of a name of the system's.
+// checkCongestion checks the name of a congestion control of the system.
 func checkCongestion(name string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"mpbond/link/estimate"
 )
 
-// Probe tells nothing outside Linux.
+// Probe returns a blind sample outside Linux.
 func (c *Conn) Probe() (estimate.Hop, error) { return estimate.Hop{Blind: true}, nil }
 
-// CarriedSupported is whether Carried tells anything.
+// CarriedSupported reports whether Carried works on this system.
 const CarriedSupported = false
 
-// Carried tells nothing outside Linux.
+// Carried fails outside Linux.
 func (c *Conn) Carried() (in, out, pending unit.Bytes, err error) {
 	return 0, 0, 0, errors.ErrUnsupported
 }
@@ -40,7 +40,7 @@ func setCongestion(int, string) error {
 	return errors.New("the congestion control can be chosen on Linux only")
 }
 
-// checkCongestion takes no name.
+// checkCongestion accepts no name.
 func checkCongestion(name string) error { return setCongestion(-1, name) }
 
 func bindSocket(_ int, device string, mark int) error {

@@ -1,13 +1,11 @@
-// Package tcp is a kernel TCP connection made ready for bonding: it binds
-// late, tells its state, and makes few system calls. It stands below the
-// transports of subflow (PS-path) and pipe (pipe, HS-path) and above the
-// kernel; it knows nothing of frames, keys or roles.
+// Package tcp prepares kernel TCP connections for bonding: late decisions, observable state, few
+// system calls. It stands below the transports of subflow (PS-path) and pipe (pipe, HS-path) and
+// above the kernel. It knows nothing about frames, keys or roles.
 //
-// Late binding: bytes that the kernel holds unsent can be given to no other
-// subflow. So a writer calls WaitWritable, which returns when little is left
-// unsent, chooses its next segment only then, and writes that one segment. A
-// plain blocking Write would not do: it fills the send buffer whatever
-// TCP_NOTSENT_LOWAT says.
+// Late decisions: bytes that the kernel holds unsent can no longer be given to another subflow. So
+// a writer calls WaitWritable, which returns when little is left unsent, chooses its next segment
+// only then, and writes that one segment. A plain blocking Write would not work: it fills the send
+// buffer whatever TCP_NOTSENT_LOWAT says.
 package tcp
 
 import (
@@ -30,126 +28,120 @@ import (
 
 // Tuning.
 const (
-	// DefaultNotSentLowat is the low-water mark of unsent bytes. With segments
-	// of 16 KB it keeps 100 % of the rate of a 10 Mbit/s link and 16–24 KB
-	// unsent (measured); smaller segments cost two to three times the CPU.
+	// DefaultNotSentLowat is the low-water mark of unsent bytes. With segments of 16 KB it keeps
+	// the full rate of a 10 Mbit/s link with 16–24 KB unsent. Smaller segments cost two to three
+	// times the CPU.
 	DefaultNotSentLowat = 16 * unit.KB
-	// DefaultKeepAlive is the silence after which the kernel probes the peer;
-	// a dead one is noticed after four missing answers, 20 s later. Keep-alives
-	// are the only thing that travels on an idle connection, so they are rare.
+	// DefaultKeepAlive is the silence after which the kernel probes the peer. A dead peer is
+	// noticed after four unanswered probes, 20 s later. Keep-alives are the only traffic of an idle
+	// connection, so they are rare.
 	DefaultKeepAlive = 30 * time.Second
-	// RadioKeepAlive is the same for an HS-path, and for a direct subflow over a
-	// cellular link: nothing else may wake the radio
-	// of a helper that is not used. It is under the five minutes after which
-	// some NATs forget a silent connection.
+	// RadioKeepAlive is DefaultKeepAlive for an HS-path, and for a direct subflow over a cellular
+	// link. Nothing else may wake the radio of an unused device. It is shorter than the five
+	// minutes after which some NATs drop a silent connection.
 	RadioKeepAlive = 4 * time.Minute
 	keepAliveEvery = 5 * time.Second
 	keepAliveCount = 4
 
-	readBuffer = 64 << 10  // four TLS records in one system call
+	readBuffer = 64 << 10  // four TLS records per system call
 	corkLimit  = 128 << 10 // a corked connection writes by itself beyond this
 )
 
-// OwnMark marks mpbond's own sockets where all others are taken by a TUN
-// device: "mpbd".
+// OwnMark is the firewall mark of mpbond's own sockets on a machine whose other traffic goes to a
+// TUN device: "mpbd".
 const OwnMark = 0x6d706264
 
-// PBE names PBE-CC, which needs what only transports over UDP tell (package pbe/transport),
-// Copa a congestion control that these alone have: no system has it for TCP.
+// Congestion controls that exist only over UDP (package pbe/transport). PBE names PBE-CC, which
+// needs reports that only UDP transports carry. Copa names Copa, which no system offers for TCP.
 const (
 	PBE  = "pbe"
 	Copa = "copa"
 )
 
-// isSystemCongestion tells whether a congestion control is one for the system to choose.
+// isSystemCongestion reports whether the system implements the congestion control.
 func isSystemCongestion(name string) bool { return name != "" && name != PBE && name != Copa }
 
-// CheckCongestion tells whether this process may use a congestion control for its TCP,
-// so that a wrong name is told before the first connection. The empty name is the
-// system's choice, and so are, where something goes over UDP as well, names that only
-// UDP has; else these mean nothing, which is an error. Errors are faults.
+// CheckCongestion reports whether this process may use the congestion control, so that a wrong name
+// is found before the first connection. The empty name is the system's default. If udp is true,
+// names that exist only over UDP are valid too. Errors are faults.
 func CheckCongestion(name string, udp bool) error {
 	switch {
 	case isSystemCongestion(name):
 		return checkCongestion(name)
 	case name != "" && !udp:
-		return fault.New(fault.Config, fmt.Errorf("congestion control %q is one over UDP, and nothing here goes over UDP", name), "set `udp` too, or another congestion control")
+		return fault.New(fault.Config, fmt.Errorf("congestion control %q works over UDP only, and UDP is off", name), "enable `udp`, or set another congestion control")
 	}
 	return nil
 }
 
-// Options are the settings of a connection or listener. The zero value is
-// good.
+// Options are the settings of a connection or listener. The zero value is usable.
 type Options struct {
-	// Congestion names the congestion control of the sending side, as
-	// /proc/sys/net/ipv4/tcp_available_congestion_control lists them. Empty, PBE and Copa
-	// are the system's default.
+	// Congestion names the congestion control of the sending side, as listed in
+	// /proc/sys/net/ipv4/tcp_available_congestion_control. Empty, PBE and Copa select the system's
+	// default.
 	Congestion string
-	// Interface binds to a network device by name, Local to a local address
-	// ("192.0.2.7" or "192.0.2.7:0"). Dial only.
+	// Interface binds to a network device by name, Local to a local address ("192.0.2.7" or
+	// "192.0.2.7:0"). Dial only.
 	Interface string
 	Local     string
-	// Mark is the socket's firewall mark; 0 is none. It needs CAP_NET_ADMIN.
+	// Mark is the socket's firewall mark; 0 is none. It requires CAP_NET_ADMIN.
 	Mark int
-	// MaxSegment bounds the data of a packet, both ways; 0 is what the interfaces
-	// allow. Dial only.
+	// MaxSegment bounds the data of a packet in both directions; 0 leaves it to the interfaces.
+	// Dial only.
 	MaxSegment unit.Bytes
-	// CheckAddress, if not nil, is asked of each address before it is connected to, whatever
-	// name led there; its error ends the try. Dial only.
+	// CheckAddress, if not nil, is called with each resolved address before connecting. Its error
+	// ends the attempt. Dial only.
 	CheckAddress func(netip.AddrPort) error
-	// NotSentLowat is the low-water mark of WaitWritable; 0 is
-	// DefaultNotSentLowat.
+	// NotSentLowat is the low-water mark of WaitWritable; 0 is DefaultNotSentLowat.
 	NotSentLowat unit.Bytes
-	// KeepAlive is the silence before the first keep-alive probe; 0 is
-	// DefaultKeepAlive, below 0 is never.
+	// KeepAlive is the silence before the first keep-alive probe; 0 is DefaultKeepAlive, a negative
+	// value disables probes.
 	KeepAlive time.Duration
-	// UserTimeout ends a connection whose data is not acknowledged for so long;
-	// 0 is the kernel's own limit, about 15 minutes. Linux applies it to a peer
-	// that keeps its window shut as well: do not use it where push-back may
-	// last.
+	// UserTimeout ends a connection whose data is not acknowledged for this long; 0 is the kernel's
+	// limit, about 15 minutes. Linux also applies it to a peer that keeps its window closed: do not
+	// use it where back-pressure may last.
 	UserTimeout time.Duration
-	// Ledger, if not nil, is told of each connection.
+	// Ledger, if not nil, is notified of each connection.
 	Ledger Ledger
 }
 
-// Ledger counts what connections carry. Its methods are called by many
-// goroutines, and must not close the connection.
+// Ledger counts what connections carry. Many goroutines call its methods, which must not close the
+// connection.
 type Ledger interface {
-	// Opened is told of a connection that is ready.
+	// Opened is called with each connection that is ready.
 	Opened(*Conn)
-	// Closing is told of it once more, when nothing can be added to what it
-	// carries but what the kernel still holds. It can be asked for the last time.
+	// Closing is called once before the connection closes. From then on only data that the kernel
+	// still holds is sent. Carried can be called here for the last time.
 	Closing(*Conn)
 }
 
-// Conn is a TCP connection. Reads go through a large buffer, so that a reader
-// of small pieces (crypto/tls) makes few system calls. Methods may be called
-// from several goroutines, with at most one reader at a time.
+// Conn is a TCP connection. Reads go through a large buffer, so that a reader of small pieces
+// (crypto/tls) makes few system calls. Several goroutines may call its methods, but only one at a
+// time may read.
 type Conn struct {
 	tcpConn *net.TCPConn
 	raw     syscall.RawConn
 	r       *bufio.Reader
 
-	ipv6        bool   // packets are IPv6's
+	ipv6        bool   // the connection uses IPv6
 	ledger      Ledger // or nil
 	closingOnce sync.Once
-	device      string                 // that we dial by, if Options say so
+	device      string                 // Options.Interface
 	peer        atomic.Pointer[string] // see For
-	discarded   atomic.Bool            // what the kernel holds is not sent any more
-	unsentBytes atomic.Uint64          // bytes that TCP counts as sent, and the interface's queue did not take
+	discarded   atomic.Bool            // data in the kernel will not be sent any more
+	unsentBytes atomic.Uint64          // bytes that TCP counts as sent although the interface's queue refused them
 
-	ackedBefore uint64        // what the kernel counts as acknowledged before our first byte (the SYN)
-	written     atomic.Uint64 // bytes that the kernel has taken
-	resetSeen   atomic.Bool   // a write has learnt of a reset
-	pace        atomic.Int64  // bit/s, 0: none
+	ackedBefore uint64        // acknowledged bytes before our first one (the SYN)
+	written     atomic.Uint64 // bytes that the kernel has accepted
+	resetSeen   atomic.Bool   // a write has failed by a reset
+	pace        atomic.Int64  // bit/s; 0: none
 
-	mu     sync.Mutex // guards below; held while writing
+	mu     sync.Mutex // guards the fields below; held while writing
 	corked bool
 	buf    []byte
 }
 
-// Wrap takes over c, on which nothing may have been sent, and applies opt. It
-// closes c when that fails.
+// Wrap takes over c, on which nothing may have been sent, and applies opt. On failure it closes c.
 func Wrap(c *net.TCPConn, opt Options) (*Conn, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -171,10 +163,10 @@ func Wrap(c *net.TCPConn, opt Options) (*Conn, error) {
 	return t, nil
 }
 
-// For names whom the connection is for, once that is known; Peer tells a Ledger.
+// For sets the name of the peer, once it is known. A Ledger reads it with Peer.
 func (c *Conn) For(peer string) { c.peer.Store(&peer) }
 
-// Peer is what For was told last, or "".
+// Peer returns the name set by For, or "".
 func (c *Conn) Peer() string {
 	if p := c.peer.Load(); p != nil {
 		return *p
@@ -182,18 +174,17 @@ func (c *Conn) Peer() string {
 	return ""
 }
 
-// LimitWindow bounds what the other end may have on its way to here, from when
-// it has used up what it was told it may; 2 KB is the least. A large limit takes
-// it back. Outside Linux it does nothing.
+// LimitWindow bounds how much the peer may have in flight towards us, once it has used up the
+// window that it already has. The minimum is 2 KB. A large limit removes the bound. Outside Linux
+// it does nothing.
 func (c *Conn) LimitWindow(n unit.Bytes) error {
 	return controlFD(c.raw, func(fd int) error { return setWindowClamp(fd, int(min(n, 1<<30))) })
 }
 
-// Interface is the network device that the connection is bound to, "" if that
-// is left to the routes.
+// Interface returns the network device that the connection is bound to, "" if the routes decide.
 func (c *Conn) Interface() string { return c.device }
 
-// notifyClosing tells the ledger that the connection is about to close.
+// notifyClosing notifies the ledger, once, that the connection is about to close.
 func (c *Conn) notifyClosing() {
 	if c.ledger != nil {
 		c.closingOnce.Do(func() { c.ledger.Closing(c) })
@@ -201,7 +192,7 @@ func (c *Conn) notifyClosing() {
 }
 
 func (c *Conn) applyOptions(opt Options) error {
-	if err := c.tcpConn.SetNoDelay(true); err != nil { // segments are chosen above; tails must not wait
+	if err := c.tcpConn.SetNoDelay(true); err != nil { // segments are chosen above; their tails must not wait
 		return err
 	}
 	if err := c.SetKeepAlive(opt.KeepAlive); err != nil {
@@ -244,8 +235,8 @@ func controlFD(raw syscall.RawConn, f func(fd int) error) (err error) {
 	return err
 }
 
-// SetNotSentLowat sets the low-water mark of WaitWritable. A writer that waits
-// already notices when the next acknowledgement arrives.
+// SetNotSentLowat sets the low-water mark of WaitWritable. A waiting writer notices it with the
+// next acknowledgement.
 func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 	if err := controlFD(c.raw, func(fd int) error { return setNotSentLowat(fd, int(n)) }); err != nil {
 		return fmt.Errorf("unsent low-water mark: %w", err)
@@ -253,8 +244,8 @@ func (c *Conn) SetNotSentLowat(n unit.Bytes) error {
 	return nil
 }
 
-// Pace makes the kernel send no faster than r from now on; 0 ends that. What it
-// already holds is paced too.
+// Pace limits the kernel's sending rate to r; 0 removes the limit. Data that the kernel already
+// holds is paced too.
 func (c *Conn) Pace(r unit.Rate) error {
 	if err := controlFD(c.raw, func(fd int) error { return setPace(fd, r) }); err != nil {
 		return fmt.Errorf("pace of %v: %w", r, err)
@@ -263,18 +254,17 @@ func (c *Conn) Pace(r unit.Rate) error {
 	return nil
 }
 
-// WaitWritable blocks until less than half the low-water mark is unsent (the
-// kernel's own rule), so that a segment written now leaves soon. It returns an
-// error after Close or the write deadline. A failure of the connection ends
-// the wait without an error: the write that follows tells it. Outside Linux it
-// returns at once.
+// WaitWritable blocks until less than half the low-water mark is unsent (the kernel's own rule), so
+// that a segment written now leaves soon. It returns an error after Close or the write deadline. If
+// the connection fails, it returns nil: the next write reports the error. Outside Linux it returns
+// at once.
 func (c *Conn) WaitWritable() error {
 	return c.raw.Write(func(fd uintptr) bool { return isWritable(int(fd)) })
 }
 
-// Read implements net.Conn. A reset by the peer is always an error here, after
-// what came before it: the kernel tells it once only, and if a write was told,
-// would let a read take it for an end in order.
+// Read implements net.Conn. It always reports a reset by the peer as an error, after the data that
+// came before it. The kernel reports a reset only once: if a write got it, a read would otherwise
+// see an orderly end.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	if err == io.EOF && c.resetSeen.Load() {
@@ -283,12 +273,12 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Peek returns the next n bytes without taking them, n at most 64 KB. They are
-// valid until the next Read.
+// Peek returns the next n bytes, at most 64 KB, without consuming them. They are valid until the
+// next Read.
 func (c *Conn) Peek(n int) ([]byte, error) { return c.r.Peek(n) }
 
-// Write implements net.Conn. Between Cork and Flush it only gathers, until
-// there is much.
+// Write implements net.Conn. Between Cork and Flush it gathers data and writes only when corkLimit
+// is reached.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,16 +295,15 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Cork makes writes gather until Flush, so that several TLS records leave in
-// one system call. What is gathered when the connection closes is lost.
+// Cork makes writes accumulate until Flush, so that several TLS records leave in one system call.
+// Data that is still gathered when the connection closes is lost.
 func (c *Conn) Cork() {
 	c.mu.Lock()
 	c.corked = true
 	c.mu.Unlock()
 }
 
-// Flush writes what was gathered and ends the gathering. It blocks as Write
-// does.
+// Flush ends corking and writes the gathered data. It blocks as Write does.
 func (c *Conn) Flush() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -334,30 +323,30 @@ func (c *Conn) writeGathered() error {
 func (c *Conn) writeCounted(p []byte) (int, error) {
 	n, err := c.tcpConn.Write(p)
 	c.written.Add(uint64(n))
-	if errors.Is(err, syscall.ECONNRESET) { // and not EPIPE, which follows upon a FIN
+	if errors.Is(err, syscall.ECONNRESET) { // not EPIPE, which can follow a FIN
 		c.resetSeen.Store(true)
 	}
 	return n, err
 }
 
-// Written counts the bytes that the kernel has taken.
+// Written returns how many bytes the kernel has accepted.
 func (c *Conn) Written() uint64 { return c.written.Load() }
 
-// CloseWrite ends our sending direction (FIN) after what the kernel holds.
+// CloseWrite ends our sending direction with a FIN, after the data that the kernel holds.
 func (c *Conn) CloseWrite() error { return c.tcpConn.CloseWrite() }
 
-// Close implements net.Conn. It does not wait: the kernel goes on sending what
-// it holds. Blocked calls return net.ErrClosed.
+// Close implements net.Conn. It does not wait: the kernel still sends the data that it holds.
+// Blocked calls return net.ErrClosed.
 func (c *Conn) Close() error {
 	c.notifyClosing()
 	return c.tcpConn.Close()
 }
 
-// SetLinger is that of net.TCPConn, for package splice: after 0 the connection is
-// reset when it closes, also by the end of the process; below 0 is the default.
+// SetLinger sets SO_LINGER, for package splice. With 0 the connection is reset when it closes, also
+// when the process ends. A negative value restores the default.
 func (c *Conn) SetLinger(seconds int) error { return c.tcpConn.SetLinger(seconds) }
 
-// Abort closes the connection with a reset; the kernel drops what it holds.
+// Abort closes the connection with a reset. The kernel drops the data that it holds.
 func (c *Conn) Abort() error {
 	c.discarded.Store(true)
 	c.notifyClosing()
@@ -380,7 +369,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.tcpConn.SetReadDead
 // SetWriteDeadline implements net.Conn.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.tcpConn.SetWriteDeadline(t) }
 
-// Dial connects to addr, "host:port". Errors are faults that say what to look at.
+// Dial connects to addr, "host:port". Errors are faults with a hint.
 func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 	d := net.Dialer{KeepAlive: -1, Control: opt.beforeConnect}
 	if opt.Local != "" {
@@ -394,7 +383,7 @@ func Dial(ctx context.Context, addr string, opt Options) (*Conn, error) {
 		}
 		d.LocalAddr = local
 	}
-	d.SetMultipathTCP(false) // bonding is ours; a kernel that adds paths by itself would spoil every estimate
+	d.SetMultipathTCP(false) // a kernel that adds MPTCP subflows would spoil every estimate
 	c, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, dialFault(fmt.Errorf("connect to %s: %w", addr, stripAddress(err)))
@@ -422,13 +411,13 @@ func (o Options) beforeConnect(_, address string, raw syscall.RawConn) error {
 	})
 }
 
-// Bind has a socket that is no TCP go out as Options say: by their interface, with
-// their mark. It is a Control of package net.
+// Bind binds a socket other than TCP as the Options say: to their interface, with their mark. It
+// can be used as Control of package net.
 func (o Options) Bind(_, _ string, raw syscall.RawConn) error {
 	return controlFD(raw, func(fd int) error { return bindSocket(fd, o.Interface, o.Mark) })
 }
 
-// SetMark marks a socket that others make; see Options.Mark.
+// SetMark sets the mark of any socket; see Options.Mark.
 func SetMark(raw syscall.RawConn, mark int) error {
 	return controlFD(raw, func(fd int) error { return bindSocket(fd, "", mark) })
 }
@@ -437,14 +426,14 @@ func SetMark(raw syscall.RawConn, mark int) error {
 type Listener struct {
 	listener *net.TCPListener
 	opt      Options
-	pause    func() // before another try, when descriptors have run out
+	pause    func() // called before a retry when descriptors have run out
 }
 
-// Listen listens on addr, "host:port". Errors are faults that say what to look at.
+// Listen listens on addr, "host:port". Errors are faults with a hint.
 func Listen(ctx context.Context, addr string, opt Options) (*Listener, error) {
 	lc := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {
 		return controlFD(raw, func(fd int) error {
-			if isSystemCongestion(opt.Congestion) { // so that a wrong name is told now, not at the first connection
+			if isSystemCongestion(opt.Congestion) { // finds a wrong name now instead of at the first connection
 				if err := setCongestion(fd, opt.Congestion); err != nil {
 					return err
 				}
@@ -460,9 +449,9 @@ func Listen(ctx context.Context, addr string, opt Options) (*Listener, error) {
 	return &Listener{l.(*net.TCPListener), opt, func() { time.Sleep(50 * time.Millisecond) }}, nil
 }
 
-// Accept waits for the next connection. After Close it returns net.ErrClosed.
-// A connection that breaks before its options are set is passed over, and when
-// descriptors or memory run out it tries again until others have freed some.
+// Accept waits for the next connection. After Close it returns net.ErrClosed. It skips connections
+// that break before their options are set. When descriptors or memory run out, it retries until
+// some are free.
 func (l *Listener) Accept() (*Conn, error) {
 	for {
 		c, err := l.listener.AcceptTCP()
@@ -479,19 +468,20 @@ func (l *Listener) Accept() (*Conn, error) {
 	}
 }
 
-// IsResourceExhausted tells errors of accept which pass when resources are freed.
+// IsResourceExhausted reports whether err is an error of accept that passes when resources are
+// freed.
 func IsResourceExhausted(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
 		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ECONNABORTED)
 }
 
-// Addr is the address listened on.
+// Addr returns the address of the listener.
 func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
 
 // Close stops accepting; a blocked Accept returns net.ErrClosed.
 func (l *Listener) Close() error { return l.listener.Close() }
 
-// stripAddress takes the addresses off a net.OpError, since our message names them.
+// stripAddress removes the addresses from a net.OpError, because our message names them.
 func stripAddress(err error) error {
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		return op.Err
@@ -499,18 +489,18 @@ func stripAddress(err error) error {
 	return err
 }
 
-// dialFault makes err a fault that says what a person can do about it.
+// dialFault makes err a fault with a hint for the user.
 func dialFault(err error) error {
 	for _, h := range []struct {
 		is   error
 		kind fault.Kind
 		hint string
 	}{
-		{syscall.EADDRINUSE, fault.AlreadyRunning, "is mpbond already running here? `ss -ltnp` shows who listens"},
+		{syscall.EADDRINUSE, fault.AlreadyRunning, "is mpbond already running here? `ss -ltnp` shows which program listens"},
 		{syscall.EADDRNOTAVAIL, fault.Config, "no interface of this device has that address: `ip address` lists them"},
 		{syscall.ECONNREFUSED, fault.Unreachable, "the device answers, but nothing listens there: is mpbond running on it, with this port?"},
-		{syscall.ENETUNREACH, fault.Unreachable, "this device has no route there: is the network up?"},
-		{syscall.EHOSTUNREACH, fault.Unreachable, "is the device on, and on the same network?"},
+		{syscall.ENETUNREACH, fault.Unreachable, "this device has no route there: check its network"},
+		{syscall.EHOSTUNREACH, fault.Unreachable, "check that the device is on, and on the same network"},
 		{syscall.ENODEV, fault.Config, "there is no such network interface: `ip link` lists them"},
 		{os.ErrPermission, fault.Permission, "run as root, or choose a port over 1023 and no mark"},
 		{os.ErrDeadlineExceeded, fault.Timeout, "check the address and any firewall"},
@@ -527,7 +517,7 @@ func dialFault(err error) error {
 	case errors.As(err, &wrong):
 		return fault.New(fault.Config, err, "write an address as HOST:PORT; where mpbond listens HOST may be empty, as in :7600")
 	case errors.As(err, &unknown):
-		return fault.New(fault.Unreachable, err, "is the name right, and does this device have DNS?")
+		return fault.New(fault.Unreachable, err, "check the name, and the DNS of this device")
 	}
 	return err
 }

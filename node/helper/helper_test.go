@@ -379,7 +379,7 @@ func TestBadConfig(t *testing.T) {
 	check(Config{MaxSubflows: -1}, "max_subflows")
 	check(Config{Feedback: "often"}, "feedback")
 	check(Config{PipeCongestion: "copa", UDP: []string{"any"}}, "pipe_congestion")
-	check(Config{HSCongestion: "pbe"}, "nothing here goes over UDP")
+	check(Config{HSCongestion: "pbe"}, "UDP is off")
 	for i, name := range []string{"laptop", "tablet"} {
 		if err := trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RolePrimary}, Key: []*identity.Key{keys().primary, keys().server}[i].Public()}); err != nil {
 			t.Fatal(err)

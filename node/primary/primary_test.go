@@ -51,7 +51,7 @@ func TestBadConfig(t *testing.T) {
 		{"reinject", []identity.Peer{one}, func(c *Config) { c.Reinject = 0 }, "threshold is 0", "0.2"},
 		{"no reinjection", []identity.Peer{one}, func(c *Config) { c.Reinject = -1 }, "", ""},
 		{"UDP over another interface", []identity.Peer{one}, func(c *Config) { c.UDP, c.Interfaces = []string{"wwan0"}, []string{"wlan0"} }, "wwan0", "interfaces"},
-		{"copa over TCP", []identity.Peer{one}, func(c *Config) { c.Congestion = "copa" }, "nothing here goes over UDP", "udp"},
+		{"copa over TCP", []identity.Peer{one}, func(c *Config) { c.Congestion = "copa" }, "UDP is off", "udp"},
 		{"copa over UDP", []identity.Peer{one}, func(c *Config) { c.Congestion, c.UDP, c.DialUDP = "copa", []string{"any"}, noUDP }, "", ""},
 		{"pbe over UDP", []identity.Peer{one}, func(c *Config) { c.Congestion, c.UDP, c.DialUDP = "pbe", []string{"any"}, noUDP }, "", ""},
 		{"auto and a name", []identity.Peer{one}, func(c *Config) { c.Interfaces = []string{"wlan0", "auto"} }, "wlan0", "alone"},
