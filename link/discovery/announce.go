@@ -13,12 +13,11 @@ import (
 	"github.com/hashicorp/mdns"
 )
 
-// interfaceInterval is how often the interfaces are looked at.
+// interfaceInterval is how often the list of interfaces is checked.
 const interfaceInterval = 5 * time.Second
 
-// Announce makes this device be found until ctx ends: the service at a port, at
-// each interface that there is at the time, by the addresses it has then. Id is
-// told to everybody on the network; "" tells nothing.
+// Announce announces a service of this device at a port, on each local interface and with its
+// current addresses, until ctx ends. All devices on the network can read id; "" announces none.
 func Announce(ctx context.Context, s Service, id string, port int, log *slog.Logger) {
 	a := announcer{service: s, port: port, txt: txtRecords(id), log: log, instance: strings.ToLower(rand.Text()[:12]), responders: map[string]responder{}}
 	defer a.updateResponders(nil)
@@ -34,15 +33,15 @@ func Announce(ctx context.Context, s Service, id string, port int, log *slog.Log
 	}
 }
 
-// txtRecords is what is told besides where the device is called.
+// txtRecords returns the TXT records of the service.
 func txtRecords(id string) []string {
 	if id == "" {
-		return []string{"v=1"} // a record there must be
+		return []string{"v=1"} // at least one record is required
 	}
 	return []string{idKey + id}
 }
 
-// announcer answers on the interfaces that are open.
+// announcer answers queries on a set of interfaces.
 type announcer struct {
 	service    Service
 	port       int
@@ -50,7 +49,7 @@ type announcer struct {
 	instance   string
 	log        *slog.Logger
 	responders map[string]responder // by name of the interface
-	lastError  string               // the last error
+	lastError  string               // the last error logged
 }
 
 type responder struct {
@@ -58,7 +57,7 @@ type responder struct {
 	server *mdns.Server
 }
 
-// updateResponders makes what is open what there is.
+// updateResponders starts and stops responders to match the current interfaces.
 func (a *announcer) updateResponders(now []link) {
 	for name, o := range a.responders {
 		if !slices.ContainsFunc(now, o.isSameLink) {
@@ -74,7 +73,7 @@ func (a *announcer) updateResponders(now []link) {
 		if err != nil {
 			if err.Error() != a.lastError {
 				a.lastError = err.Error()
-				a.log.Warn("others do not find this device by themselves", "interface", l.iface.Name, "err", err)
+				a.log.Warn("cannot announce this device on the network", "interface", l.iface.Name, "err", err)
 			}
 			continue
 		}
@@ -86,9 +85,9 @@ func (l link) isSameLink(m link) bool {
 	return l.iface.Name == m.iface.Name && l.iface.Index == m.iface.Index && slices.Equal(l.addrs, m.addrs)
 }
 
-// startResponder answers on one interface. Instance and host have names of their own
-// there, as a question may be heard, and answered, on all: who asks then learns
-// of all addresses and not of one of them.
+// startResponder answers queries on one interface. Instance and host names differ between
+// interfaces, because a query may arrive, and be answered, on several. So the asker learns all
+// addresses, not just one.
 func (a *announcer) startResponder(l link) (*mdns.Server, error) {
 	name := fmt.Sprintf("%s-%d", a.instance, l.iface.Index)
 	var ips []net.IP

@@ -17,20 +17,19 @@ import (
 )
 
 const (
-	// maxPacket is the longest answer (RFC 6762 section 17).
+	// maxPacket is the longest mDNS packet (RFC 6762 section 17).
 	maxPacket = 9000
-	// topBit of a class says in a question that the asker alone shall be answered
-	// (RFC 6762 section 5.4), in an answer that others are out of date.
+	// topBit in a query's class asks for a unicast answer (RFC 6762 section 5.4). In an answer it
+	// marks other records as outdated.
 	topBit = 1 << 15
 )
 
-// multicastGroups are where multicast DNS is asked.
+// multicastGroups are the multicast DNS groups.
 var multicastGroups = map[string]*net.UDPAddr{"udp4": {IP: net.IPv4(224, 0, 0, 251), Port: 5353}, "udp6": {IP: net.ParseIP("ff02::fb"), Port: 5353}}
 
-// queryInterface asks once on an interface, over IPv4 and IPv6 as far as it has them, and
-// takes what is answered within d. No route is needed but the interface's own: a
-// network that leads nowhere else is as good as any. Err is that of all kinds of
-// addresses, if none could be asked by.
+// queryInterface sends one query on an interface, over IPv4 and IPv6 if it has them, and collects
+// answers for d. It needs only the interface's own route, so networks without Internet work too. It
+// returns an error only if no address family could be queried.
 func queryInterface(ctx context.Context, iface net.Interface, s Service, d time.Duration) (list []Found, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -48,8 +47,8 @@ func queryInterface(ctx context.Context, iface net.Interface, s Service, d time.
 	return slices.Concat(found[:]...), err
 }
 
-// addressFamilies are those of "udp4" and "udp6" for which an interface has an address,
-// be it for its link alone: what cannot be sent there is not tried.
+// addressFamilies returns which of "udp4" and "udp6" an interface has an address for, link-local
+// ones included.
 func addressFamilies(iface net.Interface) (list []string) {
 	addrs, err := iface.Addrs()
 	for _, network := range []string{"udp4", "udp6"} {
@@ -63,7 +62,7 @@ func addressFamilies(iface net.Interface) (list []string) {
 	return list
 }
 
-// queryOver asks over one kind of addresses, and takes answers until ctx ends.
+// queryOver sends a query over one address family and collects answers until ctx ends.
 func queryOver(ctx context.Context, network string, iface net.Interface, s Service) (list []Found, err error) {
 	conn, err := net.ListenUDP(network, nil)
 	if err != nil {
@@ -99,24 +98,23 @@ func queryOver(ctx context.Context, network string, iface net.Interface, s Servi
 	return list, nil
 }
 
-// buildQuery asks who offers a service.
+// buildQuery returns a query for the instances of a service.
 func buildQuery(s Service, id uint16) []byte {
 	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{ID: id})
 	_ = b.StartQuestions()
 	_ = b.Question(dnsmessage.Question{Name: dnsmessage.MustNewName(serviceName(s)), Type: dnsmessage.TypePTR, Class: dnsmessage.ClassINET | topBit})
 	packet, err := b.Finish()
 	if err != nil {
-		panic(err) // of what is always the same
+		panic(err) // the query is constant
 	}
 	return packet
 }
 
-// serviceName is the service's name in DNS.
+// serviceName returns the service's DNS name.
 func serviceName(s Service) string { return string(s) + ".local." }
 
-// parseAnswer are the devices of one answer to the question of that ID, which has
-// all that is to be known of each: an instance's port, address and text. What is
-// no such answer has none.
+// parseAnswer returns the devices in an answer to the query id. A complete answer has the port,
+// address and text of each instance; anything else yields no device.
 func parseAnswer(packet []byte, s Service, id uint16) (list []Found) {
 	var p dnsmessage.Parser
 	h, err := p.Start(packet)
@@ -125,7 +123,7 @@ func parseAnswer(packet []byte, s Service, id uint16) (list []Found) {
 	}
 	var instances []string
 	hosts, texts, addrs := map[string]dnsmessage.SRVResource{}, map[string][]string{}, map[string][]netip.Addr{}
-	records, _ := p.AllAnswers() // those before an error are none: such a packet is nobody's answer
+	records, _ := p.AllAnswers() // without the records after an error; such a packet is invalid anyway
 	for _, r := range records {
 		if r.Header.Class&^topBit != dnsmessage.ClassINET {
 			continue
@@ -150,7 +148,7 @@ func parseAnswer(packet []byte, s Service, id uint16) (list []Found) {
 		host := hosts[i]
 		there := addrs[lowerName(host.Target)]
 		slices.SortStableFunc(there, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
-		for _, a := range there { // a second one of the same interface is no further way
+		for _, a := range there { // one address of each interface and family is enough
 			if at := netip.AddrPortFrom(a, host.Port); isCallable(at) {
 				list = append(list, Found{findDeviceID(texts[i]), at})
 				break
@@ -162,5 +160,5 @@ func parseAnswer(packet []byte, s Service, id uint16) (list []Found) {
 
 func lowerName(n dnsmessage.Name) string { return strings.ToLower(n.String()) }
 
-// isCallable tells whether anybody may be called at an address.
+// isCallable reports whether an address can be called.
 func isCallable(a netip.AddrPort) bool { return a.Addr().IsGlobalUnicast() && a.Port() != 0 }

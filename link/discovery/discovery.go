@@ -1,16 +1,15 @@
-// Package discovery finds devices of the local network and makes this one be
-// found, by DNS-SD over multicast DNS (RFC 6763, 6762). It stands on the
-// control path, before packages pairing and helper, to which it gives addresses
-// to try: what the network says is nobody's word, and who is there is proved
-// later, by a pinned key or by a code.
+// Package discovery finds devices on the local network and announces this one, by DNS-SD over
+// multicast DNS (RFC 6763, 6762). It belongs to the control path: it gives packages pairing and
+// helper addresses to try. The network proves nothing: a pinned key or a code proves later which
+// device is there.
 //
-// Each interface is asked and answered by itself, with its own addresses, so
-// that a device with several is found at each of them.
+// Each interface is queried and answered separately, with its own addresses, so that a device with
+// several interfaces is found on each of them.
 //
-//	discovery.go  what is told: services and instances
-//	announce.go   being found
-//	find.go       finding, on all interfaces
-//	ask.go        one question on one interface, and its answers
+//	discovery.go  services and local interfaces
+//	announce.go   announcing this device
+//	find.go       queries on all interfaces
+//	query.go      one query on one interface, and its answers
 package discovery
 
 import (
@@ -22,40 +21,39 @@ import (
 	"strings"
 )
 
-// Service is what a device offers.
+// Service is a service that a device offers.
 type Service string
 
 // Services.
 const (
-	// Pipes: a primary takes the calls of helpers there.
+	// Pipes: a primary accepts connections of helpers.
 	Pipes Service = "_mpbond._tcp"
-	// Onload: a helper takes connections of primaries that onload there.
+	// Onload: a helper accepts connections of primaries that onload.
 	Onload Service = "_mpbond-onload._tcp"
-	// Codes: a device that shows a code is called there while it holds.
+	// Codes: a device with a valid code accepts pairing calls.
 	Codes Service = "_mpbond-pair._tcp"
 )
 
-// idKey is the key of the TXT record that has a device's ID.
+// idKey is the TXT key of a device's ID.
 const idKey = "id="
 
-// discardLog takes the library's log: on a network of others garbage is usual.
+// discardLog drops the library's log: invalid packets are common on foreign networks.
 var discardLog = log.New(io.Discard, "", 0)
 
-// link is an interface with the addresses that others reach this device by.
+// link is an interface with the addresses at which others can reach this device.
 type link struct {
 	iface net.Interface
 	addrs []netip.Addr
 }
 
-// isLocalNetwork tells of an interface whether it may be of a local network.
+// isLocalNetwork reports whether an interface with flags f can belong to a local network.
 func isLocalNetwork(f net.Flags) bool {
 	const needed, excluded = net.FlagUp | net.FlagMulticast, net.FlagLoopback | net.FlagPointToPoint
 	return f&needed == needed && f&excluded == 0
 }
 
-// localLinks lists the interfaces that can be asked on: those of local networks. One
-// with a public IPv4 address is left out: a responder there would answer the
-// Internet (RFC 6762 section 11).
+// localLinks returns the interfaces of local networks. It skips interfaces with a public IPv4
+// address: a responder there would answer the Internet (RFC 6762 section 11).
 func localLinks() (list []link) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -75,7 +73,7 @@ func localLinks() (list []link) {
 			if !ok {
 				continue
 			}
-			// Link-local addresses need a zone, which trust files cannot keep.
+			// Link-local addresses need a zone, which trust files cannot store.
 			if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Unmap().IsGlobalUnicast() {
 				l.addrs = append(l.addrs, ip.Unmap())
 			}
@@ -90,7 +88,7 @@ func localLinks() (list []link) {
 
 func isPublicIPv4(a netip.Addr) bool { return a.Is4() && !a.IsPrivate() }
 
-// findDeviceID finds the ID in TXT records, "" if there is none that can be one.
+// findDeviceID returns the ID in TXT records, "" if there is no valid one.
 func findDeviceID(txt []string) string {
 	for _, t := range txt {
 		if id, ok := strings.CutPrefix(t, idKey); ok && len(id) <= 32 {

@@ -8,18 +8,17 @@ import (
 	"time"
 )
 
-// maxFound bounds what one Find returns, and with it what a hostile network can
-// make us try.
+// maxFound bounds the result of Find, and so how many addresses a hostile network can make us try.
 const maxFound = 32
 
-// Found is a service that somebody says is there.
+// Found is a service that a device claims to offer.
 type Found struct {
-	ID   string // of the device that it claims to be of, "" if it tells none
+	ID   string // claimed ID of the device, "" for none
 	Addr netip.AddrPort
 }
 
-// Find asks once on each interface, and takes what is answered within d. Nobody
-// there is no error; err tells that no interface could be asked on.
+// Find queries each interface once and collects answers for d. An empty result is not an error; err
+// means that no interface could be queried.
 func Find(ctx context.Context, s Service, d time.Duration) (list []Found, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -46,7 +45,7 @@ func Find(ctx context.Context, s Service, d time.Duration) (list []Found, err er
 	return list, err
 }
 
-// appendNew appends what is not in list yet, as far as there is room.
+// appendNew appends the elements of found that are not in list yet, up to maxFound.
 func appendNew(list, found []Found) []Found {
 	for _, f := range found {
 		if len(list) < maxFound && !slices.Contains(list, f) {

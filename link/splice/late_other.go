@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// readyReader has nothing for readWhenReady: reads wait with a buffer.
+// readyReader returns nil: without readWhenReady, reads wait with a buffer.
 func readyReader(*net.TCPConn) (syscall.RawConn, error) { return nil, nil }
 
 func readWhenReady(syscall.RawConn) (*[copyBufferSize]byte, int, error) {

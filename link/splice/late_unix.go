@@ -9,12 +9,11 @@ import (
 	"syscall"
 )
 
-// readyReader is what readWhenReady wants of c; nil where it cannot be used.
+// readyReader returns the connection for readWhenReady, or nil if that cannot be used.
 func readyReader(c *net.TCPConn) (syscall.RawConn, error) { return c.SyscallConn() }
 
-// readWhenReady reads into a buffer of the pool, which it takes only when there is
-// something to read: idle streams are many, and their buffers would be most of
-// the memory in use.
+// readWhenReady reads into a pooled buffer, which it takes only when data is available. Most
+// streams are idle, and their buffers would otherwise use most of the memory.
 func readWhenReady(raw syscall.RawConn) (b *[copyBufferSize]byte, n int, err error) {
 	waited := raw.Read(func(fd uintptr) bool {
 		b = buffers.Get().(*[copyBufferSize]byte)

@@ -1,7 +1,6 @@
-// Package splice joins two connections, byte for byte, with half-close and
-// without ever making a broken stream look like a whole one. It stands at both
-// ends of the data path: between an app and its stream at the primary, and
-// between a stream and its destination at the server.
+// Package splice joins two connections byte for byte, with half-close, and never makes a broken
+// stream look complete. It stands at both ends of the data path: between an app and its stream at
+// the primary, and between a stream and its destination at the server.
 package splice
 
 import (
@@ -13,20 +12,19 @@ import (
 	"syscall"
 )
 
-// copyBufferSize is the size of one copy. Fewer system calls weigh more than cache
-// misses up to here; above it nothing was gained.
+// copyBufferSize is the size of one copy. Up to this size fewer system calls outweigh cache misses;
+// larger buffers gain nothing.
 const copyBufferSize = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([copyBufferSize]byte) }}
 
-// Both copies a→b and b→a until both ended or one broke, then closes both. The
-// end of one direction is passed on as such and leaves the other direction
-// open. An error in one direction resets both connections, so that nobody
-// takes a truncated stream for a whole one; so does the end of the process, if
-// ResetOnExit was called. Both conns need CloseWrite; a
-// Reset method or SetLinger is used for resets where there is one, WriteTo for
-// reading, and Writer() io.Writer, of a conn that wraps another, for writing.
-// It returns the bytes written each way and the first error.
+// Both copies a→b and b→a until both directions have ended or one has failed, then closes both. The
+// end of one direction is passed on and leaves the other direction open. An error in one direction
+// resets both connections, so that no peer takes a truncated stream for a complete one. After
+// ResetOnExit the end of the process does the same. Both conns need CloseWrite. Both uses a Reset
+// method or SetLinger for resets if there is one, WriteTo for reading, and Writer() io.Writer for
+// writing to a conn that wraps another one. It returns the bytes written in each direction and the
+// first error.
 func Both(a, b net.Conn) (toB, toA int64, err error) {
 	var once sync.Once
 	fail := func(e error) {
@@ -55,7 +53,7 @@ func Both(a, b net.Conn) (toB, toA int64, err error) {
 	return toB, toA, err
 }
 
-// copyDirection copies until src ends, and then ends dst's direction.
+// copyDirection copies until src ends, then ends the direction towards dst.
 func copyDirection(dst, src net.Conn) (n int64, err error) {
 	var out io.Writer = dst
 	if o, ok := dst.(interface{ Writer() io.Writer }); ok {
@@ -72,8 +70,8 @@ func copyDirection(dst, src net.Conn) (n int64, err error) {
 	return n, CloseWrite(dst)
 }
 
-// Copy copies until src ends. From a *net.TCPConn it holds no buffer while it
-// waits, except on Windows.
+// Copy copies until src ends. While it waits for a *net.TCPConn it holds no buffer, except on
+// Windows.
 func Copy(out io.Writer, src net.Conn) (total int64, err error) {
 	var raw syscall.RawConn
 	if t, ok := src.(*net.TCPConn); ok {
@@ -107,8 +105,8 @@ func Copy(out io.Writer, src net.Conn) (total int64, err error) {
 	return total, err
 }
 
-// isPlainTCP tells a plain TCP connection, whose WriteTo does nothing for us but
-// to choose a smaller buffer.
+// isPlainTCP reports whether c is a plain TCP connection, whose WriteTo would only choose a smaller
+// buffer.
 func isPlainTCP(c net.Conn) bool { _, ok := c.(*net.TCPConn); return ok }
 
 // CloseWrite ends the direction towards c.
@@ -119,27 +117,25 @@ func CloseWrite(c net.Conn) error {
 	}
 	err := h.CloseWrite()
 	if errors.Is(err, syscall.ENOTCONN) {
-		// The peer has reset the connection. What mattered to it was
-		// delivered or the other direction reports the error.
+		// The peer has reset the connection. It received what it needed, or the other direction
+		// reports the error.
 		return nil
 	}
 	return err
 }
 
-// ResetOnExit makes the kernel reset c when it closes, whoever closes it: above
-// all when the process is killed, runs out of memory or panics. Only CloseInOrder
-// ends c in order from then on. It belongs on every socket towards an app or a
-// destination, from the start. A direction that CloseWrite has ended is ended in
-// order; a reset before the other one has ended still reaches the peer.
+// ResetOnExit makes the kernel reset c when it closes for any reason, above all when the process is
+// killed, runs out of memory or panics. From then on only CloseInOrder ends c in order. Call it
+// first on every socket towards an app or a destination. A direction ended by CloseWrite ends in
+// order; if the other direction has not ended, a later reset still reaches the peer.
 func ResetOnExit(c net.Conn) {
 	if s, ok := c.(interface{ SetLinger(int) error }); ok {
 		_ = s.SetLinger(0) // fails only on a closed connection
 	}
 }
 
-// CloseInOrder closes c, whose directions have both ended or which has answered
-// all that it was asked: the kernel goes on sending what it holds. It reverses
-// ResetOnExit.
+// CloseInOrder closes c in order: the kernel still sends the data that it holds. Both directions
+// must have ended, or all requests must be answered. It reverses ResetOnExit.
 func CloseInOrder(c net.Conn) error {
 	switch c := c.(type) {
 	case interface{ CloseInOrder() error }:
@@ -150,7 +146,7 @@ func CloseInOrder(c net.Conn) error {
 	return c.Close()
 }
 
-// Reset closes c such that its far end sees an error.
+// Reset closes c so that its far end sees an error.
 func Reset(c net.Conn) {
 	switch c := c.(type) {
 	case interface{ Reset() }:

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// WebListener makes each connection of l a WebConn, for http.Server.
+// WebListener wraps each connection of l in a WebConn, for http.Server.
 func WebListener(l net.Listener) net.Listener { return webListener{l} }
 
 type webListener struct{ net.Listener }
@@ -23,14 +23,14 @@ func (l webListener) Accept() (net.Conn, error) {
 	return &WebConn{Conn: c}, nil
 }
 
-// WebConn is a connection that http.Server serves. Close is in order while no
-// answer is under way, and else a reset. ResetOnExit holds for the connection below.
+// WebConn is a connection served by http.Server. Close ends it in order if no response is in
+// progress, otherwise with a reset. ResetOnExit applies to the connection below.
 type WebConn struct {
 	net.Conn
 	partial atomic.Bool
 }
 
-// SetPartial marks whether an answer is under way that must not look whole.
+// SetPartial sets whether an unfinished response is in progress.
 func (c *WebConn) SetPartial(is bool) { c.partial.Store(is) }
 
 // Close implements net.Conn.
@@ -45,29 +45,30 @@ func (c *WebConn) Close() error {
 // CloseWrite ends the direction towards the client.
 func (c *WebConn) CloseWrite() error { return CloseWrite(c.Conn) }
 
-// Writer is where writes go without a detour; see Both.
+// Writer returns the connection below, for direct writes; see Both.
 func (c *WebConn) Writer() io.Writer { return c.Conn }
 
 type webKey struct{}
 
-// WithWebConn is for http.Server.ConnContext: WebConnOf returns c for its requests.
+// WithWebConn stores c in the context of its requests, for WebConnOf. Use it as
+// http.Server.ConnContext.
 func WithWebConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, webKey{}, c)
 }
 
-// WebConnOf returns the connection on which r came, nil if it is no WebConn.
+// WebConnOf returns the connection of request r, or nil if it is not a WebConn.
 func WebConnOf(r *http.Request) *WebConn {
 	c, _ := r.Context().Value(webKey{}).(*WebConn)
 	return c
 }
 
-// GuardResponses marks each answer of h as partial until h returns. So an answer that h
-// breaks off by a panic, from which http.Server recovers, resets the connection: a
-// client of HTTP/1.0 would take an end in order for the end of the answer.
+// GuardResponses marks each response of h as partial until h returns. If h aborts a response by a
+// panic, from which http.Server recovers, the connection is then reset. Otherwise an HTTP/1.0
+// client would take an orderly end for the end of the response.
 func GuardResponses(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := WebConnOf(r)
-		if c == nil { // a test without a WebListener
+		if c == nil { // without a WebListener, as in tests
 			h.ServeHTTP(w, r)
 			return
 		}

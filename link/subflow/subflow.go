@@ -1,8 +1,8 @@
-// Package subflow is one end-to-end lane of a bond: TLS 1.3 between primary
-// and server over one transport, the MP_JOIN handshake, and frames in both
-// directions. It stands between package endpoint, whose goroutines read and
-// write it, and the transports: package tcp for a direct subflow, package pipe
-// for a helped one. That choice is the only difference between the two.
+// Package subflow implements one end-to-end connection of a bond: TLS 1.3 between primary and
+// server over one transport, the MP_JOIN handshake, and frames in both directions. Above it, the
+// goroutines of package endpoint read and write it. Below it are the transports: package tcp for a
+// direct subflow, package pipe for a helped one. The transport is the only difference between the
+// two.
 package subflow
 
 import (
@@ -21,16 +21,15 @@ import (
 	"mpbond/link/wire"
 )
 
-// Transport is what a subflow runs over: a reliable ordered connection whose
-// sending hop can be watched. Write, WaitWritable, Cork and Flush are called by
-// one goroutine, Read by another, Probe and Close by any.
+// Transport is a reliable ordered connection whose sending hop can be observed. One goroutine calls
+// Write, WaitWritable, Cork and Flush, another one Read, any one Probe and Close.
 type Transport interface {
 	net.Conn
 	// WaitWritable blocks until a segment written now would leave soon.
 	WaitWritable() error
-	// Probe tells the state of the sending hop.
+	// Probe returns the state of the sending hop.
 	Probe() (estimate.Hop, error)
-	// Cork gathers writes until Flush.
+	// Cork makes writes accumulate until Flush.
 	Cork()
 	Flush() error
 }
@@ -42,13 +41,12 @@ const HandshakeTimeout = 10 * time.Second
 type Subflow struct {
 	ID     wire.SubflowID
 	Helped bool
-	Device string // who carries it, for display
-	// Terms are what it costs; Rate is what it was once seen to carry away from
-	// this end.
+	Device string // the device that carries it, for display
+	// Terms are its costs. Terms.Rate is the rate that it once carried away from this end.
 	Terms wire.Terms
-	Peer  identity.PublicKey // the far end, as TLS proved it
-	// RTT is the round trip that MP_JOIN and MP_OK took end to end; 0 at the
-	// server, which does not see it.
+	Peer  identity.PublicKey // key of the far end, as proved by TLS
+	// RTT is the end-to-end round trip of MP_JOIN and MP_OK. It is 0 at the server, which cannot
+	// measure it.
 	RTT time.Duration
 
 	transport    Transport
@@ -57,16 +55,15 @@ type Subflow struct {
 	notSentLowat unit.Bytes
 }
 
-// Join makes a subflow over t as the primary. It owns t from now on. The
-// server's refusal is a fault that wraps a wire.Refuse.
+// Join makes a subflow over t as the primary. It owns t from now on. A refusal by the server is a
+// fault that wraps a wire.Refuse.
 func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subflow, wire.OK, error) {
 	s := &Subflow{ID: j.Subflow, Helped: j.Helped, Device: j.Device, Terms: j.Terms, transport: t, tls: tls.Client(t, cfg)}
 	var ok wire.OK
 	err := s.runHandshake(ctx, func() error {
 		asked := time.Now()
 		_, unsent := s.tls.Write(wire.Append(nil, j))
-		// The server may have hung up on our key already: what it said is there
-		// to be read.
+		// The server may have refused our key and hung up already: its reason can still be read.
 		typ, payload, err := s.r.Next()
 		if unsent != nil && !fault.Is(identity.ExplainTLS(err), fault.UnknownDevice) {
 			return unsent
@@ -94,9 +91,8 @@ func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subf
 	return s, ok, nil
 }
 
-// Accept makes a subflow over t as the server. It owns t from now on. Judge
-// sees who wants to join which bond and answers with MP_OK, or with a REFUSE
-// as its error.
+// Accept makes a subflow over t as the server. It owns t from now on. authorize gets the device's
+// key and its request, and returns MP_OK, or a REFUSE as its error.
 func Accept(ctx context.Context, t Transport, cfg *tls.Config, authorize func(identity.PublicKey, wire.Join) (wire.OK, error)) (*Subflow, wire.Join, error) {
 	s := &Subflow{transport: t, tls: tls.Server(t, cfg)}
 	var j wire.Join
@@ -160,7 +156,7 @@ func (s *Subflow) runHandshake(ctx context.Context, f func() error) error {
 	}
 	s.transport.Close()
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", time.Since(began).Round(time.Second)), "is mpbond running there, and is the link good?")
+		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", time.Since(began).Round(time.Second)), "check that mpbond runs there and that the link works")
 	}
 	return identity.ExplainTLS(err)
 }
@@ -168,7 +164,7 @@ func (s *Subflow) runHandshake(ctx context.Context, f func() error) error {
 const hintUpdate = "install the same release of mpbond on all devices"
 
 func (s *Subflow) sendRefusal(r wire.Refuse) error {
-	_, _ = s.tls.Write(wire.Append(nil, r)) // it is over either way
+	_, _ = s.tls.Write(wire.Append(nil, r)) // the subflow ends in any case
 	_ = s.tls.CloseWrite()
 	return explainRefusal(r)
 }
@@ -187,10 +183,10 @@ func explainRefusal(r wire.Refuse) error {
 	return r
 }
 
-// explainEnd explains the end of a connection in the handshake.
+// explainEnd makes the end of the connection during the handshake a fault.
 func explainEnd(err error) error {
 	if errors.Is(err, io.EOF) {
-		return fault.New(fault.Protocol, errors.New("the other end hung up"), "its log says why")
+		return fault.New(fault.Protocol, errors.New("the other end closed the connection"), "its log shows the reason")
 	}
 	return err
 }
@@ -229,9 +225,9 @@ func (s *Subflow) Write(segment []byte) error {
 
 const maxTLSRecord = 16 << 10 // RFC 8446 section 5.1
 
-// Probe tells the state of the sending hop and adapts how much may be unsent
-// there: about two milliseconds of its rate, so that the writer is woken in
-// time on a fast link and decisions stay late on a slow one.
+// Probe returns the state of the sending hop, and adapts the limit of unsent bytes there to about
+// two milliseconds of its rate. So the writer is woken in time on a fast link, and decisions stay
+// late on a slow one.
 func (s *Subflow) Probe() (estimate.Hop, error) {
 	h, err := s.transport.Probe()
 	if l, ok := s.transport.(interface{ SetNotSentLowat(unit.Bytes) error }); ok && err == nil && h.Rate > 0 {
@@ -251,7 +247,7 @@ const (
 	minLowat, maxLowat = 16 * unit.KB, 512 * unit.KB
 )
 
-// RejectedReports counts the reports of a helper that were forged or repeated; see
+// RejectedReports returns how many reports of the helper were forged or repeated; see
 // pipe.HSPath.Rejected.
 func (s *Subflow) RejectedReports() uint64 {
 	if l, ok := s.transport.(interface{ Rejected() uint64 }); ok {
@@ -260,12 +256,12 @@ func (s *Subflow) RejectedReports() uint64 {
 	return 0
 }
 
-// Close ends the subflow at once: TLS gets no close alert, since the bond's
-// own frames say what is whole.
+// Close ends the subflow at once. It sends no TLS close alert, because the bond's frames show which
+// streams are complete.
 func (s *Subflow) Close() error { return s.transport.Close() }
 
-// RemoteAddr is the far end of the transport.
+// RemoteAddr returns the far end of the transport.
 func (s *Subflow) RemoteAddr() net.Addr { return s.transport.RemoteAddr() }
 
-// LocalAddr is this end's address of the hop that begins here.
+// LocalAddr returns our address on the hop that begins here.
 func (s *Subflow) LocalAddr() net.Addr { return s.transport.LocalAddr() }

@@ -1,7 +1,6 @@
-// Package udpsock has what several packages need of UDP sockets: reading that holds no
-// buffer while nothing comes, and what the network answers to datagrams that do
-// not arrive. The server uses it towards destinations, package intercept towards
-// apps.
+// Package udpsock contains UDP functions that several packages share: reading without a buffer
+// while the socket is idle, and ICMP errors about sent datagrams. The server uses it towards
+// destinations, package intercept towards apps.
 package udpsock
 
 import (
@@ -13,25 +12,25 @@ import (
 	"time"
 )
 
-// MaxPayload is larger than any datagram.
+// MaxPayload exceeds the payload of any datagram.
 const MaxPayload = 65535
 
 var buffers = sync.Pool{New: func() any { return new([MaxPayload]byte) }}
 
-// Failure is an ICMP error about a datagram that was sent.
+// Failure is an ICMP error about a sent datagram.
 type Failure struct {
-	Dest netip.AddrPort // where it was sent to, an IPv4 address never as IPv6
-	// Err is what the kernel makes of it: ECONNREFUSED for a port where nobody
-	// listens, EMSGSIZE for one too long, others for what is unreachable.
+	Dest netip.AddrPort // destination of the datagram; IPv4 addresses are not mapped to IPv6
+	// Err is the kernel's error: ECONNREFUSED for a closed port, EMSGSIZE for a datagram that is
+	// too long, others for unreachable destinations.
 	Err syscall.Errno
-	MTU int // of the way, of EMSGSIZE
+	MTU int // of the path, with EMSGSIZE
 }
 
-// Send sends b to an address, or, if that is not valid, to where c is connected
-// to. An error is about this datagram, and not about an earlier one.
+// Send sends b to an address, or to the address that c is connected to if to is not valid. Its
+// error is about this datagram, not about an earlier one.
 func Send(c *net.UDPConn, b []byte, to netip.AddrPort) error {
 	var err error
-	for range 2 { // the first error may be that of an earlier one
+	for range 2 { // the first error may be about an earlier datagram
 		if to.IsValid() {
 			_, err = c.WriteToUDPAddrPort(b, to)
 		} else {
@@ -44,12 +43,10 @@ func Send(c *net.UDPConn, b []byte, to netip.AddrPort) error {
 	return err
 }
 
-// Receive calls f with each datagram that comes and where it came from, an
-// IPv4 address never as IPv6. The bytes are f's until it returns. Receive
-// returns when c is closed or f returns false. Many idle sockets cost little: a
-// buffer is taken only when there is something to read. Failed, unless nil, is
-// called with the errors that Failing made the kernel keep, by the same
-// goroutine. Outside Linux an idle socket holds a buffer.
+// Receive calls f with each datagram and its source; IPv4 addresses are not mapped to IPv6. f may
+// use the bytes until it returns. Receive returns when c is closed or f returns false. An idle
+// socket holds no buffer, except outside Linux. If failed is not nil, the same goroutine calls it
+// with the errors that EnableFailures makes the kernel keep.
 func Receive(c *net.UDPConn, f func(b []byte, from netip.AddrPort) bool, failed func(Failure)) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -61,8 +58,7 @@ func Receive(c *net.UDPConn, f func(b []byte, from netip.AddrPort) bool, failed 
 			return
 		}
 		if err != nil {
-			// The poller reports an error of a socket that has no room to send
-			// either as one of its own. It passes.
+			// The poller also reports an error when a socket has no room to send. It passes.
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}

@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EnableFailures lets the kernel keep the ICMP errors about what c sends (ip(7),
-// ipv6(7): IP_RECVERR), for Receive to tell. Without it a socket that is not
-// connected hears of none. With it each error also fails one call to send, of
-// whatever destination, and that datagram is not sent: use Send.
+// EnableFailures makes the kernel keep the ICMP errors about datagrams sent on c (ip(7), ipv6(7):
+// IP_RECVERR), for Receive. Otherwise an unconnected socket gets none. Each kept error also fails
+// one call to send, to any destination, and that datagram is not sent: use Send.
 func EnableFailures(c *net.UDPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -26,14 +25,14 @@ func EnableFailures(c *net.UDPConn) error {
 	}); err != nil {
 		return err
 	}
-	if err4 == nil || err6 == nil { // a socket is of one family, or of both
+	if err4 == nil || err6 == nil { // a socket has one family or both
 		return nil
 	}
 	return errors.Join(err4, err6)
 }
 
-// waitReadable waits until there is a datagram, or an error that ends c. Failed,
-// unless nil, is called with the errors that the kernel has kept.
+// waitReadable waits for a datagram, or for an error that ends c. If failed is not nil, it is
+// called with the errors that the kernel has kept.
 func waitReadable(raw syscall.RawConn, failed func(Failure)) error {
 	return raw.Read(func(fd uintptr) bool {
 		for {
@@ -45,13 +44,13 @@ func waitReadable(raw syscall.RawConn, failed func(Failure)) error {
 			if err == nil || err == unix.EAGAIN {
 				return err == nil
 			}
-			// Another error is about datagrams sent before, and told once.
+			// Other errors concern datagrams sent before, and are reported once.
 		}
 	})
 }
 
-// readFailures calls f with each error that a socket keeps. In the control message
-// there is a struct sock_extended_err (recvmsg(2), ip(7)):
+// readFailures calls f with each error that the socket keeps. The control message contains a struct
+// sock_extended_err (recvmsg(2), ip(7)):
 //
 //	errno (4) | origin | type | code | pad | info (4), the MTU | data (4)
 func readFailures(fd int, f func(Failure)) {
@@ -83,7 +82,7 @@ func readFailures(fd int, f func(Failure)) {
 				continue
 			}
 			if origin := d[4]; origin != unix.SO_EE_ORIGIN_ICMP && origin != unix.SO_EE_ORIGIN_ICMP6 {
-				continue // the caller of send was told
+				continue // the sender got this error
 			}
 			e := Failure{Dest: dest, Err: syscall.Errno(binary.NativeEndian.Uint32(d))}
 			if e.Err == syscall.EMSGSIZE {

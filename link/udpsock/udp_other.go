@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// EnableFailures does nothing outside Linux: what the network answers is not known.
+// EnableFailures does nothing outside Linux, where ICMP errors are not available.
 func EnableFailures(*net.UDPConn) error { return nil }
 
-// waitReadable does not wait: the read that follows does.
+// waitReadable returns at once: the read that follows waits.
 func waitReadable(syscall.RawConn, func(Failure)) error { return nil }

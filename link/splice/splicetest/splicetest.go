@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package splicetest is for tests of whatever stands between apps and destinations: it
-// checks that the process's sockets follow the rule of package splice.
+// Package splicetest checks, in tests of packages between apps and destinations, that the sockets
+// of the process follow the rule of package splice.
 package splicetest
 
 import (
@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckResetOnExit checks that the kernel will reset those connections of this process
-// whose own (or else whose far) end has a TCP port, if the process is killed now. There
-// must be one.
+// CheckResetOnExit checks that the kernel resets this process's connections with the given TCP port
+// if the process is killed now. own selects the port of our end, otherwise that of the far end. At
+// least one such connection must exist.
 func CheckResetOnExit(t *testing.T, port int, own bool) {
 	t.Helper()
 	end := unix.Getpeername
