@@ -6,39 +6,39 @@ import (
 	"net/netip"
 )
 
-// App is what is known of the app that asks for a connection.
+// App describes the app that asks for a connection.
 type App struct {
-	// Addr is its end of the connection to this device's proxy or redirection, or
-	// of the one that a TUN device took.
+	// Addr is the app's end of its connection to the proxy, to the redirection port, or through a
+	// TUN device.
 	Addr netip.AddrPort
-	// DSCP is that of its first packet (RFC 2474), 0 where the system does not
-	// tell: later changes are not seen.
+	// DSCP is the DSCP of the app's first packet (RFC 2474); 0 if unknown. Later changes are not
+	// seen.
 	DSCP uint8
-	// Network is "tcp" or "udp", and Peer the other end of Addr's socket as the app
-	// sees it: they tell whose it is. Peer is not valid where it is not known.
+	// Network is "tcp" or "udp". Peer is the other end of the app's socket, as the app sees it.
+	// Together with Addr they identify the socket's owner. Peer is invalid if unknown.
 	Network string
 	Peer    netip.AddrPort
-	// ByRun tells that the socket is that of `mpbond run`, which asks for its app.
+	// ByRun reports that the socket belongs to `mpbond run`, which connects on behalf of its app.
 	ByRun bool
-	// Name is what the app calls the destination, where it gives an address and
-	// says it nevertheless.
+	// Name is the app's own name for the destination, if it connects to an address and also sends a
+	// name.
 	Name string
 }
 
 type appKey struct{}
 
-// AppOf returns what a Dialer may know of the app that it dials for.
+// AppOf returns the app for which a Dialer opens a connection.
 func AppOf(ctx context.Context) (App, bool) {
 	a, ok := ctx.Value(appKey{}).(App)
 	return a, ok
 }
 
-// withApp is ctx with what is known of the app.
+// withApp returns ctx with the description of the app.
 func (a *appConn) withApp(ctx context.Context) context.Context {
 	return a.appInfo().withApp(ctx)
 }
 
-// appInfo is what is known of the app.
+// appInfo returns the description of the app.
 func (a *appConn) appInfo() App {
 	app := App{Network: "tcp", Addr: tcpAddrPort(a.Conn.RemoteAddr()), Peer: tcpAddrPort(a.Conn.LocalAddr())}
 	if t, ok := a.Conn.(*net.TCPConn); ok {
@@ -55,21 +55,21 @@ func tcpAddrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(t.AddrPort().Addr().Unmap(), t.AddrPort().Port())
 }
 
-// withApp is ctx with what is known of the app.
+// withApp returns ctx with a.
 func (a App) withApp(ctx context.Context) context.Context {
 	return context.WithValue(ctx, appKey{}, a)
 }
 
-// Listen opens a port for apps, as net.Listen does. It is no MPTCP socket, as those of
-// Go are by default: these do not tell the DSCP of a connection's first packet.
+// Listen opens a port for apps, as net.Listen does. It does not use MPTCP, Go's default: MPTCP
+// sockets do not report the DSCP of a connection's first packet.
 func Listen(network, addr string) (net.Listener, error) {
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
 	return lc.Listen(context.Background(), network, addr)
 }
 
-// HeaderDSCP is the DSCP in an IP header: bits 8 to 13 of IPv4 (RFC 791), 4 to
-// 9 of IPv6 (RFC 8200).
+// HeaderDSCP returns the DSCP in an IP header: bits 8 to 13 of IPv4 (RFC 791), 4 to 9 of IPv6 (RFC
+// 8200).
 func HeaderDSCP(h []byte) uint8 {
 	if len(h) < 2 {
 		return 0

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// saveSYN lets the connections that ln accepts tell their first packet.
+// saveSYN makes the kernel keep the first packet of each connection that ln accepts.
 func saveSYN(ln net.Listener) {
 	t, ok := ln.(*net.TCPListener)
 	if !ok {
@@ -16,12 +16,12 @@ func saveSYN(ln net.Listener) {
 	if err != nil {
 		return
 	}
-	_ = raw.Control(func(fd uintptr) { // without it every DSCP is 0
+	_ = raw.Control(func(fd uintptr) { // if it fails every DSCP is 0
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_SAVE_SYN, 1)
 	})
 }
 
-// dscpOf reads the DSCP of the SYN that opened a connection.
+// dscpOf returns the DSCP of the SYN that opened a connection.
 func dscpOf(c *net.TCPConn) (dscp uint8) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -9,18 +9,17 @@ import (
 	"mpbond/link/wire"
 )
 
-// ErrAround is what a Dialer, or a PacketConn's Send, answers where something is
-// to go around the bond: the Edge then connects without it, by Config.Around.
-// What is not to be carried at all a Dialer answers with a wire.Reset, and Send
-// with a *PacketRefusal; nothing else is tried then.
-var ErrAround = errors.New("it is to go around the bond")
+// ErrAround is returned by a Dialer, or by PacketConn.Send, for a destination that is to be reached
+// without the bond. The Edge then connects by Config.Around. To refuse a destination completely, a
+// Dialer returns a wire.Reset, and Send a *PacketRefusal.
+var ErrAround = errors.New("the destination bypasses the bond")
 
-// BondOnly is what a stream implements that must not be connected without the
-// bond, whatever the far end says.
+// BondOnly is implemented by streams that must never be replaced by a direct connection, whatever
+// the far end answers.
 type BondOnly interface{ OnlyBond() }
 
-// openStream opens the stream for dest, or goes around the bond where the Dialer says
-// so. Its context bounds the call.
+// openStream opens the stream for dest, or connects around the bond if the Dialer asks for it. ctx
+// bounds the call.
 func (e *Edge) openStream(ctx context.Context, dest string) (net.Conn, error) {
 	c, err := e.cfg.Dialer.DialStream(ctx, dest)
 	if errors.Is(err, ErrAround) {
@@ -31,7 +30,7 @@ func (e *Edge) openStream(ctx context.Context, dest string) (net.Conn, error) {
 
 func (e *Edge) dialAround(ctx context.Context, network, dest string) (net.Conn, error) {
 	if e.cfg.Around == nil {
-		return nil, wire.Reset{Code: wire.CodeForbidden, Text: "there is no way around the bond here"}
+		return nil, wire.Reset{Code: wire.CodeForbidden, Text: "this device cannot connect around the bond"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()

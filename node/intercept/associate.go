@@ -13,23 +13,22 @@ import (
 	"mpbond/link/wire"
 )
 
-// SOCKS5 UDP ASSOCIATE, RFC 1928 sections 6 and 7. The answer names a UDP port;
-// the app sends its datagrams there and gets theirs from there, each as
+// SOCKS5 UDP ASSOCIATE, RFC 1928 sections 6 and 7. The reply names a UDP port. The app sends and
+// receives its datagrams there, each as
 //
 //	00 00 | fragment | address | data
 //
-// in both directions. An association is one flow of the bond. It takes
-// datagrams only from the host whose TCP connection asked for it, and only from
-// the port that was announced or, if none was, that sent first. It ends with
-// the TCP connection. Fragments are dropped, as the RFC allows.
+// in both directions. An association is one flow of the bond. It accepts datagrams only from the
+// host whose TCP connection asked for it. If a port was announced, it accepts only that one,
+// otherwise only the port that sent first. It ends with the TCP connection. Fragments are dropped,
+// as the RFC allows.
 //
-// SOCKS5 has no way to tell an app that a destination refuses its datagrams, or
-// cannot be reached. `mpbond run`, whose associations serveAssociationOnly
-// serves, is told on the TCP connection, which carries nothing else: by
-// FLOW_REFUSED frames (package wire) of flow 1.
+// SOCKS5 cannot report that a destination refuses datagrams or cannot be reached. `mpbond run`,
+// whose associations serveAssociationOnly serves, gets such refusals on the TCP connection, which
+// carries nothing else: as FLOW_REFUSED frames (package wire) of flow 1.
 
-// serveAssociation serves an association that was asked for; from is what the app
-// says that it will send from, or has port 0. Tells lets refusals be told.
+// serveAssociation serves a requested association. from is the announced source of the app's
+// datagrams; its port may be 0. reportRefusals enables FLOW_REFUSED frames.
 func (e *Edge) serveAssociation(a *appConn, from wire.Addr, reportRefusals bool) {
 	peer, ok1 := a.RemoteAddr().(*net.TCPAddr)
 	local, ok2 := a.LocalAddr().(*net.TCPAddr)
@@ -50,10 +49,10 @@ func (e *Edge) serveAssociation(a *appConn, from wire.Addr, reportRefusals bool)
 	}
 	f := e.newAppFlow(s.deliverToApp)
 	app := a.appInfo()
-	app.DSCP, app.ByRun = 0, reportRefusals // they are not those of its datagrams
+	app.DSCP, app.ByRun = 0, reportRefusals // not those of the app's datagrams
 	f.ctx = app.withApp(f.ctx)
 	defer f.close()
-	replied := make(chan struct{}) // before it no refusal may be told
+	replied := make(chan struct{}) // refusals must follow the reply
 	if reportRefusals {
 		f.refused = func(r *PacketRefusal) { <-replied; s.reportRefusal(a, r) }
 	}
@@ -82,14 +81,14 @@ func (e *Edge) serveAssociation(a *appConn, from wire.Addr, reportRefusals bool)
 type association struct {
 	sock      *net.UDPConn
 	host      netip.Addr
-	app       atomicAddr // the socket of the app
-	refusalMu sync.Mutex // for refusals
+	app       atomicAddr // the app's socket
+	refusalMu sync.Mutex // held while reporting a refusal
 }
 
-// refusalTimeout is how long a refusal may take to be told.
+// refusalTimeout bounds the time to report a refusal.
 const refusalTimeout = time.Second
 
-// reportRefusal tells `mpbond run` of a refusal, or not, if it does not listen.
+// reportRefusal reports a refusal to `mpbond run`. If that does not read, the association ends.
 func (s *association) reportRefusal(c net.Conn, r *PacketRefusal) {
 	addr, err := wire.AddrOf(r.Dest)
 	if err != nil {
@@ -100,14 +99,14 @@ func (s *association) reportRefusal(c net.Conn, r *PacketRefusal) {
 	c.SetWriteDeadline(time.Now().Add(refusalTimeout)) //nolint:errcheck // writing reports it
 	frame := wire.FlowRefused{Flow: 1, Code: r.Code, MTU: uint16(r.MTU), Addr: addr, Text: r.Text}
 	if _, err := c.Write(wire.Append(nil, frame)); err != nil {
-		c.Close() // it may be cut, and the next one could not be read
+		c.Close() // the frame may be incomplete, and the next one unreadable
 	}
 }
 
 // atomicAddr is an address that is set once.
 type atomicAddr struct{ v atomic.Value }
 
-// Load returns the address, which is not valid before it is set.
+// Load returns the address. It is invalid before Store.
 func (a *atomicAddr) Load() netip.AddrPort {
 	v, _ := a.v.Load().(netip.AddrPort)
 	return v
@@ -116,7 +115,7 @@ func (a *atomicAddr) Load() netip.AddrPort {
 // Store sets the address.
 func (a *atomicAddr) Store(v netip.AddrPort) { a.v.Store(v) }
 
-// acceptDatagram checks a datagram of the app and returns what it carries where.
+// acceptDatagram checks a datagram of the app and returns its payload and destination.
 func (s *association) acceptDatagram(b []byte, from netip.AddrPort) (payload []byte, dest string, ok bool) {
 	app := s.app.Load()
 	if from.Addr().WithZone("") != s.host.WithZone("") || app.IsValid() && from.Port() != app.Port() {
@@ -136,14 +135,14 @@ func (s *association) acceptDatagram(b []byte, from netip.AddrPort) (payload []b
 func (s *association) deliverToApp(b []byte, from netip.AddrPort) {
 	if app := s.app.Load(); app.IsValid() {
 		head := wire.AddrFrom(from).Append(make([]byte, 3, 32))
-		_, _ = s.sock.WriteToUDPAddrPort(append(head, b...), app) // as good as lost
+		_, _ = s.sock.WriteToUDPAddrPort(append(head, b...), app) // a lost datagram is acceptable
 	}
 }
 
-// parseSOCKSDatagram takes a datagram of an app apart. The payload aliases b.
+// parseSOCKSDatagram parses a datagram of an app. The payload aliases b.
 func parseSOCKSDatagram(b []byte) (payload []byte, dest string, err error) {
 	if len(b) < 3 || b[0] != 0 || b[1] != 0 {
-		return nil, "", fmt.Errorf("%w: no SOCKS5 datagram", wire.ErrMalformed)
+		return nil, "", fmt.Errorf("%w: not a SOCKS5 datagram", wire.ErrMalformed)
 	}
 	if b[2] != 0 {
 		return nil, "", fmt.Errorf("%w: a fragment", wire.ErrMalformed)

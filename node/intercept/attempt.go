@@ -8,25 +8,23 @@ import (
 	"mpbond/link/wire"
 )
 
-// Attempt is a connection that an app has asked for and nobody has answered.
-// One of the methods is called, once.
+// Attempt is an app's connection attempt that was not answered yet. Exactly one method must be
+// called, once.
 type Attempt interface {
-	// Accept answers that the destination is reached. The conn must have
-	// CloseWrite() error and SetLinger(int) error.
+	// Accept answers that the destination is reached. The returned conn must have CloseWrite()
+	// error and SetLinger(int) error.
 	Accept() (net.Conn, error)
-	// Refuse answers that it is not, in the words of the wire.
+	// Refuse answers that the destination is not reached, for the given reason.
 	Refuse(why wire.Code)
 }
 
-// ServeAttempt carries a connection of an app from the attempt to its end, and then
-// returns.
-// The far end is asked first, so that the app sees a refused or unreachable
-// destination as without the bond, and can try another address at once. The
-// price is the round trip which a connection costs anyway.
+// ServeAttempt carries a connection of an app from its attempt to its end, and then returns. The
+// far end is asked first. So the app sees a refused or unreachable destination as it would without
+// the bond, and can try another address at once. This costs the round trip that a connection needs
+// anyway.
 //
-// Only destinations in private networks are tried directly, if Config.Direct
-// allows: what leaves for the Internet leaves through the bond or not at all.
-// IPv6 above all must not go around it where the server has none.
+// Config.Direct is used only for destinations in private networks. All other traffic uses the bond
+// or fails. In particular IPv6 must not bypass a bond whose server has no IPv6.
 func (e *Edge) ServeAttempt(attempt Attempt, app App, dest netip.AddrPort) {
 	if !e.beginWork() {
 		attempt.Refuse(wire.CodeClosed)
@@ -50,7 +48,7 @@ func (e *Edge) ServeAttempt(attempt Attempt, app App, dest netip.AddrPort) {
 		return
 	}
 	conn, err := attempt.Accept()
-	if err != nil { // the app no longer wants it
+	if err != nil { // the app has given up
 		splice.Reset(c)
 		return
 	}
@@ -65,15 +63,13 @@ func (e *Edge) ServeAttempt(attempt Attempt, app App, dest netip.AddrPort) {
 	e.relayConn("tun", a, c, dest.String())
 }
 
-// Flow carries the datagrams of one socket of an app, for which an Attempt's
-// rules hold: what is refused is told, and only destinations in private
-// networks are tried directly. Safe for concurrent use.
+// Flow carries the datagrams of one socket of an app, by the rules of an Attempt: refusals are
+// reported, and only destinations in private networks are tried directly. Safe for concurrent use.
 type Flow struct{ f *appFlow }
 
-// NewFlow makes one for a socket of app that lives until Close. App.Peer is where its first
-// datagram goes. Deliver takes what comes, and refused
-// what is refused, from several goroutines; neither may call Close, and deliver
-// must not keep b.
+// NewFlow returns a Flow for a socket of app, which lives until Close. App.Peer is the destination
+// of its first datagram. deliver gets incoming datagrams, refused gets refusals. Several goroutines
+// call them. Neither may call Close, and deliver must not keep b.
 func (e *Edge) NewFlow(app App, deliver func(b []byte, from netip.AddrPort), refused func(*PacketRefusal)) *Flow {
 	f := e.newAppFlow(deliver)
 	app.Network = "udp"
@@ -85,7 +81,7 @@ func (e *Edge) NewFlow(app App, deliver func(b []byte, from netip.AddrPort), ref
 // Send sends a datagram or drops it. It does not block and does not keep b.
 func (f *Flow) Send(b []byte, dest netip.AddrPort) { f.f.sendDatagram(b, dest.String()) }
 
-// Close ends the flow and waits until nothing of it runs any more.
+// Close ends the flow and waits for its goroutines.
 func (f *Flow) Close() { f.f.close() }
 
 func isPrivateDest(dest string) bool {
@@ -93,12 +89,11 @@ func isPrivateDest(dest string) bool {
 	return err == nil && IsPrivate(a.Addr())
 }
 
-// sharedAddressSpace is the address space between a provider and its customers' routers
-// (RFC 6598).
+// sharedAddressSpace is used between a provider and its customers' routers (RFC 6598).
 var sharedAddressSpace = netip.MustParsePrefix("100.64.0.0/10")
 
-// IsPrivate tells addresses that mean something only in networks near this
-// device (RFC 1918, 4193, 6598, 3927).
+// IsPrivate reports whether an address is valid only in networks near this device (RFC 1918, 4193,
+// 6598, 3927).
 func IsPrivate(a netip.Addr) bool {
 	a = a.Unmap()
 	return a.IsPrivate() || a.IsLinkLocalUnicast() || sharedAddressSpace.Contains(a)

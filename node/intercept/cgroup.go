@@ -17,12 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupPrefix and the process id of the owner name the cgroup of one
-// `mpbond run`.
+// cgroupPrefix and the process ID of its owner form the name of the cgroup of one `mpbond run`.
 const cgroupPrefix = "mpbond-run-"
 
-// CheckLabel reports what is wrong with a label: it becomes part of the name of a
-// control group, which all may read.
+// CheckLabel returns an error if a label is not valid. A label becomes part of the name of a
+// control group, which all users can read.
 func CheckLabel(s string) error {
 	if len(s) > maxLabel || strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") != "" {
 		return fmt.Errorf("a label is up to %d letters, digits and the characters _ - . in ASCII, not %q", maxLabel, s)
@@ -32,8 +31,8 @@ func CheckLabel(s string) error {
 
 const maxLabel = 64
 
-// LabelOf is the label in the path of a control group of `mpbond run`, or of one
-// below it, "" if there is none.
+// LabelOf returns the label in the path of a control group of `mpbond run`, or of a group below it;
+// "" if there is none.
 func LabelOf(group string) (label string) {
 	for part := range strings.SplitSeq(group, "/") {
 		if rest, ok := strings.CutPrefix(part, cgroupPrefix); ok {
@@ -47,17 +46,17 @@ func LabelOf(group string) (label string) {
 type cgroup struct {
 	dir    *os.File // open directory; its inode number is the cgroup's id
 	name   string
-	parent *os.File // the parent's directory
-	depth  int      // depth below the root of the hierarchy that this process sees
+	parent *os.File // directory of the parent
+	depth  int      // depth below the root that this process sees
 	id     uint64
 }
 
-// newCgroup makes a cgroup below the one this process is in, so that limits set
-// for this process hold for the app. It removes those of dead owners.
+// newCgroup makes a cgroup below that of this process, so that the limits of this process apply to
+// the app. It removes cgroups of dead owners.
 //
-// It needs no mounted hierarchy: where /sys/fs/cgroup holds version 1 or
-// nothing (a network namespace entered with a fresh /sys), it mounts one that
-// only this process sees and that has no place in the file tree.
+// It does not need a mounted hierarchy. If /sys/fs/cgroup holds version 1 or nothing (as in a
+// network namespace with a fresh /sys), it mounts a hierarchy that only this process sees, outside
+// the file tree.
 func newCgroup(label string) (*cgroup, error) {
 	own, err := ownCgroup()
 	if err != nil {
@@ -76,7 +75,7 @@ func newCgroup(label string) (*cgroup, error) {
 	if label != "" {
 		g.name += "-" + label
 	}
-	_, _ = removeStaleCgroups(mnt) // they do no harm but to be seen
+	_, _ = removeStaleCgroups(mnt) // stale ones are harmless
 	if err := unix.Mkdirat(int(up.Fd()), g.name, 0o755); err != nil && err != unix.EEXIST {
 		up.Close()
 		return nil, fmt.Errorf("making cgroup %s: %w", path.Join(own, g.name), err)
@@ -95,8 +94,7 @@ func newCgroup(label string) (*cgroup, error) {
 	return g, nil
 }
 
-// mountCgroups returns a descriptor of the hierarchy's root, mounted for this process
-// alone.
+// mountCgroups mounts the hierarchy for this process alone and returns a descriptor of its root.
 func mountCgroups() (int, error) {
 	root, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -113,8 +111,7 @@ func mountCgroups() (int, error) {
 	return mnt, nil
 }
 
-// ownCgroup is the path of this process in the version 2 hierarchy, from the
-// line "0::/path".
+// ownCgroup returns the path of this process in the version 2 hierarchy, from the line "0::/path".
 func ownCgroup() (string, error) {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -139,14 +136,13 @@ func openDir(at int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// removeStaleCgroups removes cgroups, wherever in the hierarchy, whose owner died
-// before it could, and returns their paths. One that still holds processes stays: the
-// kernel refuses.
+// removeStaleCgroups removes cgroups anywhere in the hierarchy whose owner died before removing
+// them, and returns their paths. The kernel refuses to remove a cgroup that still holds processes.
 func removeStaleCgroups(mnt int) (removed []string, err error) {
 	root := fmt.Sprintf("/proc/self/fd/%d/", mnt)
 	return removed, filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // it has gone meanwhile
+			return nil // removed meanwhile
 		}
 		rest, ours := strings.CutPrefix(d.Name(), cgroupPrefix)
 		if !d.IsDir() || !ours {
@@ -167,15 +163,15 @@ func removeStaleCgroups(mnt int) (removed []string, err error) {
 	})
 }
 
-// remove moves processes that outlived the app to the parent, whose network
-// they now have, and removes the cgroup.
+// remove moves processes that outlived the app to the parent, whose network they then use, and
+// removes the cgroup.
 func (g *cgroup) remove() error {
 	defer g.parent.Close()
 	if g.dir != nil {
 		defer g.dir.Close()
 	}
 	var err error
-	// Processes may fork while they are moved: a few rounds.
+	// Processes may fork while they are moved, so try several times.
 	for range 10 {
 		err = unix.Unlinkat(int(g.parent.Fd()), g.name, unix.AT_REMOVEDIR)
 		if err == nil || err == unix.ENOENT {

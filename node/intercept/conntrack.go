@@ -12,12 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conntrack asks the kernel's connection tracking where a redirected UDP
-// datagram was meant to go. (For TCP a socket option tells; UDP has none.) Safe
-// for concurrent use.
+// conntrack asks the kernel's connection tracking for the original destination of a redirected UDP
+// datagram. TCP has a socket option for this, UDP has none. Safe for concurrent use.
 type conntrack struct{ conn *netlink.Conn }
 
-// conntrackTimeout bounds a question to the kernel, which answers at once.
+// conntrackTimeout bounds a query; the kernel answers at once.
 const conntrackTimeout = 2 * time.Second
 
 // From linux/netfilter/nfnetlink.h and nfnetlink_conntrack.h.
@@ -47,7 +46,7 @@ func newConntrack() (*conntrack, error) {
 		return nil, fmt.Errorf("asking connection tracking: %w", err)
 	}
 	t := &conntrack{c}
-	// A flow that cannot exist: ENOENT tells that questions are answered.
+	// No such flow can exist: ENOENT proves that queries work.
 	nowhere := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 	if _, err := t.originalUDPDest(nowhere, nowhere); !isNotFound(err) {
 		c.Close()
@@ -59,11 +58,11 @@ func newConntrack() (*conntrack, error) {
 // Close closes the netlink socket.
 func (t *conntrack) Close() error { return t.conn.Close() }
 
-// originalUDPDest is the first destination of the flow that came from app and was
+// originalUDPDest returns the original destination of the flow that came from app and was
 // redirected to local.
 func (t *conntrack) originalUDPDest(app, local netip.AddrPort) (netip.AddrPort, error) {
 	ae := netlink.NewAttributeEncoder()
-	// The flow as its answers will look, before the kernel translates them.
+	// This is the flow of the answers, before the kernel translates them.
 	ae.Nested(ctaTupleReply, func(ae *netlink.AttributeEncoder) error {
 		src, dst := uint16(ctaIPv4Src), uint16(ctaIPv4Dst)
 		if local.Addr().Is6() {
@@ -90,8 +89,8 @@ func (t *conntrack) originalUDPDest(app, local netip.AddrPort) (netip.AddrPort, 
 	if local.Addr().Is6() {
 		family = unix.AF_INET6
 	}
-	// The kernel calls its one message the first of many (NLM_F_MULTI) and
-	// sends no last one; an acknowledgement makes an end to it.
+	// The kernel marks its only message as the first of many (NLM_F_MULTI) and sends no last one.
+	// The acknowledgement ends it.
 	t.conn.SetDeadline(time.Now().Add(conntrackTimeout)) //nolint:errcheck // Execute reports it
 	// nfgenmsg: family, version 0, resource 0.
 	msgs, err := t.conn.Execute(netlink.Message{
@@ -112,7 +111,7 @@ func (t *conntrack) originalUDPDest(app, local netip.AddrPort) (netip.AddrPort, 
 	return netip.AddrPort{}, errors.New("the kernel's answer holds no destination")
 }
 
-// parseOriginalDest finds the original destination in the attributes of a flow.
+// parseOriginalDest returns the original destination in the attributes of a flow.
 func parseOriginalDest(attrs []byte) (netip.AddrPort, bool) {
 	var addr netip.Addr
 	var port uint16

@@ -17,25 +17,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// divert makes the kernel hand marked packets to sockets of this machine
-// whatever their destination: for each address family
+// divert makes the kernel pass marked packets to sockets of this machine, whatever their
+// destination. For each address family it adds
 //
 //	ip rule fwmark NUMBER lookup NUMBER
 //	ip route local default dev lo table NUMBER
 //
-// where NUMBER is diversion | PID. The kernel keeps these when a process is
-// killed; nothing is marked so any more, and the next diversion removes them.
+// where NUMBER is diversionMark | PID. The kernel keeps them when the process is killed. No packets
+// get this mark then, and the next divert removes them.
 type divert struct{ number uint32 }
 
-// diversion is the upper part of the mark and table number, the letter m. A PID
-// has at most 22 bits (proc(5)).
+// diversionMark is the upper part of mark and table number, the letter m. A PID has at most 22 bits
+// (proc(5)).
 const (
 	diversionMark     = 0x6d000000
-	diversionPriority = 90 // before the main table and that of a TUN device
+	diversionPriority = 90 // before the main table and the table of a TUN device
 )
 
 func newDivert() (d *divert, err error) {
-	_, _ = removeStaleDiversions() // they are of no use to anybody
+	_, _ = removeStaleDiversions() // stale ones have no effect
 	d = &divert{diversionMark | uint32(os.Getpid())}
 	defer func() {
 		if err != nil {
@@ -55,7 +55,7 @@ func newDivert() (d *divert, err error) {
 		if err != nil && family == unix.AF_INET {
 			return nil, fmt.Errorf("routing the app's datagrams: %w", err)
 		}
-		// Without IPv6 there is none to divert.
+		// Without IPv6 there is nothing to divert.
 	}
 	return d, nil
 }
@@ -74,7 +74,7 @@ func (d *divert) newRule(family int) *netlink.Rule {
 	return r
 }
 
-// Close removes rules and routes.
+// Close removes the rules and routes.
 func (d *divert) Close() error {
 	var errs []error
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -90,13 +90,12 @@ func (d *divert) Close() error {
 	return errors.Join(errs...)
 }
 
-// removeStaleDiversions removes what killed processes have left, and returns their
-// numbers.
+// removeStaleDiversions removes what killed processes have left, and returns the numbers.
 func removeStaleDiversions() (removed []uint32, err error) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		rules, err := netlink.RuleList(family)
 		if err != nil {
-			continue // without this family
+			continue // the family is not supported
 		}
 		for _, r := range rules {
 			n := uint32(r.Table)
@@ -112,7 +111,7 @@ func removeStaleDiversions() (removed []uint32, err error) {
 	return removed, nil
 }
 
-// redirectDatagrams makes the app's datagrams go over the bond, or changes nothing.
+// redirectDatagrams sends the app's datagrams over the bond. On failure it changes nothing.
 func (r *Redirect) redirectDatagrams(cfg RedirectConfig) (err error) {
 	defer func() {
 		if err != nil {
@@ -122,7 +121,7 @@ func (r *Redirect) redirectDatagrams(cfg RedirectConfig) (err error) {
 	if r.datagrams, err = newDatagramProxy(cfg.Port, cfg.Log); err != nil {
 		return err
 	}
-	control, relay, err := r.datagrams.openAssociation(r.datagrams.ctx) // does the primary carry any?
+	control, relay, err := r.datagrams.openAssociation(r.datagrams.ctx) // checks that the primary carries datagrams
 	if err != nil {
 		return err
 	}
@@ -134,7 +133,7 @@ func (r *Redirect) redirectDatagrams(cfg RedirectConfig) (err error) {
 	return r.loadDatagramRules(cfg)
 }
 
-// releaseDatagrams ends what redirectDatagrams has made, but for the rules.
+// releaseDatagrams undoes redirectDatagrams, except the nftables rules.
 func (r *Redirect) releaseDatagrams() error {
 	var errs []error
 	if r.divert != nil {
@@ -163,7 +162,7 @@ func (r *Redirect) releaseDatagrams() error {
 //	  meta mark NUMBER meta nfproto ipv4 meta l4proto udp tproxy ip to 127.0.0.1:PORT
 //	}
 //
-// Marking re-routes a packet to this machine, where the second hook sees it.
+// The mark re-routes a packet to this machine, where the second hook gets it.
 func (r *Redirect) loadDatagramRules(cfg RedirectConfig) error {
 	t := &nftables.Table{Name: tableName(), Family: nftables.TableFamilyINet}
 	accept := nftables.ChainPolicyAccept

@@ -21,26 +21,23 @@ import (
 
 const (
 	dnsPort = 53
-	// dnsTimeout is how long one query is pursued. Resolvers of apps ask again
-	// after 5 seconds and give up after two or three attempts.
+	// dnsTimeout bounds one query. Resolvers in apps repeat a query after 5 seconds and give up
+	// after two or three attempts.
 	dnsTimeout = 10 * time.Second
-	// dnsMaxQueries bounds the queries under way; more are dropped, as by a
-	// busy network.
+	// dnsMaxQueries bounds the running queries; further ones are dropped.
 	dnsMaxQueries = 256
-	// dnsPlainSize is the answer size that every app takes (RFC 1035, section
-	// 4.2.1).
+	// dnsPlainSize is the answer size that every app accepts (RFC 1035, section 4.2.1).
 	dnsPlainSize = 512
 )
 
-// dnsForwarder answers DNS queries that were redirected to it. Each query goes
-// both ways to the resolver the app asked: directly, over UDP, and through the
-// bond, over TCP (RFC 7766). The first good answer wins. So a name resolves
-// when either way works: when the own link is down or lossy, and when the
+// dnsForwarder answers redirected DNS queries. It sends each query to the resolver that the app
+// asked, both directly over UDP and through the bond over TCP (RFC 7766). The first good answer
+// wins. So names resolve if one of the two works: when our own link is down or lossy, and when the
 // resolver is a home router that the far end cannot reach.
 //
-// A query that is lost on both ways is lost; the app asks again.
+// If both fail the query is lost, and the app repeats it.
 type dnsForwarder struct {
-	port       uint16 // where it listens on the loopback addresses
+	port       uint16 // on the loopback addresses
 	conns      []*net.UDPConn
 	track      *conntrack
 	log        *slog.Logger
@@ -49,7 +46,7 @@ type dnsForwarder struct {
 	querySlots chan struct{}
 	wg         sync.WaitGroup
 
-	// One way to ask a resolver each; replaced by tests.
+	// The two ways to query a resolver; tests replace them.
 	direct, bonded dnsQueryFunc
 }
 
@@ -95,7 +92,7 @@ func (f *dnsForwarder) serveQueries(c *net.UDPConn) {
 			return
 		}
 		if err != nil {
-			continue // an ICMP error for an answer the app no longer waited for
+			continue // an ICMP error about an answer that the app no longer awaits
 		}
 		select {
 		case f.querySlots <- struct{}{}:
@@ -105,7 +102,7 @@ func (f *dnsForwarder) serveQueries(c *net.UDPConn) {
 		query := append([]byte(nil), b[:n]...)
 		f.wg.Go(func() {
 			defer func() { <-f.querySlots }()
-			// The kernel must know the app's address in its own form.
+			// The kernel needs the app's address in its own family.
 			app := netip.AddrPortFrom(app.Addr().Unmap(), app.Port())
 			resolver, err := f.track.originalUDPDest(app, local)
 			if err != nil {
@@ -113,7 +110,7 @@ func (f *dnsForwarder) serveQueries(c *net.UDPConn) {
 				return
 			}
 			if resolver == local {
-				return // not redirected: it would be asked again and again
+				return // not redirected: forwarding would loop
 			}
 			ctx, cancel := context.WithTimeout(f.ctx, dnsTimeout)
 			defer cancel()
@@ -127,9 +124,8 @@ func (f *dnsForwarder) serveQueries(c *net.UDPConn) {
 	}
 }
 
-// QueryDNS asks a resolver and returns its answer, cut to what the asker takes
-// over UDP. Like the queries of `mpbond run` this one goes both ways, if Direct
-// allows; see dnsForwarder.
+// QueryDNS queries a resolver and returns its answer, truncated to what the app accepts over UDP.
+// Like the queries of `mpbond run` the query is sent both ways if Direct is set; see dnsForwarder.
 func (e *Edge) QueryDNS(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
 	if !e.beginWork() {
 		return nil, net.ErrClosed
@@ -164,11 +160,11 @@ func (e *Edge) QueryDNS(ctx context.Context, resolver netip.AddrPort, query []by
 	return truncateDNS(query, answer), nil
 }
 
-// A dnsQueryFunc is one way to ask a resolver.
+// A dnsQueryFunc is one way to query a resolver.
 type dnsQueryFunc func(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
 
-// queryAll asks all ways at once and returns the first answer that settles the
-// query, else any answer. What it starts it adds to wg, and ends soon.
+// queryAll runs all queries at once. It returns the first conclusive answer, otherwise any answer.
+// It adds its goroutines to wg; they end soon after it returns.
 func queryAll(ctx context.Context, wg *sync.WaitGroup, queries []dnsQueryFunc, resolver netip.AddrPort, query []byte) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -202,20 +198,20 @@ func queryAll(ctx context.Context, wg *sync.WaitGroup, queries []dnsQueryFunc, r
 	return nil, errors.Join(errs...)
 }
 
-// isConclusive tells answers about the name from those about the resolver's own
-// trouble, and from those cut short.
+// isConclusive reports whether an answer is about the name. Truncated answers and failures of the
+// resolver are not conclusive.
 func isConclusive(answer []byte) bool {
 	var p dnsmessage.Parser
 	h, err := p.Start(answer)
 	return err == nil && !h.Truncated && (h.RCode == dnsmessage.RCodeSuccess || h.RCode == dnsmessage.RCodeNameError)
 }
 
-// isAnswerTo reports whether a is a response to q: the same ID and the QR bit.
+// isAnswerTo reports whether a is a response to q: it has the same ID and the QR bit.
 func isAnswerTo(a, q []byte) bool {
 	return len(a) >= 12 && len(q) >= 12 && a[0] == q[0] && a[1] == q[1] && a[2]&0x80 != 0
 }
 
-// queryDirect asks over UDP, as the app would have.
+// queryDirect queries over UDP, as the app would.
 func queryDirect(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "udp", resolver.String())
@@ -225,7 +221,7 @@ func queryDirect(ctx context.Context, resolver netip.AddrPort, query []byte) ([]
 	return exchangeUDP(ctx, c, query)
 }
 
-// exchangeUDP asks over c, which it closes.
+// exchangeUDP sends the query over c and returns the answer. It closes c.
 func exchangeUDP(ctx context.Context, c net.Conn, query []byte) ([]byte, error) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
@@ -244,8 +240,8 @@ func exchangeUDP(ctx context.Context, c net.Conn, query []byte) ([]byte, error) 
 	}
 }
 
-// queryBonded asks over a TCP connection which, by its mark, is redirected to the
-// edge like those of the app.
+// queryBonded queries over a TCP connection. Its mark makes the kernel redirect it to the edge,
+// like the app's connections.
 func queryBonded(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error) {
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		var serr error
@@ -261,8 +257,8 @@ func queryBonded(ctx context.Context, resolver netip.AddrPort, query []byte) ([]
 	return exchangeTCP(ctx, c, query)
 }
 
-// exchangeTCP asks over c, which it closes. On TCP two bytes of length precede
-// a message.
+// exchangeTCP sends the query over c and returns the answer. It closes c. On TCP a length of two
+// bytes precedes each message.
 func exchangeTCP(ctx context.Context, c net.Conn, query []byte) ([]byte, error) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
@@ -278,14 +274,13 @@ func exchangeTCP(ctx context.Context, c net.Conn, query []byte) ([]byte, error) 
 		return nil, err
 	}
 	if !isAnswerTo(answer, query) {
-		return nil, fmt.Errorf("%v answered something else than was asked", c.RemoteAddr())
+		return nil, fmt.Errorf("%v answered another query", c.RemoteAddr())
 	}
 	return answer, nil
 }
 
-// truncateDNS makes an answer fit what the app said it takes over UDP: one too long
-// is cut to its question and marked as truncated, upon which the app asks over
-// TCP.
+// truncateDNS fits an answer to the size that the app accepts over UDP. An answer that is too long
+// is cut to its question and marked as truncated; the app then asks over TCP.
 func truncateDNS(query, answer []byte) []byte {
 	if len(answer) <= maxUDPAnswer(query) {
 		return answer
@@ -308,7 +303,7 @@ func truncateDNS(query, answer []byte) []byte {
 	return b
 }
 
-// maxUDPAnswer is the longest answer the asker of query takes over UDP (RFC 6891,
+// maxUDPAnswer returns the longest answer that the sender of query accepts over UDP (RFC 6891,
 // section 6.2.5).
 func maxUDPAnswer(query []byte) int {
 	var p dnsmessage.Parser

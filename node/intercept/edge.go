@@ -1,37 +1,33 @@
-// Package intercept is the app edge of the primary: it takes connections of
-// unmodified apps, learns where they want to go, and carries them over streams
-// of the bond. Before it in the data path stands the app; after it the bond,
-// seen here as a Dialer. What policy says of a connection is the Dialer's part: it
-// is told of the app (AppOf), and may refuse, or answer ErrAround.
+// Package intercept is the app edge of the primary: it accepts connections of unmodified apps,
+// finds their destinations, and carries them over streams of the bond. The apps come before it in
+// the data path. The bond comes after it, behind the interface Dialer. The Dialer applies the
+// policy: it gets the app (AppOf) and may refuse, or return ErrAround.
 //
-// Apps come in three ways:
+// Apps connect in three ways:
 //
-//	SOCKS5 and HTTP proxy   Edge.ServeProxy, one port, told apart by the first
-//	                        byte; SOCKS5 takes datagrams too
+//	SOCKS5 and HTTP proxy   Edge.ServeProxy, on one port, told apart by the first
+//	                        byte; SOCKS5 also carries datagrams
 //	redirected connections  Edge.ServeTransparent, for apps started by `mpbond run`
 //	connection attempts     Edge.ServeAttempt, from package tun: all apps of the machine
 //
-// and `mpbond run` itself uses Redirect, which makes the kernel send one app's
-// TCP connections, datagrams and DNS queries here.
+// `mpbond run` itself uses Redirect, which makes the kernel send one app's TCP connections,
+// datagrams and DNS queries here.
 //
-// # Success that is likely is answered before it is known
+// # Likely success is answered early
 //
-// A stream of the bond is usable at once: its first bytes travel together with
-// the request to open it. To destinations that were reached lately, and to web
-// ports of addresses given as numbers, SOCKS5 and CONNECT therefore answer
-// success at once and save one round trip through the bond (docs/adr/0013). For
-// all others they wait for the far end, so that a name that does not exist, or a
-// closed port, reaches the app as that. A redirected connection was accepted by the
-// kernel anyway. If the far end refuses a destination after success was answered,
-// the app's connection is reset, never closed in order, so that it cannot take
-// the refusal for an empty answer. Plain HTTP requests get a 502 or 504 with a
-// text. With Config.WaitOpen all wait. Attempts, whose app waits for the answer,
-// always get the true one.
+// A stream of the bond can be used at once: its first bytes travel with the request to open it.
+// SOCKS5 and CONNECT therefore answer success immediately, and save one round trip, if success is
+// likely: for destinations that were reached recently, and for web ports of numeric addresses
+// (docs/adr/0013). In all other cases they wait for the far end, so that the app learns of an
+// unknown name or a closed port. The kernel has already accepted a redirected connection. If the
+// far end refuses a destination after success was answered, the app's connection is reset and never
+// closed in order, so that the app does not take the refusal for an empty answer. Plain HTTP
+// requests get a 502 or 504 with a text. With Config.WaitOpen all apps wait. Attempts always wait
+// for the far end's answer.
 //
-// With Config.Direct a destination which the far end cannot or may not reach
-// (a printer at home, IPv6 where the server has none) is tried from here
-// instead, with what the app has already sent, so that an app is not worse off
-// than without the bond.
+// With Config.Direct a destination that the far end cannot reach or does not allow (a printer at
+// home, IPv6 if the server has none) is tried from here instead, with the data that the app has
+// already sent. So an app is not worse off than without the bond.
 package intercept
 
 import (
@@ -52,56 +48,53 @@ import (
 	"mpbond/link/wire"
 )
 
-// Dialer opens one stream of the bond to a destination, "host:port" with names
-// unresolved. It waits while there is no way to the far end at all, otherwise it
-// returns at once; its context bounds only the call. A refusal
-// by the far end shows as an error of Read and Write which wraps a wire.Reset.
-// Safe for concurrent use.
+// Dialer opens one stream of the bond to a destination, "host:port" with unresolved names. It waits
+// while no path to the far end works, otherwise it returns at once. ctx bounds only the call. A
+// refusal by the far end appears as an error of Read and Write that wraps a wire.Reset. Safe for
+// concurrent use.
 //
 // The conn must have CloseWrite() error. It may have
 //
 //	WaitOpen(context.Context) error  wait for the far end's answer: nil, the refusal, or the context's error
 //	Reset()                          end both directions at once and make the far end reset its connection
 //
-// without which the answer is awaited by reading, and Reset is Close.
+// Otherwise the answer is awaited by reading, and Close replaces Reset.
 type Dialer interface {
 	DialStream(ctx context.Context, dest string) (net.Conn, error)
 }
 
 // Limits of this implementation.
 const (
-	// DefaultMaxConns bounds the memory of the edge: each connection holds at
-	// most two copy buffers.
+	// DefaultMaxConns bounds the memory of the edge: each connection holds at most two copy
+	// buffers.
 	DefaultMaxConns = 4096
-	// handshakeTimeout is how long an app may take to say what it wants.
+	// handshakeTimeout bounds the time until an app has sent its request.
 	handshakeTimeout = 30 * time.Second
-	// openTimeout is how long the far end may take to answer where the answer
-	// is waited for. It exceeds the two minutes after which Linux gives up on
-	// a connection attempt.
+	// openTimeout bounds the wait for the far end's answer. It exceeds the two minutes after which
+	// Linux gives up a connection attempt.
 	openTimeout = 150 * time.Second
 )
 
-// Config is what an Edge needs. Only Dialer is required.
+// Config configures an Edge. Only Dialer is required.
 type Config struct {
 	Dialer Dialer
-	// Direct connects without the bond where the far end cannot reach or does
-	// not allow a destination; network is "tcp" or "udp". nil: such connections
-	// fail.
+	// Direct connects without the bond to destinations that the far end cannot reach or does not
+	// allow. network is "tcp" or "udp". If it is nil, such connections fail.
 	Direct func(ctx context.Context, network, dest string) (net.Conn, error)
-	// Around connects without the bond where the Dialer answers ErrAround. nil:
-	// such connections fail.
+	// Around connects without the bond when the Dialer returns ErrAround. If it is nil, such
+	// connections fail.
 	Around func(ctx context.Context, network, dest string) (net.Conn, error)
-	// Names, if not nil, learns which names apps ask for.
+	// Names, if not nil, learns the names that apps ask for.
 	Names *Names
-	// Packets opens datagram flows of the bond. nil: datagrams are not taken.
+	// Packets opens datagram flows of the bond. If it is nil, datagrams are not accepted.
 	Packets PacketDialer
-	// WaitOpen makes SOCKS5 and CONNECT always answer only when the far end did.
+	// WaitOpen makes SOCKS5 and CONNECT always wait for the far end's answer.
 	WaitOpen bool
-	// MaxConns bounds the connections of apps: one more takes the place of the one
-	// that has waited for longest without a request, else of the one whose destination
-	// has not answered for longest, or is reset. 0 means DefaultMaxConns.
+	// MaxConns bounds the apps' connections. A further one replaces the connection that has waited
+	// longest without a request, or else the one whose destination has not answered for longest. If
+	// there is neither, the new connection is reset. 0 means DefaultMaxConns.
 	MaxConns int
-	// Log gets one line for each connection that failed. nil discards.
+	// Log gets one line for each failed connection. nil discards.
 	Log *slog.Logger
 }
 
@@ -109,7 +102,7 @@ type Config struct {
 type Edge struct {
 	cfg      Config
 	log      *slog.Logger
-	refusals *loglimit.Limiter // the log, for what apps can cause without end
+	refusals *loglimit.Limiter // rate-limited log for events that apps can cause without end
 	ctx      context.Context   // ends with Close
 	cancel   context.CancelFunc
 	reached  reachedDests
@@ -118,10 +111,10 @@ type Edge struct {
 	closed    bool
 	listeners map[net.Listener]bool
 	conns     map[*appConn]bool
-	// Connections that carry nothing, *appConn, each for longest first.
-	awaitingRequest list.List      // a request is awaited
-	awaitingAnswer  list.List      // the far end's answer is awaited
-	wg              sync.WaitGroup // serving goroutines and handlers; Add under mu
+	// Connections without data (*appConn), oldest first.
+	awaitingRequest list.List      // they have sent no request yet
+	awaitingAnswer  list.List      // their destination has not answered yet
+	wg              sync.WaitGroup // serving goroutines and handlers; Add requires mu
 }
 
 // New returns an Edge that serves nothing yet.
@@ -138,12 +131,11 @@ func New(cfg Config) *Edge {
 	return e
 }
 
-// Close closes the listeners, resets all connections and waits until nothing
-// of the Edge runs any more.
+// Close closes the listeners, resets all connections and waits for all goroutines of the Edge.
 func (e *Edge) Close() error {
 	e.mu.Lock()
 	e.closed = true
-	e.cancel() // first: it tells accept why its listener fails
+	e.cancel() // first, so that acceptLoop knows why its listener fails
 	for ln := range e.listeners {
 		ln.Close()
 	}
@@ -153,21 +145,21 @@ func (e *Edge) Close() error {
 	}
 	e.mu.Unlock()
 	for _, a := range apps {
-		a.Reset() // outside mu, which it takes
+		a.Reset() // locks mu itself
 	}
 	e.wg.Wait()
 	return nil
 }
 
-// Conns is how many connections of apps are open.
+// Conns returns the number of open connections of apps.
 func (e *Edge) Conns() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.conns)
 }
 
-// beginWork counts one more goroutine or handler, to be ended by wg.Done. It
-// reports false after Close.
+// beginWork adds a goroutine or handler to wg; the caller must call wg.Done. It reports false after
+// Close.
 func (e *Edge) beginWork() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -178,8 +170,8 @@ func (e *Edge) beginWork() bool {
 	return true
 }
 
-// acceptLoop gives each connection of ln to handle, in its own goroutine, until
-// Close (it then returns nil) or a lasting error. handle owns the connection.
+// acceptLoop passes each connection of ln to handle, in its own goroutine, until Close (it then
+// returns nil) or a lasting error. handle owns the connection.
 func (e *Edge) acceptLoop(ln net.Listener, handle func(*appConn)) error {
 	if !e.beginWork() {
 		ln.Close()
@@ -204,7 +196,7 @@ func (e *Edge) acceptLoop(ln net.Listener, handle func(*appConn)) error {
 			case e.ctx.Err() != nil:
 				return nil
 			case errors.As(err, &ne) && ne.Timeout(), tcp.IsResourceExhausted(err):
-				// Out of file descriptors or memory: others may free some.
+				// File descriptors or memory have run out: wait until some are free.
 				e.refusals.Log(slog.LevelWarn, "accept", "cannot accept an app's connection", "err", err)
 				if !e.sleepUnlessClosed(50 * time.Millisecond) {
 					return nil
@@ -227,7 +219,7 @@ func (e *Edge) acceptLoop(ln net.Listener, handle func(*appConn)) error {
 	}
 }
 
-// sleepUnlessClosed waits for d, and reports false if the Edge was closed meanwhile.
+// sleepUnlessClosed waits for d. It reports false if the Edge was closed meanwhile.
 func (e *Edge) sleepUnlessClosed(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -239,9 +231,9 @@ func (e *Edge) sleepUnlessClosed(d time.Duration) bool {
 	}
 }
 
-// registerConn enters a connection in the books and counts its handler. If there is no
-// place it resets one that carries nothing: the one that has been silent for longest, else
-// the one whose destination has not answered for longest.
+// registerConn registers a connection and adds its handler to wg. If MaxConns is reached it resets
+// a connection without data: the one without a request for longest, else the one whose destination
+// has not answered for longest.
 func (e *Edge) registerConn(a *appConn) error {
 	e.mu.Lock()
 	var idle *appConn
@@ -254,7 +246,7 @@ func (e *Edge) registerConn(a *appConn) error {
 	return err
 }
 
-// registerLocked is remember; mu must be held. It sets idle to the connection to be reset, if any.
+// registerLocked is registerConn with mu held. It sets idle to the connection to be reset, if any.
 func (e *Edge) registerLocked(a *appConn, idle **appConn) error {
 	if e.closed {
 		return net.ErrClosed
@@ -275,7 +267,7 @@ func (e *Edge) registerLocked(a *appConn, idle **appConn) error {
 	return nil
 }
 
-// unregisterLocked takes a connection out of the books, and ends the dial for it. mu must be held.
+// unregisterLocked removes a connection and cancels its dial. mu must be held.
 func (e *Edge) unregisterLocked(a *appConn) {
 	delete(e.conns, a)
 	e.removeFromIdle(a)
@@ -284,17 +276,16 @@ func (e *Edge) unregisterLocked(a *appConn) {
 	}
 }
 
-// removeFromIdle takes a out of silent and dialing. mu must be held.
+// removeFromIdle removes a from awaitingRequest and awaitingAnswer. mu must be held.
 func (e *Edge) removeFromIdle(a *appConn) {
 	if a.idleElement != nil {
-		e.awaitingRequest.Remove(a.idleElement) // each removes only its own
+		e.awaitingRequest.Remove(a.idleElement) // Remove ignores elements of the other list
 		e.awaitingAnswer.Remove(a.idleElement)
 		a.idleElement = nil
 	}
 }
 
-// awaitRequest makes a, which carries nothing, give way where places are short, until
-// markActive.
+// awaitRequest makes a replaceable while it has no request, until markActive.
 func (e *Edge) awaitRequest(a *appConn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -303,9 +294,8 @@ func (e *Edge) awaitRequest(a *appConn) {
 	}
 }
 
-// awaitAnswer makes a, whose destination has not answered, give way where places are
-// short, until markActive. cancelDial is called when a leaves the books; at once if it has
-// left them.
+// awaitAnswer makes a replaceable while its destination has not answered, until markActive. giveUp
+// is called when a is unregistered; at once if it already is.
 func (e *Edge) awaitAnswer(a *appConn, giveUp func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -317,7 +307,7 @@ func (e *Edge) awaitAnswer(a *appConn, giveUp func()) {
 	a.idleElement, a.cancelDial = e.awaitingAnswer.PushBack(a), giveUp
 }
 
-// markActive makes a, which carries something, keep its place.
+// markActive makes a, which now carries data, no longer replaceable.
 func (e *Edge) markActive(a *appConn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -328,17 +318,17 @@ func (e *Edge) logRejected(err error) {
 	e.refusals.Log(slog.LevelWarn, "full", "app's connection not taken", "err", err, "hint", "a program here keeps many connections open: `ss -tnp` shows which")
 }
 
-// appConn is a connection of an app. It leaves the Edge's books when closed. It
-// ends with a reset unless CloseInOrder closes it, so that an app whose stream was
-// cut off, be it by the end of this process, never takes a part for the whole.
+// appConn is a connection of an app. Closing unregisters it from the Edge. It ends with a reset
+// unless CloseInOrder closes it. So an app whose stream was cut off, even by the end of this
+// process, never takes a part for the whole.
 type appConn struct {
 	net.Conn
 	edge        *Edge
 	readAhead   []byte        // bytes read ahead; belongs to the reader
-	idleElement *list.Element // in Edge.silent or Edge.dialing, or nil; guarded by Edge.mu
-	cancelDial  func()        // ends the dial for it, or nil; guarded by Edge.mu
+	idleElement *list.Element // its element in awaitingRequest or awaitingAnswer, or nil; guarded by Edge.mu
+	cancelDial  func()        // cancels its dial, or nil; guarded by Edge.mu
 
-	transportOnce sync.Once // makes transport, for plain HTTP
+	transportOnce sync.Once // creates transport, for plain HTTP
 	transport     *http.Transport
 }
 
@@ -347,7 +337,7 @@ func (e *Edge) newAppConn(c net.Conn) *appConn {
 	return &appConn{Conn: c, edge: e}
 }
 
-// peekByte reads one byte which the next Read returns again.
+// peekByte reads one byte, which the next Read returns again.
 func (a *appConn) peekByte() (byte, error) {
 	b := make([]byte, 1)
 	if _, err := a.Conn.Read(b); err != nil {
@@ -367,8 +357,7 @@ func (a *appConn) Read(p []byte) (int, error) {
 	return a.Conn.Read(p)
 }
 
-// WriteTo implements io.WriterTo, for package splice: an app that says nothing
-// costs no buffer.
+// WriteTo implements io.WriterTo for package splice, so that a silent app needs no buffer.
 func (a *appConn) WriteTo(w io.Writer) (n int64, err error) {
 	if len(a.readAhead) > 0 {
 		k, err := w.Write(a.readAhead)
@@ -381,14 +370,14 @@ func (a *appConn) WriteTo(w io.Writer) (n int64, err error) {
 	return n + rest, err
 }
 
-// Close implements net.Conn. The app sees an error, not an end.
+// Close implements net.Conn. The app sees an error, not an orderly end.
 func (a *appConn) Close() error {
 	a.unregister()
 	splice.Reset(a.Conn)
 	return nil
 }
 
-// CloseInOrder closes the connection after what was written; see package splice.
+// CloseInOrder closes the connection after the written data; see package splice.
 func (a *appConn) CloseInOrder() error {
 	a.unregister()
 	return splice.CloseInOrder(a.Conn)
@@ -400,7 +389,7 @@ func (a *appConn) unregister() {
 	a.edge.mu.Unlock()
 }
 
-// Writer is where writes go without a detour; see splice.Both.
+// Writer returns the connection below, for direct writes; see splice.Both.
 func (a *appConn) Writer() io.Writer { return a.Conn }
 
 // CloseWrite ends the direction towards the app.
@@ -409,8 +398,8 @@ func (a *appConn) CloseWrite() error { return splice.CloseWrite(a.Conn) }
 // Reset is Close, for package splice.
 func (a *appConn) Reset() { a.Close() }
 
-// dialWithFallback opens the stream for dest, with a way back to a direct connection if
-// that is allowed. Its context bounds only the call.
+// dialWithFallback opens the stream for dest. If Config.Direct is set, the stream can turn into a
+// direct connection. ctx bounds only the call.
 func (e *Edge) dialWithFallback(ctx context.Context, dest string) (net.Conn, error) {
 	c, err := e.openStream(ctx, dest)
 	if err != nil {
@@ -423,7 +412,7 @@ func (e *Edge) dialWithFallback(ctx context.Context, dest string) (net.Conn, err
 	return c, nil
 }
 
-// awaitOpen waits for the far end's answer where it can be had.
+// awaitOpen waits for the far end's answer, if the conn supports this.
 func (e *Edge) awaitOpen(ctx context.Context, c net.Conn) error {
 	w, ok := c.(openWaiter)
 	if !ok {
@@ -434,9 +423,8 @@ func (e *Edge) awaitOpen(ctx context.Context, c net.Conn) error {
 	return w.WaitOpen(ctx)
 }
 
-// dialProxied is dial for an app that is told of success or failure: it waits for the far
-// end's answer where success is not likely. Until that answer a gives way where places
-// are short, and the dial ends with it.
+// dialProxied is dialWithFallback for apps that get an answer: unless success is likely, it waits
+// for the far end's answer. Until then other connections can replace a, which also ends the dial.
 func (e *Edge) dialProxied(a *appConn, dest string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(a.withApp(e.ctx))
 	e.awaitAnswer(a, cancel)
@@ -465,8 +453,8 @@ func (e *Edge) dialProxied(a *appConn, dest string) (net.Conn, error) {
 	return c, nil
 }
 
-// relayConn carries an app's connection over stream c to dest until both
-// directions ended, and closes both.
+// relayConn copies between an app's connection and stream c to dest until both directions have
+// ended, and closes both.
 func (e *Edge) relayConn(kind string, a *appConn, c net.Conn, dest string) {
 	up, down, err := splice.Both(a, c)
 	if err != nil && down == 0 && refusalCode(err) != wire.CodeInternal {

@@ -12,8 +12,8 @@ type openWaiter interface {
 	WaitOpen(context.Context) error
 }
 
-// refusalCode is why a stream failed, in the words of the wire. Errors which do
-// not come from the far end count as CodeInternal.
+// refusalCode returns the reason why a stream failed. Errors that are not the far end's become
+// CodeInternal, unless the system names a reason.
 func refusalCode(err error) wire.Code {
 	var r wire.Reset
 	switch {

@@ -11,27 +11,27 @@ import (
 	"mpbond/link/wire"
 )
 
-// maxReplay is how much an app may send before the far end answered. It is
-// kept until then, so that it can be sent again without the bond. Enough for a
-// TLS client hello or an HTTP request with large cookies.
+// maxReplay bounds the data that an app may send before the far end has answered. It is kept until
+// then for a direct connection. It suffices for a TLS client hello or an HTTP request with large
+// cookies.
 const maxReplay = 32 << 10
 
-// fallbackConn is a stream that turns into a direct connection if the far end
-// refuses the destination for a reason that need not hold here. Nothing was
-// delivered to the app before that, and what the app sent so far is replayed.
+// fallbackConn is a stream that turns into a direct connection if the far end refuses the
+// destination for a reason that may not apply here. Before that nothing was delivered to the app,
+// and what the app has sent is replayed.
 //
-// Reads wait for the answer; so do writes beyond maxReplay.
+// Reads wait for the answer, and so do writes beyond maxReplay.
 type fallbackConn struct {
-	net.Conn // the stream; deadlines and addresses are its own
+	net.Conn // the stream, also for deadlines and addresses
 	cancel   context.CancelFunc
 	answered chan struct{} // closed when final and err are set
 
-	mu         sync.Mutex // orders writes against the replay
-	sentEarly  []byte     // what was written before the answer
+	mu         sync.Mutex // orders writes and the replay
+	sentEarly  []byte     // data written before the answer
 	halfClosed bool       // CloseWrite was called before the answer
 
 	final net.Conn // the stream or the direct connection
-	err   error    // the refusal, if there is no other way
+	err   error    // the refusal, if both have failed
 }
 
 func newFallbackConn(e *Edge, stream net.Conn, w openWaiter, dest string) *fallbackConn {
@@ -46,7 +46,7 @@ func newFallbackConn(e *Edge, stream net.Conn, w openWaiter, dest string) *fallb
 		}
 		direct, derr := e.cfg.Direct(ctx, "tcp", dest)
 		if derr != nil {
-			// The far end's word first: it is about the way which was asked for.
+			// The far end's error comes first: it concerns the requested way.
 			f.setOutcome(stream, errors.Join(err, derr))
 			return
 		}
@@ -67,8 +67,8 @@ func newFallbackConn(e *Edge, stream net.Conn, w openWaiter, dest string) *fallb
 	return f
 }
 
-// setOutcome settles where the connection goes. No write comes between a replay
-// and the answer: both are done under mu.
+// setOutcome sets where the connection goes. mu covers both the replay and the outcome, so that no
+// write comes between them.
 func (f *fallbackConn) setOutcome(c net.Conn, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,8 +80,8 @@ func (f *fallbackConn) setOutcomeLocked(c net.Conn, err error) {
 	close(f.answered)
 }
 
-// mayWorkDirect tells refusals that speak of the far end's position in the
-// network from those that hold everywhere.
+// mayWorkDirect reports whether a refusal depends on the far end's place in the network, so that a
+// direct connection may work.
 func mayWorkDirect(err error) bool {
 	switch refusalCode(err) {
 	case wire.CodeUnreachable, wire.CodeForbidden, wire.CodeNameNotFound:
@@ -101,7 +101,7 @@ func (f *fallbackConn) replayTo(c net.Conn) error {
 	return nil
 }
 
-// WaitOpen waits until the destination is reached, one way or the other.
+// WaitOpen waits until the destination is reached over the stream or directly, or has failed.
 func (f *fallbackConn) WaitOpen(ctx context.Context) error {
 	select {
 	case <-f.answered:
@@ -111,14 +111,14 @@ func (f *fallbackConn) WaitOpen(ctx context.Context) error {
 	}
 }
 
-// awaitOutcome waits for the answer.
+// awaitOutcome waits for the outcome and returns it.
 func (f *fallbackConn) awaitOutcome() (net.Conn, error) {
 	<-f.answered
 	return f.final, f.err
 }
 
-// isPending tells whether the answer is still awaited. The caller holds mu, without
-// which a replay cannot take place.
+// isPending reports whether the answer is still awaited. mu must be held, which also prevents a
+// replay.
 func (f *fallbackConn) isPending() bool {
 	select {
 	case <-f.answered:
@@ -159,7 +159,7 @@ func (f *fallbackConn) Write(p []byte) (int, error) {
 		if err == nil {
 			return len(p), nil
 		}
-		// The refusal came first; p is part of what is replayed.
+		// The refusal came first; p is part of the replayed data.
 		if _, err := f.awaitOutcome(); err != nil {
 			return 0, err
 		}
@@ -193,7 +193,7 @@ func (f *fallbackConn) CloseWrite() error {
 // Close implements net.Conn.
 func (f *fallbackConn) Close() error { return f.closeBoth(net.Conn.Close) }
 
-// CloseInOrder closes it in order; see package splice.
+// CloseInOrder closes the connection in order; see package splice.
 func (f *fallbackConn) CloseInOrder() error { return f.closeBoth(splice.CloseInOrder) }
 
 // Reset ends both directions at once.

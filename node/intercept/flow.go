@@ -14,15 +14,15 @@ import (
 	"mpbond/link/wire"
 )
 
-// appFlow carries the datagrams of one socket of an app: over a flow of the
-// bond, which is opened when it is needed and again when it has ended, and
-// directly to those destinations that the far end may not or cannot reach.
+// appFlow carries the datagrams of one socket of an app. It uses a flow of the bond, which it opens
+// when needed and again after it has ended. Destinations that the far end cannot reach or does not
+// allow are reached directly.
 type appFlow struct {
 	edge *Edge
-	// deliver takes what comes, from several goroutines. It must not keep b.
+	// deliver gets incoming datagrams, from several goroutines. It must not keep b.
 	deliver func(b []byte, from netip.AddrPort)
-	// refused takes what is refused, unless that destination is tried directly
-	// from now on, from the same goroutines. nil: nobody wants to know.
+	// refused gets the refusals of destinations that are not tried directly, from the same
+	// goroutines. It may be nil.
 	refused     func(*PacketRefusal)
 	privateOnly bool            // only private addresses are tried directly
 	ctx         context.Context // ends with close
@@ -31,11 +31,11 @@ type appFlow struct {
 
 	mu          sync.Mutex
 	closed      bool
-	conn        PacketConn              // nil: none now
-	direct      map[string]net.Conn     // destinations that are not the bond's; nil: not connected yet, or never
-	early       [maxEarly]earlyDatagram // the newest, to be sent again directly
+	conn        PacketConn              // nil: no flow is open
+	direct      map[string]net.Conn     // destinations outside the bond; nil: not connected (yet)
+	early       [maxEarly]earlyDatagram // the newest datagrams, to be repeated directly
 	earlyNext   int
-	lastRefusal time.Time // when a datagram that may not be carried was last told of
+	lastRefusal time.Time // when the app was last told that a datagram may not be carried
 
 	receivedAny atomic.Bool // something came over the bond
 }
@@ -47,15 +47,15 @@ type earlyDatagram struct {
 }
 
 const (
-	// maxEarly datagrams, none over maxEarlySize, are kept for earlyLifetime, so that
-	// one that was refused can be sent directly: a question to a home router is
-	// answered at once.
+	// maxEarly datagrams of at most maxEarlySize are kept for earlyLifetime. If they are refused
+	// they are sent directly, so that a query to a home router is answered at once.
 	maxEarly      = 8
 	maxEarlySize  = 2048
 	earlyLifetime = 3 * time.Second
-	// refusalInterval is how often an app is told that its datagrams are not carried.
+	// refusalInterval is the least time between reports to an app that its datagrams are not
+	// carried.
 	refusalInterval = 100 * time.Millisecond
-	// maxDirectDests bounds the destinations of a flow that are sent to directly.
+	// maxDirectDests bounds the direct destinations of a flow.
 	maxDirectDests = 64
 )
 
@@ -65,7 +65,7 @@ func (e *Edge) newAppFlow(deliver func([]byte, netip.AddrPort)) *appFlow {
 	return f
 }
 
-// sendDatagram sends a datagram of the app, or drops it. It does not block.
+// sendDatagram sends or drops a datagram of the app. It does not block.
 func (f *appFlow) sendDatagram(b []byte, dest string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,8 +100,8 @@ func (f *appFlow) sendDatagram(b []byte, dest string) {
 	}
 }
 
-// goAround sends what is for a destination without the bond from now on, what was
-// just to be sent included. The caller holds mu.
+// goAround sends datagrams for dest around the bond from now on, including the present one. mu must
+// be held.
 func (f *appFlow) goAround(dest string) {
 	if len(f.direct) < maxDirectDests {
 		f.direct[dest] = nil
@@ -109,7 +109,7 @@ func (f *appFlow) goAround(dest string) {
 	}
 }
 
-// openBondFlow makes a flow of the bond. The caller holds mu.
+// openBondFlow opens a flow of the bond. mu must be held.
 func (f *appFlow) openBondFlow() bool {
 	f.conn = nil
 	c, err := f.edge.cfg.Packets.DialPackets(f.ctx)
@@ -122,7 +122,7 @@ func (f *appFlow) openBondFlow() bool {
 	return true
 }
 
-// receiveFrom delivers what comes over a flow of the bond until that ends.
+// receiveFrom delivers datagrams from a flow of the bond until it ends.
 func (f *appFlow) receiveFrom(c PacketConn) {
 	take := receiveFunc(c)
 	for {
@@ -146,8 +146,8 @@ func (f *appFlow) receiveFrom(c PacketConn) {
 	}
 }
 
-// goDirect sends datagrams to a refused destination directly from now on, with
-// those that were refused, if that may help, or tells the app.
+// goDirect sends datagrams to a refused destination directly from now on, including the refused
+// ones. If that cannot help, it reports the refusal to the app.
 func (f *appFlow) goDirect(r *PacketRefusal) {
 	if !f.mayGoDirect(r) {
 		f.edge.log.Debug("datagrams refused", "dest", r.Dest, "why", r)
@@ -171,7 +171,7 @@ func (f *appFlow) mayGoDirect(r *PacketRefusal) bool {
 	if isPrivateDest(r.Dest) {
 		return true
 	}
-	// Of a flow that works, what is unreachable for once stays with the bond.
+	// If the flow works, a destination that is unreachable once stays with the bond.
 	return !f.privateOnly && !(r.Code == wire.CodeUnreachable && f.receivedAny.Load())
 }
 
@@ -181,7 +181,7 @@ func (f *appFlow) reportRefusal(r *PacketRefusal) {
 	}
 }
 
-// carryDirect connects to a direct destination and delivers what comes from it.
+// carryDirect connects to a direct destination and delivers its datagrams.
 func (f *appFlow) carryDirect(dial func(ctx context.Context, network, dest string) (net.Conn, error), dest string) {
 	c, err := dial(f.ctx, "udp", dest)
 	if err != nil {
@@ -209,7 +209,7 @@ func (f *appFlow) carryDirect(dial func(ctx context.Context, network, dest strin
 	}
 }
 
-// icmpRefusal tells an ICMP error in the words of the far end.
+// icmpRefusal converts an ICMP error to a refusal.
 func icmpRefusal(dest string, e udpsock.Failure) *PacketRefusal {
 	r := &PacketRefusal{Dest: dest, Code: refusalCode(e.Err), Text: dest + ": " + e.Err.Error()}
 	if e.Err == syscall.EMSGSIZE {
@@ -218,7 +218,7 @@ func icmpRefusal(dest string, e udpsock.Failure) *PacketRefusal {
 	return r
 }
 
-// writeDirect sends a datagram to a direct destination, or loses it.
+// writeDirect sends a datagram to a direct destination; it may be lost.
 func writeDirect(c net.Conn, b []byte) {
 	if u, ok := c.(*net.UDPConn); ok {
 		_ = udpsock.Send(u, b, netip.AddrPort{})
@@ -240,7 +240,7 @@ func (f *appFlow) replayEarly(dest string, c net.Conn) {
 	}
 }
 
-// close ends the flow and waits until deliver is not called any more.
+// close ends the flow and waits until deliver is no longer called.
 func (f *appFlow) close() {
 	f.mu.Lock()
 	f.closed = true
@@ -248,12 +248,12 @@ func (f *appFlow) close() {
 		f.conn.Close()
 	}
 	f.mu.Unlock()
-	f.cancel() // and with it what is direct
+	f.cancel() // also ends direct connections
 	f.wg.Wait()
 }
 
-// receiveFunc is how to wait for datagrams of c. A conn that has Take hands over its
-// own bytes, so that a flow that is idle holds no buffer.
+// receiveFunc returns a function that waits for datagrams of c. If c has Take, it returns c's own
+// bytes, so that an idle flow needs no buffer.
 func receiveFunc(c PacketConn) func() ([]byte, netip.AddrPort, error) {
 	if t, ok := c.(interface {
 		Take() ([]byte, netip.AddrPort, error)

@@ -18,14 +18,12 @@ import (
 	"mpbond/link/wire"
 )
 
-// HTTP proxy: CONNECT (RFC 9110, section 9.3.6) and requests in absolute form
-// (RFC 9112, section 3.2.2). net/http parses and writes; what is here keeps a
-// proxy for one's own apps out of sight: it adds and removes no header besides
-// those of the connection itself.
+// HTTP proxy: CONNECT (RFC 9110, section 9.3.6) and requests in absolute form (RFC 9112, section
+// 3.2.2). net/http parses and writes. The code here keeps the proxy invisible to origins: it adds
+// and removes no headers except those of the connection.
 
-// ServeProxy serves SOCKS5 and HTTP proxy requests on ln until Close, after
-// which it returns nil. ln should listen on a loopback address: whoever can
-// connect can use the bond.
+// ServeProxy serves SOCKS5 and HTTP proxy requests on ln until Close, and then returns nil. ln
+// should listen on a loopback address, because any client may use the bond.
 func (e *Edge) ServeProxy(ln net.Listener) error {
 	web := &connQueue{addr: ln.Addr(), conns: make(chan net.Conn), done: make(chan struct{})}
 	srv := e.newHTTPServer()
@@ -54,7 +52,7 @@ func (e *Edge) ServeProxy(ln net.Listener) error {
 	})
 }
 
-// connQueue is a net.Listener of connections accepted elsewhere.
+// connQueue is a net.Listener for connections that were accepted elsewhere.
 type connQueue struct {
 	addr  net.Addr
 	conns chan net.Conn
@@ -89,13 +87,13 @@ func (h *connQueue) Close() error {
 // Addr implements net.Listener.
 func (h *connQueue) Addr() net.Addr { return h.addr }
 
-// appConnOf returns the app's connection on which a request came.
+// appConnOf returns the app's connection of a request.
 func appConnOf(r *http.Request) *appConn { return splice.WebConnOf(r).Conn.(*appConn) }
 
 func (e *Edge) newHTTPServer() *http.Server {
 	proxy := &httputil.ReverseProxy{
 		Transport:      originTransport{e},
-		FlushInterval:  -1, // the app, not we, decides when it has read enough
+		FlushInterval:  -1, // pass data on at once
 		Rewrite:        restoreHeaders,
 		ModifyResponse: guardUpgrade,
 		ErrorHandler:   e.writeHTTPError,
@@ -115,9 +113,9 @@ func (e *Edge) newHTTPServer() *http.Server {
 		case r.URL.Scheme != "http":
 			http.Error(w, fmt.Sprintf("mpbond: the proxy speaks http, and CONNECT for everything else, but not %q", r.URL.Scheme), http.StatusNotImplemented)
 		default:
-			// An answer may begin before the request has ended.
+			// A response may begin before the request has ended.
 			http.NewResponseController(w).EnableFullDuplex() //nolint:errcheck // HTTP/1 can
-			// Headers which net/http would otherwise make up.
+			// Headers that net/http would otherwise add.
 			w.Header()["Date"], w.Header()["Content-Type"] = nil, nil
 			proxy.ServeHTTP(w, r)
 		}
@@ -130,15 +128,14 @@ func (e *Edge) newHTTPServer() *http.Server {
 		BaseContext:       func(net.Listener) context.Context { return e.ctx },
 		ConnContext:       splice.WithWebConn,
 		ConnState:         e.trackConnState,
-		// OPTIONS * is for the origin like any other request.
+		// OPTIONS * is passed to the origin like any other request.
 		DisableGeneralOptionsHandler: true,
 	}
 	return srv
 }
 
-// originTransport passes requests of apps on. Each connection of an app has connections of
-// its own to origins: what is decided about one app, as to how and whether it is
-// carried, must not come to another.
+// originTransport forwards the requests of apps. Each connection of an app has its own connections
+// to origins, because policy decisions about one app must not apply to another one.
 type originTransport struct{ e *Edge }
 
 // RoundTrip implements http.RoundTripper.
@@ -149,7 +146,7 @@ func (o originTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 				return o.e.dialOrigin(a.withApp(ctx), addr)
 			},
-			// The app says which encodings it takes.
+			// The app decides which encodings it accepts.
 			DisableCompression:    true,
 			IdleConnTimeout:       90 * time.Second,
 			ExpectContinueTimeout: time.Second,
@@ -158,8 +155,8 @@ func (o originTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.transport.RoundTrip(r)
 }
 
-// trackConnState is called on each change of an app's connection. When that ends, it closes
-// the idle connections to origins.
+// trackConnState is called on each state change of an app's connection. When the connection ends,
+// it closes the idle connections to origins.
 func (e *Edge) trackConnState(c net.Conn, s http.ConnState) {
 	a := c.(*splice.WebConn).Conn.(*appConn)
 	switch {
@@ -172,14 +169,14 @@ func (e *Edge) trackConnState(c net.Conn, s http.ConnState) {
 	}
 }
 
-// originConn is a connection to an origin. Close is in order: http.Transport calls it
-// when the connection is idle.
+// originConn is a connection to an origin. Close ends it in order, because http.Transport closes
+// idle connections only.
 type originConn struct{ net.Conn }
 
 // Close implements net.Conn.
 func (o originConn) Close() error { return splice.CloseInOrder(o.Conn) }
 
-// CloseWrite ends the direction to the origin, of an upgraded connection.
+// CloseWrite ends the direction to the origin, for upgraded connections.
 func (o originConn) CloseWrite() error { return splice.CloseWrite(o.Conn) }
 
 func (e *Edge) dialOrigin(ctx context.Context, dest string) (net.Conn, error) {
@@ -190,7 +187,7 @@ func (e *Edge) dialOrigin(ctx context.Context, dest string) (net.Conn, error) {
 	return originConn{c}, nil
 }
 
-// restoreHeaders gives back what ReverseProxy takes away from a request.
+// restoreHeaders restores what ReverseProxy removes from a request.
 func restoreHeaders(r *httputil.ProxyRequest) {
 	for _, k := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := r.In.Header[k]; ok {
@@ -200,14 +197,14 @@ func restoreHeaders(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 }
 
-// serveConnect carries a tunnel.
+// serveConnect serves a CONNECT request.
 func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
 	dest, err := connectTarget(r.Host)
 	if err != nil {
 		http.Error(w, "mpbond: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	// Not the request's context: the tunnel outlives the handler's view of it.
+	// The tunnel outlives the request, so the request's context is not used.
 	a := appConnOf(r)
 	c, err := e.dialProxied(a, dest)
 	if err != nil {
@@ -221,8 +218,8 @@ func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.SetDeadline(time.Time{}) //nolint:errcheck // reading reports it
-	// What the app sent right behind its request was read with it. The
-	// buffer's reader reads on from a itself, so it must not be used further.
+	// Data that the app sent right after its request was read with it. The buffer's reader would
+	// read on from a, so it must not be used any more.
 	ahead, _ := buf.Reader.Peek(buf.Reader.Buffered())
 	a.readAhead = append(bytes.Clone(ahead), a.readAhead...)
 	if _, err := io.WriteString(hijacked, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
@@ -233,7 +230,7 @@ func (e *Edge) serveConnect(w http.ResponseWriter, r *http.Request) {
 	e.relayConn("connect", a, c, dest)
 }
 
-// connectTarget checks the target of a CONNECT, "host:port".
+// connectTarget checks the target of a CONNECT request, "host:port".
 func connectTarget(hostport string) (string, error) {
 	host, port, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -251,10 +248,10 @@ func (e *Edge) writeHTTPError(w http.ResponseWriter, r *http.Request, err error)
 	a := appConnOf(r)
 	e.log.Info("HTTP request failed", "dest", r.Host, "app", a.RemoteAddr(), "err", err)
 	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
-		a.Reset() // the app has gone
+		a.Reset() // the app has closed
 		return
 	}
-	// The far end's own words, without those of net/http about where they came.
+	// Use the far end's words without those that net/http adds.
 	if r := (wire.Reset{}); errors.As(err, &r) {
 		err = r
 	}
@@ -265,16 +262,16 @@ func (e *Edge) writeHTTPError(w http.ResponseWriter, r *http.Request, err error)
 	case wire.CodeForbidden:
 		status = http.StatusForbidden
 	}
-	w.Header().Set("Connection", "close") // a request's body may be half read
+	w.Header().Set("Connection", "close") // the request's body may be half read
 	http.Error(w, fmt.Sprintf("mpbond: %s cannot be reached: %v", r.Host, err), status)
 }
 
-// guardUpgrade makes an upgraded connection that breaks off break the app's
-// connection too. For other answers GuardAnswers does: ReverseProxy panics.
+// guardUpgrade makes a broken upgraded connection also break the app's connection. For other
+// responses GuardResponses does this, because ReverseProxy panics.
 func guardUpgrade(r *http.Response) error {
 	if up, ok := r.Body.(io.ReadWriteCloser); ok && r.StatusCode == http.StatusSwitchingProtocols {
 		app := splice.WebConnOf(r.Request)
-		app.SetPartial(false) // ReverseProxy closes it when both directions have ended
+		app.SetPartial(false) // ReverseProxy closes it after both directions have ended
 		r.Body = &guardedUpgrade{up, app}
 	}
 	return nil

@@ -4,8 +4,7 @@ package intercept
 
 import "net"
 
-// ListenTransparent opens no listeners outside Linux, where nothing is
-// redirected.
+// ListenTransparent opens no listeners outside Linux, where connections are not redirected.
 func ListenTransparent(uint16) ([]net.Listener, error) { return nil, nil }
 
 // ServeTransparent does nothing outside Linux.
@@ -13,11 +12,11 @@ func (*Edge) ServeTransparent(net.Listener) error { return nil }
 
 func saveSYN(net.Listener) {}
 
-// dscpOf knows none outside Linux.
+// dscpOf returns 0 outside Linux.
 func dscpOf(*net.TCPConn) uint8 { return 0 }
 
-// LabelOf knows none outside Linux, which has no control groups.
+// LabelOf returns "" outside Linux, which has no control groups.
 func LabelOf(string) string { return "" }
 
-// RemoveLeftovers finds none outside Linux.
+// RemoveLeftovers does nothing outside Linux.
 func RemoveLeftovers() ([]string, error) { return nil, nil }

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RemoveLeftovers removes what killed processes of `mpbond run` have left in this
-// network namespace: ip rules with their routes, and control groups without processes.
-// It returns what it removed, for people. It takes the rights of Redirect.
+// RemoveLeftovers removes what killed processes of `mpbond run` have left in this network
+// namespace: ip rules with their routes, and control groups without processes. It returns
+// descriptions of what it removed. It requires the same rights as Redirect.
 func RemoveLeftovers() (removed []string, err error) {
 	numbers, err := removeStaleDiversions()
 	for _, n := range numbers {

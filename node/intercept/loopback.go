@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// listenPair listens on 127.0.0.1 and, where the machine has IPv6, on [::1],
-// with one port for both: what the kernel redirects or diverts to this machine
-// arrives there. Network is "tcp" or "udp"; port 0 chooses one.
+// listenPair listens on 127.0.0.1 and, if the machine has IPv6, on [::1], with the same port.
+// Packets that the kernel redirects or diverts arrive there. network is "tcp" or "udp"; port 0
+// chooses a port.
 func listenPair[L io.Closer](network string, port uint16, listen func(network string, at netip.AddrPort) (L, error)) ([]L, error) {
-	// A port free on one address may be taken on the other: try a few.
+	// A port free on one address may be in use on the other, so try several.
 	var last error
 	for range 16 {
 		l4, err := listen(network+"4", netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port))
@@ -35,7 +35,7 @@ func listenPair[L io.Closer](network string, port uint16, listen func(network st
 	return nil, last
 }
 
-// portOf is the port that a net.Listener or net.PacketConn listens on.
+// portOf returns the port of a net.Listener or net.PacketConn.
 func portOf(l any) uint16 {
 	var a net.Addr
 	switch l := l.(type) {
@@ -50,7 +50,7 @@ func portOf(l any) uint16 {
 	return at.Port()
 }
 
-// listenUDP is net.ListenUDP.
+// listenUDP is net.ListenUDP with a netip.AddrPort.
 func listenUDP(network string, at netip.AddrPort) (*net.UDPConn, error) {
 	return net.ListenUDP(network, net.UDPAddrFromAddrPort(at))
 }

@@ -13,34 +13,33 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Names remembers which names apps have asked the addresses of, as far as their
-// queries come here, or have asked for by TLS, so that a connection to an address,
-// or datagrams, can be known by its name. An address that several names have is
-// called by the last one that was asked for. Safe for concurrent use.
+// Names remembers the names behind addresses, so that connections and datagrams can be matched by
+// name. It learns them from DNS queries that pass here, and from TLS client hellos. An address with
+// several names gets the one asked for last. Safe for concurrent use.
 type Names struct {
-	// Wanted tells whether anybody asks for names now; nil is always. While
-	// nobody does, what apps say is not looked at.
+	// Wanted reports whether names are needed now; nil means always. While they are not needed,
+	// nothing is inspected.
 	Wanted func() bool
 
 	mu       sync.Mutex
 	current  map[netip.Addr]string
-	previous map[netip.Addr]string // those of before: half of what is kept
+	previous map[netip.Addr]string // the generation before current; half of the memory
 }
 
 const (
-	// maxNames bounds what is remembered, twice.
+	// maxNames bounds each of the two generations.
 	maxNames = 4096
 	// maxName is the longest domain name (RFC 1035 section 2.3.4).
 	maxName = 255
-	// helloTimeout is how long a TLS client may take to name the server it wants.
+	// helloTimeout bounds the wait for a TLS client hello.
 	helloTimeout = 2 * time.Second
-	// maxHello bounds what is read ahead for that.
+	// maxHello bounds the bytes read ahead for it.
 	maxHello = 16 << 10
 )
 
 func (n *Names) isWanted() bool { return n != nil && (n.Wanted == nil || n.Wanted()) }
 
-// Of is the name that an address was asked for, "" if none.
+// Of returns the name of an address, "" if unknown.
 func (n *Names) Of(a netip.Addr) string {
 	if n == nil {
 		return ""
@@ -53,7 +52,7 @@ func (n *Names) Of(a netip.Addr) string {
 	return n.previous[a.Unmap()]
 }
 
-// learnFromDNS takes an answer of a resolver into account.
+// learnFromDNS learns names from a resolver's answer.
 func (n *Names) learnFromDNS(answer []byte) {
 	if n == nil {
 		return
@@ -94,7 +93,7 @@ func (n *Names) learnFromDNS(answer []byte) {
 	}
 }
 
-// recordName keeps a name. Mu is held.
+// recordName stores a name. mu must be held.
 func (n *Names) recordName(a netip.Addr, name string) {
 	if len(n.current) >= maxNames || n.current == nil {
 		n.current, n.previous = map[netip.Addr]string{}, n.current
@@ -102,17 +101,16 @@ func (n *Names) recordName(a netip.Addr, name string) {
 	n.current[a] = name
 }
 
-// readServerName is what an app calls the server at dest, where it says so: a TLS
-// client in its first message (server_name, RFC 6066 section 3). What was read
-// stays to be read.
+// readServerName returns the server name in a TLS client hello (server_name, RFC 6066 section 3),
+// if the app sends one. The bytes remain to be read.
 func (e *Edge) readServerName(a *appConn, dest netip.AddrPort) (name string) {
 	if !e.cfg.Names.isWanted() || dest.Port() != httpsPort {
-		return "" // elsewhere the server may speak first
+		return "" // on other ports the server may speak first
 	}
 	_ = a.SetReadDeadline(time.Now().Add(helloTimeout)) // reading reports it
 	defer a.SetReadDeadline(time.Time{})                //nolint:errcheck // as above
 	var read bytes.Buffer
-	_ = tls.Server(&readOnlyConn{Conn: a.Conn, r: io.TeeReader(io.LimitReader(a.Conn, maxHello), &read)}, &tls.Config{ // it always fails: nothing is answered
+	_ = tls.Server(&readOnlyConn{Conn: a.Conn, r: io.TeeReader(io.LimitReader(a.Conn, maxHello), &read)}, &tls.Config{ // it always fails, since nothing is answered
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 			name = h.ServerName
 			return nil, errNameRead
@@ -122,7 +120,7 @@ func (e *Edge) readServerName(a *appConn, dest netip.AddrPort) (name string) {
 	if len(name) > maxName {
 		return ""
 	}
-	if name != "" { // what goes there over QUIC later, which hides it, is for the same
+	if name != "" { // applies to later QUIC datagrams too, which hide the name
 		e.cfg.Names.mu.Lock()
 		e.cfg.Names.recordName(dest.Addr().Unmap(), name)
 		e.cfg.Names.mu.Unlock()
@@ -134,7 +132,7 @@ const httpsPort = 443
 
 var errNameRead = errors.New("the name is all that was wanted")
 
-// readOnlyConn is a connection that can only be listened to.
+// readOnlyConn is a connection that can only be read.
 type readOnlyConn struct {
 	net.Conn
 	r io.Reader
@@ -143,7 +141,7 @@ type readOnlyConn struct {
 // Read implements net.Conn.
 func (l *readOnlyConn) Read(b []byte) (int, error) { return l.r.Read(b) }
 
-// Write says nothing.
+// Write discards b.
 func (l *readOnlyConn) Write(b []byte) (int, error) { return len(b), nil }
 
 // Close leaves the connection open.

@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// reachedLifetime is for how long a destination counts as one that is there, and
-	// maxReached how many are kept.
+	// reachedLifetime is how long a destination counts as reached. maxReached bounds how many are
+	// remembered.
 	reachedLifetime = 10 * time.Minute
 	maxReached      = 1024
 )
 
-// reachedDests keeps which destinations were reached lately. The zero value is ready.
+// reachedDests remembers which destinations were reached recently. The zero value is ready.
 type reachedDests struct {
 	mu          sync.Mutex
 	lastReached map[string]time.Time
 }
 
-// markReached notes that a destination was reached.
+// markReached records that a destination was reached.
 func (r *reachedDests) markReached(dest string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,7 +33,7 @@ func (r *reachedDests) markReached(dest string, now time.Time) {
 				delete(r.lastReached, d)
 			}
 		}
-		for d := range r.lastReached { // any one makes room
+		for d := range r.lastReached { // drop any
 			if len(r.lastReached) < maxReached {
 				break
 			}
@@ -43,14 +43,14 @@ func (r *reachedDests) markReached(dest string, now time.Time) {
 	r.lastReached[dest] = now
 }
 
-// markUnreached notes that a destination was not reached.
+// markUnreached records that a destination was not reached.
 func (r *reachedDests) markUnreached(dest string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.lastReached, dest)
 }
 
-// isRecent reports whether a destination was reached lately.
+// isRecent reports whether a destination was reached recently.
 func (r *reachedDests) isRecent(dest string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,9 +58,9 @@ func (r *reachedDests) isRecent(dest string, now time.Time) bool {
 	return ok && now.Sub(t) <= reachedLifetime
 }
 
-// isLikely reports whether an app may be told that a destination is reached before the far
-// end has said so: it was reached lately, or it is the web port of an address given as a
-// number, which a program has from somebody who resolved the name.
+// isLikely reports whether success may be answered before the far end confirms it: dest was reached
+// recently, or is a web port of a numeric address, which a program normally gets by resolving a
+// name.
 func (r *reachedDests) isLikely(dest string, now time.Time) bool {
 	host, port, err := net.SplitHostPort(dest)
 	if err != nil {

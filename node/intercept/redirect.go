@@ -24,53 +24,52 @@ import (
 	"mpbond/base/fault"
 )
 
-// RedirectConfig says whose connections go where.
+// RedirectConfig configures a Redirect.
 type RedirectConfig struct {
-	// Port is where an Edge serves redirected connections on the loopback
-	// addresses. At least one of 127.0.0.1 and [::1] must accept.
+	// Port is where an Edge serves redirected connections on the loopback addresses. At least one
+	// of 127.0.0.1 and [::1] must accept.
 	Port uint16
-	// User, if not nil, selects the app by the user it runs as, for machines
-	// where cgroups are unusable. No other program may run as that user.
+	// User, if not nil, selects the app by its user ID, for machines without usable cgroups. No
+	// other program may run as that user.
 	User *uint32
-	// Label is for policy: it becomes part of the name of the app's cgroup.
+	// Label is matched by policies. It becomes part of the name of the app's cgroup.
 	Label string
-	// Direct lists destinations that are left alone, besides this machine
-	// itself and link-local addresses.
+	// Direct lists destinations that are not redirected, in addition to this machine and link-local
+	// addresses.
 	Direct []netip.Prefix
-	// Log tells what works only in part. nil discards.
+	// Log gets a line if a part does not work. nil discards.
 	Log *slog.Logger
 }
 
-// Redirect makes the kernel send the TCP connections, datagrams and DNS queries
-// of one app, and of all processes it starts, to an Edge in the same network
-// namespace. It holds
+// Redirect makes the kernel send the TCP connections, datagrams and DNS queries of one app, and of
+// all processes that it starts, to an Edge in the same network namespace. It consists of
 //
-//	a cgroup     mpbond-run-PID[-LABEL] below the own one; the app is started in it
+//	a cgroup     mpbond-run-PID[-LABEL] below that of this process; the app starts in it
 //	a table      inet mpbond_run_PID, owned by a netlink socket: the kernel
-//	             removes it with this process, however that ends (Linux 5.12)
+//	             removes it when this process ends for any reason (Linux 5.12)
 //	a forwarder  of DNS queries, see dnsForwarder
 //	a proxy      of other datagrams, see datagramProxy, with policy routes that
-//	             lead them to it, see divert
+//	             lead to it, see divert
 //
-// Cgroup and routes of a killed process are removed by the next Redirect.
+// The next Redirect removes cgroup and routes of a killed process.
 type Redirect struct {
-	group *cgroup // nil if matched by user
+	group *cgroup // nil if the app is selected by user
 	nft   *nftables.Conn
-	dns   *dnsForwarder // nil if DNS stays direct
-	// Both nil if datagrams stay direct.
+	dns   *dnsForwarder // nil if DNS is not redirected
+	// Both are nil if datagrams are not redirected.
 	datagrams *datagramProxy
 	divert    *divert
 }
 
-// dnsMark marks the forwarder's own connections, which are redirected though
-// they are not the app's.
+// dnsMark marks the forwarder's own connections, which are redirected although they are not the
+// app's.
 const dnsMark = 0x6d70646e
 
 // edgeProbeTimeout bounds the wait for a listener on the loopback address.
 const edgeProbeTimeout = 5 * time.Second
 
-// NewRedirect sets everything up for an app yet to be started. Errors carry a
-// hint for people.
+// NewRedirect prepares the redirection of an app that is started later. Errors carry a hint for the
+// user.
 func NewRedirect(cfg RedirectConfig) (_ *Redirect, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -94,7 +93,7 @@ func NewRedirect(cfg RedirectConfig) (_ *Redirect, err error) {
 		cfg.Log.Warn("the app's DNS queries stay direct", "err", err)
 		r.dns = nil
 	}
-	// The socket that owns the table: it must stay open.
+	// The socket owns the table, so it must stay open.
 	if r.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(createOwnedTable)); err != nil {
 		return nil, nftFault(err)
 	}
@@ -107,7 +106,7 @@ func NewRedirect(cfg RedirectConfig) (_ *Redirect, err error) {
 	return r, nil
 }
 
-// probeEdge finds out for which address families an Edge listens.
+// probeEdge returns the address families on which an Edge listens.
 func probeEdge(port uint16) ([]byte, error) {
 	var families []byte
 	var last error
@@ -117,7 +116,7 @@ func probeEdge(port uint16) ([]byte, error) {
 		case err == nil:
 			c.Close()
 		case errors.Is(err, syscall.ECONNRESET):
-			// It accepted, and has already thrown this out as not redirected.
+			// It has accepted, and then reset the connection because it was not redirected.
 		default:
 			last = err
 			continue
@@ -132,12 +131,12 @@ func probeEdge(port uint16) ([]byte, error) {
 	return families, nil
 }
 
-// proxyHint is the way out for whoever cannot have redirection.
+// proxyHint is the alternative where redirection does not work.
 const proxyHint = "use the SOCKS5 or HTTP proxy of the primary"
 
 func cgroupFault(err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		return fault.New(fault.Permission, err, "run it as root, or without rights "+proxyHint)
+		return fault.New(fault.Permission, err, "run it as root, or without root "+proxyHint)
 	}
 	return fault.New(fault.Unsupported, err, "cgroups (version 2) are unusable here: start the app as a user of its own with --user, or "+proxyHint)
 }
@@ -145,15 +144,14 @@ func cgroupFault(err error) error {
 func nftFault(err error) error {
 	err = fmt.Errorf("loading redirect rules: %w", err)
 	if errors.Is(err, os.ErrPermission) {
-		return fault.New(fault.Permission, err, "run it as root, or without rights "+proxyHint)
+		return fault.New(fault.Permission, err, "run it as root, or without root "+proxyHint)
 	}
 	return fault.New(fault.Unsupported, err,
-		"this takes Linux 5.12 with nf_tables and its modules nft_redir, nft_socket and nft_chain_nat; without them "+proxyHint)
+		"this requires Linux 5.12 with nf_tables and its modules nft_redir, nft_socket and nft_chain_nat; without them "+proxyHint)
 }
 
-// Apply makes a process that is started with attr the app: it is born in the
-// cgroup, so that not even its first packet escapes. With a User, starting it
-// as that user is the caller's part.
+// Apply makes the process started with attr the app: it starts in the cgroup, so that even its
+// first packet is redirected. With User, the caller must start it as that user.
 func (r *Redirect) Apply(attr *syscall.SysProcAttr) {
 	if r.group != nil {
 		attr.UseCgroupFD = true
@@ -161,12 +159,12 @@ func (r *Redirect) Apply(attr *syscall.SysProcAttr) {
 	}
 }
 
-// Close removes the rules, then the cgroup. Processes of the app that still
-// run connect directly from then on; connections already redirected go on.
+// Close removes the rules, then the cgroup. Remaining processes of the app then connect directly.
+// Redirected connections continue.
 func (r *Redirect) Close() error {
 	var errs []error
 	if r.nft != nil {
-		errs = append(errs, r.nft.CloseLasting()) // and with it the table
+		errs = append(errs, r.nft.CloseLasting()) // also removes the table
 	}
 	errs = append(errs, r.releaseDatagrams())
 	if r.dns != nil {
@@ -183,8 +181,8 @@ const tableOwnerFlag = 0x2
 
 func tableName() string { return "mpbond_run_" + strconv.Itoa(os.Getpid()) }
 
-// createOwnedTable makes the table on c, which thereby owns it. The nftables library
-// cannot set the flag, nor add a table that exists, but is content to use it.
+// createOwnedTable creates the table on c, which then owns it. The nftables library cannot set the
+// owner flag, nor add a table that exists, but it can use the table.
 func createOwnedTable(c *netlink.Conn) error {
 	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
 		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(tableName()), 0)},
@@ -193,8 +191,8 @@ func createOwnedTable(c *netlink.Conn) error {
 	if err != nil {
 		return err
 	}
-	// nfgenmsg: family, version, and the resource in network byte order, which
-	// in a batch is the subsystem.
+	// nfgenmsg: family, version, and the resource in network byte order, which in a batch is the
+	// subsystem.
 	batch := []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
 	table := append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, attrs...)
 	message := func(kind int, flags netlink.HeaderFlags, data []byte) netlink.Message {
@@ -228,7 +226,8 @@ func createOwnedTable(c *netlink.Conn) error {
 //	  }
 //	}
 //
-// Matching positively matters: packets without a socket match neither way.
+// The match must be positive, because packets without a socket match neither a condition nor its
+// negation.
 func (r *Redirect) loadRules(cfg RedirectConfig, families []byte) error {
 	t := &nftables.Table{Name: tableName(), Family: nftables.TableFamilyINet}
 	app := r.nft.AddChain(&nftables.Chain{Name: "app", Table: t})
@@ -255,7 +254,7 @@ func (r *Redirect) loadRules(cfg RedirectConfig, families []byte) error {
 	return r.nft.Flush()
 }
 
-// returnDirect adds rules that return what stays direct.
+// returnDirect adds rules that exclude direct destinations.
 func returnDirect(cfg RedirectConfig, rule func(...[]expr.Any)) {
 	rule(matchMeta(expr.MetaKeyOIFNAME, append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)), verdictExpr(expr.VerdictReturn, ""))
 	for _, p := range append([]netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}, cfg.Direct...) {
@@ -273,7 +272,7 @@ func (r *Redirect) matchApp(user *uint32) []expr.Any {
 	}
 }
 
-// The expressions that nft(8) would compile the rules above to.
+// Expressions as nft(8) compiles them from the rules above.
 
 func matchEqual(data []byte) expr.Any {
 	return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}

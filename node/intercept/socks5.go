@@ -13,9 +13,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// SOCKS5, RFC 1928. Offered: no authentication (the port listens on the
-// loopback address), CONNECT, UDP ASSOCIATE (associate.go), all three address
-// types. Not offered: BIND.
+// SOCKS5, RFC 1928. Supported: no authentication (the port listens on the loopback address),
+// CONNECT, UDP ASSOCIATE (associate.go), all three address types. Not supported: BIND.
 //
 //	app:  05 | n | n methods              edge: 05 | 00 (no authentication) or FF (none acceptable)
 //	app:  05 | command | 00 | address     edge: 05 | reply | 00 | address
@@ -46,7 +45,7 @@ const (
 	socksAddressUnsupported = 8
 )
 
-// socksError is a request that is answered with a reply code.
+// socksError is an invalid request with its reply code.
 type socksError struct {
 	reply byte
 	text  string
@@ -56,7 +55,7 @@ func (e *socksError) Error() string { return e.text }
 
 var errNoMethod = errors.New("the app insists on SOCKS5 authentication; switch it off, this port is for this machine only")
 
-// serveSOCKS serves one connection whose first byte is socksVersion.
+// serveSOCKS serves a connection whose first byte is socksVersion.
 func (e *Edge) serveSOCKS(a *appConn) {
 	a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
 	dest, udp, err := socksHandshake(a)
@@ -87,9 +86,9 @@ func (e *Edge) serveSOCKS(a *appConn) {
 	e.relayConn("socks5", a, c, dest)
 }
 
-// socksHandshake agrees on a method, reads the request and returns its
-// destination, or, if it asks for an association, where the app says it will
-// send from. Where the RFC has a reply for what is wrong, it was sent.
+// socksHandshake negotiates a method, reads the request and returns its destination. For an
+// association it returns the announced source instead. If the RFC has a reply for an error, it was
+// sent.
 func socksHandshake(rw io.ReadWriter) (dest string, udp *wire.Addr, err error) {
 	ok, err := readSOCKSMethods(rw)
 	if err != nil {
@@ -110,7 +109,7 @@ func socksHandshake(rw io.ReadWriter) (dest string, udp *wire.Addr, err error) {
 	return dest, udp, err
 }
 
-// readSOCKSMethods reports whether the app can do without authentication.
+// readSOCKSMethods reports whether the app accepts no authentication.
 func readSOCKSMethods(r io.Reader) (bool, error) {
 	var b [255]byte
 	if _, err := io.ReadFull(r, b[:2]); err != nil {
@@ -131,9 +130,8 @@ func readSOCKSMethods(r io.Reader) (bool, error) {
 	return false, nil
 }
 
-// readSOCKSRequest reads one request and not a byte more. It reads the whole
-// request before it complains, so that the app reads the reply rather than a
-// reset for bytes nobody read.
+// readSOCKSRequest reads exactly one request. It reads the whole request before it returns an
+// error, so that the app reads the reply instead of a reset because of unread bytes.
 func readSOCKSRequest(r io.Reader) (dest string, udp *wire.Addr, err error) {
 	var b [257]byte // the longest part: a name and a port
 	read := func(n int) []byte {
@@ -167,7 +165,7 @@ func readSOCKSRequest(r io.Reader) (dest string, udp *wire.Addr, err error) {
 	port := uint16(p[0])<<8 | uint16(p[1])
 	switch command {
 	case socksConnect:
-	case socksAssociate: // the address is where datagrams will come from; only the port is of use
+	case socksAssociate: // the address is the source of the datagrams; only its port is used
 		return "", &wire.Addr{Port: port}, nil
 	default:
 		return "", nil, &socksError{socksCommandUnsupported, fmt.Sprintf("SOCKS5 command %d (2 is BIND) is not supported; only CONNECT and UDP ASSOCIATE are", command)}
@@ -179,14 +177,14 @@ func readSOCKSRequest(r io.Reader) (dest string, udp *wire.Addr, err error) {
 	return dest, nil, nil
 }
 
-// writeSOCKSReply answers a request. The bound address is not known and, as
-// other servers do, given as 0.0.0.0:0.
+// writeSOCKSReply answers a request. The bound address is unknown and, as in other servers, given
+// as 0.0.0.0:0.
 func writeSOCKSReply(w io.Writer, reply byte) error {
 	_, err := w.Write([]byte{socksVersion, reply, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 	return err
 }
 
-// socksReplyCode is the reply code for a stream that could not be opened.
+// socksReplyCode returns the reply code for a stream that could not be opened.
 func socksReplyCode(err error) byte {
 	switch refusalCode(err) {
 	case wire.CodeForbidden:
@@ -199,9 +197,8 @@ func socksReplyCode(err error) byte {
 	return socksFailure
 }
 
-// parseDestination checks what an app asked for and writes it as "host:port". It
-// takes addresses without a zone, and names of bytes that cannot be mistaken
-// for something else further on.
+// parseDestination checks the destination of an app and returns it as "host:port". It accepts
+// addresses without a zone, and names without bytes that could be misread later.
 func parseDestination(host string, port uint16) (string, error) {
 	if port == 0 {
 		return "", errors.New("port 0 cannot be connected to")

@@ -24,11 +24,10 @@ import (
 	"mpbond/node/intercept/icmp"
 )
 
-// datagramProxy takes the datagrams of one app that the kernel hands to it
-// (see divert) and carries them over the Edge that takes redirected connections:
-// for each socket of the app one SOCKS5 UDP association. What comes back is sent
-// from a socket bound to the address that it came from, which is not of this
-// machine: the app sees the answer come from where it asked.
+// datagramProxy receives the datagrams of one app that the kernel diverts to it (see divert) and
+// carries them over the Edge for redirected connections: one SOCKS5 UDP association for each socket
+// of the app. It sends replies from a socket bound to their foreign source address, so that the app
+// sees them come from the destination that it asked.
 type datagramProxy struct {
 	edgePort uint16 // the Edge's port
 	conns    []*net.UDPConn
@@ -39,11 +38,10 @@ type datagramProxy struct {
 
 	mu           sync.Mutex
 	sockets      map[netip.AddrPort]*appSocket
-	replySockets map[netip.AddrPort]*net.UDPConn // by the address they speak for
+	replySockets map[netip.AddrPort]*net.UDPConn // by the source address of the replies
 }
 
-// appSocket is one socket of the app. Its association is made while the first
-// datagrams wait.
+// appSocket is one socket of the app. The first datagrams wait while its association is made.
 type appSocket struct {
 	app      netip.AddrPort
 	queue    chan appDatagram
@@ -51,7 +49,7 @@ type appSocket struct {
 	stop     context.CancelFunc
 }
 
-// appDatagram is a datagram of the app, owned by whoever holds it.
+// appDatagram is a datagram of the app. Its holder owns the bytes.
 type appDatagram struct {
 	dest netip.AddrPort
 	b    []byte
@@ -60,15 +58,14 @@ type appDatagram struct {
 const (
 	maxAppSockets      = 1024
 	maxReplySockets    = 256
-	maxQueuedDatagrams = 64 // datagrams of a socket that wait for its association
-	// socketIdleTimeout is how long a socket of the app may be unused: RFC 4787
-	// section 4.3.
+	maxQueuedDatagrams = 64 // bounds the datagrams of a socket that wait for its association
+	// socketIdleTimeout is how long a socket of the app may be idle (RFC 4787 section 4.3).
 	socketIdleTimeout = 5 * time.Minute
 	associateTimeout  = 10 * time.Second
 )
 
 func newDatagramProxy(edge uint16, log *slog.Logger) (*datagramProxy, error) {
-	conns, err := listenPair("udp", 0, listenTransparentUDP) // for datagrams to any address
+	conns, err := listenPair("udp", 0, listenTransparentUDP) // they may have any destination
 	if err != nil {
 		return nil, err
 	}
@@ -81,10 +78,10 @@ func newDatagramProxy(edge uint16, log *slog.Logger) (*datagramProxy, error) {
 	return p, nil
 }
 
-// listenPort is where the kernel has to hand datagrams to, on the loopback addresses.
+// listenPort returns the port on the loopback addresses to which the kernel must divert datagrams.
 func (p *datagramProxy) listenPort() uint16 { return portOf(p.conns[0]) }
 
-// Close ends everything and waits for it.
+// Close ends all associations and waits for the goroutines.
 func (p *datagramProxy) Close() error {
 	p.cancel()
 	for _, c := range p.conns {
@@ -99,8 +96,8 @@ func (p *datagramProxy) Close() error {
 	return nil
 }
 
-// listenTransparentUDP makes a socket that may be bound to, and told of, addresses
-// that are not of this machine (ip(7): IP_TRANSPARENT, IP_RECVORIGDSTADDR).
+// listenTransparentUDP returns a socket that may be bound to, and receive for, foreign addresses
+// (ip(7): IP_TRANSPARENT, IP_RECVORIGDSTADDR).
 func listenTransparentUDP(network string, at netip.AddrPort) (*net.UDPConn, error) {
 	lc := net.ListenConfig{Control: func(network, _ string, raw syscall.RawConn) error {
 		var serr error
@@ -121,7 +118,7 @@ func listenTransparentUDP(network string, at netip.AddrPort) (*net.UDPConn, erro
 	return c.(*net.UDPConn), nil
 }
 
-// receiveDatagrams takes the app's datagrams.
+// receiveDatagrams receives the app's datagrams.
 func (p *datagramProxy) receiveDatagrams(c *net.UDPConn) {
 	b, oob := make([]byte, udpsock.MaxPayload), make([]byte, 256)
 	for {
@@ -134,13 +131,13 @@ func (p *datagramProxy) receiveDatagrams(c *net.UDPConn) {
 		}
 		dest, ok := originalDestOf(oob[:m])
 		if !ok || dest.Addr().IsLoopback() {
-			continue // not handed over by our rules
+			continue // not diverted by our rules
 		}
 		p.queueDatagram(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), appDatagram{dest, append([]byte(nil), b[:n]...)})
 	}
 }
 
-// originalDestOf finds the destination of a datagram in its control messages.
+// originalDestOf returns the destination of a datagram from its control messages.
 func originalDestOf(oob []byte) (netip.AddrPort, bool) {
 	list, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -158,8 +155,8 @@ func originalDestOf(oob []byte) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// queueDatagram gives a datagram to its socket's association, made if need be. What
-// finds no room is dropped.
+// queueDatagram passes a datagram to its socket's association, which it makes if necessary. If the
+// queue is full the datagram is dropped.
 func (p *datagramProxy) queueDatagram(app netip.AddrPort, d appDatagram) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,8 +188,7 @@ func (p *datagramProxy) queueDatagram(app netip.AddrPort, d appDatagram) {
 	}
 }
 
-// carrySocket makes an association and moves datagrams over it until ctx or the
-// association ends.
+// carrySocket makes an association and carries datagrams over it until ctx or the association ends.
 func (p *datagramProxy) carrySocket(ctx context.Context, s *appSocket) error {
 	control, relay, err := p.openAssociation(ctx)
 	if err != nil {
@@ -202,8 +198,8 @@ func (p *datagramProxy) carrySocket(ctx context.Context, s *appSocket) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Here, and not by context.AfterFunc: one that is stopped while ctx ends may
-	// not run, and nobody would wake the goroutines below.
+	// Do not use context.AfterFunc here: if it is stopped while ctx ends it may not run, and
+	// nothing would wake the goroutines below.
 	defer func() { control.Close(); relay.Close() }()
 	wg.Go(func() {
 		defer cancel()
@@ -220,16 +216,16 @@ func (p *datagramProxy) carrySocket(ctx context.Context, s *appSocket) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return errors.New("the primary has ended it")
+			return errors.New("the primary has ended the association")
 		case d := <-s.queue:
 			buf = append(wire.AddrFrom(d.dest).Append(append(buf[:0], 0, 0, 0)), d.b...)
-			_, _ = relay.Write(buf) // as good as lost
+			_, _ = relay.Write(buf) // a lost datagram is acceptable
 		}
 	}
 }
 
-// readRefusals passes on what the Edge tells on the TCP connection of an
-// association, until that ends.
+// readRefusals passes on the refusals that the Edge reports on the TCP connection of an
+// association, until it ends.
 func (p *datagramProxy) readRefusals(s *appSocket, control net.Conn) {
 	frames := wire.NewReader(control)
 	for {
@@ -245,9 +241,9 @@ func (p *datagramProxy) readRefusals(s *appSocket, control net.Conn) {
 	}
 }
 
-// sendICMPError sends the app's kernel the ICMP error that its destination, or a
-// router, would have sent: by a raw socket, since it comes from another address
-// (raw(7): with IPPROTO_RAW the header is ours).
+// sendICMPError sends the app's kernel the ICMP error that the destination or a router would have
+// sent. It uses a raw socket because the error comes from another address (raw(7): with IPPROTO_RAW
+// we write the IP header).
 func sendICMPError(app netip.AddrPort, r wire.FlowRefused) error {
 	b := icmp.Unreachable(icmp.Datagram(app, r.Addr.AddrPort(), nil), icmp.ReasonFor(r.Code), int(r.MTU))
 	if b == nil {
@@ -267,7 +263,7 @@ func sendICMPError(app netip.AddrPort, r wire.FlowRefused) error {
 	return unix.Sendto(fd, b, 0, to)
 }
 
-// openAssociation asks the Edge for an association.
+// openAssociation makes an association with the Edge.
 func (p *datagramProxy) openAssociation(ctx context.Context) (net.Conn, *net.UDPConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, associateTimeout)
 	defer cancel()
@@ -288,8 +284,8 @@ func (p *datagramProxy) openAssociation(ctx context.Context) (net.Conn, *net.UDP
 	return control, relay, nil
 }
 
-// requestAssociation speaks SOCKS5 with the Edge and connects a socket to what it
-// answers.
+// requestAssociation negotiates SOCKS5 with the Edge and returns a socket connected to the
+// announced address.
 func requestAssociation(c net.Conn) (*net.UDPConn, error) {
 	if _, err := c.Write([]byte{socksVersion, 1, socksNoAuth, socksVersion, socksAssociate, 0, socksIPv4, 0, 0, 0, 0, 0, 0}); err != nil {
 		return nil, err
@@ -305,7 +301,7 @@ func requestAssociation(c net.Conn) (*net.UDPConn, error) {
 	return net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(a.AddrPort()))
 }
 
-// deliverReply gives the app a datagram that came over its association.
+// deliverReply sends the app a datagram that came over its association.
 func (p *datagramProxy) deliverReply(s *appSocket, b []byte) {
 	if len(b) < 3 {
 		return
@@ -319,13 +315,13 @@ func (p *datagramProxy) deliverReply(s *appSocket, b []byte) {
 		p.log.Debug("an answer is lost", "from", a, "err", err)
 		return
 	}
-	_, _ = c.WriteToUDPAddrPort(payload, s.app) // as good as lost
+	_, _ = c.WriteToUDPAddrPort(payload, s.app) // a lost datagram is acceptable
 	p.mu.Lock()
 	s.lastUsed = time.Now()
 	p.mu.Unlock()
 }
 
-// replySocketFor is a socket bound to a foreign address.
+// replySocketFor returns a socket bound to a foreign address.
 func (p *datagramProxy) replySocketFor(from netip.AddrPort) (*net.UDPConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -343,7 +339,7 @@ func (p *datagramProxy) replySocketFor(from netip.AddrPort) (*net.UDPConn, error
 	if err != nil {
 		return nil, err
 	}
-	for old, o := range p.replySockets { // any will do: it is made again when needed
+	for old, o := range p.replySockets { // drop any: it is made again when needed
 		if len(p.replySockets) < maxReplySockets {
 			break
 		}
@@ -354,7 +350,7 @@ func (p *datagramProxy) replySocketFor(from netip.AddrPort) (*net.UDPConn, error
 	return c, nil
 }
 
-// expireSockets ends what was unused for long.
+// expireSockets ends the associations of idle sockets.
 func (p *datagramProxy) expireSockets() {
 	t := time.NewTicker(socketIdleTimeout / 10)
 	defer t.Stop()

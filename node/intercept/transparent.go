@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListenTransparent listens for redirected connections on 127.0.0.1 and, where
-// the machine has IPv6, on [::1], with one port for both; port 0 chooses one.
-// The kernel redirects outgoing connections to exactly these addresses.
+// ListenTransparent listens for redirected connections on 127.0.0.1 and, if the machine has IPv6,
+// on [::1], with the same port; port 0 chooses one. The kernel redirects outgoing connections to
+// exactly these addresses.
 func ListenTransparent(port uint16) ([]net.Listener, error) {
 	list, err := listenPair("tcp", port, func(network string, at netip.AddrPort) (net.Listener, error) { return Listen(network, at.String()) })
 	if err != nil {
@@ -24,10 +24,9 @@ func ListenTransparent(port uint16) ([]net.Listener, error) {
 	return list, nil
 }
 
-// ServeTransparent serves connections which the kernel redirected to ln (see
-// Redirect) until Close, after which it returns nil. A connection made to ln on
-// purpose may ask for a SOCKS5 UDP association, as Redirect does for the
-// datagrams of its app; others are reset.
+// ServeTransparent serves connections that the kernel redirected to ln (see Redirect) until Close,
+// and then returns nil. A connection that was made to ln directly may ask for a SOCKS5 UDP
+// association, as Redirect does for the datagrams of its app. Others are reset.
 func (e *Edge) ServeTransparent(ln net.Listener) error {
 	return e.acceptLoop(ln, func(a *appConn) {
 		dest, err := originalTCPDest(a.Conn)
@@ -36,14 +35,14 @@ func (e *Edge) ServeTransparent(ln net.Listener) error {
 			return
 		}
 		if err != nil {
-			// Debug: Redirect looks so whether anybody listens.
+			// Only Debug, because Redirect probes the listener this way.
 			e.log.Debug("redirected connection refused", "app", a.RemoteAddr(), "err", err)
 			a.Reset()
 			return
 		}
-		e.markActive(a) // the kernel had it
+		e.markActive(a) // the kernel has accepted it
 		app := a.appInfo()
-		app.Peer = dest // as its socket has it
+		app.Peer = dest // as its socket sees it
 		app.Name = e.readServerName(a, dest)
 		c, err := e.dialWithFallback(app.withApp(e.ctx), dest.String())
 		if err != nil {
@@ -55,8 +54,7 @@ func (e *Edge) ServeTransparent(ln net.Listener) error {
 	})
 }
 
-// serveAssociationOnly serves a connection that may ask for an association and
-// nothing else.
+// serveAssociationOnly serves a connection that may ask for an association and nothing else.
 func (e *Edge) serveAssociationOnly(a *appConn) {
 	a.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // reading reports it
 	if b, err := a.peekByte(); err != nil {
@@ -73,10 +71,9 @@ func (e *Edge) serveAssociationOnly(a *appConn) {
 	}
 }
 
-var errNotRedirected = errors.New("it was not redirected, but made to this port, which only `mpbond run` uses; use the proxy port")
+var errNotRedirected = errors.New("the connection was not redirected: only `mpbond run` uses this port; use the proxy port")
 
-// originalTCPDest is where the app wanted to connect to, which connection
-// tracking remembers.
+// originalTCPDest returns the app's original destination from connection tracking.
 func originalTCPDest(c net.Conn) (netip.AddrPort, error) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
@@ -97,7 +94,7 @@ func originalTCPDest(c net.Conn) (netip.AddrPort, error) {
 		}
 	})
 	if err := errors.Join(err, serr); err != nil {
-		return netip.AddrPort{}, fmt.Errorf("its destination is unknown: %w", err)
+		return netip.AddrPort{}, fmt.Errorf("unknown destination: %w", err)
 	}
 	if dest == netip.AddrPortFrom(local.Addr().Unmap(), local.Port()) {
 		return netip.AddrPort{}, errNotRedirected
@@ -105,14 +102,13 @@ func originalTCPDest(c net.Conn) (netip.AddrPort, error) {
 	return dest, nil
 }
 
-// The option returns a sockaddr. x/sys/unix reads no such option, but others
-// whose structures have room for one:
+// SO_ORIGINAL_DST returns a sockaddr. x/sys/unix cannot read this option, but it reads others whose
+// structures have room for one:
 //
 //	sockaddr_in   family (2) | port (2) | address (4) | zero (8)
 //	sockaddr_in6  family (2) | port (2) | flow (4) | address (16) | scope (4)
 //
-// ipv6_mreq is 20 bytes of address and index, ip6_mtuinfo begins with a
-// sockaddr_in6.
+// ipv6_mreq is 20 bytes of address and index, ip6_mtuinfo begins with a sockaddr_in6.
 func originalIPv4(fd int) (netip.AddrPort, error) {
 	b, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package icmp makes the IP packets that tell an app why what it sends does not
-// arrive. In the data path it stands beside intercept and node/intercept/tun, at the
-// app's edge: the far end says why (wire.FlowRefused), and the app's kernel
-// hears it in the only words it knows.
+// Package icmp builds the IP packets that tell an app why its packets do not arrive. It belongs to
+// the app's edge, beside packages intercept and tun: the far end reports the reason
+// (wire.FlowRefused), and the app's kernel gets it as an ICMP error.
 package icmp
 
 import (
@@ -11,7 +10,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// Reason is why a packet does not reach its destination.
+// Reason is the reason why a packet does not reach its destination.
 type Reason int
 
 // Reasons.
@@ -19,10 +18,10 @@ const (
 	HostUnreachable Reason = iota
 	PortUnreachable
 	Prohibited
-	TooBig // with the MTU that the packet exceeds
+	TooBig // the packet exceeds the given MTU
 )
 
-// ReasonFor translates a refusal by the far end.
+// ReasonFor returns the Reason for a refusal by the far end.
 func ReasonFor(c wire.Code) Reason {
 	switch c {
 	case wire.CodeConnRefused:
@@ -35,8 +34,7 @@ func ReasonFor(c wire.Code) Reason {
 	return HostUnreachable
 }
 
-// Header lengths, and what all packets made here carry as time to live
-// (RFC 1700).
+// Header lengths, and the time to live of all packets (RFC 1700).
 const (
 	ipv4HeaderLen, ipv6HeaderLen = 20, 40
 	udpHeaderLen                 = 8
@@ -51,18 +49,17 @@ const (
 	protoICMP6 = 58
 )
 
-// Error messages are no longer than this (RFC 1812, section 4.3.2.3; RFC 4443,
-// section 2.4).
+// Maximum length of ICMP errors (RFC 1812, section 4.3.2.3; RFC 4443, section 2.4).
 const maxICMPv4Error, maxICMPv6Error = 576, 1280
 
-// types are the type and code of each reason (RFC 792, RFC 1191, RFC 1812
-// section 5.2.7.1; RFC 4443 sections 3.1 and 3.2).
+// Type and code of each reason (RFC 792, RFC 1191, RFC 1812 section 5.2.7.1; RFC 4443 sections 3.1
+// and 3.2).
 var icmpv4Types = map[Reason][2]byte{HostUnreachable: {3, 1}, PortUnreachable: {3, 3}, Prohibited: {3, 13}, TooBig: {3, 4}}
 var icmpv6Types = map[Reason][2]byte{HostUnreachable: {1, 3}, PortUnreachable: {1, 4}, Prohibited: {1, 1}, TooBig: {2, 0}}
 
-// Unreachable makes the ICMP packet that tells the sender of packet why it does
-// not arrive, in the name of its destination. Mtu counts for TooBig only. It
-// returns nil for what is no IP packet. Packet is not kept.
+// Unreachable builds the ICMP packet that tells the sender of packet why it does not arrive. The
+// packet comes from the destination's address. mtu is used with TooBig only. Unreachable returns
+// nil if packet is not an IP packet. It does not keep packet.
 func Unreachable(packet []byte, why Reason, mtu int) []byte {
 	if len(packet) == 0 {
 		return nil
@@ -103,9 +100,9 @@ func Unreachable(packet []byte, why Reason, mtu int) []byte {
 	return nil
 }
 
-// Datagram makes the IP packet of a UDP datagram, in one piece whatever its
-// length: it never meets a link. It returns nil if the payload is too long for
-// any, or the addresses are of two families.
+// Datagram builds the IP packet of a UDP datagram. It never fragments, because the packet crosses
+// no link. It returns nil if the payload is too long, or if the addresses are of different
+// families.
 func Datagram(src, dst netip.AddrPort, payload []byte) []byte {
 	ip, put := ipv4HeaderLen, putIPv4Header
 	switch {
@@ -126,14 +123,14 @@ func Datagram(src, dst netip.AddrPort, payload []byte) []byte {
 	copy(u[udpHeaderLen:], payload)
 	s := ^addChecksum(pseudoHeaderSum(src.Addr(), dst.Addr(), protoUDP, n), u)
 	if s == 0 {
-		s = 0xffff // 0 would mean none (RFC 768)
+		s = 0xffff // 0 would mean no checksum (RFC 768)
 	}
 	binary.BigEndian.PutUint16(u[6:], s)
 	put(b, protoUDP, src.Addr(), dst.Addr())
 	return b
 }
 
-// putIPv4Header writes the IPv4 header of b, whose payload is in place (RFC 791).
+// putIPv4Header writes the IPv4 header of b, which already has its payload (RFC 791).
 func putIPv4Header(b []byte, proto byte, src, dst netip.Addr) {
 	b[0] = 4<<4 | ipv4HeaderLen/4
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
@@ -143,7 +140,7 @@ func putIPv4Header(b []byte, proto byte, src, dst netip.Addr) {
 	binary.BigEndian.PutUint16(b[10:], ^addChecksum(0, b[:ipv4HeaderLen]))
 }
 
-// putIPv6Header writes the IPv6 header of b, whose payload is in place (RFC 8200).
+// putIPv6Header writes the IPv6 header of b, which already has its payload (RFC 8200).
 func putIPv6Header(b []byte, proto byte, src, dst netip.Addr) {
 	b[0] = 6 << 4
 	binary.BigEndian.PutUint16(b[4:], uint16(len(b)-ipv6HeaderLen))
@@ -166,7 +163,7 @@ func addChecksum(s uint32, b []byte) uint16 {
 	return uint16(s)
 }
 
-// pseudoHeaderSum is the sum of the pseudo header (RFC 768; RFC 8200 section 8.1).
+// pseudoHeaderSum returns the sum of the pseudo header (RFC 768; RFC 8200 section 8.1).
 func pseudoHeaderSum(src, dst netip.Addr, proto byte, n int) uint32 {
 	return uint32(addChecksum(uint32(proto)+uint32(n), append(src.AsSlice(), dst.AsSlice()...)))
 }

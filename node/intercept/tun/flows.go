@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// maxFlows bounds the UDP flows, to half of what a bond carries. A new one
-	// then takes the place of the one unused for longest.
+	// maxFlows bounds the UDP flows to half of those that a bond carries. A further flow replaces
+	// the one that has been idle for longest.
 	maxFlows = 512
-	// flowIdleTimeout is how long an unused flow is kept (RFC 4787, section 4.3: not
-	// less than two minutes).
+	// flowIdleTimeout is how long an idle flow is kept (RFC 4787, section 4.3: at least two
+	// minutes).
 	flowIdleTimeout = 2 * time.Minute
 )
 
-// flows maps the UDP sockets of apps to datagram flows of the edge, one each,
-// whatever their destinations (RFC 4787, REQ-1).
+// flows maps each UDP socket of an app to one datagram flow of the edge, for all destinations (RFC
+// 4787, REQ-1).
 type flows struct {
 	edge          edge
 	sendToApp     func(from, app netip.AddrPort, payload []byte)
 	reportRefusal func(app, dest netip.AddrPort, r *intercept.PacketRefusal)
-	quit          chan struct{} // closed by close
+	quit          chan struct{} // closed by closeAll
 	wg            sync.WaitGroup
 
 	mu     sync.Mutex
@@ -37,7 +37,7 @@ type flows struct {
 type flow struct {
 	*intercept.Flow
 	app      netip.AddrPort
-	lastUsed atomic.Int64 // UnixNano
+	lastUsed atomic.Int64 // Unix time in ns
 }
 
 func newFlows(e edge, sendToApp func(from, app netip.AddrPort, payload []byte), reportRefusal func(app, dest netip.AddrPort, r *intercept.PacketRefusal)) *flows {
@@ -46,7 +46,7 @@ func newFlows(e edge, sendToApp func(from, app netip.AddrPort, payload []byte), 
 	return f
 }
 
-// closeAll closes all flows and waits until nothing of them runs any more.
+// closeAll closes all flows and waits for their goroutines.
 func (f *flows) closeAll() {
 	f.mu.Lock()
 	f.closed = true
@@ -60,8 +60,8 @@ func (f *flows) closeAll() {
 	f.wg.Wait()
 }
 
-// sendDatagram sends a datagram of an app, whose DSCP counts when the flow is opened. It
-// does not block.
+// sendDatagram sends a datagram of an app. The DSCP is used when the flow is opened. It does not
+// block.
 func (f *flows) sendDatagram(app intercept.App, dest netip.AddrPort, payload []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +76,7 @@ func (f *flows) sendDatagram(app intercept.App, dest netip.AddrPort, payload []b
 	fl.Send(payload, dest)
 }
 
-// openFlow makes the flow of an app's socket. The caller holds mu.
+// openFlow opens the flow of an app's socket. mu must be held.
 func (f *flows) openFlow(app intercept.App) *flow {
 	if len(f.byApp) >= maxFlows {
 		var oldest *flow
@@ -100,14 +100,13 @@ func (f *flows) openFlow(app intercept.App) *flow {
 	return fl
 }
 
-// dropFlow ends a flow. The next datagram of its app opens another. The caller
-// holds mu.
+// dropFlow ends a flow. The next datagram of its app opens another one. mu must be held.
 func (f *flows) dropFlow(fl *flow) {
 	delete(f.byApp, fl.app)
 	f.wg.Go(fl.Close)
 }
 
-// expireFlows drops flows that are unused for long, until close.
+// expireFlows drops idle flows until closeAll.
 func (f *flows) expireFlows() {
 	t := time.NewTicker(flowIdleTimeout / 8)
 	defer t.Stop()

@@ -7,24 +7,23 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// packetAction is what becomes of a packet from an app.
+// packetAction is what to do with a packet from an app.
 type packetAction int
 
 const (
-	actionDeliver packetAction = iota // to the stack
+	actionDeliver packetAction = iota // pass it to the stack
 	actionIgnore
-	actionRefuse // with icmp.Prohibited
+	actionRefuse // answer with icmp.Prohibited
 )
 
-// classifyPacket decides about a packet by its headers. TCP and UDP go to the stack,
-// fragments too, which it joins.
+// classifyPacket decides by a packet's headers. TCP and UDP go to the stack, including fragments,
+// which the stack reassembles.
 //
-// An echo request is refused, so that ping says at once that it cannot be told:
-// the stack's own answer, in no time and from any address, would be a lie, and
-// the bond carries no ICMP. So is what is neither TCP nor UDP, since the bond
-// cannot carry it. Other ICMP, which speaks of packets of the stack, and
-// multicast, which no other machine would hear, are ignored: errors must not
-// answer them (RFC 1122, section 3.2.2; RFC 4443, section 2.4).
+// Echo requests are refused, because the bond does not carry ICMP. An answer of the stack itself
+// would be misleading: it would come at once and from any address. So ping reports at once that it
+// does not work. Other protocols are refused too, because the bond cannot carry them. Other ICMP
+// concerns packets of the stack, and no other machine would receive multicast. Both are ignored,
+// because ICMP errors must not answer them (RFC 1122, section 3.2.2; RFC 4443, section 2.4).
 func classifyPacket(packet []byte) packetAction {
 	switch header.IPVersion(packet) {
 	case header.IPv4Version:

@@ -17,28 +17,27 @@ import (
 )
 
 const (
-	// vnetLen is the length of struct virtio_net_hdr (linux/virtio_net.h),
-	// which stands before each packet, in host byte order:
+	// vnetLen is the length of struct virtio_net_hdr (linux/virtio_net.h), which precedes each
+	// packet, in host byte order:
 	//
 	//	flags (1) | gso_type (1) | hdr_len (2) | gso_size (2) | csum_start (2) | csum_offset (2)
 	vnetLen = 10
-	// maxPacket is the longest IPv4 packet, and IPv6 packet without jumbogram.
+	// maxPacket is the longest IPv4 packet, and the longest IPv6 packet that is not a jumbogram.
 	maxPacket = 65535 + header.IPv6MinimumSize
-	// maxSegment is the largest TCP packet handed over for the kernel to
-	// segment. Its length field has 16 bits.
+	// maxSegment is the largest TCP packet that the kernel can segment. Its length field has 16
+	// bits.
 	maxSegment = 65535
 )
 
-// link is a TUN device, opened with IFF_VNET_HDR, as a link of the stack. Both
-// sides hand over TCP segments far longer than the MTU and with checksums left
-// out: they never see a wire. It carries a packet per read and write, so a
-// SOCK_SEQPACKET socket does as well, in tests.
+// link makes a TUN device, opened with IFF_VNET_HDR, a link of the stack. Both sides pass TCP
+// segments much longer than the MTU and without checksums, because these never reach a wire. Each
+// read and write carries one packet, so tests can use a SOCK_SEQPACKET socket instead.
 type link struct {
 	f            *os.File
 	raw          rawWriter
 	mtu          uint32
 	dispatcher   atomic.Pointer[stack.NetworkDispatcher] // nil until attached
-	acceptPacket func(packet []byte) bool                // whether the stack shall have it; it does not keep packet
+	acceptPacket func(packet []byte) bool                // reports whether the stack gets the packet; must not keep it
 }
 
 // rawWriter is the part of syscall.RawConn that link uses.
@@ -46,7 +45,7 @@ type rawWriter interface {
 	Write(func(fd uintptr) bool) error
 }
 
-// newLink owns f, which must be non-blocking, also if it fails.
+// newLink makes a link of f, which must be non-blocking. It owns f, even if it fails.
 func newLink(f *os.File, mtu uint32) (*link, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -56,7 +55,7 @@ func newLink(f *os.File, mtu uint32) (*link, error) {
 	return &link{f: f, raw: raw, mtu: mtu}, nil
 }
 
-// readPackets delivers packets until Close, after which it returns nil.
+// readPackets delivers packets until Close, and then returns nil.
 func (l *link) readPackets() error {
 	b := make([]byte, vnetLen+maxPacket)
 	for {
@@ -73,7 +72,7 @@ func (l *link) readPackets() error {
 	}
 }
 
-// deliverPacket hands one packet to the stack. It copies it.
+// deliverPacket passes a copy of a packet to the stack.
 func (l *link) deliverPacket(packet []byte) {
 	var proto tcpip.NetworkProtocolNumber
 	switch header.IPVersion(packet) {
@@ -93,8 +92,8 @@ func (l *link) deliverPacket(packet []byte) {
 	p.DecRef()
 }
 
-// WritePackets implements stack.LinkEndpoint. What the kernel does not take is
-// lost, as on any link.
+// WritePackets implements stack.LinkEndpoint. Packets that the kernel does not accept are lost, as
+// on any link.
 func (l *link) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	n := 0
 	for _, p := range list.AsSlice() {
@@ -107,7 +106,7 @@ func (l *link) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	return n, nil
 }
 
-// writePacket writes one whole packet with all its checksums.
+// writePacket writes one packet with all its checksums.
 func (l *link) writePacket(packet []byte) error {
 	return l.writeParts([][]byte{make([]byte, vnetLen), packet})
 }
@@ -125,8 +124,8 @@ func (l *link) writeParts(parts [][]byte) error {
 	return errors.Join(err, werr)
 }
 
-// buildVnetHeader tells the kernel which checksum it has to complete, and how to
-// segment the packet where an app looks at single segments.
+// buildVnetHeader tells the kernel which checksum to complete, and how to segment the packet for
+// apps that see single segments.
 func buildVnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
 	gso := p.GSOOptions
 	if gso.Type == stack.GSONone {
@@ -148,10 +147,10 @@ func buildVnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
 	return h
 }
 
-// Close ends run and all writes.
+// Close ends readPackets and all writes.
 func (l *link) Close() { l.f.Close() }
 
-// The rest of stack.LinkEndpoint.
+// The remaining methods of stack.LinkEndpoint.
 
 func (l *link) Attach(d stack.NetworkDispatcher) {
 	if d == nil {
@@ -163,7 +162,7 @@ func (l *link) Attach(d stack.NetworkDispatcher) {
 func (l *link) IsAttached() bool { return l.dispatcher.Load() != nil }
 func (l *link) MTU() uint32      { return l.mtu }
 
-// Capabilities: what comes in was made on this machine.
+// Capabilities: incoming packets were made on this machine.
 func (l *link) Capabilities() stack.LinkEndpointCapabilities {
 	return stack.CapabilityRXChecksumOffload
 }

@@ -17,36 +17,36 @@ import (
 	"mpbond/base/fault"
 )
 
-// What is ours can be told from what others set up: a device by its name,
-// routes by their table, rules by their table or priority and by the protocol
-// number, which says who made them (rtnetlink(7)).
+// These values distinguish our settings from those of others: a device by its name, routes by their
+// table, rules by their table or priority and by the protocol number, which names their creator
+// (rtnetlink(7)).
 const (
 	deviceName = "mpbond0"
 	deviceMTU  = 1500
 	routeTable = 7600
-	// routeProtocol is not in use by others (iproute2's rt_protos).
+	// routeProtocol is unused by others (iproute2's rt_protos).
 	routeProtocol = 76
-	// Before the rules of the main table (32766), and of other tunnels, which
-	// by custom stand just before it.
+	// Before the rules of the main table (32766), and of other tunnels, which usually come right
+	// before it.
 	priorityLocal, priorityAll = 7600, 7601
 )
 
-// The device's addresses. Apps' packets come from there, and no one else ever
-// sees them: one out of the block for benchmarks (RFC 2544), since a private
-// one may be in use near here, and a unique local one (RFC 4193). By the rules
-// of RFC 6724 apps prefer IPv4 for names that have both.
+// Addresses of the device, from which apps' packets come. Nobody else sees them. The IPv4 address
+// is from the block for benchmarks (RFC 2544), because a private one may be in use nearby. The IPv6
+// address is a unique local one (RFC 4193). With these, by RFC 6724, apps prefer IPv4 for names
+// that have both.
 var (
 	address4 = netip.MustParsePrefix("198.18.76.1/32")
 	address6 = netip.MustParsePrefix("fd6d:7062:6f6e:64::1/128")
 )
 
-// bypassPrefixes are destinations that go by the other tables as before: no other
-// machine would hear multicast and broadcast through the bond.
+// bypassPrefixes are destinations that keep their routes: no other machine would receive multicast
+// and broadcast through the bond.
 var bypassPrefixes = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"), netip.MustParsePrefix("169.254.0.0/16"),
 }
 
-// openDevice makes a TUN device, which lives as long as the file.
+// openDevice makes a TUN device, which exists as long as the file is open.
 func openDevice(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	switch {
@@ -82,20 +82,19 @@ func openDevice(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/dev/net/tun"), nil
 }
 
-const permissionHint = "run it as root; without rights use `mpbond primary` without --tun, and the proxy"
+const permissionHint = "run it as root; without root use `mpbond primary` without --tun, and the proxy"
 
-// routes is what sends traffic to the device:
+// routes sends traffic to the device:
 //
 //	table 7600                    default dev mpbond0
-//	                              throw 224.0.0.0/4 and others: as before
+//	                              throw 224.0.0.0/4 and others: next rule
 //	rule 7600                     from all lookup main suppress_prefixlength 0
 //	rule 7601                     not from all fwmark MARK lookup 7600
 //
-// for IPv4 and IPv6. So a destination with a route of its own, on the local
-// networks above all, goes there; mpbond's own packets go by the default route
-// as before; and all else goes to the device, whatever default routes come and
-// go. Without the device its route is gone too, and the rules, if they are
-// left, have no effect.
+// for IPv4 and IPv6. So destinations with their own route, above all those on local networks, keep
+// it. mpbond's own packets use the default route. All other traffic goes to the device, whatever
+// happens to default routes. If the device disappears, its route does too, and remaining rules have
+// no effect.
 type routes struct {
 	rules  []*netlink.Rule
 	throws []*netlink.Route
@@ -148,7 +147,7 @@ func newRoutes(device string, mark uint32, log *slog.Logger) (_ *routes, err err
 	return r, nil
 }
 
-// addFamily sets up one address family.
+// addFamily adds the rules and routes of one address family.
 func (r *routes) addFamily(l netlink.Link, family int, mark uint32) error {
 	address, all := address4, netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if family == unix.AF_INET6 {
@@ -186,7 +185,7 @@ func (r *routes) addFamily(l netlink.Link, family int, mark uint32) error {
 	return nil
 }
 
-// removeAll removes rules and routes. What goes with the device stays until then.
+// removeAll removes rules and routes, except those that disappear with the device.
 func (r *routes) removeAll() error {
 	var errs []error
 	for _, rule := range r.rules {
@@ -202,15 +201,15 @@ func (r *routes) removeAll() error {
 	return errors.Join(errs...)
 }
 
-// RemoveLeftovers removes what a killed process has left, unless another one has the
-// device. It returns what it removed, for people.
+// RemoveLeftovers removes what a killed process has left, unless another process has the device. It
+// returns descriptions of what it removed.
 func RemoveLeftovers() ([]string, error) {
 	return removeStale(Present)
 }
 
-// removeStale removes rules and routes that a killed process has left, and aborts apps'
-// connections, of which nobody knows any more. It does nothing if the device is in use by
-// another process once the rules are listed: those may be the rules of that process.
+// removeStale removes rules and routes that a killed process has left, and aborts the apps'
+// connections that it carried. It does nothing if another process has the device after the rules
+// were listed: they may belong to that process.
 func removeStale(inUse func() bool) (removed []string, err error) {
 	left := &routes{}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -249,14 +248,14 @@ func removeStale(inUse func() bool) (removed []string, err error) {
 	if n > 0 {
 		removed = append(removed, fmt.Sprintf("%d connections of apps over a TUN device", n))
 	}
-	if err != nil { // they end by themselves, later
+	if err != nil { // they end later by themselves
 		slog.Debug("connections of apps over a TUN device were not aborted", "err", err)
 	}
 	return removed, nil
 }
 
-// enableIPv6 tells whether this machine uses IPv6, and has the device use it
-// then: else IPv6 would go around it.
+// enableIPv6 reports whether this machine uses IPv6. If so, it enables IPv6 on the device, which
+// IPv6 would otherwise bypass.
 func enableIPv6(device string) (bool, error) {
 	const conf = "/proc/sys/net/ipv6/conf/"
 	all, err := os.ReadFile(conf + "all/disable_ipv6")

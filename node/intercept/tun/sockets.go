@@ -13,15 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// abortConnections aborts the apps' TCP connections over a device whose process was
-// killed, and returns how many there were: an app that only waits for bytes would wait
-// for ever, since what knew of its connection is gone, and sends nothing that the next
-// process could answer with a reset.
+// abortConnections aborts the apps' TCP connections over the device of a killed process, and
+// returns their number. The state of these connections is lost. An app that only waits for data
+// would wait for ever, and sends nothing that the next process could answer with a reset.
 func abortConnections() (n int, err error) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		list, err := netlink.SocketDiagTCP(family)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
-			return n, nil // a kernel without CONFIG_INET_DIAG
+			return n, nil // the kernel lacks CONFIG_INET_DIAG
 		}
 		if err != nil {
 			return n, fmt.Errorf("listing TCP connections: %w", err)
@@ -34,9 +33,9 @@ func abortConnections() (n int, err error) {
 			switch err := destroySocket(s); {
 			case err == nil:
 				n++
-			case errors.Is(err, unix.ENOENT): // it has ended meanwhile
+			case errors.Is(err, unix.ENOENT): // ended meanwhile
 			case errors.Is(err, unix.EOPNOTSUPP):
-				return n, nil // without CONFIG_INET_DIAG_DESTROY
+				return n, nil // the kernel lacks CONFIG_INET_DIAG_DESTROY
 			default:
 				return n, fmt.Errorf("aborting a connection of %v: %w", local, err)
 			}
@@ -45,8 +44,8 @@ func abortConnections() (n int, err error) {
 	return n, nil
 }
 
-// destroySocket aborts one connection, by struct inet_diag_req_v2 (linux/inet_diag.h),
-// which package netlink has for IPv4 alone:
+// destroySocket aborts one connection with struct inet_diag_req_v2 (linux/inet_diag.h), which
+// package netlink supports for IPv4 only:
 //
 //	family (1) | protocol (1) | ext (1) | pad (1) | states (4) |
 //	source port (2) | destination port (2) | source (16) | destination (16) | interface (4) | cookie (8)

@@ -28,13 +28,13 @@ import (
 
 // Limits of this implementation.
 const (
-	// maxAttempts bounds the TCP connections that wait for the far end's
-	// answer; more are ignored, and the app's kernel asks again.
+	// maxAttempts bounds the TCP connections that await the far end's answer. Further ones are
+	// ignored, and the app's kernel repeats its SYN.
 	maxAttempts = 1024
-	// tcpBuffer bounds what a connection holds in each direction. Between two
-	// stacks in one machine that is several round trips' worth.
+	// tcpBuffer bounds what a connection holds in each direction: several round trips between two
+	// stacks in one machine.
 	tcpBuffer = 256 << 10
-	// maxQueries bounds the DNS queries under way; more are dropped.
+	// maxQueries bounds the running DNS queries; further ones are dropped.
 	maxQueries = 256
 )
 
@@ -43,15 +43,14 @@ const (
 	dnsPort = 53
 )
 
-// An edge is what carries connections, datagrams and DNS queries:
-// *intercept.Edge.
+// An edge carries connections, datagrams and DNS queries; *intercept.Edge implements it.
 type edge interface {
 	ServeAttempt(a intercept.Attempt, app intercept.App, dest netip.AddrPort)
 	NewFlow(app intercept.App, deliver func(b []byte, from netip.AddrPort), refused func(*intercept.PacketRefusal)) *intercept.Flow
 	QueryDNS(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
 }
 
-// netstack ends the apps' TCP, UDP and IP: it is every host of the Internet.
+// netstack terminates the apps' TCP, UDP and IP in place of every host of the Internet.
 type netstack struct {
 	edge  edge
 	flows *flows
@@ -61,15 +60,15 @@ type netstack struct {
 
 	ctx        context.Context // ends with close
 	cancel     context.CancelFunc
-	querySlots chan struct{} // a place for each DNS query under way
+	querySlots chan struct{} // one slot for each running DNS query
 
 	mu       sync.Mutex
 	closed   bool
-	attempts map[stack.TransportEndpointID][]byte // the headers of the SYN, for an ICMP error
-	wg       sync.WaitGroup                       // handlers; Add under mu
+	attempts map[stack.TransportEndpointID][]byte // headers of the SYN, for an ICMP error
+	wg       sync.WaitGroup                       // handlers; Add requires mu
 }
 
-// newStack makes a stack on l, which it owns. Run starts it.
+// newStack returns a stack on l, which it owns. carryPackets starts it.
 func newStack(l *link, e edge, log *slog.Logger) (*netstack, error) {
 	n := &netstack{edge: e, log: log, link: l, querySlots: make(chan struct{}, maxQueries), attempts: map[stack.TransportEndpointID][]byte{}}
 	n.flows = newFlows(e, n.sendDatagram, n.sendUnreachable)
@@ -96,7 +95,7 @@ func (n *netstack) configureStack() tcpip.Error {
 			return err
 		}
 	}
-	// Twice as many: it must never be the forwarder that ignores an attempt.
+	// Twice as many, so that the forwarder itself never ignores an attempt.
 	f := tcp.NewForwarder(n.stack, tcpBuffer, 2*maxAttempts, n.handleAttempt)
 	n.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, func(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
 		n.rememberSYN(id, p)
@@ -107,7 +106,7 @@ func (n *netstack) configureStack() tcpip.Error {
 	if err := n.stack.CreateNIC(nicID, n.link); err != nil {
 		return err
 	}
-	// Be every address.
+	// Answer for every address.
 	if err := n.stack.SetPromiscuousMode(nicID, true); err != nil {
 		return err
 	}
@@ -121,22 +120,21 @@ func (n *netstack) configureStack() tcpip.Error {
 // carryPackets carries packets until close.
 func (n *netstack) carryPackets() error { return n.link.readPackets() }
 
-// close ends run and all connections with a reset, and waits until nothing of
-// the stack runs any more. The edge ends what it carries itself.
+// close ends carryPackets, resets all connections and waits for the stack's goroutines. The edge
+// ends its connections itself.
 func (n *netstack) close() {
 	n.mu.Lock()
 	n.closed = true
 	n.cancel()
 	n.mu.Unlock()
 	n.flows.closeAll()
-	n.stack.Close() // its resets still leave
+	n.stack.Close() // sends resets
 	n.wg.Wait()
 	n.link.Close()
 	n.stack.Wait()
 }
 
-// beginHandler counts one more handler, to be ended by wg.Done. It reports false after
-// close.
+// beginHandler adds a handler to wg; the caller must call wg.Done. It reports false after close.
 func (n *netstack) beginHandler() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -147,7 +145,7 @@ func (n *netstack) beginHandler() bool {
 	return true
 }
 
-// acceptPacket decides whether the stack shall have a packet.
+// acceptPacket reports whether the stack gets a packet. It answers refused packets.
 func (n *netstack) acceptPacket(packet []byte) bool {
 	switch classifyPacket(packet) {
 	case actionDeliver:
@@ -158,15 +156,15 @@ func (n *netstack) acceptPacket(packet []byte) bool {
 	return false
 }
 
-// sendToApps sends a packet to the apps; it may be lost. nil is none.
+// sendToApps sends a packet to the apps, unless it is nil. The packet may be lost.
 func (n *netstack) sendToApps(packet []byte) {
 	if packet != nil {
 		n.link.writePacket(packet) //nolint:errcheck // as good as lost
 	}
 }
 
-// rememberSYN keeps the headers of a connection attempt for an ICMP error about
-// it. One that is not remembered will be ignored.
+// rememberSYN keeps the headers of a connection attempt for an ICMP error. If there is no room, the
+// attempt will be ignored.
 func (n *netstack) rememberSYN(id stack.TransportEndpointID, p *stack.PacketBuffer) {
 	h := header.TCP(p.TransportHeader().Slice())
 	if len(h) < header.TCPMinimumSize || h.Flags()&(header.TCPFlagSyn|header.TCPFlagAck) != header.TCPFlagSyn {
@@ -179,7 +177,7 @@ func (n *netstack) rememberSYN(id stack.TransportEndpointID, p *stack.PacketBuff
 	}
 }
 
-// handleAttempt handles a connection attempt, in its own goroutine.
+// handleAttempt handles a connection attempt. It runs in its own goroutine.
 func (n *netstack) handleAttempt(r *tcp.ForwarderRequest) {
 	id := r.ID()
 	n.mu.Lock()
@@ -197,16 +195,15 @@ func (n *netstack) handleAttempt(r *tcp.ForwarderRequest) {
 	}
 }
 
-// attempt is a TCP connection whose SYN is not answered. It implements
-// intercept.Attempt.
+// attempt is a TCP connection whose SYN was not answered yet. It implements intercept.Attempt.
 type attempt struct {
 	n    *netstack
 	r    *tcp.ForwarderRequest
-	syn  []byte // its headers
+	syn  []byte // headers of the SYN
 	done bool
 }
 
-// completeAttempt lets the next SYN of these addresses be another attempt.
+// completeAttempt ends the attempt, so that the next SYN with these addresses starts another one.
 func (a *attempt) completeAttempt(reset bool) {
 	a.done = true
 	id := a.r.ID()
@@ -216,7 +213,7 @@ func (a *attempt) completeAttempt(reset bool) {
 	a.r.Complete(reset)
 }
 
-// Accept shakes hands.
+// Accept completes the handshake.
 func (a *attempt) Accept() (net.Conn, error) {
 	var wq waiter.Queue
 	ep, err := a.r.CreateEndpoint(&wq)
@@ -227,8 +224,8 @@ func (a *attempt) Accept() (net.Conn, error) {
 	return &conn{TCPConn: gonet.NewTCPConn(&wq, ep), ep: ep}, nil
 }
 
-// Refuse answers with a reset where the destination did or the reason is our
-// own, else with the ICMP error that fits.
+// Refuse answers with a reset if the destination did so or the failure is our own, otherwise with
+// the matching ICMP error.
 func (a *attempt) Refuse(why wire.Code) {
 	switch why {
 	case wire.CodeUnreachable, wire.CodeForbidden, wire.CodeTimeout:
@@ -245,14 +242,14 @@ type conn struct {
 	ep tcpip.Endpoint
 }
 
-// SetLinger is that of net.TCPConn: after 0, Close resets the connection, so
-// that the app sees an error. No other value is of use here.
+// SetLinger sets SO_LINGER: after SetLinger(0) Close resets the connection, so that the app sees an
+// error. Other values are not used here.
 func (c *conn) SetLinger(seconds int) error {
 	c.ep.SocketOptions().SetLinger(tcpip.LingerOption{Enabled: seconds >= 0, Timeout: time.Duration(seconds) * time.Second})
 	return nil
 }
 
-// handleDatagram handles a datagram from an app, by the goroutine of run.
+// handleDatagram handles a datagram of an app. The goroutine of carryPackets calls it.
 func (n *netstack) handleDatagram(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
 	app, dest := toAddrPort(id.RemoteAddress, id.RemotePort), toAddrPort(id.LocalAddress, id.LocalPort)
 	payload := p.Data().AsRange().ToSlice()
@@ -264,7 +261,7 @@ func (n *netstack) handleDatagram(id stack.TransportEndpointID, p *stack.PacketB
 	return true
 }
 
-// forwardQuery has a DNS query answered. It keeps q.
+// forwardQuery forwards a DNS query and sends the answer to the app. It keeps q.
 func (n *netstack) forwardQuery(app, resolver netip.AddrPort, q []byte) {
 	select {
 	case n.querySlots <- struct{}{}:
@@ -286,14 +283,14 @@ func (n *netstack) forwardQuery(app, resolver netip.AddrPort, q []byte) {
 	}()
 }
 
-// sendDatagram sends a datagram to an app. Payload is not kept.
+// sendDatagram sends a datagram to an app. It does not keep payload.
 func (n *netstack) sendDatagram(from, app netip.AddrPort, payload []byte) {
 	n.sendToApps(icmp.Datagram(from, app, payload))
 }
 
 // sendUnreachable tells an app why its datagrams do not reach dest.
 func (n *netstack) sendUnreachable(app, dest netip.AddrPort, r *intercept.PacketRefusal) {
-	// All that its kernel looks at in what an error quotes.
+	// The app's kernel looks at no more of the quoted packet than this.
 	n.sendToApps(icmp.Unreachable(icmp.Datagram(app, dest, nil), icmp.ReasonFor(r.Code), r.MTU))
 }
 

@@ -1,32 +1,30 @@
 //go:build linux && !router
 
-// Package tun takes the whole traffic of a machine, or of a network namespace,
-// from a TUN device. In the data path apps and the kernel's own TCP/IP stand
-// before it; after it stands package intercept, with whose Edge it carries TCP
-// connections and DNS queries, and the bond's datagram flows.
+// Package tun takes the whole traffic of a machine, or of a network namespace, from a TUN device.
+// Apps and the kernel's own TCP/IP come before it in the data path. After it comes package
+// intercept, whose Edge carries TCP connections, DNS queries and datagram flows.
 //
-//	link.go   packets from and to the device
-//	icmp.go   which packets are carried, and the ICMP errors for others
-//	stack.go  the TCP/IP stack at the far end of the device (gVisor's)
-//	flows.go  UDP
-//	route.go  what goes to the device and what around it
+//	link.go     packets from and to the device
+//	icmp.go     which packets are carried, and which are refused
+//	stack.go    the TCP/IP stack at the far end of the device (gVisor's)
+//	flows.go    UDP
+//	route.go    which traffic goes to the device
+//	sockets.go  connections that a killed process has left
 //
 // # What an app sees
 //
-// A SYN is answered when the far end has connected, which takes the time that
-// it takes without the bond, and as the far end was answered: a refused
-// connection is refused, an unreachable destination is unreachable. (The other
-// ways into the bond answer at once; here every app of the machine would have
-// to live with connections that open and then break, and a browser with IPv6
-// addresses that a server without IPv6 will never reach.)
+// A SYN is answered when the far end has connected, and in the same way: a refused connection is
+// refused, an unreachable destination is unreachable. This takes as long as without the bond. The
+// other ways into the bond may answer early. Here every app of the machine would then have to
+// handle connections that open and break, such as those of a browser to IPv6 addresses that a
+// server without IPv6 cannot reach.
 //
-// The device's MTU is 1500, what every app expects, so that datagrams which
-// leave the server need no fragments on their way. TCP does not pay for it:
-// its connections end here, and the kernel hands over up to 64 KB at a time
-// with segmentation and checksums left out, and takes them so.
+// The device's MTU is 1500, as apps expect, so that datagrams leaving the server need no fragments.
+// TCP is not limited by it: its connections end here, and the kernel passes and accepts up to 64 KB
+// at a time, unsegmented and without checksums.
 //
-// ICMP is not carried (see judge) but the errors about an app's own packets,
-// which the far end tells.
+// ICMP is not carried (see classifyPacket), except errors about an app's own packets, which the far
+// end reports.
 package tun
 
 import (
@@ -38,30 +36,29 @@ import (
 	"mpbond/node/intercept"
 )
 
-// Config is what Open needs. Edge is required.
+// Config configures a TUN. Edge is required.
 type Config struct {
-	// Edge carries TCP connections, datagrams and DNS queries. It must have
-	// Config.Packets. Its own sockets and those of the Dialer behind it must
-	// carry Mark.
+	// Edge carries TCP connections, datagrams and DNS queries. It must have Config.Packets. Its
+	// sockets and those of its Dialer must carry Mark.
 	Edge *intercept.Edge
-	// Mark is the mark of sockets whose packets go around the device.
+	// Mark is the mark of sockets that bypass the device.
 	Mark uint32
-	// Log tells what works only in part. nil discards.
+	// Log gets a line if a part does not work. nil discards.
 	Log *slog.Logger
 }
 
-// TUN is a device that takes all traffic from Open to Close.
+// TUN is a device that takes all traffic from Open until Close.
 type TUN struct {
 	edge      *intercept.Edge
 	stack     *netstack
 	routes    *routes
-	closeOnce sync.Once // Close
-	closeErr  error     // its
+	closeOnce sync.Once // for Close
+	closeErr  error     // result of Close
 }
 
-// Open makes the device mpbond0 in the network namespace of this process and
-// sends all traffic to it, from which Run should take it soon. What a process
-// that was killed has left is removed first. Errors carry a hint for people.
+// Open makes the device mpbond0 in the network namespace of this process and sends all traffic to
+// it. Run should follow soon. It first removes what a killed process has left. Errors carry a hint
+// for the user.
 func Open(cfg Config) (_ *TUN, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -86,7 +83,7 @@ func Open(cfg Config) (_ *TUN, err error) {
 	return &TUN{edge: cfg.Edge, stack: s, routes: r}, nil
 }
 
-// Run carries traffic until ctx ends or the device fails, and then closes it.
+// Run carries traffic until ctx ends or the device fails, and then closes the device.
 func (t *TUN) Run(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- t.stack.carryPackets() }()
@@ -99,8 +96,8 @@ func (t *TUN) Run(ctx context.Context) error {
 	}
 }
 
-// Close restores rules and routes, so that new connections go as before, then
-// closes the Edge and the device, which vanishes. Only the first call does.
+// Close restores rules and routes, so that new connections bypass the bond, then closes the Edge
+// and the device. Further calls return the same result.
 func (t *TUN) Close() error {
 	t.closeOnce.Do(func() {
 		t.closeErr = t.routes.removeAll()

@@ -11,14 +11,14 @@ import (
 	"mpbond/node/intercept"
 )
 
-// Config is what Open needs where it works.
+// Config configures a TUN where it is supported.
 type Config struct {
 	Edge *intercept.Edge
 	Mark uint32
 	Log  *slog.Logger
 }
 
-// TUN cannot be had here.
+// TUN is not supported here.
 type TUN struct{}
 
 var errUnsupported = fault.New(fault.Unsupported, errors.New("mpbond cannot carry a whole machine "+unsupportedWhere),
@@ -33,8 +33,8 @@ func (*TUN) Run(context.Context) error { return errUnsupported }
 // Close does nothing.
 func (*TUN) Close() error { return nil }
 
-// Present is false.
+// Present reports false.
 func Present() bool { return false }
 
-// RemoveLeftovers finds none.
+// RemoveLeftovers does nothing.
 func RemoveLeftovers() ([]string, error) { return nil, nil }
