@@ -1,7 +1,7 @@
-// Package dial makes the connection that a PS-path or HS-path to a server is: over
-// UDP where that is asked for and gets through, else over TCP; and has it go on from
-// the new address of its interface. It stands between the roles and the transports,
-// of which it knows TCP; who wires the program gives it the other one.
+// Package dial connects to servers, for PS-paths and HS-paths: over UDP where this is configured
+// and works, otherwise over TCP. It also moves a connection over UDP to a new address of its
+// interface. It stands between the roles and the transports. It knows TCP; the program passes it
+// the UDP transport.
 package dial
 
 import (
@@ -27,36 +27,34 @@ import (
 
 // Tuning.
 const (
-	// udpHeadStart is how long UDP may take alone. Where it answers after one round trip it
-	// is first by that, however long that is, and one packet of its handshake may be
-	// lost (the next leaves after 100 ms). Where it does not, the first connection is
-	// later by this much than TCP alone.
+	// udpHeadStart is how long UDP is tried alone. It wins if it answers within this time; one lost
+	// packet of its handshake is tolerated, since the next one leaves after 100 ms. If UDP does not
+	// work, the first connection takes this much longer than with TCP alone.
 	udpHeadStart = 300 * time.Millisecond
-	// lateUDPTimeout is how long UDP may answer when TCP was first, so that one knows whether
-	// it gets through: a connection over TCP is the kernel's, one over UDP needs the
-	// server's process, which may be busy, or asks for another round trip.
+	// lateUDPTimeout is how long UDP may still answer after TCP has won, to find out whether it
+	// works. The kernel answers TCP; UDP needs the server's process, which may be busy, or ask for
+	// another round trip.
 	lateUDPTimeout = 2 * time.Second
-	// UDP is left alone on a way by which it did not get through, each time in turn for
-	// twice as long: a server that is just starting, or losses, are over soon, and a
-	// firewall stays.
+	// Where UDP has failed it is not tried for a while, which doubles with each failure. A server
+	// that is starting, or losses, are over soon; a firewall stays.
 	minUDPBackoff, maxUDPBackoff = 30 * time.Second, time.Hour
-	// natKeepAlive is tcp.RadioKeepAlive for UDP, whose bindings NATs shall keep for two
-	// minutes (RFC 4787 section 4.3). Those that forget sooner let nothing through to the
-	// helper until it has sent something.
+	// natKeepAlive is tcp.RadioKeepAlive for UDP. NATs should keep UDP bindings for two minutes
+	// (RFC 4787 section 4.3). A NAT that drops them earlier blocks packets to the helper until it
+	// sends some itself.
 	natKeepAlive = 110 * time.Second
-	// maxRoutes bounds what is remembered: more networks than a device sees in a day.
+	// maxRoutes bounds the remembered routes: more networks than a device sees in a day.
 	maxRoutes = 64
-	// Connections that fall silent within earlySilence of their beginning, the
-	// maxSilent-th in turn, say that the network lets UDP through at the beginning alone.
+	// If maxSilent connections in a row fall silent within earlySilence of their start, the network
+	// probably lets only the beginning of UDP connections through.
 	earlySilence = time.Minute
 	maxSilent    = 2
 )
 
-// Any, in the place of an interface's name, is each of them.
+// Any, in place of an interface's name, means all interfaces.
 const Any = "any"
 
-// Conn is a connection to a server, or from there to a device; see tcp.Conn, which is
-// one.
+// Conn is a connection to a server, or from a device at the server; see tcp.Conn, which implements
+// it.
 type Conn interface {
 	pipe.Conn
 	device.CountedConn
@@ -65,81 +63,79 @@ type Conn interface {
 	Peek(n int) ([]byte, error)
 }
 
-// tunable is what can be changed of one; see tcp.Conn.
+// tunable holds the adjustable settings of a Conn; see tcp.Conn.
 type tunable interface {
 	Pace(unit.Rate) error
 	SetNotSentLowat(unit.Bytes) error
 	SetKeepAlive(idle time.Duration) error
 }
 
-// UDPConn is one over UDP, from the end that dialled.
+// UDPConn is a connection over UDP at the dialling end.
 type UDPConn interface {
 	Conn
-	// Move goes on from the address that this device has now on the way to the other
-	// end. If it fails nothing has changed.
+	// Move continues the connection from this device's current address towards the other end. On
+	// failure nothing has changed.
 	Move() error
 }
 
-// DialUDP connects over UDP to addr, "host:port", as far as Options say something of
-// it, until ctx ends.
+// DialUDP connects over UDP to addr, "host:port", until ctx ends. It uses those options that apply
+// to UDP.
 type DialUDP func(ctx context.Context, addr string, opt tcp.Options) (UDPConn, error)
 
-// CheckCells checks that all goes over UDP by interfaces whose cells are heard, which
-// only that can tell the server.
+// CheckCells checks that interfaces with a configured cell use UDP: only UDP carries cell reports
+// to the server.
 func CheckCells(cells map[string]device.Cell, udpLinks []string) error {
 	for link := range cells {
 		if !slices.Contains(udpLinks, link) && !slices.Contains(udpLinks, Any) {
-			return fault.New(fault.Config, fmt.Errorf("cell names %q, and udp does not", link), "only what goes over UDP tells of cells: name it in `udp` too")
+			return fault.New(fault.Config, fmt.Errorf("cell is set for %q, but udp is not", link), "cell reports need UDP: add the interface to `udp`")
 		}
 	}
 	return nil
 }
 
-// Dialer connects to servers. Safe for concurrent use; its variables are to be set
-// before.
+// Dialer connects to servers. Safe for concurrent use. Set its fields before use.
 type Dialer struct {
-	UDP      DialUDP        // nil: it cannot
-	UDPLinks []string       // interfaces by which it goes over UDP; Any is each
-	Usage    *device.Usage  // counts what connections carry; nil: nobody
+	UDP      DialUDP        // nil: UDP is not available
+	UDPLinks []string       // interfaces that use UDP; Any means all
+	Usage    *device.Usage  // counts the traffic of connections; nil: not counted
 	Purpose  policy.Purpose // for Usage
 
-	fakeTCP   func(ctx context.Context, addr string, opt tcp.Options) (Conn, error)  // a fake in tests, or nil
-	fakeRoute func(ctx context.Context, addr string, opt tcp.Options) (route, error) // a fake in tests, or nil
+	fakeTCP   func(ctx context.Context, addr string, opt tcp.Options) (Conn, error)  // replaces tcp.Dial in tests
+	fakeRoute func(ctx context.Context, addr string, opt tcp.Options) (route, error) // replaces findRoute in tests
 
 	mu          sync.Mutex
 	udpBackoffs map[route]*udpBackoff
 	silences    map[route]silence
 }
 
-// route is how a server is reached: what one learns of UDP there may be untrue in
-// another network.
+// route is a path to a server. What is known about UDP on one route need not hold in another
+// network.
 type route struct {
 	link, server string
 	localAddr    netip.Addr
 }
 
-// udpBackoff is that UDP did not get through.
+// udpBackoff records that UDP has failed on a route.
 type udpBackoff struct {
 	until time.Time
 	wait  backoff.Backoff
 	why   string
 }
 
-// silence is that connections, so many in turn, soon fell silent, the last one then.
+// silence counts consecutive connections that soon fell silent. last is the time of the newest.
 type silence struct {
 	count int
 	last  time.Time
 }
 
-// errUDPLate is why a connection goes over TCP where UDP gets through.
+// errUDPLate is the reason for TCP on a route where UDP works.
 var errUDPLate = errors.New("UDP answered later than TCP")
 
-// Dial connects to addr, "host:port", by TCP as opt says, but for the Ledger; and over
-// UDP, if that is asked for of the interface by which it goes and did not fail there
-// lately. TCP begins when UDP has not answered within a short time; what it then
-// finds, good or bad, is what counts. If it is good, that UDP answers is still waited
-// for in the background, some seconds at most, to know whether the next one is to try
-// it. Errors are faults.
+// Dial connects to addr, "host:port", over TCP with opt, except opt.Ledger. It uses UDP instead if
+// that is configured for the interface and has not failed there recently. TCP starts when UDP has
+// not answered after udpHeadStart, and its result then decides. After TCP has won, Dial keeps
+// waiting for UDP in the background for some seconds, to know whether to try it next time. Errors
+// are faults.
 func (d *Dialer) Dial(ctx context.Context, addr string, opt tcp.Options) (Conn, error) {
 	opt.Ledger = d.Usage.LedgerFor(d.Purpose)
 	if w, ok := d.shouldTryUDP(ctx, addr, opt); ok {
@@ -154,12 +150,12 @@ func (d *Dialer) dialTCP(ctx context.Context, addr string, opt tcp.Options) (Con
 	}
 	c, err := tcp.Dial(ctx, addr, opt)
 	if err != nil {
-		return nil, err // not a nil *tcp.Conn in an interface
+		return nil, err // avoids a nil *tcp.Conn in the interface
 	}
 	return c, nil
 }
 
-// shouldTryUDP tells whether UDP is to be tried, and by which way.
+// shouldTryUDP reports whether to try UDP, and on which route.
 func (d *Dialer) shouldTryUDP(ctx context.Context, addr string, opt tcp.Options) (w route, ok bool) {
 	named := func(link string) bool { return slices.Contains(d.UDPLinks, Any) || slices.Contains(d.UDPLinks, link) }
 	if d.UDP == nil || len(d.UDPLinks) == 0 || opt.Interface != "" && !named(opt.Interface) {
@@ -167,7 +163,7 @@ func (d *Dialer) shouldTryUDP(ctx context.Context, addr string, opt tcp.Options)
 	}
 	w, err := d.findRoute(ctx, addr, opt)
 	if err != nil || !named(w.link) {
-		return w, false // TCP will tell what is the matter
+		return w, false // TCP will report the problem
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -175,8 +171,8 @@ func (d *Dialer) shouldTryUDP(ctx context.Context, addr string, opt tcp.Options)
 	return w, r == nil || !time.Now().Before(r.until)
 }
 
-// findRoute is by which way a connection would go now. Nothing is sent, but to resolve a
-// name.
+// findRoute returns the route that a connection would take now. It sends nothing, except to resolve
+// a name.
 func (d *Dialer) findRoute(ctx context.Context, addr string, opt tcp.Options) (route, error) {
 	if d.fakeRoute != nil {
 		return d.fakeRoute(ctx, addr, opt)
@@ -190,15 +186,15 @@ func (d *Dialer) findRoute(ctx context.Context, addr string, opt tcp.Options) (r
 	return route{cmp.Or(opt.Interface, device.NetworkOf(c.LocalAddr())), addr, at.Addr()}, nil
 }
 
-// dialResult is what came of an attempt.
+// dialResult is the result of an attempt.
 type dialResult struct {
 	c   Conn
 	err error
 }
 
-// raceUDP connects over UDP, or over TCP if that is later by more than it may be.
+// raceUDP connects over UDP, or over TCP if UDP is too slow.
 func (d *Dialer) raceUDP(ctx context.Context, w route, opt tcp.Options) (Conn, error) {
-	udp, giveUp := context.WithCancel(context.WithoutCancel(ctx)) // it may go on when this has returned
+	udp, giveUp := context.WithCancel(context.WithoutCancel(ctx)) // may outlive this call
 	defer context.AfterFunc(ctx, giveUp)()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -206,7 +202,7 @@ func (d *Dialer) raceUDP(ctx context.Context, w route, opt tcp.Options) (Conn, e
 	go func() {
 		c, err := d.UDP(udp, w.server, opt)
 		if err != nil {
-			overUDP <- dialResult{nil, err} // no nil UDPConn in an interface
+			overUDP <- dialResult{nil, err} // avoids a nil UDPConn in the interface
 			return
 		}
 		overUDP <- dialResult{c, nil}
@@ -224,7 +220,7 @@ func (d *Dialer) raceUDP(ctx context.Context, w route, opt tcp.Options) (Conn, e
 	for {
 		select {
 		case r := <-overUDP:
-			giveUp() // what is made stays
+			giveUp() // does not affect an established connection
 			if r.err == nil {
 				cancel()
 				discardAttempt(overTCP)
@@ -254,8 +250,8 @@ func (d *Dialer) raceUDP(ctx context.Context, w route, opt tcp.Options) (Conn, e
 	}
 }
 
-// awaitLateUDP ends an attempt over UDP that TCP was faster than, and takes back that UDP rests
-// if it got through.
+// awaitLateUDP waits for an attempt over UDP that lost against TCP, and closes it. If it succeeded,
+// it ends the backoff of UDP.
 func (d *Dialer) awaitLateUDP(w route, attempt chan dialResult, giveUp func()) {
 	defer giveUp()
 	defer time.AfterFunc(lateUDPTimeout, giveUp).Stop()
@@ -272,7 +268,8 @@ func (d *Dialer) awaitLateUDP(w route, attempt chan dialResult, giveUp func()) {
 	}
 }
 
-// discardAttempt waits for an attempt that was cancelled, and ends what came of it. Nil is none.
+// discardAttempt waits for a cancelled attempt and closes its connection, if any. attempt may be
+// nil.
 func discardAttempt(attempt chan dialResult) {
 	if attempt == nil {
 		return
@@ -282,9 +279,9 @@ func discardAttempt(attempt chan dialResult) {
 	}
 }
 
-// RedialUDP connects over UDP alone, if that is asked for and does not rest: for who goes
-// over TCP since it did not get through. Nil is that it is not to be tried now, or
-// does not get through yet.
+// RedialUDP connects over UDP alone, if that is configured and its backoff has ended. It is for
+// connections that use TCP because UDP failed. It returns nil if UDP is not to be tried now, or
+// still fails.
 func (d *Dialer) RedialUDP(ctx context.Context, addr string, opt tcp.Options) Conn {
 	w, ok := d.shouldTryUDP(ctx, addr, opt)
 	if !ok {
@@ -292,7 +289,7 @@ func (d *Dialer) RedialUDP(ctx context.Context, addr string, opt tcp.Options) Co
 	}
 	c, err := d.UDP(ctx, addr, opt)
 	if err != nil {
-		if context.Cause(ctx) != context.Canceled { // it had its time
+		if context.Cause(ctx) != context.Canceled { // it had enough time
 			d.recordUDPFailure(w, err)
 		}
 		return nil
@@ -301,14 +298,14 @@ func (d *Dialer) RedialUDP(ctx context.Context, addr string, opt tcp.Options) Co
 	return d.newMovingConn(c, w, opt)
 }
 
-// recordUDPWorks forgets that UDP did not get through.
+// recordUDPWorks clears the backoff of UDP on a route.
 func (d *Dialer) recordUDPWorks(w route) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.udpBackoffs, w)
 }
 
-// recordUDPFailure leaves UDP alone on a way for a while.
+// recordUDPFailure starts or extends the backoff of UDP on a route.
 func (d *Dialer) recordUDPFailure(w route, why error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -323,13 +320,13 @@ func (d *Dialer) recordUDPFailure(w route, why error) {
 		d.udpBackoffs[w] = r
 	}
 	if now.Before(r.until) {
-		return // several at once
+		return // several failed at once
 	}
 	r.until, r.why = now.Add(r.wait.Double(minUDPBackoff, maxUDPBackoff)), why.Error()
 }
 
-// WhyTCP says why what goes by an interface from a local address goes over TCP though UDP
-// is asked for there; "" if that was not tried. An empty link is all interfaces.
+// WhyTCP returns why connections from local by an interface use TCP although UDP is configured; ""
+// if UDP was not tried. An empty link means all interfaces.
 func (d *Dialer) WhyTCP(link string, local net.Addr) (why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -338,23 +335,22 @@ func (d *Dialer) WhyTCP(link string, local net.Addr) (why string) {
 		if link != "" && w.link != link {
 			return false
 		}
-		return w.localAddr == at.Addr() || w.localAddr.Is4() != at.Addr().Is4() // TCP may have taken the server's other address
+		return w.localAddr == at.Addr() || w.localAddr.Is4() != at.Addr().Is4() // TCP may use the server's address of the other family
 	}
 	var last time.Time
 	for w, r := range d.udpBackoffs {
 		if here(w) && r.until.After(last) {
 			last, why = r.until, r.why
 			if left := time.Until(r.until); left > 0 {
-				why = fmt.Sprintf("%s; UDP rests for another %v", why, left.Round(time.Second))
+				why = fmt.Sprintf("%s; UDP is tried again in %v", why, left.Round(time.Second))
 			}
 		}
 	}
 	return why
 }
 
-// ReportSilent tells that nothing came by a connection that was made, so that UDP is left
-// alone on its way: some networks let through the beginning alone. Over TCP it does
-// nothing.
+// ReportSilent reports that nothing arrived over an established connection. UDP then backs off on
+// its route, because some networks let only the beginning through. For TCP it does nothing.
 func (d *Dialer) ReportSilent(c net.Conn, why error) {
 	if c, ok := c.(*movingConn); ok {
 		d.mu.Lock()
@@ -364,10 +360,9 @@ func (d *Dialer) ReportSilent(c net.Conn, why error) {
 	}
 }
 
-// ReportEnded tells that a connection has ended which began at a time; silent is that it was
-// given up since nothing came by it any more, and nil another end. Where connections
-// over UDP soon fall silent, one after the other, UDP is left alone. Over TCP it does
-// nothing.
+// ReportEnded reports the end of a connection that began at began. silent is the reason if it was
+// given up because nothing arrived any more, otherwise nil. If several connections over UDP in a
+// row soon fall silent, UDP backs off. For TCP it does nothing.
 func (d *Dialer) ReportEnded(c net.Conn, began time.Time, silent error) {
 	m, ok := c.(*movingConn)
 	if !ok {
@@ -380,7 +375,7 @@ func (d *Dialer) ReportEnded(c net.Conn, began time.Time, silent error) {
 	case silent == nil || now.Sub(began) > earlySilence:
 		delete(d.silences, w)
 		s.count = 0
-	case s.count == 0 || began.After(s.last): // else it fell silent together with another one
+	case s.count == 0 || began.After(s.last): // otherwise it fell silent together with another one
 		if d.silences == nil {
 			d.silences = map[route]silence{}
 		}
@@ -394,31 +389,31 @@ func (d *Dialer) ReportEnded(c net.Conn, began time.Time, silent error) {
 	}
 }
 
-// forgetOldest forgets the oldest of what is remembered, if there is much.
+// forgetOldest removes the oldest entry if the map is full.
 func forgetOldest[T any](of map[route]T, at func(T) time.Time) {
 	if len(of) >= maxRoutes {
 		delete(of, slices.MinFunc(slices.Collect(maps.Keys(of)), func(a, b route) int { return at(of[a]).Compare(at(of[b])) }))
 	}
 }
 
-// ErrElsewhere is that the way to the server goes by another interface now.
-var ErrElsewhere = errors.New("the way to the server goes by another interface now")
+// ErrElsewhere means that the server is now reached by another interface.
+var ErrElsewhere = errors.New("the server is now reached by another interface")
 
-// movingConn is a connection over UDP that is counted, and may move.
+// movingConn is a counted connection over UDP that can move.
 type movingConn struct {
 	countedConn
 	dialer *Dialer
 	opt    tcp.Options
-	route  route // local is guarded by d.mu
+	route  route // localAddr is guarded by dialer.mu
 }
 
-// newMovingConn counts a connection.
+// newMovingConn wraps and counts a connection.
 func (d *Dialer) newMovingConn(c Conn, w route, opt tcp.Options) *movingConn {
 	return &movingConn{countedConn{c, d.Usage.CountConn(c, d.Purpose, opt.Interface, c.LocalAddr())}, d, opt, w}
 }
 
-// Move implements UDPConn. What is counted is of one link: ErrElsewhere is that it
-// would be by another one.
+// Move implements UDPConn. It returns ErrElsewhere if the connection would move to another link,
+// since traffic is counted for one link.
 func (c *movingConn) Move() error {
 	ctx, cancel := context.WithTimeout(context.Background(), moveTimeout)
 	defer cancel()
@@ -438,11 +433,11 @@ func (c *movingConn) Move() error {
 	return nil
 }
 
-// moveTimeout bounds the look for another address, which asks nobody.
+// moveTimeout bounds the search for the new address, which sends nothing.
 const moveTimeout = time.Second
 
-// Move has a connection go on from the address that its interface has now. One over
-// TCP cannot: errors.ErrUnsupported.
+// Move moves a connection to the current address of its interface. For TCP it returns
+// errors.ErrUnsupported.
 func Move(c net.Conn) error {
 	if m, ok := c.(interface{ Move() error }); ok {
 		return m.Move()
@@ -450,9 +445,8 @@ func Move(c net.Conn) error {
 	return errors.ErrUnsupported
 }
 
-// RadioKeepAlive is how long an HS-path, or a direct subflow over a cellular link, is idle
-// before either end sends a keep-alive: nothing else may wake the radio of a device that
-// is not used.
+// RadioKeepAlive returns how long an HS-path, or a direct subflow over a cellular link, may be idle
+// before either end sends a keep-alive. Nothing else may wake the radio of an unused device.
 func RadioKeepAlive(c net.Conn) time.Duration {
 	if c.LocalAddr().Network() == "udp" {
 		return natKeepAlive
@@ -460,7 +454,7 @@ func RadioKeepAlive(c net.Conn) time.Duration {
 	return tcp.RadioKeepAlive
 }
 
-// Count has a connection that came over UDP counted until it is closed, by who has
+// Count counts the traffic of an accepted UDP connection until it closes, for the interface with
 // its local address.
 func Count(c Conn, u *device.Usage, p policy.Purpose) Conn {
 	return &countedConn{c, u.CountConn(c, p, "", c.LocalAddr())}
@@ -473,12 +467,12 @@ type countedConn struct {
 
 // Close implements net.Conn.
 func (c *countedConn) Close() error {
-	c.stopCounting() // what was written is still sent
+	c.stopCounting() // written data is still sent
 	return c.Conn.Close()
 }
 
-// Abort ends it at once.
+// Abort closes the connection at once.
 func (c *countedConn) Abort() error {
-	defer c.stopCounting() // what was written is not sent any more
+	defer c.stopCounting() // written data is no longer sent
 	return c.Conn.Abort()
 }

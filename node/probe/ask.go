@@ -10,20 +10,20 @@ import (
 	"mpbond/base/unit"
 )
 
-// Measurement is what came of an Ask.
+// Measurement is the result of a Request.
 type Measurement struct {
 	About
 	Result
-	// RTT is that of the question, which the server's own work makes longer, and
-	// Ahead how far the server's clock was ahead of ours then, give or take half of
-	// RTT.
+	// RTT is the round trip of the request, including the server's own work. ClockAhead is how far
+	// the server's clock was ahead of ours, with an error of up to RTT/2.
 	RTT, ClockAhead time.Duration
-	// Rate is what the asker received at, or the server, once it was steady.
+	// Rate is the steady rate at the receiving end.
 	Rate unit.Rate
 }
 
-// Measure asks over c, a stream to Dest. Now is the asker's clock. What came before an
-// error is in the answer: an About with a zero time is none. It does not close c.
+// Measure sends a over c, a stream to Dest, and returns the result. now is the local clock. After
+// an error the result holds what arrived before it; an About with a zero Time did not arrive. It
+// does not close c.
 func Measure(ctx context.Context, c net.Conn, a Request, now func() time.Time) (ans Measurement, err error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()

@@ -14,28 +14,28 @@ import (
 	"mpbond/base/unit"
 )
 
-// What may be under way: a bond takes megabytes ahead, which on a slow lane would
-// take longer than the measurement. So it is what was confirmed within the last
-// second, and at first enough for TCP's slow start to grow by.
+// Limits of the bytes in flight. A bond accepts megabytes ahead, which on a slow subflow would take
+// longer than the measurement. So the limit is what was confirmed within the last windowTime, plus
+// initialWindow for TCP's slow start.
 const (
 	initialWindow = 32 * unit.KB
 	windowTime    = time.Second
 )
 
 const (
-	confirmation   = 1 // the octet for a block
+	confirmation   = 1 // the octet that confirms a block
 	sampleInterval = 50 * time.Millisecond
-	// blockTimeout is how long no block may come: at 64 kbit/s one takes 2 s.
+	// blockTimeout is how long to wait for a block. At 64 kbit/s a block takes 2 s.
 	blockTimeout = 4 * time.Second
 )
 
-// rateMeter is a rate, of what comes or is confirmed.
+// rateMeter measures the rate of bytes that arrive or are confirmed.
 type rateMeter struct {
 	at     []time.Time
-	totals []unit.Bytes // at these times
+	totals []unit.Bytes // totals at these times
 }
 
-// meterInterval is how far apart what a meter keeps is.
+// meterInterval is the least time between samples.
 const meterInterval = 10 * time.Millisecond
 
 func (m *rateMeter) addBytes(now time.Time, n unit.Bytes) {
@@ -59,7 +59,7 @@ func (m *rateMeter) total() unit.Bytes {
 	return m.totals[len(m.totals)-1]
 }
 
-// bytesSince is how much came after a time.
+// bytesSince returns how many bytes came after time t.
 func (m *rateMeter) bytesSince(t time.Time) unit.Bytes {
 	i := len(m.at)
 	for i > 0 && m.at[i-1].After(t) {
@@ -71,8 +71,8 @@ func (m *rateMeter) bytesSince(t time.Time) unit.Bytes {
 	return m.total() - m.totals[i-1]
 }
 
-// steadyRate is the rate of the last two thirds of the time: slow start is over by
-// then, or it is short of the truth.
+// steadyRate returns the rate over the last two thirds of the time, when slow start is usually
+// over.
 func (m *rateMeter) steadyRate() unit.Rate {
 	last := len(m.at) - 1
 	if last < 1 {
@@ -86,18 +86,17 @@ func (m *rateMeter) steadyRate() unit.Rate {
 	return unit.RateOf(m.totals[last]-m.totals[i], m.at[last].Sub(m.at[i]))
 }
 
-// sendState is what a sender learns while it sends.
+// sendState is what the sender knows while it sends.
 type sendState struct {
-	changed chan struct{} // something has changed
+	changed chan struct{} // gets a value after each change
 
 	mu                  sync.Mutex
 	confirmed           rateMeter
-	noMoreConfirmations bool // no more confirmations come
+	noMoreConfirmations bool // no more confirmations will come
 	err                 error
 }
 
-// readConfirmations takes confirmations until something else comes, which stays in r, or
-// nothing more.
+// readConfirmations reads confirmations until EOF or another octet, which remains in r.
 func (f *sendState) readConfirmations(r *bufio.Reader) {
 	for over := false; !over; {
 		b, err := r.ReadByte()
@@ -119,8 +118,8 @@ func (f *sendState) readConfirmations(r *bufio.Reader) {
 	}
 }
 
-// canSend tells whether another block may be sent now, sent bytes having been, and
-// whether all of them are confirmed.
+// canSend reports whether another block may be sent after sent bytes, whether all bytes are
+// confirmed, and whether no more confirmations will come.
 func (f *sendState) canSend(sent unit.Bytes) (more, all, over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,9 +127,9 @@ func (f *sendState) canSend(sent unit.Bytes) (more, all, over bool) {
 	return under < initialWindow+f.confirmed.bytesSince(time.Now().Add(-windowTime)), under == 0, f.noMoreConfirmations
 }
 
-// sendBlocks sends blocks until what was asked is through and confirmed, and returns
-// how much was. Confirmations come by r; upwards a line follows, which is left
-// there. Each is called now and then meanwhile.
+// sendBlocks sends blocks as requested until all are confirmed, and returns the confirmed bytes. It
+// reads confirmations from r. For Up a line follows them, which remains in r. each is called
+// regularly meanwhile.
 func sendBlocks(c net.Conn, r *bufio.Reader, a Request, each func()) (unit.Bytes, error) {
 	f := &sendState{changed: make(chan struct{}, 1)}
 	var reader sync.WaitGroup
@@ -140,7 +139,7 @@ func sendBlocks(c net.Conn, r *bufio.Reader, a Request, each func()) (unit.Bytes
 		reader.Wait()
 		return f.confirmed.total(), f.err
 	}
-	_ = c.SetReadDeadline(time.Unix(1, 0)) // nothing more comes
+	_ = c.SetReadDeadline(time.Unix(1, 0)) // nothing more will come
 	reader.Wait()
 	if err != nil {
 		err = errors.Join(err, f.err)
@@ -185,8 +184,8 @@ func (f *sendState) writeBlocks(c net.Conn, a Request, each func()) error {
 	}
 }
 
-// receiveBlocks takes blocks until the last one, confirms each, and measures. It gives
-// up when none comes for long.
+// receiveBlocks receives and confirms blocks until the last one, and measures their rate. It fails
+// if no block comes for blockTimeout.
 func receiveBlocks(ctx context.Context, c net.Conn, r *bufio.Reader, limit unit.Bytes) (m rateMeter, err error) {
 	var head [2]byte
 	for {

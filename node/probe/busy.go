@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// CPUTimes measures how busy this system's processors are, all programs together.
+// CPUTimes are the busy and total times of all processors of this system.
 type CPUTimes struct{ busy, total uint64 }
 
-// ReadCPUTimes begins.
+// ReadCPUTimes returns the current times, zero if they are unknown.
 func ReadCPUTimes() CPUTimes {
 	b, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(b), "\n")
 	return parseProcStat(line)
 }
 
-// BusyShare is the part of the time since ReadCPUTimes, 0 to 1, in which they worked; 0
-// where the system does not tell.
+// BusyShare returns which part of the time since s the processors were busy, from 0 to 1; 0 if
+// unknown.
 func (s CPUTimes) BusyShare() float64 { return s.busyUntil(ReadCPUTimes()) }
 
 func (s CPUTimes) busyUntil(now CPUTimes) float64 {

@@ -1,25 +1,25 @@
-// Package probe is how a lane of a bond is measured: over a stream to a
-// reserved name, which the server answers itself instead of connecting it, and
-// whose bytes both ends bind to one subflow. So what is measured is what apps
-// get, TLS, frames and a helper's relay included. It stands beside the data path:
-// a primary, or `mpbond doctor`, asks, a server answers.
+// Package probe measures a subflow of a bond. It uses a stream to a reserved name, which the server
+// answers itself and whose bytes both ends bind to one subflow. So it measures what apps get,
+// including TLS, frames and a helper's relaying. It stands beside the data path: a primary or
+// `mpbond doctor` asks, a server answers.
 //
-//	measure.go  the name, what is asked and what is answered
-//	bulk.go     bytes one way, and their rate
+//	measure.go  the reserved names, requests and answers
+//	bulk.go     transfer in one direction, and its rate
 //	serve.go    the server's side
-//	ask.go      the other
+//	ask.go      the asking side
+//	busy.go     processor load
 //
-// On the stream, with every line one JSON object:
+// On the stream each line is one JSON object:
 //
 //	asker                          server
-//	  | -- Ask, a line -------------> |
+//	  | -- Request, a line ----------> |
 //	  | <--------------- About, a line |
 //	  |  down: blocks <---------------|    up: blocks from the asker
 //	  |  an octet 01 for each block ->|    and octets 01 from the server
 //	  | <-------------- Result, a line |
 //
-// A block is its length in 2 octets, big endian, and so many octets of anything;
-// length 0 is the last one.
+// A block is its length in 2 octets, big endian, and that many octets of any value. Length 0 ends
+// the transfer.
 package probe
 
 import (
@@ -35,16 +35,16 @@ import (
 	"mpbond/base/unit"
 )
 
-// nameSuffix of the reserved names. None ever resolves (RFC 6761 section 6.4), so that
-// a server which does not know of them says that there is no such name.
+// nameSuffix ends the reserved names. They never resolve (RFC 6761 section 6.4), so a server that
+// does not know them reports an unknown name.
 const nameSuffix = ".measure.mpbond.invalid"
 
-// Dest is the destination that measures a subflow.
+// Dest returns the destination that measures a subflow.
 func Dest(path uint32) string {
 	return net.JoinHostPort(strconv.FormatUint(uint64(path), 10)+nameSuffix, "1")
 }
 
-// SubflowOf is the subflow that a destination measures; ok tells whether it is one of
+// SubflowOf returns the subflow that a destination measures. ok reports whether dest is a result of
 // Dest.
 func SubflowOf(dest string) (path uint32, ok bool) {
 	number, rest, _ := strings.Cut(dest, ".")
@@ -52,30 +52,30 @@ func SubflowOf(dest string) (path uint32, ok bool) {
 	return uint32(n), err == nil && n > 0 && "."+rest == nameSuffix+":1"
 }
 
-// Limits of one measurement. The server cuts what asks for more.
+// Limits of one measurement. The server reduces requests that exceed them.
 const (
 	MaxBytes = 64 * unit.MB
 	MaxTime  = 10 * time.Second
 	maxLine  = 4 << 10
 	maxBlock = 16 << 10
-	// answerTimeout is what everything but the bulk may take.
+	// answerTimeout bounds everything except the transfer.
 	answerTimeout = 5 * time.Second
 )
 
-// Directions of bytes.
+// Directions of the transfer.
 const (
-	None = ""     // only what About tells
-	Down = "down" // to the asker
+	None = ""     // only About
+	Down = "down" // towards the asker
 	Up   = "up"
 )
 
-// Request is what is asked.
+// Request describes a measurement.
 type Request struct {
 	Direction string     `json:"direction,omitempty"`
-	Bytes     unit.Bytes `json:"bytes,omitempty"` // at most
-	Ms        int64      `json:"ms,omitempty"`    // at most
-	// Resolve asks for what the server knows besides: whether names resolve there, which
-	// may take time, and what was left for the asker.
+	Bytes     unit.Bytes `json:"bytes,omitempty"` // maximum
+	Ms        int64      `json:"ms,omitempty"`    // maximum
+	// Resolve asks for further facts of the server: whether names resolve there, which may take
+	// time, and reports left for the asker.
 	Resolve bool `json:"resolve,omitempty"`
 }
 
@@ -85,45 +85,44 @@ func (a Request) clamped() Request {
 	return a
 }
 
-// About is what the server tells of itself and of the subflow.
+// About is the server's information about itself and the subflow.
 type About struct {
-	Version string    `json:"version"` // of mpbond
+	Version string    `json:"version"` // version of mpbond
 	Time    time.Time `json:"time"`
-	// Seen is where the subflow's TCP comes from, as the server sees it: the
-	// primary, or the helper, or a NAT before it.
+	// Seen is the address from which the subflow's TCP comes, as the server sees it: the primary,
+	// the helper, or a NAT in front of it.
 	Seen string `json:"seen"`
-	IPv6 bool   `json:"ipv6"` // it has a way to IPv6 destinations
-	// Names tells, if it was asked, whether the server's resolver answers: "" if
-	// so.
+	IPv6 bool   `json:"ipv6"` // the server can reach IPv6 destinations
+	// Names is why the server's resolver does not answer, if requested; "" if it answers.
 	Names string `json:"names,omitempty"`
-	// Copied tells that two mpbond at once use the asker's key. Reports are those that
-	// were left for the asker; the server does not vouch for them.
+	// Copied reports that two instances of mpbond use the asker's key at once. Reports were left
+	// for the asker. The server does not verify them.
 	Copied  bool     `json:"copied,omitempty"`
 	Reports []Report `json:"reports,omitempty"`
 }
 
-// Report is what somebody has left at the server for the asker.
+// Report is a report left at the server for the asker.
 type Report struct {
 	Frame []byte  `json:"frame"` // payload of a wire.Report
 	AgeS  float64 `json:"age_s"`
 }
 
-// DoctorDevice is the device name of subflows of `mpbond doctor` itself.
+// DoctorDevice is the device name of subflows that `mpbond doctor` opens.
 const DoctorDevice = "doctor"
 
-// Result is what the server tells at the end.
+// Result is the server's information after the transfer.
 type Result struct {
-	Bytes   unit.Bytes `json:"bytes"`    // that it received or sent
-	RateBps unit.Rate  `json:"rate_bps"` // that it received at, once it was steady
+	Bytes   unit.Bytes `json:"bytes"`    // received or sent
+	RateBps unit.Rate  `json:"rate_bps"` // steady rate at which the server received
 	Hop     *api.Hop   `json:"hop,omitempty"`
-	// FarShare is the part of the time, 0 to 1, in which bytes waited at a helper:
-	// then the hop behind it, here the pipe, was the limit. Of Down only.
+	// FarShare is the part of the time, from 0 to 1, in which bytes waited at a helper. If it is
+	// large, the hop behind the helper, here the pipe, was the limit. With Down only.
 	FarShare float64 `json:"far_share"`
-	Busy     float64 `json:"busy"` // part of its processors' time, 0 to 1
+	Busy     float64 `json:"busy"` // share of its processors' time, from 0 to 1
 }
 
-// FarWaitThreshold is how long bytes must wait at a helper for its far hop to count as the
-// limit: more than a segment's turn, less than what a scheduler lets wait.
+// FarWaitThreshold is how long bytes must wait at a helper for its far hop to count as the limit:
+// longer than the turn of a segment, shorter than schedulers permit.
 const FarWaitThreshold = 40 * time.Millisecond
 
 func writeLine(c net.Conn, v any) error {

@@ -13,20 +13,20 @@ import (
 	"mpbond/api"
 )
 
-// ServerSide is the server, as far as it is told of.
+// ServerSide is what the server knows for a measurement.
 type ServerSide struct {
 	Version string
 	Seen    string // where the subflow comes from
-	Copied  bool   // two mpbond at once use the asker's key
+	Copied  bool   // two instances of mpbond use the asker's key
 	Reports []Report
-	// Hop samples the subflow; nil: it has ended.
+	// Hop returns a sample of the subflow, nil after it has ended.
 	Hop func() *api.Hop
-	// Now is the server's clock; nil: time.Now.
+	// Now is the server's clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Serve answers on c, whose bytes are bound to the subflow, until the asker has
-// what it wants, or ctx ends. It does not close c.
+// Serve answers a request on c, whose bytes are bound to the subflow, until it is done or ctx ends.
+// It does not close c.
 func Serve(ctx context.Context, c net.Conn, f ServerSide) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -83,8 +83,8 @@ func Serve(ctx context.Context, c net.Conn, f ServerSide) error {
 
 func toMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// HasIPv6 reports whether there is a way out by IPv6. Nothing is sent: to connect
-// a UDP socket is to ask the kernel for a route.
+// HasIPv6 reports whether there is a route for IPv6. It sends nothing: connecting a UDP socket asks
+// the kernel for a route.
 func HasIPv6() bool {
 	c, err := net.Dial("udp6", "[2000::1]:9")
 	if err != nil {
@@ -95,8 +95,8 @@ func HasIPv6() bool {
 	return ok && a.IP.IsGlobalUnicast() && !a.IP.IsPrivate()
 }
 
-// CheckResolver asks this system's resolvers for the root's name servers, which all of
-// them know, and which tells nobody anything. It is nil if one answers.
+// CheckResolver returns nil if one of this system's resolvers answers. It asks for the name servers
+// of the root, which all resolvers know and which reveals nothing.
 func CheckResolver(ctx context.Context) error {
 	if b, err := os.ReadFile("/etc/resolv.conf"); err == nil && !hasNameServer(string(b)) {
 		return ErrNoResolver
@@ -107,10 +107,10 @@ func CheckResolver(ctx context.Context) error {
 	return err
 }
 
-// ErrNoResolver is Resolver's answer where none is configured.
+// ErrNoResolver is returned by CheckResolver if no resolver is configured.
 var ErrNoResolver = errors.New("no name server is configured")
 
-// hasNameServer looks for one in the text of resolv.conf(5).
+// hasNameServer reports whether the text of resolv.conf(5) names one.
 func hasNameServer(text string) bool {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
