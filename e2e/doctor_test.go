@@ -94,7 +94,7 @@ func TestDoctor(t *testing.T) {
 		return found(r, "pipe", "laptop at 10.77.3.1:7602", doctor.OK, "is ready") && found(r, "server", "10.77.1.1:7600", doctor.OK, "answers")
 	}})
 	n.diagnose(diagnosis{node: "server", what: "none", right: func(r doctor.Report) bool {
-		return found(r, "device", "laptop", doctor.OK, "is there, with 2 subflows")
+		return found(r, "device", "laptop", doctor.OK, "is connected, with 2 subflows")
 	}})
 	text, err := n.Run("primary", n.Mpbond, "doctor", "--no-rate")
 	if err != nil {
@@ -177,7 +177,7 @@ func TestDoctor(t *testing.T) {
 	_ = n.helper.Cmd.Process.Kill()
 	<-n.helper.Done
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
-		right: says("phone does not call TCP port 7602 of this device (laptop) any more: it was last here", "does `mpbond helper` run there?")})
+		right: says("phone no longer calls TCP port 7602 of this device (laptop): its last call was", "runs `mpbond helper`")})
 
 	// The laptop's own firewall drops the helper's calls: it learns of them by the server.
 	n.Must("primary", "sh", "-c", "nft add table ip p && nft add chain ip p in '{ type filter hook input priority 0; }' && nft add rule ip p in tcp dport 7602 drop")
@@ -189,9 +189,9 @@ func TestDoctor(t *testing.T) {
 		return nil
 	})
 	n.diagnose(diagnosis{args: "--no-rate", code: 3, what: "helper", subject: "phone",
-		right: says("phone calls TCP port 7602 of this device (laptop) at 10.77.3.1 and gets no answer: a firewall drops its calls", "let TCP port 7602 in here")})
+		right: says("phone calls TCP port 7602 of this device (laptop) at 10.77.3.1 and gets no answer: a firewall blocks it", "open TCP port 7602 in this device's firewall")})
 	n.diagnose(diagnosis{node: "helper1", code: 3, what: "pipe", subject: "laptop at 10.77.3.1:7602",
-		right: says("laptop does not answer on TCP port 7602 at 10.77.3.1: its firewall drops the call", "on laptop let TCP port 7602 in")})
+		right: says("laptop does not answer on TCP port 7602 at 10.77.3.1: its firewall blocks the call", "on laptop open TCP port 7602 in the firewall")})
 	n.Must("primary", "nft", "delete", "table", "ip", "p")
 
 	n.Must("server", "sh", "-c", "nft add table ip p && nft add chain ip p out '{ type filter hook output priority 0; }' && nft add rule ip p out oifname ps meta length '>' 1490 drop")

@@ -120,7 +120,7 @@ func TestForgedOnTheWay(t *testing.T) {
 			t.Fatalf("the server believed a report: %+v", e)
 		}
 	}
-	for node, words := range map[string]string{"server": "forged reports ignored", "primary": "forges what phone reports"} {
+	for node, words := range map[string]string{"server": "forged reports ignored", "primary": "forges reports of phone"} {
 		argv := map[string][]string{"server": {"status"}, "primary": {"doctor", "--no-rate"}}[node]
 		if text, _ := n.Run(node, append([]string{n.Mpbond}, argv...)...); !strings.Contains(text, words) {
 			t.Errorf("%s at the %s does not say %q:\n%s", argv[0], node, words, text)

@@ -1,19 +1,19 @@
-// Package doctor finds out what works and what limits the rate: it measures each
-// link and hop between this device, its helpers and its server, and names the
-// bottleneck. It stands beside the data path and uses it as a device of its own
-// would: with a bond of its own for the direct lanes, and, if a primary runs here,
-// through that one's proxy for the helped ones, since the helpers call there.
+// Package doctor finds out what works and what limits the rate. It measures each link and hop
+// between this device, its helpers and its server, and names the bottleneck. It stands beside the
+// data path and uses it like any client: it measures direct subflows with a bond of its own, and
+// helped ones through the proxy of the running primary, which the helpers call.
 //
-//	doctor.go   what is measured (Facts), and what is said of it (Report)
-//	judge.go    from Facts to findings, without I/O
-//	sentence.go what a failure is called: device, hop, port, what to do, without I/O
-//	roles.go    the same of what only one role has
-//	verdict.go  which finding is the bottleneck, and advice, without I/O
+//	doctor.go   what is measured (Facts), and the result (Report)
+//	evaluate.go from Facts to findings, without I/O
+//	sentence.go texts about failures: device, hop, port, remedy; without I/O
+//	roles.go    findings of single roles, without I/O
+//	refused.go  devices that were refused, without I/O
+//	verdict.go  choice of the bottleneck, and advice, without I/O
 //	gather.go   the measurements, one after another
-//	reports.go  what helpers have left at the server
-//	host.go     of this device: kernel, buffers, names
-//	lane.go     of a lane: who answers, rates
-//	portal.go   whether something else answers in the server's place
+//	reports.go  reports that helpers have left at the server
+//	host.go     this device: kernel, buffers, names
+//	subflow.go  one subflow: addresses, rates
+//	portal.go   captive portals
 package doctor
 
 import (
@@ -29,72 +29,71 @@ import (
 	"mpbond/node/refusal"
 )
 
-// Facts is all that was measured. Nothing in it is judged.
+// Facts holds all measurements, without evaluation.
 type Facts struct {
-	// Setup is what is wrong with files, nil if nothing: then nothing else could be
-	// measured.
+	// Setup is a problem with files, nil if there is none. It prevents all measurements.
 	Setup    *Problem
-	Role     identity.Role // as which this device was looked at
-	Name     string        // of this device, "" if it is not known
+	Role     identity.Role // the role in which this device was examined
+	Name     string        // of this device, "" if unknown
 	Host     Host
-	Server   Server    // of a primary; of a helper the addresses of all its primaries' servers
-	Subflows []Subflow // of a primary
-	Pipes    []Pipe    // pipes, of a primary or helper
-	Ports    []Port    // of a primary that does not run
-	// Primaries are those that a server knows as primaries.
+	Server   Server    // of a primary; at a helper with the addresses of all its primaries' servers
+	Subflows []Subflow // at a primary
+	Pipes    []Pipe    // at a primary or helper
+	Ports    []Port    // at a primary that does not run
+	// Primaries are the primaries that a server knows.
 	Primaries []Primary
-	// Calls are connections that have reached the running role's own port; nil if it has
-	// none, or does not run. CallsAt is where that is.
+	// Calls counts the connections to the running role's port; nil if the role has no port or does
+	// not run. CallsAt is that port's address.
 	Calls   *Calls
 	CallsAt string
-	// Refused are the devices that one end of a connection refuses.
+	// Refused lists devices that were refused by one of the two ends.
 	Refused []Refused
-	Running bool   // that role runs here
+	Running bool   // the role runs here
 	Version string // of this program
-	// RunningVersion is that of the running one.
+	// RunningVersion is the version of the running role.
 	RunningVersion string
-	RatesMeasured  bool // rates were to be measured
+	RatesMeasured  bool // rates were requested
 }
 
 // Calls counts connections to a port.
 type Calls struct {
 	Count uint64
-	Since time.Duration // the role has run for so long
-	Last  time.Duration // since the last one, if there was any
+	Since time.Duration // time since the role started
+	Last  time.Duration // time since the last one, if any
 }
 
-// Pipe is a pipe, as one of its ends sees it.
+// Pipe is a pipe as seen by one of its ends.
 type Pipe struct {
 	Device, Address, Via string
-	Ready                bool // it carries a subflow, or waits for one
+	Ready                bool // it carries a subflow or waits for one
 	Carries              bool
-	RTT                  time.Duration // 0: not known
-	Problem              *Problem      // why there is none
-	// Unused is why the primary does not use it, as that one says; nil if it does not.
+	RTT                  time.Duration // 0: unknown
+	Problem              *Problem      // why there is no pipe
+	// Unused is the primary's reason for not using the pipe; nil if there is none.
 	Unused *Problem
 }
 
-// Port is one that a primary opens.
+// Port is a port that a primary opens.
 type Port struct {
 	What, At string
-	Problem  *Problem // it cannot be opened
+	Problem  *Problem // why it cannot be opened
 }
 
-// Primary is a primary, as its server sees it.
+// Primary is a primary as seen by its server.
 type Primary struct {
 	Name             string
 	Subflows, Silent int
-	Copied           bool // two mpbond at once use its key
+	Copied           bool // two instances of mpbond use its key
 }
 
-// Refused is a device that this one refuses, or that refuses it.
+// Refused is a device that this one refuses, or that refuses this one.
 type Refused struct {
-	Device, Address string // Device is "" for a stranger
+	Device, Address string // Device is "" for an unknown device
 	Here            bool   // this device refuses
 	Reason, Hint    string
 }
 
-// Problem is an error in parts.
+// Problem is an error split into its parts.
 type Problem struct {
 	Kind  fault.Kind
 	Cause fault.Cause
@@ -104,7 +103,7 @@ type Problem struct {
 	Hint  string
 }
 
-// newProblem is nil for nil.
+// newProblem converts err; nil becomes nil.
 func newProblem(err error) *Problem {
 	if err == nil {
 		return nil
@@ -112,8 +111,8 @@ func newProblem(err error) *Problem {
 	return &Problem{Kind: fault.KindOf(err), Cause: tcp.CauseOf(err), Text: err.Error(), Hint: fault.HintOf(err)}
 }
 
-// newProblemAt is problem for what met a call to peer. Of two that speak different versions it
-// says which one to upgrade.
+// newProblemAt converts an error of a call to peer. For a version mismatch the text says which
+// device to upgrade.
 func newProblemAt(peer string, err error) *Problem {
 	p := newProblem(err)
 	var r wire.Refuse
@@ -125,59 +124,57 @@ func newProblemAt(peer string, err error) *Problem {
 	return p
 }
 
-// Host is this device.
+// Host describes this device.
 type Host struct {
 	Uplinks       []string // interfaces with a default route
-	UnusedUplinks []string // of them, those that the primary does not use
-	IPv6          bool     // there is a way out by it
-	Public        bool     // an interface has an address that others on the Internet can call
-	// Names is why this device's resolver does not answer, nil if it does, or was
-	// not asked; NoResolver tells that there is none.
+	UnusedUplinks []string // those that the primary does not use
+	IPv6          bool     // IPv6 destinations can be reached
+	Public        bool     // an interface has a public address
+	// Names is why this device's resolver does not answer; nil if it does or was not asked.
+	// NoResolver reports that none is configured.
 	Names      *Problem
 	NoResolver bool
-	// BusyCPU is how busy the processors were while rates were measured, Own what this
-	// program used of one of them for that, both 0 to 1.
+	// BusyCPU is how busy all processors were while rates were measured. OwnCPU is how much of one
+	// processor this program used. Both are from 0 to 1.
 	BusyCPU, OwnCPU float64
-	// ReadBuffer and WriteBuffer are the most that the kernel takes for one
-	// connection, 0 if it does not tell.
+	// ReadBuffer and WriteBuffer are the kernel's maxima for one connection; 0 if unknown.
 	ReadBuffer, WriteBuffer unit.Bytes
 	Congestion              string
 	Features                []Feature
 }
 
-// Feature is something that only some kernels or users have.
+// Feature is a function that not every kernel or user supports.
 type Feature struct {
 	Name    string // "tun" or "run"
 	Missing string // why it cannot be used, "" if it can
 }
 
-// Server is the far end.
+// Server describes the far end.
 type Server struct {
 	Name        string
-	Version     string // "" if it did not tell
+	Version     string // "" if unknown
 	Addresses   []Address
-	IPv6        bool     // it has a way out by it
+	IPv6        bool     // it can reach IPv6 destinations
 	Names       *Problem // why names do not resolve there
-	HasAnswered bool     // the fields above were told
+	HasAnswered bool     // the fields above are valid
 	// Copied: another mpbond uses this device's key now.
 	Copied bool
-	// reports are those that were left there for this device.
+	// reports were left there for this device.
 	reports []probe.Report
-	// ClockAhead is how far its clock is ahead of ours, give or take Error; valid if
-	// Known.
+	// ClockAhead is how far the server's clock is ahead of ours, with an error of up to ClockError.
+	// Valid if HasAnswered.
 	ClockAhead, ClockError time.Duration
 }
 
-// Address is one of the server's.
+// Address is an address of the server.
 type Address struct {
-	At      string // "host:port" as it is written down
-	IP      string // what it stands for, "" if it does not resolve
+	At      string // "host:port" as configured
+	IP      string // resolved address, "" if it does not resolve
 	RTT     time.Duration
-	Problem *Problem // it does not answer
-	// BlackHole: it answers when packets are short, and else does not.
+	Problem *Problem // why it does not answer
+	// BlackHole: it answers short packets only.
 	BlackHole bool
-	// Portal is where something that answers in its place sends browsers to, or
-	// what it says; "" if nothing does.
+	// Portal is where a captive portal sends browsers, or what it answers; "" if there is none.
 	Portal string
 }
 
@@ -188,76 +185,76 @@ const (
 	HopPipe   = "pipe"
 )
 
-// Subflow is a way to the server: by an interface of this device, or a helper.
+// Subflow is a path to the server: by an interface of this device, or by a helper.
 type Subflow struct {
 	Name    string
 	Helper  bool
 	Metered bool
-	Backup  bool // it is used while no other works
-	Capped  bool // of a direct one: its link has a cap
+	Backup  bool // it is used only when no other path works
+	Capped  bool // its link has a cap; direct only
 	Up      bool
 	Silent  bool     // the running primary's subflow makes no progress
 	Problem *Problem // why it is not up
-	// Of a helper: whether a pipe of it is there, how long ago the last one came (0: none
-	// did since the primary began), and what it has left at the server about its calls.
+	// For a helper: whether it has a pipe, how long ago its last pipe came (0: none since the
+	// primary started), and its signed report at the server about failed calls.
 	HasPipe      bool
 	LastPipe     time.Duration
 	SignedReport *Problem
-	// QueueTime is how much longer than at its best a round trip of a direct one takes.
+	// QueueTime is the current excess of a direct subflow's round trip over its minimum.
 	QueueTime time.Duration
-	// UDP tells that the running primary's direct subflow goes over UDP, WhyNotUDP why it does
-	// not although that is asked for.
+	// UDP reports that the running primary's direct subflow uses UDP. WhyNotUDP is why it does not,
+	// although UDP is configured.
 	UDP       bool
 	WhyNotUDP string
-	// Refuses is why a helper carries nothing by its owner's word, such as a low
-	// battery; "" if it does not say so. Rests is why this device lets it carry
-	// nothing, by its own policy or since it is paused.
+	// Refuses is why a helper carries nothing by its own settings, such as a low battery; "" if it
+	// does not refuse. Suspended is why this device does not use the helper, by its policy or
+	// because it is paused.
 	Refuses   string
 	Suspended string
-	Local     string // this end's address, of a direct one
-	Seen      string // where it comes from as the server sees it
-	Hops      []Hop  // from here to the server; none of a lane that is not up
+	Local     string // our address; direct only
+	Seen      string // its source address as the server sees it
+	Hops      []Hop  // from here to the server; empty if it is not up
 	DownRate  Rate
-	UpRate    Rate // the other direction
-	// NotMeasured tells why no rates were measured, "" if they were, or none were to be.
+	UpRate    Rate // towards the server
+	// NotMeasured is why no rates were measured; "" if they were, or were not requested.
 	NotMeasured string
 }
 
-// Hop is one TCP connection of a lane.
+// Hop is one TCP connection of a subflow.
 type Hop struct {
 	Name                   string
-	RTT                    time.Duration // the least; 0: not known
-	Packets, Retransmitted uint64        // both ends together, as far as they tell
-	MTU                    unit.Bytes    // 0: not known
-	RejectedReports        uint64        // of the helper, at the server; of an HS-path
+	RTT                    time.Duration // minimum; 0: unknown
+	Packets, Retransmitted uint64        // counted by both ends, as far as known
+	MTU                    unit.Bytes    // 0: unknown
+	RejectedReports        uint64        // of the helper, counted at the server; HS-path only
 }
 
-// Rate is what a lane carries one way.
+// Rate is the rate of a subflow in one direction.
 type Rate struct {
 	Bps   unit.Rate
-	Limit string // the hop that was the limit, "" if not known
+	Limit string // the hop that was the limit, "" if unknown
 	Bytes unit.Bytes
-	// Problem is why there is no rate. Stalled tells that the lane answered before
-	// but no bulk came through.
+	// Problem is why there is no rate. Stalled reports that the subflow answered before, but no
+	// bulk data came through.
 	Problem *Problem
 	Stalled bool
 }
 
-// Level says how good something is.
+// Level is the severity of a finding.
 type Level string
 
-// Levels, by rising concern.
+// Levels, in order of severity.
 const (
 	OK   Level = "ok"
-	Note Level = "note" // worth knowing, nothing to mend
-	Warn Level = "warn" // works, but not as it could
+	Note Level = "note" // for information
+	Warn Level = "warn" // works, but could be better
 	Bad  Level = "bad"  // does not work
 )
 
-// Finding is what one check found.
+// Finding is the result of one check.
 type Finding struct {
-	Check   string `json:"check"`             // a word that stays the same
-	Subject string `json:"subject,omitempty"` // a lane, hop, address or feature
+	Check   string `json:"check"`             // stable name of the check
+	Subject string `json:"subject,omitempty"` // a subflow, hop, address or feature
 	Level   Level  `json:"level"`
 	Text    string `json:"text"`
 	Hint    string `json:"hint,omitempty"`
@@ -267,31 +264,31 @@ type Finding struct {
 type HopReport struct {
 	Name  string     `json:"name"`
 	RTTms float64    `json:"rtt_ms"`
-	Loss  float64    `json:"loss"` // packets sent again, of all
+	Loss  float64    `json:"loss"` // share of packets sent again
 	MTU   unit.Bytes `json:"mtu_bytes"`
-	// DownBps and UpBps are what it carries, or, with AtLeast, what it was seen to
-	// carry while another hop was the limit. 0: not measured.
+	// DownBps and UpBps are the rates of the hop. With AtLeast they are lower bounds, because
+	// another hop was the limit. 0: not measured.
 	DownBps     unit.Rate `json:"down_bps"`
 	DownAtLeast bool      `json:"down_at_least"`
 	UpBps       unit.Rate `json:"up_bps"`
 	UpAtLeast   bool      `json:"up_at_least"`
 }
 
-// SubflowReport is a lane in a report.
+// SubflowReport is a subflow in a report.
 type SubflowReport struct {
 	Name    string      `json:"name"`
 	Kind    string      `json:"kind"` // direct or helped
 	Up      bool        `json:"up"`
 	DownBps unit.Rate   `json:"down_bps"` // 0: not measured
 	UpBps   unit.Rate   `json:"up_bps"`
-	NAT     bool        `json:"nat"` // the server sees it under another address
+	NAT     bool        `json:"nat"` // the server sees another source address
 	Seen    string      `json:"seen,omitempty"`
 	Hops    []HopReport `json:"hops"` // never null
 }
 
-// Verdict names what limits most.
+// Verdict names the bottleneck.
 type Verdict struct {
-	// What is a word that stays the same: see docs/howto/doctor.md.
+	// What is a stable name; docs/doctor.md lists them.
 	What    string `json:"what"`
 	Subject string `json:"subject,omitempty"`
 	Level   Level  `json:"level"`
@@ -299,11 +296,11 @@ type Verdict struct {
 	Advice  string `json:"advice,omitempty"`
 }
 
-// Report is what is told.
+// Report is the result of the doctor.
 type Report struct {
 	Bottleneck Verdict         `json:"bottleneck"`
 	Findings   []Finding       `json:"findings"` // never null
 	Subflows   []SubflowReport `json:"subflows"` // never null
-	// Kind is what a failure is of, as in errors; "" if nothing is bad.
+	// Kind is the kind of failure, as in errors; "" if nothing has failed.
 	Kind fault.Kind `json:"kind,omitempty"`
 }

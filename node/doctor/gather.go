@@ -17,44 +17,45 @@ import (
 	"mpbond/node/probe"
 )
 
-// Bounds of one lane and direction.
+// Bounds of one measured subflow and direction.
 const (
 	RateTime  = 2 * time.Second
 	RateBytes = 24 * unit.MB
 )
 
-// Config is what is looked at: this device in a role. Functions are called by
-// the goroutine of Gather.
+// Config describes this device in the role to be examined. The goroutine of Gather calls its
+// functions.
 type Config struct {
 	Role    identity.Role
 	Key     *identity.Key
-	Server  identity.Peer // of a helper, with the addresses of all servers
+	Server  identity.Peer // at a helper with the addresses of all servers
 	Helpers []identity.Peer
-	Name    string // of this device in its lanes
-	Host    string // another name by which the policy may mean it
-	// Interfaces, Metered, Congestion and Mark are as the primary's configuration
-	// has them; with no interface there is one lane by the system's routes.
+	Name    string // of this device in its subflows
+	Host    string // another name of this device in the policy
+	// Interfaces, Metered, Congestion and Mark are those of the primary's configuration. Without
+	// interfaces there is one direct subflow, by the system's routes.
 	Interfaces []string
 	Metered    []string
-	// Policy is what the policy file says of this device, or of an interface of it;
-	// nil without one.
+	// Policy returns the policy of this device or of one of its interfaces; nil without a policy
+	// file.
 	Policy func(name string) policy.DeviceSpec
-	// Only names the lanes to look at; empty is all.
+	// Only names the subflows to examine; empty means all.
 	Only       []string
 	Congestion string
 	Mark       int
 	Version    string
-	// Ports are those that a primary opens, with what they are for.
+	// Ports lists the ports that a primary opens, and their purposes.
 	Ports []Port
-	// Status asks the running role, nil if it does not run; a primary has its proxy
-	// at SOCKS, "" for none.
+	// Status queries the running role; nil if it does not run. SOCKS is the address of a primary's
+	// proxy, "" for none.
 	Status func(context.Context) (api.Status, error)
 	SOCKS  string
-	// Ledger counts what the doctor's own bond has own links carry; nil: nobody does.
+	// Ledger counts the traffic of the doctor's own bond on local links; nil: not counted.
 	Ledger tcp.Ledger
-	// Rates has rates measured, MeteredRates those of lanes that are spared, too.
+	// Rates enables rate measurements, MeteredRates also those of subflows that are normally
+	// spared.
 	Rates, MeteredRates bool
-	// Now is this device's clock, Progress is told what is done next.
+	// Now is this device's clock. Progress is called with the next step.
 	Now      func() time.Time
 	Progress func(string)
 }
@@ -66,8 +67,8 @@ func (p Config) clockNow() time.Time {
 	return p.Now()
 }
 
-// Gather measures, one thing after another, until all is done or ctx ends: what
-// was not reached by then is reported as a problem of ctx.
+// Gather makes one measurement after another until all are done or ctx ends. Missing ones are
+// reported as a problem of ctx.
 func Gather(ctx context.Context, p Config) Facts {
 	f := Facts{Role: p.Role, Version: p.Version, RatesMeasured: p.Rates}
 	p.Progress("this device")
@@ -101,7 +102,7 @@ func Gather(ctx context.Context, p Config) Facts {
 				f.Host.UnusedUplinks = append(f.Host.UnusedUplinks, name)
 			}
 		}
-	} else if len(f.Host.Uplinks) > 1 { // the system chooses one
+	} else if len(f.Host.Uplinks) > 1 { // the system chooses the interface
 		f.Host.UnusedUplinks = f.Host.Uplinks[1:]
 	}
 	busy, all := probe.ReadCPUTimes(), startCPUUsage()
@@ -115,8 +116,8 @@ func Gather(ctx context.Context, p Config) Facts {
 	return f
 }
 
-// directInterfaces returns the interfaces of direct lanes, "" for the system's choice, as a
-// primary chooses them: one alone is left to the system's routes.
+// directInterfaces returns the interfaces of direct subflows as a primary chooses them. "" means
+// the system's choice: a single interface is left to the system's routes.
 func (p Config) directInterfaces(h Host) []string {
 	if len(p.Interfaces) > 0 && p.Interfaces[0] != "auto" {
 		return p.Interfaces
@@ -128,11 +129,12 @@ func (p Config) directInterfaces(h Host) []string {
 	return links
 }
 
-// measureDirectSubflows measures the direct lanes, and tells what of a processor that took.
+// measureDirectSubflows measures the direct subflows, and returns which share of a processor this
+// took.
 func (p Config) measureDirectSubflows(ctx context.Context, f *Facts, st api.Status) (own float64) {
 	for _, iface := range p.directInterfaces(f.Host) {
-		var id uint32          // of the running primary's subflow
-		var best time.Duration // its least round trip, 0 if that is not known
+		var id uint32          // ID of the running primary's subflow
+		var best time.Duration // its minimum round trip, 0 if unknown
 		l := Subflow{Name: p.Name, Metered: slices.Contains(p.Metered, iface)}
 		if iface != "" {
 			l.Name += "/" + iface
@@ -143,7 +145,7 @@ func (p Config) measureDirectSubflows(ctx context.Context, f *Facts, st api.Stat
 		if !p.isSelected(l.Name) {
 			continue
 		}
-		p.Progress("the way to the server by " + l.Name)
+		p.Progress("the path to the server by " + l.Name)
 		p.applyPolicy(&l, iface, st)
 		for _, path := range subflowsOf(st) {
 			if path.Device == l.Name {
@@ -179,10 +181,9 @@ func (p Config) measureDirectSubflows(ctx context.Context, f *Facts, st api.Stat
 	return own
 }
 
-// applyPolicy takes what the policy says of the link of a direct lane, "" for one that is
-// not known yet.
+// applyPolicy sets the policy of a direct subflow's link. link is "" if the link is not known yet.
 func (p Config) applyPolicy(l *Subflow, link string, st api.Status) {
-	names := []string{link, p.Name, p.Host, st.Name} // those of the link itself go first
+	names := []string{link, p.Name, p.Host, st.Name} // the link's own names come first
 	l.Capped = l.Capped || slices.ContainsFunc(st.Caps, func(c api.Cap) bool { return slices.Contains(names, c.Name) })
 	if p.Policy == nil {
 		return
@@ -199,7 +200,7 @@ func (p Config) applyPolicy(l *Subflow, link string, st api.Status) {
 	l.Metered, l.Backup = l.Metered || metered, l.Backup || tier == wire.TierBackup
 }
 
-// deviceFacts is what is known of a device.
+// deviceFacts returns the known facts of a device.
 func deviceFacts(st api.Status, is func(api.Device) bool) (k api.KnownFacts) {
 	if i := slices.IndexFunc(st.Devices, is); i >= 0 && st.Devices[i].Facts != nil {
 		k = *st.Devices[i].Facts
@@ -218,14 +219,14 @@ func (p Config) isSelected(lane string) bool {
 	return len(p.Only) == 0 || slices.Contains(p.Only, lane)
 }
 
-// measureHelpedSubflows measures the lanes by helpers, which the running primary has.
+// measureHelpedSubflows measures the helped subflows of the running primary.
 func (p Config) measureHelpedSubflows(ctx context.Context, f *Facts, st api.Status) {
 	for _, h := range p.Helpers {
 		l := Subflow{Name: h.Name, Helper: true, Metered: slices.Contains(p.Metered, h.Name)}
 		if !p.isSelected(l.Name) {
 			continue
 		}
-		p.Progress("the way to the server by " + l.Name)
+		p.Progress("the path to the server by " + l.Name)
 		told := deviceFacts(st, func(d api.Device) bool { return d.Name == h.Name })
 		l.Metered, l.Refuses = l.Metered || told.Metered != nil && *told.Metered, told.Refuses
 		if i := slices.IndexFunc(st.Devices, func(d api.Device) bool { return d.Name == h.Name }); i >= 0 {
@@ -237,7 +238,7 @@ func (p Config) measureHelpedSubflows(ctx context.Context, f *Facts, st api.Stat
 		id := l.fillFromStatus(st, h.Name, p.clockNow())
 		if l.Up {
 			p.measureHelped(ctx, &l, id, &f.Server)
-			if !l.Up { // it has just died, or is about to: the primary learns why within seconds
+			if !l.Up { // it has failed just now: the primary learns the reason within seconds
 				l.Problem = p.awaitTrouble(ctx, &l, h.Name)
 			}
 		}
@@ -248,8 +249,8 @@ func (p Config) measureHelpedSubflows(ctx context.Context, f *Facts, st api.Stat
 	}
 }
 
-// fillFromStatus fills in what the running primary knows of a helper's lane, and returns the number
-// of its subflow, 0 for none.
+// fillFromStatus sets what the running primary knows about a helper's subflow, and returns the ID
+// of that subflow, 0 for none.
 func (l *Subflow) fillFromStatus(st api.Status, helper string, now time.Time) (id uint32) {
 	l.Up, l.HasPipe, l.Problem = false, false, nil
 	if i := slices.IndexFunc(st.Devices, func(d api.Device) bool { return d.Name == helper }); i >= 0 && !st.Devices[i].LastPipe.IsZero() {
@@ -271,7 +272,7 @@ func (l *Subflow) fillFromStatus(st api.Status, helper string, now time.Time) (i
 		l.Metered, l.Backup = l.Metered || path.Metered, l.Backup || path.Tier == wire.TierBackup.String()
 		switch {
 		case path.ID != 0 && path.Pipe == "":
-			l.Problem = &Problem{Text: "its pipe broke, and has not come back"}
+			l.Problem = &Problem{Text: "its pipe broke and has not come back"}
 		case path.State == api.Up, path.State == api.Silent:
 			if !l.Up || path.State == api.Up {
 				id, l.Up, l.Silent = path.ID, true, path.State == api.Silent
@@ -286,15 +287,15 @@ func (l *Subflow) fillFromStatus(st api.Status, helper string, now time.Time) (i
 	return id
 }
 
-// troubleTimeout is how long the helper may take to say why it does not reach the server: the
-// silence of a subflow, and its own attempt to connect.
+// troubleTimeout is how long to wait for a helper's reason why it does not reach the server. It
+// covers the silence of a subflow and the helper's own attempt to connect.
 const troubleTimeout = 10 * time.Second
 
-// awaitTrouble waits until the running primary knows from a helper why its lane does not
-// work, and returns the best that is known.
+// awaitTrouble waits until the running primary knows from a helper why its subflow does not work.
+// It returns the best known reason.
 func (p Config) awaitTrouble(ctx context.Context, l *Subflow, helper string) *Problem {
 	before := l.Problem
-	p.Progress("what " + helper + " says of it")
+	p.Progress("the report of " + helper)
 	ctx, cancel := context.WithTimeout(ctx, troubleTimeout)
 	defer cancel()
 	tick := time.NewTicker(500 * time.Millisecond)
@@ -302,7 +303,7 @@ func (p Config) awaitTrouble(ctx context.Context, l *Subflow, helper string) *Pr
 	for {
 		if st, err := p.Status(ctx); err == nil {
 			l.fillFromStatus(st, helper, p.clockNow())
-			l.Up = false // it did not work a moment ago
+			l.Up = false // it failed a moment ago
 			if l.Problem != nil && l.Problem.By != "" || !l.HasPipe {
 				return l.Problem
 			}
@@ -315,7 +316,7 @@ func (p Config) awaitTrouble(ctx context.Context, l *Subflow, helper string) *Pr
 	}
 }
 
-// subflowProblem is why a path is down.
+// subflowProblem returns why a subflow is down.
 func subflowProblem(path api.Subflow) *Problem {
 	if path.Trouble == nil {
 		return &Problem{Text: path.LastError}
@@ -327,7 +328,7 @@ func problemFrom(t api.Trouble) *Problem {
 	return &Problem{Kind: t.Kind, Cause: t.Cause, By: t.By, At: t.At, Text: t.Text, Hint: t.Hint}
 }
 
-// callsFrom are those that have reached the running role's port.
+// callsFrom returns the count of connections to the running role's port.
 func callsFrom(st api.Status, now time.Time) *Calls {
 	if st.Calls == nil {
 		return nil
@@ -352,7 +353,7 @@ func pipesFrom(st api.Status) (list []Pipe) {
 	return list
 }
 
-// primariesFrom are the primaries that a server knows.
+// primariesFrom returns the primaries that a server knows.
 func primariesFrom(st api.Status) (list []Primary) {
 	for _, d := range st.Devices {
 		if d.Self || !slices.Contains(d.Roles, string(identity.RolePrimary)) {
@@ -371,7 +372,7 @@ func primariesFrom(st api.Status) (list []Primary) {
 	return list
 }
 
-// checkPorts tries to open those of a primary.
+// checkPorts tries to open the ports of a primary.
 func checkPorts(ctx context.Context, p Config) (list []Port) {
 	for _, n := range p.Ports {
 		l, err := tcp.Listen(ctx, n.At, tcp.Options{})
@@ -383,7 +384,7 @@ func checkPorts(ctx context.Context, p Config) (list []Port) {
 	return list
 }
 
-// listUplinks are this device's, none where they cannot be listed.
+// listUplinks returns this device's uplinks; nil if they cannot be listed.
 func listUplinks() []string {
 	list, err := device.Uplinks()
 	if err != nil {

@@ -33,7 +33,7 @@ func readSysctl(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// maxBuffer is the last of a sysctl's numbers, 0 if there is none.
+// maxBuffer returns the last number of a sysctl, 0 if there is none.
 func maxBuffer(name string) unit.Bytes {
 	f := strings.Fields(readSysctl(name))
 	if len(f) == 0 {
@@ -43,7 +43,7 @@ func maxBuffer(name string) unit.Bytes {
 	return unit.Bytes(n)
 }
 
-// cpuUsage is what this program has used of a processor.
+// cpuUsage is the processor time that this program has used at a time.
 type cpuUsage struct {
 	at  time.Time
 	cpu time.Duration
@@ -51,7 +51,7 @@ type cpuUsage struct {
 
 func (u cpuUsage) elapsed() time.Duration { return time.Since(u.at) }
 
-// cpuShare is the part of one processor since then; more than one may have worked.
+// cpuShare returns the used share of one processor since then. It can exceed 1.
 func (u cpuUsage) cpuShare() float64 {
 	now := startCPUUsage()
 	if took := now.at.Sub(u.at); took > 0 {
@@ -60,8 +60,8 @@ func (u cpuUsage) cpuShare() float64 {
 	return 0
 }
 
-// hasPublicAddress reports whether an interface has an address that is not for a network
-// of its own (RFC 1918, RFC 4193, RFC 6598).
+// hasPublicAddress reports whether an interface has a public address (not in RFC 1918, RFC 4193,
+// RFC 6598).
 func hasPublicAddress() bool {
 	list, _ := net.InterfaceAddrs()
 	for _, a := range list {

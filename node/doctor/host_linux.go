@@ -16,15 +16,15 @@ func missingTUN() string {
 	}
 	f.Close()
 	if os.Geteuid() != 0 {
-		return "it needs root"
+		return "it requires root"
 	}
 	return ""
 }
 
-// missingRun tells what redirection lacks: rights, nftables, control groups.
+// missingRun returns what redirection lacks: rights, nftables or control groups; "" if nothing.
 func missingRun() string {
 	if os.Geteuid() != 0 {
-		return "it needs root"
+		return "it requires root"
 	}
 	c, err := nftables.New()
 	if err == nil {

@@ -13,31 +13,30 @@ import (
 	"mpbond/base/unit"
 )
 
-// Where a finding begins to be one. Ours, unless a source is named.
+// Thresholds of findings. They are ours unless a source is given.
 const (
-	// clockWarn is about what certificates and people bear; clockBad is beyond
-	// what some certificates bear.
+	// Certificates and users tolerate about clockWarn. Some certificates do not tolerate clockBad.
 	clockWarn, clockBad = time.Minute, time.Hour
-	// leastMTU is what IPv6 asks of every link (RFC 8200 section 5); usual is
-	// Ethernet's, less what tunnels of providers take.
+	// leastMTU is the minimum of IPv6 (RFC 8200 section 5). usualMTU is Ethernet's MTU less what
+	// providers' tunnels take.
 	leastMTU, usualMTU = 1280, 1400
-	// lossWarn is where a loss-based congestion control does not fill a link any
-	// more: 1.22·MSS/(RTT·√p) is 3.5 Mbit/s at 2 %, 30 ms (Mathis et al., 1997).
+	// Above lossWarn a loss-based congestion control no longer fills a link: 1.22·MSS/(RTT·√p) is
+	// 3.5 Mbit/s at 2 %, 30 ms (Mathis et al., 1997).
 	lossWarn = 0.02
-	// leastPackets are too few to tell a loss from.
+	// leastPackets is the number of packets needed to estimate a loss.
 	leastPackets = 200
 	busyWarn     = 0.9
-	// queueWarn is a queue that nothing but other traffic makes: before rates are
-	// measured, at twice of what a radio's scheduler and its retransmissions take.
+	// queueWarn indicates a queue of other traffic before rates are measured. It is twice what a
+	// radio's scheduler and its retransmissions take.
 	queueWarn = 150 * time.Millisecond
-	// ownFull is the part of a processor at which this program is the limit.
+	// Above ownFull, a share of one processor, this program is the limit.
 	ownFull = 0.85
 )
 
-// carrierNAT is shared address space (RFC 6598).
+// carrierNAT is the shared address space (RFC 6598).
 var carrierNAT = netip.MustParsePrefix("100.64.0.0/10")
 
-// Evaluate says what the facts mean. It is pure.
+// Evaluate derives findings and the bottleneck from the facts. It is pure.
 func Evaluate(f Facts) Report {
 	j := evaluator{facts: f}
 	j.checkSetup()
@@ -71,7 +70,7 @@ type evaluator struct {
 	findings []Finding
 }
 
-// topic is what a finding is about: the check, and what it looked at.
+// topic is the subject of a finding: the check, and the examined object.
 type topic struct{ check, subject string }
 
 func (j *evaluator) addFinding(a topic, level Level, hint, text string, args ...any) {
@@ -86,7 +85,7 @@ func (j *evaluator) checkSetup() {
 		j.addFinding(topic{"configuration", ""}, Bad, p.Hint, "%s", p.Text)
 		return
 	}
-	j.addFinding(topic{"configuration", ""}, OK, "", "configuration, key and trust file are right")
+	j.addFinding(topic{"configuration", ""}, OK, "", "configuration, key and trust file are valid")
 }
 
 func (j *evaluator) checkHost() {
@@ -101,9 +100,9 @@ func (j *evaluator) checkHost() {
 	}
 	switch {
 	case h.NoResolver:
-		j.addFinding(topic{"names", ""}, Note, "", "this device has no name server; names that the proxy is given resolve at the server")
+		j.addFinding(topic{"names", ""}, Note, "", "this device has no name server; names given to the proxy resolve at the server")
 	case h.Names != nil:
-		j.addFinding(topic{"names", ""}, Bad, "give this device another name server (/etc/resolv.conf), or have apps hand names to the proxy (socks5h)",
+		j.addFinding(topic{"names", ""}, Bad, "set another name server (/etc/resolv.conf), or let apps pass names to the proxy (socks5h)",
 			"this device's resolver does not answer: %s", h.Names.Text)
 	default:
 		j.addFinding(topic{"names", ""}, OK, "", "this device's resolver answers")
@@ -111,7 +110,7 @@ func (j *evaluator) checkHost() {
 	if h.IPv6 {
 		j.addFinding(topic{"ipv6", ""}, OK, "", "this device has IPv6")
 	} else {
-		j.addFinding(topic{"ipv6", ""}, Note, "", "this device has no IPv6 of its own")
+		j.addFinding(topic{"ipv6", ""}, Note, "", "this device has no IPv6")
 	}
 	j.checkProcessor()
 	j.checkBuffers()
@@ -133,15 +132,15 @@ func (j *evaluator) checkProcessor() {
 	h := j.facts.Host
 	switch {
 	case h.OwnCPU >= ownFull:
-		j.addFinding(topic{"processor", ""}, Warn, "a quicker device, or one with instructions for AES, carries more", "this program needed %.0f %% of a processor to receive", 100*h.OwnCPU)
+		j.addFinding(topic{"processor", ""}, Warn, "use a faster device, or one with AES instructions", "this program needed %.0f %% of a processor to receive", 100*h.OwnCPU)
 	case h.BusyCPU >= busyWarn:
-		j.addFinding(topic{"processor", ""}, Warn, "end what else works here, and measure again", "the processors were busy for %.0f %% of the time: rates may be too low", 100*h.BusyCPU)
+		j.addFinding(topic{"processor", ""}, Warn, "stop other programs and measure again", "the processors were busy for %.0f %% of the time: rates may be too low", 100*h.BusyCPU)
 	case h.BusyCPU > 0:
 		j.addFinding(topic{"processor", ""}, OK, "", "busy for %.0f %% of the time while rates were measured", 100*h.BusyCPU)
 	}
 }
 
-// checkBuffers compares what the kernel allows with what the lanes were seen to need.
+// checkBuffers compares the kernel's limits with what the subflows need.
 func (j *evaluator) checkBuffers() {
 	for _, b := range []struct {
 		what string
@@ -156,19 +155,19 @@ func (j *evaluator) checkBuffers() {
 		}
 		var need unit.Bytes
 		for _, l := range j.facts.Subflows {
-			if len(l.Hops) > 0 { // of a helped lane this end has the pipe only
+			if len(l.Hops) > 0 { // on a helped subflow our hop is the pipe
 				need = max(need, 2*b.rate(l).Bytes(l.Hops[0].RTT))
 			}
 		}
 		if need > b.most*9/10 {
-			j.addFinding(topic{"buffer", b.what}, Warn, fmt.Sprintf("sysctl -w net.ipv4.%s: raise the last of its three numbers to %d", b.what, 2*need), "connections may buffer %v, which a lane used up", b.most)
+			j.addFinding(topic{"buffer", b.what}, Warn, fmt.Sprintf("sysctl -w net.ipv4.%s: raise the last of its three numbers to %d", b.what, 2*need), "connections may buffer %v, which one subflow filled", b.most)
 		} else {
 			j.addFinding(topic{"buffer", b.what}, OK, "", "connections may buffer %v", b.most)
 		}
 	}
 }
 
-// checkAddresses tells which of the servers' addresses answer.
+// checkAddresses reports which addresses of the servers answer.
 func (j *evaluator) checkAddresses() {
 	s := j.facts.Server
 	answers := slices.ContainsFunc(s.Addresses, func(a Address) bool { return a.Problem == nil })
@@ -179,9 +178,9 @@ func (j *evaluator) checkAddresses() {
 		}
 		switch {
 		case a.Portal != "":
-			j.addFinding(topic{"portal", a.At}, Bad, "open a browser and agree to what this network asks, then try again", "something else answers for the server: %s", a.Portal)
+			j.addFinding(topic{"portal", a.At}, Bad, "open a browser and log in to this network, then try again", "something else answers in place of the server: %s", a.Portal)
 		case a.BlackHole:
-			j.addFinding(topic{"mtu", what}, Bad, blackHoleHint, "it answers when packets are short, else not: long packets are lost on the way")
+			j.addFinding(topic{"mtu", what}, Bad, blackHoleHint, "it answers short packets only: long packets are lost on the way")
 		case a.Problem == nil:
 			j.addFinding(topic{"server", what}, OK, "", "answers in %v", roundTime(a.RTT))
 		default:
@@ -195,7 +194,7 @@ func (j *evaluator) checkAddresses() {
 	}
 }
 
-// checkServer tells of the server what it told itself.
+// checkServer reports what the server says about itself.
 func (j *evaluator) checkServer() {
 	j.checkAddresses()
 	s := j.facts.Server
@@ -207,7 +206,7 @@ func (j *evaluator) checkServer() {
 	if s.ClockAhead < 0 {
 		way = "ahead of"
 	}
-	const clockHint = "set the clock, for example with `timedatectl set-ntp true`: certificates of web servers, and codes for pairing, depend on it"
+	const clockHint = "set the clock, for example with `timedatectl set-ntp true`: TLS certificates and pairing codes depend on it"
 	switch {
 	case off > clockWarn:
 		level := Warn
@@ -224,19 +223,19 @@ func (j *evaluator) checkServer() {
 	case s.Names.Kind == fault.NotFound:
 		j.addFinding(topic{"names", "server"}, Note, "", "the server has no name server: apps must resolve names themselves")
 	default:
-		j.addFinding(topic{"names", "server"}, Bad, fmt.Sprintf("mend the name server of %s (/etc/resolv.conf there)", cmp.Or(s.Name, "the server")),
+		j.addFinding(topic{"names", "server"}, Bad, fmt.Sprintf("fix the name server of %s (/etc/resolv.conf there)", cmp.Or(s.Name, "the server")),
 			"names do not resolve at the server %s: %s", s.Name, s.Names.Text)
 	}
 	if j.facts.Host.IPv6 && !slices.ContainsFunc(s.Addresses, func(a Address) bool { return strings.Contains(a.IP, ":") }) {
-		j.addFinding(topic{"ipv6", "to the server"}, Note, "give the server's name or address for IPv6 too, if it has one", "the server is known by IPv4 addresses only")
+		j.addFinding(topic{"ipv6", "to the server"}, Note, "add the server's IPv6 address, if it has one", "the server is known by IPv4 addresses only")
 	}
 	if s.IPv6 {
 		j.addFinding(topic{"ipv6", "server"}, OK, "", "the server reaches IPv6 destinations")
 	} else {
-		j.addFinding(topic{"ipv6", "server"}, Note, "give the server IPv6, if its provider has it", "the server has no IPv6: destinations that have nothing else are not reached")
+		j.addFinding(topic{"ipv6", "server"}, Note, "enable IPv6 at the server, if its provider offers it", "the server has no IPv6: destinations with IPv6 only cannot be reached")
 	}
 	if s.Copied {
-		j.addFinding(topic{"key", ""}, Warn, "a copy of this device's files runs on another device: on the server `mpbond revoke` this device, then pair each of the two anew, with a key of its own",
+		j.addFinding(topic{"key", ""}, Warn, "another device runs with a copy of this device's files: `mpbond revoke` this device on the server, then pair both again with separate keys",
 			"another mpbond uses the key of %s now", j.facts.thisDevice())
 	}
 	if s.Version != j.facts.Version {
@@ -244,29 +243,29 @@ func (j *evaluator) checkServer() {
 	}
 }
 
-// checkSubflows tells of the ways to the server.
+// checkSubflows reports the state of the subflows.
 func (j *evaluator) checkSubflows() {
 	for _, l := range j.facts.Subflows {
 		switch {
 		case !l.Up && l.Refuses != "":
-			j.addFinding(topic{"helper", l.Name}, Note, "", "it carries nothing at present, as its owner wants: %s", l.Refuses)
+			j.addFinding(topic{"helper", l.Name}, Note, "", "it is not used, because of its own settings: %s", l.Refuses)
 			continue
 		case !l.Up && l.Suspended != "":
-			j.addFinding(topic{"helper", l.Name}, Note, "", "it carries nothing at present, as this device wants: %s", l.Suspended)
+			j.addFinding(topic{"helper", l.Name}, Note, "", "it is not used, because of this device's settings: %s", l.Suspended)
 			continue
 		case !l.Up && l.Helper:
 			w := j.facts.explainHelper(l)
 			j.addFinding(topic{"helper", l.Name}, Bad, w.hint, "%s", w.text)
 			continue
 		case !l.Up:
-			w := explanation{"no way to the server", ""}
+			w := explanation{"no path to the server", ""}
 			if l.Problem != nil {
 				w = j.facts.explainServer(cmp.Or(l.Problem.At, j.facts.Server.firstAddress()), *l.Problem)
 			}
 			j.addFinding(topic{"subflow", l.Name}, Bad, w.hint, "%s", w.text)
 			continue
 		case l.Silent:
-			j.addFinding(topic{"subflow", l.Name}, Warn, "it comes back by itself, or is made anew within seconds; if not, look at its link", "its subflow makes no progress")
+			j.addFinding(topic{"subflow", l.Name}, Warn, "it recovers or is replaced within seconds; if not, check its link", "its subflow makes no progress")
 		case l.Problem != nil:
 			j.addFinding(topic{"subflow", l.Name}, Warn, l.Problem.Hint, "the running primary says: %s", l.Problem.Text)
 		default:
@@ -274,9 +273,9 @@ func (j *evaluator) checkSubflows() {
 		}
 		switch {
 		case l.WhyNotUDP != "":
-			j.addFinding(topic{"transport", l.Name}, Note, "open the server's UDP port too, and run it with --udp", "its subflow goes over TCP, and not over UDP as is asked for: %s", l.WhyNotUDP)
+			j.addFinding(topic{"transport", l.Name}, Note, "open the server's UDP port too, and run it with --udp", "its subflow uses TCP instead of the configured UDP: %s", l.WhyNotUDP)
 		case l.UDP:
-			j.addFinding(topic{"transport", l.Name}, OK, "", "its subflow goes over UDP")
+			j.addFinding(topic{"transport", l.Name}, OK, "", "its subflow uses UDP")
 		}
 		j.checkNAT(l)
 		j.checkQueue(l)
@@ -290,7 +289,7 @@ func (j *evaluator) checkSubflows() {
 	}
 }
 
-// firstAddress is the first of the server's, "" if none is known.
+// firstAddress returns the first address of the server, "" if none is known.
 func (s Server) firstAddress() string {
 	if len(s.Addresses) == 0 {
 		return ""
@@ -308,14 +307,14 @@ func (j *evaluator) checkStalls(l Subflow) {
 		switch {
 		case d.r.Stalled:
 			j.addFinding(topic{"mtu", l.Name}, Bad, blackHoleHint,
-				"short packets pass, bulk %s does not: long packets seem to be lost on the way", d.name)
+				"short packets pass, bulk data %s does not: long packets seem to be lost on the way", d.name)
 		case d.r.Problem != nil:
 			j.addFinding(topic{"rate", l.Name}, Warn, d.r.Problem.Hint, "no rate %s: %s", d.name, d.r.Problem.Text)
 		}
 	}
 }
 
-// checkNAT compares the address of a direct lane with the one that the server sees.
+// checkNAT compares the address of a direct subflow with the one that the server sees.
 func (j *evaluator) checkNAT(l Subflow) {
 	seen, local := addrOf(l.Seen), addrOf(l.Local)
 	switch {
@@ -331,7 +330,7 @@ func (j *evaluator) checkNAT(l Subflow) {
 	}
 }
 
-// addrOf is the IP address of "address:port".
+// addrOf returns the IP address of "address:port".
 func addrOf(s string) netip.Addr {
 	a, _ := netip.ParseAddrPort(s)
 	return a.Addr().Unmap().WithZone("")
@@ -342,31 +341,31 @@ func (j *evaluator) checkHop(l Subflow, h Hop) {
 	switch {
 	case h.MTU == 0 || h.MTU >= usualMTU:
 	case h.MTU < leastMTU:
-		j.addFinding(topic{"mtu", subject}, Warn, "raise the MTU of the link, if nothing on the way needs it so small", "its packets have at most %d bytes: IPv6 needs %d, and headers cost more than usual", h.MTU, leastMTU)
+		j.addFinding(topic{"mtu", subject}, Warn, "raise the MTU of the link, unless something on the path needs it", "its packets have at most %d bytes: IPv6 needs %d, and headers cost more than usual", h.MTU, leastMTU)
 	default:
 		j.addFinding(topic{"mtu", subject}, Note, "", "its packets have at most %d bytes, as in a tunnel", h.MTU)
 	}
 	if h.RejectedReports > 0 {
-		j.addFinding(topic{"forged", subject}, Warn, "have "+l.Name+" use another network, and ask who runs this one",
-			"somebody on the %s forges what %s reports: the server ignored it %d times; data are safe, and may be slower", subject, l.Name, h.RejectedReports)
+		j.addFinding(topic{"forged", subject}, Warn, "have "+l.Name+" use another network, and ask who runs the present one",
+			"somebody on the %s forges reports of %s: the server ignored %d of them; data is safe, but may be slower", subject, l.Name, h.RejectedReports)
 	}
 	if loss := lossRate(h); loss > lossWarn {
-		where := "see what else uses this line, and whether its radio is weak"
+		where := "check for other traffic on this link, and for a weak radio signal"
 		if h.Name == HopPipe {
-			where = "bring the two nearer, or use another channel, 5 GHz or a cable"
+			where = "move the two devices closer, or use another channel, 5 GHz or a cable"
 		}
 		j.addFinding(topic{"loss", subject}, Warn, where+"; with much loss --congestion bbr carries more than cubic", "%.1f %% of the packets on the %s were lost and sent again", 100*loss, subject)
 	}
 }
 
-// checkQueue compares a round trip now with the best one that the running primary has seen.
+// checkQueue compares the current round trip with the minimum seen by the running primary.
 func (j *evaluator) checkQueue(l Subflow) {
 	if l.QueueTime < queueWarn || len(l.Hops) == 0 {
 		return
 	}
 	best := l.Hops[0].RTT - l.QueueTime
-	j.addFinding(topic{"queue", hopTitle(l, l.Hops[0].Name)}, Warn, "find out what else uses this line (`mpbond top` shows what mpbond carries), or let helpers carry more",
-		"the line of %s is full: packets wait %v on the %s, whose round trip is %v when nothing else uses it", l.Name, roundTime(l.QueueTime), hopTitle(l, l.Hops[0].Name), roundTime(best))
+	j.addFinding(topic{"queue", hopTitle(l, l.Hops[0].Name)}, Warn, "find out what else uses this link (`mpbond top` shows mpbond's part), or let helpers carry more",
+		"the link of %s is full: packets wait %v on the %s, whose round trip is %v without other traffic", l.Name, roundTime(l.QueueTime), hopTitle(l, l.Hops[0].Name), roundTime(best))
 }
 
 func lossRate(h Hop) float64 {
@@ -376,7 +375,7 @@ func lossRate(h Hop) float64 {
 	return float64(h.Retransmitted) / float64(h.Packets)
 }
 
-// hopTitle is a hop as people call it.
+// hopTitle returns the name of a hop in texts.
 func hopTitle(l Subflow, hop string) string {
 	switch hop {
 	case HopPipe:

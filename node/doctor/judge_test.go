@@ -50,27 +50,27 @@ func TestVerdict(t *testing.T) {
 		kind          fault.Kind
 		says          string
 	}{
-		"healthy": {func(*Facts) {}, "ps_path", "PS-path by laptop", Note, "", "the PS-path by laptop carries 8 Mbit/s, the least of all"},
+		"healthy": {func(*Facts) {}, "ps_path", "PS-path by laptop", Note, "", "the PS-path by laptop carries 8 Mbit/s, the lowest rate of all"},
 		"not rated": {func(f *Facts) {
 			f.RatesMeasured, f.Subflows[0].DownRate, f.Subflows[0].UpRate, f.Subflows[1].DownRate, f.Subflows[1].UpRate = false, Rate{}, Rate{}, Rate{}, Rate{}
 		}, "none", "", OK, "", "nothing is wrong; rates were not measured"},
-		"pipe":           {func(f *Facts) { f.Subflows[1].DownRate = Rate{Bps: unit.Mbps, Limit: HopPipe} }, "pipe", "pipe to phone", Warn, "", "the pipe to phone carries 1 Mbit/s, where another way carries 8 Mbit/s"},
+		"pipe":           {func(f *Facts) { f.Subflows[1].DownRate = Rate{Bps: unit.Mbps, Limit: HopPipe} }, "pipe", "pipe to phone", Warn, "", "the pipe to phone carries 1 Mbit/s, while another path carries 8 Mbit/s"},
 		"pipe, upwards":  {func(f *Facts) { f.Subflows[1].UpRate = Rate{Bps: unit.Mbps, Limit: HopPipe} }, "pipe", "pipe to phone", Warn, "", "1 Mbit/s"},
-		"pipe, a little": {func(f *Facts) { f.Subflows[1].DownRate = Rate{Bps: 7 * unit.Mbps, Limit: HopPipe} }, "pipe", "pipe to phone", Note, "", "the least of all"},
+		"pipe, a little": {func(f *Facts) { f.Subflows[1].DownRate = Rate{Bps: 7 * unit.Mbps, Limit: HopPipe} }, "pipe", "pipe to phone", Note, "", "the lowest rate of all"},
 		"HS-path":        {func(f *Facts) { f.Subflows[1].DownRate = Rate{Bps: unit.Mbps, Limit: HopHSPath} }, "hs_path", "HS-path of phone", Warn, "", "1 Mbit/s"},
 		"PS-path":        {func(f *Facts) { f.Subflows[0].DownRate = Rate{Bps: unit.Mbps, Limit: HopPSPath} }, "ps_path", "PS-path by laptop", Warn, "", "9 Mbit/s"},
 		"no rate of one": {func(f *Facts) {
 			f.Subflows[0].DownRate, f.Subflows[0].UpRate = Rate{Limit: HopPSPath, Problem: dead}, Rate{Limit: HopPSPath, Problem: dead}
 		},
 			"hs_path", "HS-path of phone", Note, "", "carries 9 Mbit/s"},
-		"only way": {func(f *Facts) { f.Subflows = f.Subflows[:1] }, "ps_path", "PS-path by laptop", Note, "", "is the only way"},
+		"only way": {func(f *Facts) { f.Subflows = f.Subflows[:1] }, "ps_path", "PS-path by laptop", Note, "", "is the only path"},
 		"slow, and the processor busy": {func(f *Facts) { f.Host.BusyCPU = 0.99; f.Subflows[1].DownRate = Rate{Bps: unit.Mbps, Limit: HopPipe} },
 			"pipe", "pipe to phone", Warn, "", "rates may be too low"},
 		"setup": {func(f *Facts) {
 			*f = Facts{Setup: &Problem{Kind: fault.Permission, Text: "others can read the key", Hint: "chmod"}}
 		}, "configuration", "", Bad, fault.Permission, "others can read"},
 		"no uplink": {func(f *Facts) { f.Host.Uplinks = nil; noServer(f) }, "uplink", "", Bad, fault.Unreachable, "default route"},
-		"portal": {func(f *Facts) { noServer(f); f.Server.Addresses[1].Portal = "web pages are sent to login.example" },
+		"portal": {func(f *Facts) { noServer(f); f.Server.Addresses[1].Portal = "web pages are redirected to login.example" },
 			"portal", "home.example:7600", Bad, fault.Unreachable, "login.example"},
 		"server": {noServer, "server", "home.example:7600 (2001:db8::1)", Bad, fault.Timeout, "no answer"},
 		"refused": {func(f *Facts) {
@@ -97,12 +97,12 @@ func TestVerdict(t *testing.T) {
 		"clock":               {func(f *Facts) { f.Server.ClockAhead = 2 * time.Hour }, "clock", "", Bad, fault.Other, "2h0m0s behind the server's"},
 		"clock, other way":    {func(f *Facts) { f.Server.ClockAhead = -2 * time.Hour }, "clock", "", Bad, fault.Other, "2h0m0s ahead of the server's"},
 		"black hole":          {func(f *Facts) { f.Subflows[0].DownRate = Rate{Stalled: true, Problem: dead} }, "mtu", "laptop", Bad, fault.Other, "long packets seem to be lost"},
-		"black hole for TLS":  {func(f *Facts) { noServer(f); f.Server.Addresses[1].BlackHole = true }, "mtu", "home.example:7600 (198.51.100.1)", Bad, fault.Other, "when packets are short"},
+		"black hole for TLS":  {func(f *Facts) { noServer(f); f.Server.Addresses[1].BlackHole = true }, "mtu", "home.example:7600 (198.51.100.1)", Bad, fault.Other, "short packets only"},
 		"small MTU": {func(f *Facts) {
 			f.Subflows[1].Hops[1].MTU, f.Subflows[0].DownRate, f.Subflows[0].UpRate, f.Subflows[1].DownRate, f.Subflows[1].UpRate = 1200, Rate{}, Rate{}, Rate{}, Rate{}
 		}, "mtu", "HS-path of phone", Warn, "", "at most 1200 bytes"},
 		"loss":                  {func(f *Facts) { f.Subflows[0].Hops[0].Retransmitted = 500 }, "loss", "PS-path by laptop", Warn, "", "10.0 % of the packets on the PS-path by laptop"},
-		"forged reports":        {func(f *Facts) { f.Subflows[1].Hops[1].RejectedReports = 7 }, "forged", "HS-path of phone", Warn, "", "forges what phone reports: the server ignored it 7 times"},
+		"forged reports":        {func(f *Facts) { f.Subflows[1].Hops[1].RejectedReports = 7 }, "forged", "HS-path of phone", Warn, "", "forges reports of phone: the server ignored 7 of them"},
 		"loss that is no limit": {func(f *Facts) { f.Subflows[1].Hops[0].Retransmitted = 500 }, "ps_path", "PS-path by laptop", Note, "", ""},
 		"own processor":         {func(f *Facts) { f.Host.OwnCPU = 0.97 }, "processor", "", Warn, "", "97 % of a processor"},
 		"buffer":                {func(f *Facts) { f.Host.ReadBuffer = 64 * unit.KB }, "buffer", "tcp_rmem", Warn, "", "may buffer 64 KB"},
@@ -157,8 +157,8 @@ func TestFindings(t *testing.T) {
 	f.Server.IPv6, f.Host.IPv6 = false, false
 	has(f, "ipv6", "server", Note, "no IPv6")
 	has(f, "ipv6", "", Note, "no IPv6")
-	f.Host.Features[1].Missing = "it needs root"
-	has(f, "feature", "tun", Note, "cannot be used: it needs root")
+	f.Host.Features[1].Missing = "it requires root"
+	has(f, "feature", "tun", Note, "cannot be used: it requires root")
 	f.Subflows[0].Hops[0].MTU = 1380
 	has(f, "mtu", "PS-path by laptop", Note, "1380")
 	f.Subflows[1].NotMeasured = "its data costs money"
@@ -222,8 +222,8 @@ func TestTransport(t *testing.T) {
 		level Level
 		says  string
 	}{
-		"udp":     {Subflow{UDP: true}, OK, "goes over UDP"},
-		"blocked": {Subflow{WhyNotUDP: "no answer over UDP"}, Note, "over TCP, and not over UDP as is asked for: no answer"},
+		"udp":     {Subflow{UDP: true}, OK, "uses UDP"},
+		"blocked": {Subflow{WhyNotUDP: "no answer over UDP"}, Note, "uses TCP instead of the configured UDP: no answer"},
 		"tcp":     {Subflow{}, OK, ""},
 	} {
 		f := healthyFacts()

@@ -25,20 +25,20 @@ import (
 )
 
 const (
-	// callTimeout bounds a TCP handshake: SYNs leave at 0, 1 and 3 s.
+	// callTimeout bounds a TCP handshake; SYNs are sent at 0, 1 and 3 s.
 	callTimeout = 4 * time.Second
 	// joinTimeout bounds TLS and MP_JOIN.
 	joinTimeout = 4 * time.Second
-	// shortSegment makes packets of less than 1280 bytes, which IPv6 asks of every
-	// link, with room for headers of tunnels.
+	// shortSegment makes packets shorter than 1280 bytes, the minimum MTU of IPv6, with room for
+	// tunnel headers.
 	shortSegment = 1100
-	// askTimeout bounds what is asked besides rates.
+	// askTimeout bounds a request without its rate measurement.
 	askTimeout = 12 * time.Second
 	maxIPs     = 4 // of one name
 	maxAddrs   = 8 // of the server
 )
 
-// probeAddresses calls each address of the server, by the system's routes.
+// probeAddresses calls each address of the server by the system's routes.
 func probeAddresses(ctx context.Context, p Config) (list []Address) {
 	for _, at := range p.Server.Addresses[:min(len(p.Server.Addresses), maxAddrs)] {
 		p.Progress("server at " + at)
@@ -49,7 +49,7 @@ func probeAddresses(ctx context.Context, p Config) (list []Address) {
 		}
 		ips, err := resolveName(ctx, name)
 		if err != nil {
-			list = append(list, Address{At: at, Problem: newProblem(fault.New(fault.Unreachable, err, "is the name right, and does this device have DNS?"))})
+			list = append(list, Address{At: at, Problem: newProblem(fault.New(fault.Unreachable, err, "check the name, and the DNS of this device"))})
 			continue
 		}
 		for _, ip := range ips[:min(len(ips), maxIPs)] {
@@ -77,19 +77,19 @@ func resolveName(ctx context.Context, name string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }
 
-// ownBond is a bond of the doctor's own with one direct subflow.
+// ownBond is a bond of the doctor with one direct subflow.
 type ownBond struct {
 	endpoint *endpoint.Endpoint
 	local    string
-	link     string // interface that has that address, "" if none is known
+	link     string // interface with that address, "" if unknown
 }
 
 const ownSubflowID = 1
 
-// openOwnBond joins the server by an interface, at the first address that lets it. What
-// answers at others in its place is noted there.
+// openOwnBond joins the server by an interface, at the first address that works. It records portals
+// and black holes in list.
 func (p Config) openOwnBond(ctx context.Context, list []Address, iface string) (*ownBond, error) {
-	err := fault.New(fault.Config, errors.New("no address is known of the server"), "pair this device with the server")
+	err := fault.New(fault.Config, errors.New("no address of the server is known"), "pair this device with the server")
 	for i := range list {
 		a := &list[i]
 		if a.IP == "" {
@@ -102,7 +102,7 @@ func (p Config) openOwnBond(ctx context.Context, list []Address, iface string) (
 			return o, nil
 		}
 		if fault.Is(err, fault.Timeout) && a.Problem == nil && ctx.Err() == nil {
-			// TCP came through and TLS, whose packets are long, did not.
+			// TCP works and TLS, whose packets are long, does not.
 			opt.MaxSegment = shortSegment
 			if o, short := p.joinServer(ctx, at, opt); short == nil {
 				o.closeBond()
@@ -133,7 +133,7 @@ func (p Config) joinServer(ctx context.Context, at string, opt tcp.Options) (*ow
 	_, _ = rand.Read(j.Bond[:]) // never fails
 	sf, _, err := subflow.Join(ctx, c, p.Key.ClientConfig(p.Server.Key, wire.ALPN), j)
 	if errors.Is(err, context.DeadlineExceeded) || fault.Is(err, fault.Timeout) {
-		return nil, fault.New(fault.Timeout, fmt.Errorf("connect to %s: TCP comes through, and then no answer within %v", at, joinTimeout), "is mpbond well there? Its log and `mpbond status` tell")
+		return nil, fault.New(fault.Timeout, fmt.Errorf("connect to %s: TCP comes through, and then no answer within %v", at, joinTimeout), "check mpbond there with its log and `mpbond status`")
 	}
 	if err != nil {
 		return nil, err
@@ -163,7 +163,8 @@ func (o *ownBond) dialProbe(context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// askServer asks what the server knows, for the first lane that reaches it.
+// askServer sets what the server reports about a subflow, and about itself if that is not known
+// yet.
 func (p Config) askServer(ctx context.Context, l *Subflow, dial func(context.Context) (net.Conn, error), s *Server) {
 	a, err := runProbe(ctx, dial, probe.Request{Resolve: !s.HasAnswered}, p.Now)
 	l.Seen = a.Seen
@@ -173,7 +174,7 @@ func (p Config) askServer(ctx context.Context, l *Subflow, dial func(context.Con
 		var r wire.Reset
 		if errors.As(err, &r) && r.Code == wire.CodeNameNotFound {
 			l.Up = true
-			err = fault.New(fault.Unsupported, errors.New("the server is of a release that measures nothing"), "install the same release of mpbond on all devices")
+			err = fault.New(fault.Unsupported, errors.New("the server's release does not support measurements"), "install the same release of mpbond on all devices")
 		}
 		l.Problem = newProblem(err)
 		return
@@ -202,7 +203,7 @@ func runProbe(ctx context.Context, dial func(context.Context) (net.Conn, error),
 	return probe.Measure(ctx, c, a, now)
 }
 
-// mergeLastHop takes the server's word about the last hop of a lane.
+// mergeLastHop merges the server's sample of a subflow's last hop.
 func (l *Subflow) mergeLastHop(h *api.Hop) {
 	if h == nil || len(l.Hops) == 0 {
 		return
@@ -227,10 +228,9 @@ func newHop(name string, h *api.Hop) Hop {
 	return Hop{Name: name, RTT: msToDuration(h.MinRTTms), Packets: h.Packets, Retransmitted: h.Retransmitted, MTU: h.MTU}
 }
 
-// measureDirect fills in a direct lane, and tells what of a processor the rates
-// took. If the running primary has subflow id there, 0 for none, and a proxy, the
-// rates are that subflow's, so that they are counted with all else that it carries,
-// and no cap is passed by.
+// measureDirect measures a direct subflow and returns which share of a processor this took. If the
+// running primary has a proxy and subflow id there (0 for none), that subflow's rates are measured.
+// So they are counted with its other traffic, and caps apply.
 func (p Config) measureDirect(ctx context.Context, l *Subflow, o *ownBond, id uint32, s *Server) (share float64) {
 	hop, dial := func() *api.Hop { h, _ := o.endpoint.HopOf(ownSubflowID); return status.Hop(h) }, o.dialProbe
 	l.Hops = []Hop{{Name: HopPSPath}}
@@ -254,7 +254,7 @@ func (p Config) measureDirect(ctx context.Context, l *Subflow, o *ownBond, id ui
 	return share
 }
 
-// minKnown is the smaller one of what is known.
+// minKnown returns the smaller value; 0 means unknown.
 func minKnown[T ~int64](a, b T) T {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -270,7 +270,7 @@ func (p Config) shouldMeasureRates(l *Subflow) bool {
 	return p.Rates && l.Problem == nil
 }
 
-// whySpared is why a lane's rates are not measured unasked, "" for nothing.
+// whySpared returns why a subflow's rates are measured only on request, "" if they always are.
 func (l *Subflow) whySpared() string {
 	switch {
 	case l.Metered:
@@ -283,7 +283,7 @@ func (l *Subflow) whySpared() string {
 	return ""
 }
 
-// measureRate measures one direction of a lane.
+// measureRate measures one direction of a subflow.
 func (p Config) measureRate(ctx context.Context, l *Subflow, dial func(context.Context) (net.Conn, error), direction string) (r Rate) {
 	p.Progress(fmt.Sprintf("rate %s by %s", direction, l.Name))
 	a, err := runProbe(ctx, dial, probe.Request{Direction: direction, Bytes: RateBytes, Ms: RateTime.Milliseconds()}, p.Now)
@@ -300,16 +300,15 @@ func (p Config) measureRate(ctx context.Context, l *Subflow, dial func(context.C
 	return r
 }
 
-// limitShare is the part of the time in which bytes must have waited at a helper
-// for its far hop to be the limit.
+// limitShare is the share of the time in which bytes must wait at a helper for its far hop to count
+// as the limit.
 const limitShare = 0.5
 
-// measureHelped fills in a lane by a helper, over subflow id of the running
-// primary.
+// measureHelped measures a helped subflow over subflow id of the running primary.
 func (p Config) measureHelped(ctx context.Context, l *Subflow, id uint32, s *Server) {
 	l.Hops = []Hop{{Name: HopPipe}, {Name: HopHSPath}}
 	if p.SOCKS == "" {
-		l.NotMeasured = "the running primary has no proxy to measure it through"
+		l.NotMeasured = "the running primary has no proxy for the measurement"
 		return
 	}
 	dial := p.dialerVia(id)
@@ -328,8 +327,8 @@ func (p Config) measureHelped(ctx context.Context, l *Subflow, id uint32, s *Ser
 	}
 }
 
-// dialerVia makes streams that measure a subflow of the running primary, by its
-// proxy.
+// dialerVia returns a function that opens streams to measure a subflow of the running primary
+// through its proxy.
 func (p Config) dialerVia(id uint32) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		d, err := proxy.SOCKS5("tcp", p.SOCKS, nil, &net.Dialer{Timeout: callTimeout})
@@ -340,8 +339,7 @@ func (p Config) dialerVia(id uint32) func(context.Context) (net.Conn, error) {
 	}
 }
 
-// localHop is the hop of a subflow of the running primary that begins here, nil if it
-// does not tell.
+// localHop returns a sample of a subflow's first hop from the running primary, nil if unknown.
 func (p Config) localHop(ctx context.Context, id uint32) *api.Hop {
 	st, err := p.Status(ctx)
 	if err != nil {
@@ -355,9 +353,8 @@ func (p Config) localHop(ctx context.Context, id uint32) *api.Hop {
 	return nil
 }
 
-// watchFarWait looks at a subflow of the running primary until the function that it
-// returns is called, which tells for what part of the time bytes to the server
-// waited at the helper.
+// watchFarWait samples a subflow of the running primary until the returned function is called. That
+// function returns in which share of the samples bytes to the server waited at the helper.
 func (p Config) watchFarWait(ctx context.Context, id uint32) (share func() float64) {
 	ctx, cancel := context.WithCancel(ctx)
 	samples, waits := 0, 0

@@ -12,10 +12,9 @@ import (
 	"mpbond/link/tcp"
 )
 
-// detectPortal asks whether a captive portal answers in the server's place, "" if not.
-// Only the server's own address is called, so that nobody else learns of it: a
-// portal answers at port 80 of any address. Kind is why the server could not be
-// joined at its own port.
+// detectPortal returns what a captive portal answers in place of the server, "" if there is none.
+// It calls only the server's own address, so that nobody else is contacted: a portal answers at
+// port 80 of any address. kind is why joining the server has failed.
 func (p Config) detectPortal(ctx context.Context, a Address, iface string, kind fault.Kind) string {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -38,10 +37,10 @@ func (p Config) detectPortal(ctx context.Context, a Address, iface string, kind 
 	return classifyPortal(answer.StatusCode, answer.Header.Get("Location"), []string{"", name, a.IP}, kind)
 }
 
-// classifyPortal tells a portal from a web server that happens to be there: it asks
-// for a login (RFC 6585 section 6), sends elsewhere than to the names of the server
-// although its own port cannot be joined, or whatever has that port is not mpbond.
-// A port that is refused is more likely an mpbond that does not run.
+// classifyPortal distinguishes a portal from a web server on the same host. A portal asks for a
+// login (RFC 6585 section 6), or redirects to another name while the server's own port fails, or
+// something other than mpbond answers at that port. If the port refuses, mpbond probably does not
+// run.
 func classifyPortal(status int, location string, names []string, kind fault.Kind) string {
 	where := ""
 	if u, err := url.Parse(location); err == nil && !slices.Contains(names, u.Hostname()) {
@@ -50,9 +49,9 @@ func classifyPortal(status int, location string, names []string, kind fault.Kind
 	stranger := kind == fault.Protocol || kind == fault.WrongKey
 	switch {
 	case status == http.StatusNetworkAuthenticationRequired:
-		return "its web server wants a login to the network"
+		return "its web server asks for a network login"
 	case status >= 300 && status < 400 && where != "" && (stranger || kind == fault.Timeout):
-		return fmt.Sprintf("web pages are sent to %.100s", where)
+		return fmt.Sprintf("web pages are redirected to %.100s", where)
 	case stranger:
 		return fmt.Sprintf("no mpbond at its port, and a web server (status %d) at port 80", status)
 	}

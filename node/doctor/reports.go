@@ -10,13 +10,13 @@ import (
 	"mpbond/node/probe"
 )
 
-// maxReportAge is how far the clocks of a helper and this device may be apart for a report to
-// count: an old one, left again by somebody else, does not.
+// maxReportAge is the largest difference between a report's time and our clock. Older reports,
+// which others could replay, are ignored.
 const maxReportAge = time.Hour
 
-// signedReport returns what a helper has left at the server for this device, nil for nothing.
-// The server vouches for none of it: only a report that the helper's own key has signed,
-// for this device, counts.
+// signedReport returns the report that a helper has left at the server for this device, nil if
+// there is none. The server verifies nothing: only a report for this device that is signed with the
+// helper's key counts.
 func signedReport(list []probe.Report, helper identity.Peer, self identity.PublicKey, now time.Time) *Problem {
 	for _, r := range slices.Backward(list) {
 		f, err := wire.ParseReport(r.Frame)

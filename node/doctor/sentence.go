@@ -9,7 +9,7 @@ import (
 	"mpbond/base/fault"
 )
 
-// explanation is a finding's text and hint: which device, which hop, which port, and what to do.
+// explanation is the text and hint of a finding: device, hop, port and remedy.
 type explanation struct{ text, hint string }
 
 // tcpPortOf returns "TCP port N" of "host:port".
@@ -21,7 +21,7 @@ func tcpPortOf(at string) string {
 	return "TCP port " + port
 }
 
-// hostOf returns the host of "host:port", or all of what is none.
+// hostOf returns the host of "host:port", or at itself if it has another form.
 func hostOf(at string) string {
 	host, _, err := net.SplitHostPort(at)
 	if err != nil {
@@ -30,7 +30,7 @@ func hostOf(at string) string {
 	return host
 }
 
-// thisDevice returns "this device", with its name if that is known.
+// thisDevice returns "this device", with its name if known.
 func (f Facts) thisDevice() string {
 	if f.Name == "" {
 		return "this device"
@@ -38,67 +38,66 @@ func (f Facts) thisDevice() string {
 	return "this device (" + f.Name + ")"
 }
 
-// openPortHint is how a port of this device is opened.
+// openPortHint returns how to open a port of this device.
 func openPortHint(at string) string {
 	_, port, _ := net.SplitHostPort(at)
-	return fmt.Sprintf("let %s in here, for example with `sudo ufw allow %s/tcp` or `sudo firewall-cmd --add-port=%s/tcp`", tcpPortOf(at), port, port)
+	return fmt.Sprintf("open %s in this device's firewall, for example with `sudo ufw allow %s/tcp` or `sudo firewall-cmd --add-port=%s/tcp`", tcpPortOf(at), port, port)
 }
 
-// explainServer returns why the server of that name, "" for an unknown one, was not
-// joined at an address.
+// explainServer returns why the server could not be joined at an address.
 func (f Facts) explainServer(at string, p Problem) explanation {
 	name := cmp.Or(f.Server.Name, "the server")
 	where := fmt.Sprintf("%s at %s", tcpPortOf(at), hostOf(at))
 	switch {
 	case p.Cause == fault.CauseRefused:
 		return explanation{fmt.Sprintf("%s refuses %s: no `mpbond server` listens there", name, where),
-			fmt.Sprintf("on %s look with `mpbond status`, and start `mpbond server`; if it has another address or port, pair again", name)}
+			fmt.Sprintf("on %s run `mpbond status`, and start `mpbond server`; if its address or port has changed, pair again", name)}
 	case p.Cause == fault.CauseNoRoute:
-		return explanation{fmt.Sprintf("%s has no route to %s (%s)", f.thisDevice(), name, hostOf(at)), "connect it to a network that leads to the Internet"}
+		return explanation{fmt.Sprintf("%s has no route to %s (%s)", f.thisDevice(), name, hostOf(at)), "connect it to a network with Internet access"}
 	case p.Cause == fault.CauseNoName:
-		return explanation{fmt.Sprintf("the name of %s, %s, does not resolve on %s", name, hostOf(at), f.thisDevice()), "is the name right, and has this device Internet? open a web page here"}
+		return explanation{fmt.Sprintf("the name of %s, %s, does not resolve on %s", name, hostOf(at), f.thisDevice()), "check the name, and with a web page whether this device has Internet"}
 	case p.Cause == fault.CauseNoAnswer && f.hasInternet():
-		return explanation{fmt.Sprintf("%s does not answer on %s: something on the way, or its own firewall, drops it", name, where),
-			fmt.Sprintf("open %s in the firewall of %s and of its provider; if it is open, is %s on, and at this address?", tcpPortOf(at), name, name)}
+		return explanation{fmt.Sprintf("%s does not answer on %s: a firewall, its own or on the path, blocks it", name, where),
+			fmt.Sprintf("open %s in the firewall of %s and of its provider; if it is open, check that %s is on and has this address", tcpPortOf(at), name, name)}
 	case p.Cause == fault.CauseNoAnswer:
 		return explanation{fmt.Sprintf("%s does not answer on %s", name, where),
-			fmt.Sprintf("open a web page here: if none comes, %s has no Internet; else open %s in the firewall of %s and of its provider, or start it", f.thisDevice(), tcpPortOf(at), name)}
+			fmt.Sprintf("open a web page here: if it fails, %s has no Internet; otherwise open %s in the firewall of %s and of its provider, or start it", f.thisDevice(), tcpPortOf(at), name)}
 	case p.Kind == fault.UnknownDevice:
-		return explanation{fmt.Sprintf("%s does not know %s: it was revoked there, or %s was set up anew", name, f.thisDevice(), name),
+		return explanation{fmt.Sprintf("%s does not know %s: it was revoked there, or %s was set up again", name, f.thisDevice(), name),
 			fmt.Sprintf("pair the two again: `mpbond accept` on %s, `mpbond pair CODE` here", name)}
 	case p.Kind == fault.WrongKey:
-		return explanation{fmt.Sprintf("another device than %s answers on %s", name, where),
-			fmt.Sprintf("if %s was set up anew: `mpbond revoke %s` here, then pair again; else somebody is in the way", name, name)}
+		return explanation{fmt.Sprintf("a device other than %s answers on %s", name, where),
+			fmt.Sprintf("if %s was set up again: `mpbond revoke %s` here, then pair again; otherwise somebody intercepts the connection", name, name)}
 	}
 	return explanation{fmt.Sprintf("%s on %s: %s", name, where, p.Text), p.Hint}
 }
 
-// hasInternet reports whether this device's network leads somewhere: its resolver answers.
+// hasInternet reports whether this device's resolver answers.
 func (f Facts) hasInternet() bool { return f.Host.Names == nil && !f.Host.NoResolver }
 
-// explainHelper returns why a helper's lane is not up.
+// explainHelper returns why a helper's subflow is not up.
 func (f Facts) explainHelper(l Subflow) explanation {
 	here := cmp.Or(f.CallsAt, ":7602")
-	start := fmt.Sprintf("is %s on, on this network, and does `mpbond helper` run there? `mpbond doctor` there says what it meets", l.Name)
+	start := fmt.Sprintf("check that %s is on, on this network, and runs `mpbond helper`; `mpbond doctor` there shows the cause", l.Name)
 	switch {
 	case l.Problem != nil && l.Problem.By != "" && l.HasPipe:
 		return explanation{l.Problem.Text, l.Problem.Hint}
 	case l.HasPipe && l.Problem != nil:
-		return explanation{fmt.Sprintf("%s is there, and its way to %s does not work: %s", l.Name, cmp.Or(f.Server.Name, "the server"), l.Problem.Text),
-			cmp.Or(l.Problem.Hint, fmt.Sprintf("`mpbond doctor` on %s says whether it reaches the server", l.Name))}
+		return explanation{fmt.Sprintf("%s is connected, but cannot reach %s: %s", l.Name, cmp.Or(f.Server.Name, "the server"), l.Problem.Text),
+			cmp.Or(l.Problem.Hint, fmt.Sprintf("run `mpbond doctor` on %s", l.Name))}
 	case l.SignedReport != nil && l.SignedReport.Cause == fault.CauseRefused:
 		return explanation{fmt.Sprintf("%s calls %s, %s, and is refused: %s is at another address or port now", l.Name, hostOf(l.SignedReport.At), tcpPortOf(l.SignedReport.At), f.thisDevice()),
-			fmt.Sprintf("pair the two again, or write this device's address on %s; its helpers call %s here", l.Name, tcpPortOf(here))}
+			fmt.Sprintf("pair the two again, or set this device's new address on %s; helpers must call %s here", l.Name, tcpPortOf(here))}
 	case l.SignedReport != nil:
-		return explanation{fmt.Sprintf("%s calls %s of %s at %s and gets no answer: a firewall drops its calls, most likely this device's own", l.Name, tcpPortOf(l.SignedReport.At), f.thisDevice(), hostOf(l.SignedReport.At)),
-			openPortHint(l.SignedReport.At) + "; if it is open, the network keeps devices apart, as guest WiFi does, or this device has another address now"}
+		return explanation{fmt.Sprintf("%s calls %s of %s at %s and gets no answer: a firewall blocks it, most likely this device's own", l.Name, tcpPortOf(l.SignedReport.At), f.thisDevice(), hostOf(l.SignedReport.At)),
+			openPortHint(l.SignedReport.At) + "; if it is open, the network isolates devices, as guest WiFi does, or this device's address has changed"}
 	case l.LastPipe > 0:
-		return explanation{fmt.Sprintf("%s does not call %s of %s any more: it was last here %v ago", l.Name, tcpPortOf(here), f.thisDevice(), l.LastPipe.Round(time.Second)), start}
+		return explanation{fmt.Sprintf("%s no longer calls %s of %s: its last call was %v ago", l.Name, tcpPortOf(here), f.thisDevice(), l.LastPipe.Round(time.Second)), start}
 	case f.Calls != nil && f.Calls.Count == 0:
-		return explanation{fmt.Sprintf("nothing has reached %s of %s since it began %v ago, %s neither", tcpPortOf(here), f.thisDevice(), f.Calls.Since.Round(time.Second), l.Name),
+		return explanation{fmt.Sprintf("nothing has reached %s of %s since it started %v ago, not even %s", tcpPortOf(here), f.thisDevice(), f.Calls.Since.Round(time.Second), l.Name),
 			start + "; " + openPortHint(here)}
 	case l.Problem != nil:
-		return explanation{fmt.Sprintf("%s does not call %s of %s; before, %s", l.Name, tcpPortOf(here), f.thisDevice(), l.Problem.Text), start}
+		return explanation{fmt.Sprintf("%s does not call %s of %s; its last problem: %s", l.Name, tcpPortOf(here), f.thisDevice(), l.Problem.Text), start}
 	}
 	return explanation{fmt.Sprintf("%s does not call %s of %s", l.Name, tcpPortOf(here), f.thisDevice()), start}
 }
@@ -107,13 +106,13 @@ func (f Facts) explainHelper(l Subflow) explanation {
 func (f Facts) explainPipe(l Pipe) explanation {
 	p := l.Problem
 	if p == nil {
-		return explanation{fmt.Sprintf("%s has not answered yet at %s", l.Device, l.Address), fmt.Sprintf("is `mpbond primary` running on %s, on the same network?", l.Device)}
+		return explanation{fmt.Sprintf("%s has not answered yet at %s", l.Device, l.Address), fmt.Sprintf("check that `mpbond primary` runs on %s, on the same network", l.Device)}
 	}
 	where := fmt.Sprintf("%s at %s", tcpPortOf(l.Address), hostOf(l.Address))
 	switch {
 	case p.Cause == fault.CauseNoAnswer:
-		return explanation{fmt.Sprintf("%s does not answer on %s: its firewall drops the call, or it is not at this address", l.Device, where),
-			fmt.Sprintf("on %s let %s in; see that both are on one network, which keeps no devices apart, as guest WiFi does", l.Device, tcpPortOf(l.Address))}
+		return explanation{fmt.Sprintf("%s does not answer on %s: its firewall blocks the call, or its address has changed", l.Device, where),
+			fmt.Sprintf("on %s open %s in the firewall; check that both are on one network, and that it does not isolate devices, as guest WiFi does", l.Device, tcpPortOf(l.Address))}
 	case p.Cause == fault.CauseRefused:
 		return explanation{fmt.Sprintf("%s refuses %s: no `mpbond primary` listens there", l.Device, where),
 			fmt.Sprintf("start `mpbond primary` on %s", l.Device)}
@@ -123,7 +122,7 @@ func (f Facts) explainPipe(l Pipe) explanation {
 		return explanation{fmt.Sprintf("%s does not know %s: it was revoked there", l.Device, f.thisDevice()),
 			fmt.Sprintf("pair the two again: `mpbond accept` here, `mpbond pair CODE` on %s", l.Device)}
 	case p.Kind == fault.WrongKey:
-		return explanation{fmt.Sprintf("another device than %s answers on %s", l.Device, where), fmt.Sprintf("if %s was set up anew: `mpbond revoke %s` here, then pair again", l.Device, l.Device)}
+		return explanation{fmt.Sprintf("a device other than %s answers on %s", l.Device, where), fmt.Sprintf("if %s was set up again: `mpbond revoke %s` here, then pair again", l.Device, l.Device)}
 	}
-	return explanation{fmt.Sprintf("no pipe to %s at %s: %s", l.Device, l.Address, p.Text), cmp.Or(p.Hint, fmt.Sprintf("`mpbond doctor` on %s says more", l.Device))}
+	return explanation{fmt.Sprintf("no pipe to %s at %s: %s", l.Device, l.Address, p.Text), cmp.Or(p.Hint, fmt.Sprintf("run `mpbond doctor` on %s", l.Device))}
 }

@@ -8,22 +8,21 @@ import (
 	"mpbond/base/unit"
 )
 
-// causeOrder are the checks that can fail, those that make others fail first.
+// causeOrder lists the checks that can fail, causes before their effects.
 var causeOrder = []string{"configuration", "uplink", "portal", "mtu", "server", "refused", "subflow", "primary", "pipe", "helper", "port", "names", "clock"}
 
-// words of a verdict on a hop, and advice. What can be done about a link's rate
-// is mostly to have a better link: so it is told what the other lanes can carry.
+// hopVerdicts names the verdict on each slow hop and the advice. The usual remedy is a better link.
 var hopVerdicts = map[string]struct{ what, advice string }{
-	HopPSPath: {"ps_path", "this device's own link is the slow one: move to a better place or network, or let helpers carry more"},
-	HopHSPath: {"hs_path", "the helper's own link to the Internet is the slow one: move the helper, or give it a better network"},
-	HopPipe:   {"pipe", "the local link to the helper is the slow one: bring the two nearer, use 5 GHz WiFi, a cable or USB; a helper takes several addresses and uses the best pipe"},
+	HopPSPath: {"ps_path", "this device's own link is the slowest: move to a better place or network, or let helpers carry more"},
+	HopHSPath: {"hs_path", "the helper's link to the Internet is the slowest: move the helper, or give it a better network"},
+	HopPipe:   {"pipe", "the local link to the helper is the slowest: move the devices closer, use 5 GHz WiFi, a cable or USB; with several pipes a helper uses the best one"},
 }
 
-// outlierFactor is how much slower than the best lane one is to stand out.
+// outlierFactor is how much slower than the best a subflow must be to stand out.
 const outlierFactor = 4
 
-// pickBottleneck names the bottleneck: what does not work, first causes first; else what
-// limits this device itself; else the slowest hop that is a limit.
+// pickBottleneck chooses the bottleneck: first what does not work, causes before effects; then what
+// limits this device itself; then the slowest limiting hop.
 func pickBottleneck(f Facts, r Report) (v Verdict, kind fault.Kind) {
 	var worst *Finding
 	for i := range r.Findings {
@@ -54,13 +53,13 @@ func pickBottleneck(f Facts, r Report) (v Verdict, kind fault.Kind) {
 		return Verdict{What: "none", Level: OK, Text: "nothing is wrong" + textIf(!f.RatesMeasured, "; rates were not measured")}, ""
 	}
 	w := hopVerdicts[hop]
-	v = Verdict{What: w.what, Subject: hopTitle(lane, hop), Level: Note, Text: fmt.Sprintf("the %s carries %v, the least of all", hopTitle(lane, hop), rate), Advice: w.advice}
+	v = Verdict{What: w.what, Subject: hopTitle(lane, hop), Level: Note, Text: fmt.Sprintf("the %s carries %v, the lowest rate of all", hopTitle(lane, hop), rate), Advice: w.advice}
 	if len(f.Subflows) == 1 {
-		v.Text = fmt.Sprintf("the %s carries %v, and is the only way", hopTitle(lane, hop), rate)
+		v.Text = fmt.Sprintf("the %s carries %v, and is the only path", hopTitle(lane, hop), rate)
 	}
 	if rate*outlierFactor < best {
 		v.Level = Warn
-		v.Text = fmt.Sprintf("the %s carries %v, where another way carries %v", hopTitle(lane, hop), rate, best)
+		v.Text = fmt.Sprintf("the %s carries %v, while another path carries %v", hopTitle(lane, hop), rate, best)
 	}
 	if f.Host.BusyCPU >= busyWarn {
 		v.Text += "; but the processors were busy meanwhile, and rates may be too low"
@@ -75,7 +74,7 @@ func textIf(b bool, s string) string {
 	return ""
 }
 
-// findWarning is the first warning of a check, "" for any; nil if there is none.
+// findWarning returns the first warning of a check, "" for any; nil if there is none.
 func findWarning(list []Finding, check string) *Finding {
 	for i := range list {
 		if n := &list[i]; n.Level == Warn && (check == "" || n.Check == check) {
@@ -85,11 +84,11 @@ func findWarning(list []Finding, check string) *Finding {
 	return nil
 }
 
-// slowestHop is the hop that limits the slowest lane, by the direction in which it is
-// slower compared with the best lane, and the rate of that one; "" if no rate was
+// slowestHop returns the hop that limits the slowest subflow, with its rate and the best subflow's
+// rate in the same direction. Slowest is relative to the best subflow. hop is "" if no rate was
 // measured.
 func slowestHop(lanes []Subflow) (hop string, lane Subflow, rate, best unit.Rate) {
-	least := 2.0 // of a lane's rate and the best one's
+	least := 2.0 // rate relative to the best subflow
 	for _, of := range []func(Subflow) Rate{func(l Subflow) Rate { return l.DownRate }, func(l Subflow) Rate { return l.UpRate }} {
 		var top unit.Rate
 		for _, l := range lanes {
@@ -108,7 +107,7 @@ func slowestHop(lanes []Subflow) (hop string, lane Subflow, rate, best unit.Rate
 	return hop, lane, rate, best
 }
 
-// kindOfCheck is the kind of failure that a bad finding of a check is.
+// kindOfCheck returns the kind of failure for a failed check.
 func kindOfCheck(f Facts, check string) fault.Kind {
 	switch check {
 	case "configuration":
