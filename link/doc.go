@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package link is the layer that carries bytes between two devices.
 //
 //	core/bond ─ frames ─▶ subflow ═ TLS, end to end ═▶ subflow ─▶ core/bond

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package discovery
 
 import (
@@ -19,7 +21,8 @@ const interfaceInterval = 5 * time.Second
 // Announce announces a service of this device at a port, on each local interface and with its
 // current addresses, until ctx ends. All devices on the network can read id; "" announces none.
 func Announce(ctx context.Context, s Service, id string, port int, log *slog.Logger) {
-	a := announcer{service: s, port: port, txt: txtRecords(id), log: log, instance: strings.ToLower(rand.Text()[:12]), responders: map[string]responder{}}
+	a := announcer{service: s, port: port, txt: txtRecords(id), log: log,
+		instance: strings.ToLower(rand.Text()[:12]), responders: map[string]responder{}}
 	defer a.updateResponders(nil)
 	t := time.NewTicker(interfaceInterval)
 	defer t.Stop()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package discovery finds devices on the local network and announces this one, by DNS-SD over
 // multicast DNS (RFC 6763, 6762). It belongs to the control path: it gives packages pairing and
 // helper addresses to try. The network proves nothing: a pinned key or a code proves later which

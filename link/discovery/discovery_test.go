@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package discovery
 
 import (
@@ -50,16 +52,18 @@ func TestAnswers(t *testing.T) {
 		packet []byte
 		want   string
 	}{
-		"both kinds":       {buildAnswer(t, Pipes, 7602, []string{"x", "id=K7QF"}, "2001:db8::1", "10.0.0.1"), "[{K7QF 10.0.0.1:7602}]"},
+		"both kinds": {buildAnswer(t, Pipes, 7602, []string{"x", "id=K7QF"}, "2001:db8::1", "10.0.0.1"),
+			"[{K7QF 10.0.0.1:7602}]"},
 		"IPv6":             {buildAnswer(t, Pipes, 1, v1, "2001:db8::1"), "[{ [2001:db8::1]:1}]"},
 		"link-local":       {buildAnswer(t, Pipes, 1, v1, "fe80::1"), "[]"},
 		"loopback":         {buildAnswer(t, Pipes, 1, v1, "127.0.0.1"), "[]"},
 		"multicast":        {buildAnswer(t, Pipes, 1, v1, "224.0.0.251"), "[]"},
 		"anything":         {buildAnswer(t, Pipes, 1, v1, "0.0.0.0"), "[]"},
 		"one that is good": {buildAnswer(t, Pipes, 1, v1, "127.0.0.1", "10.0.0.2"), "[{ 10.0.0.2:1}]"},
-		"long ID":          {buildAnswer(t, Pipes, 1, []string{"id=" + strings.Repeat("x", 200)}, "10.0.0.1"), "[{ 10.0.0.1:1}]"},
-		"another service":  {buildAnswer(t, Codes, 1, v1, "10.0.0.1"), "[]"},
-		"a question":       {buildQuery(Pipes, 7), "[]"},
+		"long ID": {buildAnswer(t, Pipes, 1, []string{"id=" + strings.Repeat("x", 200)}, "10.0.0.1"),
+			"[{ 10.0.0.1:1}]"},
+		"another service": {buildAnswer(t, Codes, 1, v1, "10.0.0.1"), "[]"},
+		"a question":      {buildQuery(Pipes, 7), "[]"},
 	} {
 		if got := fmt.Sprint(parseAnswer(c.packet, Pipes, 7)); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -77,7 +81,8 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestPublic(t *testing.T) {
-	for addr, want := range map[string]bool{"192.168.1.1": false, "10.77.0.1": false, "172.16.0.1": false, "192.0.2.1": true, "100.64.0.1": true, "2001:db8::1": false} {
+	for addr, want := range map[string]bool{"192.168.1.1": false, "10.77.0.1": false, "172.16.0.1": false,
+		"192.0.2.1": true, "100.64.0.1": true, "2001:db8::1": false} {
 		if got := isPublicIPv4(netip.MustParseAddr(addr)); got != want {
 			t.Errorf("%s: %v", addr, got)
 		}
@@ -146,7 +151,8 @@ func TestTold(t *testing.T) {
 
 func TestLocal(t *testing.T) {
 	const usual = net.FlagUp | net.FlagMulticast | net.FlagBroadcast | net.FlagRunning
-	for f, want := range map[net.Flags]bool{usual: true, usual &^ net.FlagUp: false, usual &^ net.FlagMulticast: false, usual | net.FlagLoopback: false, usual | net.FlagPointToPoint: false} {
+	for f, want := range map[net.Flags]bool{usual: true, usual &^ net.FlagUp: false,
+		usual &^ net.FlagMulticast: false, usual | net.FlagLoopback: false, usual | net.FlagPointToPoint: false} {
 		if got := isLocalNetwork(f); got != want {
 			t.Errorf("%v: %v", f, got)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package discovery
@@ -53,7 +55,8 @@ func TestAnnounceAndFind(t *testing.T) {
 		slices.SortFunc(list, func(a, b Found) int { return a.Addr.Compare(b.Addr) })
 		return list
 	}
-	want := []Found{{"K7QF", netip.MustParseAddrPort("10.0.1.1:7602")}, {"K7QF", netip.MustParseAddrPort("10.0.2.1:7602")}}
+	want := []Found{{"K7QF", netip.MustParseAddrPort("10.0.1.1:7602")},
+		{"K7QF", netip.MustParseAddrPort("10.0.2.1:7602")}}
 	for end := time.Now().Add(time.Minute); ; {
 		got := find(Pipes)
 		if slices.Equal(got, want) {

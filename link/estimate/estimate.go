@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package estimate turns measurements of a subflow's hops into the numbers that schedulers compare:
 // throughput, one-way delay, backlog and, from these, the pipe-aware delay (PAD). It stands between
 // the probes of package tcp and the choices of package sched. It is pure: no clock, no sockets.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package estimate
 
 import (
@@ -22,9 +24,11 @@ func TestDirectPAD(t *testing.T) {
 		want time.Duration
 	}{
 		{"empty", Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Rate: 8 * unit.Mbps}, 25 * ms},
-		{"what is in flight does not wait", Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Rate: 8 * unit.Mbps, Queue: 50_000}, 25 * ms},
+		{"what is in flight does not wait", Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Rate: 8 * unit.Mbps,
+			Queue: 50_000}, 25 * ms},
 		{"100 KB wait", Hop{SRTT: 90 * ms, MinRTT: 50 * ms, Rate: 8 * unit.Mbps, Queue: 150_000}, 125 * ms},
-		{"before any measurement, window over round trip", Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 14_480, Queue: 28_960}, 75 * ms},
+		{"before any measurement, window over round trip", Hop{SRTT: 50 * ms, MinRTT: 50 * ms, Cwnd: 14_480,
+			Queue: 28_960}, 75 * ms},
 	} {
 		var p Subflow
 		p.AddLocalSample(t0, c.h)
@@ -77,7 +81,8 @@ func TestHelpedPAD(t *testing.T) {
 		t.Errorf("the pipe is reckoned to have carried %d bytes in 100 ms", got)
 	}
 	// A subflow that stays silent looks ever worse.
-	if a, b := p.EstimateAt(t0.Add(time.Second)), p.EstimateAt(t0.Add(time.Minute)); a.PAD >= b.PAD || a.B2 == 0 || a.B2 != b.B2 {
+	if a, b := p.EstimateAt(t0.Add(time.Second)), p.EstimateAt(t0.Add(time.Minute)); a.PAD >= b.PAD ||
+		a.B2 == 0 || a.B2 != b.B2 {
 		t.Errorf("silent: %v after a second, %v after a minute", a.PAD, b.PAD)
 	}
 	// The HS-path is the slow one now and has a queue: that is what counts.
@@ -117,7 +122,9 @@ func TestFarHopBegins(t *testing.T) {
 	}{{0, unit.RateOf(14_480, 70*ms)}, {14_480, unit.RateOf(28_960, 70*ms)}, {1_000_000, 5 * unit.Mbps}} {
 		p := Subflow{Helped: true}
 		for i := range 50 { // the pipe is at its limit
-			p.AddLocalSample(t0.Add(time.Duration(i)*5*ms), Hop{SRTT: 5 * ms, MinRTT: 5 * ms, MSS: 1448, Cwnd: 50_000, Queue: 60_000, Unsent: 1, Acked: uint64((5 * unit.Mbps).Bytes(time.Duration(i) * 5 * ms))})
+			p.AddLocalSample(t0.Add(time.Duration(i)*5*ms), Hop{SRTT: 5 * ms, MinRTT: 5 * ms, MSS: 1448,
+				Cwnd: 50_000, Queue: 60_000, Unsent: 1,
+				Acked: uint64((5 * unit.Mbps).Bytes(time.Duration(i) * 5 * ms))})
 		}
 		p.AddHelperReport(t0, wire.HopState{Rate: 100 * unit.Kbps, RTT: 70 * ms, AppLimited: true})
 		p.OnSent(t0, 1_000_000)

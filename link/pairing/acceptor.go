@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pairing
 
 import (
@@ -84,7 +86,8 @@ func (a *Acceptor) NewCode() (inv Invitation, ended <-chan struct{}) {
 	defer a.mu.Unlock()
 	a.endCode(Replaced)
 	a.invitation = Invitation{Secret: NewSecret(), Until: time.Now().Add(Lifetime).Round(0), State: Open}
-	a.triesLeft, a.triesBySource, a.triesRunning, a.codeTaken, a.ended = maxTries, map[netip.Prefix]int{}, 0, false, make(chan struct{})
+	a.triesLeft, a.triesBySource, a.triesRunning = maxTries, map[netip.Prefix]int{}, 0
+	a.codeTaken, a.ended = false, make(chan struct{})
 	secret := a.invitation.Secret
 	a.timer = time.AfterFunc(Lifetime, func() {
 		a.mu.Lock()
@@ -159,7 +162,8 @@ func (a *Acceptor) ServeConn(ctx context.Context, conn net.Conn) {
 		return
 	}
 	if err != nil {
-		a.refusals.Log(slog.LevelWarn, string(fault.KindOf(err)), "not paired", "from", conn.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+		a.refusals.Log(slog.LevelWarn, string(fault.KindOf(err)), "not paired", "from", conn.RemoteAddr(),
+			"err", err, "hint", fault.HintOf(err))
 		return
 	}
 	a.log.Info("paired", "device", p.Name, "roles", p.Roles, "id", p.Key.ID())
@@ -171,7 +175,8 @@ func (a *Acceptor) pairWith(ctx context.Context, conn net.Conn) (p identity.Peer
 	if err != nil {
 		return p, err
 	}
-	c, err := newChannel(ctx, tls.Server(conn, a.self.Key.ServerConfig(wire.PairALPN, func(identity.PublicKey) bool { return true })))
+	c, err := newChannel(ctx, tls.Server(conn, a.self.Key.ServerConfig(wire.PairALPN,
+		func(identity.PublicKey) bool { return true })))
 	if err != nil {
 		return p, err
 	}
@@ -199,7 +204,8 @@ func (a *Acceptor) pairWith(ctx context.Context, conn net.Conn) (p identity.Peer
 		return p, err
 	}
 	if err := c.sendFrame(wire.PairDone{}); err != nil {
-		a.log.Warn("the other device may not know that it is paired", "device", p.Name, "err", err, "hint", "if so, pair the two again")
+		a.log.Warn("the other device may not know that it is paired", "device", p.Name, "err", err, "hint",
+			"if so, pair the two again")
 	}
 	return p, nil
 }
@@ -212,7 +218,8 @@ func readPair(r io.Reader) (f wire.Pair, err error) {
 	}
 	n := binary.BigEndian.Uint32(h[:]) & 0xffffff
 	if wire.Type(h[0]) != wire.TypePair || n > 64 {
-		return f, fault.New(fault.Protocol, fmt.Errorf("%v of %d bytes came instead of a %v", wire.Type(h[0]), n, wire.TypePair), "only `mpbond pair` should connect here")
+		return f, fault.New(fault.Protocol, fmt.Errorf("%v of %d bytes came instead of a %v", wire.Type(h[0]),
+			n, wire.TypePair), "only `mpbond pair` should connect here")
 	}
 	b := make([]byte, n)
 	if _, err := io.ReadFull(r, b); err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pairing
 
 import (
@@ -113,8 +115,11 @@ func CallAny(ctx context.Context, code Code, self Self) (*PendingPairing, error)
 		return nil, worst.err
 	}
 	if refused > 0 && refused == len(code.Addrs) { // a helper's port is open while a code is valid, and a little longer
-		return nil, fault.New(fault.Unreachable, fmt.Errorf("%s refused the call: the code has expired or was used long ago, or mpbond does not run there", strings.Join(code.Addrs, " and ")),
-			"run `mpbond accept` there for a new code, while `mpbond helper` or `mpbond server` runs; if its address has changed, use CODE@ADDRESS")
+		return nil, fault.New(fault.Unreachable,
+			fmt.Errorf("%s refused the call: the code has expired or was used long ago, or mpbond does not run there",
+				strings.Join(code.Addrs, " and ")),
+			"run `mpbond accept` there for a new code, while `mpbond helper` or `mpbond server` runs; if "+
+				"its address has changed, use CODE@ADDRESS")
 	}
 	if len(failed) == 0 {
 		failed = append(failed, worst.err)
@@ -124,8 +129,10 @@ func CallAny(ctx context.Context, code Code, self Self) (*PendingPairing, error)
 	for i, err := range failed {
 		list[i] = err.Error()
 	}
-	return nil, fault.New(fault.Unreachable, fmt.Errorf("the device that shows the code cannot be reached: %s", strings.Join(list, "; ")),
-		fmt.Sprintf("check the address after @, and that a server's port %d or a helper's port %d is open; if the device's address has changed, use CODE@ADDRESS", ServerPort, HelperPort))
+	return nil, fault.New(fault.Unreachable, fmt.Errorf("the device that shows the code cannot be reached: %s",
+		strings.Join(list, "; ")),
+		fmt.Sprintf("check the address after @, and that a server's port %d or a helper's port %d is open; "+
+			"if the device's address has changed, use CODE@ADDRESS", ServerPort, HelperPort))
 }
 
 var errConnRefused = errors.New("connection refused: nothing listens there")

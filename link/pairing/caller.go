@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pairing
 
 import (
@@ -158,7 +160,8 @@ func (m *PendingPairing) Finish(ctx context.Context) (identity.Peer, error) {
 // Close ends a pairing that is not finished.
 func (m *PendingPairing) Close() { m.channel.tls.NetConn().Close() }
 
-var errOwnCode = fault.New(fault.Usage, errors.New("this code belongs to this device itself"), "run `mpbond pair` on the other device")
+var errOwnCode = fault.New(fault.Usage, errors.New("this code belongs to this device itself"),
+	"run `mpbond pair` on the other device")
 
 // callFault makes err a fault with a hint for the user.
 func callFault(ctx context.Context, err error) error {
@@ -167,7 +170,8 @@ func callFault(ctx context.Context, err error) error {
 		return cause
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
-		return fault.New(fault.Timeout, fmt.Errorf("the other device does not answer within %v", stepTimeout), "check that mpbond runs there and that the link works")
+		return fault.New(fault.Timeout, fmt.Errorf("the other device does not answer within %v", stepTimeout),
+			"check that mpbond runs there and that the link works")
 	}
 	if errors.As(err, &done) {
 		return err

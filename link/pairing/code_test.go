@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pairing
 
 import (
@@ -24,7 +26,8 @@ func TestCodes(t *testing.T) {
 		}
 	}
 	for in, text := range map[string]string{
-		"": "0 characters", "K7QF": "4 characters", "K7QF-3M2AX": "9 characters", "K7QF-3M2U": "'U'", "K7QF-3M2A@": "no address", "K7QF-3M2A@a:1,": "not an address", "K7QF-3M2A@1,2,3,4,5": "more than 8",
+		"": "0 characters", "K7QF": "4 characters", "K7QF-3M2AX": "9 characters", "K7QF-3M2U": "'U'",
+		"K7QF-3M2A@": "no address", "K7QF-3M2A@a:1,": "not an address", "K7QF-3M2A@1,2,3,4,5": "more than 8",
 		"K7QF-3M2A@a b": "not an address", "K7QF-3M2A@a@b": "not an address", "日本": "cannot contain",
 		"K7QF-3M2A@" + strings.Repeat("x", 300): "not an address",
 	} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pairing
 
 import (
@@ -39,7 +41,8 @@ func TestWrongCodeAndOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = rand.Read(guess)
-	for _, f := range []wire.Frame{wire.PairStep{Number: 1, Bytes: ke1}, wire.PairStep{Number: 3, Bytes: guess}, laptop.aboutFor(wire.PairServer)} {
+	for _, f := range []wire.Frame{wire.PairStep{Number: 1, Bytes: ke1}, wire.PairStep{Number: 3, Bytes: guess},
+		laptop.aboutFor(wire.PairServer)} {
 		_ = c.sendFrame(f) // it may have hung up
 		if s, ok := f.(wire.PairStep); ok && s.Number == 1 {
 			_, err = c.readStep(2)
@@ -122,7 +125,8 @@ func TestPairingIsCancelled(t *testing.T) {
 		on.Store(true)
 		near, far := net.Pipe()
 		defer far.Close()
-		if _, err := Call(soon(), muteConn{near, on}, "x:1", laptop.Self, "K7QF3M2A"); err != context.Canceled || time.Since(began) != time.Second {
+		if _, err := Call(soon(), muteConn{near, on}, "x:1", laptop.Self,
+			"K7QF3M2A"); err != context.Canceled || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		on.Store(false)
@@ -165,10 +169,12 @@ func TestWhyNotReached(t *testing.T) {
 		kind  fault.Kind
 		text  string
 	}{
-		{[]string{there, nowhere}, fault.UnknownDevice, "no code"}, {[]string{nowhere, there}, fault.UnknownDevice, "no code"},
+		{[]string{there, nowhere}, fault.UnknownDevice, "no code"},
+		{[]string{nowhere, there}, fault.UnknownDevice, "no code"},
 		{[]string{nowhere, nowhere}, fault.Unreachable, "refused"}, {nil, fault.Unreachable, "no address"},
 	} {
-		if _, err := CallAny(t.Context(), Code{Secret: "K7QF3M2A", Addrs: c.addrs}, laptop.Self); !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) {
+		if _, err := CallAny(t.Context(), Code{Secret: "K7QF3M2A", Addrs: c.addrs}, laptop.Self); !fault.Is(err,
+			c.kind) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%v: %v (%v)", c.addrs, err, fault.KindOf(err))
 		}
 	}
@@ -176,7 +182,8 @@ func TestWhyNotReached(t *testing.T) {
 
 func TestBestAddresses(t *testing.T) {
 	var list []netip.Addr
-	for _, a := range []string{"127.0.0.1", "fd00::1", "10.0.0.1", "fe80::1", "192.168.1.1", "2001:db8::1", "203.0.113.1", "224.0.0.1"} {
+	for _, a := range []string{"127.0.0.1", "fd00::1", "10.0.0.1", "fe80::1", "192.168.1.1", "2001:db8::1",
+		"203.0.113.1", "224.0.0.1"} {
 		list = append(list, netip.MustParseAddr(a))
 	}
 	if got := fmt.Sprint(bestAddresses(slices.Clone(list))); got != "[203.0.113.1 2001:db8::1 10.0.0.1 192.168.1.1]" {

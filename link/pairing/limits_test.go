@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pairing
 
 import (
@@ -219,7 +221,8 @@ func TestOneTryForAllAddresses(t *testing.T) {
 		})
 	}
 	wrong := code
-	wrong.Secret, wrong.Addrs = strings.Repeat("0", secretLen), code.Addrs[7:] // the silent ones are waited for if none is right
+	// the silent ones are waited for if none is right
+	wrong.Secret, wrong.Addrs = strings.Repeat("0", secretLen), code.Addrs[7:]
 	if _, err := CallAny(ctx, wrong, laptop.Self); err != errWrongCode {
 		t.Errorf("%v", err)
 	}
@@ -235,7 +238,8 @@ func TestOneTryForAllAddresses(t *testing.T) {
 	if p, err := m.Finish(ctx); err != nil || len(p.Addresses) != 1 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := CallAny(ctx, Code{Secret: code.Secret, Addrs: []string{"127.0.0.1:1"}}, laptop.Self); !fault.Is(err, fault.Unreachable) {
+	if _, err := CallAny(ctx, Code{Secret: code.Secret, Addrs: []string{"127.0.0.1:1"}},
+		laptop.Self); !fault.Is(err, fault.Unreachable) {
 		t.Errorf("nobody is there: %v", err)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pairing introduces two devices to each other with a short code, which the user copies
 // from one to the other. It belongs to the control path and comes before package identity's trust
 // file. Only the entry in this file remains of a pairing: from then on both devices prove the keys
@@ -143,7 +145,8 @@ func refusalFault(f wire.Refuse) error {
 }
 
 var errWrongCode = fault.New(fault.UnknownDevice, errors.New("the code is wrong"),
-	"compare it with the other device's display; a code is valid for a few tries and minutes, then run `mpbond accept` there for a new one")
+	"compare it with the other device's display; a code is valid for a few tries and minutes, then run "+
+		"`mpbond accept` there for a new one")
 
 // hostOf returns the host of an address.
 func hostOf(a net.Addr) string {

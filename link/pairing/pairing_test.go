@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pairing
 
 import (
@@ -67,7 +69,8 @@ func (d *testDevice) connectFrom(ip string) net.Conn {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		d.a.ServeConn(context.Background(), connFrom{far, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip), 40000))})
+		d.a.ServeConn(context.Background(), connFrom{far,
+			net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip), 40000))})
 	}()
 	d.t.Cleanup(func() { near.Close(); <-done })
 	return near
@@ -95,7 +98,8 @@ func (d *testDevice) callAsStranger(key *identity.Key, secret string, do func(*c
 			d.t.Error(err)
 			return
 		}
-		c, err := newChannel(d.t.Context(), tls.Server(far, key.ServerConfig(wire.PairALPN, func(identity.PublicKey) bool { return true })))
+		c, err := newChannel(d.t.Context(), tls.Server(far, key.ServerConfig(wire.PairALPN,
+			func(identity.PublicKey) bool { return true })))
 		if err != nil {
 			d.t.Error(err)
 			return
@@ -135,21 +139,24 @@ func TestPairing(t *testing.T) {
 	}
 	for d, want := range map[*testDevice]string{
 		server: fmt.Sprintf("laptop [primary] %v [] []", laptop.Key.ID()),
-		laptop: fmt.Sprintf("home [server] %v [192.0.2.7:7600] []; phone [helper] %v [192.0.2.7:7600] []", server.Key.ID(), helper.Key.ID()),
+		laptop: fmt.Sprintf("home [server] %v [192.0.2.7:7600] []; phone [helper] %v [192.0.2.7:7600] []",
+			server.Key.ID(), helper.Key.ID()),
 		helper: fmt.Sprintf("laptop [primary] %v [10.0.0.9:7602] [192.0.2.7:7600]", laptop.Key.ID()),
 	} {
 		if got := d.knownPeers(); got != want {
 			t.Errorf("%s knows\n%s, want\n%s", d.About().Name, got, want)
 		}
 	}
-	if _, err := laptop.pairWith(helper, "10.0.0.9", helper.a.Invitation().Secret); !fault.Is(err, fault.UnknownDevice) {
+	if _, err := laptop.pairWith(helper, "10.0.0.9", helper.a.Invitation().Secret); !fault.Is(err,
+		fault.UnknownDevice) {
 		t.Errorf("a code was used twice: %v", err)
 	}
 	// Once more, after an address has changed: nothing is there twice.
 	if _, err := laptop.pairWith(helper, "10.0.0.10", newCode(helper)); err != nil {
 		t.Fatal(err)
 	}
-	if got := helper.Trust.ByRole(identity.RolePrimary); len(got) != 1 || fmt.Sprint(got[0].Addresses) != "[10.0.0.10:7602 10.0.0.9:7602]" {
+	if got := helper.Trust.ByRole(identity.RolePrimary); len(got) != 1 ||
+		fmt.Sprint(got[0].Addresses) != "[10.0.0.10:7602 10.0.0.9:7602]" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -159,7 +166,8 @@ func (d *testDevice) checkPeerAddresses(name string, addrs ...string) {
 	d.t.Helper()
 	key, err := identity.Generate()
 	if err == nil {
-		err = d.Trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleServer}, Key: key.Public(), Addresses: addrs})
+		err = d.Trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RoleServer},
+			Key: key.Public(), Addresses: addrs})
 	}
 	if err != nil {
 		d.t.Fatal(err)
@@ -198,7 +206,8 @@ func TestDualDevicesPair(t *testing.T) {
 // itself can reach; but on one machine loopback is a network like any.
 func TestToldServers(t *testing.T) {
 	helper, laptop := newTestDevice(t, "phone", wire.PairHelper), newTestDevice(t, "laptop", wire.PairPrimary)
-	laptop.checkPeerAddresses("home", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.2]:22", "LocalHost:22", "0.0.0.0:22", "[::]:22", "169.254.169.254:80", "[fe80::1%eth0]:80",
+	laptop.checkPeerAddresses("home", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.2]:22", "LocalHost:22",
+		"0.0.0.0:22", "[::]:22", "169.254.169.254:80", "[fe80::1%eth0]:80",
 		"192.168.1.2:7600", "vps.example.org:7600")
 	for ip, want := range map[string]string{
 		"10.0.0.1":  "[192.168.1.2:7600 vps.example.org:7600]",
@@ -225,7 +234,8 @@ func TestRolesThatDoNotMeet(t *testing.T) {
 			t.Error(pair, a.knownPeers(), b.knownPeers())
 		}
 	}
-	for own, want := range map[wire.PairRoles]wire.PairRoles{server: primary, helper: primary, primary: server | helper, primary | helper: server | helper | primary} {
+	for own, want := range map[wire.PairRoles]wire.PairRoles{server: primary, helper: primary,
+		primary: server | helper, primary | helper: server | helper | primary} {
 		if got := rolesOfUse(own); got != want {
 			t.Errorf("%v wants %v, not %v", own, got, want)
 		}
@@ -289,7 +299,8 @@ func TestCodesExpire(t *testing.T) {
 		if _, err := laptop.pairWith(server, "10.0.0.1", second); err != nil {
 			t.Error(err)
 		}
-		for what, f := range map[string]func(){"another": func() { server.a.NewCode() }, "the program": server.a.Close} {
+		for what, f := range map[string]func(){"another": func() { server.a.NewCode() },
+			"the program": server.a.Close} {
 			inv, ended := server.a.NewCode()
 			f()
 			select {
@@ -297,7 +308,8 @@ func TestCodesExpire(t *testing.T) {
 			default:
 				t.Errorf("%s ends, and nobody is told", what)
 			}
-			if now := server.a.Invitation(); what == "the program" && (now.Secret != inv.Secret || now.State != Replaced) {
+			if now := server.a.Invitation(); what == "the program" &&
+				(now.Secret != inv.Secret || now.State != Replaced) {
 				t.Errorf("%s ends: %+v", what, now)
 			}
 		}
@@ -320,7 +332,8 @@ func TestSilentCallersAreCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		if _, err := laptop.pairWith(server, "10.0.0.2", secret); !fault.Is(err, fault.UnknownDevice) && !fault.Is(err, fault.Limit) {
+		if _, err := laptop.pairWith(server, "10.0.0.2", secret); !fault.Is(err, fault.UnknownDevice) &&
+			!fault.Is(err, fault.Limit) {
 			t.Errorf("two at once: %v", err)
 		}
 		if _, err := m.channel.tls.Read(make([]byte, 1)); err == nil || time.Since(began) < identityTimeout {
@@ -441,7 +454,8 @@ func TestDowngrade(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.expectFrame(wire.TypePairStep); !fault.Is(err, fault.Protocol) || !strings.Contains(err.Error(), "version") {
+		if _, err := c.expectFrame(wire.TypePairStep); !fault.Is(err, fault.Protocol) ||
+			!strings.Contains(err.Error(), "version") {
 			t.Errorf("another version: %v", err)
 		}
 		conn.Close()
@@ -547,8 +561,10 @@ func TestRefusalsArePlain(t *testing.T) {
 func TestGarbage(t *testing.T) {
 	server := newTestDevice(t, "home", wire.PairServer)
 	newCode(server)
-	for _, in := range [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n"), {0x60, 0, 0, 200}, {0x60, 0xff, 0xff, 0xff}, {0x16, 3, 1, 0, 5},
-		append([]byte{0x60, 0, 0, 7, 'm', 'p', 'b', 'i', 'n', 'd'}, wire.Version), append([]byte{0x60, 0, 0, 8, 'm', 'p', 'b', 'o', 'n', 'd'}, wire.Version, 0)} {
+	for _, in := range [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n"), {0x60, 0, 0, 200}, {0x60, 0xff, 0xff, 0xff},
+		{0x16, 3, 1, 0, 5},
+		append([]byte{0x60, 0, 0, 7, 'm', 'p', 'b', 'i', 'n', 'd'}, wire.Version),
+		append([]byte{0x60, 0, 0, 8, 'm', 'p', 'b', 'o', 'n', 'd'}, wire.Version, 0)} {
 		conn := server.connectFrom("10.0.0.1")
 		go func() { _, _ = conn.Write(in); conn.Close() }()
 		_, _ = io.Copy(io.Discard, conn)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pairing
 
 import (
@@ -104,7 +106,8 @@ func answerProof(p proofContext, secret string, ke1 []byte) (*acceptorProof, []b
 	if err != nil {
 		return nil, nil, err
 	}
-	ke2, out, err := server.GenerateKE2(m, &opaque.ClientRecord{RegistrationRecord: record, CredentialIdentifier: id, ClientIdentity: p.caller[:]})
+	ke2, out, err := server.GenerateKE2(m, &opaque.ClientRecord{RegistrationRecord: record,
+		CredentialIdentifier: id, ClientIdentity: p.caller[:]})
 	if err != nil {
 		return nil, nil, err
 	}

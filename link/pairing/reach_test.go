@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pairing
 
 import (
@@ -27,12 +29,14 @@ func TestReachNamesPorts(t *testing.T) {
 	code := Code{Secret: NewSecret(), Addrs: []string{closed(), closed()}}
 	_, err := CallAny(t.Context(), code, laptop.Self)
 	want := code.Addrs[0] + " and " + code.Addrs[1] + " refused the call"
-	if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), want) || !strings.Contains(fault.HintOf(err), "mpbond accept") {
+	if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), want) ||
+		!strings.Contains(fault.HintOf(err), "mpbond accept") {
 		t.Errorf("%v (%s), want %q", err, fault.HintOf(err), want)
 	}
 	code.Addrs[1] = "no-such-host.invalid:7603"
 	_, err = CallAny(t.Context(), code, laptop.Self)
-	if !fault.Is(err, fault.Unreachable) || !strings.Contains(fault.HintOf(err), "7600") || !strings.Contains(fault.HintOf(err), "7603") {
+	if !fault.Is(err, fault.Unreachable) || !strings.Contains(fault.HintOf(err), "7600") ||
+		!strings.Contains(fault.HintOf(err), "7603") {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
 	}
 	for _, want := range []string{code.Addrs[0] + ": connection refused: nothing listens there", code.Addrs[1] + ": "} {

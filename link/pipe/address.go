@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -45,5 +47,6 @@ func (a Any) selectCarrier(addr string) (Carrier, string, error) {
 		}
 		names = append(names, c.Name()+"://")
 	}
-	return nil, "", fault.New(fault.Config, fmt.Errorf("address %q: unknown carrier %q", addr, name), "use one of "+strings.Join(names, ", "))
+	return nil, "", fault.New(fault.Config, fmt.Errorf("address %q: unknown carrier %q", addr, name),
+		"use one of "+strings.Join(names, ", "))
 }

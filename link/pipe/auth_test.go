@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -50,27 +52,38 @@ func TestForgedReports(t *testing.T) {
 		limit       unit.Rate
 		why         []error
 	}{
-		"reports":                  {late: [][]byte{report, hopAuthFrame(hopKey, 2, state(2))}, reports: []uint64{1, 2}},
-		"one got lost":             {late: [][]byte{report, hopAuthFrame(hopKey, 300, state(2))}, reports: []uint64{1, 2}},
-		"limit":                    {late: [][]byte{limit}, limit: rate},
-		"no limit any more":        {late: [][]byte{limit, hopAuthFrame(hopKey, 2, wire.HopLimit{})}},
-		"early report":             {early: [][]byte{report}},
-		"early limit":              {early: [][]byte{limit}, limit: rate},
-		"newest early limit":       {early: [][]byte{hopAuthFrame(hopKey, 1, wire.HopLimit{}), hopAuthFrame(hopKey, 2, wire.HopLimit{Rate: rate})}, limit: rate},
-		"early limit, forged":      {early: [][]byte{hopAuthFrame(others, 1, wire.HopLimit{Rate: rate})}, why: []error{ErrForged}},
-		"early limit, again":       {early: [][]byte{limit}, late: [][]byte{hopAuthFrame(hopKey, 2, wire.HopLimit{}), limit}, why: []error{ErrRepeated}},
-		"again":                    {late: [][]byte{report, report}, reports: []uint64{1}, why: []error{ErrRepeated}},
-		"an older one":             {late: [][]byte{hopAuthFrame(hopKey, 7, state(7)), hopAuthFrame(hopKey, 6, state(6)), hopAuthFrame(hopKey, 8, state(8))}, reports: []uint64{7, 8}, why: []error{ErrRepeated}},
-		"counter 0":                {late: [][]byte{hopAuthFrame(hopKey, 0, state(1))}, why: []error{ErrRepeated}},
-		"of another subflow":       {late: [][]byte{hopAuthFrame(others, 1, state(1)), report}, reports: []uint64{1}, why: []error{ErrForged}},
-		"another counter":          {late: [][]byte{report, changed(wire.HeaderLen, hopAuthFrame(hopKey, 2, state(2)))}, reports: []uint64{1}, why: []error{ErrForged}},
-		"another payload":          {late: [][]byte{changed(wire.HeaderLen+2, report)}, why: []error{ErrForged}},
-		"another tag":              {late: [][]byte{changed(-1, report)}, why: []error{ErrForged}},
-		"a high counter forged":    {late: [][]byte{changed(-1, hopAuthFrame(hopKey, 1<<63, state(9))), report}, reports: []uint64{1}, why: []error{ErrForged}},
-		"the highest counter":      {late: [][]byte{hopAuthFrame(hopKey, 1<<64-1, state(1)), report}, reports: []uint64{1}, why: []error{ErrRepeated}},
-		"a report as a limit":      {late: [][]byte{withType(report, wire.TypeHopLimit)}, why: []error{ErrForged}},
-		"a limit as a report":      {late: [][]byte{withType(limit, wire.TypeHopState)}, why: []error{ErrForged}},
-		"forged, and out of range": {late: [][]byte{hopAuthFrame(others, 1, wire.HopLimit{Rate: 1})}, why: []error{ErrForged}},
+		"reports": {late: [][]byte{report, hopAuthFrame(hopKey, 2, state(2))},
+			reports: []uint64{1, 2}},
+		"one got lost": {late: [][]byte{report, hopAuthFrame(hopKey, 300, state(2))},
+			reports: []uint64{1, 2}},
+		"limit":             {late: [][]byte{limit}, limit: rate},
+		"no limit any more": {late: [][]byte{limit, hopAuthFrame(hopKey, 2, wire.HopLimit{})}},
+		"early report":      {early: [][]byte{report}},
+		"early limit":       {early: [][]byte{limit}, limit: rate},
+		"newest early limit": {early: [][]byte{hopAuthFrame(hopKey, 1, wire.HopLimit{}),
+			hopAuthFrame(hopKey, 2, wire.HopLimit{Rate: rate})}, limit: rate},
+		"early limit, forged": {early: [][]byte{hopAuthFrame(others, 1, wire.HopLimit{Rate: rate})},
+			why: []error{ErrForged}},
+		"early limit, again": {early: [][]byte{limit},
+			late: [][]byte{hopAuthFrame(hopKey, 2, wire.HopLimit{}), limit}, why: []error{ErrRepeated}},
+		"again": {late: [][]byte{report, report}, reports: []uint64{1}, why: []error{ErrRepeated}},
+		"an older one": {late: [][]byte{hopAuthFrame(hopKey, 7, state(7)), hopAuthFrame(hopKey, 6,
+			state(6)), hopAuthFrame(hopKey, 8, state(8))}, reports: []uint64{7, 8}, why: []error{ErrRepeated}},
+		"counter 0": {late: [][]byte{hopAuthFrame(hopKey, 0, state(1))}, why: []error{ErrRepeated}},
+		"of another subflow": {late: [][]byte{hopAuthFrame(others, 1, state(1)), report},
+			reports: []uint64{1}, why: []error{ErrForged}},
+		"another counter": {late: [][]byte{report,
+			changed(wire.HeaderLen, hopAuthFrame(hopKey, 2, state(2)))}, reports: []uint64{1}, why: []error{ErrForged}},
+		"another payload": {late: [][]byte{changed(wire.HeaderLen+2, report)}, why: []error{ErrForged}},
+		"another tag":     {late: [][]byte{changed(-1, report)}, why: []error{ErrForged}},
+		"a high counter forged": {late: [][]byte{changed(-1, hopAuthFrame(hopKey, 1<<63, state(9))), report},
+			reports: []uint64{1}, why: []error{ErrForged}},
+		"the highest counter": {late: [][]byte{hopAuthFrame(hopKey, 1<<64-1, state(1)), report},
+			reports: []uint64{1}, why: []error{ErrRepeated}},
+		"a report as a limit": {late: [][]byte{withType(report, wire.TypeHopLimit)}, why: []error{ErrForged}},
+		"a limit as a report": {late: [][]byte{withType(limit, wire.TypeHopState)}, why: []error{ErrForged}},
+		"forged, and out of range": {late: [][]byte{hopAuthFrame(others, 1, wire.HopLimit{Rate: 1})},
+			why: []error{ErrForged}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := MemoryPipe()

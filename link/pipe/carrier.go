@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pipe implements the hop between primary and helper, and the framing of a helped subflow's
 // ciphertext on both of its hops. Package subflow, above it, runs end-to-end TLS over a Hop as over
 // a TCP connection. The carriers are below it: TCP and Bluetooth's RFCOMM.
@@ -27,7 +29,7 @@
 //	session.go    reading and writing over the current connection of a Link
 //	resume.go     change of a Link to another connection
 //	slot.go       the current connection of a Link
-//	kept.go       unconfirmed bytes, and when to confirm received ones
+//	replay.go     unconfirmed bytes, and when to confirm received ones
 //	ring.go       a bounded buffer that keeps unconfirmed bytes
 package pipe
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -65,7 +67,8 @@ func TestFraming(t *testing.T) {
 				return r.handleCommonFrame(typ, payload)
 			})
 		}))
-		if err != nil || !bytes.Equal(got, sent.Bytes()) || r.Received() != uint64(len(got)) || reports > states || reports == 0 {
+		if err != nil || !bytes.Equal(got, sent.Bytes()) || r.Received() != uint64(len(got)) ||
+			reports > states || reports == 0 {
 			t.Errorf("seed %d: %d of %d bytes, %d of %d reports, %v", seed, len(got), sent.Len(), reports, states, err)
 		}
 	}
@@ -80,13 +83,16 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 func TestTakeFrames(t *testing.T) {
 	var r frameReader
 	var refused wire.Refuse
-	if _, err := r.handleCommonFrame(wire.TypeRefuse, payloadOf(newRefusal(wire.CodeLimit, "full"))); !errors.As(err, &refused) || refused.Text != "full" {
+	if _, err := r.handleCommonFrame(wire.TypeRefuse,
+		payloadOf(newRefusal(wire.CodeLimit, "full"))); !errors.As(err, &refused) || refused.Text != "full" {
 		t.Errorf("a refusal is %v", err)
 	}
-	if _, err := r.handleCommonFrame(wire.TypeRefuse, nil); err == nil || errors.As(err, &refused) && refused.Text == "" {
+	if _, err := r.handleCommonFrame(wire.TypeRefuse, nil); err == nil || errors.As(err, &refused) &&
+		refused.Text == "" {
 		t.Errorf("half a refusal is %v", err)
 	}
-	for _, typ := range []wire.Type{wire.TypeHopState, wire.TypeHopAuth, wire.TypeHopEnd, wire.TypeReceived, wire.TypeHello} {
+	for _, typ := range []wire.Type{wire.TypeHopState, wire.TypeHopAuth, wire.TypeHopEnd, wire.TypeReceived,
+		wire.TypeHello} {
 		if b, err := r.handleCommonFrame(typ, nil); b != nil || !typ.Skippable() && !errors.Is(err, wire.ErrMalformed) {
 			t.Errorf("%v: %v", typ, err)
 		}

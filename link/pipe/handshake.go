@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -41,7 +43,8 @@ func runWithin(ctx context.Context, d time.Duration, c io.Closer, f func(context
 	}
 	c.Close()
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", d), "check that mpbond runs there and that the link works")
+		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", d),
+			"check that mpbond runs there and that the link works")
 	}
 	return identity.ExplainTLS(err)
 }
@@ -57,7 +60,8 @@ func expectFrame(r *wire.Reader, t wire.Type) ([]byte, error) {
 func checkFrame(got wire.Type, payload []byte, err error, t wire.Type) ([]byte, error) {
 	switch {
 	case errors.Is(err, io.EOF):
-		return nil, fault.New(fault.Protocol, errors.New("the other end closed the connection"), "its log shows the reason")
+		return nil, fault.New(fault.Protocol, errors.New("the other end closed the connection"),
+			"its log shows the reason")
 	case errors.Is(err, wire.ErrMalformed):
 		return nil, notMpbondError(err)
 	case err != nil:
@@ -323,7 +327,8 @@ func (w *Waiting) Join(ctx context.Context, server string, resumeWindow time.Dur
 	var key wire.HopKey
 	_, _ = rand.Read(token[:]) // never fails
 	_, _ = rand.Read(key[:])
-	payload, err := w.request(ctx, JoinTimeout, wire.InitJoin{Token: token, Key: key, Window: resumeWindow, Server: server}, wire.TypeInitOK)
+	payload, err := w.request(ctx, JoinTimeout, wire.InitJoin{Token: token, Key: key, Window: resumeWindow,
+		Server: server}, wire.TypeInitOK)
 	if err != nil {
 		return nil, fmt.Errorf("joining through %s: %w", w.name, err)
 	}
@@ -387,7 +392,8 @@ func (w *Waiting) writeFrame(f wire.Frame) {
 
 // request ends the waiting. It sends f and returns the payload of the answer, which must be of type
 // t. When it fails the pipe is closed.
-func (w *Waiting) request(ctx context.Context, timeout time.Duration, f wire.Frame, t wire.Type) (payload []byte, err error) {
+func (w *Waiting) request(ctx context.Context, timeout time.Duration, f wire.Frame,
+	t wire.Type) (payload []byte, err error) {
 	w.writeMu.Lock() // after what SendServers writes
 	defer w.writeMu.Unlock()
 	w.mu.Lock()

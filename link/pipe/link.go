@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -181,7 +183,8 @@ func (l *Link) Probe() (estimate.Hop, error) {
 		// transit.
 		confirmed := l.replay.confirmed
 		queue := unit.Bytes(max(l.sent.Load(), confirmed) - confirmed)
-		return estimate.Hop{SRTT: l.roundTrips.srtt, MinRTT: l.roundTrips.min, Queue: queue, Unsent: min(h.Unsent, queue), Acked: confirmed}, nil
+		return estimate.Hop{SRTT: l.roundTrips.srtt, MinRTT: l.roundTrips.min, Queue: queue,
+			Unsent: min(h.Unsent, queue), Acked: confirmed}, nil
 	}
 	if l.slot.conn == c {
 		l.acked = h.Acked

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -33,7 +35,8 @@ func (m *Memory) Dial(ctx context.Context, addr string) (Conn, error) {
 	l := m.listeners[addr]
 	m.mu.Unlock()
 	if l == nil {
-		return nil, fault.New(fault.Unreachable, fmt.Errorf("connect to %s: connection refused", addr), "nothing listens there")
+		return nil, fault.New(fault.Unreachable, fmt.Errorf("connect to %s: connection refused", addr),
+			"nothing listens there")
 	}
 	x, y := newMemoryQueue(), newMemoryQueue()
 	a, b := &memoryConn{x, y, "caller", l.addr}, &memoryConn{y, x, l.addr, "caller"}
@@ -41,7 +44,8 @@ func (m *Memory) Dial(ctx context.Context, addr string) (Conn, error) {
 	case l.backlog <- b:
 		return a, nil
 	case <-l.closed:
-		return nil, fault.New(fault.Unreachable, fmt.Errorf("connect to %s: connection refused", addr), "nothing listens there")
+		return nil, fault.New(fault.Unreachable, fmt.Errorf("connect to %s: connection refused", addr),
+			"nothing listens there")
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -52,7 +56,8 @@ func (m *Memory) Listen(_ context.Context, addr string) (Listener, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.listeners[addr] != nil {
-		return nil, fault.New(fault.AlreadyRunning, fmt.Errorf("listen on %s: address in use", addr), "choose another address")
+		return nil, fault.New(fault.AlreadyRunning, fmt.Errorf("listen on %s: address in use", addr),
+			"choose another address")
 	}
 	if m.listeners == nil {
 		m.listeners = map[string]*memoryListener{}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -123,7 +125,8 @@ func (o *Offer) nextRequest() (wire.Type, []byte, error) {
 			return t, payload, err
 		}
 	}
-	return 0, nil, fmt.Errorf("%w: more than %d times %v, or %d hints", wire.ErrMalformed, maxServersFrames-1, wire.TypeServers, maxHints)
+	return 0, nil, fmt.Errorf("%w: more than %d times %v, or %d hints", wire.ErrMalformed, maxServersFrames-1,
+		wire.TypeServers, maxHints)
 }
 
 // SendStalled reports to the primary that session t needs another pipe. It must be called before

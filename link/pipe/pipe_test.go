@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -22,7 +24,8 @@ import (
 )
 
 // keys of a primary, a helper and a device that nobody knows.
-var primaryKey, helperKey, strangerKey = sync.OnceValue(generateKey), sync.OnceValue(generateKey), sync.OnceValue(generateKey)
+var primaryKey, helperKey, strangerKey = sync.OnceValue(generateKey), sync.OnceValue(generateKey),
+	sync.OnceValue(generateKey)
 
 func generateKey() *identity.Key {
 	k, err := identity.Generate()
@@ -33,7 +36,8 @@ func generateKey() *identity.Key {
 }
 
 func primaryConfig() *tls.Config {
-	return primaryKey().ServerConfig(wire.PipeALPN, func(k identity.PublicKey) bool { return k == helperKey().Public() })
+	return primaryKey().ServerConfig(wire.PipeALPN,
+		func(k identity.PublicKey) bool { return k == helperKey().Public() })
 }
 
 func helperConfig() *tls.Config {
@@ -235,7 +239,8 @@ func TestRefusals(t *testing.T) {
 		}()
 		_, err := w.Join(t.Context(), "192.0.2.1:7600", DefaultWindow)
 		var r wire.Refuse
-		if !errors.As(err, &r) || r.Code != wire.CodeUnreachable || !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "no route") {
+		if !errors.As(err, &r) || r.Code != wire.CodeUnreachable || !fault.Is(err, fault.Unreachable) ||
+			!strings.Contains(err.Error(), "no route") {
 			t.Errorf("refused with %v", err)
 		}
 		if _, err := w.Join(t.Context(), "192.0.2.1:7600", DefaultWindow); err == nil {
@@ -293,12 +298,18 @@ func TestWaitingNoticesTheEnd(t *testing.T) {
 // TestSilentEnds: nobody waits for ever, in virtual time.
 func TestSilentEnds(t *testing.T) {
 	for name, f := range map[string]func(ctx context.Context, a, b Conn) error{
-		"pipe, helper silent": func(ctx context.Context, a, b Conn) error { _, err := Accept(ctx, b, primaryConfig()); return err },
+		"pipe, helper silent": func(ctx context.Context, a, b Conn) error {
+			_, err := Accept(ctx, b, primaryConfig())
+			return err
+		},
 		"pipe, primary silent": func(ctx context.Context, a, b Conn) error {
 			_, err := NewOffer(ctx, a, helperConfig(), "x")
 			return err
 		},
-		"HS-path, helper silent": func(ctx context.Context, a, b Conn) error { _, _, err := AcceptHS(ctx, b); return err },
+		"HS-path, helper silent": func(ctx context.Context, a, b Conn) error {
+			_, _, err := AcceptHS(ctx, b)
+			return err
+		},
 		"pipe, helper says no HELLO": func(ctx context.Context, a, b Conn) error {
 			c := tls.Client(a, helperConfig())
 			go func() { _ = c.Handshake() }()
@@ -326,7 +337,8 @@ func TestSilentEnds(t *testing.T) {
 		a, b := MemoryPipe()
 		o, w := waitingPair(t, a, b)
 		began := time.Now()
-		if _, err := w.Join(t.Context(), "x:1", DefaultWindow); !fault.Is(err, fault.Timeout) || time.Since(began) != JoinTimeout {
+		if _, err := w.Join(t.Context(), "x:1", DefaultWindow); !fault.Is(err, fault.Timeout) ||
+			time.Since(began) != JoinTimeout {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		o.Close()
@@ -340,8 +352,10 @@ func TestBadCallers(t *testing.T) {
 		kind  fault.Kind
 		says  string
 	}{
-		"version":  {version(wire.Version + 1), fault.Protocol, fmt.Sprintf("the helper speaks protocol version %d", wire.Version+1)},
-		"former":   {version(wire.Version - 1), fault.Protocol, fmt.Sprintf("the helper speaks protocol version %d", wire.Version-1)},
+		"version": {version(wire.Version + 1), fault.Protocol,
+			fmt.Sprintf("the helper speaks protocol version %d", wire.Version+1)},
+		"former": {version(wire.Version - 1), fault.Protocol,
+			fmt.Sprintf("the helper speaks protocol version %d", wire.Version-1)},
 		"garbage":  {[]byte("GET / HTTP/1.1\r\n\r\n"), fault.Protocol, ""},
 		"frame":    {wire.Append(nil, wire.InitOK{}), fault.Protocol, "INIT_MP_OK"},
 		"magic":    {append([]byte{byte(wire.TypeHello), 0, 0, 7}, "notbond"...), fault.Protocol, "not mpbond"},
@@ -448,9 +462,12 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(wire.Append(nil, wire.Hello{Version: wire.Version, Name: "phone"}), true)
 	f.Add(wire.Append(wire.Append(nil, wire.Hello{Version: wire.Version}), wire.InitOK{}), false)
 	f.Add([]byte{0x16, 3, 1, 0, 5}, true)
-	f.Add(append(wire.Append(nil, wire.Hello{Version: wire.Version}), 0x43, 0, 0, 1, 9, 0x44, 0, 0, 5, 2, 1, 1, 1, 0), false)
-	f.Add(append(append(wire.Append(nil, wire.Hello{Version: wire.Version}), 0x43, 0, 0, 1, 9), hopAuthFrame(hopKey, 1, wire.HopState{Received: 2, Forwarded: 1})...), false)
-	f.Add(append(wire.Append(nil, wire.Hello{Version: wire.Version}), append(hopAuthFrame(hopKey, 1, wire.HopLimit{Rate: wire.MinHopLimit}), 0x43, 0, 0, 1, 9)...), false)
+	f.Add(append(wire.Append(nil, wire.Hello{Version: wire.Version}), 0x43, 0, 0, 1, 9, 0x44, 0, 0, 5, 2, 1, 1,
+		1, 0), false)
+	f.Add(append(append(wire.Append(nil, wire.Hello{Version: wire.Version}), 0x43, 0, 0, 1, 9),
+		hopAuthFrame(hopKey, 1, wire.HopState{Received: 2, Forwarded: 1})...), false)
+	f.Add(append(wire.Append(nil, wire.Hello{Version: wire.Version}),
+		append(hopAuthFrame(hopKey, 1, wire.HopLimit{Rate: wire.MinHopLimit}), 0x43, 0, 0, 1, 9)...), false)
 	f.Fuzz(func(t *testing.T, in []byte, inTLS bool) {
 		a, b := MemoryPipe()
 		defer a.Close()

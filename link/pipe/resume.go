@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -48,7 +50,8 @@ func (l *Link) Resume(ctx context.Context, w *Waiting) error {
 		err = l.switchConn(c, func() (uint64, wire.Frame, error) {
 			sent, confirmed, received := l.replay.written.Load(), l.replay.confirmed, l.receivedSender.received
 			if r.Received < confirmed || r.Received > sent || r.From > received {
-				return 0, nil, fmt.Errorf("%w: %v: the helper has %d bytes, of %d sent and %d confirmed, and sends from %d, of %d received",
+				return 0, nil, fmt.Errorf("%w: %v: the helper has %d bytes, of %d sent and %d confirmed, "+
+					"and sends from %d, of %d received",
 					wire.ErrMalformed, wire.TypeResumed, r.Received, sent, confirmed, r.From, received)
 			}
 			c.skipBytes = received - r.From

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -40,7 +42,9 @@ func (a rfcommAddr) String() string {
 // parseRFCOMM parses an address with or without "rfcomm://". If any is true the device may be left
 // out.
 func parseRFCOMM(s string, any bool) (a rfcommAddr, err error) {
-	bad := fault.New(fault.Config, fmt.Errorf("invalid Bluetooth address %q", s), "write it as AA:BB:CC:DD:EE:FF/CHANNEL, with a channel from 1 to 30; `bluetoothctl list` shows the addresses of this device")
+	bad := fault.New(fault.Config, fmt.Errorf("invalid Bluetooth address %q", s),
+		"write it as AA:BB:CC:DD:EE:FF/CHANNEL, with a channel from 1 to 30; `bluetoothctl list` shows the "+
+			"addresses of this device")
 	device, channel, ok := strings.Cut(strings.TrimPrefix(s, "rfcomm://"), "/")
 	if !ok {
 		if !any {

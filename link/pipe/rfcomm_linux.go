@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -26,9 +28,11 @@ const rfcommBuffer = 32 << 10
 const dialTries = 3
 
 func rfcommSocket() (int, error) {
-	fd, err := unix.Socket(unix.AF_BLUETOOTH, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.BTPROTO_RFCOMM)
+	fd, err := unix.Socket(unix.AF_BLUETOOTH, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC,
+		unix.BTPROTO_RFCOMM)
 	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EPROTONOSUPPORT) {
-		return 0, fault.New(fault.Config, fmt.Errorf("this kernel has no Bluetooth RFCOMM: %w", err), "load its modules (`modprobe rfcomm`), or use tcp://")
+		return 0, fault.New(fault.Config, fmt.Errorf("this kernel has no Bluetooth RFCOMM: %w", err),
+			"load its modules (`modprobe rfcomm`), or use tcp://")
 	}
 	if err != nil {
 		return 0, explainRFCOMM(os.NewSyscallError("socket", err))
@@ -44,11 +48,13 @@ func explainRFCOMM(err error) error {
 	}{
 		{unix.EADDRINUSE, fault.AlreadyRunning, "is mpbond already running here? Or choose another channel"},
 		{unix.EBUSY, fault.Exists, "RFCOMM allows one connection per channel between two devices, and it is open"},
-		{unix.ECONNREFUSED, fault.Unreachable, "the device answers, but nothing listens on that channel: is mpbond running on it?"},
+		{unix.ECONNREFUSED, fault.Unreachable,
+			"the device answers, but nothing listens on that channel: is mpbond running on it?"},
 		{unix.ECONNRESET, fault.Unreachable, "the device answers and ends the connection: is it shutting down?"},
 		{unix.EHOSTDOWN, fault.Unreachable, "check that the device is on and its Bluetooth is enabled"},
 		{unix.EHOSTUNREACH, fault.Unreachable, "enable Bluetooth here: `bluetoothctl power on`"},
-		{unix.EADDRNOTAVAIL, fault.Config, "no Bluetooth adapter here has that address: `bluetoothctl list` shows them"},
+		{unix.EADDRNOTAVAIL, fault.Config,
+			"no Bluetooth adapter here has that address: `bluetoothctl list` shows them"},
 		{unix.EACCES, fault.Permission, "pair the devices first: `bluetoothctl pair`"},
 		{unix.ETIMEDOUT, fault.Timeout, "check that the device is near"},
 	} {

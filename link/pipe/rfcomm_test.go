@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -16,7 +18,8 @@ func TestRFCOMMAddresses(t *testing.T) {
 			t.Errorf("%s: %v, %v", s, a, err)
 		}
 	}
-	for _, s := range []string{"", "5", "AA:BB:CC:DD:EE:FF", "AA:BB:CC:DD:EE:FF/", "AA:BB:CC:DD:EE:FF/0", "AA:BB:CC:DD:EE:FF/31",
+	for _, s := range []string{"", "5", "AA:BB:CC:DD:EE:FF", "AA:BB:CC:DD:EE:FF/", "AA:BB:CC:DD:EE:FF/0",
+		"AA:BB:CC:DD:EE:FF/31",
 		"AA:BB:CC:DD:EE/5", "AA:BB:CC:DD:EE:F/5", "AA:BB:CC:DD:EE:GG/5", "192.0.2.1:7602"} {
 		if a, err := parseRFCOMM(s, false); !fault.Is(err, fault.Config) || fault.HintOf(err) == "" {
 			t.Errorf("%q: %v, %v", s, a, err)
@@ -30,7 +33,8 @@ func TestRFCOMMAddresses(t *testing.T) {
 func TestAny(t *testing.T) {
 	m := &Memory{}
 	a := Any{m, TCP{}}
-	for addr, network := range map[string]string{"here": "memory", "tcp://127.0.0.1:0": "tcp", "memory://there": "memory"} {
+	for addr, network := range map[string]string{"here": "memory", "tcp://127.0.0.1:0": "tcp",
+		"memory://there": "memory"} {
 		l, err := a.Listen(t.Context(), addr)
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +44,8 @@ func TestAny(t *testing.T) {
 		}
 		l.Close()
 	}
-	if _, err := a.Dial(t.Context(), "smoke://signals"); !fault.Is(err, fault.Config) || !strings.Contains(fault.HintOf(err), "tcp://") {
+	if _, err := a.Dial(t.Context(), "smoke://signals"); !fault.Is(err, fault.Config) ||
+		!strings.Contains(fault.HintOf(err), "tcp://") {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -49,7 +51,8 @@ func TestRing(t *testing.T) {
 				held, base, given = held[given+len(b):], base+uint64(given+len(b)), 0
 			case 4:
 				n := rnd.IntN(given + 1)
-				if again := r.AppendAt([]byte("x"), base+uint64(n), given-n); string(again[1:]) != string(held[n:given]) {
+				if again := r.AppendAt([]byte("x"), base+uint64(n),
+					given-n); string(again[1:]) != string(held[n:given]) {
 					t.Fatalf("seed %d: other bytes the second time", seed)
 				}
 				if n == given && rnd.IntN(2) == 0 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -239,7 +241,8 @@ func (l *Link) handleBreak(c *linkConn, err error) bool {
 			if l.slot.currentConn() != c {
 				return // it was resumed just now
 			}
-			l.endWith(fault.New(fault.Unreachable, fmt.Errorf("the pipe broke and did not return within %v: %w", l.resumeWindow, err),
+			l.endWith(fault.New(fault.Unreachable, fmt.Errorf("the pipe broke and did not return within %v: %w",
+				l.resumeWindow, err),
 				"check that both devices are on the same network"))
 		})
 		l.slot.cond.Broadcast()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -262,7 +264,8 @@ func TestWriterIsNotTold(t *testing.T) {
 		if err := <-writable; err != nil {
 			t.Error(err)
 		}
-		if c := p.primary.Counts(); c.Resumed != 1 || c.Migrated != 0 || c.Downtime != 5*time.Second || time.Since(c.LastChange) > time.Second {
+		if c := p.primary.Counts(); c.Resumed != 1 || c.Migrated != 0 || c.Downtime != 5*time.Second ||
+			time.Since(c.LastChange) > time.Second {
 			t.Errorf("%+v", c)
 		}
 		p.primary.Close()
@@ -304,7 +307,8 @@ func TestUntrueCounts(t *testing.T) {
 		fatal bool
 	}{
 		"RESUME of more than was sent": {func(p *linkTest, _ *Offer, w *Waiting) error {
-			_, err := w.request(p.t.Context(), time.Second, wire.Resume{Token: p.primary.Token(), Attempt: 9, Received: 1}, wire.TypeResumed)
+			_, err := w.request(p.t.Context(), time.Second, wire.Resume{Token: p.primary.Token(), Attempt: 9,
+				Received: 1}, wire.TypeResumed)
 			return err
 		}, false},
 		"RESUME of an old attempt": {func(p *linkTest, _ *Offer, w *Waiting) error {
@@ -355,7 +359,8 @@ func TestUntrueCounts(t *testing.T) {
 						_, _ = o.tls.Write(wire.Append(nil, answer))
 					}
 				}()
-				if err := p.primary.Resume(t.Context(), w); !errors.Is(err, wire.ErrMalformed) || !p.primary.HasEnded() {
+				if err := p.primary.Resume(t.Context(), w); !errors.Is(err, wire.ErrMalformed) ||
+					!p.primary.HasEnded() {
 					t.Errorf("%v; ended %v", err, p.primary.HasEnded())
 				}
 				o.Close()
@@ -404,7 +409,8 @@ func TestNothingIsConfirmedAfterTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute) // every timer has fired
-		if got, told := p.primary.receivedSender.received, p.primary.receivedSender.confirmed; got < 300_000 || told != 0 {
+		if got, told := p.primary.receivedSender.received, p.primary.receivedSender.confirmed; got < 300_000 ||
+			told != 0 {
 			t.Errorf("%d bytes came, %d are confirmed", got, told)
 		}
 		p.primary.Close()
@@ -460,7 +466,8 @@ func TestBlindCarrier(t *testing.T) {
 		time.Sleep(30 * time.Millisecond)
 		_, _ = io.ReadFull(p, make([]byte, 1000))
 		time.Sleep(time.Second)
-		if s, err := h.Probe(); err != nil || s.Queue != 0 || s.Acked != 1000 || s.SRTT < 30*time.Millisecond || s.SRTT > 30*time.Millisecond+confirmAfter {
+		if s, err := h.Probe(); err != nil || s.Queue != 0 || s.Acked != 1000 || s.SRTT < 30*time.Millisecond ||
+			s.SRTT > 30*time.Millisecond+confirmAfter {
 			t.Errorf("arrived: %+v, %v", s, err)
 		}
 		p.Close()
@@ -482,9 +489,12 @@ func TestStall(t *testing.T) {
 	}{
 		{0, time.Second, estimate.Hop{Acked: 10}, 0},
 		{7 * time.Second, 7200 * time.Millisecond, estimate.Hop{Acked: 10, Queue: 500, SRTT: 5 * time.Millisecond}, 0},
-		{7225 * time.Millisecond, 8 * time.Second, estimate.Hop{Acked: 510, Queue: 500, SRTT: 5 * time.Millisecond}, 7475 * time.Millisecond},
-		{8025 * time.Millisecond, 9 * time.Second, estimate.Hop{Acked: 900, Queue: 500, SRTT: 200 * time.Millisecond}, 8625 * time.Millisecond},
-		{9025 * time.Millisecond, 10 * time.Second, estimate.Hop{Acked: 900, Queue: 500, Unsent: 500}, 0}, // in the sender's own buffer
+		{7225 * time.Millisecond, 8 * time.Second, estimate.Hop{Acked: 510, Queue: 500,
+			SRTT: 5 * time.Millisecond}, 7475 * time.Millisecond},
+		{8025 * time.Millisecond, 9 * time.Second, estimate.Hop{Acked: 900, Queue: 500,
+			SRTT: 200 * time.Millisecond}, 8625 * time.Millisecond},
+		// in the sender's own buffer
+		{9025 * time.Millisecond, 10 * time.Second, estimate.Hop{Acked: 900, Queue: 500, Unsent: 500}, 0},
 	} {
 		for at := c.from; at <= c.to; at += look {
 			if got, want := s.update(start.Add(at), c.hop), c.stalled > 0 && at >= c.stalled; got != want {
@@ -495,7 +505,8 @@ func TestStall(t *testing.T) {
 	// Looks may be seldom.
 	s = stallDetector{}
 	for i, want := range []bool{false, true, true} {
-		if got := s.update(start.Add(time.Duration(i)*time.Second), estimate.Hop{Queue: 500, SRTT: time.Millisecond}); got != want {
+		if got := s.update(start.Add(time.Duration(i)*time.Second),
+			estimate.Hop{Queue: 500, SRTT: time.Millisecond}); got != want {
 			t.Errorf("look %d: stalled %v", i, got)
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package splice
 
 import (
@@ -138,7 +140,8 @@ func TestCrashResets(t *testing.T) {
 				left, right, crash := joinedInChild(t, addr)
 				say(t, left, right)
 				finish(t, left, right)
-				if _, err := right.Write(make([]byte, 100_000)); err != nil { // the kernel of the process may hold some at its end
+				// the kernel of the process may hold some at its end
+				if _, err := right.Write(make([]byte, 100_000)); err != nil {
 					t.Fatal(err)
 				}
 				_ = right.CloseWrite()

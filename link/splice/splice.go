@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package splice joins two connections byte for byte, with half-close, and never makes a broken
 // stream look complete. It stands at both ends of the data path: between an app and its stream at
 // the primary, and between a stream and its destination at the server.

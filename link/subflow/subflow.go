@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package subflow implements one end-to-end connection of a bond: TLS 1.3 between primary and
 // server over one transport, the MP_JOIN handshake, and frames in both directions. Above it, the
 // goroutines of package endpoint read and write it. Below it are the transports: package tcp for a
@@ -58,7 +60,8 @@ type Subflow struct {
 // Join makes a subflow over t as the primary. It owns t from now on. A refusal by the server is a
 // fault that wraps a wire.Refuse.
 func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subflow, wire.OK, error) {
-	s := &Subflow{ID: j.Subflow, Helped: j.Helped, Device: j.Device, Terms: j.Terms, transport: t, tls: tls.Client(t, cfg)}
+	s := &Subflow{ID: j.Subflow, Helped: j.Helped, Device: j.Device, Terms: j.Terms, transport: t,
+		tls: tls.Client(t, cfg)}
 	var ok wire.OK
 	err := s.runHandshake(ctx, func() error {
 		asked := time.Now()
@@ -93,7 +96,8 @@ func Join(ctx context.Context, t Transport, cfg *tls.Config, j wire.Join) (*Subf
 
 // Accept makes a subflow over t as the server. It owns t from now on. authorize gets the device's
 // key and its request, and returns MP_OK, or a REFUSE as its error.
-func Accept(ctx context.Context, t Transport, cfg *tls.Config, authorize func(identity.PublicKey, wire.Join) (wire.OK, error)) (*Subflow, wire.Join, error) {
+func Accept(ctx context.Context, t Transport, cfg *tls.Config, authorize func(identity.PublicKey,
+	wire.Join) (wire.OK, error)) (*Subflow, wire.Join, error) {
 	s := &Subflow{transport: t, tls: tls.Server(t, cfg)}
 	var j wire.Join
 	err := s.runHandshake(ctx, func() error {
@@ -112,8 +116,10 @@ func Accept(ctx context.Context, t Transport, cfg *tls.Config, authorize func(id
 		}
 		if j.Version != wire.Version {
 			_ = s.sendRefusal(wire.Refuse{Code: wire.CodeVersion, Version: wire.Version,
-				Text: fmt.Sprintf("this server speaks protocol version %d, the device version %d", wire.Version, j.Version)})
-			return fault.New(fault.Protocol, wire.VersionMismatch{Peer: "device", Here: wire.Version, There: j.Version}, hintUpdate)
+				Text: fmt.Sprintf("this server speaks protocol version %d, the device version %d", wire.Version,
+					j.Version)})
+			return fault.New(fault.Protocol, wire.VersionMismatch{Peer: "device", Here: wire.Version,
+				There: j.Version}, hintUpdate)
 		}
 		s.ID, s.Helped, s.Device, s.Terms = j.Subflow, j.Helped, j.Device, j.Terms
 		ok, err := authorize(s.Peer, j)
@@ -156,7 +162,8 @@ func (s *Subflow) runHandshake(ctx context.Context, f func() error) error {
 	}
 	s.transport.Close()
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", time.Since(began).Round(time.Second)), "check that mpbond runs there and that the link works")
+		return fault.New(fault.Timeout, fmt.Errorf("no answer within %v", time.Since(began).Round(time.Second)),
+			"check that mpbond runs there and that the link works")
 	}
 	return identity.ExplainTLS(err)
 }
@@ -174,7 +181,8 @@ func explainRefusal(r wire.Refuse) error {
 	case wire.CodeVersion:
 		return fault.New(fault.Protocol, r, hintUpdate)
 	case wire.CodeUnknown:
-		return fault.New(fault.UnknownDevice, r, "pair this device with the server: `mpbond accept` there, `mpbond pair CODE` here")
+		return fault.New(fault.UnknownDevice, r,
+			"pair this device with the server: `mpbond accept` there, `mpbond pair CODE` here")
 	case wire.CodeLimit:
 		return fault.New(fault.Limit, r, "the server's owner can raise max_subflows and max_bonds")
 	case wire.CodeMalformed:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package subflow
 
 import (
@@ -37,7 +39,8 @@ func clientConfig() *tls.Config {
 }
 
 func serverConfig() *tls.Config {
-	return keys().server.ServerConfig(wire.ALPN, func(k identity.PublicKey) bool { return k == keys().primary.Public() })
+	return keys().server.ServerConfig(wire.ALPN,
+		func(k identity.PublicKey) bool { return k == keys().primary.Public() })
 }
 
 func acceptAll(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{Instance: 7}, nil }
@@ -65,7 +68,8 @@ func TestJoinAndFrames(t *testing.T) {
 	p, s := joinedPair(t)
 	defer p.Close()
 	defer s.Close()
-	if s.ID != 3 || s.Device != "laptop" || s.Helped || s.Peer != keys().primary.Public() || p.Peer != keys().server.Public() {
+	if s.ID != 3 || s.Device != "laptop" || s.Helped || s.Peer != keys().primary.Public() ||
+		p.Peer != keys().server.Public() {
 		t.Errorf("%+v, %+v", p, s)
 	}
 	// Longer than a TLS record: several of them leave as one segment.
@@ -155,13 +159,17 @@ func TestRefusals(t *testing.T) {
 		a, b := pipe.MemoryPipe()
 		judged := make(chan error, 1)
 		go func() {
-			_, _, err := Accept(t.Context(), b, serverConfig(), func(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{}, c.refuse })
+			_, _, err := Accept(t.Context(), b, serverConfig(), func(identity.PublicKey, wire.Join) (wire.OK,
+				error) {
+				return wire.OK{}, c.refuse
+			})
 			judged <- err
 		}()
 		_, _, err := Join(t.Context(), a, clientConfig(), join)
 		for _, err := range []error{err, <-judged} {
 			var r wire.Refuse
-			if !errors.As(err, &r) || r.Code != c.refuse.Code || r.Text != c.refuse.Text || fault.KindOf(err) != c.kind || (fault.HintOf(err) != "") != c.hint {
+			if !errors.As(err, &r) || r.Code != c.refuse.Code || r.Text != c.refuse.Text ||
+				fault.KindOf(err) != c.kind || (fault.HintOf(err) != "") != c.hint {
 				t.Errorf("%v: %v (%v, %s)", c.refuse, err, fault.KindOf(err), fault.HintOf(err))
 			}
 		}
@@ -176,7 +184,8 @@ func TestHangUpInTheHandshake(t *testing.T) {
 		_, _ = c.Read(make([]byte, 1000))
 		c.Close()
 	}()
-	if _, _, err := Join(t.Context(), a, clientConfig(), join); !fault.Is(err, fault.Protocol) || fault.HintOf(err) == "" {
+	if _, _, err := Join(t.Context(), a, clientConfig(), join); !fault.Is(err, fault.Protocol) ||
+		fault.HintOf(err) == "" {
 		t.Errorf("%v", err)
 	}
 }
@@ -186,7 +195,8 @@ func TestMalformedFrameHasAHint(t *testing.T) {
 	defer p.Close()
 	defer s.Close()
 	go func() { _ = p.Write([]byte{byte(wire.TypeData), 0xff, 0xff, 0xff}) }()
-	if _, _, err := s.Next(); !fault.Is(err, fault.Protocol) || !errors.Is(err, wire.ErrTooLarge) || fault.HintOf(err) == "" {
+	if _, _, err := s.Next(); !fault.Is(err, fault.Protocol) || !errors.Is(err, wire.ErrTooLarge) ||
+		fault.HintOf(err) == "" {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package tcp
 
 import (
@@ -17,7 +19,8 @@ import (
 // TestCarriedSizes: packets are counted with their headers. How well that is
 // what interfaces count is tested in package e2e, as TestUsage.
 func TestCarriedSizes(t *testing.T) {
-	i := unix.TCPInfo{Options: 1, Bytes_sent: 1000, Unacked: 1, Segs_out: 3, Bytes_received: 5000, Segs_in: 7, Snd_mss: 1448, Notsent_bytes: 1449}
+	i := unix.TCPInfo{Options: 1, Bytes_sent: 1000, Unacked: 1, Segs_out: 3, Bytes_received: 5000, Segs_in: 7,
+		Snd_mss: 1448, Notsent_bytes: 1449}
 	for _, c := range []struct {
 		name             string
 		change           func(*unix.TCPInfo)
@@ -26,10 +29,18 @@ func TestCarriedSizes(t *testing.T) {
 	}{
 		{"IPv4", func(*unix.TCPInfo) {}, false, 5000 + 7*52 + 8, 1000 + 3*52 + 8, 1449 + 2*52},
 		{"IPv6", func(*unix.TCPInfo) {}, true, 5000 + 7*72 + 8, 1000 + 3*72 + 8, 1449 + 2*72},
-		{"without time stamps", func(i *unix.TCPInfo) { i.Options = 0 }, false, 5000 + 7*40 + 8, 1000 + 3*40 + 8, 1449 + 2*40},
-		{"packets were missing", func(i *unix.TCPInfo) { i.Rcv_ooopack = 2 }, false, 5000 + 7*52 + 8, 1000 + 3*52 + 8 + 2*12, 1449 + 2*52},
-		{"Linux 4.14", func(i *unix.TCPInfo) { i.Bytes_sent, i.Bytes_acked, i.Total_retrans, i.Unacked = 0, 1001, 2, 3 }, false, 5000 + 7*52 + 8, 1001 + 5*1448 + 3*52 + 8, 1449 + 2*52},
-		{"only SYN and FIN were sent", func(i *unix.TCPInfo) { i.Bytes_sent, i.Bytes_acked, i.Total_retrans = 0, 2, 1 }, false, 5000 + 7*52 + 8, 3*52 + 8, 1449 + 2*52},
+		{"without time stamps", func(i *unix.TCPInfo) { i.Options = 0 }, false, 5000 + 7*40 + 8,
+			1000 + 3*40 + 8, 1449 + 2*40},
+		{"packets were missing", func(i *unix.TCPInfo) { i.Rcv_ooopack = 2 }, false, 5000 + 7*52 + 8,
+			1000 + 3*52 + 8 + 2*12, 1449 + 2*52},
+		{"Linux 4.14", func(i *unix.TCPInfo) {
+			i.Bytes_sent, i.Bytes_acked, i.Total_retrans, i.Unacked = 0,
+				1001, 2, 3
+		}, false, 5000 + 7*52 + 8, 1001 + 5*1448 + 3*52 + 8, 1449 + 2*52},
+		{"only SYN and FIN were sent", func(i *unix.TCPInfo) {
+			i.Bytes_sent, i.Bytes_acked, i.Total_retrans = 0,
+				2, 1
+		}, false, 5000 + 7*52 + 8, 3*52 + 8, 1449 + 2*52},
 		{"the interface's queue refused some", func(i *unix.TCPInfo) {
 			i.Bytes_sent, i.Bytes_acked, i.Unacked, i.Bytes_retrans, i.Segs_out = 20*1448, 4*1448, 2, 1448, 22
 		}, false, 5000 + 7*52 + 8, 7*1448 + 9*52 + 8, 1449 + 2*52},
@@ -37,7 +48,8 @@ func TestCarriedSizes(t *testing.T) {
 	} {
 		j := i
 		c.change(&j)
-		if in, out, pending := carriedBytes(&j, refusedBytes(&j), c.ipv6); in != c.in || out != c.out || pending != c.pending {
+		if in, out, pending := carriedBytes(&j, refusedBytes(&j), c.ipv6); in != c.in || out != c.out ||
+			pending != c.pending {
 			t.Errorf("%s: %d, %d, %d; want %d, %d, %d", c.name, in, out, pending, c.in, c.out, c.pending)
 		}
 	}
@@ -54,7 +66,8 @@ func TestCarriedShaped(t *testing.T) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []string{"ip link set lo up mtu 1500", "tc qdisc add dev lo root tbf rate 8mbit burst 70k latency 50ms"} {
+	for _, c := range []string{"ip link set lo up mtu 1500",
+		"tc qdisc add dev lo root tbf rate 8mbit burst 70k latency 50ms"} {
 		f := strings.Fields(c)
 		if out, err := exec.Command(f[0], f[1:]...).CombinedOutput(); err != nil {
 			t.Skipf("%s: %s", c, out)

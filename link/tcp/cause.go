@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package tcp
 
 import (
@@ -23,7 +25,8 @@ func CauseOf(err error) fault.Cause {
 		return fault.CauseRefused
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETDOWN):
 		return fault.CauseNoRoute
-	case fault.Is(err, fault.Timeout), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.As(err, &late) && late.Timeout():
+	case fault.Is(err, fault.Timeout), errors.Is(err, os.ErrDeadlineExceeded),
+		errors.Is(err, context.DeadlineExceeded), errors.As(err, &late) && late.Timeout():
 		return fault.CauseNoAnswer
 	}
 	return fault.CauseUnknown

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package tcp
 
 import (
@@ -19,7 +21,8 @@ func TestCauseOf(t *testing.T) {
 	}{
 		{nil, fault.CauseUnknown},
 		{errors.New("x"), fault.CauseUnknown},
-		{fault.New(fault.Unreachable, fmt.Errorf("connect: %w", os.NewSyscallError("connect", syscall.ECONNREFUSED)), ""), fault.CauseRefused},
+		{fault.New(fault.Unreachable, fmt.Errorf("connect: %w",
+			os.NewSyscallError("connect", syscall.ECONNREFUSED)), ""), fault.CauseRefused},
 		{fmt.Errorf("connect: %w", syscall.ENETUNREACH), fault.CauseNoRoute},
 		{syscall.EHOSTUNREACH, fault.CauseNoRoute},
 		{fault.New(fault.Timeout, errors.New("late"), ""), fault.CauseNoAnswer},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package tcp
 
 import (
@@ -142,7 +144,8 @@ func carriedBytes(i *unix.TCPInfo, refused unit.Bytes, ipv6 bool) (in, out, pend
 	if mss := unit.Bytes(i.Snd_mss); mss > 0 {
 		segments -= min(segments, refused/mss)
 	}
-	out = sentBytes(i) - min(sentBytes(i), refused) + segments*header + unit.Bytes(i.Rcv_ooopack)*sackOption + synOptions
+	out = sentBytes(i) - min(sentBytes(i), refused) + segments*header + unit.Bytes(i.Rcv_ooopack)*sackOption +
+		synOptions
 	in = unit.Bytes(i.Bytes_received) + unit.Bytes(i.Segs_in)*header + synOptions
 	if mss := unit.Bytes(i.Snd_mss); mss > 0 {
 		pending = unit.Bytes(i.Notsent_bytes) + (unit.Bytes(i.Notsent_bytes)+mss-1)/mss*header

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tcp prepares kernel TCP connections for bonding: late decisions, observable state, few
 // system calls. It stands below the transports of subflow (PS-path) and pipe (pipe, HS-path) and
 // above the kernel. It knows nothing about frames, keys or roles.
@@ -69,7 +71,8 @@ func CheckCongestion(name string, udp bool) error {
 	case isSystemCongestion(name):
 		return checkCongestion(name)
 	case name != "" && !udp:
-		return fault.New(fault.Config, fmt.Errorf("congestion control %q works over UDP only, and UDP is off", name), "enable `udp`, or set another congestion control")
+		return fault.New(fault.Config, fmt.Errorf("congestion control %q works over UDP only, and UDP is off",
+			name), "enable `udp`, or set another congestion control")
 	}
 	return nil
 }
@@ -496,9 +499,11 @@ func dialFault(err error) error {
 		kind fault.Kind
 		hint string
 	}{
-		{syscall.EADDRINUSE, fault.AlreadyRunning, "is mpbond already running here? `ss -ltnp` shows which program listens"},
+		{syscall.EADDRINUSE, fault.AlreadyRunning,
+			"is mpbond already running here? `ss -ltnp` shows which program listens"},
 		{syscall.EADDRNOTAVAIL, fault.Config, "no interface of this device has that address: `ip address` lists them"},
-		{syscall.ECONNREFUSED, fault.Unreachable, "the device answers, but nothing listens there: is mpbond running on it, with this port?"},
+		{syscall.ECONNREFUSED, fault.Unreachable,
+			"the device answers, but nothing listens there: is mpbond running on it, with this port?"},
 		{syscall.ENETUNREACH, fault.Unreachable, "this device has no route there: check its network"},
 		{syscall.EHOSTUNREACH, fault.Unreachable, "check that the device is on, and on the same network"},
 		{syscall.ENODEV, fault.Config, "there is no such network interface: `ip link` lists them"},
@@ -515,7 +520,8 @@ func dialFault(err error) error {
 	switch {
 	case !fault.Is(err, fault.Other):
 	case errors.As(err, &wrong):
-		return fault.New(fault.Config, err, "write an address as HOST:PORT; where mpbond listens HOST may be empty, as in :7600")
+		return fault.New(fault.Config, err,
+			"write an address as HOST:PORT; where mpbond listens HOST may be empty, as in :7600")
 	case errors.As(err, &unknown):
 		return fault.New(fault.Unreachable, err, "check the name, and the DNS of this device")
 	}

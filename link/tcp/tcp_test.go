@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package tcp
 
 import (
@@ -126,7 +128,8 @@ func TestResetIsNoEnd(t *testing.T) {
 		a, b := connPair(t, Options{})
 		_, _ = b.Write([]byte("x"))
 		_ = b.Abort()
-		if _, err := a.Peek(1); err != nil { // the reset has come when what precedes it has: loopback delivers in the caller's context
+		// the reset has come when what precedes it has: loopback delivers in the caller's context
+		if _, err := a.Peek(1); err != nil {
 			t.Fatal(err)
 		}
 		if writesFirst {
@@ -162,7 +165,8 @@ func TestProbe(t *testing.T) {
 			runtime.Gosched()
 			continue
 		}
-		if h.Queue != 0 || h.Unsent != 0 || h.SRTT <= 0 || h.SRTT > time.Second || h.MinRTT <= 0 || h.MinRTT > h.SRTT+time.Second ||
+		if h.Queue != 0 || h.Unsent != 0 || h.SRTT <= 0 || h.SRTT > time.Second || h.MinRTT <= 0 ||
+			h.MinRTT > h.SRTT+time.Second ||
 			h.Rate < unit.Mbps || h.Cwnd < h.MSS || h.MSS < 500 || a.Written() != n {
 			t.Fatalf("probe makes no sense: %+v", h)
 		}
@@ -293,7 +297,8 @@ func BenchmarkProbe(b *testing.B) {
 // TestCheckCongestion: names that only UDP has are good where something goes over UDP,
 // and no others are that the system does not have.
 func TestCheckCongestion(t *testing.T) {
-	for name, c := range map[string]struct{ overTCP, overUDP bool }{"": {true, true}, PBE: {false, true}, Copa: {false, true}, "nosuch": {false, false}} {
+	for name, c := range map[string]struct{ overTCP, overUDP bool }{"": {true, true}, PBE: {false, true},
+		Copa: {false, true}, "nosuch": {false, false}} {
 		for udp, want := range map[bool]bool{false: c.overTCP, true: c.overUDP} {
 			if err := CheckCongestion(name, udp); (err == nil) != want {
 				t.Errorf("%q, UDP %v: %v", name, udp, err)

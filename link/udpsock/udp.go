@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package udpsock contains UDP functions that several packages share: reading without a buffer
 // while the socket is idle, and ICMP errors about sent datagrams. The server uses it towards
 // destinations, package intercept towards apps.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package udpsock
 
 import (
@@ -78,7 +80,8 @@ func readFailures(fd int, f func(Failure)) {
 		}
 		for _, c := range list {
 			h, d := c.Header, c.Data
-			if !(h.Level == unix.SOL_IP && h.Type == unix.IP_RECVERR || h.Level == unix.SOL_IPV6 && h.Type == unix.IPV6_RECVERR) || len(d) < 16 {
+			if !(h.Level == unix.SOL_IP && h.Type == unix.IP_RECVERR || h.Level == unix.SOL_IPV6 &&
+				h.Type == unix.IPV6_RECVERR) || len(d) < 16 {
 				continue
 			}
 			if origin := d[4]; origin != unix.SO_EE_ORIGIN_ICMP && origin != unix.SO_EE_ORIGIN_ICMP6 {

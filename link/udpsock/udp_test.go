@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package udpsock
 
 import (
@@ -47,7 +49,8 @@ func TestFailures(t *testing.T) {
 			}()
 			defer func() { c.Close(); <-done }()
 			for i := range byte(20) {
-				for _, dest := range []netip.AddrPort{closed, to} { // the error of the first may come before the second leaves
+				// the error of the first may come before the second leaves
+				for _, dest := range []netip.AddrPort{closed, to} {
 					if err := Send(c, []byte{i}, dest); err != nil {
 						t.Fatalf("to %v: %v", dest, err)
 					}

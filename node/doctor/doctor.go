@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package doctor finds out what works and what limits the rate. It measures each link and hop
 // between this device, its helpers and its server, and names the bottleneck. It stands beside the
 // data path and uses it like any client: it measures direct subflows with a bond of its own, and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package doctor
 
 import (
@@ -253,7 +255,8 @@ func (p Config) measureHelpedSubflows(ctx context.Context, f *Facts, st api.Stat
 // of that subflow, 0 for none.
 func (l *Subflow) fillFromStatus(st api.Status, helper string, now time.Time) (id uint32) {
 	l.Up, l.HasPipe, l.Problem = false, false, nil
-	if i := slices.IndexFunc(st.Devices, func(d api.Device) bool { return d.Name == helper }); i >= 0 && !st.Devices[i].LastPipe.IsZero() {
+	if i := slices.IndexFunc(st.Devices, func(d api.Device) bool { return d.Name == helper }); i >= 0 &&
+		!st.Devices[i].LastPipe.IsZero() {
 		l.LastPipe = max(now.Sub(st.Devices[i].LastPipe), time.Second)
 	}
 	for _, w := range st.Pipes {
@@ -333,12 +336,14 @@ func callsFrom(st api.Status, now time.Time) *Calls {
 	if st.Calls == nil {
 		return nil
 	}
-	return &Calls{Count: st.Calls.Count, Since: time.Duration(st.UptimeSeconds * float64(time.Second)), Last: now.Sub(st.Calls.Last)}
+	return &Calls{Count: st.Calls.Count, Since: time.Duration(st.UptimeSeconds * float64(time.Second)),
+		Last: now.Sub(st.Calls.Last)}
 }
 
 func pipesFrom(st api.Status) (list []Pipe) {
 	for _, p := range st.Pipes {
-		l := Pipe{Device: p.Device, Address: p.Address, Via: p.Via, Carries: p.State == api.PipeCarries, RTT: msToDuration(p.RTTms)}
+		l := Pipe{Device: p.Device, Address: p.Address, Via: p.Via, Carries: p.State == api.PipeCarries,
+			RTT: msToDuration(p.RTTms)}
 		l.Ready = p.State != api.PipeRetrying && p.State != api.PipeStarting
 		switch {
 		case p.Error != "" && p.Trouble != nil:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package doctor
 
 import (
@@ -24,21 +26,32 @@ func TestRoles(t *testing.T) {
 		level         Level
 		kind          fault.Kind
 	}{
-		"helper": {Facts{Role: identity.RoleHelper, Running: true, Pipes: []Pipe{{Device: "laptop", Address: "a", Ready: true}}}, "none", "", OK, ""},
-		"helper without pipe": {Facts{Role: identity.RoleHelper, Running: true, Pipes: []Pipe{{Device: "laptop", Address: "a", Problem: lost}}},
+		"helper": {Facts{Role: identity.RoleHelper, Running: true,
+			Pipes: []Pipe{{Device: "laptop", Address: "a", Ready: true}}}, "none", "", OK, ""},
+		"helper without pipe": {Facts{Role: identity.RoleHelper, Running: true,
+			Pipes: []Pipe{{Device: "laptop", Address: "a", Problem: lost}}},
 			"pipe", "laptop at a", Bad, fault.Unreachable},
-		"helper with another pipe": {Facts{Role: identity.RoleHelper, Running: true, Pipes: []Pipe{{Device: "laptop", Address: "a", Problem: lost}, {Device: "laptop", Address: "b", Ready: true}}},
+		"helper with another pipe": {Facts{Role: identity.RoleHelper, Running: true,
+			Pipes: []Pipe{{Device: "laptop", Address: "a", Problem: lost}, {Device: "laptop", Address: "b",
+				Ready: true}}},
 			"none", "", OK, ""},
 		"helper of nobody": {Facts{Role: identity.RoleHelper, Running: true}, "pipe", "", Bad, fault.Unreachable},
-		"helper that is cut off": {Facts{Role: identity.RoleHelper, Running: true, Pipes: []Pipe{{Device: "laptop", Address: "a", Ready: true}},
-			Server: Server{Addresses: []Address{{At: "x:1", IP: "192.0.2.1", Problem: &Problem{Kind: fault.Timeout, Text: "no answer"}}}}}, "server", "x:1 (192.0.2.1)", Bad, fault.Timeout},
+		"helper that is cut off": {Facts{Role: identity.RoleHelper, Running: true,
+			Pipes: []Pipe{{Device: "laptop", Address: "a", Ready: true}},
+			Server: Server{Addresses: []Address{{At: "x:1", IP: "192.0.2.1",
+				Problem: &Problem{Kind: fault.Timeout, Text: "no answer"}}}}}, "server", "x:1 (192.0.2.1)", Bad,
+			fault.Timeout},
 		"helper that does not run": {Facts{Role: identity.RoleHelper}, "helper", "", Bad, fault.Unreachable},
-		"server":                   {Facts{Role: identity.RoleServer, Running: true, Primaries: []Primary{{Name: "laptop", Subflows: 2}, {Name: "old"}}}, "none", "", OK, ""},
-		"server with a silent subflow": {Facts{Role: identity.RoleServer, Running: true, Primaries: []Primary{{Name: "laptop", Subflows: 2, Silent: 1}}},
+		"server": {Facts{Role: identity.RoleServer, Running: true,
+			Primaries: []Primary{{Name: "laptop", Subflows: 2}, {Name: "old"}}}, "none", "", OK, ""},
+		"server with a silent subflow": {Facts{Role: identity.RoleServer, Running: true,
+			Primaries: []Primary{{Name: "laptop", Subflows: 2, Silent: 1}}},
 			"subflow", "laptop", Warn, ""},
-		"server that does not run":  {Facts{Role: identity.RoleServer}, "server", "", Bad, fault.Unreachable},
-		"another release":           {Facts{Role: identity.RoleServer, Running: true, RunningVersion: "0.9"}, "version", "server", Warn, ""},
-		"primary that cannot start": {Facts{Ports: []Port{{"apps", "127.0.0.1:1080", lost}}}, "port", "127.0.0.1:1080", Bad, fault.Other},
+		"server that does not run": {Facts{Role: identity.RoleServer}, "server", "", Bad, fault.Unreachable},
+		"another release": {Facts{Role: identity.RoleServer, Running: true, RunningVersion: "0.9"},
+			"version", "server", Warn, ""},
+		"primary that cannot start": {Facts{Ports: []Port{{"apps", "127.0.0.1:1080", lost}}}, "port",
+			"127.0.0.1:1080", Bad, fault.Other},
 	} {
 		if c.f.Role != identity.RoleServer {
 			c.f.Host.Uplinks = []string{"eth0"}
@@ -58,13 +71,17 @@ func TestRoles(t *testing.T) {
 // TestFromStatus: what a running role tells becomes facts.
 func TestFromStatus(t *testing.T) {
 	st := api.Status{
-		Pipes: []api.Pipe{{Device: "phone", Address: "a", Via: "wlan0", State: api.PipeCarries}, {Device: "phone", Address: "b", State: api.PipeWaits, RTTms: 5},
-			{Device: "tab", Address: "c", State: api.PipeRetrying, Error: "refused", Hint: "x"}, {Device: "tab", Address: "d", State: api.PipeStarting}},
-		Devices: []api.Device{{Name: "me", Self: true, Roles: []string{"primary"}}, {Name: "laptop", Roles: []string{"primary"}, Subflows: 2}, {Name: "phone", Roles: []string{"helper"}}},
-		Bonds:   []api.Bond{{Peer: "laptop", Subflows: []api.Subflow{{State: api.Silent}, {State: api.Up}}}},
+		Pipes: []api.Pipe{{Device: "phone", Address: "a", Via: "wlan0", State: api.PipeCarries},
+			{Device: "phone", Address: "b", State: api.PipeWaits, RTTms: 5},
+			{Device: "tab", Address: "c", State: api.PipeRetrying, Error: "refused", Hint: "x"},
+			{Device: "tab", Address: "d", State: api.PipeStarting}},
+		Devices: []api.Device{{Name: "me", Self: true, Roles: []string{"primary"}},
+			{Name: "laptop", Roles: []string{"primary"}, Subflows: 2}, {Name: "phone", Roles: []string{"helper"}}},
+		Bonds: []api.Bond{{Peer: "laptop", Subflows: []api.Subflow{{State: api.Silent}, {State: api.Up}}}},
 	}
 	l := pipesFrom(st)
-	if len(l) != 4 || !l[0].Carries || !l[0].Ready || l[1].RTT != 5*time.Millisecond || !l[1].Ready || l[1].Carries || l[2].Ready || l[2].Problem.Hint != "x" || l[3].Ready {
+	if len(l) != 4 || !l[0].Carries || !l[0].Ready || l[1].RTT != 5*time.Millisecond || !l[1].Ready ||
+		l[1].Carries || l[2].Ready || l[2].Problem.Hint != "x" || l[3].Ready {
 		t.Errorf("%+v", l)
 	}
 	if d := primariesFrom(st); len(d) != 1 || d[0] != (Primary{Name: "laptop", Subflows: 2, Silent: 1}) {
@@ -81,7 +98,8 @@ func TestPorts(t *testing.T) {
 	defer taken.Close()
 	p := Config{Ports: []Port{{What: "apps", At: taken.Addr().String()}, {What: "helpers", At: "127.0.0.1:0"}}}
 	list := checkPorts(context.Background(), p)
-	if len(list) != 2 || list[0].Problem == nil || list[0].Problem.Kind != fault.AlreadyRunning || list[1].Problem != nil {
+	if len(list) != 2 || list[0].Problem == nil || list[0].Problem.Kind != fault.AlreadyRunning ||
+		list[1].Problem != nil {
 		t.Errorf("%+v", list)
 	}
 }
@@ -105,7 +123,8 @@ func TestInterfaces(t *testing.T) {
 func TestAddHop(t *testing.T) {
 	l := Subflow{Hops: []Hop{{Name: HopPSPath, RTT: 60 * time.Millisecond, MTU: 1500, Packets: 10, Retransmitted: 1}}}
 	l.mergeLastHop(&api.Hop{MinRTTms: 50, MTU: 1400, Packets: 20, Retransmitted: 2, RejectedReports: 4})
-	if h := l.Hops[0]; h.RTT != 50*time.Millisecond || h.MTU != 1400 || h.Packets != 30 || h.Retransmitted != 3 || h.RejectedReports != 4 {
+	if h := l.Hops[0]; h.RTT != 50*time.Millisecond || h.MTU != 1400 || h.Packets != 30 ||
+		h.Retransmitted != 3 || h.RejectedReports != 4 {
 		t.Errorf("%+v", h)
 	}
 	l = Subflow{Helper: true, Hops: []Hop{{Name: HopPipe, MTU: 1500}, {Name: HopHSPath}}}
@@ -134,22 +153,43 @@ func TestCostly(t *testing.T) {
 		st   api.Status
 		want []bool // of the lanes
 	}{
-		"nobody says so":      {Config{Helpers: phone}, api.Status{}, []bool{false, false}},
-		"the configuration":   {Config{Helpers: phone, Interfaces: []string{"wlan0", "wwan0"}, Metered: []string{"wwan0", "phone"}}, api.Status{}, []bool{false, true, true}},
-		"the device itself":   {Config{Interfaces: []string{"wlan0", "wwan0"}}, api.Status{Devices: []api.Device{{Self: true, Facts: told}}}, []bool{false, true}},
+		"nobody says so": {Config{Helpers: phone}, api.Status{}, []bool{false, false}},
+		"the configuration": {Config{Helpers: phone, Interfaces: []string{"wlan0", "wwan0"},
+			Metered: []string{"wwan0", "phone"}}, api.Status{}, []bool{false, true, true}},
+		"the device itself": {Config{Interfaces: []string{"wlan0", "wwan0"}},
+			api.Status{Devices: []api.Device{{Self: true, Facts: told}}}, []bool{false, true}},
 		"by the only way out": {Config{}, api.Status{Devices: []api.Device{{Self: true, Facts: told}}}, []bool{true}},
-		"the helper":          {Config{Helpers: phone}, api.Status{Devices: []api.Device{{Self: true}, {Name: "phone", Facts: told}}}, []bool{false, true}},
-		"the running primary": {Config{Helpers: phone}, api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop", Metered: true}, {Device: "phone", Metered: true}}}}}, []bool{true, true}},
-		"backups":             {Config{Helpers: phone}, api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop", Tier: "backup"}, {Device: "phone", Tier: "backup"}}}}}, []bool{true, true}},
-		"secondary ones":      {Config{Helpers: phone}, api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop", Tier: "secondary"}, {Device: "phone", Tier: "secondary"}}}}}, []bool{false, false}},
-		"a cap of a link":     {Config{Interfaces: both}, api.Status{Caps: []api.Cap{{Name: "wwan0"}, {Name: "phone"}}}, []bool{false, true}},
-		"a cap of all":        {Config{Interfaces: both}, api.Status{Name: "me", Caps: []api.Cap{{Name: "me"}}}, []bool{true, true}},
-		"a file's cap":        {Config{Interfaces: both, Policy: file(map[string]policy.DeviceSpec{"wwan0": {Caps: policy.Caps{Daily: 1}}})}, api.Status{}, []bool{false, true}},
-		"a file's cap of all": {Config{Policy: file(map[string]policy.DeviceSpec{"laptop": {Caps: policy.Caps{Daily: 1}}})}, api.Status{}, []bool{true}},
-		"a cap of the host":   {Config{Host: "host", Policy: file(map[string]policy.DeviceSpec{"host": {Caps: policy.Caps{Daily: 1}}})}, api.Status{}, []bool{true}},
-		"a file's backup":     {Config{Interfaces: both, Policy: file(map[string]policy.DeviceSpec{"wwan0": {Limits: policy.Limits{Tier: &backup}}})}, api.Status{}, []bool{false, true}},
-		"a file's money": {Config{Interfaces: both, Policy: file(map[string]policy.DeviceSpec{"laptop": {Limits: policy.Limits{Metered: &yes}},
-			"wlan0": {Limits: policy.Limits{MaxTemperature: 50}}})}, api.Status{}, []bool{false, true}}, // a table of its own goes before
+		"the helper": {Config{Helpers: phone},
+			api.Status{Devices: []api.Device{{Self: true}, {Name: "phone", Facts: told}}}, []bool{false, true}},
+		"the running primary": {Config{Helpers: phone},
+			api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop", Metered: true},
+				{Device: "phone", Metered: true}}}}}, []bool{true, true}},
+		"backups": {Config{Helpers: phone},
+			api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop", Tier: "backup"},
+				{Device: "phone", Tier: "backup"}}}}}, []bool{true, true}},
+		"secondary ones": {Config{Helpers: phone},
+			api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop", Tier: "secondary"},
+				{Device: "phone", Tier: "secondary"}}}}}, []bool{false, false}},
+		"a cap of a link": {Config{Interfaces: both},
+			api.Status{Caps: []api.Cap{{Name: "wwan0"}, {Name: "phone"}}}, []bool{false, true}},
+		"a cap of all": {Config{Interfaces: both}, api.Status{Name: "me", Caps: []api.Cap{{Name: "me"}}},
+			[]bool{true, true}},
+		"a file's cap": {Config{Interfaces: both,
+			Policy: file(map[string]policy.DeviceSpec{"wwan0": {Caps: policy.Caps{Daily: 1}}})}, api.Status{},
+			[]bool{false, true}},
+		"a file's cap of all": {
+			Config{Policy: file(map[string]policy.DeviceSpec{"laptop": {Caps: policy.Caps{Daily: 1}}})},
+			api.Status{}, []bool{true}},
+		"a cap of the host": {Config{Host: "host",
+			Policy: file(map[string]policy.DeviceSpec{"host": {Caps: policy.Caps{Daily: 1}}})}, api.Status{},
+			[]bool{true}},
+		"a file's backup": {Config{Interfaces: both,
+			Policy: file(map[string]policy.DeviceSpec{"wwan0": {Limits: policy.Limits{Tier: &backup}}})},
+			api.Status{}, []bool{false, true}},
+		"a file's money": {Config{Interfaces: both,
+			Policy: file(map[string]policy.DeviceSpec{"laptop": {Limits: policy.Limits{Metered: &yes}},
+				// a table of its own goes before
+				"wlan0": {Limits: policy.Limits{MaxTemperature: 50}}})}, api.Status{}, []bool{false, true}},
 	} {
 		var f Facts
 		c.p.Name, c.p.Progress = "laptop", func(string) {}
@@ -164,7 +204,8 @@ func TestCostly(t *testing.T) {
 		}
 	}
 	for _, l := range []Subflow{{Metered: true}, {Backup: true}, {Capped: true}} {
-		if (Config{Rates: true}).shouldMeasureRates(&l) || l.NotMeasured == "" || !(Config{Rates: true, MeteredRates: true}).shouldMeasureRates(&l) {
+		if (Config{Rates: true}).shouldMeasureRates(&l) || l.NotMeasured == "" ||
+			!(Config{Rates: true, MeteredRates: true}).shouldMeasureRates(&l) {
 			t.Errorf("%+v", l)
 		}
 	}
@@ -178,13 +219,17 @@ func TestRefusing(t *testing.T) {
 		f := healthyFacts()
 		f.Subflows[1] = l
 		r := Evaluate(f)
-		if r.Kind != "" || !slices.ContainsFunc(r.Findings, func(n Finding) bool { return n.Check == "helper" && n.Level == Note }) {
+		if r.Kind != "" || !slices.ContainsFunc(r.Findings, func(n Finding) bool {
+			return n.Check == "helper" &&
+				n.Level == Note
+		}) {
 			t.Errorf("%+v", r)
 		}
 	}
 	var g Facts
 	p := Config{Helpers: []identity.Peer{{Name: "phone"}}, Progress: func(string) {}}
-	p.measureHelpedSubflows(t.Context(), &g, api.Status{Devices: []api.Device{{Name: "phone", Suspended: "paused", Facts: &api.KnownFacts{Refuses: "low"}}}})
+	p.measureHelpedSubflows(t.Context(), &g, api.Status{Devices: []api.Device{{Name: "phone",
+		Suspended: "paused", Facts: &api.KnownFacts{Refuses: "low"}}}})
 	if len(g.Subflows) != 1 || g.Subflows[0].Refuses != "low" || g.Subflows[0].Suspended != "paused" {
 		t.Errorf("%+v", g.Subflows)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package doctor
 
 import (
@@ -65,7 +67,8 @@ func (u cpuUsage) cpuShare() float64 {
 func hasPublicAddress() bool {
 	list, _ := net.InterfaceAddrs()
 	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() && !p.Addr().IsPrivate() && !carrierNAT.Contains(p.Addr()) {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() &&
+			!p.Addr().IsPrivate() && !carrierNAT.Contains(p.Addr()) {
 			return true
 		}
 	}

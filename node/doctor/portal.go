@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package doctor
 
 import (
@@ -19,7 +21,8 @@ func (p Config) detectPortal(ctx context.Context, a Address, iface string, kind 
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	web := &http.Client{
-		Transport: &http.Transport{DisableKeepAlives: true, Proxy: nil, DialContext: func(ctx context.Context, _, at string) (net.Conn, error) {
+		Transport: &http.Transport{DisableKeepAlives: true, Proxy: nil, DialContext: func(ctx context.Context,
+			_, at string) (net.Conn, error) {
 			return tcp.Dial(ctx, at, tcp.Options{Interface: iface, Mark: p.Mark})
 		}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package doctor
 
 import (
@@ -20,7 +22,8 @@ const maxReportAge = time.Hour
 func signedReport(list []probe.Report, helper identity.Peer, self identity.PublicKey, now time.Time) *Problem {
 	for _, r := range slices.Backward(list) {
 		f, err := wire.ParseReport(r.Frame)
-		if err != nil || identity.PublicKey(f.From) != helper.Key || identity.PublicKey(f.To) != self || !helper.Key.Verify(f.Signed(), f.Sig) {
+		if err != nil || identity.PublicKey(f.From) != helper.Key || identity.PublicKey(f.To) != self ||
+			!helper.Key.Verify(f.Signed(), f.Sig) {
 			continue
 		}
 		if off := now.Sub(time.Unix(f.Unix, 0)); off > maxReportAge || off < -maxReportAge {

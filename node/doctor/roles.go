@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package doctor
 
 import (
@@ -14,11 +16,13 @@ func (j *evaluator) checkRunning() {
 	role := string(cmp.Or(j.facts.Role, identity.RolePrimary))
 	switch {
 	case !j.facts.Running && role == string(identity.RolePrimary):
-		j.addFinding(topic{role, ""}, Note, "start it with `mpbond primary` and run the doctor again", "no primary runs here: helpers could not be examined")
+		j.addFinding(topic{role, ""}, Note, "start it with `mpbond primary` and run the doctor again",
+			"no primary runs here: helpers could not be examined")
 	case !j.facts.Running:
 		j.addFinding(topic{role, ""}, Bad, fmt.Sprintf("start it with `mpbond %s`", role), "no %s runs here", role)
 	case j.facts.RunningVersion != j.facts.Version:
-		j.addFinding(topic{"version", role}, Warn, "restart it", "the running %s is %s, this program %s", role, j.facts.RunningVersion, j.facts.Version)
+		j.addFinding(topic{"version", role}, Warn, "restart it", "the running %s is %s, this program %s", role,
+			j.facts.RunningVersion, j.facts.Version)
 	default:
 		j.addFinding(topic{role, ""}, OK, "", "a %s runs here", role)
 	}
@@ -27,11 +31,14 @@ func (j *evaluator) checkRunning() {
 // checkPrimary reports unused uplinks and the state of a primary's ports.
 func (j *evaluator) checkPrimary() {
 	for _, name := range j.facts.Host.UnusedUplinks {
-		j.addFinding(topic{"uplink", name}, Note, "use `--interface auto`, the default, for all such interfaces", "it has a default route, but the primary does not use it")
+		j.addFinding(topic{"uplink", name}, Note,
+			"use `--interface auto`, the default, for all such interfaces",
+			"it has a default route, but the primary does not use it")
 	}
 	for _, p := range j.facts.Ports {
 		if p.Problem != nil {
-			j.addFinding(topic{"port", p.At}, Bad, p.Problem.Hint, "the primary's port for %s: %s", p.What, p.Problem.Text)
+			j.addFinding(topic{"port", p.At}, Bad, p.Problem.Hint, "the primary's port for %s: %s", p.What,
+				p.Problem.Text)
 		} else {
 			j.addFinding(topic{"port", p.At}, OK, "", "is free for %s", p.What)
 		}
@@ -55,7 +62,8 @@ func (j *evaluator) checkPipes() {
 				text += fmt.Sprintf(", round trip %v", roundTime(l.RTT))
 			}
 			if l.Unused != nil && !l.Carries {
-				j.addFinding(topic{"pipe", subject}, Warn, fmt.Sprintf("run `mpbond doctor` on %s", l.Device), "%s is connected, but cannot reach the server: %s", l.Device, l.Unused.Text)
+				j.addFinding(topic{"pipe", subject}, Warn, fmt.Sprintf("run `mpbond doctor` on %s", l.Device),
+					"%s is connected, but cannot reach the server: %s", l.Device, l.Unused.Text)
 				continue
 			}
 			j.addFinding(topic{"pipe", subject}, OK, "", "%s", text)
@@ -68,23 +76,31 @@ func (j *evaluator) checkPipes() {
 		}
 	}
 	if j.facts.Role == identity.RoleHelper && len(j.facts.Pipes) == 0 && j.facts.Running {
-		j.addFinding(topic{"pipe", ""}, Bad, "pair the two: run `mpbond accept` here and `mpbond pair CODE` on the primary", "%s helps no primary: it knows none, or finds none on its networks", j.facts.thisDevice())
+		j.addFinding(topic{"pipe", ""}, Bad,
+			"pair the two: run `mpbond accept` here and `mpbond pair CODE` on the primary",
+			"%s helps no primary: it knows none, or finds none on its networks", j.facts.thisDevice())
 	}
 }
 
 // checkPrimaries reports the primaries of a server.
 func (j *evaluator) checkPrimaries() {
 	if !j.facts.Host.Public {
-		j.addFinding(topic{"address", ""}, Note, "forward the server's TCP port to this device, and set --public to the forwarded address", "no interface has a public address: devices reach this server only from its own networks or through a NAT")
+		j.addFinding(topic{"address", ""}, Note,
+			"forward the server's TCP port to this device, and set --public to the forwarded address",
+			"no interface has a public address: devices reach this server only from its own networks or "+
+				"through a NAT")
 	} else {
 		j.addFinding(topic{"address", ""}, OK, "", "an interface has a public address")
 	}
 	for _, d := range j.facts.Primaries {
 		switch {
 		case d.Silent > 0:
-			j.addFinding(topic{"subflow", d.Name}, Warn, "run `mpbond doctor` on that device", "%d of its %d subflows make no progress", d.Silent, d.Subflows)
+			j.addFinding(topic{"subflow", d.Name}, Warn, "run `mpbond doctor` on that device",
+				"%d of its %d subflows make no progress", d.Silent, d.Subflows)
 		case d.Copied:
-			j.addFinding(topic{"key", d.Name}, Warn, fmt.Sprintf("run `mpbond revoke %s` here, then pair both again with separate keys", d.Name), "two instances of mpbond use the key of %s: one has a copy of the other's files", d.Name)
+			j.addFinding(topic{"key", d.Name}, Warn,
+				fmt.Sprintf("run `mpbond revoke %s` here, then pair both again with separate keys", d.Name),
+				"two instances of mpbond use the key of %s: one has a copy of the other's files", d.Name)
 		case d.Subflows > 0:
 			j.addFinding(topic{"device", d.Name}, OK, "", "is connected, with %d subflows", d.Subflows)
 		default:
@@ -93,7 +109,8 @@ func (j *evaluator) checkPrimaries() {
 	}
 	j.checkCalls()
 	if len(j.facts.Primaries) == 0 {
-		j.addFinding(topic{"device", ""}, Note, "run `mpbond accept` here and `mpbond pair CODE` on the primary", "no device is enrolled")
+		j.addFinding(topic{"device", ""}, Note,
+			"run `mpbond accept` here and `mpbond pair CODE` on the primary", "no device is enrolled")
 	}
 }
 
@@ -104,15 +121,20 @@ const quietPortAfter = 2 * time.Minute
 // connected.
 func (j *evaluator) checkCalls() {
 	c := j.facts.Calls
-	if c == nil || len(j.facts.Primaries) == 0 || slices.ContainsFunc(j.facts.Primaries, func(d Primary) bool { return d.Subflows > d.Silent }) {
+	if c == nil || len(j.facts.Primaries) == 0 || slices.ContainsFunc(j.facts.Primaries,
+		func(d Primary) bool { return d.Subflows > d.Silent }) {
 		return
 	}
 	at := j.facts.CallsAt
-	hint := fmt.Sprintf("if the devices are on and have Internet, open %s in this device's firewall and at its provider", tcpPortOf(at))
+	hint := fmt.Sprintf("if the devices are on and have Internet, open %s in this device's firewall and "+
+		"at its provider",
+		tcpPortOf(at))
 	switch {
 	case c.Count == 0:
-		j.addFinding(topic{"port", at}, Warn, hint, "nothing has reached %s of %s since it started %v ago", tcpPortOf(at), j.facts.thisDevice(), c.Since.Round(time.Second))
+		j.addFinding(topic{"port", at}, Warn, hint, "nothing has reached %s of %s since it started %v ago",
+			tcpPortOf(at), j.facts.thisDevice(), c.Since.Round(time.Second))
 	case c.Last > quietPortAfter:
-		j.addFinding(topic{"port", at}, Warn, hint, "nothing has reached %s of %s for %v", tcpPortOf(at), j.facts.thisDevice(), c.Last.Round(time.Second))
+		j.addFinding(topic{"port", at}, Warn, hint, "nothing has reached %s of %s for %v", tcpPortOf(at),
+			j.facts.thisDevice(), c.Last.Round(time.Second))
 	}
 }

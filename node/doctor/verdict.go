@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package doctor
 
 import (
@@ -9,13 +11,17 @@ import (
 )
 
 // causeOrder lists the checks that can fail, causes before their effects.
-var causeOrder = []string{"configuration", "uplink", "portal", "mtu", "server", "refused", "subflow", "primary", "pipe", "helper", "port", "names", "clock"}
+var causeOrder = []string{"configuration", "uplink", "portal", "mtu", "server", "refused", "subflow", "primary",
+	"pipe", "helper", "port", "names", "clock"}
 
 // hopVerdicts names the verdict on each slow hop and the advice. The usual remedy is a better link.
 var hopVerdicts = map[string]struct{ what, advice string }{
-	HopPSPath: {"ps_path", "this device's own link is the slowest: move to a better place or network, or let helpers carry more"},
-	HopHSPath: {"hs_path", "the helper's link to the Internet is the slowest: move the helper, or give it a better network"},
-	HopPipe:   {"pipe", "the local link to the helper is the slowest: move the devices closer, use 5 GHz WiFi, a cable or USB; with several pipes a helper uses the best one"},
+	HopPSPath: {"ps_path",
+		"this device's own link is the slowest: move to a better place or network, or let helpers carry more"},
+	HopHSPath: {"hs_path",
+		"the helper's link to the Internet is the slowest: move the helper, or give it a better network"},
+	HopPipe: {"pipe", "the local link to the helper is the slowest: move the devices closer, use 5 GHz " +
+		"WiFi, a cable or USB; with several pipes a helper uses the best one"},
 }
 
 // outlierFactor is how much slower than the best a subflow must be to stand out.
@@ -27,12 +33,14 @@ func pickBottleneck(f Facts, r Report) (v Verdict, kind fault.Kind) {
 	var worst *Finding
 	for i := range r.Findings {
 		n := &r.Findings[i]
-		if n.Level == Bad && (worst == nil || slices.Index(causeOrder, n.Check) < slices.Index(causeOrder, worst.Check)) {
+		if n.Level == Bad && (worst == nil || slices.Index(causeOrder, n.Check) < slices.Index(causeOrder,
+			worst.Check)) {
 			worst = n
 		}
 	}
 	if worst != nil {
-		return Verdict{What: worst.Check, Subject: worst.Subject, Level: Bad, Text: worst.Text, Advice: worst.Hint}, kindOfCheck(f, worst.Check)
+		return Verdict{What: worst.Check, Subject: worst.Subject, Level: Bad, Text: worst.Text,
+			Advice: worst.Hint}, kindOfCheck(f, worst.Check)
 	}
 	if f.Host.OwnCPU >= ownFull {
 		n := findWarning(r.Findings, "processor")
@@ -50,10 +58,12 @@ func pickBottleneck(f Facts, r Report) (v Verdict, kind fault.Kind) {
 		if n := findWarning(r.Findings, ""); n != nil {
 			return Verdict{n.Check, n.Subject, Warn, n.Text, n.Hint}, ""
 		}
-		return Verdict{What: "none", Level: OK, Text: "nothing is wrong" + textIf(!f.RatesMeasured, "; rates were not measured")}, ""
+		return Verdict{What: "none", Level: OK, Text: "nothing is wrong" + textIf(!f.RatesMeasured,
+			"; rates were not measured")}, ""
 	}
 	w := hopVerdicts[hop]
-	v = Verdict{What: w.what, Subject: hopTitle(lane, hop), Level: Note, Text: fmt.Sprintf("the %s carries %v, the lowest rate of all", hopTitle(lane, hop), rate), Advice: w.advice}
+	v = Verdict{What: w.what, Subject: hopTitle(lane, hop), Level: Note,
+		Text: fmt.Sprintf("the %s carries %v, the lowest rate of all", hopTitle(lane, hop), rate), Advice: w.advice}
 	if len(f.Subflows) == 1 {
 		v.Text = fmt.Sprintf("the %s carries %v, and is the only path", hopTitle(lane, hop), rate)
 	}
@@ -89,7 +99,8 @@ func findWarning(list []Finding, check string) *Finding {
 // measured.
 func slowestHop(lanes []Subflow) (hop string, lane Subflow, rate, best unit.Rate) {
 	least := 2.0 // rate relative to the best subflow
-	for _, of := range []func(Subflow) Rate{func(l Subflow) Rate { return l.DownRate }, func(l Subflow) Rate { return l.UpRate }} {
+	for _, of := range []func(Subflow) Rate{func(l Subflow) Rate { return l.DownRate },
+		func(l Subflow) Rate { return l.UpRate }} {
 		var top unit.Rate
 		for _, l := range lanes {
 			top = max(top, of(l).Bps)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package intercept
 
 import (
@@ -47,7 +49,8 @@ func TestAppIsKnown(t *testing.T) {
 			if _, err := c.Write([]byte{5, 1, 0, 5, 1, 0, 1, 192, 0, 2, 1, 0, 80}); err != nil {
 				t.Fatal(err)
 			}
-			want := App{Addr: netip.MustParseAddrPort(c.LocalAddr().String()), DSCP: 46, Network: "tcp", Peer: netip.MustParseAddrPort(ln.Addr().String())}
+			want := App{Addr: netip.MustParseAddrPort(c.LocalAddr().String()), DSCP: 46, Network: "tcp",
+				Peer: netip.MustParseAddrPort(ln.Addr().String())}
 			if got := <-told; got != want && i > 0 {
 				t.Errorf("%s: %+v, want %+v", network.name, got, want)
 			}
@@ -64,7 +67,8 @@ func TestHeaderDSCP(t *testing.T) {
 	for _, c := range []struct {
 		header []byte
 		want   uint8
-	}{{nil, 0}, {[]byte{0x45}, 0}, {[]byte{0x45, 46 << 2}, 46}, {[]byte{0x45, 46<<2 | 1}, 46}, {[]byte{0x6b, 0x80}, 46}, {[]byte{0x6f, 0xff}, 63}, {[]byte{0x50, 0xff}, 0}} {
+	}{{nil, 0}, {[]byte{0x45}, 0}, {[]byte{0x45, 46 << 2}, 46}, {[]byte{0x45, 46<<2 | 1}, 46},
+		{[]byte{0x6b, 0x80}, 46}, {[]byte{0x6f, 0xff}, 63}, {[]byte{0x50, 0xff}, 0}} {
 		if got := HeaderDSCP(c.header); got != c.want {
 			t.Errorf("%x: %d, want %d", c.header, got, c.want)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package intercept
 
 import (
@@ -52,7 +54,8 @@ func TestAroundAndBlocked(t *testing.T) {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		}
 	})
-	j := &aroundDialer{fakeBond: &fakeBond{}, around: map[string]bool{"around.example:80": true, "web.example:80": true}, block: map[string]bool{"blocked.example:80": true}}
+	j := &aroundDialer{fakeBond: &fakeBond{}, around: map[string]bool{"around.example:80": true,
+		"web.example:80": true}, block: map[string]bool{"blocked.example:80": true}}
 	dialed := make(chan string, 10)
 	around := func(_ context.Context, network, dest string) (net.Conn, error) {
 		dialed <- dest
@@ -86,7 +89,8 @@ func TestAroundAndBlocked(t *testing.T) {
 	if reply, _ := ask(without, "around.example"); reply != socksNotAllowed {
 		t.Errorf("no way around: reply %d", reply)
 	}
-	proxied := http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: with})}}
+	proxied := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: with})}}
 	for host, want := range map[string]int{"web.example": http.StatusOK, "blocked.example": http.StatusForbidden} {
 		r, err := proxied.Get("http://" + host + "/")
 		if err != nil {
@@ -112,10 +116,11 @@ func TestBondOnly(t *testing.T) {
 	echo := tcpServer(t, echoAtEnd)
 	for _, only := range []bool{false, true} {
 		dialed := make(chan string, 1)
-		_, addr := startProxy(t, Config{Dialer: bondOnlyDialer{&fakeBond{}, only}, Direct: func(_ context.Context, network, dest string) (net.Conn, error) {
-			dialed <- dest
-			return net.Dial(network, echo)
-		}})
+		_, addr := startProxy(t, Config{Dialer: bondOnlyDialer{&fakeBond{}, only},
+			Direct: func(_ context.Context, network, dest string) (net.Conn, error) {
+				dialed <- dest
+				return net.Dial(network, echo)
+			}})
 		c := dialTCP(t, addr)
 		_, _ = c.Write([]byte{5, 1, 0, 5, 1, 0, 1, 192, 0, 2, 1, 0, 80})
 		_, _ = io.WriteString(c, "hello")
@@ -194,7 +199,8 @@ func TestDatagramsAroundAndBlocked(t *testing.T) {
 		}
 	}()
 	const around, blocked = "192.0.2.1:7", "192.0.2.2:7"
-	e := New(Config{Dialer: &fakeBond{}, Packets: aroundPackets{}, Around: func(_ context.Context, network, dest string) (net.Conn, error) {
+	e := New(Config{Dialer: &fakeBond{}, Packets: aroundPackets{}, Around: func(_ context.Context, network,
+		dest string) (net.Conn, error) {
 		if dest != around {
 			t.Errorf("%s goes around the bond", dest)
 		}
@@ -202,7 +208,8 @@ func TestDatagramsAroundAndBlocked(t *testing.T) {
 	}})
 	defer e.Close()
 	came, refused := make(chan string, 1000), make(chan string, 1000)
-	f := e.NewFlow(App{}, func(b []byte, _ netip.AddrPort) { came <- string(b) }, func(r *PacketRefusal) { refused <- r.Dest })
+	f := e.NewFlow(App{}, func(b []byte, _ netip.AddrPort) { came <- string(b) },
+		func(r *PacketRefusal) { refused <- r.Dest })
 	defer f.Close()
 	for _, c := range []struct {
 		dest, says string
@@ -259,10 +266,16 @@ func TestHelloName(t *testing.T) {
 		want   string
 		begins string
 	}{
-		{"TLS", &Names{}, dest, func(c net.Conn) { _ = tls.Client(c, &tls.Config{ServerName: "www.example.org"}).Handshake() }, "www.example.org", "\x16\x03\x01"},
-		{"no TLS", &Names{}, dest, func(c net.Conn) { _, _ = io.WriteString(c, "GET / HTTP/1.0\r\n") }, "", "GET / HTTP/1.0\r\n"},
-		{"another port", &Names{}, netip.MustParseAddrPort("192.0.2.1:22"), func(c net.Conn) { _, _ = io.WriteString(c, "SSH-") }, "", "SSH-"},
-		{"nobody asks", &Names{Wanted: func() bool { return false }}, dest, func(c net.Conn) { _, _ = io.WriteString(c, "hello") }, "", "hello"},
+		{"TLS", &Names{}, dest, func(c net.Conn) {
+			_ = tls.Client(c,
+				&tls.Config{ServerName: "www.example.org"}).Handshake()
+		}, "www.example.org", "\x16\x03\x01"},
+		{"no TLS", &Names{}, dest, func(c net.Conn) { _, _ = io.WriteString(c, "GET / HTTP/1.0\r\n") }, "",
+			"GET / HTTP/1.0\r\n"},
+		{"another port", &Names{}, netip.MustParseAddrPort("192.0.2.1:22"),
+			func(c net.Conn) { _, _ = io.WriteString(c, "SSH-") }, "", "SSH-"},
+		{"nobody asks", &Names{Wanted: func() bool { return false }}, dest,
+			func(c net.Conn) { _, _ = io.WriteString(c, "hello") }, "", "hello"},
 	} {
 		near, far := net.Pipe()
 		done := make(chan struct{})
@@ -290,15 +303,20 @@ func TestHelloName(t *testing.T) {
 // through aliases; what is old goes when there is much that is new.
 func TestNames(t *testing.T) {
 	answer := func(name string, addr ...netip.Addr) []byte {
-		m := dnsmessage.Message{Header: dnsmessage.Header{Response: true}, Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+		m := dnsmessage.Message{Header: dnsmessage.Header{Response: true},
+			Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name), Type: dnsmessage.TypeA,
+				Class: dnsmessage.ClassINET}}}
 		alias := dnsmessage.MustNewName("cdn.example.net.")
-		m.Answers = append(m.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: m.Questions[0].Name, Class: dnsmessage.ClassINET}, Body: &dnsmessage.CNAMEResource{CNAME: alias}})
+		m.Answers = append(m.Answers, dnsmessage.Resource{
+			Header: dnsmessage.ResourceHeader{Name: m.Questions[0].Name, Class: dnsmessage.ClassINET},
+			Body:   &dnsmessage.CNAMEResource{CNAME: alias}})
 		for _, a := range addr {
 			h := dnsmessage.ResourceHeader{Name: alias, Class: dnsmessage.ClassINET}
 			if a.Is4() {
 				m.Answers = append(m.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AResource{A: a.As4()}})
 			} else {
-				m.Answers = append(m.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AAAAResource{AAAA: a.As16()}})
+				m.Answers = append(m.Answers, dnsmessage.Resource{Header: h,
+					Body: &dnsmessage.AAAAResource{AAAA: a.As16()}})
 			}
 		}
 		b, err := m.Pack()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package intercept
 
 import (
@@ -69,7 +71,8 @@ func (e *Edge) serveAssociation(a *appConn, from wire.Addr, reportRefusals bool)
 	defer func() { <-done }()
 	defer sock.Close()
 	a.SetDeadline(time.Time{}) //nolint:errcheck // reading reports it
-	reply := append([]byte{socksVersion, socksSucceeded, 0}, wire.AddrFrom(sock.LocalAddr().(*net.UDPAddr).AddrPort()).Append(nil)...)
+	reply := append([]byte{socksVersion, socksSucceeded, 0},
+		wire.AddrFrom(sock.LocalAddr().(*net.UDPAddr).AddrPort()).Append(nil)...)
 	_, err = a.Write(reply)
 	close(replied)
 	if err == nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package intercept
 
 import (
@@ -113,7 +115,8 @@ func startUppercaseServer(t *testing.T) string {
 	return c.LocalAddr().String()
 }
 
-// openTestAssociation asks the proxy for an association and returns its TCP connection and where it takes datagrams.
+// openTestAssociation asks the proxy for an association and returns its TCP connection and where it
+// takes datagrams.
 func openTestAssociation(t *testing.T, proxy string) (net.Conn, *net.UDPAddr) {
 	t.Helper()
 	c := dialTCP(t, proxy)
@@ -178,7 +181,8 @@ func TestAssociate(t *testing.T) {
 	sendPacket(t, app, "[2001:db8::7]:9", "six")
 	expectPacket(t, app, other, "SIX")
 	// Not taken: fragments, cut headers, others' datagrams.
-	for _, b := range []string{"", "\x00\x00", "\x00\x00\x01\x01\x7f\x00\x00\x01\x00\x07frag", "\x00\x01\x00\x01\x7f\x00\x00\x01\x00\x07", "\x00\x00\x00\x01\x7f"} {
+	for _, b := range []string{"", "\x00\x00", "\x00\x00\x01\x01\x7f\x00\x00\x01\x00\x07frag",
+		"\x00\x01\x00\x01\x7f\x00\x00\x01\x00\x07", "\x00\x00\x00\x01\x7f"} {
 		if _, err := app.Write([]byte(b)); err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +227,8 @@ func TestAssociationEndsWithItsConnection(t *testing.T) {
 func TestRefusedDatagramsGoDirect(t *testing.T) {
 	near := startUppercaseServer(t)
 	_, port, _ := net.SplitHostPort(near)
-	d := &fakePackets{refuse: map[string]wire.Code{near: wire.CodeForbidden, "localhost:" + port: wire.CodeNameNotFound}}
+	d := &fakePackets{refuse: map[string]wire.Code{near: wire.CodeForbidden,
+		"localhost:" + port: wire.CodeNameNotFound}}
 	_, proxy := startProxy(t, Config{Dialer: &fakeBond{}, Packets: d, Direct: new(net.Dialer).DialContext})
 	_, relay := openTestAssociation(t, proxy)
 	app := newPacketApp(t, relay)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package intercept
@@ -104,7 +106,8 @@ func mountCgroups() (int, error) {
 	if err := unix.FsconfigCreate(root); err != nil {
 		return -1, fmt.Errorf("opening the cgroup file system: %w", err)
 	}
-	mnt, err := unix.Fsmount(root, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	mnt, err := unix.Fsmount(root, unix.FSMOUNT_CLOEXEC,
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return -1, fmt.Errorf("mounting the cgroup file system: %w", err)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package intercept
@@ -50,7 +52,8 @@ func newConntrack() (*conntrack, error) {
 	nowhere := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 	if _, err := t.originalUDPDest(nowhere, nowhere); !isNotFound(err) {
 		c.Close()
-		return nil, fmt.Errorf("asking connection tracking (needs CAP_NET_ADMIN and the kernel module nf_conntrack_netlink): %w", err)
+		return nil, fmt.Errorf("asking connection tracking (needs CAP_NET_ADMIN and the kernel module "+
+			"nf_conntrack_netlink): %w", err)
 	}
 	return t, nil
 }

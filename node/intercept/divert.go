@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package intercept
@@ -47,7 +49,8 @@ func newDivert() (d *divert, err error) {
 		return nil, err
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		route := &netlink.Route{LinkIndex: lo.Attrs().Index, Table: int(d.number), Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Family: family, Dst: allAddresses(family)}
+		route := &netlink.Route{LinkIndex: lo.Attrs().Index, Table: int(d.number), Type: unix.RTN_LOCAL,
+			Scope: unix.RT_SCOPE_HOST, Family: family, Dst: allAddresses(family)}
 		err := netlink.RouteReplace(route)
 		if err == nil {
 			err = netlink.RuleAdd(d.newRule(family))
@@ -80,9 +83,11 @@ func (d *divert) Close() error {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		for _, err := range []error{
 			netlink.RuleDel(d.newRule(family)),
-			netlink.RouteDel(&netlink.Route{Table: int(d.number), Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Family: family, Dst: allAddresses(family)}),
+			netlink.RouteDel(&netlink.Route{Table: int(d.number), Type: unix.RTN_LOCAL,
+				Scope: unix.RT_SCOPE_HOST, Family: family, Dst: allAddresses(family)}),
 		} {
-			if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EAFNOSUPPORT) {
+			if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ESRCH) &&
+				!errors.Is(err, unix.EAFNOSUPPORT) {
 				errs = append(errs, err)
 			}
 		}
@@ -99,7 +104,8 @@ func removeStaleDiversions() (removed []uint32, err error) {
 		}
 		for _, r := range rules {
 			n := uint32(r.Table)
-			if r.Priority != diversionPriority || r.Mark != n || n&0xff000000 != diversionMark || processExists(int(n&0xffffff)) {
+			if r.Priority != diversionPriority || r.Mark != n || n&0xff000000 != diversionMark ||
+				processExists(int(n&0xffffff)) {
 				continue
 			}
 			if err := (&divert{n}).Close(); err != nil {
@@ -184,17 +190,19 @@ func (r *Redirect) loadDatagramRules(cfg RedirectConfig) error {
 	if r.dns != nil {
 		rule(app, matchDestPort(dnsPort), verdictExpr(expr.VerdictReturn, ""))
 	}
-	rule(app, []expr.Any{&expr.Immediate{Register: 1, Data: number}, &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1}})
+	rule(app, []expr.Any{&expr.Immediate{Register: 1, Data: number}, &expr.Meta{Key: expr.MetaKeyMARK,
+		SourceRegister: true, Register: 1}})
 	port := binary.BigEndian.AppendUint16(nil, r.datagrams.listenPort())
 	for _, to := range []struct {
 		family byte
 		addr   net.IP
 	}{{unix.NFPROTO_IPV4, net.IP{127, 0, 0, 1}}, {unix.NFPROTO_IPV6, net.IPv6loopback}}[:len(r.datagrams.conns)] {
-		rule(divert, matchMeta(expr.MetaKeyMARK, number), matchMeta(expr.MetaKeyNFPROTO, []byte{to.family}), matchL4Proto(unix.IPPROTO_UDP), []expr.Any{
-			&expr.Immediate{Register: 1, Data: to.addr},
-			&expr.Immediate{Register: 2, Data: port},
-			&expr.TProxy{Family: to.family, TableFamily: byte(nftables.TableFamilyINet), RegAddr: 1, RegPort: 2},
-		})
+		rule(divert, matchMeta(expr.MetaKeyMARK, number), matchMeta(expr.MetaKeyNFPROTO, []byte{to.family}),
+			matchL4Proto(unix.IPPROTO_UDP), []expr.Any{
+				&expr.Immediate{Register: 1, Data: to.addr},
+				&expr.Immediate{Register: 2, Data: port},
+				&expr.TProxy{Family: to.family, TableFamily: byte(nftables.TableFamilyINet), RegAddr: 1, RegPort: 2},
+			})
 	}
 	return r.nft.Flush()
 }

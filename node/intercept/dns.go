@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package intercept
@@ -165,7 +167,8 @@ type dnsQueryFunc func(ctx context.Context, resolver netip.AddrPort, query []byt
 
 // queryAll runs all queries at once. It returns the first conclusive answer, otherwise any answer.
 // It adds its goroutines to wg; they end soon after it returns.
-func queryAll(ctx context.Context, wg *sync.WaitGroup, queries []dnsQueryFunc, resolver netip.AddrPort, query []byte) ([]byte, error) {
+func queryAll(ctx context.Context, wg *sync.WaitGroup, queries []dnsQueryFunc, resolver netip.AddrPort,
+	query []byte) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package intercept
 
 import (
@@ -27,7 +29,8 @@ func dnsMessage(t testing.TB, udpSize, answers int, rcode dnsmessage.RCode) []by
 		})
 	}
 	if udpSize > 0 {
-		h := dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName("."), Class: dnsmessage.Class(udpSize), Type: dnsmessage.TypeOPT}
+		h := dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName("."), Class: dnsmessage.Class(udpSize),
+			Type: dnsmessage.TypeOPT}
 		m.Additionals = []dnsmessage.Resource{{Header: h, Body: &dnsmessage.OPTResource{}}}
 	}
 	b, err := m.Pack()
@@ -57,7 +60,8 @@ func TestDNSAnswerFits(t *testing.T) {
 			continue
 		}
 		var m dnsmessage.Message
-		if err := m.Unpack(got); err != nil || !m.Truncated || m.ID != 7 || len(m.Answers) != 0 || len(m.Questions) != 1 || len(got) > dnsPlainSize {
+		if err := m.Unpack(got); err != nil || !m.Truncated || m.ID != 7 || len(m.Answers) != 0 ||
+			len(m.Questions) != 1 || len(got) > dnsPlainSize {
 			t.Errorf("%s: %d bytes, %v, %+v", tc.name, len(got), err, m.Header)
 		}
 	}
@@ -70,7 +74,8 @@ func TestDNSAnswerFits(t *testing.T) {
 
 func TestDNSAsksBothWays(t *testing.T) {
 	query := dnsMessage(t, 0, -1, 0)
-	good, none, sick := dnsMessage(t, 0, 1, 0), dnsMessage(t, 0, 0, dnsmessage.RCodeNameError), dnsMessage(t, 0, 0, dnsmessage.RCodeServerFailure)
+	good, none, sick := dnsMessage(t, 0, 1, 0), dnsMessage(t, 0, 0, dnsmessage.RCodeNameError),
+		dnsMessage(t, 0, 0, dnsmessage.RCodeServerFailure)
 	type way = func(context.Context, netip.AddrPort, []byte) ([]byte, error)
 	says := func(b []byte) way {
 		return func(context.Context, netip.AddrPort, []byte) ([]byte, error) { return b, nil }
@@ -95,7 +100,8 @@ func TestDNSAsksBothWays(t *testing.T) {
 		{"neither", refused, refused, nil},
 	} {
 		var wg sync.WaitGroup
-		got, err := queryAll(context.Background(), &wg, []dnsQueryFunc{dnsQueryFunc(tc.direct), dnsQueryFunc(tc.bonded)}, netip.AddrPort{}, query)
+		got, err := queryAll(context.Background(), &wg, []dnsQueryFunc{dnsQueryFunc(tc.direct),
+			dnsQueryFunc(tc.bonded)}, netip.AddrPort{}, query)
 		wg.Wait()
 		if string(got) != string(tc.want) || (err == nil) != (tc.want != nil) {
 			t.Errorf("%s: %x, %v", tc.name, got, err)

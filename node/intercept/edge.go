@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package intercept is the app edge of the primary: it accepts connections of unmodified apps,
 // finds their destinations, and carries them over streams of the bond. The apps come before it in
 // the data path. The bond comes after it, behind the interface Dialer. The Dialer applies the
@@ -241,7 +243,8 @@ func (e *Edge) registerConn(a *appConn) error {
 	e.mu.Unlock()
 	if idle != nil {
 		idle.Reset()
-		e.logRejected(fmt.Errorf("%d connections are open, which is the limit: one that carried nothing made room", e.cfg.MaxConns))
+		e.logRejected(fmt.Errorf("%d connections are open, which is the limit: one that carried nothing made room",
+			e.cfg.MaxConns))
 	}
 	return err
 }
@@ -315,7 +318,8 @@ func (e *Edge) markActive(a *appConn) {
 }
 
 func (e *Edge) logRejected(err error) {
-	e.refusals.Log(slog.LevelWarn, "full", "app's connection not taken", "err", err, "hint", "a program here keeps many connections open: `ss -tnp` shows which")
+	e.refusals.Log(slog.LevelWarn, "full", "app's connection not taken", "err", err, "hint",
+		"a program here keeps many connections open: `ss -tnp` shows which")
 }
 
 // appConn is a connection of an app. Closing unregisters it from the Edge. It ends with a reset
@@ -461,7 +465,8 @@ func (e *Edge) relayConn(kind string, a *appConn, c net.Conn, dest string) {
 		e.reached.markUnreached(dest)
 	}
 	if err != nil && e.ctx.Err() == nil {
-		e.log.Info("connection broke", "edge", kind, "dest", dest, "app", a.RemoteAddr(), "up", up, "down", down, "err", err)
+		e.log.Info("connection broke", "edge", kind, "dest", dest, "app", a.RemoteAddr(), "up", up, "down",
+			down, "err", err)
 		return
 	}
 	e.log.Debug("connection ended", "edge", kind, "dest", dest, "up", up, "down", down)

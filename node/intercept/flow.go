@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package intercept
 
 import (
@@ -203,9 +205,10 @@ func (f *appFlow) carryDirect(dial func(ctx context.Context, network, dest strin
 	f.replayEarly(dest, c)
 	f.mu.Unlock()
 	if u != nil {
-		udpsock.Receive(u, func(b []byte, from netip.AddrPort) bool { f.deliver(b, from); return true }, func(e udpsock.Failure) {
-			f.reportRefusal(icmpRefusal(dest, e))
-		})
+		udpsock.Receive(u, func(b []byte, from netip.AddrPort) bool { f.deliver(b, from); return true },
+			func(e udpsock.Failure) {
+				f.reportRefusal(icmpRefusal(dest, e))
+			})
 	}
 }
 

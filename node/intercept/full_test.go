@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package intercept
 
 import (
@@ -37,7 +39,8 @@ func (l *lockedBuffer) String() string {
 func TestSilentConnectionsMakeRoom(t *testing.T) {
 	const most = 40
 	o := startOrigin(t)
-	bond := &fakeBond{at: map[string]string{"echo.test:7": tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), "web.test:80": o.Listener.Addr().String()}}
+	bond := &fakeBond{at: map[string]string{"echo.test:7": tcpServer(t,
+		func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), "web.test:80": o.Listener.Addr().String()}}
 	log := new(lockedBuffer)
 	e, proxy := startProxy(t, Config{Dialer: bond, MaxConns: most, Log: slog.New(slog.NewTextHandler(log, nil))})
 	say := func(c net.Conn, what string) {
@@ -109,7 +112,8 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 // without a request gives way before a dial.
 func TestBlackHolesMakeRoom(t *testing.T) {
 	const most = 40
-	bond := &fakeBond{at: map[string]string{"echo.test:7": tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })}, hole: make(chan struct{})}
+	bond := &fakeBond{at: map[string]string{"echo.test:7": tcpServer(t,
+		func(c *net.TCPConn) { _, _ = io.Copy(c, c) })}, hole: make(chan struct{})}
 	defer close(bond.hole)
 	e, proxy := startProxy(t, Config{Dialer: bond, MaxConns: most})
 	ask := func(request string) net.Conn {

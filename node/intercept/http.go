@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package intercept
 
 import (
@@ -109,9 +111,11 @@ func (e *Edge) newHTTPServer() *http.Server {
 		case r.Method == http.MethodConnect:
 			e.serveConnect(w, r)
 		case r.URL.Host == "":
-			http.Error(w, "mpbond: this is a proxy, not a web server; set it as the HTTP proxy of an app", http.StatusBadRequest)
+			http.Error(w, "mpbond: this is a proxy, not a web server; set it as the HTTP proxy of an app",
+				http.StatusBadRequest)
 		case r.URL.Scheme != "http":
-			http.Error(w, fmt.Sprintf("mpbond: the proxy speaks http, and CONNECT for everything else, but not %q", r.URL.Scheme), http.StatusNotImplemented)
+			http.Error(w, fmt.Sprintf("mpbond: the proxy speaks http, and CONNECT for everything else, but not %q",
+				r.URL.Scheme), http.StatusNotImplemented)
 		default:
 			// A response may begin before the request has ended.
 			http.NewResponseController(w).EnableFullDuplex() //nolint:errcheck // HTTP/1 can

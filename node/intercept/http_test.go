@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package intercept
 
 import (
@@ -66,7 +68,8 @@ func startOrigin(t testing.TB) *httptest.Server {
 	mux.HandleFunc("/upgrade", func(w http.ResponseWriter, r *http.Request) {
 		c, buf, _ := w.(http.Hijacker).Hijack()
 		defer c.Close()
-		fmt.Fprintf(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+		fmt.Fprintf(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n",
+			r.Header.Get("Upgrade"))
 		buf.Flush()
 		b, _ := io.ReadAll(buf)
 		c.Write(bytes.ToUpper(b))
@@ -92,7 +95,8 @@ func TestHTTPPlain(t *testing.T) {
 		req, _ := http.NewRequest("POST", "http://web.test/echo/../echo?a=1;b&c=%zz", strings.NewReader("hello"))
 		req.URL.Path = "/echo"
 		req.Header = http.Header{
-			"X-Forwarded-For": {"mine"}, "Proxy-Authorization": {"secret"}, "Connection": {"X-Hop"}, "X-Hop": {"1"}, "User-Agent": {""},
+			"X-Forwarded-For": {"mine"}, "Proxy-Authorization": {"secret"}, "Connection": {"X-Hop"},
+			"X-Hop": {"1"}, "User-Agent": {""},
 		}
 		resp, err := c.Do(req)
 		if err != nil {
@@ -106,7 +110,8 @@ func TestHTTPPlain(t *testing.T) {
 		if got := resp.Header.Get("X-Url"); got != "/echo?a=1;b&c=%zz" {
 			t.Errorf("the query arrived as %q", got)
 		}
-		if got, want := resp.Header.Get("X-Seen"), "web.test map[Content-Length:[5] X-Forwarded-For:[mine]]"; got != want {
+		if got, want := resp.Header.Get("X-Seen"),
+			"web.test map[Content-Length:[5] X-Forwarded-For:[mine]]"; got != want {
 			t.Errorf("the origin saw %s, want %s", got, want)
 		}
 		if resp.Header["Date"] != nil || resp.Header["Content-Type"] != nil {
@@ -120,7 +125,8 @@ func TestHTTPPlain(t *testing.T) {
 
 func TestHTTPErrors(t *testing.T) {
 	bond := &fakeBond{refuse: map[string]wire.Code{
-		"refused.test:80": wire.CodeConnRefused, "private.test:80": wire.CodeForbidden, "slow.test:80": wire.CodeTimeout, "refused.test:443": wire.CodeConnRefused,
+		"refused.test:80": wire.CodeConnRefused, "private.test:80": wire.CodeForbidden,
+		"slow.test:80": wire.CodeTimeout, "refused.test:443": wire.CodeConnRefused,
 	}}
 	_, proxy := startProxy(t, Config{Dialer: bond, WaitOpen: true})
 	for _, tc := range []struct {
@@ -128,13 +134,16 @@ func TestHTTPErrors(t *testing.T) {
 		status  int
 		text    string
 	}{
-		{"GET http://refused.test/ HTTP/1.1\r\nHost: refused.test\r\n\r\n", 502, "refused.test cannot be reached: the server says no"},
+		{"GET http://refused.test/ HTTP/1.1\r\nHost: refused.test\r\n\r\n", 502,
+			"refused.test cannot be reached: the server says no"},
 		{"GET http://private.test/ HTTP/1.1\r\nHost: private.test\r\n\r\n", 403, "private.test"},
 		{"GET http://slow.test/ HTTP/1.1\r\nHost: slow.test\r\n\r\n", 504, "slow.test"},
-		{"POST http://refused.test/ HTTP/1.1\r\nHost: refused.test\r\nContent-Length: 3\r\n\r\nabc", 502, "refused.test"},
+		{"POST http://refused.test/ HTTP/1.1\r\nHost: refused.test\r\nContent-Length: 3\r\n\r\nabc", 502,
+			"refused.test"},
 		{"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "this is a proxy"},
 		{"GET ftp://x/ HTTP/1.1\r\nHost: x\r\n\r\n", 501, "ftp"},
-		{"CONNECT refused.test:443 HTTP/1.1\r\nHost: refused.test:443\r\n\r\n", 502, "refused.test:443 cannot be reached"},
+		{"CONNECT refused.test:443 HTTP/1.1\r\nHost: refused.test:443\r\n\r\n", 502,
+			"refused.test:443 cannot be reached"},
 		{"CONNECT refused.test HTTP/1.1\r\nHost: refused.test\r\n\r\n", 400, "host:port"},
 		{"CONNECT refused.test:99999 HTTP/1.1\r\nHost: x\r\n\r\n", 400, "not a port"},
 		{"CONNECT refused.test:0 HTTP/1.1\r\nHost: x\r\n\r\n", 400, "port 0"},
@@ -205,7 +214,8 @@ func TestHTTPUpgrade(t *testing.T) {
 	bond := &fakeBond{at: map[string]string{"web.test:80": o.Listener.Addr().String()}}
 	_, proxy := startProxy(t, Config{Dialer: bond})
 	c := dialTCP(t, proxy)
-	io.WriteString(c, "GET http://web.test/upgrade HTTP/1.1\r\nHost: web.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	io.WriteString(c, "GET http://web.test/upgrade HTTP/1.1\r\nHost: web.test\r\nConnection: "+
+		"Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	b := bufio.NewReader(c)
 	resp, err := http.ReadResponse(b, nil)
 	if err != nil || resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "websocket" {
@@ -257,7 +267,8 @@ func TestCurl(t *testing.T) {
 	_, port, _ := net.SplitHostPort(secure.Listener.Addr().String())
 	bond := &fakeBond{
 		at: map[string]string{
-			"web.test:80": o.Listener.Addr().String(), "web.test:443": "127.0.0.1:" + port, "198.51.100.7:80": o.Listener.Addr().String(), "[2001:db8::7]:80": o.Listener.Addr().String(),
+			"web.test:80": o.Listener.Addr().String(), "web.test:443": "127.0.0.1:" + port,
+			"198.51.100.7:80": o.Listener.Addr().String(), "[2001:db8::7]:80": o.Listener.Addr().String(),
 		},
 		refuse: map[string]wire.Code{"refused.test:80": wire.CodeConnRefused},
 	}
@@ -280,7 +291,8 @@ func TestCurl(t *testing.T) {
 		{"proxy get", web, []string{"http://web.test/echo", "-d", "hi"}, "hi", 0},
 		{"proxy two requests", web, []string{"http://web.test/echo", "-d", "x", "http://web.test/echo"}, "xx", 0},
 		{"proxy CONNECT https", web, []string{"-k", "https://web.test/echo", "-d", "hi"}, "hi", 0},
-		{"proxy upload with 100-continue", web, []string{"http://web.test/sum", "-T", big, "-H", "Expect: 100-continue"}, sum, 0},
+		{"proxy upload with 100-continue", web, []string{"http://web.test/sum", "-T", big, "-H",
+			"Expect: 100-continue"}, sum, 0},
 		{"proxy upload https", web, []string{"-k", "https://web.test/sum", "-T", big}, sum, 0},
 		{"proxy early hints", web, []string{"http://web.test/hints"}, "done", 0},
 		{"proxy refused", web, []string{"-f", "http://refused.test/"}, "", 22},
@@ -313,7 +325,8 @@ func FuzzConnect(f *testing.F) {
 			return
 		}
 		host, port, err := net.SplitHostPort(dest)
-		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || n == 0 || host == "" || len(host) > 255 || strings.ContainsAny(host, " \t\r\n\x00/@?#%[]\\") {
+		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || n == 0 || host == "" ||
+			len(host) > 255 || strings.ContainsAny(host, " \t\r\n\x00/@?#%[]\\") {
 			t.Errorf("%q becomes %q", target, dest)
 		}
 	})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package intercept
@@ -15,7 +17,8 @@ import (
 func RemoveLeftovers() (removed []string, err error) {
 	numbers, err := removeStaleDiversions()
 	for _, n := range numbers {
-		removed = append(removed, fmt.Sprintf("routing rule and routes of a killed mpbond run (process %d)", n&0xffffff))
+		removed = append(removed, fmt.Sprintf("routing rule and routes of a killed mpbond run (process %d)",
+			n&0xffffff))
 	}
 	mnt, cerr := mountCgroups()
 	if cerr != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package intercept
 
 import (
@@ -11,7 +13,8 @@ import (
 // listenPair listens on 127.0.0.1 and, if the machine has IPv6, on [::1], with the same port.
 // Packets that the kernel redirects or diverts arrive there. network is "tcp" or "udp"; port 0
 // chooses a port.
-func listenPair[L io.Closer](network string, port uint16, listen func(network string, at netip.AddrPort) (L, error)) ([]L, error) {
+func listenPair[L io.Closer](network string, port uint16, listen func(network string, at netip.AddrPort) (L,
+	error)) ([]L, error) {
 	// A port free on one address may be in use on the other, so try several.
 	var last error
 	for range 16 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package intercept
 
 import (
@@ -110,7 +112,8 @@ func (e *Edge) readServerName(a *appConn, dest netip.AddrPort) (name string) {
 	_ = a.SetReadDeadline(time.Now().Add(helloTimeout)) // reading reports it
 	defer a.SetReadDeadline(time.Time{})                //nolint:errcheck // as above
 	var read bytes.Buffer
-	_ = tls.Server(&readOnlyConn{Conn: a.Conn, r: io.TeeReader(io.LimitReader(a.Conn, maxHello), &read)}, &tls.Config{ // it always fails, since nothing is answered
+	// it always fails, since nothing is answered
+	_ = tls.Server(&readOnlyConn{Conn: a.Conn, r: io.TeeReader(io.LimitReader(a.Conn, maxHello), &read)}, &tls.Config{
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 			name = h.ServerName
 			return nil, errNameRead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package intercept
@@ -124,7 +126,8 @@ func probeEdge(port uint16) ([]byte, error) {
 		families = append(families, family)
 	}
 	if families == nil {
-		return nil, fault.New(fault.NotRunning, fmt.Errorf("no primary takes redirected connections on port %d: %w", port, last),
+		return nil, fault.New(fault.NotRunning,
+			fmt.Errorf("no primary takes redirected connections on port %d: %w", port, last),
 			"start `mpbond primary` on this machine and, if there are several, in this network namespace")
 	}
 	slices.Sort(families)
@@ -138,7 +141,8 @@ func cgroupFault(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fault.New(fault.Permission, err, "run it as root, or without root "+proxyHint)
 	}
-	return fault.New(fault.Unsupported, err, "cgroups (version 2) are unusable here: start the app as a user of its own with --user, or "+proxyHint)
+	return fault.New(fault.Unsupported, err,
+		"cgroups (version 2) are unusable here: start the app as a user of its own with --user, or "+proxyHint)
 }
 
 func nftFault(err error) error {
@@ -147,7 +151,8 @@ func nftFault(err error) error {
 		return fault.New(fault.Permission, err, "run it as root, or without root "+proxyHint)
 	}
 	return fault.New(fault.Unsupported, err,
-		"this requires Linux 5.12 with nf_tables and its modules nft_redir, nft_socket and nft_chain_nat; without them "+proxyHint)
+		"this requires Linux 5.12 with nf_tables and its modules nft_redir, nft_socket and nft_chain_nat; "+
+			"without them "+proxyHint)
 }
 
 // Apply makes the process started with attr the app: it starts in the cgroup, so that even its
@@ -196,11 +201,13 @@ func createOwnedTable(c *netlink.Conn) error {
 	batch := []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
 	table := append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, attrs...)
 	message := func(kind int, flags netlink.HeaderFlags, data []byte) netlink.Message {
-		return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags}, Data: data}
+		return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind),
+			Flags: netlink.Request | flags}, Data: data}
 	}
 	if _, err := c.SendMessages([]netlink.Message{
 		message(unix.NFNL_MSG_BATCH_BEGIN, 0, batch),
-		message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, netlink.Create|netlink.Excl|netlink.Acknowledge, table),
+		message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE,
+			netlink.Create|netlink.Excl|netlink.Acknowledge, table),
 		message(unix.NFNL_MSG_BATCH_END, 0, batch),
 	}); err != nil {
 		return err
@@ -240,7 +247,8 @@ func (r *Redirect) loadRules(cfg RedirectConfig, families []byte) error {
 		r.nft.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: slices.Concat(parts...)})
 	}
 	if r.dns != nil {
-		rule(output, matchMeta(expr.MetaKeyMARK, binaryutil.NativeEndian.PutUint32(dnsMark)), matchL4Proto(unix.IPPROTO_TCP), redirectExpr(cfg.Port))
+		rule(output, matchMeta(expr.MetaKeyMARK, binaryutil.NativeEndian.PutUint32(dnsMark)),
+			matchL4Proto(unix.IPPROTO_TCP), redirectExpr(cfg.Port))
 	}
 	rule(output, r.matchApp(cfg.User), verdictExpr(expr.VerdictJump, app.Name))
 	returnDirect(cfg, func(parts ...[]expr.Any) { rule(app, parts...) })
@@ -256,8 +264,10 @@ func (r *Redirect) loadRules(cfg RedirectConfig, families []byte) error {
 
 // returnDirect adds rules that exclude direct destinations.
 func returnDirect(cfg RedirectConfig, rule func(...[]expr.Any)) {
-	rule(matchMeta(expr.MetaKeyOIFNAME, append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)), verdictExpr(expr.VerdictReturn, ""))
-	for _, p := range append([]netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}, cfg.Direct...) {
+	rule(matchMeta(expr.MetaKeyOIFNAME, append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)),
+		verdictExpr(expr.VerdictReturn, ""))
+	for _, p := range append([]netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"),
+		netip.MustParsePrefix("fe80::/10")}, cfg.Direct...) {
 		rule(matchDestAddr(p), verdictExpr(expr.VerdictReturn, ""))
 	}
 }
@@ -300,7 +310,8 @@ func matchDestAddr(p netip.Prefix) []expr.Any {
 	n := uint32(len(addr))
 	return append(matchMeta(expr.MetaKeyNFPROTO, []byte{family}),
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: n},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: n, Mask: net.CIDRMask(p.Bits(), len(addr)*8), Xor: make([]byte, n)},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: n, Mask: net.CIDRMask(p.Bits(), len(addr)*8),
+			Xor: make([]byte, n)},
 		matchEqual(addr))
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package intercept
 
 import (
@@ -53,7 +55,8 @@ type socksError struct {
 
 func (e *socksError) Error() string { return e.text }
 
-var errNoMethod = errors.New("the app insists on SOCKS5 authentication; switch it off, this port is for this machine only")
+var errNoMethod = errors.New("the app insists on SOCKS5 authentication; switch it off, this port is for " +
+	"this machine only")
 
 // serveSOCKS serves a connection whose first byte is socksVersion.
 func (e *Edge) serveSOCKS(a *appConn) {
@@ -168,7 +171,8 @@ func readSOCKSRequest(r io.Reader) (dest string, udp *wire.Addr, err error) {
 	case socksAssociate: // the address is the source of the datagrams; only its port is used
 		return "", &wire.Addr{Port: port}, nil
 	default:
-		return "", nil, &socksError{socksCommandUnsupported, fmt.Sprintf("SOCKS5 command %d (2 is BIND) is not supported; only CONNECT and UDP ASSOCIATE are", command)}
+		return "", nil, &socksError{socksCommandUnsupported,
+			fmt.Sprintf("SOCKS5 command %d (2 is BIND) is not supported; only CONNECT and UDP ASSOCIATE are", command)}
 	}
 	dest, err = parseDestination(host, port)
 	if err != nil {
@@ -215,7 +219,8 @@ func parseDestination(host string, port uint16) (string, error) {
 	}
 	for _, c := range []byte(host) {
 		switch {
-		case c <= ' ', c == 0x7f, c == ':', c == '/', c == '@', c == '[', c == ']', c == '%', c == '?', c == '#', c == '\\':
+		case c <= ' ', c == 0x7f, c == ':', c == '/', c == '@', c == '[', c == ']', c == '%', c == '?',
+			c == '#', c == '\\':
 			return "", fmt.Errorf("%q is not a host name", host)
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package intercept
 
 import (
@@ -30,22 +32,28 @@ func TestSOCKSRequests(t *testing.T) {
 		name, in, dest, answer string
 	}{
 		{"IPv4", greet + "\x05\x01\x00\x01\xc6\x33\x64\x07\x00\x50", "198.51.100.7:80", "\x05\x00"},
-		{"IPv6", greet + "\x05\x01\x00\x04\x20\x01\x0d\xb8" + strings.Repeat("\x00", 11) + "\x07\x01\xbb", "[2001:db8::7]:443", "\x05\x00"},
-		{"IPv4 in IPv6", greet + "\x05\x01\x00\x04" + strings.Repeat("\x00", 10) + "\xff\xff\xc6\x33\x64\x07\x00\x50", "198.51.100.7:80", "\x05\x00"},
+		{"IPv6", greet + "\x05\x01\x00\x04\x20\x01\x0d\xb8" + strings.Repeat("\x00", 11) + "\x07\x01\xbb",
+			"[2001:db8::7]:443", "\x05\x00"},
+		{"IPv4 in IPv6", greet + "\x05\x01\x00\x04" + strings.Repeat("\x00", 10) +
+			"\xff\xff\xc6\x33\x64\x07\x00\x50", "198.51.100.7:80", "\x05\x00"},
 		{"name", greet + "\x05\x01\x00\x03\x0bexample.org\x1f\x90", "example.org:8080", "\x05\x00"},
 		{"address as name", greet + "\x05\x01\x00\x03\x03::1\x00\x50", "[::1]:80", "\x05\x00"},
 		{"longest name", greet + "\x05\x01\x00\x03\xff" + long + "\x00\x50", long + ":80", "\x05\x00"},
 		{"no authentication among others", "\x05\x03\x02\x01\x00\x05\x01\x00\x03\x01x\x00\x50", "x:80", "\x05\x00"},
 		{"only authentication", "\x05\x01\x02", "", "\x05\xff"},
 		{"no methods", "\x05\x00", "", "\x05\xff"},
-		{"BIND", greet + "\x05\x02\x00\x01\xc6\x33\x64\x07\x00\x50", "", "\x05\x00\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00"},
+		{"BIND", greet + "\x05\x02\x00\x01\xc6\x33\x64\x07\x00\x50", "",
+			"\x05\x00\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00"},
 		{"UDP ASSOCIATE", greet + "\x05\x03\x00\x01\x00\x00\x00\x00\x12\x34", "from port 4660", "\x05\x00"},
 		{"UDP ASSOCIATE, no port", greet + "\x05\x03\x00\x03\x01x\x00\x00", "from port 0", "\x05\x00"},
 		{"address type 2", greet + "\x05\x01\x00\x02", "", "\x05\x00\x05\x08\x00\x01\x00\x00\x00\x00\x00\x00"},
 		{"empty name", greet + "\x05\x01\x00\x03\x00\x00\x50", "", "\x05\x00\x05\x01\x00\x01\x00\x00\x00\x00\x00\x00"},
-		{"name with a port in it", greet + "\x05\x01\x00\x03\x04x:22\x00\x50", "", "\x05\x00\x05\x01\x00\x01\x00\x00\x00\x00\x00\x00"},
-		{"name with a newline", greet + "\x05\x01\x00\x03\x03a\nb\x00\x50", "", "\x05\x00\x05\x01\x00\x01\x00\x00\x00\x00\x00\x00"},
-		{"link-local zone", greet + "\x05\x01\x00\x03\x0cfe80::1%eth0\x00\x50", "", "\x05\x00\x05\x01\x00\x01\x00\x00\x00\x00\x00\x00"},
+		{"name with a port in it", greet + "\x05\x01\x00\x03\x04x:22\x00\x50", "",
+			"\x05\x00\x05\x01\x00\x01\x00\x00\x00\x00\x00\x00"},
+		{"name with a newline", greet + "\x05\x01\x00\x03\x03a\nb\x00\x50", "",
+			"\x05\x00\x05\x01\x00\x01\x00\x00\x00\x00\x00\x00"},
+		{"link-local zone", greet + "\x05\x01\x00\x03\x0cfe80::1%eth0\x00\x50", "",
+			"\x05\x00\x05\x01\x00\x01\x00\x00\x00\x00\x00\x00"},
 		{"port 0", greet + "\x05\x01\x00\x03\x01x\x00\x00", "", "\x05\x00\x05\x01\x00\x01\x00\x00\x00\x00\x00\x00"},
 		{"another version in the request", greet + "\x04\x01\x00\x03\x01x\x00\x50", "", "\x05\x00"},
 	} {
@@ -87,7 +95,8 @@ func FuzzSOCKS(f *testing.F) {
 			return
 		}
 		host, port, err := net.SplitHostPort(dest)
-		if err != nil || host == "" || port == "" || port == "0" || len(host) > 255 || strings.ContainsAny(host, " \r\n\x00/@") {
+		if err != nil || host == "" || port == "" || port == "0" || len(host) > 255 ||
+			strings.ContainsAny(host, " \r\n\x00/@") {
 			t.Errorf("destination %q of %x", dest, in)
 		}
 	})
@@ -194,7 +203,8 @@ func TestReached(t *testing.T) {
 		after time.Duration
 		want  bool
 	}{
-		{"a.test:443", 0, true}, {"a.test:443", reachedLifetime + 1, false}, {"a.test:80", 0, false}, {"192.0.2.1:443", 0, true},
+		{"a.test:443", 0, true}, {"a.test:443", reachedLifetime + 1, false}, {"a.test:80", 0, false},
+		{"192.0.2.1:443", 0, true},
 		{"[2001:db8::1]:80", 0, true}, {"192.0.2.1:22", 0, false}, {"x", 0, false},
 	} {
 		if got := r.isLikely(c.dest, now.Add(c.after)); got != c.want {
@@ -211,7 +221,8 @@ func TestReached(t *testing.T) {
 // closes, and does not hang.
 func TestGarbage(t *testing.T) {
 	e, proxy := startProxy(t, Config{Dialer: &fakeBond{}})
-	for _, in := range []string{"\x04\x01\x00\x50\x01\x01\x01\x01\x00", "\x16\x03\x01\x00\x05hello", "\x00\x00\x00", "\x05\x01\x00\x05\x09", "GET", "\r\n\r\n\r\n", ""} {
+	for _, in := range []string{"\x04\x01\x00\x50\x01\x01\x01\x01\x00", "\x16\x03\x01\x00\x05hello",
+		"\x00\x00\x00", "\x05\x01\x00\x05\x09", "GET", "\r\n\r\n\r\n", ""} {
 		c := dialTCP(t, proxy)
 		io.WriteString(c, in)
 		c.CloseWrite()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package intercept
@@ -69,7 +71,8 @@ func newDatagramProxy(edge uint16, log *slog.Logger) (*datagramProxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &datagramProxy{edgePort: edge, conns: conns, log: log, sockets: map[netip.AddrPort]*appSocket{}, replySockets: map[netip.AddrPort]*net.UDPConn{}}
+	p := &datagramProxy{edgePort: edge, conns: conns, log: log, sockets: map[netip.AddrPort]*appSocket{},
+		replySockets: map[netip.AddrPort]*net.UDPConn{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, c := range conns {
 		p.wg.Go(func() { p.receiveDatagrams(c) })
@@ -106,7 +109,8 @@ func listenTransparentUDP(network string, at netip.AddrPort) (*net.UDPConn, erro
 			if network == "udp6" {
 				level, transparent, original = unix.SOL_IPV6, unix.IPV6_TRANSPARENT, unix.IPV6_RECVORIGDSTADDR
 			}
-			serr = errors.Join(unix.SetsockoptInt(int(fd), level, transparent, 1), unix.SetsockoptInt(int(fd), level, original, 1),
+			serr = errors.Join(unix.SetsockoptInt(int(fd), level, transparent, 1),
+				unix.SetsockoptInt(int(fd), level, original, 1),
 				unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
 		})
 		return errors.Join(err, serr)
@@ -133,7 +137,8 @@ func (p *datagramProxy) receiveDatagrams(c *net.UDPConn) {
 		if !ok || dest.Addr().IsLoopback() {
 			continue // not diverted by our rules
 		}
-		p.queueDatagram(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), appDatagram{dest, append([]byte(nil), b[:n]...)})
+		p.queueDatagram(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()),
+			appDatagram{dest, append([]byte(nil), b[:n]...)})
 	}
 }
 
@@ -287,7 +292,8 @@ func (p *datagramProxy) openAssociation(ctx context.Context) (net.Conn, *net.UDP
 // requestAssociation negotiates SOCKS5 with the Edge and returns a socket connected to the
 // announced address.
 func requestAssociation(c net.Conn) (*net.UDPConn, error) {
-	if _, err := c.Write([]byte{socksVersion, 1, socksNoAuth, socksVersion, socksAssociate, 0, socksIPv4, 0, 0, 0, 0, 0, 0}); err != nil {
+	if _, err := c.Write([]byte{socksVersion, 1, socksNoAuth, socksVersion, socksAssociate, 0, socksIPv4, 0, 0,
+		0, 0, 0, 0}); err != nil {
 		return nil, err
 	}
 	b := make([]byte, 12) // the Edge's address on 127.0.0.1 is IPv4

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 package intercept
@@ -17,7 +19,10 @@ import (
 // on [::1], with the same port; port 0 chooses one. The kernel redirects outgoing connections to
 // exactly these addresses.
 func ListenTransparent(port uint16) ([]net.Listener, error) {
-	list, err := listenPair("tcp", port, func(network string, at netip.AddrPort) (net.Listener, error) { return Listen(network, at.String()) })
+	list, err := listenPair("tcp", port, func(network string, at netip.AddrPort) (net.Listener,
+		error) {
+		return Listen(network, at.String())
+	})
 	if err != nil {
 		return nil, fmt.Errorf("listening for redirected connections: %w", err)
 	}
@@ -71,7 +76,8 @@ func (e *Edge) serveAssociationOnly(a *appConn) {
 	}
 }
 
-var errNotRedirected = errors.New("the connection was not redirected: only `mpbond run` uses this port; use the proxy port")
+var errNotRedirected = errors.New("the connection was not redirected: only `mpbond run` uses this port; use " +
+	"the proxy port")
 
 // originalTCPDest returns the app's original destination from connection tracking.
 func originalTCPDest(c net.Conn) (netip.AddrPort, error) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package probe
 
 import (
@@ -38,7 +40,8 @@ func FuzzServe(f *testing.F) {
 		}
 		c := &scriptedConn{Reader: bytes.NewReader(b)}
 		err := Serve(t.Context(), c, ServerSide{Hop: func() *api.Hop { return nil }})
-		if blocks := bytes.Count(b, []byte{confirmation}); c.wrote > 3*maxLine+len(b)+(blocks+4)*(maxBlock+2)+2*int(initialWindow) {
+		if blocks := bytes.Count(b,
+			[]byte{confirmation}); c.wrote > 3*maxLine+len(b)+(blocks+4)*(maxBlock+2)+2*int(initialWindow) {
 			t.Errorf("%d bytes for %q, %v", c.wrote, b, err)
 		}
 	})
@@ -64,7 +67,8 @@ func FuzzDo(f *testing.F) {
 func TestTruncatedAnswers(t *testing.T) {
 	whole := []byte(`{"version":"1","time":"2026-01-01T00:00:00Z"}` + "\n\x00\x03abc\x00\x00{\"bytes\":3}\n")
 	for n := range len(whole) + 1 {
-		_, err := Measure(t.Context(), &scriptedConn{Reader: bytes.NewReader(whole[:n])}, Request{Direction: Down, Bytes: 100, Ms: 20}, time.Now)
+		_, err := Measure(t.Context(), &scriptedConn{Reader: bytes.NewReader(whole[:n])},
+			Request{Direction: Down, Bytes: 100, Ms: 20}, time.Now)
 		if (err == nil) != (n == len(whole)) {
 			t.Errorf("%d of %d bytes: %v", n, len(whole), err)
 		}

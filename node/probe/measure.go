@@ -1,149 +1,66 @@
-// Package probe measures a subflow of a bond. It uses a stream to a reserved name, which the server
-// answers itself and whose bytes both ends bind to one subflow. So it measures what apps get,
-// including TLS, frames and a helper's relaying. It stands beside the data path: a primary or
-// `mpbond doctor` asks, a server answers.
-//
-//	measure.go  the reserved names, requests and answers
-//	bulk.go     transfer in one direction, and its rate
-//	serve.go    the server's side
-//	ask.go      the asking side
-//	busy.go     processor load
-//
-// On the stream each line is one JSON object:
-//
-//	asker                          server
-//	  | -- Request, a line ----------> |
-//	  | <--------------- About, a line |
-//	  |  down: blocks <---------------|    up: blocks from the asker
-//	  |  an octet 01 for each block ->|    and octets 01 from the server
-//	  | <-------------- Result, a line |
-//
-// A block is its length in 2 octets, big endian, and that many octets of any value. Length 0 ends
-// the transfer.
+// SPDX-License-Identifier: Apache-2.0
+
 package probe
 
 import (
 	"bufio"
-	"encoding/json"
+	"context"
 	"fmt"
 	"net"
-	"strconv"
-	"strings"
 	"time"
 
-	"mpbond/api"
 	"mpbond/base/unit"
 )
 
-// nameSuffix ends the reserved names. They never resolve (RFC 6761 section 6.4), so a server that
-// does not know them reports an unknown name.
-const nameSuffix = ".measure.mpbond.invalid"
-
-// Dest returns the destination that measures a subflow.
-func Dest(path uint32) string {
-	return net.JoinHostPort(strconv.FormatUint(uint64(path), 10)+nameSuffix, "1")
+// Measurement is the result of a Request.
+type Measurement struct {
+	About
+	Result
+	// RTT is the round trip of the request, including the server's own work. ClockAhead is how far
+	// the server's clock was ahead of ours, with an error of up to RTT/2.
+	RTT, ClockAhead time.Duration
+	// Rate is the steady rate at the receiving end.
+	Rate unit.Rate
 }
 
-// SubflowOf returns the subflow that a destination measures. ok reports whether dest is a result of
-// Dest.
-func SubflowOf(dest string) (path uint32, ok bool) {
-	number, rest, _ := strings.Cut(dest, ".")
-	n, err := strconv.ParseUint(number, 10, 32)
-	return uint32(n), err == nil && n > 0 && "."+rest == nameSuffix+":1"
-}
-
-// Limits of one measurement. The server reduces requests that exceed them.
-const (
-	MaxBytes = 64 * unit.MB
-	MaxTime  = 10 * time.Second
-	maxLine  = 4 << 10
-	maxBlock = 16 << 10
-	// answerTimeout bounds everything except the transfer.
-	answerTimeout = 5 * time.Second
-)
-
-// Directions of the transfer.
-const (
-	None = ""     // only About
-	Down = "down" // towards the asker
-	Up   = "up"
-)
-
-// Request describes a measurement.
-type Request struct {
-	Direction string     `json:"direction,omitempty"`
-	Bytes     unit.Bytes `json:"bytes,omitempty"` // maximum
-	Ms        int64      `json:"ms,omitempty"`    // maximum
-	// Resolve asks for further facts of the server: whether names resolve there, which may take
-	// time, and reports left for the asker.
-	Resolve bool `json:"resolve,omitempty"`
-}
-
-func (a Request) clamped() Request {
-	a.Bytes = min(max(a.Bytes, 0), MaxBytes)
-	a.Ms = min(max(a.Ms, 0), MaxTime.Milliseconds())
-	return a
-}
-
-// About is the server's information about itself and the subflow.
-type About struct {
-	Version string    `json:"version"` // version of mpbond
-	Time    time.Time `json:"time"`
-	// Seen is the address from which the subflow's TCP comes, as the server sees it: the primary,
-	// the helper, or a NAT in front of it.
-	Seen string `json:"seen"`
-	IPv6 bool   `json:"ipv6"` // the server can reach IPv6 destinations
-	// Names is why the server's resolver does not answer, if requested; "" if it answers.
-	Names string `json:"names,omitempty"`
-	// Copied reports that two instances of mpbond use the asker's key at once. Reports were left
-	// for the asker. The server does not verify them.
-	Copied  bool     `json:"copied,omitempty"`
-	Reports []Report `json:"reports,omitempty"`
-}
-
-// Report is a report left at the server for the asker.
-type Report struct {
-	Frame []byte  `json:"frame"` // payload of a wire.Report
-	AgeS  float64 `json:"age_s"`
-}
-
-// DoctorDevice is the device name of subflows that `mpbond doctor` opens.
-const DoctorDevice = "doctor"
-
-// Result is the server's information after the transfer.
-type Result struct {
-	Bytes   unit.Bytes `json:"bytes"`    // received or sent
-	RateBps unit.Rate  `json:"rate_bps"` // steady rate at which the server received
-	Hop     *api.Hop   `json:"hop,omitempty"`
-	// FarShare is the part of the time, from 0 to 1, in which bytes waited at a helper. If it is
-	// large, the hop behind the helper, here the pipe, was the limit. With Down only.
-	FarShare float64 `json:"far_share"`
-	Busy     float64 `json:"busy"` // share of its processors' time, from 0 to 1
-}
-
-// FarWaitThreshold is how long bytes must wait at a helper for its far hop to count as the limit:
-// longer than the turn of a segment, shorter than schedulers permit.
-const FarWaitThreshold = 40 * time.Millisecond
-
-func writeLine(c net.Conn, v any) error {
-	b, err := json.Marshal(v)
-	if err == nil {
-		_, err = c.Write(append(b, '\n'))
+// Measure sends a over c, a stream to Dest, and returns the result. now is the local clock. After
+// an error the result holds what arrived before it; an About with a zero Time did not arrive. It
+// does not close c.
+func Measure(ctx context.Context, c net.Conn, a Request, now func() time.Time) (ans Measurement, err error) {
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	a = a.clamped()
+	_ = c.SetDeadline(time.Now().Add(2 * answerTimeout))
+	r := bufio.NewReaderSize(c, 2*maxBlock)
+	begin, clock := time.Now(), now()
+	if err := writeLine(c, a); err != nil {
+		return ans, err
 	}
-	return err
-}
-
-func readLine(r *bufio.Reader, into any) error {
-	var line []byte
-	for len(line) < maxLine {
-		b, err := r.ReadByte()
-		if err != nil {
-			return err
-		}
-		if b == '\n' {
-			return json.Unmarshal(line, into)
-		}
-		line = append(line, b)
+	if err := readLine(r, &ans.About); err != nil {
+		return ans, fmt.Errorf("no answer: %w", err)
 	}
-	return fmt.Errorf("a line of over %d bytes", maxLine)
+	ans.RTT = time.Since(begin)
+	ans.ClockAhead = ans.Time.Sub(clock.Add(ans.RTT / 2))
+	_ = c.SetDeadline(time.Now().Add(time.Duration(a.Ms)*time.Millisecond + 2*answerTimeout))
+	if ctx.Err() != nil {
+		return ans, ctx.Err()
+	}
+	switch a.Direction {
+	case Down:
+		var m rateMeter
+		m, err = receiveBlocks(ctx, c, r, a.Bytes)
+		ans.Bytes, ans.Rate = m.total(), m.steadyRate()
+	case Up:
+		ans.Bytes, err = sendBlocks(c, r, a, func() {})
+	}
+	if err != nil {
+		return ans, fmt.Errorf("after %v: %w", ans.Bytes, err)
+	}
+	if err := readLine(r, &ans.Result); err != nil {
+		return ans, fmt.Errorf("no result: %w", err)
+	}
+	if a.Direction == Up {
+		ans.Rate = ans.RateBps
+	}
+	return ans, nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ksf replaces the module of that name, which opaque imports for password stretching. The
 // code is proved without stretching (see opaqueConfig in package pairing). Version 0.5.0 of that
 // module, which opaque requires, does not compile where an int has 32 bits (arm, mips). This

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Package splicetest checks, in tests of packages between apps and destinations, that the sockets

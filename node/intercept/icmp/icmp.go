@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package icmp builds the IP packets that tell an app why its packets do not arrive. It belongs to
 // the app's edge, beside packages intercept and tun: the far end reports the reason
 // (wire.FlowRefused), and the app's kernel gets it as an ICMP error.
@@ -54,8 +56,10 @@ const maxICMPv4Error, maxICMPv6Error = 576, 1280
 
 // Type and code of each reason (RFC 792, RFC 1191, RFC 1812 section 5.2.7.1; RFC 4443 sections 3.1
 // and 3.2).
-var icmpv4Types = map[Reason][2]byte{HostUnreachable: {3, 1}, PortUnreachable: {3, 3}, Prohibited: {3, 13}, TooBig: {3, 4}}
-var icmpv6Types = map[Reason][2]byte{HostUnreachable: {1, 3}, PortUnreachable: {1, 4}, Prohibited: {1, 1}, TooBig: {2, 0}}
+var icmpv4Types = map[Reason][2]byte{HostUnreachable: {3, 1}, PortUnreachable: {3, 3}, Prohibited: {3, 13},
+	TooBig: {3, 4}}
+var icmpv6Types = map[Reason][2]byte{HostUnreachable: {1, 3}, PortUnreachable: {1, 4}, Prohibited: {1, 1},
+	TooBig: {2, 0}}
 
 // Unreachable builds the ICMP packet that tells the sender of packet why it does not arrive. The
 // packet comes from the destination's address. mtu is used with TooBig only. Unreachable returns

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !router
 
 package tun
@@ -31,7 +33,8 @@ func (f *fakePackets) DialPackets(ctx context.Context) (intercept.PacketConn, er
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.flows++
-	return &fakeFlow{f: f, in: make(chan func([]byte) (int, netip.AddrPort, error), 64), closed: make(chan struct{})}, nil
+	return &fakeFlow{f: f, in: make(chan func([]byte) (int, netip.AddrPort, error), 64),
+		closed: make(chan struct{})}, nil
 }
 
 type fakeFlow struct {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux && !router
 
 package tun
@@ -40,8 +42,10 @@ type flow struct {
 	lastUsed atomic.Int64 // Unix time in ns
 }
 
-func newFlows(e edge, sendToApp func(from, app netip.AddrPort, payload []byte), reportRefusal func(app, dest netip.AddrPort, r *intercept.PacketRefusal)) *flows {
-	f := &flows{edge: e, sendToApp: sendToApp, reportRefusal: reportRefusal, quit: make(chan struct{}), byApp: map[netip.AddrPort]*flow{}}
+func newFlows(e edge, sendToApp func(from, app netip.AddrPort, payload []byte),
+	reportRefusal func(app, dest netip.AddrPort, r *intercept.PacketRefusal)) *flows {
+	f := &flows{edge: e, sendToApp: sendToApp, reportRefusal: reportRefusal, quit: make(chan struct{}),
+		byApp: map[netip.AddrPort]*flow{}}
 	f.wg.Go(f.expireFlows)
 	return f
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux && !router
 
 package tun
@@ -35,7 +37,8 @@ func classifyPacket(packet []byte) packetAction {
 		case header.TCPProtocolNumber, header.UDPProtocolNumber:
 			return actionDeliver
 		case header.ICMPv4ProtocolNumber:
-			if h.FragmentOffset() > 0 || len(h.Payload()) < header.ICMPv4MinimumSize || header.ICMPv4(h.Payload()).Type() != header.ICMPv4Echo {
+			if h.FragmentOffset() > 0 || len(h.Payload()) < header.ICMPv4MinimumSize ||
+				header.ICMPv4(h.Payload()).Type() != header.ICMPv4Echo {
 				return actionIgnore
 			}
 		}
@@ -52,7 +55,8 @@ func classifyPacket(packet []byte) packetAction {
 		case header.TCPProtocolNumber, header.UDPProtocolNumber, header.IPv6FragmentHeader:
 			return actionDeliver
 		case header.ICMPv6ProtocolNumber:
-			if len(h.Payload()) < header.ICMPv6MinimumSize || header.ICMPv6(h.Payload()).Type() != header.ICMPv6EchoRequest {
+			if len(h.Payload()) < header.ICMPv6MinimumSize ||
+				header.ICMPv6(h.Payload()).Type() != header.ICMPv6EchoRequest {
 				return actionIgnore
 			}
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !router
 
 package tun
@@ -16,7 +18,8 @@ func FuzzJudge(f *testing.F) {
 	f.Add(icmp.Datagram(netip.MustParseAddrPort("[2001:db8::1]:1"), netip.MustParseAddrPort("[2001:db8::2]:2"), nil))
 	f.Add(icmp.Unreachable(make([]byte, 20), icmp.Prohibited, 0))
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		if v := classifyPacket(packet); v != actionIgnore && (len(packet) < 20 || packet[0]>>4 != 4 && packet[0]>>4 != 6) {
+		if v := classifyPacket(packet); v != actionIgnore && (len(packet) < 20 || packet[0]>>4 != 4 &&
+			packet[0]>>4 != 6) {
 			t.Errorf("%x: %v", packet, v)
 		}
 	})

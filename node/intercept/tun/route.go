@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux && !router
 
 package tun
@@ -43,7 +45,8 @@ var (
 // bypassPrefixes are destinations that keep their routes: no other machine would receive multicast
 // and broadcast through the bond.
 var bypassPrefixes = []netip.Prefix{
-	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"),
+	netip.MustParsePrefix("169.254.0.0/16"),
 }
 
 // openDevice makes a TUN device, which exists as long as the file is open.
@@ -51,7 +54,8 @@ func openDevice(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
-		return nil, fault.New(fault.Unsupported, fmt.Errorf("opening /dev/net/tun: %w", err), "load the kernel module with `modprobe tun`; in a container, pass the device to it")
+		return nil, fault.New(fault.Unsupported, fmt.Errorf("opening /dev/net/tun: %w", err),
+			"load the kernel module with `modprobe tun`; in a container, pass the device to it")
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return nil, fault.New(fault.Permission, fmt.Errorf("opening /dev/net/tun: %w", err), permissionHint)
 	case err != nil:
@@ -64,7 +68,8 @@ func openDevice(name string) (*os.File, error) {
 		case errors.Is(err, unix.EPERM):
 			return nil, fault.New(fault.Permission, err, permissionHint)
 		case errors.Is(err, unix.EBUSY):
-			return nil, fault.New(fault.AlreadyRunning, err, "another mpbond takes this machine's traffic: stop it first")
+			return nil, fault.New(fault.AlreadyRunning, err,
+				"another mpbond takes this machine's traffic: stop it first")
 		}
 		return nil, fault.New(fault.Unsupported, err, "")
 	}
@@ -162,23 +167,28 @@ func (r *routes) addFamily(l netlink.Link, family int, mark uint32) error {
 	}
 	if family == unix.AF_INET {
 		for _, w := range bypassPrefixes {
-			throw := &netlink.Route{Dst: toIPNet(w), Table: routeTable, Type: unix.RTN_THROW, Protocol: routeProtocol, Family: family}
+			throw := &netlink.Route{Dst: toIPNet(w), Table: routeTable, Type: unix.RTN_THROW,
+				Protocol: routeProtocol, Family: family}
 			if err := netlink.RouteReplace(throw); err != nil {
 				return fmt.Errorf("route to %v: %w", w, err)
 			}
 			r.throws = append(r.throws, throw)
 		}
 	}
-	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: toIPNet(all), Table: routeTable, Protocol: routeProtocol, Family: family}); err != nil {
+	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: toIPNet(all),
+		Table: routeTable, Protocol: routeProtocol, Family: family}); err != nil {
 		return fmt.Errorf("default route by %s: %w", l.Attrs().Name, err)
 	}
 	local := netlink.NewRule()
-	local.Family, local.Priority, local.Table, local.SuppressPrefixlen, local.Protocol = family, priorityLocal, unix.RT_TABLE_MAIN, 0, routeProtocol
+	local.Family, local.Priority, local.Table, local.SuppressPrefixlen, local.Protocol = family, priorityLocal,
+		unix.RT_TABLE_MAIN, 0, routeProtocol
 	rest := netlink.NewRule()
-	rest.Family, rest.Priority, rest.Table, rest.Mark, rest.Invert, rest.Protocol = family, priorityAll, routeTable, mark, true, routeProtocol
+	rest.Family, rest.Priority, rest.Table, rest.Mark, rest.Invert, rest.Protocol = family, priorityAll,
+		routeTable, mark, true, routeProtocol
 	for _, rule := range []*netlink.Rule{local, rest} {
 		if err := netlink.RuleAdd(rule); err != nil {
-			return fault.New(fault.Unsupported, fmt.Errorf("rule %d: %w", rule.Priority, err), "this takes Linux 4.17 with policy routing")
+			return fault.New(fault.Unsupported, fmt.Errorf("rule %d: %w", rule.Priority, err),
+				"this takes Linux 4.17 with policy routing")
 		}
 		r.rules = append(r.rules, rule)
 	}
@@ -226,7 +236,8 @@ func removeStale(inUse func() bool) (removed []string, err error) {
 				left.rules = append(left.rules, &rule)
 			}
 		}
-		list, err := netlink.RouteListFiltered(family, &netlink.Route{Table: routeTable, Protocol: routeProtocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+		list, err := netlink.RouteListFiltered(family, &netlink.Route{Table: routeTable,
+			Protocol: routeProtocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
 		if err != nil {
 			return nil, fmt.Errorf("listing routes: %w", err)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux && !router
 
 package tun
@@ -46,7 +48,8 @@ const (
 // An edge carries connections, datagrams and DNS queries; *intercept.Edge implements it.
 type edge interface {
 	ServeAttempt(a intercept.Attempt, app intercept.App, dest netip.AddrPort)
-	NewFlow(app intercept.App, deliver func(b []byte, from netip.AddrPort), refused func(*intercept.PacketRefusal)) *intercept.Flow
+	NewFlow(app intercept.App, deliver func(b []byte, from netip.AddrPort),
+		refused func(*intercept.PacketRefusal)) *intercept.Flow
 	QueryDNS(ctx context.Context, resolver netip.AddrPort, query []byte) ([]byte, error)
 }
 
@@ -70,7 +73,8 @@ type netstack struct {
 
 // newStack returns a stack on l, which it owns. carryPackets starts it.
 func newStack(l *link, e edge, log *slog.Logger) (*netstack, error) {
-	n := &netstack{edge: e, log: log, link: l, querySlots: make(chan struct{}, maxQueries), attempts: map[stack.TransportEndpointID][]byte{}}
+	n := &netstack{edge: e, log: log, link: l, querySlots: make(chan struct{}, maxQueries),
+		attempts: map[stack.TransportEndpointID][]byte{}}
 	n.flows = newFlows(e, n.sendDatagram, n.sendUnreachable)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.stack = stack.New(stack.Options{
@@ -97,7 +101,8 @@ func (n *netstack) configureStack() tcpip.Error {
 	}
 	// Twice as many, so that the forwarder itself never ignores an attempt.
 	f := tcp.NewForwarder(n.stack, tcpBuffer, 2*maxAttempts, n.handleAttempt)
-	n.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, func(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
+	n.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, func(id stack.TransportEndpointID,
+		p *stack.PacketBuffer) bool {
 		n.rememberSYN(id, p)
 		return f.HandlePacket(id, p)
 	})
@@ -113,7 +118,8 @@ func (n *netstack) configureStack() tcpip.Error {
 	if err := n.stack.SetSpoofing(nicID, true); err != nil {
 		return err
 	}
-	n.stack.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nicID}, {Destination: header.IPv6EmptySubnet, NIC: nicID}})
+	n.stack.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nicID},
+		{Destination: header.IPv6EmptySubnet, NIC: nicID}})
 	return nil
 }
 
@@ -189,7 +195,8 @@ func (n *netstack) handleAttempt(r *tcp.ForwarderRequest) {
 	}
 	defer n.wg.Done()
 	a := &attempt{n: n, r: r, syn: syn}
-	n.edge.ServeAttempt(a, intercept.App{Addr: toAddrPort(id.RemoteAddress, id.RemotePort), DSCP: intercept.HeaderDSCP(syn)}, toAddrPort(id.LocalAddress, id.LocalPort))
+	n.edge.ServeAttempt(a, intercept.App{Addr: toAddrPort(id.RemoteAddress, id.RemotePort),
+		DSCP: intercept.HeaderDSCP(syn)}, toAddrPort(id.LocalAddress, id.LocalPort))
 	if !a.done {
 		a.Refuse(wire.CodeInternal)
 	}
@@ -245,7 +252,8 @@ type conn struct {
 // SetLinger sets SO_LINGER: after SetLinger(0) Close resets the connection, so that the app sees an
 // error. Other values are not used here.
 func (c *conn) SetLinger(seconds int) error {
-	c.ep.SocketOptions().SetLinger(tcpip.LingerOption{Enabled: seconds >= 0, Timeout: time.Duration(seconds) * time.Second})
+	c.ep.SocketOptions().SetLinger(tcpip.LingerOption{Enabled: seconds >= 0,
+		Timeout: time.Duration(seconds) * time.Second})
 	return nil
 }
 
@@ -257,7 +265,8 @@ func (n *netstack) handleDatagram(id stack.TransportEndpointID, p *stack.PacketB
 		n.forwardQuery(app, dest, payload)
 		return true
 	}
-	n.flows.sendDatagram(intercept.App{Addr: app, Peer: dest, DSCP: intercept.HeaderDSCP(p.NetworkHeader().Slice())}, dest, payload)
+	n.flows.sendDatagram(intercept.App{Addr: app, Peer: dest,
+		DSCP: intercept.HeaderDSCP(p.NetworkHeader().Slice())}, dest, payload)
 	return true
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux && !router
 
 // Package tun takes the whole traffic of a machine, or of a network namespace, from a TUN device.

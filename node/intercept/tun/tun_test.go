@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !router
 
 package tun
@@ -74,14 +76,17 @@ func newTestNet(t *testing.T, packets intercept.PacketDialer) *testNet {
 			t.Fatal(err)
 		}
 	}
-	w := &testNet{T: t, at: map[string]string{}, refuse: map[string]wire.Code{}, icmp: make(chan []byte, 64), around: make(chan string, 64)}
+	w := &testNet{T: t, at: map[string]string{}, refuse: map[string]wire.Code{}, icmp: make(chan []byte, 64),
+		around: make(chan string, 64)}
 	links[1].acceptPacket = func(p []byte) bool {
-		if header.IPVersion(p) == 4 && p[9] == byte(header.ICMPv4ProtocolNumber) || header.IPVersion(p) == 6 && p[6] == byte(header.ICMPv6ProtocolNumber) {
+		if header.IPVersion(p) == 4 && p[9] == byte(header.ICMPv4ProtocolNumber) || header.IPVersion(p) == 6 &&
+			p[6] == byte(header.ICMPv6ProtocolNumber) {
 			w.icmp <- bytes.Clone(p)
 		}
 		return true
 	}
-	w.edge = intercept.New(intercept.Config{Dialer: w, Packets: packets, Direct: func(_ context.Context, _, dest string) (net.Conn, error) {
+	w.edge = intercept.New(intercept.Config{Dialer: w, Packets: packets, Direct: func(_ context.Context, _,
+		dest string) (net.Conn, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.direct = append(w.direct, dest)
@@ -104,11 +109,13 @@ func newTestNet(t *testing.T, packets intercept.PacketDialer) *testNet {
 			proto = ipv6.ProtocolNumber
 		}
 		if err := w.kernel.AddProtocolAddress(nicID, tcpip.ProtocolAddress{Protocol: proto,
-			AddressWithPrefix: tcpip.AddrFromSlice(a.Addr().AsSlice()).WithPrefix()}, stack.AddressProperties{}); err != nil {
+			AddressWithPrefix: tcpip.AddrFromSlice(a.Addr().AsSlice()).WithPrefix()},
+			stack.AddressProperties{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.kernel.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nicID}, {Destination: header.IPv6EmptySubnet, NIC: nicID}})
+	w.kernel.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nicID},
+		{Destination: header.IPv6EmptySubnet, NIC: nicID}})
 	var wg sync.WaitGroup
 	for _, l := range links {
 		wg.Go(func() {
@@ -263,7 +270,8 @@ func (w *testNet) awaitICMP(dest netip.AddrPort) (icmpType, code byte) {
 			ip, quoted = 40, header.IPv6MinimumSize
 			h, q := header.IPv6(p), header.IPv6(p[48:])
 			from, to, src, dst = h.SourceAddress(), h.DestinationAddress(), q.SourceAddress(), q.DestinationAddress()
-			if m := header.ICMPv6(p[ip:]); header.ICMPv6Checksum(header.ICMPv6ChecksumParams{Header: m, Src: from, Dst: to}) != m.Checksum() {
+			if m := header.ICMPv6(p[ip:]); header.ICMPv6Checksum(header.ICMPv6ChecksumParams{Header: m,
+				Src: from, Dst: to}) != m.Checksum() {
 				w.Error("wrong checksum")
 			}
 		} else {
@@ -451,7 +459,8 @@ func TestDatagramErrors(t *testing.T) {
 // TestDatagramsAround: only to a private address are refused datagrams tried
 // directly.
 func TestDatagramsAround(t *testing.T) {
-	for dest, around := range map[string]bool{"192.168.9.9:123": true, "[fd00::9]:123": true, "203.0.113.8:123": false, "[2001:db8::9]:123": false} {
+	for dest, around := range map[string]bool{"192.168.9.9:123": true, "[fd00::9]:123": true,
+		"203.0.113.8:123": false, "[2001:db8::9]:123": false} {
 		w := newTestNet(t, &fakePackets{refuse: dest, code: wire.CodeUnreachable})
 		to := netip.MustParseAddrPort(dest)
 		if _, err := w.listenUDP(to).Write([]byte("x")); err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package discovery
 
 import (
@@ -25,7 +27,8 @@ const (
 )
 
 // multicastGroups are the multicast DNS groups.
-var multicastGroups = map[string]*net.UDPAddr{"udp4": {IP: net.IPv4(224, 0, 0, 251), Port: 5353}, "udp6": {IP: net.ParseIP("ff02::fb"), Port: 5353}}
+var multicastGroups = map[string]*net.UDPAddr{"udp4": {IP: net.IPv4(224, 0, 0, 251), Port: 5353},
+	"udp6": {IP: net.ParseIP("ff02::fb"), Port: 5353}}
 
 // queryInterface sends one query on an interface, over IPv4 and IPv6 if it has them, and collects
 // answers for d. It needs only the interface's own route, so networks without Internet work too. It
@@ -102,7 +105,8 @@ func queryOver(ctx context.Context, network string, iface net.Interface, s Servi
 func buildQuery(s Service, id uint16) []byte {
 	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{ID: id})
 	_ = b.StartQuestions()
-	_ = b.Question(dnsmessage.Question{Name: dnsmessage.MustNewName(serviceName(s)), Type: dnsmessage.TypePTR, Class: dnsmessage.ClassINET | topBit})
+	_ = b.Question(dnsmessage.Question{Name: dnsmessage.MustNewName(serviceName(s)), Type: dnsmessage.TypePTR,
+		Class: dnsmessage.ClassINET | topBit})
 	packet, err := b.Finish()
 	if err != nil {
 		panic(err) // the query is constant

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package probe
 
 import (
@@ -14,8 +16,10 @@ import (
 )
 
 func TestDest(t *testing.T) {
-	for dest, want := range map[string]uint32{Dest(7): 7, Dest(1<<32 - 1): 1<<32 - 1, "0.measure.mpbond.invalid:1": 0, "-1.measure.mpbond.invalid:1": 0,
-		"4294967296.measure.mpbond.invalid:1": 0, "7.measure.mpbond.invalid:80": 0, "7.measure.mpbond.example:1": 0, "": 0, "example.org:443": 0} {
+	for dest, want := range map[string]uint32{Dest(7): 7, Dest(1<<32 - 1): 1<<32 - 1,
+		"0.measure.mpbond.invalid:1": 0, "-1.measure.mpbond.invalid:1": 0,
+		"4294967296.measure.mpbond.invalid:1": 0, "7.measure.mpbond.invalid:80": 0,
+		"7.measure.mpbond.example:1": 0, "": 0, "example.org:443": 0} {
 		if got, ok := SubflowOf(dest); ok != (want != 0) || ok && got != want {
 			t.Errorf("%q: %d, %v", dest, got, ok)
 		}
@@ -115,14 +119,16 @@ func TestMeasure(t *testing.T) {
 		}{{Down, 8 * unit.Mbps}, {Up, unit.Mbps}} {
 			near, far := shapedPair(t, 8*unit.Mbps, unit.Mbps)
 			waits := 0.0
-			f := ServerSide{Version: "1.2.3", Seen: "192.0.2.1:99", Now: func() time.Time { return time.Now().Add(time.Hour) }, Hop: func() *api.Hop {
-				waits = 100 - waits // each second sample has a backlog at the helper
-				return &api.Hop{MTU: 1400, FarWaitMs: waits}
-			}}
+			f := ServerSide{Version: "1.2.3", Seen: "192.0.2.1:99",
+				Now: func() time.Time { return time.Now().Add(time.Hour) }, Hop: func() *api.Hop {
+					waits = 100 - waits // each second sample has a backlog at the helper
+					return &api.Hop{MTU: 1400, FarWaitMs: waits}
+				}}
 			served := make(chan error, 1)
 			go func() { served <- Serve(t.Context(), far, f) }()
 			begin := time.Now()
-			a, err := Measure(t.Context(), near, Request{Direction: c.direction, Bytes: 16 * unit.MB, Ms: 3000}, time.Now)
+			a, err := Measure(t.Context(), near, Request{Direction: c.direction, Bytes: 16 * unit.MB, Ms: 3000},
+				time.Now)
 			if err != nil {
 				t.Fatal(c.direction, err)
 			}
@@ -135,7 +141,9 @@ func TestMeasure(t *testing.T) {
 			if a.Rate < c.want*95/100 || a.Rate > c.want*101/100 {
 				t.Errorf("%s: %v instead of %v", c.direction, a.Rate, c.want)
 			}
-			if off := a.ClockAhead - time.Hour; off > a.RTT/2+time.Millisecond || off < -a.RTT/2-time.Millisecond || a.Version != "1.2.3" || a.Seen != "192.0.2.1:99" || a.Hop.MTU != 1400 {
+			if off := a.ClockAhead - time.Hour; off > a.RTT/2+time.Millisecond ||
+				off < -a.RTT/2-time.Millisecond || a.Version != "1.2.3" || a.Seen != "192.0.2.1:99" ||
+				a.Hop.MTU != 1400 {
 				t.Errorf("%s: %+v", c.direction, a)
 			}
 			if share := a.FarShare; c.direction == Down && (share < 0.4 || share > 0.6) {
@@ -168,7 +176,8 @@ func TestLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := shapedPair(t, unit.Mbps, unit.Mbps)
 		go func() { _ = Serve(t.Context(), far, ServerSide{Version: "x", Hop: func() *api.Hop { return nil }}) }()
-		if a, err := Measure(t.Context(), near, Request{}, time.Now); err != nil || a.Version != "x" || a.Hop != nil || a.Bytes != 0 {
+		if a, err := Measure(t.Context(), near, Request{}, time.Now); err != nil || a.Version != "x" ||
+			a.Hop != nil || a.Bytes != 0 {
 			t.Errorf("%+v, %v", a, err)
 		}
 	})
@@ -183,9 +192,13 @@ func TestHostileAsker(t *testing.T) {
 	if a := (Request{Bytes: -1, Ms: -1}).clamped(); a.Bytes != 0 || a.Ms != 0 {
 		t.Errorf("%+v", a)
 	}
-	for name, says := range map[string]string{"nothing": "", "garbage": "GET / HTTP/1.1\r\n\r\n", "a long line": strings.Repeat("x", 9000),
-		"no confirmation": `{"direction":"down","bytes":1000000,"ms":1000}` + "\n", "a wrong one": `{"direction":"down","bytes":1000000,"ms":1000}` + "\n\x02",
-		"blocks too long": `{"direction":"up","bytes":1000000,"ms":1000}` + "\n\xff\xff", "too many blocks": `{"direction":"up","bytes":10,"ms":1000}` + "\n" + strings.Repeat("\x40\x00"+strings.Repeat("x", maxBlock), 3)} {
+	for name, says := range map[string]string{"nothing": "", "garbage": "GET / HTTP/1.1\r\n\r\n",
+		"a long line":     strings.Repeat("x", 9000),
+		"no confirmation": `{"direction":"down","bytes":1000000,"ms":1000}` + "\n",
+		"a wrong one":     `{"direction":"down","bytes":1000000,"ms":1000}` + "\n\x02",
+		"blocks too long": `{"direction":"up","bytes":1000000,"ms":1000}` + "\n\xff\xff",
+		"too many blocks": `{"direction":"up","bytes":10,"ms":1000}` + "\n" +
+			strings.Repeat("\x40\x00"+strings.Repeat("x", maxBlock), 3)} {
 		synctest.Test(t, func(t *testing.T) {
 			near, far := net.Pipe()
 			defer near.Close()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package doctor
 
 import (
@@ -90,7 +92,8 @@ func (j *evaluator) checkSetup() {
 
 func (j *evaluator) checkHost() {
 	h := j.facts.Host
-	reached := j.facts.Role == identity.RoleServer || slices.ContainsFunc(j.facts.Server.Addresses, func(a Address) bool { return a.Problem == nil })
+	reached := j.facts.Role == identity.RoleServer || slices.ContainsFunc(j.facts.Server.Addresses,
+		func(a Address) bool { return a.Problem == nil })
 	if len(h.Uplinks) == 0 && reached {
 		j.addFinding(topic{"uplink", ""}, Note, "", "no interface has a default route")
 	} else if len(h.Uplinks) == 0 {
@@ -100,9 +103,11 @@ func (j *evaluator) checkHost() {
 	}
 	switch {
 	case h.NoResolver:
-		j.addFinding(topic{"names", ""}, Note, "", "this device has no name server; names given to the proxy resolve at the server")
+		j.addFinding(topic{"names", ""}, Note, "",
+			"this device has no name server; names given to the proxy resolve at the server")
 	case h.Names != nil:
-		j.addFinding(topic{"names", ""}, Bad, "set another name server (/etc/resolv.conf), or let apps pass names to the proxy (socks5h)",
+		j.addFinding(topic{"names", ""}, Bad,
+			"set another name server (/etc/resolv.conf), or let apps pass names to the proxy (socks5h)",
 			"this device's resolver does not answer: %s", h.Names.Text)
 	default:
 		j.addFinding(topic{"names", ""}, OK, "", "this device's resolver answers")
@@ -132,11 +137,14 @@ func (j *evaluator) checkProcessor() {
 	h := j.facts.Host
 	switch {
 	case h.OwnCPU >= ownFull:
-		j.addFinding(topic{"processor", ""}, Warn, "use a faster device, or one with AES instructions", "this program needed %.0f %% of a processor to receive", 100*h.OwnCPU)
+		j.addFinding(topic{"processor", ""}, Warn, "use a faster device, or one with AES instructions",
+			"this program needed %.0f %% of a processor to receive", 100*h.OwnCPU)
 	case h.BusyCPU >= busyWarn:
-		j.addFinding(topic{"processor", ""}, Warn, "stop other programs and measure again", "the processors were busy for %.0f %% of the time: rates may be too low", 100*h.BusyCPU)
+		j.addFinding(topic{"processor", ""}, Warn, "stop other programs and measure again",
+			"the processors were busy for %.0f %% of the time: rates may be too low", 100*h.BusyCPU)
 	case h.BusyCPU > 0:
-		j.addFinding(topic{"processor", ""}, OK, "", "busy for %.0f %% of the time while rates were measured", 100*h.BusyCPU)
+		j.addFinding(topic{"processor", ""}, OK, "", "busy for %.0f %% of the time while rates were measured",
+			100*h.BusyCPU)
 	}
 }
 
@@ -160,7 +168,9 @@ func (j *evaluator) checkBuffers() {
 			}
 		}
 		if need > b.most*9/10 {
-			j.addFinding(topic{"buffer", b.what}, Warn, fmt.Sprintf("sysctl -w net.ipv4.%s: raise the last of its three numbers to %d", b.what, 2*need), "connections may buffer %v, which one subflow filled", b.most)
+			j.addFinding(topic{"buffer", b.what}, Warn,
+				fmt.Sprintf("sysctl -w net.ipv4.%s: raise the last of its three numbers to %d", b.what, 2*need),
+				"connections may buffer %v, which one subflow filled", b.most)
 		} else {
 			j.addFinding(topic{"buffer", b.what}, OK, "", "connections may buffer %v", b.most)
 		}
@@ -178,9 +188,12 @@ func (j *evaluator) checkAddresses() {
 		}
 		switch {
 		case a.Portal != "":
-			j.addFinding(topic{"portal", a.At}, Bad, "open a browser and log in to this network, then try again", "something else answers in place of the server: %s", a.Portal)
+			j.addFinding(topic{"portal", a.At}, Bad,
+				"open a browser and log in to this network, then try again",
+				"something else answers in place of the server: %s", a.Portal)
 		case a.BlackHole:
-			j.addFinding(topic{"mtu", what}, Bad, blackHoleHint, "it answers short packets only: long packets are lost on the way")
+			j.addFinding(topic{"mtu", what}, Bad, blackHoleHint,
+				"it answers short packets only: long packets are lost on the way")
 		case a.Problem == nil:
 			j.addFinding(topic{"server", what}, OK, "", "answers in %v", roundTime(a.RTT))
 		default:
@@ -206,14 +219,17 @@ func (j *evaluator) checkServer() {
 	if s.ClockAhead < 0 {
 		way = "ahead of"
 	}
-	const clockHint = "set the clock, for example with `timedatectl set-ntp true`: TLS certificates and pairing codes depend on it"
+	const clockHint = "set the clock, for example with `timedatectl set-ntp true`: TLS certificates and " +
+		"pairing codes depend on it"
 	switch {
 	case off > clockWarn:
 		level := Warn
 		if off > clockBad {
 			level = Bad
 		}
-		j.addFinding(topic{"clock", ""}, level, clockHint, "this device's clock is %v %s the server's: one of them is wrong", max(s.ClockAhead, -s.ClockAhead).Round(time.Second), way)
+		j.addFinding(topic{"clock", ""}, level, clockHint,
+			"this device's clock is %v %s the server's: one of them is wrong",
+			max(s.ClockAhead, -s.ClockAhead).Round(time.Second), way)
 	default:
 		j.addFinding(topic{"clock", ""}, OK, "", "this device's clock and the server's agree")
 	}
@@ -221,25 +237,33 @@ func (j *evaluator) checkServer() {
 	case s.Names == nil:
 		j.addFinding(topic{"names", "server"}, OK, "", "names resolve at the server")
 	case s.Names.Kind == fault.NotFound:
-		j.addFinding(topic{"names", "server"}, Note, "", "the server has no name server: apps must resolve names themselves")
+		j.addFinding(topic{"names", "server"}, Note, "",
+			"the server has no name server: apps must resolve names themselves")
 	default:
-		j.addFinding(topic{"names", "server"}, Bad, fmt.Sprintf("fix the name server of %s (/etc/resolv.conf there)", cmp.Or(s.Name, "the server")),
+		j.addFinding(topic{"names", "server"}, Bad,
+			fmt.Sprintf("fix the name server of %s (/etc/resolv.conf there)", cmp.Or(s.Name, "the server")),
 			"names do not resolve at the server %s: %s", s.Name, s.Names.Text)
 	}
-	if j.facts.Host.IPv6 && !slices.ContainsFunc(s.Addresses, func(a Address) bool { return strings.Contains(a.IP, ":") }) {
-		j.addFinding(topic{"ipv6", "to the server"}, Note, "add the server's IPv6 address, if it has one", "the server is known by IPv4 addresses only")
+	if j.facts.Host.IPv6 && !slices.ContainsFunc(s.Addresses,
+		func(a Address) bool { return strings.Contains(a.IP, ":") }) {
+		j.addFinding(topic{"ipv6", "to the server"}, Note, "add the server's IPv6 address, if it has one",
+			"the server is known by IPv4 addresses only")
 	}
 	if s.IPv6 {
 		j.addFinding(topic{"ipv6", "server"}, OK, "", "the server reaches IPv6 destinations")
 	} else {
-		j.addFinding(topic{"ipv6", "server"}, Note, "enable IPv6 at the server, if its provider offers it", "the server has no IPv6: destinations with IPv6 only cannot be reached")
+		j.addFinding(topic{"ipv6", "server"}, Note, "enable IPv6 at the server, if its provider offers it",
+			"the server has no IPv6: destinations with IPv6 only cannot be reached")
 	}
 	if s.Copied {
-		j.addFinding(topic{"key", ""}, Warn, "another device runs with a copy of this device's files: `mpbond revoke` this device on the server, then pair both again with separate keys",
+		j.addFinding(topic{"key", ""}, Warn,
+			"another device runs with a copy of this device's files: `mpbond revoke` this device on the "+
+				"server, then pair both again with separate keys",
 			"another mpbond uses the key of %s now", j.facts.thisDevice())
 	}
 	if s.Version != j.facts.Version {
-		j.addFinding(topic{"version", "server"}, Warn, "install the same release on all devices", "the server runs %s, this device %s", s.Version, j.facts.Version)
+		j.addFinding(topic{"version", "server"}, Warn, "install the same release on all devices",
+			"the server runs %s, this device %s", s.Version, j.facts.Version)
 	}
 }
 
@@ -248,10 +272,12 @@ func (j *evaluator) checkSubflows() {
 	for _, l := range j.facts.Subflows {
 		switch {
 		case !l.Up && l.Refuses != "":
-			j.addFinding(topic{"helper", l.Name}, Note, "", "it is not used, because of its own settings: %s", l.Refuses)
+			j.addFinding(topic{"helper", l.Name}, Note, "", "it is not used, because of its own settings: %s",
+				l.Refuses)
 			continue
 		case !l.Up && l.Suspended != "":
-			j.addFinding(topic{"helper", l.Name}, Note, "", "it is not used, because of this device's settings: %s", l.Suspended)
+			j.addFinding(topic{"helper", l.Name}, Note, "",
+				"it is not used, because of this device's settings: %s", l.Suspended)
 			continue
 		case !l.Up && l.Helper:
 			w := j.facts.explainHelper(l)
@@ -265,7 +291,8 @@ func (j *evaluator) checkSubflows() {
 			j.addFinding(topic{"subflow", l.Name}, Bad, w.hint, "%s", w.text)
 			continue
 		case l.Silent:
-			j.addFinding(topic{"subflow", l.Name}, Warn, "it recovers or is replaced within seconds; if not, check its link", "its subflow makes no progress")
+			j.addFinding(topic{"subflow", l.Name}, Warn,
+				"it recovers or is replaced within seconds; if not, check its link", "its subflow makes no progress")
 		case l.Problem != nil:
 			j.addFinding(topic{"subflow", l.Name}, Warn, l.Problem.Hint, "the running primary says: %s", l.Problem.Text)
 		default:
@@ -273,7 +300,9 @@ func (j *evaluator) checkSubflows() {
 		}
 		switch {
 		case l.WhyNotUDP != "":
-			j.addFinding(topic{"transport", l.Name}, Note, "open the server's UDP port too, and run it with --udp", "its subflow uses TCP instead of the configured UDP: %s", l.WhyNotUDP)
+			j.addFinding(topic{"transport", l.Name}, Note,
+				"open the server's UDP port too, and run it with --udp",
+				"its subflow uses TCP instead of the configured UDP: %s", l.WhyNotUDP)
 		case l.UDP:
 			j.addFinding(topic{"transport", l.Name}, OK, "", "its subflow uses UDP")
 		}
@@ -297,7 +326,8 @@ func (s Server) firstAddress() string {
 	return s.Addresses[0].At
 }
 
-const blackHoleHint = "set a smaller MTU on the link (`ip link set dev NAME mtu 1280`), or have the firewall let ICMP \"too big\" pass"
+const blackHoleHint = "set a smaller MTU on the link (`ip link set dev NAME mtu 1280`), or have the " +
+	"firewall let ICMP \"too big\" pass"
 
 func (j *evaluator) checkStalls(l Subflow) {
 	for _, d := range []struct {
@@ -324,7 +354,8 @@ func (j *evaluator) checkNAT(l Subflow) {
 	case seen == local:
 		j.addFinding(topic{"nat", l.Name}, OK, "", "no NAT: the server sees %v", seen)
 	case carrierNAT.Contains(local):
-		j.addFinding(topic{"nat", l.Name}, OK, "", "a NAT of the provider: the server sees %v instead of %v", seen, local)
+		j.addFinding(topic{"nat", l.Name}, OK, "", "a NAT of the provider: the server sees %v instead of %v",
+			seen, local)
 	default:
 		j.addFinding(topic{"nat", l.Name}, OK, "", "a NAT: the server sees %v instead of %v", seen, local)
 	}
@@ -341,20 +372,26 @@ func (j *evaluator) checkHop(l Subflow, h Hop) {
 	switch {
 	case h.MTU == 0 || h.MTU >= usualMTU:
 	case h.MTU < leastMTU:
-		j.addFinding(topic{"mtu", subject}, Warn, "raise the MTU of the link, unless something on the path needs it", "its packets have at most %d bytes: IPv6 needs %d, and headers cost more than usual", h.MTU, leastMTU)
+		j.addFinding(topic{"mtu", subject}, Warn,
+			"raise the MTU of the link, unless something on the path needs it",
+			"its packets have at most %d bytes: IPv6 needs %d, and headers cost more than usual", h.MTU, leastMTU)
 	default:
 		j.addFinding(topic{"mtu", subject}, Note, "", "its packets have at most %d bytes, as in a tunnel", h.MTU)
 	}
 	if h.RejectedReports > 0 {
-		j.addFinding(topic{"forged", subject}, Warn, "have "+l.Name+" use another network, and ask who runs the present one",
-			"somebody on the %s forges reports of %s: the server ignored %d of them; data is safe, but may be slower", subject, l.Name, h.RejectedReports)
+		j.addFinding(topic{"forged", subject}, Warn,
+			"have "+l.Name+" use another network, and ask who runs the present one",
+			"somebody on the %s forges reports of %s: the server ignored %d of them; data is safe, but may be slower",
+			subject, l.Name, h.RejectedReports)
 	}
 	if loss := lossRate(h); loss > lossWarn {
 		where := "check for other traffic on this link, and for a weak radio signal"
 		if h.Name == HopPipe {
 			where = "move the two devices closer, or use another channel, 5 GHz or a cable"
 		}
-		j.addFinding(topic{"loss", subject}, Warn, where+"; with much loss --congestion bbr carries more than cubic", "%.1f %% of the packets on the %s were lost and sent again", 100*loss, subject)
+		j.addFinding(topic{"loss", subject}, Warn,
+			where+"; with much loss --congestion bbr carries more than cubic",
+			"%.1f %% of the packets on the %s were lost and sent again", 100*loss, subject)
 	}
 }
 
@@ -364,8 +401,10 @@ func (j *evaluator) checkQueue(l Subflow) {
 		return
 	}
 	best := l.Hops[0].RTT - l.QueueTime
-	j.addFinding(topic{"queue", hopTitle(l, l.Hops[0].Name)}, Warn, "find out what else uses this link (`mpbond top` shows mpbond's part), or let helpers carry more",
-		"the link of %s is full: packets wait %v on the %s, whose round trip is %v without other traffic", l.Name, roundTime(l.QueueTime), hopTitle(l, l.Hops[0].Name), roundTime(best))
+	j.addFinding(topic{"queue", hopTitle(l, l.Hops[0].Name)}, Warn,
+		"find out what else uses this link (`mpbond top` shows mpbond's part), or let helpers carry more",
+		"the link of %s is full: packets wait %v on the %s, whose round trip is %v without other traffic",
+		l.Name, roundTime(l.QueueTime), hopTitle(l, l.Hops[0].Name), roundTime(best))
 }
 
 func lossRate(h Hop) float64 {
@@ -396,15 +435,18 @@ func roundTime(d time.Duration) time.Duration {
 func reportSubflows(list []Subflow) []SubflowReport {
 	out := []SubflowReport{}
 	for _, l := range list {
-		r := SubflowReport{Name: l.Name, Kind: "direct", Up: l.Up, DownBps: l.DownRate.Bps, UpBps: l.UpRate.Bps, Seen: l.Seen, Hops: []HopReport{}}
+		r := SubflowReport{Name: l.Name, Kind: "direct", Up: l.Up, DownBps: l.DownRate.Bps, UpBps: l.UpRate.Bps,
+			Seen: l.Seen, Hops: []HopReport{}}
 		if l.Helper {
 			r.Kind = "helped"
 		} else if s, own := addrOf(l.Seen), addrOf(l.Local); s.IsValid() && own.IsValid() {
 			r.NAT = s != own
 		}
 		for _, h := range l.Hops {
-			r.Hops = append(r.Hops, HopReport{Name: h.Name, RTTms: float64(h.RTT.Microseconds()) / 1000, Loss: lossRate(h), MTU: h.MTU,
-				DownBps: l.DownRate.Bps, DownAtLeast: l.DownRate.Limit != h.Name, UpBps: l.UpRate.Bps, UpAtLeast: l.UpRate.Limit != h.Name})
+			r.Hops = append(r.Hops, HopReport{Name: h.Name, RTTms: float64(h.RTT.Microseconds()) / 1000,
+				Loss: lossRate(h), MTU: h.MTU,
+				DownBps: l.DownRate.Bps, DownAtLeast: l.DownRate.Limit != h.Name, UpBps: l.UpRate.Bps,
+				UpAtLeast: l.UpRate.Limit != h.Name})
 		}
 		out = append(out, r)
 	}

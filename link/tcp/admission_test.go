@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package tcp
 
 import (
@@ -11,7 +13,9 @@ import (
 )
 
 func TestSource(t *testing.T) {
-	for in, want := range map[string]string{"192.0.2.7:1": "192.0.2.7/32", "[::ffff:192.0.2.7]:1": "192.0.2.7/32", "[2001:db8:1:2:3::4]:1": "2001:db8:1:2::/64", "[fe80::1%7]:1": "fe80::/64"} {
+	for in, want := range map[string]string{"192.0.2.7:1": "192.0.2.7/32",
+		"[::ffff:192.0.2.7]:1": "192.0.2.7/32", "[2001:db8:1:2:3::4]:1": "2001:db8:1:2::/64",
+		"[fe80::1%7]:1": "fe80::/64"} {
 		a, err := net.ResolveTCPAddr("tcp", in)
 		if err != nil {
 			t.Fatal(err)
@@ -311,7 +315,8 @@ func TestSecondTry(t *testing.T) {
 			call(&net.TCPAddr{IP: net.IPv4(10, 0, byte(n>>8), byte(n)), Port: 1})
 		}
 		synctest.Wait()
-		own, other := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1}
+		own, other := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1},
+			&net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1}
 		g.mu.Lock()
 		g.rate.Allow(SourceOf(own), time.Now()) // their first
 		g.rate.Allow(SourceOf(other), time.Now())

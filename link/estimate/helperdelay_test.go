@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package estimate
 
 import (
@@ -52,7 +54,8 @@ func TestPastPAD(t *testing.T) {
 	if n := p.EstimateAt(t0); !nearlyEqual(n.PastPAD, 37500*time.Microsecond) || n.PAD < time.Second {
 		t.Errorf("nothing measured: %+v", n)
 	}
-	p.AddHelperReport(t0.Add(205*ms), wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms, Received: 200_000, Forwarded: 100_000})
+	p.AddHelperReport(t0.Add(205*ms), wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms, Received: 200_000,
+		Forwarded: 100_000})
 	if n := p.EstimateAt(t0); !nearlyEqual(n.PastPAD, 237500*time.Microsecond) {
 		t.Errorf("200 ms measured: %v", n.PastPAD)
 	}
@@ -67,7 +70,8 @@ func TestPastPAD(t *testing.T) {
 func TestOvertakenReport(t *testing.T) {
 	p := Subflow{Helped: true}
 	p.AddHelperReport(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms, Received: 200_000, Forwarded: 100_000})
-	for _, old := range []wire.HopState{{Rate: unit.Mbps, Received: 150_000, Forwarded: 100_000}, {Rate: unit.Mbps, Received: 200_000, Forwarded: 50_000}} {
+	for _, old := range []wire.HopState{{Rate: unit.Mbps, Received: 150_000, Forwarded: 100_000},
+		{Rate: unit.Mbps, Received: 200_000, Forwarded: 50_000}} {
 		if p.AddHelperReport(t0.Add(ms), old); p.farState.Rate != 5*unit.Mbps || p.farState.Received != 200_000 {
 			t.Errorf("%+v", p.farState)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package estimate
 
 import (
@@ -19,7 +21,8 @@ func TestArrivalsBoundReports(t *testing.T) {
 		if i < 20 {
 			p.OnSent(now, 10_000)
 		}
-		p.AddHelperReport(now, wire.HopState{Received: 10_000 * uint64(i), Forwarded: 10_000 * uint64(i), Rate: 900 * unit.Gbps, RTT: ms})
+		p.AddHelperReport(now, wire.HopState{Received: 10_000 * uint64(i), Forwarded: 10_000 * uint64(i),
+			Rate: 900 * unit.Gbps, RTT: ms})
 		if i > 3 {
 			acked += uint64((200 * unit.Kbps).Bytes(25 * ms))
 			p.OnAcked(acked, now.Add(-35*ms), 35*ms)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dial
 
 import (
@@ -116,14 +118,20 @@ func TestRace(t *testing.T) {
 		tries    int // of TCP
 		rests    bool
 	}{
-		"udp answers":                   {fakeSide{takes: 50 * ms}, fakeSide{takes: 50 * ms}, "udp", 50 * ms, 0, false},
-		"a long round trip":             {fakeSide{takes: 700 * ms}, fakeSide{takes: 700 * ms}, "udp", 700 * ms, 1, false},
-		"a packet was lost":             {fakeSide{takes: 250 * ms}, fakeSide{takes: 50 * ms}, "udp", 250 * ms, 0, false},
-		"udp is blocked":                {fakeSide{takes: -1}, fakeSide{takes: 50 * ms}, "tcp", udpHeadStart + 50*ms, 1, true},
-		"udp fails at once":             {fakeSide{err: refused}, fakeSide{takes: 50 * ms}, "tcp", 50 * ms, 1, true},
-		"udp fails late":                {fakeSide{takes: 400 * ms, err: refused}, fakeSide{takes: 200 * ms}, "tcp", 500 * ms, 1, true},
-		"udp is late":                   {fakeSide{takes: 450 * ms}, fakeSide{takes: 50 * ms}, "tcp", udpHeadStart + 50*ms, 1, true},
-		"nobody is there":               {fakeSide{takes: -1}, fakeSide{takes: 50 * ms, err: refused}, "", udpHeadStart + 50*ms, 1, false},
+		"udp answers": {fakeSide{takes: 50 * ms}, fakeSide{takes: 50 * ms}, "udp", 50 * ms, 0, false},
+		"a long round trip": {fakeSide{takes: 700 * ms}, fakeSide{takes: 700 * ms}, "udp", 700 * ms,
+			1, false},
+		"a packet was lost": {fakeSide{takes: 250 * ms}, fakeSide{takes: 50 * ms}, "udp", 250 * ms,
+			0, false},
+		"udp is blocked": {fakeSide{takes: -1}, fakeSide{takes: 50 * ms}, "tcp",
+			udpHeadStart + 50*ms, 1, true},
+		"udp fails at once": {fakeSide{err: refused}, fakeSide{takes: 50 * ms}, "tcp", 50 * ms, 1, true},
+		"udp fails late": {fakeSide{takes: 400 * ms, err: refused}, fakeSide{takes: 200 * ms},
+			"tcp", 500 * ms, 1, true},
+		"udp is late": {fakeSide{takes: 450 * ms}, fakeSide{takes: 50 * ms}, "tcp",
+			udpHeadStart + 50*ms, 1, true},
+		"nobody is there": {fakeSide{takes: -1}, fakeSide{takes: 50 * ms, err: refused}, "",
+			udpHeadStart + 50*ms, 1, false},
 		"nobody is there, tcp says not": {fakeSide{takes: -1}, fakeSide{takes: -1}, "", 10 * time.Second, 1, false},
 		"tcp is blocked":                {fakeSide{takes: 600 * ms}, fakeSide{takes: -1}, "udp", 600 * ms, 1, false},
 	} {
@@ -213,10 +221,11 @@ func TestEnded(t *testing.T) {
 		ends  []end
 		rests bool
 	}{
-		"one":        {[]end{{0, 5 * time.Second, silent}}, false},
-		"two":        {[]end{{0, 5 * time.Second, silent}, {6 * time.Second, 30 * time.Second, silent}}, true},
-		"at once":    {[]end{{0, 5 * time.Second, silent}, {ms, 5 * time.Second, silent}}, false},
-		"another":    {[]end{{0, 5 * time.Second, silent}, {6 * time.Second, 7 * time.Second, nil}, {8 * time.Second, 12 * time.Second, silent}}, false},
+		"one":     {[]end{{0, 5 * time.Second, silent}}, false},
+		"two":     {[]end{{0, 5 * time.Second, silent}, {6 * time.Second, 30 * time.Second, silent}}, true},
+		"at once": {[]end{{0, 5 * time.Second, silent}, {ms, 5 * time.Second, silent}}, false},
+		"another": {[]end{{0, 5 * time.Second, silent}, {6 * time.Second, 7 * time.Second, nil},
+			{8 * time.Second, 12 * time.Second, silent}}, false},
 		"long after": {[]end{{0, 5 * time.Second, silent}, {6 * time.Second, 67 * time.Second, silent}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -283,7 +292,8 @@ func TestRests(t *testing.T) {
 		for long := minUDPBackoff; long < 2*maxUDPBackoff; long *= 2 {
 			long := min(long, maxUDPBackoff)
 			expect("tcp", udpHeadStart+10*ms)
-			if why := w.whyTCP("lte"); !strings.Contains(why, "300ms") || !strings.Contains(why, long.String()) || w.whyTCP("wifi") != "" {
+			if why := w.whyTCP("lte"); !strings.Contains(why, "300ms") ||
+				!strings.Contains(why, long.String()) || w.whyTCP("wifi") != "" {
 				t.Errorf("%q", why)
 			}
 			expect("tcp", 10*ms)
@@ -326,7 +336,8 @@ func TestAsked(t *testing.T) {
 			if got, _, err := w.dialOnce(); got != want || err != nil {
 				t.Errorf("%q: over %q, %v", over, got, err)
 			}
-			if c, err := w.d.Dial(t.Context(), "home:7600", tcp.Options{Interface: "eth0"}); err != nil || over != Any && w.udp.tries > 1 {
+			if c, err := w.d.Dial(t.Context(), "home:7600", tcp.Options{Interface: "eth0"}); err != nil ||
+				over != Any && w.udp.tries > 1 {
 				t.Errorf("%q: %v, %v", over, c, err)
 			}
 		}
@@ -386,7 +397,8 @@ func TestAgain(t *testing.T) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			if c := w.d.RedialUDP(ctx, "home:7600", tcp.Options{}); (c != nil) != ok || w.udp.tries != tries || w.tcp.tries != 1 {
+			if c := w.d.RedialUDP(ctx, "home:7600", tcp.Options{}); (c != nil) != ok || w.udp.tries != tries ||
+				w.tcp.tries != 1 {
 				t.Errorf("%v after %d tries, %d of TCP", c, w.udp.tries, w.tcp.tries)
 			}
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -52,7 +54,8 @@ func (r *replay) waitRoom() bool { return !r.ownsRing || r.ring.WaitRoom() }
 func (r *replay) onReceived(payload []byte) error {
 	f, err := wire.ParseReceived(payload)
 	if err == nil && (f.Count < r.confirmed || f.Count > r.written.Load()) {
-		err = fmt.Errorf("%w: %v of %d bytes, after %d, of %d sent", wire.ErrMalformed, wire.TypeReceived, f.Count, r.confirmed, r.written.Load())
+		err = fmt.Errorf("%w: %v of %d bytes, after %d, of %d sent", wire.ErrMalformed, wire.TypeReceived,
+			f.Count, r.confirmed, r.written.Load())
 	}
 	if err != nil {
 		return err

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package doctor
 
 import (
@@ -44,12 +46,14 @@ func probeAddresses(ctx context.Context, p Config) (list []Address) {
 		p.Progress("server at " + at)
 		name, port, err := net.SplitHostPort(at)
 		if err != nil {
-			list = append(list, Address{At: at, Problem: newProblem(fault.New(fault.Config, err, "pair this device with the server again"))})
+			list = append(list, Address{At: at, Problem: newProblem(fault.New(fault.Config, err,
+				"pair this device with the server again"))})
 			continue
 		}
 		ips, err := resolveName(ctx, name)
 		if err != nil {
-			list = append(list, Address{At: at, Problem: newProblem(fault.New(fault.Unreachable, err, "check the name, and the DNS of this device"))})
+			list = append(list, Address{At: at, Problem: newProblem(fault.New(fault.Unreachable, err,
+				"check the name, and the DNS of this device"))})
 			continue
 		}
 		for _, ip := range ips[:min(len(ips), maxIPs)] {
@@ -97,7 +101,8 @@ func (p Config) openOwnBond(ctx context.Context, list []Address, iface string) (
 		}
 		_, port, _ := net.SplitHostPort(a.At)
 		var o *ownBond
-		at, opt := net.JoinHostPort(a.IP, port), tcp.Options{Congestion: p.Congestion, Interface: iface, Mark: p.Mark, UserTimeout: 2 * askTimeout, Ledger: p.Ledger}
+		at, opt := net.JoinHostPort(a.IP, port), tcp.Options{Congestion: p.Congestion, Interface: iface,
+			Mark: p.Mark, UserTimeout: 2 * askTimeout, Ledger: p.Ledger}
 		if o, err = p.joinServer(ctx, at, opt); err == nil {
 			return o, nil
 		}
@@ -133,12 +138,15 @@ func (p Config) joinServer(ctx context.Context, at string, opt tcp.Options) (*ow
 	_, _ = rand.Read(j.Bond[:]) // never fails
 	sf, _, err := subflow.Join(ctx, c, p.Key.ClientConfig(p.Server.Key, wire.ALPN), j)
 	if errors.Is(err, context.DeadlineExceeded) || fault.Is(err, fault.Timeout) {
-		return nil, fault.New(fault.Timeout, fmt.Errorf("connect to %s: TCP comes through, and then no answer within %v", at, joinTimeout), "check mpbond there with its log and `mpbond status`")
+		return nil, fault.New(fault.Timeout,
+			fmt.Errorf("connect to %s: TCP comes through, and then no answer within %v", at, joinTimeout),
+			"check mpbond there with its log and `mpbond status`")
 	}
 	if err != nil {
 		return nil, err
 	}
-	o := &ownBond{endpoint: endpoint.New(endpoint.Config{Bond: bond.Config{OpensStreams: true}}), local: sf.LocalAddr().String(), link: device.NetworkOf(sf.LocalAddr())}
+	o := &ownBond{endpoint: endpoint.New(endpoint.Config{Bond: bond.Config{OpensStreams: true}}),
+		local: sf.LocalAddr().String(), link: device.NetworkOf(sf.LocalAddr())}
 	if err := o.endpoint.Attach(sf); err != nil {
 		return nil, err
 	}
@@ -174,7 +182,8 @@ func (p Config) askServer(ctx context.Context, l *Subflow, dial func(context.Con
 		var r wire.Reset
 		if errors.As(err, &r) && r.Code == wire.CodeNameNotFound {
 			l.Up = true
-			err = fault.New(fault.Unsupported, errors.New("the server's release does not support measurements"), "install the same release of mpbond on all devices")
+			err = fault.New(fault.Unsupported, errors.New("the server's release does not support measurements"),
+				"install the same release of mpbond on all devices")
 		}
 		l.Problem = newProblem(err)
 		return
@@ -192,7 +201,8 @@ func (p Config) askServer(ctx context.Context, l *Subflow, dial func(context.Con
 	}
 }
 
-func runProbe(ctx context.Context, dial func(context.Context) (net.Conn, error), a probe.Request, now func() time.Time) (probe.Measurement, error) {
+func runProbe(ctx context.Context, dial func(context.Context) (net.Conn, error), a probe.Request,
+	now func() time.Time) (probe.Measurement, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout+time.Duration(a.Ms)*time.Millisecond)
 	defer cancel()
 	c, err := dial(ctx)
@@ -225,7 +235,8 @@ func newHop(name string, h *api.Hop) Hop {
 	if h == nil {
 		return Hop{Name: name}
 	}
-	return Hop{Name: name, RTT: msToDuration(h.MinRTTms), Packets: h.Packets, Retransmitted: h.Retransmitted, MTU: h.MTU}
+	return Hop{Name: name, RTT: msToDuration(h.MinRTTms), Packets: h.Packets, Retransmitted: h.Retransmitted,
+		MTU: h.MTU}
 }
 
 // measureDirect measures a direct subflow and returns which share of a processor this took. If the
@@ -284,14 +295,17 @@ func (l *Subflow) whySpared() string {
 }
 
 // measureRate measures one direction of a subflow.
-func (p Config) measureRate(ctx context.Context, l *Subflow, dial func(context.Context) (net.Conn, error), direction string) (r Rate) {
+func (p Config) measureRate(ctx context.Context, l *Subflow, dial func(context.Context) (net.Conn, error),
+	direction string) (r Rate) {
 	p.Progress(fmt.Sprintf("rate %s by %s", direction, l.Name))
-	a, err := runProbe(ctx, dial, probe.Request{Direction: direction, Bytes: RateBytes, Ms: RateTime.Milliseconds()}, p.Now)
+	a, err := runProbe(ctx, dial, probe.Request{Direction: direction, Bytes: RateBytes,
+		Ms: RateTime.Milliseconds()}, p.Now)
 	if err == nil && a.Rate == 0 {
 		err = errors.New("nothing came through")
 	}
 	if err != nil {
-		return Rate{Problem: newProblem(err), Stalled: !a.Time.IsZero() && a.Bytes == 0 && ctx.Err() == nil, Bytes: a.Bytes}
+		return Rate{Problem: newProblem(err), Stalled: !a.Time.IsZero() && a.Bytes == 0 && ctx.Err() == nil,
+			Bytes: a.Bytes}
 	}
 	r = Rate{Bps: a.Rate, Bytes: a.Bytes, Limit: HopHSPath}
 	if direction == probe.Down && a.FarShare >= limitShare {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package tcp
 
 import (
@@ -76,52 +78,53 @@ const (
 // NewAdmissionLimit returns a limit of maxSlots callers at once, perSource of them from one source,
 // and perMinute from one source in a minute.
 func NewAdmissionLimit(maxSlots, perSource, perMinute int) *AdmissionLimit {
-	g := &AdmissionLimit{maxSlots: maxSlots, maxPerSource: perSource, sources: map[netip.Prefix]*slotSource{}, provedSources: map[netip.Prefix]time.Time{}, rate: RateLimiter[netip.Prefix]{PerMinute: perMinute}}
-	g.slotFreed.L = &g.mu
-	return g
+	l := &AdmissionLimit{maxSlots: maxSlots, maxPerSource: perSource, sources: map[netip.Prefix]*slotSource{},
+		provedSources: map[netip.Prefix]time.Time{}, rate: RateLimiter[netip.Prefix]{PerMinute: perMinute}}
+	l.slotFreed.L = &l.mu
+	return l
 }
 
 // Admit takes a slot for a caller. release gives it back and must be called once. Admit returns nil
 // if no slot is free for that source: it evicts no other caller, and its caller is not evicted.
-func (g *AdmissionLimit) Admit(from net.Addr) (release func()) {
+func (l *AdmissionLimit) Admit(from net.Addr) (release func()) {
 	prefix := SourceOf(from)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.used >= g.maxSlots || g.slotsOf(prefix) >= g.maxPerSource || !g.rate.Allow(prefix, time.Now()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.used >= l.maxSlots || l.slotsOf(prefix) >= l.maxPerSource || !l.rate.Allow(prefix, time.Now()) {
 		return nil
 	}
-	return g.addSlot(prefix, nil).Release
+	return l.addSlot(prefix, nil).Release
 }
 
 // AdmitEvicting takes a slot for a caller and evicts another caller if necessary. evict must end
 // the caller's connection, so that Release follows soon. It is called at most once, without locks
 // held, when another caller gets the slot. AdmitEvicting waits while too many evicted callers have
 // not released their slots. It returns nil if all slots belong to callers that cannot be evicted.
-func (g *AdmissionLimit) AdmitEvicting(from net.Addr, evict func()) *Slot {
+func (l *AdmissionLimit) AdmitEvicting(from net.Addr, evict func()) *Slot {
 	prefix := SourceOf(from)
-	g.mu.Lock()
-	for g.evictedCount >= g.maxSlots {
-		g.slotFreed.Wait()
+	l.mu.Lock()
+	for l.evictedCount >= l.maxSlots {
+		l.slotFreed.Wait()
 	}
 	var out *Slot
 	switch {
-	case g.slotsOf(prefix) >= g.maxPerSource:
-		s := g.sources[prefix]
+	case l.slotsOf(prefix) >= l.maxPerSource:
+		s := l.sources[prefix]
 		out = s.pickVictim(2*s.countSilent() >= len(s.slots))
-	case g.used >= g.maxSlots:
-		out = g.pickVictim(prefix)
+	case l.used >= l.maxSlots:
+		out = l.pickVictim(prefix)
 	}
 	if out != nil {
 		out.evicted = true
-		g.evictedCount++
-		g.removeSlot(out)
-		g.cancelTurn(out)
+		l.evictedCount++
+		l.removeSlot(out)
+		l.cancelTurn(out)
 	}
 	var v *Slot
-	if g.used < g.maxSlots && g.slotsOf(prefix) < g.maxPerSource {
-		v = g.addSlot(prefix, evict)
+	if l.used < l.maxSlots && l.slotsOf(prefix) < l.maxPerSource {
+		v = l.addSlot(prefix, evict)
 	}
-	g.mu.Unlock()
+	l.mu.Unlock()
 	if out != nil {
 		out.evict()
 	}
@@ -129,50 +132,50 @@ func (g *AdmissionLimit) AdmitEvicting(from net.Addr, evict func()) *Slot {
 }
 
 // slotsOf returns how many slots a source has. mu must be held.
-func (g *AdmissionLimit) slotsOf(from netip.Prefix) int {
-	if s := g.sources[from]; s != nil {
+func (l *AdmissionLimit) slotsOf(from netip.Prefix) int {
+	if s := l.sources[from]; s != nil {
 		return len(s.slots)
 	}
 	return 0
 }
 
 // addSlot adds a slot. mu must be held.
-func (g *AdmissionLimit) addSlot(from netip.Prefix, drop func()) *Slot {
-	s := g.sources[from]
+func (l *AdmissionLimit) addSlot(from netip.Prefix, evict func()) *Slot {
+	s := l.sources[from]
 	if s == nil {
 		s = &slotSource{}
-		if _, ok := g.provedSources[from]; ok {
+		if _, ok := l.provedSources[from]; ok {
 			s.reserved = reservedSlots
 		}
-		g.sources[from] = s
+		l.sources[from] = s
 	}
-	g.lastNumber++
-	v := &Slot{limit: g, source: from, number: g.lastNumber, evict: drop}
+	l.lastNumber++
+	v := &Slot{limit: l, source: from, number: l.lastNumber, evict: evict}
 	s.slots = append(s.slots, v)
-	g.used++
-	g.silentCount++
+	l.used++
+	l.silentCount++
 	return v
 }
 
 // removeSlot removes a slot. mu must be held.
-func (g *AdmissionLimit) removeSlot(v *Slot) {
-	s := g.sources[v.source]
+func (l *AdmissionLimit) removeSlot(v *Slot) {
+	s := l.sources[v.source]
 	s.slots = slices.DeleteFunc(s.slots, func(o *Slot) bool { return o == v })
 	if len(s.slots) == 0 {
-		delete(g.sources, v.source)
+		delete(l.sources, v.source)
 	}
-	g.used--
+	l.used--
 	if !v.spoken {
-		g.silentCount--
+		l.silentCount--
 	}
 }
 
 // pickVictim returns the slot that a newcomer replaces. It belongs to the source with the most
 // slots beyond its reserved ones, counting the newcomer. mu must be held.
-func (g *AdmissionLimit) pickVictim(newcomer netip.Prefix) (out *Slot) {
-	silent := 2*g.silentCount >= g.used
+func (l *AdmissionLimit) pickVictim(newcomer netip.Prefix) (out *Slot) {
+	silent := 2*l.silentCount >= l.used
 	var most int
-	for from, s := range g.sources {
+	for from, s := range l.sources {
 		v := s.pickVictim(silent)
 		n := len(s.slots) - s.reserved
 		if from == newcomer {
@@ -219,59 +222,59 @@ func (v *Slot) isEvictedBefore(o *Slot, silent bool) bool {
 // answered, at most a second or two. It reports whether the caller may be answered. It may not if
 // it was evicted, or if its source has used up this minute.
 func (v *Slot) AwaitTurn() bool {
-	g := v.limit
-	g.mu.Lock()
+	l := v.limit
+	l.mu.Lock()
 	if v.evicted || v.released {
-		g.mu.Unlock()
+		l.mu.Unlock()
 		return false
 	}
 	if !v.spoken {
 		v.spoken = true
-		g.silentCount--
+		l.silentCount--
 	}
-	if _, ok := g.provedSources[v.source]; ok {
-		defer g.mu.Unlock()
-		return g.rate.Allow(v.source, time.Now())
+	if _, ok := l.provedSources[v.source]; ok {
+		defer l.mu.Unlock()
+		return l.rate.Allow(v.source, time.Now())
 	}
 	turn := make(chan bool, 1)
 	v.turn = turn
-	g.waiting = append(g.waiting, v)
-	if g.turnTimer == nil {
-		g.grantTurns()
+	l.waiting = append(l.waiting, v)
+	if l.turnTimer == nil {
+		l.grantTurns()
 	}
-	g.mu.Unlock()
+	l.mu.Unlock()
 	return <-turn
 }
 
 // grantTurns gives the next turn and starts the timer if more callers wait. mu must be held.
-func (g *AdmissionLimit) grantTurns() {
+func (l *AdmissionLimit) grantTurns() {
 	now := time.Now()
-	g.turnTimer = nil
-	for len(g.waiting) > 0 {
-		if wait := g.nextTurn.Sub(now); wait > 0 {
-			g.turnTimer = time.AfterFunc(wait, func() {
-				g.mu.Lock()
-				defer g.mu.Unlock()
-				g.grantTurns()
+	l.turnTimer = nil
+	for len(l.waiting) > 0 {
+		if wait := l.nextTurn.Sub(now); wait > 0 {
+			l.turnTimer = time.AfterFunc(wait, func() {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.grantTurns()
 			})
 			return
 		}
-		v := slices.MinFunc(g.waiting, g.compareTurns)
-		ok := g.rate.Allow(v.source, now)
+		v := slices.MinFunc(l.waiting, l.compareTurns)
+		ok := l.rate.Allow(v.source, now)
 		if ok { // a refusal costs no work
-			g.nextTurn = laterOf(now, g.nextTurn).Add(turnInterval)
-			g.turns++
+			l.nextTurn = laterOf(now, l.nextTurn).Add(turnInterval)
+			l.turns++
 		}
 		v.turn <- ok
 		v.turn = nil
-		g.waiting = slices.DeleteFunc(g.waiting, func(o *Slot) bool { return o == v })
+		l.waiting = slices.DeleteFunc(l.waiting, func(o *Slot) bool { return o == v })
 	}
 }
 
 // compareTurns returns a negative number if v gets a turn before o. mu must be held.
-func (g *AdmissionLimit) compareTurns(v, o *Slot) int {
-	mine, other := g.rate.counts[v.source], g.rate.counts[o.source]
-	if g.turns%repeatTurnEvery == repeatTurnEvery-1 && (mine > 0) != (other > 0) {
+func (l *AdmissionLimit) compareTurns(v, o *Slot) int {
+	mine, other := l.rate.counts[v.source], l.rate.counts[o.source]
+	if l.turns%repeatTurnEvery == repeatTurnEvery-1 && (mine > 0) != (other > 0) {
 		return other - mine
 	}
 	return cmp.Or(cmp.Compare(mine, other), cmp.Compare(v.number, o.number))
@@ -285,28 +288,28 @@ func laterOf(a, b time.Time) time.Time {
 }
 
 // cancelTurn ends the wait of v for a turn. mu must be held.
-func (g *AdmissionLimit) cancelTurn(v *Slot) {
+func (l *AdmissionLimit) cancelTurn(v *Slot) {
 	if v.turn != nil {
 		v.turn <- false
 		v.turn = nil
-		g.waiting = slices.DeleteFunc(g.waiting, func(o *Slot) bool { return o == v })
+		l.waiting = slices.DeleteFunc(l.waiting, func(o *Slot) bool { return o == v })
 	}
 }
 
 // MarkProved records that the caller has proved its identity, and releases its slot. It reports
 // false if the slot was evicted before.
 func (v *Slot) MarkProved() bool {
-	g := v.limit
-	g.mu.Lock()
-	if _, ok := g.provedSources[v.source]; !ok && len(g.provedSources) >= maxProved {
-		delete(g.provedSources, g.oldestProvedSource())
+	l := v.limit
+	l.mu.Lock()
+	if _, ok := l.provedSources[v.source]; !ok && len(l.provedSources) >= maxProved {
+		delete(l.provedSources, l.oldestProvedSource())
 	}
-	g.provedSources[v.source] = time.Now()
-	if s := g.sources[v.source]; s != nil {
+	l.provedSources[v.source] = time.Now()
+	if s := l.sources[v.source]; s != nil {
 		s.reserved = reservedSlots
 	}
 	evicted := v.evicted
-	g.mu.Unlock()
+	l.mu.Unlock()
 	v.Release()
 	return !evicted
 }
@@ -323,10 +326,10 @@ func (v *Slot) IsSourceProved() bool {
 }
 
 // oldestProvedSource returns the source whose proof is the oldest. mu must be held.
-func (g *AdmissionLimit) oldestProvedSource() (oldest netip.Prefix) {
+func (l *AdmissionLimit) oldestProvedSource() (oldest netip.Prefix) {
 	first := true
-	for from, at := range g.provedSources {
-		if first || at.Before(g.provedSources[oldest]) {
+	for from, at := range l.provedSources {
+		if first || at.Before(l.provedSources[oldest]) {
 			oldest, first = from, false
 		}
 	}
@@ -343,17 +346,17 @@ func (v *Slot) IsEvicted() bool {
 // Release gives the slot back unless it was evicted. It must be called for each slot; further calls
 // do nothing.
 func (v *Slot) Release() {
-	g := v.limit
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	l := v.limit
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
 	case v.released:
 		return
 	case v.evicted:
-		g.evictedCount--
-		g.slotFreed.Signal()
+		l.evictedCount--
+		l.slotFreed.Signal()
 	default:
-		g.removeSlot(v)
+		l.removeSlot(v)
 	}
 	v.released = true
 }

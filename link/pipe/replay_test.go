@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pipe
 
 import (
@@ -58,7 +60,8 @@ func TestReplayRefuses(t *testing.T) {
 		count uint64
 		ok    bool
 	}{{50, true}, {50, true}, {49, false}, {101, false}, {100, true}} {
-		if err := r.onReceived(payloadOf(wire.Received{Count: c.count})); errors.Is(err, wire.ErrMalformed) == c.ok || r.confirmed > 100 {
+		if err := r.onReceived(payloadOf(wire.Received{Count: c.count})); errors.Is(err,
+			wire.ErrMalformed) == c.ok || r.confirmed > 100 {
 			t.Errorf("%d: %v", c.count, err)
 		}
 	}

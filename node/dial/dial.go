@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dial connects to servers, for PS-paths and HS-paths: over UDP where this is configured
 // and works, otherwise over TCP. It also moves a connection over UDP to a new address of its
 // interface. It stands between the roles and the transports. It knows TCP; the program passes it
@@ -87,7 +89,8 @@ type DialUDP func(ctx context.Context, addr string, opt tcp.Options) (UDPConn, e
 func CheckCells(cells map[string]device.Cell, udpLinks []string) error {
 	for link := range cells {
 		if !slices.Contains(udpLinks, link) && !slices.Contains(udpLinks, Any) {
-			return fault.New(fault.Config, fmt.Errorf("cell is set for %q, but udp is not", link), "cell reports need UDP: add the interface to `udp`")
+			return fault.New(fault.Config, fmt.Errorf("cell is set for %q, but udp is not", link),
+				"cell reports need UDP: add the interface to `udp`")
 		}
 	}
 	return nil
@@ -335,7 +338,8 @@ func (d *Dialer) WhyTCP(link string, local net.Addr) (why string) {
 		if link != "" && w.link != link {
 			return false
 		}
-		return w.localAddr == at.Addr() || w.localAddr.Is4() != at.Addr().Is4() // TCP may use the server's address of the other family
+		// TCP may use the server's address of the other family
+		return w.localAddr == at.Addr() || w.localAddr.Is4() != at.Addr().Is4()
 	}
 	var last time.Time
 	for w, r := range d.udpBackoffs {
@@ -392,7 +396,8 @@ func (d *Dialer) ReportEnded(c net.Conn, began time.Time, silent error) {
 // forgetOldest removes the oldest entry if the map is full.
 func forgetOldest[T any](of map[route]T, at func(T) time.Time) {
 	if len(of) >= maxRoutes {
-		delete(of, slices.MinFunc(slices.Collect(maps.Keys(of)), func(a, b route) int { return at(of[a]).Compare(at(of[b])) }))
+		delete(of, slices.MinFunc(slices.Collect(maps.Keys(of)),
+			func(a, b route) int { return at(of[a]).Compare(at(of[b])) }))
 	}
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pairing
 
 import (
@@ -63,7 +65,9 @@ type peerInfo struct {
 // usableRoles returns the peer's roles that a device with roles own can use.
 func (m peerInfo) usableRoles(own wire.PairRoles) (wire.PairRoles, error) {
 	if m.about.Roles&wire.PairServer != 0 && m.about.Roles != wire.PairServer {
-		return 0, fault.New(fault.Protocol, errors.New("the other device claims to be a server and something else"), "mpbond never does this: do not pair with it")
+		return 0, fault.New(fault.Protocol,
+			errors.New("the other device claims to be a server and something else"),
+			"mpbond never does this: do not pair with it")
 	}
 	take := m.about.Roles & rolesOfUse(own)
 	if take == 0 {
@@ -91,7 +95,8 @@ func (s Self) storePeer(m peerInfo) (identity.Peer, error) {
 	switch host := hostOf(m.remoteAddr); {
 	case take&wire.PairServer != 0 && m.dialedAddr != "":
 		p.Addresses = []string{m.dialedAddr}
-	case take&wire.PairHelper != 0 && take&wire.PairPrimary == 0 && m.dialedAddr != "": // for onloading in networks without multicast
+	case take&wire.PairHelper != 0 && take&wire.PairPrimary == 0 &&
+		m.dialedAddr != "": // for onloading in networks without multicast
 		p.Addresses = []string{m.dialedAddr}
 	case helps && m.about.Port != 0 && host != "":
 		p.Addresses = []string{net.JoinHostPort(host, strconv.Itoa(int(m.about.Port)))}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package estimate
 
 import (
@@ -50,10 +52,12 @@ func (h *helperDelay) addReport(now time.Time, s wire.HopState) {
 	came := h.marks[0].at
 	if first := h.marks[0].received; len(h.marks) > 1 && first < s.Forwarded {
 		next := h.marks[1]
-		if from := next.at.Add(-reportDelay); from.After(came) { // nothing came before, or an earlier report would have said so
+		// nothing came before, or an earlier report would have said so
+		if from := next.at.Add(-reportDelay); from.After(came) {
 			came = from
 		}
-		came = came.Add(time.Duration(float64(next.at.Sub(came)) * float64(s.Forwarded-first) / float64(next.received-first)))
+		part := float64(s.Forwarded-first) / float64(next.received-first)
+		came = came.Add(time.Duration(float64(next.at.Sub(came)) * part))
 	}
 	h.delay = max(0, now.Sub(came)-s.RTT)
 }
