@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// buildAnswer is an answer to a question, as announcers give it.
+// buildAnswer returns an answer as announcers send it.
 func buildAnswer(t testing.TB, s Service, port uint16, txt []string, ips ...string) []byte {
 	t.Helper()
 	name := dnsmessage.MustNewName
@@ -44,8 +44,8 @@ func buildAnswer(t testing.TB, s Service, port uint16, txt []string, ips ...stri
 	return packet
 }
 
-// TestAnswers: what cannot be called, or is no ID of ours, is not taken, nor what
-// answers another question.
+// TestAnswers checks that addresses which cannot be called, invalid IDs and answers to other
+// queries are ignored.
 func TestAnswers(t *testing.T) {
 	v1 := []string{"v=1"}
 	for name, c := range map[string]struct {
@@ -89,7 +89,8 @@ func TestPublic(t *testing.T) {
 	}
 }
 
-// TestLinks: loopback is none, and all have addresses that others can call.
+// TestLinks checks that loopback is not included, and that all links have addresses that others can
+// call.
 func TestLinks(t *testing.T) {
 	for _, l := range localLinks() {
 		if l.iface.Flags&net.FlagLoopback != 0 || len(l.addrs) == 0 {
@@ -111,8 +112,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// FuzzAnswers: whatever an answer says, nothing comes of it but an address where
-// a device may be called, of whom it says so in few characters.
+// FuzzAnswers checks that any answer yields only callable addresses and short IDs.
 func FuzzAnswers(f *testing.F) {
 	f.Add(buildAnswer(f, Pipes, 7602, []string{"id=K7QF"}, "10.0.0.1", "fe80::1"))
 	f.Add(buildAnswer(f, Pipes, 1, []string{"x"}, "2001:db8::1"))
@@ -127,7 +127,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// TestFoundAreBounded: however many answer, so many are kept, each once.
+// TestFoundAreBounded checks that the result is bounded and has no duplicates.
 func TestFoundAreBounded(t *testing.T) {
 	var list []Found
 	for i := range 3 * maxFound {
@@ -139,8 +139,8 @@ func TestFoundAreBounded(t *testing.T) {
 	}
 }
 
-// TestTold: who shows a code does not tell who that is.
-func TestTold(t *testing.T) {
+// TestTXTRecords checks that a device that shows a code does not announce its ID.
+func TestTXTRecords(t *testing.T) {
 	if got := findDeviceID(txtRecords("K7QF")); got != "K7QF" {
 		t.Errorf("%q", got)
 	}

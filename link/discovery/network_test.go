@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// TestAnnounceAndFind: what is announced is found on each network, by the address
-// that it has there, and only by who asks for it; when that ends it is not.
+// TestAnnounceAndFind checks that a service is found on each network, by its address there, and
+// only by a query; and that it is no longer found after its announcement has ended.
 func TestAnnounceAndFind(t *testing.T) {
 	const inside = "MPBOND_TEST_INSIDE" // a network namespace
 	if os.Getenv(inside) == "" {
@@ -80,7 +80,7 @@ func TestAnnounceAndFind(t *testing.T) {
 	}
 }
 
-// awaitFound is how many bytes have come to the other ends of both networks.
+// awaitFound returns the received bytes at the other ends of both networks.
 func awaitFound(t *testing.T) (n [2]string) {
 	b, err := os.ReadFile("/proc/net/dev")
 	if err != nil {

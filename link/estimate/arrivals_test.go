@@ -10,8 +10,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestArrivalsBoundReports: a helper that reports 900 Gbit/s and an empty buffer,
-// and passes on 200 kbit/s, is judged by what arrives within a second.
+// TestArrivalsBoundReports: a helper that reports 900 Gbit/s and an empty buffer, but forwards 200
+// kbit/s, must be estimated by the arrivals within a second.
 func TestArrivalsBoundReports(t *testing.T) {
 	p := Subflow{Helped: true}
 	now, acked := t0, uint64(0)
@@ -37,8 +37,8 @@ func TestArrivalsBoundReports(t *testing.T) {
 	}
 }
 
-// TestLate: bytes are late when their acknowledgement does not come by the time that was
-// estimated when they were sent, and not while they wait in a queue that was known.
+// TestLate checks that bytes are late if their acknowledgement misses the time estimated at
+// sending, but not while they wait in a known queue.
 func TestLate(t *testing.T) {
 	p := Subflow{Helped: true, JoinRTT: 75 * ms}
 	p.AddLocalSample(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms})
@@ -66,8 +66,8 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestOverdue: a byte that has been under way for long delays what follows it,
-// whatever is reported.
+// TestOverdue checks that a byte that has been in flight for long delays later ones, whatever is
+// reported.
 func TestOverdue(t *testing.T) {
 	p := Subflow{Helped: true, JoinRTT: 75 * ms}
 	p.AddLocalSample(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms})

@@ -39,8 +39,8 @@ func TestDirectPAD(t *testing.T) {
 	}
 }
 
-// TestJoinRTT checks that the handshake's round trip stands for a far hop until a
-// shorter one is seen end to end, whatever is reported.
+// TestJoinRTT checks that the handshake's round trip is used for the far hop until a shorter one is
+// seen end to end, whatever is reported.
 func TestJoinRTT(t *testing.T) {
 	p := Subflow{Helped: true, JoinRTT: 75 * ms}
 	p.AddLocalSample(t0, Hop{SRTT: 5 * ms, MinRTT: 5 * ms})
@@ -58,8 +58,7 @@ func TestJoinRTT(t *testing.T) {
 	}
 }
 
-// TestHelpedPAD checks both of the paper's cases: the pipe, or the HS-path, is
-// what a new byte waits for.
+// TestHelpedPAD checks both cases of the paper: a new byte waits for the pipe, or for the HS-path.
 func TestHelpedPAD(t *testing.T) {
 	p := Subflow{Helped: true}
 	p.nearMeter.rate, p.nearMeter.limitSeen = 10*unit.Mbps, true
@@ -69,23 +68,23 @@ func TestHelpedPAD(t *testing.T) {
 	if n := p.EstimateAt(t0); !nearlyEqual(n.PAD, 37500*time.Microsecond) || n.Th != 5*unit.Mbps {
 		t.Errorf("empty: %+v", n)
 	}
-	// 500 KB sent and none received; nothing is left in our own queue.
+	// 500 KB were sent and none received; our own queue is empty.
 	p.OnSent(t0, 500_000)
 	p.OnAcked(0, t0, 0)
 	n := p.EstimateAt(t0)
 	if want := n.OWD + (5 * unit.Mbps).Time(n.B2); !nearlyEqual(n.PAD, want) || n.B2 < 497_500 || n.B2 > 500_000 {
 		t.Errorf("helper holds 500 KB: %+v", n)
 	}
-	// 100 ms later the pipe has carried 62.5 KB of it, though nothing was heard.
+	// 100 ms later the pipe has carried 62.5 KB, although no report has come.
 	if got := n.B2 - p.EstimateAt(t0.Add(100*ms)).B2; got < 62_000 || got > 63_000 {
 		t.Errorf("the pipe is reckoned to have carried %d bytes in 100 ms", got)
 	}
-	// A subflow that stays silent looks ever worse.
+	// The estimate of a silent subflow gets worse over time.
 	if a, b := p.EstimateAt(t0.Add(time.Second)), p.EstimateAt(t0.Add(time.Minute)); a.PAD >= b.PAD ||
 		a.B2 == 0 || a.B2 != b.B2 {
 		t.Errorf("silent: %v after a second, %v after a minute", a.PAD, b.PAD)
 	}
-	// The HS-path is the slow one now and has a queue: that is what counts.
+	// Now the HS-path is slow and has a queue, which determines PAD.
 	p.AddHelperReport(t0, wire.HopState{Rate: 50 * unit.Mbps, RTT: 5 * ms})
 	p.OnAcked(500_000, t0, 0)
 	p.OnSent(t0, 1_000_000)
@@ -112,9 +111,8 @@ func TestThroughputOfTheFarHop(t *testing.T) {
 	}
 }
 
-// TestFarHopBegins: until it was seen at its limit the far hop carries what
-// TCP's window allows: ten segments a round trip, and as much more as it has
-// carried; never more than comes by hop 1.
+// TestFarHopBegins checks that a far hop never seen at its limit is estimated by TCP's window: ten
+// segments per round trip, plus what it has carried, and at most the rate of hop 1.
 func TestFarHopBegins(t *testing.T) {
 	for _, c := range []struct {
 		acked uint64
@@ -139,8 +137,7 @@ func TestFarHopBegins(t *testing.T) {
 	}
 }
 
-// linkSim feeds a meter with a link of the given rate, whose sender offers bytes
-// at another, for a time.
+// linkSim feeds a meter with a simulated link.
 type linkSim struct {
 	m     Meter
 	now   time.Time
@@ -153,7 +150,7 @@ func (w *linkSim) runFor(d time.Duration, link, offered unit.Rate) {
 	for range d / step {
 		w.now = w.now.Add(step)
 		w.queue += float64(offered.Bytes(step))
-		// What is on its way for less than a round trip cannot be acknowledged.
+		// Bytes in flight for less than a round trip cannot be acknowledged.
 		out := min(float64(link.Bytes(step)), max(0, w.queue-float64(min(link, offered).Bytes(w.h.MinRTT))))
 		w.queue -= out
 		w.h.Acked += uint64(out)
@@ -166,8 +163,8 @@ func withinPercent(r, want unit.Rate, percent int64) bool {
 	return int64(r) > int64(want)*(100-percent)/100 && int64(r) < int64(want)*(100+percent)/100
 }
 
-// TestMeter: a hop at its limit is measured; one that is not gives a bound,
-// which never hides a limit seen before.
+// TestMeter checks that a hop at its limit is measured, and that another one yields a bound, which
+// never hides a limit seen before.
 func TestMeter(t *testing.T) {
 	w := &linkSim{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448}}
 	w.runFor(time.Second, 10*unit.Mbps, 3*unit.Mbps)
@@ -194,8 +191,8 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestMeterWindowLimited: TCP that is kept from sending by its window is at
-// its limit though no queue is in the network.
+// TestMeterWindowLimited checks that a hop limited by TCP's window counts as limited, although the
+// network has no queue.
 func TestMeterWindowLimited(t *testing.T) {
 	w := &linkSim{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448, Unsent: 16 << 10}}
 	w.runFor(time.Second, 10*unit.Mbps, 4*unit.Mbps)
@@ -213,8 +210,8 @@ func TestNothingKnown(t *testing.T) {
 	}
 }
 
-// TestReportWithoutRate: a helper that claims a hop without any rate does not
-// make its subflow look quick.
+// TestReportWithoutRate checks that a helper cannot make its subflow look fast by reporting no
+// rate.
 func TestReportWithoutRate(t *testing.T) {
 	p := Subflow{Helped: true}
 	p.AddLocalSample(t0, Hop{SRTT: 70 * ms, MinRTT: 70 * ms})

@@ -10,9 +10,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestHeld: how long the byte that left last was at the helper, between reports
-// by proportion, without the pipe's round trip.
-func TestHeld(t *testing.T) {
+// TestHelperDelay checks how long the last forwarded byte was at the helper, interpolated between
+// reports and without the pipe's round trip.
+func TestHelperDelay(t *testing.T) {
 	var h helperDelay
 	for i, c := range []struct {
 		at                  time.Duration
@@ -25,9 +25,9 @@ func TestHeld(t *testing.T) {
 		{300 * ms, 210_000, 60_000, 145 * ms}, // nothing left
 		{400 * ms, 210_000, 110_000, 295 * ms},
 		{500 * ms, 210_000, 210_000, 295 * ms},
-		{510 * ms, 211_000, 211_000, 0}, // passed on at once
+		{510 * ms, 211_000, 211_000, 0}, // forwarded at once
 		{10_510 * ms, 261_000, 211_000, 0},
-		{10_515 * ms, 261_000, 236_000, 50 * ms}, // came within 100 ms of that report, after 10 s of nothing
+		{10_515 * ms, 261_000, 236_000, 50 * ms}, // came within 100 ms of that report, after 10 s without data
 	} {
 		h.addReport(t0.Add(c.at), wire.HopState{Received: c.received, Forwarded: c.forwarded, RTT: 5 * ms})
 		if !nearlyEqual(h.delay, c.want) {
@@ -42,8 +42,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestPastPAD: it follows what was measured, however much waits; a direct
-// subflow's is its PAD.
+// TestPastPAD checks that PastPAD follows the measurement, however much waits, and equals PAD for a
+// direct subflow.
 func TestPastPAD(t *testing.T) {
 	p := Subflow{Helped: true}
 	p.nearMeter.rate, p.nearMeter.limitSeen = 10*unit.Mbps, true
@@ -66,7 +66,7 @@ func TestPastPAD(t *testing.T) {
 	}
 }
 
-// TestOvertakenReport: a report that a newer one has overtaken changes nothing.
+// TestOvertakenReport checks that a reordered old report changes nothing.
 func TestOvertakenReport(t *testing.T) {
 	p := Subflow{Helped: true}
 	p.AddHelperReport(t0, wire.HopState{Rate: 5 * unit.Mbps, RTT: 5 * ms, Received: 200_000, Forwarded: 100_000})

@@ -9,8 +9,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestLimitIsNoMeasurement: under a pace that was asked for the estimate is
-// that pace, and when it ends what was known before.
+// TestLimitIsNoMeasurement checks that the estimate equals a configured pace, and returns to the
+// previous value afterwards.
 func TestLimitIsNoMeasurement(t *testing.T) {
 	w := &linkSim{now: t0, h: Hop{SRTT: 20 * ms, MinRTT: 20 * ms, MSS: 1448}}
 	p := Subflow{}

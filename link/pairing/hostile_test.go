@@ -20,8 +20,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestWrongCodeAndOn: who has not proved to know the code, and goes on as if
-// nobody had said so, is not written down.
+// TestWrongCodeAndOn: a caller with a wrong code continues the protocol after the refusal. It must
+// not be stored.
 func TestWrongCodeAndOn(t *testing.T) {
 	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 	secret := newCode(server)
@@ -36,14 +36,14 @@ func TestWrongCodeAndOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guess, err := proof.finishProof(ke2) // as long as a right one
+	guess, err := proof.finishProof(ke2) // as long as a correct one
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _ = rand.Read(guess)
 	for _, f := range []wire.Frame{wire.PairStep{Number: 1, Bytes: ke1}, wire.PairStep{Number: 3, Bytes: guess},
 		laptop.aboutFor(wire.PairServer)} {
-		_ = c.sendFrame(f) // it may have hung up
+		_ = c.sendFrame(f) // the acceptor may have hung up
 		if s, ok := f.(wire.PairStep); ok && s.Number == 1 {
 			_, err = c.readStep(2)
 		} else if err == nil {
@@ -64,8 +64,8 @@ func TestWrongCodeAndOn(t *testing.T) {
 	}
 }
 
-// TestReplacedWhileTrying: a try of a code that is replaced counts for nothing,
-// neither for this code nor against the new one.
+// TestReplacedWhileTrying checks that a try does not count if its code is replaced meanwhile,
+// neither for that code nor for the new one.
 func TestReplacedWhileTrying(t *testing.T) {
 	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 	c, conn := laptop.handshakeWith(server, "10.0.0.1", laptop.Key)
@@ -97,7 +97,7 @@ func TestReplacedWhileTrying(t *testing.T) {
 	}
 }
 
-// muteConn is a connection that says nothing any more once it is on.
+// muteConn is a connection that writes nothing more once on is set.
 type muteConn struct {
 	net.Conn
 	on *atomic.Bool
@@ -110,8 +110,8 @@ func (m muteConn) Write(b []byte) (int, error) {
 	return m.Conn.Write(b)
 }
 
-// TestPairingIsCancelled: who waits for the other device does not, once nobody
-// wants to; and hangs up.
+// TestPairingIsCancelled checks that cancelling ends the wait for the other device and closes the
+// connection.
 func TestPairingIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
@@ -146,9 +146,9 @@ func TestPairingIsCancelled(t *testing.T) {
 	})
 }
 
-// TestWhyNotReached: of what several addresses say, that counts which a device
-// has said, and else what is wrong with the first.
-func TestWhyNotReached(t *testing.T) {
+// TestCallAnyErrors checks which error of several addresses is returned: that of a device that
+// answered, otherwise that of the first address.
+func TestCallAnyErrors(t *testing.T) {
 	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 	listen := func() net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -19,7 +19,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestTriesAreLimited by address and in all; a right try is given back.
+// TestTriesAreLimited checks the limits per source and in total, and that a successful try is given
+// back.
 func TestTriesAreLimited(t *testing.T) {
 	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 	inv, ended := server.a.NewCode()
@@ -50,7 +51,7 @@ func TestTriesAreLimited(t *testing.T) {
 		t.Error(server.knownPeers(), laptop.knownPeers())
 	}
 	secret = newCode(server)
-	for range maxTriesPerSource + 1 { // who knows the code, and breaks off then
+	for range maxTriesPerSource + 1 { // with the right code, but interrupted
 		m, err := Call(t.Context(), server.connectFrom("10.0.0.1"), "x:1", laptop.Self, secret)
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +62,7 @@ func TestTriesAreLimited(t *testing.T) {
 	try("10.0.0.1", secret, "")
 }
 
-// awaitNoTries waits until no caller has the code.
+// awaitNoTries waits until no try is running.
 func (d *testDevice) awaitNoTries() {
 	for taken := true; taken; time.Sleep(time.Millisecond) {
 		d.a.mu.Lock()
@@ -70,8 +71,8 @@ func (d *testDevice) awaitNoTries() {
 	}
 }
 
-// TestReplacedMeanwhile: a caller that has proved to know a code is not written
-// down once there is another code.
+// TestReplacedMeanwhile checks that a caller with a proved code is not stored once the code is
+// replaced.
 func TestReplacedMeanwhile(t *testing.T) {
 	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 	m, err := Call(t.Context(), server.connectFrom("10.0.0.1"), "x:1", laptop.Self, newCode(server))
@@ -127,9 +128,9 @@ func (p *pipeListener) callFrom(ip string) net.Conn {
 	return near
 }
 
-// TestCallersAreBounded: one address does not keep others from calling, all
-// together keep so many calls open and no more, and each of them makes room when
-// its time is over, and is waited for. What cannot be listened at any more is closed.
+// TestCallersAreBounded checks that one source cannot keep others from calling, that the number of
+// open calls is bounded, that each call ends in time, and that Serve waits for it. A failing
+// listener is closed.
 func TestCallersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
@@ -137,7 +138,7 @@ func TestCallersAreBounded(t *testing.T) {
 		var all sync.WaitGroup
 		defer all.Wait()
 		all.Go(func() { ended <- server.a.Serve(t.Context(), l) })
-		var waiting, shut atomic.Int32 // calls that wait, and that were turned away
+		var waiting, shut atomic.Int32 // calls that wait, and refused calls
 		silent := func(ip string) {
 			conn := l.callFrom(ip)
 			waiting.Add(1)
@@ -195,8 +196,8 @@ func TestCallersAreBounded(t *testing.T) {
 	})
 }
 
-// TestOneTryForAllAddresses: a device that has several is tried once with a wrong
-// code, and found at any with the right one, whoever else is silent.
+// TestOneTryForAllAddresses checks that a device with several addresses is tried once with a wrong
+// code, and reached at any address with the right one, even if others are silent.
 func TestOneTryForAllAddresses(t *testing.T) {
 	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 	code := Code{Secret: newCode(server)}
@@ -211,7 +212,7 @@ func TestOneTryForAllAddresses(t *testing.T) {
 		}
 		code.Addrs = append(code.Addrs, l.Addr().String())
 		if i < 7 {
-			defer l.Close() // nobody answers there
+			defer l.Close() // nothing listens there
 			continue
 		}
 		serving.Go(func() {
@@ -221,7 +222,7 @@ func TestOneTryForAllAddresses(t *testing.T) {
 		})
 	}
 	wrong := code
-	// the silent ones are waited for if none is right
+	// The silent addresses are awaited if none has the right code.
 	wrong.Secret, wrong.Addrs = strings.Repeat("0", secretLen), code.Addrs[7:]
 	if _, err := CallAny(ctx, wrong, laptop.Self); err != errWrongCode {
 		t.Errorf("%v", err)
@@ -244,7 +245,7 @@ func TestOneTryForAllAddresses(t *testing.T) {
 	}
 }
 
-// TestSilenceUsesATry: who stops when it has seen the answer has guessed once.
+// TestSilenceUsesATry checks that a caller that stops after the acceptor's answer has used a try.
 func TestSilenceUsesATry(t *testing.T) {
 	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 	secret := newCode(server)

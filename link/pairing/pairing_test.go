@@ -3,7 +3,6 @@
 package pairing
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -28,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testDevice is one that pairs.
+// testDevice is a device that pairs.
 type testDevice struct {
 	Self
 	t testing.TB
@@ -55,7 +54,7 @@ func newTestDevice(t testing.TB, name string, roles wire.PairRoles) *testDevice 
 	return d
 }
 
-// connFrom is a connection whose far end has an address.
+// connFrom is a connection with a given remote address.
 type connFrom struct {
 	net.Conn
 	addr net.Addr
@@ -63,7 +62,7 @@ type connFrom struct {
 
 func (f connFrom) RemoteAddr() net.Addr { return f.addr }
 
-// connectFrom makes a connection to d from an address, which d answers.
+// connectFrom connects to d from an address. d serves the connection.
 func (d *testDevice) connectFrom(ip string) net.Conn {
 	near, far := net.Pipe()
 	done := make(chan struct{})
@@ -76,7 +75,7 @@ func (d *testDevice) connectFrom(ip string) net.Conn {
 	return near
 }
 
-// pairWith has d call other.
+// pairWith makes d call other.
 func (d *testDevice) pairWith(other *testDevice, ip, secret string) (identity.Peer, error) {
 	m, err := Call(d.t.Context(), other.connectFrom(ip), "192.0.2.7:7600", d.Self, secret)
 	if err != nil {
@@ -85,8 +84,7 @@ func (d *testDevice) pairWith(other *testDevice, ip, secret string) (identity.Pe
 	return m.Finish(d.t.Context())
 }
 
-// callAsStranger has d call somebody of any key, who then does something with the
-// connection.
+// callAsStranger makes d call a device with any key, and runs do on the connection.
 func (d *testDevice) callAsStranger(key *identity.Key, secret string, do func(*channel)) error {
 	near, far := net.Pipe()
 	var wg sync.WaitGroup
@@ -110,7 +108,7 @@ func (d *testDevice) callAsStranger(key *identity.Key, secret string, do func(*c
 	return err
 }
 
-// knownPeers is the trust file of d, for comparison.
+// knownPeers returns the trust file of d as text.
 func (d *testDevice) knownPeers() string {
 	var list []string
 	for _, p := range d.Trust.Peers() {
@@ -151,7 +149,7 @@ func TestPairing(t *testing.T) {
 		fault.UnknownDevice) {
 		t.Errorf("a code was used twice: %v", err)
 	}
-	// Once more, after an address has changed: nothing is there twice.
+	// Pair again after the address has changed: no duplicates.
 	if _, err := laptop.pairWith(helper, "10.0.0.10", newCode(helper)); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +159,7 @@ func TestPairing(t *testing.T) {
 	}
 }
 
-// checkPeerAddresses has a device trust a server of its own.
+// checkPeerAddresses makes a helper accept or refuse servers of a peer.
 func (d *testDevice) checkPeerAddresses(name string, addrs ...string) {
 	d.t.Helper()
 	key, err := identity.Generate()
@@ -174,8 +172,8 @@ func (d *testDevice) checkPeerAddresses(name string, addrs ...string) {
 	}
 }
 
-// TestDualDevicesPair: each keeps its own server, and has the other's subflows
-// carried to the other's.
+// TestDualDevicesPair checks that both devices keep their own server, and let the other one carry
+// subflows to it.
 func TestDualDevicesPair(t *testing.T) {
 	const both = wire.PairPrimary | wire.PairHelper
 	anna, bob := newTestDevice(t, "anna", both), newTestDevice(t, "bob", both)
@@ -193,7 +191,7 @@ func TestDualDevicesPair(t *testing.T) {
 	if p, _ := bob.Trust.LookupName("anna"); fmt.Sprint(p.Addresses, p.Servers) != "[10.0.0.1:7602] [192.0.2.1:7600]" {
 		t.Errorf("bob knows %s", bob.knownPeers())
 	}
-	for _, d := range []*testDevice{anna, bob} { // without being told which server is its own
+	for _, d := range []*testDevice{anna, bob} { // without naming its own server
 		cfg := primary.Default
 		cfg.Pipe = ""
 		if _, err := primary.New(cfg, d.Key, d.Trust, slog.New(slog.DiscardHandler), nil); err != nil {
@@ -202,9 +200,9 @@ func TestDualDevicesPair(t *testing.T) {
 	}
 }
 
-// TestToldServers: who is paired does not make a helper call what only the helper
-// itself can reach; but on one machine loopback is a network like any.
-func TestToldServers(t *testing.T) {
+// TestServersOfPeer checks that a peer cannot make a helper call addresses that only the helper can
+// reach. Loopback is allowed if both run on one machine.
+func TestServersOfPeer(t *testing.T) {
 	helper, laptop := newTestDevice(t, "phone", wire.PairHelper), newTestDevice(t, "laptop", wire.PairPrimary)
 	laptop.checkPeerAddresses("home", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.2]:22", "LocalHost:22",
 		"0.0.0.0:22", "[::]:22", "169.254.169.254:80", "[fe80::1%eth0]:80",
@@ -222,8 +220,8 @@ func TestToldServers(t *testing.T) {
 	}
 }
 
-// TestRolesThatDoNotMeet: nothing is written down, and the code holds on.
-func TestRolesThatDoNotMeet(t *testing.T) {
+// TestIncompatibleRoles checks that nothing is stored and the code remains valid.
+func TestIncompatibleRoles(t *testing.T) {
 	const server, helper, primary = wire.PairServer, wire.PairHelper, wire.PairPrimary
 	for _, pair := range [][2]wire.PairRoles{{helper, helper}, {primary, primary}, {server, server}, {server, helper}} {
 		a, b := newTestDevice(t, "a", pair[0]), newTestDevice(t, "b", pair[1])
@@ -254,7 +252,7 @@ func TestRolesThatDoNotMeet(t *testing.T) {
 	}
 }
 
-// handshakeWith calls other and goes as far as TLS, with a key.
+// handshakeWith calls other with a key and completes the TLS handshake.
 func (d *testDevice) handshakeWith(other *testDevice, ip string, key *identity.Key) (*channel, net.Conn) {
 	d.t.Helper()
 	conn := other.connectFrom(ip)
@@ -284,13 +282,13 @@ func TestCodesExpire(t *testing.T) {
 		if got := server.a.Invitation(); got.State != Expired {
 			t.Errorf("%+v", got)
 		}
-		// A device that slept has a timer that is late.
+		// The timer of a device that slept is late.
 		late := newCode(server)
 		server.a.invitation.Until = time.Now().Round(0).Add(-time.Minute)
 		if _, err := laptop.pairWith(server, "10.0.0.1", late); err == nil || server.a.Invitation().State != Expired {
 			t.Errorf("after a sleep: %v, %v", err, server.a.Invitation().State)
 		}
-		// A new one ends the one before.
+		// A new code replaces the old one.
 		first := newCode(server)
 		second := newCode(server)
 		if _, err := laptop.pairWith(server, "10.0.0.1", first); err == nil {
@@ -316,7 +314,7 @@ func TestCodesExpire(t *testing.T) {
 	})
 }
 
-// TestSilentCallersAreCutOff: nothing is waited for longer than promised.
+// TestSilentCallersAreCutOff checks that no wait exceeds its documented limit.
 func TestSilentCallersAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
@@ -346,8 +344,8 @@ func TestSilentCallersAreCutOff(t *testing.T) {
 	})
 }
 
-// TestManInTheMiddle: who has a connection with each of two devices, and passes
-// on what they say, is found out by both.
+// TestManInTheMiddle checks that both devices detect an attacker who relays between two
+// connections.
 func TestManInTheMiddle(t *testing.T) {
 	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 	secret := newCode(server)
@@ -369,79 +367,8 @@ func TestManInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestReplay: the messages of a pairing are of no use in another one, not even
-// between the same devices with the same code.
-func TestReplay(t *testing.T) {
-	caller, acceptor := identity.PublicKey{1}, identity.PublicKey{2}
-	binding := func(b byte) proofContext { return proofContext{caller, acceptor, bytes.Repeat([]byte{b}, 32)} }
-	const secret = "K7QF3M2A"
-	c, ke1, err := beginProof(binding(1), secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, ke2, err := answerProof(binding(1), secret, ke1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ke3, err := c.finishProof(ke2)
-	if err != nil || a.verifyProof(ke3) != nil {
-		t.Fatalf("a good one: %v, %v", err, a.verifyProof(ke3))
-	}
-	// The acceptor, called again.
-	for b := range byte(2) {
-		again, _, err := answerProof(binding(b), secret, ke1)
-		if err != nil || again.verifyProof(ke3) == nil {
-			t.Errorf("KE3 was taken again: %v", err)
-		}
-	}
-	// The caller, answered with what was said before.
-	c, _, err = beginProof(binding(1), secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.finishProof(ke2); err == nil {
-		t.Error("KE2 was taken again")
-	}
-}
-
-// TestProofBinds: each of code, keys and connection must be the same at both.
-func TestProofBinds(t *testing.T) {
-	good := proofContext{identity.PublicKey{1}, identity.PublicKey{2}, bytes.Repeat([]byte{3}, 32)}
-	run := func(p proofContext, secret string) error {
-		c, ke1, err := beginProof(good, "K7QF3M2A")
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, ke2, err := answerProof(p, secret, ke1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ke3, err := c.finishProof(ke2)
-		if err != nil {
-			return err
-		}
-		return a.verifyProof(ke3)
-	}
-	if err := run(good, "K7QF3M2A"); err != nil {
-		t.Fatal(err)
-	}
-	for name, change := range map[string]func(*proofContext){
-		"caller": func(p *proofContext) { p.caller[31]++ }, "acceptor": func(p *proofContext) { p.acceptor[0]++ },
-		"connection": func(p *proofContext) { p.binding = bytes.Repeat([]byte{4}, 32) },
-	} {
-		p := good
-		change(&p)
-		if run(p, "K7QF3M2A") == nil {
-			t.Errorf("another %s goes unnoticed", name)
-		}
-	}
-	if run(good, "K7QF3M2B") == nil {
-		t.Error("another code goes unnoticed")
-	}
-}
-
-// TestDowngrade: another version, an older TLS and another protocol inside it
-// are refused, and use no try.
+// TestDowngrade checks that another version, an older TLS and another protocol are refused without
+// using a try.
 func TestDowngrade(t *testing.T) {
 	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 	secret := newCode(server)
@@ -474,7 +401,7 @@ func TestDowngrade(t *testing.T) {
 		change(cfg)
 		c := tls.Client(conn, cfg)
 		err := c.HandshakeContext(t.Context())
-		if err == nil { // the client's ends first
+		if err == nil { // the client's handshake ends first
 			_, err = c.Read(make([]byte, 1))
 		}
 		if err == nil || err == io.EOF {
@@ -487,8 +414,8 @@ func TestDowngrade(t *testing.T) {
 	}
 }
 
-// TestTruncation cuts what the caller says at each byte: nothing is written
-// down unless all of it came.
+// TestTruncation cuts the caller's messages at each byte. Nothing may be stored unless all of them
+// arrived.
 func TestTruncation(t *testing.T) {
 	server, laptop := newTestDevice(t, "home", wire.PairServer), newTestDevice(t, "laptop", wire.PairPrimary)
 	about := wire.Append(nil, laptop.About())
@@ -540,7 +467,7 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// TestRefusalsArePlain: what a stranger says does not reach the terminal as it is.
+// TestRefusalsArePlain checks that a stranger's text is made printable before it is shown.
 func TestRefusalsArePlain(t *testing.T) {
 	laptop := newTestDevice(t, "laptop", wire.PairPrimary)
 	evil, err := identity.Generate()
@@ -572,36 +499,4 @@ func TestGarbage(t *testing.T) {
 	if inv := server.a.Invitation(); inv.State != Open {
 		t.Errorf("%+v", inv)
 	}
-}
-
-// FuzzProof: no message makes a party panic, and none but the right one passes.
-func FuzzProof(f *testing.F) {
-	p := proofContext{identity.PublicKey{1}, identity.PublicKey{2}, make([]byte, 32)}
-	const secret = "K7QF3M2A"
-	c, ke1, err := beginProof(p, secret)
-	if err != nil {
-		f.Fatal(err)
-	}
-	_, ke2, err := answerProof(p, secret, ke1)
-	if err != nil {
-		f.Fatal(err)
-	}
-	ke3, err := c.finishProof(ke2)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(ke1, ke2, ke3)
-	f.Add([]byte{}, []byte{}, []byte{})
-	f.Fuzz(func(t *testing.T, in1, in2, in3 []byte) {
-		if a, _, err := answerProof(p, secret, in1); err == nil && a.verifyProof(in3) == nil {
-			t.Error("a caller that does not know the code passes")
-		}
-		c, _, err := beginProof(p, secret)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.finishProof(in2); err == nil {
-			t.Error("an acceptor that does not know the code passes")
-		}
-	})
 }

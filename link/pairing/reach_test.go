@@ -14,9 +14,9 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestReachNamesPorts: if a device cannot be reached the error has each address that was
-// called, a server's port and a helper's, with what failed there.
-func TestReachNamesPorts(t *testing.T) {
+// TestCallAnyNamesPorts checks that the error for an unreachable device names each address with its
+// failure, and the hint the ports of servers and helpers.
+func TestCallAnyNamesPorts(t *testing.T) {
 	laptop := newTestDevice(t, "laptop", wire.PairPrimary)
 	closed := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -14,16 +14,16 @@ import (
 	"mpbond/link/wire"
 )
 
-// hopAuthFrame is a HOP_AUTH with f, as a helper with that key makes it.
+// hopAuthFrame returns a HOP_AUTH frame with f, made with the given key.
 func hopAuthFrame(key wire.HopKey, counter uint64, f wire.Frame) []byte {
 	s := signer{tagger: newTagger(key), counter: counter - 1}
 	return s.appendAuth(nil, f)
 }
 
-// oneByteData is a HOP_DATA with one byte.
+// oneByteData is a HOP_DATA frame with one byte.
 var oneByteData = append(wire.AppendHeader(nil, wire.TypeHopData, 1), 9)
 
-// pacedConn is a connection that knows its pace.
+// pacedConn is a connection that records its pace.
 type pacedConn struct {
 	Conn
 	limit unit.Rate
@@ -33,8 +33,8 @@ func (p *pacedConn) Pace(r unit.Rate) error { p.limit = r; return nil }
 
 func (p *pacedConn) Probe() (estimate.Hop, error) { return estimate.Hop{PacingLimit: p.limit}, nil }
 
-// TestForgedReports: what has not the tag of the subflow's key, comes twice, or too early, has
-// no effect, and the subflow goes on.
+// TestForgedReports checks that frames without a valid tag, repeated ones and early ones have no
+// effect, and that the subflow continues.
 func TestForgedReports(t *testing.T) {
 	const rate = 5 * unit.Mbps
 	state := func(n uint64) wire.HopState { return wire.HopState{Received: n, Forwarded: n} }
@@ -47,7 +47,7 @@ func TestForgedReports(t *testing.T) {
 	report := hopAuthFrame(hopKey, 1, state(1))
 	others := wire.HopKey{2}
 	for name, c := range map[string]struct {
-		early, late [][]byte // before the key is known, and afterwards
+		early, late [][]byte // before and after the key is known
 		reports     []uint64
 		limit       unit.Rate
 		why         []error
@@ -125,7 +125,7 @@ func TestForgedReports(t *testing.T) {
 	}
 }
 
-// withType is a HOP_AUTH of another type with the same tag.
+// withType returns a HOP_AUTH frame with another type and the same tag.
 func withType(frame []byte, typ wire.Type) []byte {
 	f, err := wire.ParseHopAuth(frame[wire.HeaderLen:])
 	if err != nil {
@@ -135,7 +135,7 @@ func withType(frame []byte, typ wire.Type) []byte {
 	return wire.Append(nil, f)
 }
 
-// TestHopAuthOutOfPlace: only a server takes a HOP_AUTH, on an HS-path.
+// TestHopAuthOutOfPlace checks that only a server accepts HOP_AUTH, on an HS-path.
 func TestHopAuthOutOfPlace(t *testing.T) {
 	a, b := MemoryPipe()
 	h, s := hsPathPair(t, a, b)
@@ -155,7 +155,7 @@ func TestHopAuthOutOfPlace(t *testing.T) {
 	}
 }
 
-// BenchmarkReport is what a report costs a helper and a server, and its bytes.
+// BenchmarkReport measures the cost of a report to helper and server, and its size.
 func BenchmarkReport(b *testing.B) {
 	state := wire.HopState{Received: 1 << 30, Forwarded: 1<<30 - 1<<17, Rate: 5 * unit.Mbps, RTT: 5e6}
 	b.Run("bare", func(b *testing.B) {

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// carriers are all implementations, with an address to listen on.
+// carriers lists all carriers, with an address to listen on.
 var carriers = []struct {
 	c    func() Carrier
 	addr string
@@ -30,11 +30,11 @@ var carriers = []struct {
 	{func() Carrier { return RFCOMM{} }, os.Getenv(rfcommEnv)},
 }
 
-// rfcommEnv names the address of a Bluetooth adapter which another adapter of
-// this machine reaches by radio (or by btvirt), as RFCOMM has it.
+// rfcommEnv names the RFCOMM address of a Bluetooth adapter that another adapter of this machine
+// reaches by radio or through btvirt.
 const rfcommEnv = "MPBOND_TEST_RFCOMM"
 
-// skipUnlessAvailable skips a test of a carrier that this machine does not have.
+// skipUnlessAvailable skips the test if this machine lacks the carrier.
 func skipUnlessAvailable(t *testing.T, c Carrier, addr string) {
 	if c.Name() != "rfcomm" {
 		return
@@ -60,7 +60,7 @@ func runOnEach(t *testing.T, f func(t *testing.T, c Carrier, addr string)) {
 	}
 }
 
-// connectPair makes a connection over c.
+// connectPair makes a connection over c and returns both ends.
 func connectPair(t testing.TB, c Carrier, addr string) (dialled, accepted Conn) {
 	t.Helper()
 	l, err := c.Listen(t.Context(), addr)
@@ -118,7 +118,7 @@ func TestCarrierMovesBytesAndEnds(t *testing.T) {
 		if err != nil || !bytes.Equal(got, sent) {
 			t.Fatalf("%d bytes, %v", len(got), err)
 		}
-		for { // the last acknowledgement may be under way
+		for { // the last acknowledgement may still be in flight
 			h, err := a.Probe()
 			if err != nil {
 				t.Fatal(err)
@@ -131,7 +131,7 @@ func TestCarrierMovesBytesAndEnds(t *testing.T) {
 			}
 			runtime.Gosched()
 		}
-		// Half-closed: the other direction still works.
+		// After half-close the other direction still works.
 		if _, err := b.Write([]byte("bye")); err != nil {
 			t.Fatal(err)
 		}
@@ -153,8 +153,8 @@ func TestCarrierDeadlinesAndClose(t *testing.T) {
 	})
 }
 
-// deadlinesAndClose checks that a, whose other end is b, keeps to a deadline, and
-// that Close wakes who waits for it. A is closed then.
+// deadlinesAndClose checks that a, whose other end is b, respects deadlines, and that Close wakes
+// blocked calls. It closes a.
 func deadlinesAndClose(t *testing.T, a, b Conn) {
 	t.Helper()
 	_ = a.SetReadDeadline(time.Now().Add(10 * time.Millisecond))

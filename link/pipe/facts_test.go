@@ -10,9 +10,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestFacts: what a helper tells of itself arrives whether the pipe waits or
-// carries a subflow, before anybody asks or later; hints of later versions are
-// skipped.
+// TestFacts checks that a helper's facts arrive on a waiting pipe and during a subflow, before and
+// after a callback is set, and that hints of later versions are skipped.
 func TestFacts(t *testing.T) {
 	runOnEach(t, func(t *testing.T, c Carrier, addr string) {
 		a, b := connectPair(t, c, addr)
@@ -36,7 +35,7 @@ func TestFacts(t *testing.T) {
 			}
 		}
 		w.OnFacts(func(f wire.Facts) { came <- f })
-		next(percent(2)) // of before
+		next(percent(2)) // sent before
 
 		ends := make(chan *Link, 1)
 		go func() {

@@ -12,9 +12,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestFraming: what one side gathers, in pieces of any size, with other frames between, is
-// what the other side reads, in frames that fit; it is flushed when much is gathered, and
-// at each write that is not corked.
+// TestFraming checks that the reader gets the bytes of the writer, gathered in pieces of any size
+// and mixed with other frames, in frames within the limit. It also checks when the writer flushes.
 func TestFraming(t *testing.T) {
 	for seed := range uint64(40) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -35,7 +34,7 @@ func TestFraming(t *testing.T) {
 		for range 60 {
 			if w.corked = rnd.IntN(2) == 0; rnd.IntN(4) == 0 {
 				w.setReport(wire.HopState{Received: 1})
-				w.setReport(wire.HopState{Received: 2}) // in its place
+				w.setReport(wire.HopState{Received: 2}) // replaces the report before
 				states++
 			}
 			p := make([]byte, rnd.IntN(100_000))
@@ -78,9 +77,9 @@ type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestTakeFrames: a REFUSE is the end with its reason, hints are skipped, and what belongs
-// elsewhere is malformed.
-func TestTakeFrames(t *testing.T) {
+// TestHandleCommonFrame checks that a REFUSE ends reading with its reason, that hints are skipped,
+// and that other frames are malformed.
+func TestHandleCommonFrame(t *testing.T) {
 	var r frameReader
 	var refused wire.Refuse
 	if _, err := r.handleCommonFrame(wire.TypeRefuse,

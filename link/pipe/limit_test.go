@@ -11,8 +11,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestLimit: the far end of an HS-path keeps to the pace that the helper asks
-// for, is told of each change once, and that of a pipe refuses to be told.
+// TestLimit checks that the far end of an HS-path follows the limit of the helper and gets each
+// change once, and that a pipe refuses a limit.
 func TestLimit(t *testing.T) {
 	a, b := connectPair(t, TCP(tcp.Options{}), "127.0.0.1:0")
 	h, s := hsPathPair(t, a, b)
@@ -29,7 +29,7 @@ func TestLimit(t *testing.T) {
 				t.Errorf("a limit of %v that is known was sent again", r)
 			}
 		}
-		if _, err := h.Write([]byte{1}); err != nil { // what follows the limit
+		if _, err := h.Write([]byte{1}); err != nil { // after the limit
 			t.Fatal(err)
 		}
 		if _, err := s.Read(buf); err != nil {

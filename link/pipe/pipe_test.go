@@ -23,7 +23,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// keys of a primary, a helper and a device that nobody knows.
+// Keys of a primary, a helper and an unknown device.
 var primaryKey, helperKey, strangerKey = sync.OnceValue(generateKey), sync.OnceValue(generateKey),
 	sync.OnceValue(generateKey)
 
@@ -68,7 +68,7 @@ func waitingPair(t testing.TB, a, b Conn) (*Offer, *Waiting) {
 	return r.o, w
 }
 
-// linkPair makes the two ends of a pipe in use.
+// linkPair returns the two ends of a pipe in use.
 func linkPair(t testing.TB, a, b Conn) (helper, primary *Link) {
 	t.Helper()
 	o, w := waitingPair(t, a, b)
@@ -96,7 +96,7 @@ func linkPair(t testing.TB, a, b Conn) (helper, primary *Link) {
 	return h, p
 }
 
-// hsPathPair makes the two ends of an HS-path.
+// hsPathPair returns the two ends of an HS-path.
 func hsPathPair(t testing.TB, a, b Conn) (helper, server *HSPath) {
 	t.Helper()
 	h, err := DialHS(t.Context(), a, "phone", hopKey)
@@ -117,7 +117,7 @@ func hsPathPair(t testing.TB, a, b Conn) (helper, server *HSPath) {
 // hopKey is the key of HS-paths.
 var hopKey = wire.HopKey{1, 31: 2}
 
-// TestHops holds for both kinds of hop over every carrier.
+// TestHops runs testHop for both kinds of hop over every carrier.
 func TestHops(t *testing.T) {
 	for hop, make := range map[string]func(testing.TB, Conn, Conn) (a, b reportingHop){
 		"pipe":    func(t testing.TB, a, b Conn) (reportingHop, reportingHop) { return linkPair(t, a, b) },
@@ -133,7 +133,7 @@ func TestHops(t *testing.T) {
 	}
 }
 
-// reportingHop is a Hop at whose end reports arrive.
+// reportingHop is a Hop that receives reports.
 type reportingHop interface {
 	Hop
 	OnState(func(wire.HopState))
@@ -159,7 +159,7 @@ func testHop(t *testing.T, helper, other reportingHop) {
 					t.Error(k, err)
 				}
 				if dir.from == helper && i == 4 {
-					if err := helper.SendState(state); err != nil { // between two pieces of a gathered frame, or not
+					if err := helper.SendState(state); err != nil { // within a gathered frame, or not
 						t.Error(err)
 					}
 				}
@@ -206,7 +206,7 @@ func TestStateWhileWritingIsNotLost(t *testing.T) {
 	h, s := hsPathPair(t, a, b)
 	got := make(chan wire.HopState, 1)
 	s.OnState(func(st wire.HopState) { got <- st })
-	h.Cork() // as if a write were under way
+	h.Cork() // as during a write
 	if err := h.SendState(wire.HopState{Received: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestWaitingNoticesTheEnd(t *testing.T) {
 	})
 }
 
-// TestSilentEnds: nobody waits for ever, in virtual time.
+// TestSilentEnds checks, in virtual time, that no call waits for ever for a silent peer.
 func TestSilentEnds(t *testing.T) {
 	for name, f := range map[string]func(ctx context.Context, a, b Conn) error{
 		"pipe, helper silent": func(ctx context.Context, a, b Conn) error {
@@ -348,7 +348,7 @@ func TestSilentEnds(t *testing.T) {
 func TestBadCallers(t *testing.T) {
 	version := func(v uint8) []byte { return wire.Append(nil, wire.Hello{Version: v, Name: "phone"}) }
 	for name, c := range map[string]struct {
-		first []byte // what comes instead of HELLO, inside TLS on a pipe
+		first []byte // sent instead of HELLO, inside TLS on a pipe
 		kind  fault.Kind
 		says  string
 	}{
@@ -373,7 +373,7 @@ func TestBadCallers(t *testing.T) {
 			go func() { _, _ = tc.Write(c.first) }()
 			_, err := Accept(t.Context(), b, primaryConfig())
 			check(err)
-			if name == "version" || name == "former" { // the helper is told
+			if name == "version" || name == "former" { // the helper gets the reason
 				_, err := expectFrame(wire.NewReader(tc), wire.TypeInitJoin)
 				var r wire.Refuse
 				if !errors.As(err, &r) || r.Code != wire.CodeVersion || r.Version != wire.Version {
@@ -448,7 +448,7 @@ func TestBrokenLink(t *testing.T) {
 		_, s := hsPathPair(t, a, b)
 		_, _ = a.Write(c.bytes)
 		_ = a.CloseWrite()
-		for range 2 { // and the error stays
+		for range 2 { // the error remains
 			if _, err := s.Read(make([]byte, 1)); !errors.Is(err, c.want) {
 				t.Errorf("%s: %v, want %v", name, err, c.want)
 			}
@@ -456,8 +456,8 @@ func TestBrokenLink(t *testing.T) {
 	}
 }
 
-// FuzzHandshake: whatever a caller sends, both handshakes end, without panic
-// and with an error or a link that can be read to its end.
+// FuzzHandshake checks that both handshakes end for any input, without panic, with an error or a
+// link that can be read to its end.
 func FuzzHandshake(f *testing.F) {
 	f.Add(wire.Append(nil, wire.Hello{Version: wire.Version, Name: "phone"}), true)
 	f.Add(wire.Append(wire.Append(nil, wire.Hello{Version: wire.Version}), wire.InitOK{}), false)
@@ -496,7 +496,7 @@ func FuzzHandshake(f *testing.F) {
 		if len(name) > wire.MaxName {
 			t.Errorf("name of %d bytes", len(name))
 		}
-		if n, err := l.Read(make([]byte, 1)); n > 0 && err == nil { // the first ciphertext, as MP_JOIN comes
+		if n, err := l.Read(make([]byte, 1)); n > 0 && err == nil { // the first ciphertext, as MP_JOIN would be
 			_ = l.Authenticate(hopKey, nil)
 		}
 		if _, err := io.Copy(io.Discard, l); err == nil {
@@ -508,10 +508,10 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// TestServersAreTold: what the primary tells comes before what it asks, once as
-// long as it is the same, and not after a subflow was asked for; too much of it,
-// and what the helper does not take, ends the pipe.
-func TestServersAreTold(t *testing.T) {
+// TestSendServers checks that SERVERS frames come before the request, only after a change, and not
+// after a subflow was requested. Too many of them, or an error of the helper's callback, end the
+// pipe.
+func TestSendServers(t *testing.T) {
 	a, b := MemoryPipe()
 	o, w := waitingPair(t, a, b)
 	var told [][]string
@@ -554,7 +554,7 @@ func TestServersAreTold(t *testing.T) {
 		for n := range maxServersFrames {
 			w.SendServers(func() []string { return []string{fmt.Sprintf("a:%d", n+1)} })
 		}
-		w.Close() // or one that knows no limit would wait
+		w.Close() // otherwise a reader without a limit would wait
 	}()
 	if _, err := o.Wait(t.Context()); !errors.Is(err, wire.ErrMalformed) || times != maxServersFrames {
 		t.Errorf("told %d times of %d: %v", times, maxServersFrames, err)

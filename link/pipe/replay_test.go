@@ -13,11 +13,11 @@ import (
 	"mpbond/link/wire"
 )
 
-// payloadOf returns what a frame carries.
+// payloadOf returns the payload of a frame.
 func payloadOf(f wire.Frame) []byte { return f.AppendPayload(nil) }
 
-// TestReplay: whatever was confirmed, all after it can be sent again, and what was
-// confirmed meanwhile is dropped only then.
+// TestReplay checks that all unconfirmed bytes can be sent again, and that bytes confirmed during
+// this are dropped only afterwards.
 func TestReplay(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -52,7 +52,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayRefuses: fewer bytes than before, or more than were sent, cannot be confirmed.
+// TestReplayRefuses checks that a RECEIVED frame cannot confirm fewer bytes than before, or more
+// than were sent.
 func TestReplayRefuses(t *testing.T) {
 	r := newReplay()
 	r.written.Add(uint64(r.storeWritten(make([]byte, 100))))
@@ -70,9 +71,9 @@ func TestReplayRefuses(t *testing.T) {
 	}
 }
 
-// TestReceipts: what came is confirmed confirmAfter later, at once when it is much, with
-// other data when that leaves anyway, and each byte once.
-func TestReceipts(t *testing.T) {
+// TestReceivedSender checks that data is confirmed after confirmAfter, at once if it is much,
+// together with other data if possible, and each byte once.
+func TestReceivedSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fired := make(chan time.Time, 10)
 		r := receivedSender{timer: time.AfterFunc(time.Hour, func() { fired <- time.Now() })}
@@ -116,7 +117,7 @@ func TestReceipts(t *testing.T) {
 		}
 		after(confirmAfter)
 		r.restartAt(r.received)
-		r.restartAt(r.received - 5) // came over the connection before
+		r.restartAt(r.received - 5) // came over the previous connection
 		if after(confirmAfter); count(nil) != r.received {
 			t.Error("what came over another connection is not confirmed")
 		}
@@ -126,13 +127,13 @@ func TestReceipts(t *testing.T) {
 	})
 }
 
-// TestRoundTrips: one position at a time is watched, and confirmed by any after it.
-func TestRoundTrips(t *testing.T) {
+// TestRTTEstimator checks that one position at a time is watched, and confirmed by any later one.
+func TestRTTEstimator(t *testing.T) {
 	var r rttEstimator
 	at := func(ms int) time.Time { return time.Unix(1000, 0).Add(time.Duration(ms) * time.Millisecond) }
 	r.onConfirmed(5, at(0))
 	r.onSent(100, at(0))
-	r.onSent(200, at(10)) // one is watched already
+	r.onSent(200, at(10)) // another one is watched already
 	r.onConfirmed(99, at(20))
 	if r.srtt != 0 {
 		t.Errorf("%v before it is confirmed", r.srtt)

@@ -14,15 +14,14 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestEndDuringResume: one end's HOP_END comes over the old connection while the
-// other end is changing to a new one. What was kept has been let go by then and
-// cannot be sent again: the change does not happen, the end is in order, and the
-// new connection is closed.
+// TestEndDuringResume: HOP_END comes over the old connection while the other end changes to a new
+// one. The kept bytes were dropped by then and cannot be sent again. So the change fails, the Link
+// ends in order, and the new connection is closed.
 func TestEndDuringResume(t *testing.T) {
 	t.Run("of the helper", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newLinkTest(t)
-			if _, err := p.primary.Write(make([]byte, 1000)); err != nil { // nobody reads it
+			if _, err := p.primary.Write(make([]byte, 1000)); err != nil { // never read
 				t.Fatal(err)
 			}
 			a, b := MemoryPipe()
@@ -71,7 +70,7 @@ func TestEndDuringResume(t *testing.T) {
 			}
 			a, b := MemoryPipe()
 			o, w := waitingPair(t, a, b)
-			p.helper.wmu.Lock() // as one who writes
+			p.helper.wmu.Lock() // like a writer
 			var all sync.WaitGroup
 			all.Go(func() {
 				q, err := o.Wait(t.Context())
@@ -87,7 +86,7 @@ func TestEndDuringResume(t *testing.T) {
 					t.Errorf("resuming: %v", err)
 				}
 			})
-			synctest.Wait() // Continue has found that it may
+			synctest.Wait() // AcceptResume has passed its checks
 			if err := p.primary.CloseWrite(); err != nil {
 				t.Error(err)
 			}

@@ -13,7 +13,7 @@ import (
 	"mpbond/base/fault"
 )
 
-// TestWithoutBluetooth: a kernel that has none says so, with a hint.
+// TestWithoutBluetooth checks the error and hint of a kernel without Bluetooth.
 func TestWithoutBluetooth(t *testing.T) {
 	if fd, err := unix.Socket(unix.AF_BLUETOOTH, unix.SOCK_STREAM, unix.BTPROTO_RFCOMM); err == nil {
 		unix.Close(fd)
@@ -28,8 +28,8 @@ func TestWithoutBluetooth(t *testing.T) {
 	}
 }
 
-// TestRFCOMMConn tests all of a connection that is not Bluetooth's own, over a
-// pair of Unix sockets.
+// TestRFCOMMConn tests everything in a connection that does not depend on Bluetooth, over a pair of
+// Unix sockets.
 func TestRFCOMMConn(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

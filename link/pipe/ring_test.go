@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRing compares a ring with a plain slice, over random steps: bytes are
-// filled in, given, confirmed or dropped at once, and asked for again.
+// TestRing compares a ring with a plain slice over random steps: bytes are filled in, sent,
+// confirmed or dropped, and read again.
 func TestRing(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -47,7 +47,7 @@ func TestRing(t *testing.T) {
 					given += len(b)
 					break
 				}
-				r.MarkDropped(0) // of a ring whose bytes nobody asks for again
+				r.MarkDropped(0) // a ring whose bytes are never read again
 				held, base, given = held[given+len(b):], base+uint64(given+len(b)), 0
 			case 4:
 				n := rnd.IntN(given + 1)
@@ -56,11 +56,11 @@ func TestRing(t *testing.T) {
 					t.Fatalf("seed %d: other bytes the second time", seed)
 				}
 				if n == given && rnd.IntN(2) == 0 {
-					r.Confirm(base + 1<<40) // no more than was given
+					r.Confirm(base + 1<<40) // more than was sent confirms no more
 				} else {
 					r.Confirm(base + uint64(n))
 				}
-				r.Confirm(base) // an old one changes nothing
+				r.Confirm(base) // an old position changes nothing
 				held, base, given = held[n:], base+uint64(n), given-n
 			}
 			if now, most := r.Held(); now != len(held) || most > limit || len(r.buf) > limit {

@@ -21,13 +21,13 @@ import (
 	"mpbond/link/wire"
 )
 
-// linkTest is a session, with what is needed to move it.
+// linkTest is a Link with both its ends, and what is needed to move it.
 type linkTest struct {
 	t               testing.TB
 	helper, primary *Link
 
 	mu   sync.Mutex
-	a, b Conn // of the newest connection, at the helper and at the primary
+	a, b Conn // the newest connection, at the helper and at the primary
 }
 
 func newLinkTest(t testing.TB) *linkTest {
@@ -37,7 +37,7 @@ func newLinkTest(t testing.TB) *linkTest {
 	return p
 }
 
-// cutConn breaks the newest connection; what is on its way is lost.
+// cutConn breaks the newest connection and loses the data in flight.
 func (p *linkTest) cutConn() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,8 +45,8 @@ func (p *linkTest) cutConn() {
 	p.b.Close()
 }
 
-// resumeOver moves the session to a new connection, on which the helper answers
-// after a delay, and which breaks after that long, if that is not 0.
+// resumeOver resumes the Link over a new connection. The helper answers after delay. If breaks is
+// not 0, the connection breaks after that time.
 func (p *linkTest) resumeOver(delay, breaks time.Duration) error {
 	a, b := MemoryPipe()
 	o, w := waitingPair(p.t, a, b)
@@ -71,9 +71,8 @@ func (p *linkTest) resumeOver(delay, breaks time.Duration) error {
 	return err
 }
 
-// TestRandomBreaks: both directions at once, while connections break, change
-// while they still carry, and break during the change, at random: no byte is
-// lost, repeated or re-ordered.
+// TestRandomBreaks sends in both directions while connections break, change while they still work,
+// and break during a change, at random. No byte may be lost, repeated or reordered.
 func TestRandomBreaks(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -166,7 +165,7 @@ func randomBreaks(t *testing.T, seed uint64) {
 	if t.Failed() || c.Migrated+c.Resumed == 0 {
 		t.Errorf("%+v; at the helper %+v", c, p.helper.Counts())
 	}
-	// What was confirmed is not kept.
+	// Confirmed bytes are not kept.
 	time.Sleep(time.Second)
 	for _, l := range []*Link{p.helper, p.primary} {
 		if now, most := l.replay.ring.Held(); now != 0 || most > maxReplay {
@@ -184,8 +183,8 @@ func randomBreaks(t *testing.T, seed uint64) {
 	time.Sleep(time.Minute) // all timers have fired
 }
 
-// TestWindow: a session that is not resumed ends, after its window, at both
-// ends; what was received before is not lost.
+// TestWindow checks that both ends of a Link that is not resumed end after its window, and that
+// data received before is not lost.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newLinkTest(t)
@@ -219,9 +218,9 @@ func TestWindow(t *testing.T) {
 	})
 }
 
-// TestWriterIsNotTold: a break is no error for who writes, and who waits is
-// woken when it is over.
-func TestWriterIsNotTold(t *testing.T) {
+// TestWriteDuringBreak checks that a break causes no error for the writer, and that waiting calls
+// wake up after it.
+func TestWriteDuringBreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newLinkTest(t)
 		go func() { _, _ = io.Copy(io.Discard, p.helper) }()
@@ -274,9 +273,9 @@ func TestWriterIsNotTold(t *testing.T) {
 	})
 }
 
-// TestKeptIsBounded: while nothing is confirmed, a primary takes what it may
-// keep and no more.
-func TestKeptIsBounded(t *testing.T) {
+// TestReplayIsBounded checks that a primary accepts only maxReplay bytes while nothing is
+// confirmed.
+func TestReplayIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newLinkTest(t)
 		p.cutConn()
@@ -299,8 +298,7 @@ func TestKeptIsBounded(t *testing.T) {
 	})
 }
 
-// TestUntrueCounts: counts that cannot be, and attempts that come late, are
-// refused or end the session.
+// TestUntrueCounts checks that impossible counts and late attempts are refused or end the Link.
 func TestUntrueCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		f     func(p *linkTest, o *Offer, w *Waiting) error // at the primary
@@ -344,7 +342,7 @@ func TestUntrueCounts(t *testing.T) {
 			})
 		})
 	}
-	// The primary trusts no count of a helper either.
+	// The primary does not trust a helper's counts either.
 	for name, answer := range map[string]wire.Frame{
 		"sends from beyond what we have": wire.Resumed{From: 1},
 		"has more than we sent":          wire.Resumed{Received: 1},
@@ -371,8 +369,8 @@ func TestUntrueCounts(t *testing.T) {
 	}
 }
 
-// TestRefusedResumeEnds: a helper that knows nothing of the session, say
-// because it was restarted, ends it at once.
+// TestRefusedResumeEnds checks that a helper without the session, for example after a restart, ends
+// it at once.
 func TestRefusedResumeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newLinkTest(t)
@@ -396,8 +394,8 @@ func TestRefusedResumeEnds(t *testing.T) {
 	})
 }
 
-// TestNothingIsConfirmedAfterTheEnd: who has sent HOP_END confirms nothing more,
-// since the other end does not read any more.
+// TestNothingIsConfirmedAfterTheEnd checks that no RECEIVED follows HOP_END, because the other end
+// no longer reads.
 func TestNothingIsConfirmedAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newLinkTest(t)
@@ -408,7 +406,7 @@ func TestNothingIsConfirmedAfterTheEnd(t *testing.T) {
 		if _, err := io.CopyN(io.Discard, p.primary, 300_000); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute) // every timer has fired
+		time.Sleep(time.Minute) // all timers have fired
 		if got, told := p.primary.receivedSender.received, p.primary.receivedSender.confirmed; got < 300_000 ||
 			told != 0 {
 			t.Errorf("%d bytes came, %d are confirmed", got, told)
@@ -422,8 +420,7 @@ type endlessReader struct{}
 
 func (endlessReader) Read(b []byte) (int, error) { return len(b), nil }
 
-// TestCloseIsNoBreak: the other end of a session that is closed learns it at
-// once.
+// TestCloseIsNoBreak checks that the other end learns of Close at once.
 func TestCloseIsNoBreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newLinkTest(t)
@@ -441,7 +438,7 @@ func TestCloseIsNoBreak(t *testing.T) {
 	})
 }
 
-// blindConn is a connection whose carrier knows nothing of the other end.
+// blindConn is a connection whose carrier knows nothing about the other end.
 type blindConn struct{ Conn }
 
 func (c blindConn) Probe() (estimate.Hop, error) {
@@ -450,8 +447,7 @@ func (c blindConn) Probe() (estimate.Hop, error) {
 	return h, err
 }
 
-// TestBlindCarrier: the session itself knows what has arrived, and how long
-// that takes.
+// TestBlindCarrier checks that the Link itself knows what has arrived and estimates round trips.
 func TestBlindCarrier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := MemoryPipe()
@@ -476,16 +472,16 @@ func TestBlindCarrier(t *testing.T) {
 	})
 }
 
-// TestStall: what was sent just now, after a time in which nobody looked, is not
-// stalled; what nobody acknowledges is, after three round trips and 250 ms.
-func TestStall(t *testing.T) {
+// TestStallDetector checks that bytes sent just now do not count as stalled after a time without
+// updates, and that unacknowledged bytes count after three round trips and 250 ms.
+func TestStallDetector(t *testing.T) {
 	const look = 25 * time.Millisecond
 	var s stallDetector
 	start := time.Now()
 	for _, c := range []struct {
-		from, to time.Duration // looks at each step between
+		from, to time.Duration // time of the first and last update
 		hop      estimate.Hop
-		stalled  time.Duration // from when on; 0: never
+		stalled  time.Duration // first stalled time; 0: never
 	}{
 		{0, time.Second, estimate.Hop{Acked: 10}, 0},
 		{7 * time.Second, 7200 * time.Millisecond, estimate.Hop{Acked: 10, Queue: 500, SRTT: 5 * time.Millisecond}, 0},
@@ -493,7 +489,7 @@ func TestStall(t *testing.T) {
 			SRTT: 5 * time.Millisecond}, 7475 * time.Millisecond},
 		{8025 * time.Millisecond, 9 * time.Second, estimate.Hop{Acked: 900, Queue: 500,
 			SRTT: 200 * time.Millisecond}, 8625 * time.Millisecond},
-		// in the sender's own buffer
+		// The bytes are in the sender's own buffer.
 		{9025 * time.Millisecond, 10 * time.Second, estimate.Hop{Acked: 900, Queue: 500, Unsent: 500}, 0},
 	} {
 		for at := c.from; at <= c.to; at += look {
@@ -502,7 +498,7 @@ func TestStall(t *testing.T) {
 			}
 		}
 	}
-	// Looks may be seldom.
+	// Updates may be rare.
 	s = stallDetector{}
 	for i, want := range []bool{false, true, true} {
 		if got := s.update(start.Add(time.Duration(i)*time.Second),

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestSlot: who waits for another connection, or one that works, goes on with it, or with
-// why there will be none.
+// TestSlot checks that goroutines that wait for another or a working connection get it, or the
+// reason why none will come.
 func TestSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := &linkConn{}, &linkConn{}
@@ -65,7 +65,8 @@ func TestSlot(t *testing.T) {
 	})
 }
 
-// TestSkipReceived: what came over the connection before is skipped, however it is cut.
+// TestSkipReceived checks that bytes received over the previous connection are skipped, however
+// they are split.
 func TestSkipReceived(t *testing.T) {
 	c := linkConn{skipBytes: 5}
 	for _, x := range []struct{ in, want string }{{"abc", ""}, {"de", ""}, {"fg", "fg"}} {

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// crashEnv is set in a process that a test makes crash: the address that it calls.
+// crashEnv is set in a process that crashes for a test, to the address that it calls.
 const crashEnv = "MPBOND_TEST_CRASH"
 
-// runCrashProcess joins two connections to addr, and panics in a goroutine of its own once
-// its input ends.
+// runCrashProcess joins two connections to addr. It panics in another goroutine when its input
+// ends.
 func runCrashProcess(addr string) {
 	var ends [2]net.Conn
 	for i := range ends {
@@ -38,7 +38,7 @@ func runCrashProcess(addr string) {
 	select {} // nothing is left to reset
 }
 
-// joinedInChild is such a process, with the far ends of its connections.
+// joinedInChild starts such a process and returns the far ends of its connections.
 func joinedInChild(t *testing.T, addr string) (left, right *net.TCPConn, crash func(panics bool)) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -80,8 +80,8 @@ func joinedInChild(t *testing.T, addr string) (left, right *net.TCPConn, crash f
 	}
 }
 
-// TestCrashResets: a process that is killed or panics resets what has not ended, also
-// where one of the directions has, and nothing that has.
+// TestCrashResets checks that a process that is killed or panics resets its connections, even if
+// one direction has ended, but not those that have ended completely.
 func TestCrashResets(t *testing.T) {
 	t.Parallel()
 	say := func(t *testing.T, from, to *net.TCPConn) {
@@ -140,7 +140,7 @@ func TestCrashResets(t *testing.T) {
 				left, right, crash := joinedInChild(t, addr)
 				say(t, left, right)
 				finish(t, left, right)
-				// the kernel of the process may hold some at its end
+				// The kernel may hold some data at the process's end.
 				if _, err := right.Write(make([]byte, 100_000)); err != nil {
 					t.Fatal(err)
 				}

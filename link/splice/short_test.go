@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unguarded is a connection without the rule of ResetOnExit.
+// unguarded is a connection without ResetOnExit.
 type unguarded struct{ *net.TCPConn }
 
 func (u unguarded) CloseInOrder() error { return u.TCPConn.Close() }
 
-// guarded is one with it, and else the same.
+// guarded is the same connection with ResetOnExit.
 type guarded struct{ *net.TCPConn }
 
-// BenchmarkShort joins an app's connection with one to its destination, which carry a
-// byte each way. It reports the processor time of one with the rule of ResetOnExit, and of one
-// without, in turn: with all that both ends of this test take.
+// BenchmarkShort joins connections of an app and a destination that carry a byte each way. It
+// reports the processor time per connection with and without ResetOnExit, including both ends of
+// the test.
 func BenchmarkShort(b *testing.B) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -79,7 +79,7 @@ func BenchmarkShort(b *testing.B) {
 	b.ReportMetric(float64(took[false].Microseconds())/float64(10*b.N), "plain-µs")
 }
 
-// cpuTime returns what this process has used.
+// cpuTime returns the processor time of this process.
 func cpuTime() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t)

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// tcpPair is a connection over loopback, both ends of it.
+// tcpPair returns both ends of a connection over loopback.
 func tcpPair(t *testing.T) (a, b *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,18 +49,18 @@ func tcpPair(t *testing.T) (a, b *net.TCPConn) {
 	return c.(*net.TCPConn), d.(*net.TCPConn)
 }
 
-// wrapped hides what a connection is, so that it is read and written plainly.
+// wrapped hides the type of a connection, so that it is read and written plainly.
 type wrapped struct{ *net.TCPConn }
 
 func (w wrapped) Read(p []byte) (int, error) { return w.TCPConn.Read(p) }
 
-// result is what Both returned.
+// result holds the results of Both.
 type result struct {
 	toB, toA int64
 	err      error
 }
 
-// joinPair is two connections with Both between their inner ends.
+// joinPair makes two connections and runs Both between their inner ends.
 func joinPair(t *testing.T, wrap func(*net.TCPConn) net.Conn) (left, right *net.TCPConn, done chan result) {
 	t.Helper()
 	left, a := tcpPair(t)
@@ -114,7 +114,7 @@ func randomBytes(n int, seed byte) []byte {
 	return b
 }
 
-// TestHalfClose: one direction that ends leaves the other one open.
+// TestHalfClose checks that the end of one direction leaves the other one open.
 func TestHalfClose(t *testing.T) {
 	left, right, done := joinPair(t, wraps["plain TCP"])
 	if err := left.CloseWrite(); err != nil {
@@ -137,7 +137,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// TestResetIsPassedOn: a stream that broke never looks like one that ended.
+// TestResetIsPassedOn checks that a broken stream never looks complete.
 func TestResetIsPassedOn(t *testing.T) {
 	for name, wrap := range wraps {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestResetIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestCloseEndsIt: whoever holds an inner end can end it all.
+// TestCloseEndsIt checks that closing an inner end ends both connections.
 func TestCloseEndsIt(t *testing.T) {
 	left, a := tcpPair(t)
 	b, right := tcpPair(t)
@@ -194,12 +194,12 @@ func TestNoHalfClose(t *testing.T) {
 	}
 }
 
-// TestIdleHoldsNoBuffer: connections that wait cost no copy buffer.
+// TestIdleHoldsNoBuffer checks that waiting connections hold no copy buffer.
 func TestIdleHoldsNoBuffer(t *testing.T) {
 	const n = 100
 	heap := func() uint64 {
 		runtime.GC()
-		runtime.GC() // the pool gives up in two steps
+		runtime.GC() // the pool drops its buffers in two collections
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return m.HeapInuse
@@ -208,7 +208,7 @@ func TestIdleHoldsNoBuffer(t *testing.T) {
 	for range n {
 		left, right, done := joinPair(t, wraps["plain TCP"])
 		t.Cleanup(func() { left.Close(); right.Close(); <-done })
-		for _, c := range [][2]net.Conn{{left, right}, {right, left}} { // so that both directions have begun
+		for _, c := range [][2]net.Conn{{left, right}, {right, left}} { // so that both directions have started
 			if _, err := c[0].Write([]byte{1}); err != nil {
 				t.Fatal(err)
 			}

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// keys are drawn once.
+// keys are generated once.
 var keys = sync.OnceValue(func() (k struct{ primary, server *identity.Key }) {
 	for _, p := range []**identity.Key{&k.primary, &k.server} {
 		key, err := identity.Generate()
@@ -47,7 +47,7 @@ func acceptAll(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{
 
 var join = wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Subflow: 3, Device: "laptop"}
 
-// joinedPair joins over memory.
+// joinedPair joins a subflow over memory.
 func joinedPair(t *testing.T) (primary, server *Subflow) {
 	t.Helper()
 	a, b := pipe.MemoryPipe()
@@ -72,7 +72,7 @@ func TestJoinAndFrames(t *testing.T) {
 		p.Peer != keys().server.Public() {
 		t.Errorf("%+v, %+v", p, s)
 	}
-	// Longer than a TLS record: several of them leave as one segment.
+	// Longer than a TLS record: several records leave as one segment.
 	segment := wire.Append(nil, hop(bytes.Repeat([]byte{5}, 40_000)))
 	if err := p.WaitWritable(); err != nil {
 		t.Fatal(err)
@@ -93,8 +93,8 @@ type hop []byte
 func (hop) Type() wire.Type                 { return wire.TypeHopData }
 func (h hop) AppendPayload(b []byte) []byte { return append(b, h...) }
 
-// TestHalfOpen: nobody waits for ever for an end that says nothing, or nothing
-// after TLS, in virtual time.
+// TestHalfOpen checks, in virtual time, that no end waits for ever for a silent peer, before or
+// after TLS.
 func TestHalfOpen(t *testing.T) {
 	for name, f := range map[string]func(ctx context.Context, a, b pipe.Conn) error{
 		"server, nothing comes": func(ctx context.Context, _, b pipe.Conn) error {

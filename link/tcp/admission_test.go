@@ -26,9 +26,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestGate: one source leaves places to others, which are so many in all, and
-// who leaves makes room.
-func TestGate(t *testing.T) {
+// TestAdmit checks the limits per source and in total, and that releasing a slot makes room.
+func TestAdmit(t *testing.T) {
 	g := NewAdmissionLimit(3, 2, 100)
 	at := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
 	leave := g.Admit(at(1))
@@ -55,9 +54,9 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateOverTime: who comes again and again is let in so often in a minute, and
-// others are not kept out by that; who is turned away uses nothing up.
-func TestGateOverTime(t *testing.T) {
+// TestAdmitPerMinute checks that a source is admitted only so often in a minute, that this does not
+// affect others, and that refused calls are not counted.
+func TestAdmitPerMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewAdmissionLimit(3, 2, 10)
 		at := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
@@ -95,9 +94,9 @@ func TestGateOverTime(t *testing.T) {
 	})
 }
 
-// TestTriesAreBounded: so many are remembered, for a minute; more of them have
-// something too, together.
-func TestTriesAreBounded(t *testing.T) {
+// TestRateLimiterIsBounded checks that so many keys are remembered, for a minute, and that further
+// keys share one limit.
+func TestRateLimiterIsBounded(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	tries := RateLimiter[int]{PerMinute: 5}
 	in := 0
@@ -117,10 +116,10 @@ func TestTriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestEnter: a newcomer gets the place of another caller: of its own source when that has
-// all that one may have, else of the source with the most; silent ones go first while
-// they are the greater part.
-func TestEnter(t *testing.T) {
+// TestAdmitEvicting checks which caller a newcomer replaces: one of its own source if that has
+// reached its limit, otherwise one of the source with the most slots. Silent callers go first while
+// they are the larger part.
+func TestAdmitEvicting(t *testing.T) {
 	g := NewAdmissionLimit(4, 3, 100)
 	at := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
 	var dropped []string
@@ -142,7 +141,7 @@ func TestEnter(t *testing.T) {
 	a1.AwaitTurn()
 	a2, a3 := enter(1, "a2"), enter(1, "a3")
 	check()
-	enter(1, "a4") // of a1 to a3 those that are silent are more
+	enter(1, "a4") // most of a1 to a3 are silent
 	check("a2")
 	b := enter(2, "b")
 	check()
@@ -156,7 +155,7 @@ func TestEnter(t *testing.T) {
 			t.Error("it may not be answered")
 		}
 	}
-	enter(4, "d") // a has most, of them a4 is silent, but a1, b and c that have spoken are more
+	enter(4, "d") // source a has the most slots, and a4 is silent, but more callers have spoken
 	check("a1")
 	for _, v := range []*Slot{a1, a2, a3, b, c} {
 		v.Release()
@@ -171,9 +170,9 @@ func TestEnter(t *testing.T) {
 	check()
 }
 
-// TestEnterProved: a source of which a caller has proved its identity keeps some places
-// against others that have as many.
-func TestEnterProved(t *testing.T) {
+// TestReservedSlots checks that a source with an authenticated caller keeps some slots against
+// others that have as many.
+func TestReservedSlots(t *testing.T) {
 	g := NewAdmissionLimit(8, 8, 100)
 	at := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
 	if v := g.AdmitEvicting(at(1), func() {}); !v.MarkProved() || v.IsEvicted() || g.used != 0 {
@@ -191,13 +190,14 @@ func TestEnterProved(t *testing.T) {
 					t.Fatalf("evicted after %d strangers", i+1)
 				}
 			}
-			g.evictedCount = 0 // they leave
+			g.evictedCount = 0 // they are released
 		}
 	}
 }
 
-// TestEnterWaits: callers that were evicted, and have not left, are bounded too.
-func TestEnterWaits(t *testing.T) {
+// TestAdmitWaitsForRelease checks that evicted callers that have not released their slots are
+// bounded too.
+func TestAdmitWaitsForRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewAdmissionLimit(2, 2, 100)
 		at := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
@@ -222,17 +222,16 @@ func TestEnterWaits(t *testing.T) {
 	})
 }
 
-// TestCrowds: attacks from 24 and 240 addresses, with 64 connections each that are opened
-// again as soon as they end, beside a known device that takes two round trips of 300 ms
-// for its handshake and begins again when it is turned away, a second later. It is in
-// within two seconds, from whatever address.
+// TestCrowds simulates attacks from 24 and 240 addresses, each with 64 connections that are
+// reopened at once. A known device needs two round trips of 300 ms for its handshake and retries a
+// second after it is refused. It must be admitted within two seconds, from any address.
 func TestCrowds(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		sources int
-		every   time.Duration // between two connections of the crowd
-		speaks  int           // of each 10 connections so many send a ClientHello
-		own     byte          // the device's address; 1 is one of the crowd's
+		every   time.Duration // between two connections of the attackers
+		speaks  int           // how many of 10 connections send a ClientHello
+		own     byte          // the device's address; 1 is also an attacker's
 	}{
 		{"24 silent", 24, time.Millisecond, 0, 250},
 		{"240 silent", 240, time.Millisecond, 0, 250},
@@ -279,7 +278,7 @@ func TestCrowds(t *testing.T) {
 					}
 					worst = max(worst, time.Since(began))
 					g.mu.Lock()
-					clear(g.provedSources) // each time it is as new as at first
+					clear(g.provedSources) // each time it is unknown, as at first
 					g.mu.Unlock()
 					time.Sleep(100 * time.Millisecond)
 				}
@@ -294,9 +293,8 @@ func TestCrowds(t *testing.T) {
 	}
 }
 
-// TestSecondTry: a device whose first handshake was broken off, as by a restart of the
-// server, gets its turn although there are always newcomers waiting, and newcomers get
-// theirs.
+// TestSecondTry checks that a device with an interrupted handshake, as after a restart of the
+// server, gets its turn although newcomers are always waiting, and that newcomers get theirs.
 func TestSecondTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewAdmissionLimit(512, 64, 600)
@@ -318,7 +316,7 @@ func TestSecondTry(t *testing.T) {
 		own, other := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1},
 			&net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1}
 		g.mu.Lock()
-		g.rate.Allow(SourceOf(own), time.Now()) // their first
+		g.rate.Allow(SourceOf(own), time.Now()) // its first turn
 		g.rate.Allow(SourceOf(other), time.Now())
 		g.mu.Unlock()
 		v := g.AdmitEvicting(own, func() {})
@@ -330,7 +328,7 @@ func TestSecondTry(t *testing.T) {
 			t.Errorf("%d newcomers were answered first", n)
 		}
 		before := answered.Load()
-		for range 40 { // of others that come again, there is always one
+		for range 40 { // there is always one that comes again
 			call(other)
 			time.Sleep(turnInterval)
 		}
@@ -344,7 +342,7 @@ func TestSecondTry(t *testing.T) {
 	})
 }
 
-// joinsWithin does a handshake, unless it is turned away.
+// joinsWithin runs a handshake and reports whether it was admitted.
 func joinsWithin(g *AdmissionLimit, from net.Addr, rtt time.Duration) bool {
 	dropped := make(chan bool)
 	v := g.AdmitEvicting(from, func() { close(dropped) })

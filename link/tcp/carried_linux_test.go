@@ -16,8 +16,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestCarriedSizes: packets are counted with their headers. How well that is
-// what interfaces count is tested in package e2e, as TestUsage.
+// TestCarriedSizes checks that packets are counted with their headers.
 func TestCarriedSizes(t *testing.T) {
 	i := unix.TCPInfo{Options: 1, Bytes_sent: 1000, Unacked: 1, Segs_out: 3, Bytes_received: 5000, Segs_in: 7,
 		Snd_mss: 1448, Notsent_bytes: 1449}
@@ -55,14 +54,14 @@ func TestCarriedSizes(t *testing.T) {
 	}
 }
 
-// TestCarriedShaped: where this device's own queue refuses packets, TCP gives them to it
-// again, and counts them again. They are counted here as often as they left.
+// TestCarriedShaped checks that packets which this device's own queue refuses are not counted,
+// although TCP counts each attempt.
 func TestCarriedShaped(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root may make a network of its own")
 	}
 	t.Parallel()
-	runtime.LockOSThread() // and never unlocked: the thread ends with the test, and its network
+	runtime.LockOSThread() // never unlocked: the thread ends with the test, and so does its network
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
@@ -103,13 +102,13 @@ func TestCarriedShaped(t *testing.T) {
 	}
 	_, out, _, err := c.Carried()
 	_, back, _, err2 := far.Carried()
-	// One header for large packets in the device's count.
+	// The device counts one header for several segments.
 	if share := float64(out+back) / float64(left); err != nil || err2 != nil || share < 0.97 || share > 1.12 {
 		t.Errorf("%d bytes left, and %d are counted: %v, %v", left, out+back, err, err2)
 	}
 }
 
-// countingLedger is a Ledger that notes what it is told.
+// countingLedger is a Ledger that records its calls.
 type countingLedger struct {
 	opened, closing int
 	carried         unit.Bytes
@@ -122,8 +121,8 @@ func (b *countingLedger) Closing(c *Conn) {
 	_, b.carried, _, _ = c.Carried()
 }
 
-// TestLedger: each connection is told of once when it is there and once before
-// it is gone, with what it carried.
+// TestLedger checks that the ledger gets each connection once when it is ready and once before it
+// closes, with its traffic.
 func TestLedger(t *testing.T) {
 	for name, end := range map[string]func(*Conn) error{"close": (*Conn).Close, "abort": (*Conn).Abort} {
 		for _, dials := range []bool{false, true} {
@@ -145,7 +144,7 @@ func TestLedger(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !dials {
-				a, c = c, a // c is the one of the ledger
+				a, c = c, a // c is the connection with the ledger
 			}
 			if c.Peer() != "" {
 				t.Errorf("it is for %q", c.Peer())

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAcceptSurvivesExhaustion: when descriptors run out, Accept waits for some
-// to be freed instead of failing, which would end a server.
+// TestAcceptSurvivesExhaustion checks that Accept waits when descriptors run out. Failing would end
+// a server.
 func TestAcceptSurvivesExhaustion(t *testing.T) {
 	l, err := Listen(context.Background(), "127.0.0.1:0", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c, err := net.Dial("tcp", l.Addr().String()) // the kernel completes it; nobody has accepted
+	c, err := net.Dial("tcp", l.Addr().String()) // the kernel completes it before Accept
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,11 +10,10 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestPace: what is sent under a pace takes at least its time, and the probe
-// tells the pace.
+// TestPace checks that paced data takes its time, and that the probe reports the pace.
 func TestPace(t *testing.T) {
 	a, b := connPair(t, Options{})
-	const pace, n = 40 * unit.Mbps, 2_000_000 // 0.4 s, but Linux sends ten segments, of 64 KB here, at once
+	const pace, n = 40 * unit.Mbps, 2_000_000 // 0.4 s, but Linux sends ten segments at once, of 64 KB here
 	if err := a.Pace(pace); err != nil {
 		t.Fatal(err)
 	}

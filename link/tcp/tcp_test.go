@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// connPair is a connection over loopback, as seen from both ends.
+// connPair returns both ends of a connection over loopback.
 func connPair(t testing.TB, opt Options) (a, b *Conn) {
 	t.Helper()
 	l, err := Listen(t.Context(), "127.0.0.1:0", opt)
@@ -40,9 +40,8 @@ func connPair(t testing.TB, opt Options) (a, b *Conn) {
 	return a, b
 }
 
-// TestLateBinding: while the receiver takes nothing, a writer that waits keeps
-// no more unsent than the low-water mark and the one segment it wrote, where a
-// plain writer would fill the send buffer.
+// TestLateBinding checks that a writer that waits keeps at most the low-water mark and one segment
+// unsent while the receiver does not read. A plain writer would fill the send buffer.
 func TestLateBinding(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("late binding needs Linux")
@@ -64,8 +63,8 @@ func TestLateBinding(t *testing.T) {
 				}
 			}
 		}()
-		// The writer has come to rest when the kernel's queue is no longer
-		// growing: both windows are full by then.
+		// The writer is blocked when the kernel's queue no longer grows: then both windows are
+		// full.
 		var last unit.Bytes
 		for same := 0; same < 20; {
 			h, err := a.Probe()
@@ -81,9 +80,9 @@ func TestLateBinding(t *testing.T) {
 				same = 0
 			}
 			last = h.Queue
-			time.Sleep(time.Millisecond) // a poll of the kernel, not a synchronisation
+			time.Sleep(time.Millisecond) // polls the kernel, no synchronisation
 		}
-		// Once the reader takes what there is, the writer goes on.
+		// When the reader reads, the writer continues.
 		written := a.Written()
 		if _, err := io.CopyN(io.Discard, b, int64(written)+10*segment); err != nil {
 			t.Fatal(err)
@@ -117,7 +116,7 @@ func TestWaitObeysDeadlineAndPeer(t *testing.T) {
 	_ = a.SetWriteDeadline(time.Time{})
 	done := make(chan error)
 	go func() { done <- fill(a) }()
-	b.Close() // with data unread: a reset
+	b.Close() // with unread data: a reset
 	if err := <-done; err == nil {
 		t.Error("a reset by the peer did not end the writer")
 	}
@@ -128,7 +127,8 @@ func TestResetIsNoEnd(t *testing.T) {
 		a, b := connPair(t, Options{})
 		_, _ = b.Write([]byte("x"))
 		_ = b.Abort()
-		// the reset has come when what precedes it has: loopback delivers in the caller's context
+		// The reset comes together with the data before it: loopback delivers in the caller's
+		// context.
 		if _, err := a.Peek(1); err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestProbe(t *testing.T) {
 		if h.Acked > n {
 			t.Fatalf("%d bytes acknowledged of %d", h.Acked, n)
 		}
-		if h.Acked < n { // the last acknowledgement is under way
+		if h.Acked < n { // the last acknowledgement is in flight
 			runtime.Gosched()
 			continue
 		}
@@ -178,13 +178,13 @@ func TestProbe(t *testing.T) {
 		break
 	}
 	if plain, _ := a.Probe(); plain.WireOut > 0 {
-		a.ipv6 = true // its header is longer by 20 bytes in each packet
+		a.ipv6 = true // its headers are 20 bytes longer
 		if long, _ := a.Probe(); long.WireOut <= plain.WireOut || (long.WireOut-plain.WireOut)%20 != 0 {
 			t.Errorf("%d bytes as packets of IPv4, %d as those of IPv6", plain.WireOut, long.WireOut)
 		}
 	}
-	// The other direction has sent nothing, and one byte is all network the
-	// application let it use.
+	// The other direction has sent nothing, and a single byte does not show what the network can
+	// carry.
 	if h, _ := b.Probe(); h.Acked != 0 || h.Queue != 0 {
 		t.Errorf("the silent direction counts %d acknowledged, %v queued", h.Acked, h.Queue)
 	}
@@ -199,7 +199,7 @@ func TestProbe(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	// A FIN is no byte of ours.
+	// A FIN does not count as a byte.
 	_ = a.CloseWrite()
 	_, _ = b.Read(make([]byte, 1))
 	if h, _ := a.Probe(); h.Acked != n {
@@ -294,8 +294,8 @@ func BenchmarkProbe(b *testing.B) {
 	}
 }
 
-// TestCheckCongestion: names that only UDP has are good where something goes over UDP,
-// and no others are that the system does not have.
+// TestCheckCongestion checks that names that exist only over UDP are valid if UDP is used, and that
+// unknown names are not.
 func TestCheckCongestion(t *testing.T) {
 	for name, c := range map[string]struct{ overTCP, overUDP bool }{"": {true, true}, PBE: {false, true},
 		Copa: {false, true}, "nosuch": {false, false}} {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// closedPort is an address where nobody listens.
+// closedPort returns an address on which nothing listens.
 func closedPort(t *testing.T, host string) netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(host), 0)))
@@ -22,8 +22,8 @@ func closedPort(t *testing.T, host string) netip.AddrPort {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-// TestFailures: a socket that is not connected hears of closed ports, IPv4 and
-// IPv6, and what it sends to others right after each error arrives.
+// TestFailures checks that an unconnected socket gets errors about closed ports, for IPv4 and IPv6,
+// and can send to others right after each error.
 func TestFailures(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		t.Run(host, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestFailures(t *testing.T) {
 			defer open.Close()
 			_ = open.SetReadDeadline(time.Now().Add(time.Minute))
 			to := open.LocalAddr().(*net.UDPAddr).AddrPort()
-			c, err := net.ListenUDP("udp", nil) // of both families, as the server's
+			c, err := net.ListenUDP("udp", nil) // of both families, like the server's
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +49,7 @@ func TestFailures(t *testing.T) {
 			}()
 			defer func() { c.Close(); <-done }()
 			for i := range byte(20) {
-				// the error of the first may come before the second leaves
+				// The error of the first datagram may come before the second one is sent.
 				for _, dest := range []netip.AddrPort{closed, to} {
 					if err := Send(c, []byte{i}, dest); err != nil {
 						t.Fatalf("to %v: %v", dest, err)
@@ -72,7 +72,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestSendFails: what is wrong with this datagram is told at once.
+// TestSendFails checks that an error about this datagram is returned at once.
 func TestSendFails(t *testing.T) {
 	c, err := net.ListenUDP("udp4", nil)
 	if err != nil {
@@ -89,5 +89,5 @@ func TestSendFails(t *testing.T) {
 	if err := Send(c, nil, to); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
-	Receive(c, nil, nil) // returns
+	Receive(c, nil, nil) // returns at once
 }

@@ -15,7 +15,7 @@ import (
 	"mpbond/link/tcp"
 )
 
-// fakeConn is a connection that only tells what became of it.
+// fakeConn is a connection that records its calls.
 type fakeConn struct {
 	UDPConn
 	over           string
@@ -27,9 +27,9 @@ func (f *fakeConn) Move() error          { f.moved = true; return nil }
 func (f *fakeConn) LocalAddr() net.Addr  { return &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1)} }
 func (f *fakeConn) RemoteAddr() net.Addr { return &net.UDPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 7600} }
 
-// fakeSide is one transport of a world.
+// fakeSide is a simulated transport.
 type fakeSide struct {
-	takes time.Duration // to connect; below 0: for ever
+	takes time.Duration // time to connect; negative: never
 	err   error
 	tries int
 	made  []*fakeConn
@@ -80,18 +80,18 @@ func newDialTest(t *testing.T) *dialTest {
 		},
 		fakeRoute: func(context.Context, string, tcp.Options) (route, error) { return w.at, nil },
 	}
-	t.Cleanup(func() { time.Sleep(lateUDPTimeout) }) // what goes on in the background is over then
+	t.Cleanup(func() { time.Sleep(lateUDPTimeout) }) // background attempts are over then
 	return w
 }
 
-// dialOnce connects, and says over what and after how long.
+// dialOnce connects and returns the transport and the time taken.
 func (w *dialTest) dialOnce() (over string, took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 	defer cancel()
 	began := time.Now()
 	c, err := w.d.Dial(ctx, "home:7600", tcp.Options{})
 	took = time.Since(began)
-	synctest.Wait() // what goes on in the background looks at the world
+	synctest.Wait() // background attempts read the fields
 	if err != nil {
 		return "", took, err
 	}
@@ -101,14 +101,14 @@ func (w *dialTest) dialOnce() (over string, took time.Duration, err error) {
 	return c.(*fakeConn).over, took, nil
 }
 
-// whyTCP is the reason of what goes from where the world is.
+// whyTCP returns Dialer.WhyTCP for the current route.
 func (w *dialTest) whyTCP(link string) string {
 	return w.d.WhyTCP(link, net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.at.localAddr, 1)))
 }
 
 const ms = time.Millisecond
 
-// TestRace: which transport is chosen, and how late that can be; what loses is ended.
+// TestRace checks which transport wins and after what time, and that the loser is closed.
 func TestRace(t *testing.T) {
 	refused := errors.New("refused")
 	for name, c := range map[string]struct {
@@ -154,11 +154,11 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// TestLoserEnds: an attempt that succeeds too late is ended.
+// TestLoserEnds checks that an attempt that succeeds too late is closed.
 func TestLoserEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDialTest(t)
-		w.d.UDP = func(context.Context, string, tcp.Options) (UDPConn, error) { // it does not look at ctx
+		w.d.UDP = func(context.Context, string, tcp.Options) (UDPConn, error) { // it ignores ctx
 			time.Sleep(time.Second)
 			f := &fakeConn{over: "udp"}
 			w.udp.made = append(w.udp.made, f)
@@ -175,9 +175,9 @@ func TestLoserEnds(t *testing.T) {
 	})
 }
 
-// TestLate: UDP that answers when TCP was first is ended, and does not rest; one that
-// does not within a short time does.
-func TestLate(t *testing.T) {
+// TestLateUDP checks that UDP that answers after TCP is closed and does not back off, unless it
+// takes too long.
+func TestLateUDP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDialTest(t)
 		expect := func(over string) {
@@ -188,8 +188,8 @@ func TestLate(t *testing.T) {
 		}
 		w.tcp.takes = 10 * ms
 		for _, w.udp.takes = range []time.Duration{udpHeadStart + 20*ms, udpHeadStart + lateUDPTimeout} {
-			expect("tcp") // dial ends its context, as who dials does
-			expect("tcp") // meanwhile nobody else tries
+			expect("tcp") // dial ends its context, like callers do
+			expect("tcp") // no other attempt meanwhile
 			time.Sleep(w.udp.takes)
 			synctest.Wait()
 			if made := w.udp.made[len(w.udp.made)-1]; !made.aborted || w.whyTCP("lte") != errUDPLate.Error() {
@@ -209,9 +209,9 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// TestEnded: where connections in turn soon fell silent UDP rests; not where others were
-// between, they began together, or had lasted.
-func TestEnded(t *testing.T) {
+// TestReportEnded checks that UDP backs off if connections in a row soon fall silent, but not if
+// others came between, if they began together, or if they had lasted.
+func TestReportEnded(t *testing.T) {
 	silent := errors.New("nothing came")
 	type end struct {
 		began, ended time.Duration
@@ -259,8 +259,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestWhy: the reason is that of where something goes from.
-func TestWhy(t *testing.T) {
+// TestWhyTCP checks that the reason belongs to the connection's route.
+func TestWhyTCP(t *testing.T) {
 	d := &Dialer{}
 	d.recordUDPFailure(route{"lte", "home:7600", netip.MustParseAddr("10.0.0.1")}, errors.New("blocked"))
 	for _, c := range []struct {
@@ -277,9 +277,9 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestRests: UDP that did not get through is left alone for a while, on that way only,
-// each time for longer; and is used again when it does.
-func TestRests(t *testing.T) {
+// TestUDPBackoff checks that failed UDP is not tried for a while on that route, longer after each
+// failure, and is used again when it works.
+func TestUDPBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDialTest(t)
 		w.udp.takes, w.tcp.takes = -1, 10*ms
@@ -307,7 +307,7 @@ func TestRests(t *testing.T) {
 			t.Error(w.whyTCP(""))
 		}
 		w.udp.takes = -1
-		expect("tcp", udpHeadStart+10*ms) // and for a short time again
+		expect("tcp", udpHeadStart+10*ms) // and for the shortest time again
 		if !strings.Contains(w.whyTCP(""), minUDPBackoff.String()) {
 			t.Error(w.whyTCP(""))
 		}
@@ -325,8 +325,8 @@ func TestRests(t *testing.T) {
 	})
 }
 
-// TestAsked: UDP is tried by the interfaces that are named alone.
-func TestAsked(t *testing.T) {
+// TestUDPLinks checks that UDP is tried only on the configured interfaces.
+func TestUDPLinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for over, want := range map[string]string{"lte": "udp", "wifi": "tcp", Any: "udp", "": "tcp"} {
 			w := newDialTest(t)
@@ -350,8 +350,8 @@ func TestAsked(t *testing.T) {
 	})
 }
 
-// TestMove: a connection goes on from another address of its interface, and of no
-// other; one that carried nothing has UDP rest where it is then.
+// TestMove checks that a connection moves to another address of its interface only, and that a
+// silent one makes UDP back off on its current route.
 func TestMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDialTest(t)
@@ -385,8 +385,8 @@ func TestMove(t *testing.T) {
 	})
 }
 
-// TestAgain: who goes over TCP tries UDP again when that has rested, and then only.
-func TestAgain(t *testing.T) {
+// TestRedialUDP checks that a connection over TCP retries UDP only after the backoff.
+func TestRedialUDP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDialTest(t)
 		w.udp.takes, w.tcp.takes = -1, 10*ms
@@ -406,7 +406,7 @@ func TestAgain(t *testing.T) {
 		time.Sleep(minUDPBackoff)
 		again(false, 2)
 		time.Sleep(minUDPBackoff)
-		again(false, 2) // it rests for twice as long
+		again(false, 2) // the backoff has doubled
 		time.Sleep(minUDPBackoff)
 		w.udp.takes = 20 * ms
 		again(true, 3)

@@ -12,8 +12,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// healthyFacts is a device with a lane of its own and one by a helper, of which
-// nothing is to be said.
+// healthyFacts describes a device with a direct and a helped subflow and no problems.
 func healthyFacts() Facts {
 	hop := func(name string, rtt time.Duration) Hop {
 		return Hop{Name: name, RTT: rtt, Packets: 5000, Retransmitted: 10, MTU: 1500}
@@ -37,8 +36,8 @@ func healthyFacts() Facts {
 		}}
 }
 
-// TestVerdict: each thing that can be wrong is named as the bottleneck, with
-// advice where there is any, before what follows from it.
+// TestVerdict checks that each problem is named as the bottleneck, before its effects, with advice
+// if there is any.
 func TestVerdict(t *testing.T) {
 	dead := &Problem{Kind: fault.Timeout, Text: "no answer", Hint: "check it"}
 	noServer := func(f *Facts) {
@@ -177,7 +176,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestFindings: what is worth telling besides the verdict.
+// TestFindings checks findings other than the bottleneck.
 func TestFindings(t *testing.T) {
 	has := func(f Facts, check, subject string, level Level, text string) {
 		t.Helper()
@@ -215,12 +214,13 @@ func TestFindings(t *testing.T) {
 	has(f, "primary", "", Note, "no primary runs")
 	f.Server.ClockAhead = 3 * time.Minute
 	has(f, "clock", "", Warn, "3m0s behind")
-	f.Server.ClockError = 10 * time.Minute // it was not measured that well
+	f.Server.ClockError = 10 * time.Minute // the measurement was less accurate
 	has(f, "clock", "", OK, "agree")
 }
 
-// TestLaneReports: what limits a lane is told as a rate, the other hop as a bound.
-func TestLaneReports(t *testing.T) {
+// TestSubflowReports checks that the limiting hop of a subflow has a rate and the other hop a lower
+// bound.
+func TestSubflowReports(t *testing.T) {
 	f := healthyFacts()
 	f.Subflows[1].UpRate.Limit = HopPipe
 	r := Evaluate(f)
@@ -237,7 +237,7 @@ func TestLaneReports(t *testing.T) {
 	}
 }
 
-// TestPortal: a web server that happens to be at the server is no portal.
+// TestPortal checks that a web server on the server's host is not taken for a portal.
 func TestPortal(t *testing.T) {
 	for _, c := range []struct {
 		status   int
@@ -247,7 +247,7 @@ func TestPortal(t *testing.T) {
 	}{
 		{302, "http://login.example/?to=x", fault.Timeout, true},
 		{302, "http://login.example/", fault.Protocol, true},
-		{302, "http://login.example/", fault.UnknownDevice, false}, // it was mpbond that refused
+		{302, "http://login.example/", fault.UnknownDevice, false}, // mpbond itself refused
 		{301, "https://192.0.2.1/", fault.Timeout, false},
 		{301, "https://vps.example/", fault.Timeout, false},
 		{301, "/index.html", fault.Timeout, false},
@@ -265,7 +265,7 @@ func TestPortal(t *testing.T) {
 	}
 }
 
-// TestTransport: that a subflow goes over UDP is told, and why not if that is asked for.
+// TestTransport checks the findings about UDP: in use, or why not.
 func TestTransport(t *testing.T) {
 	for name, c := range map[string]struct {
 		lane  Subflow

@@ -17,7 +17,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestRoles: what only one role has is named too.
+// TestRoles checks findings of single roles.
 func TestRoles(t *testing.T) {
 	lost := &Problem{Text: "connection refused", Hint: "is it on?"}
 	for name, c := range map[string]struct {
@@ -68,7 +68,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestFromStatus: what a running role tells becomes facts.
+// TestFromStatus checks the conversion of a role's status to facts.
 func TestFromStatus(t *testing.T) {
 	st := api.Status{
 		Pipes: []api.Pipe{{Device: "phone", Address: "a", Via: "wlan0", State: api.PipeCarries},
@@ -89,7 +89,7 @@ func TestFromStatus(t *testing.T) {
 	}
 }
 
-// TestPorts: one that is taken is told, one that is free stays free.
+// TestPorts checks that a port in use is reported and a free one is not kept.
 func TestPorts(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -104,7 +104,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestInterfaces: lanes are those of the configuration, or of the system.
+// TestInterfaces checks that the interfaces are those of the configuration, or of the system.
 func TestInterfaces(t *testing.T) {
 	h := Host{Uplinks: []string{"wlan0", "wwan0"}}
 	for _, c := range []struct{ configured, want []string }{
@@ -119,8 +119,8 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// TestAddHop: both ends' words about a hop come together.
-func TestAddHop(t *testing.T) {
+// TestMergeLastHop checks that the samples of both ends are merged.
+func TestMergeLastHop(t *testing.T) {
 	l := Subflow{Hops: []Hop{{Name: HopPSPath, RTT: 60 * time.Millisecond, MTU: 1500, Packets: 10, Retransmitted: 1}}}
 	l.mergeLastHop(&api.Hop{MinRTTms: 50, MTU: 1400, Packets: 20, Retransmitted: 2, RejectedReports: 4})
 	if h := l.Hops[0]; h.RTT != 50*time.Millisecond || h.MTU != 1400 || h.Packets != 30 ||
@@ -138,8 +138,8 @@ func TestAddHop(t *testing.T) {
 	}
 }
 
-// TestCostly: nothing that costs money, is a backup, or has a cap is measured
-// without being asked for, whoever said so.
+// TestCostly checks that subflows that cost money, are backups or have a cap are measured only on
+// request, whatever the source of that knowledge.
 func TestCostly(t *testing.T) {
 	yes, backup := true, wire.TierBackup
 	file := func(devices map[string]policy.DeviceSpec) func(string) policy.DeviceSpec {
@@ -151,7 +151,7 @@ func TestCostly(t *testing.T) {
 	for name, c := range map[string]struct {
 		p    Config
 		st   api.Status
-		want []bool // of the lanes
+		want []bool // per subflow
 	}{
 		"nobody says so": {Config{Helpers: phone}, api.Status{}, []bool{false, false}},
 		"the configuration": {Config{Helpers: phone, Interfaces: []string{"wlan0", "wwan0"},
@@ -188,12 +188,12 @@ func TestCostly(t *testing.T) {
 			api.Status{}, []bool{false, true}},
 		"a file's money": {Config{Interfaces: both,
 			Policy: file(map[string]policy.DeviceSpec{"laptop": {Limits: policy.Limits{Metered: &yes}},
-				// a table of its own goes before
+				// The link's own table comes first.
 				"wlan0": {Limits: policy.Limits{MaxTemperature: 50}}})}, api.Status{}, []bool{false, true}},
 	} {
 		var f Facts
 		c.p.Name, c.p.Progress = "laptop", func(string) {}
-		c.p.measureDirectSubflows(t.Context(), &f, c.st) // there is no server: nothing is called
+		c.p.measureDirectSubflows(t.Context(), &f, c.st) // there is no server, so nothing is called
 		c.p.measureHelpedSubflows(t.Context(), &f, c.st)
 		var got []bool
 		for _, l := range f.Subflows {
@@ -211,7 +211,7 @@ func TestCostly(t *testing.T) {
 	}
 }
 
-// TestRefusing: a helper whose owner lends nothing now, or that rests here, is no
+// TestRefusing checks that a helper that refuses by its settings, or is suspended here, is not a
 // failure.
 func TestRefusing(t *testing.T) {
 	for _, l := range []Subflow{{Refuses: "the battery is at 12 %"}, {Suspended: "paused by its owner"}} {

@@ -14,14 +14,14 @@ import (
 	"mpbond/node/probe"
 )
 
-// TestSentences: the headline of common failures names device, hop and port, and its advice
-// says what to do where, at both ends.
+// TestSentences checks that the text about each common failure names device, hop and port, and that
+// its hint says where to do what, at both ends.
 func TestSentences(t *testing.T) {
 	const at = "203.0.113.9:7600"
 	unreached := func(cause fault.Cause) *Problem {
 		return &Problem{Kind: fault.Unreachable, Cause: cause, Text: "connect: x"}
 	}
-	// refusedBy is what the doctor makes of a server's answer.
+	// refusedBy returns the problem for a server's refusal.
 	refusedBy := func(version uint8) *Problem {
 		r := wire.Refuse{Code: wire.CodeVersion, Version: version, Text: "this server speaks another version"}
 		return newProblemAt("home", fmt.Errorf("join %s: %w", at,
@@ -165,8 +165,8 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-// TestReported: of what was left at the server only what the helper's own key has signed,
-// for this device and lately, counts.
+// TestReported checks that only recent reports for this device that are signed with the helper's
+// key count.
 func TestReported(t *testing.T) {
 	phone, stranger, self := generateKey(t), generateKey(t), generateKey(t)
 	now := time.Unix(1_800_000_000, 0)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recordingDialer is a Dialer that tells what it knew of the app.
+// recordingDialer is a Dialer that records the app.
 type recordingDialer chan App
 
 func (n recordingDialer) DialStream(ctx context.Context, _ string) (net.Conn, error) {
@@ -22,7 +22,7 @@ func (n recordingDialer) DialStream(ctx context.Context, _ string) (net.Conn, er
 	return nil, io.EOF
 }
 
-// TestAppIsKnown: a dialer learns the app's address and the DSCP of its SYN.
+// TestAppIsKnown checks that a dialer gets the app's address and the DSCP of its SYN.
 func TestAppIsKnown(t *testing.T) {
 	for _, network := range []struct {
 		name, listen string
@@ -40,7 +40,7 @@ func TestAppIsKnown(t *testing.T) {
 		d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 			return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), network.level, network.opt, 46<<2) })
 		}}
-		// Of a connection that came before the edge was ready no SYN was kept.
+		// No SYN was kept for a connection that came before the edge was ready.
 		for i := range 2 {
 			c, err := d.Dial("tcp", ln.Addr().String())
 			if err != nil {

@@ -20,8 +20,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// aroundDialer is a Dialer that sends some destinations around the bond, blocks
-// others, and notes for whom it was asked.
+// aroundDialer is a Dialer that sends some destinations around the bond, blocks others, and records
+// the apps.
 type aroundDialer struct {
 	*fakeBond
 	around, block map[string]bool
@@ -44,8 +44,8 @@ func (j *aroundDialer) DialStream(ctx context.Context, dest string) (net.Conn, e
 	return j.fakeBond.DialStream(ctx, dest)
 }
 
-// TestAroundAndBlocked: what goes around the bond is connected without it, where
-// that is possible; what is blocked is answered so, and nothing else is tried.
+// TestAroundAndBlocked checks that destinations around the bond are connected directly if possible,
+// and that blocked ones are refused without another attempt.
 func TestAroundAndBlocked(t *testing.T) {
 	echo := tcpServer(t, echoAtEnd)
 	site := tcpServer(t, func(c *net.TCPConn) {
@@ -110,8 +110,7 @@ func TestAroundAndBlocked(t *testing.T) {
 	}
 }
 
-// TestBondOnly: a stream that must not be connected without the bond is not, even
-// where others are.
+// TestBondOnly checks that a BondOnly stream never becomes a direct connection, although others do.
 func TestBondOnly(t *testing.T) {
 	echo := tcpServer(t, echoAtEnd)
 	for _, only := range []bool{false, true} {
@@ -149,8 +148,8 @@ type bondOnlyStream struct{ *fakeStream }
 
 func (bondOnlyStream) OnlyBond() {}
 
-// TestPlainHTTPIsOfItsApp: what was decided about one app's connection to an
-// origin is not another one's.
+// TestPlainHTTPIsOfItsApp checks that a decision about one app's connection to an origin does not
+// apply to another app.
 func TestPlainHTTPIsOfItsApp(t *testing.T) {
 	site := tcpServer(t, func(c *net.TCPConn) {
 		for b := make([]byte, 4096); ; {
@@ -181,8 +180,7 @@ func TestPlainHTTPIsOfItsApp(t *testing.T) {
 	}
 }
 
-// TestDatagramsAroundAndBlocked is the same for datagrams of one socket, each
-// destination by itself.
+// TestDatagramsAroundAndBlocked checks the same for datagrams of one socket, for each destination.
 func TestDatagramsAroundAndBlocked(t *testing.T) {
 	echo, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -254,8 +252,8 @@ func (c *aroundPacketConn) Receive([]byte) (int, netip.AddrPort, error) {
 func (c *aroundPacketConn) SetReadDeadline(time.Time) error { return nil }
 func (c *aroundPacketConn) Close() error                    { c.once.Do(func() { close(c.done) }); return nil }
 
-// TestHelloName: what a TLS client says is heard and still read afterwards; one
-// that says something else loses nothing.
+// TestHelloName checks that the name in a TLS client hello is read, and that all bytes can still be
+// read afterwards, whatever they are.
 func TestHelloName(t *testing.T) {
 	dest := netip.MustParseAddrPort("192.0.2.1:443")
 	for _, c := range []struct {
@@ -299,8 +297,8 @@ func TestHelloName(t *testing.T) {
 	}
 }
 
-// TestNames: addresses are known by the names that they were asked for, also
-// through aliases; what is old goes when there is much that is new.
+// TestNames checks that addresses get the names they were asked by, through aliases too, and that
+// old names make room for new ones.
 func TestNames(t *testing.T) {
 	answer := func(name string, addr ...netip.Addr) []byte {
 		m := dnsmessage.Message{Header: dnsmessage.Header{Response: true},
@@ -328,7 +326,7 @@ func TestNames(t *testing.T) {
 	var n Names
 	four, six := netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("2001:db8::9")
 	whole := answer("www.example.org.", four, six)
-	for i := range whole { // no part of it does harm
+	for i := range whole { // truncated messages are harmless
 		new(Names).learnFromDNS(whole[:i])
 	}
 	n.learnFromDNS(whole)

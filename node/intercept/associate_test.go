@@ -17,8 +17,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// fakePackets is a PacketDialer whose destinations live at addresses of this
-// machine.
+// fakePackets is a PacketDialer with destinations on this machine.
 type fakePackets struct {
 	mu     sync.Mutex
 	at     map[string]string
@@ -48,7 +47,7 @@ type fakePacketConn struct {
 	*net.UDPConn
 	d       *fakePackets
 	refused chan error
-	end     error // set by fail
+	end     error // set by failReceive
 }
 
 func (c *fakePacketConn) Send(b []byte, dest string) error {
@@ -69,7 +68,7 @@ func (c *fakePacketConn) Send(b []byte, dest string) error {
 	return nil
 }
 
-// failReceive ends the flow as its far end would.
+// failReceive ends the flow like its far end.
 func (c *fakePacketConn) failReceive() {
 	c.d.mu.Lock()
 	c.end = wire.Reset{Code: wire.CodeClosed, Text: "it was unused"}
@@ -115,8 +114,8 @@ func startUppercaseServer(t *testing.T) string {
 	return c.LocalAddr().String()
 }
 
-// openTestAssociation asks the proxy for an association and returns its TCP connection and where it
-// takes datagrams.
+// openTestAssociation makes an association with the proxy. It returns its TCP connection and its
+// address for datagrams.
 func openTestAssociation(t *testing.T, proxy string) (net.Conn, *net.UDPAddr) {
 	t.Helper()
 	c := dialTCP(t, proxy)
@@ -132,7 +131,7 @@ func openTestAssociation(t *testing.T, proxy string) (net.Conn, *net.UDPAddr) {
 	return c, net.UDPAddrFromAddrPort(a.AddrPort())
 }
 
-// newPacketApp is a socket of an app beside its association.
+// newPacketApp returns a socket of an app for an association.
 func newPacketApp(t *testing.T, relay *net.UDPAddr) *net.UDPConn {
 	t.Helper()
 	c, err := net.DialUDP("udp", nil, relay)
@@ -180,7 +179,7 @@ func TestAssociate(t *testing.T) {
 	expectPacket(t, app, other, "")
 	sendPacket(t, app, "[2001:db8::7]:9", "six")
 	expectPacket(t, app, other, "SIX")
-	// Not taken: fragments, cut headers, others' datagrams.
+	// Ignored: fragments, truncated headers, datagrams of others.
 	for _, b := range []string{"", "\x00\x00", "\x00\x00\x01\x01\x7f\x00\x00\x01\x00\x07frag",
 		"\x00\x01\x00\x01\x7f\x00\x00\x01\x00\x07", "\x00\x00\x00\x01\x7f"} {
 		if _, err := app.Write([]byte(b)); err != nil {
@@ -193,13 +192,14 @@ func TestAssociate(t *testing.T) {
 	if n := d.dialCount(); n != 1 {
 		t.Errorf("%d flows for one association", n)
 	}
-	// A flow that ended is opened again.
+	// After its end a flow is opened again.
 	d.conns[0].failReceive()
 	sendPacket(t, app, "name.test:7", "again")
 	expectPacket(t, app, one, "AGAIN")
 }
 
-// TestAssociationEndsWithItsConnection, and with the Edge.
+// TestAssociationEndsWithItsConnection checks that an association ends with its connection, and
+// with the Edge.
 func TestAssociationEndsWithItsConnection(t *testing.T) {
 	one := startUppercaseServer(t)
 	d := &fakePackets{at: map[string]string{"name.test:7": one}}
@@ -211,7 +211,7 @@ func TestAssociationEndsWithItsConnection(t *testing.T) {
 	c.Close()
 	end := time.Now().Add(time.Minute)
 	for e.Conns() > 0 && time.Now().Before(end) {
-		_, _ = app.Write([]byte("x")) // the port is closed sooner or later
+		_, _ = app.Write([]byte("x")) // the port is closed soon
 	}
 	if err := d.conns[0].SetReadDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the flow goes on after its connection: %v", err)
@@ -223,7 +223,7 @@ func TestAssociationEndsWithItsConnection(t *testing.T) {
 	}
 }
 
-// TestRefusedDatagramsGoDirect: also the one that was refused, and by name.
+// TestRefusedDatagramsGoDirect checks that they do, including the refused one, also by name.
 func TestRefusedDatagramsGoDirect(t *testing.T) {
 	near := startUppercaseServer(t)
 	_, port, _ := net.SplitHostPort(near)

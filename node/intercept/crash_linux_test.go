@@ -12,8 +12,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// TestKilledEdgeResets: connections that go around the bond, by rule or since the server
-// cannot reach their destination, are reset when the process is killed; and those of apps.
+// TestKilledEdgeResets checks that a killed process resets connections around the bond, direct
+// ones, and those of apps.
 func TestKilledEdgeResets(t *testing.T) {
 	server := tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
 	to, err := net.ResolveTCPAddr("tcp", server)

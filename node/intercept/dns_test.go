@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// dnsMessage is a query or, with answers, the response to it.
+// dnsMessage returns a query or, with answers, the response to it.
 func dnsMessage(t testing.TB, udpSize, answers int, rcode dnsmessage.RCode) []byte {
 	t.Helper()
 	name := dnsmessage.MustNewName("example.org.")
@@ -65,7 +65,7 @@ func TestDNSAnswerFits(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v, %+v", tc.name, len(got), err, m.Header)
 		}
 	}
-	// A query cut anywhere is taken for a plain one, or understood.
+	// A truncated query counts as one without EDNS, or is parsed.
 	q := dnsMessage(t, 4096, -1, 0)
 	for n := range q {
 		truncateDNS(q[:n], long)
@@ -141,7 +141,7 @@ func TestTransparentRefusesWhatWasNotRedirected(t *testing.T) {
 	}
 }
 
-// TestConntrack asks the real kernel.
+// TestConntrack queries the real kernel.
 func TestConntrack(t *testing.T) {
 	needRoot(t)
 	c, err := newConntrack()
@@ -166,7 +166,7 @@ func FuzzDNSFits(f *testing.F) {
 	})
 }
 
-// FuzzNames: no answer of a resolver takes memory without end.
+// FuzzNames checks that no answer of a resolver takes unbounded memory.
 func FuzzNames(f *testing.F) {
 	f.Add(dnsMessage(f, 1232, -1, 0))
 	f.Add(dnsMessage(f, 0, 100, 0))

@@ -21,13 +21,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fakeBond is a Dialer whose destinations live at addresses of this machine.
+// fakeBond is a Dialer with destinations on this machine.
 type fakeBond struct {
 	mu      sync.Mutex
 	at      map[string]string    // destination -> address; others are unreachable
 	refuse  map[string]wire.Code // destination -> refusal
 	release chan struct{}        // if not nil, answers wait until it is closed
-	hole    chan struct{}        // if not nil, destinations that are not in at do not answer until it is closed
+	hole    chan struct{}        // if not nil, destinations missing in at do not answer until it is closed
 	dialed  []string
 	resets  int
 }
@@ -66,8 +66,8 @@ func (b *fakeBond) DialStream(_ context.Context, dest string) (net.Conn, error) 
 	return s, nil
 }
 
-// fakeStream is usable before its destination has answered, and fails as a
-// stream of the bond does: not by blocking.
+// fakeStream can be used before its destination has answered. Like a stream of the bond it fails
+// instead of blocking.
 type fakeStream struct {
 	bond     *fakeBond
 	answered chan struct{}
@@ -89,7 +89,7 @@ func (s *fakeStream) WaitOpen(ctx context.Context) error {
 	}
 }
 
-// flush sends what was written before the answer.
+// flush sends what was written before the answer. mu must not be held.
 func (s *fakeStream) flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *fakeStream) Read(p []byte) (int, error) {
 }
 
 func (s *fakeStream) Write(p []byte) (int, error) {
-	// Under the lock, so that no answer comes between: nobody would flush p.
+	// Hold the lock, so that no answer comes in between: p would never be flushed.
 	s.mu.Lock()
 	select {
 	case <-s.answered:
@@ -223,8 +223,7 @@ func tcpServer(t testing.TB, handle func(*net.TCPConn)) string {
 	return ln.Addr().String()
 }
 
-// echoAtEnd answers what it read, in capitals, once the app has ended its
-// direction: only with half-close does this work.
+// echoAtEnd answers in capitals after the app has ended its direction, which requires half-close.
 func echoAtEnd(c *net.TCPConn) {
 	b, err := io.ReadAll(c)
 	if err == nil {
@@ -232,7 +231,7 @@ func echoAtEnd(c *net.TCPConn) {
 	}
 }
 
-// dialTCP connects, with a deadline so that a broken test ends.
+// dialTCP connects, with a deadline that ends a broken test.
 func dialTCP(t testing.TB, addr string) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)

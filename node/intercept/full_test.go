@@ -33,9 +33,9 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// TestSilentConnectionsMakeRoom: a program that opens more connections than there are
-// places, and asks for nothing, keeps no other app out, ends none of their streams, and
-// fills no log.
+// TestSilentConnectionsMakeRoom checks that a program that opens more than MaxConns connections
+// without requests does not lock out other apps, ends none of their streams, and does not fill the
+// log.
 func TestSilentConnectionsMakeRoom(t *testing.T) {
 	const most = 40
 	o := startOrigin(t)
@@ -89,7 +89,7 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	}
 	for i := range 5 * most {
 		c := dialTCP(t, proxy)
-		_, _ = io.WriteString(c, []string{"", "\x05", "GET"}[i%3]) // and not all of it
+		_, _ = io.WriteString(c, []string{"", "\x05", "GET"}[i%3]) // incomplete requests
 	}
 	for range 10 {
 		streams = append(streams, stream())
@@ -106,10 +106,9 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestBlackHolesMakeRoom: a program that asks for destinations that do not answer, so
-// often that no place is left, keeps no other app out: the oldest of its dials ends, also
-// where the app was told of success early. Streams keep their places, and a connection
-// without a request gives way before a dial.
+// TestBlackHolesMakeRoom checks that a program with too many dials to silent destinations does not
+// lock out other apps: its oldest dial ends, even if success was answered early. Streams are kept,
+// and connections without a request are replaced before dials.
 func TestBlackHolesMakeRoom(t *testing.T) {
 	const most = 40
 	bond := &fakeBond{at: map[string]string{"echo.test:7": tcpServer(t,
@@ -144,7 +143,7 @@ func TestBlackHolesMakeRoom(t *testing.T) {
 		say(c, "hello")
 		return c
 	}
-	dialed := func(n int) { // until that many dials were begun
+	dialed := func(n int) { // until that many dials have started
 		t.Helper()
 		for began := time.Now(); ; time.Sleep(time.Millisecond) {
 			bond.mu.Lock()
@@ -171,14 +170,14 @@ func TestBlackHolesMakeRoom(t *testing.T) {
 		}[i%3]))
 		dialed(10 + len(holes))
 	}
-	for i := range holes[:most] { // each has ended: with a refusal, or with a reset
+	for i := range holes[:most] { // each has ended with a refusal or a reset
 		answer, err := io.ReadAll(holes[i])
 		refused := bytes.HasPrefix(answer, []byte("HTTP/1.1 5")) || len(answer) > 3 && answer[0] == 5 && answer[3] != 0
 		if err == nil && !refused {
 			t.Errorf("dial %d ended in order after %q", i, answer)
 		}
 	}
-	ask("") // and says nothing
+	ask("") // without a request
 	for range 10 {
 		streams = append(streams, stream())
 	}

@@ -25,7 +25,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// startOrigin is a web server which tells what reaches it.
+// startOrigin starts a web server that echoes what reaches it.
 func startOrigin(t testing.TB) *httptest.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
@@ -163,8 +163,8 @@ func TestHTTPErrors(t *testing.T) {
 	}
 }
 
-// TestHTTPCutAnswer: an answer without a length that breaks off must not look
-// complete to an app that reads until the end.
+// TestHTTPCutAnswer checks that a response without a length that breaks off does not look complete
+// to an app that reads until the end.
 func TestHTTPCutAnswer(t *testing.T) {
 	o := startOrigin(t)
 	bond := &fakeBond{at: map[string]string{"web.test:80": o.Listener.Addr().String()}}
@@ -245,10 +245,10 @@ func TestConnectEarlyDataAndHalfClose(t *testing.T) {
 	}
 }
 
-// anyFailure is an exit code of curl that depends on when it sees the reset.
+// anyFailure stands for curl's exit code, which depends on when it sees the reset.
 const anyFailure = -1
 
-// TestCurl uses the real program as the unmodified app.
+// TestCurl uses curl as the unmodified app.
 func TestCurl(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")
@@ -313,8 +313,7 @@ func TestCurl(t *testing.T) {
 	}
 }
 
-// FuzzConnect: what a CONNECT names is refused, or is a host and a port, and
-// nothing that could be taken for something else further on.
+// FuzzConnect checks that the target of a CONNECT is refused, or is a plain host and port.
 func FuzzConnect(f *testing.F) {
 	for _, s := range []string{"example.org:443", "[2001:db8::1]:80", "[fe80::1%eth0]:80", "1.2.3.4:", "a b:1", ":1"} {
 		f.Add(s)

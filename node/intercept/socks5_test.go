@@ -16,7 +16,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// script is an app that says everything at once and records the answers.
+// script is an app that sends everything at once and records the answers.
 type script struct {
 	io.Reader
 	answer bytes.Buffer
@@ -102,7 +102,7 @@ func FuzzSOCKS(f *testing.F) {
 	})
 }
 
-// socksDial speaks SOCKS5 to the proxy and returns the reply code.
+// socksDial sends a SOCKS5 request to the proxy and returns the reply code.
 func socksDial(t *testing.T, proxy, name string) (*net.TCPConn, byte) {
 	t.Helper()
 	c := dialTCP(t, proxy)
@@ -153,8 +153,8 @@ func TestSOCKSReplies(t *testing.T) {
 		}
 	}
 
-	// What was reached lately, or is a web port of a number, is not waited for: a refusal is a
-	// reset then, and the next reply a true one.
+	// Recently reached destinations and web ports of numeric addresses get success at once. A
+	// refusal is then a reset, and the next reply is the true one.
 	bond.mu.Lock()
 	bond.refuse["up.test:80"], bond.refuse["192.0.2.1:80"] = wire.CodeConnRefused, wire.CodeConnRefused
 	bond.mu.Unlock()
@@ -172,7 +172,7 @@ func TestSOCKSReplies(t *testing.T) {
 	awaitReply(t, waiting, "192.0.2.1", socksRefused)
 }
 
-// awaitReply asks until the edge has noticed how a connection before ended.
+// awaitReply repeats a request until the edge has noticed how the previous connection ended.
 func awaitReply(t *testing.T, proxy, name string, want byte) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; {
@@ -187,7 +187,7 @@ func awaitReply(t *testing.T, proxy, name string, want byte) {
 	}
 }
 
-// TestReached: what is kept of destinations is bounded, and holds for a while.
+// TestReached checks that the memory of destinations is bounded and expires.
 func TestReached(t *testing.T) {
 	var r reachedDests
 	now := time.Unix(1_800_000_000, 0)
@@ -217,8 +217,8 @@ func TestReached(t *testing.T) {
 	}
 }
 
-// TestGarbage sends what is neither SOCKS5 nor HTTP: the port answers or
-// closes, and does not hang.
+// TestGarbage sends data that is neither SOCKS5 nor HTTP. The port answers or closes and does not
+// hang.
 func TestGarbage(t *testing.T) {
 	e, proxy := startProxy(t, Config{Dialer: &fakeBond{}})
 	for _, in := range []string{"\x04\x01\x00\x50\x01\x01\x01\x01\x00", "\x16\x03\x01\x00\x05hello",

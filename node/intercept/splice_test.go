@@ -17,7 +17,7 @@ import (
 )
 
 func TestResetReachesTheApp(t *testing.T) {
-	// The server says something and breaks off when told.
+	// The server sends something and resets on request.
 	addr := tcpServer(t, func(c *net.TCPConn) {
 		io.WriteString(c, "part")
 		io.ReadFull(c, make([]byte, 1))
@@ -82,7 +82,7 @@ func TestTooManyConnections(t *testing.T) {
 	one, _ := socksDial(t, proxy, "s.test")
 	two, _ := socksDial(t, proxy, "s.test")
 	third, err := net.Dial("tcp", proxy)
-	if err == nil { // else the reset came before the dialer looked
+	if err == nil { // otherwise the reset came before the dialer returned
 		_, err = third.Read(make([]byte, 1))
 		third.Close()
 	}
@@ -109,7 +109,7 @@ func TestFallbackReplays(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		code   wire.Code
-		send   int // bytes before the answer of the far end
+		send   int // bytes before the far end's answer
 		direct bool
 	}{
 		{"home address", wire.CodeForbidden, 100, true},
@@ -122,7 +122,7 @@ func TestFallbackReplays(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			bond := &fakeBond{refuse: map[string]wire.Code{"s.test:80": tc.code}, release: make(chan struct{})}
 			e, proxy := startProxy(t, Config{Dialer: bond, Direct: dialDirect})
-			e.reached.markReached("s.test:80", time.Now()) // so that the app need not wait
+			e.reached.markReached("s.test:80", time.Now()) // so that success is answered early
 			c, _ := socksDial(t, proxy, "s.test")
 			sent := strings.Repeat("a", tc.send)
 			io.WriteString(c, sent)
@@ -139,14 +139,14 @@ func TestFallbackReplays(t *testing.T) {
 	}
 }
 
-// TestFallbackOpened: where the far end agrees, the way back is not taken.
+// TestFallbackOpened checks that the fallback is not used if the far end accepts.
 func TestFallbackOpened(t *testing.T) {
 	bond := &fakeBond{at: map[string]string{"s.test:80": tcpServer(t, echoAtEnd)}, release: make(chan struct{})}
 	e, proxy := startProxy(t, Config{Dialer: bond, Direct: func(context.Context, string, string) (net.Conn, error) {
 		t.Error("went direct")
 		return nil, errors.ErrUnsupported
 	}})
-	e.reached.markReached("s.test:80", time.Now()) // so that the app need not wait
+	e.reached.markReached("s.test:80", time.Now()) // so that success is answered early
 	c, _ := socksDial(t, proxy, "s.test")
 	data := strings.Repeat("z", 3*maxReplay)
 	io.WriteString(c, data)
@@ -157,13 +157,13 @@ func TestFallbackOpened(t *testing.T) {
 	}
 }
 
-// TestFallbackClosedWhileWaiting: an app that gives up frees everything.
+// TestFallbackClosedWhileWaiting checks that an app that gives up releases everything.
 func TestFallbackClosedWhileWaiting(t *testing.T) {
 	bond := &fakeBond{release: make(chan struct{})}
 	e, proxy := startProxy(t, Config{Dialer: bond, Direct: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.ErrUnsupported
 	}})
-	e.reached.markReached("s.test:80", time.Now()) // so that the app need not wait
+	e.reached.markReached("s.test:80", time.Now()) // so that success is answered early
 	c, _ := socksDial(t, proxy, "s.test")
 	io.WriteString(c, "x")
 	e.Close() // returns although the far end never answers

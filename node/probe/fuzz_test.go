@@ -12,8 +12,7 @@ import (
 	"mpbond/api"
 )
 
-// scriptedConn is a connection whose other end has said all it will, and takes
-// everything.
+// scriptedConn is a connection whose other end has sent everything, and which accepts all writes.
 type scriptedConn struct {
 	net.Conn // nil
 	*bytes.Reader
@@ -26,8 +25,7 @@ func (s *scriptedConn) SetDeadline(time.Time) error { return nil }
 
 func (s *scriptedConn) SetReadDeadline(time.Time) error { return nil }
 
-// FuzzServe: whatever an asker says, the server ends by itself, and sends no more
-// than it may.
+// FuzzServe checks that the server ends by itself for any input, and sends no more than its limit.
 func FuzzServe(f *testing.F) {
 	f.Add([]byte("{}\n"))
 	f.Add([]byte(`{"direction":"down","bytes":100000,"ms":1000}` + "\n\x01\x01\x01\x01\x01\x01\x01"))
@@ -47,8 +45,8 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// FuzzDo: whatever a server answers, the asker ends by itself.
-func FuzzDo(f *testing.F) {
+// FuzzMeasure checks that the asker ends by itself for any answer.
+func FuzzMeasure(f *testing.F) {
 	about := `{"version":"1","time":"2026-01-01T00:00:00Z"}` + "\n"
 	f.Add(byte(0), []byte(about+"{}\n"))
 	f.Add(byte(1), []byte(about+"\x00\x03abc\x00\x00{\"bytes\":3}\n"))
@@ -63,7 +61,7 @@ func FuzzDo(f *testing.F) {
 	})
 }
 
-// TestTruncatedAnswers: an answer that is cut anywhere is an error.
+// TestTruncatedAnswers checks that an answer truncated anywhere is an error.
 func TestTruncatedAnswers(t *testing.T) {
 	whole := []byte(`{"version":"1","time":"2026-01-01T00:00:00Z"}` + "\n\x00\x03abc\x00\x00{\"bytes\":3}\n")
 	for n := range len(whole) + 1 {

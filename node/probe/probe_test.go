@@ -68,8 +68,7 @@ func TestParseBusy(t *testing.T) {
 	}
 }
 
-// shapedPair is a connection with a rate each way and a deep buffer, in the time of
-// the test's bubble.
+// shapedPair returns a connection with a rate in each direction and a deep buffer, in virtual time.
 func shapedPair(t *testing.T, down, up unit.Rate) (near, far net.Conn) {
 	near, a := net.Pipe()
 	b, far := net.Pipe()
@@ -104,13 +103,13 @@ func shapedPair(t *testing.T, down, up unit.Rate) (near, far net.Conn) {
 	t.Cleanup(func() {
 		near.Close()
 		far.Close()
-		time.Sleep(time.Minute) // in which what was under way ends
+		time.Sleep(time.Minute) // until the data in flight has arrived
 	})
 	return near, far
 }
 
-// TestMeasure: rates are those of the link, in the time that was asked, whatever
-// it buffers; the server tells what it knows.
+// TestMeasure checks that the rates are those of the link, within the requested time, whatever it
+// buffers, and that the server's facts arrive.
 func TestMeasure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -121,7 +120,7 @@ func TestMeasure(t *testing.T) {
 			waits := 0.0
 			f := ServerSide{Version: "1.2.3", Seen: "192.0.2.1:99",
 				Now: func() time.Time { return time.Now().Add(time.Hour) }, Hop: func() *api.Hop {
-					waits = 100 - waits // each second sample has a backlog at the helper
+					waits = 100 - waits // every second sample has a backlog at the helper
 					return &api.Hop{MTU: 1400, FarWaitMs: waits}
 				}}
 			served := make(chan error, 1)
@@ -155,7 +154,7 @@ func TestMeasure(t *testing.T) {
 	})
 }
 
-// TestBytesAreBounded: it costs no more than was said, though the link is quick.
+// TestBytesAreBounded checks that a measurement costs no more than its limit on a fast link.
 func TestBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, direction := range []string{Down, Up} {
@@ -171,8 +170,8 @@ func TestBytesAreBounded(t *testing.T) {
 	})
 }
 
-// TestLook: without bytes, and with a resolver's word.
-func TestLook(t *testing.T) {
+// TestMeasureWithoutRate measures without a transfer and asks for the resolver.
+func TestMeasureWithoutRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := shapedPair(t, unit.Mbps, unit.Mbps)
 		go func() { _ = Serve(t.Context(), far, ServerSide{Version: "x", Hop: func() *api.Hop { return nil }}) }()
@@ -183,8 +182,8 @@ func TestLook(t *testing.T) {
 	})
 }
 
-// TestHostileAsker: who asks for too much gets less, and who speaks nonsense, or
-// nothing, is left.
+// TestHostileAsker checks that excessive requests are reduced, and that invalid or silent askers
+// are dropped.
 func TestHostileAsker(t *testing.T) {
 	if a := (Request{Bytes: 1 << 60, Ms: 1 << 60}).clamped(); a.Bytes != MaxBytes || a.Ms != MaxTime.Milliseconds() {
 		t.Errorf("%+v", a)
@@ -216,7 +215,7 @@ func TestHostileAsker(t *testing.T) {
 	}
 }
 
-// TestEnds: both sides end with their context.
+// TestEnds checks that both sides end with their contexts.
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := shapedPair(t, unit.Mbps, unit.Mbps)

@@ -19,7 +19,7 @@ var (
 	app6, dest6 = netip.MustParseAddrPort("[fd00::5]:40000"), netip.MustParseAddrPort("[2001:db8::9]:443")
 )
 
-// TestDatagram reads what is made with the code of another stack.
+// TestDatagram parses the result with another IP stack.
 func TestDatagram(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 1400, 1401, 65507} {
 		payload := bytes.Repeat([]byte{0xa5, 0x5a, 0xff}, n)[:n]
@@ -56,8 +56,7 @@ func checkUDP(t *testing.T, b, payload []byte, src, dst tcpip.Address) {
 	}
 }
 
-// TestUnreachable: types and codes of RFC 792 and RFC 4443, and the packet that
-// did not arrive.
+// TestUnreachable checks types and codes of RFC 792 and RFC 4443, and the quoted packet.
 func TestUnreachable(t *testing.T) {
 	for _, c := range []struct {
 		code  wire.Code
@@ -118,8 +117,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// FuzzUnreachable: of whatever comes as a packet, an answer is a small IP packet
-// to where it came from, or none.
+// FuzzUnreachable checks that the answer to any input is a small IP packet to its source, or nil.
 func FuzzUnreachable(f *testing.F) {
 	f.Add(Datagram(netip.MustParseAddrPort("10.0.0.1:1"), netip.MustParseAddrPort("10.0.0.2:2"), []byte("x")), 1280)
 	f.Add(Datagram(netip.MustParseAddrPort("[2001:db8::1]:1"), netip.MustParseAddrPort("[2001:db8::2]:2"),

@@ -16,12 +16,11 @@ import (
 	"mpbond/node/intercept"
 )
 
-// fakePackets is a bond whose far end sends every datagram back, and refuses
-// some destinations.
+// fakePackets is a bond whose far end echoes every datagram and refuses some destinations.
 type fakePackets struct {
-	refuse string // destination
+	refuse string // refused destination
 	code   wire.Code
-	asked  chan<- intercept.App // who dials, if set
+	asked  chan<- intercept.App // gets the app of each dial, if set
 	mu     sync.Mutex
 	flows  int
 }

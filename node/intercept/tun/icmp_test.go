@@ -11,9 +11,9 @@ import (
 	"mpbond/node/intercept/icmp"
 )
 
-// FuzzJudge: a packet that is no packet goes nowhere, and of one that is judged
-// every header was there.
-func FuzzJudge(f *testing.F) {
+// FuzzClassifyPacket checks that invalid packets are ignored, and that accepted ones have all
+// headers.
+func FuzzClassifyPacket(f *testing.F) {
 	f.Add(icmp.Datagram(netip.MustParseAddrPort("10.0.0.1:1"), netip.MustParseAddrPort("10.0.0.2:2"), []byte("x")))
 	f.Add(icmp.Datagram(netip.MustParseAddrPort("[2001:db8::1]:1"), netip.MustParseAddrPort("[2001:db8::2]:2"), nil))
 	f.Add(icmp.Unreachable(make([]byte, 20), icmp.Prohibited, 0))

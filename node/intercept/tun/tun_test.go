@@ -42,8 +42,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // testTimeout bounds every wait.
 const testTimeout = time.Minute
 
-// testNet is a machine, whose kernel another stack plays, with all its traffic
-// taken; and the Internet, for which this machine's loopback stands in.
+// testNet is a machine whose whole traffic is taken. Another IP stack plays its kernel, and
+// loopback plays the Internet.
 type testNet struct {
 	*testing.T
 	kernel *stack.Stack
@@ -55,8 +55,8 @@ type testNet struct {
 	at     map[string]string    // destination -> address here
 	refuse map[string]wire.Code // destination -> refusal; unknown ones are unreachable
 	direct []string             // destinations tried directly
-	around chan string          // they too
-	asked  chan<- intercept.App // who dials, if set
+	around chan string          // gets the same
+	asked  chan<- intercept.App // gets the app of each dial, if set
 }
 
 var (
@@ -119,7 +119,7 @@ func newTestNet(t *testing.T, packets intercept.PacketDialer) *testNet {
 	var wg sync.WaitGroup
 	for _, l := range links {
 		wg.Go(func() {
-			// The other end closed first, perhaps with packets that it had not read.
+			// The other end may have closed first, with unread packets.
 			if err := l.readPackets(); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
 				t.Error(err)
 			}
@@ -166,7 +166,7 @@ type refusedConn struct {
 
 func (r refusedConn) WaitOpen(context.Context) error { return r.why }
 
-// serveAt has handle serve the connections to dest.
+// serveAt makes handle serve the connections to dest.
 func (w *testNet) serveAt(dest netip.AddrPort, handle func(*net.TCPConn)) {
 	w.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -215,8 +215,8 @@ func hashOf(t *testing.T, r io.Reader) string {
 	return string(h.Sum(nil))
 }
 
-// TestConnections sends 4 MB each way at once over both families, ends one
-// direction, and still gets what comes on the other.
+// TestConnections sends 4 MB each way at once over both families, ends one direction, and still
+// gets the other one.
 func TestConnections(t *testing.T) {
 	const size = 4 << 20
 	for _, site := range []netip.AddrPort{site4, site6} {
@@ -258,8 +258,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// awaitICMP waits for an ICMP error and checks that the machine can tell what it is
-// about: it comes from dest and quotes a packet from the machine to there.
+// awaitICMP waits for an ICMP error and checks that the machine can assign it: it comes from dest
+// and quotes a packet to there.
 func (w *testNet) awaitICMP(dest netip.AddrPort) (icmpType, code byte) {
 	w.Helper()
 	select {
@@ -292,7 +292,7 @@ func (w *testNet) awaitICMP(dest netip.AddrPort) (icmpType, code byte) {
 	}
 }
 
-// TestRefusals: an app learns why before it is connected.
+// TestRefusals checks that an app gets the reason before it is connected.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		dest           string
@@ -344,8 +344,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestReset: a stream that breaks resets the app's connection, and the other
-// way round.
+// TestReset checks that a broken stream resets the app's connection, and vice versa.
 func TestReset(t *testing.T) {
 	w := newTestNet(t, nil)
 	broken := make(chan error, 1)
@@ -397,8 +396,8 @@ func (w *testNet) listenUDP(remote netip.AddrPort) *gonet.UDPConn {
 	return c
 }
 
-// TestDatagrams: short and long ones come back from where they were sent, one
-// flow for each socket of the app; a refused port is told.
+// TestDatagrams checks that short and long datagrams come back from their destination, with one
+// flow for each socket of the app, and that a refused port is reported.
 func TestDatagrams(t *testing.T) {
 	refused := netip.MustParseAddrPort("203.0.113.8:9")
 	bond := &fakePackets{refuse: refused.String(), code: wire.CodeConnRefused}
@@ -432,8 +431,7 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestDatagramErrors: what the network answers at the far end is told in its
-// own words.
+// TestDatagramErrors checks that errors at the far end become the matching ICMP errors.
 func TestDatagramErrors(t *testing.T) {
 	for _, c := range []struct {
 		dest      string
@@ -456,8 +454,7 @@ func TestDatagramErrors(t *testing.T) {
 	}
 }
 
-// TestDatagramsAround: only to a private address are refused datagrams tried
-// directly.
+// TestDatagramsAround checks that refused datagrams are sent directly to private addresses only.
 func TestDatagramsAround(t *testing.T) {
 	for dest, around := range map[string]bool{"192.168.9.9:123": true, "[fd00::9]:123": true,
 		"203.0.113.8:123": false, "[2001:db8::9]:123": false} {
@@ -486,8 +483,8 @@ func TestDatagramsAround(t *testing.T) {
 	}
 }
 
-// TestDSCP: whoever dials knows the DSCP and the address of the app, of TCP and
-// UDP, in both versions of IP.
+// TestDSCP checks that the dialer gets the DSCP and address of the app, for TCP and UDP, IPv4 and
+// IPv6.
 func TestDSCP(t *testing.T) {
 	for _, site := range []netip.AddrPort{site4, site6} {
 		const dscp = 46
@@ -531,7 +528,7 @@ func TestDSCP(t *testing.T) {
 	}
 }
 
-// TestDNS: a query over UDP goes through the bond over TCP.
+// TestDNS checks that a query over UDP goes through the bond over TCP.
 func TestDNS(t *testing.T) {
 	resolver := netip.MustParseAddrPort("203.0.113.53:53")
 	w := newTestNet(t, nil)
