@@ -66,11 +66,11 @@ func TestAnnounceAndFind(t *testing.T) {
 			t.Fatalf("found %v, want %v", got, want)
 		}
 	}
-	before := awaitFound(t)
+	before := receivedBytes(t)
 	if got := find(Codes); len(got) > 0 {
 		t.Errorf("of another service: %v", got)
 	}
-	if after := awaitFound(t); after[0] == before[0] || after[1] == before[1] {
+	if after := receivedBytes(t); after[0] == before[0] || after[1] == before[1] {
 		t.Errorf("not asked on both networks: %v bytes came, then %v", before, after)
 	}
 	cancel()
@@ -80,8 +80,8 @@ func TestAnnounceAndFind(t *testing.T) {
 	}
 }
 
-// awaitFound returns the received bytes at the other ends of both networks.
-func awaitFound(t *testing.T) (n [2]string) {
+// receivedBytes returns the received bytes at the other ends of both networks.
+func receivedBytes(t *testing.T) (n [2]string) {
 	b, err := os.ReadFile("/proc/net/dev")
 	if err != nil {
 		t.Fatal(err)

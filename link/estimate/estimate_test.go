@@ -77,7 +77,7 @@ func TestHelpedPAD(t *testing.T) {
 	}
 	// 100 ms later the pipe has carried 62.5 KB, although no report has come.
 	if got := n.B2 - p.EstimateAt(t0.Add(100*ms)).B2; got < 62_000 || got > 63_000 {
-		t.Errorf("the pipe is reckoned to have carried %d bytes in 100 ms", got)
+		t.Errorf("the pipe is estimated to have carried %d bytes in 100 ms", got)
 	}
 	// The estimate of a silent subflow gets worse over time.
 	if a, b := p.EstimateAt(t0.Add(time.Second)), p.EstimateAt(t0.Add(time.Minute)); a.PAD >= b.PAD ||

@@ -49,7 +49,7 @@ func TestWrongCodeAndOn(t *testing.T) {
 		} else if err == nil {
 			_, err = c.expectFrame(wire.TypePairDone)
 			if err == nil {
-				t.Fatal("it is told that it is paired")
+				t.Fatal("it got PAIR_DONE")
 			}
 			err = nil
 		}

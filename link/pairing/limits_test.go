@@ -62,7 +62,7 @@ func TestTriesAreLimited(t *testing.T) {
 	try("10.0.0.1", secret, "")
 }
 
-// awaitNoTries waits until no try is running.
+// awaitNoTries waits until no caller has reserved the code.
 func (d *testDevice) awaitNoTries() {
 	for taken := true; taken; time.Sleep(time.Millisecond) {
 		d.a.mu.Lock()

@@ -159,8 +159,8 @@ func TestPairing(t *testing.T) {
 	}
 }
 
-// checkPeerAddresses makes a helper accept or refuse servers of a peer.
-func (d *testDevice) checkPeerAddresses(name string, addrs ...string) {
+// trustServer adds a server with the given addresses to the trust file of d.
+func (d *testDevice) trustServer(name string, addrs ...string) {
 	d.t.Helper()
 	key, err := identity.Generate()
 	if err == nil {
@@ -177,8 +177,8 @@ func (d *testDevice) checkPeerAddresses(name string, addrs ...string) {
 func TestDualDevicesPair(t *testing.T) {
 	const both = wire.PairPrimary | wire.PairHelper
 	anna, bob := newTestDevice(t, "anna", both), newTestDevice(t, "bob", both)
-	anna.checkPeerAddresses("annas", "192.0.2.1:7600")
-	bob.checkPeerAddresses("bobs", "192.0.2.2:7600", "bob.example.org:7600")
+	anna.trustServer("annas", "192.0.2.1:7600")
+	bob.trustServer("bobs", "192.0.2.2:7600", "bob.example.org:7600")
 	if _, err := anna.pairWith(bob, "10.0.0.1", newCode(bob)); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestDualDevicesPair(t *testing.T) {
 		t.Errorf("anna knows %s", anna.knownPeers())
 	}
 	if p, _ := anna.Trust.LookupName("bob"); fmt.Sprint(p.Servers) != "[192.0.2.2:7600 bob.example.org:7600]" {
-		t.Errorf("anna was not told bob's server: %s", anna.knownPeers())
+		t.Errorf("anna did not get bob's server: %s", anna.knownPeers())
 	}
 	if p, _ := bob.Trust.LookupName("anna"); fmt.Sprint(p.Addresses, p.Servers) != "[10.0.0.1:7602] [192.0.2.1:7600]" {
 		t.Errorf("bob knows %s", bob.knownPeers())
@@ -204,7 +204,7 @@ func TestDualDevicesPair(t *testing.T) {
 // reach. Loopback is allowed if both run on one machine.
 func TestServersOfPeer(t *testing.T) {
 	helper, laptop := newTestDevice(t, "phone", wire.PairHelper), newTestDevice(t, "laptop", wire.PairPrimary)
-	laptop.checkPeerAddresses("home", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.2]:22", "LocalHost:22",
+	laptop.trustServer("home", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.2]:22", "LocalHost:22",
 		"0.0.0.0:22", "[::]:22", "169.254.169.254:80", "[fe80::1%eth0]:80",
 		"192.168.1.2:7600", "vps.example.org:7600")
 	for ip, want := range map[string]string{
@@ -239,10 +239,10 @@ func TestIncompatibleRoles(t *testing.T) {
 		}
 	}
 	laptop := newTestDevice(t, "laptop", primary)
-	laptop.checkPeerAddresses("home", "192.0.2.1:7600")
+	laptop.trustServer("home", "192.0.2.1:7600")
 	for theirs, want := range map[wire.PairRoles]int{server: 0, primary: 0, helper: 1, primary | helper: 1} {
 		if got := laptop.aboutFor(theirs).Servers; len(got) != want {
-			t.Errorf("%v are told %v", theirs, got)
+			t.Errorf("%v get %v", theirs, got)
 		}
 	}
 	b := newTestDevice(t, "b", helper)
@@ -304,7 +304,7 @@ func TestCodesExpire(t *testing.T) {
 			select {
 			case <-ended:
 			default:
-				t.Errorf("%s ends, and nobody is told", what)
+				t.Errorf("%s ends without a notice", what)
 			}
 			if now := server.a.Invitation(); what == "the program" &&
 				(now.Secret != inv.Secret || now.State != Replaced) {

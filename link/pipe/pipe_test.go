@@ -377,7 +377,7 @@ func TestBadCallers(t *testing.T) {
 				_, err := expectFrame(wire.NewReader(tc), wire.TypeInitJoin)
 				var r wire.Refuse
 				if !errors.As(err, &r) || r.Code != wire.CodeVersion || r.Version != wire.Version {
-					t.Errorf("helper told %v", err)
+					t.Errorf("the helper got %v", err)
 				}
 				check(err)
 			}
@@ -514,28 +514,28 @@ func FuzzHandshake(f *testing.F) {
 func TestSendServers(t *testing.T) {
 	a, b := MemoryPipe()
 	o, w := waitingPair(t, a, b)
-	var told [][]string
-	o.OnServers = func(list []string) error { told = append(told, list); return nil }
-	tell := func(list ...string) { w.SendServers(func() []string { return list }) }
+	var announced [][]string
+	o.OnServers = func(list []string) error { announced = append(announced, list); return nil }
+	send := func(list ...string) { w.SendServers(func() []string { return list }) }
 	go func() {
-		tell()
-		tell("a:1", "b:2")
-		tell("a:1", "b:2")
-		tell("b:2")
+		send()
+		send("a:1", "b:2")
+		send("a:1", "b:2")
+		send("b:2")
 		l, err := w.Join(t.Context(), "b:2", DefaultWindow)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		tell("c:3")
+		send("c:3")
 		_, err = l.Write([]byte("x"))
 		if err = errors.Join(err, l.Flush()); err != nil {
 			t.Error(err)
 		}
 	}()
 	q, err := o.Wait(t.Context())
-	if err != nil || q.Server != "b:2" || fmt.Sprint(told) != "[[] [a:1 b:2] [b:2]]" {
-		t.Fatalf("%+v, %v: told %v", q, err, told)
+	if err != nil || q.Server != "b:2" || fmt.Sprint(announced) != "[[] [a:1 b:2] [b:2]]" {
+		t.Fatalf("%+v, %v: announced %v", q, err, announced)
 	}
 	l, err := o.Accept(q, q.Window, wire.RadioNone)
 	if err != nil {
@@ -557,7 +557,7 @@ func TestSendServers(t *testing.T) {
 		w.Close() // otherwise a reader without a limit would wait
 	}()
 	if _, err := o.Wait(t.Context()); !errors.Is(err, wire.ErrMalformed) || times != maxServersFrames {
-		t.Errorf("told %d times of %d: %v", times, maxServersFrames, err)
+		t.Errorf("announced %d times of %d: %v", times, maxServersFrames, err)
 	}
 
 	a, b = MemoryPipe()

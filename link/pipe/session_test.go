@@ -240,7 +240,7 @@ func TestWriteDuringBreak(t *testing.T) {
 			t.Fatal("nobody noticed")
 		}
 		if _, err := p.helper.Probe(); err == nil {
-			t.Error("nothing carries it, and its state is told")
+			t.Error("nothing carries it, and its state is reported")
 		}
 		<-p.primary.ConnNeeded()
 		if _, err := p.helper.Write([]byte("x")); err != nil {
@@ -387,7 +387,7 @@ func TestRefusedResumeEnds(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		if _, err := p.primary.Read(make([]byte, 1)); !errors.As(err, &r) {
-			t.Errorf("the reader is told %v", err)
+			t.Errorf("the reader got %v", err)
 		}
 		p.helper.Close()
 		time.Sleep(time.Minute)
@@ -407,9 +407,9 @@ func TestNothingIsConfirmedAfterTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute) // all timers have fired
-		if got, told := p.primary.receivedSender.received, p.primary.receivedSender.confirmed; got < 300_000 ||
-			told != 0 {
-			t.Errorf("%d bytes came, %d are confirmed", got, told)
+		if got, confirmed := p.primary.receivedSender.received, p.primary.receivedSender.confirmed; got < 300_000 ||
+			confirmed != 0 {
+			t.Errorf("%d bytes came, %d are confirmed", got, confirmed)
 		}
 		p.primary.Close()
 		p.helper.Close()

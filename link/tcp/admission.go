@@ -16,8 +16,8 @@ import (
 // the processor. Safe for concurrent use.
 //
 // AdmitEvicting admits a caller even if all slots are taken: the caller replaces another one, of
-// the source with the most slots. So a source with few slots keeps them, whatever others do. Among
-// the callers of that source, either the silent ones or those that have spoken go first, whichever
+// the source with the most slots. So a source with few slots keeps them, whatever others do. If
+// several callers qualify, either the silent ones or those that have spoken go first, whichever
 // kind is the larger part; then the oldest. So neither a flood of silent callers nor one of half
 // handshakes takes the slots of the other kind.
 //

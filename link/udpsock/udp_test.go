@@ -62,10 +62,10 @@ func TestFailures(t *testing.T) {
 				select {
 				case f := <-failures:
 					if f.Dest != closed || f.Err != syscall.ECONNREFUSED {
-						t.Errorf("told of %+v, want %v refused", f, closed)
+						t.Errorf("got %+v, want %v refused", f, closed)
 					}
 				case <-time.After(time.Minute):
-					t.Fatal("nothing is told")
+					t.Fatal("no failure came")
 				}
 			}
 		})

@@ -268,7 +268,7 @@ func TestPortal(t *testing.T) {
 // TestTransport checks the findings about UDP: in use, or why not.
 func TestTransport(t *testing.T) {
 	for name, c := range map[string]struct {
-		lane  Subflow
+		sf    Subflow
 		level Level
 		says  string
 	}{
@@ -278,7 +278,7 @@ func TestTransport(t *testing.T) {
 		"tcp": {Subflow{}, OK, ""},
 	} {
 		f := healthyFacts()
-		f.Subflows[0].UDP, f.Subflows[0].WhyNotUDP = c.lane.UDP, c.lane.WhyNotUDP
+		f.Subflows[0].UDP, f.Subflows[0].WhyNotUDP = c.sf.UDP, c.sf.WhyNotUDP
 		var found []Finding
 		for _, x := range Evaluate(f).Findings {
 			if x.Check == "transport" {

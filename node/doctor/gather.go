@@ -217,8 +217,8 @@ func subflowsOf(st api.Status) (list []api.Subflow) {
 	return list
 }
 
-func (p Config) isSelected(lane string) bool {
-	return len(p.Only) == 0 || slices.Contains(p.Only, lane)
+func (p Config) isSelected(name string) bool {
+	return len(p.Only) == 0 || slices.Contains(p.Only, name)
 }
 
 // measureHelpedSubflows measures the helped subflows of the running primary.
@@ -229,8 +229,8 @@ func (p Config) measureHelpedSubflows(ctx context.Context, f *Facts, st api.Stat
 			continue
 		}
 		p.Progress("the path to the server by " + l.Name)
-		told := deviceFacts(st, func(d api.Device) bool { return d.Name == h.Name })
-		l.Metered, l.Refuses = l.Metered || told.Metered != nil && *told.Metered, told.Refuses
+		facts := deviceFacts(st, func(d api.Device) bool { return d.Name == h.Name })
+		l.Metered, l.Refuses = l.Metered || facts.Metered != nil && *facts.Metered, facts.Refuses
 		if i := slices.IndexFunc(st.Devices, func(d api.Device) bool { return d.Name == h.Name }); i >= 0 {
 			l.Suspended = st.Devices[i].Suspended
 			if why := st.Devices[i].Refused; why != "" {

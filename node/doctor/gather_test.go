@@ -146,21 +146,21 @@ func TestCostly(t *testing.T) {
 		return func(name string) policy.DeviceSpec { return devices[name] }
 	}
 	both := []string{"wlan0", "wwan0"}
-	told := &api.KnownFacts{Facts: api.Facts{Metered: &yes}, Interface: "wwan0"}
+	known := &api.KnownFacts{Facts: api.Facts{Metered: &yes}, Interface: "wwan0"}
 	phone := []identity.Peer{{Name: "phone"}}
 	for name, c := range map[string]struct {
 		p    Config
 		st   api.Status
 		want []bool // per subflow
 	}{
-		"nobody says so": {Config{Helpers: phone}, api.Status{}, []bool{false, false}},
+		"none says so": {Config{Helpers: phone}, api.Status{}, []bool{false, false}},
 		"the configuration": {Config{Helpers: phone, Interfaces: []string{"wlan0", "wwan0"},
 			Metered: []string{"wwan0", "phone"}}, api.Status{}, []bool{false, true, true}},
 		"the device itself": {Config{Interfaces: []string{"wlan0", "wwan0"}},
-			api.Status{Devices: []api.Device{{Self: true, Facts: told}}}, []bool{false, true}},
-		"by the only way out": {Config{}, api.Status{Devices: []api.Device{{Self: true, Facts: told}}}, []bool{true}},
+			api.Status{Devices: []api.Device{{Self: true, Facts: known}}}, []bool{false, true}},
+		"by the only way out": {Config{}, api.Status{Devices: []api.Device{{Self: true, Facts: known}}}, []bool{true}},
 		"the helper": {Config{Helpers: phone},
-			api.Status{Devices: []api.Device{{Self: true}, {Name: "phone", Facts: told}}}, []bool{false, true}},
+			api.Status{Devices: []api.Device{{Self: true}, {Name: "phone", Facts: known}}}, []bool{false, true}},
 		"the running primary": {Config{Helpers: phone},
 			api.Status{Bonds: []api.Bond{{Subflows: []api.Subflow{{Device: "laptop", Metered: true},
 				{Device: "phone", Metered: true}}}}}, []bool{true, true}},

@@ -46,10 +46,10 @@ func pickBottleneck(f Facts, r Report) (v Verdict, kind fault.Kind) {
 		n := findWarning(r.Findings, "processor")
 		return Verdict{"processor", "", Warn, n.Text, n.Hint}, ""
 	}
-	hop, lane, rate, best := slowestHop(f.Subflows)
+	hop, slow, rate, best := slowestHop(f.Subflows)
 	for _, check := range []string{"forged", "buffer", "queue", "loss", "subflow"} {
 		n := findWarning(r.Findings, check)
-		if n == nil || check == "loss" && hop != "" && n.Subject != hopTitle(lane, hop) {
+		if n == nil || check == "loss" && hop != "" && n.Subject != hopTitle(slow, hop) {
 			continue
 		}
 		return Verdict{check, n.Subject, Warn, n.Text, n.Hint}, ""
@@ -62,14 +62,14 @@ func pickBottleneck(f Facts, r Report) (v Verdict, kind fault.Kind) {
 			"; rates were not measured")}, ""
 	}
 	w := hopVerdicts[hop]
-	v = Verdict{What: w.what, Subject: hopTitle(lane, hop), Level: Note,
-		Text: fmt.Sprintf("the %s carries %v, the lowest rate of all", hopTitle(lane, hop), rate), Advice: w.advice}
+	v = Verdict{What: w.what, Subject: hopTitle(slow, hop), Level: Note,
+		Text: fmt.Sprintf("the %s carries %v, the lowest rate of all", hopTitle(slow, hop), rate), Advice: w.advice}
 	if len(f.Subflows) == 1 {
-		v.Text = fmt.Sprintf("the %s carries %v, and is the only path", hopTitle(lane, hop), rate)
+		v.Text = fmt.Sprintf("the %s carries %v, and is the only path", hopTitle(slow, hop), rate)
 	}
 	if rate*outlierFactor < best {
 		v.Level = Warn
-		v.Text = fmt.Sprintf("the %s carries %v, while another path carries %v", hopTitle(lane, hop), rate, best)
+		v.Text = fmt.Sprintf("the %s carries %v, while another path carries %v", hopTitle(slow, hop), rate, best)
 	}
 	if f.Host.BusyCPU >= busyWarn {
 		v.Text += "; but the processors were busy meanwhile, and rates may be too low"
@@ -97,25 +97,25 @@ func findWarning(list []Finding, check string) *Finding {
 // slowestHop returns the hop that limits the slowest subflow, with its rate and the best subflow's
 // rate in the same direction. Slowest is relative to the best subflow. hop is "" if no rate was
 // measured.
-func slowestHop(lanes []Subflow) (hop string, lane Subflow, rate, best unit.Rate) {
+func slowestHop(subflows []Subflow) (hop string, slow Subflow, rate, best unit.Rate) {
 	least := 2.0 // rate relative to the best subflow
 	for _, of := range []func(Subflow) Rate{func(l Subflow) Rate { return l.DownRate },
 		func(l Subflow) Rate { return l.UpRate }} {
 		var top unit.Rate
-		for _, l := range lanes {
+		for _, l := range subflows {
 			top = max(top, of(l).Bps)
 		}
-		for _, l := range lanes {
+		for _, l := range subflows {
 			r := of(l)
 			if r.Bps == 0 || r.Limit == "" {
 				continue
 			}
 			if share := float64(r.Bps) / float64(top); share < least {
-				hop, lane, rate, best, least = r.Limit, l, r.Bps, top, share
+				hop, slow, rate, best, least = r.Limit, l, r.Bps, top, share
 			}
 		}
 	}
-	return hop, lane, rate, best
+	return hop, slow, rate, best
 }
 
 // kindOfCheck returns the kind of failure for a failed check.

@@ -33,8 +33,8 @@ func TestAppIsKnown(t *testing.T) {
 			t.Logf("%s left out: %v", network.name, err)
 			continue
 		}
-		told := make(recordingDialer, 1)
-		e := New(Config{Dialer: told})
+		dialer := make(recordingDialer, 1)
+		e := New(Config{Dialer: dialer})
 		done := make(chan error, 1)
 		go func() { done <- e.ServeProxy(ln) }()
 		d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
@@ -51,7 +51,7 @@ func TestAppIsKnown(t *testing.T) {
 			}
 			want := App{Addr: netip.MustParseAddrPort(c.LocalAddr().String()), DSCP: 46, Network: "tcp",
 				Peer: netip.MustParseAddrPort(ln.Addr().String())}
-			if got := <-told; got != want && i > 0 {
+			if got := <-dialer; got != want && i > 0 {
 				t.Errorf("%s: %+v, want %+v", network.name, got, want)
 			}
 			c.Close()

@@ -337,7 +337,7 @@ func TestNames(t *testing.T) {
 	}
 	n.learnFromDNS(answer("other.example.org.", four))
 	if got := n.Of(four); got != "other.example.org." {
-		t.Errorf("asked for anew, it is %q", got)
+		t.Errorf("asked for again, it is %q", got)
 	}
 	for i := range 3 * maxNames {
 		n.learnFromDNS(answer("x.example.", netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})))

@@ -37,7 +37,7 @@ type appFlow struct {
 	direct      map[string]net.Conn     // destinations outside the bond; nil: not connected (yet)
 	early       [maxEarly]earlyDatagram // the newest datagrams, to be repeated directly
 	earlyNext   int
-	lastRefusal time.Time // when the app was last told that a datagram may not be carried
+	lastRefusal time.Time // when a refusal by the Dialer was last reported
 
 	receivedAny atomic.Bool // something came over the bond
 }

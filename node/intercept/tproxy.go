@@ -240,7 +240,7 @@ func (p *datagramProxy) readRefusals(s *appSocket, control net.Conn) {
 		}
 		if r, err := wire.ParseFlowRefused(b); t == wire.TypeFlowRefused && err == nil && r.Addr.IP.IsValid() {
 			if err := sendICMPError(s.app, r); err != nil {
-				p.log.Debug("the app is not told of a refusal", "app", s.app, "why", r.Text, "err", err)
+				p.log.Debug("refusal not passed on to the app", "app", s.app, "why", r.Text, "err", err)
 			}
 		}
 	}

@@ -24,7 +24,7 @@ type Config struct {
 type TUN struct{}
 
 var errUnsupported = fault.New(fault.Unsupported, errors.New("mpbond cannot carry a whole machine "+unsupportedWhere),
-	"leave tun out, and tell apps or the system's settings of the proxy")
+	"leave tun out, and set the proxy in apps or in the system's settings")
 
 // Open fails.
 func Open(Config) (*TUN, error) { return nil, errUnsupported }
