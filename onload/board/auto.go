@@ -8,26 +8,27 @@ import (
 
 // Tuning.
 const (
-	// minSplitSize is the least that is worth a request of its own. Less is fetched
-	// twice, where that comes sooner.
+	// minSplitSize is the smallest part that is worth a request of its own. A smaller rest is
+	// copied where that is faster.
 	minSplitSize = 32 * unit.KB
-	// answerTimeout is how long an item may go without an answer before another path asks
-	// for it too, while nothing is known that would tell sooner.
+	// answerTimeout is how long an item may wait for a response before another path requests it
+	// too, unless an estimate justifies that earlier.
 	answerTimeout = time.Second
-	// olderGainFactor is how many answers' time an older item must come sooner to be helped
-	// before the next one is begun: each request costs about one.
+	// olderGainFactor is how many response latencies must be gained to help an older item before
+	// the next one is started: each request costs about one.
 	olderGainFactor = 20
-	// estimateErrorFactor is how far a reckoning may be wrong for a copy to be tried all the same:
-	// rates are those of the past, and the path would be idle.
+	// estimateErrorFactor is the error of an estimate up to which a copy is still tried: rates are
+	// those of the past, and the path would be idle otherwise.
 	estimateErrorFactor = 2
 )
 
-// autoScheduler is ours: in order, and exact at the end. Each path begins what it would have sooner
-// than any other, so that slow ones hold up nothing that is wanted before. Where ranges can
-// be had, an idle path takes the end of what would be ready last, so much that both end
-// together: nothing is fetched twice, and no path waits for another. The same makes an old
-// item come sooner that would hold up those after it. Where they cannot, a copy is fetched
-// if it is reckoned to come sooner, within what copies may waste.
+// autoScheduler is the default scheduler of mpbond. It serves items in order and balances the end
+// exactly. A path starts an item only if it would finish it before any other path, so that a slow
+// path never delays what is needed earlier. Where ranges work, an idle path takes the end of the
+// item that would finish last, so much that both parts end together: no byte is fetched twice and
+// no path waits. It helps an older item in the same way if that would delay later ones. Without
+// ranges it starts a copy if the copy is estimated to finish earlier, within the limit of
+// canAffordCopy.
 type autoScheduler struct{}
 
 func (autoScheduler) Name() string                                { return "auto" }
@@ -72,12 +73,13 @@ func (autoScheduler) Pick(v *View, path int) Decision {
 	return best
 }
 
-// deliveryEstimate is what a path is reckoned to do: nothing for a while, then bytes at a rate.
+// deliveryEstimate is the estimated behaviour of a path: a delay, then bytes at a constant rate.
 type deliveryEstimate struct {
 	delay time.Duration
-	rate  float64 // bytes a second
+	rate  float64 // bytes per second
 }
 
+// transferTime returns the time until n bytes are there, or never if n or the rate is unknown.
 func (p deliveryEstimate) transferTime(n unit.Bytes) time.Duration {
 	if n < 0 {
 		return never
@@ -88,11 +90,10 @@ func (p deliveryEstimate) transferTime(n unit.Bytes) time.Duration {
 	return min(never, p.delay+time.Duration(min(float64(n)/p.rate, never.Seconds())*float64(time.Second)))
 }
 
-// never stands for times that nobody can reckon.
+// never stands for times that cannot be estimated.
 const never = 1000 * time.Hour
 
-// estimateDelivery says what a path would do if it began now. A rate that is not known is taken
-// as the mean of the others, or as a little.
+// estimateDelivery returns what a path would do if it started a request now.
 func estimateDelivery(v *View, path int) deliveryEstimate {
 	p := v.Paths[path]
 	delay := p.Latency
@@ -102,6 +103,8 @@ func estimateDelivery(v *View, path int) deliveryEstimate {
 	return deliveryEstimate{delay, estimateRate(v, p)}
 }
 
+// estimateRate returns the rate of a path in bytes per second. Without a measurement it returns the
+// mean of the other paths, or a small default.
 func estimateRate(v *View, p Path) float64 {
 	if p.Rate > 0 {
 		return float64(p.Rate) / 8
@@ -113,17 +116,17 @@ func estimateRate(v *View, p Path) float64 {
 		}
 	}
 	if n == 0 {
-		return 64 << 10 // any: they are all the same
+		return 64 << 10 // any value: all paths are equal
 	}
 	return sum / float64(n)
 }
 
-// estimateJob says what a job will do. One that has no answer yet is taken to wait as long
-// again as it has, if that is longer than usual.
+// estimateJob returns what a job will do. A job without a response that has waited longer than
+// usual is assumed to wait the same time again.
 func estimateJob(v *View, j Job) deliveryEstimate {
 	p := v.Paths[j.Path]
 	if !j.LastProgress.IsZero() {
-		if p.Rate == 0 { // silent for long, or one byte
+		if p.Rate == 0 { // silent for a long time, or a single byte
 			return deliveryEstimate{rate: float64(max(1, j.Transferred)) / max(v.Now.Sub(j.StartTime).Seconds(), 1e-3)}
 		}
 		return deliveryEstimate{rate: float64(p.Rate) / 8}
@@ -136,13 +139,13 @@ func estimateJob(v *View, j Job) deliveryEstimate {
 	return deliveryEstimate{delay, estimateRate(v, p)}
 }
 
-// estimateTimeLeft is when a job will be ready.
+// estimateTimeLeft returns the time until a job is complete.
 func estimateTimeLeft(v *View, j Job) time.Duration {
 	return estimateJob(v, j).transferTime(j.Remaining())
 }
 
-// planSplit is to take so much of a job's end that both are ready together, and how much
-// sooner that is.
+// planSplit lets path take the end of a job, so much that both finish together. It returns the
+// decision and the time gained; 0 means no.
 func planSplit(v *View, j Job, path int) (Decision, time.Duration) {
 	if !j.Item.Splittable || j.Remaining() <= 0 || v.CopyCount(j) > 1 || v.Paths[path].Device == v.Paths[j.Path].Device {
 		return Decision{}, 0
@@ -161,9 +164,9 @@ func planSplit(v *View, j Job, path int) (Decision, time.Duration) {
 	return Decision{Action: Split, Job: j.ID, Size: n, Reason: SplitsLast}, gain
 }
 
-// planMove is to begin anew what another path has under way and must give up: only what
-// is reckoned to be ready in a fraction of the time, by rates that were measured. That
-// of the other path is this item's own: those before may have been too small to tell.
+// planMove lets path restart an item from its beginning that another path must give up. It does so
+// only if that takes a fraction of the time by measured rates. The rate of the other path is
+// measured on this item, since earlier ones may have been too small.
 func planMove(v *View, j Job, path int) (Decision, time.Duration) {
 	ran := v.Now.Sub(j.StartTime)
 	if v.Paths[path].Rate == 0 || ran < answerTimeout || !v.canAffordCopy(path, j, j.Transferred) {

@@ -10,90 +10,92 @@ import (
 
 // Tuning.
 const (
-	// rateMemory is how far back the measured rate of a path looks: long beside the
-	// bursts of TCP and of radios, short beside an item.
+	// rateMemory is the time constant of the measured rate: long compared with bursts of TCP and
+	// radios, short compared with an item.
 	rateMemory = 2 * time.Second
-	// maxFirstLatency is what a path is thought to need for an answer after its first.
+	// maxFirstLatency bounds the latency that is assumed after the first response.
 	maxFirstLatency = 100 * time.Millisecond
 )
 
-// OrderKind is what a Board asks of who moves the bytes.
+// OrderKind is the kind of an Order.
 type OrderKind uint8
 
 // Kinds of orders.
 const (
-	Start   OrderKind = iota // begin the job
-	Shorten                  // the job ends earlier now: Job.Item.To
-	Cancel                   // what the job brings is not needed any more; the board has forgotten it
+	Start   OrderKind = iota // start the job
+	Shorten                  // the job ends earlier now: see Job.Item.To
+	Cancel                   // the job is not needed any more; the board has removed it
 )
 
-// Order is one thing to be done, in the order in which Next gives them.
+// Order is an instruction of the board. Orders are executed in the order in which NextOrder returns
+// them.
 type Order struct {
 	Kind   OrderKind
 	Job    Job
 	Reason Reason
 }
 
-// Board is what is to be fetched and what is under way. Its methods are called by one
-// goroutine at a time. Time must not run backwards.
+// Board holds the items to carry and the jobs under way. It is not safe for concurrent use. Times
+// passed to it must not decrease.
 type Board struct {
 	scheduler   Scheduler
-	paths       []path // of each line so many as lanes
-	concurrency int
-	waiting     []Item // older ones first
-	jobs        []*Job // in the order in which they began
+	paths       []path // concurrency entries per device
+	concurrency int    // paths per device
+	waiting     []Item // oldest first
+	jobs        []*Job // in the order of their start
 	orders      []Order
 	view        View
 
-	excluded             map[[2]int]bool // line and object
+	excluded             map[[2]int]bool // device and object
 	itemCount, lastPiece int
 	lastJobID            JobID
-	wastedByCopies       unit.Bytes // what copies have wasted since items were added
+	wastedByCopies       unit.Bytes // since items were last added
 	largest              unit.Bytes
 	upload               bool
-	sizeSum              unit.Bytes // sizes of all that were told
+	sizeSum              unit.Bytes // of all known sizes
 	sizeCount            int
-	homePath             int          // path, or -1
-	wanted               map[int]bool // objects that are waited for
-	unsplittable         bool         // the last object whose size was learned cannot be split
+	homePath             int          // or -1
+	wanted               map[int]bool // objects that somebody waits for
+	unsplittable         bool         // the last object whose size became known has no ranges
 	lead                 lead
 }
 
+// path is one connection of a device.
 type path struct {
 	up            bool
 	metered       bool
 	retired       bool // never used again
 	job           *Job
-	rate          float64       // bytes a second, 0: not known
+	rate          float64       // bytes per second; 0: unknown
 	recentRate    float64       // the same over recentMemory
-	rateWeight    float64       // of all samples in it, up to 1
-	latency       time.Duration // that of the last two answers which was less
-	lastLatency   time.Duration // the last one's
-	silence       time.Duration // for how long the last jobs have brought no byte, if they were cancelled then
+	rateWeight    float64       // weight of all samples in rate, up to 1
+	latency       time.Duration // lower one of the last two response latencies
+	lastLatency   time.Duration // of the last response
+	silence       time.Duration // how long the last cancelled jobs waited without a byte
 	measuredAt    time.Time     // when the rate was last measured
-	rateConfirmed bool          // sends: the rate is that of what was confirmed
+	rateConfirmed bool          // uploads: rate is that of confirmed bytes
 }
 
-// NewBoard makes a board for a number of paths, all of them down.
+// NewBoard returns a board with a number of devices, all of them down.
 func NewBoard(s Scheduler, paths int) *Board {
 	return &Board{scheduler: s, paths: make([]path, paths), concurrency: 1, excluded: map[[2]int]bool{}, homePath: -1, wanted: map[int]bool{}}
 }
 
-// SetConcurrency lets each path bring up to n items at once, if the scheduler can tell when that
-// is of use. It is to be called before all others.
+// SetConcurrency lets each device carry up to n items at once, if the scheduler supports that. Call
+// it before any other method.
 func (b *Board) SetConcurrency(n int) {
 	if _, ok := b.scheduler.(autoScheduler); ok {
 		b.paths, b.concurrency = make([]path, len(b.paths)*n), n
 	}
 }
 
-// AddDevice adds a path, which is down.
+// AddDevice adds a device, which is down.
 func (b *Board) AddDevice() { b.paths = append(b.paths, make([]path, b.concurrency)...) }
 
-// pathsOf returns the lanes of a path.
+// pathsOf returns the paths of a device.
 func (b *Board) pathsOf(path int) []path { return b.paths[path*b.concurrency : (path+1)*b.concurrency] }
 
-// AddItems gives it items to fetch. Index is set.
+// AddItems adds items to carry and sets their Index.
 func (b *Board) AddItems(items ...Item) {
 	b.wastedByCopies = 0
 	for _, i := range items {
@@ -104,14 +106,14 @@ func (b *Board) AddItems(items ...Item) {
 	}
 }
 
-// noteSize takes in what the size of an item is.
+// noteSize records the size of an item.
 func (b *Board) noteSize(n unit.Bytes) {
 	if n != Unknown {
 		b.largest, b.sizeSum, b.sizeCount = max(b.largest, n), b.sizeSum+n, b.sizeCount+1
 	}
 }
 
-// enqueueItem puts an item, or the rest of one, among those that wait.
+// enqueueItem adds an item, or the rest of one, to the waiting items.
 func (b *Board) enqueueItem(i Item) {
 	b.lastPiece++
 	i.piece = b.lastPiece
@@ -119,28 +121,28 @@ func (b *Board) enqueueItem(i Item) {
 	b.waiting = slices.Insert(b.waiting, at, i)
 }
 
-// SetUp tells that a path can be used.
+// SetUp marks a device as usable.
 func (b *Board) SetUp(path int) {
 	for i := range b.pathsOf(path) {
 		b.pathsOf(path)[i].up = !b.pathsOf(path)[i].retired
 	}
 }
 
-// SetSingle has a path that is down bring one item at a time from now on.
+// SetSingle limits a device that is down to one item at a time from now on.
 func (b *Board) SetSingle(path int) {
 	for i := range b.pathsOf(path)[1:] {
 		b.pathsOf(path)[1+i].retired = true
 	}
 }
 
-// SetMetered sets whether bytes of a path cost money, or count against a bound.
+// SetMetered sets whether bytes of a device cost money or count against a limit.
 func (b *Board) SetMetered(path int, yes bool) {
 	for i := range b.pathsOf(path) {
 		b.pathsOf(path)[i].metered = yes
 	}
 }
 
-// SetDown tells that a path cannot be used. What it had under way waits again, for others.
+// SetDown marks a device as unusable. Its unfinished items wait for other devices.
 func (b *Board) SetDown(path int, now time.Time) {
 	for i := range b.pathsOf(path) {
 		if j := b.pathsOf(path)[i].job; j != nil {
@@ -150,7 +152,7 @@ func (b *Board) SetDown(path int, now time.Time) {
 	}
 }
 
-// Exclude tells that a path cannot fetch an object; what it had of it fails.
+// Exclude keeps a device from an object. Its jobs of the object fail.
 func (b *Board) Exclude(path, object int, now time.Time) {
 	b.excluded[[2]int{path, object}] = true
 	for _, p := range b.pathsOf(path) {
@@ -160,8 +162,7 @@ func (b *Board) Exclude(path, object int, now time.Time) {
 	}
 }
 
-// RemoveObject forgets all of an object, so that it can be added again. What is under way of it
-// is cancelled.
+// RemoveObject removes all items of an object, so that it can be added again. It cancels its jobs.
 func (b *Board) RemoveObject(object int) {
 	b.waiting = slices.DeleteFunc(b.waiting, func(i Item) bool { return i.Object == object })
 	for _, j := range slices.Clone(b.jobs) {
@@ -177,10 +178,11 @@ func (b *Board) RemoveObject(object int) {
 	}
 }
 
-// IsDone tells whether nothing waits and nothing is under way.
+// IsDone reports whether no item waits and no job is under way.
 func (b *Board) IsDone() bool { return len(b.waiting) == 0 && len(b.jobs) == 0 }
 
-// Paths is what is known of the paths, valid until the next call.
+// Paths returns the state of the devices, one entry each. It is valid until the next call of the
+// board.
 func (b *Board) Paths(now time.Time) []Path {
 	b.updateView(-1, now)
 	list := b.view.Paths[:0]
@@ -196,6 +198,7 @@ func (b *Board) Paths(now time.Time) []Path {
 	return list
 }
 
+// findJob returns the job with the ID, or nil.
 func (b *Board) findJob(id JobID) *Job {
 	for _, j := range b.jobs {
 		if j.ID == id {
@@ -205,9 +208,8 @@ func (b *Board) findJob(id JobID) *Job {
 	return nil
 }
 
-// SetObjectSize tells the size of the object whose whole a job fetches, and whether ranges of
-// it can be had. Then copies that have brought nothing are cancelled: their paths take
-// a part instead.
+// SetObjectSize sets the size of the object that a job fetches whole, and whether ranges of it can
+// be requested. If so, copies without any bytes are cancelled: their paths take a range instead.
 func (b *Board) SetObjectSize(id JobID, size unit.Bytes, split bool) {
 	j := b.findJob(id)
 	if j == nil {
@@ -225,16 +227,16 @@ func (b *Board) SetObjectSize(id JobID, size unit.Bytes, split bool) {
 	b.noteSize(size)
 }
 
-// ReportProgress tells how much a job has brought altogether.
+// ReportProgress records how many bytes a job has carried in total.
 func (b *Board) ReportProgress(id JobID, got unit.Bytes, now time.Time) {
 	j := b.findJob(id)
 	if j == nil {
 		return
 	}
 	if size := j.Item.Size(); size != Unknown {
-		got = min(got, size) // it may have gone on before it was shortened
+		got = min(got, size) // it may have continued before it was shortened
 	}
-	b.largest = max(b.largest, got) // if nobody knows the size
+	b.largest = max(b.largest, got) // for unknown sizes
 	p := &b.paths[j.Path]
 	if j.LastProgress.IsZero() {
 		p.noteLatency(now.Sub(j.StartTime))
@@ -246,8 +248,8 @@ func (b *Board) ReportProgress(id JobID, got unit.Bytes, now time.Time) {
 	}
 }
 
-// noteLatency takes in how long an answer took. The first was the connection's too, and
-// maybe that of a radio which woke, so it says little.
+// noteLatency records the latency of a response. The first one includes the connection setup and
+// maybe the wake-up of a radio, so it counts by half at most.
 func (p *path) noteLatency(took time.Duration) {
 	p.latency = min(took, p.lastLatency)
 	if p.lastLatency == 0 {
@@ -256,7 +258,7 @@ func (p *path) noteLatency(took time.Duration) {
 	p.lastLatency = took
 }
 
-// noteRate takes in that the rate was so much for a time.
+// noteRate records that the rate was as given for the time dt.
 func (p *path) noteRate(rate float64, dt time.Duration) {
 	if lately := math.Exp(-dt.Seconds() / recentMemory.Seconds()); p.rateWeight == 0 {
 		p.recentRate = rate
@@ -264,11 +266,11 @@ func (p *path) noteRate(rate float64, dt time.Duration) {
 		p.recentRate += (1 - lately) * (rate - p.recentRate)
 	}
 	keep := math.Exp(-dt.Seconds() / rateMemory.Seconds())
-	p.rateWeight = keep*p.rateWeight + 1 - keep // the first samples count by their length too
+	p.rateWeight = keep*p.rateWeight + 1 - keep // also weighs the first samples by their length
 	p.rate += (1 - keep) / p.rateWeight * (rate - p.rate)
 }
 
-// currentRate is the rate in bytes a second, less for a job that has brought nothing lately.
+// currentRate returns the rate in bytes per second. It decays while a job brings no byte.
 func (p *path) currentRate(now time.Time) float64 {
 	if p.job == nil || p.job.LastProgress.IsZero() {
 		return p.rate
@@ -276,8 +278,8 @@ func (p *path) currentRate(now time.Time) float64 {
 	return p.rate * math.Exp(-now.Sub(p.measuredAt).Seconds()/rateMemory.Seconds())
 }
 
-// Finish tells that a job has brought its item up to what Item.To is now. It reports
-// whether the item was still wanted: copies of it are cancelled.
+// Finish records that a job has carried its item up to Item.To. It cancels copies of the item and
+// reports whether the item was still wanted.
 func (b *Board) Finish(id JobID, now time.Time) bool {
 	j := b.findJob(id)
 	if j == nil {
@@ -292,7 +294,7 @@ func (b *Board) Finish(id JobID, now time.Time) bool {
 	took := now.Sub(j.StartTime)
 	if p := &b.paths[j.Path]; b.upload {
 		b.noteConfirmed(p, j, took)
-	} else if p.rate == 0 && took > 0 { // all of it came at once
+	} else if p.rate == 0 && took > 0 { // all bytes came at once
 		p.noteRate(float64(j.Transferred)/took.Seconds(), took)
 	}
 	b.scheduler.NoteDelivery(j.Path, j.Transferred, took)
@@ -304,13 +306,14 @@ func (b *Board) Finish(id JobID, now time.Time) bool {
 		if other.Item.piece != j.Item.piece {
 			continue
 		}
-		// Both have brought what both began with.
+		// Both jobs have carried the part that they have in common.
 		b.wastedByCopies += max(0, other.Item.From+other.Transferred-max(j.Item.From, other.Item.From))
 		b.cancelJob(other, NothingLeft)
 	}
 	return true
 }
 
+// cancelJob removes a job and orders its end.
 func (b *Board) cancelJob(j *Job, r Reason) {
 	b.noteSilence(j)
 	b.removeJob(j)
@@ -318,14 +321,15 @@ func (b *Board) cancelJob(j *Job, r Reason) {
 	b.orders = append(b.orders, Order{Cancel, *j, r})
 }
 
-// removeJob frees the path of a job.
+// removeJob removes a job and frees its path.
 func (b *Board) removeJob(j *Job) {
 	b.jobs = slices.DeleteFunc(b.jobs, func(o *Job) bool { return o == j })
 	b.paths[j.Path].job = nil
 }
 
-// Fail tells that a job has ended before its item was whole. What it brought of one
-// that can be split counts; the rest waits for another path, unless one has a copy.
+// Fail records that a job has ended before its item was complete. Of a splittable item the received
+// bytes count and the rest waits for another path; other items wait as a whole. If a copy is under
+// way, the copy continues instead.
 func (b *Board) Fail(id JobID, now time.Time) {
 	j := b.findJob(id)
 	if j == nil {
@@ -346,7 +350,7 @@ func (b *Board) Fail(id JobID, now time.Time) {
 	}
 }
 
-// handOverToCopy leaves the item of a job that is over to a copy, if there is one.
+// handOverToCopy leaves the item of an ended job to a copy. It reports whether there is one.
 func (b *Board) handOverToCopy(j *Job) bool {
 	for _, other := range b.jobs {
 		if other.Item.piece == j.Item.piece {
@@ -357,7 +361,7 @@ func (b *Board) handOverToCopy(j *Job) bool {
 	return false
 }
 
-// cancelLoser cancels one of two jobs that bring the same item, if it will not be the first.
+// cancelLoser cancels one of two jobs of the same item if the other one will finish much earlier.
 func (b *Board) cancelLoser(now time.Time) {
 	s, ok := b.scheduler.(pruner)
 	if !ok || !slices.ContainsFunc(b.jobs, func(j *Job) bool { return j.IsCopy }) {
@@ -372,8 +376,8 @@ func (b *Board) cancelLoser(now time.Time) {
 	}
 }
 
-// NextOrder gives the next order, if there is one. It is called again after whatever was
-// told to the board, and now and then.
+// NextOrder returns the next order, if there is one. Call it after each change of the board and
+// periodically.
 func (b *Board) NextOrder(now time.Time) (Order, bool) {
 	b.preemptHome(now)
 	if len(b.orders) == 0 {
@@ -385,7 +389,7 @@ func (b *Board) NextOrder(now time.Time) (Order, bool) {
 			b.applyDecision(b.scheduler.Pick(&b.view, p), p, now)
 		}
 	}
-	// Where a path cannot have what a scheduler keeps for it, another one takes that.
+	// An item that a scheduler keeps for an excluded path goes to another path.
 	for p := 0; len(b.orders) == 0 && len(b.jobs) == 0 && len(b.excluded) > 0 && p < len(b.paths); p++ {
 		if b.updateView(p, now); b.paths[p].up && len(b.view.Waiting) > 0 {
 			b.applyDecision(Decision{Action: Take, Reason: NextItem}, p, now)
@@ -393,7 +397,7 @@ func (b *Board) NextOrder(now time.Time) (Order, bool) {
 	}
 	if len(b.orders) == 0 {
 		if b.homePath >= 0 && b.paths[b.homePath].job == nil {
-			b.lead = lead{} // alone it would have nothing to do either
+			b.lead = lead{} // alone it would be idle as well
 		}
 		return Order{}, false
 	}
@@ -403,7 +407,7 @@ func (b *Board) NextOrder(now time.Time) (Order, bool) {
 	return o, true
 }
 
-// updateView brings the view up to date, with what a path can have.
+// updateView updates the view with what a path may carry; -1 stands for all paths.
 func (b *Board) updateView(path int, now time.Time) {
 	v := &b.view
 	v.Now, v.LargestSize, v.WastedByCopies = now, b.largest, b.wastedByCopies
@@ -449,7 +453,7 @@ func (b *Board) updateView(path int, now time.Time) {
 	}
 }
 
-// applyDecision makes orders of a decision.
+// applyDecision turns a decision into orders.
 func (b *Board) applyDecision(d Decision, path int, now time.Time) {
 	j := &Job{Path: path, StartTime: now}
 	switch d.Action {

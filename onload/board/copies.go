@@ -8,20 +8,20 @@ import (
 
 // Tuning of copies.
 const (
-	// meteredMargin is how many times as long a copy over a metered path may take, by prediction,
-	// and still be the first.
+	// meteredMargin is the factor by which a copy over a metered path must be predicted to be
+	// faster.
 	meteredMargin = 1.5
-	// hopelessFactor is how many times as long as another one a path may need for the same item
-	// before its job is ended; a metered path ends at margin.
+	// hopelessFactor is how many times as long as another path a path may need for the same item
+	// before its job is cancelled. For a metered path meteredMargin applies.
 	hopelessFactor = 4
-	// defaultMeteredRate is assumed of a metered path that nothing is known of, in bytes a second: 4
-	// Mbit/s, that of a phone with a poor signal.
+	// defaultMeteredRate is assumed of an unmeasured metered path, in bytes per second: 4 Mbit/s,
+	// that of a phone with a poor signal.
 	defaultMeteredRate = 512 << 10
 )
 
-// canAffordCopy reports whether a copy over a path may waste so much: in all, an item for each
-// path but one, since something was added the last time. A free path may always bring what
-// only metered ones are bringing.
+// canAffordCopy reports whether a copy over path may waste cost bytes. The limit is one item per
+// device but one, since items were last added. A free path may always copy an item that only
+// metered paths carry.
 func (v *View) canAffordCopy(path int, j Job, cost unit.Bytes) bool {
 	if v.WastedByCopies+cost <= unit.Bytes(v.countDevices()-1)*v.LargestSize {
 		return true
@@ -34,7 +34,8 @@ func (v *View) canAffordCopy(path int, j Job, cost unit.Bytes) bool {
 	return !v.Paths[path].Metered
 }
 
-// planCopy is to fetch a job's rest as well, and how much sooner that would be.
+// planCopy lets path carry the rest of a job too. It returns the decision and the time gained; 0
+// means no.
 func planCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	d := Decision{Action: Copy, Job: j.ID, Reason: EndsSooner}
 	switch {
@@ -49,13 +50,13 @@ func planCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	}
 	cost := copyCost(v, j)
 	if cost > 2*minSplitSize && j.Item.Splittable || !v.canAffordCopy(path, j, cost) {
-		return Decision{}, 0 // to share would be better, if that were of any use
+		return Decision{}, 0 // a split would be better, if anything helped
 	}
 	return d, estimateErrorFactor*v.estimateItemEnd(j.Item.piece) - estimateDelivery(v, path).transferTime(cost)
 }
 
-// planMeteredCopy is duplicate for a path whose bytes cost money: only what is predicted
-// to be the first by a margin.
+// planMeteredCopy is planCopy for a metered path: the copy must be predicted to be first by a
+// margin.
 func planMeteredCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	cost := copyCost(v, j)
 	if cost > 2*minSplitSize && j.Item.Splittable || !v.canAffordCopy(path, j, cost) {
@@ -65,7 +66,7 @@ func planMeteredCopy(v *View, j Job, path int) (Decision, time.Duration) {
 		return Decision{}, 0
 	}
 	mine := estimateDelivery(v, path)
-	if v.Paths[path].Rate == 0 { // that others are slow may be why a copy is wanted
+	if v.Paths[path].Rate == 0 { // slow other paths may be why a copy is wanted
 		mine.rate = max(mine.rate, defaultMeteredRate)
 	}
 	gain := v.estimateItemEnd(j.Item.piece) - time.Duration(meteredMargin*float64(mine.transferTime(cost)))
@@ -76,7 +77,7 @@ func planMeteredCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	return Decision{Action: Copy, Job: j.ID, Reason: EndsSooner}, gain
 }
 
-// copyCost is how much a copy of a job would bring.
+// copyCost returns how many bytes a copy of a job would carry.
 func copyCost(v *View, j Job) unit.Bytes {
 	if j.Item.Splittable {
 		return j.Remaining()
@@ -84,8 +85,8 @@ func copyCost(v *View, j Job) unit.Bytes {
 	return v.estimateJobSize(j)
 }
 
-// estimateJobSize is the size of a job's item. Where nobody knows it, as much is taken to come as
-// has come, or what is usual.
+// estimateJobSize returns the size of a job's item. Of an unknown size it assumes twice what has
+// come, and at least the mean.
 func (v *View) estimateJobSize(j Job) unit.Bytes {
 	if j.Item.To != Unknown {
 		return j.Item.Size()
@@ -99,12 +100,12 @@ func (v *View) estimateJobSize(j Job) unit.Bytes {
 	return size
 }
 
-// estimateJobEnd predicts when a job has its item.
+// estimateJobEnd returns the time until a job is complete.
 func (v *View) estimateJobEnd(j Job) time.Duration {
 	return estimateJob(v, j).transferTime(max(0, v.estimateJobSize(j)-j.Transferred))
 }
 
-// estimateItemEnd predicts when the first of those that bring an item has it.
+// estimateItemEnd returns the time until the first job of an item is complete.
 func (v *View) estimateItemEnd(item int) time.Duration {
 	first := never
 	for _, j := range v.Running {
@@ -115,13 +116,13 @@ func (v *View) estimateItemEnd(item int) time.Duration {
 	return first
 }
 
-// planUnsizedCopy decides whether path starts a second download of an item of unknown size. It
-// does unless the path that has the item is far faster: whatever the size, the first whole
-// copy wins. Until an answer has come, the server may still turn out to support ranges.
+// planUnsizedCopy decides whether path starts a second download of an item of unknown size. It does
+// unless the current path is far faster: whatever the size, the first complete copy wins. Until a
+// response has come, the server may still turn out to support ranges.
 func planUnsizedCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	mine, took, wait := estimateDelivery(v, path), v.Now.Sub(j.StartTime), answerTimeout
 	if its := v.Paths[j.Path]; its.Metered && its.Rate == 0 && v.Paths[path].Rate > 0 {
-		wait = 0 // nothing says that it will come soon, and this path is free
+		wait = 0 // nothing is known of the metered path, and this one is free
 	}
 	if j.LastProgress.IsZero() && took <= max(wait, 4*mine.delay) || !v.canAffordCopy(path, j, max(j.Transferred, v.LargestSize)) {
 		return Decision{}, 0
@@ -137,7 +138,7 @@ func planUnsizedCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	return Decision{Action: Copy, Job: j.ID, Reason: NoSize}, took
 }
 
-// FindLoser implements pruner. Only jobs are compared whose rates are known for a while.
+// FindLoser implements pruner. It compares only jobs whose rates have been measured for a while.
 func (autoScheduler) FindLoser(v *View) (JobID, bool) {
 	for _, j := range v.Running {
 		if v.CopyCount(j) < 2 || !v.isMeasured(j) || v.isHomePath(j.Path) && v.Unsplittable {

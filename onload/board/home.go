@@ -7,33 +7,32 @@ import (
 	"mpbond/base/unit"
 )
 
-// A home line is the path that users compare with: it is there without helpers, and what it
-// carries costs nothing. Whatever other paths do, the items that are wanted come about as
-// soon as over the home line alone. So the home line does not pass by an older item that
-// another path has under way, if that path is late with it; and it drops what is wanted later
-// for an item that somebody waits for.
+// The home line is the path that users compare with: it is there without helpers, and its bytes
+// cost nothing. Whatever the other paths do, the wanted items should arrive about as early as over
+// the home line alone. So the home line takes over an older item if another path is late with it,
+// and it drops a later item for one that somebody waits for.
 
 // Tuning.
 const (
-	// recentMemory is how far back Path.Recent looks: a few round trips.
+	// recentMemory is the time constant of Path.RecentRate: a few round trips.
 	recentMemory = 300 * time.Millisecond
-	// minSilence is the shortest time without a byte that says something: progress is
-	// reported each tenth of a second.
+	// minSilence is the shortest time without a byte that counts as silence: progress is reported
+	// each tenth of a second.
 	minSilence = 150 * time.Millisecond
-	// partRTTs is how many round trips' time the home line needs at least for a part.
+	// partRTTs is how many round trips of the home line a part should take at least.
 	partRTTs = 8
 )
 
-// SetHome names the path of the home line. There is none until then. It is to be called after
+// SetHome names the device of the home line. There is none until then. Call it after
 // SetConcurrency.
 func (b *Board) SetHome(path int) { b.homePath = path * b.concurrency }
 
-// isHomePath reports whether a lane is the home line's.
+// isHomePath reports whether a path belongs to the home line.
 func (b *Board) isHomePath(lane int) bool {
 	return b.homePath >= 0 && lane/b.concurrency == b.homePath/b.concurrency
 }
 
-// SetWanted notes whether somebody waits for an object now.
+// SetWanted sets whether somebody waits for an object now.
 func (b *Board) SetWanted(object int, wanted bool) {
 	if wanted {
 		b.wanted[object] = true
@@ -42,7 +41,7 @@ func (b *Board) SetWanted(object int, wanted bool) {
 	}
 }
 
-// preemptHome has the home line drop what it does, if the scheduler finds something more urgent.
+// preemptHome makes the home line drop its job if the scheduler finds something more urgent.
 func (b *Board) preemptHome(now time.Time) {
 	p, ok := b.scheduler.(interface {
 		Preempt(v *View) (Decision, bool)
@@ -60,8 +59,8 @@ func (b *Board) preemptHome(now time.Time) {
 	}
 }
 
-// cancelCopy ends one of two jobs that bring the same item, which turns out to have parts; other
-// has brought nothing. The home line goes on.
+// cancelCopy cancels one of two jobs of an item that turns out to be splittable. other has no bytes
+// yet. The home line continues.
 func (b *Board) cancelCopy(j, other *Job) {
 	if b.isHomePath(other.Path) {
 		j, other = other, j
@@ -70,7 +69,7 @@ func (b *Board) cancelCopy(j, other *Job) {
 	j.IsCopy = false
 }
 
-// noteSilence takes in that a job is cancelled before it has brought a byte.
+// noteSilence records how long a cancelled job has waited without a byte.
 func (b *Board) noteSilence(j *Job) {
 	if j.Transferred == 0 {
 		p := &b.paths[j.Path]
@@ -78,16 +77,16 @@ func (b *Board) noteSilence(j *Job) {
 	}
 }
 
-// isHelperPath reports whether a path is another one than the home line.
+// isHelperPath reports whether there is a home line and path does not belong to it.
 func (v *View) isHelperPath(path int) bool { return v.HomePath >= 0 && !v.isHomePath(path) }
 
-// isHomePath reports whether a path is a connection of the home line.
+// isHomePath reports whether a path belongs to the home line.
 func (v *View) isHomePath(path int) bool {
 	return v.HomePath >= 0 && v.Paths[path].Device == v.Paths[v.HomePath].Device
 }
 
-// latenessLimit is the time after which an answer, or the next bytes, of a path are late: a round trip
-// and a half.
+// latenessLimit returns the time without a response or further bytes after which a path counts as
+// late: one and a half round trips.
 func (v *View) latenessLimit(path int) time.Duration {
 	rtt := v.Paths[path].Latency
 	if rtt == 0 {
@@ -96,9 +95,9 @@ func (v *View) latenessLimit(path int) time.Duration {
 	return max(rtt+rtt/2, minSilence)
 }
 
-// minSplitFor is the least that a path may take of the end of a job; far more than any has
-// if it may not. A path that was silent does not leave that to others. And what the home line
-// may have to bring in its place comes in few parts, since each costs a round trip.
+// minSplitFor returns the least that a path may take from the end of a job. It is unlimited, so
+// that nothing is split, for a helper path that was silent. Since the home line may have to carry
+// the part instead, parts of helper paths are large: each costs the home line a round trip.
 func (v *View) minSplitFor(path int) unit.Bytes {
 	switch {
 	case !v.isHelperPath(path):
@@ -110,8 +109,8 @@ func (v *View) minSplitFor(path int) unit.Bytes {
 	return max(minSplitSize, home.Rate.Bytes(partRTTs*home.Latency))
 }
 
-// splitCost is what it costs the path of a job that another one takes the end: the home line
-// needs a new connection, whose window must grow.
+// splitCost returns what a split costs the path that loses the end: the home line needs a new
+// connection, whose window must grow.
 func (v *View) splitCost(j Job) time.Duration {
 	if !v.isHomePath(j.Path) {
 		return 0
@@ -119,7 +118,8 @@ func (v *View) splitCost(j Job) time.Duration {
 	return 3 * v.Paths[v.HomePath].Latency
 }
 
-// estimateWorstCase returns the least rate of a job, from the recent rate of its path.
+// estimateWorstCase returns the lowest plausible rate of a job, based on the recent rate of its
+// path.
 func (v *View) estimateWorstCase(j Job) deliveryEstimate {
 	p := v.Paths[j.Path]
 	silent := v.Now.Sub(j.LastProgress)
@@ -133,12 +133,13 @@ func (v *View) estimateWorstCase(j Job) deliveryEstimate {
 	case p.Rate == 0:
 		return estimateJob(v, j)
 	}
-	rate := float64(p.Rate) * math.Exp(silent.Seconds()/rateMemory.Seconds()) // that with the last bytes
+	// the rate at the last bytes
+	rate := float64(p.Rate) * math.Exp(silent.Seconds()/rateMemory.Seconds())
 	return deliveryEstimate{rate: min(rate, float64(p.RecentRate)) / 8}
 }
 
-// takeOverLate finds the oldest item that another path has under way, and is late with, before
-// any that waits.
+// takeOverLate returns a decision for the oldest item that another path is late with, if it is
+// older than all waiting items.
 func (v *View) takeOverLate() (Decision, bool) {
 	for _, j := range v.Running {
 		if len(v.Waiting) > 0 && compareOrder(j.Item, v.Waiting[0]) > 0 {
@@ -151,9 +152,9 @@ func (v *View) takeOverLate() (Decision, bool) {
 	return Decision{}, false
 }
 
-// planTakeOver is to have the home line bring what is left of a job, or as much of it that both
-// end together, if that path is late by over a round trip and a half. Delay is what the home
-// line needs for an answer.
+// planTakeOver lets the home line carry the rest of a late job, or so much of it that both end
+// together. The gain must exceed one and a half round trips. delay is the response latency of the
+// home line.
 func (v *View) planTakeOver(j Job, delay time.Duration) (Decision, bool) {
 	if v.isHomePath(j.Path) || j.Item.NoCopies || v.isOnHomePath(j) {
 		return Decision{}, false
@@ -193,7 +194,7 @@ func (v *View) planTakeOver(j Job, delay time.Duration) (Decision, bool) {
 	return d, all-max(its.transferTime(left-d.Size), home.transferTime(d.Size)) > rtt+rtt/2
 }
 
-// isOnHomePath reports whether the home line brings the item of a job too.
+// isOnHomePath reports whether the home line carries the item of a job too.
 func (v *View) isOnHomePath(j Job) bool {
 	for _, other := range v.Running {
 		if v.isHomePath(other.Path) && other.Item.piece == j.Item.piece {
@@ -203,8 +204,7 @@ func (v *View) isOnHomePath(j Job) bool {
 	return false
 }
 
-// Preempt decides whether the home line, which is busy, drops what it does for an item that
-// somebody waits for.
+// Preempt decides whether the busy home line drops its job for an item that somebody waits for.
 func (autoScheduler) Preempt(v *View) (Decision, bool) {
 	var mine Job
 	for _, j := range v.Running {
@@ -221,7 +221,7 @@ func (autoScheduler) Preempt(v *View) (Decision, bool) {
 		return Decision{}, false
 	}
 	if done := estimateJob(v, mine); !mine.Item.Splittable && done.transferTime(mine.Transferred) >= rest {
-		return Decision{}, false // what it has would be lost
+		return Decision{}, false // its bytes would be lost
 	}
 	for i, item := range v.Waiting {
 		if v.wanted[item.Object] && compareOrder(item, mine.Item) < 0 {
@@ -230,7 +230,7 @@ func (autoScheduler) Preempt(v *View) (Decision, bool) {
 	}
 	for _, j := range v.Running {
 		if v.wanted[j.Item.Object] && compareOrder(j.Item, mine.Item) < 0 {
-			if d, ok := v.planTakeOver(j, 2*rtt); ok { // on a new connection
+			if d, ok := v.planTakeOver(j, 2*rtt); ok { // needs a new connection
 				d.Reason = HomeWanted
 				return d, true
 			}

@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// maxPlanned is of how many items a plan is improved, and how often.
+// maxPlanned bounds the number of items of an assignment that is improved, and the number of
+// improvements.
 const maxPlanned = 64
 
-// planInTime plans all that waits so that it is ready soon, and takes the largest item that
-// falls to this path: what it could give to nobody else once it has begun it leaves to
-// others otherwise, those that are idle too.
+// planInTime assigns all waiting items to paths so that the last one is ready early, and takes the
+// largest item of this path. The items must not be copied or moved once they are started; so a path
+// leaves an item to others, even idle ones, if they finish it earlier.
 func planInTime(v *View, path int) Decision {
 	p := newAssignment(v, path)
 	for n := 0; n < maxPlanned && len(p.items) <= maxPlanned; n++ {
@@ -27,16 +28,16 @@ func planInTime(v *View, path int) Decision {
 	return Decision{Reason: NoGain}
 }
 
-// assignment is which path brings which item.
+// assignment says which path carries which item.
 type assignment struct {
 	*View
 	estimates  []deliveryEstimate
-	items      []int           // of View.Waiting, the largest first
-	pathOf     []int           // path of each of these
-	readyTimes []time.Duration // when each path has what it was given
+	items      []int           // indexes in View.Waiting, largest first
+	pathOf     []int           // the path of each of items
+	readyTimes []time.Duration // when each path has finished its items
 }
 
-// newAssignment gives each item, the largest first, to the path that would have it soonest.
+// newAssignment gives each item, the largest first, to the path that would finish it first.
 func newAssignment(v *View, path int) *assignment {
 	p := &assignment{View: v, items: make([]int, len(v.Waiting))}
 	p.readyTimes, p.estimates = v.findReadyTimes(path)
@@ -52,16 +53,15 @@ func newAssignment(v *View, path int) *assignment {
 	return p
 }
 
-// itemTime is for how long a path would bring an item of the plan.
+// itemTime returns how long a path needs for an item of the assignment.
 func (p *assignment) itemTime(item, path int) time.Duration {
 	return p.transferTime(p.estimates, p.Waiting[p.items[item]], path)
 }
 
-// reassignment is that an item goes to a path, and another one of that path, if not -1, comes
-// back for it.
+// reassignment moves an item to another path. Item returned of that path, if not -1, moves back.
 type reassignment struct{ item, to, returned int }
 
-// findImprovement is the change that most helps the path that is ready last.
+// findImprovement returns the reassignment that relieves the path that is ready last the most.
 func (p *assignment) findImprovement() (best reassignment, ok bool) {
 	last := -1
 	for _, k := range p.pathOf {
@@ -100,6 +100,7 @@ func (p *assignment) findImprovement() (best reassignment, ok bool) {
 	return best, ok
 }
 
+// applyReassignment changes the assignment.
 func (p *assignment) applyReassignment(c reassignment) {
 	from := p.pathOf[c.item]
 	p.moveItem(c.item, c.to)
@@ -108,6 +109,7 @@ func (p *assignment) applyReassignment(c reassignment) {
 	}
 }
 
+// moveItem moves one item to another path.
 func (p *assignment) moveItem(item, to int) {
 	p.readyTimes[p.pathOf[item]] -= p.itemTime(item, p.pathOf[item])
 	p.readyTimes[to] += p.itemTime(item, to)

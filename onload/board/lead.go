@@ -7,34 +7,33 @@ import (
 	"mpbond/base/unit"
 )
 
-// Where there are no ranges, a path that fails in the middle of an item leaves nothing, and
-// the home line must bring all of it. Nobody knows beforehand whether one will. So the home
-// line brings the items in the order in which they are wanted, those that others have under
-// way too, as it would alone: what others have brought whole it leaves out, and so it is
-// ahead of where it would be alone. It lets another path go on with an older item only
-// while that lead pays for what would be lost.
+// Without ranges, a path that fails in the middle of an item leaves nothing, and the home line must
+// fetch the whole item. That cannot be predicted. So the home line fetches items in the order in
+// which they are wanted, including those that other paths have under way, as it would alone. It
+// skips items that other paths have completed, and so gains a lead over where it would be alone. It
+// lets another path continue with an older item only while that lead covers the possible loss.
 
-// lead is how far the home line is ahead of where it would be alone, in bytes.
+// lead is how many bytes the home line is ahead of where it would be alone.
 type lead struct {
-	bytes unit.Bytes     // of all that is older than what is missing
-	early []completeItem // what came before its turn
+	bytes unit.Bytes     // of all items older than the first missing one
+	early []completeItem // completed before their turn
 }
 
-// completeItem is an item that is there.
+// completeItem is an item that has been completed.
 type completeItem struct {
 	item   Item
 	size   unit.Bytes
-	byHome bool // brought by the home line
+	byHome bool // by the home line
 }
 
-// noteComplete takes in that a job has brought its item.
+// noteComplete records that a job has completed its item.
 func (l *lead) noteComplete(j *Job, home bool) {
 	if !j.Item.Splittable {
 		l.early = append(l.early, completeItem{j.Item, j.Transferred, home})
 	}
 }
 
-// bytesAhead is the lead where next is what is missing first.
+// bytesAhead returns the lead if next is the first missing item.
 func (l *lead) bytesAhead(next Item) unit.Bytes {
 	l.early = slices.DeleteFunc(l.early, func(w completeItem) bool {
 		past := compareOrder(w.item, next) < 0
@@ -52,7 +51,7 @@ func (l *lead) bytesAhead(next Item) unit.Bytes {
 	return sum
 }
 
-// deductFromLead takes in that what a job has brought is of no use, and its connection is gone.
+// deductFromLead records that the bytes of a job are lost, and its connection with them.
 func (b *Board) deductFromLead(j *Job) {
 	if b.isHomePath(j.Path) && !j.Item.Splittable {
 		p := b.paths[b.homePath]
@@ -60,7 +59,7 @@ func (b *Board) deductFromLead(j *Job) {
 	}
 }
 
-// oldestMissing is the item that is missing first.
+// oldestMissing returns the first item that is not complete.
 func (b *Board) oldestMissing() (first Item) {
 	var found bool
 	for _, j := range b.jobs {
@@ -74,8 +73,8 @@ func (b *Board) oldestMissing() (first Item) {
 	return first
 }
 
-// takeFirstMissing is to have the home line bring the first item that is missing and that it does not
-// bring, if it cannot be split and nothing pays for leaving it to others.
+// takeFirstMissing lets the home line fetch the first missing item that it does not fetch yet, if
+// that cannot be split and the lead does not cover leaving it to others.
 func (v *View) takeFirstMissing() (Decision, bool) {
 	if !v.Unsplittable {
 		return Decision{}, false
@@ -94,8 +93,8 @@ func (v *View) takeFirstMissing() (Decision, bool) {
 	return Decision{}, false
 }
 
-// dropForOlder is to have the home line drop what it brings for an older item that cannot be split,
-// if the lead does not pay any more for leaving that to others.
+// dropForOlder lets the home line drop its job for an older unsplittable item, if the lead does not
+// cover any more leaving that item to others.
 func (v *View) dropForOlder(mine Job) (Decision, bool) {
 	if !v.Unsplittable || mine.Item.Splittable || mine.Item.NoCopies || v.leadCovers(v.sizeOrMean(mine.Item)) {
 		return Decision{}, false
@@ -115,13 +114,13 @@ func (v *View) dropForOlder(mine Job) (Decision, bool) {
 	return Decision{}, false
 }
 
-// leadPaysFor reports whether the lead, less what was spent of it, is worth the time that the home
-// line does something else meanwhile, and notices that it was in vain.
+// leadPaysFor reports whether the lead, minus spent bytes, covers the time d in which the home line
+// does something else and then finds that this was in vain.
 func (v *View) leadPaysFor(d time.Duration, spent unit.Bytes) bool {
 	return d != never && v.leadCovers(spent+v.Paths[v.HomePath].Rate.Bytes(d))
 }
 
-// leadCovers reports whether the lead is that much, and what it takes to begin anew.
+// leadCovers reports whether the lead covers n bytes and a restart.
 func (v *View) leadCovers(n unit.Bytes) bool {
 	p := v.Paths[v.HomePath]
 	return v.Lead > 0 && n+p.Rate.Bytes(3*p.Latency) <= v.Lead

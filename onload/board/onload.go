@@ -1,11 +1,11 @@
-// Package board decides which device fetches which item: whole objects, video
-// segments, or byte ranges of one. It stands beside the data path, for where no
-// bonding server is: above it are fetch, which moves the bytes over a device each, and
-// simulate, which moves them in virtual time; below it is nothing.
+// Package board decides which device carries which item: whole objects, video
+// segments or byte ranges. It is used where there is no bonding server: the packages
+// fetch, upload and playlist move the bytes over each device, and package simulate
+// moves them in virtual time.
 //
-// A Board holds what is to be fetched and what is under way, and asks a Scheduler
-// what an idle path does. Splitting, copies, failures and waste are the Board's, so
-// that they are the same for each scheduler, live and in virtual time.
+// A Board holds the waiting items and the jobs under way, and asks a Scheduler what
+// an idle path does. The Board handles splitting, copies, failures and waste, so that
+// they are the same for each scheduler, live and in virtual time.
 package board
 
 import (
@@ -19,26 +19,25 @@ import (
 	"mpbond/base/unit"
 )
 
-// Unknown is the end of an item whose size nobody has told yet.
+// Unknown is the end of an item whose size is not known yet.
 const Unknown unit.Bytes = -1
 
-// Item is something that a path fetches in one go: bytes From to To of an object.
+// Item is what a path carries with one request: bytes From to To of an object.
 type Item struct {
-	// Index is its place among what was given to the Board. The rest of an item that
-	// was split or begun has the index of the whole.
+	// Index is the position among the items that were added to the board. Parts of an item have the
+	// index of the whole.
 	Index    int
-	Object   int // the user's number of the object; objects are wanted in this order
+	Object   int // number of the object, chosen by the user; lower numbers are wanted first
 	From, To unit.Bytes
-	// Splittable tells that any part of it can be had alone.
+	// Splittable reports that any range of the item can be requested alone.
 	Splittable bool
-	// NoCopies tells that it must not be under way twice: what is sent, and may be kept
-	// by the other end each time.
+	// NoCopies forbids a second job for the item: each upload may be stored.
 	NoCopies bool
 
-	piece int // of this piece, on its board
+	piece int // unique on its board
 }
 
-// Size is how much it is, or Unknown.
+// Size returns the number of bytes, or Unknown.
 func (i Item) Size() unit.Bytes {
 	if i.To == Unknown {
 		return Unknown
@@ -46,38 +45,38 @@ func (i Item) Size() unit.Bytes {
 	return i.To - i.From
 }
 
-// compareOrder tells which of two items is wanted first.
+// compareOrder orders items by when they are wanted.
 func compareOrder(a, b Item) int {
 	return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.From, b.From))
 }
 
-// Path is a device as a scheduler sees it.
+// Path is the state of a path as a scheduler sees it.
 type Path struct {
 	Up, Busy   bool
-	Rate       unit.Rate     // as measured lately; 0: not known
-	RecentRate unit.Rate     // as measured over recentMemory
-	Latency    time.Duration // from asking to the first byte, the last time; 0: not known
-	Silence    time.Duration // for how long the last jobs have brought no byte, if they were cancelled then
-	Metered    bool          // its bytes cost money, or count against a bound
-	Device     int           // it is a connection of; others have the same
-	IsExtra    bool          // it is for items so small that answers take longer than their bytes
+	Rate       unit.Rate     // recent measured rate; 0: unknown
+	RecentRate unit.Rate     // measured over recentMemory
+	Latency    time.Duration // from the request to the first byte, the last time; 0: unknown
+	Silence    time.Duration // how long the last cancelled jobs waited without a byte
+	Metered    bool          // bytes cost money or count against a limit
+	Device     int           // shared by all paths of a device
+	IsExtra    bool          // only for items so small that the latency exceeds their transfer time
 }
 
-// JobID names a job on its board.
+// JobID identifies a job on its board.
 type JobID int
 
-// Job is an item on a path.
+// Job is an item that a path carries.
 type Job struct {
 	ID           JobID
 	Path         int
-	Item         Item // To becomes less when another path takes the end
+	Item         Item // To decreases when another path takes the end
 	Transferred  unit.Bytes
 	StartTime    time.Time
 	LastProgress time.Time // of its last bytes; zero: none yet
 	IsCopy       bool      // another path had the item first
 }
 
-// Remaining is what it still has to bring, or Unknown.
+// Remaining returns how many bytes are left, or Unknown.
 func (j Job) Remaining() unit.Bytes {
 	if j.Item.To == Unknown {
 		return Unknown
@@ -85,26 +84,28 @@ func (j Job) Remaining() unit.Bytes {
 	return max(0, j.Item.Size()-j.Transferred)
 }
 
-// View is what a scheduler decides from. Waiting and Running are in the order in
-// which they are wanted.
+// View is the state from which a scheduler decides. Waiting and Running are in the order in which
+// the items are wanted.
 type View struct {
 	Now            time.Time
 	Paths          []Path
 	Waiting        []Item
 	Running        []Job
-	WastedByCopies unit.Bytes // what copies have wasted since items were added, and those under way may waste
-	LargestSize    unit.Bytes // size of the largest item there was
-	MeanSize       unit.Bytes // mean size of those whose size was told
-	HomePath       int        // the path that SetHome has named, or -1
-	Unsplittable   bool       // the last object whose size was learned cannot be split
+	WastedByCopies unit.Bytes // since items were last added, including what running copies may waste
+	LargestSize    unit.Bytes // of all items so far
+	MeanSize       unit.Bytes // of all items of known size
+	HomePath       int        // set by SetHome, or -1
+	Unsplittable   bool       // the last object whose size became known has no ranges
 
-	Lead unit.Bytes // what the home line need not bring of what is wanted first, less what it brought in vain
+	// Lead is how many bytes of the first wanted items the home line need not carry, minus what it
+	// carried in vain.
+	Lead unit.Bytes
 
-	wanted   map[int]bool    // objects that are waited for
-	excluded map[[2]int]bool // path and object
+	wanted   map[int]bool    // objects that somebody waits for
+	excluded map[[2]int]bool // device and object
 }
 
-// CopyCount tells how many jobs bring the same item.
+// CopyCount returns how many jobs carry the item of j.
 func (v *View) CopyCount(j Job) (n int) {
 	for _, other := range v.Running {
 		if other.Item.piece == j.Item.piece {
@@ -114,7 +115,7 @@ func (v *View) CopyCount(j Job) (n int) {
 	return n
 }
 
-// countDevices counts the lines.
+// countDevices returns the number of devices.
 func (v *View) countDevices() (n int) {
 	for _, p := range v.Paths {
 		if !p.IsExtra {
@@ -124,7 +125,7 @@ func (v *View) countDevices() (n int) {
 	return n
 }
 
-// countUp counts the paths that work.
+// countUp returns the number of usable paths.
 func (v *View) countUp() (n int) {
 	for _, p := range v.Paths {
 		if p.Up {
@@ -134,74 +135,74 @@ func (v *View) countUp() (n int) {
 	return n
 }
 
-// Action is what an idle path does.
+// Action is what an idle path does next.
 type Action uint8
 
 // Actions.
 const (
-	Wait  Action = iota // nothing, for now
-	Take                // fetches a waiting item
-	Split               // fetches the end of what another path has under way
-	Copy                // fetches what another path has under way as well
-	Move                // begins what another path has under way, which gives it up
+	Wait  Action = iota // nothing for now
+	Take                // carry a waiting item
+	Split               // take the end of a running job
+	Copy                // carry the rest of a running job too
+	Move                // restart the item of a running job, which is cancelled
 )
 
-// Decision is an action and why it was taken.
+// Decision is an action with its reason.
 type Decision struct {
 	Action Action
-	Item   int        // Take: which of View.Waiting
-	Job    JobID      // Share, Copy, Move: whose
-	Size   unit.Bytes // Take: only so much from its beginning, if not 0; Share: so much from its end
+	Item   int        // Take: index in View.Waiting
+	Job    JobID      // Split, Copy, Move: the other job
+	Size   unit.Bytes // Take: only the first Size bytes, if not 0; Split: the last Size bytes
 	Reason Reason
 }
 
-// Reason says why. String explains it to people.
+// Reason says why a decision was made. String explains it to users.
 type Reason uint8
 
 // Reasons.
 const (
-	NothingLeft Reason = iota // nothing waits, and nothing under way can be helped
-	NextItem                  // the oldest that waits, or that falls to this path
-	InTime                    // the largest that it would have sooner than others
-	ItsTurn                   // round robin: the item is this path's
-	NotItsItem                // waits: what is left is another path's
-	LeastTime                 // the item was queued here as the soonest place
+	NothingLeft Reason = iota // no item waits, and no job can be helped
+	NextItem                  // the oldest waiting item, or the oldest one of this path
+	InTime                    // the largest item that this path finishes first
+	ItsTurn                   // round robin: the item of this path
+	NotItsItem                // the waiting items belong to other paths
+	LeastTime                 // the item was queued at the path that finishes first
 	NextChunk                 // work queue: the next chunk
-	Oldest                    // re-fetches the oldest that is unfinished
-	SplitsLast                // takes of what would end last
-	SplitsOlder               // takes of an older item, which would come late beside the next one
-	EndsSooner                // a copy is reckoned to come sooner
-	NoAnswer                  // a copy, since the other one has not been answered for long
-	NoSize                    // a copy, since nobody knows how long the other one will take
-	NoGain                    // waits: what is under way ends sooner without it
-	CannotWin                 // ends a copy, or what is copied: another path will have it much sooner
-	Overlaps                  // small: its answer comes while the line brings another one
-	HomeSooner                // the home line takes what another path would bring late
-	HomeWanted                // the home line drops a later item for one that is waited for
-	HomeFirst                 // the home line brings what is wanted first, whoever else does
+	Oldest                    // copies the oldest unfinished item
+	SplitsLast                // splits the job that would end last
+	SplitsOlder               // splits an older job that would end after the next item
+	EndsSooner                // a copy is estimated to finish earlier
+	NoAnswer                  // a copy, since the other job has no response for long
+	NoSize                    // a copy, since the size and so the end of the other job are unknown
+	NoGain                    // waits, since the running jobs end earlier without help
+	CannotWin                 // cancels a copy, since another path will finish much earlier
+	Overlaps                  // small: its latency overlaps with another transfer of the device
+	HomeSooner                // the home line takes over a late item
+	HomeWanted                // the home line drops a later item for one that somebody waits for
+	HomeFirst                 // the home line carries the first wanted item even if others do too
 	reasonCount
 )
 
 var reasonTexts = [reasonCount]string{
-	NothingLeft: "waits: nothing is left to begin",
-	NextItem:    "the oldest item that waits",
-	InTime:      "the largest that comes soonest by it",
-	ItsTurn:     "its turn",
-	NotItsItem:  "waits: what is left is for others",
-	LeastTime:   "queued where it is reckoned to come soonest",
+	NothingLeft: "waits: no item is left to start",
+	NextItem:    "the oldest waiting item",
+	InTime:      "the largest item that it finishes first",
+	ItsTurn:     "its turn in round robin",
+	NotItsItem:  "waits: the remaining items belong to other devices",
+	LeastTime:   "queued at the device estimated to finish first",
 	NextChunk:   "the next chunk",
 	Oldest:      "copies the oldest unfinished item",
-	SplitsLast:  "takes the end of what would be ready last",
-	SplitsOlder: "takes the end of an older item, which would be late",
-	EndsSooner:  "a copy is reckoned to come sooner",
-	NoAnswer:    "a copy: the other one has no answer",
-	NoSize:      "a copy: nobody knows the size, and the other one takes long",
-	NoGain:      "waits: would not make anything sooner",
-	Overlaps:    "a small one, asked for while the line brings another",
-	CannotWin:   "ends: another device will have it much sooner",
-	HomeSooner:  "the home line takes what would come late",
-	HomeWanted:  "the home line drops a later item for what is waited for",
-	HomeFirst:   "the home line brings what is wanted first",
+	SplitsLast:  "takes the end of the item that would finish last",
+	SplitsOlder: "takes the end of an older item that would be late",
+	EndsSooner:  "a copy is estimated to finish earlier",
+	NoAnswer:    "a copy: the other request has no response",
+	NoSize:      "a copy: the size is unknown, and the other request takes long",
+	NoGain:      "waits: it would not make anything faster",
+	Overlaps:    "a small item, requested while the device carries another",
+	CannotWin:   "cancelled: another device will finish much earlier",
+	HomeSooner:  "the home line takes over a late item",
+	HomeWanted:  "the home line drops a later item for one that is waited for",
+	HomeFirst:   "the home line carries the first wanted item",
 }
 
 func (r Reason) String() string {
@@ -211,24 +212,25 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", uint8(r))
 }
 
-// Scheduler decides what an idle path does. Implementations may keep state between
-// calls, but no reference to a view; a Board of its own calls each.
+// Scheduler decides what an idle path does. Implementations may keep state between calls, but no
+// reference to a view. Each Board needs its own Scheduler.
 type Scheduler interface {
-	// Name is what users choose it by.
+	// Name returns the name by which users choose the scheduler.
 	Name() string
 	// Pick decides for a path that is up and idle.
 	Pick(v *View, path int) Decision
-	// NoteDelivery tells that a path has brought n bytes in so much time since it asked.
+	// NoteDelivery records that a path has carried n bytes in the time took since its request.
 	NoteDelivery(path int, n unit.Bytes, took time.Duration)
 }
 
-// pruner is a Scheduler that ends copies.
+// pruner is a Scheduler that cancels copies.
 type pruner interface {
-	// FindLoser returns a job whose item another path will have so much sooner that it is
+	// FindLoser returns a job whose item another path will finish so much earlier that the job is
 	// not worth its bytes.
 	FindLoser(v *View) (loser JobID, ok bool)
 }
 
+// constructors maps the names of schedulers to their constructors.
 var constructors = map[string]func() Scheduler{
 	"auto":  func() Scheduler { return autoScheduler{} },
 	"grd":   func() Scheduler { return greedyScheduler{} },
@@ -237,10 +239,10 @@ var constructors = map[string]func() Scheduler{
 	"queue": func() Scheduler { return workQueue{DefaultChunk} },
 }
 
-// Default is the scheduler used when none is named.
+// Default is the scheduler that is used if none is named.
 const Default = "auto"
 
-// Names lists the schedulers.
+// Names returns the sorted names of the schedulers.
 func Names() []string {
 	names := make([]string, 0, len(constructors))
 	for name := range constructors {
@@ -250,10 +252,10 @@ func Names() []string {
 	return names
 }
 
-// New makes a scheduler by name. Errors are faults.
+// New returns a new scheduler of the given name. Errors are faults.
 func New(name string) (Scheduler, error) {
 	if m := constructors[name]; m != nil {
 		return m(), nil
 	}
-	return nil, fault.New(fault.Usage, fmt.Errorf("no item scheduler is called %q", name), "take one of "+strings.Join(Names(), ", "))
+	return nil, fault.New(fault.Usage, fmt.Errorf("unknown item scheduler %q", name), "choose one of "+strings.Join(Names(), ", "))
 }

@@ -6,13 +6,13 @@ import (
 	"mpbond/base/unit"
 )
 
-// planInOrder plans what waits, in the order in which it is wanted, each item on the path that
-// would have it soonest, and tells the first that falls to this one. What is there of a
-// later item is of no use before all older ones are: so a slow path begins what it will
-// have about when it is wanted. It is -1 if this path should wait.
+// planInOrder assigns the waiting items in their order, each to the path that would finish it
+// first, and returns the index of the first one of this path. Later items are of no use before all
+// older ones are there; so a slow path starts an item that it will finish about when it is wanted.
+// It returns -1 if this path should wait.
 func planInOrder(v *View, path int) (item int) {
 	if v.Waiting[0].To == Unknown && v.MeanSize == 0 {
-		return 0 // no item is like another one yet
+		return 0 // nothing is known of sizes yet
 	}
 	ready, estimates := v.findReadyTimes(path)
 	for i, item := range v.Waiting {
@@ -23,17 +23,18 @@ func planInOrder(v *View, path int) (item int) {
 		ready[first] = at
 	}
 	if v.isHelperPath(path) && v.Unsplittable {
-		return -1 // the home line has each sooner, and could use nothing of this path's
+		return -1 // the home line finishes each earlier, and could not use partial items
 	}
-	return len(v.Waiting) - 1 // others can have it back
+	return len(v.Waiting) - 1 // others can take it over
 }
 
-// findReadyTimes returns when each path is ready with what it was given, and what it would do next,
-// as path sees it: what others begin in addition is not counted.
+// findReadyTimes returns when each path is ready with its current job, and what it would do next,
+// as seen by path: jobs of extra paths are not counted.
 func (v *View) findReadyTimes(path int) (ready []time.Duration, estimates []deliveryEstimate) {
 	ready, estimates = make([]time.Duration, len(v.Paths)), make([]deliveryEstimate, len(v.Paths))
 	for i, p := range v.Paths {
-		if estimates[i] = estimateDelivery(v, i); !p.Up || p.Busy || p.IsExtra && i != path { // with what is not shown to this path, if not below
+		// jobs that path may carry are set below
+		if estimates[i] = estimateDelivery(v, i); !p.Up || p.Busy || p.IsExtra && i != path {
 			ready[i] = never
 		}
 	}
@@ -45,8 +46,8 @@ func (v *View) findReadyTimes(path int) (ready []time.Duration, estimates []deli
 	return ready, estimates
 }
 
-// findSoonest is the path that would have an item first, after what each has, and when: the
-// path that asks, if nobody can tell.
+// findSoonest returns the path that would finish an item first, after its earlier items, and when.
+// Without estimates it returns the asking path.
 func (v *View) findSoonest(ready []time.Duration, estimates []deliveryEstimate, i Item, path int) (first int, at time.Duration) {
 	first, at = path, never
 	for k := range estimates {
@@ -57,7 +58,7 @@ func (v *View) findSoonest(ready []time.Duration, estimates []deliveryEstimate, 
 	return first, at
 }
 
-// transferTime is for how long a path would bring an item: for ever, if it may not have it.
+// transferTime returns how long a path would need for an item, or never if it is excluded.
 func (v *View) transferTime(estimates []deliveryEstimate, i Item, path int) time.Duration {
 	if v.excluded[[2]int{v.Paths[path].Device, i.Object}] {
 		return never
@@ -65,7 +66,7 @@ func (v *View) transferTime(estimates []deliveryEstimate, i Item, path int) time
 	return estimates[path].transferTime(v.sizeOrMean(i))
 }
 
-// sizeOrMean is that of an item, or what is usual.
+// sizeOrMean returns the size of an item, or the mean size if it is unknown.
 func (v *View) sizeOrMean(i Item) unit.Bytes {
 	if i.To == Unknown {
 		return max(0, v.MeanSize-i.From)
@@ -73,7 +74,8 @@ func (v *View) sizeOrMean(i Item) unit.Bytes {
 	return i.Size()
 }
 
-// timeLeftOrMean is when a job will be ready, if its item has the usual size where nobody told it.
+// timeLeftOrMean returns the time until a job is complete, assuming the mean size if the size is
+// unknown.
 func (v *View) timeLeftOrMean(j Job) time.Duration {
 	if j.Item.To == Unknown {
 		return estimateJob(v, j).transferTime(max(0, v.MeanSize-j.Transferred))
@@ -81,8 +83,8 @@ func (v *View) timeLeftOrMean(j Job) time.Duration {
 	return estimateTimeLeft(v, j)
 }
 
-// planHelpOlder is to take the end of an older item that would be ready late beside the next
-// one, and so keep all after it from being used.
+// planHelpOlder lets path take the end of an older item that would be ready after the next one, and
+// so would delay all later ones.
 func planHelpOlder(v *View, path int, next Item) (Decision, bool) {
 	end := estimateDelivery(v, path).transferTime(v.sizeOrMean(next))
 	for _, j := range v.Running {

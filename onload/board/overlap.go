@@ -2,12 +2,12 @@ package board
 
 import "mpbond/base/unit"
 
-// maxRoundTrips is how many answers' time an item may take on its line for another request to
-// be made meanwhile: a fifth of the time would be lost at least.
+// maxRoundTrips is how many response latencies the transfer of an item may take for a further
+// request to be made meanwhile: at least a fifth of the time would be lost.
 const maxRoundTrips = 4
 
-// planOverlap is to begin an item over a further connection of a line, where items are so small
-// that the line would wait for answers most of the time.
+// planOverlap starts an item over a further connection of a device, where items are so small that
+// one connection would wait for responses most of the time.
 func planOverlap(v *View, path int) Decision {
 	line, busy, rate := v.Paths[path].Device, 0, 0.0
 	for _, p := range v.Paths {

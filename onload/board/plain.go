@@ -6,12 +6,12 @@ import (
 	"mpbond/base/unit"
 )
 
-// DefaultChunk is what a path takes at a time from the work queue: COMBINE's compromise
+// DefaultChunk is what a path takes at a time from the work queue: the compromise of COMBINE
 // between the cost of a request and the wait for the last chunk.
 const DefaultChunk = 512 * unit.KB
 
-// greedyScheduler is 3GOL's GRD: an idle path takes the next item; when none is left it fetches
-// the oldest unfinished one again. The first copy wins.
+// greedyScheduler is GRD of 3GOL: an idle path takes the next item; if none is left it copies the
+// oldest unfinished one. The first copy wins.
 type greedyScheduler struct{}
 
 func (greedyScheduler) Name() string                                { return "grd" }
@@ -26,13 +26,13 @@ func (greedyScheduler) Pick(v *View, _ int) Decision {
 	return Decision{Reason: NothingLeft}
 }
 
-// roundRobin is 3GOL's RR: item i belongs to path i mod N, of those that are up.
+// roundRobin is RR of 3GOL: item i belongs to path i mod N of the paths that are up.
 type roundRobin struct{}
 
 func (roundRobin) Name() string                                { return "rr" }
 func (roundRobin) NoteDelivery(int, unit.Bytes, time.Duration) {}
 func (roundRobin) Pick(v *View, path int) Decision {
-	turn := 0 // of this path among those that are up
+	turn := 0 // position of this path among those that are up
 	for _, p := range v.Paths[:path] {
 		if p.Up {
 			turn++
@@ -47,7 +47,7 @@ func (roundRobin) Pick(v *View, path int) Decision {
 	return waitDecision(v, NotItsItem)
 }
 
-// waitDecision is a decision to do nothing.
+// waitDecision returns the decision to wait.
 func waitDecision(v *View, r Reason) Decision {
 	if len(v.Waiting) == 0 {
 		r = NothingLeft
@@ -55,17 +55,16 @@ func waitDecision(v *View, r Reason) Decision {
 	return Decision{Reason: r}
 }
 
-// newestWeight is the weight of the last sample in what MIN thinks of a path.
+// newestWeight is the weight of the last sample in the rate that MIN assumes.
 const newestWeight = 0.75
 
-// leastTime is 3GOL's MIN: the first N items go round; each further one goes to the
-// queue of the path that would have it soonest by (queued + size) / rate, and stays
-// there. Queued is whatever is known, in order, as soon as each path has a rate; until
-// then one item at a time, to those that have. An item of which nobody knows the size
-// counts as the mean of those that were told.
+// leastTime is MIN of 3GOL: the first N items go to the N paths in turn; each further one is queued
+// for good at the path with the least (queued + size) / rate. Once all paths have a rate, all known
+// items are queued, in order; until then one at a time, among the paths with a rate. An item of
+// unknown size counts as the mean of the known sizes.
 type leastTime struct {
-	rates []float64   // bytes a second
-	queue map[int]int // index of an item to its path
+	rates []float64   // bytes per second
+	queue map[int]int // item index to path
 }
 
 func (*leastTime) Name() string { return "min" }
@@ -107,7 +106,7 @@ func (m *leastTime) Pick(v *View, path int) Decision {
 	return Decision{Action: Take, Item: mine, Reason: LeastTime}
 }
 
-// allRatesKnown tells whether each path has a rate.
+// allRatesKnown reports whether each usable path has a rate.
 func (m *leastTime) allRatesKnown(v *View) bool {
 	for p, of := range v.Paths {
 		if of.Up && m.rates[p] == 0 {
@@ -117,7 +116,8 @@ func (m *leastTime) allRatesKnown(v *View) bool {
 	return true
 }
 
-// findSoonest is the path that would have an item first; that asks if nothing is known of any.
+// findSoonest returns the path that would finish an item first, or the idle path if no rate is
+// known.
 func (m *leastTime) findSoonest(v *View, item Item, idle int) int {
 	if n := len(v.Paths); item.Index < n && v.Paths[item.Index].Up {
 		return item.Index
@@ -143,7 +143,8 @@ func (m *leastTime) findSoonest(v *View, item Item, idle int) int {
 	return best
 }
 
-// queuedSize is what an item counts of which so much is left: below 0, nobody knows.
+// queuedSize returns the bytes that an item counts in a queue. A negative size is unknown and
+// counts as the mean.
 func (v *View) queuedSize(left unit.Bytes) unit.Bytes {
 	if left < 0 {
 		left = v.MeanSize
@@ -151,7 +152,7 @@ func (v *View) queuedSize(left unit.Bytes) unit.Bytes {
 	return max(1, left)
 }
 
-// workQueue is COMBINE's: an idle path takes the next chunk.
+// workQueue is the scheduler of COMBINE: an idle path takes the next chunk.
 type workQueue struct{ chunk unit.Bytes }
 
 func (workQueue) Name() string                                { return "queue" }

@@ -6,13 +6,14 @@ import (
 	"mpbond/base/unit"
 )
 
-// SetUpload tells that items are sent, and that progress is what was handed over: some of it
-// waits in buffers, here and at a helper, until the path has carried it. So rates are
-// those of what was confirmed, and how much of an item has arrived is reckoned.
+// SetUpload declares that items are uploaded. Then reported progress is what was handed over: some
+// of it waits in buffers, here and at a helper. So rates are those of confirmed items, and how much
+// has arrived is estimated.
 func (b *Board) SetUpload() { b.upload = true }
 
-// noteConfirmed takes in how long an item took until the other end had it. One that is small
-// beside those that are left says little of them: it took what a request takes.
+// noteConfirmed records how long an item took until the receiver confirmed it. An item that is
+// small compared with the remaining ones has little weight: it took mainly the latency of a
+// request.
 func (b *Board) noteConfirmed(p *path, j *Job, took time.Duration) {
 	if took <= 0 || j.Item.Size() <= 0 {
 		return
@@ -32,8 +33,9 @@ func (b *Board) noteConfirmed(p *path, j *Job, took time.Duration) {
 	p.rate += weight * (rate - p.rate)
 }
 
-// uploadRate is the rate in bytes a second: what was confirmed lately; less if not even as
-// much was handed over since the job began, and that where nothing is confirmed yet.
+// uploadRate returns the rate in bytes per second: that of recently confirmed items, or less if
+// even less was handed over since the job began. Without a confirmation it is the rate of what was
+// handed over.
 func (p *path) uploadRate(now time.Time) float64 {
 	j := p.job
 	if j == nil || j.Transferred == 0 || now.Sub(j.StartTime) < answerTimeout {
@@ -46,7 +48,7 @@ func (p *path) uploadRate(now time.Time) float64 {
 	return handed
 }
 
-// limitToArrived has jobs tell what has arrived of their items, as far as rates can say.
+// limitToArrived limits the progress of jobs to what can have arrived at the estimated rates.
 func (v *View) limitToArrived() {
 	for i := range v.Running {
 		j := &v.Running[i]

@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// Times of a line of this device's own.
+// Limits of a transport over this device's own interfaces.
 const (
-	tlsHandshakeTimeout   = 20 * time.Second // for TLS
-	expectContinueTimeout = time.Second      // for "100 Continue", before a body is sent without
-	idleConnTimeout       = time.Minute      // until a connection is closed that nobody uses
-	maxIdleConns          = 8                // such connections to a host
+	tlsHandshakeTimeout   = 20 * time.Second
+	expectContinueTimeout = time.Second // wait for "100 Continue" before the body is sent
+	idleConnTimeout       = time.Minute // an unused connection is closed after this time
+	maxIdleConns          = 8           // unused connections kept per host
 )
 
-// NewTransport is the transport of a line of this device's own, by connections that dial makes.
+// NewTransport returns an HTTP transport whose connections are made by dial. It is meant for this
+// device's own interfaces, not for helpers.
 func NewTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
 	return &http.Transport{DialContext: dial, TLSHandshakeTimeout: tlsHandshakeTimeout, ExpectContinueTimeout: expectContinueTimeout, IdleConnTimeout: idleConnTimeout, MaxIdleConnsPerHost: maxIdleConns, MaxResponseHeaderBytes: 1 << 20}
 }

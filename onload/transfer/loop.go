@@ -11,41 +11,41 @@ import (
 	"mpbond/onload/board"
 )
 
-// Loop carries out what a board orders, with the devices that there are, until its task has
-// nothing left. Whoever changes something of the board or of the task holds the lock, and
-// gives it back by Settle, so that what follows is begun. Run is called once; after it
-// nothing runs any more.
+// Loop executes the orders of a board on its devices until the task has nothing left. Callers that
+// change the board or the task hold the lock and release it with DispatchAndUnlock, so that the
+// resulting orders start. Run may be called once; when it returns, no goroutine of the loop is
+// running.
 type Loop struct {
 	Config
 	task      Task
-	ctx       context.Context // of all that runs
-	callerCtx context.Context // of Run, whose end counts at once; nil before Run
+	ctx       context.Context // of all jobs and goroutines
+	callerCtx context.Context // passed to Run; its end stops new work at once. nil before Run
 	cancel    context.CancelCauseFunc
 	running   sync.WaitGroup
 	done      chan struct{} // closed when the task has nothing left
 
 	mu sync.Mutex
-	// Board is that of the task's items. The lock must be held.
+	// Board holds the items of the task. The lock must be held.
 	Board *board.Board
-	// PatienceExtension lengthens Times.Patience as long as something runs that moves no bytes.
+	// PatienceExtension is added to Times.IdleTimeout while a step runs that moves no bytes.
 	PatienceExtension time.Duration
 
 	workers      []*Worker
 	jobs         map[board.JobID]*Job
 	started      bool
-	closing      bool // nothing is begun any more
+	closing      bool // no new work is started
 	finished     bool // done is closed
 	lastProgress time.Time
 	lastReport   time.Time
 }
 
-// Lock takes the lock. Unlock or Settle gives it back.
+// Lock takes the lock. Release it with Unlock or DispatchAndUnlock.
 func (l *Loop) Lock() { l.mu.Lock() }
 
-// Unlock gives the lock back, where nothing was changed that the board must know of.
+// Unlock releases the lock without dispatching. Use it when nothing changed that affects the board.
 func (l *Loop) Unlock() { l.mu.Unlock() }
 
-// DispatchAndUnlock carries out what the board orders now, and gives the lock back.
+// DispatchAndUnlock executes all pending orders of the board and releases the lock.
 func (l *Loop) DispatchAndUnlock() {
 	defer l.mu.Unlock()
 	for l.started && !l.IsClosing() && !l.finished {
@@ -60,20 +60,20 @@ func (l *Loop) DispatchAndUnlock() {
 	}
 }
 
-// Go runs f in a goroutine that the end of Run waits for. The context ends with the loop.
+// Go runs f in a goroutine that Run waits for before it returns. ctx ends with the loop.
 func (l *Loop) Go(f func(ctx context.Context)) { l.running.Go(func() { f(l.ctx) }) }
 
-// IsClosing reports whether the loop begins nothing any more: what fails from then on says
-// nothing about devices, servers or items. The lock must be held.
+// IsClosing reports whether the loop starts no more work. Failures from then on say nothing about
+// devices, servers or items. The lock must be held.
 func (l *Loop) IsClosing() bool {
 	return l.closing || l.ctx.Err() != nil || l.callerCtx != nil && l.callerCtx.Err() != nil
 }
 
-// ExpectsDevices reports whether more devices may be found. The lock must be held.
+// ExpectsDevices reports whether more devices may still be found. The lock must be held.
 func (l *Loop) ExpectsDevices() bool { return l.NewDevices != nil }
 
-// Run works on a task until nothing of it is left, or ctx ends: then it returns the cause.
-// What is on its way then is ended before it returns.
+// Run works on task until nothing of it is left or ctx ends; then it returns the cause of ctx. It
+// stops running jobs and waits for them before it returns.
 func (l *Loop) Run(ctx context.Context, task Task) error {
 	defer context.AfterFunc(ctx, func() { l.cancel(context.Cause(ctx)) })()
 	l.Lock()
@@ -91,7 +91,7 @@ func (l *Loop) Run(ctx context.Context, task Task) error {
 	return err
 }
 
-// CloseIdleConnections closes connections that are kept.
+// CloseIdleConnections closes the unused connections of all devices.
 func (l *Loop) CloseIdleConnections() {
 	for _, w := range l.workers {
 		w.Client.CloseIdleConnections()
@@ -110,7 +110,7 @@ func (l *Loop) runLoop(ctx context.Context) error {
 		case d, ok := <-l.NewDevices:
 			l.Lock()
 			if w := (*Worker)(nil); !ok {
-				l.NewDevices = nil // no more will be found
+				l.NewDevices = nil // no more devices will be found
 			} else if w = l.addWorker(d); w != nil {
 				l.admitWorker(w)
 			}
@@ -123,7 +123,8 @@ func (l *Loop) runLoop(ctx context.Context) error {
 	}
 }
 
-// executeOrders does what the board orders, and reports whether it was anything.
+// executeOrders executes the pending orders of the board. It reports whether there were any. mu
+// must be held.
 func (l *Loop) executeOrders() (any bool) {
 	for {
 		o, ok := l.Board.NextOrder(time.Now())
@@ -146,7 +147,7 @@ func (l *Loop) executeOrders() (any bool) {
 	}
 }
 
-// startJob has a job carried.
+// startJob starts a job on its device. mu must be held.
 func (l *Loop) startJob(of board.Job) {
 	j := &Job{Job: of, Worker: l.workers[of.Path]}
 	j.SetEnd(of.Item.To)
@@ -157,7 +158,7 @@ func (l *Loop) startJob(of board.Job) {
 	l.jobs[j.ID] = j
 	j.Worker.jobs++
 	if l.Upload {
-		l.Board.ReportProgress(j.ID, 0, time.Now()) // no answer is waited for: it is sent at once
+		l.Board.ReportProgress(j.ID, 0, time.Now()) // an upload sends at once and waits for no response
 	}
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	j.cancel = cancel
@@ -173,7 +174,7 @@ func (l *Loop) startJob(of board.Job) {
 	})
 }
 
-// dropJob ends a job that the board has forgotten.
+// dropJob ends a job that the board has already removed. mu must be held.
 func (l *Loop) dropJob(j *Job) {
 	l.CountProgress(j)
 	j.dropped = true
@@ -184,7 +185,7 @@ func (l *Loop) dropJob(j *Job) {
 	}
 }
 
-// releaseJob frees the device of a job.
+// releaseJob marks the device of a job as free. mu must be held.
 func (l *Loop) releaseJob(j *Job) {
 	if l.jobs[j.ID] == j {
 		delete(l.jobs, j.ID)
@@ -192,7 +193,8 @@ func (l *Loop) releaseJob(j *Job) {
 	}
 }
 
-// finishJob takes in how a job went. Of one that the end of the loop broke off nothing is known.
+// finishJob records how a job ended. A job that the end of the loop interrupted counts as dropped.
+// mu must be held.
 func (l *Loop) finishJob(j *Job, err error, now time.Time) {
 	l.CountProgress(j)
 	l.releaseJob(j)
@@ -209,7 +211,7 @@ func (l *Loop) finishJob(j *Job, err error, now time.Time) {
 	j.carrier.OnEnd(err)
 }
 
-// CountProgress takes in what a job has carried by now. The lock must be held.
+// CountProgress records the bytes that a job has carried so far. The lock must be held.
 func (l *Loop) CountProgress(j *Job) {
 	got, now := j.Carried(), time.Now()
 	n := got - j.counted
@@ -218,7 +220,7 @@ func (l *Loop) CountProgress(j *Job) {
 	}
 	j.counted, l.lastProgress = got, now
 	j.Worker.bytes += max(0, n)
-	if got >= l.RecoveryBytes && !l.Upload { // what is sent may be in buffers
+	if got >= l.RecoveryBytes && !l.Upload { // sent bytes may still be in buffers
 		j.Worker.failures, j.Worker.lastError = 0, nil
 	}
 	if c, ok := j.carrier.(progressCounter); ok {
@@ -228,12 +230,12 @@ func (l *Loop) CountProgress(j *Job) {
 		return
 	}
 	if size := j.Item.Size(); l.Upload && size > 0 {
-		got = min(got, size-1) // all is there when it is confirmed
+		got = min(got, size-1) // the last byte counts only when the item is confirmed
 	}
 	l.Board.ReportProgress(j.ID, got, now)
 }
 
-// WithdrawObject has the board forget an object, and ends its jobs. The lock must be held.
+// WithdrawObject removes an object from the board and ends its jobs. The lock must be held.
 func (l *Loop) WithdrawObject(object int) {
 	l.Board.RemoveObject(object)
 	for _, j := range l.jobs {
@@ -243,10 +245,10 @@ func (l *Loop) WithdrawObject(object int) {
 	}
 }
 
-// Jobs lists what is carried now. The lock must be held.
+// Jobs returns the running jobs. The lock must be held.
 func (l *Loop) Jobs() iter.Seq[*Job] { return maps.Values(l.jobs) }
 
-// IsUnderWay reports whether something of an object is carried now. The lock must be held.
+// IsUnderWay reports whether a job of object is running. The lock must be held.
 func (l *Loop) IsUnderWay(object int) bool {
 	for _, j := range l.jobs {
 		if j.Item.Object == object {
@@ -256,7 +258,8 @@ func (l *Loop) IsUnderWay(object int) bool {
 	return false
 }
 
-// checkTimeouts does what time asks for.
+// checkTimeouts counts progress, cancels stalled jobs, resumes devices and gives the task up when
+// nothing moves. mu must be held.
 func (l *Loop) checkTimeouts(now time.Time) {
 	for _, j := range l.jobs {
 		l.CountProgress(j)

@@ -148,7 +148,7 @@ func TestAllFail(t *testing.T) {
 		"unreachable": {errLine, false, time.Second, 3 * time.Second, "no line"},
 		"may join":    {errLine, true, time.Minute, 65 * time.Second, "no line"},
 		"busy":        {busy, false, 40 * time.Second, 65 * time.Second, "503"},
-		"for long":    {&Refusal{RetryAfter: 10 * time.Minute, Err: errors.New("503")}, false, 0, time.Second, "asks to be left alone for 10m0s"},
+		"for long":    {&Refusal{RetryAfter: 10 * time.Minute, Err: errors.New("503")}, false, 0, time.Second, "asks to retry after 10m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := goodLine(), goodLine()

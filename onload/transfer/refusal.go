@@ -16,35 +16,36 @@ import (
 	"mpbond/base/fault"
 )
 
-// Verdict is what an answer that cannot be used means for who asked.
+// Verdict says what the requester should do about an unusable response.
 type Verdict uint8
 
 // Verdicts.
 const (
-	Retry    Verdict = iota // may be better later, or over another device
-	Exclude                 // this device cannot have the object
-	Final                   // nobody can
-	Restart                 // the object is not what it was: it begins anew
-	NoRange                 // ranges do not work here
-	Redirect                // the answer leads elsewhere
+	Retry    Verdict = iota // try again later, or over another device
+	Exclude                 // this device cannot get the object
+	Final                   // no device can get it
+	Restart                 // the object has changed: start it from the beginning
+	NoRange                 // range requests do not work
+	Redirect                // the response is a redirect
 )
 
-// Refusal is an answer that cannot be used.
+// Refusal is the error for a response that cannot be used.
 type Refusal struct {
 	Verdict    Verdict
-	RetryAfter time.Duration // the server asks to be left alone for
+	RetryAfter time.Duration // delay that the server asks for, or 0
 	Err        error
-	// MaybeStored is that the server may have kept what it was sent.
+	// MaybeStored reports that the server may have kept what was sent.
 	MaybeStored bool
 }
 
 // Error implements error.
 func (r *Refusal) Error() string { return r.Err.Error() }
 
-// Unwrap returns what was wrong with the answer.
+// Unwrap returns the underlying error.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// ParseRetryAfter reads the header of that name, seconds or a date; 0 is that there is none.
+// ParseRetryAfter returns the delay that the Retry-After field asks for, given in seconds or as a
+// date. It returns 0 without a valid field.
 func ParseRetryAfter(h http.Header, now time.Time) time.Duration {
 	s := h.Get("Retry-After")
 	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
@@ -56,8 +57,8 @@ func ParseRetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// ClassifyNetworkError gives errors of networks a kind, with a hint for those that were late and those
-// that did not come through.
+// ClassifyNetworkError wraps a network error in a fault: fault.Timeout with the hint late, or
+// fault.Unreachable with the hint unreachable. Other errors are returned unchanged.
 func ClassifyNetworkError(err error, late, unreachable string) error {
 	var op net.Error
 	switch {
@@ -70,10 +71,11 @@ func ClassifyNetworkError(err error, late, unreachable string) error {
 	return err
 }
 
+// networkKind returns the fault kind of a network error.
 func networkKind(err error) fault.Kind { return fault.KindOf(ClassifyNetworkError(err, "", "")) }
 
-// Reasons returns why none of the devices can have the object, as far as that is known: what
-// excludes each, or its last failure. The lock must be held.
+// Reasons returns an error that says why none of the devices can get the object: the exclusion of
+// each device, or its last failure. It returns nil if no reason is known. The lock must be held.
 func (x Excluded) Reasons(of []*Worker) error {
 	var list []DeviceError
 	for _, w := range of {
@@ -84,13 +86,14 @@ func (x Excluded) Reasons(of []*Worker) error {
 	return NoDeviceError(len(of), list)
 }
 
-// DeviceError is why a device cannot do something.
+// DeviceError is the error of one device.
 type DeviceError struct {
 	Device string
 	Err    error
 }
 
-// String is that for people: without the URL, which all have, and the device.
+// String returns the error without the URL, which is the same for all devices, and without the
+// device name.
 func (r DeviceError) String() string {
 	err := r.Err
 	if of := (*url.Error)(nil); errors.As(err, &of) {
@@ -99,8 +102,8 @@ func (r DeviceError) String() string {
 	return strings.TrimPrefix(err.Error(), "over "+r.Device+": ")
 }
 
-// NoDeviceError is the error that none of so many devices can do something: with the reason that
-// all have, or that of each as far as it is known. Nil is that none is known.
+// NoDeviceError returns the error that none of the given number of devices can do something. It
+// names the common reason, or the reason of each device in list. It returns nil for an empty list.
 func NoDeviceError(devices int, list []DeviceError) error {
 	if len(list) == 0 {
 		return nil
@@ -124,13 +127,14 @@ func NoDeviceError(devices int, list []DeviceError) error {
 	if common {
 		each = []string{list[0].String()}
 	}
-	if n.text += strings.Join(each, "; "); offline && len(list) == devices { // it is none of them
-		return fault.New(as, n, "is the address right, and the server there?")
+	// no device is to blame: the server or the URL is
+	if n.text += strings.Join(each, "; "); offline && len(list) == devices {
+		return fault.New(as, n, "check the address and that the server is up")
 	}
 	return n
 }
 
-// noDeviceError has what all of them have met.
+// noDeviceError joins the errors of all devices.
 type noDeviceError struct {
 	text string
 	errs []error
@@ -139,5 +143,5 @@ type noDeviceError struct {
 // Error implements error.
 func (n *noDeviceError) Error() string { return n.text }
 
-// Unwrap lists them, that of the first device first.
+// Unwrap returns the errors, in the order of the devices.
 func (n *noDeviceError) Unwrap() []error { return n.errs }

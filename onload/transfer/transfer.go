@@ -1,15 +1,15 @@
 // Package transfer runs the items of a board over several devices. It stands between
-// onload/board, which decides which device carries which item, and those who know how one
-// item is carried: fetch, upload and playlist, each a Task.
+// onload/board, which decides which device carries which item, and the packages that know
+// how to carry one item: fetch, upload and playlist. Each of them implements Task.
 //
-//	board ─ orders ─▶ Loop ─ Start ─▶ Task ─▶ Carrier: one item over one device
-//	  ▲                │ ▲                        │
-//	  └─── progress ───┘ └─────── bytes, end ─────┘
+//	board ─ orders ─▶ Loop ─ StartJob ─▶ Task ─▶ Carrier: one item over one device
+//	  ▲                │ ▲                           │
+//	  └─── progress ───┘ └───────── bytes, end ──────┘
 //
-//	transfer.go  what a loop is given, and what carries an item
-//	loop.go      orders of the board, ends of jobs, the clock
-//	worker.go    a device: whether it works, and what it has carried
-//	refusal.go   answers that cannot be used, and why no device can do something
+//	transfer.go  configuration, Task, Carrier and Job
+//	loop.go      executes orders, records ends of jobs, checks timeouts
+//	worker.go    a device: its availability, failures and bytes
+//	refusal.go   unusable responses and errors of several devices
 //
 // One lock guards the loop, its board and the state of its task. Carriers run without it.
 package transfer
@@ -28,125 +28,126 @@ import (
 	"mpbond/onload/board"
 )
 
-// Tuning.
+// Limits.
 const (
-	// defaultRecoveryBytes is that of a Config without one.
+	// defaultRecoveryBytes is used if Config.RecoveryBytes is 0.
 	defaultRecoveryBytes = 64 * unit.KB
-	// maxFailures of each device, before any server has answered, end the transfer.
+	// maxFailures is how often each device may fail before any server has responded; then the
+	// transfer is given up.
 	maxFailures = 3
-	// maxBackoff bounds the time for which a device is left alone, unless the server asks
-	// for more.
+	// maxBackoff bounds the back-off of a device, unless the server asks for a longer one.
 	maxBackoff    = 20 * time.Second
 	warmUpTimeout = 5 * time.Second
 )
 
-// ErrDropped is how a job ends that the board does not need any more.
+// ErrDropped is the end of a job that the board does not need any more.
 var ErrDropped = errors.New("not needed any more")
 
-// Device is a way to the Internet.
+// Device is a connection to the Internet: an interface of this device, or a helper.
 type Device struct {
 	Name      string
 	Transport http.RoundTripper
-	// Helper is that it is the line of another device, which sees what is not encrypted.
+	// Helper marks another device, which can see unencrypted bytes.
 	Helper bool
-	// Metered reports whether the bytes of its line cost money or count against a bound;
-	// nil: they do not. Safe for concurrent use.
+	// Metered reports whether bytes over the device cost money or count against a limit. It is safe
+	// for concurrent use; nil means no.
 	Metered func() bool
 }
 
-// IsMetered reports whether bytes of the device's line are to be spared.
+// IsMetered reports whether the bytes of the device should be saved.
 func (d Device) IsMetered() bool { return d.Metered != nil && d.Metered() }
 
-// DeviceUsage is what a device has carried.
+// DeviceUsage is what one device has carried.
 type DeviceUsage struct {
 	Device string     `json:"device"`
-	Bytes  unit.Bytes `json:"bytes"`  // of bodies, with those that were wasted
-	Wasted unit.Bytes `json:"wasted"` // carried twice, of an object that changed, or not confirmed
-	Rate   unit.Rate  `json:"-"`      // lately
-	Down   error      `json:"-"`      // why it is not used, or nil
+	Bytes  unit.Bytes `json:"bytes"`  // of bodies, including wasted bytes
+	Wasted unit.Bytes `json:"wasted"` // duplicate, outdated or not confirmed
+	Rate   unit.Rate  `json:"-"`      // recent rate; 0 while the device is idle
+	Down   error      `json:"-"`      // why the device is suspended, or nil
 }
 
-// Progress is how far a task is.
+// Progress is the state of a task.
 type Progress struct {
-	Bytes, Size unit.Bytes // of all objects; Size is board.Unknown until all are known
-	Done        int        // objects
+	Bytes, Size unit.Bytes // of all objects; Size is board.Unknown until all sizes are known
+	Done        int        // finished objects
 	Devices     []DeviceUsage
 }
 
-// Times bound how long things may take.
+// Times are the time limits of a loop.
 type Times struct {
-	StallTimeout    time.Duration // without a byte, before a job is given up
-	ResponseTimeout time.Duration // without an answer
-	FirstBackoff    time.Duration // of a device that failed, the first time; twice that the next time
-	IdleTimeout     time.Duration // without a byte over any device, before all is given up; 0: for ever
-	TickInterval    time.Duration
+	StallTimeout    time.Duration // without a byte, after which a job is cancelled
+	ResponseTimeout time.Duration // without a response, after which a job is cancelled
+	FirstBackoff    time.Duration // back-off after the first failure; it doubles with each further one
+	// without a byte over any device, after which the task is given up; 0: never
+	IdleTimeout  time.Duration
+	TickInterval time.Duration // between checks of time limits
 }
 
-// BackoffAfter returns how long to wait after so many failures: twice as long each time.
+// BackoffAfter returns the back-off after a number of failures in a row.
 func (t Times) BackoffAfter(failures int) time.Duration {
 	return backoff.After(failures, t.FirstBackoff, maxBackoff)
 }
 
-// Config is what a Loop needs.
+// Config configures a Loop.
 type Config struct {
-	Devices []Device // at least one, this device's own line first
-	// NewDevices, if not nil, brings devices that are found later, and is closed when no more
-	// will be.
+	Devices []Device // at least one; the local device first
+	// NewDevices, if not nil, delivers devices that are found later. It is closed when no more will
+	// follow.
 	NewDevices <-chan Device
-	// NewClient makes the client of a device; nil: the device is not used.
+	// NewClient returns the HTTP client of a device, or nil to leave the device out.
 	NewClient func(Device) *http.Client
-	// WarmUp, if not nil, returns what has a new device meet the server before it is used; nil:
-	// it is used at once. An error of that suspends the device. The lock is held.
+	// WarmUp, if not nil, returns a function that contacts the server over a new device before the
+	// device is used, or nil to use it at once. An error of that function suspends the device.
+	// WarmUp is called with the lock held, its result without.
 	WarmUp      func(*Worker) func(ctx context.Context) error
-	Scheduler   board.Scheduler // one that no other loop uses; nil is the default
+	Scheduler   board.Scheduler // not shared with another loop; nil is the default
 	Concurrency int             // items that a device may carry at once; 0: one
-	Upload      bool            // the items are sent, and count when they are confirmed
-	// RecoveryBytes is how much a device must bring of an item for its earlier failures not to
-	// count; 0: 64 KB.
+	Upload      bool            // items are sent, and count when they are confirmed
+	// RecoveryBytes is how much of an item a device must bring to clear its earlier failures; 0: 64
+	// KB.
 	RecoveryBytes unit.Bytes
 	Times         Times
-	// ErrStalled and ErrNoResponse end jobs, and are what failed then.
+	// ErrStalled and ErrNoResponse are the causes with which stalled jobs are cancelled.
 	ErrStalled, ErrNoResponse error
-	// OnSuspend, if not nil, is called each time that a device fails; it must be quick.
+	// OnSuspend, if not nil, is called each time a device is suspended. It must not block.
 	OnSuspend func(device string, err error)
 	Log       *slog.Logger // nil: none
 }
 
-// Task is what a loop works on. Its methods are called with the loop's lock held, and must
-// not block.
+// Task is the work of a loop. Its methods are called with the loop's lock held and must not block.
 type Task interface {
-	// Schedule puts on the board what is due, and gives up what no device can have. It reports
-	// whether anything is left to be done.
+	// Schedule adds due items to the board and gives up objects that no device can carry. It
+	// reports whether any work is left.
 	Schedule() (more bool)
-	// StartJob returns what carries a job; nil: its object was given up.
+	// StartJob returns the carrier of a job, or nil if its object was given up.
 	StartJob(j *Job) Carrier
 	// ReportProgress is called now and then.
 	ReportProgress(now time.Time)
-	// GiveUp fails all that is open: nothing moves, and no device will be used soon.
+	// GiveUp fails all open objects: nothing moves, and no device will be usable soon.
 	GiveUp()
 }
 
-// Carrier carries the item of one job over its device, and takes in what comes of it.
+// Carrier carries the item of one job over its device and handles the result.
 type Carrier interface {
-	// Carry moves the bytes, and reports them to the job. It runs in a goroutine of its own,
-	// without the lock. Its error is the cause of ctx's end if that came first, but for a
-	// LocalError.
+	// Carry moves the bytes and reports them to the job. It runs in its own goroutine without the
+	// lock. If ctx ends first, the loop replaces the returned error by the cause of ctx, except for
+	// a LocalError.
 	Carry(ctx context.Context) error
-	// OnEnd is called once, when Carry has returned: nil tells that the item is complete and
-	// the board had wanted it still, ErrDropped that nobody needs it. The lock is held.
+	// OnEnd is called once, after Carry has returned. err is nil if the item is complete and was
+	// still wanted, and ErrDropped if it is not needed. The lock is held.
 	OnEnd(err error)
 }
 
-// progressCounter is a Carrier that takes in, now and then, that n more bytes have been carried. The
-// lock is held.
+// progressCounter is a Carrier that is told how many more bytes were carried since the last call.
+// The lock is held.
 type progressCounter interface{ CountMoved(n unit.Bytes) }
 
-// dropObserver is a Carrier that is called at once when its job is dropped, with the lock held;
-// Ended follows.
+// dropObserver is a Carrier that is called at once when its job is dropped, with the lock held.
+// OnEnd follows.
 type dropObserver interface{ OnDrop() }
 
-// Job is an item on its way over a device. The board's fields and Worker are guarded by the
-// loop's lock; the methods may be called by any goroutine.
+// Job is an item under way over a device. The embedded fields and Worker are guarded by the loop's
+// lock; the methods may be called by any goroutine unless they say otherwise.
 type Job struct {
 	board.Job
 	Worker *Worker
@@ -154,18 +155,18 @@ type Job struct {
 	carrier Carrier
 	cancel  context.CancelCauseFunc
 	dropped bool
-	counted unit.Bytes // of carried, by the loop
+	counted unit.Bytes // part of carried that the loop has recorded
 
 	carried          atomic.Int64 // bytes of the item
 	end              atomic.Int64 // Item.To
-	lastActivity     atomic.Int64 // when it last did something, Unix time in ns
-	awaitingResponse atomic.Bool  // for an answer
+	lastActivity     atomic.Int64 // Unix time in ns
+	awaitingResponse atomic.Bool  // ResponseTimeout applies instead of StallTimeout
 }
 
 // IsDropped reports whether the board does not need the job any more. The lock must be held.
 func (j *Job) IsDropped() bool { return j.dropped }
 
-// Counted returns how many bytes of it the loop has taken in. The lock must be held.
+// Counted returns how many bytes of the item the loop has recorded. The lock must be held.
 func (j *Job) Counted() unit.Bytes { return j.counted }
 
 // End returns where the item ends now, or board.Unknown.
@@ -180,33 +181,34 @@ func (j *Job) SetCarried(n unit.Bytes) { j.carried.Store(int64(n)) }
 // Carried returns how many bytes of the item have been carried.
 func (j *Job) Carried() unit.Bytes { return unit.Bytes(j.carried.Load()) }
 
-// Touch notes that the job has done something.
+// Touch records activity now, which restarts the stall timeout.
 func (j *Job) Touch() { j.lastActivity.Store(time.Now().UnixNano()) }
 
-// SetAwaitingResponse notes whether the job waits for an answer now, for which Times.Answer holds instead
-// of Times.Stall. A job that begins does, unless the loop sends.
+// SetAwaitingResponse sets whether the job waits for a response. While it does,
+// Times.ResponseTimeout applies instead of Times.StallTimeout. A new job waits for one, unless the
+// loop uploads.
 func (j *Job) SetAwaitingResponse(yes bool) {
 	j.awaitingResponse.Store(yes)
 	j.Touch()
 }
 
-// AwaitsResponse reports whether the job waits for an answer.
+// AwaitsResponse reports whether the job waits for a response.
 func (j *Job) AwaitsResponse() bool { return j.awaitingResponse.Load() }
 
-// LocalError is one of this device's own files, which no other device can do better.
+// LocalError is an error of this device's own files. Another device cannot help.
 type LocalError struct{ error }
 
-// NewLocalError makes a LocalError.
+// NewLocalError wraps err in a LocalError.
 func NewLocalError(err error) error { return LocalError{err} }
 
-// Unwrap returns the error itself.
+// Unwrap returns the wrapped error.
 func (e LocalError) Unwrap() error { return e.error }
 
-// New makes a loop, whose devices are not used before Run. Errors are of a Config that
-// cannot be meant.
+// New returns a loop; its devices are not used before Run. It returns an error for an invalid
+// Config.
 func New(cfg Config) (*Loop, error) {
 	if len(cfg.Devices) == 0 {
-		return nil, fault.New(fault.Usage, errors.New("no device to carry anything"), "")
+		return nil, fault.New(fault.Usage, errors.New("no device given"), "")
 	}
 	if cfg.Scheduler == nil {
 		s, err := board.New(board.Default)

@@ -10,49 +10,50 @@ import (
 	"mpbond/base/unit"
 )
 
-// Worker is a device of a loop: its client, whether it works, and what it has carried. The
-// loop's lock guards all but Device and Client.
+// Worker is a device of a loop: its client, its availability and its bytes. The loop's lock guards
+// all fields but Device and Client.
 type Worker struct {
 	Device
 	Client *http.Client
-	// Wasted is what of its bytes was of no use.
+	// Wasted is how many of its bytes were of no use.
 	Wasted unit.Bytes
 
 	times      Times
-	path       int // on the board
-	jobs       int // under way
+	path       int // number on the board
+	jobs       int // running jobs
 	bytes      unit.Bytes
-	failures   int // since it worked the last time
-	unanswered int // of these, the last ones without any answer
+	failures   int // since the last success
+	unanswered int // most recent failures in a row without any response
 	responded  bool
 	retryTime  time.Time
-	suspended  error // why it is not used, or nil
-	lastError  error // of its last failure, or nil
+	suspended  error // why it is suspended, or nil
+	lastError  error // of the last failure, or nil
 }
 
-// Path returns its number on the board, of which 0 is this device's own line.
+// Path returns the number of the device on the board. The local device has number 0.
 func (w *Worker) Path() int { return w.path }
 
-// IsLocal reports whether it is this device's own line, the first of Config.Devices.
+// IsLocal reports whether this is the local device, the first of Config.Devices.
 func (w *Worker) IsLocal() bool { return w.path == 0 }
 
-// IsUp reports whether it is not suspended.
+// IsUp reports whether the device is not suspended.
 func (w *Worker) IsUp() bool { return w.suspended == nil }
 
-// MayRetry reports whether it is not to be left alone.
+// MayRetry reports whether the device is up and its back-off is over.
 func (w *Worker) MayRetry(now time.Time) bool { return w.IsUp() && !now.Before(w.retryTime) }
 
-// HasResponded reports whether a server has ever answered over it.
+// HasResponded reports whether a server has ever responded over the device.
 func (w *Worker) HasResponded() bool { return w.responded }
 
-// IsBusy reports whether it carries something.
+// IsBusy reports whether a job is running on the device.
 func (w *Worker) IsBusy() bool { return w.jobs > 0 }
 
-// NoteResponse notes that a server has answered over it.
+// NoteResponse records that a server has responded over the device.
 func (w *Worker) NoteResponse() { w.unanswered, w.responded = 0, true }
 
-// BackOff notes a failure, and has the device left alone for a while, longer each time, but for
-// what it carries; it returns for how long. A Refusal is an answer.
+// BackOff records a failure and starts a back-off, which grows with each failure and lasts at least
+// atLeast. Running jobs continue. A Refusal counts as a response. BackOff returns the length of the
+// back-off.
 func (w *Worker) BackOff(atLeast time.Duration, err error) time.Duration {
 	w.failures++
 	if w.unanswered++; errors.As(err, new(*Refusal)) {
@@ -60,21 +61,21 @@ func (w *Worker) BackOff(atLeast time.Duration, err error) time.Duration {
 	}
 	pause := max(atLeast, w.times.BackoffAfter(w.failures))
 	if w.retryTime, w.lastError = time.Now().Add(pause), err; atLeast > 0 {
-		w.lastError = fmt.Errorf("%w, and asks to be left alone for %v", err, atLeast.Round(time.Second))
+		w.lastError = fmt.Errorf("%w, and asks to retry after %v", err, atLeast.Round(time.Second))
 	}
 	return pause
 }
 
-// Excluded are the devices that cannot have an object, and why.
+// Excluded maps the devices that cannot get an object to the reasons.
 type Excluded map[*Worker]error
 
-// LocalWorker returns this device's own line.
+// LocalWorker returns the local device.
 func (l *Loop) LocalWorker() *Worker { return l.workers[0] }
 
-// Workers lists the devices, this device's own line first. The lock must be held.
+// Workers returns the devices, the local one first. The lock must be held.
 func (l *Loop) Workers() []*Worker { return l.workers }
 
-// Usage lists what the devices have carried. The lock must be held.
+// Usage returns what the devices have carried. The lock must be held.
 func (l *Loop) Usage(now time.Time) (list []DeviceUsage) {
 	paths := l.Board.Paths(now)
 	for i, w := range l.workers {
@@ -87,7 +88,8 @@ func (l *Loop) Usage(now time.Time) (list []DeviceUsage) {
 	return list
 }
 
-// addWorker adds a device, unless it is not to be used; its path on the board is down.
+// addWorker adds a device, whose path on the board is down. It returns nil if Config.NewClient
+// rejects the device.
 func (l *Loop) addWorker(d Device) *Worker {
 	client := l.NewClient(d)
 	if client == nil {
@@ -100,7 +102,7 @@ func (l *Loop) addWorker(d Device) *Worker {
 	return w
 }
 
-// admitWorker has a device be used, once it is warm.
+// admitWorker puts a device to use, after its warm-up if it has one.
 func (l *Loop) admitWorker(w *Worker) {
 	var warm func(context.Context) error
 	if l.WarmUp != nil {
@@ -124,29 +126,29 @@ func (l *Loop) admitWorker(w *Worker) {
 	})
 }
 
-// Exclude keeps a device from an object: from now on, and what it has of it under way. The
-// lock must be held.
+// Exclude keeps a device from an object: running jobs fail and no new ones start. It records the
+// reason in from. The lock must be held.
 func (l *Loop) Exclude(object int, from Excluded, w *Worker, err error) {
 	from[w] = err
 	l.Board.Exclude(w.path, object, time.Now())
-	l.Log.Debug("a device cannot carry an object", "device", w.Name, "object", object, "err", err)
+	l.Log.Debug("device excluded from object", "device", w.Name, "object", object, "err", err)
 }
 
-// NoteRecovery notes that a device has done what it should. The lock must be held.
+// NoteRecovery clears the failures of a device after a success. The lock must be held.
 func (l *Loop) NoteRecovery(w *Worker) {
 	w.NoteResponse()
 	w.failures, w.lastError, l.lastProgress = 0, nil, time.Now()
 }
 
-// Resume has a device used again that was suspended. The lock must be held.
+// Resume ends the suspension of a device. The lock must be held.
 func (l *Loop) Resume(w *Worker) {
 	w.suspended = nil
 	l.Board.SetUp(w.path)
 }
 
-// Suspend is Delay for a device that does not work: what it carries fails. One that is
-// refused while it carries several items carries one at a time from now on. The lock must
-// be held.
+// Suspend backs off as Worker.BackOff does and suspends the device: its jobs fail. A device whose
+// request is refused while it carries several items carries one at a time from then on. The lock
+// must be held.
 func (l *Loop) Suspend(w *Worker, atLeast time.Duration, err error) {
 	pause, several := w.BackOff(atLeast, err), false
 	for _, j := range l.jobs {
@@ -157,17 +159,17 @@ func (l *Loop) Suspend(w *Worker, atLeast time.Duration, err error) {
 	}
 	w.suspended = err
 	l.Board.SetDown(w.path, time.Now())
-	if several && errors.As(err, new(*Refusal)) { // perhaps of so many at once
+	if several && errors.As(err, new(*Refusal)) { // the server may allow fewer connections
 		l.Board.SetSingle(w.path)
 	}
-	l.Log.Debug("a device is suspended", "device", w.Name, "for", pause, "err", err)
+	l.Log.Debug("device suspended", "device", w.Name, "for", pause, "err", err)
 	if l.OnSuspend != nil {
 		l.OnSuspend(w.Name, err)
 	}
 }
 
-// reviewWorkers resumes devices that are due. It returns when the first of the others is,
-// and whether all have failed so often, and none was ever answered, that it is of no use.
+// reviewWorkers resumes devices whose back-off is over. It returns when the next device will be
+// usable, and whether all devices have failed maxFailures times without any response.
 func (l *Loop) reviewWorkers(now time.Time) (back time.Time, hopeless bool) {
 	back, hopeless = now.Add(24*time.Hour), true
 	for _, w := range l.workers {
