@@ -15,17 +15,17 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// version is what tells one state of an object from another. Two that agree are the
-// same, as far as the server says.
+// version identifies one state of an object. Two versions that match are the same as far as the
+// server says.
 type version struct {
 	Size      unit.Bytes `json:"size"`
 	ETag      string     `json:"etag,omitempty"`     // strong, or ""
-	Modified  string     `json:"modified,omitempty"` // strong, or ""
+	Modified  string     `json:"modified,omitempty"` // Last-Modified, strong, or ""
 	Repr      digest     `json:"repr,omitzero"`
 	mediaType string
 }
 
-// validator is for If-Range; "" is none.
+// validator returns the value for If-Range, or "".
 func (v version) validator() string {
 	if v.ETag != "" {
 		return v.ETag
@@ -33,8 +33,8 @@ func (v version) validator() string {
 	return v.Modified
 }
 
-// matches tells whether another answer is of this version. An ETag says it all; without
-// one, whatever both tell must be the same.
+// matches reports whether another response is of this version. If either has an ETag, the ETags
+// decide; otherwise all known properties must be equal.
 func (v version) matches(w version) bool {
 	switch {
 	case v.Size != w.Size && v.Size != board.Unknown && w.Size != board.Unknown,
@@ -46,6 +46,7 @@ func (v version) matches(w version) bool {
 	return (v.Modified == "" || v.Modified == w.Modified) && (v.mediaType == "" || w.mediaType == "" || v.mediaType == w.mediaType)
 }
 
+// String describes the version in error messages.
 func (v version) String() string {
 	s := []string{v.Size.Decimal()}
 	if v.Size == board.Unknown {
@@ -60,41 +61,42 @@ func (v version) String() string {
 	return strings.Join(s, ", ")
 }
 
-// response is what the head of an answer says.
+// response describes the content of a usable response, from its status and header fields.
 type response struct {
 	version
-	from, to      unit.Bytes // what the body has; to may be unknown
-	partial       bool       // 206
+	from, to      unit.Bytes // range of the body; to may be unknown
+	partial       bool       // status 206
 	contentDigest digest     // of the body
-	endDetectable bool       // the end of the body can be told from a break
+	endDetectable bool       // a truncated body can be recognised
 }
 
+// newRefusal returns a Refusal with the fault kind Protocol.
 func newRefusal(v transfer.Verdict, format string, args ...any) *transfer.Refusal {
-	return &transfer.Refusal{Verdict: v, Err: fault.New(fault.Protocol, fmt.Errorf(format, args...), "the server does not do what it should; try `mpbond get` without --onload")}
+	return &transfer.Refusal{Verdict: v, Err: fault.New(fault.Protocol, fmt.Errorf(format, args...), "the server violates HTTP; try `mpbond get` without --onload")}
 }
 
-// byteRange is what was asked for.
+// byteRange is the range of a request.
 type byteRange struct {
-	ranged   bool
+	ranged   bool       // false: the whole object
 	from, to unit.Bytes // to may be unknown
 }
 
-// parseResponse judges the head of an answer.
+// parseResponse checks the status and header of a response to a request for w.
 func parseResponse(r *http.Response, w byteRange, now time.Time) (a response, refusal *transfer.Refusal) {
 	switch {
 	case r.StatusCode == http.StatusPartialContent && w.ranged, r.StatusCode == http.StatusOK:
 	case r.StatusCode == http.StatusRequestedRangeNotSatisfiable && w.ranged:
 		if w.to == board.Unknown {
-			return a, newRefusal(transfer.NoRange, "the server has no range of it (416)")
+			return a, newRefusal(transfer.NoRange, "the server supports no ranges of the object (416)")
 		}
-		return a, newRefusal(transfer.Restart, "the server does not have bytes %d to %d any more (416)", w.from, w.to)
+		return a, newRefusal(transfer.Restart, "the server no longer has bytes %d to %d (416)", w.from, w.to)
 	case r.StatusCode == http.StatusPreconditionFailed:
 		return a, newRefusal(transfer.Restart, "the object has changed (412)")
 	default:
 		return a, refusalByStatus(r, now)
 	}
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") || r.Uncompressed {
-		return a, newRefusal(transfer.Exclude, "the server sends it encoded as %q, although asked for it as it is", e)
+		return a, newRefusal(transfer.Exclude, "the server sent encoding %q although identity was requested", e)
 	}
 	a.ETag, a.Modified, a.mediaType = Validators(r.Header)
 	a.Repr, a.contentDigest = parseDigest(r.Header, "Repr-Digest"), parseDigest(r.Header, "Content-Digest")
@@ -114,7 +116,7 @@ func parseResponse(r *http.Response, w byteRange, now time.Time) (a response, re
 	return a, nil
 }
 
-// refusalByStatus says what a status without content means.
+// refusalByStatus returns the Refusal for a status without usable content.
 func refusalByStatus(r *http.Response, now time.Time) *transfer.Refusal {
 	err := fmt.Errorf("the web server answered %s", text.Printable(r.Status))
 	switch c := r.StatusCode; {
@@ -127,9 +129,9 @@ func refusalByStatus(r *http.Response, now time.Time) *transfer.Refusal {
 	return &transfer.Refusal{Verdict: transfer.Exclude, Err: err}
 }
 
-// Validators are those that tell versions apart for sure: an ETag that is not weak; a
-// date a second before the answer's own, after which a change would have another one
-// (RFC 9110, 8.8.2.2).
+// Validators returns the validators of a response that identify its version reliably: a strong
+// ETag, and a Last-Modified date at least a second before Date, so that a later change has another
+// date (RFC 9110, 8.8.2.2). It also returns the media type.
 func Validators(h http.Header) (etag, modified, typ string) {
 	if e := h.Get("ETag"); len(e) >= 2 && e[0] == '"' && e[len(e)-1] == '"' {
 		etag = e
@@ -142,35 +144,36 @@ func Validators(h http.Header) (etag, modified, typ string) {
 	return etag, modified, mediaType(h)
 }
 
+// mediaType returns the media type of a response without parameters, in lower case.
 func mediaType(h http.Header) string {
 	typ, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(typ))
 }
 
-// ParsePartialResponse reads from the head of a 206 which bytes its body has, one behind the last, and of
-// how many. It is an error if they are not of the range that was asked for, up to its end or
-// a part of that, or if the body could turn out to be another one: most of it may be used
-// before its end shows that.
+// ParsePartialResponse checks the header of a 206 response to a request for bytes from to to. It
+// returns the first byte, the end (one past the last byte) and the complete length of the object.
+// It returns an error unless the body is the requested range or a prefix of it of known length:
+// most of the body may be used before its end is seen.
 func ParsePartialResponse(r *http.Response, from, to unit.Bytes) (first, end, of unit.Bytes, err error) {
 	if mediaType(r.Header) == "multipart/byteranges" {
-		return 0, 0, 0, errors.New("asked for one range, the server sends several")
+		return 0, 0, 0, errors.New("requested one range, the server sent several")
 	}
 	said := r.Header.Get("Content-Range")
 	first, end, of, ok := parseContentRange(said)
 	switch {
 	case !ok || len(r.Header.Values("Content-Range")) > 1:
-		err = fmt.Errorf("the server sends a part and says %q of which", said)
+		err = fmt.Errorf("the server sent a partial response with Content-Range %q", said)
 	case first != from || to != board.Unknown && end > to:
-		err = fmt.Errorf("asked for bytes %d to %d, the server sends %d to %d", from, to, first, end)
+		err = fmt.Errorf("requested bytes %d to %d, the server sent %d to %d", from, to, first, end)
 	case r.ContentLength < 0:
-		err = errors.New("the server does not tell how much it sends")
+		err = errors.New("the server sent a partial response without Content-Length")
 	case unit.Bytes(r.ContentLength) != end-first:
-		err = fmt.Errorf("the server tells of %d bytes, for a range of %d", r.ContentLength, end-first)
+		err = fmt.Errorf("the server sent Content-Length %d for a range of %d bytes", r.ContentLength, end-first)
 	}
 	return first, end, of, err
 }
 
-// parseContentRange reads "bytes 0-99/1000"; to is one behind the last.
+// parseContentRange parses "bytes 0-99/1000". to is one past the last byte.
 func parseContentRange(s string) (from, to, size unit.Bytes, ok bool) {
 	text, ok := strings.CutPrefix(s, "bytes ")
 	span, total, ok2 := strings.Cut(text, "/")

@@ -9,17 +9,18 @@ import (
 	"strings"
 )
 
-// digest is a hash that an answer promises (RFC 9530), by the name of its algorithm
-// there; "" is none.
+// digest is a hash from a response field (RFC 9530): the name of the algorithm and the value. An
+// empty name means none.
 type digest struct {
 	name string
 	sum  string
 }
 
+// digestHashes maps the supported algorithms to their hash functions.
 var digestHashes = map[string]func() hash.Hash{"sha-256": sha256.New, "sha-512": sha512.New}
 
-// parseDigest reads the strongest digest that we know from a field such as Repr-Digest:
-// sha-256=:base64:, others are for others. One that makes no sense is none.
+// parseDigest returns the strongest supported digest of a field such as Repr-Digest, with members
+// like "sha-256=:base64:". Unknown and invalid members are ignored.
 func parseDigest(h http.Header, field string) (d digest) {
 	for _, member := range strings.Split(strings.Join(h.Values(field), ","), ",") {
 		name, value, ok := strings.Cut(strings.TrimSpace(member), "=")
@@ -36,17 +37,18 @@ func parseDigest(h http.Header, field string) (d digest) {
 	return d
 }
 
-// MarshalText and UnmarshalText are for the journal.
+// MarshalText implements encoding.TextMarshaler for the journal.
 func (d digest) MarshalText() ([]byte, error) {
 	return []byte(d.name + "=:" + base64.StdEncoding.EncodeToString([]byte(d.sum)) + ":"), nil
 }
 
+// UnmarshalText implements encoding.TextUnmarshaler for the journal.
 func (d *digest) UnmarshalText(text []byte) error {
 	*d = parseDigest(http.Header{"D": {string(text)}}, "D")
 	return nil
 }
 
-// newHash is a hash to be fed, or nil.
+// newHash returns a new hash of the algorithm, or nil for no digest.
 func (d digest) newHash() hash.Hash {
 	if d.name == "" {
 		return nil

@@ -38,7 +38,7 @@ func TestNoRoom(t *testing.T) {
 				return true
 			}
 			_, file, err := runGet(t, serveOrigin(t, o), testDevices(testLines(t, 1, 0)...), nil)
-			if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "are free") || !strings.Contains(fault.HintOf(err), "room") {
+			if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "are free") || !strings.Contains(fault.HintOf(err), "disk space") {
 				t.Errorf("%v: %v, %s", ranges, err, fault.HintOf(err))
 			}
 			expectOnlyFile(t, file)

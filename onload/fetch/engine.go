@@ -25,7 +25,7 @@ const (
 	maxConcurrency = 4
 )
 
-// task is a Get: the task of a loop, whose lock guards its state.
+// task is the work of one Get. It implements transfer.Task; the lock of the loop guards its fields.
 type task struct {
 	Config
 	loop      *transfer.Loop
@@ -34,6 +34,7 @@ type task struct {
 	startTime time.Time
 }
 
+// newTask returns the task and its loop for cfg.
 func newTask(cfg Config) (*task, error) {
 	e := &task{Config: cfg, conflicts: conflicts{}, startTime: time.Now()}
 	var err error
@@ -51,17 +52,18 @@ func newTask(cfg Config) (*task, error) {
 	return e, err
 }
 
-// checkRedirect tells which redirects are followed: not from what is encrypted to what is not.
+// checkRedirect refuses too many redirects and those from https to http.
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	if len(via) >= maxRedirects {
-		return newRefusal(transfer.Exclude, "over %d redirects", maxRedirects)
+		return newRefusal(transfer.Exclude, "more than %d redirects", maxRedirects)
 	}
 	if via[len(via)-1].URL.Scheme == "https" && r.URL.Scheme != "https" {
-		return newRefusal(transfer.Exclude, "the server leads from https to %s", r.URL.Scheme)
+		return newRefusal(transfer.Exclude, "the server redirects from https to %s", r.URL.Scheme)
 	}
 	return nil
 }
 
+// run resumes part files of earlier runs, runs the loop and returns the result.
 func (e *task) run(ctx context.Context) (Result, error) {
 	defer e.loop.CloseIdleConnections()
 	defer closeParts(e.objects)
@@ -79,7 +81,7 @@ func (e *task) run(ctx context.Context) (Result, error) {
 	return e.buildResult(), joinErrors(e.objects)
 }
 
-// joinErrors returns the errors of objects that are not there.
+// joinErrors returns the errors of failed objects.
 func joinErrors(objects []*object) error {
 	var all []error
 	for _, o := range objects {
@@ -92,7 +94,7 @@ func joinErrors(objects []*object) error {
 	return errors.Join(all...)
 }
 
-// closeParts closes the files of what is not whole, and keeps what the next try can use.
+// closeParts closes the files of incomplete objects and keeps what a later run can resume.
 func closeParts(objects []*object) {
 	for _, o := range objects {
 		if o.part == nil || o.phase == closed {
@@ -105,8 +107,8 @@ func closeParts(objects []*object) {
 	}
 }
 
-// warmUp has a device that has nothing to do at first meet the server, so that its connection,
-// and its radio, is ready when the size is known.
+// warmUp contacts the server over a device that has nothing to do at first. So its connection and
+// its radio are ready when the size is known.
 func (e *task) warmUp(w *transfer.Worker) func(context.Context) error {
 	if w.Path() < len(e.objects) || e.objects[0].versionKnown {
 		return nil
@@ -117,7 +119,7 @@ func (e *task) warmUp(w *transfer.Worker) func(context.Context) error {
 			r.Body.Close()
 		}
 		if errors.As(err, new(*transfer.Refusal)) {
-			return nil // it is seen later
+			return nil // handled when an item is requested
 		}
 		return err
 	}
@@ -128,11 +130,12 @@ func (e *task) Schedule() (more bool) {
 	idle := e.loop.Board.IsDone()
 	for _, o := range e.objects {
 		e.failIfExcluded(o)
-		if o.complete == nil && o.phase != closed && idle { // at first, and nothing may be forgotten
+		// at the start; later it repairs a lost item
+		if o.complete == nil && o.phase != closed && idle {
 			if items := o.missingItems(); len(items) > 0 {
 				e.loop.Board.AddItems(items...)
 			} else {
-				e.markComplete(o, o.part) // only its check is missing
+				e.markComplete(o, o.part) // complete, but not verified
 			}
 		}
 		if o.complete != nil && o.runningJobs == 0 && o.phase == fetching {
@@ -160,12 +163,12 @@ func (e *task) StartJob(of *transfer.Job) transfer.Carrier {
 	return j
 }
 
-// GiveUp implements transfer.Task. What is being checked goes on.
+// GiveUp implements transfer.Task. Objects that are being verified continue.
 func (e *task) GiveUp() {
 	for _, o := range e.objects {
 		err := o.excluded.Reasons(e.loop.Workers())
 		if err == nil {
-			err = fault.New(fault.Timeout, errors.New("nothing comes any more"), "what is there is kept: the same command goes on")
+			err = fault.New(fault.Timeout, errors.New("no data arrives any more"), "run the same command again to resume")
 		}
 		if o.complete == nil {
 			e.failObject(o, err)
@@ -173,7 +176,7 @@ func (e *task) GiveUp() {
 	}
 }
 
-// saveJournal has the journal of an object written, if that is due.
+// saveJournal writes the journal of an object in the background if that is due.
 func (e *task) saveJournal(o *object, now time.Time) {
 	p := o.part
 	if o.phase == closed || o.complete != nil || p == nil || p.saving || !p.dirty || now.Sub(p.savedAt) < e.times.saveInterval || !o.isResumable() {
@@ -186,7 +189,7 @@ func (e *task) saveJournal(o *object, now time.Time) {
 		e.loop.Lock()
 		defer e.loop.DispatchAndUnlock()
 		if p.saving = false; err != nil {
-			e.Log.Warn("the journal of a download could not be written", "file", o.File, "err", err)
+			e.Log.Warn("download journal not written", "file", o.File, "err", err)
 		}
 	})
 }
@@ -212,6 +215,7 @@ func (e *task) ReportProgress(now time.Time) {
 	}
 }
 
+// buildResult returns what has been fetched and what failed.
 func (e *task) buildResult() Result {
 	r := Result{Devices: e.loop.Usage(time.Now()), Duration: time.Since(e.startTime)}
 	for _, o := range e.objects {
@@ -230,9 +234,10 @@ func (e *task) buildResult() Result {
 	return r
 }
 
-const hintFreeSpace = "make room: what is there is kept, and the same command goes on"
+// hintFreeSpace tells how to continue after the disk was full.
+const hintFreeSpace = "free disk space, then run the same command again to resume"
 
-// classifyError gives errors of networks and disks a kind.
+// classifyError wraps network and disk errors in faults with hints.
 func classifyError(err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
@@ -241,9 +246,9 @@ func classifyError(err error) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fault.New(fault.Limit, err, hintFreeSpace)
 	case errors.Is(err, fs.ErrPermission) && errors.As(err, &path):
-		return fault.New(fault.Permission, err, "name a file that may be written with --output")
+		return fault.New(fault.Permission, err, "choose a writable file with --output")
 	case errors.As(err, &path), errors.As(err, &link):
-		return fault.New(fault.Usage, err, "name another file, where one can be, with --output")
+		return fault.New(fault.Usage, err, "choose another file with --output")
 	}
-	return transfer.ClassifyNetworkError(err, "what is there is kept: the same command goes on", "is this device online, and the address right?")
+	return transfer.ClassifyNetworkError(err, "run the same command again to resume", "check the address and that this device is online")
 }

@@ -12,8 +12,8 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// acceptResponse returns where the body of an answer goes, or why it cannot be used. The URL is where
-// redirects led.
+// acceptResponse returns the file for the body of a response, or the reason why the response cannot
+// be used. url is the URL after redirects.
 func (j *job) acceptResponse(a response, url string) (*part, error) {
 	e, o := j.task, j.object
 	e.loop.Lock()
@@ -42,8 +42,7 @@ func (j *job) acceptResponse(a response, url string) (*part, error) {
 	return to, nil
 }
 
-// hasUserinfo tells whether a URL has a name and a password, which those that redirects lead
-// to have not.
+// hasUserinfo reports whether a URL contains credentials. URLs of redirects lack them.
 func hasUserinfo(s string) bool {
 	u, err := url.Parse(s)
 	return err != nil || u.User != nil
@@ -56,7 +55,7 @@ func (j *job) OnEnd(err error) {
 	switch refusal := (*transfer.Refusal)(nil); {
 	case errors.Is(err, transfer.ErrDropped), e.loop.IsClosing(), errors.Is(err, errShortRange):
 	case err == nil && o.wholeOnly:
-		j.Worker.Wasted -= j.Counted() // counted so as long as another one could win
+		j.Worker.Wasted -= j.Counted() // it counted as wasted while another job could win
 		o.carriedBy[j.Worker] += j.Counted()
 		e.markComplete(o, j.part)
 	case err == nil:
@@ -67,7 +66,7 @@ func (j *job) OnEnd(err error) {
 		e.failObject(o, err)
 	case errors.As(err, &refusal):
 		e.handleRefusal(j, refusal)
-	case errors.Is(err, errDigest): // what it has brought is not what its sender had
+	case errors.Is(err, errDigest): // its bytes are not those of the sender
 		if !o.wholeOnly {
 			o.discardReceived(j)
 			e.loop.Board.AddItems(board.Item{Object: o.index, From: j.Item.From, To: j.Item.From + j.Counted(), Splittable: true})
@@ -76,13 +75,13 @@ func (j *job) OnEnd(err error) {
 	default:
 		e.handleBrokenLine(j, err)
 	}
-	if j.part != nil && j.part.temp && j.part != o.complete { // another one has won
+	if j.part != nil && j.part.temp && j.part != o.complete { // another job was first
 		j.part.discard()
 	}
 }
 
-// handleBrokenLine takes in that the line of a job broke. An object that is fetched whole begins all
-// over again, as long as that may help.
+// handleBrokenLine suspends the device of a job whose connection broke. An object that is fetched
+// whole starts from the beginning, at most maxBroken times.
 func (e *task) handleBrokenLine(j *job, err error) {
 	o := j.object
 	delete(o.finalURL, j.Worker)
@@ -94,14 +93,14 @@ func (e *task) handleBrokenLine(j *job, err error) {
 	}
 }
 
-// markComplete notes that all of an object is in a part file. It is checked when no job of it
-// runs any more.
+// markComplete records that a part file has all bytes of an object. It is verified when no job of
+// the object runs any more.
 func (e *task) markComplete(o *object, p *part) {
 	o.complete = p
 	e.loop.WithdrawObject(o.index)
 }
 
-// startCheck has an object checked, when nobody writes to its files any more.
+// startCheck starts the verification of an object, when no job writes to its files any more.
 func (e *task) startCheck(o *object) {
 	o.phase = confirming
 	if o.complete != o.part && o.part != nil {
@@ -114,7 +113,7 @@ func (e *task) startCheck(o *object) {
 	}
 }
 
-// verifyObject compares what is there with what was promised, and gives it its name.
+// verifyObject compares the file with the promised size and digests and gives it its name.
 func (e *task) verifyObject(o *object) {
 	o.phase = verifying
 	e.loop.Go(func(context.Context) {
@@ -130,10 +129,10 @@ func (e *task) verifyObject(o *object) {
 	})
 }
 
-// handleRefusal acts on an answer that cannot be used.
+// handleRefusal acts on a response that cannot be used.
 func (e *task) handleRefusal(j *job, refusal *transfer.Refusal) {
 	o, w := j.object, j.Worker
-	if o.finalURL[w] != "" { // where a redirect led once: perhaps not any more
+	if o.finalURL[w] != "" { // the stored target of a redirect may be outdated
 		delete(o.finalURL, w)
 		if refusal.Verdict != transfer.Retry {
 			return
@@ -148,7 +147,7 @@ func (e *task) handleRefusal(j *job, refusal *transfer.Refusal) {
 		return
 	case transfer.Restart:
 		o.otherVersions[w] = j.seenVersion
-		refusal.Err = fault.New(fault.Integrity, fmt.Errorf("the object changes while it is fetched: %w", refusal.Err), "try again later")
+		refusal.Err = fault.New(fault.Integrity, fmt.Errorf("the object changed while it was fetched: %w", refusal.Err), "try again later")
 		if o.hasChanged(w, e.loop.LocalWorker()) {
 			e.restartObject(o, false, refusal.Err)
 			return
@@ -163,8 +162,8 @@ func (e *task) handleRefusal(j *job, refusal *transfer.Refusal) {
 	e.loop.Exclude(o.index, o.excluded, w, refusal.Err)
 }
 
-// failIfExcluded gives an object up that no device can have. One that does not work now is not
-// waited for unless there is something to complete, or others are left out as liars.
+// failIfExcluded fails an object that no device can get. It waits for a suspended device only if
+// bytes are there already, or if other devices are excluded for conflicting versions.
 func (e *task) failIfExcluded(o *object) {
 	if len(o.excluded) == 0 || o.phase == closed || o.complete != nil || e.loop.ExpectsDevices() {
 		return
@@ -175,21 +174,22 @@ func (e *task) failIfExcluded(o *object) {
 		}
 	}
 	err := o.excluded.Reasons(e.loop.Workers())
-	if o.noRange && !o.wholeOnly || len(o.otherVersions) > 0 { // nobody is left who has what it was
+	// no device has the earlier version any more
+	if o.noRange && !o.wholeOnly || len(o.otherVersions) > 0 {
 		e.restartObject(o, o.noRange, err)
 		return
 	}
 	e.failObject(o, err)
 }
 
-// restartObject begins an object anew.
+// restartObject fetches an object from the beginning, at most maxRestarts times.
 func (e *task) restartObject(o *object, whole bool, why error) {
-	e.Log.Info("a download begins anew", "url", o.URL, "whole", whole, "err", why)
+	e.Log.Info("download restarted", "url", o.URL, "whole", whole, "err", why)
 	if o.restarts++; o.restarts > maxRestarts {
 		e.failObject(o, why)
 		return
 	}
-	e.resetObject(o, whole || o.restarts == maxRestarts) // in one go it is of one version
+	e.resetObject(o, whole || o.restarts == maxRestarts) // a single response has a single version
 }
 
 // failObject gives an object up.

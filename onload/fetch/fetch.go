@@ -1,23 +1,23 @@
-// Package fetch downloads objects over several devices at once, each with a line of its
-// own. It stands between package onload, which decides who fetches what, and a
-// http.RoundTripper for each device: this one's own interfaces, and helpers (package
+// Package fetch downloads objects over several devices at once, each with its own
+// Internet connection. Package onload/board decides which device fetches what. Each
+// device is an http.RoundTripper: an interface of this device, or a helper (package
 // onload/relay).
 //
-//	fetch.go    what is wanted, and what came of it
-//	engine.go   the task of package transfer: what is due, and what came of it
-//	events.go   answers, ends of jobs, and what follows
-//	object.go   one object: what it is known to be, and what is to be done with an answer
+//	fetch.go    configuration and results
+//	task.go     the task of package transfer: schedules items, reports progress
+//	events.go   handles responses and ends of jobs
+//	object.go   one object: its version, received ranges and verification
 //	job.go      one request
-//	answer.go   what an answer says, and whether it may be believed
-//	second.go   what another device is told of what a helper alone has brought
-//	secrets.go  headers, cookies and passwords, and who gets them
+//	response.go parses and checks responses
+//	second.go   asks a second device about objects that a single helper has brought
+//	secrets.go  headers, cookies and passwords, and the hosts that get them
 //	digest.go   Content-Digest and Repr-Digest
-//	part.go     the file that is not whole yet, and its journal
+//	part.go     the incomplete file and its journal
 //
-// Where a server has ranges and names each version of an object, the devices fetch
-// parts of it, and a download that was interrupted goes on; else one device fetches the
-// whole. Parts are of one version or the download begins anew; what a server says of
-// size, range, version and digest holds, or there is an error: never a wrong file.
+// Where a server supports ranges and identifies versions, the devices fetch ranges of
+// an object, and an interrupted download can be resumed. Otherwise one device fetches
+// the whole object. All ranges are of one version, or the download restarts. The
+// result has the promised size, version and digest, or there is an error.
 package fetch
 
 import (
@@ -34,66 +34,67 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// What all that moves items over devices has.
+// Types of package transfer.
 type (
 	Device      = transfer.Device
 	DeviceUsage = transfer.DeviceUsage
 	Progress    = transfer.Progress
 )
 
-// Object is something to be fetched.
+// Object is a file to download.
 type Object struct {
 	URL  string
-	File string // where it goes, when it is whole and right
-	// KeepExisting tells that a file that is there must not be replaced.
+	File string // where it is written when complete and verified
+	// KeepExisting forbids to replace an existing file.
 	KeepExisting bool
-	SHA256       []byte // what it must have, or nil
+	SHA256       []byte // expected digest, or nil
 }
 
-// Config is what Get needs.
+// Config configures Get.
 type Config struct {
-	Devices []Device // at least one, this device's own line first
-	// NewDevices, if not nil, brings devices that are found later, and is closed when no more
-	// will be: until then nothing is given up because no device can have it.
+	Devices []Device // at least one; the local device first
+	// NewDevices, if not nil, delivers devices that are found later. It is closed when no more will
+	// follow; until then no object fails because no device can get it.
 	NewDevices <-chan Device
 	Objects    []Object
 	Secrets    *Secrets // nil: none
-	// Scheduler is one that no other Get uses; nil is the default.
+	// Scheduler is not shared with another Get; nil is the default.
 	Scheduler board.Scheduler
 	UserAgent string
 	Mode      fs.FileMode // of the files
-	// OnProgress, if not nil, is called now and then, by one goroutine.
+	// OnProgress, if not nil, is called now and then by one goroutine.
 	OnProgress func(Progress)
-	// OnVerified, if not nil, is called of each object that is whole and right, just before it
-	// gets its name, by several goroutines.
+	// OnVerified, if not nil, is called for each verified object just before it gets its name.
+	// Several goroutines may call it.
 	OnVerified func(Fetched)
 	Log        *slog.Logger
 
 	times times // for tests
 }
 
-// times are how long things may take.
+// times are the time limits of a download.
 type times struct {
 	transfer.Times
-	saveInterval time.Duration // between entries of the journal
+	saveInterval time.Duration // between writes of the journal
 }
 
+// defaultTimes are used unless a test sets others.
 var defaultTimes = times{saveInterval: 2 * time.Second, Times: transfer.Times{
 	StallTimeout: 15 * time.Second, ResponseTimeout: 30 * time.Second, FirstBackoff: 500 * time.Millisecond, IdleTimeout: time.Minute, TickInterval: 100 * time.Millisecond}}
 
-// Fetched is an object that is there.
+// Fetched is an object that was downloaded.
 type Fetched struct {
 	URL     string     `json:"url"`
 	File    string     `json:"file"`
 	Bytes   unit.Bytes `json:"bytes"`
-	Resumed unit.Bytes `json:"resumed"` // of these, there from an earlier try
+	Resumed unit.Bytes `json:"resumed"` // part of Bytes that was there from an earlier run
 	SHA256  string     `json:"sha256"`
-	// Unchecked is the device over which alone it came, and which nobody could be asked
-	// about; "" is that all is well.
+	// Unchecked is the only helper that has seen the object, if no other device could be asked to
+	// confirm it; "" otherwise.
 	Unchecked string `json:"unchecked,omitempty"`
 }
 
-// Failed is an object that is not there.
+// Failed is an object that could not be downloaded.
 type Failed struct {
 	URL   string     `json:"url"`
 	File  string     `json:"file"`
@@ -101,7 +102,7 @@ type Failed struct {
 	Kind  fault.Kind `json:"kind"`
 }
 
-// Result is what came of it.
+// Result is the outcome of Get.
 type Result struct {
 	Objects  []Fetched
 	Failed   []Failed
@@ -109,9 +110,9 @@ type Result struct {
 	Duration time.Duration
 }
 
-// Get downloads. What is not finished stays beside its file, if it can be gone on with,
-// and the next Get does. Errors are faults as far as somebody can do something about
-// them; with several objects, the others are fetched all the same.
+// Get downloads the objects of cfg. Incomplete downloads stay beside their files if they can be
+// resumed, and the next Get resumes them. Errors that a user can act on are faults. If an object
+// fails, the others are fetched all the same.
 func Get(ctx context.Context, cfg Config) (Result, error) {
 	if cfg.times == (times{}) {
 		cfg.times = defaultTimes
@@ -125,7 +126,7 @@ func Get(ctx context.Context, cfg Config) (Result, error) {
 	for _, o := range cfg.Objects {
 		u, err := url.Parse(o.URL)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return Result{}, fault.New(fault.Usage, fmt.Errorf("%q is no web address", o.URL), "write the URL like https://example.org/file")
+			return Result{}, fault.New(fault.Usage, fmt.Errorf("%q is not an HTTP URL", o.URL), "use a URL like https://example.org/file")
 		}
 	}
 	e, err := newTask(cfg)

@@ -117,7 +117,7 @@ func TestHostile(t *testing.T) {
 		}, "", ""},
 		{"neither length nor end", 2, func(o *origin, w http.ResponseWriter, _ *http.Request, _ int) bool {
 			return writeRaw(w, "HTTP/1.0 200 OK", o.data[:size/2])
-		}, "neither how long", fault.Protocol},
+		}, "no length and no", fault.Protocol},
 		{"another range", 2, rangeFault(func(h http.Header, from, to int) (int, int) {
 			h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from+1, to-1, size))
 			return from + 1, to
@@ -161,13 +161,13 @@ func TestHostile(t *testing.T) {
 		}, "", ""},
 		{"cut, no ranges", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			return writeRaw(w, fmt.Sprintf("HTTP/1.1 200 OK\nContent-Length: %d", size), o.data[:size-1])
-		}, "cut short", fault.Integrity},
+		}, "truncated", fault.Integrity},
 		{"length beyond the end", 1, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			return writeRaw(w, fmt.Sprintf("HTTP/1.1 200 OK\nContent-Length: %d", size+1), o.data)
-		}, "cut short", fault.Integrity},
+		}, "truncated", fault.Integrity},
 		{"cut chunks", 1, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			return writeRaw(w, "HTTP/1.1 200 OK\nTransfer-Encoding: chunked", append([]byte("ffff\r\n"), o.data[:0x8000]...))
-		}, "cut short", fault.Integrity},
+		}, "truncated", fault.Integrity},
 		{"416", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			if _, _, ok := requestRange(r, size); ok {
 				w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
@@ -225,7 +225,7 @@ func TestHostile(t *testing.T) {
 			w.Header().Set("Retry-After", "3600")
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return true
-		}, "left alone for 1h0m0s", ""},
+		}, "retry after 1h0m0s", ""},
 		{"not there", 3, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			http.NotFound(w, r)
 			return true
@@ -270,7 +270,7 @@ func TestHostile(t *testing.T) {
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 			return true
-		}, "no byte came", fault.Timeout},
+		}, "no data received", fault.Timeout},
 		{"another object over one", 3, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
 			if device == 1 {
 				(&origin{data: randomBytes(size, 77), etag: `"portal"`}).serve(w, r)
@@ -299,7 +299,7 @@ func TestHostile(t *testing.T) {
 		{"turns in circles", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)
 			return true
-		}, "over 10 redirects", fault.Protocol},
+		}, "more than 10 redirects", fault.Protocol},
 		{"another place for each device", 3, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
 			if strings.Count(r.URL.Path, "/") > 1 {
 				return false

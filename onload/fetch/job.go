@@ -15,30 +15,30 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// readSize is what is read at a time: a system call for each two or three TCP segments
-// of a fast link would cost more than the rest.
+// readSize is how much is read at a time. With smaller reads, one system call for two or three TCP
+// segments would dominate the cost on a fast link.
 const readSize = 64 << 10
 
-// Why a job was ended.
+// Reasons for the end of a job.
 var (
-	errStalled    = fault.New(fault.Timeout, errors.New("no byte came for long"), "")
-	errNoResponse = fault.New(fault.Timeout, errors.New("no answer came"), "")
-	errShortRange = errors.New("the server sent a part of the part")
-	errDigest     = fault.New(fault.Integrity, errors.New("what came does not have the digest that its sender gave (Content-Digest)"), "try again")
+	errStalled    = fault.New(fault.Timeout, errors.New("no data received for too long"), "")
+	errNoResponse = fault.New(fault.Timeout, errors.New("no response received"), "")
+	errShortRange = errors.New("the server sent only a part of the requested range")
+	errDigest     = fault.New(fault.Integrity, errors.New("the received bytes do not match the digest of the response (Content-Digest)"), "try again")
 )
 
-// job is one request on its way.
+// job is one request of a device.
 type job struct {
 	*transfer.Job
 	task    *task
 	object  *object
 	url     string
 	wanted  byteRange
-	ifRange string // If-Range, or ""
+	ifRange string // value of If-Range, or ""
 
 	// The loop's lock guards these.
 	part        *part
-	seenVersion version // what it has instead of the object, as far as it is known
+	seenVersion version // other version that the device has seen, as far as known
 }
 
 // Carry implements transfer.Carrier.
@@ -64,13 +64,13 @@ func (j *job) Carry(ctx context.Context) error {
 	return j.readBody(r.Body, a, to)
 }
 
-// CountMoved implements transfer.Carrier.
+// CountMoved records n more received bytes.
 func (j *job) CountMoved(n unit.Bytes) { j.object.countReceived(j, n) }
 
-// setHeaders sets what a request for it has; guard is for If-Range, or "".
+// setHeaders sets the fields of a request for the range. ifRange is the value of If-Range, or "".
 func (w byteRange) setHeaders(h http.Header, agent, guard string) {
 	h.Set("User-Agent", agent)
-	h.Set("Accept-Encoding", "identity") // the file as it is
+	h.Set("Accept-Encoding", "identity") // no content coding
 	h.Set("Want-Repr-Digest", "sha-256=1")
 	if !w.ranged {
 		return
@@ -85,8 +85,8 @@ func (w byteRange) setHeaders(h http.Header, agent, guard string) {
 	}
 }
 
-// readBody writes what comes, up to the end of what the answer has, or to where the job
-// ends now.
+// readBody writes the body to the part file, up to the end of the response or to the current end of
+// the job.
 func (j *job) readBody(body io.Reader, a response, to *part) error {
 	buf := make([]byte, readSize)
 	digest := a.contentDigest.newHash()
@@ -97,7 +97,7 @@ func (j *job) readBody(body io.Reader, a response, to *part) error {
 		}
 		if end != board.Unknown && at >= end {
 			if at == a.to {
-				_, _ = body.Read(buf[:1]) // the end, so that the connection can be used again
+				_, _ = body.Read(buf[:1]) // reads the end, so that the connection can be reused
 				if digest != nil && string(digest.Sum(nil)) != a.contentDigest.sum {
 					return errDigest
 				}
@@ -137,9 +137,10 @@ func (j *job) readBody(body io.Reader, a response, to *part) error {
 	}
 }
 
+// truncatedError wraps an unexpected end of a body in a fault.
 func truncatedError(at unit.Bytes, err error) error {
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
 	}
-	return fault.New(fault.Integrity, fmt.Errorf("the answer is cut short at byte %d: %w", at, err), "try again")
+	return fault.New(fault.Integrity, fmt.Errorf("the response is truncated at byte %d: %w", at, err), "try again")
 }

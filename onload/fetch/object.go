@@ -20,16 +20,16 @@ import (
 // maxRestarts bounds how often an object may change while it is fetched.
 const maxRestarts = 3
 
-// maxBroken bounds how often one that can only be fetched whole breaks off.
+// maxBroken bounds how often the connection may break while an object is fetched whole.
 const maxBroken = 4
 
-// phase is how far an object is.
+// phase is the progress of an object.
 type phase uint8
 
 const (
 	fetching   phase = iota
-	confirming       // another device is asked what it is told of it
-	verifying        // it is checked, and gets its name
+	confirming       // another device is asked for its version
+	verifying        // size and digests are checked
 	closed           // done or failed
 )
 
@@ -39,31 +39,31 @@ type object struct {
 	index        int
 	part         *part
 	version      version
-	versionKnown bool // is holds
-	wholeOnly    bool // one device fetches all of it
+	versionKnown bool // version is valid
+	wholeOnly    bool // fetched with one request, without ranges
 	received     span.Set[unit.Bytes]
 
 	resumed       unit.Bytes
-	carriedBy     map[*transfer.Worker]unit.Bytes // of have
-	seenBy        map[*transfer.Worker]bool       // who was told of this version
-	otherVersions map[*transfer.Worker]version    // who sees another version, and which
-	finalURL      map[*transfer.Worker]string     // where redirects led
+	carriedBy     map[*transfer.Worker]unit.Bytes // bytes of received
+	seenBy        map[*transfer.Worker]bool       // devices that have seen this version
+	otherVersions map[*transfer.Worker]version    // devices that see another version, and which
+	finalURL      map[*transfer.Worker]string     // targets of redirects
 	excluded      transfer.Excluded
-	noRange       bool // that was why, at one of them
+	noRange       bool // a device was excluded since ranges fail
 	restarts      int
-	brokenTries   int // tries to fetch it whole
+	brokenTries   int // broken attempts to fetch it whole
 
 	runningJobs  int   // that run
-	complete     *part // is whole, and will be checked when no job runs
+	complete     *part // has all bytes, and is verified when no job runs
 	phase        phase
-	err          error // it failed
+	err          error // of a failed object
 	sha256sum    []byte
-	mostReceived unit.Bytes // what a job has of the whole
+	mostReceived unit.Bytes // by any job, if fetched whole
 
-	unchecked string // the only device that was told of it
+	unchecked string // the only device that has seen it
 }
 
-// openPartFile takes up what an earlier try has left.
+// openPartFile resumes the part file of an earlier run, or creates one.
 func (o *object) openPartFile() error {
 	p, j, err := openPart(o.Object)
 	if err != nil {
@@ -76,7 +76,7 @@ func (o *object) openPartFile() error {
 	return nil
 }
 
-// missingItems are what of it is to be fetched.
+// missingItems returns the items that are still to be fetched.
 func (o *object) missingItems() (list []board.Item) {
 	if !o.versionKnown || o.wholeOnly {
 		return []board.Item{{Object: o.index, To: board.Unknown}}
@@ -87,21 +87,22 @@ func (o *object) missingItems() (list []board.Item) {
 	return list
 }
 
-// acceptResponse returns where the body of an answer to a job goes, or why it cannot be used.
+// acceptResponse returns the part file for the body of a response, or the reason why the response
+// cannot be used.
 func (o *object) acceptResponse(j *job, a response) (*part, error) {
 	switch {
 	case o.versionKnown && !o.version.matches(a.version):
 		j.seenVersion = a.version
-		return nil, newRefusal(transfer.Restart, "over %s there is %v, instead of %v", j.Worker.Name, a.version, o.version)
+		return nil, newRefusal(transfer.Restart, "%s sees version %v instead of %v", j.Worker.Name, a.version, o.version)
 	case o.versionKnown && !o.wholeOnly && !a.partial && j.wanted.from > 0:
-		return nil, newRefusal(transfer.NoRange, "the server sends all instead of a part")
+		return nil, newRefusal(transfer.NoRange, "the server sent the whole object instead of a range")
 	case !a.endDetectable && o.SHA256 == nil && a.Repr.name == "":
-		return nil, newRefusal(transfer.Exclude, "the server tells neither how long it is nor where it ends")
+		return nil, newRefusal(transfer.Exclude, "the response has no length and no detectable end")
 	}
 	if !o.versionKnown {
 		named := a.validator() != "" || o.SHA256 != nil || a.Repr.name != ""
 		if a.partial && !named && a.to < a.Size {
-			return nil, newRefusal(transfer.NoRange, "the server sends a part, and no name of the version that it is of")
+			return nil, newRefusal(transfer.NoRange, "the server sent a range without a strong validator")
 		}
 		o.version, o.versionKnown, o.wholeOnly = a.version, true, !a.partial || !named
 	}
@@ -123,19 +124,19 @@ func (o *object) acceptResponse(j *job, a response) (*part, error) {
 	return p, nil
 }
 
-// checkSpace tells whether there is some for as much, before it is fetched.
+// checkSpace returns an error unless the disk has room for a file of the size.
 func (p *part) checkSpace(size unit.Bytes) error {
 	need := size - unit.Bytes(userfile.DiskUsage(p.file))
 	free, ok := userfile.FreeSpace(p.file)
 	if !ok || unit.Bytes(free) >= need {
 		return nil
 	}
-	err := fmt.Errorf("%s needs %s, and %s are free", p.name, need.Decimal(), unit.Bytes(free).Decimal())
+	err := fmt.Errorf("%s needs %s, but only %s are free", p.name, need.Decimal(), unit.Bytes(free).Decimal())
 	return transfer.NewLocalError(fault.New(fault.Limit, err, hintFreeSpace))
 }
 
-// resizeFile makes the part file as long as the object. From now on what an earlier try has
-// left of something else is not there any more, and its journal must not say so.
+// resizeFile extends the part file to the size of the object. It first removes the journal of an
+// earlier download with other content, which is overwritten.
 func (p *part) resizeFile(size unit.Bytes) error {
 	err := p.checkSpace(size)
 	if err != nil {
@@ -153,8 +154,8 @@ func (p *part) resizeFile(size unit.Bytes) error {
 	return nil
 }
 
-// hasChanged reports whether what a device sees instead of an object is what there is by
-// now: another device must see it too, and this one's own line first, if it works.
+// hasChanged reports whether the object has changed at the server: the version that w sees must be
+// confirmed by another device, and the local device decides if it works.
 func (o *object) hasChanged(w, own *transfer.Worker) bool {
 	if own != w && own.IsUp() && o.excluded[own] == nil {
 		return false
@@ -167,7 +168,7 @@ func (o *object) hasChanged(w, own *transfer.Worker) bool {
 	return false
 }
 
-// resetData forgets all that was fetched.
+// resetData discards all received bytes.
 func (o *object) resetData(whole bool) error {
 	for w, n := range o.carriedBy {
 		w.Wasted += n
@@ -184,13 +185,13 @@ func (o *object) resetData(whole bool) error {
 	return err
 }
 
-// clearDevices clears what is known of the devices.
+// clearDevices discards what is known about the devices.
 func (o *object) clearDevices() {
 	o.carriedBy, o.otherVersions, o.seenBy = map[*transfer.Worker]unit.Bytes{}, map[*transfer.Worker]version{}, map[*transfer.Worker]bool{}
 	o.finalURL, o.excluded = map[*transfer.Worker]string{}, transfer.Excluded{}
 }
 
-// discardReceived forgets what a job has brought.
+// discardReceived discards the bytes that a job has brought.
 func (o *object) discardReceived(j *job) {
 	n := o.received.Remove(j.Item.From, j.Item.From+j.Counted())
 	j.Worker.Wasted += n
@@ -198,7 +199,7 @@ func (o *object) discardReceived(j *job) {
 	o.part.dirty = true
 }
 
-// countReceived counts the bytes that a job has brought since the last time.
+// countReceived records n more bytes of a job.
 func (o *object) countReceived(j *job, n unit.Bytes) {
 	if j.IsDropped() || j.part != o.part || o.phase == closed {
 		j.Worker.Wasted += n
@@ -211,23 +212,23 @@ func (o *object) countReceived(j *job, n unit.Bytes) {
 	o.part.dirty = o.part.dirty || grown > 0
 }
 
-// isResumable reports whether the next try can use what there is.
+// isResumable reports whether a later run can use the received bytes.
 func (o *object) isResumable() bool {
 	return o.versionKnown && !o.wholeOnly && len(o.received) > 0 && (o.version.validator() != "" || o.SHA256 != nil)
 }
 
-// closePart closes the part file, for the next try if that is worth it. What an older journal
-// says is still true where no new one can be written.
+// closePart closes the part file and keeps it for a later run if it is resumable. If no new journal
+// can be written, an older one stays valid.
 func (o *object) closePart() {
-	if o.part.leftover { // of another object, and still there
+	if o.part.leftover { // of another download, and not overwritten yet
 	} else if !o.isResumable() || (o.part.dirty || o.part.saving) && o.part.writeJournal(o.version, o.received) != nil && !o.part.hasJournal() {
 		o.part.discard()
 	}
 	o.part.file.Close()
 }
 
-// verifyAndPublish compares what is there with what was wanted and promised, and gives the file
-// its name. It does not run at once with others of the object.
+// verifyAndPublish compares the file with the expected size and digests and gives it its name. No
+// other method of the object may run at the same time.
 func (o *object) verifyAndPublish(cfg *Config) error {
 	p := o.complete
 	st, err := p.file.Stat()
@@ -248,10 +249,10 @@ func (o *object) verifyAndPublish(cfg *Config) error {
 		err = fmt.Errorf("received %d bytes of the %d promised", st.Size(), o.version.Size)
 		err = fault.New(fault.Integrity, err, "try again")
 	case o.SHA256 != nil && !bytes.Equal(o.sha256sum, o.SHA256):
-		err = fmt.Errorf("SHA-256 is %x instead of %x", o.sha256sum, o.SHA256)
-		err = fault.New(fault.Integrity, err, "the file is another one than expected; nothing was written")
+		err = fmt.Errorf("the SHA-256 is %x instead of %x", o.sha256sum, o.SHA256)
+		err = fault.New(fault.Integrity, err, "the file differs from the expected one; nothing was written")
 	case promise != nil && string(promise.Sum(nil)) != o.version.Repr.sum:
-		err = errors.New("what came does not have the digest that the server gives (Repr-Digest)")
+		err = errors.New("the file does not match the digest of the server (Repr-Digest)")
 		err = fault.New(fault.Integrity, err, "try again; nothing was written")
 	}
 	if err != nil {

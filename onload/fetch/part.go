@@ -18,39 +18,39 @@ import (
 	"mpbond/base/userfile"
 )
 
-// Names of what is not whole yet, beside the file.
+// Suffixes of incomplete files and their journals.
 const (
 	partSuffix    = ".mpbond-part"
 	journalSuffix = ".mpbond-part.json"
 	maxJournal    = 1 << 20
 )
 
-// journal says what of an object is in its part file for sure.
+// journal records the ranges of an object that are safely in its part file.
 type journal struct {
 	URL     string               `json:"url"`
 	Version version              `json:"version"`
 	Have    span.Set[unit.Bytes] `json:"have"`
 }
 
-// part is the file that an object is collected in. Jobs write to f.
+// part is the file in which an object is collected. Jobs write to file.
 type part struct {
 	file     *os.File
-	name     string // of the object's file
+	name     string // name of the finished file
 	url      string
-	temp     bool // goes with the job: it cannot be gone on with
-	leftover bool // is what an earlier try has left, of something else
+	temp     bool // removed with the job: cannot be resumed
+	leftover bool // left by an earlier run with other content
 
-	// The loop's lock guards these.
-	savedAt time.Time // the journal was written last
+	// last write of the journal
+	savedAt time.Time
 	saving  bool
-	dirty   bool // there is more than the journal says
+	dirty   bool // more has been received than the journal says
 
-	mu     sync.Mutex // held while a journal is written
-	sealed bool       // none is written any more: the part has its name, or is gone
+	mu     sync.Mutex // held while the journal is written
+	sealed bool       // no more journal writes: renamed or removed
 }
 
-// openPart takes up the part file that an earlier try has left, if its journal is of the
-// URL, or makes one. Another process must not have it open.
+// openPart opens the part file of an earlier run if its journal belongs to the URL, or creates one.
+// It fails if another process has the file open.
 func openPart(o Object) (p *part, j journal, err error) {
 	p = &part{name: o.File, url: o.URL}
 	for there := false; !there; {
@@ -70,14 +70,14 @@ func openPart(o Object) (p *part, j journal, err error) {
 	if j.URL != o.URL || unit.Bytes(st.Size()) != j.Version.Size || j.Version.validator() == "" && o.SHA256 == nil {
 		p.leftover, j = st.Size() > 0, journal{}
 	}
-	if st.Size() == 0 { // it was made just now
+	if st.Size() == 0 { // a new file
 		userfile.Remove(p.name + journalSuffix)
 	}
 	return p, j, nil
 }
 
-// lockFile opens the part file, or makes one, and locks it. It reports false if another
-// process has given it another name meanwhile.
+// lockFile opens or creates the part file and locks it. It reports false if another process renamed
+// the file meanwhile.
 func (p *part) lockFile() (bool, error) {
 	f, err := userfile.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|userfile.NoFollow, 0o600)
 	if err != nil {
@@ -87,7 +87,7 @@ func (p *part) lockFile() (bool, error) {
 	switch {
 	case err != nil:
 	case !st.Mode().IsRegular() || !userfile.IsOwn(st):
-		err = fault.New(fault.Permission, fmt.Errorf("%s is not ours", f.Name()), "remove it, or name another file with --output")
+		err = fault.New(fault.Permission, fmt.Errorf("%s belongs to another user", f.Name()), "remove it, or choose another file with --output")
 	case userfile.TryLock(f) != nil:
 		err = fault.New(fault.AlreadyRunning, fmt.Errorf("%s is being fetched by another process", p.name), "")
 	default:
@@ -100,10 +100,11 @@ func (p *part) lockFile() (bool, error) {
 	return false, err
 }
 
-// tempPattern is the pattern of files that go with their process.
+// tempPattern returns the name pattern of temporary files.
 func tempPattern(name string) string { return "." + filepath.Base(name) + ".mpbond-*" }
 
-// removeTempFiles removes those that a process left which was killed. Who uses any has the lock.
+// removeTempFiles removes temporary files of a process that was killed. The file must be locked:
+// all users of temporary files hold the lock.
 func (p *part) removeTempFiles() {
 	list, _ := userfile.ReadDir(filepath.Dir(p.name))
 	for _, e := range list {
@@ -114,7 +115,7 @@ func (p *part) removeTempFiles() {
 	}
 }
 
-// readJournal reads the journal. One that makes no sense is none.
+// readJournal reads the journal. An invalid journal counts as none.
 func (p *part) readJournal() (j journal, err error) {
 	f, err := userfile.OpenFile(p.name+journalSuffix, os.O_RDONLY|userfile.NoFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +132,7 @@ func (p *part) readJournal() (j journal, err error) {
 	if json.Unmarshal(data, &j) != nil || j.Version.Size < 0 {
 		return journal{}, nil
 	}
-	var have span.Set[unit.Bytes] // in order, and within the object
+	var have span.Set[unit.Bytes] // sorted, and within the object
 	for _, s := range j.Have {
 		if s.From < 0 || s.To > j.Version.Size {
 			return journal{}, nil
@@ -142,7 +143,7 @@ func (p *part) readJournal() (j journal, err error) {
 	return j, nil
 }
 
-// newTempPart makes a file for an object that can only be fetched whole.
+// newTempPart creates a temporary file for an object that is fetched whole.
 func newTempPart(o Object) (*part, error) {
 	f, err := userfile.CreateTemp(filepath.Dir(o.File), tempPattern(o.File))
 	if err != nil {
@@ -151,8 +152,8 @@ func newTempPart(o Object) (*part, error) {
 	return &part{file: f, name: o.File, temp: true}, nil
 }
 
-// writeJournal writes the journal. What it says must be on the disk first: a power cut must not
-// leave holes that it does not know of.
+// writeJournal writes the journal. It first syncs the file: after a power cut the journal must not
+// claim missing bytes.
 func (p *part) writeJournal(v version, have span.Set[unit.Bytes]) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,13 +181,13 @@ func (p *part) writeJournal(v version, have span.Set[unit.Bytes]) error {
 	return err
 }
 
-// hasJournal tells whether there is a journal of it.
+// hasJournal reports whether the part has a journal.
 func (p *part) hasJournal() bool {
 	_, err := userfile.Lstat(p.name + journalSuffix)
 	return err == nil && !p.temp
 }
 
-// recreate removes the part file, and makes another one: jobs may still write to this one.
+// recreate removes the part file and creates a new one, since jobs may still write to the old one.
 func (p *part) recreate() (*part, error) {
 	p.discard()
 	f, err := userfile.OpenFile(p.name+partSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL|userfile.NoFollow, 0o600)
@@ -196,7 +197,7 @@ func (p *part) recreate() (*part, error) {
 	return &part{file: f, name: p.name, url: p.url}, userfile.TryLock(f)
 }
 
-// sealJournal lets no journal be written any more.
+// sealJournal prevents further writes of the journal.
 func (p *part) sealJournal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +214,7 @@ func (p *part) discard() {
 	}
 }
 
-// publish gives the file its name.
+// publish gives the complete file its name.
 func (p *part) publish(mode fs.FileMode, keep bool) error {
 	p.sealJournal()
 	if err := errors.Join(p.file.Chmod(mode), p.file.Sync()); err != nil {
@@ -222,7 +223,7 @@ func (p *part) publish(mode fs.FileMode, keep bool) error {
 	var err error
 	if keep {
 		if err = userfile.Link(p.file.Name(), p.name); errors.Is(err, fs.ErrExist) {
-			return fault.New(fault.Exists, fmt.Errorf("%s is there by now", p.name), "to replace it, name it with --output")
+			return fault.New(fault.Exists, fmt.Errorf("%s was created meanwhile", p.name), "to replace it, name it with --output")
 		}
 		if err == nil {
 			err = userfile.Remove(p.file.Name())

@@ -12,15 +12,15 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// Over plain HTTP a helper's network can put a page of its own in the place of an object.
-// So what one helper alone was given counts when this device's own line is told of the same
-// object, or else another helper; and who was given another one gets nothing of that host
-// any more.
+// Over plain HTTP a helper's network can replace an object by a page of its own. So an object that
+// a single helper has seen counts only when the local device, or else another helper, sees the same
+// version. A device that sees another version is excluded from that host.
 
-// secondTimeout bounds the wait for a second opinion.
+// secondTimeout bounds the wait for the version that a second device sees.
 const secondTimeout = 5 * time.Second
 
-// forgeableHost is that of an object which anybody on the way can change, "" where nobody can.
+// forgeableHost returns the host of an object that any network on the path can change, or "" if
+// none can.
 func (o *object) forgeableHost() string {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Scheme != "http" || o.SHA256 != nil {
@@ -29,15 +29,15 @@ func (o *object) forgeableHost() string {
 	return u.Host
 }
 
-// hasSingleSource tells whether only one device was told of an object, and not the own line.
+// hasSingleSource reports whether a single device, other than the local one, has seen the object.
 func (o *object) hasSingleSource(own *transfer.Worker) bool {
 	return len(o.seenBy) == 1 && !o.seenBy[own] && o.resumed == 0
 }
 
-// conflicts are the devices that are given other objects than this device's own line, by host.
+// conflicts maps hosts to the devices that see other versions than the local device.
 type conflicts map[string]transfer.Excluded
 
-// addConflict notes one.
+// addConflict records a conflicting device.
 func (l conflicts) addConflict(host string, w *transfer.Worker, err error) {
 	if l[host] == nil {
 		l[host] = transfer.Excluded{}
@@ -45,7 +45,7 @@ func (l conflicts) addConflict(host string, w *transfer.Worker, err error) {
 	l[host][w] = err
 }
 
-// hasOnlyConflicting reports whether only such devices have seen an object.
+// hasOnlyConflicting reports whether only conflicting devices have seen an object.
 func (l conflicts) hasOnlyConflicting(o *object) bool {
 	for w := range o.seenBy {
 		if l[o.forgeableHost()][w] == nil {
@@ -55,10 +55,10 @@ func (l conflicts) hasOnlyConflicting(o *object) bool {
 	return len(o.seenBy) > 0
 }
 
-// versionProber asks devices what they are told of a URL.
+// versionProber asks devices for the version of a URL that they see.
 type versionProber struct{ userAgent string }
 
-// sendRequest asks one.
+// sendRequest sends a request without a range over a device.
 func (q versionProber) sendRequest(ctx context.Context, w *transfer.Worker, method, url string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
@@ -68,8 +68,8 @@ func (q versionProber) sendRequest(ctx context.Context, w *transfer.Worker, meth
 	return w.Client.Do(req)
 }
 
-// probeDevices returns the first of several devices that is told anything, and what: that there is
-// such a version, or that there is no such object. Nil is that none is.
+// probeDevices asks devices one after the other and returns the first one with a definite response:
+// a version, or the error that the object does not exist. It returns a nil device if there is none.
 func (q versionProber) probeDevices(ctx context.Context, limit time.Duration, of []*transfer.Worker, url string) (by *transfer.Worker, is version, gone error) {
 	for _, w := range of {
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -81,7 +81,7 @@ func (q versionProber) probeDevices(ctx context.Context, limit time.Duration, of
 	return nil, is, nil
 }
 
-// probeDevice asks one, with GET where HEAD is not known. Ok is that its answer says anything.
+// probeDevice asks one device, by GET if HEAD fails. ok reports whether the response is definite.
 func (q versionProber) probeDevice(ctx context.Context, w *transfer.Worker, url string) (is version, gone error, ok bool) {
 	for _, method := range []string{http.MethodHead, http.MethodGet} {
 		r, err := q.sendRequest(ctx, w, method, url)
@@ -100,7 +100,7 @@ func (q versionProber) probeDevice(ctx context.Context, w *transfer.Worker, url 
 	return is, nil, false
 }
 
-// askOtherDevices asks others what they are told of an object that is there.
+// askOtherDevices asks the devices that have not seen a complete object for its version.
 func (e *task) askOtherDevices(o *object) {
 	var others []*transfer.Worker
 	for _, w := range e.loop.Workers() {
@@ -113,20 +113,20 @@ func (e *task) askOtherDevices(o *object) {
 		by, is, gone := versionProber{e.UserAgent}.probeDevices(ctx, min(secondTimeout, e.times.ResponseTimeout), others, o.URL)
 		e.loop.Lock()
 		defer e.loop.DispatchAndUnlock()
-		// Else it was begun anew meanwhile, or the question was cut off: no answer then says nothing.
+		// Otherwise the object was restarted meanwhile, or the request was cancelled.
 		if !e.loop.IsClosing() && o.phase == confirming && o.complete == right {
 			e.compareVersions(o, by, is, gone)
 		}
 	})
 }
 
-// compareVersions takes in the second opinion of a device, if there is one.
+// compareVersions compares an object with the version that another device sees, if there is one.
 func (e *task) compareVersions(o *object, by *transfer.Worker, told version, gone error) {
 	is := o.version
 	if st, err := o.complete.file.Stat(); err == nil {
 		is.Size = unit.Bytes(st.Size())
 	}
-	if by != nil && !by.IsUp() { // it works
+	if by != nil && !by.IsUp() { // it responded
 		e.loop.Resume(by)
 	}
 	switch {
@@ -138,14 +138,14 @@ func (e *task) compareVersions(o *object, by *transfer.Worker, told version, gon
 		e.distrustSources(o, fmt.Errorf("over %s: %w", by.Name, gone))
 		return
 	case !is.matches(told):
-		e.distrustSources(o, fmt.Errorf("over %s there is %v, instead of %v", by.Name, told, is))
+		e.distrustSources(o, fmt.Errorf("%s sees version %v instead of %v", by.Name, told, is))
 		return
 	}
 	e.verifyObject(o)
 }
 
-// settleDisagreement tells whether it is decided already who is wrong, when a device is told of
-// another object than those before it.
+// settleDisagreement handles a device that sees another version than the devices before it. It
+// reports whether it is known which side is wrong: the local device is right.
 func (e *task) settleDisagreement(o *object, d *transfer.Worker, err error) bool {
 	own := e.loop.LocalWorker()
 	switch {
@@ -161,7 +161,7 @@ func (e *task) settleDisagreement(o *object, d *transfer.Worker, err error) bool
 	return true
 }
 
-// distrustSources takes it that all that has come of an object is another one.
+// distrustSources distrusts all devices that have seen an object.
 func (e *task) distrustSources(o *object, err error) {
 	var sources []*transfer.Worker
 	for d := range o.seenBy {
@@ -172,11 +172,11 @@ func (e *task) distrustSources(o *object, err error) {
 	}
 }
 
-// distrustDevice keeps a device from a host, and has fetched again what nobody else has seen of
-// it.
+// distrustDevice excludes a device from a host and fetches again the objects of that host that no
+// other device has seen.
 func (e *task) distrustDevice(host string, d *transfer.Worker, err error) {
 	e.conflicts.addConflict(host, d, err)
-	e.Log.Warn("a device is given other files than this device's own line, and is left out", "device", d.Name, "host", host, "err", err)
+	e.Log.Warn("device sees other content than the local device, excluded", "device", d.Name, "host", host, "err", err)
 	for _, o := range e.objects {
 		if o.forgeableHost() != host {
 			continue
@@ -193,7 +193,8 @@ func (e *task) distrustDevice(host string, d *transfer.Worker, err error) {
 	}
 }
 
-// refetchUnchecked fetches again what nobody else could be asked about when it came.
+// refetchUnchecked fetches an object again that could not be confirmed when it arrived, if only
+// conflicting devices have seen it.
 func (e *task) refetchUnchecked(o *object) {
 	if o.err != nil || o.unchecked == "" || !e.conflicts.hasOnlyConflicting(o) {
 		return
@@ -202,7 +203,8 @@ func (e *task) refetchUnchecked(o *object) {
 	e.resetObject(o, false)
 }
 
-// resetObject forgets what there is of an object, and begins again with those who may.
+// resetObject discards what is known of an object and starts it again, over the devices that are
+// not excluded.
 func (e *task) resetObject(o *object, whole bool) {
 	e.loop.WithdrawObject(o.index)
 	if o.complete != nil && o.complete != o.part {

@@ -21,38 +21,38 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// Secrets are what requests carry besides: headers, cookies, names and passwords. Headers
-// and cookies without a domain go to the hosts of the URLs that the user named, and never
-// where these redirect to. No helper carries any of it unencrypted. The zero Secrets have
-// none; a nil one too.
+// Secrets are headers, cookies and credentials of requests. Headers, and cookies without a domain,
+// go to the hosts of the URLs that the user named, but not to targets of redirects. No helper
+// carries any of them unencrypted. A nil *Secrets has none.
 type Secrets struct {
 	Header  http.Header
-	Cookie  string        // of the Cookie header
+	Cookie  string        // value of the Cookie header
 	Cookies []*SiteCookie // each for its own sites
 	Netrc   Netrc
-	origins []string // scheme and host
+	origins []string // scheme, host and port
 }
 
-// SiteCookie is a cookie of a cookie file, and where it belongs.
+// SiteCookie is a cookie of a cookie file with the site it belongs to.
 type SiteCookie struct {
 	http.Cookie
 	Site *url.URL
 }
 
-// Netrc are names and passwords by host name; that of "" is for the hosts of the user's
-// URLs that have none.
+// Netrc maps host names to credentials. The entry of "" applies to the hosts of the user's URLs
+// that have no other entry.
 type Netrc map[string]*url.Userinfo
 
-// maxSecrets bounds a file of cookies or passwords.
+// maxSecrets bounds the size of a file of cookies or credentials.
 const maxSecrets = 1 << 20
 
-// AddOrigin has headers and cookies go to the host of a URL.
+// AddOrigin adds the origin of a URL to those that get headers and cookies.
 func (s *Secrets) AddOrigin(raw string) {
 	if u, err := url.Parse(raw); err == nil {
 		s.origins = append(s.origins, originOf(u))
 	}
 }
 
+// originOf returns the scheme, host and port of a URL.
 func originOf(u *url.URL) string {
 	port := u.Port()
 	if port == "" && u.Scheme == "https" {
@@ -63,7 +63,8 @@ func originOf(u *url.URL) string {
 	return strings.ToLower(u.Scheme + "://" + u.Hostname() + ":" + port)
 }
 
-// Exposed returns what a request for a URL shows to whoever carries it, "" if nothing.
+// Exposed describes the secrets that an unencrypted request for a URL shows to its carrier; "" if
+// none.
 func (s *Secrets) Exposed(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -82,7 +83,7 @@ func (s *Secrets) Exposed(raw string) string {
 	return s.exposedBy(r)
 }
 
-// exposedBy is Exposed of a request that has all it is to have.
+// exposedBy is Exposed for a complete request.
 func (s *Secrets) exposedBy(r *http.Request) string {
 	if r.URL.Scheme == "https" {
 		return ""
@@ -100,14 +101,14 @@ func (s *Secrets) exposedBy(r *http.Request) string {
 	return strings.Join(list, ", ")
 }
 
-// Jar returns a new jar with the cookies that have sites; nil without any.
+// Jar returns a new jar with the cookies that have sites, or nil without any.
 func (s *Secrets) Jar() http.CookieJar {
 	if s == nil || len(s.Cookies) == 0 {
 		return nil
 	}
 	jar, err := cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List})
 	if err != nil {
-		return nil // there is no such error
+		return nil // never happens
 	}
 	for _, c := range s.Cookies {
 		jar.SetCookies(c.Site, []*http.Cookie{&c.Cookie})
@@ -115,7 +116,7 @@ func (s *Secrets) Jar() http.CookieJar {
 	return jar
 }
 
-// addTo adds to a request what its host is to have.
+// addTo adds the secrets of its host to a request.
 func (s *Secrets) addTo(r *http.Request) {
 	if s == nil {
 		return
@@ -143,12 +144,13 @@ func (s *Secrets) addTo(r *http.Request) {
 	}
 }
 
-// Transport is one that adds secrets to requests. One of a helper refuses those that would
-// carry any unencrypted.
+// Transport wraps a transport so that it adds the secrets to requests. The transport of a helper
+// refuses requests that would carry secrets unencrypted.
 func (s *Secrets) Transport(of http.RoundTripper, helper bool) http.RoundTripper {
 	return &secretTransport{of, s, helper}
 }
 
+// secretTransport adds secrets to requests.
 type secretTransport struct {
 	http.RoundTripper
 	secrets *Secrets
@@ -160,34 +162,33 @@ func (t *secretTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	t.secrets.addTo(r)
 	if what := t.secrets.exposedBy(r); t.helper && what != "" {
-		err := fmt.Errorf("it is not encrypted: a helper would see what the request carries (%s)", what)
-		return nil, &transfer.Refusal{Verdict: transfer.Exclude, Err: fault.New(fault.Permission, err, "take the https:// address, if there is one")}
+		err := fmt.Errorf("the request is not encrypted: a helper would see its %s", what)
+		return nil, &transfer.Refusal{Verdict: transfer.Exclude, Err: fault.New(fault.Permission, err, "use an https:// URL if the server has one")}
 	}
 	return t.RoundTripper.RoundTrip(r)
 }
 
-// CloseIdleConnections is for http.Client.
+// CloseIdleConnections closes the unused connections of the wrapped transport.
 func (t *secretTransport) CloseIdleConnections() {
 	if c, ok := t.RoundTripper.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// ParseHeaders reads headers as users write them, NAME:VALUE. Errors are for users.
+// ParseHeaders parses header lines of the form NAME:VALUE.
 func ParseHeaders(list []string) (http.Header, error) {
 	h := http.Header{}
 	for _, line := range list {
 		name, value, ok := strings.Cut(line, ":")
 		if value = strings.TrimSpace(value); !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-			return nil, errors.New("a header is written NAME:VALUE")
+			return nil, errors.New("a header must have the form NAME:VALUE")
 		}
 		h.Add(name, value)
 	}
 	return h, nil
 }
 
-// ReadCookies reads a cookie file of Netscape's form, as browsers' extensions, curl and wget
-// write it.
+// ReadCookies reads a cookie file in the Netscape format of curl, wget and browser extensions.
 func ReadCookies(in io.Reader) (list []*SiteCookie, err error) {
 	lines := bufio.NewScanner(io.LimitReader(in, maxSecrets))
 	for n := 1; lines.Scan(); n++ {
@@ -195,7 +196,7 @@ func ReadCookies(in io.Reader) (list []*SiteCookie, err error) {
 		if strings.TrimSpace(text) == "" || text[0] == '#' {
 			continue
 		}
-		f := strings.Split(text, "\t") // domain, with those below, path, secure, expires, name, value
+		f := strings.Split(text, "\t") // domain, include subdomains, path, secure, expires, name, value
 		if len(f) == 6 {
 			f = append(f, "")
 		}
@@ -204,7 +205,7 @@ func ReadCookies(in io.Reader) (list []*SiteCookie, err error) {
 		}
 		expires, err := strconv.ParseInt(f[4], 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %q is no time", n, f[4])
+			return nil, fmt.Errorf("line %d: invalid time %q", n, f[4])
 		}
 		c := &SiteCookie{http.Cookie{Name: f[5], Value: f[6], Path: f[2], Secure: f[3] == "TRUE", HttpOnly: httpOnly}, nil}
 		host := strings.TrimPrefix(f[0], ".")
@@ -221,7 +222,7 @@ func ReadCookies(in io.Reader) (list []*SiteCookie, err error) {
 	return list, lines.Err()
 }
 
-// ReadNetrc reads names and passwords as ftp(1), curl and git keep them.
+// ReadNetrc reads credentials in the format of ftp(1), curl and git.
 func ReadNetrc(in io.Reader) (Netrc, error) {
 	text, err := io.ReadAll(io.LimitReader(in, maxSecrets))
 	if err != nil {
@@ -234,7 +235,7 @@ func ReadNetrc(in io.Reader) (Netrc, error) {
 		if macro = macro && len(f) > 0; macro || len(f) == 0 || f[0][0] == '#' {
 			continue
 		}
-		if at := slices.Index(f, "macdef"); at >= 0 { // up to the next empty line
+		if at := slices.Index(f, "macdef"); at >= 0 { // skip to the next empty line
 			f, macro = f[:at], true
 		}
 		words = append(words, f...)
@@ -242,7 +243,7 @@ func ReadNetrc(in io.Reader) (Netrc, error) {
 	n := Netrc{}
 	host, name, password, open := "", "", "", false
 	keep := func() {
-		if _, there := n[host]; open && !there { // the first one counts
+		if _, there := n[host]; open && !there { // the first entry counts
 			n[host] = url.UserPassword(name, password)
 		}
 		name, password = "", ""
@@ -268,7 +269,7 @@ func ReadNetrc(in io.Reader) (Netrc, error) {
 		case "account":
 			next()
 		default:
-			return nil, fmt.Errorf("%.20q is none of machine, default, login, password, account, macdef", words[i])
+			return nil, fmt.Errorf("unknown word %.20q: want one of machine, default, login, password, account, macdef", words[i])
 		}
 	}
 	keep()

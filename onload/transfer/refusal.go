@@ -111,7 +111,7 @@ func NoDeviceError(devices int, list []DeviceError) error {
 	if devices == 1 {
 		return list[0].Err
 	}
-	n := &noDeviceError{text: fmt.Sprintf("over none of %d devices: ", devices)}
+	n := &noDeviceError{text: fmt.Sprintf("failed over all %d devices: ", devices)}
 	common, offline, as := len(list) == devices, true, networkKind(list[0].Err)
 	var each []string
 	for _, r := range list {

@@ -25,11 +25,11 @@ func TestNone(t *testing.T) {
 		kind       fault.Kind
 	}{
 		"one":          {1, []DeviceError{{"a", gone}}, "404", "look", fault.NotFound},
-		"the same":     {2, []DeviceError{{"a", refused}, {"b", over("b")}}, "over none of 2 devices: connection refused", "", fault.Other},
-		"others":       {2, []DeviceError{{"a", gone}, {"b", over("b")}}, "over none of 2 devices: a: 404; b: connection refused", "look", fault.NotFound},
-		"one is quiet": {3, []DeviceError{{"a", gone}, {"b", gone}}, "over none of 3 devices: a: 404; b: 404", "look", fault.NotFound},
-		"all late":     {2, []DeviceError{{"a", late}, {"b", late}}, "over none of 2 devices: late", "the server there", fault.Timeout},
-		"offline":      {2, []DeviceError{{"a", late}, {"b", io.EOF}}, "over none of 2 devices: a: late; b: EOF", "the server there", fault.Unreachable},
+		"the same":     {2, []DeviceError{{"a", refused}, {"b", over("b")}}, "failed over all 2 devices: connection refused", "", fault.Other},
+		"others":       {2, []DeviceError{{"a", gone}, {"b", over("b")}}, "failed over all 2 devices: a: 404; b: connection refused", "look", fault.NotFound},
+		"one is quiet": {3, []DeviceError{{"a", gone}, {"b", gone}}, "failed over all 3 devices: a: 404; b: 404", "look", fault.NotFound},
+		"all late":     {2, []DeviceError{{"a", late}, {"b", late}}, "failed over all 2 devices: late", "the server is up", fault.Timeout},
+		"offline":      {2, []DeviceError{{"a", late}, {"b", io.EOF}}, "failed over all 2 devices: a: late; b: EOF", "the server is up", fault.Unreachable},
 	} {
 		err := NoDeviceError(c.devices, c.list)
 		if err.Error() != c.text || fault.KindOf(err) != c.kind || !strings.Contains(fault.HintOf(err), c.hint) || !errors.Is(err, c.list[0].Err) {

@@ -29,9 +29,9 @@ func TestDelay(t *testing.T) {
 		} {
 			got := w.BackOff(c.atLeast, c.err)
 			if got != c.want || w.unanswered != c.unanswered || !errors.Is(w.lastError, c.err) || w.responded != (i >= 2) {
-				t.Errorf("%d: left alone for %v: %+v", i, got, w)
+				t.Errorf("%d: back-off of %v: %+v", i, got, w)
 			}
-			if strings.Contains(w.lastError.Error(), "alone") != (c.atLeast > 0) {
+			if strings.Contains(w.lastError.Error(), "retry after") != (c.atLeast > 0) {
 				t.Errorf("%d: %v", i, w.lastError)
 			}
 			if w.MayRetry(time.Now().Add(c.want-1)) || !w.MayRetry(time.Now().Add(c.want)) {
