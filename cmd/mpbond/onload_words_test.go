@@ -49,7 +49,7 @@ func TestNoneOfAll(t *testing.T) {
 	} {
 		var told safeBuffer
 		err := run(&told)
-		if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "failed over all 2 devices: ") || !strings.Contains(fault.HintOf(err), "the server there") {
+		if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "failed over all 2 devices: ") || !strings.Contains(fault.HintOf(err), "the server is up") {
 			t.Errorf("%s: %v, %q", name, err, fault.HintOf(err))
 		}
 		for _, want := range []string{"this device does not work now, and is tried again: ", "phone does not work now, and is tried again: "} {

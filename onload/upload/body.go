@@ -12,8 +12,8 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// errChanged is why a file begins anew.
-var errChanged = errors.New("the file changes while it is sent")
+// errChanged restarts the upload of a file.
+var errChanged = errors.New("the file changed while it was sent")
 
 // readSize is the most that is read at once.
 const readSize = 64 << 10
@@ -25,6 +25,7 @@ type source struct {
 	modTime time.Time
 }
 
+// openSource opens the file and checks that it has not changed.
 func (f *file) openSource() (*source, error) {
 	o, err := userfile.Open(f.Path)
 	if err != nil {
@@ -38,8 +39,8 @@ func (f *file) openSource() (*source, error) {
 	return s, nil
 }
 
-// checkUnchanged tells whether the file is what it was. Who writes to it without changing its
-// size nor its time is not noticed.
+// checkUnchanged returns errChanged if the size or the modification time of the file has changed.
+// Other changes are not noticed.
 func (s *source) checkUnchanged() error {
 	st, err := s.file.Stat()
 	switch {
@@ -51,22 +52,22 @@ func (s *source) checkUnchanged() error {
 	return nil
 }
 
-// body is what a request brings: what comes before bytes of a file, these, and what
-// comes after. All but the last piece may be of a file that has changed since; the last
-// is given only if it has not, so that no server has all of a mixture.
+// body is a request body: a prefix, bytes of a file, and a suffix. Its last piece is returned only
+// if the file has not changed, so that no server gets a complete mixture of two versions.
 type body struct {
 	*source
 	prefix, suffix []byte
-	offset, end    int64 // of the file
+	offset, end    int64 // in the file
 	job            *job
 }
 
-// readError is why the file could not be read, or nil.
+// readError returns why the file could not be read, or nil.
 func (j *job) readError() error {
 	err, _ := j.readErr.Load().(error)
 	return err
 }
 
+// Read implements io.Reader.
 func (b *body) Read(p []byte) (n int, err error) {
 	defer func() {
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -106,9 +107,11 @@ func (b *body) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
+// Close implements io.Closer.
 func (b *body) Close() error { return b.file.Close() }
 
-// newBody is what a job sends: its bytes, between others.
+// newBody returns a function that opens the body of a job, with a prefix and a suffix around its
+// bytes.
 func (j *job) newBody(before, after []byte) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) {
 		s, err := j.snapshot.openSource()

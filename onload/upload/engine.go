@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"mpbond/base/fault"
@@ -17,32 +18,34 @@ import (
 
 // Limits.
 const (
-	maxPrepared    = 64 // files whose first step is done before they are sent
-	maxSteps       = 2  // at once, of a device
-	abandonTimeout = 5 * time.Second
+	maxPrepared    = 64              // files that are prepared or being sent
+	maxSteps       = 2               // steps under way per device
+	abandonTimeout = 5 * time.Second // bounds the removal of an incomplete upload from the server
 )
 
 var (
-	errStalled    = fault.New(fault.Timeout, errors.New("the server does not take anything any more"), "the same command goes on")
-	errNoResponse = fault.New(fault.Timeout, errors.New("the server does not answer"), "the same command goes on")
+	errStalled    = fault.New(fault.Timeout, errors.New("the server accepts no more data"), "run the same command again to resume")
+	errNoResponse = fault.New(fault.Timeout, errors.New("the server does not respond"), "run the same command again to resume")
 )
 
-// protocol is how files get to a server. All but items is called by goroutines, for a
-// file by one at a time, but for send.
+// protocol is a way to upload files. All methods but remainingItems run in goroutines of their own.
+// For one file only sendItem runs concurrently.
 type protocol interface {
-	// prepareFile is done before a file is sent.
+	// prepareFile runs before a file is sent.
 	prepareFile(ctx context.Context, d *transfer.Worker, f *file) error
-	// remainingItems are what is left to be sent of a file.
+	// remainingItems returns the items of a file that are still to be sent.
 	remainingItems(f *file) []board.Item
-	// sendItem sends an item.
+	// sendItem sends the item of a job.
 	sendItem(ctx context.Context, j *job) error
-	// confirmFile has the server confirm a file of which all was sent, and sets its proof.
+	// confirmFile asks the server to confirm a file after all its items were sent, and sets its
+	// proof.
 	confirmFile(ctx context.Context, d *transfer.Worker, f *file) error
-	// abandonFile removes from the server what there is of a file.
+	// abandonFile removes an incomplete file from the server.
 	abandonFile(ctx context.Context, d *transfer.Worker, f *file)
 }
 
-// task is a Send: the task of a loop, whose lock guards its state.
+// task is the work of one Send. It implements transfer.Task; the lock of the loop guards its
+// fields.
 type task struct {
 	Config
 	loop      *transfer.Loop
@@ -50,12 +53,13 @@ type task struct {
 	journaled *fileJournal
 
 	files        []*file
-	bySize       []*file                  // the same, the largest first
-	runningSteps map[*transfer.Worker]int // steps that a device has under way
+	bySize       []*file                  // files, the largest first
+	runningSteps map[*transfer.Worker]int // steps under way per device
 	startTime    time.Time
-	accepted     bool // the server took a file
+	accepted     bool // the server has accepted an item
 }
 
+// newTask returns the task and its loop for cfg.
 func newTask(cfg Config) (*task, error) {
 	e := &task{Config: cfg, journaled: &fileJournal{cfg.Target.ID(), cfg.Known, cfg.Journal, cfg.Log}, runningSteps: map[*transfer.Worker]int{}, startTime: time.Now()}
 	req, err := newRequester(cfg.Target, cfg.UserAgent)
@@ -70,7 +74,7 @@ func newTask(cfg Config) (*task, error) {
 	case S3:
 		e.protocol = newS3(req, cfg)
 	default:
-		return nil, fault.New(fault.Usage, fmt.Errorf("no method is called %q", cfg.Target.Method), "")
+		return nil, fault.New(fault.Usage, fmt.Errorf("unknown upload method %q", cfg.Target.Method), "choose one of "+strings.Join(Methods, ", "))
 	}
 	e.loop, err = transfer.New(transfer.Config{
 		Devices: cfg.Devices, NewDevices: cfg.NewDevices, Scheduler: cfg.Scheduler, Upload: true, Log: cfg.Log, NewClient: cfg.newClient,
@@ -84,7 +88,7 @@ func newTask(cfg Config) (*task, error) {
 		w.NoteResponse()
 	}
 	if len(e.loop.Workers()) == 0 {
-		return nil, fault.New(fault.Permission, fmt.Errorf("it is not encrypted: helpers would see what the requests carry (%s)", cfg.Target.Exposed()), "take the https:// address, if there is one")
+		return nil, fault.New(fault.Permission, fmt.Errorf("the requests are not encrypted: helpers would see their %s", cfg.Target.Exposed()), "use an https:// URL if the server has one")
 	}
 	for _, f := range cfg.Files {
 		if err := e.addFile(f); err != nil {
@@ -94,8 +98,8 @@ func newTask(cfg Config) (*task, error) {
 	return e, nil
 }
 
-// newClient makes the client of a device; nil is a helper that requests are kept from, since
-// they carry secrets unencrypted.
+// newClient returns the HTTP client of a device. It returns nil for a helper if the requests would
+// show secrets unencrypted.
 func (c Config) newClient(d Device) *http.Client {
 	if d.Helper && c.Target.Exposed() != "" {
 		return nil
@@ -103,7 +107,7 @@ func (c Config) newClient(d Device) *http.Client {
 	return &http.Client{Transport: d.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// addFile takes in a file. An error is that it cannot be read.
+// addFile adds a file. It returns an error if the file cannot be read.
 func (e *task) addFile(f File) error {
 	one, err := newFile(f, e.Target, len(e.files))
 	if err != nil {
@@ -116,7 +120,7 @@ func (e *task) addFile(f File) error {
 	return nil
 }
 
-// addMoreFiles takes in what is to be sent besides.
+// addMoreFiles adds the files of Config.MoreFiles.
 func (e *task) addMoreFiles() {
 	if e.MoreFiles == nil {
 		return
@@ -128,13 +132,14 @@ func (e *task) addMoreFiles() {
 	}
 }
 
+// run runs the loop and returns the result.
 func (e *task) run(ctx context.Context) (Result, error) {
 	defer e.loop.CloseIdleConnections()
 	err := e.loop.Run(ctx, e)
 	if err == nil {
 		err = e.joinErrors()
 	}
-	if e.Journal == nil { // nobody can go on with what is not finished
+	if e.Journal == nil { // without a journal incomplete uploads cannot be resumed
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 		defer cancel()
 		for _, f := range e.files {
@@ -148,7 +153,7 @@ func (e *task) run(ctx context.Context) (Result, error) {
 	return e.buildResult(), err
 }
 
-// joinErrors returns the errors of files that are not there.
+// joinErrors returns the errors of failed files.
 func (e *task) joinErrors() error {
 	var all []error
 	for _, f := range e.files {
@@ -166,7 +171,8 @@ func (e *task) joinErrors() error {
 func (e *task) Schedule() (more bool) {
 	e.addMoreFiles()
 	for _, f := range e.files {
-		if f.isOpen() && !e.loop.ExpectsDevices() && len(f.excluded) == len(e.loop.Workers()) { // no device may send it
+		// all devices are excluded
+		if f.isOpen() && !e.loop.ExpectsDevices() && len(f.excluded) == len(e.loop.Workers()) {
 			e.failFile(f, f.excluded.Reasons(e.loop.Workers()), true)
 		}
 		more = more || f.isOpen()
@@ -175,7 +181,7 @@ func (e *task) Schedule() (more bool) {
 	return more
 }
 
-// startSteps begins those that are due.
+// startSteps starts the due steps of files: preparation and confirmation.
 func (e *task) startSteps() {
 	under, now := 0, time.Now()
 	e.loop.PatienceExtension = 0
@@ -199,7 +205,7 @@ func (e *task) startSteps() {
 		f.stepRunning = true
 		e.runningSteps[d]++
 		how, limit := e.protocol.prepareFile, e.times.ResponseTimeout
-		if more && f.stepAttempts < 10 { // another one may be heard sooner
+		if more && f.stepAttempts < 10 { // another device may get a response sooner
 			limit = min(limit, e.times.stepTimeout<<f.stepAttempts)
 		}
 		f.stepAttempts++
@@ -220,8 +226,8 @@ func (e *task) startSteps() {
 	}
 }
 
-// pickDevice is a device for a step: rather one that was answered before, and not the one that
-// failed last. More tells that there are others.
+// pickDevice returns a device for a step of a file. It prefers devices that have had a response,
+// and avoids the one that failed last. more reports whether other devices are usable.
 func (e *task) pickDevice(f *file, now time.Time) (best *transfer.Worker, more bool) {
 	doubts := func(d *transfer.Worker) (n int) {
 		if n = e.runningSteps[d]; d == f.lastFailed {
@@ -262,12 +268,12 @@ func (e *task) StartJob(of *transfer.Job) transfer.Carrier {
 	return j
 }
 
-// GiveUp implements transfer.Task. What is begun stays for another run.
+// GiveUp implements transfer.Task. Incomplete uploads stay for another run.
 func (e *task) GiveUp() {
 	for _, f := range e.files {
 		err := f.excluded.Reasons(e.loop.Workers())
 		if err == nil {
-			err = fault.New(fault.Timeout, errors.New("nothing leaves any more"), "the same command goes on")
+			err = fault.New(fault.Timeout, errors.New("no data can be sent any more"), "run the same command again to resume")
 		}
 		e.failFile(f, err, false)
 	}
@@ -299,6 +305,7 @@ func (e *task) ReportProgress(now time.Time) {
 	}
 }
 
+// buildResult returns what has been sent and what failed.
 func (e *task) buildResult() Result {
 	r := Result{Devices: e.loop.Usage(time.Now()), Duration: time.Since(e.startTime)}
 	for _, f := range e.files {

@@ -12,22 +12,22 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// job is one item on its way. It awaits an answer when its body has been handed over.
+// job is one item under way. It awaits a response when its body has been handed over.
 type job struct {
 	*transfer.Job
 	task           *task
-	file           *file        // the loop's
-	snapshot       *file        // what it was when the job began
-	readErr        atomic.Value // what reading the file said
+	file           *file        // the current state
+	snapshot       *file        // state of file when the job began
+	readErr        atomic.Value // error of reading the file
 	expectContinue bool
-	part           part // S3: what the server called it
+	part           part // S3: ETag and size that the server returned
 	proof          Proof
 }
 
 // Carry implements transfer.Carrier.
 func (j *job) Carry(ctx context.Context) error { return j.task.protocol.sendItem(ctx, j) }
 
-// OnDrop takes in that another device sends the item instead.
+// OnDrop records that another device will send the item instead.
 func (j *job) OnDrop() {
 	if t := j.task.Target; j.AwaitsResponse() && (t.Method == Post || t.KeepExisting) {
 		j.file.maybeStored, j.file.maybeDuplicate = true, t.Method == Post
@@ -55,16 +55,16 @@ func (j *job) OnEnd(err error) {
 	}
 }
 
-// finishStep takes in how a step of a file went.
+// finishStep records how a step of a file ended.
 func (e *task) finishStep(f *file, w *transfer.Worker, err error) {
 	f.stepRunning = false
 	e.runningSteps[w]--
 	switch {
-	case f.state == failed: // meanwhile
+	case f.state == failed: // failed during the step
 		if f.permanent {
 			e.abandonFile(f)
 		}
-	case errors.Is(err, errCollectionPending): // the step is tried again
+	case errors.Is(err, errCollectionPending): // the step is repeated
 	case err != nil:
 		e.handleFailure(f, w, 0, err)
 	case f.state == unprepared:
@@ -75,7 +75,7 @@ func (e *task) finishStep(f *file, w *transfer.Worker, err error) {
 	}
 }
 
-// markDone takes in that the server has confirmed a file.
+// markDone records that the server has confirmed a file.
 func (e *task) markDone(f *file) {
 	f.state = done
 	x := e.journaled.newEntry(f)
@@ -86,7 +86,7 @@ func (e *task) markDone(f *file) {
 	}
 }
 
-// startSending puts what is to be sent of a file on the board.
+// startSending adds the items of a prepared file to the board.
 func (e *task) startSending(f *file) {
 	if f.multipart.uploadID != "" {
 		x := e.journaled.newEntry(f)
@@ -101,7 +101,7 @@ func (e *task) startSending(f *file) {
 	e.loop.Board.AddItems(items...)
 }
 
-// markConfirmed takes in that the server has an item.
+// markConfirmed records that the server has confirmed an item.
 func (e *task) markConfirmed(f *file, j *job) {
 	f.unconfirmedItems--
 	f.proof, f.retryTime, f.stepAttempts = j.proof, time.Time{}, 0
@@ -119,15 +119,15 @@ func (e *task) markConfirmed(f *file, j *job) {
 		return
 	}
 	f.state = confirming
-	if e.Target.Method == Post { // nothing else can be asked
+	if e.Target.Method == Post { // a form has no further confirmation
 		e.markDone(f)
 	}
 }
 
-// handleFailure acts on what went wrong, after so much was sent.
+// handleFailure acts on an error, after sent bytes of an item were sent.
 func (e *task) handleFailure(f *file, w *transfer.Worker, got unit.Bytes, err error) {
 	if e.loop.IsClosing() {
-		return // it is not known what did
+		return // the end of the loop caused the error
 	}
 	refusal, answered := (*transfer.Refusal)(nil), true
 	switch {
@@ -139,13 +139,13 @@ func (e *task) handleFailure(f *file, w *transfer.Worker, got unit.Bytes, err er
 	default:
 		refusal, answered = &transfer.Refusal{Err: classifyError(err)}, false
 	}
-	e.Log.Debug("a file could not be sent", "file", f.Path, "device", w.Name, "err", err)
+	e.Log.Debug("sending a file failed", "file", f.Path, "device", w.Name, "err", err)
 	switch refusal.Verdict {
 	case transfer.Exclude:
 		e.loop.Exclude(f.index, f.excluded, w, refusal.Err)
 	case transfer.Final:
 		if fault.Is(refusal.Err, fault.Exists) {
-			f.maybeStored = false // it has another one
+			f.maybeStored = false // the server has another file
 		}
 		e.failFile(f, refusal.Err, true)
 	case transfer.Restart:
@@ -155,14 +155,14 @@ func (e *task) handleFailure(f *file, w *transfer.Worker, got unit.Bytes, err er
 	}
 }
 
-// scheduleRetry has a file tried again, later if a server has answered, and rather over another
-// device. It counts unless that was the device's fault, and others may do better.
+// scheduleRetry tries a file again, after a delay if a server has responded, and preferably over
+// another device. The try counts unless the device is to blame and others may do better.
 func (e *task) scheduleRetry(f *file, w *transfer.Worker, refusal *transfer.Refusal, answered, counts bool) {
 	err := refusal.Err
 	if f.retryTime, f.lastFailed = (time.Time{}), w; answered {
 		f.retryTime, err = time.Now().Add(e.loop.Times.BackoffAfter(f.tries+1)), refusal
 	}
-	if w.IsBusy() { // it was a step of another file that failed
+	if w.IsBusy() { // a step failed, but its jobs continue
 		w.BackOff(refusal.RetryAfter, err)
 	} else {
 		e.loop.Suspend(w, refusal.RetryAfter, err)
@@ -175,7 +175,7 @@ func (e *task) scheduleRetry(f *file, w *transfer.Worker, refusal *transfer.Refu
 	}
 }
 
-// restartFile begins a file anew.
+// restartFile sends a file from the beginning, at most maxRestarts times.
 func (e *task) restartFile(f *file, why error) {
 	if f.restarts++; f.restarts > maxRestarts {
 		e.failFile(f, why, true)
@@ -190,15 +190,15 @@ func (e *task) restartFile(f *file, why error) {
 	f.state, f.multipart, f.proof = unprepared, multipartUpload{}, ""
 }
 
-// withdrawFile takes a file from the board, and ends its jobs.
+// withdrawFile removes a file from the board and ends its jobs.
 func (e *task) withdrawFile(f *file) {
 	e.loop.WithdrawObject(f.index)
-	for w, err := range f.excluded { // the board has forgotten them
+	for w, err := range f.excluded { // the board has lost the exclusions
 		e.loop.Exclude(f.index, f.excluded, w, err)
 	}
 }
 
-// failFile gives a file up: for good, or so that another run may go on.
+// failFile gives a file up, either permanently or so that another run may resume it.
 func (e *task) failFile(f *file, err error, forGood bool) {
 	if !f.isOpen() {
 		return
@@ -216,7 +216,7 @@ func (e *task) failFile(f *file, err error, forGood bool) {
 	}
 }
 
-// abandonFile removes from the server what there is of a file, if it can be reached.
+// abandonFile removes an incomplete file from the server in the background.
 func (e *task) abandonFile(f *file) {
 	left := *f
 	left.excluded = nil

@@ -14,44 +14,44 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// state is how far a file is.
+// state is the progress of a file.
 type state uint8
 
 const (
-	unprepared state = iota // its first step is to be done
+	unprepared state = iota // prepareFile has not succeeded yet
 	sending                 // its items are on the board
-	confirming              // all is sent; its last step is to be done
+	confirming              // all items are sent; confirmFile is due
 	done
 	failed
 )
 
-// Limits of what is tried for a file.
+// Limits of the tries for a file.
 const (
-	maxTries    = 8 // requests that might have gone better
-	maxRestarts = 3 // begun anew, since it changed or did not arrive right
+	maxTries    = 8 // failed requests
+	maxRestarts = 3 // after changes or failed confirmations
 )
 
 // file is one upload.
 type file struct {
 	File
 	index          int
-	absPath        string // absolute path, for the journal
-	url            string // where it goes
+	absPath        string // for the journal
+	url            string // target
 	size           unit.Bytes
 	modTime        time.Time
-	idempotencyKey string // names this file to a server that forgets a second copy
+	idempotencyKey string // lets a server recognise a second copy
 
 	state            state
 	stepRunning      bool // a step is under way
 	err              error
 	proof            Proof
-	earlier          bool
-	maybeStored      bool             // an answer to all of it was lost: it may be there
-	maybeDuplicate   bool             // and it was sent again
-	permanent        bool             // failed, and nothing is kept of it
-	lastFailed       *transfer.Worker // that failed
-	retryTime        time.Time        // when its step is tried again
-	stepAttempts     int              // steps since something went well
+	earlier          bool             // sent by an earlier run
+	maybeStored      bool             // a response was lost: the server may have the file
+	maybeDuplicate   bool             // and the file was sent again
+	permanent        bool             // failed, and not resumable
+	lastFailed       *transfer.Worker // device of the last failure
+	retryTime        time.Time        // when the next step may start
+	stepAttempts     int              // since the last success
 	tries            int
 	restarts         int
 	excluded         transfer.Excluded
@@ -60,7 +60,7 @@ type file struct {
 	multipart multipartUpload // S3
 }
 
-// newFile looks at a file.
+// newFile returns the upload of a file, whose size and time it reads.
 func newFile(f File, t Target, index int) (*file, error) {
 	full, err := filepath.Abs(f.Path)
 	if err != nil {
@@ -73,11 +73,11 @@ func newFile(f File, t Target, index int) (*file, error) {
 	return o, o.readAttributes()
 }
 
-// readAttributes notes what the file is now.
+// readAttributes reads the size and modification time of the file.
 func (f *file) readAttributes() error {
 	st, err := userfile.Stat(f.Path)
 	if err == nil && !st.Mode().IsRegular() {
-		err = fault.New(fault.Usage, fmt.Errorf("%s is no plain file", f.Path), "")
+		err = fault.New(fault.Usage, fmt.Errorf("%s is not a regular file", f.Path), "")
 	}
 	if err != nil {
 		return err
@@ -86,15 +86,15 @@ func (f *file) readAttributes() error {
 	return nil
 }
 
-// isOpen reports whether it is neither done nor failed.
+// isOpen reports whether the file is neither done nor failed.
 func (f *file) isOpen() bool { return f.state != done && f.state != failed }
 
-// sentInfo is what to say of a file that is there.
+// sentInfo returns the result entry of a confirmed file.
 func (f *file) sentInfo() Sent {
 	return Sent{f.Path, f.url, f.size, f.proof, f.earlier, f.maybeDuplicate}
 }
 
-// targetURL is where a file goes.
+// targetURL returns the URL to which a file is sent.
 func targetURL(t Target, name string) (string, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil {
@@ -107,14 +107,14 @@ func targetURL(t Target, name string) (string, error) {
 	if u.Path == "" || strings.HasSuffix(u.Path, "/") {
 		for part := range strings.SplitSeq(name, "/") {
 			if part == "" || part == "." || part == ".." {
-				return "", fault.New(fault.Usage, fmt.Errorf("%q is no name for a file at a server", name), "")
+				return "", fault.New(fault.Usage, fmt.Errorf("%q is not a valid file name for a server", name), "")
 			}
 		}
-		u = u.JoinPath("/") // has a path
+		u = u.JoinPath("/") // ensures a path
 		u.Path += name
 		u.RawPath = ""
 	}
-	if t.Method == S3 { // a signature is of the path with all escaped that may be
+	if t.Method == S3 { // a signature covers the fully escaped path
 		u.RawPath = strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(u.Path))
 	}
 	return u.String(), nil

@@ -11,55 +11,58 @@ import (
 	"mpbond/base/unit"
 )
 
-// entry is a line of the journal: what is known of a file at a target. A later one
-// replaces it. Forms, which a server may keep twice, and what must not replace anything
-// have one before they are sent too.
+// entry is a line of the journal: the state of a file at a target. A later entry of the same file
+// replaces it. Files that a server may store twice, and files that must not replace others, get an
+// entry before they are sent.
 type entry struct {
-	Target  string     `json:"target"` // its ID
+	Target  string     `json:"target"` // ID of the target
 	Path    string     `json:"path"`
 	URL     string     `json:"url"`
 	Size    unit.Bytes `json:"size"`
 	Changed time.Time  `json:"changed"`
 
-	Done   Proof        `json:"done,omitempty"`   // confirmed
-	Twice  bool         `json:"twice,omitempty"`  // and may be there twice
-	Key    string       `json:"key,omitempty"`    // of a form
-	Begun  bool         `json:"begun,omitempty"`  // the server may have it: a form, or what is not to be replaced
-	Upload string       `json:"upload,omitempty"` // S3's name of what is begun
+	Done  Proof  `json:"done,omitempty"`  // confirmed
+	Twice bool   `json:"twice,omitempty"` // may be stored twice
+	Key   string `json:"key,omitempty"`   // idempotency key of a form
+	// the server may have it: a form, or a file that replaces none
+	Begun  bool         `json:"begun,omitempty"`
+	Upload string       `json:"upload,omitempty"` // S3: ID of a multipart upload
 	Part   unit.Bytes   `json:"part,omitempty"`   // size of its parts
-	Parts  map[int]part `json:"parts,omitempty"`  // confirmed
-	Gone   bool         `json:"gone,omitempty"`   // nothing is known any more
+	Parts  map[int]part `json:"parts,omitempty"`  // confirmed parts
+	Gone   bool         `json:"gone,omitempty"`   // the file has no state any more
 }
 
-// entryKey is what an entry is about.
+// entryKey identifies the file of an entry.
 type entryKey struct{ target, path, url string }
 
-// KnownUploads is what a journal had.
+// KnownUploads is the content of a journal. It is not safe for concurrent use.
 type KnownUploads struct{ entries map[entryKey]entry }
 
-// NewKnownUploads is nothing.
+// NewKnownUploads returns the content of an empty journal.
 func NewKnownUploads() *KnownUploads { return &KnownUploads{map[entryKey]entry{}} }
 
-// LoadEntry takes in a line of a journal.
+// LoadEntry adds a line of a journal.
 func (k *KnownUploads) LoadEntry(line []byte) error {
 	var e entry
 	if err := json.Unmarshal(line, &e); err != nil {
 		return err
 	}
 	if e.Path == "" || e.URL == "" || e.Size < 0 {
-		return errors.New("no file")
+		return errors.New("journal entry without a valid file")
 	}
 	k.putEntry(e)
 	return nil
 }
 
+// putEntry adds an entry, or merges the parts of a multipart upload.
 func (k *KnownUploads) putEntry(e entry) {
 	at := entryKey{e.Target, e.Path, e.URL}
 	if e.Gone {
 		delete(k.entries, at)
 		return
 	}
-	if old, ok := k.entries[at]; ok && e.Upload != "" && old.Upload == e.Upload { // parts come one by one
+	// each entry has one part
+	if old, ok := k.entries[at]; ok && e.Upload != "" && old.Upload == e.Upload {
 		if e.Parts == nil {
 			e.Parts = map[int]part{}
 		}
@@ -72,8 +75,8 @@ func (k *KnownUploads) putEntry(e entry) {
 	k.entries[at] = e
 }
 
-// KeepOnly forgets what is of other files than those at these absolute paths, in a journal too,
-// if there is one.
+// KeepOnly removes the entries of files other than those at the given absolute paths, also from
+// journal j if that is not nil.
 func (k *KnownUploads) KeepOnly(paths map[string]bool, j *store.Journal) error {
 	var lines []any
 	all := len(k.entries)
@@ -90,34 +93,35 @@ func (k *KnownUploads) KeepOnly(paths map[string]bool, j *store.Journal) error {
 	return j.Rewrite(lines...)
 }
 
-// IsEmpty tells whether nothing is known.
+// IsEmpty reports whether there are no entries.
 func (k *KnownUploads) IsEmpty() bool { return len(k.entries) == 0 }
 
-// fileJournal keeps what is confirmed at a target: in Known, and in a journal if there is one.
+// fileJournal stores the state of files at a target, in known and in the journal if there is one.
 type fileJournal struct {
-	target  string // its ID
+	target  string // ID
 	known   *KnownUploads
 	journal *store.Journal
 	log     *slog.Logger
 }
 
-// newEntry is the line of a file of which nothing is known.
+// newEntry returns an entry of a file without any state.
 func (n *fileJournal) newEntry(f *file) entry {
 	return entry{Target: n.target, Path: f.absPath, URL: f.url, Size: f.size, Changed: f.modTime}
 }
 
-// saveEntry writes a line. What cannot be written is told, and sent all the same.
+// saveEntry stores an entry. If the journal cannot be written it logs a warning, and the upload
+// continues.
 func (n *fileJournal) saveEntry(x entry) {
 	n.known.putEntry(x)
 	if n.journal == nil {
 		return
 	}
 	if err := n.journal.Append(x); err != nil {
-		n.log.Warn("the journal of an upload could not be written: what is confirmed would be sent again", "err", err)
+		n.log.Warn("upload journal not written, confirmed files would be sent again", "err", err)
 	}
 }
 
-// restoreFile takes up what an earlier run knew of a file.
+// restoreFile restores the state that an earlier run stored for an unchanged file.
 func (n *fileJournal) restoreFile(f *file) {
 	x := n.newEntry(f)
 	old, ok := n.known.entries[entryKey{x.Target, x.Path, x.URL}]
@@ -138,8 +142,8 @@ func (n *fileJournal) restoreFile(f *file) {
 	}
 }
 
-// clearConfirmed has the journal forget the files once all are confirmed: the next run sends them
-// again, as it was told.
+// clearConfirmed removes the entries of the files once all are confirmed, so that the next run
+// sends them again.
 func (n *fileJournal) clearConfirmed(files []*file) {
 	if slices.ContainsFunc(files, func(f *file) bool { return f.state != done }) {
 		return
@@ -156,6 +160,6 @@ func (n *fileJournal) clearConfirmed(files []*file) {
 		lines = append(lines, x)
 	}
 	if err := n.journal.Rewrite(lines...); err != nil {
-		n.log.Warn("the journal of an upload could not be cleared: the same files would not be sent again", "err", err)
+		n.log.Warn("upload journal not cleared, the same files would not be sent again", "err", err)
 	}
 }

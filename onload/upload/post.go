@@ -14,9 +14,9 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// postProtocol sends forms, as browsers do: RFC 7578. A server that answers 200, 201, 202 or
-// 204 has the file; nothing else can be asked of it. What is sent again after an answer
-// was lost has the same Idempotency-Key, by which servers that know it keep one copy.
+// postProtocol uploads files as forms (RFC 7578), as browsers do. A response of 200, 201, 202 or
+// 204 confirms a file; there is no other confirmation. A file that is sent again after a lost
+// response has the same Idempotency-Key, by which servers that support it keep one copy.
 type postProtocol struct{ *requester }
 
 func (postProtocol) prepareFile(context.Context, *transfer.Worker, *file) error { return nil }
@@ -24,11 +24,12 @@ func (postProtocol) confirmFile(context.Context, *transfer.Worker, *file) error 
 func (postProtocol) abandonFile(context.Context, *transfer.Worker, *file)       {}
 func (postProtocol) remainingItems(f *file) []board.Item                        { return f.wholeItem() }
 
-// wholeItem is a file as one item.
+// wholeItem returns the file as one item.
 func (f *file) wholeItem() []board.Item {
 	return []board.Item{{Object: f.index, To: f.size, NoCopies: true}}
 }
 
+// sendItem implements protocol.
 func (p postProtocol) sendItem(ctx context.Context, j *job) error {
 	before, after, kind, err := p.buildForm(j.snapshot)
 	if err != nil {
@@ -48,7 +49,7 @@ func (p postProtocol) sendItem(ctx context.Context, j *job) error {
 	return nil
 }
 
-// buildForm is what comes before and after a file, and the type of it all.
+// buildForm returns the parts of the form before and after the file, and the media type.
 func (p postProtocol) buildForm(f *file) (before, after []byte, kind string, err error) {
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)
@@ -68,7 +69,7 @@ func (p postProtocol) buildForm(f *file) (before, after []byte, kind string, err
 	return b.Bytes()[:n:n], b.Bytes()[n:], w.FormDataContentType(), nil
 }
 
-// mediaType is the media type of a name.
+// mediaType returns the media type of a file name.
 func mediaType(name string) string {
 	if t := mime.TypeByExtension(path.Ext(name)); t != "" {
 		return t

@@ -15,27 +15,28 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// putProtocol sends files by PUT, and asks by HEAD whether all has arrived. Collections are
-// made before any file goes out (RFC 4918, 9.3): a server may read a whole file before it
-// answers that its collection is missing.
+// putProtocol uploads files by PUT and confirms their size by HEAD. It creates collections before
+// any file is sent (RFC 4918, 9.3): a server may read a whole file before it responds that the
+// collection is missing.
 type putProtocol struct {
 	*requester
 	mu          sync.Mutex
 	collections map[string]*collection // by path
 }
 
-// collection is one that was asked for, or is being asked for.
+// collection is a collection that was requested, or is being requested.
+// closed when the request has ended
 type collection struct{ done chan struct{} } // closed when it was
 
-// errCollectionPending reports that another device's request for a collection took too long: it is
-// no fault of the device that waited.
-var errCollectionPending = errors.New("another device has not made the collection yet")
+// errCollectionPending reports that another device's request for a collection takes too long. The
+// waiting device is not to blame.
+var errCollectionPending = errors.New("another device has not created the collection yet")
 
 func (*putProtocol) abandonFile(context.Context, *transfer.Worker, *file) {}
 func (*putProtocol) remainingItems(f *file) []board.Item                  { return f.wholeItem() }
 
-// prepareFile checks that there is no such file yet, if that is to be kept, and makes the
-// collections that the file is in.
+// prepareFile checks that the file does not exist, if existing files are kept, and creates its
+// collections.
 func (p *putProtocol) prepareFile(ctx context.Context, d *transfer.Worker, f *file) error {
 	if err := p.checkAbsent(ctx, d, f, nil); err != nil {
 		return err
@@ -47,9 +48,9 @@ func (p *putProtocol) prepareFile(ctx context.Context, d *transfer.Worker, f *fi
 	return p.makeCollection(ctx, d, u)
 }
 
-// checkAbsent refuses to replace what is there already, if that is wanted. What is as long as a
-// file that was sent without an answer is most likely that: whether it is, is seen when
-// the server refuses to take it again.
+// checkAbsent returns an error if the file exists and existing files are kept. An existing file of
+// the same size as one whose response was lost is probably that file: it is found out when the
+// server refuses to replace it.
 func (a *requester) checkAbsent(ctx context.Context, d *transfer.Worker, f *file, sign func(*http.Request) error) error {
 	if !a.target.KeepExisting {
 		return nil
@@ -68,10 +69,12 @@ func (a *requester) checkAbsent(ctx context.Context, d *transfer.Worker, f *file
 	return nil
 }
 
+// existsError returns the error for a file that exists already.
 func existsError(where string) error {
-	return newRefusal(transfer.Final, fault.Exists, "to replace it, leave --keep away", "%s is there already", redactURL(where))
+	return newRefusal(transfer.Final, fault.Exists, "to replace it, omit --keep", "%s already exists", redactURL(where))
 }
 
+// sendItem implements protocol.
 func (p *putProtocol) sendItem(ctx context.Context, j *job) error {
 	q := request{method: http.MethodPut, url: j.snapshot.url, header: http.Header{"Content-Type": {mediaType(j.snapshot.Name)}},
 		length: int64(j.snapshot.size), body: j.newBody(nil, nil), job: j, expectContinue: j.expectContinue}
@@ -84,14 +87,14 @@ func (p *putProtocol) sendItem(ctx context.Context, j *job) error {
 	}
 	switch {
 	case r.StatusCode == http.StatusPreconditionFailed && j.snapshot.maybeStored:
-		return nil // its size tells whether it is this one
+		return nil // confirmFile compares the size
 	case !isAccepted(r.StatusCode):
 		return refusalByStatus(r.Response, time.Now())
 	}
 	return nil
 }
 
-// makeCollection makes the collection that a URL is in, once for all devices.
+// makeCollection creates the parent collection of a URL, once for all devices.
 func (p *putProtocol) makeCollection(ctx context.Context, d *transfer.Worker, of *url.URL) error {
 	u, ok := parentCollection(*of)
 	if !ok {
@@ -110,7 +113,7 @@ func (p *putProtocol) makeCollection(ctx context.Context, d *transfer.Worker, of
 			err := p.requestCollection(ctx, d, &u)
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			if err != nil { // the next one tries
+			if err != nil { // the next device tries again
 				delete(p.collections, u.Path)
 			}
 			close(c.done)
@@ -130,7 +133,7 @@ func (p *putProtocol) makeCollection(ctx context.Context, d *transfer.Worker, of
 	}
 }
 
-// parentCollection returns the collection that a URL is in; not ok is the root.
+// parentCollection returns the URL of the parent collection. ok is false for the root.
 func parentCollection(u url.URL) (_ url.URL, ok bool) {
 	u.Path, u.RawPath = path.Dir(strings.TrimSuffix(u.Path, "/")), ""
 	if u.Path == "/" || u.Path == "." {
@@ -140,9 +143,9 @@ func parentCollection(u url.URL) (_ url.URL, ok bool) {
 	return u, true
 }
 
-// requestCollection makes a collection, and those above if the server answers that they are
-// missing. Any other answer is fine: 405 and 301 mean that it exists, and what a server
-// without collections answers is no reason not to send the file. Errors are of the network.
+// requestCollection creates a collection, and its parents if the server responds that they are
+// missing. Any other response is fine: 405 and 301 mean that it exists, and servers without
+// collections may still accept the file. Errors are those of the network.
 func (p *putProtocol) requestCollection(ctx context.Context, d *transfer.Worker, u *url.URL) error {
 	q := request{method: "MKCOL", url: u.String()}
 	r, err := p.sendRequest(ctx, d, q)
@@ -159,7 +162,7 @@ func (p *putProtocol) requestCollection(ctx context.Context, d *transfer.Worker,
 	return err
 }
 
-// confirmFile asks how long the file is there.
+// confirmFile compares the size of the file at the server.
 func (p *putProtocol) confirmFile(ctx context.Context, d *transfer.Worker, f *file) error {
 	r, err := p.sendRequest(ctx, d, request{method: http.MethodHead, url: f.url})
 	if err != nil {
@@ -171,12 +174,12 @@ func (p *putProtocol) confirmFile(ctx context.Context, d *transfer.Worker, f *fi
 	case c == http.StatusOK && r.ContentLength >= 0 && p.target.KeepExisting && f.maybeStored:
 		return existsError(f.url)
 	case c == http.StatusOK && r.ContentLength >= 0:
-		return newRefusal(transfer.Restart, fault.Integrity, "does somebody else write there?", "the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
+		return newRefusal(transfer.Restart, fault.Integrity, "check that no other client writes there", "the server has %d bytes of the file instead of %d", r.ContentLength, int64(f.size))
 	case c == http.StatusNotFound || c == http.StatusGone:
-		return newRefusal(transfer.Restart, fault.Integrity, "is this the URL of a place for files?", "the server took the file, and does not have it")
+		return newRefusal(transfer.Restart, fault.Integrity, "check that the URL stores files", "the server accepted the file but does not have it")
 	case c >= 500 && c != http.StatusNotImplemented || c == http.StatusTooManyRequests:
 		return refusalByStatus(r.Response, time.Now())
-	default: // it cannot be asked
+	default: // HEAD is not supported
 		f.proof = ByResponse
 	}
 	return nil

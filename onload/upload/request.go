@@ -17,43 +17,44 @@ import (
 // Limits of requests.
 const (
 	maxRedirects = 10
-	// minExpectSize is the size from which on a server is asked first whether it takes a
-	// file, as long as it has not taken one.
+	// minExpectSize is the size from which a request sends Expect: 100-continue, until the server
+	// has accepted one.
 	minExpectSize = 64 << 10
-	// drainTimeout is how long the end of an answer is waited for that nobody reads, so that
-	// the connection can be used again.
+	// drainTimeout bounds the wait for the end of an unused response body, which lets the
+	// connection be reused.
 	drainTimeout = 2 * time.Second
 )
 
-// request is what is asked for. Redirects may have it sent several times.
+// request describes a request, which redirects may repeat.
 type request struct {
 	method, url    string
 	header         http.Header
 	length         int64
 	body           func() (io.ReadCloser, error) // nil: none
-	job            *job                          // whose item it is, or nil
+	job            *job                          // whose item is sent, or nil
 	expectContinue bool
-	readBody       bool // the answer's body is wanted
-	// sign, if not nil, adds what proves who asks. It is called for each place anew.
+	readBody       bool // the response body is needed
+	// sign, if not nil, adds a signature. It is called for each target of redirects.
 	sign func(*http.Request) error
 }
 
-// response is what came back.
+// response is the response to a request.
 type response struct {
 	*http.Response
 	url  string
 	body []byte
 }
 
-// requester makes the requests of an upload, with what each has.
+// requester sends the requests of an upload, with the headers and credentials of its target.
 type requester struct {
 	target       Target
 	userAgent    string
-	host, scheme string // of the target, whose headers and name go nowhere else
+	host, scheme string // origin of the target: the only one that gets its headers and credentials
 	user         *url.Userinfo
-	onResponse   func(*transfer.Worker) // is called of each answer
+	onResponse   func(*transfer.Worker) // called for each response
 }
 
+// newRequester returns a requester for a target.
 func newRequester(t Target, agent string) (*requester, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil {
@@ -62,9 +63,9 @@ func newRequester(t Target, agent string) (*requester, error) {
 	return &requester{target: t, userAgent: agent, host: u.Host, scheme: u.Scheme, user: u.User}, nil
 }
 
-// sendRequest sends a request over a device, also to where the server wants it instead: with
-// all that it has by 307 and 308, which alone say so. Credentials do not go along to
-// another host. Errors are of the network, or refusals.
+// sendRequest sends a request over a device and follows redirects: the whole request by 307 and
+// 308, and HEAD also by 301 and 302. Credentials do not go to other hosts. Errors are those of the
+// network, or refusals.
 func (a *requester) sendRequest(ctx context.Context, d *transfer.Worker, q request) (*response, error) {
 	to := q.url
 	for range maxRedirects {
@@ -80,17 +81,17 @@ func (a *requester) sendRequest(ctx context.Context, d *transfer.Worker, q reque
 		next, err := r.Request.URL.Parse(where)
 		switch {
 		case err != nil || next.Host == "" || next.Scheme != "http" && next.Scheme != "https":
-			return nil, newRefusal(transfer.Final, fault.Protocol, "", "the server leads to %q", text.Printable(where))
+			return nil, newRefusal(transfer.Final, fault.Protocol, "", "the server redirects to %q, which is not an HTTP URL", text.Printable(where))
 		case r.Request.URL.Scheme == "https" && next.Scheme != "https":
-			return nil, newRefusal(transfer.Final, fault.Protocol, "", "the server leads from https to %s", next.Scheme)
+			return nil, newRefusal(transfer.Final, fault.Protocol, "", "the server redirects from https to %s", next.Scheme)
 		}
 		next.User = nil
 		to = next.String()
 	}
-	return nil, newRefusal(transfer.Final, fault.Protocol, "", "over %d redirects", maxRedirects)
+	return nil, newRefusal(transfer.Final, fault.Protocol, "", "more than %d redirects", maxRedirects)
 }
 
-// sendOnce sends a request to one place.
+// sendOnce sends a request to one URL.
 func (a *requester) sendOnce(ctx context.Context, d *transfer.Worker, q request, to string) (*response, error) {
 	var body io.ReadCloser
 	if q.body != nil {
@@ -130,7 +131,7 @@ func (a *requester) sendOnce(ctx context.Context, d *transfer.Worker, q request,
 		if cause := context.Cause(ctx); cause != nil {
 			return nil, cause
 		}
-		var u *url.Error // says the URL again, with what is secret in it
+		var u *url.Error // it would repeat the URL, which may have secrets
 		if errors.As(err, &u) {
 			err = u.Err
 		}
@@ -145,16 +146,16 @@ func (a *requester) sendOnce(ctx context.Context, d *transfer.Worker, q request,
 		}
 	} else {
 		late := time.AfterFunc(drainTimeout, func() { resp.Body.Close() })
-		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // its status is what counts
+		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // only the status matters
 		late.Stop()
 	}
 	if isAccepted(resp.StatusCode) && q.job != nil && !q.job.AwaitsResponse() {
-		return nil, newRefusal(transfer.Retry, fault.Protocol, "", "the web server answered %s before it had the file", text.Printable(resp.Status))
+		return nil, newRefusal(transfer.Retry, fault.Protocol, "", "the web server answered %s before it had received the file", text.Printable(resp.Status))
 	}
 	return got, nil
 }
 
-// setHeaders sets what each request has.
+// setHeaders sets the header fields of a request.
 func (a *requester) setHeaders(r *http.Request, q request) error {
 	if r.URL.Host == a.host && r.URL.Scheme == a.scheme {
 		for name, values := range a.target.Header {
@@ -178,14 +179,14 @@ func (a *requester) setHeaders(r *http.Request, q request) error {
 		}
 	}
 	r.Header.Set("User-Agent", a.userAgent)
-	r.Header.Set("Accept-Encoding", "identity") // sizes are of what was sent
+	r.Header.Set("Accept-Encoding", "identity") // sizes must not be those of a coding
 	if q.expectContinue && q.length >= minExpectSize {
 		r.Header.Set("Expect", "100-continue")
 	}
 	return nil
 }
 
-// redactURL is a URL without its password.
+// redactURL returns a URL without its password.
 func redactURL(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {

@@ -25,37 +25,37 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// Limits of S3 (its documentation, "Multipart upload limits").
+// Limits of S3 ("Multipart upload limits" in its documentation).
 const (
-	minPartSize = 5 << 20 // but for the last
+	minPartSize = 5 << 20 // except for the last part
 	maxParts    = 10000
 )
 
-// amzDigest is what S3 compares what it received with.
+// amzDigest is the header field with the digest of the body.
 const amzDigest = "X-Amz-Content-Sha256"
 
-// part is a part of an object, as the server confirmed it.
+// part is a confirmed part of an object.
 type part struct {
 	ETag string     `json:"etag"`
 	Size unit.Bytes `json:"size"`
 }
 
-// multipartUpload is how a large object goes up.
+// multipartUpload is the state of an object that is uploaded in parts.
 type multipartUpload struct {
-	uploadID  string // its upload's, "": in one request
+	uploadID  string // "": one request, no parts
 	partSize  unit.Bytes
 	confirmed map[int]part
-	listed    bool   // the server has been asked what it has
-	etag      string // of the object when it was confirmed
+	listed    bool   // the server was asked for its parts
+	etag      string // of the completed object
 }
 
-// partNumber of the part that begins at a byte.
+// partNumber returns the number of the part that begins at a byte.
 func (p multipartUpload) partNumber(at unit.Bytes) int { return int(at/p.partSize) + 1 }
 
-// trimQuotes is an ETag as servers that forget the quotes write it.
+// trimQuotes returns an ETag without quotes, which some servers omit.
 func trimQuotes(etag string) string { return strings.Trim(etag, `"`) }
 
-// unconfirmedBytes is what of a file is not confirmed.
+// unconfirmedBytes returns how many bytes of the file are not confirmed.
 func (f *file) unconfirmedBytes() unit.Bytes {
 	n := f.size
 	for _, p := range f.multipart.confirmed {
@@ -64,11 +64,11 @@ func (f *file) unconfirmedBytes() unit.Bytes {
 	return n
 }
 
-// isCompleting tells whether a file's next step is that the server makes an object of parts.
+// isCompleting reports whether the next step is to complete a multipart upload.
 func (f *file) isCompleting() bool { return f.state == confirming && f.multipart.uploadID != "" }
 
-// s3Protocol sends objects by the S3 protocol: with Signature Version 4, so that the server
-// checks each byte's digest; large ones in parts of which each is an item.
+// s3Protocol uploads objects by the S3 protocol with Signature Version 4, so that the server checks
+// all digests. Large objects are sent in parts; each part is an item.
 type s3Protocol struct {
 	*requester
 	signer      func(r *http.Request, digest string) error
@@ -76,11 +76,12 @@ type s3Protocol struct {
 	log         *slog.Logger
 }
 
+// newS3 returns the protocol for the target of cfg.
 func newS3(a *requester, cfg Config) *s3Protocol {
 	return &s3Protocol{a, newSigner(a.target), cfg.times.minPartSize, cfg.Log}
 }
 
-// signWith signs a request whose body has the digest.
+// signWith returns a function that signs a request whose body has the digest.
 func (s *s3Protocol) signWith(digest []byte) func(*http.Request) error {
 	return func(r *http.Request) error {
 		sum := hex.EncodeToString(digest)
@@ -89,7 +90,7 @@ func (s *s3Protocol) signWith(digest []byte) func(*http.Request) error {
 	}
 }
 
-// callAPI asks for something small.
+// callAPI sends a small request.
 func (s *s3Protocol) callAPI(ctx context.Context, d *transfer.Worker, method, where string, body []byte) (*response, error) {
 	digest := sha256.Sum256(body)
 	q := request{method: method, url: where, sign: s.signWith(digest[:]), readBody: method != http.MethodHead, header: http.Header{}}
@@ -103,9 +104,10 @@ func (s *s3Protocol) callAPI(ctx context.Context, d *transfer.Worker, method, wh
 	return s.sendRequest(ctx, d, q)
 }
 
+// withQuery adds a query to a URL.
 func withQuery(where string, query url.Values) string { return where + "?" + query.Encode() }
 
-// prepareFile begins an object in parts, or asks which parts the server has of it.
+// prepareFile starts a multipart upload, or lists the parts that the server has.
 func (s *s3Protocol) prepareFile(ctx context.Context, d *transfer.Worker, f *file) error {
 	empty := sha256.Sum256(nil)
 	if err := s.checkAbsent(ctx, d, f, s.signWith(empty[:])); err != nil {
@@ -114,7 +116,7 @@ func (s *s3Protocol) prepareFile(ctx context.Context, d *transfer.Worker, f *fil
 	if f.multipart.uploadID != "" {
 		return s.listParts(ctx, d, f)
 	}
-	if f.size <= 2*s.minPartSize { // parts cost two requests more
+	if f.size <= 2*s.minPartSize { // parts cost two additional requests
 		return nil
 	}
 	r, err := s.callAPI(ctx, d, http.MethodPost, withQuery(f.url, url.Values{"uploads": {""}}), nil)
@@ -129,14 +131,13 @@ func (s *s3Protocol) prepareFile(ctx context.Context, d *transfer.Worker, f *fil
 		return refusalFromXML(r)
 	}
 	if err := xml.Unmarshal(r.body, &begun); err != nil || begun.ID == "" {
-		return newRefusal(transfer.Final, fault.Protocol, "does it speak S3?", "the server begins no upload: %.100q", text.Printable(string(r.body)))
+		return newRefusal(transfer.Final, fault.Protocol, "check that the server supports S3", "the server started no multipart upload: %.100q", text.Printable(string(r.body)))
 	}
 	f.multipart = multipartUpload{uploadID: begun.ID, partSize: max(s.minPartSize, (f.size+maxParts-1)/maxParts), listed: true}
 	return nil
 }
 
-// listParts asks which parts the server has: of those that a journal knows, others are sent
-// again.
+// listParts asks the server which of the known parts it has. The others are sent again.
 func (s *s3Protocol) listParts(ctx context.Context, d *transfer.Worker, f *file) error {
 	if f.multipart.listed {
 		return nil
@@ -147,7 +148,7 @@ func (s *s3Protocol) listParts(ctx context.Context, d *transfer.Worker, f *file)
 		if err != nil {
 			return err
 		}
-		if r.StatusCode == http.StatusNotFound { // it is over: complete, or begun anew
+		if r.StatusCode == http.StatusNotFound { // completed or aborted
 			if f.unconfirmedBytes() == 0 && s.checkCompleted(ctx, d, f) == nil {
 				f.multipart.listed = true
 				return nil
@@ -169,7 +170,7 @@ func (s *s3Protocol) listParts(ctx context.Context, d *transfer.Worker, f *file)
 			} `xml:"Part"`
 		}
 		if err := xml.Unmarshal(r.body, &page); err != nil {
-			return newRefusal(transfer.Final, fault.Protocol, "", "the server lists no parts: %w", err)
+			return newRefusal(transfer.Final, fault.Protocol, "", "the server sent an invalid list of parts: %w", err)
 		}
 		for _, p := range page.Parts {
 			there[p.Number] = part{p.ETag, unit.Bytes(p.Size)}
@@ -188,9 +189,11 @@ func (s *s3Protocol) listParts(ctx context.Context, d *transfer.Worker, f *file)
 	return nil
 }
 
+// remainingItems implements protocol.
 func (s *s3Protocol) remainingItems(f *file) (list []board.Item) {
 	if f.multipart.uploadID == "" {
-		return []board.Item{{Object: f.index, To: f.size, NoCopies: s.target.KeepExisting}} // or a copy meets what the other one made
+		// with If-None-Match a copy would find the object of the other one
+		return []board.Item{{Object: f.index, To: f.size, NoCopies: s.target.KeepExisting}}
 	}
 	for at := unit.Bytes(0); at < f.size; at += f.multipart.partSize {
 		if _, ok := f.multipart.confirmed[f.multipart.partNumber(at)]; !ok {
@@ -200,6 +203,7 @@ func (s *s3Protocol) remainingItems(f *file) (list []board.Item) {
 	return list
 }
 
+// sendItem implements protocol.
 func (s *s3Protocol) sendItem(ctx context.Context, j *job) error {
 	digest, err := j.readDigest(sha256.New())
 	if err != nil {
@@ -226,12 +230,12 @@ func (s *s3Protocol) sendItem(ctx context.Context, j *job) error {
 	case r.StatusCode != http.StatusOK:
 		return refusalFromXML(r)
 	case j.part.ETag == "":
-		return newRefusal(transfer.Final, fault.Protocol, "does it speak S3?", "the server took something, and gives it no ETag")
+		return newRefusal(transfer.Final, fault.Protocol, "check that the server supports S3", "the server accepted a part or object without an ETag")
 	}
 	return nil
 }
 
-// checkSameObject tells whether the object that is there is the one that was sent without an answer.
+// checkSameObject returns nil if the existing object is the one of j, whose response was lost.
 func (s *s3Protocol) checkSameObject(ctx context.Context, j *job) error {
 	r, err := s.callAPI(ctx, j.Worker, http.MethodHead, j.snapshot.url, nil)
 	if err != nil {
@@ -247,7 +251,7 @@ func (s *s3Protocol) checkSameObject(ctx context.Context, j *job) error {
 	return err
 }
 
-// readDigest reads what a job will send.
+// readDigest returns the digest of the bytes that a job will send.
 func (j *job) readDigest(sum hash.Hash) ([]byte, error) {
 	s, err := j.snapshot.openSource()
 	if err != nil {
@@ -261,7 +265,7 @@ func (j *job) readDigest(sum hash.Hash) ([]byte, error) {
 	return sum.Sum(nil), nil
 }
 
-// confirmFile has the server make the object of its parts, and asks what it has then.
+// confirmFile completes a multipart upload and compares size and ETag of the object.
 func (s *s3Protocol) confirmFile(ctx context.Context, d *transfer.Worker, f *file) error {
 	if f.multipart.uploadID != "" && f.multipart.etag == "" {
 		if err := s.completeUpload(ctx, d, f); err != nil {
@@ -272,28 +276,30 @@ func (s *s3Protocol) confirmFile(ctx context.Context, d *transfer.Worker, f *fil
 	switch {
 	case err != nil:
 		return err
-	case r.StatusCode == http.StatusForbidden: // to write only
+	case r.StatusCode == http.StatusForbidden: // the credentials allow writing only
 		f.proof = ByDigest
 		return nil
 	case r.StatusCode == http.StatusNotFound:
-		return newRefusal(transfer.Restart, fault.Integrity, "", "the server took the object, and does not have it")
+		return newRefusal(transfer.Restart, fault.Integrity, "", "the server accepted the object but does not have it")
 	case r.StatusCode != http.StatusOK:
 		return refusalFromXML(r)
 	case r.ContentLength != int64(f.size):
 		return newRefusal(transfer.Restart, fault.Integrity, "does somebody else write there?", "the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
 	case f.multipart.etag != "" && trimQuotes(r.Header.Get("ETag")) != f.multipart.etag:
-		return newRefusal(transfer.Restart, fault.Integrity, "does somebody else write there?", "the server has another object than was sent: ETag %q instead of %q",
+		return newRefusal(transfer.Restart, fault.Integrity, "does somebody else write there?", "the server has another object: ETag %q instead of %q",
 			text.Printable(r.Header.Get("ETag")), text.Printable(f.multipart.etag))
 	}
 	f.proof = ByDigest
 	return nil
 }
 
+// completedPart is a part in a request to complete an upload.
 type completedPart struct {
 	Number int    `xml:"PartNumber"`
 	ETag   string `xml:"ETag"`
 }
 
+// completeUpload asks the server to complete a multipart upload.
 func (s *s3Protocol) completeUpload(ctx context.Context, d *transfer.Worker, f *file) error {
 	var list struct {
 		XMLName xml.Name        `xml:"CompleteMultipartUpload"`
@@ -311,7 +317,7 @@ func (s *s3Protocol) completeUpload(ctx context.Context, d *transfer.Worker, f *
 	if err != nil {
 		return err
 	}
-	var done struct { // an error may come with 200, since it takes long
+	var done struct { // an error may have status 200, since completing takes long
 		XMLName xml.Name
 		ETag    string `xml:"ETag"`
 		errorXML
@@ -324,24 +330,24 @@ func (s *s3Protocol) completeUpload(ctx context.Context, d *transfer.Worker, f *
 	case r.StatusCode == http.StatusPreconditionFailed && s.checkCompleted(ctx, d, f) != nil:
 		return existsError(f.url)
 	case r.StatusCode == http.StatusPreconditionFailed:
-		return nil // it was this one
-	case done.Code == "NoSuchUpload": // perhaps an answer was lost: then the object is there
+		return nil // it was completed before
+	case done.Code == "NoSuchUpload": // a response may have been lost: then the object exists
 		f.multipart.etag = ""
 		return s.checkCompleted(ctx, d, f)
 	case r.StatusCode == http.StatusOK && done.Code == "InternalError":
-		return newRefusal(transfer.Retry, fault.Protocol, "", "the server cannot complete the object: %s", text.Printable(done.Message))
-	case done.Code == "ConditionalRequestConflict": // S3 wants it begun anew
-		return newRefusal(transfer.Restart, fault.Exists, "does somebody else write there?", "the object is written by another request too")
+		return newRefusal(transfer.Retry, fault.Protocol, "", "the server could not complete the object: %s", text.Printable(done.Message))
+	case done.Code == "ConditionalRequestConflict": // S3 demands a new upload
+		return newRefusal(transfer.Restart, fault.Exists, "does somebody else write there?", "another request writes the same object")
 	case done.Code == "InvalidPart" || done.Code == "InvalidPartOrder":
-		return newRefusal(transfer.Restart, fault.Integrity, "", "the server has lost parts: %s", text.Printable(done.Message))
+		return newRefusal(transfer.Restart, fault.Integrity, "", "the server lost parts: %s", text.Printable(done.Message))
 	case r.StatusCode == http.StatusOK:
-		return newRefusal(transfer.Retry, fault.Protocol, "", "the server does not say that the object is complete: %s", text.Printable(cmp.Or(done.Message, "no answer that can be read")))
+		return newRefusal(transfer.Retry, fault.Protocol, "", "the server did not confirm that the object is complete: %s", text.Printable(cmp.Or(done.Message, "invalid response")))
 	}
 	return refusalFromXML(r)
 }
 
-// checkCompleted tells whether an object whose upload is over is there: its ETag is made of its
-// parts' by all servers that have digests for ETags.
+// checkCompleted returns nil if a finished multipart upload has produced the object: servers whose
+// ETags are digests make its ETag from those of the parts.
 func (s *s3Protocol) checkCompleted(ctx context.Context, d *transfer.Worker, f *file) error {
 	r, err := s.callAPI(ctx, d, http.MethodHead, f.url, nil)
 	if err != nil {
@@ -352,14 +358,15 @@ func (s *s3Protocol) checkCompleted(ctx context.Context, d *transfer.Worker, f *
 		f.multipart.etag = etag
 		return nil
 	}
-	return newRefusal(transfer.Restart, fault.Integrity, "", "the server has forgotten the parts")
+	return newRefusal(transfer.Restart, fault.Integrity, "", "the server no longer has the parts")
 }
 
+// abandonFile implements protocol.
 func (s *s3Protocol) abandonFile(ctx context.Context, d *transfer.Worker, f *file) {
 	if f.multipart.uploadID == "" || f.multipart.etag != "" {
 		return
 	}
 	if _, err := s.callAPI(ctx, d, http.MethodDelete, withQuery(f.url, url.Values{"uploadId": {f.multipart.uploadID}}), nil); err != nil {
-		s.log.Warn("parts of an object may be left at the server", "url", f.url, "err", fmt.Errorf("%w", err))
+		s.log.Warn("parts of an object may remain on the server", "url", f.url, "err", fmt.Errorf("%w", err))
 	}
 }

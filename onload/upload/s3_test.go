@@ -219,7 +219,7 @@ func TestS3(t *testing.T) {
 			b.fail(w, http.StatusForbidden, "SignatureDoesNotMatch")
 			return true
 		}},
-		{name: "no S3", kind: fault.Protocol, says: "begins no upload", odd: func(_ *bucket, w http.ResponseWriter, r *http.Request) bool {
+		{name: "no S3", kind: fault.Protocol, says: "started no multipart upload", odd: func(_ *bucket, w http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodPost {
 				fmt.Fprint(w, "<html>hello")
 			}

@@ -10,11 +10,11 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
-// hasS3 reports whether this build sends to S3.
+// hasS3 reports whether this build supports S3.
 const hasS3 = true
 
-// newSigner returns a function that signs a request to S3, whose body has the digest, with
-// Signature Version 4.
+// newSigner returns a function that signs an S3 request with Signature Version 4. digest is that of
+// the body.
 func newSigner(t Target) func(r *http.Request, digest string) error {
 	signer := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
 	who := aws.Credentials{AccessKeyID: t.Key, SecretAccessKey: t.Secret, SessionToken: t.Session}

@@ -1,25 +1,25 @@
-// Package upload sends files over several devices at once, each with a line of its
-// own. It stands between package onload, which decides who sends what, and a
-// http.RoundTripper for each device: this one's own interfaces, and helpers (package
+// Package upload sends files over several devices at once, each with its own Internet
+// connection. Package onload/board decides which device sends what. Each device is an
+// http.RoundTripper: an interface of this device, or a helper (package
 // onload/relay).
 //
-//	upload.go   what is to be sent where, and what came of it
-//	engine.go   the task of package transfer: what is due, and what came of it
-//	events.go   ends of jobs and of steps, and what follows
-//	file.go     one file: what it was when it was given, and how far it is
-//	body.go     a file's bytes on their way; who changes it is noticed
-//	answer.go   what an answer means
-//	request.go  one request, and where redirects lead it
-//	journal.go  what is confirmed already, and what another run can go on with
+//	upload.go   configuration and results
+//	task.go     the task of package transfer: schedules steps and items
+//	events.go   handles ends of jobs and steps
+//	file.go     one file and its state
+//	body.go     request bodies; notices changes of the file
+//	response.go meaning of responses
+//	request.go  requests and redirects
+//	journal.go  confirmed files and resumable uploads
 //	post.go     forms, as browsers send them
-//	put.go      HTTP PUT, and WebDAV's collections
-//	s3.go       S3: objects in parts, of which each device sends some
-//	xml.go      what S3 says
+//	put.go      HTTP PUT with the collections of WebDAV
+//	s3.go       S3: large objects in parts
+//	xml.go      XML errors and ETags of S3
 //
-// A file is done when the server has confirmed it, as far as its protocol can: the
-// result tells how. A file is under way once only; what was broken off is sent again,
-// by another device if there is one. Only of a form can the server then have two,
-// where an answer is lost: the result tells that too.
+// A file is done when the server has confirmed it as far as its protocol can; the
+// result says how. A file is under way only once; after a failure it is sent again,
+// preferably by another device. Only a form may then be stored twice, if a response
+// was lost; the result says so.
 package upload
 
 import (
@@ -42,63 +42,64 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// Device is a way to the Internet.
+// Device is a connection to the Internet.
 type Device = transfer.Device
 
-// File is something to be sent.
+// File is a file to send.
 type File struct {
-	Path string // here
-	Name string // there: with slashes, and below the target
+	Path string // local path
+	Name string // at the server, below the target, with slashes
 }
 
-// Methods.
+// Upload methods.
 const (
-	Post = "post" // a form: one multipart/form-data for each file
-	Put  = "put"  // HTTP PUT, as WebDAV has it
+	Post = "post" // one multipart/form-data request per file
+	Put  = "put"  // HTTP PUT, as in WebDAV
 	S3   = "s3"   // S3, signed; large files in parts
 )
 
-// Methods lists them.
+// Methods lists the upload methods.
 var Methods = []string{Post, Put, S3}
 
-// Field is one of a form besides the file.
+// Field is a further field of a form.
 type Field struct{ Name, Value string }
 
-// Target is where files go.
+// Target is where files are sent.
 type Target struct {
 	Method string
-	// URL is that of a form; or of a place, which ends with a slash, to which names are
-	// added; or, for one file, its own.
+	// URL is that of a form; or of a collection, which ends with a slash, to which names are
+	// appended; or of a single file.
 	URL          string
-	Header       http.Header // of each request to the URL's host
-	KeepExisting bool        // Put, S3: what is there already must not be replaced
+	Header       http.Header // of each request to the host of the URL
+	KeepExisting bool        // Put, S3: existing files must not be replaced
 
-	Field  string  // Post: of the file
-	Fields []Field // Post: others, before it
+	Field  string  // Post: name of the file field
+	Fields []Field // Post: fields before the file
 
 	Region, Key, Secret, Session string // S3
 }
 
-// Config is what Send needs.
+// Config configures Send.
 type Config struct {
-	Devices []Device // at least one, this device's own line first
-	// NewDevices, if not nil, brings devices that are found later, and is closed when no more
-	// will be.
+	Devices []Device // at least one; the local device first
+	// NewDevices, if not nil, delivers devices that are found later. It is closed when no more will
+	// follow.
 	NewDevices <-chan Device
 	Target     Target
 	Files      []File
-	// MoreFiles, if not nil, is called now and then, and returns what else is to be sent:
-	// Send ends when all is there and nothing comes. Names must differ.
+	// MoreFiles, if not nil, is called now and then and returns further files. Send ends when all
+	// files are done and MoreFiles returns none. Names must be unique.
 	MoreFiles func() []File
-	// Scheduler is one of its own; nil is the default.
+	// Scheduler is not shared with another Send; nil is the default.
 	Scheduler board.Scheduler
-	// Journal keeps what is confirmed, or is nil: then nothing is left at the server of
-	// what was not finished.
+	// Journal stores what is confirmed. If it is nil, incomplete uploads are removed from the
+	// server.
 	Journal   *store.Journal
-	Known     *KnownUploads // what it had
+	Known     *KnownUploads // content of Journal
 	UserAgent string
-	// OnProgress, if not nil, is called now and then; and Confirmed of each file when it is
-	// there, but for those of former runs. Of all three one runs at a time.
+	// OnProgress, if not nil, is called now and then. OnConfirmed, if not nil, is called for each
+	// file that is confirmed, except by an earlier run. MoreFiles, OnProgress and OnConfirmed do
+	// not run concurrently.
 	OnProgress  func(Progress)
 	OnConfirmed func(Sent)
 	Log         *slog.Logger
@@ -106,22 +107,23 @@ type Config struct {
 	times times // for tests
 }
 
-// times are how long things may take.
+// times are the time limits of an upload.
 type times struct {
 	transfer.Times
-	stepTimeout     time.Duration // without an answer to what brings nothing, before another device asks; twice that the next time
-	completeTimeout time.Duration // of S3, to make an object of its parts: "several minutes"
-	minPartSize     unit.Bytes    // the least that S3 takes, but for the last
+	// without a response to a step, before another device tries; doubles each time
+	stepTimeout     time.Duration
+	completeTimeout time.Duration // to complete a multipart upload; S3 says "several minutes"
+	minPartSize     unit.Bytes    // S3: except for the last part
 }
 
+// defaultTimes are used unless a test sets others.
 var defaultTimes = times{stepTimeout: 5 * time.Second, completeTimeout: 10 * time.Minute, minPartSize: minPartSize, Times: transfer.Times{
 	StallTimeout: 30 * time.Second, ResponseTimeout: time.Minute, FirstBackoff: 500 * time.Millisecond, IdleTimeout: 2 * time.Minute, TickInterval: 100 * time.Millisecond}}
 
-// DeviceUsage is what a device did: the bytes of files that it sent, and of these what was not
-// confirmed.
+// DeviceUsage is what a device has sent, including bytes that were not confirmed.
 type DeviceUsage = transfer.DeviceUsage
 
-// Progress is how far it is. Bytes of what is under way are those that have left.
+// Progress is the state of an upload. Bytes under way count when they have been sent.
 type Progress = transfer.Progress
 
 // Proof is how the server confirmed a file.
@@ -129,36 +131,36 @@ type Proof string
 
 // Proofs.
 const (
-	ByResponse Proof = "answer" // it said so, and cannot be asked
-	BySize     Proof = "size"   // and told its size when it was asked
-	ByDigest   Proof = "sha256" // and compared each byte's digest, as S3 does
+	ByResponse Proof = "answer" // by the status of the response only
+	BySize     Proof = "size"   // by its size in a later response
+	ByDigest   Proof = "sha256" // by comparing the digest of all bytes, as S3 does
 )
 
-// Sent is a file that is there.
+// Sent is a confirmed file.
 type Sent struct {
 	File  string     `json:"file"`
 	URL   string     `json:"url"`
 	Bytes unit.Bytes `json:"bytes"`
 	Proof Proof      `json:"proof"`
-	// Earlier tells that a former run sent it, whose journal says so.
+	// Earlier reports that an earlier run sent it, according to the journal.
 	Earlier bool `json:"earlier,omitempty"`
-	// MaybeDuplicate tells that the server may have it twice: an answer was lost.
+	// MaybeDuplicate reports that the server may have it twice: a response was lost.
 	MaybeDuplicate bool `json:"maybe_duplicate,omitempty"`
 }
 
-// Failed is a file that is not.
+// Failed is a file that could not be sent.
 type Failed struct {
 	File  string `json:"file"`
 	Error string `json:"error"`
-	// MaybeStored tells that the server may have it all the same.
+	// MaybeStored reports that the server may have it anyway.
 	MaybeStored bool `json:"maybe_stored,omitempty"`
 	err         error
 }
 
-// Kind is what sort of error it is.
+// Kind returns the fault kind of the error.
 func (f Failed) Kind() fault.Kind { return fault.KindOf(f.err) }
 
-// Result is what came of it.
+// Result is the outcome of Send.
 type Result struct {
 	Files    []Sent
 	Failed   []Failed
@@ -166,8 +168,8 @@ type Result struct {
 	Duration time.Duration
 }
 
-// Send sends files. Errors are faults as far as somebody can do something about them;
-// with several files, the others are sent all the same.
+// Send sends the files of cfg. Errors that a user can act on are faults. If a file fails, the
+// others are sent all the same.
 func Send(ctx context.Context, cfg Config) (Result, error) {
 	if cfg.times == (times{}) {
 		cfg.times = defaultTimes
@@ -188,24 +190,24 @@ func Send(ctx context.Context, cfg Config) (Result, error) {
 	return e.run(ctx)
 }
 
-// Check refuses what cannot be meant, whatever is sent there.
+// Check returns an error for an invalid target.
 func (t Target) Check() error {
 	u, err := url.Parse(t.URL)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return fault.New(fault.Usage, errors.New("the target is no web address"), "write the URL like https://example.org/photos/")
+		return fault.New(fault.Usage, errors.New("the target is not an HTTP URL"), "use a URL like https://example.org/photos/")
 	case t.Method != Post && (u.RawQuery != "" || u.Fragment != ""):
-		return fault.New(fault.Usage, errors.New("a place that files are put to has no query"), "")
+		return fault.New(fault.Usage, errors.New("the target URL must not have a query or fragment"), "remove it from the URL")
 	case t.Method == S3 && !hasS3:
-		return fault.New(fault.Unsupported, errors.New("S3 is left out of the build for routers: the one without the build tag router has it"), "use another device, or --method put to a WebDAV server")
+		return fault.New(fault.Unsupported, errors.New("this build for routers has no S3"), "use another device, or --method put to a WebDAV server")
 	case t.Method == S3 && (t.Key == "" || t.Secret == "" || t.Region == ""):
 		return fault.New(fault.Usage, errors.New("S3 needs a key, its secret and a region"), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION if it is not us-east-1")
 	}
 	return nil
 }
 
-// Exposed returns what requests show to whoever carries them, besides what is sent; "" if
-// nothing. A signature of S3 is none of it: it is good for its own request alone.
+// Exposed describes the secrets that unencrypted requests show to their carrier; "" if none. S3
+// signatures do not count: each is valid for its own request only.
 func (t Target) Exposed() string {
 	u, err := url.Parse(t.URL)
 	if err != nil || u.Scheme == "https" {
@@ -221,38 +223,38 @@ func (t Target) Exposed() string {
 	return strings.Join(list, ", ")
 }
 
-// ID is another one for other targets: what is confirmed at one, of one account or with
-// some fields of a form, is not at the other. It tells no secrets.
+// ID returns an identifier that differs between targets, accounts and form fields: a file confirmed
+// at one is not confirmed at another. It reveals no secrets.
 func (t Target) ID() string {
 	if t.Method != Post {
 		t.Field, t.Fields = "", nil
 	}
 	text, err := json.Marshal([]any{t.Method, t.URL, t.Header, t.Field, t.Fields})
 	if err != nil {
-		panic(err) // of strings
+		panic(err) // cannot fail for strings
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }
 
-// IsCollection tells whether files go below the target, each with its name.
+// IsCollection reports whether file names are appended to the URL.
 func (t Target) IsCollection() bool {
 	u, err := url.Parse(t.URL)
 	return err == nil && t.Method != Post && (u.Path == "" || strings.HasSuffix(u.Path, "/"))
 }
 
-// checkFiles refuses what cannot be meant.
+// checkFiles returns an error for an invalid target or conflicting file names.
 func (c *Config) checkFiles() error {
 	if err := c.Target.Check(); err != nil || c.Target.Method == Post {
 		return err
 	}
 	if !c.Target.IsCollection() && len(c.Files) > 1 {
-		return fault.New(fault.Usage, fmt.Errorf("%d files cannot all become %s", len(c.Files), redactURL(c.Target.URL)), "a place for several files ends with a slash")
+		return fault.New(fault.Usage, fmt.Errorf("%d files cannot all be stored as %s", len(c.Files), redactURL(c.Target.URL)), "the URL of a collection for several files ends with a slash")
 	}
 	seen := map[string]string{}
 	for _, f := range c.Files {
 		if other, ok := seen[f.Name]; ok {
-			return fault.New(fault.Usage, fmt.Errorf("%s and %s would both become %s", other, f.Path, f.Name), "send them one after the other, or to two places")
+			return fault.New(fault.Usage, fmt.Errorf("%s and %s would both be stored as %s", other, f.Path, f.Name), "send them one after the other, or to different URLs")
 		}
 		seen[f.Name] = f.Path
 	}

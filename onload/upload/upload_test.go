@@ -267,7 +267,7 @@ func TestServers(t *testing.T) {
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(429)
 		})},
-		{name: "Retry-After of an hour", method: Post, kind: fault.Other, says: "left alone for 1h0m0s", serve: status(503, "Retry-After", "3600")},
+		{name: "Retry-After of an hour", method: Post, kind: fault.Other, says: "retry after 1h0m0s", serve: status(503, "Retry-After", "3600")},
 		{name: "413", method: Put, kind: fault.Limit, says: "413", serve: status(413)},
 		{name: "413, and closed", method: Post, kind: fault.Limit, says: "413", serve: status(413, "Connection", "close")},
 		{name: "401", method: Put, kind: fault.Permission, says: "401", serve: status(401)},
@@ -290,9 +290,9 @@ func TestServers(t *testing.T) {
 			w.WriteHeader(307)
 		})},
 		{name: "307 for ever", method: Put, kind: fault.Protocol, says: "redirects", serve: status(307, "Location", "/again")},
-		{name: "307 to a file", method: Put, kind: fault.Protocol, says: "leads to", serve: status(307, "Location", "file:///etc/passwd")},
-		{name: "206", method: Put, kind: fault.Protocol, says: "does not say", serve: status(206)},
-		{name: "200 before it has the file", method: Post, kind: fault.Protocol, says: "before it had the file", serve: status(200, "Connection", "close")},
+		{name: "307 to a file", method: Put, kind: fault.Protocol, says: "redirects to", serve: status(307, "Location", "file:///etc/passwd")},
+		{name: "206", method: Put, kind: fault.Protocol, says: "does not confirm the file", serve: status(206)},
+		{name: "200 before it has the file", method: Post, kind: fault.Protocol, says: "before it had received the file", serve: status(200, "Connection", "close")},
 		{name: "broken off in the middle", method: Post, serve: first(3, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.CopyN(io.Discard, r.Body, 100_000)
 			cut(w)
@@ -306,12 +306,12 @@ func TestServers(t *testing.T) {
 				err = http.NewResponseController(w).Flush()
 			}
 		})},
-		{name: "no answer", method: Post, kind: fault.Timeout, says: "does not answer", there: true, serve: each(func(_ *testServer, _ int, _ http.ResponseWriter, r *http.Request) {
+		{name: "no answer", method: Post, kind: fault.Timeout, says: "does not respond", there: true, serve: each(func(_ *testServer, _ int, _ http.ResponseWriter, r *http.Request) {
 			read(r)
 			<-r.Context().Done()
 		})},
 		{name: "takes nothing", method: Put, kind: fault.Timeout, says: "", serve: each(func(_ *testServer, _ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })},
-		{name: "keeps a part only", method: Put, kind: fault.Integrity, says: "1000 bytes of it instead of", serve: each(func(s *testServer, _ int, w http.ResponseWriter, r *http.Request) {
+		{name: "keeps a part only", method: Put, kind: fault.Integrity, says: "1000 bytes of the file instead of", serve: each(func(s *testServer, _ int, w http.ResponseWriter, r *http.Request) {
 			data, _ := io.ReadAll(r.Body)
 			s.addFile(r.URL.Path, data[:1000])
 			w.WriteHeader(201)

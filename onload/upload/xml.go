@@ -1,7 +1,7 @@
 package upload
 
 import (
-	"crypto/md5" // what S3's ETags are made of, not a proof of anything
+	"crypto/md5" // for ETags of S3 only
 	"encoding/hex"
 	"encoding/xml"
 	"errors"
@@ -16,13 +16,13 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// errorXML is what S3 says is wrong.
+// errorXML is an error of S3.
 type errorXML struct {
 	Code    string `xml:"Code"`
 	Message string `xml:"Message"`
 }
 
-// refusalFromXML is what an answer that is no success means, with S3's words.
+// refusalFromXML returns the Refusal for a response other than success, with the error of S3.
 func refusalFromXML(r *response) *transfer.Refusal {
 	refusal := refusalByStatus(r.Response, time.Now())
 	var x struct {
@@ -37,19 +37,19 @@ func refusalFromXML(r *response) *transfer.Refusal {
 	case "SlowDown", "ConditionalRequestConflict", "RequestTimeout", "InternalError", "ServiceUnavailable":
 		refusal.Verdict = transfer.Retry
 	case "XAmzContentSHA256Mismatch", "BadDigest":
-		refusal.Verdict = transfer.Restart // it changed meanwhile
+		refusal.Verdict = transfer.Restart // the file changed meanwhile
 	case "NoSuchUpload":
 		refusal.Verdict = transfer.Restart
 	case "PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException":
-		hint = "is this the bucket's region, and its endpoint?"
+		hint = "check the region and endpoint of the bucket"
 	case "SignatureDoesNotMatch", "InvalidAccessKeyId":
-		hint = "are key and secret right?"
+		hint = "check the access key and secret"
 	case "RequestTimeTooSkewed":
-		hint = "is this device's clock right?"
+		hint = "check the clock of this device"
 	case "NoSuchBucket":
-		hint = "is there such a bucket? The URL is https://host/bucket/name/, or https://bucket.host/name/"
+		hint = "check the bucket: the URL is https://host/bucket/name/, or https://bucket.host/name/"
 	case "PreconditionFailed":
-		return &transfer.Refusal{Verdict: transfer.Final, Err: fault.New(fault.Exists, errors.New("there is an object of that name already"), hint)}
+		return &transfer.Refusal{Verdict: transfer.Final, Err: fault.New(fault.Exists, errors.New("the server already has an object of that name"), hint)}
 	}
 	if r.StatusCode == http.StatusForbidden {
 		refusal.Verdict = transfer.Final
@@ -58,7 +58,8 @@ func refusalFromXML(r *response) *transfer.Refusal {
 	return refusal
 }
 
-// multipartETag is the ETag of an object in parts: the digest of their digests, and how many.
+// multipartETag returns the ETag of an object in parts: the digest of their digests, and their
+// number. It returns "" if an ETag is not a digest.
 func multipartETag(parts map[int]part) string {
 	sum := md5.New()
 	for _, n := range slices.Sorted(maps.Keys(parts)) {
