@@ -14,7 +14,7 @@ import (
 	"mpbond/onload/board"
 )
 
-// What an MPD (ISO/IEC 23009-1) says of segments, and no more. Times are in seconds.
+// Elements and attributes of an MPD (ISO/IEC 23009-1) that describe segments. Times are in seconds.
 type (
 	mpd struct {
 		XMLName  xml.Name `xml:"MPD"`
@@ -26,7 +26,7 @@ type (
 		Periods  []period `xml:"Period"`
 
 		location    *url.URL
-		clockOffset time.Duration // its server's clock is ahead of ours by
+		clockOffset time.Duration // how far the clock of the server is ahead
 	}
 	period struct {
 		Start    string   `xml:"start,attr"`
@@ -46,8 +46,8 @@ type (
 		BaseURL   []string `xml:"BaseURL"`
 		addressing
 	}
-	// addressing is how segments are named. What has neither (SegmentBase) is fetched by
-	// ranges that the player finds in the file itself.
+	// addressing is how segments are named. A representation with neither (SegmentBase) is not
+	// prefetched: the player finds byte ranges in the file itself.
 	addressing struct {
 		Template *segmentInfo `xml:"SegmentTemplate"`
 		List     *segmentInfo `xml:"SegmentList"`
@@ -78,7 +78,8 @@ type (
 	}
 )
 
-// parseMPD reads an MPD; off is how far its server's clock is ahead.
+// parseMPD parses an MPD; it returns nil for invalid XML. clockOffset is how far the clock of the
+// server is ahead.
 func parseMPD(at *url.URL, text string, off time.Duration) *mpd {
 	m := &mpd{location: at, clockOffset: off}
 	if xml.Unmarshal([]byte(text), m) != nil {
@@ -87,10 +88,10 @@ func parseMPD(at *url.URL, text string, off time.Duration) *mpd {
 	return m
 }
 
-// isDynamic tells whether more segments come with time, without the MPD being loaded anew.
+// isDynamic reports whether segments are added over time without a reload of the MPD.
 func (m *mpd) isDynamic() bool { return m.Type == "dynamic" }
 
-// listSegments is what there is to be fetched at a time.
+// listSegments returns the segments that are available at a time.
 func (m *mpd) listSegments(now time.Time) (l listing) {
 	id := playlistID(m.location)
 	a, tracks := &collector{remaining: maxSegments}, 0
@@ -145,16 +146,16 @@ func (m *mpd) listSegments(now time.Time) (l listing) {
 	return l
 }
 
-// availability is which part of a period can be had, from its beginning on; length and to are
-// negative where they are not known.
+// availability is the available part of a period, relative to its start. length and to are negative
+// if unknown.
 type availability struct{ length, from, to time.Duration }
 
-// limitToLive leaves what is there by now and still.
+// limitToLive limits the availability to the live window at a time.
 func (w *availability) limitToLive(now time.Duration, depth string) {
 	if w.to < 0 || now < w.to {
 		w.to = max(0, now)
 	}
-	const lately = 10 * time.Minute // a player is hardly further behind
+	const lately = 10 * time.Minute // players are rarely further behind
 	back := lately
 	if d, ok := parseDuration(depth); ok {
 		back = min(back, d)
@@ -162,7 +163,7 @@ func (w *availability) limitToLive(now time.Duration, depth string) {
 	w.from = max(0, now-back)
 }
 
-// addUTCZone is a time in UTC, if it has no zone.
+// addUTCZone adds the zone UTC to a time without a zone.
 func addUTCZone(s string) string {
 	if len(s) < 6 || strings.HasSuffix(s, "Z") || strings.ContainsAny(s[len(s)-6:], "+-") {
 		return s
@@ -170,8 +171,8 @@ func addUTCZone(s string) string {
 	return s + "Z"
 }
 
-// inheritAddressing is the addressing of a representation: its own, and what those above say that
-// it does not.
+// inheritAddressing merges the addressing of a representation with that of its parents: missing
+// values are inherited.
 func inheritAddressing(all ...addressing) (a addressing) {
 	merge := func(into, s *segmentInfo) *segmentInfo {
 		if s == nil || into == nil {
@@ -200,7 +201,7 @@ func inheritAddressing(all ...addressing) (a addressing) {
 	return a
 }
 
-// addRepresentation adds the segments of a representation.
+// addRepresentation adds the segments of a representation to t.
 func (a *collector) addRepresentation(t *track, by addressing, rep representation, w availability) {
 	s := cmp.Or(by.Template, by.List)
 	if s == nil {
@@ -220,18 +221,18 @@ func (a *collector) addRepresentation(t *track, by addressing, rep representatio
 		a.addEntry(t, entry{segmentKey: segmentKey{a.resolveURL(fillTemplate(s.Init, rep, 0, 0)), 0, board.Unknown}, isInit: true})
 	}
 	step := parseNumber(s.Duration, 0)
-	// one adds the segment of an index, which begins at a time in ticks.
+	// addSegment adds the segment of an index, which begins at a time in ticks.
 	addSegment := func(i, at, ticks uint64) bool {
 		if a.remaining <= 0 {
 			return false
 		}
 		e := entry{number: int64(first + i), duration: length(ticks), segmentKey: segmentKey{to: board.Unknown}}
 		if len(s.Timeline) > 0 {
-			e.number = int64(at) // the same when the MPD is loaded anew
+			e.number = int64(at) // stable when the MPD is reloaded
 		}
 		if by.Template != nil {
 			if e.url = a.resolveURL(fillTemplate(s.Media, rep, first+i, at)); e.url == "" {
-				return false // nor are the others
+				return false // the other segments cannot be resolved either
 			}
 		} else {
 			if i >= uint64(len(s.URLs)) {
@@ -253,14 +254,14 @@ func (a *collector) addRepresentation(t *track, by addressing, rep representatio
 		s.walkTimeline(w, inTicks, addSegment)
 	case step > 0:
 		from := inTicks(w.from) / step
-		to := inTicks(w.to) / step // those that are there whole
+		to := inTicks(w.to) / step // only complete segments
 		if w.to == w.length && inTicks(w.to)%step != 0 {
-			to++ // the last one is shorter
+			to++ // the last segment is shorter
 		}
 		if by.List != nil && by.Template == nil {
 			from, to = 0, uint64(len(s.URLs))
 		} else if w.to < 0 {
-			return // nobody knows how many there are
+			return // the number of segments is unknown
 		}
 		for i := from; i < to && addSegment(i, i*step, step); i++ {
 		}
@@ -271,7 +272,7 @@ func (a *collector) addRepresentation(t *track, by addressing, rep representatio
 	}
 }
 
-// walkTimeline gives the segments of a SegmentTimeline to one, until that says no.
+// walkTimeline passes the segments of a SegmentTimeline to addSegment until that returns false.
 func (s *segmentInfo) walkTimeline(w availability, inTicks func(time.Duration) uint64, addSegment func(i, at, ticks uint64) bool) {
 	end := uint64(0)
 	if w.to >= 0 {
@@ -298,7 +299,7 @@ func (s *segmentInfo) walkTimeline(w availability, inTicks func(time.Duration) u
 	}
 }
 
-// parseMediaRange reads "0-99"; what is none is empty.
+// parseMediaRange parses "0-99". An invalid range becomes empty.
 func parseMediaRange(s string) (from, to unit.Bytes) {
 	first, last, _ := strings.Cut(s, "-")
 	a, err := strconv.ParseUint(first, 10, 48)
@@ -309,6 +310,7 @@ func parseMediaRange(s string) (from, to unit.Bytes) {
 	return unit.Bytes(a), unit.Bytes(b + 1)
 }
 
+// parseNumber parses a decimal number; it returns the given default for an invalid one.
 func parseNumber(s string, otherwise uint64) uint64 {
 	if n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 48); err == nil {
 		return n
@@ -316,9 +318,10 @@ func parseNumber(s string, otherwise uint64) uint64 {
 	return otherwise
 }
 
+// templateVariable matches an identifier of a segment template.
 var templateVariable = regexp.MustCompile(`\$(RepresentationID|Number|Time|Bandwidth|)(%0([0-9]{1,2})d)?\$`)
 
-// fillTemplate puts what is known into a template.
+// fillTemplate replaces the identifiers of a segment template.
 func fillTemplate(template string, rep representation, num, at uint64) string {
 	return templateVariable.ReplaceAllStringFunc(template, func(v string) string {
 		m := templateVariable.FindStringSubmatch(v)
@@ -337,9 +340,10 @@ func fillTemplate(template string, rep representation, num, at uint64) string {
 	})
 }
 
+// isoDuration matches a duration of XML Schema without years and months.
 var isoDuration = regexp.MustCompile(`^P(?:([0-9.]+)D)?(?:T(?:([0-9.]+)H)?(?:([0-9.]+)M)?(?:([0-9.]+)S)?)?$`)
 
-// parseDuration reads a length of XML Schema, of days and less: "PT1H2.5S".
+// parseDuration parses a duration of XML Schema of days and less, like "PT1H2.5S".
 func parseDuration(s string) (time.Duration, bool) {
 	m := isoDuration.FindStringSubmatch(strings.TrimSpace(s))
 	if m == nil || len(s) < 3 {

@@ -10,11 +10,11 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// errStalled ends jobs.
-var errStalled = fault.New(fault.Timeout, errors.New("nothing came for long"), "")
+// errStalled is the cause of cancelled jobs.
+var errStalled = fault.New(fault.Timeout, errors.New("no data received for too long"), "")
 
-// Schedule implements transfer.Task. A segment that no device can have now is left to the
-// player who waits for it.
+// Schedule implements transfer.Task. It leaves segments that no device can fetch now to the waiting
+// player.
 func (p *prefetcher) Schedule() (more bool) {
 	for _, s := range p.queue.segments {
 		if s.isHopeless(p.loop.Workers()) {
@@ -34,7 +34,7 @@ func (p *prefetcher) StartJob(of *transfer.Job) transfer.Carrier {
 	return j
 }
 
-// ReportProgress implements transfer.Task.
+// ReportProgress implements transfer.Task. It stops prefetching for players that are gone.
 func (p *prefetcher) ReportProgress(now time.Time) {
 	for _, r := range p.library.playbacks {
 		if !r.lastRequest.IsZero() && now.Sub(r.lastRequest) > playerIdleTimeout {
@@ -43,7 +43,7 @@ func (p *prefetcher) ReportProgress(now time.Time) {
 	}
 }
 
-// GiveUp implements transfer.Task: players decide when they have waited for long enough.
+// GiveUp implements transfer.Task. It does nothing: players decide how long they wait.
 func (p *prefetcher) GiveUp() {}
 
 // OnEnd implements transfer.Carrier.
@@ -53,13 +53,15 @@ func (j *job) OnEnd(err error) {
 	case errors.Is(err, transfer.ErrDropped):
 	case err == nil:
 		j.finishItem()
-	case errors.As(err, &refusal) && refusal.Verdict == transfer.Redirect && (s.response != nil || s.leftToPlayer): // it was not for others
+	// the redirect was not for all devices
+	case errors.As(err, &refusal) && refusal.Verdict == transfer.Redirect && (s.response != nil || s.leftToPlayer):
 		p.leaveToPlayer(s, err)
 	case errors.As(err, &refusal) && refusal.Verdict == transfer.Redirect:
 		p.handleRedirect(s, time.Now())
 	case errors.As(err, &refusal):
 		if refusal.RetryAfter > 0 {
-			p.loop.Suspend(j.Worker, min(maxBackoff, refusal.RetryAfter), err) // there are other servers
+			// the device can still use other servers
+			p.loop.Suspend(j.Worker, min(maxBackoff, refusal.RetryAfter), err)
 		}
 		p.loop.Exclude(s.object, s.excluded, j.Worker, err)
 	default:
@@ -69,20 +71,20 @@ func (j *job) OnEnd(err error) {
 		s.leadJob = nil
 		s.notifyReaders()
 	}
-	if !s.split && len(s.buf) == 0 && len(j.buf) > 0 { // it is not kept, unless somebody is given it
+	if !s.split && len(s.buf) == 0 && len(j.buf) > 0 { // only bytes that are given to a player are kept
 		n := min(s.heldBytes, unit.Bytes(len(j.buf)))
 		s.heldBytes, p.heldBytes = s.heldBytes-n, p.heldBytes-n
 	}
 	j.Worker.Wasted += j.Carried() - j.newBytes
 }
 
-// finishItem takes in that a job has brought its item.
+// finishItem records that a job has fetched its item.
 func (j *job) finishItem() {
 	p, s := j.prefetcher, j.segment
 	if !s.split {
 		s.buf, s.size = j.buf, unit.Bytes(len(j.buf))
 		s.response, j.newBytes = j.response, j.Carried()
-		if n := unit.Bytes(len(j.buf)); n != s.heldBytes { // copies are not counted any more
+		if n := unit.Bytes(len(j.buf)); n != s.heldBytes { // copies no longer count
 			p.heldBytes, s.heldBytes = p.heldBytes-s.heldBytes+n, n
 		}
 	} else if !s.received.Contains(0, s.size) {

@@ -9,9 +9,9 @@ import (
 	"mpbond/onload/board"
 )
 
-// parseHLS reads a playlist of HTTP Live Streaming (RFC 8216), as far as it says which
-// segments there are. A tag that is not known changes nothing; nor does one that is wrong,
-// but for its own segment.
+// parseHLS parses a playlist of HTTP Live Streaming (RFC 8216) as far as it lists segments or other
+// playlists. It ignores unknown tags; an invalid tag affects only its segment. It reports whether
+// text is a playlist.
 func parseHLS(at *url.URL, text string) (listing, bool) {
 	if text = strings.TrimPrefix(text, "\ufeff"); !strings.HasPrefix(text, "#EXTM3U") {
 		return listing{}, false
@@ -34,8 +34,8 @@ func parseHLS(at *url.URL, text string) (listing, bool) {
 	return r.listing, true
 }
 
-// playlistID is the URL of a playlist without what a player adds to ask for a reload
-// (_HLS_msn and others).
+// playlistID returns the URL of a playlist without the parameters of a reload (_HLS_msn and
+// others).
 func playlistID(u *url.URL) string {
 	v := *u
 	v.Fragment = ""
@@ -51,19 +51,21 @@ func playlistID(u *url.URL) string {
 	return v.String()
 }
 
+// hlsParser is the state of parsing a playlist.
 type hlsParser struct {
 	collector
 	listing
 	track *track
 	id    string
 
-	next    entry // what was said of the segment to come
+	next    entry // tags of the next segment
 	number  int64
-	init    segmentKey // the last EXT-X-MAP
+	init    segmentKey // last EXT-X-MAP
 	variant bool
-	end     segmentKey // where the last byte range ended
+	end     segmentKey // end of the last byte range
 }
 
+// readTag processes a tag.
 func (r *hlsParser) readTag(tag string) {
 	name, value, _ := strings.Cut(tag, ":")
 	switch name {
@@ -80,7 +82,7 @@ func (r *hlsParser) readTag(tag string) {
 		k := segmentKey{r.resolveURL(a["URI"]), 0, board.Unknown}
 		if a["BYTERANGE"] != "" {
 			if k.from, k.to = parseByteRange(a["BYTERANGE"]); k.from < 0 {
-				k.from = 0 // it is the beginning
+				k.from = 0 // an EXT-X-MAP without offset begins at 0
 			}
 		}
 		if a["URI"] != "" && k != r.init {
@@ -95,13 +97,13 @@ func (r *hlsParser) readTag(tag string) {
 	}
 }
 
-// parseByteRange reads "LENGTH@FROM"; from is -1 where it is not said, and to the length then.
+// parseByteRange parses "LENGTH@FROM". Without an offset, from is -1 and to is the length.
 func parseByteRange(s string) (from, to unit.Bytes) {
 	length, offset, said := strings.Cut(strings.TrimSpace(s), "@")
 	n, err := strconv.ParseUint(length, 10, 48)
 	at, err2 := strconv.ParseUint(offset, 10, 48)
 	if err != nil || said && err2 != nil {
-		return 0, 0 // of which nothing is added
+		return 0, 0 // an empty range is not added
 	}
 	if !said {
 		return -1, unit.Bytes(n)
@@ -109,7 +111,8 @@ func parseByteRange(s string) (from, to unit.Bytes) {
 	return unit.Bytes(at), unit.Bytes(at + n)
 }
 
-// readURI takes in what is no tag: a segment or, in a master playlist, another playlist.
+// readURI processes a URI line: a segment or, in a multivariant playlist, another playlist. It
+// returns false at the limit of segments.
 func (r *hlsParser) readURI(ref string) bool {
 	if r.variant {
 		r.variant = false
@@ -121,7 +124,7 @@ func (r *hlsParser) readURI(ref string) bool {
 	e.url, e.number = r.resolveURL(ref), r.number
 	r.number++
 	switch {
-	case e.from == -1 && r.end.url == e.url: // goes on where the last one ended
+	case e.from == -1 && r.end.url == e.url: // follows the last byte range
 		e.from, e.to = r.end.to, r.end.to+e.to
 	case e.from == -1:
 		e.from = 0
@@ -132,14 +135,14 @@ func (r *hlsParser) readURI(ref string) bool {
 	return r.addEntry(r.track, e)
 }
 
-// noteGroup notes of which group another playlist is.
+// noteGroup records the group of another playlist.
 func (r *hlsParser) noteGroup(ref, group string) {
 	if u, err := url.Parse(r.resolveURL(ref)); ref != "" && err == nil && u.Host != "" && len(r.groups) < maxTracks && len(group) < maxURLLength {
 		r.groups[playlistID(u)] = r.id + " " + group
 	}
 }
 
-// parseAttributes reads NAME=VALUE,NAME="VALUE".
+// parseAttributes parses an attribute list, NAME=VALUE,NAME="VALUE".
 func parseAttributes(s string) map[string]string {
 	all := map[string]string{}
 	for s != "" {

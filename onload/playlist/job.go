@@ -15,35 +15,36 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// readSize is what is read at a time.
+// readSize is how much is read at a time.
 const readSize = 32 << 10
 
-// job is one request on its way. What is not set at its start is guarded by the loop's lock.
+// job is one request of a device. The loop's lock guards the fields that are not set at its start.
 type job struct {
 	*transfer.Job
 	prefetcher *prefetcher
 	segment    *segment
 	header     http.Header
-	from, to   unit.Bytes // that it asks for, of its segment
+	from, to   unit.Bytes // requested range, relative to the segment
 	ranged     bool
-	ifRange    string // If-Range, or ""
+	ifRange    string // value of If-Range, or ""
 
 	response       *response
-	buf            []byte     // of a segment that is not split
-	newBytes       unit.Bytes // of what it has carried, what nobody else has
-	untouchedBytes unit.Bytes // that came since it was touched
+	buf            []byte     // body, if the segment is not split
+	newBytes       unit.Bytes // carried bytes that no other job has brought
+	untouchedBytes unit.Bytes // received since the last Touch
 }
 
-// response is the head of one that can be used.
+// response is the header of a usable response.
 type response struct {
 	status         int
 	header         http.Header
 	size           unit.Bytes // of the segment, or board.Unknown
-	total          unit.Bytes // of what it is a part of
+	total          unit.Bytes // of the file that contains it
 	etag, modified string     // strong, or ""
-	acceptsRanges  bool       // the server has parts of it
+	acceptsRanges  bool       // the server supports ranges
 }
 
+// validator returns the value for If-Range, or "".
 func (a *response) validator() string {
 	if a.etag != "" {
 		return a.etag
@@ -51,6 +52,7 @@ func (a *response) validator() string {
 	return a.modified
 }
 
+// newRefusal returns a Refusal that excludes the device.
 func newRefusal(format string, args ...any) *transfer.Refusal {
 	return &transfer.Refusal{Verdict: transfer.Exclude, Err: fmt.Errorf(format, args...)}
 }
@@ -81,7 +83,7 @@ func (j *job) Carry(ctx context.Context) error {
 		n, err := a.Body.Read(buf)
 		if over, refused := j.acceptBytes(buf[:n]); over || refused != nil {
 			if refused == nil && err == nil {
-				_, _ = a.Body.Read(buf[:1]) // the end, so that the connection can be used again
+				_, _ = a.Body.Read(buf[:1]) // reads the end, so that the connection can be reused
 			}
 			return refused
 		}
@@ -94,7 +96,7 @@ func (j *job) Carry(ctx context.Context) error {
 	}
 }
 
-// checkEnd judges the end of a body.
+// checkEnd returns an error if the body ended before the item is complete.
 func (j *job) checkEnd() error {
 	j.prefetcher.loop.Lock()
 	defer j.prefetcher.loop.Unlock()
@@ -104,7 +106,7 @@ func (j *job) checkEnd() error {
 	return nil
 }
 
-// parseResponse judges the head of an answer.
+// parseResponse checks the status and header of a response.
 func (j *job) parseResponse(r *http.Response) (*response, *transfer.Refusal) {
 	a := &response{status: r.StatusCode, header: r.Header.Clone(), size: board.Unknown}
 	switch {
@@ -117,14 +119,14 @@ func (j *job) parseResponse(r *http.Response) (*response, *transfer.Refusal) {
 	case j.ranged && r.StatusCode != http.StatusPartialContent, !j.ranged && r.StatusCode != http.StatusOK:
 		return nil, newRefusal("the web server answered %s", r.Status)
 	case r.Uncompressed, r.Header.Get("Content-Encoding") != "" && !strings.EqualFold(r.Header.Get("Content-Encoding"), "identity"):
-		return nil, newRefusal("encoded, although not asked for")
+		return nil, newRefusal("the server sent an encoding that was not requested")
 	}
 	a.etag, a.modified, _ = fetch.Validators(r.Header)
 	if !j.ranged {
 		if r.ContentLength >= 0 {
 			a.size = unit.Bytes(r.ContentLength)
 		} else if r.ProtoMajor < 2 && len(r.TransferEncoding) == 0 {
-			return nil, newRefusal("neither length nor end are told")
+			return nil, newRefusal("the response has no length and no detectable end")
 		}
 		a.total = a.size
 		a.acceptsRanges = strings.EqualFold(r.Header.Get("Accept-Ranges"), "bytes")
@@ -136,19 +138,19 @@ func (j *job) parseResponse(r *http.Response) (*response, *transfer.Refusal) {
 		return nil, newRefusal("%w", err)
 	}
 	if end != to {
-		return nil, newRefusal("asked for bytes %d to %d, the server sends %d to %d", from, to, from, end)
+		return nil, newRefusal("requested bytes %d to %d, the server sent %d to %d", from, to, from, end)
 	}
 	a.total, a.acceptsRanges, a.size = total, true, j.segment.size
 	return a, nil
 }
 
-// isSameVersion tells whether two answers are of one state of an object.
+// isSameVersion reports whether two responses are of the same version of a file.
 func (a *response) isSameVersion(b *response) bool {
 	return a.total == b.total && a.etag == b.etag && (a.etag != "" || a.modified == b.modified)
 }
 
-// matchesFile tells whether an answer is of the version of which the other ranges of that file
-// are. The own line's word decides: what others have brought of another one is forgotten.
+// matchesFile reports whether a response is of the same version as the other ranges of its file.
+// The local device decides: ranges of another version are discarded.
 func (j *job) matchesFile(a *response) bool {
 	p, r := j.prefetcher, j.segment.playback
 	if r.rangeFile != j.segment.url || r.fileVersion == nil {
@@ -162,7 +164,7 @@ func (j *job) matchesFile(a *response) bool {
 		for _, o := range p.segments {
 			switch other := o.playback == r && o.url == r.rangeFile && o.response != nil && !o.response.isSameVersion(a); {
 			case other && o.readers > 0:
-				p.leaveToPlayer(o, errors.New("this device's own line sees another version"))
+				p.leaveToPlayer(o, errors.New("the local device sees another version"))
 			case other:
 				p.removeSegment(o)
 			}
@@ -171,7 +173,7 @@ func (j *job) matchesFile(a *response) bool {
 	return true
 }
 
-// acceptResponse takes in the head of an answer.
+// acceptResponse processes the header of a response.
 func (j *job) acceptResponse(r *http.Response) error {
 	p, s := j.prefetcher, j.segment
 	p.loop.Lock()
@@ -184,9 +186,9 @@ func (j *job) acceptResponse(r *http.Response) error {
 	case refusal != nil:
 		return refusal
 	case s.response != nil && !s.response.isSameVersion(a):
-		return newRefusal("it is not what another device gets")
+		return newRefusal("the response differs from that of another device")
 	case j.ranged && !s.split && !j.matchesFile(a):
-		return newRefusal("it is of another version than the rest of the file")
+		return newRefusal("the response has another version than the rest of the file")
 	}
 	j.response = a
 	if s.response != nil {
@@ -200,7 +202,7 @@ func (j *job) acceptResponse(r *http.Response) error {
 	if s.split = a.size >= minSplitSize && a.acceptsRanges && a.validator() != ""; s.split {
 		if !p.reserveMemory(s, a.size) {
 			s.split = false
-			p.leaveToPlayer(s, errors.New("there is no room for it"))
+			p.leaveToPlayer(s, errors.New("the memory limit is reached"))
 			return transfer.ErrDropped
 		}
 		s.buf = make([]byte, a.size)
@@ -213,7 +215,7 @@ func (j *job) acceptResponse(r *http.Response) error {
 	return nil
 }
 
-// acceptBytes takes in what came, and tells whether it is all.
+// acceptBytes stores received bytes. It reports whether the item is complete.
 func (j *job) acceptBytes(piece []byte) (over bool, err error) {
 	p, s := j.prefetcher, j.segment
 	p.loop.Lock()
@@ -225,12 +227,12 @@ func (j *job) acceptBytes(piece []byte) (over bool, err error) {
 		return true, transfer.ErrDropped
 	}
 	size := j.Item.Size()
-	if size != board.Unknown && got+n > size { // it has become less
+	if size != board.Unknown && got+n > size { // the job was shortened
 		piece = piece[:max(0, size-got)]
 	}
 	if len(piece) > 0 {
 		if !j.storePiece(got, piece) {
-			p.leaveToPlayer(s, errors.New("there is no room for it"))
+			p.leaveToPlayer(s, errors.New("the memory limit is reached"))
 			return true, transfer.ErrDropped
 		}
 		s.notifyReaders()
@@ -238,7 +240,8 @@ func (j *job) acceptBytes(piece []byte) (over bool, err error) {
 	return size != board.Unknown && got+n >= size, nil
 }
 
-// storePiece takes in bytes of its item from got on, and reports whether there is room for them.
+// storePiece stores bytes of the item at offset got. It reports false if the memory limit is
+// reached.
 func (j *job) storePiece(got unit.Bytes, piece []byte) bool {
 	s, n := j.segment, unit.Bytes(len(piece))
 	if j.untouchedBytes += n; j.untouchedBytes >= minProgress {
@@ -246,7 +249,7 @@ func (j *job) storePiece(got unit.Bytes, piece []byte) bool {
 		j.Touch()
 	}
 	if at := j.from + got; s.split {
-		for from, to := range s.received.Missing(at, at+n) { // nobody may write what somebody reads
+		for from, to := range s.received.Missing(at, at+n) { // a player may be reading the other bytes
 			j.newBytes += unit.Bytes(copy(s.buf[from:to], piece[from-at:]))
 		}
 		s.received.Add(at, at+n)

@@ -12,59 +12,60 @@ import (
 	"mpbond/onload/board"
 )
 
-// Bounds of what is kept of playlists.
+// Limits of stored playlists.
 const (
 	maxDocuments   = 16
-	maxEntries     = 150_000  // of all
-	maxAllURLBytes = 32 << 20 // bytes of their URLs
-	relistInterval = 500 * time.Millisecond
+	maxEntries     = 150_000                // segments of all playlists
+	maxAllURLBytes = 32 << 20               // bytes of their URLs
+	relistInterval = 500 * time.Millisecond // age after which a dynamic MPD is evaluated again
 )
 
 // document is a playlist that a player has loaded.
 type document struct {
 	id        string
-	mpd       *mpd // of one from which more segments follow with time
+	mpd       *mpd // of a dynamic MPD
 	listedAt  time.Time
 	usedAt    time.Time
 	playbacks []*playback
 	index     map[segmentKey]location
-	urlBytes  int // bytes of its URLs
+	urlBytes  int // size of its URLs
 }
 
-// location is where a segment is.
+// location identifies an entry of a playback.
 type location struct {
 	playback *playback
 	index    int
 }
 
-// playback is a track, and how far its player is.
+// playback is a track with the position of its player.
 type playback struct {
 	*track
-	lastRequest   time.Time // when it was used last; zero: it is not
-	lastNumber    int64     // that was asked for last
-	requestHeader http.Header
-	requestHost   string     // that request is for
-	lastSize      unit.Bytes // of its last segment
+	lastRequest   time.Time   // zero: not playing
+	lastNumber    int64       // number of the last requested entry
+	requestHeader http.Header // of the last request
+	requestHost   string      // host of that request
+	lastSize      unit.Bytes  // size of the last segment
 	mismatches    int
-	isRedirected  bool   // its segments were redirected lately
-	rangeFile     string // that its segments are ranges of, and of which version of it
+	isRedirected  bool   // segments were redirected recently
+	rangeFile     string // file and version of which the segments are ranges
 	fileVersion   *response
-	lookUps       int // of how many it is asked where they are
+	lookUps       int // running look-ups of redirects
 }
 
-// library has the playlists that players have loaded, and where the players are. It is not
+// library holds the playlists that players have loaded, and the positions of the players. It is not
 // safe for concurrent use.
 type library struct {
-	documents []*document          // the last used one last
-	playbacks map[string]*playback // tracks, by id
-	groups    map[string]string    // of playlists that a master playlist has named
+	documents []*document          // most recently used last
+	playbacks map[string]*playback // by track ID
+	groups    map[string]string    // of playlists, from multivariant playlists
 }
 
+// newLibrary returns an empty library.
 func newLibrary() *library {
 	return &library{playbacks: map[string]*playback{}, groups: map[string]string{}}
 }
 
-// parsePlaylist reads a playlist; nil is that it is none.
+// parsePlaylist parses a playlist of a kind, "hls" or "dash". It returns nil if it is invalid.
 func parsePlaylist(at *url.URL, kind, text string, off time.Duration, now time.Time) (*document, listing) {
 	d := &document{id: playlistID(at), usedAt: now}
 	if kind != "dash" {
@@ -84,7 +85,7 @@ func parsePlaylist(at *url.URL, kind, text string, off time.Duration, now time.T
 	return d, m.listSegments(now)
 }
 
-// addDocument takes in a playlist, in the place of an older one of its URL.
+// addDocument adds a playlist, or replaces the one of the same URL.
 func (y *library) addDocument(d *document, l listing, now time.Time) {
 	maps.Copy(y.groups, l.groups)
 	y.documents = slices.DeleteFunc(y.documents, func(old *document) bool { return old.id == d.id })
@@ -92,7 +93,7 @@ func (y *library) addDocument(d *document, l listing, now time.Time) {
 	y.updateDocument(d, l, now)
 }
 
-// updateDocument takes in what a playlist says now.
+// updateDocument replaces the content of a playlist.
 func (y *library) updateDocument(d *document, l listing, now time.Time) {
 	d.playbacks, d.index, d.urlBytes, d.listedAt = nil, map[segmentKey]location{}, l.urlBytes, now
 	for _, t := range l.tracks {
@@ -111,14 +112,14 @@ func (y *library) updateDocument(d *document, l listing, now time.Time) {
 	}
 }
 
-// markUsed notes that a player uses a playlist now.
+// markUsed records that a player uses a playlist now.
 func (y *library) markUsed(d *document, now time.Time) {
 	d.usedAt = now
 	y.documents = append(slices.DeleteFunc(y.documents, func(o *document) bool { return o == d }), d)
 }
 
-// evictOld forgets playlists that were not used for longest, and returns the tracks that go
-// with them.
+// evictOld removes the least recently used playlists beyond the limits and returns the playbacks
+// that end with them.
 func (y *library) evictOld() (gone []*playback) {
 	sum, text, last := 0, 0, make(map[*playback]bool)
 	for i := len(y.documents) - 1; i >= 0; i-- {
@@ -133,7 +134,7 @@ func (y *library) evictOld() (gone []*playback) {
 		y.documents = y.documents[i+1:]
 		break
 	}
-	maps.DeleteFunc(y.groups, func(_, group string) bool { // they begin with the playlist that names them
+	maps.DeleteFunc(y.groups, func(_, group string) bool { // groups begin with the ID of their playlist
 		by, _, _ := strings.Cut(group, " ")
 		return !slices.ContainsFunc(y.documents, func(d *document) bool { return d.id == by })
 	})
@@ -146,7 +147,7 @@ func (y *library) evictOld() (gone []*playback) {
 	return gone
 }
 
-// findEntry finds an entry: just those bytes, or the whole that they are of.
+// findEntry returns the entry for a byte range of a URL, or else for the whole URL.
 func (y *library) findEntry(name string, from, to unit.Bytes) (location, *document) {
 	for i := len(y.documents) - 1; i >= 0; i-- {
 		for _, k := range []segmentKey{{name, from, to}, {name, 0, board.Unknown}} {
@@ -158,7 +159,7 @@ func (y *library) findEntry(name string, from, to unit.Bytes) (location, *docume
 	return location{}, nil
 }
 
-// noteRedirect has a playlist that is redirected be of the group of the one that was named.
+// noteRedirect gives the target of a redirected playlist the group of its original URL.
 func (y *library) noteRedirect(from *url.URL, to string) {
 	u, err := url.Parse(to)
 	if group := y.groups[playlistID(from)]; err == nil && group != "" && len(y.groups) < maxSegments {

@@ -9,54 +9,54 @@ import (
 	"mpbond/onload/board"
 )
 
-// Bounds of what a playlist may have us keep.
+// Limits of playlists.
 const (
-	maxPlaylist  = 4 << 20 // bytes; of larger ones nothing is fetched ahead
-	maxSegments  = 50_000  // of a playlist
-	maxURLBytes  = 8 << 20 // bytes of their URLs
-	maxURLLength = 2 << 10 // of one, and of what stands for many
-	maxTracks    = 256     // of a playlist
-	maxAhead     = 64      // segments of a track, however short they are
+	maxPlaylist  = 4 << 20 // bytes; larger playlists are not prefetched
+	maxSegments  = 50_000  // per playlist
+	maxURLBytes  = 8 << 20 // of all URLs of a playlist
+	maxURLLength = 2 << 10 // of a URL or template
+	maxTracks    = 256     // per playlist
+	maxAhead     = 64      // segments prefetched per track
 )
 
-// segmentKey is what a player asks for: a URL, and which bytes of it; To is board.Unknown for
-// all that there is.
+// segmentKey identifies what a player requests: a URL and a byte range. to is board.Unknown for the
+// whole URL.
 type segmentKey struct {
 	url      string
 	from, to unit.Bytes
 }
 
-// entry is a segment as a playlist has it.
+// entry is a segment of a playlist.
 type entry struct {
 	segmentKey
 	duration time.Duration
-	number   int64 // names it among those of its track, also when the playlist was loaded anew
-	isInit   bool  // it initialises a decoder, and has no place in time
+	number   int64 // identifies it in its track, also after a reload
+	isInit   bool  // initialises a decoder, and has no duration
 }
 
-// track is one sequence of segments.
+// track is a sequence of segments.
 type track struct {
-	id string // of a track that is loaded again the same
-	// group is shared by those of which a player plays one at a time; "" is none.
+	id string // stable when the playlist is reloaded
+	// group is shared by tracks of which a player plays one at a time; "" is none.
 	group   string
 	entries []entry
 }
 
-// listing is what a playlist says.
+// listing is the content of a playlist.
 type listing struct {
 	tracks   []*track
-	groups   map[string]string // of other playlists: URL to group
-	urlBytes int               // bytes of URLs in it
+	groups   map[string]string // other playlists: ID to group
+	urlBytes int               // size of its URLs
 }
 
-// collector collects the segments of a playlist.
+// collector collects the segments of a playlist within the limits.
 type collector struct {
 	base      *url.URL
-	remaining int // how many more there may be
-	urlBytes  int // bytes of URLs so far
+	remaining int // entries that may be added
+	urlBytes  int // size of the URLs so far
 }
 
-// reserveURL takes room for a URL, if there is some.
+// reserveURL counts a URL. It reports false at a limit.
 func (a *collector) reserveURL(u string) bool {
 	if a.remaining <= 0 || a.urlBytes+len(u) > maxURLBytes {
 		a.remaining = 0
@@ -67,22 +67,24 @@ func (a *collector) reserveURL(u string) bool {
 	return true
 }
 
-// resolveURL makes a whole URL of what a playlist has; "" if it is none that is fetched ahead.
+// resolveURL resolves a reference of the playlist. It returns "" for URLs that are not prefetched.
 func (a *collector) resolveURL(ref string) string { return resolveURL(a.base, ref) }
 
+// resolveURL resolves a reference relative to base. It returns "" unless the result is a valid http
+// URL.
 func resolveURL(base *url.URL, ref string) string {
 	if len(ref) > maxURLLength || len(base.Path) > maxURLLength {
 		return ""
 	}
 	u, err := base.Parse(strings.TrimSpace(ref))
 	if err != nil || u.Host == "" || u.Scheme != "http" {
-		return "" // by https the player asks where nobody looks in
+		return "" // requests for https URLs are encrypted, and cannot be served
 	}
 	u.Fragment = ""
 	return u.String()
 }
 
-// addEntry adds a segment to a track, if it is one.
+// addEntry adds a valid segment to a track. It returns false at a limit.
 func (a *collector) addEntry(t *track, e entry) bool {
 	if !a.reserveURL(e.url) {
 		return false
@@ -93,7 +95,7 @@ func (a *collector) addEntry(t *track, e entry) bool {
 	return true
 }
 
-// secondsToDuration is a length that a playlist tells; nonsense is none.
+// secondsToDuration converts seconds of a playlist; implausible values become 0.
 func secondsToDuration(s float64) time.Duration {
 	if !(s > 0 && s < 1e6) {
 		return 0
@@ -101,8 +103,7 @@ func secondsToDuration(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second))
 }
 
-// entriesAfter lists which entries are to be fetched after that of a number: as many as last
-// for so long.
+// entriesAfter returns the entries after the one of a number, as many as last for the window.
 func (t *track) entriesAfter(number int64, window time.Duration) []entry {
 	from := 0
 	for i, e := range t.entries {

@@ -14,21 +14,21 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// A segment that is redirected is asked for by the own line, once: where a redirect leads
-// may be meant for that line alone. The player is given the redirect as it came, since it
-// alone knows who may read what is there; and it finds there what was fetched ahead.
+// Only the local device resolves redirects of segments, once each: a redirect may be meant for this
+// device alone. The player gets the redirect unchanged, since only the player knows which
+// credentials may go there; and it finds the prefetched segment at the target.
 
-// Tuning.
+// Limits of redirects.
 const (
-	maxHops    = 3 // redirects that are followed, one after the other
-	maxLookUps = 4 // of a track, at once
+	maxHops    = 3 // in a row
+	maxLookUps = 4 // at once, per track
 )
 
-// isRedirect tells whether an answer leads elsewhere.
+// isRedirect reports whether a status is a redirect.
 func isRedirect(status int) bool { return status/100 == 3 }
 
-// isNearPlayer tells whether a segment that was redirected to is still near to where its
-// player is: the player asks for it after that which led there.
+// isNearPlayer reports whether the target of a redirected segment is still near the position of the
+// player, which requests it after the original URL.
 func (s *segment) isNearPlayer(wanted map[segmentKey]int64) bool {
 	if n, ok := wanted[s.listedKey]; s.hops > 0 && ok && n == s.number {
 		return true
@@ -37,7 +37,7 @@ func (s *segment) isNearPlayer(wanted map[segmentKey]int64) bool {
 	return s.hops > 0 && back >= 0 && back <= 2
 }
 
-// handleRedirect takes in that a device was redirected.
+// handleRedirect records that a device was redirected.
 func (p *prefetcher) handleRedirect(s *segment, now time.Time) {
 	p.freeSegment(s)
 	if !s.lookingUp {
@@ -47,7 +47,7 @@ func (p *prefetcher) handleRedirect(s *segment, now time.Time) {
 		return
 	}
 	s.playback.isRedirected = true
-	for _, o := range p.segments { // helpers need not ask for these
+	for _, o := range p.segments { // helpers would be redirected too
 		if o.playback == s.playback && o != s && o.response == nil && o.readers == 0 && !o.lookingUp && !o.leftToPlayer && !p.queue.isUnderWay(o) {
 			p.removeSegment(o)
 		}
@@ -55,7 +55,7 @@ func (p *prefetcher) handleRedirect(s *segment, now time.Time) {
 	p.prefetchNext(s.playback, now)
 }
 
-// lookUpLocation asks by the own line where a segment is.
+// lookUpLocation asks the local device where a segment is.
 func (p *prefetcher) lookUpLocation(s *segment) {
 	if p.loop.IsClosing() {
 		return
@@ -69,12 +69,12 @@ func (p *prefetcher) lookUpLocation(s *segment) {
 		s.lookingUp = false
 		s.playback.lookUps--
 		switch {
-		case s.leftToPlayer, p.segments[s.segmentKey] != s && s.readers == 0: // not wanted any more
+		case s.leftToPlayer, p.segments[s.segmentKey] != s && s.readers == 0: // no longer wanted
 			return
 		case err != nil:
 			s.playback.mismatches++
 			p.leaveToPlayer(s, err)
-		case a == nil: // it is here
+		case a == nil: // not redirected
 			s.playback.isRedirected = false
 			p.queue.addSegment(s, s.dueTime)
 		default:
@@ -87,7 +87,7 @@ func (p *prefetcher) lookUpLocation(s *segment) {
 	})
 }
 
-// fetchRedirect asks, and returns what redirects, or nil.
+// fetchRedirect requests a segment and returns the redirect, or nil if there is none.
 func (s *segment) fetchRedirect(ctx context.Context, own *transfer.Worker) (*response, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stallTimeout, errStalled)
 	defer cancel()
@@ -107,11 +107,11 @@ func (s *segment) fetchRedirect(ctx context.Context, own *transfer.Worker) (*res
 	if !isRedirect(a.StatusCode) {
 		return nil, nil
 	}
-	_, _ = io.CopyN(io.Discard, a.Body, 4<<10) // so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, a.Body, 4<<10) // so that the connection can be reused
 	return &response{status: a.StatusCode, header: a.Header.Clone()}, nil
 }
 
-// followRedirect has what an answer leads to fetched ahead.
+// followRedirect prefetches the target of a redirect.
 func (p *prefetcher) followRedirect(s *segment, a *response) error {
 	from, err := url.Parse(s.url)
 	if err != nil {
@@ -121,11 +121,11 @@ func (p *prefetcher) followRedirect(s *segment, a *response) error {
 	u, err := url.Parse(to.url)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || a.header.Get("Location") == "":
-		return fault.New(fault.Protocol, errors.New("it leads to where only the player may ask"), "")
+		return fault.New(fault.Protocol, errors.New("only the player may follow the redirect"), "")
 	case s.hops+1 > maxHops:
-		return fault.New(fault.Protocol, fmt.Errorf("over %d redirects", maxHops), "")
+		return fault.New(fault.Protocol, fmt.Errorf("more than %d redirects", maxHops), "")
 	case p.segments[to] != nil:
-		return fault.New(fault.Protocol, errors.New("it leads to what is there already"), "")
+		return fault.New(fault.Protocol, errors.New("the target of the redirect is fetched already"), "")
 	}
 	s.response, s.size, s.complete = a, 0, true
 	s.notifyReaders()
@@ -140,7 +140,7 @@ func (p *prefetcher) followRedirect(s *segment, a *response) error {
 	return nil
 }
 
-// findRedirected finds what a player was redirected to; nil if it is none.
+// findRedirected returns the segment for the target of a redirect, or nil.
 func (p *prefetcher) findRedirected(k segmentKey) *segment {
 	for _, k := range []segmentKey{k, {k.url, 0, board.Unknown}} {
 		if s := p.segments[k]; s != nil && s.hops > 0 && s.playback.mismatches < maxMismatches {

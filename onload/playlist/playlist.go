@@ -1,24 +1,24 @@
-// Package playlist is a proxy for video players on the same device. It stands between a
-// player, which asks for one segment after the other, and a http.RoundTripper for each
-// device, as package onload/fetch does: the segments that come next in a playlist are
-// fetched ahead over all of them, in the order in which they are wanted, which package
+// Package playlist is an HTTP proxy for video players on the same device. It prefetches the
+// next segments of a playlist over several devices, in the order in which they are needed.
+// Package onload/board decides which device fetches what. Each device is an
+// http.RoundTripper: an interface of this device, or a helper (package onload/relay).
 // onload decides.
 //
-//	playlist.go  what it is told, and what came of it
-//	proxy.go     requests of players: forwarded, or served from the shelf
-//	library.go   playlists that players have loaded, and where the players are
-//	shelf.go     what is being fetched ahead, and what not any more
+//	playlist.go  configuration and results
+//	proxy.go     requests of players: forwarded, or served from prefetched segments
+//	library.go   loaded playlists and positions of players
+//	prefetch.go  segments that are prefetched
 //	queue.go     segments on the board
-//	engine.go    the task of package transfer, and ends of jobs
-//	job.go       one request for a segment, and what its answer is worth
-//	moved.go     segments that are redirected
-//	list.go      what any playlist says
+//	task.go      the task of package transfer, and ends of jobs
+//	job.go       one request for a segment, and checks of its response
+//	redirect.go  redirected segments
+//	list.go      content of playlists
 //	hls.go       playlists of HTTP Live Streaming
-//	dash.go      those of MPEG-DASH
+//	dash.go      playlists of MPEG-DASH
 //
-// Whatever is not as it should be is left to the player: its own request goes on by this
-// device's line, and it sees what the server answers. What is encrypted (CONNECT) is
-// carried by that line unseen.
+// In case of doubt a request is left to the player: it is forwarded over the local
+// device, and the player sees the response of the server. Encrypted connections (CONNECT)
+// are tunnelled over the local device.
 package playlist
 
 import (
@@ -38,54 +38,54 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// Config is what a Proxy needs.
+// Config configures a Proxy.
 type Config struct {
-	Devices []fetch.Device // at least one, this device's own line first
-	// NewDevices, if not nil, brings devices that are found later.
+	Devices []fetch.Device // at least one; the local device first
+	// NewDevices, if not nil, delivers devices that are found later.
 	NewDevices <-chan fetch.Device
-	// Dial connects by the own line, for what is encrypted.
+	// Dial connects over the local device, for encrypted connections. nil: there are none.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Scheduler is one that nobody else uses; nil is the default.
+	// Scheduler is not shared with another user; nil is the default.
 	Scheduler board.Scheduler
-	// OnSuspend, if not nil, is told each time that a device fails; it must be quick.
+	// OnSuspend, if not nil, is called each time a device is suspended. It must not block.
 	OnSuspend func(device string, err error)
 	Log       *slog.Logger
 
-	memory unit.Bytes // for tests
+	memory unit.Bytes // in tests
 }
 
 // Tuning.
 const (
-	prefetchWindow    = 60 * time.Second // of media that is fetched ahead: what players keep themselves
-	defaultMemory     = 64 * unit.MB     // of segments that are held
-	playerIdleTimeout = 2 * time.Minute  // after which a player is taken to be gone
-	stallTimeout      = 10 * time.Second // without an answer, or minProgress
-	minProgress       = 4 * unit.KB      // 3 kbit/s: less is nothing
+	prefetchWindow    = 60 * time.Second // of media that is prefetched: about what players buffer
+	defaultMemory     = 64 * unit.MB     // for stored segments
+	playerIdleTimeout = 2 * time.Minute  // after which a player counts as gone
+	stallTimeout      = 10 * time.Second // without a response, or minProgress bytes
+	minProgress       = 4 * unit.KB      // 3 kbit/s
 	firstBackoff      = 500 * time.Millisecond
-	maxMismatches     = 3                // answers that are of no use, after which none is fetched ahead
-	maxBackoff        = 20 * time.Second // that a device is left alone
+	maxMismatches     = 3                // useless responses after which a track is not prefetched
+	maxBackoff        = 20 * time.Second // of a device
 	tickInterval      = 100 * time.Millisecond
-	minSplitSize      = 64 * unit.KB // less is not worth to be split
+	minSplitSize      = 64 * unit.KB // smaller segments are not split
 )
 
-// Result is what a proxy has done.
+// Result is the outcome of a proxy.
 type Result struct {
-	Segments int                 `json:"segments"` // served of what was fetched over all devices
-	Bytes    unit.Bytes          `json:"bytes"`    // of these
-	Passed   int                 `json:"passed"`   // segments that were left to the player and its own line
-	Unused   unit.Bytes          `json:"unused"`   // fetched ahead, and not asked for
-	Tunnels  int                 `json:"tunnels"`  // encrypted connections, by the own line alone
+	Segments int                 `json:"segments"` // served from prefetched data
+	Bytes    unit.Bytes          `json:"bytes"`    // of Segments
+	Passed   int                 `json:"passed"`   // segments left to the player and the local device
+	Unused   unit.Bytes          `json:"unused"`   // prefetched but not requested
+	Tunnels  int                 `json:"tunnels"`  // encrypted connections, over the local device only
 	Devices  []fetch.DeviceUsage `json:"devices"`
 }
 
-// Proxy is one.
+// Proxy is an HTTP proxy that prefetches segments. Its methods may be called by any goroutine.
 type Proxy struct {
 	Config
 	forward    *httputil.ReverseProxy
 	prefetcher *prefetcher
 }
 
-// New makes a proxy.
+// New returns a proxy. Errors are those of an invalid Config.
 func New(cfg Config) (*Proxy, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -111,15 +111,15 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-// keepRedirect follows no redirect.
+// keepRedirect makes a client return redirects instead of following them.
 func keepRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Serve serves players until ctx ends. The listener must be of this device alone:
-// whoever reaches a proxy uses its lines.
+// Serve serves players until ctx ends and returns what it has done. The listener must be on a
+// loopback address: whoever reaches a proxy can use its connections.
 func (p *Proxy) Serve(ctx context.Context, l net.Listener) (Result, error) {
 	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		l.Close()
-		return Result{}, fault.New(fault.Usage, errors.New("a proxy that others reach would lend them this device's lines"), "listen at 127.0.0.1")
+		return Result{}, fault.New(fault.Usage, errors.New("the proxy listens on an address that other devices can reach"), "listen on 127.0.0.1")
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -20,33 +20,34 @@ import (
 	"mpbond/onload/board"
 )
 
-// newHandler answers players; own is the address that it listens at.
+// newHandler returns the handler of players. own is the address of the proxy.
 func (p *Proxy) newHandler(own string) http.Handler {
 	return splice.GuardResponses(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodConnect:
 			p.serveTunnel(w, r, own)
 		case r.URL.Scheme != "http" || r.URL.Host == "":
-			http.Error(w, "mpbond: this is a proxy: set it as the HTTP proxy of a player", http.StatusBadRequest)
+			http.Error(w, "mpbond: this is a proxy: set it as the HTTP proxy of a video player", http.StatusBadRequest)
 		case r.URL.Host == own:
-			http.Error(w, "mpbond: this is the proxy itself", http.StatusLoopDetected)
+			http.Error(w, "mpbond: the request is for the proxy itself", http.StatusLoopDetected)
 		case r.Method != http.MethodGet || isConditional(r.Header) || r.ContentLength != 0 || !p.serveSegment(w, r):
 			p.forward.ServeHTTP(w, r)
 		}
 	}))
 }
 
-// rewriteRequest leaves a request as it is, but for codings that look cannot read.
+// rewriteRequest forwards a request unchanged, except for codings that inspectResponse cannot
+// decode.
 func rewriteRequest(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
-	coding := "identity" // without one the transport would ask for gzip, and unpack it
+	coding := "identity" // otherwise the transport would request gzip and decode it
 	if acceptsGzip(r.In.Header) {
 		coding = "gzip"
 	}
 	r.Out.Header.Set("Accept-Encoding", coding)
 }
 
-// acceptsGzip reports whether a player takes answers that gzip has compressed.
+// acceptsGzip reports whether a player accepts the coding gzip.
 func acceptsGzip(h http.Header) bool {
 	for coding := range strings.SplitSeq(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
 		name, weight, _ := strings.Cut(coding, ";")
@@ -57,12 +58,13 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
+// replyUnreachable replies that the server cannot be reached.
 func (p *Proxy) replyUnreachable(w http.ResponseWriter, r *http.Request, err error) {
-	p.Log.Debug("a server cannot be reached", "url", r.URL.Redacted(), "err", err)
+	p.Log.Debug("server unreachable", "url", r.URL.Redacted(), "err", err)
 	w.WriteHeader(http.StatusBadGateway)
 }
 
-// serveTunnel carries what is encrypted, by the own line.
+// serveTunnel carries an encrypted connection over the local device.
 func (p *Proxy) serveTunnel(w http.ResponseWriter, r *http.Request, own string) {
 	if r.Host == own || p.Dial == nil {
 		w.WriteHeader(http.StatusLoopDetected)
@@ -76,7 +78,7 @@ func (p *Proxy) serveTunnel(w http.ResponseWriter, r *http.Request, own string) 
 		return
 	}
 	splice.ResetOnExit(up)
-	defer up.Close() // a reset, unless it has ended in order
+	defer up.Close() // resets the connection unless it has ended cleanly
 	down, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		w.WriteHeader(http.StatusInternalServerError)
@@ -85,7 +87,7 @@ func (p *Proxy) serveTunnel(w http.ResponseWriter, r *http.Request, own string) 
 	if c, ok := down.(*splice.WebConn); ok {
 		down = c.Conn
 	}
-	defer down.Close() // as with up
+	defer down.Close() // see up
 	if !p.prefetcher.startTunnel() {
 		return
 	}
@@ -102,14 +104,14 @@ func (p *Proxy) serveTunnel(w http.ResponseWriter, r *http.Request, own string) 
 	_, _, _ = splice.Both(down, up)
 }
 
-// isConditional tells whether an answer depends on what the player has already. If-Range is
-// looked at when there is one: browsers send it with each range but the first.
+// isConditional reports whether the response depends on what the player has already. If-Range is
+// checked later: browsers send it with each range but the first.
 func isConditional(h http.Header) bool {
 	return slices.ContainsFunc([]string{"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"},
 		func(name string) bool { return h.Get(name) != "" })
 }
 
-// inspectResponse reads playlists that pass by.
+// inspectResponse reads playlists and redirects in forwarded responses.
 func (p *Proxy) inspectResponse(r *http.Response) error {
 	if to := resolveURL(r.Request.URL, r.Header.Get("Location")); isRedirect(r.StatusCode) && to != "" {
 		p.prefetcher.noteRedirect(r.Request.URL, to)
@@ -121,7 +123,7 @@ func (p *Proxy) inspectResponse(r *http.Response) error {
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxPlaylist+1))
 	r.Body = &replayBody{bytes.NewReader(data), r.Body, err}
 	if err != nil || len(data) > maxPlaylist {
-		return nil // the player sees it
+		return nil // the player gets the body anyway
 	}
 	if strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip") {
 		z, err := gzip.NewReader(bytes.NewReader(data))
@@ -140,7 +142,8 @@ func (p *Proxy) inspectResponse(r *http.Response) error {
 	return nil
 }
 
-// playlistKind tells what an answer is by its type or, where that says nothing, its name.
+// playlistKind returns the kind of a playlist by its media type or else its file name, or "" if the
+// response is none.
 func playlistKind(r *http.Response) string {
 	if r.Request.Method != http.MethodGet || !hasWhole(r) {
 		return ""
@@ -161,8 +164,8 @@ func playlistKind(r *http.Response) string {
 	return ""
 }
 
-// hasWhole reports whether an answer has a whole object. That is also a part from the first
-// byte to the last: libavformat asks for "bytes=0-" of everything.
+// hasWhole reports whether a response has the whole object. A range from the first byte to the last
+// counts: libavformat always requests "bytes=0-".
 func hasWhole(r *http.Response) bool {
 	if r.StatusCode != http.StatusPartialContent {
 		return r.StatusCode == http.StatusOK
@@ -172,13 +175,14 @@ func hasWhole(r *http.Response) bool {
 	return n == 2 && last == size-1 && (r.ContentLength < 0 || r.ContentLength == size)
 }
 
-// replayBody is a body of which a part was read, and how that ended.
+// replayBody is a body whose beginning has been read.
 type replayBody struct {
 	read *bytes.Reader
 	rest io.ReadCloser
 	err  error
 }
 
+// Read implements io.Reader.
 func (a *replayBody) Read(b []byte) (int, error) {
 	if a.read.Len() > 0 {
 		return a.read.Read(b)
@@ -189,9 +193,11 @@ func (a *replayBody) Read(b []byte) (int, error) {
 	return a.rest.Read(b)
 }
 
+// Close implements io.Closer.
 func (a *replayBody) Close() error { return a.rest.Close() }
 
-// parseRange is the range of a request; ok is false for what is none of one span.
+// parseRange parses the Range field of a request. ok is false unless it is absent or a single
+// range.
 func parseRange(h http.Header) (from, to unit.Bytes, ok bool) {
 	all := h.Values("Range")
 	if len(all) == 0 {
@@ -210,8 +216,8 @@ func parseRange(h http.Header) (from, to unit.Bytes, ok bool) {
 	return unit.Bytes(a), unit.Bytes(b + 1), err == nil && a <= b
 }
 
-// serveSegment serves a request with what was fetched ahead or is fetched now, over all devices.
-// If it reports false nothing was said yet.
+// serveSegment serves a request with a segment that was prefetched or is being fetched. If it
+// reports false, nothing has been written.
 func (p *Proxy) serveSegment(w http.ResponseWriter, r *http.Request) bool {
 	from, to, ok := parseRange(r.Header)
 	if !ok {
@@ -229,21 +235,22 @@ func (p *Proxy) serveSegment(w http.ResponseWriter, r *http.Request) bool {
 	return served.serve()
 }
 
-// reply is an answer to a player.
+// reply is a response to a player.
 type reply struct {
 	prefetcher *prefetcher
 	segment    *segment
 	request    *http.Request
 	writer     http.ResponseWriter
-	ranged     bool // the player wants from and to of a segment that is listed as a whole
+	ranged     bool // the player requests a range of a segment that is listed as a whole
 	from, to   unit.Bytes
-	complete   bool // the player has it
+	complete   bool // the player has received it
 }
 
+// serve writes the response. It reports false if nothing was written.
 func (y *reply) serve() bool {
 	var begun bool
 	var of *response
-	var sent []byte // all that the player was given, from the beginning of the segment on
+	var sent []byte // all bytes written, from the beginning of the segment
 	at := y.from
 	for {
 		y.prefetcher.loop.Lock()
@@ -254,7 +261,7 @@ func (y *reply) serve() bool {
 		case left && !begun:
 			return false
 		case left:
-			panic(http.ErrAbortHandler) // a part must not look like the whole
+			panic(http.ErrAbortHandler) // a truncated body must not look complete
 		case !begun && now != nil && (now.size != board.Unknown || whole):
 			size := now.size
 			if whole {
@@ -269,7 +276,7 @@ func (y *reply) serve() bool {
 		}
 		if begun {
 			if now.size != of.size || !continuesSent(sent, have, whole) {
-				panic(http.ErrAbortHandler) // another device brings something else
+				panic(http.ErrAbortHandler) // another device brings other bytes
 			}
 			if to := min(unit.Bytes(len(have)), y.to); to > at {
 				if _, err := y.writer.Write(have[at:to]); err != nil {
@@ -292,14 +299,14 @@ func (y *reply) serve() bool {
 	}
 }
 
-// continuesSent tells whether what there is begins with what was sent. Where it is the same
-// memory, it does.
+// continuesSent reports whether received begins with sent. Slices of the same memory need no
+// comparison.
 func continuesSent(sent, have []byte, whole bool) bool {
 	n := min(len(sent), len(have))
 	return n == 0 || (n == len(sent) || !whole) && (&sent[0] == &have[0] || bytes.Equal(sent[:n], have[:n]))
 }
 
-// matchesRequest tells whether an answer is one to this request.
+// matchesRequest reports whether a response fits this request.
 func (y *reply) matchesRequest(a *response, size unit.Bytes) bool {
 	names := []string{"Cookie", "Authorization"}
 	for _, v := range a.header.Values("Vary") {
@@ -319,7 +326,7 @@ func (y *reply) matchesRequest(a *response, size unit.Bytes) bool {
 		return false
 	case !y.ranged:
 		y.from, y.to = 0, size
-	case !a.acceptsRanges && y.from == 0: // then the server gives all
+	case !a.acceptsRanges && y.from == 0: // then the server would send the whole
 		y.ranged, y.to = false, size
 	case !a.acceptsRanges || y.from >= size:
 		return false
@@ -329,7 +336,7 @@ func (y *reply) matchesRequest(a *response, size unit.Bytes) bool {
 	return true
 }
 
-// writeHead writes the head of the answer, as the server does.
+// writeHead writes the status and header like the server does.
 func (y *reply) writeHead(a *response, size unit.Bytes) {
 	h := y.writer.Header()
 	for name, v := range a.header {
@@ -338,7 +345,7 @@ func (y *reply) writeHead(a *response, size unit.Bytes) {
 	removeHopHeaders(h)
 	h.Set("Content-Length", strconv.FormatInt(int64(y.to-y.from), 10))
 	status := a.status
-	if isRedirect(status) { // without its page
+	if isRedirect(status) { // without the body of the redirect
 		h.Del("Content-Encoding")
 		h.Del("Content-Digest")
 	}
@@ -350,7 +357,7 @@ func (y *reply) writeHead(a *response, size unit.Bytes) {
 	y.writer.WriteHeader(status)
 }
 
-// removeHopHeaders removes what is of a connection.
+// removeHopHeaders removes the fields of a single connection.
 func removeHopHeaders(h http.Header) {
 	for _, v := range h.Values("Connection") {
 		for name := range strings.SplitSeq(v, ",") {
@@ -362,7 +369,8 @@ func removeHopHeaders(h http.Header) {
 	}
 }
 
-// prefetchHeader is what a player's request for one segment makes of a request for another.
+// prefetchHeader returns the header of a prefetch request, made from the header of a player's
+// request for another segment.
 func prefetchHeader(player http.Header, sameHost bool) http.Header {
 	h := player.Clone()
 	removeHopHeaders(h)
@@ -370,7 +378,7 @@ func prefetchHeader(player http.Header, sameHost bool) http.Header {
 	h.Del("If-Range")
 	h.Set("Accept-Encoding", "identity")
 	if _, ok := h["User-Agent"]; !ok {
-		h["User-Agent"] = nil // not ours
+		h["User-Agent"] = nil // omit the default of the client
 	}
 	if !sameHost {
 		h.Del("Cookie")

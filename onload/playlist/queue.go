@@ -7,16 +7,15 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// queue has the segments that are on a loop's board, by the numbers of their objects there.
-// The loop's lock guards it.
+// queue maps objects on the board to segments. The loop's lock guards it.
 type queue struct {
 	loop      *transfer.Loop
 	startTime time.Time
 	segments  map[int]*segment
 }
 
-// addSegment gives a segment to the board. Objects are wanted in the order of their numbers, so
-// these are times.
+// addSegment adds a segment to the board. The object number grows with the due time, since lower
+// numbers are wanted first.
 func (q queue) addSegment(s *segment, due time.Time) {
 	s.object = int(due.Sub(q.startTime)/(time.Second/4)) * 64
 	for q.segments[s.object] != nil {
@@ -37,10 +36,10 @@ func (q queue) updateWanted(s *segment) {
 	}
 }
 
-// isUnderWay reports whether a device brings something of a segment now.
+// isUnderWay reports whether a device is fetching a segment now.
 func (q queue) isUnderWay(s *segment) bool { return q.hasSegment(s) && q.loop.IsUnderWay(s.object) }
 
-// removeSegment has nobody bring any more of a segment.
+// removeSegment removes a segment from the board.
 func (q queue) removeSegment(s *segment) {
 	if q.hasSegment(s) {
 		q.loop.WithdrawObject(s.object)

@@ -13,51 +13,50 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// defaultSegmentSize is the size of a segment of which nobody knows it.
+// defaultSegmentSize is assumed for segments of unknown size.
 const defaultSegmentSize = 512 * unit.KB
 
-// prefetcher has what is fetched ahead of what players ask for. It is the task of a loop, whose
-// lock guards it.
+// prefetcher prefetches segments for players. It is the task of a loop, whose lock guards it.
 type prefetcher struct {
 	loop          *transfer.Loop
 	log           *slog.Logger
-	activeReplies sync.WaitGroup // players that are given something
+	activeReplies sync.WaitGroup // replies and tunnels
 
 	library     *library
 	segments    map[segmentKey]*segment
 	queue       queue
-	memoryLimit unit.Bytes // that may be held
+	memoryLimit unit.Bytes // for stored segments
 	heldBytes   unit.Bytes
 	result      Result
 }
 
-// segment is one that is fetched, or there.
+// segment is a segment that is being fetched or stored.
 type segment struct {
 	entry
 	playback      *playback
 	object        int // on the board
 	dueTime       time.Time
 	requestHeader http.Header
-	listedKey     segmentKey // what the playlist has, if this was redirected to
-	hops          int        // how often
-	lookingUp     bool       // it is asked where it is
+	listedKey     segmentKey // listed by the playlist, if this is the target of a redirect
+	hops          int        // redirects so far
+	lookingUp     bool       // its location is being looked up
 
 	response     *response
 	size         unit.Bytes // or board.Unknown
-	split        bool       // several devices bring parts of it
+	split        bool       // several devices fetch parts
 	buf          []byte
 	received     span.Set[unit.Bytes] // if split
-	leadJob      *job                 // if not: who brings what the player is given
+	leadJob      *job                 // if not split: the job whose bytes the player gets
 	complete     bool
-	leftToPlayer bool // to the player itself
+	leftToPlayer bool // the player fetches it itself
 	excluded     transfer.Excluded
-	heldBytes    unit.Bytes // counted as held
+	heldBytes    unit.Bytes // counted by the prefetcher
 	readers      int
-	wanted       bool // the player has asked for it
+	wanted       bool // the player has requested it
 	changed      chan struct{}
 }
 
-// unusedBytes is what was fetched of it in vain.
+// unusedBytes returns how many stored bytes were not requested.
 func (s *segment) unusedBytes() unit.Bytes {
 	if s.wanted {
 		return 0
@@ -65,8 +64,8 @@ func (s *segment) unusedBytes() unit.Bytes {
 	return s.heldBytes
 }
 
-// isHopeless reports whether no device can have it now: while nobody waits for it, one that
-// does not work now still may.
+// isHopeless reports whether no device can fetch the segment now. Until a player waits for it,
+// suspended devices count as usable.
 func (s *segment) isHopeless(devices []*transfer.Worker) bool {
 	for _, w := range devices {
 		if s.excluded[w] == nil && w.IsUp() {
@@ -76,12 +75,14 @@ func (s *segment) isHopeless(devices []*transfer.Worker) bool {
 	return len(s.excluded) == len(devices) || s.readers > 0
 }
 
+// notifyReaders wakes the players that wait for the segment.
 func (s *segment) notifyReaders() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// receivedPrefix is what there is from the beginning on, and who tells of more.
+// receivedPrefix returns the bytes received so far from the beginning, and a channel that is closed
+// when more arrive.
 func (s *segment) receivedPrefix() ([]byte, <-chan struct{}) {
 	switch {
 	case s.complete:
@@ -94,7 +95,7 @@ func (s *segment) receivedPrefix() ([]byte, <-chan struct{}) {
 	return nil, s.changed
 }
 
-// addPlaylist takes in a playlist that a player has loaded.
+// addPlaylist adds a playlist that a player has loaded.
 func (p *prefetcher) addPlaylist(at *url.URL, kind, text string, off time.Duration) {
 	now := time.Now()
 	d, l := parsePlaylist(at, kind, text, off, now)
@@ -110,26 +111,26 @@ func (p *prefetcher) addPlaylist(at *url.URL, kind, text string, off time.Durati
 	}
 }
 
-// noteRedirect notes that a playlist was redirected.
+// noteRedirect records that a playlist was redirected.
 func (p *prefetcher) noteRedirect(from *url.URL, to string) {
 	p.loop.Lock()
 	defer p.loop.Unlock()
 	p.library.noteRedirect(from, to)
 }
 
-// updateSegments goes on where the player of a playlist is, which has changed.
+// updateSegments continues prefetching after a playlist has changed.
 func (p *prefetcher) updateSegments(d *document, now time.Time) {
 	for _, r := range d.playbacks {
 		for _, e := range r.entries {
 			if s := p.segments[e.segmentKey]; s != nil && s.playback == r && s.number != e.number && !e.isInit {
-				p.removeSegment(s) // the name stands for another segment now
+				p.removeSegment(s) // the URL now stands for another segment
 			}
 		}
 		p.prefetchNext(r, now)
 	}
 }
 
-// startTunnel counts a tunnel, whose end Serve waits for; false: nothing is begun any more.
+// startTunnel counts a tunnel, for which Serve waits. It reports false if the loop is closing.
 func (p *prefetcher) startTunnel() bool {
 	p.loop.Lock()
 	defer p.loop.Unlock()
@@ -141,7 +142,8 @@ func (p *prefetcher) startTunnel() bool {
 	return true
 }
 
-// requestSegment finds the segment that a player asks for, and has it fetched; nil if it is none.
+// requestSegment returns the segment that a player requests and starts fetching it. It returns nil
+// if the request is not for a known segment.
 func (p *prefetcher) requestSegment(q *http.Request, from, to unit.Bytes) *segment {
 	now := time.Now()
 	p.loop.Lock()
@@ -162,7 +164,7 @@ func (p *prefetcher) requestSegment(q *http.Request, from, to unit.Bytes) *segme
 	}
 	p.library.markUsed(d, now)
 	r, e := at.playback, at.playback.entries[at.index]
-	if r.group != "" { // the player has switched to this one
+	if r.group != "" { // the player has switched to this track
 		for _, other := range p.library.playbacks {
 			if other != r && other.group == r.group {
 				p.stopPlayback(other)
@@ -171,7 +173,8 @@ func (p *prefetcher) requestSegment(q *http.Request, from, to unit.Bytes) *segme
 	}
 	r.requestHeader, r.requestHost = q.Header, q.URL.Host
 	if !e.isInit {
-		if back := r.lastNumber - e.number; r.lastRequest.IsZero() || back < 0 || back > 2 { // those asked for at once may come in any order
+		// concurrent requests may arrive in any order
+		if back := r.lastNumber - e.number; r.lastRequest.IsZero() || back < 0 || back > 2 {
 			r.lastNumber = e.number
 		}
 		r.lastRequest = now
@@ -183,15 +186,16 @@ func (p *prefetcher) requestSegment(q *http.Request, from, to unit.Bytes) *segme
 	return p.giveToPlayer(s, now)
 }
 
-// giveToPlayer has a segment given to the player who asks for it; nil if it is left to the
-// player.
+// giveToPlayer prepares a segment for the requesting player. It returns nil if the segment is left
+// to the player.
 func (p *prefetcher) giveToPlayer(s *segment, now time.Time) *segment {
 	if s.leftToPlayer {
 		p.removeSegment(s)
 		p.result.Passed++
 		return nil
 	}
-	if len(s.received) == 0 && s.response == nil && !s.lookingUp && !p.queue.isUnderWay(s) { // before all that can wait
+	// before the segments that are not requested yet
+	if len(s.received) == 0 && s.response == nil && !s.lookingUp && !p.queue.isUnderWay(s) {
 		p.queue.removeSegment(s)
 		p.queue.addSegment(s, now)
 	}
@@ -206,7 +210,7 @@ func (p *prefetcher) giveToPlayer(s *segment, now time.Time) *segment {
 	return s
 }
 
-// noteMismatch tells that what was fetched is no answer to what the player has asked.
+// noteMismatch records that a prefetched response does not fit the request of the player.
 func (p *prefetcher) noteMismatch(s *segment) {
 	p.loop.Lock()
 	defer p.loop.DispatchAndUnlock()
@@ -214,7 +218,7 @@ func (p *prefetcher) noteMismatch(s *segment) {
 	p.removeSegment(s)
 }
 
-// releaseSegment tells that a player has a segment, or has gone away.
+// releaseSegment records that a player has received a segment or has gone.
 func (p *prefetcher) releaseSegment(s *segment, served bool) {
 	p.loop.Lock()
 	defer p.activeReplies.Done()
@@ -225,7 +229,8 @@ func (p *prefetcher) releaseSegment(s *segment, served bool) {
 		p.result.Segments++
 		p.result.Bytes += unit.Bytes(len(s.buf))
 	}
-	if s.readers == 0 && (served || s.leftToPlayer || p.segments[s.segmentKey] != s) { // a segment is served once: this is no cache
+	// a segment is served once, not cached
+	if s.readers == 0 && (served || s.leftToPlayer || p.segments[s.segmentKey] != s) {
 		if s.leftToPlayer && !served {
 			p.result.Passed++
 		}
@@ -233,7 +238,7 @@ func (p *prefetcher) releaseSegment(s *segment, served bool) {
 	}
 }
 
-// fetchAhead has a segment fetched, to be there at a time.
+// fetchAhead starts to fetch a segment that is due at a time.
 func (p *prefetcher) fetchAhead(r *playback, e entry, due time.Time) *segment {
 	s := p.newSegment(r, e, due)
 	if r.isRedirected {
@@ -244,7 +249,7 @@ func (p *prefetcher) fetchAhead(r *playback, e entry, due time.Time) *segment {
 	return s
 }
 
-// newSegment puts a segment on the shelf.
+// newSegment adds a segment to the prefetcher.
 func (p *prefetcher) newSegment(r *playback, e entry, due time.Time) *segment {
 	same := false
 	if u, err := url.Parse(e.url); err == nil {
@@ -258,8 +263,8 @@ func (p *prefetcher) newSegment(r *playback, e entry, due time.Time) *segment {
 	return s
 }
 
-// prefetchNext has the next segments of a track fetched, and forgets others: those that a player
-// has left behind, or jumped away from.
+// prefetchNext starts to fetch the next segments of a track. It removes segments that the player
+// has passed or jumped away from.
 func (p *prefetcher) prefetchNext(r *playback, now time.Time) {
 	if r.lastRequest.IsZero() || r.mismatches >= maxMismatches {
 		return
@@ -290,7 +295,7 @@ func (p *prefetcher) prefetchNext(r *playback, now time.Time) {
 	}
 }
 
-// expectedSize is how large it is, or may be.
+// expectedSize returns the size of the segment, or an estimate.
 func (s *segment) expectedSize() unit.Bytes {
 	if s.size != board.Unknown {
 		return s.size
@@ -298,7 +303,7 @@ func (s *segment) expectedSize() unit.Bytes {
 	return max(s.playback.lastSize, defaultSegmentSize)
 }
 
-// stopPlayback forgets what was fetched of a track whose player is gone.
+// stopPlayback removes the segments of a track whose player is gone.
 func (p *prefetcher) stopPlayback(r *playback) {
 	r.lastRequest = time.Time{}
 	for _, s := range p.segments {
@@ -308,7 +313,7 @@ func (p *prefetcher) stopPlayback(r *playback) {
 	}
 }
 
-// removeSegment takes a segment from the shelf. Who is served with it goes on.
+// removeSegment removes a segment. Replies that use it continue.
 func (p *prefetcher) removeSegment(s *segment) {
 	if p.segments[s.segmentKey] == s {
 		delete(p.segments, s.segmentKey)
@@ -320,7 +325,7 @@ func (p *prefetcher) removeSegment(s *segment) {
 	p.freeSegment(s)
 }
 
-// freeSegment frees what there is of a segment.
+// freeSegment stops fetching a segment and frees its memory.
 func (p *prefetcher) freeSegment(s *segment) {
 	p.queue.removeSegment(s)
 	p.heldBytes -= s.heldBytes
@@ -332,14 +337,14 @@ func (p *prefetcher) leaveToPlayer(s *segment, why error) {
 	if s.leftToPlayer || s.complete {
 		return
 	}
-	p.log.Debug("a segment is left to the player", "url", s.url, "err", why)
+	p.log.Debug("segment left to the player", "url", s.url, "err", why)
 	p.freeSegment(s)
 	s.leftToPlayer, s.split, s.buf, s.received, s.leadJob = true, false, nil, nil, nil
 	s.notifyReaders()
 }
 
-// reserveMemory counts memory for a segment; segments that nobody waits for yet make room for
-// one that somebody does.
+// reserveMemory counts memory for a segment. If a player waits for the segment, other segments
+// without a player are removed to make room. It reports false at the limit.
 func (p *prefetcher) reserveMemory(s *segment, n unit.Bytes) bool {
 	for p.heldBytes+n > p.memoryLimit && s.readers > 0 {
 		var last *segment
