@@ -84,7 +84,7 @@ func TestPermitUsage(t *testing.T) {
 	if code, _, errs := runProgram(t, "permit", "serve", "--cell", "a=lode:x"); code != cli.ExitFailure || !strings.Contains(errs, "load:PATH") {
 		t.Errorf("no such source: code %d, %s", code, errs)
 	}
-	if text := formatAnswer(allowance.Answer{Cell: "south", Reason: "the operator knows no such cell"}); text != "cell south: not permitted: the operator knows no such cell" {
+	if text := formatAnswer(allowance.Answer{Cell: "south", Reason: "the operator does not know the cell"}); text != "cell south: not permitted: the operator does not know the cell" {
 		t.Error(text)
 	}
 	if code, _, errs := runProgram(t, "permit", "status", "127.0.0.1:1"); code != cli.ExitNoConnection {

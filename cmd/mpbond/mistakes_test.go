@@ -67,7 +67,7 @@ func TestMistakes(t *testing.T) {
 		{"server --listen 7600", "", cli.ExitUsage, "listen on 7600", "write an address as HOST:PORT"},
 		{"server --rate fast", "", cli.ExitUsage, `rate "fast"`, "write a rate like"},
 		{"server --allow 10.0.0.1", "", cli.ExitUsage, "--allow 10.0.0.1 is no prefix of addresses", "write a prefix like"},
-		{"helper --onload=lots", "", cli.ExitUsage, `"lots" is no allowance`, "mpbond helper --help"},
+		{"helper --onload=lots", "", cli.ExitUsage, `invalid allowance "lots"`, "mpbond helper --help"},
 		{"helper --onload 200MB", "", cli.ExitUsage, "write --onload=200MB", "mpbond helper --help"},
 		{"helper --feedback often", "", cli.ExitUsage, `feedback "often" is not known`, "there are: flexible"},
 		{"status", "", cli.ExitNoConnection, "no mpbond of this user is running here", "start one"},

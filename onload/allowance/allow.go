@@ -1,10 +1,10 @@
-// Package allowance decides how much a helper may carry for onloading: its allowance. It
-// stands before onload/relay, which carries nothing without one, and knows nothing of
-// sockets, files or clocks: others tell it what was used, what a service has answered,
-// and what time it is.
+// Package allowance decides how much a helper may carry for onloading: its allowance.
+// Package onload/relay carries nothing without one. This package uses no sockets, files
+// or clocks: callers pass the usage, the responses of a service
+// and the time.
 //
-//	allow.go   what an owner may choose, and what comes of it
-//	track.go   caps: what a plan usually leaves over
+//	allow.go   the choice of the owner, and the limit of a day
+//	track.go   caps: what a data plan usually leaves unused
 //	holder.go  permits: the helper's side
 //	issuer.go  permits: the operator's side
 package allowance
@@ -19,13 +19,13 @@ import (
 	"mpbond/control/policy"
 )
 
-// Choice is how an allowance comes about, as the owner writes it: "50MB" a day, "caps",
-// "permit HOST:PORT", or "unlimited". The zero Choice allows nothing.
+// Choice is how the allowance is determined, as the owner writes it: "50MB" a day, "caps", "permit
+// HOST:PORT" or "unlimited". The zero Choice allows nothing.
 type Choice struct {
 	Daily     policy.Volume // fixed
-	Caps      bool          // by what the plan usually leaves over
-	Permit    string        // address of the operator's service
-	Unlimited bool          // the line costs nothing by volume
+	Caps      bool          // what the data plan usually leaves unused
+	Permit    string        // address of the operator's permit service
+	Unlimited bool          // the link costs nothing by volume
 }
 
 var _ encoding.TextUnmarshaler = (*Choice)(nil)
@@ -36,7 +36,7 @@ func (c *Choice) UnmarshalText(t []byte) error {
 	*c = Choice{}
 	if at, ok := strings.CutPrefix(text, "permit"); ok {
 		if c.Permit = strings.TrimSpace(at); c.Permit == "" || at == c.Permit || strings.ContainsAny(c.Permit, " \t") {
-			return fmt.Errorf("%q names no service: write it like \"permit permits.example.org:7605\"", t)
+			return fmt.Errorf("%q has no service address: use \"permit HOST:PORT\", like \"permit permits.example.org:7605\"", t)
 		}
 		return nil
 	}
@@ -49,15 +49,15 @@ func (c *Choice) UnmarshalText(t []byte) error {
 		return nil
 	}
 	if c.Daily.UnmarshalText(t) != nil {
-		return fmt.Errorf("%q is no allowance: write \"caps\", \"permit HOST:PORT\", \"unlimited\", or what may be carried in a day, like \"50MB\"", t)
+		return fmt.Errorf("invalid allowance %q: use \"caps\", \"permit HOST:PORT\", \"unlimited\", or a volume per day, like \"50MB\"", t)
 	}
 	return nil
 }
 
-// MarshalText is what UnmarshalText reads.
+// MarshalText implements encoding.TextMarshaler.
 func (c Choice) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// String is the same; "" for none.
+// String returns the text that UnmarshalText parses, or "" for none.
 func (c Choice) String() string {
 	switch {
 	case c.Caps:
@@ -72,16 +72,15 @@ func (c Choice) String() string {
 	return ""
 }
 
-// DayLimit is what may be carried in all on a day.
+// DayLimit is how much may be carried in total on a day.
 type DayLimit struct {
-	// Bytes are the bound of the day; 0 with Free set is none, without it nothing may be
-	// carried.
+	// Bytes is the limit of the day. 0 means nothing, unless Unlimited is set.
 	Bytes     unit.Bytes
 	Unlimited bool
-	Reason    string // for people
+	Reason    string // for users
 }
 
-// Err is the error that nothing may be carried, if so.
+// Err returns the reason as an error if nothing may be carried.
 func (t DayLimit) Err() error {
 	if t.Unlimited || t.Bytes > 0 {
 		return nil

@@ -78,21 +78,21 @@ func TestTrack(t *testing.T) {
 		want  float64 // GB
 		why   string
 	}{
-		{"steady", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, nil, 4. / 30, "has left over 4 GB"},
+		{"steady", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, nil, 4. / 30, "left 4 GB a month unused"},
 		{"a long month", at("2026-07-31", 23), Plan{Cap: 10 * gb}, steady, nil, 4. / 31, ""},
 		{"February", at("2026-02-01", 0), Plan{Cap: 10 * gb}, steady, nil, 4. / 28, ""},
 		{"reset day 31", at("2026-03-01", 0), Plan{Cap: 10 * gb, ResetDay: 31}, steady, nil, 4. / 31, ""},
-		{"swaying", at("2026-06-10", 9), Plan{Cap: 10 * gb}, swaying, nil, (4 - 4*sigma) / 30, "sways by 158 MB"},
-		{"swaying much", at("2026-06-10", 9), Plan{Cap: 10 * gb}, []unit.Bytes{9 * gb, 2 * gb, 7 * gb, 1 * gb, 5 * gb}, nil, 0, "nothing is sure"},
-		{"all is used", at("2026-06-10", 9), Plan{Cap: 10 * gb}, []unit.Bytes{10 * gb, 11 * gb, 12 * gb, 10 * gb, 10 * gb}, nil, 0, "nothing is sure"},
+		{"swaying", at("2026-06-10", 9), Plan{Cap: 10 * gb}, swaying, nil, (4 - 4*sigma) / 30, "standard deviation of 158 MB"},
+		{"swaying much", at("2026-06-10", 9), Plan{Cap: 10 * gb}, []unit.Bytes{9 * gb, 2 * gb, 7 * gb, 1 * gb, 5 * gb}, nil, 0, "too uncertain"},
+		{"all is used", at("2026-06-10", 9), Plan{Cap: 10 * gb}, []unit.Bytes{10 * gb, 11 * gb, 12 * gb, 10 * gb, 10 * gb}, nil, 0, "too uncertain"},
 		{"older months count no more", at("2026-06-10", 9), Plan{Cap: 10 * gb}, append(steady[:5:5], 10*gb, 1*gb), nil, 4. / 30, ""},
-		{"four months", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady[:4], nil, 0, "known of 4 months, and 5"},
-		{"nothing", at("2026-06-10", 9), Plan{Cap: 10 * gb}, nil, nil, 0, "known of 0 months"},
+		{"four months", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady[:4], nil, 0, "of 4 months is known, and 5"},
+		{"nothing", at("2026-06-10", 9), Plan{Cap: 10 * gb}, nil, nil, 0, "of 0 months is known"},
 		{"bills", at("2026-06-10", 9), Plan{Cap: 10 * gb, Bills: []policy.Volume{1 * gb, 6 * gb, 6 * gb, 6 * gb, 6 * gb, 6 * gb}}, nil, nil, 4. / 30, ""},
 		{"bills of those before", at("2026-06-10", 9), Plan{Cap: 10 * gb, Bills: []policy.Volume{5 * gb, 5 * gb, 5 * gb}}, steady[:2], nil, 4.6/30 - 4*math.Sqrt(.3)/30, ""},
 		{"a month that uses more", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {AllBytes: 9.95 * gb}}, .05, ""},
 		{"it was onloaded already", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {AllBytes: 9.9 * gb}, "2026-06-10": {AllBytes: .08 * gb, OnloadBytes: .08 * gb}}, .1, ""},
-		{"a month that has used all", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {AllBytes: 10 * gb}}, 0, "used up in this month"},
+		{"a month that has used all", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {AllBytes: 10 * gb}}, 0, "used up for this month"},
 	} {
 		h := historyOfMonths(c.now, max(c.plan.ResetDay, 1), c.used...)
 		for day, d := range c.today {
@@ -160,7 +160,7 @@ func TestHolder(t *testing.T) {
 			t.Errorf("%v s: asks at %v, want %v", n, h.NextRequest(), sec(next))
 		}
 	}
-	check(0, false, -1, "not answered yet")
+	check(0, false, -1, "not responded yet")
 	if !h.NextRequest().IsZero() {
 		t.Error("it does not ask at once")
 	}
@@ -232,20 +232,20 @@ func TestIssuer(t *testing.T) {
 			t.Errorf("%v, %s in %q: %+v", after, device, cell, a)
 		}
 	}
-	ask(0, "a", "north", false, "not known")
+	ask(0, "a", "north", false, "is unknown")
 	i.SetLoad("north", .69, now)
 	i.SetLoad("west", .1, now)
 	i.SetLoad("north", 1.1, now)
 	i.SetLoad("north", math.NaN(), now)
 	ask(0, "a", "north", true, "")
-	ask(0, "b", "south", false, "not known")
-	ask(0, "b", "", false, "no such cell")
+	ask(0, "b", "south", false, "is unknown")
+	ask(0, "b", "", false, "does not know the cell")
 	ask(0, "b", "north", true, "")
 	ask(0, "c", "north", false, "2 devices")
 	ask(time.Second, "a", "north", true, "") // renewed
-	ask(31*time.Second, "a", "north", false, "not known")
+	ask(31*time.Second, "a", "north", false, "is unknown")
 	i.SetLoad("north", .7, now.Add(32*time.Second))
-	ask(32*time.Second, "b", "north", false, "loaded by 70 %")
+	ask(32*time.Second, "b", "north", false, "is 70 %")
 	i.SetLoad("north", .2, now.Add(40*time.Second))
 	ask(40*time.Second, "c", "north", false, "2 devices") // b may not have heard that it was refused
 	ask(40*time.Second, "b", "north", true, "")

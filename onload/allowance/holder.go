@@ -5,45 +5,45 @@ import (
 	"time"
 )
 
-// MaxLife bounds how long a permit may hold, whatever a service says.
+// MaxLife bounds the validity of a permit, whatever a service says.
 const MaxLife = time.Hour
 
-// Between questions that were not answered, or refused without a time to ask again.
+// Delays after requests that failed, or were refused without a time to ask again.
 const (
 	minBackoff = 5 * time.Second
 	maxBackoff = 2 * time.Minute
 )
 
-// Holder holds a helper's permit: when to ask for one, and whether there is one. It
-// fails closed: what is not known to be granted now is not. The zero Holder has none and
-// asks at once.
+// Holder is the state of a helper's permit: whether it is valid and when to request the next one.
+// It fails closed: without a known permit nothing is allowed. The zero Holder has no permit and
+// requests one at once.
 type Holder struct {
-	expires     time.Time // the permit ends
+	expires     time.Time // end of the permit
 	life        time.Duration
-	nextRequest time.Time // to ask
+	nextRequest time.Time // when the next request is due
 	backoff     time.Duration
-	reason      string // there is none, or it is not renewed
+	reason      string // why there is no permit, or why it is not renewed
 }
 
-// Permit is a permit as it is kept.
+// Permit is a permit as it is stored.
 type Permit struct {
 	Until time.Time     `json:"until"`
 	Life  time.Duration `json:"life"`
 }
 
-// Restore takes a permit that was kept. One that is over, or that a clock which was set
-// back would make longer than it was, is none.
+// Restore restores a stored permit. It ignores one that has expired, or that seems valid for longer
+// than its life because the clock was set back.
 func (h *Holder) Restore(p Permit, now time.Time) {
 	if left := p.Until.Sub(now); left > 0 && left <= p.Life && p.Life <= MaxLife {
 		h.expires, h.life = p.Until, p.Life
 	}
 }
 
-// NextRequest is when to ask.
+// NextRequest returns when the next request is due.
 func (h *Holder) NextRequest() time.Time { return h.nextRequest }
 
-// NoteGrant takes a permit that holds for life from when it was asked for, and returns it
-// to be kept. It is renewed at half of its life.
+// NoteGrant records a permit that is valid for life from the time asked of its request. It returns
+// the permit to be stored. A permit is renewed after half of its life.
 func (h *Holder) NoteGrant(asked time.Time, life time.Duration) Permit {
 	life = min(life, MaxLife)
 	h.expires, h.life, h.reason, h.backoff = asked.Add(life), life, "", 0
@@ -51,19 +51,20 @@ func (h *Holder) NoteGrant(asked time.Time, life time.Duration) Permit {
 	return Permit{h.expires, life}
 }
 
-// NoteRefusal takes a refusal, which ends a permit that holds: the cell is loaded now. Again
-// is when the service wants to be asked again, 0 if it did not say.
+// NoteRefusal records a refusal, which also ends a valid permit: the cell is loaded now. again is
+// the delay that the service asks for, or 0.
 func (h *Holder) NoteRefusal(now time.Time, why string, again time.Duration) {
 	h.expires, h.reason = time.Time{}, why
 	h.scheduleNext(now, again)
 }
 
-// NoteFailure takes that there was no answer. A permit holds to its end.
+// NoteFailure records a request without a response. A permit stays valid until it expires.
 func (h *Holder) NoteFailure(now time.Time, err error) {
-	h.reason = fmt.Sprintf("the operator's service cannot be asked: %v", err)
+	h.reason = fmt.Sprintf("the operator's permit service cannot be reached: %v", err)
 	h.scheduleNext(now, 0)
 }
 
+// scheduleNext sets the time of the next request.
 func (h *Holder) scheduleNext(now time.Time, again time.Duration) {
 	h.backoff = min(max(2*h.backoff, minBackoff), maxBackoff)
 	h.nextRequest = now.Add(h.backoff)
@@ -72,7 +73,7 @@ func (h *Holder) scheduleNext(now time.Time, again time.Duration) {
 	}
 }
 
-// DayLimit is what the permit allows now; of its volume the service says nothing.
+// DayLimit returns what the permit allows now. Permits do not limit the volume.
 func (h *Holder) DayLimit(now time.Time) DayLimit {
 	if left := h.expires.Sub(now); left > 0 && left <= h.life {
 		why := fmt.Sprintf("the operator permits it until %s", h.expires.Format(time.TimeOnly))
@@ -82,12 +83,12 @@ func (h *Holder) DayLimit(now time.Time) DayLimit {
 		return DayLimit{Unlimited: true, Reason: why}
 	}
 	if h.reason == "" {
-		return DayLimit{Reason: "the operator's service has not answered yet"}
+		return DayLimit{Reason: "the operator's permit service has not responded yet"}
 	}
 	return DayLimit{Reason: h.reason}
 }
 
-// Expiry is when the permit ends, the zero time without one.
+// Expiry returns when the permit expires, or the zero time without one.
 func (h *Holder) Expiry(now time.Time) time.Time {
 	if h.DayLimit(now).Unlimited {
 		return h.expires

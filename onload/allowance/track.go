@@ -9,42 +9,41 @@ import (
 	"mpbond/control/policy"
 )
 
-// Cap tracking, as 3GOL has it (Rossi et al., CoNEXT 2013, section 6): what may be used
-// in a month is the mean of what the last months have left over of the plan, less so many
-// standard deviations; and of that each day its part.
+// Parameters of cap tracking as in 3GOL (Rossi et al., CoNEXT 2013, section 6). A month's volume is
+// the mean of what the last months left unused of the plan, minus some standard deviations; each
+// day gets its part.
 const (
 	trackedMonths = 5
 	marginSigmas  = 4
-	// minKnownShare is the part of a month's days of which something must be known. What
-	// was used on the others is taken to be as on these.
+	// minKnownShare is the share of a month's days that must be known. The other days are assumed
+	// to be like these.
 	minKnownShare = 0.75
 )
 
-// Plan is what the owner of a link pays for.
+// Plan is the data plan of a link.
 type Plan struct {
-	Cap      policy.Volume // of a month
-	ResetDay int           // 1 to 31, when a month begins; 0 is 1
-	// Bills are what months before those of the history have used, oldest first, so that
-	// a new history need not wait for half a year.
+	Cap      policy.Volume // per month
+	ResetDay int           // first day of the month, 1 to 31; 0 is 1
+	// Bills are the volumes of the months before the history, oldest first, so that a new history
+	// can be used at once.
 	Bills []policy.Volume
 }
 
-// Day is what the plan's link carried on a day, all that used it together, and Onload
-// what of that was for onloading.
+// Day is what the link carried on a day: all bytes, and those for onloading.
 type Day struct{ AllBytes, OnloadBytes unit.Bytes }
 
-// History are days by their date, YYYY-MM-DD.
+// History maps dates, YYYY-MM-DD, to days.
 type History map[string]Day
 
-// billingPeriod is one month of the plan.
+// billingPeriod is the usage of one month of the plan.
 type billingPeriod struct {
 	ownerBytes, allBytes, onloadBytes unit.Bytes
 	knownDays, days                   int
 }
 
-// sumPeriod sums up the days from one time on, until another, that the history knows.
+// sumPeriod sums up the known days of a period.
 func (h History) sumPeriod(from, until time.Time) (p billingPeriod) {
-	// At noon, which each day has once.
+	// Use noon: each day has it exactly once.
 	for d := from.Add(12 * time.Hour); d.Before(until); d = d.AddDate(0, 0, 1) {
 		p.days++
 		if day, ok := h[d.Format(time.DateOnly)]; ok {
@@ -57,7 +56,8 @@ func (h History) sumPeriod(from, until time.Time) (p billingPeriod) {
 	return p
 }
 
-// estimateOwnerUse is what the owner used in a whole month, and whether that can be said.
+// estimateOwnerUse estimates the owner's volume of the whole month. ok is false if too few days are
+// known.
 func (p billingPeriod) estimateOwnerUse() (unit.Bytes, bool) {
 	if p.days == 0 || float64(p.knownDays) < minKnownShare*float64(p.days) {
 		return 0, false
@@ -65,8 +65,8 @@ func (p billingPeriod) estimateOwnerUse() (unit.Bytes, bool) {
 	return unit.Bytes(float64(p.ownerBytes) * float64(p.days) / float64(p.knownDays)), true
 }
 
-// DayLimit is what may be onloaded in all on the day of now. Without five months that are
-// known it is nothing.
+// DayLimit returns how much may be onloaded on the day of now. It allows nothing before five months
+// are known.
 func (p Plan) DayLimit(now time.Time, h History) DayLimit {
 	from, until := policy.Month(now, max(p.ResetDay, 1))
 	this := h.sumPeriod(from, until)
@@ -83,25 +83,25 @@ func (p Plan) DayLimit(now time.Time, h History) DayLimit {
 		used = append(used, unit.Bytes(p.Bills[i]))
 	}
 	if len(used) < trackedMonths {
-		return DayLimit{Reason: fmt.Sprintf("what the plan leaves over is known of %d months, and %d are needed (bills of earlier ones count too)", len(used), trackedMonths)}
+		return DayLimit{Reason: fmt.Sprintf("the usage of %d months is known, and %d are needed (add `bills` of earlier months)", len(used), trackedMonths)}
 	}
 	mean, sigma := leftoverStats(unit.Bytes(p.Cap), used)
 	month := mean - marginSigmas*sigma
 	if month < 1 {
-		return DayLimit{Reason: fmt.Sprintf("the plan of %v has left over %v a month, which sways by %v: nothing is sure to be left", p.Cap, toVolume(mean), toVolume(sigma))}
+		return DayLimit{Reason: fmt.Sprintf("the plan of %v left %v a month unused, with a standard deviation of %v: too uncertain to share any", p.Cap, toVolume(mean), toVolume(sigma))}
 	}
-	// The bound is of the whole day, of which a part may have been carried already; this
-	// month's own use may be beyond what the last ones tell.
+	// The limit is for the whole day, part of which may have been carried already. The owner's use
+	// of this month may exceed that of earlier months.
 	today := h[now.Format(time.DateOnly)].OnloadBytes
 	bytes := min(unit.Bytes(month/float64(this.days)), today+max(unit.Bytes(p.Cap)-this.allBytes, 0))
 	if bytes <= 0 {
-		return DayLimit{Reason: fmt.Sprintf("the plan of %v is used up in this month", p.Cap)}
+		return DayLimit{Reason: fmt.Sprintf("the plan of %v is used up for this month", p.Cap)}
 	}
-	return DayLimit{Bytes: bytes, Reason: fmt.Sprintf("the plan of %v has left over %v a month in the last %d, which sways by %v", p.Cap, toVolume(mean), trackedMonths, toVolume(sigma))}
+	return DayLimit{Bytes: bytes, Reason: fmt.Sprintf("the plan of %v left %v a month unused in the last %d months, with a standard deviation of %v", p.Cap, toVolume(mean), trackedMonths, toVolume(sigma))}
 }
 
-// leftoverStats is the mean of what months have left of a cap, and its standard deviation as
-// of a sample.
+// leftoverStats returns the mean of what months have left of a limit, and the sample standard
+// deviation.
 func leftoverStats(limit unit.Bytes, used []unit.Bytes) (mean, sigma float64) {
 	for _, u := range used {
 		mean += float64(max(limit-u, 0)) / float64(len(used))
@@ -113,4 +113,5 @@ func leftoverStats(limit unit.Bytes, used []unit.Bytes) (mean, sigma float64) {
 	return mean, math.Sqrt(sigma)
 }
 
+// toVolume converts bytes for messages.
 func toVolume(b float64) policy.Volume { return policy.Volume(b) }

@@ -1,11 +1,11 @@
-// Package dataplan keeps what the link of a mobile plan carried on each day, whoever used it,
-// so that package onload/allowance can tell what the plan usually leaves over. It stands
-// beside the data path: it reads the counters of the interface now and then, and keeps
-// days in a file.
+// Package dataplan records how many bytes the link of a mobile data plan carries each day,
+// for all its users, so that package onload/allowance can estimate what the plan usually
+// leaves unused. It reads the counters of the interface periodically and stores the days
+// in a file.
 //
-// What was carried while mpbond did not run counts too, as far as the counters go on: to
-// the day on which they are looked at. What is lost is what came between the last look and
-// a restart of the device.
+// Bytes carried while mpbond was not running count for the day of the next reading, if
+// the counters were not reset. Bytes between the last reading and a restart of the device
+// are lost.
 package dataplan
 
 import (
@@ -31,36 +31,37 @@ import (
 const (
 	readInterval = time.Minute
 	keepDays     = 400
-	// lockTimeout is how long another process that has the file is waited for.
+	// lockTimeout bounds the wait for another process that has locked the file.
 	lockTimeout = time.Second
 )
 
-// dayRecord is a day of a link: a line of the file. Counters are as they were looked at last.
+// dayRecord is the record of a link and day: a line of the file. Rx and Tx are the counters at the
+// last reading.
 type dayRecord struct {
 	Day  string     `json:"day"`
 	Link string     `json:"link"`
 	All  unit.Bytes `json:"all"`
-	Boot string     `json:"boot"` // of the system, since which counters count
+	Boot string     `json:"boot"` // boot ID of the system, at which counters start
 	Rx   uint64     `json:"rx"`
 	Tx   uint64     `json:"tx"`
 }
 
-// Keeper keeps the days of one link. Safe for concurrent use.
+// Keeper records the days of one link. It is safe for concurrent use.
 type Keeper struct {
 	link string
 	log  *slog.Logger
-	// fakes in tests
+	// replaced in tests
 	counters func() (map[string]device.Counters, error)
 	bootID   func() string
 
 	mu         sync.Mutex
 	journal    *store.Journal
 	days       map[[2]string]dayRecord // by link and day
-	lastRecord dayRecord               // of the link, the latest; without a day before the first
-	problem    string                  // the last one that was logged
+	lastRecord dayRecord               // latest one of the link; without a day before the first
+	problem    string                  // last problem that was logged
 }
 
-// Open opens the file, or makes one. Errors are faults.
+// Open opens or creates the file. Errors are faults.
 func Open(path, link string, log *slog.Logger) (*Keeper, error) {
 	k := &Keeper{link: link, log: log, counters: device.ReadCounters, bootID: bootID, days: map[[2]string]dayRecord{}}
 	j, damage, err := store.Open(path, lockTimeout, func(line []byte) error {
@@ -69,7 +70,7 @@ func Open(path, link string, log *slog.Logger) (*Keeper, error) {
 			return err
 		}
 		if _, err := time.Parse(time.DateOnly, r.Day); err != nil || r.Link == "" || r.All < 0 {
-			return errors.Join(err, errors.New("it says what cannot be"))
+			return errors.Join(err, errors.New("invalid record"))
 		}
 		k.days[[2]string{r.Link, r.Day}] = r
 		if r.Link == link {
@@ -81,19 +82,19 @@ func Open(path, link string, log *slog.Logger) (*Keeper, error) {
 		return nil, err
 	}
 	if damage != nil {
-		log.Error("what the plan's link carried may be more than is known", "err", damage)
+		log.Error("data plan file damaged, the link may have carried more than known", "err", damage)
 	}
 	k.journal = j
 	return k, nil
 }
 
-// bootID tells one start of the system from another, "" where that is not told.
+// bootID returns an identifier of the current start of the system, or "" if unknown.
 func bootID() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b))
 }
 
-// Run looks until ctx ends, and closes the file.
+// Run reads the counters periodically until ctx ends, then closes the file.
 func (k *Keeper) Run(ctx context.Context) {
 	t := time.NewTicker(readInterval)
 	defer t.Stop()
@@ -112,22 +113,22 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Update reads the counters, and keeps what has been carried since the last look. A link
-// that is not there carries nothing; counters that cannot be read tell nothing.
+// Update reads the counters and records what was carried since the last reading. A missing link
+// carries nothing. If the counters cannot be read, nothing is recorded.
 func (k *Keeper) Update(now time.Time) {
 	all, err := k.counters()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {
-		k.logProblem(fault.New(fault.Unsupported, err, "this system does not tell what links carry"))
+		k.logProblem(fault.New(fault.Unsupported, err, "this system has no traffic counters of interfaces"))
 		return
 	}
 	r := dayRecord{Day: policy.DayOf(now, k.lastRecord.Day), Link: k.link, Boot: k.bootID()}
 	r.All = k.days[[2]string{r.Link, r.Day}].All
 	switch c, here := all[k.link]; {
-	case !here: // when it comes back it counts from 0
+	case !here: // a returning interface counts from 0
 		r.Rx, r.Tx = 0, 0
-	case k.lastRecord.Day == "": // since when it counts is not known
+	case k.lastRecord.Day == "": // the start of the counters is unknown
 		r.Rx, r.Tx = c.Rx, c.Tx
 	default:
 		before := k.lastRecord
@@ -148,8 +149,7 @@ func (k *Keeper) Update(now time.Time) {
 	k.logProblem(err)
 }
 
-// keptRecords are the lines that hold, the latest day of the link last, and the newest days
-// alone; mu is held.
+// keptRecords returns the newest records, the latest one of the link last. mu must be held.
 func (k *Keeper) keptRecords() (lines []any) {
 	rows := slices.SortedFunc(maps.Values(k.days), func(a, b dayRecord) int { return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Link, b.Link)) })
 	for _, r := range rows[max(len(rows)-keepDays, 0):] {
@@ -160,19 +160,19 @@ func (k *Keeper) keptRecords() (lines []any) {
 	return append(lines, k.lastRecord)
 }
 
-// logProblem logs a problem once; mu is held.
+// logProblem logs a problem once. mu must be held.
 func (k *Keeper) logProblem(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	if text != k.problem && text != "" {
-		k.log.Error("what the plan's link carries is not kept", "err", err, "hint", fault.HintOf(err))
+		k.log.Error("data plan usage not stored", "err", err, "hint", fault.HintOf(err))
 	}
 	k.problem = text
 }
 
-// Days are what the link carried on each day.
+// Days returns what the link carried on each day.
 func (k *Keeper) Days() map[string]unit.Bytes {
 	k.mu.Lock()
 	defer k.mu.Unlock()

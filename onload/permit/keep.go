@@ -23,16 +23,16 @@ import (
 	"mpbond/onload/relay"
 )
 
-// Client asks a service.
+// Client requests permits from a service.
 type Client struct {
 	Key     *identity.Key
 	Address string
 	Service identity.PublicKey // pinned
-	Cell    string             // that the helper is in; "" if the service has one
+	Cell    string             // of the helper; "" if the service has a single cell
 	Options tcp.Options
 }
 
-// RequestPermit asks for a permit. Errors are faults.
+// RequestPermit requests a permit. Errors are faults.
 func (a Client) RequestPermit(ctx context.Context) (allowance.Answer, error) {
 	body, err := json.Marshal(request{Cell: a.Cell})
 	if err != nil {
@@ -45,9 +45,9 @@ func (a Client) RequestPermit(ctx context.Context) (allowance.Answer, error) {
 	return parseAnswer(status, text)
 }
 
-// WatchPermit asks for a permit as Ask does. Later, which is not nil if one is granted, has the
-// service's answer when it takes the permit back, and is closed without one when that can
-// not be known any more. It ends with ctx.
+// WatchPermit requests a permit and watches it. If a permit is granted, later is not nil. It
+// delivers the response with which the service revokes the permit, and is closed without one when
+// the service stops watching. It ends with ctx.
 func (a Client) WatchPermit(ctx context.Context) (first allowance.Answer, later <-chan allowance.Answer, err error) {
 	body, err := json.Marshal(request{a.Cell, true})
 	if err != nil {
@@ -64,7 +64,7 @@ func (a Client) WatchPermit(ctx context.Context) (first allowance.Answer, later 
 	next := func() (allowance.Answer, error) {
 		var text json.RawMessage
 		if err := in.Decode(&text); err != nil {
-			return allowance.Answer{}, fault.New(fault.Protocol, fmt.Errorf("the service's answer makes no sense: %w", err), "is it the right address?")
+			return allowance.Answer{}, fault.New(fault.Protocol, fmt.Errorf("invalid response of the permit service: %w", err), "check the address of the permit service")
 		}
 		return parseAnswer(r.StatusCode, text)
 	}
@@ -74,9 +74,9 @@ func (a Client) WatchPermit(ctx context.Context) (first allowance.Answer, later 
 		first, err = next()
 	}
 	if !timeout.Stop() && err == nil {
-		err = fault.New(fault.Timeout, errors.New("the service's answer takes too long"), "")
+		err = fault.New(fault.Timeout, errors.New("the permit service responds too slowly"), "")
 	}
-	if err != nil || !first.Granted || r.ContentLength >= 0 { // an older service ends its answer
+	if err != nil || !first.Granted || r.ContentLength >= 0 { // an older service ends its response
 		cancel()
 		r.Body.Close()
 		return first, nil, err
@@ -93,7 +93,7 @@ func (a Client) WatchPermit(ctx context.Context) (first allowance.Answer, later 
 	return first, answers, nil
 }
 
-// doRequest makes one request, whose answer may be so long.
+// doRequest sends one request and reads the response, at most limit bytes.
 func (a Client) doRequest(ctx context.Context, method, path string, body []byte, most int64) (status int, text []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
@@ -103,12 +103,12 @@ func (a Client) doRequest(ctx context.Context, method, path string, body []byte,
 	}
 	defer r.Body.Close()
 	if text, err = io.ReadAll(io.LimitReader(r.Body, most)); err != nil {
-		return 0, nil, fault.New(fault.Unreachable, fmt.Errorf("the service's answer is cut off: %w", err), "")
+		return 0, nil, fault.New(fault.Unreachable, fmt.Errorf("the response of the permit service is truncated: %w", err), "")
 	}
 	return r.StatusCode, text, nil
 }
 
-// sendRequest makes one request, whose answer is still to be read.
+// sendRequest sends one request and returns the response with an open body.
 func (a Client) sendRequest(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	tr := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxBody, DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return relay.DialTLS(ctx, a.Address, a.Options, a.Key.ClientConfig(a.Service, ALPN), responseTimeout)
@@ -122,7 +122,7 @@ func (a Client) sendRequest(ctx context.Context, method, path string, body []byt
 	if err != nil {
 		err = identity.ExplainTLS(err)
 		if fault.Is(err, fault.Other) {
-			err = fault.New(fault.Unreachable, err, "is the address right, and does the service run?")
+			err = fault.New(fault.Unreachable, err, "check the address and that the permit service is running")
 		}
 		if fault.Is(err, fault.UnknownDevice) {
 			err = fault.New(fault.UnknownDevice, err, hintRegisterKey)
@@ -132,8 +132,8 @@ func (a Client) sendRequest(ctx context.Context, method, path string, body []byt
 	return r, nil
 }
 
-// Keeper keeps a helper's permit: asks for it, renews it, and keeps it in a file. Safe
-// for concurrent use.
+// Keeper requests the permit of a helper, renews it and stores it in a file. It is safe for
+// concurrent use.
 type Keeper struct {
 	watchPermit WatchFunc
 	log         *slog.Logger
@@ -143,24 +143,25 @@ type Keeper struct {
 	mu            sync.Mutex
 	holder        allowance.Holder
 	journal       *store.Journal
-	loggedProblem string
+	loggedProblem string // the last one that was logged
 }
 
-// WatchFunc asks for a permit, as Asker.WatchPermit does.
+// WatchFunc requests and watches a permit, as Client.WatchPermit does.
 type WatchFunc func(context.Context) (first allowance.Answer, later <-chan allowance.Answer, err error)
 
-// NewKeeper makes one that keeps its permit at path. Errors are faults.
+// NewKeeper returns a Keeper that stores its permit at path. Errors are faults.
 func NewKeeper(ask WatchFunc, path string, log *slog.Logger) (*Keeper, error) {
-	// Without the monotonic reading, which stands still while this device sleeps: the
-	// permit does not.
+	// Round strips the monotonic clock, which stops while the device sleeps; permits expire all the
+	// same.
 	return newKeeper(ask, path, log, func() time.Time { return time.Now().Round(0) })
 }
 
-// newKeeper is Keep by a clock.
+// newKeeper is NewKeeper with a given clock.
 func newKeeper(ask WatchFunc, path string, log *slog.Logger, now func() time.Time) (*Keeper, error) {
 	k := &Keeper{watchPermit: ask, log: log, now: now, changed: make(chan struct{}, 1)}
 	var kept allowance.Permit
-	j, _, err := store.Open(path, lockTimeout, func(line []byte) error { // without a permit it asks for one
+	// damage is harmless: without a permit it requests one
+	j, _, err := store.Open(path, lockTimeout, func(line []byte) error {
 		kept = allowance.Permit{}
 		return json.Unmarshal(line, &kept)
 	})
@@ -172,16 +173,17 @@ func newKeeper(ask WatchFunc, path string, log *slog.Logger, now func() time.Tim
 	return k, nil
 }
 
-// Changed has a value after what Today returns may have changed other than by time.
+// Changed returns a channel that receives a value when the result of DayLimit may have changed,
+// other than by time.
 func (k *Keeper) Changed() <-chan struct{} { return k.changed }
 
-// rewatchDelay is how soon to ask again after a service has stopped watching a permit.
+// rewatchDelay is the delay until the next request after the service has stopped watching.
 const rewatchDelay = 5 * time.Second
 
-// maxReason bounds what a service says of why it grants nothing.
+// maxReason bounds the reason of a refusal, in bytes.
 const maxReason = 300
 
-// Run asks until ctx ends, and closes the file.
+// Run requests permits until ctx ends, and closes the file.
 func (k *Keeper) Run(ctx context.Context) {
 	defer k.journal.Close()
 	for ctx.Err() == nil {
@@ -195,7 +197,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// waitToAsk returns when it is time to ask again, at next or sooner; later is that of WatchFunc.
+// waitToAsk waits until the next request is due, at next or earlier. later is that of WatchFunc.
 func (k *Keeper) waitToAsk(ctx context.Context, next time.Time, later <-chan allowance.Answer) {
 	t := time.NewTimer(next.Sub(k.now()))
 	defer t.Stop()
@@ -216,7 +218,7 @@ func (k *Keeper) waitToAsk(ctx context.Context, next time.Time, later <-chan all
 	}
 }
 
-// applyAnswer takes what came of asking at a time, and returns when to ask again.
+// applyAnswer records the result of a request and returns when the next one is due.
 func (k *Keeper) applyAnswer(asked time.Time, a allowance.Answer, err error) time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -228,7 +230,7 @@ func (k *Keeper) applyAnswer(asked time.Time, a allowance.Answer, err error) tim
 	case a.Granted:
 		kept = k.holder.NoteGrant(asked, a.Life)
 	default:
-		k.holder.NoteRefusal(now, "the operator says: "+cmp.Or(text.Short(a.Reason, maxReason), "nothing is permitted now"), a.RetryAfter)
+		k.holder.NoteRefusal(now, "the operator refuses: "+cmp.Or(text.Short(a.Reason, maxReason), "no reason given"), a.RetryAfter)
 	}
 	if err == nil {
 		e := k.journal.Append(kept)
@@ -236,7 +238,7 @@ func (k *Keeper) applyAnswer(asked time.Time, a allowance.Answer, err error) tim
 			e = k.journal.Rewrite(kept)
 		}
 		if e != nil {
-			k.log.Warn("the permit is not kept", "err", e, "hint", fault.HintOf(e))
+			k.log.Warn("permit not stored", "err", e, "hint", fault.HintOf(e))
 		}
 	}
 	text := ""
@@ -244,7 +246,7 @@ func (k *Keeper) applyAnswer(asked time.Time, a allowance.Answer, err error) tim
 		text = t.Reason
 	}
 	if text != "" && text != k.loggedProblem {
-		k.log.Warn("the operator's permit", "why", text, "hint", fault.HintOf(err))
+		k.log.Warn("no permit of the operator", "why", text, "hint", fault.HintOf(err))
 	} else if text == "" && k.loggedProblem != "" {
 		k.log.Info("the operator permits onloading again")
 	}
@@ -256,7 +258,7 @@ func (k *Keeper) applyAnswer(asked time.Time, a allowance.Answer, err error) tim
 	return k.holder.NextRequest()
 }
 
-// DayLimit is what the permit allows now.
+// DayLimit returns what the permit allows now.
 func (k *Keeper) DayLimit() allowance.DayLimit {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -12,14 +12,13 @@ import (
 	"mpbond/base/userfile"
 )
 
-// loadPageTimeout bounds the wait for a web page with a load.
+// loadPageTimeout bounds the request for a web page with a load.
 const loadPageTimeout = 2 * time.Second
 
-// maxLoadPage bounds what is read for a number.
+// maxLoadPage bounds the size of a page with a load.
 const maxLoadPage = 1 << 10
 
-// ReadLoad reads a load from a file or web page, which must not be older than is of use:
-// 30 s.
+// ReadLoad reads a load from a file or web page, which must not be older than 30 s.
 func ReadLoad(ctx context.Context, at string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadPageTimeout)
 	defer cancel()
@@ -73,8 +72,8 @@ func openLoadFile(_ context.Context, at string) (io.ReadCloser, error) {
 	return userfile.Open(at)
 }
 
-// checkFresh says why a page with a load is too old, by its server's own clock. Of a page
-// without a date of change nothing is known, and it is taken for one that is made anew.
+// checkFresh returns an error if a page is too old by the clock of its server. A page without
+// Last-Modified counts as generated now.
 func checkFresh(at string, h http.Header) error {
 	changed, err := http.ParseTime(h.Get("Last-Modified"))
 	if err != nil {
@@ -84,7 +83,7 @@ func checkFresh(at string, h http.Header) error {
 	if err != nil {
 		now = time.Now()
 	}
-	if seconds, err := strconv.ParseUint(h.Get("Age"), 10, 31); err == nil { // a cache's
+	if seconds, err := strconv.ParseUint(h.Get("Age"), 10, 31); err == nil { // time in caches
 		now = now.Add(time.Duration(seconds) * time.Second)
 	}
 	if age := now.Sub(changed); age > maxLoadAge {
@@ -93,10 +92,10 @@ func checkFresh(at string, h http.Header) error {
 	return nil
 }
 
-// maxLoadAge is how old a file or page with a load may be.
+// maxLoadAge bounds the age of a file or page with a load.
 const maxLoadAge = 30 * time.Second
 
-// ParseLoad reads a load like 0.42 or 42%.
+// ParseLoad parses a load like 0.42 or 42%.
 func ParseLoad(text string) (float64, error) {
 	digits, percent := strings.CutSuffix(text, "%")
 	load, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
@@ -104,7 +103,7 @@ func ParseLoad(text string) (float64, error) {
 		load /= 100
 	}
 	if err != nil || !(load >= 0 && load <= 1) {
-		return 0, fmt.Errorf("%.40q is no load from 0 to 1, or from 0%% to 100%%", text)
+		return 0, fmt.Errorf("invalid load %.40q: want 0 to 1, or 0%% to 100%%", text)
 	}
 	return load, nil
 }

@@ -1,20 +1,20 @@
-// Package permit is how helpers get permits for onloading from the operator of their
-// cells: a service that knows the cells' loads, and the helper's side that asks it. It
-// stands before onload/relay; what is granted, and when to ask, package onload/allowance
-// decides.
+// Package permit lets helpers request permits for onloading from the operator of their
+// cells. It has the operator's service, which knows the loads of cells, and the helper's
+// client. Package onload/allowance decides what is granted and when
+// to ask.
 //
 //	helper ── TLS 1.3, pinned keys: POST /v1/permit {"cell": …} ── service
 //
-// A helper that watches its permit gets two answers to one request: the grant, and as soon
-// as the cell is loaded, that it is taken back.
+// A helper that watches its permit gets two responses to one request: the grant, and a
+// revocation as soon as the cell is loaded.
 //
-//	permit.go  the words of the two
+//	permit.go  messages
 //	serve.go   the service
-//	watch.go   the service takes back what it granted
-//	report.go  what it tells its operator: GET /v1/permits, by the service's own key
-//	view.go    the same for people
-//	load.go    loads that others have measured, from a file or web page
-//	keep.go    the helper's side
+//	watch.go   the service: revocation
+//	report.go  the report for the operator: GET /v1/permits, with the service's own key
+//	view.go    prints the report
+//	load.go    reads loads from a file or web page
+//	keep.go    the client and the helper's permit
 package permit
 
 import (
@@ -26,7 +26,7 @@ import (
 // ALPN is the TLS application protocol.
 const ALPN = "mpbond-permit"
 
-// Port is where a service listens if nothing else is said.
+// Port is the default TCP port of a permit service.
 const Port = 7605
 
 const (
@@ -38,33 +38,36 @@ const (
 	lockTimeout     = time.Second
 )
 
-// request asks for a permit, or for the next one.
+// request requests a permit or its renewal.
 type request struct {
 	Cell string `json:"cell"`
-	// Watch keeps the answer open while the permit holds. Older services do not know it, and
-	// end their answer.
+	// Watch keeps the response open while the permit is valid. Older services ignore it and end
+	// their response.
 	Watch bool `json:"watch,omitempty"`
 }
 
-// wireAnswer is what the service says. Times are lengths, as clocks may differ.
+// wireAnswer is the response of the service. It has durations instead of times, since clocks may
+// differ.
 type wireAnswer struct {
 	Granted    bool    `json:"granted"`
 	Cell       string  `json:"cell"`
 	Load       float64 `json:"load"`
-	Seconds    float64 `json:"seconds,omitempty"`       // for which the permit holds
-	Why        string  `json:"why,omitempty"`           // there is none
+	Seconds    float64 `json:"seconds,omitempty"`       // validity of the permit
+	Why        string  `json:"why,omitempty"`           // reason of a refusal
 	RetryAfter float64 `json:"again_seconds,omitempty"` // when to ask again
 }
 
+// toWireAnswer converts an answer for the wire.
 func toWireAnswer(a allowance.Answer) wireAnswer {
 	return wireAnswer{a.Granted, a.Cell, a.Load, a.Life.Seconds(), a.Reason, a.RetryAfter.Seconds()}
 }
 
+// toAnswer converts an answer from the wire.
 func (a wireAnswer) toAnswer() allowance.Answer {
 	return allowance.Answer{Granted: a.Granted, Cell: a.Cell, Load: a.Load, Life: secondsToDuration(a.Seconds), Reason: a.Why, RetryAfter: secondsToDuration(a.RetryAfter)}
 }
 
-// secondsToDuration is a length that somebody else says: none if it makes no sense.
+// secondsToDuration converts seconds from the wire; invalid values become 0.
 func secondsToDuration(s float64) time.Duration {
 	if !(s > 0) {
 		return 0

@@ -122,7 +122,7 @@ func TestPermits(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "permits.jsonl")
 	w := newWorld(t, path)
-	if a := ask(t, w.asker()); a.Granted || !strings.Contains(a.Reason, "not known") || a.RetryAfter == 0 {
+	if a := ask(t, w.asker()); a.Granted || !strings.Contains(a.Reason, "is unknown") || a.RetryAfter == 0 {
 		t.Errorf("%+v", a)
 	}
 	w.s.SetLoad("north", .5)
@@ -262,7 +262,7 @@ func TestKeeper(t *testing.T) {
 	}
 	k.applyAnswer(c.now(), allowance.Answer{Granted: true, Life: time.Minute}, nil)
 	k.applyAnswer(c.now(), allowance.Answer{Reason: "the cell is loaded"}, nil)
-	if got := k.DayLimit(); got.Unlimited || !strings.Contains(got.Reason, "the operator says: the cell is loaded") {
+	if got := k.DayLimit(); got.Unlimited || !strings.Contains(got.Reason, "the operator refuses: the cell is loaded") {
 		t.Errorf("refused: %+v", got)
 	}
 	if err := k.journal.Close(); err != nil {

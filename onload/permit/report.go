@@ -11,36 +11,36 @@ import (
 	"mpbond/base/identity"
 )
 
-// Report is what a service grants now, for its operator. Times are lengths, as clocks may
-// differ.
+// Report lists the valid permits of a service for its operator. It has durations instead of times,
+// since clocks may differ.
 type Report struct {
-	Threshold   float64 `json:"threshold"` // the load from which on nothing is granted
+	Threshold   float64 `json:"threshold"` // load from which on nothing is granted
 	LifeSeconds float64 `json:"life_seconds"`
-	MaxPermits  int     `json:"most"` // permits of a cell
+	MaxPermits  int     `json:"most"` // per cell
 	Cells       []Cell  `json:"cells"`
-	// NotKept is why a restart would forget who has permits, "" if it would not.
+	// NotKept says why a restart would lose the permits, or "".
 	NotKept string `json:"not_kept,omitempty"`
 }
 
 // Cell is one cell of a report.
 type Cell struct {
 	Name string `json:"name"`
-	// Load is from 0 to 1, null where it is not known now.
+	// Load is from 0 to 1, or null if unknown.
 	Load *float64 `json:"load"`
-	// Why nothing is granted there, whoever asks; empty: it may be.
+	// Why says why the cell grants no permit to any device, or "".
 	Why     string       `json:"why,omitempty"`
-	Permits []HeldPermit `json:"permits"` // that hold; never null
+	Permits []HeldPermit `json:"permits"` // valid permits; never null
 }
 
-// HeldPermit is a permit that holds.
+// HeldPermit is a valid permit.
 type HeldPermit struct {
-	Device      string  `json:"device"` // its name, "" for one that is not trusted any more
+	Device      string  `json:"device"` // name, or "" for a device that is not trusted any more
 	DeviceID    string  `json:"device_id"`
-	HeldSeconds float64 `json:"held_seconds"` // without a pause
+	HeldSeconds float64 `json:"held_seconds"` // without interruption
 	LeftSeconds float64 `json:"left_seconds"`
 }
 
-// Report tells what is granted now.
+// Report returns the valid permits.
 func (s *Service) Report() Report {
 	names := map[string]string{}
 	for _, p := range s.trust.Peers() {
@@ -64,23 +64,23 @@ func (s *Service) Report() Report {
 	return r
 }
 
-// isAdmitted tells whose calls are taken: helpers', and those of who has the service's own key.
+// isAdmitted reports whether a key may connect: that of a helper, or the service's own.
 func (s *Service) isAdmitted(key identity.PublicKey) bool {
 	return key == s.key.Public() || s.trust.Allowed(identity.RoleHelper)(key)
 }
 
-// serveReport gives the operator a report: who has which permit is nobody else's business.
+// serveReport sends a report to the operator, who has the service's own key.
 func (s *Service) serveReport(w http.ResponseWriter, r *http.Request) {
 	key, err := identity.PeerKey(r.Context().Value(connContextKey{}).(*admittedConn).ConnectionState())
 	if err != nil || key != s.key.Public() {
-		http.Error(w, "this is told to the service's own key alone", http.StatusForbidden)
+		http.Error(w, "the report is available only with the service's own key", http.StatusForbidden)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(s.Report()) // who has gone asks again
+	_ = json.NewEncoder(w).Encode(s.Report()) // a client that is gone asks again
 }
 
-// FetchReport asks a service, by its own key, what it grants now. Errors are faults.
+// FetchReport returns the report of a service. It needs the service's own key. Errors are faults.
 func (a Client) FetchReport(ctx context.Context) (r Report, err error) {
 	status, text, err := a.doRequest(ctx, http.MethodGet, reportPath, nil, maxReport)
 	switch {
@@ -89,9 +89,9 @@ func (a Client) FetchReport(ctx context.Context) (r Report, err error) {
 	case err != nil:
 		return r, err
 	case status == http.StatusForbidden:
-		return r, fault.New(fault.Permission, errors.New("what is granted is told to the service's own key alone"), hintOwnKey)
+		return r, fault.New(fault.Permission, errors.New("the report is available only with the service's own key"), hintOwnKey)
 	case status != http.StatusOK:
-		return r, fault.New(fault.Protocol, fmt.Errorf("the service answers with status %d", status), "does it run an older mpbond?")
+		return r, fault.New(fault.Protocol, fmt.Errorf("the service answers with status %d", status), "the service may run an older release of mpbond")
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
 		return r, fault.New(fault.Protocol, fmt.Errorf("the service's answer makes no sense: %w", err), "is it the right address?")
@@ -99,4 +99,5 @@ func (a Client) FetchReport(ctx context.Context) (r Report, err error) {
 	return r, nil
 }
 
-const hintOwnKey = "ask where `mpbond-lab permit serve` runs, as the same user and with the same $MPBOND_HOME"
+// hintOwnKey tells how to use the service's own key.
+const hintOwnKey = "run the command where `mpbond-lab permit serve` runs, as the same user and with the same $MPBOND_HOME"

@@ -25,7 +25,7 @@ func TestReport(t *testing.T) {
 		}
 		return r.Cells[0]
 	}
-	if c := report(); c.Load != nil || c.Why != "the load of the cell is not known" || len(c.Permits) != 0 || c.Permits == nil {
+	if c := report(); c.Load != nil || c.Why != "the load of the cell is unknown" || len(c.Permits) != 0 || c.Permits == nil {
 		t.Errorf("%+v", c)
 	}
 	w.s.SetLoad("north", .5)
@@ -83,8 +83,8 @@ func TestPrint(t *testing.T) {
 		{Name: "a\x1b", Why: "it is not known"}, {Name: "b", Load: &load, Permits: []HeldPermit{{DeviceID: "id", HeldSeconds: 120, LeftSeconds: 60}}}}}).Print(&page, at); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"a load of 70 % on; a permit holds for 5m0s\n", "forget who has permits: full\n", "a?    -     0 of 1   no: it is not known\n",
-		"b     46 %  1 of 1   to who has one: all are taken\n", "id (not trusted any more)  b     2026-06-09 23:59:00  00:02:00\n"} {
+	for _, want := range []string{"a load of 70 % on; a permit is valid for 5m0s\n", "would lose the permits: full\n", "a?    -     0 of 1   no: it is not known\n",
+		"b     46 %  1 of 1   renewals only: all are taken\n", "id (not trusted any more)  b     2026-06-09 23:59:00  00:02:00\n"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("no %q in\n%s", want, &page)
 		}

@@ -19,35 +19,34 @@ import (
 	"mpbond/onload/allowance"
 )
 
-// Connections that have not proved who they are count with those that have: helpers ask
-// now and then, and hold a connection for as long as that takes.
+// Limits of connections, authenticated or not. Helpers connect now and then, and keep a connection
+// only for a request.
 const (
 	maxConns, maxConnsPerAddress, maxConnsPerMinute = 256, 16, 120
 )
 
-// Service grants permits. Make one with NewService; its methods may be called by any
-// goroutine.
+// Service grants permits. Its methods may be called by any goroutine.
 type Service struct {
 	key   *identity.Key
 	trust *identity.Trust
 	log   *slog.Logger
-	now   func() time.Time // a fake in tests
+	now   func() time.Time // fake in tests
 
 	mu       sync.Mutex
 	issuer   *allowance.Issuer
-	journal  *store.Journal // nil: nothing is kept
-	problem  string
+	journal  *store.Journal      // nil: permits are not stored
+	problem  string              // last problem of the journal, or ""
 	watchers map[string]*watcher // by device
 }
 
-// Identity is who the service is, and which helpers it knows.
+// Identity is the key of the service and the helpers that it trusts.
 type Identity struct {
 	Key   *identity.Key
 	Trust *identity.Trust
 }
 
-// NewService makes one that keeps at path which permits hold; "" keeps nothing. Errors
-// are faults.
+// NewService returns a service that stores valid permits at path; "" stores none. Errors are
+// faults.
 func NewService(id Identity, issuer *allowance.Issuer, path string, log *slog.Logger) (*Service, error) {
 	s := &Service{key: id.Key, trust: id.Trust, log: log, now: time.Now, issuer: issuer, watchers: map[string]*watcher{}}
 	if path == "" {
@@ -56,7 +55,7 @@ func NewService(id Identity, issuer *allowance.Issuer, path string, log *slog.Lo
 	return s, s.openJournal(path)
 }
 
-// openJournal takes what holds from a file, and keeps it there.
+// openJournal restores valid permits from a file and stores further ones there.
 func (s *Service) openJournal(path string) error {
 	var held []allowance.HeldPermit
 	j, damage, err := store.Open(path, lockTimeout, func(line []byte) error {
@@ -71,7 +70,7 @@ func (s *Service) openJournal(path string) error {
 		return err
 	}
 	if damage != nil {
-		s.log.Error("more permits may hold than are known", "err", damage)
+		s.log.Error("permit file damaged, more permits may be valid than known", "err", damage)
 	}
 	s.issuer.Restore(s.now(), held)
 	s.journal = j
@@ -79,7 +78,7 @@ func (s *Service) openJournal(path string) error {
 	return nil
 }
 
-// rewriteJournal keeps what holds now; mu is held, or nobody else is there.
+// rewriteJournal stores the valid permits only. mu must be held, or the service not shared yet.
 func (s *Service) rewriteJournal() error {
 	var lines []any
 	for _, h := range s.issuer.HeldPermits(s.now()) {
@@ -88,19 +87,19 @@ func (s *Service) rewriteJournal() error {
 	return s.journal.Rewrite(lines...)
 }
 
-// logProblem logs a problem once; mu is held.
+// logProblem logs a problem of the journal once. mu must be held.
 func (s *Service) logProblem(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	if text != s.problem && text != "" {
-		s.log.Error("permits are not kept", "err", err, "hint", fault.HintOf(err))
+		s.log.Error("permits not stored", "err", err, "hint", fault.HintOf(err))
 	}
 	s.problem = text
 }
 
-// SetLoad takes the load of a cell now, 0 to 1. One that is loaded ends its permits.
+// SetLoad sets the current load of a cell, 0 to 1. A loaded cell revokes its permits.
 func (s *Service) SetLoad(cell string, load float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,15 +107,15 @@ func (s *Service) SetLoad(cell string, load float64) {
 	s.revokeLoaded(cell)
 }
 
-// HeldPermits are the permits that hold.
+// HeldPermits returns the valid permits.
 func (s *Service) HeldPermits() []allowance.HeldPermit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.issuer.HeldPermits(s.now())
 }
 
-// issuePermit answers a device. The permit is stored before it is sent. With watch, w is signalled
-// when the permit is taken back; nil: there is none.
+// issuePermit answers a request of a device. It stores a permit before it returns it. With watch, w
+// signals the revocation; w is nil without a permit.
 func (s *Service) issuePermit(p identity.Peer, cell string, watch bool) (_ wireAnswer, w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,12 +135,12 @@ func (s *Service) issuePermit(p identity.Peer, cell string, watch bool) (_ wireA
 	return toWireAnswer(a), w
 }
 
-// Serve answers helpers at l until ctx ends, closes l and returns ctx's error, or that of l.
+// Serve answers helpers at l until ctx ends or l fails. It closes l and returns the cause.
 func (s *Service) Serve(ctx context.Context, l *tcp.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+permitPath, s.servePermit)
 	mux.HandleFunc("GET "+reportPath, s.serveReport)
-	// As http.Server knows no application protocol of ours, it must not see the TLS.
+	// http.Server must not see the TLS connection, since it does not know our ALPN.
 	web := &http.Server{ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, connContextKey{}, c)
 	}, Handler: http.MaxBytesHandler(mux, maxBody), ReadTimeout: responseTimeout, WriteTimeout: responseTimeout, IdleTimeout: time.Second,
@@ -166,16 +165,17 @@ func (s *Service) Close() {
 	}
 }
 
+// servePermit handles a request for a permit.
 func (s *Service) servePermit(w http.ResponseWriter, r *http.Request) {
 	key, err := identity.PeerKey(r.Context().Value(connContextKey{}).(*admittedConn).ConnectionState())
 	p, ok := s.trust.Lookup(key)
 	if err != nil || !ok || !p.HasRole(identity.RoleHelper) || p.Paused {
-		http.Error(w, "this device is not known here", http.StatusForbidden)
+		http.Error(w, "the permit service does not know this device", http.StatusForbidden)
 		return
 	}
 	var q request
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil || len(q.Cell) > 64 {
-		http.Error(w, "no request for a permit", http.StatusBadRequest)
+		http.Error(w, "invalid request for a permit", http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -186,7 +186,7 @@ func (s *Service) servePermit(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// gatedListener is a listener whose connections, all of them, are bounded by a gate.
+// gatedListener is a TLS listener that limits its connections.
 type gatedListener struct {
 	*tcp.Listener
 	limit     *tcp.AdmissionLimit
@@ -207,7 +207,7 @@ func (g *gatedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// admittedConn gives its place back when it closes. Its handshake is a part of its first read.
+// admittedConn releases its slot when it is closed. The handshake is part of the first read.
 type admittedConn struct {
 	*tls.Conn
 	release func()
@@ -219,25 +219,26 @@ func (g *admittedConn) Close() error {
 	return g.Conn.Close()
 }
 
-// connContextKey is the guest of a request's context.
+// connContextKey is the key of the connection in the context of a request.
 type connContextKey struct{}
 
-// parseAnswer reads an answer.
+// parseAnswer parses the response of a service.
 func parseAnswer(status int, body []byte) (a allowance.Answer, err error) {
 	var said wireAnswer
 	switch {
 	case status == http.StatusForbidden:
-		return a, fault.New(fault.UnknownDevice, errors.New("the service does not know this device"), hintRegisterKey)
+		return a, fault.New(fault.UnknownDevice, errors.New("the permit service does not know this device"), hintRegisterKey)
 	case status != http.StatusOK:
-		return a, fault.New(fault.Protocol, fmt.Errorf("the service answers with status %d", status), "is it the right address?")
+		return a, fault.New(fault.Protocol, fmt.Errorf("the permit service answered with status %d", status), "check the address of the permit service")
 	}
 	if err := json.Unmarshal(body, &said); err != nil {
-		return a, fault.New(fault.Protocol, fmt.Errorf("the service's answer makes no sense: %w", err), "is it the right address?")
+		return a, fault.New(fault.Protocol, fmt.Errorf("invalid response of the permit service: %w", err), "check the address of the permit service")
 	}
 	if a = said.toAnswer(); a.Granted && a.Life == 0 {
-		return a, fault.New(fault.Protocol, errors.New("the service grants a permit that does not hold"), "")
+		return a, fault.New(fault.Protocol, errors.New("the permit service granted a permit without validity"), "")
 	}
 	return a, nil
 }
 
+// hintRegisterKey tells how to make the device known.
 const hintRegisterKey = "give the operator this device's key: `mpbond keygen` prints it"

@@ -9,11 +9,11 @@ import (
 	"mpbond/base/text"
 )
 
-// Print tells people what is granted.
+// Print writes the report as text for users.
 func (r Report) Print(w io.Writer, now time.Time) error {
-	fmt.Fprintf(w, "nothing is granted from a load of %.0f %% on; a permit holds for %v\n", 100*r.Threshold, secondsToDuration(r.LifeSeconds))
+	fmt.Fprintf(w, "no permits from a load of %.0f %% on; a permit is valid for %v\n", 100*r.Threshold, secondsToDuration(r.LifeSeconds))
 	if r.NotKept != "" {
-		fmt.Fprintln(w, "a restart would forget who has permits:", text.Printable(r.NotKept))
+		fmt.Fprintln(w, "a restart would lose the permits:", text.Printable(r.NotKept))
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "CELL\tLOAD\tPERMITS\tGRANTS")
@@ -27,13 +27,13 @@ func (r Report) Print(w io.Writer, now time.Time) error {
 		case c.Why != "":
 			grants = "no: " + text.Printable(c.Why)
 		case len(c.Permits) >= r.MaxPermits:
-			grants = "to who has one: all are taken"
+			grants = "renewals only: all are taken"
 		}
 		held += len(c.Permits)
 		fmt.Fprintf(t, "%s\t%s\t%d of %d\t%s\n", text.Printable(c.Name), load, len(c.Permits), r.MaxPermits, grants)
 	}
 	if held > 0 {
-		_ = t.Flush() // its columns are its own
+		_ = t.Flush() // the next table has other columns
 		fmt.Fprintln(t, "\nDEVICE\tCELL\tSINCE\tUNTIL")
 	}
 	for _, c := range r.Cells {
@@ -48,7 +48,7 @@ func (r Report) Print(w io.Writer, now time.Time) error {
 	return t.Flush()
 }
 
-// clockTime is a time of day, with the day if that is not now's.
+// clockTime formats a time of day, with the date if that is not the date of now.
 func clockTime(t, now time.Time) string {
 	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
 		return t.Format("2006-01-02 15:04:05")

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// watcher is a device that waits for its permit to be taken back.
+// watcher is a device that waits for the revocation of its permit.
 type watcher struct {
 	device, cell string
-	revoked      chan wireAnswer // one, or closed: another request of the device watches
+	// gets one answer, or is closed if another request of the device watches
+	revoked chan wireAnswer
 }
 
-// addWatcher registers a device, in place of an earlier request of it. mu must be held.
+// addWatcher registers a device, in place of an earlier request. mu must be held.
 func (s *Service) addWatcher(device, cell string) *watcher {
 	s.removeWatcher(s.watchers[device])
 	w := &watcher{device, cell, make(chan wireAnswer, 1)}
@@ -20,7 +21,7 @@ func (s *Service) addWatcher(device, cell string) *watcher {
 	return w
 }
 
-// removeWatcher ends a registration, if it is still there. mu must be held.
+// removeWatcher ends a registration that still exists. mu must be held.
 func (s *Service) removeWatcher(w *watcher) {
 	if w != nil && s.watchers[w.device] == w {
 		delete(s.watchers, w.device)
@@ -28,8 +29,8 @@ func (s *Service) removeWatcher(w *watcher) {
 	}
 }
 
-// revokeLoaded takes permits of a cell back if it is loaded: those whose devices watch. Others
-// keep theirs to the end, as they would not know. mu must be held.
+// revokeLoaded revokes the watched permits of a cell if it is loaded. Other permits stay valid,
+// since their devices would not notice. mu must be held.
 func (s *Service) revokeLoaded(cell string) {
 	taken := 0
 	for _, w := range s.watchers {
@@ -45,14 +46,14 @@ func (s *Service) revokeLoaded(cell string) {
 	if taken == 0 {
 		return
 	}
-	s.log.Info("permits are taken back: the cell is loaded", "cell", cell, "permits", taken)
+	s.log.Info("permits revoked: the cell is loaded", "cell", cell, "permits", taken)
 	if s.journal != nil {
 		s.logProblem(s.rewriteJournal())
 	}
 }
 
-// holdResponse keeps the answer to a device open until its permit is taken back, the device has
-// gone or asks again.
+// holdResponse keeps a response open until the permit is revoked, or until the device disconnects
+// or sends a new request.
 func (s *Service) holdResponse(w http.ResponseWriter, r *http.Request, watched *watcher) {
 	defer func() {
 		s.mu.Lock()
@@ -63,12 +64,13 @@ func (s *Service) holdResponse(w http.ResponseWriter, r *http.Request, watched *
 	if out.SetReadDeadline(time.Time{}) != nil || out.SetWriteDeadline(time.Now().Add(responseTimeout)) != nil || out.Flush() != nil {
 		return
 	}
-	r.Context().Value(connContextKey{}).(*admittedConn).release() // it is known, and holds one connection
+	// an authenticated device holds one connection
+	r.Context().Value(connContextKey{}).(*admittedConn).release()
 	select {
 	case <-r.Context().Done():
 	case a, ok := <-watched.revoked:
 		if ok && out.SetWriteDeadline(time.Now().Add(responseTimeout)) == nil {
-			_ = json.NewEncoder(w).Encode(a) // who has gone asks again
+			_ = json.NewEncoder(w).Encode(a) // a client that is gone asks again
 		}
 	}
 }

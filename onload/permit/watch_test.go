@@ -42,7 +42,7 @@ func TestRevokes(t *testing.T) {
 	}
 	w.s.SetLoad("north", .7)
 	changes(false)
-	if why := k.DayLimit().Reason; !strings.Contains(why, "the operator says: the cell is loaded by 70 %") {
+	if why := k.DayLimit().Reason; !strings.Contains(why, "the operator refuses: the load of the cell is 70 %") {
 		t.Error(why)
 	}
 	w.restart(path)

@@ -12,49 +12,51 @@ import (
 	"mpbond/base/text"
 )
 
-// faultHeader tells the kind of fault by which a connection is refused.
+// faultHeader is the header field with the fault kind of a refused connection.
 const faultHeader = "Mpbond-Fault"
 
-// faultStatus is the status and, for the primary's owner, the hint of a kind of fault.
+// faultStatus is the HTTP status of a fault kind, and its hint for the owner of the primary.
 type faultStatus struct {
 	kind   fault.Kind
 	status int
 	hint   string
 }
 
-// faultStatuses are those of the kinds that are told; others are told as fault.Other.
+// faultStatuses lists the fault kinds that are reported to primaries. Others are reported as
+// fault.Other.
 var faultStatuses = []faultStatus{
-	{fault.Other, http.StatusBadGateway, "its log says more"},
-	{fault.Unreachable, http.StatusBadGateway, "does the helper have an Internet connection of its own?"},
-	{fault.Timeout, http.StatusGatewayTimeout, "does the helper have an Internet connection of its own?"},
-	{fault.Permission, http.StatusForbidden, "if that address is meant, its owner sets `allow` in [onload] of helper.toml"},
-	{fault.Limit, http.StatusServiceUnavailable, "`mpbond status` at the helper says what it may carry"},
+	{fault.Other, http.StatusBadGateway, "see the log of the helper"},
+	{fault.Unreachable, http.StatusBadGateway, "check the Internet connection of the helper"},
+	{fault.Timeout, http.StatusGatewayTimeout, "check the Internet connection of the helper"},
+	{fault.Permission, http.StatusForbidden, "to allow the address, set `allow` in [onload] of the helper's helper.toml"},
+	{fault.Limit, http.StatusServiceUnavailable, "run `mpbond status` on the helper to see what it may carry"},
 	{fault.UnknownDevice, http.StatusForbidden, "pair the two devices again"},
 	{fault.Protocol, http.StatusBadRequest, "install the same release of mpbond on both devices"},
 }
 
+// maxErrorText bounds the error text in a response, in bytes.
 const maxErrorText = 300
 
-// writeRefusal tells the primary why, and ends the connection.
+// writeRefusal reports err to the primary and closes the connection.
 func (n *primaryConn) writeRefusal(err error) {
 	a := faultStatuses[max(slices.IndexFunc(faultStatuses, func(a faultStatus) bool { return fault.Is(err, a.kind) }), 0)]
 	why := text.Short(err.Error(), maxErrorText)
-	_ = n.SetDeadline(time.Now().Add(handshakeTimeout)) // it may not read
+	_ = n.SetDeadline(time.Now().Add(handshakeTimeout)) // the primary may not read
 	_, _ = fmt.Fprintf(n.Conn, "HTTP/1.1 %d %s\r\n%s: %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 		a.status, http.StatusText(a.status), faultHeader, a.kind, len(why), why)
 	_ = n.Conn.Close()
 }
 
-// parseRefusal is the fault that an answer other than 200 tells of.
+// parseRefusal returns the fault that a response other than 200 reports.
 func parseRefusal(a *http.Response) error {
-	body, _ := io.ReadAll(io.LimitReader(a.Body, 4*maxErrorText)) // as far as it comes
+	body, _ := io.ReadAll(io.LimitReader(a.Body, 4*maxErrorText)) // may be incomplete
 	why := text.Short(string(body), maxErrorText)
 	if why == "" {
 		why = text.Short(a.Status, maxErrorText)
 	}
 	i := slices.IndexFunc(faultStatuses, func(b faultStatus) bool { return string(b.kind) == a.Header.Get(faultHeader) })
 	if i < 0 {
-		return fault.New(fault.Protocol, errors.New("it answers "+why), "is it a helper of mpbond?")
+		return fault.New(fault.Protocol, errors.New("the helper answers "+why), "check that the address belongs to an mpbond helper")
 	}
 	return fault.New(faultStatuses[i].kind, errors.New(why), faultStatuses[i].hint)
 }

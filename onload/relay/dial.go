@@ -19,37 +19,37 @@ import (
 	"mpbond/link/tcp"
 )
 
-// addressTimeout is how long one address of a helper is tried while there are others.
+// addressTimeout bounds the connection to one address of a helper.
 const addressTimeout = 3 * time.Second
 
-// idleConnTimeout is how long a connection that nothing is asked over stays open, for others
-// may want its place at the helper.
+// idleConnTimeout is how long an unused connection stays open. Others may need its slot at the
+// helper.
 const idleConnTimeout = 30 * time.Second
 
-// Dialer connects through one helper. Its fields are not changed once it is used; its
-// methods may be called by any goroutine.
+// Dialer connects through one helper. Its fields must not change once it is used. Its methods may
+// be called by any goroutine.
 type Dialer struct {
 	Key *identity.Key
-	// Helper is the device, whose key is pinned, and Addresses where it may be found,
-	// the likeliest first.
+	// Helper is the helper, whose key is pinned, and Addresses are its possible addresses, the
+	// likeliest first.
 	Helper    identity.Peer
 	Addresses []string
-	// Options are how the helper is called.
+	// Options apply to connections to the helper.
 	Options tcp.Options
 
-	lastGoodAddress atomic.Int32 // index of the address that answered last
+	lastGoodAddress atomic.Int32 // index of the address that worked last
 	unmetered       atomic.Bool
 }
 
-// DialContext connects to addr, "host:port", from the helper: it is the helper that
-// looks the name up. Network is of TCP. Errors are faults. The connection ends with
-// io.EOF only if the server ended it: one that the helper breaks off is an error.
+// DialContext connects to addr, "host:port", from the helper, which also resolves the name. network
+// must be a TCP network. Errors are faults. Reads return io.EOF only if the server closed the
+// connection; if the helper aborts it, they return another error.
 func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
-		return nil, fault.New(fault.Unsupported, fmt.Errorf("a helper connects by TCP alone, not %q", network), "")
+		return nil, fault.New(fault.Unsupported, fmt.Errorf("a helper connects only by TCP, not by %q", network), "")
 	}
 	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isValidPort(port) || text.Short(addr, maxErrorText) != addr || strings.Contains(addr, " ") {
-		return nil, fault.New(fault.Usage, fmt.Errorf("%q is no host:port", addr), "")
+		return nil, fault.New(fault.Usage, fmt.Errorf("%q is not a valid host:port", addr), "")
 	}
 	c, err := d.dialHelper(ctx)
 	if err == nil {
@@ -61,17 +61,17 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	return nil, fmt.Errorf("over %s: %w", d.Helper.Name, err)
 }
 
-// Transport is an http.Transport whose connections all go through the helper, and are
-// used again. Its CloseIdleConnections closes those that nobody uses.
+// Transport returns an http.Transport whose connections all go through the helper and are reused.
+// Its CloseIdleConnections closes unused ones.
 func (d *Dialer) Transport() *http.Transport {
 	return &http.Transport{DialContext: d.DialContext, IdleConnTimeout: idleConnTimeout, MaxIdleConnsPerHost: maxPerPrimary,
 		TLSHandshakeTimeout: 2 * handshakeTimeout, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: 1 << 20}
 }
 
-// dialHelper connects to the helper, at the first address that has it.
+// dialHelper connects to the helper, at the first address that works.
 func (d *Dialer) dialHelper(ctx context.Context) (c *tls.Conn, err error) {
 	if len(d.Addresses) == 0 {
-		return nil, fault.New(fault.NotFound, errors.New("no address of the helper is known"), "is it on the same network, with `mpbond helper --onload`?")
+		return nil, fault.New(fault.NotFound, errors.New("no address of the helper is known"), "run `mpbond helper --onload` on the helper, in the same network")
 	}
 	first := int(d.lastGoodAddress.Load())
 	for k := range d.Addresses {
@@ -91,6 +91,7 @@ func (d *Dialer) dialHelper(ctx context.Context) (c *tls.Conn, err error) {
 	return nil, err
 }
 
+// dialAddress connects to the helper at one address.
 func (d *Dialer) dialAddress(ctx context.Context, addr string, within time.Duration) (*tls.Conn, error) {
 	c, err := DialTLS(ctx, addr, d.Options, d.Key.ClientConfig(d.Helper.Key, ALPN), within)
 	if err != nil {
@@ -102,7 +103,8 @@ func (d *Dialer) dialAddress(ctx context.Context, addr string, within time.Durat
 	return c, nil
 }
 
-// DialTLS connects to addr, and does the handshake of cfg within a time. Errors are faults.
+// DialTLS connects to addr and performs the TLS handshake of cfg, both within a time limit. Errors
+// are faults.
 func DialTLS(ctx context.Context, addr string, opt tcp.Options, cfg *tls.Config, within time.Duration) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -114,29 +116,29 @@ func DialTLS(ctx context.Context, addr string, opt tcp.Options, cfg *tls.Config,
 	if err := sec.HandshakeContext(ctx); err != nil {
 		c.Close()
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = fault.New(fault.Timeout, fmt.Errorf("%s does not answer: %w", addr, err), "is mpbond running there, and is the link good?")
+			err = fault.New(fault.Timeout, fmt.Errorf("%s does not answer: %w", addr, err), "check that mpbond is running there and that the link is good")
 		}
 		return nil, identity.ExplainTLS(err)
 	}
 	return sec, nil
 }
 
-// Metered reports whether the bytes that the helper carries count against a bound of its
-// owner, or may: until it has answered nothing is known of that.
+// Metered reports whether bytes over the helper may count against a limit of its owner. It returns
+// true until the helper has responded.
 func (d *Dialer) Metered() bool { return !d.unmetered.Load() }
 
-// requestTunnel has the helper at c connect to addr, and closes c if it does not.
+// requestTunnel asks the helper at c to connect to addr. It closes c on an error.
 func (d *Dialer) requestTunnel(ctx context.Context, c *tls.Conn, addr string) (_ net.Conn, err error) {
 	stop := context.AfterFunc(ctx, func() { c.NetConn().Close() })
 	defer func() {
 		if !stop() {
-			err = context.Cause(ctx) // c is closed: another error is a consequence
+			err = context.Cause(ctx) // c is closed, which causes other errors
 		}
 		if err != nil {
 			c.NetConn().Close()
 		}
 	}()
-	_ = c.SetDeadline(time.Now().Add(dialTimeout + handshakeTimeout)) // the helper gives up before
+	_ = c.SetDeadline(time.Now().Add(dialTimeout + handshakeTimeout)) // longer than the helper waits
 	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", addr); err != nil {
 		return nil, identity.ExplainTLS(err)
 	}
@@ -147,11 +149,11 @@ func (d *Dialer) requestTunnel(ctx context.Context, c *tls.Conn, addr string) (_
 	case fault.KindOf(explained) != "" && fault.KindOf(explained) != fault.Other:
 		return nil, explained
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fault.New(fault.Protocol, errors.New("the helper hung up"), "its log says why")
+		return nil, fault.New(fault.Protocol, errors.New("the helper closed the connection"), "see the log of the helper")
 	case err != nil && head.N == 0:
-		return nil, fault.New(fault.Protocol, fmt.Errorf("the helper's answer is over %d bytes", maxHeaderBytes), "")
+		return nil, fault.New(fault.Protocol, fmt.Errorf("the response of the helper exceeds %d bytes", maxHeaderBytes), "")
 	case err != nil:
-		return nil, fault.New(fault.Protocol, fmt.Errorf("the helper's answer makes no sense: %w", err), "install the same release of mpbond on both devices")
+		return nil, fault.New(fault.Protocol, fmt.Errorf("invalid response of the helper: %w", err), "install the same release of mpbond on both devices")
 	case a.StatusCode != http.StatusOK:
 		return nil, parseRefusal(a)
 	}
@@ -163,7 +165,7 @@ func (d *Dialer) requestTunnel(ctx context.Context, c *tls.Conn, addr string) (_
 // tunnelConn is a connection through a helper.
 type tunnelConn struct {
 	*tls.Conn
-	reader *bufio.Reader // of Conn, with what came behind the answer
+	reader *bufio.Reader // of Conn, including bytes after the response
 }
 
 // Read implements net.Conn.

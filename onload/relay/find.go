@@ -14,20 +14,20 @@ import (
 	"mpbond/link/tcp"
 )
 
-// Finder finds the helpers through which this device may onload now.
+// Finder finds the helpers through which this device can onload now.
 type Finder struct {
 	Key   *identity.Key
 	Trust *identity.Trust
-	// Discover asks the local networks who offers discovery.Onload; nil asks nobody.
+	// Discover finds devices in the local networks that offer discovery.Onload; nil finds none.
 	Discover func(context.Context) ([]discovery.Found, error)
-	// Options are how helpers are called.
+	// Options apply to connections to helpers.
 	Options tcp.Options
 }
 
-// Find lists the helpers of the trust file, but for those that are paused, of which an
-// address is known: where a helper that says nothing but that it is one has shown its key,
-// and then those of the trust file. Whether they answer, and may carry anything, only
-// dialling tells. Err is that of the networks, if no helper was found.
+// Find returns the helpers of the trust file that are not paused and have a known address: first
+// addresses that were discovered and have proved their key, then those of the trust file. Only
+// dialling shows whether they respond and may carry anything. err is the error of Discover, if no
+// helper was found.
 func (f Finder) Find(ctx context.Context) (list []*Dialer, err error) {
 	var found []discovery.Found
 	if f.Discover != nil {
@@ -36,7 +36,7 @@ func (f Finder) Find(ctx context.Context) (list []*Dialer, err error) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	at := map[identity.PublicKey]map[string]bool{}
-	for _, one := range found { // of which there are not many: see package discovery
+	for _, one := range found { // a small number: see package discovery
 		asking.Go(func() {
 			addr := one.Addr.String()
 			key, ok := f.fetchPeerKey(ctx, addr)
@@ -65,11 +65,12 @@ func (f Finder) Find(ctx context.Context) (list []*Dialer, err error) {
 	if len(list) > 0 {
 		err = nil
 	}
-	slices.SortStableFunc(list, func(a, b *Dialer) int { return -cmp.Compare(len(at[a.Helper.Key]), len(at[b.Helper.Key])) }) // who answered first
+	// discovered helpers first
+	slices.SortStableFunc(list, func(a, b *Dialer) int { return -cmp.Compare(len(at[a.Helper.Key]), len(at[b.Helper.Key])) })
 	return list, err
 }
 
-// fetchPeerKey tells whose key somebody shows at an address.
+// fetchPeerKey returns the key that the device at an address presents.
 func (f Finder) fetchPeerKey(ctx context.Context, addr string) (key identity.PublicKey, ok bool) {
 	c, err := DialTLS(ctx, addr, f.Options, f.Key.UnverifiedConfig(ALPN), addressTimeout)
 	if err != nil {
@@ -80,8 +81,8 @@ func (f Finder) fetchPeerKey(ctx context.Context, addr string) (key identity.Pub
 	return key, err == nil
 }
 
-// onloadAddress is where the helper at an address of the trust file listens: at Port, as the
-// file may have the port at which it was paired.
+// onloadAddress returns the address for onloading of a helper, given its address in the trust file:
+// the same host at Port.
 func onloadAddress(addr string) (string, bool) {
 	host, _, err := net.SplitHostPort(addr)
 	return net.JoinHostPort(host, strconv.Itoa(Port)), err == nil

@@ -1,16 +1,16 @@
-// Package relay carries whole connections of a primary over a helper's own line: the
-// helper listens, the primary asks it by HTTP CONNECT to connect somewhere. It stands
-// between the transports of onload/fetch, for which each helper is one more device with
-// a line, and the servers of the Internet; nothing of a bond is in between, and what the
-// primary encrypts end to end stays so.
+// Package relay carries connections of a primary over the Internet connection of a
+// helper. The helper listens; the primary asks it by HTTP CONNECT to connect to a
+// server. For onload/fetch each helper is a further device. No bond is involved, and
+// data that the primary encrypts end to end stays
+// encrypted.
 //
 //	primary ── TLS 1.3, pinned keys: CONNECT host:port ── helper ── TCP ── any server
 //
-//	relay.go   the helper: who is let in, and for how long
-//	tunnel.go  one connection that is carried
-//	answer.go  what is said when it is not
+//	relay.go   the helper: accepts, checks and ends tunnels
+//	tunnel.go  one tunnel
+//	refusal.go how refusals are reported
 //	dial.go    the primary: a net dialer and http.Transport through one helper
-//	find.go    the primary: which helpers are there
+//	find.go    the primary: finds helpers
 package relay
 
 import (
@@ -38,19 +38,18 @@ import (
 	"mpbond/link/tcp"
 )
 
-// ALPN is the TLS application protocol, as package wire has those of subflows, pipes
-// and pairing.
+// ALPN is the TLS application protocol. Those of subflows, pipes and pairing are in package wire.
 const ALPN = "mpbond-onload"
 
-// Port is where helpers listen if nothing else is said.
+// Port is the default TCP port of helpers.
 const Port = 7604
 
-// Limits. A primary that fetches items has a few connections; what is more is a
-// mistake, or wants the helper's memory.
+// Limits. A primary that fetches items has a few connections; more are a mistake or an attempt to
+// exhaust the memory of the helper.
 const (
 	maxTunnels, maxPerPrimary                  = 64, 32
 	maxHandshakes, maxPerAddress, maxPerMinute = 64, 32, 1200
-	maxHeaderBytes                             = 8 << 10 // of a request, and of an answer
+	maxHeaderBytes                             = 8 << 10 // of a request or response
 	handshakeTimeout                           = 5 * time.Second
 	dialTimeout                                = 20 * time.Second
 	idleTimeout                                = 5 * time.Minute
@@ -58,46 +57,45 @@ const (
 	userTimeout                                = time.Minute
 )
 
-// Config is what a Relay needs.
+// Config configures a Relay.
 type Config struct {
 	Key   *identity.Key
 	Trust *identity.Trust
-	// Uplink is how servers are connected to: by which interface, with which mark, and
-	// who counts it.
+	// Uplink applies to connections to servers: interface, mark and ledger.
 	Uplink tcp.Options
-	// AllowedPrefixes lists addresses that are connected to although they are not public.
+	// AllowedPrefixes are addresses that may be connected to although they are not public.
 	AllowedPrefixes []netip.Prefix
-	// Unmetered reports to primaries that the owner sets no bound on what is carried, so that
-	// they need not spare it.
+	// Unmetered reports to primaries that the owner sets no limit, so that they need not save
+	// bytes.
 	Unmetered bool
-	// CheckAllowed tells why nothing is carried for a primary to a server, "host:port", nil if it
-	// is. It is asked before each connection, and again now and then, with no server,
-	// for as long as it lasts. Its errors are faults, which the primary is told.
+	// CheckAllowed returns why nothing may be carried for a primary to server, "host:port", or nil.
+	// It is called before each connection, and with an empty server periodically while the
+	// connection lasts. Its errors are faults, which are reported to the primary.
 	CheckAllowed func(ctx context.Context, p identity.Peer, server string) error
 	Log          *slog.Logger
 }
 
-// Relay is a helper's end. Its methods may be called by any goroutine.
+// Relay is the helper's side. Its methods may be called by any goroutine.
 type Relay struct {
 	cfg              Config
 	handshakeLimit   *tcp.AdmissionLimit
-	refusalLog       *loglimit.Limiter // the log, for what strangers cause
-	handshakeTimeout time.Duration     // handshakeTimeout; less in tests
-	idleTimeout      time.Duration     // idleTimeout; less in tests
-	reviewInterval   time.Duration     // reviewInterval; other in tests
+	refusalLog       *loglimit.Limiter // limits log lines that unknown devices cause
+	handshakeTimeout time.Duration     // shorter in tests
+	idleTimeout      time.Duration     // shorter in tests
+	reviewInterval   time.Duration     // differs in tests
 
 	mu         sync.Mutex
 	tunnels    map[*tunnel]bool
-	endedBytes atomic.Uint64 // by those that have ended
+	endedBytes atomic.Uint64 // carried by tunnels that have ended
 }
 
-// New makes one; Serve has it listen.
+// New returns a relay. Call Serve to run it.
 func New(cfg Config) *Relay {
 	return &Relay{cfg: cfg, handshakeLimit: tcp.NewAdmissionLimit(maxHandshakes, maxPerAddress, maxPerMinute), refusalLog: loglimit.New(cfg.Log), handshakeTimeout: handshakeTimeout, idleTimeout: idleTimeout, reviewInterval: reviewInterval, tunnels: map[*tunnel]bool{}}
 }
 
-// Serve takes connections at l until ctx ends, closes all that it has, and returns
-// ctx's error, or that of l.
+// Serve accepts connections at l until ctx ends or l fails. Then it closes all connections and
+// returns the cause.
 func (r *Relay) Serve(ctx context.Context, l *tcp.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var all sync.WaitGroup
@@ -122,7 +120,7 @@ func (r *Relay) Serve(ctx context.Context, l *tcp.Listener) error {
 	}
 }
 
-// serveConn serves one connection to its end. The visit leaves when the peer is authenticated.
+// serveConn serves one connection. It releases the slot when the peer is authenticated.
 func (r *Relay) serveConn(ctx context.Context, c *tcp.Conn, v *tcp.Slot) {
 	stop := context.AfterFunc(ctx, func() { _ = c.Abort() })
 	defer stop()
@@ -131,11 +129,11 @@ func (r *Relay) serveConn(ctx context.Context, c *tcp.Conn, v *tcp.Slot) {
 	v.Release()
 	if t == nil || errors.Is(err, io.EOF) {
 		if v.IsEvicted() || errors.Is(err, errTooManyHandshakes) {
-			r.cfg.Log.Debug("connection for onloading dropped: too many handshakes", "from", c.RemoteAddr())
-		} else if errors.Is(err, io.EOF) { // somebody looked who is here
-			r.cfg.Log.Debug("connection for onloading without a word", "from", c.RemoteAddr())
+			r.cfg.Log.Debug("onload connection dropped: too many handshakes", "from", c.RemoteAddr())
+		} else if errors.Is(err, io.EOF) { // a device looking for helpers
+			r.cfg.Log.Debug("onload connection closed without a request", "from", c.RemoteAddr())
 		} else if ctx.Err() == nil {
-			r.refusalLog.Log(slog.LevelInfo, string(fault.KindOf(err)), "connection for onloading refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+			r.refusalLog.Log(slog.LevelInfo, string(fault.KindOf(err)), "onload connection refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		}
 		return
 	}
@@ -143,12 +141,12 @@ func (r *Relay) serveConn(ctx context.Context, c *tcp.Conn, v *tcp.Slot) {
 		err = r.runTunnel(ctx, t)
 	}
 	if err != nil && ctx.Err() == nil {
-		r.cfg.Log.Info("not carried for onloading", "device", t.peer.Name, "err", err)
+		r.cfg.Log.Info("onload request refused", "device", t.peer.Name, "err", err)
 	}
 }
 
-// acceptTunnel does the handshake and reads the request, within r.greet together. A tunnel
-// without its server comes with an error where the caller is known, and was told.
+// acceptTunnel performs the handshake and reads the request, both within handshakeTimeout. With a
+// known peer it returns the tunnel even on an error, which it has then reported to the peer.
 func (r *Relay) acceptTunnel(ctx context.Context, c *tcp.Conn, v *tcp.Slot) (*tunnel, error) {
 	_ = c.SetDeadline(time.Now().Add(r.handshakeTimeout))
 	sec := tls.Server(c, identity.OnHello(r.cfg.Key.ServerConfig(ALPN, r.cfg.Trust.Allowed(identity.RolePrimary)), func() error {
@@ -176,7 +174,7 @@ func (r *Relay) acceptTunnel(ctx context.Context, c *tcp.Conn, v *tcp.Slot) (*tu
 	t.server, err = readConnectRequest(in)
 	if err != nil {
 		if head.N == 0 {
-			err = fault.New(fault.Protocol, fmt.Errorf("a request of over %d bytes", maxHeaderBytes), "")
+			err = fault.New(fault.Protocol, fmt.Errorf("the request exceeds %d bytes", maxHeaderBytes), "")
 		}
 		t.primary.writeRefusal(err)
 		return t, err
@@ -188,26 +186,26 @@ func (r *Relay) acceptTunnel(ctx context.Context, c *tcp.Conn, v *tcp.Slot) (*tu
 	return t, c.SetDeadline(time.Time{})
 }
 
-// readConnectRequest reads a CONNECT and returns its host:port.
+// readConnectRequest reads a CONNECT request and returns its host:port.
 func readConnectRequest(in *bufio.Reader) (string, error) {
 	q, err := http.ReadRequest(in)
 	if err == nil {
 		switch host, port, e := net.SplitHostPort(q.RequestURI); {
 		case q.Method != http.MethodConnect:
-			err = fmt.Errorf("%.16q instead of a CONNECT", q.Method)
+			err = fmt.Errorf("method %.16q instead of CONNECT", q.Method)
 		case e != nil || host == "" || !isValidPort(port):
-			err = fmt.Errorf("%.100q is no host:port", q.RequestURI)
+			err = fmt.Errorf("%.100q is not a valid host:port", q.RequestURI)
 		case q.ContentLength != 0 || len(q.TransferEncoding) > 0:
-			err = errors.New("a CONNECT with a body")
+			err = errors.New("CONNECT with a body")
 		default:
 			return q.RequestURI, nil
 		}
 	}
-	return "", fault.New(fault.Protocol, fmt.Errorf("no request for a connection: %w", err), "only mpbond's own primaries should connect here")
+	return "", fault.New(fault.Protocol, fmt.Errorf("invalid request: %w", err), "only primaries of mpbond may connect to this port")
 }
 
-// runTunnel connects a tunnel to its server and carries it to its end. An error is that it
-// was not begun, of which the primary was told.
+// runTunnel connects a tunnel to its server and relays data until it ends. An error means that no
+// data was relayed; it has been reported to the primary.
 func (r *Relay) runTunnel(ctx context.Context, t *tunnel) (err error) {
 	defer func() {
 		if err != nil {
@@ -232,12 +230,12 @@ func (r *Relay) runTunnel(ctx context.Context, t *tunnel) (err error) {
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	splice.ResetOnExit(c)
-	defer c.Close() // a reset, unless it has ended in order
+	defer c.Close() // resets the connection unless it has ended cleanly
 	c.For(t.peer.Key.ID().String())
 	return t.relayData(c, r.cfg.Unmetered)
 }
 
-// checkAddress refuses addresses that are not for others.
+// checkAddress refuses addresses that primaries must not reach.
 func (r *Relay) checkAddress(to netip.AddrPort) error {
 	if !dialpolicy.AllowedNow(to.Addr(), r.cfg.AllowedPrefixes) {
 		return errForbidden
@@ -247,13 +245,13 @@ func (r *Relay) checkAddress(to netip.AddrPort) error {
 
 var (
 	errForbidden         = fault.New(fault.Permission, errors.New("the helper does not connect to private addresses (its owner may allow some)"), "")
-	errDistrusted        = fault.New(fault.UnknownDevice, errors.New("this device is trusted no longer there"), "")
+	errDistrusted        = fault.New(fault.UnknownDevice, errors.New("the helper no longer trusts this device"), "")
 	errPaused            = fault.New(fault.Limit, errors.New("this device is paused there"), "on the helper run `mpbond resume NAME`")
-	errTooManyHandshakes = fault.New(fault.Limit, errors.New("too many connections wait for their handshake"), "")
-	errIdle              = errors.New("nothing was carried for a long time")
+	errTooManyHandshakes = fault.New(fault.Limit, errors.New("too many connections are waiting for their handshake"), "")
+	errIdle              = errors.New("idle timeout")
 )
 
-// addTunnel gives a tunnel its place.
+// addTunnel registers a tunnel, within the limits.
 func (r *Relay) addTunnel(t *tunnel) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -264,13 +262,14 @@ func (r *Relay) addTunnel(t *tunnel) error {
 		}
 	}
 	if len(r.tunnels) >= maxTunnels || own >= maxPerPrimary {
-		return fault.New(fault.Limit, fmt.Errorf("the helper carries %d connections already, %d of them for this device", len(r.tunnels), own), "")
+		return fault.New(fault.Limit, fmt.Errorf("the helper is at its limit: it carries %d connections, %d of them for this device", len(r.tunnels), own), "")
 	}
 	t.markActive()
 	r.tunnels[t] = true
 	return nil
 }
 
+// removeTunnel removes a tunnel that has ended.
 func (r *Relay) removeTunnel(t *tunnel) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -278,7 +277,7 @@ func (r *Relay) removeTunnel(t *tunnel) {
 	r.endedBytes.Add(t.up.Load() + t.down.Load())
 }
 
-// checkAllowed is why a tunnel is not to be, or to be any more.
+// checkAllowed returns why a tunnel is not allowed, or not any more.
 func (r *Relay) checkAllowed(ctx context.Context, t *tunnel, server string) error {
 	switch p, ok := r.cfg.Trust.Lookup(t.peer.Key); {
 	case !ok || !p.HasRole(identity.RolePrimary):
@@ -289,10 +288,11 @@ func (r *Relay) checkAllowed(ctx context.Context, t *tunnel, server string) erro
 	return r.cfg.CheckAllowed(ctx, t.peer, server)
 }
 
-// TrustChanged ends, after the trust file was read again, what is carried for those who
-// are not in it any more, or are paused.
+// TrustChanged ends the tunnels of devices that are no longer trusted, or are paused. Call it after
+// the trust file was read again.
 func (r *Relay) TrustChanged() { r.reviewTunnels(context.Background(), time.Now()) }
 
+// runReviewLoop reviews the tunnels periodically until ctx ends.
 func (r *Relay) runReviewLoop(ctx context.Context) {
 	tick := time.NewTicker(r.reviewInterval)
 	defer tick.Stop()
@@ -306,7 +306,7 @@ func (r *Relay) runReviewLoop(ctx context.Context) {
 	}
 }
 
-// reviewTunnels ends what may not be carried any more, or carries nothing.
+// reviewTunnels ends tunnels that are not allowed any more or are idle.
 func (r *Relay) reviewTunnels(ctx context.Context, now time.Time) {
 	for _, t := range r.listTunnels() {
 		err := r.checkAllowed(ctx, t, "")
@@ -319,6 +319,7 @@ func (r *Relay) reviewTunnels(ctx context.Context, now time.Time) {
 	}
 }
 
+// listTunnels returns the tunnels, oldest first.
 func (r *Relay) listTunnels() (list []*tunnel) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -329,20 +330,20 @@ func (r *Relay) listTunnels() (list []*tunnel) {
 	return list
 }
 
-// Status is what is carried now, oldest first, and what was in all.
+// Status lists the current tunnels, oldest first, and all bytes carried so far.
 type Status struct {
 	Tunnels []Tunnel
 	Bytes   uint64
 }
 
-// Tunnel is one connection that is carried. Up is from the primary.
+// Tunnel is the state of one tunnel. Up is from the primary to the server.
 type Tunnel struct {
 	Primary, Server string
 	Since           time.Time
 	Up, Down        uint64
 }
 
-// Status may be called at any time.
+// Status returns the current state. It may be called at any time.
 func (r *Relay) Status() (s Status) {
 	s.Bytes = r.endedBytes.Load()
 	for _, t := range r.listTunnels() {

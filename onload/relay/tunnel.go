@@ -15,35 +15,37 @@ import (
 	"mpbond/link/tcp"
 )
 
+// isValidPort reports whether s is a decimal port number other than 0.
 func isValidPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return err == nil && n > 0
 }
 
-// tunnel is one connection that is carried, or about to be.
+// tunnel is one carried connection, or one that is being set up.
 type tunnel struct {
 	peer       identity.Peer
 	server     string
 	since      time.Time
 	primary    primaryConn
-	cancelDial context.CancelCauseFunc // gives the connecting up
+	cancelDial context.CancelCauseFunc // cancels the connection to the server
 
 	up, down     atomic.Uint64 // bytes carried
-	lastActivity atomic.Int64  // time since `since` when one was
+	lastActivity atomic.Int64  // since the start, in ns
 
 	mu       sync.Mutex  // guards below
-	upstream *serverConn // nil before the server is connected to
+	upstream *serverConn // nil before the server is connected
 	endErr   error       // why it was ended
 }
 
-// established answers a request that was granted. unmeteredHeader is there if the owner
-// sets no bound on what is carried; older helpers do not send it.
+// established is the status line of a granted request. unmeteredHeader is sent if the owner sets no
+// limit; older helpers do not send it.
 const (
 	established     = "HTTP/1.1 200 Connection established\r\n"
 	unmeteredHeader = "Mpbond-Unmetered"
 )
 
-// relayData carries to the end over c. An error is that it was not begun.
+// relayData relays data between primary and c until both directions have ended. An error means that
+// no data was relayed.
 func (t *tunnel) relayData(c *tcp.Conn, unmetered bool) error {
 	t.mu.Lock()
 	if err := t.endErr; err != nil {
@@ -60,12 +62,12 @@ func (t *tunnel) relayData(c *tcp.Conn, unmetered bool) error {
 	if _, err := io.WriteString(t.primary.Conn, head+"\r\n"); err != nil {
 		return err
 	}
-	_, _, _ = splice.Both(&t.primary, t.upstream) // either end has seen how it ended
+	_, _, _ = splice.Both(&t.primary, t.upstream) // both ends have seen the end
 	return nil
 }
 
-// abort ends it, so that both ends see that it was cut off; a primary that waits for its
-// server is told why.
+// abort ends the tunnel with a reset at both ends. A primary that still waits for the server gets
+// err.
 func (t *tunnel) abort(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,8 +81,10 @@ func (t *tunnel) abort(err error) {
 	}
 }
 
+// markActive records activity now.
 func (t *tunnel) markActive() { t.lastActivity.Store(int64(time.Since(t.since))) }
 
+// idleTime returns the time since the last activity.
 func (t *tunnel) idleTime(now time.Time) time.Duration {
 	return now.Sub(t.since) - time.Duration(t.lastActivity.Load())
 }
@@ -89,7 +93,7 @@ func (t *tunnel) idleTime(now time.Time) time.Duration {
 type primaryConn struct {
 	*tls.Conn
 	tcp    *tcp.Conn
-	reader *bufio.Reader // of Conn, with what came behind the request
+	reader *bufio.Reader // of Conn, including bytes after the request
 	tunnel *tunnel
 }
 
@@ -107,10 +111,10 @@ func (n *primaryConn) Write(p []byte) (int, error) {
 	return k, err
 }
 
-// Reset has the primary see that it was cut off.
+// Reset resets the connection to the primary.
 func (n *primaryConn) Reset() { _ = n.tcp.Abort() }
 
-// serverConn is the server's end.
+// serverConn is the server's end of a tunnel.
 type serverConn struct {
 	*tcp.Conn
 	tunnel *tunnel
@@ -121,8 +125,8 @@ func (f *serverConn) Write(p []byte) (int, error) {
 	return writeCounted(f.Conn, &f.tunnel.up, p)
 }
 
-// writeCounted writes p to w and adds to carried what w took. The bytes are counted before
-// w can pass them on, so that a reader that has them finds them in Status.
+// writeCounted writes p to w and adds the written bytes to carried. It counts them before w can
+// pass them on, so that a reader that has received them finds them in Status.
 func writeCounted(w io.Writer, carried *atomic.Uint64, p []byte) (int, error) {
 	carried.Add(uint64(len(p)))
 	n, err := w.Write(p)
@@ -130,5 +134,5 @@ func writeCounted(w io.Writer, carried *atomic.Uint64, p []byte) (int, error) {
 	return n, err
 }
 
-// Reset has the server see it too.
+// Reset resets the connection to the server.
 func (f *serverConn) Reset() { _ = f.Abort() }

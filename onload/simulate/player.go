@@ -2,23 +2,23 @@ package simulate
 
 import "time"
 
-// Player asks for one item after the other, as players of videos do, when less than Keep of
-// media is left to play.
+// Player requests one item after the other, as video players do, whenever less than BufferTarget of
+// media is buffered.
 type Player struct {
-	ItemDuration time.Duration // of media in an item
+	ItemDuration time.Duration // of media
 	BufferTarget time.Duration
-	Lookahead    int // items that the board has beyond the one that the player asked for
+	Lookahead    int // items on the board beyond the requested one
 }
 
-// playerState is a Player, and where it is.
+// playerState is the state of a Player.
 type playerState struct {
 	Player
 	nextItem    int           // item
-	nextRequest time.Duration // when it asks for that
-	playsUntil  time.Duration // until when it can play
+	nextRequest time.Duration // when it requests nextItem
+	playsUntil  time.Duration // when its buffer runs empty
 }
 
-// advancePlayer moves the player on.
+// advancePlayer lets the player request and receive items up to now.
 func (r *simulation) advancePlayer() {
 	for v := r.player; v != nil && v.nextItem < len(r.items) && v.nextRequest <= r.now; v.nextItem++ {
 		r.addDueItems()
@@ -37,7 +37,7 @@ func (r *simulation) advancePlayer() {
 	}
 }
 
-// isAnnounced reports whether the board may have an item now.
+// isAnnounced reports whether item i is on the board by now.
 func (r *simulation) isAnnounced(i int) bool {
 	if v := r.player; v != nil {
 		return v.nextRequest <= r.now && i <= v.nextItem+v.Lookahead || i < v.nextItem+v.Lookahead
@@ -45,5 +45,5 @@ func (r *simulation) isAnnounced(i int) bool {
 	return r.announced == nil || r.announced[i] <= r.now
 }
 
-// playerWaits reports whether the player has not everything yet.
+// playerWaits reports whether the player has not received all items yet.
 func (r *simulation) playerWaits() bool { return r.player != nil && r.player.nextItem < len(r.items) }

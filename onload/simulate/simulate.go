@@ -1,10 +1,10 @@
-// Package simulate moves items over paths in virtual time. It stands below package
-// onload, in the place of fetch, for tests and experiments: thousands of cases with
-// rates that change, radios that sleep and paths that fail run in seconds.
+// Package simulate moves the items of a board over paths in virtual time. It replaces
+// fetch in tests and experiments: thousands of cases with changing rates, sleeping radios
+// and failing paths run in seconds.
 //
-// A path carries bytes as a fluid at its rate. A request costs a round trip, one on a
-// new connection two (as HTTP/1.1, where to end a response early costs the connection),
-// and a radio that slept its promotion.
+// A path carries bytes as a fluid at its rate. A request costs a round trip, or two on a
+// new connection, plus the promotion time of a sleeping radio. As in HTTP/1.1, ending a
+// response early costs the connection.
 package simulate
 
 import (
@@ -18,76 +18,78 @@ import (
 	"mpbond/onload/board"
 )
 
-// Step is a rate from a time on.
+// Step is a rate that applies from a time on.
 type Step struct {
 	At   time.Duration
 	Rate unit.Rate
 }
 
-// Gap is a time in which a path is down.
+// Gap is an interval in which a path is down.
 type Gap struct{ From, To time.Duration }
 
-// Path is one device's way.
+// Path is the connection of one device.
 type Path struct {
-	Rates     []Step // in order; the first begins at 0, and the last goes on
+	Rates     []Step // in order; the first begins at 0, the last one stays
 	RTT       time.Duration
-	Promotion time.Duration // what the radio takes to wake
-	Tail      time.Duration // how long it stays awake without use; 0: for ever, once woken
+	Promotion time.Duration // time to wake the radio
+	Tail      time.Duration // time that the radio stays awake unused; 0: forever
 	Down      []Gap         // in order
-	Buffer    unit.Bytes    // Case.Sends: what it takes before its rate is seen
-	Metered   bool          // its bytes cost money
+	Buffer    unit.Bytes    // Case.Upload: bytes that it accepts ahead of its rate
+	Metered   bool          // bytes cost money
 }
 
-// Case is what is to be fetched over what.
+// Case is a set of items and paths.
 type Case struct {
 	Paths []Path
 	Items []board.Item // each from byte 0
-	// Announced is when each item is told of; nil: at the start.
+	// Announced is when each item is added to the board; nil: at the start.
 	Announced []time.Duration
-	// UnknownSizes tells that nobody knows the sizes of items before their end.
+	// UnknownSizes hides the sizes of items until they are complete.
 	UnknownSizes bool
-	// Upload tells that items are sent: progress is what paths took, and not what arrived.
+	// Upload means that items are sent: progress is what paths accepted, not what arrived.
 	Upload bool
-	// SizesFromResponses is that nobody knows sizes, and whether items can be split, before an answer.
+	// SizesFromResponses hides sizes, and whether items can be split, until a response.
 	SizesFromResponses bool
-	// Player, if not nil, asks for the items one after the other, and Paths[0] is the home
-	// line. Comes is not used then.
+	// Player, if not nil, requests the items one after the other, and Paths[0] is the home line.
+	// Announced is ignored then.
 	Player *Player
-	// TimeLimit is when to give up; 0: after a day.
+	// TimeLimit is when the simulation fails; 0: after a day.
 	TimeLimit time.Duration
 }
 
-// Result tells what happened.
+// Result is the outcome of a simulation.
 type Result struct {
 	Took      time.Duration
-	Completed []time.Duration // of each of Case.Items
-	Ended     []time.Duration // of each path: when its last request did
+	Completed []time.Duration // per item
+	Ended     []time.Duration // per path: end of its last request
 	Wasted    unit.Bytes
-	Carried   []unit.Bytes    // by each path, with what was wasted
-	Useful    []unit.Bytes    // of these
-	Delivered []time.Duration // when the player had each item
-	Stalled   time.Duration   // for how long the player stood still after the first item
+	Carried   []unit.Bytes    // per path, including wasted bytes
+	Useful    []unit.Bytes    // per path, without wasted bytes
+	Delivered []time.Duration // per item: when the player received it
+	Stalled   time.Duration   // time that the player stalled after the first item
 	Requests  int
 	Reasons   map[board.Reason]int
 }
 
-// reportInterval is how often progress is told, as live.
+// reportInterval is how often progress is reported, as in live transfers.
 const reportInterval = 100 * time.Millisecond
 
+// pathState is the state of a path.
 type pathState struct {
 	Path
 	job       *board.Job
-	firstByte time.Duration // of its bytes
-	started   bool          // that they have begun
+	firstByte time.Duration // of the current job
+	started   bool          // the first byte was reported
 	received  float64
 	lastUsed  time.Duration // when it last was
 	isAwake   bool
-	needsConn bool // needs a new connection
+	needsConn bool // the next request needs a new connection
 	down      bool
-	carried   float64
-	nextStep  int // of its rates, the next one
+	carried   float64 // bytes of all jobs
+	nextStep  int     // index in Rates
 }
 
+// simulation is the state of a run.
 type simulation struct {
 	board              *board.Board
 	paths              []pathState
@@ -95,16 +97,17 @@ type simulation struct {
 	announced          []time.Duration
 	unknownSizes       bool
 	sizesFromResponses bool
-	addedItems         int // of the items
+	addedItems         int // on the board so far
 	player             *playerState
-	received           []span.Set[unit.Bytes] // of each item
+	received           []span.Set[unit.Bytes] // per item
 	now                time.Duration
 	result             Result
 }
 
 var epoch = time.Unix(0, 0)
 
-// Run moves the items as a scheduler decides.
+// Run moves the items of c as scheduler s decides. It fails if they are not complete within the
+// time limit.
 func Run(c Case, s board.Scheduler) (Result, error) {
 	if c.TimeLimit == 0 {
 		c.TimeLimit = 24 * time.Hour
@@ -133,7 +136,7 @@ func Run(c Case, s board.Scheduler) (Result, error) {
 			break
 		}
 		if r.now >= c.TimeLimit {
-			return r.result, fmt.Errorf("%s is not ready after %v", s.Name(), r.now)
+			return r.result, fmt.Errorf("%s is not done after %v", s.Name(), r.now)
 		}
 		r.advanceTo(r.nextEvent())
 	}
@@ -149,15 +152,16 @@ func Run(c Case, s board.Scheduler) (Result, error) {
 	for i, item := range r.items {
 		r.result.Wasted -= item.Size()
 		if r.result.Completed[i] == 0 {
-			return r.result, fmt.Errorf("%s says it is ready, and of item %d it has %v", s.Name(), i, r.received[i])
+			return r.result, fmt.Errorf("%s is done, but of item %d it has only %v", s.Name(), i, r.received[i])
 		}
 	}
 	return r.result, nil
 }
 
+// clockTime returns the current virtual time.
 func (r *simulation) clockTime() time.Time { return epoch.Add(r.now) }
 
-// addDueItems tells of the items that there are by now.
+// addDueItems adds the items to the board that are announced by now.
 func (r *simulation) addDueItems() {
 	var news []board.Item
 	for ; r.addedItems < len(r.items) && r.isAnnounced(r.addedItems); r.addedItems++ {
@@ -173,7 +177,7 @@ func (r *simulation) addDueItems() {
 	}
 }
 
-// jobSize is how much a job is to bring, whoever knows.
+// jobSize returns how many bytes a job carries, even if the board does not know.
 func (r *simulation) jobSize(j *board.Job) unit.Bytes {
 	if j.Item.To == board.Unknown {
 		return r.items[j.Item.Index].To
@@ -200,8 +204,8 @@ func (r *simulation) applyFaults() {
 	}
 }
 
-// dropJob ends a lane's job before its end. What it brought of one that can be split
-// stays, if the board asks for the rest only.
+// dropJob ends the job of a path early. Received bytes of a splittable item stay, if the board
+// requests only the rest.
 func (r *simulation) dropJob(l *pathState) {
 	if l.job == nil {
 		return
@@ -211,7 +215,7 @@ func (r *simulation) dropJob(l *pathState) {
 	l.job, l.needsConn, l.lastUsed = nil, true, r.now
 }
 
-// countJob counts what a lane has brought of its job.
+// countJob counts what a path has received of its job.
 func (r *simulation) countJob(l *pathState) {
 	j := l.job
 	if got := min(unit.Bytes(l.received), r.jobSize(j)); j.Item.Splittable || got == r.jobSize(j) {
@@ -223,13 +227,14 @@ func (r *simulation) countJob(l *pathState) {
 	}
 }
 
-// reportProgress tells the board how far a lane is.
+// reportProgress reports the progress of a path to the board.
 func (r *simulation) reportProgress(l *pathState) {
 	if l.job != nil && l.started {
 		r.board.ReportProgress(l.job.ID, min(unit.Bytes(l.received)+l.Buffer, max(unit.Bytes(l.received), r.jobSize(l.job)-1)), r.clockTime())
 	}
 }
 
+// executeOrders executes the pending orders of the board.
 func (r *simulation) executeOrders() {
 	for {
 		o, ok := r.board.NextOrder(r.clockTime())
@@ -243,7 +248,7 @@ func (r *simulation) executeOrders() {
 			r.startJob(l, o.Job)
 		case board.Shorten:
 			j := o.Job
-			l.job, l.needsConn = &j, true // to end it early costs the connection
+			l.job, l.needsConn = &j, true // ending it early costs the connection
 		case board.Cancel:
 			r.countJob(l)
 			l.job, l.needsConn, l.lastUsed = nil, true, r.now
@@ -251,6 +256,7 @@ func (r *simulation) executeOrders() {
 	}
 }
 
+// startJob starts a job on a path.
 func (r *simulation) startJob(l *pathState, j board.Job) {
 	r.result.Requests++
 	wait := l.RTT
@@ -263,8 +269,8 @@ func (r *simulation) startJob(l *pathState, j board.Job) {
 	l.job, l.firstByte, l.started, l.received, l.isAwake, l.needsConn = &j, r.now+wait, false, 0, true, false
 }
 
-// rateAt is a lane's rate now, in bytes a second, and when it changes. Time goes on
-// from call to call.
+// rateAt returns the rate in bytes per second at a time, and when it changes. Times must not
+// decrease between calls.
 func (l *pathState) rateAt(now time.Duration) (float64, time.Duration) {
 	for l.nextStep < len(l.Rates) && l.Rates[l.nextStep].At <= now {
 		l.nextStep++
@@ -279,7 +285,7 @@ func (l *pathState) rateAt(now time.Duration) (float64, time.Duration) {
 	return rate, until
 }
 
-// nextEvent is when something happens.
+// nextEvent returns the time of the next event.
 func (r *simulation) nextEvent() time.Duration {
 	at := r.now - r.now%reportInterval + reportInterval
 	if r.announced != nil && r.addedItems < len(r.items) {
@@ -315,7 +321,7 @@ func (r *simulation) nextEvent() time.Duration {
 	return at
 }
 
-// advanceTo moves time on, and bytes with it.
+// advanceTo advances the time and moves bytes.
 func (r *simulation) advanceTo(to time.Duration) {
 	for i := range r.paths {
 		if l := &r.paths[i]; l.job != nil && r.now >= l.firstByte {
@@ -342,9 +348,9 @@ func (r *simulation) advanceTo(to time.Duration) {
 			id := l.job.ID
 			l.job, l.lastUsed = nil, r.now
 			if !r.board.Finish(id, r.clockTime()) {
-				panic("simulate: a job that was cancelled goes on")
+				panic("simulate: a cancelled job continues")
 			}
-			r.executeOrders() // what others bring of it is cancelled before they go on
+			r.executeOrders() // copies are cancelled before they continue
 		case !l.started && r.sizesFromResponses && l.job.Item.To == board.Unknown:
 			l.started = true
 			item := r.items[l.job.Item.Index]
