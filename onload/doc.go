@@ -1,18 +1,18 @@
-// Package onload is the layer that moves whole items over several devices without a
-// bonding server, as 3GOL and COMBINE do (docs/howto/onload.md).
+// Package onload is the parent of the packages that carry whole items over several devices
+// without a bonding server, as 3GOL and COMBINE do (docs/onload.md).
 //
-//	mpbond get, play, put ─▶ fetch, playlist, upload: what is wanted, and how one item is carried
+//	mpbond get, play, put ─▶ fetch, playlist, upload: know how to carry one item
 //	                              │ Task
-//	                          transfer: one loop ◀─ orders ─ board: which device carries what
-//	                              │ Carrier, one for each item under way
-//	                              └─▶ own lines, and relay on each helper ─▶ web server
+//	                          transfer: runs the loop ◀─ orders ─ board: assigns items to devices
+//	                              │ Carrier, one per running item
+//	                              └─▶ interfaces of this device, or relay on a helper ─▶ web server
 //
-//	board     which device carries which item or range (pure)
-//	transfer  runs the items of a board over the devices: starts, watches, retries, gives up
+//	board     decides which device carries which item or range; no input or output
+//	transfer  runs the items of a board over the devices: starts, supervises, retries, gives up
 //	fetch, playlist, upload, page  downloads, videos, uploads, photos from a browser
-//	relay     connections that a helper carries for those it trusts
-//	allowance, permit, dataplan  how much a helper may carry
-//	simulate  items in virtual time
+//	relay     carries connections of trusted primaries over a helper
+//	allowance, permit, dataplan  limit how much a helper may carry
+//	simulate  runs a board in virtual time
 //
-// It imports control, link and base, and knows nothing of bonds.
+// It imports control, link and base, and does not depend on bonds.
 package onload

@@ -48,7 +48,7 @@ func TestPhotos(t *testing.T) {
 	b.says("body", "The code that the helper shows")
 	b.tabTo("The code that the helper shows")
 	b.do(chromedp.KeyEvent("0000\r"))
-	b.says("[role=alert]", "that is not the code")
+	b.says("[role=alert]", "wrong code")
 	b.do(chromedp.KeyEvent(strings.Repeat("\b", 4) + strings.ToLower(code) + "\r"))
 	b.says("#to", strings.TrimPrefix(dav.URL, "http://"))
 	within(b, chromedp.Evaluate[bool](`(() => { const d = new DataTransfer();

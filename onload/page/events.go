@@ -13,25 +13,26 @@ import (
 const (
 	maxListeners      = 16
 	minEventInterval  = 200 * time.Millisecond
-	keepAliveInterval = 15 * time.Second // that somebody is still there
+	keepAliveInterval = 15 * time.Second // between events without changes
 )
 
-// pageState is what browsers are told: all of it, each time.
+// pageState is the complete state that each event sends to browsers.
 type pageState struct {
 	To    string       `json:"to"`
 	Note  string       `json:"note,omitempty"`
-	Room  unit.Bytes   `json:"room"` // left in the spool
+	Room  unit.Bytes   `json:"room"` // free bytes of the spool
 	Files []item       `json:"files"`
 	Now   *uploadState `json:"now,omitempty"`
 }
 
-// uploadState is what goes up now.
+// uploadState is the progress of the current upload.
 type uploadState struct {
 	Bytes unit.Bytes  `json:"bytes"`
 	Size  unit.Bytes  `json:"size"`
 	Lines []lineState `json:"lines"`
 }
 
+// lineState is the progress of one device.
 type lineState struct {
 	Name  string     `json:"name"`
 	Bytes unit.Bytes `json:"bytes"`
@@ -39,7 +40,7 @@ type lineState struct {
 	Down  string     `json:"down,omitempty"`
 }
 
-// snapshot is what there is to tell, and what is closed when that changes.
+// snapshot returns the current state and a channel that is closed on the next change.
 func (p *Page) snapshot() (v pageState, changed <-chan struct{}) {
 	if p.cfg.Notice != nil {
 		v.Note = p.cfg.Notice()
@@ -66,7 +67,7 @@ func (p *Page) snapshot() (v pageState, changed <-chan struct{}) {
 	return v, p.changed
 }
 
-// serveEvents tells what there is, and all changes, until nobody listens or the helper ends.
+// serveEvents sends the state and all changes until the browser disconnects or the server ends.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	full := p.listeners >= maxListeners
@@ -75,13 +76,13 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Unlock()
 	if full {
-		writeError(w, http.StatusTooManyRequests, "as many look at this page as may")
+		writeError(w, http.StatusTooManyRequests, "too many browsers have this page open")
 		return
 	}
 	defer func() { p.mu.Lock(); p.listeners--; p.mu.Unlock() }()
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
-	_ = out.SetReadDeadline(time.Time{}) // nothing more is to come
+	_ = out.SetReadDeadline(time.Time{}) // the request is complete
 	for {
 		v, changed := p.snapshot()
 		text, err := json.Marshal(v)
@@ -98,7 +99,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// waitFor waits for so long, or until something is closed; false ends it all.
+// waitFor waits for a time or until a channel is closed. It returns false when the request ends.
 func waitFor(r *http.Request, long time.Duration, until <-chan struct{}) bool {
 	t := time.NewTimer(long)
 	defer t.Stop()

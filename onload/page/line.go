@@ -12,13 +12,13 @@ import (
 	"mpbond/onload/upload"
 )
 
-// Times of lines.
+// Limits of lines.
 const (
 	dialTimeout    = 20 * time.Second
 	reviewInterval = time.Second
 )
 
-// Line is a line of the helper, which carries something while may says so.
+// Line is an Internet connection of the helper, which is used only while checkAllowed permits it.
 type Line struct {
 	name         string
 	opt          tcp.Options
@@ -29,7 +29,8 @@ type Line struct {
 	openConns map[*lineConn]bool
 }
 
-// NewLine makes one. May, unless nil, is asked before each connection, and by Keep.
+// NewLine returns a line. may, unless nil, is called before each connection and periodically by
+// RunReviews; an error means that the line must not be used.
 func NewLine(name string, opt tcp.Options, may func() error) *Line {
 	if may == nil {
 		may = func() error { return nil }
@@ -39,14 +40,16 @@ func NewLine(name string, opt tcp.Options, may func() error) *Line {
 	return l
 }
 
-// Device is the line, as uploads want it.
+// Device returns the line as a device for uploads.
 func (l *Line) Device() upload.Device { return upload.Device{Name: l.name, Transport: l.transport} }
 
+// lineConn is an open connection of a line.
 type lineConn struct {
 	*tcp.Conn
 	line *Line
 }
 
+// Close implements net.Conn.
 func (c *lineConn) Close() error {
 	c.line.mu.Lock()
 	delete(c.line.openConns, c)
@@ -54,6 +57,7 @@ func (c *lineConn) Close() error {
 	return c.Conn.Close()
 }
 
+// dialContext connects to addr if the line may be used.
 func (l *Line) dialContext(ctx context.Context, _, addr string) (net.Conn, error) {
 	if err := l.checkAllowed(); err != nil {
 		return nil, err
@@ -71,7 +75,8 @@ func (l *Line) dialContext(ctx context.Context, _, addr string) (net.Conn, error
 	return o, nil
 }
 
-// RunReviews ends connections when they may not be any more, until ctx ends.
+// RunReviews aborts connections as soon as the line must not be used any more. It returns when ctx
+// ends.
 func (l *Line) RunReviews(ctx context.Context) {
 	t := time.NewTicker(reviewInterval)
 	defer t.Stop()
@@ -85,6 +90,7 @@ func (l *Line) RunReviews(ctx context.Context) {
 	}
 }
 
+// abortForbidden aborts all connections if the line must not be used.
 func (l *Line) abortForbidden() {
 	if l.checkAllowed() == nil {
 		return

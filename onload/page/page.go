@@ -1,22 +1,22 @@
-// Package page is a helper's own page on the local network: photos that are chosen or
-// dropped in a browser go up over the helper's line and the home line together, to where
-// the helper's owner said. It stands before onload/upload, which sends them, and after
-// any browser, which needs nothing of mpbond.
+// Package page is a web page of a helper for the local network: photos that users choose
+// or drop in a browser are uploaded over the mobile link of the helper and the home line
+// together, to the target that the owner has configured. The browser needs no part of
+// mpbond. Package onload/upload sends the files.
 //
-//	browser ── HTTP, on the local network ── page: spool ── onload/upload ── home line
-//	                                                                      └─ own line
+//	browser ── HTTP, local network ── page: spool ── onload/upload ┬─ home line
+//	                                                               └─ mobile link
 //
-//	page.go    what it needs, and its list of files
-//	serve.go   requests: who is let in, and what they may ask for
-//	door.go    connections: how many, and from where
-//	enter.go   codes and sessions
+//	page.go    configuration and list of files
+//	serve.go   HTTP requests
+//	listen.go  limits of connections
+//	login.go   access code and sessions
 //	spool.go   files on the helper's disk, until they are confirmed
 //	send.go    uploads
-//	line.go    the helper's own line, while it may be used
-//	events.go  what browsers are told
+//	line.go    the mobile link, while it may be used
+//	events.go  state sent to browsers
 //
-// A file is done when the endpoint has confirmed it; what the helper has received is
-// said to be with the helper, and no more.
+// A file is done when the upload server has confirmed it. Until then the page says that
+// the file is with the helper.
 package page
 
 import (
@@ -38,30 +38,31 @@ import (
 	"mpbond/onload/upload"
 )
 
-// Port is where the page is if nothing else is said.
+// Port is the default TCP port of the page.
 const Port = 7607
 
 // Limits.
 const (
-	maxListed    = 500 // files, of which those that are done go first
-	maxReceiving = 8   // files at once
-	maxName      = 200 // bytes of a name
-	maxKey       = 40  // bytes of a browser's
-	maxRenamed   = 20  // times, since the endpoint has another file of that name
+	maxListed    = 500 // files; those that are done are removed first
+	maxReceiving = 8   // files received at once
+	maxName      = 200 // bytes of a file name
+	maxKey       = 40  // bytes of a browser's key
+	maxRenamed   = 20  // renames of a file whose name the server has already
 )
 
-// Config is what a Page needs.
+// Config configures a Page.
 type Config struct {
 	Target     upload.Target
 	Devices    []upload.Device // the home line first
-	Dir        string          // of the spool, which nobody else uses
-	SpoolLimit unit.Bytes      // in it
-	AccessCode string          // lets in
-	// HostNames are those that the helper has on the local network.
+	Dir        string          // of the spool, used by nothing else
+	SpoolLimit unit.Bytes      // bytes in the spool
+	AccessCode string          // that users enter
+	// HostNames are the names of the helper in the local network.
 	HostNames []string
-	// Uplink is the helper's own line, by which nobody is let in; "" is none.
+	// Uplink is the interface of the mobile link, from which the page cannot be reached; "" is
+	// none.
 	Uplink string
-	// Notice is what people should know, if anything.
+	// Notice returns a message for users, or "".
 	Notice    func() string
 	UserAgent string
 	Log       *slog.Logger
@@ -69,20 +70,21 @@ type Config struct {
 	times times // for tests
 }
 
-// times are how long things may take.
+// times are the time limits of a page.
 type times struct {
 	readTimeout time.Duration // for a piece of a file
-	gatherTime  time.Duration // for others, before what waits is sent
+	gatherTime  time.Duration // to wait for further files before sending
 }
 
+// defaultTimes are used unless a test sets others.
 var defaultTimes = times{readTimeout: 30 * time.Second, gatherTime: 2 * time.Second}
 
-// State is how far a file is.
+// State is the progress of a file.
 type State string
 
 // States.
 const (
-	Waiting State = "waiting" // whole in the spool
+	Waiting State = "waiting" // complete in the spool
 	Sending State = "sending"
 	Done    State = "done" // confirmed
 	Failed  State = "failed"
@@ -94,39 +96,39 @@ type item struct {
 	Name  string     `json:"name"`
 	Size  unit.Bytes `json:"size"`
 	State State      `json:"state"`
-	Note  string     `json:"note,omitempty"` // why it failed, or what to know of it
-	Key   string     `json:"key,omitempty"`  // what the browser calls it, which may send it again
+	Note  string     `json:"note,omitempty"` // reason of a failure, or other information
+	Key   string     `json:"key,omitempty"`  // chosen by the browser, which may send the file again
 
 	receivedAt  time.Time
 	renameCount int
 }
 
-// Page is one. Its methods may be called by any goroutine.
+// Page is the web page of a helper. Its methods may be called by any goroutine.
 type Page struct {
 	cfg      Config
 	sessions *sessions
-	wake     chan struct{} // to the sender: something waits
+	wake     chan struct{} // to the sender: a file is waiting
 
 	mu             sync.Mutex
 	items          []*item // oldest first
 	receiving      int
-	incomingBytes  unit.Bytes // of what is received
+	incomingBytes  unit.Bytes // of files being received
 	uploadProgress *upload.Progress
 	listeners      int
-	changed        chan struct{} // closed when something has
+	changed        chan struct{} // closed on the next change
 }
 
-// New makes one, which goes on with what its spool has.
+// New returns a page. It restores the files of its spool.
 func New(cfg Config) (*Page, error) {
 	if len(cfg.Devices) == 0 {
-		return nil, errors.New("no line to send by")
+		return nil, errors.New("no device to send over")
 	}
 	if err := cfg.Target.Check(); err != nil {
 		return nil, err
 	}
 	if cfg.Target.Method != upload.Post {
 		if !cfg.Target.IsCollection() {
-			return nil, fault.New(fault.Config, errors.New("photos go to a place, whose URL ends with a slash"), "")
+			return nil, fault.New(fault.Config, errors.New("the target URL of photos must end with a slash"), "add a slash to the URL")
 		}
 		cfg.Target.KeepExisting = true // two phones may both have an IMG_0001.jpg
 	}
@@ -137,7 +139,7 @@ func New(cfg Config) (*Page, error) {
 	return p, p.restoreSpool()
 }
 
-// notifyChange tells those who look that something has changed. With p.mu.
+// notifyChange wakes the sender and all browsers. mu must be held.
 func (p *Page) notifyChange() {
 	close(p.changed)
 	p.changed = make(chan struct{})
@@ -147,7 +149,7 @@ func (p *Page) notifyChange() {
 	}
 }
 
-// usedBytes is what of the spool is taken. With p.mu.
+// usedBytes returns how many bytes of the spool are used or reserved. mu must be held.
 func (p *Page) usedBytes() unit.Bytes {
 	n := p.incomingBytes
 	for _, i := range p.items {
@@ -158,7 +160,7 @@ func (p *Page) usedBytes() unit.Bytes {
 	return n
 }
 
-// reserveSpace reserves a place for a file of a size.
+// reserveSpace reserves space for a file.
 func (p *Page) reserveSpace(size unit.Bytes) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,23 +172,23 @@ func (p *Page) reserveSpace(size unit.Bytes) error {
 	}
 	switch {
 	case p.receiving >= maxReceiving, open >= maxListed:
-		return fault.New(fault.Limit, fmt.Errorf("the helper has as many files as it takes: %d, %d of them on their way to it", open, p.receiving), "")
+		return fault.New(fault.Limit, fmt.Errorf("the helper accepts no more files now: it has %d, including %d being received", open, p.receiving), "")
 	case size > p.cfg.SpoolLimit-p.usedBytes():
-		return fault.New(fault.Limit, fmt.Errorf("the helper has no room for %v now: it keeps %v at most until they are sent", size, p.cfg.SpoolLimit), "")
+		return fault.New(fault.Limit, fmt.Errorf("the helper has no space for %v now: its limit is %v of unsent files", size, p.cfg.SpoolLimit), "")
 	}
 	p.receiving++
 	p.incomingBytes += size
 	return nil
 }
 
-// finishReceive gives the place back, with the file that came, or nil.
+// finishReceive releases the space of a file and adds the received file, if not nil, to the list.
 func (p *Page) finishReceive(size unit.Bytes, came *item) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.receiving--
 	p.incomingBytes -= size
 	if came != nil && came.Key != "" && slices.ContainsFunc(p.items, func(o *item) bool { return o.Key == came.Key }) {
-		p.deleteSpooled(came.ID) // the browser did not hear that it is here
+		p.deleteSpooled(came.ID) // the browser missed the response and sent it again
 	} else if came != nil {
 		p.items = append(p.items, came)
 		p.makeNameUnique(came)
@@ -195,7 +197,7 @@ func (p *Page) finishReceive(size unit.Bytes, came *item) {
 	p.notifyChange()
 }
 
-// trimDone takes the oldest that are done from a list that is too long. With p.mu.
+// trimDone removes the oldest finished files from a list that is too long. mu must be held.
 func (p *Page) trimDone() {
 	for len(p.items) > maxListed {
 		at := slices.IndexFunc(p.items, func(i *item) bool { return i.State == Done })
@@ -206,16 +208,16 @@ func (p *Page) trimDone() {
 	}
 }
 
-// findFile is a file of the list. With p.mu.
+// findFile returns a file of the list. mu must be held.
 func (p *Page) findFile(id string) (*item, error) {
 	at := slices.IndexFunc(p.items, func(i *item) bool { return i.ID == id })
 	if at < 0 {
-		return nil, fault.New(fault.NotFound, errors.New("there is no such file in the list any more"), "")
+		return nil, fault.New(fault.NotFound, errors.New("the file is no longer in the list"), "")
 	}
 	return p.items[at], nil
 }
 
-// retryFile has a file that failed sent once more.
+// retryFile sends a failed file again.
 func (p *Page) retryFile(id string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,7 +232,7 @@ func (p *Page) retryFile(id string) error {
 	return nil
 }
 
-// removeFile takes a file from the list, and from the spool.
+// removeFile removes a file from the list and the spool.
 func (p *Page) removeFile(id string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -239,7 +241,7 @@ func (p *Page) removeFile(id string) error {
 		return err
 	}
 	if i.State == Sending {
-		return fault.New(fault.Exists, errors.New("it is being sent"), "")
+		return fault.New(fault.Exists, errors.New("the file is being sent"), "")
 	}
 	p.deleteSpooled(i.ID)
 	p.items = slices.DeleteFunc(p.items, func(o *item) bool { return o == i })
@@ -247,8 +249,8 @@ func (p *Page) removeFile(id string) error {
 	return nil
 }
 
-// safeName makes a browser's name of a file one for a server: no folders, nothing that
-// cannot be shown.
+// safeName returns a valid file name for servers: without folders and unprintable characters, and
+// not too long.
 func safeName(s string) string {
 	s = path.Base("/" + strings.ReplaceAll(strings.ToValidUTF8(s, "_"), `\`, "/"))
 	s = strings.Map(func(r rune) rune {
@@ -264,7 +266,7 @@ func safeName(s string) string {
 	return cmp.Or(strings.Trim(truncateText(s, maxName), "/"), "file")
 }
 
-// truncateText is a string's first bytes, without half a letter.
+// truncateText returns the first n bytes of a string, without a partial character.
 func truncateText(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -275,8 +277,8 @@ func truncateText(s string, n int) string {
 	return s[:n]
 }
 
-// makeNameUnique gives a file a name that no other one of the list has: "a.jpg", "a (2).jpg".
-// With p.mu.
+// makeNameUnique changes the name of a file so that no other file in the list has it, and it is
+// none of not: "a.jpg", "a (2).jpg". mu must be held.
 func (p *Page) makeNameUnique(i *item, not ...string) {
 	name, ext := strings.TrimSuffix(i.Name, path.Ext(i.Name)), path.Ext(i.Name)
 	if at := strings.LastIndex(name, " ("); at > 0 && len(not) > 0 && strings.HasSuffix(name, ")") {
@@ -298,13 +300,13 @@ func (p *Page) makeNameUnique(i *item, not ...string) {
 	}
 }
 
-// Status is what there is to do.
+// Status summarizes the files of a page.
 type Status struct {
 	Waiting, Done, Failed int
 	Bytes                 unit.Bytes // in the spool
 }
 
-// Status may be called at any time.
+// Status returns the current state. It may be called at any time.
 func (p *Page) Status() (s Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -238,7 +238,7 @@ func TestConfirmed(t *testing.T) {
 func TestBroken(t *testing.T) {
 	at := newTestServer(t)
 	b := startPage(t, at, func(c *Config) { c.times = times{readTimeout: 100 * time.Millisecond, gatherTime: time.Second} })
-	if status, text := b.ask("POST", "/files?name=a", bytes.NewReader(make([]byte, 1<<20+1))); status != http.StatusInsufficientStorage || !strings.Contains(text, "no room") {
+	if status, text := b.ask("POST", "/files?name=a", bytes.NewReader(make([]byte, 1<<20+1))); status != http.StatusInsufficientStorage || !strings.Contains(text, "no space") {
 		t.Error(status, text)
 	}
 	for _, slow := range []bool{true, false} {

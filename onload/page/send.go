@@ -12,7 +12,7 @@ import (
 	"mpbond/onload/upload"
 )
 
-// runSender sends what comes, until ctx ends.
+// runSender uploads waiting files until ctx ends.
 func (p *Page) runSender(ctx context.Context) {
 	journal, known := p.openJournal()
 	if journal != nil {
@@ -32,16 +32,16 @@ func (p *Page) runSender(ctx context.Context) {
 		res, err := upload.Send(ctx, upload.Config{Devices: p.cfg.Devices, Target: p.cfg.Target, Files: p.uploadFiles(batch), MoreFiles: more, UserAgent: p.cfg.UserAgent,
 			Journal: journal, Known: known, OnConfirmed: p.markConfirmed, OnProgress: p.setProgress, Log: p.cfg.Log})
 		if ctx.Err() != nil {
-			return // the next run goes on
+			return // the next run resumes
 		}
-		for _, s := range res.Files { // also those that a former run has sent
+		for _, s := range res.Files { // includes files that an earlier run has sent
 			p.markConfirmed(s)
 		}
 		p.finishBatch(batch, res, err)
 	}
 }
 
-// uploadFiles are what is sent of items.
+// uploadFiles returns the upload entries of items.
 func (p *Page) uploadFiles(items []*item) (list []upload.File) {
 	for _, i := range items {
 		list = append(list, upload.File{Path: p.dataPath(i.ID), Name: i.Name})
@@ -49,19 +49,19 @@ func (p *Page) uploadFiles(items []*item) (list []upload.File) {
 	return list
 }
 
-// openJournal opens what tells of uploads that a former run began, beside the spool: what was
-// on its way when it ended the endpoint may have. Without one that is sent under another
-// name.
+// openJournal opens the journal of uploads of earlier runs, beside the spool. The server may have
+// files that were being sent when the last run ended; without a journal they are sent again under
+// another name.
 func (p *Page) openJournal() (*store.Journal, *upload.KnownUploads) {
 	known := upload.NewKnownUploads()
 	j, damage, err := store.Open(p.cfg.Dir+".jsonl", time.Second, known.LoadEntry)
 	if err = errors.Join(damage, err); err != nil {
-		p.cfg.Log.Warn("what was on its way is not all known: it may be sent twice", "err", err)
+		p.cfg.Log.Warn("upload journal incomplete, files may be sent twice", "err", err)
 	}
 	return j, known
 }
 
-// pruneJournal has the journal forget files that are not in the spool any more.
+// pruneJournal removes files from the journal that are not in the spool any more.
 func (p *Page) pruneJournal(known *upload.KnownUploads, j *store.Journal) {
 	p.mu.Lock()
 	here := make(map[string]bool, len(p.items))
@@ -72,12 +72,12 @@ func (p *Page) pruneJournal(known *upload.KnownUploads, j *store.Journal) {
 	}
 	p.mu.Unlock()
 	if err := known.KeepOnly(here, j); err != nil {
-		p.cfg.Log.Warn("the journal of the page's uploads stays long", "err", err)
+		p.cfg.Log.Warn("upload journal not pruned", "err", err)
 	}
 }
 
-// waitForBatch waits for what is to be sent together: all that has come, when nothing else comes
-// or the lines have enough to do.
+// waitForBatch waits for files and returns those to be sent together: when no more are being
+// received, or when there are enough for all devices. It returns nil when ctx ends.
 func (p *Page) waitForBatch(ctx context.Context) (batch []*item) {
 	for {
 		left := p.timeUntilBatch(time.Now())
@@ -96,7 +96,7 @@ func (p *Page) waitForBatch(ctx context.Context) (batch []*item) {
 	}
 }
 
-// timeUntilBatch is how long to wait, 0 to begin.
+// timeUntilBatch returns how long to wait before the waiting files are sent; 0 means now.
 func (p *Page) timeUntilBatch(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +119,7 @@ func (p *Page) timeUntilBatch(now time.Time) time.Duration {
 	}
 }
 
-// takeWaiting takes what waits.
+// takeWaiting marks the waiting files as being sent and returns them.
 func (p *Page) takeWaiting() (batch []*item) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +135,7 @@ func (p *Page) takeWaiting() (batch []*item) {
 	return batch
 }
 
-// markConfirmed takes in that the endpoint has a file.
+// markConfirmed records that the server has confirmed a file.
 func (p *Page) markConfirmed(s upload.Sent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,7 +143,7 @@ func (p *Page) markConfirmed(s upload.Sent) {
 		if i.State == Sending && p.dataPath(i.ID) == s.File {
 			i.State = Done
 			if s.MaybeDuplicate {
-				i.Note = "the server may have it twice: an answer was lost"
+				i.Note = "the server may have it twice: a response was lost"
 			}
 			p.deleteSpooled(i.ID)
 		}
@@ -152,6 +152,7 @@ func (p *Page) markConfirmed(s upload.Sent) {
 	p.notifyChange()
 }
 
+// setProgress records the progress of the current upload.
 func (p *Page) setProgress(now upload.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,7 +161,7 @@ func (p *Page) setProgress(now upload.Progress) {
 	p.notifyChange()
 }
 
-// finishBatch takes in how it ended.
+// finishBatch records the result of an upload.
 func (p *Page) finishBatch(batch []*item, res upload.Result, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,23 +174,23 @@ func (p *Page) finishBatch(batch []*item, res upload.Result, err error) {
 		switch {
 		case at >= 0 && res.Failed[at].Kind() == fault.Exists && i.renameCount < maxRenamed:
 			i.renameCount++
-			i.State = Waiting // another one has its name
+			i.State = Waiting // the server has another file of that name
 			p.makeNameUnique(i, i.Name)
 			if err := p.writeMetadata(i); err != nil {
-				p.cfg.Log.Warn("a name is not kept", "err", err)
+				p.cfg.Log.Warn("file name not stored", "err", err)
 			}
 		case at >= 0:
 			i.State, i.Note = Failed, res.Failed[at].Error
 			if res.Failed[at].MaybeStored {
-				i.Note += "; the server may have it all the same"
+				i.Note += "; the server may have it anyway"
 			}
 		case err != nil:
 			i.State, i.Note = Failed, err.Error()
 		default:
-			i.State, i.Note = Failed, "it was not sent"
+			i.State, i.Note = Failed, "the file was not sent"
 		}
 		if i.State == Failed {
-			p.cfg.Log.Info("a file of the page was not sent", "err", i.Note)
+			p.cfg.Log.Info("file not sent", "err", i.Note)
 		}
 	}
 	p.notifyChange()

@@ -24,7 +24,7 @@ import (
 // Limits of requests.
 const (
 	maxHeaderBytes  = 8 << 10
-	maxLoginBody    = 1 << 10 // body of what is no file
+	maxLoginBody    = 1 << 10 // body of a log-in
 	headerTimeout   = 5 * time.Second
 	responseTimeout = 10 * time.Second
 	shutdownTimeout = time.Second
@@ -33,13 +33,14 @@ const (
 //go:embed page
 var embedded embed.FS
 
-// contentPolicy lets the page use its own files, and nothing else.
+// contentPolicy lets the page load its own files only.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
+// mediaTypes maps the extensions of the page's files to media types.
 var mediaTypes = map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
-// Serve answers browsers at l, and sends what they bring, until ctx ends.
+// Serve serves browsers at l and uploads their files until ctx ends.
 func (p *Page) Serve(ctx context.Context, l *tcp.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -77,13 +78,13 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(k, v)
 	}
 	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Now().Add(responseTimeout)) // a file's pieces have their own
+	_ = c.SetReadDeadline(time.Now().Add(responseTimeout)) // pieces of files have their own deadline
 	_ = c.SetWriteDeadline(time.Now().Add(responseTimeout))
 	switch {
 	case !p.isOwnHost(r.Host):
-		writeError(w, http.StatusMisdirectedRequest, "this is not what the helper is called here")
+		writeError(w, http.StatusMisdirectedRequest, "this name or address does not belong to the helper")
 	case new(http.CrossOriginProtection).Check(r) != nil:
-		writeError(w, http.StatusForbidden, "another site's page asked for this")
+		writeError(w, http.StatusForbidden, "the request comes from another site")
 	case r.URL.Path == "/enter" && r.Method == http.MethodPost:
 		p.handleLogin(w, r)
 	case r.Method == http.MethodGet && embeddedFile(r.URL.Path) != "":
@@ -92,13 +93,13 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", mediaTypes[path.Ext(name)])
 		_, _ = w.Write(text)
 	case !p.sessions.checkToken(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), time.Now()):
-		writeError(w, http.StatusUnauthorized, "the code is asked for")
+		writeError(w, http.StatusUnauthorized, "enter the access code")
 	default:
 		p.serveSession(w, r)
 	}
 }
 
-// serveSession answers who is known.
+// serveSession serves requests with a valid token.
 func (p *Page) serveSession(w http.ResponseWriter, r *http.Request) {
 	id, again := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/files/"), "/again")
 	switch {
@@ -111,12 +112,12 @@ func (p *Page) serveSession(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(r.URL.Path, "/files/") && !again && r.Method == http.MethodDelete:
 		writeResult(w, p.removeFile(id))
 	default:
-		writeError(w, http.StatusNotFound, "there is nothing here")
+		writeError(w, http.StatusNotFound, "not found")
 	}
 }
 
-// isOwnHost tells whether a request was sent to the helper by an address, or a name that it
-// has: a name of somebody else, which may lead here too, is another site's.
+// isOwnHost reports whether a request was sent to a local address or a name of the helper. Other
+// names that resolve to the helper belong to other sites (DNS rebinding).
 func (p *Page) isOwnHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -130,7 +131,7 @@ func (p *Page) isOwnHost(host string) bool {
 	})
 }
 
-// embeddedFile is that of a path, "" if there is none.
+// embeddedFile returns the embedded file for a URL path, or "".
 func embeddedFile(of string) string {
 	if of == "/" {
 		of = "/index.html"
@@ -142,47 +143,48 @@ func embeddedFile(of string) string {
 	return name
 }
 
+// handleLogin handles a log-in with the access code.
 func (p *Page) handleLogin(w http.ResponseWriter, r *http.Request) {
 	var asked struct{ Code string }
 	if json.NewDecoder(io.LimitReader(r.Body, maxLoginBody)).Decode(&asked) != nil {
-		writeError(w, http.StatusBadRequest, "that is no code")
+		writeError(w, http.StatusBadRequest, "invalid request")
 		return
 	}
-	from, _ := net.ResolveTCPAddr("tcp", r.RemoteAddr) // an address: nobody is asked
+	from, _ := net.ResolveTCPAddr("tcp", r.RemoteAddr) // an IP address: no DNS query
 	switch token, e := p.sessions.login(from, asked.Code, time.Now()); e {
 	case loginOK:
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]string{"token": token})
 	case wrongCode:
-		writeError(w, http.StatusForbidden, "that is not the code: the helper shows it when it starts, and at `mpbond status`")
+		writeError(w, http.StatusForbidden, "wrong code: the helper shows it when it starts, and in `mpbond status`")
 	default:
 		w.Header().Set("Retry-After", "60")
 		writeError(w, http.StatusTooManyRequests, "too many tries: wait for a minute")
 	}
 }
 
-// receiveUpload takes a file.
+// receiveUpload receives a file from a browser.
 func (p *Page) receiveUpload(w http.ResponseWriter, r *http.Request) {
 	name, key := r.URL.Query().Get("name"), r.URL.Query().Get("key")
 	switch {
 	case r.ContentLength < 0:
-		writeError(w, http.StatusLengthRequired, "how large is it?")
+		writeError(w, http.StatusLengthRequired, "the request has no Content-Length")
 		return
 	case name == "" || len(key) > maxKey:
-		writeError(w, http.StatusBadRequest, "what is it called?")
+		writeError(w, http.StatusBadRequest, "the request has no valid name")
 		return
 	}
 	c := http.NewResponseController(w)
 	err := p.receiveFile(&item{Name: name, Key: key, Size: unit.Bytes(r.ContentLength)}, r.Body, func() { _ = c.SetReadDeadline(time.Now().Add(p.cfg.times.readTimeout)) })
 	_ = c.SetWriteDeadline(time.Now().Add(responseTimeout))
 	if err != nil {
-		w.Header().Set("Connection", "close") // what is left of it is not read
-		p.cfg.Log.Info("a file of the page was not taken", "from", r.RemoteAddr, "err", err)
+		w.Header().Set("Connection", "close") // the rest of the body is not read
+		p.cfg.Log.Info("file not received", "from", r.RemoteAddr, "err", err)
 	}
 	writeResult(w, err)
 }
 
-// writeResult tells what came of something.
+// writeResult writes the response to an action: 204, or the status and text of err.
 func writeResult(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	switch fault.KindOf(err) {
@@ -202,6 +204,7 @@ func writeResult(w http.ResponseWriter, err error) {
 	writeError(w, status, err.Error())
 }
 
+// writeError writes a JSON error response.
 func writeError(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

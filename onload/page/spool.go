@@ -18,11 +18,11 @@ import (
 	"mpbond/base/userfile"
 )
 
-// readSize is the most that is read at once, each piece in its time.
+// readSize is the most that is read at once; each piece has its own deadline.
 const readSize = 64 << 10
 
-// dataPath is where a file's bytes are, about what is known of it. That there is the second
-// tells that the first is whole.
+// dataPath returns the path of a file's bytes, metadataPath that of its metadata. If the metadata
+// exists, the bytes are complete.
 func (p *Page) dataPath(id string) string     { return filepath.Join(p.cfg.Dir, id+".data") }
 func (p *Page) metadataPath(id string) string { return filepath.Join(p.cfg.Dir, id+".json") }
 
@@ -30,12 +30,12 @@ func (p *Page) metadataPath(id string) string { return filepath.Join(p.cfg.Dir, 
 func (p *Page) deleteSpooled(id string) {
 	for _, name := range []string{p.metadataPath(id), p.dataPath(id)} {
 		if err := userfile.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
-			p.cfg.Log.Warn("a file stays in the spool", "err", err)
+			p.cfg.Log.Warn("file not removed from the spool", "err", err)
 		}
 	}
 }
 
-// receiveFile brings a file's bytes from r to the disk, a piece each time that more asks for it.
+// receiveFile stores a file's bytes from r. It calls more before each piece.
 func (p *Page) receiveFile(i *item, r io.Reader, more func()) (err error) {
 	if err := p.reserveSpace(i.Size); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (p *Page) receiveFile(i *item, r io.Reader, more func()) (err error) {
 	}()
 	if err := p.writeData(i, r, more); err != nil {
 		if errors.Is(err, syscall.ENOSPC) {
-			return fault.New(fault.Limit, errors.New("the helper's disk is full"), "")
+			return fault.New(fault.Limit, errors.New("the disk of the helper is full"), "")
 		}
 		return err
 	}
@@ -59,7 +59,7 @@ func (p *Page) receiveFile(i *item, r io.Reader, more func()) (err error) {
 	return p.writeMetadata(i)
 }
 
-// writeData writes a file's bytes, to the disk.
+// writeData writes a file's bytes to the disk and syncs them.
 func (p *Page) writeData(i *item, r io.Reader, more func()) error {
 	f, err := userfile.OpenFile(p.dataPath(i.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -71,7 +71,7 @@ func (p *Page) writeData(i *item, r io.Reader, more func()) error {
 		more()
 		n, err := io.ReadFull(r, piece[:min(left, readSize)])
 		if err != nil {
-			return fault.New(fault.Protocol, fmt.Errorf("the browser broke off: %w", err), "")
+			return fault.New(fault.Protocol, fmt.Errorf("the browser aborted: %w", err), "")
 		}
 		if _, err := f.Write(piece[:n]); err != nil {
 			return err
@@ -84,7 +84,7 @@ func (p *Page) writeData(i *item, r io.Reader, more func()) error {
 	return f.Close()
 }
 
-// writeMetadata writes down what is known of a file.
+// writeMetadata writes the metadata of a file to the disk.
 func (p *Page) writeMetadata(i *item) error {
 	text, err := json.Marshal(item{ID: i.ID, Name: i.Name, Size: i.Size, Key: i.Key})
 	if err != nil {
@@ -102,20 +102,20 @@ func (p *Page) writeMetadata(i *item) error {
 	if err := userfile.Rename(next, p.metadataPath(i.ID)); err != nil {
 		return err
 	}
-	if dir, err := userfile.Open(p.cfg.Dir); err == nil { // so that both names survive a power cut
+	if dir, err := userfile.Open(p.cfg.Dir); err == nil { // so that both names survive a power failure
 		_ = dir.Sync()
 		dir.Close()
 	}
 	return nil
 }
 
-// restoreSpool takes up what a former run had whole, also if its name cannot be read any more,
-// and removes the rest: nobody was told that it is here.
+// restoreSpool restores the complete files of an earlier run, even if their names are unreadable,
+// and removes the rest, which was never acknowledged.
 func (p *Page) restoreSpool() error {
 	if err := userfile.MkdirAll(p.cfg.Dir, 0o700); err != nil {
 		return err
 	}
-	list, err := userfile.ReadDir(p.cfg.Dir) // by name
+	list, err := userfile.ReadDir(p.cfg.Dir) // sorted by name
 	if err != nil {
 		return err
 	}
@@ -134,12 +134,12 @@ func (p *Page) restoreSpool() error {
 			err = json.Unmarshal(text, &i)
 		}
 		if err != nil || i.ID != id {
-			p.cfg.Log.Warn("a file of the spool has lost its name", "file", id, "err", err)
+			p.cfg.Log.Warn("metadata of a spooled file unreadable", "file", id, "err", err)
 			i = item{Size: unit.Bytes(st.Size())}
 		}
 		o := &item{ID: id, Name: safeName(i.Name), Size: unit.Bytes(st.Size()), State: Waiting, Key: i.Key, receivedAt: st.ModTime()}
 		if o.Size != i.Size {
-			o.State, o.Note = Failed, fmt.Sprintf("the helper has %v of it instead of %v", o.Size, i.Size)
+			o.State, o.Note = Failed, fmt.Sprintf("the helper has %v of the file instead of %v", o.Size, i.Size)
 		}
 		p.items = append(p.items, o)
 	}

@@ -1,14 +1,14 @@
-// Photos to the helper, and what it tells of them.
+// Sends photos to the helper and shows its state.
 
-const place = "mpbond-page-token";
-const atOnce = 2; // on their way to the helper
+const tokenKey = "mpbond-page-token"; // in sessionStorage
+const maxUploads = 2; // to the helper, at once
 const el = (id) => document.getElementById(id);
-const silence = 40e3; // ms without a word of the helper, who says something each 15 s
-const longest = 15 * 60e3; // ms for which files wait for a helper that is gone
-const pause = 2e3; // ms before what broke is begun again
-const breaks = 5; // of a file, while the helper is there
-const own = []; // files that the helper does not have yet, of this tab
-const tab = crypto.getRandomValues(new Uint32Array(3)).join("-"); // what is sent again is known by it
+const eventTimeout = 40e3; // ms without an event; the helper sends one each 15 s
+const helperTimeout = 15 * 60e3; // ms that files wait for a helper that is gone
+const retryDelay = 2e3; // ms before a broken upload is retried
+const maxBreaks = 5; // of a file while the helper is connected
+const own = []; // files of this tab that the helper does not have yet
+const tab = crypto.getRandomValues(new Uint32Array(3)).join("-"); // lets the helper recognise files that are sent again
 let view = null, next = 0, there = false;
 
 function h(tag, attrs, ...children) {
@@ -31,18 +31,18 @@ function bytes(n) {
 }
 
 async function ask(method, path, body, signal) {
-  const headers = { Authorization: "Bearer " + sessionStorage.getItem(place) };
+  const headers = { Authorization: "Bearer " + sessionStorage.getItem(tokenKey) };
   if (body) headers["Content-Type"] = "application/json";
   const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal, credentials: "omit", cache: "no-store" });
   if (answer.status === 401) out();
-  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ?? "the helper answers " + answer.status);
+  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ?? "the helper answered with status " + answer.status);
   return answer;
 }
 
-// Who is in.
+// Log-in.
 
 function out() {
-  sessionStorage.removeItem(place);
+  sessionStorage.removeItem(tokenKey);
   there = false;
   el("inside").hidden = true;
   if (el("enter").hidden) {
@@ -52,7 +52,7 @@ function out() {
   put(el("link"), "the code is needed" + kept());
 }
 
-// kept is what to say of files that wait in this tab.
+// kept returns a notice about files that wait in this tab.
 function kept() {
   const n = own.filter((o) => !o.error).length;
   return n ? `; ${n} not with the helper yet wait here: keep this page open` : "";
@@ -62,26 +62,26 @@ async function enter(code) {
   put(el("refused"), "");
   try {
     const answer = await ask("POST", "/enter", { code });
-    sessionStorage.setItem(place, (await answer.json()).token);
+    sessionStorage.setItem(tokenKey, (await answer.json()).token);
   } catch (e) {
     out();
-    put(el("refused"), e instanceof TypeError ? "The helper does not answer." : e.message);
+    put(el("refused"), e instanceof TypeError ? "The helper does not respond." : e.message);
     return;
   }
   el("code").value = "";
   listen();
 }
 
-// What the helper tells.
+// Events of the helper.
 
 let listening = false;
 async function listen() {
   if (listening) return;
   listening = true;
-  let heard = Date.now();
-  while (sessionStorage.getItem(place)) {
+  let lastEvent = Date.now();
+  while (sessionStorage.getItem(tokenKey)) {
     const quiet = new AbortController();
-    let end = setTimeout(() => quiet.abort(), silence);
+    let end = setTimeout(() => quiet.abort(), eventTimeout);
     try {
       const reader = (await ask("GET", "/events", null, quiet.signal)).body.pipeThrough(new TextDecoderStream()).getReader();
       there = true;
@@ -94,25 +94,25 @@ async function listen() {
         const { value, done } = await reader.read();
         if (done) break;
         clearTimeout(end);
-        end = setTimeout(() => quiet.abort(), silence);
-        heard = Date.now();
+        end = setTimeout(() => quiet.abort(), eventTimeout);
+        lastEvent = Date.now();
         const parts = (rest + value).split("\n\n");
         rest = parts.pop();
         if (parts.length) { show(JSON.parse(parts.at(-1).replace(/^data: /, ""))); feed(); }
       }
-    } catch { /* told below */ }
+    } catch { /* reported below */ }
     clearTimeout(end);
     there = false;
-    if (!sessionStorage.getItem(place)) break;
-    if (Date.now() - heard > longest) for (const o of own) if (o.sent === null) o.error ||= "the helper is gone";
-    put(el("link"), "the helper does not answer: it is tried again" + kept());
+    if (!sessionStorage.getItem(tokenKey)) break;
+    if (Date.now() - lastEvent > helperTimeout) for (const o of own) if (o.sent === null) o.error ||= "the helper is gone";
+    put(el("link"), "the helper does not respond, retrying" + kept());
     show();
     await new Promise((done) => setTimeout(done, 1000));
   }
   listening = false;
 }
 
-const words = { waiting: "with the helper, waits for its turn", sending: "with the helper, being sent", done: "arrived: the server has confirmed it", failed: "failed" };
+const words = { waiting: "with the helper, waiting to be sent", sending: "with the helper, being sent", done: "arrived: confirmed by the server", failed: "failed" };
 
 function show(v) {
   view = v ?? view;
@@ -125,7 +125,7 @@ function show(v) {
     const size = Math.max(1, view.now.size);
     el("total").max = size;
     el("total").value = Math.min(size, view.now.bytes);
-    put(el("lines"), view.now.lines.map((l) => l.name + ": " + bytes(l.bytes) + (l.down ? ", rests: " + l.down : ", " + (l.rate_bps / 1e6).toFixed(1) + " Mbit/s")).join("; "));
+    put(el("lines"), view.now.lines.map((l) => l.name + ": " + bytes(l.bytes) + (l.down ? ", suspended: " + l.down : ", " + (l.rate_bps / 1e6).toFixed(1) + " Mbit/s")).join("; "));
   }
   const arrived = view.files.filter((f) => f.state === "done").length;
   const failed = view.files.filter((f) => f.state === "failed").length + own.filter((o) => o.error).length;
@@ -134,7 +134,7 @@ function show(v) {
   list([...own.map((o) => ({ ...o, key: "own" + o.n })), ...view.files.map((f) => ({ ...f, key: f.id })).reverse()]);
 }
 
-// list makes the list what it shall be, and keeps what is there, so that the focus stays.
+// list updates the list of files. It keeps existing rows, so that the focus stays.
 function list(items) {
   const old = new Map([...el("files").children].map((e) => [e.dataset.key, e]));
   let at = el("files").firstElementChild;
@@ -154,8 +154,8 @@ function make(i) {
   row.update = (i) => {
     put(name, i.name);
     const failed = i.state === "failed" || i.error;
-    const told = i.error ? "not with the helper: " + i.error : i.n !== undefined ? (i.sent === null ? "waits in this browser" + (there ? "" : " until the helper is back") : "on its way to the helper") : words[i.state];
-    put(state, bytes(i.size) + " · " + told + (i.note ? ": " + i.note : ""));
+    const text = i.error ? "not with the helper: " + i.error : i.n !== undefined ? (i.sent === null ? "waits in this browser" + (there ? "" : " until the helper is back") : "on its way to the helper") : words[i.state];
+    put(state, bytes(i.size) + " · " + text + (i.note ? ": " + i.note : ""));
     state.className = failed ? "bad" : i.state === "done" ? "good" : "soft";
     bar.hidden = i.n === undefined || i.sent === null || Boolean(i.error);
     bar.value = (i.sent ?? 0) / Math.max(1, i.size);
@@ -179,10 +179,10 @@ async function act(what, i) {
   feed();
 }
 
-// What goes to the helper.
+// Uploads to the helper.
 
 function add(files) {
-  for (const file of files) own.push({ n: next++, name: file.name, size: file.size, file, sent: null, error: "", broke: 0, rests: false });
+  for (const file of files) own.push({ n: next++, name: file.name, size: file.size, file, sent: null, error: "", broke: 0, paused: false });
   show();
   feed();
 }
@@ -190,16 +190,16 @@ function add(files) {
 function feed() {
   if (!view || !there) return;
   for (const o of own) {
-    if (own.filter((x) => x.sent !== null && !x.error).length >= atOnce) return;
-    if (o.sent !== null || o.error || o.rests) continue;
-    if (o.size > view.room && view.files.some((f) => f.state === "waiting" || f.state === "sending")) continue; // there will be room
+    if (own.filter((x) => x.sent !== null && !x.error).length >= maxUploads) return;
+    if (o.sent !== null || o.error || o.paused) continue;
+    if (o.size > view.room && view.files.some((f) => f.state === "waiting" || f.state === "sending")) continue; // wait for free space
     give(o);
   }
 }
 
 function give(o) {
   o.sent = 0;
-  const x = new XMLHttpRequest(); // fetch tells nothing of what has left
+  const x = new XMLHttpRequest(); // fetch does not report upload progress
   const end = (error) => {
     o.sent = null;
     if (error) o.error = error;
@@ -207,26 +207,26 @@ function give(o) {
     show();
     feed();
   };
-  const broke = () => { // the helper is gone, which is heard soon; or it is the file
+  const broke = () => { // the helper is gone, which events will show, or the file is unreadable
     o.sent = null;
-    o.rests = true;
+    o.paused = true;
     show();
     setTimeout(() => {
-      o.rests = false;
-      if (there && ++o.broke >= breaks) o.error = "the connection to the helper breaks, or the file cannot be read";
+      o.paused = false;
+      if (there && ++o.broke >= maxBreaks) o.error = "the connection to the helper failed, or the file cannot be read";
       show();
       feed();
-    }, pause);
+    }, retryDelay);
   };
   x.open("POST", "/files?name=" + encodeURIComponent(o.name) + "&key=" + tab + "." + o.n);
-  x.setRequestHeader("Authorization", "Bearer " + sessionStorage.getItem(place));
+  x.setRequestHeader("Authorization", "Bearer " + sessionStorage.getItem(tokenKey));
   x.setRequestHeader("Content-Type", "application/octet-stream");
   x.upload.onprogress = (e) => { o.sent = e.loaded; show(); };
   x.onload = () => {
     if (x.status === 204) return end("");
-    if (x.status === 401) { o.sent = null; return out(); } // it waits for the code
-    let said = "the helper answers " + x.status;
-    try { said = JSON.parse(x.responseText).error; } catch { /* as it is */ }
+    if (x.status === 401) { o.sent = null; return out(); } // wait for the code
+    let said = "the helper answered with status " + x.status;
+    try { said = JSON.parse(x.responseText).error; } catch { /* keep the status */ }
     end(said);
   };
   x.onerror = x.onabort = x.ontimeout = broke;
@@ -237,7 +237,7 @@ el("enter").addEventListener("submit", (e) => { e.preventDefault(); enter(el("co
 el("choose").addEventListener("change", () => { add(el("choose").files); el("choose").value = ""; });
 for (const kind of ["dragover", "dragleave", "drop"]) {
   document.addEventListener(kind, (e) => {
-    e.preventDefault(); // or the browser would open the file
+    e.preventDefault(); // otherwise the browser would open the file
     el("drop").classList.toggle("over", kind === "dragover");
     if (kind === "drop" && !el("inside").hidden) add([...e.dataTransfer.files]);
   });
@@ -248,5 +248,5 @@ const given = /^#code=([\w-]+)$/.exec(location.hash);
 if (given) {
   history.replaceState(null, "", location.pathname);
   enter(given[1]);
-} else if (sessionStorage.getItem(place)) listen();
+} else if (sessionStorage.getItem(tokenKey)) listen();
 else out();

@@ -12,16 +12,15 @@ import (
 	"mpbond/link/tcp"
 )
 
-// Limits of entering. Of a code of 40 bits, so many tries a minute find one in 70 000
-// years.
+// Limits of log-ins. At this rate, guessing a code of 40 bits takes 70 000 years.
 const (
 	maxSessions     = 64
-	sessionTime     = 12 * time.Hour // since it was last used
-	triesPerAddress = 5              // a minute, of one address
-	triesInAll      = 30
+	sessionTime     = 12 * time.Hour // since the last use
+	triesPerAddress = 5              // per minute and source address
+	triesInAll      = 30             // per minute
 )
 
-// sessions are those who told the code.
+// sessions are the log-ins with the access code.
 type sessions struct {
 	code string
 
@@ -31,13 +30,13 @@ type sessions struct {
 	lastUsed map[string]time.Time // by token
 }
 
+// newSessions returns the sessions for an access code.
 func newSessions(code string) *sessions {
 	return &sessions{code: normalizeCode(code), lastUsed: map[string]time.Time{},
 		tries: tcp.RateLimiter[netip.Prefix]{PerMinute: triesPerAddress}, allTries: tcp.RateLimiter[bool]{PerMinute: triesInAll}}
 }
 
-// normalizeCode is a code as people may write it: without dashes, and with what looks like a
-// digit as one.
+// normalizeCode returns a code without separators, with letters that look like digits replaced.
 func normalizeCode(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch r {
@@ -52,7 +51,7 @@ func normalizeCode(s string) string {
 	}, strings.ToUpper(s))
 }
 
-// loginResult is what came of a try.
+// loginResult is the result of a log-in.
 type loginResult uint8
 
 const (
@@ -61,7 +60,8 @@ const (
 	tooManyTries
 )
 
-// login gives a token to who tells the code.
+// login returns a new token if the code is correct. It ends the least recently used session at the
+// limit.
 func (s *sessions) login(from net.Addr, code string, now time.Time) (token string, e loginResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,8 +85,8 @@ func (s *sessions) login(from net.Addr, code string, now time.Time) (token strin
 	return token, loginOK
 }
 
-// checkToken tells whether a token is that of a session, which lasts on. A token has 128
-// random bits: who it is looked up by tells nothing to guess it by.
+// checkToken reports whether a token belongs to a session, and extends that. A token has 128 random
+// bits, so the timing of the look-up does not help to guess one.
 func (s *sessions) checkToken(token string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,18 +10,19 @@ import (
 	"mpbond/link/tcp"
 )
 
-// Limits of connections. A browser has six.
+// Limits of connections. A browser opens up to six.
 const (
 	maxOpen, maxFromOne, maxPerMinute = 64, 16, 600
 )
 
-// gatedListener lets connections of the local network in, so many at once.
+// gatedListener accepts connections from the local network, within limits.
 type gatedListener struct {
 	listener *tcp.Listener
 	limit    *tcp.AdmissionLimit
-	uplink   string // an interface
+	uplink   string // interface whose connections are refused; "" is none
 }
 
+// Accept implements net.Listener.
 func (d *gatedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := d.listener.Accept()
@@ -40,12 +41,12 @@ func (d *gatedListener) Accept() (net.Conn, error) {
 func (d *gatedListener) Addr() net.Addr { return d.listener.Addr() }
 func (d *gatedListener) Close() error   { return d.listener.Close() }
 
-// maxAddresses bounds the addresses that are shown.
+// maxAddresses bounds the number of addresses that are shown.
 const maxAddresses = 4
 
-// LocalAddresses are those of this device by which browsers of the local network are let in:
-// none of its own line, which has a private one in many mobile networks. IPv4 comes first,
-// since it is typed.
+// LocalAddresses returns the addresses of this device at which browsers of the local network can
+// reach the page, IPv4 first. It omits the uplink, which has a private address in many mobile
+// networks.
 func (p *Page) LocalAddresses() (list []netip.Addr) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -68,7 +69,7 @@ func (p *Page) LocalAddresses() (list []netip.Addr) {
 	return list[:min(len(list), maxAddresses)]
 }
 
-// admittedConn gives its place back when it is closed.
+// admittedConn releases its slot when it is closed.
 type admittedConn struct {
 	*tcp.Conn
 	release func()
@@ -79,7 +80,7 @@ func (g *admittedConn) Close() error {
 	return g.Conn.Close()
 }
 
-// addrIP is the address of an end.
+// addrIP returns the IP address of a TCP address.
 func addrIP(a net.Addr) netip.Addr {
 	t, _ := a.(*net.TCPAddr)
 	if t == nil {
@@ -88,13 +89,14 @@ func addrIP(a net.Addr) netip.Addr {
 	return t.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// isLocalAddr tells whether an address can be one of a local network.
+// isLocalAddr reports whether a TCP address may belong to a local network.
 func isLocalAddr(a net.Addr) bool { return isLocalIP(addrIP(a)) }
 
+// isLocalIP reports whether an IP address may belong to a local network.
 func isLocalIP(a netip.Addr) bool { return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() }
 
-// isInterfaceAddr tells whether an address is one of an interface, but for loopback, which nobody
-// from outside comes by.
+// isInterfaceAddr reports whether addr is an address of the named interface. Loopback addresses
+// never are: connections from outside cannot use them.
 func isInterfaceAddr(name string, at net.Addr) bool {
 	ip := addrIP(at)
 	if ip.IsLoopback() {
@@ -102,7 +104,7 @@ func isInterfaceAddr(name string, at net.Addr) bool {
 	}
 	i, err := net.InterfaceByName(name)
 	if err != nil {
-		return false // it is not there, and so has no address
+		return false // a missing interface has no address
 	}
 	addrs, err := i.Addrs()
 	if err != nil {
