@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package onload is the parent of the packages that carry whole items over several devices
 // without a bonding server, as 3GOL and COMBINE do (docs/onload.md).
 //

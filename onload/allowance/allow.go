@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package allowance decides how much a helper may carry for onloading: its allowance.
 // Package onload/relay carries nothing without one. This package uses no sockets, files
 // or clocks: callers pass the usage, the responses of a service
@@ -49,7 +51,8 @@ func (c *Choice) UnmarshalText(t []byte) error {
 		return nil
 	}
 	if c.Daily.UnmarshalText(t) != nil {
-		return fmt.Errorf("invalid allowance %q: use \"caps\", \"permit HOST:PORT\", \"unlimited\", or a volume per day, like \"50MB\"", t)
+		return fmt.Errorf("invalid allowance %q: "+
+			"use \"caps\", \"permit HOST:PORT\", \"unlimited\", or a volume per day, like \"50MB\"", t)
 	}
 	return nil
 }

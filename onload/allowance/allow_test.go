@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package allowance
 
 import (
@@ -28,7 +30,8 @@ func TestChoice(t *testing.T) {
 			t.Errorf("%q is written as %q", text, c)
 		}
 	}
-	for _, text := range []string{"", "permit", "permit ", "permits.example.org:1", "permita:1", "permit a b", "50", "-5MB", "cap", "1kB"} {
+	for _, text := range []string{"", "permit", "permit ", "permits.example.org:1", "permita:1", "permit a b",
+		"50", "-5MB", "cap", "1kB"} {
 		var c Choice
 		if err := c.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is taken for %+v", text, c)
@@ -82,24 +85,35 @@ func TestTrack(t *testing.T) {
 		{"a long month", at("2026-07-31", 23), Plan{Cap: 10 * gb}, steady, nil, 4. / 31, ""},
 		{"February", at("2026-02-01", 0), Plan{Cap: 10 * gb}, steady, nil, 4. / 28, ""},
 		{"reset day 31", at("2026-03-01", 0), Plan{Cap: 10 * gb, ResetDay: 31}, steady, nil, 4. / 31, ""},
-		{"swaying", at("2026-06-10", 9), Plan{Cap: 10 * gb}, swaying, nil, (4 - 4*sigma) / 30, "standard deviation of 158 MB"},
-		{"swaying much", at("2026-06-10", 9), Plan{Cap: 10 * gb}, []unit.Bytes{9 * gb, 2 * gb, 7 * gb, 1 * gb, 5 * gb}, nil, 0, "too uncertain"},
-		{"all is used", at("2026-06-10", 9), Plan{Cap: 10 * gb}, []unit.Bytes{10 * gb, 11 * gb, 12 * gb, 10 * gb, 10 * gb}, nil, 0, "too uncertain"},
-		{"older months count no more", at("2026-06-10", 9), Plan{Cap: 10 * gb}, append(steady[:5:5], 10*gb, 1*gb), nil, 4. / 30, ""},
+		{"swaying", at("2026-06-10", 9), Plan{Cap: 10 * gb}, swaying, nil, (4 - 4*sigma) / 30,
+			"standard deviation of 158 MB"},
+		{"swaying much", at("2026-06-10", 9), Plan{Cap: 10 * gb},
+			[]unit.Bytes{9 * gb, 2 * gb, 7 * gb, 1 * gb, 5 * gb}, nil, 0, "too uncertain"},
+		{"all is used", at("2026-06-10", 9), Plan{Cap: 10 * gb}, []unit.Bytes{10 * gb, 11 * gb, 12 * gb, 10 * gb,
+			10 * gb}, nil, 0, "too uncertain"},
+		{"older months count no more", at("2026-06-10", 9), Plan{Cap: 10 * gb},
+			append(steady[:5:5], 10*gb, 1*gb), nil, 4. / 30, ""},
 		{"four months", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady[:4], nil, 0, "of 4 months is known, and 5"},
 		{"nothing", at("2026-06-10", 9), Plan{Cap: 10 * gb}, nil, nil, 0, "of 0 months is known"},
-		{"bills", at("2026-06-10", 9), Plan{Cap: 10 * gb, Bills: []policy.Volume{1 * gb, 6 * gb, 6 * gb, 6 * gb, 6 * gb, 6 * gb}}, nil, nil, 4. / 30, ""},
-		{"bills of those before", at("2026-06-10", 9), Plan{Cap: 10 * gb, Bills: []policy.Volume{5 * gb, 5 * gb, 5 * gb}}, steady[:2], nil, 4.6/30 - 4*math.Sqrt(.3)/30, ""},
-		{"a month that uses more", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {AllBytes: 9.95 * gb}}, .05, ""},
-		{"it was onloaded already", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {AllBytes: 9.9 * gb}, "2026-06-10": {AllBytes: .08 * gb, OnloadBytes: .08 * gb}}, .1, ""},
-		{"a month that has used all", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady, History{"2026-06-02": {AllBytes: 10 * gb}}, 0, "used up for this month"},
+		{"bills", at("2026-06-10", 9), Plan{Cap: 10 * gb, Bills: []policy.Volume{1 * gb, 6 * gb, 6 * gb, 6 * gb, 6 * gb,
+			6 * gb}}, nil, nil, 4. / 30, ""},
+		{"bills of those before", at("2026-06-10", 9), Plan{Cap: 10 * gb,
+			Bills: []policy.Volume{5 * gb, 5 * gb, 5 * gb}}, steady[:2], nil, 4.6/30 - 4*math.Sqrt(.3)/30, ""},
+		{"a month that uses more", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady,
+			History{"2026-06-02": {AllBytes: 9.95 * gb}}, .05, ""},
+		{"it was onloaded already", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady,
+			History{"2026-06-02": {AllBytes: 9.9 * gb}, "2026-06-10": {AllBytes: .08 * gb, OnloadBytes: .08 * gb}},
+			.1, ""},
+		{"a month that has used all", at("2026-06-10", 9), Plan{Cap: 10 * gb}, steady,
+			History{"2026-06-02": {AllBytes: 10 * gb}}, 0, "used up for this month"},
 	} {
 		h := historyOfMonths(c.now, max(c.plan.ResetDay, 1), c.used...)
 		for day, d := range c.today {
 			h[day] = d
 		}
 		got := c.plan.DayLimit(c.now, h)
-		if diff := float64(got.Bytes)/gb - max(c.want, 0); math.Abs(diff) > 1e-5 || got.Unlimited || !strings.Contains(got.Reason, c.why) || (got.Err() == nil) != (c.want > 0) {
+		if diff := float64(got.Bytes)/gb - max(c.want, 0); math.Abs(diff) > 1e-5 || got.Unlimited ||
+			!strings.Contains(got.Reason, c.why) || (got.Err() == nil) != (c.want > 0) {
 			t.Errorf("%s: %.6f GB instead of %.6f: %s", c.name, float64(got.Bytes)/gb, c.want, got.Reason)
 		}
 	}
@@ -153,7 +167,8 @@ func TestHolder(t *testing.T) {
 	check := func(n float64, free bool, next float64, why string) {
 		t.Helper()
 		got := h.DayLimit(sec(n))
-		if got.Unlimited != free || got.Bytes != 0 || (got.Err() == nil) != free || !strings.Contains(got.Reason, why) || h.Expiry(sec(n)).IsZero() == free {
+		if got.Unlimited != free || got.Bytes != 0 || (got.Err() == nil) != free ||
+			!strings.Contains(got.Reason, why) || h.Expiry(sec(n)).IsZero() == free {
 			t.Errorf("%v s: %+v", n, got)
 		}
 		if next >= 0 && !h.NextRequest().Equal(sec(next)) {
@@ -200,7 +215,8 @@ func TestHolderRestarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for after, want := range map[time.Duration]bool{0: true, 4 * time.Minute: true, 5 * time.Minute: false, 24 * time.Hour: false, -time.Second: false, -24 * time.Hour: false} {
+	for after, want := range map[time.Duration]bool{0: true, 4 * time.Minute: true, 5 * time.Minute: false,
+		24 * time.Hour: false, -time.Second: false, -24 * time.Hour: false} {
 		var p Permit
 		if err := json.Unmarshal(line, &p); err != nil {
 			t.Fatal(err)
@@ -228,7 +244,8 @@ func TestIssuer(t *testing.T) {
 	i := NewIssuer(Rules{Threshold: .7, Life: time.Minute, MaxPermits: 2}, "north", "south")
 	ask := func(after time.Duration, device, cell string, want bool, why string) {
 		t.Helper()
-		if a := i.RequestPermit(now.Add(after), device, cell); a.Granted != want || !strings.Contains(a.Reason, why) || a.Granted == (a.Life == 0) || a.Granted == (a.RetryAfter > 0) {
+		if a := i.RequestPermit(now.Add(after), device, cell); a.Granted != want || !strings.Contains(a.Reason, why) ||
+			a.Granted == (a.Life == 0) || a.Granted == (a.RetryAfter > 0) {
 			t.Errorf("%v, %s in %q: %+v", after, device, cell, a)
 		}
 	}
@@ -257,10 +274,12 @@ func TestIssuer(t *testing.T) {
 		t.Errorf("%+v", kept)
 	}
 	again := NewIssuer(Rules{Threshold: .7, Life: time.Minute, MaxPermits: 1}, "north")
-	kept = append(kept, HeldPermit{"x", "gone", now, now.Add(time.Hour)}, HeldPermit{"y", "north", now, now.Add(time.Hour)}, HeldPermit{"z", "north", now, now})
+	kept = append(kept, HeldPermit{"x", "gone", now, now.Add(time.Hour)},
+		HeldPermit{"y", "north", now, now.Add(time.Hour)}, HeldPermit{"z", "north", now, now})
 	again.Restore(now.Add(110*time.Second), kept)
 	again.SetLoad("north", .2, now.Add(110*time.Second))
-	if a := again.RequestPermit(now.Add(110*time.Second), "b", ""); a.Granted || !strings.Contains(a.Reason, "1 devices") {
+	if a := again.RequestPermit(now.Add(110*time.Second), "b", ""); a.Granted ||
+		!strings.Contains(a.Reason, "1 devices") {
 		t.Errorf("after a restart: %+v", a)
 	}
 	if a := again.RequestPermit(now.Add(110*time.Second), "a", ""); !a.Granted {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package allowance
 
 import (
@@ -95,7 +97,8 @@ func (i *Issuer) RequestPermit(now time.Time, device, cell string) Answer {
 	switch {
 	case shut != "":
 		a.Reason = shut
-	case has && len(c.permits) >= i.rules.MaxPermits && now.Sub(h.Since) >= maxTurnLives*i.rules.Life && now.Sub(c.lastWaiting) < i.rules.Life:
+	case has && len(c.permits) >= i.rules.MaxPermits && now.Sub(h.Since) >= maxTurnLives*i.rules.Life &&
+		now.Sub(c.lastWaiting) < i.rules.Life:
 		a.Reason, a.RetryAfter = "other devices are waiting for a permit", i.rules.Life
 	case !has && len(c.permits) >= i.rules.MaxPermits:
 		c.lastWaiting = now
@@ -131,7 +134,8 @@ func (i *Issuer) checkLoad(c *cellState, now time.Time) (known bool, shut string
 	case c.loadTime.IsZero() || age > maxLoadAge || age < -maxLoadAge:
 		return false, "the load of the cell is unknown"
 	case c.load >= i.rules.Threshold:
-		shut = fmt.Sprintf("the load of the cell is %.0f %%, and no permits are granted from %.0f %% on", 100*c.load, 100*i.rules.Threshold)
+		shut = fmt.Sprintf("the load of the cell is %.0f %%, and no permits are granted from %.0f %% on",
+			100*c.load, 100*i.rules.Threshold)
 	}
 	return true, shut
 }
@@ -189,6 +193,7 @@ func (i *Issuer) HeldPermits(now time.Time) (list []HeldPermit) {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b HeldPermit) int { return cmp.Or(cmp.Compare(a.Cell, b.Cell), cmp.Compare(a.Device, b.Device)) })
+	slices.SortFunc(list,
+		func(a, b HeldPermit) int { return cmp.Or(cmp.Compare(a.Cell, b.Cell), cmp.Compare(a.Device, b.Device)) })
 	return list
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package allowance
 
 import (
@@ -83,12 +85,16 @@ func (p Plan) DayLimit(now time.Time, h History) DayLimit {
 		used = append(used, unit.Bytes(p.Bills[i]))
 	}
 	if len(used) < trackedMonths {
-		return DayLimit{Reason: fmt.Sprintf("the usage of %d months is known, and %d are needed (add `bills` of earlier months)", len(used), trackedMonths)}
+		return DayLimit{Reason: fmt.Sprintf(
+			"the usage of %d months is known, and %d are needed (add `bills` of earlier months)",
+			len(used), trackedMonths)}
 	}
 	mean, sigma := leftoverStats(unit.Bytes(p.Cap), used)
 	month := mean - marginSigmas*sigma
 	if month < 1 {
-		return DayLimit{Reason: fmt.Sprintf("the plan of %v left %v a month unused, with a standard deviation of %v: too uncertain to share any", p.Cap, toVolume(mean), toVolume(sigma))}
+		return DayLimit{Reason: fmt.Sprintf(
+			"the plan of %v left %v a month unused, with a standard deviation of %v: too uncertain to share any", p.Cap,
+			toVolume(mean), toVolume(sigma))}
 	}
 	// The limit is for the whole day, part of which may have been carried already. The owner's use
 	// of this month may exceed that of earlier months.
@@ -97,7 +103,10 @@ func (p Plan) DayLimit(now time.Time, h History) DayLimit {
 	if bytes <= 0 {
 		return DayLimit{Reason: fmt.Sprintf("the plan of %v is used up for this month", p.Cap)}
 	}
-	return DayLimit{Bytes: bytes, Reason: fmt.Sprintf("the plan of %v left %v a month unused in the last %d months, with a standard deviation of %v", p.Cap, toVolume(mean), trackedMonths, toVolume(sigma))}
+	return DayLimit{Bytes: bytes,
+		Reason: fmt.Sprintf(
+			"the plan of %v left %v a month unused in the last %d months, with a standard deviation of %v", p.Cap,
+			toVolume(mean), trackedMonths, toVolume(sigma))}
 }
 
 // leftoverStats returns the mean of what months have left of a limit, and the sample standard

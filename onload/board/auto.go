@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package board
 
 import (
@@ -147,7 +149,8 @@ func estimateTimeLeft(v *View, j Job) time.Duration {
 // planSplit lets path take the end of a job, so much that both finish together. It returns the
 // decision and the time gained; 0 means no.
 func planSplit(v *View, j Job, path int) (Decision, time.Duration) {
-	if !j.Item.Splittable || j.Remaining() <= 0 || v.CopyCount(j) > 1 || v.Paths[path].Device == v.Paths[j.Path].Device {
+	if !j.Item.Splittable || j.Remaining() <= 0 || v.CopyCount(j) > 1 ||
+		v.Paths[path].Device == v.Paths[j.Path].Device {
 		return Decision{}, 0
 	}
 	mine, its := estimateDelivery(v, path), estimateJob(v, j)
@@ -172,7 +175,8 @@ func planMove(v *View, j Job, path int) (Decision, time.Duration) {
 	if v.Paths[path].Rate == 0 || ran < answerTimeout || !v.canAffordCopy(path, j, j.Transferred) {
 		return Decision{}, 0
 	}
-	its := min(estimateTimeLeft(v, j), deliveryEstimate{rate: float64(j.Transferred) / ran.Seconds()}.transferTime(j.Remaining()))
+	its := min(estimateTimeLeft(v, j),
+		deliveryEstimate{rate: float64(j.Transferred) / ran.Seconds()}.transferTime(j.Remaining()))
 	gain := its - estimateErrorFactor*estimateDelivery(v, path).transferTime(j.Item.Size())
 	if gain < answerTimeout {
 		return Decision{}, 0

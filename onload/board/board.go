@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package board
 
 import (
@@ -78,7 +80,8 @@ type path struct {
 
 // NewBoard returns a board with a number of devices, all of them down.
 func NewBoard(s Scheduler, paths int) *Board {
-	return &Board{scheduler: s, paths: make([]path, paths), concurrency: 1, excluded: map[[2]int]bool{}, homePath: -1, wanted: map[int]bool{}}
+	return &Board{scheduler: s, paths: make([]path, paths), concurrency: 1, excluded: map[[2]int]bool{},
+		homePath: -1, wanted: map[int]bool{}}
 }
 
 // SetConcurrency lets each device carry up to n items at once, if the scheduler supports that. Call
@@ -442,7 +445,8 @@ func (b *Board) updateView(path int, now time.Time) {
 		if b.upload {
 			rate = p.uploadRate(now)
 		}
-		one := Path{p.up, p.job != nil, unit.Rate(rate * 8), unit.Rate(p.recentRate * 8), p.latency, p.silence, p.metered, i / b.concurrency, i%b.concurrency > 0}
+		one := Path{p.up, p.job != nil, unit.Rate(rate * 8), unit.Rate(p.recentRate * 8), p.latency, p.silence,
+			p.metered, i / b.concurrency, i%b.concurrency > 0}
 		if first := i - i%b.concurrency; p.rate == 0 && one.IsExtra && !one.Busy {
 			one.Rate, one.Latency = v.Paths[first].Rate, v.Paths[first].Latency
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package board_test
 
 import (
@@ -49,7 +51,8 @@ func drainOrders(b *board.Board, now time.Time) (list []board.Order) {
 func formatOrders(list []board.Order) string {
 	var s []string
 	for _, o := range list {
-		s = append(s, fmt.Sprintf("%s p%d %d:%d-%d", []string{"start", "shorten", "cancel"}[o.Kind], o.Job.Path, o.Job.Item.Object, o.Job.Item.From, o.Job.Item.To))
+		s = append(s, fmt.Sprintf("%s p%d %d:%d-%d", []string{"start", "shorten", "cancel"}[o.Kind], o.Job.Path,
+			o.Job.Item.Object, o.Job.Item.From, o.Job.Item.To))
 	}
 	return strings.Join(s, ", ")
 }
@@ -275,7 +278,8 @@ func TestOldestFirst(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	if _, err := board.New("x"); !fault.Is(err, fault.Usage) || !strings.Contains(fault.HintOf(err), "auto, grd, min, queue, rr") {
+	if _, err := board.New("x"); !fault.Is(err, fault.Usage) ||
+		!strings.Contains(fault.HintOf(err), "auto, grd, min, queue, rr") {
 		t.Error(err, fault.HintOf(err))
 	}
 	for r := board.NothingLeft; !strings.HasPrefix(r.String(), "reason "); r++ {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package board_test
 
 import (
@@ -61,7 +63,8 @@ func randomCase(seed int, k caseKind) (c simulate.Case) {
 	}
 	mean := uniform(r, 0.2e6, 3e6)
 	for i := range 1 + r.IntN(30) {
-		c.Items = append(c.Items, board.Item{Object: i, To: unit.Bytes(mean * uniform(r, 0.3, 1.7)), Splittable: k.split, NoCopies: k.once})
+		c.Items = append(c.Items, board.Item{Object: i, To: unit.Bytes(mean * uniform(r, 0.3, 1.7)),
+			Splittable: k.split, NoCopies: k.once})
 		if k.pairs {
 			c.Announced = append(c.Announced, time.Duration(i/2)*4*time.Second)
 		}
@@ -116,7 +119,8 @@ func TestCompare(t *testing.T) {
 		{caseKind{vary: true, fail: true}, 0, 1},
 		{caseKind{vary: true, blind: true}, 0, 3},
 		{caseKind{vary: true, fail: true, blind: true}, 0, 3},
-		{caseKind{vary: true, once: true}, 0, 1.5}, // who gets the larger of two files, where nothing is known of lines, is luck
+		// who gets the larger of two files, where nothing is known of lines, is luck
+		{caseKind{vary: true, once: true}, 0, 1.5},
 		{caseKind{vary: true, pairs: true}, 0, 1},
 		{caseKind{vary: true, fail: true, pairs: true}, 0, 2},
 		{caseKind{split: true, vary: true, pairs: true}, 6, 1},
@@ -142,7 +146,8 @@ func TestCompare(t *testing.T) {
 					continue // and what failed paths had brought
 				}
 				if res.Wasted > bound[name] {
-					t.Errorf("%v, seed %d: %s wasted %v with %d paths and items up to %v", c.caseKind, seed, name, res.Wasted, n, largest)
+					t.Errorf("%v, seed %d: %s wasted %v with %d paths and items up to %v", c.caseKind, seed,
+						name, res.Wasted, n, largest)
 				}
 				if name == "grd" && res.Wasted > bound["auto"] {
 					over++
@@ -171,7 +176,8 @@ func TestCompare(t *testing.T) {
 		if !c.once && !c.blind && wasted["auto"]*5 > wasted["grd"]*4 || c.split && wasted["auto"]*20 > wasted["grd"] {
 			t.Errorf("%v: auto wastes %v, grd %v", c.caseKind, wasted["auto"], wasted["grd"])
 		}
-		t.Logf("%v: auto first or equal in %d of %d; in all %v; wasted %v, grd over N-1 items in %d", c.caseKind, first, *seeds, sum, wasted, over)
+		t.Logf("%v: auto first or equal in %d of %d; in all %v; wasted %v, grd over N-1 items in %d", c.caseKind, first,
+			*seeds, sum, wasted, over)
 	}
 }
 
@@ -185,7 +191,8 @@ func TestLost(t *testing.T) {
 		return list
 	}
 	steady := func(mbps float64, down ...simulate.Gap) simulate.Path {
-		return simulate.Path{Rates: []simulate.Step{{Rate: unit.Rate(mbps * 1e6)}}, RTT: 50 * time.Millisecond, Down: down}
+		return simulate.Path{Rates: []simulate.Step{{Rate: unit.Rate(mbps * 1e6)}},
+			RTT: 50 * time.Millisecond, Down: down}
 	}
 	pairs := simulate.Case{Paths: []simulate.Path{steady(8), steady(0.8)}, Items: whole(120, 500_000)}
 	for i := range pairs.Items {
@@ -193,8 +200,10 @@ func TestLost(t *testing.T) {
 	}
 	for name, c := range map[string]simulate.Case{
 		"pairs of segments": pairs,
-		"path fails":        {Paths: []simulate.Path{steady(8, simulate.Gap{From: 2 * time.Second, To: 3 * time.Second}), steady(0.1)}, Items: whole(2, 1_000_000)},
-		"size unknown":      {Paths: []simulate.Path{steady(0.8), steady(80)}, Items: whole(1, 2_000_000), UnknownSizes: true},
+		"path fails": {Paths: []simulate.Path{steady(8,
+			simulate.Gap{From: 2 * time.Second, To: 3 * time.Second}), steady(0.1)}, Items: whole(2, 1_000_000)},
+		"size unknown": {Paths: []simulate.Path{steady(0.8), steady(80)},
+			Items: whole(1, 2_000_000), UnknownSizes: true},
 	} {
 		ours, best := totalLateness(c, runCase(t, c, "auto")), totalLateness(c, runCase(t, c, "grd"))
 		if ours > best+best/20+100*time.Millisecond { // when progress is told
@@ -238,7 +247,8 @@ func TestPublishedOrder(t *testing.T) {
 // videoCase has phones whose rates vary by the second, about a mean of their own.
 func videoCase(r *rand.Rand, phones int, kbps float64) simulate.Case {
 	const spread = 0.3 // of the rate's logarithm
-	c := simulate.Case{Paths: []simulate.Path{{Rates: []simulate.Step{{Rate: 2 * unit.Mbps}}, RTT: 40 * time.Millisecond}}}
+	c := simulate.Case{Paths: []simulate.Path{{Rates: []simulate.Step{{Rate: 2 * unit.Mbps}},
+		RTT: 40 * time.Millisecond}}}
 	for range phones {
 		mean := uniform(r, 1e6, 2.5e6)
 		p := simulate.Path{RTT: 100 * time.Millisecond, Promotion: 2 * time.Second, Tail: 5 * time.Second}

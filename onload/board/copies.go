@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package board
 
 import (
@@ -124,11 +126,13 @@ func planUnsizedCopy(v *View, j Job, path int) (Decision, time.Duration) {
 	if its := v.Paths[j.Path]; its.Metered && its.Rate == 0 && v.Paths[path].Rate > 0 {
 		wait = 0 // nothing is known of the metered path, and this one is free
 	}
-	if j.LastProgress.IsZero() && took <= max(wait, 4*mine.delay) || !v.canAffordCopy(path, j, max(j.Transferred, v.LargestSize)) {
+	if j.LastProgress.IsZero() && took <= max(wait, 4*mine.delay) ||
+		!v.canAffordCopy(path, j, max(j.Transferred, v.LargestSize)) {
 		return Decision{}, 0
 	}
 	for _, other := range v.Running {
-		if other.Item.piece == j.Item.piece && !other.LastProgress.IsZero() && estimateJob(v, other).rate > estimateErrorFactor*mine.rate {
+		if other.Item.piece == j.Item.piece && !other.LastProgress.IsZero() &&
+			estimateJob(v, other).rate > estimateErrorFactor*mine.rate {
 			return Decision{}, 0
 		}
 	}
@@ -150,7 +154,8 @@ func (autoScheduler) FindLoser(v *View) (JobID, bool) {
 		}
 		mine, wait := v.estimateJobEnd(j), v.Paths[j.Path].Latency
 		for _, other := range v.Running {
-			if other.ID != j.ID && other.Item.piece == j.Item.piece && v.isMeasured(other) && float64(mine) > most*float64(max(v.estimateJobEnd(other), wait)) {
+			if other.ID != j.ID && other.Item.piece == j.Item.piece && v.isMeasured(other) &&
+				float64(mine) > most*float64(max(v.estimateJobEnd(other), wait)) {
 				return j.ID, true
 			}
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package board_test
 
 import (
@@ -24,7 +26,8 @@ func varyingRates(r *rand.Rand, mbps, share float64) (list []simulate.Step) {
 func randomPaths(r *rand.Rand, home float64) (list []simulate.Path) {
 	list = append(list, simulate.Path{RTT: milliseconds(r, 5, 60), Rates: varyingRates(r, home, 0.3)})
 	for range 1 + r.IntN(3) {
-		list = append(list, simulate.Path{RTT: milliseconds(r, 30, 150), Promotion: milliseconds(r, 0, 1000), Tail: 10 * time.Second, Metered: true, Rates: varyingRates(r, uniform(r, 0.3, 12), 0.5)})
+		list = append(list, simulate.Path{RTT: milliseconds(r, 30, 150), Promotion: milliseconds(r, 0, 1000),
+			Tail: 10 * time.Second, Metered: true, Rates: varyingRates(r, uniform(r, 0.3, 12), 0.5)})
 	}
 	return list
 }
@@ -69,7 +72,8 @@ func TestCopiesCost(t *testing.T) {
 		name string
 		of   func(seed int) simulate.Case
 		most float64 // that phones waste in the mean, as a share of the files
-	}{{"whole files", wholeFiles, 0.06}, {"sizes unknown", unsizedFiles, 0.06}, {"parts that are sent", rangedFiles, 0.04}} {
+	}{{"whole files", wholeFiles, 0.06}, {"sizes unknown", unsizedFiles, 0.06},
+		{"parts that are sent", rangedFiles, 0.04}} {
 		var wasted, phones []float64 // shares of the files
 		var took, alone time.Duration
 		for seed := range 5 * *seeds {
@@ -92,7 +96,8 @@ func TestCopiesCost(t *testing.T) {
 				t.Errorf("%s, seed %d: %v, the home line alone %v", x.name, seed, res.Took, one)
 			}
 		}
-		t.Logf("%s: %v, the home line alone %v; wasted, of the files: %s; by phones: %s", x.name, took.Round(time.Second), alone.Round(time.Second), spread(wasted), spread(phones))
+		t.Logf("%s: %v, the home line alone %v; wasted, of the files: %s; by phones: %s", x.name,
+			took.Round(time.Second), alone.Round(time.Second), spread(wasted), spread(phones))
 		if got := mean(phones); got > x.most {
 			t.Errorf("%s: phones waste %.1f %% of the files", x.name, 100*got)
 		}
@@ -110,5 +115,6 @@ func mean(list []float64) (sum float64) {
 func spread(shares []float64) string {
 	s := slices.Sorted(slices.Values(shares))
 	at := func(q float64) float64 { return 100 * s[int(q*float64(len(s)-1))] }
-	return fmt.Sprintf("mean %.1f %%, median %.1f %%, 75th percentile %.1f %%, 95th %.1f %%, most %.0f %%", 100*mean(s), at(0.5), at(0.75), at(0.95), at(1))
+	return fmt.Sprintf("mean %.1f %%, median %.1f %%, 75th percentile %.1f %%, 95th %.1f %%, most %.0f %%", 100*mean(s),
+		at(0.5), at(0.75), at(0.95), at(1))
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package board
 
 import (
@@ -46,7 +48,8 @@ func (b *Board) preemptHome(now time.Time) {
 	p, ok := b.scheduler.(interface {
 		Preempt(v *View) (Decision, bool)
 	})
-	if !ok || b.homePath < 0 || len(b.wanted) == 0 && !b.unsplittable || len(b.orders) > 0 || !b.paths[b.homePath].up || b.paths[b.homePath].job == nil {
+	if !ok || b.homePath < 0 || len(b.wanted) == 0 && !b.unsplittable || len(b.orders) > 0 || !b.paths[b.homePath].up ||
+		b.paths[b.homePath].job == nil {
 		return
 	}
 	b.updateView(b.homePath, now)

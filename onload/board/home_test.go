@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package board_test
 
 import (
@@ -24,7 +26,8 @@ const mbit = 1_000_000
 // rateSteps is a rate that is the same for ever, or changes at times.
 func rateSteps(pairs ...float64) (all []simulate.Step) {
 	for i := 0; i < len(pairs); i += 2 {
-		all = append(all, simulate.Step{At: time.Duration(pairs[i] * float64(time.Second)), Rate: unit.Rate(pairs[i+1])})
+		all = append(all, simulate.Step{At: time.Duration(pairs[i] * float64(time.Second)),
+			Rate: unit.Rate(pairs[i+1])})
 	}
 	return all
 }
@@ -41,8 +44,12 @@ var troubles = []struct {
 }{
 	{"steady", func(_ *rand.Rand, mean float64) []simulate.Step { return rateSteps(0, mean) }},
 	{"silent from the start", func(*rand.Rand, float64) []simulate.Step { return rateSteps(0, 0) }},
-	{"silent later", func(r *rand.Rand, mean float64) []simulate.Step { return rateSteps(0, mean, uniform(r, 0, 30), 0) }},
-	{"falls to 50 kbit/s", func(r *rand.Rand, mean float64) []simulate.Step { return rateSteps(0, mean, uniform(r, 0, 30), 50_000) }},
+	{"silent later", func(r *rand.Rand,
+		mean float64) []simulate.Step {
+		return rateSteps(0, mean, uniform(r, 0, 30), 0)
+	}},
+	{"falls to 50 kbit/s",
+		func(r *rand.Rand, mean float64) []simulate.Step { return rateSteps(0, mean, uniform(r, 0, 30), 50_000) }},
 	{"varies", func(r *rand.Rand, mean float64) (all []simulate.Step) {
 		for at := 0.; at < 600; at++ {
 			all = append(all, rateSteps(at, mean*math.Exp(0.5*r.NormFloat64()))...)
@@ -73,14 +80,17 @@ func homeCase(r *rand.Rand, trouble int, split bool) simulate.Case {
 	c := simulate.Case{SizesFromResponses: true, TimeLimit: time.Hour}
 	c.Paths = []simulate.Path{{Rates: rateSteps(0, home), RTT: time.Duration(uniform(r, 10, 60)) * time.Millisecond}}
 	for range 1 + r.IntN(3) {
-		c.Paths = append(c.Paths, simulate.Path{Rates: troubles[trouble].make(r, logBetween(r, .3, 30)*mbit), RTT: time.Duration(uniform(r, 30, 150)) * time.Millisecond, Metered: true,
+		c.Paths = append(c.Paths, simulate.Path{Rates: troubles[trouble].make(r, logBetween(r, .3, 30)*mbit),
+			RTT: time.Duration(uniform(r, 30, 150)) * time.Millisecond, Metered: true,
 			Promotion: time.Duration(uniform(r, 0, 2000)) * time.Millisecond, Tail: 10 * time.Second})
 	}
 	video := home * uniform(r, .2, 1.1) // bit/s
 	for i := range 20 {
-		c.Items = append(c.Items, board.Item{Object: i, To: unit.Bytes(video * each / 8 * uniform(r, .7, 1.3)), Splittable: split})
+		c.Items = append(c.Items,
+			board.Item{Object: i, To: unit.Bytes(video * each / 8 * uniform(r, .7, 1.3)), Splittable: split})
 	}
-	c.Player = &simulate.Player{ItemDuration: time.Duration(each * float64(time.Second)), BufferTarget: time.Duration(uniform(r, 5, 30)) * time.Second, Lookahead: int(60 / each)}
+	c.Player = &simulate.Player{ItemDuration: time.Duration(each * float64(time.Second)),
+		BufferTarget: time.Duration(uniform(r, 5, 30)) * time.Second, Lookahead: int(60 / each)}
 	return c
 }
 
@@ -124,14 +134,18 @@ func TestNeverBehindHome(t *testing.T) {
 				slack := paths[0].RTT * 3 / 2
 				late := slowdownRatios(with, alone, media, slack)
 				if r := slices.Max(late[:]); r > 1.05 {
-					t.Logf("%s, split %v, seed %d: %.3f times as late as over the home line alone", trouble.name, split, at, r)
+					t.Logf("%s, split %v, seed %d: %.3f times as late as over the home line alone",
+						trouble.name, split, at, r)
 					if over++; over > 1+*homeCases/1000 || r > 1.15 {
 						t.Errorf("%s, split %v: %d of %d cases over 1.05", trouble.name, split, over, i+1)
 					}
 				}
 				// That is seen after a tenth of a second at least, and asking anew takes two more.
-				if slack := max(slack, 150*time.Millisecond) + 100*time.Millisecond + 2*paths[0].RTT; float64(with.Stalled-slack) > 1.05*float64(alone.Stalled) {
-					t.Errorf("%s, split %v, seed %d: stalls of %v, over the home line alone %v", trouble.name, split, at, with.Stalled, alone.Stalled)
+				if slack := max(slack,
+					150*time.Millisecond) + 100*time.Millisecond + 2*paths[0].RTT; float64(
+					with.Stalled-slack) > 1.05*float64(alone.Stalled) {
+					t.Errorf("%s, split %v, seed %d: stalls of %v, over the home line alone %v", trouble.name, split,
+						at, with.Stalled, alone.Stalled)
 				}
 				longer = append(longer, (with.Stalled - alone.Stalled).Seconds())
 				if with.Stalled > alone.Stalled {
@@ -147,7 +161,9 @@ func TestNeverBehindHome(t *testing.T) {
 				}
 				wasted = append(wasted, float64(with.Wasted)/float64(sum))
 				if r := slowdownRatios(with, alone, media, 0); testing.Verbose() && slices.Max(r[:]) > 1.05 {
-					t.Logf("%s, split %v, seed %d: %.3f; %v home, RTT %v, %d phones, items %v each %v", trouble.name, split, at, r, paths[0].Rates[0].Rate, paths[0].RTT, len(paths)-1, c.Items[0].To, c.Player.ItemDuration)
+					t.Logf("%s, split %v, seed %d: %.3f; %v home, RTT %v, %d phones, items %v each %v", trouble.name,
+						split, at, r, paths[0].Rates[0].Rate, paths[0].RTT, len(paths)-1,
+						c.Items[0].To, c.Player.ItemDuration)
 				}
 			}
 			name := fmt.Sprintf("%s, split %v", trouble.name, split)
@@ -155,16 +171,21 @@ func TestNeverBehindHome(t *testing.T) {
 				s := all[k]
 				slices.Sort(s)
 				n := len(s)
-				t.Logf("%-32s %-12s median %.3f p95 %.3f p99 %.3f worst %.3f", name, what, s[n/2], s[n*95/100], s[n*99/100], s[n-1])
+				t.Logf("%-32s %-12s median %.3f p95 %.3f p99 %.3f worst %.3f", name, what, s[n/2],
+					s[n*95/100], s[n*99/100], s[n-1])
 				if s[n*95/100] > 1.05 {
-					t.Errorf("%s: %s: %.3f times as late as over the home line alone, in 5 of 100", name, what, s[n*95/100])
+					t.Errorf("%s: %s: %.3f times as late as over the home line alone, in 5 of 100",
+						name, what, s[n*95/100])
 				}
 			}
 			slices.Sort(longer)
 			slices.Sort(wasted)
 			n := len(longer)
-			t.Logf("%-32s %-12s median %+.2f s p95 %+.2f p99 %+.2f worst %+.2f", name, "stalls", longer[n/2], longer[n*95/100], longer[n*99/100], longer[n-1])
-			t.Logf("%-32s wasted: median %.3f p95 %.3f; by phones %.2f of the bytes; longer stalls in %d of %d", name, wasted[len(wasted)/2], wasted[len(wasted)*95/100], float64(byPhones)/float64(carried), stalled, *homeCases)
+			t.Logf("%-32s %-12s median %+.2f s p95 %+.2f p99 %+.2f worst %+.2f", name, "stalls", longer[n/2],
+				longer[n*95/100], longer[n*99/100], longer[n-1])
+			t.Logf("%-32s wasted: median %.3f p95 %.3f; by phones %.2f of the bytes; longer stalls in %d of %d", name,
+				wasted[len(wasted)/2], wasted[len(wasted)*95/100],
+				float64(byPhones)/float64(carried), stalled, *homeCases)
 		}
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package board
 
 import (
@@ -83,7 +85,8 @@ func (v *View) takeFirstMissing() (Decision, bool) {
 		if len(v.Waiting) > 0 && compareOrder(j.Item, v.Waiting[0]) > 0 {
 			break
 		}
-		if !v.isHomePath(j.Path) && !v.isOnHomePath(j) && !j.Item.NoCopies && !v.leadPaysFor(v.estimateWorstCase(j).transferTime(max(0, v.sizeOrMean(j.Item)-j.Transferred)), 0) {
+		if !v.isHomePath(j.Path) && !v.isOnHomePath(j) && !j.Item.NoCopies &&
+			!v.leadPaysFor(v.estimateWorstCase(j).transferTime(max(0, v.sizeOrMean(j.Item)-j.Transferred)), 0) {
 			return Decision{Action: Copy, Job: j.ID, Reason: HomeFirst}, true
 		}
 	}
@@ -106,7 +109,9 @@ func (v *View) dropForOlder(mine Job) (Decision, bool) {
 		if compareOrder(j.Item, mine.Item) >= 0 {
 			break
 		}
-		if j.Item.NoCopies || v.leadPaysFor(v.estimateWorstCase(j).transferTime(max(0, v.sizeOrMean(j.Item)-j.Transferred)), mine.Transferred) {
+		if j.Item.NoCopies ||
+			v.leadPaysFor(v.estimateWorstCase(j).transferTime(max(0, v.sizeOrMean(j.Item)-j.Transferred)),
+				mine.Transferred) {
 			continue
 		}
 		return Decision{Action: Copy, Job: j.ID, Reason: HomeFirst}, true

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package board
 
 import (
@@ -48,7 +50,12 @@ func (v *View) findReadyTimes(path int) (ready []time.Duration, estimates []deli
 
 // findSoonest returns the path that would finish an item first, after its earlier items, and when.
 // Without estimates it returns the asking path.
-func (v *View) findSoonest(ready []time.Duration, estimates []deliveryEstimate, i Item, path int) (first int, at time.Duration) {
+func (v *View) findSoonest(
+	ready []time.Duration,
+	estimates []deliveryEstimate,
+	i Item,
+	path int,
+) (first int, at time.Duration) {
 	first, at = path, never
 	for k := range estimates {
 		if end := ready[k] + v.transferTime(estimates, i, k); end < at {
@@ -91,7 +98,8 @@ func planHelpOlder(v *View, path int, next Item) (Decision, bool) {
 		if compareOrder(j.Item, next) > 0 {
 			break
 		}
-		if d, gain := planSplit(v, j, path); gain > olderGainFactor*v.Paths[path].Latency && estimateTimeLeft(v, j) > end+end/2 {
+		if d, gain := planSplit(v, j, path); gain > olderGainFactor*v.Paths[path].Latency &&
+			estimateTimeLeft(v, j) > end+end/2 {
 			d.Reason = SplitsOlder
 			return d, true
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package board_test
 
 import (
@@ -26,7 +28,8 @@ func bufferTimes(res simulate.Result) (at []time.Duration) {
 // randomHome is a video of 200 s and 738 kbit/s over a home line and two phones of some 2
 // Mbit/s each, of which nobody knows sizes or whether ranges can be had before answers.
 func randomHome(r *rand.Rand, mbps float64) simulate.Case {
-	c := simulate.Case{SizesFromResponses: true, Paths: []simulate.Path{{Rates: []simulate.Step{{Rate: unit.Rate(mbps * 1e6)}}, RTT: 40 * time.Millisecond}}}
+	c := simulate.Case{SizesFromResponses: true,
+		Paths: []simulate.Path{{Rates: []simulate.Step{{Rate: unit.Rate(mbps * 1e6)}}, RTT: 40 * time.Millisecond}}}
 	for range 2 {
 		p, mean := simulate.Path{RTT: 100 * time.Millisecond}, uniform(r, 1.5e6, 2.5e6)
 		for at := time.Duration(0); at < 5*time.Minute; at += time.Second {
@@ -62,7 +65,8 @@ func TestPrebuffer(t *testing.T) {
 			for i, alone := range bufferTimes(runCase(t, c, "auto")) {
 				sum[i] += 100 * (float64(both[i])/float64(alone) - 1) / n
 				if late := 20 * c.Paths[0].RTT; both[i] > alone+late {
-					t.Errorf("%v Mbit/s, seed %d: %v of the items are there after %v, alone after %v", home.mbps, seed, buffers[i], both[i], alone)
+					t.Errorf("%v Mbit/s, seed %d: %v of the items are there after %v, alone after %v", home.mbps, seed,
+						buffers[i], both[i], alone)
 				}
 			}
 		}
@@ -78,7 +82,8 @@ func TestPrebuffer(t *testing.T) {
 // TestInOrder: in the mean of random cases auto has each share of the items sooner than any
 // other scheduler, or as soon where there are no ranges.
 func TestInOrder(t *testing.T) {
-	for _, k := range []caseKind{{split: true}, {split: true, vary: true}, {split: true, vary: true, fail: true}, {vary: true, fail: true}} {
+	for _, k := range []caseKind{{split: true}, {split: true, vary: true}, {split: true, vary: true, fail: true},
+		{vary: true, fail: true}} {
 		sums := map[string][]time.Duration{}
 		for seed := range max(30, *seeds/3) {
 			c := randomCase(seed, k)
@@ -115,7 +120,8 @@ func TestKeptFromIt(t *testing.T) {
 	b.Finish(first[0].Job.ID, at(0.2)) // the quicker one
 	second := drainOrders(b, at(0.2))
 	expectOrders(t, second, "start p0 2:0-1000000")
-	b.AddItems(board.Item{Object: 3, To: 1_000_000}, board.Item{Object: 4, To: 1_000_000}, board.Item{Object: 5, To: 1_000_000})
+	b.AddItems(board.Item{Object: 3, To: 1_000_000}, board.Item{Object: 4, To: 1_000_000},
+		board.Item{Object: 5, To: 1_000_000})
 	b.Exclude(0, 3, at(0.2))
 	b.ReportProgress(second[0].Job.ID, 0, at(0.9))
 	b.ReportProgress(second[0].Job.ID, 900_000, at(1))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package board_test
 
 import (
@@ -94,6 +96,7 @@ func TestHomeHasLanes(t *testing.T) {
 		b.ReportProgress(first[0].Job.ID, 1e6, at(1))
 		b.SetUp(1)
 		// The phone is silent: the home line takes all that is left, and the phone may help.
-		expectOrders(t, drainOrders(b, at(3)), "cancel p0 0:0-1000000, start p1 0:1000000-8000000, shorten p1 0:1000000-4527778, start p0 0:4527778-8000000")
+		expectOrders(t, drainOrders(b, at(3)),
+			"cancel p0 0:0-1000000, start p1 0:1000000-8000000, shorten p1 0:1000000-4527778, start p0 0:4527778-8000000")
 	}
 }

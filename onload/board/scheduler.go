@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package board decides which device carries which item: whole objects, video
 // segments or byte ranges. It is used where there is no bonding server: the packages
 // fetch, upload and playlist move the bytes over each device, and package simulate
@@ -257,5 +259,6 @@ func New(name string) (Scheduler, error) {
 	if m := constructors[name]; m != nil {
 		return m(), nil
 	}
-	return nil, fault.New(fault.Usage, fmt.Errorf("unknown item scheduler %q", name), "choose one of "+strings.Join(Names(), ", "))
+	return nil, fault.New(fault.Usage, fmt.Errorf("unknown item scheduler %q", name),
+		"choose one of "+strings.Join(Names(), ", "))
 }

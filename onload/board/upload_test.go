@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package board_test
 
 import (
@@ -17,7 +19,8 @@ func photoCase(seed, n int, buffer unit.Bytes) (c simulate.Case, bound time.Dura
 	all, sum := unit.Rate(0), unit.Bytes(0)
 	for _, kbps := range []float64{uniform(r, 600, 3000), uniform(r, 600, 2500), uniform(r, 600, 2500)} {
 		rate := unit.Rate(kbps * 1000)
-		c.Paths = append(c.Paths, simulate.Path{RTT: milliseconds(r, 40, 100), Rates: []simulate.Step{{Rate: rate}}, Buffer: buffer})
+		c.Paths = append(c.Paths,
+			simulate.Path{RTT: milliseconds(r, 40, 100), Rates: []simulate.Step{{Rate: rate}}, Buffer: buffer})
 		all += rate
 	}
 	for i := range n {
@@ -62,7 +65,8 @@ func TestSendsFade(t *testing.T) {
 	}
 	for _, buffer := range []unit.Bytes{0, 300_000} {
 		c := simulate.Case{Upload: true, Paths: []simulate.Path{
-			{RTT: 40 * time.Millisecond, Rates: steps(1), Buffer: buffer}, {RTT: 100 * time.Millisecond, Rates: steps(2, 0.02), Buffer: buffer}}}
+			{RTT: 40 * time.Millisecond, Rates: steps(1), Buffer: buffer},
+			{RTT: 100 * time.Millisecond, Rates: steps(2, 0.02), Buffer: buffer}}}
 		for i := range 5 {
 			c.Items = append(c.Items, board.Item{Object: i, To: 1_400_000, NoCopies: true})
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dataplan records how many bytes the link of a mobile data plan carries each day,
 // for all its users, so that package onload/allowance can estimate what the plan usually
 // leaves unused. It reads the counters of the interface periodically and stores the days
@@ -151,7 +153,8 @@ func (k *Keeper) Update(now time.Time) {
 
 // keptRecords returns the newest records, the latest one of the link last. mu must be held.
 func (k *Keeper) keptRecords() (lines []any) {
-	rows := slices.SortedFunc(maps.Values(k.days), func(a, b dayRecord) int { return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Link, b.Link)) })
+	rows := slices.SortedFunc(maps.Values(k.days),
+		func(a, b dayRecord) int { return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Link, b.Link)) })
 	for _, r := range rows[max(len(rows)-keepDays, 0):] {
 		if r != k.lastRecord {
 			lines = append(lines, r)

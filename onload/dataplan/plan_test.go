@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dataplan
 
 import (
@@ -59,7 +61,8 @@ func TestDays(t *testing.T) {
 	look(4, 1, 7500, 1020, map[string]unit.Bytes{"2026-06-01": 520, "2026-06-02": 1000, "2026-06-04": 1000})
 	s.boot = "two" // the system too
 	look(4, 2, 8000, 1100, map[string]unit.Bytes{"2026-06-01": 520, "2026-06-02": 1000, "2026-06-04": 10100})
-	look(4, 3, 100, 10, map[string]unit.Bytes{"2026-06-01": 520, "2026-06-02": 1000, "2026-06-04": 10210}) // the modem began anew
+	// the modem began anew
+	look(4, 3, 100, 10, map[string]unit.Bytes{"2026-06-01": 520, "2026-06-02": 1000, "2026-06-04": 10210})
 
 	before := k.Days()
 	s.counters = nil
@@ -114,7 +117,8 @@ func TestLong(t *testing.T) {
 // TestDamage: lines that cannot be are left out.
 func TestDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.jsonl")
-	text := `{"day":"2026-06-01","link":"wwan0","all":5}` + "\n" + `{"day":"yesterday","link":"wwan0"}` + "\nx\n" + `{"day":"2026-06-02","link":"wwan0","all":-5}` + "\n" + `{"day":"2026-0`
+	text := `{"day":"2026-06-01","link":"wwan0","all":5}` + "\n" + `{"day":"yesterday","link":"wwan0"}` + "\nx\n" +
+		`{"day":"2026-06-02","link":"wwan0","all":-5}` + "\n" + `{"day":"2026-0`
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

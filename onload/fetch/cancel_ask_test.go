@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -32,7 +34,8 @@ func TestCancelWhileAsking(t *testing.T) {
 		}
 		url := serveOrigin(t, o)
 		file := filepath.Join(t.TempDir(), "file.bin")
-		_, err := Get(ctx, Config{Devices: testDevices(newTestLine(t, 0, 8*unit.Mbps), newTestLine(t, 1, 8*unit.Mbps)), Objects: []Object{{URL: url, File: file}}, times: fastTimes})
+		_, err := Get(ctx, Config{Devices: testDevices(newTestLine(t, 0, 8*unit.Mbps), newTestLine(t, 1, 8*unit.Mbps)),
+			Objects: []Object{{URL: url, File: file}}, times: fastTimes})
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}

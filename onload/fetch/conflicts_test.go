@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -51,7 +53,8 @@ func (s answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodGet {
 		status = http.StatusMethodNotAllowed
 	}
-	return &http.Response{StatusCode: status, ContentLength: 7, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	return &http.Response{StatusCode: status, ContentLength: 7, Header: http.Header{},
+		Body: http.NoBody, Request: r}, nil
 }
 
 // TestInquirer: the first device counts that is told anything, and none is an answer too.
@@ -72,7 +75,8 @@ func TestInquirer(t *testing.T) {
 			of = append(of, &transfer.Worker{Client: &http.Client{Transport: s}})
 		}
 		by, is, gone := versionProber{"test"}.probeDevices(t.Context(), time.Second, of, "http://h/1")
-		if c.by < 0 && by != nil || c.by >= 0 && by != of[c.by] || (gone != nil) != c.gone || by != nil && gone == nil && is.Size != 7 {
+		if c.by < 0 && by != nil || c.by >= 0 && by != of[c.by] || (gone != nil) != c.gone || by != nil &&
+			gone == nil && is.Size != 7 {
 			t.Errorf("%+v: %v, %v, %v", c, by, is, gone)
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -21,7 +23,8 @@ func TestCopiesOverMetered(t *testing.T) {
 					_, _ = w.Write(o.data)
 					return true
 				}
-				list := testDevices(newTestLine(t, 0, home), newTestLine(t, 1, 8*unit.Mbps), newTestLine(t, 2, 4*unit.Mbps))
+				list := testDevices(newTestLine(t, 0, home), newTestLine(t, 1, 8*unit.Mbps),
+					newTestLine(t, 2, 4*unit.Mbps))
 				for i := range list[1:] {
 					list[i+1].Metered = func() bool { return true }
 				}

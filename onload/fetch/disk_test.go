@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -38,7 +40,8 @@ func TestNoRoom(t *testing.T) {
 				return true
 			}
 			_, file, err := runGet(t, serveOrigin(t, o), testDevices(testLines(t, 1, 0)...), nil)
-			if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "are free") || !strings.Contains(fault.HintOf(err), "disk space") {
+			if !fault.Is(err, fault.Limit) || !strings.Contains(err.Error(), "are free") ||
+				!strings.Contains(fault.HintOf(err), "disk space") {
 				t.Errorf("%v: %v, %s", ranges, err, fault.HintOf(err))
 			}
 			expectOnlyFile(t, file)
@@ -49,16 +52,18 @@ func TestNoRoom(t *testing.T) {
 // TestDiskErrors: those of the disk are not taken for those of the network.
 func TestDiskErrors(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		for errno, kind := range map[syscall.Errno]fault.Kind{syscall.ENOSPC: fault.Limit, syscall.ENOENT: fault.Usage, syscall.ENAMETOOLONG: fault.Usage,
-			syscall.EACCES: fault.Permission, syscall.ENOTDIR: fault.Usage} {
+		for errno, kind := range map[syscall.Errno]fault.Kind{syscall.ENOSPC: fault.Limit, syscall.ENOENT: fault.Usage,
+			syscall.ENAMETOOLONG: fault.Usage,
+			syscall.EACCES:       fault.Permission, syscall.ENOTDIR: fault.Usage} {
 			err := classifyError(transfer.NewLocalError(&fs.PathError{Op: "write", Path: "x", Err: errno}))
 			if !fault.Is(err, kind) || fault.HintOf(err) == "" {
 				t.Errorf("%v is of the kind %s", err, fault.KindOf(err))
 			}
 		}
-		_, _, err := runGet(t, serveOrigin(t, &origin{data: randomBytes(100, 31), etag: `"v1"`}), testDevices(testLines(t, 1, 0)...), func(c *Config) {
-			c.Objects[0].File += "/no/such"
-		})
+		_, _, err := runGet(t, serveOrigin(t, &origin{data: randomBytes(100, 31), etag: `"v1"`}),
+			testDevices(testLines(t, 1, 0)...), func(c *Config) {
+				c.Objects[0].File += "/no/such"
+			})
 		if !fault.Is(err, fault.Usage) {
 			t.Error(err)
 		}
@@ -84,7 +89,8 @@ func TestKeptPart(t *testing.T) {
 		o.part.dirty = true
 		o.part.file.Close() // so that nothing can be written
 		o.closePart()
-		if _, err := os.Stat(o.File + partSuffix); older != (err == nil) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(o.File + partSuffix); older != (err == nil) || err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%v: %v", older, err)
 		}
 	}

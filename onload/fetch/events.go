@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -69,7 +71,8 @@ func (j *job) OnEnd(err error) {
 	case errors.Is(err, errDigest): // its bytes are not those of the sender
 		if !o.wholeOnly {
 			o.discardReceived(j)
-			e.loop.Board.AddItems(board.Item{Object: o.index, From: j.Item.From, To: j.Item.From + j.Counted(), Splittable: true})
+			e.loop.Board.AddItems(board.Item{Object: o.index, From: j.Item.From,
+				To: j.Item.From + j.Counted(), Splittable: true})
 		}
 		e.loop.Exclude(o.index, o.excluded, j.Worker, err)
 	default:
@@ -147,7 +150,8 @@ func (e *task) handleRefusal(j *job, refusal *transfer.Refusal) {
 		return
 	case transfer.Restart:
 		o.otherVersions[w] = j.seenVersion
-		refusal.Err = fault.New(fault.Integrity, fmt.Errorf("the object changed while it was fetched: %w", refusal.Err), "try again later")
+		refusal.Err = fault.New(fault.Integrity, fmt.Errorf("the object changed while it was fetched: %w",
+			refusal.Err), "try again later")
 		if o.hasChanged(w, e.loop.LocalWorker()) {
 			e.restartObject(o, false, refusal.Err)
 			return
@@ -169,7 +173,8 @@ func (e *task) failIfExcluded(o *object) {
 		return
 	}
 	for _, w := range e.loop.Workers() {
-		if o.excluded[w] == nil && (w.IsUp() || len(e.conflicts[o.forgeableHost()]) > 0 || len(o.received) > 0 && (len(o.otherVersions) == 0 || w.IsLocal())) {
+		if o.excluded[w] == nil && (w.IsUp() || len(e.conflicts[o.forgeableHost()]) > 0 || len(o.received) > 0 &&
+			(len(o.otherVersions) == 0 || w.IsLocal())) {
 			return
 		}
 	}

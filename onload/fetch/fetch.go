@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fetch downloads objects over several devices at once, each with its own
 // Internet connection. Package onload/board decides which device fetches what. Each
 // device is an http.RoundTripper: an interface of this device, or a helper (package
@@ -80,7 +82,8 @@ type times struct {
 
 // defaultTimes are used unless a test sets others.
 var defaultTimes = times{saveInterval: 2 * time.Second, Times: transfer.Times{
-	StallTimeout: 15 * time.Second, ResponseTimeout: 30 * time.Second, FirstBackoff: 500 * time.Millisecond, IdleTimeout: time.Minute, TickInterval: 100 * time.Millisecond}}
+	StallTimeout: 15 * time.Second, ResponseTimeout: 30 * time.Second, FirstBackoff: 500 * time.Millisecond,
+	IdleTimeout: time.Minute, TickInterval: 100 * time.Millisecond}}
 
 // Fetched is an object that was downloaded.
 type Fetched struct {
@@ -126,7 +129,8 @@ func Get(ctx context.Context, cfg Config) (Result, error) {
 	for _, o := range cfg.Objects {
 		u, err := url.Parse(o.URL)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return Result{}, fault.New(fault.Usage, fmt.Errorf("%q is not an HTTP URL", o.URL), "use a URL like https://example.org/file")
+			return Result{}, fault.New(fault.Usage, fmt.Errorf("%q is not an HTTP URL", o.URL),
+				"use a URL like https://example.org/file")
 		}
 	}
 	e, err := newTask(cfg)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -37,7 +39,8 @@ func TestParts(t *testing.T) {
 				}
 				expectContent(t, file, data)
 				bytes, wasted := totalBytes(r)
-				if bytes-wasted != size || r.Objects[0].SHA256 != fmt.Sprintf("%x", sha256.Sum256(data)) || r.Objects[0].Bytes != size {
+				if bytes-wasted != size || r.Objects[0].SHA256 != fmt.Sprintf("%x", sha256.Sum256(data)) ||
+					r.Objects[0].Bytes != size {
 					t.Errorf("%d bytes, %d wasted: %+v", bytes, wasted, r)
 				}
 				if last.Bytes != size || last.Size != size || last.Done != 1 || len(last.Devices) != n {
@@ -73,7 +76,8 @@ func TestManyObjects(t *testing.T) {
 		r, _, err := runGet(t, url, testDevices(testLines(t, 3, 40*unit.Mbps)...), func(c *Config) {
 			c.Objects = nil
 			for i := range 12 {
-				c.Objects = append(c.Objects, Object{URL: fmt.Sprintf("%s/%d", url, i), File: filepath.Join(dir, fmt.Sprint(i))})
+				c.Objects = append(c.Objects,
+					Object{URL: fmt.Sprintf("%s/%d", url, i), File: filepath.Join(dir, fmt.Sprint(i))})
 			}
 		})
 		if len(r.Objects) != 11 || !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "/7: ") {
@@ -105,7 +109,8 @@ func TestSizeUnknown(t *testing.T) {
 			writePieces(w, data, 50_000, time.Millisecond)
 			return true
 		}})
-		r, file, err := runGet(t, url, testDevices(newTestLine(t, 0, 2*unit.Mbps), newTestLine(t, 1, 80*unit.Mbps)), nil)
+		r, file, err := runGet(t, url,
+			testDevices(newTestLine(t, 0, 2*unit.Mbps), newTestLine(t, 1, 80*unit.Mbps)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +194,8 @@ func TestResume(t *testing.T) {
 
 // runChild fetches until it is killed.
 func runChild() {
-	cfg := Config{Devices: []Device{{Name: "own", Transport: &http.Transport{}}}, Objects: []Object{{URL: os.Getenv("FETCH_CHILD"), File: os.Getenv("FETCH_FILE")}}, times: fastTimes}
+	cfg := Config{Devices: []Device{{Name: "own", Transport: &http.Transport{}}},
+		Objects: []Object{{URL: os.Getenv("FETCH_CHILD"), File: os.Getenv("FETCH_FILE")}}, times: fastTimes}
 	cfg.times.IdleTimeout, cfg.times.StallTimeout = time.Hour, time.Hour
 	_, err := Get(context.Background(), cfg)
 	fmt.Println(err)
@@ -236,7 +242,8 @@ func TestKilled(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	asked, known := o.asked.Load(), have()
-	r, err := Get(t.Context(), Config{Devices: testDevices(testLines(t, 1, 0)...), Objects: []Object{{URL: s.URL, File: file}}})
+	r, err := Get(t.Context(), Config{Devices: testDevices(testLines(t, 1, 0)...),
+		Objects: []Object{{URL: s.URL, File: file}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +270,8 @@ func TestJournals(t *testing.T) {
 			text := strings.Replace(text, "URL", url, 1)
 			r, file, err := runGet(t, url, testDevices(testLines(t, 1, 0)...), func(c *Config) {
 				file := c.Objects[0].File
-				if err := errors.Join(os.WriteFile(file+journalSuffix, []byte(text), 0o600), os.WriteFile(file+partSuffix, make([]byte, 100_000), 0o600)); err != nil {
+				if err := errors.Join(os.WriteFile(file+journalSuffix, []byte(text), 0o600),
+					os.WriteFile(file+partSuffix, make([]byte, 100_000), 0o600)); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -281,7 +289,8 @@ func TestJournals(t *testing.T) {
 // TestFilesOfOthers: links, and what is there already, are let alone.
 func TestFilesOfOthers(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		url, dev := serveOrigin(t, &origin{data: randomBytes(1000, 8), etag: `"v1"`}), testDevices(testLines(t, 1, 0)...)
+		url, dev := serveOrigin(t, &origin{data: randomBytes(1000, 8), etag: `"v1"`}),
+			testDevices(testLines(t, 1, 0)...)
 		victim := filepath.Join(t.TempDir(), "victim")
 		if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
 			t.Fatal(err)

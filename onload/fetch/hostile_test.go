@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -136,7 +138,11 @@ func TestHostile(t *testing.T) {
 			h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/*", from, to-1))
 			return from, to
 		}), "", ""},
-		{"no range told", 2, rangeFault(func(h http.Header, from, to int) (int, int) { h.Del("Content-Range"); return from, to }), "", ""},
+		{"no range told", 2, rangeFault(func(h http.Header, from, to int) (int,
+			int) {
+			h.Del("Content-Range")
+			return from, to
+		}), "", ""},
 		{"several parts", 2, rangeFault(func(h http.Header, from, to int) (int, int) {
 			h.Del("Content-Range")
 			h.Set("Content-Type", "multipart/byteranges; boundary=x")
@@ -147,16 +153,20 @@ func TestHostile(t *testing.T) {
 			h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
 			return from, to
 		}), "", ""},
-		{"more than the part", 2, rangeFault(func(h http.Header, from, to int) (int, int) { return from, to + 5000 }), "", ""},
+		{"more than the part", 2,
+			rangeFault(func(h http.Header, from, to int) (int, int) { return from, to + 5000 }), "", ""},
 		{"more than the part, in chunks", 2, bodyFault("WARNING: quota exceeded", ""), "", ""},
-		{"several parts told as one", 2, bodyFault("--x\r\nContent-Type: text/plain\r\n\r\n", "multipart/byteranges; boundary=x"), "", ""},
+		{"several parts told as one", 2, bodyFault("--x\r\nContent-Type: text/plain\r\n\r\n",
+			"multipart/byteranges; boundary=x"), "", ""},
 		{"a length that is no part's", 2, rangeFault(func(h http.Header, from, to int) (int, int) {
 			h.Set("Content-Length", fmt.Sprint(to-from-1))
 			return from, to - 1
 		}), "", ""},
 		{"cut parts", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			from, to, _ := requestRange(r, size)
-			return writeRaw(w, fmt.Sprintf("HTTP/1.1 206 Part\nETag: %s\nContent-Length: %d\nContent-Range: bytes %d-%d/%d", o.etag, to-from, from, to-1, size),
+			return writeRaw(w, fmt.Sprintf(
+				"HTTP/1.1 206 Part\nETag: %s\nContent-Length: %d\nContent-Range: bytes %d-%d/%d", o.etag,
+				to-from, from, to-1, size),
 				o.data[from:min(to, from+100_000)])
 		}, "", ""},
 		{"cut, no ranges", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
@@ -166,7 +176,8 @@ func TestHostile(t *testing.T) {
 			return writeRaw(w, fmt.Sprintf("HTTP/1.1 200 OK\nContent-Length: %d", size+1), o.data)
 		}, "truncated", fault.Integrity},
 		{"cut chunks", 1, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
-			return writeRaw(w, "HTTP/1.1 200 OK\nTransfer-Encoding: chunked", append([]byte("ffff\r\n"), o.data[:0x8000]...))
+			return writeRaw(w, "HTTP/1.1 200 OK\nTransfer-Encoding: chunked",
+				append([]byte("ffff\r\n"), o.data[:0x8000]...))
 		}, "truncated", fault.Integrity},
 		{"416", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			if _, _, ok := requestRange(r, size); ok {
@@ -175,12 +186,13 @@ func TestHostile(t *testing.T) {
 			}
 			return false
 		}, "", ""},
-		{"all instead of a part, after the first", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
-			if o.calls.Add(1) > 2 {
-				r.Header.Del("Range")
-			}
-			return false
-		}, "", ""},
+		{"all instead of a part, after the first", 2,
+			func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
+				if o.calls.Add(1) > 2 {
+					r.Header.Del("Range")
+				}
+				return false
+			}, "", ""},
 		{"If-Range not heeded", 3, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			r.Header.Del("If-Range")
 			return false
@@ -236,7 +248,10 @@ func TestHostile(t *testing.T) {
 			}
 			return device == 0
 		}, "", ""},
-		{"hangs up", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool { return writeRaw(w, "", nil) }, "", fault.Other},
+		{"hangs up", 2, func(o *origin, w http.ResponseWriter, r *http.Request,
+			_ int) bool {
+			return writeRaw(w, "", nil)
+		}, "", fault.Other},
 		{"no answer over one", 2, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
 			if device == 0 {
 				<-r.Context().Done()
@@ -277,13 +292,14 @@ func TestHostile(t *testing.T) {
 			}
 			return device == 1
 		}, "", ""},
-		{"another object over one, If-Range not heeded", 3, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
-			r.Header.Del("If-Range")
-			if device == 1 {
-				(&origin{data: randomBytes(size, 77), etag: `"portal"`}).serve(w, r)
-			}
-			return device == 1
-		}, "", ""},
+		{"another object over one, If-Range not heeded", 3,
+			func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
+				r.Header.Del("If-Range")
+				if device == 1 {
+					(&origin{data: randomBytes(size, 77), etag: `"portal"`}).serve(w, r)
+				}
+				return device == 1
+			}, "", ""},
 		{"changes always", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			(&origin{data: o.data, etag: fmt.Sprintf(`"%d"`, o.calls.Add(1))}).serve(w, r)
 			return true
@@ -292,10 +308,12 @@ func TestHostile(t *testing.T) {
 			w.Header().Set("Content-Digest", digestOf(o.data))
 			return false
 		}, "", ""},
-		{"wrong Content-Digest", 1, headerFault("Content-Digest", digestOf([]byte("x"))), "Content-Digest", fault.Integrity},
+		{"wrong Content-Digest", 1, headerFault("Content-Digest", digestOf([]byte("x"))),
+			"Content-Digest", fault.Integrity},
 		{"Repr-Digest", 3, headerFault("Repr-Digest", digestOf(data)), "", ""},
 		{"wrong Repr-Digest", 3, headerFault("Repr-Digest", digestOf([]byte("x"))), "Repr-Digest", fault.Integrity},
-		{"digests that make no sense", 2, headerFault("Repr-Digest", "sha-256=:x:, md5=:AAAA:, sha-256, =, sha-512=::"), "", ""},
+		{"digests that make no sense", 2,
+			headerFault("Repr-Digest", "sha-256=:x:, md5=:AAAA:, sha-256, =, sha-512=::"), "", ""},
 		{"turns in circles", 2, func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 			http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)
 			return true
@@ -307,19 +325,20 @@ func TestHostile(t *testing.T) {
 			http.Redirect(w, r, fmt.Sprintf("/mirror/%d", device), http.StatusTemporaryRedirect)
 			return true
 		}, "", ""},
-		{"places that are overloaded soon", 2, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
-			n := o.calls.Add(1)
-			if at := r.URL.Query().Get("at"); at == "" {
-				http.Redirect(w, r, fmt.Sprintf("?at=%d", n), http.StatusFound)
+		{"places that are overloaded soon", 2,
+			func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
+				n := o.calls.Add(1)
+				if at := r.URL.Query().Get("at"); at == "" {
+					http.Redirect(w, r, fmt.Sprintf("?at=%d", n), http.StatusFound)
+					return true
+				} else if at != fmt.Sprint(n-1) {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return true
+				}
+				from, to, _ := requestRange(r, size)
+				sendPart(w, o, from, min(to, from+200_000))
 				return true
-			} else if at != fmt.Sprint(n-1) {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return true
-			}
-			from, to, _ := requestRange(r, size)
-			sendPart(w, o, from, min(to, from+200_000))
-			return true
-		}, "", ""},
+			}, "", ""},
 		{"places that expire", 2, func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool {
 			n := o.calls.Add(1)
 			if at := r.URL.Query().Get("at"); at == "" {
@@ -429,7 +448,8 @@ func TestSHA256(t *testing.T) {
 		}
 		url := serveOrigin(t, o)
 		sum := sha256.Sum256(data)
-		r, file, err := runGet(t, url, testDevices(testLines(t, 2, 80*unit.Mbps)...), func(c *Config) { c.Objects[0].SHA256 = sum[:] })
+		r, file, err := runGet(t, url, testDevices(testLines(t, 2, 80*unit.Mbps)...),
+			func(c *Config) { c.Objects[0].SHA256 = sum[:] })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -438,7 +458,8 @@ func TestSHA256(t *testing.T) {
 			t.Error("one device fetched all")
 		}
 		sum[0]++
-		_, file, err = runGet(t, url, testDevices(testLines(t, 2, 0)...), func(c *Config) { c.Objects[0].SHA256 = sum[:] })
+		_, file, err = runGet(t, url, testDevices(testLines(t, 2, 0)...),
+			func(c *Config) { c.Objects[0].SHA256 = sum[:] })
 		if !fault.Is(err, fault.Integrity) || !strings.Contains(err.Error(), "SHA-256") {
 			t.Error(err)
 		}
@@ -457,7 +478,8 @@ func TestNobody(t *testing.T) {
 		l[1].down(true)
 		begun := time.Now()
 		_, file, err := runGet(t, "http://127.0.0.1:1/x", testDevices(l...), nil)
-		if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "no such helper") || time.Since(begun) > 10*time.Second {
+		if !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "no such helper") ||
+			time.Since(begun) > 10*time.Second {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 		expectOnlyFile(t, file)
@@ -477,8 +499,10 @@ func TestDowngrade(t *testing.T) {
 }
 
 func TestContentRange(t *testing.T) {
-	for _, s := range []string{"", "bytes", "bytes 0-9", "bytes 0-9/*", "bytes */10", "bytes 9-0/10", "bytes 0-10/10", "bytes -1-9/10", "bytes 0-9/-1",
-		"octets 0-9/10", "bytes 0-9/99999999999999999999", "bytes  0-9/10", "bytes 0-9 /10", "bytes +0-9/10", "bytes 0-9/10, bytes 0-9/10"} {
+	for _, s := range []string{"", "bytes", "bytes 0-9", "bytes 0-9/*", "bytes */10", "bytes 9-0/10", "bytes 0-10/10",
+		"bytes -1-9/10", "bytes 0-9/-1",
+		"octets 0-9/10", "bytes 0-9/99999999999999999999", "bytes  0-9/10", "bytes 0-9 /10", "bytes +0-9/10",
+		"bytes 0-9/10, bytes 0-9/10"} {
 		if _, _, _, ok := parseContentRange(s); ok {
 			t.Errorf("%q was believed", s)
 		}

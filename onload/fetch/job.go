@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -24,7 +26,8 @@ var (
 	errStalled    = fault.New(fault.Timeout, errors.New("no data received for too long"), "")
 	errNoResponse = fault.New(fault.Timeout, errors.New("no response received"), "")
 	errShortRange = errors.New("the server sent only a part of the requested range")
-	errDigest     = fault.New(fault.Integrity, errors.New("the received bytes do not match the digest of the response (Content-Digest)"), "try again")
+	errDigest     = fault.New(fault.Integrity,
+		errors.New("the received bytes do not match the digest of the response (Content-Digest)"), "try again")
 )
 
 // job is one request of a device.

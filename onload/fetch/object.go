@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -93,7 +95,8 @@ func (o *object) acceptResponse(j *job, a response) (*part, error) {
 	switch {
 	case o.versionKnown && !o.version.matches(a.version):
 		j.seenVersion = a.version
-		return nil, newRefusal(transfer.Restart, "%s sees version %v instead of %v", j.Worker.Name, a.version, o.version)
+		return nil, newRefusal(transfer.Restart, "%s sees version %v instead of %v",
+			j.Worker.Name, a.version, o.version)
 	case o.versionKnown && !o.wholeOnly && !a.partial && j.wanted.from > 0:
 		return nil, newRefusal(transfer.NoRange, "the server sent the whole object instead of a range")
 	case !a.endDetectable && o.SHA256 == nil && a.Repr.name == "":
@@ -173,7 +176,8 @@ func (o *object) resetData(whole bool) error {
 	for w, n := range o.carriedBy {
 		w.Wasted += n
 	}
-	o.version, o.versionKnown, o.wholeOnly, o.received, o.resumed, o.noRange, o.mostReceived = version{}, false, whole, nil, 0, false, 0
+	o.version, o.versionKnown, o.wholeOnly, o.received, o.resumed, o.noRange, o.mostReceived = version{},
+		false, whole, nil, 0, false, 0
 	o.clearDevices()
 	if o.part == nil {
 		return nil
@@ -187,7 +191,8 @@ func (o *object) resetData(whole bool) error {
 
 // clearDevices discards what is known about the devices.
 func (o *object) clearDevices() {
-	o.carriedBy, o.otherVersions, o.seenBy = map[*transfer.Worker]unit.Bytes{}, map[*transfer.Worker]version{}, map[*transfer.Worker]bool{}
+	o.carriedBy, o.otherVersions, o.seenBy = map[*transfer.Worker]unit.Bytes{}, map[*transfer.Worker]version{},
+		map[*transfer.Worker]bool{}
 	o.finalURL, o.excluded = map[*transfer.Worker]string{}, transfer.Excluded{}
 }
 
@@ -221,7 +226,8 @@ func (o *object) isResumable() bool {
 // can be written, an older one stays valid.
 func (o *object) closePart() {
 	if o.part.leftover { // of another download, and not overwritten yet
-	} else if !o.isResumable() || (o.part.dirty || o.part.saving) && o.part.writeJournal(o.version, o.received) != nil && !o.part.hasJournal() {
+	} else if !o.isResumable() || (o.part.dirty || o.part.saving) &&
+		o.part.writeJournal(o.version, o.received) != nil && !o.part.hasJournal() {
 		o.part.discard()
 	}
 	o.part.file.Close()
@@ -260,7 +266,8 @@ func (o *object) verifyAndPublish(cfg *Config) error {
 		return err
 	}
 	if cfg.OnVerified != nil {
-		cfg.OnVerified(Fetched{o.URL, o.File, unit.Bytes(st.Size()), o.resumed, hex.EncodeToString(o.sha256sum), o.unchecked})
+		cfg.OnVerified(Fetched{o.URL, o.File, unit.Bytes(st.Size()), o.resumed,
+			hex.EncodeToString(o.sha256sum), o.unchecked})
 	}
 	return p.publish(cfg.Mode, o.KeepExisting)
 }

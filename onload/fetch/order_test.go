@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -31,7 +33,8 @@ func TestSlowHoldUpNothing(t *testing.T) {
 				at[g.File] = time.Since(begun)
 			}}
 			for i := range files {
-				cfg.Objects = append(cfg.Objects, Object{URL: fmt.Sprint(url, "?", i), File: filepath.Join(dir, fmt.Sprint(i))})
+				cfg.Objects = append(cfg.Objects,
+					Object{URL: fmt.Sprint(url, "?", i), File: filepath.Join(dir, fmt.Sprint(i))})
 			}
 			if _, err := Get(t.Context(), cfg); err != nil {
 				t.Fatal(err)

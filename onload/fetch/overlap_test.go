@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -44,9 +46,11 @@ func TestOverlap(t *testing.T) {
 				return true
 			}
 			url, dir := serveOrigin(t, o), t.TempDir()
-			cfg := Config{Devices: testDevices(newTestLine(t, 0, 16*unit.Mbps), newTestLine(t, 1, 8*unit.Mbps)), times: fastTimes}
+			cfg := Config{Devices: testDevices(newTestLine(t, 0, 16*unit.Mbps),
+				newTestLine(t, 1, 8*unit.Mbps)), times: fastTimes}
 			for i := range 40 {
-				cfg.Objects = append(cfg.Objects, Object{URL: fmt.Sprint(url, "?", i), File: filepath.Join(dir, fmt.Sprint(i))})
+				cfg.Objects = append(cfg.Objects,
+					Object{URL: fmt.Sprint(url, "?", i), File: filepath.Join(dir, fmt.Sprint(i))})
 			}
 			r, err := Get(t.Context(), cfg)
 			if err != nil {
@@ -60,7 +64,8 @@ func TestOverlap(t *testing.T) {
 			_, wasted := totalBytes(r)
 			t.Logf("%v, %d at once, %d refused, %v wasted", r.Duration, peak, refused, wasted)
 			switch {
-			case most > 1 && (peak < 3 || peak > maxConcurrency || wasted > 40_000 || r.Duration > 1200*time.Millisecond):
+			case most > 1 && (peak < 3 || peak > maxConcurrency || wasted > 40_000 ||
+				r.Duration > 1200*time.Millisecond):
 				t.Error("not several at once, or some twice")
 			case most == 1 && refused > 2*maxConcurrency:
 				t.Error("it goes on to ask for several at once")

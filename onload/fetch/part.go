@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -87,7 +89,8 @@ func (p *part) lockFile() (bool, error) {
 	switch {
 	case err != nil:
 	case !st.Mode().IsRegular() || !userfile.IsOwn(st):
-		err = fault.New(fault.Permission, fmt.Errorf("%s belongs to another user", f.Name()), "remove it, or choose another file with --output")
+		err = fault.New(fault.Permission, fmt.Errorf("%s belongs to another user", f.Name()),
+			"remove it, or choose another file with --output")
 	case userfile.TryLock(f) != nil:
 		err = fault.New(fault.AlreadyRunning, fmt.Errorf("%s is being fetched by another process", p.name), "")
 	default:
@@ -223,7 +226,8 @@ func (p *part) publish(mode fs.FileMode, keep bool) error {
 	var err error
 	if keep {
 		if err = userfile.Link(p.file.Name(), p.name); errors.Is(err, fs.ErrExist) {
-			return fault.New(fault.Exists, fmt.Errorf("%s was created meanwhile", p.name), "to replace it, name it with --output")
+			return fault.New(fault.Exists, fmt.Errorf("%s was created meanwhile", p.name),
+				"to replace it, name it with --output")
 		}
 		if err == nil {
 			err = userfile.Remove(p.file.Name())

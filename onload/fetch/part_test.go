@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -20,7 +22,8 @@ func interruptedConfig(t *testing.T, o *origin, n int) Config {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cfg := Config{Devices: testDevices(testLines(t, n, 40*unit.Mbps)...), Objects: []Object{{URL: serveOrigin(t, o), File: filepath.Join(t.TempDir(), "file.bin")}}, times: fastTimes}
+	cfg := Config{Devices: testDevices(testLines(t, n, 40*unit.Mbps)...),
+		Objects: []Object{{URL: serveOrigin(t, o), File: filepath.Join(t.TempDir(), "file.bin")}}, times: fastTimes}
 	cfg.OnProgress = func(p Progress) {
 		if p.Bytes > size/2 {
 			cancel()
@@ -114,7 +117,8 @@ func TestLock(t *testing.T) {
 // TestLeftovers: what killed processes have left is removed, and nothing else.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
-	names := map[string]bool{".f.mpbond-123": true, ".f.mpbond-": true, ".f.mpbond-1.mpbond-2": false, ".g.mpbond-5": false, ".f.mpbond-x": false}
+	names := map[string]bool{".f.mpbond-123": true, ".f.mpbond-": true, ".f.mpbond-1.mpbond-2": false,
+		".g.mpbond-5": false, ".f.mpbond-x": false}
 	for name := range names {
 		writeFile(t, filepath.Join(dir, name), []byte("x"))
 	}
@@ -153,7 +157,8 @@ func TestOthersPart(t *testing.T) {
 			t.Fatalf("%v are left, %v", j.Have, err)
 		}
 		p.file.Close()
-		if p, j, err = openPart(Object{URL: "http://x/", File: file}); err != nil || len(j.Have) > 0 || p.resizeFile(size) != nil {
+		if p, j, err = openPart(Object{URL: "http://x/", File: file}); err != nil || len(j.Have) > 0 ||
+			p.resizeFile(size) != nil {
 			t.Fatal(j, err)
 		}
 		p.file.Close() // killed before there was a journal
@@ -246,7 +251,8 @@ func TestAsks(t *testing.T) {
 		}
 		expectContent(t, file, o.data)
 		if asked.Load() < there.Load() || bare.Load() > 0 {
-			t.Errorf("%d requests, of which %d without a password; %d where they led", asked.Load(), bare.Load(), there.Load())
+			t.Errorf("%d requests, of which %d without a password; %d where they led", asked.Load(),
+				bare.Load(), there.Load())
 		}
 	})
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -21,7 +23,8 @@ func TestRetryAfterOfOne(t *testing.T) {
 				}
 				return device == 0
 			}
-			helper, list := Device{Name: "helper", Transport: newTestLine(t, 1, 40*unit.Mbps)}, testDevices(newTestLine(t, 0, 0))
+			helper, list := Device{Name: "helper", Transport: newTestLine(t, 1, 40*unit.Mbps)},
+				testDevices(newTestLine(t, 0, 0))
 			if there {
 				list = append(list, helper)
 			}

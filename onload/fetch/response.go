@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -43,7 +45,8 @@ func (v version) matches(w version) bool {
 	case v.ETag != "" || w.ETag != "":
 		return v.ETag == w.ETag
 	}
-	return (v.Modified == "" || v.Modified == w.Modified) && (v.mediaType == "" || w.mediaType == "" || v.mediaType == w.mediaType)
+	return (v.Modified == "" || v.Modified == w.Modified) &&
+		(v.mediaType == "" || w.mediaType == "" || v.mediaType == w.mediaType)
 }
 
 // String describes the version in error messages.
@@ -72,7 +75,8 @@ type response struct {
 
 // newRefusal returns a Refusal with the fault kind Protocol.
 func newRefusal(v transfer.Verdict, format string, args ...any) *transfer.Refusal {
-	return &transfer.Refusal{Verdict: v, Err: fault.New(fault.Protocol, fmt.Errorf(format, args...), "the server violates HTTP; try `mpbond get` without --onload")}
+	return &transfer.Refusal{Verdict: v, Err: fault.New(fault.Protocol, fmt.Errorf(format, args...),
+		"the server violates HTTP; try `mpbond get` without --onload")}
 }
 
 // byteRange is the range of a request.

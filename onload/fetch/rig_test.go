@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -35,7 +37,8 @@ func TestMain(m *testing.M) {
 
 // fastTimes are times for tests.
 var fastTimes = times{saveInterval: 30 * time.Millisecond, Times: transfer.Times{
-	StallTimeout: 300 * time.Millisecond, ResponseTimeout: time.Second, FirstBackoff: 20 * time.Millisecond, IdleTimeout: 1500 * time.Millisecond, TickInterval: 10 * time.Millisecond}}
+	StallTimeout: 300 * time.Millisecond, ResponseTimeout: time.Second, FirstBackoff: 20 * time.Millisecond,
+	IdleTimeout: 1500 * time.Millisecond, TickInterval: 10 * time.Millisecond}}
 
 func randomBytes(n int, seed uint64) []byte {
 	b := make([]byte, n)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -59,7 +61,11 @@ func (l conflicts) hasOnlyConflicting(o *object) bool {
 type versionProber struct{ userAgent string }
 
 // sendRequest sends a request without a range over a device.
-func (q versionProber) sendRequest(ctx context.Context, w *transfer.Worker, method, url string) (*http.Response, error) {
+func (q versionProber) sendRequest(
+	ctx context.Context,
+	w *transfer.Worker,
+	method, url string,
+) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return nil, err
@@ -70,7 +76,12 @@ func (q versionProber) sendRequest(ctx context.Context, w *transfer.Worker, meth
 
 // probeDevices asks devices one after the other and returns the first one with a definite response:
 // a version, or the error that the object does not exist. It returns a nil device if there is none.
-func (q versionProber) probeDevices(ctx context.Context, limit time.Duration, of []*transfer.Worker, url string) (by *transfer.Worker, is version, gone error) {
+func (q versionProber) probeDevices(
+	ctx context.Context,
+	limit time.Duration,
+	of []*transfer.Worker,
+	url string,
+) (by *transfer.Worker, is version, gone error) {
 	for _, w := range of {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		is, gone, ok := q.probeDevice(ctx, w, url)
@@ -82,7 +93,11 @@ func (q versionProber) probeDevices(ctx context.Context, limit time.Duration, of
 }
 
 // probeDevice asks one device, by GET if HEAD fails. ok reports whether the response is definite.
-func (q versionProber) probeDevice(ctx context.Context, w *transfer.Worker, url string) (is version, gone error, ok bool) {
+func (q versionProber) probeDevice(
+	ctx context.Context,
+	w *transfer.Worker,
+	url string,
+) (is version, gone error, ok bool) {
 	for _, method := range []string{http.MethodHead, http.MethodGet} {
 		r, err := q.sendRequest(ctx, w, method, url)
 		if err != nil {
@@ -110,7 +125,8 @@ func (e *task) askOtherDevices(o *object) {
 	}
 	right := o.complete
 	e.loop.Go(func(ctx context.Context) {
-		by, is, gone := versionProber{e.UserAgent}.probeDevices(ctx, min(secondTimeout, e.times.ResponseTimeout), others, o.URL)
+		by, is, gone := versionProber{e.UserAgent}.probeDevices(ctx,
+			min(secondTimeout, e.times.ResponseTimeout), others, o.URL)
 		e.loop.Lock()
 		defer e.loop.DispatchAndUnlock()
 		// Otherwise the object was restarted meanwhile, or the request was cancelled.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -34,7 +36,8 @@ func getSeveral(t *testing.T, url string, n int, dev []Device, change func(*Conf
 	r, _, err := runGet(t, url, dev, func(c *Config) {
 		c.Objects = nil
 		for i := range n {
-			c.Objects = append(c.Objects, Object{URL: fmt.Sprintf("%s/%d.jpg", url, i), File: filepath.Join(dir, fmt.Sprint(i)), KeepExisting: true})
+			c.Objects = append(c.Objects, Object{URL: fmt.Sprintf("%s/%d.jpg", url, i),
+				File: filepath.Join(dir, fmt.Sprint(i)), KeepExisting: true})
 		}
 		if change != nil {
 			change(c)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -163,7 +165,8 @@ func (t *secretTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.secrets.addTo(r)
 	if what := t.secrets.exposedBy(r); t.helper && what != "" {
 		err := fmt.Errorf("the request is not encrypted: a helper would see its %s", what)
-		return nil, &transfer.Refusal{Verdict: transfer.Exclude, Err: fault.New(fault.Permission, err, "use an https:// URL if the server has one")}
+		return nil, &transfer.Refusal{Verdict: transfer.Exclude,
+			Err: fault.New(fault.Permission, err, "use an https:// URL if the server has one")}
 	}
 	return t.RoundTripper.RoundTrip(r)
 }
@@ -180,7 +183,8 @@ func ParseHeaders(list []string) (http.Header, error) {
 	h := http.Header{}
 	for _, line := range list {
 		name, value, ok := strings.Cut(line, ":")
-		if value = strings.TrimSpace(value); !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+		if value = strings.TrimSpace(value); !ok || !httpguts.ValidHeaderFieldName(name) ||
+			!httpguts.ValidHeaderFieldValue(value) {
 			return nil, errors.New("a header must have the form NAME:VALUE")
 		}
 		h.Add(name, value)
@@ -207,7 +211,8 @@ func ReadCookies(in io.Reader) (list []*SiteCookie, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %d: invalid time %q", n, f[4])
 		}
-		c := &SiteCookie{http.Cookie{Name: f[5], Value: f[6], Path: f[2], Secure: f[3] == "TRUE", HttpOnly: httpOnly}, nil}
+		c := &SiteCookie{http.Cookie{Name: f[5], Value: f[6], Path: f[2],
+			Secure: f[3] == "TRUE", HttpOnly: httpOnly}, nil}
 		host := strings.TrimPrefix(f[0], ".")
 		if f[1] == "TRUE" {
 			c.Domain = host
@@ -269,7 +274,8 @@ func ReadNetrc(in io.Reader) (Netrc, error) {
 		case "account":
 			next()
 		default:
-			return nil, fmt.Errorf("unknown word %.20q: want one of machine, default, login, password, account, macdef", words[i])
+			return nil, fmt.Errorf("unknown word %.20q: want one of machine, default, login, password, account, macdef",
+				words[i])
 		}
 	}
 	keep()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -55,7 +57,7 @@ func (a *requestLog) with(name, text string) (n int) {
 }
 
 func trusting() *http.Transport {
-	return &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // #nosec G402 -- of the test's own servers
+	return &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // #nosec G402 -- own test server
 }
 
 func secretsOf(t *testing.T, url string) *Secrets {
@@ -64,7 +66,8 @@ func secretsOf(t *testing.T, url string) *Secrets {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cookies, err := ReadCookies(strings.NewReader("# Netscape HTTP Cookie File\n127.0.0.1\tFALSE\t/\tFALSE\t0\tsid\ts1\n#HttpOnly_127.0.0.1\tFALSE\t/\tTRUE\t0\tsafe\tt1\nother.test\tTRUE\t/\tFALSE\t0\tsid\to1\n127.0.0.1\tFALSE\t/\tFALSE\t1\told\tx1\n"))
+	cookies, err := ReadCookies(
+		strings.NewReader("# Netscape HTTP Cookie File\n127.0.0.1\tFALSE\t/\tFALSE\t0\tsid\ts1\n#HttpOnly_127.0.0.1\tFALSE\t/\tTRUE\t0\tsafe\tt1\nother.test\tTRUE\t/\tFALSE\t0\tsid\to1\n127.0.0.1\tFALSE\t/\tFALSE\t1\told\tx1\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +95,8 @@ func TestSecrets(t *testing.T) {
 		for _, x := range []struct {
 			name, text string
 			n          int
-		}{{"X-Key", "k1", 1}, {"Cookie", "own=c1", 1}, {"Cookie", "sid=s1", 1}, {"Cookie", "safe=t1", 1}, {"Cookie", "old", 0}, {"Cookie", "o1", 0}, {"Authorization", "Basic YWxsOnBhc3M=", 1}} {
+		}{{"X-Key", "k1", 1}, {"Cookie", "own=c1", 1}, {"Cookie", "sid=s1", 1}, {"Cookie", "safe=t1", 1},
+			{"Cookie", "old", 0}, {"Cookie", "o1", 0}, {"Authorization", "Basic YWxsOnBhc3M=", 1}} {
 			if n := own.with(x.name, x.text); n != x.n {
 				t.Errorf("secure %v: %d requests with %s: %s", secure, n, x.name, x.text)
 			}
@@ -108,7 +112,8 @@ func TestSecrets(t *testing.T) {
 func TestSecretsOverHelpers(t *testing.T) {
 	helper := func() []Device { return []Device{{Name: "phone", Transport: trusting(), Helper: true}} }
 	secure, plain := newRequestLog(t, true), newRequestLog(t, false)
-	if _, _, err := runGet(t, secure.URL+"/x", helper(), func(c *Config) { c.Secrets = secretsOf(t, secure.URL) }); err != nil || secure.with("X-Key", "k1") == 0 {
+	if _, _, err := runGet(t, secure.URL+"/x", helper(),
+		func(c *Config) { c.Secrets = secretsOf(t, secure.URL) }); err != nil || secure.with("X-Key", "k1") == 0 {
 		t.Errorf("https: %v", err)
 	}
 	withPassword := strings.Replace(plain.URL, "http://", "http://me:pass@", 1)
@@ -120,7 +125,8 @@ func TestSecretsOverHelpers(t *testing.T) {
 		},
 		"a password in the URL": func(c *Config) { c.Objects[0].URL = withPassword + "/x" },
 	} {
-		if _, _, err := runGet(t, plain.URL+"/x", helper(), set); !fault.Is(err, fault.Permission) || !strings.Contains(err.Error(), "not encrypted") {
+		if _, _, err := runGet(t, plain.URL+"/x", helper(), set); !fault.Is(err, fault.Permission) ||
+			!strings.Contains(err.Error(), "not encrypted") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -128,13 +134,15 @@ func TestSecretsOverHelpers(t *testing.T) {
 		t.Errorf("a helper has carried %v", plain.seen)
 	}
 	both := append([]Device{{Name: "own", Transport: trusting()}}, helper()...)
-	if _, _, err := runGet(t, plain.URL+"/x", both, func(c *Config) { c.Secrets = secretsOf(t, plain.URL) }); err != nil {
+	if _, _, err := runGet(t, plain.URL+"/x", both,
+		func(c *Config) { c.Secrets = secretsOf(t, plain.URL) }); err != nil {
 		t.Errorf("beside the own line: %v", err)
 	}
 	if what := secretsOf(t, plain.URL).Exposed(plain.URL + "/x"); what != "name and password, cookies, headers" {
 		t.Error(what)
 	}
-	if what := (*Secrets)(nil).Exposed(withPassword) + (*Secrets)(nil).Exposed(plain.URL) + secretsOf(t, secure.URL).Exposed(secure.URL); what != "name and password" {
+	if what := (*Secrets)(nil).Exposed(withPassword) + (*Secrets)(nil).Exposed(plain.URL) + secretsOf(t,
+		secure.URL).Exposed(secure.URL); what != "name and password" {
 		t.Error(what)
 	}
 }
@@ -142,12 +150,15 @@ func TestSecretsOverHelpers(t *testing.T) {
 // TestCookieFile: a cookie goes to its site and those below it if it says so, and one that is
 // safe inside https alone.
 func TestCookieFile(t *testing.T) {
-	list, err := ReadCookies(strings.NewReader("example.test\tFALSE\t/\tFALSE\t0\ta\t1\n.example.test\tTRUE\t/dir\tFALSE\t0\tb\t2\n#HttpOnly_example.test\tFALSE\t/\tTRUE\t0\tc\t3\n"))
+	list, err := ReadCookies(
+		strings.NewReader("example.test\tFALSE\t/\tFALSE\t0\ta\t1\n.example.test\tTRUE\t/dir\tFALSE\t0\tb\t2\n#HttpOnly_example.test\tFALSE\t/\tTRUE\t0\tc\t3\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	jar := (&Secrets{Cookies: list}).Jar()
-	for at, want := range map[string]string{"https://example.test/": "a=1 c=3", "http://example.test/": "a=1", "http://example.test/dir/x": "b=2 a=1", "http://www.example.test/dir": "b=2", "http://test/": "", "http://notexample.test/dir": ""} {
+	for at, want := range map[string]string{"https://example.test/": "a=1 c=3", "http://example.test/": "a=1",
+		"http://example.test/dir/x": "b=2 a=1", "http://www.example.test/dir": "b=2", "http://test/": "",
+		"http://notexample.test/dir": ""} {
 		u, err := url.Parse(at)
 		if err != nil {
 			t.Fatal(err)
@@ -167,8 +178,10 @@ func TestNetrc(t *testing.T) {
 	if _, err := ReadNetrc(strings.NewReader("machine a login me password \"p w\"\n")); err == nil {
 		t.Error("a password of two words is read")
 	}
-	n, err := ReadNetrc(strings.NewReader("# mine\nmachine Example.org\n login me\n password \"pw\"\nmachine b.test login you password x account y\nmacdef init\ncd /\nmachine no\n\nmachine b.test login late password z\ndefault login any password one\n"))
-	if err != nil || len(n) != 3 || n["example.org"].String() != "me:pw" || n["b.test"].String() != "you:x" || n[""].String() != "any:one" {
+	n, err := ReadNetrc(
+		strings.NewReader("# mine\nmachine Example.org\n login me\n password \"pw\"\nmachine b.test login you password x account y\nmacdef init\ncd /\nmachine no\n\nmachine b.test login late password z\ndefault login any password one\n"))
+	if err != nil || len(n) != 3 || n["example.org"].String() != "me:pw" || n["b.test"].String() != "you:x" ||
+		n[""].String() != "any:one" {
 		t.Errorf("%v, %v", n, err)
 	}
 	for _, bad := range []string{"nonsense", "machine x what y", "<html>"} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fetch
 
 import (
@@ -39,10 +41,12 @@ func newTask(cfg Config) (*task, error) {
 	e := &task{Config: cfg, conflicts: conflicts{}, startTime: time.Now()}
 	var err error
 	e.loop, err = transfer.New(transfer.Config{
-		Devices: cfg.Devices, NewDevices: cfg.NewDevices, Scheduler: cfg.Scheduler, Concurrency: maxConcurrency, Log: cfg.Log,
+		Devices: cfg.Devices, NewDevices: cfg.NewDevices, Scheduler: cfg.Scheduler,
+		Concurrency: maxConcurrency, Log: cfg.Log,
 		Times: cfg.times.Times, ErrStalled: errStalled, ErrNoResponse: errNoResponse, WarmUp: e.warmUp,
 		NewClient: func(d Device) *http.Client {
-			return &http.Client{Transport: cfg.Secrets.Transport(d.Transport, d.Helper), Jar: cfg.Secrets.Jar(), CheckRedirect: checkRedirect}
+			return &http.Client{Transport: cfg.Secrets.Transport(d.Transport, d.Helper), Jar: cfg.Secrets.Jar(),
+				CheckRedirect: checkRedirect}
 		}})
 	for i, o := range cfg.Objects {
 		one := &object{Object: o, index: i}
@@ -155,7 +159,8 @@ func (e *task) StartJob(of *transfer.Job) transfer.Carrier {
 			return nil
 		}
 	}
-	j := &job{Job: of, task: e, object: o, url: o.URL, ifRange: o.version.validator(), wanted: byteRange{!o.wholeOnly, of.Item.From, of.Item.To}}
+	j := &job{Job: of, task: e, object: o, url: o.URL, ifRange: o.version.validator(),
+		wanted: byteRange{!o.wholeOnly, of.Item.From, of.Item.To}}
 	if to := o.finalURL[of.Worker]; to != "" {
 		j.url = to
 	}
@@ -168,7 +173,8 @@ func (e *task) GiveUp() {
 	for _, o := range e.objects {
 		err := o.excluded.Reasons(e.loop.Workers())
 		if err == nil {
-			err = fault.New(fault.Timeout, errors.New("no data arrives any more"), "run the same command again to resume")
+			err = fault.New(fault.Timeout, errors.New("no data arrives any more"),
+				"run the same command again to resume")
 		}
 		if o.complete == nil {
 			e.failObject(o, err)
@@ -179,7 +185,8 @@ func (e *task) GiveUp() {
 // saveJournal writes the journal of an object in the background if that is due.
 func (e *task) saveJournal(o *object, now time.Time) {
 	p := o.part
-	if o.phase == closed || o.complete != nil || p == nil || p.saving || !p.dirty || now.Sub(p.savedAt) < e.times.saveInterval || !o.isResumable() {
+	if o.phase == closed || o.complete != nil || p == nil || p.saving || !p.dirty ||
+		now.Sub(p.savedAt) < e.times.saveInterval || !o.isResumable() {
 		return
 	}
 	p.saving, p.dirty, p.savedAt = true, false, now
@@ -229,7 +236,8 @@ func (e *task) buildResult() Result {
 		if st, err := userfile.Stat(o.File); err == nil {
 			n = unit.Bytes(st.Size())
 		}
-		r.Objects = append(r.Objects, Fetched{o.URL, o.File, n, o.resumed, hex.EncodeToString(o.sha256sum), o.unchecked})
+		r.Objects = append(r.Objects,
+			Fetched{o.URL, o.File, n, o.resumed, hex.EncodeToString(o.sha256sum), o.unchecked})
 	}
 	return r
 }
@@ -250,5 +258,6 @@ func classifyError(err error) error {
 	case errors.As(err, &path), errors.As(err, &link):
 		return fault.New(fault.Usage, err, "choose another file with --output")
 	}
-	return transfer.ClassifyNetworkError(err, "run the same command again to resume", "check the address and that this device is online")
+	return transfer.ClassifyNetworkError(err, "run the same command again to resume",
+		"check the address and that this device is online")
 }

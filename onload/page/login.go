@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package page
 
 import (
@@ -33,7 +35,8 @@ type sessions struct {
 // newSessions returns the sessions for an access code.
 func newSessions(code string) *sessions {
 	return &sessions{code: normalizeCode(code), lastUsed: map[string]time.Time{},
-		tries: tcp.RateLimiter[netip.Prefix]{PerMinute: triesPerAddress}, allTries: tcp.RateLimiter[bool]{PerMinute: triesInAll}}
+		tries:    tcp.RateLimiter[netip.Prefix]{PerMinute: triesPerAddress},
+		allTries: tcp.RateLimiter[bool]{PerMinute: triesInAll}}
 }
 
 // normalizeCode returns a code without separators, with letters that look like digits replaced.

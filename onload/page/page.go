@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package page is a web page of a helper for the local network: photos that users choose
 // or drop in a browser are uploaded over the mobile link of the helper and the home line
 // together, to the target that the owner has configured. The browser needs no part of
@@ -128,14 +130,16 @@ func New(cfg Config) (*Page, error) {
 	}
 	if cfg.Target.Method != upload.Post {
 		if !cfg.Target.IsCollection() {
-			return nil, fault.New(fault.Config, errors.New("the target URL of photos must end with a slash"), "add a slash to the URL")
+			return nil, fault.New(fault.Config,
+				errors.New("the target URL of photos must end with a slash"), "add a slash to the URL")
 		}
 		cfg.Target.KeepExisting = true // two phones may both have an IMG_0001.jpg
 	}
 	if cfg.times == (times{}) {
 		cfg.times = defaultTimes
 	}
-	p := &Page{cfg: cfg, sessions: newSessions(cfg.AccessCode), wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	p := &Page{cfg: cfg, sessions: newSessions(cfg.AccessCode), wake: make(chan struct{}, 1),
+		changed: make(chan struct{})}
 	return p, p.restoreSpool()
 }
 
@@ -172,9 +176,12 @@ func (p *Page) reserveSpace(size unit.Bytes) error {
 	}
 	switch {
 	case p.receiving >= maxReceiving, open >= maxListed:
-		return fault.New(fault.Limit, fmt.Errorf("the helper accepts no more files now: it has %d, including %d being received", open, p.receiving), "")
+		return fault.New(fault.Limit,
+			fmt.Errorf("the helper accepts no more files now: it has %d, including %d being received",
+				open, p.receiving), "")
 	case size > p.cfg.SpoolLimit-p.usedBytes():
-		return fault.New(fault.Limit, fmt.Errorf("the helper has no space for %v now: its limit is %v of unsent files", size, p.cfg.SpoolLimit), "")
+		return fault.New(fault.Limit, fmt.Errorf("the helper has no space for %v now: its limit is %v of unsent files",
+			size, p.cfg.SpoolLimit), "")
 	}
 	p.receiving++
 	p.incomingBytes += size
@@ -285,7 +292,8 @@ func (p *Page) makeNameUnique(i *item, not ...string) {
 		name = name[:at]
 	}
 	taken := func(s string) bool {
-		return slices.Contains(not, s) || slices.ContainsFunc(p.items, func(o *item) bool { return o != i && o.Name == s })
+		return slices.Contains(not, s) ||
+			slices.ContainsFunc(p.items, func(o *item) bool { return o != i && o.Name == s })
 	}
 	for n := 1; ; n++ {
 		if n > 1 || len(not) == 0 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package page
 
 import (
@@ -41,17 +43,20 @@ func TestArrive(t *testing.T) {
 	b.uploadFile("a.jpg", []byte("one"))
 	b.uploadFile(`C:\photos\a.jpg`, bytes.Repeat([]byte("two"), 100_000))
 	b.uploadFile("empty", nil)
-	b.waitState("it is being sent", func(v pageState) bool { return strings.Contains(formatStates(v), "a.jpg sending") })
+	b.waitState("it is being sent",
+		func(v pageState) bool { return strings.Contains(formatStates(v), "a.jpg sending") })
 	v := b.waitState("it is listed", func(v pageState) bool { return len(v.Files) > 0 })
 	if status, _ := b.ask("DELETE", "/files/"+v.Files[0].ID, nil); status != http.StatusConflict {
 		t.Errorf("removed while it is sent: %d", status)
 	}
-	if v := b.waitState("all are there", func(v pageState) bool { return len(v.Files) == 3 }); strings.Contains(formatStates(v), "done") {
+	if v := b.waitState("all are there",
+		func(v pageState) bool { return len(v.Files) == 3 }); strings.Contains(formatStates(v), "done") {
 		t.Errorf("done before the endpoint said so: %s", formatStates(v))
 	}
 	release()
 	v = b.expectStates("a.jpg done, a (2).jpg done, empty done")
-	if at.has("/photos/a.jpg") != "one" || len(at.has("/photos/a (2).jpg")) != 300_000 || v.Room != 1<<20 || v.To != strings.TrimPrefix(at.URL, "http://") {
+	if at.has("/photos/a.jpg") != "one" || len(at.has("/photos/a (2).jpg")) != 300_000 || v.Room != 1<<20 ||
+		v.To != strings.TrimPrefix(at.URL, "http://") {
 		t.Errorf("%d bytes, %+v", len(at.has("/photos/a (2).jpg")), v)
 	}
 	if left := spooledFiles(t, b.page.cfg.Dir); len(left) != 0 {
@@ -98,7 +103,8 @@ func TestKept(t *testing.T) {
 	b := startPage(t, at, nil)
 	b.uploadFile("a.jpg", []byte("one"))
 	b.expectStates("a (3).jpg done")
-	if at.has("/photos/a.jpg") != "another" || at.has("/photos/a (2).jpg") != "another" || at.has("/photos/a (3).jpg") != "one" {
+	if at.has("/photos/a.jpg") != "another" || at.has("/photos/a (2).jpg") != "another" ||
+		at.has("/photos/a (3).jpg") != "one" {
 		t.Error(at.files)
 	}
 }
@@ -121,16 +127,20 @@ func TestRestart(t *testing.T) {
 	b.uploadFile("a.jpg", []byte("one"))
 	<-asked
 	b.end()
-	for name, text := range map[string]string{"X.data": "half", "Y.json": `{"id":"Y","name":"y","size":9}`, "Y.json.next": "{",
-		"Z.json": `{"id":"Z","name":"../z","size":1}`, "Z.data": "z", "E.json": "", "E.data": "photo", "S.json": `{"id":"S","name":"s","size":9}`, "S.data": "short"} {
+	for name, text := range map[string]string{"X.data": "half",
+		"Y.json": `{"id":"Y","name":"y","size":9}`, "Y.json.next": "{",
+		"Z.json": `{"id":"Z","name":"../z","size":1}`, "Z.data": "z", "E.json": "", "E.data": "photo",
+		"S.json": `{"id":"S","name":"s","size":9}`, "S.data": "short"} {
 		if err := writeFile(dir, name, text); err != nil {
 			t.Fatal(err)
 		}
 	}
 	at.set(nil)
 	b = startPage(t, at, func(c *Config) { c.Dir = dir })
-	v := b.waitState("all is sent or failed", func(v pageState) bool { return len(v.Files) == 4 && strings.Count(formatStates(v), " done") == 3 })
-	if left := spooledFiles(t, dir); len(left) != 2 || left[0] != "S.data" || at.has("/photos/a.jpg") != "one" || at.has("/photos/file") != "photo" || at.has("/photos/z") != "z" ||
+	v := b.waitState("all is sent or failed",
+		func(v pageState) bool { return len(v.Files) == 4 && strings.Count(formatStates(v), " done") == 3 })
+	if left := spooledFiles(t, dir); len(left) != 2 || left[0] != "S.data" || at.has("/photos/a.jpg") != "one" ||
+		at.has("/photos/file") != "photo" || at.has("/photos/z") != "z" ||
 		len(at.files) != 3 || !strings.Contains(formatStates(v), "s failed") {
 		t.Errorf("left: %v; %v", left, at.files)
 	}
@@ -182,7 +192,8 @@ func TestConfirmed(t *testing.T) {
 	dir, kept, held := "", t.TempDir(), make(chan struct{}, 10)
 	link := func(from, to string) {
 		for _, name := range spooledFiles(t, from) {
-			if err := os.Link(filepath.Join(from, name), filepath.Join(to, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+			if err := os.Link(filepath.Join(from, name), filepath.Join(to, name)); err != nil &&
+				!errors.Is(err, fs.ErrExist) {
 				t.Error(err)
 			}
 		}
@@ -206,7 +217,8 @@ func TestConfirmed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if status, text := b.ask("POST", "/files?name=z.jpg&key=1", strings.NewReader("two")); status != http.StatusNoContent {
+		if status, text := b.ask("POST", "/files?name=z.jpg&key=1",
+			strings.NewReader("two")); status != http.StatusNoContent {
 			t.Fatal(status, text)
 		}
 	}
@@ -218,7 +230,8 @@ func TestConfirmed(t *testing.T) {
 	link(kept, dir)
 	at.set(nil)
 	b = startPage(t, at, func(c *Config) { c.Dir = dir })
-	if status, text := b.ask("POST", "/files?name=z.jpg&key=1", strings.NewReader("two")); status != http.StatusNoContent {
+	if status, text := b.ask("POST", "/files?name=z.jpg&key=1",
+		strings.NewReader("two")); status != http.StatusNoContent {
 		t.Fatal(status, text)
 	}
 	b.waitState("both done", func(v pageState) bool { // they came within the clock's step: in any order
@@ -237,8 +250,11 @@ func TestConfirmed(t *testing.T) {
 // TestBroken: what comes in half, too slowly, or is too large is told and leaves nothing.
 func TestBroken(t *testing.T) {
 	at := newTestServer(t)
-	b := startPage(t, at, func(c *Config) { c.times = times{readTimeout: 100 * time.Millisecond, gatherTime: time.Second} })
-	if status, text := b.ask("POST", "/files?name=a", bytes.NewReader(make([]byte, 1<<20+1))); status != http.StatusInsufficientStorage || !strings.Contains(text, "no space") {
+	b := startPage(t, at,
+		func(c *Config) { c.times = times{readTimeout: 100 * time.Millisecond, gatherTime: time.Second} })
+	if status, text := b.ask("POST", "/files?name=a",
+		bytes.NewReader(make([]byte, 1<<20+1))); status != http.StatusInsufficientStorage ||
+		!strings.Contains(text, "no space") {
 		t.Error(status, text)
 	}
 	for _, slow := range []bool{true, false} {
@@ -257,7 +273,8 @@ func TestBroken(t *testing.T) {
 		}
 		c.Close()
 	}
-	if v := b.waitState("nothing is coming", func(v pageState) bool { return v.Room == 1<<20 }); len(v.Files) != 0 || len(spooledFiles(t, b.page.cfg.Dir)) != 0 {
+	if v := b.waitState("nothing is coming", func(v pageState) bool { return v.Room == 1<<20 }); len(v.Files) != 0 ||
+		len(spooledFiles(t, b.page.cfg.Dir)) != 0 {
 		t.Errorf("%+v", v)
 	}
 }
@@ -287,7 +304,8 @@ func TestBounds(t *testing.T) {
 	for n := range maxSessions + 1 {
 		s.lastUsed[fmt.Sprint(n)] = now.Add(time.Duration(n) * time.Second)
 	}
-	if _, e := s.login(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, "a", now.Add(time.Hour)); e != loginOK || len(s.lastUsed) != maxSessions || s.checkToken("0", now) {
+	if _, e := s.login(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, "a", now.Add(time.Hour)); e != loginOK ||
+		len(s.lastUsed) != maxSessions || s.checkToken("0", now) {
 		t.Error(e, len(s.lastUsed))
 	}
 	if s.checkToken(fmt.Sprint(maxSessions), now.Add(sessionTime+2*time.Hour)) {
@@ -321,7 +339,8 @@ func TestGuard(t *testing.T) {
 		{"POST", "/files?name=a", "localhost", "x", nil, 401},
 		{"POST", "/files?name=a", "localhost", "x", []string{"Authorization", "Bearer nobody"}, 401},
 		{"POST", "/files?name=a", "localhost", "x", []string{"Authorization", "Bearer "}, 401},
-		{"POST", "/files?name=a", "localhost:1", "x", append([]string{"Origin", "http://evil.example"}, bearer...), 403},
+		{"POST", "/files?name=a", "localhost:1", "x",
+			append([]string{"Origin", "http://evil.example"}, bearer...), 403},
 		{"POST", "/files?name=a", "localhost:1", "x", append([]string{"Origin", "http://localhost:2"}, bearer...), 403},
 		{"DELETE", "/files/a", "localhost", "", append([]string{"Sec-Fetch-Site", "cross-site"}, bearer...), 403},
 		{"POST", "/enter", "localhost:1", `{"code":"K7QF3M2A"}`, []string{"Origin", "http://evil.example"}, 403},
@@ -354,8 +373,10 @@ func TestGuard(t *testing.T) {
 		if a.StatusCode != c.want {
 			t.Errorf("%s %s of %s with %v: %d: %s", c.method, c.path, c.host, c.headers, a.StatusCode, text)
 		}
-		for name, want := range map[string]string{"Content-Security-Policy": contentPolicy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
-			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store", "Access-Control-Allow-Origin": ""} {
+		for name, want := range map[string]string{"Content-Security-Policy": contentPolicy,
+			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
+			"Access-Control-Allow-Origin": ""} {
 			if got := a.Header.Get(name); got != want {
 				t.Errorf("%s %s: %s: %q", c.method, c.path, name, got)
 			}
@@ -420,7 +441,8 @@ func TestLine(t *testing.T) {
 
 // TestNew: what cannot be is told at once.
 func TestNew(t *testing.T) {
-	for _, to := range []upload.Target{{Method: upload.Put, URL: "http://h/x"}, {Method: upload.Put, URL: "h"}, {Method: upload.S3, URL: "http://h/"}} {
+	for _, to := range []upload.Target{{Method: upload.Put, URL: "http://h/x"}, {Method: upload.Put, URL: "h"},
+		{Method: upload.S3, URL: "http://h/"}} {
 		if _, err := New(Config{Target: to, Devices: make([]upload.Device, 1), Dir: t.TempDir()}); err == nil {
 			t.Errorf("%+v", to)
 		}
@@ -429,8 +451,10 @@ func TestNew(t *testing.T) {
 
 func TestSafeName(t *testing.T) {
 	for in, want := range map[string]string{
-		"IMG 1.jpg": "IMG 1.jpg", "../../etc/passwd": "passwd", `a\b.jpg`: "b.jpg", "a\x00\x1b\u202e.jpg": "a___.jpg", "..": "file", "/": "file", " .x. ": "x",
-		"\xff.jpg": "_.jpg", "Größe.jpg": "Größe.jpg", strings.Repeat("ä", 200) + ".jpeg": strings.Repeat("ä", 97) + ".jpeg", "." + strings.Repeat("x", 300): strings.Repeat("x", 200),
+		"IMG 1.jpg": "IMG 1.jpg", "../../etc/passwd": "passwd", `a\b.jpg`: "b.jpg", "a\x00\x1b\u202e.jpg": "a___.jpg",
+		"..": "file", "/": "file", " .x. ": "x",
+		"\xff.jpg": "_.jpg", "Größe.jpg": "Größe.jpg", strings.Repeat("ä", 200) + ".jpeg": strings.Repeat("ä",
+			97) + ".jpeg", "." + strings.Repeat("x", 300): strings.Repeat("x", 200),
 	} {
 		got := safeName(in)
 		if got != want || safeName(got) != got || len(got) > maxName {
@@ -441,7 +465,8 @@ func TestSafeName(t *testing.T) {
 
 // TestNear: nobody from outside the local network is let in.
 func TestNear(t *testing.T) {
-	for a, want := range map[string]bool{"127.0.0.1": true, "192.168.1.2": true, "10.1.2.3": true, "::ffff:10.1.2.3": true, "fe80::1%lo": true, "fd00::1": true,
+	for a, want := range map[string]bool{"127.0.0.1": true, "192.168.1.2": true, "10.1.2.3": true,
+		"::ffff:10.1.2.3": true, "fe80::1%lo": true, "fd00::1": true,
 		"8.8.8.8": false, "100.64.0.1": false, "2001:db8::1": false} {
 		ip := netip.MustParseAddr(a)
 		if got := isLocalAddr(net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 1))); got != want {
@@ -466,7 +491,8 @@ func TestNear(t *testing.T) {
 			t.Errorf("%v is of no interface", a)
 		}
 	}
-	if isInterfaceAddr("none0", &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}) || isInterfaceAddr("lo", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}) {
+	if isInterfaceAddr("none0", &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}) ||
+		isInterfaceAddr("lo", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}) {
 		t.Error("of an interface that it is not of")
 	}
 }
@@ -494,7 +520,8 @@ func TestAway(t *testing.T) {
 		in := make(chan net.Conn)
 		go func() {
 			defer close(in)
-			d := &gatedListener{listener: l, limit: tcp.NewAdmissionLimit(maxOpen, maxFromOne, maxPerMinute), uplink: away}
+			d := &gatedListener{listener: l, limit: tcp.NewAdmissionLimit(maxOpen, maxFromOne,
+				maxPerMinute), uplink: away}
 			if c, err := d.Accept(); err == nil {
 				in <- c
 			}
@@ -529,7 +556,8 @@ func TestAway(t *testing.T) {
 // that it asks for is there.
 func TestFiles(t *testing.T) {
 	refers := regexp.MustCompile(`(?:from|src=|href=)\s*"(\./)?([a-z]+\.(?:js|css|svg))"`)
-	inline := regexp.MustCompile(`<script>|<style|\sstyle=|\son[a-z]+="|javascript:|innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|https?://[^"]*\.js`)
+	inline := regexp.MustCompile(
+		`<script>|<style|\sstyle=|\son[a-z]+="|javascript:|innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|https?://[^"]*\.js`)
 	asked := map[string]bool{"page/index.html": true}
 	all, _ := fs.Glob(embedded, "page/*")
 	for _, name := range all {

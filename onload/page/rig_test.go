@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package page
 
 import (
@@ -95,8 +97,10 @@ type browser struct {
 // startPage serves a page until the test ends, or end is called.
 func startPage(t *testing.T, at *testServer, change func(*Config)) *browser {
 	t.Helper()
-	cfg := Config{Target: upload.Target{Method: upload.Put, URL: at.URL + "/photos/"}, Dir: t.TempDir(), SpoolLimit: 1 << 20, AccessCode: "K7QF-3M2A", HostNames: []string{"phone"},
-		Devices: []upload.Device{NewLine("home", tcp.Options{}, nil).Device(), NewLine("own", tcp.Options{}, nil).Device()}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	cfg := Config{Target: upload.Target{Method: upload.Put, URL: at.URL + "/photos/"}, Dir: t.TempDir(),
+		SpoolLimit: 1 << 20, AccessCode: "K7QF-3M2A", HostNames: []string{"phone"},
+		Devices: []upload.Device{NewLine("home", tcp.Options{}, nil).Device(),
+			NewLine("own", tcp.Options{}, nil).Device()}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	if change != nil {
 		change(&cfg)
 	}
@@ -142,7 +146,8 @@ func (b *browser) ask(method, path string, body io.Reader) (status int, text str
 
 func (b *browser) uploadFile(name string, data []byte) {
 	b.Helper()
-	if status, text := b.ask("POST", "/files?name="+url.QueryEscape(name), bytes.NewReader(data)); status != http.StatusNoContent {
+	if status, text := b.ask("POST", "/files?name="+url.QueryEscape(name),
+		bytes.NewReader(data)); status != http.StatusNoContent {
 		b.Fatal(status, text)
 	}
 }

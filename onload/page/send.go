@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package page
 
 import (
@@ -29,7 +31,8 @@ func (p *Page) runSender(ctx context.Context) {
 			batch = append(batch, next...)
 			return p.uploadFiles(next)
 		}
-		res, err := upload.Send(ctx, upload.Config{Devices: p.cfg.Devices, Target: p.cfg.Target, Files: p.uploadFiles(batch), MoreFiles: more, UserAgent: p.cfg.UserAgent,
+		res, err := upload.Send(ctx, upload.Config{Devices: p.cfg.Devices, Target: p.cfg.Target,
+			Files: p.uploadFiles(batch), MoreFiles: more, UserAgent: p.cfg.UserAgent,
 			Journal: journal, Known: known, OnConfirmed: p.markConfirmed, OnProgress: p.setProgress, Log: p.cfg.Log})
 		if ctx.Err() != nil {
 			return // the next run resumes

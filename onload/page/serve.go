@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package page
 
 import (
@@ -38,7 +40,8 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // mediaTypes maps the extensions of the page's files to media types.
-var mediaTypes = map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+var mediaTypes = map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
 // Serve serves browsers at l and uploads their files until ctx ends.
 func (p *Page) Serve(ctx context.Context, l *tcp.Listener) error {
@@ -47,9 +50,10 @@ func (p *Page) Serve(ctx context.Context, l *tcp.Listener) error {
 	defer all.Wait()
 	defer cancel()
 	all.Go(func() { p.runSender(ctx) })
-	s := &http.Server{Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelDebug)}
+	s := &http.Server{Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: time.Minute,
+		MaxHeaderBytes: maxHeaderBytes,
+		BaseContext:    func(net.Listener) context.Context { return ctx },
+		ErrorLog:       slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelDebug)}
 	defer context.AfterFunc(ctx, func() {
 		late, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer stop()
@@ -57,7 +61,8 @@ func (p *Page) Serve(ctx context.Context, l *tcp.Listener) error {
 			s.Close()
 		}
 	})()
-	err := s.Serve(&gatedListener{listener: l, limit: tcp.NewAdmissionLimit(maxOpen, maxFromOne, maxPerMinute), uplink: p.cfg.Uplink})
+	err := s.Serve(&gatedListener{listener: l, limit: tcp.NewAdmissionLimit(maxOpen, maxFromOne,
+		maxPerMinute), uplink: p.cfg.Uplink})
 	s.Close()
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -175,7 +180,8 @@ func (p *Page) receiveUpload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := http.NewResponseController(w)
-	err := p.receiveFile(&item{Name: name, Key: key, Size: unit.Bytes(r.ContentLength)}, r.Body, func() { _ = c.SetReadDeadline(time.Now().Add(p.cfg.times.readTimeout)) })
+	err := p.receiveFile(&item{Name: name, Key: key, Size: unit.Bytes(r.ContentLength)}, r.Body,
+		func() { _ = c.SetReadDeadline(time.Now().Add(p.cfg.times.readTimeout)) })
 	_ = c.SetWriteDeadline(time.Now().Add(responseTimeout))
 	if err != nil {
 		w.Header().Set("Connection", "close") // the rest of the body is not read

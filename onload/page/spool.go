@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package page
 
 import (
@@ -137,7 +139,8 @@ func (p *Page) restoreSpool() error {
 			p.cfg.Log.Warn("metadata of a spooled file unreadable", "file", id, "err", err)
 			i = item{Size: unit.Bytes(st.Size())}
 		}
-		o := &item{ID: id, Name: safeName(i.Name), Size: unit.Bytes(st.Size()), State: Waiting, Key: i.Key, receivedAt: st.ModTime()}
+		o := &item{ID: id, Name: safeName(i.Name), Size: unit.Bytes(st.Size()), State: Waiting,
+			Key: i.Key, receivedAt: st.ModTime()}
 		if o.Size != i.Size {
 			o.State, o.Note = Failed, fmt.Sprintf("the helper has %v of the file instead of %v", o.Size, i.Size)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package permit
 
 import (
@@ -64,7 +66,9 @@ func (a Client) WatchPermit(ctx context.Context) (first allowance.Answer, later 
 	next := func() (allowance.Answer, error) {
 		var text json.RawMessage
 		if err := in.Decode(&text); err != nil {
-			return allowance.Answer{}, fault.New(fault.Protocol, fmt.Errorf("invalid response of the permit service: %w", err), "check the address of the permit service")
+			return allowance.Answer{},
+				fault.New(fault.Protocol, fmt.Errorf("invalid response of the permit service: %w", err),
+					"check the address of the permit service")
 		}
 		return parseAnswer(r.StatusCode, text)
 	}
@@ -94,7 +98,12 @@ func (a Client) WatchPermit(ctx context.Context) (first allowance.Answer, later 
 }
 
 // doRequest sends one request and reads the response, at most limit bytes.
-func (a Client) doRequest(ctx context.Context, method, path string, body []byte, most int64) (status int, text []byte, err error) {
+func (a Client) doRequest(
+	ctx context.Context,
+	method, path string,
+	body []byte,
+	most int64,
+) (status int, text []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
 	r, err := a.sendRequest(ctx, method, path, body)
@@ -103,16 +112,18 @@ func (a Client) doRequest(ctx context.Context, method, path string, body []byte,
 	}
 	defer r.Body.Close()
 	if text, err = io.ReadAll(io.LimitReader(r.Body, most)); err != nil {
-		return 0, nil, fault.New(fault.Unreachable, fmt.Errorf("the response of the permit service is truncated: %w", err), "")
+		return 0, nil, fault.New(fault.Unreachable,
+			fmt.Errorf("the response of the permit service is truncated: %w", err), "")
 	}
 	return r.StatusCode, text, nil
 }
 
 // sendRequest sends one request and returns the response with an open body.
 func (a Client) sendRequest(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	tr := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxBody, DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return relay.DialTLS(ctx, a.Address, a.Options, a.Key.ClientConfig(a.Service, ALPN), responseTimeout)
-	}}
+	tr := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxBody,
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return relay.DialTLS(ctx, a.Address, a.Options, a.Key.ClientConfig(a.Service, ALPN), responseTimeout)
+		}}
 	q, err := http.NewRequestWithContext(ctx, method, "https://permit"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -230,7 +241,8 @@ func (k *Keeper) applyAnswer(asked time.Time, a allowance.Answer, err error) tim
 	case a.Granted:
 		kept = k.holder.NoteGrant(asked, a.Life)
 	default:
-		k.holder.NoteRefusal(now, "the operator refuses: "+cmp.Or(text.Short(a.Reason, maxReason), "no reason given"), a.RetryAfter)
+		k.holder.NoteRefusal(now, "the operator refuses: "+cmp.Or(text.Short(a.Reason, maxReason),
+			"no reason given"), a.RetryAfter)
 	}
 	if err == nil {
 		e := k.journal.Append(kept)

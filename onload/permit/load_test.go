@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package permit
 
 import (
@@ -36,7 +38,8 @@ func TestLoads(t *testing.T) {
 		_, _ = io.WriteString(w, page)
 	}))
 	defer site.Close()
-	for text, want := range map[string]float64{"0": 0, "1\n": 1, " 42 % ": .42, "0.5": .5, "": -1, "x": -1, "1.1": -1, "-1": -1, "NaN": -1, "101%": -1, strings.Repeat("0", 2000): 0} {
+	for text, want := range map[string]float64{"0": 0, "1\n": 1, " 42 % ": .42, "0.5": .5, "": -1, "x": -1, "1.1": -1,
+		"-1": -1, "NaN": -1, "101%": -1, strings.Repeat("0", 2000): 0} {
 		write(t, path, text)
 		page = text
 		for _, at := range []string{path, site.URL + "/load"} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package permit lets helpers request permits for onloading from the operator of their
 // cells. It has the operator's service, which knows the loads of cells, and the helper's
 // client. Package onload/allowance decides what is granted and when
@@ -64,7 +66,8 @@ func toWireAnswer(a allowance.Answer) wireAnswer {
 
 // toAnswer converts an answer from the wire.
 func (a wireAnswer) toAnswer() allowance.Answer {
-	return allowance.Answer{Granted: a.Granted, Cell: a.Cell, Load: a.Load, Life: secondsToDuration(a.Seconds), Reason: a.Why, RetryAfter: secondsToDuration(a.RetryAfter)}
+	return allowance.Answer{Granted: a.Granted, Cell: a.Cell, Load: a.Load, Life: secondsToDuration(a.Seconds),
+		Reason: a.Why, RetryAfter: secondsToDuration(a.RetryAfter)}
 }
 
 // secondsToDuration converts seconds from the wire; invalid values become 0.

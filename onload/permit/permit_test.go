@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package permit
 
 import (
@@ -79,7 +81,8 @@ func newWorld(t *testing.T, path string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper}, Key: keys().phone.Public()}); err != nil {
+	if err := trust.Add(identity.Peer{Name: "phone", Roles: []identity.Role{identity.RoleHelper},
+		Key: keys().phone.Public()}); err != nil {
 		t.Fatal(err)
 	}
 	w := &world{clock: newClock(), t: t, trust: trust}
@@ -132,7 +135,8 @@ func TestPermits(t *testing.T) {
 	if held := w.s.HeldPermits(); len(held) != 1 || held[0].Device != keys().phone.ID().String() {
 		t.Errorf("%+v", held)
 	}
-	if err := w.trust.Add(identity.Peer{Name: "other", Roles: []identity.Role{identity.RoleHelper}, Key: keys().other.Public()}); err != nil {
+	if err := w.trust.Add(identity.Peer{Name: "other", Roles: []identity.Role{identity.RoleHelper},
+		Key: keys().other.Public()}); err != nil {
 		t.Fatal(err)
 	}
 	since := w.s.HeldPermits()[0].Since
@@ -186,7 +190,8 @@ func TestRefusals(t *testing.T) {
 	if held := w.s.HeldPermits(); len(held) != 0 {
 		t.Errorf("%+v", held)
 	}
-	for _, q := range []string{"GET " + permitPath + " HTTP/1.1\r\nHost: x\r\n\r\n", "POST " + permitPath + " HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nx{}", "\x00"} {
+	for _, q := range []string{"GET " + permitPath + " HTTP/1.1\r\nHost: x\r\n\r\n",
+		"POST " + permitPath + " HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nx{}", "\x00"} {
 		c, err := tls.Dial("tcp", w.addr, keys().phone.ClientConfig(keys().service.Public(), ALPN))
 		if err != nil {
 			t.Fatal(err)
@@ -205,8 +210,9 @@ func TestRefusals(t *testing.T) {
 // none for long.
 func TestLies(t *testing.T) {
 	for body, status := range map[string]int{
-		"": 200, "{": 200, "[]": 200, `{"granted":true}`: 200, `{"granted":true,"seconds":-5}`: 200, `{"granted":true,"seconds":"x"}`: 200,
-		`{"granted":true,"seconds":60}`: 500, `{"granted":true,"seconds":61}`: 403, "<html>": 302,
+		"": 200, "{": 200, "[]": 200, `{"granted":true}`: 200, `{"granted":true,"seconds":-5}`: 200,
+		`{"granted":true,"seconds":"x"}`: 200,
+		`{"granted":true,"seconds":60}`:  500, `{"granted":true,"seconds":61}`: 403, "<html>": 302,
 	} {
 		if a, err := parseAnswer(status, []byte(body)); err == nil {
 			t.Errorf("%d %s: %+v", status, body, a)
@@ -216,7 +222,9 @@ func TestLies(t *testing.T) {
 	if err != nil || a.Life != allowance.MaxLife {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if a, err = parseAnswer(http.StatusOK, []byte(`{"granted":false,"again_seconds":1e300,"why":"\u001b[2Jno"}`)); err != nil || a.RetryAfter > allowance.MaxLife || text.Short(a.Reason, maxReason) != "?[2Jno" {
+	if a, err = parseAnswer(http.StatusOK,
+		[]byte(`{"granted":false,"again_seconds":1e300,"why":"\u001b[2Jno"}`)); err != nil ||
+		a.RetryAfter > allowance.MaxLife || text.Short(a.Reason, maxReason) != "?[2Jno" {
 		t.Errorf("%+v, %v", a, err)
 	}
 }
@@ -233,7 +241,8 @@ func TestKeeper(t *testing.T) {
 	if k.DayLimit().Unlimited {
 		t.Error("it has a permit before it has asked")
 	}
-	if live, err := NewKeeper(nil, filepath.Join(t.TempDir(), "other.jsonl"), quiet); err != nil || strings.Contains(live.now().String(), "m=") {
+	if live, err := NewKeeper(nil, filepath.Join(t.TempDir(), "other.jsonl"), quiet); err != nil ||
+		strings.Contains(live.now().String(), "m=") {
 		t.Errorf("time that stands still while the device sleeps: %v, %v", live.now(), err)
 	} else {
 		live.journal.Close()

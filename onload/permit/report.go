@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package permit
 
 import (
@@ -50,14 +52,16 @@ func (s *Service) Report() Report {
 	defer s.mu.Unlock()
 	now := s.now()
 	cells, rules := s.issuer.Cells(now)
-	r := Report{Threshold: rules.Threshold, LifeSeconds: rules.Life.Seconds(), MaxPermits: rules.MaxPermits, NotKept: s.problem}
+	r := Report{Threshold: rules.Threshold, LifeSeconds: rules.Life.Seconds(),
+		MaxPermits: rules.MaxPermits, NotKept: s.problem}
 	for _, c := range cells {
 		one := Cell{Name: c.Name, Why: c.Reason, Permits: []HeldPermit{}}
 		if c.LoadKnown {
 			one.Load = &c.Load
 		}
 		for _, h := range c.Permits {
-			one.Permits = append(one.Permits, HeldPermit{names[h.Device], h.Device, now.Sub(h.Since).Seconds(), h.Until.Sub(now).Seconds()})
+			one.Permits = append(one.Permits, HeldPermit{names[h.Device], h.Device, now.Sub(h.Since).Seconds(),
+				h.Until.Sub(now).Seconds()})
 		}
 		r.Cells = append(r.Cells, one)
 	}
@@ -89,15 +93,19 @@ func (a Client) FetchReport(ctx context.Context) (r Report, err error) {
 	case err != nil:
 		return r, err
 	case status == http.StatusForbidden:
-		return r, fault.New(fault.Permission, errors.New("the report is available only with the service's own key"), hintOwnKey)
+		return r, fault.New(fault.Permission,
+			errors.New("the report is available only with the service's own key"), hintOwnKey)
 	case status != http.StatusOK:
-		return r, fault.New(fault.Protocol, fmt.Errorf("the service answers with status %d", status), "the service may run an older release of mpbond")
+		return r, fault.New(fault.Protocol, fmt.Errorf("the service answers with status %d", status),
+			"the service may run an older release of mpbond")
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
-		return r, fault.New(fault.Protocol, fmt.Errorf("the service's answer makes no sense: %w", err), "is it the right address?")
+		return r, fault.New(fault.Protocol, fmt.Errorf("the service's answer makes no sense: %w", err),
+			"is it the right address?")
 	}
 	return r, nil
 }
 
 // hintOwnKey tells how to use the service's own key.
-const hintOwnKey = "run the command where `mpbond-lab permit serve` runs, as the same user and with the same $MPBOND_HOME"
+const hintOwnKey = "run the command where `mpbond-lab permit serve` runs, " +
+	"as the same user and with the same $MPBOND_HOME"

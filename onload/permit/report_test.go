@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package permit
 
 import (
@@ -20,12 +22,14 @@ func TestReport(t *testing.T) {
 	report := func() Cell {
 		t.Helper()
 		r, err := own.FetchReport(t.Context())
-		if err != nil || r.Threshold != .7 || r.LifeSeconds != 60 || r.MaxPermits != 1 || len(r.Cells) != 1 || r.Cells[0].Name != "north" {
+		if err != nil || r.Threshold != .7 || r.LifeSeconds != 60 || r.MaxPermits != 1 || len(r.Cells) != 1 ||
+			r.Cells[0].Name != "north" {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		return r.Cells[0]
 	}
-	if c := report(); c.Load != nil || c.Why != "the load of the cell is unknown" || len(c.Permits) != 0 || c.Permits == nil {
+	if c := report(); c.Load != nil || c.Why != "the load of the cell is unknown" ||
+		len(c.Permits) != 0 || c.Permits == nil {
 		t.Errorf("%+v", c)
 	}
 	w.s.SetLoad("north", .5)
@@ -52,7 +56,8 @@ func TestReport(t *testing.T) {
 	if _, err := own.RequestPermit(t.Context()); !fault.Is(err, fault.UnknownDevice) {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
-	if err := w.trust.Add(identity.Peer{Name: "other", Roles: []identity.Role{identity.RoleHelper}, Key: keys().other.Public()}); err != nil {
+	if err := w.trust.Add(identity.Peer{Name: "other", Roles: []identity.Role{identity.RoleHelper},
+		Key: keys().other.Public()}); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -69,7 +74,8 @@ func TestReport(t *testing.T) {
 			t.Errorf("%s: %v (%s), %q", name, err, fault.KindOf(err), fault.HintOf(err))
 		}
 	}
-	if status, _, err := own.doRequest(t.Context(), http.MethodPost, reportPath, nil, maxBody); err != nil || status != http.StatusMethodNotAllowed {
+	if status, _, err := own.doRequest(t.Context(), http.MethodPost, reportPath, nil, maxBody); err != nil ||
+		status != http.StatusMethodNotAllowed {
 		t.Error(status, err)
 	}
 }
@@ -80,11 +86,15 @@ func TestPrint(t *testing.T) {
 	var page bytes.Buffer
 	at := time.Date(2026, 6, 10, 0, 1, 0, 0, time.UTC)
 	if err := (Report{Threshold: .7, LifeSeconds: 300, MaxPermits: 1, NotKept: "full", Cells: []Cell{
-		{Name: "a\x1b", Why: "it is not known"}, {Name: "b", Load: &load, Permits: []HeldPermit{{DeviceID: "id", HeldSeconds: 120, LeftSeconds: 60}}}}}).Print(&page, at); err != nil {
+		{Name: "a\x1b", Why: "it is not known"},
+		{Name: "b", Load: &load, Permits: []HeldPermit{{DeviceID: "id", HeldSeconds: 120,
+			LeftSeconds: 60}}}}}).Print(&page, at); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"a load of 70 % on; a permit is valid for 5m0s\n", "would lose the permits: full\n", "a?    -     0 of 1   no: it is not known\n",
-		"b     46 %  1 of 1   renewals only: all are taken\n", "id (not trusted any more)  b     2026-06-09 23:59:00  00:02:00\n"} {
+	for _, want := range []string{"a load of 70 % on; a permit is valid for 5m0s\n", "would lose the permits: full\n",
+		"a?    -     0 of 1   no: it is not known\n",
+		"b     46 %  1 of 1   renewals only: all are taken\n",
+		"id (not trusted any more)  b     2026-06-09 23:59:00  00:02:00\n"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("no %q in\n%s", want, &page)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package permit
 
 import (
@@ -48,7 +50,8 @@ type Identity struct {
 // NewService returns a service that stores valid permits at path; "" stores none. Errors are
 // faults.
 func NewService(id Identity, issuer *allowance.Issuer, path string, log *slog.Logger) (*Service, error) {
-	s := &Service{key: id.Key, trust: id.Trust, log: log, now: time.Now, issuer: issuer, watchers: map[string]*watcher{}}
+	s := &Service{key: id.Key, trust: id.Trust, log: log, now: time.Now, issuer: issuer,
+		watchers: map[string]*watcher{}}
 	if path == "" {
 		return s, nil
 	}
@@ -125,7 +128,8 @@ func (s *Service) issuePermit(p identity.Peer, cell string, watch bool) (_ wireA
 		w = s.addWatcher(p.Key.ID().String(), a.Cell)
 	}
 	if a.Granted && s.journal != nil {
-		err := s.journal.Append(allowance.HeldPermit{Device: p.Key.ID().String(), Cell: a.Cell, Since: a.Since, Until: now.Add(a.Life)})
+		err := s.journal.Append(allowance.HeldPermit{Device: p.Key.ID().String(), Cell: a.Cell,
+			Since: a.Since, Until: now.Add(a.Life)})
 		if err == nil && s.journal.NeedsRewrite() {
 			err = s.rewriteJournal()
 		}
@@ -143,12 +147,14 @@ func (s *Service) Serve(ctx context.Context, l *tcp.Listener) error {
 	// http.Server must not see the TLS connection, since it does not know our ALPN.
 	web := &http.Server{ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, connContextKey{}, c)
-	}, Handler: http.MaxBytesHandler(mux, maxBody), ReadTimeout: responseTimeout, WriteTimeout: responseTimeout, IdleTimeout: time.Second,
+	}, Handler: http.MaxBytesHandler(mux, maxBody), ReadTimeout: responseTimeout,
+		WriteTimeout: responseTimeout, IdleTimeout: time.Second,
 		MaxHeaderBytes: maxBody, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 	stop := context.AfterFunc(ctx, func() { web.Close() })
 	defer stop()
 	defer web.Close()
-	err := web.Serve(&gatedListener{l, tcp.NewAdmissionLimit(maxConns, maxConnsPerAddress, maxConnsPerMinute), s.key.ServerConfig(ALPN, s.isAdmitted)})
+	err := web.Serve(&gatedListener{l, tcp.NewAdmissionLimit(maxConns, maxConnsPerAddress, maxConnsPerMinute),
+		s.key.ServerConfig(ALPN, s.isAdmitted)})
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -227,12 +233,15 @@ func parseAnswer(status int, body []byte) (a allowance.Answer, err error) {
 	var said wireAnswer
 	switch {
 	case status == http.StatusForbidden:
-		return a, fault.New(fault.UnknownDevice, errors.New("the permit service does not know this device"), hintRegisterKey)
+		return a, fault.New(fault.UnknownDevice,
+			errors.New("the permit service does not know this device"), hintRegisterKey)
 	case status != http.StatusOK:
-		return a, fault.New(fault.Protocol, fmt.Errorf("the permit service answered with status %d", status), "check the address of the permit service")
+		return a, fault.New(fault.Protocol, fmt.Errorf("the permit service answered with status %d", status),
+			"check the address of the permit service")
 	}
 	if err := json.Unmarshal(body, &said); err != nil {
-		return a, fault.New(fault.Protocol, fmt.Errorf("invalid response of the permit service: %w", err), "check the address of the permit service")
+		return a, fault.New(fault.Protocol, fmt.Errorf("invalid response of the permit service: %w", err),
+			"check the address of the permit service")
 	}
 	if a = said.toAnswer(); a.Granted && a.Life == 0 {
 		return a, fault.New(fault.Protocol, errors.New("the permit service granted a permit without validity"), "")

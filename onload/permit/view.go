@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package permit
 
 import (
@@ -11,7 +13,8 @@ import (
 
 // Print writes the report as text for users.
 func (r Report) Print(w io.Writer, now time.Time) error {
-	fmt.Fprintf(w, "no permits from a load of %.0f %% on; a permit is valid for %v\n", 100*r.Threshold, secondsToDuration(r.LifeSeconds))
+	fmt.Fprintf(w, "no permits from a load of %.0f %% on; a permit is valid for %v\n", 100*r.Threshold,
+		secondsToDuration(r.LifeSeconds))
 	if r.NotKept != "" {
 		fmt.Fprintln(w, "a restart would lose the permits:", text.Printable(r.NotKept))
 	}
@@ -42,7 +45,9 @@ func (r Report) Print(w io.Writer, now time.Time) error {
 			if name == "" {
 				name = text.Printable(p.DeviceID) + " (not trusted any more)"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, text.Printable(c.Name), clockTime(now.Add(-secondsToDuration(p.HeldSeconds)), now), clockTime(now.Add(secondsToDuration(p.LeftSeconds)), now))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, text.Printable(c.Name),
+				clockTime(now.Add(-secondsToDuration(p.HeldSeconds)), now),
+				clockTime(now.Add(secondsToDuration(p.LeftSeconds)), now))
 		}
 	}
 	return t.Flush()

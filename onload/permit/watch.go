@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package permit
 
 import (
@@ -61,7 +63,8 @@ func (s *Service) holdResponse(w http.ResponseWriter, r *http.Request, watched *
 		s.removeWatcher(watched)
 	}()
 	out := http.NewResponseController(w)
-	if out.SetReadDeadline(time.Time{}) != nil || out.SetWriteDeadline(time.Now().Add(responseTimeout)) != nil || out.Flush() != nil {
+	if out.SetReadDeadline(time.Time{}) != nil ||
+		out.SetWriteDeadline(time.Now().Add(responseTimeout)) != nil || out.Flush() != nil {
 		return
 	}
 	// an authenticated device holds one connection

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -218,7 +220,8 @@ func (a *collector) addRepresentation(t *track, by addressing, rep representatio
 		}
 		a.addEntry(t, entry{segmentKey: k, isInit: true})
 	} else if s.Init != "" && len(s.Init) <= maxURLLength {
-		a.addEntry(t, entry{segmentKey: segmentKey{a.resolveURL(fillTemplate(s.Init, rep, 0, 0)), 0, board.Unknown}, isInit: true})
+		a.addEntry(t, entry{segmentKey: segmentKey{a.resolveURL(fillTemplate(s.Init, rep, 0, 0)), 0,
+			board.Unknown}, isInit: true})
 	}
 	step := parseNumber(s.Duration, 0)
 	// addSegment adds the segment of an index, which begins at a time in ticks.
@@ -273,7 +276,11 @@ func (a *collector) addRepresentation(t *track, by addressing, rep representatio
 }
 
 // walkTimeline passes the segments of a SegmentTimeline to addSegment until that returns false.
-func (s *segmentInfo) walkTimeline(w availability, inTicks func(time.Duration) uint64, addSegment func(i, at, ticks uint64) bool) {
+func (s *segmentInfo) walkTimeline(
+	w availability,
+	inTicks func(time.Duration) uint64,
+	addSegment func(i, at, ticks uint64) bool,
+) {
 	end := uint64(0)
 	if w.to >= 0 {
 		end = parseNumber(s.Offset, 0) + inTicks(w.to)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -16,7 +18,8 @@ func parseHLS(at *url.URL, text string) (listing, bool) {
 	if text = strings.TrimPrefix(text, "\ufeff"); !strings.HasPrefix(text, "#EXTM3U") {
 		return listing{}, false
 	}
-	r := hlsParser{collector: collector{base: at, remaining: maxSegments}, listing: listing{groups: map[string]string{}}, track: &track{id: playlistID(at)}, id: playlistID(at)}
+	r := hlsParser{collector: collector{base: at, remaining: maxSegments},
+		listing: listing{groups: map[string]string{}}, track: &track{id: playlistID(at)}, id: playlistID(at)}
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
@@ -137,7 +140,8 @@ func (r *hlsParser) readURI(ref string) bool {
 
 // noteGroup records the group of another playlist.
 func (r *hlsParser) noteGroup(ref, group string) {
-	if u, err := url.Parse(r.resolveURL(ref)); ref != "" && err == nil && u.Host != "" && len(r.groups) < maxTracks && len(group) < maxURLLength {
+	if u, err := url.Parse(r.resolveURL(ref)); ref != "" && err == nil && u.Host != "" && len(r.groups) < maxTracks &&
+		len(group) < maxURLLength {
 		r.groups[playlistID(u)] = r.id + " " + group
 	}
 }

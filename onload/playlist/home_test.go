@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -51,13 +53,16 @@ var phoneTroubles = map[string]func(r *rand.Rand, usual unit.Rate) []rateStep{
 
 func randomHome(r *rand.Rand, trouble func(*rand.Rand, unit.Rate) []rateStep, ranges bool) homeCase {
 	home := 1 * mbit * math.Pow(50, r.Float64())
-	c := homeCase{n: 15, each: time.Duration(2+r.IntN(5)) * time.Second, keep: time.Duration(5+r.IntN(20)) * time.Second, ranges: ranges}
+	c := homeCase{n: 15, each: time.Duration(2+r.IntN(5)) * time.Second,
+		keep: time.Duration(5+r.IntN(20)) * time.Second, ranges: ranges}
 	c.home = &testLine{rate: unit.Rate(home), rtt: time.Duration(10+r.IntN(50)) * time.Millisecond}
-	// Larger ones take long here, and are no other case: at least as small as to last for 12 round trips.
+	// Larger ones take long here, and are no other case: at least as small as to last for 12 round
+	// trips.
 	c.size = int(home / 8 * min(c.each.Seconds()*(.2+.8*r.Float64()), max(.5, 20*c.home.rtt.Seconds())))
 	for range 1 + r.IntN(2) {
 		usual := unit.Rate(.3 * mbit * math.Pow(60, r.Float64()))
-		c.phones = append(c.phones, &testLine{rate: usual, rtt: time.Duration(30+r.IntN(120)) * time.Millisecond, steps: trouble(r, usual)})
+		c.phones = append(c.phones, &testLine{rate: usual, rtt: time.Duration(30+r.IntN(120)) * time.Millisecond,
+			steps: trouble(r, usual)})
 	}
 	return c
 }
@@ -130,7 +135,8 @@ func TestNeverBehindHome(t *testing.T) {
 					}
 				}
 				wasted = append(wasted, float64(lost)/float64(max(1, all)))
-				slack := max(c.home.rtt*3/2, 150*time.Millisecond) + 100*time.Millisecond + 2*c.home.rtt // to see that a phone is late, and to ask anew
+				// to see that a phone is late, and to ask anew
+				slack := max(c.home.rtt*3/2, 150*time.Millisecond) + 100*time.Millisecond + 2*c.home.rtt
 				longer = append(longer, (with.stalled - alone.stalled).Seconds())
 				if ends[i] > 1.05 || starts[i] > 1.05 || float64(with.stalled-slack) > 1.05*float64(alone.stalled) {
 					t.Errorf("%s, ranges %v, seed %d: start %v alone %v, stalled %v alone %v; home %v RTT %v, %d phones, %d bytes each %v", name, ranges, seed+i, with.start, alone.start, with.stalled, alone.stalled, c.home.rate, c.home.rtt, len(c.phones), c.size, c.each)
@@ -141,7 +147,8 @@ func TestNeverBehindHome(t *testing.T) {
 			}
 			n := len(starts)
 			t.Logf("%-22s ranges %-5v first fifth: median %.3f p95 %.3f p99 %.3f worst %.3f; playing: p95 %.3f p99 %.3f worst %.3f; stalls longer by: p95 %.2f s worst %.2f s, of %d; wasted by phones: median %.3f worst %.3f", name, ranges,
-				starts[n/2], starts[n*95/100], starts[n*99/100], starts[n-1], ends[n*95/100], ends[n*99/100], ends[n-1], longer[n*95/100], longer[n-1], n, wasted[n/2], wasted[n-1])
+				starts[n/2], starts[n*95/100], starts[n*99/100], starts[n-1], ends[n*95/100], ends[n*99/100], ends[n-1],
+				longer[n*95/100], longer[n-1], n, wasted[n/2], wasted[n-1])
 		}
 	}
 }

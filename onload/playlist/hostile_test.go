@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -31,7 +33,8 @@ func TestRanges(t *testing.T) {
 	for name, c := range map[string]struct {
 		text  string
 		ahead bool
-	}{"a.m3u8": {hls, true}, "list.mpd": {mpd(list + "</SegmentList>"), true}, "base.mpd": {mpd(`<SegmentBase indexRange="600-699"/>`), false}} {
+	}{"a.m3u8": {hls, true}, "list.mpd": {mpd(list + "</SegmentList>"), true},
+		"base.mpd": {mpd(`<SegmentBase indexRange="600-699"/>`), false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, 0, 8*mbit, 8*mbit)
@@ -41,8 +44,10 @@ func TestRanges(t *testing.T) {
 				a, _ := r.get("/v/all.mp4", all[:head], "Range", fmt.Sprintf("bytes=0-%d", head-1))
 				for i := range n {
 					begin, from := time.Now(), head+i*size
-					got, _ := r.get("/v/all.mp4", all[from:from+size], "Range", fmt.Sprintf("bytes=%d-%d", from, from+size-1), "If-Range", a.Header.Get("ETag"))
-					if got.StatusCode != http.StatusPartialContent || got.Header.Get("Content-Range") != fmt.Sprintf("bytes %d-%d/%d", from, from+size-1, len(all)) {
+					got, _ := r.get("/v/all.mp4", all[from:from+size], "Range",
+						fmt.Sprintf("bytes=%d-%d", from, from+size-1), "If-Range", a.Header.Get("ETag"))
+					if got.StatusCode != http.StatusPartialContent ||
+						got.Header.Get("Content-Range") != fmt.Sprintf("bytes %d-%d/%d", from, from+size-1, len(all)) {
 						t.Error(got)
 					}
 					if took := time.Since(begin); i > 0 && took > 0 == c.ahead {
@@ -81,7 +86,8 @@ func TestStorms(t *testing.T) {
 	}{
 		"another range": {func(w http.ResponseWriter, r *http.Request, _ int) bool {
 			if second(r) {
-				raw(w, "206 OK\r\nContent-Length: 1000\r\nContent-Range: bytes 5-1004/300000\r\nETag: \"x\"", randomBytes(1000, 99))
+				raw(w, "206 OK\r\nContent-Length: 1000\r\nContent-Range: bytes 5-1004/300000\r\nETag: \"x\"",
+					randomBytes(1000, 99))
 			}
 			return second(r)
 		}, 10},
@@ -186,7 +192,8 @@ func TestEndless(t *testing.T) {
 				got, err := io.ReadAll(io.LimitReader(a.Body, maxPlaylist+500_000))
 				a.Body.Close()
 				want := "#EXTM3U\n" + strings.Repeat(line, len(got)/len(line)+1)
-				if most := min(maxPlaylist+500_000, int(min(size, 1<<30))+8); err != nil || len(got) != most || string(got) != want[:len(got)] {
+				if most := min(maxPlaylist+500_000, int(min(size, 1<<30))+8); err != nil || len(got) != most ||
+					string(got) != want[:len(got)] {
 					t.Errorf("%d bytes, %v", len(got), err)
 				}
 				r.proxy.prefetcher.loop.Lock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -115,10 +117,12 @@ func (j *job) parseResponse(r *http.Response) (*response, *transfer.Refusal) {
 		refusal.RetryAfter = max(time.Second, transfer.ParseRetryAfter(r.Header, time.Now()))
 		return nil, refusal
 	case isRedirect(r.StatusCode):
-		return nil, &transfer.Refusal{Verdict: transfer.Redirect, Err: fmt.Errorf("the web server answered %s", r.Status)}
+		return nil, &transfer.Refusal{Verdict: transfer.Redirect,
+			Err: fmt.Errorf("the web server answered %s", r.Status)}
 	case j.ranged && r.StatusCode != http.StatusPartialContent, !j.ranged && r.StatusCode != http.StatusOK:
 		return nil, newRefusal("the web server answered %s", r.Status)
-	case r.Uncompressed, r.Header.Get("Content-Encoding") != "" && !strings.EqualFold(r.Header.Get("Content-Encoding"), "identity"):
+	case r.Uncompressed, r.Header.Get("Content-Encoding") != "" &&
+		!strings.EqualFold(r.Header.Get("Content-Encoding"), "identity"):
 		return nil, newRefusal("the server sent an encoding that was not requested")
 	}
 	a.etag, a.modified, _ = fetch.Validators(r.Header)
@@ -162,7 +166,8 @@ func (j *job) matchesFile(a *response) bool {
 		}
 		r.fileVersion = a
 		for _, o := range p.segments {
-			switch other := o.playback == r && o.url == r.rangeFile && o.response != nil && !o.response.isSameVersion(a); {
+			switch other := o.playback == r && o.url == r.rangeFile && o.response != nil &&
+				!o.response.isSameVersion(a); {
 			case other && o.readers > 0:
 				p.leaveToPlayer(o, errors.New("the local device sees another version"))
 			case other:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -31,7 +33,8 @@ func TestJoins(t *testing.T) {
 		for _, d := range res.Devices {
 			all, wasted = all+d.Bytes, wasted+d.Wasted
 		}
-		if len(res.Devices) != 2 || res.Devices[1].Bytes < (n-10)*size/4 || all-wasted != n*size || wasted > n*size/10 || res.Segments != n || res.Passed != 0 {
+		if len(res.Devices) != 2 || res.Devices[1].Bytes < (n-10)*size/4 || all-wasted != n*size ||
+			wasted > n*size/10 || res.Segments != n || res.Passed != 0 {
 			t.Errorf("%+v", res)
 		}
 	})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -125,7 +127,8 @@ func (y *library) evictOld() (gone []*playback) {
 	for i := len(y.documents) - 1; i >= 0; i-- {
 		d := y.documents[i]
 		sum, text = sum+len(d.index), text+d.urlBytes
-		if i == len(y.documents)-1 || len(y.documents)-i <= maxDocuments && sum <= maxEntries && text <= maxAllURLBytes {
+		if i == len(y.documents)-1 || len(y.documents)-i <= maxDocuments &&
+			sum <= maxEntries && text <= maxAllURLBytes {
 			for _, r := range d.playbacks {
 				last[r] = true
 			}

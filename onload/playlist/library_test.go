@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -31,10 +33,12 @@ func addTestDocument(t *testing.T, y *library, at, text string) *document {
 func TestGroupsGo(t *testing.T) {
 	y := newLibrary()
 	for i := range 10 * maxDocuments {
-		addTestDocument(t, y, fmt.Sprintf("http://tv.test/%d.m3u8", i), fmt.Sprintf("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n%d-low.m3u8\n#EXT-X-STREAM-INF:BANDWIDTH=2\n%d-high.m3u8\n", i, i))
+		addTestDocument(t, y, fmt.Sprintf("http://tv.test/%d.m3u8", i),
+			fmt.Sprintf("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n%d-low.m3u8\n#EXT-X-STREAM-INF:BANDWIDTH=2\n%d-high.m3u8\n", i, i))
 		y.evictOld()
 	}
-	if len(y.documents) != maxDocuments || len(y.groups) != 2*maxDocuments || y.groups[fmt.Sprintf("http://tv.test/%d-low.m3u8", 10*maxDocuments-1)] == "" {
+	if len(y.documents) != maxDocuments || len(y.groups) != 2*maxDocuments ||
+		y.groups[fmt.Sprintf("http://tv.test/%d-low.m3u8", 10*maxDocuments-1)] == "" {
 		t.Errorf("%d documents, %d named", len(y.documents), len(y.groups))
 	}
 	at := "http://tv.test/" + strings.Repeat("a", 1900)
@@ -65,7 +69,8 @@ func TestLibrary(t *testing.T) {
 	const text = "#EXTM3U\n#EXTINF:4,\n/1.ts\n#EXTINF:4,\n/2.ts\n"
 	a := addTestDocument(t, y, "http://tv.test/low.m3u8", text)
 	r := a.playbacks[0]
-	if again := addTestDocument(t, y, "http://tv.test/low.m3u8", text+"#EXTINF:4,\n/3.ts\n"); again.playbacks[0] != r || len(r.entries) != 3 || r.group == "" {
+	if again := addTestDocument(t, y, "http://tv.test/low.m3u8", text+"#EXTINF:4,\n/3.ts\n"); again.playbacks[0] != r ||
+		len(r.entries) != 3 || r.group == "" {
 		t.Errorf("%+v", r)
 	}
 	b := addTestDocument(t, y, "http://tv.test/high.m3u8", text)

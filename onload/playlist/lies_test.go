@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -18,11 +20,13 @@ func TestLies(t *testing.T) {
 	for name, lie := range map[string]func(a, b, of int, body string) said{
 		"in chunks, with something before": func(a, b, of int, body string) said {
 			body = "WARNING: quota" + body
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nTransfer-Encoding: chunked", a, b, of), fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)}
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nTransfer-Encoding: chunked", a, b, of),
+				fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)}
 		},
 		"in chunks, too short": func(a, b, of int, body string) said {
 			body = body[:len(body)/2]
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nTransfer-Encoding: chunked", a, b, of), fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)}
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nTransfer-Encoding: chunked", a, b, of),
+				fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)}
 		},
 		"to the end of the connection": func(a, b, of int, body string) said {
 			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d", a, b, of), "WARNING: quota" + body}
@@ -36,26 +40,34 @@ func TestLies(t *testing.T) {
 			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b, of, len(body)), body}
 		},
 		"a part of it": func(a, b, of int, body string) said {
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b-10, of, len(body)-10), body[:len(body)-10]}
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b-10, of,
+				len(body)-10), body[:len(body)-10]}
 		},
 		"more than it": func(a, b, of int, body string) said {
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b+10, of+10, len(body)+10), "0123456789" + body}
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b+10, of+10,
+				len(body)+10), "0123456789" + body}
 		},
 		"another range": func(a, b, of int, body string) said {
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a+1, b+1, of+1, len(body)), body[1:] + "x"}
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a+1, b+1, of+1,
+				len(body)), body[1:] + "x"}
 		},
 		"of another size": func(a, b, of int, body string) said {
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b, of+7, len(body)), "x" + body[1:]}
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Length: %d", a, b, of+7,
+				len(body)), "x" + body[1:]}
 		},
 		"of no size": func(a, b, _ int, body string) said {
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/*\r\nContent-Length: %d", a, b, len(body)), body[1:] + "x"}
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/*\r\nContent-Length: %d", a, b,
+				len(body)), body[1:] + "x"}
 		},
 		"two ranges": func(a, b, of int, body string) said {
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Range: bytes 0-1/2\r\nContent-Length: %d", a, b, of, len(body)), body[1:] + "x"}
+			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Range: bytes 0-1/2\r\nContent-Length: %d",
+				a, b, of, len(body)), body[1:] + "x"}
 		},
 		"several parts": func(a, b, of int, body string) said {
 			body = ("--x\r\nContent-Range: bytes 0-9/10\r\n\r\n" + body)[:len(body)]
-			return said{fmt.Sprintf("Content-Range: bytes %d-%d/%d\r\nContent-Type: multipart/byteranges; boundary=x\r\nContent-Length: %d", a, b, of, len(body)), body}
+			return said{fmt.Sprintf(
+				"Content-Range: bytes %d-%d/%d\r\nContent-Type: multipart/byteranges; boundary=x\r\nContent-Length: %d",
+				a, b, of, len(body)), body}
 		},
 		"no word of which": func(_, _, _ int, body string) said {
 			return said{fmt.Sprintf("Content-Length: %d", len(body)), body[1:] + "x"}
@@ -83,7 +95,8 @@ func TestLies(t *testing.T) {
 					told := 0
 					r.web.wrong = func(w http.ResponseWriter, q *http.Request) bool {
 						all, a, b := r.web.files[q.URL.RequestURI()], 0, 0
-						if k, _ := fmt.Sscanf(q.Header.Get("Range"), "bytes=%d-%d", &a, &b); k < 2 || b >= len(all) || q.Header.Get("X-Line") != "line1" {
+						if k, _ := fmt.Sscanf(q.Header.Get("Range"), "bytes=%d-%d", &a, &b); k < 2 || b >= len(all) ||
+							q.Header.Get("X-Line") != "line1" {
 							return false
 						}
 						if !oneFile && q.Header.Get("If-Range") != fmt.Sprintf("\"%d-%x\"", len(all), all[:8]) {
@@ -98,7 +111,8 @@ func TestLies(t *testing.T) {
 						told++
 						r.web.mu.Unlock()
 						it := lie(a, b, len(all), string(all[a:b+1]))
-						_, _ = io.WriteString(c, fmt.Sprintf("HTTP/1.1 206 OK\r\nETag: \"%d-%x\"\r\n%s\r\n\r\n%s", len(all), all[:8], it.head, it.body))
+						_, _ = io.WriteString(c, fmt.Sprintf("HTTP/1.1 206 OK\r\nETag: \"%d-%x\"\r\n%s\r\n\r\n%s",
+							len(all), all[:8], it.head, it.body))
 						return true
 					}
 					r.get(list, nil)
@@ -111,7 +125,8 @@ func TestLies(t *testing.T) {
 						time.Sleep(time.Second)
 					}
 					res := r.stop()
-					if told < 2 && oneFile || told < 1 || int(res.Devices[1].Bytes) > size/8 || res.Segments+res.Passed != n {
+					if told < 2 && oneFile || told < 1 || int(res.Devices[1].Bytes) > size/8 ||
+						res.Segments+res.Passed != n {
 						t.Errorf("%d lies: %+v", told, res)
 					}
 				})
@@ -134,7 +149,8 @@ func TestFileEach(t *testing.T) {
 		r.web.put("/v/list.m3u8", []byte(text))
 		r.get("/v/list.m3u8", nil)
 		for i := range n {
-			r.get(fmt.Sprintf("/v/%d.mp4", i), data[i][:size/2], "Range", fmt.Sprintf("bytes=0-%d", size/2-1), "If-Range", fmt.Sprintf("\"%d-%x\"", size, data[i][:8]))
+			r.get(fmt.Sprintf("/v/%d.mp4", i), data[i][:size/2], "Range", fmt.Sprintf("bytes=0-%d", size/2-1),
+				"If-Range", fmt.Sprintf("\"%d-%x\"", size, data[i][:8]))
 			time.Sleep(4 * time.Second)
 		}
 		if res := r.stop(); res.Segments != n || res.Passed > 0 || r.web.asked("/v/3.mp4") != 1 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package playlist is an HTTP proxy for video players on the same device. It prefetches the
 // next segments of a playlist over several devices, in the order in which they are needed.
 // Package onload/board decides which device fetches what. Each device is an
@@ -94,20 +96,24 @@ func New(cfg Config) (*Proxy, error) {
 		cfg.memory = defaultMemory
 	}
 	loop, err := transfer.New(transfer.Config{
-		Devices: cfg.Devices, NewDevices: cfg.NewDevices, Scheduler: cfg.Scheduler, OnSuspend: cfg.OnSuspend, Log: cfg.Log,
+		Devices: cfg.Devices, NewDevices: cfg.NewDevices, Scheduler: cfg.Scheduler,
+		OnSuspend: cfg.OnSuspend, Log: cfg.Log,
 		NewClient: func(d fetch.Device) *http.Client {
 			return &http.Client{Transport: d.Transport, CheckRedirect: keepRedirect}
 		},
-		Times:      transfer.Times{StallTimeout: stallTimeout, ResponseTimeout: stallTimeout, FirstBackoff: firstBackoff, TickInterval: tickInterval},
+		Times: transfer.Times{StallTimeout: stallTimeout, ResponseTimeout: stallTimeout,
+			FirstBackoff: firstBackoff, TickInterval: tickInterval},
 		ErrStalled: errStalled, ErrNoResponse: errStalled, RecoveryBytes: minProgress})
 	if err != nil {
 		return nil, err
 	}
 	loop.Board.SetHome(0)
-	p := &Proxy{Config: cfg, prefetcher: &prefetcher{loop: loop, log: cfg.Log, memoryLimit: cfg.memory, library: newLibrary(), segments: map[segmentKey]*segment{},
+	p := &Proxy{Config: cfg, prefetcher: &prefetcher{loop: loop, log: cfg.Log, memoryLimit: cfg.memory,
+		library: newLibrary(), segments: map[segmentKey]*segment{},
 		queue: queue{loop, time.Now(), map[int]*segment{}}}}
-	p.forward = &httputil.ReverseProxy{Rewrite: rewriteRequest, Transport: cfg.Devices[0].Transport, FlushInterval: -1, ModifyResponse: p.inspectResponse,
-		ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug), ErrorHandler: p.replyUnreachable}
+	p.forward = &httputil.ReverseProxy{Rewrite: rewriteRequest, Transport: cfg.Devices[0].Transport, FlushInterval: -1,
+		ModifyResponse: p.inspectResponse,
+		ErrorLog:       slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug), ErrorHandler: p.replyUnreachable}
 	return p, nil
 }
 
@@ -119,11 +125,13 @@ func keepRedirect(*http.Request, []*http.Request) error { return http.ErrUseLast
 func (p *Proxy) Serve(ctx context.Context, l net.Listener) (Result, error) {
 	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		l.Close()
-		return Result{}, fault.New(fault.Usage, errors.New("the proxy listens on an address that other devices can reach"), "listen on 127.0.0.1")
+		return Result{}, fault.New(fault.Usage,
+			errors.New("the proxy listens on an address that other devices can reach"), "listen on 127.0.0.1")
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	s := &http.Server{Handler: p.newHandler(l.Addr().String()), ReadHeaderTimeout: stallTimeout, IdleTimeout: playerIdleTimeout, MaxHeaderBytes: 64 << 10,
+	s := &http.Server{Handler: p.newHandler(l.Addr().String()), ReadHeaderTimeout: stallTimeout,
+		IdleTimeout: playerIdleTimeout, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: splice.WithWebConn,
 		ErrorLog: slog.NewLogLogger(p.Log.Handler(), slog.LevelDebug)}
 	defer context.AfterFunc(ctx, func() { s.Close() })()

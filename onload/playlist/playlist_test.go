@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -29,7 +31,8 @@ func TestPlayer(t *testing.T) {
 	for _, c := range []struct {
 		rates  []unit.Rate
 		stalls bool
-	}{{[]unit.Rate{.375 * mbit}, true}, {[]unit.Rate{.25 * mbit}, true}, {[]unit.Rate{.375 * mbit, .25 * mbit}, false}} {
+	}{{[]unit.Rate{.375 * mbit}, true}, {[]unit.Rate{.25 * mbit}, true},
+		{[]unit.Rate{.375 * mbit, .25 * mbit}, false}} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, 0, c.rates...)
 			const n, size = 20, 250_000
@@ -45,7 +48,8 @@ func TestPlayer(t *testing.T) {
 			for _, d := range res.Devices {
 				all, wasted = all+d.Bytes, wasted+d.Wasted
 			}
-			if all-wasted != n*size || wasted > n*size/10 || res.Segments != n || res.Bytes != n*size || res.Unused != 0 || res.Passed != 0 {
+			if all-wasted != n*size || wasted > n*size/10 || res.Segments != n || res.Bytes != n*size ||
+				res.Unused != 0 || res.Passed != 0 {
 				t.Errorf("%+v", res)
 			}
 			if len(c.rates) > 1 && res.Devices[1].Bytes < all/4 {
@@ -68,11 +72,14 @@ func TestLikeTheOrigin(t *testing.T) {
 			from    int
 			to      int
 		}{
-			{nil, 200, 0, 300_000}, {[]string{"Range", "bytes=0-"}, 206, 0, 300_000}, {[]string{"Range", "bytes=100-199"}, 206, 100, 200},
-			{[]string{"Range", "bytes=299999-400000"}, 206, 299_999, 300_000}, {[]string{"Range", "bytes=300000-"}, 416, 0, 0},
+			{nil, 200, 0, 300_000}, {[]string{"Range", "bytes=0-"}, 206, 0, 300_000},
+			{[]string{"Range", "bytes=100-199"}, 206, 100, 200},
+			{[]string{"Range", "bytes=299999-400000"}, 206, 299_999, 300_000},
+			{[]string{"Range", "bytes=300000-"}, 416, 0, 0},
 			{[]string{"If-None-Match", `"300000-` + fmt.Sprintf("%x", data[5][:8]) + `"`}, 304, 0, 0},
 			{[]string{"Range", "bytes=-10"}, 206, 299_990, 300_000},
-			{[]string{"Range", "bytes=0-99", "If-Range", `"300000-` + fmt.Sprintf("%x", data[7][:8]) + `"`}, 206, 0, 100},
+			{[]string{"Range", "bytes=0-99", "If-Range", `"300000-` + fmt.Sprintf("%x", data[7][:8]) + `"`},
+				206, 0, 100},
 			{[]string{"Range", "bytes=0-99", "If-Range", `"an older one"`}, 200, 0, 300_000},
 		} {
 			a, got := r.get(fmt.Sprintf("/v/seg%d.ts?k=%d", i, i), nil, c.headers...)
@@ -82,7 +89,8 @@ func TestLikeTheOrigin(t *testing.T) {
 			if c.status == 206 && a.Header.Get("Content-Range") != fmt.Sprintf("bytes %d-%d/300000", c.from, c.to-1) {
 				t.Error(c.headers, a.Header)
 			}
-			if c.to > 0 && (a.Header.Get("ETag") == "" || a.Header.Get("X-Name") == "" || a.ContentLength != int64(c.to-c.from)) {
+			if c.to > 0 && (a.Header.Get("ETag") == "" || a.Header.Get("X-Name") == "" ||
+				a.ContentLength != int64(c.to-c.from)) {
 				t.Error(c.headers, a.Header, a.ContentLength)
 			}
 		}
@@ -118,7 +126,8 @@ func TestWindow(t *testing.T) {
 		if r.web.asked("/v/seg51.ts") == 0 || r.web.asked("/v/seg8.ts") != 0 {
 			t.Error(r.web.log)
 		}
-		if _, urls := r.held(); slices.ContainsFunc(urls, func(u string) bool { return !strings.Contains(u, "/seg5") && !strings.Contains(u, "/seg6") }) {
+		if _, urls := r.held(); slices.ContainsFunc(urls,
+			func(u string) bool { return !strings.Contains(u, "/seg5") && !strings.Contains(u, "/seg6") }) {
 			t.Errorf("%v are kept", urls)
 		}
 		for i := 51; i < 55; i++ {
@@ -163,7 +172,8 @@ high/list.m3u8
 		r.get("/high/seg1.ts?k=1", high[1])
 		lows := r.web.asked("/low/seg")
 		time.Sleep(20 * time.Second)
-		if r.web.asked("/low/seg") != lows || r.web.asked("/high/seg10.ts") == 0 || r.web.asked("/audio/seg10.ts") == 0 {
+		if r.web.asked("/low/seg") != lows || r.web.asked("/high/seg10.ts") == 0 ||
+			r.web.asked("/audio/seg10.ts") == 0 {
 			t.Error(r.web.log)
 		}
 		if _, urls := r.held(); slices.ContainsFunc(urls, func(u string) bool { return strings.Contains(u, "/low/") }) {
@@ -290,7 +300,8 @@ func TestHostile(t *testing.T) {
 					}
 					defer a.Body.Close()
 					got, err := io.ReadAll(a.Body)
-					if whole := err == nil && string(got) == string(data[i]); whole != (c.status[i] == 200) || c.status[i] != 0 && a.StatusCode != c.status[i] || c.status[i] == 0 && err == nil {
+					if whole := err == nil && string(got) == string(data[i]); whole != (c.status[i] == 200) ||
+						c.status[i] != 0 && a.StatusCode != c.status[i] || c.status[i] == 0 && err == nil {
 						t.Errorf("segment %d: %s, %d bytes, %v", i, a.Status, len(got), err)
 					}
 				}
@@ -333,7 +344,8 @@ func TestLineFails(t *testing.T) {
 func TestDash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, 8*mbit, 8*mbit)
-		r.web.put("/d/a.mpd", []byte(`<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static" mediaPresentationDuration="PT40S"><Period>
+		r.web.put("/d/a.mpd",
+			[]byte(`<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static" mediaPresentationDuration="PT40S"><Period>
 <AdaptationSet><SegmentTemplate timescale="10" duration="40" initialization="$RepresentationID$/i.mp4" media="$RepresentationID$/$Number%03d$.m4s"/>
 <Representation id="v1" bandwidth="1"/><Representation id="v2" bandwidth="2"/></AdaptationSet>
 <AdaptationSet><Representation id="s"><SegmentTemplate timescale="1" media="t$Time$.m4s"><SegmentTimeline><S t="7" d="4" r="9"/></SegmentTimeline></SegmentTemplate></Representation></AdaptationSet>
@@ -370,7 +382,8 @@ func TestDash(t *testing.T) {
 func TestDashLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, 8*mbit, 8*mbit)
-		r.web.put("/d/a.mpd", []byte(`<MPD type="dynamic" availabilityStartTime="`+time.Now().UTC().Format(time.RFC3339)+`"><Period>
+		r.web.put("/d/a.mpd",
+			[]byte(`<MPD type="dynamic" availabilityStartTime="`+time.Now().UTC().Format(time.RFC3339)+`"><Period>
 <AdaptationSet><Representation id="v"><SegmentTemplate duration="4" media="$Number$"/></Representation></AdaptationSet></Period></MPD>`))
 		var data [][]byte
 		for i := range 20 {

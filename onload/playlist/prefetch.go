@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -255,7 +257,8 @@ func (p *prefetcher) newSegment(r *playback, e entry, due time.Time) *segment {
 	if u, err := url.Parse(e.url); err == nil {
 		same = u.Host == r.requestHost
 	}
-	s := &segment{entry: e, playback: r, dueTime: due, requestHeader: prefetchHeader(r.requestHeader, same), size: board.Unknown, excluded: transfer.Excluded{}, changed: make(chan struct{})}
+	s := &segment{entry: e, playback: r, dueTime: due, requestHeader: prefetchHeader(r.requestHeader, same),
+		size: board.Unknown, excluded: transfer.Excluded{}, changed: make(chan struct{})}
 	if e.to != board.Unknown {
 		s.size = e.to - e.from
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -52,7 +54,8 @@ func acceptsGzip(h http.Header) bool {
 	for coding := range strings.SplitSeq(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
 		name, weight, _ := strings.Cut(coding, ";")
 		if strings.EqualFold(strings.TrimSpace(name), "gzip") {
-			return !strings.HasPrefix(strings.ReplaceAll(weight, " ", ""), "q=0") || strings.ContainsAny(weight, "123456789")
+			return !strings.HasPrefix(strings.ReplaceAll(weight, " ", ""), "q=0") ||
+				strings.ContainsAny(weight, "123456789")
 		}
 	}
 	return false
@@ -315,7 +318,8 @@ func (y *reply) matchesRequest(a *response, size unit.Bytes) bool {
 		}
 	}
 	for _, name := range names {
-		if name == "*" || !strings.EqualFold(name, "Accept-Encoding") && !slices.Equal(y.segment.requestHeader.Values(name), y.request.Header.Values(name)) {
+		if name == "*" || !strings.EqualFold(name, "Accept-Encoding") &&
+			!slices.Equal(y.segment.requestHeader.Values(name), y.request.Header.Values(name)) {
 			return false
 		}
 	}
@@ -364,7 +368,8 @@ func removeHopHeaders(h http.Header) {
 			h.Del(textproto.TrimString(name))
 		}
 	}
-	for _, name := range []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"} {
+	for _, name := range []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate",
+		"Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"} {
 		h.Del(name)
 	}
 }

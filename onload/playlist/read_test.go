@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -46,7 +48,8 @@ func formatEntries(l listing) (all []string) {
 func TestReadHLS(t *testing.T) {
 	at := mustParse(t, "http://tv.test/a/list.m3u8?t=1&_HLS_msn=4&_HLS_part=1")
 	for _, c := range []struct{ text, want string }{
-		{"#EXTM3U\r\n#EXT-X-MEDIA-SEQUENCE:7\r\n#EXTINF:4.5,title, with\r\nx.ts?k=a/b\r\n#EXTINF:4,\r\n/y.ts\r\n", "7:a/x.ts?k=a/b 4.5s|8:y.ts 4s"},
+		{"#EXTM3U\r\n#EXT-X-MEDIA-SEQUENCE:7\r\n#EXTINF:4.5,title, with\r\nx.ts?k=a/b\r\n#EXTINF:4,\r\n/y.ts\r\n",
+			"7:a/x.ts?k=a/b 4.5s|8:y.ts 4s"},
 		{"#EXTM3U\n#EXT-X-MAP:URI=\"i.mp4\",BYTERANGE=\"10@0\"\n#EXTINF:1,\n#EXT-X-BYTERANGE:90@10\nv.mp4\n#EXTINF:1,\n#EXT-X-BYTERANGE:50\nv.mp4\n#EXT-X-MAP:URI=\"i.mp4\",BYTERANGE=\"10@0\"\n#EXTINF:1,\n#EXT-X-BYTERANGE:5\nw.mp4\n",
 			"i0:a/i.mp4 0-10 0s|0:a/v.mp4 10-100 1s|1:a/v.mp4 100-150 1s|2:a/w.mp4 0-5 1s"},
 		{"#EXTM3U\n#EXT-X-MAP:URI=\"i.mp4\",BYTERANGE=\"10\"\n#EXTINF:x,\nv.mp4", "i0:a/i.mp4 0-10 0s|0:a/v.mp4 0s"},
@@ -64,8 +67,10 @@ func TestReadHLS(t *testing.T) {
 	if _, ok := parseHLS(at, "<html>"); ok {
 		t.Error("a page is taken for a playlist")
 	}
-	l, _ := parseHLS(at, "#EXTM3U\n#EXT-X-MEDIA:TYPE=AUDIO,NAME=\"a,URI=x\",URI=\"b.m3u8\"\n#EXT-X-STREAM-INF:BANDWIDTH=1\nc.m3u8?_HLS_x=1\n")
-	if len(l.tracks) != 0 || l.groups["http://tv.test/a/b.m3u8"] == "" || l.groups["http://tv.test/a/c.m3u8"] == "" || len(l.groups) != 2 {
+	l, _ := parseHLS(at,
+		"#EXTM3U\n#EXT-X-MEDIA:TYPE=AUDIO,NAME=\"a,URI=x\",URI=\"b.m3u8\"\n#EXT-X-STREAM-INF:BANDWIDTH=1\nc.m3u8?_HLS_x=1\n")
+	if len(l.tracks) != 0 || l.groups["http://tv.test/a/b.m3u8"] == "" ||
+		l.groups["http://tv.test/a/c.m3u8"] == "" || len(l.groups) != 2 {
 		t.Errorf("%+v", l)
 	}
 }
@@ -100,7 +105,8 @@ func TestReadDASH(t *testing.T) {
 	if parseMPD(at, "<html/>", 0) != nil || parseMPD(at, "<MPD", 0) != nil {
 		t.Error("what is no MPD is read")
 	}
-	for s, want := range map[string]time.Duration{"PT1H2M3.5S": time.Hour + 2*time.Minute + 3500*time.Millisecond, "P1DT1S": 24*time.Hour + time.Second, "": -1, "P": -1, "1": -1} {
+	for s, want := range map[string]time.Duration{"PT1H2M3.5S": time.Hour + 2*time.Minute + 3500*time.Millisecond,
+		"P1DT1S": 24*time.Hour + time.Second, "": -1, "P": -1, "1": -1} {
 		if d, ok := parseDuration(s); ok != (want >= 0) || ok && d != want {
 			t.Errorf("%q: %v, %v", s, d, ok)
 		}
@@ -144,7 +150,8 @@ func TestPlaylistBounds(t *testing.T) {
 	short := "http://tv.test/x"
 	many := strings.Repeat("#EXTINF:1,\ns.ts\n", 6_000)
 	mpdOf := func(media, set string) string {
-		return `<MPD mediaPresentationDuration="PT9000S"><Period><AdaptationSet><SegmentTemplate duration="1" media="` + media + `"/>` + set + `</AdaptationSet></Period></MPD>`
+		return `<MPD mediaPresentationDuration="PT9000S"><Period><AdaptationSet><SegmentTemplate duration="1" media="` +
+			media + `"/>` + set + `</AdaptationSet></Period></MPD>`
 	}
 	one := `<Representation id="a"/>`
 	for _, c := range []struct {
@@ -155,9 +162,11 @@ func TestPlaylistBounds(t *testing.T) {
 		{"HLS", strings.Replace(long, strings.Repeat("a", 8<<10), strings.Repeat("a", 1900), 1), "#EXTM3U\n" + many, 1},
 		{"long template", short, mpdOf(strings.Repeat("b", 8<<10)+"$Number$", one), 0},
 		{"wide template", short, mpdOf(strings.Repeat("$Number%099d$", 100), one), 0},
-		{"template below a long URL", strings.Replace(long, strings.Repeat("a", 8<<10), strings.Repeat("a", 1900), 1), mpdOf("$Number$", one), 1},
+		{"template below a long URL", strings.Replace(long, strings.Repeat("a", 8<<10), strings.Repeat("a", 1900), 1),
+			mpdOf("$Number$", one), 1},
 		{"many representations", short, mpdOf("$RepresentationID$-$Number$", strings.Repeat(one, 1_000)), 1},
-		{"long names", short, mpdOf("$RepresentationID$-$Number$", `<Representation id="`+strings.Repeat("c", 3<<10)+`"/>`), 0},
+		{"long names", short,
+			mpdOf("$RepresentationID$-$Number$", `<Representation id="`+strings.Repeat("c", 3<<10)+`"/>`), 0},
 	} {
 		u, err := url.Parse(c.at)
 		if err != nil {
@@ -175,7 +184,8 @@ func TestPlaylistBounds(t *testing.T) {
 				sum += len(e.url)
 			}
 		}
-		if sum > maxURLBytes || sum != l.urlBytes || len(l.tracks) < min(c.tracks, 1) || len(l.tracks) > maxTracks || c.tracks == 0 && sum > 0 {
+		if sum > maxURLBytes || sum != l.urlBytes || len(l.tracks) < min(c.tracks, 1) || len(l.tracks) > maxTracks ||
+			c.tracks == 0 && sum > 0 {
 			t.Errorf("%s: %d tracks, %d bytes of URLs, told as %d", c.name, len(l.tracks), sum, l.urlBytes)
 		}
 	}
@@ -185,7 +195,8 @@ func TestPlaylistBounds(t *testing.T) {
 func realServer(t *testing.T) (address string) {
 	t.Helper()
 	own := &http.Transport{}
-	p, err := New(Config{Devices: []fetch.Device{{Name: "own", Transport: own}}, Dial: (&net.Dialer{}).DialContext, memory: unit.MB})
+	p, err := New(Config{Devices: []fetch.Device{{Name: "own", Transport: own}},
+		Dial: (&net.Dialer{}).DialContext, memory: unit.MB})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +218,10 @@ func realServer(t *testing.T) (address string) {
 
 // TestTunnel: what is encrypted passes unseen.
 func TestTunnel(t *testing.T) {
-	site := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "#EXTM3U\n") }))
+	site := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		_, _ = io.WriteString(w, "#EXTM3U\n")
+	}))
 	defer site.Close()
 	address := realServer(t)
 	through := site.Client().Transport.(*http.Transport).Clone()
@@ -222,7 +236,8 @@ func TestTunnel(t *testing.T) {
 	if err != nil || string(text) != "#EXTM3U\n" {
 		t.Errorf("%q, %v", text, err)
 	}
-	for _, line := range []string{"GET /x HTTP/1.1\r\nHost: evil.test", "GET https://x.test/ HTTP/1.1\r\nHost: x.test", "CONNECT " + address + " HTTP/1.1\r\nHost: " + address} {
+	for _, line := range []string{"GET /x HTTP/1.1\r\nHost: evil.test", "GET https://x.test/ HTTP/1.1\r\nHost: x.test",
+		"CONNECT " + address + " HTTP/1.1\r\nHost: " + address} {
 		c, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)

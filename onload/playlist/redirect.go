@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -48,7 +50,8 @@ func (p *prefetcher) handleRedirect(s *segment, now time.Time) {
 	}
 	s.playback.isRedirected = true
 	for _, o := range p.segments { // helpers would be redirected too
-		if o.playback == s.playback && o != s && o.response == nil && o.readers == 0 && !o.lookingUp && !o.leftToPlayer && !p.queue.isUnderWay(o) {
+		if o.playback == s.playback && o != s && o.response == nil && o.readers == 0 && !o.lookingUp &&
+			!o.leftToPlayer && !p.queue.isUnderWay(o) {
 			p.removeSegment(o)
 		}
 	}

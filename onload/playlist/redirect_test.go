@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -24,7 +26,8 @@ func (e *edge) answer(w http.ResponseWriter, r *http.Request) bool {
 	e.rig.web.mu.Lock()
 	defer e.rig.web.mu.Unlock()
 	own := r.Host == "tv.test"
-	if secret := r.Header.Get("Cookie") + r.Header.Get("Authorization"); !own && secret != "" || own && !strings.Contains(secret, "mine") {
+	if secret := r.Header.Get("Cookie") + r.Header.Get("Authorization"); !own && secret != "" || own &&
+		!strings.Contains(secret, "mine") {
 		e.leaks = append(e.leaks, fmt.Sprintf("%s%s: %q", r.Host, r.URL.Path, secret))
 	}
 	switch name := r.URL.RequestURI(); {
@@ -59,7 +62,8 @@ func TestRedirected(t *testing.T) {
 			q.Header.Set("Cookie", "a=mine")
 			q.Header.Set("Authorization", "mine")
 			seen := 0
-			c := &http.Client{Transport: r.player.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { seen++; return nil }}
+			c := &http.Client{Transport: r.player.Transport,
+				CheckRedirect: func(*http.Request, []*http.Request) error { seen++; return nil }}
 			a, err := c.Do(q)
 			if err != nil {
 				t.Fatal(err)
@@ -113,7 +117,8 @@ func TestRedirected(t *testing.T) {
 // what it leads to is not asked for.
 func TestRedirectedWrongly(t *testing.T) {
 	for name, to := range map[string]string{
-		"to itself": "", "encrypted": "https://b.test/x", "a password": "http://u:p@b.test/x", "none": "-", "no end": "http://c.test/1",
+		"to itself": "", "encrypted": "https://b.test/x", "a password": "http://u:p@b.test/x", "none": "-",
+		"no end": "http://c.test/1",
 		"a file": "file:///etc/passwd",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +127,8 @@ func TestRedirectedWrongly(t *testing.T) {
 				data := r.vod("/v", 12, 100_000)
 				hops := 0
 				r.web.wrong = func(w http.ResponseWriter, q *http.Request) bool {
-					is := strings.HasPrefix(q.URL.Path, "/v/seg") && !strings.HasPrefix(q.URL.Path, "/v/seg0.") || q.Host != "tv.test"
+					is := strings.HasPrefix(q.URL.Path, "/v/seg") &&
+						!strings.HasPrefix(q.URL.Path, "/v/seg0.") || q.Host != "tv.test"
 					switch {
 					case !is:
 						return false
@@ -144,7 +150,8 @@ func TestRedirectedWrongly(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				for i := 1; i < 6; i++ {
 					a, got := r.get(hlsPaths("/v", 12)[i], nil)
-					if a == nil || a.StatusCode != http.StatusMovedPermanently || len(got) > 0 || name == "encrypted" && a.Header.Get("Location") != to {
+					if a == nil || a.StatusCode != http.StatusMovedPermanently || len(got) > 0 || name == "encrypted" &&
+						a.Header.Get("Location") != to {
 						t.Errorf("segment %d: %v, %d bytes", i, a, len(got))
 					}
 					time.Sleep(5 * time.Second)

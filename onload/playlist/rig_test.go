@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -221,7 +223,8 @@ func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
 		}
 		ended <- res
 	}()
-	through := &http.Transport{DialContext: at.dial, Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy"}), DisableCompression: true}
+	through := &http.Transport{DialContext: at.dial, Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy"}),
+		DisableCompression: true}
 	r.player = &http.Client{Transport: through, CheckRedirect: keepRedirect}
 	r.stop = func() Result {
 		through.CloseIdleConnections()
@@ -313,7 +316,12 @@ func (r *rig) play(paths []string, data [][]byte, each, keep time.Duration) (sta
 }
 
 // playNoting plays as play does, and calls note with each segment that the player has.
-func (r *rig) playNoting(paths []string, data [][]byte, each, keep time.Duration, note func(i int)) (stalled time.Duration) {
+func (r *rig) playNoting(
+	paths []string,
+	data [][]byte,
+	each, keep time.Duration,
+	note func(i int),
+) (stalled time.Duration) {
 	var ready time.Time // until when it can play
 	for i, p := range paths {
 		if i > 0 {

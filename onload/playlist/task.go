@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -27,7 +29,8 @@ func (p *prefetcher) Schedule() (more bool) {
 // StartJob implements transfer.Task.
 func (p *prefetcher) StartJob(of *transfer.Job) transfer.Carrier {
 	s := p.queue.segments[of.Item.Object]
-	j := &job{Job: of, prefetcher: p, segment: s, header: s.requestHeader.Clone(), from: of.Item.From, to: of.Item.To, ranged: s.split || s.to != board.Unknown}
+	j := &job{Job: of, prefetcher: p, segment: s, header: s.requestHeader.Clone(), from: of.Item.From, to: of.Item.To,
+		ranged: s.split || s.to != board.Unknown}
 	if s.split {
 		j.ifRange = s.response.validator()
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package playlist
 
 import (
@@ -56,7 +58,8 @@ func TestWholeAsRange(t *testing.T) {
 					t.Fatal(a)
 				}
 				a, _ = r.get("/v/seg0.ts?k=0", data[0], "Range", "bytes=0-", "Icy-MetaData", "1")
-				if a.StatusCode != http.StatusPartialContent || a.Header.Get("Content-Range") != "bytes 0-99999/100000" {
+				if a.StatusCode != http.StatusPartialContent ||
+					a.Header.Get("Content-Range") != "bytes 0-99999/100000" {
 					t.Error(a.Status, a.Header)
 				}
 				time.Sleep(5 * time.Second)
@@ -73,7 +76,8 @@ func TestWholeAsRange(t *testing.T) {
 // player takes.
 func TestCodings(t *testing.T) {
 	for accepted, want := range map[string]string{
-		"": "identity", "br": "identity", "gzip, deflate, br, zstd": "gzip", "GZIP;q=0.5": "gzip", "gzip; q=0.0": "identity", "*": "identity",
+		"": "identity", "br": "identity", "gzip, deflate, br, zstd": "gzip", "GZIP;q=0.5": "gzip",
+		"gzip; q=0.0": "identity", "*": "identity",
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, 0, 8*mbit, 8*mbit)

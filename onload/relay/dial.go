@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package relay
 
 import (
@@ -48,7 +50,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	if network != "tcp" && network != "tcp4" && network != "tcp6" {
 		return nil, fault.New(fault.Unsupported, fmt.Errorf("a helper connects only by TCP, not by %q", network), "")
 	}
-	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isValidPort(port) || text.Short(addr, maxErrorText) != addr || strings.Contains(addr, " ") {
+	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isValidPort(port) ||
+		text.Short(addr, maxErrorText) != addr || strings.Contains(addr, " ") {
 		return nil, fault.New(fault.Usage, fmt.Errorf("%q is not a valid host:port", addr), "")
 	}
 	c, err := d.dialHelper(ctx)
@@ -64,14 +67,16 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 // Transport returns an http.Transport whose connections all go through the helper and are reused.
 // Its CloseIdleConnections closes unused ones.
 func (d *Dialer) Transport() *http.Transport {
-	return &http.Transport{DialContext: d.DialContext, IdleConnTimeout: idleConnTimeout, MaxIdleConnsPerHost: maxPerPrimary,
+	return &http.Transport{DialContext: d.DialContext, IdleConnTimeout: idleConnTimeout,
+		MaxIdleConnsPerHost: maxPerPrimary,
 		TLSHandshakeTimeout: 2 * handshakeTimeout, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: 1 << 20}
 }
 
 // dialHelper connects to the helper, at the first address that works.
 func (d *Dialer) dialHelper(ctx context.Context) (c *tls.Conn, err error) {
 	if len(d.Addresses) == 0 {
-		return nil, fault.New(fault.NotFound, errors.New("no address of the helper is known"), "run `mpbond helper --onload` on the helper, in the same network")
+		return nil, fault.New(fault.NotFound, errors.New("no address of the helper is known"),
+			"run `mpbond helper --onload` on the helper, in the same network")
 	}
 	first := int(d.lastGoodAddress.Load())
 	for k := range d.Addresses {
@@ -105,7 +110,13 @@ func (d *Dialer) dialAddress(ctx context.Context, addr string, within time.Durat
 
 // DialTLS connects to addr and performs the TLS handshake of cfg, both within a time limit. Errors
 // are faults.
-func DialTLS(ctx context.Context, addr string, opt tcp.Options, cfg *tls.Config, within time.Duration) (*tls.Conn, error) {
+func DialTLS(
+	ctx context.Context,
+	addr string,
+	opt tcp.Options,
+	cfg *tls.Config,
+	within time.Duration,
+) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	c, err := tcp.Dial(ctx, addr, opt)
@@ -116,7 +127,8 @@ func DialTLS(ctx context.Context, addr string, opt tcp.Options, cfg *tls.Config,
 	if err := sec.HandshakeContext(ctx); err != nil {
 		c.Close()
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = fault.New(fault.Timeout, fmt.Errorf("%s does not answer: %w", addr, err), "check that mpbond is running there and that the link is good")
+			err = fault.New(fault.Timeout, fmt.Errorf("%s does not answer: %w", addr, err),
+				"check that mpbond is running there and that the link is good")
 		}
 		return nil, identity.ExplainTLS(err)
 	}
@@ -149,11 +161,14 @@ func (d *Dialer) requestTunnel(ctx context.Context, c *tls.Conn, addr string) (_
 	case fault.KindOf(explained) != "" && fault.KindOf(explained) != fault.Other:
 		return nil, explained
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fault.New(fault.Protocol, errors.New("the helper closed the connection"), "see the log of the helper")
+		return nil, fault.New(fault.Protocol, errors.New("the helper closed the connection"),
+			"see the log of the helper")
 	case err != nil && head.N == 0:
-		return nil, fault.New(fault.Protocol, fmt.Errorf("the response of the helper exceeds %d bytes", maxHeaderBytes), "")
+		return nil, fault.New(fault.Protocol,
+			fmt.Errorf("the response of the helper exceeds %d bytes", maxHeaderBytes), "")
 	case err != nil:
-		return nil, fault.New(fault.Protocol, fmt.Errorf("invalid response of the helper: %w", err), "install the same release of mpbond on both devices")
+		return nil, fault.New(fault.Protocol, fmt.Errorf("invalid response of the helper: %w", err),
+			"install the same release of mpbond on both devices")
 	case a.StatusCode != http.StatusOK:
 		return nil, parseRefusal(a)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package relay
 
 import (
@@ -66,7 +68,8 @@ func (f Finder) Find(ctx context.Context) (list []*Dialer, err error) {
 		err = nil
 	}
 	// discovered helpers first
-	slices.SortStableFunc(list, func(a, b *Dialer) int { return -cmp.Compare(len(at[a.Helper.Key]), len(at[b.Helper.Key])) })
+	slices.SortStableFunc(list,
+		func(a, b *Dialer) int { return -cmp.Compare(len(at[a.Helper.Key]), len(at[b.Helper.Key])) })
 	return list, err
 }
 

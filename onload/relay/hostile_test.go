@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package relay
 
 import (
@@ -163,7 +165,8 @@ func TestLimits(t *testing.T) {
 // openHandshaken is a connection of laptop's after the handshake.
 func openHandshaken(t testing.TB, w *world) *tls.Conn {
 	t.Helper()
-	c, err := DialTLS(t.Context(), w.addr, tcp.Options{}, keys().laptop.ClientConfig(keys().helper.Public(), ALPN), addressTimeout)
+	c, err := DialTLS(t.Context(), w.addr, tcp.Options{},
+		keys().laptop.ClientConfig(keys().helper.Public(), ALPN), addressTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +276,8 @@ func TestBadAnswers(t *testing.T) {
 		}
 		sec.Close()
 	})
-	d := &Dialer{Key: keys().laptop, Helper: identity.Peer{Name: "phone", Key: keys().helper.Public()}, Addresses: []string{at}}
+	d := &Dialer{Key: keys().laptop, Helper: identity.Peer{Name: "phone", Key: keys().helper.Public()},
+		Addresses: []string{at}}
 	for _, answer = range []string{
 		"", "H", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\n", "SSH-2.0-x\r\n\r\n", "HTTP/1.1 ten\r\n\r\n", "\x00\x01\x02",
 		"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", maxHeaderBytes) + "\r\n",
@@ -290,7 +294,8 @@ func TestBadAnswers(t *testing.T) {
 			continue
 		}
 		kind := fault.KindOf(err)
-		if !slices.Contains([]fault.Kind{fault.Protocol, fault.Limit}, kind) || len(err.Error()) > 2*maxErrorText || strings.ContainsAny(err.Error(), "\x1b\n") || time.Since(begin) > 5*time.Second {
+		if !slices.Contains([]fault.Kind{fault.Protocol, fault.Limit}, kind) || len(err.Error()) > 2*maxErrorText ||
+			strings.ContainsAny(err.Error(), "\x1b\n") || time.Since(begin) > 5*time.Second {
 			t.Errorf("%.60q: %v (%s)", answer, err, kind)
 		}
 	}
@@ -300,7 +305,8 @@ func TestBadAnswers(t *testing.T) {
 // further than the handshake, and of one source only so many are attended to at once.
 func TestStrangers(t *testing.T) {
 	w := newWorld(t)
-	if err := w.trust.Add(identity.Peer{Name: "vps", Roles: []identity.Role{identity.RoleServer, identity.RoleHelper}, Key: keys().stranger.Public()}); err != nil {
+	if err := w.trust.Add(identity.Peer{Name: "vps", Roles: []identity.Role{identity.RoleServer, identity.RoleHelper},
+		Key: keys().stranger.Public()}); err != nil {
 		t.Fatal(err)
 	}
 	for name, cfg := range map[string]*tls.Config{
@@ -328,7 +334,8 @@ func TestStrangers(t *testing.T) {
 		defer c.Close()
 		silent = append(silent, c)
 	}
-	if _, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", "192.0.2.1:80"); !fault.Is(err, fault.Permission) {
+	if _, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp",
+		"192.0.2.1:80"); !fault.Is(err, fault.Permission) {
 		t.Errorf("a primary beside silent callers of its address is not answered: %v", err)
 	}
 	_ = silent[0].SetReadDeadline(time.Now().Add(time.Minute))
@@ -365,7 +372,8 @@ func TestServeEnds(t *testing.T) {
 	w := newWorld(t)
 	done := make(chan error, 1)
 	go func() {
-		done <- New(Config{Key: keys().helper, Trust: w.trust, Log: slog.New(slog.DiscardHandler)}).Serve(context.Background(), l)
+		done <- New(Config{Key: keys().helper, Trust: w.trust,
+			Log: slog.New(slog.DiscardHandler)}).Serve(context.Background(), l)
 	}()
 	l.Close()
 	if err := <-done; !errors.Is(err, net.ErrClosed) {

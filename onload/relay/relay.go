@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package relay carries connections of a primary over the Internet connection of a
 // helper. The helper listens; the primary asks it by HTTP CONNECT to connect to a
 // server. For onload/fetch each helper is a further device. No bond is involved, and
@@ -91,7 +93,9 @@ type Relay struct {
 
 // New returns a relay. Call Serve to run it.
 func New(cfg Config) *Relay {
-	return &Relay{cfg: cfg, handshakeLimit: tcp.NewAdmissionLimit(maxHandshakes, maxPerAddress, maxPerMinute), refusalLog: loglimit.New(cfg.Log), handshakeTimeout: handshakeTimeout, idleTimeout: idleTimeout, reviewInterval: reviewInterval, tunnels: map[*tunnel]bool{}}
+	return &Relay{cfg: cfg, handshakeLimit: tcp.NewAdmissionLimit(maxHandshakes, maxPerAddress, maxPerMinute),
+		refusalLog: loglimit.New(cfg.Log), handshakeTimeout: handshakeTimeout, idleTimeout: idleTimeout,
+		reviewInterval: reviewInterval, tunnels: map[*tunnel]bool{}}
 }
 
 // Serve accepts connections at l until ctx ends or l fails. Then it closes all connections and
@@ -133,7 +137,8 @@ func (r *Relay) serveConn(ctx context.Context, c *tcp.Conn, v *tcp.Slot) {
 		} else if errors.Is(err, io.EOF) { // a device looking for helpers
 			r.cfg.Log.Debug("onload connection closed without a request", "from", c.RemoteAddr())
 		} else if ctx.Err() == nil {
-			r.refusalLog.Log(slog.LevelInfo, string(fault.KindOf(err)), "onload connection refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+			r.refusalLog.Log(slog.LevelInfo, string(fault.KindOf(err)), "onload connection refused", "from",
+				c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
 		}
 		return
 	}
@@ -149,12 +154,13 @@ func (r *Relay) serveConn(ctx context.Context, c *tcp.Conn, v *tcp.Slot) {
 // known peer it returns the tunnel even on an error, which it has then reported to the peer.
 func (r *Relay) acceptTunnel(ctx context.Context, c *tcp.Conn, v *tcp.Slot) (*tunnel, error) {
 	_ = c.SetDeadline(time.Now().Add(r.handshakeTimeout))
-	sec := tls.Server(c, identity.OnHello(r.cfg.Key.ServerConfig(ALPN, r.cfg.Trust.Allowed(identity.RolePrimary)), func() error {
-		if !v.AwaitTurn() {
-			return errTooManyHandshakes
-		}
-		return nil
-	}))
+	sec := tls.Server(c,
+		identity.OnHello(r.cfg.Key.ServerConfig(ALPN, r.cfg.Trust.Allowed(identity.RolePrimary)), func() error {
+			if !v.AwaitTurn() {
+				return errTooManyHandshakes
+			}
+			return nil
+		}))
 	if err := sec.HandshakeContext(ctx); err != nil {
 		return nil, identity.ExplainTLS(err)
 	}
@@ -201,7 +207,8 @@ func readConnectRequest(in *bufio.Reader) (string, error) {
 			return q.RequestURI, nil
 		}
 	}
-	return "", fault.New(fault.Protocol, fmt.Errorf("invalid request: %w", err), "only primaries of mpbond may connect to this port")
+	return "", fault.New(fault.Protocol, fmt.Errorf("invalid request: %w", err),
+		"only primaries of mpbond may connect to this port")
 }
 
 // runTunnel connects a tunnel to its server and relays data until it ends. An error means that no
@@ -244,11 +251,14 @@ func (r *Relay) checkAddress(to netip.AddrPort) error {
 }
 
 var (
-	errForbidden         = fault.New(fault.Permission, errors.New("the helper does not connect to private addresses (its owner may allow some)"), "")
-	errDistrusted        = fault.New(fault.UnknownDevice, errors.New("the helper no longer trusts this device"), "")
-	errPaused            = fault.New(fault.Limit, errors.New("this device is paused there"), "on the helper run `mpbond resume NAME`")
-	errTooManyHandshakes = fault.New(fault.Limit, errors.New("too many connections are waiting for their handshake"), "")
-	errIdle              = errors.New("idle timeout")
+	errForbidden = fault.New(fault.Permission,
+		errors.New("the helper does not connect to private addresses (its owner may allow some)"), "")
+	errDistrusted = fault.New(fault.UnknownDevice, errors.New("the helper no longer trusts this device"), "")
+	errPaused     = fault.New(fault.Limit, errors.New("this device is paused there"),
+		"on the helper run `mpbond resume NAME`")
+	errTooManyHandshakes = fault.New(fault.Limit,
+		errors.New("too many connections are waiting for their handshake"), "")
+	errIdle = errors.New("idle timeout")
 )
 
 // addTunnel registers a tunnel, within the limits.
@@ -262,7 +272,9 @@ func (r *Relay) addTunnel(t *tunnel) error {
 		}
 	}
 	if len(r.tunnels) >= maxTunnels || own >= maxPerPrimary {
-		return fault.New(fault.Limit, fmt.Errorf("the helper is at its limit: it carries %d connections, %d of them for this device", len(r.tunnels), own), "")
+		return fault.New(fault.Limit,
+			fmt.Errorf("the helper is at its limit: it carries %d connections, %d of them for this device",
+				len(r.tunnels), own), "")
 	}
 	t.markActive()
 	r.tunnels[t] = true

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package relay
 
 import (
@@ -56,12 +58,14 @@ func newWorld(t testing.TB, prepare ...func(*Relay)) *world {
 		t.Fatal(err)
 	}
 	for name, key := range map[string]*identity.Key{"laptop": keys().laptop, "other": keys().other} {
-		if err := trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RolePrimary}, Key: key.Public()}); err != nil {
+		if err := trust.Add(identity.Peer{Name: name, Roles: []identity.Role{identity.RolePrimary},
+			Key: key.Public()}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w := &world{t: t, trust: trust}
-	w.r = New(Config{Key: keys().helper, Trust: trust, AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Log: slog.New(slog.DiscardHandler),
+	w.r = New(Config{Key: keys().helper, Trust: trust,
+		AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Log: slog.New(slog.DiscardHandler),
 		CheckAllowed: func(context.Context, identity.Peer, string) error {
 			if err := w.may.Load(); err != nil {
 				return *err
@@ -98,7 +102,8 @@ func (w *world) serve() {
 func (w *world) forbid(err error) { w.may.Store(&err) }
 
 func (w *world) dialer(key *identity.Key) *Dialer {
-	return &Dialer{Key: key, Helper: identity.Peer{Name: "phone", Key: keys().helper.Public()}, Addresses: []string{w.addr}}
+	return &Dialer{Key: key, Helper: identity.Peer{Name: "phone", Key: keys().helper.Public()},
+		Addresses: []string{w.addr}}
 }
 
 // client fetches through the helper.
@@ -217,7 +222,8 @@ func TestRoundTrips(t *testing.T) {
 			s = w.r.Status()
 			return len(s.Tunnels) == 1 && s.Tunnels[0].Up >= 2<<20 && s.Tunnels[0].Down >= 8<<20
 		})
-		if len(s.Tunnels) != 1 || s.Tunnels[0].Primary != "laptop" || s.Tunnels[0].Server != site.Listener.Addr().String() {
+		if len(s.Tunnels) != 1 || s.Tunnels[0].Primary != "laptop" ||
+			s.Tunnels[0].Server != site.Listener.Addr().String() {
 			t.Errorf("%+v", s)
 		}
 		c.CloseIdleConnections()
@@ -351,12 +357,14 @@ func TestAddresses(t *testing.T) {
 // TestCancel: a context that ends gives up at once, at whatever step.
 func TestCancel(t *testing.T) {
 	silent := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
-	d := &Dialer{Key: keys().laptop, Helper: identity.Peer{Name: "phone", Key: keys().helper.Public()}, Addresses: []string{silent}}
+	d := &Dialer{Key: keys().laptop, Helper: identity.Peer{Name: "phone", Key: keys().helper.Public()},
+		Addresses: []string{silent}}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
 	begin := time.Now()
-	if _, err := d.DialContext(ctx, "tcp", "192.0.2.1:80"); err == nil || time.Since(begin) > addressTimeout-time.Second {
+	if _, err := d.DialContext(ctx, "tcp", "192.0.2.1:80"); err == nil ||
+		time.Since(begin) > addressTimeout-time.Second {
 		t.Errorf("%v after %v", err, time.Since(begin))
 	}
 
@@ -383,13 +391,17 @@ func TestFind(t *testing.T) {
 	}
 	add := func(name string, key *identity.Key, role identity.Role, addrs ...string) {
 		t.Helper()
-		if err := trust.Add(identity.Peer{Name: name, Roles: []identity.Role{role}, Key: key.Public(), Addresses: addrs}); err != nil {
+		if err := trust.Add(identity.Peer{Name: name, Roles: []identity.Role{role}, Key: key.Public(),
+			Addresses: addrs}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	at := netip.MustParseAddrPort
 	found := []discovery.Found{{Addr: at(w.addr)}, {Addr: at(echoServer(t))}, {ID: "lies", Addr: at("127.0.0.1:1")}}
-	f := Finder{Key: keys().laptop, Trust: trust, Discover: func(context.Context) ([]discovery.Found, error) { return found, nil }}
+	f := Finder{Key: keys().laptop, Trust: trust, Discover: func(context.Context) ([]discovery.Found,
+		error) {
+		return found, nil
+	}}
 	find := func(want string) {
 		t.Helper()
 		list, err := f.Find(t.Context())

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package simulate moves the items of a board over paths in virtual time. It replaces
 // fetch in tests and experiments: thousands of cases with changing rates, sleeping radios
 // and failing paths run in seconds.
@@ -113,7 +115,9 @@ func Run(c Case, s board.Scheduler) (Result, error) {
 		c.TimeLimit = 24 * time.Hour
 	}
 	r := &simulation{board: board.NewBoard(s, len(c.Paths)), paths: make([]pathState, len(c.Paths))}
-	r.result = Result{Completed: make([]time.Duration, len(c.Items)), Carried: make([]unit.Bytes, len(c.Paths)), Useful: make([]unit.Bytes, len(c.Paths)), Ended: make([]time.Duration, len(c.Paths)), Reasons: map[board.Reason]int{}}
+	r.result = Result{Completed: make([]time.Duration, len(c.Items)), Carried: make([]unit.Bytes, len(c.Paths)),
+		Useful: make([]unit.Bytes, len(c.Paths)), Ended: make([]time.Duration, len(c.Paths)),
+		Reasons: map[board.Reason]int{}}
 	if c.Upload {
 		r.board.SetUpload()
 	}
@@ -122,7 +126,8 @@ func Run(c Case, s board.Scheduler) (Result, error) {
 		r.board.SetMetered(i, p.Metered)
 		r.board.SetUp(i)
 	}
-	r.items, r.announced, r.unknownSizes, r.sizesFromResponses, r.received = c.Items, c.Announced, c.UnknownSizes, c.SizesFromResponses, make([]span.Set[unit.Bytes], len(c.Items))
+	r.items, r.announced, r.unknownSizes, r.sizesFromResponses, r.received = c.Items, c.Announced, c.UnknownSizes,
+		c.SizesFromResponses, make([]span.Set[unit.Bytes], len(c.Items))
 	if c.Player != nil {
 		r.board.SetHome(0)
 		r.player = &playerState{Player: *c.Player}
@@ -230,7 +235,8 @@ func (r *simulation) countJob(l *pathState) {
 // reportProgress reports the progress of a path to the board.
 func (r *simulation) reportProgress(l *pathState) {
 	if l.job != nil && l.started {
-		r.board.ReportProgress(l.job.ID, min(unit.Bytes(l.received)+l.Buffer, max(unit.Bytes(l.received), r.jobSize(l.job)-1)), r.clockTime())
+		r.board.ReportProgress(l.job.ID,
+			min(unit.Bytes(l.received)+l.Buffer, max(unit.Bytes(l.received), r.jobSize(l.job)-1)), r.clockTime())
 	}
 }
 

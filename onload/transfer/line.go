@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transfer
 
 import (
@@ -18,5 +20,7 @@ const (
 // NewTransport returns an HTTP transport whose connections are made by dial. It is meant for this
 // device's own interfaces, not for helpers.
 func NewTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
-	return &http.Transport{DialContext: dial, TLSHandshakeTimeout: tlsHandshakeTimeout, ExpectContinueTimeout: expectContinueTimeout, IdleConnTimeout: idleConnTimeout, MaxIdleConnsPerHost: maxIdleConns, MaxResponseHeaderBytes: 1 << 20}
+	return &http.Transport{DialContext: dial, TLSHandshakeTimeout: tlsHandshakeTimeout,
+		ExpectContinueTimeout: expectContinueTimeout, IdleConnTimeout: idleConnTimeout,
+		MaxIdleConnsPerHost: maxIdleConns, MaxResponseHeaderBytes: 1 << 20}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transfer
 
 import (
@@ -51,23 +53,24 @@ func TestShared(t *testing.T) {
 // it works; what it had goes on over another one.
 func TestComesBack(t *testing.T) {
 	flaky, told := goodLine(), 0
-	runTask(t, itemSpec{1, 20 * second, true}, []*fakeLine{goodLine(), flaky}, func(c *Config) { c.OnSuspend = func(string, error) { told++ } }, func(r *fakeTask) {
-		r.runAfter(2*time.Second, func() { flaky.err = errLine })
-		r.runAfter(7*time.Second, func() {
-			if s := r.Usage(time.Now())[1]; !errors.Is(s.Down, errLine) {
-				t.Errorf("it is used: %v", s.Down)
+	runTask(t, itemSpec{1, 20 * second, true}, []*fakeLine{goodLine(), flaky},
+		func(c *Config) { c.OnSuspend = func(string, error) { told++ } }, func(r *fakeTask) {
+			r.runAfter(2*time.Second, func() { flaky.err = errLine })
+			r.runAfter(7*time.Second, func() {
+				if s := r.Usage(time.Now())[1]; !errors.Is(s.Down, errLine) {
+					t.Errorf("it is used: %v", s.Down)
+				}
+				// tries at about 2, 2.5, 3.5 and 5.5 s
+				if told != 4 {
+					t.Errorf("it has failed %d times", told)
+				}
+				flaky.err = nil
+			})
+			r.expectAll(r.Run(r.t.Context(), r), 14250*time.Millisecond) // it is tried again at about 9.5 s
+			if s := r.Usage(time.Now())[1]; s.Down != nil || s.Bytes < 5*second {
+				t.Errorf("%+v", s)
 			}
-			// tries at about 2, 2.5, 3.5 and 5.5 s
-			if told != 4 {
-				t.Errorf("it has failed %d times", told)
-			}
-			flaky.err = nil
 		})
-		r.expectAll(r.Run(r.t.Context(), r), 14250*time.Millisecond) // it is tried again at about 9.5 s
-		if s := r.Usage(time.Now())[1]; s.Down != nil || s.Bytes < 5*second {
-			t.Errorf("%+v", s)
-		}
-	})
 }
 
 // TestSlow: what has no parts and comes slowly is fetched over another device too; the
@@ -98,15 +101,17 @@ func TestShortened(t *testing.T) {
 
 // TestQuiet: a job without an answer, or without bytes, is given up and tried elsewhere.
 func TestQuiet(t *testing.T) {
-	for want, silent := range map[error]*fakeLine{errNoAnswer: {latency: time.Hour}, errStalled: {latency: time.Millisecond}} {
+	for want, silent := range map[error]*fakeLine{errNoAnswer: {latency: time.Hour},
+		errStalled: {latency: time.Millisecond}} {
 		var why error
-		runTask(t, itemSpec{1, second, true}, []*fakeLine{silent}, func(c *Config) { c.OnSuspend = func(_ string, err error) { why = err } }, func(r *fakeTask) {
-			r.runAfter(10200*time.Millisecond, func() { *silent = *goodLine() })
-			r.expectAll(r.Run(r.t.Context(), r), 13*time.Second)
-			if !errors.Is(why, want) {
-				t.Errorf("%v instead of %v", why, want)
-			}
-		})
+		runTask(t, itemSpec{1, second, true}, []*fakeLine{silent},
+			func(c *Config) { c.OnSuspend = func(_ string, err error) { why = err } }, func(r *fakeTask) {
+				r.runAfter(10200*time.Millisecond, func() { *silent = *goodLine() })
+				r.expectAll(r.Run(r.t.Context(), r), 13*time.Second)
+				if !errors.Is(why, want) {
+					t.Errorf("%v instead of %v", why, want)
+				}
+			})
 	}
 }
 
@@ -148,7 +153,8 @@ func TestAllFail(t *testing.T) {
 		"unreachable": {errLine, false, time.Second, 3 * time.Second, "no line"},
 		"may join":    {errLine, true, time.Minute, 65 * time.Second, "no line"},
 		"busy":        {busy, false, 40 * time.Second, 65 * time.Second, "503"},
-		"for long":    {&Refusal{RetryAfter: 10 * time.Minute, Err: errors.New("503")}, false, 0, time.Second, "asks to retry after 10m0s"},
+		"for long": {&Refusal{RetryAfter: 10 * time.Minute, Err: errors.New("503")}, false, 0, time.Second,
+			"asks to retry after 10m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := goodLine(), goodLine()
@@ -177,7 +183,8 @@ func TestAllFail(t *testing.T) {
 func TestExcluded(t *testing.T) {
 	no, busy := goodLine(), goodLine()
 	no.err = &Refusal{Verdict: Exclude, Err: errors.New("404")}
-	runTask(t, itemSpec{3, second, false}, []*fakeLine{no, goodLine()}, nil, func(r *fakeTask) { r.expectAll(r.Run(r.t.Context(), r), 4*time.Second) })
+	runTask(t, itemSpec{3, second, false}, []*fakeLine{no, goodLine()}, nil,
+		func(r *fakeTask) { r.expectAll(r.Run(r.t.Context(), r), 4*time.Second) })
 	runTask(t, itemSpec{1, second, false}, []*fakeLine{no}, nil, func(r *fakeTask) {
 		if err := r.Run(r.t.Context(), r); err != nil || r.failed[0] == nil || r.failed[0].Error() != "404" {
 			t.Errorf("%v, %v", err, r.failed)
@@ -258,9 +265,11 @@ func TestRandom(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		lines := make([]*fakeLine, 1+rng.IntN(4))
 		for i := range lines {
-			lines[i] = &fakeLine{latency: time.Duration(rng.IntN(300)) * time.Millisecond, rate: second/20 + unit.Bytes(rng.Int64N(int64(second)))}
+			lines[i] = &fakeLine{latency: time.Duration(rng.IntN(300)) * time.Millisecond,
+				rate: second/20 + unit.Bytes(rng.Int64N(int64(second)))}
 		}
-		runTask(t, itemSpec{1 + rng.IntN(8), second/4 + unit.Bytes(rng.Int64N(int64(second))), rng.IntN(2) == 0}, lines, func(c *Config) {
+		runTask(t, itemSpec{1 + rng.IntN(8), second/4 + unit.Bytes(rng.Int64N(int64(second))),
+			rng.IntN(2) == 0}, lines, func(c *Config) {
 			c.Concurrency = 1 + rng.IntN(4)
 			c.Scheduler, _ = board.New(board.Names()[rng.IntN(len(board.Names()))])
 		}, func(r *fakeTask) {
@@ -297,7 +306,8 @@ func TestRandom(t *testing.T) {
 				t.Errorf("%v of use, instead of %v", sum, want)
 			}
 			if t.Failed() {
-				t.Fatalf("seed %d: %d lines, %s, split %v, %d lanes", seed, len(lines), r.Scheduler.Name(), r.split, r.Concurrency)
+				t.Fatalf("seed %d: %d lines, %s, split %v, %d lanes", seed, len(lines),
+					r.Scheduler.Name(), r.split, r.Concurrency)
 			}
 		})
 	}

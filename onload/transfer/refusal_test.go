@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transfer
 
 import (
@@ -24,15 +26,21 @@ func TestNone(t *testing.T) {
 		text, hint string
 		kind       fault.Kind
 	}{
-		"one":          {1, []DeviceError{{"a", gone}}, "404", "look", fault.NotFound},
-		"the same":     {2, []DeviceError{{"a", refused}, {"b", over("b")}}, "failed over all 2 devices: connection refused", "", fault.Other},
-		"others":       {2, []DeviceError{{"a", gone}, {"b", over("b")}}, "failed over all 2 devices: a: 404; b: connection refused", "look", fault.NotFound},
-		"one is quiet": {3, []DeviceError{{"a", gone}, {"b", gone}}, "failed over all 3 devices: a: 404; b: 404", "look", fault.NotFound},
-		"all late":     {2, []DeviceError{{"a", late}, {"b", late}}, "failed over all 2 devices: late", "the server is up", fault.Timeout},
-		"offline":      {2, []DeviceError{{"a", late}, {"b", io.EOF}}, "failed over all 2 devices: a: late; b: EOF", "the server is up", fault.Unreachable},
+		"one": {1, []DeviceError{{"a", gone}}, "404", "look", fault.NotFound},
+		"the same": {2, []DeviceError{{"a", refused}, {"b", over("b")}},
+			"failed over all 2 devices: connection refused", "", fault.Other},
+		"others": {2, []DeviceError{{"a", gone}, {"b", over("b")}},
+			"failed over all 2 devices: a: 404; b: connection refused", "look", fault.NotFound},
+		"one is quiet": {3, []DeviceError{{"a", gone}, {"b", gone}},
+			"failed over all 3 devices: a: 404; b: 404", "look", fault.NotFound},
+		"all late": {2, []DeviceError{{"a", late}, {"b", late}}, "failed over all 2 devices: late",
+			"the server is up", fault.Timeout},
+		"offline": {2, []DeviceError{{"a", late}, {"b", io.EOF}}, "failed over all 2 devices: a: late; b: EOF",
+			"the server is up", fault.Unreachable},
 	} {
 		err := NoDeviceError(c.devices, c.list)
-		if err.Error() != c.text || fault.KindOf(err) != c.kind || !strings.Contains(fault.HintOf(err), c.hint) || !errors.Is(err, c.list[0].Err) {
+		if err.Error() != c.text || fault.KindOf(err) != c.kind || !strings.Contains(fault.HintOf(err), c.hint) ||
+			!errors.Is(err, c.list[0].Err) {
 			t.Errorf("%s: %v, %v, %q", name, err, fault.KindOf(err), fault.HintOf(err))
 		}
 	}

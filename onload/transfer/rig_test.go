@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transfer
 
 import (
@@ -26,7 +28,8 @@ var (
 )
 
 // testTimes are those of the tests, in virtual time.
-var testTimes = Times{StallTimeout: 5 * time.Second, ResponseTimeout: 10 * time.Second, FirstBackoff: 500 * time.Millisecond, IdleTimeout: time.Minute, TickInterval: 100 * time.Millisecond}
+var testTimes = Times{StallTimeout: 5 * time.Second, ResponseTimeout: 10 * time.Second,
+	FirstBackoff: 500 * time.Millisecond, IdleTimeout: time.Minute, TickInterval: 100 * time.Millisecond}
 
 // fakeLine is how a device carries: an answer after latency, then bytes at a rate. The fields
 // may change while the loop's lock is held.
@@ -68,12 +71,15 @@ type itemSpec struct {
 func runTask(t *testing.T, of itemSpec, lines []*fakeLine, change func(*Config), f func(r *fakeTask)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &fakeTask{t: t, lines: lines, size: of.size, split: of.split, ended: map[board.JobID]error{}, begun: time.Now(),
-			have: make([]span.Set[unit.Bytes], of.objects), whole: make([]time.Duration, of.objects), failed: make([]error, of.objects)}
+		r := &fakeTask{t: t, lines: lines, size: of.size, split: of.split,
+			ended: map[board.JobID]error{}, begun: time.Now(),
+			have: make([]span.Set[unit.Bytes], of.objects), whole: make([]time.Duration, of.objects),
+			failed: make([]error, of.objects)}
 		for range of.objects {
 			r.bars = append(r.bars, Excluded{})
 		}
-		cfg := Config{Times: testTimes, ErrStalled: errStalled, ErrNoResponse: errNoAnswer, NewClient: func(Device) *http.Client { return &http.Client{} }}
+		cfg := Config{Times: testTimes, ErrStalled: errStalled, ErrNoResponse: errNoAnswer,
+			NewClient: func(Device) *http.Client { return &http.Client{} }}
 		for i := range lines {
 			cfg.Devices = append(cfg.Devices, testDevice(i))
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package transfer runs the items of a board over several devices. It stands between
 // onload/board, which decides which device carries which item, and the packages that know
 // how to carry one item: fetch, upload and playlist. Each of them implements Task.
@@ -223,7 +225,8 @@ func New(cfg Config) (*Loop, error) {
 	if cfg.RecoveryBytes == 0 {
 		cfg.RecoveryBytes = defaultRecoveryBytes
 	}
-	l := &Loop{Config: cfg, Board: board.NewBoard(cfg.Scheduler, 0), jobs: map[board.JobID]*Job{}, done: make(chan struct{}), lastProgress: time.Now()}
+	l := &Loop{Config: cfg, Board: board.NewBoard(cfg.Scheduler, 0), jobs: map[board.JobID]*Job{},
+		done: make(chan struct{}), lastProgress: time.Now()}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	l.Board.SetConcurrency(max(1, cfg.Concurrency))
 	if cfg.Upload {

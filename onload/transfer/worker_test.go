@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package transfer
 
 import (
@@ -28,7 +30,8 @@ func TestDelay(t *testing.T) {
 			{0, maxBackoff, errLine, 2},
 		} {
 			got := w.BackOff(c.atLeast, c.err)
-			if got != c.want || w.unanswered != c.unanswered || !errors.Is(w.lastError, c.err) || w.responded != (i >= 2) {
+			if got != c.want || w.unanswered != c.unanswered ||
+				!errors.Is(w.lastError, c.err) || w.responded != (i >= 2) {
 				t.Errorf("%d: back-off of %v: %+v", i, got, w)
 			}
 			if strings.Contains(w.lastError.Error(), "retry after") != (c.atLeast > 0) {
@@ -49,7 +52,8 @@ func TestReasons(t *testing.T) {
 		t.Error(err)
 	}
 	x[a] = errStalled
-	if err := x.Reasons([]*Worker{a, b}); !errors.Is(err, errStalled) || !errors.Is(err, errLine) || !strings.Contains(err.Error(), "b: no line") {
+	if err := x.Reasons([]*Worker{a, b}); !errors.Is(err, errStalled) || !errors.Is(err, errLine) ||
+		!strings.Contains(err.Error(), "b: no line") {
 		t.Error(err)
 	}
 	if x[b] = errTest; errors.Is(x.Reasons([]*Worker{a, b}), errLine) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -203,7 +205,9 @@ func TestSlowDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectFiles(t, s, sums, "")
-	if d := res.Devices; d[0].Wasted == 0 || d[0].Bytes != d[0].Wasted || d[1].Bytes != 1_500_000 || res.Duration > 8*time.Second { // the slow one alone needs nine
+	// the slow one alone needs nine
+	if d := res.Devices; d[0].Wasted == 0 || d[0].Bytes != d[0].Wasted || d[1].Bytes != 1_500_000 ||
+		res.Duration > 8*time.Second {
 		t.Errorf("%+v in %v", d, res.Duration)
 	}
 }
@@ -230,7 +234,8 @@ func TestRefusals(t *testing.T) {
 		method, url string
 		files       []File
 	}{
-		{Put, "ftp://x/", files}, {Put, "http://x/one", files}, {Put, "http://x/?q", files[:1]}, {Put, "http://x/", same},
+		{Put, "ftp://x/", files}, {Put, "http://x/one", files},
+		{Put, "http://x/?q", files[:1]}, {Put, "http://x/", same},
 		{S3, "http://x/", files}, {"fax", "http://x/", files}, {Put, "http://x/", []File{{files[0].Path, "../p"}}},
 		{Put, "http://x/", []File{{t.TempDir(), "dir"}}},
 	} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -133,7 +135,8 @@ func (e *task) handleFailure(f *file, w *transfer.Worker, got unit.Bytes, err er
 	switch {
 	case errors.As(err, &refusal):
 	case errors.Is(err, errChanged):
-		refusal = &transfer.Refusal{Verdict: transfer.Restart, Err: fault.New(fault.Integrity, err, "send it when nobody writes to it")}
+		refusal = &transfer.Refusal{Verdict: transfer.Restart,
+			Err: fault.New(fault.Integrity, err, "send it when nobody writes to it")}
 	case errors.As(err, new(transfer.LocalError)):
 		refusal = &transfer.Refusal{Verdict: transfer.Final, Err: err}
 	default:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -67,8 +69,10 @@ func TestJoins(t *testing.T) {
 				t.Fatal(err)
 			}
 			expectFiles(t, s, sums, prefix)
-			// Alone it takes 8 s. Two are sent when the other one comes; both have the rest within a quarter of theirs.
-			if took := time.Since(began); took > 5*time.Second || len(res.Devices) != 2 || res.Devices[1].Bytes < 500_000 {
+			// Alone it takes 8 s. Two are sent when the other one comes; both have the rest within
+			// a quarter of theirs.
+			if took := time.Since(began); took > 5*time.Second || len(res.Devices) != 2 ||
+				res.Devices[1].Bytes < 500_000 {
 				t.Errorf("%s: within %v, %+v", method, took, res.Devices)
 			}
 		})
@@ -79,8 +83,9 @@ func TestJoins(t *testing.T) {
 // says or does not; when nobody will come it is, at once.
 func TestJoinsLast(t *testing.T) {
 	for name, own := range map[string]http.RoundTripper{
-		"refused": directTransport{func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, unit.Mbps},
-		"dead":    faulty{nil, func(*http.Request) error { return errors.New("no such line") }},
+		"refused": directTransport{func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+			unit.Mbps},
+		"dead": faulty{nil, func(*http.Request) error { return errors.New("no such line") }},
 	} {
 		for _, comes := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
@@ -110,7 +115,8 @@ func TestJoinsLast(t *testing.T) {
 						if took > 70*time.Second || res.Devices[1].Bytes != 250_000 {
 							t.Errorf("within %v: %+v", took, res.Devices)
 						}
-					case err == nil || took < time.Minute || took > 80*time.Second || len(res.Failed) != 2 || len(s.files) > 0:
+					case err == nil || took < time.Minute || took > 80*time.Second ||
+						len(res.Failed) != 2 || len(s.files) > 0:
 						t.Errorf("%v within %v: %+v", err, took, res)
 					}
 				})

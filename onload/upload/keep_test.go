@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -95,10 +97,12 @@ func TestKeepLost(t *testing.T) {
 					return
 				}
 				_, _ = io.Copy(io.Discard, r.Body) // somebody else was faster
-				b.objects["/bucket/p00.jpg"], b.etags["/bucket/p00.jpg"], s.files["/bucket/p00.jpg"] = theirs, etag(theirs), theirs
+				b.objects["/bucket/p00.jpg"], b.etags["/bucket/p00.jpg"],
+					s.files["/bucket/p00.jpg"] = theirs, etag(theirs), theirs
 				w.WriteHeader(http.StatusPreconditionFailed)
 			}))+"/bucket/", files)
-			cfg.Target.Region, cfg.Target.Key, cfg.Target.Secret, cfg.Target.KeepExisting = "eu-test-1", "key", "secret", true
+			cfg.Target.Region, cfg.Target.Key, cfg.Target.Secret,
+				cfg.Target.KeepExisting = "eu-test-1", "key", "secret", true
 			res, err := Send(t.Context(), cfg)
 			switch {
 			case other == "" || other == "as long" && method == Put: // which nobody can tell apart
@@ -119,7 +123,8 @@ func TestKeepGoesOn(t *testing.T) {
 		files, sums := testPhotos(t, size)
 		ctx, cancel := context.WithCancel(t.Context())
 		cfg := s3Config(t, startServer(t, func(w http.ResponseWriter, r *http.Request) {
-			if q := r.URL.Query(); ctx.Err() != nil || r.Method == http.MethodGet || r.Method == http.MethodHead || q.Has("partNumber") || q.Has("uploads") {
+			if q := r.URL.Query(); ctx.Err() != nil || r.Method == http.MethodGet || r.Method == http.MethodHead ||
+				q.Has("partNumber") || q.Has("uploads") {
 				b.ServeHTTP(w, r)
 				return
 			}
@@ -138,7 +143,8 @@ func TestKeepGoesOn(t *testing.T) {
 		cfg.Journal, cfg.Known = openJournal(t, path)
 		res, err := Send(t.Context(), cfg)
 		cfg.Journal.Close()
-		if err != nil || b.taken > 1 || b.parts != parts || sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
+		if err != nil || b.taken > 1 || b.parts != parts ||
+			sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
 			t.Errorf("%d bytes: %v, %+v; %d, %d parts taken", size, err, res, b.taken, b.parts-parts)
 		}
 	}
@@ -157,7 +163,8 @@ func TestETags(t *testing.T) {
 				b.mu.Lock()
 				b.complete(discardWriter{http.Header{}}, r.URL.Path, r.URL.Query().Get("uploadId"), body)
 				b.mu.Unlock()
-				fmt.Fprintf(w, "<CompleteMultipartUploadResult><ETag>%s</ETag></CompleteMultipartUploadResult>", trimQuotes(b.etags[r.URL.Path]))
+				fmt.Fprintf(w, "<CompleteMultipartUploadResult><ETag>%s</ETag></CompleteMultipartUploadResult>",
+					trimQuotes(b.etags[r.URL.Path]))
 			case how == "another object, and parts forgotten" && done:
 				b.objects[r.URL.Path], b.etags[r.URL.Path] = make([]byte, large), `"another-3"`
 				b.fail(w, http.StatusNotFound, "NoSuchUpload")

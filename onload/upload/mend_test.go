@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -138,7 +140,8 @@ func TestStaysBarred(t *testing.T) {
 		}
 	})+"/", files)
 	cfg.Scheduler, _ = board.New("grd")
-	cfg.Devices[0].Transport = faulty{cfg.Devices[0].Transport, func(r *http.Request) error { r.Header.Set("X-Device", "0"); return nil }}
+	cfg.Devices[0].Transport = faulty{cfg.Devices[0].Transport,
+		func(r *http.Request) error { r.Header.Set("X-Device", "0"); return nil }}
 	if _, err := Send(t.Context(), cfg); err != nil || refused.Load() != 1 {
 		t.Errorf("%v, refused %d times", err, refused.Load())
 	}
@@ -158,7 +161,8 @@ func TestJoinTakesLong(t *testing.T) {
 		b.ServeHTTP(w, r)
 	})+"/bucket/", files)
 	cfg.times.ResponseTimeout, cfg.times.IdleTimeout = 300*time.Millisecond, 300*time.Millisecond
-	if _, err := Send(t.Context(), cfg); err != nil || joins.Load() != 1 || sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
+	if _, err := Send(t.Context(), cfg); err != nil || joins.Load() != 1 ||
+		sha256.Sum256(b.objects["/bucket/p00.jpg"]) != sums["p00.jpg"] {
 		t.Errorf("%v, %d times", err, joins.Load())
 	}
 }

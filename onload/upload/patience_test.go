@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -38,7 +40,8 @@ func expectRetries(t *testing.T, soon time.Duration, change func(*Config, *testS
 		}
 		for _, f := range cfg.Files {
 			for name, n := range s.times {
-				if path.Base(name) == path.Base(f.Name) && (n != 1 || sha256.Sum256(s.files[name]) != sums[path.Base(f.Name)]) {
+				if path.Base(name) == path.Base(f.Name) &&
+					(n != 1 || sha256.Sum256(s.files[name]) != sums[path.Base(f.Name)]) {
 					t.Errorf("%s is there %d times, or is another one", name, n)
 				}
 			}
@@ -56,7 +59,8 @@ func TestRetryAfter(t *testing.T) {
 		for _, keep := range []bool{false, true} {
 			expectRetries(t, 3*time.Second, func(cfg *Config, s *testServer) {
 				cfg.Target.KeepExisting = keep
-				cfg.Devices = []Device{{Name: "own", Transport: directTransport{replyBusy(seconds), unit.Mbps}}, {Name: "helper", Transport: directTransport{s.place, 4 * unit.Mbps}}}
+				cfg.Devices = []Device{{Name: "own", Transport: directTransport{replyBusy(seconds), unit.Mbps}},
+					{Name: "helper", Transport: directTransport{s.place, 4 * unit.Mbps}}}
 			})
 		}
 		expectRetries(t, 5*time.Second, func(cfg *Config, s *testServer) {
@@ -85,13 +89,14 @@ func TestSilentLine(t *testing.T) {
 		for i := range cfg.Files {
 			cfg.Files[i].Name = "dir/" + cfg.Files[i].Name
 		}
-		cfg.Devices = []Device{{Name: "silent", Transport: silent}, {Name: "good", Transport: directTransport{func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == "MKCOL" {
-				w.WriteHeader(http.StatusCreated)
-				return
-			}
-			s.place(w, r)
-		}, 4 * unit.Mbps}}}
+		cfg.Devices = []Device{{Name: "silent", Transport: silent},
+			{Name: "good", Transport: directTransport{func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == "MKCOL" {
+					w.WriteHeader(http.StatusCreated)
+					return
+				}
+				s.place(w, r)
+			}, 4 * unit.Mbps}}}
 	})
 }
 
@@ -134,7 +139,8 @@ func TestMore(t *testing.T) {
 		later := [][]File{files[1:2], files[2:], {{Path: files[0].Path + ".gone", Name: "gone"}}}
 		cfg := testConfig(t, Put, "http://photos.test/", files[:1])
 		cfg.times = defaultTimes
-		cfg.Devices = []Device{{Name: "a", Transport: directTransport{s.place, unit.Mbps}}, {Name: "b", Transport: directTransport{s.place, unit.Mbps}}}
+		cfg.Devices = []Device{{Name: "a", Transport: directTransport{s.place, unit.Mbps}},
+			{Name: "b", Transport: directTransport{s.place, unit.Mbps}}}
 		cfg.MoreFiles = func() (list []File) {
 			if len(later) > 0 && time.Since(begun) > time.Duration(4-len(later))*time.Second {
 				list, later = later[0], later[1:]

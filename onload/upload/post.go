@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -36,8 +38,10 @@ func (p postProtocol) sendItem(ctx context.Context, j *job) error {
 		return err
 	}
 	r, err := p.sendRequest(ctx, j.Worker, request{
-		method: http.MethodPost, url: p.target.URL, header: http.Header{"Content-Type": {kind}, "Idempotency-Key": {`"` + j.snapshot.idempotencyKey + `"`}},
-		length: int64(len(before)) + int64(j.snapshot.size) + int64(len(after)), body: j.newBody(before, after), job: j, expectContinue: j.expectContinue,
+		method: http.MethodPost, url: p.target.URL,
+		header: http.Header{"Content-Type": {kind}, "Idempotency-Key": {`"` + j.snapshot.idempotencyKey + `"`}},
+		length: int64(len(before)) + int64(j.snapshot.size) + int64(len(after)), body: j.newBody(before, after), job: j,
+		expectContinue: j.expectContinue,
 	})
 	if err != nil {
 		return err
@@ -58,7 +62,8 @@ func (p postProtocol) buildForm(f *file) (before, after []byte, kind string, err
 			return nil, nil, "", err
 		}
 	}
-	h := textproto.MIMEHeader{"Content-Disposition": {multipart.FileContentDisposition(p.target.Field, path.Base(f.Name))}, "Content-Type": {mediaType(f.Name)}}
+	h := textproto.MIMEHeader{"Content-Disposition": {multipart.FileContentDisposition(p.target.Field,
+		path.Base(f.Name))}, "Content-Type": {mediaType(f.Name)}}
 	if _, err := w.CreatePart(h); err != nil {
 		return nil, nil, "", err
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -51,7 +53,12 @@ func (p *putProtocol) prepareFile(ctx context.Context, d *transfer.Worker, f *fi
 // checkAbsent returns an error if the file exists and existing files are kept. An existing file of
 // the same size as one whose response was lost is probably that file: it is found out when the
 // server refuses to replace it.
-func (a *requester) checkAbsent(ctx context.Context, d *transfer.Worker, f *file, sign func(*http.Request) error) error {
+func (a *requester) checkAbsent(
+	ctx context.Context,
+	d *transfer.Worker,
+	f *file,
+	sign func(*http.Request) error,
+) error {
 	if !a.target.KeepExisting {
 		return nil
 	}
@@ -76,7 +83,8 @@ func existsError(where string) error {
 
 // sendItem implements protocol.
 func (p *putProtocol) sendItem(ctx context.Context, j *job) error {
-	q := request{method: http.MethodPut, url: j.snapshot.url, header: http.Header{"Content-Type": {mediaType(j.snapshot.Name)}},
+	q := request{method: http.MethodPut, url: j.snapshot.url,
+		header: http.Header{"Content-Type": {mediaType(j.snapshot.Name)}},
 		length: int64(j.snapshot.size), body: j.newBody(nil, nil), job: j, expectContinue: j.expectContinue}
 	if p.target.KeepExisting {
 		q.header.Set("If-None-Match", "*")
@@ -174,9 +182,11 @@ func (p *putProtocol) confirmFile(ctx context.Context, d *transfer.Worker, f *fi
 	case c == http.StatusOK && r.ContentLength >= 0 && p.target.KeepExisting && f.maybeStored:
 		return existsError(f.url)
 	case c == http.StatusOK && r.ContentLength >= 0:
-		return newRefusal(transfer.Restart, fault.Integrity, "check that no other client writes there", "the server has %d bytes of the file instead of %d", r.ContentLength, int64(f.size))
+		return newRefusal(transfer.Restart, fault.Integrity, "check that no other client writes there",
+			"the server has %d bytes of the file instead of %d", r.ContentLength, int64(f.size))
 	case c == http.StatusNotFound || c == http.StatusGone:
-		return newRefusal(transfer.Restart, fault.Integrity, "check that the URL stores files", "the server accepted the file but does not have it")
+		return newRefusal(transfer.Restart, fault.Integrity, "check that the URL stores files",
+			"the server accepted the file but does not have it")
 	case c >= 500 && c != http.StatusNotImplemented || c == http.StatusTooManyRequests:
 		return refusalByStatus(r.Response, time.Now())
 	default: // HEAD is not supported

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -97,7 +99,8 @@ func TestRealApache(t *testing.T) {
 	if err := os.Mkdir(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	conf := fmt.Sprintf("ServerName localhost\nServerRoot %[1]s\nPidFile %[1]s/pid\nDocumentRoot %[1]s/www\nListen %[2]s\nDavLockDB %[1]s/lock\nErrorLog %[1]s/errors\n", dir, addr)
+	conf := fmt.Sprintf(
+		"ServerName localhost\nServerRoot %[1]s\nPidFile %[1]s/pid\nDocumentRoot %[1]s/www\nListen %[2]s\nDavLockDB %[1]s/lock\nErrorLog %[1]s/errors\n", dir, addr)
 	for _, m := range []string{"mpm_event", "authz_core", "dav", "dav_fs"} {
 		conf += fmt.Sprintf("LoadModule %s_module %s/mod_%s.so\n", m, modules, m)
 	}

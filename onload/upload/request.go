@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -73,17 +75,21 @@ func (a *requester) sendRequest(ctx context.Context, d *transfer.Worker, q reque
 		if err != nil {
 			return nil, err
 		}
-		bare := q.method == http.MethodHead && (r.StatusCode == http.StatusMovedPermanently || r.StatusCode == http.StatusFound)
+		bare := q.method == http.MethodHead && (r.StatusCode == http.StatusMovedPermanently ||
+			r.StatusCode == http.StatusFound)
 		where := r.Header.Get("Location")
-		if where == "" || !bare && r.StatusCode != http.StatusTemporaryRedirect && r.StatusCode != http.StatusPermanentRedirect {
+		if where == "" || !bare && r.StatusCode != http.StatusTemporaryRedirect &&
+			r.StatusCode != http.StatusPermanentRedirect {
 			return r, nil
 		}
 		next, err := r.Request.URL.Parse(where)
 		switch {
 		case err != nil || next.Host == "" || next.Scheme != "http" && next.Scheme != "https":
-			return nil, newRefusal(transfer.Final, fault.Protocol, "", "the server redirects to %q, which is not an HTTP URL", text.Printable(where))
+			return nil, newRefusal(transfer.Final, fault.Protocol, "",
+				"the server redirects to %q, which is not an HTTP URL", text.Printable(where))
 		case r.Request.URL.Scheme == "https" && next.Scheme != "https":
-			return nil, newRefusal(transfer.Final, fault.Protocol, "", "the server redirects from https to %s", next.Scheme)
+			return nil, newRefusal(transfer.Final, fault.Protocol, "",
+				"the server redirects from https to %s", next.Scheme)
 		}
 		next.User = nil
 		to = next.String()
@@ -107,7 +113,8 @@ func (a *requester) sendOnce(ctx context.Context, d *transfer.Worker, q request,
 	if q.job != nil {
 		q.job.SetCarried(0)
 		q.job.SetAwaitingResponse(q.length == 0)
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { q.job.Touch() }})
+		ctx = httptrace.WithClientTrace(ctx,
+			&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { q.job.Touch() }})
 	}
 	r, err := http.NewRequestWithContext(ctx, q.method, to, nil)
 	if err != nil {
@@ -150,7 +157,8 @@ func (a *requester) sendOnce(ctx context.Context, d *transfer.Worker, q request,
 		late.Stop()
 	}
 	if isAccepted(resp.StatusCode) && q.job != nil && !q.job.AwaitsResponse() {
-		return nil, newRefusal(transfer.Retry, fault.Protocol, "", "the web server answered %s before it had received the file", text.Printable(resp.Status))
+		return nil, newRefusal(transfer.Retry, fault.Protocol, "",
+			"the web server answered %s before it had received the file", text.Printable(resp.Status))
 	}
 	return got, nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -48,9 +50,11 @@ func refusalByStatus(r *http.Response, now time.Time) *transfer.Refusal {
 		return no(transfer.Final, fault.Exists, "the server already has a file of that name")
 	case c >= 300 && c < 400:
 		return &transfer.Refusal{Verdict: transfer.Final, MaybeStored: true, Err: fault.New(fault.Protocol,
-			fmt.Errorf("%w: a redirect to %q instead of accepting the file", said, text.Printable(r.Header.Get("Location"))), "use the URL that accepts files; a login may be needed")}
+			fmt.Errorf("%w: a redirect to %q instead of accepting the file", said,
+				text.Printable(r.Header.Get("Location"))), "use the URL that accepts files; a login may be needed")}
 	case c >= 200 && c < 300:
-		return &transfer.Refusal{Verdict: transfer.Final, MaybeStored: true, Err: fault.New(fault.Protocol, fmt.Errorf("%w, which does not confirm the file", said), "")}
+		return &transfer.Refusal{Verdict: transfer.Final, MaybeStored: true,
+			Err: fault.New(fault.Protocol, fmt.Errorf("%w, which does not confirm the file", said), "")}
 	}
 	return no(transfer.Final, fault.Protocol, "")
 }
@@ -69,5 +73,6 @@ func classifyError(err error) error {
 	if errors.Is(err, errChanged) && fault.KindOf(err) == fault.Other {
 		return fault.New(fault.Integrity, err, "retry when no program writes to it")
 	}
-	return transfer.ClassifyNetworkError(err, "run the same command again to resume", "check the address and that this device is online, then run the same command again to resume")
+	return transfer.ClassifyNetworkError(err, "run the same command again to resume",
+		"check the address and that this device is online, then run the same command again to resume")
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -91,15 +93,22 @@ func (s *s3Protocol) signWith(digest []byte) func(*http.Request) error {
 }
 
 // callAPI sends a small request.
-func (s *s3Protocol) callAPI(ctx context.Context, d *transfer.Worker, method, where string, body []byte) (*response, error) {
+func (s *s3Protocol) callAPI(
+	ctx context.Context,
+	d *transfer.Worker,
+	method, where string,
+	body []byte,
+) (*response, error) {
 	digest := sha256.Sum256(body)
-	q := request{method: method, url: where, sign: s.signWith(digest[:]), readBody: method != http.MethodHead, header: http.Header{}}
+	q := request{method: method, url: where, sign: s.signWith(digest[:]),
+		readBody: method != http.MethodHead, header: http.Header{}}
 	if body != nil {
 		q.header.Set("Content-Type", "application/xml")
 		if s.target.KeepExisting {
 			q.header.Set("If-None-Match", "*")
 		}
-		q.length, q.body = int64(len(body)), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		q.length, q.body = int64(len(body)),
+			func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
 	return s.sendRequest(ctx, d, q)
 }
@@ -131,9 +140,11 @@ func (s *s3Protocol) prepareFile(ctx context.Context, d *transfer.Worker, f *fil
 		return refusalFromXML(r)
 	}
 	if err := xml.Unmarshal(r.body, &begun); err != nil || begun.ID == "" {
-		return newRefusal(transfer.Final, fault.Protocol, "check that the server supports S3", "the server started no multipart upload: %.100q", text.Printable(string(r.body)))
+		return newRefusal(transfer.Final, fault.Protocol, "check that the server supports S3",
+			"the server started no multipart upload: %.100q", text.Printable(string(r.body)))
 	}
-	f.multipart = multipartUpload{uploadID: begun.ID, partSize: max(s.minPartSize, (f.size+maxParts-1)/maxParts), listed: true}
+	f.multipart = multipartUpload{uploadID: begun.ID,
+		partSize: max(s.minPartSize, (f.size+maxParts-1)/maxParts), listed: true}
 	return nil
 }
 
@@ -144,7 +155,8 @@ func (s *s3Protocol) listParts(ctx context.Context, d *transfer.Worker, f *file)
 	}
 	there := map[int]part{}
 	for after := 0; ; {
-		r, err := s.callAPI(ctx, d, http.MethodGet, withQuery(f.url, url.Values{"uploadId": {f.multipart.uploadID}, "part-number-marker": {strconv.Itoa(after)}}), nil)
+		r, err := s.callAPI(ctx, d, http.MethodGet, withQuery(f.url, url.Values{"uploadId": {f.multipart.uploadID},
+			"part-number-marker": {strconv.Itoa(after)}}), nil)
 		if err != nil {
 			return err
 		}
@@ -217,7 +229,8 @@ func (s *s3Protocol) sendItem(ctx context.Context, j *job) error {
 			q.header.Set("If-None-Match", "*")
 		}
 	} else {
-		q.url = withQuery(q.url, url.Values{"partNumber": {strconv.Itoa(j.snapshot.multipart.partNumber(j.Item.From))}, "uploadId": {j.snapshot.multipart.uploadID}})
+		q.url = withQuery(q.url, url.Values{"partNumber": {strconv.Itoa(j.snapshot.multipart.partNumber(j.Item.From))},
+			"uploadId": {j.snapshot.multipart.uploadID}})
 	}
 	r, err := s.sendRequest(ctx, j.Worker, q)
 	if err != nil {
@@ -230,7 +243,8 @@ func (s *s3Protocol) sendItem(ctx context.Context, j *job) error {
 	case r.StatusCode != http.StatusOK:
 		return refusalFromXML(r)
 	case j.part.ETag == "":
-		return newRefusal(transfer.Final, fault.Protocol, "check that the server supports S3", "the server accepted a part or object without an ETag")
+		return newRefusal(transfer.Final, fault.Protocol, "check that the server supports S3",
+			"the server accepted a part or object without an ETag")
 	}
 	return nil
 }
@@ -245,7 +259,8 @@ func (s *s3Protocol) checkSameObject(ctx context.Context, j *job) error {
 		return refusalFromXML(r)
 	}
 	digest, err := j.readDigest(md5.New())
-	if err == nil && (r.ContentLength != int64(j.snapshot.size) || trimQuotes(r.Header.Get("ETag")) != hex.EncodeToString(digest)) {
+	if err == nil && (r.ContentLength != int64(j.snapshot.size) ||
+		trimQuotes(r.Header.Get("ETag")) != hex.EncodeToString(digest)) {
 		err = existsError(j.snapshot.url)
 	}
 	return err
@@ -284,9 +299,11 @@ func (s *s3Protocol) confirmFile(ctx context.Context, d *transfer.Worker, f *fil
 	case r.StatusCode != http.StatusOK:
 		return refusalFromXML(r)
 	case r.ContentLength != int64(f.size):
-		return newRefusal(transfer.Restart, fault.Integrity, "does somebody else write there?", "the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
+		return newRefusal(transfer.Restart, fault.Integrity, "does somebody else write there?",
+			"the server has %d bytes of it instead of %d", r.ContentLength, int64(f.size))
 	case f.multipart.etag != "" && trimQuotes(r.Header.Get("ETag")) != f.multipart.etag:
-		return newRefusal(transfer.Restart, fault.Integrity, "does somebody else write there?", "the server has another object: ETag %q instead of %q",
+		return newRefusal(transfer.Restart, fault.Integrity, "does somebody else write there?",
+			"the server has another object: ETag %q instead of %q",
 			text.Printable(r.Header.Get("ETag")), text.Printable(f.multipart.etag))
 	}
 	f.proof = ByDigest
@@ -324,7 +341,8 @@ func (s *s3Protocol) completeUpload(ctx context.Context, d *transfer.Worker, f *
 	}
 	bad := xml.Unmarshal(r.body, &done)
 	switch {
-	case r.StatusCode == http.StatusOK && bad == nil && done.XMLName.Local == "CompleteMultipartUploadResult" && done.ETag != "":
+	case r.StatusCode == http.StatusOK && bad == nil &&
+		done.XMLName.Local == "CompleteMultipartUploadResult" && done.ETag != "":
 		f.multipart.etag = trimQuotes(done.ETag)
 		return nil
 	case r.StatusCode == http.StatusPreconditionFailed && s.checkCompleted(ctx, d, f) != nil:
@@ -335,13 +353,18 @@ func (s *s3Protocol) completeUpload(ctx context.Context, d *transfer.Worker, f *
 		f.multipart.etag = ""
 		return s.checkCompleted(ctx, d, f)
 	case r.StatusCode == http.StatusOK && done.Code == "InternalError":
-		return newRefusal(transfer.Retry, fault.Protocol, "", "the server could not complete the object: %s", text.Printable(done.Message))
+		return newRefusal(transfer.Retry, fault.Protocol, "", "the server could not complete the object: %s",
+			text.Printable(done.Message))
 	case done.Code == "ConditionalRequestConflict": // S3 demands a new upload
-		return newRefusal(transfer.Restart, fault.Exists, "does somebody else write there?", "another request writes the same object")
+		return newRefusal(transfer.Restart, fault.Exists, "does somebody else write there?",
+			"another request writes the same object")
 	case done.Code == "InvalidPart" || done.Code == "InvalidPartOrder":
-		return newRefusal(transfer.Restart, fault.Integrity, "", "the server lost parts: %s", text.Printable(done.Message))
+		return newRefusal(transfer.Restart, fault.Integrity, "", "the server lost parts: %s",
+			text.Printable(done.Message))
 	case r.StatusCode == http.StatusOK:
-		return newRefusal(transfer.Retry, fault.Protocol, "", "the server did not confirm that the object is complete: %s", text.Printable(cmp.Or(done.Message, "invalid response")))
+		return newRefusal(transfer.Retry, fault.Protocol, "",
+			"the server did not confirm that the object is complete: %s",
+			text.Printable(cmp.Or(done.Message, "invalid response")))
 	}
 	return refusalFromXML(r)
 }
@@ -354,7 +377,8 @@ func (s *s3Protocol) checkCompleted(ctx context.Context, d *transfer.Worker, f *
 		return err
 	}
 	etag := trimQuotes(r.Header.Get("ETag"))
-	if r.StatusCode == http.StatusOK && r.ContentLength == int64(f.size) && etag == multipartETag(f.multipart.confirmed) {
+	if r.StatusCode == http.StatusOK && r.ContentLength == int64(f.size) &&
+		etag == multipartETag(f.multipart.confirmed) {
 		f.multipart.etag = etag
 		return nil
 	}
@@ -366,7 +390,8 @@ func (s *s3Protocol) abandonFile(ctx context.Context, d *transfer.Worker, f *fil
 	if f.multipart.uploadID == "" || f.multipart.etag != "" {
 		return
 	}
-	if _, err := s.callAPI(ctx, d, http.MethodDelete, withQuery(f.url, url.Values{"uploadId": {f.multipart.uploadID}}), nil); err != nil {
+	if _, err := s.callAPI(ctx, d, http.MethodDelete,
+		withQuery(f.url, url.Values{"uploadId": {f.multipart.uploadID}}), nil); err != nil {
 		s.log.Warn("parts of an object may remain on the server", "url", f.url, "err", fmt.Errorf("%w", err))
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -71,7 +73,8 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	sum := sha256.Sum256(body)
-	if r.Header.Get(amzDigest) != hex.EncodeToString(sum[:]) || !strings.Contains(r.Header.Get("Authorization"), "/eu-test-1/s3/aws4_request") {
+	if r.Header.Get(amzDigest) != hex.EncodeToString(sum[:]) || !strings.Contains(r.Header.Get("Authorization"),
+		"/eu-test-1/s3/aws4_request") {
 		b.fail(w, http.StatusBadRequest, "XAmzContentSHA256Mismatch")
 		return
 	}
@@ -104,7 +107,8 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && id != "":
 		fmt.Fprint(w, "<ListPartsResult><IsTruncated>false</IsTruncated>")
 		for n, data := range b.uploads[id] {
-			fmt.Fprintf(w, "<Part><PartNumber>%d</PartNumber><ETag>%s</ETag><Size>%d</Size></Part>", n, etag(data), len(data))
+			fmt.Fprintf(w, "<Part><PartNumber>%d</PartNumber><ETag>%s</ETag><Size>%d</Size></Part>",
+				n, etag(data), len(data))
 		}
 		fmt.Fprint(w, "</ListPartsResult>")
 	case r.Method == http.MethodPost && id != "":
@@ -159,7 +163,8 @@ const large = 2*smallPart + 1000
 // over, or said.
 func TestS3(t *testing.T) {
 	is := func(r *http.Request, method, key string) bool { return r.Method == method && r.URL.Query().Has(key) }
-	once := func(f func(*bucket, http.ResponseWriter, *http.Request) bool) func(*bucket, http.ResponseWriter, *http.Request) bool {
+	once := func(f func(*bucket, http.ResponseWriter, *http.Request) bool) func(*bucket,
+		http.ResponseWriter, *http.Request) bool {
 		var did bool
 		return func(b *bucket, w http.ResponseWriter, r *http.Request) bool {
 			b.mu.Lock()
@@ -189,18 +194,19 @@ func TestS3(t *testing.T) {
 			b.fail(w, http.StatusOK, "InternalError")
 			return true
 		})},
-		{name: "the answer to the last request is lost", odd: once(func(b *bucket, w http.ResponseWriter, r *http.Request) bool {
-			if !is(r, http.MethodPost, "uploadId") {
-				return false
-			}
-			body, _ := io.ReadAll(r.Body)
-			b.mu.Lock()
-			b.complete(discardWriter{http.Header{}}, r.URL.Path, r.URL.Query().Get("uploadId"), body)
-			b.mu.Unlock()
-			c, _, _ := http.NewResponseController(w).Hijack()
-			c.Close()
-			return true
-		})},
+		{name: "the answer to the last request is lost",
+			odd: once(func(b *bucket, w http.ResponseWriter, r *http.Request) bool {
+				if !is(r, http.MethodPost, "uploadId") {
+					return false
+				}
+				body, _ := io.ReadAll(r.Body)
+				b.mu.Lock()
+				b.complete(discardWriter{http.Header{}}, r.URL.Path, r.URL.Query().Get("uploadId"), body)
+				b.mu.Unlock()
+				c, _, _ := http.NewResponseController(w).Hijack()
+				c.Close()
+				return true
+			})},
 		{name: "parts are forgotten", odd: once(func(b *bucket, w http.ResponseWriter, r *http.Request) bool {
 			if !is(r, http.MethodPost, "uploadId") {
 				return false
@@ -215,22 +221,25 @@ func TestS3(t *testing.T) {
 			b.fail(w, http.StatusServiceUnavailable, "SlowDown")
 			return true
 		})},
-		{name: "wrong secret", kind: fault.Permission, says: "SignatureDoesNotMatch", odd: func(b *bucket, w http.ResponseWriter, _ *http.Request) bool {
-			b.fail(w, http.StatusForbidden, "SignatureDoesNotMatch")
-			return true
-		}},
-		{name: "no S3", kind: fault.Protocol, says: "started no multipart upload", odd: func(_ *bucket, w http.ResponseWriter, r *http.Request) bool {
-			if r.Method == http.MethodPost {
-				fmt.Fprint(w, "<html>hello")
-			}
-			return r.Method == http.MethodPost
-		}},
-		{name: "no part is taken", kind: fault.Limit, says: "413", aborted: 1, odd: func(_ *bucket, w http.ResponseWriter, r *http.Request) bool {
-			if is(r, http.MethodPut, "partNumber") {
-				w.WriteHeader(http.StatusRequestEntityTooLarge)
-			}
-			return is(r, http.MethodPut, "partNumber")
-		}},
+		{name: "wrong secret", kind: fault.Permission, says: "SignatureDoesNotMatch",
+			odd: func(b *bucket, w http.ResponseWriter, _ *http.Request) bool {
+				b.fail(w, http.StatusForbidden, "SignatureDoesNotMatch")
+				return true
+			}},
+		{name: "no S3", kind: fault.Protocol, says: "started no multipart upload",
+			odd: func(_ *bucket, w http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodPost {
+					fmt.Fprint(w, "<html>hello")
+				}
+				return r.Method == http.MethodPost
+			}},
+		{name: "no part is taken", kind: fault.Limit, says: "413", aborted: 1,
+			odd: func(_ *bucket, w http.ResponseWriter, r *http.Request) bool {
+				if is(r, http.MethodPut, "partNumber") {
+					w.WriteHeader(http.StatusRequestEntityTooLarge)
+				}
+				return is(r, http.MethodPut, "partNumber")
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBucket(t)
@@ -244,7 +253,8 @@ func TestS3(t *testing.T) {
 
 			res, err := Send(t.Context(), cfg)
 			if c.kind != "" {
-				if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.says) || len(res.Failed) != 1 || b.aborted != c.aborted {
+				if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.says) ||
+					len(res.Failed) != 1 || b.aborted != c.aborted {
 					t.Errorf("%v (%s), %+v, %d aborted", err, fault.KindOf(err), res, b.aborted)
 				}
 				return
@@ -336,7 +346,8 @@ func TestS3Names(t *testing.T) {
 }
 
 // oddNames are names that servers might sign in more than one way.
-var oddNames = []string{"logo@2x.png", "a+b.jpg", "12:30:05.jpg", "a,b.jpg", "a&b=c.jpg", "$x;y.jpg", "a (2)*'!~.jpg", "50%2B.jpg", "Größe.jpg", "[x].jpg"}
+var oddNames = []string{"logo@2x.png", "a+b.jpg", "12:30:05.jpg", "a,b.jpg", "a&b=c.jpg", "$x;y.jpg", "a (2)*'!~.jpg",
+	"50%2B.jpg", "Größe.jpg", "[x].jpg"}
 
 var oddSizes = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 2*smallPart + 10}
 

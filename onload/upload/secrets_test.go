@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -35,7 +37,8 @@ func TestSecretsOverHelpers(t *testing.T) {
 					cfg := testConfig(t, Put, c.url, files)
 					cfg.times, cfg.Target.Header = defaultTimes, c.header
 					cfg.Devices = []Device{{Name: "own", Transport: directTransport{s.place, unit.Mbps}}}
-					phone := Device{Name: "phone", Helper: true, Transport: faulty{directTransport{s.place, unit.Mbps}, func(*http.Request) error { helped.Add(1); return nil }}}
+					phone := Device{Name: "phone", Helper: true, Transport: faulty{directTransport{s.place, unit.Mbps},
+						func(*http.Request) error { helped.Add(1); return nil }}}
 					if !late {
 						cfg.Devices = append(cfg.Devices, phone)
 					} else {
@@ -52,7 +55,8 @@ func TestSecretsOverHelpers(t *testing.T) {
 						t.Fatal(err)
 					}
 					expectFiles(t, s, sums, "/")
-					if helps := helped.Load() > 0; helps != c.helps || len(res.Devices) != 1+map[bool]int{true: 1}[c.helps] {
+					if helps := helped.Load() > 0; helps != c.helps ||
+						len(res.Devices) != 1+map[bool]int{true: 1}[c.helps] {
 						t.Errorf("late %v: the helper carried %d requests: %+v", late, helped.Load(), res.Devices)
 					}
 				})
@@ -65,7 +69,8 @@ func TestSecretsOverHelpers(t *testing.T) {
 	for i := range cfg.Devices {
 		cfg.Devices[i].Helper = true
 	}
-	if _, err := Send(t.Context(), cfg); !fault.Is(err, fault.Permission) || !strings.Contains(err.Error(), "not encrypted") {
+	if _, err := Send(t.Context(), cfg); !fault.Is(err, fault.Permission) ||
+		!strings.Contains(err.Error(), "not encrypted") {
 		t.Errorf("helpers alone: %v", err)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -24,8 +26,10 @@ const (
 )
 
 var (
-	errStalled    = fault.New(fault.Timeout, errors.New("the server accepts no more data"), "run the same command again to resume")
-	errNoResponse = fault.New(fault.Timeout, errors.New("the server does not respond"), "run the same command again to resume")
+	errStalled = fault.New(fault.Timeout, errors.New("the server accepts no more data"),
+		"run the same command again to resume")
+	errNoResponse = fault.New(fault.Timeout, errors.New("the server does not respond"),
+		"run the same command again to resume")
 )
 
 // protocol is a way to upload files. All methods but remainingItems run in goroutines of their own.
@@ -61,7 +65,8 @@ type task struct {
 
 // newTask returns the task and its loop for cfg.
 func newTask(cfg Config) (*task, error) {
-	e := &task{Config: cfg, journaled: &fileJournal{cfg.Target.ID(), cfg.Known, cfg.Journal, cfg.Log}, runningSteps: map[*transfer.Worker]int{}, startTime: time.Now()}
+	e := &task{Config: cfg, journaled: &fileJournal{cfg.Target.ID(), cfg.Known, cfg.Journal, cfg.Log},
+		runningSteps: map[*transfer.Worker]int{}, startTime: time.Now()}
 	req, err := newRequester(cfg.Target, cfg.UserAgent)
 	if err != nil {
 		return nil, err
@@ -74,10 +79,12 @@ func newTask(cfg Config) (*task, error) {
 	case S3:
 		e.protocol = newS3(req, cfg)
 	default:
-		return nil, fault.New(fault.Usage, fmt.Errorf("unknown upload method %q", cfg.Target.Method), "choose one of "+strings.Join(Methods, ", "))
+		return nil, fault.New(fault.Usage, fmt.Errorf("unknown upload method %q", cfg.Target.Method),
+			"choose one of "+strings.Join(Methods, ", "))
 	}
 	e.loop, err = transfer.New(transfer.Config{
-		Devices: cfg.Devices, NewDevices: cfg.NewDevices, Scheduler: cfg.Scheduler, Upload: true, Log: cfg.Log, NewClient: cfg.newClient,
+		Devices: cfg.Devices, NewDevices: cfg.NewDevices, Scheduler: cfg.Scheduler, Upload: true,
+		Log: cfg.Log, NewClient: cfg.newClient,
 		Times: cfg.times.Times, ErrStalled: errStalled, ErrNoResponse: errNoResponse})
 	if err != nil {
 		return nil, err
@@ -88,7 +95,8 @@ func newTask(cfg Config) (*task, error) {
 		w.NoteResponse()
 	}
 	if len(e.loop.Workers()) == 0 {
-		return nil, fault.New(fault.Permission, fmt.Errorf("the requests are not encrypted: helpers would see their %s", cfg.Target.Exposed()), "use an https:// URL if the server has one")
+		return nil, fault.New(fault.Permission, fmt.Errorf("the requests are not encrypted: helpers would see their %s",
+			cfg.Target.Exposed()), "use an https:// URL if the server has one")
 	}
 	for _, f := range cfg.Files {
 		if err := e.addFile(f); err != nil {
@@ -104,7 +112,8 @@ func (c Config) newClient(d Device) *http.Client {
 	if d.Helper && c.Target.Exposed() != "" {
 		return nil
 	}
-	return &http.Client{Transport: d.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: d.Transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // addFile adds a file. It returns an error if the file cannot be read.
@@ -114,7 +123,8 @@ func (e *task) addFile(f File) error {
 		return err
 	}
 	e.files = append(e.files, one)
-	at, _ := slices.BinarySearchFunc(e.bySize, one.size, func(o *file, size unit.Bytes) int { return cmp.Or(cmp.Compare(size, o.size), -1) })
+	at, _ := slices.BinarySearchFunc(e.bySize, one.size,
+		func(o *file, size unit.Bytes) int { return cmp.Or(cmp.Compare(size, o.size), -1) })
 	e.bySize = slices.Insert(e.bySize, at, one)
 	e.journaled.restoreFile(one)
 	return nil
@@ -194,7 +204,8 @@ func (e *task) startSteps() {
 		}
 	}
 	for _, f := range e.bySize {
-		if f.stepRunning || now.Before(f.retryTime) || f.state != confirming && (f.state != unprepared || under >= maxPrepared) {
+		if f.stepRunning || now.Before(f.retryTime) || f.state != confirming &&
+			(f.state != unprepared || under >= maxPrepared) {
 			continue
 		}
 		d, more := e.pickDevice(f, now)
@@ -273,7 +284,8 @@ func (e *task) GiveUp() {
 	for _, f := range e.files {
 		err := f.excluded.Reasons(e.loop.Workers())
 		if err == nil {
-			err = fault.New(fault.Timeout, errors.New("no data can be sent any more"), "run the same command again to resume")
+			err = fault.New(fault.Timeout, errors.New("no data can be sent any more"),
+				"run the same command again to resume")
 		}
 		e.failFile(f, err, false)
 	}

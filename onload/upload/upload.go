@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package upload sends files over several devices at once, each with its own Internet
 // connection. Package onload/board decides which device sends what. Each device is an
 // http.RoundTripper: an interface of this device, or a helper (package
@@ -117,8 +119,10 @@ type times struct {
 }
 
 // defaultTimes are used unless a test sets others.
-var defaultTimes = times{stepTimeout: 5 * time.Second, completeTimeout: 10 * time.Minute, minPartSize: minPartSize, Times: transfer.Times{
-	StallTimeout: 30 * time.Second, ResponseTimeout: time.Minute, FirstBackoff: 500 * time.Millisecond, IdleTimeout: 2 * time.Minute, TickInterval: 100 * time.Millisecond}}
+var defaultTimes = times{stepTimeout: 5 * time.Second, completeTimeout: 10 * time.Minute,
+	minPartSize: minPartSize, Times: transfer.Times{
+		StallTimeout: 30 * time.Second, ResponseTimeout: time.Minute, FirstBackoff: 500 * time.Millisecond,
+		IdleTimeout: 2 * time.Minute, TickInterval: 100 * time.Millisecond}}
 
 // DeviceUsage is what a device has sent, including bytes that were not confirmed.
 type DeviceUsage = transfer.DeviceUsage
@@ -195,13 +199,17 @@ func (t Target) Check() error {
 	u, err := url.Parse(t.URL)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return fault.New(fault.Usage, errors.New("the target is not an HTTP URL"), "use a URL like https://example.org/photos/")
+		return fault.New(fault.Usage, errors.New("the target is not an HTTP URL"),
+			"use a URL like https://example.org/photos/")
 	case t.Method != Post && (u.RawQuery != "" || u.Fragment != ""):
-		return fault.New(fault.Usage, errors.New("the target URL must not have a query or fragment"), "remove it from the URL")
+		return fault.New(fault.Usage, errors.New("the target URL must not have a query or fragment"),
+			"remove it from the URL")
 	case t.Method == S3 && !hasS3:
-		return fault.New(fault.Unsupported, errors.New("this build for routers has no S3"), "use another device, or --method put to a WebDAV server")
+		return fault.New(fault.Unsupported, errors.New("this build for routers has no S3"),
+			"use another device, or --method put to a WebDAV server")
 	case t.Method == S3 && (t.Key == "" || t.Secret == "" || t.Region == ""):
-		return fault.New(fault.Usage, errors.New("S3 needs a key, its secret and a region"), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION if it is not us-east-1")
+		return fault.New(fault.Usage, errors.New("S3 needs a key, its secret and a region"),
+			"set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION if it is not us-east-1")
 	}
 	return nil
 }
@@ -249,12 +257,14 @@ func (c *Config) checkFiles() error {
 		return err
 	}
 	if !c.Target.IsCollection() && len(c.Files) > 1 {
-		return fault.New(fault.Usage, fmt.Errorf("%d files cannot all be stored as %s", len(c.Files), redactURL(c.Target.URL)), "the URL of a collection for several files ends with a slash")
+		return fault.New(fault.Usage, fmt.Errorf("%d files cannot all be stored as %s", len(c.Files),
+			redactURL(c.Target.URL)), "the URL of a collection for several files ends with a slash")
 	}
 	seen := map[string]string{}
 	for _, f := range c.Files {
 		if other, ok := seen[f.Name]; ok {
-			return fault.New(fault.Usage, fmt.Errorf("%s and %s would both be stored as %s", other, f.Path, f.Name), "send them one after the other, or to different URLs")
+			return fault.New(fault.Usage, fmt.Errorf("%s and %s would both be stored as %s", other, f.Path, f.Name),
+				"send them one after the other, or to different URLs")
 		}
 		seen[f.Name] = f.Path
 	}

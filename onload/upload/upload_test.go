@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -30,8 +32,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const smallPart = 100_000
 
-var fastTimes = times{stepTimeout: 2 * time.Second, completeTimeout: 5 * time.Second, minPartSize: smallPart, Times: transfer.Times{
-	StallTimeout: 5 * time.Second, ResponseTimeout: 5 * time.Second, FirstBackoff: 2 * time.Millisecond, IdleTimeout: 10 * time.Second, TickInterval: 5 * time.Millisecond}}
+var fastTimes = times{stepTimeout: 2 * time.Second, completeTimeout: 5 * time.Second,
+	minPartSize: smallPart, Times: transfer.Times{
+		StallTimeout: 5 * time.Second, ResponseTimeout: 5 * time.Second, FirstBackoff: 2 * time.Millisecond,
+		IdleTimeout: 10 * time.Second, TickInterval: 5 * time.Millisecond}}
 
 // testServer is what a server was sent.
 type testServer struct {
@@ -196,7 +200,8 @@ func TestAllSchedulers(t *testing.T) {
 				t.Fatal(name, method, err)
 			}
 			expectFiles(t, s, sums, prefix)
-			if len(res.Files) != len(files) || res.Files[0].Proof != proof || last.Done != len(files) || last.Bytes != last.Size {
+			if len(res.Files) != len(files) || res.Files[0].Proof != proof ||
+				last.Done != len(files) || last.Bytes != last.Size {
 				t.Errorf("%s %s: %+v, %+v", name, method, res, last)
 			}
 			if d := res.Devices; d[0].Bytes+d[1].Bytes != last.Size || d[0].Wasted+d[1].Wasted != 0 {
@@ -218,7 +223,8 @@ func TestServers(t *testing.T) {
 		there  bool // it may be there, although it failed
 		serve  func(s *testServer, n int) http.HandlerFunc
 	}
-	each := func(h func(s *testServer, n int, w http.ResponseWriter, r *http.Request)) func(*testServer, int) http.HandlerFunc {
+	each := func(h func(s *testServer, n int, w http.ResponseWriter, r *http.Request)) func(*testServer,
+		int) http.HandlerFunc {
 		return func(s *testServer, _ int) http.HandlerFunc {
 			var mu sync.Mutex
 			n := 0
@@ -261,25 +267,34 @@ func TestServers(t *testing.T) {
 	}
 	read := func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 	for _, c := range []try{
-		{name: "storm of 503 that ends", method: Put, serve: first(5, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })},
-		{name: "storm of 500 that does not", method: Put, kind: fault.Other, says: "500", there: true, serve: each(func(_ *testServer, _ int, w http.ResponseWriter, r *http.Request) { read(r); w.WriteHeader(500) })},
+		{name: "storm of 503 that ends", method: Put,
+			serve: first(5, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })},
+		{name: "storm of 500 that does not", method: Put, kind: fault.Other, says: "500", there: true,
+			serve: each(func(_ *testServer, _ int, w http.ResponseWriter,
+				r *http.Request) {
+				read(r)
+				w.WriteHeader(500)
+			})},
 		{name: "429 and Retry-After", method: Post, serve: first(2, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(429)
 		})},
-		{name: "Retry-After of an hour", method: Post, kind: fault.Other, says: "retry after 1h0m0s", serve: status(503, "Retry-After", "3600")},
+		{name: "Retry-After of an hour", method: Post, kind: fault.Other, says: "retry after 1h0m0s",
+			serve: status(503, "Retry-After", "3600")},
 		{name: "413", method: Put, kind: fault.Limit, says: "413", serve: status(413)},
-		{name: "413, and closed", method: Post, kind: fault.Limit, says: "413", serve: status(413, "Connection", "close")},
+		{name: "413, and closed", method: Post, kind: fault.Limit, says: "413",
+			serve: status(413, "Connection", "close")},
 		{name: "401", method: Put, kind: fault.Permission, says: "401", serve: status(401)},
 		{name: "403 over all devices", method: Put, kind: fault.Permission, says: "403", serve: status(403)},
 		{name: "404", method: Post, kind: fault.NotFound, says: "404", serve: status(404)},
 		{name: "405", method: Put, kind: fault.Unsupported, says: "405", serve: status(405)},
 		{name: "507", method: Put, kind: fault.Limit, says: "507", serve: status(507)},
-		{name: "302 to a login", method: Post, kind: fault.Protocol, says: "/login", there: true, serve: each(func(_ *testServer, _ int, w http.ResponseWriter, r *http.Request) {
-			read(r)
-			w.Header().Set("Location", "/login")
-			w.WriteHeader(302)
-		})},
+		{name: "302 to a login", method: Post, kind: fault.Protocol, says: "/login", there: true,
+			serve: each(func(_ *testServer, _ int, w http.ResponseWriter, r *http.Request) {
+				read(r)
+				w.Header().Set("Location", "/login")
+				w.WriteHeader(302)
+			})},
 		{name: "308", method: Put, serve: first(1, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Location", r.URL.Path)
 			w.WriteHeader(308)
@@ -289,34 +304,50 @@ func TestServers(t *testing.T) {
 			w.Header().Set("Location", r.URL.Path)
 			w.WriteHeader(307)
 		})},
-		{name: "307 for ever", method: Put, kind: fault.Protocol, says: "redirects", serve: status(307, "Location", "/again")},
-		{name: "307 to a file", method: Put, kind: fault.Protocol, says: "redirects to", serve: status(307, "Location", "file:///etc/passwd")},
+		{name: "307 for ever", method: Put, kind: fault.Protocol, says: "redirects",
+			serve: status(307, "Location", "/again")},
+		{name: "307 to a file", method: Put, kind: fault.Protocol, says: "redirects to",
+			serve: status(307, "Location", "file:///etc/passwd")},
 		{name: "206", method: Put, kind: fault.Protocol, says: "does not confirm the file", serve: status(206)},
-		{name: "200 before it has the file", method: Post, kind: fault.Protocol, says: "before it had received the file", serve: status(200, "Connection", "close")},
+		{name: "200 before it has the file", method: Post, kind: fault.Protocol,
+			says: "before it had received the file", serve: status(200, "Connection", "close")},
 		{name: "broken off in the middle", method: Post, serve: first(3, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.CopyN(io.Discard, r.Body, 100_000)
 			cut(w)
 		})},
-		{name: "an answer lost", method: Post, twice: true, serve: first(1, func(w http.ResponseWriter, r *http.Request) { read(r); cut(w) })},
-		{name: "an answer lost, of PUT", method: Put, serve: first(1, func(w http.ResponseWriter, r *http.Request) { read(r); cut(w) })},
-		{name: "an answer without an end", method: Post, serve: each(func(s *testServer, _ int, w http.ResponseWriter, r *http.Request) { // its status is what counts
-			s.form(w, r)
-			for err := error(nil); err == nil && r.Context().Err() == nil; time.Sleep(10 * time.Millisecond) { // a drip
-				_, _ = w.Write([]byte("x"))
-				err = http.NewResponseController(w).Flush()
-			}
-		})},
-		{name: "no answer", method: Post, kind: fault.Timeout, says: "does not respond", there: true, serve: each(func(_ *testServer, _ int, _ http.ResponseWriter, r *http.Request) {
-			read(r)
-			<-r.Context().Done()
-		})},
-		{name: "takes nothing", method: Put, kind: fault.Timeout, says: "", serve: each(func(_ *testServer, _ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })},
-		{name: "keeps a part only", method: Put, kind: fault.Integrity, says: "1000 bytes of the file instead of", serve: each(func(s *testServer, _ int, w http.ResponseWriter, r *http.Request) {
-			data, _ := io.ReadAll(r.Body)
-			s.addFile(r.URL.Path, data[:1000])
-			w.WriteHeader(201)
-		})},
-		{name: "keeps nothing", method: Put, kind: fault.Integrity, says: "does not have it", serve: each(func(_ *testServer, _ int, w http.ResponseWriter, r *http.Request) { read(r); w.WriteHeader(201) })},
+		{name: "an answer lost", method: Post, twice: true,
+			serve: first(1, func(w http.ResponseWriter, r *http.Request) { read(r); cut(w) })},
+		{name: "an answer lost, of PUT", method: Put,
+			serve: first(1, func(w http.ResponseWriter, r *http.Request) { read(r); cut(w) })},
+		// its status is what counts
+		{name: "an answer without an end", method: Post,
+			serve: each(func(s *testServer, _ int, w http.ResponseWriter, r *http.Request) {
+				s.form(w, r)
+				// a drip
+				for err := error(nil); err == nil && r.Context().Err() == nil; time.Sleep(10 * time.Millisecond) {
+					_, _ = w.Write([]byte("x"))
+					err = http.NewResponseController(w).Flush()
+				}
+			})},
+		{name: "no answer", method: Post, kind: fault.Timeout, says: "does not respond", there: true,
+			serve: each(func(_ *testServer, _ int, _ http.ResponseWriter, r *http.Request) {
+				read(r)
+				<-r.Context().Done()
+			})},
+		{name: "takes nothing", method: Put, kind: fault.Timeout, says: "",
+			serve: each(func(_ *testServer, _ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })},
+		{name: "keeps a part only", method: Put, kind: fault.Integrity, says: "1000 bytes of the file instead of",
+			serve: each(func(s *testServer, _ int, w http.ResponseWriter, r *http.Request) {
+				data, _ := io.ReadAll(r.Body)
+				s.addFile(r.URL.Path, data[:1000])
+				w.WriteHeader(201)
+			})},
+		{name: "keeps nothing", method: Put, kind: fault.Integrity, says: "does not have it",
+			serve: each(func(_ *testServer, _ int, w http.ResponseWriter,
+				r *http.Request) {
+				read(r)
+				w.WriteHeader(201)
+			})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -345,7 +376,8 @@ func TestServers(t *testing.T) {
 				}
 				return
 			}
-			if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.says) || len(res.Files) != 0 || len(res.Failed) != 1 {
+			if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.says) ||
+				len(res.Files) != 0 || len(res.Failed) != 1 {
 				t.Errorf("%q (%s), %+v", err, fault.KindOf(err), res)
 			} else if res.Failed[0].MaybeStored != c.there {
 				t.Errorf("maybe there: %v", res.Failed[0].MaybeStored)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package upload
 
 import (
@@ -49,12 +51,14 @@ func refusalFromXML(r *response) *transfer.Refusal {
 	case "NoSuchBucket":
 		hint = "check the bucket: the URL is https://host/bucket/name/, or https://bucket.host/name/"
 	case "PreconditionFailed":
-		return &transfer.Refusal{Verdict: transfer.Final, Err: fault.New(fault.Exists, errors.New("the server already has an object of that name"), hint)}
+		return &transfer.Refusal{Verdict: transfer.Final,
+			Err: fault.New(fault.Exists, errors.New("the server already has an object of that name"), hint)}
 	}
 	if r.StatusCode == http.StatusForbidden {
 		refusal.Verdict = transfer.Final
 	}
-	refusal.Err = fault.New(fault.KindOf(refusal.Err), fmt.Errorf("%w: %s: %s", refusal.Err, text.Printable(x.Code), text.Printable(x.Message)), hint)
+	refusal.Err = fault.New(fault.KindOf(refusal.Err), fmt.Errorf("%w: %s: %s", refusal.Err, text.Printable(x.Code),
+		text.Printable(x.Message)), hint)
 	return refusal
 }
 
