@@ -19,7 +19,7 @@ var start = time.Unix(1000, 0)
 
 func at(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
 
-// newBoard makes one whose paths are all up.
+// newBoard returns a board with items and with all devices up.
 func newBoard(t *testing.T, name string, paths int, items ...board.Item) *board.Board {
 	t.Helper()
 	s, err := board.New(name)
@@ -37,7 +37,7 @@ func newBoard(t *testing.T, name string, paths int, items ...board.Item) *board.
 	return b
 }
 
-// drainOrders takes all that there are.
+// drainOrders returns all pending orders.
 func drainOrders(b *board.Board, now time.Time) (list []board.Order) {
 	for {
 		o, ok := b.NextOrder(now)
@@ -91,12 +91,12 @@ func TestRoundRobinTurns(t *testing.T) {
 	first := drainOrders(b, at(0))
 	b.Finish(first[0].Job.ID, at(1))
 	expectOrders(t, drainOrders(b, at(1)), "start p0 2:0-100")
-	b.SetDown(1, at(2)) // all are path 0's now, in order
+	b.SetDown(1, at(2)) // all items belong to path 0 now, in order
 	for _, want := range []string{"", "start p0 1:0-100", "start p0 3:0-100", "start p0 4:0-100"} {
 		o := drainOrders(b, at(3))
 		expectOrders(t, o, want)
 		if len(o) == 0 {
-			b.Finish(first[1].Job.ID+1, at(3)) // item 2's
+			b.Finish(first[1].Job.ID+1, at(3)) // those of item 2
 			continue
 		}
 		b.Finish(o[0].Job.ID, at(4))
@@ -110,10 +110,11 @@ func TestLeastTimeQueues(t *testing.T) {
 	b := newBoard(t, "min", 2, makeItems(7, 100, false)...)
 	first := drainOrders(b, at(0))
 	expectOrders(t, first, "start p0 0:0-100, start p1 1:0-100")
-	b.Finish(first[0].Job.ID, at(1)) // 100 a second
+	b.Finish(first[0].Job.ID, at(1)) // 100 bytes/s
 	next := drainOrders(b, at(1))
 	expectOrders(t, next, "start p0 2:0-100")
-	b.Finish(first[1].Job.ID, at(4)) // 25 a second: items 3, 4, 5 wait for path 0, 6 comes sooner here
+	// 25 bytes/s: items 3, 4, 5 wait for path 0, item 6 finishes earlier here
+	b.Finish(first[1].Job.ID, at(4))
 	o := drainOrders(b, at(4))
 	expectOrders(t, o, "start p1 6:0-100")
 	if o[0].Reason != board.LeastTime {
@@ -126,14 +127,14 @@ func TestQueueTakesChunks(t *testing.T) {
 	expectOrders(t, drainOrders(b, at(0)), "start p0 0:0-524288, start p1 0:524288-786432")
 }
 
-// TestAutoSplits: the second path takes what lets both end together, nothing more is
-// begun, and nothing is copied.
+// TestAutoSplits checks that the second path takes so much that both paths end together, that
+// nothing else is started, and that nothing is copied.
 func TestAutoSplits(t *testing.T) {
 	b := newBoard(t, "auto", 2, board.Item{To: 8e6, Splittable: true})
 	first := drainOrders(b, at(0))
 	expectOrders(t, first, "start p0 0:0-8000000, shorten p0 0:0-4000000, start p1 0:4000000-8000000")
 	a, z := first[0].Job.ID, first[2].Job.ID
-	for s := range 31 { // path 0 with 1 MB/s, path 1 with 0.1
+	for s := range 31 { // path 0 has 1 MB/s, path 1 0.1 MB/s
 		b.ReportProgress(a, unit.Bytes(s*1e5), at(0.1+float64(s)/10))
 		b.ReportProgress(z, unit.Bytes(s*1e4), at(0.1+float64(s)/10))
 	}
@@ -149,8 +150,8 @@ func TestAutoSplits(t *testing.T) {
 	}
 }
 
-// TestAutoWaitsForSizes: an item of which nothing is known is copied only when there is
-// no answer for long, and shared as soon as it can be.
+// TestAutoWaitsForSizes checks that an item of unknown size is copied only without a response for
+// long, and is split as soon as possible.
 func TestAutoWaitsForSizes(t *testing.T) {
 	b := newBoard(t, "auto", 2, board.Item{To: board.Unknown})
 	first := drainOrders(b, at(0))
@@ -162,12 +163,12 @@ func TestAutoWaitsForSizes(t *testing.T) {
 		t.Error(c[0].Reason)
 	}
 	b.SetObjectSize(c[0].Job.ID, 1e6, true)
-	// Path 1 waits for its answer as long as path 0 will, if that is new to it.
+	// A new path 1 is assumed to wait for its response as long as path 0.
 	expectOrders(t, drainOrders(b, at(1.2)), "cancel p0 0:0-1000000, shorten p1 0:0-496724, start p0 0:496724-1000000")
 }
 
-// TestBarredAndDropped: a path that cannot have an object gets others, and one that is
-// dropped can be added again.
+// TestBarredAndDropped checks that an excluded path gets other objects, and that a removed object
+// can be added again.
 func TestBarredAndDropped(t *testing.T) {
 	for _, name := range board.Names() {
 		b := newBoard(t, name, 2, makeItems(2, 100, true)...)
@@ -198,8 +199,8 @@ func TestBarredAndDropped(t *testing.T) {
 	expectOrders(t, drainOrders(b, at(0)), "cancel p0 0:0-70")
 }
 
-// TestFailuresReturn: what a failed path had waits again, without what it brought of
-// something that can be split, and is not begun twice while a copy goes on.
+// TestFailuresReturn checks that an item of a failed path waits again, without the received bytes
+// of a splittable item, and is not started twice while a copy is running.
 func TestFailuresReturn(t *testing.T) {
 	for _, split := range []bool{false, true} {
 		b := newBoard(t, "grd", 1, makeItems(2, 100, split)...)
@@ -227,8 +228,8 @@ func TestFailuresReturn(t *testing.T) {
 	}
 }
 
-// TestOldestFirst: whatever happens, each item is delivered exactly once; and no scheduler
-// begins one before an older one, but those with queues, and auto, which plans.
+// TestOldestFirst checks that each item is delivered exactly once under random events, and that no
+// scheduler starts an item before an older one, except those with queues, and auto, which plans.
 func TestOldestFirst(t *testing.T) {
 	for _, name := range board.Names() {
 		for seed := range 200 {
@@ -289,8 +290,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestOnce: what must not be under way twice is copied by nobody; ours moves it when it
-// is slow, and somebody fast has nothing to do.
+// TestOnce checks that no scheduler copies an item with NoCopies, and that auto moves a slow one to
+// a fast idle path.
 func TestOnce(t *testing.T) {
 	for _, name := range board.Names() {
 		list := makeItems(3, 1_000_000, false)
@@ -319,8 +320,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestLeft: what is sent once is left to a device at work that would have it sooner, and
-// begun all the same when nobody is.
+// TestLeft checks that an item with NoCopies is left to a busy path that would finish it earlier,
+// and is started if no path is busy.
 func TestLeft(t *testing.T) {
 	list := makeItems(4, 1_000_000, false)
 	for i := range list {
@@ -337,7 +338,7 @@ func TestLeft(t *testing.T) {
 	b.ReportProgress(second[0].Job.ID, 0, at(9))
 	b.ReportProgress(second[0].Job.ID, 900_000, at(9.9))
 	b.Finish(first[0].Job.ID, at(10))
-	expectOrders(t, drainOrders(b, at(10)), "") // 10 s, where the other one takes 1 for both
+	expectOrders(t, drainOrders(b, at(10)), "") // 10 s, while the other path needs 1 s for both
 	b.SetDown(1, at(10))
 	if got := drainOrders(b, at(10)); len(got) != 1 || got[0].Job.Path != 0 {
 		t.Errorf("nobody is at work: %v", got)

@@ -23,8 +23,8 @@ func milliseconds(r *rand.Rand, a, b float64) time.Duration {
 	return time.Duration(uniform(r, a, b) * float64(time.Millisecond))
 }
 
-// caseKind is what sort of case: whether items can be split, rates vary, paths fail;
-// nobody knows sizes; items must not be under way twice; they come in pairs.
+// caseKind is the kind of a case: items are splittable, rates vary, paths fail, sizes are unknown,
+// items have NoCopies, items arrive in pairs.
 type caseKind struct{ split, vary, fail, blind, once, pairs bool }
 
 func (k caseKind) String() (s string) {
@@ -36,7 +36,7 @@ func (k caseKind) String() (s string) {
 	return "case:" + s
 }
 
-// randomCase has 2 to 4 paths of 0.3 to 12 Mbit/s and up to 30 items.
+// randomCase returns a case with 2 to 4 paths of 0.3 to 12 Mbit/s and up to 30 items.
 func randomCase(seed int, k caseKind) (c simulate.Case) {
 	r := rand.New(rand.NewPCG(uint64(seed), 7))
 	for range 2 + r.IntN(3) {
@@ -73,7 +73,8 @@ func randomCase(seed int, k caseKind) (c simulate.Case) {
 	return c
 }
 
-// totalLateness is how long all items took since they came, or the last one of all.
+// totalLateness returns the sum of the times from the announcement to the end of each item, or the
+// time of the last one.
 func totalLateness(c simulate.Case, res simulate.Result) (sum time.Duration) {
 	if c.Announced == nil {
 		return res.Took
@@ -97,19 +98,18 @@ func runCase(t *testing.T, c simulate.Case, name string) simulate.Result {
 	return res
 }
 
-// TestCompare: in the mean of random cases auto is not behind any other, whatever the
-// kind; and in each case in which ranges can be had it is behind the best by what some
-// requests cost and what rates do meanwhile. That every byte is delivered is checked by
-// the simulation.
+// TestCompare checks that in the mean of random cases auto is as fast as any other scheduler, for
+// each kind. In each single case with ranges, auto is behind the best by at most the cost of some
+// requests and of changing rates. The simulation checks that every byte is delivered.
 //
-// Each copy that loses wastes less than an item. The bound that was published is N-1 of
-// them with N paths; but the last but one unfinished item may have been copied as well,
-// and so on: greedy wastes up to N(N-1)/2. Auto keeps to N-1.
+// Each losing copy wastes less than an item. The published bound is N-1 items with N paths; but the
+// second-last unfinished item may have been copied too, and so on: greedy wastes up to N(N-1)/2
+// items. Auto keeps within N-1.
 func TestCompare(t *testing.T) {
 	for _, c := range []struct {
 		caseKind
-		trips  float64 // round trips that auto may be behind in a single case, of the longest
-		behind float64 // and share of the time
+		trips  float64 // round trips of the longest RTT by which auto may be behind in a single case
+		behind float64 // and as a share of the time
 	}{
 		{caseKind{split: true}, 5, 0},
 		{caseKind{split: true, vary: true}, 6, 0.04},
@@ -119,7 +119,7 @@ func TestCompare(t *testing.T) {
 		{caseKind{vary: true, fail: true}, 0, 1},
 		{caseKind{vary: true, blind: true}, 0, 3},
 		{caseKind{vary: true, fail: true, blind: true}, 0, 3},
-		// who gets the larger of two files, where nothing is known of lines, is luck
+		// without measured rates, the assignment of the larger of two files is luck
 		{caseKind{vary: true, once: true}, 0, 1.5},
 		{caseKind{vary: true, pairs: true}, 0, 1},
 		{caseKind{vary: true, fail: true, pairs: true}, 0, 2},
@@ -133,7 +133,7 @@ func TestCompare(t *testing.T) {
 			for _, i := range of.Items {
 				largest = max(largest, i.Size())
 			}
-			if c.pairs { // each time some come
+			if c.pairs { // per announcement
 				largest *= unit.Bytes(len(of.Items)+1) / 2
 			}
 			bound := map[string]unit.Bytes{"grd": n * (n - 1) / 2 * largest, "auto": (n - 1) * largest}
@@ -143,7 +143,7 @@ func TestCompare(t *testing.T) {
 				sum[name] += took[name]
 				wasted[name] += res.Wasted
 				if c.fail {
-					continue // and what failed paths had brought
+					continue // and bytes of failed paths
 				}
 				if res.Wasted > bound[name] {
 					t.Errorf("%v, seed %d: %s wasted %v with %d paths and items up to %v", c.caseKind, seed,
@@ -166,7 +166,7 @@ func TestCompare(t *testing.T) {
 			}
 		}
 		for name, d := range sum {
-			if c.blind { // before there is an answer it does not copy
+			if c.blind { // no copy before a response
 				d += d / 50
 			}
 			if sum["auto"] > d {
@@ -181,8 +181,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestLost: a copy that was lost, or that failed with its path, does not keep auto from
-// copying again.
+// TestLost checks that auto copies again after a copy lost or failed with its path.
 func TestLost(t *testing.T) {
 	whole := func(n int, size unit.Bytes) (list []board.Item) {
 		for i := range n {
@@ -206,14 +205,14 @@ func TestLost(t *testing.T) {
 			Items: whole(1, 2_000_000), UnknownSizes: true},
 	} {
 		ours, best := totalLateness(c, runCase(t, c, "auto")), totalLateness(c, runCase(t, c, "grd"))
-		if ours > best+best/20+100*time.Millisecond { // when progress is told
+		if ours > best+best/20+100*time.Millisecond { // when progress is reported
 			t.Errorf("%s: auto %v, grd %v", name, ours, best)
 		}
 	}
 }
 
-// TestPublishedOrder is g1 in virtual time: a video of 200 s in segments of 10 s over
-// ADSL of 2 Mbit/s and idle phones. GRD < RR < MIN in the time for all, as published.
+// TestPublishedOrder is g1 in virtual time: a video of 200 s in segments of 10 s over ADSL of 2
+// Mbit/s and idle phones. The total times are GRD < RR < MIN, as published.
 func TestPublishedOrder(t *testing.T) {
 	sum := map[string]time.Duration{}
 	for _, phones := range []int{1, 2} {
@@ -227,8 +226,8 @@ func TestPublishedOrder(t *testing.T) {
 			}
 			for name, d := range row {
 				sum[name] += d
-				// Segments that cannot be split: a copy that is begun at a progress report
-				// instead of at once costs up to a tenth of a second.
+				// Unsplittable segments: a copy that starts at a progress report instead of at once
+				// costs up to a tenth of a second.
 				if slack := 100 * time.Millisecond; row["auto"] > d+slack {
 					t.Errorf("%d phones, %v kbit/s: auto %v, %s %v", phones, kbps, row["auto"], name, d)
 				}
@@ -244,9 +243,9 @@ func TestPublishedOrder(t *testing.T) {
 	}
 }
 
-// videoCase has phones whose rates vary by the second, about a mean of their own.
+// videoCase has phones whose rates vary each second around their means.
 func videoCase(r *rand.Rand, phones int, kbps float64) simulate.Case {
-	const spread = 0.3 // of the rate's logarithm
+	const spread = 0.3 // of the logarithm of the rate
 	c := simulate.Case{Paths: []simulate.Path{{Rates: []simulate.Step{{Rate: 2 * unit.Mbps}},
 		RTT: 40 * time.Millisecond}}}
 	for range phones {

@@ -14,7 +14,7 @@ import (
 	"mpbond/onload/simulate"
 )
 
-// varyingRates are rates that vary by a share around a mean.
+// varyingRates returns rates that vary by a share around a mean.
 func varyingRates(r *rand.Rand, mbps, share float64) (list []simulate.Step) {
 	for at := time.Duration(0); at < 10*time.Minute; at += milliseconds(r, 300, 5000) {
 		list = append(list, simulate.Step{At: at, Rate: unit.Rate(mbps * uniform(r, 1-share, 1+share) * 1e6)})
@@ -22,7 +22,7 @@ func varyingRates(r *rand.Rand, mbps, share float64) (list []simulate.Step) {
 	return list
 }
 
-// randomPaths are a home line of some rate and up to three phones whose bytes cost money.
+// randomPaths returns a home line of some rate and up to three metered phones.
 func randomPaths(r *rand.Rand, home float64) (list []simulate.Path) {
 	list = append(list, simulate.Path{RTT: milliseconds(r, 5, 60), Rates: varyingRates(r, home, 0.3)})
 	for range 1 + r.IntN(3) {
@@ -32,8 +32,7 @@ func randomPaths(r *rand.Rand, home float64) (list []simulate.Path) {
 	return list
 }
 
-// wholeFiles are up to six files of a server without ranges, over a home line of 1 to 25
-// Mbit/s.
+// wholeFiles has up to six files of a server without ranges, over a home line of 1 to 25 Mbit/s.
 func wholeFiles(seed int) (c simulate.Case) {
 	r := rand.New(rand.NewPCG(uint64(seed), 12))
 	c.Paths = randomPaths(r, uniform(r, 1, 25))
@@ -44,14 +43,14 @@ func wholeFiles(seed int) (c simulate.Case) {
 	return c
 }
 
-// unsizedFiles are the same, of a server that does not tell sizes.
+// unsizedFiles is wholeFiles with a server that does not send sizes.
 func unsizedFiles(seed int) simulate.Case {
 	c := wholeFiles(seed)
 	c.SizesFromResponses, c.UnknownSizes = false, true
 	return c
 }
 
-// rangedFiles are those of an object that is sent to S3, over a home line of 1 to 10 Mbit/s.
+// rangedFiles has the parts of an object that is sent to S3, over a home line of 1 to 10 Mbit/s.
 func rangedFiles(seed int) (c simulate.Case) {
 	r := rand.New(rand.NewPCG(uint64(seed), 13))
 	c.Paths, c.Upload = randomPaths(r, uniform(r, 1, 10)), true
@@ -64,14 +63,13 @@ func rangedFiles(seed int) (c simulate.Case) {
 	return c
 }
 
-// TestCopiesCost: where ranges cannot be had, or what is sent cannot be split, lines that
-// cost money bring little twice; and no case takes longer than the home line alone by over
-// 5 % and some round trips.
+// TestCopiesCost checks that metered paths copy little where items cannot be split, and that no
+// case takes longer than over the home line alone by more than 5 % and some round trips.
 func TestCopiesCost(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		of   func(seed int) simulate.Case
-		most float64 // that phones waste in the mean, as a share of the files
+		most float64 // mean waste of phones, as a share of the files
 	}{{"whole files", wholeFiles, 0.06}, {"sizes unknown", unsizedFiles, 0.06},
 		{"parts that are sent", rangedFiles, 0.04}} {
 		var wasted, phones []float64 // shares of the files
@@ -111,7 +109,7 @@ func mean(list []float64) (sum float64) {
 	return sum
 }
 
-// spread is a distribution, for people.
+// spread formats a distribution.
 func spread(shares []float64) string {
 	s := slices.Sorted(slices.Values(shares))
 	at := func(q float64) float64 { return 100 * s[int(q*float64(len(s)-1))] }

@@ -10,22 +10,22 @@ import (
 	"mpbond/onload/board"
 )
 
-// TestLeastTimeWeighs: the last item counts for three quarters of what MIN thinks of a path.
+// TestLeastTimeWeighs checks that the last item has a weight of three quarters in the rate of MIN.
 func TestLeastTimeWeighs(t *testing.T) {
 	b := newBoard(t, "min", 2, makeItems(7, 100, false)...)
 	first := drainOrders(b, at(0))
-	b.Finish(first[0].Job.ID, at(1)) // 100 a second
+	b.Finish(first[0].Job.ID, at(1)) // 100 bytes/s
 	drainOrders(b, at(1))
-	b.Finish(first[1].Job.ID, at(4)) // 25
+	b.Finish(first[1].Job.ID, at(4)) // 25 bytes/s
 	o := drainOrders(b, at(4))
 	expectOrders(t, o, "start p1 6:0-100")
-	b.Finish(o[0].Job.ID, at(5)) // 100: 81 by now, and 500 bytes wait for path 0
+	b.Finish(o[0].Job.ID, at(5)) // 100 bytes/s: 81 in the mean, and 500 bytes wait for path 0
 	b.AddItems(board.Item{Object: 7, To: 1000})
 	expectOrders(t, drainOrders(b, at(5)), "start p1 7:0-1000")
 }
 
-// TestMoveIsPaid: what was sent of an item that moved was wasted, and no more is than
-// items for all paths but one.
+// TestMoveIsPaid checks that the bytes of a moved item count as wasted, and that the limit of one
+// item per path but one holds.
 func TestMoveIsPaid(t *testing.T) {
 	list := makeItems(2, 1_000_000, false)
 	for i := range list {
@@ -47,7 +47,7 @@ func TestMoveIsPaid(t *testing.T) {
 	expectOrders(t, drainOrders(b, at(300)), "")
 }
 
-// TestBeyondItsEnd: what a job brought before it knew that it was shortened is no part of it.
+// TestBeyondItsEnd checks that bytes beyond the end of a shortened job do not count.
 func TestBeyondItsEnd(t *testing.T) {
 	b := newBoard(t, "auto", 2, board.Item{To: 8e6, Splittable: true})
 	o := drainOrders(b, at(0))
@@ -62,18 +62,18 @@ func TestBeyondItsEnd(t *testing.T) {
 	}
 }
 
-// TestHelpsOldOnlyIfWorth: an older item is helped before the next is begun if that saves
-// over twenty answers' time.
+// TestHelpsOldOnlyIfWorth checks that an older item is helped before the next is started only if
+// that saves over twenty latencies.
 func TestHelpsOldOnlyIfWorth(t *testing.T) {
 	for size, want := range map[unit.Bytes]board.Reason{
-		960_000:   board.NextItem, // would be there half a second sooner
+		960_000:   board.NextItem, // would finish half a second earlier
 		3_500_000: board.SplitsOlder,
 	} {
 		b := newBoard(t, "auto", 2, board.Item{To: 25_000}, board.Item{Object: 1, To: 1e6},
 			board.Item{Object: 2, To: size, Splittable: true}, board.Item{Object: 3, To: 10_000, Splittable: true})
 		first := drainOrders(b, at(0))
 		b.ReportProgress(first[0].Job.ID, 0, at(0.05))
-		b.Finish(first[0].Job.ID, at(0.1)) // 500 KB a second
+		b.Finish(first[0].Job.ID, at(0.1)) // 500 KB/s
 		old := drainOrders(b, at(0.1))
 		b.ReportProgress(first[1].Job.ID, 0, at(0.1)) // its latency is taken as 50 ms
 		b.ReportProgress(old[0].Job.ID, 0, at(0.15))
@@ -85,8 +85,8 @@ func TestHelpsOldOnlyIfWorth(t *testing.T) {
 	}
 }
 
-// TestLatency: that of the last two answers which was less; the first one's was the
-// connection's too.
+// TestLatency checks that the latency is the lower one of the last two responses, and that the
+// first one includes the connection setup.
 func TestLatency(t *testing.T) {
 	b, now := newBoard(t, "rr", 1, makeItems(3, 100, false)...), 0.0
 	for _, c := range []struct{ took, want time.Duration }{{200, 100}, {300, 200}, {1000, 300}} {
@@ -100,8 +100,8 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// TestLeastTimeBlind: an item whose size nobody knows yet counts as the mean of those that
-// came; else all that wait would go to whoever has least under way.
+// TestLeastTimeBlind checks that an item of unknown size counts as the mean of the known sizes.
+// Otherwise all waiting items would go to the path with the least under way.
 func TestLeastTimeBlind(t *testing.T) {
 	var list []board.Item
 	for i := range 8 {
@@ -116,7 +116,7 @@ func TestLeastTimeBlind(t *testing.T) {
 	second := drainOrders(b, at(1))
 	expectOrders(t, second, "start p1 2:0--1")
 	b.SetObjectSize(second[0].Job.ID, 1000, false)
-	b.Finish(first[0].Job.ID, at(1.1)) // now both are known, and path 1 has 1000 bytes under way
+	b.Finish(first[0].Job.ID, at(1.1)) // both rates are known now, and path 1 has 1000 bytes under way
 	shares, now := map[int]int{}, 1.1
 	under := append(second, drainOrders(b, at(now))...)
 	for ; len(under) > 0; now++ {

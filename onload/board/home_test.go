@@ -23,7 +23,7 @@ var (
 
 const mbit = 1_000_000
 
-// rateSteps is a rate that is the same for ever, or changes at times.
+// rateSteps returns a constant rate, or one that changes at times.
 func rateSteps(pairs ...float64) (all []simulate.Step) {
 	for i := 0; i < len(pairs); i += 2 {
 		all = append(all, simulate.Step{At: time.Duration(pairs[i] * float64(time.Second)),
@@ -32,12 +32,12 @@ func rateSteps(pairs ...float64) (all []simulate.Step) {
 	return all
 }
 
-// logBetween is a random number whose logarithm is uniform.
+// logBetween returns a random number whose logarithm is uniform.
 func logBetween(r *rand.Rand, least, most float64) float64 {
 	return least * math.Pow(most/least, r.Float64())
 }
 
-// troubles are what may be wrong with phones. Each makes the rates of one that has mean.
+// troubles are possible problems of phones. Each makes the rates of a phone with a mean rate.
 var troubles = []struct {
 	name string
 	make func(r *rand.Rand, mean float64) []simulate.Step
@@ -73,7 +73,7 @@ var troubles = []struct {
 	}},
 }
 
-// homeCase is a random video over a home line and phones with one kind of trouble.
+// homeCase returns a random video over a home line and phones with one kind of trouble.
 func homeCase(r *rand.Rand, trouble int, split bool) simulate.Case {
 	home := logBetween(r, 1, 50) * mbit
 	each := uniform(r, 2, 10)
@@ -94,8 +94,8 @@ func homeCase(r *rand.Rand, trouble int, split bool) simulate.Case {
 	return c
 }
 
-// slowdownRatios are how a player fares with phones beside without: the time until it has the first
-// fifth, the time until it has played all, and until all is there; each less slack.
+// slowdownRatios returns the times of a player with phones divided by those without, each minus
+// slack: until it has the first fifth, until it has played all, and until all items are there.
 func slowdownRatios(with, alone simulate.Result, media, slack time.Duration) [3]float64 {
 	return [3]float64{
 		float64(with.Delivered[3]-slack) / float64(alone.Delivered[3]),
@@ -104,10 +104,10 @@ func slowdownRatios(with, alone simulate.Result, media, slack time.Duration) [3]
 	}
 }
 
-// TestNeverBehindHome: whatever phones do, a video begins, plays and is there at most 5 % later
-// than over the home line alone, and stands still no longer, with ranges and without. Of
-// 57,000 cases one began 8.6 % later (seed 677682948, a phone that falls to 50 kbit/s): one of
-// a thousand may, by 15 % at most.
+// TestNeverBehindHome checks that a video starts, plays and completes at most 5 % later than over
+// the home line alone and does not stall longer, whatever phones do, with and without ranges. One
+// of a thousand cases may start later by at most 15 %; of 57,000 cases one started 8.6 % later
+// (seed 677682948, a phone that falls to 50 kbit/s).
 func TestNeverBehindHome(t *testing.T) {
 	seed := *homeSeed
 	if seed == 0 {
@@ -130,7 +130,7 @@ func TestNeverBehindHome(t *testing.T) {
 				for k, ratio := range slowdownRatios(with, alone, media, 0) {
 					all[k] = append(all[k], ratio)
 				}
-				// A path is late after a round trip and a half.
+				// A path is late after one and a half round trips.
 				slack := paths[0].RTT * 3 / 2
 				late := slowdownRatios(with, alone, media, slack)
 				if r := slices.Max(late[:]); r > 1.05 {
@@ -140,7 +140,8 @@ func TestNeverBehindHome(t *testing.T) {
 						t.Errorf("%s, split %v: %d of %d cases over 1.05", trouble.name, split, over, i+1)
 					}
 				}
-				// That is seen after a tenth of a second at least, and asking anew takes two more.
+				// Lateness is noticed after a tenth of a second at least, and a new request takes
+				// two more.
 				if slack := max(slack,
 					150*time.Millisecond) + 100*time.Millisecond + 2*paths[0].RTT; float64(
 					with.Stalled-slack) > 1.05*float64(alone.Stalled) {
@@ -190,9 +191,8 @@ func TestNeverBehindHome(t *testing.T) {
 	}
 }
 
-// TestHomeLeads: without ranges the home line brings what is wanted first, also what a phone has
-// under way; it passes that by only when what phones have brought pays for it, and comes back
-// when it does not any more.
+// TestHomeLeads checks that without ranges the home line fetches the first wanted item, even if a
+// phone is fetching it. It skips such an item only while its lead covers that.
 func TestHomeLeads(t *testing.T) {
 	const size = 1_000_000
 	b := newBoard(t, "auto", 2)
@@ -209,13 +209,13 @@ func TestHomeLeads(t *testing.T) {
 		return o.Job.ID
 	}
 	mine, its := learn(begin[0], .1), learn(begin[1], .1)
-	for s := .2; s < 1; s += .1 { // a megabyte a second by the home line, nine tenths of that by the phone
+	for s := .2; s < 1; s += .1 { // 1 MB/s over the home line, nine tenths of that over the phone
 		b.ReportProgress(mine, unit.Bytes((s-.1)*size), at(s))
 		b.ReportProgress(its, unit.Bytes((s-.1)*size*.9), at(s))
 	}
 	b.Finish(mine, at(1.1))
 	o := drainOrders(b, at(1.1))
-	expectOrders(t, o, "start p0 1:0-1000000") // though the phone has nine tenths of it
+	expectOrders(t, o, "start p0 1:0-1000000") // although the phone has nine tenths of it
 	b.Finish(its, at(1.25))
 	o = drainOrders(b, at(1.25))
 	expectOrders(t, o, "cancel p0 1:0-1000000, start p0 2:0--1, start p1 3:0--1")
@@ -225,7 +225,7 @@ func TestHomeLeads(t *testing.T) {
 		b.ReportProgress(its, unit.Bytes((s-1.3)*size*.9), at(s))
 	}
 	b.Finish(mine, at(2.3))
-	o = drainOrders(b, at(2.3)) // almost a segment ahead, and the phone will have its own soon
+	o = drainOrders(b, at(2.3)) // almost a segment ahead, and the phone will finish its own soon
 	expectOrders(t, o, "start p0 4:0--1")
 	b.ReportProgress(learn(o[0], 2.35), 10_000, at(2.4))
 	expectOrders(t, drainOrders(b, at(3)), "cancel p0 4:0-1000000, start p0 3:0-1000000") // the phone was silent

@@ -14,10 +14,10 @@ import (
 	"mpbond/onload/simulate"
 )
 
-// buffers are shares of the items that are wanted before any is used, and all.
+// buffers are the shares of the items that a player buffers before it starts, up to all.
 var buffers = []float64{0.2, 0.4, 0.6, 0.8, 1}
 
-// bufferTimes is when they are there, from the first item on without a gap.
+// bufferTimes returns when these shares are complete, without a gap from the first item on.
 func bufferTimes(res simulate.Result) (at []time.Duration) {
 	for _, share := range buffers {
 		at = append(at, slices.Max(res.Completed[:int(math.Ceil(share*float64(len(res.Completed))-1e-9))]))
@@ -25,8 +25,8 @@ func bufferTimes(res simulate.Result) (at []time.Duration) {
 	return at
 }
 
-// randomHome is a video of 200 s and 738 kbit/s over a home line and two phones of some 2
-// Mbit/s each, of which nobody knows sizes or whether ranges can be had before answers.
+// randomHome returns a video of 200 s and 738 kbit/s over a home line and two phones of about 2
+// Mbit/s each. Sizes and range support are unknown until responses.
 func randomHome(r *rand.Rand, mbps float64) simulate.Case {
 	c := simulate.Case{SizesFromResponses: true,
 		Paths: []simulate.Path{{Rates: []simulate.Step{{Rate: unit.Rate(mbps * 1e6)}}, RTT: 40 * time.Millisecond}}}
@@ -43,13 +43,13 @@ func randomHome(r *rand.Rand, mbps float64) simulate.Case {
 	return c
 }
 
-// TestPrebuffer is g2's: what is wanted first is not held up by slow phones. In the mean it
-// comes sooner than over the home line alone, at each home; and in a single case not later
-// than by what tells whether help is worth it.
+// TestPrebuffer is g2: slow phones do not delay the first items. In the mean these arrive earlier
+// than over the home line alone, for each home; in a single case they are late at most by what it
+// takes to judge whether help pays.
 func TestPrebuffer(t *testing.T) {
 	for _, home := range []struct {
 		mbps float64
-		most []float64 // changes in %, in the mean: a little over what they are
+		most []float64 // mean changes in %, with a small margin
 	}{
 		{6.48, []float64{-20, -27, -29, -31, -36}},
 		{21.64, []float64{-4, -2, -4, -6, -12}},
@@ -79,8 +79,8 @@ func TestPrebuffer(t *testing.T) {
 	}
 }
 
-// TestInOrder: in the mean of random cases auto has each share of the items sooner than any
-// other scheduler, or as soon where there are no ranges.
+// TestInOrder checks that in the mean of random cases auto completes each share of the items before
+// any other scheduler, or at the same time without ranges.
 func TestInOrder(t *testing.T) {
 	for _, k := range []caseKind{{split: true}, {split: true, vary: true}, {split: true, vary: true, fail: true},
 		{vary: true, fail: true}} {
@@ -111,13 +111,13 @@ func TestInOrder(t *testing.T) {
 	}
 }
 
-// TestKeptFromIt: what one path cannot have is not kept for it.
+// TestKeptFromIt checks that an item is not reserved for an excluded path.
 func TestKeptFromIt(t *testing.T) {
 	b := newBoard(t, "auto", 2, makeItems(3, 1_000_000, false)...)
 	first := drainOrders(b, at(0))
 	b.ReportProgress(first[0].Job.ID, 0, at(0.1))
 	b.ReportProgress(first[1].Job.ID, 0, at(0.1))
-	b.Finish(first[0].Job.ID, at(0.2)) // the quicker one
+	b.Finish(first[0].Job.ID, at(0.2)) // the faster path
 	second := drainOrders(b, at(0.2))
 	expectOrders(t, second, "start p0 2:0-1000000")
 	b.AddItems(board.Item{Object: 3, To: 1_000_000}, board.Item{Object: 4, To: 1_000_000},

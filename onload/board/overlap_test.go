@@ -10,12 +10,12 @@ import (
 	"mpbond/onload/board"
 )
 
-// TestOverlaps: a line asks for small items while it brings another, for so many that the
-// answers' time is used, and for no large ones; none is had twice over one line.
+// TestOverlaps checks that a device requests small items while it carries another one, as many as
+// fill the latency, but no large ones, and none twice.
 func TestOverlaps(t *testing.T) {
 	for _, c := range []struct {
 		size unit.Bytes
-		want int // under way over one line of 8 Mbit/s and 40 ms
+		want int // under way over one device of 8 Mbit/s and 40 ms
 	}{{5_000, 4}, {60_000, 3}, {120_000, 2}, {300_000, 1}} {
 		s, err := board.New("auto")
 		if err != nil {
@@ -25,7 +25,7 @@ func TestOverlaps(t *testing.T) {
 		b.SetConcurrency(4)
 		b.SetUp(0)
 		now := at(0)
-		for i := range 2 { // what the line does is measured
+		for i := range 2 { // the rate of the device is measured
 			b.AddItems(board.Item{Object: i, To: c.size})
 			first := drainOrders(b, now)
 			if len(first) != 1 || first[0].Job.Path != 0 {
@@ -45,7 +45,8 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
-// TestOverlapsAtTheEnd: what is left is not copied by another connection of the same line.
+// TestOverlapsAtTheEnd checks that remaining items are not copied by another connection of the same
+// device.
 func TestOverlapsAtTheEnd(t *testing.T) {
 	s, err := board.New("auto")
 	if err != nil {
@@ -77,8 +78,8 @@ func TestOverlapsAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestHomeHasLanes: a home line with several connections is one line for what others do beside
-// it, whichever its place in the list.
+// TestHomeHasLanes checks that several connections of the home line count as one home line, at any
+// position in the list.
 func TestHomeHasLanes(t *testing.T) {
 	for lanes := 1; lanes <= 4; lanes += 3 {
 		s, err := board.New("auto")

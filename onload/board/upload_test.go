@@ -12,7 +12,7 @@ import (
 	"mpbond/onload/simulate"
 )
 
-// photoCase are to be sent over a home line and two phones.
+// photoCase has photos to send over a home line and two phones.
 func photoCase(seed, n int, buffer unit.Bytes) (c simulate.Case, bound time.Duration) {
 	r := rand.New(rand.NewPCG(uint64(seed), 3))
 	c.Upload = true
@@ -30,13 +30,13 @@ func photoCase(seed, n int, buffer unit.Bytes) (c simulate.Case, bound time.Dura
 	return c, time.Duration(float64(sum) * 8 / float64(all) * 1e9)
 }
 
-// TestSendsBehindBuffers: what waits in buffers makes no path look quick, nor one that has
-// handed all over slow. With rates of what was handed over it took 1.24 times as long, in
-// the lab too.
+// TestSendsBehindBuffers checks that bytes in buffers neither make a path look fast, nor one slow
+// that has handed over all its bytes. With rates of handed-over bytes the transfer took 1.24 times
+// as long.
 func TestSendsBehindBuffers(t *testing.T) {
 	for _, x := range []struct {
 		photos int
-		most   float64 // times the bound of a fluid
+		most   float64 // relative to the bound of a fluid
 	}{{10, 1.063}, {30, 1.015}} {
 		sum, least := map[unit.Bytes]time.Duration{}, time.Duration(0)
 		for seed := range *seeds {
@@ -55,7 +55,7 @@ func TestSendsBehindBuffers(t *testing.T) {
 	}
 }
 
-// TestSendsFade: a path that fades keeps nothing; what it had of a file is sent again.
+// TestSendsFade checks that a fading path keeps no item; its file is sent again.
 func TestSendsFade(t *testing.T) {
 	steps := func(mbps ...float64) (list []simulate.Step) {
 		for i, r := range mbps {
@@ -78,8 +78,8 @@ func TestSendsFade(t *testing.T) {
 	}
 }
 
-// TestSendsToIdle: a file is left to a path that is idle and would have it sooner; and one
-// that nothing is known of is tried.
+// TestSendsToIdle checks that an idle path that would be faster gets the file, and that a path
+// without measurements is tried.
 func TestSendsToIdle(t *testing.T) {
 	list := makeItems(4, 1_000_000, false)
 	for i := range list {
@@ -102,7 +102,7 @@ func TestSendsToIdle(t *testing.T) {
 	expectOrders(t, drainOrders(b, at(3.75)), "start p0 3:0-1000000, start p1 9:0-3000000, start p2 1:0-1000000")
 }
 
-// TestSendsBarred: what the quickest path may not have is not kept for it.
+// TestSendsBarred checks that an item is not reserved for the fastest path if that is excluded.
 func TestSendsBarred(t *testing.T) {
 	list := makeItems(3, 1_000_000, false)
 	for i := range list {

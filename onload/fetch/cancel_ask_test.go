@@ -14,8 +14,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestCancelWhileAsking: who ends the program while another device is asked whether a helper
-// told the truth has no file that nobody has confirmed.
+// TestCancelWhileAsking checks that no unconfirmed file is left if the program is interrupted while
+// a second device is asked to confirm it.
 func TestCancelWhileAsking(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -24,7 +24,7 @@ func TestCancelWhileAsking(t *testing.T) {
 			if device != 0 {
 				return false
 			}
-			if r.Method == http.MethodHead { // the second opinion
+			if r.Method == http.MethodHead { // the version probe
 				go func() { time.Sleep(10 * time.Millisecond); cancel() }()
 				<-r.Context().Done()
 				return true

@@ -11,8 +11,8 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// TestLiars: an object that only devices have seen that are given others is a lie, of its
-// host and over plain HTTP alone.
+// TestLiars checks that an object seen only by conflicting devices is distrusted, for its host and
+// plain HTTP only.
 func TestLiars(t *testing.T) {
 	own, a, b := new(transfer.Worker), new(transfer.Worker), new(transfer.Worker)
 	l := conflicts{}
@@ -41,7 +41,7 @@ func TestLiars(t *testing.T) {
 	}
 }
 
-// answers is a transport that answers GET with a status, and others with 405.
+// answers is a transport that responds to GET with a status, and to other methods with 405.
 type answers int
 
 // RoundTrip implements http.RoundTripper.
@@ -57,7 +57,7 @@ func (s answers) RoundTrip(r *http.Request) (*http.Response, error) {
 		Body: http.NoBody, Request: r}, nil
 }
 
-// TestInquirer: the first device counts that is told anything, and none is an answer too.
+// TestInquirer checks that the first definite response counts, and that "not found" is one.
 func TestInquirer(t *testing.T) {
 	for _, c := range []struct {
 		lines []answers

@@ -10,8 +10,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestCopiesOverMetered: of servers without ranges, or that name no version, phones bring
-// nothing for nothing when the home line is as fast; and all when it is slow by far.
+// TestCopiesOverMetered checks that phones copy little from servers without ranges or versions if
+// the home line is as fast, and everything if it is much slower.
 func TestCopiesOverMetered(t *testing.T) {
 	for name, header := range map[string]string{"no ranges": "none", "no version": "bytes"} {
 		for home, most := range map[unit.Rate]float64{16 * unit.Mbps: 0.02, 12 * unit.Mbps: 0.02, unit.Mbps: 1.2} {

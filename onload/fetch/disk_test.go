@@ -20,7 +20,7 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// TestNoRoom: what there is no room for is not begun.
+// TestNoRoom checks that a download that exceeds the free disk space is not started.
 func TestNoRoom(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, ranges := range []bool{true, false} {
@@ -49,7 +49,7 @@ func TestNoRoom(t *testing.T) {
 	})
 }
 
-// TestDiskErrors: those of the disk are not taken for those of the network.
+// TestDiskErrors checks that disk errors are not taken for network errors.
 func TestDiskErrors(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for errno, kind := range map[syscall.Errno]fault.Kind{syscall.ENOSPC: fault.Limit, syscall.ENOENT: fault.Usage,
@@ -70,7 +70,7 @@ func TestDiskErrors(t *testing.T) {
 	})
 }
 
-// TestKeptPart: where no journal can be written any more, what an older one says stays.
+// TestKeptPart checks that an older journal stays valid if no new one can be written.
 func TestKeptPart(t *testing.T) {
 	for _, older := range []bool{true, false} {
 		o := &object{Object: Object{URL: "http://x/y", File: filepath.Join(t.TempDir(), "y")}}
@@ -87,7 +87,7 @@ func TestKeptPart(t *testing.T) {
 			}
 		}
 		o.part.dirty = true
-		o.part.file.Close() // so that nothing can be written
+		o.part.file.Close() // makes all writes fail
 		o.closePart()
 		if _, err := os.Stat(o.File + partSuffix); older != (err == nil) || err != nil &&
 			!errors.Is(err, fs.ErrNotExist) {

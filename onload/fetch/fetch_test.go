@@ -47,7 +47,7 @@ func TestParts(t *testing.T) {
 					t.Errorf("the last progress is %+v", last)
 				}
 				if name != "auto" {
-					return // they do not split
+					return // the items are not split
 				}
 				for _, d := range r.Devices {
 					if d.Bytes < size/10 {
@@ -100,8 +100,8 @@ func TestManyObjects(t *testing.T) {
 	})
 }
 
-// TestSizeUnknown: what comes in chunks, without its size, is fetched by a faster device
-// too, and that one's is the file.
+// TestSizeUnknown checks that a chunked object without a size is also fetched by a faster device,
+// whose copy becomes the file.
 func TestSizeUnknown(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		data := randomBytes(1_000_000, 30)
@@ -121,7 +121,7 @@ func TestSizeUnknown(t *testing.T) {
 	})
 }
 
-// TestHelperComesAndGoes: a device that is cut twice in the middle works again each time.
+// TestHelperComesAndGoes checks that a device is used again after each of two interruptions.
 func TestHelperComesAndGoes(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		data := randomBytes(8<<20, 3)
@@ -201,12 +201,12 @@ func runChild() {
 	fmt.Println(err)
 }
 
-// TestKilled: what a process that was killed has written in its journal is used.
+// TestKilled checks that the journal of a killed process is used.
 func TestKilled(t *testing.T) {
 	o := &origin{data: randomBytes(size, 6), etag: `"v1"`}
 	const half = size / 2
 	o.wrong = func(w http.ResponseWriter, r *http.Request, _ int) bool {
-		if from, to, ok := requestRange(r, size); ok && to-from > half { // half of it, and nothing more
+		if from, to, ok := requestRange(r, size); ok && to-from > half { // half of it, then nothing
 			w.Header().Set("ETag", o.etag)
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
 			w.Header().Set("Content-Length", fmt.Sprint(to-from))
@@ -253,7 +253,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestJournals: one that does not fit is not used.
+// TestJournals checks that a journal that does not fit is ignored.
 func TestJournals(t *testing.T) {
 	data := randomBytes(100_000, 7)
 	for name, text := range map[string]string{
@@ -286,7 +286,7 @@ func TestJournals(t *testing.T) {
 	}
 }
 
-// TestFilesOfOthers: links, and what is there already, are let alone.
+// TestFilesOfOthers checks that links and existing files are left alone.
 func TestFilesOfOthers(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		url, dev := serveOrigin(t, &origin{data: randomBytes(1000, 8), etag: `"v1"`}),

@@ -21,10 +21,10 @@ import (
 	"mpbond/onload/board"
 )
 
-// originFault is what a server does wrong: it answers, or returns false.
+// originFault is a misbehaviour of a server. It returns false if it does not respond itself.
 type originFault = func(o *origin, w http.ResponseWriter, r *http.Request, device int) bool
 
-// writeRaw answers in bytes of its own, and hangs up.
+// writeRaw writes a raw response and closes the connection.
 func writeRaw(w http.ResponseWriter, head string, body []byte) bool {
 	c, _, err := w.(http.Hijacker).Hijack()
 	if err != nil {
@@ -48,7 +48,7 @@ func digestOf(b []byte) string {
 	return "sha-512=:AAAA:, sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
 }
 
-// rangeFault answers a request for a range with another, or with other words.
+// rangeFault responds to a range request with another range or other header fields.
 func rangeFault(change func(h http.Header, from, to int) (int, int)) originFault {
 	return func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 		from, to, ok := requestRange(r, len(o.data))
@@ -68,8 +68,8 @@ func rangeFault(change func(h http.Header, from, to int) (int, int)) originFault
 	}
 }
 
-// bodyFault answers a request for a range with something before it: in chunks, or as of
-// another type, and as long as it should be.
+// bodyFault responds to a range request with bytes before the range: chunked, or of another type
+// and with the expected length.
 func bodyFault(before, typ string) originFault {
 	return func(o *origin, w http.ResponseWriter, r *http.Request, _ int) bool {
 		from, to, ok := requestRange(r, len(o.data))
@@ -90,8 +90,8 @@ func bodyFault(before, typ string) originFault {
 	}
 }
 
-// TestHostile: whatever a server does wrong, there is a right file or an error, and in
-// the latter case no file. Text is of the error; "" is a right file.
+// TestHostile checks that any misbehaviour of a server leads to the right file, or to an error and
+// no file. text is part of the error; "" stands for the right file.
 func TestHostile(t *testing.T) {
 	data := randomBytes(600_000, 9)
 	size := len(data)
@@ -362,7 +362,7 @@ func TestHostile(t *testing.T) {
 			r, file, err := runGet(t, serveOrigin(t, o), testDevices(testLines(t, c.devices, 80*unit.Mbps)...), nil)
 			_, none := os.Stat(file)
 			switch {
-			case c.text == "?" && err != nil && none != nil: // both will do
+			case c.text == "?" && err != nil && none != nil: // either outcome is fine
 			case c.text == "" && c.kind == "" || c.text == "?":
 				if err != nil {
 					t.Fatal(err)
@@ -382,7 +382,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// noLengthWriter drops what would tell versions apart.
+// noLengthWriter removes the validators of a response.
 type noLengthWriter struct{ http.ResponseWriter }
 
 func (b noLengthWriter) WriteHeader(code int) {
@@ -390,7 +390,7 @@ func (b noLengthWriter) WriteHeader(code int) {
 	b.ResponseWriter.WriteHeader(code)
 }
 
-// TestSmall: objects of no byte, of one, and of one more than a piece.
+// TestSmall checks objects of no byte, of one byte, and of one byte more than a read.
 func TestSmall(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, n := range []int{0, 1, readSize + 1} {
@@ -404,7 +404,7 @@ func TestSmall(t *testing.T) {
 	})
 }
 
-// TestChanges: one that changes in the middle is the new one, as a whole.
+// TestChanges checks that an object that changes during the download is fetched in its new version.
 func TestChanges(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		o := &origin{data: randomBytes(size, 11), etag: `"v1"`}
@@ -419,7 +419,7 @@ func TestChanges(t *testing.T) {
 			if !ok {
 				return false
 			}
-			sendPart(w, o, from, min(to, from+300_000)) // so that there are many
+			sendPart(w, o, from, min(to, from+300_000)) // so that there are many requests
 			return true
 		}
 		_, file, err := runGet(t, serveOrigin(t, o), testDevices(testLines(t, 2, 80*unit.Mbps)...), func(c *Config) {
@@ -436,7 +436,8 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestSHA256: another file than wanted is none; and with a digest parts need no version.
+// TestSHA256 checks that a file with a wrong digest is rejected, and that ranges with an expected
+// digest need no validator.
 func TestSHA256(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		data := randomBytes(size, 13)
@@ -470,7 +471,7 @@ func TestSHA256(t *testing.T) {
 	})
 }
 
-// TestNobody: devices that are all gone are given up soon, with what is wrong.
+// TestNobody checks that the download is given up soon if all devices are gone, with the reasons.
 func TestNobody(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		l := testLines(t, 2, 0)
@@ -486,7 +487,7 @@ func TestNobody(t *testing.T) {
 	})
 }
 
-// TestDowngrade: what is encrypted does not lead to what is not.
+// TestDowngrade checks that redirects from https to http are refused.
 func TestDowngrade(t *testing.T) {
 	plain := httptest.NewServer(&origin{data: randomBytes(1000, 14), etag: `"v1"`})
 	defer plain.Close()

@@ -11,8 +11,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestJoins: what is wanted is begun at once; who is found later takes part; and nothing is
-// given up before nobody can be found any more.
+// TestJoins checks that a download starts at once, that devices found later take part, and that
+// nothing is given up while more may be found.
 func TestJoins(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		o := &origin{data: randomBytes(size, 40), etag: `"v1"`}

@@ -32,7 +32,7 @@ http {
 }
 `
 
-// nginx starts a real one with a file, and returns its URL and root.
+// nginx starts an nginx server with a file, and returns its URL and root.
 func nginx(t *testing.T, data []byte) (url, root string) {
 	t.Helper()
 	program, err := exec.LookPath("nginx")
@@ -42,7 +42,7 @@ func nginx(t *testing.T, data []byte) (url, root string) {
 		}
 	}
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil { // its workers are of another user, if this is root
+	if err := os.Chmod(dir, 0o755); err != nil { // its workers run as another user if this is root
 		t.Fatal(err)
 	}
 	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
@@ -60,7 +60,7 @@ func nginx(t *testing.T, data []byte) (url, root string) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	socket, err := l.(*net.TCPListener).File() // it takes this one over, so that it need not be waited for
+	socket, err := l.(*net.TCPListener).File() // nginx inherits the socket, so no wait is needed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func nginx(t *testing.T, data []byte) (url, root string) {
 	return "http://" + l.Addr().String(), root
 }
 
-// writeFile replaces a file, as a whole.
+// writeFile replaces a file atomically.
 func writeFile(t *testing.T, file string, data []byte) {
 	t.Helper()
 	if err := os.WriteFile(file+".new", data, 0o644); err != nil {
@@ -101,7 +101,7 @@ func TestNginx(t *testing.T) {
 		{"/big", true, ""},
 		{"/there/", true, ""},
 		{"/whole/big", false, ""},
-		{"/blind/big", true, ""}, // by its date
+		{"/blind/big", true, ""}, // validated by its date
 		{"/none", false, "404"},
 		{"/busy/", false, "503"},
 	} {
@@ -129,7 +129,7 @@ func TestNginx(t *testing.T) {
 	}
 }
 
-// waitFresh makes a file old enough for its date to name a version.
+// waitFresh makes a file old enough for Last-Modified to be a strong validator.
 func waitFresh(t *testing.T, file string) {
 	t.Helper()
 	if err := os.Chtimes(file, modified, modified); err != nil {
@@ -137,7 +137,8 @@ func waitFresh(t *testing.T, file string) {
 	}
 }
 
-// TestNginxChanges: a file that is replaced in the middle is the new one, whole.
+// TestNginxChanges checks that a file that is replaced during the download is fetched in its new
+// version.
 func TestNginxChanges(t *testing.T) {
 	url, root := nginx(t, randomBytes(size, 21))
 	next := randomBytes(size+100, 22)
@@ -148,7 +149,7 @@ func TestNginxChanges(t *testing.T) {
 			if !changed && p.Bytes > size/4 {
 				changed = true
 				writeFile(t, filepath.Join(root, "big"), next)
-				l[0].down(true) // what is under way is of the old one, to its end
+				l[0].down(true) // running responses have the old version
 				l[0].down(false)
 			}
 		}
@@ -159,7 +160,7 @@ func TestNginxChanges(t *testing.T) {
 	expectContent(t, file, next)
 }
 
-// TestNginxSmall: an empty file, and one of a byte.
+// TestNginxSmall checks an empty file and one of a byte.
 func TestNginxSmall(t *testing.T) {
 	url, root := nginx(t, nil)
 	writeFile(t, filepath.Join(root, "one"), []byte("x"))

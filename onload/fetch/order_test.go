@@ -13,14 +13,14 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestSlowHoldUpNothing: the first of many files are not later with two slow helpers than
-// over the own line alone, and the last is sooner.
+// TestSlowHoldUpNothing checks that with two slow helpers the first of many files are not later
+// than over the local device alone, and the last one is earlier.
 func TestSlowHoldUpNothing(t *testing.T) {
 	const files = 20
 	virtual(t, func(t *testing.T) {
 		o := &origin{data: randomBytes(500_000, 41), etag: `"v1"`}
 		o.wrong = func(http.ResponseWriter, *http.Request, int) bool {
-			time.Sleep(40 * time.Millisecond) // there and back
+			time.Sleep(40 * time.Millisecond) // both directions
 			return false
 		}
 		url := serveOrigin(t, o)

@@ -15,16 +15,16 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestOverlap: small objects are asked for several at once by each device, each once; but
-// not for long of a server that refuses that.
+// TestOverlap checks that each device requests several small objects at once, each object once, and
+// stops that if the server refuses it.
 func TestOverlap(t *testing.T) {
-	for _, most := range []int{100, 1} { // that the server answers at once
+	for _, most := range []int{100, 1} { // concurrent responses of the server
 		inTime(t, fmt.Sprint(most), func(t *testing.T) {
 			o := &origin{data: randomBytes(20_000, 1), etag: `"v1"`}
 			var mu sync.Mutex
 			now, peak, refused := map[int]int{}, 0, 0
 			o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
-				if r.Method == http.MethodHead { // a second opinion
+				if r.Method == http.MethodHead { // a version probe
 					return false
 				}
 				mu.Lock()
@@ -34,7 +34,7 @@ func TestOverlap(t *testing.T) {
 					refused++
 				}
 				mu.Unlock()
-				time.Sleep(50 * time.Millisecond) // the answer's way
+				time.Sleep(50 * time.Millisecond) // the way of the response
 				mu.Lock()
 				now[device]--
 				mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// interruptedConfig fetches until over half is there, and returns how to go on.
+// interruptedConfig fetches over half of an object and returns the configuration to resume it.
 func interruptedConfig(t *testing.T, o *origin, n int) Config {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -36,8 +36,8 @@ func interruptedConfig(t *testing.T, o *origin, n int) Config {
 	return cfg
 }
 
-// TestOneDissents: what is there is kept if one device sees another object, first of all
-// or in the middle; and the device is left out.
+// TestOneDissents checks that received bytes are kept if one device sees another object, at the
+// start or later, and that the device is excluded.
 func TestOneDissents(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		other := randomBytes(size, 32)
@@ -55,10 +55,11 @@ func TestOneDissents(t *testing.T) {
 						(&origin{data: other, etag: `"stale"`}).serve(w, r)
 						return true
 					}
-					if !middle { // it is the first
+					if !middle { // the conflicting device is the first
 						<-seen
 					}
-					if from, to, ok := requestRange(r, size); ok { // so that each asks again
+					// so that each device sends a further request
+					if from, to, ok := requestRange(r, size); ok {
 						sendPart(w, o, from, min(to, from+100_000))
 						return true
 					}
@@ -77,8 +78,8 @@ func TestOneDissents(t *testing.T) {
 	})
 }
 
-// TestLock: of two that take the same part file up, one has it, and none that has its
-// name already is written to.
+// TestLock checks that only one process can use a part file, and that a finished file is not
+// written to.
 func TestLock(t *testing.T) {
 	o := Object{URL: "http://x/", File: filepath.Join(t.TempDir(), "f")}
 	p, _, err := openPart(o)
@@ -114,7 +115,7 @@ func TestLock(t *testing.T) {
 	all.Wait()
 }
 
-// TestLeftovers: what killed processes have left is removed, and nothing else.
+// TestLeftovers checks that only the temporary files of killed processes are removed.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	names := map[string]bool{".f.mpbond-123": true, ".f.mpbond-": true, ".f.mpbond-1.mpbond-2": false,
@@ -141,8 +142,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// TestOthersPart: what an earlier try has left of another URL is there still when the
-// network fails at once; and nothing believes its journal any more once it is written to.
+// TestOthersPart checks that a part file of another URL survives if the network fails at once, and
+// that its journal is removed once the part is overwritten.
 func TestOthersPart(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		o := &origin{data: randomBytes(size, 33), etag: `"v1"`}
@@ -161,7 +162,7 @@ func TestOthersPart(t *testing.T) {
 			p.resizeFile(size) != nil {
 			t.Fatal(j, err)
 		}
-		p.file.Close() // killed before there was a journal
+		p.file.Close() // killed before a journal was written
 		if p, j, err = openPart(Object{URL: mine, File: file}); err != nil || len(j.Have) > 0 {
 			t.Errorf("the journal is believed of what another has written (%v)", err)
 		}
@@ -169,7 +170,7 @@ func TestOthersPart(t *testing.T) {
 	})
 }
 
-// TestReprDigestResumed: what the server promised for the whole holds after a restart.
+// TestReprDigestResumed checks that the digest of the whole object is verified after a resumption.
 func TestReprDigestResumed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		o := &origin{data: randomBytes(size, 34), etag: `"v1"`}
@@ -194,8 +195,8 @@ func TestReprDigestResumed(t *testing.T) {
 	})
 }
 
-// TestDirtyDevice: parts that do not have their Content-Digest are fetched from another
-// device; what that one brought stays.
+// TestDirtyDevice checks that ranges with a wrong Content-Digest are fetched from another device,
+// and that earlier bytes of the first one stay.
 func TestDirtyDevice(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		o := &origin{data: randomBytes(size, 35), etag: `"v1"`}
@@ -223,8 +224,8 @@ func TestDirtyDevice(t *testing.T) {
 	})
 }
 
-// TestAsks: each part is asked for as one of the version that is known, and where a
-// redirect led is not asked without the name and password that it asked for.
+// TestAsks checks that range requests have If-Range, and that targets of redirects are not
+// requested without the credentials of the original URL.
 func TestAsks(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		o := &origin{data: randomBytes(size, 36), etag: `"v1"`}

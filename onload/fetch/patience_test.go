@@ -10,8 +10,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestRetryAfterOfOne: what the own line was told to wait for holds up no helper, nor the
-// search for one.
+// TestRetryAfterOfOne checks that a Retry-After for the local device delays neither helpers nor the
+// search for them.
 func TestRetryAfterOfOne(t *testing.T) {
 	for _, there := range []bool{true, false} {
 		virtual(t, func(t *testing.T) {

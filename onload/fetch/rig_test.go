@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fastTimes are times for tests.
+// fastTimes are time limits for tests.
 var fastTimes = times{saveInterval: 30 * time.Millisecond, Times: transfer.Times{
 	StallTimeout: 300 * time.Millisecond, ResponseTimeout: time.Second, FirstBackoff: 20 * time.Millisecond,
 	IdleTimeout: 1500 * time.Millisecond, TickInterval: 10 * time.Millisecond}}
@@ -47,8 +47,7 @@ func randomBytes(n int, seed uint64) []byte {
 	return b
 }
 
-// testLine is a device's transport: it calls from an address of its own, carries so much,
-// and can be cut.
+// testLine is the transport of a device: it has its own source address and rate, and can be cut.
 type testLine struct {
 	*http.Transport
 	rate unit.Rate // 0: no bound
@@ -83,7 +82,7 @@ func newTestLine(t *testing.T, i int, rate unit.Rate) *testLine {
 	return l
 }
 
-// down cuts it, or repairs it.
+// down cuts or repairs the line.
 func (l *testLine) down(yes bool) {
 	l.cut.Store(yes)
 	l.mu.Lock()
@@ -125,13 +124,13 @@ func testLines(t *testing.T, n int, rate unit.Rate) (list []*testLine) {
 	return list
 }
 
-// origin is a web server with one object, that can do everything wrong.
+// origin is a web server with one object that can misbehave.
 type origin struct {
 	data  []byte
 	etag  string
 	asked atomic.Int64
 	calls atomic.Int64 // for wrong
-	// wrong answers a request in its own way, or returns false.
+	// wrong responds in its own way, or returns false.
 	wrong func(w http.ResponseWriter, r *http.Request, device int) bool
 }
 
@@ -149,23 +148,22 @@ func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.serve(w, r)
 }
 
-// serve answers as it should be.
+// serve responds correctly.
 func (o *origin) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("ETag", o.etag)
 	http.ServeContent(w, r, "x.bin", modified, bytes.NewReader(o.data))
 }
 
-// virtual runs a test in virtual time, in which neither lines nor time limits know how
-// busy this machine is.
+// virtual runs a test in virtual time, so that the load of the machine has no effect.
 func virtual(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // at the very end: what still waits ends
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // at the end: wakes what still waits
 		f(t)
 	})
 }
 
-// inTime is virtual for a part of a test.
+// inTime runs a part of a test in virtual time.
 func inTime(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { virtual(t, f) })
@@ -174,6 +172,8 @@ func inTime(t *testing.T, name string, f func(t *testing.T)) {
 // inMemory are the servers that are called without a socket, by address; and how many
 // there were.
 var (
+	// inMemory are the servers that are reached without a socket, by address, and their number so
+	// far.
 	inMemory sync.Map
 	servers  atomic.Int64
 )
@@ -207,7 +207,7 @@ func (p *pipes) dial(from net.Addr) (net.Conn, error) {
 	}
 }
 
-// pipeFrom is a connection of somebody.
+// pipeFrom is a connection with a source address.
 type pipeFrom struct {
 	net.Conn
 	from net.Addr
@@ -215,7 +215,7 @@ type pipeFrom struct {
 
 func (c pipeFrom) RemoteAddr() net.Addr { return &net.TCPAddr{IP: c.from.(*net.TCPAddr).IP, Port: 1} }
 
-// serveOrigin serves in memory, for tests in virtual time.
+// serveOrigin serves an origin in memory, for tests in virtual time.
 func serveOrigin(t *testing.T, o *origin) string {
 	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	host := fmt.Sprintf("web%d.test:80", servers.Add(1))
@@ -244,7 +244,7 @@ func runGet(t *testing.T, url string, dev []Device, change func(*Config)) (Resul
 	return r, file, err
 }
 
-// expectContent checks that the file is right, and that nothing else is left.
+// expectContent checks that the file is right, and that no other file is left.
 func expectContent(t *testing.T, file string, want []byte) {
 	t.Helper()
 	got, err := os.ReadFile(file)
@@ -267,7 +267,7 @@ func expectOnlyFile(t *testing.T, file string) {
 	}
 }
 
-// totalBytes sums what the devices did.
+// totalBytes returns the sums of the device usage.
 func totalBytes(r Result) (bytes, wasted unit.Bytes) {
 	for _, d := range r.Devices {
 		bytes, wasted = bytes+d.Bytes, wasted+d.Wasted
@@ -275,7 +275,7 @@ func totalBytes(r Result) (bytes, wasted unit.Bytes) {
 	return bytes, wasted
 }
 
-// writePieces writes in steps, so that the other side sees the beginning before the end.
+// writePieces writes in steps, so that the receiver sees the beginning before the end.
 func writePieces(w io.Writer, b []byte, n int, pause time.Duration) {
 	for len(b) > 0 {
 		k := min(n, len(b))
@@ -290,7 +290,7 @@ func writePieces(w io.Writer, b []byte, n int, pause time.Duration) {
 	}
 }
 
-// requestRange reads a request's range; to is one behind.
+// requestRange parses the range of a request; to is one past the last byte.
 func requestRange(r *http.Request, size int) (from, to int, ok bool) {
 	s, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes=")
 	if !ok {
@@ -302,7 +302,7 @@ func requestRange(r *http.Request, size int) (from, to int, ok bool) {
 	return from, to + 1, true
 }
 
-// sendPart answers with a range.
+// sendPart responds with a range.
 func sendPart(w http.ResponseWriter, o *origin, from, to int) {
 	w.Header().Set("ETag", o.etag)
 	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, len(o.data)))

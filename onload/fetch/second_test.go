@@ -17,7 +17,8 @@ import (
 
 const portal = "<html>please log in</html>"
 
-// behindPortal is a server that device 2 never sees: it gets a page, whatever it asks.
+// behindPortal returns an origin that device 2 never reaches: it gets a portal page for any
+// request.
 func behindPortal(o *origin) *origin {
 	o.wrong = func(w http.ResponseWriter, r *http.Request, device int) bool {
 		if device == 2 {
@@ -29,7 +30,7 @@ func behindPortal(o *origin) *origin {
 	return o
 }
 
-// getSeveral fetches n objects of a server, and tells which are right.
+// getSeveral fetches n objects of a server and returns how many are right.
 func getSeveral(t *testing.T, url string, n int, dev []Device, change func(*Config)) (r Result, right int) {
 	t.Helper()
 	dir := t.TempDir()
@@ -57,8 +58,8 @@ func getSeveral(t *testing.T, url string, n int, dev []Device, change func(*Conf
 	return r, right
 }
 
-// TestPortal: of a helper that is given a page instead of each file nothing is taken, also
-// not of those files that it alone has asked for.
+// TestPortal checks that no file is accepted from a helper that gets a portal page instead, even if
+// only it was asked.
 func TestPortal(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		url := serveOrigin(t, behindPortal(&origin{data: randomBytes(100_000, 20), etag: `"v1"`}))
@@ -78,8 +79,8 @@ func TestPortal(t *testing.T) {
 	})
 }
 
-// TestUnchecked: where nobody can be asked, it is told; and when somebody can, what was
-// taken is fetched again.
+// TestUnchecked checks that an object is reported as unchecked if no other device can be asked, and
+// is fetched again if a later response contradicts it.
 func TestUnchecked(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		o := &origin{data: randomBytes(100_000, 21), etag: `"v1"`}
@@ -127,7 +128,8 @@ func TestUnchecked(t *testing.T) {
 	})
 }
 
-// TestOwnWord: what the own line knows not to be there is not taken of a helper.
+// TestOwnWord checks that an object that the local device knows not to exist is not accepted from a
+// helper.
 func TestOwnWord(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		o := &origin{data: randomBytes(100, 23), etag: `"v1"`}

@@ -14,7 +14,7 @@ import (
 	"mpbond/base/fault"
 )
 
-// requestLog is a web server that notes what requests carry, and leads /away elsewhere.
+// requestLog is a web server that records requests and redirects /away to another host.
 type requestLog struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -80,8 +80,8 @@ func secretsOf(t *testing.T, url string) *Secrets {
 	return s
 }
 
-// TestSecrets: headers, cookies and passwords reach the host that they are for, and no other
-// one that it leads to.
+// TestSecrets checks that headers, cookies and credentials reach their hosts, and no targets of
+// redirects.
 func TestSecrets(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		own, other := newRequestLog(t, secure), newRequestLog(t, secure)
@@ -107,8 +107,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestSecretsOverHelpers: a helper carries secrets inside https alone. For http it is left
-// out, also with a password in the URL, and after a redirect.
+// TestSecretsOverHelpers checks that a helper carries secrets only inside https. For http it is
+// excluded, also with credentials in the URL and after a redirect.
 func TestSecretsOverHelpers(t *testing.T) {
 	helper := func() []Device { return []Device{{Name: "phone", Transport: trusting(), Helper: true}} }
 	secure, plain := newRequestLog(t, true), newRequestLog(t, false)
@@ -147,8 +147,8 @@ func TestSecretsOverHelpers(t *testing.T) {
 	}
 }
 
-// TestCookieFile: a cookie goes to its site and those below it if it says so, and one that is
-// safe inside https alone.
+// TestCookieFile checks that cookies go to their sites and, if marked so, their subdomains, and
+// that secure ones go only over https.
 func TestCookieFile(t *testing.T) {
 	list, err := ReadCookies(
 		strings.NewReader("example.test\tFALSE\t/\tFALSE\t0\ta\t1\n.example.test\tTRUE\t/dir\tFALSE\t0\tb\t2\n#HttpOnly_example.test\tFALSE\t/\tTRUE\t0\tc\t3\n"))
@@ -173,7 +173,7 @@ func TestCookieFile(t *testing.T) {
 	}
 }
 
-// TestNetrc reads what curl reads.
+// TestNetrc checks that ReadNetrc reads the format of curl.
 func TestNetrc(t *testing.T) {
 	if _, err := ReadNetrc(strings.NewReader("machine a login me password \"p w\"\n")); err == nil {
 		t.Error("a password of two words is read")

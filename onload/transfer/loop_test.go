@@ -15,12 +15,12 @@ import (
 	"mpbond/onload/board"
 )
 
-const second = unit.Bytes(1_000_000) // what a line of 8 Mbit/s carries in one
+const second = unit.Bytes(1_000_000) // carried by a line of 8 Mbit/s in one second
 
-// goodLine is a line of 8 Mbit/s.
+// goodLine returns a line of 8 Mbit/s.
 func goodLine() *fakeLine { return &fakeLine{latency: 20 * time.Millisecond, rate: second} }
 
-// expectAll checks that all objects are there, within a time.
+// expectAll checks that all objects are complete within a time.
 func (r *fakeTask) expectAll(err error, within time.Duration) {
 	r.t.Helper()
 	for i, at := range r.whole {
@@ -33,7 +33,7 @@ func (r *fakeTask) expectAll(err error, within time.Duration) {
 	}
 }
 
-// TestShared: two lines bring the parts of one object, and whole ones that have none.
+// TestShared checks that two devices carry ranges of one object, and whole objects without ranges.
 func TestShared(t *testing.T) {
 	runTask(t, itemSpec{1, 10 * second, true}, []*fakeLine{goodLine(), goodLine()}, nil, func(r *fakeTask) {
 		r.expectAll(r.Run(r.t.Context(), r), 6*time.Second)
@@ -49,8 +49,8 @@ func TestShared(t *testing.T) {
 	})
 }
 
-// TestComesBack: a device that fails is left alone, longer each time, and used again when
-// it works; what it had goes on over another one.
+// TestComesBack checks that a failing device is suspended, longer each time, and used again when it
+// works; its items continue over another device.
 func TestComesBack(t *testing.T) {
 	flaky, told := goodLine(), 0
 	runTask(t, itemSpec{1, 20 * second, true}, []*fakeLine{goodLine(), flaky},
@@ -60,21 +60,22 @@ func TestComesBack(t *testing.T) {
 				if s := r.Usage(time.Now())[1]; !errors.Is(s.Down, errLine) {
 					t.Errorf("it is used: %v", s.Down)
 				}
-				// tries at about 2, 2.5, 3.5 and 5.5 s
+				// the tries are at about 2, 2.5, 3.5 and 5.5 s
 				if told != 4 {
 					t.Errorf("it has failed %d times", told)
 				}
 				flaky.err = nil
 			})
-			r.expectAll(r.Run(r.t.Context(), r), 14250*time.Millisecond) // it is tried again at about 9.5 s
+			// the next try is at about 9.5 s
+			r.expectAll(r.Run(r.t.Context(), r), 14250*time.Millisecond)
 			if s := r.Usage(time.Now())[1]; s.Down != nil || s.Bytes < 5*second {
 				t.Errorf("%+v", s)
 			}
 		})
 }
 
-// TestSlow: what has no parts and comes slowly is fetched over another device too; the
-// loser is dropped, and counts as wasted.
+// TestSlow checks that a slow item without ranges is also fetched over another device; the loser is
+// dropped and counts as wasted.
 func TestSlow(t *testing.T) {
 	slow := goodLine()
 	slow.rate = second / 50
@@ -87,7 +88,7 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// TestShortened: a part that comes slowly ends where another device has taken its end.
+// TestShortened checks that a slow range ends where another device has taken its end.
 func TestShortened(t *testing.T) {
 	slow := goodLine()
 	slow.rate = second / 10
@@ -99,7 +100,8 @@ func TestShortened(t *testing.T) {
 	})
 }
 
-// TestQuiet: a job without an answer, or without bytes, is given up and tried elsewhere.
+// TestQuiet checks that a job without a response, or without bytes, is cancelled and tried
+// elsewhere.
 func TestQuiet(t *testing.T) {
 	for want, silent := range map[error]*fakeLine{errNoAnswer: {latency: time.Hour},
 		errStalled: {latency: time.Millisecond}} {
@@ -115,11 +117,11 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestCancel: what is on its way ends with the loop, and Run says why.
+// TestCancel checks that jobs end with the loop, and that Run returns the cause.
 func TestCancel(t *testing.T) {
 	runTask(t, itemSpec{3, 100 * second, true}, []*fakeLine{goodLine(), goodLine()}, nil, func(r *fakeTask) {
 		ctx, cancel := context.WithCancelCause(r.t.Context())
-		r.runAfter(3*time.Second, func() { // with the lock
+		r.runAfter(3*time.Second, func() { // the lock is held
 			if cancel(errTest); !r.IsClosing() {
 				r.t.Error("what fails right after the end of the caller's context would count")
 			}
@@ -139,9 +141,9 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestAllFail: where no server has ever answered, three failures of each device end it all;
-// where one has, that none will be tried again before patience is over, as where a server
-// asks for more than that. While devices may join, patience alone does.
+// TestAllFail checks when the task is given up: without any response of a server, after three
+// failures of each device; otherwise when no device will be tried before the idle timeout ends.
+// While devices may join, only the idle timeout counts.
 func TestAllFail(t *testing.T) {
 	busy := &Refusal{Err: errors.New("503")}
 	for name, c := range map[string]struct {
@@ -178,8 +180,8 @@ func TestAllFail(t *testing.T) {
 	}
 }
 
-// TestExcluded: an object that one device cannot have comes over another; one that none can
-// is given up with the reason, though not while devices may join.
+// TestExcluded checks that an object excluded from one device comes over another, and that an
+// object excluded from all is given up with the reasons, except while devices may join.
 func TestExcluded(t *testing.T) {
 	no, busy := goodLine(), goodLine()
 	no.err = &Refusal{Verdict: Exclude, Err: errors.New("404")}
@@ -201,8 +203,8 @@ func TestExcluded(t *testing.T) {
 	}, func(r *fakeTask) { r.expectAll(r.Run(r.t.Context(), r), 12*time.Second) })
 }
 
-// TestWarm: a device that must be warm is used when it is; one whose warming fails is
-// suspended first; one that has no client is not used.
+// TestWarm checks that a device is used after its warm-up, is suspended if that fails, and is left
+// out without a client.
 func TestWarm(t *testing.T) {
 	runTask(t, itemSpec{4, second, false}, []*fakeLine{goodLine(), goodLine(), goodLine()}, func(c *Config) {
 		c.NewClient = func(d Device) *http.Client {
@@ -230,8 +232,8 @@ func TestWarm(t *testing.T) {
 	})
 }
 
-// TestSends: of what is sent, nothing is taken to have arrived before it is confirmed, and
-// bytes that were handed over do not make a device good.
+// TestSends checks that sent bytes count only when confirmed, and that handed-over bytes do not
+// clear the failures of a device.
 func TestSends(t *testing.T) {
 	bad := goodLine()
 	bad.breaks = second / 2
@@ -258,8 +260,8 @@ func TestSends(t *testing.T) {
 	})
 }
 
-// TestRandom: whatever lines do, each object is there once all of them work again; all bytes
-// are counted, and each job ends once.
+// TestRandom checks that under random faults each object is complete once all devices work again,
+// all bytes are counted, and each job ends once.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 7))

@@ -12,7 +12,7 @@ import (
 	"mpbond/base/fault"
 )
 
-// TestNone: what no device can do is said of all of them.
+// TestNone checks the error of an action that no device can do.
 func TestNone(t *testing.T) {
 	refused := errors.New("connection refused")
 	over := func(device string) error {

@@ -27,21 +27,21 @@ var (
 	errTest     = errors.New("the test ends it")
 )
 
-// testTimes are those of the tests, in virtual time.
+// testTimes are the time limits of the tests, in virtual time.
 var testTimes = Times{StallTimeout: 5 * time.Second, ResponseTimeout: 10 * time.Second,
 	FirstBackoff: 500 * time.Millisecond, IdleTimeout: time.Minute, TickInterval: 100 * time.Millisecond}
 
-// fakeLine is how a device carries: an answer after latency, then bytes at a rate. The fields
-// may change while the loop's lock is held.
+// fakeLine is how a device carries: a response after latency, then bytes at a rate. Its fields may
+// change while the loop's lock is held.
 type fakeLine struct {
 	latency time.Duration
-	rate    unit.Bytes // a second; 0: nothing comes
+	rate    unit.Bytes // bytes per second; 0: no bytes
 	err     error      // instead of an answer
 	breaks  unit.Bytes // after so many bytes of an item, with errLine; 0: never
 	jobs    int
 }
 
-// fakeTask is a task of objects with one item each, over lines.
+// fakeTask is a task of objects with one item each.
 type fakeTask struct {
 	*Loop
 	t       *testing.T
@@ -60,14 +60,14 @@ type fakeTask struct {
 	reports int
 }
 
-// itemSpec are the objects of a test: their number and size, and whether parts may be asked for.
+// itemSpec describes the objects of a test: number, size and range support.
 type itemSpec struct {
 	objects int
 	size    unit.Bytes
 	split   bool
 }
 
-// runTask runs f in virtual time, on items over lines. Change, if set, prepares the loop.
+// runTask runs f in virtual time with a task of items. change, if set, changes the configuration.
 func runTask(t *testing.T, of itemSpec, lines []*fakeLine, change func(*Config), f func(r *fakeTask)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -196,7 +196,7 @@ func (c *fakeCarrier) Carry(ctx context.Context) error {
 			return errLine
 		}
 		if l.rate > 0 {
-			c.SetCarried(max(c.Carried(), min(n, size))) // it may end earlier now
+			c.SetCarried(max(c.Carried(), min(n, size))) // the item may have been shortened
 			c.Touch()
 		}
 		if n >= size {
@@ -208,7 +208,7 @@ func (c *fakeCarrier) Carry(ctx context.Context) error {
 	}
 }
 
-// OnDrop counts.
+// OnDrop counts drops.
 func (c *fakeCarrier) OnDrop() { c.r.dropped++ }
 
 // OnEnd implements Carrier.

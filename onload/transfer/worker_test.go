@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestDelay: a device is left alone longer with each failure, at least for what the server
-// asks; an answer, also one that refuses, clears what counts against the line.
+// TestDelay checks that the back-off of a device grows with each failure and is at least what the
+// server asks for; any response clears the unanswered failures.
 func TestDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &Worker{times: testTimes}
@@ -44,7 +44,8 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-// TestReasons: what excludes a device goes before its last failure; nothing known is nil.
+// TestReasons checks that an exclusion takes precedence over the last failure, and that nil is
+// returned without a reason.
 func TestReasons(t *testing.T) {
 	a, b := &Worker{Device: testDevice(0)}, &Worker{Device: testDevice(1), lastError: errLine}
 	x := Excluded{}
