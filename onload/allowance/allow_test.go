@@ -39,7 +39,7 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// at is a time on a day of 2026.
+// at returns a time on a day of 2026.
 func at(date string, hour int) time.Time {
 	d, err := time.ParseInLocation(time.DateOnly, date, time.UTC)
 	if err != nil {
@@ -48,8 +48,8 @@ func at(date string, hour int) time.Time {
 	return d.Add(time.Duration(hour) * time.Hour)
 }
 
-// historyOfMonths is a history of months before that of a day, newest first: what the owner used
-// in each, spread evenly, with as much again for onloading.
+// historyOfMonths returns the history of the months before a day, newest first: the given owner's
+// use of each, spread evenly, and as much again for onloading.
 func historyOfMonths(before time.Time, resetDay int, used ...unit.Bytes) History {
 	h := History{}
 	from, _ := policy.Month(before, resetDay)
@@ -66,8 +66,8 @@ func historyOfMonths(before time.Time, resetDay int, used ...unit.Bytes) History
 
 const gb = 1000 * 1000 * 1000
 
-// TestTrack: so much may be carried today as 3GOL's estimate of what the plan leaves
-// over says, and nothing where that is not known.
+// TestTrack checks that the limit of a day follows the estimate of 3GOL, and is zero without enough
+// known months.
 func TestTrack(t *testing.T) {
 	steady := []unit.Bytes{6 * gb, 6 * gb, 6 * gb, 6 * gb, 6 * gb}
 	swaying := []unit.Bytes{6 * gb, 6.1 * gb, 5.9 * gb, 6.2 * gb, 5.8 * gb}
@@ -119,8 +119,8 @@ func TestTrack(t *testing.T) {
 	}
 }
 
-// TestTrackGaps: days of which nothing is known count as those that are, and with too
-// many of them a month counts as one that nobody knows.
+// TestTrackGaps checks that unknown days count like the known ones, and that a month with too many
+// of them is unknown.
 func TestTrackGaps(t *testing.T) {
 	now, plan := at("2026-06-10", 9), Plan{Cap: 10 * gb}
 	for missing, want := range map[int]float64{0: 4. / 30, 7: 4. / 30, 8: 0, 31: 0} {
@@ -134,8 +134,8 @@ func TestTrackGaps(t *testing.T) {
 	}
 }
 
-// TestTrackYear: over years of days that sway, on which all that is allowed is used, a plan is
-// never exceeded, and the owner, whose use does not grow, hardly ever finds it short.
+// TestTrackYear checks that over years of varying days, with the allowance used up, a plan is never
+// exceeded, and that an owner with steady use hardly ever runs short.
 func TestTrackYear(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 9))
 	plan := Plan{Cap: 10 * gb, ResetDay: 17}
@@ -186,7 +186,7 @@ func TestHolder(t *testing.T) {
 	h.NoteGrant(sec(15), 100*time.Second)
 	check(15, true, 65, "until 09:01:55")
 	h.NoteFailure(sec(65), errors.New("no route"))
-	check(65, true, 70, "no route") // it holds to its end, and no longer
+	check(65, true, 70, "no route") // valid until it expires, and no longer
 	check(114.9, true, 70, "")
 	check(115, false, 70, "no route")
 	h.NoteGrant(sec(120), 100*time.Second)
@@ -202,11 +202,11 @@ func TestHolder(t *testing.T) {
 	check(2000, true, 3800, "")
 	check(5599, true, 3800, "")
 	check(5600, false, 3800, "")
-	check(1999, false, -1, "") // the clock was set back: longer than it was
+	check(1999, false, -1, "") // the clock was set back: valid for longer than its life
 }
 
-// TestHolderRestarts: a permit survives a restart for as long as it held, and no longer,
-// whatever the clock does meanwhile.
+// TestHolderRestarts checks that a permit survives a restart for its remaining life, whatever the
+// clock does meanwhile.
 func TestHolderRestarts(t *testing.T) {
 	now := at("2026-06-10", 9)
 	var h Holder
@@ -237,8 +237,8 @@ func TestHolderRestarts(t *testing.T) {
 	}
 }
 
-// TestIssuer: permits are granted below the threshold, to so many, while the load is
-// known.
+// TestIssuer checks that permits are granted below the threshold, up to the limit, while the load
+// is known.
 func TestIssuer(t *testing.T) {
 	now := at("2026-06-10", 9)
 	i := NewIssuer(Rules{Threshold: .7, Life: time.Minute, MaxPermits: 2}, "north", "south")
@@ -264,10 +264,10 @@ func TestIssuer(t *testing.T) {
 	i.SetLoad("north", .7, now.Add(32*time.Second))
 	ask(32*time.Second, "b", "north", false, "is 70 %")
 	i.SetLoad("north", .2, now.Add(40*time.Second))
-	ask(40*time.Second, "c", "north", false, "2 devices") // b may not have heard that it was refused
+	ask(40*time.Second, "c", "north", false, "2 devices") // b may have missed its refusal
 	ask(40*time.Second, "b", "north", true, "")
 	i.SetLoad("north", .2, now.Add(101*time.Second))
-	ask(101*time.Second, "a", "north", true, "") // theirs are over
+	ask(101*time.Second, "a", "north", true, "") // both permits have expired
 
 	kept := i.HeldPermits(now.Add(101 * time.Second))
 	if len(kept) != 1 || kept[0].Device != "a" || kept[0].Cell != "north" {
@@ -287,9 +287,9 @@ func TestIssuer(t *testing.T) {
 	}
 }
 
-// TestMany: devices that come and go in a cell whose load they make themselves, with
-// answers lost and both ends restarted, never have more permits than there are, none for
-// longer than a life after the cell was loaded, and all of those that ask get some.
+// TestMany simulates devices that cause the load of their cell, with lost responses and restarts of
+// both sides. There are never too many permits, none lasts longer than a life after the cell was
+// loaded, and all requesting devices get some.
 func TestMany(t *testing.T) {
 	const devices, most, life = 12, 4, 40 * time.Second
 	rules := Rules{Threshold: .7, Life: life, MaxPermits: most}
@@ -303,7 +303,7 @@ func TestMany(t *testing.T) {
 		for n := range 3600 {
 			now := zero.Add(time.Duration(n) * time.Second)
 			load, free := .4, 0
-			if n%900 >= 600 { // others come
+			if n%900 >= 600 { // other devices arrive
 				load = .9
 			}
 			for d := range hold {
@@ -323,7 +323,7 @@ func TestMany(t *testing.T) {
 				t.Fatalf("seed %d, %d s: %d permits, loaded since %v", seed, n, free, loadedSince)
 			}
 			for d := range hold {
-				if r.IntN(300) == 0 { // it restarts, with what was kept
+				if r.IntN(300) == 0 { // restart with the stored permit
 					hold[d] = Holder{}
 					hold[d].Restore(kept[d], now)
 				}

@@ -15,7 +15,7 @@ import (
 	"mpbond/control/device"
 )
 
-// fakeSystem is what a Keeper sees.
+// fakeSystem is the system of a Keeper.
 type fakeSystem struct {
 	counters map[string]device.Counters
 	err      error
@@ -34,11 +34,11 @@ func (s *fakeSystem) open(t *testing.T, path, link string) *Keeper {
 	return k
 }
 
-// at is a time on a day of June.
+// at returns a time on a day of June.
 func at(day, hour int) time.Time { return time.Date(2026, 6, day, hour, 0, 0, 0, time.Local) }
 
-// TestDays: what the counters say is counted once, over restarts of mpbond and of the
-// system, on the days on which it is looked at.
+// TestDays checks that counters count once, over restarts of mpbond and of the system, on the days
+// of their readings.
 func TestDays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.jsonl")
 	s := &fakeSystem{boot: "one"}
@@ -57,16 +57,16 @@ func TestDays(t *testing.T) {
 	if err := k.journal.Close(); err != nil {
 		t.Fatal(err)
 	}
-	k = s.open(t, path, "wwan0") // mpbond has been away
+	k = s.open(t, path, "wwan0") // mpbond was not running
 	look(4, 1, 7500, 1020, map[string]unit.Bytes{"2026-06-01": 520, "2026-06-02": 1000, "2026-06-04": 1000})
-	s.boot = "two" // the system too
+	s.boot = "two" // the system has restarted too
 	look(4, 2, 8000, 1100, map[string]unit.Bytes{"2026-06-01": 520, "2026-06-02": 1000, "2026-06-04": 10100})
-	// the modem began anew
+	// the modem has restarted
 	look(4, 3, 100, 10, map[string]unit.Bytes{"2026-06-01": 520, "2026-06-02": 1000, "2026-06-04": 10210})
 
 	before := k.Days()
 	s.counters = nil
-	k.Update(at(5, 1)) // it is not there
+	k.Update(at(5, 1)) // the link is missing
 	before["2026-06-05"] = 0
 	if got := k.Days(); !maps.Equal(got, before) {
 		t.Errorf("without the link: %v", got)
@@ -75,7 +75,7 @@ func TestDays(t *testing.T) {
 	k.Update(at(5, 2))
 	before["2026-06-05"] = 77
 	s.err = errors.New("this system does not tell")
-	k.Update(at(6, 1)) // nothing is known of that day
+	k.Update(at(6, 1)) // an unknown day
 	if got := k.Days(); !maps.Equal(got, before) {
 		t.Errorf("at the end: %v, want %v", got, before)
 	}
@@ -87,7 +87,7 @@ func TestDays(t *testing.T) {
 	}
 }
 
-// TestLong: the file does not grow without end, and keeps what it must.
+// TestLong checks that the file size is limited and needed records are kept.
 func TestLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.jsonl")
 	s := &fakeSystem{}
@@ -114,7 +114,7 @@ func TestLong(t *testing.T) {
 	}
 }
 
-// TestDamage: lines that cannot be are left out.
+// TestDamage checks that invalid lines are ignored.
 func TestDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.jsonl")
 	text := `{"day":"2026-06-01","link":"wwan0","all":5}` + "\n" + `{"day":"yesterday","link":"wwan0"}` + "\nx\n" +

@@ -26,8 +26,8 @@ import (
 	"mpbond/onload/upload"
 )
 
-// TestArrive: two files of one name arrive both, and are done when the endpoint says so;
-// nothing is left in the spool.
+// TestArrive checks that two files of the same name both arrive, are done when the server confirms
+// them, and leave nothing in the spool.
 func TestArrive(t *testing.T) {
 	at := newTestServer(t)
 	held := make(chan struct{})
@@ -71,7 +71,7 @@ func TestArrive(t *testing.T) {
 	}
 }
 
-// TestFailed: what the endpoint refuses is told and kept, and sent again when asked for.
+// TestFailed checks that a refused file is reported and kept, and is sent again on request.
 func TestFailed(t *testing.T) {
 	at := newTestServer(t)
 	at.set(func(w http.ResponseWriter, r *http.Request) bool {
@@ -96,7 +96,7 @@ func TestFailed(t *testing.T) {
 	}
 }
 
-// TestKept: what the endpoint has already is not replaced.
+// TestKept checks that existing files of the server are not replaced.
 func TestKept(t *testing.T) {
 	at := newTestServer(t)
 	at.files["/photos/a.jpg"], at.files["/photos/a (2).jpg"] = "another", "another"
@@ -109,14 +109,14 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestRestart: what the helper has whole is sent by its next run, also if only its bytes
-// are left; what it does not is gone.
+// TestRestart checks that the next run sends complete files of the spool, even without readable
+// metadata, and removes incomplete ones.
 func TestRestart(t *testing.T) {
 	at := newTestServer(t)
 	asked := make(chan struct{}, 10)
 	at.set(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut {
-			_, _ = io.Copy(io.Discard, r.Body) // or its end would not be noticed
+			_, _ = io.Copy(io.Discard, r.Body) // so that its end is noticed
 			asked <- struct{}{}
 			<-r.Context().Done()
 		}
@@ -146,8 +146,9 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestKilled: what the endpoint has when the helper ends, without having said so, is there
-// once after its next run; of a form, which cannot be asked, it is told.
+// TestKilled checks that files that the server has stored without a confirmation before the helper
+// was killed are there once after the next run; for forms, which cannot be checked, a possible
+// duplicate is reported.
 func TestKilled(t *testing.T) {
 	for _, method := range []string{upload.Put, upload.Post} {
 		t.Run(method, func(t *testing.T) {
@@ -157,7 +158,7 @@ func TestKilled(t *testing.T) {
 				if r.URL.Query().Has("taken") || !strings.EqualFold(r.Method, method) {
 					return false
 				}
-				q := r.Clone(r.Context()) // it has it, and its answer is lost
+				q := r.Clone(r.Context()) // stored, and the response is lost
 				q.URL.RawQuery = "taken"
 				at.ServeHTTP(httptest.NewRecorder(), q)
 				asked <- struct{}{}
@@ -185,8 +186,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestConfirmed: what was confirmed is not sent again, also if the helper is killed before it
-// is out of the spool; nor is what a browser brings again that has not heard that it is here.
+// TestConfirmed checks that confirmed files are not sent again, even if the helper is killed before
+// they leave the spool, or if a browser sends them again after a lost response.
 func TestConfirmed(t *testing.T) {
 	at := newTestServer(t)
 	dir, kept, held := "", t.TempDir(), make(chan struct{}, 10)
@@ -213,7 +214,7 @@ func TestConfirmed(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	})
-	if err := b.page.reserveSpace(0); err != nil { // so that both are sent together
+	if err := b.page.reserveSpace(0); err != nil { // so that both are in one batch
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -234,7 +235,7 @@ func TestConfirmed(t *testing.T) {
 		strings.NewReader("two")); status != http.StatusNoContent {
 		t.Fatal(status, text)
 	}
-	b.waitState("both done", func(v pageState) bool { // they came within the clock's step: in any order
+	b.waitState("both done", func(v pageState) bool { // same time stamp: any order
 		s := formatStates(v)
 		return s == "z.jpg done, a.jpg done" || s == "a.jpg done, z.jpg done"
 	})
@@ -247,7 +248,7 @@ func TestConfirmed(t *testing.T) {
 	}
 }
 
-// TestBroken: what comes in half, too slowly, or is too large is told and leaves nothing.
+// TestBroken checks that incomplete, slow and too large files are reported and leave nothing.
 func TestBroken(t *testing.T) {
 	at := newTestServer(t)
 	b := startPage(t, at,
@@ -279,7 +280,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestBounds: files, readers and sessions are bounded.
+// TestBounds checks the limits of files, listeners and sessions.
 func TestBounds(t *testing.T) {
 	p := startPage(t, newTestServer(t), nil).page
 	for range maxReceiving {
@@ -313,7 +314,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestGuard: who may ask for what. The code is guessed five times a minute at most.
+// TestGuard checks access control. The code can be tried five times a minute.
 func TestGuard(t *testing.T) {
 	b := startPage(t, newTestServer(t), nil)
 	b.page.listeners = maxListeners
@@ -354,7 +355,7 @@ func TestGuard(t *testing.T) {
 		{"POST", "/enter", "localhost", `{"code":"K7QF-3M2B"}`, nil, 403},
 		{"POST", "/enter", "localhost:1", `{"code":"k7qf 3m2a"}`, []string{"Origin", "http://localhost:1"}, 200},
 		{"POST", "/enter", "localhost", `{"code":"x"}`, nil, 403},
-		{"POST", "/enter", "localhost", `{"code":"K7QF-3M2A"}`, nil, 429}, // the first was serve's
+		{"POST", "/enter", "localhost", `{"code":"K7QF-3M2A"}`, nil, 429}, // startPage has used one try
 	} {
 		q, err := http.NewRequest(c.method, b.base+c.path, strings.NewReader(c.body))
 		if err != nil {
@@ -393,8 +394,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestLine: nothing is carried that may not be, and what is carried ends when it may not
-// be any more; the other line goes on.
+// TestLine checks that a forbidden line carries nothing and aborts its connections, and that the
+// other line continues.
 func TestLine(t *testing.T) {
 	at := newTestServer(t)
 	var refused error
@@ -439,7 +440,7 @@ func TestLine(t *testing.T) {
 	b.expectStates("a.jpg done, b.jpg done")
 }
 
-// TestNew: what cannot be is told at once.
+// TestNew checks that an invalid configuration is refused.
 func TestNew(t *testing.T) {
 	for _, to := range []upload.Target{{Method: upload.Put, URL: "http://h/x"}, {Method: upload.Put, URL: "h"},
 		{Method: upload.S3, URL: "http://h/"}} {
@@ -463,7 +464,7 @@ func TestSafeName(t *testing.T) {
 	}
 }
 
-// TestNear: nobody from outside the local network is let in.
+// TestNear checks that only the local network gets access.
 func TestNear(t *testing.T) {
 	for a, want := range map[string]bool{"127.0.0.1": true, "192.168.1.2": true, "10.1.2.3": true,
 		"::ffff:10.1.2.3": true, "fe80::1%lo": true, "fd00::1": true,
@@ -497,7 +498,7 @@ func TestNear(t *testing.T) {
 	}
 }
 
-// TestAway: who comes by the helper's own line is not let in.
+// TestAway checks that connections over the uplink are refused.
 func TestAway(t *testing.T) {
 	name, ip := "", net.IP(nil)
 	list, _ := net.Interfaces()
@@ -527,7 +528,7 @@ func TestAway(t *testing.T) {
 			}
 		}()
 		gone := make(chan struct{})
-		go func() { // it may be reset before it is known to be there
+		go func() { // it may be reset before Dial returns
 			defer close(gone)
 			if c, err := net.Dial("tcp", l.Addr().String()); err == nil {
 				_, _ = c.Read(make([]byte, 1))
@@ -546,14 +547,14 @@ func TestAway(t *testing.T) {
 		}
 		<-gone
 		l.Close()
-		for n := range in { // or Accept waits for ever
+		for n := range in { // so that Accept returns
 			n.Close()
 		}
 	}
 }
 
-// TestFiles: nothing in the page needs a hole in its Content-Security-Policy, and all
-// that it asks for is there.
+// TestFiles checks that the page complies with its Content-Security-Policy and that all its files
+// exist.
 func TestFiles(t *testing.T) {
 	refers := regexp.MustCompile(`(?:from|src=|href=)\s*"(\./)?([a-z]+\.(?:js|css|svg))"`)
 	inline := regexp.MustCompile(

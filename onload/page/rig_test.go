@@ -25,13 +25,13 @@ import (
 
 const testTimeout = 20 * time.Second
 
-// testServer is as much of WebDAV as is needed.
+// testServer is a minimal WebDAV server.
 type testServer struct {
 	*httptest.Server
 	mu    sync.Mutex
 	files map[string]string
 	puts  int
-	// odd, if it returns true, has answered instead.
+	// odd, if it returns true, has responded instead.
 	odd func(w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -72,7 +72,7 @@ func (p *testServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// set changes what is odd.
+// set changes odd.
 func (p *testServer) set(odd func(w http.ResponseWriter, r *http.Request) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *testServer) has(name string) string {
 	return p.files[name]
 }
 
-// browser is one that has told the code.
+// browser is a logged-in browser.
 type browser struct {
 	*testing.T
 	page  *Page
@@ -127,7 +127,7 @@ func startPage(t *testing.T, at *testServer, change func(*Config)) *browser {
 	return b
 }
 
-// ask asks for something, with the token.
+// ask sends a request with the token.
 func (b *browser) ask(method, path string, body io.Reader) (status int, text string) {
 	b.Helper()
 	q, err := http.NewRequest(method, b.base+path, body)
@@ -152,7 +152,7 @@ func (b *browser) uploadFile(name string, data []byte) {
 	}
 }
 
-// waitState reads events until they tell what is wanted.
+// waitState reads events until a condition holds.
 func (b *browser) waitState(what string, ok func(pageState) bool) (v pageState) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), testTimeout)
@@ -179,7 +179,7 @@ func (b *browser) waitState(what string, ok func(pageState) bool) (v pageState) 
 	}
 }
 
-// events is what events hold: no byte of it is "data: " but at its lines' beginnings.
+// events decodes an event stream with data lines only.
 type events struct{ r io.Reader }
 
 func (e *events) Read(p []byte) (int, error) {
@@ -187,7 +187,7 @@ func (e *events) Read(p []byte) (int, error) {
 	return copy(p, bytes.ReplaceAll(p[:n], []byte("data: "), nil)), err
 }
 
-// formatStates are those of the list, by name.
+// formatStates formats the states of the files, sorted by name.
 func formatStates(v pageState) string {
 	var list []string
 	for _, f := range v.Files {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// write replaces a file by one rename.
+// write replaces a file atomically.
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".tmp", []byte(text), 0o600); err != nil {
@@ -24,7 +24,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestLoads: what is a load, and how old it may be.
+// TestLoads checks the parsing and the maximum age of loads.
 func TestLoads(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "load")
 	page, changed := "0.25", time.Time{}

@@ -26,7 +26,7 @@ import (
 	"mpbond/onload/allowance"
 )
 
-// net/http lingers for half a second on a connection whose request it did not read.
+// net/http waits for half a second before it closes a connection with an unread request
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
@@ -65,7 +65,7 @@ func ask(t *testing.T, a Client) (got allowance.Answer) {
 	return got
 }
 
-// world is a service that listens.
+// world is a listening service.
 type world struct {
 	*clock
 	t     *testing.T
@@ -119,8 +119,7 @@ func (w *world) serve(path string) {
 	w.t.Cleanup(w.stop)
 }
 
-// TestPermits: what is asked is answered, the load decides, and both ends keep what
-// holds.
+// TestPermits checks that the load decides about permits, and that both sides store valid ones.
 func TestPermits(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "permits.jsonl")
@@ -160,8 +159,8 @@ func TestPermits(t *testing.T) {
 	}
 }
 
-// TestRefusals: who is not known gets nothing, nor is anybody asked who is not the
-// service.
+// TestRefusals checks that unknown devices get no permit, and that clients send nothing to other
+// services.
 func TestRefusals(t *testing.T) {
 	w := newWorld(t, "")
 	w.s.SetLoad("north", .1)
@@ -206,8 +205,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestLies: whatever a service answers, there is no permit without a clear word, and
-// none for long.
+// TestLies checks that only a clear grant leads to a permit, and only for a limited time.
 func TestLies(t *testing.T) {
 	for body, status := range map[string]int{
 		"": 200, "{": 200, "[]": 200, `{"granted":true}`: 200, `{"granted":true,"seconds":-5}`: 200,
@@ -229,8 +227,8 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestKeeper: a permit is asked for, kept over a restart, and gone when the service has
-// been away for its life.
+// TestKeeper checks that a permit is requested, survives a restart, and expires if the service is
+// unreachable for its life.
 func TestKeeper(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "permit.jsonl")
 	c := newClock()
@@ -288,7 +286,7 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// TestKeeperAsks: it asks a service that listens, again while there is none, and ends
+// TestKeeperAsks checks that a Keeper requests permits, tries again without a service, and ends
 // with its context.
 func TestKeeperAsks(t *testing.T) {
 	w := newWorld(t, "")
@@ -309,7 +307,7 @@ func TestKeeperAsks(t *testing.T) {
 	<-done
 }
 
-// TestCallers: silent connections hold no more than their part, and are given up.
+// TestCallers checks that silent connections are limited and time out.
 func TestCallers(t *testing.T) {
 	w := newWorld(t, "")
 	for range maxConnsPerAddress {
@@ -324,5 +322,5 @@ func TestCallers(t *testing.T) {
 	}
 }
 
-// keptAt is a Keeper of a file at a clock's time.
+// keptAt returns a Keeper of a file with a given clock.
 func keptAt(path string, c *clock) (*Keeper, error) { return newKeeper(nil, path, quiet, c.now) }

@@ -13,8 +13,7 @@ import (
 	"mpbond/base/identity"
 )
 
-// TestReport: the operator, by the service's own key, is told what is granted, and nobody
-// else is.
+// TestReport checks that only the service's own key gets the report.
 func TestReport(t *testing.T) {
 	w := newWorld(t, "")
 	own := w.asker()
@@ -52,7 +51,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 
-	// Who has the key may look, and gets no permit by it.
+	// The own key gives access to the report only, not to permits.
 	if _, err := own.RequestPermit(t.Context()); !fault.Is(err, fault.UnknownDevice) {
 		t.Errorf("%v (%s)", err, fault.KindOf(err))
 	}
@@ -80,7 +79,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestPrint: what people are shown of a report, without control characters.
+// TestPrint checks the text of a report, without control characters.
 func TestPrint(t *testing.T) {
 	load := .456
 	var page bytes.Buffer

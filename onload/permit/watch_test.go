@@ -13,11 +13,11 @@ import (
 	"mpbond/onload/allowance"
 )
 
-// TestRevokes: a permit ends when the load of its cell reaches the threshold, long before
-// it is over, at the helper and in the service's file; and is granted again afterwards.
+// TestRevokes checks that a loaded cell ends watched permits early, at the helper and in the
+// service's file, and that permits are granted again afterwards.
 func TestRevokes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "permits.jsonl")
-	w := newWorld(t, path) // whose time stands still: no permit ends by itself
+	w := newWorld(t, path) // with a stopped clock: no permit expires
 	w.s.SetLoad("north", .1)
 	k, err := newKeeper(w.asker().WatchPermit, filepath.Join(t.TempDir(), "permit.jsonl"), quiet, w.now)
 	if err != nil {
@@ -53,8 +53,8 @@ func TestRevokes(t *testing.T) {
 	}
 }
 
-// TestAsksAfterRevocation, in virtual time: who lost a permit asks again when the service
-// says, who lost the service's connection soon, and who has both at half of its life.
+// TestAsksAfterRevocation checks in virtual time when a Keeper asks again: after a revocation when
+// the service says, after a lost connection soon, otherwise at half of the life.
 func TestAsksAfterRevocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -84,7 +84,7 @@ func TestAsksAfterRevocation(t *testing.T) {
 		}
 		later = <-answers // at 70 s
 		time.Sleep(10 * time.Second)
-		close(later) // at 80 s: nobody watches any more
+		close(later) // at 80 s: the watch has ended
 		synctest.Wait()
 		if !k.DayLimit().Unlimited {
 			t.Error("the permit is gone with the connection")
@@ -101,11 +101,13 @@ func TestAsksAfterRevocation(t *testing.T) {
 	})
 }
 
-// TestOlderService: one that does not watch permits is asked at half of their life, as ever.
+// TestOlderService checks that a permit of a service without watching is renewed at half of its
+// life.
 func TestOlderService(t *testing.T) {
 	w := newWorld(t, "")
 	w.s.SetLoad("north", .1)
-	if a, err := w.asker().RequestPermit(t.Context()); err != nil || !a.Granted { // asks as an older helper does
+	// a request of an older helper
+	if a, err := w.asker().RequestPermit(t.Context()); err != nil || !a.Granted {
 		t.Errorf("%+v, %v", a, err)
 	}
 	if len(w.s.watchers) != 0 {

@@ -13,8 +13,8 @@ import (
 	"mpbond/link/splice/splicetest"
 )
 
-// TestKilledProxyResets: a proxy for players that is killed resets what it carries, to
-// players and to servers.
+// TestKilledProxyResets checks that the kill of a proxy resets its connections to players and
+// servers.
 func TestKilledProxyResets(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

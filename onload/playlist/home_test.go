@@ -32,7 +32,8 @@ type homeCase struct {
 	ranges bool
 }
 
-// phoneTroubles are what may be wrong with phones. Each makes the rates of one from its usual rate.
+// phoneTroubles are possible problems of phones. Each makes the rates of a phone from its usual
+// rate.
 var phoneTroubles = map[string]func(r *rand.Rand, usual unit.Rate) []rateStep{
 	"steady":                func(*rand.Rand, unit.Rate) []rateStep { return nil },
 	"silent from the start": func(*rand.Rand, unit.Rate) []rateStep { return []rateStep{{0, 0}} },
@@ -56,8 +57,8 @@ func randomHome(r *rand.Rand, trouble func(*rand.Rand, unit.Rate) []rateStep, ra
 	c := homeCase{n: 15, each: time.Duration(2+r.IntN(5)) * time.Second,
 		keep: time.Duration(5+r.IntN(20)) * time.Second, ranges: ranges}
 	c.home = &testLine{rate: unit.Rate(home), rtt: time.Duration(10+r.IntN(50)) * time.Millisecond}
-	// Larger ones take long here, and are no other case: at least as small as to last for 12 round
-	// trips.
+	// Segments as small as to last for at least 12 round trips: larger ones take long here and are
+	// not a different case.
 	c.size = int(home / 8 * min(c.each.Seconds()*(.2+.8*r.Float64()), max(.5, 20*c.home.rtt.Seconds())))
 	for range 1 + r.IntN(2) {
 		usual := unit.Rate(.3 * mbit * math.Pow(60, r.Float64()))
@@ -67,13 +68,13 @@ func randomHome(r *rand.Rand, trouble func(*rand.Rand, unit.Rate) []rateStep, ra
 	return c
 }
 
-// played is how a player fared.
+// played is the experience of a player.
 type played struct {
 	start, stalled, whole time.Duration
 	result                Result
 }
 
-// play plays a video over the home line and so many phones.
+// play plays a video over the home line and a number of phones.
 func (c *homeCase) play(t *testing.T, phones int) (p played) {
 	synctest.Test(t, func(t *testing.T) {
 		rates := []unit.Rate{c.home.rate}
@@ -109,9 +110,9 @@ func (c *homeCase) play(t *testing.T, phones int) (p played) {
 	return p
 }
 
-// TestNeverBehindHome: whatever phones do, a player has the first fifth of a video and plays all
-// of it at most 5 % later than over the home line alone, and stands still no longer, with
-// ranges and without.
+// TestNeverBehindHome checks that a player has the first fifth of a video and plays all of it at
+// most 5 % later than over the home line alone and does not stall longer, whatever phones do, with
+// and without ranges.
 func TestNeverBehindHome(t *testing.T) {
 	seed := *homeSeed
 	if seed == 0 {
@@ -135,7 +136,7 @@ func TestNeverBehindHome(t *testing.T) {
 					}
 				}
 				wasted = append(wasted, float64(lost)/float64(max(1, all)))
-				// to see that a phone is late, and to ask anew
+				// to notice that a phone is late, and to request again
 				slack := max(c.home.rtt*3/2, 150*time.Millisecond) + 100*time.Millisecond + 2*c.home.rtt
 				longer = append(longer, (with.stalled - alone.stalled).Seconds())
 				if ends[i] > 1.05 || starts[i] > 1.05 || float64(with.stalled-slack) > 1.05*float64(alone.stalled) {

@@ -15,8 +15,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestRanges: segments that are parts of files, in each way that playlists tell them, come
-// ahead of the player; those of SegmentBase are its own requests.
+// TestRanges checks that segments that are ranges of files are prefetched, for all ways to list
+// them, except those of SegmentBase.
 func TestRanges(t *testing.T) {
 	const n, size, head = 8, 150_000, 700
 	all := randomBytes(head+n*size, 3)
@@ -64,8 +64,8 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// TestStorms: whatever becomes of requests over the second line, or of all for a while, the
-// player has each segment right or sees the server's own answer.
+// TestStorms checks that the player gets each segment correctly, or the response of the server,
+// whatever happens to requests over the second device, or over all for a while.
 func TestStorms(t *testing.T) {
 	second := func(r *http.Request) bool {
 		return r.Header.Get("X-Line") == "line1" && strings.HasPrefix(r.URL.Path, "/v/seg")
@@ -82,7 +82,7 @@ func TestStorms(t *testing.T) {
 	const size = 300_000
 	for name, c := range map[string]struct {
 		wrong func(w http.ResponseWriter, r *http.Request, n int) bool
-		least int // so many of ten must come
+		least int // how many of ten must succeed
 	}{
 		"another range": {func(w http.ResponseWriter, r *http.Request, _ int) bool {
 			if second(r) {
@@ -102,7 +102,7 @@ func TestStorms(t *testing.T) {
 				return false
 			}
 			w.Header().Set("Content-Length", fmt.Sprint(size))
-			for i := range 30 { // never silent for so long that it is given up
+			for i := range 30 { // never silent for long enough to be given up
 				_, _ = w.Write([]byte{byte(i)})
 				_ = http.NewResponseController(w).Flush()
 				select {
@@ -167,7 +167,7 @@ func TestStorms(t *testing.T) {
 	}
 }
 
-// TestEndless: playlists that are too long pass as they are, and nothing of them is kept.
+// TestEndless checks that too long playlists are forwarded unchanged and not stored.
 func TestEndless(t *testing.T) {
 	line := "#EXTINF:4,\nseg.ts\n"
 	for name, size := range map[string]unit.Bytes{"too long": maxPlaylist + 100_000, "no end": 1 << 40} {

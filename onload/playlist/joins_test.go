@@ -12,8 +12,9 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestJoins: a video of 500 kbit/s begins over a line of 375 alone, and stands still; once a
-// line of 250 is found it does not any more, and each byte comes once but for copies.
+// TestJoins checks that a video of 500 kbit/s starts over a device of 375 kbit/s and stalls, but no
+// longer stalls after a device of 250 kbit/s is found, and that each byte comes once except for
+// copies.
 func TestJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, .375*mbit)
@@ -22,7 +23,7 @@ func TestJoins(t *testing.T) {
 		r.get("/v/list.m3u8", nil)
 		alone := r.play(paths[:10], data[:10], 4*time.Second, 12*time.Second)
 		r.joins <- r.device(.25 * mbit)
-		close(r.joins)                                                   // nobody else will be found
+		close(r.joins)                                                   // no more devices will be found
 		r.play(paths[10:14], data[10:14], 4*time.Second, 12*time.Second) // segments come in pairs: the second of one
 		both := r.play(paths[14:], data[14:], 4*time.Second, 12*time.Second)
 		res := r.stop()
@@ -40,11 +41,11 @@ func TestJoins(t *testing.T) {
 	})
 }
 
-// TestJoinsBroken: a player waits for a segment that the own line does not bring; who is found
-// then brings it, and the player has it right.
+// TestJoinsBroken checks that a device that joins brings a segment that the local device fails to
+// bring, and that the player gets it correctly.
 func TestJoinsBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 0, .01*mbit) // of 200 kB it brings 12 within 10 s
+		r := newRig(t, 0, .01*mbit) // brings 12 of 200 kB within 10 s
 		data := r.vod("/v", 3, 200_000)
 		r.get("/v/list.m3u8", nil)
 		go func() {
@@ -62,8 +63,8 @@ func TestJoinsBroken(t *testing.T) {
 	})
 }
 
-// TestMeteredNow: what a device says of its bytes' price is taken in when it joins, and
-// while it is used.
+// TestMeteredNow checks that the metered state of a device is read when it joins and while it is
+// used.
 func TestMeteredNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, mbit)
@@ -77,7 +78,7 @@ func TestMeteredNow(t *testing.T) {
 			metered.Store(want)
 			time.Sleep(time.Second) // virtual
 			r.proxy.prefetcher.loop.Lock()
-			list := slices.Clone(r.proxy.prefetcher.loop.Board.Paths(time.Now())) // which is the board's own
+			list := slices.Clone(r.proxy.prefetcher.loop.Board.Paths(time.Now())) // of the board
 			r.proxy.prefetcher.loop.Unlock()
 			if len(list) != 2 || list[0].Metered || list[1].Metered != want {
 				t.Errorf("metered %v: %+v", want, list)

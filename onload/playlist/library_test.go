@@ -13,7 +13,7 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// addTestDocument has a library take in a playlist of HLS.
+// addTestDocument adds an HLS playlist to a library.
 func addTestDocument(t *testing.T, y *library, at, text string) *document {
 	t.Helper()
 	u, err := url.Parse(at)
@@ -29,7 +29,7 @@ func addTestDocument(t *testing.T, y *library, at, text string) *document {
 	return d
 }
 
-// TestGroupsGo: what a playlist has named is forgotten with it.
+// TestGroupsGo checks that the groups of a playlist are removed with it.
 func TestGroupsGo(t *testing.T) {
 	y := newLibrary()
 	for i := range 10 * maxDocuments {
@@ -42,7 +42,7 @@ func TestGroupsGo(t *testing.T) {
 		t.Errorf("%d documents, %d named", len(y.documents), len(y.groups))
 	}
 	at := "http://tv.test/" + strings.Repeat("a", 1900)
-	for range 6 { // and by the bytes of their URLs
+	for range 6 { // also limited by the bytes of their URLs
 		at += "b"
 		addTestDocument(t, y, at, "#EXTM3U\n"+strings.Repeat("#EXTINF:1,\ns.ts\n", 4_500))
 		y.evictOld()
@@ -56,9 +56,8 @@ func TestGroupsGo(t *testing.T) {
 	}
 }
 
-// TestLibrary: an entry is found by its URL in the playlist that was used last; a track goes
-// on when its playlist is loaded anew, and goes with it when that is forgotten; a redirect
-// keeps the group.
+// TestLibrary checks that an entry is found in the most recently used playlist, that a track
+// continues when its playlist is reloaded and ends with it, and that a redirect keeps the group.
 func TestLibrary(t *testing.T) {
 	y := newLibrary()
 	addTestDocument(t, y, "http://tv.test/master.m3u8", "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\nlow.m3u8\n")
@@ -83,14 +82,14 @@ func TestLibrary(t *testing.T) {
 	if _, found := y.findEntry("http://tv.test/4.ts", 0, board.Unknown); found != nil {
 		t.Error("found what is not there")
 	}
-	y.documents = y.documents[2:] // all but that used last
+	y.documents = y.documents[2:] // all but the most recently used
 	if gone := y.evictOld(); len(gone) != 1 || gone[0] != r || len(y.playbacks) != 1 {
 		t.Errorf("%d tracks go, %d stay", len(gone), len(y.playbacks))
 	}
 }
 
-// TestQueue: segments are on the board in the order of their times, under numbers of their
-// own, until they are removed.
+// TestQueue checks that segments are on the board in the order of their due times, under unique
+// numbers, until they are removed.
 func TestQueue(t *testing.T) {
 	p, err := New(Config{Devices: []transfer.Device{{Name: "own"}}})
 	if err != nil {
@@ -107,7 +106,7 @@ func TestQueue(t *testing.T) {
 	old := *one
 	for _, s := range []*segment{one, two, later} {
 		q.removeSegment(s)
-		q.removeSegment(&old) // another one of that number is not there
+		q.removeSegment(&old) // another segment with that number is not on the board
 	}
 	if len(q.segments) > 0 || !q.loop.Board.IsDone() {
 		t.Errorf("%d are there still", len(q.segments))

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// TestLies: what a helper's network says of a range, with the right version on it, and does
-// not keep: no byte of it reaches the player, who has each segment by the other line. Once
-// it is a segment that is split, once segments are ranges of one file.
+// TestLies checks that a helper whose network claims a wrong range or version delivers no byte to
+// the player, which gets each segment over the other device: once with a split segment, once with
+// segments that are ranges of a file.
 func TestLies(t *testing.T) {
 	type said struct{ head, body string }
-	// The head's Content-Range is of a-b/of, and body what should come.
+	// The Content-Range is a-b/of, and body is what should come.
 	for name, lie := range map[string]func(a, b, of int, body string) said{
 		"in chunks, with something before": func(a, b, of int, body string) said {
 			body = "WARNING: quota" + body
@@ -135,8 +135,8 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestFileEach: browsers send If-Range with a range, of that file; the next segment is a
-// range of another file, and comes ahead all the same.
+// TestFileEach checks that segments are prefetched although browsers send If-Range with the
+// validator of the previous file.
 func TestFileEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, 8*mbit, 8*mbit)

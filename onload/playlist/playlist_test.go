@@ -25,8 +25,8 @@ func hlsPaths(dir string, n int) (paths []string) {
 	return paths
 }
 
-// TestPlayer: a video of 500 kbit/s over lines of 375 and 250 stalls with either of them, and
-// with both it does not; each byte comes once but for copies.
+// TestPlayer checks that a video of 500 kbit/s stalls over a device of 375 or 250 kbit/s but not
+// over both, and that each byte comes once except for copies.
 func TestPlayer(t *testing.T) {
 	for _, c := range []struct {
 		rates  []unit.Rate
@@ -59,7 +59,7 @@ func TestPlayer(t *testing.T) {
 	}
 }
 
-// TestLikeTheOrigin: what comes from the shelf is what the server says: status, headers,
+// TestLikeTheOrigin checks that prefetched responses equal those of the server: status, header and
 // ranges.
 func TestLikeTheOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -98,8 +98,8 @@ func TestLikeTheOrigin(t *testing.T) {
 	})
 }
 
-// TestWindow: what is fetched ahead is bounded in bytes, in order, goes with the player
-// when it jumps, and ends when it is gone.
+// TestWindow checks that prefetching is in order and limited in bytes, follows jumps of the player,
+// and ends when the player is gone.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 600_000
@@ -150,8 +150,7 @@ func TestWindow(t *testing.T) {
 	})
 }
 
-// TestVariants: of those of a master playlist the one is fetched ahead that the player
-// asks for.
+// TestVariants checks that only the variant that the player uses is prefetched.
 func TestVariants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, 8*mbit, 8*mbit)
@@ -183,8 +182,8 @@ high/list.m3u8
 	})
 }
 
-// TestLive: new segments of a live playlist are fetched when the player loads it again,
-// and a name that is used again is not taken for the old segment.
+// TestLive checks that new segments of a live playlist are prefetched after a reload, and that a
+// reused URL is not taken for the old segment.
 func TestLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, 8*mbit, 8*mbit)
@@ -201,7 +200,7 @@ func TestLive(t *testing.T) {
 			r.web.put("/l/live.m3u8", []byte(text))
 		}
 		publish(0, 2)
-		r.get("/l/live.m3u8?_HLS_msn=1", nil) // which the server does not have
+		r.get("/l/live.m3u8?_HLS_msn=1", nil) // not supported by the server
 		r.get("/l/live.m3u8", nil)
 		r.get("/l/ring0.ts", all[0])
 		for i := 1; i < 12; i++ {
@@ -215,7 +214,7 @@ func TestLive(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		time.Sleep(time.Second) // 12 and 13 are there
+		time.Sleep(time.Second) // 12 and 13 are available
 		publish(16, 18)
 		r.get("/l/live.m3u8", nil)
 		r.get("/l/ring0.ts", all[16])
@@ -225,14 +224,14 @@ func TestLive(t *testing.T) {
 	})
 }
 
-// TestHostile: the player gets what the server says, or a broken connection; never a
-// wrong segment.
+// TestHostile checks that the player gets the response of the server or a broken connection, but
+// never a wrong segment.
 func TestHostile(t *testing.T) {
 	is := func(r *http.Request, i int) bool { return strings.HasPrefix(r.URL.Path, fmt.Sprintf("/v/seg%d.", i)) }
 	for _, c := range []struct {
 		name   string
 		wrong  func(w http.ResponseWriter, r *http.Request) bool
-		status []int // of segments 0 to 3; 0 is broken off
+		status []int // of segments 0 to 3; 0 is aborted
 	}{
 		{"404", func(w http.ResponseWriter, r *http.Request) bool {
 			if is(r, 2) {
@@ -317,7 +316,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestLineFails: segments come over what works.
+// TestLineFails checks that segments come over the devices that work.
 func TestLineFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, 4*mbit, 4*mbit)
@@ -340,7 +339,7 @@ func TestLineFails(t *testing.T) {
 	})
 }
 
-// TestDash: an MPD with audio and video.
+// TestDash plays an MPD with audio and video.
 func TestDash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, 8*mbit, 8*mbit)
@@ -377,8 +376,8 @@ func TestDash(t *testing.T) {
 	})
 }
 
-// TestDashLive: of a dynamic MPD, segments are fetched ahead as they come, without its
-// being loaded again.
+// TestDashLive checks that segments of a dynamic MPD are prefetched as they become available,
+// without a reload.
 func TestDashLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, 8*mbit, 8*mbit)
@@ -390,7 +389,7 @@ func TestDashLive(t *testing.T) {
 			data = append(data, randomBytes(200_000, i))
 			r.web.put(fmt.Sprintf("/d/%d", i+1), data[i])
 		}
-		time.Sleep(25 * time.Second) // six are there
+		time.Sleep(25 * time.Second) // six are available
 		r.get("/d/a.mpd", nil)
 		for i := 2; i < 10; i++ { // three behind
 			begin := time.Now()
@@ -409,7 +408,8 @@ func TestDashLive(t *testing.T) {
 	})
 }
 
-// TestBadRequests: it is nobody's web server, and does not call itself.
+// TestBadRequests checks that the proxy refuses requests to itself and requests that are not for a
+// proxy.
 func TestBadRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, 8*mbit)

@@ -28,7 +28,8 @@ func mustParse(t testing.TB, s string) *url.URL {
 	return u
 }
 
-// formatEntries writes a track as "number:url from-to length", i for what initialises.
+// formatEntries formats a track as "number:url from-to duration", with i for initialisation
+// segments.
 func formatEntries(l listing) (all []string) {
 	for _, t := range l.tracks {
 		for _, e := range t.entries {
@@ -90,7 +91,7 @@ func TestReadDASH(t *testing.T) {
 			"i0:a/b/v 0-10 0s|1:a/b/v 10-20 5s|2:a/b/w 5s"},
 		{period(`<Representation id="r"><BaseURL>v.mp4</BaseURL><SegmentBase indexRange="0-9"/></Representation>`), ""},
 		{`<MPD type="dynamic" availabilityStartTime="2030-01-01T00:00:00" timeShiftBufferDepth="PT12S"><Period start="PT10S"><AdaptationSet><Representation id="r"><SegmentTemplate duration="4" media="$Number$"/></Representation></AdaptationSet></Period></MPD>`,
-			"10:a/10 4s|11:a/11 4s|12:a/12 4s"}, // 50 s of the period are over
+			"10:a/10 4s|11:a/11 4s|12:a/12 4s"}, // 50 s of the period have passed
 		{`<MPD mediaPresentationDuration="PT6S"><Period duration="PT2S"><AdaptationSet><Representation id="r"><SegmentTemplate duration="2" media="p$Number$"/></Representation></AdaptationSet></Period><Period><AdaptationSet><Representation id="r"><SegmentTemplate duration="2" media="q$Number$"/></Representation></AdaptationSet></Period></MPD>`,
 			"1:a/p1 2s|1:a/q1 2s|2:a/q2 2s"},
 	} {
@@ -113,7 +114,7 @@ func TestReadDASH(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever a playlist has, what is made of it is bounded and makes sense.
+// FuzzRead checks that any playlist leads to limited and valid entries.
 func FuzzRead(f *testing.F) {
 	f.Add("#EXTM3U\n#EXT-X-MAP:URI=\"i\",BYTERANGE=\"1@2\"\n#EXTINF:4,\n#EXT-X-BYTERANGE:3\ns\n#EXT-X-STREAM-INF:\nv\n")
 	f.Add(`<MPD type="dynamic" availabilityStartTime="2030-01-01T00:00:00Z"><Period start="PT1S"><AdaptationSet><SegmentTemplate duration="1" media="$Number%05d$"/><Representation id="1"/></AdaptationSet></Period></MPD>`)
@@ -143,8 +144,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestPlaylistBounds: what a playlist has us keep is bounded, however it makes much of
-// little: by a long URL of its own, templates, widths or many representations.
+// TestPlaylistBounds checks the memory limits for playlists that expand: by long URLs, templates,
+// widths or many representations.
 func TestPlaylistBounds(t *testing.T) {
 	long := "http://tv.test/" + strings.Repeat("a", 8<<10) + "/x"
 	short := "http://tv.test/x"
@@ -191,7 +192,7 @@ func TestPlaylistBounds(t *testing.T) {
 	}
 }
 
-// realServer is a proxy at a real socket.
+// realServer returns the address of a proxy at a real socket.
 func realServer(t *testing.T) (address string) {
 	t.Helper()
 	own := &http.Transport{}
@@ -216,7 +217,7 @@ func realServer(t *testing.T) (address string) {
 	return l.Addr().String()
 }
 
-// TestTunnel: what is encrypted passes unseen.
+// TestTunnel checks that encrypted data passes unchanged.
 func TestTunnel(t *testing.T) {
 	site := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter,
 		_ *http.Request) {
@@ -251,7 +252,7 @@ func TestTunnel(t *testing.T) {
 	}
 }
 
-// TestNotOpen: nobody else is served.
+// TestNotOpen checks that other devices cannot use the proxy.
 func TestNotOpen(t *testing.T) {
 	p, err := New(Config{Devices: []fetch.Device{{Name: "own", Transport: &http.Transport{}}}})
 	if err != nil {

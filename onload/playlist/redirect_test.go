@@ -14,8 +14,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// edge is a site whose segments are redirected to another host, each time to another
-// address, and from there to a third one.
+// edge is a site whose segments are redirected to another host, each time to another address, and
+// from there to a third one.
 type edge struct {
 	rig   *rig
 	given map[string]bool
@@ -47,9 +47,9 @@ func (e *edge) answer(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// TestRedirected: segments that are redirected are fetched ahead over both lines, with what
-// the own line alone was given; the player sees each redirect; what it tells one host no
-// other one sees.
+// TestRedirected checks that redirected segments are prefetched over both devices from targets that
+// only the local device has resolved, that the player sees each redirect, and that credentials stay
+// with their host.
 func TestRedirected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0, .375*mbit, .25*mbit)
@@ -91,7 +91,7 @@ func TestRedirected(t *testing.T) {
 		}
 		res := r.stop()
 		t.Logf("stood still for %v; %+v", stalled, res)
-		if stalled > 4*time.Second { // by the own line alone for 25 s
+		if stalled > 4*time.Second { // over the local device only, for 25 s
 			t.Errorf("it stood still for %v", stalled)
 		}
 		var all unit.Bytes
@@ -113,8 +113,8 @@ func TestRedirected(t *testing.T) {
 	})
 }
 
-// TestRedirectedWrongly: where a redirect may not be followed, the player sees it, and
-// what it leads to is not asked for.
+// TestRedirectedWrongly checks that redirects that must not be followed are passed to the player,
+// and their targets not requested.
 func TestRedirectedWrongly(t *testing.T) {
 	for name, to := range map[string]string{
 		"to itself": "", "encrypted": "https://b.test/x", "a password": "http://u:p@b.test/x", "none": "-",

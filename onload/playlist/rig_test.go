@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pipes is a listener in memory, so that time can be virtual.
+// pipes is a listener in memory, for virtual time.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -56,7 +56,7 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	}
 }
 
-// slowBody carries so much, over all of its connections, to whoever reads.
+// slowBody limits the rate of a device, over all of its connections.
 type slowBody struct {
 	net.Conn
 	l      *testLine
@@ -83,7 +83,7 @@ func (s slowBody) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// rateStep is the rate of a line from a time on.
+// rateStep is the rate of a device from a time on.
 type rateStep struct {
 	at   time.Duration
 	rate unit.Rate
@@ -112,16 +112,16 @@ func (l *testLine) after(begin time.Time, n unit.Bytes) time.Time {
 
 type testLine struct {
 	*http.Transport
-	name string // which the web server sees as X-Line
+	name string // sent to the web server as X-Line
 	rate unit.Rate
-	rtt  time.Duration // of an answer; a connection costs another one
+	rtt  time.Duration // of a response; a new connection costs the same again
 	// steps change the rate with time since born.
 	steps []rateStep
 	born  time.Time
 	mu    sync.Mutex
 	free  time.Time
 	down  bool
-	log   []string // what was asked for, "host/path"
+	log   []string // requested "host/path"
 }
 
 func (l *testLine) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -142,7 +142,7 @@ func (l *testLine) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.Transport.RoundTrip(r)
 }
 
-// webServer is a web server with files, that keeps who asked for what.
+// webServer is a web server with files that records its requests.
 type webServer struct {
 	mu    sync.Mutex
 	files map[string][]byte
@@ -176,7 +176,7 @@ func (s *webServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(data))
 }
 
-// asked counts requests whose line begins so.
+// asked counts requests whose line has a prefix.
 func (s *webServer) asked(begin string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +199,7 @@ type rig struct {
 	stop   func() Result
 }
 
-// newRig makes a server, a proxy with a line for each rate, and a player, in memory.
+// newRig creates a server, a proxy with a device for each rate, and a player, all in memory.
 func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
 	r := &rig{t: t, web: &webServer{files: map[string][]byte{}}, origin: newPipes(), joins: make(chan fetch.Device)}
 	server := &http.Server{Handler: r.web}
@@ -234,7 +234,7 @@ func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
 			l.CloseIdleConnections()
 		}
 		server.Close()
-		time.Sleep(time.Minute) // virtual: what is on its way arrives
+		time.Sleep(time.Minute) // virtual time: bytes under way arrive
 		if !p.prefetcher.loop.Board.IsDone() && len(p.prefetcher.queue.segments) == 0 {
 			t.Error("the board has something that nobody knows")
 		}
@@ -243,7 +243,7 @@ func newRig(t *testing.T, memory unit.Bytes, rates ...unit.Rate) *rig {
 	return r
 }
 
-// device makes one more line to the server.
+// device returns a further device.
 func (r *rig) device(rate unit.Rate) fetch.Device {
 	l := &testLine{name: fmt.Sprintf("line%d", len(r.lines)), rate: rate, born: time.Now()}
 	l.Transport = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -255,7 +255,7 @@ func (r *rig) device(rate unit.Rate) fetch.Device {
 	return fetch.Device{Name: l.name, Transport: l}
 }
 
-// get asks as a player does; want, if not nil, is what must come.
+// get sends a request of a player; want, if not nil, is the expected body.
 func (r *rig) get(path string, want []byte, headers ...string) (*http.Response, []byte) {
 	r.t.Helper()
 	q, err := http.NewRequest(http.MethodGet, "http://tv.test"+path, nil)
@@ -278,7 +278,7 @@ func (r *rig) get(path string, want []byte, headers ...string) (*http.Response, 
 	return a, data
 }
 
-// held is what the proxy holds, and of which segments.
+// held returns the stored bytes of the proxy, and their URLs.
 func (r *rig) held() (n unit.Bytes, urls []string) {
 	r.proxy.prefetcher.loop.Lock()
 	defer r.proxy.prefetcher.loop.Unlock()
@@ -298,7 +298,7 @@ func randomBytes(n int, seed int) []byte {
 	return b
 }
 
-// vod puts a video of HLS on the server, and returns its segments.
+// vod adds an HLS video to the server and returns its segments.
 func (r *rig) vod(dir string, n, size int) (all [][]byte) {
 	text := "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-MEDIA-SEQUENCE:5\n"
 	for i := range n {
@@ -309,20 +309,20 @@ func (r *rig) vod(dir string, n, size int) (all [][]byte) {
 	return all
 }
 
-// play plays segments as a player does that keeps so much, and tells for how long it
-// stood still after it had begun.
+// play plays segments like a player with a buffer of keep, and returns how long it stalled after
+// the start.
 func (r *rig) play(paths []string, data [][]byte, each, keep time.Duration) (stalled time.Duration) {
 	return r.playNoting(paths, data, each, keep, func(int) {})
 }
 
-// playNoting plays as play does, and calls note with each segment that the player has.
+// playNoting is play, and calls note after each segment.
 func (r *rig) playNoting(
 	paths []string,
 	data [][]byte,
 	each, keep time.Duration,
 	note func(i int),
 ) (stalled time.Duration) {
-	var ready time.Time // until when it can play
+	var ready time.Time // when the buffer runs empty
 	for i, p := range paths {
 		if i > 0 {
 			time.Sleep(max(0, time.Until(ready)-keep)) // its buffer is full

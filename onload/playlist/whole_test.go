@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// TestWholeAsRange: a playlist that a server gives as a range is read if that range is all of
-// it, as for libavformat, which asks for "bytes=0-"; a part of it is not.
+// TestWholeAsRange checks that a playlist in a 206 response is read if the range is complete, as
+// for libavformat, which requests "bytes=0-", and not otherwise.
 func TestWholeAsRange(t *testing.T) {
 	list := strings.Repeat("x", 1000)
 	for name, c := range map[string]struct {
 		asked   string
-		given   string // Content-Range instead of the server's own
+		given   string // Content-Range, "" for that of the server
 		chunked bool
 		ahead   bool
 	}{
@@ -72,8 +72,8 @@ func TestWholeAsRange(t *testing.T) {
 	}
 }
 
-// TestCodings: a playlist is asked for in a coding that can be read, and only in one that the
-// player takes.
+// TestCodings checks that a playlist is requested in a coding that can be decoded, and only in one
+// that the player accepts.
 func TestCodings(t *testing.T) {
 	for accepted, want := range map[string]string{
 		"": "identity", "br": "identity", "gzip, deflate, br, zstd": "gzip", "GZIP;q=0.5": "gzip",

@@ -11,7 +11,7 @@ import (
 	"mpbond/link/splice/splicetest"
 )
 
-// TestKilledRelayResets: a helper that is killed resets its connections to servers.
+// TestKilledRelayResets checks that the kill of a helper resets its connections to servers.
 func TestKilledRelayResets(t *testing.T) {
 	w := newWorld(t)
 	server := echoServer(t)

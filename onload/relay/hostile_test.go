@@ -24,7 +24,7 @@ import (
 	"mpbond/link/tcp"
 )
 
-// dialWorld is a tunnel that carries, between a connection of laptop's and a server.
+// dialWorld returns an open tunnel between a connection of laptop and a server.
 func dialWorld(t testing.TB, w *world, at string) net.Conn {
 	t.Helper()
 	c, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", at)
@@ -41,7 +41,7 @@ func dialWorld(t testing.TB, w *world, at string) net.Conn {
 	return c
 }
 
-// expectClosed expects that a tunnel ends soon, as one that was broken off.
+// expectClosed expects that a tunnel is aborted soon.
 func expectClosed(t testing.TB, c net.Conn, why string) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -52,8 +52,8 @@ func expectClosed(t testing.TB, c net.Conn, why string) {
 	}
 }
 
-// TestRevoked: who is revoked, or paused, in the middle is cut off at once, and so that
-// it cannot take what it has for all; others go on.
+// TestRevoked checks that the tunnels of a revoked or paused device are aborted at once, visibly,
+// and that others continue.
 func TestRevoked(t *testing.T) {
 	w, at := newWorld(t, func(r *Relay) { r.reviewInterval = time.Hour }), echoServer(t)
 	d := w.dialer(keys().other)
@@ -91,8 +91,8 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
-// TestNoMore: what may be carried no more ends without anybody's word, and what waits
-// for a server is given up.
+// TestNoMore checks that tunnels that are not allowed any more end by themselves, and that pending
+// ones are given up.
 func TestNoMore(t *testing.T) {
 	w, at := newWorld(t), echoServer(t)
 	c := dialWorld(t, w, at)
@@ -101,13 +101,13 @@ func TestNoMore(t *testing.T) {
 	eventually(t, "its place is free", func() bool { return len(w.r.Status().Tunnels) == 0 })
 }
 
-// TestIdle: what carries nothing gives its place back.
+// TestIdle checks that idle tunnels release their slots.
 func TestIdle(t *testing.T) {
 	w, at := newWorld(t, func(r *Relay) { r.idleTimeout = time.Second }), echoServer(t)
 	expectClosed(t, dialWorld(t, w, at), "idle")
 }
 
-// TestBrokenOff: whoever breaks off, the other end never takes what came for all.
+// TestBrokenOff checks that an abort at either end is never seen as a clean end at the other.
 func TestBrokenOff(t *testing.T) {
 	w := newWorld(t)
 	reset := listen(t, func(c *net.TCPConn) {
@@ -141,8 +141,7 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-// TestLimits: a device takes no more than its part of the places, nor all together more
-// than there are.
+// TestLimits checks the limits of tunnels per device and in total.
 func TestLimits(t *testing.T) {
 	w, at := newWorld(t), echoServer(t)
 	for _, key := range []*identity.Key{keys().laptop, keys().other} {
@@ -162,7 +161,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// openHandshaken is a connection of laptop's after the handshake.
+// openHandshaken returns a connection of laptop after the handshake.
 func openHandshaken(t testing.TB, w *world) *tls.Conn {
 	t.Helper()
 	c, err := DialTLS(t.Context(), w.addr, tcp.Options{},
@@ -174,8 +173,7 @@ func openHandshaken(t testing.TB, w *world) *tls.Conn {
 	return c
 }
 
-// TestSlowLoris: who does not say in time what it wants holds no place, whether it is
-// known or not.
+// TestSlowLoris checks that clients that send no request in time release their slots, known or not.
 func TestSlowLoris(t *testing.T) {
 	w := newWorld(t, func(r *Relay) { r.handshakeTimeout = 300 * time.Millisecond })
 	silent, err := net.Dial("tcp", w.addr)
@@ -206,8 +204,8 @@ func TestSlowLoris(t *testing.T) {
 	}
 }
 
-// TestBadRequests: what is no CONNECT, is too long or is cut off gets an answer, or an
-// end, and nothing is connected.
+// TestBadRequests checks that invalid, too long and truncated requests get a response or an end,
+// and connect to nothing.
 func TestBadRequests(t *testing.T) {
 	w := newWorld(t)
 	at := listen(t, func(*net.TCPConn) { t.Error("it was connected") })
@@ -241,7 +239,7 @@ func TestBadRequests(t *testing.T) {
 	for _, text := range bad {
 		c := openHandshaken(t, w)
 		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-		go func() { // it may be answered before all is read
+		go func() { // the response may come before all is read
 			_, _ = io.WriteString(c, text)
 			_ = c.CloseWrite()
 		}()
@@ -264,8 +262,8 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestBadAnswers: whatever a helper answers, the primary gets an error of bounded length
-// that can be shown, and in time.
+// TestBadAnswers checks that any response of a helper leads to a printable error of limited length,
+// in time.
 func TestBadAnswers(t *testing.T) {
 	trust := func(key identity.PublicKey) bool { return key == keys().laptop.Public() }
 	answer := ""
@@ -301,8 +299,8 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// TestStrangers: who is not known, or is known for something else, or has no key, gets no
-// further than the handshake, and of one source only so many are attended to at once.
+// TestStrangers checks that devices without a known key and role fail in the handshake, and that
+// handshakes per source are limited.
 func TestStrangers(t *testing.T) {
 	w := newWorld(t)
 	if err := w.trust.Add(identity.Peer{Name: "vps", Roles: []identity.Role{identity.RoleServer, identity.RoleHelper},
@@ -344,7 +342,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// FuzzRequest: whatever is sent, nothing but a host:port with a number comes of it.
+// FuzzRequest checks that any accepted request has a host:port with a number.
 func FuzzRequest(f *testing.F) {
 	f.Add("CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n")
 	f.Add("GET / HTTP/1.1\r\n\r\n")
@@ -363,7 +361,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// TestServeEnds: a listener that fails ends it, and all that it had.
+// TestServeEnds checks that a failing listener ends Serve and all tunnels.
 func TestServeEnds(t *testing.T) {
 	l, err := tcp.Listen(t.Context(), "127.0.0.1:0", tcp.Options{})
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// keys are the devices' of all tests.
+// keys are the device keys of all tests.
 var keys = sync.OnceValue(func() (k struct{ helper, laptop, other, stranger *identity.Key }) {
 	for _, key := range []**identity.Key{&k.helper, &k.laptop, &k.other, &k.stranger} {
 		var err error
@@ -41,7 +41,7 @@ var keys = sync.OnceValue(func() (k struct{ helper, laptop, other, stranger *ide
 	return k
 })
 
-// world is a helper that listens, and what it may.
+// world is a listening helper and its permissions.
 type world struct {
 	t     testing.TB
 	r     *Relay
@@ -106,14 +106,14 @@ func (w *world) dialer(key *identity.Key) *Dialer {
 		Addresses: []string{w.addr}}
 }
 
-// client fetches through the helper.
+// client returns a client that fetches through the helper.
 func (w *world) client() *http.Client {
 	tr := w.dialer(keys().laptop).Transport()
 	w.t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: 20 * time.Second}
 }
 
-// echoServer answers each connection with what it gets, and ends when that ends.
+// echoServer starts a server that echoes each connection until its end.
 func echoServer(t testing.TB) string {
 	t.Helper()
 	return listen(t, func(c *net.TCPConn) {
@@ -122,7 +122,7 @@ func echoServer(t testing.TB) string {
 	})
 }
 
-// listen has serve attend to connections, which it then closes.
+// listen serves connections with serve, and closes them then.
 func listen(t testing.TB, serve func(*net.TCPConn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -148,7 +148,7 @@ func listen(t testing.TB, serve func(*net.TCPConn)) string {
 	return l.Addr().String()
 }
 
-// eventually waits for what another goroutine brings about.
+// eventually waits until a condition holds.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -172,8 +172,8 @@ func getBody(t testing.TB, c *http.Client, url string) []byte {
 	return b
 }
 
-// TestRoundTrips: plain HTTP and HTTPS, which stays end to end, come through whole, over
-// as few connections as http.Transport likes.
+// TestRoundTrips checks that HTTP and end-to-end HTTPS work, over as few connections as
+// http.Transport uses.
 func TestRoundTrips(t *testing.T) {
 	w := newWorld(t)
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<17) // 2 MB
@@ -235,7 +235,7 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// TestHalfClose: one direction may end before the other.
+// TestHalfClose checks that one direction may end before the other.
 func TestHalfClose(t *testing.T) {
 	w := newWorld(t)
 	c, err := w.dialer(keys().laptop).DialContext(t.Context(), "tcp", echoServer(t))
@@ -254,7 +254,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// TestEarlyWords: a server that speaks first, at once, loses nothing.
+// TestEarlyWords checks that nothing is lost if the server sends first.
 func TestEarlyWords(t *testing.T) {
 	w := newWorld(t)
 	greeting := strings.Repeat("220 ready\r\n", 2000)
@@ -269,7 +269,7 @@ func TestEarlyWords(t *testing.T) {
 	}
 }
 
-// TestErrors: what goes wrong has a kind, and a hint where one helps.
+// TestErrors checks the kinds and hints of errors.
 func TestErrors(t *testing.T) {
 	w := newWorld(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -318,8 +318,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestAddresses: an address where nobody answers is passed over, and then not tried
-// first any more.
+// TestAddresses checks that an address without a response is skipped, and is not tried first
+// afterwards.
 func TestAddresses(t *testing.T) {
 	w := newWorld(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -354,7 +354,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestCancel: a context that ends gives up at once, at whatever step.
+// TestCancel checks that the end of a context cancels each step at once.
 func TestCancel(t *testing.T) {
 	silent := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
 	d := &Dialer{Key: keys().laptop, Helper: identity.Peer{Name: "phone", Key: keys().helper.Public()},
@@ -370,7 +370,7 @@ func TestCancel(t *testing.T) {
 
 	w := newWorld(t, func(r *Relay) {
 		r.cfg.CheckAllowed = func(ctx context.Context, _ identity.Peer, server string) error {
-			<-ctx.Done() // as a name server that does not answer
+			<-ctx.Done() // like a name server that does not respond
 			return ctx.Err()
 		}
 	})
@@ -381,8 +381,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestFind: a helper is known by the key that it shows, whatever it is said to be; the
-// trust file tells of others.
+// TestFind checks that discovered helpers are identified by their keys, and that the trust file
+// adds others.
 func TestFind(t *testing.T) {
 	w := newWorld(t)
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))

@@ -14,7 +14,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestCountsBeforeWriting: whoever has read bytes of a tunnel finds them in its status.
+// TestCountsBeforeWriting checks that bytes that a reader has received are counted in the status.
 func TestCountsBeforeWriting(t *testing.T) {
 	var carried atomic.Uint64
 	n, err := writeCounted(writerFunc(func(p []byte) (int, error) {
@@ -28,7 +28,7 @@ func TestCountsBeforeWriting(t *testing.T) {
 	}
 }
 
-// TestMetered: a helper is taken for metered until it says that it is not.
+// TestMetered checks that a helper counts as metered until it reports otherwise.
 func TestMetered(t *testing.T) {
 	site := httptest.NewServer(http.NotFoundHandler())
 	defer site.Close()

@@ -37,7 +37,7 @@ type fakeLine struct {
 	latency time.Duration
 	rate    unit.Bytes // bytes per second; 0: no bytes
 	err     error      // instead of an answer
-	breaks  unit.Bytes // after so many bytes of an item, with errLine; 0: never
+	breaks  unit.Bytes // bytes of an item after which errLine occurs; 0: never
 	jobs    int
 }
 

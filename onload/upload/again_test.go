@@ -19,8 +19,8 @@ import (
 	"mpbond/base/store"
 )
 
-// TestChanging: a file that changes on its way is begun anew, and what arrives is the new
-// one; one that never rests is an error.
+// TestChanging checks that a file that changes during the upload is sent again in its new version,
+// and that one that keeps changing is an error.
 func TestChanging(t *testing.T) {
 	for _, method := range []string{Post, Put} {
 		for _, often := range []int{1, 1000} {
@@ -28,7 +28,7 @@ func TestChanging(t *testing.T) {
 			files, _ := testPhotos(t, 2_000_000)
 			var mu sync.Mutex
 			n := 0
-			wrote := make(chan bool, 100) // one for each time that it is sent
+			wrote := make(chan bool, 100) // one per attempt
 			cfg := testConfig(t, method, startServer(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodHead {
 					s.place(w, r)
@@ -73,7 +73,7 @@ func TestChanging(t *testing.T) {
 	}
 }
 
-// slowTransport has the second half of a body wait until the server has written to the file.
+// slowTransport delays the second half of a body until the server has written to the file.
 type slowTransport struct {
 	http.RoundTripper
 	wrote <-chan bool
@@ -115,8 +115,8 @@ func openJournal(t *testing.T, path string) (*store.Journal, *KnownUploads) {
 	return j, k
 }
 
-// TestGoesOn: what was confirmed before an interruption is not sent again; when all is
-// done nothing is left of it.
+// TestGoesOn checks that items confirmed before an interruption are not sent again, and that
+// nothing is left when all is done.
 func TestGoesOn(t *testing.T) {
 	for _, method := range []string{Post, Put} {
 		s := newTestServer()
@@ -192,8 +192,7 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
-// TestSlowDevice: what a slow device has is moved to a fast one that has nothing to do,
-// and is taken once.
+// TestSlowDevice checks that a file of a slow device moves to a fast idle one, and is stored once.
 func TestSlowDevice(t *testing.T) {
 	s := newTestServer()
 	files, sums := testPhotos(t, 900_000, 300_000, 300_000)
@@ -205,14 +204,14 @@ func TestSlowDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectFiles(t, s, sums, "")
-	// the slow one alone needs nine
+	// the slow device alone would need nine
 	if d := res.Devices; d[0].Wasted == 0 || d[0].Bytes != d[0].Wasted || d[1].Bytes != 1_500_000 ||
 		res.Duration > 8*time.Second {
 		t.Errorf("%+v in %v", d, res.Duration)
 	}
 }
 
-// trickleTransport gives 10 kB in 20 ms.
+// trickleTransport sends 10 kB in 20 ms.
 type trickleTransport struct{ http.RoundTripper }
 
 func (s trickleTransport) RoundTrip(r *http.Request) (*http.Response, error) {

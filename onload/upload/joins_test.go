@@ -14,8 +14,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// directTransport is a line of so much to a server in the same process, without a socket, so that
-// time can be virtual.
+// directTransport is a device of a given rate to a server in the same process, without a socket,
+// for virtual time.
 type directTransport struct {
 	to   http.HandlerFunc
 	rate unit.Rate
@@ -42,8 +42,8 @@ func (p pacedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestJoins: what is to be sent begins at once, and who is found later takes part; each file
-// is there once.
+// TestJoins checks that an upload starts at once, that devices found later take part, and that each
+// file is stored once.
 func TestJoins(t *testing.T) {
 	for _, method := range []string{Post, Put} {
 		synctest.Test(t, func(t *testing.T) {
@@ -69,8 +69,8 @@ func TestJoins(t *testing.T) {
 				t.Fatal(err)
 			}
 			expectFiles(t, s, sums, prefix)
-			// Alone it takes 8 s. Two are sent when the other one comes; both have the rest within
-			// a quarter of theirs.
+			// One device alone needs 8 s. Two files are sent when the other device joins; both send
+			// the rest within a quarter of that.
 			if took := time.Since(began); took > 5*time.Second || len(res.Devices) != 2 ||
 				res.Devices[1].Bytes < 500_000 {
 				t.Errorf("%s: within %v, %+v", method, took, res.Devices)
@@ -79,8 +79,8 @@ func TestJoins(t *testing.T) {
 	}
 }
 
-// TestJoinsLast: while somebody may still be found nothing is given up, whatever the own line
-// says or does not; when nobody will come it is, at once.
+// TestJoinsLast checks that nothing is given up while devices may join, whatever happens to the
+// local device, and that it is given up at once when none will.
 func TestJoinsLast(t *testing.T) {
 	for name, own := range map[string]http.RoundTripper{
 		"refused": directTransport{func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },

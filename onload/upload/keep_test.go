@@ -19,7 +19,7 @@ import (
 	"mpbond/onload/board"
 )
 
-// dropResponse has the first answer to a PUT lost, after the server has taken it.
+// dropResponse drops the first response to a PUT after the server has stored the file.
 func dropResponse(h http.HandlerFunc) http.HandlerFunc {
 	var once sync.Once
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -37,8 +37,8 @@ func dropResponse(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// TestKeepFight: objects that must not be replaced are under way once each, so that none
-// meets itself; that others write at the time is no reason to give up.
+// TestKeepFight checks that objects that must not be replaced are sent once at a time, so that none
+// conflicts with itself, and that concurrent writes of others are no reason to give up.
 func TestKeepFight(t *testing.T) {
 	b := newBucket(t)
 	var once sync.Once
@@ -55,7 +55,7 @@ func TestKeepFight(t *testing.T) {
 		a := httptest.NewRecorder()
 		b.ServeHTTP(a, r)
 		if r.Method == http.MethodPut && a.Code == http.StatusOK {
-			time.Sleep(50 * time.Millisecond) // its answer is late, and the other device has nothing to do
+			time.Sleep(50 * time.Millisecond) // its response is late, and the other device is idle
 		}
 		w.Header().Set("ETag", a.Header().Get("ETag"))
 		if n := a.Header().Get("Content-Length"); n != "" {
@@ -65,7 +65,7 @@ func TestKeepFight(t *testing.T) {
 		_, _ = w.Write(a.Body.Bytes())
 	})+"/bucket/", files)
 	cfg.Target.KeepExisting = true
-	cfg.Scheduler, _ = board.New("grd") // copies what it may
+	cfg.Scheduler, _ = board.New("grd") // copies whatever is allowed
 	if _, err := Send(t.Context(), cfg); err != nil || b.taken != 3 {
 		t.Errorf("%v, %d taken", err, b.taken)
 	}
@@ -76,8 +76,8 @@ func TestKeepFight(t *testing.T) {
 	}
 }
 
-// TestKeepLost: what was sent without an answer is known when it is met again; what
-// somebody else put there is never replaced, nor taken for it.
+// TestKeepLost checks that a file whose response was lost is recognised, and that files of others
+// are never replaced or taken for it.
 func TestKeepLost(t *testing.T) {
 	for _, method := range []string{Put, S3} {
 		for _, other := range []string{"", "shorter", "as long"} {
@@ -96,7 +96,7 @@ func TestKeepLost(t *testing.T) {
 					inner(w, r)
 					return
 				}
-				_, _ = io.Copy(io.Discard, r.Body) // somebody else was faster
+				_, _ = io.Copy(io.Discard, r.Body) // another client was faster
 				b.objects["/bucket/p00.jpg"], b.etags["/bucket/p00.jpg"],
 					s.files["/bucket/p00.jpg"] = theirs, etag(theirs), theirs
 				w.WriteHeader(http.StatusPreconditionFailed)
@@ -105,7 +105,7 @@ func TestKeepLost(t *testing.T) {
 				cfg.Target.KeepExisting = "eu-test-1", "key", "secret", true
 			res, err := Send(t.Context(), cfg)
 			switch {
-			case other == "" || other == "as long" && method == Put: // which nobody can tell apart
+			case other == "" || other == "as long" && method == Put: // which cannot be told apart
 				if err != nil || other == "" && sha256.Sum256(get()) != sums["p00.jpg"] {
 					t.Errorf("%s: %v", method, err)
 				}
@@ -116,7 +116,8 @@ func TestKeepLost(t *testing.T) {
 	}
 }
 
-// TestKeepGoesOn: what was under way when a run was interrupted is known by the next one.
+// TestKeepGoesOn checks that a file that was being sent when a run was interrupted is recognised by
+// the next run.
 func TestKeepGoesOn(t *testing.T) {
 	for _, size := range []int{1000, large} {
 		b := newBucket(t)
@@ -128,7 +129,7 @@ func TestKeepGoesOn(t *testing.T) {
 				b.ServeHTTP(w, r)
 				return
 			}
-			b.ServeHTTP(discardWriter{http.Header{}}, r) // it is there, and nobody knows
+			b.ServeHTTP(discardWriter{http.Header{}}, r) // stored, but not confirmed
 			cancel()
 			<-r.Context().Done()
 		})+"/bucket/", files)
@@ -150,7 +151,7 @@ func TestKeepGoesOn(t *testing.T) {
 	}
 }
 
-// TestETags: what the server has is told by them, with quotes or without.
+// TestETags checks that ETags with and without quotes identify parts.
 func TestETags(t *testing.T) {
 	for _, how := range []string{"unquoted", "another object", "another object, and parts forgotten"} {
 		b := newBucket(t)

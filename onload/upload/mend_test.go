@@ -19,7 +19,7 @@ import (
 	"mpbond/onload/transfer"
 )
 
-// TestDowngrade: nobody leads a file from https to where it can be read on the way.
+// TestDowngrade checks that redirects from https to http are refused.
 func TestDowngrade(t *testing.T) {
 	s := newTestServer()
 	plain := startServer(t, s.place)
@@ -36,7 +36,7 @@ func TestDowngrade(t *testing.T) {
 	}
 }
 
-// TestKnown: what a journal knows is of a file as it was, and of its target.
+// TestKnown checks that a journal applies only to unchanged files and to its target.
 func TestKnown(t *testing.T) {
 	files, _ := testPhotos(t, 1000)
 	cfg := testConfig(t, Post, "http://localhost/", files)
@@ -75,8 +75,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestDropped: a form that was taken from a device after it had sent all may be there twice,
-// also if that is seen late.
+// TestDropped checks that a form that moved to another device after it was sent completely is
+// reported as a possible duplicate, even if that is found out late.
 func TestDropped(t *testing.T) {
 	files, _ := testPhotos(t, 10, 10)
 	cfg := testConfig(t, Post, "http://localhost/", files)
@@ -100,7 +100,7 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// TestFlaps: a device that fails now and then rests shortly each time.
+// TestFlaps checks that an occasionally failing device is suspended briefly each time.
 func TestFlaps(t *testing.T) {
 	s := newTestServer()
 	files, sums := testPhotos(t, make([]int, 14)...)
@@ -120,7 +120,7 @@ func TestFlaps(t *testing.T) {
 	expectFiles(t, s, sums, "/")
 }
 
-// TestStaysBarred: a device that may not send a file may not send it anew.
+// TestStaysBarred checks that an excluded device stays excluded from a restarted file.
 func TestStaysBarred(t *testing.T) {
 	s := newTestServer()
 	var refused, n atomic.Int32
@@ -148,7 +148,7 @@ func TestStaysBarred(t *testing.T) {
 	expectFiles(t, s, sums, "/")
 }
 
-// TestJoinTakesLong: S3 may take its time to make an object of parts.
+// TestJoinTakesLong checks that S3 may take long to complete a multipart upload.
 func TestJoinTakesLong(t *testing.T) {
 	b := newBucket(t)
 	var joins atomic.Int32
@@ -156,7 +156,7 @@ func TestJoinTakesLong(t *testing.T) {
 	cfg := s3Config(t, startServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && strings.Contains(r.URL.RawQuery, "uploadId") {
 			joins.Add(1)
-			time.Sleep(700 * time.Millisecond) // it does take long
+			time.Sleep(700 * time.Millisecond) // the server takes long
 		}
 		b.ServeHTTP(w, r)
 	})+"/bucket/", files)

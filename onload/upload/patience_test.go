@@ -13,7 +13,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// replyBusy is a server that wants to be left alone for so many seconds, by one line.
+// replyBusy responds with 503 and a Retry-After over one device.
 func replyBusy(seconds string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if seconds != "" {
@@ -23,7 +23,7 @@ func replyBusy(seconds string) http.HandlerFunc {
 	}
 }
 
-// expectRetries sends two files over lines in virtual time, and expects them to be there soon.
+// expectRetries sends two files over devices in virtual time and expects them to be stored soon.
 func expectRetries(t *testing.T, soon time.Duration, change func(*Config, *testServer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -52,8 +52,8 @@ func expectRetries(t *testing.T, soon time.Duration, change func(*Config, *testS
 	})
 }
 
-// TestRetryAfter: what one line was told holds up no other: neither a file, nor the
-// question whether it is there, nor the search for helpers.
+// TestRetryAfter checks that a Retry-After for one device delays no other device: no file, no
+// confirmation and no search for helpers.
 func TestRetryAfter(t *testing.T) {
 	for _, seconds := range []string{"", "100", "600"} {
 		for _, keep := range []bool{false, true} {
@@ -76,7 +76,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestSilentLine: a line that never answers holds up no file for long.
+// TestSilentLine checks that a device without responses does not delay files for long.
 func TestSilentLine(t *testing.T) {
 	expectRetries(t, 3*defaultTimes.stepTimeout, func(cfg *Config, s *testServer) {
 		silent := roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -100,8 +100,8 @@ func TestSilentLine(t *testing.T) {
 	})
 }
 
-// TestAsksWhoAnswered: what is asked goes over a line that was answered before, however
-// often one that never was is idle.
+// TestAsksWhoAnswered checks that steps prefer a device that has had a response over an idle one
+// that never had.
 func TestAsksWhoAnswered(t *testing.T) {
 	cfg := testConfig(t, Post, "http://photos.test/", nil)
 	cfg.Devices = []Device{{Name: "a"}, {Name: "b"}}
@@ -130,8 +130,8 @@ type roundTrip func(r *http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestMore: what comes while others are sent goes over lines that are free then; what
-// cannot be read fails alone.
+// TestMore checks that files added during the upload go over free devices, and that unreadable
+// files fail alone.
 func TestMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, begun := newTestServer(), time.Now()

@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// davServer has collections, and reads all of a file before it refuses it.
+// davServer has collections, and reads a whole file before it refuses it.
 type davServer struct {
 	testServer
-	exists int // answer to MKCOL of what exists, or is being made
+	exists int // response to MKCOL of an existing or pending collection
 
-	collections sync.Map // path to whether it is complete
-	refused     []string // files that were sent for nothing; seen.mu must be held
+	collections sync.Map // path to whether the collection is complete
+	refused     []string // files that were refused; seen.mu must be held
 }
 
 func newDAVServer(exists int) *davServer {
@@ -44,7 +44,7 @@ func (d *davServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(d.exists)
 			return
 		}
-		time.Sleep(20 * time.Millisecond) // while another one asks
+		time.Sleep(20 * time.Millisecond) // while another device asks
 		d.collections.Store(path.Clean(r.URL.Path), true)
 		w.WriteHeader(http.StatusCreated)
 	case r.Method == http.MethodPut && complete != true:
@@ -58,8 +58,8 @@ func (d *davServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestCollections: collections are there before any file is sent, whoever makes them, and
-// whatever a server answers where they exist already.
+// TestCollections checks that collections exist before any file is sent, whichever device creates
+// them and whatever the response for existing ones.
 func TestCollections(t *testing.T) {
 	for _, exists := range []int{http.StatusMethodNotAllowed, http.StatusMovedPermanently, http.StatusForbidden} {
 		for _, there := range []bool{false, true} {
@@ -86,8 +86,8 @@ func TestCollections(t *testing.T) {
 	}
 }
 
-// TestRealApache puts files into new collections of Apache's mod_dav, of which several are
-// asked for at once.
+// TestRealApache puts files into new collections of Apache's mod_dav, several of which are
+// requested at once.
 func TestRealApache(t *testing.T) {
 	const modules = "/usr/lib/apache2/modules"
 	apache, err := exec.LookPath("/usr/sbin/apache2")
@@ -104,7 +104,7 @@ func TestRealApache(t *testing.T) {
 	for _, m := range []string{"mpm_event", "authz_core", "dav", "dav_fs"} {
 		conf += fmt.Sprintf("LoadModule %s_module %s/mod_%s.so\n", m, modules, m)
 	}
-	if os.Geteuid() == 0 { // it serves as nobody else
+	if os.Geteuid() == 0 { // it keeps its user
 		conf += "User nobody\nGroup nogroup\n"
 		if err := os.Chmod(root, 0o777); err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 	"mpbond/base/fault"
 )
 
-// freePort is one that nobody listens on.
+// freePort returns an unused port.
 func freePort(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +59,7 @@ func expectSameFiles(t *testing.T, dir string, sums map[string][32]byte) {
 	}
 }
 
-// TestRealWebDAV puts files to nginx, also into collections that are not there.
+// TestRealWebDAV puts files to nginx, also into missing collections.
 func TestRealWebDAV(t *testing.T) {
 	nginx, err := exec.LookPath("nginx")
 	if err != nil {
@@ -107,7 +107,7 @@ server { listen %[2]s; root %[1]s/www; client_max_body_size 3m; dav_methods PUT 
 	}
 }
 
-// TestRealS3 puts objects to a real S3 server, Versity's gateway to a file system.
+// TestRealS3 puts objects to the gateway of Versity, an S3 server.
 func TestRealS3(t *testing.T) {
 	gateway, err := filepath.Abs("../../bin/versitygw")
 	if _, e := os.Stat(gateway); err != nil || e != nil {

@@ -21,8 +21,7 @@ import (
 	"mpbond/base/fault"
 )
 
-// bucket is as much of S3 as is needed to do it wrong. A real server is in
-// TestRealS3.
+// bucket is a minimal S3 server that can misbehave. TestRealS3 has a real one.
 type bucket struct {
 	t       *testing.T
 	mu      sync.Mutex
@@ -30,10 +29,10 @@ type bucket struct {
 	etags   map[string]string
 	uploads map[string]map[int][]byte
 	begun   int // uploads
-	parts   int // that were taken
+	parts   int // accepted
 	taken   int // objects in one request
 	aborted int
-	// odd, if it returns true, has answered instead.
+	// odd, if it returns true, has responded instead.
 	odd func(b *bucket, w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -41,7 +40,7 @@ func newBucket(t *testing.T) *bucket {
 	return &bucket{t: t, objects: map[string][]byte{}, etags: map[string]string{}, uploads: map[string]map[int][]byte{}}
 }
 
-// escapeStrictly is a path as S3 signs it: AWS's "UriEncode".
+// escapeStrictly escapes a path as S3 signs it: AWS's "UriEncode".
 func escapeStrictly(path string) (s string) {
 	for _, c := range []byte(path) {
 		if c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.IndexByte("-._~/", c) >= 0 {
@@ -88,7 +87,7 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case r.Method == http.MethodPost && q.Has("uploads"):
-		id := fmt.Sprint("up", b.begun, "+/") // never one that was: its DELETE may still be on the way
+		id := fmt.Sprint("up", b.begun, "+/") // never reuse an ID: its DELETE may still be under way
 		b.begun++
 		b.uploads[id] = map[int][]byte{}
 		fmt.Fprintf(w, "<InitiateMultipartUploadResult><UploadId>%s</UploadId></InitiateMultipartUploadResult>", id)
@@ -156,11 +155,11 @@ func s3Config(t *testing.T, url string, files []File) Config {
 	return cfg
 }
 
-// large is a file of three parts, and what is of more than one request.
+// large is the size of a file of three parts; each may take more than one request.
 const large = 2*smallPart + 1000
 
-// TestS3 sends small and large objects over two devices; what S3 may do wrong is got
-// over, or said.
+// TestS3 sends small and large objects over two devices, and checks that errors of S3 are handled
+// or reported.
 func TestS3(t *testing.T) {
 	is := func(r *http.Request, method, key string) bool { return r.Method == method && r.URL.Query().Has(key) }
 	once := func(f func(*bucket, http.ResponseWriter, *http.Request) bool) func(*bucket,
@@ -282,7 +281,7 @@ func (d discardWriter) Header() http.Header       { return d.h }
 func (discardWriter) WriteHeader(int)             {}
 func (discardWriter) Write(p []byte) (int, error) { return len(p), nil }
 
-// TestS3GoesOn: parts that are confirmed are not sent again by another run; without a
+// TestS3GoesOn checks that another run does not send confirmed parts again, and that without a
 // journal nothing is left at the server.
 func TestS3GoesOn(t *testing.T) {
 	for _, kept := range []bool{true, false} {
@@ -325,7 +324,7 @@ func TestS3GoesOn(t *testing.T) {
 	}
 }
 
-// TestS3Names: all that a name may have is signed as S3 does.
+// TestS3Names checks the signatures of unusual names.
 func TestS3Names(t *testing.T) {
 	b := newBucket(t)
 	files, sums := testPhotos(t, oddSizes...)
@@ -345,7 +344,7 @@ func TestS3Names(t *testing.T) {
 	}
 }
 
-// oddNames are names that servers might sign in more than one way.
+// oddNames are names that servers might sign in different ways.
 var oddNames = []string{"logo@2x.png", "a+b.jpg", "12:30:05.jpg", "a,b.jpg", "a&b=c.jpg", "$x;y.jpg", "a (2)*'!~.jpg",
 	"50%2B.jpg", "Größe.jpg", "[x].jpg"}
 

@@ -14,8 +14,8 @@ import (
 	"mpbond/base/unit"
 )
 
-// TestSecretsOverHelpers: a helper carries no headers, name or password unencrypted, whether
-// it was there at first or came later; by https, and without secrets, it takes part.
+// TestSecretsOverHelpers checks that a helper, present at first or joining later, carries no
+// headers or credentials unencrypted, and takes part with https or without secrets.
 func TestSecretsOverHelpers(t *testing.T) {
 	key := http.Header{"X-Key": {"k1"}}
 	for _, c := range []struct {

@@ -37,12 +37,12 @@ var fastTimes = times{stepTimeout: 2 * time.Second, completeTimeout: 5 * time.Se
 		StallTimeout: 5 * time.Second, ResponseTimeout: 5 * time.Second, FirstBackoff: 2 * time.Millisecond,
 		IdleTimeout: 10 * time.Second, TickInterval: 5 * time.Millisecond}}
 
-// testServer is what a server was sent.
+// testServer records what was sent.
 type testServer struct {
 	mu     sync.Mutex
-	files  map[string][]byte // whole ones
-	times  map[string]int    // how often each
-	bodies int               // that were begun
+	files  map[string][]byte // complete files
+	times  map[string]int    // how often each was sent
+	bodies int               // that were started
 	keys   []string
 	order  []string
 }
@@ -59,7 +59,7 @@ func (s *testServer) addFile(name string, data []byte) {
 	s.order = append(s.order, name)
 }
 
-// form takes files as a web page's script would.
+// form accepts forms like the script of a web page.
 func (s *testServer) form(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.bodies++
@@ -80,7 +80,7 @@ func (s *testServer) form(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// place takes files by PUT, and has collections if dav is true.
+// place accepts files by PUT. It has collections if dav is true.
 func (s *testServer) place(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodPut:
@@ -111,7 +111,7 @@ func (s *testServer) place(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// faulty is a transport that does something else first.
+// faulty is a transport that calls a function first.
 type faulty struct {
 	http.RoundTripper
 	do func(*http.Request) error
@@ -137,7 +137,7 @@ func testDevices(t *testing.T, n int) (list []Device) {
 	return list
 }
 
-// testPhotos makes files of random bytes.
+// testPhotos creates files of random bytes.
 func testPhotos(t *testing.T, sizes ...int) (list []File, sums map[string][32]byte) {
 	dir, rng := t.TempDir(), rand.NewChaCha8([32]byte{1})
 	sums = map[string][32]byte{}
@@ -181,7 +181,7 @@ func expectFiles(t *testing.T, s *testServer, sums map[string][32]byte, prefix s
 	}
 }
 
-// TestAllSchedulers: each file once, right, over both devices, by each scheduler.
+// TestAllSchedulers checks that each scheduler sends each file once, correctly, over both devices.
 func TestAllSchedulers(t *testing.T) {
 	for _, name := range board.Names() {
 		for _, method := range []string{Post, Put} {
@@ -211,16 +211,16 @@ func TestAllSchedulers(t *testing.T) {
 	}
 }
 
-// TestServers: what servers do wrong is an error that says so, or is got over; a file is
-// never told to be there that is not.
+// TestServers checks that misbehaviour of servers is handled or leads to a specific error, and that
+// no file is reported as stored that is not.
 func TestServers(t *testing.T) {
 	type try struct {
 		name   string
 		method string
-		kind   fault.Kind // "": it works
+		kind   fault.Kind // "": success
 		says   string
-		twice  bool // it may be there twice
-		there  bool // it may be there, although it failed
+		twice  bool // may be stored twice
+		there  bool // may be stored although it failed
 		serve  func(s *testServer, n int) http.HandlerFunc
 	}
 	each := func(h func(s *testServer, n int, w http.ResponseWriter, r *http.Request)) func(*testServer,
@@ -319,11 +319,11 @@ func TestServers(t *testing.T) {
 			serve: first(1, func(w http.ResponseWriter, r *http.Request) { read(r); cut(w) })},
 		{name: "an answer lost, of PUT", method: Put,
 			serve: first(1, func(w http.ResponseWriter, r *http.Request) { read(r); cut(w) })},
-		// its status is what counts
+		// only the status matters
 		{name: "an answer without an end", method: Post,
 			serve: each(func(s *testServer, _ int, w http.ResponseWriter, r *http.Request) {
 				s.form(w, r)
-				// a drip
+				// a slow trickle
 				for err := error(nil); err == nil && r.Context().Err() == nil; time.Sleep(10 * time.Millisecond) {
 					_, _ = w.Write([]byte("x"))
 					err = http.NewResponseController(w).Flush()
@@ -353,7 +353,8 @@ func TestServers(t *testing.T) {
 			t.Parallel()
 			s := newTestServer()
 			size := 300_000
-			if c.name == "takes nothing" || strings.HasPrefix(c.name, "broken") { // more than systems keep for a while
+			// more than systems buffer
+			if c.name == "takes nothing" || strings.HasPrefix(c.name, "broken") {
 				size = 15_000_000
 			}
 			files, sums := testPhotos(t, size)
@@ -386,7 +387,8 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestKeepsSecrets: who is sent elsewhere gets no credentials; passwords are in no message.
+// TestKeepsSecrets checks that targets of redirects get no credentials, and that messages contain
+// no passwords.
 func TestKeepsSecrets(t *testing.T) {
 	s := newTestServer()
 	leaked := make(chan string, 9)
@@ -418,7 +420,7 @@ func TestKeepsSecrets(t *testing.T) {
 	}
 }
 
-// TestAnotherDevice: what one device cannot send, another one does.
+// TestAnotherDevice checks that another device sends what one device cannot.
 func TestAnotherDevice(t *testing.T) {
 	for _, how := range []string{"fails", "forbidden", "dies"} {
 		s := newTestServer()
@@ -449,7 +451,7 @@ func TestAnotherDevice(t *testing.T) {
 	}
 }
 
-// TestKeep: what is there is not replaced, if that is wanted.
+// TestKeep checks that KeepExisting prevents replacing files.
 func TestKeep(t *testing.T) {
 	s := newTestServer()
 	s.files["/p00.jpg"] = []byte("mine")
