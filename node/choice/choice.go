@@ -1,5 +1,7 @@
-// Package choice lets policy choose the subflows of a stream: it stands between
-// package endpoint, which asks, and control/policy, which weighs energy and money.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package choice lets policy choose the subflows of a stream. It connects package endpoint with
+// control/policy, which weighs energy and money.
 package choice
 
 import (
@@ -9,10 +11,10 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// ByPolicy chooses by package policy. It implements endpoint.Chooser for one endpoint,
-// whose lock guards it.
+// ByPolicy chooses by package policy. It implements endpoint.Chooser for one endpoint, whose lock
+// guards it.
 type ByPolicy struct {
-	// Up tells that this end is the primary.
+	// Up is set at the primary.
 	Up         bool
 	candidates []policy.Subflow
 }
@@ -24,12 +26,20 @@ func (*ByPolicy) Costs(t wire.Terms) bool {
 	return t.Tier != wire.TierPrimary || policy.UsesEnergy(t.Radio)
 }
 
-// Choose implements endpoint.Chooser. Until a subflow's rate was measured, the rate seen
-// at this place before counts, else what its window allows.
+// Choose implements endpoint.Chooser. Until the rate of a subflow is measured, it uses the rate
+// seen at this location before, else the rate that its window allows.
 func (c *ByPolicy) Choose(list []endpoint.Candidate, d bond.Demand) string {
 	c.candidates = c.candidates[:0]
 	for _, s := range list {
-		l := policy.Subflow{Local: !s.Helped, Radio: s.Terms.Radio, Tier: s.Terms.Tier, Rate: s.Rate, Delay: s.Delay, Idle: s.Idle, InUse: s.InUse}
+		l := policy.Subflow{
+			Local: !s.Helped,
+			Radio: s.Terms.Radio,
+			Tier:  s.Terms.Tier,
+			Rate:  s.Rate,
+			Delay: s.Delay,
+			Idle:  s.Idle,
+			InUse: s.InUse,
+		}
 		switch {
 		case s.Known:
 		case s.Terms.Rate > 0:
@@ -39,7 +49,10 @@ func (c *ByPolicy) Choose(list []endpoint.Candidate, d bond.Demand) string {
 		}
 		c.candidates = append(c.candidates, l)
 	}
-	reason := policy.ChooseSubflows(c.candidates, policy.Demand{Pending: d.Pending, Burst: d.Burst, BackloggedFor: d.BackloggedFor, Upload: c.Up})
+	reason := policy.ChooseSubflows(
+		c.candidates,
+		policy.Demand{Pending: d.Pending, Burst: d.Burst, BackloggedFor: d.BackloggedFor, Upload: c.Up},
+	)
 	for i := range list {
 		list[i].Allowed = c.candidates[i].Allowed
 	}

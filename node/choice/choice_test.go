@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package choice
 
 import (
@@ -18,10 +20,30 @@ func TestChoose(t *testing.T) {
 	c := &ByPolicy{}
 	ask := func(known bool, pending unit.Bytes) bool {
 		list := []endpoint.Candidate{
-			{GuideSubflow: bond.GuideSubflow{ID: 1, Rate: 20 * unit.Mbps, Known: known, Delay: 25 * time.Millisecond, Idle: time.Minute}, Terms: wifi},
-			{GuideSubflow: bond.GuideSubflow{ID: 2, Rate: 5 * unit.Mbps, Known: true, Delay: 35 * time.Millisecond, Idle: time.Minute}, Terms: phone, Helped: true},
+			{
+				GuideSubflow: bond.GuideSubflow{
+					ID:    1,
+					Rate:  20 * unit.Mbps,
+					Known: known,
+					Delay: 25 * time.Millisecond,
+					Idle:  time.Minute,
+				},
+				Terms: wifi,
+			},
+			{
+				GuideSubflow: bond.GuideSubflow{
+					ID:    2,
+					Rate:  5 * unit.Mbps,
+					Known: true,
+					Delay: 35 * time.Millisecond,
+					Idle:  time.Minute,
+				},
+				Terms:  phone,
+				Helped: true,
+			},
 		}
-		if why := c.Choose(list, bond.Demand{Pending: pending}); list[0].Allowed == (wifi.Tier == wire.TierBackup) || why == "" {
+		if why := c.Choose(list, bond.Demand{Pending: pending}); list[0].Allowed == (wifi.Tier == wire.TierBackup) ||
+			why == "" {
 			t.Errorf("%+v: %s", list, why)
 		}
 		return list[1].Allowed

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package endpoint
 
 import (
@@ -13,22 +15,21 @@ import (
 	"mpbond/link/wire"
 )
 
-// Conn is one stream as a net.Conn. Read and Write may be called from
-// different goroutines. After a reset they return an error that wraps a
-// wire.Reset.
+// Conn is one stream as a net.Conn. Read and Write may be called from different goroutines. After a
+// reset they return an error that wraps a wire.Reset.
 type Conn struct {
 	endpoint *Endpoint
 	stream   *bond.Stream
-	cond     *sync.Cond // on Endpoint.mu: something about the stream changed
+	cond     *sync.Cond // on Endpoint.mu: the stream changed
 
-	openedAt time.Time // when it was opened
+	openedAt time.Time // when the stream was opened
 	app      appHandle
 
 	closed                      bool // by Close
 	readDeadline, writeDeadline deadline
 }
 
-// deadline is one of net.Conn's; guarded by Endpoint.mu.
+// deadline is a deadline of a net.Conn. Endpoint.mu must be held.
 type deadline struct {
 	at    time.Time
 	timer *time.Timer
@@ -42,7 +43,7 @@ func (e *Endpoint) newConn(s *bond.Stream) *Conn {
 	return c
 }
 
-// Dest is the destination that the stream was opened for.
+// Dest returns the destination of the stream.
 func (c *Conn) Dest() string { return c.stream.Dest() }
 
 // Read implements net.Conn.
@@ -65,11 +66,11 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// maxGather is how much WriteTo hands to one write.
+// maxGather is the most bytes that WriteTo passes to one write.
 const maxGather = 256 << 10
 
-// WriteTo implements io.WriterTo: it writes what arrives to w, until the
-// stream ends, without copying it in between.
+// WriteTo implements io.WriterTo: it writes received bytes to w, without copying them, until the
+// stream ends.
 func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	var list net.Buffers
 	for {
@@ -129,7 +130,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		}
 		k := c.stream.Write(p[n:])
 		n += k
-		reset := c.stream.Err() != nil // for want of memory
+		reset := c.stream.Err() != nil // for lack of memory
 		if k > 0 || reset {
 			c.endpoint.processEvents(time.Now())
 		}
@@ -142,16 +143,15 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// Bind lets one subflow alone carry what this end writes from now on: see
-// bond.Stream.BindToSubflow.
+// Bind binds what this end writes from now on to one subflow. See bond.Stream.BindToSubflow.
 func (c *Conn) Bind(id wire.SubflowID) bool {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
 	return c.stream.BindToSubflow(id)
 }
 
-// Await tells the other end that the app waits for n more bytes than it has
-// read, and not yet for what may come after them: see bond.Stream.RequestChunk.
+// Await tells the other end that the app waits for n more bytes than it has read. See
+// bond.Stream.RequestChunk.
 func (c *Conn) Await(n unit.Bytes) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
@@ -159,23 +159,22 @@ func (c *Conn) Await(n unit.Bytes) {
 	c.endpoint.processEvents(time.Now())
 }
 
-// Mark tells that what was written so far, and n bytes more, is what the other
-// end waits for: see bond.Stream.MarkChunkEnd.
+// Mark marks the end of a chunk after n more bytes than were written so far: the other end waits
+// for these. See bond.Stream.MarkChunkEnd.
 func (c *Conn) Mark(n unit.Bytes) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
 	c.stream.MarkChunkEnd(n)
 }
 
-// IsDone reports that the stream is over.
+// IsDone reports whether the stream has ended.
 func (c *Conn) IsDone() bool {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
 	return c.closed || c.stream.Done()
 }
 
-// CloseWrite ends the sending direction; the other end reads io.EOF after what
-// was written.
+// CloseWrite ends the sending direction; the other end reads io.EOF after all written bytes.
 func (c *Conn) CloseWrite() error {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
@@ -187,8 +186,8 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Close implements net.Conn. As with TCP it resets the stream unless everything
-// that the other end sent was read.
+// Close implements net.Conn. As with TCP it resets the stream unless all bytes from the other end
+// were read.
 func (c *Conn) Close() error {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
@@ -206,11 +205,10 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Reset ends both directions at once and makes the other end reset its
-// connection.
+// Reset ends both directions at once and makes the other end reset its connection.
 func (c *Conn) Reset() { c.ResetWith(wire.CodeConnReset, "connection reset") }
 
-// ResetWith is Reset with a reason that the other end is told.
+// ResetWith is Reset with a reason for the other end.
 func (c *Conn) ResetWith(code wire.Code, text string) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
@@ -219,7 +217,7 @@ func (c *Conn) ResetWith(code wire.Code, text string) {
 	c.finishClose()
 }
 
-// finishClose wakes whoever waits on the conn.
+// finishClose stops the deadlines and wakes all waiters. Endpoint.mu must be held.
 func (c *Conn) finishClose() {
 	for _, d := range []*deadline{&c.readDeadline, &c.writeDeadline} {
 		if d.timer != nil {
@@ -238,8 +236,8 @@ func (c *Conn) Opened() {
 	c.endpoint.processEvents(time.Now())
 }
 
-// WaitOpen waits until the other end has connected the destination or refused
-// it: nil, the refusal, or ctx's error.
+// WaitOpen waits until the other end has connected or refused the destination. It returns nil, the
+// refusal, or ctx's error.
 func (c *Conn) WaitOpen(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		c.endpoint.mu.Lock()
@@ -281,8 +279,8 @@ func (c *Conn) setOwnDeadline(d *deadline, t time.Time) {
 	c.endpoint.setDeadline(d, t, c.cond, &c.closed)
 }
 
-// setDeadline sets d and wakes whoever waits on cond then and when it passes.
-// Closed, guarded by Endpoint.mu, tells that nobody waits any more.
+// setDeadline sets d and wakes the waiters of cond now and when d passes. closed, guarded by
+// Endpoint.mu, means that there are no more waiters.
 func (e *Endpoint) setDeadline(d *deadline, t time.Time, cond *sync.Cond, closed *bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

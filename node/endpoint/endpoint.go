@@ -1,13 +1,13 @@
-// Package endpoint is one end of a bond, live: the lock, the clock and the
-// goroutines around the sans-I/O core of package bond. It stands between the
-// streams that a role hands to apps or destinations and the subflows that a
-// role attaches; primary and server use it alike.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package endpoint runs one end of a bond: it adds the lock, the clock and the goroutines to the
+// sans-I/O core of package bond. It stands between the streams that a role hands to apps or
+// destinations and the subflows that a role attaches. Primary and server use it alike.
 //
-// Each subflow has a reader, which feeds frames to the core, and a writer,
-// which waits until its socket has room, tells the core, and writes the one
-// segment it is given then. All decisions are taken under one lock at the
-// moment of an event; no segment is bound to a subflow before that one has
-// room for it.
+// Each subflow has two goroutines. The reader passes frames to the core. The writer waits until its
+// socket has room, marks the subflow as idle in the core, and writes the one segment that it gets.
+// All decisions are taken under one lock at the moment of an event. No segment is assigned to a
+// subflow before that has room for it.
 package endpoint
 
 import (
@@ -27,20 +27,20 @@ import (
 	"mpbond/link/wire"
 )
 
-// Config is what an endpoint is made with.
+// Config configures an endpoint.
 type Config struct {
 	Bond bond.Config
-	// Chooser decides which subflows a stream may use; nil: the scheduler alone does.
+	// Chooser decides which subflows a stream may use; nil: all.
 	Chooser Chooser
-	// Share is what the bond takes memory from; nil: it is not counted.
+	// Share is the memory budget of the bond; nil: not counted.
 	Share *Share
-	// Accept is called in a goroutine of its own for each stream that the other
-	// end opens. It owns the conn. Nil where none are opened.
+	// Accept is called in its own goroutine for each stream that the other end opens. It owns the
+	// conn. nil: such streams are reset.
 	Accept func(*Conn)
 	// AcceptPackets is the same for datagram flows.
 	AcceptPackets func(*PacketConn)
-	// Down is called, in no particular goroutine and without locks held, when a
-	// subflow has ended for the given reason.
+	// Down is called, from any goroutine and without locks held, when a subflow has ended for the
+	// given reason.
 	Down func(*subflow.Subflow, error)
 	Log  *slog.Logger
 }
@@ -53,21 +53,21 @@ type Endpoint struct {
 	mu          sync.Mutex
 	bond        *bond.Bond
 	subflows    map[wire.SubflowID]*attachedSubflow
-	spareBuffer []byte // a segment's buffer that no lane uses
+	spareBuffer []byte // a segment buffer that no subflow uses
 	timer       *time.Timer
 	closed      bool
-	// isClosing: Close has begun, and new streams would be in vain.
+	// isClosing is set by Close: new streams are refused.
 	isClosing bool
 	// noSubflowSince is since when there is no subflow.
 	noSubflowSince time.Time
 	wg             sync.WaitGroup
 }
 
-// attachedSubflow is a subflow with its goroutines' state, guarded by Endpoint.mu.
+// attachedSubflow is a subflow and the state of its goroutines. Endpoint.mu must be held.
 type attachedSubflow struct {
 	sf         *subflow.Subflow
-	device     string // that carries it, as it is called now
-	segment    []byte // the segment to be written
+	device     string // current name of the device that carries it
+	segment    []byte // to be written
 	hasSegment bool
 	cond       *sync.Cond
 	closed     bool
@@ -75,18 +75,24 @@ type attachedSubflow struct {
 	rates      rateHistory
 }
 
-// probeAge is how old a sample of a hop may be when a decision is taken.
+// probeAge is the greatest age of a hop sample at a decision.
 const probeAge = time.Millisecond
 
-// ErrClosed is the reason of everything that Close ended.
+// ErrClosed is the reason for everything that Close ended.
 var ErrClosed = fmt.Errorf("the bond is closed: %w", net.ErrClosed)
 
-// New makes an endpoint without subflows.
+// New returns an endpoint without subflows.
 func New(cfg Config) *Endpoint {
 	if cfg.Share != nil {
 		cfg.Bond.Memory = cfg.Share
 	}
-	e := &Endpoint{cfg: cfg, log: cfg.Log, bond: bond.New(cfg.Bond), subflows: map[wire.SubflowID]*attachedSubflow{}, noSubflowSince: time.Now()}
+	e := &Endpoint{
+		cfg:            cfg,
+		log:            cfg.Log,
+		bond:           bond.New(cfg.Bond),
+		subflows:       map[wire.SubflowID]*attachedSubflow{},
+		noSubflowSince: time.Now(),
+	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -95,8 +101,7 @@ func New(cfg Config) *Endpoint {
 	return e
 }
 
-// Attach puts a joined subflow to use, in place of one with the same number,
-// and owns it from now on.
+// Attach adds a joined subflow and owns it from now on. It replaces one with the same ID.
 func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -124,8 +129,8 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 	return nil
 }
 
-// Detach ends a subflow. What it carried goes over others. It reports whether
-// there was one of that number.
+// Detach ends a subflow; other subflows take over its bytes. It reports whether the subflow
+// existed.
 func (e *Endpoint) Detach(id wire.SubflowID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -137,7 +142,7 @@ func (e *Endpoint) Detach(id wire.SubflowID) bool {
 	return l != nil
 }
 
-// DeviceOf names the device that carries a subflow, "" if there is none.
+// DeviceOf returns the name of the device that carries a subflow, "" if there is none.
 func (e *Endpoint) DeviceOf(id wire.SubflowID) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -147,7 +152,7 @@ func (e *Endpoint) DeviceOf(id wire.SubflowID) string {
 	return ""
 }
 
-// RenameHelper makes known that a helper is called otherwise from now on.
+// RenameHelper changes the name of a helper.
 func (e *Endpoint) RenameHelper(from, to string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -158,7 +163,7 @@ func (e *Endpoint) RenameHelper(from, to string) {
 	}
 }
 
-// removeSubflow takes a lane out, for a reason. Its goroutines end by themselves.
+// removeSubflow removes a subflow for a reason. Its goroutines end by themselves. mu must be held.
 func (e *Endpoint) removeSubflow(l *attachedSubflow, why string) {
 	if l.closed {
 		return
@@ -166,8 +171,8 @@ func (e *Endpoint) removeSubflow(l *attachedSubflow, why string) {
 	l.closed = true
 	e.cfg.Share.forceTake(-subflowCost)
 	if l.sf.Helped {
-		// TLS on the pipe says goodbye, for which it waits seconds when the pipe
-		// takes nothing: the bond's lock must not.
+		// TLS on the pipe says goodbye, and waits seconds if the pipe is blocked. mu must not be
+		// held that long.
 		e.wg.Go(func() { l.sf.Close() })
 	} else {
 		l.sf.Close()
@@ -184,7 +189,7 @@ func (e *Endpoint) removeSubflow(l *attachedSubflow, why string) {
 	e.traceEvent(trace.Event{Kind: trace.SubflowDown, Subflow: uint32(l.sf.ID), Device: l.device, Reason: why})
 }
 
-// failSubflow ends a lane for a reason, once.
+// failSubflow ends a subflow for a reason, once, and calls Down.
 func (e *Endpoint) failSubflow(l *attachedSubflow, err error) {
 	e.mu.Lock()
 	first := !l.closed
@@ -202,7 +207,7 @@ func (e *Endpoint) traceEvent(ev trace.Event) {
 	}
 }
 
-// runReadLoop feeds the frames of one subflow to the core.
+// runReadLoop passes the frames of one subflow to the core.
 func (e *Endpoint) runReadLoop(l *attachedSubflow) {
 	for {
 		t, payload, err := l.sf.Next()
@@ -234,7 +239,7 @@ func (e *Endpoint) runReadLoop(l *attachedSubflow) {
 	}
 }
 
-// runWriteLoop gives one subflow its segments.
+// runWriteLoop writes the segments of one subflow.
 func (e *Endpoint) runWriteLoop(l *attachedSubflow) {
 	for {
 		err := l.sf.WaitWritable()
@@ -262,7 +267,7 @@ func (e *Endpoint) runWriteLoop(l *attachedSubflow) {
 		if !wanted {
 			continue
 		}
-		// The buffer stays ours: a lane gets no other segment before it is idle.
+		// The buffer stays ours: a subflow gets no other segment before it is idle.
 		if err := l.sf.Write(segment); err != nil {
 			e.failSubflow(l, err)
 			return
@@ -270,7 +275,8 @@ func (e *Endpoint) runWriteLoop(l *attachedSubflow) {
 	}
 }
 
-// probeSubflow takes a sample of a lane's hop unless it has one young enough.
+// probeSubflow samples the hop of a subflow unless its last sample is younger than age. mu must be
+// held.
 func (e *Endpoint) probeSubflow(l *attachedSubflow, now time.Time, age time.Duration) {
 	if l.closed || now.Sub(l.probedAt) < age {
 		return
@@ -285,8 +291,8 @@ func (e *Endpoint) probeSubflow(l *attachedSubflow, now time.Time, age time.Dura
 	l.rates.addSample(now, rx, tx)
 }
 
-// processEvents does what may follow from an event: it starts new streams, wakes the
-// users of changed ones, hands out segments and sets the timer.
+// processEvents handles what may follow from an event: it starts new streams, wakes the users of
+// changed ones, hands out segments and sets the timer. mu must be held.
 func (e *Endpoint) processEvents(now time.Time) {
 	for s := e.bond.AcceptStream(); s != nil; s = e.bond.AcceptStream() {
 		c := e.newConn(s)
@@ -311,7 +317,7 @@ func (e *Endpoint) processEvents(now time.Time) {
 	}
 }
 
-// wakeUsers wakes the users of streams and flows that changed.
+// wakeUsers wakes the users of changed streams and flows. mu must be held.
 func (e *Endpoint) wakeUsers() {
 	for s := e.bond.NextChangedStream(); s != nil; s = e.bond.NextChangedStream() {
 		if c, ok := s.User.(*Conn); ok {
@@ -325,7 +331,7 @@ func (e *Endpoint) wakeUsers() {
 	}
 }
 
-// dispatchSegments gives idle subflows the segments that the core decides on.
+// dispatchSegments gives idle subflows the segments that the core chooses. mu must be held.
 func (e *Endpoint) dispatchSegments(now time.Time) {
 	for _, l := range e.subflows {
 		e.probeSubflow(l, now, probeAge)
@@ -356,31 +362,30 @@ func (e *Endpoint) handleTimer() {
 	e.processEvents(now)
 }
 
-// ApplyRemoteHop takes a helper's report about the far hop of a subflow.
+// ApplyRemoteHop applies a helper's report about the far hop of a subflow.
 func (e *Endpoint) ApplyRemoteHop(id wire.SubflowID, s wire.HopState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.bond.ObserveFarHop(id, time.Now(), s)
 }
 
-// ForwardPipeState lets a helper's report about the pipe go on to the other end, which
-// needs it to schedule towards us, with the next control segment, if that leaves
-// soon enough.
+// ForwardPipeState forwards a helper's report about the pipe to the other end, which schedules with
+// it. The report leaves with the next control segment, if that is soon enough.
 func (e *Endpoint) ForwardPipeState(s wire.PipeState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.bond.RelayReport(s, time.Now())
 }
 
-// ClassesInUse are those that streams and flows are of.
+// ClassesInUse returns the traffic classes of open streams and flows.
 func (e *Endpoint) ClassesInUse() map[wire.GroupID]bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.bond.UsedGroups()
 }
 
-// SetClasses has groups of streams and flows treated so from now on, at both ends.
-// Those that are left out must be none of Groups, and are gone for ever.
+// SetClasses sets the class table at both ends. It must include all of ClassesInUse; missing
+// classes are retired for good.
 func (e *Endpoint) SetClasses(groups []wire.Group) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -388,7 +393,7 @@ func (e *Endpoint) SetClasses(groups []wire.Group) {
 	e.processEvents(time.Now())
 }
 
-// FailClass resets the streams of a group that are of that age at least.
+// FailClass resets the streams of a class that are at least that old.
 func (e *Endpoint) FailClass(id wire.GroupID, age time.Duration, why wire.Reset) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -400,9 +405,8 @@ func (e *Endpoint) FailClass(id wire.GroupID, age time.Duration, why wire.Reset)
 	e.processEvents(now)
 }
 
-// Dial opens a stream to a destination, "host:port", whose bytes both ends treat
-// by its mode and group. It returns at once, also while there is no subflow: bytes wait in
-// the meta buffer.
+// Dial opens a stream to a destination, "host:port", with a mode and class. It returns at once,
+// also without a subflow: bytes wait in the meta buffer.
 func (e *Endpoint) Dial(dest string, mode wire.Mode, group wire.GroupID) (*Conn, error) {
 	if _, _, err := net.SplitHostPort(dest); err != nil {
 		return nil, fault.New(fault.Usage, fmt.Errorf("destination %q: %w", dest, err), "write it like example.org:443")
@@ -419,12 +423,12 @@ func (e *Endpoint) Dial(dest string, mode wire.Mode, group wire.GroupID) (*Conn,
 	s.SetMode(mode)
 	s.SetGroup(group)
 	c := e.newConn(s)
-	// OPEN leaves at once: the destination may be one that speaks first.
+	// OPEN leaves at once: the destination may speak first.
 	e.processEvents(time.Now())
 	return c, nil
 }
 
-// NoSubflowFor is how long there has been no subflow, 0 if there is one.
+// NoSubflowFor returns how long there has been no subflow, 0 if there is one.
 func (e *Endpoint) NoSubflowFor() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -434,14 +438,14 @@ func (e *Endpoint) NoSubflowFor() time.Duration {
 	return max(time.Since(e.noSubflowSince), 1)
 }
 
-// Streams is how many streams exist.
+// Streams returns the number of streams.
 func (e *Endpoint) Streams() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.bond.StreamCount()
 }
 
-// Subflows is how many subflows are attached.
+// Subflows returns the number of attached subflows.
 func (e *Endpoint) Subflows() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -456,15 +460,15 @@ func (e *Endpoint) ResetStreams(code wire.Code, text string) {
 	e.processEvents(time.Now())
 }
 
-// PeerClosed reports that the other end has given the bond up.
+// PeerClosed reports whether the other end has closed the bond.
 func (e *Endpoint) PeerClosed() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.bond.ByeReceived()
 }
 
-// Close tells the other end, resets all streams and ends all subflows. It
-// waits until no goroutine is left; ctx bounds how long the farewell may take.
+// Close says goodbye to the other end, resets all streams and ends all subflows. It returns when no
+// goroutine is left. ctx bounds the farewell.
 func (e *Endpoint) Close(ctx context.Context) {
 	e.mu.Lock()
 	e.isClosing = true
@@ -476,7 +480,7 @@ func (e *Endpoint) Close(ctx context.Context) {
 	e.mu.Lock()
 	e.closed = true
 	e.timer.Stop()
-	// Streams that the other end opened during the farewell.
+	// The other end may have opened streams during the farewell.
 	e.bond.ResetAll(wire.CodeClosed, "mpbond is shutting down", time.Now())
 	for _, l := range e.subflows {
 		e.removeSubflow(l, "the bond is closed")
@@ -489,10 +493,9 @@ func (e *Endpoint) Close(ctx context.Context) {
 	e.bond.ReleaseMemory()
 }
 
-// awaitFarewell waits until the other end has acknowledged all resets and the
-// BYE, as long as there is a subflow. To close before would not do: bytes
-// received and not read yet make the kernel reset the connection, and drop what
-// the other end has not got.
+// awaitFarewell waits until the other end has acknowledged all resets and the BYE, while there is a
+// subflow. Closing earlier would lose them: unread received bytes make the kernel reset the
+// connection and drop what is unsent.
 func (e *Endpoint) awaitFarewell(ctx context.Context) {
 	t := time.NewTicker(5 * time.Millisecond)
 	defer t.Stop()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package endpoint
 
 import (
@@ -86,7 +88,12 @@ func (p *bondPair) joinOver(over func(*tcp.Conn) subflow.Transport, helped bool)
 		if err == nil {
 			var sf *subflow.Subflow
 			cfg := p.skey.ServerConfig(wire.ALPN, func(k identity.PublicKey) bool { return k == p.ckey.Public() })
-			sf, _, err = subflow.Accept(context.Background(), c, cfg, func(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{Instance: 1}, nil })
+			sf, _, err = subflow.Accept(
+				context.Background(),
+				c,
+				cfg,
+				func(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{Instance: 1}, nil },
+			)
 			if err == nil {
 				err = p.server.Attach(sf)
 			}
@@ -97,7 +104,12 @@ func (p *bondPair) joinOver(over func(*tcp.Conn) subflow.Transport, helped bool)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	sf, _, err := subflow.Join(context.Background(), over(c), p.ckey.ClientConfig(p.skey.Public(), wire.ALPN), wire.Join{Version: wire.Version, Subflow: p.next, Helped: helped, Device: "test"})
+	sf, _, err := subflow.Join(
+		context.Background(),
+		over(c),
+		p.ckey.ClientConfig(p.skey.Public(), wire.ALPN),
+		wire.Join{Version: wire.Version, Subflow: p.next, Helped: helped, Device: "test"},
+	)
 	if err == nil {
 		err = <-accepted
 	}

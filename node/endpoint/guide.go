@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package endpoint
 
 import (
@@ -5,25 +7,25 @@ import (
 	"mpbond/link/wire"
 )
 
-// Chooser chooses which subflows a stream may use. An endpoint calls it with its lock
-// held; it must not block, nor call the endpoint.
+// Chooser chooses which subflows a stream may use. An endpoint calls it with its lock held; it must
+// not block or call the endpoint.
 type Chooser interface {
-	// Costs reports whether a subflow with these terms costs energy or money. While
-	// none does, there is nothing to choose, and the scheduler alone decides.
+	// Costs reports whether a subflow with these terms costs energy or money. While none does, the
+	// scheduler alone decides.
 	Costs(wire.Terms) bool
-	// Choose sets Allowed of those that the stream may use, and returns the reason. It
-	// keeps no reference to the list. To set none allows all.
+	// Choose sets Allowed of the subflows that the stream may use and returns the reason. It keeps
+	// no reference to list. If it sets none, all are allowed.
 	Choose(list []Candidate, d bond.Demand) string
 }
 
-// Candidate is a subflow as a Chooser weighs it.
+// Candidate is a subflow that a Chooser considers.
 type Candidate struct {
 	bond.GuideSubflow
 	Helped bool
-	Terms  wire.Terms // that it joined with
+	Terms  wire.Terms // from its JOIN
 }
 
-// guide passes the bond's question on to a Chooser. Endpoint.mu must be held.
+// guide passes the bond's question to a Chooser. Endpoint.mu must be held.
 type guide struct {
 	chooser  Chooser
 	subflows map[wire.SubflowID]*attachedSubflow
@@ -47,7 +49,7 @@ func (g *guide) AllowSubflows(paths []bond.GuideSubflow, d bond.Demand) string {
 	return reason
 }
 
-// updateGuide has the chooser asked from now on if there is anything to weigh.
+// updateGuide makes the bond ask the chooser while a subflow has costs. mu must be held.
 func (e *Endpoint) updateGuide() {
 	if e.cfg.Chooser == nil {
 		return

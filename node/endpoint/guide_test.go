@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package endpoint
 
 import (
@@ -26,10 +28,18 @@ func (c *secondOnly) Choose(list []Candidate, d bond.Demand) string {
 func TestGuide(t *testing.T) {
 	wifi := wire.Terms{Radio: wire.RadioWiFi}
 	c := &secondOnly{}
-	g := &guide{chooser: c, subflows: map[wire.SubflowID]*attachedSubflow{1: {sf: &subflow.Subflow{ID: 1, Terms: wifi}}, 2: {sf: &subflow.Subflow{ID: 2, Helped: true}}}}
+	g := &guide{
+		chooser: c,
+		subflows: map[wire.SubflowID]*attachedSubflow{
+			1: {sf: &subflow.Subflow{ID: 1, Terms: wifi}},
+			2: {sf: &subflow.Subflow{ID: 2, Helped: true}},
+		},
+	}
 	for range 2 {
 		paths := []bond.GuideSubflow{{ID: 1, Allowed: true}, {ID: 2}, {ID: 3}}
-		if why := g.AllowSubflows(paths, bond.Demand{}); why != "helped only" || paths[0].Allowed || !paths[1].Allowed || paths[2].Allowed {
+		if why := g.AllowSubflows(paths, bond.Demand{}); why != "helped only" || paths[0].Allowed ||
+			!paths[1].Allowed ||
+			paths[2].Allowed {
 			t.Errorf("%q, %+v", why, paths)
 		}
 		if len(c.seen) != 3 || c.seen[0] != wifi {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package endpoint
 
 import (
@@ -9,32 +11,32 @@ import (
 	"mpbond/base/unit"
 )
 
-// Memory is the budget of all bonds of this process. Each device has a Share of it, which
-// depends on what is left: a device is Short when it has as much as is left for others,
-// and gets nothing more at three times that. So one device alone gets three quarters
-// at most, n devices leave the part 1/(3n+1), and each one that comes finds some left
-// (dynamic thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998). Safe for concurrent use.
+// Memory is the memory budget of all bonds of this process. Each device has a Share, whose limit
+// depends on what is left: a device is short when it has as much as is left for others, and gets
+// nothing more at three times that. So a single device gets three quarters at most, n devices leave
+// 1/(3n+1), and each new device finds some left (dynamic thresholds: Choudhury and Hahne, IEEE/ACM
+// ToN 1998). Safe for concurrent use.
 type Memory struct {
 	limit unit.Bytes
 
 	mu        sync.Mutex
 	used      unit.Bytes
-	peak      unit.Bytes // of used, since Trim gave memory back
-	trimmedAt time.Time  // when that was
+	peak      unit.Bytes // of used, since the last Trim that freed memory
+	trimmedAt time.Time  // time of that Trim
 }
 
 // Tuning.
 const (
-	// defaultBudget is the budget where the Go runtime has no limit.
+	// defaultBudget is the budget if the Go runtime has no limit.
 	defaultBudget = unit.GB
-	// minTrim is what makes Trim worth the work.
+	// minTrim is the least that makes Trim free memory.
 	minTrim      = 16 * unit.MB
 	trimInterval = 5 * time.Second
-	// subflowCost is what a subflow takes: buffers of TLS, of the reader, of a segment.
+	// subflowCost is the memory of a subflow: buffers of TLS, of the reader and of a segment.
 	subflowCost = 256 * unit.KB
 )
 
-// NewMemory makes a budget of n bytes; 0 is half of the Go runtime's memory limit.
+// NewMemory returns a budget of n bytes; 0 is half of the Go runtime's memory limit.
 func NewMemory(n unit.Bytes) *Memory {
 	if n == 0 {
 		n = defaultBudget
@@ -48,8 +50,8 @@ func NewMemory(n unit.Bytes) *Memory {
 // Limit returns the budget.
 func (m *Memory) Limit() unit.Bytes { return m.limit }
 
-// Trim gives the memory that was used, and is not any more, back to the system, if it is
-// much. It is to be called every few seconds.
+// Trim returns memory that is no longer used to the system, if it is much. Call it every few
+// seconds.
 func (m *Memory) Trim() {
 	m.mu.Lock()
 	free := m.peak-m.used >= max(minTrim, m.peak/2) && time.Since(m.trimmedAt) >= trimInterval
@@ -62,16 +64,16 @@ func (m *Memory) Trim() {
 	}
 }
 
-// Share is what one device has of a Memory. It implements bond.Memory.
+// Share is the part of a Memory that one device uses. It implements bond.Memory.
 type Share struct {
 	memory *Memory
-	used   unit.Bytes // guarded by m.mu
+	used   unit.Bytes // guarded by memory.mu
 }
 
-// NewShare makes one.
+// NewShare returns an empty Share.
 func (m *Memory) NewShare() *Share { return &Share{memory: m} }
 
-// Used returns how much the device has.
+// Used returns the bytes that the device uses.
 func (s *Share) Used() unit.Bytes {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
@@ -90,7 +92,7 @@ func (s *Share) Take(n unit.Bytes) bool {
 	return true
 }
 
-// forceTake counts n bytes that are taken anyway. A nil Share counts nothing.
+// forceTake counts n bytes without a limit. A nil Share counts nothing.
 func (s *Share) forceTake(n unit.Bytes) {
 	if s == nil {
 		return
@@ -100,7 +102,7 @@ func (s *Share) forceTake(n unit.Bytes) {
 	s.addBytes(n)
 }
 
-// addBytes counts n bytes. m.mu must be held.
+// addBytes counts n bytes. memory.mu must be held.
 func (s *Share) addBytes(n unit.Bytes) {
 	s.used += n
 	s.memory.used += n

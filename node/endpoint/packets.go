@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package endpoint
 
 import (
@@ -10,12 +12,12 @@ import (
 	"mpbond/link/wire"
 )
 
-// PacketConn is one datagram flow. Safe for concurrent use. After the flow has
-// ended its methods return an error that wraps a wire.Reset.
+// PacketConn is one datagram flow. Safe for concurrent use. After the flow has ended its methods
+// return an error that wraps a wire.Reset.
 type PacketConn struct {
 	endpoint *Endpoint
 	flow     *bond.Flow
-	cond     *sync.Cond // on Endpoint.mu: something about the flow changed
+	cond     *sync.Cond // on Endpoint.mu: the flow changed
 
 	app appHandle
 
@@ -29,9 +31,8 @@ func (e *Endpoint) newPacketConn(f *bond.Flow) *PacketConn {
 	return c
 }
 
-// DialPackets opens a datagram flow. It returns at once, also while there is no
-// subflow; datagrams do not wait for one for long. A redundant flow sends each
-// datagram on two paths, in both directions.
+// DialPackets opens a datagram flow. It returns at once, also without a subflow; datagrams do not
+// wait long for one. A redundant flow sends each datagram on two subflows, in both directions.
 func (e *Endpoint) DialPackets(redundant bool) (*PacketConn, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -45,24 +46,23 @@ func (e *Endpoint) DialPackets(redundant bool) (*PacketConn, error) {
 	return e.newPacketConn(f), nil
 }
 
-// SetRedundant lets each datagram be sent on two paths, or on one, if none was
-// sent yet.
+// SetRedundant sets whether each datagram is sent on two subflows. It has no effect after the first
+// datagram.
 func (c *PacketConn) SetRedundant(on bool) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
 	c.flow.SetRedundant(on)
 }
 
-// SetClass puts the flow into a group of the plan, if no datagram was sent yet.
+// SetClass sets the traffic class of the flow. It has no effect after the first datagram.
 func (c *PacketConn) SetClass(g wire.GroupID) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
 	c.flow.SetGroup(g)
 }
 
-// Send sends a datagram to an address, or, at the end that accepted the flow,
-// as coming from it. It never blocks and does not keep p; a datagram that
-// cannot leave soon is dropped.
+// Send sends a datagram to addr or, at the end that accepted the flow, as coming from addr. It
+// never blocks and does not keep p. A datagram that cannot leave soon is dropped.
 func (c *PacketConn) Send(p []byte, addr wire.Addr) error {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
@@ -75,8 +75,7 @@ func (c *PacketConn) Send(p []byte, addr wire.Addr) error {
 	return err
 }
 
-// Receive waits for a datagram, or for the news that those to an address are
-// refused.
+// Receive waits for a datagram, or for a notice that datagrams to an address are refused.
 func (c *PacketConn) Receive() (bond.ReceivedDatagram, error) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
@@ -94,8 +93,7 @@ func (c *PacketConn) Receive() (bond.ReceivedDatagram, error) {
 	}
 }
 
-// Refuse tells the other end that datagrams to an address do not get there; see
-// bond.Flow.Refuse.
+// Refuse tells the other end that datagrams to an address are not delivered; see bond.Flow.Refuse.
 func (c *PacketConn) Refuse(r wire.FlowRefused) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
@@ -109,7 +107,7 @@ func (c *PacketConn) Close() error {
 	return nil
 }
 
-// CloseWith is Close with a reason that the other end is told.
+// CloseWith is Close with a reason for the other end.
 func (c *PacketConn) CloseWith(code wire.Code, text string) {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package endpoint
 
 import (
@@ -92,10 +94,13 @@ func TestPacketsEndWithTheBond(t *testing.T) {
 	}
 	<-came
 	c.SetApp(AppInfo{App: "curl"})
-	if list := p.client.FlowList(); len(list) != 1 || list[0].App.App != "curl" || list[0].UpBytes != 1 || list[0].DownBytes != 0 {
+	if list := p.client.FlowList(); len(list) != 1 || list[0].App.App != "curl" || list[0].UpBytes != 1 ||
+		list[0].DownBytes != 0 {
 		t.Errorf("flows: %+v", list)
 	}
-	if list := p.server.FlowList(); len(list) != 1 || list[0].App.App != "" || list[0].UpBytes != 1 || list[0].DownBytes != 0 || c.IsDone() {
+	if list := p.server.FlowList(); len(list) != 1 || list[0].App.App != "" || list[0].UpBytes != 1 ||
+		list[0].DownBytes != 0 ||
+		c.IsDone() {
 		t.Errorf("flows at the server: %+v", list)
 	}
 	if st := p.server.Status(true); st.Flows != 1 || len(st.FlowList) != 1 || st.FlowList[0].Received != 1 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package endpoint
 
 import (
@@ -13,8 +15,8 @@ import (
 	"mpbond/link/wire"
 )
 
-// rateHistory keeps what a lane had carried at times about a tenth of a second
-// apart, for a second. Guarded by Endpoint.mu.
+// rateHistory holds the bytes that a subflow had carried about every tenth of the last second.
+// Endpoint.mu must be held.
 type rateHistory struct {
 	list [11]struct {
 		at     time.Time
@@ -32,7 +34,7 @@ func (r *rateHistory) addSample(now time.Time, rx, tx uint64) {
 	r.n++
 }
 
-// lastSecond is the rate over the last second.
+// lastSecond returns the rates over the last second.
 func (r *rateHistory) lastSecond(now time.Time, rx, tx uint64) (in, out unit.Rate) {
 	for i := max(0, r.n-len(r.list)); i < r.n; i++ {
 		e := &r.list[i%len(r.list)]
@@ -43,12 +45,12 @@ func (r *rateHistory) lastSecond(now time.Time, rx, tx uint64) (in, out unit.Rat
 	return 0, 0
 }
 
-// minSteadyTime is how long a subflow must have carried bytes without a pause for
-// its rate to say something about the network.
+// minSteadyTime is how long a subflow must carry bytes without a pause for its rate to characterize
+// the network.
 const minSteadyTime = 300 * time.Millisecond
 
-// steadyRate is the rate of the longest time, of the last second, in which every
-// tenth of it had bytes; 0 if that is less than minSteadyTime.
+// steadyRate returns the rate over the longest run of intervals of the last second without a pause,
+// 0 if that is shorter than minSteadyTime.
 func (r *rateHistory) steadyRate(now time.Time, of func(i int) uint64) unit.Rate {
 	var best, span time.Duration
 	var rate unit.Rate
@@ -73,14 +75,14 @@ func (r *rateHistory) steadyRate(now time.Time, of func(i int) uint64) unit.Rate
 	return rate
 }
 
-// SteadyRate is what a subflow has carried without a pause.
+// SteadyRate is the rate of a subflow while it carried bytes without a pause.
 type SteadyRate struct {
 	Device string
-	Rx, Tx unit.Rate     // 0: it has not
+	Rx, Tx unit.Rate     // 0: there were pauses
 	RTT    time.Duration // end to end
 }
 
-// SteadyRates lists the subflows that have carried bytes without a pause lately.
+// SteadyRates returns the subflows that lately carried bytes without a pause.
 func (e *Endpoint) SteadyRates() (list []SteadyRate) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -103,14 +105,13 @@ func (e *Endpoint) SteadyRates() (list []SteadyRate) {
 	return list
 }
 
-// DirectFlow is what a direct subflow has moved so far: bytes that this end has received
-// in order, and that it has sent at least once.
+// DirectFlow counts the bytes of a direct subflow: received in order, and sent at least once.
 type DirectFlow struct {
 	Local  net.Addr
 	Rx, Tx uint64
 }
 
-// DirectFlows returns what the direct subflows have moved so far, by number.
+// DirectFlows returns the byte counts of the direct subflows.
 func (e *Endpoint) DirectFlows() map[wire.SubflowID]DirectFlow {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -120,20 +121,23 @@ func (e *Endpoint) DirectFlows() map[wire.SubflowID]DirectFlow {
 			continue
 		}
 		if h, err := l.sf.Probe(); err == nil {
-			flows[id] = DirectFlow{Local: l.sf.LocalAddr(), Rx: h.Received, Tx: h.Acked + uint64(max(h.Queue-h.Unsent, 0))}
+			flows[id] = DirectFlow{
+				Local: l.sf.LocalAddr(),
+				Rx:    h.Received,
+				Tx:    h.Acked + uint64(max(h.Queue-h.Unsent, 0)),
+			}
 		}
 	}
 	return flows
 }
 
-// HelpedFlow is what a helped subflow has carried so far, to this end and from it,
-// and the radio of its helper.
+// HelpedFlow counts the bytes of a helped subflow in both directions, with the radio of its helper.
 type HelpedFlow struct {
 	Radio  wire.Radio
 	Rx, Tx unit.Bytes
 }
 
-// HelpedFlows tells what the helped subflows have carried, by number.
+// HelpedFlows returns the byte counts of the helped subflows.
 func (e *Endpoint) HelpedFlows() map[wire.SubflowID]HelpedFlow {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -147,8 +151,8 @@ func (e *Endpoint) HelpedFlows() map[wire.SubflowID]HelpedFlow {
 	return flows
 }
 
-// SilentSubflows lists subflows that have been silent for longer than d, the last
-// one that is left included.
+// SilentSubflows returns the subflows that have been silent for longer than d, even if none is left
+// then.
 func (e *Endpoint) SilentSubflows(d time.Duration) (ids []wire.SubflowID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -161,16 +165,16 @@ func (e *Endpoint) SilentSubflows(d time.Duration) (ids []wire.SubflowID) {
 	return ids
 }
 
-// Status is the state of a bond at one moment. It shares nothing with the endpoint.
+// Status is the state of a bond at one moment. It shares no memory with the endpoint.
 type Status struct {
 	Scheduler string
 	bond.Stats
 	Streams, Flows int        // open now
 	MetaBytes      unit.Bytes // in the meta buffers
 	ReorderBytes   unit.Bytes // received, waiting for earlier bytes
-	Subflows       []Subflow  // by rising number
-	// Decisions, StreamList and FlowList are set only if asked for. The lists hold at
-	// most maxStatusList each.
+	Subflows       []Subflow  // by ascending ID
+	// Decisions, StreamList and FlowList are set on request only. The lists have at most
+	// maxStatusList entries.
 	Decisions  []bond.Decision
 	StreamList []Stream
 	FlowList   []Flow
@@ -182,15 +186,15 @@ type Subflow struct {
 	Device         string // that carries it
 	Terms          wire.Terms
 	Transport      string // the network of its local address
-	Hop            *Hop   // nil while nothing carries it
+	Hop            *Hop   // nil without a connection
 	RxRate, TxRate unit.Rate
 }
 
-// Hop is the state of a subflow's hop that begins at this end.
+// Hop is the state of the hop of a subflow that begins at this end.
 type Hop struct {
 	estimate.Hop
-	NearRate, FarRate unit.Rate     // estimated: of this hop, and of the one behind it
-	FarWait           time.Duration // that what waits at the helper takes
+	NearRate, FarRate unit.Rate     // estimates of this hop and the next
+	FarWait           time.Duration // delay of what waits at the helper
 	RejectedReports   uint64
 }
 
@@ -209,30 +213,47 @@ type Flow struct {
 	DownBytes, UpBytes unit.Bytes
 }
 
-// Status returns the state of the bond. With why it holds the last decisions too.
+// Status returns the state of the bond. If why is set it includes the last decisions.
 func (e *Endpoint) Status(why bool) Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
-	s := Status{Scheduler: e.bond.Scheduler(), Stats: e.bond.Stats(), Streams: e.bond.StreamCount(), Flows: e.bond.FlowCount(), ReorderBytes: e.bond.ReorderingBytes()}
+	s := Status{
+		Scheduler:    e.bond.Scheduler(),
+		Stats:        e.bond.Stats(),
+		Streams:      e.bond.StreamCount(),
+		Flows:        e.bond.FlowCount(),
+		ReorderBytes: e.bond.ReorderingBytes(),
+	}
 	_, s.MetaBytes = e.bond.BufferedBytes()
 	for _, p := range e.bond.ListSubflows(nil, now) {
 		l := e.subflows[p.ID]
 		if l == nil {
 			continue
 		}
-		sub := Subflow{SubflowInfo: p, Device: l.device, Terms: l.sf.Terms, Transport: l.sf.LocalAddr().Network(), Hop: l.describeHop(p)}
+		sub := Subflow{
+			SubflowInfo: p,
+			Device:      l.device,
+			Terms:       l.sf.Terms,
+			Transport:   l.sf.LocalAddr().Network(),
+			Hop:         l.describeHop(p),
+		}
 		sub.RxRate, sub.TxRate = l.rates.lastSecond(now, p.Received, p.Sent)
 		s.Subflows = append(s.Subflows, sub)
 	}
 	slices.SortFunc(s.Subflows, func(a, b Subflow) int { return cmp.Compare(a.ID, b.ID) })
 	if why {
-		s.Decisions, s.StreamList, s.FlowList = e.bond.Decisions(), e.listStreams(maxStatusList), e.listFlows(maxStatusList)
+		s.Decisions, s.StreamList, s.FlowList = e.bond.Decisions(), e.listStreams(
+			maxStatusList,
+		), e.listFlows(
+			maxStatusList,
+		)
 	}
 	return s
 }
 
-// describeHop returns the hop of a subflow that begins here, nil while nothing carries it.
+// describeHop returns the hop of a subflow that begins here, nil without a connection. Endpoint.mu
+// must be held.
 func (l *attachedSubflow) describeHop(p bond.SubflowInfo) *Hop {
 	h, err := l.sf.Probe()
 	if err != nil {
@@ -241,8 +262,8 @@ func (l *attachedSubflow) describeHop(p bond.SubflowInfo) *Hop {
 	return &Hop{h, p.Th1, p.Th2, p.FarQueueTime, l.sf.RejectedReports()}
 }
 
-// HopOf returns the hop of a subflow that begins here, and the address at which it
-// ends; nil if there is none.
+// HopOf returns the hop of a subflow that begins here and the address of its far end; nil if there
+// is none.
 func (e *Endpoint) HopOf(id wire.SubflowID) (*Hop, net.Addr) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -254,14 +275,14 @@ func (e *Endpoint) HopOf(id wire.SubflowID) (*Hop, net.Addr) {
 	return nil, nil
 }
 
-// StreamList returns the streams that are open, newest first.
+// StreamList returns the open streams, newest first.
 func (e *Endpoint) StreamList() []Stream {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.listStreams(math.MaxInt)
 }
 
-// listStreams returns the streams that were opened last. mu must be held.
+// listStreams returns up to limit streams, newest first. mu must be held.
 func (e *Endpoint) listStreams(limit int) (list []Stream) {
 	for _, i := range e.bond.ListStreams(limit) {
 		s := Stream{StreamInfo: i, Down: i.Out, Up: i.In, DownBytes: i.Sent, UpBytes: i.Received}
@@ -276,14 +297,14 @@ func (e *Endpoint) listStreams(limit int) (list []Stream) {
 	return list
 }
 
-// FlowList returns the flows, the one used last first.
+// FlowList returns the flows, the most recently used first.
 func (e *Endpoint) FlowList() []Flow {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.listFlows(math.MaxInt)
 }
 
-// listFlows returns the flows that were used last. mu must be held.
+// listFlows returns up to limit flows, the most recently used first. mu must be held.
 func (e *Endpoint) listFlows(limit int) (list []Flow) {
 	for _, i := range e.bond.ListFlows(limit) {
 		f := Flow{FlowInfo: i, DownBytes: i.SentBytes, UpBytes: i.ReceivedBytes}
@@ -298,8 +319,8 @@ func (e *Endpoint) listFlows(limit int) (list []Flow) {
 	return list
 }
 
-// ResetStream resets the stream of that number at both ends, for a reason that
-// the apps cannot see. It reports whether there was one.
+// ResetStream resets a stream at both ends, for a reason that the apps do not see. It reports
+// whether the stream existed.
 func (e *Endpoint) ResetStream(id wire.StreamID, why string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -308,8 +329,8 @@ func (e *Endpoint) ResetStream(id wire.StreamID, why string) bool {
 	return found
 }
 
-// SetStreamClass has both ends treat the bytes of a stream so from now on. It is for the
-// end that opens, and reports whether there is such a stream.
+// SetStreamClass sets mode and class of a stream at both ends. Only the end that opens streams may
+// call it. It reports whether the stream exists.
 func (e *Endpoint) SetStreamClass(id wire.StreamID, mode wire.Mode, group wire.GroupID) (found bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -318,12 +339,12 @@ func (e *Endpoint) SetStreamClass(id wire.StreamID, mode wire.Mode, group wire.G
 	return found
 }
 
-// StreamClass is how the bytes of a stream are treated; ok is false if there is none.
+// StreamClass returns mode and class of a stream; ok is false if there is none.
 func (e *Endpoint) StreamClass(id wire.StreamID) (mode wire.Mode, group wire.GroupID, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.bond.ClassOf(id)
 }
 
-// maxStatusList bounds the streams and flows that a Status lists.
+// maxStatusList bounds the streams and flows in a Status.
 const maxStatusList = 64

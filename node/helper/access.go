@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -15,12 +17,11 @@ import (
 	"mpbond/base/identity"
 )
 
-// serverAccess decides to which servers each primary may be carried: those that it
-// announced, when it was paired or over a pipe since, and those that the owner of this
-// device trusts. The helper is no open proxy. It stores announced servers in the trust
-// file and bounds how often a primary may change them. It owns the counts of changes;
-// trust is shared and has its own lock, which is never taken under mu. Methods may be
-// called by any goroutine.
+// serverAccess decides which servers each primary may reach through this device: those that the
+// primary announced when it was paired or over a pipe, and those that the owner of this device
+// trusts. So the helper is no open proxy. It stores announced servers in the trust file and bounds
+// how often a primary may change them. The lock of the trust file is never taken under mu. Safe for
+// concurrent use.
 type serverAccess struct {
 	trust *identity.Trust
 	log   *slog.Logger
@@ -29,8 +30,8 @@ type serverAccess struct {
 	changes map[identity.PublicKey]serverChanges
 }
 
-// A primary may announce so many changes of its servers within that time, so that it
-// cannot make the helper try one address after another.
+// A primary may change its servers maxServerChanges times per serverChangePeriod, so that it cannot
+// make the helper try one address after another.
 const (
 	maxServerChanges   = 8
 	serverChangePeriod = time.Hour
@@ -38,7 +39,7 @@ const (
 
 // serverChanges counts the changes of one primary's servers.
 type serverChanges struct {
-	since time.Time // of the first
+	since time.Time // of the first change
 	count int
 }
 
@@ -46,13 +47,13 @@ func newServerAccess(trust *identity.Trust, log *slog.Logger) *serverAccess {
 	return &serverAccess{trust: trust, log: log, changes: map[identity.PublicKey]serverChanges{}}
 }
 
-// allowsServer reports whether subflows of a primary may be carried to server.
+// allowsServer reports whether subflows of a primary may go to server.
 func (a *serverAccess) allowsServer(primary identity.PublicKey, server string) bool {
 	p, ok := a.trust.Lookup(primary)
 	return ok && p.HasRole(identity.RolePrimary) && (containsAddress(p.Servers, server) || a.ownsServer(server))
 }
 
-// checkAccess returns why nothing is carried to a server for a primary, nil if it may be.
+// checkAccess returns why a primary must not use a server now, or nil.
 func (a *serverAccess) checkAccess(primary identity.PublicKey, server string) error {
 	switch {
 	case !a.allowsServer(primary, server):
@@ -63,20 +64,31 @@ func (a *serverAccess) checkAccess(primary identity.PublicKey, server string) er
 	return nil
 }
 
-// ownsServer reports whether server is an address of one that the owner trusts.
+// ownsServer reports whether server is an address of a server that the owner trusts.
 func (a *serverAccess) ownsServer(server string) bool {
-	return slices.ContainsFunc(a.trust.ByRole(identity.RoleServer), func(p identity.Peer) bool { return containsAddress(p.Addresses, server) })
+	return slices.ContainsFunc(
+		a.trust.ByRole(identity.RoleServer),
+		func(p identity.Peer) bool { return containsAddress(p.Addresses, server) },
+	)
 }
 
-// storeServers stores the servers that a primary announces over a pipe whose other end is
-// remote. Its errors end the pipe.
+// storeServers stores the servers that a primary announces over a pipe to remote. Its errors end
+// the pipe.
 func (a *serverAccess) storeServers(primary identity.Peer, remote net.Addr, servers []string, now time.Time) error {
 	list := identity.CarriableServers(servers, ipOf(remote).IsLoopback())
 	if p, ok := a.trust.Lookup(primary.Key); ok && slices.Equal(p.Servers, list) {
 		return nil
 	}
 	if !a.countChange(primary.Key, now) {
-		return fault.New(fault.Limit, fmt.Errorf("the primary says more than %d times within %v that it has other servers", maxServerChanges, serverChangePeriod), "revoke it if nobody has done that there")
+		return fault.New(
+			fault.Limit,
+			fmt.Errorf(
+				"the primary says more than %d times within %v that it has other servers",
+				maxServerChanges,
+				serverChangePeriod,
+			),
+			"revoke it if nobody has done that there",
+		)
 	}
 	if err := a.trust.SetServers(primary.Key, list); err != nil {
 		return err
@@ -85,8 +97,7 @@ func (a *serverAccess) storeServers(primary identity.Peer, remote net.Addr, serv
 	return nil
 }
 
-// countChange counts a change of a primary's servers and reports whether it is within the
-// bound.
+// countChange counts a change of a primary's servers and reports whether it is within the limit.
 func (a *serverAccess) countChange(primary identity.PublicKey, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,12 +112,13 @@ func (a *serverAccess) countChange(primary identity.PublicKey, now time.Time) bo
 
 var errNotTrusted = errors.New("a device of it is trusted no longer")
 
-// leadsToSelf reports whether a connection, between these ends, to what a primary
-// calls a server leads to this device itself, or stays on a link. Loopback addresses
-// that are named as such were checked when they were announced.
+// leadsToSelf reports whether a connection to a primary's server, with these ends, leads to this
+// device itself or stays on a link. Addresses written as loopback were checked when they were
+// announced.
 func leadsToSelf(server string, here, there net.Addr) bool {
 	if host, _, err := net.SplitHostPort(server); err == nil {
-		if a, err := netip.ParseAddr(host); err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost") {
+		if a, err := netip.ParseAddr(host); err == nil && a.Unmap().IsLoopback() ||
+			strings.EqualFold(host, "localhost") {
 			return false
 		}
 	}
@@ -114,13 +126,14 @@ func leadsToSelf(server string, here, there net.Addr) bool {
 	return to.IsValid() && (to == ipOf(here) || to.IsLoopback() || to.IsLinkLocalUnicast())
 }
 
-// ipOf returns the address of an end, the zero one if it has none.
+// ipOf returns the IP address of a, or the zero Addr.
 func ipOf(a net.Addr) netip.Addr {
 	ap, _ := netip.ParseAddrPort(a.String())
 	return ap.Addr().Unmap().WithZone("")
 }
 
-// containsAddress reports whether list contains addr, compared by meaning: case of names, spelling of IPv6.
+// containsAddress reports whether list contains addr. It ignores the case of names and the spelling
+// of IPv6.
 func containsAddress(list []string, addr string) bool {
 	return slices.ContainsFunc(list, func(a string) bool { return canonicalAddress(a) == canonicalAddress(addr) })
 }

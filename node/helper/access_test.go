@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -229,7 +231,8 @@ func TestServersAreTold(t *testing.T) {
 			t.Errorf("a server that it has no more: %v", got)
 		}
 		for n := 2; n < maxServerChanges; n++ {
-			if got := ask(tell(fmt.Sprintf("192.0.2.%d:1", n)), "192.0.2.9:1"); got != wire.CodeUnreachable { // the owner's own
+			// the owner's own
+			if got := ask(tell(fmt.Sprintf("192.0.2.%d:1", n)), "192.0.2.9:1"); got != wire.CodeUnreachable {
 				t.Errorf("told %d times: %v", n+1, got)
 			}
 		}

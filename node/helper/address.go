@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -11,17 +13,16 @@ import (
 	"mpbond/control/device"
 )
 
-// addressInterval is how often this device's own addresses are read. TCP does not notice that
-// it has lost its address: it retransmits for as long as it would to a peer that is away,
-// and a pipe that waits notices nothing for 50 s.
+// addressInterval is how often this device's addresses are read. TCP does not notice that it has
+// lost its address: it retransmits as to an absent peer, and a waiting pipe notices nothing for 50
+// s.
 const addressInterval = time.Second
 
-// linkRecheckCount is for how many looks after a change of addresses the link in use may change:
-// routes may follow later.
+// linkRecheckCount is how many times the link in use is checked after a change of addresses, since
+// routes may change later.
 const linkRecheckCount = 5
 
-// minSleep is how much later than it should be the next look at addresses shows
-// that this device has slept.
+// minSleep is how much later than expected a check must run to show that this device slept.
 const minSleep = 4 * time.Second
 
 var (
@@ -29,43 +30,43 @@ var (
 	errSlept   = errors.New("this device has slept")
 )
 
-// addressWatch compares this device's addresses and clock from one look to the next. It
-// decides nothing: it returns what has changed. It belongs to one goroutine.
+// addressWatch compares this device's addresses and clock between checks. It returns changes and
+// takes no decisions. Not safe for concurrent use.
 type addressWatch struct {
 	listAddresses func() (map[netip.Addr]bool, error) // device.LocalAddresses; fakes in tests
 	wall          func() time.Time                    // wallClock; fakes in tests
 
-	last         time.Time           // the last look, by wall
-	known        map[netip.Addr]bool // addresses that this device ever had
-	before       map[netip.Addr]bool // at the last look; nil before the first
-	linkRechecks int                 // looks for which the link in use may change yet
+	last         time.Time           // time of the last check, by wall
+	known        map[netip.Addr]bool // all addresses that this device ever had
+	before       map[netip.Addr]bool // at the last check; nil before the first
+	linkRechecks int                 // checks of the link in use that remain
 }
 
-// addressChange is what one look shows.
+// addressChange is the result of one check.
 type addressChange struct {
 	slept         time.Duration       // 0: the device was awake
-	addresses     bool                // there are others than at the last look
+	addresses     bool                // the addresses differ from the last check
 	linkMayDiffer bool                // another link may be in use
-	isLost        func(net.Addr) bool // whether an end's address is lost; nil where addresses cannot be read
+	isLost        func(net.Addr) bool // whether a local address is lost; nil if addresses could not be read
 }
 
 func newAddressWatch() *addressWatch {
 	return &addressWatch{listAddresses: device.LocalAddresses, wall: wallClock, known: map[netip.Addr]bool{}}
 }
 
-// startWatch begins to watch: the first look is due addressInterval later.
+// startWatch starts the watch. The first check is due addressInterval later.
 func (w *addressWatch) startWatch() { w.last = w.wall() }
 
-// detectChanges returns what has changed since the last look.
+// detectChanges returns what changed since the last check.
 func (w *addressWatch) detectChanges() (c addressChange) {
-	wall := w.wall() // read once: a sleep between two readings would be in neither difference
+	wall := w.wall() // read once: a sleep between two readings would be lost
 	if slept := wall.Sub(w.last) - addressInterval; slept > minSleep {
 		c.slept = slept
 	}
 	w.last = wall
 	present, err := w.listAddresses()
 	if err != nil {
-		return c // connections stay while one cannot look
+		return c // connections stay without a list
 	}
 	maps.Copy(w.known, present)
 	if !maps.Equal(present, w.before) {
@@ -79,19 +80,18 @@ func (w *addressWatch) detectChanges() (c addressChange) {
 	c.isLost = func(local net.Addr) bool {
 		a, err := netip.ParseAddrPort(local.String())
 		ip := a.Addr().Unmap().WithZone("")
-		// An address that no interface ever had is of another kind: of a
-		// route of type local, or of no IP at all.
+		// An address that no interface ever had does not count: it is of a local route, or no IP
+		// address.
 		return err == nil && w.known[ip] && !present[ip]
 	}
 	return c
 }
 
-// wallClock returns the time without the monotonic clock, which stands still while the
-// device sleeps.
+// wallClock returns the time without the monotonic clock, which stands still while the device
+// sleeps.
 func wallClock() time.Time { return time.Now().Round(0) }
 
-// runWatchLoop looks at this device's addresses each addressInterval until ctx ends, at what
-// follows from the time that has passed, and at the HS-paths.
+// runWatchLoop checks addresses, suspension and HS-paths every addressInterval until ctx ends.
 func (h *Helper) runWatchLoop(ctx context.Context) {
 	tick := time.NewTicker(addressInterval)
 	defer tick.Stop()
@@ -109,9 +109,9 @@ func (h *Helper) runWatchLoop(ctx context.Context) {
 	}
 }
 
-// applyChange ends what goes from an address that this device has no more: a pipe that
-// waits is made anew, a subflow whose pipe it was looks for another, and one whose HS-path
-// it was goes on from another address, over UDP, or is given back to the primary.
+// applyChange ends what uses a lost address. A waiting pipe is opened again. A subflow whose pipe
+// is lost looks for another pipe. A subflow whose HS-path is lost moves to another address, over
+// UDP, or goes back to the primary.
 func (h *Helper) applyChange(c addressChange) {
 	if c.slept > 0 {
 		h.log.Info("primaries are called anew", "err", errSlept, "for", c.slept.Round(time.Second))

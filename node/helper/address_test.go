@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -262,7 +264,8 @@ func TestAddressWatch(t *testing.T) {
 		clock, broken = clock.Add(c.after), c.err
 		a.set(c.list...)
 		got := w.detectChanges()
-		if got.slept != c.slept || got.addresses != c.others || got.linkMayDiffer != c.mayDiff || (got.isLost == nil) != c.unlooked {
+		if got.slept != c.slept || got.addresses != c.others || got.linkMayDiffer != c.mayDiff ||
+			(got.isLost == nil) != c.unlooked {
 			t.Errorf("%d: %+v", i, got)
 		}
 		for _, ip := range []string{one, two, foreign} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -9,22 +11,22 @@ import (
 	"mpbond/link/wire"
 )
 
-// announcer sends the facts of this device to primaries, on each pipe that waits or carries
-// a subflow: what is known when the pipe is added, and each change. A primary that the
-// owner has paused receives that this device refuses it. The newest facts are sent last on
-// each pipe. Sending may block as long as a primary does not read; adding and announcing
-// then wait, removing does not. Pipes stay their callers'; one that fails is left to them.
-// Methods may be called by any goroutine. The sources are called with sending held.
+// announcer sends the facts of this device to primaries, on each pipe that waits or carries a
+// subflow: the current facts when a pipe is added, then each change. A primary paused by the owner
+// receives a refusal. The newest facts are sent last on each pipe. Sending may block while a
+// primary does not read; adding and announcing then wait, removing does not. Callers own the pipes
+// and handle their failures. Safe for concurrent use. facts and pausedPrimaries are called with
+// sending held.
 type announcer struct {
-	facts           func() wire.Facts           // the present ones
-	pausedPrimaries func() []identity.PublicKey // primaries
+	facts           func() wire.Facts           // current facts
+	pausedPrimaries func() []identity.PublicKey // primaries paused by the owner
 
 	sending    sync.Mutex // held while facts are sent; taken before mu
-	sent       wire.Facts // as last announced, with sentPaused
+	sent       wire.Facts // last announced, with sentPaused
 	sentPaused []identity.PublicKey
 
 	mu    sync.Mutex
-	pipes map[factsPipe]identity.PublicKey // and their primaries
+	pipes map[factsPipe]identity.PublicKey // with their primaries
 }
 
 // factsPipe is a *pipe.Offer or *pipe.Link.
@@ -34,8 +36,7 @@ func newAnnouncer(facts func() wire.Facts, paused func() []identity.PublicKey) *
 	return &announcer{facts: facts, pausedPrimaries: paused, pipes: map[factsPipe]identity.PublicKey{}}
 }
 
-// addPipe sends the facts that were last announced on p, if there are any, and each change until
-// remove.
+// addPipe sends the last announced facts on p, if any, and each change until removePipe.
 func (a *announcer) addPipe(p factsPipe, primary identity.PublicKey) {
 	a.mu.Lock()
 	a.pipes[p] = primary
@@ -43,7 +44,7 @@ func (a *announcer) addPipe(p factsPipe, primary identity.PublicKey) {
 	a.sending.Lock()
 	defer a.sending.Unlock()
 	if f := a.factsFor(primary); f != (wire.Facts{}) {
-		_ = p.SendFacts(f) // a pipe that broke is noticed by who waits on it
+		_ = p.SendFacts(f) // who waits on a pipe notices that it broke
 	}
 }
 
@@ -53,8 +54,8 @@ func (a *announcer) removePipe(p factsPipe) {
 	delete(a.pipes, p)
 }
 
-// sendChanges sends the present facts on all pipes if they, or the primaries that are paused,
-// have changed.
+// sendChanges sends the current facts on all pipes if the facts or the paused primaries have
+// changed.
 func (a *announcer) sendChanges() {
 	a.sending.Lock()
 	defer a.sending.Unlock()
@@ -67,11 +68,11 @@ func (a *announcer) sendChanges() {
 	pipes := maps.Clone(a.pipes)
 	a.mu.Unlock()
 	for p, primary := range pipes {
-		_ = p.SendFacts(a.factsFor(primary)) // see add
+		_ = p.SendFacts(a.factsFor(primary)) // see addPipe
 	}
 }
 
-// factsFor returns what a primary receives. sending must be held.
+// factsFor returns the facts for a primary. sending must be held.
 func (a *announcer) factsFor(primary identity.PublicKey) wire.Facts {
 	f := a.sent
 	if slices.Contains(a.sentPaused, primary) {

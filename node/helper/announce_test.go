@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -137,14 +139,16 @@ func TestSuspension(t *testing.T) {
 		{func() suspension { return d.setFacts(at(20), "wwan0", now) }, false, false, 0, 20},
 		{func() suspension { return d.setFacts(at(19), "wwan0", now) }, true, false, time.Second, 19},
 		{func() suspension { return d.setLink("wlan0", now) }, false, false, time.Second, 19},
-		{func() suspension { return d.setFacts(at(60), "wlan0", now) }, false, false, time.Second, 60}, // for a moment only
+		// for a moment only
+		{func() suspension { return d.setFacts(at(60), "wlan0", now) }, false, false, time.Second, 60},
 		{func() suspension { return d.reevaluate(now) }, false, true, time.Hour, 60},
 		{func() suspension { return d.reevaluate(now) }, false, false, time.Second, 60},
 		{func() suspension { limits.BatteryFloor = 70; return d.reevaluate(now) }, true, false, time.Second, 60},
 	} {
 		now = now.Add(c.after)
 		s := c.change()
-		if starts, ends := s.before == "" && s.now != "", s.before != "" && s.now == ""; starts != c.starts || ends != c.ends {
+		if starts, ends := s.before == "" && s.now != "", s.before != "" && s.now == ""; starts != c.starts ||
+			ends != c.ends {
 			t.Errorf("%d: %+v", i, s)
 		}
 		if f := d.currentFacts(); f.RefusalReason != s.now || f.Battery.Percent() != c.batteryPercent {

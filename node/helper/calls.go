@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -19,39 +21,38 @@ import (
 
 // Tuning of calls.
 const (
-	// Between attempts to reach a primary that does not answer. The first retries
-	// are quick, since most breaks are a restart or a roaming device; later a tenth
-	// of the time that it has been away, so that its return is noticed soon and a
-	// lasting absence costs little. After a refusal package refusal says how long.
+	// Bounds of the back-off between calls to a primary that does not answer. The first retries are
+	// quick, since most breaks are a restart or a roaming device. Later the wait is a tenth of the
+	// primary's absence, so that its return is noticed soon and a long absence costs little. After
+	// a refusal, package refusal sets the wait.
 	minCallBackoff  = 200 * time.Millisecond
 	soonCallBackoff = time.Second
 	maxCallBackoff  = 15 * time.Second
-	// steadyPipeTime is how long a pipe must have waited to count as one that worked:
-	// a primary that refuses says so after the handshake.
+	// steadyPipeTime is how long a pipe must wait to count as working: a primary refuses after the
+	// handshake.
 	steadyPipeTime = 10 * time.Second
-	// callTimeout bounds one attempt to reach the primary of a broken subflow: a link
-	// that comes back is to be found at once, not at TCP's next try.
+	// callTimeout bounds one call for a broken subflow. A link that comes back must be found before
+	// TCP's next retry.
 	callTimeout  = time.Second
 	callInterval = 250 * time.Millisecond
-	// maxRefusedWait is the longest wait after a refusal. None is about the subflow: an
-	// older or newer mpbond that answers for a while, a limit, or another device at
-	// the primary's address may all be gone before the search ends, which is soon.
+	// maxRefusedWait is the longest wait after a refusal. Refusals are not about the subflow:
+	// another version of mpbond, a limit, or another device at the address may be gone before the
+	// search ends.
 	maxRefusedWait = time.Second
-	// resumeCheckInterval is how often it is checked whether the search can end.
+	// resumeCheckInterval is how often awaitResumed checks whether the search can end.
 	resumeCheckInterval = 50 * time.Millisecond
 )
 
-// pipeCaller calls primaries. It keeps one pipe waiting at each target, backs off from those
-// that do not answer or refuse this device, and searches another pipe for a subflow whose
-// pipe broke. A pipe that a primary takes is handed to taken, in a goroutine of its own, and
-// belongs to it from then on; all others are closed. It owns the waiting pipes, the
-// refusals and its goroutines, for which tasks waits: they end with their contexts. What a
-// primary announces over a pipe goes to onServers, whose errors end the pipe, and facts of
-// this device are sent by announcer. Methods may be called by any goroutine.
+// pipeCaller calls primaries. It keeps one pipe waiting at each target, backs off from those that
+// do not answer or refuse this device, and looks for another pipe for a subflow whose pipe broke.
+// When a primary takes a pipe, onTaken gets it in its own goroutine and owns it; all others are
+// closed. pipeCaller owns the waiting pipes, the refusals and its goroutines, which end with their
+// contexts and are counted in tasks. onServers gets the servers that a primary announces; its
+// errors end the pipe. announcer sends the facts of this device. Safe for concurrent use.
 type pipeCaller struct {
 	carrier   pipe.Carrier // a fake in tests
 	key       *identity.Key
-	name      string // this device's, for display
+	name      string // of this device, for display
 	trust     *identity.Trust
 	log       *slog.Logger
 	rec       *trace.Recorder
@@ -60,8 +61,8 @@ type pipeCaller struct {
 	onTaken   func(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request)
 
 	waiting waitingPipes
-	callNow wakeSignal   // primaries are called again at once
-	refused refusal.List // primaries that refuse this device, or that it does not recognise
+	callNow wakeSignal   // fires to call all primaries again at once
+	refused refusal.List // primaries that refuse this device or have an unexpected key
 	tasks   sync.WaitGroup
 }
 
@@ -74,8 +75,7 @@ func (c *pipeCaller) startOffering(ctx context.Context, t *target) {
 	})
 }
 
-// runOfferLoop keeps one pipe ready at t. A pipe that a subflow takes is
-// followed by a new one at once.
+// runOfferLoop keeps one pipe waiting at t. When a subflow takes it, a new one follows at once.
 func (c *pipeCaller) runOfferLoop(ctx context.Context, t *target) {
 	pace := callPace{lastSeen: time.Now()}
 	for {
@@ -113,22 +113,22 @@ func (c *pipeCaller) runOfferLoop(ctx context.Context, t *target) {
 	}
 }
 
-// callPace is how calls to one target go.
+// callPace is the pace of calls to one target.
 type callPace struct {
 	backoff  backoff.Backoff
 	logged   lastLog
-	lastSeen time.Time // when the primary was last there
+	lastSeen time.Time // when the primary was last reachable
 }
 
-// recordSuccess notes that the primary is there.
+// recordSuccess records that the primary is reachable.
 func (p *callPace) recordSuccess(now time.Time) { p.logged, p.lastSeen = lastLog{}, now }
 
-// recordFailure stores why a call to t that began at a time made no pipe, and returns when to
-// call again.
+// recordFailure stores why a call to t, started at began, made no pipe. It returns the wait before
+// the next call.
 func (c *pipeCaller) recordFailure(t *target, began time.Time, err error, pace *callPace) time.Duration {
 	now := time.Now()
 	switch {
-	case fault.Is(err, fault.Exists): // no trouble: the one that the subflow uses
+	case fault.Is(err, fault.Exists): // no failure: the subflow uses the only pipe
 		pace.recordSuccess(now)
 		t.setState(stateBusy, nil)
 		return pace.backoff.Next(soonCallBackoff, soonCallBackoff)
@@ -143,19 +143,18 @@ func (c *pipeCaller) recordFailure(t *target, began time.Time, err error, pace *
 	return pace.backoff.Next(minCallBackoff, maxCallWait(now.Sub(pace.lastSeen)))
 }
 
-// maxCallWait returns the longest wait for a primary that has been away so long.
+// maxCallWait returns the longest wait for a primary that has been away for the given time.
 func maxCallWait(away time.Duration) time.Duration {
 	return min(max(away/10, soonCallBackoff), maxCallBackoff)
 }
 
-// lastLog is the trouble that was logged last, so that each is logged once, and
-// again each hour.
+// lastLog is the last logged trouble. Each is logged once, and again every hour.
 type lastLog struct {
 	text string
 	at   time.Time
 }
 
-// shouldLog reports whether a trouble is to be logged now, and takes that it is.
+// shouldLog reports whether a trouble must be logged now, and then counts it as logged.
 func (l *lastLog) shouldLog(text string, now time.Time) bool {
 	if text == l.text && now.Sub(l.at) < refusal.LogAgain {
 		return false
@@ -164,13 +163,13 @@ func (l *lastLog) shouldLog(text string, now time.Time) bool {
 	return true
 }
 
-// recordRefusal stores that the primary at t refuses this device, or is another one.
-// The refusal is logged once for all addresses of the primary.
+// recordRefusal stores that the primary at t refuses this device or has another key. It logs once
+// for all addresses of the primary.
 func (c *pipeCaller) recordRefusal(t *target, began time.Time, err error) {
 	name := currentName(c.trust, t.primary)
 	r := refusal.Record{Key: t.primary.Key.String(), Device: name, Address: t.addr, Here: fault.Is(err, fault.WrongKey)}
 	r.Reason, r.Hint = refusal.Explain(err, name)
-	if r.Here { // it says nothing of the primary itself, which may answer at another address
+	if r.Here { // another device answers at this address; the primary may answer at another one
 		r.Key += " " + t.addr
 	}
 	t.setFailed(began, fault.New(fault.KindOf(err), errors.New("refused: "+r.Reason), r.Hint))
@@ -179,9 +178,13 @@ func (c *pipeCaller) recordRefusal(t *target, began time.Time, err error) {
 	}
 }
 
-// offerPipe makes one pipe and waits until the primary asks for something. Stalled,
-// if not nil, names the subflow that needs it.
-func (c *pipeCaller) offerPipe(ctx context.Context, t *target, stalled *wire.Token) (o *pipe.Offer, q pipe.Request, err error) {
+// offerPipe opens one pipe and waits until the primary requests something. stalled, if not nil,
+// names the subflow that needs the pipe.
+func (c *pipeCaller) offerPipe(
+	ctx context.Context,
+	t *target,
+	stalled *wire.Token,
+) (o *pipe.Offer, q pipe.Request, err error) {
 	limit := pipe.HandshakeTimeout
 	if stalled != nil {
 		limit = callTimeout
@@ -215,9 +218,14 @@ func (c *pipeCaller) offerPipe(ctx context.Context, t *target, stalled *wire.Tok
 	return o, q, err
 }
 
-// awaitRequest waits until the primary asks for something, or the pipe, which goes from local, is
-// given up.
-func (c *pipeCaller) awaitRequest(ctx context.Context, o *pipe.Offer, local net.Addr, primary identity.PublicKey) (pipe.Request, error) {
+// awaitRequest waits until the primary requests something or the pipe, which has the address local,
+// is dropped.
+func (c *pipeCaller) awaitRequest(
+	ctx context.Context,
+	o *pipe.Offer,
+	local net.Addr,
+	primary identity.PublicKey,
+) (pipe.Request, error) {
 	ctx, done := c.waiting.trackPipe(ctx, local)
 	defer done()
 	c.announcer.addPipe(o, primary)
@@ -229,18 +237,17 @@ func (c *pipeCaller) awaitRequest(ctx context.Context, o *pipe.Offer, local net.
 	return q, err
 }
 
-// callAfterSleep is for after a sleep, of which timers notice nothing: CLOCK_MONOTONIC and the
-// kernel's own, which keep-alives go by, stand still meanwhile (clock_gettime(2)).
-// What has waited for a primary may be dead at its end, and those that are being called
-// again are called at once. Subflows are left to the primary: it has given them up,
-// or will go on with them.
+// callAfterSleep drops waiting pipes and calls all primaries after this device slept. Timers notice
+// no sleep: CLOCK_MONOTONIC and the kernel's keep-alive timers stand still meanwhile
+// (clock_gettime(2)), and the far ends of waiting pipes may be gone. Subflows are left to the
+// primary, which resumes them or has given them up.
 func (c *pipeCaller) callAfterSleep() {
 	c.waiting.dropWhere(errSlept, func(net.Addr) bool { return true })
 	c.callNow.fireSignal()
 }
 
-// rescueRelay calls the primary of r at all its targets at once whenever the pipe of r breaks or
-// stalls, so that it can resume r over another pipe, until r or ctx ends.
+// rescueRelay calls the primary of r at all its targets whenever the pipe of r breaks or stalls, so
+// that the primary can resume r over another pipe. It returns when r or ctx ends.
 func (c *pipeCaller) rescueRelay(ctx context.Context, r *relay, targets func() []*target) {
 	for ctx.Err() == nil {
 		select {
@@ -249,7 +256,7 @@ func (c *pipeCaller) rescueRelay(ctx context.Context, r *relay, targets func() [
 		case <-r.pipe.ConnNeeded():
 		}
 		if r.pipe.HasEnded() {
-			continue // that was the trouble: r is about to end
+			continue // r is about to end
 		}
 		search, cancel := context.WithCancel(ctx)
 		var calls sync.WaitGroup
@@ -282,8 +289,8 @@ func awaitResumed(ctx context.Context, r *relay) {
 	}
 }
 
-// offerResume offers pipes to the primary at t for the subflow of that token, one
-// after the other, until search ends.
+// offerResume offers pipes to the primary at t for the subflow with that token, one after the
+// other, until search ends.
 func (c *pipeCaller) offerResume(ctx, search context.Context, t *target, token wire.Token) {
 	var wait backoff.Backoff
 	for search.Err() == nil {

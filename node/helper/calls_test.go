@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -96,10 +98,12 @@ func TestRefused(t *testing.T) {
 					t.Errorf("%d lines in an hour", n)
 				}
 				r := w.h.Refusals()
-				if len(r) != 1 || r[0].Device != "laptop" || !strings.HasPrefix(r[0].Reason, c.reason) || r[0].Count != int(calls.Load()) {
+				if len(r) != 1 || r[0].Device != "laptop" || !strings.HasPrefix(r[0].Reason, c.reason) ||
+					r[0].Count != int(calls.Load()) {
 					t.Errorf("refusals %+v, want %q", r, c.reason)
 				}
-				if p := w.h.Status().Pipes[0]; p.State != "retrying" || !strings.HasPrefix(p.Error, "refused: "+c.reason) {
+				if p := w.h.Status().Pipes[0]; p.State != "retrying" ||
+					!strings.HasPrefix(p.Error, "refused: "+c.reason) {
 					t.Errorf("pipe %+v", p)
 				}
 				for what, happen := range map[string]func(){
@@ -174,7 +178,10 @@ func TestPipeCaller(t *testing.T) {
 		}
 		taken := make(chan pipe.Request, 1)
 		c := &pipeCaller{carrier: carrier, key: keys().helper, name: "phone", log: log,
-			announcer: newAnnouncer(func() wire.Facts { return wire.Facts{} }, func() []identity.PublicKey { return nil }),
+			announcer: newAnnouncer(
+				func() wire.Facts { return wire.Facts{} },
+				func() []identity.PublicKey { return nil },
+			),
 			onTaken: func(_ context.Context, _ *target, o *pipe.Offer, q pipe.Request) {
 				_ = o.Refuse(wire.CodeLimit, "not now")
 				taken <- q
@@ -187,7 +194,11 @@ func TestPipeCaller(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := pipe.Accept(t.Context(), conn, keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+			p, err := pipe.Accept(
+				t.Context(),
+				conn,
+				keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }),
+			)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -11,13 +13,13 @@ import (
 	"mpbond/link/pipe"
 )
 
-// capError is that a link may carry nothing more, or any of them for a primary.
+// capError is the error that the cap of a link, or of a primary, is used up.
 type capError struct {
 	bounded   device.CapTarget
 	allowance policy.Allowance
 }
 
-// Error is for the primary.
+// Error returns a text for the primary.
 func (e capError) Error() string {
 	if e.bounded.Peer != "" {
 		return fmt.Sprintf("for this device %v", e.allowance)
@@ -25,23 +27,21 @@ func (e capError) Error() string {
 	return fmt.Sprintf("%s of the helper: %v", e.bounded.Link, e.allowance)
 }
 
-// primaryBound is what caps by a primary's name bound.
+// primaryBound returns the target of caps that are set for a primary by name.
 func primaryBound(p identity.Peer) device.CapTarget {
 	return device.CapTarget{Peer: p.Key.ID().String(), Purpose: policy.ForPath}
 }
 
-// capChecker checks the owner's caps before a subflow is made. It owns a cache of routes
-// and sends nothing to find out; errors are capErrors. Methods may be called by any
-// goroutine.
+// capChecker checks the owner's caps before a subflow is opened. It caches routes and sends
+// nothing. Its errors are capErrors. Safe for concurrent use.
 type capChecker struct {
-	allowance func(device.CapTarget) policy.Allowance // nil: there are no caps
-	link      string                                  // the interface of HS-paths, "" leaves it to the routes
+	allowance func(device.CapTarget) policy.Allowance // nil: no caps
+	link      string                                  // the interface of HS-paths; "": the routes decide
 	mark      int                                     // the firewall mark of connections, for the routes
 	routes    device.Routes
 }
 
-// checkCap returns the error that a link, or this device for a primary, may carry nothing
-// more, nil if it may.
+// checkCap returns an error if the cap of a link or primary is used up.
 func (c *capChecker) checkCap(of device.CapTarget) error {
 	if c.allowance == nil {
 		return nil
@@ -52,8 +52,7 @@ func (c *capChecker) checkCap(of device.CapTarget) error {
 	return nil
 }
 
-// checkServerCap returns the error that nothing more may be carried for a primary, or over
-// the link to a server, nil if it may.
+// checkServerCap returns an error if the cap of a primary, or of the link to a server, is used up.
 func (c *capChecker) checkServerCap(ctx context.Context, primary identity.Peer, server string) error {
 	if c.allowance == nil {
 		return nil
@@ -68,20 +67,23 @@ func (c *capChecker) checkServerCap(ctx context.Context, primary identity.Peer, 
 	return c.checkCap(device.CapTarget{Link: link})
 }
 
-// refusalFor is the error that nothing is carried for a primary now, whatever its caps, if so.
+// refusalFor returns why nothing is carried for a primary now, whatever its caps; nil if it may be.
 func (h *Helper) refusalFor(primary identity.Peer) error {
 	if h.trust.Paused(primary.Key) {
 		return fault.New(fault.Limit, errPaused, "on the helper run `mpbond resume NAME`")
 	}
 	if why := h.Facts().RefusalReason; why != "" {
-		return fault.New(fault.Limit, fmt.Errorf("suspended: %s", why), "see battery_floor and max_temperature in helper.toml and policy.toml there")
+		return fault.New(
+			fault.Limit,
+			fmt.Errorf("suspended: %s", why),
+			"see battery_floor and max_temperature in helper.toml and policy.toml there",
+		)
 	}
 	return nil
 }
 
-// CheckAllowed is why nothing is carried for a primary now, nil if it may be; server, if not "",
-// is the address to which. It is for those who carry something else than subflows.
-// Errors are faults.
+// CheckAllowed returns why nothing may be carried for a primary now, to a server address unless
+// server is ""; nil if it may be. It is for traffic outside subflows. Errors are faults.
 func (h *Helper) CheckAllowed(ctx context.Context, primary identity.Peer, server string) error {
 	if err := h.refusalFor(primary); err != nil {
 		return err
@@ -93,7 +95,7 @@ func (h *Helper) CheckAllowed(ctx context.Context, primary identity.Peer, server
 	return fault.New(fault.Limit, err, "see the caps in policy.toml there")
 }
 
-// CapReached ends all subflows of which a cap is used up. Their primaries are told.
+// CapReached ends all subflows whose cap is used up, and tells their primaries.
 func (h *Helper) CapReached(of device.CapTarget, a policy.Allowance) {
 	h.relays.closeWhere(func(s *subflow) error {
 		switch primary := primaryBound(s.primary); {
@@ -106,7 +108,7 @@ func (h *Helper) CapReached(of device.CapTarget, a policy.Allowance) {
 	})
 }
 
-// countForPrimary has what a connection carries counted as a primary's.
+// countForPrimary counts the bytes of a connection for a primary.
 func countForPrimary(c pipe.Conn, p identity.Peer) {
 	if c, ok := c.(interface{ For(peer string) }); ok {
 		c.For(p.Key.ID().String())

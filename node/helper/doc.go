@@ -1,46 +1,47 @@
-// Package helper is the role of a device that shares its network path: it
-// offers itself to primaries over pipes, and for each subflow that one asks for
-// connects the HS-path to the server and relays between the two. It stands in
-// the data path between the pipe Link of the primary and the one of the server,
-// and sees ciphertext only.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package helper is the role of a device that shares its network path. It offers itself to
+// primaries over pipes. For each subflow that a primary requests, it connects the HS-path to the
+// server and relays between the two. It stands in the data path between the pipe.Link of the
+// primary and the pipe.HSPath of the server, and sees only ciphertext.
 //
 //	           calls, waiting, targets,       serve    hspath
 //	primary ══ primaries, find ═══════ pipe ─ relay ─ HS-path ══ server
 //	                                     relays, report
 //
 //	helper.go     Helper, which wires the others; configuration
-//	serve.go      what a primary asks of a pipe: a subflow, or to resume one
-//	status.go     the state for the api
+//	serve.go      requests of primaries: to open or to resume a subflow
+//	status.go     the state for the API
 //
 // Pipes to primaries:
 //
-//	primaries.go  primaryList: the primaries that the configuration and the trust file name
+//	primaries.go  primaryList: primaries of the configuration and the trust file
 //	find.go       finder: primaries on the local networks
-//	targets.go    targetSet: their addresses, and what became of calls there
-//	calls.go      pipeCaller: pipes, kept ready and called again; refusals
+//	targets.go    targetSet: addresses of primaries, and the state of calls there
+//	calls.go      pipeCaller: keeps pipes waiting and calls again; refusals
 //	waiting.go    waitingPipes: pipes that no primary uses yet
-//	trouble.go    troubleReporter: primaries that do not answer, reported to a server
-//	address.go    addressWatch: what becomes of connections whose address is lost
+//	trouble.go    troubleReporter: reports unreachable primaries to a server
+//	address.go    addressWatch: detects lost addresses and sleep
 //
 // Subflows of primaries:
 //
 //	access.go     serverAccess: the servers that may be reached
 //	caps.go       capChecker: the owner's caps
 //	hspath.go     serverDialer: the HS-path, over TCP or UDP
-//	relays.go     relayTable: the subflows that are relayed
+//	relays.go     relayTable: the relayed subflows
 //	relay.go      relay: one subflow, two hops and the buffers between
-//	report.go     reporter: what the senders learn about the hop that they cannot see
-//	share.go      linkShare: the owner's traffic goes first
+//	report.go     reporter: reports to senders about the hop that they cannot see
+//	share.go      linkShare: the owner's traffic has priority
 //
 // This device:
 //
-//	facts.go      deviceFacts: battery, heat and link, and whether they suspend it
-//	announce.go   announcer: these, sent to primaries
+//	facts.go      deviceFacts: battery, temperature, link, and suspension by them
+//	announce.go   announcer: sends these facts to primaries
 //
 // # Locks
 //
-// Each type locks for itself, and only while it reads or changes its own fields. These locks
-// are held while another one is taken, in this order:
+// Each type has its own lock and holds it only while it reads or changes its own fields. These
+// locks are held while another one is taken, in this order:
 //
 //	announcer.sending  before announcer.mu, deviceFacts.mu and the trust file's lock;
 //	                   it alone is held while something is sent

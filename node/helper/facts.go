@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -10,17 +12,16 @@ import (
 	"mpbond/link/wire"
 )
 
-// deviceFacts holds what is known of this device, as it is of the link that it shares, and
-// decides by its owner's limits whether the device is suspended: it then refuses to carry
-// anything. It is told the facts, the link and the time; it announces nothing itself. Each
-// change of suspension is returned once, to one caller. Methods may be called by any
-// goroutine; limits is called with mu held and must not call back.
+// deviceFacts holds the facts of this device and of the link that it shares. It decides by the
+// owner's limits whether the device is suspended and refuses all traffic. It gets facts, link and
+// time from its callers and announces nothing. Each change of suspension is returned once, to one
+// caller. Safe for concurrent use; limits is called with mu held and must not call back.
 type deviceFacts struct {
 	limits func() policy.Limits // the owner's
 
 	mu        sync.Mutex
-	measured  *facts.Facts      // as they were found, of all links; nil before the first
-	known     wire.Facts        // of the link in use, without what follows from them
+	measured  *facts.Facts      // of all links; nil before the first
+	known     wire.Facts        // of the link in use
 	suspended policy.Suspension // by this device's own limits
 }
 
@@ -29,7 +30,7 @@ type suspension struct {
 	before, now string
 }
 
-// setFacts stores what was found of this device, which shares link.
+// setFacts sets the facts of this device, which shares link.
 func (d *deviceFacts) setFacts(f facts.Facts, link string, now time.Time) suspension {
 	d.mu.Lock()
 	d.measured = &f
@@ -37,7 +38,7 @@ func (d *deviceFacts) setFacts(f facts.Facts, link string, now time.Time) suspen
 	return d.setLink(link, now)
 }
 
-// setLink stores which link this device shares, "" if that is not known.
+// setLink sets the link that this device shares, "" if unknown.
 func (d *deviceFacts) setLink(link string, now time.Time) suspension {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -51,8 +52,7 @@ func (d *deviceFacts) setLink(link string, now time.Time) suspension {
 	return d.updateSuspension(now)
 }
 
-// reevaluate decides anew: a suspension may end by the time that has passed, and the limits
-// may have changed.
+// reevaluate decides again: a suspension may end with time, and limits may have changed.
 func (d *deviceFacts) reevaluate(now time.Time) suspension {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,7 +66,7 @@ func (d *deviceFacts) updateSuspension(now time.Time) suspension {
 	return suspension{before, d.suspended.Reason}
 }
 
-// currentFacts returns the facts for primaries, the refusal included.
+// currentFacts returns the facts for primaries, with the reason for a refusal.
 func (d *deviceFacts) currentFacts() wire.Facts {
 	d.mu.Lock()
 	defer d.mu.Unlock()

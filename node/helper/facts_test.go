@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -21,7 +23,9 @@ import (
 func TestFactsAreTold(t *testing.T) {
 	w := newTestWorld(t, overTCP, "127.0.0.1:0", Config{HSInterface: "lo"})
 	knows := func(n float64) {
-		w.h.SetFacts(facts.Facts{Battery: unit.Percent(n), Links: map[string]facts.Link{"lo": {Metered: wire.MeteredYes}}})
+		w.h.SetFacts(
+			facts.Facts{Battery: unit.Percent(n), Links: map[string]facts.Link{"lo": {Metered: wire.MeteredYes}}},
+		)
 	}
 	want := func(n float64) wire.Facts {
 		return wire.Facts{Battery: unit.Percent(n), Link: "lo", Metered: wire.MeteredYes}
@@ -110,7 +114,8 @@ func TestRests(t *testing.T) {
 	knows(19)
 	for _, l := range []pipe.Hop{p, s} {
 		var r wire.Refuse
-		if _, err := io.Copy(io.Discard, l); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(err.Error(), "rests") {
+		if _, err := io.Copy(io.Discard, l); !errors.As(err, &r) || r.Code != wire.CodeLimit ||
+			!strings.Contains(err.Error(), "rests") {
 			t.Errorf("the subflow ended with %v", err)
 		}
 	}
@@ -118,7 +123,8 @@ func TestRests(t *testing.T) {
 	if got := w.h.Facts().RefusalReason; got != why {
 		t.Errorf("it refuses: %q", got)
 	}
-	if _, err := w.acceptWaiting().Join(t.Context(), w.server, pipe.DefaultWindow); err == nil || !strings.Contains(err.Error(), why) {
+	if _, err := w.acceptWaiting().Join(t.Context(), w.server, pipe.DefaultWindow); err == nil ||
+		!strings.Contains(err.Error(), why) {
 		t.Errorf("joined: %v", err)
 	}
 	knows(50)
@@ -140,7 +146,12 @@ func TestRests(t *testing.T) {
 func TestLimitsOfPolicy(t *testing.T) {
 	var says atomic.Pointer[policy.Limits]
 	says.Store(new(policy.Limits))
-	w := newTestWorld(t, inMemory, "a:1", Config{HSInterface: "lo", MaxTemperature: 50, Limits: func() policy.Limits { return *says.Load() }})
+	w := newTestWorld(
+		t,
+		inMemory,
+		"a:1",
+		Config{HSInterface: "lo", MaxTemperature: 50, Limits: func() policy.Limits { return *says.Load() }},
+	)
 	w.h.SetFacts(facts.Facts{Battery: unit.Percent(30), Power: wire.PowerBattery, Temperature: unit.Celsius(45)})
 	later := time.Now().Add(time.Minute)
 	for _, c := range []struct {
@@ -184,7 +195,8 @@ func TestPaused(t *testing.T) {
 	set(true)
 	for _, l := range []pipe.Hop{p, s} {
 		var r wire.Refuse
-		if _, err := io.Copy(io.Discard, l); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(err.Error(), "paused there") {
+		if _, err := io.Copy(io.Discard, l); !errors.As(err, &r) || r.Code != wire.CodeLimit ||
+			!strings.Contains(err.Error(), "paused there") {
 			t.Errorf("the subflow ended with %v", err)
 		}
 	}
@@ -202,7 +214,9 @@ func TestPaused(t *testing.T) {
 	set(true)
 	expect("this device is paused there")
 	var r wire.Refuse
-	if _, err := next.Join(t.Context(), w.server, pipe.DefaultWindow); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(err.Error(), "mpbond resume") {
+	if _, err := next.Join(t.Context(), w.server, pipe.DefaultWindow); !errors.As(err, &r) ||
+		r.Code != wire.CodeLimit ||
+		!strings.Contains(err.Error(), "mpbond resume") {
 		t.Errorf("joined: %v", err)
 	}
 	set(false)
@@ -219,5 +233,9 @@ func TestRoaming(t *testing.T) {
 		t.Fatal("it was known before")
 	}
 	a.set("127.0.0.1", "192.0.2.2")
-	eventually(t, "the other link is told", func() bool { return w.h.Facts().Link == "lo" && w.h.Facts().Metered == wire.MeteredYes })
+	eventually(
+		t,
+		"the other link is told",
+		func() bool { return w.h.Facts().Link == "lo" && w.h.Facts().Metered == wire.MeteredYes },
+	)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -14,25 +16,24 @@ import (
 
 // Tuning.
 const (
-	// minSearchInterval is how long after a primary is missed it is searched for on the local
-	// networks, and how soon again; later each maxSearchInterval. A search is one packet of each
-	// kind of address on each interface.
+	// minSearchInterval is the delay of the first search for a missing primary on the local
+	// networks, and the first interval; it grows to maxSearchInterval. A search sends one packet
+	// per kind of address and interface.
 	minSearchInterval = 2 * time.Second
 	maxSearchInterval = 30 * time.Second
-	// foundLifetime is how long an address is tried at which nobody has answered
-	// since, and maxFound how many are of one primary: anybody on the network can
-	// claim to be it.
+	// foundLifetime is how long an address without answers is tried, and maxFound bounds the
+	// addresses of one primary: any device on the network can claim to be it.
 	foundLifetime = 3 * time.Minute
 	maxFound      = 8
 )
 
-// finder searches the local networks for primaries to which there is no pipe: one may have
-// another address than it had, or none was ever announced. It owns the addresses at which
-// somebody claims that a primary is, and forgets those that have not worked for foundLifetime.
-// One that is connected is not searched for: a second address of the same link would be a
-// pipe for nothing. Run is called once; the other methods by any goroutine.
+// finder searches the local networks for primaries without a pipe: they may have a new address, or
+// none was announced. It owns the found addresses and forgets those that have not worked for
+// foundLifetime. It does not search for connected primaries: a second address on the same link
+// would make a useless pipe. runSearchLoop is called once; the other methods are safe for
+// concurrent use.
 type finder struct {
-	search func(context.Context) ([]discovery.Found, error) // nil: there is no search
+	search func(context.Context) ([]discovery.Found, error) // nil: no search
 	log    *slog.Logger
 
 	mu    sync.Mutex
@@ -42,7 +43,7 @@ type finder struct {
 // roamingPrimary is a primary that may be searched for.
 type roamingPrimary struct {
 	key       identity.PublicKey
-	connected map[string]bool // the addresses that are called, and whether there is a pipe
+	connected map[string]bool // addresses that are called, and whether there is a pipe
 }
 
 // isMissed reports whether there is no pipe to p.
@@ -54,14 +55,14 @@ func newFinder(log *slog.Logger) *finder {
 	return &finder{log: log, found: map[identity.PublicKey]map[string]time.Time{}}
 }
 
-// runSearchLoop searches until ctx ends, while one of the primaries is missed, and calls changed when
-// there are other addresses.
+// runSearchLoop searches while a primary has no pipe, until ctx ends. It calls changed when there
+// are other addresses.
 func (f *finder) runSearchLoop(ctx context.Context, primaries func() []roamingPrimary, changed func()) {
 	if f.search == nil {
 		return
 	}
 	wait := minSearchInterval
-	t := time.NewTimer(wait) // the addresses that are known come first
+	t := time.NewTimer(wait) // known addresses are tried first
 	defer t.Stop()
 	again := false // others may have answered a little later than the first
 	for {
@@ -88,7 +89,7 @@ func (f *finder) runSearchLoop(ctx context.Context, primaries func() []roamingPr
 	}
 }
 
-// recordFound stores what was found of primaries and reports whether that changes their addresses.
+// recordFound stores the search results for primaries and reports whether their addresses changed.
 func (f *finder) recordFound(now time.Time, primaries []roamingPrimary, list []discovery.Found) (changed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,7 +121,7 @@ func (f *finder) recordFound(now time.Time, primaries []roamingPrimary, list []d
 	return changed
 }
 
-// foundAddresses returns where a primary was found, sorted.
+// foundAddresses returns the found addresses of a primary, sorted.
 func (f *finder) foundAddresses(key identity.PublicKey) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -23,7 +25,10 @@ type fakeLAN struct {
 func (l *fakeLAN) setAddresses(addrs ...string) {
 	list := []discovery.Found{{ID: "AAAA-BBBB-CCCC-DDDD", Addr: netip.MustParseAddrPort("10.0.0.99:7602")}}
 	for _, a := range addrs {
-		list = append(list, discovery.Found{ID: keys().primary.Public().ID().String(), Addr: netip.MustParseAddrPort(a)})
+		list = append(
+			list,
+			discovery.Found{ID: keys().primary.Public().ID().String(), Addr: netip.MustParseAddrPort(a)},
+		)
 	}
 	l.list.Store(&list)
 }
@@ -41,7 +46,12 @@ func (l *fakeLAN) findPrimaries(context.Context) ([]discovery.Found, error) {
 func TestPrimaryIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l fakeLAN
-		w := &testWorld{t: t, pipes: inMemory(), servers: inMemory(), prepare: func(h *Helper) { h.SetDiscovery(l.findPrimaries) }}
+		w := &testWorld{
+			t:       t,
+			pipes:   inMemory(),
+			servers: inMemory(),
+			prepare: func(h *Helper) { h.SetDiscovery(l.findPrimaries) },
+		}
 		w.listenAt("10.0.0.1:7602", "x:1")
 		w.primary = "10.0.0.250:7602" // where it was once
 		w.startHelper(Config{})
@@ -84,7 +94,12 @@ func TestPrimaryIsFound(t *testing.T) {
 func TestLiarsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l fakeLAN
-		w := &testWorld{t: t, pipes: inMemory(), servers: inMemory(), prepare: func(h *Helper) { h.SetDiscovery(l.findPrimaries) }}
+		w := &testWorld{
+			t:       t,
+			pipes:   inMemory(),
+			servers: inMemory(),
+			prepare: func(h *Helper) { h.SetDiscovery(l.findPrimaries) },
+		}
 		w.listenAt("10.0.0.1:7602", "x:1")
 		w.primary = "10.0.0.250:7602"
 		w.startHelper(Config{})
@@ -117,7 +132,13 @@ func TestFoundAddresses(t *testing.T) {
 	f := newFinder(slog.New(slog.DiscardHandler))
 	found := func(hosts ...byte) (list []discovery.Found) {
 		for _, h := range hosts {
-			list = append(list, discovery.Found{ID: key.ID().String(), Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, h}), 7602)})
+			list = append(
+				list,
+				discovery.Found{
+					ID:   key.ID().String(),
+					Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, h}), 7602),
+				},
+			)
 		}
 		return list
 	}

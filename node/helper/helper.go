@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -27,89 +29,87 @@ import (
 
 // Tuning.
 const (
-	defaultBuffer      = 4 * unit.MB // covers 3 s of a hop difference of 10 Mbit/s
+	defaultBuffer      = 4 * unit.MB // covers 3 s of a difference of 10 Mbit/s between the hops
 	defaultMaxSubflows = 64
-	// userTimeout ends a hop that acknowledges nothing. Both receivers read
-	// whatever comes, within the bond's windows, so that a window shut for so
-	// long is a dead end as well.
+	// userTimeout ends a hop that acknowledges nothing. Both receivers always read within the
+	// bond's windows, so a window shut that long is dead, too.
 	userTimeout = time.Minute
 )
 
-// Config is what the helper's part of the configuration file says.
+// Config is the helper's configuration. The toml tags are the keys of the file.
 type Config struct {
-	// Primaries to call: "host:port" of a pipe listener, "NAME"
-	// of a trusted primary to use its addresses from the trust file, or
-	// "NAME@host:port". Empty means all trusted primaries that have addresses;
-	// there may be none yet.
+	// Primaries are the primaries to call: "host:port" of a pipe listener, "NAME" of a trusted
+	// primary to use its addresses from the trust file, or "NAME@host:port". Empty means all
+	// trusted primaries with addresses; there may be none yet.
 	Primaries []string `toml:"primaries"`
-	// Buffer bounds the bytes held per subflow and direction; 0 is 4 MB.
+	// Buffer is the maximum of bytes held per subflow and direction; 0 is 4 MB.
 	Buffer unit.Bytes `toml:"buffer"`
-	// MaxSubflows bounds the subflows relayed at once; 0 is 64.
+	// MaxSubflows is the maximum number of subflows relayed at once; 0 is 64.
 	MaxSubflows int `toml:"max_subflows"`
-	// Feedback is how the state of a pipe reaches the server: "flexible", over the HS-path while that carries data, else
-	// over the pipe and the primary, so that no radio is woken; "fixed-always",
-	// over the HS-path; "fixed-on-demand", over the HS-path while that carries
-	// data, else not at all. Empty is flexible.
+	// Feedback is how the state of a pipe reaches the server: "flexible", over the HS-path while it
+	// carries data, else over the pipe and the primary, so that no radio is woken; "fixed-always",
+	// over the HS-path; "fixed-on-demand", over the HS-path while it carries data, else not at all.
+	// Empty is flexible.
 	Feedback string `toml:"feedback"`
-	// PipeCongestion and HSCongestion name the congestion control of what this device
-	// sends over pipes, and to servers; empty is the system's default.
+	// PipeCongestion and HSCongestion are the congestion control of what this device sends over
+	// pipes, and to servers; empty is the system's default.
 	PipeCongestion string `toml:"pipe_congestion"`
 	HSCongestion   string `toml:"hs_congestion"`
-	// PipeInterface and HSInterface name the interfaces by which pipes go, and what is
-	// carried to and from servers; empty leaves it to the routes.
+	// PipeInterface and HSInterface are the interfaces for pipes, and for HS-paths to servers;
+	// empty leaves it to the routes.
 	PipeInterface string `toml:"pipe_interface"`
 	HSInterface   string `toml:"hs_interface"`
-	// UDP are interfaces by which what is carried to and from servers goes over UDP
-	// instead of TCP, where it gets through and the server serves it (docs/explanation/pbe.md); "any"
-	// is each.
+	// UDP are the interfaces whose HS-paths use UDP instead of TCP, where it gets through and the
+	// server offers it (docs/pbe.md); "any" is all.
 	UDP []string `toml:"udp"`
-	// Cell tells, for interfaces of UDP, where the control messages of their mobile cells
-	// are heard: a table for each, like [cell.wwan0].
-	Cell map[string]device.Cell `toml:"cell"` // for the caller to listen to
-	// BatteryFloor is the battery, in percent, below which this device carries
-	// nothing for others unless it is plugged in; 0 is none.
+	// Cell are the sources of control messages of mobile cells, for interfaces of UDP: a table for
+	// each, like [cell.wwan0].
+	Cell map[string]device.Cell `toml:"cell"` // for the caller, which starts the listeners
+	// BatteryFloor is the battery level, in percent, below which this device carries nothing for
+	// others unless it is plugged in; 0 is none.
 	BatteryFloor int `toml:"battery_floor"`
-	// MaxTemperature is the temperature, in °C, from which on it carries nothing; 0
-	// is none.
+	// MaxTemperature is the temperature, in °C, from which on this device carries nothing; 0 is
+	// none.
 	MaxTemperature float64 `toml:"max_temperature"`
-	// Pair is where a primary calls while a code for pairing holds, "host:port";
-	// empty is ":7603".
+	// Pair is the address where a primary calls while a pairing code is valid, "host:port"; empty
+	// is ":7603".
 	Pair string `toml:"pair"`
-	// API is where requests over TCP and the web console (docs/howto/console.md) are answered, a loopback "host:port"; empty is none.
+	// API is the loopback address of the API over TCP and of the web console (docs/console.md),
+	// "host:port"; empty is none.
 	API string `toml:"api"`
-	// Mark is the firewall mark of all sockets, 0 for none: with a TUN device in
-	// the same process they must go around it.
+	// Mark is the firewall mark of all sockets, 0 for none: with a TUN device in the same process
+	// they must bypass it.
 	Mark int `toml:"-"`
-	// Usage counts what pipes and HS-paths carry; nil: nothing is counted.
+	// Usage counts the bytes of pipes and HS-paths; nil: no counting.
 	Usage *device.Usage `toml:"-"`
-	// DialUDP connects over UDP; nil: it cannot.
+	// DialUDP connects over UDP; nil: unsupported.
 	DialUDP dial.DialUDP `toml:"-"`
-	// Allowed is what a link, or all of them for a primary, may still carry, by the
-	// owner's caps; nil: there are none.
+	// Allowed returns what a link, or all links for a primary, may still carry by the owner's caps;
+	// nil: no caps.
 	Allowed func(of device.CapTarget) policy.Allowance `toml:"-"`
-	// Limits are what the policy file says of this device, for what is left out
-	// here; nil: there is none.
+	// Limits returns the limits of the policy file for this device. They apply where this
+	// configuration sets none; nil: there are none.
 	Limits func() policy.Limits `toml:"-"`
 }
 
-// Identity is who the device is, and whom it trusts.
+// Identity is the key of this device and the devices that it trusts.
 type Identity struct {
 	Key   *identity.Key
 	Trust *identity.Trust
 }
 
-// Helper is the role: it wires the types of this package, and relays what primaries ask for.
-// Make one with New. It has no state of its own. Methods may be called by any goroutine,
-// except those that are to be called before Run.
+// Helper is a running helper. It wires the types of this package and relays what primaries request.
+// New makes one. It has no state of its own. Safe for concurrent use, except methods that must be
+// called before Run.
 type Helper struct {
 	cfg      Config
 	name     string
 	trust    *identity.Trust
 	log      *slog.Logger
-	rec      *trace.Recorder // nil: nothing is traced
+	rec      *trace.Recorder // nil: no trace
 	feedback feedback
 
-	targetsChanged chan struct{} // primaries are to be resolved anew
+	targetsChanged chan struct{} // signals that primaries must be resolved again
 
 	// Pipes to primaries.
 	primaries    primaryList
@@ -131,26 +131,81 @@ type Helper struct {
 	announcer *announcer
 }
 
-// New checks cfg. Name is this device's own, for display at the other ends.
-// Rec, if not nil, records events. Errors are faults of kind Config.
+// New validates cfg. name is this device's name, for display at the other ends. rec, if not nil,
+// records events. Errors are faults of kind Config.
 func New(cfg Config, name string, ids Identity, log *slog.Logger, rec *trace.Recorder) (*Helper, error) {
 	if err := cfg.validate(name); err != nil {
 		return nil, err
 	}
-	h := &Helper{cfg: cfg, name: name, trust: ids.Trust, log: log, rec: rec, feedback: feedbackModes[cfg.Feedback], targetsChanged: make(chan struct{}, 1),
-		primaries: primaryList{cfg.Primaries, ids.Trust}, finder: newFinder(log), targets: new(targetSet), addressWatch: newAddressWatch(),
-		access: newServerAccess(ids.Trust, log), caps: &capChecker{allowance: cfg.Allowed, link: cfg.HSInterface, mark: cfg.Mark},
-		relays: newRelayTable(cfg.MaxSubflows), share: newLinkShare(log), facts: &deviceFacts{limits: cfg.deviceLimits},
+	h := &Helper{
+		cfg:            cfg,
+		name:           name,
+		trust:          ids.Trust,
+		log:            log,
+		rec:            rec,
+		feedback:       feedbackModes[cfg.Feedback],
+		targetsChanged: make(chan struct{}, 1),
+		primaries: primaryList{
+			cfg.Primaries,
+			ids.Trust,
+		},
+		finder:       newFinder(log),
+		targets:      new(targetSet),
+		addressWatch: newAddressWatch(),
+		access: newServerAccess(
+			ids.Trust,
+			log,
+		),
+		caps:   &capChecker{allowance: cfg.Allowed, link: cfg.HSInterface, mark: cfg.Mark},
+		relays: newRelayTable(cfg.MaxSubflows),
+		share:  newLinkShare(log),
+		facts:  &deviceFacts{limits: cfg.deviceLimits},
 	}
 	h.announcer = newAnnouncer(h.facts.currentFacts, func() []identity.PublicKey { return pausedPrimaries(ids.Trust) })
 	paths := &dial.Dialer{UDP: cfg.DialUDP, UDPLinks: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForPath}
-	servers := hsDialer{paths, tcp.Options{Congestion: cfg.HSCongestion, Interface: cfg.HSInterface, Mark: cfg.Mark, UserTimeout: userTimeout, KeepAlive: tcp.RadioKeepAlive}}
+	servers := hsDialer{
+		paths,
+		tcp.Options{
+			Congestion:  cfg.HSCongestion,
+			Interface:   cfg.HSInterface,
+			Mark:        cfg.Mark,
+			UserTimeout: userTimeout,
+			KeepAlive:   tcp.RadioKeepAlive,
+		},
+	}
 	h.servers = &serverDialer{dialer: servers, udpDialer: paths, access: h.access, caps: h.caps, name: name}
-	h.trouble = &troubleReporter{key: ids.Key, name: name, trust: ids.Trust, log: log, targets: h.targets, servers: servers, wall: wallClock,
-		suspended: func() bool { return h.Facts().RefusalReason != "" }}
-	h.calls = &pipeCaller{key: ids.Key, name: name, trust: ids.Trust, log: log, rec: rec, announcer: h.announcer, onServers: h.access.storeServers, onTaken: h.serveRequest,
-		carrier: pipe.Any{pipe.TCP(tcp.Options{Congestion: cfg.PipeCongestion, Interface: cfg.PipeInterface, Mark: cfg.Mark, UserTimeout: userTimeout, Ledger: cfg.Usage.LedgerFor(policy.ForPipe)}),
-			pipe.RFCOMM{}}}
+	h.trouble = &troubleReporter{
+		key:       ids.Key,
+		name:      name,
+		trust:     ids.Trust,
+		log:       log,
+		targets:   h.targets,
+		servers:   servers,
+		wall:      wallClock,
+		suspended: func() bool { return h.Facts().RefusalReason != "" },
+	}
+	h.calls = &pipeCaller{
+		key:       ids.Key,
+		name:      name,
+		trust:     ids.Trust,
+		log:       log,
+		rec:       rec,
+		announcer: h.announcer,
+		onServers: h.access.storeServers,
+		onTaken:   h.serveRequest,
+		carrier: pipe.Any{
+			pipe.TCP(
+				tcp.Options{
+					Congestion:  cfg.PipeCongestion,
+					Interface:   cfg.PipeInterface,
+					Mark:        cfg.Mark,
+					UserTimeout: userTimeout,
+					Ledger:      cfg.Usage.LedgerFor(policy.ForPipe),
+				},
+			),
+			pipe.RFCOMM{},
+		},
+	}
 	list, err := h.primaries.resolveTargets(h.finder.foundAddresses)
 	if err != nil {
 		return nil, configError(err, "see `mpbond trust list`; write primaries as NAME@host:port")
@@ -164,7 +219,7 @@ func configError(err error, hint string) error {
 	return fault.New(fault.Config, fmt.Errorf("helper: %w", err), hint)
 }
 
-// validate fills in defaults, and returns what is wrong with c on a device of that name.
+// validate sets defaults and returns the first problem of c, on a device with that name.
 func (c *Config) validate(name string) error {
 	if c.Buffer == 0 {
 		c.Buffer = defaultBuffer
@@ -179,7 +234,10 @@ func (c *Config) validate(name string) error {
 		return configError(fmt.Errorf("max_subflows = %d", c.MaxSubflows), "it must be positive")
 	}
 	if feedbackModes[c.Feedback] == nil {
-		return configError(fmt.Errorf("feedback %q is not known", c.Feedback), "there are: "+strings.Join(FeedbackModes(), ", "))
+		return configError(
+			fmt.Errorf("feedback %q is not known", c.Feedback),
+			"there are: "+strings.Join(FeedbackModes(), ", "),
+		)
 	}
 	if err := tcp.CheckCongestion(c.PipeCongestion, false); err != nil {
 		return fmt.Errorf("pipe_congestion: %w", err)
@@ -194,7 +252,10 @@ func (c *Config) validate(name string) error {
 		return err
 	}
 	if len(name) > wire.MaxName {
-		return configError(fmt.Errorf("the name %.20q… is too long", name), fmt.Sprintf("at most %d bytes", wire.MaxName))
+		return configError(
+			fmt.Errorf("the name %.20q… is too long", name),
+			fmt.Sprintf("at most %d bytes", wire.MaxName),
+		)
 	}
 	if _, err := (policy.Limits{BatteryFloor: c.BatteryFloor, MaxTemperature: c.MaxTemperature}).Check(); err != nil {
 		return configError(err, "see battery_floor and max_temperature in helper.toml")
@@ -202,32 +263,36 @@ func (c *Config) validate(name string) error {
 	return nil
 }
 
-// deviceLimits returns the owner's limits: as the configuration says, else as the policy file does.
+// deviceLimits returns the owner's limits: of the configuration, else of the policy file.
 func (c Config) deviceLimits() policy.Limits {
 	var l policy.Limits
 	if c.Limits != nil {
 		l = c.Limits()
 	}
-	return policy.Limits{BatteryFloor: cmp.Or(c.BatteryFloor, l.BatteryFloor), MaxTemperature: cmp.Or(c.MaxTemperature, l.MaxTemperature)}
+	return policy.Limits{
+		BatteryFloor:   cmp.Or(c.BatteryFloor, l.BatteryFloor),
+		MaxTemperature: cmp.Or(c.MaxTemperature, l.MaxTemperature),
+	}
 }
 
-// SetDiscovery has find search for primaries on the local networks; without it there is no
-// search. It must be called before Run.
+// SetDiscovery sets the function that searches for primaries on the local networks; without it
+// there is no search. It must be called before Run.
 func (h *Helper) SetDiscovery(find func(context.Context) ([]discovery.Found, error)) {
 	h.finder.search = find
 }
 
-// SetOwnFlows counts what a primary in this process moves over its direct subflows as the
-// owner's traffic, each by a key that is never used again. It must be called before Run.
+// SetOwnFlows sets the function that returns the direct subflows of a primary in this process.
+// Their bytes count as the owner's traffic. Keys must never be reused. It must be called before
+// Run.
 func (h *Helper) SetOwnFlows(own func() map[string]device.ConnBytes) { h.share.ownFlows = own }
 
-// CountShared returns a ledger for connections that carry something for other devices without
-// a bond, as onloading does: what they move counts as shared, not as the owner's. They are
-// passed on to next, which may be nil.
+// CountShared returns a ledger for connections that serve other devices without a bond, such as
+// onloading. Their bytes count as shared, not as the owner's. It passes them on to next, which may
+// be nil.
 func (h *Helper) CountShared(next tcp.Ledger) tcp.Ledger { return h.share.newLedger(next) }
 
-// Run offers pipes and relays until ctx ends; it then closes everything and
-// returns ctx's error. Networks that do not answer are tried again for ever.
+// Run offers pipes and relays subflows until ctx ends; it then closes everything and returns ctx's
+// error. It never gives up on networks that do not answer.
 func (h *Helper) Run(ctx context.Context) error {
 	h.announcer.sendChanges()
 	var all sync.WaitGroup
@@ -251,24 +316,22 @@ func (h *Helper) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// TrustChanged acts on the trust file after it was read again: new primaries
-// are offered pipes; what is there for devices that are not in it any more ends
-// at once.
+// TrustChanged applies a changed trust file. New primaries are offered pipes; pipes and subflows of
+// devices that are no longer in it end at once.
 func (h *Helper) TrustChanged() {
 	h.calls.callNow.fireSignal()
 	h.scheduleTargetUpdate()
 }
 
-// scheduleTargetUpdate has Run resolve the primaries anew.
+// scheduleTargetUpdate makes Run resolve the primaries again.
 func (h *Helper) scheduleTargetUpdate() {
 	select {
 	case h.targetsChanged <- struct{}{}:
-	default: // Run is about to look
+	default: // an update is already scheduled
 	}
 }
 
-// updateTargets makes the targets what the trust file says now, and ends what is carried but not
-// wanted any more.
+// updateTargets resolves the targets from the trust file and ends what is no longer allowed.
 func (h *Helper) updateTargets(ctx context.Context) {
 	list, err := h.primaries.resolveTargets(h.finder.foundAddresses)
 	if err != nil {
@@ -284,8 +347,8 @@ func (h *Helper) updateTargets(ctx context.Context) {
 		}
 		return nil
 	})
-	// Before what is paused ends: a primary that knows why does not ask at once for another
-	// subflow. It may wait for a primary that does not read.
+	// Announce before ending what is paused: a primary that knows the reason does not request
+	// another subflow at once. This may wait for a primary that does not read.
 	h.announcer.sendChanges()
 	h.relays.closeWhere(unwanted)
 }
@@ -298,17 +361,15 @@ func (h *Helper) roamingPrimaries() (list []roamingPrimary) {
 	return list
 }
 
-// Refusals returns the primaries with which no pipe can be made since one of the two
-// ends refuses the other.
+// Refusals returns the primaries that refuse this device, or that it refuses.
 func (h *Helper) Refusals() []refusal.Record { return h.calls.refused.Refusals(time.Now()) }
 
-// SetFacts takes what is known of this device now, and announces it to the primaries,
-// on pipes that wait and on those that carry subflows.
+// SetFacts sets the facts of this device and announces them to primaries, on all pipes.
 func (h *Helper) SetFacts(f facts.Facts) {
 	h.applySuspension(h.facts.setFacts(f, h.linkInUse(), time.Now()))
 }
 
-// applySuspension ends all subflows if this device is suspended, and announces what has changed.
+// applySuspension ends all subflows if this device is suspended, and announces changes.
 func (h *Helper) applySuspension(s suspension) {
 	switch {
 	case s.before == "" && s.now != "":
@@ -324,11 +385,10 @@ func (h *Helper) applySuspension(s suspension) {
 	h.announcer.sendChanges()
 }
 
-// Facts returns what primaries receive of this device.
+// Facts returns the facts that primaries receive.
 func (h *Helper) Facts() wire.Facts { return h.facts.currentFacts() }
 
-// linkInUse returns the interface by which servers are reached, "" where that is not
-// known.
+// linkInUse returns the interface that reaches servers, "" if unknown.
 func (h *Helper) linkInUse() string {
 	if h.cfg.HSInterface != "" {
 		return h.cfg.HSInterface
@@ -344,7 +404,7 @@ func (h *Helper) linkInUse() string {
 	return ""
 }
 
-// pausedPrimaries returns the primaries that are paused.
+// pausedPrimaries returns the paused primaries.
 func pausedPrimaries(trust *identity.Trust) (list []identity.PublicKey) {
 	for _, p := range trust.ByRole(identity.RolePrimary) {
 		if p.Paused {

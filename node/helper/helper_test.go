@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -366,7 +368,8 @@ func TestBadConfig(t *testing.T) {
 	check := func(cfg Config, says string) {
 		t.Helper()
 		if _, err := New(cfg, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil); !fault.Is(err, fault.Config) ||
-			fault.HintOf(err) == "" || !strings.Contains(err.Error(), says) {
+			fault.HintOf(err) == "" ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}
@@ -388,7 +391,13 @@ func TestBadConfig(t *testing.T) {
 	check(Config{Primaries: []string{"laptop"}}, "no address")
 	check(Config{Primaries: []string{"h:1"}}, "2 trusted primaries")
 	check(Config{Primaries: []string{"laptop@h"}}, "no host:port")
-	h, err := New(Config{Primaries: []string{"laptop@h:1", "tablet@h:1", "laptop@h:1"}}, "phone", Identity{keys().helper, trust}, slog.New(slog.DiscardHandler), nil)
+	h, err := New(
+		Config{Primaries: []string{"laptop@h:1", "tablet@h:1", "laptop@h:1"}},
+		"phone",
+		Identity{keys().helper, trust},
+		slog.New(slog.DiscardHandler),
+		nil,
+	)
 	if err != nil || len(h.targets.listTargets()) != 2 {
 		t.Errorf("%v, %v", h, err)
 	}
@@ -405,7 +414,8 @@ func TestRename(t *testing.T) {
 		w.h.TrustChanged()
 		synctest.Wait()
 		st := w.h.Status()
-		if len(st.Pipes) != 1 || len(st.Subflows) != 1 || st.Pipes[0].Primary != "notebook" || st.Subflows[0].Primary != "notebook" {
+		if len(st.Pipes) != 1 || len(st.Subflows) != 1 || st.Pipes[0].Primary != "notebook" ||
+			st.Subflows[0].Primary != "notebook" {
 			t.Errorf("%+v", st)
 		}
 		p.Close()

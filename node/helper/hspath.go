@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -18,7 +20,7 @@ import (
 	"mpbond/node/dial"
 )
 
-// dialer makes the connection of an HS-path.
+// dialer opens the connection of an HS-path.
 type dialer interface {
 	Dial(ctx context.Context, addr string) (pipe.Conn, error)
 }
@@ -42,21 +44,25 @@ func (p hsDialer) Dial(ctx context.Context, addr string) (pipe.Conn, error) {
 	return c, nil
 }
 
-// serverDialer makes the HS-paths of subflows: it dials a server, unless a cap is used up or
-// the address leads to this device itself, and begins the handshake. It stores nothing but
-// what paths remembers of UDP; whether the primary may be carried there at all is its
-// caller's to check. Methods may be called by any goroutine.
+// serverDialer opens the HS-paths of subflows. It dials a server, unless a cap is used up or the
+// address leads to this device, and starts the handshake. Its caller must check that the primary
+// may use the server. It has no state besides what udpDialer remembers of UDP. Safe for concurrent
+// use.
 type serverDialer struct {
 	dialer    // a fake in tests
 	udpDialer *dial.Dialer
 	access    *serverAccess
 	caps      *capChecker
-	name      string // this device's, for display
+	name      string // of this device, for display
 }
 
-// connectServer makes the HS-path that a primary asks for, and returns its interface, "" if that
-// is not known. On an error the code says what to answer, and nothing is left open.
-func (d *serverDialer) connectServer(ctx context.Context, primary identity.Peer, q pipe.Request) (hs *pipe.HSPath, link string, code wire.Code, err error) {
+// connectServer opens the HS-path that a primary requests. It returns its interface, "" if unknown.
+// On an error it returns the code for the answer and leaves nothing open.
+func (d *serverDialer) connectServer(
+	ctx context.Context,
+	primary identity.Peer,
+	q pipe.Request,
+) (hs *pipe.HSPath, link string, code wire.Code, err error) {
 	if err := d.caps.checkServerCap(ctx, primary, q.Server); err != nil {
 		return nil, "", wire.CodeLimit, err
 	}
@@ -66,13 +72,17 @@ func (d *serverDialer) connectServer(ctx context.Context, primary identity.Peer,
 	}
 	countForPrimary(conn, primary)
 	link = cmp.Or(d.caps.link, device.InterfaceOf(conn.LocalAddr()))
-	if err := d.caps.checkCap(device.CapTarget{Link: link}); err != nil { // it need not be the one that the routes told
+	if err := d.caps.checkCap(device.CapTarget{Link: link}); err != nil { // may differ from the predicted route
 		conn.Close()
 		return nil, "", wire.CodeLimit, err
 	}
 	if !d.access.ownsServer(q.Server) && leadsToSelf(q.Server, conn.LocalAddr(), conn.RemoteAddr()) {
 		conn.Close()
-		return nil, "", wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q leads to the helper itself", q.Server), "give the server another address")
+		return nil, "", wire.CodeForbidden, fault.New(
+			fault.Permission,
+			fmt.Errorf("%q leads to the helper itself", q.Server),
+			"give the server another address",
+		)
 	}
 	if hs, err = pipe.DialHS(ctx, conn, d.name, q.Key); err != nil {
 		return nil, "", dialCode(err), err
@@ -80,32 +90,32 @@ func (d *serverDialer) connectServer(ctx context.Context, primary identity.Peer,
 	return hs, link, 0, nil
 }
 
-// errNoUDPAnswer is that the server never said anything.
+// errNoUDPAnswer is the error that the server never answered over UDP.
 var errNoUDPAnswer = errors.New("nothing came back over UDP")
 
-// errUDPSilent is that the server says nothing any more.
+// errUDPSilent is the error that the server stopped answering over UDP.
 var errUDPSilent = errors.New("nothing comes back over UDP any more")
 
-// silenceLimit is how long an HS-path that ends was mute if that is why: its primary gives
-// up a subflow that is silent for 3 s, and it is looked at each addressInterval.
+// silenceLimit is the silence after which an HS-path counts as ended by it. Its primary gives up a
+// subflow after 3 s of silence, and HS-paths are checked every addressInterval.
 const silenceLimit = 1500 * time.Millisecond
 
-// silenceMeter is since when nothing comes by an HS-path, though what was sent waits for its
-// acknowledgement.
+// silenceMeter measures how long nothing has arrived on an HS-path while sent data is
+// unacknowledged.
 type silenceMeter struct {
 	acked, received uint64
-	since           time.Time // the last look at which all was well
+	since           time.Time // the last check without silence
 }
 
-// observeHop is called each addressInterval.
+// observeHop updates the meter. It is called every addressInterval.
 func (m *silenceMeter) observeHop(now time.Time, hs estimate.Hop) {
 	if m.since.IsZero() || hs.Queue == 0 || hs.Acked != m.acked || hs.Received != m.received {
 		*m = silenceMeter{hs.Acked, hs.Received, now}
 	}
 }
 
-// silenceError is errUDPSilent if an HS-path that ended then, for that reason, had fallen silent,
-// else nil.
+// silenceError returns errUDPSilent if an HS-path that ended at that time for that reason was
+// silent, else nil.
 func (m silenceMeter) silenceError(ended time.Time, why error) error {
 	if m.since.IsZero() || ended.Sub(m.since) < silenceLimit || errors.Is(why, errAddress) {
 		return nil
@@ -113,10 +123,9 @@ func (m silenceMeter) silenceError(ended time.Time, why error) error {
 	return errUDPSilent
 }
 
-// reportEnded reports to the dialer of an HS-path over UDP that has ended how it went, since some
-// networks let through the beginning alone: whether the server never answered the
-// handshake that its primary waited for, or said nothing any more at the end. It began
-// at a time, and err is why it ended.
+// reportEnded reports to the UDP dialer how an HS-path over UDP ended, since some networks let only
+// the beginning through: the server never answered the handshake, or stopped answering. began is
+// its start, err why it ended.
 func (d *serverDialer) reportEnded(s *subflow, began time.Time, err error) {
 	c, now := s.hs.Conn(), time.Now()
 	switch {
@@ -127,18 +136,17 @@ func (d *serverDialer) reportEnded(s *subflow, began time.Time, err error) {
 	}
 }
 
-// maxMoveTries is how many times, one each addressInterval, an HS-path that has lost its
-// address looks for another one, until it is given up: about as long as the primary
-// waits for a silent subflow.
+// maxMoveTries is how often, every addressInterval, an HS-path that lost its address tries to move
+// before it is given up. A primary waits about as long for a silent subflow.
 const maxMoveTries = 3
 
-// addressMoves is what has become of an HS-path that lost its address.
+// addressMoves counts the moves of an HS-path that lost its address.
 type addressMoves struct {
 	count, failed int
 }
 
-// moveConn has an HS-path go on from another address of its interface. False: it cannot,
-// or no longer waits for one.
+// moveConn moves an HS-path to another address of its interface. It returns false if that is
+// impossible or failed too often.
 func (m *addressMoves) moveConn(c net.Conn) bool {
 	switch err := dial.Move(c); {
 	case err == nil:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -131,7 +133,14 @@ func (c *dialedConn) Close() error         { c.d.open--; return c.Conn.Close() }
 func TestServerDialer(t *testing.T) {
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	if err == nil {
-		err = trust.Add(identity.Peer{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: keys().server.Public(), Addresses: []string{"own.example.org:7600"}})
+		err = trust.Add(
+			identity.Peer{
+				Name:      "home",
+				Roles:     []identity.Role{identity.RoleServer},
+				Key:       keys().server.Public(),
+				Addresses: []string{"own.example.org:7600"},
+			},
+		)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +169,11 @@ func TestServerDialer(t *testing.T) {
 				}
 				return policy.Allowance{}
 			}}}
-		hs, link, code, err := d.connectServer(t.Context(), identity.Peer{Key: keys().primary.Public()}, pipe.Request{Server: c.server})
+		hs, link, code, err := d.connectServer(
+			t.Context(),
+			identity.Peer{Key: keys().primary.Public()},
+			pipe.Request{Server: c.server},
+		)
 		if code != c.code || (err == nil) != (c.code == 0) || err == nil && link != "wwan0" {
 			t.Errorf("%s: over %q, code %v, %v", name, link, code, err)
 		}

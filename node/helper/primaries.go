@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -10,17 +12,17 @@ import (
 	"mpbond/base/identity"
 )
 
-// primaryList names the primaries to call: the entries of the configuration, or all that
-// the trust file has an address for. It has no state of its own and reads the trust file
-// as it is at each call. Methods may be called by any goroutine.
+// primaryList lists the primaries to call: the entries of the configuration, or all with an address
+// in the trust file. It has no state and reads the trust file at each call. Safe for concurrent
+// use.
 type primaryList struct {
 	entries []string // see Config.Primaries
 	trust   *identity.Trust
 }
 
-// resolveTargets returns a target for each address of a primary that the entries and the trust
-// file name now, and for those that found returns besides. Entries that name none are left
-// out; err is of the first one.
+// resolveTargets returns a target for each address of the primaries in the entries and the trust
+// file, and for those that found returns. It skips entries that match no primary; err is of the
+// first one.
 func (l primaryList) resolveTargets(found func(identity.PublicKey) []string) (list []*target, err error) {
 	add := func(p identity.Peer, addrs []string) {
 		for _, a := range addrs {
@@ -62,13 +64,17 @@ func (l primaryList) resolveEntry(entry string) (p identity.Peer, addrs []string
 		case !at:
 			return p, p.Addresses, nil
 		}
-		if _, _, err := net.SplitHostPort(strings.TrimPrefix(addr, "tcp://")); err != nil && !strings.HasPrefix(addr, "rfcomm://") {
+		if _, _, err := net.SplitHostPort(strings.TrimPrefix(addr, "tcp://")); err != nil &&
+			!strings.HasPrefix(addr, "rfcomm://") {
 			return p, nil, fmt.Errorf("primary %q: %q is no host:port", entry, addr)
 		}
 		return p, []string{addr}, nil
 	}
 	known := l.trust.ByRole(identity.RolePrimary)
-	listed := slices.DeleteFunc(slices.Clone(known), func(p identity.Peer) bool { return !containsAddress(p.Addresses, entry) })
+	listed := slices.DeleteFunc(
+		slices.Clone(known),
+		func(p identity.Peer) bool { return !containsAddress(p.Addresses, entry) },
+	)
 	if len(listed) > 0 {
 		known = listed
 	}
@@ -78,8 +84,8 @@ func (l primaryList) resolveEntry(entry string) (p identity.Peer, addrs []string
 	return known[0], []string{entry}, nil
 }
 
-// roamingPrimaries returns the primaries that are helped wherever they are. One that is known to be
-// on this machine need not be searched for on networks.
+// roamingPrimaries returns the primaries that are helped wherever they are. It omits primaries
+// known to be on this machine.
 func (l primaryList) roamingPrimaries() []identity.Peer {
 	return slices.DeleteFunc(l.trust.ByRole(identity.RolePrimary), func(p identity.Peer) bool {
 		return len(l.entries) > 0 && !slices.Contains(l.entries, p.Name) ||

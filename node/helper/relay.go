@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -16,37 +18,36 @@ import (
 
 // Tuning.
 const (
-	// The segments that are written at once: the whole packets that the hop
-	// carries in segmentTime, within these bounds. On a pipe each is a TLS
-	// record, of which the primary has nothing before it has all: large ones
-	// save system calls, but on a slow pipe they come late.
+	// Sizes of writes: the whole packets that the hop carries in segmentTime, within these bounds.
+	// On a pipe each write is a TLS record, which the primary reads only when complete: large ones
+	// save system calls, but arrive late on a slow pipe.
 	segmentTime   = 5 * time.Millisecond
 	minSegment    = packetSize - frameOverhead
 	maxSegment    = 64<<10 - wire.HeaderLen // one HOP_DATA, four TLS records
-	packetSize    = 1448                    // what TCP usually carries in one
+	packetSize    = 1448                    // usual TCP payload of a packet
 	frameOverhead = wire.HeaderLen + 22     // of HOP_DATA and TLS 1.3 (RFC 8446 section 5.2)
-	// lingerTimeout is how long a relay waits for the second direction to end
-	// after the first, once nothing moves.
+	// lingerTimeout is how long a relay waits for the second direction to end after the first, once
+	// nothing moves.
 	lingerTimeout = 5 * time.Second
 	// refuseTimeout bounds the attempt to tell a hop why it ends.
 	refuseTimeout = time.Second
 )
 
-// relay is the connection split of one subflow: two TCP control loops with a
-// bounded buffer between them, in each direction.
+// relay is the connection split of one subflow: two TCP control loops with a bounded buffer between
+// them, in each direction.
 //
 //	up:   pipe -> read -> ring -> write -> HS-path
 //	down: pipe <- write <- ring <- read <- HS-path
 //
-// A direction that ends in order is delivered to its last byte, and its end is
-// passed on. When both have ended, or one hop fails, both hops are closed.
+// A direction that ends in order is delivered to its last byte, and its end is passed on. When both
+// have ended, or one hop fails, both hops are closed.
 type relay struct {
 	pipe          *pipe.Link
 	hs            *pipe.HSPath
 	up, down      direction
-	hasPipeChoice func() bool // the primary has a choice of pipes; nil: it has not
+	hasPipeChoice func() bool // the primary has several pipes; nil: it has not
 
-	ended atomic.Int32 // directions
+	ended atomic.Int32 // number of ended directions
 	once  sync.Once
 	done  chan struct{}
 	err   error // set before done is closed
@@ -56,9 +57,9 @@ type relay struct {
 type direction struct {
 	in, out         pipe.Hop
 	ring            *pipe.Ring
-	keepsUntilAcked bool          // the ring holds bytes until the far end has them
-	bytesRead       atomic.Uint64 // bytes that came from in
-	segment         atomic.Int64  // how much to write at once
+	keepsUntilAcked bool          // the ring keeps bytes until the far end has them
+	bytesRead       atomic.Uint64 // from in
+	segment         atomic.Int64  // size of a write
 	rate            atomic.Int64  // of out, as last reported
 
 	reporterAsleep atomic.Bool   // the reporter waits for data
@@ -80,9 +81,9 @@ func (d *direction) initDirection(in, out pipe.Hop, buffer int, wake chan struct
 	d.segment.Store(minSegment)
 }
 
-// runRelay relays until both hops are closed, and returns nil if both directions
-// ended in order. Close, from another goroutine, ends it early. Told, if not
-// nil, is called with each report that leaves.
+// runRelay relays until both hops are closed. It returns nil if both directions ended in order.
+// closeRelay, from another goroutine, ends it early. traceReport, if not nil, gets each sent
+// report.
 func (r *relay) runRelay(mode feedback, traceReport func(trace.Event)) error {
 	var all sync.WaitGroup
 	for _, d := range []*direction{&r.up, &r.down} {
@@ -101,17 +102,17 @@ func (r *relay) runRelay(mode feedback, traceReport func(trace.Event)) error {
 	return r.err
 }
 
-// fillRing reads into the ring, as long as there is room.
+// fillRing reads into the ring while there is room.
 func (r *relay) fillRing(d *direction) {
 	var waste []byte
 	for {
 		p := d.ring.WaitSpace()
-		if p == nil { // the other hop takes nothing any more
+		if p == nil { // the other hop accepts nothing more
 			if waste == nil {
 				waste = make([]byte, 16<<10)
 				_ = d.in.SetReadDeadline(time.Now().Add(lingerTimeout))
 			}
-			p = waste // read on: to close with data unread would reset the connection, and cut what we still send on it
+			p = waste // read on: closing with unread data would reset the connection and cut what we still send on it
 		}
 		n, err := d.in.Read(p)
 		if n > 0 {
@@ -137,15 +138,15 @@ func (r *relay) fillRing(d *direction) {
 	}
 }
 
-// drainRing writes from the ring, as late as it can: the backlog shall lie here,
-// where it is counted, and not in the kernel.
+// drainRing writes from the ring as late as it can, so that the backlog stays in the ring, where it
+// is counted, and not in the kernel.
 func (r *relay) drainRing(d *direction) {
 	for d.ring.WaitReady() {
 		err := d.out.WaitWritable()
 		if err == nil {
 			b := d.ring.Peek(int(d.segment.Load()))
 			if d.keepsUntilAcked {
-				d.ring.MarkSent(len(b)) // the pipe may want it again
+				d.ring.MarkSent(len(b)) // the pipe may need it again
 				_, err = d.out.Write(b)
 			} else {
 				_, err = d.out.Write(b)
@@ -153,11 +154,11 @@ func (r *relay) drainRing(d *direction) {
 			}
 		}
 		if err != nil {
-			// The hop is gone, or its far end takes nothing more. Which, its
-			// reader will find, after what has still come from there.
+			// The hop failed, or its far end accepts nothing more. Its reader finds out which,
+			// after all received data.
 			d.ring.Kill()
 			if d.keepsUntilAcked && r.pipe.HasEnded() {
-				r.closeRelay(fmt.Errorf("writing to the primary: %w", err)) // nobody may be reading from it any more
+				r.closeRelay(fmt.Errorf("writing to the primary: %w", err)) // there may be no reader left
 			}
 			return
 		}
@@ -174,8 +175,8 @@ func (r *relay) peerName(h pipe.Hop) string {
 	return "the server"
 }
 
-// closeRelay ends the relay at once. The first reason counts: nil if both
-// directions have ended in order. Otherwise both ends are told.
+// closeRelay ends the relay at once. The first reason counts; nil means that both directions ended
+// in order. Otherwise both ends are told the reason.
 func (r *relay) closeRelay(err error) {
 	r.once.Do(func() {
 		r.err = err
@@ -183,7 +184,7 @@ func (r *relay) closeRelay(err error) {
 		r.up.ring.Kill()
 		r.down.ring.Kill()
 		if errors.As(err, new(capError)) {
-			_ = r.hs.Abort() // before another byte comes by it
+			_ = r.hs.Abort() // no further byte may arrive
 			go func() {      // ends by the deadline
 				r.sendRefusal(r.pipe)
 				r.pipe.Close()
@@ -206,8 +207,7 @@ func (r *relay) sendRefusal(h pipe.Hop) {
 	_ = h.Refuse(f.Code, f.Text)
 }
 
-// refusalOf returns the REFUSE for both ends after err: what the server said, if it
-// is the one who refused.
+// refusalOf returns the REFUSE for both ends after err. If the server refused, it is the server's.
 func refusalOf(err error) wire.Refuse {
 	var f wire.Refuse
 	switch {
@@ -223,7 +223,7 @@ func refusalOf(err error) wire.Refuse {
 	return wire.Refuse{Code: wire.CodeConnReset, Text: "the helper lost the subflow: " + err.Error()}
 }
 
-// endReason is why a relay has ended.
+// endReason returns why a relay has ended.
 func endReason(err error) string {
 	if err == nil {
 		return "both directions have ended"

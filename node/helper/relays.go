@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -15,30 +17,28 @@ import (
 	"mpbond/link/wire"
 )
 
-// relayTable holds the subflows that a helper relays, and bounds their number. A subflow
-// takes a place before it is connected (reserve), is added when both of its hops are there,
-// and removed when its relay has ended. The table closes relays but never waits for one;
-// who runs a relay owns it. mu guards the set alone: what is known of one subflow has its
-// own lock. Methods may be called by any goroutine.
+// relayTable holds the subflows that a helper relays and bounds their number. A subflow takes a
+// slot before it connects (reserveSlot), is added when both hops are connected, and removed when
+// its relay has ended. The table closes relays but never waits for one; who runs a relay owns it.
+// mu guards the set only: each subflow has its own lock. Safe for concurrent use.
 type relayTable struct {
 	maxSubflows int
 
 	mu          sync.Mutex
 	subflows    map[*subflow]struct{}
-	slots       int    // of the set and those reserved
-	openedCount uint64 // relays there were, for their numbers
-	endedBytes  uint64 // bytes of relays that have ended
+	slots       int    // of subflows and reservations
+	openedCount uint64 // all relays so far, for their numbers
+	endedBytes  uint64 // of ended relays
 }
 
-// subflow is one relay and what is known of it. The fields above mu do not change once it
-// is in the table.
+// subflow is one relay and its state. The fields above mu do not change once it is in the table.
 type subflow struct {
 	*relay
-	number  uint64 // in the trace and the api, from 1
+	number  uint64 // in the trace and the API, from 1
 	primary identity.Peer
 	server  string
 	since   time.Time
-	link    string // interface of the HS-path, "" if it is not known
+	link    string // interface of the HS-path, "" if unknown
 	share   *sharedRelay
 
 	mu      sync.Mutex
@@ -51,13 +51,17 @@ func newRelayTable(limit int) *relayTable {
 	return &relayTable{maxSubflows: limit, subflows: map[*subflow]struct{}{}}
 }
 
-// reserveSlot takes a place for a subflow, or fails with fault.Limit. The place is given back by
-// release, or by remove once a subflow was added.
+// reserveSlot takes a slot for a subflow, or fails with fault.Limit. releaseSlot gives it back, or
+// removeSubflow once the subflow was added.
 func (t *relayTable) reserveSlot() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.slots >= t.maxSubflows {
-		return fault.New(fault.Limit, fmt.Errorf("it relays %d subflows already", t.maxSubflows), "raise max_subflows there")
+		return fault.New(
+			fault.Limit,
+			fmt.Errorf("it relays %d subflows already", t.maxSubflows),
+			"raise max_subflows there",
+		)
 	}
 	t.slots++
 	return nil
@@ -69,7 +73,7 @@ func (t *relayTable) releaseSlot() {
 	t.slots--
 }
 
-// addSubflow gives s, whose place is reserved, its number.
+// addSubflow adds s, whose slot is reserved, and sets its number.
 func (t *relayTable) addSubflow(s *subflow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,7 +82,7 @@ func (t *relayTable) addSubflow(s *subflow) {
 	t.subflows[s] = struct{}{}
 }
 
-// removeSubflow takes out s, whose relay has ended.
+// removeSubflow removes s, whose relay has ended.
 func (t *relayTable) removeSubflow(s *subflow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,7 +97,7 @@ func (t *relayTable) listSubflows() []*subflow {
 	return list
 }
 
-// listWithBytes returns the subflows, oldest first, and the bytes of all that there were.
+// listWithBytes returns the subflows, oldest first, and the bytes of all relays so far.
 func (t *relayTable) listWithBytes() (list []*subflow, bytes uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,7 +110,7 @@ func (t *relayTable) listWithBytes() (list []*subflow, bytes uint64) {
 	return list, bytes
 }
 
-// findPipe returns the pipe of a primary's subflow, nil if there is none of that token.
+// findPipe returns the pipe of a primary's subflow with that token, or nil.
 func (t *relayTable) findPipe(token wire.Token, primary identity.PublicKey) *pipe.Link {
 	for _, s := range t.listSubflows() {
 		if s.pipe.Token() == token && s.primary.Key == primary {
@@ -116,8 +120,8 @@ func (t *relayTable) findPipe(token wire.Token, primary identity.PublicKey) *pip
 	return nil
 }
 
-// closeWhere closes each subflow for which why returns an error, with that error, and
-// returns how many these are.
+// closeWhere closes each subflow for which why returns an error, with that error. It returns their
+// number.
 func (t *relayTable) closeWhere(why func(*subflow) error) (n int) {
 	for _, s := range t.listSubflows() {
 		err := why(s)
@@ -125,16 +129,16 @@ func (t *relayTable) closeWhere(why func(*subflow) error) (n int) {
 		case err == nil:
 			continue
 		case errors.As(err, new(capError)):
-			s.closeRelay(err) // before another byte is counted; it does not block
+			s.closeRelay(err) // before another byte is counted; does not block
 		default:
-			go s.closeRelay(err) // it may wait for its TLS to say goodbye
+			go s.closeRelay(err) // may wait for the TLS close
 		}
 		n++
 	}
 	return n
 }
 
-// lastLocalAddr returns the address that the newest HS-path goes from, nil if there is none.
+// lastLocalAddr returns the local address of the newest HS-path, or nil.
 func (t *relayTable) lastLocalAddr() net.Addr {
 	if list := t.listSubflows(); len(list) > 0 {
 		return list[len(list)-1].hs.LocalAddr()
@@ -142,10 +146,10 @@ func (t *relayTable) lastLocalAddr() net.Addr {
 	return nil
 }
 
-// receivedBytes returns what has come in from both ends.
+// receivedBytes returns the bytes received from both ends.
 func (r *relay) receivedBytes() uint64 { return r.up.bytesRead.Load() + r.down.bytesRead.Load() }
 
-// sampleRates measures the subflow's rates and whether its HS-path is mute. It is called each
+// sampleRates measures the subflow's rates and the silence of its HS-path. It is called every
 // addressInterval.
 func (s *subflow) sampleRates(now time.Time) {
 	s.mu.Lock()
@@ -156,16 +160,16 @@ func (s *subflow) sampleRates(now time.Time) {
 	}
 }
 
-// lastSilence returns since when the HS-path is mute.
+// lastSilence returns the silence of the HS-path at the last sample.
 func (s *subflow) lastSilence() silenceMeter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.silence
 }
 
-// handleLostAddress acts on addresses that this device has lost: a pipe from such an address is
-// broken, so that the subflow looks for another; an HS-path goes on from another address,
-// over UDP, or the subflow is given back to the primary.
+// handleLostAddress reacts to addresses that this device has lost. It breaks a pipe from such an
+// address, so that the subflow looks for another one. It moves an HS-path to another address, over
+// UDP, or gives the subflow back to the primary.
 func (s *subflow) handleLostAddress(lost func(net.Addr) bool, log *slog.Logger) {
 	log = log.With("primary", s.primary.Name)
 	if local := s.pipe.LocalAddr(); lost(local) && s.pipe.AbandonConn(local, errAddress) {
@@ -182,17 +186,27 @@ func (s *subflow) handleLostAddress(lost func(net.Addr) bool, log *slog.Logger) 
 	s.mu.Unlock()
 	if !goesOn {
 		log.Info("HS-path given up", "from", local, "err", errAddress)
-		go s.closeRelay(errAddress) // may wait for a write that is under way
+		go s.closeRelay(errAddress) // may wait for a pending write
 	} else if moved {
 		log.Info("HS-path goes on from another address", "before", local, "now", s.hs.LocalAddr())
 	}
 }
 
-// describeSubflow returns the state for the api, without the primary's present name and the reason
-// why UDP is not used.
+// describeSubflow returns the state for the API, without the primary's current name and the UDP
+// fallback reason.
 func (s *subflow) describeSubflow() SubflowStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return SubflowStatus{Number: s.number, Primary: s.primary.Name, Server: s.server, Since: s.since, Transport: s.hs.LocalAddr().Network(),
-		Migrated: s.moves.count, Up: s.up.describeDirection(), Down: s.down.describeDirection(), UpBps: s.rates.upBps, DownBps: s.rates.downBps}
+	return SubflowStatus{
+		Number:    s.number,
+		Primary:   s.primary.Name,
+		Server:    s.server,
+		Since:     s.since,
+		Transport: s.hs.LocalAddr().Network(),
+		Migrated:  s.moves.count,
+		Up:        s.up.describeDirection(),
+		Down:      s.down.describeDirection(),
+		UpBps:     s.rates.upBps,
+		DownBps:   s.rates.downBps,
+	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -37,7 +39,11 @@ func memoryPipe(t *testing.T) *pipe.Link {
 	joined := make(chan *pipe.Link, 1)
 	go func() {
 		defer close(joined)
-		w, err := pipe.Accept(t.Context(), there, keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+		w, err := pipe.Accept(
+			t.Context(),
+			there,
+			keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }),
+		)
 		if err != nil {
 			t.Error(err)
 			return
@@ -49,7 +55,12 @@ func memoryPipe(t *testing.T) *pipe.Link {
 		}
 		joined <- l
 	}()
-	o, err := pipe.NewOffer(t.Context(), here, keys().helper.ClientConfig(keys().primary.Public(), wire.PipeALPN), "phone")
+	o, err := pipe.NewOffer(
+		t.Context(),
+		here,
+		keys().helper.ClientConfig(keys().primary.Public(), wire.PipeALPN),
+		"phone",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -11,28 +13,26 @@ import (
 	"mpbond/link/wire"
 )
 
-// Tuning of the reports. With about 100 bytes a report, headers of TLS, TCP and
-// IP included, they stay below 1 % of the data: at most one per reportBytes,
-// except that a slow flow gets one each reportSlow.
+// Tuning of the reports. With about 100 bytes per report, including headers of TLS, TCP and IP,
+// they stay below 1 % of the data: at most one per reportBytes, but a slow flow gets one every
+// reportSlow.
 const (
 	reportFast  = 20 * time.Millisecond
 	reportSlow  = 100 * time.Millisecond
 	reportBytes = 16 << 10
-	// A hop is watched for activeRTTs round trips after it carried data, and at
-	// least activeLeast.
+	// A hop is watched for activeRTTs round trips after it carried data, and at least for
+	// activeLeast.
 	activeRTTs  = 3
 	activeLeast = 200 * time.Millisecond
-	// awakeTime is how long after the last data from the server a radio is awake
-	// anyway: LTE leaves continuous reception 100 ms after the last packet (Huang
-	// et al., MobiSys 2012, T_i). What the helper itself sends counts nothing, or
-	// reports and ACKs would keep awake what should sleep.
+	// awakeTime is how long a radio stays awake after the last data from the server: LTE leaves
+	// continuous reception 100 ms after the last packet (Huang et al., MobiSys 2012, T_i). Data
+	// that the helper sends does not count, or reports and ACKs would keep the radio awake.
 	awakeTime = 100 * time.Millisecond
 )
 
-// feedback chooses over which hop the state of the pipe reaches the server:
-// the HS-path, the pipe and the primary, or neither. It is the one place where
-// the modes differ. They are those that the MPBond paper compares (MobiSys
-// 2020, section 4.3): "fixed" is always the HS-path.
+// feedback chooses the hop over which the state of the pipe reaches the server: the HS-path, the
+// pipe and the primary, or none. The modes differ only here. They are those that the MPBond paper
+// compares (MobiSys 2020, section 4.3): "fixed" is always the HS-path.
 type feedback func(hsAwake, pipeInUse bool) reportRoute
 
 type reportRoute uint8
@@ -45,8 +45,8 @@ const (
 
 func (r reportRoute) String() string { return [...]string{"silent", "hs-path", "pipe"}[r] }
 
-// feedbackFlexible sends on the HS-path while data comes by that, else over the pipe
-// while that is in use, and never wakes a radio.
+// feedbackFlexible sends on the HS-path while that receives data, else over the pipe while that is
+// in use. It never wakes a radio.
 func feedbackFlexible(hsAwake, pipeInUse bool) reportRoute {
 	switch {
 	case hsAwake:
@@ -57,12 +57,12 @@ func feedbackFlexible(hsAwake, pipeInUse bool) reportRoute {
 	return routeNone
 }
 
-// feedbackAlways sends on the HS-path whenever something moved, and so keeps its
-// radio awake while the pipe drains.
+// feedbackAlways sends on the HS-path whenever something moved, and so keeps its radio awake while
+// the pipe drains.
 func feedbackAlways(_, _ bool) reportRoute { return routeHS }
 
-// feedbackOnDemand sends on the HS-path only while data comes by that: the server
-// learns nothing of a pipe that drains after it.
+// feedbackOnDemand sends on the HS-path only while that receives data: the server learns nothing of
+// a pipe that drains later.
 func feedbackOnDemand(hsAwake, _ bool) reportRoute {
 	if hsAwake {
 		return routeHS
@@ -70,31 +70,36 @@ func feedbackOnDemand(hsAwake, _ bool) reportRoute {
 	return routeNone
 }
 
-// FeedbackModes are the names of the modes, the default first.
+// FeedbackModes returns the names of the modes, the default first.
 func FeedbackModes() []string { return []string{"flexible", "fixed-always", "fixed-on-demand"} }
 
-// feedbackModes are the modes by the name they have in the configuration.
-var feedbackModes = map[string]feedback{"": feedbackFlexible, "flexible": feedbackFlexible, "fixed-always": feedbackAlways, "fixed-on-demand": feedbackOnDemand}
+// feedbackModes maps the names in the configuration to modes.
+var feedbackModes = map[string]feedback{
+	"":                feedbackFlexible,
+	"flexible":        feedbackFlexible,
+	"fixed-always":    feedbackAlways,
+	"fixed-on-demand": feedbackOnDemand,
+}
 
-// hopWatch is what the reporter knows of one hop.
+// hopWatch is the reporter's view of one hop.
 type hopWatch struct {
 	link           pipe.Hop
 	state          estimate.Hop
-	movedBytes     uint64    // ciphertext that came, was sent, and was acknowledged
-	lastUsed       time.Time // when moved last changed
-	lastArrival    time.Time // when data last arrived on it
-	arrivedBytes   uint64    // ciphertext that had come by then
-	forwardedBytes uint64    // ciphertext that its far end has acknowledged
+	movedBytes     uint64    // ciphertext received, sent and acknowledged
+	lastUsed       time.Time // when movedBytes last changed
+	lastArrival    time.Time // when data last arrived
+	arrivedBytes   uint64    // ciphertext received by then
+	forwardedBytes uint64    // ciphertext acknowledged by the far end
 	meter          estimate.Meter
 }
 
-// probeHop probes the hop.
+// probeHop updates the view of the hop.
 func (h *hopWatch) probeHop(now time.Time) {
-	sent := h.link.Sent() // before the queue is asked, so that forwarded is never too much
+	sent := h.link.Sent() // read before the queue, so that forwardedBytes is never too large
 	if p, err := h.link.Probe(); err == nil {
 		h.state = p
-		// The queue holds framing and TLS as well, so that while it is not empty
-		// this is up to 1 % of it too little; when it is empty it is exact.
+		// The queue includes framing and TLS: while it is not empty, this is up to 1 % too small;
+		// when it is empty it is exact.
 		h.forwardedBytes = max(h.forwardedBytes, sent-min(sent, uint64(p.Queue)))
 		h.meter.Add(now, p)
 	}
@@ -106,8 +111,7 @@ func (h *hopWatch) probeHop(now time.Time) {
 	}
 }
 
-// radioAwake reports whether the hop's radio is awake anyway, since data has just
-// come by it.
+// radioAwake reports whether the hop's radio is awake because data has just arrived.
 func (h *hopWatch) radioAwake(now time.Time) bool {
 	return !h.lastArrival.IsZero() && now.Sub(h.lastArrival) < awakeTime
 }
@@ -116,16 +120,20 @@ func (h *hopWatch) isInUse(now time.Time) bool {
 	return !h.lastUsed.IsZero() && now.Sub(h.lastUsed) < max(activeRTTs*h.state.SRTT, activeLeast)
 }
 
-// hopReport is what the reporter knows about one direction.
+// hopReport is the report about one direction.
 type hopReport struct {
 	direction *direction
 	last      wire.HopState
 	sentAt    time.Time
 }
 
-// dueReport makes the report about the hop beyond, if it is time for one.
+// dueReport returns the report about the hop beyond, and whether it must be sent now.
 func (r *hopReport) dueReport(beyond *hopWatch, now time.Time) (s wire.HopState, ok bool) {
-	s = wire.HopState{Received: r.direction.bytesRead.Load(), Forwarded: beyond.forwardedBytes, RTT: beyond.state.MinRTT}
+	s = wire.HopState{
+		Received:  r.direction.bytesRead.Load(),
+		Forwarded: beyond.forwardedBytes,
+		RTT:       beyond.state.MinRTT,
+	}
 	s.Forwarded = min(s.Forwarded, s.Received)
 	s.Rate, s.AppLimited = beyond.meter.Rate()
 	if limit := beyond.state.PacingLimit; limit > 0 && (s.Rate == 0 || limit < s.Rate) {
@@ -149,21 +157,29 @@ func differsEnough(a, b wire.HopState) bool {
 		differ(a.Received-a.Forwarded, b.Received-b.Forwarded, 4<<10)
 }
 
-// reporter watches both hops of a relay while they carry data, and tells each
-// sender about the hop that it cannot see. When nothing moves, it sleeps.
+// reporter watches both hops of a relay while they carry data, and reports to each sender about the
+// hop that it cannot see. When nothing moves, it sleeps.
 type reporter struct {
 	r           *relay
 	feedback    feedback
-	traceReport func(trace.Event) // or nil
+	traceReport func(trace.Event) // may be nil
 	pipe, hs    hopWatch
 	up, down    hopReport
 	toPrimary   hopReport // about the pipe, to the primary
-	endSeenAt   time.Time // when it was seen that a direction had ended
+	endSeenAt   time.Time // when it was noticed that a direction had ended
 }
 
 func newReporter(r *relay, mode feedback, traceReport func(trace.Event)) *reporter {
-	return &reporter{r: r, feedback: mode, traceReport: traceReport, pipe: hopWatch{link: r.pipe}, hs: hopWatch{link: r.hs},
-		up: hopReport{direction: &r.up}, down: hopReport{direction: &r.down}, toPrimary: hopReport{direction: &r.down}}
+	return &reporter{
+		r:           r,
+		feedback:    mode,
+		traceReport: traceReport,
+		pipe:        hopWatch{link: r.pipe},
+		hs:          hopWatch{link: r.hs},
+		up:          hopReport{direction: &r.up},
+		down:        hopReport{direction: &r.down},
+		toPrimary:   hopReport{direction: &r.down},
+	}
 }
 
 func (p *reporter) runReports() {
@@ -193,20 +209,20 @@ func (p *reporter) runReports() {
 	}
 }
 
-// isAbandoned reports whether one direction has ended, and nothing has moved since
-// for so long that the other is not waited for.
+// isAbandoned reports whether one direction has ended and nothing has moved for so long that the
+// other is not awaited.
 func (p *reporter) isAbandoned(now time.Time) bool {
 	long := func(since time.Time) bool { return now.Sub(since) > lingerTimeout }
 	return !p.endSeenAt.IsZero() && long(p.endSeenAt) && long(p.pipe.lastUsed) && long(p.hs.lastUsed)
 }
 
-// awaitData lets the next data wake the reporter; now and then it looks whether a
-// direction has ended.
+// awaitData sleeps until data wakes the reporter, and checks now and then whether a direction has
+// ended.
 func (p *reporter) awaitData(timer *time.Timer) {
 	before := p.r.up.bytesRead.Load() + p.r.down.bytesRead.Load()
 	p.r.up.reporterAsleep.Store(true)
 	p.r.down.reporterAsleep.Store(true)
-	if p.r.up.bytesRead.Load()+p.r.down.bytesRead.Load() != before { // it came before the flags were seen
+	if p.r.up.bytesRead.Load()+p.r.down.bytesRead.Load() != before { // data came before the flags were set
 		timer.Reset(0)
 		return
 	}
@@ -242,14 +258,14 @@ func (p *reporter) sendDueReports(now time.Time) {
 	if pipe && now.Sub(p.toPrimary.sentAt) >= reportSlow && p.r.hasPipeChoice != nil && p.r.hasPipeChoice() {
 		if s, ok := p.toPrimary.dueReport(&p.pipe, now); ok {
 			s.AboutPipe, s.ForPrimary = true, p.feedback(hs, pipe) != routePipe
-			if s.ForPrimary { // else the primary has it anyway
+			if s.ForPrimary { // else the primary receives it anyway
 				p.sendReport(&p.toPrimary, s, routePipe, now)
 			}
 		}
 	}
 }
 
-// sendReport sends a report over a hop, and remembers it if it has left.
+// sendReport sends a report over a hop and remembers it if it was sent.
 func (p *reporter) sendReport(r *hopReport, s wire.HopState, over reportRoute, now time.Time) {
 	hop, about := &p.hs, "hs-path"
 	if over == routePipe {
@@ -263,13 +279,24 @@ func (p *reporter) sendReport(r *hopReport, s wire.HopState, over reportRoute, n
 	}
 	r.last, r.sentAt = s, now
 	if p.traceReport != nil {
-		p.traceReport(trace.Event{Kind: trace.HopReport, Rate: s.Rate, SRTT: s.RTT, Backlog: unit.Bytes(s.Received - s.Forwarded), Reason: "over the " + over.String(), Text: "about the " + about})
+		p.traceReport(
+			trace.Event{
+				Kind:    trace.HopReport,
+				Rate:    s.Rate,
+				SRTT:    s.RTT,
+				Backlog: unit.Bytes(s.Received - s.Forwarded),
+				Reason:  "over the " + over.String(),
+				Text:    "about the " + about,
+			},
+		)
 	}
 }
 
-// updateSegmentSize chooses how much is written at once.
+// updateSegmentSize sets the size of writes from the hop's rate.
 func (d *direction) updateSegmentSize(h *hopWatch) {
 	rate, _ := h.meter.Rate()
 	d.rate.Store(int64(rate))
-	d.segment.Store(int64(max(minSegment, min(maxSegment, rate.Bytes(segmentTime)/packetSize*packetSize-frameOverhead))))
+	d.segment.Store(
+		int64(max(minSegment, min(maxSegment, rate.Bytes(segmentTime)/packetSize*packetSize-frameOverhead))),
+	)
 }

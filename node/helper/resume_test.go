@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -21,7 +23,11 @@ func (w *testWorld) acceptPipe(l pipe.Listener, by *identity.Key) (*pipe.Waiting
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p, err := pipe.Accept(w.t.Context(), c, by.ServerConfig(wire.PipeALPN, func(k identity.PublicKey) bool { return k == keys().helper.Public() }))
+	p, err := pipe.Accept(
+		w.t.Context(),
+		c,
+		by.ServerConfig(wire.PipeALPN, func(k identity.PublicKey) bool { return k == keys().helper.Public() }),
+	)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -176,13 +182,18 @@ func TestRefusedRescue(t *testing.T) {
 							refusePipe(t, c, f)
 							continue
 						}
-						next, err := pipe.Accept(t.Context(), c, keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+						next, err := pipe.Accept(
+							t.Context(),
+							c,
+							keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }),
+						)
 						if err != nil {
 							continue
 						}
 						next.OnStalled(func(k wire.Token) {
 							go func() {
-								if k == p.Token() && resumed.CompareAndSwap(false, true) && p.Resume(t.Context(), next) != nil {
+								if k == p.Token() && resumed.CompareAndSwap(false, true) &&
+									p.Resume(t.Context(), next) != nil {
 									resumed.Store(false)
 								}
 							}()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -14,16 +16,16 @@ import (
 	"mpbond/link/wire"
 )
 
-// maxResumeWindow bounds how long a primary may have us keep a broken subflow.
+// maxResumeWindow bounds how long a primary may let this device keep a broken subflow.
 const maxResumeWindow = time.Minute
 
-// errSuspended is why subflows end and none is made: the device carries nothing now.
+// errSuspended is why subflows end, and no new ones are opened, while the device is suspended.
 var errSuspended = errors.New("the helper is suspended")
 
-// errPaused is why a primary gets no subflow: its owner here wants it so.
+// errPaused is why a paused primary gets no subflow.
 var errPaused = errors.New("this device is paused there")
 
-// serveRequest does what the primary at t asks of a pipe: it relays a subflow, or resumes one over it.
+// serveRequest serves the request of the primary at t: it relays a subflow or resumes one over o.
 func (h *Helper) serveRequest(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) {
 	if q.Resume != nil {
 		h.resumeSubflow(t, o, q)
@@ -71,16 +73,36 @@ func (h *Helper) relaySubflow(ctx context.Context, t *target, o *pipe.Offer, q p
 	h.rec.Add(trace.Event{Kind: trace.RelayUp, Count: s.number, Device: t.primary.Name, Text: q.Server})
 	err = s.runRelay(h.feedback, traceReports(h.rec, s.number))
 	h.servers.reportEnded(s, began, err)
-	h.rec.Add(trace.Event{Kind: trace.RelayDown, Count: s.number, Device: t.primary.Name, Length: unit.Bytes(s.receivedBytes()), Reason: endReason(err)})
+	h.rec.Add(
+		trace.Event{
+			Kind:   trace.RelayDown,
+			Count:  s.number,
+			Device: t.primary.Name,
+			Length: unit.Bytes(s.receivedBytes()),
+			Reason: endReason(err),
+		},
+	)
 	h.relays.removeSubflow(s)
 	h.share.removeRelay(s.share)
 	h.announcer.removePipe(s.pipe)
 	_, mostUp := s.up.ring.Held()
 	_, mostDown := s.down.ring.Held()
-	log.Debug("subflow ended", "err", err, "up", s.up.bytesRead.Load(), "down", s.down.bytesRead.Load(), "most_up", mostUp, "most_down", mostDown)
+	log.Debug(
+		"subflow ended",
+		"err",
+		err,
+		"up",
+		s.up.bytesRead.Load(),
+		"down",
+		s.down.bytesRead.Load(),
+		"most_up",
+		mostUp,
+		"most_down",
+		mostDown,
+	)
 }
 
-// traceReports returns a function that records the reports of a relay, nil if nothing is traced.
+// traceReports returns a function that records the reports of a relay, nil without a trace.
 func traceReports(rec *trace.Recorder, number uint64) func(trace.Event) {
 	if !rec.Enabled() {
 		return nil
@@ -91,13 +113,21 @@ func traceReports(rec *trace.Recorder, number uint64) func(trace.Event) {
 	}
 }
 
-// connectSubflow makes the HS-path and answers INIT_MP_OK. On an error the code says
-// what to answer instead; nothing is left open but o.
-func (h *Helper) connectSubflow(ctx context.Context, t *target, o *pipe.Offer, q pipe.Request) (_ *subflow, _ wire.Code, err error) {
+// connectSubflow opens the HS-path and answers INIT_MP_OK. On an error it returns the code for the
+// answer and leaves only o open.
+func (h *Helper) connectSubflow(
+	ctx context.Context,
+	t *target,
+	o *pipe.Offer,
+	q pipe.Request,
+) (_ *subflow, _ wire.Code, err error) {
 	primary := t.primary
 	if !h.access.allowsServer(primary.Key, q.Server) {
-		return nil, wire.CodeForbidden, fault.New(fault.Permission, fmt.Errorf("%q is no address of a server that it trusts", q.Server),
-			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address")
+		return nil, wire.CodeForbidden, fault.New(
+			fault.Permission,
+			fmt.Errorf("%q is no address of a server that it trusts", q.Server),
+			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address",
+		)
 	}
 	if err := h.refusalFor(primary); err != nil {
 		return nil, wire.CodeLimit, err
@@ -121,10 +151,17 @@ func (h *Helper) connectSubflow(ctx context.Context, t *target, o *pipe.Offer, q
 		hs.Close()
 		return nil, wire.CodeInternal, err
 	}
-	s := &subflow{relay: newRelay(p, hs, int(h.cfg.Buffer)), primary: primary, server: q.Server, since: time.Now(), link: link, share: h.share.addRelay(p, hs)}
+	s := &subflow{
+		relay:   newRelay(p, hs, int(h.cfg.Buffer)),
+		primary: primary,
+		server:  q.Server,
+		since:   time.Now(),
+		link:    link,
+		share:   h.share.addRelay(p, hs),
+	}
 	s.hasPipeChoice = func() bool { return h.targets.countWaiting(primary.Key) > 1 }
 	h.relays.addSubflow(s)
-	missed := h.access.checkAccess(primary.Key, q.Server) // why others were closed while this one was made
+	missed := h.access.checkAccess(primary.Key, q.Server) // others may have been closed for this reason meanwhile
 	switch {
 	case ctx.Err() != nil:
 		missed = context.Canceled
@@ -134,6 +171,6 @@ func (h *Helper) connectSubflow(ctx context.Context, t *target, o *pipe.Offer, q
 	if missed != nil {
 		s.closeRelay(missed)
 	}
-	h.announcer.addPipe(p, primary.Key) // the facts may have changed while the pipe was neither waiting nor in use
+	h.announcer.addPipe(p, primary.Key) // facts may have changed since the pipe stopped waiting
 	return s, 0, nil
 }

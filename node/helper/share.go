@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -21,53 +23,51 @@ import (
 	"mpbond/link/tcp"
 )
 
-// Tuning of LinkShare.
+// Tuning of linkShare.
 const (
-	shareInterval = 50 * time.Millisecond // while something is shared
-	idleInterval  = time.Second           // else
-	// activeTime is how long a relay counts as one that shares the limit.
+	shareInterval = 50 * time.Millisecond // while links are shared
+	idleInterval  = time.Second           // otherwise
+	// activeTime is how long after its last bytes a relay counts as active.
 	activeTime = time.Second
-	// What TCP and IP add to the bytes of a connection: headers of 52 in packets
-	// of 1500, and acknowledgements of 52 for each second packet of the other
-	// direction.
+	// Overhead of TCP and IP: headers of 52 bytes in packets of 1500, and acknowledgements of 52
+	// bytes for every second packet of the other direction.
 	headerFactor, ackFactor = 1500. / 1448, 52. / 2896
 )
 
-// linkShare keeps the owner of a link ahead of the devices that share it. It counts the
-// bytes that each relay and each carrier moves over an interface, and those of the owner,
-// has package policy decide what may be shared, and limits both ends of the HS-paths. The
-// sending end of the downlink is the server, which receives HOP_LIMIT; that of the uplink
-// is this device, whose ring then pushes back. The owner's bytes are those of the direct
-// subflows of a primary in this process, known at once, and the rest of the interface's
-// counters, known a little later. Relays and carriers are added when they open and removed
-// when they close; their connections stay the caller's. A linkShare starts no goroutine but
-// those that send limits, for which run waits. Methods may be called by any goroutine.
+// linkShare gives the owner of a link priority over devices that share it. It counts the bytes of
+// each relay and shared connection over an interface, and those of the owner. Package policy
+// decides how much may be shared, and linkShare limits both ends of the HS-paths. The server sends
+// the downlink and receives HOP_LIMIT; this device sends the uplink, and its ring applies
+// back-pressure. The owner's bytes are those of a primary's direct subflows in this process, known
+// at once, and the rest of the interface's counters, known a little later. Callers add relays and
+// connections when they open and remove them when they close; they keep owning them. The only
+// goroutines are those that send limits; runShares waits for them. Safe for concurrent use.
 type linkShare struct {
 	log      *slog.Logger
-	ownFlows func() map[string]device.ConnBytes // of a primary here; nil without; set before run
+	ownFlows func() map[string]device.ConnBytes // of a primary here; nil without; set before runShares
 
 	readCounters func() (map[string]device.Counters, error) // fakes in tests
 	interfaceOf  func(net.Addr) string
 
 	sends sync.WaitGroup // limits on their way to servers
 
-	mu             sync.Mutex                 // guards below
-	interfaceNames map[string]string          // of interfaces, by local address
-	totals         map[string]device.Counters // as last read
-	lastCounters   map[any]device.Counters    // what a flow had moved when last asked
+	mu             sync.Mutex                 // guards the fields below
+	interfaceNames map[string]string          // by local address
+	totals         map[string]device.Counters // at the last reading
+	lastCounters   map[any]device.Counters    // of each flow, at the last update
 	links          map[string]*sharedLink
 	relays         map[*sharedRelay]struct{}
 	conns          map[sharedConn]*sharedConnCount
 }
 
-// sharedConn is a connection outside the bond that carries something for another device: a
-// *tcp.Conn, or a fake in tests.
+// sharedConn is a connection outside the bond that serves another device: a *tcp.Conn, or a fake in
+// tests.
 type sharedConn interface {
 	Probe() (estimate.Hop, error)
 	LocalAddr() net.Addr
 }
 
-// sharedConnCount is what a carrier had moved when it was last asked.
+// sharedConnCount is the byte count of a sharedConn at the last update.
 type sharedConnCount struct {
 	device.Counters
 	movedAt time.Time // when it last moved something
@@ -76,10 +76,10 @@ type sharedConnCount struct {
 // sharedLink is an interface that is shared.
 type sharedLink struct {
 	down, up sharedDirection
-	ownSent  uint64 // bytes that the direct subflows sent
+	ownSent  uint64 // bytes that the owner's direct subflows sent
 }
 
-// sharedDirection is one direction of it: bytes moved in all, headers included.
+// sharedDirection is one direction of a link. It counts all bytes with headers.
 type sharedDirection struct {
 	sharedBytes, ownerBytes float64
 	otherTraffic            policy.OtherTraffic
@@ -87,19 +87,27 @@ type sharedDirection struct {
 	grant                   policy.ShareDecision
 }
 
-// sharedRelay is a relay as linkShare knows it.
+// sharedRelay is the linkShare's view of a relay.
 type sharedRelay struct {
 	pipe     *pipe.Link
 	hs       *pipe.HSPath
-	link     string // interface of the HS-path, "" if it is not limited
+	link     string // interface of the HS-path; "": not limited
 	movedAt  time.Time
 	down, up unit.Rate // limits
 	sending  atomic.Bool
 }
 
 func newLinkShare(log *slog.Logger) *linkShare {
-	return &linkShare{log: log, readCounters: device.ReadCounters, interfaceOf: sharedInterfaceOf, interfaceNames: map[string]string{},
-		lastCounters: map[any]device.Counters{}, links: map[string]*sharedLink{}, relays: map[*sharedRelay]struct{}{}, conns: map[sharedConn]*sharedConnCount{}}
+	return &linkShare{
+		log:            log,
+		readCounters:   device.ReadCounters,
+		interfaceOf:    sharedInterfaceOf,
+		interfaceNames: map[string]string{},
+		lastCounters:   map[any]device.Counters{},
+		links:          map[string]*sharedLink{},
+		relays:         map[*sharedRelay]struct{}{},
+		conns:          map[sharedConn]*sharedConnCount{},
+	}
 }
 
 // addRelay counts and limits a relay between two hops until removeRelay.
@@ -117,7 +125,7 @@ func (s *linkShare) removeRelay(r *sharedRelay) {
 	delete(s.relays, r)
 }
 
-// newLedger returns a ledger whose connections are counted as carriers and passed on to next,
+// newLedger returns a ledger that counts its connections as shared and passes them on to next,
 // which may be nil.
 func (s *linkShare) newLedger(next tcp.Ledger) tcp.Ledger { return shareLedger{s, next} }
 
@@ -148,7 +156,7 @@ func (s *linkShare) addConn(c sharedConn) {
 	s.conns[c] = &sharedConnCount{}
 }
 
-// removeConn counts what c has moved since the last tick, too.
+// removeConn removes c and counts its bytes since the last update.
 func (s *linkShare) removeConn(c sharedConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,8 +166,8 @@ func (s *linkShare) removeConn(c sharedConn) {
 	}
 }
 
-// countConn adds what c has moved since it was last asked to its interface, if that is
-// shared. mu must be held.
+// countConn adds the bytes of c since the last update to its interface, if that is shared. mu must
+// be held.
 func (s *linkShare) countConn(c sharedConn, n *sharedConnCount, now time.Time) {
 	p, err := c.Probe()
 	if err != nil {
@@ -177,7 +185,7 @@ func (s *linkShare) countConn(c sharedConn, n *sharedConnCount, now time.Time) {
 	}
 }
 
-// runShares limits until ctx ends, and waits for what it has started.
+// runShares updates limits until ctx ends, and waits for its goroutines.
 func (s *linkShare) runShares(ctx context.Context) {
 	defer s.sends.Wait()
 	t := time.NewTimer(0)
@@ -192,7 +200,7 @@ func (s *linkShare) runShares(ctx context.Context) {
 	}
 }
 
-// updateShares counts and decides once and returns when to do so again.
+// updateShares counts and decides once. It returns the wait before the next update.
 func (s *linkShare) updateShares(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,8 +232,8 @@ func (s *linkShare) updateShares(now time.Time) time.Duration {
 	return shareInterval
 }
 
-// readTotals reads the counters of interfaces. One that cannot be read now keeps its last
-// value. mu must be held.
+// readTotals reads the counters of interfaces. An interface whose counters cannot be read keeps its
+// last values. mu must be held.
 func (s *linkShare) readTotals() {
 	totals, err := s.readCounters()
 	if err != nil && !errors.Is(err, os.ErrPermission) && !errors.Is(err, os.ErrNotExist) {
@@ -242,8 +250,7 @@ func (s *linkShare) readTotals() {
 	s.totals = totals
 }
 
-// countOwner adds what the owner's direct subflows have moved since the last tick. mu must be
-// held.
+// countOwner adds the bytes of the owner's direct subflows since the last update. mu must be held.
 func (s *linkShare) countOwner(flows map[string]device.ConnBytes, seen map[any]device.Counters) {
 	for key, f := range flows {
 		rx, tx := s.movedSince(key, device.Counters{Rx: f.Rx, Tx: f.Tx}, seen)
@@ -254,8 +261,7 @@ func (s *linkShare) countOwner(flows map[string]device.ConnBytes, seen map[any]d
 	}
 }
 
-// countRelay adds what a relay has moved since the last tick to its interface. mu must be
-// held.
+// countRelay adds the bytes of a relay since the last update to its interface. mu must be held.
 func (s *linkShare) countRelay(r *sharedRelay, now time.Time, seen map[any]device.Counters) {
 	if r.link == "" {
 		if r.link = s.interfaceName(r.hs.LocalAddr()); r.link == "" {
@@ -270,14 +276,14 @@ func (s *linkShare) countRelay(r *sharedRelay, now time.Time, seen map[any]devic
 	if rx, tx := s.countHop(link, r.hs, seen); rx+tx > 0 {
 		r.movedAt = now
 	}
-	if s.interfaceName(r.pipe.LocalAddr()) == r.link { // a pipe may be replaced by one over another interface
+	if s.interfaceName(r.pipe.LocalAddr()) == r.link { // a pipe may have moved to another interface
 		s.countHop(link, r.pipe, seen)
 	}
 }
 
-// countHop adds what one hop of a relay has moved over an interface. What an
-// HS-path retransmitted counts each time, as it does in the interface's counter:
-// else it would look like the owner's. What comes in counts when it is in order.
+// countHop adds the bytes of one hop of a relay to an interface. Retransmissions of an HS-path
+// count each time, as in the interface's counters; otherwise they would look like the owner's
+// traffic. Received bytes count when they are in order.
 func (s *linkShare) countHop(link *sharedLink, hop pipe.Hop, seen map[any]device.Counters) (rx, tx float64) {
 	p, err := hop.Probe()
 	switch {
@@ -287,7 +293,11 @@ func (s *linkShare) countHop(link *sharedLink, hop pipe.Hop, seen map[any]device
 		link.up.sharedBytes += tx
 		return rx, tx
 	case err == nil && p.Received > 0:
-		rx, tx = s.movedSince(hop, device.Counters{Rx: p.Received, Tx: p.Acked + uint64(max(p.Queue-p.Unsent, 0))}, seen)
+		rx, tx = s.movedSince(
+			hop,
+			device.Counters{Rx: p.Received, Tx: p.Acked + uint64(max(p.Queue-p.Unsent, 0))},
+			seen,
+		)
 	default:
 		rx, tx = s.movedSince(hop, device.Counters{Rx: hop.Received(), Tx: hop.Sent()}, seen)
 	}
@@ -295,11 +305,10 @@ func (s *linkShare) countHop(link *sharedLink, hop pipe.Hop, seen map[any]device
 	return rx, tx
 }
 
-// movedSince returns how much more a flow has moved than at the last tick, 0 for a new flow. mu
-// must be held.
+// movedSince returns the bytes of a flow since the last update, 0 for a new flow. mu must be held.
 func (s *linkShare) movedSince(key any, c device.Counters, seen map[any]device.Counters) (rx, tx float64) {
 	before, known := s.lastCounters[key]
-	const wrapped = 1 << 32 // the kernel counts packets in 32 bits: so much back is no small error
+	const wrapped = 1 << 32 // the kernel counts packets in 32 bits: so large a step back is a wrap
 	if !known || before.Rx > c.Rx+wrapped || before.Tx > c.Tx+wrapped {
 		before = c
 	}
@@ -307,8 +316,7 @@ func (s *linkShare) movedSince(key any, c device.Counters, seen map[any]device.C
 	return float64(seen[key].Rx - before.Rx), float64(seen[key].Tx - before.Tx)
 }
 
-// interfaceName returns the interface that has a local address, "" if that is not a network's. mu
-// must be held.
+// interfaceName returns the interface with a local address, "" if there is none. mu must be held.
 func (s *linkShare) interfaceName(local net.Addr) string {
 	if local == nil {
 		return ""
@@ -328,8 +336,8 @@ func (s *linkShare) interfaceName(local net.Addr) string {
 	return name
 }
 
-// sharedInterfaceOf returns the interface that has a local address, "" for loopback, which
-// nobody need share.
+// sharedInterfaceOf returns the interface with a local address, "" for loopback, which is not
+// shared.
 func sharedInterfaceOf(local net.Addr) string {
 	if a, err := netip.ParseAddrPort(local.String()); err != nil || a.Addr().IsLoopback() {
 		return ""
@@ -337,24 +345,27 @@ func sharedInterfaceOf(local net.Addr) string {
 	return device.InterfaceOf(local)
 }
 
-// addPayload counts payload that came and left.
+// addPayload counts received and sent payload.
 func (l *sharedLink) addPayload(rx, tx float64, of func(*sharedDirection) *float64) {
 	*of(&l.down) += rx*headerFactor + tx*ackFactor
 	*of(&l.up) += tx*headerFactor + rx*ackFactor
 }
 
-// updateGrant asks the policy what may be shared. Total is the interface's counter, 0 if there is
+// updateGrant asks policy how much may be shared. total is the interface's counter, 0 if there is
 // none.
 func (d *sharedDirection) updateGrant(now time.Time, total, ownSent uint64) {
 	own := uint64(d.ownerBytes)
 	if total > 0 {
 		own += d.otherTraffic.Observe(now, total, uint64(d.ownerBytes+d.sharedBytes))
 	}
-	d.grant = d.limiter.Observe(now, policy.LinkBytes{Owner: own, Shared: uint64(d.sharedBytes), Total: total, Requested: ownSent})
+	d.grant = d.limiter.Observe(
+		now,
+		policy.LinkBytes{Owner: own, Shared: uint64(d.sharedBytes), Total: total, Requested: ownSent},
+	)
 }
 
-// divideGrants gives each relay an equal part of what may be shared. Carriers that move count as
-// parts too, though nothing limits them. mu must be held.
+// divideGrants divides what may be shared equally among active relays. Active shared connections
+// count as parts too, though nothing limits them. mu must be held.
 func (s *linkShare) divideGrants(now time.Time) {
 	active := map[string]int{}
 	for r := range s.relays {
@@ -375,11 +386,10 @@ func (s *linkShare) divideGrants(now time.Time) {
 		n := unit.Rate(max(active[r.link], 1))
 		adjustLimit(&r.down, link.down.grant, n)
 		adjustLimit(&r.up, link.up.grant, n)
-		// Our own end first: a paced hop that takes nothing would keep its pace for as
-		// long as what it holds takes at that pace.
-		_ = r.hs.Pace(r.up) // whoever reads or writes there notices its end
+		// Our own end first: a paced hop that is idle would keep its pace until its queue is sent.
+		_ = r.hs.Pace(r.up) // its reader or writer notices if it has ended
 		if !r.sending.CompareAndSwap(false, true) {
-			continue // it holds up nobody else
+			continue // the last limit is still being sent
 		}
 		down := r.down
 		s.sends.Go(func() {
@@ -389,7 +399,7 @@ func (s *linkShare) divideGrants(now time.Time) {
 	}
 }
 
-// adjustLimit sets a limit to an n-th of what is granted, unless it is nearly that.
+// adjustLimit sets a limit to an n-th of the grant, unless it is close to that.
 func adjustLimit(limit *unit.Rate, g policy.ShareDecision, n unit.Rate) {
 	want := unit.Rate(0)
 	if g.Limited {

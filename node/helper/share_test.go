@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -71,7 +73,8 @@ func TestOwnerGoesFirst(t *testing.T) {
 			}
 			busy.Store(true)
 			eventually(t, "both ends are limited", func() bool { down, up := limited(); return down && up })
-			if l := w.h.Status().Shares; len(l) != 1 || l[0].Interface != "wwan0" || !l[0].Down.Limited || l[0].Down.Owner == 0 {
+			if l := w.h.Status().Shares; len(l) != 1 || l[0].Interface != "wwan0" || !l[0].Down.Limited ||
+				l[0].Down.Owner == 0 {
 				t.Errorf("status: %+v", l)
 			}
 			busy.Store(false)
@@ -255,7 +258,13 @@ func TestOnloadIsNoOwner(t *testing.T) {
 			}
 			s.sends.Wait()
 			if limited != x.limited {
-				t.Errorf("limited: %v, want %v: down %+v, up %+v", limited, x.limited, s.links["wwan0"].down.grant, s.links["wwan0"].up.grant)
+				t.Errorf(
+					"limited: %v, want %v: down %+v, up %+v",
+					limited,
+					x.limited,
+					s.links["wwan0"].down.grant,
+					s.links["wwan0"].up.grant,
+				)
 			}
 			if lent := s.links["wwan0"].down.sharedBytes; x.lent && (lent < 59*50_000 || lent > 61*50_000) {
 				t.Errorf("%.0f bytes are lent", lent)
@@ -271,7 +280,9 @@ func TestLendTotals(t *testing.T) {
 	for name, same := range map[string]bool{"HS-paths alone": false, "pipes too": true} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
-			own := map[string]device.ConnBytes{"b/1": {Local: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, Rx: 1 << 30, Tx: 1 << 30}}
+			own := map[string]device.ConnBytes{
+				"b/1": {Local: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, Rx: 1 << 30, Tx: 1 << 30},
+			}
 			counters, broken := map[string]device.Counters{"wwan0": {Rx: 5, Tx: 7}}, false
 			w := &testWorld{t: t, pipes: overTCP(), servers: overTCP(), prepare: func(h *Helper) {
 				h.share.interfaceOf = func(a net.Addr) string {
@@ -316,7 +327,8 @@ func TestLendTotals(t *testing.T) {
 				return len(w.h.relays.listSubflows()) == 2
 			})
 			first := sums()
-			if first.down.sharedBytes != 0 || first.up.sharedBytes != 0 || first.down.ownerBytes != 0 || first.ownSent != 0 {
+			if first.down.sharedBytes != 0 || first.up.sharedBytes != 0 || first.down.ownerBytes != 0 ||
+				first.ownSent != 0 {
 				t.Errorf("before anything has moved: %+v", first)
 			}
 			const down, up = 2_000_000., 1_000_000.
@@ -337,9 +349,20 @@ func TestLendTotals(t *testing.T) {
 			if same {
 				wantDown, wantUp = wantDown+wantUp, wantUp+wantDown
 			}
-			eventually(t, "all is counted", func() bool { l := sums(); return l.down.sharedBytes >= wantDown && l.up.sharedBytes >= wantUp })
-			if l := sums(); l.down.sharedBytes > 1.1*wantDown || l.up.sharedBytes > 1.1*wantUp { // frames, TLS and acknowledgements come on top
-				t.Errorf("lent: %.0f down and %.0f up, want a little more than %.0f and %.0f", l.down.sharedBytes, l.up.sharedBytes, wantDown, wantUp)
+			eventually(
+				t,
+				"all is counted",
+				func() bool { l := sums(); return l.down.sharedBytes >= wantDown && l.up.sharedBytes >= wantUp },
+			)
+			// frames, TLS and acknowledgements come on top
+			if l := sums(); l.down.sharedBytes > 1.1*wantDown || l.up.sharedBytes > 1.1*wantUp {
+				t.Errorf(
+					"lent: %.0f down and %.0f up, want a little more than %.0f and %.0f",
+					l.down.sharedBytes,
+					l.up.sharedBytes,
+					wantDown,
+					wantUp,
+				)
 			}
 
 			// The owner: a flow that was there, and one that comes with a past.
@@ -357,7 +380,9 @@ func TestLendTotals(t *testing.T) {
 			step("b/2", device.ConnBytes{Rx: 9_000_000, Tx: 9_000_100}, true)
 			l := sums()
 			const rx, tx = 500_000., 100_100.
-			if math.Abs(l.down.ownerBytes-(rx*headerFactor+tx*ackFactor)) > 1 || math.Abs(l.up.ownerBytes-(tx*headerFactor+rx*ackFactor)) > 1 || l.ownSent != tx {
+			if math.Abs(l.down.ownerBytes-(rx*headerFactor+tx*ackFactor)) > 1 ||
+				math.Abs(l.up.ownerBytes-(tx*headerFactor+rx*ackFactor)) > 1 ||
+				l.ownSent != tx {
 				t.Errorf("owned: %.0f down, %.0f up, %d asked", l.down.ownerBytes, l.up.ownerBytes, l.ownSent)
 			}
 			s.mu.Lock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -11,56 +13,53 @@ import (
 	"mpbond/base/unit"
 )
 
-// Status is the state of the role at an instant, for the api.
+// Status is the state of a helper at one moment, for the API.
 type Status struct {
 	Name     string          `json:"name"`
 	Pipes    []PipeStatus    `json:"pipes"`
 	Subflows []SubflowStatus `json:"subflows"`
-	// Buffer bounds what is held per subflow and direction.
+	// Buffer is the maximum of bytes held per subflow and direction.
 	Buffer unit.Bytes `json:"buffer"`
-	// Relayed counts the bytes of all subflows, ended ones included.
+	// Relayed counts the bytes of all subflows, including ended ones.
 	Relayed uint64 `json:"relayed"`
-	// Shares is what may be lent of each interface that carries subflows.
+	// Shares is what may be shared of each interface that carries subflows.
 	Shares []ShareStatus `json:"link_shares"`
 }
 
-// PipeStatus is the pipe kept ready at one address of a primary.
+// PipeStatus is the pipe kept waiting at one address of a primary.
 type PipeStatus struct {
 	Primary string `json:"primary"`
 	Address string `json:"address"`
-	// State is "starting", "waiting" (ready for a subflow), "busy" (over
-	// Bluetooth: it carries one, and there is no second) or "retrying"; Error
-	// and Hint then say why.
+	// State is "starting", "waiting" (ready for a subflow), "busy" (over Bluetooth: in use, and
+	// there is no second) or "retrying", for which Error and Hint tell why.
 	State string `json:"state"`
 	Error string `json:"error,omitempty"`
 	Hint  string `json:"hint,omitempty"`
-	// Trouble is Error in parts; of a pipe that is there, what keeps the primary from
-	// using it.
+	// Trouble is Error in parts or, of a working pipe, what keeps the primary from using it.
 	Trouble *api.Trouble `json:"trouble,omitempty"`
 }
 
-// SubflowStatus is one relayed subflow. Up is primary to server.
+// SubflowStatus is one relayed subflow. Up is from primary to server.
 type SubflowStatus struct {
 	// Number counts the relays of this helper, from 1.
 	Number  uint64    `json:"number"`
 	Primary string    `json:"primary"`
 	Server  string    `json:"server"`
 	Since   time.Time `json:"since"`
-	// Transport is the HS-path's, "tcp" or "udp"; Fallback why it is TCP although UDP
-	// is asked for. Migrated is how many times it went on from another address.
+	// Transport is that of the HS-path, "tcp" or "udp". Fallback is why it is TCP although UDP is
+	// configured. Migrated counts moves to another address.
 	Transport string    `json:"transport"`
 	Fallback  string    `json:"fallback,omitempty"`
 	Migrated  int       `json:"migrated,omitempty"`
 	Up        Direction `json:"up"`
 	Down      Direction `json:"down"`
-	// UpBps and DownBps are what was relayed over the last second.
+	// UpBps and DownBps are the rates over the last second.
 	UpBps   unit.Rate `json:"up_bps"`
 	DownBps unit.Rate `json:"down_bps"`
 }
 
-// Direction is one direction of a relay: bytes of ciphertext that came, those
-// of them in the buffer, the most that ever were, and the throughput of the hop
-// beyond (0 if unknown).
+// Direction is one direction of a relay: received ciphertext bytes, those in the buffer now, the
+// most so far, and the rate of the hop beyond (0 if unknown).
 type Direction struct {
 	Bytes       uint64    `json:"bytes"`
 	Buffered    int       `json:"buffered"`
@@ -73,7 +72,7 @@ func (d *direction) describeDirection() Direction {
 	return Direction{d.bytesRead.Load(), now, most, unit.Rate(d.rate.Load())}
 }
 
-// currentName returns the present name of a device; if it is trusted no longer, the last one.
+// currentName returns the current name of a device, or the last one if it is no longer trusted.
 func currentName(trust *identity.Trust, p identity.Peer) string {
 	if now, ok := trust.Lookup(p.Key); ok {
 		return now.Name
@@ -81,7 +80,7 @@ func currentName(trust *identity.Trust, p identity.Peer) string {
 	return p.Name
 }
 
-// Status may be called at any time, by any goroutine.
+// Status returns the state of the helper.
 func (h *Helper) Status() Status {
 	s := Status{Name: h.name, Pipes: []PipeStatus{}, Subflows: []SubflowStatus{}, Buffer: h.cfg.Buffer}
 	for _, t := range h.targets.listTargets() {
@@ -101,8 +100,8 @@ func (h *Helper) Status() Status {
 	return s
 }
 
-// CloseSubflow ends the relay of that number; bond must be empty, since a helper
-// knows of none. Its primary makes a new subflow.
+// CloseSubflow ends the relay with that number. bond must be empty, since a helper knows no bonds.
+// The primary opens a new subflow.
 func (h *Helper) CloseSubflow(bond string, number uint32) error {
 	closed := h.relays.closeWhere(func(s *subflow) error {
 		if bond == "" && s.number == uint64(number) {
@@ -113,7 +112,11 @@ func (h *Helper) CloseSubflow(bond string, number uint32) error {
 	if closed > 0 {
 		return nil
 	}
-	return fault.New(fault.NotFound, fmt.Errorf("no subflow %d is relayed", number), "`mpbond status` lists them; at a helper the bond is written -")
+	return fault.New(
+		fault.NotFound,
+		fmt.Errorf("no subflow %d is relayed", number),
+		"`mpbond status` lists them; at a helper the bond is written -",
+	)
 }
 
 var errEndedByUser = errors.New("ended by hand at the helper")

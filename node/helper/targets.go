@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -13,17 +15,16 @@ import (
 	"mpbond/link/tcp"
 )
 
-// targetSet holds the addresses of primaries that are called. It owns the list; each target
-// is kept by a goroutine of pipeCaller and has its own lock. Methods may be
-// called by any goroutine but replace, which has one caller. The zero targetSet is empty.
+// targetSet holds the addresses of primaries that are called. It owns the list; each target has its
+// own lock and a goroutine of pipeCaller. replaceTargets has one caller; the other methods are safe
+// for concurrent use. The zero targetSet is empty.
 type targetSet struct {
 	mu   sync.Mutex
 	list []*target
 }
 
-// replaceTargets makes list the targets. Those of them that there were go on as they are, those
-// that are not in it any more are stopped, and the new ones are returned: the caller has
-// them kept.
+// replaceTargets sets the targets. Targets that exist already stay, missing ones are stopped, and
+// new ones are returned for the caller to start.
 func (s *targetSet) replaceTargets(list []*target) (added []*target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,8 +56,8 @@ func (s *targetSet) targetsOf(key identity.PublicKey) []*target {
 	return slices.DeleteFunc(s.listTargets(), func(t *target) bool { return t.primary.Key != key })
 }
 
-// connectedAddresses returns the addresses of a primary that are called, and whether a pipe waits or
-// is in use there.
+// connectedAddresses returns the addresses of a primary that are called, and whether a pipe waits
+// or is in use there.
 func (s *targetSet) connectedAddresses(key identity.PublicKey) map[string]bool {
 	at := map[string]bool{}
 	for _, t := range s.targetsOf(key) {
@@ -66,7 +67,7 @@ func (s *targetSet) connectedAddresses(key identity.PublicKey) map[string]bool {
 	return at
 }
 
-// countWaiting returns at how many addresses a pipe waits for a primary's request.
+// countWaiting returns the number of pipes that wait for a primary's request.
 func (s *targetSet) countWaiting(key identity.PublicKey) (n int) {
 	for _, t := range s.targetsOf(key) {
 		if state, _, _ := t.currentState(); state == stateWaiting {
@@ -76,17 +77,17 @@ func (s *targetSet) countWaiting(key identity.PublicKey) (n int) {
 	return n
 }
 
-// target is one address of one primary, and what became of calls there.
+// target is one address of one primary, and the state of the calls there.
 type target struct {
 	primary identity.Peer
 	addr    string
-	stop    context.CancelFunc // set by keep
+	stop    context.CancelFunc // set by startOffering
 
 	mu           sync.Mutex
 	state        string
 	err          error
 	readySince   time.Time // when a pipe last began to wait
-	failingSince time.Time // since when no pipe could be made; zero while one is there
+	failingSince time.Time // since when no pipe could be opened; zero while there is one
 
 	primaryTrouble peerTrouble
 }
@@ -103,7 +104,7 @@ func (t *target) setState(state string, err error) {
 	}
 }
 
-// setFailed notes that an attempt which began at a time made no pipe.
+// setFailed records that an attempt started at began made no pipe.
 func (t *target) setFailed(began time.Time, err error) {
 	t.setState(stateRetrying, err)
 	t.mu.Lock()
@@ -113,7 +114,7 @@ func (t *target) setFailed(began time.Time, err error) {
 	}
 }
 
-// waitedSince returns for how long the pipe has waited that was made after a time.
+// waitedSince returns how long a pipe opened after since has waited, 0 without one.
 func (t *target) waitedSince(since time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,13 +131,19 @@ func (t *target) currentState() (state string, since time.Time, err error) {
 	return t.state, t.failingSince, t.err
 }
 
-// describeTarget returns the state for the api, with the name that the primary has now.
+// describeTarget returns the state for the API, with the primary's current name.
 func (t *target) describeTarget(name string) PipeStatus {
 	state, _, err := t.currentState()
 	p := PipeStatus{Primary: name, Address: t.addr, State: state, Hint: fault.HintOf(err)}
 	if err != nil {
 		p.Error = err.Error()
-		p.Trouble = &api.Trouble{Kind: fault.KindOf(err), Cause: tcp.CauseOf(err), At: t.addr, Text: p.Error, Hint: p.Hint}
+		p.Trouble = &api.Trouble{
+			Kind:  fault.KindOf(err),
+			Cause: tcp.CauseOf(err),
+			At:    t.addr,
+			Text:  p.Error,
+			Hint:  p.Hint,
+		}
 	} else if f := t.primaryTrouble.currentTrouble(); state == stateWaiting && f.Text != "" {
 		p.Trouble = &api.Trouble{Kind: fault.Unreachable, Cause: causeOf(f.Code), By: name, At: f.Address, Text: f.Text}
 	}
@@ -147,11 +154,11 @@ func (t *target) describeTarget(name string) PipeStatus {
 const (
 	stateStarting = "starting"
 	stateWaiting  = "waiting" // its pipe waits for a subflow
-	stateBusy     = "busy"    // its pipe carries one, and there can be no other
+	stateBusy     = "busy"    // its pipe is in use, and there can be no second
 	stateRetrying = "retrying"
 )
 
-// String is the address with its carrier.
+// String returns the carrier and the address.
 func (t *target) String() string {
 	if scheme, addr, ok := strings.Cut(t.addr, "://"); ok {
 		return scheme + " " + addr
@@ -159,7 +166,7 @@ func (t *target) String() string {
 	return "tcp " + t.addr
 }
 
-// isSameTarget reports whether two targets are one device at one address.
+// isSameTarget reports whether two targets are the same address of the same device.
 func (t *target) isSameTarget(u *target) bool {
 	return t.addr == u.addr && t.primary.Key == u.primary.Key
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -49,7 +51,13 @@ func TestReplaceTargets(t *testing.T) {
 		}
 		for _, x := range after {
 			if stopped[x] || slices.Contains(before, x) == slices.Contains(added, x) {
-				t.Fatalf("%v: stopped %v, there before %v, new %v", x, stopped[x], slices.Contains(before, x), slices.Contains(added, x))
+				t.Fatalf(
+					"%v: stopped %v, there before %v, new %v",
+					x,
+					stopped[x],
+					slices.Contains(before, x),
+					slices.Contains(added, x),
+				)
 			}
 		}
 		for _, x := range before {
@@ -108,7 +116,16 @@ func TestTargetStates(t *testing.T) {
 // one that has been silent for longest tells why; addresses that are no network's, and
 // causes on this device, say nothing of it.
 func TestUnreachable(t *testing.T) {
-	refused, silent, noRoute := fmt.Errorf("dial: %w", syscall.ECONNREFUSED), fmt.Errorf("dial: %w", os.ErrDeadlineExceeded), fmt.Errorf("dial: %w", syscall.ENETUNREACH)
+	refused, silent, noRoute := fmt.Errorf(
+		"dial: %w",
+		syscall.ECONNREFUSED,
+	), fmt.Errorf(
+		"dial: %w",
+		os.ErrDeadlineExceeded,
+	), fmt.Errorf(
+		"dial: %w",
+		syscall.ENETUNREACH,
+	)
 	now := time.Unix(1e9, 0)
 	fails := func(addr string, err error, since time.Duration) *target {
 		return &target{addr: addr, state: stateRetrying, err: err, failingSince: now.Add(-since)}

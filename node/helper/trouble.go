@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -17,30 +19,34 @@ import (
 	"mpbond/link/wire"
 )
 
-// Tuning of reports that a helper leaves at a server, for a primary that it cannot reach.
+// Tuning of reports that a helper leaves at a server for an unreachable primary.
 const (
 	reportInterval   = time.Second
-	minReportDelay   = 10 * time.Second // a restart, and a device that roams, are no trouble
-	repeatInterval   = 10 * time.Minute // while it lasts: each wakes this device's radio
-	minReportBackoff = time.Minute      // least wait after a report, whatever has changed; it doubles
-	maxReportServers = 2                // servers
+	minReportDelay   = 10 * time.Second // restarts and roaming devices cause no report
+	repeatInterval   = 10 * time.Minute // while the trouble lasts: each report wakes this device's radio
+	minReportBackoff = time.Minute      // least wait after a report, which doubles, even if the cause changes
+	maxReportServers = 2                // servers tried
 )
 
-// reportRecord is what was last reported about a primary.
+// reportRecord is the last report about a primary.
 type reportRecord struct {
 	code         wire.Code
 	at           string          // "" since it has answered
-	repeatAt     time.Time       // the same not before
-	nextAt       time.Time       // nothing else before: a cause that changes all the time is no news
-	backoff      backoff.Backoff // from one report to another one
-	causeChanged bool            // another cause was seen since
+	repeatAt     time.Time       // time to repeat the same report
+	nextAt       time.Time       // earliest time of any report: a cause that keeps changing is no news
+	backoff      backoff.Backoff // between different reports
+	causeChanged bool            // the cause changed since
 }
 
-// codeByCause are causes in the words of the wire.
-var codeByCause = map[fault.Cause]wire.Code{fault.CauseNoRoute: wire.CodeUnreachable, fault.CauseNoAnswer: wire.CodeTimeout,
-	fault.CauseRefused: wire.CodeConnRefused, fault.CauseNoName: wire.CodeNameNotFound}
+// codeByCause maps causes to wire codes.
+var codeByCause = map[fault.Cause]wire.Code{
+	fault.CauseNoRoute:  wire.CodeUnreachable,
+	fault.CauseNoAnswer: wire.CodeTimeout,
+	fault.CauseRefused:  wire.CodeConnRefused,
+	fault.CauseNoName:   wire.CodeNameNotFound,
+}
 
-// causeOf is the reverse of codes.
+// causeOf is the reverse of codeByCause.
 func causeOf(code wire.Code) fault.Cause {
 	for cause, c := range codeByCause {
 		if c == code {
@@ -50,7 +56,7 @@ func causeOf(code wire.Code) fault.Cause {
 	return fault.CauseUnknown
 }
 
-// dialCode returns the code of an error of dialling a server.
+// dialCode returns the code for an error of dialling a server.
 func dialCode(err error) wire.Code {
 	if code, ok := codeByCause[tcp.CauseOf(err)]; ok {
 		return code
@@ -58,24 +64,24 @@ func dialCode(err error) wire.Code {
 	return wire.CodeUnreachable
 }
 
-// troubleReporter leaves a report at a server for each primary that no address of this
-// device's list has reached for minReportDelay: the primary can be told there why its helper is
-// away. It bounds how often it does so, since each report wakes this device's radio. It
-// reads targets and the trust file and owns what it reported; run is called once.
+// troubleReporter leaves a report at a server for each primary that no target has reached for
+// minReportDelay. So the primary can learn there why its helper is missing. It bounds the number of
+// reports, since each wakes this device's radio. It owns the records and reads targets and the
+// trust file. runReportLoop is called once.
 type troubleReporter struct {
 	key       *identity.Key
-	name      string // this device's, for display
+	name      string // of this device, for display
 	trust     *identity.Trust
 	log       *slog.Logger
 	targets   *targetSet
 	servers   dialer           // a fake in tests
 	wall      func() time.Time // for the date of reports
-	suspended func() bool      // this device carries nothing anyway
+	suspended func() bool      // reports whether this device carries nothing anyway
 
 	records map[identity.PublicKey]*reportRecord
 }
 
-// runReportLoop reports until ctx ends.
+// runReportLoop leaves reports until ctx ends.
 func (r *troubleReporter) runReportLoop(ctx context.Context) {
 	r.records = map[identity.PublicKey]*reportRecord{}
 	tick := time.NewTicker(reportInterval)
@@ -92,8 +98,8 @@ func (r *troubleReporter) runReportLoop(ctx context.Context) {
 	}
 }
 
-// reviewPrimary leaves a report for a primary, if none of its addresses has answered for long and
-// it is time for one.
+// reviewPrimary leaves a report for a primary if all its addresses are unreachable and a report is
+// due.
 func (r *troubleReporter) reviewPrimary(ctx context.Context, p identity.Peer, now time.Time) {
 	at, cause := findUnreachable(r.targets.targetsOf(p.Key), now)
 	last := r.records[p.Key]
@@ -114,7 +120,7 @@ func (r *troubleReporter) reviewPrimary(ctx context.Context, p identity.Peer, no
 	}
 }
 
-// reportPrimary leaves a report for a primary at a server, and reports whether it could.
+// reportPrimary leaves a report for a primary at a server and reports success.
 func (r *troubleReporter) reportPrimary(ctx context.Context, p identity.Peer, code wire.Code, at string) bool {
 	f := wire.Report{To: p.Key, From: r.key.Public(), Unix: r.wall().Unix(), Code: code, Address: at}
 	f.Sig = r.key.Sign(f.Signed())
@@ -139,7 +145,7 @@ func (r *troubleReporter) leaveReport(ctx context.Context, server string, f wire
 	return pipe.LeaveReport(ctx, conn, r.name, f)
 }
 
-// serversOf returns the servers at which a primary may look for reports.
+// serversOf returns the servers where a primary may look for reports.
 func (r *troubleReporter) serversOf(p identity.Peer) []string {
 	list := slices.Clone(p.Servers)
 	for _, s := range r.trust.ByRole(identity.RoleServer) {
@@ -152,14 +158,14 @@ func (r *troubleReporter) serversOf(p identity.Peer) []string {
 	return list[:min(len(list), maxReportServers)]
 }
 
-// isDue reports whether that a primary does not answer at an address is to be reported now.
+// isDue reports whether a report about a primary must be sent now.
 func (l *reportRecord) isDue(code wire.Code, at string, now time.Time) bool {
 	same := l.code == code && l.at == at
 	l.causeChanged = l.causeChanged || !same
 	return !now.Before(l.nextAt) && !(same && now.Before(l.repeatAt))
 }
 
-// recordReport stores that a report was left, or could not be.
+// recordReport stores whether a report was left.
 func (l *reportRecord) recordReport(code wire.Code, at string, now time.Time, left bool) {
 	if left && !l.causeChanged {
 		l.backoff.Reset()
@@ -170,8 +176,8 @@ func (l *reportRecord) recordReport(code wire.Code, at string, now time.Time, le
 	}
 }
 
-// findUnreachable returns which of a primary's targets has not answered for longest, and why,
-// if none of them has for minReportDelay.
+// findUnreachable returns the target of a primary that has failed longest, and why, if none has
+// worked for minReportDelay.
 func findUnreachable(targets []*target, now time.Time) (at string, cause fault.Cause) {
 	var oldest time.Time
 	for _, t := range targets {
@@ -179,7 +185,8 @@ func findUnreachable(targets []*target, now time.Time) (at string, cause fault.C
 		switch c := tcp.CauseOf(err); {
 		case state == stateWaiting, state == stateBusy:
 			return "", fault.CauseUnknown
-		case since.IsZero(), codeByCause[c] == 0 || c == fault.CauseNoRoute: // of no route this device knows more than that one
+		case since.IsZero(),
+			codeByCause[c] == 0 || c == fault.CauseNoRoute: // this device's own lack of a route is no news to the primary
 		case oldest.IsZero() || since.Before(oldest):
 			if _, _, err := net.SplitHostPort(t.addr); err == nil {
 				oldest, at, cause = since, t.addr, c
@@ -192,14 +199,14 @@ func findUnreachable(targets []*target, now time.Time) (at string, cause fault.C
 	return at, cause
 }
 
-// relayRate measures what a relay carries, over about a second.
+// relayRate measures the rates of a relay over about a second.
 type relayRate struct {
 	at             time.Time
 	up, down       uint64
 	upBps, downBps unit.Rate
 }
 
-// updateRate notes what was carried until now.
+// updateRate updates the rates from the byte counts so far.
 func (m *relayRate) updateRate(now time.Time, up, down uint64) {
 	if took := now.Sub(m.at); !m.at.IsZero() && took > 0 {
 		m.upBps, m.downBps = unit.RateOf(unit.Bytes(up-m.up), took), unit.RateOf(unit.Bytes(down-m.down), took)
@@ -207,7 +214,7 @@ func (m *relayRate) updateRate(now time.Time, up, down uint64) {
 	m.at, m.up, m.down = now, up, down
 }
 
-// peerTrouble keeps what a primary says keeps it from using a pipe.
+// peerTrouble holds the primary's reason for not using a pipe.
 type peerTrouble struct {
 	mu      sync.Mutex
 	trouble wire.Trouble

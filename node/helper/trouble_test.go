@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -94,7 +96,11 @@ func TestReportsBackOff(t *testing.T) {
 						if err != nil {
 							return
 						}
-						p, err := pipe.Accept(t.Context(), conn, keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }))
+						p, err := pipe.Accept(
+							t.Context(),
+							conn,
+							keys().primary.ServerConfig(wire.PipeALPN, func(identity.PublicKey) bool { return true }),
+						)
 						if err != nil {
 							continue
 						}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -6,22 +8,22 @@ import (
 	"sync"
 )
 
-// waitingPipes holds the pipes that wait until a primary asks for something, so that they
-// can be given up: nothing tells a waiting pipe that it is dead before its keep-alives do.
-// Methods may be called by any goroutine. The zero waitingPipes is ready.
+// waitingPipes holds the pipes that wait for a request of a primary, so that they can be dropped: a
+// waiting pipe does not notice that it is dead before its keep-alives fail. Safe for concurrent
+// use. The zero waitingPipes is ready.
 type waitingPipes struct {
 	mu  sync.Mutex
 	set map[*waitingPipe]struct{}
 }
 
-// waitingPipe is one of them.
+// waitingPipe is one waiting pipe.
 type waitingPipe struct {
 	local net.Addr
 	drop  context.CancelCauseFunc
 }
 
-// trackPipe returns a context for the wait on a pipe that goes from local. It ends with ctx, with
-// the error of drop as its cause, and when the caller calls done, as it must.
+// trackPipe returns a context for the wait on a pipe with a local address. It ends with ctx, with
+// the error passed to dropWhere as its cause, or when the caller calls done, as it must.
 func (w *waitingPipes) trackPipe(ctx context.Context, local net.Addr) (_ context.Context, done func()) {
 	ctx, drop := context.WithCancelCause(ctx)
 	p := &waitingPipe{local, drop}
@@ -39,8 +41,7 @@ func (w *waitingPipes) trackPipe(ctx context.Context, local net.Addr) (_ context
 	}
 }
 
-// dropWhere gives up, for the reason err, the pipes that go from an address for which lost
-// returns true.
+// dropWhere drops, for the reason err, the pipes whose local address lost accepts.
 func (w *waitingPipes) dropWhere(err error, lost func(local net.Addr) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,13 +52,13 @@ func (w *waitingPipes) dropWhere(err error, lost func(local net.Addr) bool) {
 	}
 }
 
-// wakeSignal ends the waits of all who wait for it. The zero wakeSignal is ready.
+// wakeSignal wakes all goroutines that wait for it. The zero wakeSignal is ready.
 type wakeSignal struct {
 	mu sync.Mutex
 	c  chan struct{}
 }
 
-// nextSignal returns a channel that is closed by the next call of now.
+// nextSignal returns a channel that the next call of fireSignal closes.
 func (w *wakeSignal) nextSignal() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package helper
 
 import (
@@ -117,7 +119,14 @@ func (w *testWorld) acceptWaiting() *pipe.Waiting {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p, err := pipe.Accept(w.t.Context(), c, keys().primary.ServerConfig(wire.PipeALPN, func(k identity.PublicKey) bool { return k == keys().helper.Public() }))
+	p, err := pipe.Accept(
+		w.t.Context(),
+		c,
+		keys().primary.ServerConfig(
+			wire.PipeALPN,
+			func(k identity.PublicKey) bool { return k == keys().helper.Public() },
+		),
+	)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -8,27 +10,27 @@ import (
 	"mpbond/control/device"
 )
 
-// addressTracker are this device's own, and those that it had before.
+// addressTracker holds the addresses that this device has and those that it had before.
 type addressTracker struct {
 	listAddresses func() (map[netip.Addr]bool, error) // device.LocalAddresses; a fake in tests
 	known         map[netip.Addr]bool
-	present       map[netip.Addr]bool // as listed last
-	hasChanged    bool                // they have changed since changed was called
+	present       map[netip.Addr]bool // at the last call of detectLost
+	hasChanged    bool                // the addresses changed after the last call of takeChanged
 }
 
-// takeChanged reports whether the addresses have changed since it was called last.
+// takeChanged reports whether the addresses changed since the last call.
 func (a *addressTracker) takeChanged() bool {
 	wasChanged := a.hasChanged
 	a.hasChanged = false
 	return wasChanged
 }
 
-// detectLost returns a function that reports whether an address is no longer this device's;
-// one that no interface ever had is of another kind.
+// detectLost reads the addresses. It returns a function that reports whether this device had an
+// address and lost it. An address that no interface ever had does not count as lost.
 func (a *addressTracker) detectLost() func(net.Addr) bool {
 	present, err := a.listAddresses()
 	if err != nil {
-		return func(net.Addr) bool { return false } // what is there stays while one cannot look
+		return func(net.Addr) bool { return false } // without a new list, no address counts as lost
 	}
 	for ip := range present {
 		a.known[ip] = true
@@ -42,7 +44,7 @@ func (a *addressTracker) detectLost() func(net.Addr) bool {
 	}
 }
 
-// newAddressTracker begins with those that there are now.
+// newAddressTracker returns a tracker that holds the current addresses.
 func newAddressTracker() *addressTracker {
 	a := &addressTracker{listAddresses: device.LocalAddresses, known: map[netip.Addr]bool{}}
 	a.detectLost()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -39,9 +41,22 @@ func TestFollow(t *testing.T) {
 		return present, nil
 	}}
 	a.detectLost()
-	lte, wifi, odd := &roamer{at: "10.0.0.1:1", now: "10.0.0.21:1"}, &roamer{at: "10.9.0.1:1"}, &roamer{at: "10.66.0.1:1"}
+	lte, wifi, odd := &roamer{
+		at:  "10.0.0.1:1",
+		now: "10.0.0.21:1",
+	}, &roamer{
+		at: "10.9.0.1:1",
+	}, &roamer{
+		at: "10.66.0.1:1",
+	}
 	s := b.active
-	s.subflows[1], s.subflows[2], s.subflows[3], s.subflows[4] = &sessionSubflow{conn: lte}, &sessionSubflow{conn: wifi}, &sessionSubflow{conn: odd}, &sessionSubflow{}
+	s.subflows[1], s.subflows[2], s.subflows[3], s.subflows[4] = &sessionSubflow{
+		conn: lte,
+	}, &sessionSubflow{
+		conn: wifi,
+	}, &sessionSubflow{
+		conn: odd,
+	}, &sessionSubflow{}
 	expect := func(moved int, at string) {
 		t.Helper()
 		b.migrateSubflows(a.detectLost())
@@ -55,7 +70,8 @@ func TestFollow(t *testing.T) {
 	expect(0, "10.0.0.1:1") // one cannot look
 	fails = false
 	expect(0, "10.0.0.1:1") // there is none
-	if now := time.Now(); !b.isMoving(s, 1, now) || b.isMoving(s, 1, now.Add(silentLimit)) || b.isMoving(s, 2, now) || b.isMoving(s, 9, now) {
+	if now := time.Now(); !b.isMoving(s, 1, now) || b.isMoving(s, 1, now.Add(silentLimit)) || b.isMoving(s, 2, now) ||
+		b.isMoving(s, 9, now) {
 		t.Error("it is not waited for, or for ever")
 	}
 	lte.err = nil

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -9,38 +11,42 @@ import (
 	"mpbond/link/wire"
 )
 
-// classTable holds the traffic classes of a bond's plan: connections whose rules say the
-// same share a class, and its number. A number never means two things, and a class that
-// is in use keeps its own, also when the rules change. There are at most wire.MaxGroups;
-// unused ones make room for new ones. The table decides which subflows each class may use
-// and remembers what the bond was sent, so that only changes are sent. It takes the time
-// as a parameter, knows no bond, and is not safe for concurrent use: the owner of the bond
-// guards it.
+// classTable assigns traffic classes to connections. Connections with equal rule settings share a
+// class. A class ID is never reused, and a class in use keeps its ID when the rules change. There
+// are at most wire.MaxGroups classes; unused ones make room for new ones. The table computes which
+// subflows each class may use and remembers what was sent to the bond, so that only changes are
+// sent. Time is a parameter. Not safe for concurrent use: sessions.mu guards it.
 type classTable struct {
-	list  []*trafficClass // by rising number
-	maxID wire.GroupID    // the highest number that was used
+	list  []*trafficClass // by ascending ID
+	maxID wire.GroupID    // the highest ID used
 }
 
-// trafficClass is what rules treat alike.
+// trafficClass is one class: the settings of a rule and the subflows it may use.
 type trafficClass struct {
 	id         wire.GroupID
 	settings   *policy.TrafficClass
-	key        string     // of treat
-	current    wire.Group // as the bond has it
-	isSent     bool       // the bond has it
-	emptySince time.Time  // since when there is no subflow for it; zero: there is one
+	key        string     // of settings
+	current    wire.Group // as last sent to the bond
+	isSent     bool       // the bond has this class
+	emptySince time.Time  // since when no subflow is allowed; zero while one is
 }
 
-var errTooManyClasses = errors.New("the connections that are open are of too many different kinds of rules, also of rules that are in force no more")
+var errTooManyClasses = errors.New(
+	"the connections that are open are of too many different kinds of rules, also of rules that are in force no more",
+)
 
-// assignClass returns the class of a treatment, and whether it is new, so that the plan must be
-// sent; nil is class 0. used returns the classes that streams and flows are of.
-func (c *classTable) assignClass(t *policy.TrafficClass, used func() map[wire.GroupID]bool) (id wire.GroupID, added bool, err error) {
+// assignClass returns the class ID for rule settings. added reports that the class is new and the
+// class table must be sent. Nil settings are class 0. used returns the classes of open streams and
+// flows.
+func (c *classTable) assignClass(
+	t *policy.TrafficClass,
+	used func() map[wire.GroupID]bool,
+) (id wire.GroupID, added bool, err error) {
 	if t == nil {
 		return 0, false, nil
 	}
 	i := slices.IndexFunc(c.list, func(g *trafficClass) bool { return g.settings == t })
-	if i < 0 { // the file was read anew, or another rule says the same
+	if i < 0 { // the file was read again, or another rule has equal settings
 		key := t.Key()
 		i = slices.IndexFunc(c.list, func(g *trafficClass) bool { return g.key == key })
 	}
@@ -60,7 +66,7 @@ func (c *classTable) assignClass(t *policy.TrafficClass, used func() map[wire.Gr
 	return c.maxID, true, nil
 }
 
-// settingsOf returns what the rules say of a class; ok is false if there is none.
+// settingsOf returns the rule settings of a class; ok is false if there is no such class.
 func (c *classTable) settingsOf(id wire.GroupID) (t policy.TrafficClass, ok bool) {
 	i := slices.IndexFunc(c.list, func(g *trafficClass) bool { return g.id == id })
 	if i < 0 {
@@ -69,8 +75,8 @@ func (c *classTable) settingsOf(id wire.GroupID) (t policy.TrafficClass, ok bool
 	return *c.list[i].settings, true
 }
 
-// computeTable returns the classes with the subflows that each may use, and reports whether that
-// differs from what the bond has; the caller then sends it.
+// computeTable returns the classes with the subflows that each may use. changed reports whether the
+// result differs from what the bond has; the caller then sends it.
 func (c *classTable) computeTable(routes []policy.ClassSubflow, now time.Time) (table []wire.Group, changed bool) {
 	for _, g := range c.list {
 		previous := wire.SubflowID(0)
@@ -93,14 +99,14 @@ func (c *classTable) computeTable(routes []policy.ClassSubflow, now time.Time) (
 	return table, changed
 }
 
-// resetSent is for a new bond, which has no class yet.
+// resetSent marks all classes as unsent, for a new bond.
 func (c *classTable) resetSent() {
 	for _, g := range c.list {
 		g.isSent, g.current = false, wire.Group{}
 	}
 }
 
-// emptyClass is a class that has had no subflow for a while.
+// emptyClass is a class without an allowed subflow, and for how long.
 type emptyClass struct {
 	id       wire.GroupID
 	emptyFor time.Duration
@@ -116,7 +122,7 @@ func (c *classTable) listEmpty(now time.Time, limit time.Duration) (list []empty
 	return list
 }
 
-// firstSubflows returns the first subflow of each class that has one, by the key of its treatment.
+// firstSubflows returns the first allowed subflow of each class that has one, by settings key.
 func (c *classTable) firstSubflows() map[string]wire.SubflowID {
 	first := map[string]wire.SubflowID{}
 	for _, g := range c.list {
@@ -127,5 +133,5 @@ func (c *classTable) firstSubflows() map[string]wire.SubflowID {
 	return first
 }
 
-// isEmpty reports whether there is no class.
+// isEmpty reports whether the table has no class.
 func (c *classTable) isEmpty() bool { return len(c.list) == 0 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -39,7 +41,10 @@ func TestClassesAreReused(t *testing.T) {
 					continue
 				}
 				// A slider that moves: kinds come anew, and some return.
-				treat := &policy.TrafficClass{Devices: []string{fmt.Sprint("phone", r.IntN(20))}, Weight: uint8(1 + r.IntN(100))}
+				treat := &policy.TrafficClass{
+					Devices: []string{fmt.Sprint("phone", r.IntN(20))},
+					Weight:  uint8(1 + r.IntN(100)),
+				}
 				kinds := map[string]bool{}
 				for _, s := range open {
 					kinds[s.key] = true
@@ -98,7 +103,14 @@ func TestClassPlan(t *testing.T) {
 	if again, added, _ := c.assignClass(&same, none); again != id || added {
 		t.Errorf("what says the same is class %d", again)
 	}
-	own, helped := policy.ClassSubflow{ID: 1, Local: true, Names: []string{"laptop"}}, policy.ClassSubflow{ID: 2, Names: []string{"phone"}}
+	own, helped := policy.ClassSubflow{
+		ID:    1,
+		Local: true,
+		Names: []string{"laptop"},
+	}, policy.ClassSubflow{
+		ID:    2,
+		Names: []string{"phone"},
+	}
 	now := time.Unix(1e9, 0)
 	for i, step := range []struct {
 		routes  []policy.ClassSubflow

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -18,78 +20,73 @@ import (
 	"mpbond/node/dial"
 )
 
-// Config is the primary's configuration; the toml tags are the file's keys.
+// Config is the primary's configuration. The toml tags are the keys of the file.
 type Config struct {
-	// Name is what this device is called in status output; empty is the host's.
+	// Name is the name of this device in status output; empty is the host name.
 	Name string `toml:"name"`
-	// Server names the server in the trust file; it may be left out when there
-	// is just one.
+	// Server is the name of the server in the trust file; empty is the only one there.
 	Server string `toml:"server"`
-	// Proxy is where apps find the SOCKS5 and HTTP proxy, "host:port"; empty is
-	// none.
+	// Proxy is the address of the SOCKS5 and HTTP proxy for apps, "host:port"; empty is none.
 	Proxy string `toml:"proxy"`
-	// Direct connects without the bond where the server may not or cannot reach
-	// a destination. Left out, it is so only while the proxy is on loopback:
-	// else whoever reaches the proxy would reach this device's networks.
+	// Direct connects without the bond where the server must not or cannot reach a destination.
+	// Left out, it applies only while the proxy is on loopback: otherwise clients of the proxy
+	// could reach this device's networks.
 	Direct *bool `toml:"direct"`
-	// Transparent is the loopback port that `mpbond run` redirects to; 0 is
-	// none.
+	// Transparent is the loopback port that `mpbond run` redirects to; 0 is none.
 	Transparent uint16 `toml:"transparent"`
-	// Pipe is where helpers connect, "host:port"; several are separated by
-	// commas, and "rfcomm://CHANNEL" is Bluetooth. Empty is nowhere.
+	// Pipe is the address where helpers connect, "host:port"; commas separate several, and
+	// "rfcomm://CHANNEL" is Bluetooth. Empty is none.
 	Pipe string `toml:"pipe"`
-	// Interfaces each carry a direct subflow. ["auto"], which is the default, is each
-	// interface that has a default route and is no tunnel, as they come and go;
-	// while there is one alone, or none, or the server is reached otherwise, one
-	// subflow goes by the system's routes. Empty is always that.
+	// Interfaces are the interfaces with direct subflows. ["auto"], the default, uses each
+	// interface that has a default route and is no tunnel, as they come and go. With only one such
+	// interface, or if the server is reached by another route, one subflow follows the system's
+	// routes. An empty list always does that.
 	Interfaces []string `toml:"interfaces"`
-	// UDP are interfaces whose direct subflows go over UDP instead of TCP, where it gets
-	// through and the server serves it (docs/explanation/pbe.md); "any" is each.
+	// UDP are the interfaces whose direct subflows use UDP instead of TCP, where it gets through
+	// and the server offers it (docs/pbe.md); "any" is all.
 	UDP []string `toml:"udp"`
-	// Cell tells, for interfaces of UDP, where the control messages of their mobile cells
-	// are heard: a table for each, like [cell.wwan0].
-	Cell map[string]device.Cell `toml:"cell"` // for the caller to listen to
-	// Metered are interfaces and helpers whose data costs money: they carry
-	// nothing while another one works.
+	// Cell are the sources of control messages of mobile cells, for interfaces of UDP: a table for
+	// each, like [cell.wwan0].
+	Cell map[string]device.Cell `toml:"cell"` // for the caller, which starts the listeners
+	// Metered are interfaces and helpers whose data costs money: they carry nothing while another
+	// one works.
 	Metered []string `toml:"metered"`
-	// Subflows is how many direct subflows each interface carries, 32 at most.
+	// Subflows is the number of direct subflows of each interface, at most 32.
 	Subflows int `toml:"subflows"`
-	// Scheduler chooses the subflow for bytes to the server; see docs/explanation/schedulers.md.
+	// Scheduler is the scheduler for bytes to the server; see docs/schedulers.md.
 	Scheduler string `toml:"scheduler"`
-	// Latency and Redundant are rules for connections that must not wait, or go
-	// over every subflow: "port:N", "port:N-M", "host:PATTERN", or "dscp:N" of the
-	// first packet (of datagrams only with TUN). See docs/explanation/datapath.md.
+	// Latency and Redundant are rules for connections that need low latency, or that use every
+	// subflow: "port:N", "port:N-M", "host:PATTERN", or "dscp:N" of the first packet (of datagrams
+	// only with TUN). See docs/explanation/datapath.md.
 	Latency   []string `toml:"latency"`
 	Redundant []string `toml:"redundant"`
-	// Policy is a file with rules for apps and destinations (docs/reference/policy.md); empty
-	// is policy.toml beside this one.
-	Policy string `toml:"policy"` // for the caller to read: PolicyFile.Use
-	// Congestion is the congestion control of direct subflows and pipes, "pbe" that of those over UDP alone; empty
-	// is the system's default.
+	// Policy is the file with rules for apps and destinations (docs/policy.md); empty is
+	// policy.toml beside this file.
+	Policy string `toml:"policy"` // for the caller, which calls PolicyFile.Use
+	// Congestion is the congestion control of direct subflows and pipes; "pbe" applies to those
+	// over UDP only. Empty is the system's default.
 	Congestion string `toml:"congestion"`
-	// Reinject is the threshold η of reinjection (docs/explanation/datapath.md); negative
+	// Reinject is the threshold η of reinjection (docs/explanation/datapath.md); a negative value
 	// switches it off. It must not be 0.
 	Reinject float64 `toml:"reinject"`
-	// Resume is how long a helped subflow waits for another pipe when its own
-	// broke, at most 60s.
+	// Resume is how long a helped subflow waits for another pipe after its pipe broke, at most 60s.
 	Resume Duration `toml:"resume"`
-	// GiveUp is how long streams wait while there is no subflow at all. It must
-	// be over 0.
+	// GiveUp is how long streams wait without any subflow. It must be positive.
 	GiveUp Duration `toml:"give_up"`
-	// TUN carries the whole machine, apps of all users: it needs rights of root
-	// (docs/howto/install.md).
-	TUN bool `toml:"tun"` // who starts a primary makes the device; its own sockets have tcp.OwnMark, to go around it
-	// API is where requests over TCP and the web console (docs/howto/console.md) are answered, a loopback "host:port"; empty is none.
+	// TUN carries the whole machine, apps of all users. It needs root (docs/install.md).
+	TUN bool `toml:"tun"` // the caller makes the device; our own sockets bypass it with tcp.OwnMark
+	// API is the loopback address of the API over TCP and of the web console (docs/console.md),
+	// "host:port"; empty is none.
 	API string `toml:"api"`
-	// Usage counts what direct subflows and pipes carry; nil: nothing is counted.
+	// Usage counts the bytes of direct subflows and pipes; nil: no counting.
 	Usage *device.Usage `toml:"-"`
-	// DialUDP connects over UDP; nil: it cannot.
+	// DialUDP connects over UDP; nil: unsupported.
 	DialUDP dial.DialUDP `toml:"-"`
-	// Allowed is what an own link, or a helper, may still carry; nil: there are no caps.
+	// Allowed returns what a local link or a helper may still carry; nil: no caps.
 	Allowed func(of device.CapTarget) policy.Allowance `toml:"-"`
 }
 
-// Duration is a time.Duration that configuration writes like "60s".
+// Duration is a time.Duration written like "60s" in the configuration.
 type Duration time.Duration
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -104,7 +101,7 @@ func (d *Duration) UnmarshalText(t []byte) error {
 	return nil
 }
 
-// socketMark is the mark of all sockets, 0 for none.
+// socketMark returns the firewall mark of all sockets, 0 for none.
 func (c Config) socketMark() int {
 	if c.TUN {
 		return tcp.OwnMark
@@ -112,40 +109,74 @@ func (c Config) socketMark() int {
 	return 0
 }
 
-// Default is the configuration that a file changes.
-var Default = Config{Proxy: "127.0.0.1:1080", Transparent: 7601, Pipe: ":7602", Interfaces: []string{autoInterfaces}, Subflows: 1, Scheduler: sched.Default, Latency: []string{"dscp:46"},
-	Reinject: 0.2, Resume: Duration(pipe.DefaultWindow), GiveUp: Duration(60 * time.Second)}
+// Default is the default configuration.
+var Default = Config{
+	Proxy:       "127.0.0.1:1080",
+	Transparent: 7601,
+	Pipe:        ":7602",
+	Interfaces:  []string{autoInterfaces},
+	Subflows:    1,
+	Scheduler:   sched.Default,
+	Latency:     []string{"dscp:46"},
+	Reinject:    0.2,
+	Resume:      Duration(pipe.DefaultWindow),
+	GiveUp:      Duration(60 * time.Second),
+}
 
-// What a file may say.
+// Limits of values.
 const (
-	// A server takes 32 subflows of a bond, unless told otherwise.
+	// maxSubflows is the server's default limit for a bond.
 	maxSubflows = 32
-	// A number without a unit counts nanoseconds: shorter times are such mistakes.
+	// minDuration rejects numbers without a unit, which would count nanoseconds.
 	minDuration = Duration(time.Millisecond)
 )
 
-// validate returns what is wrong with the configuration, but for the rules in Latency and
-// Redundant.
+// validate returns the first problem of the configuration. It does not check the rules in Latency
+// and Redundant.
 func (c Config) validate() error {
 	if _, err := sched.New(c.Scheduler); err != nil {
 		return fault.New(fault.Config, err, "set `scheduler` to one of them")
 	}
 	switch {
 	case c.Subflows < 0 || c.Subflows > maxSubflows:
-		return fault.New(fault.Config, fmt.Errorf("%d subflows for each interface", c.Subflows), fmt.Sprintf("set `subflows` to 1 to %d", maxSubflows))
-	case c.Reinject == 0, math.IsNaN(c.Reinject): // 0 would be package bond's default
-		return fault.New(fault.Config, fmt.Errorf("the reinjection threshold is %v", c.Reinject), "set `reinject` over 0, like 0.2, or below 0 to switch reinjection off")
+		return fault.New(
+			fault.Config,
+			fmt.Errorf("%d subflows for each interface", c.Subflows),
+			fmt.Sprintf("set `subflows` to 1 to %d", maxSubflows),
+		)
+	case c.Reinject == 0, math.IsNaN(c.Reinject): // package bond would use its default
+		return fault.New(
+			fault.Config,
+			fmt.Errorf("the reinjection threshold is %v", c.Reinject),
+			"set `reinject` over 0, like 0.2, or below 0 to switch reinjection off",
+		)
 	case c.Resume < 0 || c.Resume > Duration(time.Minute) || c.Resume > 0 && c.Resume < minDuration:
-		return fault.New(fault.Config, fmt.Errorf("subflows would wait %v for a pipe", time.Duration(c.Resume)), "set `resume` to a time from 0 to \"60s\"; \"10s\" is usual")
+		return fault.New(
+			fault.Config,
+			fmt.Errorf("subflows would wait %v for a pipe", time.Duration(c.Resume)),
+			"set `resume` to a time from 0 to \"60s\"; \"10s\" is usual",
+		)
 	case slices.Contains(c.Interfaces, autoInterfaces) && len(c.Interfaces) > 1:
-		return fault.New(fault.Config, fmt.Errorf("interfaces are %q", c.Interfaces), "write either names, or \"auto\" alone")
+		return fault.New(
+			fault.Config,
+			fmt.Errorf("interfaces are %q", c.Interfaces),
+			"write either names, or \"auto\" alone",
+		)
 	case c.GiveUp < minDuration:
-		return fault.New(fault.Config, fmt.Errorf("streams would give up after %v", time.Duration(c.GiveUp)), "set `give_up` to a time, like \"60s\"")
+		return fault.New(
+			fault.Config,
+			fmt.Errorf("streams would give up after %v", time.Duration(c.GiveUp)),
+			"set `give_up` to a time, like \"60s\"",
+		)
 	}
 	for _, name := range c.UDP {
 		switch {
 		case name != dial.Any && !slices.Contains(c.Interfaces, name) && !slices.Contains(c.Interfaces, autoInterfaces):
-			return fault.New(fault.Config, fmt.Errorf("udp names %q, and interfaces do not", name), "name it in `interfaces` too, or write \"any\"")
+			return fault.New(
+				fault.Config,
+				fmt.Errorf("udp names %q, and interfaces do not", name),
+				"name it in `interfaces` too, or write \"any\"",
+			)
 		case c.DialUDP == nil:
 			return fault.New(fault.Unsupported, errors.New("subflows cannot go over UDP here"), "leave `udp` out")
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -14,13 +16,13 @@ import (
 	"mpbond/node/status"
 )
 
-// Pipes lists the pipes that carry a subflow, and those that wait.
+// Pipes lists the pipes: those that carry a subflow and those that wait.
 func (p *Primary) Pipes() []api.Pipe {
 	return append(p.sessions.carryingPipes(), p.helpers.waitingPipes()...)
 }
 
-// CloseSubflow ends a subflow of the bond: what it carried goes over others, and
-// its keeper makes a new one.
+// CloseSubflow ends a subflow of the bond. Other subflows take over its bytes, and its supervisor
+// opens a new one.
 func (p *Primary) CloseSubflow(bond string, path uint32) error {
 	s, err := p.sessions.findSession(bond)
 	if err == nil && !p.sessions.detachSubflow(s, wire.SubflowID(path), errors.New("ended by hand")) {
@@ -29,11 +31,11 @@ func (p *Primary) CloseSubflow(bond string, path uint32) error {
 	return err
 }
 
-// moveTimeout bounds how long who asks for a move waits for it.
+// moveTimeout bounds how long MoveSubflow waits for the move.
 const moveTimeout = 4 * time.Second
 
-// MoveSubflow has a helped subflow go on over the pipe that waits at an address,
-// until another one is better. It takes up to moveTimeout.
+// MoveSubflow moves a helped subflow to the waiting pipe at an address. The subflow stays there
+// until a better pipe comes. It takes up to moveTimeout.
 func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
 	s, err := p.sessions.findSession(bond)
 	if err != nil {
@@ -46,7 +48,11 @@ func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
 	case s.endpoint.DeviceOf(id) == "":
 		return fault.New(fault.NotFound, fmt.Errorf("bond %s has no subflow %d", bond, path), "see `mpbond status`")
 	case h == nil:
-		return fault.New(fault.Unsupported, fmt.Errorf("the pipe of subflow %d cannot be chosen", path), "a direct one has none, and a second one by a helper is ended when it is of no use")
+		return fault.New(
+			fault.Unsupported,
+			fmt.Errorf("the pipe of subflow %d cannot be chosen", path),
+			"a direct one has none, and a second one by a helper is ended when it is of no use",
+		)
 	case !link.IsBroken() && link.RemoteAddr().String() == to:
 		return nil
 	}
@@ -62,10 +68,14 @@ func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
 		}
 	case <-limit.C:
 	}
-	return fault.New(fault.Timeout, fmt.Errorf("subflow %d has not moved within %v", path, moveTimeout), "see `mpbond status`")
+	return fault.New(
+		fault.Timeout,
+		fmt.Errorf("subflow %d has not moved within %v", path, moveTimeout),
+		"see `mpbond status`",
+	)
 }
 
-// ResetStream resets a stream of the bond, at both ends.
+// ResetStream resets a stream of the bond at both ends.
 func (p *Primary) ResetStream(bond string, id uint64) error {
 	s, err := p.sessions.findSession(bond)
 	if err == nil && !s.endpoint.ResetStream(wire.StreamID(id), "reset by hand") {
@@ -74,23 +84,31 @@ func (p *Primary) ResetStream(bond string, id uint64) error {
 	return err
 }
 
-// ChangeStream has both ends treat a stream of the bond otherwise from now on.
+// ChangeStream changes the mode, priority or weight of a stream at both ends.
 func (p *Primary) ChangeStream(bond string, id uint64, to api.StreamChange) error {
 	s, err := p.sessions.findSession(bond)
 	if err != nil {
 		return err
 	}
-	found, err := p.sessions.changeStreamClass(s, wire.StreamID(id), func(mode wire.Mode, t policy.TrafficClass) (wire.Mode, policy.TrafficClass, error) {
-		return applyStreamChange(mode, t, to)
-	})
+	found, err := p.sessions.changeStreamClass(
+		s,
+		wire.StreamID(id),
+		func(mode wire.Mode, t policy.TrafficClass) (wire.Mode, policy.TrafficClass, error) {
+			return applyStreamChange(mode, t, to)
+		},
+	)
 	if err == nil && !found {
 		err = fault.New(fault.NotFound, fmt.Errorf("bond %s has no stream %d", bond, id), "see `mpbond streams`")
 	}
 	return err
 }
 
-// applyStreamChange returns a mode and a treatment with what somebody asks for.
-func applyStreamChange(mode wire.Mode, t policy.TrafficClass, to api.StreamChange) (wire.Mode, policy.TrafficClass, error) {
+// applyStreamChange returns a mode and class with the requested changes applied.
+func applyStreamChange(
+	mode wire.Mode,
+	t policy.TrafficClass,
+	to api.StreamChange,
+) (wire.Mode, policy.TrafficClass, error) {
 	if to.Mode != nil {
 		var m policy.Mode
 		if err := m.UnmarshalText([]byte(*to.Mode)); err != nil {
@@ -101,7 +119,11 @@ func applyStreamChange(mode wire.Mode, t policy.TrafficClass, to api.StreamChang
 		case policy.ModeBond, policy.ModeSingle, policy.ModeLatency, policy.ModeRedundant:
 			mode = m.StreamMode()
 		default:
-			return mode, t, fault.New(fault.Usage, fmt.Errorf("a stream that is open cannot be carried in mode %v", m), "DELETE resets it")
+			return mode, t, fault.New(
+				fault.Usage,
+				fmt.Errorf("a stream that is open cannot be carried in mode %v", m),
+				"DELETE resets it",
+			)
 		}
 	}
 	if to.Priority != nil {
@@ -124,15 +146,14 @@ func (p *Primary) Streams() []api.BondStream {
 	return api.BondStreams(s.id.String(), peer.Name, status.Streams(s.endpoint.StreamList()))
 }
 
-// Flows lists the bond's datagram flows, the one used last first.
+// Flows lists the bond's datagram flows, the most recently used first.
 func (p *Primary) Flows() []api.BondFlow {
 	s := p.sessions.currentSession()
 	peer, _ := p.server.current()
 	return api.BondFlows(s.id.String(), peer.Name, status.Flows(s.endpoint.FlowList()))
 }
 
-// DirectFlows returns what the direct subflows have moved so far, each by a key
-// that is never used again.
+// DirectFlows returns the bytes that each direct subflow has moved, by a key that is never reused.
 func (p *Primary) DirectFlows() map[string]device.ConnBytes {
 	s := p.sessions.currentSession()
 	flows := map[string]device.ConnBytes{}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -12,39 +14,37 @@ import (
 
 // Tuning.
 const (
-	// Between attempts to make a subflow. While apps want streams the server's
-	// return is noticed within maxBusyBackoff; an idle device sleeps longer, to
-	// save its battery, and the first new stream ends that.
+	// Bounds of the back-off between attempts to open a subflow. While apps want streams, the
+	// server's return is noticed within maxBusyBackoff. An idle device waits longer to save its
+	// battery; the first new stream ends that wait.
 	minBackoff     = 200 * time.Millisecond
 	maxBusyBackoff = time.Second
 	maxIdleBackoff = 30 * time.Second
-	// limitBackoff is the wait after somebody has said that it may carry no more: a
-	// helper whose cap is used up may say so for weeks, to each try, and of an own
-	// link each try that finds out by dialling costs something.
+	// limitBackoff is the wait after a cap was reached. A helper may report its used-up cap for
+	// weeks, at each attempt; on a local link, each attempt that dials to find out costs bytes.
 	limitBackoff = 10 * time.Second
 )
 
-// demand connects apps that wait for a subflow with the keepers that wait before they try
-// to make one: a stream that is wanted ends their back-off, a subflow that has joined ends
-// the wait of streams. Waits end early by news alone, never by looking again and again.
-// Safe for concurrent use; no other lock is taken while its own is held.
+// demand connects apps that wait for a subflow with supervisors that back off before opening one. A
+// wanted stream ends their back-off; a joined subflow ends the wait of streams. Waiters are
+// notified and do not poll. Safe for concurrent use; no other lock is taken while mu is held.
 type demand struct {
 	isBusy func() bool // streams are open, so that back-offs are short
 
 	mu             sync.Mutex
 	waitingStreams int           // new streams that wait for a subflow
-	backingOff     int           // keepers that back off
+	backingOff     int           // supervisors that back off
 	wanted         chan struct{} // closed and replaced when a stream is wanted
 	joined         chan struct{} // closed and replaced when a subflow has joined
-	retryNow       chan struct{} // closed when what was refused is to be tried again at once; nil: nobody waits for that
+	retryNow       chan struct{} // closed to retry refused subflows at once; nil while nobody waits for that
 }
 
 func newDemand(busy func() bool) *demand {
 	return &demand{isBusy: busy, wanted: make(chan struct{}), joined: make(chan struct{})}
 }
 
-// retryRefused has the keepers try again that wait after a refusal: this device has
-// other addresses or another trust file, or a helper carries again.
+// retryRefused wakes supervisors that wait after a refusal. It is called when the addresses or the
+// trust file of this device changed, or when a helper carries again.
 func (d *demand) retryRefused() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,8 +54,8 @@ func (d *demand) retryRefused() {
 	}
 }
 
-// notifyWanted ends the back-off of the keepers. Who opens a stream calls it afterwards, so that
-// they find the bond busy.
+// notifyWanted ends the back-off of supervisors. Call it after opening a stream, so that they find
+// the bond busy.
 func (d *demand) notifyWanted() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,15 +77,15 @@ func (d *demand) addTo(n *int, by int) {
 	*n += by
 }
 
-// nextJoined returns a channel that is closed when the next subflow has joined. Take it
-// before you look whether there is one.
+// nextJoined returns a channel that is closed when the next subflow joins. Get it before checking
+// whether there is a subflow.
 func (d *demand) nextJoined() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.joined
 }
 
-// notifyJoined wakes the streams that wait: a subflow has joined.
+// notifyJoined wakes the streams that wait for a subflow.
 func (d *demand) notifyJoined() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -95,8 +95,8 @@ func (d *demand) notifyJoined() {
 	}
 }
 
-// backOff waits before a further attempt to make a subflow than one that has failed with
-// err, until ctx ends. After a refusal gone, which may be nil, ends it too.
+// backOff waits before the next attempt, after one that failed with err, until ctx ends. After a
+// refusal it also ends when gone, which may be nil, is closed.
 func (d *demand) backOff(ctx context.Context, err error, b *backoff.Backoff, gone <-chan struct{}) {
 	switch {
 	case refusal.Is(err):
@@ -108,7 +108,7 @@ func (d *demand) backOff(ctx context.Context, err error, b *backoff.Backoff, gon
 	}
 }
 
-// sleepFor waits, or until ctx ends.
+// sleepFor waits for d or until ctx ends.
 func sleepFor(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -118,8 +118,8 @@ func sleepFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// awaitRetry waits after a refusal. Apps that want streams do not end that: the
-// answer would be the same.
+// awaitRetry waits after a refusal. Wanted streams do not end the wait, since the answer would be
+// the same.
 func (d *demand) awaitRetry(ctx context.Context, limit time.Duration, gone <-chan struct{}) {
 	d.mu.Lock()
 	if d.retryNow == nil {
@@ -137,7 +137,8 @@ func (d *demand) awaitRetry(ctx context.Context, limit time.Duration, gone <-cha
 	}
 }
 
-// backOffUntilWanted waits as b says, for maxBusyBackoff at most while apps want streams or have some.
+// backOffUntilWanted waits for the next back-off of b. While streams wait or are open it waits for
+// at most maxBusyBackoff.
 func (d *demand) backOffUntilWanted(ctx context.Context, b *backoff.Backoff) {
 	began, limit := time.Now(), b.Next(minBackoff, maxIdleBackoff)
 	d.addTo(&d.backingOff, 1)

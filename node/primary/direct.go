@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -13,17 +15,16 @@ import (
 )
 
 const (
-	// udpRetryInterval is how often a subflow over TCP that carries something looks whether
-	// UDP, which is asked for, may be tried again; udpFirstRetry is when it does so first,
-	// whether it carries something or not: UDP may have been late by a hair, and it would
-	// stay over TCP for as long as it is idle.
+	// udpRetryInterval is how often a busy subflow over TCP retries UDP, if UDP is configured.
+	// udpFirstRetry is the delay of the first retry, which idle subflows make too: UDP may have
+	// been only a little late, and an idle subflow would stay on TCP.
 	udpRetryInterval, udpFirstRetry = 15 * time.Second, 3 * time.Second
-	// udpRetryTimeout is how long a subflow over UDP may take to be made then.
+	// udpRetryTimeout bounds how long opening a subflow over UDP may take then.
 	udpRetryTimeout = 3 * time.Second
 )
 
-// superviseUplink keeps the direct subflows over an interface, "" for any, until ctx ends and
-// nothing is left of them.
+// superviseUplink keeps the direct subflows over an interface open until ctx ends and all have
+// ended. An empty name leaves the interface to the routes.
 func (k *subflowSupervisor) superviseUplink(ctx context.Context, iface string) {
 	var all sync.WaitGroup
 	for range max(k.cfg.Subflows, 1) {
@@ -32,7 +33,8 @@ func (k *subflowSupervisor) superviseUplink(ctx context.Context, iface string) {
 	all.Wait()
 }
 
-// superviseDirect keeps a direct subflow over an interface, "" for any.
+// superviseDirect keeps one direct subflow over an interface open until ctx ends. An empty name
+// leaves the interface to the routes.
 func (k *subflowSupervisor) superviseDirect(ctx context.Context, iface string) {
 	device := k.name
 	if iface != "" {
@@ -41,7 +43,13 @@ func (k *subflowSupervisor) superviseDirect(ctx context.Context, iface string) {
 	var b backoff.Backoff
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		if iface != "" {
-			k.states.awaitAllowed(ctx, deviceRef{link: iface}, func(why error) { k.troubles.setTrouble(device, why) }, nil, nil)
+			k.states.awaitAllowed(
+				ctx,
+				deviceRef{link: iface},
+				func(why error) { k.troubles.setTrouble(device, why) },
+				nil,
+				nil,
+			)
 		}
 		l, err := k.openDirect(ctx, iface, device, attempt)
 		if err == nil {
@@ -66,8 +74,8 @@ func (k *subflowSupervisor) superviseDirect(ctx context.Context, iface string) {
 	}
 }
 
-// openDirect makes a subflow over an interface, "" for any, to the server's address of an
-// attempt.
+// openDirect opens a subflow over an interface to one of the server's addresses, chosen by attempt.
+// An empty name leaves the interface to the routes.
 func (k *subflowSupervisor) openDirect(ctx context.Context, iface, device string, attempt int) (liveSubflow, error) {
 	addr, err := k.server.addressFor(attempt)
 	if err != nil {
@@ -85,33 +93,43 @@ func (k *subflowSupervisor) openDirect(ctx context.Context, iface, device string
 	return k.joinDirect(ctx, c, iface, device, addr)
 }
 
-// dialOptions are those of a direct subflow's connection.
+// dialOptions returns the socket options of a direct subflow.
 func (k *subflowSupervisor) dialOptions(iface string) tcp.Options {
-	return tcp.Options{Congestion: k.cfg.Congestion, Interface: iface, UserTimeout: userTimeout, Mark: k.cfg.socketMark()}
+	return tcp.Options{
+		Congestion:  k.cfg.Congestion,
+		Interface:   iface,
+		UserTimeout: userTimeout,
+		Mark:        k.cfg.socketMark(),
+	}
 }
 
-// joinDirect makes a subflow of a connection to the server at addr.
-func (k *subflowSupervisor) joinDirect(ctx context.Context, c dial.Conn, iface, device, addr string) (liveSubflow, error) {
+// joinDirect joins a subflow over a connection to the server at addr.
+func (k *subflowSupervisor) joinDirect(
+	ctx context.Context,
+	c dial.Conn,
+	iface, device, addr string,
+) (liveSubflow, error) {
 	server, _ := k.server.current()
 	c.For(server.Key.ID().String())
-	if err := k.checkLinkCap(interfaceOf(iface, c.LocalAddr())); err != nil { // it need not be the one that the routes told
+	// its interface may differ from the predicted route
+	if err := k.checkLinkCap(interfaceOf(iface, c.LocalAddr())); err != nil {
 		c.Close()
 		return liveSubflow{}, err
 	}
 	l, err := k.joinSubflow(ctx, c, nil, deviceRef{link: interfaceOf("", c.LocalAddr())}, device)
-	if fault.Is(err, fault.Timeout) { // the answer to the first packet came, and then nothing
+	if fault.Is(err, fault.Timeout) { // the first packet was answered, later ones were not
 		k.dialer.ReportSilent(c, err)
 	}
 	l.server = addr
 	return l, err
 }
 
-// runDirect waits for the end of a direct subflow, or of ctx, and returns why it has ended.
-// One that goes over TCP since UDP did not get through is replaced when it does.
+// runDirect waits until a direct subflow or ctx ends, and returns why the subflow ended. A subflow
+// that fell back to TCP is replaced as soon as UDP works.
 func (k *subflowSupervisor) runDirect(ctx context.Context, l *liveSubflow, iface, device string) error {
 	retryTimer := time.NewTimer(udpFirstRetry)
 	defer retryTimer.Stop()
-	var a udpAttempt // under way, or not
+	var a udpAttempt // no attempt unless result is set
 	moved, first := uint64(0), true
 	withdraw := func(l liveSubflow, err error) {
 		l.session.endpoint.Detach(l.id)
@@ -127,7 +145,7 @@ func (k *subflowSupervisor) runDirect(ctx context.Context, l *liveSubflow, iface
 			*l = *next
 		case <-ctx.Done():
 			next := a.stop()
-			if context.Cause(ctx) != errUplinkUnused { // all is about to end, which says goodbye first
+			if context.Cause(ctx) != errUplinkUnused { // the session then says goodbye for all subflows
 				return nil
 			}
 			withdraw(*l, nil)
@@ -138,7 +156,7 @@ func (k *subflowSupervisor) runDirect(ctx context.Context, l *liveSubflow, iface
 		case <-retryTimer.C:
 			retryTimer.Reset(udpRetryInterval)
 			f := l.session.endpoint.DirectFlows()[l.id]
-			idle := f.Rx+f.Tx == moved && !first // no radio is woken to find out
+			idle := f.Rx+f.Tx == moved && !first // do not wake a radio to find out
 			moved, first = f.Rx+f.Tx, false
 			if !idle && a.result == nil && l.conn.LocalAddr().Network() != "udp" {
 				a = k.tryUDP(ctx, *l, iface, device)
@@ -154,14 +172,14 @@ func (k *subflowSupervisor) runDirect(ctx context.Context, l *liveSubflow, iface
 	}
 }
 
-// udpAttempt is one to make a subflow over UDP in the place of another one. Made gives it,
-// or nil, once; a nil channel is no attempt.
+// udpAttempt is an attempt to replace a subflow over TCP with one over UDP. result delivers the new
+// subflow, or nil, once. A nil result means that no attempt is under way.
 type udpAttempt struct {
 	result chan *liveSubflow
 	cancel func()
 }
 
-// stop ends an attempt, and returns what it has made, if it was quicker than that.
+// stop cancels the attempt and returns the subflow if one was made before that.
 func (a *udpAttempt) stop() *liveSubflow {
 	if a.result == nil {
 		return nil
@@ -172,7 +190,7 @@ func (a *udpAttempt) stop() *liveSubflow {
 	return next
 }
 
-// tryUDP begins to make a subflow over UDP in the place of one over TCP.
+// tryUDP starts an attempt to replace a subflow over TCP with one over UDP.
 func (k *subflowSupervisor) tryUDP(ctx context.Context, l liveSubflow, iface, device string) udpAttempt {
 	ctx, cancel := context.WithTimeout(ctx, udpRetryTimeout)
 	a := udpAttempt{make(chan *liveSubflow, 1), cancel}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -46,20 +48,29 @@ func TestHold(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newTestSupervisor(t)
 				tries := 0
-				k.dialer = dial.Dialer{UDPLinks: []string{dial.Any}, UDP: func(context.Context, string, tcp.Options) (dial.UDPConn, error) {
-					tries++
-					near, far := net.Pipe()
-					go func() { // it takes what comes, and says nothing
-						for b := make([]byte, 4096); ; {
-							if _, err := far.Read(b); err != nil {
-								return
+				k.dialer = dial.Dialer{
+					UDPLinks: []string{dial.Any},
+					UDP: func(context.Context, string, tcp.Options) (dial.UDPConn, error) {
+						tries++
+						near, far := net.Pipe()
+						go func() { // it takes what comes, and says nothing
+							for b := make([]byte, 4096); ; {
+								if _, err := far.Read(b); err != nil {
+									return
+								}
 							}
-						}
-					}()
-					return &mute{Conn: near}, nil
-				}}
+						}()
+						return &mute{Conn: near}, nil
+					},
+				}
 				down := make(chan error, 1)
-				l := liveSubflow{session: k.sessions.active, id: wire.SubflowID(7), ended: down, conn: &roamer{at: "127.0.0.1:3"}, server: "127.0.0.1:1"}
+				l := liveSubflow{
+					session: k.sessions.active,
+					id:      wire.SubflowID(7),
+					ended:   down,
+					conn:    &roamer{at: "127.0.0.1:3"},
+					server:  "127.0.0.1:1",
+				}
 				began, broken := time.Now(), errors.New("broken")
 				time.AfterFunc(ends, func() { down <- broken })
 				if err := k.runDirect(t.Context(), &l, "", "laptop"); err != broken {

@@ -1,42 +1,44 @@
-// Package primary is the role on the device whose apps are carried: it keeps
-// the bond with the server, joins a direct subflow for each of its own
-// interfaces and a helped one for each helper that calls, and hands out
-// streams to package intercept. It stands between intercept and endpoint.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package primary is the role on the device whose apps are carried. It keeps the bond with the
+// server, joins a direct subflow for each interface of this device and a helped one for each
+// connected helper, and opens streams for package intercept. It stands between intercept and
+// endpoint.
 //
-// Primary wires these types, each of which has its own state, lock, files and tests. None
-// refers back to Primary; what one needs of another it gets as a value, or as a function that
-// New hands in.
+// Primary wires these types. Each has its own state, lock, files and tests. None refers back to
+// Primary: what a type needs of another it gets as a value, or as a function from New.
 //
-//	Policy         the policy in force: how each connection of an app is carried   policy*.go
-//	sessions       the bond with the server, its streams, subflows and classes     session.go, subflows.go
-//	  classTable   what rules treat alike, and which subflows it may use           classes.go
-//	subflowSupervisor  opens subflows, keeps them, retries, withdraws them             keeper.go, direct.go, helped.go, pipes.go
-//	demand         wakes apps that wait, and keepers that back off                 demand.go
-//	uplinks        which interfaces carry subflows                                 uplinks.go
-//	helperPool     the helpers that call, and their pipes                          helperpool.go, helper.go
-//	standings      whether a device may carry anything, and in which tier          standings.go
-//	troubles       why a device has no subflow, and who refuses whom               troubles.go
-//	serverPeer     which server, by the trust file                                 serverpeer.go
-//	places         what subflows carried where this device has been                places.go
-//	radioMeters    what the radios of helpers took                                 energy.go
-//	owners         which app a stream belongs to                                   owner.go
-//	appStreams     which stream carries an app's connection                        apps.go
+//	Policy             how each connection of an app is carried         policy*.go
+//	sessions           the bond, its streams, subflows and classes      session.go, subflows.go
+//	  classTable       traffic classes and their allowed subflows       classes.go
+//	subflowSupervisor  opens, retries and withdraws subflows            supervisor.go, direct.go,
+//	                                                                    helped.go, pipes.go
+//	demand             wakes waiting apps and supervisors               demand.go
+//	uplinks            which interfaces carry subflows                  uplinks.go
+//	helperPool         connected helpers and their pipes                helperpool.go, helper.go
+//	deviceStates       whether a device may carry, and in which tier    states.go
+//	troubleLog         why a device has no subflow, and refusals        troubles.go
+//	serverPeer         the server, by the trust file                    serverpeer.go
+//	locationMemory     what subflows carried at each location           locations.go
+//	radioMeters        the energy that radios of helpers spent          energy.go
+//	appFinder          which app a stream belongs to                    appfinder.go
+//	appStreams         which stream carries an app's connection         apps.go
 //
 // # Lock order
 //
-// A lock may be taken while another one is held only from left to right:
+// While a lock is held, another one may be taken only from left to right:
 //
 //	helperPool → helper → pipes and links
-//	helperPool → standings
-//	sessions → standings
+//	helperPool → deviceStates
+//	sessions → deviceStates
 //	sessions → demand
 //	sessions, appStreams → endpoint
 //	sessions → links
-//	helperPool, sessions, standings, serverPeer → trust file
-//	standings → caps
+//	helperPool, sessions, deviceStates, serverPeer → trust file
+//	deviceStates → caps
 //
-// The locks of demand, uplinks, troubles, radioMeters, places and Policy are taken last.
-// Callbacks into another type, such as uplinks.keep, troubles.changed or demand.busy, are
-// called without the caller's lock; sessions.endUnwanted and sessions.describeSubflows call theirs
-// with it.
+// The locks of demand, uplinks, troubleLog, radioMeters, locationMemory and Policy are taken last.
+// Callbacks into another type, such as uplinks.supervise, troubleLog.onChange or demand.isBusy,
+// are called without the caller's lock. sessions.endUnwanted and sessions.describeSubflows call
+// theirs with it.
 package primary

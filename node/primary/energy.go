@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -11,14 +13,14 @@ import (
 	"mpbond/link/wire"
 )
 
-// radioMeters estimate what the radio of each helper's link to the server took for this
-// primary, by the bytes of its subflows. What the pipes take is not in it: the helper
-// knows, and counts it. What a subflow carried in its last second is not known any more.
-// Safe for concurrent use; no other lock is taken while its own is held.
+// radioMeters estimate the energy that the radio of each helper spent on its link to the server for
+// this primary, from the bytes of its subflows. The energy of pipes is not included: the helper
+// counts it. The last second of an ended subflow is not counted. Safe for concurrent use; no other
+// lock is taken while mu is held.
 type radioMeters struct {
 	mu        sync.Mutex
 	byHelper  map[identity.PublicKey]*radioMeter
-	lastFlows map[subflowOf]helpedBytes // at the last look
+	lastFlows map[subflowOf]helpedBytes // at the last update
 }
 
 type radioMeter struct {
@@ -26,27 +28,31 @@ type radioMeter struct {
 	energy unit.Joules
 }
 
-// subflowOf names a subflow for ever: numbers begin anew with each bond.
+// subflowOf identifies a subflow across bonds, since subflow IDs start again with each bond.
 type subflowOf struct {
 	bond wire.BondID
 	path wire.SubflowID
 }
 
-// helpedBytes is what a helped subflow has carried since it joined.
+// helpedBytes counts what a helped subflow has carried since it joined.
 type helpedBytes struct {
 	helper   identity.PublicKey
-	radio    wire.Radio // that it joined over
+	radio    wire.Radio // when it joined
 	down, up unit.Bytes
 }
 
-// updateMeters takes what the helped subflows have carried by now, with the radio of each helper
-// as it reports it; helpers that are left out are forgotten.
-func (m *radioMeters) updateMeters(now time.Time, helpers map[identity.PublicKey]wire.Radio, flows map[subflowOf]helpedBytes) {
+// updateMeters takes the current byte counts of helped subflows and the radio that each helper
+// reports. It forgets helpers that are missing from helpers.
+func (m *radioMeters) updateMeters(
+	now time.Time,
+	helpers map[identity.PublicKey]wire.Radio,
+	flows map[subflowOf]helpedBytes,
+) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	type sum struct {
 		down, up unit.Bytes
-		newest   wire.SubflowID // one that roams has joined over another radio since
+		newest   wire.SubflowID // a roaming helper may have joined over another radio since
 		radio    wire.Radio
 	}
 	sums := map[identity.PublicKey]sum{}
@@ -75,8 +81,8 @@ func (m *radioMeters) updateMeters(now time.Time, helpers map[identity.PublicKey
 	m.byHelper = all
 }
 
-// energyOf returns what the radio of a helper took, and its kind; wire.RadioNone is not known,
-// or a cable, and took nothing.
+// energyOf returns the radio kind of a helper and the energy it spent. wire.RadioNone means unknown
+// or a cable, which spends nothing.
 func (m *radioMeters) energyOf(helper identity.PublicKey) (wire.Radio, unit.Joules) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

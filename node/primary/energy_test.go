@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -17,8 +19,13 @@ func TestRadioMeters(t *testing.T) {
 	phone, tablet, box := identity.PublicKey{1}, identity.PublicKey{2}, identity.PublicKey{3}
 	helpers := map[identity.PublicKey]wire.Radio{phone: wire.RadioNone, tablet: wire.RadioWiFi, box: wire.RadioNone}
 	now, bond := time.Unix(1e9, 0), wire.BondID{1}
-	flows := map[wire.SubflowID]helpedBytes{2: {helper: phone, radio: wire.RadioCellular}, 3: {helper: phone, radio: wire.RadioCellular}, 4: {helper: tablet}, 5: {helper: box},
-		6: {helper: identity.PublicKey{4}, radio: wire.RadioCellular, down: 1 << 40}} // that is trusted no longer
+	flows := map[wire.SubflowID]helpedBytes{
+		2: {helper: phone, radio: wire.RadioCellular},
+		3: {helper: phone, radio: wire.RadioCellular},
+		4: {helper: tablet},
+		5: {helper: box},
+		6: {helper: identity.PublicKey{4}, radio: wire.RadioCellular, down: 1 << 40},
+	} // that is trusted no longer
 	seconds := func(n int, rx, tx unit.Bytes) {
 		for range n {
 			now = now.Add(time.Second)
@@ -77,8 +84,16 @@ func TestHelperThatRoams(t *testing.T) {
 		if second > 0 {
 			rx = 62_500
 		}
-		m.updateMeters(now.Add(time.Duration(second)*time.Second), map[identity.PublicKey]wire.Radio{phone: wire.RadioNone}, map[subflowOf]helpedBytes{
-			{path: 2}: {helper: phone, radio: wire.RadioWiFi, down: rx}, {path: 3}: {helper: phone, radio: wire.RadioCellular, down: rx}})
+		m.updateMeters(
+			now.Add(time.Duration(second)*time.Second),
+			map[identity.PublicKey]wire.Radio{phone: wire.RadioNone},
+			map[subflowOf]helpedBytes{
+				{path: 2}: {
+					helper: phone,
+					radio:  wire.RadioWiFi,
+					down:   rx,
+				}, {path: 3}: {helper: phone, radio: wire.RadioCellular, down: rx}},
+		)
 	}
 	want := 0.31491 + 0.64402 + 0.05197 + 1.06*11.576
 	if kind, took := m.energyOf(phone); kind != wire.RadioCellular || math.Abs(float64(took)-want) > 1e-3 {

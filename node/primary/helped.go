@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -13,7 +15,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// superviseHelped keeps a subflow over a helper as long as pipes to it come.
+// superviseHelped keeps a subflow by a helper open as long as pipes to it arrive.
 func (k *subflowSupervisor) superviseHelped(ctx context.Context, h *helper, w *pipe.Waiting) {
 	var b backoff.Backoff
 	for attempt := 0; w != nil; attempt++ {
@@ -47,17 +49,27 @@ func (k *subflowSupervisor) superviseHelped(ctx context.Context, h *helper, w *p
 	}
 }
 
-// openHelped makes a subflow over a waiting pipe. use is told the pipe's link at once.
-func (k *subflowSupervisor) openHelped(ctx context.Context, h *helper, w *pipe.Waiting, attempt int, use func(*pipe.Link)) (liveSubflow, error) {
+// openHelped joins a subflow over a waiting pipe. It passes the pipe's link to use as soon as there
+// is one.
+func (k *subflowSupervisor) openHelped(
+	ctx context.Context,
+	h *helper,
+	w *pipe.Waiting,
+	attempt int,
+	use func(*pipe.Link),
+) (liveSubflow, error) {
 	addr, err := k.server.addressFor(attempt)
 	if err != nil {
 		return liveSubflow{}, err
 	}
-	w.SendServers(k.trust.ServerAddresses) // if they have changed since it came
+	w.SendServers(k.trust.ServerAddresses) // they may have changed since the pipe came
 	link, err := w.Join(ctx, addr, time.Duration(k.cfg.Resume))
 	if err != nil {
 		server, _ := k.server.current()
-		return liveSubflow{}, &identity.PeerError{Peer: w.Peer(), Err: explainJoinError(h.currentName(), server.Name, addr, err)}
+		return liveSubflow{}, &identity.PeerError{
+			Peer: w.Peer(),
+			Err:  explainJoinError(h.currentName(), server.Name, addr, err),
+		}
 	}
 	key := w.Peer()
 	link.OnFacts(func(f wire.Facts) { k.updateFacts(key, f) })
@@ -69,13 +81,13 @@ func (k *subflowSupervisor) openHelped(ctx context.Context, h *helper, w *pipe.W
 	return l, err
 }
 
-// stallCheckInterval is how often a pipe is looked at.
+// stallCheckInterval is how often a pipe is checked for stalls.
 const stallCheckInterval = 100 * time.Millisecond
 
-// runHelped keeps a pipe under a helped subflow until that ends, and returns why it
-// did: when the pipe breaks or stalls, the subflow goes on over one in reserve,
-// the newest first, or over the next that comes; and over a better one when
-// there is one. Second subflows by this helper end with it.
+// runHelped supervises the pipe of a helped subflow until the subflow ends, and returns why it
+// ended. When the pipe breaks or stalls, the subflow moves to the newest reserve pipe or to the
+// next one that arrives. It also moves to a better pipe when there is one. Second subflows by this
+// helper end with it.
 func (k *subflowSupervisor) runHelped(ctx context.Context, h *helper, l liveSubflow) error {
 	tick := time.NewTicker(stallCheckInterval)
 	defer tick.Stop()
@@ -93,7 +105,15 @@ func (k *subflowSupervisor) runHelped(ctx context.Context, h *helper, l liveSubf
 			return nil
 		case <-l.link.ConnNeeded():
 			if wanted = true; l.link.IsBroken() {
-				k.rec.Add(trace.Event{Kind: trace.PipeDown, Bond: l.session.id.String(), Subflow: uint32(l.id), Device: h.currentName(), Reason: "it broke"})
+				k.rec.Add(
+					trace.Event{
+						Kind:    trace.PipeDown,
+						Bond:    l.session.id.String(),
+						Subflow: uint32(l.id),
+						Device:  h.currentName(),
+						Reason:  "it broke",
+					},
+				)
 			}
 		case <-h.reserveGrown:
 		case r := <-h.moveRequests:
@@ -107,7 +127,7 @@ func (k *subflowSupervisor) runHelped(ctx context.Context, h *helper, l liveSubf
 		for wanted && !l.link.HasEnded() {
 			w := h.takeNewest()
 			if w == nil {
-				wanted = l.link.IsBroken() // the request is old when the next one comes
+				wanted = l.link.IsBroken() // the next pipe comes later than this request
 				break
 			}
 			wanted = k.movePipe(ctx, h, l, w, "") != nil
@@ -115,9 +135,15 @@ func (k *subflowSupervisor) runHelped(ctx context.Context, h *helper, l liveSubf
 	}
 }
 
-// movePipe has a subflow go on over another pipe, for a reason if the one in use is
-// neither broken nor stalled.
-func (k *subflowSupervisor) movePipe(ctx context.Context, h *helper, l liveSubflow, w *pipe.Waiting, reason string) error {
+// movePipe moves a subflow to another pipe. reason is empty if the current pipe is broken or
+// stalled.
+func (k *subflowSupervisor) movePipe(
+	ctx context.Context,
+	h *helper,
+	l liveSubflow,
+	w *pipe.Waiting,
+	reason string,
+) error {
 	before, by := l.link.Counts(), w.RemoteAddr()
 	if err := l.link.Resume(ctx, w); err != nil {
 		k.log.Info("pipe not resumed", "by", h.currentName(), "path", l.id, "over", by, "err", err)
@@ -134,10 +160,16 @@ func (k *subflowSupervisor) movePipe(ctx context.Context, h *helper, l liveSubfl
 	return nil
 }
 
-// awaitHelperAllowed waits until a helper with a pipe that waits may carry something.
+// awaitHelperAllowed waits until a helper with a waiting pipe is allowed to carry traffic.
 func (k *subflowSupervisor) awaitHelperAllowed(ctx context.Context, h *helper, w *pipe.Waiting) {
 	h.setHeldPipe(w)
 	defer h.setHeldPipe(nil)
 	name := h.currentName()
-	k.states.awaitAllowed(ctx, deviceRef{helper: h.key}, func(why error) { k.troubles.setTrouble(name, why) }, w.Done(), h.revoked)
+	k.states.awaitAllowed(
+		ctx,
+		deviceRef{helper: h.key},
+		func(why error) { k.troubles.setTrouble(name, why) },
+		w.Done(),
+		h.revoked,
+	)
 }

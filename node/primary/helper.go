@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -11,45 +13,52 @@ import (
 	"mpbond/link/wire"
 )
 
-// helper is one helper that calls, with its pipes: those that wait in reserve, the one that
-// its keeper holds while the helper may carry nothing, and the link that carries its subflow.
-// Exactly one keeper uses it at a time: admitPipe says whose pipe makes a keeper, nextPipe when
-// it ends. Whoever takes a pipe from the reserve owns it. Safe for concurrent use; its lock is
-// held while those of pipes are taken, and while events are recorded.
+// helper is one connected helper with its pipes: the reserve of waiting pipes, the pipe that its
+// supervisor holds while the helper is suspended, and the link that carries its subflow. At most
+// one supervisor uses it at a time: admitPipe starts one, and nextPipe returns nil to end it. Who
+// takes a pipe from the reserve owns it. Safe for concurrent use; mu is held while locks of pipes
+// are taken and events are recorded.
 type helper struct {
 	key          identity.PublicKey
-	revoked      chan struct{}    // closed when the helper is trusted no longer
-	reserveGrown chan struct{}    // gets a value when the reserve has grown
-	moveRequests chan moveRequest // its keeper takes them
-	rec          *trace.Recorder  // nil: nothing is traced
+	revoked      chan struct{}    // closed when the helper is no longer trusted
+	reserveGrown chan struct{}    // signals that the reserve has grown
+	moveRequests chan moveRequest // received by its supervisor
+	rec          *trace.Recorder  // nil: no trace
 
 	mu            sync.Mutex
-	name          string          // as it is called now
-	hasSupervisor bool            // a keeper keeps its subflow
-	lastPipe      time.Time       // when one came last
+	name          string          // current name
+	hasSupervisor bool            // a supervisor maintains its subflow
+	lastPipe      time.Time       // when the last pipe came
 	reserve       []*pipe.Waiting // oldest first
-	heldPipe      *pipe.Waiting   // while the helper rests; else nil
-	link          *pipe.Link      // that carries its subflow, or nil
-	attempt       int             // which of the server's addresses that subflow goes to
+	heldPipe      *pipe.Waiting   // while the helper is suspended, else nil
+	link          *pipe.Link      // carries its subflow; may be nil
+	attempt       int             // index of the server address in use
 }
 
-// moveRequest asks for a subflow to go on over the pipe that waits at an address.
+// moveRequest asks to move a subflow to the waiting pipe at an address.
 type moveRequest struct {
 	path wire.SubflowID
 	to   string
-	done chan error // has room for what has become of it
+	done chan error // buffered; receives the result
 }
 
-// maxReserve bounds the pipes in reserve: one for each address at which a
-// helper finds us, and more is of no use.
+// maxReserve bounds the pipes in reserve. One for each address at which a helper finds this device
+// is enough.
 const maxReserve = 8
 
 func newHelper(key identity.PublicKey, name string, rec *trace.Recorder) *helper {
-	return &helper{key: key, name: name, rec: rec, revoked: make(chan struct{}), reserveGrown: make(chan struct{}, 1), moveRequests: make(chan moveRequest)}
+	return &helper{
+		key:          key,
+		name:         name,
+		rec:          rec,
+		revoked:      make(chan struct{}),
+		reserveGrown: make(chan struct{}, 1),
+		moveRequests: make(chan moveRequest),
+	}
 }
 
-// admitPipe takes a pipe that has come, and reports whether its caller becomes the keeper and
-// owns it; else it waits in reserve.
+// admitPipe accepts a new pipe. first reports that the caller owns the pipe and becomes the
+// supervisor; otherwise the pipe joins the reserve.
 func (h *helper) admitPipe(w *pipe.Waiting, now time.Time) (first bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,7 +74,8 @@ func (h *helper) admitPipe(w *pipe.Waiting, now time.Time) (first bool) {
 	return first
 }
 
-// addReserve puts a pipe into the reserve. Broken ones make room, then the oldest. mu must be held.
+// addReserve adds a pipe to the reserve. Broken pipes make room, then the oldest one. mu must be
+// held.
 func (h *helper) addReserve(w *pipe.Waiting) {
 	h.reserve = slices.DeleteFunc(h.reserve, func(r *pipe.Waiting) bool {
 		select {
@@ -86,8 +96,8 @@ func (h *helper) addReserve(w *pipe.Waiting) {
 	}
 }
 
-// nextPipe returns the pipe with which its keeper goes on, nil if there is none. With
-// over all pipes are closed. After nil the next pipe that comes makes a keeper again.
+// nextPipe returns the pipe for the supervisor to go on with, or nil if there is none. If over is
+// set it closes all pipes. After nil, the next pipe starts a supervisor again.
 func (h *helper) nextPipe(over bool) *pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -101,14 +111,15 @@ func (h *helper) nextPipe(over bool) *pipe.Waiting {
 	return w
 }
 
-// takeNewest returns the newest pipe in reserve, the likeliest to work, or nil.
+// takeNewest takes the newest pipe in reserve, which is the likeliest to work. It returns nil if
+// there is none.
 func (h *helper) takeNewest() *pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.takeLast()
 }
 
-// takeLast takes the newest pipe in reserve. mu must be held.
+// takeLast takes the newest pipe in reserve, or returns nil. mu must be held.
 func (h *helper) takeLast() *pipe.Waiting {
 	n := len(h.reserve)
 	if n == 0 {
@@ -119,17 +130,17 @@ func (h *helper) takeLast() *pipe.Waiting {
 	return w
 }
 
-// takeVia returns the newest pipe in reserve over a link of this device, or nil.
+// takeVia takes the newest reserve pipe over a link of this device, or returns nil.
 func (h *helper) takeVia(link string) *pipe.Waiting {
 	return h.takeMatching(func(w *pipe.Waiting) bool { return w.Via() == link })
 }
 
-// takeAt returns the newest pipe in reserve to an address, or nil.
+// takeAt takes the newest reserve pipe to an address, or returns nil.
 func (h *helper) takeAt(addr string) *pipe.Waiting {
 	return h.takeMatching(func(w *pipe.Waiting) bool { return w.RemoteAddr().String() == addr })
 }
 
-// takeMatching returns the newest pipe in reserve that works and matches, or nil.
+// takeMatching takes the newest working reserve pipe that matches, or returns nil.
 func (h *helper) takeMatching(match func(*pipe.Waiting) bool) *pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,7 +153,7 @@ func (h *helper) takeMatching(match func(*pipe.Waiting) bool) *pipe.Waiting {
 	return nil
 }
 
-// reservePipes returns the pipes in reserve, which stay there.
+// reservePipes returns the pipes in reserve without taking them.
 func (h *helper) reservePipes() []*pipe.Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,57 +171,57 @@ func (h *helper) waitingPipes() []*pipe.Waiting {
 	return list
 }
 
-// setHeldPipe notes the pipe that its keeper holds, nil for none.
+// setHeldPipe sets the pipe that the supervisor holds; nil for none.
 func (h *helper) setHeldPipe(w *pipe.Waiting) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.heldPipe = w
 }
 
-// setLink notes the link that carries its subflow, nil for none.
+// setLink sets the link that carries the subflow; nil for none.
 func (h *helper) setLink(l *pipe.Link) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.link = l
 }
 
-// currentLink returns the link that carries its subflow, nil for none, and how many pipes wait
-// beside it.
+// currentLink returns the link that carries the subflow, nil if there is none, and the number of
+// pipes in reserve.
 func (h *helper) currentLink() (*pipe.Link, int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.link, len(h.reserve)
 }
 
-// requestPipeFor makes the link look for another pipe soon, if it is the one of a token.
+// requestPipeFor asks the link to move to another pipe soon, if its token is t.
 func (h *helper) requestPipeFor(t wire.Token) {
 	if l, _ := h.currentLink(); l != nil && l.Token() == t {
 		l.RequestConn()
 	}
 }
 
-// setAttempt notes which of the server's addresses its subflow goes to.
+// setAttempt sets the index of the server address that the subflow uses.
 func (h *helper) setAttempt(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.attempt = n
 }
 
-// lastAttempt returns what setAttempt has noted.
+// lastAttempt returns the value last set by setAttempt.
 func (h *helper) lastAttempt() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.attempt
 }
 
-// currentName returns the helper's name now.
+// currentName returns the helper's current name.
 func (h *helper) currentName() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.name
 }
 
-// setName gives the helper another name, and returns the one that it had.
+// setName changes the helper's name and returns the previous one.
 func (h *helper) setName(to string) (from string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -218,14 +229,14 @@ func (h *helper) setName(to string) (from string) {
 	return from
 }
 
-// lastPipeTime returns when a pipe came last.
+// lastPipeTime returns when the last pipe came.
 func (h *helper) lastPipeTime() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lastPipe
 }
 
-// revoke ends all for a helper that is trusted no longer. It is called once.
+// revoke ends everything of a helper that is no longer trusted. It must be called once.
 func (h *helper) revoke() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

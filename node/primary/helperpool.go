@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -22,12 +24,12 @@ import (
 	"mpbond/link/wire"
 )
 
-// helperPool knows the helpers of this primary: it listens for their pipes, has each prove
-// who calls, and gives the first pipe of a helper to keep, which returns when no pipe of it is
-// left; further ones wait with the helper. It tells helpers the server's addresses and why
-// this device has no server, and passes on what they report of themselves. A helper that is
-// trusted no longer leaves the pool at once, with its pipes. Safe for concurrent use; its lock
-// is held while those of helpers, of the trust file and of standings are taken.
+// helperPool holds the helpers of this primary. It listens for their pipes, authenticates the
+// callers and passes the first pipe of a helper to supervise, which returns when no pipe is left.
+// Further pipes wait in the helper's reserve. It sends helpers the server's addresses and why this
+// device has no server, and passes on the facts that they report. A helper that is no longer
+// trusted leaves the pool at once, with its pipes. Safe for concurrent use; mu is held while locks
+// of helpers, of the trust file and of deviceStates are taken.
 type helperPool struct {
 	key           *identity.Key
 	trust         *identity.Trust
@@ -36,28 +38,28 @@ type helperPool struct {
 	troubles      *troubleLog
 	demand        *demand
 	supervise     func(context.Context, *helper, *pipe.Waiting)
-	serverTrouble func() wire.Trouble // why this device has no server; without a text if it has
+	serverTrouble func() wire.Trouble // why this device has no server; its Text is empty if it has one
 	log           *slog.Logger
-	unknownLog    *loglimit.Limiter // the log, for what strangers cause
-	rec           *trace.Recorder   // nil: nothing is traced
+	unknownLog    *loglimit.Limiter // rate-limited, for lines that unknown callers cause
+	rec           *trace.Recorder   // nil: no trace
 
 	mu        sync.Mutex
 	byKey     map[identity.PublicKey]*helper
 	conns     map[net.Conn]bool // pipes in a handshake
-	callCount api.Calls         // to the listeners
-	isClosing bool              // close was called
+	callCount api.Calls         // connections to the listeners
+	isClosing bool              // closeHandshakes was called
 	wg        sync.WaitGroup
 }
 
 // Tuning.
 const (
-	// maxHandshakes bounds pipes that have not proved whose they are, maxPerSource
-	// those of one source, and maxPerSourceMinute how many one source may begin in a
-	// minute. A helper calls each 250 ms, at each address, while a pipe is broken.
+	// maxHandshakes bounds unauthenticated pipes, maxPerSource those of one source, and
+	// maxPerSourceMinute the handshakes that one source may start in a minute. While a pipe is
+	// broken, a helper calls each address every 250 ms.
 	maxHandshakes, maxPerSource, maxPerSourceMinute = 64, 16, 1200
 )
 
-// listenForPipes opens the addresses of a comma-separated list, none if it is empty.
+// listenForPipes opens the addresses of a comma-separated list. An empty list opens none.
 func listenForPipes(list string, o tcp.Options) (listeners []pipe.Listener, err error) {
 	carriers := pipe.Any{pipe.TCP(o), pipe.RFCOMM{}}
 	for addr := range strings.SplitSeq(list, ",") {
@@ -76,7 +78,7 @@ func listenForPipes(list string, o tcp.Options) (listeners []pipe.Listener, err 
 	return listeners, nil
 }
 
-// listenAddr returns where helpers connect, the first of several, nil if nowhere.
+// listenAddr returns the first address where helpers connect, or nil if there is none.
 func (p *helperPool) listenAddr() net.Addr {
 	if len(p.listeners) == 0 {
 		return nil
@@ -84,7 +86,7 @@ func (p *helperPool) listenAddr() net.Addr {
 	return p.listeners[0].Addr()
 }
 
-// acceptPipes takes the calls of helpers until ctx ends.
+// acceptPipes accepts pipes of helpers until ctx ends.
 func (p *helperPool) acceptPipes(ctx context.Context) error {
 	if len(p.listeners) == 0 {
 		<-ctx.Done()
@@ -99,7 +101,7 @@ func (p *helperPool) acceptPipes(ctx context.Context) error {
 		defer stop()
 		go func() {
 			err := p.acceptFrom(ctx, l, admission)
-			cancel() // all end together
+			cancel() // all listeners end together
 			ends <- err
 		}()
 	}
@@ -122,7 +124,8 @@ func (p *helperPool) acceptFrom(ctx context.Context, l pipe.Listener, admission 
 			return err
 		}
 		p.countCall(c.RemoteAddr(), time.Now())
-		visit := admission.AdmitEvicting(c.RemoteAddr(), func() { abortConn(c) }) // more half-open pipes than anybody has helpers replace others
+		// above the limit, new half-open pipes evict old ones
+		visit := admission.AdmitEvicting(c.RemoteAddr(), func() { abortConn(c) })
 		if visit == nil {
 			abortConn(c)
 			continue
@@ -137,7 +140,7 @@ func (p *helperPool) acceptFrom(ctx context.Context, l pipe.Listener, admission 
 	}
 }
 
-// abortConn closes a connection, if it can with a reset.
+// abortConn closes a connection, with a reset where possible.
 func abortConn(c pipe.Conn) {
 	if t, ok := c.(*tcp.Conn); ok {
 		_ = t.Abort()
@@ -148,23 +151,38 @@ func abortConn(c pipe.Conn) {
 
 var errTooManyHandshakes = errors.New("too many connections wait for their handshake")
 
-// authenticate proves who calls; nil means that it was refused.
+// authenticate performs the pipe handshake with a caller. It returns nil if the caller was refused.
 func (p *helperPool) authenticate(ctx context.Context, c pipe.Conn, visit *tcp.Slot) *pipe.Waiting {
 	p.trackConn(c, true)
 	defer p.trackConn(c, false)
-	w, err := pipe.Accept(ctx, c, identity.OnHello(p.key.ServerConfig(wire.PipeALPN, p.trust.Allowed(identity.RoleHelper)), func() error {
-		if !visit.AwaitTurn() {
-			return errTooManyHandshakes
-		}
-		return nil
-	}))
+	w, err := pipe.Accept(
+		ctx,
+		c,
+		identity.OnHello(p.key.ServerConfig(wire.PipeALPN, p.trust.Allowed(identity.RoleHelper)), func() error {
+			if !visit.AwaitTurn() {
+				return errTooManyHandshakes
+			}
+			return nil
+		}),
+	)
 	if err == nil && !visit.MarkProved() {
 		w.Close()
 		return nil
 	}
 	if err != nil {
-		if !visit.IsEvicted() && !errors.Is(err, errTooManyHandshakes) && p.troubles.recordRefused(c.RemoteAddr(), err) {
-			p.unknownLog.Log(slog.LevelInfo, string(fault.KindOf(err)), "pipe refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+		if !visit.IsEvicted() && !errors.Is(err, errTooManyHandshakes) &&
+			p.troubles.recordRefused(c.RemoteAddr(), err) {
+			p.unknownLog.Log(
+				slog.LevelInfo,
+				string(fault.KindOf(err)),
+				"pipe refused",
+				"from",
+				c.RemoteAddr(),
+				"err",
+				err,
+				"hint",
+				fault.HintOf(err),
+			)
 		}
 		c.Close()
 		return nil
@@ -186,9 +204,9 @@ func (p *helperPool) trackConn(c net.Conn, on bool) {
 	}
 }
 
-// addPipe gives a waiting pipe to the keeper of its helper, and becomes that keeper if there is
-// none. Further pipes wait in reserve, so that a broken one is replaced at once, and a better
-// one used.
+// addPipe passes a waiting pipe to the supervisor of its helper. If there is none, it supervises
+// the helper itself and returns when that ends. Further pipes go into the reserve, to replace a
+// broken pipe at once or to be used as a better one.
 func (p *helperPool) addPipe(ctx context.Context, w *pipe.Waiting) {
 	w.SendServers(p.trust.ServerAddresses)
 	key := w.Peer()
@@ -205,8 +223,8 @@ func (p *helperPool) addPipe(ctx context.Context, w *pipe.Waiting) {
 	}
 }
 
-// admitPipe finds the helper of a pipe, nil if it is not trusted any more, and reports whether
-// the caller becomes its keeper.
+// admitPipe finds or adds the helper of a pipe. It returns nil if the helper is no longer trusted.
+// first reports that the caller becomes its supervisor.
 func (p *helperPool) admitPipe(ctx context.Context, w *pipe.Waiting) (h *helper, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,8 +248,8 @@ func (p *helperPool) admitPipe(ctx context.Context, w *pipe.Waiting) (h *helper,
 	return h, first
 }
 
-// recordEnd records the end of a pipe that waits. That of one that carries a subflow is
-// recorded by its keeper.
+// recordEnd records the end of a waiting pipe. The end of a pipe in use is recorded by its
+// supervisor.
 func (p *helperPool) recordEnd(ctx context.Context, w *pipe.Waiting, h *helper) {
 	select {
 	case <-w.Done():
@@ -239,22 +257,28 @@ func (p *helperPool) recordEnd(ctx context.Context, w *pipe.Waiting, h *helper) 
 		return
 	}
 	if err := w.Err(); err != nil {
-		p.rec.Add(trace.Event{Kind: trace.PipeDown, Device: h.currentName(), Text: w.RemoteAddr().String(), Reason: err.Error()})
+		p.rec.Add(
+			trace.Event{
+				Kind:   trace.PipeDown,
+				Device: h.currentName(),
+				Text:   w.RemoteAddr().String(),
+				Reason: err.Error(),
+			},
+		)
 	}
 }
 
-// updateFacts takes what a helper reports of itself.
+// updateFacts stores the facts that a helper reports.
 func (p *helperPool) updateFacts(key identity.PublicKey, f wire.Facts) {
 	if p.states.setFacts(key, f, time.Now()) {
 		p.demand.retryRefused()
 	}
 }
 
-// deviceRename is a device that has another name from now on.
+// deviceRename is a change of a device's name.
 type deviceRename struct{ from, to string }
 
-// applyTrust acts on the trust file after it was read again, and returns which helpers have
-// other names now.
+// applyTrust applies a changed trust file and returns the helpers that have new names.
 func (p *helperPool) applyTrust(now time.Time) (renamed []deviceRename) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -276,18 +300,17 @@ func (p *helperPool) applyTrust(now time.Time) (renamed []deviceRename) {
 	return renamed
 }
 
-// sendServers tells each helper the server's addresses: a pipe of it waits, or will.
+// sendServers sends the server's addresses to each helper over a waiting pipe.
 func (p *helperPool) sendServers() {
 	p.forEachPipe((*helper).reservePipes, func(w *pipe.Waiting) { w.SendServers(p.trust.ServerAddresses) })
 }
 
-// sendTrouble tells waiting helpers why this device has no server, or that it has one
-// again.
+// sendTrouble tells waiting helpers why this device has no server, or that it has one again.
 func (p *helperPool) sendTrouble() {
 	p.forEachPipe((*helper).waitingPipes, func(w *pipe.Waiting) { w.SendTrouble(p.serverTrouble) })
 }
 
-// forEachPipe does something for each pipe that pipes returns of a helper, in goroutines.
+// forEachPipe calls do, in goroutines, for each pipe that pipes returns for a helper.
 func (p *helperPool) forEachPipe(pipes func(*helper) []*pipe.Waiting, do func(*pipe.Waiting)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -326,14 +349,14 @@ func (p *helperPool) helperRadios() map[identity.PublicKey]wire.Radio {
 	return radios
 }
 
-// findHelper returns the helper of a key, nil if it is not here.
+// findHelper returns the helper with a key, or nil.
 func (p *helperPool) findHelper(key identity.PublicKey) *helper {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.byKey[key]
 }
 
-// findByLink returns the helper whose subflow a link carries, nil if none.
+// findByLink returns the helper whose subflow uses a link, or nil.
 func (p *helperPool) findByLink(link *pipe.Link) *helper {
 	for _, h := range p.listHelpers() {
 		if l, _ := h.currentLink(); l != nil && l == link {
@@ -343,7 +366,7 @@ func (p *helperPool) findByLink(link *pipe.Link) *helper {
 	return nil
 }
 
-// countWaiting returns how many pipes wait beside each link in use.
+// countWaiting returns the number of reserve pipes for each link in use.
 func (p *helperPool) countWaiting() map[*pipe.Link]int {
 	n := map[*pipe.Link]int{}
 	for _, h := range p.listHelpers() {
@@ -359,14 +382,23 @@ func (p *helperPool) waitingPipes() (list []api.Pipe) {
 	for _, h := range p.listHelpers() {
 		for _, w := range h.waitingPipes() {
 			if w.Err() == nil {
-				list = append(list, api.Pipe{Device: h.currentName(), Address: w.RemoteAddr().String(), Via: w.Via(), State: api.PipeWaits, RTTms: float64(w.RTT().Microseconds()) / 1000})
+				list = append(
+					list,
+					api.Pipe{
+						Device:  h.currentName(),
+						Address: w.RemoteAddr().String(),
+						Via:     w.Via(),
+						State:   api.PipeWaits,
+						RTTms:   float64(w.RTT().Microseconds()) / 1000,
+					},
+				)
 			}
 		}
 	}
 	return list
 }
 
-// countCall counts a connection to the port for helpers, unless it came from this machine.
+// countCall counts a connection to the helper port, except from this machine.
 func (p *helperPool) countCall(from net.Addr, now time.Time) {
 	if a, err := netip.ParseAddrPort(from.String()); err == nil && a.Addr().IsLoopback() {
 		return
@@ -377,7 +409,7 @@ func (p *helperPool) countCall(from net.Addr, now time.Time) {
 	p.callCount.Last = now
 }
 
-// callsReceived returns the connections that reached the port for helpers; nil if there is none.
+// callsReceived returns the count of connections to the helper port; nil if there is no port.
 func (p *helperPool) callsReceived() *api.Calls {
 	if len(p.listeners) == 0 {
 		return nil
@@ -388,7 +420,8 @@ func (p *helperPool) callsReceived() *api.Calls {
 	return &c
 }
 
-// closeHandshakes ends handshakes; nothing is begun from now on. wait returns when nothing is left.
+// closeHandshakes ends handshakes and prevents new goroutines. waitClosed returns when all have
+// ended.
 func (p *helperPool) closeHandshakes() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

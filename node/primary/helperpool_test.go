@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -21,9 +23,22 @@ import (
 func newPool(t *testing.T, names ...string) (*helperPool, []identity.PublicKey) {
 	t.Helper()
 	trust, keys := newTrustWith(t, names...)
-	p := &helperPool{key: newKey(t), trust: trust, states: newTestStates(t, "", deviceNames{trust: trust}), demand: newDemand(func() bool { return false }),
-		troubles: &troubleLog{trust: trust}, serverTrouble: func() (none wire.Trouble) { return none }, log: slog.New(slog.DiscardHandler),
-		unknownLog: loglimit.New(slog.New(slog.DiscardHandler)), byKey: map[identity.PublicKey]*helper{}, conns: map[net.Conn]bool{}}
+	p := &helperPool{
+		key:    newKey(t),
+		trust:  trust,
+		states: newTestStates(t, "", deviceNames{trust: trust}),
+		demand: newDemand(func() bool { return false }),
+		troubles: &troubleLog{
+			trust: trust,
+		},
+		serverTrouble: func() (none wire.Trouble) { return none },
+		log:           slog.New(slog.DiscardHandler),
+		unknownLog: loglimit.New(
+			slog.New(slog.DiscardHandler),
+		),
+		byKey: map[identity.PublicKey]*helper{},
+		conns: map[net.Conn]bool{},
+	}
 	p.supervise = func(ctx context.Context, h *helper, w *pipe.Waiting) {
 		for w != nil {
 			select {
@@ -56,9 +71,18 @@ func TestRename(t *testing.T) {
 			t.Errorf("it is %s now, want %s", got, want)
 		}
 	}
-	l := &troubleLog{last: map[string]api.Trouble{"phone": {Text: "of the phone"}, "tablet": {Text: "of the tablet"}, "wlan0": {Text: "own"}}}
+	l := &troubleLog{
+		last: map[string]api.Trouble{
+			"phone":  {Text: "of the phone"},
+			"tablet": {Text: "of the tablet"},
+			"wlan0":  {Text: "own"},
+		},
+	}
 	l.renameDevices(renamed)
-	if want := map[string]api.Trouble{"tablet": {Text: "of the phone"}, "phone": {Text: "of the tablet"}, "wlan0": {Text: "own"}}; !maps.Equal(l.listTroubles(), want) {
+	if want := map[string]api.Trouble{"tablet": {Text: "of the phone"}, "phone": {Text: "of the tablet"}, "wlan0": {Text: "own"}}; !maps.Equal(
+		l.listTroubles(),
+		want,
+	) {
 		t.Errorf("what went wrong last: %v, want %v", l.listTroubles(), want)
 	}
 }
@@ -110,7 +134,10 @@ func TestPoolFollowsTrust(t *testing.T) {
 	}
 	cancel()
 	p.waitClosed()
-	if names := p.listHelpers(); !slices.ContainsFunc(names, func(h *helper) bool { return h.currentName() == "tablet" }) {
+	if names := p.listHelpers(); !slices.ContainsFunc(
+		names,
+		func(h *helper) bool { return h.currentName() == "tablet" },
+	) {
 		t.Error("the tablet is gone")
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -30,7 +32,8 @@ func keepAliveIn(t *testing.T, local, remote int) time.Duration {
 	}
 	for line := range strings.Lines(string(table)) {
 		f := strings.Fields(line)
-		if len(f) > 5 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", local)) && strings.HasSuffix(f[2], fmt.Sprintf(":%04X", remote)) {
+		if len(f) > 5 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", local)) &&
+			strings.HasSuffix(f[2], fmt.Sprintf(":%04X", remote)) {
 			timer, when, _ := strings.Cut(f[5], ":")
 			ticks, err := strconv.ParseInt(when, 16, 64)
 			if timer != "02" || err != nil {
@@ -51,7 +54,9 @@ func TestRadioKeepAlive(t *testing.T) {
 		theirs := newKey(t)
 		trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 		if err == nil {
-			err = trust.Add(identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: k.key.Public()})
+			err = trust.Add(
+				identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: k.key.Public()},
+			)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -18,11 +20,18 @@ func (p *Primary) DialPackets(ctx context.Context) (intercept.PacketConn, error)
 		return nil, err
 	}
 	app, _ := intercept.AppOf(ctx)
-	return &packetConn{PacketConn: c, policy: p.policy, appFinder: p.appFinder, sessions: p.sessions, app: app, verdicts: map[string]error{}}, nil
+	return &packetConn{
+		PacketConn: c,
+		policy:     p.policy,
+		appFinder:  p.appFinder,
+		sessions:   p.sessions,
+		app:        app,
+		verdicts:   map[string]error{},
+	}, nil
 }
 
-// packetConn is a flow as apps use it. Whether and how datagrams are carried
-// depends on their destination; over how many paths, on the first one's.
+// packetConn is a datagram flow as apps use it. The rules decide for each destination whether and
+// how datagrams are carried. The first destination decides the number of copies.
 type packetConn struct {
 	*endpoint.PacketConn
 	policy    *Policy
@@ -31,17 +40,17 @@ type packetConn struct {
 	app       intercept.App // of its first datagram
 
 	mu           sync.Mutex
-	rules        *activeRules    // that verdicts are by
-	process      *policy.Process // that has the socket, once it was looked for
+	rules        *activeRules    // the rules behind verdicts
+	process      *policy.Process // that has the socket, once looked up
 	processKnown bool
-	appQueried   bool             // whose it is
+	appQueried   bool             // its app was queried
 	verdicts     map[string]error // by destination
 }
 
-// maxVerdicts bounds what a flow remembers of its destinations.
+// maxVerdicts bounds the destinations that a flow remembers.
 const maxVerdicts = 1024
 
-// decideDest is whether a datagram to dest is carried: nil, or what Send returns.
+// decideDest decides whether a datagram to dest is carried. It returns nil or the error for Send.
 func (c *packetConn) decideDest(dest string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +68,9 @@ func (c *packetConn) decideDest(dest string) error {
 	}
 	if !c.appQueried {
 		c.appQueried = true
-		c.appFinder.queueQuery(appQuery{conn: c.PacketConn, app: c.app, process: c.process, processKnown: c.processKnown})
+		c.appFinder.queueQuery(
+			appQuery{conn: c.PacketConn, app: c.app, process: c.process, processKnown: c.processKnown},
+		)
 	}
 	v := c.policy.decideCounted(rules, policy.Flow{Dest: dest, DSCP: c.app.DSCP, Process: c.process})
 	switch v.Mode {
@@ -67,8 +78,8 @@ func (c *packetConn) decideDest(dest string) error {
 		err = &intercept.PacketRefusal{Dest: dest, Code: wire.CodeForbidden, Text: formatBlocked(dest, v)}
 	case policy.ModeDirect:
 		err = intercept.ErrAround
-	default: // every flow has what mode Latency gives a stream
-		c.SetRedundant(v.Mode == policy.ModeRedundant) // nothing, after the first datagram
+	default: // datagrams always use mode latency
+		c.SetRedundant(v.Mode == policy.ModeRedundant) // no effect after the first datagram
 		err = c.sessions.setFlowClass(c.PacketConn, v.Class)
 	}
 	c.verdicts[dest] = err
@@ -93,14 +104,19 @@ func (c *packetConn) Receive(b []byte) (int, netip.AddrPort, error) {
 	return copy(b, p), from, err
 }
 
-// Take is Receive without a copy: the bytes are the caller's.
+// Take receives a datagram without a copy; the caller owns the bytes.
 func (c *packetConn) Take() ([]byte, netip.AddrPort, error) {
 	r, err := c.PacketConn.Receive()
 	if err != nil {
 		return nil, netip.AddrPort{}, err
 	}
 	if r.Refused {
-		return nil, netip.AddrPort{}, &intercept.PacketRefusal{Dest: r.Addr.String(), Code: r.Code, MTU: int(r.MTU), Text: r.Text}
+		return nil, netip.AddrPort{}, &intercept.PacketRefusal{
+			Dest: r.Addr.String(),
+			Code: r.Code,
+			MTU:  int(r.MTU),
+			Text: r.Text,
+		}
 	}
 	return r.Bytes, r.Addr.AddrPort(), nil
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -12,12 +14,12 @@ import (
 	"mpbond/link/pipe"
 )
 
-// maxReportAge is how long a helper's report about a pipe holds: on one that has
-// become very slow the next one is behind the bytes that it has queued.
+// maxReportAge is how long a helper's report about a pipe is valid. On a pipe that became very
+// slow, the next report waits behind the bytes queued there.
 const maxReportAge = 3 * time.Second
 
-// pipeChooser uses the pipes of a helper as policy.Pipes decides: it moves the
-// helper's subflow, and keeps second ones while they raise the rate.
+// pipeChooser uses the pipes of a helper as policy.Pipes decides: it moves the helper's subflow and
+// keeps second subflows while they raise the rate.
 type pipeChooser struct {
 	supervisor *subflowSupervisor
 	helper     *helper
@@ -27,25 +29,30 @@ type pipeChooser struct {
 	tasks      sync.WaitGroup
 }
 
-// activePipe is a helped subflow whose pipe is looked at.
+// activePipe is a helped subflow whose pipe is monitored.
 type activePipe struct {
 	liveSubflow
 	acked uint64
 }
 
-// secondSubflow is a further subflow by a helper.
+// secondSubflow is a further subflow by the same helper.
 type secondSubflow struct {
 	end    context.CancelFunc
 	done   chan struct{}
-	up     chan struct{} // closed when t is set
+	up     chan struct{} // closed when active is set
 	active activePipe
 }
 
 func newPipeChooser(k *subflowSupervisor, h *helper, main liveSubflow) *pipeChooser {
-	return &pipeChooser{supervisor: k, helper: h, main: activePipe{liveSubflow: main}, seconds: map[string]*secondSubflow{}}
+	return &pipeChooser{
+		supervisor: k,
+		helper:     h,
+		main:       activePipe{liveSubflow: main},
+		seconds:    map[string]*secondSubflow{},
+	}
 }
 
-// endSeconds ends the second subflows.
+// endSeconds ends the second subflows and waits for them.
 func (c *pipeChooser) endSeconds() {
 	for link := range c.seconds {
 		c.endSecond(link)
@@ -53,8 +60,8 @@ func (c *pipeChooser) endSeconds() {
 	c.tasks.Wait()
 }
 
-// applyChoice looks at the pipes and does what policy decides. It takes as long as a
-// move, if it comes to that.
+// applyChoice evaluates the pipes and applies the decision of policy. A move takes a round trip or
+// more.
 func (c *pipeChooser) applyChoice(ctx context.Context, now time.Time) {
 	plan := c.policy.Decide(now, c.listPipes(now))
 	if plan.Do == policy.PipesStay {
@@ -64,34 +71,59 @@ func (c *pipeChooser) applyChoice(ctx context.Context, now time.Time) {
 		c.endSecond(plan.Link)
 	}
 	if plan.Do == policy.PipesEnd {
-		c.supervisor.log.Info("pipe not used any more", "by", c.helper.currentName(), "link", plan.Link, "reason", plan.Reason)
+		c.supervisor.log.Info(
+			"pipe not used any more",
+			"by",
+			c.helper.currentName(),
+			"link",
+			plan.Link,
+			"reason",
+			plan.Reason,
+		)
 		return
 	}
 	w := c.helper.takeVia(plan.Link)
 	switch {
 	case w == nil:
 	case plan.Do == policy.PipesMove:
-		_ = c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, w, plan.Reason) // policy sees what came of it
+		// policy sees the result at its next decision
+		_ = c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, w, plan.Reason)
 	case plan.Do == policy.PipesTry:
-		c.supervisor.log.Info("another pipe is tried", "by", c.helper.currentName(), "link", plan.Link, "reason", plan.Reason)
+		c.supervisor.log.Info(
+			"another pipe is tried",
+			"by",
+			c.helper.currentName(),
+			"link",
+			plan.Link,
+			"reason",
+			plan.Reason,
+		)
 		c.trySecond(ctx, plan.Link, w)
 	}
 }
 
-// moveTo does what somebody asks for.
+// moveTo applies a user's request to move the subflow.
 func (c *pipeChooser) moveTo(ctx context.Context, r moveRequest) error {
 	if r.path != c.main.id {
 		return fault.New(fault.NotFound, fmt.Errorf("subflow %d has ended", r.path), "see `mpbond status`")
 	}
 	to := c.helper.takeAt(r.to)
 	if to == nil {
-		return fault.New(fault.NotFound, fmt.Errorf("no pipe of %s waits at %.100q", c.helper.currentName(), r.to), "`mpbond status` lists those that wait")
+		return fault.New(
+			fault.NotFound,
+			fmt.Errorf("no pipe of %s waits at %.100q", c.helper.currentName(), r.to),
+			"`mpbond status` lists those that wait",
+		)
 	}
 	c.endSecond(to.Via())
-	return fault.New(fault.Unreachable, c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, to, "asked for"), "the subflow stays where it was, as far as that works")
+	return fault.New(
+		fault.Unreachable,
+		c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, to, "asked for"),
+		"the subflow stays where it was, as far as that works",
+	)
 }
 
-// listPipes is all pipes of the helper.
+// listPipes describes all pipes of the helper for policy.
 func (c *pipeChooser) listPipes(now time.Time) []policy.Pipe {
 	list := []policy.Pipe{c.main.describePipe(now, policy.PipeMain)}
 	for link, x := range c.seconds {
@@ -116,7 +148,7 @@ func (c *pipeChooser) listPipes(now time.Time) []policy.Pipe {
 	return list
 }
 
-// describePipe is what is known of the pipe in use.
+// describePipe describes a pipe in use.
 func (t *activePipe) describePipe(now time.Time, use policy.PipeUse) policy.Pipe {
 	s := policy.Pipe{Link: t.link.Via(), Use: use}
 	if h, err := t.link.Probe(); err == nil {
@@ -129,8 +161,8 @@ func (t *activePipe) describePipe(now time.Time, use policy.PipeUse) policy.Pipe
 	return s
 }
 
-// trySecond makes a second subflow over w, which lasts until its pipe breaks or stalls,
-// or it is ended.
+// trySecond opens a second subflow over w. It lasts until its pipe breaks or stalls, or until it is
+// ended.
 func (c *pipeChooser) trySecond(ctx context.Context, link string, w *pipe.Waiting) {
 	tried, end := context.WithCancel(ctx)
 	x := &secondSubflow{end: end, done: make(chan struct{}), up: make(chan struct{})}
@@ -145,7 +177,7 @@ func (c *pipeChooser) trySecond(ctx context.Context, link string, w *pipe.Waitin
 			x.active.liveSubflow = l
 			close(x.up)
 			err = c.runSecond(tried, l)
-			if ctx.Err() == nil { // else all is about to end, which says goodbye first
+			if ctx.Err() == nil { // else the session says goodbye for all subflows
 				l.session.endpoint.Detach(l.id)
 				c.supervisor.sessions.endSubflow(l.session, l.id, nil)
 			}
@@ -156,7 +188,7 @@ func (c *pipeChooser) trySecond(ctx context.Context, link string, w *pipe.Waitin
 	})
 }
 
-// runSecond returns when a second subflow is to end, and why.
+// runSecond waits until a second subflow must end, and returns why.
 func (c *pipeChooser) runSecond(ctx context.Context, l liveSubflow) error {
 	tick := time.NewTicker(stallCheckInterval)
 	defer tick.Stop()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -115,7 +117,12 @@ func (w *pipeWorld) offerPipe(ctx context.Context, link string) {
 		if err != nil {
 			return
 		}
-		o, err := pipe.NewOffer(ctx, slowConn{conn, w.rates[link]}, w.key.ClientConfig(w.p.supervisor.key.Public(), wire.PipeALPN), "phone")
+		o, err := pipe.NewOffer(
+			ctx,
+			slowConn{conn, w.rates[link]},
+			w.key.ClientConfig(w.p.supervisor.key.Public(), wire.PipeALPN),
+			"phone",
+		)
 		if err != nil {
 			return
 		}
@@ -145,8 +152,12 @@ func (w *pipeWorld) serveRequest(ctx context.Context, o *pipe.Offer, q pipe.Requ
 	w.mu.Lock()
 	w.links[q.Token] = l
 	w.mu.Unlock()
-	sf, _, err := subflow.Accept(ctx, l, w.server.ServerConfig(wire.ALPN, func(identity.PublicKey) bool { return true }),
-		func(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{Instance: 1}, nil })
+	sf, _, err := subflow.Accept(
+		ctx,
+		l,
+		w.server.ServerConfig(wire.ALPN, func(identity.PublicKey) bool { return true }),
+		func(identity.PublicKey, wire.Join) (wire.OK, error) { return wire.OK{Instance: 1}, nil },
+	)
 	if err == nil {
 		err = w.e.Attach(sf)
 	}
@@ -296,7 +307,8 @@ func TestMoveByHand(t *testing.T) {
 			look() // by now it is known which is used
 			from, _ := w.mainPipe()
 			move := func(bond string, path uint32, to string) error { return w.p.MoveSubflow(bond, path, to) }
-			if err := move(used.Bond, used.Subflow, "nowhere:1"); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+			if err := move(used.Bond, used.Subflow, "nowhere:1"); !fault.Is(err, fault.NotFound) ||
+				fault.HintOf(err) == "" {
 				t.Errorf("to no pipe: %v", err)
 			}
 			if err := move("another", used.Subflow, waits.Address); !fault.Is(err, fault.NotFound) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -14,34 +16,34 @@ import (
 	"mpbond/node/intercept"
 )
 
-// Policy is the policy in force at a primary: the rules of the policy file, and the
-// primary's own settings where these leave a connection open. It decides how each
-// connection of an app is carried, counts what matched, and explains what a rule means
-// with the subflows of the moment. Rules never change: a new reading of the file replaces
-// them at once for all that begins later. Safe for concurrent use. No method blocks on the
-// network, and the lock of the file is held only while it is read or written.
+// Policy is the policy in force at a primary: the rules of the policy file and, where these leave a
+// connection open, the primary's own settings. It decides how each connection of an app is carried,
+// counts the matches of each rule, and explains what a rule means with the current subflows. Rules
+// never change: reading the file again replaces them for all later connections. Safe for concurrent
+// use. No method blocks on the network; the lock of the file is held only while it is read or
+// written.
 type Policy struct {
 	file          PolicyFile
-	settings      *policy.Rules // of the settings, for what the file says nothing of
+	settings      *policy.Rules // of the configuration, where the file has no rule
 	names         *intercept.Names
 	processes     device.ProcessFinder
-	currentRoutes func() routeSnapshot // what there is to carry something
+	currentRoutes func() routeSnapshot // the subflows that could carry something
 
 	blockedCount, directCount atomic.Int64 // connections, and destinations of datagrams
 }
 
-// activeRules are rules in force. They do not change.
+// activeRules are the rules in force. They do not change.
 type activeRules struct {
 	*policy.Rules
 	matchCounts []atomic.Int64 // by rule: connections, and destinations of datagrams
-	text        []byte         // that they were read from
+	text        []byte         // the source of the rules
 }
 
 func newActiveRules(rules *policy.Rules, text []byte) *activeRules {
 	return &activeRules{rules, make([]atomic.Int64, rules.Len()), text}
 }
 
-// newPolicy returns a policy without a file. Rec is told of changes, nil is nobody.
+// newPolicy returns a policy without a file. rec, if not nil, records changes.
 func newPolicy(usual *policy.Rules, routes func() routeSnapshot, log *slog.Logger, rec *trace.Recorder) *Policy {
 	l := &Policy{settings: usual, currentRoutes: routes, file: PolicyFile{log: log, rec: rec}}
 	l.file.active.Store(newActiveRules(new(policy.Rules), nil))
@@ -49,18 +51,18 @@ func newPolicy(usual *policy.Rules, routes func() routeSnapshot, log *slog.Logge
 	return l
 }
 
-// Names returns the names that the rules ask for; see intercept.Config.
+// Names returns the DNS names that the rules need; see intercept.Config.
 func (l *Policy) Names() *intercept.Names { return l.names }
 
-// File returns the file that Use was given.
+// File returns the policy file.
 func (l *Policy) File() *PolicyFile { return &l.file }
 
-// Rules returns those in force, with the tables of devices.
+// Rules returns the rules in force, with the device tables.
 func (l *Policy) Rules() *policy.Rules { return l.file.Rules() }
 
 func (l *Policy) active() *activeRules { return l.file.active.Load() }
 
-// decideCounted is the verdict about a flow, which is counted.
+// decideCounted returns the verdict for a flow and counts it.
 func (l *Policy) decideCounted(rules *activeRules, f policy.Flow) policy.Verdict {
 	v := l.verdictFor(rules.Rules, f)
 	if v.Index >= 0 {
@@ -75,8 +77,8 @@ func (l *Policy) decideCounted(rules *activeRules, f policy.Flow) policy.Verdict
 	return v
 }
 
-// verdictFor is the verdict about a flow, where its rules leave it open by the primary's
-// own settings.
+// verdictFor returns the verdict for a flow. Where the rules leave it open, the primary's settings
+// decide.
 func (l *Policy) verdictFor(rules *policy.Rules, f policy.Flow) policy.Verdict {
 	if f.Name == "" && rules.NeedsNames() {
 		if a, err := netip.ParseAddrPort(f.Dest); err == nil {
@@ -90,13 +92,12 @@ func (l *Policy) verdictFor(rules *policy.Rules, f policy.Flow) policy.Verdict {
 	return v
 }
 
-// defaultMode returns the mode of a connection that no app has made, for which rules do
-// not count.
+// defaultMode returns the mode of a connection that no app has made; rules do not apply to it.
 func (l *Policy) defaultMode(dest string) wire.Mode {
 	return l.settings.Decide(policy.Flow{Dest: dest}).Mode.StreamMode()
 }
 
-// findProcess is the program that has an app's socket, nil if it cannot be known.
+// findProcess returns the process that owns an app's socket, or nil if it is unknown.
 func (l *Policy) findProcess(app intercept.App) *policy.Process {
 	if !app.Addr.IsValid() || !app.Peer.IsValid() {
 		return nil
@@ -106,7 +107,7 @@ func (l *Policy) findProcess(app intercept.App) *policy.Process {
 		o, err = l.processes.FindChild(o)
 	}
 	if err != nil {
-		return nil // of another machine, say: rules that ask for programs do not match
+		return nil // such as of another machine: rules that name programs do not match
 	}
 	return &policy.Process{Exe: o.Exe, Cgroup: o.Cgroup, Label: intercept.LabelOf(o.Cgroup), UID: o.UID}
 }
@@ -115,11 +116,12 @@ func (l *Policy) findProcess(app intercept.App) *policy.Process {
 type flowHandling struct {
 	mode         wire.Mode
 	class        *policy.TrafficClass
-	process      *policy.Process // that has it, if rules had it looked for
+	process      *policy.Process // that owns the socket, if a rule needed it
 	processKnown bool
 }
 
-// decideConn is how a connection of an app is carried, or why not by the bond.
+// decideConn decides how a connection of an app is carried. An error tells why the bond does not
+// carry it.
 func (l *Policy) decideConn(app intercept.App, dest string) (how flowHandling, err error) {
 	rules := l.active()
 	f := policy.Flow{Dest: dest, DSCP: app.DSCP, Name: app.Name}

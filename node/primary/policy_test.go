@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -70,13 +72,16 @@ func TestPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("with rules", "latency", "redundant", "direct", "block")
-	if s := p.Status(); s == nil || s.Rules != 3 || s.Error != "" || s.Blocked != 1 || s.Direct != 1 || s.Loaded.IsZero() {
+	if s := p.Status(); s == nil || s.Rules != 3 || s.Error != "" || s.Blocked != 1 || s.Direct != 1 ||
+		s.Loaded.IsZero() {
 		t.Errorf("%+v", s)
 	}
 	write("default='allow'\n[[rule]]\nmod='block'\n")
 	p.File().Reload(true)
 	expect("with a bad file", "latency", "redundant", "direct", "block")
-	if s := p.Status(); s == nil || !strings.Contains(s.Error, ":3: unknown setting") || !strings.Contains(s.Error, `did you mean "mode"?`) || s.Rules != 3 {
+	if s := p.Status(); s == nil || !strings.Contains(s.Error, ":3: unknown setting") ||
+		!strings.Contains(s.Error, `did you mean "mode"?`) ||
+		s.Rules != 3 {
 		t.Errorf("%+v", s)
 	}
 	write("default='allow'\n")
@@ -96,7 +101,10 @@ func TestPolicy(t *testing.T) {
 	write("default='allow'\n")
 	p.File().Reload(false)
 	p.File().Reload(false) // as it was
-	if want := []string{"policy_changed", "policy_refused", "policy_changed", "policy_changed", "policy_changed", "policy_changed"}; !slices.Equal(events, want) {
+	if want := []string{"policy_changed", "policy_refused", "policy_changed", "policy_changed", "policy_changed", "policy_changed"}; !slices.Equal(
+		events,
+		want,
+	) {
 		t.Errorf("events %q, want %q", events, want)
 	}
 }
@@ -151,7 +159,8 @@ func TestSetPolicy(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	_, err = ParsePolicy("p", []byte("[[rule]]\nprot=[1]\n"))
-	if e := PolicyErrorOf(err); e.Line != 2 || e.Column != 1 || e.Nearest != "port" || !strings.Contains(e.Hint, "port") {
+	if e := PolicyErrorOf(err); e.Line != 2 || e.Column != 1 || e.Nearest != "port" ||
+		!strings.Contains(e.Hint, "port") {
 		t.Errorf("%+v", e)
 	}
 }
@@ -159,7 +168,12 @@ func TestSetPolicy(t *testing.T) {
 // TestExplain: what a rule means now is what its group may use.
 func TestExplain(t *testing.T) {
 	now := routeSnapshot{routes: []policy.ClassSubflow{
-		{ID: 1, Local: true, Names: []string{"laptop", "wlan0"}, Delay: 2}, {ID: 2, Names: []string{"phone"}, Pipe: "wlan0", Delay: 1},
+		{
+			ID:    1,
+			Local: true,
+			Names: []string{"laptop", "wlan0"},
+			Delay: 2,
+		}, {ID: 2, Names: []string{"phone"}, Pipe: "wlan0", Delay: 1},
 	}}
 	treat := func(t policy.TrafficClass) *policy.TrafficClass { t.Weight = 1; return &t }
 	for _, c := range []struct {
@@ -205,7 +219,11 @@ func BenchmarkJudge(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	app := intercept.App{Network: "tcp", Addr: c.LocalAddr().(*net.TCPAddr).AddrPort(), Peer: c.RemoteAddr().(*net.TCPAddr).AddrPort()}
+	app := intercept.App{
+		Network: "tcp",
+		Addr:    c.LocalAddr().(*net.TCPAddr).AddrPort(),
+		Peer:    c.RemoteAddr().(*net.TCPAddr).AddrPort(),
+	}
 	for _, kind := range []string{"domain = ['www%d.example.org']", "app = ['/usr/bin/app%d']"} {
 		text := ""
 		for i := range 1000 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -18,8 +20,8 @@ import (
 	"mpbond/core/trace"
 )
 
-// ParsePolicy makes rules of the text of a policy file; name stands for the file
-// in errors, which are faults that wrap a *config.Error.
+// ParsePolicy compiles the text of a policy file. name stands for the file in errors, which are
+// faults that wrap a *config.Error.
 func ParsePolicy(name string, text []byte) (*policy.Rules, error) {
 	var f policy.File
 	if err := config.Parse(name, text, &f); err != nil {
@@ -37,26 +39,25 @@ func ParsePolicy(name string, text []byte) (*policy.Rules, error) {
 	return nil, fault.New(fault.Config, at, "")
 }
 
-// PolicyFile is a policy file, and what of it is in force. It is read again when
-// Reload is called, and written by SetText. Safe for concurrent use.
+// PolicyFile is a policy file and the rules of it in force. Reload reads it again; Policy.SetText
+// and SetTables write it. Safe for concurrent use.
 type PolicyFile struct {
-	path       string // "": there is none
-	isRequired bool   // it must exist
-	tablesOnly bool   // only the tables of devices count
+	path       string // "": no file
+	isRequired bool   // the file must exist
+	tablesOnly bool   // only the device tables apply
 	log        *slog.Logger
-	rec        *trace.Recorder             // nil: nobody is told of changes
+	rec        *trace.Recorder             // nil: no trace
 	active     atomic.Pointer[activeRules] // never nil
 
-	mu       sync.Mutex // guards below
-	text     []byte     // as it was last read, in force or not; nil: it was not
-	loadedAt time.Time  // when the rules in force were read; zero: none were
-	err      error      // why the file as it is now is not in force, or nil
+	mu       sync.Mutex // guards the fields below
+	text     []byte     // as last read, in force or not; nil if it was not read
+	loadedAt time.Time  // when the rules in force were read; zero for none
+	err      error      // why the current file is not in force, or nil
 }
 
-// OpenTables reads the policy file of a role that has no rules for apps: of it only
-// the tables of devices count, and rules are left to a primary beside it. It need
-// not exist, and may come later. An error is about this first reading; see
-// PolicyFile.Use. Rec is told of changes, nil is nobody.
+// OpenTables reads the policy file of a role without rules for apps: only the device tables apply.
+// The file need not exist and may be created later. An error is about this first reading; see
+// PolicyFile.Use. rec, if not nil, records changes.
 func OpenTables(path string, log *slog.Logger, rec *trace.Recorder) (*PolicyFile, error) {
 	f := &PolicyFile{path: path, tablesOnly: true, log: log, rec: rec}
 	f.active.Store(newActiveRules(new(policy.Rules), nil))
@@ -66,9 +67,9 @@ func OpenTables(path string, log *slog.Logger, rec *trace.Recorder) (*PolicyFile
 	return f, err
 }
 
-// Use reads the policy file. Unless it must exist it need not, and may come later. An
-// error is about this first reading; afterwards, by Reload, a file that cannot be
-// used changes nothing, and the log, an event and the status say why.
+// Use reads the policy file. Unless must is set, the file need not exist and may be created later.
+// An error is about this first reading. Later, an unusable file changes nothing; the log, an event
+// and the status tell why.
 func (f *PolicyFile) Use(path string, must bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,18 +79,18 @@ func (f *PolicyFile) Use(path string, must bool) error {
 	return err
 }
 
-// Rules are those in force, with the tables of devices.
+// Rules returns the rules in force, with the device tables.
 func (f *PolicyFile) Rules() *policy.Rules { return f.active.Load().Rules }
 
-// Path is where the file is.
+// Path returns the path of the file.
 func (f *PolicyFile) Path() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.path
 }
 
-// Reload reads the policy file again. If it is what it was, nothing happens,
-// and is said only if somebody has asked for it.
+// Reload reads the policy file again. An unchanged file has no effect, and is logged only if
+// requested by the user.
 func (f *PolicyFile) Reload(requested bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,12 +104,12 @@ func (f *PolicyFile) Reload(requested bool) {
 	}
 }
 
-// resetText is for a file that was never read. mu must be held.
+// resetText forgets what was read. mu must be held.
 func (f *PolicyFile) resetText() { f.text, f.loadedAt, f.err = nil, time.Time{}, nil }
 
-// readFile puts the file in force, or keeps why not; changed tells that its text is
-// another one than the last time, or that it cannot be read for another reason. mu
-// must be held.
+// readFile reads the file and puts it in force, or stores why it is unusable. changed reports that
+// its text differs from the last reading, or that it is unreadable for a new reason. mu must be
+// held.
 func (f *PolicyFile) readFile() (changed bool, err error) {
 	if f.path == "" {
 		return false, nil
@@ -140,7 +141,7 @@ func (f *PolicyFile) readFile() (changed bool, err error) {
 	return true, nil
 }
 
-// activate has rules hold from now on. mu must be held.
+// activate puts rules in force. mu must be held.
 func (f *PolicyFile) activate(rules *policy.Rules, text []byte) {
 	f.text, f.err, f.loadedAt = orEmpty(text), nil, time.Now()
 	f.active.Store(newActiveRules(rules, f.text))
@@ -151,7 +152,7 @@ func (f *PolicyFile) activate(rules *policy.Rules, text []byte) {
 	f.rec.Add(trace.Event{Kind: trace.PolicyChanged, Text: f.path})
 }
 
-// orEmpty is text, of a file that is there.
+// orEmpty returns text, or an empty slice for nil, which stands for a missing file.
 func orEmpty(text []byte) []byte {
 	if text == nil {
 		return []byte{}
@@ -159,8 +160,8 @@ func orEmpty(text []byte) []byte {
 	return text
 }
 
-// SetText writes the policy file, and puts it in force. A text that cannot be used changes
-// nothing, nor does one that was made from another than the file has now.
+// SetText writes the policy file and puts it in force. It fails without a change if the text is
+// unusable or was made from an older version of the file.
 func (l *Policy) SetText(t api.PolicyText) (api.Policy, error) {
 	if err := l.file.writeText(t); err != nil {
 		return api.Policy{}, err
@@ -168,7 +169,7 @@ func (l *Policy) SetText(t api.PolicyText) (api.Policy, error) {
 	return l.View(), nil
 }
 
-// SetTables is Policy.SetText for a role that has no rules for apps.
+// SetTables writes the policy file of a role without rules for apps; see Policy.SetText.
 func (f *PolicyFile) SetTables(t api.PolicyText) (api.Policy, error) {
 	if err := f.writeText(t); err != nil {
 		return api.Policy{}, err
@@ -200,7 +201,7 @@ func (f *PolicyFile) writeText(t api.PolicyText) error {
 	return nil
 }
 
-// textVersion names a text, "" for none.
+// textVersion returns a version string of a text, "" for none.
 func textVersion(text []byte) string {
 	if text == nil {
 		return ""
@@ -209,7 +210,7 @@ func textVersion(text []byte) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// Status returns in short what policy is in force, nil for none.
+// Status summarizes the policy in force; nil if there is none.
 func (l *Policy) Status() *api.PolicyStatus {
 	s := l.file.Status()
 	if s != nil {
@@ -218,7 +219,7 @@ func (l *Policy) Status() *api.PolicyStatus {
 	return s
 }
 
-// Status tells in short what is in force, nil for nothing.
+// Status summarizes the file in force; nil if there is none.
 func (f *PolicyFile) Status() *api.PolicyStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()

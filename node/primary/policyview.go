@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -18,35 +20,46 @@ import (
 	"mpbond/link/wire"
 )
 
-// View returns the policy file, and what is in force with what it means now.
+// View returns the policy file and what is in force, with what each rule means now.
 func (l *Policy) View() api.Policy {
 	a, force, places := l.file.describeFile()
 	a.Default, a.Blocked, a.Direct = force.Default().String(), l.blockedCount.Load(), l.directCount.Load()
 	now := l.currentRoutes()
 	for i, r := range force.List() {
-		rule := api.PolicyRule{Name: r.Name, When: r.Conditions(), PolicyClass: now.explainClass(r.Mode, r.TrafficClass()), Matched: force.matchCounts[i].Load()}
+		rule := api.PolicyRule{
+			Name:        r.Name,
+			When:        r.Conditions(),
+			PolicyClass: now.explainClass(r.Mode, r.TrafficClass()),
+			Matched:     force.matchCounts[i].Load(),
+		}
 		rule.Line, _ = places.FindTable(policy.TableRule, i, "")
 		a.Rules = append(a.Rules, rule)
 	}
 	return a
 }
 
-// Tables is the policy file of a role that has no rules for apps, and what of it is
-// in force.
+// Tables returns the policy file of a role without rules for apps, and what is in force.
 func (f *PolicyFile) Tables() api.Policy {
 	a, _, _ := f.describeFile()
 	a.Default = policy.Allow.String()
 	return a
 }
 
-// describeFile is the file with the tables of devices in force, these with the rules, and
-// where they are in their text.
+// describeFile returns the file with the device tables in force, the rules, and the positions of
+// both in the text.
 func (f *PolicyFile) describeFile() (api.Policy, *activeRules, *config.Locator) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	force := f.active.Load()
 	places := config.NewLocator(force.text)
-	a := api.Policy{File: f.path, Text: string(f.text), Version: textVersion(f.text), ReadOnly: !config.Writable(f.path), Rules: []api.PolicyRule{}, Devices: []api.PolicyDevice{}}
+	a := api.Policy{
+		File:     f.path,
+		Text:     string(f.text),
+		Version:  textVersion(f.text),
+		ReadOnly: !config.Writable(f.path),
+		Rules:    []api.PolicyRule{},
+		Devices:  []api.PolicyDevice{},
+	}
 	if !f.loadedAt.IsZero() {
 		loaded := f.loadedAt
 		a.Loaded = &loaded
@@ -57,8 +70,15 @@ func (f *PolicyFile) describeFile() (api.Policy, *activeRules, *config.Locator) 
 	devices := force.Devices()
 	for _, name := range slices.Sorted(maps.Keys(devices)) {
 		d := devices[name]
-		t := api.PolicyDevice{Name: name, Metered: d.Metered, BatteryFloorPercent: d.BatteryFloor, MaxTemperatureC: d.MaxTemperature,
-			DailyCapBytes: unit.Bytes(d.Daily), MonthlyCapBytes: unit.Bytes(d.Monthly), ResetDay: d.ResetDay}
+		t := api.PolicyDevice{
+			Name:                name,
+			Metered:             d.Metered,
+			BatteryFloorPercent: d.BatteryFloor,
+			MaxTemperatureC:     d.MaxTemperature,
+			DailyCapBytes:       unit.Bytes(d.Daily),
+			MonthlyCapBytes:     unit.Bytes(d.Monthly),
+			ResetDay:            d.ResetDay,
+		}
 		t.Line, _ = places.FindTable(policy.TableDevice+name, 0, "")
 		if d.Tier != nil {
 			t.Tier = d.Tier.String()
@@ -72,7 +92,7 @@ func (f *PolicyFile) describeFile() (api.Policy, *activeRules, *config.Locator) 
 	return a, force, places
 }
 
-// PolicyErrorOf tells programs why a text cannot be used.
+// PolicyErrorOf describes for programs why a text is unusable.
 func PolicyErrorOf(err error) *api.PolicyError {
 	e := &api.PolicyError{Text: err.Error(), Hint: fault.HintOf(err)}
 	var at *config.Error
@@ -82,8 +102,8 @@ func PolicyErrorOf(err error) *api.PolicyError {
 	return e
 }
 
-// CheckTables is Policy.Check for a role that has no rules for apps: it
-// knows nothing of connections.
+// CheckTables checks a text as Policy.Check does, for a role without rules for apps. It rejects
+// questions about connections.
 func (f *PolicyFile) CheckTables(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
 	if c.Text != nil {
 		if _, err = ParsePolicy("policy.toml", []byte(*c.Text)); err != nil {
@@ -91,13 +111,16 @@ func (f *PolicyFile) CheckTables(c api.PolicyCheck) (a api.PolicyAnswer, err err
 		}
 	}
 	if c.Flow != nil {
-		err = fault.New(fault.Unsupported, errors.New("connections of apps are not judged here"), "ask the primary: rules count there")
+		err = fault.New(
+			fault.Unsupported,
+			errors.New("connections of apps are not judged here"),
+			"ask the primary: rules count there",
+		)
 	}
 	return a, err
 }
 
-// Check reports whether a text could be used, and what would happen to a
-// connection. It changes nothing.
+// Check reports whether a text is usable and what would happen to a connection. It changes nothing.
 func (l *Policy) Check(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
 	rules := l.Rules()
 	if c.Text != nil {
@@ -117,7 +140,11 @@ func (l *Policy) Check(c api.PolicyCheck) (a api.PolicyAnswer, err error) {
 }
 
 func toPolicyFlow(f api.PolicyFlow) policy.Flow {
-	flow := policy.Flow{Dest: net.JoinHostPort(strings.Trim(f.Host, "[]"), strconv.Itoa(int(f.Port))), Name: f.Name, DSCP: f.DSCP}
+	flow := policy.Flow{
+		Dest: net.JoinHostPort(strings.Trim(f.Host, "[]"), strconv.Itoa(int(f.Port))),
+		Name: f.Name,
+		DSCP: f.DSCP,
+	}
 	if f.App != "" || f.Cgroup != "" || f.Label != "" || f.UID != nil {
 		flow.Process = &policy.Process{Exe: f.App, Cgroup: f.Cgroup, Label: f.Label, UID: policy.NoUID}
 		if f.UID != nil {
@@ -127,13 +154,13 @@ func toPolicyFlow(f api.PolicyFlow) policy.Flow {
 	return flow
 }
 
-// routeSnapshot is what there is to carry something, at one moment.
+// routeSnapshot is the subflows that could carry something, at one moment.
 type routeSnapshot struct {
 	routes []policy.ClassSubflow
-	single map[string]wire.SubflowID // of groups that use one subflow: which, by key
+	single map[string]wire.SubflowID // the subflow of each single-subflow class, by settings key
 }
 
-// explainClass is what a mode and a treatment, nil for nothing special, mean now.
+// explainClass explains what a mode and class mean now. A nil class has no settings.
 func (r routeSnapshot) explainClass(m policy.Mode, t *policy.TrafficClass) api.PolicyClass {
 	a := api.PolicyClass{Mode: m.String()}
 	switch m {

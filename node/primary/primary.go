@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -30,9 +32,8 @@ import (
 	"mpbond/node/status"
 )
 
-// Primary is a running primary. It wires the types that do the work (see the package
-// comment) and keeps no state of its own: what is in it is set by New. Safe for concurrent
-// use.
+// Primary is a running primary. It wires the types that do the work (see the package comment). It
+// has no state of its own: New sets all fields. Safe for concurrent use.
 type Primary struct {
 	cfg    Config
 	log    *slog.Logger
@@ -42,7 +43,7 @@ type Primary struct {
 	supervisor *subflowSupervisor
 	policy     *Policy
 	appFinder  *appFinder
-	uplinks    *uplinks // if interfaces are found
+	uplinks    *uplinks // used if interfaces are found automatically
 	names      deviceNames
 	server     *serverPeer
 	states     *deviceStates
@@ -56,9 +57,14 @@ type Primary struct {
 	wg sync.WaitGroup
 }
 
-// New checks the configuration and opens the port for helpers. Rec, if not
-// nil, is told what happens.
-func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Primary, error) {
+// New checks the configuration and opens the port for helpers. rec, if not nil, records events.
+func New(
+	cfg Config,
+	key *identity.Key,
+	trust *identity.Trust,
+	log *slog.Logger,
+	rec *trace.Recorder,
+) (*Primary, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -75,18 +81,61 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		names: deviceNames{configured: cfg.Name, trust: trust}}
 	p.names.host, _ = os.Hostname()
 	p.troubles = &troubleLog{server: server, trust: trust, log: log, last: map[string]api.Trouble{}}
-	p.sessions = &sessions{names: p.names, streamTimeout: time.Duration(cfg.GiveUp), log: log, open: bondOpener(cfg, p.memory.NewShare(), log, rec)}
+	p.sessions = &sessions{
+		names:         p.names,
+		streamTimeout: time.Duration(cfg.GiveUp),
+		log:           log,
+		open:          bondOpener(cfg, p.memory.NewShare(), log, rec),
+	}
 	p.demand = newDemand(p.sessions.isBusy)
 	p.sessions.demand = p.demand
 	p.policy = newPolicy(usual, p.sessions.snapshotRoutes, log, rec)
-	p.states = &deviceStates{names: p.names, rules: p.policy.Rules, metered: cfg.Metered, allowed: cfg.Allowed, log: log, rec: rec, byDevice: map[deviceRef]*deviceState{}}
-	p.uplinks = &uplinks{listInterfaces: (&uplinkFinder{server: server, mark: cfg.socketMark()}).findUplinks, isMetered: p.states.isMeteredByDefault, log: log, all: map[string]*uplink{}}
+	p.states = &deviceStates{
+		names:    p.names,
+		rules:    p.policy.Rules,
+		metered:  cfg.Metered,
+		allowed:  cfg.Allowed,
+		log:      log,
+		rec:      rec,
+		byDevice: map[deviceRef]*deviceState{},
+	}
+	p.uplinks = &uplinks{
+		listInterfaces: (&uplinkFinder{server: server, mark: cfg.socketMark()}).findUplinks,
+		isMetered:      p.states.isMeteredByDefault,
+		log:            log,
+		all:            map[string]*uplink{},
+	}
 	p.appFinder = newAppFinder(p.policy.findProcess)
-	p.helpers = &helperPool{key: key, trust: trust, states: p.states, troubles: p.troubles, demand: p.demand, serverTrouble: p.troubles.serverTrouble,
-		log: log, unknownLog: loglimit.New(log), rec: rec, byKey: map[identity.PublicKey]*helper{}, conns: map[net.Conn]bool{}}
-	p.supervisor = &subflowSupervisor{cfg: cfg, name: p.names.displayName(), key: key, trust: trust, server: server, sessions: p.sessions, states: p.states,
-		troubles: p.troubles, demand: p.demand, locations: &p.locations, log: log, rec: rec, countSubflow: p.uplinks.countSubflow, updateFacts: p.helpers.updateFacts,
-		dialer: dial.Dialer{UDP: cfg.DialUDP, UDPLinks: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect}}
+	p.helpers = &helperPool{
+		key:           key,
+		trust:         trust,
+		states:        p.states,
+		troubles:      p.troubles,
+		demand:        p.demand,
+		serverTrouble: p.troubles.serverTrouble,
+		log:           log,
+		unknownLog:    loglimit.New(log),
+		rec:           rec,
+		byKey:         map[identity.PublicKey]*helper{},
+		conns:         map[net.Conn]bool{},
+	}
+	p.supervisor = &subflowSupervisor{
+		cfg:          cfg,
+		name:         p.names.displayName(),
+		key:          key,
+		trust:        trust,
+		server:       server,
+		sessions:     p.sessions,
+		states:       p.states,
+		troubles:     p.troubles,
+		demand:       p.demand,
+		locations:    &p.locations,
+		log:          log,
+		rec:          rec,
+		countSubflow: p.uplinks.countSubflow,
+		updateFacts:  p.helpers.updateFacts,
+		dialer:       dial.Dialer{UDP: cfg.DialUDP, UDPLinks: cfg.UDP, Usage: cfg.Usage, Purpose: policy.ForDirect},
+	}
 	p.uplinks.supervise, p.helpers.supervise = p.supervisor.superviseUplink, p.supervisor.superviseHelped
 	p.troubles.onChange, p.troubles.helperNames, p.troubles.hasSubflow = p.helpers.sendTrouble, p.helpers.helperNames, p.sessions.hasSubflow
 	if p.helpers.listeners, err = listenForPipes(cfg.Pipe, tcp.Options{Congestion: cfg.Congestion, UserTimeout: 2 * userTimeout, Mark: cfg.socketMark(), Ledger: cfg.Usage.LedgerFor(policy.ForPipe)}); err != nil {
@@ -96,12 +145,23 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	return p, nil
 }
 
-// bondOpener returns what makes the endpoint of a bond.
-func bondOpener(cfg Config, share *endpoint.Share, log *slog.Logger, rec *trace.Recorder) func(wire.BondID, func(*subflow.Subflow, error)) *endpoint.Endpoint {
+// bondOpener returns a function that makes the endpoint of a bond.
+func bondOpener(
+	cfg Config,
+	share *endpoint.Share,
+	log *slog.Logger,
+	rec *trace.Recorder,
+) func(wire.BondID, func(*subflow.Subflow, error)) *endpoint.Endpoint {
 	return func(id wire.BondID, down func(*subflow.Subflow, error)) *endpoint.Endpoint {
-		scheduler, _ := sched.New(cfg.Scheduler) // check has tried it
+		scheduler, _ := sched.New(cfg.Scheduler) // checked by validate
 		return endpoint.New(endpoint.Config{
-			Bond:    bond.Config{OpensStreams: true, Scheduler: scheduler, Eta: cfg.Reinject, Trace: rec.AddFunc(id.String()), ChangesOnly: !rec.Enabled()},
+			Bond: bond.Config{
+				OpensStreams: true,
+				Scheduler:    scheduler,
+				Eta:          cfg.Reinject,
+				Trace:        rec.AddFunc(id.String()),
+				ChangesOnly:  !rec.Enabled(),
+			},
 			Chooser: &choice.ByPolicy{Up: true},
 			Share:   share,
 			Down:    down,
@@ -110,13 +170,13 @@ func bondOpener(cfg Config, share *endpoint.Share, log *slog.Logger, rec *trace.
 	}
 }
 
-// PipeAddr is where helpers connect, the first of several, nil if nowhere.
+// PipeAddr returns the first address where helpers connect, or nil if there is none.
 func (p *Primary) PipeAddr() net.Addr { return p.helpers.listenAddr() }
 
-// Calls returns the connections that reached the port for helpers; nil if there is none.
+// Calls returns the count of connections to the helper port; nil if there is no port.
 func (p *Primary) Calls() *api.Calls { return p.helpers.callsReceived() }
 
-// Run keeps the bond until ctx ends, and returns when nothing is left running.
+// Run keeps the bond until ctx ends. It returns when all its goroutines have ended.
 func (p *Primary) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -146,7 +206,8 @@ func (p *Primary) Run(ctx context.Context) error {
 	return err
 }
 
-// runMaintenance gives up what has been without life for long.
+// runMaintenance runs the periodic work of each second: it migrates subflows, reviews devices and
+// gives up silent subflows, until ctx ends.
 func (p *Primary) runMaintenance(ctx context.Context) {
 	const every = time.Second
 	t := time.NewTicker(every)
@@ -168,7 +229,7 @@ func (p *Primary) runMaintenance(ctx context.Context) {
 		p.meters.updateMeters(time.Now(), p.helpers.helperRadios(), p.sessions.helpedFlows())
 		frozen := time.Since(last) > 2*every
 		if last = time.Now(); frozen {
-			continue // this process, and not its subflows: what they have to say is still to be read
+			continue // this process was frozen, not its subflows: what they sent is still unread
 		}
 		p.sessions.giveUpSilent(time.Duration(p.cfg.Resume))
 	}
@@ -177,67 +238,66 @@ func (p *Primary) runMaintenance(ctx context.Context) {
 // Policy returns the policy in force.
 func (p *Primary) Policy() *Policy { return p.policy }
 
-// TrustChanged acts on the trust file after it was read again. Helpers that
-// are not in it any more lose their pipes, and a server its subflows.
+// TrustChanged applies a changed trust file. Helpers that are no longer in it lose their pipes; a
+// server that is no longer in it loses its subflows.
 func (p *Primary) TrustChanged() {
 	now := time.Now()
 	renamed := p.helpers.applyTrust(now)
 	p.sessions.renameHelpers(renamed)
 	p.troubles.renameDevices(renamed)
-	// A session of after the reload has the new server: see subflowKeeper.joinSubflow.
+	// A session read after the reload has the new server: see subflowSupervisor.joinSubflow.
 	changed := p.server.reloadTrust()
 	s := p.sessions.currentSession()
 	p.helpers.sendServers()
 	if changed {
 		p.sessions.replaceSession(s, "the server is trusted no longer")
 	}
-	p.demand.retryRefused() // whoever wakes finds the new server
+	p.demand.retryRefused() // supervisors find the new server
 	p.reviewDevices(now)
 }
 
-// MarkChunk takes an app's word about what it waits for; see api.Chunk.
+// MarkChunk applies a chunk announced by an app; see api.Chunk.
 func (p *Primary) MarkChunk(c api.Chunk) error { return p.apps.markChunk(c) }
 
-// Refusals returns who is refused here, or refuses this device.
+// Refusals returns the devices that were refused here or refused this device.
 func (p *Primary) Refusals() []refusal.Record { return p.troubles.listRefusals(time.Now()) }
 
-// IsOwnName reports whether policy means this device, all its interfaces together, by
-// a name.
+// IsOwnName reports whether policy uses a name for this device with all its interfaces.
 func (p *Primary) IsOwnName(name string) bool { return slices.Contains(p.names.policyNames(), name) }
 
-// SetFacts takes what is known of this device itself.
+// SetFacts sets the facts of this device.
 func (p *Primary) SetFacts(f facts.Facts) { p.states.setOwnFacts(f) }
 
-// CapReached has a helper rest at once whose cap here is used up.
+// CapReached suspends a helper at once when its cap at this device is used up.
 func (p *Primary) CapReached(of device.CapTarget, _ policy.Allowance) {
 	if of.Purpose == policy.ForPipe {
 		p.reviewDevices(time.Now())
 	}
 }
 
-// reviewDevices lets devices rest, and carry again, as policy says, and has subflows made
-// anew whose tier has changed. It is called each second.
+// reviewDevices suspends and resumes devices as policy decides, and reopens subflows whose tier has
+// changed. It is called each second.
 func (p *Primary) reviewDevices(now time.Time) {
 	p.states.updateAll(now)
 	p.sessions.endUnwanted(p.states.endReason)
 }
 
-// LoadLocations reads what was learnt of places from a file, which need not exist, and writes
-// it there while Run runs. After an error it begins anew. A file that holds something else
-// is kept as FILE.bad, which the error tells.
+// LoadLocations reads the rates learnt at locations from a file, which need not exist, and saves
+// them there while Run runs. After an error the memory starts empty. A file with other content is
+// renamed to FILE.bad, which the error names.
 func (p *Primary) LoadLocations(file string) error { return p.locations.loadFrom(file) }
 
-// HelperInfo is what is known of a helper.
+// HelperInfo is the state of a helper.
 type HelperInfo struct {
-	Facts       wire.Facts  // that it has reported
+	Facts       wire.Facts  // as it reported
 	Tier        wire.Tier   // when it is used
 	Suspended   string      // why it carries nothing, "" if it may
-	LastPipe    time.Time   // when a pipe of it last came; zero if none did
-	Radio       wire.Radio  // of its link to the server; wire.RadioNone: not known, or a cable
-	RadioEnergy unit.Joules // by that radio for this primary
+	LastPipe    time.Time   // when its last pipe came; zero if none did
+	Radio       wire.Radio  // of its link to the server; wire.RadioNone: unknown or a cable
+	RadioEnergy unit.Joules // spent for this primary
 }
 
-// HelperState returns what is known of a helper.
+// HelperState returns the state of a helper.
 func (p *Primary) HelperState(key identity.PublicKey) (h HelperInfo) {
 	h.Facts = p.states.factsOf(key)
 	h.Tier, h.Suspended = p.states.stateOf(deviceRef{helper: key})
@@ -248,7 +308,7 @@ func (p *Primary) HelperState(key identity.PublicKey) (h HelperInfo) {
 	return h
 }
 
-// Status describes the bond. With why it holds the last decisions too.
+// Status describes the bond. If why is set it includes the last decisions.
 func (p *Primary) Status(why bool) api.Bond {
 	s := p.sessions.currentSession()
 	peer, _ := p.server.current()
@@ -261,7 +321,10 @@ func (p *Primary) Status(why bool) api.Bond {
 	}
 	for device, t := range errs {
 		if t.Text != "" {
-			b.Subflows = append(b.Subflows, api.Subflow{Device: device, State: api.Down, LastError: formatTrouble(t), Trouble: &t})
+			b.Subflows = append(
+				b.Subflows,
+				api.Subflow{Device: device, State: api.Down, LastError: formatTrouble(t), Trouble: &t},
+			)
 		}
 	}
 	return b

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -86,7 +88,8 @@ func TestBadConfig(t *testing.T) {
 			}
 			continue
 		}
-		if !fault.Is(err, fault.Config) || !strings.Contains(err.Error(), c.says) || !strings.Contains(fault.HintOf(err), c.hint) {
+		if !fault.Is(err, fault.Config) || !strings.Contains(err.Error(), c.says) ||
+			!strings.Contains(fault.HintOf(err), c.hint) {
 			t.Errorf("%s: %v (%v, %s)", c.name, err, fault.KindOf(err), fault.HintOf(err))
 		}
 	}

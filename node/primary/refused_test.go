@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -30,7 +32,14 @@ func newOfflinePrimary(t *testing.T, giveUp time.Duration) *Primary {
 	}
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	if err == nil {
-		err = trust.Add(identity.Peer{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: key.Public(), Addresses: []string{"192.0.2.1:1"}})
+		err = trust.Add(
+			identity.Peer{
+				Name:      "home",
+				Roles:     []identity.Role{identity.RoleServer},
+				Key:       key.Public(),
+				Addresses: []string{"192.0.2.1:1"},
+			},
+		)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +72,8 @@ func TestRefusedRests(t *testing.T) {
 		}
 		list := p.Refusals()
 		want := fmt.Sprintf("version %d here, %d there: upgrade mpbond on this device", wire.Version, wire.Version+1)
-		if len(list) != 1 || list[0].Device != "home" || list[0].Here || list[0].Reason != want || list[0].Count != tries {
+		if len(list) != 1 || list[0].Device != "home" || list[0].Here || list[0].Reason != want ||
+			list[0].Count != tries {
 			t.Errorf("refusals %+v, want %q", list, want)
 		}
 		if paths := p.Status(false).Subflows; len(paths) != 1 || paths[0].LastError != "refused: "+want {
@@ -134,7 +144,8 @@ func TestCallersRefused(t *testing.T) {
 	}
 	want := fmt.Sprintf("version %d here, %d there: upgrade mpbond on phone", wire.Version, wire.Version-1)
 	list := p.troubles.listRefusals(time.Now())
-	if len(list) != 2 || list[1].Device != "phone" || list[1].Reason != want || list[1].Count != 5 || !strings.HasPrefix(list[0].Reason, "unknown device") {
+	if len(list) != 2 || list[1].Device != "phone" || list[1].Reason != want || list[1].Count != 5 ||
+		!strings.HasPrefix(list[0].Reason, "unknown device") {
 		t.Errorf("refusals %+v, want %q", list, want)
 	}
 	if n := strings.Count(log.String(), "pipe refused"); n < 1 || n > 2 { // the log bounds them too

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -9,11 +11,11 @@ import (
 	"mpbond/base/identity"
 )
 
-// serverPeer is the server that the bond leads to, as the trust file has it. It may
-// change, or go, while the primary runs: reload reads the file's entries again. Safe for
-// concurrent use; its lock is held while the trust file's is taken, and no other.
+// serverPeer is the server of the bond, as the trust file names it. It may change or be removed
+// while the primary runs; reloadTrust reads the entries again. Safe for concurrent use; only the
+// lock of the trust file is taken while mu is held.
 type serverPeer struct {
-	name  string // that was configured, "" for the only one
+	name  string // configured; "" for the only server
 	trust *identity.Trust
 
 	mu      sync.Mutex
@@ -21,20 +23,20 @@ type serverPeer struct {
 	missing error // why there is no server now, or nil
 }
 
-// newServerPeer returns the server of that name; an error if there is none.
+// newServerPeer returns the server with a name; an error if there is none.
 func newServerPeer(name string, trust *identity.Trust) (*serverPeer, error) {
 	peer, err := findServer(name, trust)
 	return &serverPeer{name: name, trust: trust, peer: peer}, err
 }
 
-// current returns the server, and why there is none at present, or nil.
+// current returns the server, and why there is none now, or nil.
 func (s *serverPeer) current() (identity.Peer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.peer, s.missing
 }
 
-// addressFor returns the server's address for an attempt: each in turn, the best first.
+// addressFor returns the server address for an attempt: each in turn, the best first.
 func (s *serverPeer) addressFor(attempt int) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,8 +46,8 @@ func (s *serverPeer) addressFor(attempt int) (string, error) {
 	return s.peer.Addresses[attempt%len(s.peer.Addresses)], nil
 }
 
-// reloadTrust takes what the trust file says now, and reports whether the server is another
-// one. The one in use stays as long as it is trusted.
+// reloadTrust reads the trust file's entries and reports whether the server is another one now. A
+// server in use stays as long as it is trusted.
 func (s *serverPeer) reloadTrust() (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +65,7 @@ func ServerOf(cfg Config, trust *identity.Trust) (identity.Peer, error) {
 	return findServer(cfg.Server, trust)
 }
 
-// findServer is the server of that name, or the only one that is trusted.
+// findServer returns the server with a name or, if name is empty, the only trusted one.
 func findServer(name string, trust *identity.Trust) (identity.Peer, error) {
 	const hint = "pair this device with a server that shows a code, `mpbond pair CODE`, or add it with `mpbond trust add NAME --role server --key KEY --addr HOST:PORT`"
 	list := trust.ByRole(identity.RoleServer)
@@ -76,7 +78,11 @@ func findServer(name string, trust *identity.Trust) (identity.Peer, error) {
 		}
 	}
 	if name == "" && len(list) > 1 {
-		return identity.Peer{}, fault.New(fault.Config, fmt.Errorf("%d servers are trusted", len(list)), "name one with `server = \"NAME\"` or --server")
+		return identity.Peer{}, fault.New(
+			fault.Config,
+			fmt.Errorf("%d servers are trusted", len(list)),
+			"name one with `server = \"NAME\"` or --server",
+		)
 	}
 	if name == "" {
 		return identity.Peer{}, fault.New(fault.Config, errors.New("no server is trusted"), hint)

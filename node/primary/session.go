@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -22,17 +24,16 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// sessions holds the bond with the server. A session is one life of it with one instance
-// of the server: when that has lost the bond, restart replaces the session, and its streams
-// end. It opens streams and flows in the session of the moment, knows what each subflow
-// goes over, tells the keeper of a subflow when that has ended, and keeps the plan of the
-// traffic classes up to date. Safe for concurrent use. Its lock is held while those of the
-// endpoint, of demand and of the trust file are taken, so that a session is not replaced
-// between two steps; none of these calls back.
+// sessions holds the bond with the server. A session is the bond with one instance of the server:
+// when the server has lost the bond, replaceSession starts a new session, and the streams end. It
+// opens streams and flows in the current session, knows the connection of each subflow, notifies
+// the supervisor of an ended subflow, and keeps the class table up to date. Safe for concurrent
+// use. mu is held while locks of the endpoint, of demand and of the trust file are taken, so that
+// the session is not replaced between two steps; none of these calls back.
 type sessions struct {
 	names         deviceNames
 	demand        *demand
-	streamTimeout time.Duration // streams wait so long while there is no subflow
+	streamTimeout time.Duration // how long streams wait without a subflow
 	log           *slog.Logger
 	// open makes the endpoint of a bond, which calls down when a subflow has ended.
 	open func(id wire.BondID, down func(*subflow.Subflow, error)) *endpoint.Endpoint
@@ -40,35 +41,35 @@ type sessions struct {
 	mu        sync.Mutex
 	active    *session
 	classes   classTable
-	isClosing bool          // close was called
-	closing   chan struct{} // closed then
+	isClosing bool          // closeBond was called
+	closing   chan struct{} // closed by closeBond
 	wg        sync.WaitGroup
 }
 
-// session is the bond with one instance of the server. id and e do not change;
-// sessions.mu guards the rest.
+// session is the bond with one instance of the server. id and endpoint do not change; sessions.mu
+// guards the rest.
 type session struct {
 	id          wire.BondID
 	endpoint    *endpoint.Endpoint
-	instance    uint64 // of the server; 0 until it has told
+	instance    uint64 // of the server; 0 until known
 	lastSubflow wire.SubflowID
 	subflows    map[wire.SubflowID]*sessionSubflow
 }
 
-// sessionSubflow is what a session knows of a subflow that has joined. sessions.mu must be held.
+// sessionSubflow is what a session knows of a joined subflow. sessions.mu must be held.
 type sessionSubflow struct {
 	device        deviceRef
-	tier          wire.Tier  // that it joined with
-	link          *pipe.Link // of a helped one, else nil
-	conn          net.Conn   // of a direct one, else nil
-	ended         chan error // gets its end, once
-	pipeInterface string     // the link of this device that the pipe goes by
-	pipeLocal     string     // address that pipe was found for
-	moves         int        // how many times conn went on from another address
-	lastMoveTry   time.Time  // when it did, or lacked one, last
+	tier          wire.Tier  // when it joined
+	link          *pipe.Link // of a helped subflow, else nil
+	conn          net.Conn   // of a direct subflow, else nil
+	ended         chan error // receives why it ended, once
+	pipeInterface string     // the interface of this device that the pipe uses
+	pipeLocal     string     // the local address behind pipeInterface
+	moves         int        // how often conn moved to another address
+	lastMoveTry   time.Time  // last time conn moved, or failed to
 }
 
-// errRestarted asks for another attempt at once.
+// errRestarted asks the supervisor for another attempt at once.
 var errRestarted = errors.New("the server has lost the bond, a new one is made")
 
 // openFirst makes the first session.
@@ -82,21 +83,21 @@ func (b *sessions) newSession() *session {
 	_, _ = rand.Read(s.id[:]) // never fails
 	s.endpoint = b.open(s.id, func(sf *subflow.Subflow, err error) {
 		b.endSubflow(s, sf.ID, err)
-		if s.endpoint.PeerClosed() { // new streams shall wait for the server's next life
+		if s.endpoint.PeerClosed() { // new streams wait for the server's next instance
 			b.replaceSession(s, "the server has ended the bond")
 		}
 	})
 	return s
 }
 
-// currentSession returns the session of the moment.
+// currentSession returns the current session.
 func (b *sessions) currentSession() *session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.active
 }
 
-// findSession returns the session of that name.
+// findSession returns the current session if bond is its ID.
 func (b *sessions) findSession(bond string) (*session, error) {
 	s := b.currentSession()
 	if s.id.String() != bond {
@@ -105,13 +106,13 @@ func (b *sessions) findSession(bond string) (*session, error) {
 	return s, nil
 }
 
-// isBusy reports whether there are open streams.
+// isBusy reports whether streams are open.
 func (b *sessions) isBusy() bool { return b.currentSession().endpoint.Streams() > 0 }
 
 // hasSubflow reports whether there is a subflow.
 func (b *sessions) hasSubflow() bool { return b.currentSession().endpoint.NoSubflowFor() == 0 }
 
-// newJoin returns the session of the moment, and the beginning of a JOIN for its next subflow.
+// newJoin returns the current session and a JOIN for its next subflow, to be completed.
 func (b *sessions) newJoin() (*session, wire.Join) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,9 +121,14 @@ func (b *sessions) newJoin() (*session, wire.Join) {
 	return s, wire.Join{Version: wire.Version, Bond: s.id, Subflow: s.lastSubflow, Instance: s.instance}
 }
 
-// addSubflow puts a subflow to use that an instance of the server has accepted, and returns the
-// channel that gets its end. It owns the subflow from now on, also after an error.
-func (b *sessions) addSubflow(s *session, sf *subflow.Subflow, instance uint64, m sessionSubflow) (<-chan error, error) {
+// addSubflow adds a subflow that an instance of the server has accepted. The returned channel
+// receives why the subflow ended. addSubflow owns the subflow, also after an error.
+func (b *sessions) addSubflow(
+	s *session,
+	sf *subflow.Subflow,
+	instance uint64,
+	m sessionSubflow,
+) (<-chan error, error) {
 	m.ended = make(chan error, 1)
 	b.mu.Lock()
 	s.instance = cmp.Or(s.instance, instance)
@@ -142,7 +148,7 @@ func (b *sessions) addSubflow(s *session, sf *subflow.Subflow, instance uint64, 
 	return m.ended, nil
 }
 
-// endSubflow tells the keeper of a subflow that it has ended.
+// endSubflow notifies the supervisor of a subflow that it has ended.
 func (b *sessions) endSubflow(s *session, id wire.SubflowID, err error) {
 	var m *sessionSubflow
 	b.updateClasses(func() {
@@ -154,7 +160,7 @@ func (b *sessions) endSubflow(s *session, id wire.SubflowID, err error) {
 	}
 }
 
-// detachSubflow ends a subflow for a reason, and reports whether there was one of that number.
+// detachSubflow ends a subflow for a reason and reports whether it existed.
 func (b *sessions) detachSubflow(s *session, id wire.SubflowID, why error) bool {
 	found := s.endpoint.Detach(id)
 	if found {
@@ -163,7 +169,8 @@ func (b *sessions) detachSubflow(s *session, id wire.SubflowID, why error) bool 
 	return found
 }
 
-// replaceSession replaces a session for a reason: its streams end with a reset, new ones work.
+// replaceSession replaces a session for a reason: its streams are reset, and new ones use the new
+// session.
 func (b *sessions) replaceSession(old *session, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,7 +196,7 @@ func (b *sessions) replaceSession(old *session, why string) {
 	})
 }
 
-// closeBond ends the bond, and says goodbye to the server until ctx ends.
+// closeBond ends the bond and says goodbye to the server until ctx ends.
 func (b *sessions) closeBond(ctx context.Context) {
 	b.mu.Lock()
 	if !b.isClosing {
@@ -204,19 +211,24 @@ func (b *sessions) closeBond(ctx context.Context) {
 
 // Streams.
 
-// minStreamWait is how long a new stream waits for a way to the server, if there has
-// been none for longer than streams wait: time for two attempts.
+// minStreamWait is the least time that a new stream waits for a subflow, even if there has been
+// none for longer than streamTimeout. It allows two attempts.
 const minStreamWait = 10 * time.Second
 
-// dialStream opens a stream of a mode, treated as a rule says, nil for nothing special. It waits
+// dialStream opens a stream with a mode and the class of a rule, nil for the default. It waits
 // until there is a subflow.
-func (b *sessions) dialStream(ctx context.Context, dest string, mode wire.Mode, treat *policy.TrafficClass) (*endpoint.Conn, error) {
+func (b *sessions) dialStream(
+	ctx context.Context,
+	dest string,
+	mode wire.Mode,
+	treat *policy.TrafficClass,
+) (*endpoint.Conn, error) {
 	b.mu.Lock()
-	defer b.mu.Unlock() // so that the session is not replaced meanwhile
+	defer b.mu.Unlock() // the session must not be replaced meanwhile
 	if err := b.awaitSubflow(ctx); err != nil {
 		return nil, err
 	}
-	defer b.demand.notifyWanted() // a second subflow
+	defer b.demand.notifyWanted() // for a second subflow
 	class, err := b.classOf(treat)
 	if err != nil {
 		return nil, err
@@ -224,8 +236,8 @@ func (b *sessions) dialStream(ctx context.Context, dest string, mode wire.Mode, 
 	return b.active.endpoint.Dial(dest, mode, class)
 }
 
-// dialOnSubflow opens a stream that one subflow alone carries. Rules do not concern it, since
-// nothing but the server ever sees its bytes.
+// dialOnSubflow opens a stream that only one subflow carries. Rules do not apply, since only the
+// server sees its bytes.
 func (b *sessions) dialOnSubflow(ctx context.Context, dest string, path wire.SubflowID) (*endpoint.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -250,9 +262,9 @@ func (b *sessions) dialPackets() (*endpoint.PacketConn, error) {
 	return b.active.endpoint.DialPackets(false)
 }
 
-// awaitSubflow waits until the session has a subflow. mu must be held; it is released while
-// it waits. A stream that is opened without one could turn out to be part of a bond that the
-// server has lost meanwhile, and be reset.
+// awaitSubflow waits until the session has a subflow. mu must be held; it is released during the
+// wait. A stream opened without a subflow might belong to a bond that the server has lost, and be
+// reset.
 func (b *sessions) awaitSubflow(ctx context.Context) error {
 	gone := b.active.endpoint.NoSubflowFor()
 	if gone == 0 {
@@ -277,8 +289,11 @@ func (b *sessions) awaitSubflow(ctx context.Context) error {
 		case <-b.closing:
 			err = wire.Reset{Code: wire.CodeClosed, Text: "mpbond is shutting down"}
 		case <-giveUp.C:
-			// Not CodeUnreachable, which lets apps go directly.
-			err = wire.Reset{Code: wire.CodeTimeout, Text: fmt.Sprintf("no way to the server for %v", limit.Round(100*time.Millisecond))}
+			// Not CodeUnreachable: apps would then connect directly.
+			err = wire.Reset{
+				Code: wire.CodeTimeout,
+				Text: fmt.Sprintf("no way to the server for %v", limit.Round(100*time.Millisecond)),
+			}
 		}
 		b.mu.Lock()
 		if err != nil {
@@ -287,13 +302,13 @@ func (b *sessions) awaitSubflow(ctx context.Context) error {
 	}
 }
 
-// The plan.
+// Traffic classes.
 
-// classInterval is how often classes are brought up to date, besides when subflows
-// come and go: a pipe may have changed, or a subflow fallen silent.
+// classInterval is how often classes are updated, besides when subflows join and end: a pipe may
+// have changed, or a subflow may be silent.
 const classInterval = 100 * time.Millisecond
 
-// classOf returns the traffic class of what a rule says. mu must be held.
+// classOf returns the class ID for the settings of a rule. mu must be held.
 func (b *sessions) classOf(t *policy.TrafficClass) (wire.GroupID, error) {
 	id, added, err := b.classes.assignClass(t, b.active.endpoint.ClassesInUse)
 	if added {
@@ -302,11 +317,11 @@ func (b *sessions) classOf(t *policy.TrafficClass) (wire.GroupID, error) {
 	return id, err
 }
 
-// setFlowClass puts a flow into the class that a rule wants, unless a datagram was sent
-// before: of a socket with several destinations the first one decides.
+// setFlowClass sets the class of a flow, unless a datagram was sent before. If a socket has several
+// destinations, the first one decides.
 func (b *sessions) setFlowClass(c *endpoint.PacketConn, t *policy.TrafficClass) error {
 	b.mu.Lock()
-	defer b.mu.Unlock() // so that the class is not gone meanwhile
+	defer b.mu.Unlock() // the class must not be retired meanwhile
 	class, err := b.classOf(t)
 	if err == nil {
 		c.SetClass(class)
@@ -314,11 +329,15 @@ func (b *sessions) setFlowClass(c *endpoint.PacketConn, t *policy.TrafficClass) 
 	return err
 }
 
-// changeStreamClass changes how a stream is carried. change gets its mode and treatment, and
-// returns others. It reports whether there is such a stream.
-func (b *sessions) changeStreamClass(s *session, id wire.StreamID, change func(wire.Mode, policy.TrafficClass) (wire.Mode, policy.TrafficClass, error)) (found bool, err error) {
+// changeStreamClass changes how a stream is carried. change gets its mode and class settings and
+// returns new ones. found reports whether the stream exists.
+func (b *sessions) changeStreamClass(
+	s *session,
+	id wire.StreamID,
+	change func(wire.Mode, policy.TrafficClass) (wire.Mode, policy.TrafficClass, error),
+) (found bool, err error) {
 	b.mu.Lock()
-	defer b.mu.Unlock() // so that the session, and its classes, are not replaced meanwhile
+	defer b.mu.Unlock() // the session and its classes must not be replaced meanwhile
 	mode, class, ok := s.endpoint.StreamClass(id)
 	if !ok || b.active != s {
 		return false, nil
@@ -342,7 +361,7 @@ func (b *sessions) changeStreamClass(s *session, id wire.StreamID, change func(w
 	return s.endpoint.SetStreamClass(id, mode, class), nil
 }
 
-// updateClasses does f, and brings the plan up to date.
+// updateClasses calls f and then updates the classes, both with mu held.
 func (b *sessions) updateClasses(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -350,7 +369,7 @@ func (b *sessions) updateClasses(f func()) {
 	b.sendClasses()
 }
 
-// sendClasses sends the bond what has changed about classes. mu must be held.
+// sendClasses sends the bond the class table if it has changed. mu must be held.
 func (b *sessions) sendClasses() {
 	if b.classes.isEmpty() {
 		return
@@ -360,9 +379,8 @@ func (b *sessions) sendClasses() {
 	}
 }
 
-// runClassLoop keeps classes up to date until ctx ends, and ends streams whose class
-// has had no subflow for too long, but for new ones, which wait a while as others
-// do; see awaitSubflow.
+// runClassLoop keeps the classes up to date until ctx ends. It ends streams whose class has had no
+// subflow for too long. New streams wait as awaitSubflow describes.
 func (b *sessions) runClassLoop(ctx context.Context) {
 	t := time.NewTicker(classInterval)
 	defer t.Stop()
@@ -387,21 +405,28 @@ func (b *sessions) failEmptyClasses(now time.Time) {
 	}
 }
 
-// snapshotRoutes returns what there is to carry something now.
+// snapshotRoutes returns the subflows that could carry something now.
 func (b *sessions) snapshotRoutes() routeSnapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return routeSnapshot{b.listRoutes(), b.classes.firstSubflows()}
 }
 
-// listRoutes returns the subflows as rules name them. mu must be held.
+// listRoutes returns the subflows with the names that rules use. mu must be held.
 func (b *sessions) listRoutes() (list []policy.ClassSubflow) {
 	for _, a := range b.active.endpoint.Status(false).Subflows {
 		m := b.active.subflows[a.ID]
 		if m == nil {
 			continue // it is just joining
 		}
-		r := policy.ClassSubflow{ID: a.ID, Local: !a.Helped, Names: []string{a.Device}, Tier: m.tier, Silent: a.SubflowInfo.Silent, Delay: a.PAD}
+		r := policy.ClassSubflow{
+			ID:     a.ID,
+			Local:  !a.Helped,
+			Names:  []string{a.Device},
+			Tier:   m.tier,
+			Silent: a.SubflowInfo.Silent,
+			Delay:  a.PAD,
+		}
 		if m.device.isOwnLink() {
 			r.Names = slices.Concat(r.Names, b.names.policyNames(), []string{m.device.link})
 		}
@@ -413,11 +438,12 @@ func (b *sessions) listRoutes() (list []policy.ClassSubflow) {
 	return list
 }
 
-// pipeLink returns the link of this device by which the pipe goes, as rules name it.
+// pipeLink returns the interface of this device that the pipe uses, as rules name it.
 func (m *sessionSubflow) pipeLink() string {
 	if at := m.link.LocalAddr(); at.String() != m.pipeLocal {
 		m.pipeLocal = at.String()
-		if m.pipeInterface = device.InterfaceOf(at); m.pipeInterface == "" && m.link.Radio() == wire.RadioBluetooth || strings.HasPrefix(m.link.RemoteAddr().Network(), "rfcomm") {
+		if m.pipeInterface = device.InterfaceOf(at); m.pipeInterface == "" && m.link.Radio() == wire.RadioBluetooth ||
+			strings.HasPrefix(m.link.RemoteAddr().Network(), "rfcomm") {
 			m.pipeInterface = "bluetooth"
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -19,10 +21,14 @@ import (
 func newSessions(t *testing.T, giveUp time.Duration) *sessions {
 	t.Helper()
 	trust, _ := newTrustWith(t)
-	b := &sessions{names: deviceNames{configured: "laptop", trust: trust}, streamTimeout: giveUp, log: slog.New(slog.DiscardHandler),
+	b := &sessions{
+		names:         deviceNames{configured: "laptop", trust: trust},
+		streamTimeout: giveUp,
+		log:           slog.New(slog.DiscardHandler),
 		open: func(_ wire.BondID, down func(*subflow.Subflow, error)) *endpoint.Endpoint {
 			return endpoint.New(endpoint.Config{Bond: bond.Config{OpensStreams: true}, Down: down})
-		}}
+		},
+	}
 	b.demand = newDemand(b.isBusy)
 	b.openFirst()
 	return b
@@ -156,7 +162,11 @@ func TestRestart(t *testing.T) {
 // is told why; one that has not been attached yet is left alone.
 func TestReviewSubflows(t *testing.T) {
 	b := newSessions(t, time.Minute)
-	b.active.subflows[1] = &sessionSubflow{device: deviceRef{helper: phoneKey}, tier: wire.TierBackup, ended: make(chan error, 1)}
+	b.active.subflows[1] = &sessionSubflow{
+		device: deviceRef{helper: phoneKey},
+		tier:   wire.TierBackup,
+		ended:  make(chan error, 1),
+	}
 	b.active.subflows[2] = &sessionSubflow{device: deviceRef{link: "wlan0"}, ended: make(chan error, 1)}
 	seen := map[deviceRef]wire.Tier{}
 	b.endUnwanted(func(c deviceRef, tier wire.Tier) error {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -27,7 +29,7 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 		if how, err = p.policy.decideConn(app, dest); err != nil {
 			return nil, err
 		}
-	} else { // it is mpbond's own: a DNS query that it passes on
+	} else { // mpbond's own, such as a forwarded DNS query
 		how.mode = p.policy.defaultMode(dest)
 	}
 	c, err := p.sessions.dialStream(ctx, dest, how.mode, how.class)
@@ -46,8 +48,8 @@ func (p *Primary) DialStream(ctx context.Context, dest string) (net.Conn, error)
 	return c, nil
 }
 
-// bondOnly is a stream that rules keep to some devices, so that it must not be
-// connected without the bond where the server cannot reach its destination.
+// bondOnly is a stream that rules restrict to some devices. It must not be connected directly when
+// the server cannot reach its destination.
 type bondOnly struct{ *endpoint.Conn }
 
 // OnlyBond implements intercept.BondOnly.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -13,10 +15,10 @@ import (
 	"mpbond/node/dial"
 )
 
-// errSilent is that a subflow was given up, since nothing came by it.
+// errSilent is why a silent subflow was given up.
 var errSilent = errors.New("silent")
 
-// silenceOf returns err if that is why a subflow was given up, else nil.
+// silenceOf returns err if it is errSilent, else nil.
 func silenceOf(err error) error {
 	if errors.Is(err, errSilent) {
 		return err
@@ -24,9 +26,9 @@ func silenceOf(err error) error {
 	return nil
 }
 
-// isAwaitingPipe reports whether a subflow is silent because its pipe is, or was until a
-// moment ago; hopeless is its silence beyond the time that pipes are given to
-// come back. Link is nil for a direct one.
+// isAwaitingPipe reports whether a subflow is silent because of its pipe, now or until a moment
+// ago. hopeless means that the silence exceeds the time that pipes get to come back. link is nil
+// for a direct subflow.
 func isAwaitingPipe(link *pipe.Link, now time.Time, hopeless bool) bool {
 	if link == nil || link.HasEnded() {
 		return false
@@ -36,18 +38,17 @@ func isAwaitingPipe(link *pipe.Link, now time.Time, hopeless bool) bool {
 	return shouldAwaitPipe(link.IsBroken(), hopeless, now.Sub(c.LastStalled), now.Sub(c.LastChange))
 }
 
-// shouldAwaitPipe decides for how long a silent subflow is left to its pipe, which was last
-// found stalled, and last went on over another connection, so long ago. A broken
-// pipe has its session's window, which ends by itself. What went on a moment ago is
-// given time to speak, also when that was in the window's last moments. A pipe that
-// only stalls is waited for until that is hopeless; one that no longer does carries
-// again this way, but what comes the other way may wait for a retransmission that
-// has been put off for as long as the silence was.
+// shouldAwaitPipe decides whether a silent subflow keeps waiting for its pipe. stalled and back are
+// the times since the pipe was last found stalled and since it last moved to another connection. A
+// broken pipe has the window of its session, which ends by itself. A pipe that has just moved gets
+// time to deliver, even at the end of that window. A pipe that only stalls is awaited until that is
+// hopeless. A pipe that no longer stalls carries our bytes again, but bytes of the other direction
+// may wait for a retransmission timer as long as the silence was.
 func shouldAwaitPipe(broken, hopeless bool, stalled, back time.Duration) bool {
 	return broken || back < silentLimit || stalled < silentLimit && !hopeless
 }
 
-// linkOfSubflow returns the pipe's link of a subflow, nil if it is direct or has ended.
+// linkOfSubflow returns the pipe link of a subflow, nil if it is direct or has ended.
 func (b *sessions) linkOfSubflow(s *session, id wire.SubflowID) *pipe.Link {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,28 +58,28 @@ func (b *sessions) linkOfSubflow(s *session, id wire.SubflowID) *pipe.Link {
 	return nil
 }
 
-// giveUpSilent ends the subflows that have said nothing for long, and all streams after
-// long without a subflow. Pipes are given resume to come back.
+// giveUpSilent ends subflows that have been silent for too long, and all streams after too long
+// without a subflow. Pipes get the time resume to come back.
 func (b *sessions) giveUpSilent(resume time.Duration) {
 	s := b.currentSession()
 	hopeless := s.endpoint.SilentSubflows(max(silentLimit, resume))
 	for _, id := range s.endpoint.SilentSubflows(silentLimit) {
 		over := slices.Contains(hopeless, id)
 		if isAwaitingPipe(b.linkOfSubflow(s, id), time.Now(), over) || !over && b.isMoving(s, id, time.Now()) {
-			continue // its pipe, or its interface, may come back, or has
+			continue // its pipe or interface may come back, or just has
 		}
 		b.log.Info("silent subflow given up", "path", id)
 		s.endpoint.Detach(id)
 		b.endSubflow(s, id, fmt.Errorf("%w for more than %v", errSilent, silentLimit))
 	}
 	if gone := s.endpoint.NoSubflowFor(); gone > b.streamTimeout {
-		// Not CodeUnreachable, which lets apps go directly.
+		// Not CodeUnreachable: apps would then connect directly.
 		s.endpoint.ResetStreams(wire.CodeTimeout, fmt.Sprintf("no way to the server for %v", gone.Round(time.Second)))
 	}
 }
 
-// endUnwanted ends the subflows for which check returns a reason, by device and the tier that
-// they joined with.
+// endUnwanted ends the subflows for which check returns a reason. check gets the device and the
+// tier at joining.
 func (b *sessions) endUnwanted(check func(deviceRef, wire.Tier) error) {
 	ends := map[wire.SubflowID]error{}
 	b.mu.Lock()
@@ -94,8 +95,8 @@ func (b *sessions) endUnwanted(check func(deviceRef, wire.Tier) error) {
 	}
 }
 
-// migrateSubflows has direct subflows whose interface has got another address go on from there,
-// if they can: those over UDP. lost reports whether an address is gone.
+// migrateSubflows moves direct subflows to the new address of their interface where possible, which
+// is over UDP. lost reports whether this device lost an address.
 func (b *sessions) migrateSubflows(lost func(net.Addr) bool) {
 	conns := map[wire.SubflowID]net.Conn{}
 	b.mu.Lock()
@@ -113,7 +114,7 @@ func (b *sessions) migrateSubflows(lost func(net.Addr) bool) {
 		}
 		err := dial.Move(c)
 		if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, dial.ErrElsewhere) {
-			continue // it is given up as silent
+			continue // it is given up as silent later
 		}
 		b.recordMove(s, id, err == nil)
 		if err != nil {
@@ -124,7 +125,7 @@ func (b *sessions) migrateSubflows(lost func(net.Addr) bool) {
 	}
 }
 
-// recordMove counts that a subflow went on from another address, or has looked for one.
+// recordMove records that a subflow moved to another address, or tried to.
 func (b *sessions) recordMove(s *session, id wire.SubflowID, moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,8 +137,8 @@ func (b *sessions) recordMove(s *session, id wire.SubflowID, moved bool) {
 	}
 }
 
-// isMoving reports whether a silent subflow may have something to say soon: it went on from
-// another address, or looks for one.
+// isMoving reports whether a silent subflow may deliver soon: it moved to another address, or is
+// trying to.
 func (b *sessions) isMoving(s *session, id wire.SubflowID, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,10 +146,10 @@ func (b *sessions) isMoving(s *session, id wire.SubflowID, now time.Time) bool {
 	return m != nil && now.Sub(m.lastMoveTry) < silentLimit
 }
 
-// renameHelpers gives helpers other names, all at once: one may have got what another was called.
+// renameHelpers renames helpers all at once, since one may get the old name of another.
 func (b *sessions) renameHelpers(list []deviceRename) {
 	e := b.currentSession().endpoint
-	aside := func(i int) string { return fmt.Sprintf(" %d", i) } // which is no name
+	aside := func(i int) string { return fmt.Sprintf(" %d", i) } // not a valid name
 	for i, r := range list {
 		e.RenameHelper(r.from, aside(i))
 	}
@@ -179,15 +180,30 @@ func (b *sessions) carryingPipes() []api.Pipe {
 	list := []api.Pipe{}
 	for id, m := range b.active.subflows {
 		if l := m.link; l != nil && !l.IsBroken() && !l.HasEnded() {
-			list = append(list, api.Pipe{Address: l.RemoteAddr().String(), Via: l.Via(), State: api.PipeCarries, Bond: b.active.id.String(), Subflow: uint32(id), Device: b.active.endpoint.DeviceOf(id)})
+			list = append(
+				list,
+				api.Pipe{
+					Address: l.RemoteAddr().String(),
+					Via:     l.Via(),
+					State:   api.PipeCarries,
+					Bond:    b.active.id.String(),
+					Subflow: uint32(id),
+					Device:  b.active.endpoint.DeviceOf(id),
+				},
+			)
 		}
 	}
 	return list
 }
 
-// describeSubflows adds to paths of a session what they go over. waiting is how many pipes
-// wait beside a link; why returns the reason that an interface does not go over UDP.
-func (b *sessions) describeSubflows(s *session, paths []api.Subflow, waiting map[*pipe.Link]int, why func(link string, local net.Addr) string) {
+// describeSubflows adds connection details to the subflows of a session. waiting is the number of
+// reserve pipes for each link; why returns the reason that an interface does not use UDP.
+func (b *sessions) describeSubflows(
+	s *session,
+	paths []api.Subflow,
+	waiting map[*pipe.Link]int,
+	why func(link string, local net.Addr) string,
+) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range paths {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -11,7 +13,7 @@ import (
 	"mpbond/link/wire"
 )
 
-// helperTrouble is what a helper says of why it does not reach the server.
+// helperTrouble is a helper's report of why it does not reach the server.
 type helperTrouble struct {
 	helper, server, at string
 	code               wire.Code
@@ -22,23 +24,31 @@ func (e *helperTrouble) Error() string {
 	return fmt.Sprintf("%s has no way to %s at %s: %v", e.helper, e.server, e.at, causeTexts[e.code])
 }
 
-// Unwrap returns what the helper said.
+// Unwrap returns the helper's refusal.
 func (e *helperTrouble) Unwrap() error { return e.err }
 
-// causeTexts are the codes by which a helper says that the server was not reached.
+// causeTexts are texts for the codes by which a helper reports that the server was not reached.
 var causeTexts = map[wire.Code]string{wire.CodeUnreachable: "no route", wire.CodeTimeout: "no answer",
 	wire.CodeConnRefused: "connection refused", wire.CodeNameNotFound: "the name does not resolve there"}
 
-// causeByCode are these codes in the words of package fault.
-var causeByCode = map[wire.Code]fault.Cause{wire.CodeUnreachable: fault.CauseNoRoute, wire.CodeTimeout: fault.CauseNoAnswer,
-	wire.CodeConnRefused: fault.CauseRefused, wire.CodeNameNotFound: fault.CauseNoName}
+// causeByCode maps these codes to causes of package fault.
+var causeByCode = map[wire.Code]fault.Cause{
+	wire.CodeUnreachable:  fault.CauseNoRoute,
+	wire.CodeTimeout:      fault.CauseNoAnswer,
+	wire.CodeConnRefused:  fault.CauseRefused,
+	wire.CodeNameNotFound: fault.CauseNoName,
+}
 
-// codeByCause is the reverse of causes.
-var codeByCause = map[fault.Cause]wire.Code{fault.CauseNoRoute: wire.CodeUnreachable, fault.CauseNoAnswer: wire.CodeTimeout,
-	fault.CauseRefused: wire.CodeConnRefused, fault.CauseNoName: wire.CodeNameNotFound}
+// codeByCause is the reverse of causeByCode.
+var codeByCause = map[fault.Cause]wire.Code{
+	fault.CauseNoRoute:  wire.CodeUnreachable,
+	fault.CauseNoAnswer: wire.CodeTimeout,
+	fault.CauseRefused:  wire.CodeConnRefused,
+	fault.CauseNoName:   wire.CodeNameNotFound,
+}
 
-// explainJoinError returns what a helper has answered instead of joining a subflow, in words
-// that name both devices. Err is of pipe.Waiting.Join.
+// explainJoinError turns a helper's refusal to join a subflow into an error that names both
+// devices. err is of pipe.Waiting.Join.
 func explainJoinError(helper, server, at string, err error) error {
 	var f wire.Refuse
 	if !errors.As(err, &f) || causeTexts[f.Code] == "" {
@@ -53,7 +63,7 @@ func explainJoinError(helper, server, at string, err error) error {
 	return fault.New(fault.KindOf(err), &helperTrouble{helper, server, at, f.Code, err}, hint)
 }
 
-// formatPort returns "TCP port N" of an address.
+// formatPort returns "TCP port N" for an address.
 func formatPort(at string) string {
 	_, port, err := net.SplitHostPort(at)
 	if err != nil {
@@ -62,7 +72,7 @@ func formatPort(at string) string {
 	return "TCP port " + port
 }
 
-// troubleOf returns err in parts; the zero Trouble for nil.
+// troubleOf returns the parts of err; the zero Trouble for nil.
 func troubleOf(err error) api.Trouble {
 	if err == nil {
 		return api.Trouble{}

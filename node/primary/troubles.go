@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -16,25 +18,24 @@ import (
 	"mpbond/node/refusal"
 )
 
-// troubleLog keeps why each device has no subflow, by the device's name in the status, and
-// who refuses whom. It logs each change once, a refusal again each hour. Safe for
-// concurrent use; no other lock is taken while its own is held, and its
-// functions are called without it.
+// troubleLog stores why each device has no subflow, by its name in the status, and which devices
+// refused each other. It logs each change once, and a lasting refusal once an hour. Safe for
+// concurrent use; no other lock is taken while mu is held, and its functions are called without mu.
 type troubleLog struct {
 	server      *serverPeer
 	trust       *identity.Trust
 	log         *slog.Logger
-	onChange    func()                 // a device's trouble is another one now
+	onChange    func()                 // called when a device's trouble has changed
 	helperNames func() map[string]bool // of the helpers
-	hasSubflow  func() bool            // a subflow reaches the server
+	hasSubflow  func() bool            // reports whether a subflow reaches the server
 
-	refused refusal.List // who is refused here, or refuses this device
+	refused refusal.List // devices refused here or refusing this device
 
 	mu   sync.Mutex
 	last map[string]api.Trouble
 }
 
-// setTrouble takes why a device has no subflow; nil: it has one, or needs none.
+// setTrouble stores why a device has no subflow; nil if it has one or needs none.
 func (t *troubleLog) setTrouble(device string, err error) {
 	now, refused, logAgain := troubleOf(err), refusal.Is(err), false
 	if refused {
@@ -53,8 +54,8 @@ func (t *troubleLog) setTrouble(device string, err error) {
 	}
 }
 
-// serverTrouble returns why no subflow of this device's own reaches the server; one without a text
-// if one does, or it is not known.
+// serverTrouble returns why no direct subflow reaches the server. Its Text is empty if one does, or
+// if the reason is unknown.
 func (t *troubleLog) serverTrouble() (f wire.Trouble) {
 	server, missing := t.server.current()
 	switch {
@@ -75,11 +76,11 @@ func (t *troubleLog) serverTrouble() (f wire.Trouble) {
 	return f
 }
 
-// listRefusals returns who is refused here, or refuses this device.
+// listRefusals returns the devices that were refused here or refused this device.
 func (t *troubleLog) listRefusals(now time.Time) []refusal.Record { return t.refused.Refusals(now) }
 
-// refusal returns how a subflow was refused: by the helper that err names, else
-// between this device and the server.
+// refusalRecord returns how a subflow was refused: by the helper that err names, else between this
+// device and the server.
 func (t *troubleLog) refusalRecord(err error) refusal.Record {
 	by, _ := t.server.current()
 	if key, ok := identity.FailedPeer(err); ok {
@@ -90,8 +91,8 @@ func (t *troubleLog) refusalRecord(err error) refusal.Record {
 	return r
 }
 
-// recordRefused keeps who could not make a pipe with this device, and reports whether that is
-// worth a line in the log.
+// recordRefused stores a caller that was refused a pipe, and reports whether it is worth a log
+// line.
 func (t *troubleLog) recordRefused(from net.Addr, err error) bool {
 	if !refusal.Is(err) {
 		return true
@@ -106,20 +107,20 @@ func (t *troubleLog) recordRefused(from net.Addr, err error) bool {
 	return t.refused.Note(r, time.Now())
 }
 
-// forgetRefusedHere drops what was kept of a device that was refused here.
+// forgetRefusedHere removes the refusal of a device by this one.
 func (t *troubleLog) forgetRefusedHere(key identity.PublicKey) { t.refused.Forget(key.String(), true) }
 
-// forgetRefusalBy drops what was kept of a device that refused this one.
+// forgetRefusalBy removes the refusal of this device by another one.
 func (t *troubleLog) forgetRefusalBy(key identity.PublicKey) { t.refused.Forget(key.String(), false) }
 
-// forgetDevice drops what went wrong with a device that is none any more.
+// forgetDevice removes the trouble of a device that no longer exists.
 func (t *troubleLog) forgetDevice(device string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.last, device)
 }
 
-// renameDevices gives devices other names, all at once: one may have got what another was called.
+// renameDevices renames devices all at once, since one may get the old name of another.
 func (t *troubleLog) renameDevices(list []deviceRename) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,7 +134,7 @@ func (t *troubleLog) renameDevices(list []deviceRename) {
 	maps.Copy(t.last, renamed)
 }
 
-// listTroubles returns the last trouble of each device; one without a text is none.
+// listTroubles returns the last trouble of each device; an empty Text means none.
 func (t *troubleLog) listTroubles() map[string]api.Trouble {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -17,9 +19,15 @@ func newTestTroubles(t *testing.T) (l *troubleLog, log *strings.Builder, changes
 	t.Helper()
 	log, changes = &strings.Builder{}, new(int)
 	trust, _ := newTrustWith(t, "phone")
-	return &troubleLog{server: &serverPeer{peer: identity.Peer{Name: "home", Addresses: []string{"192.0.2.1:1"}}}, trust: trust,
-		log: slog.New(slog.NewTextHandler(log, nil)), onChange: func() { *changes++ }, last: map[string]api.Trouble{},
-		helperNames: func() map[string]bool { return map[string]bool{"phone": true} }, hasSubflow: func() bool { return false }}, log, changes
+	return &troubleLog{
+		server:      &serverPeer{peer: identity.Peer{Name: "home", Addresses: []string{"192.0.2.1:1"}}},
+		trust:       trust,
+		log:         slog.New(slog.NewTextHandler(log, nil)),
+		onChange:    func() { *changes++ },
+		last:        map[string]api.Trouble{},
+		helperNames: func() map[string]bool { return map[string]bool{"phone": true} },
+		hasSubflow:  func() bool { return false },
+	}, log, changes
 }
 
 // TestTroubles: each change is logged and reported once; nil ends a trouble.
@@ -48,7 +56,8 @@ func TestRefusalInTroubles(t *testing.T) {
 	for range 5 {
 		l.setTrouble("laptop", wire.Refuse{Code: wire.CodeVersion, Version: wire.Version + 1})
 	}
-	if text := l.listTroubles()["laptop"].Text; !strings.HasPrefix(text, "refused: ") || strings.Count(log.String(), "no subflow") != 1 {
+	if text := l.listTroubles()["laptop"].Text; !strings.HasPrefix(text, "refused: ") ||
+		strings.Count(log.String(), "no subflow") != 1 {
 		t.Errorf("%q, log: %s", text, log)
 	}
 	if list := l.listRefusals(time.Now()); len(list) != 1 || list[0].Count != 5 || list[0].Device != "home" {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -12,43 +14,40 @@ import (
 	"mpbond/control/policy"
 )
 
-// autoInterfaces in Config.Interfaces stands for the interfaces that have a
-// default route, whichever these are at the time.
+// autoInterfaces in Config.Interfaces selects the interfaces that currently have a default route.
 const autoInterfaces = "auto"
 
-// uplinkInterval is how often uplinks are looked at, besides when the system says
-// that routes have changed.
+// uplinkInterval is how often uplinks are listed, besides when the system reports a route change.
 const uplinkInterval = time.Second
 
 var errUplinkUnused = errors.New("the interface is not in use any more")
 
-// uplinks are the interfaces of this device that reach the Internet. run finds them as they
-// come and go, has policy choose, and opens and closes what carries subflows over each: keep
-// is called with a context that ends, with errUplinkUnused, when the interface is no longer to be
-// used. While there is one alone, or none, or none can be listed, the name is "": the system's
-// routes decide. An uplink that is not found any more goes on until another one is up, so that
-// the bond is never without a subflow. Safe for concurrent use; no other lock is taken while
-// its own is held.
+// uplinks manages the interfaces of this device that reach the Internet. runUplinks lists them as
+// they come and go, lets policy choose, and starts and stops supervise for each. supervise gets a
+// context that ends with errUplinkUnused when the interface is no longer used. With one interface,
+// with none, or if they cannot be listed, the name is "": the system's routes decide. An uplink
+// that has disappeared stays until another one is up, so that the bond keeps a subflow. Safe for
+// concurrent use; no other lock is taken while mu is held.
 type uplinks struct {
 	listInterfaces func() ([]string, error)
-	isMetered      func(name string) bool // data over it costs money
+	isMetered      func(name string) bool // its data costs money
 	supervise      func(ctx context.Context, name string)
 	log            *slog.Logger
 
 	mu  sync.Mutex
 	all map[string]*uplink
-	wg  sync.WaitGroup // of keep
+	wg  sync.WaitGroup // of supervise
 }
 
 // uplink is one interface. uplinks.mu must be held.
 type uplink struct {
-	subflows int // subflows by it
+	subflows int // current count
 	since    time.Time
 	reason   string                  // why it is open or not
-	stop     context.CancelCauseFunc // closes its subflows; nil while it shall have none
+	stop     context.CancelCauseFunc // ends its subflows; nil while it has none
 }
 
-// runUplinks keeps the uplinks that policy chooses until ctx ends and nothing is left of them.
+// runUplinks opens and closes uplinks as policy chooses, until ctx ends and all have ended.
 func (u *uplinks) runUplinks(ctx context.Context) {
 	defer u.wg.Wait()
 	changed, err := device.WatchUplinks(ctx)
@@ -72,21 +71,21 @@ func (u *uplinks) runUplinks(ctx context.Context) {
 	}
 }
 
-// updateUplinks looks at the interfaces once, and opens and closes as policy chooses.
+// updateUplinks lists the interfaces once and applies the choice of policy.
 func (u *uplinks) updateUplinks(ctx context.Context, now time.Time) error {
 	found, err := u.listInterfaces()
 	named, any := u.hasUplinks()
 	if len(found) == 0 || len(found) == 1 && !named {
 		found = []string{""}
 	}
-	if err == nil || !any { // what is open stays while one cannot look
+	if err == nil || !any { // without a list, open uplinks stay
 		u.applyChoice(ctx, now, found)
 	}
 	return err
 }
 
-// hasUplinks reports whether there is an uplink with a name, of which the last one keeps its
-// subflow, and whether there is any.
+// hasUplinks reports whether there is a named uplink and whether there is any. The last named
+// uplink keeps its subflow.
 func (u *uplinks) hasUplinks() (named, any bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -96,7 +95,7 @@ func (u *uplinks) hasUplinks() (named, any bool) {
 	return named, len(u.all) > 0
 }
 
-// applyChoice opens and closes, so that what is open is what policy chooses of those found.
+// applyChoice opens and closes uplinks so that they match the choice of policy among found.
 func (u *uplinks) applyChoice(ctx context.Context, now time.Time, found []string) {
 	list := make([]policy.Uplink, len(found))
 	for i, name := range found {
@@ -137,10 +136,9 @@ func (u *uplinks) applyChoice(ctx context.Context, now time.Time, found []string
 	}
 }
 
-// isAwaited reports whether an uplink that is not found any more carries on until one of
-// those that are found does, so that the bond is never without a subflow: the system's
-// routes until an interface is up, and interfaces that are up until a subflow by the
-// system's routes is, as when a VPN comes. mu must be held.
+// isAwaited reports whether an uplink that has disappeared stays until a found one is up, so that
+// the bond keeps a subflow. The system's routes stay until an interface is up. Interfaces that are
+// up stay until a subflow over the system's routes is up, as when a VPN starts. mu must be held.
 func (u *uplinks) isAwaited(name string, found []string) bool {
 	if slices.ContainsFunc(found, u.isUp) {
 		return false
@@ -148,13 +146,13 @@ func (u *uplinks) isAwaited(name string, found []string) bool {
 	return name == "" || slices.Contains(found, "") && u.isUp(name)
 }
 
-// isUp reports whether a subflow goes by an interface. mu must be held.
+// isUp reports whether an interface has a subflow. mu must be held.
 func (u *uplinks) isUp(name string) bool {
 	one := u.all[name]
 	return one != nil && one.subflows > 0
 }
 
-// closeUplink has what is kept over an uplink end. mu must be held.
+// closeUplink ends the subflows over an uplink. mu must be held.
 func (u *uplinks) closeUplink(name string, one *uplink, reason string) {
 	if one.stop != nil {
 		u.log.Info("interface not in use", "interface", name, "reason", reason)
@@ -163,7 +161,7 @@ func (u *uplinks) closeUplink(name string, one *uplink, reason string) {
 	}
 }
 
-// countSubflow counts a subflow more or less by an interface.
+// countSubflow adds by to the subflow count of an interface.
 func (u *uplinks) countSubflow(name string, by int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -175,16 +173,16 @@ func (u *uplinks) countSubflow(name string, by int) {
 	}
 }
 
-// uplinkFinder lists the interfaces by which the Internet is reached.
+// uplinkFinder lists the interfaces that reach the Internet.
 type uplinkFinder struct {
 	server *serverPeer
-	mark   int // of sockets
+	mark   int // firewall mark of sockets
 	routes device.Routes
 }
 
-// findUplinks lists them without tunnels, whose bytes go by another of these; none if the system
-// reaches the server by none of them: it is this device itself, on a local network, or
-// behind a VPN.
+// findUplinks lists the interfaces without tunnels, whose bytes go over another one of these. It
+// returns none if the routes to the server use none of them: the server is on this device or a
+// local network, or behind a VPN.
 func (f *uplinkFinder) findUplinks() ([]string, error) {
 	found, err := device.Uplinks()
 	if err != nil {
@@ -197,8 +195,8 @@ func (f *uplinkFinder) findUplinks() ([]string, error) {
 	return nil, nil
 }
 
-// routesReachServer reports whether the system's routes lead to an address of the server by
-// one of some interfaces, or to none of its addresses at all.
+// routesReachServer reports whether the system's routes lead to an address of the server over one
+// of links, or to none of its addresses at all.
 func (f *uplinkFinder) routesReachServer(links []string) bool {
 	server, _ := f.server.current()
 	ctx, cancel := context.WithTimeout(context.Background(), uplinkInterval)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -29,7 +31,13 @@ func TestUplinksJoinFirst(t *testing.T) {
 	}
 	cfg := server.Default
 	cfg.Listen = "127.0.0.1:0"
-	s, err := server.New(cfg, theirs, trust("server", identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: key.Public()}), slog.New(slog.DiscardHandler), nil)
+	s, err := server.New(
+		cfg,
+		theirs,
+		trust("server", identity.Peer{Name: "laptop", Roles: []identity.Role{identity.RolePrimary}, Key: key.Public()}),
+		slog.New(slog.DiscardHandler),
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +58,21 @@ func TestUplinksJoinFirst(t *testing.T) {
 	})
 	mine := Default
 	mine.Name, mine.Pipe, mine.Interfaces = "laptop", "", []string{autoInterfaces}
-	p, err := New(mine, key, trust("primary", identity.Peer{Name: "home", Roles: []identity.Role{identity.RoleServer}, Key: theirs.Public(), Addresses: []string{s.Addr().String()}}), slog.New(slog.DiscardHandler), rec)
+	p, err := New(
+		mine,
+		key,
+		trust(
+			"primary",
+			identity.Peer{
+				Name:      "home",
+				Roles:     []identity.Role{identity.RoleServer},
+				Key:       theirs.Public(),
+				Addresses: []string{s.Addr().String()},
+			},
+		),
+		slog.New(slog.DiscardHandler),
+		rec,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -183,7 +185,8 @@ func TestReachServer(t *testing.T) {
 		t.Error("this device itself is reached by a link")
 	}
 	f.server.peer.Addresses = []string{"[fdff:ffff::1]:1"}
-	if _, ok := f.routes.LinkVia(t.Context(), f.server.peer.Addresses[0], 0); !ok && !f.routesReachServer([]string{"wlan0", "wwan0"}) {
+	if _, ok := f.routes.LinkVia(t.Context(), f.server.peer.Addresses[0], 0); !ok &&
+		!f.routesReachServer([]string{"wlan0", "wwan0"}) {
 		t.Error("a server that cannot be reached at present rules all links out")
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package refusal
 
 import (
@@ -10,44 +12,43 @@ import (
 // Bounds of a List.
 const (
 	maxRefusals = 32
-	maxUnknown  = 8 // of them, callers whose key is not trusted
-	// refusalLifetime is how long a refusal is listed after it came last: longer than
-	// any wait between two attempts.
+	maxUnknown  = 8 // of these, from unknown keys
+	// refusalLifetime is how long a refusal is listed after it last occurred. It exceeds any wait
+	// between two attempts.
 	refusalLifetime = 15 * time.Minute
-	// maxLogged is how many lines about strangers are logged in a minute.
+	// maxLogged bounds the log lines about unknown devices in a minute.
 	maxLogged = 6
 )
 
-// LogAgain is how often a trouble that goes on is logged.
+// LogAgain is how often a lasting trouble is logged.
 const LogAgain = time.Hour
 
-// Record says that a device was refused, here or there, for the same reason since
-// a time.
+// Record is a refusal of a device, by this device or by the other one, for one reason.
 type Record struct {
-	Key     string // of who is at the other end: what it is listed by
-	Device  string // its name, "" for a stranger
-	Address string // that it called from, or was called at
-	// Here reports whether this device refused the other one; else it was refused.
+	Key     string // identifies the other end in a List
+	Device  string // its name, "" if unknown
+	Address string // where it called from or was called
+	// Here is set if this device refused the other one; otherwise the other device refused.
 	Here        bool
 	Reason      string
-	Hint        string // what to do, where Reason does not say it
+	Hint        string // what to do, unless Reason tells
 	Since, Last time.Time
 	Count       int
 
 	logged time.Time
 }
 
-// List holds the refusals that go on. The zero value is empty. Safe for concurrent
-// use; a nil List holds nothing.
+// List holds current refusals. The zero value is empty. Safe for concurrent use; a nil List holds
+// nothing.
 type List struct {
 	mu     sync.Mutex
 	all    []Record
-	minute time.Time // when lines were last counted from
+	minute time.Time // start of the minute in which lines are counted
 	lines  int
 }
 
-// Note takes a refusal of now into the list, and reports whether it is worth a
-// line in the log: it is new, has another reason, or went on for an hour.
+// Note adds a refusal that occurred now. It reports whether to log it: it is new, has another
+// reason, or was last logged an hour ago.
 func (l *List) Note(r Record, now time.Time) (log bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +75,8 @@ func (l *List) Note(r Record, now time.Time) (log bool) {
 	return true
 }
 
-// countLogLine counts a line about a stranger. mu must be held.
+// countLogLine counts a log line about an unknown device and reports whether it is within the
+// limit. mu must be held.
 func (l *List) countLogLine(now time.Time) bool {
 	if now.Sub(l.minute) >= time.Minute {
 		l.minute, l.lines = now, 0
@@ -83,21 +85,22 @@ func (l *List) countLogLine(now time.Time) bool {
 	return l.lines <= maxLogged
 }
 
-// dropOld drops what did not come again. mu must be held.
+// dropOld removes refusals that did not occur again. mu must be held.
 func (l *List) dropOld(now time.Time) {
 	l.all = slices.DeleteFunc(l.all, func(r Record) bool { return now.Sub(r.Last) > refusalLifetime })
 }
 
-// makeRoom drops the refusal that came longest ago if there is no room for another
-// one: a stranger's, unless only trusted devices are left. It reports whether there is
-// room: a stranger takes none from a trusted device. mu must be held.
+// makeRoom reports whether there is room for one more refusal. If need be, it removes the oldest
+// one of an unknown device or, without one, of a trusted device. Unknown devices never displace
+// trusted ones. mu must be held.
 func (l *List) makeRoom(unknown bool) bool {
 	oldest, unknownCount := -1, 0
 	for i, r := range l.all {
 		if r.Device == "" {
 			unknownCount++
 		}
-		if oldest < 0 || (r.Device == "") != (l.all[oldest].Device == "") && r.Device == "" || (r.Device == "") == (l.all[oldest].Device == "") && r.Last.Before(l.all[oldest].Last) {
+		if oldest < 0 || (r.Device == "") != (l.all[oldest].Device == "") && r.Device == "" ||
+			(r.Device == "") == (l.all[oldest].Device == "") && r.Last.Before(l.all[oldest].Last) {
 			oldest = i
 		}
 	}
@@ -110,14 +113,15 @@ func (l *List) makeRoom(unknown bool) bool {
 	return true
 }
 
-// Forget drops the refusal of a device here, or by it: the two came together.
+// Forget removes the refusal of a device by this one, if here is set, else of this device by it.
+// Call it when the two have connected.
 func (l *List) Forget(key string, here bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = slices.DeleteFunc(l.all, func(r Record) bool { return r.Key == key && r.Here == here })
 }
 
-// Refusals returns what goes on now, the newest last, by name.
+// Refusals returns the current refusals, sorted by name and then by age, newest last.
 func (l *List) Refusals(now time.Time) []Record {
 	if l == nil {
 		return nil

@@ -1,9 +1,11 @@
-// Package refusal tells refusals of devices from other errors: how they read, how long to
-// wait after one, and which there were lately, for logs and status. It stands beside the
-// data path: all roles use it.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package refusal distinguishes refusals from other errors. It provides their texts, the wait
+// before another attempt, and a list of current ones for logs and status. All roles use it, beside
+// the data path.
 //
-//	refusal.go  which errors are refusals, how they read, and the wait after them
-//	list.go     the refusals that this device has seen lately
+//	refusal.go  distinguishes refusals; their texts, and the wait after one
+//	list.go     the current refusals of this device
 package refusal
 
 import (
@@ -16,17 +18,16 @@ import (
 	"mpbond/link/wire"
 )
 
-// Waits after a refusal. What the refusing device says does not change by itself
-// within seconds: its owner has to upgrade, pair or resume a device. A limit may.
+// Waits after a refusal. Most reasons do not change within seconds: an owner must upgrade, pair or
+// resume a device. A limit may change.
 const (
 	FirstWait   = time.Second
 	LongestWait = 5 * time.Minute
 	LimitedWait = time.Minute
 )
 
-// Is reports whether err is a refusal, by either end, that asking again will
-// not change soon: another version, a device that is unknown or not the expected
-// one, one that is paused, or a limit.
+// Is reports whether err is a refusal by either end that another attempt will not change soon:
+// another version, an unknown or unexpected device, a paused device, or a limit.
 func Is(err error) bool {
 	var r wire.Refuse
 	var v wire.VersionMismatch
@@ -43,8 +44,8 @@ func Is(err error) bool {
 	return fault.Is(err, fault.UnknownDevice) || fault.Is(err, fault.WrongKey)
 }
 
-// Wait returns the next wait of b after a refusal: at most LongestWait, or LimitedWait
-// after a limit, which may pass by itself.
+// Wait returns the next wait of b after a refusal: at most LongestWait, or LimitedWait after a
+// limit, which may pass by itself.
 func Wait(b *backoff.Backoff, err error) time.Duration {
 	var r wire.Refuse
 	if errors.As(err, &r) && r.Code == wire.CodeLimit {
@@ -53,9 +54,8 @@ func Wait(b *backoff.Backoff, err error) time.Duration {
 	return b.Next(FirstWait, LongestWait)
 }
 
-// Explain returns the sentence for a refusal between this device and peer, such as
-// "version 4 here, 5 there: upgrade mpbond on this device", and a hint where the
-// sentence does not say what to do.
+// Explain returns a sentence for a refusal between this device and peer, such as "version 4 here, 5
+// there: upgrade mpbond on this device", and a hint where the sentence does not tell what to do.
 func Explain(err error, peer string) (reason, hint string) {
 	var r wire.Refuse
 	var v wire.VersionMismatch
@@ -73,7 +73,7 @@ func Explain(err error, peer string) (reason, hint string) {
 	}
 	hint = fault.HintOf(err)
 	var f *fault.Error
-	if errors.As(err, &f) { // without what is wrapped around it, such as addresses
+	if errors.As(err, &f) { // without wrapping errors, which may have addresses
 		err = f.Err
 	}
 	return err.Error(), hint

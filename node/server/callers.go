@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -18,11 +20,15 @@ import (
 	"mpbond/node/refusal"
 )
 
-var errTooManyHandshakes = fault.New(fault.Limit, errors.New("too many handshakes: connections dropped"), "strangers call, or something here calls without end: a firewall in front of the server can bound it")
+var errTooManyHandshakes = fault.New(
+	fault.Limit,
+	errors.New("too many handshakes: connections dropped"),
+	"strangers call, or something here calls without end: a firewall in front of the server can bound it",
+)
 
-// callerLog keeps what is known of those who call the server's port: how many came, which
-// devices were refused, and lines in the log, which it bounds, since strangers cause them.
-// Methods may be called by any goroutine.
+// callerLog counts the callers of the server's port, stores which devices were refused, and logs
+// failures. It limits the rate of log lines, since unknown callers cause them. Safe for concurrent
+// use.
 type callerLog struct {
 	trust      *identity.Trust
 	limitedLog *loglimit.Limiter
@@ -36,7 +42,7 @@ func newCallerLog(trust *identity.Trust, log *slog.Logger) *callerLog {
 	return &callerLog{trust: trust, limitedLog: loglimit.New(log)}
 }
 
-// countCall counts a connection to the server's port, unless it came from this machine.
+// countCall counts a connection to the server's port, except from this machine.
 func (l *callerLog) countCall(from net.Addr, now time.Time) {
 	if a, err := netip.ParseAddrPort(from.String()); err == nil && a.Addr().IsLoopback() {
 		return
@@ -47,7 +53,7 @@ func (l *callerLog) countCall(from net.Addr, now time.Time) {
 	l.calls.Last = now
 }
 
-// callCount returns the connections that reached the server's port.
+// callCount returns the count of connections to the server's port.
 func (l *callerLog) callCount() *api.Calls {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,24 +61,44 @@ func (l *callerLog) callCount() *api.Calls {
 	return &c
 }
 
-// logFailure logs why a connection became no subflow, and stores a refusal of its device.
-// Evicted connections made room for others; those that ctx ended are no news.
+// logFailure logs why a connection made no subflow, and stores a refusal of its device. Evicted
+// connections are logged as too many; failures after the end of ctx are not logged.
 func (l *callerLog) logFailure(ctx context.Context, c net.Conn, err error, evicted bool) {
 	switch {
 	case evicted || errors.Is(err, errTooManyHandshakes):
 		l.logTooMany(c)
 	case ctx.Err() == nil && l.recordRefused(c.RemoteAddr(), err, time.Now()):
-		l.limitedLog.Log(slog.LevelInfo, string(fault.KindOf(err)), "connection refused", "from", c.RemoteAddr(), "err", err, "hint", fault.HintOf(err))
+		l.limitedLog.Log(
+			slog.LevelInfo,
+			string(fault.KindOf(err)),
+			"connection refused",
+			"from",
+			c.RemoteAddr(),
+			"err",
+			err,
+			"hint",
+			fault.HintOf(err),
+		)
 	}
 }
 
 // logTooMany logs an evicted connection.
 func (l *callerLog) logTooMany(c net.Conn) {
-	l.limitedLog.Log(slog.LevelWarn, "crowd", errTooManyHandshakes.Error(), "from", c.RemoteAddr(), "over", c.LocalAddr().Network(), "hint", fault.HintOf(errTooManyHandshakes))
+	l.limitedLog.Log(
+		slog.LevelWarn,
+		"crowd",
+		errTooManyHandshakes.Error(),
+		"from",
+		c.RemoteAddr(),
+		"over",
+		c.LocalAddr().Network(),
+		"hint",
+		fault.HintOf(errTooManyHandshakes),
+	)
 }
 
-// recordRefused stores a device that was refused, and reports whether err, why a
-// connection became no subflow, is worth a line in the log.
+// recordRefused stores a refused device. It reports whether err, the reason that a connection made
+// no subflow, is worth a log line.
 func (l *callerLog) recordRefused(from net.Addr, err error, now time.Time) bool {
 	if !refusal.Is(err) {
 		return true

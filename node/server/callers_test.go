@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -38,7 +40,9 @@ func TestRefusals(t *testing.T) {
 		t.Helper()
 		for began := time.Now(); ; time.Sleep(time.Millisecond) {
 			list := s.Refusals()
-			if len(list) == 1 && list[0].Device == device && strings.HasPrefix(list[0].Reason, reason) && list[0].Count == count && list[0].Here {
+			if len(list) == 1 && list[0].Device == device && strings.HasPrefix(list[0].Reason, reason) &&
+				list[0].Count == count &&
+				list[0].Here {
 				return
 			}
 			if time.Since(began) > 10*time.Second {
@@ -49,9 +53,17 @@ func TestRefusals(t *testing.T) {
 	for range 3 {
 		call(primary, wire.Version+1)
 	}
-	refused("laptop", fmt.Sprintf("version %d here, %d there: upgrade mpbond on this device", wire.Version, wire.Version+1), 3)
+	refused(
+		"laptop",
+		fmt.Sprintf("version %d here, %d there: upgrade mpbond on this device", wire.Version, wire.Version+1),
+		3,
+	)
 	call(primary, wire.Version-1)
-	refused("laptop", fmt.Sprintf("version %d here, %d there: upgrade mpbond on laptop", wire.Version, wire.Version-1), 1)
+	refused(
+		"laptop",
+		fmt.Sprintf("version %d here, %d there: upgrade mpbond on laptop", wire.Version, wire.Version-1),
+		1,
+	)
 	if err := s.trust.SetPaused("laptop", true); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +109,9 @@ func TestCallerLog(t *testing.T) {
 			worth++
 		}
 	}
-	if list := l.refused.Refusals(now.Add(100 * time.Second)); len(list) != 1 || list[0].Count != 100 || list[0].Reason != textPaused || worth != 1 {
+	if list := l.refused.Refusals(now.Add(100 * time.Second)); len(list) != 1 || list[0].Count != 100 ||
+		list[0].Reason != textPaused ||
+		worth != 1 {
 		t.Errorf("%d lines for refusals %+v", worth, list)
 	}
 	for range 3 {

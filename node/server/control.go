@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -14,7 +16,7 @@ import (
 	"mpbond/node/status"
 )
 
-// Status describes all bonds. With why they hold their last decisions too.
+// Status describes all bonds. If why is set it includes their last decisions.
 func (s *Server) Status(why bool) []api.Bond {
 	out := []api.Bond{}
 	for _, b := range s.sessions.listSessions() {
@@ -26,7 +28,7 @@ func (s *Server) Status(why bool) []api.Bond {
 	return out
 }
 
-// Streams lists the open streams of all bonds, of each the newest first.
+// Streams lists the open streams of all bonds, newest first for each bond.
 func (s *Server) Streams() []api.BondStream {
 	list := []api.BondStream{}
 	for _, b := range s.sessions.listSessions() {
@@ -35,7 +37,7 @@ func (s *Server) Streams() []api.BondStream {
 	return list
 }
 
-// Flows lists the datagram flows of all bonds, of each the one used last first.
+// Flows lists the datagram flows of all bonds, the most recently used first for each bond.
 func (s *Server) Flows() []api.BondFlow {
 	list := []api.BondFlow{}
 	for _, b := range s.sessions.listSessions() {
@@ -44,8 +46,8 @@ func (s *Server) Flows() []api.BondFlow {
 	return list
 }
 
-// CloseSubflow ends a subflow of a bond: what it carried goes over others, and
-// the device makes a new one.
+// CloseSubflow ends a subflow of a bond. Other subflows take over its bytes, and the device opens a
+// new one.
 func (s *Server) CloseSubflow(bond string, path uint32) error {
 	b, err := s.sessions.findSession(bond)
 	if err == nil && !b.endpoint.Detach(wire.SubflowID(path)) {
@@ -54,7 +56,7 @@ func (s *Server) CloseSubflow(bond string, path uint32) error {
 	return err
 }
 
-// ResetStream resets a stream of a bond, at both ends.
+// ResetStream resets a stream of a bond at both ends.
 func (s *Server) ResetStream(bond string, id uint64) error {
 	b, err := s.sessions.findSession(bond)
 	if err == nil && !b.endpoint.ResetStream(wire.StreamID(id), "reset at the server by hand") {
@@ -66,10 +68,10 @@ func (s *Server) ResetStream(bond string, id uint64) error {
 // Refusals returns the devices that are refused here.
 func (s *Server) Refusals() []refusal.Record { return s.callers.refused.Refusals(time.Now()) }
 
-// Calls returns the connections that reached the server's port.
+// Calls returns the count of connections to the server's port.
 func (s *Server) Calls() *api.Calls { return s.callers.callCount() }
 
-// IsKeyCopied reports whether two mpbond at once use the key of a device.
+// IsKeyCopied reports whether two running mpbond use the key of a device at once.
 func (s *Server) IsKeyCopied(device identity.PublicKey) bool {
 	return s.sessions.isKeyCopied(device, time.Now())
 }

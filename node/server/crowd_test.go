@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -107,7 +109,13 @@ func TestCrowdAtTheServer(t *testing.T) {
 					t.Errorf("try %d, after %v: %v", try+1, time.Since(began), err)
 				}
 			}
-			t.Logf("%d connections of strangers, %d ended by the server; a join took %v at most; the server had %d at most", c.opened.Load(), c.ended.Load(), worst, most)
+			t.Logf(
+				"%d connections of strangers, %d ended by the server; a join took %v at most; the server had %d at most",
+				c.opened.Load(),
+				c.ended.Load(),
+				worst,
+				most,
+			)
 			if most > 2*maxHandshakes { // half of them evicted, and not gone yet
 				t.Errorf("the server had %d connections in handshakes at once", most)
 			}
@@ -122,7 +130,12 @@ func joinFrom(t *testing.T, s *Server, device *identity.Key, from netip.Addr, bo
 	if err != nil {
 		return err
 	}
-	sf, _, err := subflow.Join(t.Context(), c, device.ClientConfig(s.handshakes.key.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{bond}, Subflow: 1, Device: "test"})
+	sf, _, err := subflow.Join(
+		t.Context(),
+		c,
+		device.ClientConfig(s.handshakes.key.Public(), wire.ALPN),
+		wire.Join{Version: wire.Version, Bond: wire.BondID{bond}, Subflow: 1, Device: "test"},
+	)
 	if err == nil {
 		sf.Close()
 	}

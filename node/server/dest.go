@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -22,28 +24,30 @@ const dialTimeout = 30 * time.Second
 
 var errForbidden = errors.New("this server does not connect to private addresses (its owner may allow some)")
 
-// destinations is the policy of where devices may be connected: anywhere but to private
-// addresses, of which some may be allowed. It does not change; methods may be called by any
-// goroutine.
+// destinations decides where devices may connect: anywhere but to private addresses, except the
+// allowed ones. It does not change. Safe for concurrent use.
 type destinations struct {
-	allowedPrivate []netip.Prefix // although they are private
+	allowedPrivate []netip.Prefix // private addresses that are allowed
 }
 
-// permitsAddr reports whether devices may be connected to ip.
+// permitsAddr reports whether devices may connect to ip.
 func (d destinations) permitsAddr(ip netip.Addr) bool {
 	return dialpolicy.AllowedNow(ip, d.allowedPrivate)
 }
 
-// dialDest connects to a destination for a device. The check is made on the
-// address that is really connected to, so that no name can lead around it. The
-// connection ends with a reset until splice.CloseInOrder. An error is a wire.Reset.
+// dialDest connects to a destination for a device. It checks the address actually connected to, so
+// that no name can bypass the check. The connection ends with a reset until splice.CloseInOrder. An
+// error is a wire.Reset.
 func (d destinations) dialDest(ctx context.Context, dest string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(dest)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return nil, wire.Reset{Code: wire.CodeUnreachable, Text: fmt.Sprintf("%s: no host:port with a number for the port", dest)}
+		return nil, wire.Reset{
+			Code: wire.CodeUnreachable,
+			Text: fmt.Sprintf("%s: no host:port with a number for the port", dest),
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -71,14 +75,16 @@ func (d destinations) dialDest(ctx context.Context, dest string) (net.Conn, erro
 	case errors.Is(err, syscall.ECONNREFUSED):
 		r.Code = wire.CodeConnRefused
 		r.Text = fmt.Sprintf("%s: connection refused", dest)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
+	case errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, os.ErrDeadlineExceeded),
+		errors.Is(err, syscall.ETIMEDOUT):
 		r.Code = wire.CodeTimeout
 		r.Text = fmt.Sprintf("%s: no answer", dest)
 	}
 	return nil, r
 }
 
-// dialForConn dials the destination of c, as long as its device wants it.
+// dialForConn dials the destination of c until its device closes the stream.
 func (d destinations) dialForConn(ctx context.Context, c *endpoint.Conn) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup

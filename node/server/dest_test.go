@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -56,7 +58,8 @@ func TestDialRefusals(t *testing.T) {
 		{"127.0.0.1:http-nonsense", loopback, wire.CodeUnreachable, "number"},
 	} {
 		limit := 10 * time.Second
-		if c.code == wire.CodeTimeout || c.code == wire.CodeNameNotFound { // to be waited out, here or where no resolver answers
+		// to be waited out, here or where no resolver answers
+		if c.code == wire.CodeTimeout || c.code == wire.CodeNameNotFound {
 			limit = 500 * time.Millisecond
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -1,26 +1,28 @@
-// Package server is the role at the far end: it accepts subflows of enrolled
-// devices, keeps their bonds, and connects streams to their destinations. It
-// stands between package endpoint and the Internet.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package server is the role at the far end. It accepts subflows of enrolled devices, keeps
+// their bonds, and connects streams to their destinations. It stands between package endpoint and
+// the Internet.
 //
 //	         handshake    sessions         server, dest
 //	subflow ═ handshakes ═ bond (endpoint) ═ stream ── destination
 //	           callers      limit           packets ─ datagrams
 //
 //	server.go     Server, which wires the others; configuration; streams
-//	control.go    the state for the api, and what it may end
-//	handshake.go  handshakes: connections, until they are subflows
-//	callers.go    callerLog: who calls the port, and whom it refused
+//	control.go    state and actions for the API
+//	handshake.go  handshakes: turns connections into subflows
+//	callers.go    callerLog: counts callers and stores refusals
 //	reports.go    reportStore: reports of helpers, for their primaries
 //	sessions.go   sessionTable: the bonds of all devices
-//	limit.go      accountTable: what each device takes over all its bonds
-//	dest.go       destinations: where devices may be connected
+//	limit.go      accountTable: what each device uses over all its bonds
+//	dest.go       destinations: where devices may connect
 //	packets.go    packetRelay: one flow of datagrams
-//	measure.go    answers to measurements of a subflow
+//	measure.go    measurements of a subflow
 //
 // # Locks
 //
-// Each type locks for itself. sessionTable.mu is held while locks of a bond, account.mu,
-// accountTable.mu and the trust file's are taken, in no order among these; packetRelay.mu
-// while that of its bond is. All others (handshakes.mu, callerLog.mu, reportStore.mu) are
-// held alone.
+// Each type has its own lock. While sessionTable.mu is held, the locks of a bond, account.mu,
+// accountTable.mu and the trust file's lock may be taken, in no order among these. While
+// packetRelay.mu is held, the lock of its bond may be taken. All others (handshakes.mu,
+// callerLog.mu, reportStore.mu) are held alone.
 package server

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -44,8 +46,8 @@ func (n *notes) Write(b []byte) (int, error) {
 func (n *notes) Close() error { return nil }
 
 // TestForgedReports: of what comes in a helper's name the server believes that alone which has the
-// tag of that subflow's key and comes once, after MP_JOIN. The rest is counted and logged once, and the
-// subflow goes on.
+// tag of that subflow's key and comes once, after MP_JOIN. The rest is counted and logged once, and
+// the subflow goes on.
 func TestForgedReports(t *testing.T) {
 	s, primary, log := newServer(t, Default)
 	var traced notes
@@ -71,7 +73,20 @@ func TestForgedReports(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return l, h, joinHelped(t, s, primary, l, wire.Join{Version: wire.Version, Bond: wire.BondID{1}, Subflow: path, Helped: true, Key: joins, Device: "phone"})
+		return l, h, joinHelped(
+			t,
+			s,
+			primary,
+			l,
+			wire.Join{
+				Version: wire.Version,
+				Bond:    wire.BondID{1},
+				Subflow: path,
+				Helped:  true,
+				Key:     joins,
+				Device:  "phone",
+			},
+		)
 	}
 	send := func(l *pipe.HSPath, n uint64) {
 		t.Helper()
@@ -132,7 +147,8 @@ func TestForgedReports(t *testing.T) {
 	if len(believed) != 3 || believed[0] != 1001 || believed[1] != 1002 || believed[2] != 1003 {
 		t.Errorf("believed: %v", believed)
 	}
-	if n := strings.Count(log.String(), "report of a helper ignored"); n != 1 || !strings.Contains(log.String(), "by=phone") {
+	if n := strings.Count(log.String(), "report of a helper ignored"); n != 1 ||
+		!strings.Contains(log.String(), "by=phone") {
 		t.Errorf("logged %d times: %s", n, log)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -21,14 +23,14 @@ import (
 	"mpbond/node/dial"
 )
 
-// pairHandler serves those that call to be paired, and closes their connections.
+// pairHandler serves connections for pairing and closes them.
 type pairHandler func(context.Context, net.Conn)
 
-// handshakes makes subflows of connections. It bounds, by gate, how many callers are in a
-// handshake at once, and closes those that say nothing within firstByteTimeout, break the protocol,
-// or are not let in by join, which finds the bond of a device. A subflow is handed to attach,
-// which owns it from then on, or is closed if that returns nil. Each handshake runs in a goroutine of tasks. Methods may be called by any goroutine; greet not
-// after closeConns.
+// handshakes turns connections into subflows. admission bounds the number of handshakes. It closes
+// connections that are silent for firstByteTimeout, break the protocol, or are refused by join,
+// which finds the bond of a device. attach gets and owns each subflow; if it returns nil, the
+// subflow is closed. Each handshake runs in a goroutine of tasks. Safe for concurrent use;
+// startHandshake must not be called after closeConns.
 type handshakes struct {
 	key              *identity.Key
 	trust            *identity.Trust
@@ -45,13 +47,19 @@ type handshakes struct {
 	conns map[net.Conn]bool // in a handshake
 }
 
-// acceptUDP makes subflows of what comes over UDP, until that is closed.
+// acceptUDP accepts subflows over UDP until the listener is closed.
 func (h *handshakes) acceptUDP(ctx context.Context, udp Listener, usage *device.Usage) {
 	for {
 		c, err := udp.Accept()
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
-				h.log.Error("stopped serving subflows over UDP", "err", err, "hint", "they go over TCP now; start the server anew")
+				h.log.Error(
+					"stopped serving subflows over UDP",
+					"err",
+					err,
+					"hint",
+					"they go over TCP now; start the server anew",
+				)
 			}
 			return
 		}
@@ -59,8 +67,8 @@ func (h *handshakes) acceptUDP(ctx context.Context, udp Listener, usage *device.
 	}
 }
 
-// startHandshake begins the handshake of a connection, in the place of another one if there is
-// no other. Pair, if not nil, serves those that call to be paired.
+// startHandshake starts the handshake of a connection. If there are too many, it evicts another
+// one. pair, if not nil, serves connections for pairing.
 func (h *handshakes) startHandshake(ctx context.Context, c dial.Conn, pair pairHandler) {
 	h.callers.countCall(c.RemoteAddr(), time.Now())
 	visit := h.admission.AdmitEvicting(c.RemoteAddr(), func() { _ = c.Abort() })
@@ -75,7 +83,7 @@ func (h *handshakes) startHandshake(ctx context.Context, c dial.Conn, pair pairH
 	})
 }
 
-// closeConns ends the handshakes that are under way.
+// closeConns closes all connections in a handshake.
 func (h *handshakes) closeConns() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,13 +92,26 @@ func (h *handshakes) closeConns() {
 	}
 }
 
-// logForged logs a report or limit of a helper that has no effect.
+// logForged logs a forged report or limit of a helper, which has no effect.
 func (h *handshakes) logForged(b *session, j wire.Join, from net.Addr, why error) {
-	h.callers.limitedLog.Log(slog.LevelWarn, "forged report", "report of a helper ignored: "+why.Error(), "device", currentName(h.trust, b), "path", j.Subflow, "by", j.Device, "from", from,
-		"hint", "somebody between that helper and this server changes what it reports; data are safe, and flow without reports")
+	h.callers.limitedLog.Log(
+		slog.LevelWarn,
+		"forged report",
+		"report of a helper ignored: "+why.Error(),
+		"device",
+		currentName(h.trust, b),
+		"path",
+		j.Subflow,
+		"by",
+		j.Device,
+		"from",
+		from,
+		"hint",
+		"somebody between that helper and this server changes what it reports; data are safe, and flow without reports",
+	)
 }
 
-// handleConn turns a connection into a subflow of a bond, or drops it.
+// handleConn turns a connection into a subflow of a bond, or closes it.
 func (h *handshakes) handleConn(ctx context.Context, c dial.Conn, visit *tcp.Slot, pair pairHandler) {
 	h.mu.Lock()
 	h.conns[c] = true
@@ -104,7 +125,7 @@ func (h *handshakes) handleConn(ctx context.Context, c dial.Conn, visit *tcp.Slo
 		c.Close()
 		return
 	}
-	if sf == nil { // it called to be paired
+	if sf == nil { // the connection was for pairing
 		return
 	}
 	b := h.attach(sf, j.Bond)
@@ -113,15 +134,39 @@ func (h *handshakes) handleConn(ctx context.Context, c dial.Conn, visit *tcp.Slo
 		return
 	}
 	h.callers.refused.Forget(sf.Peer.String(), true)
-	h.log.Info("subflow joined", "device", currentName(h.trust, b), "path", sf.ID, "by", sf.Device, "helped", sf.Helped, "from", c.RemoteAddr(), "over", c.LocalAddr().Network())
+	h.log.Info(
+		"subflow joined",
+		"device",
+		currentName(h.trust, b),
+		"path",
+		sf.ID,
+		"by",
+		sf.Device,
+		"helped",
+		sf.Helped,
+		"from",
+		c.RemoteAddr(),
+		"over",
+		c.LocalAddr().Network(),
+	)
 }
 
-// acceptConn makes a subflow of a connection; nil if it was for pairing, or left a report.
-func (h *handshakes) acceptConn(ctx context.Context, c dial.Conn, visit *tcp.Slot, pair pairHandler) (*subflow.Subflow, wire.Join, error) {
+// acceptConn makes a subflow of a connection. It returns nil if the connection was for pairing or
+// left a report.
+func (h *handshakes) acceptConn(
+	ctx context.Context,
+	c dial.Conn,
+	visit *tcp.Slot,
+	pair pairHandler,
+) (*subflow.Subflow, wire.Join, error) {
 	_ = c.SetDeadline(time.Now().Add(h.firstByteTimeout))
 	first, err := c.Peek(1)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fault.New(fault.Timeout, fmt.Errorf("nothing came within %v", h.firstByteTimeout), "only mpbond's own devices should connect here")
+		err = fault.New(
+			fault.Timeout,
+			fmt.Errorf("nothing came within %v", h.firstByteTimeout),
+			"only mpbond's own devices should connect here",
+		)
 	}
 	if err != nil {
 		return nil, wire.Join{}, err
@@ -146,7 +191,7 @@ func (h *handshakes) acceptConn(ctx context.Context, c dial.Conn, visit *tcp.Slo
 		t = link
 		left := h.reports.acceptReport(link, visit)
 		sf, j, err := h.acceptSubflow(ctx, c, visit, t, link)
-		if err != nil && left() { // all that it came for
+		if err != nil && left() { // the report was all it came for
 			c.Close()
 			return nil, j, nil
 		}
@@ -155,8 +200,14 @@ func (h *handshakes) acceptConn(ctx context.Context, c dial.Conn, visit *tcp.Slo
 	return h.acceptSubflow(ctx, c, visit, t, link)
 }
 
-// acceptSubflow makes one over t, which ends at c or, if it is helped, at a helper.
-func (h *handshakes) acceptSubflow(ctx context.Context, c dial.Conn, visit *tcp.Slot, t subflow.Transport, link *pipe.HSPath) (*subflow.Subflow, wire.Join, error) {
+// acceptSubflow accepts a subflow over t, which ends at c or, if helped, at a helper.
+func (h *handshakes) acceptSubflow(
+	ctx context.Context,
+	c dial.Conn,
+	visit *tcp.Slot,
+	t subflow.Transport,
+	link *pipe.HSPath,
+) (*subflow.Subflow, wire.Join, error) {
 	cfg := identity.OnHello(h.key.ServerConfig(wire.ALPN, h.trust.Allowed(identity.RolePrimary)), func() error {
 		if !visit.AwaitTurn() {
 			return errTooManyHandshakes
@@ -165,7 +216,10 @@ func (h *handshakes) acceptSubflow(ctx context.Context, c dial.Conn, visit *tcp.
 	})
 	sf, j, err := subflow.Accept(ctx, t, cfg, func(peer identity.PublicKey, j wire.Join) (wire.OK, error) {
 		if j.Helped != (link != nil) {
-			return wire.OK{}, wire.Refuse{Code: wire.CodeMalformed, Text: "a helped subflow must come over a helper, and only that"}
+			return wire.OK{}, wire.Refuse{
+				Code: wire.CodeMalformed,
+				Text: "a helped subflow must come over a helper, and only that",
+			}
 		}
 		if !visit.MarkProved() {
 			return wire.OK{}, errTooManyHandshakes
@@ -178,7 +232,7 @@ func (h *handshakes) acceptSubflow(ctx context.Context, c dial.Conn, visit *tcp.
 			return wire.OK{Instance: randomInstance()}, nil
 		}
 		c.For(peer.ID().String())
-		if link == nil && j.Terms.Radio == wire.RadioCellular { // as the primary does
+		if link == nil && j.Terms.Radio == wire.RadioCellular { // the primary does the same
 			if err := c.SetKeepAlive(dial.RadioKeepAlive(c)); err != nil {
 				return wire.OK{}, err
 			}

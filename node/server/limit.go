@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -20,23 +22,22 @@ const (
 	maxPiece = 16 << 10
 )
 
-// deviceRate bounds what a device moves in each direction, over all its bonds. A
-// nil speed is no bound.
+// deviceRate limits the rate of a device in each direction, over all its bonds. nil is no limit.
 type deviceRate struct{ up, down *rate.Limiter }
 
-// account is what a device takes, over all its bonds.
+// account is what a device uses over all its bonds.
 type account struct {
 	rate   *deviceRate
 	memory *endpoint.Share
 
-	mu    sync.Mutex // guards sessions' taken and over too
-	slots slotCounts // of the bonds that have not ended for want of room
+	mu    sync.Mutex // guards slots and slotsReleased of its sessions too
+	slots slotCounts // of all bonds whose slots are not released
 }
 
-// slotCounts is how much is being served, by kind.
+// slotCounts counts used slots by kind.
 type slotCounts [slotKinds]int
 
-// slotKind is of what there is a limit.
+// slotKind is what a slot is for.
 type slotKind int
 
 const (
@@ -45,8 +46,7 @@ const (
 	slotKinds
 )
 
-// takeSlot counts one more of a kind, which give gives back, unless the device has as
-// many as that already.
+// takeSlot takes a slot of a kind, unless the device has limit slots already. giveSlot returns it.
 func (b *session) takeSlot(k slotKind, limit int) bool {
 	b.account.mu.Lock()
 	defer b.account.mu.Unlock()
@@ -67,7 +67,7 @@ func (b *session) giveSlot(k slotKind) {
 	}
 }
 
-// releaseSlots has what the bond still serves count no more: it is being ended.
+// releaseSlots stops counting all slots of a bond that is being ended.
 func (b *session) releaseSlots() {
 	b.account.mu.Lock()
 	defer b.account.mu.Unlock()
@@ -80,19 +80,18 @@ func (b *session) releaseSlots() {
 	}
 }
 
-// countSlots is how many of a kind the bond, and its device in all, have.
+// countSlots returns the slots of a kind that the bond and its device have.
 func (b *session) countSlots(k slotKind) (own, all int) {
 	b.account.mu.Lock()
 	defer b.account.mu.Unlock()
 	return b.slots[k], b.account.slots[k]
 }
 
-// accountTable holds what each device takes over all its bonds: its speed, its share of the
-// memory, and how many subflows it begins. It owns the accounts, which stay until the end.
-// Methods may be called by any goroutine.
+// accountTable holds an account for each device: rate, share of the memory and the rate of new
+// subflows. Accounts are never removed. Safe for concurrent use.
 type accountTable struct {
 	memory *endpoint.Memory
-	rate   unit.Rate // of one device in each direction; 0: no bound
+	rate   unit.Rate // of one device in each direction; 0: no limit
 
 	mu       sync.Mutex
 	byDevice map[identity.PublicKey]*account
@@ -100,7 +99,12 @@ type accountTable struct {
 }
 
 func newAccountTable(memory *endpoint.Memory, rate unit.Rate) *accountTable {
-	return &accountTable{memory: memory, rate: rate, byDevice: map[identity.PublicKey]*account{}, joins: tcp.RateLimiter[identity.PublicKey]{PerMinute: maxPerMinute}}
+	return &accountTable{
+		memory:   memory,
+		rate:     rate,
+		byDevice: map[identity.PublicKey]*account{},
+		joins:    tcp.RateLimiter[identity.PublicKey]{PerMinute: maxPerMinute},
+	}
 }
 
 // accountOf returns the account of a device.
@@ -120,15 +124,15 @@ func (t *accountTable) accountOf(device identity.PublicKey) *account {
 	return a
 }
 
-// admitJoin counts a subflow that a device begins, and reports whether it may.
+// admitJoin counts a new subflow of a device and reports whether it is within the limit.
 func (t *accountTable) admitJoin(device identity.PublicKey, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.joins.Allow(device, now)
 }
 
-// limitConn makes the bytes of a destination count. Streams wait for their turn,
-// and so push back to the web server and to the device.
+// limitConn applies the rate limit to a connection to a destination. Streams wait for their turn,
+// which applies back-pressure to both sides.
 func (v *deviceRate) limitConn(ctx context.Context, c net.Conn) net.Conn {
 	if v == nil {
 		return c
@@ -136,12 +140,13 @@ func (v *deviceRate) limitConn(ctx context.Context, c net.Conn) net.Conn {
 	return &limitedConn{c, ctx, v}
 }
 
-// drops tell whether a datagram of n bytes is too much now: it must not wait.
+// exceedsUp and exceedsDown report whether a datagram of n bytes exceeds the rate: it must not
+// wait.
 func (v *deviceRate) exceedsUp(n int) bool   { return v != nil && !v.up.AllowN(time.Now(), n) }
 func (v *deviceRate) exceedsDown(n int) bool { return v != nil && !v.down.AllowN(time.Now(), n) }
 
-// limitedConn is a destination at a device's speed. It has no more methods than
-// package splice needs: those of a *net.TCPConn would lead around it.
+// limitedConn is a connection to a destination at a device's rate. It has only the methods that
+// package splice needs: others of *net.TCPConn would bypass the limit.
 type limitedConn struct {
 	net.Conn
 	ctx  context.Context
@@ -179,5 +184,5 @@ func (c *limitedConn) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWri
 // SetLinger lets splice reset the connection.
 func (c *limitedConn) SetLinger(sec int) error { return c.Conn.(*net.TCPConn).SetLinger(sec) }
 
-// minRate is the lowest limit that makes sense.
+// minRate is the lowest useful limit.
 const minRate = 64 * unit.Kbps

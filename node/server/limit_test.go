@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -134,7 +136,9 @@ func TestJoinsOfOneDevice(t *testing.T) {
 	s, primary, _ := startServer(t, time.Minute)
 	other, err := identity.Generate()
 	if err == nil {
-		err = s.trust.Add(identity.Peer{Name: "desktop", Roles: []identity.Role{identity.RolePrimary}, Key: other.Public()})
+		err = s.trust.Add(
+			identity.Peer{Name: "desktop", Roles: []identity.Role{identity.RolePrimary}, Key: other.Public()},
+		)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -145,10 +149,12 @@ func TestJoinsOfOneDevice(t *testing.T) {
 	}
 	now := time.Now()
 	for range maxPerMinute {
-		s.accounts.admitJoin(primary.Public(), now.Add(time.Hour)) // a slow machine does not come to the end of that minute
+		// a slow machine does not come to the end of that minute
+		s.accounts.admitJoin(primary.Public(), now.Add(time.Hour))
 	}
 	var r wire.Refuse
-	if err := join(primary); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(r.Text, "within a minute") {
+	if err := join(primary); !errors.As(err, &r) || r.Code != wire.CodeLimit ||
+		!strings.Contains(r.Text, "within a minute") {
 		t.Error(err)
 	}
 	if err := join(other); err != nil {

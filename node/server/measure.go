@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -14,15 +16,15 @@ import (
 	"mpbond/node/status"
 )
 
-// turn is how long a measurement waits for the one before it to end, and
-// farewell what its own end may take.
+// measureWait is how long a measurement waits for the previous one, and closeTimeout bounds its own
+// end.
 const (
 	measureWait  = time.Second
 	closeTimeout = 5 * time.Second
 )
 
-// serveMeasurement answers a stream that measures a subflow: one at a time in each bond,
-// within the bounds of package probe and of the device's rate.
+// serveMeasurement serves a stream that measures a subflow: one at a time for each bond, within the
+// limits of package probe and the device's rate.
 func (s *Server) serveMeasurement(ctx context.Context, b *session, c *endpoint.Conn, path wire.SubflowID) {
 	t := time.NewTimer(measureWait)
 	defer t.Stop()
@@ -35,15 +37,19 @@ func (s *Server) serveMeasurement(ctx context.Context, b *session, c *endpoint.C
 	}
 	_, from := b.endpoint.HopOf(path)
 	if from == nil || !c.Bind(path) {
-		c.ResetWith(wire.CodeClosed, "there is no such subflow") // not a code for which apps go directly
+		c.ResetWith(wire.CodeClosed, "there is no such subflow") // not a code after which apps connect directly
 		return
 	}
 	c.Opened()
-	err := probe.Serve(ctx, b.account.rate.limitLocalConn(ctx, c), probe.ServerSide{Version: s.Version, Seen: from.String(), Copied: s.IsKeyCopied(b.key.device),
-		Reports: s.reports.reportsFor(b.key.device, time.Now()), Hop: func() *api.Hop {
-			h, _ := b.endpoint.HopOf(path)
-			return status.Hop(h)
-		}})
+	err := probe.Serve(
+		ctx,
+		b.account.rate.limitLocalConn(ctx, c),
+		probe.ServerSide{Version: s.Version, Seen: from.String(), Copied: s.IsKeyCopied(b.key.device),
+			Reports: s.reports.reportsFor(b.key.device, time.Now()), Hop: func() *api.Hop {
+				h, _ := b.endpoint.HopOf(path)
+				return status.Hop(h)
+			}},
+	)
 	s.log.Debug("measured", "device", currentName(s.trust, b), "path", path, "err", err)
 	if err != nil {
 		splice.Reset(c)
@@ -51,12 +57,12 @@ func (s *Server) serveMeasurement(ctx context.Context, b *session, c *endpoint.C
 	}
 	_ = c.CloseWrite()
 	_ = c.SetReadDeadline(time.Now().Add(closeTimeout))
-	_, _ = io.Copy(io.Discard, struct{ io.Reader }{c}) // to close before the device does would be a reset
+	_, _ = io.Copy(io.Discard, struct{ io.Reader }{c}) // closing before the device does would be a reset
 	_ = c.Close()
 }
 
-// limitLocalConn makes the bytes of a stream count that the server itself ends: what it
-// reads has come up, what it writes goes down.
+// limitLocalConn applies the rate limit to a stream that ends at the server: what it reads is
+// upload, what it writes is download.
 func (v *deviceRate) limitLocalConn(ctx context.Context, c net.Conn) net.Conn {
 	if v == nil {
 		return c

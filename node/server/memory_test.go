@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -34,7 +36,12 @@ func newHostile(t *testing.T, s *Server, device *identity.Key, id byte) *hostile
 	if err != nil {
 		t.Fatal(err)
 	}
-	sf, _, err := subflow.Join(t.Context(), c, device.ClientConfig(s.handshakes.key.Public(), wire.ALPN), wire.Join{Version: wire.Version, Bond: wire.BondID{id}, Subflow: 1, Device: "hostile"})
+	sf, _, err := subflow.Join(
+		t.Context(),
+		c,
+		device.ClientConfig(s.handshakes.key.Public(), wire.ALPN),
+		wire.Join{Version: wire.Version, Bond: wire.BondID{id}, Subflow: 1, Device: "hostile"},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +106,9 @@ func startEchoes(t *testing.T, s *Server) (check func()) {
 	t.Helper()
 	key, err := identity.Generate()
 	if err == nil {
-		err = s.trust.Add(identity.Peer{Name: "desktop", Roles: []identity.Role{identity.RolePrimary}, Key: key.Public()})
+		err = s.trust.Add(
+			identity.Peer{Name: "desktop", Roles: []identity.Role{identity.RolePrimary}, Key: key.Public()},
+		)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -16,21 +18,21 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// A datagram flow has one UDP socket for all its destinations, so that they all
-// see the same port, and takes datagrams from anywhere: endpoint-independent
-// mapping and filtering (RFC 4787, REQ-1 and REQ-8), which is what calls and
-// games need to find each other. ICMP errors are passed on, some per second.
+// A datagram flow has one UDP socket for all its destinations, so that they all see the same port.
+// It accepts datagrams from anywhere: endpoint-independent mapping and filtering (RFC 4787, REQ-1
+// and REQ-8), which calls and games need to find each other. ICMP errors are passed on at a limited
+// rate.
 const (
-	maxVerdicts     = 256 // destinations of a flow whose verdict is kept
+	maxVerdicts     = 256 // verdicts kept for a flow
 	maxLookups      = 8   // of a flow at once; datagrams to more names are dropped
 	lookupTimeout   = 5 * time.Second
-	nameLifetime    = 30 * time.Second // how long a flow believes a resolved name
+	nameLifetime    = 30 * time.Second // how long a flow uses a resolved name
 	refusalInterval = 100 * time.Millisecond
 	maxRefusals     = 8
 )
 
-// packetRelay carries one flow between a device and its destinations, at the device's
-// speed, until either ends it. It owns its socket; one goroutine calls up, another receives.
+// packetRelay carries one flow between a device and its destinations, at the device's rate, until
+// either ends it. It owns its socket. One goroutine calls sendUp, another one receives.
 type packetRelay struct {
 	dest destinations
 	flow *endpoint.PacketConn
@@ -38,17 +40,17 @@ type packetRelay struct {
 	sock *net.UDPConn
 	ctx  context.Context
 
-	verdicts map[netip.Addr]bool // of the goroutine that sends
+	verdicts map[netip.Addr]bool // for the sending goroutine only
 
 	mu            sync.Mutex
-	refusalsSince time.Time // since when refusals are counted
+	refusalsSince time.Time // start of the interval in which refusals are counted
 	refusalCount  int
 	names         map[string]resolved
 	lookups       int
 	wg            sync.WaitGroup
 }
 
-// resolved is what a name means, until it is looked up again.
+// resolved is a cached address of a name.
 type resolved struct {
 	ip    netip.Addr
 	until time.Time
@@ -57,7 +59,10 @@ type resolved struct {
 // servePackets carries a datagram flow until it ends.
 func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.PacketConn) {
 	if !s.sessions.admitSlot(b, flowSlots, s.cfg.MaxFlows) {
-		c.CloseWith(wire.CodeLimit, fmt.Sprintf("%d datagram flows of the device are open, which is the server's limit", s.cfg.MaxFlows))
+		c.CloseWith(
+			wire.CodeLimit,
+			fmt.Sprintf("%d datagram flows of the device are open, which is the server's limit", s.cfg.MaxFlows),
+		)
 		return
 	}
 	defer b.giveSlot(flowSlots)
@@ -75,7 +80,15 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 		s.log.Warn("ICMP errors are not passed on", "device", currentName(s.trust, b), "err", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &packetRelay{dest: s.dest, flow: c, rate: b.account.rate, sock: sock, ctx: ctx, verdicts: map[netip.Addr]bool{}, names: map[string]resolved{}}
+	r := &packetRelay{
+		dest:     s.dest,
+		flow:     c,
+		rate:     b.account.rate,
+		sock:     sock,
+		ctx:      ctx,
+		verdicts: map[netip.Addr]bool{},
+		names:    map[string]resolved{},
+	}
 	r.wg.Go(r.receiveDown)
 	up := 0
 	for {
@@ -95,7 +108,7 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 	r.wg.Wait()
 }
 
-// sendUp sends one datagram of the device on.
+// sendUp sends one datagram of the device.
 func (r *packetRelay) sendUp(a wire.Addr, b []byte) {
 	if !a.IP.IsValid() {
 		r.sendToName(a, b)
@@ -120,14 +133,16 @@ func (r *packetRelay) sendUp(a wire.Addr, b []byte) {
 func (r *packetRelay) sendDatagram(a wire.Addr, to netip.AddrPort, b []byte) {
 	err := udpsock.Send(r.sock, b, to)
 	switch {
-	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EADDRNOTAVAIL):
+	case errors.Is(err, syscall.ENETUNREACH),
+		errors.Is(err, syscall.EHOSTUNREACH),
+		errors.Is(err, syscall.EAFNOSUPPORT),
+		errors.Is(err, syscall.EADDRNOTAVAIL):
 		r.refuseDest(a, wire.CodeUnreachable, err)
 	}
-	// Anything else is a datagram lost, as in any network.
+	// Other errors lose the datagram, as in any network.
 }
 
-// passFailure passes an ICMP error on. The device knows the destination by the
-// address that it gave.
+// passFailure reports an ICMP error to the device, with the address that the device used.
 func (r *packetRelay) passFailure(e udpsock.Failure) {
 	f := wire.FlowRefused{Addr: wire.AddrFrom(e.Dest), Code: wire.CodeUnreachable}
 	switch e.Err {
@@ -150,7 +165,7 @@ func (r *packetRelay) refuseDest(a wire.Addr, code wire.Code, err error) {
 	r.notifyRefusal(wire.FlowRefused{Addr: a, Code: code}, err)
 }
 
-// notifyRefusal tells the device, unless it was told much of late.
+// notifyRefusal reports a refusal to the device, at a limited rate.
 func (r *packetRelay) notifyRefusal(f wire.FlowRefused, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +178,7 @@ func (r *packetRelay) notifyRefusal(f wire.FlowRefused, err error) {
 	}
 }
 
-// sendToName sends to a host by its name, looked up without holding up others.
+// sendToName sends to a host by name. The lookup does not delay other datagrams.
 func (r *packetRelay) sendToName(a wire.Addr, b []byte) {
 	r.mu.Lock()
 	n, known := r.names[a.Name]
@@ -212,7 +227,7 @@ func (r *packetRelay) sendResolved(a wire.Addr, ip netip.Addr, b []byte) {
 	r.sendDatagram(a, netip.AddrPortFrom(ip, a.Port), b)
 }
 
-// lookupName finds an address of a name that devices may send to.
+// lookupName returns an address of a name that devices may send to.
 func (r *packetRelay) lookupName(name string) (netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(r.ctx, lookupTimeout)
 	defer cancel()
@@ -228,7 +243,7 @@ func (r *packetRelay) lookupName(name string) (netip.Addr, error) {
 	return netip.Addr{}, errForbidden
 }
 
-// receiveDown hands what comes to the device.
+// receiveDown passes received datagrams to the device.
 func (r *packetRelay) receiveDown() {
 	udpsock.Receive(r.sock, func(b []byte, from netip.AddrPort) bool {
 		return r.rate.exceedsDown(len(b)) || r.flow.Send(b, wire.AddrFrom(from)) == nil

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -13,27 +15,26 @@ import (
 	"mpbond/node/probe"
 )
 
-// Reports of helpers that cannot reach their primary (wire.Report) are kept for it here.
-// Nobody has proved who left one: a signature proves only that one who has that key did,
-// and the primary alone knows whether the key is a helper's of its own. What the server
-// knows is whether an enrolled device has joined by the address that a report came from, as
-// it does by its helpers.
+// The server keeps reports of helpers that cannot reach their primary (wire.Report) for the
+// primary. Their senders are not authenticated: a signature proves only who has the key, and only
+// the primary knows whether that is the key of its helper. The server knows whether an enrolled
+// device has joined from a report's source address, as through its helpers.
 const (
-	maxReports     = 6                // for one primary: what fits into the line that tells it of them
-	reportLifetime = 30 * time.Minute // a helper repeats it each ten, while it is true
+	maxReports     = 6                // for one primary: what fits into one line of a measurement
+	reportLifetime = 30 * time.Minute // a helper repeats it every ten minutes while it is true
 )
 
-// storedReport is a report, when it came and whence.
+// storedReport is a report with its time and source.
 type storedReport struct {
 	wire.Report
 	at              time.Time
 	source          netip.Prefix
-	fromKnownSource bool // a device has proved its identity by that source
+	fromKnownSource bool // an enrolled device has joined from that source
 }
 
-// reportStore keeps reports of helpers for enrolled devices: one of each helper, at most
-// maxReports for one device, for reportLifetime. It owns them; those for devices that are not
-// enrolled any more stay until the end. Methods may be called by any goroutine.
+// reportStore keeps reports of helpers for enrolled devices: one of each helper, at most maxReports
+// for one device, for reportLifetime. Reports for devices that are no longer enrolled stay until
+// the end. Safe for concurrent use.
 type reportStore struct {
 	enrolled func(identity.PublicKey) bool
 
@@ -45,9 +46,8 @@ func newReportStore(enrolled func(identity.PublicKey) bool) *reportStore {
 	return &reportStore{enrolled: enrolled, byDevice: map[identity.PublicKey][]storedReport{}}
 }
 
-// acceptReport keeps the report that comes on an HS-path instead of a subflow. Checking
-// its signature takes the caller's turn, as the work of a handshake does. left reports
-// whether one came.
+// acceptReport stores the report that comes on an HS-path instead of a subflow. Checking its
+// signature waits for the caller's turn, as handshakes do. left reports whether one came.
 func (s *reportStore) acceptReport(link *pipe.HSPath, v *tcp.Slot) (left func() bool) {
 	came := false
 	link.OnReport(func(f wire.Report) {
@@ -60,7 +60,7 @@ func (s *reportStore) acceptReport(link *pipe.HSPath, v *tcp.Slot) (left func() 
 	return func() bool { return came }
 }
 
-// storeReport keeps a report for a device that is enrolled.
+// storeReport stores a valid report for an enrolled device.
 func (s *reportStore) storeReport(r storedReport) {
 	to := identity.PublicKey(r.To)
 	if !s.enrolled(to) || !identity.PublicKey(r.From).Verify(r.Signed(), r.Sig) {
@@ -72,7 +72,7 @@ func (s *reportStore) storeReport(r storedReport) {
 	if i := slices.IndexFunc(list, func(k storedReport) bool { return k.From == r.From }); i >= 0 {
 		if r.Unix <= list[i].Unix {
 			s.byDevice[to] = list
-			return // a copy of it, sent again by another
+			return // a copy, sent again by somebody else
 		}
 		list = slices.Delete(list, i, i+1)
 	}
@@ -84,7 +84,7 @@ func (s *reportStore) storeReport(r storedReport) {
 	s.byDevice[to] = list
 }
 
-// reportsFor returns the reports that are kept for a device.
+// reportsFor returns the stored reports for a device.
 func (s *reportStore) reportsFor(device identity.PublicKey, now time.Time) (list []probe.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,9 +96,8 @@ func (s *reportStore) reportsFor(device identity.PublicKey, now time.Time) (list
 	return list
 }
 
-// evictionIndex returns the one of a list, the oldest first, that makes room for the others:
-// one whose source has not proved itself, if there is such a one; of these one of the source
-// that has left most; of these the oldest.
+// evictionIndex returns the report of a list, oldest first, to remove: one from an unknown source,
+// if any; of these, one of the source with the most reports; of these, the oldest.
 func evictionIndex(list []storedReport) (least int) {
 	from := map[netip.Prefix]int{}
 	for _, k := range list {
@@ -106,7 +105,8 @@ func evictionIndex(list []storedReport) (least int) {
 	}
 	for i, k := range list {
 		l := list[least]
-		if k.fromKnownSource != l.fromKnownSource && l.fromKnownSource || k.fromKnownSource == l.fromKnownSource && from[k.source] > from[l.source] {
+		if k.fromKnownSource != l.fromKnownSource && l.fromKnownSource ||
+			k.fromKnownSource == l.fromKnownSource && from[k.source] > from[l.source] {
 			least = i
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -84,14 +86,27 @@ func TestReportsOfStrangers(t *testing.T) {
 			}
 			s.storeReport(storedReport{newReport(phone, primary.Public()), now, at(200), c.proved})
 			for i := range 100 {
-				s.storeReport(storedReport{newReport(newTestKey(t), primary.Public()), now.Add(time.Duration(i) * time.Second), at(1 + i%c.sources), false})
+				s.storeReport(
+					storedReport{
+						newReport(newTestKey(t), primary.Public()),
+						now.Add(time.Duration(i) * time.Second),
+						at(1 + i%c.sources),
+						false,
+					},
+				)
 			}
-			s.storeReport(storedReport{newReport(phone, primary.Public()), now.Add(time.Minute), at(1), false}) // said again by a stranger
+			// said again by a stranger
+			s.storeReport(storedReport{newReport(phone, primary.Public()), now.Add(time.Minute), at(1), false})
 			kept := s.byDevice[primary.Public()]
-			if c.proved && !slices.ContainsFunc(kept, func(k storedReport) bool { return k.From == phone.Public() && k.fromKnownSource }) {
+			if c.proved &&
+				!slices.ContainsFunc(
+					kept,
+					func(k storedReport) bool { return k.From == phone.Public() && k.fromKnownSource },
+				) {
 				t.Error("a stranger who said the helper's report again took its protection")
 			}
-			if !slices.ContainsFunc(kept, func(k storedReport) bool { return k.From == phone.Public() }) || len(kept) != maxReports {
+			if !slices.ContainsFunc(kept, func(k storedReport) bool { return k.From == phone.Public() }) ||
+				len(kept) != maxReports {
 				t.Errorf("of %d reports none is the helper's", len(kept))
 			}
 		})
@@ -110,7 +125,13 @@ func TestReportsFitTheLine(t *testing.T) {
 		f.Sig = by.Sign(f.Signed())
 		s.storeReport(storedReport{Report: f, at: time.Now()})
 	}
-	b, err := json.Marshal(probe.About{Reports: s.reportsFor(primary.Public(), time.Now()), Names: strings.Repeat("x", 200), Seen: "[2001:db8::1]:65535"})
+	b, err := json.Marshal(
+		probe.About{
+			Reports: s.reportsFor(primary.Public(), time.Now()),
+			Names:   strings.Repeat("x", 200),
+			Seen:    "[2001:db8::1]:65535",
+		},
+	)
 	if err != nil || len(b) > 4096 {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -31,91 +33,97 @@ import (
 	"mpbond/node/probe"
 )
 
-// Config is the server's configuration; the toml tags are the file's keys.
+// Config is the server's configuration. The toml tags are the keys of the file.
 type Config struct {
-	// Listen is where devices connect, "host:port".
+	// Listen is the address where devices connect, "host:port".
 	Listen string `toml:"listen"`
-	// Public is where they reach it from elsewhere, "host:port" or "host", as
-	// codes for pairing tell it; empty: at the addresses of its interfaces.
+	// Public is the address for devices elsewhere, "host:port" or "host", which pairing codes
+	// contain; empty: the addresses of the interfaces.
 	Public string `toml:"public"`
-	// Scheduler chooses the subflow for bytes to the devices; see docs/explanation/schedulers.md.
+	// Scheduler is the scheduler for bytes to the devices; see docs/schedulers.md.
 	Scheduler string `toml:"scheduler"`
-	// Congestion is the congestion control of every subflow, "pbe" that of those over UDP alone (docs/explanation/pbe.md); empty is the
-	// system's default.
+	// Congestion is the congestion control of every subflow; "pbe" applies to those over UDP only
+	// (docs/pbe.md). Empty is the system's default.
 	Congestion string `toml:"congestion"`
-	// Allow lists address prefixes that devices may be connected to although
-	// they are private.
+	// Allow are address prefixes that devices may connect to although they are private.
 	Allow []netip.Prefix `toml:"allow"`
-	// MaxStreams, MaxFlows (of datagrams) and MaxBonds bound one device, the first
-	// two over all its bonds, MaxSubflows one bond.
+	// MaxStreams, MaxFlows (of datagrams) and MaxBonds are the limits of one device, the first two
+	// over all its bonds; MaxSubflows is that of one bond.
 	MaxStreams  int `toml:"max_streams"`
 	MaxFlows    int `toml:"max_flows"`
 	MaxSubflows int `toml:"max_subflows"`
 	MaxBonds    int `toml:"max_bonds"`
-	// Rate bounds what one device moves in each direction, over all its bonds;
-	// 0 is no bound. At least 64 kbit/s.
+	// Rate is the limit of one device in each direction, over all its bonds, at least 64 kbit/s; 0
+	// is none.
 	Rate unit.Rate `toml:"rate"`
-	// Reinject is the threshold η of reinjection (docs/explanation/datapath.md); negative
+	// Reinject is the threshold η of reinjection (docs/explanation/datapath.md); a negative value
 	// switches it off. It must not be 0.
 	Reinject float64 `toml:"reinject"`
-	// API is where requests over TCP and the web console (docs/howto/console.md) are answered, a loopback "host:port"; empty is none.
+	// API is the loopback address of the API over TCP and of the web console (docs/console.md),
+	// "host:port"; empty is none.
 	API string `toml:"api"`
-	// UDP serves subflows over UDP too (docs/explanation/pbe.md), at the same address.
+	// UDP offers subflows over UDP too (docs/pbe.md), at the same address.
 	UDP bool `toml:"udp"`
-	// ListenUDP opens that; nil: it cannot.
+	// ListenUDP opens the port for UDP; nil: unsupported.
 	ListenUDP func(addr string) (Listener, error) `toml:"-"`
-	// Memory bounds what all devices together have in memory: see endpoint.Memory.
+	// Memory is the memory budget of all devices together: see endpoint.Memory.
 	Memory unit.Bytes `toml:"-"`
-	// Usage counts what subflows carry; nil: nothing is counted.
+	// Usage counts the bytes of subflows; nil: no counting.
 	Usage *device.Usage `toml:"-"`
 }
 
-// Listener accepts connections that are no TCP: of subflows, direct and helped, and
-// not for pairing.
+// Listener accepts connections over UDP, for direct and helped subflows but not for pairing.
 type Listener interface {
-	// Accept returns net.ErrClosed after Close; another error is the last.
+	// Accept returns net.ErrClosed after Close; any other error is final.
 	Accept() (dial.Conn, error)
 	Close() error
 }
 
-// Default is the configuration that a file changes.
-var Default = Config{Listen: ":7600", Scheduler: sched.Default, MaxStreams: 4096, MaxFlows: 1024, MaxSubflows: 32, MaxBonds: 8, Reinject: 0.2}
+// Default is the default configuration.
+var Default = Config{
+	Listen:      ":7600",
+	Scheduler:   sched.Default,
+	MaxStreams:  4096,
+	MaxFlows:    1024,
+	MaxSubflows: 32,
+	MaxBonds:    8,
+	Reinject:    0.2,
+}
 
 // Tuning.
 const (
-	// bondLifetime is how long a bond without any subflow is kept.
+	// bondLifetime is how long a bond without subflows is kept.
 	bondLifetime = 60 * time.Second
-	// largeBondLifetime is how long it is kept if its device has more than its share of the
-	// memory: with reap's ticks and Memory.Trim all is given back within 30 s.
+	// largeBondLifetime is how long it is kept if its device exceeds its share of the memory. With
+	// the interval of runReapLoop and Memory.Trim, its memory is freed within 30 s.
 	largeBondLifetime = 15 * time.Second
-	// UserTimeout ends a subflow whose data nobody acknowledges.
+	// UserTimeout ends a subflow whose data is not acknowledged.
 	UserTimeout = time.Minute
-	// maxHandshakes bounds connections that have not proved who they are, maxPerSource
-	// those of one source. maxPerMinute bounds the handshakes that one source, and the
-	// subflows that one device, may begin in a minute: some 1 % of a core.
+	// maxHandshakes bounds unauthenticated connections, maxPerSource those of one source.
+	// maxPerMinute bounds the handshakes of one source, and the subflows of one device, in a
+	// minute: some 1 % of a core.
 	maxHandshakes, maxPerSource, maxPerMinute = 512, 64, 600
-	// firstByteTimeout is how long a connection may be silent at first.
+	// firstByteTimeout is how long a new connection may be silent.
 	firstByteTimeout = 10 * time.Second
-	// streamOvershoot is how many streams beyond the limit are told so by a reset. The
-	// device learns of an end later than the server, and its own limit may be
-	// higher.
+	// streamOvershoot is how many streams beyond the limit are refused by a reset. The device
+	// learns of an ended stream later than the server, and its own limit may be higher.
 	streamOvershoot = 8192
-	// streamCost is the memory of a stream that is served, besides its buffers:
-	// goroutines, and the connection to its destination.
+	// streamCost is the memory of a served stream besides its buffers: goroutines, and the
+	// connection to its destination.
 	streamCost = 32 * unit.KB
 )
 
-// Server is a running server: it listens, and wires the types of this package. Safe for
-// concurrent use.
+// Server is a running server: it listens and wires the types of this package. Safe for concurrent
+// use.
 type Server struct {
 	cfg     Config
 	trust   *identity.Trust
 	log     *slog.Logger
-	rec     *trace.Recorder // nil: nothing is traced
+	rec     *trace.Recorder // nil: no trace
 	ln      *tcp.Listener
-	udp     Listener // or nil
+	udp     Listener // may be nil
 	pairing pairHandler
-	// Version is the program's, for those who measure. To be set before Run.
+	// Version is the program's version, for measurements. Set it before Run.
 	Version string
 
 	handshakes *handshakes
@@ -128,8 +136,7 @@ type Server struct {
 	wg         sync.WaitGroup
 }
 
-// New opens the server's port. Trust says which devices are enrolled; rec, if
-// not nil, is told what happens.
+// New opens the server's port. trust lists the enrolled devices; rec, if not nil, records events.
 func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Server, error) {
 	if _, err := sched.New(cfg.Scheduler); err != nil {
 		return nil, fault.New(fault.Config, err, "set `scheduler` to one of them")
@@ -140,15 +147,31 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 		}
 	}
 	if cfg.Rate != 0 && cfg.Rate < minRate {
-		return nil, fault.New(fault.Config, fmt.Errorf("rate is %v", cfg.Rate), "set it to 64kbit/s or more, or leave it out")
+		return nil, fault.New(
+			fault.Config,
+			fmt.Errorf("rate is %v", cfg.Rate),
+			"set it to 64kbit/s or more, or leave it out",
+		)
 	}
 	if cfg.Reinject == 0 || math.IsNaN(cfg.Reinject) {
-		return nil, fault.New(fault.Config, fmt.Errorf("reinject is %v", cfg.Reinject), "a negative value switches reinjection off; 0.2 is usual")
+		return nil, fault.New(
+			fault.Config,
+			fmt.Errorf("reinject is %v", cfg.Reinject),
+			"a negative value switches reinjection off; 0.2 is usual",
+		)
 	}
 	if err := tcp.CheckCongestion(cfg.Congestion, cfg.UDP); err != nil {
 		return nil, err
 	}
-	ln, err := tcp.Listen(context.Background(), cfg.Listen, tcp.Options{Congestion: cfg.Congestion, UserTimeout: UserTimeout, Ledger: cfg.Usage.LedgerFor(policy.ForSubflow)})
+	ln, err := tcp.Listen(
+		context.Background(),
+		cfg.Listen,
+		tcp.Options{
+			Congestion:  cfg.Congestion,
+			UserTimeout: UserTimeout,
+			Ledger:      cfg.Usage.LedgerFor(policy.ForSubflow),
+		},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -168,24 +191,42 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	s := &Server{cfg: cfg, trust: trust, log: log, rec: rec, ln: ln, udp: udp,
 		dest: destinations{cfg.Allow}, memory: memory, accounts: newAccountTable(memory, cfg.Rate),
 		reports: newReportStore(trust.Allowed(identity.RolePrimary)), callers: newCallerLog(trust, log)}
-	s.sessions = &sessionTable{maxBonds: cfg.MaxBonds, trust: trust, log: log, rec: rec, enrolled: s.checkEnrolled, retire: s.retireSession, bonds: map[bondKey]*session{}}
-	s.handshakes = &handshakes{key: key, trust: trust, log: log, admission: tcp.NewAdmissionLimit(maxHandshakes, maxPerSource, maxPerMinute), firstByteTimeout: firstByteTimeout,
-		callers: s.callers, reports: s.reports, tasks: &s.wg, join: s.joinBond, conns: map[net.Conn]bool{},
+	s.sessions = &sessionTable{
+		maxBonds: cfg.MaxBonds,
+		trust:    trust,
+		log:      log,
+		rec:      rec,
+		enrolled: s.checkEnrolled,
+		retire:   s.retireSession,
+		bonds:    map[bondKey]*session{},
+	}
+	s.handshakes = &handshakes{
+		key:              key,
+		trust:            trust,
+		log:              log,
+		admission:        tcp.NewAdmissionLimit(maxHandshakes, maxPerSource, maxPerMinute),
+		firstByteTimeout: firstByteTimeout,
+		callers:          s.callers,
+		reports:          s.reports,
+		tasks:            &s.wg,
+		join:             s.joinBond,
+		conns:            map[net.Conn]bool{},
 		attach: func(sf *subflow.Subflow, id wire.BondID) *session {
 			return s.sessions.attachSubflow(sf, id, cfg.MaxSubflows)
-		}}
+		},
+	}
 	return s, nil
 }
 
-// SetPairing has answer attend to devices that call to be paired; it closes their
-// connections. To be called before Run; without it they are refused.
+// SetPairing sets the function that serves and closes connections for pairing; without it they are
+// refused. It must be called before Run.
 func (s *Server) SetPairing(answer func(context.Context, net.Conn)) { s.pairing = answer }
 
-// Addr is where the server listens.
+// Addr returns the address where the server listens.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
-// Run serves until ctx ends, then resets all streams and returns when nothing
-// of the server is left running.
+// Run serves until ctx ends, then resets all streams. It returns when all goroutines of the server
+// have ended.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -221,7 +262,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// endSession takes out a session and closes it.
+// endSession removes and closes a session.
 func (s *Server) endSession(b *session) {
 	s.sessions.removeSession(b)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -229,8 +270,7 @@ func (s *Server) endSession(b *session) {
 	b.endpoint.Close(ctx)
 }
 
-// retireSession ends a session in a goroutine of its own, and tells its device why, if there is a
-// reason.
+// retireSession ends a session in its own goroutine and, unless why is zero, tells its device why.
 func (s *Server) retireSession(b *session, why wire.Refuse) {
 	s.wg.Go(func() {
 		if why != (wire.Refuse{}) {
@@ -240,16 +280,16 @@ func (s *Server) retireSession(b *session, why wire.Refuse) {
 	})
 }
 
-// What devices are told that may not be here.
+// Refusals for devices that must not join.
 const (
 	textNotTrusted = "the server trusts this device no longer"
 	textPaused     = "this device is paused at the server"
 )
 
-// errShutdown is what devices receive that join while the server ends.
+// errShutdown is the refusal of joins while the server ends.
 var errShutdown = wire.Refuse{Code: wire.CodeClosed, Text: "the server is shutting down"}
 
-// checkEnrolled returns why a device may not be here, a wire.Refuse, nil if it may.
+// checkEnrolled returns why a device must not join, a wire.Refuse, or nil.
 func (s *Server) checkEnrolled(device identity.PublicKey) error {
 	switch {
 	case !s.trust.Allowed(identity.RolePrimary)(device):
@@ -260,42 +300,61 @@ func (s *Server) checkEnrolled(device identity.PublicKey) error {
 	return nil
 }
 
-// TrustChanged ends the bonds of devices that may not be here any more, or are
-// paused, after the trust file was read again.
+// TrustChanged applies a changed trust file: it ends the bonds of devices that are no longer
+// trusted, or are paused.
 func (s *Server) TrustChanged() { s.sessions.retireUnenrolled() }
 
-// joinBond finds the bond that a subflow belongs to, or makes it. It is nil if the
-// device believes in one that was lost: seeing another instance, the device
-// will make a new one. Errors are wire.Refuse.
+// joinBond finds or creates the bond of a subflow. It returns nil if the device refers to a lost
+// bond: the other instance makes the device start a new one. Errors are wire.Refuse.
 func (s *Server) joinBond(ctx context.Context, key bondKey, j wire.Join) (*session, error) {
 	if ctx.Err() != nil {
 		return nil, errShutdown
 	}
-	if err := s.checkEnrolled(key.device); err != nil { // its tries do not count
+	if err := s.checkEnrolled(key.device); err != nil { // its attempts do not count
 		return nil, err
 	}
 	if !s.accounts.admitJoin(key.device, time.Now()) {
-		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has begun %d subflows within a minute, which is the limit", maxPerMinute)}
+		return nil, wire.Refuse{
+			Code: wire.CodeLimit,
+			Text: fmt.Sprintf("the device has begun %d subflows within a minute, which is the limit", maxPerMinute),
+		}
 	}
 	b, err := s.sessions.joinBond(key, j.Instance, func(id string) *session { return s.newSession(ctx, key, id) })
 	if err != nil || b == nil {
 		return nil, err
 	}
 	if b.endpoint.Subflows() >= s.cfg.MaxSubflows {
-		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the bond has %d subflows, which is the limit", s.cfg.MaxSubflows)}
+		return nil, wire.Refuse{
+			Code: wire.CodeLimit,
+			Text: fmt.Sprintf("the bond has %d subflows, which is the limit", s.cfg.MaxSubflows),
+		}
 	}
 	return b, nil
 }
 
-// newSession makes a bond of that name. It is called with the lock of the sessions held.
+// newSession creates a bond with that name. The lock of the sessions must be held.
 func (s *Server) newSession(ctx context.Context, key bondKey, id string) *session {
-	b := &session{key: key, id: id, name: key.device.ID().String(), instance: randomInstance(), account: s.accounts.accountOf(key.device), measureSlot: make(chan bool, 1)}
+	b := &session{
+		key:         key,
+		id:          id,
+		name:        key.device.ID().String(),
+		instance:    randomInstance(),
+		account:     s.accounts.accountOf(key.device),
+		measureSlot: make(chan bool, 1),
+	}
 	if p, ok := s.trust.Lookup(key.device); ok {
 		b.name = p.Name
 	}
-	scheduler, _ := sched.New(s.cfg.Scheduler) // New has checked it
+	scheduler, _ := sched.New(s.cfg.Scheduler) // validated by New
 	b.endpoint = endpoint.New(endpoint.Config{
-		Bond:          bond.Config{Scheduler: scheduler, MaxStreams: s.cfg.MaxStreams + streamOvershoot, MaxFlows: s.cfg.MaxFlows, Eta: s.cfg.Reinject, Trace: s.rec.AddFunc(b.id), ChangesOnly: !s.rec.Enabled()},
+		Bond: bond.Config{
+			Scheduler:   scheduler,
+			MaxStreams:  s.cfg.MaxStreams + streamOvershoot,
+			MaxFlows:    s.cfg.MaxFlows,
+			Eta:         s.cfg.Reinject,
+			Trace:       s.rec.AddFunc(b.id),
+			ChangesOnly: !s.rec.Enabled(),
+		},
 		Chooser:       &choice.ByPolicy{},
 		Share:         b.account.memory,
 		Accept:        func(c *endpoint.Conn) { s.serveStream(ctx, b, c) },
@@ -314,7 +373,10 @@ func (s *Server) newSession(ctx context.Context, key bondKey, id string) *sessio
 // serveStream connects a stream to its destination.
 func (s *Server) serveStream(ctx context.Context, b *session, c *endpoint.Conn) {
 	if !s.sessions.admitSlot(b, streamSlots, s.cfg.MaxStreams) {
-		c.ResetWith(wire.CodeLimit, fmt.Sprintf("%d streams of the device are open, which is the server's limit", s.cfg.MaxStreams))
+		c.ResetWith(
+			wire.CodeLimit,
+			fmt.Sprintf("%d streams of the device are open, which is the server's limit", s.cfg.MaxStreams),
+		)
 		return
 	}
 	defer b.giveSlot(streamSlots)
@@ -337,7 +399,19 @@ func (s *Server) serveStream(ctx context.Context, b *session, c *endpoint.Conn) 
 	}
 	c.Opened()
 	up, down, err := splice.Both(b.account.rate.limitConn(ctx, d), c)
-	s.log.Debug("stream ended", "device", currentName(s.trust, b), "dest", c.Dest(), "to_device", up, "from_device", down, "err", err)
+	s.log.Debug(
+		"stream ended",
+		"device",
+		currentName(s.trust, b),
+		"dest",
+		c.Dest(),
+		"to_device",
+		up,
+		"from_device",
+		down,
+		"err",
+		err,
+	)
 }
 
 // runReapLoop ends bonds whose device has been away for long.
@@ -360,7 +434,7 @@ func (s *Server) runReapLoop(ctx context.Context) {
 	}
 }
 
-// randomInstance draws a bond instance that is not 0.
+// randomInstance returns a random bond instance, never 0.
 func randomInstance() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -27,7 +29,11 @@ func startServer(t *testing.T, firstByte time.Duration) (s *Server, primary *ide
 }
 
 // startServerWith is that with another configuration.
-func startServerWith(t *testing.T, firstByte time.Duration, cfg Config) (s *Server, primary *identity.Key, stop func() string) {
+func startServerWith(
+	t *testing.T,
+	firstByte time.Duration,
+	cfg Config,
+) (s *Server, primary *identity.Key, stop func() string) {
 	t.Helper()
 	s, primary, log := newServer(t, cfg)
 	s.handshakes.firstByteTimeout = firstByte
@@ -179,7 +185,8 @@ func TestHandshakesAreBounded(t *testing.T) {
 		}
 	}
 	log := stop()
-	if lines, most := strings.Count(log, "too many handshakes"), 2+int(time.Since(began)/time.Minute); lines == 0 || lines > most {
+	if lines, most := strings.Count(log, "too many handshakes"), 2+int(time.Since(began)/time.Minute); lines == 0 ||
+		lines > most {
 		t.Errorf("%d lines, at most %d are due; log: %.1000s", lines, most, log)
 	}
 }
@@ -202,7 +209,8 @@ func TestPaused(t *testing.T) {
 	}
 	pause(true)
 	var r wire.Refuse
-	if _, err := s.joinBond(t.Context(), key, join); !errors.As(err, &r) || r.Code != wire.CodeLimit || !strings.Contains(r.Text, "paused") {
+	if _, err := s.joinBond(t.Context(), key, join); !errors.As(err, &r) || r.Code != wire.CodeLimit ||
+		!strings.Contains(r.Text, "paused") {
 		t.Errorf("joined: %v", err)
 	}
 	if list := s.Status(false); len(list) > 0 {

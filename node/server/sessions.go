@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -17,54 +19,53 @@ import (
 	"mpbond/node/probe"
 )
 
-// bondKey makes a bond its device's own: nobody joins another device's bond.
+// bondKey identifies a bond of a device. A device cannot join the bond of another one.
 type bondKey struct {
 	device identity.PublicKey
 	id     wire.BondID
 }
 
-// session is a bond with a device. What is below mu of sessionTable is guarded by that, taken
-// and over by of.mu; the rest does not change.
+// session is a bond with a device. Fields marked below are guarded by sessionTable.mu, and slots
+// and slotsReleased by account.mu; the others do not change.
 type session struct {
 	key         bondKey
-	id          string // that no other bond here has: of its key, if need be with a number
-	name        string // of its device when it began
+	id          string // unique here: of its key, with a number if needed
+	name        string // of its device at the start
 	instance    uint64
 	endpoint    *endpoint.Endpoint
-	measureSlot chan bool // holds one while a subflow is measured
+	measureSlot chan bool // holds one value while a subflow is measured
 
-	account       *account   // account its device
-	slots         slotCounts // of it, by this bond
-	slotsReleased bool       // it was ended for want of room: taken counts no more
+	account       *account   // of its device
+	slots         slotCounts // of the account, used by this bond
+	slotsReleased bool       // ended to free its slots: slots no longer count
 
 	// Guarded by sessionTable.mu.
 	isEnded     bool
 	sharedSince time.Time // since when it has subflows beside another bond of its device
-	copyWarned  bool      // of that
+	copyWarned  bool      // a copied key was logged
 }
 
-// sessionTable holds the bonds of all devices. It bounds how many one device has, and makes
-// room for new ones and for what they carry by retiring bonds that have lost their last
-// subflow, the one first that has been without for longest. It owns the set alone: bonds are
-// ended by retire and taken out by remove. Enrolled returns why a device may not be here, a
-// wire.Refuse, nil if it may; like retire it is called with mu held and must not block, so
-// that no bond begins for a device of which retireUnenrolled has ended all. Once closed the
-// table takes and retires none. Methods may be called by any goroutine; mu is held
-// while a bond's own lock is taken.
+// sessionTable holds the bonds of all devices. It bounds the bonds of one device. It makes room for
+// new bonds and their slots by retiring bonds without a subflow, the longest idle first. It owns
+// only the set: retire ends bonds, and removeSession removes them. enrolled returns why a device
+// must not join, a wire.Refuse, or nil. It and retire are called with mu held and must not block,
+// so that no bond starts for a device whose bonds retireUnenrolled has ended. A closed table
+// accepts and retires none. Safe for concurrent use; mu is held while a bond's own lock is taken.
 type sessionTable struct {
-	maxBonds int // bonds of a device
+	maxBonds int // of a device
 	trust    *identity.Trust
 	log      *slog.Logger
-	rec      *trace.Recorder // nil: nothing is traced
+	rec      *trace.Recorder // nil: no trace
 	enrolled func(identity.PublicKey) error
-	retire   func(b *session, why wire.Refuse) // with the zero why it needs no reason
+	retire   func(b *session, why wire.Refuse) // a zero why is no reason
 
 	mu       sync.Mutex
 	bonds    map[bondKey]*session
 	isClosed bool
 }
 
-// currentName returns the present name of a bond's device; if it is trusted no longer, the last one.
+// currentName returns the current name of a bond's device, or the last one if it is no longer
+// trusted.
 func currentName(trust *identity.Trust, b *session) string {
 	if p, ok := trust.Lookup(b.key.device); ok {
 		return p.Name
@@ -72,8 +73,9 @@ func currentName(trust *identity.Trust, b *session) string {
 	return b.name
 }
 
-// joinBond returns the bond of that key, or the one that begin makes with a free name. It is nil
-// if the device believes in one that was lost: instance is then not 0. Errors are wire.Refuse.
+// joinBond returns the bond with that key, or the one that begin creates with a unique name. It
+// returns nil if instance is not 0 and there is no such bond: the device refers to a lost one.
+// Errors are wire.Refuse.
 func (t *sessionTable) joinBond(key bondKey, instance uint64, begin func(id string) *session) (*session, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,11 +89,15 @@ func (t *sessionTable) joinBond(key bondKey, instance uint64, begin func(id stri
 		return b, nil
 	}
 	n := t.countBonds(key.device)
-	if n >= t.maxBonds && t.retireIdle(key.device, func(*session) bool { return true }) { // of a process that crashed
+	// such as of a crashed process
+	if n >= t.maxBonds && t.retireIdle(key.device, func(*session) bool { return true }) {
 		n--
 	}
 	if n >= t.maxBonds {
-		return nil, wire.Refuse{Code: wire.CodeLimit, Text: fmt.Sprintf("the device has %d bonds, which is the limit; each has a subflow", n)}
+		return nil, wire.Refuse{
+			Code: wire.CodeLimit,
+			Text: fmt.Sprintf("the device has %d bonds, which is the limit; each has a subflow", n),
+		}
 	}
 	b := begin(t.uniqueID(key.id))
 	t.bonds[key] = b
@@ -101,7 +107,7 @@ func (t *sessionTable) joinBond(key bondKey, instance uint64, begin func(id stri
 	return b, nil
 }
 
-// removeSession takes out a bond that is being ended.
+// removeSession removes a bond that is being ended.
 func (t *sessionTable) removeSession(b *session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,8 +120,8 @@ func (t *sessionTable) removeSession(b *session) {
 	b.isEnded = true
 }
 
-// attachSubflow puts a subflow to use in its bond; nil if there is none any more, or if others that
-// joined at the same time have filled it.
+// attachSubflow adds a subflow to its bond. It returns nil if the bond is gone, or has been filled
+// by others that joined meanwhile.
 func (t *sessionTable) attachSubflow(sf *subflow.Subflow, id wire.BondID, most int) *session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,9 +132,8 @@ func (t *sessionTable) attachSubflow(sf *subflow.Subflow, id wire.BondID, most i
 	return b
 }
 
-// admitSlot counts one more of a kind for b, as take does, for which bonds of the device that
-// have lost their last subflow make room: a device that was switched off and has come back
-// with another bond would wait for bondLifetime else.
+// admitSlot takes a slot for b, as takeSlot does. If there is none, it retires bonds of the device
+// without a subflow. Otherwise a device that returns with a new bond would wait for bondLifetime.
 func (t *sessionTable) admitSlot(b *session, k slotKind, limit int) bool {
 	if b.takeSlot(k, limit) {
 		return true
@@ -147,8 +152,8 @@ func (t *sessionTable) admitSlot(b *session, k slotKind, limit int) bool {
 	return b.takeSlot(k, limit)
 }
 
-// retireIdle retires the bond of a device that has been without a subflow for longest, of
-// those that may end, and reports whether there was one. mu must be held.
+// retireIdle retires the bond of a device that has been without a subflow for longest, among those
+// that may accepts. It reports whether there was one. mu must be held.
 func (t *sessionTable) retireIdle(device identity.PublicKey, may func(*session) bool) bool {
 	lost := t.longestIdle(device, may)
 	if lost == nil || t.isClosed {
@@ -161,8 +166,8 @@ func (t *sessionTable) retireIdle(device identity.PublicKey, may func(*session) 
 	return true
 }
 
-// longestIdle returns the bond of a device that has been without a subflow for longest, of
-// those that may end, nil if there is none. mu must be held.
+// longestIdle returns the bond of a device that has been without a subflow for longest, among those
+// that may accepts, or nil. mu must be held.
 func (t *sessionTable) longestIdle(device identity.PublicKey, may func(*session) bool) (lost *session) {
 	var longest time.Duration
 	for key, o := range t.bonds {
@@ -176,7 +181,7 @@ func (t *sessionTable) longestIdle(device identity.PublicKey, may func(*session)
 	return lost
 }
 
-// retireUnenrolled retires the bonds of devices that are not enrolled any more.
+// retireUnenrolled retires the bonds of devices that are no longer enrolled.
 func (t *sessionTable) retireUnenrolled() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,15 +190,15 @@ func (t *sessionTable) retireUnenrolled() {
 	}
 	for k, b := range t.bonds {
 		if r, ok := t.enrolled(k.device).(wire.Refuse); ok {
-			delete(t.bonds, k) // so that close does not return it too
+			delete(t.bonds, k) // closeTable must not return it too
 			t.log.Info("bond ended", "device", b.name, "why", r.Text)
 			t.retire(b, r)
 		}
 	}
 }
 
-// listUnused returns the bonds whose device has been away for long, or for largeBondLifetime while it has
-// more than its share of the memory.
+// listUnused returns the bonds whose device has been away for bondLifetime, or for
+// largeBondLifetime while it exceeds its share of the memory.
 func (t *sessionTable) listUnused() []*session {
 	return slices.DeleteFunc(t.listSessions(), func(b *session) bool {
 		away := b.endpoint.NoSubflowFor()
@@ -201,15 +206,14 @@ func (t *sessionTable) listUnused() []*session {
 	})
 }
 
-// listSessions returns the bonds that there are now: to describe them takes the lock of each, for
-// which nobody else is to wait.
+// listSessions returns the current bonds. Describing them takes the lock of each, without mu.
 func (t *sessionTable) listSessions() []*session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Values(t.bonds))
 }
 
-// findSession returns the bond of that name, or a fault.
+// findSession returns the bond with that name, or a fault.
 func (t *sessionTable) findSession(id string) (*session, error) {
 	for _, b := range t.listSessions() {
 		if b.id == id {
@@ -219,7 +223,7 @@ func (t *sessionTable) findSession(id string) (*session, error) {
 	return nil, fault.New(fault.NotFound, fmt.Errorf("there is no bond %.40q", id), "see `mpbond status`")
 }
 
-// closeTable has the table take no bond any more and returns those that there are.
+// closeTable closes the table and returns the current bonds.
 func (t *sessionTable) closeTable() []*session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -227,8 +231,8 @@ func (t *sessionTable) closeTable() []*session {
 	return slices.Collect(maps.Values(t.bonds))
 }
 
-// uniqueID returns a bond's short ID or, if a bond of another device or a longer ID has
-// it already, that with a number. mu must be held.
+// uniqueID returns a bond's short ID, with a number if another bond has it already. mu must be
+// held.
 func (t *sessionTable) uniqueID(id wire.BondID) string {
 	taken := map[string]bool{}
 	for _, b := range t.bonds {
@@ -241,7 +245,7 @@ func (t *sessionTable) uniqueID(id wire.BondID) string {
 	return free
 }
 
-// countBonds returns how many bonds a device has. mu must be held.
+// countBonds returns the number of bonds of a device. mu must be held.
 func (t *sessionTable) countBonds(device identity.PublicKey) (n int) {
 	for k := range t.bonds {
 		if k.device == device {
@@ -251,12 +255,12 @@ func (t *sessionTable) countBonds(device identity.PublicKey) (n int) {
 	return n
 }
 
-// minCopyTime is how long two bonds of a device must carry subflows at once to count as
-// two mpbond with one key: a device that restarts has two for up to a minute.
+// minCopyTime is how long two bonds of a device must have subflows at once to show a copied key: a
+// device that restarts has two bonds for up to a minute.
 const minCopyTime = 90 * time.Second
 
-// isKeyCopied reports whether two mpbond at once use the key of a device: two of its bonds have
-// had subflows for long, and neither is a doctor's.
+// isKeyCopied reports whether two running mpbond use the key of a device: two of its bonds have
+// long had subflows, and neither is a doctor's.
 func (t *sessionTable) isKeyCopied(device identity.PublicKey, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,8 +273,8 @@ func (t *sessionTable) isKeyCopied(device identity.PublicKey, now time.Time) boo
 	return n > 1
 }
 
-// detectCopies notes which bonds of devices have subflows beside another bond of theirs.
-// It is called every few seconds. IsUsed reports whether a bond has subflows.
+// detectCopies records which bonds have subflows beside another bond of their device. It is called
+// every few seconds. isUsed reports whether a bond has subflows.
 func (t *sessionTable) detectCopies(now time.Time, isUsed func(*session) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -288,13 +292,21 @@ func (t *sessionTable) detectCopies(now time.Time, isUsed func(*session) bool) {
 			b.sharedSince = now
 		case now.Sub(b.sharedSince) >= minCopyTime && !b.copyWarned:
 			b.copyWarned = true
-			t.log.Warn("two mpbond use the key of one device at once", "device", b.name,
-				"hint", "a copy of its files runs on another device: revoke it, and pair each anew with a key of its own")
+			t.log.Warn(
+				"two mpbond use the key of one device at once",
+				"device",
+				b.name,
+				"hint",
+				"a copy of its files runs on another device: revoke it, and pair each anew with a key of its own",
+			)
 		}
 	}
 }
 
-// hasUserSubflow reports whether a bond has a subflow that is no doctor's.
+// hasUserSubflow reports whether a bond has a subflow that is not a doctor's.
 func hasUserSubflow(b *session) bool {
-	return slices.ContainsFunc(b.endpoint.Status(false).Subflows, func(s endpoint.Subflow) bool { return s.Device != probe.DoctorDevice })
+	return slices.ContainsFunc(
+		b.endpoint.Status(false).Subflows,
+		func(s endpoint.Subflow) bool { return s.Device != probe.DoctorDevice },
+	)
 }

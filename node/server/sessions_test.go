@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -19,17 +21,28 @@ import (
 
 // tableOf returns a table of so many bonds of a device, and how bonds are begun for it; each
 // that is retired is closed and appended to retired.
-func tableOf(t *testing.T, limit int, enrolled func(identity.PublicKey) error, retired *[]*session) (*sessionTable, func(bondKey) func(string) *session) {
+func tableOf(
+	t *testing.T,
+	limit int,
+	enrolled func(identity.PublicKey) error,
+	retired *[]*session,
+) (*sessionTable, func(bondKey) func(string) *session) {
 	trust, err := identity.OpenTrust(filepath.Join(t.TempDir(), "trust.toml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	accounts := newAccountTable(endpoint.NewMemory(0), 0)
-	table := &sessionTable{maxBonds: limit, trust: trust, log: slog.New(slog.DiscardHandler), enrolled: enrolled, bonds: map[bondKey]*session{},
+	table := &sessionTable{
+		maxBonds: limit,
+		trust:    trust,
+		log:      slog.New(slog.DiscardHandler),
+		enrolled: enrolled,
+		bonds:    map[bondKey]*session{},
 		retire: func(b *session, _ wire.Refuse) {
 			*retired = append(*retired, b)
 			b.endpoint.Close(context.Background())
-		}}
+		},
+	}
 	return table, func(key bondKey) func(string) *session {
 		return func(id string) *session {
 			b := &session{key: key, id: id, account: accounts.accountOf(key.device)}
@@ -101,7 +114,8 @@ func TestSessionTable(t *testing.T) {
 			for _, b := range list {
 				names[b.id] = true
 				of[b.key.device]++
-				if found, err := table.findSession(b.id); err != nil || found != b || of[b.key.device] > limit || !slices.Contains(have, b) {
+				if found, err := table.findSession(b.id); err != nil || found != b || of[b.key.device] > limit ||
+					!slices.Contains(have, b) {
 					t.Fatalf("bond %s: %v, one of %d of its device", b.id, err, of[b.key.device])
 				}
 			}

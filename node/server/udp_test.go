@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -88,7 +90,8 @@ func TestCongestionOverUDP(t *testing.T) {
 		}
 		cfg := Default
 		cfg.Listen, cfg.Congestion = "127.0.0.1:0", name
-		if _, err := New(cfg, nil, nil, nil, nil); !fault.Is(err, fault.Config) || !strings.Contains(fault.HintOf(err), "udp") {
+		if _, err := New(cfg, nil, nil, nil, nil); !fault.Is(err, fault.Config) ||
+			!strings.Contains(fault.HintOf(err), "udp") {
 			t.Errorf("%s: %v", name, err)
 		}
 		cfg.UDP, cfg.ListenUDP = true, func(string) (Listener, error) { return other{ln, nil}, nil }

@@ -1,5 +1,7 @@
-// Package status describes a bond for the local API: it turns the plain state that
-// package endpoint returns into the types of package api. Both ends use it.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package status describes a bond for the local API: it converts the state from package endpoint
+// into the types of package api. Both ends use it.
 package status
 
 import (
@@ -12,7 +14,7 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// Bond describes a bond. The caller adds its name and that of the device at the other end.
+// Bond describes a bond. The caller adds its ID and the name of the peer.
 func Bond(s endpoint.Status) api.Bond {
 	b := api.Bond{Scheduler: s.Scheduler, Streams: s.Streams, StreamsTotal: int64(s.StreamsTotal),
 		Flows: s.Flows, FlowsTotal: int64(s.FlowsTotal), DatagramsDropped: int64(s.DatagramsDropped),
@@ -30,9 +32,26 @@ func Bond(s endpoint.Status) api.Bond {
 }
 
 func describeSubflow(s endpoint.Subflow) api.Subflow {
-	p := api.Subflow{ID: uint32(s.ID), Device: s.Device, Kind: api.Direct, State: api.Up, Transport: s.Transport, Metered: s.Terms.Metered,
-		RxBytes: unit.Bytes(s.Received), TxBytes: unit.Bytes(s.Sent), RxRate: s.RxRate, TxRate: s.TxRate,
-		SRTTms: milliseconds(s.SRTT), PADms: milliseconds(s.PAD), ThroughputBps: s.Th, BacklogBytes: s.InFlight, LastData: s.LastData, Hop: Hop(s.Hop)}
+	p := api.Subflow{
+		ID:        uint32(s.ID),
+		Device:    s.Device,
+		Kind:      api.Direct,
+		State:     api.Up,
+		Transport: s.Transport,
+		Metered:   s.Terms.Metered,
+		RxBytes:   unit.Bytes(s.Received),
+		TxBytes:   unit.Bytes(s.Sent),
+		RxRate:    s.RxRate,
+		TxRate:    s.TxRate,
+		SRTTms: milliseconds(
+			s.SRTT,
+		),
+		PADms:         milliseconds(s.PAD),
+		ThroughputBps: s.Th,
+		BacklogBytes:  s.InFlight,
+		LastData:      s.LastData,
+		Hop:           Hop(s.Hop),
+	}
 	if s.Helped {
 		p.Kind = api.Helped
 	}
@@ -53,10 +72,25 @@ func Hop(h *endpoint.Hop) *api.Hop {
 	if h == nil {
 		return nil
 	}
-	a := &api.Hop{RTTms: milliseconds(h.SRTT), MinRTTms: milliseconds(h.MinRTT), MTU: h.PathMTU, Packets: h.Packets, Retransmitted: h.Retransmitted, RateBps: h.NearRate,
-		FarRateBps: h.FarRate, FarWaitMs: milliseconds(h.FarWait), RejectedReports: h.RejectedReports}
+	a := &api.Hop{
+		RTTms:           milliseconds(h.SRTT),
+		MinRTTms:        milliseconds(h.MinRTT),
+		MTU:             h.PathMTU,
+		Packets:         h.Packets,
+		Retransmitted:   h.Retransmitted,
+		RateBps:         h.NearRate,
+		FarRateBps:      h.FarRate,
+		FarWaitMs:       milliseconds(h.FarWait),
+		RejectedReports: h.RejectedReports,
+	}
 	if c := h.Cells; c.State != "" {
-		a.PBE = &api.PBE{State: c.State, CapacityBps: c.Capacity, FairBps: c.Fair, FollowsFeedback: c.Followed, Doubted: c.Doubted}
+		a.PBE = &api.PBE{
+			State:           c.State,
+			CapacityBps:     c.Capacity,
+			FairBps:         c.Fair,
+			FollowsFeedback: c.Followed,
+			Doubted:         c.Doubted,
+		}
 	}
 	return a
 }
@@ -64,8 +98,11 @@ func Hop(h *endpoint.Hop) *api.Hop {
 // Streams describes streams.
 func Streams(list []endpoint.Stream) (streams []api.Stream) {
 	for _, s := range list {
-		streams = append(streams, api.Stream{ID: uint64(s.ID), Dest: s.Dest, AppInfo: api.AppInfo(s.App), Mode: s.Mode.String(),
-			Priority: s.Priority.String(), Weight: int(s.Weight), DownBytes: s.DownBytes, UpBytes: s.UpBytes, Down: describeChoice(s.Down), Up: describeChoice(s.Up)})
+		streams = append(
+			streams,
+			api.Stream{ID: uint64(s.ID), Dest: s.Dest, AppInfo: api.AppInfo(s.App), Mode: s.Mode.String(),
+				Priority: s.Priority.String(), Weight: int(s.Weight), DownBytes: s.DownBytes, UpBytes: s.UpBytes, Down: describeChoice(s.Down), Up: describeChoice(s.Up)},
+		)
 	}
 	return streams
 }
@@ -73,9 +110,25 @@ func Streams(list []endpoint.Stream) (streams []api.Stream) {
 // Flows describes datagram flows.
 func Flows(list []endpoint.Flow) (flows []api.Flow) {
 	for _, f := range list {
-		flows = append(flows, api.Flow{ID: uint64(f.ID), Subflow: uint32(f.Subflow), SecondSubflow: uint32(f.Second), AppInfo: api.AppInfo(f.App),
-			Sent: int64(f.Sent), Received: int64(f.Received), Dropped: int64(f.Dropped), Duplicate: int64(f.Duplicate),
-			Moves: int64(f.Moves), LastUsed: f.LastUsed, DownBytes: f.DownBytes, UpBytes: f.UpBytes})
+		flows = append(
+			flows,
+			api.Flow{
+				ID:            uint64(f.ID),
+				Subflow:       uint32(f.Subflow),
+				SecondSubflow: uint32(f.Second),
+				AppInfo:       api.AppInfo(f.App),
+				Sent: int64(
+					f.Sent,
+				),
+				Received:  int64(f.Received),
+				Dropped:   int64(f.Dropped),
+				Duplicate: int64(f.Duplicate),
+				Moves:     int64(f.Moves),
+				LastUsed:  f.LastUsed,
+				DownBytes: f.DownBytes,
+				UpBytes:   f.UpBytes,
+			},
+		)
 	}
 	return flows
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -18,12 +20,22 @@ func TestPath(t *testing.T) {
 	info := bond.SubflowInfo{ID: 3, Sent: 7, Received: 9, Estimate: estimate.Estimate{SRTT: 1500 * time.Microsecond}}
 	plain := describeSubflow(endpoint.Subflow{SubflowInfo: info, Device: "laptop", Transport: "tcp"})
 	if plain.ID != 3 || plain.Kind != api.Direct || plain.State != api.Up || plain.Radio+plain.Tier != "" || plain.Hop != nil ||
-		plain.SRTTms != 1.5 || plain.RxBytes != 9 || plain.TxBytes != 7 || plain.Device != "laptop" || plain.Transport != "tcp" {
+		plain.SRTTms != 1.5 || plain.RxBytes != 9 || plain.TxBytes != 7 ||
+		plain.Device != "laptop" ||
+		plain.Transport != "tcp" {
 		t.Errorf("%+v", plain)
 	}
 	info.Helped, info.Silent = true, true
-	p := describeSubflow(endpoint.Subflow{SubflowInfo: info, Terms: wire.Terms{Radio: wire.RadioCellular, Tier: wire.TierBackup, Metered: true}, Hop: &endpoint.Hop{FarRate: unit.Mbps}})
-	if p.Kind != api.Helped || p.State != api.Silent || p.Radio == "" || p.Tier == "" || !p.Metered || p.Hop.FarRateBps != unit.Mbps || p.Hop.PBE != nil {
+	p := describeSubflow(
+		endpoint.Subflow{
+			SubflowInfo: info,
+			Terms:       wire.Terms{Radio: wire.RadioCellular, Tier: wire.TierBackup, Metered: true},
+			Hop:         &endpoint.Hop{FarRate: unit.Mbps},
+		},
+	)
+	if p.Kind != api.Helped || p.State != api.Silent || p.Radio == "" || p.Tier == "" || !p.Metered ||
+		p.Hop.FarRateBps != unit.Mbps ||
+		p.Hop.PBE != nil {
 		t.Errorf("%+v", p)
 	}
 }
@@ -39,7 +51,8 @@ func TestEmptyBond(t *testing.T) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		t.Fatal(err)
 	}
-	if list, ok := m["subflows"].([]any); !ok || len(list) > 0 || m["stream_list"] != nil || m["flow_list"] != nil || m["decisions"] != nil {
+	if list, ok := m["subflows"].([]any); !ok || len(list) > 0 || m["stream_list"] != nil || m["flow_list"] != nil ||
+		m["decisions"] != nil {
 		t.Errorf("%s", b)
 	}
 }
@@ -47,9 +60,15 @@ func TestEmptyBond(t *testing.T) {
 // TestStreams: the owner and both choices come through.
 func TestStreams(t *testing.T) {
 	o := endpoint.AppInfo{App: "curl", Program: "/usr/bin/curl", Label: "work", User: "me"}
-	s := Streams([]endpoint.Stream{{StreamInfo: bond.StreamInfo{ID: 4, Dest: "web:80", Weight: 2}, App: o, DownBytes: 5, UpBytes: 6,
-		Down: wire.Choice{Subflows: []wire.SubflowID{1, 2}, Reason: "both"}}})
-	if len(s) != 1 || s[0].App != "curl" || s[0].User != "me" || s[0].DownBytes != 5 || s[0].UpBytes != 6 || len(s[0].Down.Subflows) != 2 || s[0].Up.Subflows != nil {
+	s := Streams(
+		[]endpoint.Stream{
+			{StreamInfo: bond.StreamInfo{ID: 4, Dest: "web:80", Weight: 2}, App: o, DownBytes: 5, UpBytes: 6,
+				Down: wire.Choice{Subflows: []wire.SubflowID{1, 2}, Reason: "both"}},
+		},
+	)
+	if len(s) != 1 || s[0].App != "curl" || s[0].User != "me" || s[0].DownBytes != 5 || s[0].UpBytes != 6 ||
+		len(s[0].Down.Subflows) != 2 ||
+		s[0].Up.Subflows != nil {
 		t.Errorf("%+v", s)
 	}
 	f := Flows([]endpoint.Flow{{FlowInfo: bond.FlowInfo{ID: 8, Subflow: 1}, App: o, DownBytes: 3}})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -16,28 +18,27 @@ import (
 	"mpbond/node/endpoint"
 )
 
-// saveInterval is how often what was learnt of places is written to its file.
+// saveInterval is how often learnt rates are written to the file.
 const saveInterval = 30 * time.Second
 
-// locationMemory is the memory of what each device's subflows carried where this device
-// has been. Safe for concurrent use.
+// locationMemory remembers what the subflows of each device carried at each location of this
+// device. Safe for concurrent use.
 type locationMemory struct {
-	currentLocation func() (string, error) // a fake in tests
+	currentLocation func() (string, error) // device.Location; a fake in tests
 
 	mu         sync.Mutex
-	file       string // "": nothing is written
+	file       string // "": nothing is saved
 	rates      policy.Locations
 	hasChanged bool
 	savedAt    time.Time
 }
 
-// maxLocationsFile bounds the file that is read: several times what policy.Locations
-// may hold.
+// maxLocationsFile bounds the file that is read: several times what policy.Locations may hold.
 const maxLocationsFile = 4 * unit.MB
 
-// loadFrom reads what was learnt of places from a file, which need not exist,
-// and writes it there while the primary runs. After an error it begins anew. A file that
-// holds something else is kept as FILE.bad, which the error tells.
+// loadFrom reads the memory from a file, which need not exist, and saves it there from now on.
+// After an error the memory starts empty. A file with other content is renamed to FILE.bad, which
+// the error names.
 func (m *locationMemory) loadFrom(file string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,8 +71,7 @@ func (m *locationMemory) loadFrom(file string) error {
 	return nil
 }
 
-// ratesHere returns what a device's subflows were seen to carry at this place; zero if nothing is
-// known.
+// ratesHere returns what a device's subflows carried at this location before; zero if unknown.
 func (m *locationMemory) ratesHere(name string) (seen policy.SubflowRecord) {
 	place, err := m.currentLocation()
 	if err != nil || place == "" {
@@ -82,14 +82,19 @@ func (m *locationMemory) ratesHere(name string) (seen policy.SubflowRecord) {
 	return m.rates.Lookup(place, name)
 }
 
-// recordRates takes what the subflows have carried lately into the memory. It is called
-// each second.
+// recordRates adds what the subflows carried lately to the memory, and saves it when due. It is
+// called each second.
 func (m *locationMemory) recordRates(list []endpoint.SteadyRate, log *slog.Logger) {
 	if len(list) > 0 {
 		if place, err := m.currentLocation(); err == nil && place != "" {
 			m.mu.Lock()
 			for _, r := range list {
-				m.rates.Record(time.Now(), place, r.Device, policy.SubflowRecord{Down: r.Rx, Up: r.Tx, RTTms: float64(r.RTT.Microseconds()) / 1e3})
+				m.rates.Record(
+					time.Now(),
+					place,
+					r.Device,
+					policy.SubflowRecord{Down: r.Rx, Up: r.Tx, RTTms: float64(r.RTT.Microseconds()) / 1e3},
+				)
 			}
 			m.hasChanged = true
 			m.mu.Unlock()
@@ -103,8 +108,7 @@ func (m *locationMemory) recordRates(list []endpoint.SteadyRate, log *slog.Logge
 	}
 }
 
-// saveChanges writes the memory, if it has changed. Whenever the process dies the file
-// is whole: the old one or the new one.
+// saveChanges writes the memory if it has changed. A crash leaves either the old or the new file.
 func (m *locationMemory) saveChanges(log *slog.Logger) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,8 +125,8 @@ func (m *locationMemory) saveChanges(log *slog.Logger) {
 	}
 }
 
-// replaceFile is for one process at a time: what one that was killed left is
-// replaced by the next one.
+// replaceFile replaces a file. Only one process may do so at a time; it overwrites what a killed
+// process left.
 func replaceFile(path string, data []byte) error {
 	f, err := userfile.CreateNew(path + ".new")
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -16,28 +18,27 @@ import (
 	"mpbond/link/wire"
 )
 
-// deviceRef names a device that carries subflows: a helper by its key, else an interface of
-// this device by its name.
+// deviceRef identifies a device that carries subflows: a helper by its key, or an interface of this
+// device by its name.
 type deviceRef struct {
-	helper identity.PublicKey // zero for an own interface
+	helper identity.PublicKey // zero for a local interface
 	link   string
 }
 
 // isOwnLink reports whether it is an interface of this device.
 func (c deviceRef) isOwnLink() bool { return c.helper == identity.PublicKey{} }
 
-// deviceStates decides of each helper, and of each own interface, whether it may carry
-// anything now and in which tier, from the rules in force, what the device reports of
-// itself (facts), its owner's pause and the caps. Nothing happens by itself: review, called
-// each second and when something was learnt, brings all up to date, logs and reports
-// changes and wakes who waits in await. Safe for concurrent use. Its lock is held while
-// rules, caps and the trust file are asked and while events are reported; none of these
-// calls back.
+// deviceStates decides for each helper and each local interface whether it may carry traffic now,
+// and in which tier. It considers the rules in force, the facts that the device reports, a pause by
+// its owner, and the caps. States change only in updateAll, which is called each second, and when
+// something is learnt. Each change is logged and recorded, and wakes awaitAllowed. Safe for
+// concurrent use. mu is held while rules, caps and the trust file are read and events are recorded;
+// none of these calls back.
 type deviceStates struct {
 	names   deviceNames
 	rules   func() *policy.Rules
-	metered []string                                   // devices whose data costs money, as configured
-	allowed func(of device.CapTarget) policy.Allowance // nil: there are no caps
+	metered []string                                   // devices with paid data, by configuration
+	allowed func(of device.CapTarget) policy.Allowance // nil: no caps
 	log     *slog.Logger
 	rec     *trace.Recorder
 
@@ -46,26 +47,26 @@ type deviceStates struct {
 	byDevice map[deviceRef]*deviceState
 }
 
-// deviceState is what is known of one device. standings.mu must be held.
+// deviceState is the state of one device. deviceStates.mu must be held.
 type deviceState struct {
-	name      string     // by which rules mean it
+	name      string     // that rules use
 	id        string     // of a helper's key
-	facts     wire.Facts // that a helper has reported
+	facts     wire.Facts // as a helper reported
 	paused    bool       // by the owner of this device
 	limits    policy.Suspension
-	suspended string        // it carries nothing: resting, paused or its cap is used up; "": it may
+	suspended string        // why it carries nothing: by its limits, paused, or cap used up; "" if it may
 	allowed   chan struct{} // closed and replaced when it may carry again
 }
 
-// pausedHere is why a device rests that was paused at this one.
+// pausedHere is the reason for the suspension of a device that was paused here.
 const pausedHere = "paused by its owner"
 
-// suspendedError is why a device has no subflow: it shall rest.
+// suspendedError is why a suspended device has no subflow.
 type suspendedError string
 
 func (r suspendedError) Error() string { return "suspended: " + string(r) }
 
-// setHelper makes a helper known, or what the trust file says of it now.
+// setHelper adds a helper, or updates its entry of the trust file.
 func (s *deviceStates) setHelper(key identity.PublicKey, name string, paused bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,15 +80,15 @@ func (s *deviceStates) setHelper(key identity.PublicKey, name string, paused boo
 	s.updateOne(now, c, one)
 }
 
-// forgetHelper is for one that is trusted no longer.
+// forgetHelper removes a helper that is no longer trusted.
 func (s *deviceStates) forgetHelper(key identity.PublicKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.byDevice, deviceRef{helper: key})
 }
 
-// setFacts takes what a helper reports of itself, and reports whether it carries again
-// what it refused before.
+// setFacts stores the facts that a helper reports. again reports that the helper refused traffic
+// before and now carries it.
 func (s *deviceStates) setFacts(key identity.PublicKey, f wire.Facts, now time.Time) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,14 +103,14 @@ func (s *deviceStates) setFacts(key identity.PublicKey, f wire.Facts, now time.T
 	return again
 }
 
-// setOwnFacts takes what is known of this device itself.
+// setOwnFacts sets the facts of this device.
 func (s *deviceStates) setOwnFacts(f facts.Facts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ownFacts = f
 }
 
-// factsOf returns what a helper has reported of itself.
+// factsOf returns the facts that a helper has reported.
 func (s *deviceStates) factsOf(key identity.PublicKey) wire.Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +120,7 @@ func (s *deviceStates) factsOf(key identity.PublicKey) wire.Facts {
 	return wire.Facts{}
 }
 
-// stateOf returns the tier of a device, and why it may not carry anything now, "" if it may.
+// stateOf returns the tier of a device and why it may not carry traffic now, "" if it may.
 func (s *deviceStates) stateOf(c deviceRef) (tier wire.Tier, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,11 +135,10 @@ func (s *deviceStates) stateOf(c deviceRef) (tier wire.Tier, why string) {
 	return tier, why
 }
 
-// errTierChanged asks for another attempt at once, with other terms.
+// errTierChanged asks the supervisor for another attempt at once, with new terms.
 var errTierChanged = errors.New("its tier has changed")
 
-// endReason returns why a subflow by a device, which has joined in a tier, is to end now; nil
-// if it goes on.
+// endReason returns why a subflow of a device, which joined in a tier, must end now, or nil.
 func (s *deviceStates) endReason(c deviceRef, joined wire.Tier) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *deviceStates) endReason(c deviceRef, joined wire.Tier) error {
 		return suspendedError(one.suspended)
 	}
 	if one == nil && !c.isOwnLink() {
-		return nil // it is trusted no longer, and ends by that
+		return nil // no longer trusted; revoke ends it
 	}
 	if tier, _ := s.tierOf(c); tier != joined {
 		return errTierChanged
@@ -155,8 +155,7 @@ func (s *deviceStates) endReason(c deviceRef, joined wire.Tier) error {
 	return nil
 }
 
-// completeTerms adds the tier, the cost and, unless it is known, the radio to the terms of a
-// subflow by a device.
+// completeTerms sets the tier, the cost and, unless known, the radio in the terms of a subflow.
 func (s *deviceStates) completeTerms(t *wire.Terms, by deviceRef) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +165,8 @@ func (s *deviceStates) completeTerms(t *wire.Terms, by deviceRef) {
 	}
 }
 
-// isMeteredByDefault reports whether an own interface costs money, unless a rule gives it a tier.
+// isMeteredByDefault reports whether data over a local interface costs money, unless a rule sets
+// its tier.
 func (s *deviceStates) isMeteredByDefault(link string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,8 +175,8 @@ func (s *deviceStates) isMeteredByDefault(link string) bool {
 	return (metered || slices.Contains(s.metered, link)) && s.limitsOf(c).Tier == nil
 }
 
-// limitsOf returns what policy says of a device by its name, and of an own interface else by
-// a name of this device. mu must be held.
+// limitsOf returns the policy limits of a device. For a local interface without limits it uses
+// those of a name of this device. mu must be held.
 func (s *deviceStates) limitsOf(c deviceRef) policy.Limits {
 	rules := s.rules()
 	l := rules.Device(s.nameOf(c)).Limits
@@ -191,7 +191,7 @@ func (s *deviceStates) limitsOf(c deviceRef) policy.Limits {
 	return l
 }
 
-// nameOf returns the name by which rules mean a device. mu must be held.
+// nameOf returns the name that rules use for a device. mu must be held.
 func (s *deviceStates) nameOf(c deviceRef) string {
 	if one := s.byDevice[c]; one != nil && !c.isOwnLink() {
 		return one.name
@@ -199,7 +199,8 @@ func (s *deviceStates) nameOf(c deviceRef) string {
 	return c.link
 }
 
-// currentFacts returns those of a helper, or of this device with an own interface. mu must be held.
+// currentFacts returns the facts of a helper, or of this device with a local interface. mu must be
+// held.
 func (s *deviceStates) currentFacts(c deviceRef) wire.Facts {
 	if c.isOwnLink() {
 		return s.ownFacts.ForLink(c.link)
@@ -210,13 +211,13 @@ func (s *deviceStates) currentFacts(c deviceRef) wire.Facts {
 	return wire.Facts{}
 }
 
-// tierOf returns when a device is used, and whether its data costs money. mu must be held.
+// tierOf returns the tier of a device and whether its data costs money. mu must be held.
 func (s *deviceStates) tierOf(c deviceRef) (wire.Tier, bool) {
 	tier, metered, _ := policy.TierOf(s.limitsOf(c), s.currentFacts(c), slices.Contains(s.metered, s.nameOf(c)))
 	return tier, metered
 }
 
-// updateAll brings all standings up to date.
+// updateAll updates all states.
 func (s *deviceStates) updateAll(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +226,7 @@ func (s *deviceStates) updateAll(now time.Time) {
 	}
 }
 
-// updateOne brings one standing up to date. mu must be held.
+// updateOne updates one state. mu must be held.
 func (s *deviceStates) updateOne(now time.Time, c deviceRef, one *deviceState) {
 	before, name := one.suspended, s.nameOf(c)
 	one.limits = one.limits.Update(now, s.limitsOf(c), s.currentFacts(c))
@@ -249,7 +250,7 @@ func (s *deviceStates) updateOne(now time.Time, c deviceRef, one *deviceState) {
 	}
 }
 
-// capReason returns why a helper may carry nothing more for this device, "" if it may.
+// capReason returns why a helper's cap at this device forbids traffic, "" if it does not.
 func (s *deviceStates) capReason(id string) string {
 	if s.allowed == nil {
 		return ""
@@ -260,10 +261,15 @@ func (s *deviceStates) capReason(id string) string {
 	return ""
 }
 
-// awaitAllowed waits until a device may carry something, ctx ends, or one of two channels, which
-// may be nil, is closed. An own interface is watched from now on. report is called, without
-// the lock, with the reason for each wait.
-func (s *deviceStates) awaitAllowed(ctx context.Context, c deviceRef, report func(error), broken, gone <-chan struct{}) {
+// awaitAllowed waits until a device may carry traffic, ctx ends, or broken or gone, which may be
+// nil, is closed. It starts watching a local interface. It calls report, without mu, with the
+// reason for each wait.
+func (s *deviceStates) awaitAllowed(
+	ctx context.Context,
+	c deviceRef,
+	report func(error),
+	broken, gone <-chan struct{},
+) {
 	for {
 		why, awake := s.watchDevice(c)
 		if why == "" {
@@ -282,14 +288,14 @@ func (s *deviceStates) awaitAllowed(ctx context.Context, c deviceRef, report fun
 	}
 }
 
-// watchDevice returns why a device may not carry anything, and a channel that is closed when it may.
+// watchDevice returns why a device may not carry traffic, and a channel that is closed when it may.
 func (s *deviceStates) watchDevice(c deviceRef) (why string, awake <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.byDevice[c]
 	switch {
 	case one == nil && !c.isOwnLink():
-		return "", nil // it is trusted no longer
+		return "", nil // no longer trusted
 	case one == nil:
 		one = &deviceState{}
 		s.byDevice[c] = one

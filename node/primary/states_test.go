@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -28,7 +30,12 @@ func newTestStates(t *testing.T, rules string, names deviceNames) *deviceStates 
 	if names.trust == nil {
 		names.trust, _ = newTrustWith(t)
 	}
-	return &deviceStates{names: names, rules: func() *policy.Rules { return r }, log: slog.New(slog.DiscardHandler), byDevice: map[deviceRef]*deviceState{}}
+	return &deviceStates{
+		names:    names,
+		rules:    func() *policy.Rules { return r },
+		log:      slog.New(slog.DiscardHandler),
+		byDevice: map[deviceRef]*deviceState{},
+	}
 }
 
 // recordEvents keeps the events about devices.
@@ -104,14 +111,19 @@ func TestStandingOfHelper(t *testing.T) {
 		}
 	}
 	s.forgetHelper(phoneKey)
-	if s.setFacts(phoneKey, wire.Facts{RefusalReason: "no"}, now); s.factsOf(phoneKey).RefusalReason != "" || s.endReason(deviceRef{helper: phoneKey}, wire.TierBackup) != nil {
+	if s.setFacts(phoneKey, wire.Facts{RefusalReason: "no"}, now); s.factsOf(phoneKey).RefusalReason != "" ||
+		s.endReason(deviceRef{helper: phoneKey}, wire.TierBackup) != nil {
 		t.Error("one that is not trusted is known")
 	}
 }
 
 // TestTiers follow from policy, facts and the configuration.
 func TestTiers(t *testing.T) {
-	s := newTestStates(t, "[device.wwan0]\nbattery_floor = 30\n[device.laptop]\ntier = 'backup'\n[device.phone]\nmetered = false\n", deviceNames{configured: "laptop"})
+	s := newTestStates(
+		t,
+		"[device.wwan0]\nbattery_floor = 30\n[device.laptop]\ntier = 'backup'\n[device.phone]\nmetered = false\n",
+		deviceNames{configured: "laptop"},
+	)
 	s.metered = []string{"wwan0", "usb0"}
 	now := time.Unix(1e9, 0)
 	for key, name := range map[identity.PublicKey]string{phoneKey: "phone", tabletKey: "tablet"} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -16,16 +18,16 @@ import (
 	"mpbond/node/intercept"
 )
 
-// Whose streams and flows are is looked for when they are open already, by one
-// goroutine. It rests after each look, so that it takes a tenth of a processor at
-// most, however many begin; what finds no room to wait stays unknown.
+// One goroutine identifies the apps of streams and flows after these have opened. It pauses after
+// each lookup, so that lookups use a tenth of a processor at most. Streams that find the queue full
+// keep an unknown app.
 const (
 	maxQueries = 256
-	// settleDelay is how long one is left alone first: what it has to do at its
-	// beginning is done, and many are over.
+	// settleDelay is how long a new stream waits first: its setup is then done, and many streams
+	// have ended already.
 	settleDelay  = 20 * time.Millisecond
-	pauseFactor  = 9  // times as long as the look took
-	maxUserNames = 64 // remembered
+	pauseFactor  = 9  // pause after a lookup, as a multiple of its time
+	maxUserNames = 64 // cached
 )
 
 // appCarrier is a stream or flow.
@@ -34,31 +36,36 @@ type appCarrier interface {
 	IsDone() bool
 }
 
-// ownApp is whose streams are that are no app's.
+// ownApp is the app of streams that this program opens itself.
 var ownApp = endpoint.AppInfo{App: "mpbond"}
 
-// appQuery is whose one is.
+// appQuery asks for the app of a stream or flow.
 type appQuery struct {
 	conn         appCarrier
-	queuedAt     time.Time // when it was asked
+	queuedAt     time.Time // set by queueQuery
 	app          intercept.App
-	process      *policy.Process // that a rule's look has found
-	processKnown bool            // a rule has had it looked for
+	process      *policy.Process // the process that a rule found
+	processKnown bool            // a rule looked for the process
 }
 
-// appFinder answers questions.
+// appFinder identifies the apps of streams and flows.
 type appFinder struct {
 	queries     chan appQuery
 	findProcess func(intercept.App) *policy.Process
-	isLocal     func(netip.Addr) bool // it is an address of this machine
-	userNames   map[uint32]string     // names by number; for answer only
+	isLocal     func(netip.Addr) bool // reports whether an address is of this machine
+	userNames   map[uint32]string     // by number; for identifyApp only
 }
 
 func newAppFinder(find func(intercept.App) *policy.Process) *appFinder {
-	return &appFinder{queries: make(chan appQuery, maxQueries), findProcess: find, isLocal: isLocalAddress, userNames: map[uint32]string{}}
+	return &appFinder{
+		queries:     make(chan appQuery, maxQueries),
+		findProcess: find,
+		isLocal:     isLocalAddress,
+		userNames:   map[uint32]string{},
+	}
 }
 
-// queueQuery has a question answered at some time. It does not block.
+// queueQuery queues a query. It does not block.
 func (o *appFinder) queueQuery(q appQuery) {
 	q.queuedAt = time.Now()
 	select {
@@ -68,13 +75,13 @@ func (o *appFinder) queueQuery(q appQuery) {
 	}
 }
 
-// runQueries answers until ctx ends.
+// runQueries answers queries until ctx ends.
 func (o *appFinder) runQueries(ctx context.Context) {
 	var nextLookup time.Time
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
-		var q appQuery // an old one would keep a stream's memory
+		var q appQuery // declared here so that no old stream stays in memory
 		select {
 		case <-ctx.Done():
 			return
@@ -94,7 +101,7 @@ func (o *appFinder) runQueries(ctx context.Context) {
 	}
 }
 
-// identifyApp is whose something is.
+// identifyApp returns the app of a stream or flow.
 func (o *appFinder) identifyApp(q appQuery) (a endpoint.AppInfo) {
 	if !q.processKnown {
 		q.process = o.findProcess(q.app)
@@ -115,13 +122,13 @@ func (o *appFinder) identifyApp(q appQuery) (a endpoint.AppInfo) {
 	default:
 		a.App = api.AppUnknown
 	}
-	for _, s := range []*string{&a.App, &a.Program} { // names of files are any bytes
+	for _, s := range []*string{&a.App, &a.Program} { // file names may be any bytes
 		*s = strings.ToValidUTF8(*s, "\uFFFD")
 	}
 	return a
 }
 
-// userName is the name of a user.
+// userName returns the name of a user.
 func (o *appFinder) userName(uid uint32) string {
 	name, known := o.userNames[uid]
 	if known {
@@ -138,7 +145,7 @@ func (o *appFinder) userName(uid uint32) string {
 	return name
 }
 
-// isLocalAddress reports whether an app with that address runs here.
+// isLocalAddress reports whether an app with that address runs on this machine.
 func isLocalAddress(a netip.Addr) bool {
 	if a.IsLoopback() {
 		return true
@@ -151,5 +158,5 @@ func isLocalAddress(a netip.Addr) bool {
 			}
 		}
 	}
-	return err != nil // then nobody knows
+	return err != nil // unknown counts as local
 }

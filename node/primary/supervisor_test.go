@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -20,11 +22,32 @@ import (
 func newTestSupervisor(t *testing.T) *subflowSupervisor {
 	t.Helper()
 	b := newSessions(t, time.Minute)
-	k := &subflowSupervisor{cfg: Default, name: "laptop", key: newKey(t), trust: b.names.trust, sessions: b, demand: b.demand,
-		server: &serverPeer{peer: identity.Peer{Name: "home", Key: newKey(t).Public(), Addresses: []string{"192.0.2.1:1"}}},
-		states: newTestStates(t, "", b.names), locations: &locationMemory{currentLocation: func() (string, error) { return "", nil }},
-		countSubflow: func(string, int) {}, log: b.log}
-	k.troubles = &troubleLog{server: k.server, trust: k.trust, log: b.log, onChange: func() {}, last: map[string]api.Trouble{}}
+	k := &subflowSupervisor{
+		cfg:      Default,
+		name:     "laptop",
+		key:      newKey(t),
+		trust:    b.names.trust,
+		sessions: b,
+		demand:   b.demand,
+		server: &serverPeer{
+			peer: identity.Peer{Name: "home", Key: newKey(t).Public(), Addresses: []string{"192.0.2.1:1"}},
+		},
+		states: newTestStates(
+			t,
+			"",
+			b.names,
+		),
+		locations:    &locationMemory{currentLocation: func() (string, error) { return "", nil }},
+		countSubflow: func(string, int) {},
+		log:          b.log,
+	}
+	k.troubles = &troubleLog{
+		server:   k.server,
+		trust:    k.trust,
+		log:      b.log,
+		onChange: func() {},
+		last:     map[string]api.Trouble{},
+	}
 	return k
 }
 

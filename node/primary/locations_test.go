@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -42,7 +44,8 @@ func TestPlacesFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		again = locationMemory{}
-		if err := again.loadFrom(file); err == nil || !strings.Contains(err.Error(), "learnt") || !strings.Contains(err.Error(), file+".bad") {
+		if err := again.loadFrom(file); err == nil || !strings.Contains(err.Error(), "learnt") ||
+			!strings.Contains(err.Error(), file+".bad") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if kept, err := os.ReadFile(file + ".bad"); err != nil || !bytes.Equal(kept, bad) {

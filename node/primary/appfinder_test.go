@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package primary
 
 import (
@@ -158,11 +160,17 @@ func TestOwnerOfThis(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newPolicy(new(policy.Rules), nil, nil, nil)
-	app := intercept.App{Network: "tcp", Addr: c.LocalAddr().(*net.TCPAddr).AddrPort(), Peer: c.RemoteAddr().(*net.TCPAddr).AddrPort()}
+	app := intercept.App{
+		Network: "tcp",
+		Addr:    c.LocalAddr().(*net.TCPAddr).AddrPort(),
+		Peer:    c.RemoteAddr().(*net.TCPAddr).AddrPort(),
+	}
 	if p.findProcess(app) == nil {
 		t.Skip("this system does not tell whose a connection is")
 	}
-	if got := newAppFinder(p.findProcess).identifyApp(appQuery{app: app}); got.Program != exe || got.App != filepath.Base(exe) || got.User == "" {
+	if got := newAppFinder(p.findProcess).identifyApp(appQuery{app: app}); got.Program != exe ||
+		got.App != filepath.Base(exe) ||
+		got.User == "" {
 		t.Errorf("%+v, want %s", got, exe)
 	}
 }

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"mpbond/base/fault"
+	"mpbond/base/identity"
+	"mpbond/base/unit"
+	"mpbond/control/device"
+	"mpbond/control/policy"
+	"mpbond/core/trace"
+	"mpbond/link/pipe"
+	"mpbond/link/subflow"
+	"mpbond/link/wire"
+	"mpbond/node/dial"
+)
+
+// Tuning.
+const (
+	// silentLimit is how long a subflow may be silent before it is given up and a new one is tried.
+	// TCP's own retries are seconds apart by then.
+	silentLimit = 3 * time.Second
+	// userTimeout ends a direct subflow whose data is not acknowledged.
+	userTimeout = 30 * time.Second
+	// dialTimeout allows SYNs at 0, 1 and 3 s, so that a server's return is noticed within 2 s.
+	dialTimeout = 3500 * time.Millisecond
+)
+
+// subflowSupervisor opens subflows and keeps them open: superviseUplink those over an interface of
+// this device, superviseHelped that of a helper, with second subflows while they raise the rate.
+// Each goroutine opens a subflow when the device is allowed to carry traffic, adds it to the
+// current session, waits for its end and opens it again: after a failure with growing back-off,
+// which demand cuts short; after a restart at once. When its context ends with errUplinkUnused it
+// withdraws the subflow; otherwise the session says goodbye for all. The supervisor has no state
+// besides its goroutines and needs no lock. Safe for concurrent use.
+type subflowSupervisor struct {
+	cfg          Config
+	name         string // of this device, as the status shows it
+	key          *identity.Key
+	trust        *identity.Trust
+	server       *serverPeer
+	sessions     *sessions
+	states       *deviceStates
+	troubles     *troubleLog
+	demand       *demand
+	locations    *locationMemory
+	dialer       dial.Dialer
+	routes       device.Routes
+	countSubflow func(link string, by int)            // adds by to the subflow count of an interface
+	updateFacts  func(identity.PublicKey, wire.Facts) // stores facts that a helper reports
+	log          *slog.Logger
+	rec          *trace.Recorder // nil: no trace
+}
+
+// liveSubflow is a joined subflow as its supervisor holds it.
+type liveSubflow struct {
+	session *session
+	id      wire.SubflowID
+	ended   <-chan error       // receives why it ended
+	conn    net.Conn           // its connection
+	peer    identity.PublicKey // the server's key
+	since   time.Time
+	server  string     // the server address of a direct subflow
+	link    *pipe.Link // nil for a direct subflow
+	// lastReport is the newest report about the pipe of a helped subflow.
+	lastReport *atomic.Pointer[pipeReport]
+}
+
+// pipeReport is what a helper reported about a pipe: the bytes waiting for it.
+type pipeReport struct {
+	at      time.Time
+	waiting unit.Bytes
+}
+
+// joinSubflow joins a subflow over t. device is the name that the status shows; link is nil for a
+// direct subflow.
+func (k *subflowSupervisor) joinSubflow(
+	ctx context.Context,
+	t subflow.Transport,
+	link *pipe.Link,
+	by deviceRef,
+	name string,
+) (liveSubflow, error) {
+	// The order matters: a changed server is replaced before the session. So a session read first
+	// is never used with an older server.
+	s, j := k.sessions.newJoin()
+	server, _ := k.server.current()
+	j.Helped, j.Device = link != nil, name
+	m := sessionSubflow{device: by, link: link}
+	if link == nil {
+		m.conn = t
+	}
+	terms, up := k.computeTerms(m, name)
+	j.Terms, m.tier = terms, terms.Tier
+	seen := &atomic.Pointer[pipeReport]{}
+	if link != nil {
+		j.Key = link.HopKey()
+		link.OnState(func(st wire.HopState) {
+			if st.AboutPipe {
+				seen.Store(&pipeReport{time.Now(), unit.Bytes(st.Received - st.Forwarded)})
+			}
+			if st.ForPrimary {
+				return
+			}
+			if st.AboutPipe {
+				s.endpoint.ForwardPipeState(wire.PipeState{Subflow: j.Subflow, HopState: st})
+			} else {
+				s.endpoint.ApplyRemoteHop(j.Subflow, st)
+			}
+		})
+	}
+	sf, ok, err := subflow.Join(ctx, t, k.key.ClientConfig(server.Key, wire.ALPN), j)
+	if err != nil {
+		return liveSubflow{}, err
+	}
+	sf.Terms.Rate = up
+	// nothing else may wake the radio; the server does the same
+	if c, ok := t.(dial.Conn); ok && terms.Radio == wire.RadioCellular {
+		if err := c.SetKeepAlive(dial.RadioKeepAlive(c)); err != nil {
+			return liveSubflow{}, err
+		}
+	}
+	down, err := k.sessions.addSubflow(s, sf, ok.Instance, m)
+	if err != nil {
+		return liveSubflow{}, err
+	}
+	far := "server"
+	if j.Helped {
+		far = "via" // the transport ends at the helper
+	}
+	k.log.Info(
+		"subflow joined",
+		"path",
+		j.Subflow,
+		"by",
+		name,
+		"helped",
+		j.Helped,
+		far,
+		t.RemoteAddr(),
+		"over",
+		t.LocalAddr().Network(),
+	)
+	return liveSubflow{
+		session:    s,
+		id:         j.Subflow,
+		ended:      down,
+		conn:       t,
+		peer:       server.Key,
+		since:      time.Now(),
+		link:       link,
+		lastReport: seen,
+	}, nil
+}
+
+// computeTerms returns the terms of a subflow that is about to join, and the uplink rate that the
+// named device carried at this location before.
+func (k *subflowSupervisor) computeTerms(m sessionSubflow, name string) (terms wire.Terms, up unit.Rate) {
+	if m.link != nil {
+		terms.Radio = m.link.Radio()
+	} else {
+		terms.Radio = device.RadioOf(m.device.link)
+	}
+	k.states.completeTerms(&terms, m.device)
+	seen := k.locations.ratesHere(name)
+	terms.Rate, terms.RTT = seen.Down, time.Duration(seen.RTTms*float64(time.Millisecond))
+	return terms, seen.Up
+}
+
+// checkCap returns an error if the cap of a local link is used up: of that link or, if link is
+// empty, of the one that the routes use for the server. It sends nothing.
+func (k *subflowSupervisor) checkCap(ctx context.Context, link, server string) error {
+	if k.cfg.Allowed == nil {
+		return nil
+	}
+	if link == "" {
+		link = k.routes.LinkTo(ctx, server, k.cfg.socketMark())
+	}
+	return k.checkLinkCap(link)
+}
+
+// interfaceOf returns the local interface of a connection: the one that it is bound to, else the
+// one with its local address. It returns "" if that is unknown.
+func interfaceOf(bound string, local net.Addr) string {
+	return cmp.Or(bound, device.InterfaceOf(local))
+}
+
+// checkLinkCap returns an error if the cap of a local link is used up.
+func (k *subflowSupervisor) checkLinkCap(link string) error {
+	if k.cfg.Allowed == nil {
+		return nil
+	}
+	if a := k.cfg.Allowed(device.CapTarget{Link: link}); a.Level == policy.CapReached {
+		return fault.New(
+			fault.Limit,
+			fmt.Errorf("%s: %v", link, a),
+			"raise the cap in policy.toml, or wait; see `mpbond usage`",
+		)
+	}
+	return nil
+}
+
+// udpFallbackReason returns why an interface does not use UDP, or "" if it does or need not.
+func (k *subflowSupervisor) udpFallbackReason(link string, local net.Addr) string {
+	return k.dialer.WhyTCP(link, local)
+}
