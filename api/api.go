@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package api
 
 import (
@@ -6,9 +8,9 @@ import (
 	"mpbond/base/unit"
 )
 
-// Status is the answer to GET /v2/status: one running mpbond at one moment.
+// Status is the answer to GET /v2/status: the state of a running mpbond at one moment.
 type Status struct {
-	Role    string `json:"role"` // "server", "helper", "primary", or "dual": the last two at once
+	Role    string `json:"role"` // "server", "helper", "primary", or "dual", which is primary and helper
 	Name    string `json:"name"` // of this device
 	ID      string `json:"id"`   // of its key
 	Version string `json:"version"`
@@ -16,77 +18,76 @@ type Status struct {
 	UptimeSeconds float64    `json:"uptime_seconds"`
 	MemoryBytes   unit.Bytes `json:"memory_bytes"` // taken from the system
 
-	// Addresses it listens on; empty if it does not.
+	// Addresses where it listens; empty if it does not.
 	Listen      string `json:"listen,omitempty"`      // for devices
 	SOCKS       string `json:"socks,omitempty"`       // SOCKS5 proxy
 	HTTP        string `json:"http,omitempty"`        // HTTP proxy
 	Transparent string `json:"transparent,omitempty"` // for `mpbond run`
 	API         string `json:"api,omitempty"`         // for this API over TCP
 
-	// Calls reached Listen: at a primary of helpers, at a server of devices.
+	// Calls counts connections to Listen: of helpers at a primary, of devices at a server.
 	Calls *Calls `json:"calls,omitempty"`
-	// Unsaved names devices that were revoked, which the disk does not have yet: a
-	// restart would trust them again.
+	// Unsaved lists revoked devices that are not yet saved as such: a restart would trust them
+	// again.
 	Unsaved []string `json:"unsaved,omitempty"`
 
-	Devices []Device `json:"devices"` // this one first, then those that are trusted; never null
-	Pipes   []Pipe   `json:"pipes"`   // primary, helper and dual; never null
-	// Refused are devices that one end of a connection refused lately, until the two
-	// come together. Strangers are among them, without a name.
+	Devices []Device `json:"devices"` // this one first, then the trusted ones; never null
+	Pipes   []Pipe   `json:"pipes"`   // at primary, helper and dual; never null
+	// Refused are devices that were lately refused at one end, until they connect. Unknown devices
+	// have no name.
 	Refused []Refusal `json:"refused,omitempty"`
 
-	Bonds  []Bond        `json:"bonds"`            // primary and server; never null
-	Helper *HelperStatus `json:"helper,omitempty"` // helper and dual
-	Onload *OnloadStatus `json:"onload,omitempty"` // of a helper, if it takes connections for onloading
+	Bonds  []Bond        `json:"bonds"`            // at primary and server; never null
+	Helper *HelperStatus `json:"helper,omitempty"` // at helper and dual
+	Onload *OnloadStatus `json:"onload,omitempty"` // of a helper that accepts connections for onloading
 
-	// Caps are those that are set, of this device's links and of other devices; at
-	// primary, helper and dual.
+	// Caps are the configured caps of this device's links and of other devices; at primary, helper
+	// and dual.
 	Caps []Cap `json:"caps,omitempty"`
-	// Cells are those that are listened to, by interface; at primary, helper and dual.
+	// Cells are the monitored mobile cells, by interface; at primary, helper and dual.
 	Cells  []Cells       `json:"cells,omitempty"`
-	Policy *PolicyStatus `json:"policy,omitempty"` // of a primary or helper, if there is a policy file
+	Policy *PolicyStatus `json:"policy,omitempty"` // of a primary or helper with a policy file
 }
 
-// Bond is one bond, as one of its ends sees it.
+// Bond is one bond, as seen from one end.
 type Bond struct {
-	// ID tells it from others of this mpbond: the beginning of the bond's, at a
-	// server with a number if two devices have chosen the same.
+	// ID is unique in this mpbond: the beginning of the bond's ID, with a number at a server if two
+	// devices have chosen the same.
 	ID           string     `json:"id"`
 	Peer         string     `json:"peer"` // name of the device at the other end
 	Scheduler    string     `json:"scheduler"`
 	Streams      int        `json:"streams"`       // open now
-	StreamsTotal int64      `json:"streams_total"` // since the bond exists
+	StreamsTotal int64      `json:"streams_total"` // since the start of the bond
 	MetaBytes    unit.Bytes `json:"meta_bytes"`    // in the meta buffers
 	ReorderBytes unit.Bytes `json:"reorder_bytes"` // received, waiting for earlier bytes
-	Flows        int        `json:"flows"`         // of datagrams, open now
-	FlowsTotal   int64      `json:"flows_total"`   // since the bond exists
-	// DatagramsDropped waited too long or found no room, at this end.
+	Flows        int        `json:"flows"`         // datagram flows that are open now
+	FlowsTotal   int64      `json:"flows_total"`   // since the start of the bond
+	// DatagramsDropped counts datagrams that waited too long or found no room, at this end.
 	DatagramsDropped int64 `json:"datagrams_dropped"`
-	// WastedBytes were sent or received more than once, by cause.
+	// WastedBytes counts bytes sent or received more than once, by cause.
 	WastedBytes map[string]unit.Bytes `json:"wasted_bytes,omitempty"`
 	Subflows    []Subflow             `json:"subflows"` // never null
-	// Decisions are the last ones, oldest first, if asked for.
+	// Decisions are the last decisions, oldest first, on request.
 	Decisions []Decision `json:"decisions,omitempty"`
-	// StreamList holds the streams opened last, newest first, if asked for.
+	// StreamList holds the newest streams, newest first, on request.
 	StreamList []Stream `json:"stream_list,omitempty"`
-	// FlowList holds the flows used last, newest first, if asked for.
+	// FlowList holds the most recently used flows, most recent first, on request.
 	FlowList []Flow `json:"flow_list,omitempty"`
 }
 
-// AppInfo is whose a stream or flow is, as the primary finds out soon after it has
-// begun: what it does not know is left out, and a server knows nothing of it.
+// AppInfo is the app of a stream or flow. The primary finds it soon after the start and omits what
+// is unknown; a server does not know it.
 type AppInfo struct {
-	// App is what it is counted for: the label, else the program's name, else
-	// "user NAME" of a program that may not be seen, "from ADDRESS" of another
-	// device, "mpbond" of its own, or "unknown". While it is looked for it is left
-	// out.
+	// App is the name of the app: the label, else the program's name, else "user NAME" for a
+	// program that the primary cannot see, "from ADDRESS" for another device, "mpbond" for its own,
+	// or "unknown". Omitted until it is found.
 	App     string `json:"app,omitempty"`
 	Program string `json:"program,omitempty"` // path of its executable
 	Label   string `json:"label,omitempty"`   // of `mpbond run --label`
-	User    string `json:"user,omitempty"`    // that it runs as: a name, or a number that has none
+	User    string `json:"user,omitempty"`    // it runs as this user: a name, or a number without one
 }
 
-// AppUnknown is the App of what nothing could be found out about.
+// AppUnknown is the App of a stream or flow whose app cannot be found.
 const AppUnknown = "unknown"
 
 // Stream is one connection of an app. Down is towards the primary.
@@ -94,7 +95,7 @@ type Stream struct {
 	ID   uint64 `json:"id"`
 	Dest string `json:"dest"`
 	AppInfo
-	Mode      string       `json:"mode"`     // bond, latency or redundant; single is bond over one path
+	Mode      string       `json:"mode"`     // bond, latency or redundant; mode single is shown as bond with one subflow
 	Priority  string       `json:"priority"` // high, normal or low
 	Weight    int          `json:"weight"`   // among streams of one priority
 	DownBytes unit.Bytes   `json:"down_bytes"`
@@ -103,51 +104,48 @@ type Stream struct {
 	Up        StreamChoice `json:"up"`
 }
 
-// StreamChoice is which paths one direction of a stream may use now, and why.
-// It is empty where nothing had to be weighed, since no path costs energy or
-// money, or the mode says it.
+// StreamChoice lists the subflows that one direction of a stream may use now, and why. It is empty
+// if nothing had to be weighed: no subflow costs energy or money, or the mode decides.
 type StreamChoice struct {
 	Subflows []uint32 `json:"subflows,omitempty"`
 	Reason   string   `json:"reason,omitempty"`
 }
 
-// Flow is one datagram flow: a UDP socket of an app. Counts are of datagrams, at
-// this end.
+// Flow is one datagram flow: a UDP socket of an app. It counts datagrams at this end.
 type Flow struct {
 	ID uint64 `json:"id"`
 	AppInfo
-	Subflow       uint32 `json:"subflow"`                  // it is pinned to for sending; 0: none yet
-	SecondSubflow uint32 `json:"second_subflow,omitempty"` // of a flow that sends everything twice
+	Subflow       uint32 `json:"subflow"`                  // the pinned subflow, for sending; 0: none yet
+	SecondSubflow uint32 `json:"second_subflow,omitempty"` // of a redundant flow
 	Sent          int64  `json:"sent"`
 	Received      int64  `json:"received"`
 	Dropped       int64  `json:"dropped"`   // at this end
-	Duplicate     int64  `json:"duplicate"` // came a second time
-	Moves         int64  `json:"moves"`     // to another path
-	// Bytes in datagrams that were received and sent, each datagram once. Down is
-	// towards the primary.
+	Duplicate     int64  `json:"duplicate"` // received a second time
+	Moves         int64  `json:"moves"`     // changes of the pinned subflow
+	// Bytes of datagrams received and sent, each datagram once. Down is towards the primary.
 	DownBytes unit.Bytes `json:"down_bytes"`
 	UpBytes   unit.Bytes `json:"up_bytes"`
 	LastUsed  time.Time  `json:"last_used"`
 }
 
-// Path kinds.
+// Kinds of subflows.
 const (
 	Direct = "direct" // over the PS-path
 	Helped = "helped" // over a pipe and an HS-path
 )
 
-// Path states.
+// States of subflows.
 const (
 	Up      = "up"
-	Joining = "joining" // shaking hands
-	Silent  = "silent"  // data outstanding and no progress
+	Joining = "joining" // in the handshake
+	Silent  = "silent"  // data in flight without progress
 	Down    = "down"
 )
 
 // Subflow is one subflow. Rx is towards this end, Tx away from it.
 type Subflow struct {
 	ID            uint32     `json:"id"`
-	Device        string     `json:"device"` // that carries it; the primary for a direct one
+	Device        string     `json:"device"` // that carries it; the primary for a direct subflow
 	Kind          string     `json:"kind"`   // Direct or Helped
 	State         string     `json:"state"`  // Up, Joining, Silent or Down
 	RxBytes       unit.Bytes `json:"rx_bytes"`
@@ -156,91 +154,89 @@ type Subflow struct {
 	TxRate        unit.Rate  `json:"tx_rate_bps"` // over the last second
 	SRTTms        float64    `json:"srtt_ms"`
 	PADms         float64    `json:"pad_ms"`          // predicted delivery time of a byte sent now
-	ThroughputBps unit.Rate  `json:"throughput_bps"`  // estimate of what it can carry away from here
+	ThroughputBps unit.Rate  `json:"throughput_bps"`  // estimated sending rate from this end
 	BacklogBytes  unit.Bytes `json:"backlog_bytes"`   // sent and not yet at the far end
-	Radio         string     `json:"radio,omitempty"` // of its link to the server; "" for a cable, or where it is not known
+	Radio         string     `json:"radio,omitempty"` // of its link to the server; "" for a cable, or if unknown
 	Metered       bool       `json:"metered,omitempty"`
 	Tier          string     `json:"tier,omitempty"` // "secondary" or "backup"; "" is primary
-	// Transport carries the hop that begins at this end, a helped path's at its helper
-	// the one to the server: "tcp", "udp" or "rfcomm". Fallback is why it is TCP
-	// although UDP is asked for.
+	// Transport is the transport of the hop at this end or, at the helper of a helped subflow, of
+	// the hop to the server: "tcp", "udp" or "rfcomm". Fallback is why it is TCP although UDP is
+	// configured.
 	Transport string `json:"transport,omitempty"`
 	Fallback  string `json:"fallback,omitempty"`
-	// Of a helped path: where its pipe ends now, how many times it went on over
-	// another one, after a break and before (a direct path over UDP: from another
-	// address), and how many pipes wait.
+	// Of a helped subflow: the address of its pipe, how often it resumed on another pipe after a
+	// break and moved before one, and the number of waiting pipes. A direct subflow over UDP counts
+	// moves to another address in Migrated.
 	Pipe     string `json:"pipe,omitempty"`
 	Resumed  int    `json:"resumed,omitempty"`
 	Migrated int    `json:"migrated,omitempty"`
 	Waiting  int    `json:"pipes_waiting,omitempty"`
-	// LastData is when the last stream byte came that had not come before.
+	// LastData is when the last new stream byte arrived.
 	LastData  time.Time `json:"last_data,omitzero"`
 	LastError string    `json:"last_error,omitempty"`
 	Trouble   *Trouble  `json:"trouble,omitempty"` // LastError in parts
 	Hop       *Hop      `json:"hop,omitempty"`     // while there is a connection
 }
 
-// Hop is the hop of a subflow that begins at this end, as its TCP sees it: the
-// whole way of a direct one, the pipe or HS-path of a helped one. Its rate is an
-// estimate of what it carries away from here.
+// Hop is the hop of a subflow that begins at this end, as its TCP sees it: all of a direct subflow,
+// the pipe or HS-path of a helped one. Rates are estimated sending rates.
 type Hop struct {
 	RTTms         float64    `json:"rtt_ms"`
 	MinRTTms      float64    `json:"min_rtt_ms"`
-	MTU           unit.Bytes `json:"mtu_bytes"`     // the longest packet that the way is known to take
+	MTU           unit.Bytes `json:"mtu_bytes"`     // largest packet known to pass
 	Packets       uint64     `json:"packets"`       // with data, sent from here
-	Retransmitted uint64     `json:"retransmitted"` // of these, for another time
+	Retransmitted uint64     `json:"retransmitted"` // packets sent again
 	RateBps       unit.Rate  `json:"rate_bps"`
-	// Of a helped path: what the helper says of the hop behind it. FarRateBps is 0
-	// until that has once been the limit; FarWaitMs is how long it will take for
-	// what waits at the helper.
+	// Of a helped subflow: the helper's report about the next hop. FarRateBps is 0 until that hop
+	// was the bottleneck; FarWaitMs is the time to send what waits at the helper.
 	FarRateBps unit.Rate `json:"far_rate_bps,omitempty"`
 	FarWaitMs  float64   `json:"far_wait_ms,omitempty"`
-	// RejectedReports counts, at the server, what came in the helper's name and has no
-	// effect, since somebody on the HS-path changed or repeated it.
+	// RejectedReports counts, at the server, reports in the helper's name that had no effect, since
+	// they were altered or repeated on the HS-path.
 	RejectedReports uint64 `json:"rejected_reports,omitempty"`
-	// PBE is what the other end tells of its mobile cells; left out if it never did.
+	// PBE is the other end's feedback about its mobile cells; omitted if there was none.
 	PBE *PBE `json:"pbe,omitempty"`
 }
 
 // PBE is the state of PBE-CC (docs/explanation/pbe.md) at a sender.
 type PBE struct {
 	State           string    `json:"state"`            // approach, wireless, drain or internet
-	CapacityBps     unit.Rate `json:"capacity_bps"`     // that the receiver has told last, for this subflow
-	FairBps         unit.Rate `json:"fair_bps"`         // its fair share of the cells, told last
-	FollowsFeedback bool      `json:"follows_feedback"` // it is followed; else this end sends as BBR does
-	Doubted         bool      `json:"doubted"`          // more was told than gets through
+	CapacityBps     unit.Rate `json:"capacity_bps"`     // last reported by the receiver, for this subflow
+	FairBps         unit.Rate `json:"fair_bps"`         // its fair share of the cells, last reported
+	FollowsFeedback bool      `json:"follows_feedback"` // the sender uses the feedback; otherwise it sends as BBR does
+	Doubted         bool      `json:"doubted"`          // the reported capacity exceeds what arrives
 }
 
-// Cells is what is heard of the mobile cells of an own interface.
+// Cells is the reception of the mobile cells of a local interface.
 type Cells struct {
 	Interface   string    `json:"interface"`
 	Source      string    `json:"source"`           // of control messages
-	Receiving   bool      `json:"receiving"`        // now; only then senders are told
-	Reason      string    `json:"reason,omitempty"` // they are not heard
-	RNTI        uint16    `json:"rnti"`             // that the cells call this device, 0 if it is not known
-	CapacityBps unit.Rate `json:"capacity_bps"`     // what this device can have now (C_t), over all cells; 0 until blocks of data were heard
-	FairBps     unit.Rate `json:"fair_bps"`         // its fair share of them
-	Subflows    int       `json:"subflows"`         // that are in use, and split this
+	Receiving   bool      `json:"receiving"`        // control messages are received now; only then senders get feedback
+	Reason      string    `json:"reason,omitempty"` // why they are not received
+	RNTI        uint16    `json:"rnti"`             // this device's identity in the cells, 0 if unknown
+	CapacityBps unit.Rate `json:"capacity_bps"`     // available to this device now (C_t), over all cells; 0 until data blocks were received
+	FairBps     unit.Rate `json:"fair_bps"`         // its fair share of the cells
+	Subflows    int       `json:"subflows"`         // in use, which share this
 	Cells       []Cell    `json:"cells,omitempty"`
 }
 
-// Cell is one of them, as it is averaged over a round trip.
+// Cell is one mobile cell, averaged over a round trip.
 type Cell struct {
 	Number  int     `json:"number"`
-	PRB     int     `json:"prb"`      // resource blocks in all: its width
-	Active  bool    `json:"active"`   // it is heard, and given to this device
-	Users   int     `json:"users"`    // who share it, this device among them
-	OwnPRB  float64 `json:"own_prb"`  // given to this device
-	IdlePRB float64 `json:"idle_prb"` // given to nobody
+	PRB     int     `json:"prb"`      // all resource blocks: its width
+	Active  bool    `json:"active"`   // it is received, and serves this device
+	Users   int     `json:"users"`    // that share it, including this device
+	OwnPRB  float64 `json:"own_prb"`  // granted to this device
+	IdlePRB float64 `json:"idle_prb"` // not granted
 }
 
 // HelperStatus is what a helper does for one primary.
 type HelperStatus struct {
 	Primary       string     `json:"primary"` // name of the device, "" while there is none
-	Server        string     `json:"server"`  // address that the HS-path goes to
+	Server        string     `json:"server"`  // address of the HS-path's far end
 	Subflows      int        `json:"subflows"`
-	OverUDP       int        `json:"subflows_over_udp,omitempty"` // of these, to the server
-	Fallback      string     `json:"fallback,omitempty"`          // why others are not, although it is asked for
+	OverUDP       int        `json:"subflows_over_udp,omitempty"` // of these, over UDP to the server
+	Fallback      string     `json:"fallback,omitempty"`          // why others use TCP although UDP is configured
 	BufferBytes   unit.Bytes `json:"buffer_bytes"`                // held between HS-path and pipe
 	BufferLimit   unit.Bytes `json:"buffer_limit_bytes"`
 	RelayedBytes  unit.Bytes `json:"relayed_bytes"`    // both directions
@@ -249,49 +245,49 @@ type HelperStatus struct {
 	DownRateBps   unit.Rate  `json:"down_rate_bps"`    // relayed to the primary over the last second
 	UpRateBps     unit.Rate  `json:"up_rate_bps"`      // relayed to the server over the last second
 	LastError     string     `json:"last_error,omitempty"`
-	// LinkShares are the interfaces that are lent now, each direction by itself.
+	// LinkShares are the shares of its links that others may use now, for each direction.
 	LinkShares []LinkShare `json:"link_shares,omitempty"`
 }
 
-// OnloadStatus is what a helper may carry for primaries that onload, and what it does.
+// OnloadStatus is what a helper may carry for primaries that onload, and what it carries.
 type OnloadStatus struct {
 	Listen    string `json:"listen"`
-	Allowance string `json:"allowance"` // as its owner wrote it
-	// Open tells that connections are taken now; Why says why, or why not.
+	Allowance string `json:"allowance"` // as its owner configured it
+	// Open is set while connections are accepted; Why tells why, or why not.
 	Open bool   `json:"open"`
 	Why  string `json:"why"`
-	// Of today, at this device's line, as a provider counts it. Without Bounded only what
-	// was carried is told.
+	// Of today, at this device's link, as a provider counts. Only CarriedBytes is set if Bounded is
+	// false.
 	Bounded      bool       `json:"bounded"`
-	DayBytes     unit.Bytes `json:"day_bytes"` // may be carried in all
+	DayBytes     unit.Bytes `json:"day_bytes"` // the day's allowance
 	LeftBytes    unit.Bytes `json:"left_bytes"`
 	CarriedBytes unit.Bytes `json:"carried_bytes"`
-	// Tunnels are the connections that are carried now, oldest first; never null.
+	// Tunnels are the current connections, oldest first; never null.
 	Tunnels []Tunnel `json:"tunnels"`
 	// Page is the helper's page for photos, if it has one.
 	Page *OnloadPage `json:"page,omitempty"`
 }
 
-// OnloadPage is a helper's own page, by which photos of a browser go up.
+// OnloadPage is a helper's page that uploads photos of a browser.
 type OnloadPage struct {
 	Listen string   `json:"listen"`
-	URLs   []string `json:"urls"` // where browsers of the local network find it; never null
-	Code   string   `json:"code"` // lets them in
-	// Files that are not confirmed yet, that the endpoint has confirmed, and that failed,
-	// of the list that the page shows.
+	URLs   []string `json:"urls"` // for browsers of the local network; never null
+	Code   string   `json:"code"` // admits a browser
+	// Files of the list on the page that are not confirmed yet, that the endpoint has confirmed,
+	// and that failed.
 	Waiting    int        `json:"waiting"`
 	Sent       int        `json:"sent"`
 	Failed     int        `json:"failed"`
 	SpoolBytes unit.Bytes `json:"spool_bytes"` // on the helper's disk
 }
 
-// Tunnels are those of one device.
+// Tunnels sums up the tunnels of one device.
 type Tunnels struct {
 	Count int
-	Bytes unit.Bytes // both ways
+	Bytes unit.Bytes // both directions
 }
 
-// ByDevice sums tunnels up.
+// ByDevice returns the sum of the tunnels of each device.
 func (o OnloadStatus) ByDevice() map[string]Tunnels {
 	all := map[string]Tunnels{}
 	for _, t := range o.Tunnels {
@@ -301,7 +297,7 @@ func (o OnloadStatus) ByDevice() map[string]Tunnels {
 	return all
 }
 
-// Tunnel is a connection that a helper has made for a primary. Up is from the primary.
+// Tunnel is a connection that a helper carries for a primary. Up is from the primary.
 type Tunnel struct {
 	Device    string     `json:"device"`
 	Server    string     `json:"server"`
@@ -310,53 +306,50 @@ type Tunnel struct {
 	DownBytes unit.Bytes `json:"down_bytes"`
 }
 
-// LinkShare is what those who borrow a link may use of it, in one direction, after
-// its owner's own traffic.
+// LinkShare is the part of a link that other devices may use, in one direction, after its owner's
+// own traffic.
 type LinkShare struct {
 	Interface   string    `json:"interface"`
 	Direction   string    `json:"direction"` // "down" or "up"
 	Limited     bool      `json:"limited"`
-	LimitBps    unit.Rate `json:"limit_bps"` // for all together, while limited
+	LimitBps    unit.Rate `json:"limit_bps"` // for all devices together, while limited
 	Reason      string    `json:"reason"`
-	OwnerBps    unit.Rate `json:"owner_bps"`    // of the owner
-	SharedBps   unit.Rate `json:"shared_bps"`   // of those who borrow
-	CapacityBps unit.Rate `json:"capacity_bps"` // the most that it carried lately
+	OwnerBps    unit.Rate `json:"owner_bps"`    // the owner's traffic
+	SharedBps   unit.Rate `json:"shared_bps"`   // the traffic of other devices
+	CapacityBps unit.Rate `json:"capacity_bps"` // the most that the link carried lately
 }
 
-// Chunk is the body of POST /v2/chunk, by which an app tells what it waits for
-// on one of its connections at present: what comes after it is scheduled so
-// that this is complete as early as possible (the end of a chunk in the MPBond
-// paper, section 4.3). The answer is 204. It concerns the primary only.
+// Chunk is the body of POST /v2/chunk, by which an app announces the bytes that it waits for on a
+// connection. The scheduler completes them as early as possible, before later bytes (the end of a
+// chunk in the MPBond paper, section 4.3). The answer is 204. Only a primary accepts it.
 type Chunk struct {
-	// App is the app's own end of its connection to the proxy, or of the
-	// connection that `mpbond run` redirects, "host:port".
+	// App is the local address of the app's connection to the proxy, or of the connection that
+	// `mpbond run` redirects, "host:port".
 	App string `json:"app"`
-	// Bytes more than the app has received, or with Up sent, so far.
+	// Bytes is the number of further bytes that the app waits to receive or, with Up, to send.
 	Bytes unit.Bytes `json:"bytes"`
 	Up    bool       `json:"up,omitempty"`
 }
 
-// Decision is one choice of the scheduler.
+// Decision is one decision of the scheduler.
 type Decision struct {
 	T              time.Time  `json:"t"`
 	Subflow        uint32     `json:"subflow,omitempty"` // 0: it waited
 	PADms          float64    `json:"pad_ms,omitempty"`
 	RemainingBytes unit.Bytes `json:"remaining_bytes,omitempty"` // to schedule at that time
-	DiffBytes      unit.Bytes `json:"diff_bytes,omitempty"`      // what quicker busy paths could take meanwhile
+	DiffBytes      unit.Bytes `json:"diff_bytes,omitempty"`      // what faster busy subflows could take meanwhile
 	Reason         string     `json:"reason"`
 }
 
-// Problem is the body of an answer that is an error (RFC 9457), of media type
-// application/problem+json.
+// Problem is the body of an error answer (RFC 9457), of media type application/problem+json.
 type Problem struct {
-	Type   string `json:"type"` // always "about:blank": Kind tells more
+	Type   string `json:"type"` // always "about:blank": see Kind
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
-	Kind   string `json:"kind"` // one of package fault
+	Kind   string `json:"kind"` // a kind of package fault
 	Hint   string `json:"hint,omitempty"`
-	// Of a text that cannot be used: where, from 1, and the name that was probably
-	// meant.
+	// Of an unusable text: the position, from 1, and the name that was probably meant.
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"` // in bytes
 	Nearest string `json:"nearest,omitempty"`

@@ -1,7 +1,8 @@
-// Package api is what a running mpbond tells and takes over its local HTTP
-// interface. It stands beside the data path, which knows nothing of it: a role
-// hands over functions that describe it, and `mpbond status`, `mpbond events`,
-// the console and scripts ask.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package api is the contract of the local HTTP API of a running mpbond. It stands beside the data
+// path, which does not use it: a role passes functions that describe and change it, and `mpbond
+// status`, `mpbond events`, the console and scripts are clients.
 //
 //	api.go     one mpbond at one moment: types, names and units of the JSON
 //	lists.go   devices, pipes, subflows and streams one by one, and events
@@ -15,9 +16,9 @@
 //	client/    the same from the other side
 //	console/   the web console: a page over all of this
 //
-// The JSON is a contract: within /v2 fields are added, never renamed, removed
-// or given another unit. Sizes are in bytes, rates in bits per second, delays
-// in milliseconds, and each name ends in its unit.
+// The JSON is a contract: within /v2 fields are added, never renamed, removed or given another
+// unit. Sizes are in bytes, rates in bits per second, delays in milliseconds, and each name ends in
+// its unit.
 //
 // It imports base.
 package api

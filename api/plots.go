@@ -1,19 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package api
 
 import "time"
 
-// Plots that there are, by name, in the order of a page.
+// Names of plots, in the order of the page.
 const (
 	PlotDevices      = "devices"      // rate by device that carries
 	PlotSubflows     = "subflows"     // rate by subflow
-	PlotApps         = "apps"         // rate by app; by destination where nobody knows the app
-	PlotDestinations = "destinations" // rate by what apps are connected with
+	PlotApps         = "apps"         // rate by app; by destination if the app is unknown
+	PlotDestinations = "destinations" // rate by destination of apps
 	PlotPAD          = "pad"          // predicted delivery time by subflow
 )
 
-// Plot is values over time: what a picture of it shows. Devices, subflows,
-// apps and destinations have rates, those of bytes that were counted between one look and the
-// next.
+// Plot is a series of values over time. Rates are those of the bytes counted between two samples.
 type Plot struct {
 	Name  string `json:"name"`  // devices, subflows, apps, destinations or pad
 	Title string `json:"title"` // for people
@@ -26,6 +26,6 @@ type Plot struct {
 // Series is one line of a plot.
 type Series struct {
 	Name string `json:"name"`
-	// Values are as many as the plot has times; null while it was not there.
+	// Values has one value for each time of the plot; null while there was none.
 	Values []*float64 `json:"values"`
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package api
 
 import (
@@ -15,14 +17,14 @@ import (
 	"mpbond/base/userfile"
 )
 
-// maxSocketPath is what the kernel takes (unix(7): 108 bytes with the final 0).
+// maxSocketPath is the kernel's limit (unix(7): 108 bytes with the final 0).
 const maxSocketPath = 107
 
 const directoryHint = "set MPBOND_HOME, or give --socket, to use another place"
 
-// RuntimeDir is the directory for sockets: $MPBOND_HOME/run if that variable
-// is set; else /run/mpbond for root, and $XDG_RUNTIME_DIR/mpbond or a directory
-// by user number among the temporary ones for other users.
+// RuntimeDir returns the directory for sockets: $MPBOND_HOME/run if that variable is set; else
+// /run/mpbond for root, and $XDG_RUNTIME_DIR/mpbond or a temporary directory by user number for
+// other users.
 func RuntimeDir() string {
 	if home := os.Getenv("MPBOND_HOME"); home != "" {
 		return filepath.Join(home, "run")
@@ -36,24 +38,27 @@ func RuntimeDir() string {
 	return filepath.Join(os.TempDir(), "mpbond-"+strconv.Itoa(os.Geteuid()))
 }
 
-// SocketPath is the default socket of a role.
+// SocketPath returns the default socket of a role.
 func SocketPath(role string) string { return filepath.Join(RuntimeDir(), role+".sock") }
 
-// Listen opens the socket at path for one process. A socket that a dead
-// process left is replaced; a live one is a fault of kind AlreadyRunning.
-// Closing the listener removes the socket.
+// Listen opens the socket at path for one process. It replaces a socket that a dead process left; a
+// live one is a fault of kind AlreadyRunning. Closing the listener removes the socket.
 //
-// A directory that is missing is made, for its owner only. One that belongs to
-// another user, or that others can write to, is refused.
+// It creates a missing directory, for its owner only. It rejects a directory that belongs to
+// another user, or that others can write to.
 func Listen(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fault.New(fault.Limit, fmt.Errorf("socket path %s is longer than %d bytes", path, maxSocketPath), directoryHint)
+		return nil, fault.New(
+			fault.Limit,
+			fmt.Errorf("socket path %s is longer than %d bytes", path, maxSocketPath),
+			directoryHint,
+		)
 	}
 	if err := ensureOwnDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	// Who holds the lock owns the socket, so that two processes that start at
-	// once cannot both take an old socket for dead. The file stays.
+	// Who holds the lock owns the socket, so that two processes that start at once cannot both
+	// replace an old socket. The lock file stays.
 	lock, err := userfile.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|userfile.NoFollow, 0o600)
 	if err != nil {
 		return nil, fault.New(fault.Permission, err, directoryHint)
@@ -78,7 +83,11 @@ func listenLocked(path string, lock *os.File) (l *net.UnixListener, err error) {
 	st, err := userfile.Lstat(path)
 	switch {
 	case err == nil && st.Mode()&os.ModeSocket == 0:
-		return nil, fault.New(fault.Exists, fmt.Errorf("%s is there and is no socket", path), "move it away, or "+directoryHint)
+		return nil, fault.New(
+			fault.Exists,
+			fmt.Errorf("%s is there and is no socket", path),
+			"move it away, or "+directoryHint,
+		)
 	case err == nil:
 		if err := userfile.Remove(path); err != nil {
 			return nil, err
@@ -86,8 +95,8 @@ func listenLocked(path string, lock *os.File) (l *net.UnixListener, err error) {
 	case !errors.Is(err, os.ErrNotExist):
 		return nil, err
 	}
-	// On Linux the socket file takes the rights of the descriptor, so that it
-	// is never open to others, not even for a moment. Elsewhere Chmod follows.
+	// On Linux the socket file gets the mode of the descriptor, so that it is never open to others,
+	// not even for a moment. Elsewhere Chmod follows.
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = userfile.CloseToOthers(fd) })
 	}}
@@ -95,7 +104,7 @@ func listenLocked(path string, lock *os.File) (l *net.UnixListener, err error) {
 		made, err := config.Listen(context.Background(), "unix", filepath.Join(dir, filepath.Base(path)))
 		if err == nil {
 			l = made.(*net.UnixListener)
-			l.SetUnlinkOnClose(false) // by that name nobody else finds it
+			l.SetUnlinkOnClose(false) // nobody else finds it by that name
 		}
 		return withPath(err, path)
 	})
@@ -136,7 +145,7 @@ func Dial(ctx context.Context, path string) (c net.Conn, err error) {
 	return c, err
 }
 
-// withPath has a network error show the path that the caller knows.
+// withPath makes a network error show the path that the caller knows.
 func withPath(err error, path string) error {
 	if e := (*net.OpError)(nil); errors.As(err, &e) && e.Addr != nil {
 		e.Addr = &net.UnixAddr{Net: "unix", Name: path}
@@ -144,7 +153,7 @@ func withPath(err error, path string) error {
 	return err
 }
 
-// listener lets go of the lock when it closes.
+// listener releases the lock when it closes.
 type listener struct {
 	*net.UnixListener
 	path string
@@ -152,7 +161,7 @@ type listener struct {
 	once sync.Once
 }
 
-// Addr is where it can be dialled.
+// Addr returns the address to dial.
 func (l *listener) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: l.path} }
 
 func (l *listener) Close() (err error) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package api
 
 import (
@@ -52,7 +54,8 @@ func TestListenForAUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{run, path, path + ".lock"} {
-		if st, err := os.Lstat(name); err != nil || st.Sys().(*syscall.Stat_t).Uid != 12345 || st.Mode().Perm()&0o077 != 0 {
+		if st, err := os.Lstat(name); err != nil || st.Sys().(*syscall.Stat_t).Uid != 12345 ||
+			st.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s: %v, %v", name, st, err)
 		}
 	}

@@ -183,7 +183,7 @@ func TestDoctor(t *testing.T) {
 	n.Must("primary", "sh", "-c", "nft add table ip p && nft add chain ip p in '{ type filter hook input priority 0; }' && nft add rule ip p in tcp dport 7602 drop")
 	n.helper = n.Start("helper1", n.Mpbond, "helper", "--name", "phone")
 	rig.Eventually(t, func() error {
-		if log := n.helper.Log.String(); !strings.Contains(log, "reported to a server that a primary does not answer") {
+		if log := n.helper.Log.String(); !strings.Contains(log, "reported an unreachable primary to a server") {
 			return fmt.Errorf("the helper has reported nothing: %s", log)
 		}
 		return nil

@@ -1,7 +1,8 @@
-// Package client asks a running mpbond over its local API: what it does, what
-// has changed, and to change something. It stands between package api/serve at
-// the other end of the socket and a program: `mpbond status` and its like, the
-// lab, or one of yours.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package client asks a running mpbond over its local API: for its state, for events, and for
+// changes. It is for programs such as `mpbond status`, the lab, or yours; package api/serve is the
+// other end.
 //
 //	c := client.New(api.SocketPath("primary"))
 //	defer c.Close()
@@ -33,7 +34,7 @@ const (
 	maxAnswer      = 16 << 20
 )
 
-// Client asks one mpbond. It is safe for concurrent use.
+// Client is a client of one mpbond. Safe for concurrent use.
 type Client struct {
 	path  string // of the socket, or the address
 	host  string
@@ -41,7 +42,7 @@ type Client struct {
 	http  *http.Client
 }
 
-// New makes a Client of the socket at path. It connects when asked.
+// New returns a client of the socket at path. It connects at the first request.
 func New(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return api.Dial(ctx, path)
@@ -49,22 +50,28 @@ func New(path string) *Client {
 	return newClient(Client{path: path, host: "mpbond"}, dial)
 }
 
-// NewTCP makes a Client of an mpbond that answers the API at addr, "host:port",
-// to those who know the token.
+// NewTCP returns a client of the API over TCP at addr, "host:port", with its token.
 func NewTCP(addr, token string) *Client {
 	return newClient(Client{path: addr, host: addr, token: token}, (&net.Dialer{Timeout: requestTimeout}).DialContext)
 }
 
 func newClient(c Client, dial func(context.Context, string, string) (net.Conn, error)) *Client {
-	c.http = &http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: requestTimeout}}
+	c.http = &http.Client{
+		Transport: &http.Transport{
+			DialContext:           dial,
+			DisableCompression:    true,
+			IdleConnTimeout:       time.Minute,
+			ResponseHeaderTimeout: requestTimeout,
+		},
+	}
 	return &c
 }
 
-// Close drops idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Status asks for the status; with why, also for the last decisions. If nobody
-// answers, the fault is of kind NotRunning.
+// Status returns the status; if why is set, with the last decisions. If mpbond is not running, the
+// fault is of kind NotRunning.
 func (c *Client) Status(ctx context.Context, why bool) (s api.Status, err error) {
 	path := "/v2/status"
 	if why {
@@ -74,13 +81,13 @@ func (c *Client) Status(ctx context.Context, why bool) (s api.Status, err error)
 	return s, err
 }
 
-// Devices lists this device and those that it trusts.
+// Devices lists this device and the trusted ones.
 func (c *Client) Devices(ctx context.Context) (list []api.Device, err error) {
 	err = c.getJSON(ctx, "/v2/devices", &list)
 	return list, err
 }
 
-// Pipes lists the pipes that carry a subflow, or wait.
+// Pipes lists the pipes in use and those that wait.
 func (c *Client) Pipes(ctx context.Context) (list []api.Pipe, err error) {
 	err = c.getJSON(ctx, "/v2/pipes", &list)
 	return list, err
@@ -98,120 +105,140 @@ func (c *Client) Streams(ctx context.Context) (list []api.BondStream, err error)
 	return list, err
 }
 
-// Flows lists the open datagram flows of all bonds, of each the one used last first.
+// Flows lists the open datagram flows of all bonds, the most recently used first for each bond.
 func (c *Client) Flows(ctx context.Context) (list []api.BondFlow, err error) {
 	err = c.getJSON(ctx, "/v2/flows", &list)
 	return list, err
 }
 
-// Usage tells what the device's links carried.
+// Usage returns what the device's links carried.
 func (c *Client) Usage(ctx context.Context) (u api.Usage, err error) {
 	err = c.getJSON(ctx, "/v2/usage", &u)
 	return u, err
 }
 
-// CloseSubflow ends a subflow: what it carried goes over others, and a new one
-// is made.
+// CloseSubflow ends a subflow. Other subflows take over its bytes, and a new one is opened.
 func (c *Client) CloseSubflow(ctx context.Context, bond string, path uint32) error {
 	if bond == "" {
 		bond = "-"
 	}
-	return c.requestChange(ctx, http.MethodDelete, "/v2/subflows/"+url.PathEscape(bond)+"/"+strconv.FormatUint(uint64(path), 10), nil)
+	return c.requestChange(
+		ctx,
+		http.MethodDelete,
+		"/v2/subflows/"+url.PathEscape(bond)+"/"+strconv.FormatUint(uint64(path), 10),
+		nil,
+	)
 }
 
-// MoveSubflow has a helped subflow go on over the pipe to an address, at a
-// primary.
+// MoveSubflow moves a helped subflow to the pipe at an address. Only a primary does that.
 func (c *Client) MoveSubflow(ctx context.Context, bond string, path uint32, pipe string) error {
-	return c.requestChange(ctx, http.MethodPatch, "/v2/subflows/"+url.PathEscape(bond)+"/"+strconv.FormatUint(uint64(path), 10), api.SubflowMove{Pipe: pipe})
+	return c.requestChange(
+		ctx,
+		http.MethodPatch,
+		"/v2/subflows/"+url.PathEscape(bond)+"/"+strconv.FormatUint(uint64(path), 10),
+		api.SubflowMove{Pipe: pipe},
+	)
 }
 
 // ResetStream resets a stream: the app's connection ends.
 func (c *Client) ResetStream(ctx context.Context, bond string, stream uint64) error {
-	return c.requestChange(ctx, http.MethodDelete, "/v2/streams/"+url.PathEscape(bond)+"/"+strconv.FormatUint(stream, 10), nil)
+	return c.requestChange(
+		ctx,
+		http.MethodDelete,
+		"/v2/streams/"+url.PathEscape(bond)+"/"+strconv.FormatUint(stream, 10),
+		nil,
+	)
 }
 
-// ChangeStream has both ends treat a stream otherwise, at a primary.
+// ChangeStream changes mode, priority or weight of a stream at both ends. Only a primary does that.
 func (c *Client) ChangeStream(ctx context.Context, bond string, stream uint64, to api.StreamChange) error {
-	return c.requestChange(ctx, http.MethodPatch, "/v2/streams/"+url.PathEscape(bond)+"/"+strconv.FormatUint(stream, 10), to)
+	return c.requestChange(
+		ctx,
+		http.MethodPatch,
+		"/v2/streams/"+url.PathEscape(bond)+"/"+strconv.FormatUint(stream, 10),
+		to,
+	)
 }
 
-// MarkChunk tells what an app waits for on one of its connections.
+// MarkChunk announces the bytes that an app waits for on a connection.
 func (c *Client) MarkChunk(ctx context.Context, chunk api.Chunk) error {
 	return c.requestChange(ctx, http.MethodPost, "/v2/chunk", chunk)
 }
 
-// RenameDevice gives a device that is trusted another name.
+// RenameDevice renames a trusted device.
 func (c *Client) RenameDevice(ctx context.Context, name, to string) error {
 	return c.requestChange(ctx, http.MethodPatch, "/v2/devices/"+url.PathEscape(name), api.DeviceChange{Name: &to})
 }
 
-// PauseDevice has a device that is trusted not used, or used again.
+// PauseDevice pauses a trusted device, or resumes it.
 func (c *Client) PauseDevice(ctx context.Context, name string, paused bool) error {
-	return c.requestChange(ctx, http.MethodPatch, "/v2/devices/"+url.PathEscape(name), api.DeviceChange{Paused: &paused})
+	return c.requestChange(
+		ctx,
+		http.MethodPatch,
+		"/v2/devices/"+url.PathEscape(name),
+		api.DeviceChange{Paused: &paused},
+	)
 }
 
-// RevokeDevice has a device trusted no longer: what is open with it ends.
+// RevokeDevice revokes a device: it is no longer trusted, and its connections end.
 func (c *Client) RevokeDevice(ctx context.Context, name string) error {
 	return c.requestChange(ctx, http.MethodDelete, "/v2/devices/"+url.PathEscape(name), nil)
 }
 
-// Pair begins to pair a primary with devices that show codes. Pairing tells what
-// becomes of it.
+// Pair starts pairing a primary with devices by their codes. Pairing returns the result.
 func (c *Client) Pair(ctx context.Context, r api.PairRequest) (p api.Pairing, err error) {
 	err = c.requestJSON(ctx, http.MethodPost, "/v2/pair", r, &p)
 	return p, err
 }
 
-// Pairing is what has become of the last Pair.
+// Pairing returns the state of the last Pair.
 func (c *Client) Pairing(ctx context.Context) (p api.Pairing, err error) {
 	err = c.getJSON(ctx, "/v2/pair", &p)
 	return p, err
 }
 
-// SetFacts tells what is known of the device that is asked: it holds for ten
-// minutes.
+// SetFacts sets the facts of the device that is asked, for ten minutes.
 func (c *Client) SetFacts(ctx context.Context, f api.Facts) error {
 	return c.requestChange(ctx, http.MethodPut, "/v2/facts", f)
 }
 
-// Invite makes a new code for pairing.
+// Invite creates a new pairing code.
 func (c *Client) Invite(ctx context.Context) (i api.Invitation, err error) {
 	err = c.requestJSON(ctx, http.MethodPost, "/v2/invitation", nil, &i)
 	return i, err
 }
 
-// Invitation is the last code and what has become of it.
+// Invitation returns the last pairing code and its state.
 func (c *Client) Invitation(ctx context.Context) (i api.Invitation, err error) {
 	err = c.getJSON(ctx, "/v2/invitation", &i)
 	return i, err
 }
 
-// Policy is the policy of a primary or helper.
+// Policy returns the policy of a primary or helper.
 func (c *Client) Policy(ctx context.Context) (p api.Policy, err error) {
 	err = c.getJSON(ctx, "/v2/policy", &p)
 	return p, err
 }
 
-// SetPolicy replaces the policy. One that cannot be used is a fault of kind
-// Config, one that was made from an older text than there is of kind Exists.
+// SetPolicy replaces the policy. An unusable text is a fault of kind Config, one made from an older
+// version of kind Exists.
 func (c *Client) SetPolicy(ctx context.Context, t api.PolicyText) (p api.Policy, err error) {
 	err = c.requestJSON(ctx, http.MethodPut, "/v2/policy", t, &p)
 	return p, err
 }
 
-// CheckPolicy asks whether a policy can be used, and what would happen to a
-// connection.
+// CheckPolicy checks whether a policy is usable and what would happen to a connection.
 func (c *Client) CheckPolicy(ctx context.Context, what api.PolicyCheck) (a api.PolicyAnswer, err error) {
 	err = c.requestJSON(ctx, http.MethodPost, "/v2/policy/check", what, &a)
 	return a, err
 }
 
-// getJSON asks for something, within the usual time.
+// getJSON sends a GET request and decodes the answer.
 func (c *Client) getJSON(ctx context.Context, path string, into any) error {
 	return c.requestJSON(ctx, http.MethodGet, path, nil, into)
 }
 
-// requestJSON is get with another method, and a body unless that is nil.
+// requestJSON sends a request, with a body unless that is nil, and decodes the answer.
 func (c *Client) requestJSON(ctx context.Context, method, path string, body, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -221,12 +248,16 @@ func (c *Client) requestJSON(ctx context.Context, method, path string, body, int
 	}
 	defer answer.Body.Close()
 	if err := json.NewDecoder(io.LimitReader(answer.Body, maxAnswer)).Decode(into); err != nil {
-		return fault.New(fault.Protocol, fmt.Errorf("answer of %s: %w", c.path, err), "is the running mpbond of the same version?")
+		return fault.New(
+			fault.Protocol,
+			fmt.Errorf("answer of %s: %w", c.path, err),
+			"is the running mpbond of the same version?",
+		)
 	}
 	return nil
 }
 
-// requestChange asks for a change, within the usual time.
+// requestChange sends a request without an answer body.
 func (c *Client) requestChange(ctx context.Context, method, path string, body any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -237,7 +268,7 @@ func (c *Client) requestChange(ctx context.Context, method, path string, body an
 	return answer.Body.Close()
 }
 
-// doRequest makes a request; an answer that is an error becomes a fault.
+// doRequest sends a request. An error answer becomes a fault.
 func (c *Client) doRequest(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
@@ -272,15 +303,19 @@ func (c *Client) doRequest(ctx context.Context, method, path string, body any) (
 	return nil, fault.New(fault.Kind(p.Kind), errors.New(p.Detail), p.Hint)
 }
 
-// explainError makes a fault of an error of a request.
+// explainError turns an error of a request into a fault.
 func (c *Client) explainError(err error) error {
 	var op *net.OpError
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, os.ErrPermission):
-		return fault.New(fault.Permission, fmt.Errorf("socket %s: not allowed", c.path), "run this as the user who started mpbond")
-	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, os.ErrNotExist): // of the socket, or of its directory
+		return fault.New(
+			fault.Permission,
+			fmt.Errorf("socket %s: not allowed", c.path),
+			"run this as the user who started mpbond",
+		)
+	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, os.ErrNotExist): // of the socket or its directory
 		return fault.New(fault.NotRunning, fmt.Errorf("mpbond is not running: nobody answers at %s", c.path),
 			"start it, for example with `mpbond primary`, or tell where it is with --socket")
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package client
 
 import (
@@ -18,20 +20,18 @@ import (
 // maxEvent bounds a line of events.
 const maxEvent = 64 << 10
 
-// Now begins events with the next one that happens.
+// Now starts Events at the next event.
 const Now = ^uint64(0)
 
-// Update is one thing that Events tells: a change, or where its reader stands.
-// One of both is nil.
+// Update is one item of Events: an event, or the position of the reader. One of the fields is nil.
 type Update struct {
 	Change   *api.Event
-	Position *api.Position // the first thing told; later when events were missed, and every now and then
+	Position *api.Position // first; later after missed events, and now and then
 }
 
-// Events tells the changes that follow the event of number after, 0 for all that
-// are still kept, or Now, as they happen. It ends with an error when mpbond
-// ends, or when ctx does; otherwise only the loop's body ends it. Who reads too
-// slowly is told by a Position what was missed.
+// Events returns the events after the event with number after, as they happen: 0 for all that are
+// kept, or Now. The sequence ends with an error when mpbond or ctx ends. A reader that is too slow
+// gets a Position with the number of missed events.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -56,8 +56,8 @@ func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[Update, err
 	}
 }
 
-// readEvents hands on the events of a text/event-stream until take returns
-// false, which is no error. Events of kinds that it does not know are left out.
+// readEvents passes the events of a text/event-stream to take until that returns false. It skips
+// unknown kinds.
 func readEvents(r io.Reader, take func(Update) bool) error {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 4096), maxEvent)
@@ -88,10 +88,14 @@ func readEvents(r io.Reader, take func(Update) bool) error {
 	if err := in.Err(); err != nil {
 		return fault.New(fault.Protocol, fmt.Errorf("events: %w", err), "")
 	}
-	return fault.New(fault.NotRunning, fmt.Errorf("events: mpbond has ended"), "ask again, after the last seq, when it runs")
+	return fault.New(
+		fault.NotRunning,
+		fmt.Errorf("events: mpbond has ended"),
+		"ask again, after the last seq, when it runs",
+	)
 }
 
-// parseUpdate reads one event.
+// parseUpdate decodes one event.
 func parseUpdate(kind string, data []byte) (n Update, known bool, err error) {
 	switch kind {
 	case "change":

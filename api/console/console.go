@@ -1,11 +1,12 @@
-// Package console is the web console: a page over the local API, written by hand
-// as it is served, with no tool between. It stands before package api/serve,
-// which serves it beside the API at the TCP port; in the browser it asks the API
-// like any other client, with the token that `mpbond console` put behind the # of
-// its address, which browsers send to nobody.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package console is the web console, a page over the local API. Its files are served as written,
+// without a build step. Package api/serve serves it beside the API over TCP. In the browser it asks
+// the API like any other client, with the token that `mpbond console` put behind the # of its
+// address, which browsers do not send.
 //
-// The page itself holds no secret: whoever may open a connection to the port gets
-// it, and nothing else without the token.
+// The page contains no secret: anyone who can connect to the port gets it, but nothing else without
+// the token.
 package console
 
 import (
@@ -19,15 +20,20 @@ import (
 //go:embed page
 var embedded embed.FS
 
-// contentPolicy lets the page use its own files and this origin's API, and nothing
-// else: no script in the page, no other origin, in no frame.
+// contentPolicy lets the page use only its own files and this origin's API: no inline script, no
+// other origin, no frame.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// mediaTypes by the names' ends; what a system's own tables say differs.
-var mediaTypes = map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+// mediaTypes maps file extensions to media types, independent of the system's tables.
+var mediaTypes = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".svg":  "image/svg+xml",
+}
 
-// embeddedFile is the name of a path's file, "" if there is none.
+// embeddedFile returns the name of the file for a URL path, "" if there is none.
 func embeddedFile(urlPath string) string {
 	name := "page/" + strings.TrimPrefix(urlPath, "/")
 	if urlPath == "/" {
@@ -39,12 +45,12 @@ func embeddedFile(urlPath string) string {
 	return name
 }
 
-// IsConsoleFile tells whether a request is for the console and not for the API.
+// IsConsoleFile reports whether a request is for a file of the console, not for the API.
 func IsConsoleFile(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && embeddedFile(r.URL.Path) != ""
 }
 
-// Handler answers requests that Serves is true for.
+// Handler returns the handler of requests for which IsConsoleFile is true.
 func Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := embeddedFile(r.URL.Path)
@@ -65,6 +71,6 @@ func Handler() http.Handler {
 		} {
 			w.Header().Set(k, v)
 		}
-		_, _ = w.Write(body) // an error means that nobody listens any more
+		_, _ = w.Write(body) // the client has gone
 	})
 }

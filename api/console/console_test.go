@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package console
 
 import (
@@ -16,7 +18,9 @@ import (
 // the Content-Security-Policy.
 func TestPage(t *testing.T) {
 	refers := regexp.MustCompile(`(?:from|src=|href=)\s*"(\./)?([a-z]+\.(?:js|css|svg))"`)
-	inline := regexp.MustCompile(`<script>|<style|\sstyle=|\son[a-z]+="|javascript:|innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|https?://[^"]*\.js`)
+	inline := regexp.MustCompile(
+		`<script>|<style|\sstyle=|\son[a-z]+="|javascript:|innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|https?://[^"]*\.js`,
+	)
 	asked := map[string]bool{"page/index.html": true}
 	err := fs.WalkDir(embedded, "page", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -10,13 +12,21 @@ import (
 	"mpbond/api"
 )
 
-// requestSchemas are the schemas of bodies of requests: what is in none of their fields
-// is refused.
-var requestSchemas = []string{"Chunk", "Facts", "DeviceChange", "StreamChange", "PairRequest", "SubflowMove", "PolicyText", "PolicyCheck", "PolicyFlow"}
+// requestSchemas are the schemas of request bodies. They reject unknown fields.
+var requestSchemas = []string{
+	"Chunk",
+	"Facts",
+	"DeviceChange",
+	"StreamChange",
+	"PairRequest",
+	"SubflowMove",
+	"PolicyText",
+	"PolicyCheck",
+	"PolicyFlow",
+}
 
-// describeSchemas makes the comments of package api the descriptions of the schemas,
-// and lets answers have more fields than a schema names: within /v2 they may be
-// added.
+// describeSchemas makes the comments of package api the descriptions of the schemas. It allows
+// further fields in answers, since within /v2 fields may be added.
 func describeSchemas(schemas map[string]*huma.Schema) {
 	comments := map[string]string{} // of "Type" and "Type.json_name"
 	files, _ := api.Source.ReadDir(".")
@@ -36,7 +46,7 @@ func describeSchemas(schemas map[string]*huma.Schema) {
 		}
 	}
 	for outer, within := range map[string][]string{"BondSubflow": {"Subflow"}, "Stream": {"AppInfo"}, "Flow": {"AppInfo"}, "BondStream": {"Stream", "AppInfo"}, "BondFlow": {"Flow", "AppInfo"},
-		"PolicyRule": {"PolicyClass"}, "KnownFacts": {"Facts"}} { // fields of types within it
+		"PolicyRule": {"PolicyClass"}, "KnownFacts": {"Facts"}} { // fields of embedded types
 		s := schemas[outer]
 		if s == nil {
 			continue
@@ -56,8 +66,8 @@ var (
 	fieldLine = regexp.MustCompile("`json:\"(\\w+)[^`]*`(?: *// ?(.*))?$")
 )
 
-// readComments adds the comments of types, and of fields with names in JSON, that gofmt has
-// put in order: above them, and behind fields too.
+// readComments adds the comments of types and of fields with JSON names, above and behind them. The
+// source must be formatted by gofmt.
 func readComments(source string, comments map[string]string) {
 	typ, above := "", []string(nil)
 	for line := range strings.Lines(source) {

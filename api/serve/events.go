@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -16,22 +18,22 @@ import (
 )
 
 const (
-	// maxEventReaders of events at once.
+	// maxEventReaders is the greatest number of readers of events.
 	maxEventReaders = 32
-	// eventBatch is how many events are copied for a reader at a time.
+	// eventBatch is the number of events copied for a reader at a time.
 	eventBatch = 64
-	// positionInterval is how long nothing is said: then a Position shows whether anybody
+	// positionInterval is how long a stream is silent before a Position checks whether its reader
 	// is still there.
 	positionInterval = 30 * time.Second
 )
 
 type eventsInput struct {
 	After string `query:"after" maxLength:"20" pattern:"^[0-9]*$" doc:"begin after the event of this number; without it, with the next one"`
-	// LastEventID is what a browser sends when it comes back.
+	// LastEventID is sent by browsers when they reconnect.
 	LastEventID string `header:"Last-Event-ID" maxLength:"20" doc:"the same, as browsers tell it when they come back"`
 }
 
-// Resolve implements huma.Resolver: it refuses what from cannot read.
+// Resolve implements huma.Resolver: it rejects what startPosition cannot read.
 func (in *eventsInput) Resolve(huma.Context) []error {
 	if _, _, err := in.startPosition(); err != nil {
 		return []error{err}
@@ -39,7 +41,7 @@ func (in *eventsInput) Resolve(huma.Context) []error {
 	return nil
 }
 
-// startPosition is the number to begin after, and whether one was given.
+// startPosition returns the number of the event to begin after, and whether one was given.
 func (in *eventsInput) startPosition() (seq uint64, given bool, err error) {
 	text := in.After
 	if text == "" {
@@ -56,7 +58,11 @@ func (in *eventsInput) startPosition() (seq uint64, given bool, err error) {
 
 func (r Role) registerEvents(a huma.API) {
 	var readers atomic.Int32
-	op := newOperation(http.MethodGet, "/v2/events", "changes as they happen, as server-sent events: event `change`, and `position`, which tells where the reader stands and what it missed")
+	op := newOperation(
+		http.MethodGet,
+		"/v2/events",
+		"changes as they happen, as server-sent events: event `change`, and `position`, which tells where the reader stands and what it missed",
+	)
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		defer readers.Add(-1)
 		if readers.Add(1) > maxEventReaders {
@@ -65,17 +71,21 @@ func (r Role) registerEvents(a huma.API) {
 		}
 		next(streamContext{ctx})
 	}}
-	sse.Register(a, op, map[string]any{"change": api.Event{}, "position": api.Position{}}, func(ctx context.Context, in *eventsInput, send sse.Sender) {
-		_ = r.streamEvents(ctx, in, send) // an error means that nobody listens any more
-	})
+	sse.Register(
+		a,
+		op,
+		map[string]any{"change": api.Event{}, "position": api.Position{}},
+		func(ctx context.Context, in *eventsInput, send sse.Sender) {
+			_ = r.streamEvents(ctx, in, send) // an error means that the reader has gone
+		},
+	)
 }
 
-// streamContext is a context whose answer the library may write to when the reader
-// has gone: it would complain on standard error, and the end of the context
-// tells.
+// streamContext is a context whose answer the library may write to after the reader has gone. The
+// library would otherwise complain on standard error; the end of the context is enough.
 type streamContext struct{ anyContext }
 
-// anyContext is a huma.Context by another name, since that has a method Context.
+// anyContext renames huma.Context, which has a method Context.
 type anyContext huma.Context
 
 // BodyWriter implements huma.Context.
@@ -88,13 +98,13 @@ type lenientWriter struct{ http.ResponseWriter }
 // Flush implements http.Flusher.
 func (l lenientWriter) Flush() { _ = http.NewResponseController(l.ResponseWriter).Flush() }
 
-// SetWriteDeadline is what the library looks for.
+// SetWriteDeadline is called by the library.
 func (l lenientWriter) SetWriteDeadline(t time.Time) error {
 	_ = http.NewResponseController(l.ResponseWriter).SetWriteDeadline(t)
 	return nil
 }
 
-// streamEvents sends changes until ctx ends or sending fails.
+// streamEvents sends events until ctx ends or sending fails.
 func (r Role) streamEvents(ctx context.Context, in *eventsInput, send sse.Sender) error {
 	feed := r.Feed
 	if feed == nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -11,11 +13,11 @@ import (
 	"mpbond/base/text"
 )
 
-// exposition writes metrics in the text format of Prometheus, version 0.0.4. The zero value
-// is ready; it is for one goroutine.
+// exposition writes metrics in the text format of Prometheus, version 0.0.4. The zero value is
+// ready. Not safe for concurrent use.
 type exposition struct {
 	buf  bytes.Buffer
-	seen map[string]bool // samples, without their values
+	seen map[string]bool // samples without their values
 }
 
 var (
@@ -23,9 +25,9 @@ var (
 	labelEscapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 )
 
-// addMetric appends the samples of a metric, with its help text and type. Without samples it adds
-// nothing. Of samples with the same labels it keeps the first: two bonds of a device may have
-// the same ID, since that is the beginning of what the device drew.
+// addMetric appends a metric with its help text, type and samples. Without samples it adds nothing.
+// Of samples with equal labels it keeps the first: two bonds of a device may have the same ID,
+// since devices choose its beginning.
 func (e *exposition) addMetric(m metric, samples []sample) {
 	if len(samples) == 0 {
 		return
@@ -35,7 +37,7 @@ func (e *exposition) addMetric(m metric, samples []sample) {
 		kind = "counter"
 	}
 	e.buf.WriteString("# HELP " + m.name + " " + helpEscapes.Replace(m.help) + "\n# TYPE " + m.name + " " + kind + "\n")
-	order := make([]int, len(m.labels)) // by the names of labels
+	order := make([]int, len(m.labels)) // by label name
 	for i := range order {
 		order[i] = i
 	}
@@ -43,8 +45,8 @@ func (e *exposition) addMetric(m metric, samples []sample) {
 	for _, s := range samples {
 		var pairs []string
 		for _, i := range order {
-			// UTF-8, which no terminal obeys: some labels are what another device calls itself,
-			// and names of interfaces are any bytes.
+			// UTF-8 without control characters: some labels come from other devices, and interface
+			// names may be any bytes.
 			pairs = append(pairs, m.labels[i]+`="`+labelEscapes.Replace(text.Printable(s.labels[i]))+`"`)
 		}
 		key := m.name
@@ -62,11 +64,10 @@ func (e *exposition) addMetric(m metric, samples []sample) {
 	}
 }
 
-// maxScrapes is how many metrics are made at once.
+// maxScrapes is the greatest number of scrapes at once.
 const maxScrapes = 4
 
-// metricsHandler returns a handler that answers with what the role does now, in the Prometheus
-// text format.
+// metricsHandler returns the handler of GET /metrics.
 func metricsHandler(role Role) http.Handler {
 	turns := make(chan struct{}, maxScrapes)
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -79,11 +80,11 @@ func metricsHandler(role Role) http.Handler {
 		}
 		e := role.collectMetrics(time.Now())
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = w.Write(e.buf.Bytes()) // an error means that nobody listens any more
+		_, _ = w.Write(e.buf.Bytes()) // the client has gone
 	})
 }
 
-// collectMetrics has all metrics of a role, of the Go runtime and of the process.
+// collectMetrics returns all metrics of the role, the Go runtime and the process.
 func (r Role) collectMetrics(now time.Time) *exposition {
 	e := new(exposition)
 	status := r.currentStatus(false)

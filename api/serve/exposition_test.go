@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -11,8 +13,14 @@ import (
 func TestExposition(t *testing.T) {
 	var e exposition
 	e.addMetric(metric{name: "none", help: "x"}, nil)
-	e.addMetric(metric{name: "a_total", help: "back\\slash\nand line", counter: true, labels: []string{"z", "b"}},
-		[]sample{{1, []string{"1", "quo\"te"}}, {2, []string{"1", "quo\"te"}}, {0.5, []string{"2", "back\\slash\x1b[2J"}}})
+	e.addMetric(
+		metric{name: "a_total", help: "back\\slash\nand line", counter: true, labels: []string{"z", "b"}},
+		[]sample{
+			{1, []string{"1", "quo\"te"}},
+			{2, []string{"1", "quo\"te"}},
+			{0.5, []string{"2", "back\\slash\x1b[2J"}},
+		},
+	)
 	e.addMetric(metric{name: "g", help: "h"}, []sample{{1e21, nil}})
 	const want = `# HELP a_total back\\slash\nand line
 # TYPE a_total counter
@@ -33,7 +41,8 @@ func TestProcessMetrics(t *testing.T) {
 	for _, m := range processMetrics() {
 		got[m.name] = m.value
 	}
-	if got["go_goroutines"] < 2 || got["go_memstats_sys_bytes"] < got["go_memstats_heap_alloc_bytes"] || got["go_memstats_heap_alloc_bytes"] == 0 {
+	if got["go_goroutines"] < 2 || got["go_memstats_sys_bytes"] < got["go_memstats_heap_alloc_bytes"] ||
+		got["go_memstats_heap_alloc_bytes"] == 0 {
 		t.Errorf("%v", got)
 	}
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
@@ -41,7 +50,9 @@ func TestProcessMetrics(t *testing.T) {
 	}
 	began := time.Unix(int64(got["process_start_time_seconds"]), 0)
 	if since := time.Since(began); since < -2*time.Second || since > time.Hour || got["process_open_fds"] < 3 || got["process_max_fds"] < got["process_open_fds"] ||
-		got["process_resident_memory_bytes"] < 1<<20 || got["process_virtual_memory_bytes"] < got["process_resident_memory_bytes"] || got["process_threads"] < 1 {
+		got["process_resident_memory_bytes"] < 1<<20 ||
+		got["process_virtual_memory_bytes"] < got["process_resident_memory_bytes"] ||
+		got["process_threads"] < 1 {
 		t.Errorf("began %v: %v", began, got)
 	}
 }

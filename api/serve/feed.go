@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -7,22 +9,21 @@ import (
 	"mpbond/api"
 )
 
-// maxKeptEvents are kept for readers that are slow or come back: some 200 KB.
+// maxKeptEvents is the number of events kept for slow or returning readers: some 200 KB.
 const maxKeptEvents = 1024
 
-// Feed is the stream of changes. It keeps the last ones once, for all readers;
-// each reader has a position of its own and is told how many it missed, so that
-// a slow one costs nothing and holds nobody up. The zero Feed is ready. Safe for
-// concurrent use.
+// Feed is the stream of events. It keeps the last ones once for all readers. Each reader has its
+// own position and learns how many events it missed, so a slow reader costs nothing and blocks
+// nobody. The zero Feed is ready. Safe for concurrent use.
 type Feed struct {
 	mu        sync.Mutex
 	ring      [maxKeptEvents]api.Event // event n is at n % maxKeptEvents
-	last      uint64                   // number of the newest, 0 while there is none
+	last      uint64                   // number of the newest event, 0 for none
 	nextAdded chan struct{}            // closed by the next Add; nil while nobody waits
 	counts    map[string]uint64        // by kind
 }
 
-// Add tells of a change: it sets e's number. It never blocks.
+// Add adds an event and sets its number. It never blocks.
 func (f *Feed) Add(e api.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -39,15 +40,15 @@ func (f *Feed) Add(e api.Event) {
 	}
 }
 
-// last returns the number of the newest event.
+// newestSeq returns the number of the newest event.
 func (f *Feed) newestSeq() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last
 }
 
-// eventsAfter copies the events that follow number seq into list, and returns how many
-// between were not kept. If there are none, more is closed when one comes.
+// eventsAfter copies the events after number seq into list, and returns how many of these were not
+// kept. If there are none, more is closed by the next event.
 func (f *Feed) eventsAfter(seq uint64, list []api.Event) (events []api.Event, missed uint64, more <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,7 +69,7 @@ func (f *Feed) eventsAfter(seq uint64, list []api.Event) (events []api.Event, mi
 	return events, missed, more
 }
 
-// countByKind is how many events of each kind there were.
+// countByKind returns the number of events of each kind.
 func (f *Feed) countByKind() map[string]uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

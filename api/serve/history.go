@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -14,23 +16,22 @@ import (
 	"mpbond/base/unit"
 )
 
-// How much is kept: a minute second by second, and an hour of means.
+// Samples kept: a minute of seconds and an hour of means.
 const (
 	sampleInterval = time.Second
-	maxSeconds     = 61 // moments, so that a whole minute lies between the ends
+	maxSeconds     = 61 // so that a whole minute lies between the ends
 	maxMeans       = 361
-	samplesPerMean = 10 // looks
-	// maxLines are kept of each moment and plot, those with the most bytes: so a
+	samplesPerMean = 10 // samples
+	// maxLines bounds the lines of each moment and plot; those with the most bytes are kept. So a
 	// moment takes some KB, and all of them 3 MB at most.
 	maxLines = 32
 )
 
-// counter is what a subflow or stream has carried so far, and how quickly a byte
-// would arrive.
+// counter is what a subflow or stream has carried so far, and its predicted delivery time.
 type counter struct {
-	key, name string // key is of this one, name of what it is counted for
+	key, name string // key identifies it, name is the line that it belongs to
 	down, up  unit.Bytes
-	pad       float64 // ms; 0: not known
+	pad       float64 // ms; 0: unknown
 }
 
 // plotLine is one line of a plot at a moment.
@@ -40,24 +41,24 @@ type plotLine struct {
 	pad      float64 // ms
 }
 
-// moment is all lanes at a time, by plot.
+// moment is all lines at a time, by plot.
 type moment struct {
 	at    time.Time
 	lines map[string][]plotLine
 }
 
-// History keeps rates of the last minute and hour, for plots. It is filled by
-// Run, and safe for concurrent use.
+// History keeps the rates of the last minute and hour for plots. Run fills it. Safe for concurrent
+// use.
 type History struct {
 	mu      sync.Mutex
 	seconds []moment // oldest first
 	means   []moment
-	// before is what was counted at the last look, by plot and key.
+	// lastCounters are the counters of the last sample, by plot and key.
 	sampledAt    time.Time
 	lastCounters map[string]map[string]counter
 }
 
-// Run looks at a role each second until ctx ends.
+// Run samples a role each second until ctx ends.
 func (h *History) Run(ctx context.Context, r Role) {
 	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
@@ -71,12 +72,17 @@ func (h *History) Run(ctx context.Context, r Role) {
 	}
 }
 
-// readCounters are what a role has carried so far, by plot.
+// readCounters returns what a role has carried so far, by plot.
 func (r Role) readCounters() map[string][]counter {
 	s := r.currentStatus(false)
 	all := map[string][]counter{}
 	for _, f := range r.listSubflows() {
-		c := counter{key: f.Bond + "/" + strconv.FormatUint(uint64(f.ID), 10), down: f.RxBytes, up: f.TxBytes, pad: f.PADms}
+		c := counter{
+			key:  f.Bond + "/" + strconv.FormatUint(uint64(f.ID), 10),
+			down: f.RxBytes,
+			up:   f.TxBytes,
+			pad:  f.PADms,
+		}
 		if s.Role == "server" {
 			c.down, c.up = c.up, c.down // down is towards the primary
 		}
@@ -85,13 +91,13 @@ func (r Role) readCounters() map[string][]counter {
 		c.name += " " + strconv.FormatUint(uint64(f.ID), 10)
 		all[api.PlotSubflows] = append(all[api.PlotSubflows], c)
 	}
-	knows := s.Role != "server" // whose streams and flows are, or soon will
+	knows := s.Role != "server" // this role finds the apps, now or soon
 	add := func(key, dest string, o api.AppInfo, down, up unit.Bytes) {
 		c := counter{key, dest, down, up, 0}
 		all[api.PlotDestinations] = append(all[api.PlotDestinations], c)
 		switch {
 		case knows && o.App == "":
-			return // so that it is not counted for one name first, and then for another
+			return // else it would move from one line to another
 		case knows && o.App != api.AppUnknown:
 			c.name = o.App
 		}
@@ -106,19 +112,18 @@ func (r Role) readCounters() map[string][]counter {
 	return all
 }
 
-// datagramLine is what datagram flows are counted for, each of which may go to many
-// destinations.
+// datagramLine is the line of datagram flows, which may have many destinations.
 const datagramLine = "datagrams"
 
-// lineDevice is the device that a subflow is counted for.
+// lineDevice returns the device that a subflow counts for.
 func lineDevice(role string, f api.BondSubflow) string {
 	if role == "server" && f.Peer != f.Device && f.Device != "" {
-		return f.Peer + "/" + f.Device // names of devices are of each primary's choice
+		return f.Peer + "/" + f.Device // each primary chooses names of devices
 	}
 	return cmp.Or(f.Device, f.Peer)
 }
 
-// lineDest is where a stream goes.
+// lineDest returns the destination that a stream counts for.
 func lineDest(f api.BondStream) string {
 	if host, _, err := net.SplitHostPort(f.Dest); err == nil {
 		return host
@@ -126,7 +131,7 @@ func lineDest(f api.BondStream) string {
 	return f.Dest
 }
 
-// addSample takes what was counted at a time.
+// addSample adds the counters of a time.
 func (h *History) addSample(at time.Time, all map[string][]counter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,7 +144,7 @@ func (h *History) addSample(at time.Time, all map[string][]counter) {
 		now := map[string]counter{}
 		sums := map[string]*plotLine{}
 		for _, c := range counters {
-			was := before[plot][c.key] // the zero counter of one that has just begun
+			was := before[plot][c.key] // the zero counter for a new one
 			l := sums[c.name]
 			if l == nil {
 				l = &plotLine{name: c.name}
@@ -157,7 +162,7 @@ func (h *History) addSample(at time.Time, all map[string][]counter) {
 		m.lines[plot] = busiestLines(m.lines[plot])
 	}
 	if first || took <= 0 {
-		return // what came before nobody knows when
+		return // the period of earlier bytes is unknown
 	}
 	h.seconds = keepLast(append(h.seconds, m), maxSeconds)
 	if len(h.means) == 0 || at.Sub(h.means[len(h.means)-1].at) >= samplesPerMean*sampleInterval-sampleInterval/2 {
@@ -165,7 +170,7 @@ func (h *History) addSample(at time.Time, all map[string][]counter) {
 	}
 }
 
-// busiestLines are the lanes with the most bytes, not more than are kept.
+// busiestLines returns the lines with the most bytes, at most maxLines.
 func busiestLines(list []plotLine) []plotLine {
 	slices.SortFunc(list, func(a, b plotLine) int {
 		return cmp.Or(cmp.Compare(b.down+b.up, a.down+a.up), cmp.Compare(a.name, b.name))
@@ -173,7 +178,7 @@ func busiestLines(list []plotLine) []plotLine {
 	return slices.Clip(list[:min(len(list), maxLines)])
 }
 
-// keepLast are the last n of a list.
+// keepLast returns the last n moments.
 func keepLast(list []moment, n int) []moment {
 	if len(list) > n {
 		copy(list, list[len(list)-n:])
@@ -183,8 +188,8 @@ func keepLast(list []moment, n int) []moment {
 	return list
 }
 
-// meanMoment is the mean of moments, at the last one's time. PADs are means over the
-// moments that have one.
+// meanMoment returns the mean of moments, at the time of the last. PADs are means over the moments
+// that have one.
 func meanMoment(list []moment) moment {
 	type sum struct {
 		plotLine
@@ -222,17 +227,21 @@ func meanMoment(list []moment) moment {
 	return m
 }
 
-// plotQuery is which plot is wanted.
+// plotQuery selects a plot.
 type plotQuery struct {
 	name string // of the plot
-	up   bool   // bytes from the primary, else to it
-	hour bool   // of means, else a minute of seconds
+	up   bool   // from the primary, else to it
+	hour bool   // an hour of means, else a minute of seconds
 }
 
-var plotTitles = map[string]string{api.PlotDevices: "by device", api.PlotSubflows: "by subflow", api.PlotApps: "by app", api.PlotDestinations: "by destination of apps"}
+var plotTitles = map[string]string{
+	api.PlotDevices:      "by device",
+	api.PlotSubflows:     "by subflow",
+	api.PlotApps:         "by app",
+	api.PlotDestinations: "by destination of apps",
+}
 
-// buildPlot is what a plot shows. Lines are in the order of their names, so that each
-// keeps its colour.
+// buildPlot returns a plot. Lines are sorted by name, so that each keeps its colour.
 func (h *History) buildPlot(v plotQuery) api.Plot {
 	h.mu.Lock()
 	moments := slices.Clone(h.seconds)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -6,13 +8,13 @@ import (
 	"mpbond/api"
 )
 
-// sample is one value of a metric, with those of its labels.
+// sample is one value of a metric with its label values.
 type sample struct {
 	value  float64
 	labels []string
 }
 
-// metric is one metric: what it says, and its values at a moment.
+// metric is one metric: its description and a function that reads its values.
 type metric struct {
 	name, help string
 	counter    bool // else a gauge
@@ -20,100 +22,375 @@ type metric struct {
 	values     func(s api.Status) []sample
 }
 
-// metricList is GET /metrics, besides those of the Go runtime and the process.
-// A counter goes on for as long as what its labels name exists.
+// metricList lists the metrics of GET /metrics, besides those of the Go runtime and the process. A
+// counter exists as long as what its labels name.
 var metricList = []metric{
-	{"mpbond_info", "Always 1; the labels tell the role, the name and the version of this mpbond.", false, []string{"role", "name", "version"},
-		func(s api.Status) []sample { return []sample{{1, []string{s.Role, s.Name, s.Version}}} }},
+	{
+		"mpbond_info",
+		"Always 1; the labels tell the role, the name and the version of this mpbond.",
+		false,
+		[]string{"role", "name", "version"},
+		func(s api.Status) []sample { return []sample{{1, []string{s.Role, s.Name, s.Version}}} },
+	},
 	{"mpbond_uptime_seconds", "How long this mpbond has been running.", false, nil,
 		func(s api.Status) []sample { return []sample{{s.UptimeSeconds, nil}} }},
 	{"mpbond_memory_bytes", "Memory taken from the system and not given back.", false, nil,
 		func(s api.Status) []sample { return []sample{{float64(s.MemoryBytes), nil}} }},
 
-	{"mpbond_device_online", "1 while a pipe of the device is there, or a subflow that it carries or ends; else 0.", false, []string{"device"}, sampleDevices(func(d api.Device) float64 { return boolValue(d.Online) })},
-	{"mpbond_device_battery_ratio", "How full the battery of a device is, 0 to 1, of those that tell; this one included.", false, []string{"device"}, sampleFacts(func(f api.Facts) *float64 { return scaleValue(f.BatteryPercent, 0.01) })},
-	{"mpbond_device_charging", "1 while the device charges or is plugged in, else 0; of those that tell.", false, []string{"device"}, sampleFacts(func(f api.Facts) *float64 { return optionalBool(f.Charging) })},
-	{"mpbond_device_temperature_celsius", "Temperature of the device, of those that tell.", false, []string{"device"}, sampleFacts(func(f api.Facts) *float64 { return f.TemperatureC })},
-	{"mpbond_device_signal_ratio", "Strength of the signal of the device's link to the Internet, 0 to 1, of those that tell.", false, []string{"device"}, sampleFacts(func(f api.Facts) *float64 { return scaleValue(f.SignalPercent, 0.01) })},
-	{"mpbond_device_radio_joules_total", "Energy that a radio of a device took since this mpbond began, as estimated from bytes and what has been published of such radios, of those whose kind is known: of this device's links, and of each helper's link to the Internet at its primary.", true, []string{"device", "link", "kind"}, func(s api.Status) (list []sample) {
-		for _, d := range s.Devices {
-			for _, r := range d.Radios {
-				list = append(list, sample{float64(r.Joules), []string{d.Name, r.Link, r.Kind}})
+	{
+		"mpbond_device_online",
+		"1 while a pipe of the device is there, or a subflow that it carries or ends; else 0.",
+		false,
+		[]string{"device"},
+		sampleDevices(func(d api.Device) float64 { return boolValue(d.Online) }),
+	},
+	{
+		"mpbond_device_battery_ratio",
+		"How full the battery of a device is, 0 to 1, of those that tell; this one included.",
+		false,
+		[]string{"device"},
+		sampleFacts(func(f api.Facts) *float64 { return scaleValue(f.BatteryPercent, 0.01) }),
+	},
+	{
+		"mpbond_device_charging",
+		"1 while the device charges or is plugged in, else 0; of those that tell.",
+		false,
+		[]string{"device"},
+		sampleFacts(func(f api.Facts) *float64 { return optionalBool(f.Charging) }),
+	},
+	{
+		"mpbond_device_temperature_celsius",
+		"Temperature of the device, of those that tell.",
+		false,
+		[]string{"device"},
+		sampleFacts(func(f api.Facts) *float64 { return f.TemperatureC }),
+	},
+	{
+		"mpbond_device_signal_ratio",
+		"Strength of the signal of the device's link to the Internet, 0 to 1, of those that tell.",
+		false,
+		[]string{"device"},
+		sampleFacts(func(f api.Facts) *float64 { return scaleValue(f.SignalPercent, 0.01) }),
+	},
+	{
+		"mpbond_device_radio_joules_total",
+		"Energy that a radio of a device took since this mpbond began, as estimated from bytes and what has been published of such radios, of those whose kind is known: of this device's links, and of each helper's link to the Internet at its primary.",
+		true,
+		[]string{"device", "link", "kind"},
+		func(s api.Status) (list []sample) {
+			for _, d := range s.Devices {
+				for _, r := range d.Radios {
+					list = append(list, sample{float64(r.Joules), []string{d.Name, r.Link, r.Kind}})
+				}
 			}
-		}
-		return list
-	}},
-	{"mpbond_device_pipes", "Pipes to the device.", false, []string{"device"}, sampleDevices(func(d api.Device) float64 { return float64(d.Pipes) })},
-	{"mpbond_device_subflows", "Subflows that the device carries or, for a server's device, ends.", false, []string{"device"}, sampleDevices(func(d api.Device) float64 { return float64(d.Subflows) })},
+			return list
+		},
+	},
+	{
+		"mpbond_device_pipes",
+		"Pipes to the device.",
+		false,
+		[]string{"device"},
+		sampleDevices(func(d api.Device) float64 { return float64(d.Pipes) }),
+	},
+	{
+		"mpbond_device_subflows",
+		"Subflows that the device carries or, for a server's device, ends.",
+		false,
+		[]string{"device"},
+		sampleDevices(func(d api.Device) float64 { return float64(d.Subflows) }),
+	},
 
-	{"mpbond_streams", "Streams of the bond that are open: one for each TCP connection of an app.", false, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.Streams) })},
-	{"mpbond_streams_total", "Streams of the bond so far.", true, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.StreamsTotal) })},
-	{"mpbond_flows", "Datagram flows of the bond that are open: one for each UDP socket of an app.", false, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.Flows) })},
-	{"mpbond_flows_total", "Datagram flows of the bond so far.", true, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.FlowsTotal) })},
-	{"mpbond_datagrams_dropped_total", "Datagrams that waited too long or found no room, at this end.", true, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.DatagramsDropped) })},
-	{"mpbond_meta_buffer_bytes", "Bytes accepted from apps and not yet given to a subflow.", false, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.MetaBytes) })},
-	{"mpbond_reorder_bytes", "Bytes received that wait for earlier ones.", false, bondLabels, sampleBonds(func(b api.Bond) float64 { return float64(b.ReorderBytes) })},
-	{"mpbond_wasted_bytes_total", "Bytes sent or received more than once, by cause.", true, append(bondLabels[:2:2], "cause"), func(s api.Status) (list []sample) {
-		for _, b := range s.Bonds {
-			for cause, n := range b.WastedBytes {
-				list = append(list, sample{float64(n), []string{b.ID, b.Peer, cause}})
+	{
+		"mpbond_streams",
+		"Streams of the bond that are open: one for each TCP connection of an app.",
+		false,
+		bondLabels,
+		sampleBonds(func(b api.Bond) float64 { return float64(b.Streams) }),
+	},
+	{
+		"mpbond_streams_total",
+		"Streams of the bond so far.",
+		true,
+		bondLabels,
+		sampleBonds(func(b api.Bond) float64 { return float64(b.StreamsTotal) }),
+	},
+	{
+		"mpbond_flows",
+		"Datagram flows of the bond that are open: one for each UDP socket of an app.",
+		false,
+		bondLabels,
+		sampleBonds(func(b api.Bond) float64 { return float64(b.Flows) }),
+	},
+	{
+		"mpbond_flows_total",
+		"Datagram flows of the bond so far.",
+		true,
+		bondLabels,
+		sampleBonds(func(b api.Bond) float64 { return float64(b.FlowsTotal) }),
+	},
+	{
+		"mpbond_datagrams_dropped_total",
+		"Datagrams that waited too long or found no room, at this end.",
+		true,
+		bondLabels,
+		sampleBonds(func(b api.Bond) float64 { return float64(b.DatagramsDropped) }),
+	},
+	{
+		"mpbond_meta_buffer_bytes",
+		"Bytes accepted from apps and not yet given to a subflow.",
+		false,
+		bondLabels,
+		sampleBonds(func(b api.Bond) float64 { return float64(b.MetaBytes) }),
+	},
+	{
+		"mpbond_reorder_bytes",
+		"Bytes received that wait for earlier ones.",
+		false,
+		bondLabels,
+		sampleBonds(func(b api.Bond) float64 { return float64(b.ReorderBytes) }),
+	},
+	{
+		"mpbond_wasted_bytes_total",
+		"Bytes sent or received more than once, by cause.",
+		true,
+		append(bondLabels[:2:2], "cause"),
+		func(s api.Status) (list []sample) {
+			for _, b := range s.Bonds {
+				for cause, n := range b.WastedBytes {
+					list = append(list, sample{float64(n), []string{b.ID, b.Peer, cause}})
+				}
 			}
-		}
-		return list
-	}},
+			return list
+		},
+	},
 
-	{"mpbond_subflow_received_bytes_total", "Bytes that the subflow has carried to this end, frame headers included.", true, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.RxBytes) })},
-	{"mpbond_subflow_sent_bytes_total", "Bytes that the subflow was given at this end, frame headers included.", true, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.TxBytes) })},
-	{"mpbond_subflow_received_bytes_per_second", "Rate to this end over the last second.", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.RxRate) / 8 })},
-	{"mpbond_subflow_sent_bytes_per_second", "Rate from this end over the last second.", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.TxRate) / 8 })},
-	{"mpbond_subflow_throughput_bytes_per_second", "Estimate of what the subflow can carry away from this end (Th).", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.ThroughputBps) / 8 })},
-	{"mpbond_subflow_backlog_bytes", "Bytes sent and not yet at the far end (B).", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.BacklogBytes) })},
-	{"mpbond_subflow_pad_seconds", "Predicted delivery time of a byte given to the subflow now (PAD).", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return p.PADms / 1000 })},
-	{"mpbond_subflow_rtt_seconds", "Smoothed round-trip time of the hop nearest this end.", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return p.SRTTms / 1000 })},
-	{"mpbond_subflow_silent", "1 while bytes are outstanding and there is no progress; else 0.", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.State == api.Silent) })},
-	{"mpbond_subflow_udp", "1 while the hop nearest this end goes over UDP; else 0.", false, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.Transport == "udp") })},
-	{"mpbond_subflow_resumed_total", "How many times a helped subflow went on over another pipe after a break.", true, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.Resumed) })},
-	{"mpbond_subflow_migrated_total", "How many times a subflow went on before a break: a helped one over another pipe, one over UDP from another address.", true, subflowLabels, sampleSubflows(func(p api.Subflow) float64 { return float64(p.Migrated) })},
+	{
+		"mpbond_subflow_received_bytes_total",
+		"Bytes that the subflow has carried to this end, frame headers included.",
+		true,
+		subflowLabels,
+		sampleSubflows(func(p api.Subflow) float64 { return float64(p.RxBytes) }),
+	},
+	{
+		"mpbond_subflow_sent_bytes_total",
+		"Bytes that the subflow was given at this end, frame headers included.",
+		true,
+		subflowLabels,
+		sampleSubflows(func(p api.Subflow) float64 { return float64(p.TxBytes) }),
+	},
+	{
+		"mpbond_subflow_received_bytes_per_second",
+		"Rate to this end over the last second.",
+		false,
+		subflowLabels,
+		sampleSubflows(func(p api.Subflow) float64 { return float64(p.RxRate) / 8 }),
+	},
+	{
+		"mpbond_subflow_sent_bytes_per_second",
+		"Rate from this end over the last second.",
+		false,
+		subflowLabels,
+		sampleSubflows(func(p api.Subflow) float64 { return float64(p.TxRate) / 8 }),
+	},
+	{
+		"mpbond_subflow_throughput_bytes_per_second",
+		"Estimate of what the subflow can carry away from this end (Th).",
+		false,
+		subflowLabels,
+		sampleSubflows(func(p api.Subflow) float64 { return float64(p.ThroughputBps) / 8 }),
+	},
+	{
+		"mpbond_subflow_backlog_bytes",
+		"Bytes sent and not yet at the far end (B).",
+		false,
+		subflowLabels,
+		sampleSubflows(func(p api.Subflow) float64 { return float64(p.BacklogBytes) }),
+	},
+	{
+		"mpbond_subflow_pad_seconds",
+		"Predicted delivery time of a byte given to the subflow now (PAD).",
+		false,
+		subflowLabels,
+		sampleSubflows(func(p api.Subflow) float64 { return p.PADms / 1000 }),
+	},
+	{
+		"mpbond_subflow_rtt_seconds",
+		"Smoothed round-trip time of the hop nearest this end.",
+		false,
+		subflowLabels,
+		sampleSubflows(func(p api.Subflow) float64 { return p.SRTTms / 1000 }),
+	},
+	{
+		"mpbond_subflow_silent",
+		"1 while bytes are outstanding and there is no progress; else 0.",
+		false,
+		subflowLabels,
+		sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.State == api.Silent) }),
+	},
+	{
+		"mpbond_subflow_udp",
+		"1 while the hop nearest this end goes over UDP; else 0.",
+		false,
+		subflowLabels,
+		sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.Transport == "udp") }),
+	},
+	{
+		"mpbond_subflow_resumed_total",
+		"How many times a helped subflow went on over another pipe after a break.",
+		true,
+		subflowLabels,
+		sampleSubflows(func(p api.Subflow) float64 { return float64(p.Resumed) }),
+	},
+	{
+		"mpbond_subflow_migrated_total",
+		"How many times a subflow went on before a break: a helped one over another pipe, one over UDP from another address.",
+		true,
+		subflowLabels,
+		sampleSubflows(func(p api.Subflow) float64 { return float64(p.Migrated) }),
+	},
 
-	{"mpbond_subflow_pbe_capacity_bytes_per_second", "What the other end of the subflow tells that it can have in its mobile cells now, while it does (PBE-CC).", false, subflowLabels, samplePBE(func(p api.PBE) float64 { return float64(p.CapacityBps) / 8 })},
-	{"mpbond_subflow_pbe_fair_bytes_per_second", "Its fair share of them.", false, subflowLabels, samplePBE(func(p api.PBE) float64 { return float64(p.FairBps) / 8 })},
-	{"mpbond_subflow_pbe_doubted", "1 while less gets through than is told; else 0.", false, subflowLabels, samplePBE(func(p api.PBE) float64 { return boolValue(p.Doubted) })},
-	{"mpbond_cells_receiving", "1 while the mobile cells of an own interface are heard, else 0; of those that are listened to.", false, []string{"interface"}, sampleCells(func(c api.Cells) float64 { return boolValue(c.Receiving) })},
-	{"mpbond_cells_capacity_bytes_per_second", "What this device can have in those cells now; 0 while they are not heard.", false, []string{"interface"}, sampleCells(func(c api.Cells) float64 { return float64(c.CapacityBps) / 8 })},
-	{"mpbond_cells_fair_bytes_per_second", "Its fair share of them.", false, []string{"interface"}, sampleCells(func(c api.Cells) float64 { return float64(c.FairBps) / 8 })},
+	{
+		"mpbond_subflow_pbe_capacity_bytes_per_second",
+		"What the other end of the subflow tells that it can have in its mobile cells now, while it does (PBE-CC).",
+		false,
+		subflowLabels,
+		samplePBE(func(p api.PBE) float64 { return float64(p.CapacityBps) / 8 }),
+	},
+	{
+		"mpbond_subflow_pbe_fair_bytes_per_second",
+		"Its fair share of them.",
+		false,
+		subflowLabels,
+		samplePBE(func(p api.PBE) float64 { return float64(p.FairBps) / 8 }),
+	},
+	{
+		"mpbond_subflow_pbe_doubted",
+		"1 while less gets through than is told; else 0.",
+		false,
+		subflowLabels,
+		samplePBE(func(p api.PBE) float64 { return boolValue(p.Doubted) }),
+	},
+	{
+		"mpbond_cells_receiving",
+		"1 while the mobile cells of an own interface are heard, else 0; of those that are listened to.",
+		false,
+		[]string{"interface"},
+		sampleCells(func(c api.Cells) float64 { return boolValue(c.Receiving) }),
+	},
+	{
+		"mpbond_cells_capacity_bytes_per_second",
+		"What this device can have in those cells now; 0 while they are not heard.",
+		false,
+		[]string{"interface"},
+		sampleCells(func(c api.Cells) float64 { return float64(c.CapacityBps) / 8 }),
+	},
+	{
+		"mpbond_cells_fair_bytes_per_second",
+		"Its fair share of them.",
+		false,
+		[]string{"interface"},
+		sampleCells(func(c api.Cells) float64 { return float64(c.FairBps) / 8 }),
+	},
 
-	{"mpbond_cap_bytes", "Cap of a link, of all links together, or of another device: the nearest, or of those that are used up the one that lasts longest.", false, capLabels, sampleCaps(func(c api.Cap) float64 { return float64(c.CapBytes) })},
-	{"mpbond_cap_used_bytes", "Bytes that count against that cap so far.", false, capLabels, sampleCaps(func(c api.Cap) float64 { return float64(c.UsedBytes) })},
-	{"mpbond_cap_reached", "1 while a cap is used up, so that nothing is carried; else 0.", false, capLabels, sampleCaps(func(c api.Cap) float64 { return boolValue(c.State == "reached") })},
+	{
+		"mpbond_cap_bytes",
+		"Cap of a link, of all links together, or of another device: the nearest, or of those that are used up the one that lasts longest.",
+		false,
+		capLabels,
+		sampleCaps(func(c api.Cap) float64 { return float64(c.CapBytes) }),
+	},
+	{
+		"mpbond_cap_used_bytes",
+		"Bytes that count against that cap so far.",
+		false,
+		capLabels,
+		sampleCaps(func(c api.Cap) float64 { return float64(c.UsedBytes) }),
+	},
+	{
+		"mpbond_cap_reached",
+		"1 while a cap is used up, so that nothing is carried; else 0.",
+		false,
+		capLabels,
+		sampleCaps(func(c api.Cap) float64 { return boolValue(c.State == "reached") }),
+	},
 
-	{"mpbond_helper_relayed_bytes_total", "At a helper: bytes relayed, both directions.", true, nil, sampleHelper(func(h api.HelperStatus) float64 { return float64(h.RelayedBytes) })},
-	{"mpbond_helper_buffer_bytes", "At a helper: bytes held between HS-path and pipe.", false, nil, sampleHelper(func(h api.HelperStatus) float64 { return float64(h.BufferBytes) })},
-	{"mpbond_helper_subflows", "At a helper: subflows relayed now.", false, nil, sampleHelper(func(h api.HelperStatus) float64 { return float64(h.Subflows) })},
-	{"mpbond_onload_open", "At a helper that onloads: 1 while it takes connections, else 0.", false, nil, sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{boolValue(o.Open), nil}} })},
-	{"mpbond_onload_today_bytes", "At a helper that onloads: bytes that were carried today, as a provider counts them; mpbond_link_bytes has them by device.", false, nil, sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{float64(o.CarriedBytes), nil}} })},
-	{"mpbond_onload_left_bytes", "At a helper that onloads: what may be carried today besides; not there where that has no bound.", false, nil, sampleOnload(func(o api.OnloadStatus) []sample {
-		if !o.Bounded {
-			return nil
-		}
-		return []sample{{float64(o.LeftBytes), nil}}
-	})},
-	{"mpbond_onload_tunnels", "At a helper that onloads: connections that are carried now for a device, of those that have any.", false, []string{"device"}, sampleOnload(func(o api.OnloadStatus) (list []sample) {
-		for name, n := range o.ByDevice() {
-			list = append(list, sample{float64(n.Count), []string{name}})
-		}
-		return list
-	})},
-	{"mpbond_link_share_limit_bytes_per_second", "At a helper: what those who borrow the interface may use of it in a direction, while its owner's traffic limits them.", false, []string{"interface", "direction"}, func(s api.Status) (list []sample) {
-		if s.Helper == nil {
-			return nil
-		}
-		for _, l := range s.Helper.LinkShares {
-			if l.Limited {
-				list = append(list, sample{float64(l.LimitBps) / 8, []string{l.Interface, l.Direction}})
+	{
+		"mpbond_helper_relayed_bytes_total",
+		"At a helper: bytes relayed, both directions.",
+		true,
+		nil,
+		sampleHelper(func(h api.HelperStatus) float64 { return float64(h.RelayedBytes) }),
+	},
+	{
+		"mpbond_helper_buffer_bytes",
+		"At a helper: bytes held between HS-path and pipe.",
+		false,
+		nil,
+		sampleHelper(func(h api.HelperStatus) float64 { return float64(h.BufferBytes) }),
+	},
+	{
+		"mpbond_helper_subflows",
+		"At a helper: subflows relayed now.",
+		false,
+		nil,
+		sampleHelper(func(h api.HelperStatus) float64 { return float64(h.Subflows) }),
+	},
+	{
+		"mpbond_onload_open",
+		"At a helper that onloads: 1 while it takes connections, else 0.",
+		false,
+		nil,
+		sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{boolValue(o.Open), nil}} }),
+	},
+	{
+		"mpbond_onload_today_bytes",
+		"At a helper that onloads: bytes that were carried today, as a provider counts them; mpbond_link_bytes has them by device.",
+		false,
+		nil,
+		sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{float64(o.CarriedBytes), nil}} }),
+	},
+	{
+		"mpbond_onload_left_bytes",
+		"At a helper that onloads: what may be carried today besides; not there where that has no bound.",
+		false,
+		nil,
+		sampleOnload(func(o api.OnloadStatus) []sample {
+			if !o.Bounded {
+				return nil
 			}
-		}
-		return list
-	}},
+			return []sample{{float64(o.LeftBytes), nil}}
+		}),
+	},
+	{
+		"mpbond_onload_tunnels",
+		"At a helper that onloads: connections that are carried now for a device, of those that have any.",
+		false,
+		[]string{"device"},
+		sampleOnload(func(o api.OnloadStatus) (list []sample) {
+			for name, n := range o.ByDevice() {
+				list = append(list, sample{float64(n.Count), []string{name}})
+			}
+			return list
+		}),
+	},
+	{
+		"mpbond_link_share_limit_bytes_per_second",
+		"At a helper: what those who borrow the interface may use of it in a direction, while its owner's traffic limits them.",
+		false,
+		[]string{"interface", "direction"},
+		func(s api.Status) (list []sample) {
+			if s.Helper == nil {
+				return nil
+			}
+			for _, l := range s.Helper.LinkShares {
+				if l.Limited {
+					list = append(list, sample{float64(l.LimitBps) / 8, []string{l.Interface, l.Direction}})
+				}
+			}
+			return list
+		},
+	},
 }
 
 // Labels.
@@ -133,7 +410,7 @@ func sampleDevices(f func(api.Device) float64) func(api.Status) []sample {
 	}
 }
 
-// sampleFacts leaves out what is not known.
+// sampleFacts omits unknown facts.
 func sampleFacts(f func(api.Facts) *float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, d := range s.Devices {
@@ -178,7 +455,10 @@ func sampleSubflows(f func(api.Subflow) float64) func(api.Status) []sample {
 		for _, b := range s.Bonds {
 			for _, p := range b.Subflows {
 				if p.ID != 0 {
-					list = append(list, sample{f(p), []string{b.ID, b.Peer, strconv.FormatUint(uint64(p.ID), 10), p.Device, p.Kind}})
+					list = append(
+						list,
+						sample{f(p), []string{b.ID, b.Peer, strconv.FormatUint(uint64(p.ID), 10), p.Device, p.Kind}},
+					)
 				}
 			}
 		}
@@ -186,13 +466,19 @@ func sampleSubflows(f func(api.Subflow) float64) func(api.Status) []sample {
 	}
 }
 
-// samplePBE has those whose other end tells of its cells now.
+// samplePBE returns a sample for each subflow with current feedback about cells.
 func samplePBE(f func(api.PBE) float64) func(api.Status) []sample {
 	return func(s api.Status) (list []sample) {
 		for _, b := range s.Bonds {
 			for _, p := range b.Subflows {
 				if p.ID != 0 && p.Hop != nil && p.Hop.PBE != nil && p.Hop.PBE.FollowsFeedback {
-					list = append(list, sample{f(*p.Hop.PBE), []string{b.ID, b.Peer, strconv.FormatUint(uint64(p.ID), 10), p.Device, p.Kind}})
+					list = append(
+						list,
+						sample{
+							f(*p.Hop.PBE),
+							[]string{b.ID, b.Peer, strconv.FormatUint(uint64(p.ID), 10), p.Device, p.Kind},
+						},
+					)
 				}
 			}
 		}
@@ -234,5 +520,10 @@ func boolValue(b bool) float64 {
 	return 0
 }
 
-// eventMetric counts what the feed has told.
-var eventMetric = metric{name: "mpbond_events_total", help: "Changes so far, by kind, as `mpbond events` shows them.", counter: true, labels: []string{"kind"}}
+// eventMetric counts the events of the feed.
+var eventMetric = metric{
+	name:    "mpbond_events_total",
+	help:    "Changes so far, by kind, as `mpbond events` shows them.",
+	counter: true,
+	labels:  []string{"kind"},
+}

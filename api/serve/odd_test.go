@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -46,7 +48,10 @@ func TestMetricsOfOddDevices(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"phone", "pho?ne\"???"}; !slices.Equal(slices.Sorted(slices.Values(devices)), slices.Sorted(slices.Values(want))) {
+	if want := []string{"phone", "pho?ne\"???"}; !slices.Equal(
+		slices.Sorted(slices.Values(devices)),
+		slices.Sorted(slices.Values(want)),
+	) {
 		t.Errorf("devices %q, want %q", devices, want)
 	}
 }

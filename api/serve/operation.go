@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -16,12 +18,12 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// jsonOperation is an operation that asks the types of its input and output at run time. The
-// library's own Register is compiled anew for each pair of them, 45 KB of program each.
+// jsonOperation is an operation that reads the types of its input and output at run time. The
+// library's own Register is compiled for each pair of types, which adds 45 KB to the program each.
 //
-// An input is a struct whose fields are tagged as parameters, of type string or uint64, or
-// named Body. An output is nil, or a struct whose fields are tagged as headers, of type
-// string, or named Body: bytes, or what is sent as JSON.
+// An input is a struct whose fields are tagged as parameters, of type string or uint64, or named
+// Body. An output is nil, or a struct whose fields are tagged as headers, of type string, or named
+// Body: bytes, or a value to send as JSON.
 type jsonOperation struct {
 	api           huma.API
 	op            *huma.Operation
@@ -38,19 +40,24 @@ type param struct {
 	index                []int
 	location, name       string
 	schema               *huma.Schema
-	defaultValue         string // its value where there is none
+	defaultValue         string // used if the parameter is missing
 	isRequired, isNumber bool
 }
 
-// registerTyped adds an operation to the API and to its description.
+// registerTyped adds an operation to the API and its description.
 func registerTyped[I, O any](a huma.API, op huma.Operation, f func(context.Context, *I) (*O, error)) {
-	e := &jsonOperation{api: a, op: &op, input: reflect.TypeFor[I](), call: func(ctx context.Context, in any) (any, error) {
-		out, err := f(ctx, in.(*I))
-		if out == nil {
-			return nil, err
-		}
-		return out, err
-	}}
+	e := &jsonOperation{
+		api:   a,
+		op:    &op,
+		input: reflect.TypeFor[I](),
+		call: func(ctx context.Context, in any) (any, error) {
+			out, err := f(ctx, in.(*I))
+			if out == nil {
+				return nil, err
+			}
+			return out, err
+		},
+	}
 	e.describeTypes(reflect.TypeFor[O]())
 	a.Adapter().Handle(e.op, a.Middlewares().Handler(op.Middlewares.Handler(e.serveRequest)))
 }
@@ -63,7 +70,13 @@ func (e *jsonOperation) describeTypes(output reflect.Type) {
 		case ok:
 			p.schema = huma.SchemaFromField(schemas, f, "")
 			e.params = append(e.params, p)
-			documented := &huma.Param{Name: p.name, In: p.location, Description: p.schema.Description, Required: p.isRequired, Schema: p.schema}
+			documented := &huma.Param{
+				Name:        p.name,
+				In:          p.location,
+				Description: p.schema.Description,
+				Required:    p.isRequired,
+				Schema:      p.schema,
+			}
 			if p.location == "query" {
 				documented.Explode = new(bool)
 			}
@@ -72,7 +85,10 @@ func (e *jsonOperation) describeTypes(output reflect.Type) {
 			e.body = f.Index
 			e.schema = huma.SchemaFromField(schemas, f, schemaName(e.input, e.op.OperationID+"Request"))
 			e.schema.PrecomputeMessages()
-			e.op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: e.schema}}}
+			e.op.RequestBody = &huma.RequestBody{
+				Required: true,
+				Content:  map[string]*huma.MediaType{"application/json": {Schema: e.schema}},
+			}
 		}
 	}
 	if e.op.Responses == nil {
@@ -80,7 +96,10 @@ func (e *jsonOperation) describeTypes(output reflect.Type) {
 	}
 	e.describeOutput(output, schemas)
 	problems := schemas.Schema(reflect.TypeFor[problem](), true, "Error")
-	e.op.Responses["default"] = &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{(*problem)(nil).ContentType(""): {Schema: problems}}}
+	e.op.Responses["default"] = &huma.Response{
+		Description: "Error",
+		Content:     map[string]*huma.MediaType{(*problem)(nil).ContentType(""): {Schema: problems}},
+	}
 	e.api.OpenAPI().AddOperation(e.op)
 }
 
@@ -98,7 +117,11 @@ func (e *jsonOperation) describeOutput(output reflect.Type, schemas huma.Registr
 		e.op.Responses[code] = response
 	}
 	if ok && response.Content == nil {
-		response.Content = map[string]*huma.MediaType{"application/json": {Schema: huma.SchemaFromField(schemas, body, schemaName(output, e.op.OperationID+"Response"))}}
+		response.Content = map[string]*huma.MediaType{
+			"application/json": {
+				Schema: huma.SchemaFromField(schemas, body, schemaName(output, e.op.OperationID+"Response")),
+			},
+		}
 	}
 	for _, f := range reflect.VisibleFields(output) {
 		if name := f.Tag.Get("header"); name != "" {
@@ -111,7 +134,7 @@ func (e *jsonOperation) describeOutput(output reflect.Type, schemas huma.Registr
 	}
 }
 
-// schemaName names the schema of a body that is a type without a name.
+// schemaName returns a name for the schema of an unnamed body type.
 func schemaName(t reflect.Type, other string) string {
 	if t.Name() != "" {
 		return t.Name() + "Body"
@@ -122,7 +145,14 @@ func schemaName(t reflect.Type, other string) string {
 func parameterOf(f reflect.StructField) (p param, ok bool) {
 	for _, place := range []string{"path", "query", "header"} {
 		if name := f.Tag.Get(place); name != "" && !f.Anonymous {
-			return param{index: f.Index, location: place, name: name, defaultValue: f.Tag.Get("default"), isRequired: place == "path", isNumber: f.Type.Kind() == reflect.Uint64}, true
+			return param{
+				index:        f.Index,
+				location:     place,
+				name:         name,
+				defaultValue: f.Tag.Get("default"),
+				isRequired:   place == "path",
+				isNumber:     f.Type.Kind() == reflect.Uint64,
+			}, true
 		}
 	}
 	return p, false
@@ -133,7 +163,7 @@ func (e *jsonOperation) serveRequest(ctx huma.Context) {
 	in := reflect.New(e.input)
 	status, msg, errs := e.readInput(ctx, in.Elem())
 	if status != 0 {
-		_ = huma.WriteErr(e.api, ctx, status, msg, errs...) // an error means that nobody listens any more
+		_ = huma.WriteErr(e.api, ctx, status, msg, errs...) // an error means that the client has gone
 		return
 	}
 	out, err := e.call(ctx.Context(), in.Interface())
@@ -150,7 +180,7 @@ func (e *jsonOperation) serveRequest(ctx huma.Context) {
 	}
 }
 
-// readInput fills an input, or returns the status of a request that cannot be used, and why.
+// readInput fills an input. It returns the status and the errors of an unusable request.
 func (e *jsonOperation) readInput(ctx huma.Context, in reflect.Value) (status int, msg string, errs []error) {
 	found, path := new(huma.ValidateResult), huma.NewPathBuffer(nil, 0)
 	u := ctx.URL()
@@ -190,8 +220,14 @@ func errorPath(path *huma.PathBuffer, names ...string) *huma.PathBuffer {
 	return path
 }
 
-// readParam sets a field to the value of a parameter, if that is a good one.
-func (e *jsonOperation) readParam(ctx huma.Context, p param, field reflect.Value, found *huma.ValidateResult, path *huma.PathBuffer) {
+// readParam sets a field to the value of a parameter if that is valid.
+func (e *jsonOperation) readParam(
+	ctx huma.Context,
+	p param,
+	field reflect.Value,
+	found *huma.ValidateResult,
+	path *huma.PathBuffer,
+) {
 	errorPath(path, p.location, p.name)
 	ask := map[string]func(string) string{"path": ctx.Param, "query": ctx.Query, "header": ctx.Header}[p.location]
 	text := cmp.Or(ask(p.name), p.defaultValue)
@@ -216,15 +252,22 @@ func (e *jsonOperation) readParam(ctx huma.Context, p param, field reflect.Value
 	huma.Validate(e.api.OpenAPI().Components.Schemas, p.schema, path, huma.ModeWriteToServer, value, found)
 }
 
-// readBody reads a request's body, which must not be empty. It returns a status if that
-// fails, and why.
-func readBody(ctx huma.Context, limit int64, timeout time.Duration) (body []byte, status int, msg string, errs []error) {
-	_ = ctx.SetReadDeadline(time.Now().Add(timeout)) // not over what has no deadlines
+// readBody reads a request's body, which must not be empty. On failure it returns a status and the
+// errors.
+func readBody(
+	ctx huma.Context,
+	limit int64,
+	timeout time.Duration,
+) (body []byte, status int, msg string, errs []error) {
+	_ = ctx.SetReadDeadline(time.Now().Add(timeout)) // has no effect without deadlines
 	body, err := io.ReadAll(io.LimitReader(ctx.BodyReader(), limit))
 	var slow net.Error
 	switch {
 	case int64(len(body)) == limit:
-		return nil, http.StatusRequestEntityTooLarge, fmt.Sprintf("request body is too large limit=%d bytes", limit), nil
+		return nil, http.StatusRequestEntityTooLarge, fmt.Sprintf(
+			"request body is too large limit=%d bytes",
+			limit,
+		), nil
 	case errors.As(err, &slow) && slow.Timeout():
 		return nil, http.StatusRequestTimeout, "request body read timeout", nil
 	case err != nil:
@@ -235,9 +278,15 @@ func readBody(ctx huma.Context, limit int64, timeout time.Duration) (body []byte
 	return body, 0, "", nil
 }
 
-// readJSON checks a body against its schema and sets a field to it. It returns the status
-// for what it found wrong, 0 for nothing.
-func (e *jsonOperation) readJSON(ctx huma.Context, body []byte, field reflect.Value, found *huma.ValidateResult, path *huma.PathBuffer) (status int) {
+// readJSON validates a body by its schema and sets a field to it. It returns the status for an
+// error, 0 for none.
+func (e *jsonOperation) readJSON(
+	ctx huma.Context,
+	body []byte,
+	field reflect.Value,
+	found *huma.ValidateResult,
+	path *huma.PathBuffer,
+) (status int) {
 	kind := cmp.Or(ctx.Header("Content-Type"), "application/json")
 	wrong := func(err error) {
 		found.Errors = append(found.Errors, &huma.ErrorDetail{Location: "body", Message: err.Error()})
@@ -251,7 +300,14 @@ func (e *jsonOperation) readJSON(ctx huma.Context, body []byte, field reflect.Va
 		return http.StatusBadRequest
 	}
 	before := len(found.Errors)
-	huma.Validate(e.api.OpenAPI().Components.Schemas, e.schema, errorPath(path, "body"), huma.ModeWriteToServer, parsed, found)
+	huma.Validate(
+		e.api.OpenAPI().Components.Schemas,
+		e.schema,
+		errorPath(path, "body"),
+		huma.ModeWriteToServer,
+		parsed,
+		found,
+	)
 	if len(found.Errors) > before {
 		return http.StatusUnprocessableEntity
 	}
@@ -275,7 +331,7 @@ func (e *jsonOperation) sendOutput(ctx huma.Context, out reflect.Value) {
 	}
 	if raw, ok := body.Interface().([]byte); ok {
 		ctx.SetStatus(e.op.DefaultStatus)
-		_, _ = ctx.BodyWriter().Write(raw) // an error means that nobody listens any more
+		_, _ = ctx.BodyWriter().Write(raw) // an error means that the client has gone
 		return
 	}
 	e.sendJSON(ctx, e.op.DefaultStatus, "application/json", body.Interface())
@@ -285,5 +341,5 @@ func (e *jsonOperation) sendOutput(ctx huma.Context, out reflect.Value) {
 func (e *jsonOperation) sendJSON(ctx huma.Context, status int, kind string, v any) {
 	ctx.SetHeader("Content-Type", kind)
 	ctx.SetStatus(status)
-	_ = e.api.Marshal(ctx.BodyWriter(), kind, v) // an error means that nobody listens any more
+	_ = e.api.Marshal(ctx.BodyWriter(), kind, v) // an error means that the client has gone
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -56,13 +58,19 @@ func TestPair(t *testing.T) {
 	r := Role{Status: exampleStatus, Pairings: p}
 	c, _ := runClient(t, r)
 	got, err := c.Pair(t.Context(), api.PairRequest{Codes: []string{"K7QF-3M2A"}, As: "helper"})
-	if err != nil || got.State != api.PairRunning || len(got.Devices) != 1 || len(asked) != 1 || asked[0].Codes[0] != "K7QF-3M2A" || asked[0].As != "helper" {
+	if err != nil || got.State != api.PairRunning || len(got.Devices) != 1 || len(asked) != 1 ||
+		asked[0].Codes[0] != "K7QF-3M2A" ||
+		asked[0].As != "helper" {
 		t.Errorf("%+v, %v, %+v", got, err, asked)
 	}
 	if got, err := c.Pairing(t.Context()); err != nil || got.State != api.PairDone || got.Devices[0].Name != "phone" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := c.Pair(t.Context(), api.PairRequest{Codes: []string{"K7QF-3M2A"}}); !fault.Is(err, fault.AlreadyRunning) || fault.HintOf(err) != "wait" {
+	if _, err := c.Pair(t.Context(), api.PairRequest{Codes: []string{"K7QF-3M2A"}}); !fault.Is(
+		err,
+		fault.AlreadyRunning,
+	) ||
+		fault.HintOf(err) != "wait" {
 		t.Errorf("%v", err)
 	}
 	for _, body := range []string{`{"codes":[]}`, `{}`, `{"codes":["1","2","3","4","5","6","7","8","9"]}`, `{"codes":["1"],"as":"king"}`, `{"codes":["1"],"name":"x"}`} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -14,7 +16,7 @@ import (
 	"mpbond/base/fault"
 )
 
-// PlotInput is exported since the library looks into embedded types that are.
+// PlotInput is exported because the library reads embedded types only if they are exported.
 type PlotInput struct {
 	Name      string `path:"name" enum:"devices,subflows,apps,destinations,pad" doc:"the plot"`
 	Direction string `query:"direction" enum:"down,up" default:"down" doc:"bytes to the primary, or from it; pad knows none"`
@@ -30,7 +32,7 @@ type plotFileInput struct {
 	Format string `path:"format" enum:"csv" doc:"the values as a table"`
 }
 
-// fileAnswer is an answer that is no JSON.
+// fileAnswer is an answer that is a file, not JSON.
 type fileAnswer struct {
 	ContentType  string `header:"Content-Type"`
 	Disposition  string `header:"Content-Disposition"`
@@ -43,12 +45,17 @@ type fileAnswer struct {
 var mediaTypes = map[string]string{"svg": "image/svg+xml", "png": "image/png", "csv": "text/csv; charset=utf-8"}
 
 func (r Role) registerPlots(a huma.API) {
-	registerGet(a, "/v2/plots/{name}", "rates or predicted delivery times of the last minute or hour", func(in *PlotInput) (p api.Plot, err error) {
-		if r.History == nil {
-			return p, noPlotsError()
-		}
-		return r.History.buildPlot(in.plotQuery()), nil
-	})
+	registerGet(
+		a,
+		"/v2/plots/{name}",
+		"rates or predicted delivery times of the last minute or hour",
+		func(in *PlotInput) (p api.Plot, err error) {
+			if r.History == nil {
+				return p, noPlotsError()
+			}
+			return r.History.buildPlot(in.plotQuery()), nil
+		},
+	)
 	op := newOperation(http.MethodGet, "/v2/plots/{name}/{format}", "the same as CSV")
 	op.Responses = fileResponses("csv")
 	registerTyped(a, op, func(_ context.Context, in *plotFileInput) (*fileAnswer, error) {
@@ -63,7 +70,7 @@ func (r Role) registerPlots(a huma.API) {
 	})
 }
 
-// fileResponses describes answers of these formats.
+// fileResponses describes answers in these formats.
 func fileResponses(formats ...string) map[string]*huma.Response {
 	content := map[string]*huma.MediaType{}
 	for _, f := range formats {
@@ -72,18 +79,22 @@ func fileResponses(formats ...string) map[string]*huma.Response {
 	return map[string]*huma.Response{"200": {Description: "OK", Content: content}}
 }
 
-// newFileAnswer is an answer that can do nothing where it is opened by itself.
+// newFileAnswer returns a file that can run nothing when a browser opens it.
 func newFileAnswer(name, format string, body []byte) *fileAnswer {
 	return &fileAnswer{mediaTypes[format], `inline; filename="mpbond-` + name + "." + format + `"`, "no-store",
 		"default-src 'none'; style-src 'unsafe-inline'; sandbox", "nosniff", body}
 }
 
 func noPlotsError() error {
-	return fault.New(fault.Unsupported, errors.New("no values are kept for plots"), "they are while mpbond runs with --api")
+	return fault.New(
+		fault.Unsupported,
+		errors.New("no values are kept for plots"),
+		"they are while mpbond runs with --api",
+	)
 }
 
-// plotCSV is a plot as CSV: a row for each time, a column for each line. A name that
-// a spreadsheet would take for a formula is kept from that.
+// plotCSV returns a plot as CSV: a row for each time, a column for each line. It escapes names that
+// a spreadsheet would read as a formula.
 func plotCSV(p api.Plot) ([]byte, error) {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)

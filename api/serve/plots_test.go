@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -44,7 +46,11 @@ func lastValue(t *testing.T, p api.Plot, name string) (float64, bool) {
 func TestHistory(t *testing.T) {
 	h := newTestHistory(12, func(i int) map[string][]counter {
 		n := unit.Bytes(i)
-		list := []counter{{"b/1", "phone", 1000 * n, 0, 20}, {"b/2", "phone", 500 * n, 100 * n, 0}, {"b/3", "tablet", 77 * n, 0, 0}}
+		list := []counter{
+			{"b/1", "phone", 1000 * n, 0, 20},
+			{"b/2", "phone", 500 * n, 100 * n, 0},
+			{"b/3", "tablet", 77 * n, 0, 0},
+		}
 		if i == 11 {
 			list = list[:2]
 		}
@@ -66,7 +72,9 @@ func TestHistory(t *testing.T) {
 	if v, ok := lastValue(t, p, "tablet"); ok {
 		t.Errorf("tablet is not there, and has %v", v)
 	}
-	if v, ok := lastValue(t, p, "watch"); !ok || v != 0 || p.Series[2].Values[5] == nil || *p.Series[2].Values[5] != 2400 || p.Series[2].Values[4] != nil {
+	if v, ok := lastValue(t, p, "watch"); !ok || v != 0 || p.Series[2].Values[5] == nil ||
+		*p.Series[2].Values[5] != 2400 ||
+		p.Series[2].Values[4] != nil {
 		t.Errorf("watch: %v %v, %v", v, ok, p.Series[2])
 	}
 	pad := h.buildPlot(plotQuery{name: api.PlotPAD})
@@ -109,13 +117,15 @@ func TestHistoryIsBounded(t *testing.T) {
 		}
 		return map[string][]counter{api.PlotDevices: list}
 	})
-	if len(h.seconds) != maxSeconds || len(h.means) != maxMeans || cap(h.seconds) > 4*maxSeconds || cap(h.means) > 4*maxMeans {
+	if len(h.seconds) != maxSeconds || len(h.means) != maxMeans || cap(h.seconds) > 4*maxSeconds ||
+		cap(h.means) > 4*maxMeans {
 		t.Errorf("%d seconds (%d), %d means (%d)", len(h.seconds), cap(h.seconds), len(h.means), cap(h.means))
 	}
 	for _, hour := range []bool{false, true} {
 		p := h.buildPlot(plotQuery{name: api.PlotDevices, hour: hour})
 		span := p.Times[len(p.Times)-1].Sub(p.Times[0])
-		if want := map[bool]time.Duration{false: time.Minute, true: time.Hour}[hour]; span != want || len(p.Series) != maxLines {
+		if want := map[bool]time.Duration{false: time.Minute, true: time.Hour}[hour]; span != want ||
+			len(p.Series) != maxLines {
 			t.Errorf("%v and %d lines", span, len(p.Series))
 		}
 		if _, ok := lastValue(t, p, fmt.Sprint("device ", 2*maxLines-1)); !ok {
@@ -137,12 +147,32 @@ func TestCounters(t *testing.T) {
 	}
 	describe := func(role string) Role {
 		return Role{Status: func(bool) api.Status {
-			return api.Status{Role: role, Bonds: []api.Bond{{ID: "b", Peer: "anna", Subflows: []api.Subflow{path, {Device: "x"}}}}}
+			return api.Status{
+				Role:  role,
+				Bonds: []api.Bond{{ID: "b", Peer: "anna", Subflows: []api.Subflow{path, {Device: "x"}}}},
+			}
 		}, Streams: func() []api.BondStream {
-			return api.BondStreams("b", "anna", []api.Stream{{ID: 1, Dest: "[2001:db8::1]:443", DownBytes: 7, UpBytes: 2, AppInfo: owner(role, "curl")},
-				{ID: 2, Dest: "odd", DownBytes: 1, AppInfo: owner(role, api.AppUnknown)}, {ID: 3, Dest: "new:1", DownBytes: 1}})
+			return api.BondStreams(
+				"b",
+				"anna",
+				[]api.Stream{{ID: 1, Dest: "[2001:db8::1]:443", DownBytes: 7, UpBytes: 2, AppInfo: owner(role, "curl")},
+					{
+						ID:        2,
+						Dest:      "odd",
+						DownBytes: 1,
+						AppInfo:   owner(role, api.AppUnknown),
+					}, {ID: 3, Dest: "new:1", DownBytes: 1}},
+			)
 		}, Flows: func() []api.BondFlow {
-			return api.BondFlows("b", "anna", []api.Flow{{ID: 1, DownBytes: 4, UpBytes: 5, AppInfo: owner(role, "curl")}, {ID: 2, AppInfo: owner(role, api.AppUnknown)}, {ID: 3}})
+			return api.BondFlows(
+				"b",
+				"anna",
+				[]api.Flow{
+					{ID: 1, DownBytes: 4, UpBytes: 5, AppInfo: owner(role, "curl")},
+					{ID: 2, AppInfo: owner(role, api.AppUnknown)},
+					{ID: 3},
+				},
+			)
 		}}
 	}
 	const byDest = "destinations:[{b/1 2001:db8::1 7 2 0} {b/2 odd 1 0 0} {b/3 new 1 0 0} {b/udp 1 datagrams 4 5 0} {b/udp 2 datagrams 0 0 0} {b/udp 3 datagrams 0 0 0}]"
@@ -165,18 +195,27 @@ func TestPlots(t *testing.T) {
 		}
 	}
 	r.History = newTestHistory(5, func(i int) map[string][]counter {
-		return map[string][]counter{api.PlotDevices: {{"1", "=cmd()", unit.Bytes(i) * 125000, 0, 0}, {"2", `a, "b"`, 0, 0, 0}}}
+		return map[string][]counter{
+			api.PlotDevices: {{"1", "=cmd()", unit.Bytes(i) * 125000, 0, 0}, {"2", `a, "b"`, 0, 0, 0}},
+		}
 	})
 	var p api.Plot
-	if w := request(r, "GET", "/v2/plots/devices?direction=down&span=minute", ""); w.Code != 200 || json.Unmarshal(w.Body.Bytes(), &p) != nil || len(p.Times) != 4 || len(p.Series) != 2 {
+	if w := request(r, "GET", "/v2/plots/devices?direction=down&span=minute", ""); w.Code != 200 ||
+		json.Unmarshal(w.Body.Bytes(), &p) != nil ||
+		len(p.Times) != 4 ||
+		len(p.Series) != 2 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	w := request(r, "GET", "/v2/plots/devices/csv", "")
 	rows, err := csv.NewReader(w.Body).ReadAll()
-	if err != nil || len(rows) != 5 || rows[0][1] != "'=cmd(), bit/s" || rows[0][2] != `a, "b", bit/s` || rows[4][0] != "2026-11-21T12:00:04.000Z" || rows[4][1] != "1000000" {
+	if err != nil || len(rows) != 5 || rows[0][1] != "'=cmd(), bit/s" || rows[0][2] != `a, "b", bit/s` ||
+		rows[4][0] != "2026-11-21T12:00:04.000Z" ||
+		rows[4][1] != "1000000" {
 		t.Errorf("%v %q", err, rows)
 	}
-	if w.Header().Get("Content-Type") != "text/csv; charset=utf-8" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "sandbox") || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+	if w.Header().Get("Content-Type") != "text/csv; charset=utf-8" ||
+		!strings.Contains(w.Header().Get("Content-Security-Policy"), "sandbox") ||
+		w.Header().Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%v", w.Header())
 	}
 	for _, path := range []string{"/v2/plots/x", "/v2/plots/devices/svg", "/v2/plots/devices/csv?width=300", "/v2/plots/devices?span=year", "/v2/plots/devices?x=1"} {
@@ -195,7 +234,8 @@ func TestQR(t *testing.T) {
 	if _, err := png.Decode(bytes.NewReader(w.Body.Bytes())); w.Code != 200 || err != nil {
 		t.Error(w.Code, err)
 	}
-	if w := request(r, "GET", "/v2/invitation/svg", ""); w.Code != 200 || !strings.HasPrefix(w.Body.String(), "<svg") || !strings.HasSuffix(w.Body.String(), "</svg>") {
+	if w := request(r, "GET", "/v2/invitation/svg", ""); w.Code != 200 || !strings.HasPrefix(w.Body.String(), "<svg") ||
+		!strings.HasSuffix(w.Body.String(), "</svg>") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	i.State = "expired"
@@ -214,7 +254,10 @@ func TestQR(t *testing.T) {
 func TestApps(t *testing.T) {
 	h := new(History)
 	var streams []api.Stream
-	r := Role{Status: func(bool) api.Status { return api.Status{Role: "primary"} }, Streams: func() []api.BondStream { return api.BondStreams("b", "home", streams) }}
+	r := Role{
+		Status:  func(bool) api.Status { return api.Status{Role: "primary"} },
+		Streams: func() []api.BondStream { return api.BondStreams("b", "home", streams) },
+	}
 	at := t0
 	look := func(list ...api.Stream) {
 		streams = list

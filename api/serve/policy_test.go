@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -22,7 +24,11 @@ func TestPolicy(t *testing.T) {
 	text := ""
 	take := func(s string) error {
 		if strings.Contains(s, "mod=") {
-			return fault.New(fault.Config, fmt.Errorf("policy: %w", misplaced{errors.New("unknown setting")}), "did you mean it?")
+			return fault.New(
+				fault.Config,
+				fmt.Errorf("policy: %w", misplaced{errors.New("unknown setting")}),
+				"did you mean it?",
+			)
 		}
 		return nil
 	}
@@ -83,7 +89,16 @@ func TestPolicy(t *testing.T) {
 	} {
 		w := request(r, c.method, c.target, c.body)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.holds) {
-			t.Errorf("%s %s %.60s: %d %.300s, want %d and %s", c.method, c.target, c.body, w.Code, w.Body, c.status, c.holds)
+			t.Errorf(
+				"%s %s %.60s: %d %.300s, want %d and %s",
+				c.method,
+				c.target,
+				c.body,
+				w.Code,
+				w.Body,
+				c.status,
+				c.holds,
+			)
 		}
 		if c.status >= 400 && w.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s %s: %v", c.method, c.target, w.Header())

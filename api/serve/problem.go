@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -14,7 +16,7 @@ import (
 	"mpbond/base/fault"
 )
 
-// problem is an api.Problem as an error that the library answers with.
+// problem is an api.Problem as an error for the library.
 type problem struct{ api.Problem }
 
 // Error implements error.
@@ -26,14 +28,14 @@ func (p *problem) GetStatus() int { return p.Status }
 // ContentType implements huma.ContentTypeFilter.
 func (p *problem) ContentType(string) string { return "application/problem+json" }
 
-// statusByKind of kinds of faults; others are 500.
+// statusByKind maps kinds of faults to statuses; others are 500.
 var statusByKind = map[fault.Kind]int{
 	fault.Usage: http.StatusBadRequest, fault.Config: http.StatusBadRequest, fault.NotFound: http.StatusNotFound,
 	fault.Exists: http.StatusConflict, fault.AlreadyRunning: http.StatusConflict, fault.NotRunning: http.StatusConflict, fault.Limit: http.StatusTooManyRequests, fault.Permission: http.StatusForbidden,
 	fault.Unsupported: http.StatusNotImplemented, fault.NotSaved: http.StatusInsufficientStorage,
 }
 
-// problemOf is the answer to an error of a role.
+// problemOf returns the answer to an error of a role.
 func problemOf(err error) *problem {
 	return newProblem(cmp.Or(statusByKind[fault.KindOf(err)], http.StatusInternalServerError), err)
 }
@@ -43,7 +45,7 @@ func newProblem(status int, err error) *problem {
 		Detail: err.Error(), Kind: string(fault.KindOf(err)), Hint: fault.HintOf(err)}}
 }
 
-// problemOfText is the answer to a text that cannot be used.
+// problemOfText returns the answer to an error about a text.
 func problemOfText(err error) *problem {
 	if fault.KindOf(err) != fault.Config {
 		return problemOf(err)
@@ -58,11 +60,11 @@ func problemOfText(err error) *problem {
 	return p
 }
 
-// unreadBodyText is what the library, which takes it for a failure of ours, says when
-// a body ends before its end or is none.
+// unreadBodyText is the library's text for a truncated or invalid body, which it counts as a server
+// error.
 const unreadBodyText = "cannot read request body"
 
-// What the library finds wrong with a request is told in our words.
+// Errors that the library finds in requests get our texts.
 func init() {
 	huma.DefaultArrayNullable = false
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
@@ -71,7 +73,7 @@ func init() {
 			var d *huma.ErrorDetail
 			switch {
 			case errors.As(err, &d) && d.Location != "":
-				details = append(details, d.Location+": "+d.Message) // its value stays out: it may be long
+				details = append(details, d.Location+": "+d.Message) // without its value, which may be long
 			case err != nil:
 				details = append(details, err.Error())
 			}
@@ -99,10 +101,10 @@ func (p *problem) writeTo(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p.Problem) // an error means that nobody listens any more
+	_ = json.NewEncoder(w).Encode(p.Problem) // an error means that the client has gone
 }
 
-// unsupportedError is the answer where a role has nothing to change.
+// unsupportedError returns the error for something that a role does not have.
 func unsupportedError(what string) error {
 	return fault.New(fault.Unsupported, fmt.Errorf("%s: not here", what), "ask another role: primary, server or helper")
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -8,7 +10,7 @@ import (
 	"strings"
 )
 
-// processMetric is a metric with its one sample.
+// processMetric is a metric with one sample.
 type processMetric struct {
 	metric
 	sample
@@ -22,28 +24,40 @@ func newCounter(name, help string, v float64) processMetric {
 	return processMetric{metric{name: name, help: help, counter: true}, sample{value: v}}
 }
 
-// processMetrics are those of the Go runtime and of this process, with the names that
-// Prometheus's own library gives them. Those of the process are there where /proc is.
+// processMetrics returns the metrics of the Go runtime and of this process, with the names of
+// Prometheus's own library. Those of the process need /proc.
 func processMetrics() []processMetric {
-	values := []runtimemetrics.Sample{{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/total:bytes"},
-		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
+	values := []runtimemetrics.Sample{
+		{Name: "/sched/goroutines:goroutines"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/total:bytes"},
+		{Name: "/gc/heap/allocs:bytes"},
+		{Name: "/gc/cycles/total:gc-cycles"},
+	}
 	runtimemetrics.Read(values)
 	of := func(i int) float64 { return float64(values[i].Value.Uint64()) }
 	return append([]processMetric{
-		{metric{name: "go_info", help: "Always 1; the label tells the version of Go.", labels: []string{"version"}}, sample{1, []string{runtime.Version()}}},
+		{
+			metric{name: "go_info", help: "Always 1; the label tells the version of Go.", labels: []string{"version"}},
+			sample{1, []string{runtime.Version()}},
+		},
 		newGauge("go_goroutines", "Number of goroutines.", of(0)),
-		newGauge("go_memstats_heap_alloc_bytes", "Bytes of objects on the heap, those not yet collected included.", of(1)),
+		newGauge(
+			"go_memstats_heap_alloc_bytes",
+			"Bytes of objects on the heap, those not yet collected included.",
+			of(1),
+		),
 		newGauge("go_memstats_sys_bytes", "Bytes that the Go runtime has from the system.", of(2)),
 		newCounter("go_memstats_alloc_bytes_total", "Bytes allocated on the heap so far.", of(3)),
 		newCounter("go_gc_cycles_total", "Garbage collections so far.", of(4)),
 	}, procMetrics()...)
 }
 
-// clockTicks is USER_HZ, in which the kernel tells times of processes to programs: 100 on
-// every processor that we build for.
+// clockTicks is USER_HZ, the unit of process times in /proc: 100 on every processor that we build
+// for.
 const clockTicks = 100
 
-// procMetrics are read from /proc/self; nil without it.
+// procMetrics returns metrics from /proc/self; nil without it.
 func procMetrics() (list []processMetric) {
 	stat, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
@@ -58,13 +72,22 @@ func procMetrics() (list []processMetric) {
 		v, _ := strconv.ParseFloat(fields[number-3], 64)
 		return v
 	}
-	list = append(list,
-		newCounter("process_cpu_seconds_total", "Processor time that this process took so far.", (at(14)+at(15))/clockTicks),
+	list = append(
+		list,
+		newCounter(
+			"process_cpu_seconds_total",
+			"Processor time that this process took so far.",
+			(at(14)+at(15))/clockTicks,
+		),
 		newGauge("process_threads", "Threads of this process.", at(20)),
 		newGauge("process_virtual_memory_bytes", "Virtual memory of this process.", at(23)),
-		newGauge("process_resident_memory_bytes", "Resident memory of this process.", at(24)*float64(os.Getpagesize())))
+		newGauge("process_resident_memory_bytes", "Resident memory of this process.", at(24)*float64(os.Getpagesize())),
+	)
 	if boot, ok := procValue("/proc/stat", "btime"); ok {
-		list = append(list, newGauge("process_start_time_seconds", "When this process began, since the epoch.", boot+at(22)/clockTicks))
+		list = append(
+			list,
+			newGauge("process_start_time_seconds", "When this process began, since the epoch.", boot+at(22)/clockTicks),
+		)
 	}
 	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
 		list = append(list, newGauge("process_open_fds", "Open file descriptors.", float64(len(open))))
@@ -77,7 +100,7 @@ func procMetrics() (list []processMetric) {
 
 // procValue returns the first number of the line that begins with name.
 func procValue(file, name string) (v float64, ok bool) {
-	data, _ := os.ReadFile(file) // without it there is none
+	data, _ := os.ReadFile(file) // without the file there is no value
 	for line := range strings.Lines(string(data)) {
 		if rest, found := strings.CutPrefix(line, name+" "); found {
 			if fields := strings.Fields(rest); len(fields) > 0 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -13,14 +15,14 @@ import (
 	"mpbond/base/fault"
 )
 
-// quietZone is the border that a QR code needs, in modules (ISO/IEC 18004).
+// quietZone is the border of a QR code, in modules (ISO/IEC 18004).
 const quietZone = 4
 
 type qrInput struct {
 	Format string `path:"format" enum:"svg,png" doc:"of the picture"`
 }
 
-// registerQR answers the code for pairing as a picture.
+// registerQR adds the pairing code as a QR code.
 func (r Role) registerQR(a huma.API) {
 	op := newOperation(http.MethodGet, "/v2/invitation/{format}", "the code for pairing that holds now, as a QR code")
 	op.Responses = fileResponses("svg", "png")
@@ -30,7 +32,9 @@ func (r Role) registerQR(a huma.API) {
 		}
 		i := r.Invitations.Current()
 		if i.State != "open" {
-			return nil, problemOf(fault.New(fault.NotFound, errors.New("there is no code that holds"), "`mpbond accept` makes one"))
+			return nil, problemOf(
+				fault.New(fault.NotFound, errors.New("there is no code that holds"), "`mpbond accept` makes one"),
+			)
 		}
 		code, err := qr.Encode(i.QR, qr.M)
 		if err != nil {
@@ -44,12 +48,18 @@ func (r Role) registerQR(a huma.API) {
 	})
 }
 
-// qrSVG draws a code, dark on light whatever the page's colours: readers want
-// that.
+// qrSVG draws a code, dark on light whatever the page's colours, as readers need.
 func qrSVG(c *qr.Code) []byte {
 	var b bytes.Buffer
 	side := c.Size + 2*quietZone
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" shape-rendering="crispEdges"><title>QR code for pairing</title><rect width="%d" height="%d" fill="#fff"/><path d="`, side, side, side, side)
+	fmt.Fprintf(
+		&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" shape-rendering="crispEdges"><title>QR code for pairing</title><rect width="%d" height="%d" fill="#fff"/><path d="`,
+		side,
+		side,
+		side,
+		side,
+	)
 	for y := range c.Size {
 		for x := range c.Size {
 			if c.Black(x, y) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -18,7 +20,7 @@ import (
 	"mpbond/base/unit"
 )
 
-// Handler is the API as an HTTP handler.
+// Handler returns the API as an HTTP handler.
 func Handler(role Role) http.Handler {
 	mux := http.NewServeMux()
 	cfg := huma.DefaultConfig("mpbond", "2")
@@ -42,15 +44,17 @@ func Handler(role Role) http.Handler {
 	describeSchemas(a.OpenAPI().Components.Schemas.Map())
 	spec, err := json.Marshal(a.OpenAPI())
 	if err != nil {
-		panic(err) // of the types, which tests have seen
+		panic(err) // of the types, which tests cover
 	}
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		_, _ = w.Write(spec)
 	})
+	mux.HandleFunc("/v1", serveGone)
+	mux.HandleFunc("/v1/", serveGone)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { serveNotFound(mux, w, r) })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, "/") { // CONNECT and OPTIONS *, which the mux would answer in its own words
+		if !strings.HasPrefix(r.URL.Path, "/") { // CONNECT and OPTIONS *, which the mux would answer without a problem
 			serveNotFound(mux, w, r)
 			return
 		}
@@ -58,7 +62,16 @@ func Handler(role Role) http.Handler {
 	})
 }
 
-// serveNotFound answers what no route matches.
+// serveGone answers requests to version 1 of the API with 410 and names version 2.
+func serveGone(w http.ResponseWriter, r *http.Request) {
+	newProblem(http.StatusGone, fault.New(
+		fault.Unsupported,
+		fmt.Errorf("version 1 of the API is gone: %.100q", r.URL.Path),
+		"use /v2 and its field names: GET /openapi.json describes them",
+	)).writeTo(w)
+}
+
+// serveNotFound answers requests that no route matches.
 func serveNotFound(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	var allow []string
 	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost, http.MethodPatch, http.MethodDelete} {
@@ -69,19 +82,32 @@ func serveNotFound(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	}
 	if len(allow) > 0 {
 		w.Header().Set("Allow", strings.Join(allow, ", "))
-		newProblem(http.StatusMethodNotAllowed, fault.New(fault.Usage, fmt.Errorf("%.20s cannot be answered here", r.Method), "use "+strings.Join(allow, " or "))).writeTo(w)
+		newProblem(
+			http.StatusMethodNotAllowed,
+			fault.New(
+				fault.Usage,
+				fmt.Errorf("%.20s cannot be answered here", r.Method),
+				"use "+strings.Join(allow, " or "),
+			),
+		).writeTo(w)
 		return
 	}
-	problemOf(fault.New(fault.NotFound, fmt.Errorf("there is no %.100q", r.URL.Path), "GET /openapi.json lists what there is")).writeTo(w)
+	problemOf(
+		fault.New(
+			fault.NotFound,
+			fmt.Errorf("there is no %.100q", r.URL.Path),
+			"GET /openapi.json lists what there is",
+		),
+	).writeTo(w)
 }
 
-// jsonAnswer is the body of an answer.
+// jsonAnswer is an answer with a JSON body.
 type jsonAnswer[T any] struct {
 	CacheControl string `header:"Cache-Control"`
 	Body         T
 }
 
-// registerGet registers a GET of something.
+// registerGet registers a GET operation.
 func registerGet[I, T any](a huma.API, path, summary string, f func(*I) (T, error)) {
 	registerJSON(a, newOperation(http.MethodGet, path, summary), f)
 }
@@ -96,7 +122,7 @@ func registerJSON[I, T any](a huma.API, op huma.Operation, f func(*I) (T, error)
 	})
 }
 
-// registerChange registers what changes something, answered with 204.
+// registerChange registers an operation that changes something and is answered with 204.
 func registerChange[I any](a huma.API, method, path, summary string, f func(*I) error) {
 	registerTyped(a, newOperation(method, path, summary), func(_ context.Context, in *I) (*struct{}, error) {
 		if err := f(in); err != nil {
@@ -108,8 +134,15 @@ func registerChange[I any](a huma.API, method, path, summary string, f func(*I) 
 
 func newOperation(method, path, summary string) huma.Operation {
 	id := strings.ToLower(method) + strings.NewReplacer("/v2", "", "/", "-", "{", "", "}", "").Replace(path)
-	return huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody, BodyReadTimeout: readTimeout,
-		RejectUnknownQueryParameters: true}
+	return huma.Operation{
+		OperationID:                  id,
+		Method:                       method,
+		Path:                         path,
+		Summary:                      summary,
+		MaxBodyBytes:                 maxBody,
+		BodyReadTimeout:              readTimeout,
+		RejectUnknownQueryParameters: true,
+	}
 }
 
 type noInput struct{}
@@ -166,101 +199,211 @@ type pairInput struct{ Body api.PairRequest }
 type factsInput struct{ Body api.Facts }
 
 func (r Role) registerCore(a huma.API) {
-	registerGet(a, "/v2/status", "one running mpbond at this moment", func(in *whyInput) (api.Status, error) { return r.currentStatus(in.Why == "1"), nil })
+	registerGet(
+		a,
+		"/v2/status",
+		"one running mpbond at this moment",
+		func(in *whyInput) (api.Status, error) { return r.currentStatus(in.Why == "1"), nil },
+	)
 
-	registerGet(a, "/v2/pipes", "pipes that carry a subflow, or wait", func(*noInput) ([]api.Pipe, error) { return r.currentStatus(false).Pipes, nil })
+	registerGet(
+		a,
+		"/v2/pipes",
+		"pipes that carry a subflow, or wait",
+		func(*noInput) ([]api.Pipe, error) { return r.currentStatus(false).Pipes, nil },
+	)
 	registerGet(a, "/v2/pipes/{name}/{address}", "one pipe", func(in *pipeInput) (api.Pipe, error) {
-		return findOne(r.currentStatus(false).Pipes, "pipe to "+in.Name+" at "+in.Address, func(p api.Pipe) bool { return p.Device == in.Name && p.Address == in.Address })
+		return findOne(
+			r.currentStatus(false).Pipes,
+			"pipe to "+in.Name+" at "+in.Address,
+			func(p api.Pipe) bool { return p.Device == in.Name && p.Address == in.Address },
+		)
 	})
 
-	registerGet(a, "/v2/subflows", "subflows of all bonds, or those that a helper relays", func(*noInput) ([]api.BondSubflow, error) { return r.listSubflows(), nil })
+	registerGet(
+		a,
+		"/v2/subflows",
+		"subflows of all bonds, or those that a helper relays",
+		func(*noInput) ([]api.BondSubflow, error) { return r.listSubflows(), nil },
+	)
 	registerGet(a, "/v2/subflows/{bond}/{subflow}", "one subflow", func(in *subflowInput) (api.BondSubflow, error) {
-		return findOne(r.listSubflows(), fmt.Sprintf("subflow %d of bond %s", in.Subflow, in.Bond), func(s api.BondSubflow) bool { return s.Bond == bondID(in.Bond) && uint64(s.ID) == in.Subflow })
+		return findOne(
+			r.listSubflows(),
+			fmt.Sprintf("subflow %d of bond %s", in.Subflow, in.Bond),
+			func(s api.BondSubflow) bool { return s.Bond == bondID(in.Bond) && uint64(s.ID) == in.Subflow },
+		)
 	})
-	registerChange(a, http.MethodPatch, "/v2/subflows/{bond}/{subflow}", "move a helped subflow to another pipe", func(in *subflowMoveInput) error {
-		if r.MoveSubflow == nil {
-			return unsupportedError("moving a subflow")
-		}
-		return r.MoveSubflow(bondID(in.Bond), uint32(in.Subflow), in.Body.Pipe)
-	})
-	registerChange(a, http.MethodDelete, "/v2/subflows/{bond}/{subflow}", "end a subflow: what it carried goes over others, and a new one is made", func(in *subflowInput) error {
-		if r.CloseSubflow == nil {
-			return unsupportedError("ending a subflow")
-		}
-		return r.CloseSubflow(bondID(in.Bond), uint32(in.Subflow))
-	})
+	registerChange(
+		a,
+		http.MethodPatch,
+		"/v2/subflows/{bond}/{subflow}",
+		"move a helped subflow to another pipe",
+		func(in *subflowMoveInput) error {
+			if r.MoveSubflow == nil {
+				return unsupportedError("moving a subflow")
+			}
+			return r.MoveSubflow(bondID(in.Bond), uint32(in.Subflow), in.Body.Pipe)
+		},
+	)
+	registerChange(
+		a,
+		http.MethodDelete,
+		"/v2/subflows/{bond}/{subflow}",
+		"end a subflow: what it carried goes over others, and a new one is made",
+		func(in *subflowInput) error {
+			if r.CloseSubflow == nil {
+				return unsupportedError("ending a subflow")
+			}
+			return r.CloseSubflow(bondID(in.Bond), uint32(in.Subflow))
+		},
+	)
 
-	registerGet(a, "/v2/streams", "open streams of all bonds, of each the newest first", func(*noInput) ([]api.BondStream, error) { return r.listStreams(), nil })
+	registerGet(
+		a,
+		"/v2/streams",
+		"open streams of all bonds, of each the newest first",
+		func(*noInput) ([]api.BondStream, error) { return r.listStreams(), nil },
+	)
 	registerGet(a, "/v2/streams/{bond}/{stream}", "one stream", func(in *streamInput) (api.BondStream, error) {
-		return findOne(r.listStreams(), fmt.Sprintf("stream %d of bond %s", in.Stream, in.Bond), func(s api.BondStream) bool { return s.Bond == in.Bond && s.ID == in.Stream })
+		return findOne(
+			r.listStreams(),
+			fmt.Sprintf("stream %d of bond %s", in.Stream, in.Bond),
+			func(s api.BondStream) bool { return s.Bond == in.Bond && s.ID == in.Stream },
+		)
 	})
-	registerGet(a, "/v2/flows", "open datagram flows of all bonds, of each the one used last first", func(*noInput) ([]api.BondFlow, error) { return r.listFlows(), nil })
+	registerGet(
+		a,
+		"/v2/flows",
+		"open datagram flows of all bonds, of each the one used last first",
+		func(*noInput) ([]api.BondFlow, error) { return r.listFlows(), nil },
+	)
 	registerGet(a, "/v2/flows/{bond}/{flow}", "one datagram flow", func(in *flowInput) (api.BondFlow, error) {
-		return findOne(r.listFlows(), fmt.Sprintf("flow %d of bond %s", in.Flow, in.Bond), func(f api.BondFlow) bool { return f.Bond == in.Bond && f.ID == in.Flow })
+		return findOne(
+			r.listFlows(),
+			fmt.Sprintf("flow %d of bond %s", in.Flow, in.Bond),
+			func(f api.BondFlow) bool { return f.Bond == in.Bond && f.ID == in.Flow },
+		)
 	})
-	registerChange(a, http.MethodPatch, "/v2/streams/{bond}/{stream}", "treat a stream otherwise: its mode, priority and weight", func(in *streamChangeInput) error {
-		switch {
-		case r.ChangeStream == nil:
-			return unsupportedError("changing a stream")
-		case in.Body == (api.StreamChange{}):
-			return fault.New(fault.Usage, errors.New("nothing is to be changed"), "send mode, priority or weight")
-		}
-		return r.ChangeStream(in.Bond, in.Stream, in.Body)
-	})
-	registerChange(a, http.MethodDelete, "/v2/streams/{bond}/{stream}", "reset a stream: the app's connection ends", func(in *streamInput) error {
-		if r.ResetStream == nil {
-			return unsupportedError("resetting a stream")
-		}
-		return r.ResetStream(in.Bond, in.Stream)
-	})
-	registerChange(a, http.MethodPost, "/v2/chunk", "tell what an app waits for on one of its connections", func(in *chunkInput) error {
-		if r.MarkChunk == nil {
-			return unsupportedError("a chunk mark")
-		}
-		return r.MarkChunk(in.Body)
-	})
-	registerChange(a, http.MethodPut, "/v2/facts", "tell what is known of this device's battery, heat and link", func(in *factsInput) error {
-		if r.SetFacts == nil {
-			return unsupportedError("facts of the device")
-		}
-		return r.SetFacts(in.Body)
-	})
+	registerChange(
+		a,
+		http.MethodPatch,
+		"/v2/streams/{bond}/{stream}",
+		"treat a stream otherwise: its mode, priority and weight",
+		func(in *streamChangeInput) error {
+			switch {
+			case r.ChangeStream == nil:
+				return unsupportedError("changing a stream")
+			case in.Body == (api.StreamChange{}):
+				return fault.New(fault.Usage, errors.New("nothing is to be changed"), "send mode, priority or weight")
+			}
+			return r.ChangeStream(in.Bond, in.Stream, in.Body)
+		},
+	)
+	registerChange(
+		a,
+		http.MethodDelete,
+		"/v2/streams/{bond}/{stream}",
+		"reset a stream: the app's connection ends",
+		func(in *streamInput) error {
+			if r.ResetStream == nil {
+				return unsupportedError("resetting a stream")
+			}
+			return r.ResetStream(in.Bond, in.Stream)
+		},
+	)
+	registerChange(
+		a,
+		http.MethodPost,
+		"/v2/chunk",
+		"tell what an app waits for on one of its connections",
+		func(in *chunkInput) error {
+			if r.MarkChunk == nil {
+				return unsupportedError("a chunk mark")
+			}
+			return r.MarkChunk(in.Body)
+		},
+	)
+	registerChange(
+		a,
+		http.MethodPut,
+		"/v2/facts",
+		"tell what is known of this device's battery, heat and link",
+		func(in *factsInput) error {
+			if r.SetFacts == nil {
+				return unsupportedError("facts of the device")
+			}
+			return r.SetFacts(in.Body)
+		},
+	)
 }
 
 func (r Role) registerDevices(a huma.API) {
-	registerGet(a, "/v2/devices", "this device and those that it trusts", func(*noInput) ([]api.Device, error) { return r.currentStatus(false).Devices, nil })
+	registerGet(
+		a,
+		"/v2/devices",
+		"this device and those that it trusts",
+		func(*noInput) ([]api.Device, error) { return r.currentStatus(false).Devices, nil },
+	)
 	registerGet(a, "/v2/devices/{name}", "one device", func(in *deviceNameInput) (api.Device, error) {
-		return findOne(r.currentStatus(false).Devices, "device "+in.Name, func(d api.Device) bool { return d.Name == in.Name })
+		return findOne(
+			r.currentStatus(false).Devices,
+			"device "+in.Name,
+			func(d api.Device) bool { return d.Name == in.Name },
+		)
 	})
-	registerChange(a, http.MethodPatch, "/v2/devices/{name}", "give a device another name, pause or resume it", func(in *deviceInput) error {
-		name, paused := in.Body.Name, in.Body.Paused
-		switch {
-		case r.Devices == nil:
-			return unsupportedError("changing a device")
-		case (name == nil) == (paused == nil):
-			return fault.New(fault.Usage, errors.New("one change at a time, and one at least"), "send either name or paused")
-		case name != nil:
-			return r.Devices.Rename(in.Name, *name)
-		}
-		return r.Devices.Pause(in.Name, *paused)
-	})
-	registerChange(a, http.MethodDelete, "/v2/devices/{name}", "revoke a device: it is trusted no longer, and what is open with it ends", func(in *deviceNameInput) error {
-		if r.Devices == nil {
-			return unsupportedError("revoking a device")
-		}
-		return r.Devices.Revoke(in.Name)
-	})
+	registerChange(
+		a,
+		http.MethodPatch,
+		"/v2/devices/{name}",
+		"give a device another name, pause or resume it",
+		func(in *deviceInput) error {
+			name, paused := in.Body.Name, in.Body.Paused
+			switch {
+			case r.Devices == nil:
+				return unsupportedError("changing a device")
+			case (name == nil) == (paused == nil):
+				return fault.New(
+					fault.Usage,
+					errors.New("one change at a time, and one at least"),
+					"send either name or paused",
+				)
+			case name != nil:
+				return r.Devices.Rename(in.Name, *name)
+			}
+			return r.Devices.Pause(in.Name, *paused)
+		},
+	)
+	registerChange(
+		a,
+		http.MethodDelete,
+		"/v2/devices/{name}",
+		"revoke a device: it is trusted no longer, and what is open with it ends",
+		func(in *deviceNameInput) error {
+			if r.Devices == nil {
+				return unsupportedError("revoking a device")
+			}
+			return r.Devices.Revoke(in.Name)
+		},
+	)
 }
 
 func (r Role) registerPair(a huma.API) {
-	elsewhere := fault.New(fault.Unsupported, errors.New("pairing by the code of another device: not here"), "codes are told to a primary; server and helper show them: `mpbond accept`")
+	elsewhere := fault.New(
+		fault.Unsupported,
+		errors.New("pairing by the code of another device: not here"),
+		"codes are told to a primary; server and helper show them: `mpbond accept`",
+	)
 	registerGet(a, "/v2/pair", "what has become of the last pairing", func(*noInput) (p api.Pairing, err error) {
 		if r.Pairings == nil {
 			return p, elsewhere
 		}
 		return r.Pairings.Current(), nil
 	})
-	op := newOperation(http.MethodPost, "/v2/pair", "pair with the devices that show these codes; GET tells what becomes of it")
+	op := newOperation(
+		http.MethodPost,
+		"/v2/pair",
+		"pair with the devices that show these codes; GET tells what becomes of it",
+	)
 	op.DefaultStatus = http.StatusAccepted
 	registerTyped(a, op, func(_ context.Context, in *pairInput) (*jsonAnswer[api.Pairing], error) {
 		if r.Pairings == nil {
@@ -275,22 +418,31 @@ func (r Role) registerPair(a huma.API) {
 }
 
 func (r Role) registerInvitation(a huma.API) {
-	registerGet(a, "/v2/invitation", "the last code for pairing, and what has become of it", func(*noInput) (i api.Invitation, err error) {
-		if r.Invitations == nil {
-			return i, unsupportedError("codes for pairing")
-		}
-		return r.Invitations.Current(), nil
-	})
-	registerTyped(a, newOperation(http.MethodPost, "/v2/invitation", "make a new code for pairing"), func(context.Context, *noInput) (*jsonAnswer[api.Invitation], error) {
-		if r.Invitations == nil {
-			return nil, problemOf(unsupportedError("codes for pairing"))
-		}
-		i, err := r.Invitations.Invite()
-		if err != nil {
-			return nil, problemOf(err)
-		}
-		return &jsonAnswer[api.Invitation]{"no-store", i}, nil
-	})
+	registerGet(
+		a,
+		"/v2/invitation",
+		"the last code for pairing, and what has become of it",
+		func(*noInput) (i api.Invitation, err error) {
+			if r.Invitations == nil {
+				return i, unsupportedError("codes for pairing")
+			}
+			return r.Invitations.Current(), nil
+		},
+	)
+	registerTyped(
+		a,
+		newOperation(http.MethodPost, "/v2/invitation", "make a new code for pairing"),
+		func(context.Context, *noInput) (*jsonAnswer[api.Invitation], error) {
+			if r.Invitations == nil {
+				return nil, problemOf(unsupportedError("codes for pairing"))
+			}
+			i, err := r.Invitations.Invite()
+			if err != nil {
+				return nil, problemOf(err)
+			}
+			return &jsonAnswer[api.Invitation]{"no-store", i}, nil
+		},
+	)
 }
 
 func (r Role) registerPolicy(a huma.API) {
@@ -307,23 +459,35 @@ func (r Role) registerPolicy(a huma.API) {
 		}
 		return k.Get(), nil
 	})
-	registerText(a, http.MethodPut, "/v2/policy", "write the policy file, and put it in force", func(in api.PolicyText) (p api.Policy, err error) {
-		k, err := keeper()
-		if err != nil {
-			return p, err
-		}
-		return k.Put(in)
-	})
-	registerText(a, http.MethodPost, "/v2/policy/check", "whether a policy can be used, and what would happen to a connection", func(in api.PolicyCheck) (p api.PolicyAnswer, err error) {
-		k, err := keeper()
-		if err != nil {
-			return p, err
-		}
-		return k.Check(in)
-	})
+	registerText(
+		a,
+		http.MethodPut,
+		"/v2/policy",
+		"write the policy file, and put it in force",
+		func(in api.PolicyText) (p api.Policy, err error) {
+			k, err := keeper()
+			if err != nil {
+				return p, err
+			}
+			return k.Put(in)
+		},
+	)
+	registerText(
+		a,
+		http.MethodPost,
+		"/v2/policy/check",
+		"whether a policy can be used, and what would happen to a connection",
+		func(in api.PolicyCheck) (p api.PolicyAnswer, err error) {
+			k, err := keeper()
+			if err != nil {
+				return p, err
+			}
+			return k.Check(in)
+		},
+	)
 }
 
-// registerText registers what takes a text of some length.
+// registerText registers an operation with a long text.
 func registerText[I, T any](a huma.API, method, path, summary string, f func(I) (T, error)) {
 	o := newOperation(method, path, summary)
 	o.MaxBodyBytes = maxText
@@ -336,7 +500,7 @@ func registerText[I, T any](a huma.API, method, path, summary string, f func(I) 
 	})
 }
 
-// bondID is the bond of a subflow; "-" stands for the empty one in a URL.
+// bondID returns the bond ID of a URL, where "-" stands for the empty one.
 func bondID(s string) string {
 	if s == "-" {
 		return ""
@@ -344,7 +508,7 @@ func bondID(s string) string {
 	return s
 }
 
-// findOne is the one of a list that there should be.
+// findOne returns the element of a list for which is returns true.
 func findOne[T any](list []T, what string, is func(T) bool) (one T, err error) {
 	if i := slices.IndexFunc(list, is); i >= 0 {
 		return list[i], nil
@@ -352,7 +516,7 @@ func findOne[T any](list []T, what string, is func(T) bool) (one T, err error) {
 	return one, fault.New(fault.NotFound, fmt.Errorf("there is no %.200s", what), "the list has all that there are")
 }
 
-// currentStatus is the role's with lists that are never null.
+// currentStatus returns the role's status with lists that are never null.
 func (r Role) currentStatus(why bool) api.Status {
 	s := r.Status(why)
 	s.Devices, s.Pipes, s.Bonds = nonNil(s.Devices), nonNil(s.Pipes), nonNil(s.Bonds)
@@ -366,7 +530,7 @@ func (r Role) listSubflows() []api.BondSubflow {
 	all := []api.BondSubflow{}
 	for _, b := range r.Status(false).Bonds {
 		for _, p := range b.Subflows {
-			if p.ID != 0 { // else there is none, but the reason why
+			if p.ID != 0 { // else it only tells why there is no subflow
 				all = append(all, api.BondSubflow{Bond: b.ID, Peer: b.Peer, Subflow: p})
 			}
 		}
@@ -391,7 +555,7 @@ func (r Role) listFlows() []api.BondFlow {
 	return nonNil(r.Flows())
 }
 
-// nonNil is l, but never nil.
+// nonNil returns l, or an empty list for nil.
 func nonNil[T any](l []T) []T {
 	if l == nil {
 		return []T{}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -87,14 +89,50 @@ func fullRole(changed *[]string) Role {
 		Status: func(why bool) api.Status {
 			s := exampleStatus(why)
 			yes, n := true, 40.0
-			facts := &api.KnownFacts{Facts: api.Facts{BatteryPercent: &n, Charging: &yes, TemperatureC: &n, SignalPercent: &n}}
-			s.Devices = []api.Device{{Name: "laptop", Self: true, Online: true}, {Name: "phone", ID: "X", Online: true, Pipes: 1, Subflows: 1, Facts: facts, Radios: []api.Radio{{Link: "wwan0", Kind: "cellular", Joules: 12.6}}}}
-			s.Pipes = []api.Pipe{{Device: "phone", Address: "192.168.1.9:40000", State: api.PipeCarries, Bond: "b", Subflow: 1}, {Device: "phone", Address: "rfcomm://AA:BB/1", State: api.PipeWaits}}
-			s.Onload = &api.OnloadStatus{Open: true, Bounded: true, LeftBytes: 7, CarriedBytes: 3, Tunnels: []api.Tunnel{{Device: "laptop"}, {Device: "laptop"}, {Device: "tablet"}}}
-			s.Helper = &api.HelperStatus{RelayedBytes: 9, LinkShares: []api.LinkShare{{Interface: "wlan0", Direction: "up", Limited: true, LimitBps: unit.Mbps}}}
+			facts := &api.KnownFacts{
+				Facts: api.Facts{BatteryPercent: &n, Charging: &yes, TemperatureC: &n, SignalPercent: &n},
+			}
+			s.Devices = []api.Device{
+				{Name: "laptop", Self: true, Online: true},
+				{
+					Name:     "phone",
+					ID:       "X",
+					Online:   true,
+					Pipes:    1,
+					Subflows: 1,
+					Facts:    facts,
+					Radios:   []api.Radio{{Link: "wwan0", Kind: "cellular", Joules: 12.6}},
+				},
+			}
+			s.Pipes = []api.Pipe{
+				{Device: "phone", Address: "192.168.1.9:40000", State: api.PipeCarries, Bond: "b", Subflow: 1},
+				{Device: "phone", Address: "rfcomm://AA:BB/1", State: api.PipeWaits},
+			}
+			s.Onload = &api.OnloadStatus{
+				Open:         true,
+				Bounded:      true,
+				LeftBytes:    7,
+				CarriedBytes: 3,
+				Tunnels:      []api.Tunnel{{Device: "laptop"}, {Device: "laptop"}, {Device: "tablet"}},
+			}
+			s.Helper = &api.HelperStatus{
+				RelayedBytes: 9,
+				LinkShares: []api.LinkShare{
+					{Interface: "wlan0", Direction: "up", Limited: true, LimitBps: unit.Mbps},
+				},
+			}
 			s.Caps = []api.Cap{{Name: "wwan0", Period: "daily", CapBytes: 20, UsedBytes: 21, State: "reached"}}
-			s.Cells = []api.Cells{{Interface: "wwan0", Receiving: true, CapacityBps: 16 * unit.Mbps, FairBps: 8 * unit.Mbps}}
-			s.Bonds[0].Subflows[0].Hop = &api.Hop{PBE: &api.PBE{State: "wireless", CapacityBps: 8 * unit.Mbps, FairBps: 4 * unit.Mbps, FollowsFeedback: true}}
+			s.Cells = []api.Cells{
+				{Interface: "wwan0", Receiving: true, CapacityBps: 16 * unit.Mbps, FairBps: 8 * unit.Mbps},
+			}
+			s.Bonds[0].Subflows[0].Hop = &api.Hop{
+				PBE: &api.PBE{
+					State:           "wireless",
+					CapacityBps:     8 * unit.Mbps,
+					FairBps:         4 * unit.Mbps,
+					FollowsFeedback: true,
+				},
+			}
 			return s
 		},
 		Subflows: func() []api.BondSubflow { return []api.BondSubflow{{Peer: "anna", Subflow: api.Subflow{ID: 7}}} },
@@ -198,13 +236,25 @@ func TestResources(t *testing.T) {
 	} {
 		w := request(r, c.method, c.target, c.body)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.holds) {
-			t.Errorf("%s %.60s %.60s: %d %s, want %d and %s", c.method, c.target, c.body, w.Code, w.Body, c.status, c.holds)
+			t.Errorf(
+				"%s %.60s %.60s: %d %s, want %d and %s",
+				c.method,
+				c.target,
+				c.body,
+				w.Code,
+				w.Body,
+				c.status,
+				c.holds,
+			)
 		}
 		if c.status >= 400 && w.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s %s: %v", c.method, c.target, w.Header())
 		}
 	}
-	if want := []string{`subflow "b" 1 to 10.0.0.9:7`, `subflow "b" 1`, `subflow "" 7`, `stream "b" 5 is latency 3`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000", "rename phone pixel", "pause phone true", "pause phone false", "revoke pixel", "facts 40 wifi"}; !slices.Equal(changed, want) {
+	if want := []string{`subflow "b" 1 to 10.0.0.9:7`, `subflow "b" 1`, `subflow "" 7`, `stream "b" 5 is latency 3`, `stream "b" 5`, "chunk 127.0.0.1:40000 1000000", "rename phone pixel", "pause phone true", "pause phone false", "revoke pixel", "facts 40 wifi"}; !slices.Equal(
+		changed,
+		want,
+	) {
 		t.Errorf("changed %q, want %q", changed, want)
 	}
 }
@@ -224,6 +274,23 @@ func TestUnsupported(t *testing.T) {
 	}
 	if w := request(r, "GET", "/v2/streams", ""); strings.TrimSpace(w.Body.String()) != "[]" {
 		t.Errorf("streams of none: %s", w.Body)
+	}
+}
+
+// TestVersion1 requires that every request to version 1 is answered with 410 and a hint that names
+// version 2.
+func TestVersion1(t *testing.T) {
+	r := fullRole(new([]string))
+	for _, c := range [][2]string{
+		{"GET", "/v1/status?why=1"}, {"HEAD", "/v1/status"}, {"GET", "/v1"}, {"GET", "/v1/"}, {"GET", "/v1/none"},
+		{"POST", "/v1/chunk"}, {"PATCH", "/v1/streams/b/5"}, {"DELETE", "/v1/subflows/b/1"}, {"PUT", "/v1/policy"},
+	} {
+		w := request(r, c[0], c[1], "{}")
+		var p api.Problem
+		err := json.Unmarshal(w.Body.Bytes(), &p)
+		if w.Code != 410 || err != nil || p.Kind != string(fault.Unsupported) || !strings.Contains(p.Hint, "/v2") {
+			t.Errorf("%s %s: %d, %s, %v", c[0], c[1], w.Code, w.Body, err)
+		}
 	}
 }
 
@@ -263,7 +330,8 @@ func TestOpenAPI(t *testing.T) {
 			t.Errorf("%s is not told of", path)
 		}
 		for method, op := range doc.Paths[path] {
-			if p, ok := op.Responses["default"].Content["application/problem+json"]; op.Summary == "" || !ok || p.Schema.Ref != "#/components/schemas/Problem" {
+			if p, ok := op.Responses["default"].Content["application/problem+json"]; op.Summary == "" || !ok ||
+				p.Schema.Ref != "#/components/schemas/Problem" {
 				t.Errorf("%s %s: %+v", method, path, op)
 			}
 		}
@@ -272,11 +340,24 @@ func TestOpenAPI(t *testing.T) {
 		if s.Description == "" && !strings.HasPrefix(name, "Answer") {
 			t.Errorf("%s has no description", name)
 		}
-		if (s.AdditionalProperties == false) != slices.Contains([]string{"Chunk", "Facts", "DeviceChange", "StreamChange", "PairRequest", "SubflowMove", "PolicyText", "PolicyCheck", "PolicyFlow"}, name) {
+		if (s.AdditionalProperties == false) != slices.Contains(
+			[]string{
+				"Chunk",
+				"Facts",
+				"DeviceChange",
+				"StreamChange",
+				"PairRequest",
+				"SubflowMove",
+				"PolicyText",
+				"PolicyCheck",
+				"PolicyFlow",
+			},
+			name,
+		) {
 			t.Errorf("%s: more fields: %v", name, s.AdditionalProperties)
 		}
 	}
-	for field, want := range map[string]string{"Subflow.pad_ms": "predicted delivery", "BondSubflow.pad_ms": "predicted delivery", "Status.uptime_seconds": "", "Event.gap_ms": "without a pipe", "KnownFacts.battery_percent": "how full", "PolicyRule.subflows": "may carry it now", "PolicyFlow.port": "", "Stream.app": "what it is counted for", "BondStream.app": "what it is counted for", "BondStream.mode": "redundant", "BondFlow.user": "runs as", "BondFlow.subflow": "pinned"} {
+	for field, want := range map[string]string{"Subflow.pad_ms": "predicted delivery", "BondSubflow.pad_ms": "predicted delivery", "Status.uptime_seconds": "", "Event.gap_ms": "without a pipe", "KnownFacts.battery_percent": "how full", "PolicyRule.subflows": "may carry it now", "PolicyFlow.port": "", "Stream.app": "the name of the app", "BondStream.app": "the name of the app", "BondStream.mode": "redundant", "BondFlow.user": "runs as", "BondFlow.subflow": "pinned"} {
 		name, field, _ := strings.Cut(field, ".")
 		if p, ok := doc.Components.Schemas[name].Properties[field]; !ok || !strings.Contains(p.Description, want) {
 			t.Errorf("%s.%s: %+v", name, field, p)
@@ -378,7 +459,18 @@ func fuzzRole() Role {
 	r.History = newTestHistory(5, func(i int) map[string][]counter {
 		return map[string][]counter{api.PlotSubflows: {{"b/1", "phone", unit.Bytes(1000 * i), 0, 20}}}
 	})
-	used := []api.UsageEntry{{From: "2026-11-21", Until: "2026-11-22", Link: "wwan0", Purpose: "hs-path", Device: "lap,top", DownBytes: 9, UpBytes: 7, RadioJoules: 12.6}}
+	used := []api.UsageEntry{
+		{
+			From:        "2026-11-21",
+			Until:       "2026-11-22",
+			Link:        "wwan0",
+			Purpose:     "hs-path",
+			Device:      "lap,top",
+			DownBytes:   9,
+			UpBytes:     7,
+			RadioJoules: 12.6,
+		},
+	}
 	r.Usage = func() api.Usage { return api.Usage{Role: "helper", Name: "phone", Days: used, Months: used} }
 	return r
 }
@@ -407,7 +499,16 @@ func FuzzAPI(f *testing.F) {
 		{"GET", "/v2/plots/subflows?direction=up&span=hour", ""}, {"GET", "/v2/plots/subflows/csv", ""},
 		{"GET", "/v2/usage", ""},
 	} {
-		f.Add(fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", s[0], s[1], len(s[2]), s[2]))
+		f.Add(
+			fmt.Appendf(
+				nil,
+				"%s %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+				s[0],
+				s[1],
+				len(s[2]),
+				s[2],
+			),
+		)
 	}
 	h := Handler(fuzzRole())
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -425,7 +526,9 @@ func FuzzAPI(f *testing.F) {
 			t.Errorf("%q: %d %s", raw, w.Code, w.Body)
 		case w.Code >= 400 && ct == "application/problem+json":
 			var p api.Problem
-			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Status != w.Code || p.Kind == "" || p.Detail == "" || len(p.Detail) > 16<<10 {
+			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Status != w.Code || p.Kind == "" ||
+				p.Detail == "" ||
+				len(p.Detail) > 16<<10 {
 				t.Errorf("%q: %d %s", raw, w.Code, w.Body)
 			}
 		case w.Code >= 400 && req.URL.Path != "/metrics":

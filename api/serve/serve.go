@@ -1,6 +1,7 @@
-// Package serve answers the local API of a running mpbond: HTTP over a unix
-// socket that only its owner can open. It stands between a role, which hands
-// over functions that describe and change it, and the clients.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package serve serves the local API of a running mpbond: HTTP over a unix socket that only its
+// owner can open. A role passes functions that describe and change it.
 //
 //	serve.go     the server, its limits, what a role hands over
 //	routes.go    the resources, and their OpenAPI description
@@ -38,50 +39,55 @@ const (
 	shutdownTimeout = time.Second
 )
 
-// Role is what the API serves. Errors of its functions are faults; a function
-// that is nil is answered as fault.Unsupported. All are called from many
-// goroutines.
+// Role is what the API serves. Errors of its functions are faults. A nil function is answered as
+// fault.Unsupported. All must be safe for concurrent use.
 type Role struct {
-	// Status tells what a role does now; with why, also why.
+	// Status returns the state of a role; if why is set, with decisions.
 	Status func(why bool) api.Status
-	// Subflows lists what Describe's bonds do not tell, at a helper.
+	// Subflows lists further subflows than those of bonds, at a helper.
 	Subflows func() []api.BondSubflow
 	Streams  func() []api.BondStream
-	Flows    func() []api.BondFlow // of datagrams
-	// MoveSubflow has one go on over the pipe at an address.
+	Flows    func() []api.BondFlow // datagram flows
+	// MoveSubflow moves a subflow to the pipe at an address.
 	MoveSubflow func(bond string, path uint32, pipe string) error
-	// CloseSubflow and ResetStream end one, by its bond and number.
+	// CloseSubflow and ResetStream end a subflow or stream of a bond.
 	CloseSubflow func(bond string, path uint32) error
 	ResetStream  func(bond string, id uint64) error
-	// ChangeStream has one treated otherwise.
+	// ChangeStream changes how a stream is carried.
 	ChangeStream func(bond string, id uint64, c api.StreamChange) error
-	// MarkChunk takes a chunk mark.
+	// MarkChunk applies an announced chunk.
 	MarkChunk func(api.Chunk) error
-	// SetFacts takes what an app or script knows of this device.
+	// SetFacts sets facts of this device.
 	SetFacts func(api.Facts) error
-	// Invitations makes codes for pairing, and Pairer is told those of others.
+	// Invitations creates pairing codes, and Pairings pairs by the codes of others.
 	Invitations *api.InvitationManager
 	Pairings    *api.PairingManager
-	// Devices changes which devices are trusted.
+	// Devices changes the trusted devices.
 	Devices *api.DeviceManager
-	// Policy keeps the policy.
+	// Policy manages the policy.
 	Policy *api.PolicyManager
-	// Usage tells what links carried.
+	// Usage returns what links carried.
 	Usage func() api.Usage
-	// Feed has the changes; nil: there are none to tell.
+	// Feed has the events; nil: there are none.
 	Feed *Feed
-	// History has values for plots; nil: none are kept.
+	// History has the values of plots; nil: none are kept.
 	History *History
 }
 
-// Run answers on l until ctx ends, then returns nil. It closes l in any case.
+// Run serves on l until ctx ends, then returns nil. It always closes l.
 func Run(ctx context.Context, l net.Listener, r Role) error { return runServer(ctx, l, Handler(r)) }
 
 func runServer(ctx context.Context, l net.Listener, h http.Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	srv := &http.Server{Handler: limitBodyTime(h), ReadHeaderTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeader, BaseContext: func(net.Listener) context.Context { return ctx }}
+	srv := &http.Server{
+		Handler:           limitBodyTime(h),
+		ReadHeaderTimeout: readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -102,9 +108,9 @@ func runServer(ctx context.Context, l net.Listener, h http.Handler) error {
 	return fmt.Errorf("API: %w", err)
 }
 
-// limitBodyTime bounds how long a body may take, also one that nobody reads: what is
-// left of it is awaited before the connection is used again. Without a body the
-// connection may be quiet: events go on.
+// limitBodyTime bounds the time of a request body, even if nothing reads it: the rest of a body is
+// read before the connection is used again. Without a body the connection may be quiet, as during
+// events.
 func limitBodyTime(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -26,8 +28,27 @@ func exampleStatus(why bool) api.Status {
 	s := api.Status{
 		Role: "primary", Name: "laptop", ID: "AAAA-BBBB-CCCC-DDDD", Version: "1", UptimeSeconds: 1.5, MemoryBytes: unit.MB,
 		Devices: []api.Device{}, Pipes: []api.Pipe{}, SOCKS: "127.0.0.1:1080", HTTP: "127.0.0.1:8080",
-		Bonds: []api.Bond{{ID: "b", Peer: "home", Scheduler: "pams", Streams: 1, StreamsTotal: 2, WastedBytes: map[string]unit.Bytes{"reinject": 5},
-			Subflows: []api.Subflow{{ID: 1, Device: "phone", Kind: api.Helped, State: api.Up, RxBytes: 7, RxRate: 8 * unit.Mbps, SRTTms: 1.25}}}},
+		Bonds: []api.Bond{
+			{
+				ID:           "b",
+				Peer:         "home",
+				Scheduler:    "pams",
+				Streams:      1,
+				StreamsTotal: 2,
+				WastedBytes:  map[string]unit.Bytes{"reinject": 5},
+				Subflows: []api.Subflow{
+					{
+						ID:      1,
+						Device:  "phone",
+						Kind:    api.Helped,
+						State:   api.Up,
+						RxBytes: 7,
+						RxRate:  8 * unit.Mbps,
+						SRTTms:  1.25,
+					},
+				},
+			},
+		},
 	}
 	if why {
 		s.Bonds[0].Decisions = []api.Decision{{T: time.Unix(1, 0).UTC(), Subflow: 1, PADms: 2, Reason: "least PAD"}}
@@ -96,7 +117,9 @@ func TestNamesHaveUnits(t *testing.T) {
 func TestListsAreNeverNull(t *testing.T) {
 	for _, s := range []api.Status{{}, {Bonds: []api.Bond{{}}}} {
 		w := httptest.NewRecorder()
-		Handler(Role{Status: func(bool) api.Status { return s }}).ServeHTTP(w, httptest.NewRequest("GET", "/v2/status", nil))
+		Handler(
+			Role{Status: func(bool) api.Status { return s }},
+		).ServeHTTP(w, httptest.NewRequest("GET", "/v2/status", nil))
 		if strings.Contains(w.Body.String(), "null") {
 			t.Error(w.Body)
 		}

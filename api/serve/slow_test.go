@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -87,7 +89,9 @@ func TestSlowCallers(t *testing.T) {
 					})
 				}
 				synctest.Wait()
-				conn := l.dialWith("GET /v2/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + token + "\r\n")
+				conn := l.dialWith(
+					"GET /v2/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + token + "\r\n",
+				)
 				answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 				if err != nil || answer.StatusCode != http.StatusOK {
 					t.Errorf("%v, %v", answer, err)

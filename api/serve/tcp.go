@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -25,30 +27,38 @@ import (
 )
 
 const (
-	// maxConns of each listener at once; others wait. Readers of events count.
+	// maxConns bounds the open connections of each listener; others wait. Readers of events count.
 	maxConns = 64
-	// tokenBytes of randomness: nobody guesses 256 bits, so tries need no limit.
+	// tokenBytes is the randomness of a token: 256 bits cannot be guessed, so attempts need no
+	// limit.
 	tokenBytes      = 32
-	encodedTokenLen = 43 // of them in base64 (RFC 4648 section 5), without padding
+	encodedTokenLen = 43 // in base64 (RFC 4648 section 5), without padding
 )
 
-// ListenTCP opens the API's port. Only loopback addresses are taken: what goes
-// over it, the token too, is not encrypted.
+// ListenTCP opens the API's port. It accepts only loopback addresses, since the connection and the
+// token are not encrypted.
 func ListenTCP(addr string) (net.Listener, error) {
 	at, err := netip.ParseAddrPort(addr)
 	if err != nil || !at.Addr().IsLoopback() {
-		return nil, fault.New(fault.Config, fmt.Errorf("the API at %q: it must be a loopback address with a port", addr),
-			"write it like 127.0.0.1:7680; from elsewhere use `ssh -L 7680:127.0.0.1:7680`")
+		return nil, fault.New(
+			fault.Config,
+			fmt.Errorf("the API at %q: it must be a loopback address with a port", addr),
+			"write it like 127.0.0.1:7680; from elsewhere use `ssh -L 7680:127.0.0.1:7680`",
+		)
 	}
 	l, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fault.New(fault.AlreadyRunning, err, "another program, or another mpbond, has that port: choose one with --api")
+		return nil, fault.New(
+			fault.AlreadyRunning,
+			err,
+			"another program, or another mpbond, has that port: choose one with --api",
+		)
 	}
 	return l, fault.New(fault.Config, err, "choose another address with --api")
 }
 
-// LoadOrCreateToken is the secret in the file at path, which is made, for its owner only, if
-// there is none. A file that others can read is refused: they may have it.
+// LoadOrCreateToken returns the token in the file at path. It creates a missing file, for its owner
+// only. It rejects a file that others can read, since they may know the token.
 func LoadOrCreateToken(path string) (string, error) {
 	text, err := readToken(path)
 	if !errors.Is(err, os.ErrNotExist) {
@@ -57,8 +67,8 @@ func LoadOrCreateToken(path string) (string, error) {
 	if err := userfile.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fault.New(fault.Permission, err, "set MPBOND_HOME to use another place")
 	}
-	// Written aside and then linked: the file is whole when it has its name, and
-	// of two processes that begin at once one makes it.
+	// Written aside and then linked: the file is complete when it gets its name, and of two
+	// processes only one creates it.
 	f, err := userfile.CreateTemp(filepath.Dir(path), ".token") // mode 0600
 	if err != nil {
 		return "", fault.New(fault.Permission, err, "set MPBOND_HOME to use another place")
@@ -76,7 +86,7 @@ func LoadOrCreateToken(path string) (string, error) {
 	return readToken(path)
 }
 
-// ReadToken is Token of a file that an mpbond has made, which must be there.
+// ReadToken returns the token in the file that a running mpbond has created.
 func ReadToken(path string) (string, error) {
 	text, err := readToken(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -85,14 +95,17 @@ func ReadToken(path string) (string, error) {
 	return text, err
 }
 
-// newTokenHint is how to get a token file that is missing, or was removed: made by
-// the mpbond that shall read it.
+// newTokenHint tells how to get a new token file: the mpbond that reads it creates it.
 const newTokenHint = "start the mpbond that has --api again: it makes a new one"
 
 func readToken(path string) (string, error) {
 	f, err := userfile.OpenFile(path, os.O_RDONLY|userfile.NoFollow|userfile.NoWait, 0)
 	if errors.Is(err, os.ErrPermission) {
-		return "", fault.New(fault.Permission, err, "it is another user's: if it should not be, remove it, and "+newTokenHint)
+		return "", fault.New(
+			fault.Permission,
+			err,
+			"it is another user's: if it should not be, remove it, and "+newTokenHint,
+		)
 	}
 	if err != nil {
 		return "", err
@@ -103,26 +116,33 @@ func readToken(path string) (string, error) {
 		return "", err
 	}
 	if !st.Mode().IsRegular() || userfile.GrantsOthers(st, 0o077) || !userfile.IsOwnIn(st, filepath.Dir(path)) {
-		return "", fault.New(fault.Permission, fmt.Errorf("token file %s: others can read it, or it belongs to somebody else", path), "remove it, and "+newTokenHint)
+		return "", fault.New(
+			fault.Permission,
+			fmt.Errorf("token file %s: others can read it, or it belongs to somebody else", path),
+			"remove it, and "+newTokenHint,
+		)
 	}
 	b := make([]byte, encodedTokenLen+2)
 	n, _ := f.Read(b)
 	text := strings.TrimSuffix(string(b[:n]), "\n")
 	if secret, err := base64.RawURLEncoding.DecodeString(text); err != nil || len(secret) != tokenBytes {
-		return "", fault.New(fault.Config, fmt.Errorf("token file %s holds no token", path), "remove it, and "+newTokenHint)
+		return "", fault.New(
+			fault.Config,
+			fmt.Errorf("token file %s holds no token", path),
+			"remove it, and "+newTokenHint,
+		)
 	}
 	return text, nil
 }
 
-// RunTCP is Run on a listener of ListenTCP, for those who know the token.
+// RunTCP serves like Run on a listener of ListenTCP, to clients that have the token.
 func RunTCP(ctx context.Context, l net.Listener, r Role, token string) error {
 	return runServer(ctx, l, requireToken(Handler(r), token))
 }
 
-// requireToken lets requests through that are meant for us and come from somebody who
-// knows the token, or ask for the files of the web console. What a web page in a browser of this machine could do is
-// refused first: one whose name was made to point here (DNS rebinding) shows in
-// Host, one of another origin (CSRF) in Origin or Sec-Fetch-Site.
+// requireToken passes requests of clients that have the token, and requests for files of the web
+// console. It first rejects requests that a web page in a local browser could send: DNS rebinding
+// shows in Host, cross-site requests (CSRF) in Origin or Sec-Fetch-Site.
 func requireToken(h http.Handler, token string) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	page := console.Handler()
@@ -140,15 +160,22 @@ func requireToken(h http.Handler, token string) http.Handler {
 			}
 		}
 		if err != nil {
-			w.Header().Set("Connection", "close") // so that strangers hold none
-			newProblem(status, fault.New(fault.Permission, err, "send `Authorization: Bearer TOKEN` with that of the file api.token, to a loopback address, and from no other web page")).writeTo(w)
+			w.Header().Set("Connection", "close") // unknown clients must not hold connections
+			newProblem(
+				status,
+				fault.New(
+					fault.Permission,
+					err,
+					"send `Authorization: Bearer TOKEN` with that of the file api.token, to a loopback address, and from no other web page",
+				),
+			).writeTo(w)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-// checkOrigin reports why a request looks like one that a foreign web page makes.
+// checkOrigin returns an error if a request looks like one of a foreign web page.
 func checkOrigin(r *http.Request) error {
 	if !isLoopbackHost(r.Host) {
 		return fmt.Errorf("the host %.100q is not this one", r.Host)
@@ -166,14 +193,15 @@ func checkOrigin(r *http.Request) error {
 	return nil
 }
 
-// opensPage tells whether a request is for a whole page in a tab, which a link in
-// another page may ask for: that page learns nothing of it.
+// opensPage reports whether a request opens a page in a tab. A link in another page may do that,
+// since that page learns nothing.
 func opensPage(r *http.Request) bool {
-	return r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+	return r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
+		r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
-// isLoopbackHost tells whether a Host header names this machine to itself. Any port
-// is right: it may be forwarded.
+// isLoopbackHost reports whether a Host header is a loopback name or address. Any port is valid,
+// since it may be forwarded.
 func isLoopbackHost(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -186,5 +214,5 @@ func isLoopbackHost(hostport string) bool {
 	return err == nil && addr.Zone() == "" && addr.IsLoopback()
 }
 
-// limitConns lets so many connections be open at once.
+// limitConns limits the number of open connections.
 func limitConns(l net.Listener) net.Listener { return netutil.LimitListener(l, maxConns) }

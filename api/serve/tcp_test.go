@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -99,7 +101,8 @@ func TestGuard(t *testing.T) {
 		if answer.StatusCode != c.status {
 			t.Errorf("%s: %s %s, want %d", c.name, answer.Status, body, c.status)
 		}
-		if c.status != 200 && (!bytes.Contains(body, []byte(`"kind":"permission"`)) || bytes.Contains(body, []byte(secret)) || bytes.Contains(body, []byte("laptop"))) {
+		if c.status != 200 &&
+			(!bytes.Contains(body, []byte(`"kind":"permission"`)) || bytes.Contains(body, []byte(secret)) || bytes.Contains(body, []byte("laptop"))) {
 			t.Errorf("%s: %s", c.name, body)
 		}
 		for name := range answer.Header {
@@ -242,7 +245,9 @@ func FuzzGuard(f *testing.F) {
 		if in && (!bytes.Contains(raw, []byte(secret)) || !isLoopbackHost(req.Host)) {
 			t.Errorf("%q is let in", raw)
 		}
-		if page := w.Code == 200 && console.IsConsoleFile(req) && isLoopbackHost(req.Host); !in && !page && w.Code != 401 && w.Code != 403 {
+		if page := w.Code == 200 && console.IsConsoleFile(req) && isLoopbackHost(req.Host); !in && !page &&
+			w.Code != 401 &&
+			w.Code != 403 {
 			t.Errorf("%q: %d", raw, w.Code)
 		}
 	})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -10,7 +12,11 @@ import (
 )
 
 func (r Role) registerUsage(a huma.API) {
-	op := newOperation(http.MethodGet, "/v2/usage", "what this device's links carried, by day and month; a table with Accept: text/csv")
+	op := newOperation(
+		http.MethodGet,
+		"/v2/usage",
+		"what this device's links carried, by day and month; a table with Accept: text/csv",
+	)
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		if r.Usage == nil || !strings.Contains(ctx.Header("Accept"), "text/csv") {
 			next(ctx)
@@ -19,7 +25,7 @@ func (r Role) registerUsage(a huma.API) {
 		ctx.SetHeader("Content-Type", "text/csv; charset=utf-8")
 		ctx.SetHeader("Cache-Control", "no-store")
 		ctx.SetStatus(http.StatusOK)
-		_ = r.currentUsage().CSV(ctx.BodyWriter()) // an error means that nobody listens any more
+		_ = r.currentUsage().CSV(ctx.BodyWriter()) // an error means that the client has gone
 	}}
 	registerJSON(a, op, func(*noInput) (u api.Usage, err error) {
 		if r.Usage == nil {
@@ -35,7 +41,7 @@ func (r Role) currentUsage() api.Usage {
 	return u
 }
 
-// capLabels are the labels of a cap's metrics. One that is not kept has none.
+// capLabels are the labels of a cap's metrics. A cap that is not counted has none.
 var capLabels = []string{"name", "period"}
 
 func sampleCaps(f func(api.Cap) float64) func(api.Status) []sample {
@@ -49,17 +55,23 @@ func sampleCaps(f func(api.Cap) float64) func(api.Status) []sample {
 	}
 }
 
-// usageMetric is of what links carried.
-var usageMetric = metric{name: "mpbond_link_bytes", help: "Bytes of IP packets that a link carried for mpbond in the current day or month, which begins on the reset day of its cap. It falls when a new one begins.",
-	labels: []string{"link", "purpose", "device", "device_id", "direction", "period"}}
+// usageMetric is the metric of what links carried.
+var usageMetric = metric{
+	name:   "mpbond_link_bytes",
+	help:   "Bytes of IP packets that a link carried for mpbond in the current day or month, which begins on the reset day of its cap. It falls when a new one begins.",
+	labels: []string{"link", "purpose", "device", "device_id", "direction", "period"},
+}
 
-// usageSamples are those of the periods that a day is in.
+// usageSamples returns the samples of the periods that include today.
 func usageSamples(u api.Usage, today string) (samples []sample) {
 	for period, list := range map[string][]api.UsageEntry{"day": u.Days, "month": u.Months} {
 		for _, r := range list {
 			if r.From <= today && today < r.Until {
-				samples = append(samples, sample{float64(r.DownBytes), []string{r.Link, r.Purpose, r.Device, r.DeviceID, "down", period}},
-					sample{float64(r.UpBytes), []string{r.Link, r.Purpose, r.Device, r.DeviceID, "up", period}})
+				samples = append(
+					samples,
+					sample{float64(r.DownBytes), []string{r.Link, r.Purpose, r.Device, r.DeviceID, "down", period}},
+					sample{float64(r.UpBytes), []string{r.Link, r.Purpose, r.Device, r.DeviceID, "up", period}},
+				)
 			}
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package serve
 
 import (
@@ -14,9 +16,33 @@ import (
 func TestUsage(t *testing.T) {
 	r := Role{Status: exampleStatus, Usage: func() api.Usage {
 		return api.Usage{Role: "helper", Name: "phone",
-			Days:   []api.UsageEntry{{From: "2026-11-21", Until: "2026-11-22", Link: "wwan0", Purpose: "hs-path", Device: "lap,top", DeviceID: "AAAA", DownBytes: 1 << 40, UpBytes: 7, RadioJoules: 12.6}},
-			Months: []api.UsageEntry{{From: "2026-11-15", Until: "2026-12-15", Link: "wwan0", Purpose: "hs-path", DownBytes: 9}},
-			Caps:   []api.Cap{{Name: "wwan0", Period: "daily", CapBytes: 10, UsedBytes: 5, RoomBytes: 4, State: "fine", Text: "5 of 10"}}}
+			Days: []api.UsageEntry{
+				{
+					From:        "2026-11-21",
+					Until:       "2026-11-22",
+					Link:        "wwan0",
+					Purpose:     "hs-path",
+					Device:      "lap,top",
+					DeviceID:    "AAAA",
+					DownBytes:   1 << 40,
+					UpBytes:     7,
+					RadioJoules: 12.6,
+				},
+			},
+			Months: []api.UsageEntry{
+				{From: "2026-11-15", Until: "2026-12-15", Link: "wwan0", Purpose: "hs-path", DownBytes: 9},
+			},
+			Caps: []api.Cap{
+				{
+					Name:      "wwan0",
+					Period:    "daily",
+					CapBytes:  10,
+					UsedBytes: 5,
+					RoomBytes: 4,
+					State:     "fine",
+					Text:      "5 of 10",
+				},
+			}}
 	}}
 	asked := func(r Role, accept string) *httptest.ResponseRecorder {
 		q := httptest.NewRequest("GET", "http://mpbond/v2/usage", nil)
@@ -39,7 +65,8 @@ func TestUsage(t *testing.T) {
 	for _, line := range table {
 		got = append(got, strings.Join(line, " "))
 	}
-	if strings.Join(got, "|") != want || err != nil || w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/csv") {
+	if strings.Join(got, "|") != want || err != nil || w.Code != 200 ||
+		!strings.HasPrefix(w.Header().Get("Content-Type"), "text/csv") {
 		t.Errorf("%d %v: %q, %v", w.Code, w.Header(), got, err)
 	}
 	for _, accept := range []string{"text/csv", "*/*"} {
@@ -47,32 +74,61 @@ func TestUsage(t *testing.T) {
 			t.Errorf("of nobody, accept %q: %d %s", accept, w.Code, w.Body)
 		}
 	}
-	if w := asked(Role{Status: exampleStatus, Usage: func() api.Usage { return api.Usage{} }}, ""); !strings.Contains(w.Body.String(), `"days":[],"months":[],"caps":[]`) {
+	if w := asked(Role{Status: exampleStatus, Usage: func() api.Usage { return api.Usage{} }}, ""); !strings.Contains(
+		w.Body.String(),
+		`"days":[],"months":[],"caps":[]`,
+	) {
 		t.Errorf("of nothing: %s", w.Body)
 	}
 }
 
 func TestUsageMetrics(t *testing.T) {
 	u := api.Usage{
-		Days:   []api.UsageEntry{{From: "2026-11-20", Until: "2026-11-21", Link: "a", DownBytes: 1}, {From: "2026-11-21", Until: "2026-11-22", Link: "a", Purpose: "pipe", Device: "d", DeviceID: "i", DownBytes: 2, UpBytes: 3}},
-		Months: []api.UsageEntry{{From: "2026-10-22", Until: "2026-11-22", Link: "a", DownBytes: 4}, {From: "2026-09-22", Until: "2026-10-22", Link: "a", DownBytes: 5}},
+		Days: []api.UsageEntry{
+			{From: "2026-11-20", Until: "2026-11-21", Link: "a", DownBytes: 1},
+			{
+				From:      "2026-11-21",
+				Until:     "2026-11-22",
+				Link:      "a",
+				Purpose:   "pipe",
+				Device:    "d",
+				DeviceID:  "i",
+				DownBytes: 2,
+				UpBytes:   3,
+			},
+		},
+		Months: []api.UsageEntry{
+			{From: "2026-10-22", Until: "2026-11-22", Link: "a", DownBytes: 4},
+			{From: "2026-09-22", Until: "2026-10-22", Link: "a", DownBytes: 5},
+		},
 	}
 	var got []string
 	for _, s := range usageSamples(u, "2026-11-21") {
 		got = append(got, fmt.Sprint(s.value, s.labels))
 	}
 	slices.Sort(got)
-	if want := []string{"0 [a    up month]", "2 [a pipe d i down day]", "3 [a pipe d i up day]", "4 [a    down month]"}; !slices.Equal(got, want) {
+	if want := []string{"0 [a    up month]", "2 [a pipe d i down day]", "3 [a pipe d i up day]", "4 [a    down month]"}; !slices.Equal(
+		got,
+		want,
+	) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	r := fullRole(nil)
 	r.Usage = func() api.Usage {
-		return api.Usage{Months: []api.UsageEntry{{From: "2000-01-01", Until: "9999-01-01", Link: "a", DownBytes: 4}, {From: "2000-01-01", Until: "9999-01-01", Link: "b\xff0", UpBytes: 6}}}
+		return api.Usage{
+			Months: []api.UsageEntry{
+				{From: "2000-01-01", Until: "9999-01-01", Link: "a", DownBytes: 4},
+				{From: "2000-01-01", Until: "9999-01-01", Link: "b\xff0", UpBytes: 6},
+			},
+		}
 	}
 	describe := r.Status
 	r.Status = func(why bool) api.Status {
 		s := describe(why)
-		s.Caps = append(slices.Clone(s.Caps), api.Cap{Name: "wwna0", Period: "daily", CapBytes: 10, State: api.CapNotCounted})
+		s.Caps = append(
+			slices.Clone(s.Caps),
+			api.Cap{Name: "wwna0", Period: "daily", CapBytes: 10, State: api.CapNotCounted},
+		)
 		return s
 	}
 	w := request(r, "GET", "/metrics", "")

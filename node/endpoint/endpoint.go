@@ -110,7 +110,7 @@ func (e *Endpoint) Attach(sf *subflow.Subflow) error {
 		return ErrClosed
 	}
 	if old := e.subflows[sf.ID]; old != nil {
-		e.removeSubflow(old, "replaced by another of its number")
+		e.removeSubflow(old, "replaced by a subflow with the same ID")
 	}
 	now := time.Now()
 	l := &attachedSubflow{sf: sf, device: sf.Device, cond: sync.NewCond(&e.mu)}
@@ -213,7 +213,7 @@ func (e *Endpoint) runReadLoop(l *attachedSubflow) {
 		t, payload, err := l.sf.Next()
 		if err != nil {
 			if errors.Is(err, io.EOF) {
-				err = errors.New("the other end closed it")
+				err = errors.New("closed by the other end")
 			}
 			e.failSubflow(l, err)
 			return

@@ -83,17 +83,17 @@ func (a *serverAccess) storeServers(primary identity.Peer, remote net.Addr, serv
 		return fault.New(
 			fault.Limit,
 			fmt.Errorf(
-				"the primary says more than %d times within %v that it has other servers",
+				"the primary changed its servers more than %d times within %v",
 				maxServerChanges,
 				serverChangePeriod,
 			),
-			"revoke it if nobody has done that there",
+			"if its owner did not change them, revoke the primary",
 		)
 	}
 	if err := a.trust.SetServers(primary.Key, list); err != nil {
 		return err
 	}
-	a.log.Info("a primary has other servers", "primary", primary.Name, "servers", strings.Join(list, " "))
+	a.log.Info("primary announced other servers", "primary", primary.Name, "servers", strings.Join(list, " "))
 	return nil
 }
 
@@ -110,7 +110,7 @@ func (a *serverAccess) countChange(primary identity.PublicKey, now time.Time) bo
 	return n.count <= maxServerChanges
 }
 
-var errNotTrusted = errors.New("a device of it is trusted no longer")
+var errNotTrusted = errors.New("the primary or its server is no longer trusted")
 
 // leadsToSelf reports whether a connection to a primary's server, with these ends, leads to this
 // device itself or stays on a link. Addresses written as loopback were checked when they were

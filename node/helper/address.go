@@ -26,7 +26,7 @@ const linkRecheckCount = 5
 const minSleep = 4 * time.Second
 
 var (
-	errAddress = errors.New("this device has lost the address that it was called from")
+	errAddress = errors.New("this device lost the local address")
 	errSlept   = errors.New("this device has slept")
 )
 
@@ -114,7 +114,7 @@ func (h *Helper) runWatchLoop(ctx context.Context) {
 // UDP, or goes back to the primary.
 func (h *Helper) applyChange(c addressChange) {
 	if c.slept > 0 {
-		h.log.Info("primaries are called anew", "err", errSlept, "for", c.slept.Round(time.Second))
+		h.log.Info("calling primaries again", "err", errSlept, "for", c.slept.Round(time.Second))
 		h.calls.callAfterSleep()
 	}
 	if c.addresses {

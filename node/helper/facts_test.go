@@ -115,7 +115,7 @@ func TestRests(t *testing.T) {
 	for _, l := range []pipe.Hop{p, s} {
 		var r wire.Refuse
 		if _, err := io.Copy(io.Discard, l); !errors.As(err, &r) || r.Code != wire.CodeLimit ||
-			!strings.Contains(err.Error(), "rests") {
+			!strings.Contains(err.Error(), "suspended") {
 			t.Errorf("the subflow ended with %v", err)
 		}
 	}

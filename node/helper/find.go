@@ -78,7 +78,7 @@ func (f *finder) runSearchLoop(ctx context.Context, primaries func() []roamingPr
 		if missed || again {
 			list, err := f.search(ctx)
 			if err != nil {
-				f.log.Debug("primaries are not looked for", "err", err)
+				f.log.Debug("cannot search for primaries", "err", err)
 			}
 			if again = f.recordFound(time.Now(), primaries(), list); again {
 				changed()

@@ -246,7 +246,7 @@ func (c *Config) validate(name string) error {
 		return fmt.Errorf("hs_congestion: %w", err)
 	}
 	if len(c.UDP) > 0 && c.DialUDP == nil {
-		return fault.New(fault.Unsupported, errors.New("servers cannot be reached over UDP here"), "leave `udp` out")
+		return fault.New(fault.Unsupported, errors.New("HS-paths over UDP are not supported here"), "leave `udp` out")
 	}
 	if err := dial.CheckCells(c.Cell, c.UDP); err != nil {
 		return err
@@ -335,7 +335,7 @@ func (h *Helper) scheduleTargetUpdate() {
 func (h *Helper) updateTargets(ctx context.Context) {
 	list, err := h.primaries.resolveTargets(h.finder.foundAddresses)
 	if err != nil {
-		h.log.Warn("a primary cannot be helped", "err", err, "hint", "see `mpbond trust list`")
+		h.log.Warn("cannot resolve a primary", "err", err, "hint", "see `mpbond trust list`")
 	}
 	for _, t := range h.targets.replaceTargets(list) {
 		h.calls.startOffering(ctx, t)
@@ -373,10 +373,10 @@ func (h *Helper) SetFacts(f facts.Facts) {
 func (h *Helper) applySuspension(s suspension) {
 	switch {
 	case s.before == "" && s.now != "":
-		h.log.Info("this device rests", "reason", s.now)
+		h.log.Info("this device is suspended", "reason", s.now)
 		h.rec.Add(trace.Event{Kind: trace.DeviceSuspended, Device: h.name, Reason: s.now})
 	case s.before != "" && s.now == "":
-		h.log.Info("this device may carry again")
+		h.log.Info("this device is no longer suspended")
 		h.rec.Add(trace.Event{Kind: trace.DeviceUnsuspended, Device: h.name, Reason: "was suspended: " + s.before})
 	}
 	if s.now != "" {

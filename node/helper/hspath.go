@@ -91,10 +91,10 @@ func (d *serverDialer) connectServer(
 }
 
 // errNoUDPAnswer is the error that the server never answered over UDP.
-var errNoUDPAnswer = errors.New("nothing came back over UDP")
+var errNoUDPAnswer = errors.New("no answer over UDP")
 
 // errUDPSilent is the error that the server stopped answering over UDP.
-var errUDPSilent = errors.New("nothing comes back over UDP any more")
+var errUDPSilent = errors.New("no more answers over UDP")
 
 // silenceLimit is the silence after which an HS-path counts as ended by it. Its primary gives up a
 // subflow after 3 s of silence, and HS-paths are checked every addressInterval.

@@ -79,7 +79,7 @@ func (l primaryList) resolveEntry(entry string) (p identity.Peer, addrs []string
 		known = listed
 	}
 	if len(known) != 1 {
-		return p, nil, fmt.Errorf("primary %q: %d trusted primaries could be meant", entry, len(known))
+		return p, nil, fmt.Errorf("primary %q: %d trusted primaries match", entry, len(known))
 	}
 	return known[0], []string{entry}, nil
 }

@@ -218,7 +218,7 @@ func refusalOf(err error) wire.Refuse {
 	case errors.As(err, &f):
 		return f
 	case errors.Is(err, context.Canceled):
-		return wire.Refuse{Code: wire.CodeClosed, Text: "the helper is going away"}
+		return wire.Refuse{Code: wire.CodeClosed, Text: "the helper is shutting down"}
 	}
 	return wire.Refuse{Code: wire.CodeConnReset, Text: "the helper lost the subflow: " + err.Error()}
 }

@@ -59,7 +59,7 @@ func (t *relayTable) reserveSlot() error {
 	if t.slots >= t.maxSubflows {
 		return fault.New(
 			fault.Limit,
-			fmt.Errorf("it relays %d subflows already", t.maxSubflows),
+			fmt.Errorf("the helper already relays %d subflows", t.maxSubflows),
 			"raise max_subflows there",
 		)
 	}
@@ -188,7 +188,7 @@ func (s *subflow) handleLostAddress(lost func(net.Addr) bool, log *slog.Logger) 
 		log.Info("HS-path given up", "from", local, "err", errAddress)
 		go s.closeRelay(errAddress) // may wait for a pending write
 	} else if moved {
-		log.Info("HS-path goes on from another address", "before", local, "now", s.hs.LocalAddr())
+		log.Info("HS-path moved to another address", "before", local, "now", s.hs.LocalAddr())
 	}
 }
 

@@ -199,7 +199,7 @@ func (p *reporter) runReports() {
 		}
 		switch {
 		case p.isAbandoned(now):
-			p.r.closeRelay(errors.New("one direction ended and the other did not follow"))
+			p.r.closeRelay(errors.New("one direction ended, and the other stayed idle"))
 			return
 		case p.isBusy(now):
 			timer.Reset(reportFast)

@@ -38,7 +38,7 @@ func (h *Helper) serveRequest(ctx context.Context, t *target, o *pipe.Offer, q p
 func (h *Helper) resumeSubflow(t *target, o *pipe.Offer, q pipe.Request) {
 	log := h.log.With("primary", t.primary.Name, "pipe", t.addr)
 	l := h.relays.findPipe(q.Token, t.primary.Key)
-	err := errors.New("no such subflow here, or no longer")
+	err := errors.New("no such subflow")
 	if l == nil {
 		_ = o.Refuse(wire.CodeClosed, err.Error())
 	} else {
@@ -48,7 +48,7 @@ func (h *Helper) resumeSubflow(t *target, o *pipe.Offer, q pipe.Request) {
 		log.Info("subflow not resumed", "err", err)
 		return
 	}
-	log.Debug("subflow goes on over another connection", "attempt", q.Resume.Attempt)
+	log.Debug("subflow moved to another pipe", "attempt", q.Resume.Attempt)
 }
 
 // relaySubflow serves one INIT_MP_JOIN from its answer to the end of the relay.
@@ -125,7 +125,7 @@ func (h *Helper) connectSubflow(
 	if !h.access.allowsServer(primary.Key, q.Server) {
 		return nil, wire.CodeForbidden, fault.New(
 			fault.Permission,
-			fmt.Errorf("%q is no address of a server that it trusts", q.Server),
+			fmt.Errorf("%q is not an address of a server that it trusts", q.Server),
 			"pair the two devices again, or on the helper run `mpbond trust add NAME --role server --key KEY` with this address",
 		)
 	}

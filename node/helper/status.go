@@ -115,7 +115,7 @@ func (h *Helper) CloseSubflow(bond string, number uint32) error {
 	return fault.New(
 		fault.NotFound,
 		fmt.Errorf("no subflow %d is relayed", number),
-		"`mpbond status` lists them; at a helper the bond is written -",
+		"see `mpbond status`; at a helper the bond is written -",
 	)
 }
 

@@ -126,10 +126,10 @@ func (r *troubleReporter) reportPrimary(ctx context.Context, p identity.Peer, co
 	f.Sig = r.key.Sign(f.Signed())
 	return slices.ContainsFunc(r.serversOf(p), func(server string) bool {
 		if err := r.leaveReport(ctx, server, f); err != nil {
-			r.log.Debug("a report was not left", "primary", p.Name, "server", server, "err", err)
+			r.log.Debug("report not left at server", "primary", p.Name, "server", server, "err", err)
 			return false
 		}
-		r.log.Info("reported to a server that a primary does not answer", "primary", p.Name, "at", at, "server", server)
+		r.log.Info("reported an unreachable primary to a server", "primary", p.Name, "at", at, "server", server)
 		return true
 	})
 }

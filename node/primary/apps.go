@@ -44,14 +44,14 @@ func (a *appStreams) markChunk(c api.Chunk) error {
 		return fault.New(
 			fault.Usage,
 			fmt.Errorf("app %.60q: %w", c.App, err),
-			"give the app's own end of its connection to mpbond, like 127.0.0.1:40000",
+			"use the local address of the app's connection to mpbond, like 127.0.0.1:40000",
 		)
 	}
 	if c.Bytes <= 0 {
 		return fault.New(
 			fault.Usage,
-			fmt.Errorf("a chunk of %d bytes", c.Bytes),
-			"tell how many bytes are waited for, 1 or more",
+			fmt.Errorf("invalid chunk size of %d bytes", c.Bytes),
+			"set bytes to 1 or more",
 		)
 	}
 	a.mu.Lock()
@@ -60,8 +60,8 @@ func (a *appStreams) markChunk(c api.Chunk) error {
 	if s == nil || s.IsDone() {
 		return fault.New(
 			fault.NotFound,
-			fmt.Errorf("no connection of an app at %v is carried", addr),
-			"it must have been made through the proxy or by `mpbond run`, and be open",
+			fmt.Errorf("mpbond carries no app connection from %v", addr),
+			"use an open connection through the proxy or `mpbond run`",
 		)
 	}
 	if c.Up {

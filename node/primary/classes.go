@@ -32,7 +32,7 @@ type trafficClass struct {
 }
 
 var errTooManyClasses = errors.New(
-	"the connections that are open are of too many different kinds of rules, also of rules that are in force no more",
+	"open connections use too many different rules, including old ones",
 )
 
 // assignClass returns the class ID for rule settings. added reports that the class is new and the

@@ -95,7 +95,7 @@ func (d *Duration) UnmarshalText(t []byte) error {
 	if _, number := strconv.ParseFloat(string(t), 64); err != nil && number == nil {
 		return fmt.Errorf("%s has no unit (write it like \"%[1]ss\")", t)
 	} else if err != nil {
-		return fmt.Errorf("%q is no time (write it like \"60s\")", t)
+		return fmt.Errorf("%q is not a time (write it like \"60s\")", t)
 	}
 	*d = Duration(v)
 	return nil
@@ -135,7 +135,7 @@ const (
 // and Redundant.
 func (c Config) validate() error {
 	if _, err := sched.New(c.Scheduler); err != nil {
-		return fault.New(fault.Config, err, "set `scheduler` to one of them")
+		return fault.New(fault.Config, err, "set `scheduler` to one of these")
 	}
 	switch {
 	case c.Subflows < 0 || c.Subflows > maxSubflows:
@@ -148,7 +148,7 @@ func (c Config) validate() error {
 		return fault.New(
 			fault.Config,
 			fmt.Errorf("the reinjection threshold is %v", c.Reinject),
-			"set `reinject` over 0, like 0.2, or below 0 to switch reinjection off",
+			"set `reinject` to a positive value, like 0.2, or to a negative one to switch it off",
 		)
 	case c.Resume < 0 || c.Resume > Duration(time.Minute) || c.Resume > 0 && c.Resume < minDuration:
 		return fault.New(
@@ -159,7 +159,7 @@ func (c Config) validate() error {
 	case slices.Contains(c.Interfaces, autoInterfaces) && len(c.Interfaces) > 1:
 		return fault.New(
 			fault.Config,
-			fmt.Errorf("interfaces are %q", c.Interfaces),
+			fmt.Errorf("invalid interfaces %q", c.Interfaces),
 			"write either names, or \"auto\" alone",
 		)
 	case c.GiveUp < minDuration:
@@ -174,11 +174,11 @@ func (c Config) validate() error {
 		case name != dial.Any && !slices.Contains(c.Interfaces, name) && !slices.Contains(c.Interfaces, autoInterfaces):
 			return fault.New(
 				fault.Config,
-				fmt.Errorf("udp names %q, and interfaces do not", name),
-				"name it in `interfaces` too, or write \"any\"",
+				fmt.Errorf("udp lists %q, which interfaces does not", name),
+				"add it to `interfaces`, or write \"any\"",
 			)
 		case c.DialUDP == nil:
-			return fault.New(fault.Unsupported, errors.New("subflows cannot go over UDP here"), "leave `udp` out")
+			return fault.New(fault.Unsupported, errors.New("subflows over UDP are not supported here"), "leave `udp` out")
 		}
 	}
 	return cmp.Or(dial.CheckCells(c.Cell, c.UDP), tcp.CheckCongestion(c.Congestion, len(c.UDP) > 0))

@@ -51,7 +51,7 @@ func (p *Primary) MoveSubflow(bond string, path uint32, to string) error {
 		return fault.New(
 			fault.Unsupported,
 			fmt.Errorf("the pipe of subflow %d cannot be chosen", path),
-			"a direct one has none, and a second one by a helper is ended when it is of no use",
+			"only the first subflow of a helper has a pipe that can be chosen",
 		)
 	case !link.IsBroken() && link.RemoteAddr().String() == to:
 		return nil
@@ -121,8 +121,8 @@ func applyStreamChange(
 		default:
 			return mode, t, fault.New(
 				fault.Usage,
-				fmt.Errorf("a stream that is open cannot be carried in mode %v", m),
-				"DELETE resets it",
+				fmt.Errorf("an open stream cannot change to mode %v", m),
+				"close it with DELETE",
 			)
 		}
 	}

@@ -149,7 +149,7 @@ func abortConn(c pipe.Conn) {
 	}
 }
 
-var errTooManyHandshakes = errors.New("too many connections wait for their handshake")
+var errTooManyHandshakes = errors.New("too many connections in a handshake")
 
 // authenticate performs the pipe handshake with a caller. It returns nil if the caller was refused.
 func (p *helperPool) authenticate(ctx context.Context, c pipe.Conn, visit *tcp.Slot) *pipe.Waiting {
@@ -286,7 +286,7 @@ func (p *helperPool) applyTrust(now time.Time) (renamed []deviceRename) {
 		if !p.trust.Allowed(identity.RoleHelper)(key) {
 			delete(p.byKey, key)
 			p.states.forgetHelper(key)
-			p.log.Info("helper is trusted no longer", "helper", h.currentName())
+			p.log.Info("helper no longer trusted", "helper", h.currentName())
 			h.revoke()
 			continue
 		}

@@ -53,7 +53,7 @@ func (m *locationMemory) loadFrom(file string) error {
 		_ = f.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("what was learnt of places: %w", err)
+		return fmt.Errorf("learnt rates: %w", err)
 	}
 	var memory policy.Locations
 	if err = json.Unmarshal(data, &memory); len(data) > int(maxLocationsFile) {
@@ -62,9 +62,9 @@ func (m *locationMemory) loadFrom(file string) error {
 	if err != nil {
 		aside := file + ".bad"
 		if moved := userfile.Rename(file, aside); moved != nil {
-			return fmt.Errorf("what was learnt of places: %s: %w; it is replaced: %w", file, err, moved)
+			return fmt.Errorf("learnt rates: %s: %w; cannot move it aside: %w", file, err, moved)
 		}
-		return fmt.Errorf("what was learnt of places: %s: %w; it is kept as %s", file, err, aside)
+		return fmt.Errorf("learnt rates: %s: %w; moved to %s", file, err, aside)
 	}
 	memory.Trim()
 	m.rates = memory
@@ -121,7 +121,7 @@ func (m *locationMemory) saveChanges(log *slog.Logger) {
 		err = replaceFile(m.file, data)
 	}
 	if err != nil {
-		log.Warn("what was learnt of this place is not kept", "err", err)
+		log.Warn("learnt rates not saved", "err", err)
 	}
 }
 

@@ -72,7 +72,7 @@ func (c *pipeChooser) applyChoice(ctx context.Context, now time.Time) {
 	}
 	if plan.Do == policy.PipesEnd {
 		c.supervisor.log.Info(
-			"pipe not used any more",
+			"pipe no longer used",
 			"by",
 			c.helper.currentName(),
 			"link",
@@ -90,7 +90,7 @@ func (c *pipeChooser) applyChoice(ctx context.Context, now time.Time) {
 		_ = c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, w, plan.Reason)
 	case plan.Do == policy.PipesTry:
 		c.supervisor.log.Info(
-			"another pipe is tried",
+			"trying another pipe",
 			"by",
 			c.helper.currentName(),
 			"link",
@@ -119,7 +119,7 @@ func (c *pipeChooser) moveTo(ctx context.Context, r moveRequest) error {
 	return fault.New(
 		fault.Unreachable,
 		c.supervisor.movePipe(ctx, c.helper, c.main.liveSubflow, to, "asked for"),
-		"the subflow stays where it was, as far as that works",
+		"the subflow stays on its pipe if that works",
 	)
 }
 

@@ -183,7 +183,7 @@ func TestExplain(t *testing.T) {
 		says  string
 	}{
 		{policy.ModeBlock, nil, nil, "not carried"},
-		{policy.ModeDirect, nil, nil, "around"},
+		{policy.ModeDirect, nil, nil, "bypasses"},
 		{policy.ModeBond, nil, []uint32{1, 2}, "1 by laptop, 2 by phone"},
 		{policy.ModeRedundant, nil, []uint32{1, 2}, "all carry it"},
 		{policy.ModeBond, treat(policy.TrafficClass{Devices: []string{"phone"}}), []uint32{2}, "2 by phone"},

@@ -97,10 +97,10 @@ func (f *PolicyFile) Reload(requested bool) {
 	changed, err := f.readFile()
 	switch {
 	case err != nil && (changed || requested):
-		f.log.Error("the policy stays as it was", "err", err, "hint", fault.HintOf(err))
+		f.log.Error("policy not reloaded", "err", err, "hint", fault.HintOf(err))
 		f.rec.Add(trace.Event{Kind: trace.PolicyRefused, Text: err.Error()})
 	case err == nil && !changed && requested:
-		f.log.Info("the policy has not changed", "file", f.path)
+		f.log.Info("policy unchanged", "file", f.path)
 	}
 }
 
@@ -117,7 +117,7 @@ func (f *PolicyFile) readFile() (changed bool, err error) {
 	text, err := config.ReadFile(f.path)
 	if fault.Is(err, fault.NotFound) && !f.isRequired {
 		if changed = f.text != nil || f.err != nil; changed {
-			f.log.Info("the policy file is gone: everything is allowed, and nothing is capped", "file", f.path)
+			f.log.Info("the policy file is gone: everything is allowed, without caps", "file", f.path)
 			f.rec.Add(trace.Event{Kind: trace.PolicyChanged, Text: f.path, Reason: "the file is gone"})
 		}
 		f.active.Store(newActiveRules(new(policy.Rules), nil))
@@ -147,7 +147,7 @@ func (f *PolicyFile) activate(rules *policy.Rules, text []byte) {
 	f.active.Store(newActiveRules(rules, f.text))
 	f.log.Info("policy in force", "file", f.path, "rules", rules.Len(), "devices", len(rules.Devices()))
 	if f.tablesOnly && (rules.Len() > 0 || rules.Default() == policy.Deny) {
-		f.log.Info("rules and default are for a primary: only the [device] tables count here", "file", f.path)
+		f.log.Info("ignoring rules and default: a helper uses only the [device] tables", "file", f.path)
 	}
 	f.rec.Add(trace.Event{Kind: trace.PolicyChanged, Text: f.path})
 }
@@ -188,7 +188,7 @@ func (f *PolicyFile) writeText(t api.PolicyText) error {
 		return err
 	}
 	if t.Version != nil && *t.Version != textVersion(now) {
-		return fault.New(fault.Exists, fmt.Errorf("%s has changed meanwhile", f.path), "get it again, and change that")
+		return fault.New(fault.Exists, fmt.Errorf("%s has changed meanwhile", f.path), "read it again and change that version")
 	}
 	rules, err := ParsePolicy(f.path, []byte(t.Text))
 	if err != nil {

@@ -113,8 +113,8 @@ func (f *PolicyFile) CheckTables(c api.PolicyCheck) (a api.PolicyAnswer, err err
 	if c.Flow != nil {
 		err = fault.New(
 			fault.Unsupported,
-			errors.New("connections of apps are not judged here"),
-			"ask the primary: rules count there",
+			errors.New("a helper applies no rules to connections of apps"),
+			"ask the primary, which applies the rules",
 		)
 	}
 	return a, err
@@ -168,7 +168,7 @@ func (r routeSnapshot) explainClass(m policy.Mode, t *policy.TrafficClass) api.P
 		a.Reason = "it is not carried"
 		return a
 	case policy.ModeDirect:
-		a.Reason = "it goes around the bond"
+		a.Reason = "it bypasses the bond"
 		return a
 	}
 	if t == nil {
@@ -194,7 +194,7 @@ func (r routeSnapshot) explainClass(m policy.Mode, t *policy.TrafficClass) api.P
 	case len(by) > 0:
 		a.Reason = "the scheduler has subflows " + strings.Join(by, ", ")
 	case g.Limited:
-		a.Reason = "it waits: nothing that the rule names has a subflow"
+		a.Reason = "it waits: no device of the rule has a subflow"
 	default:
 		a.Reason = "it waits: there is no subflow"
 	}

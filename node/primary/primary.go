@@ -70,7 +70,7 @@ func New(
 	}
 	usual, err := policy.CompileSettings(cfg.Latency, cfg.Redundant)
 	if err != nil {
-		return nil, fault.New(fault.Config, err, "mend `latency` or `redundant`")
+		return nil, fault.New(fault.Config, err, "correct `latency` or `redundant`")
 	}
 	server, err := newServerPeer(cfg.Server, trust)
 	if err != nil {
@@ -250,7 +250,7 @@ func (p *Primary) TrustChanged() {
 	s := p.sessions.currentSession()
 	p.helpers.sendServers()
 	if changed {
-		p.sessions.replaceSession(s, "the server is trusted no longer")
+		p.sessions.replaceSession(s, "the server is no longer trusted")
 	}
 	p.demand.retryRefused() // supervisors find the new server
 	p.reviewDevices(now)

@@ -40,7 +40,7 @@ func TestBadConfig(t *testing.T) {
 	}{
 		{"nobody", nil, nil, "no server is trusted", "mpbond trust add"},
 		{"a helper only", []identity.Peer{peer("phone", identity.RoleHelper)}, nil, "no server is trusted", "mpbond trust add"},
-		{"no address", []identity.Peer{peer("home", identity.RoleServer)}, nil, "no address is known of server home", "mpbond trust add"},
+		{"no address", []identity.Peer{peer("home", identity.RoleServer)}, nil, "server home has no address", "mpbond trust add"},
 		{"two", []identity.Peer{one, two}, nil, "2 servers are trusted", "--server"},
 		{"another", []identity.Peer{one}, func(c *Config) { c.Server = "hom" }, `no server called "hom"`, "mpbond trust add"},
 		{"scheduler", []identity.Peer{one}, func(c *Config) { c.Scheduler = "best" }, "best", "scheduler"},

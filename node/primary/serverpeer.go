@@ -72,7 +72,7 @@ func findServer(name string, trust *identity.Trust) (identity.Peer, error) {
 	for _, s := range list {
 		if (name == "" && len(list) == 1) || s.Name == name {
 			if len(s.Addresses) == 0 {
-				return s, fault.New(fault.Config, fmt.Errorf("no address is known of server %s", s.Name), hint)
+				return s, fault.New(fault.Config, fmt.Errorf("server %s has no address", s.Name), hint)
 			}
 			return s, nil
 		}

@@ -70,7 +70,7 @@ type sessionSubflow struct {
 }
 
 // errRestarted asks the supervisor for another attempt at once.
-var errRestarted = errors.New("the server has lost the bond, a new one is made")
+var errRestarted = errors.New("the server has lost the bond; starting a new one")
 
 // openFirst makes the first session.
 func (b *sessions) openFirst() {
@@ -180,7 +180,7 @@ func (b *sessions) replaceSession(old *session, why string) {
 	b.active = b.newSession()
 	b.classes.resetSent()
 	b.sendClasses()
-	b.log.Warn("open streams end", "reason", why)
+	b.log.Warn("resetting open streams", "reason", why)
 	b.wg.Go(func() {
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -401,7 +401,7 @@ func (b *sessions) failEmptyClasses(now time.Time) {
 	defer b.mu.Unlock()
 	for _, c := range b.classes.listEmpty(now, b.streamTimeout) {
 		b.active.endpoint.FailClass(c.id, min(b.streamTimeout, minStreamWait), wire.Reset{Code: wire.CodeTimeout,
-			Text: fmt.Sprintf("no device that policy allows for it has worked for %v", c.emptyFor.Round(time.Second))})
+			Text: fmt.Sprintf("no device that the policy allows has worked for %v", c.emptyFor.Round(time.Second))})
 	}
 }
 

@@ -238,10 +238,10 @@ func (s *deviceStates) updateOne(now time.Time, c deviceRef, one *deviceState) {
 	}
 	switch after := one.suspended; {
 	case before == "" && after != "":
-		s.log.Info("device rests", "device", name, "reason", after)
+		s.log.Info("device suspended", "device", name, "reason", after)
 		s.rec.Add(trace.Event{Kind: trace.DeviceSuspended, Device: name, Reason: after})
 	case before != "" && after == "":
-		s.log.Info("device may carry again", "device", name)
+		s.log.Info("device no longer suspended", "device", name)
 		s.rec.Add(trace.Event{Kind: trace.DeviceUnsuspended, Device: name, Reason: "was suspended: " + before})
 		if one.allowed != nil {
 			close(one.allowed)

@@ -118,9 +118,9 @@ func (b *sessions) migrateSubflows(lost func(net.Addr) bool) {
 		}
 		b.recordMove(s, id, err == nil)
 		if err != nil {
-			b.log.Debug("subflow has lost its address", "path", id, "err", err)
+			b.log.Debug("subflow lost its address", "path", id, "err", err)
 		} else {
-			b.log.Info("subflow goes on from another address", "path", id, "before", before, "now", c.LocalAddr())
+			b.log.Info("subflow moved to another address", "path", id, "before", before, "now", c.LocalAddr())
 		}
 	}
 }

@@ -20,7 +20,7 @@ const autoInterfaces = "auto"
 // uplinkInterval is how often uplinks are listed, besides when the system reports a route change.
 const uplinkInterval = time.Second
 
-var errUplinkUnused = errors.New("the interface is not in use any more")
+var errUplinkUnused = errors.New("the interface is no longer used")
 
 // uplinks manages the interfaces of this device that reach the Internet. runUplinks lists them as
 // they come and go, lets policy choose, and starts and stops supervise for each. supervise gets a
@@ -52,7 +52,7 @@ func (u *uplinks) runUplinks(ctx context.Context) {
 	defer u.wg.Wait()
 	changed, err := device.WatchUplinks(ctx)
 	if err != nil {
-		u.log.Debug("changes of interfaces are noticed late", "err", err)
+		u.log.Debug("cannot watch interfaces: changes are noticed late", "err", err)
 	}
 	t := time.NewTicker(uplinkInterval)
 	defer t.Stop()
@@ -60,7 +60,7 @@ func (u *uplinks) runUplinks(ctx context.Context) {
 	for {
 		if err := u.updateUplinks(ctx, time.Now()); err != nil && !logged {
 			logged = true
-			u.log.Info("interfaces are not found: the system's routes decide", "err", err)
+			u.log.Info("cannot list interfaces: using the system's routes", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -105,7 +105,7 @@ func (u *uplinks) applyChoice(ctx context.Context, now time.Time, found []string
 	defer u.mu.Unlock()
 	for name, one := range u.all {
 		if !slices.Contains(found, name) && !u.isAwaited(name, found) {
-			u.closeUplink(name, one, "it has no default route any more")
+			u.closeUplink(name, one, "it no longer has a default route")
 			delete(u.all, name)
 		}
 	}

@@ -22,8 +22,8 @@ import (
 
 var errTooManyHandshakes = fault.New(
 	fault.Limit,
-	errors.New("too many handshakes: connections dropped"),
-	"strangers call, or something here calls without end: a firewall in front of the server can bound it",
+	errors.New("too many handshakes: dropping connections"),
+	"unknown callers, or a device in a loop: a firewall in front of the server can limit them",
 )
 
 // callerLog counts the callers of the server's port, stores which devices were refused, and logs

@@ -22,7 +22,7 @@ import (
 
 const dialTimeout = 30 * time.Second
 
-var errForbidden = errors.New("this server does not connect to private addresses (its owner may allow some)")
+var errForbidden = errors.New("this server does not connect to private addresses (see its `allow` setting)")
 
 // destinations decides where devices may connect: anywhere but to private addresses, except the
 // allowed ones. It does not change. Safe for concurrent use.
@@ -46,7 +46,7 @@ func (d destinations) dialDest(ctx context.Context, dest string) (net.Conn, erro
 	if err != nil {
 		return nil, wire.Reset{
 			Code: wire.CodeUnreachable,
-			Text: fmt.Sprintf("%s: no host:port with a number for the port", dest),
+			Text: fmt.Sprintf("%s: not a host:port with a numeric port", dest),
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
@@ -71,7 +71,7 @@ func (d destinations) dialDest(ctx context.Context, dest string) (net.Conn, erro
 		r.Text = fmt.Sprintf("%s: %v", dest, errForbidden)
 	case errors.As(err, &dns) && dns.IsNotFound:
 		r.Code = wire.CodeNameNotFound
-		r.Text = fmt.Sprintf("%s: the server finds no such name", dest)
+		r.Text = fmt.Sprintf("%s: the server cannot resolve the name", dest)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		r.Code = wire.CodeConnRefused
 		r.Text = fmt.Sprintf("%s: connection refused", dest)

@@ -53,9 +53,9 @@ func TestDialRefusals(t *testing.T) {
 		{"localhost:" + port, nil, wire.CodeForbidden, "private"}, // what counts is where the name leads
 		{"0.0.0.0:" + port, loopback, wire.CodeForbidden, "private"},
 		{gone.Addr().String(), loopback, wire.CodeConnRefused, "refused"},
-		{"nowhere.invalid:80", nil, wire.CodeNameNotFound, "no such name"},
+		{"nowhere.invalid:80", nil, wire.CodeNameNotFound, "cannot resolve"},
 		{fullBacklog(t), loopback, wire.CodeTimeout, "no answer"},
-		{"127.0.0.1:http-nonsense", loopback, wire.CodeUnreachable, "number"},
+		{"127.0.0.1:http-nonsense", loopback, wire.CodeUnreachable, "numeric"},
 	} {
 		limit := 10 * time.Second
 		// to be waited out, here or where no resolver answers

@@ -54,11 +54,11 @@ func (h *handshakes) acceptUDP(ctx context.Context, udp Listener, usage *device.
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
 				h.log.Error(
-					"stopped serving subflows over UDP",
+					"stopped accepting subflows over UDP",
 					"err",
 					err,
 					"hint",
-					"they go over TCP now; start the server anew",
+					"they use TCP now; restart the server",
 				)
 			}
 			return
@@ -107,7 +107,7 @@ func (h *handshakes) logForged(b *session, j wire.Join, from net.Addr, why error
 		"from",
 		from,
 		"hint",
-		"somebody between that helper and this server changes what it reports; data are safe, and flow without reports",
+		"something between the helper and this server alters its reports; the data is safe and flows without them",
 	)
 }
 
@@ -164,8 +164,8 @@ func (h *handshakes) acceptConn(
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = fault.New(
 			fault.Timeout,
-			fmt.Errorf("nothing came within %v", h.firstByteTimeout),
-			"only mpbond's own devices should connect here",
+			fmt.Errorf("nothing received within %v", h.firstByteTimeout),
+			"only devices that run mpbond should connect here",
 		)
 	}
 	if err != nil {
@@ -218,7 +218,7 @@ func (h *handshakes) acceptSubflow(
 		if j.Helped != (link != nil) {
 			return wire.OK{}, wire.Refuse{
 				Code: wire.CodeMalformed,
-				Text: "a helped subflow must come over a helper, and only that",
+				Text: "a helped subflow must come over a helper, and a direct one must not",
 			}
 		}
 		if !visit.MarkProved() {

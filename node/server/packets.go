@@ -73,7 +73,7 @@ func (s *Server) servePackets(ctx context.Context, b *session, c *endpoint.Packe
 			code = wire.CodeLimit
 		}
 		s.log.Warn("no socket for a datagram flow", "device", currentName(s.trust, b), "err", err)
-		c.CloseWith(code, "the server has no socket for it")
+		c.CloseWith(code, "the server has no free socket")
 		return
 	}
 	if err := udpsock.EnableFailures(sock); err != nil {
@@ -213,7 +213,7 @@ func (r *packetRelay) sendToName(a wire.Addr, b []byte) {
 		case errors.Is(err, errForbidden):
 			r.refuseDest(a, wire.CodeForbidden, errForbidden)
 		case errors.As(err, &dns) && dns.IsNotFound:
-			r.refuseDest(a, wire.CodeNameNotFound, errors.New("the server finds no such name"))
+			r.refuseDest(a, wire.CodeNameNotFound, errors.New("the server cannot resolve the name"))
 		}
 	})
 }

@@ -185,7 +185,7 @@ func TestCopied(t *testing.T) {
 	look(minCopyTime+time.Second, false)
 	look(2*minCopyTime+2*time.Second, true)
 	look(3*minCopyTime, true)
-	if n := strings.Count(log.String(), "two mpbond use the key"); n != 2 { // of each bond once
+	if n := strings.Count(log.String(), "two running mpbond use the same"); n != 2 { // of each bond once
 		t.Errorf("it warns %d times", n)
 	}
 	delete(s.sessions.bonds, bondKey{key, wire.BondID{2}})

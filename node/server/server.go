@@ -139,7 +139,7 @@ type Server struct {
 // New opens the server's port. trust lists the enrolled devices; rec, if not nil, records events.
 func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger, rec *trace.Recorder) (*Server, error) {
 	if _, err := sched.New(cfg.Scheduler); err != nil {
-		return nil, fault.New(fault.Config, err, "set `scheduler` to one of them")
+		return nil, fault.New(fault.Config, err, "set `scheduler` to one of these")
 	}
 	for name, n := range map[string]int{"max_streams": cfg.MaxStreams, "max_flows": cfg.MaxFlows, "max_subflows": cfg.MaxSubflows, "max_bonds": cfg.MaxBonds} {
 		if n < 1 {
@@ -178,7 +178,7 @@ func New(cfg Config, key *identity.Key, trust *identity.Trust, log *slog.Logger,
 	var udp Listener
 	if cfg.UDP {
 		if cfg.ListenUDP == nil {
-			err = fault.New(fault.Unsupported, errors.New("subflows cannot come over UDP here"), "leave `udp` out")
+			err = fault.New(fault.Unsupported, errors.New("subflows over UDP are not supported here"), "leave `udp` out")
 		} else {
 			udp, err = cfg.ListenUDP(ln.Addr().String())
 		}
@@ -282,7 +282,7 @@ func (s *Server) retireSession(b *session, why wire.Refuse) {
 
 // Refusals for devices that must not join.
 const (
-	textNotTrusted = "the server trusts this device no longer"
+	textNotTrusted = "the server no longer trusts this device"
 	textPaused     = "this device is paused at the server"
 )
 
@@ -381,7 +381,7 @@ func (s *Server) serveStream(ctx context.Context, b *session, c *endpoint.Conn) 
 	}
 	defer b.giveSlot(streamSlots)
 	if !b.account.memory.Take(streamCost) {
-		c.ResetWith(wire.CodeLimit, "the server's memory for this device is used up")
+		c.ResetWith(wire.CodeLimit, "the device has used up its memory at the server")
 		return
 	}
 	defer b.account.memory.Release(streamCost)
@@ -427,7 +427,7 @@ func (s *Server) runReapLoop(ctx context.Context) {
 		gone := s.sessions.listUnused()
 		s.sessions.detectCopies(time.Now(), hasUserSubflow)
 		for _, b := range gone {
-			s.log.Info("bond ended: no subflow for long", "device", currentName(s.trust, b))
+			s.log.Info("bond ended: no subflow for too long", "device", currentName(s.trust, b))
 			s.endSession(b)
 		}
 		s.memory.Trim()

@@ -102,7 +102,7 @@ func TestSilentCallerIsDropped(t *testing.T) {
 	if b, err := io.ReadAll(dialServer(t, s)); err != nil || len(b) > 0 {
 		t.Errorf("%q, %v", b, err)
 	}
-	if log := stop(); !strings.Contains(log, "nothing came within 50ms") || !strings.Contains(log, "hint=\"") {
+	if log := stop(); !strings.Contains(log, "nothing received within 50ms") || !strings.Contains(log, "hint=\"") {
 		t.Errorf("log: %s", log)
 	}
 }

@@ -161,7 +161,7 @@ func (t *sessionTable) retireIdle(device identity.PublicKey, may func(*session) 
 	}
 	delete(t.bonds, lost.key)
 	lost.releaseSlots()
-	t.log.Info("bond ended: another one of the device needs its place", "device", currentName(t.trust, lost))
+	t.log.Info("bond ended to make room for another one of the device", "device", currentName(t.trust, lost))
 	t.retire(lost, wire.Refuse{})
 	return true
 }
@@ -293,11 +293,11 @@ func (t *sessionTable) detectCopies(now time.Time, isUsed func(*session) bool) {
 		case now.Sub(b.sharedSince) >= minCopyTime && !b.copyWarned:
 			b.copyWarned = true
 			t.log.Warn(
-				"two mpbond use the key of one device at once",
+				"two running mpbond use the same device key",
 				"device",
 				b.name,
 				"hint",
-				"a copy of its files runs on another device: revoke it, and pair each anew with a key of its own",
+				"a copy of its files runs on another device: revoke it, and pair each device again with its own key",
 			)
 		}
 	}
