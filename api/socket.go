@@ -85,7 +85,7 @@ func listenLocked(path string, lock *os.File) (l *net.UnixListener, err error) {
 	case err == nil && st.Mode()&os.ModeSocket == 0:
 		return nil, fault.New(
 			fault.Exists,
-			fmt.Errorf("%s is there and is no socket", path),
+			fmt.Errorf("%s exists and is not a socket", path),
 			"move it away, or "+directoryHint,
 		)
 	case err == nil:
@@ -128,10 +128,10 @@ func ensureOwnDir(dir string) error {
 	}
 	if !userfile.IsOwnIn(st, dir) {
 		return fault.New(fault.Permission, fmt.Errorf("directory %s belongs to another user", dir),
-			"if it was root's mpbond that made it, run `sudo rm -r "+dir+"` while none runs; or "+directoryHint)
+			"if mpbond made it as root, run `sudo rm -r "+dir+"` while none is running; or "+directoryHint)
 	}
 	if userfile.GrantsOthers(st, 0o022) {
-		return fault.New(fault.Permission, fmt.Errorf("others can write to the directory %s", dir), directoryHint)
+		return fault.New(fault.Permission, fmt.Errorf("other users can write to the directory %s", dir), directoryHint)
 	}
 	return nil
 }

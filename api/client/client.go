@@ -317,7 +317,7 @@ func (c *Client) explainError(err error) error {
 		)
 	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, os.ErrNotExist): // of the socket or its directory
 		return fault.New(fault.NotRunning, fmt.Errorf("mpbond is not running: nobody answers at %s", c.path),
-			"start it, for example with `mpbond primary`, or tell where it is with --socket")
+			"start it, for example with `mpbond primary`, or name its socket with --socket")
 	}
 	return fault.New(fault.Timeout, fmt.Errorf("mpbond at %s does not answer: %w", c.path, err), "")
 }

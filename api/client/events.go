@@ -91,7 +91,7 @@ func readEvents(r io.Reader, take func(Update) bool) error {
 	return fault.New(
 		fault.NotRunning,
 		fmt.Errorf("events: mpbond has ended"),
-		"ask again, after the last seq, when it runs",
+		"when it runs, ask for events after the last seq",
 	)
 }
 

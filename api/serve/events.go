@@ -28,9 +28,9 @@ const (
 )
 
 type eventsInput struct {
-	After string `query:"after" maxLength:"20" pattern:"^[0-9]*$" doc:"begin after the event of this number; without it, with the next one"`
+	After string `query:"after" maxLength:"20" pattern:"^[0-9]*$" doc:"start after the event with this number; omitted: with the next event"`
 	// LastEventID is sent by browsers when they reconnect.
-	LastEventID string `header:"Last-Event-ID" maxLength:"20" doc:"the same, as browsers tell it when they come back"`
+	LastEventID string `header:"Last-Event-ID" maxLength:"20" doc:"the same, sent by browsers when they reconnect"`
 }
 
 // Resolve implements huma.Resolver: it rejects what startPosition cannot read.
@@ -51,7 +51,7 @@ func (in *eventsInput) startPosition() (seq uint64, given bool, err error) {
 		return 0, false, nil
 	}
 	if seq, err = strconv.ParseUint(text, 10, 64); err != nil {
-		err = fmt.Errorf("after the event %q: it must be the seq of one", text)
+		err = fmt.Errorf("invalid event number %q: it must be the seq of an event", text)
 	}
 	return seq, true, err
 }
@@ -61,12 +61,12 @@ func (r Role) registerEvents(a huma.API) {
 	op := newOperation(
 		http.MethodGet,
 		"/v2/events",
-		"changes as they happen, as server-sent events: event `change`, and `position`, which tells where the reader stands and what it missed",
+		"changes as they happen, as server-sent events: event `change`, and `position` with the reader's position and missed events",
 	)
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		defer readers.Add(-1)
 		if readers.Add(1) > maxEventReaders {
-			_ = huma.WriteErr(a, ctx, http.StatusTooManyRequests, "as many read the events as may")
+			_ = huma.WriteErr(a, ctx, http.StatusTooManyRequests, "too many readers of events")
 			return
 		}
 		next(streamContext{ctx})

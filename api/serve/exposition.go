@@ -75,7 +75,7 @@ func metricsHandler(role Role) http.Handler {
 		case turns <- struct{}{}:
 			defer func() { <-turns }()
 		default:
-			http.Error(w, "other scrapes are not done yet", http.StatusServiceUnavailable)
+			http.Error(w, "too many scrapes at once", http.StatusServiceUnavailable)
 			return
 		}
 		e := role.collectMetrics(time.Now())

@@ -49,7 +49,8 @@ func TestProcessMetrics(t *testing.T) {
 		t.Skip("there is no /proc here")
 	}
 	began := time.Unix(int64(got["process_start_time_seconds"]), 0)
-	if since := time.Since(began); since < -2*time.Second || since > time.Hour || got["process_open_fds"] < 3 || got["process_max_fds"] < got["process_open_fds"] ||
+	if since := time.Since(began); since < -2*time.Second || since > time.Hour || got["process_open_fds"] < 3 ||
+		got["process_max_fds"] < got["process_open_fds"] ||
 		got["process_resident_memory_bytes"] < 1<<20 ||
 		got["process_virtual_memory_bytes"] < got["process_resident_memory_bytes"] ||
 		got["process_threads"] < 1 {

@@ -27,7 +27,7 @@ type metric struct {
 var metricList = []metric{
 	{
 		"mpbond_info",
-		"Always 1; the labels tell the role, the name and the version of this mpbond.",
+		"Always 1; the labels are the role, the name and the version of this mpbond.",
 		false,
 		[]string{"role", "name", "version"},
 		func(s api.Status) []sample { return []sample{{1, []string{s.Role, s.Name, s.Version}}} },
@@ -46,35 +46,35 @@ var metricList = []metric{
 	},
 	{
 		"mpbond_device_battery_ratio",
-		"How full the battery of a device is, 0 to 1, of those that tell; this one included.",
+		"Battery level of a device that reports it, 0 to 1; this device included.",
 		false,
 		[]string{"device"},
 		sampleFacts(func(f api.Facts) *float64 { return scaleValue(f.BatteryPercent, 0.01) }),
 	},
 	{
 		"mpbond_device_charging",
-		"1 while the device charges or is plugged in, else 0; of those that tell.",
+		"1 while a device that reports it charges or is plugged in, else 0.",
 		false,
 		[]string{"device"},
 		sampleFacts(func(f api.Facts) *float64 { return optionalBool(f.Charging) }),
 	},
 	{
 		"mpbond_device_temperature_celsius",
-		"Temperature of the device, of those that tell.",
+		"Temperature of a device that reports it.",
 		false,
 		[]string{"device"},
 		sampleFacts(func(f api.Facts) *float64 { return f.TemperatureC }),
 	},
 	{
 		"mpbond_device_signal_ratio",
-		"Strength of the signal of the device's link to the Internet, 0 to 1, of those that tell.",
+		"Signal strength of the link to the Internet of a device that reports it, 0 to 1.",
 		false,
 		[]string{"device"},
 		sampleFacts(func(f api.Facts) *float64 { return scaleValue(f.SignalPercent, 0.01) }),
 	},
 	{
 		"mpbond_device_radio_joules_total",
-		"Energy that a radio of a device took since this mpbond began, as estimated from bytes and what has been published of such radios, of those whose kind is known: of this device's links, and of each helper's link to the Internet at its primary.",
+		"Estimated energy that a radio of known kind spent since the start of this mpbond: of this device's links and, at a primary, of each helper's link to the Internet.",
 		true,
 		[]string{"device", "link", "kind"},
 		func(s api.Status) (list []sample) {
@@ -95,7 +95,7 @@ var metricList = []metric{
 	},
 	{
 		"mpbond_device_subflows",
-		"Subflows that the device carries or, for a server's device, ends.",
+		"Subflows that the device carries or, for a device at a server, ends.",
 		false,
 		[]string{"device"},
 		sampleDevices(func(d api.Device) float64 { return float64(d.Subflows) }),
@@ -103,7 +103,7 @@ var metricList = []metric{
 
 	{
 		"mpbond_streams",
-		"Streams of the bond that are open: one for each TCP connection of an app.",
+		"Open streams of the bond: one for each TCP connection of an app.",
 		false,
 		bondLabels,
 		sampleBonds(func(b api.Bond) float64 { return float64(b.Streams) }),
@@ -117,7 +117,7 @@ var metricList = []metric{
 	},
 	{
 		"mpbond_flows",
-		"Datagram flows of the bond that are open: one for each UDP socket of an app.",
+		"Open datagram flows of the bond: one for each UDP socket of an app.",
 		false,
 		bondLabels,
 		sampleBonds(func(b api.Bond) float64 { return float64(b.Flows) }),
@@ -167,35 +167,35 @@ var metricList = []metric{
 
 	{
 		"mpbond_subflow_received_bytes_total",
-		"Bytes that the subflow has carried to this end, frame headers included.",
+		"Bytes received over the subflow, including frame headers.",
 		true,
 		subflowLabels,
 		sampleSubflows(func(p api.Subflow) float64 { return float64(p.RxBytes) }),
 	},
 	{
 		"mpbond_subflow_sent_bytes_total",
-		"Bytes that the subflow was given at this end, frame headers included.",
+		"Bytes sent over the subflow, including frame headers.",
 		true,
 		subflowLabels,
 		sampleSubflows(func(p api.Subflow) float64 { return float64(p.TxBytes) }),
 	},
 	{
 		"mpbond_subflow_received_bytes_per_second",
-		"Rate to this end over the last second.",
+		"Receive rate over the last second.",
 		false,
 		subflowLabels,
 		sampleSubflows(func(p api.Subflow) float64 { return float64(p.RxRate) / 8 }),
 	},
 	{
 		"mpbond_subflow_sent_bytes_per_second",
-		"Rate from this end over the last second.",
+		"Send rate over the last second.",
 		false,
 		subflowLabels,
 		sampleSubflows(func(p api.Subflow) float64 { return float64(p.TxRate) / 8 }),
 	},
 	{
 		"mpbond_subflow_throughput_bytes_per_second",
-		"Estimate of what the subflow can carry away from this end (Th).",
+		"Estimated sending rate of the subflow from this end (Th).",
 		false,
 		subflowLabels,
 		sampleSubflows(func(p api.Subflow) float64 { return float64(p.ThroughputBps) / 8 }),
@@ -216,35 +216,35 @@ var metricList = []metric{
 	},
 	{
 		"mpbond_subflow_rtt_seconds",
-		"Smoothed round-trip time of the hop nearest this end.",
+		"Smoothed round-trip time of the hop at this end.",
 		false,
 		subflowLabels,
 		sampleSubflows(func(p api.Subflow) float64 { return p.SRTTms / 1000 }),
 	},
 	{
 		"mpbond_subflow_silent",
-		"1 while bytes are outstanding and there is no progress; else 0.",
+		"1 while bytes are in flight without progress; else 0.",
 		false,
 		subflowLabels,
 		sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.State == api.Silent) }),
 	},
 	{
 		"mpbond_subflow_udp",
-		"1 while the hop nearest this end goes over UDP; else 0.",
+		"1 while the hop at this end uses UDP; else 0.",
 		false,
 		subflowLabels,
 		sampleSubflows(func(p api.Subflow) float64 { return boolValue(p.Transport == "udp") }),
 	},
 	{
 		"mpbond_subflow_resumed_total",
-		"How many times a helped subflow went on over another pipe after a break.",
+		"How often a helped subflow resumed on another pipe after a break.",
 		true,
 		subflowLabels,
 		sampleSubflows(func(p api.Subflow) float64 { return float64(p.Resumed) }),
 	},
 	{
 		"mpbond_subflow_migrated_total",
-		"How many times a subflow went on before a break: a helped one over another pipe, one over UDP from another address.",
+		"How often a subflow moved without a break: a helped one to another pipe, one over UDP to another address.",
 		true,
 		subflowLabels,
 		sampleSubflows(func(p api.Subflow) float64 { return float64(p.Migrated) }),
@@ -252,42 +252,42 @@ var metricList = []metric{
 
 	{
 		"mpbond_subflow_pbe_capacity_bytes_per_second",
-		"What the other end of the subflow tells that it can have in its mobile cells now, while it does (PBE-CC).",
+		"Rate available in the mobile cells of the other end, while it reports it (PBE-CC).",
 		false,
 		subflowLabels,
 		samplePBE(func(p api.PBE) float64 { return float64(p.CapacityBps) / 8 }),
 	},
 	{
 		"mpbond_subflow_pbe_fair_bytes_per_second",
-		"Its fair share of them.",
+		"Its fair share of these cells.",
 		false,
 		subflowLabels,
 		samplePBE(func(p api.PBE) float64 { return float64(p.FairBps) / 8 }),
 	},
 	{
 		"mpbond_subflow_pbe_doubted",
-		"1 while less gets through than is told; else 0.",
+		"1 while less arrives than the reported rate; else 0.",
 		false,
 		subflowLabels,
 		samplePBE(func(p api.PBE) float64 { return boolValue(p.Doubted) }),
 	},
 	{
 		"mpbond_cells_receiving",
-		"1 while the mobile cells of an own interface are heard, else 0; of those that are listened to.",
+		"1 while control messages of the mobile cells of a monitored local interface are received, else 0.",
 		false,
 		[]string{"interface"},
 		sampleCells(func(c api.Cells) float64 { return boolValue(c.Receiving) }),
 	},
 	{
 		"mpbond_cells_capacity_bytes_per_second",
-		"What this device can have in those cells now; 0 while they are not heard.",
+		"Rate available to this device in those cells; 0 while they are not received.",
 		false,
 		[]string{"interface"},
 		sampleCells(func(c api.Cells) float64 { return float64(c.CapacityBps) / 8 }),
 	},
 	{
 		"mpbond_cells_fair_bytes_per_second",
-		"Its fair share of them.",
+		"Its fair share of these cells.",
 		false,
 		[]string{"interface"},
 		sampleCells(func(c api.Cells) float64 { return float64(c.FairBps) / 8 }),
@@ -295,7 +295,7 @@ var metricList = []metric{
 
 	{
 		"mpbond_cap_bytes",
-		"Cap of a link, of all links together, or of another device: the nearest, or of those that are used up the one that lasts longest.",
+		"Cap of a link, of all links together, or of another device: the nearest or, of used-up ones, the one that lasts longest.",
 		false,
 		capLabels,
 		sampleCaps(func(c api.Cap) float64 { return float64(c.CapBytes) }),
@@ -309,7 +309,7 @@ var metricList = []metric{
 	},
 	{
 		"mpbond_cap_reached",
-		"1 while a cap is used up, so that nothing is carried; else 0.",
+		"1 while the cap is used up and nothing is carried; else 0.",
 		false,
 		capLabels,
 		sampleCaps(func(c api.Cap) float64 { return boolValue(c.State == "reached") }),
@@ -338,21 +338,21 @@ var metricList = []metric{
 	},
 	{
 		"mpbond_onload_open",
-		"At a helper that onloads: 1 while it takes connections, else 0.",
+		"At a helper that onloads: 1 while it accepts connections, else 0.",
 		false,
 		nil,
 		sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{boolValue(o.Open), nil}} }),
 	},
 	{
 		"mpbond_onload_today_bytes",
-		"At a helper that onloads: bytes that were carried today, as a provider counts them; mpbond_link_bytes has them by device.",
+		"At a helper that onloads: bytes carried today, as a provider counts; mpbond_link_bytes has them by device.",
 		false,
 		nil,
 		sampleOnload(func(o api.OnloadStatus) []sample { return []sample{{float64(o.CarriedBytes), nil}} }),
 	},
 	{
 		"mpbond_onload_left_bytes",
-		"At a helper that onloads: what may be carried today besides; not there where that has no bound.",
+		"At a helper that onloads with an allowance: bytes that are left today.",
 		false,
 		nil,
 		sampleOnload(func(o api.OnloadStatus) []sample {
@@ -364,7 +364,7 @@ var metricList = []metric{
 	},
 	{
 		"mpbond_onload_tunnels",
-		"At a helper that onloads: connections that are carried now for a device, of those that have any.",
+		"At a helper that onloads: current connections of a device that has any.",
 		false,
 		[]string{"device"},
 		sampleOnload(func(o api.OnloadStatus) (list []sample) {
@@ -376,7 +376,7 @@ var metricList = []metric{
 	},
 	{
 		"mpbond_link_share_limit_bytes_per_second",
-		"At a helper: what those who borrow the interface may use of it in a direction, while its owner's traffic limits them.",
+		"At a helper: rate of the interface that other devices may use in a direction, while its owner's traffic limits them.",
 		false,
 		[]string{"interface", "direction"},
 		func(s api.Status) (list []sample) {
@@ -523,7 +523,7 @@ func boolValue(b bool) float64 {
 // eventMetric counts the events of the feed.
 var eventMetric = metric{
 	name:    "mpbond_events_total",
-	help:    "Changes so far, by kind, as `mpbond events` shows them.",
+	help:    "Events so far, by kind, as `mpbond events` shows them.",
 	counter: true,
 	labels:  []string{"kind"},
 }

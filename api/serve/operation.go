@@ -172,7 +172,7 @@ func (e *jsonOperation) serveRequest(ctx huma.Context) {
 	case errors.As(err, &known):
 		e.sendJSON(ctx, known.GetStatus(), (*problem)(nil).ContentType(""), known)
 	case err != nil:
-		_ = huma.WriteErr(e.api, ctx, http.StatusInternalServerError, "unexpected error occurred", err)
+		_ = huma.WriteErr(e.api, ctx, http.StatusInternalServerError, "unexpected error", err)
 	case out == nil:
 		ctx.SetStatus(e.op.DefaultStatus)
 	default:

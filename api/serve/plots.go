@@ -19,7 +19,7 @@ import (
 // PlotInput is exported because the library reads embedded types only if they are exported.
 type PlotInput struct {
 	Name      string `path:"name" enum:"devices,subflows,apps,destinations,pad" doc:"the plot"`
-	Direction string `query:"direction" enum:"down,up" default:"down" doc:"bytes to the primary, or from it; pad knows none"`
+	Direction string `query:"direction" enum:"down,up" default:"down" doc:"bytes to or from the primary; pad has no direction"`
 	Span      string `query:"span" enum:"minute,hour" default:"minute" doc:"a minute second by second, or an hour of means of 10 s"`
 }
 
@@ -88,8 +88,8 @@ func newFileAnswer(name, format string, body []byte) *fileAnswer {
 func noPlotsError() error {
 	return fault.New(
 		fault.Unsupported,
-		errors.New("no values are kept for plots"),
-		"they are while mpbond runs with --api",
+		errors.New("values for plots are not kept"),
+		"start mpbond with --api",
 	)
 }
 

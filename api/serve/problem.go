@@ -92,7 +92,7 @@ func init() {
 		case status == http.StatusRequestTimeout:
 			kind = fault.Timeout
 		}
-		return newProblem(status, fault.New(kind, errors.New(msg), "GET /openapi.json tells what is taken here"))
+		return newProblem(status, fault.New(kind, errors.New(msg), "see GET /openapi.json"))
 	}
 }
 
@@ -106,5 +106,9 @@ func (p *problem) writeTo(w http.ResponseWriter) {
 
 // unsupportedError returns the error for something that a role does not have.
 func unsupportedError(what string) error {
-	return fault.New(fault.Unsupported, fmt.Errorf("%s: not here", what), "ask another role: primary, server or helper")
+	return fault.New(
+		fault.Unsupported,
+		fmt.Errorf("%s is not supported here", what),
+		"ask another role: primary, server or helper",
+	)
 }

@@ -38,16 +38,16 @@ func processMetrics() []processMetric {
 	of := func(i int) float64 { return float64(values[i].Value.Uint64()) }
 	return append([]processMetric{
 		{
-			metric{name: "go_info", help: "Always 1; the label tells the version of Go.", labels: []string{"version"}},
+			metric{name: "go_info", help: "Always 1; the label is the version of Go.", labels: []string{"version"}},
 			sample{1, []string{runtime.Version()}},
 		},
 		newGauge("go_goroutines", "Number of goroutines.", of(0)),
 		newGauge(
 			"go_memstats_heap_alloc_bytes",
-			"Bytes of objects on the heap, those not yet collected included.",
+			"Bytes of objects on the heap, including those not yet collected.",
 			of(1),
 		),
-		newGauge("go_memstats_sys_bytes", "Bytes that the Go runtime has from the system.", of(2)),
+		newGauge("go_memstats_sys_bytes", "Bytes that the Go runtime took from the system.", of(2)),
 		newCounter("go_memstats_alloc_bytes_total", "Bytes allocated on the heap so far.", of(3)),
 		newCounter("go_gc_cycles_total", "Garbage collections so far.", of(4)),
 	}, procMetrics()...)
@@ -76,7 +76,7 @@ func procMetrics() (list []processMetric) {
 		list,
 		newCounter(
 			"process_cpu_seconds_total",
-			"Processor time that this process took so far.",
+			"Processor time of this process so far.",
 			(at(14)+at(15))/clockTicks,
 		),
 		newGauge("process_threads", "Threads of this process.", at(20)),
@@ -86,7 +86,11 @@ func procMetrics() (list []processMetric) {
 	if boot, ok := procValue("/proc/stat", "btime"); ok {
 		list = append(
 			list,
-			newGauge("process_start_time_seconds", "When this process began, since the epoch.", boot+at(22)/clockTicks),
+			newGauge(
+				"process_start_time_seconds",
+				"Start time of this process since the epoch.",
+				boot+at(22)/clockTicks,
+			),
 		)
 	}
 	if open, err := os.ReadDir("/proc/self/fd"); err == nil {

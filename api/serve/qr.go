@@ -24,7 +24,7 @@ type qrInput struct {
 
 // registerQR adds the pairing code as a QR code.
 func (r Role) registerQR(a huma.API) {
-	op := newOperation(http.MethodGet, "/v2/invitation/{format}", "the code for pairing that holds now, as a QR code")
+	op := newOperation(http.MethodGet, "/v2/invitation/{format}", "the valid pairing code as a QR code")
 	op.Responses = fileResponses("svg", "png")
 	registerTyped(a, op, func(_ context.Context, in *qrInput) (*fileAnswer, error) {
 		if r.Invitations == nil {
@@ -33,7 +33,11 @@ func (r Role) registerQR(a huma.API) {
 		i := r.Invitations.Current()
 		if i.State != "open" {
 			return nil, problemOf(
-				fault.New(fault.NotFound, errors.New("there is no code that holds"), "`mpbond accept` makes one"),
+				fault.New(
+					fault.NotFound,
+					errors.New("there is no valid pairing code"),
+					"create one with `mpbond accept`",
+				),
 			)
 		}
 		code, err := qr.Encode(i.QR, qr.M)

@@ -86,7 +86,7 @@ func serveNotFound(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 			http.StatusMethodNotAllowed,
 			fault.New(
 				fault.Usage,
-				fmt.Errorf("%.20s cannot be answered here", r.Method),
+				fmt.Errorf("method %.20s is not allowed", r.Method),
 				"use "+strings.Join(allow, " or "),
 			),
 		).writeTo(w)
@@ -96,7 +96,7 @@ func serveNotFound(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		fault.New(
 			fault.NotFound,
 			fmt.Errorf("there is no %.100q", r.URL.Path),
-			"GET /openapi.json lists what there is",
+			"see GET /openapi.json",
 		),
 	).writeTo(w)
 }
@@ -202,14 +202,14 @@ func (r Role) registerCore(a huma.API) {
 	registerGet(
 		a,
 		"/v2/status",
-		"one running mpbond at this moment",
+		"the current state of this mpbond",
 		func(in *whyInput) (api.Status, error) { return r.currentStatus(in.Why == "1"), nil },
 	)
 
 	registerGet(
 		a,
 		"/v2/pipes",
-		"pipes that carry a subflow, or wait",
+		"pipes in use and pipes that wait",
 		func(*noInput) ([]api.Pipe, error) { return r.currentStatus(false).Pipes, nil },
 	)
 	registerGet(a, "/v2/pipes/{name}/{address}", "one pipe", func(in *pipeInput) (api.Pipe, error) {
@@ -223,7 +223,7 @@ func (r Role) registerCore(a huma.API) {
 	registerGet(
 		a,
 		"/v2/subflows",
-		"subflows of all bonds, or those that a helper relays",
+		"subflows of all bonds, or the relayed ones of a helper",
 		func(*noInput) ([]api.BondSubflow, error) { return r.listSubflows(), nil },
 	)
 	registerGet(a, "/v2/subflows/{bond}/{subflow}", "one subflow", func(in *subflowInput) (api.BondSubflow, error) {
@@ -249,7 +249,7 @@ func (r Role) registerCore(a huma.API) {
 		a,
 		http.MethodDelete,
 		"/v2/subflows/{bond}/{subflow}",
-		"end a subflow: what it carried goes over others, and a new one is made",
+		"end a subflow: others take over its bytes, and a new one is opened",
 		func(in *subflowInput) error {
 			if r.CloseSubflow == nil {
 				return unsupportedError("ending a subflow")
@@ -261,7 +261,7 @@ func (r Role) registerCore(a huma.API) {
 	registerGet(
 		a,
 		"/v2/streams",
-		"open streams of all bonds, of each the newest first",
+		"open streams of all bonds, newest first for each bond",
 		func(*noInput) ([]api.BondStream, error) { return r.listStreams(), nil },
 	)
 	registerGet(a, "/v2/streams/{bond}/{stream}", "one stream", func(in *streamInput) (api.BondStream, error) {
@@ -274,7 +274,7 @@ func (r Role) registerCore(a huma.API) {
 	registerGet(
 		a,
 		"/v2/flows",
-		"open datagram flows of all bonds, of each the one used last first",
+		"open datagram flows of all bonds, most recently used first for each bond",
 		func(*noInput) ([]api.BondFlow, error) { return r.listFlows(), nil },
 	)
 	registerGet(a, "/v2/flows/{bond}/{flow}", "one datagram flow", func(in *flowInput) (api.BondFlow, error) {
@@ -288,7 +288,7 @@ func (r Role) registerCore(a huma.API) {
 		a,
 		http.MethodPatch,
 		"/v2/streams/{bond}/{stream}",
-		"treat a stream otherwise: its mode, priority and weight",
+		"change the mode, priority or weight of a stream",
 		func(in *streamChangeInput) error {
 			switch {
 			case r.ChangeStream == nil:
@@ -315,7 +315,7 @@ func (r Role) registerCore(a huma.API) {
 		a,
 		http.MethodPost,
 		"/v2/chunk",
-		"tell what an app waits for on one of its connections",
+		"announce the bytes that an app waits for on a connection",
 		func(in *chunkInput) error {
 			if r.MarkChunk == nil {
 				return unsupportedError("a chunk mark")
@@ -327,7 +327,7 @@ func (r Role) registerCore(a huma.API) {
 		a,
 		http.MethodPut,
 		"/v2/facts",
-		"tell what is known of this device's battery, heat and link",
+		"set the battery, temperature and link facts of this device",
 		func(in *factsInput) error {
 			if r.SetFacts == nil {
 				return unsupportedError("facts of the device")
@@ -341,7 +341,7 @@ func (r Role) registerDevices(a huma.API) {
 	registerGet(
 		a,
 		"/v2/devices",
-		"this device and those that it trusts",
+		"this device and the trusted ones",
 		func(*noInput) ([]api.Device, error) { return r.currentStatus(false).Devices, nil },
 	)
 	registerGet(a, "/v2/devices/{name}", "one device", func(in *deviceNameInput) (api.Device, error) {
@@ -355,7 +355,7 @@ func (r Role) registerDevices(a huma.API) {
 		a,
 		http.MethodPatch,
 		"/v2/devices/{name}",
-		"give a device another name, pause or resume it",
+		"rename, pause or resume a device",
 		func(in *deviceInput) error {
 			name, paused := in.Body.Name, in.Body.Paused
 			switch {
@@ -364,7 +364,7 @@ func (r Role) registerDevices(a huma.API) {
 			case (name == nil) == (paused == nil):
 				return fault.New(
 					fault.Usage,
-					errors.New("one change at a time, and one at least"),
+					errors.New("exactly one change is required"),
 					"send either name or paused",
 				)
 			case name != nil:
@@ -377,7 +377,7 @@ func (r Role) registerDevices(a huma.API) {
 		a,
 		http.MethodDelete,
 		"/v2/devices/{name}",
-		"revoke a device: it is trusted no longer, and what is open with it ends",
+		"revoke a device: it is no longer trusted, and its connections end",
 		func(in *deviceNameInput) error {
 			if r.Devices == nil {
 				return unsupportedError("revoking a device")
@@ -390,10 +390,10 @@ func (r Role) registerDevices(a huma.API) {
 func (r Role) registerPair(a huma.API) {
 	elsewhere := fault.New(
 		fault.Unsupported,
-		errors.New("pairing by the code of another device: not here"),
-		"codes are told to a primary; server and helper show them: `mpbond accept`",
+		errors.New("pairing by the code of another device is not supported here"),
+		"enter codes at a primary; server and helper create them with `mpbond accept`",
 	)
-	registerGet(a, "/v2/pair", "what has become of the last pairing", func(*noInput) (p api.Pairing, err error) {
+	registerGet(a, "/v2/pair", "the state of the last pairing", func(*noInput) (p api.Pairing, err error) {
 		if r.Pairings == nil {
 			return p, elsewhere
 		}
@@ -402,7 +402,7 @@ func (r Role) registerPair(a huma.API) {
 	op := newOperation(
 		http.MethodPost,
 		"/v2/pair",
-		"pair with the devices that show these codes; GET tells what becomes of it",
+		"pair with the devices that show these codes; GET returns the state",
 	)
 	op.DefaultStatus = http.StatusAccepted
 	registerTyped(a, op, func(_ context.Context, in *pairInput) (*jsonAnswer[api.Pairing], error) {
@@ -421,7 +421,7 @@ func (r Role) registerInvitation(a huma.API) {
 	registerGet(
 		a,
 		"/v2/invitation",
-		"the last code for pairing, and what has become of it",
+		"the last pairing code and its state",
 		func(*noInput) (i api.Invitation, err error) {
 			if r.Invitations == nil {
 				return i, unsupportedError("codes for pairing")
@@ -431,7 +431,7 @@ func (r Role) registerInvitation(a huma.API) {
 	)
 	registerTyped(
 		a,
-		newOperation(http.MethodPost, "/v2/invitation", "make a new code for pairing"),
+		newOperation(http.MethodPost, "/v2/invitation", "create a new pairing code"),
 		func(context.Context, *noInput) (*jsonAnswer[api.Invitation], error) {
 			if r.Invitations == nil {
 				return nil, problemOf(unsupportedError("codes for pairing"))
@@ -452,7 +452,7 @@ func (r Role) registerPolicy(a huma.API) {
 		}
 		return r.Policy, nil
 	}
-	registerGet(a, "/v2/policy", "the policy file, and what is in force", func(*noInput) (p api.Policy, err error) {
+	registerGet(a, "/v2/policy", "the policy file and the rules in force", func(*noInput) (p api.Policy, err error) {
 		k, err := keeper()
 		if err != nil {
 			return p, err
@@ -463,7 +463,7 @@ func (r Role) registerPolicy(a huma.API) {
 		a,
 		http.MethodPut,
 		"/v2/policy",
-		"write the policy file, and put it in force",
+		"write the policy file and put it in force",
 		func(in api.PolicyText) (p api.Policy, err error) {
 			k, err := keeper()
 			if err != nil {
@@ -476,7 +476,7 @@ func (r Role) registerPolicy(a huma.API) {
 		a,
 		http.MethodPost,
 		"/v2/policy/check",
-		"whether a policy can be used, and what would happen to a connection",
+		"check whether a policy is usable and what would happen to a connection",
 		func(in api.PolicyCheck) (p api.PolicyAnswer, err error) {
 			k, err := keeper()
 			if err != nil {
@@ -513,7 +513,7 @@ func findOne[T any](list []T, what string, is func(T) bool) (one T, err error) {
 	if i := slices.IndexFunc(list, is); i >= 0 {
 		return list[i], nil
 	}
-	return one, fault.New(fault.NotFound, fmt.Errorf("there is no %.200s", what), "the list has all that there are")
+	return one, fault.New(fault.NotFound, fmt.Errorf("there is no %.200s", what), "see the list")
 }
 
 // currentStatus returns the role's status with lists that are never null.

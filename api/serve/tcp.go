@@ -96,7 +96,7 @@ func ReadToken(path string) (string, error) {
 }
 
 // newTokenHint tells how to get a new token file: the mpbond that reads it creates it.
-const newTokenHint = "start the mpbond that has --api again: it makes a new one"
+const newTokenHint = "restart the mpbond that has --api, which creates a new one"
 
 func readToken(path string) (string, error) {
 	f, err := userfile.OpenFile(path, os.O_RDONLY|userfile.NoFollow|userfile.NoWait, 0)
@@ -104,7 +104,7 @@ func readToken(path string) (string, error) {
 		return "", fault.New(
 			fault.Permission,
 			err,
-			"it is another user's: if it should not be, remove it, and "+newTokenHint,
+			"it belongs to another user: remove it if that is wrong, and "+newTokenHint,
 		)
 	}
 	if err != nil {
@@ -118,7 +118,7 @@ func readToken(path string) (string, error) {
 	if !st.Mode().IsRegular() || userfile.GrantsOthers(st, 0o077) || !userfile.IsOwnIn(st, filepath.Dir(path)) {
 		return "", fault.New(
 			fault.Permission,
-			fmt.Errorf("token file %s: others can read it, or it belongs to somebody else", path),
+			fmt.Errorf("token file %s: others can read it, or it belongs to another user", path),
 			"remove it, and "+newTokenHint,
 		)
 	}
@@ -128,7 +128,7 @@ func readToken(path string) (string, error) {
 	if secret, err := base64.RawURLEncoding.DecodeString(text); err != nil || len(secret) != tokenBytes {
 		return "", fault.New(
 			fault.Config,
-			fmt.Errorf("token file %s holds no token", path),
+			fmt.Errorf("token file %s contains no token", path),
 			"remove it, and "+newTokenHint,
 		)
 	}
@@ -166,7 +166,7 @@ func requireToken(h http.Handler, token string) http.Handler {
 				fault.New(
 					fault.Permission,
 					err,
-					"send `Authorization: Bearer TOKEN` with that of the file api.token, to a loopback address, and from no other web page",
+					"send `Authorization: Bearer TOKEN` with the token of the file api.token, to a loopback address, not from another web page",
 				),
 			).writeTo(w)
 			return
@@ -178,16 +178,16 @@ func requireToken(h http.Handler, token string) http.Handler {
 // checkOrigin returns an error if a request looks like one of a foreign web page.
 func checkOrigin(r *http.Request) error {
 	if !isLoopbackHost(r.Host) {
-		return fmt.Errorf("the host %.100q is not this one", r.Host)
+		return fmt.Errorf("the host %.100q is not a loopback address", r.Host)
 	}
 	for _, origin := range r.Header.Values("Origin") {
 		if u, err := url.Parse(origin); err != nil || u.Scheme != "http" || !strings.EqualFold(u.Host, r.Host) {
-			return fmt.Errorf("a page of %.100q must not ask here", origin)
+			return fmt.Errorf("a page of %.100q must not use this API", origin)
 		}
 	}
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
 		if site != "same-origin" && site != "none" {
-			return fmt.Errorf("a page of another origin must not ask here (%.20s)", site)
+			return fmt.Errorf("a page of another origin must not use this API (%.20s)", site)
 		}
 	}
 	return nil
