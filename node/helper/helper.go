@@ -74,8 +74,8 @@ type Config struct {
 	// Pair is the address where a primary calls while a pairing code is valid, "host:port"; empty
 	// is ":7603".
 	Pair string `toml:"pair"`
-	// API is the loopback address of the API over TCP and of the web console (docs/console.md),
-	// "host:port"; empty is none.
+	// API is the loopback address for HTTP requests (docs/api.md) and the web console
+	// (docs/console.md), "host:port"; empty is none.
 	API string `toml:"api"`
 	// Mark is the firewall mark of all sockets, 0 for none: with a TUN device in the same process
 	// they must bypass it.

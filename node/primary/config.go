@@ -75,8 +75,8 @@ type Config struct {
 	GiveUp Duration `toml:"give_up"`
 	// TUN carries the whole machine, apps of all users. It needs root (docs/install.md).
 	TUN bool `toml:"tun"` // the caller makes the device; our own sockets bypass it with tcp.OwnMark
-	// API is the loopback address of the API over TCP and of the web console (docs/console.md),
-	// "host:port"; empty is none.
+	// API is the loopback address for HTTP requests (docs/api.md) and the web console
+	// (docs/console.md), "host:port"; empty is none.
 	API string `toml:"api"`
 	// Usage counts the bytes of direct subflows and pipes; nil: no counting.
 	Usage *device.Usage `toml:"-"`

@@ -59,8 +59,8 @@ type Config struct {
 	// Reinject is the threshold η of reinjection (docs/explanation/datapath.md); a negative value
 	// switches it off. It must not be 0.
 	Reinject float64 `toml:"reinject"`
-	// API is the loopback address of the API over TCP and of the web console (docs/console.md),
-	// "host:port"; empty is none.
+	// API is the loopback address for HTTP requests (docs/api.md) and the web console
+	// (docs/console.md), "host:port"; empty is none.
 	API string `toml:"api"`
 	// UDP offers subflows over UDP too (docs/pbe.md), at the same address.
 	UDP bool `toml:"udp"`
